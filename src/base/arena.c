@@ -1,0 +1,96 @@
+#include "base/arena.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BLOCK = 1 << 16, ALIGN = 16 };
+
+typedef struct Block {
+    struct Block *next;
+    size_t used, size;
+    /* data follows, 16-aligned */
+} Block;
+
+struct Arena {
+    Block *blocks;
+    size_t total, limit;
+    bool failed;
+};
+
+enum { HEAD = (sizeof(Block) + ALIGN - 1) / ALIGN * ALIGN };
+
+Arena *arena_create(size_t limit)
+{
+    Arena *a = calloc(1, sizeof *a);
+    if (a) a->limit = limit;
+    return a;
+}
+
+void arena_destroy(Arena *a)
+{
+    if (!a) return;
+    for (Block *b = a->blocks, *next; b; b = next) {
+        next = b->next;
+        free(b);
+    }
+    free(a);
+}
+
+static void *no_memory(Arena *a)
+{
+    a->failed = true;
+    return NULL;
+}
+
+void *arena_alloc(Arena *a, size_t count, size_t size)
+{
+    size_t n;
+    if (!mul_size(count, size, &n) || !add_size(n, ALIGN, &n)) return no_memory(a);
+    n = n / ALIGN * ALIGN;
+    Block *b = a->blocks;
+    if (!b || b->size - b->used < n) {
+        size_t want = n > BLOCK ? n : BLOCK, whole;
+        if (!add_size(want, HEAD, &whole)) return no_memory(a);
+        if (a->limit && (whole > a->limit || a->total > a->limit - whole)) return no_memory(a);
+        Block *fresh = calloc(1, whole);
+        if (!fresh) return no_memory(a);
+        fresh->size = want;
+        a->total += whole;
+        if (b && n > BLOCK) { /* a big one goes behind, the open block stays open */
+            fresh->next = b->next;
+            b->next = fresh;
+        } else {
+            fresh->next = b;
+            a->blocks = fresh;
+        }
+        b = fresh;
+    }
+    void *p = (char *)b + HEAD + b->used;
+    b->used += n;
+    return p;
+}
+
+char *arena_strndup(Arena *a, const char *s, size_t n)
+{
+    char *p = n < SIZE_MAX ? arena_alloc(a, n + 1, 1) : NULL;
+    if (p && n) memcpy(p, s, n);
+    return p;
+}
+
+char *arena_strdup(Arena *a, const char *s) { return arena_strndup(a, s, strlen(s)); }
+
+char *arena_printf(Arena *a, const char *fmt, ...)
+{
+    va_list ap, again;
+    va_start(ap, fmt);
+    va_copy(again, ap);
+    int n = vsnprintf(NULL, 0, fmt, ap);
+    va_end(ap);
+    char *p = n >= 0 ? arena_alloc(a, (size_t)n + 1, 1) : NULL;
+    if (p) vsnprintf(p, (size_t)n + 1, fmt, again);
+    va_end(again);
+    return p;
+}
+
+size_t arena_used(const Arena *a) { return a->total; }
+bool arena_failed(const Arena *a) { return a->failed; }

@@ -1,0 +1,44 @@
+/* Arena: memory that lives and dies together. Three lifetimes in qkv: model, scratch, session.
+ *
+ *     Arena *a = arena_create(0);
+ *     Node *n = arena_new(a, Node);                  zeroed
+ *     int64_t *d = arena_array(a, int64_t, rank);    zeroed, overflow-checked
+ *     arena_destroy(a);
+ *
+ * Out of memory: arena_* return NULL after the arena's limit or the system's; the arena remembers it
+ * (arena_failed), so a long builder may check once at its end if it checks each pointer that it writes through.
+ */
+#ifndef QKV_BASE_ARENA_H
+#define QKV_BASE_ARENA_H
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "base/err.h"
+
+typedef struct Arena Arena;
+
+/* limit: most bytes it may take in all, 0 = no limit. NULL when out of memory. */
+Arena *arena_create(size_t limit);
+void arena_destroy(Arena *a); /* NULL is fine */
+void *arena_alloc(Arena *a, size_t count, size_t size); /* zeroed, 16-aligned; NULL on overflow or no memory */
+char *arena_strdup(Arena *a, const char *s);
+char *arena_strndup(Arena *a, const char *s, size_t n);
+char *arena_printf(Arena *a, const char *fmt, ...) QKV_PRINTF(2, 3);
+size_t arena_used(const Arena *a);
+bool arena_failed(const Arena *a);
+
+#define arena_new(a, T) ((T *)arena_alloc((a), 1, sizeof(T)))
+#define arena_array(a, T, n) ((T *)arena_alloc((a), (size_t)(n), sizeof(T)))
+
+/* The one checked product and sum: false on overflow. */
+static inline bool mul_size(size_t a, size_t b, size_t *out) { return !__builtin_mul_overflow(a, b, out); }
+static inline bool add_size(size_t a, size_t b, size_t *out) { return !__builtin_add_overflow(a, b, out); }
+static inline bool mul_i64(int64_t a, int64_t b, int64_t *out) { return !__builtin_mul_overflow(a, b, out); }
+static inline bool add_i64(int64_t a, int64_t b, int64_t *out) { return !__builtin_add_overflow(a, b, out); }
+/* True when [offset, offset + size) lies inside [0, total). */
+static inline bool in_range_u64(uint64_t offset, uint64_t size, uint64_t total)
+{
+    return size <= total && offset <= total - size;
+}
+#endif

@@ -1,0 +1,53 @@
+#include "base/buf.h"
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/arena.h"
+
+static bool reserve(Buf *b, size_t more)
+{
+    size_t need;
+    if (b->failed || !add_size(b->len, more, &need) || !add_size(need, 1, &need)) return !(b->failed = true);
+    if (need <= b->cap) return true;
+    size_t cap = b->cap < 256 ? 256 : b->cap;
+    while (cap < need)
+        if (!mul_size(cap, 2, &cap)) return !(b->failed = true);
+    char *p = realloc(b->data, cap);
+    if (!p) return !(b->failed = true);
+    b->data = p;
+    b->cap = cap;
+    return true;
+}
+
+void buf_add(Buf *b, const void *bytes, size_t n)
+{
+    if (!reserve(b, n)) return;
+    if (n) memcpy(b->data + b->len, bytes, n);
+    b->len += n;
+    b->data[b->len] = 0;
+}
+
+void buf_puts(Buf *b, const char *s) { buf_add(b, s, strlen(s)); }
+
+void buf_printf(Buf *b, const char *fmt, ...)
+{
+    va_list ap, again;
+    va_start(ap, fmt);
+    va_copy(again, ap);
+    int n = vsnprintf(NULL, 0, fmt, ap);
+    va_end(ap);
+    if (n < 0)
+        b->failed = true;
+    else if (reserve(b, (size_t)n)) {
+        vsnprintf(b->data + b->len, (size_t)n + 1, fmt, again);
+        b->len += (size_t)n;
+    }
+    va_end(again);
+}
+
+void buf_free(Buf *b)
+{
+    free(b->data);
+    *b = (Buf){0};
+}

@@ -1,0 +1,31 @@
+#include "base/err.h"
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+bool fail(Err *err, ErrCode code, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    err->code = code;
+    vsnprintf(err->msg, sizeof err->msg, fmt, ap);
+    va_end(ap);
+    return false;
+}
+
+bool within(Err *err, const char *fmt, ...)
+{
+    char where[512];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(where, sizeof where, fmt, ap);
+    va_end(ap);
+    size_t n = strlen(where), m = strlen(err->msg), cap = sizeof err->msg;
+    if (n + 3 > cap) n = cap - 3;
+    if (m > cap - n - 3) m = cap - n - 3;
+    memmove(err->msg + n + 2, err->msg, m);
+    memcpy(err->msg, where, n);
+    memcpy(err->msg + n, ": ", 2);
+    err->msg[n + 2 + m] = 0;
+    return false;
+}

@@ -1,0 +1,31 @@
+/* Files: mapped in, written out whole or not at all.
+ *
+ *     MappedFile f;
+ *     if (!file_map(&f, path, err)) ...      read-only, private; f.data lives until file_unmap
+ *
+ *     OutFile *o = outfile_open("out.bin", err);   writes to a temporary file in the same folder
+ *     outfile_write(o, bytes, n, err);
+ *     outfile_commit(o, err);                      fsync, rename, fsync of the folder; frees o
+ *     outfile_abort(o);                            or: unlinks the temporary file; frees o
+ */
+#ifndef QKV_BASE_FILE_H
+#define QKV_BASE_FILE_H
+#include <stdint.h>
+#include "base/err.h"
+
+typedef struct MappedFile {
+    const unsigned char *data; /* NULL when size is 0 */
+    uint64_t size;
+} MappedFile;
+
+bool file_map(MappedFile *f, const char *path, Err *err); /* regular files only (not FIFOs, devices, folders): E_IO */
+void file_unmap(MappedFile *f);
+
+typedef struct OutFile OutFile;
+OutFile *outfile_open(const char *path, Err *err);
+bool outfile_write(OutFile *o, const void *bytes, size_t n, Err *err);
+bool outfile_commit(OutFile *o, Err *err);
+void outfile_abort(OutFile *o); /* NULL is fine */
+/* Unlinks every temporary file still open; async-signal-safe, for a handler of SIGINT or SIGTERM. */
+void outfile_abort_all(void);
+#endif

@@ -1,0 +1,41 @@
+/* Tensor: a view. It owns nothing: dtype, rank, shape, strides (in elements, may be 0 or negative), first element.
+ *
+ *     Tensor t = tensor_of(DT_F32, 2, (int64_t[]){3, 4}, data);    contiguous
+ */
+#ifndef QKV_TENSOR_TENSOR_H
+#define QKV_TENSOR_TENSOR_H
+#include "base/err.h"
+#include "tensor/dtype.h"
+
+enum { MAX_RANK = 16 };
+
+typedef struct Tensor {
+    DType dtype;
+    int rank;
+    int64_t shape[MAX_RANK];
+    int64_t stride[MAX_RANK];
+    void *data;
+} Tensor;
+
+Tensor tensor_of(DType dtype, int rank, const int64_t *shape, void *data); /* contiguous strides */
+int64_t tensor_numel(const Tensor *t);
+size_t tensor_bytes(const Tensor *t); /* numel * element size: what a contiguous copy takes */
+bool tensor_contiguous(const Tensor *t); /* sizes of 1 may have any stride; an empty tensor is contiguous */
+void strides_contiguous(int rank, const int64_t *shape, int64_t *stride);
+/* numel as a checked product: false on a negative size, on overflow or above 2^46 bytes. */
+bool shape_bytes(DType dtype, int rank, const int64_t *shape, size_t *bytes, Err *err);
+/* True when every element of the view lies in [0, storage_bytes); offset in elements. */
+bool view_in_storage(const Tensor *t, int64_t offset, uint64_t storage_bytes);
+/* Copies with strides and dtype conversion as PyTorch's copy_ (float -> int truncates, bool is != 0). Same shape. */
+void tensor_copy(Tensor *dst, const Tensor *src);
+/* Element at a linear index in row-major order, as double / as int64. */
+double tensor_get(const Tensor *t, int64_t index);
+int64_t tensor_get_i64(const Tensor *t, int64_t index);
+/* One element of a dtype <-> double / int64. */
+double load_f64(DType t, const void *p);
+int64_t load_i64(DType t, const void *p);
+void store_f64(DType t, void *p, double v);
+void store_i64(DType t, void *p, int64_t v);
+/* "f32[2, 3]" into out. */
+const char *tensor_describe(const Tensor *t, char *out, size_t n);
+#endif
