@@ -1,0 +1,213 @@
+/* qkv: PyTorch attention models, out of Python.
+ *
+ * Two nouns. A qkv_model is a file that was read and understood: immutable, shared by any number of threads. A qkv_session runs one
+ * model: it owns memory and threads, and belongs to one thread at a time.
+ *
+ *     qkv_error e;
+ *     qkv_model *m = qkv_model_load("vit.pt2", NULL, &e);
+ *     if (!m) { fprintf(stderr, "%s\n", e.message); return e.code; }
+ *     qkv_session *s = qkv_session_create(m, NULL, &e);
+ *     int64_t shape[] = {1, 3, 224, 224};
+ *     qkv_tensor x = {.dtype = QKV_F32, .rank = 4, .shape = shape, .data = pixels}, y;
+ *     if (qkv_session_set_input(s, "pixel_values", &x, &e) == QKV_OK &&
+ *         qkv_session_run(s, &e) == QKV_OK &&
+ *         qkv_session_output(s, 0, &y, &e) == QKV_OK)
+ *         use(y.data);                       valid until the next run or qkv_session_free
+ *     qkv_session_free(s);
+ *     qkv_model_free(m);
+ *
+ * Conventions. Sizes are in elements, strides too. Every `qkv_error *` may be NULL. On failure nothing is changed and nothing is
+ * leaked; a NULL return means failure. Strings are UTF-8; those returned as `const char *` live as long as the object they came from,
+ * those returned as `char *` are freed with qkv_free. The library never prints, never exits, opens no file but those named.
+ */
+#ifndef QKV_H
+#define QKV_H
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(_WIN32)
+#define QKV_API
+#else
+#define QKV_API __attribute__((visibility("default")))
+#endif
+
+#define QKV_VERSION_MAJOR 0
+#define QKV_VERSION_MINOR 1
+#define QKV_VERSION_PATCH 0
+
+/* ---------------------------------------------------------------- status and errors */
+
+/* The values are the exit codes of the command, too. */
+typedef enum qkv_status {
+    QKV_OK = 0,
+    QKV_MISMATCH = 1,    /* numbers differ; a check found something */
+    QKV_USAGE = 2,       /* wrong name, dtype, rank, size, range */
+    QKV_UNREADABLE = 3,  /* a file that is damaged, missing or not what it should be */
+    QKV_UNSUPPORTED = 4, /* legal, but not built */
+    QKV_LIMIT = 5        /* out of memory or over a limit */
+} qkv_status;
+
+typedef struct qkv_error {
+    qkv_status code;
+    char message[1024]; /* one sentence, outermost place first */
+} qkv_error;
+
+QKV_API const char *qkv_version(void);  /* "0.1.0" */
+QKV_API const char *qkv_cpu(void);      /* the rung in use: "avx512bf16", ... (QKV_CPU forces a lower one) */
+QKV_API void qkv_free(void *p);         /* for char * results */
+
+/* ---------------------------------------------------------------- tensors */
+
+typedef enum qkv_dtype {
+    QKV_NONE, QKV_F32, QKV_F64, QKV_F16, QKV_BF16, QKV_I64, QKV_I32, QKV_I16, QKV_I8, QKV_U8, QKV_BOOL,
+    QKV_U16, QKV_U32, QKV_U64, QKV_C32, QKV_C64, QKV_C128,
+    QKV_F8E4M3, QKV_F8E5M2, QKV_F8E4M3FNUZ, QKV_F8E5M2FNUZ, QKV_F8E8M0
+} qkv_dtype;
+
+QKV_API const char *qkv_dtype_name(qkv_dtype t);            /* "f32" */
+QKV_API qkv_dtype qkv_dtype_from_name(const char *name);    /* "f32", "float32", "F32"; QKV_NONE if unknown */
+QKV_API size_t qkv_dtype_size(qkv_dtype t);                 /* bytes */
+
+enum { QKV_MAX_RANK = 16 };
+
+/* A view of memory that somebody else owns. strides NULL = contiguous. */
+typedef struct qkv_tensor {
+    qkv_dtype dtype;
+    int rank;
+    const int64_t *shape;
+    const int64_t *strides;
+    void *data;
+} qkv_tensor;
+
+/* ---------------------------------------------------------------- models */
+
+typedef struct qkv_model qkv_model;
+
+typedef struct qkv_load_options {
+    size_t struct_size;  /* sizeof(qkv_load_options) */
+    qkv_dtype compute;   /* QKV_NONE: as the file says; QKV_BF16: matmul, linear, conv and attention in bf16 (autocast's rules) */
+    int no_fuse;         /* 1: keep every node of the file as one step (for per-node comparison) */
+} qkv_load_options;
+
+/* Reads a .pt2. options may be NULL. */
+QKV_API qkv_model *qkv_model_load(const char *path, const qkv_load_options *options, qkv_error *err);
+QKV_API void qkv_model_free(qkv_model *m); /* sessions must be freed first; NULL is fine */
+
+QKV_API int qkv_model_input_count(const qkv_model *m);
+QKV_API const char *qkv_model_input_name(const qkv_model *m, int i);  /* NULL out of range */
+QKV_API qkv_dtype qkv_model_input_dtype(const qkv_model *m, int i);
+QKV_API int qkv_model_input_rank(const qkv_model *m, int i);
+/* A size as text: "3", "batch"-like symbols "s0", derived "14*s1". NULL out of range. */
+QKV_API const char *qkv_model_input_dim(const qkv_model *m, int i, int axis);
+QKV_API int qkv_model_output_count(const qkv_model *m);
+QKV_API const char *qkv_model_output_name(const qkv_model *m, int i); /* "output_0" */
+QKV_API int qkv_model_symbol_count(const qkv_model *m);
+/* Name and inclusive range of a size symbol; INT64_MAX = unbounded. */
+QKV_API const char *qkv_model_symbol(const qkv_model *m, int i, int64_t *min, int64_t *max);
+/* Everything that `qkv inspect --json` prints, as one JSON object. Keys: file, torch, schema, inputs [{name, dtype, shape}],
+ * scalar_inputs, outputs [{name, value, dtype, shape}], symbols [{name, min, max, bound_by}], parameters, parameter_bytes, buffers,
+ * constants, nodes, ops {name: count}, attentions [{node, op, query, key, value, mask, scale, causal}], requirements [..],
+ * ignored_entries [..]. qkv_free it. */
+QKV_API char *qkv_model_describe(const qkv_model *m, qkv_error *err);
+/* The graph as text, after import; qkv_free it. */
+QKV_API char *qkv_model_graph_text(const qkv_model *m, qkv_error *err);
+
+/* ---------------------------------------------------------------- sessions */
+
+typedef struct qkv_session qkv_session;
+
+typedef struct qkv_session_options {
+    size_t struct_size; /* sizeof(qkv_session_options) */
+    int threads;        /* 0: QKV_NUM_THREADS, else OMP_NUM_THREADS, else the CPUs this process may use */
+    size_t memory_limit;/* most bytes of activations and scratch, 0 = no limit: QKV_LIMIT names what was needed */
+} qkv_session_options;
+
+QKV_API qkv_session *qkv_session_create(const qkv_model *m, const qkv_session_options *options, qkv_error *err);
+QKV_API void qkv_session_free(qkv_session *s); /* NULL is fine */
+
+/* Inputs are borrowed: their memory must stay until qkv_session_run returns. `name` is the model's input name, or its position
+ * "0", "1", ... Wrong name, dtype or rank is told here; sizes are checked together by qkv_session_run. */
+QKV_API qkv_status qkv_session_set_input(qkv_session *s, const char *name, const qkv_tensor *t, qkv_error *err);
+QKV_API qkv_status qkv_session_run(qkv_session *s, qkv_error *err);
+/* Valid until the next run. Output i in flattened order of the tensors that the module returned. shape and strides belong to the session. */
+QKV_API qkv_status qkv_session_output(qkv_session *s, int i, qkv_tensor *out, qkv_error *err);
+
+/* Random inputs for given symbol values (names[k] = values[k]; the others take their smallest value that satisfies the file),
+ * owned by the session and set as its inputs. Integers are drawn so that they are valid indices; masks (bool) keep the first element
+ * of each row. Same seed, same bytes. */
+QKV_API qkv_status qkv_session_random_inputs(qkv_session *s, const char *const *names, const int64_t *values, int n, uint64_t seed,
+                                             qkv_error *err);
+QKV_API qkv_status qkv_session_input(qkv_session *s, int i, qkv_tensor *out, qkv_error *err); /* what is set now; QKV_USAGE if nothing */
+
+/* Buffers that the model writes (caches, counters) belong to the session: back to the file's values. */
+QKV_API void qkv_session_reset(qkv_session *s);
+
+typedef struct qkv_stats {
+    size_t struct_size;
+    double plan_ms;             /* planning of the last new size binding */
+    size_t activation_bytes;    /* arena of the current plan */
+    size_t constant_bytes;      /* results computed once per size */
+    size_t packed_bytes;        /* weights in the layout of the matrix kernels */
+    size_t scratch_bytes;
+    int steps;                  /* kernels run per inference */
+    int plans;                  /* size bindings planned so far */
+} qkv_stats;
+QKV_API void qkv_session_stats(const qkv_session *s, qkv_stats *out);
+
+/* Time per step of the runs since profiling was switched on. JSON array of {node, op, calls, total_ms, shape}; qkv_free it. */
+QKV_API void qkv_session_profile(qkv_session *s, int on);
+QKV_API char *qkv_session_profile_json(const qkv_session *s, qkv_error *err);
+
+/* Called after every node with its outputs (valid only during the call); node is the name in the file. Return non-zero to stop the run.
+ * Load with no_fuse to see every node. NULL switches it off. */
+typedef int qkv_node_callback(void *user, const char *node, const char *op, const qkv_tensor *outputs, int n);
+QKV_API void qkv_session_on_node(qkv_session *s, qkv_node_callback *f, void *user);
+
+/* ---------------------------------------------------------------- comparing */
+
+typedef struct qkv_difference {
+    double max_abs, max_rel;      /* over finite pairs; rel = |a-b| / |b| where b is not 0 */
+    double max_abs_over_peak;     /* max_abs / largest |b| */
+    double cosine;                /* of the flattened finite values; 1 when both are zero */
+    int64_t index;                /* row-major element of max_abs, -1 when nothing differs */
+    double a, b;                  /* the values there */
+    int64_t nonfinite_mismatch;   /* elements where NaN / +inf / -inf do not agree */
+    int64_t failed;               /* elements with |a-b| > atol + rtol * |b|, nonfinite mismatches included */
+} qkv_difference;
+/* a against the expected b. QKV_USAGE when the shapes differ (dtypes may differ); QKV_MISMATCH when d->failed > 0. */
+QKV_API qkv_status qkv_compare(const qkv_tensor *a, const qkv_tensor *b, double atol, double rtol, qkv_difference *d, qkv_error *err);
+
+/* ---------------------------------------------------------------- tensors and pictures in files */
+
+typedef struct qkv_tensors qkv_tensors; /* .safetensors, .npz, .npy */
+QKV_API qkv_tensors *qkv_tensors_open(const char *path, qkv_error *err);
+QKV_API void qkv_tensors_free(qkv_tensors *t);
+QKV_API int qkv_tensors_count(const qkv_tensors *t);
+QKV_API const char *qkv_tensors_name(const qkv_tensors *t, int i);
+QKV_API const qkv_tensor *qkv_tensors_at(const qkv_tensors *t, int i);
+QKV_API const qkv_tensor *qkv_tensors_find(const qkv_tensors *t, const char *name); /* NULL when absent */
+/* Format by the ending of path; written whole or not at all. */
+QKV_API qkv_status qkv_tensors_write(const char *path, const char *const *names, const qkv_tensor *tensors, int n, qkv_error *err);
+
+/* A PNG or JPEG as float32 (channels, height, width): converted to 1 or 3 channels, resized with an antialiased triangle filter,
+ * x/255, then (x - mean[c]) / std[c]; mean and std may be NULL (0 and 1). out has channels*height*width floats. */
+QKV_API qkv_status qkv_image_read(const char *path, int channels, int height, int width, const float *mean, const float *std,
+                                  float *out, qkv_error *err);
+
+/* ---------------------------------------------------------------- text */
+
+typedef struct qkv_tokenizer qkv_tokenizer;
+/* BERT's WordPiece from a vocab.txt (one token a line). lowercase: also strips accents, as BertTokenizer with do_lower_case. */
+QKV_API qkv_tokenizer *qkv_tokenizer_wordpiece(const char *vocab_path, int lowercase, qkv_error *err);
+QKV_API void qkv_tokenizer_free(qkv_tokenizer *t);
+/* [CLS] text [SEP], at most `capacity` ids (the text is cut, [SEP] stays); the number written, or -1 on error. */
+QKV_API int qkv_tokenizer_encode(const qkv_tokenizer *t, const char *text, int64_t *ids, int capacity, qkv_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

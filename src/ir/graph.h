@@ -1,0 +1,152 @@
+/* Graph: values and nodes in SSA form, in topological order. What import guarantees: pure ops, no subgraphs, every value with
+ * dtype and symbolic shape, sizes as expressions (no nodes that compute sizes), asserts and guards in a table beside the nodes.
+ *
+ *     graph_find_value(g, "linear_3")
+ *     for (Node *n = g->first; n; n = n->next) ...
+ *
+ * All memory is the graph's arena. Names are unique among values.
+ */
+#ifndef QKV_IR_GRAPH_H
+#define QKV_IR_GRAPH_H
+#include "base/arena.h"
+#include "base/map.h"
+#include "ir/op.h"
+#include "shape/expr.h"
+#include "tensor/tensor.h"
+
+typedef struct Value Value;
+typedef struct Node Node;
+typedef struct Graph Graph;
+
+typedef enum ValueKind { V_INPUT, V_WEIGHT, V_NODE } ValueKind;
+
+struct Value {
+    const char *name;
+    ValueKind kind;
+    DType dtype;
+    int rank;
+    Expr **dim;     /* rank expressions */
+    Node *def;      /* V_NODE: the node and which of its outputs */
+    int out;
+    int id;         /* dense, for side tables: 0 .. graph->nvalues - 1 */
+    /* V_WEIGHT: borrowed data with its own strides, the name in the state dict, and what it is */
+    const Tensor *data;
+    const char *fqn;
+    enum { W_PARAMETER, W_BUFFER, W_CONSTANT } weight;
+    bool persistent;
+};
+
+typedef enum ArgKind {
+    ARG_NONE, ARG_VALUE, ARG_VALUES, /* one tensor, a list (elements may be NULL) */
+    ARG_EXPR, ARG_EXPRS,             /* int, float, bool, Scalar and lists of them: constants are EX_INT ... */
+    ARG_STR, ARG_DTYPE,
+} ArgKind;
+
+typedef struct Arg {
+    ArgKind kind;
+    int n; /* ARG_VALUES, ARG_EXPRS */
+    union {
+        Value *v;
+        Value **vs;
+        Expr *e;
+        Expr **es;
+        const char *s;
+        DType dtype;
+    };
+} Arg;
+
+struct Node {
+    const Op *op;
+    const char *name; /* of its first output, or the file's name for it */
+    Arg *arg;         /* op->schema->nparams of them, defaults filled in */
+    Value **out;
+    int nout;
+    Node *prev, *next;
+};
+
+/* A condition on sizes that must hold for a binding; checked once per binding. */
+typedef struct Require {
+    Expr *cond;
+    const char *where; /* "node 'add_3': sizes of dim 1" / "guard: ..." */
+} Require;
+
+typedef struct Output {
+    const char *name;  /* output_0, output_1, ... in flattened order of tensor leaves */
+    const char *value_name; /* the name in the file */
+    Value *value;
+} Output;
+
+typedef struct Mutation { /* after a run, the weight (a buffer) or input takes this value */
+    Value *target, *value;
+} Mutation;
+
+/* An input that the file fixed to one value (int, float, bool, str, None given at export), or that is a bare size. */
+typedef struct ScalarInput {
+    const char *name;
+    Arg value;      /* what it was fixed to; ARG_EXPR with a symbol for a dynamic int */
+} ScalarInput;
+
+struct Graph {
+    Arena *arena;
+    ExprPool *ex;
+    Node *first, *last;
+    int nnodes, nvalues, next_id;
+    Value **input;  int ninput;   /* user inputs, tensors, in flattened order */
+    ScalarInput *scalar_input; int nscalar_input;
+    Value **weight; int nweight;
+    Output *output; int noutput;
+    Mutation *mutation; int nmutation;
+    Require *require; int nrequire, require_cap;
+    Map names;      /* value name -> Value* */
+    const char *in_spec, *out_spec; /* pytree JSON, for writers; may be NULL */
+};
+
+Graph *graph_create(void); /* NULL when out of memory */
+void graph_free(Graph *g);
+
+/* Arguments. */
+Arg arg_none(void);
+Arg arg_value(Value *v);
+Arg arg_values(Graph *g, int n, Value *const *vs);
+Arg arg_expr(Expr *e);
+Arg arg_exprs(Graph *g, int n, Expr *const *es);
+Arg arg_int(Graph *g, int64_t v);
+Arg arg_ints(Graph *g, int n, const int64_t *v);
+Arg arg_float(Graph *g, double v);
+Arg arg_bool(Graph *g, bool v);
+Arg arg_dtype(DType t);
+Arg arg_str(Graph *g, const char *s);
+
+Value *graph_add_input(Graph *g, const char *name, DType t, int rank, Expr *const *dim);
+Value *graph_add_weight(Graph *g, const char *name, const char *fqn, const Tensor *data);
+/* Appends a node; args in schema order, missing trailing ones take their defaults. The shape function (handed in by shape/, see
+ * graph_set_infer) gives the outputs. `name`: of the first output; made unique with a suffix; NULL = the op's own name.
+ * NULL on error, err names node and argument. */
+Node *graph_add(Graph *g, OpId op, int nargs, const Arg *args, const char *name, Err *err);
+/* The same, placed before `at` (NULL = at the end). */
+Node *graph_add_before(Graph *g, Node *at, OpId op, int nargs, const Arg *args, const char *name, Err *err);
+/* Declares output k of node n, for shape functions. */
+bool node_set_out(Graph *g, Node *n, int k, DType t, int rank, Expr *const *dim, Err *err);
+bool graph_set_nout(Graph *g, Node *n, int nout, Err *err);
+/* The inference that graph_add calls; set once by shape/ through shape_install(). */
+typedef bool InferFn(Graph *g, Node *n, Err *err);
+void graph_set_infer(InferFn *f);
+bool graph_require(Graph *g, Expr *cond, Err *err, const char *fmt, ...) QKV_PRINTF(4, 5); /* folds true; E_FORMAT on provably false */
+
+Value *graph_find_value(const Graph *g, const char *name);
+void graph_replace_uses(Graph *g, Value *from, Value *to); /* in all nodes and outputs */
+void graph_remove(Graph *g, Node *n);                       /* nobody may use its outputs */
+int graph_dce(Graph *g);                                    /* removes unused pure nodes; how many */
+/* Count of uses per value id (nodes, outputs, mutations), in the caller's array of g->next_id ints. */
+void graph_count_uses(const Graph *g, int *uses);
+/* Calls f for each Value* operand of a node (lists flattened, NULLs skipped); f may replace it. */
+void node_each_operand(Node *n, void (*f)(void *user, Value **slot), void *user);
+
+/* Text: prints, parses back to the same text (src/ir/text.c). Weights print as name, dtype, shape, fqn; data is looked up by fqn
+ * with `weights` when parsing (may be NULL if the text has none). */
+void graph_print(const Graph *g, Buf *out);
+typedef const Tensor *WeightFn(void *user, const char *fqn);
+Graph *graph_parse(const char *text, WeightFn *weights, void *user, Err *err);
+/* SSA, order, arity, types; false names the first violation. */
+bool graph_check(const Graph *g, Err *err);
+#endif

@@ -1,0 +1,41 @@
+/* Kernels: numbers only. Pointers, strides, sizes; no graph, no allocation.
+ *
+ * A family has a struct of typed function pointers (kernel/<family>.h), a plain reference (kernel/ref/<family>.c, double
+ * accumulators, the truth for tests) and fast portable C (kernel/gen/<family>.c) that is compiled once per CPU rung; intrinsics live
+ * in kernel/x86 where they win. table.c fills one Kernels per rung: reference first, then each better rung overwrites slots.
+ *
+ *     const Kernels *k = kernels();                 for this machine, or the rung that QKV_CPU forces
+ *     k->reduce.softmax_f32(out, in, rows, n, threads);
+ *     const Kernels *r = kernels_at(CPU_REF);       for tests; falls back to the best rung the machine has below
+ *
+ * In kernel/gen files KERNEL(f) is f_gen, f_avx2 or f_avx512, and each ends with
+ *     void KERNEL(reduce_fill)(ReduceKernels *k) { k->softmax_f32 = softmax_f32; ... }
+ */
+#ifndef QKV_KERNEL_KERNEL_H
+#define QKV_KERNEL_KERNEL_H
+#include "base/cpu.h"
+#include "tensor/tensor.h"
+
+#include "kernel/image.h"
+#include "kernel/index.h"
+#include "kernel/linalg.h"
+#include "kernel/pointwise.h"
+#include "kernel/reduce.h"
+
+/* FAMILY(name, Struct) */
+#define KERNEL_FAMILIES(FAMILY)           \
+    FAMILY(pointwise, PointwiseKernels)   \
+    FAMILY(reduce, ReduceKernels)         \
+    FAMILY(index, IndexKernels)           \
+    FAMILY(image, ImageKernels)           \
+    FAMILY(linalg, LinalgKernels)
+
+typedef struct Kernels {
+#define FAMILY(name, T) T name;
+    KERNEL_FAMILIES(FAMILY)
+#undef FAMILY
+} Kernels;
+
+const Kernels *kernels(void);
+const Kernels *kernels_at(CpuLevel level);
+#endif

@@ -1,0 +1,41 @@
+/* The CPU ladder: one Kernels per rung, the reference first, each better rung overwriting what it does better. */
+#include <pthread.h>
+#include "kernel/kernel.h"
+
+#define FAMILY(name, T)             \
+    void name##_fill_ref(T *k);     \
+    void name##_fill_gen(T *k);     \
+    void name##_fill_avx2(T *k);    \
+    void name##_fill_avx512(T *k);
+KERNEL_FAMILIES(FAMILY)
+#undef FAMILY
+
+static Kernels table[CPU_LEVELS];
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static void fill(void)
+{
+    for (int level = CPU_REF; level < CPU_LEVELS; level++) {
+        Kernels *k = &table[level];
+#define FAMILY(name, T)                                        \
+    name##_fill_ref(&k->name);                                 \
+    if (level >= CPU_GEN) name##_fill_gen(&k->name);
+        KERNEL_FAMILIES(FAMILY)
+#undef FAMILY
+#if defined(__x86_64__)
+#define FAMILY(name, T)                                        \
+    if (level >= CPU_AVX2) name##_fill_avx2(&k->name);         \
+    if (level >= CPU_AVX512) name##_fill_avx512(&k->name);
+        KERNEL_FAMILIES(FAMILY)
+#undef FAMILY
+#endif
+    }
+}
+
+const Kernels *kernels_at(CpuLevel level)
+{
+    pthread_once(&once, fill);
+    return &table[level < cpu_best() ? level : cpu_best()];
+}
+
+const Kernels *kernels(void) { return kernels_at(cpu_level()); }

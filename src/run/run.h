@@ -1,0 +1,34 @@
+/* Running one node: what a run_NAME function (column `run` of ops.def) gets. Sizes are bound; everything is a number now.
+ *
+ *     bool run_relu(Call *c, Err *err)
+ *     {
+ *         kernel_relu(call_out(c, 0), call_in(c, 0), c->env->threads);
+ *         return true;
+ *     }
+ *
+ * Inputs may have any strides (0 and negative too) and any alignment that their dtype has; outputs are contiguous, 64-byte aligned
+ * and never overlap the inputs. Import has made the dtypes of binary operands equal already. A run function must not allocate except
+ * through call_scratch (freed after the node) and, the first time, for c->state (kept per step of the plan, e.g. a oneDNN primitive).
+ * Indices that come from data (gather, embedding, index) are checked: E_USAGE with the value and the allowed range.
+ */
+#ifndef QKV_RUN_RUN_H
+#define QKV_RUN_RUN_H
+#include "plan/call.h"
+
+typedef struct RunEnv {
+    int threads;
+    unsigned char *scratch; /* bump memory of the session, 64-byte aligned */
+    size_t scratch_used, scratch_size, scratch_peak;
+    void **overflow;        /* blocks taken when scratch was too small; merged into a larger one before the next run */
+    int noverflow;
+    void *gemm;             /* the session's cache of oneDNN primitives and packed weights (src/run/run_gemm.c) */
+} RunEnv;
+
+typedef bool RunFn(Call *c, Err *err);
+
+/* Scratch for this node, 64-byte aligned; NULL when out of memory (err is set: E_LIMIT). */
+void *call_scratch(Call *c, size_t bytes, Err *err);
+/* The tensor itself if it is contiguous (and of dtype t, if t is not DT_NONE), else a contiguous (converted) copy in scratch. */
+const Tensor *call_contiguous(Call *c, const Tensor *t, DType want, Err *err);
+bool call_fail(Call *c, ErrCode code, Err *err, const char *fmt, ...) QKV_PRINTF(4, 5);
+#endif

@@ -1,0 +1,21 @@
+#!/usr/bin/env python3
+"""Prints rows for src/ir/ops_*.def from PyTorch's own schemas.
+
+  tools/schema.py aten.add.Tensor aten.linear ...      rows with empty columns, to be filled in
+"""
+import sys
+
+import torch
+
+
+def row(name):
+    ns, op, overload = (name.split(".") + ["default"])[:3]
+    text = str(getattr(getattr(getattr(torch.ops, ns), op), overload)._schema)
+    ident = op.strip("_") if overload == "default" else f"{op}_{overload}"
+    if op.endswith("_") and not op.startswith("__"):
+        ident = op + ("" if overload == "default" else "_" + overload)
+    return f'OP({ident}, "{ns}.{op}.{overload}", "{text[text.index("("):]}", keep, none, none, none, 0)'
+
+
+for n in sys.argv[1:]:
+    print(row(n))
