@@ -1,0 +1,54 @@
+# make             build/qkv, build/libqkv.a, build/libqkv.so (installs missing Debian packages first)
+# make demo        classify handwritten digits with a small trained Vision Transformer
+# make demo-minilm similarity of sentences with real 22M-parameter weights (needs pip: torch)
+# make check       tests that need neither torch nor network
+# make check-all   all tests; ends with "N passed, N failed"
+# make asan | fuzz | bench | wheel | install [DESTDIR= PREFIX=] | clean
+PREFIX ?= /usr/local
+PY = .venv/bin/python
+
+.PHONY: all demo demo-minilm check check-all asan fuzz bench wheel install clean
+all: build/build.ninja
+	@ninja -C build $(NINJAFLAGS)
+	@test -e build/qkv || ln -s cli/qkv build/qkv
+
+build/build.ninja:
+	@tools/setup.sh build
+	@meson setup build --prefix=$(PREFIX) >/dev/null
+
+demo: all
+	@sh examples/demo.sh
+
+demo-minilm: all
+	@tools/setup.sh torch
+	@sh examples/demo_minilm.sh
+
+check: all
+	@tools/setup.sh check || true
+	@tools/check.sh quick
+
+check-all: all
+	@tools/setup.sh torch
+	@tools/check.sh all
+
+asan:
+	@tools/setup.sh build
+	@test -f build-asan/build.ninja || meson setup build-asan -Db_sanitize=address,undefined -Db_lundef=false --buildtype=debugoptimized >/dev/null
+	@ninja -C build-asan
+	@meson test -C build-asan --no-rebuild --print-errorlogs
+
+fuzz: all
+	@sh tests/fuzz/run.sh
+
+bench: all
+	@sh bench/run.sh
+
+wheel: all
+	@tools/setup.sh check
+	@$(PY) -m pip wheel -q --no-deps -w dist .
+
+install: all
+	@meson install -C build --no-rebuild
+
+clean:
+	@rm -rf build build-asan build-werror dist
