@@ -117,6 +117,9 @@ Arg arg_bool(Graph *g, bool v);
 Arg arg_dtype(DType t);
 Arg arg_str(Graph *g, const char *s);
 
+/* args in the form that the schema promises, defaults filled in; out has op->schema->nparams elements. Errors name the argument. */
+bool op_fit_args(Graph *g, const Op *op, int nargs, const Arg *args, Arg *out, Err *err);
+
 Value *graph_add_input(Graph *g, const char *name, DType t, int rank, Expr *const *dim);
 Value *graph_add_weight(Graph *g, const char *name, const char *fqn, const Tensor *data);
 /* Appends a node; args in schema order, missing trailing ones take their defaults. The shape function (handed in by shape/, see

@@ -34,8 +34,12 @@ typedef struct Expr {
     struct Expr **args;
     int64_t i;        /* EX_INT value, EX_BOOL 0/1, EX_SYM index into the pool's symbols */
     double f;         /* EX_FLOAT value */
-    uint32_t id;      /* order of creation */
+    uint32_t id;      /* order of creation, dense */
     bool is_float, is_bool;
+    int depth;
+    uint64_t symbols; /* Bloom mask of the symbols below: bit index % 64 */
+    uint32_t stamp;   /* import-time only: when lo, hi were computed */
+    int64_t lo, hi;
 } Expr;
 
 /* Where a symbol's value comes from. */
@@ -77,6 +81,8 @@ Expr *ex_make(ExprPool *p, ExprKind kind, Expr *a, Expr *b, Expr *c);
 static inline bool ex_is_int(const Expr *e) { return e->kind == EX_INT; }
 static inline bool ex_is_const(const Expr *e) { return e->kind == EX_INT || e->kind == EX_FLOAT || e->kind == EX_BOOL; }
 static inline bool ex_equals_int(const Expr *e, int64_t v) { return e->kind == EX_INT && e->i == v; }
+/* Ranges belong to import: set there, before the graph is shared. */
+void expr_set_range(ExprPool *p, int symbol, int64_t lo, int64_t hi);
 /* Interval of an integer expression from its symbols' ranges; INT64_MIN / INT64_MAX where unbounded. */
 void ex_range(const ExprPool *p, const Expr *e, int64_t *lo, int64_t *hi);
 /* Does `e` mention a symbol that is not bound by input sizes (SYM_ITEM, SYM_SIZE)? */
@@ -92,12 +98,18 @@ typedef struct Scalar {
 static inline double scalar_f64(Scalar s) { return s.kind == SC_FLOAT ? s.f : (double)s.i; }
 static inline int64_t scalar_i64(Scalar s) { return s.kind == SC_FLOAT ? (int64_t)s.f : s.i; }
 
-/* Values of all symbols of one pool. */
+/* Values of all symbols of one pool, and what was evaluated with them so far. Not shared between threads. */
 typedef struct Binding {
     int n;
     int64_t *value;
     bool *bound;
+    Scalar *memo;         /* by Expr id */
+    unsigned char *known; /* by Expr id */
+    uint32_t nmemo;
 } Binding;
+bool binding_init(Binding *b, const ExprPool *p, Err *err);
+void binding_free(Binding *b);
+void binding_set(Binding *b, int symbol, int64_t value); /* forgets what was evaluated */
 bool ex_eval(const ExprPool *p, const Expr *e, const Binding *b, Scalar *out, Err *err); /* E_USAGE: unbound symbol, division by 0 */
 bool ex_eval_i64(const ExprPool *p, const Expr *e, const Binding *b, int64_t *out, Err *err);
 

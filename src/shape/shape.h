@@ -38,6 +38,12 @@ bool shape_out_like(Shape *s, int k, const Value *v, DType t);
 bool shape_broadcast(Shape *s, int *rank, Expr **dim, int rank_b, Expr *const *dim_b, const char *what);
 bool shape_require_equal(Shape *s, Expr *a, Expr *b, const char *what);
 Expr *shape_numel(Shape *s, const Value *v);
+/* For results whose size depends on data: a new symbol, bound at run time from dim `dim` of output `k` once that is computed. Call it
+ * after shape_out has been given it: Expr *n = shape_fresh_symbol(s); shape_out(s, 0, t, 2, (Expr *[]){n, two}); shape_size_of(s, n, 0, 0). */
+Expr *shape_fresh_symbol(Shape *s);
+bool shape_size_of(Shape *s, Expr *symbol, int k, int dim);
+/* Renames those fresh symbols to what the file calls them: declared is the file's sizes of node n's first output. */
+bool shape_declare(Graph *g, Node *n, int rank, Expr *const *declared, Err *err);
 /* PyTorch's result type of tensors and scalars (at::result_type): dimensioned tensors first, then 0-d tensors, then numbers. */
 typedef struct Promote { DType dim, zero, number; } Promote;
 void promote_value(Promote *p, const Value *v);

@@ -1,0 +1,386 @@
+/* Building and changing graphs. Contract in graph.h. */
+#include "ir/graph.h"
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "ir/text.h"
+
+enum { MAX_GRAPH_NODES = 2000000 };
+
+static InferFn *infer;
+
+void graph_set_infer(InferFn *f) { infer = f; }
+
+Graph *graph_create(void)
+{
+    Arena *a = arena_create(0);
+    if (!a) return NULL;
+    Graph *g = arena_new(a, Graph);
+    if (g) {
+        g->arena = a;
+        g->ex = expr_pool(a);
+    }
+    if (!g || !g->ex) {
+        arena_destroy(a);
+        return NULL;
+    }
+    return g;
+}
+
+void graph_free(Graph *g)
+{
+    if (!g) return;
+    free(g->require);
+    map_free(&g->names);
+    expr_pool_free(g->ex);
+    arena_destroy(g->arena);
+}
+
+/* ------------------------------------------------------------------ arguments */
+
+Arg arg_none(void) { return (Arg){.kind = ARG_NONE}; }
+Arg arg_value(Value *v) { return v ? (Arg){.kind = ARG_VALUE, .v = v} : arg_none(); }
+Arg arg_expr(Expr *e) { return (Arg){.kind = ARG_EXPR, .e = e}; }
+Arg arg_int(Graph *g, int64_t v) { return arg_expr(ex_int(g->ex, v)); }
+Arg arg_float(Graph *g, double v) { return arg_expr(ex_float(g->ex, v)); }
+Arg arg_bool(Graph *g, bool v) { return arg_expr(ex_bool(g->ex, v)); }
+Arg arg_dtype(DType t) { return t == DT_NONE ? arg_none() : (Arg){.kind = ARG_DTYPE, .dtype = t}; }
+Arg arg_str(Graph *g, const char *s) { return (Arg){.kind = ARG_STR, .s = arena_strdup(g->arena, s)}; }
+
+Arg arg_values(Graph *g, int n, Value *const *vs)
+{
+    Arg a = {.kind = ARG_VALUES, .n = n, .vs = arena_array(g->arena, Value *, n + 1)};
+    for (int i = 0; i < n && a.vs; i++) a.vs[i] = vs[i];
+    return a;
+}
+
+Arg arg_exprs(Graph *g, int n, Expr *const *es)
+{
+    Arg a = {.kind = ARG_EXPRS, .n = n, .es = arena_array(g->arena, Expr *, n + 1)};
+    for (int i = 0; i < n && a.es; i++) a.es[i] = es[i];
+    return a;
+}
+
+Arg arg_ints(Graph *g, int n, const int64_t *v)
+{
+    Arg a = {.kind = ARG_EXPRS, .n = n, .es = arena_array(g->arena, Expr *, n + 1)};
+    for (int i = 0; i < n && a.es; i++) a.es[i] = ex_int(g->ex, v[i]);
+    return a;
+}
+
+/* ------------------------------------------------------------------ values */
+
+static const char *unique_name(Graph *g, const char *name)
+{
+    if (!map_has(&g->names, name)) return arena_strdup(g->arena, name);
+    size_t n = strlen(name);
+    char *s = arena_alloc(g->arena, n + 16, 1);
+    for (int k = g->next_id; s; k++) { /* ids grow, so the first try is nearly always free */
+        snprintf(s, n + 16, "%s__%d", name, k);
+        if (!map_has(&g->names, s)) break;
+    }
+    return s;
+}
+
+static Value *new_value(Graph *g, ValueKind kind, const char *name, DType t, int rank, Expr *const *dim)
+{
+    Value *v = arena_new(g->arena, Value);
+    const char *unique = unique_name(g, name);
+    Expr **d = arena_array(g->arena, Expr *, rank + 1);
+    if (!v || !unique || !d) return NULL;
+    *v = (Value){.name = unique, .kind = kind, .dtype = t, .rank = rank, .dim = d, .id = g->next_id++};
+    for (int i = 0; i < rank; i++) d[i] = dim[i];
+    g->nvalues++;
+    return map_put(&g->names, unique, v) ? v : NULL;
+}
+
+static Value **append(Graph *g, Value **list, int n, Value *v)
+{
+    Value **grown = list;
+    if ((n & (n - 1)) == 0) { /* room doubles at each power of two */
+        grown = arena_array(g->arena, Value *, n ? n * 2 : 1);
+        if (!grown) return NULL;
+        if (n) memcpy(grown, list, (size_t)n * sizeof *list);
+    }
+    grown[n] = v;
+    return grown;
+}
+
+Value *graph_add_input(Graph *g, const char *name, DType t, int rank, Expr *const *dim)
+{
+    Value *v = new_value(g, V_INPUT, name, t, rank, dim);
+    if (!v || !(g->input = append(g, g->input, g->ninput, v))) return NULL;
+    g->ninput++;
+    return v;
+}
+
+Value *graph_add_weight(Graph *g, const char *name, const char *fqn, const Tensor *data)
+{
+    Expr *dim[MAX_RANK];
+    for (int i = 0; i < data->rank; i++)
+        if (!(dim[i] = ex_int(g->ex, data->shape[i]))) return NULL;
+    Value *v = new_value(g, V_WEIGHT, name, data->dtype, data->rank, dim);
+    if (!v || !(g->weight = append(g, g->weight, g->nweight, v))) return NULL;
+    g->nweight++;
+    v->data = data;
+    v->fqn = fqn;
+    return v;
+}
+
+Value *graph_find_value(const Graph *g, const char *name) { return map_get(&g->names, name); }
+
+/* ------------------------------------------------------------------ nodes */
+
+static const char *arg_kind_name(const Arg *a)
+{
+    static const char *const names[] = {"None", "a tensor", "a list of tensors", "a number", "a list of numbers", "a string", "a dtype"};
+    return names[a->kind];
+}
+
+static bool wrong_kind(const Param *p, const Arg *a, Err *err)
+{
+    static const char *const names[] = {"a tensor", "a list of tensors", "an integer", "a list of integers", "a float",
+                                        "a list of floats", "a bool", "a list of bools", "a number", "a list of numbers",
+                                        "a string", "a dtype", "nothing"};
+    return fail(err, E_FORMAT, "argument '%s': found %s, expected %s", p->name, arg_kind_name(a), names[p->type]);
+}
+
+static bool integral(const Expr *e) { return e && !e->is_float; }
+
+/* Checks an argument against its parameter and puts it in the form the table promises (a lone int for int[2] is repeated). */
+static bool fit_arg(Graph *g, const Param *p, Arg *a, Err *err)
+{
+    if (p->type == PT_IGNORED) {
+        *a = arg_none();
+        return true;
+    }
+    if (a->kind == ARG_NONE) {
+        if (p->optional || p->def) return true;
+        return fail(err, E_FORMAT, "argument '%s': missing", p->name);
+    }
+    switch (p->type) {
+    case PT_TENSOR: /* numbers are tensors of rank 0 to ATen */
+        if (a->kind == ARG_VALUE || a->kind == ARG_EXPR) return true;
+        break;
+    case PT_TENSORS:
+        if (a->kind == ARG_VALUES) return true;
+        if (a->kind == ARG_EXPRS && a->n == 0) {
+            *a = arg_values(g, 0, NULL);
+            return true;
+        }
+        break;
+    case PT_INT: case PT_BOOL:
+        if (a->kind == ARG_EXPR && integral(a->e)) return true;
+        break;
+    case PT_FLOAT: case PT_SCALAR:
+        if (a->kind == ARG_EXPR && a->e) return true;
+        break;
+    case PT_INTS: case PT_FLOATS: case PT_BOOLS: case PT_SCALARS:
+        if (a->kind == ARG_EXPR && p->fixed_len) {
+            Expr *same[8];
+            int n = p->fixed_len < 8 ? p->fixed_len : 8;
+            for (int i = 0; i < n; i++) same[i] = a->e;
+            *a = arg_exprs(g, n, same);
+        }
+        if (a->kind == ARG_VALUES && a->n == 0) *a = arg_exprs(g, 0, NULL);
+        if (a->kind != ARG_EXPRS) break;
+        for (int i = 0; i < a->n; i++)
+            if (!a->es[i] || (p->type != PT_FLOATS && p->type != PT_SCALARS && !integral(a->es[i]))) return wrong_kind(p, a, err);
+        return true;
+    case PT_STR:
+        if (a->kind == ARG_STR) return true;
+        break;
+    case PT_DTYPE:
+        if (a->kind == ARG_DTYPE) return true;
+        break;
+    default: break;
+    }
+    return wrong_kind(p, a, err);
+}
+
+bool op_fit_args(Graph *g, const Op *op, int nargs, const Arg *args, Arg *out, Err *err)
+{
+    if (nargs > op->schema->nparams)
+        return fail(err, E_FORMAT, "%s takes %d arguments, found %d", op->name, op->schema->nparams, nargs);
+    for (int i = 0; i < op->schema->nparams; i++) {
+        const Param *p = &op->schema->params[i];
+        out[i] = i < nargs ? args[i] : arg_none();
+        if (out[i].kind == ARG_NONE && p->def && strcmp(p->def, "None") && p->type != PT_IGNORED)
+            TRY(text_parse_default(g, p, &out[i], err));
+        TRY(fit_arg(g, p, &out[i], err));
+    }
+    return true;
+}
+
+static void link_before(Graph *g, Node *n, Node *at)
+{
+    n->next = at;
+    n->prev = at ? at->prev : g->last;
+    *(n->prev ? &n->prev->next : &g->first) = n;
+    *(at ? &at->prev : &g->last) = n;
+    g->nnodes++;
+}
+
+Node *graph_add_before(Graph *g, Node *at, OpId id, int nargs, const Arg *args, const char *name, Err *err)
+{
+    const Op *op = op_get(id);
+    const char *dot = strchr(op->name, '.'), *end = dot ? strrchr(dot + 1, '.') : NULL;
+    Node *n = arena_new(g->arena, Node);
+    if (n) n->arg = arena_array(g->arena, Arg, op->schema->nparams + 1);
+    if (n && n->arg) n->name = name ? arena_strdup(g->arena, name) : arena_strndup(g->arena, dot + 1, (size_t)(end - dot - 1));
+    if (!n || !n->arg || !n->name) {
+        fail(err, E_LIMIT, "out of memory");
+        return NULL;
+    }
+    if (g->nnodes >= MAX_GRAPH_NODES) {
+        fail(err, E_LIMIT, "more than %d nodes", MAX_GRAPH_NODES);
+        return NULL;
+    }
+    n->op = op;
+    if (!op_fit_args(g, op, nargs, args, n->arg, err) || !infer(g, n, err)) {
+        within(err, "node '%s' (%s)", n->name, op->name);
+        return NULL;
+    }
+    if (n->nout) n->name = n->out[0]->name;
+    link_before(g, n, at);
+    return n;
+}
+
+Node *graph_add(Graph *g, OpId op, int nargs, const Arg *args, const char *name, Err *err)
+{
+    return graph_add_before(g, NULL, op, nargs, args, name, err);
+}
+
+bool graph_set_nout(Graph *g, Node *n, int nout, Err *err)
+{
+    n->nout = nout;
+    n->out = arena_array(g->arena, Value *, nout + 1);
+    return n->out || fail(err, E_LIMIT, "out of memory");
+}
+
+bool node_set_out(Graph *g, Node *n, int k, DType t, int rank, Expr *const *dim, Err *err)
+{
+    if (!n->out && !graph_set_nout(g, n, n->op->schema->nreturns, err)) return false;
+    if (rank > MAX_RANK) return fail(err, E_UNSUPPORTED, "result of rank %d: at most %d is supported", rank, MAX_RANK);
+    char name[32];
+    const char *base = n->name;
+    if (k) {
+        snprintf(name, sizeof name, "_out%d", k);
+        base = arena_printf(g->arena, "%s%s", n->name, name);
+    }
+    for (int i = 0; i < rank; i++)
+        if (!dim[i]) return fail(err, E_LIMIT, "size %d of the result is too large an expression", i);
+    Value *v = base ? new_value(g, V_NODE, base, t, rank, dim) : NULL;
+    if (!v) return fail(err, E_LIMIT, "out of memory");
+    v->def = n;
+    v->out = k;
+    n->out[k] = v;
+    return true;
+}
+
+bool graph_require(Graph *g, Expr *cond, Err *err, const char *fmt, ...)
+{
+    char where[256];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(where, sizeof where, fmt, ap);
+    va_end(ap);
+    if (!cond) return fail(err, E_LIMIT, "%s: condition too large", where);
+    if (cond->kind == EX_BOOL && cond->i) return true;
+    if (cond->kind == EX_BOOL) return fail(err, E_FORMAT, "%s: can never hold", where);
+    for (int i = 0; i < g->nrequire; i++)
+        if (g->require[i].cond == cond) return true;
+    if (g->nrequire == g->require_cap) {
+        int cap = g->require_cap ? g->require_cap * 2 : 16;
+        Require *r = realloc(g->require, (size_t)cap * sizeof *r);
+        if (!r) return fail(err, E_LIMIT, "out of memory");
+        g->require = r;
+        g->require_cap = cap;
+    }
+    char *copy = arena_strdup(g->arena, where);
+    if (!copy) return fail(err, E_LIMIT, "out of memory");
+    g->require[g->nrequire++] = (Require){cond, copy};
+    return true;
+}
+
+/* ------------------------------------------------------------------ changing */
+
+void node_each_operand(Node *n, void (*f)(void *user, Value **slot), void *user)
+{
+    for (int i = 0; i < n->op->schema->nparams; i++) {
+        Arg *a = &n->arg[i];
+        if (a->kind == ARG_VALUE) f(user, &a->v);
+        else if (a->kind == ARG_VALUES)
+            for (int k = 0; k < a->n; k++)
+                if (a->vs[k]) f(user, &a->vs[k]);
+    }
+}
+
+typedef struct Swap {
+    Value *from, *to;
+} Swap;
+
+static void swap_operand(void *user, Value **slot)
+{
+    Swap *s = user;
+    if (*slot == s->from) *slot = s->to;
+}
+
+void graph_replace_uses(Graph *g, Value *from, Value *to)
+{
+    Swap s = {from, to};
+    for (Node *n = g->first; n; n = n->next) node_each_operand(n, swap_operand, &s);
+    for (int i = 0; i < g->noutput; i++)
+        if (g->output[i].value == from) g->output[i].value = to;
+    for (int i = 0; i < g->nmutation; i++)
+        if (g->mutation[i].value == from) g->mutation[i].value = to;
+}
+
+void graph_remove(Graph *g, Node *n)
+{
+    *(n->prev ? &n->prev->next : &g->first) = n->next;
+    *(n->next ? &n->next->prev : &g->last) = n->prev;
+    g->nnodes--;
+    g->nvalues -= n->nout;
+}
+
+static void count_operand(void *user, Value **slot) { ((int *)user)[(*slot)->id]++; }
+
+/* A symbol that is read from a value keeps that value alive. */
+static void count_symbols(const Graph *g, int *uses)
+{
+    for (int i = 0; i < expr_symbol_count(g->ex); i++) {
+        const Symbol *s = expr_symbol(g->ex, i);
+        if (s->value && (s->source == SYM_ITEM || s->source == SYM_SIZE)) uses[s->value->id]++;
+    }
+}
+
+void graph_count_uses(const Graph *g, int *uses)
+{
+    memset(uses, 0, (size_t)g->next_id * sizeof *uses);
+    for (Node *n = g->first; n; n = n->next) node_each_operand(n, count_operand, uses);
+    for (int i = 0; i < g->noutput; i++) uses[g->output[i].value->id]++;
+    for (int i = 0; i < g->nmutation; i++) uses[g->mutation[i].value->id]++;
+    count_symbols(g, uses);
+}
+
+static void uncount_operand(void *user, Value **slot) { ((int *)user)[(*slot)->id]--; }
+
+int graph_dce(Graph *g)
+{
+    int *uses = malloc(((size_t)g->next_id + 1) * sizeof *uses), removed = 0;
+    if (!uses) return 0;
+    graph_count_uses(g, uses);
+    for (Node *n = g->last, *prev; n; n = prev) {
+        prev = n->prev;
+        bool used = (n->op->flags & OPF_EFFECT) != 0;
+        for (int k = 0; k < n->nout; k++) used |= uses[n->out[k]->id] > 0;
+        if (used) continue;
+        node_each_operand(n, uncount_operand, uses);
+        graph_remove(g, n);
+        removed++;
+    }
+    free(uses);
+    return removed;
+}

@@ -1,0 +1,879 @@
+/* Building, simplifying, bounding and evaluating expressions. Text is in expr_text.c.
+ *
+ * Integer sums and products are polynomials: a sum of terms, a term an integer times sorted factors; a factor is anything that is not
+ * itself a sum or product. Every builder goes from operands to terms and back, so equal polynomials are one pointer.
+ */
+#include "shape/expr.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/map.h"
+
+enum { MAX_NODES = 1 << 22, MAX_DEPTH = 200, MAX_TERMS = 64, MAX_FACTORS = 32, DISTRIBUTE = 32 };
+
+struct ExprPool {
+    Arena *arena;
+    Expr **slots;
+    size_t nslots;
+    uint32_t count;
+    Symbol **symbols;
+    int nsymbols, cap_symbols;
+    Map by_name;
+    uint32_t stamp;
+};
+
+ExprPool *expr_pool(Arena *a)
+{
+    ExprPool *p = arena_new(a, ExprPool);
+    if (!p) return NULL;
+    p->arena = a;
+    p->nslots = 1024;
+    p->slots = calloc(p->nslots, sizeof *p->slots);
+    p->stamp = 1;
+    return p->slots ? p : NULL;
+}
+
+void expr_pool_free(ExprPool *p)
+{
+    if (!p) return;
+    free(p->slots);
+    free(p->symbols);
+    map_free(&p->by_name);
+}
+
+int expr_symbol_count(const ExprPool *p) { return p->nsymbols; }
+Symbol *expr_symbol(const ExprPool *p, int i) { return p->symbols[i]; }
+
+Symbol *expr_find_symbol(const ExprPool *p, const char *name) { return map_get(&p->by_name, name); }
+
+/* ------------------------------------------------------------------ hash-consing */
+
+static uint64_t hash_node(const Expr *e)
+{
+    uint64_t h = (uint64_t)e->kind * 0x9e3779b97f4a7c15u ^ (uint64_t)e->i * 0xff51afd7ed558ccdu;
+    uint64_t bits;
+    memcpy(&bits, &e->f, 8);
+    h ^= bits * 0xc4ceb9fe1a85ec53u;
+    for (int i = 0; i < e->nargs; i++) h = (h ^ e->args[i]->id) * 0x100000001b3u;
+    return h ^ h >> 29;
+}
+
+static bool same_node(const Expr *a, const Expr *b)
+{
+    if (a->kind != b->kind || a->i != b->i || memcmp(&a->f, &b->f, 8) || a->nargs != b->nargs || a->is_float != b->is_float) return false;
+    for (int i = 0; i < a->nargs; i++)
+        if (a->args[i] != b->args[i]) return false;
+    return true;
+}
+
+static bool grow(ExprPool *p)
+{
+    size_t n = p->nslots * 2;
+    Expr **s = calloc(n, sizeof *s);
+    if (!s) return false;
+    for (size_t i = 0; i < p->nslots; i++) {
+        if (!p->slots[i]) continue;
+        size_t k = hash_node(p->slots[i]) & (n - 1);
+        while (s[k]) k = (k + 1) & (n - 1);
+        s[k] = p->slots[i];
+    }
+    free(p->slots);
+    p->slots = s;
+    p->nslots = n;
+    return true;
+}
+
+/* The node equal to *want, made if new. want->args may be a temporary array. */
+static Expr *intern(ExprPool *p, const Expr *want)
+{
+    size_t k = hash_node(want) & (p->nslots - 1);
+    for (; p->slots[k]; k = (k + 1) & (p->nslots - 1))
+        if (same_node(p->slots[k], want)) return p->slots[k];
+    if (p->count >= MAX_NODES) return NULL;
+    Expr *e = arena_new(p->arena, Expr);
+    if (!e) return NULL;
+    *e = *want;
+    e->args = NULL;
+    if (want->nargs) {
+        e->args = arena_array(p->arena, Expr *, want->nargs);
+        if (!e->args) return NULL;
+        memcpy(e->args, want->args, (size_t)want->nargs * sizeof *e->args);
+        for (int i = 0; i < e->nargs; i++) {
+            e->symbols |= e->args[i]->symbols;
+            if (e->args[i]->depth >= e->depth) e->depth = e->args[i]->depth + 1;
+        }
+        if (e->depth > MAX_DEPTH) return NULL;
+    } else if (e->kind == EX_SYM)
+        e->symbols = 1ull << (e->i % 64);
+    e->id = p->count++;
+    p->slots[k] = e;
+    if (p->count * 2 > p->nslots && !grow(p)) return NULL;
+    return e;
+}
+
+Expr *ex_int(ExprPool *p, int64_t v) { return intern(p, &(Expr){.kind = EX_INT, .i = v}); }
+Expr *ex_float(ExprPool *p, double v) { return intern(p, &(Expr){.kind = EX_FLOAT, .f = v, .is_float = true}); }
+Expr *ex_bool(ExprPool *p, bool v) { return intern(p, &(Expr){.kind = EX_BOOL, .i = v, .is_bool = true}); }
+
+Expr *ex_symbol(ExprPool *p, const char *name)
+{
+    Symbol *known = expr_find_symbol(p, name);
+    if (known) return known->expr;
+    if (p->nsymbols == p->cap_symbols) {
+        int cap = p->cap_symbols ? p->cap_symbols * 2 : 32;
+        Symbol **s = realloc(p->symbols, (size_t)cap * sizeof *s);
+        if (!s) return NULL;
+        p->symbols = s;
+        p->cap_symbols = cap;
+    }
+    Symbol *s = arena_new(p->arena, Symbol);
+    char *copy = arena_strdup(p->arena, name);
+    Expr *e = intern(p, &(Expr){.kind = EX_SYM, .i = p->nsymbols});
+    if (!s || !copy || !e || !map_put(&p->by_name, copy, s)) return NULL;
+    *s = (Symbol){.name = copy, .lo = INT64_MIN, .hi = INT64_MAX, .expr = e};
+    p->symbols[p->nsymbols++] = s;
+    return e;
+}
+
+/* ------------------------------------------------------------------ polynomials */
+
+typedef struct Term {
+    int64_t coef;
+    int n;
+    Expr *factor[MAX_FACTORS]; /* sorted by id */
+} Term;
+
+typedef struct Poly {
+    int n;
+    bool too_big;
+    Term *term;
+} Poly;
+
+static int compare_factors(const Term *a, const Term *b)
+{
+    if (a->n != b->n) return a->n < b->n ? -1 : 1; /* low degree first: the constant leads */
+    for (int i = 0; i < a->n; i++)
+        if (a->factor[i] != b->factor[i]) return a->factor[i]->id < b->factor[i]->id ? -1 : 1;
+    return 0;
+}
+
+static void poly_add(Poly *p, const Term *t)
+{
+    int at = 0;
+    for (; at < p->n; at++) {
+        int c = compare_factors(&p->term[at], t);
+        if (c == 0) {
+            if (!add_i64(p->term[at].coef, t->coef, &p->term[at].coef)) p->too_big = true;
+            if (p->term[at].coef == 0) memmove(&p->term[at], &p->term[at + 1], (size_t)(--p->n - at) * sizeof *t);
+            return;
+        }
+        if (c > 0) break;
+    }
+    if (t->coef == 0) return;
+    if (p->n == MAX_TERMS) {
+        p->too_big = true;
+        return;
+    }
+    memmove(&p->term[at + 1], &p->term[at], (size_t)(p->n++ - at) * sizeof *t);
+    p->term[at] = *t;
+}
+
+static void term_of(Expr *e, Term *t)
+{
+    *t = (Term){.coef = 1};
+    if (e->kind == EX_INT)
+        t->coef = e->i;
+    else if (e->kind == EX_MUL && !e->is_float) {
+        for (int i = 0; i < e->nargs; i++) {
+            if (e->args[i]->kind == EX_INT) t->coef = e->args[i]->i;
+            else t->factor[t->n++] = e->args[i];
+        }
+    } else {
+        t->factor[t->n++] = e;
+    }
+}
+
+static void poly_of(Expr *e, Poly *p)
+{
+    Term t;
+    if (e->kind == EX_ADD && !e->is_float) {
+        for (int i = 0; i < e->nargs; i++) {
+            term_of(e->args[i], &t);
+            poly_add(p, &t);
+        }
+    } else {
+        term_of(e, &t);
+        poly_add(p, &t);
+    }
+}
+
+static bool term_times(const Term *a, const Term *b, Term *out)
+{
+    if (a->n + b->n > MAX_FACTORS || !mul_i64(a->coef, b->coef, &out->coef)) return false;
+    out->n = 0;
+    for (int i = 0, j = 0; i < a->n || j < b->n;)
+        out->factor[out->n++] = j == b->n || (i < a->n && a->factor[i]->id <= b->factor[j]->id) ? a->factor[i++] : b->factor[j++];
+    return true;
+}
+
+/* out = a / b where b's factors are among a's and its coefficient divides. */
+static bool term_over(const Term *a, const Term *b, Term *out)
+{
+    if (b->coef == 0 || (b->coef == -1 && a->coef == INT64_MIN) || a->coef % b->coef) return false;
+    *out = (Term){.coef = a->coef / b->coef};
+    int j = 0;
+    for (int i = 0; i < a->n; i++) {
+        if (j < b->n && a->factor[i] == b->factor[j]) j++;
+        else out->factor[out->n++] = a->factor[i];
+    }
+    return j == b->n;
+}
+
+static Expr *expr_of_term(ExprPool *p, const Term *t)
+{
+    if (t->n == 0) return ex_int(p, t->coef);
+    if (t->n == 1 && t->coef == 1) return t->factor[0];
+    Expr *args[MAX_FACTORS + 1];
+    int n = 0;
+    if (t->coef != 1) args[n++] = ex_int(p, t->coef);
+    for (int i = 0; i < t->n; i++) args[n++] = t->factor[i];
+    if (!args[0]) return NULL;
+    return intern(p, &(Expr){.kind = EX_MUL, .nargs = n, .args = args});
+}
+
+static Expr *expr_of_poly(ExprPool *p, const Poly *q)
+{
+    if (q->too_big) return NULL;
+    if (q->n == 0) return ex_int(p, 0);
+    Expr *args[MAX_TERMS];
+    for (int i = 0; i < q->n; i++)
+        if (!(args[i] = expr_of_term(p, &q->term[i]))) return NULL;
+    if (q->n == 1) return args[0];
+    return intern(p, &(Expr){.kind = EX_ADD, .nargs = q->n, .args = args});
+}
+
+static bool poly_new(Poly *p)
+{
+    *p = (Poly){.term = malloc((MAX_TERMS + 1) * sizeof(Term))};
+    return p->term != NULL;
+}
+
+static Expr *float_op(ExprPool *p, ExprKind kind, Expr *a, Expr *b)
+{
+    if (ex_is_const(a) && ex_is_const(b)) {
+        double x = a->kind == EX_FLOAT ? a->f : (double)a->i, y = b->kind == EX_FLOAT ? b->f : (double)b->i;
+        return ex_float(p, kind == EX_ADD ? x + y : x * y);
+    }
+    return intern(p, &(Expr){.kind = kind, .nargs = 2, .args = (Expr *[]){a, b}, .is_float = true});
+}
+
+/* a + scale * b */
+static Expr *linear(ExprPool *p, Expr *a, Expr *b, int64_t scale)
+{
+    if (!a || !b) return NULL;
+    Poly s, t;
+    if (!poly_new(&s)) return NULL;
+    if (!poly_new(&t)) {
+        free(s.term);
+        return NULL;
+    }
+    poly_of(a, &s);
+    poly_of(b, &t);
+    for (int i = 0; i < t.n; i++) {
+        if (!mul_i64(t.term[i].coef, scale, &t.term[i].coef)) s.too_big = true;
+        else poly_add(&s, &t.term[i]);
+    }
+    s.too_big |= t.too_big;
+    Expr *e = expr_of_poly(p, &s);
+    free(s.term);
+    free(t.term);
+    return e;
+}
+
+Expr *ex_add(ExprPool *p, Expr *a, Expr *b)
+{
+    if (!a || !b) return NULL;
+    if (a->is_float || b->is_float) return float_op(p, EX_ADD, a, b);
+    return linear(p, a, b, 1);
+}
+
+Expr *ex_neg(ExprPool *p, Expr *a)
+{
+    if (!a) return NULL;
+    if (a->is_float) return float_op(p, EX_MUL, ex_float(p, -1), a);
+    return linear(p, ex_int(p, 0), a, -1);
+}
+
+Expr *ex_sub(ExprPool *p, Expr *a, Expr *b)
+{
+    if (!a || !b) return NULL;
+    if (a->is_float || b->is_float) return ex_add(p, a, ex_neg(p, b));
+    return linear(p, a, b, -1);
+}
+
+Expr *ex_mul(ExprPool *p, Expr *a, Expr *b)
+{
+    if (!a || !b) return NULL;
+    if (a->is_float || b->is_float) return float_op(p, EX_MUL, a, b);
+    if (ex_equals_int(a, 1)) return b;
+    if (ex_equals_int(b, 1)) return a;
+    Poly s, t, out;
+    if (!poly_new(&s)) return NULL;
+    if (!poly_new(&t)) {
+        free(s.term);
+        return NULL;
+    }
+    if (!poly_new(&out)) {
+        free(s.term);
+        free(t.term);
+        return NULL;
+    }
+    poly_of(a, &s);
+    poly_of(b, &t);
+    Expr *e = NULL;
+    Term prod;
+    if (s.n * t.n > DISTRIBUTE) { /* too many terms: keep both sides as factors */
+        Term x = {.coef = 1, .n = 1, .factor = {a}}, y = {.coef = 1, .n = 1, .factor = {b}};
+        if (term_times(&x, &y, &prod)) e = expr_of_term(p, &prod);
+    } else {
+        for (int i = 0; i < s.n; i++)
+            for (int j = 0; j < t.n; j++) {
+                if (term_times(&s.term[i], &t.term[j], &prod)) poly_add(&out, &prod);
+                else out.too_big = true;
+            }
+        e = expr_of_poly(p, &out);
+    }
+    free(s.term);
+    free(t.term);
+    free(out.term);
+    return e;
+}
+
+/* a / b as polynomials when it comes out even; NULL when it does not. */
+static Expr *exact_quotient(ExprPool *p, Expr *a, Expr *b)
+{
+    Poly s, t, q;
+    if (!poly_new(&s)) return NULL;
+    if (!poly_new(&t)) {
+        free(s.term);
+        return NULL;
+    }
+    if (!poly_new(&q)) {
+        free(s.term);
+        free(t.term);
+        return NULL;
+    }
+    poly_of(a, &s);
+    poly_of(b, &t);
+    bool ok = t.n > 0;
+    for (int step = 0; ok && s.n && step < DISTRIBUTE; step++) {
+        Term f, prod;
+        ok = term_over(&s.term[s.n - 1], &t.term[t.n - 1], &f);
+        if (!ok) break;
+        poly_add(&q, &f);
+        f.coef = -f.coef;
+        for (int i = t.n - 1; i >= 0 && ok; i--) {
+            ok = term_times(&t.term[i], &f, &prod);
+            if (ok) poly_add(&s, &prod);
+        }
+    }
+    ok = ok && s.n == 0 && !s.too_big && !q.too_big;
+    Expr *e = ok ? expr_of_poly(p, &q) : NULL;
+    free(s.term);
+    free(t.term);
+    free(q.term);
+    return e;
+}
+
+/* a = c * quotient + rest, the rest's constant in [0, c). */
+static bool split_multiple(ExprPool *p, Expr *a, int64_t c, Expr **quotient, Expr **rest)
+{
+    Poly s, q, r;
+    if (!poly_new(&s)) return false;
+    if (!poly_new(&q)) {
+        free(s.term);
+        return false;
+    }
+    if (!poly_new(&r)) {
+        free(s.term);
+        free(q.term);
+        return false;
+    }
+    poly_of(a, &s);
+    for (int i = 0; i < s.n; i++) {
+        Term t = s.term[i];
+        int64_t m = t.coef % c;
+        if (m < 0) m += c;
+        if (t.n && m) { /* a symbolic term stays whole unless it divides */
+            poly_add(&r, &t);
+            continue;
+        }
+        Term u = t;
+        t.coef = (t.coef - m) / c;
+        u.coef = m;
+        poly_add(&q, &t);
+        poly_add(&r, &u);
+    }
+    *quotient = expr_of_poly(p, &q);
+    *rest = expr_of_poly(p, &r);
+    free(s.term);
+    free(q.term);
+    free(r.term);
+    return *quotient && *rest;
+}
+
+static int64_t floor_div(int64_t a, int64_t b)
+{
+    int64_t q = a / b;
+    return (a % b != 0 && (a < 0) != (b < 0)) ? q - 1 : q;
+}
+
+Expr *ex_floordiv(ExprPool *p, Expr *a, Expr *b)
+{
+    if (!a || !b) return NULL;
+    if (a->is_float || b->is_float) return ex_make(p, EX_FLOOR, ex_make(p, EX_TRUEDIV, a, b, NULL), NULL, NULL);
+    if (ex_equals_int(b, 1)) return a;
+    if (a->kind == EX_INT && b->kind == EX_INT && b->i != 0 && !(b->i == -1 && a->i == INT64_MIN)) return ex_int(p, floor_div(a->i, b->i));
+    if (ex_equals_int(a, 0)) return a;
+    if (!ex_equals_int(b, 0)) {
+        Expr *q = exact_quotient(p, a, b);
+        if (q) return q;
+    }
+    if (b->kind == EX_INT && b->i > 0) {
+        Expr *q, *r;
+        if (!split_multiple(p, a, b->i, &q, &r)) return NULL;
+        if (r->kind == EX_INT) return q;
+        if (!ex_equals_int(q, 0)) return ex_add(p, q, ex_floordiv(p, r, b));
+        int64_t lo, hi, prod;
+        ex_range(p, a, &lo, &hi);
+        if (lo >= 0 && hi < b->i) return ex_int(p, 0);
+        if (a->kind == EX_FLOORDIV && a->args[1]->kind == EX_INT && a->args[1]->i > 0 && mul_i64(a->args[1]->i, b->i, &prod))
+            return ex_floordiv(p, a->args[0], ex_int(p, prod));
+    }
+    return intern(p, &(Expr){.kind = EX_FLOORDIV, .nargs = 2, .args = (Expr *[]){a, b}});
+}
+
+Expr *ex_mod(ExprPool *p, Expr *a, Expr *b)
+{
+    if (!a || !b) return NULL;
+    if (!a->is_float && !b->is_float) {
+        if (ex_equals_int(b, 1)) return ex_int(p, 0);
+        if (a->kind == EX_INT && b->kind == EX_INT && b->i != 0) {
+            int64_t m = b->i == -1 ? 0 : a->i % b->i;
+            return ex_int(p, m != 0 && (m < 0) != (b->i < 0) ? m + b->i : m);
+        }
+        if (!ex_equals_int(b, 0) && exact_quotient(p, a, b)) return ex_int(p, 0);
+        if (b->kind == EX_INT && b->i > 0) {
+            Expr *q, *r;
+            int64_t lo, hi;
+            if (!split_multiple(p, a, b->i, &q, &r)) return NULL;
+            if (r->kind == EX_INT) return r;
+            ex_range(p, r, &lo, &hi);
+            if (lo >= 0 && hi < b->i) return r;
+            a = r;
+        }
+    }
+    return intern(p, &(Expr){.kind = EX_MOD, .nargs = 2, .args = (Expr *[]){a, b}, .is_float = a->is_float || b->is_float});
+}
+
+static Expr *min_max(ExprPool *p, ExprKind kind, Expr *a, Expr *b)
+{
+    if (!a || !b) return NULL;
+    if (a == b) return a;
+    bool is_float = a->is_float || b->is_float;
+    if (!is_float) {
+        int64_t lo, hi;
+        ex_range(p, ex_sub(p, a, b), &lo, &hi);
+        if (lo >= 0) return kind == EX_MAX ? a : b;
+        if (hi <= 0) return kind == EX_MAX ? b : a;
+    }
+    Expr *args[2] = {a->id < b->id ? a : b, a->id < b->id ? b : a};
+    return intern(p, &(Expr){.kind = kind, .nargs = 2, .args = args, .is_float = is_float});
+}
+
+Expr *ex_max(ExprPool *p, Expr *a, Expr *b) { return min_max(p, EX_MAX, a, b); }
+Expr *ex_min(ExprPool *p, Expr *a, Expr *b) { return min_max(p, EX_MIN, a, b); }
+
+/* ------------------------------------------------------------------ everything else */
+
+static Expr *power(ExprPool *p, Expr *a, Expr *b)
+{
+    if (!a->is_float && b->kind == EX_INT && b->i >= 0 && b->i <= 8) {
+        Expr *e = ex_int(p, 1);
+        for (int64_t k = 0; k < b->i; k++) e = ex_mul(p, e, a);
+        return e;
+    }
+    bool is_float = a->is_float || b->is_float || (b->kind == EX_INT && b->i < 0);
+    return intern(p, &(Expr){.kind = EX_POW, .nargs = 2, .args = (Expr *[]){a, b}, .is_float = is_float});
+}
+
+static Expr *comparison(ExprPool *p, ExprKind kind, Expr *a, Expr *b)
+{
+    if (a == b) return ex_bool(p, kind == EX_EQ || kind == EX_LE);
+    if (!a->is_float && !b->is_float && !a->is_bool && !b->is_bool) {
+        Expr *d = ex_sub(p, a, b);
+        if (!d) return NULL;
+        int64_t lo, hi;
+        ex_range(p, d, &lo, &hi);
+        bool apart = lo > 0 || hi < 0;
+        if (kind == EX_EQ && apart) return ex_bool(p, false);
+        if (kind == EX_NE && apart) return ex_bool(p, true);
+        if (kind == EX_LT && (hi < 0 || lo >= 0)) return ex_bool(p, hi < 0);
+        if (kind == EX_LE && (hi <= 0 || lo > 0)) return ex_bool(p, hi <= 0);
+    }
+    return intern(p, &(Expr){.kind = kind, .nargs = 2, .args = (Expr *[]){a, b}, .is_bool = true});
+}
+
+Expr *ex_make(ExprPool *p, ExprKind kind, Expr *a, Expr *b, Expr *c)
+{
+    int n = kind == EX_WHERE ? 3
+            : kind == EX_TOFLOAT || (kind >= EX_CEIL && kind <= EX_ABS) || kind == EX_NOT ? 1 : 2;
+    if (!a || (n > 1 && !b) || (n > 2 && !c)) return NULL;
+    switch (kind) {
+    case EX_ADD: return ex_add(p, a, b);
+    case EX_MUL: return ex_mul(p, a, b);
+    case EX_FLOORDIV: return ex_floordiv(p, a, b);
+    case EX_MOD: return ex_mod(p, a, b);
+    case EX_MAX: case EX_MIN: return min_max(p, kind, a, b);
+    case EX_POW: return power(p, a, b);
+    case EX_EQ: case EX_NE: case EX_LT: case EX_LE: return comparison(p, kind, a, b);
+    case EX_NEGF: return ex_neg(p, a);
+    case EX_CEIL: case EX_FLOOR: case EX_TRUNC: case EX_ROUND:
+        if (!a->is_float) return a;
+        break;
+    case EX_TOFLOAT:
+        if (a->is_float) return a;
+        break;
+    case EX_AND: case EX_OR:
+        if (a->kind == EX_BOOL) return (kind == EX_AND) == (a->i != 0) ? b : a;
+        if (b->kind == EX_BOOL) return (kind == EX_AND) == (b->i != 0) ? a : b;
+        break;
+    case EX_WHERE:
+        if (a->kind == EX_BOOL) return a->i ? b : c;
+        break;
+    default: break;
+    }
+    Expr *args[3] = {a, b, c};
+    Expr want = {.kind = kind, .nargs = n, .args = args};
+    want.is_bool = kind == EX_AND || kind == EX_OR || kind == EX_NOT;
+    want.is_float = kind == EX_TRUEDIV || kind == EX_TOFLOAT || kind == EX_SQRT || (kind == EX_ABS && a->is_float) ||
+                    (kind == EX_WHERE && (b->is_float || c->is_float));
+    bool constant = ex_is_const(a) && (n < 2 || ex_is_const(b)) && (n < 3 || ex_is_const(c));
+    Expr *e = intern(p, &want);
+    if (!e || !constant) return e;
+    Scalar v;
+    Err ignored;
+    if (!ex_eval(p, e, &(Binding){0}, &v, &ignored)) return e; /* e.g. a division by zero: told when evaluated */
+    return v.kind == SC_FLOAT ? ex_float(p, v.f) : v.kind == SC_BOOL ? ex_bool(p, v.i != 0) : ex_int(p, v.i);
+}
+
+/* ------------------------------------------------------------------ ranges */
+
+static int64_t sat_add(int64_t a, int64_t b)
+{
+    int64_t r;
+    if (a == INT64_MIN || b == INT64_MIN) return INT64_MIN;
+    if (a == INT64_MAX || b == INT64_MAX) return INT64_MAX;
+    return add_i64(a, b, &r) ? r : a > 0 ? INT64_MAX : INT64_MIN;
+}
+
+static int64_t sat_mul(int64_t a, int64_t b)
+{
+    int64_t r;
+    if (a == 0 || b == 0) return 0;
+    bool infinite = a == INT64_MIN || a == INT64_MAX || b == INT64_MIN || b == INT64_MAX;
+    return !infinite && mul_i64(a, b, &r) ? r : (a > 0) == (b > 0) ? INT64_MAX : INT64_MIN;
+}
+
+static void range_mul(int64_t *lo, int64_t *hi, int64_t l, int64_t h)
+{
+    int64_t c[4] = {sat_mul(*lo, l), sat_mul(*lo, h), sat_mul(*hi, l), sat_mul(*hi, h)};
+    *lo = *hi = c[0];
+    for (int i = 1; i < 4; i++) {
+        if (c[i] < *lo) *lo = c[i];
+        if (c[i] > *hi) *hi = c[i];
+    }
+}
+
+static void range_of(const ExprPool *p, const Expr *e, int64_t *lo, int64_t *hi)
+{
+    int64_t l, h, l2, h2;
+    *lo = INT64_MIN;
+    *hi = INT64_MAX;
+    switch (e->kind) {
+    case EX_INT: case EX_BOOL: *lo = *hi = e->i; return;
+    case EX_SYM:
+        *lo = p->symbols[e->i]->lo;
+        *hi = p->symbols[e->i]->hi;
+        return;
+    case EX_ADD:
+        if (e->is_float) return;
+        *lo = *hi = 0;
+        for (int i = 0; i < e->nargs; i++) {
+            ex_range(p, e->args[i], &l, &h);
+            *lo = sat_add(*lo, l);
+            *hi = sat_add(*hi, h);
+        }
+        return;
+    case EX_MUL:
+        if (e->is_float) return;
+        *lo = *hi = 1;
+        for (int i = 0; i < e->nargs; i++) {
+            ex_range(p, e->args[i], &l, &h);
+            range_mul(lo, hi, l, h);
+        }
+        return;
+    case EX_FLOORDIV:
+        ex_range(p, e->args[0], &l, &h);
+        ex_range(p, e->args[1], &l2, &h2);
+        if (l2 <= 0) return;
+        *lo = l == INT64_MIN ? l : l >= 0 ? (h2 == INT64_MAX ? 0 : l / h2) : floor_div(l, l2);
+        *hi = h == INT64_MAX ? h : h >= 0 ? h / l2 : -1;
+        return;
+    case EX_MOD:
+        ex_range(p, e->args[1], &l2, &h2);
+        if (l2 <= 0 || e->is_float) return;
+        *lo = 0;
+        *hi = h2 == INT64_MAX ? h2 : h2 - 1;
+        return;
+    case EX_MAX: case EX_MIN:
+        if (e->is_float) return;
+        ex_range(p, e->args[0], &l, &h);
+        ex_range(p, e->args[1], &l2, &h2);
+        *lo = (e->kind == EX_MAX) == (l > l2) ? l : l2;
+        *hi = (e->kind == EX_MAX) == (h > h2) ? h : h2;
+        return;
+    default: return;
+    }
+}
+
+/* The memo is valid while p->stamp stands; ranges change only during import, which is single-threaded. */
+void ex_range(const ExprPool *p, const Expr *e, int64_t *lo, int64_t *hi)
+{
+    if (!e) {
+        *lo = INT64_MIN;
+        *hi = INT64_MAX;
+        return;
+    }
+    if (e->nargs == 0) {
+        range_of(p, e, lo, hi);
+        return;
+    }
+    Expr *m = (Expr *)(uintptr_t)e;
+    if (m->stamp != p->stamp) {
+        range_of(p, e, &m->lo, &m->hi);
+        m->stamp = p->stamp;
+    }
+    *lo = m->lo;
+    *hi = m->hi;
+}
+
+void expr_set_range(ExprPool *p, int symbol, int64_t lo, int64_t hi)
+{
+    p->symbols[symbol]->lo = lo;
+    p->symbols[symbol]->hi = hi;
+    p->stamp++;
+}
+
+static bool any_symbol(const ExprPool *p, const Expr *e, const Expr *wanted, int budget)
+{
+    if (wanted && !(e->symbols & wanted->symbols)) return false;
+    if (e->kind == EX_SYM) {
+        if (wanted) return e == wanted;
+        SymbolSource s = p->symbols[e->i]->source;
+        return s == SYM_ITEM || s == SYM_SIZE;
+    }
+    if (!e->symbols) return false;
+    for (int i = 0; i < e->nargs; i++)
+        if (budget <= 0 || any_symbol(p, e->args[i], wanted, budget - 1)) return true;
+    return false;
+}
+
+bool ex_data_dependent(const ExprPool *p, const Expr *e) { return any_symbol(p, e, NULL, 64); }
+bool ex_mentions(const Expr *e, const Expr *symbol) { return any_symbol(NULL, e, symbol, 64); }
+
+/* ------------------------------------------------------------------ evaluation */
+
+bool binding_init(Binding *b, const ExprPool *p, Err *err)
+{
+    *b = (Binding){.n = p->nsymbols, .nmemo = p->count};
+    size_t n = (size_t)p->nsymbols + 1, m = (size_t)p->count + 1;
+    b->value = calloc(n, sizeof *b->value);
+    b->bound = calloc(n, sizeof *b->bound);
+    b->memo = calloc(m, sizeof *b->memo);
+    b->known = calloc(m, 1);
+    if (b->value && b->bound && b->memo && b->known) return true;
+    binding_free(b);
+    return fail(err, E_LIMIT, "out of memory");
+}
+
+void binding_free(Binding *b)
+{
+    free(b->value);
+    free(b->bound);
+    free(b->memo);
+    free(b->known);
+    *b = (Binding){0};
+}
+
+void binding_set(Binding *b, int symbol, int64_t value)
+{
+    b->value[symbol] = value;
+    b->bound[symbol] = true;
+    if (b->known) memset(b->known, 0, b->nmemo);
+}
+
+static Scalar of_int(int64_t v) { return (Scalar){.kind = SC_INT, .i = v}; }
+static Scalar of_bool(bool v) { return (Scalar){.kind = SC_BOOL, .i = v}; }
+static Scalar of_float(double v) { return (Scalar){.kind = SC_FLOAT, .f = v}; }
+
+static bool to_int(double v, Scalar *out, Err *err)
+{
+    if (!(v >= -0x1p62 && v <= 0x1p62)) return fail(err, E_USAGE, "a size came out as %g", v);
+    *out = of_int((int64_t)v);
+    return true;
+}
+
+static bool evaluate(const ExprPool *p, const Expr *e, const Binding *b, Scalar *out, Err *err);
+
+static bool int_power(int64_t a, int64_t n, Scalar *out, Err *err)
+{
+    int64_t r = 1;
+    for (int64_t k = 0; k < n; k++) {
+        if (r == 0 || (r == 1 && a == 1)) break;
+        if (k > 64 || !mul_i64(r, a, &r)) {
+            if (a == -1 || a == 1 || a == 0) {
+                r = a == 0 ? 0 : a == 1 || n % 2 == 0 ? 1 : -1;
+                break;
+            }
+            return fail(err, E_USAGE, "%lld ** %lld is too large for a size", (long long)a, (long long)n);
+        }
+    }
+    *out = of_int(r);
+    return true;
+}
+
+static bool binary(const Expr *e, Scalar x, Scalar y, Scalar *out, Err *err)
+{
+    bool f = x.kind == SC_FLOAT || y.kind == SC_FLOAT;
+    double a = scalar_f64(x), c = scalar_f64(y);
+    bool ok = true;
+    int64_t r = 0;
+    switch (e->kind) {
+    case EX_ADD:
+        if (f) *out = of_float(a + c);
+        else ok = add_i64(x.i, y.i, &r), *out = of_int(r);
+        break;
+    case EX_MUL:
+        if (f) *out = of_float(a * c);
+        else ok = mul_i64(x.i, y.i, &r), *out = of_int(r);
+        break;
+    case EX_POW:
+        if (f || y.i < 0) *out = of_float(pow(a, c));
+        else return int_power(x.i, y.i, out, err);
+        break;
+    case EX_FLOORDIV:
+        if (y.i == 0 || (y.i == -1 && x.i == INT64_MIN)) return fail(err, E_USAGE, "division by zero in a size");
+        *out = of_int(floor_div(x.i, y.i));
+        break;
+    case EX_MOD:
+        if (f) {
+            double m = fmod(a, c);
+            *out = of_float(m != 0 && (m < 0) != (c < 0) ? m + c : m);
+            break;
+        }
+        if (y.i == 0) return fail(err, E_USAGE, "division by zero in a size");
+        r = y.i == -1 ? 0 : x.i % y.i;
+        *out = of_int(r != 0 && (r < 0) != (y.i < 0) ? r + y.i : r);
+        break;
+    case EX_TRUEDIV:
+        if (c == 0) return fail(err, E_USAGE, "division by zero in a size");
+        *out = of_float(a / c);
+        break;
+    case EX_MAX: *out = f ? of_float(a > c ? a : c) : of_int(x.i > y.i ? x.i : y.i); break;
+    case EX_MIN: *out = f ? of_float(a < c ? a : c) : of_int(x.i < y.i ? x.i : y.i); break;
+    case EX_LSHIFT: case EX_RSHIFT:
+        if (y.i < 0 || y.i > 62) return fail(err, E_USAGE, "shift by %lld in a size", (long long)y.i);
+        if (e->kind == EX_RSHIFT) *out = of_int(x.i >> y.i);
+        else ok = mul_i64(x.i, 1LL << y.i, &r), *out = of_int(r);
+        break;
+    case EX_EQ: *out = of_bool(f ? a == c : x.i == y.i); break;
+    case EX_NE: *out = of_bool(f ? a != c : x.i != y.i); break;
+    case EX_LT: *out = of_bool(f ? a < c : x.i < y.i); break;
+    case EX_LE: *out = of_bool(f ? a <= c : x.i <= y.i); break;
+    case EX_AND: *out = of_bool(x.i && y.i); break;
+    case EX_OR: *out = of_bool(x.i || y.i); break;
+    default: return fail(err, E_FORMAT, "not a size expression");
+    }
+    return ok || fail(err, E_USAGE, "a size is too large for 64 bits");
+}
+
+static bool unary(const Expr *e, Scalar x, Scalar *out, Err *err)
+{
+    double a = scalar_f64(x);
+    switch (e->kind) {
+    case EX_TOFLOAT: *out = of_float(a); return true;
+    case EX_CEIL: return to_int(ceil(a), out, err);
+    case EX_FLOOR: return to_int(floor(a), out, err);
+    case EX_TRUNC: return to_int(trunc(a), out, err);
+    case EX_ROUND: return to_int(nearbyint(a), out, err);
+    case EX_SQRT: *out = of_float(sqrt(a)); return true;
+    case EX_ABS: *out = x.kind == SC_FLOAT ? of_float(fabs(a)) : of_int(x.i < 0 ? -x.i : x.i); return true;
+    case EX_NOT: *out = of_bool(!x.i); return true;
+    default: return fail(err, E_FORMAT, "not a size expression");
+    }
+}
+
+static bool evaluate_node(const ExprPool *p, const Expr *e, const Binding *b, Scalar *out, Err *err)
+{
+    Scalar x, y;
+    switch (e->kind) {
+    case EX_INT: *out = of_int(e->i); return true;
+    case EX_FLOAT: *out = of_float(e->f); return true;
+    case EX_BOOL: *out = of_bool(e->i != 0); return true;
+    case EX_SYM:
+        if (e->i >= b->n || !b->bound[e->i]) return fail(err, E_USAGE, "size '%s' is not known", p->symbols[e->i]->name);
+        *out = of_int(b->value[e->i]);
+        return true;
+    case EX_WHERE:
+        TRY(evaluate(p, e->args[0], b, &x, err));
+        return evaluate(p, e->args[x.i ? 1 : 2], b, out, err);
+    default: break;
+    }
+    TRY(evaluate(p, e->args[0], b, &x, err));
+    if (e->nargs == 1) return unary(e, x, out, err);
+    for (int i = 1; i < e->nargs; i++) {
+        TRY(evaluate(p, e->args[i], b, &y, err));
+        TRY(binary(e, x, y, out, err));
+        x = *out;
+    }
+    return true;
+}
+
+static bool evaluate(const ExprPool *p, const Expr *e, const Binding *b, Scalar *out, Err *err)
+{
+    if (e->nargs && e->id < b->nmemo && b->known[e->id]) {
+        *out = b->memo[e->id];
+        return true;
+    }
+    TRY(evaluate_node(p, e, b, out, err));
+    if (e->nargs && e->id < b->nmemo) {
+        b->memo[e->id] = *out;
+        b->known[e->id] = 1;
+    }
+    return true;
+}
+
+bool ex_eval(const ExprPool *p, const Expr *e, const Binding *b, Scalar *out, Err *err)
+{
+    if (!e) return fail(err, E_LIMIT, "a size expression is too large");
+    return evaluate(p, e, b, out, err);
+}
+
+bool ex_eval_i64(const ExprPool *p, const Expr *e, const Binding *b, int64_t *out, Err *err)
+{
+    Scalar s;
+    TRY(ex_eval(p, e, b, &s, err));
+    *out = scalar_i64(s);
+    return true;
+}
