@@ -22,6 +22,7 @@ typedef struct Lower {
     int nout_names;
     Expr *const *declared; /* sizes the file declares for the first result; NULL when it declares none (OPF_DATA_SIZE needs them) */
     int declared_rank;
+    Expr *declared_number; /* what the file says a size or truth result is; NULL when it says nothing */
     Arg result;        /* ARG_VALUE, ARG_VALUES (several results, or a list), ARG_EXPR (sym_size, item) */
     Err *err;
 } Lower;
@@ -45,5 +46,6 @@ Node *lower_emit_node(Lower *L, OpId op, int n, const Arg *args);
 Value *lower_reshape(Lower *L, Value *x, int rank, Expr *const *dim); /* x itself if the shape is the same */
 Value *lower_permute(Lower *L, Value *x, const int *perm);
 Value *lower_cast(Lower *L, Value *x, DType t);                       /* x itself if it has that dtype */
+bool lower_return_values(Lower *L, int n, Value *const *vs);
 bool lower_return(Lower *L, Value *v);                                /* sets L->result; false if v is NULL */
 #endif

@@ -128,6 +128,41 @@ Value *graph_add_weight(Graph *g, const char *name, const char *fqn, const Tenso
     return v;
 }
 
+bool graph_add_output(Graph *g, const char *name, Value *v, Err *err)
+{
+    Output *all = arena_array(g->arena, Output, g->noutput + 1);
+    const char *copy = arena_strdup(g->arena, name);
+    if (!all || !copy) return fail(err, E_LIMIT, "out of memory");
+    if (g->noutput) memcpy(all, g->output, (size_t)g->noutput * sizeof *all);
+    all[g->noutput++] = (Output){.name = copy, .value_name = v->name, .value = v};
+    g->output = all;
+    return true;
+}
+
+bool graph_add_mutation(Graph *g, Value *target, Value *v, Err *err)
+{
+    Mutation *all = arena_array(g->arena, Mutation, g->nmutation + 1);
+    if (!all) return fail(err, E_LIMIT, "out of memory");
+    if (g->nmutation) memcpy(all, g->mutation, (size_t)g->nmutation * sizeof *all);
+    all[g->nmutation++] = (Mutation){target, v};
+    g->mutation = all;
+    return true;
+}
+
+bool graph_rename(Graph *g, Value *v, const char *name, Err *err)
+{
+    if (!strcmp(v->name, name)) return true;
+    Value *other = graph_find_value(g, name);
+    const char *mine = arena_strdup(g->arena, name), *old = v->name;
+    if (!mine || !map_put(&g->names, mine, v)) return fail(err, E_LIMIT, "out of memory");
+    if (other && !map_put(&g->names, old, other)) return fail(err, E_LIMIT, "out of memory");
+    if (other) other->name = old;
+    v->name = mine;
+    if (v->def && v->out == 0) v->def->name = mine;
+    if (other && other->def && other->out == 0) other->def->name = old;
+    return true;
+}
+
 Value *graph_find_value(const Graph *g, const char *name) { return map_get(&g->names, name); }
 
 /* ------------------------------------------------------------------ nodes */

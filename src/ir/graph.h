@@ -136,6 +136,10 @@ typedef bool InferFn(Graph *g, Node *n, Err *err);
 void graph_set_infer(InferFn *f);
 bool graph_require(Graph *g, Expr *cond, Err *err, const char *fmt, ...) QKV_PRINTF(4, 5); /* folds true; E_FORMAT on provably false */
 
+bool graph_add_output(Graph *g, const char *name, Value *v, Err *err);
+bool graph_add_mutation(Graph *g, Value *target, Value *v, Err *err);
+/* Gives v this name; a value that had it takes v's old one. */
+bool graph_rename(Graph *g, Value *v, const char *name, Err *err);
 Value *graph_find_value(const Graph *g, const char *name);
 void graph_replace_uses(Graph *g, Value *from, Value *to); /* in all nodes and outputs */
 void graph_remove(Graph *g, Node *n);                       /* nobody may use its outputs */

@@ -52,6 +52,7 @@ static void parse_param(const char **s, bool kwonly, Param *p)
     while (isalnum((unsigned char)**s) || **s == '_' || **s == '.') ++*s;
     size_t n = (size_t)(*s - type);
     if (**s == '(') { /* alias annotation: (a), (a!), (a -> *) */
+        p->aliased = true;
         while (**s != ')') {
             if (**s == '!') p->written = true;
             ++*s;

@@ -40,6 +40,7 @@ typedef struct Param {
     ParamType type;
     bool optional;  /* Tensor?, int? ... */
     bool kwonly;
+    bool aliased;   /* (a) or (a!): the result may share its memory */
     bool written;   /* (a!) */
     int fixed_len;  /* int[2]: a single int is repeated; 0 otherwise */
     const char *def; /* text of the default; NULL when required */

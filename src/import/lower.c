@@ -1,0 +1,137 @@
+/* Lowering: the table from op to lower function, and what those functions share. Contract in lower.h. */
+#include "import/lower.h"
+#include <stdarg.h>
+#include <stdio.h>
+#include "import/lower_table.h"
+#include "shape/shape.h"
+
+static LowerFn *const table[OP_COUNT] = {
+#define OP(id, name, schema, lower, shape, view, run, flags) [OP_##id] = lower_##lower,
+#include "ir/ops.def"
+#undef OP
+};
+
+bool lower_op(Lower *L) { return table[L->op->id](L); }
+
+/* In-place rows: the functionaliser replaces them by their pure form before lowering. */
+bool lower_inplace(Lower *L) { return fail(L->err, E_UNSUPPORTED, "%s has no pure form", L->op->name); }
+bool lower_none(Lower *L) { return lower_inplace(L); }
+
+bool lower_keep(Lower *L)
+{
+    Node *n = lower_emit_node(L, L->op->id, L->op->schema->nparams, L->arg);
+    if (!n) return false;
+    if (n->op->schema->returns_list || n->nout != 1) return lower_return_values(L, n->nout, n->out);
+    return lower_return(L, n->out[0]);
+}
+
+bool lower_drop(Lower *L) { return lower_return(L, lower_value(L, 0)); }
+
+bool lower_ignore(Lower *L)
+{
+    L->result = arg_none();
+    return true;
+}
+
+/* ------------------------------------------------------------------ arguments */
+
+Value *lower_value(Lower *L, int i) { return L->arg[i].kind == ARG_VALUE ? L->arg[i].v : NULL; }
+bool lower_is_none(const Lower *L, int i) { return L->arg[i].kind == ARG_NONE; }
+Expr *lower_expr(Lower *L, int i) { return L->arg[i].kind == ARG_EXPR ? L->arg[i].e : NULL; }
+
+bool lower_fail(Lower *L, int i, const char *fmt, ...)
+{
+    char what[512];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(what, sizeof what, fmt, ap);
+    va_end(ap);
+    return fail(L->err, E_FORMAT, "argument '%s': %s", L->op->schema->params[i].name, what);
+}
+
+bool lower_const_int(Lower *L, int i, int64_t *out)
+{
+    Expr *e = lower_expr(L, i);
+    if (!e || !ex_is_const(e) || e->is_float) return lower_fail(L, i, "must be a constant integer");
+    *out = e->i;
+    return true;
+}
+
+bool lower_const_bool(Lower *L, int i, bool *out)
+{
+    int64_t v;
+    TRY(lower_const_int(L, i, &v));
+    *out = v != 0;
+    return true;
+}
+
+bool lower_dim(Lower *L, int i, int rank, int *dim)
+{
+    int64_t d;
+    int n = rank ? rank : 1;
+    TRY(lower_const_int(L, i, &d));
+    if (d < -n || d >= n) return lower_fail(L, i, "dim %lld is out of range for rank %d (allowed %d to %d)", (long long)d, rank, -n, n - 1);
+    *dim = (int)(d < 0 ? d + n : d);
+    return true;
+}
+
+/* ------------------------------------------------------------------ emitting */
+
+Node *lower_emit_node(Lower *L, OpId op, int n, const Arg *args)
+{
+    if (op == L->op->id && L->declared && (L->op->flags & OPF_DATA_SIZE)) {
+        Node *node = graph_add(L->g, op, n, args, L->name, L->err);
+        return node && shape_declare(L->g, node, L->declared_rank, L->declared, L->err) ? node : NULL;
+    }
+    return graph_add(L->g, op, n, args, L->name, L->err);
+}
+
+Value *lower_emit(Lower *L, OpId op, int n, const Arg *args)
+{
+    for (int i = 0; i < n; i++) { /* a NULL from an earlier emit: the error is set already */
+        bool lost = (args[i].kind == ARG_VALUE && !args[i].v) || (args[i].kind == ARG_EXPR && !args[i].e);
+        if (lost && L->err->code == E_OK) fail(L->err, E_LIMIT, "a size expression is too large");
+        if (lost) return NULL;
+    }
+    Node *node = lower_emit_node(L, op, n, args);
+    return node ? node->out[0] : NULL;
+}
+
+bool lower_return(Lower *L, Value *v)
+{
+    if (!v) return L->err->code == E_OK ? fail(L->err, E_FORMAT, "expected a tensor operand") : false;
+    L->result = arg_value(v);
+    return true;
+}
+
+bool lower_return_values(Lower *L, int n, Value *const *vs)
+{
+    L->result = arg_values(L->g, n, vs);
+    return L->result.vs || fail(L->err, E_LIMIT, "out of memory");
+}
+
+Value *lower_reshape(Lower *L, Value *x, int rank, Expr *const *dim)
+{
+    if (!x) return NULL;
+    bool same = x->rank == rank;
+    for (int i = 0; i < rank && same; i++) same = x->dim[i] == dim[i];
+    return same ? x : EMIT(L, reshape, arg_value(x), arg_exprs(L->g, rank, dim));
+}
+
+Value *lower_permute(Lower *L, Value *x, const int *perm)
+{
+    if (!x) return NULL;
+    int64_t d[MAX_RANK];
+    bool same = true;
+    for (int i = 0; i < x->rank; i++) {
+        d[i] = perm[i];
+        same &= perm[i] == i;
+    }
+    return same ? x : EMIT(L, permute, arg_value(x), arg_ints(L->g, x->rank, d));
+}
+
+Value *lower_cast(Lower *L, Value *x, DType t)
+{
+    if (!x || x->dtype == t) return x;
+    return EMIT(L, to_copy, arg_value(x), arg_dtype(t));
+}

@@ -1,0 +1,553 @@
+/* Graphs as text: printing, and parsing the same text back. One line a statement:
+ *
+ *     symbol s0 in [1, 8]
+ *     symbol u0 = item %grid_0                    symbol n1 = size %nonzero 0
+ *     input %x: f32[s0, 3]
+ *     weight %p_w: f32[4, 3] = parameter "fc.weight"
+ *     %linear: f32[s0, 4] = aten.linear.default(%x, %p_w)
+ *     %values: f32[2], %indices: i64[2] = aten.topk.default(%y, 2)
+ *     require s0 < 9 "guard"
+ *     mutate %b_cache = %add
+ *     output output_0 = %linear
+ *
+ * Declared types of results are checked against shape inference, not trusted.
+ */
+#include "ir/text.h"
+#include <ctype.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ------------------------------------------------------------------ printing */
+
+static void print_string(const char *s, Buf *out)
+{
+    buf_puts(out, "\"");
+    for (; *s; s++) {
+        if (*s == '"' || *s == '\\') buf_puts(out, "\\");
+        if (*s == '\n') buf_puts(out, "\\n");
+        else buf_add(out, s, 1);
+    }
+    buf_puts(out, "\"");
+}
+
+static void print_expr(const Graph *g, const Expr *e, Buf *out)
+{
+    if (e->kind == EX_BOOL) buf_puts(out, e->i ? "true" : "false");
+    else if (ex_is_const(e) || e->kind == EX_SYM) ex_print(g->ex, e, out);
+    else {
+        buf_puts(out, "(");
+        ex_print(g->ex, e, out);
+        buf_puts(out, ")");
+    }
+}
+
+static void print_arg(const Graph *g, const Arg *a, Buf *out)
+{
+    switch (a->kind) {
+    case ARG_NONE: buf_puts(out, "none"); break;
+    case ARG_VALUE: buf_printf(out, "%%%s", a->v->name); break;
+    case ARG_EXPR: print_expr(g, a->e, out); break;
+    case ARG_STR: print_string(a->s, out); break;
+    case ARG_DTYPE: buf_puts(out, dtype_name(a->dtype)); break;
+    case ARG_VALUES: case ARG_EXPRS:
+        buf_puts(out, "[");
+        for (int i = 0; i < a->n; i++) {
+            if (i) buf_puts(out, ", ");
+            if (a->kind == ARG_EXPRS) print_expr(g, a->es[i], out);
+            else if (a->vs[i]) buf_printf(out, "%%%s", a->vs[i]->name);
+            else buf_puts(out, "none");
+        }
+        buf_puts(out, "]");
+        break;
+    }
+}
+
+static void print_type(const Graph *g, const Value *v, Buf *out)
+{
+    buf_printf(out, "%%%s: %s[", v->name, dtype_name(v->dtype));
+    for (int i = 0; i < v->rank; i++) {
+        if (i) buf_puts(out, ", ");
+        ex_print(g->ex, v->dim[i], out);
+    }
+    buf_puts(out, "]");
+}
+
+static bool is_default(Graph *scratch, const Param *p, const Arg *a)
+{
+    if (a->kind == ARG_NONE) return p->optional || p->type == PT_IGNORED || (p->def && !strcmp(p->def, "None"));
+    if (!p->def) return false;
+    Arg d;
+    Err ignored;
+    if (!text_parse_default(scratch, p, &d, &ignored) || d.kind != a->kind) return false;
+    switch (a->kind) {
+    case ARG_EXPR: return a->e == d.e;
+    case ARG_STR: return !strcmp(a->s, d.s);
+    case ARG_EXPRS:
+        if (a->n != d.n) return false;
+        for (int i = 0; i < a->n; i++)
+            if (a->es[i] != d.es[i]) return false;
+        return true;
+    default: return false;
+    }
+}
+
+static void print_node(Graph *g, const Node *n, Buf *out)
+{
+    for (int k = 0; k < n->nout; k++) {
+        if (k) buf_puts(out, ", ");
+        print_type(g, n->out[k], out);
+    }
+    buf_printf(out, "%s%s(", n->nout ? " = " : "", n->op->name);
+    bool first = true, named = false;
+    for (int i = 0; i < n->op->schema->nparams; i++) {
+        const Param *p = &n->op->schema->params[i];
+        if (is_default(g, p, &n->arg[i])) {
+            named = true;
+            continue;
+        }
+        if (!first) buf_puts(out, ", ");
+        first = false;
+        if (named || p->kwonly) buf_printf(out, "%s=", p->name);
+        print_arg(g, &n->arg[i], out);
+    }
+    buf_puts(out, ")\n");
+}
+
+/* Printing interns default values in g's arena: the graph means the same before and after. */
+void graph_print(const Graph *cg, Buf *out)
+{
+    Graph *g = (Graph *)(uintptr_t)cg;
+    static const char *const kinds[] = {"parameter", "buffer", "constant"};
+    for (int i = 0; i < expr_symbol_count(g->ex); i++) {
+        const Symbol *s = expr_symbol(g->ex, i);
+        buf_printf(out, "symbol %s", s->name);
+        if (s->source == SYM_ITEM) buf_printf(out, " = item %%%s", s->value->name);
+        if (s->source == SYM_SIZE) buf_printf(out, " = size %%%s %d", s->value->name, s->dim);
+        buf_puts(out, " in [");
+        if (s->lo == INT64_MIN) buf_puts(out, "-inf, ");
+        else buf_printf(out, "%lld, ", (long long)s->lo);
+        if (s->hi == INT64_MAX) buf_puts(out, "inf]\n");
+        else buf_printf(out, "%lld]\n", (long long)s->hi);
+    }
+    for (int i = 0; i < g->ninput; i++) {
+        buf_puts(out, "input ");
+        print_type(g, g->input[i], out);
+        buf_puts(out, "\n");
+    }
+    for (int i = 0; i < g->nweight; i++) {
+        buf_puts(out, "weight ");
+        print_type(g, g->weight[i], out);
+        buf_printf(out, " = %s ", kinds[g->weight[i]->weight]);
+        print_string(g->weight[i]->fqn ? g->weight[i]->fqn : "", out);
+        buf_puts(out, "\n");
+    }
+    for (const Node *n = g->first; n; n = n->next) print_node(g, n, out);
+    for (int i = 0; i < g->nrequire; i++) {
+        buf_puts(out, "require ");
+        ex_print(g->ex, g->require[i].cond, out);
+        buf_puts(out, " ");
+        print_string(g->require[i].where, out);
+        buf_puts(out, "\n");
+    }
+    for (int i = 0; i < g->nmutation; i++) buf_printf(out, "mutate %%%s = %%%s\n", g->mutation[i].target->name, g->mutation[i].value->name);
+    for (int i = 0; i < g->noutput; i++) buf_printf(out, "output %s = %%%s\n", g->output[i].name, g->output[i].value->name);
+}
+
+/* ------------------------------------------------------------------ parsing */
+
+typedef struct Reader {
+    Graph *g;
+    const char *text, *at;
+    int line;
+    WeightFn *weights;
+    void *user;
+    Err *err;
+} Reader;
+
+static bool bad(Reader *r, const char *what)
+{
+    return fail(r->err, E_FORMAT, "line %d: near '%.30s': %s", r->line, r->at, what);
+}
+
+static void blanks(Reader *r)
+{
+    while (*r->at == ' ' || *r->at == '\t' || *r->at == '\r') r->at++;
+}
+
+static bool token(Reader *r, const char *t)
+{
+    blanks(r);
+    size_t n = strlen(t);
+    if (strncmp(r->at, t, n)) return false;
+    if (isalnum((unsigned char)t[n - 1]) && (isalnum((unsigned char)r->at[n]) || r->at[n] == '_' || r->at[n] == '.')) return false;
+    r->at += n;
+    return true;
+}
+
+static bool need(Reader *r, const char *t)
+{
+    if (token(r, t)) return true;
+    char what[64];
+    snprintf(what, sizeof what, "expected '%s'", t);
+    return bad(r, what);
+}
+
+static bool word(Reader *r, char *out, size_t cap)
+{
+    blanks(r);
+    size_t n = 0;
+    while (isalnum((unsigned char)r->at[n]) || strchr("_.", r->at[n]) ? r->at[n] != 0 : false) n++;
+    if (n == 0 || n >= cap) return bad(r, "expected a name");
+    memcpy(out, r->at, n);
+    out[n] = 0;
+    r->at += n;
+    return true;
+}
+
+static bool string(Reader *r, char **out)
+{
+    blanks(r);
+    char quote = *r->at;
+    if (quote != '"' && quote != '\'') return bad(r, "expected a string");
+    Buf b = {0};
+    for (r->at++; *r->at && *r->at != quote && *r->at != '\n'; r->at++) {
+        char c = *r->at;
+        if (c == '\\' && r->at[1]) c = *++r->at == 'n' ? '\n' : *r->at;
+        buf_add(&b, &c, 1);
+    }
+    bool ok = *r->at == quote && !b.failed;
+    *out = ok ? arena_strndup(r->g->arena, b.len ? b.data : "", b.len) : NULL;
+    buf_free(&b);
+    if (!*out) return bad(r, "string does not end");
+    r->at++;
+    return true;
+}
+
+/* An expression up to a ',', ')' or ']' outside parentheses. */
+static bool expression(Reader *r, Expr **out)
+{
+    blanks(r);
+    int depth = 0;
+    size_t n = 0;
+    for (; r->at[n] && r->at[n] != '\n'; n++) {
+        char c = r->at[n];
+        if (!depth && (c == ',' || c == ')' || c == ']' || c == '"')) break;
+        depth += c == '(' || c == '[' ? 1 : c == ')' || c == ']' ? -1 : 0;
+    }
+    while (n && r->at[n - 1] == ' ') n--;
+    char *s = strndup(r->at, n);
+    if (!s) return fail(r->err, E_LIMIT, "out of memory");
+    *out = n ? ex_parse(r->g->ex, s, NULL, NULL, r->err) : NULL;
+    free(s);
+    if (!n) return bad(r, "expected an argument");
+    if (!*out) return within(r->err, "line %d", r->line);
+    r->at += n;
+    return true;
+}
+
+static bool value_ref(Reader *r, Value **out)
+{
+    char name[512];
+    TRY(word(r, name, sizeof name));
+    *out = graph_find_value(r->g, name);
+    if (!*out) return fail(r->err, E_FORMAT, "line %d: value '%%%s' is not defined", r->line, name);
+    return true;
+}
+
+static bool argument(Reader *r, Arg *out);
+
+static bool list(Reader *r, Arg *out)
+{
+    Arg items[256];
+    int n = 0;
+    bool tensors = false;
+    while (!token(r, "]")) {
+        if (n && !need(r, ",")) return false;
+        if (n == 256) return bad(r, "list of more than 256 elements");
+        TRY(argument(r, &items[n]));
+        if (items[n].kind == ARG_VALUE || items[n].kind == ARG_NONE) tensors = true;
+        n++;
+    }
+    Arena *a = r->g->arena;
+    *out = (Arg){.kind = tensors ? ARG_VALUES : ARG_EXPRS, .n = n};
+    if (tensors) out->vs = arena_array(a, Value *, n + 1);
+    else out->es = arena_array(a, Expr *, n + 1);
+    for (int i = 0; i < n; i++) {
+        if (items[i].kind == ARG_NONE && tensors) continue;
+        if (items[i].kind != (tensors ? ARG_VALUE : ARG_EXPR)) return bad(r, "mixed list");
+        if (tensors) out->vs[i] = items[i].v;
+        else out->es[i] = items[i].e;
+    }
+    return true;
+}
+
+static bool argument(Reader *r, Arg *out)
+{
+    *out = arg_none();
+    if (token(r, "%")) {
+        out->kind = ARG_VALUE;
+        return value_ref(r, &out->v);
+    }
+    if (token(r, "[")) return list(r, out);
+    blanks(r);
+    if (*r->at == '"' || *r->at == '\'') {
+        char *s;
+        TRY(string(r, &s));
+        *out = (Arg){.kind = ARG_STR, .s = s};
+        return true;
+    }
+    if (token(r, "none") || token(r, "None")) return true;
+    static const struct {
+        const char *t;
+        double v;
+    } odd[] = {{"inf", INFINITY}, {"-inf", -INFINITY}, {"nan", NAN}};
+    for (size_t i = 0; i < 3; i++)
+        if (token(r, odd[i].t)) {
+            *out = arg_float(r->g, odd[i].v);
+            return true;
+        }
+    const char *back = r->at;
+    char name[64];
+    if (isalpha((unsigned char)*r->at) && word(r, name, sizeof name)) {
+        DType t = dtype_from_name(name);
+        if (t != DT_NONE && (*r->at == ',' || *r->at == ')')) {
+            *out = arg_dtype(t);
+            return true;
+        }
+    }
+    r->at = back;
+    out->kind = ARG_EXPR;
+    return expression(r, &out->e);
+}
+
+static bool call(Reader *r, const Op **op, Arg **args)
+{
+    char name[256];
+    TRY(word(r, name, sizeof name));
+    *op = op_find(name);
+    if (!*op) return fail(r->err, E_UNSUPPORTED, "line %d: op '%s' is not in the table", r->line, name);
+    const Schema *s = (*op)->schema;
+    Arg given[64] = {{0}};
+    TRY(need(r, "("));
+    for (int k = 0; !token(r, ")"); k++) {
+        if (k && !need(r, ",")) return false;
+        int at = k;
+        blanks(r);
+        const char *back = r->at;
+        if (isalpha((unsigned char)*back) || *back == '_') {
+            TRY(word(r, name, sizeof name));
+            if (*r->at == '=' && r->at[1] != '=') {
+                at = op_param(*op, name);
+                if (at < 0) return fail(r->err, E_FORMAT, "line %d: %s has no argument '%s'", r->line, (*op)->name, name);
+                r->at++;
+            } else {
+                r->at = back;
+            }
+        }
+        if (at >= s->nparams) return fail(r->err, E_FORMAT, "line %d: %s takes %d arguments", r->line, (*op)->name, s->nparams);
+        TRY(argument(r, &given[at]));
+    }
+    *args = arena_array(r->g->arena, Arg, s->nparams + 1);
+    if (!*args) return fail(r->err, E_LIMIT, "out of memory");
+    return op_fit_args(r->g, *op, s->nparams, given, *args, r->err);
+}
+
+bool text_parse_call(Graph *g, const char *text, const Op **op, Arg **args, Err *err)
+{
+    Reader r = {.g = g, .text = text, .at = text, .line = 1, .err = err};
+    TRY(call(&r, op, args));
+    blanks(&r);
+    return !*r.at || bad(&r, "unexpected text");
+}
+
+bool text_parse_default(Graph *g, const Param *p, Arg *out, Err *err)
+{
+    Reader r = {.g = g, .text = p->def, .at = p->def, .line = 1, .err = err};
+    TRY(argument(&r, out));
+    if (p->type == PT_BOOL && out->kind == ARG_EXPR && out->e->kind == EX_INT) out->e = ex_bool(g->ex, out->e->i != 0);
+    return true;
+}
+
+static bool type(Reader *r, char *name, size_t cap, DType *t, int *rank, Expr **dim)
+{
+    char text[32];
+    TRY(need(r, "%"));
+    TRY(word(r, name, cap));
+    TRY(need(r, ":"));
+    TRY(word(r, text, sizeof text));
+    *t = dtype_from_name(text);
+    if (*t == DT_NONE) return bad(r, "unknown dtype");
+    TRY(need(r, "["));
+    for (*rank = 0; !token(r, "]"); ++*rank) {
+        if (*rank && !need(r, ",")) return false;
+        if (*rank == MAX_RANK) return bad(r, "rank too large");
+        TRY(expression(r, &dim[*rank]));
+    }
+    return true;
+}
+
+static bool symbol(Reader *r)
+{
+    char name[256], from[512] = "";
+    int dim = 0;
+    TRY(word(r, name, sizeof name));
+    if (token(r, "=")) { /* the value is defined later: remembered by name, tied in finish_symbols */
+        bool item = token(r, "item");
+        if (!item) TRY(need(r, "size"));
+        TRY(need(r, "%"));
+        TRY(word(r, from, sizeof from));
+        if (!item) dim = (int)strtol(r->at, (char **)(uintptr_t)&r->at, 10);
+        Expr *e = ex_symbol(r->g->ex, name);
+        if (!e) return fail(r->err, E_LIMIT, "out of memory");
+        Symbol *s = expr_symbol(r->g->ex, (int)e->i);
+        s->source = item ? SYM_ITEM : SYM_SIZE;
+        s->dim = dim;
+        s->value = (Value *)(void *)arena_strdup(r->g->arena, from);
+    }
+    Expr *e = ex_symbol(r->g->ex, name);
+    if (!e) return fail(r->err, E_LIMIT, "out of memory");
+    TRY(need(r, "in"));
+    TRY(need(r, "["));
+    int64_t lo = INT64_MIN, hi = INT64_MAX;
+    if (!token(r, "-inf")) lo = strtoll(r->at, (char **)(uintptr_t)&r->at, 10);
+    TRY(need(r, ","));
+    if (!token(r, "inf")) hi = strtoll(r->at, (char **)(uintptr_t)&r->at, 10);
+    TRY(need(r, "]"));
+    expr_set_range(r->g->ex, (int)e->i, lo, hi);
+    return true;
+}
+
+static bool weight(Reader *r)
+{
+    char name[512], *fqn;
+    DType t;
+    int rank, kind;
+    Expr *dim[MAX_RANK];
+    TRY(type(r, name, sizeof name, &t, &rank, dim));
+    TRY(need(r, "="));
+    if (token(r, "parameter")) kind = W_PARAMETER;
+    else if (token(r, "buffer")) kind = W_BUFFER;
+    else if (token(r, "constant")) kind = W_CONSTANT;
+    else return bad(r, "expected parameter, buffer or constant");
+    TRY(string(r, &fqn));
+    const Tensor *data = r->weights ? r->weights(r->user, fqn) : NULL;
+    if (!data) return fail(r->err, E_FORMAT, "line %d: weight '%s': no data given", r->line, fqn);
+    bool same = data->dtype == t && data->rank == rank;
+    for (int i = 0; same && i < rank; i++) same = ex_equals_int(dim[i], data->shape[i]);
+    if (!same) return fail(r->err, E_FORMAT, "line %d: weight '%s': data of another dtype or shape", r->line, fqn);
+    Value *v = graph_add_weight(r->g, name, fqn, data);
+    if (!v) return fail(r->err, E_LIMIT, "out of memory");
+    v->weight = (unsigned)kind;
+    return true;
+}
+
+static bool node(Reader *r)
+{
+    struct {
+        char name[512];
+        DType t;
+        int rank;
+        Expr *dim[MAX_RANK];
+    } *out = calloc(64, sizeof *out);
+    int n = 0;
+    bool ok = out || fail(r->err, E_LIMIT, "out of memory");
+    for (bool more = r->at[0] == '%'; ok && more; more = token(r, ",")) {
+        ok = n < 64 && type(r, out[n].name, sizeof out->name, &out[n].t, &out[n].rank, out[n].dim);
+        n++;
+    }
+    const Op *op = NULL;
+    Arg *args = NULL;
+    ok = ok && (!n || need(r, "=")) && call(r, &op, &args);
+    Node *made = ok ? graph_add(r->g, op->id, op->schema->nparams, args, n ? out[0].name : NULL, r->err) : NULL;
+    ok = made && made->nout == n;
+    if (made && !ok) bad(r, "wrong number of results");
+    for (int k = 0; ok && k < n; k++) {
+        Value *v = made->out[k];
+        if (strcmp(v->name, out[k].name)) {
+            char *name = arena_strdup(r->g->arena, out[k].name);
+            ok = name && map_put(&r->g->names, name, v);
+            v->name = name;
+        }
+        if (v->dtype != out[k].t || v->rank != out[k].rank) ok = bad(r, "declared type of a result is not what the op gives");
+        for (int i = 0; ok && i < v->rank; i++)
+            if (v->dim[i] != out[k].dim[i]) v->dim[i] = out[k].dim[i]->kind == EX_SYM ? out[k].dim[i] : v->dim[i];
+    }
+    free(out);
+    return ok;
+}
+
+static bool statement(Reader *r)
+{
+    Graph *g = r->g;
+    char name[512];
+    if (token(r, "symbol")) return symbol(r);
+    if (token(r, "weight")) return weight(r);
+    if (token(r, "input")) {
+        DType t;
+        int rank;
+        Expr *dim[MAX_RANK];
+        TRY(type(r, name, sizeof name, &t, &rank, dim));
+        return graph_add_input(g, name, t, rank, dim) || fail(r->err, E_LIMIT, "out of memory");
+    }
+    if (token(r, "require")) {
+        Expr *e;
+        char *where;
+        TRY(expression(r, &e));
+        TRY(string(r, &where));
+        return graph_require(g, e, r->err, "%s", where);
+    }
+    bool mutate = token(r, "mutate");
+    if (mutate || token(r, "output")) {
+        Value *target = NULL, *v;
+        if (mutate) {
+            TRY(need(r, "%"));
+            TRY(value_ref(r, &target));
+        } else {
+            TRY(word(r, name, sizeof name));
+        }
+        TRY(need(r, "="));
+        TRY(need(r, "%"));
+        TRY(value_ref(r, &v));
+        return mutate ? graph_add_mutation(g, target, v, r->err) : graph_add_output(g, name, v, r->err);
+    }
+    return node(r);
+}
+
+static bool finish_symbols(Reader *r)
+{
+    for (int i = 0; i < expr_symbol_count(r->g->ex); i++) {
+        Symbol *s = expr_symbol(r->g->ex, i);
+        if (s->source != SYM_ITEM && s->source != SYM_SIZE) continue;
+        const char *name = (const char *)(void *)s->value;
+        bool by_name = name && !graph_find_value(r->g, name) ? false : true;
+        if (!by_name) return fail(r->err, E_FORMAT, "symbol '%s': value '%%%s' is not defined", s->name, name);
+        s->value = graph_find_value(r->g, name);
+    }
+    return true;
+}
+
+Graph *graph_parse(const char *text, WeightFn *weights, void *user, Err *err)
+{
+    Graph *g = graph_create();
+    if (!g) {
+        fail(err, E_LIMIT, "out of memory");
+        return NULL;
+    }
+    Reader r = {.g = g, .text = text, .at = text, .weights = weights, .user = user, .err = err};
+    bool ok = true;
+    while (ok && *r.at) {
+        r.line++;
+        blanks(&r);
+        if (*r.at && *r.at != '\n' && *r.at != '#') ok = statement(&r);
+        blanks(&r);
+        if (*r.at == '#')
+            while (*r.at && *r.at != '\n') r.at++;
+        if (ok && *r.at == '\n') r.at++;
+        else if (ok && *r.at) ok = bad(&r, "unexpected text");
+    }
+    if (ok && finish_symbols(&r) && graph_check(g, err)) return g;
+    graph_free(g);
+    return NULL;
+}
