@@ -1,0 +1,198 @@
+"""Golden cases of the image family: pooling, resampling, sampling grids, RoI align, patches."""
+from golden import *
+
+
+def pools(F):
+    for dt in FLOATS:
+        F.op("aten.avg_pool1d.default").maybe(t(2, 3, 9, dt=dt), [3], [2], [1])
+        F.op("aten.avg_pool2d.default")(t(2, 3, 8, 7, dt=dt), [2, 3], [2, 2], [1, 1])
+        F.op("aten.max_pool1d.default").maybe(t(2, 3, 9, dt=dt), [3], [2], [1])
+        F.op("aten.max_pool2d.default")(t(2, 3, 8, 7, dt=dt), [3, 3], [2, 2], [1, 1])
+        F.op("aten.max_pool2d_with_indices.default")(t(2, 3, 8, 7, dt=dt), [3, 2], [2, 1], [1, 0])
+        F.op("aten.adaptive_avg_pool2d.default")(t(2, 3, 7, 6, dt=dt), [3, 4])
+        F.op("aten.adaptive_max_pool2d.default")(t(2, 3, 7, 6, dt=dt), [3, 4])
+    c = F.op("aten.avg_pool2d.default")
+    x = lambda: t(1, 2, 7, 9)
+    c(x(), [2, 2])
+    c(x(), [3], [1], [1], False, False)
+    c(x(), [3, 3], [2, 2], [1, 1], True)
+    c(x(), [3, 3], [2, 2], [1, 1], True, False)
+    c(x(), [2, 2], [2, 2], [0, 0], False, True, 3)
+    c(t(2, 7, 9), [2, 3])
+    c = F.op("aten.avg_pool3d.default")
+    c(t(1, 2, 4, 5, 6), [2, 2, 2])
+    c(t(1, 2, 4, 5, 6), [3], [2], [1], True, False)
+    c = F.op("aten.avg_pool1d.default")
+    c(t(2, 3, 9), [2])
+    c(t(3, 9), [4], [3], [2], True, False)
+    c = F.op("aten.max_pool2d.default")
+    c(x(), [2, 2])
+    c(x(), [3], [2], [1], [1], True)
+    c(x(), [2, 2], [1, 1], [0, 0], [2, 2])
+    c(t(2, 7, 9), [2, 2])
+    n = x()
+    n[0, 0, 3, 3], n[0, 1, 0, 0] = nan, -inf
+    c(n, [3, 3], [2, 2], [1, 1])
+    c(t(1, 2, 6, 6, dt=i64), [2, 2])
+    c = F.op("aten.max_pool2d_with_indices.default")
+    c(n, [3, 3], [2, 2], [1, 1])
+    c(x(), [2, 2], [2, 2], [0, 0], [1, 1], True)
+    F.op("aten.max_pool1d.default")(t(2, 3, 9), [2])
+    F.op("aten.max_pool1d.default")(t(3, 9), [2], [1], [0], [2], True)
+    F.op("aten.max_pool1d_with_indices.default")(t(2, 3, 9), [3], [2], [1])
+    F.op("aten.max_pool3d.default")(t(1, 2, 4, 5, 6), [2, 2, 2])
+    F.op("aten.max_pool3d_with_indices.default")(t(1, 2, 4, 5, 6), [2, 2, 2], [1, 2, 1], [1, 0, 0])
+    for n, s, o in (("1d", (2, 3, 7), [[3], [1], [7], [10]]), ("2d", (2, 3, 7, 6), [[1, 1], [3, 4], [7, 6], [9, 5], [2, 1]]), ("3d", (1, 2, 4, 5, 6), [[1, 1, 1], [2, 3, 4]])):
+        for out in o:
+            F.op(f"aten.adaptive_avg_pool{n}.default")(t(s), out)
+            F.op(f"aten._adaptive_avg_pool{n}.default").maybe(t(s), out) if n != "1d" else None
+            F.op(f"aten.adaptive_max_pool{n}.default")(t(s), out)
+        F.op(f"aten.adaptive_avg_pool{n}.default")(t(s[1:]), o[0])
+    F.op("aten.max_unpool2d.default")(t(1, 1, 2, 2), torch.tensor([[[[0, 3], [8, 10]]]]), [4, 4], static=True)
+
+
+def resamples(F):
+    sizes = ((5, 9), (3, 2), (8, 4), (4, 7))
+    for mode, extra in (("nearest", ()), ("bilinear", (False,)), ("bilinear", (True,)), ("bicubic", (False,)), ("bicubic", (True,)), ("_nearest_exact", ())):
+        name = f"aten.{'_upsample_nearest_exact' if mode[0] == '_' else 'upsample_' + mode}2d"
+        v, d = F.op(name + ".vec"), F.op(name + ".default")
+        for h, w in sizes:
+            v(t(2, 2, 4, 7), [h, w], *extra, None)
+            d(t(1, 2, 4, 7), [h, w], *extra)
+        v(t(1, 2, 4, 5), None, *extra, [2.0, 2.0])
+        v(t(1, 2, 4, 5), None, *extra, [1.5, 0.6])
+        d(t(1, 2, 4, 5), [8, 10], *extra, 2.0, 2.0)
+        d(t(1, 2, 4, 5), [6, 3], *extra, 1.5, 0.6)
+        for dt in FLOATS[1:] + [u8]:
+            v.maybe(t(1, 2, 4, 5, dt=dt, lo=0, hi=9), [6, 3], *extra, None)
+        v(t(1, 1, 1, 1), [3, 3], *extra, None)
+        v(t(1, 1, 3, 3), [1, 1], *extra, None)
+    for mode, extra in (("nearest", ()), ("linear", (False,)), ("linear", (True,)), ("_nearest_exact", ())):
+        name = f"aten.{'_upsample_nearest_exact' if mode[0] == '_' else 'upsample_' + mode}1d"
+        for o in (9, 3, 5):
+            F.op(name + ".vec")(t(2, 3, 5), [o], *extra, None)
+            F.op(name + ".default")(t(2, 3, 5), [o], *extra)
+        F.op(name + ".vec")(t(2, 3, 5), None, *extra, [1.7])
+        F.op(name + ".vec")(t(2, 3, 5, dt=bf16), [8], *extra, None)
+    for mode, extra in (("nearest", ()), ("trilinear", (False,)), ("trilinear", (True,)), ("_nearest_exact", ())):
+        name = f"aten.{'_upsample_nearest_exact' if mode[0] == '_' else 'upsample_' + mode}3d"
+        F.op(name + ".vec")(t(1, 2, 3, 4, 5), [4, 3, 7], *extra, None)
+        F.op(name + ".vec")(t(1, 2, 3, 4, 5), None, *extra, [2.0, 1.5, 1.0])
+        F.op(name + ".default")(t(1, 2, 3, 4, 5), [4, 3, 7], *extra)
+    for mode in ("bilinear", "bicubic"):
+        for al in (False, True):
+            c = F.op(f"aten._upsample_{mode}2d_aa.vec")
+            c(t(1, 2, 8, 9), [3, 4], al, None)
+            c(t(1, 2, 5, 4), [7, 9], al, None)
+            c(t(1, 2, 8, 9), None, al, [0.5, 0.4])
+            F.op(f"aten._upsample_{mode}2d_aa.default")(t(1, 2, 8, 9), [3, 11], al)
+
+
+def grids(F):
+    for dt in (f32, f64):
+        for n in ("grid_sampler", "grid_sampler_2d"):
+            for interp in (0, 1, 2):
+                for pad in (0, 1, 2):
+                    F.op(f"aten.{n}.default")(t(2, 2, 4, 5, dt=dt), t(2, 3, 4, 2, dt=dt, lo=-1.4, hi=1.4), interp, pad, interp % 2 == 0)
+    c = F.op("aten.grid_sampler_2d.default")
+    c(t(1, 1, 3, 3), torch.tensor([[[[-1.0, -1.0], [1, 1], [0, 0], [nan, 0], [5, -5]]]]), 0, 0, False)
+    c(t(1, 1, 3, 3), torch.tensor([[[[-1.0, -1.0], [1, 1], [0, 0], [5, -5]]]]), 0, 0, True)
+    for interp in (0, 1):
+        for pad in (0, 1):
+            F.op("aten.grid_sampler_3d.default")(t(1, 2, 3, 4, 5), t(1, 2, 2, 3, 3, lo=-1.2, hi=1.2), interp, pad, False)
+            F.op("aten.grid_sampler.default")(t(1, 2, 3, 4, 5), t(1, 2, 2, 3, 3, lo=-1.2, hi=1.2), interp, pad, True)
+    F.op("aten.affine_grid_generator.default")(t(2, 2, 3), [2, 1, 3, 4], False, static=True)
+    F.op("aten.affine_grid_generator.default")(t(2, 2, 3), [2, 1, 3, 4], True, static=True)
+    c = F.op("aten.im2col.default")
+    c(t(2, 3, 6, 7), [2, 3], [1, 1], [0, 0], [1, 1])
+    c(t(2, 3, 6, 7), [3, 3], [2, 1], [1, 1], [2, 2])
+    c = F.op("aten.col2im.default")
+    c(t(2, 12, 20), [5, 6], [2, 2], [1, 1], [0, 0], [1, 1], static=True)
+    c(t(2, 12, 9), [6, 6], [2, 2], [1, 1], [0, 0], [2, 2], static=True)
+    F.op("aten.native_channel_shuffle.default").maybe(t(1, 4, 2, 2), 2, static=True)
+    F.op("aten.pixel_shuffle.default")(t(2, 8, 3, 2), 2, static=True)
+    F.op("aten.pixel_unshuffle.default")(t(2, 2, 4, 6), 2, static=True)
+
+
+def roi_align(x, boxes, scale, ph, pw, sampling, aligned):
+    """torchvision.ops.roi_align in plain double arithmetic (torchvision itself is not needed to make the cases)."""
+    import math
+    n, c, h, w = x.shape
+    xd, out = x.double(), torch.zeros(boxes.shape[0], c, ph, pw, dtype=f64)
+
+    def at(img, y, xx):
+        if y < -1 or y > h or xx < -1 or xx > w:
+            return torch.zeros(c, dtype=f64)
+        y, xx = max(y, 0.0), max(xx, 0.0)
+        y0, x0 = int(y), int(xx)
+        if y0 >= h - 1:
+            y0 = y1 = h - 1
+            y = float(y0)
+        else:
+            y1 = y0 + 1
+        if x0 >= w - 1:
+            x0 = x1 = w - 1
+            xx = float(x0)
+        else:
+            x1 = x0 + 1
+        ly, lx = y - y0, xx - x0
+        return (1 - ly) * (1 - lx) * img[:, y0, x0] + (1 - ly) * lx * img[:, y0, x1] + ly * (1 - lx) * img[:, y1, x0] + ly * lx * img[:, y1, x1]
+    off = 0.5 if aligned else 0.0
+    for r, b in enumerate(boxes.double().tolist()):
+        x1, y1, x2, y2 = (v * scale - off for v in b[1:])
+        rw, rh = x2 - x1, y2 - y1
+        if not aligned:
+            rw, rh = max(rw, 1.0), max(rh, 1.0)
+        bw, bh = rw / pw, rh / ph
+        gh = sampling if sampling > 0 else math.ceil(rh / ph)
+        gw = sampling if sampling > 0 else math.ceil(rw / pw)
+        count = max(gh * gw, 1)
+        for i in range(ph):
+            for j in range(pw):
+                s = torch.zeros(c, dtype=f64)
+                for iy in range(gh):
+                    for ix in range(gw):
+                        s += at(xd[int(b[0])], y1 + i * bh + (iy + 0.5) * bh / gh, x1 + j * bw + (ix + 0.5) * bw / gw)
+                out[r, :, i, j] = s / count
+    return out.to(x.dtype)
+
+
+def rois(F):
+    c = F.own("torchvision.roi_align.default", roi_align)
+    boxes = lambda k: torch.cat([idx(2, k, 1).float(), t(k, 2, lo=0, hi=6), t(k, 2, lo=6, hi=14)], 1)
+    for scale, ph, pw, sampling, aligned in ((1.0, 2, 3, 2, False), (0.5, 2, 2, 2, True), (0.5, 3, 3, -1, False), (1.0, 2, 2, 0, True), (0.25, 7, 7, 1, False)):
+        c(t(2, 3, 8, 9), boxes(4), scale, ph, pw, sampling, aligned)
+    c(t(2, 3, 8, 9, dt=f64), boxes(3).double(), 1.0, 2, 2, 2, True)
+    c(t(2, 1, 4, 4), torch.tensor([[0, -3.0, -3, 2, 2], [1, 2, 2, 9, 9], [0, 3, 3, 1, 1]]), 1.0, 2, 2, 2, False)
+    c(t(2, 3, 8, 9), boxes(4)[:0], 1.0, 2, 2, 2, True)
+
+
+def nms(boxes, scores, threshold):
+    """torchvision.ops.nms: indices kept, in order of falling score."""
+    order, keep = torch.sort(scores, stable=True, descending=True)[1].tolist(), []
+    b = boxes.double()
+    area = (b[:, 2] - b[:, 0]) * (b[:, 3] - b[:, 1])
+    for i in order:
+        ok = True
+        for j in keep:
+            w = max(0.0, float(min(b[i, 2], b[j, 2]) - max(b[i, 0], b[j, 0])))
+            h = max(0.0, float(min(b[i, 3], b[j, 3]) - max(b[i, 1], b[j, 1])))
+            ok &= w * h / float(area[i] + area[j] - w * h) <= threshold
+        if ok:
+            keep.append(i)
+    return torch.tensor(keep, dtype=i64)
+
+
+def detections(F):
+    c = F.own("torchvision.nms.default", nms)
+    for k, thr in ((6, 0.3), (1, 0.5), (12, 0.1)):
+        b = torch.cat([t(k, 2, lo=0, hi=6), t(k, 2, lo=6, hi=12)], 1)
+        c(b, t(k, lo=0, hi=1), thr)
+
+
+def add(F):
+    pools(F)
+    resamples(F)
+    grids(F)
+    rois(F)
+    detections(F)

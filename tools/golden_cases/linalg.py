@@ -1,0 +1,185 @@
+"""Golden cases of the linalg family: products, convolutions, attention, recurrent cells."""
+from golden import *
+
+
+def products(F):
+    c = F.op("aten.matmul.default")
+    for a, b in (((4, 5), (5, 6)), ((5,), (5,)), ((4, 5), (5,)), ((5,), (5, 6)), ((2, 4, 5), (5, 6)), ((2, 4, 5), (2, 5, 6)), ((2, 4, 5), (5,)), ((5,), (2, 5, 6)),
+                 ((4, 5), (3, 5, 6)), ((2, 1, 4, 5), (3, 5, 6)), ((2, 3, 4, 5), (2, 3, 5, 7)), ((1, 1), (1, 1)), ((4, 0), (0, 3)), ((0, 4), (4, 3)), ((33, 17), (17, 65)),
+                 ((2, 3, 9, 33), (2, 3, 33, 9))):
+        c(t(a), t(b))
+    for dt in FLOATS + INTS:
+        c.maybe(t(3, 7, dt=dt), t(7, 4, dt=dt))
+        c.maybe(t(2, 3, 7, dt=dt), t(2, 7, 4, dt=dt))
+    x = t(3, 4)
+    x[0, 1], x[1, 2] = inf, nan
+    c(x, t(4, 2))
+    for n, a, b in (("mm", (4, 5), (5, 3)), ("bmm", (2, 4, 5), (2, 5, 3)), ("mv", (4, 5), (5,)), ("dot", (9,), (9,)), ("vdot", (9,), (9,)), ("outer", (3,), (4,)),
+                    ("ger", (3,), (4,)), ("inner", (2, 5), (3, 5)), ("kron", (2, 3), (3, 2)), ("linalg_vecdot", (3, 5), (3, 5)), ("linalg_matmul", (2, 4, 5), (5, 3)),
+                    ("linalg_cross", (4, 3), (4, 3)), ("cross", (4, 3), (4, 3))):
+        c = F.op(f"aten.{n}.default")
+        c(t(a), t(b))
+        for dt in FLOATS[1:] + [i64]:
+            c.maybe(t(a, dt=dt), t(b, dt=dt))
+    c = F.op("aten.linear.default")
+    for s, o in (((4, 5), 6), ((2, 3, 5), 6), ((5,), 6), ((2, 2, 3, 5), 1), ((0, 5), 6), ((7, 33), 65)):
+        c(t(s), t(o, s[-1]), t(o))
+        c(t(s), t(o, s[-1]))
+    for dt in FLOATS:
+        c(t(3, 9, dt=dt), t(4, 9, dt=dt), t(4, dt=dt))
+    c(t(3, 9, dt=bf16), t(4, 9, dt=bf16))
+    c = F.op("aten.addmm.default")
+    for kw in ({}, dict(beta=0.5, alpha=2.0), dict(beta=0)):
+        c(t(6), t(4, 5), t(5, 6), **kw)
+        c(t(4, 6), t(4, 5), t(5, 6), **kw)
+        c(t(4, 1), t(4, 5), t(5, 6), **kw)
+    for dt in FLOATS[1:] + [i64]:
+        c(t(6, dt=dt), t(4, 5, dt=dt), t(5, 6, dt=dt))
+    for n, s in (("baddbmm", (2, 4, 6)), ("addbmm", (4, 6))):
+        c = F.op(f"aten.{n}.default")
+        c(t(s), t(2, 4, 5), t(2, 5, 6))
+        c(t(1, 6) if n == "addbmm" else t(2, 1, 6), t(2, 4, 5), t(2, 5, 6), beta=0.5, alpha=-1.5)
+        c(t(s, dt=bf16), t(2, 4, 5, dt=bf16), t(2, 5, 6, dt=bf16))
+        c(torch.full(s, nan), t(2, 4, 5), t(2, 5, 6), beta=0)
+    F.op("aten.addmv.default")(t(4), t(4, 5), t(5), beta=0.5, alpha=2)
+    F.op("aten.addr.default")(t(3, 4), t(3), t(4), beta=0.5, alpha=2)
+    F.op("aten._addmm_activation.default")(t(6), t(4, 5), t(5, 6))
+    F.op("aten._addmm_activation.default")(t(6), t(4, 5), t(5, 6), use_gelu=True)
+    c = F.op("aten.einsum.default")
+    for eq, *s in (("ij,jk->ik", (3, 4), (4, 5)), ("bhqd,bhkd->bhqk", (2, 2, 3, 4), (2, 2, 5, 4)), ("bhqk,bhkd->bqhd", (2, 2, 3, 4), (2, 2, 4, 5)), ("ii->i", (3, 3)), ("ii", (3, 3)),
+                   ("ij->ji", (3, 4)), ("ij->", (3, 4)), ("i,j->ij", (3,), (4,)), ("...ij,...jk->...ik", (2, 3, 4), (2, 4, 5)), ("bchw,bnc->bnhw", (2, 3, 4, 5), (2, 6, 3)),
+                   ("bqc,bchw->bqhw", (2, 3, 4), (2, 4, 2, 3)), ("ij,ij->i", (3, 4), (3, 4)), ("ab,bc,cd->ad", (2, 3), (3, 4), (4, 2)), ("...d,d->...", (2, 3, 4), (4,)),
+                   ("bhwc,hkc->bhwk", (2, 3, 4, 5), (3, 6, 5)), ("bij,bjk", (2, 3, 4), (2, 4, 2)), ("n,d->nd", (5,), (2,)), ("i,i->", (4,), (4,)), ("bn,bnd->bd", (2, 3), (2, 3, 4))):
+        c(eq, [t(x) for x in s])
+    c("ij,jk->ik", [t(3, 4, dt=bf16), t(4, 5, dt=bf16)])
+    c("i,j->ij", [t(3, dt=i64), t(4, dt=i64)])
+    F.op("aten.bilinear.default")(t(3, 4), t(3, 5), t(2, 4, 5), t(2))
+    F.op("aten._trilinear.default").maybe(t(3, 1, 4, 1), t(1, 2, 4, 5), t(3, 1, 1, 5), [1], [0], [3], [2], static=True)
+    c = F.op("aten.tensordot.default")
+    c(t(3, 4, 5), t(4, 3, 2), [1, 0], [0, 1])
+    c(t(3, 4), t(4, 5), [1], [0])
+    F.op("aten.linalg_multi_dot.default")([t(3, 4), t(4, 5), t(5, 2)])
+    F.op("aten.chain_matmul.default")([t(3, 4), t(4, 5), t(5, 2)])
+    for k in (0, 1, 2, 5):
+        F.op("aten.matrix_power.default")(t(3, 3), k)
+        F.op("aten.linalg_matrix_power.default")(t(3, 3), k)
+    F.op("aten.linalg_matrix_norm.default")(t(3, 4), inf)
+    F.op("aten.linalg_matrix_norm.default")(t(2, 3, 4), 1)
+    F.op("aten.linalg_matrix_norm.str_ord")(t(2, 3, 4))
+    F.op("aten.linalg_cross.default")(t(3, 4), t(3, 4), dim=0)
+    F.op("aten.cross.default")(t(3, 4), t(3, 4), 0)
+    spd = lambda n: (lambda a: a @ a.mT + 3 * torch.eye(n))(t(n, n))
+    for n in ("linalg_inv", "inverse", "linalg_det", "det", "linalg_cholesky", "cholesky"):
+        F.op(f"aten.{n}.default")(spd(4))
+        F.op(f"aten.{n}.default")(torch.stack([spd(3), spd(3)]))
+    F.op("aten.linalg_inv_ex.default")(spd(4))
+    F.op("aten.linalg_solve.default")(spd(4), t(4, 2))
+    F.op("aten.linalg_cholesky_ex.default")(spd(3))
+    F.op("aten.linalg_solve_triangular.default").maybe(spd(3).triu(), t(3, 2), upper=True)
+    for n in ("_weight_norm", "_weight_norm_interface"):
+        F.op(f"aten.{n}.default")(t(4, 3, 2), t(4, 1, 1), 0, static=True)
+        F.op(f"aten.{n}.default")(t(4, 3, 2), t(1, 1, 2), 2, static=True)
+
+
+def convolutions(F):
+    for dt in FLOATS:
+        F.op("aten.conv1d.default")(t(2, 4, 9, dt=dt), t(6, 4, 3, dt=dt), t(6, dt=dt))
+        F.op("aten.conv2d.default")(t(2, 4, 7, 6, dt=dt), t(6, 4, 3, 3, dt=dt), t(6, dt=dt), [2, 1], [1, 1])
+        F.op("aten.conv_transpose2d.input")(t(2, 4, 5, 4, dt=dt), t(4, 3, 3, 2, dt=dt), t(3, dt=dt), [2, 2], [1, 0])
+    c = F.op("aten.conv1d.default")
+    c(t(2, 4, 9), t(6, 4, 1))
+    c(t(2, 4, 9), t(6, 2, 3), None, [2], [1], [1], 2)
+    c(t(2, 4, 9), t(4, 1, 3), t(4), [1], [2], [2], 4)
+    c(t(4, 9), t(6, 4, 3))
+    c(t(1, 1, 40), t(3, 1, 10), None, [5])
+    c = F.op("aten.conv2d.default")
+    c(t(1, 3, 8, 8), t(5, 3, 4, 4), t(5), [4, 4])
+    c(t(1, 3, 9, 8), t(5, 3, 1, 1))
+    c(t(2, 6, 5, 5), t(6, 1, 3, 3), t(6), [1, 1], [1, 1], [1, 1], 6)
+    c(t(2, 6, 5, 5), t(9, 2, 3, 3), None, [1, 1], [2, 2], [2, 2], 3)
+    c(t(3, 6, 7), t(4, 3, 3, 2))
+    c(t(1, 16, 6, 6), t(32, 16, 3, 3), t(32), [1, 1], [1, 1])
+    for n in ("1d", "2d", "3d"):
+        k = int(n[0])
+        c = F.op(f"aten.conv{n}.padding")
+        for pad in ("same", "valid"):
+            c(t([1, 2] + [6] * k), t([3, 2] + [3] * k), t(3), [1] * k, pad)
+            c(t([1, 2] + [6] * k), t([3, 2] + [2] * k), None, [1] * k, pad)
+    c(t(1, 2, 6, 6, 6), t(3, 2, 3, 3, 3), None, [1, 1, 1], "same", [2, 2, 2])
+    c = F.op("aten.conv3d.default")
+    c(t(1, 2, 4, 5, 6), t(3, 2, 2, 3, 2), t(3))
+    c(t(1, 2, 4, 5, 6), t(4, 1, 2, 2, 2), None, [2, 1, 1], [1, 0, 1], [1, 1, 1], 2)
+    c = F.op("aten.conv_transpose1d.default")
+    c(t(2, 4, 5), t(4, 3, 3), t(3))
+    c(t(2, 4, 5), t(4, 2, 4), None, [2], [1], [1], 2)
+    c = F.op("aten.conv_transpose2d.input")
+    c(t(1, 4, 3, 3), t(4, 2, 2, 2), t(2), [2, 2])
+    c(t(1, 4, 3, 4), t(4, 2, 3, 3), None, [2, 2], [1, 1], [1, 1], 2, [2, 1])
+    c(t(4, 3, 3), t(4, 2, 2, 2))
+    F.op("aten.conv_transpose3d.input")(t(1, 2, 3, 3, 2), t(2, 3, 2, 2, 2), t(3), [2, 2, 2])
+    c = F.op("aten.convolution.default")
+    c(t(2, 4, 9), t(6, 4, 3), t(6), [1], [0], [1], False, [0], 1)
+    c(t(2, 4, 7, 6), t(6, 2, 3, 3), None, [1, 2], [1, 0], [1, 1], False, [0, 0], 2)
+    c(t(2, 4, 5, 4), t(4, 3, 2, 2), t(3), [2, 2], [0, 0], [1, 1], True, [1, 1], 1)
+    c(t(0, 4, 5, 4), t(3, 4, 2, 2), t(3), [2, 2], [0, 0], [1, 1], False, [0, 0], 1)
+    F.op("aten._convolution.default")(t(2, 4, 9), t(6, 4, 3), t(6), [1], [0], [1], False, [0], 1, False, False, True, True)
+    F.op("aten.conv_tbc.default")(t(5, 2, 3), t(3, 3, 4), t(4), 1)
+
+
+def attention(F):
+    c = F.op("aten.scaled_dot_product_attention.default")
+    q = lambda *s, dt=f32: t(*s, dt=dt, lo=-2, hi=2)
+    for dt in FLOATS:
+        c(q(2, 2, 5, 8, dt=dt), q(2, 2, 7, 8, dt=dt), q(2, 2, 7, 6, dt=dt))
+        c(q(2, 2, 5, 8, dt=dt), q(2, 2, 5, 8, dt=dt), q(2, 2, 5, 8, dt=dt), None, 0.0, True)
+        c(q(2, 2, 5, 8, dt=dt), q(2, 2, 7, 8, dt=dt), q(2, 2, 7, 8, dt=dt), t(2, 1, 5, 7, dt=b8))
+        c(q(2, 2, 5, 8, dt=dt), q(2, 2, 7, 8, dt=dt), q(2, 2, 7, 8, dt=dt), t(5, 7, dt=dt))
+    k3 = lambda: (q(2, 2, 5, 8), q(2, 2, 7, 8), q(2, 2, 7, 8))
+    c(*k3(), scale=0.3)
+    c(*k3(), t(2, 2, 5, 7), scale=1.0)
+    c(*k3(), t(1, 1, 1, 7, dt=b8))
+    dead = t(2, 1, 5, 7, dt=b8)
+    dead[:, :, 1] = False
+    c(*k3(), dead)
+    c(*k3(), torch.zeros(5, 7).masked_fill(dead[0, 0], -inf))
+    c(*k3(), torch.full((2, 1, 5, 7), torch.finfo(f32).min).masked_fill(t(2, 1, 5, 7, dt=b8), 0.0))
+    c(*k3(), None, 0.0, True)
+    c(q(2, 2, 7, 8), q(2, 2, 3, 8), q(2, 2, 3, 8), None, 0.0, True)
+    c(q(2, 4, 5, 8), q(2, 2, 7, 8), q(2, 2, 7, 6), None, 0.0, False, scale=None, enable_gqa=True)
+    c(q(2, 4, 5, 8), q(2, 1, 5, 8), q(2, 1, 5, 8), None, 0.0, True, enable_gqa=True)
+    c(q(5, 8), q(7, 8), q(7, 8))
+    c(q(3, 5, 8), q(3, 7, 8), q(3, 7, 8))
+    c(q(3, 5, 8), q(3, 7, 8), q(3, 7, 8), t(3, 5, 7))
+    c(q(2, 2, 1, 8), q(2, 2, 40, 8), q(2, 2, 40, 8))
+    c(q(1, 2, 33, 16), q(1, 2, 70, 16), q(1, 2, 70, 16))
+    c(q(1, 2, 1, 1), q(1, 2, 1, 1), q(1, 2, 1, 1))
+    c(q(2, 1, 5, 8), q(1, 3, 7, 8), q(2, 3, 7, 8))      # batch dims broadcast
+    c = F.op("aten._scaled_dot_product_flash_attention_for_cpu.default")
+    for kw in ({}, dict(is_causal=True), dict(attn_mask=t(2, 1, 5, 7)), dict(scale=0.4)):
+        c(q(2, 2, 5, 8), q(2, 2, 7, 8), q(2, 2, 7, 8), **kw)
+    c = F.op("aten._scaled_dot_product_attention_math.default")
+    for kw in ({}, dict(is_causal=True), dict(attn_mask=t(2, 1, 5, 7)), dict(attn_mask=t(5, 7, dt=b8)), dict(scale=0.4)):
+        c(q(2, 2, 5, 8), q(2, 2, 7, 8), q(2, 2, 7, 8), **kw)
+    F.op("aten._native_multi_head_attention.default").maybe(q(2, 5, 8), q(2, 5, 8), q(2, 5, 8), 8, 2, t(24, 8), t(24), t(8, 8), t(8), None, False, static=True)
+
+
+def recurrent(F):
+    h, i = 4, 3
+    lstm = lambda: [t(4 * h, i), t(4 * h, h), t(4 * h), t(4 * h)]
+    gru = lambda: [t(3 * h, i), t(3 * h, h), t(3 * h), t(3 * h)]
+    rnn = lambda: [t(h, i), t(h, h), t(h), t(h)]
+    F.op("aten.lstm.input").maybe(t(5, 2, i), [t(1, 2, h), t(1, 2, h)], lstm(), True, 1, 0.0, False, False, False, static=True)
+    F.op("aten.lstm.input").maybe(t(2, 5, i), [t(2, 2, h), t(2, 2, h)], lstm() + lstm(), True, 1, 0.0, False, True, True, static=True)
+    F.op("aten.gru.input").maybe(t(5, 2, i), t(1, 2, h), gru(), True, 1, 0.0, False, False, False, static=True)
+    F.op("aten.gru.input").maybe(t(2, 5, i), t(2, 2, h), gru() + gru(), True, 1, 0.0, False, True, True, static=True)
+    F.op("aten.rnn_tanh.input").maybe(t(5, 2, i), t(1, 2, h), rnn(), True, 1, 0.0, False, False, False, static=True)
+    F.op("aten.rnn_relu.input").maybe(t(5, 2, i), t(1, 2, h), rnn(), True, 1, 0.0, False, False, False, static=True)
+    F.op("aten.lstm_cell.default").maybe(t(2, i), [t(2, h), t(2, h)], *lstm(), static=True)
+    F.op("aten.gru_cell.default").maybe(t(2, i), t(2, h), *gru(), static=True)
+
+
+def add(F):
+    products(F)
+    convolutions(F)
+    attention(F)
+    recurrent(F)

@@ -1,0 +1,306 @@
+"""Golden cases of the pointwise family: one element in, one out, with broadcasting and type promotion."""
+from golden import *
+
+# name -> range of inputs where the function is defined
+UNARY = {n: (-3, 3) for n in """abs absolute atan arctan ceil cos cosh deg2rad erf erfc exp exp2 expm1 fix floor frac isfinite isinf isnan isneginf
+isposinf logical_not neg negative positive rad2deg reciprocal relu relu6 round sgn sigmoid sign signbit silu sin sinc sinh square tan tanh trunc
+asinh arcsinh hardswish hardsigmoid hardtanh leaky_relu elu selu celu gelu softplus mish log_sigmoid hardshrink softshrink nan_to_num
+special_expit special_exp2 special_erf special_erfc special_expm1 special_sinc i0 special_i0""".split()}
+UNARY |= {n: (0.05, 4) for n in "log log10 log1p log2 rsqrt sqrt special_log1p lgamma digamma special_gammaln special_digamma special_psi".split()}
+UNARY |= {n: (-0.95, 0.95) for n in "acos arccos asin arcsin atanh arctanh erfinv special_erfinv".split()}
+UNARY |= {n: (1, 4) for n in "acosh arccosh".split()}
+UNARY |= {n: (0.05, 0.95) for n in "logit special_logit special_entr".split()}
+SHAPES = [(), (37,), (2, 3, 5), (0, 4)]
+# other names of an op above: two or three cases each are enough
+ALIASES = set("""absolute arctan fix negative arcsinh arccos arcsin arctanh arccosh clip subtract multiply divide true_divide not_equal less less_equal
+greater greater_equal arctan2 __and__ __or__ __xor__ __lshift__ __rshift__ float_power""".split())
+
+
+def alias(name):
+    op = name.removeprefix("aten.").split(".")[0]
+    return op in ALIASES or op.startswith("special_")
+
+BINARY = """add.Tensor sub.Tensor subtract.Tensor mul.Tensor multiply.Tensor div.Tensor divide.Tensor true_divide.Tensor floor_divide.default
+remainder.Tensor fmod.Tensor pow.Tensor_Tensor float_power.Tensor_Tensor atan2.default arctan2.default maximum.default minimum.default fmax.default fmin.default
+max.other min.other eq.Tensor ne.Tensor not_equal.Tensor lt.Tensor less.Tensor le.Tensor less_equal.Tensor gt.Tensor greater.Tensor ge.Tensor
+greater_equal.Tensor logical_and.default logical_or.default logical_xor.default bitwise_and.Tensor bitwise_or.Tensor bitwise_xor.Tensor
+__and__.Tensor __or__.Tensor __xor__.Tensor __lshift__.Tensor __rshift__.Tensor bitwise_left_shift.Tensor bitwise_right_shift.Tensor hypot.default
+copysign.Tensor xlogy.Tensor special_xlogy.default special_xlog1py.default logaddexp.default logaddexp2.default heaviside.default nextafter.default
+ldexp.Tensor gcd.default lcm.default rsub.Tensor special_zeta.default""".split()
+
+SCALAR = """add.Scalar sub.Scalar subtract.Scalar mul.Scalar multiply.Scalar div.Scalar divide.Scalar true_divide.Scalar floor_divide.Scalar remainder.Scalar
+fmod.Scalar pow.Tensor_Scalar float_power.Tensor_Scalar eq.Scalar ne.Scalar not_equal.Scalar lt.Scalar less.Scalar le.Scalar less_equal.Scalar
+gt.Scalar greater.Scalar ge.Scalar greater_equal.Scalar bitwise_and.Scalar bitwise_or.Scalar bitwise_xor.Scalar __and__.Scalar __or__.Scalar
+__xor__.Scalar __lshift__.Scalar __rshift__.Scalar bitwise_left_shift.Tensor_Scalar bitwise_right_shift.Tensor_Scalar copysign.Scalar
+xlogy.Scalar_Other rsub.Scalar special_xlogy.other_scalar special_xlog1py.other_scalar""".split()
+
+
+def exists(name):
+    _, op, overload = name.split(".")
+    return hasattr(torch.ops.aten, op) and overload in getattr(torch.ops.aten, op).overloads()
+
+
+def unary(F):
+    for n, (lo, hi) in UNARY.items():
+        name = f"aten.{n}.default"
+        if not exists(name):
+            continue
+        c = F.op(name)
+        if alias(n):
+            c(t(2, 7, lo=lo, hi=hi))
+            c.maybe(t(5, dt=i64, lo=lo, hi=hi))
+            continue
+        for s in SHAPES:
+            c.maybe(t(s, lo=lo, hi=hi))
+        c.maybe(special())
+        for dt in ALL[1:]:
+            c.maybe(t(11, dt=dt, lo=lo, hi=hi))
+        c.maybe(special(f64))
+        c.maybe(special(f16))
+        c.maybe(special(bf16))
+    c = F.op("aten.bitwise_not.default")
+    for dt in INTS + [b8]:
+        c(t(3, 5, dt=dt))
+    c = F.op("aten.round.decimals")
+    for d in (0, 1, 2, -1):
+        c(t(19, lo=-30, hi=30), decimals=d)
+    for name, argss in {
+        "gelu.default": [dict(approximate="tanh"), dict(approximate="none")],
+        "nan_to_num.default": [dict(nan=1.5), dict(nan=0.0, posinf=5.0, neginf=-6.0)],
+        "leaky_relu.default": [dict(negative_slope=0.2)], "elu.default": [dict(alpha=0.5), dict(alpha=1.2, scale=1.1, input_scale=0.9)],
+        "celu.default": [dict(alpha=0.5)], "hardtanh.default": [dict(min_val=-0.5, max_val=1.25)],
+        "softplus.default": [dict(beta=2.0, threshold=3.0)], "logit.default": [dict(eps=0.1)], "special_logit.default": [dict(eps=0.1)],
+        "hardshrink.default": [dict(lambd=1.0)], "softshrink.default": [dict(lambd=0.25)],
+    }.items():
+        c = F.op(f"aten.{name}")
+        for kw in argss:
+            x = special() if "nan" in name else t(17, lo=0 if "logit" in name else -3, hi=1 if "logit" in name else 3)
+            c(x, **kw)
+            c.maybe(x.to(bf16), **kw)
+            c.maybe(x.to(f16), **kw)
+            c.maybe(x.double(), **kw)
+    c = F.op("aten.threshold.default")
+    for dt in ALL[:-1]:
+        c.maybe(t(13, dt=dt), 1, -2 if dt is not u8 else 2)
+    c = F.op("aten.prelu.default")
+    for dt in FLOATS:
+        c(t(2, 3, 5, dt=dt), t(3, dt=dt))
+    c(t(2, 3), t(1))
+    c = F.op("aten._prelu_kernel.default")
+    c(t(2, 3, 5), t(1, 3, 1))
+    c = F.op("aten.log_sigmoid_forward.default")
+    c.maybe(t(9))
+    c = F.op("aten.glu.default")
+    for dt in FLOATS:
+        c(t(4, 6, dt=dt))
+    c(t(4, 6), 0)
+    c(t(2, 4, 3), -2)
+    c = F.op("aten.polygamma.default")
+    c(1, t(7, lo=0.5, hi=3))
+
+
+def dtypes_of_pairs():
+    """Promotions worth a case: every dtype with itself, and mixed pairs."""
+    return [(d, d) for d in ALL] + [(f32, i64), (i64, f32), (f16, f32), (bf16, f32), (f16, bf16), (f64, f32), (i32, i64), (u8, i8), (u8, i64),
+                                    (b8, f32), (i64, b8), (b8, u8), (i32, f16)]
+
+
+def binary(F):
+    for n in BINARY:
+        c = F.op("aten." + n)
+        shift = "shift" in n
+        positive = any(w in n for w in ("pow", "xlog"))
+        lo, hi = (0, 3) if positive or shift else (-4, 4)
+        if "zeta" in n:
+            lo, hi = 1.5, 4
+        first = i32 if any(w in n for w in ("bitwise", "__", "gcd", "lcm", "shift")) else f32
+        nonzero = any(w in n for w in ("divide", "remainder", "fmod", "div"))
+
+        def pair(sa, sb, da, db):
+            a, b = t(sa, dt=da, lo=lo, hi=hi), t(sb, dt=db, lo=lo, hi=hi)
+            if nonzero and not db.is_floating_point:
+                b = torch.where(b == 0, torch.ones_like(b), b)
+            return a, b
+        if alias(n):
+            c.maybe(*pair((2, 3, 5), (3, 1), first, first))
+            c.maybe(*pair((2, 5), (5,), i64, i64))
+            c.maybe(*pair((3,), (), b8, i32))
+            continue
+        for sa, sb in [((2, 3, 5), (2, 3, 5)), ((2, 3, 5), (3, 1)), ((4, 1), (1, 9)), ((), (7,)), ((7,), ()), ((), ()), ((1, 33), (5, 1)), ((0, 3), (3,))]:
+            c.maybe(*pair(sa, sb, first, first))
+        for da, db in dtypes_of_pairs():
+            c.maybe(*pair((2, 5), (5,), da, db))
+        c.maybe(*pair((3,), (), f32, f64))      # 0-d tensors do not promote within a category
+        c.maybe(*pair((3,), (), f16, f32))
+        c.maybe(*pair((3,), (), i32, f32))
+        c.maybe(*pair((), (3,), i64, i32))
+        if first is f32:
+            s = special()
+            c.maybe(s[:, None].expand(16, 16).contiguous(), s[None, :].expand(16, 16).contiguous())
+            if "max" in n or "min" in n or "pow" in n:
+                c.maybe(s.half()[:, None].expand(16, 16).contiguous(), s.half()[None, :].expand(16, 16).contiguous())
+        if first is i32 or n in ("add.Tensor", "mul.Tensor", "sub.Tensor", "maximum.default", "remainder.Tensor", "floor_divide.default", "eq.Tensor"):
+            big = torch.tensor([2**62, -2**62 + 1, 2**53 + 1, 7, -7])       # exact in i64, not in double
+            c.maybe(big, torch.tensor([3, 2, 1, -2, 2]))
+    for n in ("add.Tensor", "sub.Tensor", "subtract.Tensor", "rsub.Tensor"):
+        c = F.op("aten." + n)
+        for _ in range(3):
+            t(1)
+        c(t(3, 4), t(4), alpha=2)
+        c(t(3, 4), t(3, 4), alpha=-0.5)
+        c(t(3, dt=i64), t(3, dt=i64), alpha=3)
+        c(t(3, dt=bf16), t(3, dt=bf16), alpha=0.3)
+    for op in ("div", "divide"):
+        for mode in ("floor", "trunc"):
+            c = F.op(f"aten.{op}.Tensor_mode")
+            cs = F.op(f"aten.{op}.Scalar_mode")
+            for dt in FLOATS + INTS:
+                a, b = t(2, 9, dt=dt, lo=-9, hi=9), t(9, dt=dt, lo=-4, hi=4)
+                b = torch.where(b == 0, torch.ones_like(b), b)
+                c.maybe(a, b, rounding_mode=mode)
+                cs.maybe(a, 3, rounding_mode=mode)
+            c(t(4, dt=i64), t(4, lo=1, hi=3), rounding_mode=mode)
+            c(special()[:, None].expand(16, 16).contiguous(), special()[None].expand(16, 16).contiguous(), rounding_mode=mode)
+            cs(t(4, dt=i64), -2.5, rounding_mode=mode)
+            cs(t(4), 0.7, rounding_mode=mode)
+        F.op(f"aten.{op}.Tensor_mode")(t(4), t(4), rounding_mode=None)
+        F.op(f"aten.{op}.Scalar_mode")(t(4, dt=i64), 2, rounding_mode=None)
+
+
+def scalar(F):
+    for n in SCALAR:
+        c = F.op("aten." + n)
+        ints = any(w in n for w in ("bitwise", "__", "shift"))
+        lo, hi = (0, 4) if "pow" in n or "xlog" in n else (-5, 5)
+        if alias(n):
+            c.maybe(t(2, 5, lo=lo, hi=hi, dt=i64 if ints else f32), 2)
+            c.maybe(t(3, dt=i32, lo=lo, hi=hi), 3 if ints else 1.5)
+            continue
+        c.maybe(t((), lo=lo, hi=hi, dt=i64 if ints else f32), 2)
+        c.maybe(t(0, 2, dt=i64 if ints else f32), 2)
+        for dt in ALL:
+            c.maybe(t(2, 5, dt=dt, lo=lo, hi=hi), 2)
+            c.maybe(t(2, 5, dt=dt, lo=lo, hi=hi), -1.5)
+        c.maybe(t(3, dt=b8), True)
+        for e in (0.5, -0.5, 3, -1, 0, -2, 1, 0.25) if "pow" in n else (inf, -inf, nan):
+            c.maybe(special(), e)
+        c.maybe(torch.tensor([2**53 + 1, -2**60, 5, 0]), 3)
+        if n.split(".")[0] in ("add", "sub", "rsub", "subtract"):
+            c(t(5), 3, 0.5)
+            c(t(5, dt=i32), 3, 2)
+    for n in ("pow.Scalar", "float_power.Scalar", "remainder.Scalar_Tensor", "xlogy.Scalar_Self", "special_xlogy.self_scalar",
+              "special_xlog1py.self_scalar", "bitwise_and.Scalar_Tensor", "bitwise_or.Scalar_Tensor", "bitwise_xor.Scalar_Tensor",
+              "bitwise_left_shift.Scalar_Tensor", "bitwise_right_shift.Scalar_Tensor"):
+        c = F.op("aten." + n)
+        for dt in ALL:
+            for s in (2, 10000.0):
+                x = t(2, 5, dt=dt, lo=0 if "xlog" in n or "pow" in n or "shift" in n else 1, hi=3)
+                c.maybe(s, x)
+        c.maybe(2, t(()))
+        c.maybe(0.5, special())
+
+
+def ternary(F):
+    c = F.op("aten.where.self")
+    for sc, sa, sb in [((2, 3), (2, 3), (2, 3)), ((3,), (2, 1), ()), ((), (4,), (4,)), ((5, 1), (1, 6), (6,)), ((0, 2), (2,), (1,))]:
+        c(t(sc, dt=b8), t(sa), t(sb))
+    for da, db in dtypes_of_pairs():
+        c(t(2, 5, dt=b8), t(2, 5, dt=da), t(5, dt=db))
+    c(t(4, dt=b8), t(4, dt=f32), t((), dt=f64))
+    c(t(16, dt=b8), special(), t(()))
+    for n, args in (("where.ScalarOther", lambda x, s: (x, s)), ("where.ScalarSelf", lambda x, s: (s, x))):
+        c = F.op("aten." + n)
+        for dt in ALL:
+            c(t(3, 5, dt=b8), *args(t(5, dt=dt), 2))
+            c(t(3, 5, dt=b8), *args(t(5, dt=dt), -0.5))
+        c(t(3, 5, dt=b8), *args(t(5), -inf))
+    c = F.op("aten.where.Scalar")
+    c(t(3, 5, dt=b8), 1, 0)
+    c(t(3, 5, dt=b8), 1.5, 0)
+    c(t((), dt=b8), 1.5, -inf)
+    c(t(4, dt=b8), True, False)
+    for n in ("clamp", "clip"):
+        c = F.op(f"aten.{n}.default")
+        for dt in ALL:
+            c.maybe(t(2, 9, dt=dt), -1, 2)
+            c.maybe(t(9, dt=dt), 0.5)
+            c.maybe(t(9, dt=dt), None, 1)
+        c(special(), -2.0, 2.0)
+        c(special(), 2.0, -2.0)
+        c(t(()), -0.25, 0.25)
+        c(t(5), max=0.5)
+        c = F.op(f"aten.{n}.Tensor")
+        for dt in ALL:
+            c.maybe(t(2, 9, dt=dt), t(9, dt=dt, lo=-2, hi=0), t(2, 1, dt=dt, lo=0, hi=2))
+        c(t(2, 9), t(9))
+        c(t(2, 9), None, t(2, 1))
+        c(t(2, 9, dt=i32), t(9), t((), dt=i64))
+    for n in ("clamp_min", "clamp_max"):
+        for dt in ALL:
+            F.op(f"aten.{n}.default").maybe(t(2, 9, dt=dt), 1)
+        F.op(f"aten.{n}.default")(special(), -0.5)
+        F.op(f"aten.{n}.default")(t(4, dt=i64), 0.5)
+        F.op(f"aten.{n}.Tensor")(t(2, 9), t(9))
+        F.op(f"aten.{n}.Tensor")(t(2, 9, dt=i64), t(9, dt=i32))
+        F.op(f"aten.{n}.Tensor")(special(), t(()))
+    for dt in FLOATS:
+        F.op("aten.lerp.Scalar")(t(2, 9, dt=dt), t(9, dt=dt), 0.3)
+        F.op("aten.lerp.Scalar")(t(2, 9, dt=dt), t(9, dt=dt), 0.8)
+        F.op("aten.lerp.Tensor")(t(2, 9, dt=dt), t(9, dt=dt), t(2, 1, dt=dt, lo=0, hi=1))
+    for n in ("addcmul", "addcdiv"):
+        c = F.op(f"aten.{n}.default")
+        for dt in ALL:
+            c.maybe(t(2, 5, dt=dt), t(5, dt=dt), t(2, 1, dt=dt, lo=1, hi=3))
+            c.maybe(t(5, dt=dt), t(5, dt=dt), t(5, dt=dt, lo=1, hi=3), value=0.5)
+        c(t(5), t(5), t(5, lo=1, hi=3), value=2)
+    for n in ("masked_fill.Scalar", "masked_fill.Tensor"):
+        c = F.op("aten." + n)
+        wrap = (lambda s, dt: s) if n.endswith("Scalar") else (lambda s, dt: torch.tensor(s, dtype=dt if dt.is_floating_point else dt))
+        for dt in ALL:
+            c.maybe(t(2, 3, 5, dt=dt), t(3, 1, dt=b8), wrap(1, dt))
+        c(t(2, 3), t(2, 3, dt=b8), wrap(-inf, f32))
+        c(t(3), t(2, 3, dt=b8), wrap(-1e9, f32))
+        c(t(()), t(4, dt=b8), wrap(0.0, f32))
+    for dt in FLOATS:
+        F.op("aten.masked_fill.Scalar")(t(4, dt=dt), t(4, dt=b8), torch.finfo(dt).min)
+    c = F.op("aten.dist.default")
+    c(t(3, 4), t(4))
+    c(t(3, 4), t(4), 1)
+    for n in ("isclose", "allclose"):
+        if n == "isclose":
+            c = F.op("aten.isclose.default")
+            a = t(9)
+            c(a, a + torch.tensor([0, 1e-6, 1e-3, 0, -1e-7, .1, 0, 0, 1e-5]))
+            c(special(), special(), equal_nan=True)
+            c(t(5, dt=i64), t(5, dt=i64))
+
+
+def casts(F):
+    for a in ALL:
+        for b in ALL:
+            F.op("aten._to_copy.default")(t(7, dt=a, lo=-2.9, hi=2.9), dtype=b)
+    for n, args in (("to.dtype", lambda b: (b,)), ("to.dtype_layout", lambda b: ()), ("to.other", lambda b: (t(2, dt=b),)), ("type_as.default", lambda b: (t(2, dt=b),))):
+        c = F.op("aten." + n)
+        for a, b in [(f32, f16), (f32, bf16), (f32, i64), (i64, f32), (b8, f32), (f32, b8), (f32, f32), (f64, f32), (i64, i32), (f16, f32), (u8, f32), (f32, f64)]:
+            x = t(2, 5, dt=a, lo=0 if b is u8 else -3)
+            if n == "to.dtype_layout":
+                c(x, dtype=b)
+            else:
+                c(x, *args(b))
+    c = F.op("aten.to.dtype")
+    c(special(), f16)
+    c(special(), bf16)
+    c(special(), b8)
+    c(torch.tensor([70000.0, -70000.0, 65519.0, 65520.0, 1e-8, 6e-8]), f16)
+    c(t(()), f64)
+    c(t(0, 3), f16)
+    for dt in (f32, f64, bf16):
+        F.op("aten.to.device")(t(3, 2), torch.device("cpu"), dt)
+
+
+def add(F):
+    unary(F)
+    binary(F)
+    scalar(F)
+    ternary(F)
+    casts(F)

@@ -1,0 +1,308 @@
+"""Golden cases of the reduce family: sums, extremes, softmax, norms, scans, sorting."""
+from golden import *
+
+
+def sums(F):
+    for n in ("sum", "mean", "prod", "nansum", "nanmean", "amax", "amin", "all", "any", "max", "min", "argmax", "argmin", "count_nonzero", "median",
+              "nanmedian", "aminmax", "norm", "std", "var", "std_mean", "var_mean"):
+        c = F.op(f"aten.{n}.default") if n not in ("norm",) else F.op("aten.norm.Scalar")
+        for s in ((), (37,), (2, 3, 5)):
+            c.maybe(t(s))
+        for dt in ALL:
+            c.maybe(t(3, 5, dt=dt))
+        c.maybe(special())
+        c.maybe(torch.tensor([1.0, nan, 3.0, -1.0]))
+        c.maybe(torch.tensor([2.0, 5.0, 5.0, -7.0, -7.0]))
+        c.maybe(t(0))
+        c.maybe(t(0, 3, dt=i64))
+    for n in ("sum", "prod", "mean", "nansum", "nanmean"):
+        c = F.op(f"aten.{n}.default")
+        for dt in (f64, f32, bf16, i64, f16):
+            c.maybe(t(3, 4, lo=0, hi=2), dtype=dt)
+            c.maybe(t(3, 4, dt=b8), dtype=dt)
+    for n in ("sum.dim_IntList", "mean.dim", "nansum.default", "nanmean.default", "amax.default", "amin.default", "logsumexp.default", "std.dim", "var.dim",
+              "any.dims", "all.dims", "std_mean.dim", "var_mean.dim", "count_nonzero.dim_IntList"):
+        c = F.op("aten." + n)
+        for dims in ([1], [-1], [0], [0, 2], [-1, -2], [0, 1, 2], [2]):
+            c.maybe(t(2, 3, 5), dims)
+            if not n.startswith(("std", "var", "count")):
+                c.maybe(t(2, 3, 5), dims, True)
+        c.maybe(t(2, 3, 5), [])
+        if "sum." in n or "mean." in n or "nan" in n or n.startswith(("any", "all", "std.", "var.")):
+            c.maybe(t(2, 3, 5), None)
+        for dt in ALL:
+            c.maybe(t(3, 9, dt=dt), [1])
+            c.maybe(t(3, 9, dt=dt), [0])
+        c.maybe(t(40, 33), [0])
+        c.maybe(t(33, 70), [1])
+        c.maybe(t(()), [0])
+        c.maybe(t(()), [-1])
+        c.maybe(t(3, 0), [1])
+        c.maybe(t(0, 3), [1])
+        x = t(3, 6)
+        x[0, 2], x[1, 3], x[2, 0] = nan, inf, -inf
+        c.maybe(x, [1])
+        c.maybe(x, [0], True) if not n.startswith(("std", "var", "count")) else None
+    for n in ("sum.dim_IntList", "mean.dim", "nansum.default", "nanmean.default"):
+        c = F.op("aten." + n)
+        for dt in (f64, f32, bf16, i64):
+            c.maybe(t(3, 4), [1], dtype=dt)
+            c.maybe(t(3, 4, dt=i32), [1], True, dtype=dt)
+    c = F.op("aten.logsumexp.default")
+    c(torch.tensor([[-inf, -inf], [inf, 1], [1000.0, 1000.0]]), [1])
+    for n in ("prod.dim_int", "any.dim", "all.dim", "argmax.default", "argmin.default", "max.dim", "min.dim", "median.dim", "nanmedian.dim",
+              "cummax.default", "cummin.default", "mode.default", "count_nonzero.default"):
+        c = F.op("aten." + n)
+        keep = n not in ("cummax.default", "cummin.default", "count_nonzero.default")
+        for d in (0, 1, 2, -1):
+            c.maybe(t(2, 3, 5), d)
+            c.maybe(t(2, 3, 5), d, True) if keep else None
+        for dt in ALL:
+            c.maybe(t(4, 7, dt=dt), 1)
+        c.maybe(t(()), 0)
+        c.maybe(t(4, 0, 3), 0)
+        x = t(3, 5)
+        x[0, 2], x[1, 3], x[2, 0] = nan, inf, -inf
+        c.maybe(x, 1)
+        c.maybe(t(3, 5, dt=f32).round(), 0)     # ties
+        c.maybe(t(9, 70), 1)
+    c = F.op("aten.prod.dim_int")
+    c(t(3, 4), 1, dtype=f64)
+    for n in ("argmax", "argmin"):
+        F.op(f"aten.{n}.default")(t(3, 4), None)
+        F.op(f"aten.{n}.default")(t(3, 4), None, True)
+    c = F.op("aten.aminmax.default")
+    c(t(3, 5), dim=1)
+    c(t(3, 5), dim=-2, keepdim=True)
+    for n in ("std", "var", "std_mean", "var_mean"):
+        F.op(f"aten.{n}.default")(t(3, 5), False)
+        c = F.op(f"aten.{n}.dim")
+        c(t(3, 5), [1], False)
+        c(t(3, 5), [1], False, True)
+        c(t(3, 5), [0, 1], True, True)
+        c(t(3, 5, dt=bf16), [-1], False)
+        c = F.op(f"aten.{n}.correction")
+        for kw in (dict(correction=0), dict(correction=1, keepdim=True), dict(correction=2), dict(correction=0.5), {}):
+            c(t(3, 5), [1], **kw)
+            c(t(3, 5, 2), [0, -1], **kw)
+        c(t(3, 5), None, correction=0)
+        for dt in FLOATS:
+            c(t(4, 6, dt=dt), [-1], correction=0, keepdim=True)
+        c(t(3, 1), [1])
+    for n, more in (("norm.Scalar", False), ("norm.ScalarOpt_dim", True), ("linalg_vector_norm.default", True), ("linalg_norm.default", True),
+                    ("norm.ScalarOpt_dtype", None), ("norm.ScalarOpt_dim_dtype", None), ("frobenius_norm.dim", None), ("nuclear_norm.dim", None)):
+        c = F.op("aten." + n)
+        if more is None:
+            if "frobenius" in n:
+                c(t(3, 4, 5), [1, 2])
+                c(t(3, 4, 5), [-1], True)
+            elif n.endswith("dtype") and "dim" in n:
+                c(t(3, 4), 2, [1], False, dtype=f64)
+                c(t(3, 4), None, [1], True, dtype=f32)
+            elif n.endswith("dtype"):
+                c(t(3, 4), 2, dtype=f64)
+            continue
+        for p in (2, 1, inf, -inf, 0, 3, 0.5):
+            c.maybe(t(3, 5), p)
+            if more:
+                for d in ([1], [0], [-1]):
+                    c.maybe(t(3, 5), p, d)
+                c.maybe(t(3, 5), p, [1], True)
+                c.maybe(t(2, 3, 5), p, [0, 2]) if "vector" in n else None
+        for dt in FLOATS:
+            c.maybe(t(3, 5, dt=dt), 2, [1], True) if more else c.maybe(t(3, 5, dt=dt))
+        c.maybe(t(()), 2)
+        c.maybe(t(3, 0), 2, [1]) if more else None
+    F.op("aten.linalg_vector_norm.default")(t(3, 4), 2, [1], False, dtype=f64)
+    for n in ("sum", "count_nonzero", "nansum"):
+        F.op(f"aten.{n}.default")(t(70, 70, dt=b8))
+
+
+def softmaxes(F):
+    for n in ("softmax.int", "log_softmax.int", "_softmax.default", "_log_softmax.default", "special_log_softmax.default", "special_softmax.default",
+              "_safe_softmax.default"):
+        c = F.op("aten." + n)
+        tail = (False,) if n.startswith("_") and "safe" not in n else ()
+        for s, d in (((5,), 0), ((2, 3, 5), -1), ((2, 3, 5), 1), ((2, 3, 5), 0), ((4, 33), 1), ((3, 70), -1), ((), 0), ((1, 1), 1), ((0, 4), 1)):
+            c.maybe(t(s, lo=-8, hi=8), d, *tail)
+        for dt in ALL:
+            c.maybe(t(3, 9, dt=dt), -1, *tail)
+            c.maybe(t(3, 9, dt=dt), 0, *tail)
+        c(torch.tensor([[1e4, -1e4, 0], [88.0, 89.0, 90.0], [-inf, 0, 1], [-inf, -inf, -inf], [inf, 0, 1], [nan, 0, 1]]), 1, *tail)
+        if not tail:
+            c.maybe(t(3, 5), 1, f64)
+            c.maybe(t(3, 5, dt=bf16), 1, f32)
+            c.maybe(t(3, 5, dt=f16), -1, dtype=f32)
+            c.maybe(t(3, 5, dt=i64), -1, dtype=f32)
+
+
+def norms(F):
+    for dt in FLOATS:
+        w = lambda n: t(n, dt=dt)
+        c = F.op("aten.layer_norm.default")
+        c(t(2, 3, 17, dt=dt), [17], w(17), w(17), static=True)
+        c(t(2, 3, 5, dt=dt), [3, 5], t(3, 5, dt=dt), t(3, 5, dt=dt), 1e-6, static=True)
+        c(t(4, 8, dt=dt), [8], static=True)
+        c(t(4, 8, dt=dt), [8], w(8), None, 1e-3, static=True)
+        c = F.op("aten.native_layer_norm.default")
+        c(t(2, 3, 17, dt=dt), [17], w(17), w(17), 1e-5, static=True)
+        c(t(2, 3, 5, dt=dt), [3, 5], None, None, 1e-5, static=True)
+        c = F.op("aten.rms_norm.default")
+        c(t(2, 3, 17, dt=dt), [17], w(17), static=True)
+        c(t(2, 3, 17, dt=dt), [17], None, 1e-6, static=True)
+        c(t(2, 3, 5, dt=dt), [3, 5], t(3, 5, dt=dt), 1e-5, static=True)
+        F.op("aten._fused_rms_norm.default").maybe(t(2, 17, dt=dt), [17], w(17), 1e-6, static=True)
+        c = F.op("aten.group_norm.default")
+        c(t(2, 6, 5, dt=dt), 3, w(6), w(6), static=True)
+        c(t(2, 6, 3, 4, dt=dt), 2, None, None, 1e-3, static=True)
+        c(t(2, 4, dt=dt), 4, w(4), w(4), static=True)
+        c = F.op("aten.native_group_norm.default")
+        c(t(2, 6, 5, dt=dt), w(6), w(6), 2, 6, 5, 3, 1e-5, static=True)
+        for shape in ((3, 5), (2, 5, 7), (2, 5, 3, 4), (1, 5, 2, 2, 3)):
+            stats = w(5), w(5), t(5, dt=dt), t(5, dt=dt, lo=0.2, hi=2)
+            F.op("aten.batch_norm.default").maybe(t(shape, dt=dt), *stats, False, 0.1, 1e-5, False, static=True)
+            F.op("aten._native_batch_norm_legit_no_training.default").maybe(t(shape, dt=dt), *stats, 0.1, 1e-5, static=True)
+        F.op("aten.batch_norm.default")(t(2, 5, 7, dt=dt), None, None, t(5, dt=dt), t(5, dt=dt, lo=0.2, hi=2), False, 0.1, 1e-3, True, static=True)
+        F.op("aten.native_batch_norm.default").maybe(t(2, 5, 7, dt=dt), *stats, False, 0.1, 1e-5, static=True)
+        F.op("aten.cudnn_batch_norm.default").maybe(t(2, 5, 7, dt=dt), *stats, False, 0.1, 1e-5, static=True)
+        F.op("aten._native_batch_norm_legit.default").maybe(t(2, 5, 7, dt=dt), *stats, False, 0.1, 1e-5, static=True)
+        F.op("aten._batch_norm_with_update_functional.default").maybe(t(2, 5, 7, dt=dt), *stats, 0.1, 1e-5, static=True)
+        F.op("aten._batch_norm_no_update.default").maybe(t(2, 5, 7, dt=dt), *stats, 0.1, 1e-5, static=True)
+        F.op("aten._batch_norm_impl_index.default").maybe(t(2, 5, 7, dt=dt), *stats, False, 0.1, 1e-5, False, static=True)
+        c = F.op("aten.instance_norm.default")
+        c(t(2, 3, 4, 5, dt=dt), w(3), w(3), None, None, True, 0.1, 1e-5, False, static=True)
+        c(t(2, 3, 9, dt=dt), None, None, None, None, True, 0.1, 1e-3, False, static=True)
+        c(t(2, 3, 9, dt=dt), w(3), w(3), t(3, dt=dt), t(3, dt=dt, lo=0.5, hi=2), False, 0.1, 1e-3, False, static=True)
+    for a, b in ((bf16, f32), (f16, f32)):      # mixed: half input, float weights
+        F.op("aten.layer_norm.default").maybe(t(2, 9, dt=a), [9], t(9, dt=b), t(9, dt=b), static=True)
+        F.op("aten.group_norm.default").maybe(t(2, 6, 5, dt=a), 3, t(6, dt=b), t(6, dt=b), static=True)
+        F.op("aten.batch_norm.default").maybe(t(2, 5, 7, dt=a), t(5), t(5), t(5), t(5, lo=0.2, hi=2), False, 0.1, 1e-5, False, static=True)
+    F.op("aten.layer_norm.default")(t(3, 768, lo=90, hi=110), [768], static=True)     # a large mean must not cost digits
+    F.op("aten.renorm.default")(t(4, 5), 2, 0, 1.5)
+    F.op("aten.renorm.default")(t(4, 5), 1, 1, 2.0)
+    c = F.op("aten.cosine_similarity.default")
+    c(t(3, 5), t(3, 5))
+    c(t(3, 5, 2), t(5, 2), 2, 1e-6)
+    c(torch.zeros(2, 4), t(2, 4))
+    c = F.op("aten.pairwise_distance.default")
+    c(t(3, 5), t(3, 5))
+    c(t(3, 5), t(5), 1.0, 1e-6, True)
+    for n in ("cdist.default", "_euclidean_dist.default", "_cdist_forward.default"):
+        c = F.op("aten." + n)
+        if "cdist" in n and "_cd" not in n:
+            for p in (2.0, 1.0, inf, 3.0):
+                c(t(2, 4, 3), t(2, 5, 3), p)
+            c(t(4, 3), t(5, 3))
+            c(t(30, 3), t(30, 3))
+        elif "forward" in n:
+            c(t(4, 3), t(5, 3), 2.0, 2)
+            c(t(4, 3), t(5, 3), 1.0, None)
+        else:
+            c(t(4, 3), t(5, 3))
+    F.op("aten.pdist.default")(t(5, 3))
+    F.op("aten._pdist_forward.default")(t(5, 3))
+
+
+def scans(F):
+    for n in ("cumsum", "cumprod", "logcumsumexp"):
+        c = F.op(f"aten.{n}.default")
+        for s, d in (((7,), 0), ((2, 3, 5), 1), ((2, 3, 5), -1), ((2, 3, 5), 0), ((), 0), ((0, 3), 0), ((3, 40), 1)):
+            c(t(s), d)
+        for dt in ALL:
+            c.maybe(t(3, 5, dt=dt), 1)
+        for dt in (f64, f32, i32, bf16):
+            c.maybe(t(3, 5, dt=i64), 1, dtype=dt)
+            c.maybe(t(3, 5), 1, dtype=dt)
+    x = t(3, 5)
+    x[0, 1], x[1, 2] = nan, -inf
+    F.op("aten.cumsum.default")(x, 1)
+    F.op("aten.logcumsumexp.default")(torch.tensor([[-inf, -inf, 0.0], [1.0, inf, 2.0]]), 1)
+    c = F.op("aten.diff.default")
+    for kw in ({}, dict(n=2), dict(dim=0), dict(n=1, dim=-2)):
+        c(t(4, 6), **kw)
+        c(t(4, 6, dt=i64), **kw)
+    c(t(4, 6, dt=b8))
+    c(t(2, 4), 1, -1, t(2, 1), t(2, 2))
+    F.op("aten.trapezoid.dx")(t(3, 5), dx=0.5)
+    F.op("aten.trapezoid.x")(t(3, 5), t(5))
+    F.op("aten.cumulative_trapezoid.dx")(t(3, 5))
+    F.op("aten.cumulative_trapezoid.x")(t(3, 5), t(5))
+
+
+def sorting(F):
+    for dt in ALL:
+        x = t(3, 9, dt=dt, lo=-50, hi=50)
+        F.op("aten.sort.stable").maybe(x, stable=True, dim=1, descending=False)
+        F.op("aten.sort.stable").maybe(x, stable=True, dim=0, descending=True)
+        F.op("aten.argsort.stable").maybe(x, stable=True, dim=1)
+    distinct = lambda *s: torch.randperm(int(torch.tensor(s).prod()), generator=G).reshape(s).float() * 0.5 - 3
+    c = F.op("aten.sort.default")
+    for a in ((), (0,), (1, True), (-1, False)):
+        c(distinct(4, 6), *a)
+    c(distinct(7))
+    c(t(()))
+    c(torch.tensor([3.0, nan, -inf, 1.0, inf]))
+    c(torch.tensor([3.0, nan, -inf, 1.0, inf]), 0, True)
+    c(torch.tensor([2, 1, 3]))
+    c = F.op("aten.argsort.default")
+    for a in ((), (0,), (1, True)):
+        c(distinct(4, 6), *a)
+    F.op("aten.msort.default")(distinct(4, 3))
+    c = F.op("aten.topk.default")
+    for k, a in ((1, ()), (3, ()), (2, (0,)), (4, (1, False)), (6, (1, True, True)), (0, ())):
+        c(distinct(4, 6), k, *a)
+    c((distinct(5, 4) * 2).long(), 2)
+    c(distinct(4, 8).half(), 3)
+    c(torch.tensor([3.0, nan, -inf, 1.0, inf]), 2)
+    c(distinct(4, 200), 5)
+    c = F.op("aten.kthvalue.default")
+    c(distinct(4, 6), 2)
+    c(distinct(4, 6), 3, 0, True)
+    c = F.op("aten.unique_consecutive.default")
+    x = torch.tensor([1, 1, 2, 2, 2, 3, 1, 1])
+    c.maybe(x)
+    c.maybe(x, True, True)
+    c = F.op("aten._unique2.default")
+    c(x, True, True, True)
+    c(x.float(), True, False, False)
+    c(t(3, 4).round(), True, True, True)
+    F.op("aten._unique.default")(x, True, True)
+    F.op("aten.unique_dim.default")(torch.tensor([[1, 2], [0, 1], [1, 2]]), 0, True, True, True)
+    c = F.op("aten.quantile.scalar")
+    for kw in ({}, dict(dim=1), dict(dim=0, keepdim=True), dict(dim=1, interpolation="nearest"), dict(dim=1, interpolation="lower"), dict(dim=1, interpolation="higher"),
+               dict(dim=1, interpolation="midpoint")):
+        c(t(3, 6), 0.4, **kw)
+    F.op("aten.quantile.default")(t(3, 6), torch.tensor([0.1, 0.5, 0.9]), 1)
+    F.op("aten.quantile.default")(t(7), torch.tensor(0.25))
+    F.op("aten.nanquantile.scalar")(torch.tensor([1.0, nan, 3.0, 2.0]), 0.5)
+    F.op("aten.nanquantile.default")(torch.tensor([1.0, nan, 3.0, 2.0]), torch.tensor([0.5]))
+    F.op("aten.histc.default")(t(30), 5)
+    F.op("aten.histc.default")(t(30), 4, -1, 1)
+    F.op("aten.bincount.default")(idx(6, 20), static=True)
+    F.op("aten.bincount.default")(idx(6, 20), t(20), 9, static=True)
+    F.op("aten.cov.default")(t(3, 8))
+    F.op("aten.corrcoef.default")(t(3, 8))
+    F.op("aten.trace.default")(t(4, 5))
+    F.op("aten.trace.default")(t(3, 3, dt=i64))
+    F.op("aten.mse_loss.default")(t(3, 4), t(3, 4))
+    F.op("aten.mse_loss.default")(t(3, 4), t(3, 4), 0)
+    F.op("aten.mse_loss.default")(t(3, 4), t(3, 4), 2)
+    F.op("aten.l1_loss.default")(t(3, 4), t(3, 4))
+    F.op("aten.smooth_l1_loss.default")(t(3, 4), t(3, 4))
+    F.op("aten.huber_loss.default")(t(3, 4), t(3, 4))
+    F.op("aten.binary_cross_entropy.default")(t(3, 4, lo=0, hi=1), t(3, 4, lo=0, hi=1))
+    F.op("aten.binary_cross_entropy_with_logits.default")(t(3, 4), t(3, 4, lo=0, hi=1))
+    F.op("aten.nll_loss.default")(t(3, 4), idx(4, 3))
+    F.op("aten.nll_loss_nd.default")(t(3, 4), idx(4, 3))
+    F.op("aten.nll_loss_forward.default")(t(3, 4), idx(4, 3), None, 1, -100)
+    F.op("aten.cross_entropy_loss.default")(t(3, 4), idx(4, 3))
+    F.op("aten.cross_entropy_loss.default")(t(3, 4, 2), idx(4, 3, 2), None, 0)
+    F.op("aten.kl_div.default")(t(3, 4), t(3, 4, lo=0, hi=1))
+
+
+def add(F):
+    sums(F)
+    softmaxes(F)
+    norms(F)
+    scans(F)
+    sorting(F)
