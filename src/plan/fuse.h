@@ -1,0 +1,26 @@
+/* Fusion: which nodes vanish into the epilogue of a linear, matmul or convolution. Decided once per graph, used by every plan.
+ *
+ *     linear -> gelu            linear -> add(residual)            linear -> gelu -> add(residual)
+ *
+ * The step of the fused node runs where its last absorbed node stood, so that the residual is there.
+ */
+#ifndef QKV_PLAN_FUSE_H
+#define QKV_PLAN_FUSE_H
+#include "plan/call.h"
+
+typedef struct FusedNode {
+    bool absorbed;         /* this node makes no step: another one computes it */
+    const Node *producer;  /* set on the LAST absorbed node: the linear/convolution/matmul whose step stands here and writes this result */
+    int act;               /* on the producer: ACT_* of Call.epilogue */
+    Value *residual;       /* on the producer: added after the activation; NULL = none */
+    Value *result;         /* on the producer: the value its step writes; NULL = its own output (nothing fused) */
+} FusedNode;
+
+typedef struct Fusion {
+    FusedNode *node; /* by id of the node's first output value; graph->next_id of them */
+    int n;
+} Fusion;
+
+bool fuse_graph(const Graph *g, Fusion *f, Err *err);
+void fusion_free(Fusion *f);
+#endif

@@ -1,0 +1,395 @@
+/* Building plans. Contract in plan.h. */
+#include "plan/plan.h"
+#include <stdlib.h>
+#include <string.h>
+#include "plan/memory.h"
+#include "plan/view_table.h"
+
+static ViewFn *const view_table[OP_COUNT] = {
+#define OP(id, name, schema, lower, shape, view, run, flags) [OP_##id] = view_##view,
+#include "ir/ops.def"
+#undef OP
+};
+
+/* ------------------------------------------------------------------ calls */
+
+static bool call_arg(Arena *a, const Graph *g, const Arg *from, Tensor *const *value, const Binding *b, CallArg *to, Err *err)
+{
+    *to = (CallArg){.kind = from->kind, .n = from->n};
+    switch (from->kind) {
+    case ARG_VALUE: to->t = value[from->v->id]; break;
+    case ARG_EXPR: return ex_eval(g->ex, from->e, b, &to->s, err);
+    case ARG_STR: to->str = from->s; break;
+    case ARG_DTYPE: to->dtype = from->dtype; break;
+    case ARG_VALUES:
+        to->ts = arena_array(a, Tensor *, from->n + 1);
+        if (!to->ts) return fail(err, E_LIMIT, "out of memory");
+        for (int i = 0; i < from->n; i++) to->ts[i] = from->vs[i] ? value[from->vs[i]->id] : NULL;
+        break;
+    case ARG_EXPRS:
+        to->ss = arena_array(a, Scalar, from->n + 1);
+        if (!to->ss) return fail(err, E_LIMIT, "out of memory");
+        for (int i = 0; i < from->n; i++) TRY(ex_eval(g->ex, from->es[i], b, &to->ss[i], err));
+        break;
+    default: break;
+    }
+    return true;
+}
+
+bool plan_call(Arena *a, const Graph *g, const Node *n, Tensor *const *value, const Binding *b, Call *c, Err *err)
+{
+    int np = n->op->schema->nparams;
+    *c = (Call){.node = n, .arg = arena_array(a, CallArg, np + 1), .nout = n->nout, .out = arena_array(a, Tensor *, n->nout + 1)};
+    if (!c->arg || !c->out) return fail(err, E_LIMIT, "out of memory");
+    for (int i = 0; i < np; i++)
+        TRY(call_arg(a, g, &n->arg[i], value, b, &c->arg[i], err) || within(err, "argument '%s'", n->op->schema->params[i].name));
+    return true;
+}
+
+/* ------------------------------------------------------------------ building */
+
+typedef struct Builder {
+    const PlanInput *in;
+    const Graph *g;
+    Plan *p;
+    Binding *b;
+    unsigned char *need;      /* by value id */
+    unsigned char *constant;  /* by value id: depends on sizes and weights alone */
+    unsigned char *stable;    /* by value id: bytes stay for the session */
+    Block *block;             /* activations */
+    int nblock, cap_block;
+    int cap_const;
+    Err *err;
+} Builder;
+
+static void mark_need(void *user, Value **slot) { ((unsigned char *)user)[(*slot)->id] = 1; }
+
+static void find_needed(Builder *s)
+{
+    if (s->in->wanted) memcpy(s->need, s->in->wanted, (size_t)s->g->next_id);
+    else {
+        for (int i = 0; i < s->g->noutput; i++) s->need[s->g->output[i].value->id] = 1;
+        for (int i = 0; i < s->g->nmutation; i++) s->need[s->g->mutation[i].value->id] = 1;
+    }
+    for (Node *n = s->g->last; n; n = n->prev) {
+        bool used = false;
+        for (int k = 0; k < n->nout; k++) used |= s->need[n->out[k]->id] && !s->in->given[n->out[k]->id];
+        if (used) node_each_operand(n, mark_need, s->need);
+    }
+}
+
+typedef struct AllOf {
+    const unsigned char *set;
+    bool all;
+} AllOf;
+
+static void check_all(void *user, Value **slot)
+{
+    AllOf *a = user;
+    a->all &= a->set[(*slot)->id] != 0;
+}
+
+static bool all_operands(const Node *n, const unsigned char *set)
+{
+    AllOf a = {set, true};
+    node_each_operand((Node *)(uintptr_t)n, check_all, &a);
+    return a.all;
+}
+
+static Tensor *new_tensor(Builder *s, const Value *v)
+{
+    Tensor *t = arena_new(s->p->arena, Tensor);
+    if (!t) {
+        fail(s->err, E_LIMIT, "out of memory");
+        return NULL;
+    }
+    t->dtype = v->dtype;
+    t->rank = v->rank;
+    for (int i = 0; i < v->rank; i++) {
+        if (!ex_eval_i64(s->g->ex, v->dim[i], s->b, &t->shape[i], s->err)) {
+            within(s->err, "size %d of '%s'", i, v->name);
+            return NULL;
+        }
+        if (t->shape[i] < 0) {
+            fail(s->err, E_USAGE, "size %d of '%s' comes out as %lld", i, v->name, (long long)t->shape[i]);
+            return NULL;
+        }
+    }
+    strides_contiguous(t->rank, t->shape, t->stride);
+    return t;
+}
+
+static bool add_given(Builder *s, Value *v)
+{
+    const Tensor *t = s->in->given[v->id];
+    if (!t || s->p->value[v->id]) return true;
+    Tensor *copy = arena_new(s->p->arena, Tensor);
+    if (!copy) return fail(s->err, E_LIMIT, "out of memory");
+    *copy = *t;
+    s->p->value[v->id] = copy;
+    s->p->place[v->id] = (Place){HOME_GIVEN, 0, 0};
+    s->stable[v->id] = s->constant[v->id] = s->in->stable[v->id];
+    return true;
+}
+
+static bool add_inputs(Builder *s)
+{
+    for (int i = 0; i < s->g->ninput; i++) {
+        Value *v = s->g->input[i];
+        if (s->in->given[v->id]) continue;
+        Tensor *t = new_tensor(s, v);
+        TRY(t);
+        s->p->value[v->id] = t;
+        s->p->place[v->id] = (Place){HOME_INPUT, i, 0};
+    }
+    return true;
+}
+
+static bool grow(void **list, int *cap, size_t size)
+{
+    int n = *cap ? *cap * 2 : 64;
+    void *p = realloc(*list, (size_t)n * size);
+    if (!p) return false;
+    *list = p;
+    *cap = n;
+    return true;
+}
+
+/* Room for a result: a block of its own. */
+static bool add_storage(Builder *s, const Value *v, Tensor *t, bool constant)
+{
+    size_t bytes;
+    TRY(shape_bytes(t->dtype, t->rank, t->shape, &bytes, s->err) || within(s->err, "'%s'", v->name));
+    if (constant) {
+        if (s->p->nconst == s->cap_const) {
+            int cap = s->cap_const;
+            if (!grow((void **)&s->p->const_size, &cap, sizeof(size_t))) return fail(s->err, E_LIMIT, "out of memory");
+            bool *kept = realloc(s->p->const_kept, (size_t)cap * sizeof *kept);
+            if (!kept) return fail(s->err, E_LIMIT, "out of memory");
+            s->p->const_kept = kept;
+            s->cap_const = cap;
+        }
+        s->p->const_size[s->p->nconst] = bytes;
+        s->p->const_kept[s->p->nconst] = false;
+        s->p->place[v->id] = (Place){HOME_CONST, s->p->nconst++, 0};
+        return true;
+    }
+    if (s->nblock == s->cap_block && !grow((void **)&s->block, &s->cap_block, sizeof(Block))) return fail(s->err, E_LIMIT, "out of memory");
+    s->block[s->nblock] = (Block){.size = bytes, .first = s->p->nsteps, .last = s->p->nsteps};
+    s->p->place[v->id] = (Place){HOME_ARENA, s->nblock++, 0};
+    return true;
+}
+
+/* A view's first element, relative to its parent's storage. Tensors carry a fake base while the plan is built. */
+static bool try_view(Builder *s, const Node *n, Call *c)
+{
+    ViewFn *f = view_table[n->op->id];
+    if (f == view_none || c->arg[0].kind != ARG_VALUE) return false;
+    Value *from = n->arg[0].v, *to = n->out[0];
+    Tensor probe = *c->arg[0].t, *t;
+    void *real = probe.data;
+    probe.data = (void *)(uintptr_t)0x100000000000u; /* any non-null base: only the difference counts */
+    CallArg first = c->arg[0];
+    c->arg[0].t = &probe;
+    t = arena_new(s->p->arena, Tensor);
+    bool ok = t && f(c, t);
+    c->arg[0] = first;
+    if (!ok) return false;
+    ptrdiff_t shift = (char *)t->data - (char *)probe.data;
+    t->data = real ? (char *)real + shift : NULL;
+    Place place = s->p->place[from->id];
+    place.offset += (size_t)shift;
+    s->p->value[to->id] = t;
+    s->p->place[to->id] = place;
+    s->stable[to->id] = s->stable[from->id];
+    return true;
+}
+
+static void touch(Builder *s, const Value *v, int step)
+{
+    Place pl = s->p->place[v->id];
+    if (pl.home == HOME_ARENA && s->block[pl.index].last < step) s->block[pl.index].last = step;
+}
+
+typedef struct Toucher {
+    Builder *s;
+    int step;
+    bool constant;
+} Toucher;
+
+static void touch_operand(void *user, Value **slot)
+{
+    Toucher *t = user;
+    touch(t->s, *slot, t->step);
+    Place pl = t->s->p->place[(*slot)->id];
+    if (pl.home == HOME_CONST && !t->constant) t->s->p->const_kept[pl.index] = true;
+}
+
+static bool make_step(Builder *s, const Node *last, const Node *n, const FusedNode *fused, Call *c)
+{
+    Plan *p = s->p;
+    const Value *result = fused && fused->result ? fused->result : NULL;
+    bool constant = s->constant[n->out[0]->id] && !result;
+    for (int k = 0; k < n->nout; k++) {
+        const Value *v = k == 0 && result ? result : n->out[k];
+        Tensor *t = new_tensor(s, v);
+        TRY(t);
+        TRY(add_storage(s, v, t, constant));
+        p->value[v->id] = c->out[k] = t;
+    }
+    for (int i = 0; i < n->op->schema->nparams; i++)
+        if (n->arg[i].kind == ARG_VALUE) c->arg[i].constant = s->stable[n->arg[i].v->id];
+    Toucher t = {s, p->nsteps, constant};
+    node_each_operand((Node *)(uintptr_t)n, touch_operand, &t);
+    if (fused && result) {
+        c->epilogue.act = (unsigned)fused->act;
+        if (fused->residual) {
+            c->epilogue.residual = p->value[fused->residual->id];
+            Value *r = fused->residual;
+            touch_operand(&t, &r);
+        }
+    }
+    Step *step = &p->step[p->nsteps++];
+    *step = (Step){.call = *c, .node = last, .constant = constant};
+    return true;
+}
+
+static bool add_node(Builder *s, const Node *n)
+{
+    Plan *p = s->p;
+    const FusedNode *f = s->in->fusion && n->nout ? &s->in->fusion->node[n->out[0]->id] : NULL;
+    bool wanted = n->nout == 0;
+    for (int k = 0; k < n->nout; k++) {
+        const Value *v = n->out[k];
+        wanted |= s->need[v->id] && !s->in->given[v->id];
+        TRY(add_given(s, n->out[k]));
+    }
+    if (!wanted) return true;
+    if (all_operands(n, s->constant) && !(n->op->flags & (OPF_RANDOM | OPF_EFFECT)))
+        for (int k = 0; k < n->nout; k++) s->constant[n->out[k]->id] = 1;
+    const Node *made_by = n;
+    if (f && f->absorbed) {
+        if (!f->producer) return true; /* an inner node of a fusion */
+        made_by = f->producer;
+        f = &s->in->fusion->node[made_by->out[0]->id];
+    } else if (f && f->result) {
+        return true; /* its step stands at the last absorbed node */
+    }
+    Call c;
+    TRY(plan_call(p->arena, s->g, made_by, p->value, s->b, &c, s->err));
+    
+    p->node[p->nnodes].node = n;
+    if (made_by == n && try_view(s, n, &c)) {
+        p->node[p->nnodes++].step = -1;
+        Value *from = n->arg[0].v;
+        s->constant[n->out[0]->id] = s->constant[from->id];
+        return true;
+    }
+    p->node[p->nnodes++].step = p->nsteps;
+    return make_step(s, n, made_by, f, &c);
+}
+
+/* Storage that outputs and mutations lie in lives to the end; a view keeps its storage alive because operands are touched by place. */
+static void keep_results(Builder *s)
+{
+    for (int i = 0; i < s->g->next_id; i++) {
+        bool result = s->in->wanted && s->in->wanted[i];
+        for (int k = 0; !s->in->wanted && k < s->g->noutput; k++) result |= s->g->output[k].value->id == i;
+        for (int k = 0; !s->in->wanted && k < s->g->nmutation; k++) result |= s->g->mutation[k].value->id == i;
+        if (!result || !s->p->value[i]) continue;
+        Place pl = s->p->place[i];
+        if (pl.home == HOME_ARENA) s->block[pl.index].last = s->p->nsteps;
+        if (pl.home == HOME_CONST) s->p->const_kept[pl.index] = true;
+    }
+}
+
+static bool place_blocks(Builder *s)
+{
+    Plan *p = s->p;
+    TRY(memory_plan(s->block, s->nblock, p->nsteps + 1, &p->arena_bytes, &p->bound_bytes, s->err));
+    if (s->in->memory_limit && p->arena_bytes > s->in->memory_limit)
+        return fail(s->err, E_LIMIT, "these sizes need %zu bytes of activations, the limit is %zu", p->arena_bytes, s->in->memory_limit);
+    p->block_offset = malloc(((size_t)s->nblock + 1) * sizeof *p->block_offset);
+    p->const_data = calloc((size_t)p->nconst + 1, sizeof *p->const_data);
+    if (!p->block_offset || !p->const_data) return fail(s->err, E_LIMIT, "out of memory");
+    for (int i = 0; i < s->nblock; i++) p->block_offset[i] = s->block[i].offset;
+    return true;
+}
+
+static bool build(Builder *s)
+{
+    Plan *p = s->p;
+    const Graph *g = s->g;
+    size_t n = (size_t)g->next_id + 1;
+    p->nvalues = g->next_id;
+    p->value = arena_array(p->arena, Tensor *, n);
+    p->place = arena_array(p->arena, Place, n);
+    p->step = calloc((size_t)g->nnodes + 1, sizeof *p->step);
+    p->node = calloc((size_t)g->nnodes + 1, sizeof *p->node);
+    s->need = calloc(n, 1);
+    s->constant = calloc(n, 1);
+    s->stable = calloc(n, 1);
+    if (!p->value || !p->place || !p->step || !p->node || !s->need || !s->constant || !s->stable) return fail(s->err, E_LIMIT, "out of memory");
+    find_needed(s);
+    for (int i = 0; i < g->nweight; i++) TRY(add_given(s, g->weight[i]));
+    TRY(add_inputs(s));
+    for (Node *node = g->first; node; node = node->next)
+        TRY(add_node(s, node) || within(s->err, "node '%s' (%s)", node->name, node->op->name));
+    keep_results(s);
+    return place_blocks(s);
+}
+
+Plan *plan_build(const PlanInput *in, const Binding *b, Err *err)
+{
+    Plan *p = calloc(1, sizeof *p);
+    Builder s = {.in = in, .g = in->graph, .p = p, .err = err};
+    bool ok = p && (p->arena = arena_create(0)) != NULL;
+    if (!ok) fail(err, E_LIMIT, "out of memory");
+    ok = ok && binding_init(&p->binding, in->graph->ex, err);
+    for (int i = 0; ok && i < b->n; i++)
+        if (b->bound[i]) binding_set(&p->binding, i, b->value[i]);
+    s.b = p ? &p->binding : NULL;
+    ok = ok && build(&s);
+    free(s.need);
+    free(s.constant);
+    free(s.stable);
+    free(s.block);
+    if (ok) return p;
+    plan_free(p);
+    return NULL;
+}
+
+void plan_free(Plan *p)
+{
+    if (!p) return;
+    for (int i = 0; p->step && i < p->nsteps; i++)
+        if (p->step[i].call.state_free) p->step[i].call.state_free(p->step[i].call.state);
+    for (int i = 0; p->const_data && i < p->nconst; i++) free(p->const_data[i]);
+    free(p->const_data);
+    free(p->const_size);
+    free(p->const_kept);
+    free(p->block_offset);
+    free(p->step);
+    free(p->node);
+    binding_free(&p->binding);
+    arena_destroy(p->arena);
+    free(p);
+}
+
+void plan_place(Plan *p, unsigned char *base, void *const *input)
+{
+    p->base = base;
+    for (int i = 0; i < p->nvalues; i++) {
+        Tensor *t = p->value[i];
+        if (!t) continue;
+        Place pl = p->place[i];
+        char *storage = NULL;
+        switch (pl.home) {
+        case HOME_INPUT: storage = input[pl.index]; break;
+        case HOME_CONST: storage = p->const_data[pl.index]; break;
+        case HOME_ARENA: storage = (char *)base + p->block_offset[pl.index]; break;
+        default: continue;
+        }
+        t->data = storage ? storage + pl.offset : NULL;
+    }
+}

@@ -1,0 +1,67 @@
+/* Plan: a graph with sizes bound. Which nodes are views, which are steps, where every result lies.
+ *
+ *     Plan *p = plan_build(&in, &binding, err);     in.graph, what is wanted, which values are already constant
+ *     ... p->step[i].call ...                       tensors have offsets until plan_place gives addresses
+ *     plan_free(p);
+ *
+ * Three kinds of results: views (no step), constants of this plan (computed once when the plan is first used: they depend on sizes and
+ * weights alone), and activations (in the arena). Values that depend on weights alone are computed once per session, not per plan: the
+ * session passes them in as `fixed`.
+ */
+#ifndef QKV_PLAN_PLAN_H
+#define QKV_PLAN_PLAN_H
+#include "plan/call.h"
+#include "plan/fuse.h"
+
+typedef enum Home { HOME_NONE, HOME_INPUT, HOME_GIVEN, HOME_CONST, HOME_ARENA } Home;
+
+typedef struct Place {
+    Home home;      /* where the storage is that the value lies in */
+    int index;      /* HOME_INPUT: input number; HOME_CONST, HOME_ARENA: index of the block; HOME_GIVEN: nothing */
+    size_t offset;  /* bytes from the storage's start */
+} Place;
+
+typedef struct Step {
+    Call call;
+    const Node *node; /* the last node that it covers: its result is what the step writes */
+    bool constant;    /* runs once per plan */
+    double ms;        /* profile */
+    long calls;
+} Step;
+
+typedef struct PlanInput {
+    const Graph *graph;
+    const Fusion *fusion;          /* NULL: none */
+    const unsigned char *wanted;   /* by value id: what must be computed; NULL = outputs and mutations */
+    const Tensor *const *given;    /* by value id: values that already exist (weights, session constants, buffers); others NULL */
+    const unsigned char *stable;   /* by value id: given values whose bytes never change */
+    size_t memory_limit;           /* bytes, 0 = none */
+} PlanInput;
+
+typedef struct Plan {
+    Arena *arena;
+    Binding binding;
+    int nvalues;
+    Tensor **value;   /* by value id; NULL when the plan does not compute it */
+    Place *place;
+    Step *step;
+    int nsteps;
+    struct PlanNode { const Node *node; int step; } *node; /* all nodes of the plan in order; step -1 = a view */
+    int nnodes;
+    size_t arena_bytes, bound_bytes;
+    size_t *const_size;  /* bytes per constant block */
+    bool *const_kept;    /* is it needed after the constants are computed? */
+    int nconst;
+    size_t *block_offset; /* arena offset per block */
+    void **const_data;   /* owned by the session that runs the plan */
+    bool constants_done;
+    unsigned char *base; /* arena address that the tensors were placed at */
+} Plan;
+
+Plan *plan_build(const PlanInput *in, const Binding *b, Err *err);
+void plan_free(Plan *p);
+/* Gives every tensor its address: the arena at base, constants at const_data, inputs at input[i] (NULL: leave unset). */
+void plan_place(Plan *p, unsigned char *base, void *const *input);
+/* Evaluates a node's arguments for a binding: tensors by `value`, numbers from expressions. */
+bool plan_call(Arena *a, const Graph *g, const Node *n, Tensor *const *value, const Binding *b, Call *c, Err *err);
+#endif

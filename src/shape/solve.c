@@ -1,0 +1,273 @@
+/* Solving input sizes for symbols. Contract in solve.h. */
+#include "shape/solve.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void text_of(const Graph *g, const Expr *e, char *out, size_t n)
+{
+    Buf b = {0};
+    ex_print(g->ex, e, &b);
+    snprintf(out, n, "%.200s", b.data ? b.data : "?");
+    buf_free(&b);
+}
+
+/* "s0 in [1, 8]" */
+static void range_text(const Symbol *s, char *out, size_t n)
+{
+    if (s->hi == INT64_MAX && s->lo == INT64_MIN) snprintf(out, n, "%s any", s->name);
+    else if (s->hi == INT64_MAX) snprintf(out, n, "%s at least %lld", s->name, (long long)s->lo);
+    else snprintf(out, n, "%s from %lld to %lld", s->name, (long long)s->lo, (long long)s->hi);
+}
+
+/* The only unbound symbol of e; -1 when there is none or more than one. */
+static int only_unknown(const Graph *g, const Expr *e, const Binding *b)
+{
+    int found = -1;
+    for (int i = 0; i < expr_symbol_count(g->ex); i++) {
+        if (b->bound[i] || !ex_mentions(e, expr_symbol(g->ex, i)->expr)) continue;
+        if (found >= 0) return -1;
+        found = i;
+    }
+    return found;
+}
+
+static bool value_at(const Graph *g, const Expr *e, Binding *b, int symbol, int64_t v, int64_t *out)
+{
+    Err ignored;
+    binding_set(b, symbol, v);
+    bool ok = ex_eval_i64(g->ex, e, b, out, &ignored);
+    b->bound[symbol] = false;
+    return ok;
+}
+
+/* e(symbol) = size. e is linear for nearly every file: two evaluations give slope and start; otherwise a search over the range. */
+static bool solve_one(const Graph *g, const Expr *e, Binding *b, int symbol, int64_t size)
+{
+    const Symbol *s = expr_symbol(g->ex, symbol);
+    int64_t y0, y1, y;
+    enum { SEARCH = 100000 };
+    int64_t from = s->lo > 0 ? s->lo : 0;
+    if (!value_at(g, e, b, symbol, 0, &y0)) y0 = 0;
+    if (value_at(g, e, b, symbol, 1, &y1) && y1 != y0 && (size - y0) % (y1 - y0) == 0) {
+        int64_t v = (size - y0) / (y1 - y0);
+        if (value_at(g, e, b, symbol, v, &y) && y == size) {
+            binding_set(b, symbol, v);
+            return true;
+        }
+    }
+    for (int64_t v = from; v < from + SEARCH && v <= s->hi; v++)
+        if (value_at(g, e, b, symbol, v, &y) && y == size) {
+            binding_set(b, symbol, v);
+            return true;
+        }
+    return false;
+}
+
+/* A linear a*s + c with c = 0, for the wording. */
+static int64_t multiple_of(const Expr *e)
+{
+    return e->kind == EX_MUL && e->nargs == 2 && e->args[0]->kind == EX_INT && e->args[1]->kind == EX_SYM ? e->args[0]->i : 0;
+}
+
+static bool no_solution(const Graph *g, const Value *in, int axis, int64_t size, int symbol, Err *err)
+{
+    char text[256], range[128];
+    text_of(g, in->dim[axis], text, sizeof text);
+    range_text(expr_symbol(g->ex, symbol), range, sizeof range);
+    int64_t m = multiple_of(in->dim[axis]);
+    if (m)
+        return fail(err, E_USAGE, "input '%s': axis %d is %lld, expected a multiple of %lld (%s, %s)", in->name, axis, (long long)size,
+                    (long long)m, text, range);
+    return fail(err, E_USAGE, "input '%s': axis %d is %lld, expected %s with %s", in->name, axis, (long long)size, text, range);
+}
+
+static bool check_axis(const Graph *g, const Value *in, int axis, int64_t size, const Binding *b, Err *err)
+{
+    int64_t want;
+    char text[256];
+    TRY(ex_eval_i64(g->ex, in->dim[axis], b, &want, err) || within(err, "input '%s': axis %d", in->name, axis));
+    if (want == size) return true;
+    if (ex_is_int(in->dim[axis]))
+        return fail(err, E_USAGE, "input '%s': axis %d is %lld, expected %lld (fixed when the model was exported)", in->name, axis,
+                    (long long)size, (long long)want);
+    text_of(g, in->dim[axis], text, sizeof text);
+    return fail(err, E_USAGE, "input '%s': axis %d is %lld, expected %s = %lld from the other sizes", in->name, axis, (long long)size, text,
+                (long long)want);
+}
+
+static bool check_ranges(const Graph *g, const Tensor *const *input, const Binding *b, Err *err)
+{
+    for (int i = 0; i < expr_symbol_count(g->ex); i++) {
+        const Symbol *s = expr_symbol(g->ex, i);
+        char range[128], text[256];
+        if (!b->bound[i] || (b->value[i] >= s->lo && b->value[i] <= s->hi)) continue;
+        range_text(s, range, sizeof range);
+        if (s->source != SYM_INPUT || !s->value)
+            return fail(err, E_USAGE, "size %s is %lld, allowed is %s", s->name, (long long)b->value[i], range);
+        int k = 0;
+        while (k < g->ninput && g->input[k] != s->value) k++;
+        int64_t size = k < g->ninput ? input[k]->shape[s->dim] : b->value[i];
+        text_of(g, s->value->dim[s->dim], text, sizeof text);
+        int64_t m = multiple_of(s->value->dim[s->dim]);
+        if (m && s->hi != INT64_MAX)
+            return fail(err, E_USAGE, "input '%s': axis %d is %lld, allowed is %s from %lld to %lld", s->value->name, s->dim, (long long)size,
+                        text, (long long)(m * s->lo), (long long)(m * s->hi));
+        return fail(err, E_USAGE, "input '%s': axis %d is %lld, allowed is %s", s->value->name, s->dim, (long long)size, range);
+    }
+    return true;
+}
+
+bool check_requires(const Graph *g, const Binding *b, bool data_dependent, Err *err)
+{
+    for (int i = 0; i < g->nrequire; i++) {
+        const Require *r = &g->require[i];
+        Scalar v;
+        if (ex_data_dependent(g->ex, r->cond) != data_dependent) continue;
+        TRY(ex_eval(g->ex, r->cond, b, &v, err) || within(err, "%s", r->where));
+        if (v.kind == SC_FLOAT ? v.f != 0 : v.i != 0) continue;
+        Buf text = {0}, with = {0};
+        ex_print(g->ex, r->cond, &text);
+        for (int k = 0; k < expr_symbol_count(g->ex) && k < b->n; k++)
+            if (b->bound[k] && ex_mentions(r->cond, expr_symbol(g->ex, k)->expr))
+                buf_printf(&with, "%s%s = %lld", with.len ? ", " : "", expr_symbol(g->ex, k)->name, (long long)b->value[k]);
+        fail(err, E_USAGE, "these sizes are not allowed: %s: expected %.300s (with %.200s)", r->where, text.data ? text.data : "?",
+             with.data ? with.data : "no sizes");
+        buf_free(&text);
+        buf_free(&with);
+        return false;
+    }
+    return true;
+}
+
+bool solve_sizes(const Graph *g, const Tensor *const *input, const int64_t *scalar, Binding *b, Err *err)
+{
+    for (int i = 0; i < g->nscalar_input; i++) {
+        const Arg *a = &g->scalar_input[i].value;
+        if (scalar && a->kind == ARG_EXPR && a->e->kind == EX_SYM) binding_set(b, (int)a->e->i, scalar[i]);
+    }
+    for (bool progress = true; progress;) {
+        progress = false;
+        for (int i = 0; i < g->ninput; i++)
+            for (int d = 0; d < g->input[i]->rank; d++) {
+                const Expr *e = g->input[i]->dim[d];
+                int symbol = ex_is_int(e) ? -1 : only_unknown(g, e, b);
+                if (symbol < 0) continue;
+                if (e->kind == EX_SYM) binding_set(b, symbol, input[i]->shape[d]);
+                else if (!solve_one(g, e, b, symbol, input[i]->shape[d]))
+                    return no_solution(g, g->input[i], d, input[i]->shape[d], symbol, err);
+                progress = true;
+            }
+    }
+    TRY(check_ranges(g, input, b, err));
+    for (int i = 0; i < g->ninput; i++)
+        for (int d = 0; d < g->input[i]->rank; d++) TRY(check_axis(g, g->input[i], d, input[i]->shape[d], b, err));
+    return check_requires(g, b, false, err);
+}
+
+/* ------------------------------------------------------------------ choosing */
+
+/* The symbol that a user's name for a size means; *scale: the axis is scale * symbol. */
+static int symbol_called(const Graph *g, const char *name, int64_t *scale, Err *err)
+{
+    *scale = 1;
+    Symbol *s = expr_find_symbol(g->ex, name);
+    if (s && s->source == SYM_INPUT) return (int)s->expr->i;
+    static const struct {
+        const char *name;
+        int axis, rank_min, rank_max;
+    } customary[] = {{"batch", 0, 1, 16}, {"b", 0, 1, 16}, {"seq", 1, 2, 3}, {"sequence", 1, 2, 3}, {"length", 1, 2, 3},
+                     {"height", 2, 4, 4}, {"h", 2, 4, 4}, {"width", 3, 4, 4}, {"w", 3, 4, 4}};
+    const char *dot = strrchr(name, '.');
+    for (int i = 0; i < g->ninput; i++) {
+        const Value *v = g->input[i];
+        for (int d = 0; d < v->rank; d++) {
+            bool hit = dot && strlen(v->name) == (size_t)(dot - name) && !strncmp(v->name, name, (size_t)(dot - name)) && atoi(dot + 1) == d;
+            for (size_t k = 0; k < sizeof customary / sizeof *customary; k++)
+                hit |= !strcmp(name, customary[k].name) && customary[k].axis == d && v->rank >= customary[k].rank_min &&
+                       v->rank <= customary[k].rank_max;
+            const Expr *e = v->dim[d];
+            if (!hit || ex_is_int(e)) continue;
+            if (e->kind == EX_SYM) return (int)e->i;
+            *scale = multiple_of(e);
+            if (*scale) return (int)e->args[1]->i;
+        }
+    }
+    Buf b = {0};
+    for (int i = 0; i < expr_symbol_count(g->ex); i++) {
+        const Symbol *k = expr_symbol(g->ex, i);
+        if (k->source != SYM_INPUT) continue;
+        buf_printf(&b, "%s%s", b.len ? ", " : "", k->name);
+        if (k->value) buf_printf(&b, " (%s.%d)", k->value->name, k->dim);
+    }
+    fail(err, E_USAGE, "no size is called '%s'; this model has %s", name, b.len ? b.data : "no variable sizes");
+    buf_free(&b);
+    return -1;
+}
+
+static bool satisfied(const Graph *g, const Binding *b, Err *err)
+{
+    for (int i = 0; i < g->ninput; i++)
+        for (int d = 0; d < g->input[i]->rank; d++) {
+            int64_t n;
+            TRY(ex_eval_i64(g->ex, g->input[i]->dim[d], b, &n, err));
+            if (n < 0) return fail(err, E_USAGE, "input '%s': axis %d would be %lld", g->input[i]->name, d, (long long)n);
+        }
+    return check_requires(g, b, false, err);
+}
+
+/* Counts up the free symbols from their minimum until the file's conditions hold: first all together, then odometer-wise. */
+static bool search_free(const Graph *g, const int *symbol, int nfree, Binding *b, Err *err)
+{
+    enum { TOGETHER = 64, TRIES = 20000, SPAN = 24 };
+    int64_t *base = calloc((size_t)nfree + 1, sizeof *base);
+    if (!base) return fail(err, E_LIMIT, "out of memory");
+    for (int k = 0; k < nfree; k++) {
+        const Symbol *s = expr_symbol(g->ex, symbol[k]);
+        base[k] = s->lo > 1 ? s->lo : 1;
+        if (base[k] > s->hi) base[k] = s->hi;
+        binding_set(b, symbol[k], base[k]);
+    }
+    bool ok = satisfied(g, b, err);
+    for (int64_t up = 1; !ok && nfree && up < TOGETHER; up++) {
+        for (int k = 0; k < nfree; k++) {
+            const Symbol *s = expr_symbol(g->ex, symbol[k]);
+            binding_set(b, symbol[k], base[k] + up < s->hi ? base[k] + up : s->hi);
+        }
+        ok = satisfied(g, b, err);
+    }
+    for (int64_t t = 1; !ok && nfree && t < TRIES; t++) {
+        int64_t rest = t;
+        for (int k = 0; k < nfree; k++, rest /= SPAN) {
+            const Symbol *s = expr_symbol(g->ex, symbol[k]);
+            int64_t v = base[k] + rest % SPAN;
+            binding_set(b, symbol[k], v < s->hi ? v : s->hi);
+        }
+        ok = satisfied(g, b, err);
+    }
+    free(base);
+    return ok;
+}
+
+bool choose_sizes(const Graph *g, const char *const *name, const int64_t *value, int n, Binding *b, Err *err)
+{
+    for (int k = 0; k < n; k++) {
+        int64_t scale;
+        int i = symbol_called(g, name[k], &scale, err);
+        if (i < 0) return false;
+        const Symbol *s = expr_symbol(g->ex, i);
+        char range[128];
+        range_text(s, range, sizeof range);
+        if (value[k] % scale) return fail(err, E_USAGE, "%s = %lld: expected a multiple of %lld", name[k], (long long)value[k], (long long)scale);
+        if (value[k] / scale < s->lo || value[k] / scale > s->hi)
+            return fail(err, E_USAGE, "%s = %lld: allowed is %s%s", name[k], (long long)value[k], range, scale > 1 ? " (times its factor)" : "");
+        binding_set(b, i, value[k] / scale);
+    }
+    int nfree = 0, *symbol = calloc((size_t)expr_symbol_count(g->ex) + 1, sizeof *symbol);
+    if (!symbol) return fail(err, E_LIMIT, "out of memory");
+    for (int i = 0; i < expr_symbol_count(g->ex); i++)
+        if (expr_symbol(g->ex, i)->source == SYM_INPUT && !b->bound[i]) symbol[nfree++] = i;
+    bool ok = search_free(g, symbol, nfree, b, err);
+    free(symbol);
+    return ok;
+}

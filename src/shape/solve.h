@@ -1,0 +1,15 @@
+/* From input sizes to symbol values, and the checks that a size binding must pass. */
+#ifndef QKV_SHAPE_SOLVE_H
+#define QKV_SHAPE_SOLVE_H
+#include "ir/graph.h"
+
+/* Binds every symbol that input sizes determine: s0 from an axis s0, h from an axis 14*h; then checks every axis, every range and every
+ * requirement that does not wait for data. input[i] gives the sizes of g->input[i]; scalar[i] the value of a dynamic scalar input (or
+ * NULL). b was made by binding_init. Errors: E_USAGE, naming input, axis, value and what is allowed. */
+bool solve_sizes(const Graph *g, const Tensor *const *input, const int64_t *scalar, Binding *b, Err *err);
+/* The requirements that mention symbols which come out of data; called when those are bound. */
+bool check_requires(const Graph *g, const Binding *b, bool data_dependent, Err *err);
+/* Values for all input symbols: the given ones (by symbol name, "input.axis", or the customary batch, seq, height, width), the others the
+ * smallest that satisfy ranges and requirements. E_USAGE names what can be given. */
+bool choose_sizes(const Graph *g, const char *const *name, const int64_t *value, int n, Binding *b, Err *err);
+#endif
