@@ -1,0 +1,139 @@
+#!/usr/bin/env python3
+"""Makes the test models with torch: NAME.pt2, NAME.vK.in.safetensors, NAME.vK.out.safetensors (eager outputs) and NAME.json.
+
+    generate.py --out DIR [--only NAME ...] [--jobs 2]      all models of zoo_nn, zoo_misc, zoo_hf
+    generate.py --list
+    generate.py --small     the committed few of tests/models/small
+
+Every file is deterministic. Stack traces are left out of the archives (most of their bytes, and they hold paths of this machine).
+"""
+import argparse
+import json
+import logging
+import os
+import pathlib
+import subprocess
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+SMALL = ["mha_self", "mha_cross_padding", "sdpa_gqa", "sdpa_dead_rows_core", "hand_rope", "encoder_prenorm_gelu", "storage_zoo", "autocast_region_bf16", "no_grad_region",
+         "write_select_copy_add", "write_index_put", "kv_cache_slice", "unbacked_item", "unbacked_nonzero", "derived_14", "size_arithmetic", "outputs_nested",
+         "inputs_of_every_kind", "tower_bf16", "resnet_small"]
+
+
+def load(hf=True):
+    import torch
+    import zoo
+    import zoo_misc     # noqa: F401  registers its models
+    import zoo_nn       # noqa: F401
+    if hf:
+        import zoo_hf   # noqa: F401
+    torch.set_num_threads(1)
+    torch.backends.mha.set_fastpath_enabled(False)  # eager's fast path zeroes padded rows; an exported graph never takes it
+    logging.disable(logging.WARNING)
+    return zoo
+
+
+def leaves(tree, prefix=""):
+    """Tensor inputs by the names that torch.export gives their placeholders."""
+    import torch
+    out = {}
+    for k, v in (tree.items() if isinstance(tree, dict) else enumerate(tree)):
+        name = f"{prefix}_{k}" if prefix else str(k)
+        if isinstance(v, torch.Tensor):
+            out[name] = v
+        elif isinstance(v, (dict, list, tuple)):
+            out.update(leaves(v, name))
+    return out
+
+
+def tensors(out):
+    import torch
+    return {f"output_{i}": x.detach().contiguous().clone() for i, x in enumerate(y for y in torch.utils._pytree.tree_leaves(out) if isinstance(y, torch.Tensor))}
+
+
+def copies(tree):
+    """Inputs of their own for every run: a model may write them."""
+    import torch
+    return torch.utils._pytree.tree_map(lambda x: x.clone() if isinstance(x, torch.Tensor) else x, tree)
+
+
+def strip(ep, keys):
+    import torch
+    for gm in ep.graph_module.modules():
+        if isinstance(gm, torch.fx.GraphModule):
+            for n in gm.graph.nodes:
+                for k in keys:
+                    n.meta.pop(k, None)
+
+
+def make(zoo, maker, out, small):
+    """One model; returns its number of variants."""
+    import copy
+    import contextlib
+    import torch
+    from safetensors.torch import save_file
+    module, variants, dyn = maker.build()
+    cast = lambda: torch.autocast("cpu", dtype=maker.autocast) if maker.autocast else contextlib.nullcontext()
+    expected = []
+    for v in variants:
+        with torch.no_grad(), cast():
+            expected.append(tensors(copy.deepcopy(module)(**copies(v))))
+    with torch.set_grad_enabled(maker.grad), cast():
+        ep = torch.export.export(module, (), copies(variants[0]), dynamic_shapes=dyn, strict=maker.strict)
+    if maker.decompose:
+        ep = ep.run_decompositions()
+    strip(ep, ["stack_trace", "nn_module_stack", "torch_fn", "from_node", "custom"] if small else ["stack_trace"])
+    base = os.path.join(out, maker.name)
+    torch.export.save(ep, base + ".pt2")
+    for i, (v, e) in enumerate(zip(variants, expected)):
+        save_file({k: x.contiguous().clone() for k, x in leaves(v).items()}, f"{base}.v{i}.in.safetensors")
+        save_file(e, f"{base}.v{i}.out.safetensors")
+    json.dump(dict(name=maker.name, torch=torch.__version__, variants=len(variants), tol=maker.tol), open(base + ".json", "w"))
+    return len(variants)
+
+
+def run(names, out, hf, small=False):
+    zoo = load(hf)
+    bad = 0
+    for name in names:
+        try:
+            make(zoo, zoo.MODELS[name], out, small)
+        except Exception as e:  # one model that torch refuses must not hide the others
+            bad += 1
+            print(f"cannot make {name}: {type(e).__name__}: {str(e)[:400]}", flush=True)
+    return bad
+
+
+def main():
+    ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    ap.add_argument("--out", default="build/models")
+    ap.add_argument("--only", action="append")
+    ap.add_argument("--list", action="store_true")
+    ap.add_argument("--small", action="store_true")
+    ap.add_argument("--jobs", type=int, default=2)
+    a = ap.parse_args()
+    if a.small:
+        out = HERE / "small"
+        out.mkdir(exist_ok=True)
+        for f in out.glob("*"):
+            f.unlink()
+        bad = run(SMALL, str(out), False, True)
+        for f in out.glob("*.json"):
+            f.unlink()      # the C test needs none
+        sys.exit(bad > 0)
+    names = a.only or list(load().MODELS)
+    if a.list:
+        print(*names, sep="\n")
+        return
+    os.makedirs(a.out, exist_ok=True)
+    if a.jobs <= 1 or a.only:
+        sys.exit(run(names, a.out, True) > 0)
+    parts = [names[k::a.jobs] for k in range(a.jobs)]
+    started = [subprocess.Popen([sys.executable, __file__, "--out", a.out, "--jobs", "1"] + [x for n in p for x in ("--only", n)]) for p in parts]
+    sys.exit(max(p.wait() for p in started))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,122 @@
+#!/usr/bin/env python3
+"""Runs `qkv run` on every model that generate.py makes, at every size, and compares with PyTorch's eager outputs. TAP, one line a variant.
+
+    run_models.py                    makes the models in a temporary folder first (needs .venv with torch, transformers)
+    run_models.py --dir DIR [NAME..] models made before
+
+Reading and comparing is done here with NumPy alone, so that a fault of qkv's own reader or comparison cannot hide. Equal means: same
+names, dtypes and shapes; NaN and infinities in the same places; for float32 and float64 max |a-b| <= 5e-5 * max(1, max|b|) and
+2e-5 * max|b|; float16 and bfloat16 within 4e-3 and 3e-2 of the largest value; integers and bools exactly.
+"""
+import argparse
+import concurrent.futures
+import json
+import os
+import pathlib
+import struct
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+
+HERE = pathlib.Path(__file__).resolve().parent
+QKV = os.environ.get("QKV", str(HERE.parent.parent / "build" / "qkv"))
+DTYPES = {"F32": "<f4", "F64": "<f8", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1", "U8": "u1", "BOOL": "?"}
+RELATIVE = {"F32": 2e-5, "F64": 2e-5, "F16": 4e-3, "BF16": 3e-2}
+
+
+def read(path):
+    """{name: (dtype, array)} of a .safetensors; bf16 widened to float32."""
+    raw = open(path, "rb").read()
+    n = struct.unpack("<Q", raw[:8])[0]
+    out = {}
+    for k, m in json.loads(raw[8:8 + n]).items():
+        if k == "__metadata__":
+            continue
+        a, b = m["data_offsets"]
+        data = raw[8 + n + a:8 + n + b]
+        if m["dtype"] == "BF16":
+            x = (np.frombuffer(data, "<u2").astype(np.uint32) << 16).view(np.float32)
+        else:
+            x = np.frombuffer(data, DTYPES[m["dtype"]])
+        out[k] = m["dtype"], x.reshape(m["shape"])
+    return out
+
+
+def differ(got, want, tol):
+    """'' when equal, else what differs first; and the largest error relative to the peak."""
+    if list(sorted(got)) != list(sorted(want)):
+        return f"outputs {sorted(got)} instead of {sorted(want)}", 0.0
+    worst = 0.0
+    for k in sorted(want):
+        (dt, a), (de, b) = got[k], want[k]
+        if dt != de or a.shape != b.shape:
+            return f"{k}: {dt}{list(a.shape)} instead of {de}{list(b.shape)}", worst
+        if de not in RELATIVE:
+            if not np.array_equal(a, b):
+                i = int(np.argmax((a != b).ravel()))
+                return f"{k}: {np.count_nonzero(a != b)} of {a.size} differ, first [{i}] {a.ravel()[i]} instead of {b.ravel()[i]}", worst
+            continue
+        a, b = a.astype(np.float64), b.astype(np.float64)
+        odd = ~np.isfinite(b)
+        if not np.array_equal(np.where(odd, b, 0), np.where(~np.isfinite(a), a, 0), equal_nan=True):
+            return f"{k}: NaN or infinity out of place", worst
+        if odd.all():
+            continue
+        peak, err = np.abs(b[~odd]).max(initial=0), np.abs(np.where(odd, 0, a - b))
+        worst = max(worst, err.max() / peak if peak else err.max())
+        rel = tol or RELATIVE[de]
+        limit = min(5e-5 * max(1, peak), rel * peak) if rel <= 2e-5 else rel * peak
+        if err.max() > limit + 1e-30 and err.max() > 1e-12:
+            i = int(np.argmax(err.ravel()))
+            return f"{k}: [{i}] {a.ravel()[i]:.9g} instead of {b.ravel()[i]:.9g}: {err.max():.3g} > {limit:.3g}", worst
+    return "", worst
+
+
+def one(folder, name, v, tol, tmp):
+    base, out = folder / f"{name}.v{v}", os.path.join(tmp, f"{name}.v{v}.safetensors")
+    try:
+        p = subprocess.run([QKV, "run", str(folder / f"{name}.pt2"), "-i", f"{base}.in.safetensors", "-o", out, "--threads", "1"], capture_output=True, text=True, timeout=120)
+    except subprocess.TimeoutExpired:
+        return "took more than 120 s", 0.0
+    if p.returncode:
+        return f"exit {p.returncode}: {p.stderr.strip()[-400:]}", 0.0
+    result = differ(read(out), read(f"{base}.out.safetensors"), tol)
+    os.unlink(out)
+    return result
+
+
+def main():
+    ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    ap.add_argument("--dir", type=pathlib.Path)
+    ap.add_argument("--jobs", type=int, default=2)
+    ap.add_argument("names", nargs="*")
+    a = ap.parse_args()
+    with tempfile.TemporaryDirectory() as tmp:
+        folder, unmade = a.dir, ""
+        if not folder:
+            folder = pathlib.Path(tmp) / "models"
+            made = subprocess.run([sys.executable, str(HERE / "generate.py"), "--out", str(folder)], stdout=subprocess.PIPE, text=True)
+            unmade = made.stdout
+        jobs = []
+        for f in sorted(folder.glob("*.json")):
+            m = json.loads(f.read_text())
+            if not a.names or m["name"] in a.names:
+                jobs += [(m["name"], v, m["tol"]) for v in range(m["variants"])]
+        bad, k = 0, 0
+        print(f"1..{len(jobs) + len(unmade.splitlines())}")
+        with concurrent.futures.ThreadPoolExecutor(a.jobs) as pool:
+            for (name, v, tol), (what, err) in zip(jobs, pool.map(lambda j: one(folder, j[0], j[1], j[2], tmp), jobs)):
+                k += 1
+                bad += bool(what)
+                print(f"{'not ' if what else ''}ok {k} - model: {name} v{v} " + (what.replace(chr(10), " ") if what else f"{err:.1e}"), flush=True)
+        for line in unmade.splitlines():    # torch or transformers could not make a model: said, and counted
+            k += 1
+            bad += 1
+            print(f"not ok {k} - model: {line}")
+        sys.exit(bad > 0)
+
+
+if __name__ == "__main__":
+    main()
