@@ -59,6 +59,8 @@ typedef struct qkv_error {
 QKV_API const char *qkv_version(void);  /* "0.1.0" */
 QKV_API const char *qkv_cpu(void);      /* the rung in use: "avx512bf16", ... (QKV_CPU forces a lower one) */
 QKV_API void qkv_free(void *p);         /* for char * results */
+/* Removes temporary files of writes that are under way; async-signal-safe, for a program's handler of SIGINT or SIGTERM. */
+QKV_API void qkv_interrupted(void);
 
 /* ---------------------------------------------------------------- tensors */
 
@@ -101,7 +103,7 @@ QKV_API int qkv_model_input_count(const qkv_model *m);
 QKV_API const char *qkv_model_input_name(const qkv_model *m, int i);  /* NULL out of range */
 QKV_API qkv_dtype qkv_model_input_dtype(const qkv_model *m, int i);
 QKV_API int qkv_model_input_rank(const qkv_model *m, int i);
-/* A size as text: "3", "batch"-like symbols "s0", derived "14*s1". NULL out of range. */
+/* A size as text: "3", a symbol "s0", derived "14*s1". NULL out of range. */
 QKV_API const char *qkv_model_input_dim(const qkv_model *m, int i, int axis);
 QKV_API int qkv_model_output_count(const qkv_model *m);
 QKV_API const char *qkv_model_output_name(const qkv_model *m, int i); /* "output_0" */
@@ -136,7 +138,8 @@ QKV_API qkv_status qkv_session_run(qkv_session *s, qkv_error *err);
 /* Valid until the next run. Output i in flattened order of the tensors that the module returned. shape and strides belong to the session. */
 QKV_API qkv_status qkv_session_output(qkv_session *s, int i, qkv_tensor *out, qkv_error *err);
 
-/* Random inputs for given symbol values (names[k] = values[k]; the others take their smallest value that satisfies the file),
+/* Random inputs for given sizes: names[k] = values[k], a name being a symbol ("s0"), an axis ("input_ids.1") or what such an axis is
+ * usually called (batch, seq, height, width); the others take their smallest value that satisfies the file),
  * owned by the session and set as its inputs. Integers are drawn so that they are valid indices; masks (bool) keep the first element
  * of each row. Same seed, same bytes. */
 QKV_API qkv_status qkv_session_random_inputs(qkv_session *s, const char *const *names, const int64_t *values, int n, uint64_t seed,
@@ -190,6 +193,7 @@ QKV_API int qkv_tensors_count(const qkv_tensors *t);
 QKV_API const char *qkv_tensors_name(const qkv_tensors *t, int i);
 QKV_API const qkv_tensor *qkv_tensors_at(const qkv_tensors *t, int i);
 QKV_API const qkv_tensor *qkv_tensors_find(const qkv_tensors *t, const char *name); /* NULL when absent */
+QKV_API const char *qkv_tensors_metadata(const qkv_tensors *t, const char *key); /* safetensors' __metadata__; NULL when absent */
 /* Format by the ending of path; written whole or not at all. */
 QKV_API qkv_status qkv_tensors_write(const char *path, const char *const *names, const qkv_tensor *tensors, int n, qkv_error *err);
 

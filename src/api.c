@@ -1,0 +1,546 @@
+/* The public interface over the library: models, sessions, files. Contracts in include/qkv.h. */
+#include "qkv.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "compile.h"
+#include "describe.h"
+#include "format/image.h"
+#include "format/json.h"
+#include "format/tensors.h"
+#include "run/session.h"
+#include "shape/solve.h"
+#include "text/wordpiece.h"
+#include "verify/compare.h"
+
+_Static_assert((int)QKV_F32 == (int)DT_F32 && (int)QKV_BOOL == (int)DT_BOOL && (int)QKV_F8E8M0 == (int)DT_F8E8M0, "dtype codes agree");
+_Static_assert(QKV_MAX_RANK == MAX_RANK, "ranks agree");
+
+struct qkv_model {
+    Program program;
+    char *path;
+    char ***input_dim; /* per input, per axis: text */
+};
+
+/* What a tensor given out points into. */
+typedef struct Shown {
+    int64_t shape[MAX_RANK], stride[MAX_RANK];
+} Shown;
+
+struct qkv_session {
+    const qkv_model *model;
+    Session *session;
+    Shown *output, *input;
+    qkv_node_callback *on_node;
+    void *on_node_user;
+};
+
+struct qkv_tensors {
+    TensorFile *file;
+    qkv_tensor *tensor;
+    Shown *shown;
+    int n;
+};
+
+struct qkv_tokenizer {
+    Tokenizer *t;
+};
+
+/* ------------------------------------------------------------------ errors */
+
+static qkv_status status_of(ErrCode code)
+{
+    switch (code) {
+    case E_OK: return QKV_OK;
+    case E_MISMATCH: return QKV_MISMATCH;
+    case E_USAGE: return QKV_USAGE;
+    case E_FORMAT: case E_IO: return QKV_UNREADABLE;
+    case E_UNSUPPORTED: return QKV_UNSUPPORTED;
+    default: return QKV_LIMIT;
+    }
+}
+
+/* Hands an internal error out. */
+static qkv_status give(const Err *from, qkv_error *to)
+{
+    qkv_status s = status_of(from->code);
+    if (to) {
+        to->code = s;
+        snprintf(to->message, sizeof to->message, "%s", from->msg);
+    }
+    return s;
+}
+
+static void *give_null(const Err *from, qkv_error *to)
+{
+    give(from, to);
+    return NULL;
+}
+
+static void *no_memory(qkv_error *to)
+{
+    Err e;
+    fail(&e, E_LIMIT, "out of memory");
+    return give_null(&e, to);
+}
+
+const char *qkv_version(void) { return "0.1.0"; }
+const char *qkv_cpu(void) { return cpu_level_name(cpu_level()); }
+void qkv_free(void *p) { free(p); }
+void qkv_interrupted(void) { outfile_abort_all(); }
+
+/* ------------------------------------------------------------------ tensors */
+
+const char *qkv_dtype_name(qkv_dtype t) { return (int)t >= 0 && (int)t < DT_COUNT ? dtype_name((DType)t) : "none"; }
+qkv_dtype qkv_dtype_from_name(const char *name) { return (qkv_dtype)dtype_from_name(name); }
+size_t qkv_dtype_size(qkv_dtype t) { return (int)t >= 0 && (int)t < DT_COUNT ? dtype_size((DType)t) : 0; }
+
+static bool tensor_in(const qkv_tensor *q, Tensor *t, Err *err)
+{
+    if (!q || (int)q->dtype <= 0 || (int)q->dtype >= DT_COUNT) return fail(err, E_USAGE, "a tensor without a known dtype");
+    if (q->rank < 0 || q->rank > MAX_RANK) return fail(err, E_USAGE, "rank %d: allowed is 0 to %d", q->rank, MAX_RANK);
+    *t = (Tensor){.dtype = (DType)q->dtype, .rank = q->rank, .data = q->data};
+    for (int i = 0; i < q->rank; i++) t->shape[i] = q->shape[i];
+    size_t bytes;
+    TRY(shape_bytes(t->dtype, t->rank, t->shape, &bytes, err));
+    if (q->strides)
+        for (int i = 0; i < q->rank; i++) t->stride[i] = q->strides[i];
+    else strides_contiguous(t->rank, t->shape, t->stride);
+    if (bytes && !q->data) return fail(err, E_USAGE, "a tensor of %zu bytes without data", bytes);
+    return true;
+}
+
+static void tensor_out(const Tensor *t, Shown *shown, qkv_tensor *q)
+{
+    memcpy(shown->shape, t->shape, sizeof shown->shape);
+    memcpy(shown->stride, t->stride, sizeof shown->stride);
+    *q = (qkv_tensor){(qkv_dtype)t->dtype, t->rank, shown->shape, shown->stride, t->data};
+}
+
+/* ------------------------------------------------------------------ models */
+
+static bool input_texts(qkv_model *m)
+{
+    const Graph *g = m->program.graph;
+    m->input_dim = calloc((size_t)g->ninput + 1, sizeof *m->input_dim);
+    for (int i = 0; m->input_dim && i < g->ninput; i++) {
+        m->input_dim[i] = calloc(MAX_RANK + 1, sizeof **m->input_dim);
+        for (int k = 0; m->input_dim[i] && k < g->input[i]->rank; k++) {
+            Buf b = {0};
+            ex_print(g->ex, g->input[i]->dim[k], &b);
+            m->input_dim[i][k] = b.data;
+        }
+    }
+    return m->input_dim != NULL;
+}
+
+qkv_model *qkv_model_load(const char *path, const qkv_load_options *options, qkv_error *err)
+{
+    qkv_load_options o = {0};
+    if (options) memcpy(&o, options, options->struct_size < sizeof o ? options->struct_size : sizeof o);
+    Err e = {0};
+    if (o.compute != QKV_NONE && o.compute != QKV_F32 && o.compute != QKV_BF16) {
+        fail(&e, E_USAGE, "compute dtype '%s': allowed are f32 and bf16", qkv_dtype_name(o.compute));
+        return give_null(&e, err);
+    }
+    qkv_model *m = calloc(1, sizeof *m);
+    if (!m || !(m->path = strdup(path))) {
+        free(m);
+        return no_memory(err);
+    }
+    DType compute = o.compute == QKV_BF16 ? DT_BF16 : DT_NONE;
+    if (!program_open(&m->program, path, compute, !o.no_fuse, &e)) {
+        qkv_model_free(m);
+        return give_null(&e, err);
+    }
+    if (!input_texts(m)) {
+        qkv_model_free(m);
+        return no_memory(err);
+    }
+    return m;
+}
+
+void qkv_model_free(qkv_model *m)
+{
+    if (!m) return;
+    int n = m->program.graph ? m->program.graph->ninput : 0;
+    for (int i = 0; m->input_dim && i < n; i++) {
+        for (int k = 0; m->input_dim[i] && k < MAX_RANK; k++) free(m->input_dim[i][k]);
+        free(m->input_dim[i]);
+    }
+    free(m->input_dim);
+    program_close(&m->program);
+    free(m->path);
+    free(m);
+}
+
+static const Graph *graph_of(const qkv_model *m) { return m->program.graph; }
+
+int qkv_model_input_count(const qkv_model *m) { return graph_of(m)->ninput; }
+int qkv_model_output_count(const qkv_model *m) { return graph_of(m)->noutput; }
+
+static const Value *input_at(const qkv_model *m, int i) { return i >= 0 && i < graph_of(m)->ninput ? graph_of(m)->input[i] : NULL; }
+
+const char *qkv_model_input_name(const qkv_model *m, int i) { return input_at(m, i) ? input_at(m, i)->name : NULL; }
+qkv_dtype qkv_model_input_dtype(const qkv_model *m, int i) { return input_at(m, i) ? (qkv_dtype)input_at(m, i)->dtype : QKV_NONE; }
+int qkv_model_input_rank(const qkv_model *m, int i) { return input_at(m, i) ? input_at(m, i)->rank : -1; }
+
+const char *qkv_model_input_dim(const qkv_model *m, int i, int axis)
+{
+    const Value *v = input_at(m, i);
+    return v && axis >= 0 && axis < v->rank ? m->input_dim[i][axis] : NULL;
+}
+
+const char *qkv_model_output_name(const qkv_model *m, int i)
+{
+    return i >= 0 && i < graph_of(m)->noutput ? graph_of(m)->output[i].name : NULL;
+}
+
+/* Only symbols that inputs bind are shown. */
+static const Symbol *shown_symbol(const qkv_model *m, int i)
+{
+    const ExprPool *p = graph_of(m)->ex;
+    for (int k = 0; k < expr_symbol_count(p); k++)
+        if (expr_symbol(p, k)->source == SYM_INPUT && i-- == 0) return expr_symbol(p, k);
+    return NULL;
+}
+
+int qkv_model_symbol_count(const qkv_model *m)
+{
+    int n = 0;
+    while (shown_symbol(m, n)) n++;
+    return n;
+}
+
+const char *qkv_model_symbol(const qkv_model *m, int i, int64_t *min, int64_t *max)
+{
+    const Symbol *s = i >= 0 ? shown_symbol(m, i) : NULL;
+    if (!s) return NULL;
+    if (min) *min = s->lo == INT64_MIN ? 0 : s->lo;
+    if (max) *max = s->hi;
+    return s->name;
+}
+
+char *qkv_model_describe(const qkv_model *m, qkv_error *err)
+{
+    Buf b = {0};
+    describe_model(m->path, m->program.pt2, &b);
+    if (!b.failed) return b.data;
+    buf_free(&b);
+    return no_memory(err);
+}
+
+char *qkv_model_graph_text(const qkv_model *m, qkv_error *err)
+{
+    Buf b = {0};
+    graph_print(graph_of(m), &b);
+    if (!b.failed && b.data) return b.data;
+    buf_free(&b);
+    return no_memory(err);
+}
+
+/* ------------------------------------------------------------------ sessions */
+
+static int default_threads(void)
+{
+    static const char *const names[] = {"QKV_NUM_THREADS", "OMP_NUM_THREADS"};
+    for (int i = 0; i < 2; i++) {
+        const char *s = getenv(names[i]);
+        long n = s ? strtol(s, NULL, 10) : 0;
+        if (n > 0 && n < 4096) return (int)n;
+    }
+    return cpu_count();
+}
+
+qkv_session *qkv_session_create(const qkv_model *m, const qkv_session_options *options, qkv_error *err)
+{
+    qkv_session_options o = {0};
+    if (options) memcpy(&o, options, options->struct_size < sizeof o ? options->struct_size : sizeof o);
+    qkv_session *s = calloc(1, sizeof *s);
+    if (!s) return no_memory(err);
+    Err e = {0};
+    s->model = m;
+    s->output = calloc((size_t)graph_of(m)->noutput + 1, sizeof *s->output);
+    s->input = calloc((size_t)graph_of(m)->ninput + 1, sizeof *s->input);
+    s->session = s->output && s->input ? session_create(graph_of(m), m->program.fused ? &m->program.fusion : NULL,
+                                                        o.threads > 0 ? o.threads : default_threads(), o.memory_limit, &e)
+                                       : NULL;
+    if (s->session) return s;
+    if (e.code == E_OK) fail(&e, E_LIMIT, "out of memory");
+    qkv_session_free(s);
+    return give_null(&e, err);
+}
+
+void qkv_session_free(qkv_session *s)
+{
+    if (!s) return;
+    session_free(s->session);
+    free(s->output);
+    free(s->input);
+    free(s);
+}
+
+/* By name, or by position "0", "1", ... */
+static int find_input(const Graph *g, const char *name)
+{
+    for (int i = 0; i < g->ninput; i++)
+        if (!strcmp(g->input[i]->name, name)) return i;
+    char *end;
+    long k = strtol(name, &end, 10);
+    return *name && !*end && k >= 0 && k < g->ninput ? (int)k : -1;
+}
+
+static int find_scalar(const Graph *g, const char *name)
+{
+    for (int i = 0; i < g->nscalar_input; i++)
+        if (!strcmp(g->scalar_input[i].name, name)) return i;
+    return -1;
+}
+
+/* A number for an input that the file fixed, or for a dynamic integer. */
+static bool set_scalar(qkv_session *s, int i, const Tensor *t, Err *err)
+{
+    const ScalarInput *in = &graph_of(s->model)->scalar_input[i];
+    if (tensor_numel(t) != 1) return fail(err, E_USAGE, "input '%s': expected one number", in->name);
+    if (in->value.kind != ARG_EXPR)
+        return fail(err, E_USAGE, "input '%s' was fixed when the model was exported and is no number; leave it out", in->name);
+    const Expr *e = in->value.e;
+    double v = tensor_get(t, 0);
+    if (e->kind == EX_SYM) {
+        session_set_scalar(s->session, i, tensor_get_i64(t, 0));
+        return true;
+    }
+    double fixed = e->kind == EX_FLOAT ? e->f : (double)e->i;
+    return v == fixed || fail(err, E_USAGE, "input '%s' is %g, but it was fixed to %g when the model was exported", in->name, v, fixed);
+}
+
+static bool unknown_input(const Graph *g, const char *name, Err *err)
+{
+    Buf b = {0};
+    for (int i = 0; i < g->ninput; i++) buf_printf(&b, "%s%s", i ? ", " : "", g->input[i]->name);
+    fail(err, E_USAGE, "no input is called '%s'; this model has %s", name, b.len ? b.data : "no inputs");
+    buf_free(&b);
+    return false;
+}
+
+qkv_status qkv_session_set_input(qkv_session *s, const char *name, const qkv_tensor *t, qkv_error *err)
+{
+    const Graph *g = graph_of(s->model);
+    Err e = {0};
+    Tensor in;
+    int i = find_input(g, name), k = i < 0 ? find_scalar(g, name) : -1;
+    bool ok = i >= 0 || k >= 0 ? tensor_in(t, &in, &e) || within(&e, "input '%s'", name) : unknown_input(g, name, &e);
+    ok = ok && (i >= 0 ? session_set_input(s->session, i, &in, &e) : set_scalar(s, k, &in, &e));
+    return ok ? QKV_OK : give(&e, err);
+}
+
+qkv_status qkv_session_run(qkv_session *s, qkv_error *err)
+{
+    Err e = {0};
+    return session_run(s->session, &e) ? QKV_OK : give(&e, err);
+}
+
+qkv_status qkv_session_output(qkv_session *s, int i, qkv_tensor *out, qkv_error *err)
+{
+    Err e = {0};
+    const Tensor *t = session_output(s->session, i);
+    if (!t) {
+        fail(&e, E_USAGE, "output %d: %s", i, i >= 0 && i < graph_of(s->model)->noutput ? "nothing has run yet" : "the model has no such output");
+        return give(&e, err);
+    }
+    tensor_out(t, &s->output[i], out);
+    return QKV_OK;
+}
+
+qkv_status qkv_session_random_inputs(qkv_session *s, const char *const *names, const int64_t *values, int n, uint64_t seed, qkv_error *err)
+{
+    Err e = {0};
+    Binding b;
+    bool ok = binding_init(&b, graph_of(s->model)->ex, &e);
+    ok = ok && choose_sizes(graph_of(s->model), names, values, n, &b, &e) && session_random_inputs(s->session, &b, seed, &e);
+    binding_free(&b);
+    return ok ? QKV_OK : give(&e, err);
+}
+
+qkv_status qkv_session_input(qkv_session *s, int i, qkv_tensor *out, qkv_error *err)
+{
+    Err e = {0};
+    const Tensor *t = session_input(s->session, i);
+    if (!t) {
+        fail(&e, E_USAGE, "input %d is not set", i);
+        return give(&e, err);
+    }
+    tensor_out(t, &s->input[i], out);
+    return QKV_OK;
+}
+
+void qkv_session_reset(qkv_session *s) { session_reset(s->session); }
+
+void qkv_session_stats(const qkv_session *s, qkv_stats *out)
+{
+    SessionStats st;
+    session_stats(s->session, &st);
+    qkv_stats all = {.struct_size = out->struct_size, .plan_ms = st.plan_ms, .activation_bytes = st.arena_bytes,
+                     .constant_bytes = st.constant_bytes, .packed_bytes = st.packed_bytes, .scratch_bytes = st.scratch_bytes,
+                     .steps = st.steps, .plans = st.plans};
+    memcpy(out, &all, out->struct_size < sizeof all ? out->struct_size : sizeof all);
+}
+
+void qkv_session_profile(qkv_session *s, int on) { session_profile(s->session, on != 0); }
+
+static void print_step(void *user, const Node *n, const char *op, long calls, double ms, const Tensor *out)
+{
+    Buf *b = user;
+    if (!calls) return;
+    char shape[256] = "";
+    buf_puts(b, b->len > 1 ? ",\n{\"node\": " : "{\"node\": ");
+    json_put_string(b, n->name);
+    buf_puts(b, ", \"op\": ");
+    json_put_string(b, op);
+    buf_printf(b, ", \"calls\": %ld, \"total_ms\": ", calls);
+    json_put_number(b, ms);
+    buf_puts(b, ", \"shape\": ");
+    json_put_string(b, out ? tensor_describe(out, shape, sizeof shape) : "");
+    buf_puts(b, "}");
+}
+
+char *qkv_session_profile_json(const qkv_session *s, qkv_error *err)
+{
+    Buf b = {0};
+    buf_puts(&b, "[");
+    session_each_step(s->session, print_step, &b);
+    buf_puts(&b, "]");
+    if (!b.failed) return b.data;
+    buf_free(&b);
+    return no_memory(err);
+}
+
+static bool tell_node(void *user, const Node *n, Tensor *const *out)
+{
+    qkv_session *s = user;
+    qkv_tensor shown[64];
+    Shown memory[64];
+    int m = 0;
+    for (int k = 0; k < n->nout && k < 64; k++)
+        if (out[k]) {
+            tensor_out(out[k], &memory[m], &shown[m]);
+            m++;
+        }
+    return s->on_node(s->on_node_user, n->name, n->op->name, shown, m) == 0;
+}
+
+void qkv_session_on_node(qkv_session *s, qkv_node_callback *f, void *user)
+{
+    s->on_node = f;
+    s->on_node_user = user;
+    session_on_node(s->session, f ? tell_node : NULL, s);
+}
+
+/* ------------------------------------------------------------------ comparing */
+
+qkv_status qkv_compare(const qkv_tensor *a, const qkv_tensor *b, double atol, double rtol, qkv_difference *d, qkv_error *err)
+{
+    Err e = {0};
+    Tensor x, y;
+    Difference r;
+    if (!tensor_in(a, &x, &e) || !tensor_in(b, &y, &e) || !compare_tensors(&x, &y, atol, rtol, &r, &e)) return give(&e, err);
+    *d = (qkv_difference){r.max_abs, r.max_rel, r.max_abs_over_peak, r.cosine, r.index, r.a, r.b, r.nonfinite, r.failed};
+    if (!r.failed) return QKV_OK;
+    fail(&e, E_MISMATCH, "%lld elements differ beyond the tolerance", (long long)r.failed);
+    return give(&e, err);
+}
+
+/* ------------------------------------------------------------------ files */
+
+qkv_tensors *qkv_tensors_open(const char *path, qkv_error *err)
+{
+    Err e = {0};
+    qkv_tensors *t = calloc(1, sizeof *t);
+    if (!t) return no_memory(err);
+    t->file = tensorfile_open(path, &e);
+    if (!t->file) {
+        free(t);
+        return give_null(&e, err);
+    }
+    t->n = (int)tensorfile_count(t->file);
+    t->tensor = calloc((size_t)t->n + 1, sizeof *t->tensor);
+    t->shown = calloc((size_t)t->n + 1, sizeof *t->shown);
+    if (!t->tensor || !t->shown) {
+        qkv_tensors_free(t);
+        return no_memory(err);
+    }
+    for (int i = 0; i < t->n; i++) tensor_out(tensorfile_at(t->file, (size_t)i), &t->shown[i], &t->tensor[i]);
+    return t;
+}
+
+void qkv_tensors_free(qkv_tensors *t)
+{
+    if (!t) return;
+    tensorfile_close(t->file);
+    free(t->tensor);
+    free(t->shown);
+    free(t);
+}
+
+int qkv_tensors_count(const qkv_tensors *t) { return t->n; }
+const char *qkv_tensors_name(const qkv_tensors *t, int i) { return i >= 0 && i < t->n ? tensorfile_name(t->file, (size_t)i) : NULL; }
+const qkv_tensor *qkv_tensors_at(const qkv_tensors *t, int i) { return i >= 0 && i < t->n ? &t->tensor[i] : NULL; }
+
+const qkv_tensor *qkv_tensors_find(const qkv_tensors *t, const char *name)
+{
+    for (int i = 0; i < t->n; i++)
+        if (!strcmp(tensorfile_name(t->file, (size_t)i), name)) return &t->tensor[i];
+    return NULL;
+}
+
+const char *qkv_tensors_metadata(const qkv_tensors *t, const char *key) { return tensorfile_metadata(t->file, key); }
+
+qkv_status qkv_tensors_write(const char *path, const char *const *names, const qkv_tensor *tensors, int n, qkv_error *err)
+{
+    Err e = {0};
+    Tensor *all = calloc((size_t)n + 1, sizeof *all);
+    bool ok = all || fail(&e, E_LIMIT, "out of memory");
+    for (int i = 0; ok && i < n; i++) ok = tensor_in(&tensors[i], &all[i], &e) || within(&e, "'%s'", names[i]);
+    ok = ok && tensorfile_write(path, names, all, (size_t)n, &e);
+    free(all);
+    return ok ? QKV_OK : give(&e, err);
+}
+
+qkv_status qkv_image_read(const char *path, int channels, int height, int width, const float *mean, const float *std, float *out,
+                          qkv_error *err)
+{
+    Err e = {0};
+    Image im = {0};
+    bool ok = image_read(&im, path, &e) && (image_to_tensor(&im, channels, height, width, mean, std, out, &e) || within(&e, "%s", path));
+    image_free(&im);
+    return ok ? QKV_OK : give(&e, err);
+}
+
+/* ------------------------------------------------------------------ text */
+
+qkv_tokenizer *qkv_tokenizer_wordpiece(const char *vocab_path, int lowercase, qkv_error *err)
+{
+    Err e = {0};
+    qkv_tokenizer *t = calloc(1, sizeof *t);
+    if (!t) return no_memory(err);
+    t->t = wordpiece_open(vocab_path, lowercase != 0, &e);
+    if (t->t) return t;
+    free(t);
+    return give_null(&e, err);
+}
+
+void qkv_tokenizer_free(qkv_tokenizer *t)
+{
+    if (!t) return;
+    wordpiece_free(t->t);
+    free(t);
+}
+
+int qkv_tokenizer_encode(const qkv_tokenizer *t, const char *text, int64_t *ids, int capacity, qkv_error *err)
+{
+    Err e = {0};
+    int n = wordpiece_encode(t->t, text, ids, capacity, &e);
+    if (n < 0) give(&e, err);
+    return n;
+}

@@ -1,0 +1,73 @@
+/* What run functions share: scratch memory, contiguous operands, lists of numbers, errors. Contract in run.h. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include "run/pointwise.h"
+#include "run/run.h"
+
+enum { ALIGN = 64 };
+
+int call_ints(const Call *c, int i, int64_t *out, int cap)
+{
+    const CallArg *a = &c->arg[i];
+    if (a->kind == ARG_EXPR && cap > 0) {
+        out[0] = scalar_i64(a->s);
+        return 1;
+    }
+    if (a->kind != ARG_EXPRS) return 0;
+    for (int k = 0; k < a->n && k < cap; k++) out[k] = scalar_i64(a->ss[k]);
+    return a->n;
+}
+
+/* Bump memory; what does not fit is taken from the system once, and the next run starts with room for the peak. */
+void *call_scratch(Call *c, size_t bytes, Err *err)
+{
+    struct RunEnv *e = c->env;
+    size_t n, end;
+    bool ok = add_size(bytes, ALIGN - 1, &n);
+    n = n / ALIGN * ALIGN;
+    ok = ok && add_size(e->scratch_used, n, &end);
+    if (ok && end > e->scratch_peak) e->scratch_peak = end;
+    if (ok && end <= e->scratch_size) {
+        void *p = e->scratch + e->scratch_used;
+        e->scratch_used = end;
+        return p;
+    }
+    void *p = ok ? aligned_alloc(ALIGN, n ? n : ALIGN) : NULL;
+    void **list = p ? realloc(e->overflow, ((size_t)e->noverflow + 1) * sizeof *list) : NULL;
+    if (!list) {
+        free(p);
+        fail(err, E_LIMIT, "out of memory: %zu bytes of scratch", bytes);
+        return NULL;
+    }
+    e->overflow = list;
+    list[e->noverflow++] = p;
+    e->scratch_used = end;
+    return p;
+}
+
+const Tensor *call_contiguous(Call *c, const Tensor *t, DType want, Err *err)
+{
+    DType dtype = want == DT_NONE ? t->dtype : want;
+    if (dtype == t->dtype && tensor_contiguous(t)) return t;
+    Tensor *copy = call_scratch(c, sizeof *copy, err);
+    if (!copy) return NULL;
+    *copy = tensor_of(dtype, t->rank, t->shape, NULL);
+    copy->data = call_scratch(c, tensor_bytes(copy), err);
+    if (!copy->data) return NULL;
+    if (!run_copy_tensor(copy, t, c->env->threads)) {
+        fail(err, E_UNSUPPORTED, "a copy from %s to %s", dtype_name(t->dtype), dtype_name(dtype));
+        return NULL;
+    }
+    return copy;
+}
+
+bool call_fail(Call *c, ErrCode code, Err *err, const char *fmt, ...)
+{
+    char what[512];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(what, sizeof what, fmt, ap);
+    va_end(ap);
+    return fail(err, code, "node '%s': %s", c->node->name, what);
+}

@@ -1,0 +1,91 @@
+/* Random inputs of a session: for benchmarks and for comparing two models. Same seed, same bytes. */
+#include <stdlib.h>
+#include "run/session.h"
+#include "run/session_impl.h"
+
+/* splitmix64 (Steele, Lea, Flood 2014). */
+static uint64_t next(uint64_t *state)
+{
+    uint64_t z = (*state += 0x9e3779b97f4a7c15u);
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
+
+static double uniform(uint64_t *state) { return (double)(next(state) >> 11) * 0x1p-53; }
+
+/* Sum of four uniforms, scaled to variance 1: close to normal, the same on every machine. */
+static double normalish(uint64_t *state)
+{
+    double s = uniform(state) + uniform(state) + uniform(state) + uniform(state) - 2;
+    return s * 1.7320508075688772;
+}
+
+typedef struct Bound {
+    const Value *v;
+    int64_t limit;
+} Bound;
+
+static void bound_operand(Bound *b, const Arg *a, int64_t limit)
+{
+    const Value *v = a->kind == ARG_VALUE ? a->v : NULL;
+    while (v && v->kind == V_NODE && v->def->arg[0].kind == ARG_VALUE && ((v->def->op->flags & OPF_VIEW) || v->def->op->id == OP_to_copy))
+        v = v->def->arg[0].v;
+    if (v == b->v && limit < b->limit) b->limit = limit;
+}
+
+/* Integers that index something must be below its size: the smallest table that they (through views and casts) look into. */
+static int64_t integer_limit(const Graph *g, const Value *input, const Binding *binding)
+{
+    Bound b = {input, 2};
+    int64_t smallest = INT64_MAX, rows;
+    Err ignored;
+    for (const Node *n = g->first; n; n = n->next) {
+        const Value *table = n->arg && n->op->schema->nparams && n->arg[0].kind == ARG_VALUE ? n->arg[0].v : NULL;
+        int dim = 0, at = -1;
+        if (n->op->id == OP_embedding) at = 1;
+        else if (n->op->id == OP_gather || n->op->id == OP_index_select) {
+            dim = (int)(n->arg[1].e->i < 0 && table ? n->arg[1].e->i + table->rank : n->arg[1].e->i);
+            at = 2;
+        }
+        if (at < 0 || !table || table->rank <= dim || dim < 0 || !ex_eval_i64(g->ex, table->dim[dim], binding, &rows, &ignored)) continue;
+        b.limit = smallest;
+        bound_operand(&b, &n->arg[at], rows);
+        smallest = b.limit;
+    }
+    return smallest == INT64_MAX ? 2 : smallest;
+}
+
+static void fill(Tensor *t, int64_t limit, uint64_t *state)
+{
+    int64_t n = tensor_numel(t), row = t->rank ? t->shape[t->rank - 1] : 1;
+    size_t size = dtype_size(t->dtype);
+    for (int64_t i = 0; i < n; i++) {
+        void *p = (char *)t->data + (size_t)i * size;
+        if (dtype_is_float(t->dtype)) store_f64(t->dtype, p, normalish(state));
+        else if (t->dtype == DT_BOOL) store_i64(t->dtype, p, row && i % row == 0 ? 1 : (int64_t)(next(state) >> 63));
+        else store_i64(t->dtype, p, limit > 0 ? (int64_t)(next(state) % (uint64_t)limit) : 0);
+    }
+}
+
+bool session_random_inputs(Session *s, const Binding *b, uint64_t seed, Err *err)
+{
+    const Graph *g = session_graph(s);
+    uint64_t state = seed;
+    for (int i = 0; i < g->nscalar_input; i++) {
+        const Arg *a = &g->scalar_input[i].value;
+        if (a->kind == ARG_EXPR && a->e->kind == EX_SYM) session_set_scalar(s, i, b->value[a->e->i]);
+    }
+    for (int i = 0; i < g->ninput; i++) {
+        const Value *v = g->input[i];
+        int64_t shape[MAX_RANK];
+        for (int d = 0; d < v->rank; d++) TRY(ex_eval_i64(g->ex, v->dim[d], b, &shape[d], err));
+        size_t bytes;
+        TRY(shape_bytes(v->dtype, v->rank, shape, &bytes, err) || within(err, "input '%s'", v->name));
+        Tensor t = tensor_of(v->dtype, v->rank, shape, session_own_input(s, i, bytes));
+        if (!t.data) return fail(err, E_LIMIT, "input '%s': out of memory", v->name);
+        fill(&t, integer_limit(g, v, b), &state);
+        TRY(session_set_input(s, i, &t, err));
+    }
+    return true;
+}

@@ -1,0 +1,43 @@
+/* Session: runs one graph. It owns plans, memory, the values of buffers that the graph writes, and belongs to one thread at a time.
+ *
+ *     Session *s = session_create(graph, fusion, threads, 0, err);
+ *     session_set_input(s, 0, &tensor, err);          borrowed until session_run returns
+ *     session_run(s, err);
+ *     const Tensor *y = session_output(s, 0);         valid until the next run
+ *     session_free(s);
+ *
+ * Sizes that come out of data (item, nonzero) are found first, by running just the nodes that they need; then the whole graph is
+ * planned with all sizes known.
+ */
+#ifndef QKV_RUN_SESSION_H
+#define QKV_RUN_SESSION_H
+#include "plan/plan.h"
+#include "run/run.h"
+
+typedef struct Session Session;
+
+Session *session_create(const Graph *g, const Fusion *fusion, int threads, size_t memory_limit, Err *err);
+void session_free(Session *s);
+/* dtype and rank must be the input's (E_USAGE names it); sizes are checked by session_run. */
+bool session_set_input(Session *s, int i, const Tensor *t, Err *err);
+const Tensor *session_input(const Session *s, int i); /* NULL when not set */
+bool session_set_scalar(Session *s, int i, int64_t value); /* a dynamic scalar input, by position in graph->scalar_input */
+bool session_run(Session *s, Err *err);
+const Tensor *session_output(const Session *s, int i); /* NULL before the first run */
+void session_reset(Session *s);
+/* Fills unset or all inputs with random values owned by the session, sizes from b. */
+bool session_random_inputs(Session *s, const Binding *b, uint64_t seed, Err *err);
+
+typedef struct SessionStats {
+    double plan_ms;
+    size_t arena_bytes, bound_bytes, constant_bytes, packed_bytes, scratch_bytes;
+    int steps, plans;
+} SessionStats;
+void session_stats(const Session *s, SessionStats *out);
+void session_profile(Session *s, bool on);
+/* Calls f for every step of the current plan: node, its op, calls and milliseconds since profiling began, first result. */
+void session_each_step(const Session *s, void (*f)(void *user, const Node *n, const char *op, long calls, double ms, const Tensor *out), void *user);
+/* After every node with its results; f returns false to stop the run. */
+typedef bool NodeFn(void *user, const Node *n, Tensor *const *out);
+void session_on_node(Session *s, NodeFn *f, void *user);
+#endif
