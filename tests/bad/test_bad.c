@@ -1,0 +1,125 @@
+/* Hostile files: the library must say what is wrong and never crash, hang, or take much memory. TAP.
+ *
+ *     test_bad SMALL_FOLDER EDITS_FOLDER
+ *
+ * Every prefix of a small .pt2, every byte of it with one bit flipped (what still loads is run with random inputs), and the edited
+ * files of edits.py. Files are given through memory (memfd), so that tens of thousands of them cost no disk.
+ */
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+#include "qkv.h"
+#include "tap.h"
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* Loads and, if that works, runs once with random inputs. */
+static qkv_status try_file(const char *path, qkv_error *e)
+{
+    *e = (qkv_error){0};
+    qkv_model *m = qkv_model_load(path, NULL, e);
+    if (!m) return e->code;
+    qkv_session_options so = {.struct_size = sizeof so, .threads = 1, .memory_limit = (size_t)64 << 20};
+    qkv_session *s = qkv_session_create(m, &so, e);
+    qkv_status st = s ? qkv_session_random_inputs(s, NULL, NULL, 0, 1, e) : e->code;
+    if (st == QKV_OK) st = qkv_session_run(s, e);
+    qkv_session_free(s);
+    qkv_model_free(m);
+    return st;
+}
+
+static unsigned char *read_file(const char *path, size_t *n)
+{
+    FILE *f = fopen(path, "rb");
+    if (!f) return NULL;
+    fseek(f, 0, SEEK_END);
+    long size = ftell(f);
+    rewind(f);
+    unsigned char *b = size > 0 ? malloc((size_t)size) : NULL;
+    *n = b ? fread(b, 1, (size_t)size, f) : 0;
+    fclose(f);
+    return b;
+}
+
+static bool set_bytes(int fd, const unsigned char *b, size_t n)
+{
+    return ftruncate(fd, 0) == 0 && pwrite(fd, b, n, 0) == (ssize_t)n;
+}
+
+static void prefixes_and_flips(const char *path)
+{
+    size_t n = 0;
+    unsigned char *b = read_file(path, &n);
+    int fd = memfd_create("bad", 0);
+    char name[64];
+    snprintf(name, sizeof name, "/proc/self/fd/%d", fd);
+    if (!tap_ok(b && fd >= 0, "%s: can be read", path)) return;
+    qkv_error e;
+    long accepted = 0, silent = 0, loaded = 0;
+    for (size_t k = 0; k < n; k++) {
+        if (!set_bytes(fd, b, k)) break;
+        qkv_status st = try_file(name, &e);
+        accepted += st == QKV_OK;
+        silent += st != QKV_OK && !e.message[0];
+    }
+    tap_ok(accepted == 0, "%zu prefixes: refused (%ld accepted)", n, accepted);
+    tap_ok(silent == 0, "%zu prefixes: each with a message (%ld without)", n, silent);
+    silent = 0;
+    for (size_t k = 0; k < n; k++) {
+        b[k] ^= (unsigned char)(1u << (k % 8));
+        if (!set_bytes(fd, b, n)) break;
+        b[k] ^= (unsigned char)(1u << (k % 8));
+        qkv_status st = try_file(name, &e);
+        loaded += st == QKV_OK;
+        silent += st != QKV_OK && !e.message[0];
+    }
+    tap_ok(silent == 0, "%zu bit flips: no crash, each refusal with a message (%ld without); %ld ran all the same", n, silent, loaded);
+    close(fd);
+    free(b);
+}
+
+static void edited(const char *dir)
+{
+    DIR *d = opendir(dir);
+    if (!tap_ok(d != NULL, "%s: edited files", dir)) return;
+    for (struct dirent *f; (f = readdir(d));) {
+        char path[1024];
+        qkv_error e;
+        if (!strstr(f->d_name, ".pt2")) continue;
+        snprintf(path, sizeof path, "%s/%s", dir, f->d_name);
+        double t = now();
+        qkv_status st = try_file(path, &e);
+        t = now() - t;
+        bool said = st == QKV_OK || (e.message[0] && st >= QKV_USAGE && st <= QKV_LIMIT);
+        bool right = !strncmp(f->d_name, "accept", 6) ? st == QKV_OK : !strncmp(f->d_name, "reject", 6) ? st != QKV_OK : true;
+        tap_ok(said && right && t < 5, "%s: %s (%d, %.1f s) %.200s", f->d_name, right ? "as it must be" : st == QKV_OK ? "accepted" : "refused", (int)st, t,
+               st == QKV_OK ? "" : e.message);
+    }
+    closedir(d);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc != 3) {
+        fprintf(stderr, "usage: test_bad SMALL_FOLDER EDITS_FOLDER\n");
+        return 2;
+    }
+    char path[1024];
+    snprintf(path, sizeof path, "%s/sdpa_gqa.pt2", argv[1]);
+    edited(argv[2]);
+    prefixes_and_flips(path);
+    struct rusage u;
+    getrusage(RUSAGE_SELF, &u);
+    tap_ok(u.ru_maxrss < 1 << 20, "peak memory of all of it: %ld MB, below 1024", u.ru_maxrss >> 10);
+    return tap_done();
+}
