@@ -12,9 +12,6 @@ the call, so a symbolic run would contradict them). What is called lives in gold
 import argparse
 import importlib
 import os
-import pathlib
-import re
-import subprocess
 import sys
 import zlib
 
@@ -22,9 +19,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import torch
 from safetensors.torch import save_file
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+from optable import FAMILIES, ROOT, exempt, rows as table_rows
+
 OUT = ROOT / "tests" / "ops"
-FAMILIES = ["view", "pointwise", "reduce", "index", "image", "linalg"]
 
 f32, f64, f16, bf16 = torch.float32, torch.float64, torch.float16, torch.bfloat16
 i64, i32, i16, i8, u8, b8 = torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool
@@ -121,28 +118,6 @@ class Recorder:
             pass
 
 
-def table():
-    """Rows of ops.def: {name: (family, lower, flags, schema)}; the C preprocessor reads the X-lists."""
-    rows = {}
-    for family in FAMILIES:
-        path = ROOT / "src" / "ir" / f"ops_{family}.def"
-        if not path.exists():
-            continue
-        source = f'#define OP(id, name, schema, lower, shape, view, run, flags) @@ name @ schema @ lower @ #flags @ run @\n#include "{path}"\n'
-        text = subprocess.run(["gcc", "-E", "-P", "-x", "c", "-"], input=source.replace("#flags", "flags"), capture_output=True, text=True, check=True).stdout
-        for row in " ".join(text.split()).split("@@")[1:]:
-            name, schema, lower, flags = [c.strip() for c in row.split(" @ ")[:4]]
-            schema = re.sub(r'"\s*"', "", schema).strip('"').replace('\\"', '"')
-            rows[name.strip('"')] = (family, lower, flags, schema)
-    return rows
-
-
-def exempt(row):
-    """Rows that need no golden case: in-place forms, asserts, random numbers, and those that give no tensor (sizes)."""
-    _, _, flags, schema = row
-    return any(f in flags for f in ("OPF_INPLACE", "OPF_EFFECT", "OPF_RANDOM")) or "Tensor" not in schema[schema.rindex("->"):]
-
-
 def build():
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(False)
@@ -161,12 +136,12 @@ def main():
     a = ap.parse_args()
     families = build()
     # A case belongs to the file of the family whose table has its row.
-    rows = table()
+    rows = {r.name: r for r in table_rows()}
     covered = {c for f in families.values() for c in f.count}
     missing = [n for n, r in rows.items() if n not in covered and not exempt(r)]
     if a.missing:
         for n in missing:
-            print(f"{rows[n][0]:10s} {n}{rows[n][3]}")
+            print(f"{rows[n].family:10s} {n}{rows[n].schema}")
         print(f"# {len(missing)} rows without a case; {len(covered - set(rows))} ops with cases but without a row:", *sorted(covered - set(rows)))
         return
     bad = False
