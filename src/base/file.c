@@ -1,0 +1,161 @@
+/* Mapped input and atomic output. Contract in file.h. */
+#include "base/file.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+bool file_map(MappedFile *f, const char *path, Err *err)
+{
+    struct stat st;
+    *f = (MappedFile){0};
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0) return fail(err, E_IO, "cannot open '%s': %s", path, strerror(errno));
+    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
+        close(fd);
+        return fail(err, E_IO, "cannot read '%s': %s", path, S_ISDIR(st.st_mode) ? "it is a folder" : "it is not a regular file");
+    }
+    if (st.st_size > 0) {
+        void *p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+        if (p == MAP_FAILED) {
+            fail(err, E_IO, "cannot map '%s': %s", path, strerror(errno));
+            close(fd);
+            return false;
+        }
+        *f = (MappedFile){p, (uint64_t)st.st_size};
+    }
+    close(fd);
+    return true;
+}
+
+void file_unmap(MappedFile *f)
+{
+    if (f->data) munmap((void *)(uintptr_t)f->data, (size_t)f->size);
+    *f = (MappedFile){0};
+}
+
+/* ------------------------------------------------------------------ output */
+
+struct OutFile {
+    int fd, slot;
+    char *path, *temporary;
+};
+
+/* Names of temporary files that exist, for a signal handler. */
+enum { MAX_OPEN = 64 };
+static const char *volatile open_files[MAX_OPEN];
+
+static int remember(const char *name)
+{
+    for (int i = 0; i < MAX_OPEN; i++) {
+        const char *none = NULL;
+        if (__atomic_compare_exchange_n((const char **)(uintptr_t)&open_files[i], &none, name, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) return i;
+    }
+    return -1;
+}
+
+void outfile_abort_all(void)
+{
+    for (int i = 0; i < MAX_OPEN; i++) {
+        const char *name = open_files[i];
+        if (name) unlink(name);
+    }
+}
+
+static void release(OutFile *o)
+{
+    if (o->slot >= 0) open_files[o->slot] = NULL;
+    if (o->fd >= 0) close(o->fd);
+    free(o->path);
+    free(o->temporary);
+    free(o);
+}
+
+OutFile *outfile_open(const char *path, Err *err)
+{
+    static unsigned serial;
+    struct stat st;
+    if (stat(path, &st) == 0 && S_ISDIR(st.st_mode)) {
+        fail(err, E_IO, "cannot write '%s': it is a folder", path);
+        return NULL;
+    }
+    OutFile *o = calloc(1, sizeof *o);
+    size_t n = strlen(path) + 48;
+    if (o) {
+        o->fd = o->slot = -1;
+        o->path = strdup(path);
+        o->temporary = malloc(n);
+    }
+    if (!o || !o->path || !o->temporary) {
+        if (o) release(o);
+        fail(err, E_LIMIT, "out of memory");
+        return NULL;
+    }
+    for (int tries = 0; o->fd < 0 && tries < 100; tries++) {
+        snprintf(o->temporary, n, "%s.tmp-%ld-%u", path, (long)getpid(), __atomic_add_fetch(&serial, 1, __ATOMIC_SEQ_CST));
+        o->fd = open(o->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (o->fd < 0 && errno != EEXIST) break;
+    }
+    if (o->fd < 0) {
+        fail(err, E_IO, "cannot write '%s': %s", path, strerror(errno));
+        release(o);
+        return NULL;
+    }
+    o->slot = remember(o->temporary);
+    return o;
+}
+
+bool outfile_write(OutFile *o, const void *bytes, size_t n, Err *err)
+{
+    const char *p = bytes;
+    while (n) {
+        ssize_t k = write(o->fd, p, n > (1u << 30) ? 1u << 30 : n);
+        if (k < 0 && errno == EINTR) continue;
+        if (k < 0) return fail(err, E_IO, "cannot write '%s': %s", o->path, strerror(errno));
+        p += k;
+        n -= (size_t)k;
+    }
+    return true;
+}
+
+static void sync_folder(const char *path)
+{
+    char *folder = strdup(path);
+    if (!folder) return;
+    char *slash = strrchr(folder, '/');
+    if (slash) slash[slash == folder] = 0;
+    int fd = open(slash ? folder : ".", O_RDONLY | O_CLOEXEC);
+    if (fd >= 0) {
+        fsync(fd);
+        close(fd);
+    }
+    free(folder);
+}
+
+bool outfile_commit(OutFile *o, Err *err)
+{
+    bool ok = fsync(o->fd) == 0 || errno == EINVAL;
+    ok = close(o->fd) == 0 && ok;
+    o->fd = -1;
+    ok = ok && rename(o->temporary, o->path) == 0;
+    if (!ok) {
+        fail(err, E_IO, "cannot write '%s': %s", o->path, strerror(errno));
+        unlink(o->temporary);
+    } else {
+        sync_folder(o->path);
+    }
+    release(o);
+    return ok;
+}
+
+void outfile_abort(OutFile *o)
+{
+    if (!o) return;
+    unlink(o->temporary);
+    release(o);
+}
