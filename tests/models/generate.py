@@ -27,6 +27,7 @@ def load(hf=True):
     import zoo
     import zoo_misc     # noqa: F401  registers its models
     import zoo_nn       # noqa: F401
+    import zoo_wide     # noqa: F401
     if hf:
         import zoo_hf   # noqa: F401
     torch.set_num_threads(1)
