@@ -1,0 +1,209 @@
+/* PNG and JPEG. Contract in image.h. */
+#include "format/image.h"
+#include <math.h>
+#include <setjmp.h>
+#include <stdio.h>
+#include <jpeglib.h>
+#include <png.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/arena.h"
+#include "base/buf.h"
+#include "base/file.h"
+
+static const int64_t max_pixels = (int64_t)1 << 28;
+
+void image_free(Image *im)
+{
+    free(im->pixels);
+    *im = (Image){0};
+}
+
+static bool room(Image *im, int64_t w, int64_t h, int channels, Err *err)
+{
+    if (w <= 0 || h <= 0) return fail(err, E_FORMAT, "a picture of %lld x %lld", (long long)w, (long long)h);
+    if (w * h > max_pixels) return fail(err, E_LIMIT, "a picture of %lld x %lld, at most 2^28 pixels are read", (long long)w, (long long)h);
+    im->width = (int)w;
+    im->height = (int)h;
+    im->channels = channels;
+    im->pixels = malloc((size_t)w * (size_t)h * (size_t)channels);
+    return im->pixels || fail(err, E_LIMIT, "out of memory");
+}
+
+/* libpng's simplified interface: palettes, 16 bits and transparency are resolved by it. */
+static bool read_png(Image *im, const MappedFile *f, Err *err)
+{
+    png_image png = {.version = PNG_IMAGE_VERSION};
+    if (!png_image_begin_read_from_memory(&png, f->data, f->size)) return fail(err, E_FORMAT, "PNG: %s", png.message);
+    bool color = (png.format & PNG_FORMAT_FLAG_COLOR) != 0;
+    png.format = color ? PNG_FORMAT_RGB : PNG_FORMAT_GRAY;
+    if (!room(im, png.width, png.height, color ? 3 : 1, err)) {
+        png_image_free(&png);
+        return false;
+    }
+    png_color white = {255, 255, 255};
+    if (!png_image_finish_read(&png, &white, im->pixels, 0, NULL) || PNG_IMAGE_FAILED(png)) {
+        fail(err, E_FORMAT, "PNG: %s", png.message);
+        png_image_free(&png);
+        return false;
+    }
+    return true;
+}
+
+typedef struct JpegError {
+    struct jpeg_error_mgr base;
+    jmp_buf back;
+    Err *err;
+} JpegError;
+
+static void jpeg_failed(j_common_ptr c)
+{
+    JpegError *e = (JpegError *)c->err;
+    char text[JMSG_LENGTH_MAX];
+    c->err->format_message(c, text);
+    fail(e->err, E_FORMAT, "JPEG: %s", text);
+    longjmp(e->back, 1);
+}
+
+/* Warnings mean damage ("premature end of file"): a half picture is an error here. */
+static void jpeg_warned(j_common_ptr c, int level)
+{
+    if (level < 0) jpeg_failed(c);
+}
+
+static bool read_jpeg(Image *im, const MappedFile *f, Err *err)
+{
+    struct jpeg_decompress_struct d;
+    JpegError e = {.err = err};
+    d.err = jpeg_std_error(&e.base);
+    e.base.error_exit = jpeg_failed;
+    e.base.emit_message = jpeg_warned;
+    if (setjmp(e.back)) {
+        jpeg_destroy_decompress(&d);
+        return false;
+    }
+    jpeg_create_decompress(&d);
+    jpeg_mem_src(&d, f->data, (unsigned long)f->size);
+    jpeg_read_header(&d, TRUE);
+    bool ok = true;
+    if (d.jpeg_color_space == JCS_CMYK || d.jpeg_color_space == JCS_YCCK)
+        ok = fail(err, E_UNSUPPORTED, "JPEG in CMYK; convert it to RGB");
+    d.out_color_space = d.jpeg_color_space == JCS_GRAYSCALE ? JCS_GRAYSCALE : JCS_RGB;
+    ok = ok && room(im, d.image_width, d.image_height, d.out_color_space == JCS_RGB ? 3 : 1, err);
+    if (ok) {
+        jpeg_start_decompress(&d);
+        while (d.output_scanline < d.output_height) {
+            unsigned char *row = im->pixels + (size_t)d.output_scanline * (size_t)im->width * (size_t)im->channels;
+            jpeg_read_scanlines(&d, &row, 1);
+        }
+        jpeg_finish_decompress(&d);
+    }
+    jpeg_destroy_decompress(&d);
+    return ok;
+}
+
+bool image_read(Image *im, const char *path, Err *err)
+{
+    MappedFile f;
+    *im = (Image){0};
+    TRY(file_map(&f, path, err));
+    bool ok;
+    if (f.size >= 8 && !memcmp(f.data, "\x89PNG\r\n\x1a\n", 8)) ok = read_png(im, &f, err);
+    else if (f.size >= 3 && !memcmp(f.data, "\xff\xd8\xff", 3)) ok = read_jpeg(im, &f, err);
+    else ok = fail(err, E_FORMAT, "neither PNG nor JPEG");
+    file_unmap(&f);
+    if (ok) return true;
+    image_free(im);
+    return within(err, "%s", path);
+}
+
+bool image_write_png(const Image *im, const char *path, Err *err)
+{
+    png_image png = {.version = PNG_IMAGE_VERSION, .width = (png_uint_32)im->width, .height = (png_uint_32)im->height,
+                     .format = im->channels == 3 ? PNG_FORMAT_RGB : PNG_FORMAT_GRAY};
+    png_alloc_size_t n = 0;
+    if (!png_image_write_to_memory(&png, NULL, &n, 0, im->pixels, 0, NULL)) return fail(err, E_LIMIT, "%s: %s", path, png.message);
+    void *bytes = malloc(n);
+    bool ok = bytes || fail(err, E_LIMIT, "out of memory");
+    if (ok && !png_image_write_to_memory(&png, bytes, &n, 0, im->pixels, 0, NULL)) ok = fail(err, E_LIMIT, "%s: %s", path, png.message);
+    OutFile *o = ok ? outfile_open(path, err) : NULL;
+    ok = o && outfile_write(o, bytes, n, err);
+    if (ok) ok = outfile_commit(o, err);
+    else outfile_abort(o);
+    free(bytes);
+    return ok;
+}
+
+/* ------------------------------------------------------------------ to a tensor */
+
+/* Weights of one output pixel: the triangle filter, widened by the reduction factor (Pillow, Resample.c: bilinear_filter). */
+typedef struct Taps {
+    int first, n;
+    float *w;
+} Taps;
+
+static void make_taps(Taps *t, int in, int out, int at)
+{
+    double scale = (double)in / out, support = scale > 1 ? scale : 1, centre = (at + 0.5) * scale, sum = 0;
+    int first = (int)(centre - support + 0.5), last = (int)(centre + support + 0.5);
+    if (first < 0) first = 0;
+    if (last > in) last = in;
+    t->first = first;
+    t->n = last - first;
+    for (int k = 0; k < t->n; k++) {
+        double x = fabs((k + first - centre + 0.5) / support);
+        t->w[k] = (float)(x < 1 ? 1 - x : 0);
+        sum += t->w[k];
+    }
+    for (int k = 0; k < t->n; k++) t->w[k] = (float)(t->w[k] / sum);
+}
+
+static int most_taps(int in, int out)
+{
+    double scale = (double)in / out;
+    return (int)(2 * (scale > 1 ? scale : 1)) + 3;
+}
+
+static float channel(const Image *im, int x, int y, int c, int want)
+{
+    const uint8_t *p = im->pixels + ((size_t)y * (size_t)im->width + (size_t)x) * (size_t)im->channels;
+    if (im->channels == 1) return p[0];
+    if (want == 1) return (float)((p[0] * 19595 + p[1] * 38470 + p[2] * 7471 + 0x8000) >> 16); /* ITU-R 601, as Pillow's L */
+    return p[c];
+}
+
+bool image_to_tensor(const Image *im, int want, int h, int w, const float *mean, const float *std, float *out, Err *err)
+{
+    if ((want != 1 && want != 3) || h < 1 || w < 1) return fail(err, E_USAGE, "%d channels of %d x %d: expected 1 or 3 channels and sizes above 0", want, h, w);
+    size_t line = (size_t)w * (size_t)im->height;
+    int cap = most_taps(im->width, w) > most_taps(im->height, h) ? most_taps(im->width, w) : most_taps(im->height, h);
+    float *rows = malloc(line * sizeof *rows), *weight = malloc((size_t)cap * sizeof *weight);
+    if (!rows || !weight) {
+        free(rows);
+        free(weight);
+        return fail(err, E_LIMIT, "out of memory");
+    }
+    Taps t = {.w = weight};
+    for (int c = 0; c < want; c++) {
+        for (int x = 0; x < w; x++) { /* across */
+            make_taps(&t, im->width, w, x);
+            for (int y = 0; y < im->height; y++) {
+                float s = 0;
+                for (int k = 0; k < t.n; k++) s += t.w[k] * channel(im, t.first + k, y, c, want);
+                rows[(size_t)y * (size_t)w + (size_t)x] = s;
+            }
+        }
+        for (int y = 0; y < h; y++) { /* down */
+            make_taps(&t, im->height, h, y);
+            for (int x = 0; x < w; x++) {
+                float s = 0;
+                for (int k = 0; k < t.n; k++) s += t.w[k] * rows[(size_t)(t.first + k) * (size_t)w + (size_t)x];
+                float v = s / 255.0f;
+                out[((size_t)c * (size_t)h + (size_t)y) * (size_t)w + (size_t)x] = (v - (mean ? mean[c] : 0)) / (std ? std[c] : 1);
+            }
+        }
+    }
+    free(rows);
+    free(weight);
+    return true;
+}

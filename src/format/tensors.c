@@ -1,0 +1,110 @@
+/* Tensor files: which format, opening, writing. Contract in tensors.h. */
+#include "format/tensors.h"
+#include <stdlib.h>
+#include <string.h>
+#include "format/tensors_impl.h"
+
+bool tensorfile_room(TensorFile *f, size_t n, Err *err)
+{
+    f->name = arena_array(f->arena, const char *, n + 1);
+    f->tensor = arena_array(f->arena, Tensor, n + 1);
+    return (f->name && f->tensor) || fail(err, E_LIMIT, "out of memory");
+}
+
+/* "dir/x.npy" -> "x" */
+static const char *stem(Arena *a, const char *path)
+{
+    const char *base = strrchr(path, '/');
+    base = base ? base + 1 : path;
+    const char *dot = strrchr(base, '.');
+    return arena_strndup(a, base, dot && dot > base ? (size_t)(dot - base) : strlen(base));
+}
+
+static bool read_any(TensorFile *f, const char *path, Err *err)
+{
+    const unsigned char *p = f->file.data;
+    uint64_t n = f->file.size;
+    if (n >= 4 && !memcmp(p, "PK\3\4", 4)) return npz_read(f, err);
+    if (n >= 22 && !memcmp(p, "PK\5\6", 4)) return npz_read(f, err);
+    if (n >= 6 && !memcmp(p, "\x93NUMPY", 6)) return tensorfile_room(f, 1, err) && npy_read(f, p, n, stem(f->arena, path), err);
+    return safetensors_read(f, err);
+}
+
+TensorFile *tensorfile_open(const char *path, Err *err)
+{
+    TensorFile *f = calloc(1, sizeof *f);
+    if (!f || !(f->arena = arena_create(0))) {
+        free(f);
+        fail(err, E_LIMIT, "out of memory");
+        return NULL;
+    }
+    if (file_map(&f->file, path, err)) {
+        if (read_any(f, path, err)) return f;
+        within(err, "%s", path);
+    }
+    tensorfile_close(f);
+    return NULL;
+}
+
+void tensorfile_close(TensorFile *f)
+{
+    if (!f) return;
+    zip_close(f->zip);
+    json_decref(f->metadata);
+    file_unmap(&f->file);
+    arena_destroy(f->arena);
+    free(f);
+}
+
+size_t tensorfile_count(const TensorFile *f) { return f->n; }
+const char *tensorfile_name(const TensorFile *f, size_t i) { return f->name[i]; }
+const Tensor *tensorfile_at(const TensorFile *f, size_t i) { return &f->tensor[i]; }
+
+const Tensor *tensorfile_find(const TensorFile *f, const char *name)
+{
+    for (size_t i = 0; i < f->n; i++)
+        if (!strcmp(f->name[i], name)) return &f->tensor[i];
+    return NULL;
+}
+
+const char *tensorfile_metadata(const TensorFile *f, const char *key) { return json_string_value(json_object_get(f->metadata, key)); }
+
+/* ------------------------------------------------------------------ writing */
+
+static bool ends_with(const char *s, const char *end)
+{
+    size_t n = strlen(s), m = strlen(end);
+    return n >= m && !strcmp(s + n - m, end);
+}
+
+static bool write_npy(OutFile *o, const Tensor *t, Err *err)
+{
+    Buf b = {0};
+    bool ok = npy_append(&b, t, err) && outfile_write(o, b.data, b.len, err);
+    buf_free(&b);
+    return ok;
+}
+
+bool tensorfile_write(const char *path, const char *const *names, const Tensor *tensors, size_t n, Err *err)
+{
+    bool npz = ends_with(path, ".npz"), npy = ends_with(path, ".npy"), st = ends_with(path, ".safetensors");
+    if (!npz && !npy && !st) return fail(err, E_USAGE, "'%s': the name must end in .safetensors, .npz or .npy", path);
+    if (npy && n != 1) return fail(err, E_USAGE, "'%s': a .npy holds one tensor, not %zu; use .npz or .safetensors", path, n);
+    Tensor *flat = calloc(n + 1, sizeof *flat);
+    bool ok = flat || fail(err, E_LIMIT, "out of memory");
+    for (size_t i = 0; ok && i < n; i++) {
+        flat[i] = tensors[i];
+        if (tensor_contiguous(&tensors[i])) continue;
+        flat[i] = tensor_of(tensors[i].dtype, tensors[i].rank, tensors[i].shape, malloc(tensor_bytes(&tensors[i]) + 1));
+        if (!flat[i].data) ok = fail(err, E_LIMIT, "out of memory");
+        else tensor_copy(&flat[i], &tensors[i]);
+    }
+    OutFile *o = ok ? outfile_open(path, err) : NULL;
+    ok = o && (npz ? npz_write(o, names, flat, n, err) : npy ? write_npy(o, &flat[0], err) : safetensors_write(o, names, flat, n, err));
+    if (ok) ok = outfile_commit(o, err);
+    else outfile_abort(o);
+    for (size_t i = 0; flat && i < n; i++)
+        if (flat[i].data != tensors[i].data) free(flat[i].data);
+    free(flat);
+    return ok;
+}
