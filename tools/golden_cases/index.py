@@ -295,6 +295,16 @@ def makes(F):
     c(2, dtype=i64)
     F.op("aten.eye.m")(2, 4)
     F.op("aten.eye.m")(3, 2, dtype=b8)
+    # memory without a value: qkv gives zeros
+    zero = lambda dt: lambda *a, **kw: torch.zeros(a[-1], dtype=kw.get("dtype") or dt)
+    F.own("aten.empty.memory_format", zero(f32))([2, 3])
+    F.own("aten.empty.memory_format", zero(f32))([2, 3], dtype=i64)
+    F.own("aten.empty_permuted.default", lambda size, order, **kw: torch.zeros(size, **kw))([2, 3], [1, 0], dtype=f32)
+    F.own("aten.empty_strided.default", lambda size, stride, **kw: torch.zeros(size, **kw))([2, 3], [3, 1], dtype=f32)
+    F.own("aten.empty_like.default", torch.zeros_like)(t(2, 3, dt=i32))
+    F.own("aten.empty_like.default", torch.zeros_like)(t(2, 3), dtype=f64)
+    F.own("aten.new_empty.default", zero(bf16))(t(2, dt=bf16), [3, 2])
+    F.own("aten.new_empty_strided.default", lambda x, size, stride: torch.zeros(size, dtype=x.dtype))(t(2), [3, 2], [2, 1])
     for n in ("hann_window", "hamming_window", "bartlett_window", "blackman_window"):
         F.op(f"aten.{n}.default")(7)
         F.op(f"aten.{n}.periodic")(6, False)

@@ -95,6 +95,10 @@ def unary(F):
         c(t(4, 6, dt=dt))
     c(t(4, 6), 0)
     c(t(2, 4, 3), -2)
+    for dt in FLOATS:
+        F.op("aten.rrelu.default")(t(7, dt=dt), 0.125, 1 / 3, False)
+    F.op("aten.rrelu_with_noise_functional.default").maybe(t(7), torch.zeros(7), 0.125, 1 / 3, False)
+    F.op("aten.rrelu_with_noise.default").maybe(t(7), torch.zeros(7), 0.125, 1 / 3, False)
     c = F.op("aten.polygamma.default")
     c(1, t(7, lo=0.5, hi=3))
 

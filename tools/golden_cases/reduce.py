@@ -166,6 +166,7 @@ def norms(F):
         F.op("aten.native_batch_norm.default").maybe(t(2, 5, 7, dt=dt), *stats, False, 0.1, 1e-5, static=True)
         F.op("aten.cudnn_batch_norm.default").maybe(t(2, 5, 7, dt=dt), *stats, False, 0.1, 1e-5, static=True)
         F.op("aten._native_batch_norm_legit.default").maybe(t(2, 5, 7, dt=dt), *stats, False, 0.1, 1e-5, static=True)
+        F.op("aten._native_batch_norm_legit.no_stats").maybe(t(2, 5, 7, dt=dt), *stats[:2], True, 0.1, 1e-5, static=True)
         F.op("aten._batch_norm_with_update_functional.default").maybe(t(2, 5, 7, dt=dt), *stats, 0.1, 1e-5, static=True)
         F.op("aten._batch_norm_no_update.default").maybe(t(2, 5, 7, dt=dt), *stats, 0.1, 1e-5, static=True)
         F.op("aten._batch_norm_impl_index.default").maybe(t(2, 5, 7, dt=dt), *stats, False, 0.1, 1e-5, False, static=True)
