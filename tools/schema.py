@@ -14,7 +14,7 @@ def row(name):
     ident = op.strip("_") if overload == "default" else f"{op}_{overload}"
     if op.endswith("_") and not op.startswith("__"):
         ident = op + ("" if overload == "default" else "_" + overload)
-    return f'OP({ident}, "{ns}.{op}.{overload}", "{text[text.index("("):]}", keep, none, none, none, 0)'
+    return f'OP({ident}, "{ns}.{op}.{overload}", "{text[text.index(chr(40)):].replace(chr(34), chr(92) + chr(34))}", keep, none, none, none, 0)'
 
 
 for n in sys.argv[1:]:

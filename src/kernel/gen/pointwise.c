@@ -1,0 +1,254 @@
+/* Pointwise kernels, portable; compiled once per rung. Contract in kernel/pointwise.h. */
+#include "kernel/pointwise.h"
+#include <float.h>
+#include "kernel/gen/vmath.h"
+#include "kernel/variant.h"
+
+/* Inverse error function: Giles' approximation, two Newton steps in double. */
+static double erf_inverse(double y)
+{
+    if (y != y || y < -1 || y > 1) return NAN;
+    if (y == 1 || y == -1) return y * INFINITY;
+    double w = -log((1 - y) * (1 + y)), x;
+    if (w < 5) {
+        w -= 2.5;
+        x = 2.81022636e-08;
+        x = 3.43273939e-07 + x * w;
+        x = -3.5233877e-06 + x * w;
+        x = -4.39150654e-06 + x * w;
+        x = 0.00021858087 + x * w;
+        x = -0.00125372503 + x * w;
+        x = -0.00417768164 + x * w;
+        x = 0.246640727 + x * w;
+        x = 1.50140941 + x * w;
+    } else {
+        w = sqrt(w) - 3;
+        x = -0.000200214257;
+        x = 0.000100950558 + x * w;
+        x = 0.00134934322 + x * w;
+        x = -0.00367342844 + x * w;
+        x = 0.00573950773 + x * w;
+        x = -0.0076224613 + x * w;
+        x = 0.00943887047 + x * w;
+        x = 1.00167406 + x * w;
+        x = 2.83297682 + x * w;
+    }
+    x *= y;
+    for (int k = 0; k < 2; k++) x -= (erf(x) - y) / (1.12837916709551257390 * exp(-x * x));
+    return x;
+}
+
+/* ATen's floor division and remainder of floats (c10/util/generic_math.h: div_floor_floating). */
+static double floor_div_float(double a, double b)
+{
+    if (b == 0) return a / b;
+    double mod = fmod(a, b), div = (a - mod) / b;
+    if (mod != 0 && (b < 0) != (mod < 0)) div -= 1;
+    if (div == 0) return copysign(0, a / b);
+    double fl = floor(div);
+    return div - fl > 0.5 ? fl + 1 : fl;
+}
+
+static float floor_div_float32(float a, float b)
+{
+    if (b == 0) return a / b;
+    float mod = fmodf(a, b), div = (a - mod) / b;
+    if (mod != 0 && (b < 0) != (mod < 0)) div -= 1;
+    if (div == 0) return copysignf(0, a / b);
+    float fl = floorf(div);
+    return div - fl > 0.5f ? fl + 1 : fl;
+}
+
+static double remainder_float(double a, double b)
+{
+    double m = fmod(a, b);
+    return m != 0 && (b < 0) != (m < 0) ? m + b : m;
+}
+
+static float remainder_float32(float a, float b)
+{
+    float m = fmodf(a, b);
+    return m != 0 && (b < 0) != (m < 0) ? m + b : m;
+}
+
+/* Integer division by zero gives 0 here; the caller refuses it before. */
+static int64_t floor_div_int(int64_t a, int64_t b)
+{
+    if (b == 0 || b == -1) return b ? (int64_t)(0 - (uint64_t)a) : 0;
+    int64_t q = a / b;
+    return a % b != 0 && (a < 0) != (b < 0) ? q - 1 : q;
+}
+
+static int64_t trunc_div_int(int64_t a, int64_t b) { return b == 0 ? 0 : b == -1 ? (int64_t)(0 - (uint64_t)a) : a / b; }
+static int64_t fmod_int(int64_t a, int64_t b) { return b == 0 || b == -1 ? 0 : a % b; }
+
+static int64_t remainder_int(int64_t a, int64_t b)
+{
+    int64_t m = fmod_int(a, b);
+    return m != 0 && (b < 0) != (m < 0) ? m + b : m;
+}
+
+/* aten/src/ATen/native/Pow.h: powi; a negative exponent is 0 except for bases 1 and -1. */
+static int64_t power_int(int64_t a, int64_t b)
+{
+    if (b < 0) return a == 1 ? 1 : a == -1 ? (b % 2 ? -1 : 1) : 0;
+    uint64_t r = 1, x = (uint64_t)a;
+    for (; b; b >>= 1, x *= x)
+        if (b & 1) r *= x;
+    return (int64_t)r;
+}
+
+/* Out-of-range floats are undefined in C; x86's conversion gives the smallest integer, as PyTorch does there. */
+static inline int64_t float_to_int(double v) { return v >= -0x1p63 && v < 0x1p63 ? (int64_t)v : INT64_MIN; }
+
+#define FLOAT_OPS
+#define ADD(a, b) (a) + (b)
+#define SUB(a, b) (a) - (b)
+#define MUL(a, b) (a) * (b)
+#define IS_INF(x) (isinf(x) != 0)
+#define IS_FINITE(x) (isfinite(x) != 0)
+#define SIGN_BIT(x) (signbit(x) != 0)
+#define NAN_OF(x) ((x) != (x) ? (x) : 0)
+#define FROM_FLOAT(v) (v)
+#define FROM_F16(v) f16_to_f32(v)
+#define FROM_BF16(v) bf16_to_f32(v)
+#define TO_F16(v) f32_to_f16((float)(v))
+#define TO_BF16(v) f32_to_bf16((float)(v))
+#define TO_INT(v) float_to_int((double)(v))
+
+#define T float
+#define NAME(x) x##_f32
+#define F(fn) fn##f
+#define F_EXP(x) vm_exp(x)
+#define F_TANH(x) vm_tanh(x)
+#define F_ERF(x) vm_erf(x)
+#define F_ERFINV(x) (float)erf_inverse((double)(x))
+#define F_MAX FLT_MAX
+#define POWER(a, b) powf(a, b)
+#define DIV_FLOOR(a, b) floor_div_float32(a, b)
+#define DIV_TRUNC(a, b) truncf((a) / (b))
+#define REMAINDER(a, b) remainder_float32(a, b)
+#define FMOD(a, b) fmodf(a, b)
+#include "kernel/gen/pointwise_tmpl.h"
+#undef T
+#undef NAME
+#undef F
+#undef F_EXP
+#undef F_TANH
+#undef F_ERF
+#undef F_ERFINV
+#undef F_MAX
+#undef POWER
+#undef DIV_FLOOR
+#undef DIV_TRUNC
+#undef REMAINDER
+#undef FMOD
+
+#define T double
+#define NAME(x) x##_f64
+#define F(fn) fn
+#define F_EXP(x) exp(x)
+#define F_TANH(x) tanh(x)
+#define F_ERF(x) erf(x)
+#define F_ERFINV(x) erf_inverse(x)
+#define F_MAX DBL_MAX
+#define POWER(a, b) pow(a, b)
+#define DIV_FLOOR(a, b) floor_div_float(a, b)
+#define DIV_TRUNC(a, b) trunc((a) / (b))
+#define REMAINDER(a, b) remainder_float(a, b)
+#define FMOD(a, b) fmod(a, b)
+#include "kernel/gen/pointwise_tmpl.h"
+#undef T
+#undef NAME
+#undef F
+#undef POWER
+#undef DIV_FLOOR
+#undef DIV_TRUNC
+#undef REMAINDER
+#undef FMOD
+#undef FLOAT_OPS
+#undef ADD
+#undef SUB
+#undef MUL
+#undef IS_INF
+#undef IS_FINITE
+#undef SIGN_BIT
+#undef NAN_OF
+#undef FROM_FLOAT
+#undef FROM_F16
+#undef FROM_BF16
+#undef TO_F16
+#undef TO_BF16
+#undef TO_INT
+
+#define T int64_t
+#define NAME(x) x##_i64
+#define ADD(a, b) (int64_t)((uint64_t)(a) + (uint64_t)(b))
+#define SUB(a, b) (int64_t)((uint64_t)(a) - (uint64_t)(b))
+#define MUL(a, b) (int64_t)((uint64_t)(a) * (uint64_t)(b))
+#define POWER(a, b) power_int(a, b)
+#define DIV_FLOOR(a, b) floor_div_int(a, b)
+#define DIV_TRUNC(a, b) trunc_div_int(a, b)
+#define REMAINDER(a, b) remainder_int(a, b)
+#define FMOD(a, b) fmod_int(a, b)
+#define IS_INF(x) ((void)(x), 0)
+#define IS_FINITE(x) ((void)(x), 1)
+#define SIGN_BIT(x) ((x) < 0)
+#define NAN_OF(x) 0
+#define FROM_FLOAT(v) float_to_int((double)(v))
+#define FROM_F16(v) float_to_int((double)f16_to_f32(v))
+#define FROM_BF16(v) float_to_int((double)bf16_to_f32(v))
+#define TO_F16(v) f32_to_f16((float)(v))
+#define TO_BF16(v) f32_to_bf16((float)(v))
+#define TO_INT(v) (v)
+#include "kernel/gen/pointwise_tmpl.h"
+
+/* ------------------------------------------------------------------ copies */
+
+enum { TILE = 32 };
+
+#define COPY(E)                                                                                        \
+    for (int64_t r0 = 0; r0 < rows; r0 += TILE)                                                        \
+        for (int64_t c0 = 0; c0 < cols; c0 += TILE) {                                                  \
+            int64_t r1 = r0 + TILE < rows ? r0 + TILE : rows, c1 = c0 + TILE < cols ? c0 + TILE : cols; \
+            for (int64_t r = r0; r < r1; r++)                                                          \
+                for (int64_t c = c0; c < c1; c++) ((E *)out)[r * cols + c] = ((const E *)in)[r * rs + c * cs]; \
+        }                                                                                              \
+    return true;
+
+typedef struct Wide {
+    uint64_t half[2];
+} Wide;
+
+static bool copy_2d(void *out, const void *in, int64_t rows, int64_t cols, int64_t rs, int64_t cs, size_t size)
+{
+    if (cs == 1) {
+        for (int64_t r = 0; r < rows; r++)
+            memcpy((char *)out + (size_t)(r * cols) * size, (const char *)in + r * rs * (int64_t)size, (size_t)cols * size);
+        return true;
+    }
+    switch (size) {
+    case 1: COPY(uint8_t)
+    case 2: COPY(uint16_t)
+    case 4: COPY(uint32_t)
+    case 8: COPY(uint64_t)
+    case 16: COPY(Wide)
+    default: return false;
+    }
+}
+
+void KERNEL(pointwise_fill)(PointwiseKernels *k);
+
+void KERNEL(pointwise_fill)(PointwiseKernels *k)
+{
+    *k = (PointwiseKernels){
+        .unary_f32 = unary_f32, .unary_f64 = unary_f64, .unary_i64 = unary_i64,
+        .binary_f32 = binary_f32, .binary_f64 = binary_f64, .binary_i64 = binary_i64,
+        .compare_f32 = compare_f32, .compare_f64 = compare_f64, .compare_i64 = compare_i64,
+        .test_f32 = test_f32, .test_f64 = test_f64, .test_i64 = test_i64,
+        .where_f32 = where_f32, .where_f64 = where_f64, .where_i64 = where_i64,
+        .load_f32 = load_row_f32, .load_f64 = load_row_f64, .load_i64 = load_row_i64,
+        .store_f32 = store_row_f32, .store_f64 = store_row_f64, .store_i64 = store_row_i64,
+        .copy_2d = copy_2d,
+    };
+}

@@ -1,0 +1,501 @@
+/* Pointwise ops: any strides, broadcasting, dtypes; rows of numbers go to the kernels.
+ *
+ * A tensor op is walked as rows: dims that lie alike in all operands are merged, the last one is the row. An operand row that already is
+ * contiguous and of the type that is computed in is used in place; any other is loaded into a buffer on the stack.
+ */
+#include "run/pointwise.h"
+#include <math.h>
+#include <string.h>
+#include "kernel/kernel.h"
+#include "run/run_table.h"
+
+enum { CHUNK = 512, MAX_IN = 3, PARALLEL = 1 << 15 };
+
+/* What a row is computed in. */
+typedef enum Kind { K_F32, K_F64, K_I64 } Kind;
+
+static Kind kind_of(DType t)
+{
+    if (t == DT_F64) return K_F64;
+    return dtype_is_float(t) ? K_F32 : K_I64;
+}
+
+static const size_t kind_size[] = {4, 8, 8};
+static const DType kind_dtype[] = {DT_F32, DT_F64, DT_I64};
+
+/* An operand: a tensor, or a number. */
+typedef struct Operand {
+    const Tensor *t;
+    double f;
+    int64_t i;
+    Kind kind;              /* what its rows are loaded as */
+    int64_t stride[MAX_RANK]; /* bytes, for the merged dims */
+} Operand;
+
+typedef bool RowFn(const void *what, void *out, const void *const *in, int64_t n);
+
+typedef struct Walk {
+    int rank, nin;
+    int64_t shape[MAX_RANK], total;
+    Operand in[MAX_IN];
+    Tensor *out;
+    Kind out_kind;          /* what the kernel writes; for truth values: bytes as they are */
+    bool out_truth;
+    RowFn *row;
+    const void *what;
+} Walk;
+
+/* ------------------------------------------------------------------ walking */
+
+static int64_t broadcast_stride(const Tensor *t, int dim, int rank)
+{
+    int d = dim - (rank - t->rank);
+    return d < 0 || t->shape[d] == 1 ? 0 : t->stride[d] * (int64_t)dtype_size(t->dtype);
+}
+
+/* Merges neighbouring dims that every operand steps through alike; drops dims of size 1. */
+static void merge_dims(Walk *w)
+{
+    int n = 0;
+    for (int d = 0; d < w->out->rank; d++) {
+        if (w->out->shape[d] == 1) continue;
+        bool join = n > 0;
+        for (int k = 0; k < w->nin && join; k++)
+            if (w->in[k].t) join = w->in[k].stride[n - 1] == broadcast_stride(w->in[k].t, d, w->out->rank) * w->out->shape[d];
+        if (!join) n++;
+        w->shape[n - 1] = join ? w->shape[n - 1] * w->out->shape[d] : w->out->shape[d];
+        for (int k = 0; k < w->nin; k++)
+            if (w->in[k].t) w->in[k].stride[n - 1] = broadcast_stride(w->in[k].t, d, w->out->rank);
+    }
+    if (n == 0) {
+        w->shape[n++] = 1;
+        for (int k = 0; k < w->nin; k++) w->in[k].stride[0] = 0;
+    }
+    w->rank = n;
+}
+
+static bool load(Kind k, void *out, DType t, const void *in, int64_t stride, int64_t n)
+{
+    const PointwiseKernels *p = &kernels()->pointwise;
+    return k == K_F32 ? p->load_f32(out, t, in, stride, n) : k == K_F64 ? p->load_f64(out, t, in, stride, n) : p->load_i64(out, t, in, stride, n);
+}
+
+static bool store(Kind k, DType t, void *out, const void *in, int64_t n)
+{
+    const PointwiseKernels *p = &kernels()->pointwise;
+    return k == K_F32 ? p->store_f32(t, out, in, n) : k == K_F64 ? p->store_f64(t, out, in, n) : p->store_i64(t, out, in, n);
+}
+
+static void splat(Kind k, void *buffer, double f, int64_t i, int64_t n)
+{
+    if (k == K_F32)
+        for (int64_t j = 0; j < n; j++) ((float *)buffer)[j] = (float)f;
+    else if (k == K_F64)
+        for (int64_t j = 0; j < n; j++) ((double *)buffer)[j] = f;
+    else
+        for (int64_t j = 0; j < n; j++) ((int64_t *)buffer)[j] = i;
+}
+
+/* Elements [from, to) of the output, in its order. */
+static bool walk_range(const Walk *w, int64_t from, int64_t to)
+{
+    _Alignas(64) unsigned char buffer[MAX_IN + 1][CHUNK * 8];
+    int64_t inner = w->shape[w->rank - 1];
+    size_t out_size = dtype_size(w->out->dtype);
+    bool direct_out = w->out_truth || w->out->dtype == kind_dtype[w->out_kind];
+    for (int k = 0; k < w->nin; k++)
+        if (!w->in[k].t) splat(w->in[k].kind, buffer[k], w->in[k].f, w->in[k].i, CHUNK);
+    while (from < to) {
+        int64_t rest = from / inner, at = from % inner, n = inner - at < to - from ? inner - at : to - from;
+        if (n > CHUNK) n = CHUNK;
+        const void *in[MAX_IN];
+        int64_t coord[MAX_RANK];
+        for (int d = w->rank - 2; d >= 0; d--) {
+            coord[d] = rest % w->shape[d];
+            rest /= w->shape[d];
+        }
+        for (int k = 0; k < w->nin; k++) {
+            const Operand *o = &w->in[k];
+            in[k] = buffer[k];
+            if (!o->t) continue;
+            int64_t step = o->stride[w->rank - 1], offset = at * step;
+            for (int d = 0; d < w->rank - 1; d++) offset += coord[d] * o->stride[d];
+            const char *p = (const char *)o->t->data + offset;
+            if (o->t->dtype == kind_dtype[o->kind] && step == (int64_t)kind_size[o->kind]) in[k] = p;
+            else if (!load(o->kind, buffer[k], o->t->dtype, p, step, n)) return false;
+        }
+        char *out = (char *)w->out->data + (size_t)from * out_size;
+        if (!w->row(w->what, direct_out ? out : (char *)buffer[MAX_IN], in, n)) return false;
+        if (!direct_out && !store(w->out_kind, w->out->dtype, out, buffer[MAX_IN], n)) return false;
+        from += n;
+    }
+    return true;
+}
+
+static bool walk(Walk *w, int threads)
+{
+    merge_dims(w);
+    w->total = tensor_numel(w->out);
+    if (w->total == 0) return true;
+    int64_t parts = w->total < PARALLEL ? 1 : threads;
+    bool ok = true;
+#pragma omp parallel for num_threads(threads) if (parts > 1) reduction(&& : ok) schedule(static, 1)
+    for (int64_t i = 0; i < parts; i++) {
+        int64_t each = (w->total / parts + 63) / 64 * 64, from = i * each, to = i + 1 == parts ? w->total : from + each;
+        if (to > w->total) to = w->total;
+        if (from < to) ok = walk_range(w, from, to) && ok;
+    }
+    return ok;
+}
+
+/* ------------------------------------------------------------------ operations */
+
+typedef struct What {
+    PointwiseOp op;
+    Kind kind;
+    double p[3];
+} What;
+
+static bool unary_row(const void *what, void *out, const void *const *in, int64_t n)
+{
+    const What *x = what;
+    const PointwiseKernels *k = &kernels()->pointwise;
+    return x->kind == K_F32   ? k->unary_f32(x->op, out, in[0], n, x->p)
+           : x->kind == K_F64 ? k->unary_f64(x->op, out, in[0], n, x->p)
+                              : k->unary_i64(x->op, out, in[0], n, x->p);
+}
+
+static bool binary_row(const void *what, void *out, const void *const *in, int64_t n)
+{
+    const What *x = what;
+    const PointwiseKernels *k = &kernels()->pointwise;
+    return x->kind == K_F32   ? k->binary_f32(x->op, out, in[0], in[1], n)
+           : x->kind == K_F64 ? k->binary_f64(x->op, out, in[0], in[1], n)
+                              : k->binary_i64(x->op, out, in[0], in[1], n);
+}
+
+static bool compare_row(const void *what, void *out, const void *const *in, int64_t n)
+{
+    const What *x = what;
+    const PointwiseKernels *k = &kernels()->pointwise;
+    return x->kind == K_F32   ? k->compare_f32(x->op, out, in[0], in[1], n)
+           : x->kind == K_F64 ? k->compare_f64(x->op, out, in[0], in[1], n)
+                              : k->compare_i64(x->op, out, in[0], in[1], n);
+}
+
+static bool test_row(const void *what, void *out, const void *const *in, int64_t n)
+{
+    const What *x = what;
+    const PointwiseKernels *k = &kernels()->pointwise;
+    return x->kind == K_F32   ? k->test_f32(x->op, out, in[0], n)
+           : x->kind == K_F64 ? k->test_f64(x->op, out, in[0], n)
+                              : k->test_i64(x->op, out, in[0], n);
+}
+
+/* in[0] was loaded as int64 truth values */
+static bool where_row(const void *what, void *out, const void *const *in, int64_t n)
+{
+    const What *x = what;
+    const PointwiseKernels *k = &kernels()->pointwise;
+    uint8_t c[CHUNK];
+    const int64_t *truth = in[0];
+    for (int64_t i = 0; i < n; i++) c[i] = truth[i] != 0;
+    if (x->kind == K_F32) k->where_f32(out, c, in[1], in[2], n);
+    else if (x->kind == K_F64) k->where_f64(out, c, in[1], in[2], n);
+    else k->where_i64(out, c, in[1], in[2], n);
+    return true;
+}
+
+static bool copy_row(const void *what, void *out, const void *const *in, int64_t n)
+{
+    const What *x = what;
+    memcpy(out, in[0], (size_t)n * kind_size[x->kind]);
+    return true;
+}
+
+static Operand operand(const CallArg *a, Kind kind)
+{
+    Operand o = {.kind = kind};
+    if (a->kind == ARG_VALUE) o.t = a->t;
+    else {
+        o.f = scalar_f64(a->s);
+        o.i = a->s.kind == SC_FLOAT ? load_i64(DT_F64, &a->s.f) : a->s.i;
+    }
+    return o;
+}
+
+static bool no_kernel(Call *c, Err *err)
+{
+    return call_fail(c, E_UNSUPPORTED, err, "no kernel for %s", dtype_name(call_out(c, 0)->dtype));
+}
+
+static bool run_unary(Call *c, PointwiseOp op, const double *p, Err *err)
+{
+    Kind k = kind_of(call_out(c, 0)->dtype);
+    What what = {op, k, {0}};
+    if (p) memcpy(what.p, p, sizeof what.p);
+    Walk w = {.nin = 1, .in = {operand(&c->arg[0], k)}, .out = call_out(c, 0), .out_kind = k, .row = unary_row, .what = &what};
+    return walk(&w, c->env->threads) || no_kernel(c, err);
+}
+
+/* Integer division and remainder refuse a divisor of 0, as PyTorch does (ZeroDivisionError). */
+static bool check_divisor(Call *c, PointwiseOp op, Kind k, const CallArg *b, Err *err)
+{
+    if (k != K_I64 || (op != PW_div_floor && op != PW_div_trunc && op != PW_remainder && op != PW_fmod)) return true;
+    int64_t n = b->kind == ARG_VALUE ? tensor_numel(b->t) : 1;
+    if (tensor_numel(call_out(c, 0)) == 0) return true;
+    for (int64_t i = 0; i < n; i++)
+        if ((b->kind == ARG_VALUE ? tensor_get_i64(b->t, i) : scalar_i64(b->s)) == 0)
+            return call_fail(c, E_USAGE, err, "integer division by zero");
+    return true;
+}
+
+static bool run_binary_op(Call *c, PointwiseOp op, int a, int b, Err *err)
+{
+    Kind k = kind_of(call_out(c, 0)->dtype);
+    What what = {op, k, {0}};
+    TRY(check_divisor(c, op, k, &c->arg[b], err));
+    Walk w = {.nin = 2, .in = {operand(&c->arg[a], k), operand(&c->arg[b], k)}, .out = call_out(c, 0), .out_kind = k, .row = binary_row, .what = &what};
+    return walk(&w, c->env->threads) || no_kernel(c, err);
+}
+
+/* Truth values: computed in the operands' common type, not the result's. */
+static Kind operand_kind(const Call *c, int n)
+{
+    Kind k = K_I64;
+    for (int i = 0; i < n; i++) {
+        const CallArg *a = &c->arg[i];
+        bool is_float = a->kind == ARG_VALUE ? dtype_is_float(a->t->dtype) : a->s.kind == SC_FLOAT;
+        if (a->kind == ARG_VALUE && a->t->dtype == DT_F64) return K_F64;
+        if (is_float && k == K_I64) k = K_F32;
+    }
+    return k;
+}
+
+static bool run_truth(Call *c, PointwiseOp op, int nin, Err *err)
+{
+    Kind k = operand_kind(c, nin);
+    What what = {op, k, {0}};
+    Walk w = {.nin = nin, .in = {operand(&c->arg[0], k)}, .out = call_out(c, 0), .out_truth = true, .row = nin == 1 ? test_row : compare_row,
+              .what = &what};
+    if (nin == 2) w.in[1] = operand(&c->arg[1], k);
+    return walk(&w, c->env->threads) || no_kernel(c, err);
+}
+
+/* ------------------------------------------------------------------ copies */
+
+/* A transposition among the last dims goes in tiles; the rest row by row. */
+static bool copy_tiles(Tensor *out, const Tensor *in, int threads)
+{
+    Walk w = {.nin = 1, .in = {{.t = in}}, .out = out};
+    size_t size = dtype_size(in->dtype);
+    merge_dims(&w);
+    int64_t cols = w.shape[w.rank - 1], rows = w.rank > 1 ? w.shape[w.rank - 2] : 1, outer = 1;
+    for (int d = 0; d < w.rank - 2; d++) outer *= w.shape[d];
+    int64_t cs = w.in[0].stride[w.rank - 1] / (int64_t)size, rs = w.rank > 1 ? w.in[0].stride[w.rank - 2] / (int64_t)size : 0;
+    bool ok = true, flat = outer == 1 && threads > 1; /* one large matrix: split its rows */
+    int64_t parts = flat ? (rows + 63) / 64 : outer, each = flat ? 64 : rows;
+#pragma omp parallel for num_threads(threads) if (rows * cols * outer >= PARALLEL) reduction(&& : ok)
+    for (int64_t i = 0; i < parts; i++) {
+        int64_t first = flat ? i * each : 0, n = rows - first < each ? rows - first : each, at = flat ? 0 : i, offset = 0;
+        for (int d = w.rank - 3; d >= 0; d--) {
+            offset += at % w.shape[d] * w.in[0].stride[d];
+            at /= w.shape[d];
+        }
+        char *to = (char *)out->data + (size_t)((flat ? 0 : i) * rows * cols + first * cols) * size;
+        ok = kernels()->pointwise.copy_2d(to, (const char *)in->data + offset + first * rs * (int64_t)size, n, cols, rs, cs, size) && ok;
+    }
+    return ok;
+}
+
+bool run_copy_tensor(Tensor *out, const Tensor *in, int threads)
+{
+    if (tensor_numel(out) == 0) return true;
+    if (out->dtype == in->dtype) return copy_tiles(out, in, threads);
+    Kind k = dtype_is_float(in->dtype) ? (in->dtype == DT_F64 ? K_F64 : K_F32) : K_I64;
+    if (k == K_I64 && out->dtype == DT_F64) k = K_F64;
+    What what = {PW_identity, k, {0}};
+    Walk w = {.nin = 1, .in = {{.t = in, .kind = k}}, .out = out, .out_kind = k, .row = copy_row, .what = &what};
+    return walk(&w, threads);
+}
+
+bool run_to_copy(Call *c, Err *err)
+{
+    return run_copy_tensor(call_out(c, 0), call_in(c, 0), c->env->threads) ||
+           call_fail(c, E_UNSUPPORTED, err, "a cast from %s to %s", dtype_name(call_in(c, 0)->dtype), dtype_name(call_out(c, 0)->dtype));
+}
+
+/* ------------------------------------------------------------------ the run functions */
+
+#define RUN_UNARY(name) \
+    bool run_##name(Call *c, Err *err) { return run_unary(c, PW_##name, NULL, err); }
+#define RUN_BINARY(name) \
+    bool run_##name(Call *c, Err *err) { return run_binary_op(c, PW_##name, 0, 1, err); }
+#define RUN_COMPARE(name) \
+    bool run_##name(Call *c, Err *err) { return run_truth(c, PW_##name, 2, err); }
+#define RUN_TEST(name) \
+    bool run_##name(Call *c, Err *err) { return run_truth(c, PW_##name, 1, err); }
+
+RUN_UNARY(neg) RUN_UNARY(abs) RUN_UNARY(sign) RUN_UNARY(relu) RUN_UNARY(square) RUN_UNARY(exp) RUN_UNARY(exp2) RUN_UNARY(expm1)
+RUN_UNARY(log) RUN_UNARY(log2) RUN_UNARY(log10) RUN_UNARY(log1p) RUN_UNARY(sqrt) RUN_UNARY(rsqrt) RUN_UNARY(sin) RUN_UNARY(cos)
+RUN_UNARY(tan) RUN_UNARY(asin) RUN_UNARY(acos) RUN_UNARY(atan) RUN_UNARY(sinh) RUN_UNARY(cosh) RUN_UNARY(tanh) RUN_UNARY(asinh)
+RUN_UNARY(acosh) RUN_UNARY(atanh) RUN_UNARY(sigmoid) RUN_UNARY(silu) RUN_UNARY(erf) RUN_UNARY(erfc) RUN_UNARY(erfinv)
+RUN_UNARY(floor) RUN_UNARY(ceil) RUN_UNARY(round) RUN_UNARY(trunc) RUN_UNARY(frac) RUN_UNARY(reciprocal) RUN_UNARY(mish)
+RUN_UNARY(log_sigmoid) RUN_UNARY(hardsigmoid) RUN_UNARY(hardswish)
+RUN_BINARY(mul) RUN_BINARY(maximum) RUN_BINARY(minimum) RUN_BINARY(fmax) RUN_BINARY(fmin) RUN_BINARY(pow) RUN_BINARY(remainder)
+RUN_BINARY(fmod) RUN_BINARY(div) RUN_BINARY(atan2) RUN_BINARY(hypot) RUN_BINARY(copysign) RUN_BINARY(logaddexp) RUN_BINARY(xlogy)
+RUN_BINARY(heaviside) RUN_BINARY(bitwise_and) RUN_BINARY(bitwise_or) RUN_BINARY(bitwise_xor) RUN_BINARY(shift_left)
+RUN_BINARY(shift_right)
+RUN_COMPARE(eq) RUN_COMPARE(ne) RUN_COMPARE(lt) RUN_COMPARE(le) RUN_COMPARE(gt) RUN_COMPARE(ge) RUN_COMPARE(logical_and)
+RUN_COMPARE(logical_or) RUN_COMPARE(logical_xor)
+RUN_TEST(logical_not) RUN_TEST(isnan) RUN_TEST(isinf) RUN_TEST(isfinite) RUN_TEST(isneginf) RUN_TEST(isposinf) RUN_TEST(signbit)
+
+/* alpha other than 1 was lowered to a product. */
+bool run_add(Call *c, Err *err) { return run_binary_op(c, PW_add, 0, 1, err); }
+bool run_sub(Call *c, Err *err) { return run_binary_op(c, PW_sub, 0, 1, err); }
+
+bool run_div_mode(Call *c, Err *err)
+{
+    const char *mode = c->arg[2].kind == ARG_STR ? c->arg[2].str : "";
+    return run_binary_op(c, !strcmp(mode, "floor") ? PW_div_floor : !strcmp(mode, "trunc") ? PW_div_trunc : PW_div, 0, 1, err);
+}
+
+bool run_gelu(Call *c, Err *err) { return run_unary(c, !strcmp(c->arg[1].str, "tanh") ? PW_gelu_tanh : PW_gelu, NULL, err); }
+
+bool run_clamp(Call *c, Err *err)
+{
+    double p[3] = {call_f64_or(c, 1, -INFINITY), call_f64_or(c, 2, INFINITY), 0};
+    if (!dtype_is_float(call_out(c, 0)->dtype)) { /* infinities are no integers */
+        if (p[0] < -0x1p62) p[0] = -0x1p62;
+        if (p[1] > 0x1p62) p[1] = 0x1p62;
+    }
+    return run_unary(c, PW_clamp, p, err);
+}
+
+bool run_round_decimals(Call *c, Err *err)
+{
+    double p[3] = {pow(10, call_f64(c, 1)), 0, 0};
+    return run_unary(c, PW_round_scaled, p, err);
+}
+
+bool run_softplus(Call *c, Err *err) { return run_unary(c, PW_softplus, (double[]){call_f64(c, 1), call_f64(c, 2), 0}, err); }
+bool run_leaky_relu(Call *c, Err *err) { return run_unary(c, PW_leaky_relu, (double[]){call_f64(c, 1), 0, 0}, err); }
+bool run_elu(Call *c, Err *err) { return run_unary(c, PW_elu, (double[]){call_f64(c, 1), call_f64(c, 2), call_f64(c, 3)}, err); }
+bool run_threshold(Call *c, Err *err) { return run_unary(c, PW_threshold, (double[]){call_f64(c, 1), call_f64(c, 2), 0}, err); }
+bool run_hardshrink(Call *c, Err *err) { return run_unary(c, PW_hardshrink, (double[]){call_f64(c, 1), 0, 0}, err); }
+bool run_softshrink(Call *c, Err *err) { return run_unary(c, PW_softshrink, (double[]){call_f64(c, 1), 0, 0}, err); }
+
+bool run_nan_to_num(Call *c, Err *err)
+{
+    DType t = call_out(c, 0)->dtype;
+    double most = t == DT_F64 ? 1.7976931348623157e308 : t == DT_F16 ? 65504 : t == DT_BF16 ? 3.3895313892515355e38 : 3.4028234663852886e38;
+    double p[3] = {call_f64_or(c, 1, 0), call_f64_or(c, 2, most), call_f64_or(c, 3, -most)};
+    return run_unary(c, dtype_is_float(t) ? PW_nan_to_num : PW_identity, p, err);
+}
+
+bool run_bitwise_not(Call *c, Err *err)
+{
+    if (call_out(c, 0)->dtype == DT_BOOL) return run_truth(c, PW_logical_not, 1, err);
+    return run_unary(c, PW_bitwise_not, NULL, err);
+}
+
+bool run_where(Call *c, Err *err)
+{
+    Kind k = kind_of(call_out(c, 0)->dtype);
+    What what = {PW_identity, k, {0}};
+    Walk w = {.nin = 3, .in = {operand(&c->arg[0], K_I64), operand(&c->arg[1], k), operand(&c->arg[2], k)}, .out = call_out(c, 0), .out_kind = k,
+              .row = where_row, .what = &what};
+    return walk(&w, c->env->threads) || no_kernel(c, err);
+}
+
+bool run_prelu(Call *c, Err *err)
+{
+    /* weight (C) lies along dim 1 of x (N, C, ...); one weight serves all */
+    Tensor *x = call_in(c, 0), weight = *call_in(c, 1);
+    int64_t n = tensor_numel(&weight), stride = weight.rank ? weight.stride[weight.rank - 1] : 0;
+    weight.rank = x->rank;
+    for (int i = 0; i < x->rank; i++) {
+        weight.shape[i] = i == (x->rank > 1 ? 1 : 0) && n > 1 ? n : 1;
+        weight.stride[i] = stride;
+    }
+    CallArg w1 = c->arg[1];
+    c->arg[1].t = &weight;
+    bool ok = run_binary_op(c, PW_prelu, 0, 1, err);
+    c->arg[1] = w1;
+    return ok;
+}
+
+/* ------------------------------------------------------------------ creation */
+
+bool run_full(Call *c, Err *err)
+{
+    Kind k = kind_of(call_out(c, 0)->dtype);
+    What what = {PW_identity, k, {0}};
+    Walk w = {.nin = 1, .in = {operand(&c->arg[1], k)}, .out = call_out(c, 0), .out_kind = k, .row = copy_row, .what = &what};
+    return walk(&w, c->env->threads) || no_kernel(c, err);
+}
+
+/* start + i * step; integers exactly, floats in double as ATen's arange does. */
+bool run_arange(Call *c, Err *err)
+{
+    (void)err;
+    Tensor *out = call_out(c, 0);
+    int64_t n = tensor_numel(out);
+    Scalar start = c->arg[0].s, step = c->arg[2].s;
+    bool ints = start.kind != SC_FLOAT && step.kind != SC_FLOAT;
+    size_t size = dtype_size(out->dtype);
+    for (int64_t i = 0; i < n; i++) {
+        void *p = (char *)out->data + (size_t)i * size;
+        if (ints) store_i64(out->dtype, p, (int64_t)((uint64_t)start.i + (uint64_t)i * (uint64_t)step.i));
+        else store_f64(out->dtype, p, scalar_f64(start) + (double)i * scalar_f64(step));
+    }
+    return true;
+}
+
+/* ATen's linspace: from the start in the first half, from the end in the second. */
+bool run_linspace(Call *c, Err *err)
+{
+    (void)err;
+    Tensor *out = call_out(c, 0);
+    int64_t n = tensor_numel(out);
+    size_t size = dtype_size(out->dtype);
+    double start = call_f64(c, 0), end = call_f64(c, 1);
+    bool f32 = out->dtype == DT_F32;
+    double step = n > 1 ? (end - start) / (double)(n - 1) : 0;
+    if (f32) step = n > 1 ? (double)(((float)end - (float)start) / (float)(n - 1)) : 0;
+    for (int64_t i = 0; i < n; i++) {
+        double v = i < n / 2 ? start + step * (double)i : end - step * (double)(n - i - 1);
+        if (f32) v = i < n / 2 ? (double)((float)start + (float)step * (float)i) : (double)((float)end - (float)step * (float)(n - i - 1));
+        store_f64(out->dtype, (char *)out->data + (size_t)i * size, v);
+    }
+    return true;
+}
+
+bool run_eye(Call *c, Err *err)
+{
+    (void)err;
+    Tensor *out = call_out(c, 0);
+    memset(out->data, 0, tensor_bytes(out));
+    for (int64_t i = 0; i < out->shape[0] && i < out->shape[1]; i++)
+        store_i64(out->dtype, (char *)out->data + (size_t)(i * out->shape[1] + i) * dtype_size(out->dtype), 1);
+    return true;
+}
+
+static bool triangle(Call *c, bool upper, Err *err)
+{
+    Tensor *out = call_out(c, 0);
+    int64_t k = call_i64(c, 1), rows = out->shape[out->rank - 2], cols = out->shape[out->rank - 1], all = tensor_numel(out);
+    size_t size = dtype_size(out->dtype);
+    TRY(run_copy_tensor(out, call_in(c, 0), c->env->threads) || no_kernel(c, err));
+    if (all == 0) return true;
+    for (int64_t r = 0; r < all / cols; r++) {
+        int64_t edge = r % rows + k + (upper ? 0 : 1), from = upper ? 0 : edge, to = upper ? edge : cols; /* zero [from, to) */
+        if (from < 0) from = 0;
+        if (to > cols) to = cols;
+        if (from < to) memset((char *)out->data + (size_t)(r * cols + from) * size, 0, (size_t)(to - from) * size);
+    }
+    return true;
+}
+
+bool run_triu(Call *c, Err *err) { return triangle(c, true, err); }
+bool run_tril(Call *c, Err *err) { return triangle(c, false, err); }

@@ -1,0 +1,117 @@
+/* Shapes and dtypes of pointwise ops, and PyTorch's type promotion (c10/core/ScalarType.h, aten/src/ATen/native/TypeProperties.cpp). */
+#include "shape/shape_table.h"
+
+static DType wider(DType a, DType b) { return a == DT_NONE ? b : b == DT_NONE ? a : dtype_promote(a, b); }
+
+void promote_value(Promote *p, const Value *v)
+{
+    if (v->rank) p->dim = wider(p->dim, v->dtype);
+    else p->zero = wider(p->zero, v->dtype);
+}
+
+void promote_expr(Promote *p, const Expr *e) { p->number = wider(p->number, e->is_bool ? DT_BOOL : e->is_float ? DT_F32 : DT_I64); }
+
+/* A lower priority changes the dtype only if it is of a higher kind: bool < integer < float < complex. */
+static DType combine(DType higher, DType lower)
+{
+    if (dtype_is_complex(higher)) return higher;
+    if (dtype_is_float(higher)) return dtype_is_complex(lower) ? wider(higher, lower) : higher;
+    if (higher == DT_BOOL || dtype_is_float(lower) || dtype_is_complex(lower)) return wider(higher, lower);
+    return higher != DT_NONE ? higher : lower;
+}
+
+DType promote_result(const Promote *p) { return combine(combine(p->dim, p->zero), p->number); }
+
+bool shape_unary(Shape *s)
+{
+    Value *x;
+    TRY(shape_want_value(s, 0, &x));
+    return shape_out_like(s, 0, x, x->dtype);
+}
+
+bool shape_truth(Shape *s)
+{
+    Value *x;
+    TRY(shape_want_value(s, 0, &x));
+    return shape_out_like(s, 0, x, DT_BOOL);
+}
+
+/* The operands from .. from + n, broadcast. */
+static bool broadcast_operands(Shape *s, int from, int n, int *rank, Expr **dim, Promote *p)
+{
+    *rank = 0;
+    *p = (Promote){DT_NONE, DT_NONE, DT_NONE};
+    for (int i = from; i < from + n; i++) {
+        const Arg *a = shape_arg(s, i);
+        if (a->kind == ARG_EXPR) promote_expr(p, a->e);
+        if (a->kind != ARG_VALUE) continue;
+        promote_value(p, a->v);
+        TRY(shape_broadcast(s, rank, dim, a->v->rank, a->v->dim, "broadcast sizes"));
+    }
+    return true;
+}
+
+bool shape_binary(Shape *s)
+{
+    int rank;
+    Expr *dim[MAX_RANK];
+    Promote p;
+    TRY(broadcast_operands(s, 0, 2, &rank, dim, &p));
+    return shape_out(s, 0, promote_result(&p), rank, dim);
+}
+
+bool shape_truth2(Shape *s)
+{
+    int rank;
+    Expr *dim[MAX_RANK];
+    Promote p;
+    TRY(broadcast_operands(s, 0, 2, &rank, dim, &p));
+    return shape_out(s, 0, DT_BOOL, rank, dim);
+}
+
+bool shape_where(Shape *s)
+{
+    int rank, all;
+    Expr *dim[MAX_RANK];
+    Promote p, any;
+    TRY(broadcast_operands(s, 1, 2, &rank, dim, &p));
+    TRY(broadcast_operands(s, 0, 3, &all, dim, &any));
+    return shape_out(s, 0, promote_result(&p), all, dim);
+}
+
+bool shape_to_copy(Shape *s)
+{
+    Value *x;
+    TRY(shape_want_value(s, 0, &x));
+    return shape_out_like(s, 0, x, shape_dtype(s, op_param(s->node->op, "dtype"), x->dtype));
+}
+
+bool shape_full(Shape *s)
+{
+    const Arg *a = shape_arg(s, 0);
+    return shape_out(s, 0, shape_dtype(s, op_param(s->node->op, "dtype"), DT_F32), a->n, a->es);
+}
+
+/* ceil((end - start) / step) */
+bool shape_arange(Shape *s)
+{
+    ExprPool *p = s->ex;
+    Expr *start = shape_arg(s, 0)->e, *end = shape_arg(s, 1)->e, *step = shape_arg(s, 2)->e, *n;
+    if (start->is_float || end->is_float || step->is_float)
+        n = ex_make(p, EX_CEIL, ex_make(p, EX_TRUEDIV, ex_make(p, EX_TOFLOAT, ex_sub(p, end, start), NULL, NULL), ex_make(p, EX_TOFLOAT, step, NULL, NULL), NULL), NULL, NULL);
+    else n = ex_neg(p, ex_floordiv(p, ex_sub(p, start, end), step));
+    n = n ? ex_max(p, n, ex_int(p, 0)) : NULL;
+    return shape_out(s, 0, shape_dtype(s, op_param(s->node->op, "dtype"), DT_I64), 1, &n);
+}
+
+bool shape_linspace(Shape *s)
+{
+    Expr *n = shape_arg(s, 2)->e;
+    return shape_out(s, 0, shape_dtype(s, op_param(s->node->op, "dtype"), DT_F32), 1, &n);
+}
+
+bool shape_eye(Shape *s)
+{
+    Expr *dim[2] = {shape_arg(s, 0)->e, shape_arg(s, 1)->e};
+    return shape_out(s, 0, shape_dtype(s, op_param(s->node->op, "dtype"), DT_F32), 2, dim);
+}
