@@ -52,12 +52,13 @@ def unary(F):
             continue
         for s in SHAPES:
             c.maybe(t(s, lo=lo, hi=hi))
-        c.maybe(special())
+        odd = lambda dt=f32: special(dt) if n != "gelu" else special(dt)[:9]     # PyTorch's gelu(inf) is NaN or inf by the CPU
+        c.maybe(odd())
         for dt in ALL[1:]:
             c.maybe(t(11, dt=dt, lo=lo, hi=hi))
-        c.maybe(special(f64))
-        c.maybe(special(f16))
-        c.maybe(special(bf16))
+        c.maybe(odd(f64))
+        c.maybe(odd(f16))
+        c.maybe(odd(bf16))
     c = F.op("aten.bitwise_not.default")
     for dt in INTS + [b8]:
         c(t(3, 5, dt=dt))
@@ -255,7 +256,8 @@ def ternary(F):
         c = F.op(f"aten.{n}.default")
         for dt in ALL:
             c.maybe(t(2, 5, dt=dt), t(5, dt=dt), t(2, 1, dt=dt, lo=1, hi=3))
-            c.maybe(t(5, dt=dt), t(5, dt=dt), t(5, dt=dt, lo=1, hi=3), value=0.5)
+            if dt.is_floating_point:
+                c(t(5, dt=dt), t(5, dt=dt), t(5, dt=dt, lo=1, hi=3), value=0.5)
         c(t(5), t(5), t(5, lo=1, hi=3), value=2)
     for n in ("masked_fill.Scalar", "masked_fill.Tensor"):
         c = F.op("aten." + n)

@@ -182,6 +182,7 @@ def nothing(F):
         for dt in (f32, i64, bf16):
             c.maybe(t(2, 3, dt=dt))
         c.maybe(t(()))
+    F.own("aten.pin_memory.default", lambda x: x)(t(2, 3))
     F.op("aten.imag.default").maybe(t(3))
     for n in ("dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout"):
         F.op(f"aten.{n}.default")(t(2, 3), 0.1, False)
