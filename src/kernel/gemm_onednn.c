@@ -1,0 +1,394 @@
+/* oneDNN 2.x behind gemm.h. Every *_desc_init, attribute and query of oneDNN is in this file.
+ * Weights: the primitive is asked which layout it wants (format tag any), and constant weights are reordered into it once.
+ */
+#include "kernel/gemm.h"
+#include <oneapi/dnnl/dnnl.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/cpu.h"
+
+#if DNNL_VERSION_MAJOR != 2
+#error "gemm_onednn.c is written for oneDNN 2 (Debian's libdnnl-dev)"
+#endif
+
+typedef struct Packed {
+    const void *from;
+    dnnl_memory_desc_t plain, want;
+    void *data;
+} Packed;
+
+struct GemmPool {
+    dnnl_engine_t engine;
+    dnnl_stream_t stream;
+    Packed *packed;
+    int npacked, cap;
+    size_t bytes;
+};
+
+enum { ALIGN = 64, MAX_ARGS = 8 };
+
+static bool failed(Err *err, const char *what, dnnl_status_t s)
+{
+    return fail(err, s == dnnl_out_of_memory ? E_LIMIT : E_UNSUPPORTED, "oneDNN: %s failed (status %d)", what, (int)s);
+}
+
+#define DNNL(call)                                                     \
+    do {                                                               \
+        dnnl_status_t status_ = (call);                                \
+        if (status_ != dnnl_success) return failed(err, #call, status_); \
+    } while (0)
+
+GemmPool *gemm_pool_create(Err *err)
+{
+    GemmPool *p = calloc(1, sizeof *p);
+    if (!p) {
+        fail(err, E_LIMIT, "out of memory");
+        return NULL;
+    }
+    if (cpu_level() < CPU_AVX512) dnnl_set_max_cpu_isa(cpu_level() == CPU_AVX2 ? dnnl_cpu_isa_avx2 : dnnl_cpu_isa_sse41);
+    dnnl_status_t s = dnnl_engine_create(&p->engine, dnnl_cpu, 0);
+    if (s == dnnl_success) s = dnnl_stream_create(&p->stream, p->engine, dnnl_stream_default_flags);
+    if (s == dnnl_success) return p;
+    failed(err, "engine", s);
+    gemm_pool_free(p);
+    return NULL;
+}
+
+void gemm_pool_free(GemmPool *p)
+{
+    if (!p) return;
+    for (int i = 0; i < p->npacked; i++) free(p->packed[i].data);
+    free(p->packed);
+    if (p->stream) dnnl_stream_destroy(p->stream);
+    if (p->engine) dnnl_engine_destroy(p->engine);
+    free(p);
+}
+
+size_t gemm_pool_bytes(const GemmPool *p) { return p ? p->bytes : 0; }
+
+struct Gemm {
+    GemmPool *pool;
+    dnnl_primitive_t main, in, out; /* in, out: reorders around a convolution whose layout is not plain; NULL otherwise */
+    dnnl_memory_t a, b, c, bias, residual, scratch, in_memory, out_memory;
+    dnnl_memory_desc_t plain_a, plain_b, plain_c;
+    int residual_arg;
+    bool b_packed;
+    size_t scratch_main, scratch_in, scratch_out;
+};
+
+static size_t round_up(size_t n) { return (n + ALIGN - 1) / ALIGN * ALIGN; }
+
+size_t gemm_scratch(const Gemm *g) { return round_up(g->scratch_main) + round_up(g->scratch_in) + round_up(g->scratch_out); }
+
+void gemm_free(Gemm *g)
+{
+    if (!g) return;
+    dnnl_memory_t all[] = {g->a, g->b, g->c, g->bias, g->residual, g->scratch, g->in_memory, g->out_memory};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (all[i]) dnnl_memory_destroy(all[i]);
+    if (g->main) dnnl_primitive_destroy(g->main);
+    if (g->in) dnnl_primitive_destroy(g->in);
+    if (g->out) dnnl_primitive_destroy(g->out);
+    free(g);
+}
+
+static dnnl_data_type_t type_of(DType t) { return t == DT_F32 ? dnnl_f32 : t == DT_BF16 ? dnnl_bf16 : dnnl_data_type_undef; }
+
+static bool plain(dnnl_memory_desc_t *md, const Tensor *t, Err *err)
+{
+    dnnl_dims_t dims, strides;
+    for (int i = 0; i < t->rank; i++) {
+        dims[i] = t->shape[i];
+        strides[i] = t->stride[i];
+    }
+    DNNL(dnnl_memory_desc_init_by_strides(md, t->rank, dims, type_of(t->dtype), strides));
+    return true;
+}
+
+static bool any_layout(dnnl_memory_desc_t *md, const dnnl_memory_desc_t *like, Err *err)
+{
+    DNNL(dnnl_memory_desc_init_by_tag(md, like->ndims, like->dims, like->data_type, dnnl_format_tag_any));
+    return true;
+}
+
+static bool attributes(dnnl_primitive_attr_t *attr, GemmAct act, const dnnl_memory_desc_t *residual, int *residual_arg, Err *err)
+{
+    static const dnnl_alg_kind_t kinds[] = {0, dnnl_eltwise_relu, dnnl_eltwise_gelu_erf, dnnl_eltwise_gelu_tanh, dnnl_eltwise_swish};
+    dnnl_post_ops_t post;
+    int n = 0;
+    DNNL(dnnl_primitive_attr_create(attr));
+    DNNL(dnnl_primitive_attr_set_scratchpad_mode(*attr, dnnl_scratchpad_mode_user));
+    if (act == GEMM_NONE && !residual) return true;
+    DNNL(dnnl_post_ops_create(&post));
+    dnnl_status_t s = dnnl_success;
+    if (act != GEMM_NONE) {
+        s = dnnl_post_ops_append_eltwise(post, 1.0f, kinds[act], act == GEMM_SILU ? 1.0f : 0.0f, 0.0f);
+        n++;
+    }
+    if (s == dnnl_success && residual) {
+        s = dnnl_post_ops_append_binary(post, dnnl_binary_add, residual);
+        *residual_arg = DNNL_ARG_ATTR_MULTIPLE_POST_OP(n) | DNNL_ARG_SRC_1;
+    }
+    if (s == dnnl_success) s = dnnl_primitive_attr_set_post_ops(*attr, post);
+    dnnl_post_ops_destroy(post);
+    return s == dnnl_success || failed(err, "post-ops", s);
+}
+
+/* One reorder from -> to with its own buffers, run at once. */
+static bool reorder_now(GemmPool *p, const dnnl_memory_desc_t *from, const void *src, const dnnl_memory_desc_t *to, void *dst, Err *err)
+{
+    dnnl_primitive_desc_t pd = NULL;
+    dnnl_primitive_t prim = NULL;
+    dnnl_memory_t a = NULL, b = NULL;
+    dnnl_status_t s = dnnl_reorder_primitive_desc_create(&pd, from, p->engine, to, p->engine, NULL);
+    if (s == dnnl_success) s = dnnl_primitive_create(&prim, pd);
+    if (s == dnnl_success) s = dnnl_memory_create(&a, from, p->engine, (void *)(uintptr_t)src);
+    if (s == dnnl_success) s = dnnl_memory_create(&b, to, p->engine, dst);
+    dnnl_exec_arg_t args[2] = {{DNNL_ARG_FROM, a}, {DNNL_ARG_TO, b}};
+    if (s == dnnl_success) s = dnnl_primitive_execute(prim, p->stream, 2, args);
+    if (s == dnnl_success) s = dnnl_stream_wait(p->stream);
+    if (a) dnnl_memory_destroy(a);
+    if (b) dnnl_memory_destroy(b);
+    if (prim) dnnl_primitive_destroy(prim);
+    if (pd) dnnl_primitive_desc_destroy(pd);
+    return s == dnnl_success || failed(err, "reorder", s);
+}
+
+/* The weight's bytes in the layout that a primitive wants; made once. A layout that is the plain one costs nothing. */
+static bool packed_weight(GemmPool *p, const void *data, const dnnl_memory_desc_t *have, const dnnl_memory_desc_t *want, void **out, Err *err)
+{
+    if (dnnl_memory_desc_equal(have, want)) {
+        *out = (void *)(uintptr_t)data;
+        return true;
+    }
+    for (int i = 0; i < p->npacked; i++) {
+        Packed *k = &p->packed[i];
+        if (k->from == data && dnnl_memory_desc_equal(&k->plain, have) && dnnl_memory_desc_equal(&k->want, want)) {
+            *out = k->data;
+            return true;
+        }
+    }
+    if (p->npacked == p->cap) {
+        int cap = p->cap ? p->cap * 2 : 64;
+        Packed *grown = realloc(p->packed, (size_t)cap * sizeof *grown);
+        if (!grown) return fail(err, E_LIMIT, "out of memory");
+        p->packed = grown;
+        p->cap = cap;
+    }
+    size_t n = dnnl_memory_desc_get_size(want);
+    void *to = aligned_alloc(ALIGN, round_up(n));
+    if (!to) return fail(err, E_LIMIT, "out of memory: %zu bytes of packed weights", n);
+    if (!reorder_now(p, have, data, want, to, err)) {
+        free(to);
+        return false;
+    }
+    p->packed[p->npacked++] = (Packed){data, *have, *want, to};
+    p->bytes += n;
+    *out = to;
+    return true;
+}
+
+static bool memory_for(GemmPool *p, dnnl_memory_t *m, const dnnl_memory_desc_t *md, void *data, Err *err)
+{
+    DNNL(dnnl_memory_create(m, md, p->engine, data));
+    return true;
+}
+
+/* ------------------------------------------------------------------ matmul */
+
+/* A dim that is stepped over with stride 0 is a dim of size 1 to oneDNN, which broadcasts it. */
+static Tensor unexpanded(const Tensor *t)
+{
+    Tensor u = *t;
+    for (int i = 0; i < u.rank - 2; i++)
+        if (u.stride[i] == 0) u.shape[i] = 1;
+    int64_t n = 1;
+    for (int i = u.rank - 1; i >= 0; i--) { /* strides of size-1 dims must look plausible */
+        if (u.shape[i] == 1) u.stride[i] = n;
+        if (u.stride[i] * u.shape[i] > n) n = u.stride[i] * u.shape[i];
+    }
+    return u;
+}
+
+static bool build_matmul(Gemm *g, const GemmMatmul *d, dnnl_primitive_desc_t *pd, Err *err)
+{
+    GemmPool *p = g->pool;
+    Tensor a = unexpanded(d->a), b = unexpanded(d->b);
+    dnnl_memory_desc_t wb, bias, residual;
+    dnnl_matmul_desc_t desc;
+    dnnl_primitive_attr_t attr = NULL;
+    TRY(plain(&g->plain_a, &a, err) && plain(&g->plain_b, &b, err) && plain(&g->plain_c, d->c, err));
+    wb = g->plain_b;
+    if (d->b_constant) TRY(any_layout(&wb, &g->plain_b, err));
+    if (d->bias) {
+        dnnl_dims_t dims;
+        for (int i = 0; i < d->c->rank; i++) dims[i] = i == d->c->rank - 1 ? d->c->shape[i] : 1;
+        DNNL(dnnl_memory_desc_init_by_strides(&bias, d->c->rank, dims, type_of(d->bias->dtype), NULL));
+    }
+    if (d->residual) TRY(plain(&residual, d->residual, err));
+    DNNL(dnnl_matmul_desc_init(&desc, &g->plain_a, &wb, d->bias ? &bias : NULL, &g->plain_c));
+    bool ok = attributes(&attr, d->act, d->residual ? &residual : NULL, &g->residual_arg, err);
+    dnnl_status_t s = ok ? dnnl_primitive_desc_create(pd, &desc, attr, p->engine, NULL) : dnnl_unimplemented;
+    if (attr) dnnl_primitive_attr_destroy(attr);
+    if (!ok || s != dnnl_success) return ok && failed(err, "matmul", s);
+    const dnnl_memory_desc_t *scratch = dnnl_primitive_desc_query_md(*pd, dnnl_query_scratchpad_md, 0);
+    g->scratch_main = dnnl_memory_desc_get_size(scratch);
+    DNNL(dnnl_primitive_create(&g->main, *pd));
+    void *weight = NULL;
+    const dnnl_memory_desc_t *want = dnnl_primitive_desc_query_md(*pd, dnnl_query_weights_md, 0);
+    if (d->b_constant) TRY(packed_weight(p, d->b->data, &g->plain_b, want, &weight, err));
+    g->b_packed = d->b_constant;
+    TRY(memory_for(p, &g->a, &g->plain_a, DNNL_MEMORY_NONE, err));
+    TRY(memory_for(p, &g->b, want, d->b_constant ? weight : DNNL_MEMORY_NONE, err));
+    TRY(memory_for(p, &g->c, &g->plain_c, DNNL_MEMORY_NONE, err));
+    TRY(memory_for(p, &g->scratch, scratch, DNNL_MEMORY_NONE, err));
+    if (d->bias) TRY(memory_for(p, &g->bias, &bias, DNNL_MEMORY_NONE, err));
+    if (d->residual) TRY(memory_for(p, &g->residual, &residual, DNNL_MEMORY_NONE, err));
+    return true;
+}
+
+Gemm *gemm_matmul(GemmPool *p, const GemmMatmul *d, Err *err)
+{
+    Gemm *g = calloc(1, sizeof *g);
+    dnnl_primitive_desc_t pd = NULL;
+    if (!g) {
+        fail(err, E_LIMIT, "out of memory");
+        return NULL;
+    }
+    g->pool = p;
+    bool ok = build_matmul(g, d, &pd, err);
+    if (pd) dnnl_primitive_desc_destroy(pd);
+    if (ok) return g;
+    gemm_free(g);
+    return NULL;
+}
+
+/* ------------------------------------------------------------------ convolution */
+
+/* (O, C/g, k...) as (g, O/g, C/g, k...); transposed (C, O/g, k...) as (g, O/g, C/g, k...), which swaps two strides. */
+static bool weight_desc(dnnl_memory_desc_t *md, const GemmConv *d, Err *err)
+{
+    dnnl_dims_t dims, strides;
+    const Tensor *w = d->w;
+    int n = 0, g = d->groups > 1;
+    int64_t rows = w->shape[0] / d->groups;
+    if (g) {
+        dims[n] = d->groups;
+        strides[n++] = rows * w->stride[0];
+    }
+    dims[n] = d->transposed ? w->shape[1] : rows;
+    strides[n++] = d->transposed ? w->stride[1] : w->stride[0];
+    dims[n] = d->transposed ? rows : w->shape[1];
+    strides[n++] = d->transposed ? w->stride[0] : w->stride[1];
+    for (int i = 0; i < d->spatial; i++) {
+        dims[n] = w->shape[2 + i];
+        strides[n++] = w->stride[2 + i];
+    }
+    DNNL(dnnl_memory_desc_init_by_strides(md, n, dims, type_of(w->dtype), strides));
+    return true;
+}
+
+static bool reorder_for(Gemm *g, dnnl_primitive_t *prim, const dnnl_memory_desc_t *from, const dnnl_memory_desc_t *to, Err *err)
+{
+    dnnl_primitive_desc_t pd;
+    DNNL(dnnl_reorder_primitive_desc_create(&pd, from, g->pool->engine, to, g->pool->engine, NULL));
+    dnnl_status_t s = dnnl_primitive_create(prim, pd);
+    dnnl_primitive_desc_destroy(pd);
+    return s == dnnl_success || failed(err, "reorder", s);
+}
+
+static bool create_conv(Gemm *g, const GemmConv *d, const dnnl_memory_desc_t *w, dnnl_primitive_desc_t *pd, Err *err)
+{
+    dnnl_memory_desc_t x_any, w_any, y_any, bias;
+    dnnl_dims_t dilation;
+    dnnl_primitive_attr_t attr = NULL;
+    TRY(any_layout(&x_any, &g->plain_a, err) && any_layout(&w_any, w, err) && any_layout(&y_any, &g->plain_c, err));
+    if (d->bias) DNNL(dnnl_memory_desc_init_by_tag(&bias, 1, (dnnl_dims_t){d->bias->shape[0]}, type_of(d->bias->dtype), dnnl_a));
+    for (int i = 0; i < d->spatial; i++) dilation[i] = d->dilation[i] - 1;
+    dnnl_memory_desc_t *weights = d->w_constant ? &w_any : (dnnl_memory_desc_t *)(uintptr_t)w;
+    bool ok = attributes(&attr, d->act, NULL, &g->residual_arg, err);
+    dnnl_status_t s = dnnl_unimplemented;
+    if (ok && d->transposed) {
+        dnnl_deconvolution_desc_t desc;
+        s = dnnl_dilated_deconvolution_forward_desc_init(&desc, dnnl_forward_inference, dnnl_deconvolution_direct, &x_any, weights,
+                                                         d->bias ? &bias : NULL, &y_any, d->stride, dilation, d->padding, d->padding_end);
+        if (s == dnnl_success) s = dnnl_primitive_desc_create(pd, &desc, attr, g->pool->engine, NULL);
+    } else if (ok) {
+        dnnl_convolution_desc_t desc;
+        s = dnnl_dilated_convolution_forward_desc_init(&desc, dnnl_forward_inference, dnnl_convolution_direct, &x_any, weights,
+                                                       d->bias ? &bias : NULL, &y_any, d->stride, dilation, d->padding, d->padding_end);
+        if (s == dnnl_success) s = dnnl_primitive_desc_create(pd, &desc, attr, g->pool->engine, NULL);
+    }
+    if (attr) dnnl_primitive_attr_destroy(attr);
+    if (!ok || s != dnnl_success) return ok && failed(err, "convolution", s);
+    if (d->bias) TRY(memory_for(g->pool, &g->bias, &bias, DNNL_MEMORY_NONE, err));
+    return true;
+}
+
+static bool build_conv(Gemm *g, const GemmConv *d, dnnl_primitive_desc_t *pd, Err *err)
+{
+    TRY(plain(&g->plain_a, d->x, err) && plain(&g->plain_c, d->y, err) && weight_desc(&g->plain_b, d, err));
+    TRY(create_conv(g, d, &g->plain_b, pd, err));
+    const dnnl_memory_desc_t *x = dnnl_primitive_desc_query_md(*pd, dnnl_query_src_md, 0), *y = dnnl_primitive_desc_query_md(*pd, dnnl_query_dst_md, 0),
+                             *w = dnnl_primitive_desc_query_md(*pd, dnnl_query_weights_md, 0),
+                             *scratch = dnnl_primitive_desc_query_md(*pd, dnnl_query_scratchpad_md, 0);
+    g->scratch_main = dnnl_memory_desc_get_size(scratch);
+    DNNL(dnnl_primitive_create(&g->main, *pd));
+    void *weight = NULL;
+    if (d->w_constant) TRY(packed_weight(g->pool, d->w->data, &g->plain_b, w, &weight, err));
+    g->b_packed = d->w_constant;
+    if (!dnnl_memory_desc_equal(x, &g->plain_a)) {
+        TRY(reorder_for(g, &g->in, &g->plain_a, x, err) && memory_for(g->pool, &g->in_memory, x, DNNL_MEMORY_NONE, err));
+        g->scratch_in = dnnl_memory_desc_get_size(x);
+    }
+    if (!dnnl_memory_desc_equal(y, &g->plain_c)) {
+        TRY(reorder_for(g, &g->out, y, &g->plain_c, err) && memory_for(g->pool, &g->out_memory, y, DNNL_MEMORY_NONE, err));
+        g->scratch_out = dnnl_memory_desc_get_size(y);
+    }
+    TRY(memory_for(g->pool, &g->a, &g->plain_a, DNNL_MEMORY_NONE, err));
+    TRY(memory_for(g->pool, &g->b, w, d->w_constant ? weight : DNNL_MEMORY_NONE, err));
+    TRY(memory_for(g->pool, &g->c, &g->plain_c, DNNL_MEMORY_NONE, err));
+    return memory_for(g->pool, &g->scratch, scratch, DNNL_MEMORY_NONE, err);
+}
+
+Gemm *gemm_conv(GemmPool *p, const GemmConv *d, Err *err)
+{
+    Gemm *g = calloc(1, sizeof *g);
+    dnnl_primitive_desc_t pd = NULL;
+    if (!g) {
+        fail(err, E_LIMIT, "out of memory");
+        return NULL;
+    }
+    g->pool = p;
+    bool ok = build_conv(g, d, &pd, err);
+    if (pd) dnnl_primitive_desc_destroy(pd);
+    if (ok) return g;
+    gemm_free(g);
+    return NULL;
+}
+
+/* ------------------------------------------------------------------ running */
+
+static bool point(dnnl_memory_t m, const void *data, Err *err)
+{
+    if (m) DNNL(dnnl_memory_set_data_handle(m, (void *)(uintptr_t)data));
+    return true;
+}
+
+bool gemm_run(Gemm *g, const GemmBuffers *m, void *scratch, Err *err)
+{
+    char *s = scratch, *in = s + round_up(g->scratch_main), *out = in + round_up(g->scratch_in);
+    TRY(point(g->a, m->a, err) && point(g->c, m->c, err) && point(g->bias, m->bias, err) && point(g->residual, m->residual, err));
+    TRY(point(g->scratch, s, err) && point(g->in_memory, in, err) && point(g->out_memory, out, err));
+    if (!g->b_packed) TRY(point(g->b, m->b, err));
+    if (g->in) DNNL(dnnl_primitive_execute(g->in, g->pool->stream, 2, (dnnl_exec_arg_t[]){{DNNL_ARG_FROM, g->a}, {DNNL_ARG_TO, g->in_memory}}));
+    dnnl_exec_arg_t args[MAX_ARGS] = {{DNNL_ARG_SRC, g->in ? g->in_memory : g->a}, {DNNL_ARG_WEIGHTS, g->b}, {DNNL_ARG_DST, g->out ? g->out_memory : g->c},
+                                      {DNNL_ARG_SCRATCHPAD, g->scratch}};
+    int n = 4;
+    if (g->bias) args[n++] = (dnnl_exec_arg_t){DNNL_ARG_BIAS, g->bias};
+    if (g->residual) args[n++] = (dnnl_exec_arg_t){g->residual_arg, g->residual};
+    DNNL(dnnl_primitive_execute(g->main, g->pool->stream, n, args));
+    if (g->out) DNNL(dnnl_primitive_execute(g->out, g->pool->stream, 2, (dnnl_exec_arg_t[]){{DNNL_ARG_FROM, g->out_memory}, {DNNL_ARG_TO, g->c}}));
+    DNNL(dnnl_stream_wait(g->pool->stream));
+    return true;
+}

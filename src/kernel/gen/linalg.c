@@ -1,0 +1,211 @@
+/* Attention in portable C with gcc's vector types; compiled once per rung. Contract in kernel/linalg.h.
+ *
+ * Work is cut into tasks of QROWS * TASK_ROWS query rows of one head. A task packs that head's keys transposed and its values, both in
+ * panels of TILE columns, then both products are the same micro-kernel: C (6, TILE) += A (6, K) * panel (K, TILE), the accumulators in
+ * registers. Keys come in blocks of KEYS; each block's scores are exponentiated against the running maximum of their row.
+ */
+#include "kernel/linalg.h"
+#include <math.h>
+#include <omp.h>
+#include <string.h>
+#include "kernel/gen/vmath.h"
+#include "kernel/variant.h"
+
+#if defined(__AVX512F__)
+enum { LANES = 16, VECTORS = 4 };
+#elif defined(__AVX2__)
+enum { LANES = 8, VECTORS = 2 };
+#else
+enum { LANES = 4, VECTORS = 2 };
+#endif
+enum { QROWS = 6, TILE = LANES * VECTORS, KEYS = 512, TASK_ROWS = 32 };
+
+typedef float Vec __attribute__((vector_size(LANES * 4), aligned(4)));
+
+static int64_t padded(int64_t n) { return (n + TILE - 1) / TILE * TILE; }
+
+/* c[r][0 .. TILE) (+)= sum over k of a[r * lda + k] * b[k * TILE + ...], r < QROWS */
+static inline __attribute__((always_inline)) void micro(int rows, float *c, int64_t ldc, const float *a, int64_t lda, const float *b, int64_t K,
+                                                        bool add)
+{
+    Vec acc[QROWS][VECTORS];
+    for (int r = 0; r < rows; r++)
+        for (int v = 0; v < VECTORS; v++) acc[r][v] = add ? *(const Vec *)(c + r * ldc + v * LANES) : (Vec){0};
+    for (int64_t k = 0; k < K; k++) {
+        Vec y[VECTORS];
+        for (int v = 0; v < VECTORS; v++) y[v] = *(const Vec *)(b + k * TILE + v * LANES);
+        for (int r = 0; r < rows; r++) {
+            float x = a[r * lda + k];
+            for (int v = 0; v < VECTORS; v++) acc[r][v] += x * y[v];
+        }
+    }
+    for (int r = 0; r < rows; r++)
+        for (int v = 0; v < VECTORS; v++) *(Vec *)(c + r * ldc + v * LANES) = acc[r][v];
+}
+
+static void product(int rows, float *c, int64_t ldc, const float *a, int64_t lda, const float *b, int64_t K, bool add)
+{
+    switch (rows) { /* the row count is a constant in each: the accumulators stay in registers */
+    case 6: micro(6, c, ldc, a, lda, b, K, add); break;
+    case 5: micro(5, c, ldc, a, lda, b, K, add); break;
+    case 4: micro(4, c, ldc, a, lda, b, K, add); break;
+    case 3: micro(3, c, ldc, a, lda, b, K, add); break;
+    case 2: micro(2, c, ldc, a, lda, b, K, add); break;
+    default: micro(1, c, ldc, a, lda, b, K, add); break;
+    }
+}
+
+/* Keys transposed: panel t holds keys t * TILE ..., as [d][key in panel]; missing keys are 0. */
+static void pack_keys(float *to, const float *k, int64_t row, int64_t M, int64_t D)
+{
+    for (int64_t t = 0; t < M; t += TILE) {
+        int64_t n = M - t < TILE ? M - t : TILE;
+        if (n < TILE) memset(to, 0, (size_t)(D * TILE) * sizeof *to);
+        for (int64_t j = 0; j < n; j++) {
+            const float *from = k + (t + j) * row;
+            for (int64_t d = 0; d < D; d++) to[d * TILE + j] = from[d];
+        }
+        to += D * TILE;
+    }
+}
+
+/* Values: panel t holds columns t * TILE ..., as [key][column in panel]. */
+static void pack_values(float *to, const float *v, int64_t row, int64_t M, int64_t E)
+{
+    for (int64_t t = 0; t < E; t += TILE) {
+        int64_t n = E - t < TILE ? E - t : TILE;
+        for (int64_t m = 0; m < M; m++, to += TILE) {
+            for (int64_t e = 0; e < n; e++) to[e] = v[m * row + t + e];
+            for (int64_t e = n; e < TILE; e++) to[e] = 0;
+        }
+    }
+}
+
+typedef struct Space {
+    float *keys, *values, *scores, *out, *query;
+} Space;
+
+static int64_t per_thread(const Sdpa *a)
+{
+    return padded(a->M) * a->D + a->M * padded(a->E) + QROWS * (KEYS + TILE) + QROWS * padded(a->E) + QROWS * a->D + 64;
+}
+
+static int64_t workspace(const Sdpa *a) { return per_thread(a); }
+
+static Space split(const Sdpa *a, float *p)
+{
+    Space s;
+    s.keys = p;
+    s.values = s.keys + padded(a->M) * a->D;
+    s.scores = s.values + a->M * padded(a->E);
+    s.out = s.scores + QROWS * (KEYS + TILE);
+    s.query = s.out + QROWS * padded(a->E);
+    return s;
+}
+
+static void add_mask(const Sdpa *a, float *s, int64_t at, int64_t n)
+{
+    int64_t step = a->ms[3];
+    if (a->mask) {
+        const float *m = a->mask + at;
+        if (step == 1)
+            for (int64_t j = 0; j < n; j++) s[j] += m[j];
+        else
+            for (int64_t j = 0; j < n; j++) s[j] += m[j * step];
+    } else if (a->truth) {
+        const uint8_t *m = a->truth + at;
+        for (int64_t j = 0; j < n; j++) s[j] = m[j * step] ? s[j] : -INFINITY;
+    }
+}
+
+static float row_max(const float *s, int64_t n)
+{
+    float part[LANES], m = -INFINITY;
+    int64_t j = 0;
+    for (int l = 0; l < LANES; l++) part[l] = -INFINITY;
+    for (; j + LANES <= n; j += LANES)
+        for (int l = 0; l < LANES; l++) part[l] = s[j + l] > part[l] ? s[j + l] : part[l];
+    for (; j < n; j++) m = s[j] > m ? s[j] : m;
+    for (int l = 0; l < LANES; l++) m = part[l] > m ? part[l] : m;
+    return m;
+}
+
+/* s = exp(s - top); the sum of it. */
+static float row_exp(float *s, float top, int64_t n)
+{
+    float part[LANES] = {0}, sum = 0;
+    int64_t j = 0;
+    for (; j + LANES <= n; j += LANES)
+        for (int l = 0; l < LANES; l++) {
+            float e = vm_exp(s[j + l] - top);
+            s[j + l] = e;
+            part[l] += e;
+        }
+    for (; j < n; j++) sum += s[j] = vm_exp(s[j] - top);
+    for (int l = 0; l < LANES; l++) sum += part[l];
+    return sum;
+}
+
+/* rows query rows from n0 of head (b, h); keys and values are packed. */
+static void attend(const Sdpa *a, const Space *s, int64_t b, int64_t h, int64_t n0, int rows)
+{
+    int64_t pe = padded(a->E), last = a->causal && n0 + rows < a->M ? n0 + rows : a->M;
+    float top[QROWS], sum[QROWS];
+    for (int r = 0; r < rows; r++) {
+        const float *q = a->q + b * a->qs[0] + h * a->qs[1] + (n0 + r) * a->qs[2];
+        for (int64_t d = 0; d < a->D; d++) s->query[r * a->D + d] = q[d] * a->scale;
+        top[r] = -INFINITY;
+        sum[r] = 0;
+    }
+    memset(s->out, 0, (size_t)(rows * pe) * sizeof *s->out);
+    for (int64_t m0 = 0; m0 < last; m0 += KEYS) {
+        int64_t n = last - m0 < KEYS ? last - m0 : KEYS, ld = KEYS + TILE;
+        for (int64_t t = 0; t < n; t += TILE) product(rows, s->scores + t, ld, s->query, a->D, s->keys + (m0 + t) * a->D, a->D, false);
+        for (int r = 0; r < rows; r++) {
+            float *row = s->scores + r * ld;
+            add_mask(a, row, b * a->ms[0] + h * a->ms[1] + (n0 + r) * a->ms[2] + m0 * a->ms[3], n);
+            if (a->causal)
+                for (int64_t j = n0 + r + 1 - m0 < 0 ? 0 : n0 + r + 1 - m0; j < n; j++) row[j] = -INFINITY;
+            float m = row_max(row, n), new_top = m > top[r] ? m : top[r], base = new_top == -INFINITY ? 0 : new_top;
+            if (top[r] != new_top && top[r] != -INFINITY) {
+                float shrink = vm_exp(top[r] - new_top);
+                sum[r] *= shrink;
+                for (int64_t e = 0; e < pe; e++) s->out[r * pe + e] *= shrink;
+            }
+            top[r] = new_top;
+            sum[r] += row_exp(row, base, n);
+        }
+        for (int64_t t = 0; t < pe; t += TILE) product(rows, s->out + t, pe, s->scores, ld, s->values + t * a->M + m0 * TILE, n, true);
+    }
+    for (int r = 0; r < rows; r++) {
+        float *out = a->out + ((b * a->H + h) * a->N + n0 + r) * a->E, inverse = sum[r] == 0 ? 0 : 1 / sum[r];
+        for (int64_t e = 0; e < a->E; e++) out[e] = s->out[r * pe + e] * inverse;
+    }
+}
+
+static void sdpa(const Sdpa *a, float *space, int threads)
+{
+    int64_t heads = a->B * a->H, chunk = QROWS * TASK_ROWS, chunks = (a->N + chunk - 1) / chunk;
+    if (heads >= threads || chunks < 2) { /* whole heads: each is packed once */
+        chunk = a->N;
+        chunks = 1;
+    }
+    int64_t tasks = heads * chunks, each = per_thread(a);
+#pragma omp parallel for num_threads(threads) if (threads > 1) schedule(dynamic, 1)
+    for (int64_t task = 0; task < tasks; task++) {
+        Space s = split(a, space + omp_get_thread_num() * each);
+        int64_t head = task / chunks, b = head / a->H, h = head % a->H, kv = h / (a->H / a->Hkv);
+        int64_t from = task % chunks * chunk, to = from + chunk < a->N ? from + chunk : a->N;
+        pack_keys(s.keys, a->k + b * a->ks[0] + kv * a->ks[1], a->ks[2], a->M, a->D);
+        pack_values(s.values, a->v + b * a->vs[0] + kv * a->vs[1], a->vs[2], a->M, a->E);
+        for (int64_t n = from; n < to; n += QROWS) attend(a, &s, b, h, n, to - n < QROWS ? (int)(to - n) : QROWS);
+    }
+}
+
+void KERNEL(linalg_fill)(LinalgKernels *k);
+
+void KERNEL(linalg_fill)(LinalgKernels *k)
+{
+    k->sdpa_workspace = workspace;
+    k->sdpa_f32 = sdpa;
+}

@@ -1,0 +1,32 @@
+/* Attention, and the portable matrix product and convolution for what oneDNN does not take (double, integers, the reference rung). */
+#ifndef QKV_KERNEL_LINALG_H
+#define QKV_KERNEL_LINALG_H
+#include "tensor/tensor.h"
+
+/* out (B, H, N, E) = softmax(scale * q k^T + mask) v, row-wise over keys; a row with no allowed key gives 0, as PyTorch's SDPA does.
+ * q (B, H, N, D), k (B, Hkv, M, D), v (B, Hkv, M, E), Hkv divides H. Strides in elements; the last dim of q, k, v is contiguous.
+ * mask: additive float or truth (non-zero = attend), by strides over (B, H, N, M), 0 where it broadcasts; NULL for none.
+ * causal: key j is allowed for query i when j <= i (top-left aligned, aten::scaled_dot_product_attention).
+ * Formula: online softmax over blocks of keys (Milakov and Gimelshein 2018; Dao et al. 2022). No (N, M) matrix is made. */
+typedef struct Sdpa {
+    int64_t B, H, Hkv, N, M, D, E;
+    const float *q, *k, *v;
+    float *out; /* contiguous */
+    int64_t qs[3], ks[3], vs[3]; /* strides of batch, head, row */
+    const float *mask;
+    const uint8_t *truth;
+    int64_t ms[4];
+    float scale;
+    bool causal;
+} Sdpa;
+
+/* Workspace in floats per thread. */
+typedef struct LinalgKernels {
+    int64_t (*sdpa_workspace)(const Sdpa *a);
+    void (*sdpa_f32)(const Sdpa *a, float *workspace, int threads);
+    /* c (M, N) = a (M, K) b (K, N), strides in elements; c contiguous; accumulation in double / exact in 64 bits */
+    void (*matmul_f32)(float *c, const float *a, const float *b, int64_t M, int64_t N, int64_t K, int64_t ars, int64_t acs, int64_t brs, int64_t bcs);
+    void (*matmul_f64)(double *c, const double *a, const double *b, int64_t M, int64_t N, int64_t K, int64_t ars, int64_t acs, int64_t brs, int64_t bcs);
+    void (*matmul_i64)(int64_t *c, const int64_t *a, const int64_t *b, int64_t M, int64_t N, int64_t K, int64_t ars, int64_t acs, int64_t brs, int64_t bcs);
+} LinalgKernels;
+#endif

@@ -1,0 +1,7 @@
+/* The session's GemmPool. */
+#include "run/gemm.h"
+#include "kernel/gemm.h"
+
+bool gemm_cache_create(RunEnv *e, Err *err) { return (e->gemm = gemm_pool_create(err)) != NULL; }
+void gemm_cache_free(RunEnv *e) { gemm_pool_free(e->gemm); }
+size_t gemm_cache_bytes(const RunEnv *e) { return gemm_pool_bytes(e->gemm); }

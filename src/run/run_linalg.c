@@ -1,0 +1,430 @@
+/* Matrix products, convolutions and attention: operands brought into the form that the kernels take. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "kernel/gemm.h"
+#include "kernel/kernel.h"
+#include "run/pointwise.h"
+#include "run/run_table.h"
+
+/* ------------------------------------------------------------------ which way */
+
+/* oneDNN takes f32, and bf16 where the CPU has AVX-512; the reference rung takes nothing from it. */
+static bool onednn_takes(DType t)
+{
+    if (cpu_level() == CPU_REF) return false;
+    return t == DT_F32 || (t == DT_BF16 && cpu_level() >= CPU_AVX512);
+}
+
+/* The type that a product is computed in. */
+static DType compute_type(DType t)
+{
+    if (onednn_takes(t) || t == DT_F64) return t;
+    return dtype_is_float(t) ? DT_F32 : DT_I64;
+}
+
+static Tensor *scratch_tensor(Call *c, DType t, int rank, const int64_t *shape, Err *err)
+{
+    Tensor *x = call_scratch(c, sizeof *x, err);
+    if (!x) return NULL;
+    *x = tensor_of(t, rank, shape, NULL);
+    x->data = call_scratch(c, tensor_bytes(x), err);
+    return x->data ? x : NULL;
+}
+
+/* Rows and columns must be steps that oneDNN has fast code for: one of the last two strides 1, the other not smaller than a row. */
+static bool good_matrix(const Tensor *t)
+{
+    int64_t rows = t->shape[t->rank - 2], cols = t->shape[t->rank - 1], rs = t->stride[t->rank - 2], cs = t->stride[t->rank - 1];
+    bool row_major = (cs == 1 || cols == 1) && (rs >= cols || rows == 1), col_major = (rs == 1 || rows == 1) && (cs >= rows || cols == 1);
+    for (int i = 0; i < t->rank - 2; i++)
+        if (t->stride[i] < 0) return false;
+    return (row_major || col_major) && rs >= 0 && cs >= 0;
+}
+
+/* Strides of dims of size 1 are free; give them what a contiguous tensor would have. */
+static Tensor tidy(const Tensor *t)
+{
+    Tensor u = *t;
+    int64_t n = 1;
+    for (int i = t->rank - 1; i >= 0; i--) {
+        if (u.shape[i] == 1) u.stride[i] = n;
+        if (u.stride[i] * u.shape[i] > n) n = u.stride[i] * u.shape[i];
+    }
+    return u;
+}
+
+static const Tensor *matrix_operand(Call *c, const Tensor *t, DType want, Err *err)
+{
+    if (t->dtype != want || !good_matrix(t)) return call_contiguous(c, t, want, err);
+    return t;
+}
+
+/* ------------------------------------------------------------------ portable product */
+
+static void offsets(const Tensor *t, const Tensor *c, int64_t batch, int64_t *offset)
+{
+    *offset = 0;
+    for (int i = c->rank - 3; i >= 0; i--) {
+        int64_t at = batch % c->shape[i];
+        batch /= c->shape[i];
+        int d = i - (c->rank - t->rank);
+        if (d >= 0 && t->shape[d] != 1) *offset += at * t->stride[d];
+    }
+}
+
+static void portable_matmul(const Tensor *a, const Tensor *b, Tensor *c)
+{
+    int64_t M = c->shape[c->rank - 2], N = c->shape[c->rank - 1], K = a->shape[a->rank - 1], count = M * N ? tensor_numel(c) / (M * N) : 0;
+    const LinalgKernels *k = &kernels()->linalg;
+    int64_t ars = a->stride[a->rank - 2], acs = a->stride[a->rank - 1], brs = b->stride[b->rank - 2], bcs = b->stride[b->rank - 1], ao, bo;
+    for (int64_t i = 0; i < count; i++) {
+        offsets(a, c, i, &ao);
+        offsets(b, c, i, &bo);
+        if (c->dtype == DT_F32)
+            k->matmul_f32((float *)c->data + i * M * N, (const float *)a->data + ao, (const float *)b->data + bo, M, N, K, ars, acs, brs, bcs);
+        else if (c->dtype == DT_F64)
+            k->matmul_f64((double *)c->data + i * M * N, (const double *)a->data + ao, (const double *)b->data + bo, M, N, K, ars, acs, brs, bcs);
+        else k->matmul_i64((int64_t *)c->data + i * M * N, (const int64_t *)a->data + ao, (const int64_t *)b->data + bo, M, N, K, ars, acs, brs, bcs);
+    }
+}
+
+static double activation(int act, double x)
+{
+    switch (act) {
+    case ACT_RELU: return x > 0 ? x : 0;
+    case ACT_GELU_ERF: return 0.5 * x * (1 + erf(x * 0.70710678118654752440));
+    case ACT_GELU_TANH: return 0.5 * x * (1 + tanh(0.79788456080286535588 * (x + 0.044715 * x * x * x)));
+    case ACT_SILU: return x / (1 + exp(-x));
+    default: return x;
+    }
+}
+
+/* c = act(c + bias along dim `at`) + residual, after a portable product. */
+static void finish(Tensor *c, const Tensor *bias, int at, int act, const Tensor *residual)
+{
+    int64_t n = tensor_numel(c), inner = 1;
+    size_t size = dtype_size(c->dtype);
+    for (int i = at + 1; i < c->rank; i++) inner *= c->shape[i];
+    bool ints = !dtype_is_float(c->dtype);
+    for (int64_t i = 0; i < n && (bias || act || residual); i++) {
+        char *p = (char *)c->data + (size_t)i * size;
+        if (ints) {
+            store_i64(c->dtype, p, load_i64(c->dtype, p) + (bias ? tensor_get_i64(bias, i / inner % c->shape[at]) : 0));
+            continue;
+        }
+        double v = load_f64(c->dtype, p) + (bias ? tensor_get(bias, i / inner % c->shape[at]) : 0);
+        store_f64(c->dtype, p, activation(act, v) + (residual ? tensor_get(residual, i) : 0));
+    }
+}
+
+/* ------------------------------------------------------------------ matmul and linear */
+
+static void free_gemm(void *g) { gemm_free(g); }
+
+static GemmAct gemm_act(int act)
+{
+    static const GemmAct table[] = {GEMM_NONE, GEMM_RELU, GEMM_GELU_ERF, GEMM_GELU_TANH, GEMM_SILU};
+    return table[act];
+}
+
+/* c = act(a @ b + bias) + residual; a, b, c of equal rank >= 2, dims broadcast; c contiguous. */
+static bool multiply(Call *c, const Tensor *a, const Tensor *b, bool b_constant, const Tensor *bias, Tensor *out, const Tensor *residual, Err *err)
+{
+    DType t = compute_type(out->dtype);
+    int64_t K = a->shape[a->rank - 1];
+    if (tensor_numel(out) == 0) return true;
+    bool same = t == out->dtype;
+    const Tensor *x = matrix_operand(c, a, t, err), *w = b_constant && b->dtype == t ? b : matrix_operand(c, b, t, err);
+    if (!x || !w) return false;
+    Tensor *y = same ? out : scratch_tensor(c, t, out->rank, out->shape, err);
+    TRY(y);
+    if (!onednn_takes(t) || K == 0) {
+        if (K == 0) memset(y->data, 0, tensor_bytes(y));
+        else portable_matmul(x, w, y);
+        finish(y, bias, y->rank - 1, (int)c->epilogue.act, residual);
+        return same || run_copy_tensor(out, y, c->env->threads);
+    }
+    const Tensor *add = bias && bias->dtype != DT_F32 && bias->dtype != t ? call_contiguous(c, bias, DT_F32, err) : bias ? call_contiguous(c, bias, DT_NONE, err) : NULL;
+    TRY(add || !bias);
+    const Tensor *more = residual && (residual->dtype != t || !tensor_contiguous(residual)) ? call_contiguous(c, residual, t, err) : residual;
+    TRY(more || !residual);
+    Tensor more_shape, tx = tidy(x), tw = tidy(w);
+    if (more) {
+        more_shape = *more;
+        more_shape.rank = y->rank;
+        memcpy(more_shape.shape, y->shape, sizeof y->shape);
+        memcpy(more_shape.stride, y->stride, sizeof y->stride);
+    }
+    if (!c->state) {
+        GemmMatmul d = {.a = &tx, .b = &tw, .c = y, .bias = add, .residual = more ? &more_shape : NULL, .b_constant = b_constant && w == b,
+                        .act = gemm_act((int)c->epilogue.act)};
+        c->state = gemm_matmul(c->env->gemm, &d, err);
+        TRY(c->state);
+        c->state_free = free_gemm;
+    }
+    void *scratch = call_scratch(c, gemm_scratch(c->state), err);
+    GemmBuffers m = {x->data, w->data, add ? add->data : NULL, more ? more->data : NULL, y->data};
+    TRY(scratch && gemm_run(c->state, &m, scratch, err));
+    return same || run_copy_tensor(out, y, c->env->threads);
+}
+
+static Tensor with_rank(const Tensor *t, int rank)
+{
+    Tensor u = *t;
+    int lead = rank - t->rank;
+    for (int i = rank - 1; i >= 0; i--) {
+        u.shape[i] = i < lead ? 1 : t->shape[i - lead];
+        u.stride[i] = i < lead ? 0 : t->stride[i - lead];
+    }
+    u.rank = rank;
+    return u;
+}
+
+/* (..., K) as (M, K): the leading dims merged where they lie evenly. */
+static bool flatten_rows(const Tensor *t, Tensor *flat)
+{
+    int64_t rows = 1, step = 0;
+    for (int i = t->rank - 2; i >= 0; i--) {
+        if (t->shape[i] == 1) continue;
+        if (rows == 1) step = t->stride[i];
+        else if (t->stride[i] != step * rows) return false;
+        rows *= t->shape[i];
+    }
+    *flat = tensor_of(t->dtype, 2, (int64_t[]){rows, t->shape[t->rank - 1]}, t->data);
+    flat->stride[0] = rows == 1 ? t->shape[t->rank - 1] : step;
+    flat->stride[1] = t->stride[t->rank - 1];
+    return true;
+}
+
+static bool as_rows(Call *c, const Tensor *t, Tensor *flat, Err *err)
+{
+    if (t->rank >= 1 && flatten_rows(t, flat)) return true;
+    const Tensor *copy = call_contiguous(c, t, DT_NONE, err);
+    return copy && flatten_rows(copy, flat);
+}
+
+bool run_matmul(Call *c, Err *err)
+{
+    Tensor *out = call_out(c, 0), a = *call_in(c, 0), b = *call_in(c, 1), y = *out;
+    bool constant = c->arg[1].constant;
+    if (b.rank == 2 && a.rank > 2) { /* one matrix for all rows */
+        Tensor rows;
+        TRY(as_rows(c, &a, &rows, err));
+        Tensor flat = tensor_of(y.dtype, 2, (int64_t[]){rows.shape[0], b.shape[1]}, y.data);
+        return multiply(c, &rows, &b, constant, NULL, &flat, c->epilogue.residual, err);
+    }
+    a = with_rank(&a, out->rank);
+    b = with_rank(&b, out->rank);
+    return multiply(c, &a, &b, constant && b.rank == 2, NULL, &y, c->epilogue.residual, err);
+}
+
+bool run_linear(Call *c, Err *err)
+{
+    const Tensor *x = call_in(c, 0), *w = call_in(c, 1);
+    Tensor *out = call_out(c, 0), rows, wt = *w;
+    TRY(as_rows(c, x, &rows, err));
+    Tensor y = tensor_of(out->dtype, 2, (int64_t[]){rows.shape[0], w->shape[0]}, out->data);
+    wt.shape[0] = w->shape[1];
+    wt.shape[1] = w->shape[0];
+    wt.stride[0] = w->stride[1];
+    wt.stride[1] = w->stride[0];
+    return multiply(c, &rows, &wt, c->arg[1].constant, call_in(c, 2), &y, c->epilogue.residual, err);
+}
+
+/* ------------------------------------------------------------------ convolution */
+
+typedef struct ConvSizes {
+    int64_t stride[3], padding[3], padding_end[3], dilation[3], output_padding[3];
+    int64_t groups;
+    bool transposed;
+    int spatial;
+} ConvSizes;
+
+/* Plain loops over every output element, double (or 64-bit integer) accumulator. */
+static void portable_conv(const Tensor *x, const Tensor *w, Tensor *y, const ConvSizes *s)
+{
+    int64_t xs[3] = {1, 1, 1}, ys[3] = {1, 1, 1}, ks[3] = {1, 1, 1}, st[3] = {1, 1, 1}, pd[3] = {0, 0, 0}, dl[3] = {1, 1, 1};
+    int lead = 3 - s->spatial;
+    for (int i = 0; i < s->spatial; i++) {
+        xs[lead + i] = x->shape[2 + i];
+        ys[lead + i] = y->shape[2 + i];
+        ks[lead + i] = w->shape[2 + i];
+        st[lead + i] = s->stride[i];
+        pd[lead + i] = s->padding[i];
+        dl[lead + i] = s->dilation[i];
+    }
+    int64_t C = x->shape[1], O = y->shape[1], cg = C / s->groups, og = O / s->groups, taps = ks[0] * ks[1] * ks[2];
+    int64_t xn = xs[0] * xs[1] * xs[2], yn = ys[0] * ys[1] * ys[2];
+    bool ints = !dtype_is_float(y->dtype);
+    size_t size = dtype_size(y->dtype);
+    for (int64_t i = 0; i < tensor_numel(y); i++) {
+        int64_t p = i % yn, o = i / yn % O, n = i / yn / O, g = o / og, at[3] = {p / ys[2] / ys[1], p / ys[2] % ys[1], p % ys[2]};
+        double sum = 0;
+        int64_t isum = 0;
+        for (int64_t t = 0; t < taps; t++) {
+            int64_t k[3] = {t / ks[2] / ks[1], t / ks[2] % ks[1], t % ks[2]}, from[3];
+            bool inside = true;
+            for (int d = 0; d < 3; d++) {
+                if (!s->transposed) from[d] = at[d] * st[d] - pd[d] + k[d] * dl[d];
+                else {
+                    int64_t z = at[d] + pd[d] - k[d] * dl[d];
+                    inside &= z % st[d] == 0;
+                    from[d] = z / st[d];
+                    inside &= z >= 0;
+                }
+                inside &= from[d] >= 0 && from[d] < xs[d];
+            }
+            if (!inside) continue;
+            int64_t xat = (from[0] * xs[1] + from[1]) * xs[2] + from[2];
+            for (int64_t ci = 0; ci < cg; ci++) {
+                int64_t xi = (n * C + g * cg + ci) * xn + xat;
+                int64_t wi = s->transposed ? ((g * cg + ci) * og + o % og) * taps + t : (o * cg + ci) * taps + t;
+                if (ints) isum += tensor_get_i64(x, xi) * tensor_get_i64(w, wi);
+                else sum += tensor_get(x, xi) * tensor_get(w, wi);
+            }
+        }
+        if (ints) store_i64(y->dtype, (char *)y->data + (size_t)i * size, isum);
+        else store_f64(y->dtype, (char *)y->data + (size_t)i * size, sum);
+    }
+}
+
+bool run_convolution(Call *c, Err *err)
+{
+    Tensor *out = call_out(c, 0);
+    const Tensor *w0 = call_in(c, 1), *bias = call_in(c, 2);
+    ConvSizes s = {.spatial = out->rank - 2, .transposed = call_bool(c, 6), .groups = call_i64(c, 8)};
+    call_ints(c, 3, s.stride, 3);
+    call_ints(c, 4, s.padding, 3);
+    call_ints(c, 5, s.dilation, 3);
+    call_ints(c, 7, s.output_padding, 3);
+    DType t = compute_type(out->dtype);
+    if (tensor_numel(out) == 0) return true;
+    const Tensor *x = call_contiguous(c, call_in(c, 0), t, err), *w = w0->dtype == t && c->arg[1].constant ? w0 : call_contiguous(c, w0, t, err);
+    if (!x || !w) return false;
+    Tensor *y = t == out->dtype ? out : scratch_tensor(c, t, out->rank, out->shape, err);
+    TRY(y);
+    if (!onednn_takes(t)) {
+        portable_conv(x, w, y, &s);
+        finish(y, bias, 1, (int)c->epilogue.act, NULL);
+        return y == out || run_copy_tensor(out, y, c->env->threads);
+    }
+    for (int i = 0; i < s.spatial; i++) { /* what is needed behind the input so that the output has its size */
+        int64_t span = (w->shape[2 + i] - 1) * s.dilation[i] + 1;
+        s.padding_end[i] = s.transposed ? (x->shape[2 + i] - 1) * s.stride[i] + span - s.padding[i] - y->shape[2 + i]
+                                        : (y->shape[2 + i] - 1) * s.stride[i] + span - s.padding[i] - x->shape[2 + i];
+    }
+    const Tensor *add = bias ? call_contiguous(c, bias, bias->dtype == t ? DT_NONE : DT_F32, err) : NULL;
+    TRY(add || !bias);
+    if (!c->state) {
+        GemmConv d = {.x = x, .w = w, .bias = add, .y = y, .spatial = s.spatial, .stride = s.stride, .padding = s.padding, .padding_end = s.padding_end,
+                      .dilation = s.dilation, .groups = s.groups, .transposed = s.transposed, .w_constant = c->arg[1].constant && w == w0,
+                      .act = gemm_act((int)c->epilogue.act)};
+        c->state = gemm_conv(c->env->gemm, &d, err);
+        TRY(c->state);
+        c->state_free = free_gemm;
+    }
+    void *scratch = call_scratch(c, gemm_scratch(c->state), err);
+    GemmBuffers m = {x->data, w->data, add ? add->data : NULL, NULL, y->data};
+    TRY(scratch && gemm_run(c->state, &m, scratch, err));
+    return y == out || run_copy_tensor(out, y, c->env->threads);
+}
+
+/* ------------------------------------------------------------------ attention */
+
+/* Rows of the last dim must be contiguous floats. */
+static const Tensor *rows_f32(Call *c, const Tensor *t, Err *err)
+{
+    bool fine = t->dtype == DT_F32 && (t->stride[t->rank - 1] == 1 || t->shape[t->rank - 1] == 1);
+    return fine ? t : call_contiguous(c, t, DT_F32, err);
+}
+
+/* In double: the reference's order of operations, for f64 inputs. */
+static void attend_f64(const Tensor *q, const Tensor *k, const Tensor *v, const Tensor *mask, Tensor *out, double scale, bool causal)
+{
+    int64_t B = q->shape[0], H = q->shape[1], N = q->shape[2], D = q->shape[3], M = k->shape[2], E = v->shape[3], per = H / k->shape[1];
+    double *p = malloc(((size_t)M + 1) * sizeof *p), *o = out->data;
+    for (int64_t row = 0; p && row < B * H * N; row++) {
+        int64_t n = row % N, h = row / N % H, b = row / N / H;
+        const double *x = (const double *)q->data + b * q->stride[0] + h * q->stride[1] + n * q->stride[2];
+        double top = -INFINITY, sum = 0;
+        for (int64_t m = 0; m < M; m++) {
+            const double *y = (const double *)k->data + b * k->stride[0] + h / per * k->stride[1] + m * k->stride[2];
+            double s = 0;
+            for (int64_t d = 0; d < D; d++) s += x[d * q->stride[3]] * y[d * k->stride[3]];
+            s *= scale;
+            if (mask) {
+                const char *at = (const char *)mask->data +
+                                 (b * mask->stride[0] + h * mask->stride[1] + n * mask->stride[2] + m * mask->stride[3]) * (int64_t)dtype_size(mask->dtype);
+                if (mask->dtype == DT_BOOL) s = *(const uint8_t *)at ? s : -INFINITY;
+                else s += load_f64(mask->dtype, at);
+            }
+            if (causal && m > n) s = -INFINITY;
+            p[m] = s;
+            if (s > top || s != s) top = s;
+        }
+        for (int64_t m = 0; m < M; m++) sum += p[m] = top == -INFINITY ? 0 : exp(p[m] - top);
+        for (int64_t e = 0; e < E; e++) {
+            double s = 0;
+            for (int64_t m = 0; m < M; m++)
+                s += p[m] * ((const double *)v->data)[b * v->stride[0] + h / per * v->stride[1] + m * v->stride[2] + e * v->stride[3]];
+            o[row * E + e] = sum == 0 ? 0 : s / sum;
+        }
+    }
+    free(p);
+}
+
+/* The mask as (B, H, N, M) with 0 strides where it broadcasts. */
+static Tensor spread_mask(const Tensor *m, const Tensor *q, const Tensor *k)
+{
+    Tensor u = with_rank(m, 4);
+    int64_t shape[4] = {q->shape[0], q->shape[1], q->shape[2], k->shape[2]};
+    for (int i = 0; i < 4; i++) {
+        if (u.shape[i] == 1) u.stride[i] = 0;
+        u.shape[i] = shape[i];
+    }
+    return u;
+}
+
+/* Ranks other than 4 have their leading dims as batch: lowering made them 4 (import/lower_linalg.c). */
+bool run_scaled_dot_product_attention(Call *c, Err *err)
+{
+    const Tensor *q = call_in(c, 0), *k = call_in(c, 1), *v = call_in(c, 2), *mask = call_in(c, 3);
+    Tensor *out = call_out(c, 0);
+    int64_t D = q->shape[3];
+    double scale = call_given(c, 6) ? call_f64(c, 6) : 1 / sqrt((double)D);
+    bool causal = call_bool(c, 5);
+    if (tensor_numel(out) == 0) return true;
+    Tensor spread;
+    if (out->dtype == DT_F64) {
+        if (mask) spread = spread_mask(mask, q, k);
+        attend_f64(q, k, v, mask ? &spread : NULL, out, scale, causal);
+        return true;
+    }
+    const Tensor *m = mask;
+    if (mask && mask->dtype != DT_BOOL && mask->dtype != DT_F32) TRY(m = call_contiguous(c, mask, DT_F32, err));
+    q = rows_f32(c, q, err);
+    k = rows_f32(c, k, err);
+    v = rows_f32(c, v, err);
+    if (!q || !k || !v) return false;
+    Tensor *y = out->dtype == DT_F32 ? out : scratch_tensor(c, DT_F32, 4, out->shape, err);
+    TRY(y);
+    Sdpa a = {.B = q->shape[0], .H = q->shape[1], .Hkv = k->shape[1], .N = q->shape[2], .M = k->shape[2], .D = D, .E = v->shape[3], .q = q->data,
+              .k = k->data, .v = v->data, .out = y->data, .scale = (float)scale, .causal = causal};
+    for (int i = 0; i < 3; i++) {
+        a.qs[i] = q->stride[i];
+        a.ks[i] = k->stride[i];
+        a.vs[i] = v->stride[i];
+    }
+    if (m) {
+        spread = spread_mask(m, q, k);
+        if (m->dtype == DT_BOOL) a.truth = m->data;
+        else a.mask = m->data;
+        for (int i = 0; i < 4; i++) a.ms[i] = spread.stride[i];
+    }
+    const LinalgKernels *kernel = &kernels()->linalg;
+    float *space = call_scratch(c, (size_t)kernel->sdpa_workspace(&a) * sizeof *space * (size_t)c->env->threads, err);
+    TRY(space);
+    kernel->sdpa_f32(&a, space, c->env->threads);
+    return y == out || run_copy_tensor(out, y, c->env->threads);
+}
