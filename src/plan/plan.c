@@ -136,7 +136,7 @@ static bool add_inputs(Builder *s)
 {
     for (int i = 0; i < s->g->ninput; i++) {
         Value *v = s->g->input[i];
-        if (s->in->given[v->id]) continue;
+        if (!s->need[v->id] || s->in->given[v->id]) continue; /* sizes of inputs may not be bound yet when constants are folded */
         Tensor *t = new_tensor(s, v);
         TRY(t);
         s->p->value[v->id] = t;
