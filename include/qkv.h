@@ -158,6 +158,7 @@ typedef struct qkv_stats {
     size_t scratch_bytes;
     int steps;                  /* kernels run per inference */
     int plans;                  /* size bindings planned so far */
+    int threads;                /* in use */
 } qkv_stats;
 QKV_API void qkv_session_stats(const qkv_session *s, qkv_stats *out);
 

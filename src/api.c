@@ -383,7 +383,7 @@ void qkv_session_stats(const qkv_session *s, qkv_stats *out)
     session_stats(s->session, &st);
     qkv_stats all = {.struct_size = out->struct_size, .plan_ms = st.plan_ms, .activation_bytes = st.arena_bytes,
                      .constant_bytes = st.constant_bytes, .packed_bytes = st.packed_bytes, .scratch_bytes = st.scratch_bytes,
-                     .steps = st.steps, .plans = st.plans};
+                     .steps = st.steps, .plans = st.plans, .threads = st.threads};
     memcpy(out, &all, out->struct_size < sizeof all ? out->struct_size : sizeof all);
 }
 

@@ -554,7 +554,7 @@ const Tensor *session_output(const Session *s, int i)
 void session_stats(const Session *s, SessionStats *out)
 {
     *out = (SessionStats){.plan_ms = s->plan_ms, .plans = s->plans_made, .packed_bytes = gemm_cache_bytes(&s->env),
-                          .scratch_bytes = s->env.scratch_size};
+                          .scratch_bytes = s->env.scratch_size, .threads = s->env.threads};
     const Plan *p = s->current;
     if (!p) return;
     out->arena_bytes = p->arena_bytes;

@@ -31,7 +31,7 @@ bool session_random_inputs(Session *s, const Binding *b, uint64_t seed, Err *err
 typedef struct SessionStats {
     double plan_ms;
     size_t arena_bytes, bound_bytes, constant_bytes, packed_bytes, scratch_bytes;
-    int steps, plans;
+    int steps, plans, threads;
 } SessionStats;
 void session_stats(const Session *s, SessionStats *out);
 void session_profile(Session *s, bool on);
