@@ -12,6 +12,8 @@ def row(name):
     ns, op, overload = (name.split(".") + ["default"])[:3]
     text = str(getattr(getattr(getattr(torch.ops, ns), op), overload)._schema)
     ident = op.strip("_") if overload == "default" else f"{op}_{overload}"
+    if op.startswith("_") and not op.startswith("__") and hasattr(getattr(torch.ops, ns), op.strip("_")):
+        ident = op if overload == "default" else f"{op}_{overload}"
     if op.endswith("_") and not op.startswith("__"):
         ident = op + ("" if overload == "default" else "_" + overload)
     return f'OP({ident}, "{ns}.{op}.{overload}", "{text[text.index(chr(40)):].replace(chr(34), chr(92) + chr(34))}", keep, none, none, none, 0)'

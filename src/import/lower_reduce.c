@@ -1,0 +1,444 @@
+/* Lowering of reductions, scans, softmax and norms: dtype arguments become casts, whole-tensor forms name all dims, variants with several
+ * results become plain ones.
+ */
+#include <math.h>
+#include "import/lower_table.h"
+#include "shape/shape.h"
+
+static bool want(Lower *L, Value **x)
+{
+    *x = lower_value(L, 0);
+    return *x || lower_fail(L, 0, "expected a tensor");
+}
+
+static Arg argument(Lower *L, const char *name)
+{
+    int at = op_param(L->op, name);
+    return at >= 0 ? L->arg[at] : arg_none();
+}
+
+/* The first operand in the dtype argument's type, if there is one. */
+static bool cast_input(Lower *L, Value **x)
+{
+    Arg t = argument(L, "dtype");
+    TRY(want(L, x));
+    if (t.kind == ARG_DTYPE) *x = lower_cast(L, *x, t.dtype);
+    return *x != NULL;
+}
+
+static Arg keepdim(Lower *L)
+{
+    Arg k = argument(L, "keepdim");
+    return k.kind == ARG_EXPR ? k : arg_bool(L->g, false);
+}
+
+static Arg dims_of(Lower *L)
+{
+    Arg d = argument(L, "dim");
+    return d.kind == ARG_EXPR ? arg_exprs(L->g, 1, &d.e) : d;
+}
+
+static Value *count(Lower *L, const Value *x, const Arg *dims, Expr **n)
+{
+    *n = ex_int(L->ex, 1);
+    bool all = dims->kind != ARG_EXPRS || dims->n == 0;
+    for (int i = 0; i < x->rank && all; i++) *n = ex_mul(L->ex, *n, x->dim[i]);
+    for (int i = 0; !all && i < dims->n; i++) {
+        int64_t d = dims->es[i]->i < 0 ? dims->es[i]->i + x->rank : dims->es[i]->i;
+        if (!ex_is_int(dims->es[i]) || d < 0 || d >= (x->rank ? x->rank : 1)) {
+            lower_fail(L, 1, "dim out of range for rank %d", x->rank);
+            return NULL;
+        }
+        if (x->rank) *n = ex_mul(L->ex, *n, x->dim[d]);
+    }
+    return (Value *)(uintptr_t)x;
+}
+
+/* ------------------------------------------------------------------ sums */
+
+static Value *sum(Lower *L, Value *x, Arg dims, Arg keep) { return x ? EMIT(L, sum_dim_IntList, arg_value(x), dims, keep) : NULL; }
+static Value *mean(Lower *L, Value *x, Arg dims, Arg keep) { return x ? EMIT(L, mean_dim, arg_value(x), dims, keep) : NULL; }
+
+bool lower_sum(Lower *L)
+{
+    Value *x;
+    TRY(cast_input(L, &x));
+    return lower_return(L, sum(L, x, dims_of(L), keepdim(L)));
+}
+
+bool lower_mean(Lower *L)
+{
+    Value *x;
+    TRY(cast_input(L, &x));
+    if (!dtype_is_float(x->dtype)) return lower_fail(L, 0, "mean of %s: expected a float dtype", dtype_name(x->dtype));
+    return lower_return(L, mean(L, x, dims_of(L), keepdim(L)));
+}
+
+static Value *without_nan(Lower *L, Value *x)
+{
+    Value *nan = EMIT(L, isnan, arg_value(x));
+    return nan ? EMIT(L, where_self, arg_value(nan), arg_int(L->g, 0), arg_value(x)) : NULL;
+}
+
+bool lower_nansum(Lower *L)
+{
+    Value *x;
+    TRY(cast_input(L, &x));
+    return lower_return(L, sum(L, without_nan(L, x), dims_of(L), keepdim(L)));
+}
+
+bool lower_nanmean(Lower *L)
+{
+    Value *x;
+    TRY(cast_input(L, &x));
+    Value *s = sum(L, without_nan(L, x), dims_of(L), keepdim(L)), *nan = EMIT(L, isnan, arg_value(x));
+    Value *ok = nan ? EMIT(L, logical_not, arg_value(nan)) : NULL, *n = sum(L, ok, dims_of(L), keepdim(L));
+    n = n ? lower_cast(L, n, x->dtype) : NULL;
+    return s && n && lower_return(L, EMIT(L, div_Tensor, arg_value(s), arg_value(n)));
+}
+
+bool lower_prod(Lower *L)
+{
+    Value *x;
+    TRY(cast_input(L, &x));
+    Arg dim = argument(L, "dim");
+    if (dim.kind == ARG_EXPR) return lower_return(L, EMIT(L, prod_dim_int, arg_value(x), dim, keepdim(L)));
+    Expr *n;
+    TRY(count(L, x, &dim, &n));
+    x = lower_reshape(L, x, 1, &n);
+    return x && lower_return(L, EMIT(L, prod_dim_int, arg_value(x), arg_int(L->g, 0), arg_bool(L->g, false)));
+}
+
+bool lower_extreme(Lower *L)
+{
+    return lower_return(L, lower_emit(L, L->op->id == OP_max ? OP_amax : OP_amin, 3, (Arg[]){L->arg[0], arg_ints(L->g, 0, NULL), arg_bool(L->g, false)}));
+}
+
+bool lower_aminmax(Lower *L)
+{
+    Arg d = dims_of(L), k = keepdim(L);
+    if (d.kind == ARG_NONE) d = arg_ints(L->g, 0, NULL);
+    Value *lo = EMIT(L, amin, L->arg[0], d, k), *hi = EMIT(L, amax, L->arg[0], d, k);
+    return lo && hi && lower_return_values(L, 2, (Value *[]){lo, hi});
+}
+
+static Value *truth(Lower *L, bool all, Value *x, Arg dim, Arg keep)
+{
+    return x ? lower_emit(L, all ? OP_all_dim : OP_any_dim, 3, (Arg[]){arg_value(x), dim, keep}) : NULL;
+}
+
+
+bool lower_truth_all(Lower *L)
+{
+    Value *x;
+    Expr *n;
+    Arg none = arg_none();
+    TRY(want(L, &x) && count(L, x, &none, &n));
+    return lower_return(L, truth(L, L->op->id == OP_all, lower_reshape(L, x, 1, &n), arg_int(L->g, 0), arg_bool(L->g, false)));
+}
+
+bool lower_any_dims(Lower *L)
+{
+    Value *x;
+    bool set[MAX_RANK] = {false}, keep;
+    const Arg *a = &L->arg[1];
+    TRY(want(L, &x) && lower_const_bool(L, 2, &keep));
+    bool all = a->kind != ARG_EXPRS || a->n == 0;
+    for (int i = 0; !all && i < a->n; i++) {
+        int64_t d = a->es[i]->i < 0 ? a->es[i]->i + x->rank : a->es[i]->i;
+        if (!ex_is_int(a->es[i]) || d < 0 || d >= x->rank) return lower_fail(L, 1, "dim out of range for rank %d", x->rank);
+        set[d] = true;
+    }
+    for (int i = x->rank - 1; i >= 0; i--) /* from the back, so that the dims before keep their numbers */
+        if (all || set[i]) TRY(x = truth(L, L->op->id == OP_all_dims, x, arg_int(L->g, i), arg_bool(L->g, keep)));
+    return lower_return(L, lower_cast(L, x, DT_BOOL));
+}
+
+bool lower_count_nonzero(Lower *L)
+{
+    Value *x = EMIT(L, ne_Tensor, L->arg[0], arg_int(L->g, 0));
+    return lower_return(L, sum(L, x, dims_of(L), arg_bool(L->g, false)));
+}
+
+bool lower_logsumexp_alias(Lower *L) { return lower_return(L, EMIT(L, logsumexp, L->arg[0], L->arg[1], L->arg[2])); }
+
+/* ------------------------------------------------------------------ variance */
+
+/* correction: as given, or from `unbiased`, or 1 */
+static Arg correction(Lower *L)
+{
+    Arg c = argument(L, "correction"), u = argument(L, "unbiased");
+    if (c.kind == ARG_EXPR) return c;
+    if (u.kind == ARG_EXPR && ex_is_const(u.e)) return arg_int(L->g, u.e->i != 0);
+    return arg_int(L->g, 1);
+}
+
+static Value *variance(Lower *L) { return EMIT(L, var_correction, L->arg[0], dims_of(L), correction(L), keepdim(L)); }
+
+bool lower_var(Lower *L) { return lower_return(L, variance(L)); }
+
+bool lower_std(Lower *L)
+{
+    Value *v = variance(L);
+    return v && lower_return(L, EMIT(L, sqrt, arg_value(v)));
+}
+
+bool lower_var_mean(Lower *L)
+{
+    Value *x, *v;
+    TRY(want(L, &x) && (v = variance(L)));
+    OpId id = L->op->id;
+    bool std = id == OP_std_mean || id == OP_std_mean_dim || id == OP_std_mean_correction;
+    if (std) v = EMIT(L, sqrt, arg_value(v));
+    Value *m = mean(L, x, dims_of(L), keepdim(L));
+    return v && m && lower_return_values(L, 2, (Value *[]){v, m});
+}
+
+/* ------------------------------------------------------------------ norms of vectors */
+
+bool lower_vector_norm(Lower *L)
+{
+    Value *x;
+    TRY(cast_input(L, &x));
+    return lower_return(L, EMIT(L, linalg_vector_norm, arg_value(x), L->arg[1], dims_of(L), keepdim(L)));
+}
+
+bool lower_norm(Lower *L)
+{
+    Value *x;
+    TRY(cast_input(L, &x));
+    Arg p = argument(L, "p"), d = dims_of(L);
+    return lower_return(L, EMIT(L, linalg_vector_norm, arg_value(x), p.kind == ARG_EXPR ? p : arg_int(L->g, 2), d, keepdim(L)));
+}
+
+bool lower_mse_loss(Lower *L)
+{
+    int64_t how;
+    TRY(lower_const_int(L, 2, &how));
+    Value *d = EMIT(L, sub_Tensor, L->arg[0], L->arg[1]);
+    d = d ? lower_emit(L, L->op->id == OP_mse_loss ? OP_square : OP_abs, 1, (Arg[]){arg_value(d)}) : NULL;
+    Arg none = arg_none(), no = arg_bool(L->g, false);
+    return lower_return(L, how == 0 ? d : how == 1 ? mean(L, d, none, no) : sum(L, d, none, no));
+}
+
+/* sum(a b) / (max(|a|, eps) max(|b|, eps)) */
+bool lower_cosine_similarity(Lower *L)
+{
+    int d;
+    Value *a = lower_value(L, 0), *b = lower_value(L, 1);
+    if (!a || !b) return lower_fail(L, 0, "expected tensors");
+    TRY(lower_dim(L, 2, a->rank > b->rank ? a->rank : b->rank, &d));
+    Arg dim = arg_ints(L->g, 1, (int64_t[]){d - (a->rank > b->rank ? a->rank : b->rank)}), no = arg_bool(L->g, false);
+    Value *p = EMIT(L, mul_Tensor, arg_value(a), arg_value(b)), *s = sum(L, p, dim, no);
+    Value *n[2] = {a, b};
+    for (int i = 0; i < 2; i++) {
+        n[i] = EMIT(L, linalg_vector_norm, arg_value(n[i]), arg_int(L->g, 2), dim, no);
+        n[i] = n[i] ? EMIT(L, clamp, arg_value(n[i]), L->arg[3], arg_none()) : NULL;
+    }
+    Value *scale = n[0] && n[1] ? EMIT(L, mul_Tensor, arg_value(n[0]), arg_value(n[1])) : NULL;
+    return s && scale && lower_return(L, EMIT(L, div_Tensor, arg_value(s), arg_value(scale)));
+}
+
+bool lower_pairwise_distance(Lower *L)
+{
+    Value *d = EMIT(L, sub_Tensor, L->arg[0], L->arg[1]);
+    d = d ? EMIT(L, add_Tensor, arg_value(d), L->arg[3]) : NULL;
+    return d && lower_return(L, EMIT(L, linalg_vector_norm, arg_value(d), L->arg[2], arg_ints(L->g, 1, (int64_t[]){-1}), L->arg[4]));
+}
+
+/* ------------------------------------------------------------------ scans */
+
+bool lower_scan(Lower *L)
+{
+    Value *x;
+    TRY(cast_input(L, &x));
+    return lower_return(L, lower_emit(L, L->op->id, 2, (Arg[]){arg_value(x), L->arg[1]}));
+}
+
+static Value *part(Lower *L, Value *x, int d, int64_t from, int64_t cut)
+{
+    Expr *end = ex_sub(L->ex, x->dim[d], ex_int(L->ex, cut));
+    return EMIT(L, slice_Tensor, arg_value(x), arg_int(L->g, d), arg_int(L->g, from), arg_expr(end), arg_int(L->g, 1));
+}
+
+bool lower_diff(Lower *L)
+{
+    Value *x;
+    int d;
+    int64_t n;
+    TRY(want(L, &x) && lower_dim(L, 2, x->rank, &d) && lower_const_int(L, 1, &n));
+    Value *list[3];
+    int m = 0;
+    if (lower_value(L, 3)) list[m++] = lower_value(L, 3);
+    list[m++] = x;
+    if (lower_value(L, 4)) list[m++] = lower_value(L, 4);
+    if (m > 1) x = EMIT(L, cat, arg_values(L->g, m, list), arg_int(L->g, d));
+    for (; x && n > 0; n--) {
+        Value *a = part(L, x, d, 1, 0), *b = part(L, x, d, 0, 1);
+        x = a && b ? lower_emit(L, x->dtype == DT_BOOL ? OP_logical_xor : OP_sub_Tensor, 2, (Arg[]){arg_value(a), arg_value(b)}) : NULL;
+    }
+    return lower_return(L, x);
+}
+
+/* ------------------------------------------------------------------ softmax */
+
+static bool softmax(Lower *L, OpId op, Arg dtype)
+{
+    Value *x;
+    TRY(want(L, &x));
+    if (dtype.kind == ARG_DTYPE) TRY(x = lower_cast(L, x, dtype.dtype));
+    if (!dtype_is_float(x->dtype)) TRY(x = lower_cast(L, x, DT_F32));
+    return lower_return(L, lower_emit(L, op, 2, (Arg[]){arg_value(x), L->arg[1]}));
+}
+
+bool lower_softmax(Lower *L) { return softmax(L, OP_softmax_int, argument(L, "dtype")); }
+bool lower_log_softmax(Lower *L) { return softmax(L, OP_log_softmax_int, argument(L, "dtype")); }
+bool lower_keep_safe(Lower *L) { return softmax(L, OP_safe_softmax, argument(L, "dtype")); }
+bool lower_softmax_alias(Lower *L) { return softmax(L, L->op->id == OP_special_softmax ? OP_softmax_int : OP_log_softmax_int, argument(L, "dtype")); }
+
+bool lower_softmax_half(Lower *L)
+{
+    bool to_float;
+    TRY(lower_const_bool(L, 2, &to_float));
+    return softmax(L, L->op->id == OP__softmax ? OP_softmax_int : OP_log_softmax_int, to_float ? arg_dtype(DT_F32) : arg_none());
+}
+
+/* ------------------------------------------------------------------ norms */
+
+/* Operands in one dtype: under autocast a float32 weight meets a bfloat16 input (ATen computes in float and rounds to the input's). */
+static bool norm(Lower *L, OpId op, int n, Arg *arg, int first, int last)
+{
+    Value *x = arg[0].v;
+    for (int i = first; i <= last; i++)
+        if (arg[i].kind == ARG_VALUE && arg[i].v->dtype != x->dtype) {
+            Value *v = lower_cast(L, arg[i].v, x->dtype);
+            TRY(v);
+            arg[i] = arg_value(v);
+        }
+    return lower_return(L, lower_emit(L, op, n, arg));
+}
+
+bool lower_layer_norm(Lower *L)
+{
+    Value *x;
+    TRY(want(L, &x));
+    return norm(L, OP_layer_norm, 5, (Arg[]){L->arg[0], L->arg[1], L->arg[2], L->arg[3], L->arg[4]}, 2, 3);
+}
+
+/* mean and 1/sqrt(var + eps) are results, too; they are made where somebody uses them */
+bool lower_native_layer_norm(Lower *L)
+{
+    Value *x, *y;
+    TRY(lower_layer_norm(L) && want(L, &x));
+    y = L->result.v;
+    int n = L->arg[1].n;
+    int64_t dims[MAX_RANK];
+    for (int i = 0; i < n; i++) dims[i] = x->rank - n + i;
+    Arg d = arg_ints(L->g, n, dims), keep = arg_bool(L->g, true);
+    Value *m = mean(L, x, d, keep), *v = EMIT(L, var_correction, arg_value(x), d, arg_int(L->g, 0), keep);
+    v = v ? EMIT(L, add_Tensor, arg_value(v), L->arg[4]) : NULL;
+    v = v ? EMIT(L, rsqrt, arg_value(v)) : NULL;
+    return m && v && lower_return_values(L, 3, (Value *[]){y, m, v});
+}
+
+static double epsilon_of(DType t) { return t == DT_F64 ? 2.220446049250313e-16 : t == DT_BF16 ? 0.0078125 : t == DT_F16 ? 0.0009765625 : 1.1920928955078125e-07; }
+
+bool lower_rms_norm(Lower *L)
+{
+    Value *x;
+    TRY(want(L, &x));
+    Arg eps = L->arg[3].kind == ARG_EXPR ? L->arg[3] : arg_float(L->g, epsilon_of(x->dtype));
+    return norm(L, OP_rms_norm, 4, (Arg[]){L->arg[0], L->arg[1], L->arg[2], eps}, 2, 2);
+}
+
+bool lower_fused_rms_norm(Lower *L)
+{
+    Value *x, *y;
+    TRY(lower_rms_norm(L) && want(L, &x));
+    y = L->result.v;
+    int n = L->arg[1].n;
+    int64_t dims[MAX_RANK];
+    for (int i = 0; i < n; i++) dims[i] = x->rank - n + i;
+    Arg eps = L->arg[3].kind == ARG_EXPR ? L->arg[3] : arg_float(L->g, epsilon_of(x->dtype));
+    Value *s = EMIT(L, square, arg_value(x));
+    s = mean(L, s, arg_ints(L->g, n, dims), arg_bool(L->g, true));
+    s = s ? EMIT(L, add_Tensor, arg_value(s), eps) : NULL;
+    s = s ? EMIT(L, rsqrt, arg_value(s)) : NULL;
+    return s && lower_return_values(L, 2, (Value *[]){y, s});
+}
+
+/* native_group_norm(x, weight, bias, N, C, HxW, group, eps) */
+bool lower_native_group_norm(Lower *L)
+{
+    Value *x, *y;
+    int64_t g;
+    TRY(want(L, &x) && lower_const_int(L, 6, &g));
+    y = EMIT(L, group_norm, L->arg[0], L->arg[6], L->arg[1], L->arg[2], L->arg[7]);
+    TRY(y);
+    Expr *groups = ex_int(L->ex, g), *dim[3] = {x->dim[0], groups, ex_floordiv(L->ex, ex_mul(L->ex, L->arg[4].e, L->arg[5].e), groups)};
+    Value *flat = lower_reshape(L, x, 3, dim);
+    Arg d = arg_ints(L->g, 1, (int64_t[]){2}), no = arg_bool(L->g, false);
+    Value *m = mean(L, flat, d, no), *v = flat ? EMIT(L, var_correction, arg_value(flat), d, arg_int(L->g, 0), no) : NULL;
+    v = v ? EMIT(L, add_Tensor, arg_value(v), L->arg[7]) : NULL;
+    v = v ? EMIT(L, rsqrt, arg_value(v)) : NULL;
+    return m && v && lower_return_values(L, 3, (Value *[]){y, m, v});
+}
+
+static bool evaluation(Lower *L, const char *flag)
+{
+    Arg t = argument(L, flag);
+    bool training = t.kind == ARG_EXPR && ex_is_const(t.e) && t.e->i;
+    return !training || fail(L->err, E_UNSUPPORTED, "batch norm in training mode; call model.eval() before exporting");
+}
+
+static Value *batch_norm(Lower *L, Arg eps)
+{
+    return EMIT(L, batch_norm, L->arg[0], L->arg[1], L->arg[2], L->arg[3], L->arg[4], arg_bool(L->g, false), arg_float(L->g, 0), eps, arg_bool(L->g, false));
+}
+
+bool lower_batch_norm(Lower *L)
+{
+    TRY(evaluation(L, "training"));
+    if (L->arg[3].kind != ARG_VALUE) return fail(L->err, E_UNSUPPORTED, "batch norm without running statistics");
+    return lower_return(L, batch_norm(L, L->arg[7]));
+}
+
+/* The saved statistics are empty in evaluation. */
+bool lower_native_batch_norm(Lower *L)
+{
+    TRY(evaluation(L, "training"));
+    Arg eps = argument(L, "eps"), e2 = argument(L, "epsilon");
+    Value *y = batch_norm(L, eps.kind == ARG_EXPR ? eps : e2), *none = EMIT(L, full, arg_ints(L->g, 1, (int64_t[]){0}), arg_int(L->g, 0), arg_dtype(DT_F32));
+    return y && none && lower_return_values(L, L->op->schema->nreturns, (Value *[]){y, none, none, none});
+}
+
+/* Without running statistics it is a group norm with one channel a group. */
+bool lower_instance_norm(Lower *L)
+{
+    Value *x;
+    bool use_input;
+    TRY(want(L, &x) && lower_const_bool(L, 5, &use_input));
+    if (!use_input) return lower_return(L, batch_norm(L, L->arg[7]));
+    return lower_return(L, EMIT(L, group_norm, L->arg[0], arg_expr(x->dim[1]), L->arg[1], L->arg[2], L->arg[7]));
+}
+
+/* ------------------------------------------------------------------ order */
+
+bool lower_sort_stable(Lower *L)
+{
+    Node *n = lower_emit_node(L, OP_sort, 3, (Arg[]){L->arg[0], L->arg[2], L->arg[3]});
+    return n && lower_return_values(L, 2, n->out);
+}
+
+bool lower_argsort(Lower *L)
+{
+    bool stable = L->op->id == OP_argsort_stable;
+    Node *n = lower_emit_node(L, OP_sort, 3, (Arg[]){L->arg[0], L->arg[stable ? 2 : 1], L->arg[stable ? 3 : 2]});
+    return n && lower_return(L, n->out[1]);
+}
+
+bool lower_msort(Lower *L)
+{
+    Node *n = lower_emit_node(L, OP_sort, 3, (Arg[]){L->arg[0], arg_int(L->g, 0), arg_bool(L->g, false)});
+    return n && lower_return(L, n->out[0]);
+}

@@ -1,0 +1,475 @@
+/* Reductions, scans, softmax, norms and sorting: the dims to work along are brought to the end, then rows go to the kernels.
+ *
+ * Floats work in float (double for f64), integers and bools in int64_t; rows of another dtype or with strides are copied first.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "kernel/kernel.h"
+#include "run/pointwise.h"
+#include "run/run_table.h"
+
+/* rows x n numbers of F32, F64 or I64; kept dims of the input in order make the rows. */
+typedef struct Rows {
+    DType t;
+    int64_t rows, n;
+    const void *data;
+} Rows;
+
+static DType row_type(DType t) { return t == DT_F64 ? DT_F64 : dtype_is_float(t) ? DT_F32 : DT_I64; }
+
+/* x with the set dims behind the others. */
+static Tensor moved(const Tensor *x, const bool *set)
+{
+    Tensor u = *x;
+    int n = 0;
+    for (int pass = 0; pass < 2; pass++)
+        for (int i = 0; i < x->rank; i++)
+            if (set[i] == (pass == 1)) {
+                u.shape[n] = x->shape[i];
+                u.stride[n++] = x->stride[i];
+            }
+    return u;
+}
+
+static bool rows_of(Call *c, const Tensor *x, const bool *set, Rows *r, Err *err)
+{
+    Tensor u = moved(x, set);
+    *r = (Rows){.t = row_type(x->dtype), .rows = 1, .n = 1};
+    for (int i = 0; i < x->rank; i++) *(set[i] ? &r->n : &r->rows) *= x->shape[i];
+    const Tensor *flat = call_contiguous(c, &u, r->t, err);
+    TRY(flat);
+    r->data = flat->data;
+    return true;
+}
+
+static bool set_dims(const Call *c, int arg, int rank, bool *set)
+{
+    int64_t d[MAX_RANK];
+    int n = call_ints(c, arg, d, MAX_RANK);
+    for (int i = 0; i < MAX_RANK; i++) set[i] = n == 0 && i < rank;
+    for (int i = 0; i < n; i++) set[d[i] < 0 ? d[i] + (rank ? rank : 1) : d[i]] = true;
+    return true;
+}
+
+static const void *row_at(const Rows *r, int64_t i) { return (const char *)r->data + (size_t)(i * r->n) * dtype_size(r->t); }
+
+static void put(Tensor *out, int64_t i, double f, int64_t v, bool is_float)
+{
+    void *p = (char *)out->data + (size_t)i * dtype_size(out->dtype);
+    if (is_float) store_f64(out->dtype, p, f);
+    else store_i64(out->dtype, p, v);
+}
+
+/* ------------------------------------------------------------------ one number a row */
+
+typedef enum Fold { FOLD_SUM, FOLD_MEAN, FOLD_PROD, FOLD_MAX, FOLD_MIN, FOLD_ARGMAX, FOLD_ARGMIN, FOLD_ANY, FOLD_ALL, FOLD_VAR, FOLD_NORM, FOLD_LOGSUMEXP } Fold;
+
+static double value_at(const Rows *r, const void *row, int64_t i) { return r->t == DT_F32 ? (double)((const float *)row)[i] : ((const double *)row)[i]; }
+
+static double fold_float(const Rows *r, const void *row, Fold f, double p)
+{
+    const ReduceKernels *k = &kernels()->reduce;
+    double s, m;
+    int64_t n = r->n;
+    switch (f) {
+    case FOLD_SUM: case FOLD_MEAN:
+        s = r->t == DT_F32 ? k->sum_f32(row, n) : k->sum_f64(row, n);
+        return f == FOLD_SUM ? s : s / (double)n;
+    case FOLD_PROD:
+        s = 1;
+        for (int64_t i = 0; i < n; i++) s *= value_at(r, row, i);
+        return s;
+    case FOLD_MAX: case FOLD_MIN: return r->t == DT_F32 ? k->extreme_f32(row, n, f == FOLD_MIN, NULL) : k->extreme_f64(row, n, f == FOLD_MIN, NULL);
+    case FOLD_VAR: /* two passes; p is the correction */
+        m = fold_float(r, row, FOLD_MEAN, 0);
+        s = 0;
+        for (int64_t i = 0; i < n; i++) s += (value_at(r, row, i) - m) * (value_at(r, row, i) - m);
+        return s / ((double)n - p > 0 ? (double)n - p : 0);
+    case FOLD_NORM:
+        s = p == -INFINITY ? INFINITY : 0;
+        for (int64_t i = 0; i < n; i++) {
+            double x = fabs(value_at(r, row, i));
+            if (p == 2) s += x * x;
+            else if (p == INFINITY) s = x > s || x != x ? x : s;
+            else if (p == -INFINITY) s = x < s || x != x ? x : s;
+            else s += p == 0 ? x != 0 : p == 1 ? x : pow(x, p);
+        }
+        return p == 2 ? sqrt(s) : p == 0 || p == 1 || isinf(p) ? s : pow(s, 1 / p);
+    case FOLD_LOGSUMEXP:
+        if (n == 0) return -INFINITY;
+        m = fold_float(r, row, FOLD_MAX, 0);
+        if (isinf(m)) m = m > 0 ? m : 0;
+        if (m == INFINITY) return m;
+        s = 0;
+        for (int64_t i = 0; i < n; i++) s += exp(value_at(r, row, i) - m);
+        return log(s) + m;
+    case FOLD_ANY: case FOLD_ALL:
+        for (int64_t i = 0; i < n; i++)
+            if ((value_at(r, row, i) != 0) == (f == FOLD_ANY)) return f == FOLD_ANY;
+        return f == FOLD_ALL;
+    default: return 0;
+    }
+}
+
+static int64_t extreme_int(const int64_t *x, int64_t n, bool smallest, int64_t *at)
+{
+    int64_t best = 0;
+    for (int64_t i = 1; i < n; i++)
+        if (smallest ? x[i] < x[best] : x[i] > x[best]) best = i;
+    *at = best;
+    return x[best];
+}
+
+static int64_t fold_int(const Rows *r, const int64_t *x, Fold f)
+{
+    uint64_t s = f == FOLD_PROD;
+    int64_t at;
+    switch (f) {
+    case FOLD_SUM:
+        for (int64_t i = 0; i < r->n; i++) s += (uint64_t)x[i];
+        return (int64_t)s;
+    case FOLD_PROD:
+        for (int64_t i = 0; i < r->n; i++) s *= (uint64_t)x[i];
+        return (int64_t)s;
+    case FOLD_MAX: case FOLD_MIN: return extreme_int(x, r->n, f == FOLD_MIN, &at);
+    case FOLD_ANY: case FOLD_ALL:
+        for (int64_t i = 0; i < r->n; i++)
+            if ((x[i] != 0) == (f == FOLD_ANY)) return f == FOLD_ANY;
+        return f == FOLD_ALL;
+    default: return 0;
+    }
+}
+
+static bool reduce(Call *c, const bool *set, Fold f, double p, Err *err)
+{
+    Rows r;
+    Tensor *out = call_out(c, 0);
+    TRY(rows_of(c, call_in(c, 0), set, &r, err));
+    bool needs_one = f == FOLD_MAX || f == FOLD_MIN;
+    if (needs_one && r.n == 0 && r.rows) return call_fail(c, E_USAGE, err, "the largest of no elements");
+    int threads = r.rows * r.n > 1 << 15 ? c->env->threads : 1;
+#pragma omp parallel for num_threads(threads) if (threads > 1)
+    for (int64_t i = 0; i < r.rows; i++) {
+        if (r.t == DT_I64) put(out, i, 0, fold_int(&r, row_at(&r, i), f), false);
+        else put(out, i, fold_float(&r, row_at(&r, i), f, p), 0, true);
+    }
+    return true;
+}
+
+static bool reduce_dims(Call *c, Fold f, double p, int arg, Err *err)
+{
+    bool set[MAX_RANK];
+    set_dims(c, arg, call_in(c, 0)->rank, set);
+    return reduce(c, set, f, p, err);
+}
+
+bool run_sum(Call *c, Err *err) { return reduce_dims(c, FOLD_SUM, 0, 1, err); }
+bool run_mean(Call *c, Err *err) { return reduce_dims(c, FOLD_MEAN, 0, 1, err); }
+bool run_prod(Call *c, Err *err) { return reduce_dims(c, FOLD_PROD, 0, 1, err); }
+bool run_amax(Call *c, Err *err) { return reduce_dims(c, FOLD_MAX, 0, 1, err); }
+bool run_amin(Call *c, Err *err) { return reduce_dims(c, FOLD_MIN, 0, 1, err); }
+bool run_any(Call *c, Err *err) { return reduce_dims(c, FOLD_ANY, 0, 1, err); }
+bool run_all(Call *c, Err *err) { return reduce_dims(c, FOLD_ALL, 0, 1, err); }
+bool run_logsumexp(Call *c, Err *err) { return reduce_dims(c, FOLD_LOGSUMEXP, 0, 1, err); }
+bool run_var(Call *c, Err *err) { return reduce_dims(c, FOLD_VAR, call_f64_or(c, 2, 1), 1, err); }
+bool run_vector_norm(Call *c, Err *err) { return reduce_dims(c, FOLD_NORM, call_f64(c, 1), 2, err); }
+
+/* values (or NULL) and positions of the extreme of each row */
+static bool extremes(Call *c, bool smallest, Tensor *values, Tensor *positions, Err *err)
+{
+    Rows r;
+    bool set[MAX_RANK];
+    set_dims(c, 1, call_in(c, 0)->rank, set);
+    TRY(rows_of(c, call_in(c, 0), set, &r, err));
+    if (r.n == 0 && r.rows) return call_fail(c, E_USAGE, err, "the largest of no elements");
+    for (int64_t i = 0; i < r.rows; i++) {
+        int64_t at = 0, v = 0;
+        double f = 0;
+        if (r.t == DT_I64) v = extreme_int(row_at(&r, i), r.n, smallest, &at);
+        else f = r.t == DT_F32 ? kernels()->reduce.extreme_f32(row_at(&r, i), r.n, smallest, &at)
+                               : kernels()->reduce.extreme_f64(row_at(&r, i), r.n, smallest, &at);
+        if (values) put(values, i, f, v, r.t != DT_I64);
+        put(positions, i, 0, at, false);
+    }
+    return true;
+}
+
+bool run_argmax(Call *c, Err *err) { return extremes(c, false, NULL, call_out(c, 0), err); }
+bool run_argmin(Call *c, Err *err) { return extremes(c, true, NULL, call_out(c, 0), err); }
+bool run_max_dim(Call *c, Err *err) { return extremes(c, false, call_out(c, 0), call_out(c, 1), err); }
+bool run_min_dim(Call *c, Err *err) { return extremes(c, true, call_out(c, 0), call_out(c, 1), err); }
+
+/* ------------------------------------------------------------------ a row for a row */
+
+/* Results lie as rows with dim d last; out wants d in its place. */
+static bool put_back(Call *c, Tensor *out, const void *rows, DType t, int d, Err *err)
+{
+    Tensor u = *out;
+    int64_t n = 1;
+    u.dtype = t;
+    u.data = (void *)(uintptr_t)rows;
+    if (u.rank) u.stride[d] = 1;
+    n = u.rank ? u.shape[d] : 1;
+    for (int i = u.rank - 1; i >= 0; i--)
+        if (i != d) {
+            u.stride[i] = n;
+            n *= u.shape[i];
+        }
+    return run_copy_tensor(out, &u, c->env->threads) || call_fail(c, E_UNSUPPORTED, err, "a copy from %s to %s", dtype_name(t), dtype_name(out->dtype));
+}
+
+typedef struct Line {
+    Rows in;
+    void *out;      /* where the rows of the result go */
+    bool direct;    /* that is the output itself */
+    int d;
+} Line;
+
+/* The row dim last, and a place for the result in the same form. */
+static bool line_up(Call *c, int d, DType t, Line *l, Err *err)
+{
+    const Tensor *x = call_in(c, 0);
+    Tensor *out = call_out(c, 0);
+    bool set[MAX_RANK] = {false};
+    if (x->rank) set[d] = true;
+    TRY(rows_of(c, x, set, &l->in, err));
+    l->d = d;
+    l->direct = out->dtype == t && (x->rank == 0 || d == x->rank - 1);
+    l->out = l->direct ? out->data : call_scratch(c, (size_t)(l->in.rows * l->in.n) * dtype_size(t), err);
+    return l->out != NULL || l->in.rows * l->in.n == 0;
+}
+
+static bool line_down(Call *c, Line *l, DType t, Err *err) { return l->direct || put_back(c, call_out(c, 0), l->out, t, l->d, err); }
+
+static bool softmax(Call *c, bool log, bool safe, Err *err)
+{
+    Line l;
+    DType t = row_type(call_out(c, 0)->dtype);
+    if (tensor_numel(call_out(c, 0)) == 0) return true;
+    TRY(line_up(c, call_dim(c, 1, call_in(c, 0)->rank), t, &l, err));
+    const ReduceKernels *k = &kernels()->reduce;
+    if (t == DT_F32) k->softmax_f32(l.out, l.in.data, l.in.rows, l.in.n, log, safe, c->env->threads);
+    else k->softmax_f64(l.out, l.in.data, l.in.rows, l.in.n, log, safe, c->env->threads);
+    return line_down(c, &l, t, err);
+}
+
+bool run_softmax(Call *c, Err *err) { return softmax(c, false, false, err); }
+bool run_safe_softmax(Call *c, Err *err) { return softmax(c, false, true, err); }
+bool run_log_softmax(Call *c, Err *err) { return softmax(c, true, false, err); }
+
+/* Running sums and products; floats add up in double, as ATen's cumsum does for float on the CPU. */
+static bool scan(Call *c, bool product, Err *err)
+{
+    Line l;
+    DType t = row_type(call_out(c, 0)->dtype);
+    if (tensor_numel(call_out(c, 0)) == 0) return true;
+    TRY(line_up(c, call_dim(c, 1, call_in(c, 0)->rank), t, &l, err));
+    for (int64_t r = 0; r < l.in.rows; r++) {
+        double s = product;
+        uint64_t u = product;
+        for (int64_t i = r * l.in.n; i < (r + 1) * l.in.n; i++) {
+            if (t == DT_I64) {
+                uint64_t v = (uint64_t)((const int64_t *)l.in.data)[i];
+                u = product ? u * v : u + v;
+                ((int64_t *)l.out)[i] = (int64_t)u;
+            } else {
+                double v = t == DT_F32 ? (double)((const float *)l.in.data)[i] : ((const double *)l.in.data)[i];
+                s = product ? s * v : s + v;
+                if (t == DT_F32) ((float *)l.out)[i] = (float)s;
+                else ((double *)l.out)[i] = s;
+            }
+        }
+    }
+    return line_down(c, &l, t, err);
+}
+
+bool run_cumsum(Call *c, Err *err) { return scan(c, false, err); }
+bool run_cumprod(Call *c, Err *err) { return scan(c, true, err); }
+
+/* ------------------------------------------------------------------ norms */
+
+/* Weight or bias as contiguous numbers of type t; NULL stays NULL. */
+static bool vector(Call *c, const Tensor *w, DType t, const void **out, Err *err)
+{
+    *out = NULL;
+    if (!w) return true;
+    const Tensor *flat = call_contiguous(c, w, t, err);
+    TRY(flat);
+    *out = flat->data;
+    return true;
+}
+
+static bool norm(Call *c, const Tensor *w0, const Tensor *b0, double eps, bool rms, Err *err)
+{
+    const Tensor *x = call_in(c, 0);
+    Tensor *out = call_out(c, 0);
+    DType t = row_type(x->dtype);
+    const void *w, *b;
+    int64_t n = 1;
+    for (int i = x->rank - c->arg[1].n; i < x->rank; i++) n *= x->shape[i];
+    if (tensor_numel(x) == 0) return true;
+    TRY(vector(c, w0, t, &w, err) && vector(c, b0, t, &b, err));
+    x = call_contiguous(c, x, t, err);
+    TRY(x);
+    void *y = out->dtype == t ? out->data : call_scratch(c, tensor_bytes(x), err);
+    TRY(y);
+    int64_t rows = tensor_numel(x) / n;
+    if (t == DT_F32) kernels()->reduce.norm_f32(y, x->data, w, b, rows, n, eps, rms, NULL, NULL, c->env->threads);
+    else kernels()->reduce.norm_f64(y, x->data, w, b, rows, n, eps, rms, NULL, NULL, c->env->threads);
+    if (y == out->data) return true;
+    Tensor from = tensor_of(t, out->rank, out->shape, y);
+    return run_copy_tensor(out, &from, c->env->threads);
+}
+
+bool run_layer_norm(Call *c, Err *err) { return norm(c, call_in(c, 2), call_in(c, 3), call_f64(c, 4), false, err); }
+bool run_rms_norm(Call *c, Err *err) { return norm(c, call_in(c, 2), NULL, call_f64(c, 3), true, err); }
+
+/* y = x * scale[channel] + shift[channel] for planes of `plane` numbers; x, y contiguous (N, C, plane) */
+static void affine_planes(const Rows *x, void *y, int64_t channels, int64_t plane, const double *scale, const double *shift, int threads)
+{
+    int64_t planes = x->rows;
+#pragma omp parallel for num_threads(threads) if (planes * plane > 1 << 15)
+    for (int64_t p = 0; p < planes; p++) {
+        double a = scale[p % channels], b = shift[p % channels];
+        if (x->t == DT_F32) {
+            const float *in = (const float *)x->data + p * plane;
+            float *out = (float *)y + p * plane, fa = (float)a, fb = (float)b;
+            for (int64_t i = 0; i < plane; i++) out[i] = in[i] * fa + fb;
+        } else {
+            const double *in = (const double *)x->data + p * plane;
+            double *out = (double *)y + p * plane;
+            for (int64_t i = 0; i < plane; i++) out[i] = in[i] * a + b;
+        }
+    }
+}
+
+/* The input as (N * C) planes, and a place for the result. */
+static bool planes_of(Call *c, Rows *x, void **y, Err *err)
+{
+    const Tensor *in = call_in(c, 0);
+    Tensor *out = call_out(c, 0);
+    *x = (Rows){.t = row_type(in->dtype), .rows = in->shape[0] * in->shape[1], .n = 1};
+    for (int i = 2; i < in->rank; i++) x->n *= in->shape[i];
+    const Tensor *flat = call_contiguous(c, in, x->t, err);
+    TRY(flat);
+    x->data = flat->data;
+    *y = out->dtype == x->t ? out->data : call_scratch(c, tensor_bytes(flat), err);
+    return *y != NULL;
+}
+
+static bool planes_back(Call *c, const Rows *x, void *y)
+{
+    Tensor *out = call_out(c, 0);
+    if (y == out->data) return true;
+    Tensor from = tensor_of(x->t, out->rank, out->shape, y);
+    return run_copy_tensor(out, &from, c->env->threads);
+}
+
+/* aten::batch_norm in evaluation: (x - mean) / sqrt(var + eps) * weight + bias, per channel */
+bool run_batch_norm(Call *c, Err *err)
+{
+    Rows x;
+    void *y;
+    int64_t C = call_in(c, 0)->shape[1];
+    if (tensor_numel(call_in(c, 0)) == 0) return true;
+    TRY(planes_of(c, &x, &y, err));
+    double *scale = call_scratch(c, (size_t)C * sizeof *scale, err), *shift = call_scratch(c, (size_t)C * sizeof *shift, err);
+    if (!scale || !shift) return false;
+    for (int64_t k = 0; k < C; k++) {
+        scale[k] = (call_in(c, 1) ? tensor_get(call_in(c, 1), k) : 1) / sqrt(tensor_get(call_in(c, 4), k) + call_f64(c, 7));
+        shift[k] = (call_in(c, 2) ? tensor_get(call_in(c, 2), k) : 0) - tensor_get(call_in(c, 3), k) * scale[k];
+    }
+    affine_planes(&x, y, C, x.n, scale, shift, c->env->threads);
+    return planes_back(c, &x, y);
+}
+
+/* aten::group_norm: statistics over a group's channels and plane, then weight and bias per channel */
+bool run_group_norm(Call *c, Err *err)
+{
+    Rows x;
+    void *y;
+    int64_t N = call_in(c, 0)->shape[0], C = call_in(c, 0)->shape[1], G = call_i64(c, 1);
+    if (tensor_numel(call_in(c, 0)) == 0) return true;
+    TRY(planes_of(c, &x, &y, err));
+    double *scale = call_scratch(c, (size_t)(N * C) * sizeof *scale, err), *shift = call_scratch(c, (size_t)(N * C) * sizeof *shift, err);
+    if (!scale || !shift) return false;
+    Rows group = {.t = x.t, .rows = N * G, .n = C / G * x.n, .data = x.data};
+    for (int64_t g = 0; g < N * G; g++) {
+        double mean = fold_float(&group, row_at(&group, g), FOLD_MEAN, 0), rstd = 1 / sqrt(fold_float(&group, row_at(&group, g), FOLD_VAR, 0) + call_f64(c, 4));
+        for (int64_t k = 0; k < C / G; k++) {
+            int64_t at = g * (C / G) + k, channel = at % C;
+            scale[at] = rstd * (call_in(c, 2) ? tensor_get(call_in(c, 2), channel) : 1);
+            shift[at] = (call_in(c, 3) ? tensor_get(call_in(c, 3), channel) : 0) - mean * scale[at];
+        }
+    }
+    affine_planes(&x, y, N * C, x.n, scale, shift, c->env->threads);
+    return planes_back(c, &x, y);
+}
+
+/* ------------------------------------------------------------------ order */
+
+typedef struct Keyed {
+    double f;
+    int64_t i, at;
+} Keyed;
+
+/* NaN is the greatest; equal elements keep their order. */
+static int compare_up(const void *a, const void *b)
+{
+    const Keyed *x = a, *y = b;
+    bool nx = x->f != x->f, ny = y->f != y->f;
+    if (nx != ny) return nx ? 1 : -1;
+    if (!nx && x->f != y->f) return x->f < y->f ? -1 : 1;
+    if (x->i != y->i) return x->i < y->i ? -1 : 1;
+    return x->at < y->at ? -1 : x->at > y->at;
+}
+
+static int compare_down(const void *a, const void *b)
+{
+    const Keyed *x = a, *y = b;
+    bool nx = x->f != x->f, ny = y->f != y->f;
+    if (nx != ny) return nx ? -1 : 1;
+    if (!nx && x->f != y->f) return x->f > y->f ? -1 : 1;
+    if (x->i != y->i) return x->i > y->i ? -1 : 1;
+    return x->at < y->at ? -1 : x->at > y->at;
+}
+
+/* The first k of each sorted row: values to out 0, positions to out 1. */
+static bool sorted(Call *c, int d, int64_t k, bool down, Err *err)
+{
+    Rows r;
+    const Tensor *x = call_in(c, 0);
+    bool set[MAX_RANK] = {false};
+    if (x->rank) set[d] = true;
+    if (tensor_numel(call_out(c, 0)) == 0) return true;
+    TRY(rows_of(c, x, set, &r, err));
+    if (k > r.n) return call_fail(c, E_USAGE, err, "k is %lld, but dim %d has %lld elements", (long long)k, d, (long long)r.n);
+    Keyed *row = call_scratch(c, (size_t)r.n * sizeof *row, err);
+    char *values = call_scratch(c, (size_t)(r.rows * k) * dtype_size(r.t), err);
+    int64_t *positions = call_scratch(c, (size_t)(r.rows * k) * sizeof *positions, err);
+    if (!row || !values || !positions) return false;
+    for (int64_t i = 0; i < r.rows; i++) {
+        for (int64_t j = 0; j < r.n; j++) {
+            const void *p = row_at(&r, i);
+            row[j] = (Keyed){r.t == DT_I64 ? 0 : value_at(&r, p, j), r.t == DT_I64 ? ((const int64_t *)p)[j] : 0, j};
+        }
+        qsort(row, (size_t)r.n, sizeof *row, down ? compare_down : compare_up);
+        for (int64_t j = 0; j < k; j++) {
+            int64_t at = i * k + j;
+            positions[at] = row[j].at;
+            if (r.t == DT_I64) ((int64_t *)(void *)values)[at] = row[j].i;
+            else store_f64(r.t, values + (size_t)at * dtype_size(r.t), row[j].f);
+        }
+    }
+    return put_back(c, call_out(c, 0), values, r.t, d, err) && put_back(c, call_out(c, 1), positions, DT_I64, d, err);
+}
+
+bool run_sort(Call *c, Err *err)
+{
+    const Tensor *x = call_in(c, 0);
+    int d = call_dim(c, 1, x->rank);
+    return sorted(c, d, x->rank ? x->shape[d] : 1, call_bool(c, 2), err);
+}
+
+bool run_topk(Call *c, Err *err) { return sorted(c, call_dim(c, 2, call_in(c, 0)->rank), call_i64(c, 1), call_bool(c, 3), err); }

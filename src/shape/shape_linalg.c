@@ -1,0 +1,110 @@
+/* Shapes of matrix products, convolutions and attention. */
+#include "shape/shape_table.h"
+
+static DType product_dtype(Shape *s, const Value *a, const Value *b, bool *ok)
+{
+    *ok = a->dtype == b->dtype || fail(s->err, E_FORMAT, "operands are %s and %s, expected one dtype", dtype_name(a->dtype), dtype_name(b->dtype));
+    return a->dtype;
+}
+
+bool shape_linear(Shape *s)
+{
+    Value *x, *w;
+    bool ok;
+    Expr *dim[MAX_RANK];
+    TRY(shape_want_value(s, 0, &x) && shape_want_value(s, 1, &w));
+    if (w->rank != 2 || x->rank < 1) return shape_fail(s, 1, "rank %d with an input of rank %d, expected 2 and at least 1", w->rank, x->rank);
+    DType t = product_dtype(s, x, w, &ok);
+    TRY(ok && shape_require_equal(s, x->dim[x->rank - 1], w->dim[1], "features of input and weight"));
+    Value *b = shape_value(s, 2);
+    if (b) {
+        if (b->rank != 1) return shape_fail(s, 2, "rank %d, expected 1", b->rank);
+        TRY(shape_require_equal(s, b->dim[0], w->dim[0], "features of bias and weight"));
+    }
+    for (int i = 0; i < x->rank - 1; i++) dim[i] = x->dim[i];
+    dim[x->rank - 1] = w->dim[0];
+    return shape_out(s, 0, t, x->rank, dim);
+}
+
+/* Lowering made both ranks at least 2. */
+bool shape_matmul(Shape *s)
+{
+    Value *a, *b;
+    bool ok;
+    Expr *dim[MAX_RANK];
+    TRY(shape_want_value(s, 0, &a) && shape_want_value(s, 1, &b));
+    if (a->rank < 2 || b->rank < 2) return shape_fail(s, 0, "ranks %d and %d, expected at least 2", a->rank, b->rank);
+    DType t = product_dtype(s, a, b, &ok);
+    TRY(ok && shape_require_equal(s, a->dim[a->rank - 1], b->dim[b->rank - 2], "inner sizes of the product"));
+    int rank = a->rank - 2;
+    for (int i = 0; i < rank; i++) dim[i] = a->dim[i];
+    TRY(shape_broadcast(s, &rank, dim, b->rank - 2, b->dim, "batch sizes of the product"));
+    dim[rank++] = a->dim[a->rank - 2];
+    dim[rank++] = b->dim[b->rank - 1];
+    return shape_out(s, 0, t, rank, dim);
+}
+
+/* convolution(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups) */
+bool shape_convolution(Shape *s)
+{
+    Value *x, *w;
+    bool transposed, ok;
+    int64_t groups;
+    ExprPool *p = s->ex;
+    Expr *dim[MAX_RANK], *one = ex_int(p, 1);
+    TRY(shape_want_value(s, 0, &x) && shape_want_value(s, 1, &w) && shape_const_bool(s, 6, &transposed) && shape_const_int(s, 8, &groups));
+    int n = x->rank - 2;
+    if (n < 1 || n > 3 || w->rank != x->rank) return shape_fail(s, 1, "rank %d with an input of rank %d, expected equal ranks of 3 to 5", w->rank, x->rank);
+    if (groups < 1) return shape_fail(s, 8, "found %lld, expected at least 1", (long long)groups);
+    for (int k = 3; k <= 7; k++)
+        if (k != 6 && shape_arg(s, k)->n != n) return shape_fail(s, k, "found %d numbers, expected %d", shape_arg(s, k)->n, n);
+    DType t = product_dtype(s, x, w, &ok);
+    TRY(ok);
+    Expr *g = ex_int(p, groups);
+    TRY(shape_require_equal(s, x->dim[1], transposed ? w->dim[0] : ex_mul(p, w->dim[1], g), "channels of input and weight"));
+    dim[0] = x->dim[0];
+    dim[1] = transposed ? ex_mul(p, w->dim[1], g) : w->dim[0];
+    if (!ex_is_int(dim[1]) || dim[1]->i % groups || (ex_is_int(x->dim[1]) && x->dim[1]->i % groups)) return shape_fail(s, 8, "channels do not divide by %lld groups", (long long)groups);
+    for (int i = 0; i < n; i++) {
+        Expr *stride = shape_arg(s, 3)->es[i], *pad = shape_arg(s, 4)->es[i], *dilation = shape_arg(s, 5)->es[i], *extra = shape_arg(s, 7)->es[i];
+        int64_t lo, hi;
+        ex_range(p, stride, &lo, &hi);
+        if (hi < 1) return shape_fail(s, 3, "must be at least 1");
+        Expr *span = ex_mul(p, dilation, ex_sub(p, w->dim[2 + i], one)), *twice = ex_mul(p, pad, ex_int(p, 2));
+        if (transposed) {
+            Expr *e = ex_mul(p, ex_sub(p, x->dim[2 + i], one), stride);
+            dim[2 + i] = ex_add(p, ex_add(p, ex_sub(p, e, twice), ex_add(p, span, extra)), one);
+        } else {
+            Expr *room = ex_sub(p, ex_sub(p, ex_add(p, x->dim[2 + i], twice), span), one);
+            TRY(graph_require(s->g, ex_make(p, EX_LE, ex_int(p, 0), room, NULL), s->err, "node '%s': kernel no larger than padded axis %d", s->node->name, 2 + i));
+            dim[2 + i] = ex_add(p, ex_floordiv(p, room, stride), one);
+        }
+    }
+    return shape_out(s, 0, t, x->rank, dim);
+}
+
+/* q (B, H, N, D), k (B, Hkv, M, D), v (B, Hkv, M, E) -> (B, H, N, E) */
+bool shape_sdpa(Shape *s)
+{
+    Value *q, *k, *v, *mask = shape_value(s, 3);
+    bool ok, gqa;
+    TRY(shape_want_value(s, 0, &q) && shape_want_value(s, 1, &k) && shape_want_value(s, 2, &v) && shape_const_bool(s, 7, &gqa));
+    if (q->rank != 4 || k->rank != 4 || v->rank != 4) return shape_fail(s, 0, "ranks %d, %d, %d, expected 4", q->rank, k->rank, v->rank);
+    DType t = product_dtype(s, q, k, &ok);
+    TRY(ok);
+    product_dtype(s, q, v, &ok);
+    TRY(ok && shape_require_equal(s, q->dim[3], k->dim[3], "head sizes of query and key") && shape_require_equal(s, k->dim[2], v->dim[2], "lengths of key and value"));
+    TRY(shape_require_equal(s, k->dim[1], v->dim[1], "heads of key and value") && shape_require_equal(s, q->dim[0], k->dim[0], "batches of query and key"));
+    TRY(shape_require_equal(s, k->dim[0], v->dim[0], "batches of key and value"));
+    if (!gqa) TRY(shape_require_equal(s, q->dim[1], k->dim[1], "heads of query and key"));
+    else TRY(graph_require(s->g, ex_make(s->ex, EX_EQ, ex_mod(s->ex, q->dim[1], k->dim[1]), ex_int(s->ex, 0), NULL), s->err,
+                           "node '%s': heads of the key divide those of the query", s->node->name));
+    if (mask) {
+        int rank = 4;
+        Expr *dim[MAX_RANK] = {q->dim[0], q->dim[1], q->dim[2], k->dim[2]};
+        if (mask->rank > 4) return shape_fail(s, 3, "rank %d, expected at most 4", mask->rank);
+        if (mask->dtype != DT_BOOL && !dtype_is_float(mask->dtype)) return shape_fail(s, 3, "dtype %s, expected bool or a float", dtype_name(mask->dtype));
+        TRY(shape_broadcast(s, &rank, dim, mask->rank, mask->dim, "mask to (batch, heads, queries, keys)"));
+    }
+    return shape_out(s, 0, t, 4, (Expr *[]){q->dim[0], q->dim[1], q->dim[2], v->dim[3]});
+}

@@ -1,0 +1,143 @@
+/* Shapes of reductions, scans, softmax, norms and sorting. Columns: dim is argument 1 and keepdim argument 2 unless said otherwise. */
+#include "shape/shape_table.h"
+
+/* x without the dims that are set, or with 1 in their place. */
+static bool reduced(Shape *s, int k, const Value *x, const bool *set, bool keep, DType t)
+{
+    Expr *dim[MAX_RANK];
+    int n = 0;
+    for (int i = 0; i < x->rank; i++) {
+        if (!set[i]) dim[n++] = x->dim[i];
+        else if (keep) dim[n++] = ex_int(s->ex, 1);
+    }
+    return shape_out(s, k, t, n, dim);
+}
+
+static bool reduce_over(Shape *s, int dims, int keepdim, DType t)
+{
+    Value *x;
+    bool set[MAX_RANK], keep = false;
+    TRY(shape_want_value(s, 0, &x) && shape_dims(s, dims, x->rank, set));
+    if (keepdim >= 0) TRY(shape_const_bool(s, keepdim, &keep));
+    return reduced(s, 0, x, set, keep, t == DT_NONE ? x->dtype : t);
+}
+
+bool shape_reduce(Shape *s) { return reduce_over(s, 1, 2, DT_NONE); }
+bool shape_reduce_truth(Shape *s) { return reduce_over(s, 1, 2, DT_BOOL); }
+bool shape_reduce_arg(Shape *s) { return reduce_over(s, 1, 2, DT_I64); }
+bool shape_reduce_var(Shape *s) { return reduce_over(s, 1, 3, DT_NONE); }
+bool shape_reduce_norm(Shape *s) { return reduce_over(s, 2, 3, DT_NONE); }
+
+/* Integers and bools add up in i64. */
+static DType sum_dtype(const Value *x) { return dtype_is_float(x->dtype) || dtype_is_complex(x->dtype) ? x->dtype : DT_I64; }
+
+bool shape_reduce_sum(Shape *s)
+{
+    Value *x;
+    TRY(shape_want_value(s, 0, &x));
+    return reduce_over(s, 1, 2, sum_dtype(x));
+}
+
+bool shape_reduce_prod(Shape *s) { return shape_reduce_sum(s); }
+
+bool shape_reduce_pair(Shape *s)
+{
+    Value *x;
+    int d;
+    bool set[MAX_RANK] = {false}, keep;
+    TRY(shape_want_value(s, 0, &x) && shape_dim(s, 1, x->rank, &d) && shape_const_bool(s, 2, &keep));
+    set[d] = true;
+    return reduced(s, 0, x, set, keep, x->dtype) && reduced(s, 1, x, set, keep, DT_I64);
+}
+
+bool shape_scan(Shape *s)
+{
+    Value *x;
+    int d;
+    TRY(shape_want_value(s, 0, &x) && shape_dim(s, 1, x->rank, &d));
+    return shape_out_like(s, 0, x, sum_dtype(x));
+}
+
+bool shape_softmax(Shape *s)
+{
+    Value *x;
+    int d;
+    TRY(shape_want_value(s, 0, &x) && shape_dim(s, 1, x->rank, &d));
+    return shape_out_like(s, 0, x, x->dtype);
+}
+
+static bool normalized(Shape *s, const Value *x)
+{
+    const Arg *a = shape_arg(s, 1);
+    if (a->n < 1 || a->n > x->rank) return shape_fail(s, 1, "found %d sizes for a tensor of rank %d", a->n, x->rank);
+    for (int i = 0; i < a->n; i++) TRY(shape_require_equal(s, x->dim[x->rank - a->n + i], a->es[i], "normalized size"));
+    for (int k = 2; k < 4; k++) {
+        Value *w = s->node->op->schema->params[k].type == PT_TENSOR ? shape_value(s, k) : NULL;
+        if (!w) continue;
+        if (w->rank != a->n) return shape_fail(s, k, "rank %d, expected %d", w->rank, a->n);
+        for (int i = 0; i < a->n; i++) TRY(shape_require_equal(s, w->dim[i], a->es[i], "size of weight or bias"));
+    }
+    return true;
+}
+
+bool shape_layer_norm(Shape *s)
+{
+    Value *x;
+    TRY(shape_want_value(s, 0, &x) && normalized(s, x));
+    return shape_out_like(s, 0, x, x->dtype);
+}
+
+bool shape_rms_norm(Shape *s) { return shape_layer_norm(s); }
+
+static bool channels(Shape *s, const Value *x, int first, int last)
+{
+    if (x->rank < 2) return shape_fail(s, 0, "rank %d, expected at least 2", x->rank);
+    for (int k = first; k <= last; k++) {
+        Value *w = shape_value(s, k);
+        if (!w) continue;
+        if (w->rank != 1) return shape_fail(s, k, "rank %d, expected 1", w->rank);
+        TRY(shape_require_equal(s, w->dim[0], x->dim[1], "channels"));
+    }
+    return true;
+}
+
+bool shape_group_norm(Shape *s)
+{
+    Value *x;
+    int64_t groups;
+    TRY(shape_want_value(s, 0, &x) && shape_const_int(s, 1, &groups) && channels(s, x, 2, 3));
+    if (groups < 1) return shape_fail(s, 1, "found %lld, expected at least 1", (long long)groups);
+    TRY(graph_require(s->g, ex_make(s->ex, EX_EQ, ex_mod(s->ex, x->dim[1], ex_int(s->ex, groups)), ex_int(s->ex, 0), NULL), s->err,
+                      "node '%s': groups divide the channels", s->node->name));
+    return shape_out_like(s, 0, x, x->dtype);
+}
+
+bool shape_batch_norm(Shape *s)
+{
+    Value *x;
+    TRY(shape_want_value(s, 0, &x) && channels(s, x, 1, 4));
+    return shape_out_like(s, 0, x, x->dtype);
+}
+
+bool shape_sort(Shape *s)
+{
+    Value *x;
+    int d;
+    TRY(shape_want_value(s, 0, &x) && shape_dim(s, 1, x->rank, &d));
+    return shape_out_like(s, 0, x, x->dtype) && shape_out_like(s, 1, x, DT_I64);
+}
+
+bool shape_topk(Shape *s)
+{
+    Value *x;
+    int d;
+    Expr *dim[MAX_RANK];
+    TRY(shape_want_value(s, 0, &x) && shape_dim(s, 2, x->rank, &d));
+    for (int i = 0; i < x->rank; i++) dim[i] = x->dim[i];
+    Expr *k = shape_arg(s, 1)->e;
+    if (x->rank) {
+        TRY(graph_require(s->g, ex_make(s->ex, EX_LE, k, x->dim[d], NULL), s->err, "node '%s': k no larger than dim %d", s->node->name, d));
+        dim[d] = k;
+    }
+    return shape_out(s, 0, x->dtype, x->rank, dim) && shape_out(s, 1, DT_I64, x->rank, dim);
+}
