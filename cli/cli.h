@@ -1,0 +1,142 @@
+/* The command qkv: what its files share. It can do nothing that a user of include/qkv.h cannot.
+ *
+ *     main.c       the table of commands, signals, exit codes          cmd_NAME.c   int cmd_NAME(const Options *): one command a file
+ *     options.c    the table of options, parsing, "did you mean"       inputs.c     -i, -D, --shape, --image -> inputs of a session
+ *     help.c       help and man pages, both from those two tables      term.c       tables, colours, progress, messages
+ *     output.c     JSON, numbers, shapes, written tensors
+ *
+ * A function that can fail returns an exit code and has told the user why: `int code = model_open(...); if (code) return code;`
+ */
+#ifndef QKV_CLI_H
+#define QKV_CLI_H
+#include <jansson.h>
+#include <stdbool.h>
+#include "qkv.h"
+
+enum { EXIT_INTERNAL = 70, JSON_SCHEMA = 1 };
+
+/* ------------------------------------------------------------------ commands and options */
+
+typedef struct List { /* an option that may be given many times */
+    const char **item;
+    int n;
+} List;
+
+typedef struct Options {
+    const char **arg; /* what is not an option */
+    int narg;
+    const char *inputs, *output, *expected, *trace, *dtype, *mean, *std, *vocab, *labels, *pool;
+    List dim, shape, image, atol, rtol;
+    int64_t seed, threads, memory_limit, iterations, warmup, max_tokens, top;
+    double scale;
+    bool seeded, json, per_op, cased, man, quiet, help;
+    int verbose;
+} Options;
+
+typedef enum CommandId { C_INSPECT, C_RUN, C_VERIFY, C_BENCH, C_EMBED, C_CLASSIFY, C_GRAPH, C_HELP, COMMANDS } CommandId;
+
+typedef struct Command {
+    const char *name, *args, *summary; /* "run", "MODEL", "Run a model and write its outputs" */
+    const char *text;                  /* paragraphs, separated by an empty line */
+    const char *examples;              /* lines "command\tcomment" */
+    int min_args, max_args;            /* max_args -1: any number */
+    int (*run)(const Options *o);
+} Command;
+extern const Command commands[COMMANDS];
+int command_find(const char *name); /* -1: tells the user, with the nearest name */
+
+/* Parses what follows the command; 0, or the exit code after a message. */
+int options_parse(CommandId command, int argc, char **argv, Options *o);
+void options_free(Options *o);
+/* The name in names[0 .. n) that is closest to `given`, NULL when none is close. */
+const char *nearest(const char *given, const char *const *names, int n);
+
+typedef struct OptionText {
+    const char *name, *arg, *help; /* "threads", "N" or NULL for a flag */
+    char letter;                   /* 0 when it has none */
+} OptionText;
+bool option_text(CommandId command, int i, OptionText *out); /* the i-th option of a command; false after the last */
+
+int cmd_inspect(const Options *o);
+int cmd_run(const Options *o);
+int cmd_verify(const Options *o);
+int cmd_bench(const Options *o);
+int cmd_embed(const Options *o);
+int cmd_classify(const Options *o);
+int cmd_graph(const Options *o);
+int cmd_help(const Options *o);
+void print_help(int command); /* -1: the overview */
+
+/* ------------------------------------------------------------------ terminal */
+
+typedef enum Color { PLAIN, BOLD, RED, GREEN } Color;
+void term_init(int verbose, bool quiet);
+const char *color_on(Color c);  /* for stdout; "" when it is no terminal or NO_COLOR is set */
+const char *color_off(Color c);
+
+__attribute__((format(printf, 2, 3))) int problem(int code, const char *fmt, ...); /* "qkv: error: ..."; returns code */
+int problem_of(const qkv_error *e);                                                /* the same from the library */
+__attribute__((format(printf, 1, 2))) void warning(const char *fmt, ...);
+__attribute__((format(printf, 1, 2))) void note(const char *fmt, ...);             /* not with -q */
+__attribute__((format(printf, 1, 2))) void detail(const char *fmt, ...);           /* with -v */
+
+/* A table is filled cell by cell, row by row; the first row is the heading. align: one letter a column, l or r. */
+typedef struct Table Table;
+Table *table_new(const char *align);
+__attribute__((format(printf, 2, 3))) void table_cell(Table *t, const char *fmt, ...);
+void table_color(Table *t, Color c); /* of the cell added last */
+void table_print(Table *t);          /* and frees it */
+void table_free(Table *t);
+
+/* A bar on stderr, only when that is a terminal; with the time left after two seconds. */
+typedef struct Progress {
+    const char *what;
+    int64_t total;
+    double start, shown;
+    bool on, drawn;
+} Progress;
+void progress_start(Progress *p, const char *what, int64_t total);
+void progress_at(Progress *p, int64_t done);
+void progress_end(Progress *p);
+
+double now_ms(void);
+void *must(void *p); /* exits with QKV_LIMIT when p is NULL */
+
+/* ------------------------------------------------------------------ output */
+
+json_t *json_number(double v);      /* NaN and infinities as strings */
+json_t *json_shape(const qkv_tensor *t);
+void json_print(json_t *v);         /* to stdout, and drops the reference */
+char *shape_text(const qkv_tensor *t, char *buf, size_t size); /* "(2, 3)" */
+char *index_text(const qkv_tensor *t, int64_t flat, char *buf, size_t size);
+char *count_text(int64_t n, char *buf, size_t size);           /* "22 713 216" */
+char *bytes_text(double bytes, char *buf, size_t size);        /* "86.6 MiB" */
+int64_t tensor_count(const qkv_tensor *t);
+double tensor_number(const qkv_tensor *t, int64_t flat);       /* row-major element as a double; NaN for dtypes without numbers */
+bool tensor_put(const qkv_tensor *t, int64_t flat, int64_t v); /* contiguous t; false for a dtype that cannot hold it */
+
+/* ------------------------------------------------------------------ models and their inputs */
+
+typedef struct Loaded {
+    qkv_model *model;
+    qkv_session *session;
+    double load_ms; /* model and session */
+} Loaded;
+int model_open(const Options *o, const char *path, bool bf16, bool no_fuse, Loaded *out);
+void model_close(Loaded *m);
+int model_bf16(const Options *o, bool *bf16); /* --dtype */
+
+typedef struct Inputs {
+    qkv_tensors *file;
+    void *pixels[64];
+    int npixels;
+} Inputs;
+int inputs_set(const Options *o, Loaded *m, Inputs *in); /* all inputs of the session, from what the user gave */
+void inputs_free(Inputs *in);                            /* after the last run */
+/* The size of an axis: its number, or -1 when it is a symbol or an expression. */
+int64_t input_fixed_dim(const qkv_model *m, int input, int axis);
+/* Smallest and largest size of an axis that is a plain symbol or a number. */
+void input_dim_range(const qkv_model *m, int input, int axis, int64_t *min, int64_t *max);
+/* --mean, --std and --scale for a picture of `channels`: (x * scale - mean) / std, as the mean and std of x. */
+int picture_norm(const Options *o, int channels, float *mean, float *std);
+#endif

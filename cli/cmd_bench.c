@@ -1,0 +1,239 @@
+/* qkv bench MODEL: how long one run takes, after warming up, and where the time goes.
+ *
+ *     qkv bench vit.pt2 --threads 2 --iterations 50 --json | jq .median_ms
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include "cli.h"
+
+typedef struct Times {
+    double min, median, p95, mean;
+} Times;
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* p95: the smallest time that 95 % of the runs do not exceed. */
+static Times times_of(double *ms, int64_t n)
+{
+    qsort(ms, (size_t)n, sizeof *ms, by_value);
+    Times t = {.min = ms[0], .median = (ms[(n - 1) / 2] + ms[n / 2]) / 2, .p95 = ms[(int64_t)ceil(0.95 * (double)n) - 1]};
+    for (int64_t i = 0; i < n; i++) t.mean += ms[i] / (double)n;
+    return t;
+}
+
+/* VmHWM counts this program alone; ru_maxrss, where there is no /proc, starts at what the parent had when it started us. */
+static double peak_rss_mb(void)
+{
+    char line[256];
+    double kib = 0;
+    FILE *f = fopen("/proc/self/status", "r");
+    while (f && fgets(line, sizeof line, f))
+        if (!strncmp(line, "VmHWM:", 6)) kib = strtod(line + 6, NULL);
+    if (f) fclose(f);
+    struct rusage u;
+    if (kib <= 0 && !getrusage(RUSAGE_SELF, &u)) kib = (double)u.ru_maxrss;
+    return kib / 1024;
+}
+
+/* ------------------------------------------------------------------ per op */
+
+typedef struct OpTime {
+    const char *op;
+    int nodes;
+    double ms;
+} OpTime;
+
+static int slowest_op(const void *a, const void *b)
+{
+    const OpTime *x = a, *y = b;
+    return x->ms == y->ms ? strcmp(x->op, y->op) : (x->ms < y->ms) - (x->ms > y->ms);
+}
+
+/* Sums the profile by op; ops has room for every step. Returns how many ops. */
+static int sum_ops(const json_t *profile, int64_t runs, OpTime *ops)
+{
+    int n = 0;
+    size_t i;
+    json_t *step;
+    json_array_foreach(profile, i, step) {
+        const char *op = json_string_value(json_object_get(step, "op"));
+        int k = 0;
+        while (k < n && strcmp(ops[k].op, op)) k++;
+        if (k == n) ops[n++] = (OpTime){op, 0, 0};
+        ops[k].nodes++;
+        ops[k].ms += json_number_value(json_object_get(step, "total_ms")) / (double)runs;
+    }
+    qsort(ops, (size_t)n, sizeof *ops, slowest_op);
+    return n;
+}
+
+static void print_ops(const OpTime *ops, int n)
+{
+    double total = 0;
+    for (int i = 0; i < n; i++) total += ops[i].ms;
+    Table *t = table_new("lrrrr");
+    static const char *const head[] = {"op", "nodes", "ms", "share", "ms a node"};
+    for (int i = 0; i < 5; i++) table_cell(t, "%s", head[i]);
+    for (int i = 0; i < n; i++) {
+        table_cell(t, "%s", ops[i].op);
+        table_cell(t, "%d", ops[i].nodes);
+        table_cell(t, "%.3f", ops[i].ms);
+        table_cell(t, "%.1f %%", total > 0 ? 100 * ops[i].ms / total : 0);
+        table_cell(t, "%.4f", ops[i].ms / ops[i].nodes);
+    }
+    putchar('\n');
+    table_print(t);
+}
+
+static void print_nodes(const json_t *profile, int64_t runs)
+{
+    size_t i;
+    json_t *step;
+    Table *t = table_new("lllr");
+    static const char *const head[] = {"node", "op", "result", "ms"};
+    for (int k = 0; k < 4; k++) table_cell(t, "%s", head[k]);
+    json_array_foreach(profile, i, step) {
+        table_cell(t, "%s", json_string_value(json_object_get(step, "node")));
+        table_cell(t, "%s", json_string_value(json_object_get(step, "op")));
+        table_cell(t, "%s", json_string_value(json_object_get(step, "shape")));
+        table_cell(t, "%.4f", json_number_value(json_object_get(step, "total_ms")) / (double)runs);
+    }
+    putchar('\n');
+    table_print(t);
+}
+
+/* Runs again with the profile on; what it gives is freed by the caller. */
+static int profile_runs(const Options *o, Loaded *m, json_t **profile)
+{
+    qkv_error e;
+    qkv_session_profile(m->session, 1);
+    for (int64_t i = 0; i < o->iterations; i++)
+        if (qkv_session_run(m->session, &e)) return problem_of(&e);
+    char *text = qkv_session_profile_json(m->session, &e);
+    if (!text) return problem_of(&e);
+    json_error_t where;
+    *profile = json_loads(text, 0, &where);
+    qkv_free(text);
+    return *profile ? 0 : problem(EXIT_INTERNAL, "profile: %s", where.text);
+}
+
+/* ------------------------------------------------------------------ timing */
+
+typedef struct Result {
+    Times t;
+    double first_ms, load_ms;
+    qkv_stats stats;
+    json_t *profile;
+} Result;
+
+static int measure(const Options *o, Loaded *m, Result *r)
+{
+    qkv_error e;
+    double *ms = must(malloc((size_t)o->iterations * sizeof *ms));
+    Progress bar;
+    int code = 0;
+    progress_start(&bar, "bench", o->warmup + o->iterations);
+    for (int64_t i = 0; !code && i < o->warmup + o->iterations; i++) {
+        double start = now_ms();
+        if (qkv_session_run(m->session, &e)) code = problem_of(&e);
+        double took = now_ms() - start;
+        if (i == 0) r->first_ms = took;
+        if (i >= o->warmup) ms[i - o->warmup] = took;
+        progress_at(&bar, i + 1);
+    }
+    progress_end(&bar);
+    if (!code) r->t = times_of(ms, o->iterations);
+    free(ms);
+    r->stats.struct_size = sizeof r->stats;
+    qkv_session_stats(m->session, &r->stats);
+    if (!code && o->per_op) code = profile_runs(o, m, &r->profile);
+    return code;
+}
+
+static json_t *json_inputs(const Loaded *m)
+{
+    json_t *a = json_array();
+    qkv_tensor t;
+    for (int i = 0; i < qkv_model_input_count(m->model); i++)
+        if (!qkv_session_input(m->session, i, &t, NULL))
+            json_array_append_new(a, json_pack("{s:s, s:s, s:o}", "name", qkv_model_input_name(m->model, i), "dtype", qkv_dtype_name(t.dtype), "shape", json_shape(&t)));
+    return a;
+}
+
+static void print_json(const Options *o, const Loaded *m, const Result *r, const OpTime *ops, int nops, bool bf16)
+{
+    const double mb = 1 << 20;
+    json_t *j = json_pack("{s:i, s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "schema", JSON_SCHEMA, "model", o->arg[0], "min_ms", r->t.min, "median_ms",
+                          r->t.median, "p95_ms", r->t.p95, "mean_ms", r->t.mean, "load_ms", r->load_ms, "first_ms", r->first_ms, "plan_ms",
+                          r->stats.plan_ms, "peak_rss_mb", peak_rss_mb());
+    json_object_update_new(j, json_pack("{s:f, s:f, s:f, s:f, s:i}", "activation_mb", (double)r->stats.activation_bytes / mb, "packed_mb",
+                                        (double)r->stats.packed_bytes / mb, "constant_mb", (double)r->stats.constant_bytes / mb, "scratch_mb",
+                                        (double)r->stats.scratch_bytes / mb, "steps", r->stats.steps));
+    json_object_update_new(j, json_pack("{s:i, s:s, s:s, s:s, s:I, s:I, s:o}", "threads", r->stats.threads, "dtype", bf16 ? "bf16" : "f32", "cpu", qkv_cpu(),
+                                        "version", qkv_version(), "iterations", (json_int_t)o->iterations, "warmup", (json_int_t)o->warmup, "inputs",
+                                        json_inputs(m)));
+    double total = 0;
+    json_t *list = json_array();
+    for (int i = 0; i < nops; i++) total += ops[i].ms;
+    for (int i = 0; i < nops; i++)
+        json_array_append_new(list, json_pack("{s:s, s:i, s:f, s:f}", "op", ops[i].op, "nodes", ops[i].nodes, "ms", ops[i].ms, "share", total > 0 ? ops[i].ms / total : 0));
+    if (r->profile) json_object_set(j, "ops", list);
+    json_decref(list);
+    json_print(j);
+}
+
+static void print_text(const Options *o, const Loaded *m, const Result *r, bool bf16)
+{
+    char shape[256], a[32], b[32], c[32];
+    qkv_tensor t;
+    printf("%s%s%s, %s, %d thread%s, %s\n", color_on(BOLD), o->arg[0], color_off(BOLD), bf16 ? "bf16" : "f32", r->stats.threads, r->stats.threads == 1 ? "" : "s", qkv_cpu());
+    for (int i = 0; i < qkv_model_input_count(m->model); i++)
+        if (!qkv_session_input(m->session, i, &t, NULL))
+            printf("  %s %s %s\n", qkv_model_input_name(m->model, i), qkv_dtype_name(t.dtype), shape_text(&t, shape, sizeof shape));
+    Table *k = table_new("rrrrr");
+    static const char *const head[] = {"runs", "min ms", "median ms", "p95 ms", "mean ms"};
+    for (int i = 0; i < 5; i++) table_cell(k, "%s", head[i]);
+    table_cell(k, "%lld", (long long)o->iterations);
+    const double v[] = {r->t.min, r->t.median, r->t.p95, r->t.mean};
+    for (int i = 0; i < 4; i++) table_cell(k, "%.3f", v[i]);
+    putchar('\n');
+    table_print(k);
+    printf("\nloaded in %.1f ms, first run %.1f ms (plan %.1f ms), %d steps\n", r->load_ms, r->first_ms, r->stats.plan_ms, r->stats.steps);
+    printf("peak memory %.1f MiB: activations %s, packed weights %s, scratch %s\n", peak_rss_mb(), bytes_text((double)r->stats.activation_bytes, a, sizeof a),
+           bytes_text((double)r->stats.packed_bytes, b, sizeof b), bytes_text((double)r->stats.scratch_bytes, c, sizeof c));
+}
+
+int cmd_bench(const Options *o)
+{
+    Loaded m;
+    Inputs in = {0};
+    Result r = {0};
+    bool bf16;
+    int code = model_bf16(o, &bf16);
+    if (code || (code = model_open(o, o->arg[0], bf16, false, &m))) return code;
+    r.load_ms = m.load_ms;
+    code = inputs_set(o, &m, &in);
+    if (!code) code = measure(o, &m, &r);
+    if (!code) {
+        OpTime *ops = must(calloc(json_array_size(r.profile) + 1, sizeof *ops));
+        int nops = r.profile ? sum_ops(r.profile, o->iterations, ops) : 0;
+        if (o->json) print_json(o, &m, &r, ops, nops, bf16);
+        else {
+            print_text(o, &m, &r, bf16);
+            if (r.profile) print_ops(ops, nops);
+            if (r.profile && o->verbose) print_nodes(r.profile, o->iterations);
+        }
+        free(ops);
+    }
+    json_decref(r.profile);
+    inputs_free(&in);
+    model_close(&m);
+    return code;
+}

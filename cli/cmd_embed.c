@@ -1,0 +1,263 @@
+/* qkv embed MODEL --vocab vocab.txt SENTENCE...: sentence embeddings and how similar they are.
+ *
+ * Sentences -> WordPiece tokens -> one padded batch with its attention mask -> the model -> mean over each sentence's tokens ->
+ * length 1. The similarity of two sentences is the dot product. A first output (batch, tokens, E) is pooled; (batch, E) is taken as it is.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "cli.h"
+
+enum { BATCH = 32, DEFAULT_TOKENS = 512 };
+
+/* What a model's input is for; the names that BERT-like exports use. */
+typedef enum Role { IDS, MASK, TYPES, POSITIONS, ROLES } Role;
+static const char *const role_names[ROLES][3] = {
+    [IDS] = {"input_ids", "ids", "tokens"},
+    [MASK] = {"attention_mask", "mask", "input_mask"},
+    [TYPES] = {"token_type_ids", "segment_ids", "token_types"},
+    [POSITIONS] = {"position_ids", "positions", "position"},
+};
+
+typedef struct Embedder {
+    const Options *o;
+    Loaded m;
+    qkv_tokenizer *tokenizer;
+    int role[ROLES];             /* which input; -1 when the model has none */
+    int64_t min_batch, max_batch, min_tokens, max_tokens;
+    int n;                       /* sentences */
+    const char **sentence;
+    int64_t *ids;                /* n x capacity */
+    int *length, capacity;
+    int64_t width;               /* E */
+    float *out;                  /* n x E */
+    double run_ms;
+} Embedder;
+
+/* ------------------------------------------------------------------ the model */
+
+static int find_roles(Embedder *x)
+{
+    const qkv_model *m = x->m.model;
+    for (int r = 0; r < ROLES; r++) x->role[r] = -1;
+    for (int i = 0; i < qkv_model_input_count(m); i++) {
+        const char *name = qkv_model_input_name(m, i);
+        int role = -1;
+        for (int r = 0; r < ROLES; r++)
+            for (int k = 0; k < 3; k++)
+                if (!strcmp(name, role_names[r][k])) role = r;
+        if (role < 0) return problem(QKV_USAGE, "input '%s': expected input_ids, attention_mask, token_type_ids or position_ids", name);
+        if (qkv_model_input_rank(m, i) != 2) return problem(QKV_USAGE, "input '%s' has rank %d, expected (batch, tokens)", name, qkv_model_input_rank(m, i));
+        x->role[role] = i;
+    }
+    if (x->role[IDS] < 0) return problem(QKV_USAGE, "the model has no input 'input_ids'");
+    return 0;
+}
+
+static int find_sizes(Embedder *x)
+{
+    int ids = x->role[IDS];
+    input_dim_range(x->m.model, ids, 0, &x->min_batch, &x->max_batch);
+    input_dim_range(x->m.model, ids, 1, &x->min_tokens, &x->max_tokens);
+    int64_t limit = x->o->max_tokens ? x->o->max_tokens : DEFAULT_TOKENS;
+    x->capacity = (int)(x->max_tokens < limit ? x->max_tokens : limit);
+    if (x->min_batch > BATCH) return problem(QKV_USAGE, "the model wants at least %lld sentences at a time; %d is the most", (long long)x->min_batch, BATCH);
+    if (x->capacity < 2 || x->min_tokens > DEFAULT_TOKENS * 64) return problem(QKV_USAGE, "the model takes %lld to %lld tokens", (long long)x->min_tokens, (long long)x->max_tokens);
+    return 0;
+}
+
+static int tokenize(Embedder *x)
+{
+    qkv_error e;
+    x->n = x->o->narg - 1;
+    x->sentence = x->o->arg + 1;
+    x->ids = must(calloc((size_t)x->n * (size_t)x->capacity, sizeof *x->ids));
+    x->length = must(calloc((size_t)x->n, sizeof *x->length));
+    x->tokenizer = qkv_tokenizer_wordpiece(x->o->vocab, !x->o->cased, &e);
+    if (!x->tokenizer) return problem_of(&e);
+    for (int i = 0; i < x->n; i++) {
+        x->length[i] = qkv_tokenizer_encode(x->tokenizer, x->sentence[i], x->ids + (size_t)i * (size_t)x->capacity, x->capacity, &e);
+        if (x->length[i] < 0) return problem_of(&e);
+        if (x->length[i] == x->capacity && x->max_tokens > x->capacity) detail("sentence %d is cut to %d tokens", i + 1, x->capacity);
+    }
+    return 0;
+}
+
+/* ------------------------------------------------------------------ one batch */
+
+/* Row b is sentence first + b; rows beyond the last sentence, which fill up the least batch that the model takes, repeat it. */
+static int64_t value_at(const Embedder *x, Role r, int first, int64_t b, int64_t k)
+{
+    int s = first + (int)b < x->n ? first + (int)b : x->n - 1;
+    bool real = k < x->length[s];
+    switch (r) {
+    case IDS: return real ? x->ids[(size_t)s * (size_t)x->capacity + (size_t)k] : 0;
+    case MASK: return real;
+    case POSITIONS: return k;
+    default: return 0;
+    }
+}
+
+static int set_batch(Embedder *x, int first, int64_t rows, int64_t tokens, void **memory)
+{
+    qkv_error e;
+    int64_t shape[] = {rows, tokens};
+    for (int r = 0; r < ROLES; r++) {
+        if (x->role[r] < 0) continue;
+        const char *name = qkv_model_input_name(x->m.model, x->role[r]);
+        qkv_tensor t = {qkv_model_input_dtype(x->m.model, x->role[r]), 2, shape, NULL, NULL};
+        t.data = memory[r] = must(malloc((size_t)(rows * tokens) * qkv_dtype_size(t.dtype) + 1));
+        for (int64_t i = 0; i < rows * tokens; i++)
+            if (!tensor_put(&t, i, value_at(x, (Role)r, first, i / tokens, i % tokens)))
+                return problem(QKV_USAGE, "input '%s' is %s, expected integers", name, qkv_dtype_name(t.dtype));
+        if (qkv_session_set_input(x->m.session, name, &t, &e)) return problem_of(&e);
+    }
+    return 0;
+}
+
+static void normalize(float *v, int64_t n)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++) sum += (double)v[i] * (double)v[i];
+    for (int64_t i = 0; i < n; i++) v[i] = (float)((double)v[i] / fmax(sqrt(sum), 1e-12));
+}
+
+/* From (rows, tokens, E) or (rows, E) to the embedding of one sentence. */
+static void pool(const Embedder *x, const qkv_tensor *y, int64_t row, int length, float *out)
+{
+    int64_t width = x->width, tokens = y->rank == 3 ? y->shape[1] : 1;
+    bool cls = x->o->pool && !strcmp(x->o->pool, "cls");
+    int64_t count = y->rank == 2 || cls ? 1 : length;
+    for (int64_t k = 0; k < width; k++) {
+        double sum = 0;
+        for (int64_t t = 0; t < count; t++) sum += tensor_number(y, (row * tokens + t) * width + k);
+        out[k] = (float)(sum / (double)count);
+    }
+    normalize(out, width);
+}
+
+/* The first output that can be an embedding. */
+static int find_output(Embedder *x, int64_t rows, int64_t tokens, qkv_tensor *y)
+{
+    qkv_error e;
+    for (int rank = 3; rank >= 2; rank--)
+        for (int i = 0; i < qkv_model_output_count(x->m.model); i++) {
+            if (qkv_session_output(x->m.session, i, y, &e)) return problem_of(&e);
+            if (y->rank == rank && y->shape[0] == rows && (rank == 2 || y->shape[1] == tokens)) return 0;
+        }
+    return problem(QKV_USAGE, "no output of the model is (batch, tokens, E) or (batch, E)");
+}
+
+static int run_batch(Embedder *x, int first, int count)
+{
+    qkv_error e;
+    qkv_tensor y;
+    void *memory[ROLES] = {0};
+    int64_t tokens = x->min_tokens, rows = count > x->min_batch ? count : x->min_batch;
+    for (int i = first; i < first + count; i++)
+        if (x->length[i] > tokens) tokens = x->length[i];
+    int code = set_batch(x, first, rows, tokens, memory);
+    double start = now_ms();
+    if (!code && qkv_session_run(x->m.session, &e)) code = problem_of(&e);
+    x->run_ms += now_ms() - start;
+    if (!code) code = find_output(x, rows, tokens, &y);
+    if (!code) {
+        x->width = y.shape[y.rank - 1];
+        if (!x->out) x->out = must(calloc((size_t)x->n * (size_t)x->width + 1, sizeof *x->out));
+        for (int b = 0; b < count; b++) pool(x, &y, b, x->length[first + b], x->out + (int64_t)(first + b) * x->width);
+    }
+    for (int r = 0; r < ROLES; r++) free(memory[r]);
+    return code;
+}
+
+static int run_all(Embedder *x)
+{
+    int step = x->max_batch < BATCH ? (int)x->max_batch : BATCH, code = 0;
+    Progress bar;
+    progress_start(&bar, "embed", x->n);
+    for (int i = 0; !code && i < x->n; i += step) {
+        code = run_batch(x, i, x->n - i < step ? x->n - i : step);
+        progress_at(&bar, i + step < x->n ? i + step : x->n);
+    }
+    progress_end(&bar);
+    return code;
+}
+
+/* ------------------------------------------------------------------ what the user sees */
+
+static double similarity(const Embedder *x, int i, int k)
+{
+    double dot = 0;
+    for (int64_t c = 0; c < x->width; c++) dot += (double)x->out[i * x->width + c] * (double)x->out[k * x->width + c];
+    return dot;
+}
+
+static void print_matrix(const Embedder *x)
+{
+    char *align = must(malloc((size_t)x->n + 3));
+    memset(align, 'r', (size_t)x->n + 1);
+    strcpy(align + x->n + 1, "l");
+    Table *t = table_new(align);
+    table_cell(t, "%s", "");
+    for (int i = 0; i < x->n; i++) table_cell(t, "%d", i + 1);
+    table_cell(t, "sentence");
+    for (int i = 0; i < x->n; i++) {
+        table_cell(t, "%d", i + 1);
+        for (int k = 0; k < x->n; k++) table_cell(t, "%.4f", similarity(x, i, k));
+        table_cell(t, "%s", x->sentence[i]);
+    }
+    table_print(t);
+    free(align);
+}
+
+static void print_json(const Embedder *x)
+{
+    json_t *sentences = json_array(), *tokens = json_array(), *sim = json_array(), *embeddings = json_array();
+    for (int i = 0; i < x->n; i++) {
+        json_t *row = json_array(), *e = json_array();
+        for (int k = 0; k < x->n; k++) json_array_append_new(row, json_number(similarity(x, i, k)));
+        for (int64_t c = 0; c < x->width; c++) json_array_append_new(e, json_number((double)x->out[i * x->width + c]));
+        json_t *text = json_string(x->sentence[i]);
+        json_array_append_new(sentences, text ? text : json_null());
+        json_array_append_new(tokens, json_integer(x->length[i]));
+        json_array_append_new(sim, row);
+        json_array_append_new(embeddings, e);
+    }
+    json_print(json_pack("{s:i, s:s, s:I, s:f, s:o, s:o, s:o, s:o}", "schema", JSON_SCHEMA, "model", x->o->arg[0], "width", (json_int_t)x->width, "run_ms", x->run_ms,
+                         "sentences", sentences, "tokens", tokens, "similarity", sim, "embeddings", embeddings));
+}
+
+static int write_embeddings(const Embedder *x)
+{
+    qkv_error e;
+    int64_t shape[] = {x->n, x->width};
+    const char *name = "embeddings";
+    qkv_tensor t = {QKV_F32, 2, shape, NULL, x->out};
+    return qkv_tensors_write(x->o->output, &name, &t, 1, &e) ? problem_of(&e) : 0;
+}
+
+int cmd_embed(const Options *o)
+{
+    Embedder x = {.o = o};
+    bool bf16;
+    int code = model_bf16(o, &bf16);
+    if (code) return code;
+    if (!o->vocab) return problem(QKV_USAGE, "--vocab FILE is missing: the vocab.txt of the model's tokenizer");
+    if (o->pool && strcmp(o->pool, "mean") && strcmp(o->pool, "cls")) return problem(QKV_USAGE, "option '--pool': found '%s', expected mean or cls", o->pool);
+    code = model_open(o, o->arg[0], bf16, false, &x.m);
+    if (!code) code = find_roles(&x);
+    if (!code) code = find_sizes(&x);
+    if (!code) code = tokenize(&x);
+    if (!code) code = run_all(&x);
+    if (!code) detail("%d sentences in %.1f ms", x.n, x.run_ms);
+    if (!code && o->output) code = write_embeddings(&x);
+    if (!code && o->json) print_json(&x);
+    else if (!code) print_matrix(&x);
+    qkv_tokenizer_free(x.tokenizer);
+    free(x.ids);
+    free(x.length);
+    free(x.out);
+    model_close(&x.m);
+    return code;
+}

@@ -1,0 +1,151 @@
+/* qkv inspect MODEL: what a file holds, from the library's description (qkv_model_describe lists its keys). */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "cli.h"
+
+static const char *text_of(const json_t *v)
+{
+    const char *s = json_string_value(v);
+    return s ? s : "";
+}
+
+/* [2, "s0", 16] as "(2, s0, 16)"; a number, a truth value or nothing as itself. */
+static char *operand_text(const json_t *v, char *buf, size_t size)
+{
+    size_t i, at = (size_t)snprintf(buf, size, "(");
+    json_t *d;
+    if (json_is_string(v)) snprintf(buf, size, "%s", text_of(v));
+    else if (json_is_boolean(v)) snprintf(buf, size, "%s", json_is_true(v) ? "yes" : "no");
+    else if (json_is_number(v)) snprintf(buf, size, "%g", json_number_value(v));
+    else if (!json_is_array(v)) snprintf(buf, size, "-");
+    else {
+        json_array_foreach(v, i, d) {
+            if (at >= size) return buf;
+            if (json_is_integer(d)) at += (size_t)snprintf(buf + at, size - at, "%s%lld", i ? ", " : "", (long long)json_integer_value(d));
+            else at += (size_t)snprintf(buf + at, size - at, "%s%s", i ? ", " : "", text_of(d));
+        }
+        if (at < size) snprintf(buf + at, size - at, "%s", json_array_size(v) == 1 ? ",)" : ")");
+    }
+    return buf;
+}
+
+static void heading(const char *name, size_t n)
+{
+    if (n) printf("\n%s%s%s (%zu)\n", color_on(BOLD), name, color_off(BOLD), n);
+    else printf("\n%s%s%s: none\n", color_on(BOLD), name, color_off(BOLD));
+}
+
+/* A table of the objects in list, one column a key. */
+static void print_objects(const char *title, const json_t *list, int nkeys, const char *const *keys, const char *const *head)
+{
+    static const char align[] = "llllllll";
+    char buf[512];
+    size_t i;
+    json_t *x;
+    heading(title, json_array_size(list));
+    if (!json_array_size(list)) return;
+    Table *t = table_new(align + 8 - nkeys);
+    for (int k = 0; k < nkeys; k++) table_cell(t, "%s", head[k]);
+    json_array_foreach(list, i, x)
+        for (int k = 0; k < nkeys; k++) table_cell(t, "%s", operand_text(json_object_get(x, keys[k]), buf, sizeof buf));
+    table_print(t);
+}
+
+static void print_weights(const json_t *j, const char *label, const char *kind)
+{
+    char key[64], count[32], bytes[32];
+    snprintf(key, sizeof key, "%ss", kind);
+    long long n = json_integer_value(json_object_get(j, key));
+    snprintf(key, sizeof key, "%s_bytes", kind);
+    double size = json_number_value(json_object_get(j, key));
+    snprintf(key, sizeof key, "%s_tensors", kind);
+    long long tensors = json_integer_value(json_object_get(j, key));
+    if (tensors) printf("%s: %s in %lld tensor%s, %s\n", label, count_text(n, count, sizeof count), tensors, tensors == 1 ? "" : "s", bytes_text(size, bytes, sizeof bytes));
+}
+
+static void print_symbols(const json_t *list)
+{
+    size_t i;
+    json_t *s;
+    heading("sizes", json_array_size(list));
+    if (!json_array_size(list)) return;
+    Table *t = table_new("lrrl");
+    static const char *const head[] = {"symbol", "min", "max", "from"};
+    for (int k = 0; k < 4; k++) table_cell(t, "%s", head[k]);
+    json_array_foreach(list, i, s) {
+        char min[32], max[32];
+        const json_t *lo = json_object_get(s, "min"), *hi = json_object_get(s, "max");
+        table_cell(t, "%s", text_of(json_object_get(s, "name")));
+        table_cell(t, "%s", json_is_integer(lo) ? operand_text(lo, min, sizeof min) : "any");
+        table_cell(t, "%s", json_is_integer(hi) ? operand_text(hi, max, sizeof max) : "any");
+        table_cell(t, "%s", text_of(json_object_get(s, "bound_by")));
+    }
+    table_print(t);
+}
+
+static void print_ops(json_t *ops)
+{
+    const char *name;
+    json_t *n;
+    heading("ops", json_object_size(ops));
+    if (!json_object_size(ops)) return;
+    Table *t = table_new("rl");
+    table_cell(t, "nodes");
+    table_cell(t, "op");
+    json_object_foreach(ops, name, n) {
+        table_cell(t, "%lld", (long long)json_integer_value(n));
+        table_cell(t, "%s", name);
+    }
+    table_print(t);
+}
+
+static void print_lines(const char *title, const json_t *list)
+{
+    size_t i;
+    json_t *x;
+    if (!json_array_size(list)) return;
+    heading(title, json_array_size(list));
+    json_array_foreach(list, i, x) printf("%s\n", text_of(x));
+}
+
+static void print_text(json_t *j)
+{
+    static const char *const value_keys[] = {"name", "dtype", "shape", "value"}, *const value_head[] = {"name", "dtype", "shape", "value"};
+    static const char *const attention_keys[] = {"node", "op", "query", "key", "value", "mask", "causal", "scale"};
+    static const char *const require_keys[] = {"condition", "where"};
+    static const char *const scalar_keys[] = {"name", "value"};
+    const json_t *scalars = json_object_get(j, "scalar_inputs"), *requirements = json_object_get(j, "requirements");
+    printf("%s%s%s: torch %s, schema %s, %lld nodes\n", color_on(BOLD), text_of(json_object_get(j, "file")), color_off(BOLD),
+           text_of(json_object_get(j, "torch")), text_of(json_object_get(j, "schema_version")), (long long)json_integer_value(json_object_get(j, "nodes")));
+    print_weights(j, "parameters", "parameter");
+    print_weights(j, "buffers", "buffer");
+    print_weights(j, "constants", "constant");
+    print_objects("inputs", json_object_get(j, "inputs"), 3, value_keys, value_head);
+    if (json_array_size(scalars)) print_objects("inputs that are no tensors", scalars, 2, scalar_keys, scalar_keys);
+    print_symbols(json_object_get(j, "symbols"));
+    print_objects("outputs", json_object_get(j, "outputs"), 4, value_keys, value_head);
+    print_objects("attentions", json_object_get(j, "attentions"), 8, attention_keys, attention_keys);
+    print_ops(json_object_get(j, "ops"));
+    if (json_array_size(requirements)) print_objects("conditions on sizes", requirements, 2, require_keys, require_keys);
+    print_lines("buffers that a run changes", json_object_get(j, "written_buffers"));
+    print_lines("entries of the file that are ignored", json_object_get(j, "ignored_entries"));
+}
+
+int cmd_inspect(const Options *o)
+{
+    qkv_error e;
+    json_error_t where;
+    qkv_load_options load = {.struct_size = sizeof load, .no_fuse = 1};
+    qkv_model *m = qkv_model_load(o->arg[0], &load, &e);
+    if (!m) return problem_of(&e);
+    char *text = qkv_model_describe(m, &e);
+    json_t *j = text ? json_loads(text, 0, &where) : NULL;
+    int code = !text ? problem_of(&e) : !j ? problem(EXIT_INTERNAL, "description: %s", where.text) : 0;
+    if (!code && !o->json) print_text(j);
+    if (!code && o->json) json_print(json_incref(j));
+    json_decref(j);
+    qkv_free(text);
+    qkv_model_free(m);
+    return code;
+}

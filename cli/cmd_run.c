@@ -1,0 +1,95 @@
+/* qkv run MODEL: one run, its outputs written to a file and summarised. */
+#include <math.h>
+#include <stdlib.h>
+#include "cli.h"
+
+typedef struct Summary {
+    double min, max, mean;
+    int64_t nonfinite;
+} Summary;
+
+static Summary summary_of(const qkv_tensor *t)
+{
+    Summary s = {INFINITY, -INFINITY, 0, 0};
+    int64_t n = tensor_count(t), finite = 0;
+    for (int64_t i = 0; i < n; i++) {
+        double v = tensor_number(t, i);
+        if (!isfinite(v)) {
+            s.nonfinite++;
+            continue;
+        }
+        finite++;
+        s.min = fmin(s.min, v);
+        s.max = fmax(s.max, v);
+        s.mean += v;
+    }
+    s.mean = finite ? s.mean / (double)finite : NAN;
+    if (!finite) s.min = s.max = NAN;
+    return s;
+}
+
+static void print_outputs(const char *const *name, const qkv_tensor *out, int n)
+{
+    char shape[256];
+    Table *t = table_new("lllrrrr");
+    static const char *const head[] = {"output", "dtype", "shape", "min", "max", "mean", "not finite"};
+    for (int i = 0; i < 7; i++) table_cell(t, "%s", head[i]);
+    for (int i = 0; i < n; i++) {
+        Summary s = summary_of(&out[i]);
+        table_cell(t, "%s", name[i]);
+        table_cell(t, "%s", qkv_dtype_name(out[i].dtype));
+        table_cell(t, "%s", shape_text(&out[i], shape, sizeof shape));
+        table_cell(t, "%.6g", s.min);
+        table_cell(t, "%.6g", s.max);
+        table_cell(t, "%.6g", s.mean);
+        table_cell(t, "%lld", (long long)s.nonfinite);
+        if (s.nonfinite) table_color(t, RED);
+    }
+    table_print(t);
+}
+
+static void print_json(const Options *o, const char *const *name, const qkv_tensor *out, int n, double ms)
+{
+    json_t *outputs = json_array();
+    for (int i = 0; i < n; i++) {
+        Summary s = summary_of(&out[i]);
+        json_array_append_new(outputs, json_pack("{s:s, s:s, s:o, s:o, s:o, s:o, s:I}", "name", name[i], "dtype", qkv_dtype_name(out[i].dtype), "shape",
+                                                 json_shape(&out[i]), "min", json_number(s.min), "max", json_number(s.max), "mean",
+                                                 json_number(s.mean), "nonfinite", (json_int_t)s.nonfinite));
+    }
+    json_print(json_pack("{s:i, s:s, s:s?, s:o, s:o}", "schema", JSON_SCHEMA, "model", o->arg[0], "written", o->output, "run_ms", json_real(ms),
+                         "outputs", outputs));
+}
+
+int cmd_run(const Options *o)
+{
+    Loaded m;
+    Inputs in = {0};
+    qkv_error e;
+    bool bf16;
+    int code = model_bf16(o, &bf16);
+    if (code || (code = model_open(o, o->arg[0], bf16, false, &m))) return code;
+    int n = qkv_model_output_count(m.model);
+    const char **name = must(calloc((size_t)n + 1, sizeof *name));
+    qkv_tensor *out = must(calloc((size_t)n + 1, sizeof *out));
+    double start = 0, ms = 0;
+    code = inputs_set(o, &m, &in);
+    if (!code) {
+        start = now_ms();
+        if (qkv_session_run(m.session, &e)) code = problem_of(&e);
+        ms = now_ms() - start;
+        detail("ran in %.1f ms", ms);
+    }
+    for (int i = 0; !code && i < n; i++) {
+        name[i] = qkv_model_output_name(m.model, i);
+        if (qkv_session_output(m.session, i, &out[i], &e)) code = problem_of(&e);
+    }
+    if (!code && o->output && qkv_tensors_write(o->output, name, out, n, &e)) code = problem_of(&e);
+    if (!code && o->json) print_json(o, name, out, n, ms);
+    else if (!code) print_outputs(name, out, n);
+    free(name);
+    free(out);
+    inputs_free(&in);
+    model_close(&m);
+    return code;
+}

@@ -1,0 +1,284 @@
+/* qkv verify MODEL -i IN -e EXPECTED, qkv verify MODEL OTHER: are the outputs the same?
+ *
+ * An element differs when |got - expected| > atol + rtol * |expected|. Without --atol the tolerance is a share of the output's largest
+ * expected value, which is what "equal to PyTorch" means for a deep network: errors are as large as the terms that were summed.
+ */
+#include "verify.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ------------------------------------------------------------------ tolerances */
+
+static double share_of_peak(qkv_dtype t)
+{
+    switch (t) {
+    case QKV_F32: return 2e-5;
+    case QKV_F64: return 1e-12;
+    case QKV_F16: return 4e-3;
+    case QKV_BF16: return 3e-2;
+    default: return 0;
+    }
+}
+
+/* "1e-4" or "output_0:1e-4". The name's length is 0 when there is none. */
+static bool parse_tolerance(const char *text, int *name_len, double *value)
+{
+    const char *colon = strrchr(text, ':'), *number = colon ? colon + 1 : text;
+    char *end;
+    *value = strtod(number, &end);
+    *name_len = colon ? (int)(colon - text) : 0;
+    return end != number && !*end && isfinite(*value) && *value >= 0;
+}
+
+static int check_list(const char *option, const List *l, const Options *o, const qkv_model *m)
+{
+    for (int i = 0; i < l->n; i++) {
+        int len;
+        double v;
+        if (!parse_tolerance(l->item[i], &len, &v)) return problem(QKV_USAGE, "option '--%s': found '%s', expected X or OUTPUT:X", option, l->item[i]);
+        bool known = !len || o->trace;
+        for (int k = 0; k < qkv_model_output_count(m); k++) {
+            const char *name = qkv_model_output_name(m, k);
+            known |= strlen(name) == (size_t)len && !strncmp(name, l->item[i], (size_t)len);
+        }
+        if (!known) return problem(QKV_USAGE, "option '--%s': the model has no output '%.*s'", option, len, l->item[i]);
+    }
+    return 0;
+}
+
+int check_tolerances(const Options *o, const qkv_model *m)
+{
+    int code = check_list("atol", &o->atol, o, m);
+    return code ? code : check_list("rtol", &o->rtol, o, m);
+}
+
+/* What the user gave for this output, else for all, else -1. */
+static double tolerance(const List *l, const char *name)
+{
+    double all = -1, mine = -1, v;
+    for (int i = 0, len; i < l->n; i++) {
+        parse_tolerance(l->item[i], &len, &v);
+        if (!len) all = v;
+        else if (strlen(name) == (size_t)len && !strncmp(name, l->item[i], (size_t)len)) mine = v;
+    }
+    return mine >= 0 ? mine : all;
+}
+
+/* ------------------------------------------------------------------ comparing */
+
+static double peak_of(const qkv_tensor *t)
+{
+    double peak = 0;
+    for (int64_t i = 0, n = tensor_count(t); i < n; i++) {
+        double v = fabs(tensor_number(t, i));
+        if (isfinite(v) && v > peak) peak = v;
+    }
+    return peak;
+}
+
+int compare(const Options *o, const char *name, const qkv_tensor *got, const qkv_tensor *expected, Compared *out)
+{
+    qkv_error e;
+    *out = (Compared){.name = name, .got = *got, .expected = *expected, .same_shape = got->rank == expected->rank, .differs = true};
+    for (int i = 0; out->same_shape && i < got->rank; i++) out->same_shape = got->shape[i] == expected->shape[i];
+    out->d.index = -1;
+    if (!out->same_shape) return 0;
+    double rtol = tolerance(&o->rtol, name), atol = tolerance(&o->atol, name);
+    double share = fmax(share_of_peak(got->dtype), share_of_peak(expected->dtype));
+    out->rtol = rtol < 0 ? 0 : rtol;
+    out->atol = atol >= 0 ? atol : share > 0 ? share * peak_of(expected) : 0;
+    qkv_status s = qkv_compare(got, expected, out->atol, out->rtol, &out->d, &e);
+    out->differs = s == QKV_MISMATCH;
+    return s && s != QKV_MISMATCH ? problem(s, "'%s': %s", name, e.message) : 0;
+}
+
+json_t *compared_json(const Compared *c)
+{
+    char text[256];
+    const qkv_difference *d = &c->d;
+    json_t *j = json_pack("{s:s, s:b, s:s, s:o, s:s, s:o}", "name", c->name, "agrees", !c->differs, "dtype", qkv_dtype_name(c->got.dtype), "shape",
+                          json_shape(&c->got), "expected_dtype", qkv_dtype_name(c->expected.dtype), "expected_shape", json_shape(&c->expected));
+    if (!c->same_shape) return j;
+    json_object_update_new(j, json_pack("{s:o, s:o, s:o, s:o, s:I, s:I, s:o, s:o}", "max_abs", json_number(d->max_abs), "max_rel", json_number(d->max_rel),
+                                        "max_abs_over_peak", json_number(d->max_abs_over_peak), "cosine", json_number(d->cosine), "failed",
+                                        (json_int_t)d->failed, "nonfinite_mismatch", (json_int_t)d->nonfinite_mismatch, "atol", json_number(c->atol), "rtol",
+                                        json_number(c->rtol)));
+    if (d->index >= 0)
+        json_object_update_new(j, json_pack("{s:s, s:o, s:o}", "index", index_text(&c->got, d->index, text, sizeof text), "got", json_number(d->a), "expected", json_number(d->b)));
+    return j;
+}
+
+static void print_table(const Compared *c, int n)
+{
+    char text[256];
+    Table *t = table_new("lllrrrrlrrr");
+    static const char *const head[] = {"output", "result", "shape", "max abs", "max rel", "of peak", "cosine", "at", "got", "expected", "differ"};
+    for (int i = 0; i < 11; i++) table_cell(t, "%s", head[i]);
+    for (int i = 0; i < n; i++) {
+        const qkv_difference *d = &c[i].d;
+        table_cell(t, "%s", c[i].name);
+        table_cell(t, c[i].differs ? "DIFFERS" : "ok");
+        table_color(t, c[i].differs ? RED : GREEN);
+        table_cell(t, "%s", shape_text(&c[i].got, text, sizeof text));
+        if (!c[i].same_shape) {
+            for (int k = 0; k < 6; k++) table_cell(t, "-");
+            table_cell(t, "%s", shape_text(&c[i].expected, text, sizeof text));
+            table_cell(t, "shape");
+            continue;
+        }
+        table_cell(t, "%.3g", d->max_abs);
+        table_cell(t, "%.3g", d->max_rel);
+        table_cell(t, "%.3g", d->max_abs_over_peak);
+        table_cell(t, "%.7f", d->cosine);
+        table_cell(t, "%s", d->index < 0 ? "-" : index_text(&c[i].got, d->index, text, sizeof text));
+        if (d->index < 0) {
+            table_cell(t, "-");
+            table_cell(t, "-");
+        } else {
+            table_cell(t, "%.9g", d->a);
+            table_cell(t, "%.9g", d->b);
+        }
+        table_cell(t, "%lld", (long long)d->failed);
+    }
+    table_print(t);
+}
+
+/* ------------------------------------------------------------------ against a file */
+
+/* output_2, or "2"; a file that fits by neither name but has as many tensors is an error, not a guess. */
+static const qkv_tensor *expected_of(const qkv_tensors *t, const char *name, int i)
+{
+    char position[16];
+    const qkv_tensor *x = qkv_tensors_find(t, name);
+    snprintf(position, sizeof position, "%d", i);
+    return x ? x : qkv_tensors_find(t, position);
+}
+
+static bool is_output(const qkv_model *m, const char *name)
+{
+    char position[16];
+    for (int i = 0; i < qkv_model_output_count(m); i++) {
+        snprintf(position, sizeof position, "%d", i);
+        if (!strcmp(name, qkv_model_output_name(m, i)) || !strcmp(name, position)) return true;
+    }
+    return false;
+}
+
+static int compare_file(const Options *o, const Loaded *m, const qkv_tensors *file, Compared *c, int *n)
+{
+    qkv_error e;
+    for (int i = 0; i < qkv_tensors_count(file); i++)
+        if (!is_output(m->model, qkv_tensors_name(file, i)))
+            return problem(QKV_USAGE, "%s: '%s' is no output; the model has output_0 to output_%d", o->expected, qkv_tensors_name(file, i), qkv_model_output_count(m->model) - 1);
+    for (int i = 0; i < qkv_model_output_count(m->model); i++) {
+        const char *name = qkv_model_output_name(m->model, i);
+        const qkv_tensor *want = expected_of(file, name, i);
+        qkv_tensor got;
+        if (!want) warning("%s has no '%s': not compared", o->expected, name);
+        if (!want) continue;
+        if (qkv_session_output(m->session, i, &got, &e)) return problem_of(&e);
+        int code = compare(o, name, &got, want, &c[(*n)++]);
+        if (code) return code;
+    }
+    return *n ? 0 : problem(QKV_USAGE, "%s: holds none of the model's outputs", o->expected);
+}
+
+/* ------------------------------------------------------------------ against another model */
+
+/* The other model's inputs are the first one's: by name, else by position. */
+static int same_inputs(const Loaded *a, Loaded *b)
+{
+    qkv_error e;
+    int n = qkv_model_input_count(a->model);
+    for (int i = 0; i < qkv_model_input_count(b->model); i++) {
+        const char *name = qkv_model_input_name(b->model, i);
+        int at = -1;
+        qkv_tensor t;
+        for (int k = 0; k < n; k++)
+            if (!strcmp(name, qkv_model_input_name(a->model, k))) at = k;
+        if (at < 0) at = i;
+        if (at >= n) return problem(QKV_USAGE, "the other model's input '%s' is none of the first one's", name);
+        if (qkv_session_input(a->session, at, &t, &e) || qkv_session_set_input(b->session, name, &t, &e)) return problem_of(&e);
+    }
+    return 0;
+}
+
+static int compare_models(const Options *o, const Loaded *m, Loaded *other, Compared *c, int *n)
+{
+    qkv_error e;
+    int count = qkv_model_output_count(m->model), code;
+    if (count != qkv_model_output_count(other->model))
+        return problem(QKV_MISMATCH, "%s has %d outputs, %s has %d", o->arg[0], count, o->arg[1], qkv_model_output_count(other->model));
+    if ((code = same_inputs(m, other))) return code;
+    if (qkv_session_run(other->session, &e)) return problem((int)e.code, "%s: %s", o->arg[1], e.message);
+    for (int i = 0; !code && i < count; i++) {
+        qkv_tensor got, want;
+        if (qkv_session_output(m->session, i, &got, &e) || qkv_session_output(other->session, i, &want, &e)) return problem_of(&e);
+        code = compare(o, qkv_model_output_name(m->model, i), &got, &want, &c[(*n)++]);
+    }
+    return code;
+}
+
+/* ------------------------------------------------------------------ the command */
+
+static void report(const Options *o, const Compared *c, int n, int differ, json_t *nodes)
+{
+    if (o->json) {
+        json_t *outputs = json_array();
+        for (int i = 0; i < n; i++) json_array_append_new(outputs, compared_json(&c[i]));
+        json_t *j = json_pack("{s:i, s:s, s:s?, s:b, s:o}", "schema", JSON_SCHEMA, "model", o->arg[0], "against", o->expected ? o->expected : o->narg > 1 ? o->arg[1] : NULL,
+                              "agrees", !differ && !(nodes && json_is_true(json_object_get(nodes, "differs"))), "outputs", outputs);
+        if (nodes) json_object_set(j, "nodes", nodes);
+        json_print(j);
+        return;
+    }
+    if (!n) return;
+    if (o->trace) putchar('\n');
+    print_table(c, n);
+    if (differ) printf("\n%s%d of %d output%s differ%s%s\n", color_on(RED), differ, n, n == 1 ? "" : "s", differ == 1 ? "s" : "", color_off(RED));
+    else printf("\n%s%s%s\n", color_on(GREEN), n == 1 ? "the output agrees" : "all outputs agree", color_off(GREEN));
+}
+
+static int verify(const Options *o, Loaded *m, bool *differs)
+{
+    qkv_error e;
+    Inputs in = {0};
+    Loaded other = {0};
+    qkv_tensors *file = NULL;
+    json_t *nodes = NULL;
+    int n = 0, differ = 0, code = check_tolerances(o, m->model);
+    Compared *c = must(calloc((size_t)qkv_model_output_count(m->model) + 1, sizeof *c));
+    if (!code && o->narg > 1) code = model_open(o, o->arg[1], false, o->trace != NULL, &other);
+    if (!code && o->expected && !(file = qkv_tensors_open(o->expected, &e))) code = problem_of(&e);
+    if (!code) code = inputs_set(o, m, &in);
+    if (!code && o->trace) code = verify_nodes(o, m, differs, &nodes);
+    if (!code && (file || other.model) && qkv_session_run(m->session, &e)) code = problem_of(&e);
+    if (!code && file) code = compare_file(o, m, file, c, &n);
+    if (!code && other.model) code = compare_models(o, m, &other, c, &n);
+    for (int i = 0; i < n; i++) differ += c[i].differs;
+    *differs |= differ > 0;
+    if (!code) report(o, c, n, differ, nodes);
+    free(c);
+    json_decref(nodes);
+    inputs_free(&in);
+    qkv_tensors_free(file);
+    model_close(&other);
+    return code;
+}
+
+int cmd_verify(const Options *o)
+{
+    Loaded m;
+    bool bf16, differs = false;
+    int code = model_bf16(o, &bf16);
+    if (code) return code;
+    if (o->narg > 1 && o->expected) return problem(QKV_USAGE, "compare with OTHER or with -e EXPECTED, not with both");
+    if (o->narg == 1 && !o->expected && !o->trace) return problem(QKV_USAGE, "nothing to compare with: give OTHER, -e EXPECTED or --per-node TRACE");
+    if ((o->expected || o->trace) && !o->inputs && !o->image.n) return problem(QKV_USAGE, "-i FILE is missing: the inputs that the expected values belong to");
+    if ((code = model_open(o, o->arg[0], bf16, o->trace != NULL, &m))) return code;
+    code = verify(o, &m, &differs);
+    model_close(&m);
+    return code ? code : differs ? QKV_MISMATCH : 0;
+}

@@ -1,0 +1,349 @@
+/* A model, and the inputs that the user asks for:
+ *
+ *     -i FILE                     tensors by name or position
+ *     --image NAME=x.png          pictures, at the size that the model fixes or that -D / --shape choose
+ *     -D batch=2, --shape, none   random numbers of a valid size
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "cli.h"
+
+/* ------------------------------------------------------------------ models */
+
+int model_bf16(const Options *o, bool *bf16)
+{
+    *bf16 = o->dtype && qkv_dtype_from_name(o->dtype) == QKV_BF16;
+    if (!o->dtype || *bf16 || qkv_dtype_from_name(o->dtype) == QKV_F32) return 0;
+    return problem(QKV_USAGE, "option '--dtype': found '%s', expected f32 or bf16", o->dtype);
+}
+
+int model_open(const Options *o, const char *path, bool bf16, bool no_fuse, Loaded *out)
+{
+    qkv_error e;
+    qkv_load_options load = {sizeof load, bf16 ? QKV_BF16 : QKV_NONE, no_fuse};
+    qkv_session_options session = {sizeof session, (int)o->threads, (size_t)o->memory_limit};
+    double start = now_ms();
+    *out = (Loaded){0};
+    out->model = qkv_model_load(path, &load, &e);
+    if (!out->model) return problem_of(&e);
+    out->session = qkv_session_create(out->model, &session, &e);
+    if (!out->session) {
+        model_close(out);
+        return problem_of(&e);
+    }
+    out->load_ms = now_ms() - start;
+    detail("%s: loaded in %.1f ms, cpu %s", path, out->load_ms, qkv_cpu());
+    return 0;
+}
+
+void model_close(Loaded *m)
+{
+    qkv_session_free(m->session);
+    qkv_model_free(m->model);
+    *m = (Loaded){0};
+}
+
+/* ------------------------------------------------------------------ sizes */
+
+static bool is_number(const char *s) { return *s && strspn(s, "0123456789") == strlen(s); }
+
+int64_t input_fixed_dim(const qkv_model *m, int input, int axis)
+{
+    const char *text = qkv_model_input_dim(m, input, axis);
+    return text && is_number(text) ? strtoll(text, NULL, 10) : -1;
+}
+
+void input_dim_range(const qkv_model *m, int input, int axis, int64_t *min, int64_t *max)
+{
+    const char *text = qkv_model_input_dim(m, input, axis), *name;
+    int64_t fixed = input_fixed_dim(m, input, axis), lo, hi;
+    *min = fixed >= 0 ? fixed : 1;
+    *max = fixed >= 0 ? fixed : INT64_MAX;
+    for (int i = 0; fixed < 0 && text && i < qkv_model_symbol_count(m); i++) {
+        if (!(name = qkv_model_symbol(m, i, &lo, &hi)) || strcmp(name, text)) continue;
+        *min = lo;
+        *max = hi;
+    }
+}
+
+/* The input that a user's name means: a name, a position, or the only one; -1 after a message. */
+static int input_called(const qkv_model *m, const char *name, size_t n)
+{
+    int count = qkv_model_input_count(m);
+    const char **names = must(calloc((size_t)count + 1, sizeof *names));
+    char given[128];
+    int found = -1;
+    snprintf(given, sizeof given, "%.*s", (int)n, name);
+    for (int i = 0; i < count; i++) {
+        names[i] = qkv_model_input_name(m, i);
+        if (!strcmp(names[i], given)) found = i;
+    }
+    if (found < 0 && is_number(given) && atoi(given) < count) found = atoi(given);
+    if (found < 0) {
+        const char *close = nearest(given, names, count);
+        if (close) problem(QKV_USAGE, "no input is called '%s'; did you mean '%s'?", given, close);
+        else problem(QKV_USAGE, "no input is called '%s'; 'qkv inspect' lists them", given);
+    }
+    free(names);
+    return found;
+}
+
+/* The sizes that -D, --shape and the number of pictures ask for, as names and values for the library. */
+typedef struct Sizes {
+    char **name;
+    int64_t *value;
+    int n;
+} Sizes;
+
+static void size_add(Sizes *s, const char *name, int len, int axis, int64_t value)
+{
+    s->name = must(realloc(s->name, ((size_t)s->n + 1) * sizeof *s->name));
+    s->value = must(realloc(s->value, ((size_t)s->n + 1) * sizeof *s->value));
+    if ((axis < 0 ? asprintf(&s->name[s->n], "%.*s", len, name) : asprintf(&s->name[s->n], "%.*s.%d", len, name, axis)) < 0) must(NULL);
+    s->value[s->n++] = value;
+}
+
+static void sizes_free(Sizes *s)
+{
+    for (int i = 0; i < s->n; i++) free(s->name[i]);
+    free(s->name);
+    free(s->value);
+}
+
+static int take_dim(const char *text, Sizes *s)
+{
+    const char *eq = strrchr(text, '=');
+    if (!eq || eq == text || !is_number(eq + 1) || strlen(eq + 1) > 18)
+        return problem(QKV_USAGE, "option '-D': found '%s', expected NAME=N such as batch=2", text);
+    size_add(s, text, (int)(eq - text), -1, strtoll(eq + 1, NULL, 10));
+    return 0;
+}
+
+/* "x:1x3x224x224", "x:[1,3,224,224]", "x:1,3,224,224"; the name may be left out for a model with one input. */
+static int parse_shape(const qkv_model *m, const char *text, int *input, int64_t *shape, int *rank)
+{
+    const char *colon = strrchr(text, ':'), *p = colon ? colon + 1 : text;
+    *input = colon ? input_called(m, text, (size_t)(colon - text)) : 0;
+    if (*input < 0) return QKV_USAGE;
+    if (!colon && qkv_model_input_count(m) != 1) return problem(QKV_USAGE, "option '--shape': '%s' names no input and the model has %d", text, qkv_model_input_count(m));
+    bool bracket = *p == '[', ok = true;
+    *rank = 0;
+    for (p += bracket; ok && *p && *p != ']';) {
+        char *end;
+        int64_t v = strtoll(p, &end, 10);
+        ok = end != p && v >= 0 && *rank < QKV_MAX_RANK && (!*end || strchr("xX,]", *end));
+        if (ok) shape[(*rank)++] = v;
+        p = *end && *end != ']' ? end + 1 : end;
+    }
+    if (!ok || (bracket && strcmp(p, "]")) || (!bracket && *p))
+        return problem(QKV_USAGE, "option '--shape': found '%s', expected a shape such as x:1x3x224x224", text);
+    int want = qkv_model_input_rank(m, *input);
+    if (*rank != want) return problem(QKV_USAGE, "option '--shape': input '%s' has rank %d, found %d sizes in '%s'", qkv_model_input_name(m, *input), want, *rank, text);
+    return 0;
+}
+
+static int take_shape(const qkv_model *m, const char *text, Sizes *s)
+{
+    int input, rank, code;
+    int64_t shape[QKV_MAX_RANK];
+    if ((code = parse_shape(m, text, &input, shape, &rank))) return code;
+    const char *name = qkv_model_input_name(m, input);
+    for (int k = 0; k < rank; k++)
+        if (!strpbrk(qkv_model_input_dim(m, input, k), "+-(/") && input_fixed_dim(m, input, k) < 0) size_add(s, name, (int)strlen(name), k, shape[k]);
+    return 0;
+}
+
+/* What --shape asked for must be what the sizes gave. */
+static int check_shapes(const Options *o, const Loaded *m)
+{
+    for (int i = 0; i < o->shape.n; i++) {
+        int input, rank, code;
+        int64_t shape[QKV_MAX_RANK];
+        qkv_tensor t;
+        qkv_error e;
+        if ((code = parse_shape(m->model, o->shape.item[i], &input, shape, &rank))) return code;
+        if (qkv_session_input(m->session, input, &t, &e)) return problem_of(&e);
+        for (int k = 0; k < rank; k++)
+            if (t.shape[k] != shape[k])
+                return problem(QKV_USAGE, "input '%s': axis %d is %lld, expected %s%s%s", qkv_model_input_name(m->model, input), k, (long long)shape[k],
+                               qkv_model_input_dim(m->model, input, k), input_fixed_dim(m->model, input, k) < 0 ? " to agree with the other sizes" : "",
+                               input_fixed_dim(m->model, input, k) < 0 ? "" : " (fixed when the model was exported)");
+    }
+    return 0;
+}
+
+/* ------------------------------------------------------------------ pictures */
+
+/* "0.48,0.46,0.41" or one number for all channels. */
+static int parse_list(const char *option, const char *text, int channels, float *out)
+{
+    int n = 0;
+    for (const char *p = text; *p;) {
+        char *end;
+        float v = strtof(p, &end);
+        if (end == p || n == channels || (*end && *end != ',')) break;
+        out[n++] = v;
+        p = *end ? end + 1 : end;
+        if (!*p) {
+            for (int k = 1; n == 1 && k < channels; k++) out[k] = v;
+            if (n == 1 || n == channels) return 0;
+        }
+    }
+    return problem(QKV_USAGE, "option '--%s': found '%s', expected one number or %d, separated by commas", option, text, channels);
+}
+
+int picture_norm(const Options *o, int channels, float *mean, float *std)
+{
+    for (int c = 0; c < channels; c++) {
+        mean[c] = 0;
+        std[c] = 1;
+    }
+    int code = o->mean ? parse_list("mean", o->mean, channels, mean) : 0;
+    if (!code && o->std) code = parse_list("std", o->std, channels, std);
+    for (int c = 0; !code && c < channels; c++) {
+        if (!(std[c] > 0)) return problem(QKV_USAGE, "option '--std': %g, expected numbers above 0", (double)std[c]);
+        mean[c] /= (float)o->scale; /* (x * scale - mean) / std = (x - mean / scale) / (std / scale) */
+        std[c] /= (float)o->scale;
+    }
+    return code;
+}
+
+/* The file of a --image option, and its input. */
+static const char *image_of(const qkv_model *m, const char *option, int *input)
+{
+    const char *eq = strchr(option, '=');
+    *input = 0;
+    if (eq) *input = input_called(m, option, (size_t)(eq - option));
+    else if (qkv_model_input_count(m) != 1) {
+        problem(QKV_USAGE, "option '--image': the model has %d inputs; say which: --image NAME=%s", qkv_model_input_count(m), option);
+        *input = -1;
+    }
+    return eq ? eq + 1 : option;
+}
+
+static int count_images(const Options *o, const qkv_model *m, int input)
+{
+    int n = 0, at;
+    for (int i = 0; i < o->image.n; i++) {
+        image_of(m, o->image.item[i], &at);
+        n += at == input;
+    }
+    return n;
+}
+
+/* Can this input be a picture, and is its size known? */
+static int check_picture(const Options *o, const qkv_model *m, int input)
+{
+    const char *name = qkv_model_input_name(m, input);
+    int rank = qkv_model_input_rank(m, input);
+    if ((rank != 3 && rank != 4) || qkv_model_input_dtype(m, input) != QKV_F32)
+        return problem(QKV_USAGE, "input '%s' is %s of rank %d; a picture is f32 of rank 4 (batch, channels, height, width) or 3", name,
+                       qkv_dtype_name(qkv_model_input_dtype(m, input)), rank);
+    for (int k = rank - 3; k < rank; k++)
+        if (input_fixed_dim(m, input, k) < 0 && !o->dim.n && !o->shape.n)
+            return problem(QKV_USAGE, "input '%s': axis %d is %s; choose the picture's size with -D %s=N or --shape", name, k, qkv_model_input_dim(m, input, k),
+                           k == rank - 2 ? "height" : k == rank - 1 ? "width" : qkv_model_input_dim(m, input, k));
+    return 0;
+}
+
+/* Fills the input, whose shape the session knows by now, with its pictures. */
+static int set_pictures(const Options *o, Loaded *m, int input, Inputs *in)
+{
+    qkv_error e;
+    qkv_tensor t;
+    float mean[4], std[4];
+    char shape[128];
+    const char *name = qkv_model_input_name(m->model, input);
+    int n = count_images(o, m->model, input), at, code, rank = qkv_model_input_rank(m->model, input);
+    if (qkv_session_input(m->session, input, &t, &e)) return problem_of(&e);
+    int64_t sizes[4], channels = t.shape[rank - 3], plane = t.shape[rank - 2] * t.shape[rank - 1];
+    memcpy(sizes, t.shape, (size_t)rank * sizeof *sizes);
+    if (channels != 1 && channels != 3) return problem(QKV_USAGE, "input '%s' is %s; a picture has 1 or 3 channels", name, shape_text(&t, shape, sizeof shape));
+    if (n != (rank == 4 ? t.shape[0] : 1)) return problem(QKV_USAGE, "input '%s' is %s, but %d pictures were given", name, shape_text(&t, shape, sizeof shape), n);
+    if (in->npixels == (int)(sizeof in->pixels / sizeof *in->pixels)) return problem(QKV_USAGE, "pictures for more than %d inputs", in->npixels);
+    if ((code = picture_norm(o, (int)channels, mean, std))) return code;
+    float *pixels = must(malloc((size_t)(n * channels * plane) * sizeof *pixels + 1));
+    in->pixels[in->npixels++] = pixels;
+    for (int i = 0, k = 0; i < o->image.n; i++) {
+        const char *path = image_of(m->model, o->image.item[i], &at);
+        if (at != input) continue;
+        if (qkv_image_read(path, (int)channels, (int)t.shape[rank - 2], (int)t.shape[rank - 1], mean, std, pixels + k++ * channels * plane, &e)) return problem_of(&e);
+    }
+    qkv_tensor x = {QKV_F32, rank, sizes, NULL, pixels};
+    return qkv_session_set_input(m->session, name, &x, &e) ? problem_of(&e) : 0;
+}
+
+/* ------------------------------------------------------------------ all inputs */
+
+/* Random inputs; when pictures follow, just to know their sizes. */
+static int set_random(const Options *o, Loaded *m, bool quiet)
+{
+    Sizes s = {0};
+    qkv_error e;
+    qkv_tensor t;
+    char shape[256];
+    int code = 0, at;
+    for (int i = 0; i < o->image.n; i++) {
+        image_of(m->model, o->image.item[i], &at);
+        const char *name = qkv_model_input_name(m->model, at);
+        if (qkv_model_input_rank(m->model, at) == 4 && input_fixed_dim(m->model, at, 0) < 0) size_add(&s, name, (int)strlen(name), 0, count_images(o, m->model, at));
+    }
+    for (int i = 0; !code && i < o->dim.n; i++) code = take_dim(o->dim.item[i], &s);
+    for (int i = 0; !code && i < o->shape.n; i++) code = take_shape(m->model, o->shape.item[i], &s);
+    if (!code && qkv_session_random_inputs(m->session, (const char *const *)s.name, s.value, s.n, (uint64_t)o->seed, &e)) code = problem_of(&e);
+    sizes_free(&s);
+    if (!code) code = check_shapes(o, m);
+    for (int i = 0; !code && !quiet && i < qkv_model_input_count(m->model); i++)
+        if (!count_images(o, m->model, i) && !qkv_session_input(m->session, i, &t, &e))
+            note("random %s: %s %s, seed %lld", qkv_model_input_name(m->model, i), qkv_dtype_name(t.dtype), shape_text(&t, shape, sizeof shape), (long long)o->seed);
+    return code;
+}
+
+/* numpy.savez calls unnamed arrays arr_0, arr_1, ... */
+static const char *position_of(const char *name) { return !strncmp(name, "arr_", 4) && is_number(name + 4) ? name + 4 : name; }
+
+static int set_from_file(const Options *o, Loaded *m, Inputs *in)
+{
+    qkv_error e;
+    in->file = qkv_tensors_open(o->inputs, &e);
+    if (!in->file) return problem_of(&e);
+    for (int i = 0; i < qkv_tensors_count(in->file); i++) {
+        const char *name = qkv_tensors_name(in->file, i);
+        qkv_status s = qkv_session_set_input(m->session, name, qkv_tensors_at(in->file, i), &e);
+        if (s == QKV_USAGE && position_of(name) != name) s = qkv_session_set_input(m->session, position_of(name), qkv_tensors_at(in->file, i), &e);
+        if (s) return problem((int)e.code, "%s: %s", o->inputs, e.message);
+    }
+    return 0;
+}
+
+int inputs_set(const Options *o, Loaded *m, Inputs *in)
+{
+    *in = (Inputs){0};
+    int code = 0, n = qkv_model_input_count(m->model), at;
+    bool chosen = o->dim.n || o->shape.n || o->seeded, random = !o->inputs && (chosen || !o->image.n);
+    if (o->inputs && !o->image.n && chosen) return problem(QKV_USAGE, "-i gives the inputs, -D, --shape and --seed make random ones: use one of both");
+    for (int i = 0; i < o->image.n; i++) {
+        image_of(m->model, o->image.item[i], &at);
+        if (at < 0) return QKV_USAGE;
+        if ((code = check_picture(o, m->model, at))) return code;
+    }
+    int pictures = 0;
+    for (int i = 0; i < n; i++) pictures += count_images(o, m->model, i) > 0;
+    if (!o->inputs && !random && pictures < n) /* only pictures were given, and not for all inputs */
+        for (int i = 0; i < n; i++)
+            if (!count_images(o, m->model, i))
+                return problem(QKV_USAGE, "input '%s' is not given; -i FILE gives it, --seed N makes random numbers", qkv_model_input_name(m->model, i));
+    if (random || o->image.n) code = set_random(o, m, !random);
+    if (!code && o->inputs) code = set_from_file(o, m, in);
+    for (int i = 0; !code && i < n; i++)
+        if (count_images(o, m->model, i)) code = set_pictures(o, m, i, in);
+    return code;
+}
+
+void inputs_free(Inputs *in)
+{
+    for (int i = 0; i < in->npixels; i++) free(in->pixels[i]);
+    qkv_tensors_free(in->file);
+    *in = (Inputs){0};
+}

@@ -1,0 +1,242 @@
+/* Options: one table says what exists, which commands take it, and what help and the man pages print.
+ *
+ *     qkv run m.pt2 -D batch=2 -Dseq=128 --seed=1 -o out.npz -- ...        options and other words in any order; -- ends options
+ */
+#include <errno.h>
+#include <math.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "cli.h"
+
+typedef enum Kind { FLAG, COUNT, TEXT, MANY, INTEGER, BYTES, REAL } Kind;
+
+enum {
+    IN = 1 << C_INSPECT, RU = 1 << C_RUN, VE = 1 << C_VERIFY, BE = 1 << C_BENCH, EM = 1 << C_EMBED, CL = 1 << C_CLASSIFY, GR = 1 << C_GRAPH,
+    HE = 1 << C_HELP, INPUTS = RU | VE | BE, RUNS = RU | VE | BE | EM | CL, ALL = IN | RUNS | GR | HE
+};
+
+typedef struct Option {
+    OptionText text;
+    int commands;
+    Kind kind;
+    size_t at;       /* where in Options */
+    int64_t min, max;
+} Option;
+
+#define AT(field) offsetof(Options, field)
+static const Option table[] = {
+    {{"inputs", "FILE", "Inputs from a .safetensors, .npz or .npy file, keyed by the model's input names or by position (0, 1, ...).", 'i'}, INPUTS, TEXT, AT(inputs), 0, 0},
+    {{"dim", "NAME=N", "A size of random inputs. NAME is a symbol of the model (s0), an axis (input_ids.1), or what it is usually called: batch, seq, "
+      "height, width. Sizes that are not given are the smallest that the model allows.", 'D'}, INPUTS, MANY, AT(dim), 0, 0},
+    {{"shape", "NAME:SHAPE", "All sizes of one random input: x:1x3x224x224, x:[1,3,224,224] or x:1,3,224,224.", 0}, INPUTS, MANY, AT(shape), 0, 0},
+    {{"seed", "N", "Seed of random inputs (default 1): the same seed gives the same bytes.", 0}, INPUTS, INTEGER, AT(seed), 0, INT64_MAX},
+    {{"image", "[NAME=]FILE", "A PNG or JPEG as the input NAME; the name may be left out when the model has one input. Several pictures for one input make a batch.", 0},
+     INPUTS, MANY, AT(image), 0, 0},
+    {{"mean", "LIST", "Mean of the picture's channels: one number or one a channel, 0.48,0.46,0.41 (default 0).", 0}, INPUTS | CL, TEXT, AT(mean), 0, 0},
+    {{"std", "LIST", "Standard deviation of the picture's channels (default 1).", 0}, INPUTS | CL, TEXT, AT(std), 0, 0},
+    {{"scale", "X", "White is X before mean and std apply (default 1).", 0}, INPUTS | CL, REAL, AT(scale), 0, 0},
+    {{"output", "FILE", "Write the results to a .safetensors or .npz file, whole or not at all.", 'o'}, RU | EM, TEXT, AT(output), 0, 0},
+    {{"expected", "FILE", "Expected outputs, a .safetensors or .npz file with output_0, output_1, ... (or 0, 1, ...).", 'e'}, VE, TEXT, AT(expected), 0, 0},
+    {{"atol", "[OUTPUT:]X", "Absolute tolerance, for all outputs or for one. Default: a share of the largest expected value, by dtype: "
+      "f32 2e-5, f64 1e-12, f16 4e-3, bf16 3e-2, others 0.", 0}, VE, MANY, AT(atol), 0, 0},
+    {{"rtol", "[OUTPUT:]X", "Tolerance relative to each expected value, added to --atol (default 0).", 0}, VE, MANY, AT(rtol), 0, 0},
+    {{"per-node", "TRACE", "Compare every node with TRACE, a .safetensors file of values by node name, and report the first that differs.", 0}, VE, TEXT, AT(trace), 0, 0},
+    {{"vocab", "FILE", "BERT's vocab.txt, one token a line.", 0}, EM, TEXT, AT(vocab), 0, 0},
+    {{"cased", NULL, "Keep case and accents.", 0}, EM, FLAG, AT(cased), 0, 0},
+    {{"pool", "HOW", "mean: over the tokens of the sentence (default); cls: the first token.", 0}, EM, TEXT, AT(pool), 0, 0},
+    {{"max-tokens", "N", "Cut sentences to N tokens (default: what the model allows, at most 512).", 0}, EM, INTEGER, AT(max_tokens), 2, 1 << 20},
+    {{"labels", "FILE", "Names of the classes, one a line.", 0}, CL, TEXT, AT(labels), 0, 0},
+    {{"top", "N", "Print the N most likely classes (default 1).", 0}, CL, INTEGER, AT(top), 1, 1000},
+    {{"iterations", "N", "Timed runs (default 20).", 0}, BE, INTEGER, AT(iterations), 1, 10000000},
+    {{"warmup", "N", "Runs before timing starts (default 3); the first one plans and packs weights.", 0}, BE, INTEGER, AT(warmup), 1, 10000000},
+    {{"per-op", NULL, "Also print where the time goes, op by op; with -v node by node.", 0}, BE, FLAG, AT(per_op), 0, 0},
+    {{"dtype", "f32|bf16", "bf16: matrix products, convolutions and attention in bfloat16, by autocast's rules. f32 (default): as the file says.", 0},
+     RUNS, TEXT, AT(dtype), 0, 0},
+    {{"threads", "N", "Threads (default: QKV_NUM_THREADS, else OMP_NUM_THREADS, else the CPUs that this process may use).", 0}, RUNS, INTEGER, AT(threads), 1, 4096},
+    {{"memory-limit", "SIZE", "Most bytes of activations and scratch; suffixes K, M, G. A run that needs more ends with exit code 5.", 0},
+     RUNS, BYTES, AT(memory_limit), 1, INT64_MAX},
+    {{"json", NULL, "Print one JSON object, whose \"schema\" counts its versions.", 0}, IN | RUNS, FLAG, AT(json), 0, 0},
+    {{"man", NULL, "Print the man page's source.", 0}, HE, FLAG, AT(man), 0, 0},
+    {{"verbose", NULL, "Say more on standard error.", 'v'}, ALL, COUNT, AT(verbose), 0, 0},
+    {{"quiet", NULL, "Say nothing on standard error but errors.", 'q'}, ALL, FLAG, AT(quiet), 0, 0},
+    {{"help", NULL, "Print the help of the command.", 'h'}, ALL, FLAG, AT(help), 0, 0},
+};
+#undef AT
+enum { NOPTIONS = sizeof table / sizeof *table };
+
+bool option_text(CommandId command, int i, OptionText *out)
+{
+    for (int k = 0; k < NOPTIONS; k++) {
+        if (!(table[k].commands & 1 << command) || i--) continue;
+        *out = table[k].text;
+        return true;
+    }
+    return false;
+}
+
+/* ------------------------------------------------------------------ nearest name */
+
+static int min2(int a, int b) { return a < b ? a : b; }
+
+/* Edits between two words; swapping neighbours is one. */
+static int distance(const char *a, const char *b)
+{
+    enum { N = 40 };
+    int d[N + 1][N + 1], n = (int)strlen(a), m = (int)strlen(b);
+    if (n > N || m > N) return N;
+    for (int i = 0; i <= n; i++)
+        for (int k = 0; k <= m; k++) {
+            if (!i || !k) {
+                d[i][k] = i + k;
+                continue;
+            }
+            d[i][k] = min2(min2(d[i - 1][k], d[i][k - 1]) + 1, d[i - 1][k - 1] + (a[i - 1] != b[k - 1]));
+            if (i > 1 && k > 1 && a[i - 1] == b[k - 2] && a[i - 2] == b[k - 1]) d[i][k] = min2(d[i][k], d[i - 2][k - 2] + 1);
+        }
+    return d[n][m];
+}
+
+const char *nearest(const char *given, const char *const *names, int n)
+{
+    const char *best = NULL;
+    int best_distance = 1 + (int)strlen(given) / 3;
+    for (int i = 0; i < n; i++) {
+        bool begins = strlen(given) >= 2 && !strncmp(given, names[i], strlen(given));
+        int d = begins ? 1 : distance(given, names[i]);
+        if (d > best_distance || (best && d == best_distance)) continue;
+        best = names[i];
+        best_distance = d;
+    }
+    return best;
+}
+
+/* ------------------------------------------------------------------ parsing */
+
+static int bad_value(const Option *op, const char *value, const char *expected)
+{
+    return problem(QKV_USAGE, "option '--%s': found '%s', expected %s", op->text.name, value, expected);
+}
+
+static int parse_integer(const Option *op, const char *value, int64_t *out)
+{
+    char *end, expected[96];
+    errno = 0;
+    long long v = strtoll(value, &end, 10);
+    int shift = 0;
+    if (op->kind == BYTES && *end && end != value && !end[1]) {
+        static const char suffix[] = "KMG";
+        const char *s = strchr(suffix, *end & ~0x20);
+        shift = s ? 10 * (1 + (int)(s - suffix)) : 0;
+        end += shift > 0;
+    }
+    if (end != value && !*end && !errno && v >= op->min && v <= op->max >> shift) {
+        *out = v << shift;
+        return 0;
+    }
+    if (op->kind == BYTES) return bad_value(op, value, "a number of bytes such as 64M");
+    if (op->max == INT64_MAX) snprintf(expected, sizeof expected, "an integer, at least %lld", (long long)op->min);
+    else snprintf(expected, sizeof expected, "an integer from %lld to %lld", (long long)op->min, (long long)op->max);
+    return bad_value(op, value, expected);
+}
+
+static int take(Options *o, const Option *op, const char *value)
+{
+    void *at = (char *)o + op->at;
+    switch (op->kind) {
+    case FLAG: *(bool *)at = true; return 0;
+    case COUNT: ++*(int *)at; return 0;
+    case TEXT: *(const char **)at = value; return 0;
+    case MANY: {
+        List *l = at;
+        l->item = must(realloc(l->item, ((size_t)l->n + 1) * sizeof *l->item));
+        l->item[l->n++] = value;
+        return 0;
+    }
+    case REAL: {
+        char *end;
+        double v = strtod(value, &end);
+        if (end == value || *end || !isfinite(v) || v <= 0) return bad_value(op, value, "a number above 0");
+        *(double *)at = v;
+        return 0;
+    }
+    case INTEGER: case BYTES: break;
+    }
+    if (at == (void *)&o->seed) o->seeded = true;
+    return parse_integer(op, value, at);
+}
+
+static int unknown_option(CommandId command, const char *given)
+{
+    const char *names[NOPTIONS];
+    int n = 0;
+    for (int k = 0; k < NOPTIONS; k++)
+        if (table[k].commands & 1 << command) names[n++] = table[k].text.name;
+    const char *close = nearest(given, names, n);
+    if (close) return problem(QKV_USAGE, "qkv %s has no option '--%s'; did you mean '--%s'?", commands[command].name, given, close);
+    return problem(QKV_USAGE, "qkv %s has no option '--%s'; 'qkv help %s' lists them", commands[command].name, given, commands[command].name);
+}
+
+/* "--name", "--name=value", "--name value". */
+static int long_option(CommandId command, char **argv, int argc, int *i, Options *o)
+{
+    const char *name = argv[*i] + 2, *eq = strchr(name, '=');
+    size_t n = eq ? (size_t)(eq - name) : strlen(name);
+    for (int k = 0; k < NOPTIONS; k++) {
+        const Option *op = &table[k];
+        if (!(op->commands & 1 << command) || strlen(op->text.name) != n || strncmp(op->text.name, name, n)) continue;
+        if (!op->text.arg && eq) return problem(QKV_USAGE, "option '--%s' takes no value", op->text.name);
+        if (op->text.arg && !eq && *i + 1 >= argc) return problem(QKV_USAGE, "option '--%s' needs a value: %s", op->text.name, op->text.arg);
+        return take(o, op, !op->text.arg ? NULL : eq ? eq + 1 : argv[++*i]);
+    }
+    char given[64];
+    snprintf(given, sizeof given, "%.*s", (int)n, name);
+    return unknown_option(command, given);
+}
+
+/* "-x", "-xy" for flags, "-xvalue", "-x value". */
+static int short_options(CommandId command, char **argv, int argc, int *i, Options *o)
+{
+    for (const char *p = argv[*i] + 1; *p; p++) {
+        const Option *op = NULL;
+        for (int k = 0; k < NOPTIONS && !op; k++)
+            if (table[k].text.letter == *p && table[k].commands & 1 << command) op = &table[k];
+        if (!op) return problem(QKV_USAGE, "qkv %s has no option '-%c'; 'qkv help %s' lists them", commands[command].name, *p, commands[command].name);
+        if (!op->text.arg) {
+            take(o, op, NULL);
+            continue;
+        }
+        if (!p[1] && *i + 1 >= argc) return problem(QKV_USAGE, "option '-%c' needs a value: %s", *p, op->text.arg);
+        return take(o, op, p[1] ? p + 1 : argv[++*i]);
+    }
+    return 0;
+}
+
+int options_parse(CommandId command, int argc, char **argv, Options *o)
+{
+    const Command *c = &commands[command];
+    *o = (Options){.seed = 1, .iterations = 20, .warmup = 3, .top = 1, .scale = 1};
+    o->arg = must(calloc((size_t)argc + 1, sizeof *o->arg));
+    bool ended = false;
+    for (int i = 0; i < argc; i++) {
+        int code = 0;
+        if (!ended && !strcmp(argv[i], "--")) ended = true;
+        else if (!ended && !strncmp(argv[i], "--", 2)) code = long_option(command, argv, argc, &i, o);
+        else if (!ended && argv[i][0] == '-' && argv[i][1]) code = short_options(command, argv, argc, &i, o);
+        else o->arg[o->narg++] = argv[i];
+        if (code) return code;
+    }
+    if (o->help) return 0;
+    if (o->narg < c->min_args) return problem(QKV_USAGE, "usage: qkv %s %s%s('qkv help %s' says more)", c->name, c->args, *c->args ? "   " : "", c->name);
+    if (c->max_args >= 0 && o->narg > c->max_args)
+        return problem(QKV_USAGE, "qkv %s: '%s' is one argument too many; usage: qkv %s %s", c->name, o->arg[c->max_args], c->name, c->args);
+    return 0;
+}
+
+void options_free(Options *o)
+{
+    List *lists[] = {&o->dim, &o->shape, &o->image, &o->atol, &o->rtol};
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) free(lists[i]->item);
+    free(o->arg);
+}

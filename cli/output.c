@@ -1,0 +1,167 @@
+/* Numbers, shapes and JSON as the commands print them. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "cli.h"
+
+/* ------------------------------------------------------------------ tensors */
+
+int64_t tensor_count(const qkv_tensor *t)
+{
+    int64_t n = 1;
+    for (int i = 0; i < t->rank; i++) n *= t->shape[i];
+    return n;
+}
+
+static double from_f16(uint16_t h)
+{
+    int e = h >> 10 & 31, m = h & 1023;
+    double v = e == 31 ? (m ? NAN : INFINITY) : e ? ldexp(1024 + m, e - 25) : ldexp(m, -24);
+    return h >> 15 ? -v : v;
+}
+
+static double from_bf16(uint16_t h)
+{
+    uint32_t bits = (uint32_t)h << 16;
+    float f;
+    memcpy(&f, &bits, sizeof f);
+    return (double)f;
+}
+
+double tensor_number(const qkv_tensor *t, int64_t flat)
+{
+    int64_t at = 0, step = 1;
+    for (int i = t->rank - 1; i >= 0; i--) {
+        at += flat % t->shape[i] * (t->strides ? t->strides[i] : step);
+        flat /= t->shape[i];
+        step *= t->shape[i];
+    }
+    const void *p = t->data;
+    switch (t->dtype) {
+    case QKV_F32: return (double)((const float *)p)[at];
+    case QKV_F64: return ((const double *)p)[at];
+    case QKV_F16: return from_f16(((const uint16_t *)p)[at]);
+    case QKV_BF16: return from_bf16(((const uint16_t *)p)[at]);
+    case QKV_I64: return (double)((const int64_t *)p)[at];
+    case QKV_I32: return ((const int32_t *)p)[at];
+    case QKV_I16: return ((const int16_t *)p)[at];
+    case QKV_I8: return ((const int8_t *)p)[at];
+    case QKV_U8: case QKV_BOOL: return ((const uint8_t *)p)[at];
+    case QKV_U16: return ((const uint16_t *)p)[at];
+    case QKV_U32: return ((const uint32_t *)p)[at];
+    case QKV_U64: return (double)((const uint64_t *)p)[at];
+    default: return NAN;
+    }
+}
+
+bool tensor_put(const qkv_tensor *t, int64_t flat, int64_t v)
+{
+    switch (t->dtype) {
+    case QKV_F32: ((float *)t->data)[flat] = (float)v; return true;
+    case QKV_F64: ((double *)t->data)[flat] = (double)v; return true;
+    case QKV_I64: ((int64_t *)t->data)[flat] = v; return true;
+    case QKV_I32: ((int32_t *)t->data)[flat] = (int32_t)v; return true;
+    case QKV_BOOL: case QKV_U8: ((uint8_t *)t->data)[flat] = (uint8_t)v; return true;
+    default: return false;
+    }
+}
+
+static char *numbers_text(const int64_t *v, int n, char *buf, size_t size)
+{
+    size_t at = (size_t)snprintf(buf, size, "(");
+    for (int i = 0; i < n && at < size; i++) at += (size_t)snprintf(buf + at, size - at, "%s%lld", i ? ", " : "", (long long)v[i]);
+    if (at < size) snprintf(buf + at, size - at, "%s", n == 1 ? ",)" : ")");
+    return buf;
+}
+
+char *shape_text(const qkv_tensor *t, char *buf, size_t size) { return numbers_text(t->shape, t->rank, buf, size); }
+
+char *index_text(const qkv_tensor *t, int64_t flat, char *buf, size_t size)
+{
+    int64_t at[QKV_MAX_RANK] = {0};
+    for (int i = t->rank - 1; i >= 0; i--) {
+        at[i] = flat % t->shape[i];
+        flat /= t->shape[i];
+    }
+    return numbers_text(at, t->rank, buf, size);
+}
+
+char *count_text(int64_t n, char *buf, size_t size)
+{
+    char digits[32];
+    int len = snprintf(digits, sizeof digits, "%lld", (long long)n);
+    size_t at = 0;
+    for (int i = 0; i < len && at + 2 < size; i++) {
+        if (i && (len - i) % 3 == 0 && digits[i - 1] != '-') buf[at++] = ' ';
+        buf[at++] = digits[i];
+    }
+    buf[at] = 0;
+    return buf;
+}
+
+char *bytes_text(double bytes, char *buf, size_t size)
+{
+    static const char *const unit[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
+    int u = 0;
+    for (; bytes >= 1024 && u < 4; u++) bytes /= 1024;
+    snprintf(buf, size, u ? "%.1f %s" : "%.0f %s", bytes, unit[u]);
+    return buf;
+}
+
+/* ------------------------------------------------------------------ JSON */
+
+json_t *json_number(double v)
+{
+    if (isnan(v)) return json_string("NaN");
+    if (isinf(v)) return json_string(v > 0 ? "Infinity" : "-Infinity");
+    return json_real(v);
+}
+
+json_t *json_shape(const qkv_tensor *t)
+{
+    json_t *a = json_array();
+    for (int i = 0; i < t->rank; i++) json_array_append_new(a, json_integer(t->shape[i]));
+    return a;
+}
+
+/* One line a key of the outer object and of objects in it, one line an element where elements are lists or objects. */
+static void put(json_t *v, int depth)
+{
+    const char *key, *sep = "";
+    json_t *x;
+    size_t i;
+    bool object = json_is_object(v), list = json_is_array(v);
+    bool broken = (object && depth < 2 && json_object_size(v)) || (list && (json_is_object(json_array_get(v, 0)) || json_is_array(json_array_get(v, 0))));
+    int inner = depth + 1;
+    const char *comma = broken ? ",\n" : ", ";
+    if (!object && !list) {
+        json_dumpf(v, stdout, JSON_ENCODE_ANY | JSON_REAL_PRECISION(10));
+        return;
+    }
+    fputs(object ? "{" : "[", stdout);
+    if (broken) putchar('\n');
+    if (object) json_object_foreach(v, key, x) {
+        json_t *k = json_string(key);
+        printf("%s%*s", sep, broken ? 2 * inner : 0, "");
+        json_dumpf(k, stdout, JSON_ENCODE_ANY);
+        fputs(": ", stdout);
+        json_decref(k);
+        put(x, inner);
+        sep = comma;
+    }
+    else json_array_foreach(v, i, x) {
+        printf("%s%*s", sep, broken ? 2 * inner : 0, "");
+        put(x, inner);
+        sep = comma;
+    }
+    if (broken) printf("\n%*s", 2 * depth, "");
+    fputs(object ? "}" : "]", stdout);
+}
+
+void json_print(json_t *v)
+{
+    put(v, 0);
+    putchar('\n');
+    json_decref(v);
+}

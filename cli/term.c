@@ -1,0 +1,176 @@
+/* What a person sees: tables and colours on stdout; messages and progress on stderr.
+ *
+ *     Table *t = table_new("lr");
+ *     table_cell(t, "op"); table_cell(t, "ms");
+ *     table_cell(t, "%s", name); table_cell(t, "%.2f", ms);
+ *     table_print(t);
+ */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+#include "cli.h"
+
+static int level; /* -1 quiet, 0, 1 verbose */
+static bool colors_out, colors_err, bar;
+
+void term_init(int verbose, bool quiet)
+{
+    const char *term = getenv("TERM"), *no = getenv("NO_COLOR");
+    bool able = !(no && *no) && term && strcmp(term, "dumb");
+    level = quiet ? -1 : verbose;
+    colors_out = able && isatty(STDOUT_FILENO);
+    colors_err = able && isatty(STDERR_FILENO);
+    bar = !quiet && isatty(STDERR_FILENO) && term && strcmp(term, "dumb");
+}
+
+static const char *const escape[] = {"", "\033[1m", "\033[31m", "\033[32m"};
+const char *color_on(Color c) { return colors_out ? escape[c] : ""; }
+const char *color_off(Color c) { return colors_out && c ? "\033[0m" : ""; }
+
+void *must(void *p)
+{
+    if (!p) exit(problem(QKV_LIMIT, "out of memory"));
+    return p;
+}
+
+double now_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
+}
+
+/* ------------------------------------------------------------------ messages */
+
+static void say(const char *what, Color c, const char *fmt, va_list ap)
+{
+    fflush(stdout);
+    fprintf(stderr, "qkv: %s%s%s", colors_err ? escape[c] : "", what, colors_err && c ? "\033[0m" : "");
+    vfprintf(stderr, fmt, ap);
+    fputc('\n', stderr);
+}
+
+int problem(int code, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    say("error: ", RED, fmt, ap);
+    va_end(ap);
+    return code;
+}
+
+int problem_of(const qkv_error *e) { return problem(e->code ? (int)e->code : EXIT_INTERNAL, "%s", e->message); }
+
+void warning(const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    if (level >= 0) say("warning: ", BOLD, fmt, ap);
+    va_end(ap);
+}
+
+void note(const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    if (level >= 0) say("", PLAIN, fmt, ap);
+    va_end(ap);
+}
+
+void detail(const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    if (level >= 1) say("", PLAIN, fmt, ap);
+    va_end(ap);
+}
+
+/* ------------------------------------------------------------------ tables */
+
+struct Table {
+    const char *align;
+    char **cell;
+    Color *color;
+    int n, cap;
+};
+
+Table *table_new(const char *align)
+{
+    Table *t = must(calloc(1, sizeof *t));
+    t->align = align;
+    return t;
+}
+
+void table_cell(Table *t, const char *fmt, ...)
+{
+    if (t->n == t->cap) {
+        t->cap = t->cap ? t->cap * 2 : 64;
+        t->cell = must(realloc(t->cell, (size_t)t->cap * sizeof *t->cell));
+        t->color = must(realloc(t->color, (size_t)t->cap * sizeof *t->color));
+    }
+    va_list ap;
+    va_start(ap, fmt);
+    if (vasprintf(&t->cell[t->n], fmt, ap) < 0) must(NULL);
+    va_end(ap);
+    t->color[t->n++] = PLAIN;
+}
+
+void table_color(Table *t, Color c) { t->color[t->n - 1] = c; }
+
+/* Code points, which is columns for all but wide scripts. */
+static int width(const char *s)
+{
+    int n = 0;
+    for (; *s; s++) n += ((unsigned char)*s & 0xc0) != 0x80;
+    return n;
+}
+
+void table_print(Table *t)
+{
+    int cols = (int)strlen(t->align);
+    int *wide = must(calloc((size_t)cols + 1, sizeof *wide));
+    for (int i = 0; i < t->n; i++)
+        if (width(t->cell[i]) > wide[i % cols]) wide[i % cols] = width(t->cell[i]);
+    for (int i = 0; i < t->n; i++) {
+        int c = i % cols, pad = wide[c] - width(t->cell[i]);
+        Color color = i < cols ? BOLD : t->color[i];
+        bool last = c == cols - 1, left = t->align[c] == 'l';
+        printf("%*s%s%s%s%*s%s", left ? 0 : pad, "", color_on(color), t->cell[i], color_off(color), left && !last ? pad : 0, "", last ? "\n" : "  ");
+    }
+    free(wide);
+    table_free(t);
+}
+
+void table_free(Table *t)
+{
+    for (int i = 0; i < t->n; i++) free(t->cell[i]);
+    free(t->cell);
+    free(t->color);
+    free(t);
+}
+
+/* ------------------------------------------------------------------ progress */
+
+enum { BAR_AFTER_MS = 500, BAR_EVERY_MS = 100, LEFT_AFTER_MS = 2000, BAR_WIDTH = 24 };
+
+void progress_start(Progress *p, const char *what, int64_t total) { *p = (Progress){what, total, now_ms(), 0, bar && total > 1, false}; }
+
+void progress_at(Progress *p, int64_t done)
+{
+    double t = now_ms(), spent = t - p->start;
+    if (!p->on || spent < BAR_AFTER_MS || t - p->shown < BAR_EVERY_MS) return;
+    int full = (int)(done * BAR_WIDTH / p->total);
+    fprintf(stderr, "\r%s [%.*s%*s] %lld/%lld", p->what, full, "########################", BAR_WIDTH - full, "", (long long)done, (long long)p->total);
+    if (spent > LEFT_AFTER_MS && done) fprintf(stderr, " %.0f s left ", spent / (double)done * (double)(p->total - done) * 1e-3);
+    fputs("\033[K", stderr);
+    p->shown = t;
+    p->drawn = true;
+}
+
+void progress_end(Progress *p)
+{
+    if (p->drawn) fputs("\r\033[K", stderr);
+}

@@ -1,0 +1,19 @@
+/* What cmd_verify.c (outputs) and verify_nodes.c (every node) share: tolerances and the comparison of two tensors. */
+#ifndef QKV_CLI_VERIFY_H
+#define QKV_CLI_VERIFY_H
+#include "cli.h"
+
+typedef struct Compared {
+    const char *name;
+    qkv_tensor got, expected;
+    qkv_difference d;
+    double atol, rtol;
+    bool differs, same_shape;
+} Compared;
+
+int check_tolerances(const Options *o, const qkv_model *m); /* --atol and --rtol are well formed and name outputs */
+/* d at the tolerance that the user gave for this name, or the default of the dtype. */
+int compare(const Options *o, const char *name, const qkv_tensor *got, const qkv_tensor *expected, Compared *out);
+json_t *compared_json(const Compared *c);
+int verify_nodes(const Options *o, Loaded *m, bool *differs, json_t **json); /* runs m; json is NULL without --json */
+#endif
