@@ -1,0 +1,417 @@
+/* Resampling, pooling and detection. Formulas: aten/src/ATen/native/UpSample.h, GridSampler.cpp, AdaptiveAveragePooling.cpp, Pool.h;
+ * torchvision/csrc/ops/cpu/roi_align_kernel.cpp, nms_kernel.cpp. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "kernel/kernel.h"
+#include "run/pointwise.h"
+#include "run/run_table.h"
+
+static DType work_type(DType t) { return t == DT_F64 ? DT_F64 : DT_F32; }
+
+/* ------------------------------------------------------------------ resampling */
+
+typedef struct Axis {
+    int64_t in, out, taps;
+    int64_t *at;    /* out x taps */
+    double *weight;
+} Axis;
+
+static double cubic_near(double x, double a) { return ((a + 2) * x - (a + 3)) * x * x + 1; }
+static double cubic_far(double x, double a) { return ((a * x - 5 * a) * x + 8 * a) * x - 4 * a; }
+
+static double filter(double x, bool cubic)
+{
+    x = fabs(x);
+    if (!cubic) return x < 1 ? 1 - x : 0;
+    return x < 1 ? cubic_near(x, -0.5) : x < 2 ? cubic_far(x, -0.5) : 0;
+}
+
+/* area_pixel_compute_scale */
+static double axis_scale(int64_t in, int64_t out, bool align, double scale, bool f64)
+{
+    double s = align ? (out > 1 ? (double)(in - 1) / (double)(out - 1) : 0) : scale > 0 ? 1 / scale : (double)in / (double)out;
+    if (!f64 && align && out > 1) return (double)((float)(in - 1) / (float)(out - 1));
+    if (!f64 && !align && !(scale > 0)) return (double)((float)in / (float)out);
+    return f64 ? s : (double)(float)s;
+}
+
+static int64_t clampi(int64_t i, int64_t n) { return i < 0 ? 0 : i >= n ? n - 1 : i; }
+
+static bool make_axis(Call *c, Axis *a, const char *mode, bool align, double given, bool f64, Err *err)
+{
+    bool cubic = !strncmp(mode, "cubic", 5), linear = !strncmp(mode, "linear", 6), aa = strstr(mode, "-aa") != NULL, exact = !strcmp(mode, "nearest-exact");
+    double scale = axis_scale(a->in, a->out, align && (cubic || linear), given, f64);
+    double support = aa ? (scale >= 1 ? (cubic ? 2 : 1) * scale : (cubic ? 2 : 1)) : 0;
+    a->taps = aa ? (int64_t)ceil(support) * 2 + 1 : cubic ? 4 : linear ? 2 : 1;
+    a->at = call_scratch(c, (size_t)(a->out * a->taps) * sizeof *a->at, err);
+    a->weight = call_scratch(c, (size_t)(a->out * a->taps) * sizeof *a->weight, err);
+    if (!a->at || !a->weight) return false;
+    for (int64_t j = 0; j < a->out; j++) {
+        int64_t *at = a->at + j * a->taps;
+        double *w = a->weight + j * a->taps, x = align ? (double)j * scale : ((double)j + 0.5) * scale - 0.5;
+        if (!f64) x = align ? (double)((float)j * (float)scale) : (double)(((float)j + 0.5f) * (float)scale - 0.5f);
+        if (aa) {
+            double centre = scale * ((double)j + 0.5), sum = 0, shrink = scale >= 1 ? 1 / scale : 1;
+            int64_t first = (int64_t)(centre - support + 0.5), last = (int64_t)(centre + support + 0.5);
+            if (first < 0) first = 0;
+            if (last > a->in) last = a->in;
+            for (int64_t k = 0; k < a->taps; k++) {
+                bool inside = first + k < last;
+                at[k] = clampi(first + k, a->in);
+                w[k] = inside ? filter(((double)(k + first) - centre + 0.5) * shrink, cubic) : 0;
+                sum += w[k];
+            }
+            for (int64_t k = 0; k < a->taps; k++) w[k] /= sum != 0 ? sum : 1;
+        } else if (cubic) {
+            int64_t i = (int64_t)floor(x);
+            double t = x - (double)i;
+            w[0] = cubic_far(t + 1, -0.75);
+            w[1] = cubic_near(t, -0.75);
+            w[2] = cubic_near(1 - t, -0.75);
+            w[3] = cubic_far(2 - t, -0.75);
+            for (int64_t k = 0; k < 4; k++) at[k] = clampi(i - 1 + k, a->in);
+        } else if (linear) {
+            if (x < 0) x = 0;
+            int64_t i = clampi((int64_t)x, a->in);
+            at[0] = i;
+            at[1] = i < a->in - 1 ? i + 1 : i;
+            w[1] = x - (double)i > 1 ? 1 : x - (double)i;
+            w[0] = 1 - w[1];
+        } else {
+            double p = exact ? ((double)j + 0.5) * scale : (double)j * scale;
+            if (!f64) p = exact ? (double)(((float)j + 0.5f) * (float)scale) : (double)((float)j * (float)scale);
+            at[0] = clampi((int64_t)floor(p), a->in);
+            w[0] = 1;
+        }
+    }
+    return true;
+}
+
+static bool resample(Call *c, const Tensor *x, Tensor *out, Axis *axis, int n, Err *err)
+{
+    DType t = work_type(x->dtype);
+    const void *from = x->data;
+    int64_t shape[MAX_RANK];
+    for (int i = 0; i < x->rank; i++) shape[i] = x->shape[i];
+    for (int d = n - 1; d >= 0; d--) { /* the innermost axis first, as many passes as axes */
+        int64_t outer = 1, inner = 1;
+        for (int i = 0; i < 2 + d; i++) outer *= shape[i];
+        for (int i = 3 + d; i < x->rank; i++) inner *= shape[i];
+        shape[2 + d] = axis[d].out;
+        bool last = d == 0 && out->dtype == t;
+        void *to = last ? out->data : call_scratch(c, (size_t)(outer * axis[d].out * inner) * dtype_size(t), err);
+        TRY(to || outer * axis[d].out * inner == 0);
+        if (t == DT_F32)
+            kernels()->image.resample_f32(to, from, outer, axis[d].in, axis[d].out, inner, axis[d].taps, axis[d].at, axis[d].weight, c->env->threads);
+        else kernels()->image.resample_f64(to, from, outer, axis[d].in, axis[d].out, inner, axis[d].taps, axis[d].at, axis[d].weight, c->env->threads);
+        from = to;
+    }
+    if (from == out->data) return true;
+    Tensor made = tensor_of(t, out->rank, out->shape, (void *)(uintptr_t)from);
+    return run_copy_tensor(out, &made, c->env->threads);
+}
+
+bool run_upsample(Call *c, Err *err)
+{
+    const Tensor *x = call_in(c, 0);
+    Tensor *out = call_out(c, 0);
+    Axis axis[3];
+    int n = x->rank - 2;
+    if (tensor_numel(out) == 0) return true;
+    if (tensor_numel(x) == 0) return call_fail(c, E_USAGE, err, "an empty picture cannot be resampled");
+    bool f64 = x->dtype == DT_F64;
+    for (int i = 0; i < n; i++) {
+        axis[i] = (Axis){.in = x->shape[2 + i], .out = out->shape[2 + i]};
+        double scale = c->arg[4].kind == ARG_EXPRS ? scalar_f64(c->arg[4].ss[i]) : 0;
+        TRY(make_axis(c, &axis[i], c->arg[2].str, call_bool(c, 3), scale, f64, err));
+    }
+    if (!strncmp(c->arg[2].str, "nearest", 7)) { /* no arithmetic: a map of indices, any dtype */
+        const int64_t *map[MAX_RANK];
+        for (int i = 0; i < 2; i++) {
+            int64_t *all = call_scratch(c, (size_t)x->shape[i] * sizeof *all, err);
+            TRY(all);
+            for (int64_t k = 0; k < x->shape[i]; k++) all[k] = k;
+            map[i] = all;
+        }
+        for (int i = 0; i < n; i++) map[2 + i] = axis[i].at;
+        kernels()->index.map(out->data, x->data, out->rank, out->shape, x->stride, map, NULL, dtype_size(x->dtype), c->env->threads);
+        return true;
+    }
+    x = call_contiguous(c, x, work_type(x->dtype), err);
+    return x && resample(c, x, out, axis, n, err);
+}
+
+/* ------------------------------------------------------------------ grid_sampler */
+
+static double unnormalize(double x, int64_t n, bool align) { return align ? (x + 1) / 2 * (double)(n - 1) : ((x + 1) * (double)n - 1) / 2; }
+
+static double reflect(double x, double twice_low, double twice_high)
+{
+    if (twice_low == twice_high) return 0;
+    double low = twice_low / 2, span = (twice_high - twice_low) / 2;
+    x = fabs(x - low);
+    double extra = fmod(x, span), flips = floor(x / span);
+    return fmod(flips, 2) == 0 ? extra + low : span - extra + low;
+}
+
+/* padding 0 zeros, 1 border, 2 reflection */
+static double place(double x, int64_t n, int64_t padding, bool align)
+{
+    x = unnormalize(x, n, align);
+    if (padding == 2) x = align ? reflect(x, 0, 2 * (double)(n - 1)) : reflect(x, -1, 2 * (double)n - 1);
+    if (padding != 0) x = x < 0 || x != x ? 0 : x > (double)(n - 1) ? (double)(n - 1) : x;
+    return x;
+}
+
+static double pixel(const double *plane, int64_t y, int64_t x, int64_t h, int64_t w) { return y < 0 || x < 0 || y >= h || x >= w ? 0 : plane[y * w + x]; }
+
+/* bicubic: taps are placed one by one, so that each is padded as its mode says */
+static double pixel_padded(const double *plane, double y, double x, int64_t h, int64_t w, int64_t padding, bool align)
+{
+    if (padding == 2) {
+        y = align ? reflect(y, 0, 2 * (double)(h - 1)) : reflect(y, -1, 2 * (double)h - 1);
+        x = align ? reflect(x, 0, 2 * (double)(w - 1)) : reflect(x, -1, 2 * (double)w - 1);
+    }
+    if (padding != 0) {
+        y = y < 0 ? 0 : y > (double)(h - 1) ? (double)(h - 1) : y;
+        x = x < 0 ? 0 : x > (double)(w - 1) ? (double)(w - 1) : x;
+    }
+    return pixel(plane, (int64_t)y, (int64_t)x, h, w);
+}
+
+static double sample(const double *plane, double gy, double gx, int64_t h, int64_t w, int64_t mode, int64_t padding, bool align)
+{
+    if (mode == 2) {
+        double x = unnormalize(gx, w, align), y = unnormalize(gy, h, align), x0 = floor(x), y0 = floor(y), tx = x - x0, ty = y - y0, s = 0;
+        double wx[4] = {cubic_far(tx + 1, -0.75), cubic_near(tx, -0.75), cubic_near(1 - tx, -0.75), cubic_far(2 - tx, -0.75)};
+        double wy[4] = {cubic_far(ty + 1, -0.75), cubic_near(ty, -0.75), cubic_near(1 - ty, -0.75), cubic_far(2 - ty, -0.75)};
+        for (int j = 0; j < 4; j++)
+            for (int i = 0; i < 4; i++) s += wy[j] * wx[i] * pixel_padded(plane, y0 - 1 + j, x0 - 1 + i, h, w, padding, align);
+        return s;
+    }
+    double x = place(gx, w, padding, align), y = place(gy, h, padding, align);
+    if (!(fabs(x) < 1e15) || !(fabs(y) < 1e15)) return 0;
+    if (mode == 1) return pixel(plane, (int64_t)nearbyint(y), (int64_t)nearbyint(x), h, w);
+    int64_t x0 = (int64_t)floor(x), y0 = (int64_t)floor(y);
+    double tx = x - (double)x0, ty = y - (double)y0;
+    return (1 - ty) * ((1 - tx) * pixel(plane, y0, x0, h, w) + tx * pixel(plane, y0, x0 + 1, h, w)) +
+           ty * ((1 - tx) * pixel(plane, y0 + 1, x0, h, w) + tx * pixel(plane, y0 + 1, x0 + 1, h, w));
+}
+
+bool run_grid_sampler(Call *c, Err *err)
+{
+    const Tensor *x = call_contiguous(c, call_in(c, 0), DT_F64, err), *g = x ? call_contiguous(c, call_in(c, 1), DT_F64, err) : NULL;
+    Tensor *out = call_out(c, 0);
+    if (!x || !g) return false;
+    int64_t C = x->shape[1], h = x->shape[2], w = x->shape[3], points = out->shape[2] * out->shape[3], total = out->shape[0] * C;
+    int64_t mode = call_i64(c, 2), padding = call_i64(c, 3);
+    bool align = call_bool(c, 4);
+#pragma omp parallel for num_threads(c->env->threads) if (total * points > 1 << 12)
+    for (int64_t p = 0; p < total; p++) {
+        const double *plane = (const double *)x->data + p * h * w, *grid = (const double *)g->data + p / C * points * 2;
+        for (int64_t i = 0; i < points; i++)
+            store_f64(out->dtype, (char *)out->data + (size_t)(p * points + i) * dtype_size(out->dtype),
+                      sample(plane, grid[2 * i + 1], grid[2 * i], h, w, mode, padding, align));
+    }
+    return true;
+}
+
+/* ------------------------------------------------------------------ pools */
+
+typedef struct Window {
+    int64_t k[2], s[2], p[2], d[2], in[2], out[2], planes;
+} Window;
+
+static void two(const Call *c, int i, int64_t *to, int64_t otherwise, const int64_t *like)
+{
+    int n = call_ints(c, i, to, 2);
+    if (n == 0)
+        for (int k = 0; k < 2; k++) to[k] = like ? like[k] : otherwise;
+    if (n == 1) to[1] = to[0];
+}
+
+static void window(const Call *c, Window *w, int dilation)
+{
+    const Tensor *x = call_in(c, 0);
+    const Tensor *y = call_out(c, 0);
+    two(c, 1, w->k, 1, NULL);
+    two(c, 2, w->s, 1, w->k);
+    two(c, 3, w->p, 0, NULL);
+    w->d[0] = w->d[1] = 1;
+    if (dilation) two(c, dilation, w->d, 1, NULL);
+    for (int i = 0; i < 2; i++) {
+        w->in[i] = x->shape[x->rank - 2 + i];
+        w->out[i] = y->shape[y->rank - 2 + i];
+    }
+    w->planes = w->out[0] * w->out[1] ? tensor_numel(y) / (w->out[0] * w->out[1]) : 0;
+}
+
+bool run_max_pool(Call *c, Err *err)
+{
+    Window w;
+    const Tensor *x = call_contiguous(c, call_in(c, 0), DT_NONE, err);
+    Tensor *out = call_out(c, 0), *where = call_out(c, 1);
+    TRY(x);
+    window(c, &w, 4);
+    size_t size = dtype_size(x->dtype);
+    bool is_float = dtype_is_float(x->dtype);
+    int64_t area = w.in[0] * w.in[1], cells = w.out[0] * w.out[1];
+#pragma omp parallel for num_threads(c->env->threads) if (w.planes * cells > 1 << 12)
+    for (int64_t i = 0; i < w.planes * cells; i++) {
+        int64_t oy = i % cells / w.out[1], ox = i % w.out[1], best = -1;
+        const char *plane = (const char *)x->data + (size_t)(i / cells * area) * size;
+        for (int64_t ky = 0; ky < w.k[0]; ky++)
+            for (int64_t kx = 0; kx < w.k[1]; kx++) {
+                int64_t y = oy * w.s[0] - w.p[0] + ky * w.d[0], xx = ox * w.s[1] - w.p[1] + kx * w.d[1], at = y * w.in[1] + xx;
+                if (y < 0 || xx < 0 || y >= w.in[0] || xx >= w.in[1]) continue;
+                const void *a = plane + (size_t)at * size, *b = plane + (size_t)(best < 0 ? at : best) * size;
+                bool more = is_float ? load_f64(x->dtype, a) > load_f64(x->dtype, b) || load_f64(x->dtype, a) != load_f64(x->dtype, a)
+                                     : load_i64(x->dtype, a) > load_i64(x->dtype, b);
+                if (best < 0 || more) best = at;
+            }
+        char *to = (char *)out->data + (size_t)i * size;
+        if (best < 0) store_f64(x->dtype, to, -INFINITY);
+        else memcpy(to, plane + (size_t)best * size, size);
+        ((int64_t *)where->data)[i] = best;
+    }
+    return true;
+}
+
+bool run_avg_pool(Call *c, Err *err)
+{
+    Window w;
+    const Tensor *x = call_contiguous(c, call_in(c, 0), work_type(call_in(c, 0)->dtype), err);
+    Tensor *out = call_out(c, 0);
+    TRY(x);
+    window(c, &w, 0);
+    bool count_pad = call_bool(c, 5);
+    int64_t fixed = call_i64_or(c, 6, 0), area = w.in[0] * w.in[1], cells = w.out[0] * w.out[1];
+    for (int64_t i = 0; i < w.planes * cells; i++) {
+        int64_t lo[2] = {i % cells / w.out[1] * w.s[0] - w.p[0], i % w.out[1] * w.s[1] - w.p[1]}, hi[2], whole = 1, inside = 1;
+        for (int d = 0; d < 2; d++) {
+            hi[d] = lo[d] + w.k[d] < w.in[d] + w.p[d] ? lo[d] + w.k[d] : w.in[d] + w.p[d];
+            whole *= hi[d] - lo[d];
+            if (lo[d] < 0) lo[d] = 0;
+            if (hi[d] > w.in[d]) hi[d] = w.in[d];
+            inside *= hi[d] > lo[d] ? hi[d] - lo[d] : 0;
+        }
+        double s = 0;
+        for (int64_t y = lo[0]; y < hi[0]; y++)
+            for (int64_t k = lo[1]; k < hi[1]; k++) s += tensor_get(x, i / cells * area + y * w.in[1] + k);
+        store_f64(out->dtype, (char *)out->data + (size_t)i * dtype_size(out->dtype), s / (double)(fixed ? fixed : count_pad ? whole : inside));
+    }
+    return true;
+}
+
+bool run_adaptive_avg(Call *c, Err *err)
+{
+    const Tensor *x = call_contiguous(c, call_in(c, 0), work_type(call_in(c, 0)->dtype), err);
+    Tensor *out = call_out(c, 0);
+    TRY(x);
+    int64_t ih = x->shape[x->rank - 2], iw = x->shape[x->rank - 1], oh = out->shape[out->rank - 2], ow = out->shape[out->rank - 1];
+    for (int64_t i = 0; i < tensor_numel(out); i++) {
+        int64_t oy = i / ow % oh, ox = i % ow, plane = i / (oh * ow) * ih * iw;
+        int64_t y0 = oy * ih / oh, y1 = ((oy + 1) * ih + oh - 1) / oh, x0 = ox * iw / ow, x1 = ((ox + 1) * iw + ow - 1) / ow;
+        double s = 0;
+        for (int64_t y = y0; y < y1; y++)
+            for (int64_t k = x0; k < x1; k++) s += tensor_get(x, plane + y * iw + k);
+        store_f64(out->dtype, (char *)out->data + (size_t)i * dtype_size(out->dtype), s / (double)((y1 - y0) * (x1 - x0)));
+    }
+    return true;
+}
+
+/* ------------------------------------------------------------------ detection */
+
+/* Bilinear; 0 outside [-1, n]. */
+static double roi_pixel(const double *plane, double y, double x, int64_t h, int64_t w)
+{
+    if (!(y >= -1 && y <= (double)h && x >= -1 && x <= (double)w)) return 0;
+    if (y <= 0) y = 0;
+    if (x <= 0) x = 0;
+    int64_t y0 = (int64_t)y, x0 = (int64_t)x, y1 = y0 + 1, x1 = x0 + 1;
+    if (y0 >= h - 1) {
+        y0 = y1 = h - 1;
+        y = (double)y0;
+    }
+    if (x0 >= w - 1) {
+        x0 = x1 = w - 1;
+        x = (double)x0;
+    }
+    double ly = y - (double)y0, lx = x - (double)x0;
+    return (1 - ly) * ((1 - lx) * plane[y0 * w + x0] + lx * plane[y0 * w + x1]) + ly * ((1 - lx) * plane[y1 * w + x0] + lx * plane[y1 * w + x1]);
+}
+
+bool run_roi_align(Call *c, Err *err)
+{
+    const Tensor *x = call_contiguous(c, call_in(c, 0), DT_F64, err), *rois = x ? call_contiguous(c, call_in(c, 1), DT_F64, err) : NULL;
+    Tensor *out = call_out(c, 0);
+    if (!x || !rois) return false;
+    double scale = call_f64(c, 2), shift = call_bool(c, 6) ? 0.5 : 0;
+    int64_t ratio = call_i64(c, 5), C = x->shape[1], h = x->shape[2], w = x->shape[3], ph = out->shape[2], pw = out->shape[3], n = out->shape[0];
+    const double *r = rois->data;
+    for (int64_t i = 0; i < n; i++)
+        if (!(r[i * 5] >= 0 && r[i * 5] < (double)x->shape[0]))
+            return call_fail(c, E_USAGE, err, "region %lld belongs to image %g, there are %lld", (long long)i, r[i * 5], (long long)x->shape[0]);
+#pragma omp parallel for num_threads(c->env->threads) if (n * C > 64)
+    for (int64_t k = 0; k < n * C; k++) {
+        const double *box = r + k / C * 5, *plane = (const double *)x->data + ((int64_t)box[0] * C + k % C) * h * w;
+        double x0 = box[1] * scale - shift, y0 = box[2] * scale - shift, rw = box[3] * scale - shift - x0, rh = box[4] * scale - shift - y0;
+        if (shift == 0) {
+            if (rw < 1) rw = 1;
+            if (rh < 1) rh = 1;
+        }
+        double bh = rh / (double)ph, bw = rw / (double)pw;
+        int64_t gh = ratio > 0 ? ratio : (int64_t)ceil(bh), gw = ratio > 0 ? ratio : (int64_t)ceil(bw), count = gh * gw > 1 ? gh * gw : 1;
+        for (int64_t p = 0; p < ph * pw; p++) {
+            double s = 0;
+            for (int64_t iy = 0; iy < gh; iy++)
+                for (int64_t ix = 0; ix < gw; ix++)
+                    s += roi_pixel(plane, y0 + (double)(p / pw) * bh + ((double)iy + 0.5) * bh / (double)gh,
+                                   x0 + (double)(p % pw) * bw + ((double)ix + 0.5) * bw / (double)gw, h, w);
+            store_f64(out->dtype, (char *)out->data + (size_t)(k * ph * pw + p) * dtype_size(out->dtype), s / (double)count);
+        }
+    }
+    return true;
+}
+
+typedef struct Scored {
+    double score;
+    int64_t at;
+} Scored;
+
+static int by_score(const void *a, const void *b)
+{
+    const Scored *x = a, *y = b;
+    return x->score != y->score ? (x->score > y->score ? -1 : 1) : x->at < y->at ? -1 : 1;
+}
+
+/* Without memory for its result it counts only, as run_nonzero does. */
+bool run_nms(Call *c, Err *err)
+{
+    const Tensor *boxes = call_contiguous(c, call_in(c, 0), DT_F64, err), *scores = boxes ? call_contiguous(c, call_in(c, 1), DT_F64, err) : NULL;
+    Tensor *out = call_out(c, 0);
+    if (!boxes || !scores) return false;
+    int64_t n = boxes->shape[0], kept = 0;
+    const double *b = boxes->data, *s = scores->data;
+    Scored *order = call_scratch(c, (size_t)n * sizeof *order, err);
+    unsigned char *gone = call_scratch(c, (size_t)n, err);
+    if (!order || !gone) return false;
+    memset(gone, 0, (size_t)n);
+    for (int64_t i = 0; i < n; i++) order[i] = (Scored){s[i], i};
+    qsort(order, (size_t)n, sizeof *order, by_score);
+    for (int64_t i = 0; i < n; i++) {
+        const double *p = b + order[i].at * 4;
+        if (gone[i]) continue;
+        if (out->data) ((int64_t *)out->data)[kept] = order[i].at;
+        kept++;
+        for (int64_t k = i + 1; k < n; k++) {
+            const double *q = b + order[k].at * 4;
+            double w = fmin(p[2], q[2]) - fmax(p[0], q[0]), h = fmin(p[3], q[3]) - fmax(p[1], q[1]), in = w > 0 && h > 0 ? w * h : 0;
+            double both = (p[2] - p[0]) * (p[3] - p[1]) + (q[2] - q[0]) * (q[3] - q[1]) - in;
+            if (in / both > call_f64(c, 2)) gone[k] = 1;
+        }
+    }
+    if (!out->data) out->shape[0] = kept;
+    return true;
+}
