@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/cpu.h"
 #include "compile.h"
 #include "describe.h"
 #include "format/image.h"
@@ -15,7 +16,7 @@
 #include "verify/compare.h"
 
 _Static_assert((int)QKV_F32 == (int)DT_F32 && (int)QKV_BOOL == (int)DT_BOOL && (int)QKV_F8E8M0 == (int)DT_F8E8M0, "dtype codes agree");
-_Static_assert(QKV_MAX_RANK == MAX_RANK, "ranks agree");
+_Static_assert((int)QKV_MAX_RANK == (int)MAX_RANK, "ranks agree");
 
 struct qkv_model {
     Program program;

@@ -15,7 +15,7 @@ bool lower_op(Lower *L) { return table[L->op->id](L); }
 
 /* In-place rows: the functionaliser replaces them by their pure form before lowering. */
 bool lower_inplace(Lower *L) { return fail(L->err, E_UNSUPPORTED, "%s has no pure form", L->op->name); }
-bool lower_none(Lower *L) { return lower_inplace(L); }
+
 
 bool lower_keep(Lower *L)
 {
@@ -59,7 +59,7 @@ bool lower_const_int(Lower *L, int i, int64_t *out)
 
 bool lower_const_bool(Lower *L, int i, bool *out)
 {
-    int64_t v;
+    int64_t v = 0;
     TRY(lower_const_int(L, i, &v));
     *out = v != 0;
     return true;
@@ -67,7 +67,7 @@ bool lower_const_bool(Lower *L, int i, bool *out)
 
 bool lower_dim(Lower *L, int i, int rank, int *dim)
 {
-    int64_t d;
+    int64_t d = 0;
     int n = rank ? rank : 1;
     TRY(lower_const_int(L, i, &d));
     if (d < -n || d >= n) return lower_fail(L, i, "dim %lld is out of range for rank %d (allowed %d to %d)", (long long)d, rank, -n, n - 1);

@@ -157,7 +157,7 @@ static bool read_weight(Import *im, const char *root, const char *folder, const 
     char name[1024];
     const void *bytes;
     uint64_t size;
-    int64_t offset;
+    int64_t offset = 0;
     if (!t) return fail(err, E_LIMIT, "out of memory");
     if (snprintf(name, sizeof name, "%s%s", folder, path) >= (int)sizeof name) return fail(err, E_FORMAT, "'%s': path too long", fqn);
     size_t need;

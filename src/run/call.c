@@ -24,7 +24,7 @@ void *call_scratch(Call *c, size_t bytes, Err *err)
 {
     struct RunEnv *e = c->env;
     size_t n, end;
-    bool ok = add_size(bytes, ALIGN - 1, &n);
+    bool ok = add_size(bytes ? bytes : 1, ALIGN - 1, &n);
     n = n / ALIGN * ALIGN;
     ok = ok && add_size(e->scratch_used, n, &end);
     if (ok && end > e->scratch_peak) e->scratch_peak = end;

@@ -244,7 +244,7 @@ static void window(const Call *c, Window *w, int dilation)
         w->in[i] = x->shape[x->rank - 2 + i];
         w->out[i] = y->shape[y->rank - 2 + i];
     }
-    w->planes = w->out[0] * w->out[1] ? tensor_numel(y) / (w->out[0] * w->out[1]) : 0;
+    w->planes = w->out[0] * w->out[1] > 0 ? tensor_numel(y) / (w->out[0] * w->out[1]) : 0;
 }
 
 bool run_max_pool(Call *c, Err *err)

@@ -75,7 +75,7 @@ static void offsets(const Tensor *t, const Tensor *c, int64_t batch, int64_t *of
 
 static void portable_matmul(const Tensor *a, const Tensor *b, Tensor *c)
 {
-    int64_t M = c->shape[c->rank - 2], N = c->shape[c->rank - 1], K = a->shape[a->rank - 1], count = M * N ? tensor_numel(c) / (M * N) : 0;
+    int64_t M = c->shape[c->rank - 2], N = c->shape[c->rank - 1], K = a->shape[a->rank - 1], count = M * N > 0 ? tensor_numel(c) / (M * N) : 0;
     const LinalgKernels *k = &kernels()->linalg;
     int64_t ars = a->stride[a->rank - 2], acs = a->stride[a->rank - 1], brs = b->stride[b->rank - 2], bcs = b->stride[b->rank - 1], ao, bo;
     for (int64_t i = 0; i < count; i++) {

@@ -113,7 +113,7 @@ static bool run_step(Session *s, Step *step, Err *err)
     return ok || within(err, "%s", step->call.node->op->name);
 }
 
-static bool run_all(Session *s, Plan *p, bool constants, Err *err)
+static bool run_steps(Session *s, Plan *p, bool constants, Err *err)
 {
     for (int i = 0; i < p->nsteps; i++)
         if (p->step[i].constant == constants) TRY(run_step(s, &p->step[i], err));
@@ -140,7 +140,7 @@ static bool compute_constants(Session *s, Plan *p, Err *err)
     for (int i = 0; i < p->nconst; i++)
         if (!(p->const_data[i] = aligned(p->const_size[i]))) return no_memory(err);
     plan_place(p, s->arena, s->input_data);
-    TRY(run_all(s, p, true, err));
+    TRY(run_steps(s, p, true, err));
     for (int i = 0; i < p->nconst && !s->on_node; i++)
         if (!p->const_kept[i]) {
             free(p->const_data[i]);
@@ -242,7 +242,7 @@ static bool find_symbol(Session *s, Binding *b, int symbol, Err *err)
     else node_each_operand(v->def, want_operand, wanted);
     Plan *p = find_plan(s, b, symbol, wanted, err);
     free(wanted);
-    if (!p || !ready(s, p, err) || !run_all(s, p, false, err)) return within(err, "size '%s', which comes out of data", sym->name);
+    if (!p || !ready(s, p, err) || !run_steps(s, p, false, err)) return within(err, "size '%s', which comes out of data", sym->name);
     if (item) {
         const Tensor *t = p->value[v->id];
         binding_set(b, symbol, tensor_get_i64(t, 0));
@@ -538,7 +538,7 @@ bool session_run(Session *s, Err *err)
     bool ok = bind(s, &b, err);
     Plan *p = ok ? find_plan(s, &b, -1, NULL, err) : NULL;
     binding_free(&b);
-    ok = p && ready(s, p, err) && (s->on_node ? run_observed(s, p, err) : run_all(s, p, false, err));
+    ok = p && ready(s, p, err) && (s->on_node ? run_observed(s, p, err) : run_steps(s, p, false, err));
     if (ok) write_buffers(s);
     return ok;
 }

@@ -62,7 +62,7 @@ bool shape_const_int(Shape *s, int i, int64_t *out)
 
 bool shape_const_bool(Shape *s, int i, bool *out)
 {
-    int64_t v;
+    int64_t v = 0;
     TRY(shape_const_int(s, i, &v));
     *out = v != 0;
     return true;
@@ -83,7 +83,7 @@ static bool normal_dim(Shape *s, int i, int64_t d, int rank, int *dim)
 
 bool shape_dim(Shape *s, int i, int rank, int *dim)
 {
-    int64_t d;
+    int64_t d = 0;
     TRY(shape_const_int(s, i, &d));
     return normal_dim(s, i, d, rank, dim);
 }

@@ -40,7 +40,7 @@ static T NAME(row_max)(const T *x, int64_t n)
     return m;
 }
 
-static void NAME(softmax_row)(T *out, const T *x, int64_t n, bool log, bool safe)
+static void NAME(softmax_row)(T *out, const T *x, int64_t n, bool logarithm, bool safe)
 {
     T top = NAME(row_max)(x, n);
     ACC sum = 0;
@@ -52,7 +52,7 @@ static void NAME(softmax_row)(T *out, const T *x, int64_t n, bool log, bool safe
             return;
         }
     }
-    if (log) {
+    if (logarithm) {
         for (int64_t i = 0; i < n; i++) sum += (ACC)EXP(x[i] - top);
         T shift = (T)LOG(sum);
         for (int64_t i = 0; i < n; i++) out[i] = x[i] - top - shift;
@@ -63,10 +63,10 @@ static void NAME(softmax_row)(T *out, const T *x, int64_t n, bool log, bool safe
     for (int64_t i = 0; i < n; i++) out[i] *= inverse;
 }
 
-static void NAME(softmax)(T *out, const T *x, int64_t rows, int64_t n, bool log, bool safe, int threads)
+static void NAME(softmax)(T *out, const T *x, int64_t rows, int64_t n, bool logarithm, bool safe, int threads)
 {
 #pragma omp parallel for num_threads(threads) if (rows * n > 1 << 14)
-    for (int64_t r = 0; r < rows; r++) NAME(softmax_row)(out + r * n, x + r * n, n, log, safe);
+    for (int64_t r = 0; r < rows; r++) NAME(softmax_row)(out + r * n, x + r * n, n, logarithm, safe);
 }
 
 static void NAME(norm_row)(T *out, const T *x, const T *w, const T *b, int64_t n, double eps, bool rms, T *mean_out, T *rstd_out)
