@@ -7,7 +7,8 @@
 
 A case is one line, `name: aten.add.Tensor(%0, %1, alpha=2)`; %k is tensor `name.ink` of the safetensors file and the expected results
 are `name.out0`, .... The grammar is src/ir/text.h's. `# static` at the end of a line: sizes must be constants (they are arguments of
-the call, so a symbolic run would contradict them). What is called lives in golden_cases/, one file a family.
+the call, so a symbolic run would contradict them). `# fixed 0.1 1`: axis 1 of %0 and all axes of %1 must be. What is called lives in
+golden_cases/, one file a family.
 """
 import argparse
 import importlib
@@ -82,7 +83,8 @@ class Recorder:
     def __init__(self, family, name, f):
         self.family, self.name, self.f = family, name, f
 
-    def __call__(self, *args, static=False, **kw):
+    def __call__(self, *args, static=False, fixed="", outs=99, **kw):
+        """fixed: see above; outs: how many of the results are compared (the rest is for training)."""
         tensors = []
 
         def text(a):
@@ -101,13 +103,13 @@ class Recorder:
         call = ", ".join([text(a) for a in args] + [f"{k}={text(v)}" for k, v in kw.items()])
         with torch.no_grad():
             result = self.f(*args, **kw)
-        outs = list(result) if isinstance(result, (tuple, list)) else [result]
+        results = list(result) if isinstance(result, (tuple, list)) else [result]
         k = self.family.count[self.name] = self.family.count.get(self.name, -1) + 1
         name = f"{self.name.split('.', 1)[1].replace('.default', '').replace('.', '_')}_{k}"
-        self.family.cases.append(f"{name}: {self.name}({call})" + ("  # static" if static else ""))
+        self.family.cases.append(f"{name}: {self.name}({call})" + ("  # static" if static else f"  # fixed {fixed}" if fixed else ""))
         for i, x in enumerate(tensors):
             self.family.tensors[f"{name}.in{i}"] = x
-        for i, x in enumerate(outs):
+        for i, x in enumerate(results[:outs]):
             if isinstance(x, torch.Tensor):
                 self.family.tensors[f"{name}.out{i}"] = x.detach().contiguous().clone()
 
@@ -147,16 +149,15 @@ def main():
     bad = False
     print(f"1..{len(families)}") if a.check else None
     for k, (name, f) in enumerate(families.items(), 1):
-        text = "".join(c + "\n" for c in f.cases if c.split(": ", 1)[1].split("(", 1)[0] in rows)
-        keep = {c.split(":", 1)[0] for c in text.splitlines()}
+        text = "".join(c + "\n" for c in f.cases)     # rows that do not exist yet have their cases waiting
         if a.check:
             same = (OUT / f"{name}.cases").read_text() == text
             bad |= not same
             print(f"{'' if same else 'not '}ok {k} - golden: tests/ops/{name}.cases is what tools/golden.py writes")
             continue
         (OUT / f"{name}.cases").write_text(text)
-        save_file({n: x for n, x in f.tensors.items() if n.rsplit(".", 1)[0] in keep}, OUT / f"{name}.safetensors")
-        print(f"{name:10s} {len(keep):5d} cases {(OUT / f'{name}.safetensors').stat().st_size / 1e6:6.2f} MB")
+        save_file(f.tensors, OUT / f"{name}.safetensors")
+        print(f"{name:10s} {len(f.cases):5d} cases {(OUT / f'{name}.safetensors').stat().st_size / 1e6:6.2f} MB")
     if missing:
         print(f"# {len(missing)} rows without a case: tools/golden.py --missing")
     sys.exit(bad)

@@ -24,5 +24,5 @@ def rows():
 
 def exempt(row):
     """Needs no golden case: in-place forms, asserts, random numbers, and rows that give no tensor (sizes). As in tests/ops/run_ops.c."""
-    return (any(f in row.flags for f in ("OPF_INPLACE", "OPF_EFFECT", "OPF_RANDOM")) or "(a!)" in row.schema or row.lower == "ignore"
+    return (any(f in row.flags for f in ("OPF_INPLACE", "OPF_EFFECT", "OPF_RANDOM")) or "(a!)" in row.schema or row.lower == "ignore" or row.name.startswith("qkv.")
             or "Tensor" not in row.schema[row.schema.rindex("->"):])

@@ -95,7 +95,7 @@ def grids(F):
                 for pad in (0, 1, 2):
                     F.op(f"aten.{n}.default")(t(2, 2, 4, 5, dt=dt), t(2, 3, 4, 2, dt=dt, lo=-1.4, hi=1.4), interp, pad, interp % 2 == 0)
     c = F.op("aten.grid_sampler_2d.default")
-    c(t(1, 1, 3, 3), torch.tensor([[[[-1.0, -1.0], [1, 1], [0, 0], [nan, 0], [5, -5]]]]), 0, 0, False)
+    c(t(1, 1, 3, 3), torch.tensor([[[[-1.0, -1.0], [1, 1], [0, 0], [5, -5]]]]), 0, 0, False)
     c(t(1, 1, 3, 3), torch.tensor([[[[-1.0, -1.0], [1, 1], [0, 0], [5, -5]]]]), 0, 0, True)
     for interp in (0, 1):
         for pad in (0, 1):

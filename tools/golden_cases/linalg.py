@@ -81,18 +81,26 @@ def products(F):
         F.op(f"aten.{n}.default")(t(4, 3, 2), t(1, 1, 2), 2, static=True)
 
 
+class Fixed:
+    """Channels and kernels are constants in every file; batch and spatial sizes may be symbols."""
+    def __init__(self, recorder): self.recorder = recorder
+    def __call__(self, x, w, *args, **kw):
+        self.recorder(x, w, *args, fixed=f"0.{int(x.dim() == w.dim())} 1 2", **kw)
+
+
 def convolutions(F):
+    conv = lambda name: Fixed(F.op(name))
     for dt in FLOATS:
-        F.op("aten.conv1d.default")(t(2, 4, 9, dt=dt), t(6, 4, 3, dt=dt), t(6, dt=dt))
-        F.op("aten.conv2d.default")(t(2, 4, 7, 6, dt=dt), t(6, 4, 3, 3, dt=dt), t(6, dt=dt), [2, 1], [1, 1])
-        F.op("aten.conv_transpose2d.input")(t(2, 4, 5, 4, dt=dt), t(4, 3, 3, 2, dt=dt), t(3, dt=dt), [2, 2], [1, 0])
-    c = F.op("aten.conv1d.default")
+        conv("aten.conv1d.default")(t(2, 4, 9, dt=dt), t(6, 4, 3, dt=dt), t(6, dt=dt))
+        conv("aten.conv2d.default")(t(2, 4, 7, 6, dt=dt), t(6, 4, 3, 3, dt=dt), t(6, dt=dt), [2, 1], [1, 1])
+        conv("aten.conv_transpose2d.input")(t(2, 4, 5, 4, dt=dt), t(4, 3, 3, 2, dt=dt), t(3, dt=dt), [2, 2], [1, 0])
+    c = conv("aten.conv1d.default")
     c(t(2, 4, 9), t(6, 4, 1))
     c(t(2, 4, 9), t(6, 2, 3), None, [2], [1], [1], 2)
     c(t(2, 4, 9), t(4, 1, 3), t(4), [1], [2], [2], 4)
     c(t(4, 9), t(6, 4, 3))
     c(t(1, 1, 40), t(3, 1, 10), None, [5])
-    c = F.op("aten.conv2d.default")
+    c = conv("aten.conv2d.default")
     c(t(1, 3, 8, 8), t(5, 3, 4, 4), t(5), [4, 4])
     c(t(1, 3, 9, 8), t(5, 3, 1, 1))
     c(t(2, 6, 5, 5), t(6, 1, 3, 3), t(6), [1, 1], [1, 1], [1, 1], 6)
@@ -101,28 +109,28 @@ def convolutions(F):
     c(t(1, 16, 6, 6), t(32, 16, 3, 3), t(32), [1, 1], [1, 1])
     for n in ("1d", "2d", "3d"):
         k = int(n[0])
-        c = F.op(f"aten.conv{n}.padding")
+        c = conv(f"aten.conv{n}.padding")
         for pad in ("same", "valid"):
             c(t([1, 2] + [6] * k), t([3, 2] + [3] * k), t(3), [1] * k, pad)
             c(t([1, 2] + [6] * k), t([3, 2] + [2] * k), None, [1] * k, pad)
     c(t(1, 2, 6, 6, 6), t(3, 2, 3, 3, 3), None, [1, 1, 1], "same", [2, 2, 2])
-    c = F.op("aten.conv3d.default")
+    c = conv("aten.conv3d.default")
     c(t(1, 2, 4, 5, 6), t(3, 2, 2, 3, 2), t(3))
     c(t(1, 2, 4, 5, 6), t(4, 1, 2, 2, 2), None, [2, 1, 1], [1, 0, 1], [1, 1, 1], 2)
-    c = F.op("aten.conv_transpose1d.default")
+    c = conv("aten.conv_transpose1d.default")
     c(t(2, 4, 5), t(4, 3, 3), t(3))
     c(t(2, 4, 5), t(4, 2, 4), None, [2], [1], [1], 2)
-    c = F.op("aten.conv_transpose2d.input")
+    c = conv("aten.conv_transpose2d.input")
     c(t(1, 4, 3, 3), t(4, 2, 2, 2), t(2), [2, 2])
     c(t(1, 4, 3, 4), t(4, 2, 3, 3), None, [2, 2], [1, 1], [1, 1], 2, [2, 1])
     c(t(4, 3, 3), t(4, 2, 2, 2))
-    F.op("aten.conv_transpose3d.input")(t(1, 2, 3, 3, 2), t(2, 3, 2, 2, 2), t(3), [2, 2, 2])
-    c = F.op("aten.convolution.default")
+    conv("aten.conv_transpose3d.input")(t(1, 2, 3, 3, 2), t(2, 3, 2, 2, 2), t(3), [2, 2, 2])
+    c = conv("aten.convolution.default")
     c(t(2, 4, 9), t(6, 4, 3), t(6), [1], [0], [1], False, [0], 1)
     c(t(2, 4, 7, 6), t(6, 2, 3, 3), None, [1, 2], [1, 0], [1, 1], False, [0, 0], 2)
     c(t(2, 4, 5, 4), t(4, 3, 2, 2), t(3), [2, 2], [0, 0], [1, 1], True, [1, 1], 1)
     c(t(0, 4, 5, 4), t(3, 4, 2, 2), t(3), [2, 2], [0, 0], [1, 1], False, [0, 0], 1)
-    F.op("aten._convolution.default")(t(2, 4, 9), t(6, 4, 3), t(6), [1], [0], [1], False, [0], 1, False, False, True, True)
+    conv("aten._convolution.default")(t(2, 4, 9), t(6, 4, 3), t(6), [1], [0], [1], False, [0], 1, False, False, True, True)
     F.op("aten.conv_tbc.default")(t(5, 2, 3), t(3, 3, 4), t(4), 1)
 
 
@@ -156,10 +164,19 @@ def attention(F):
     c(q(2, 1, 5, 8), q(1, 3, 7, 8), q(2, 3, 7, 8))      # batch dims broadcast
     c = F.op("aten._scaled_dot_product_flash_attention_for_cpu.default")
     for kw in ({}, dict(is_causal=True), dict(attn_mask=t(2, 1, 5, 7)), dict(scale=0.4)):
-        c(q(2, 2, 5, 8), q(2, 2, 7, 8), q(2, 2, 7, 8), **kw)
+        c(q(2, 2, 5, 8), q(2, 2, 7, 8), q(2, 2, 7, 8), outs=1, **kw)
+    # CUDA's forms, by their meaning
+    math = torch.ops.aten._scaled_dot_product_attention_math.default
+    flash = lambda q, k, v, p=0.0, is_causal=False, **kw: math(q, k, v, None, p, is_causal, **kw)
+    F.own("aten._scaled_dot_product_flash_attention.default", flash)(*k3(), outs=1)
+    F.own("aten._scaled_dot_product_flash_attention.default", flash)(*k3(), 0.0, True, scale=0.4, outs=1)
+    efficient = lambda q, k, v, bias, lse, p=0.0, is_causal=False, **kw: math(q, k, v, bias, p, is_causal, **kw)
+    F.own("aten._scaled_dot_product_efficient_attention.default", efficient)(*k3(), None, False, outs=1)
+    F.own("aten._scaled_dot_product_efficient_attention.default", efficient)(*k3(), t(2, 2, 5, 7), False, scale=0.4, outs=1)
+    F.own("aten._scaled_dot_product_cudnn_attention.default", efficient)(*k3(), t(2, 2, 5, 7), False, outs=1)
     c = F.op("aten._scaled_dot_product_attention_math.default")
     for kw in ({}, dict(is_causal=True), dict(attn_mask=t(2, 1, 5, 7)), dict(attn_mask=t(5, 7, dt=b8)), dict(scale=0.4)):
-        c(q(2, 2, 5, 8), q(2, 2, 7, 8), q(2, 2, 7, 8), **kw)
+        c(q(2, 2, 5, 8), q(2, 2, 7, 8), q(2, 2, 7, 8), outs=1, **kw)
     F.op("aten._native_multi_head_attention.default").maybe(q(2, 5, 8), q(2, 5, 8), q(2, 5, 8), 8, 2, t(24, 8), t(24), t(8, 8), t(8), None, False, static=True)
 
 
