@@ -229,7 +229,7 @@ static bool make_step(Builder *s, const Node *last, const Node *n, const FusedNo
 {
     Plan *p = s->p;
     const Value *result = fused && fused->result ? fused->result : NULL;
-    bool constant = s->constant[n->out[0]->id] && !result;
+    bool constant = s->constant[(result ? result : n->out[0])->id] != 0;
     for (int k = 0; k < n->nout; k++) {
         const Value *v = k == 0 && result ? result : n->out[k];
         Tensor *t = new_tensor(s, v);
