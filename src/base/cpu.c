@@ -1,11 +1,13 @@
 /* CPU features and count. Contract in cpu.h. */
 #include "base/cpu.h"
+#include <limits.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const char *const names[CPU_LEVELS] = {"ref", "gen", "avx2", "avx512", "avx512bf16", "amx"};
 static CpuLevel best, level;
@@ -23,7 +25,7 @@ static unsigned leaf(unsigned a, unsigned c, int which)
 static CpuLevel detect(void)
 {
     __builtin_cpu_init();
-    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return CPU_GEN;
+    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") || !(leaf(1, 0, 2) >> 29 & 1)) return CPU_GEN;
     if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") || !__builtin_cpu_supports("avx512vl") ||
         !__builtin_cpu_supports("avx512dq"))
         return CPU_AVX2;
@@ -60,30 +62,78 @@ CpuLevel cpu_level(void)
 
 const char *cpu_level_name(CpuLevel l) { return l < CPU_LEVELS ? names[l] : "unknown"; }
 
-/* CPUs worth of time that the cgroup grants, rounded up; 0 when it sets no limit. */
-static int cgroup_quota(void)
+/* ------------------------------------------------------------------ how many */
+
+static double number_in(const char *path)
 {
+    double v = 0;
+    FILE *f = fopen(path, "r");
+    if (!f) return 0;
+    if (fscanf(f, "%lf", &v) != 1) v = 0;
+    fclose(f);
+    return v;
+}
+
+/* CPUs worth of time that one cgroup folder grants; 0 when it sets no limit. */
+static double quota_v2(const char *folder)
+{
+    char path[PATH_MAX + 64];
     double quota = 0, period = 0;
-    FILE *f = fopen("/sys/fs/cgroup/cpu.max", "r");
-    if (f) {
-        if (fscanf(f, "%lf %lf", &quota, &period) != 2) quota = 0;
-        fclose(f);
-    } else if ((f = fopen("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "r"))) {
-        if (fscanf(f, "%lf", &quota) != 1) quota = 0;
-        fclose(f);
-        f = fopen("/sys/fs/cgroup/cpu/cpu.cfs_period_us", "r");
-        if (f) {
-            if (fscanf(f, "%lf", &period) != 1) period = 0;
-            fclose(f);
-        }
+    snprintf(path, sizeof path, "/sys/fs/cgroup%s/cpu.max", folder);
+    FILE *f = fopen(path, "r");
+    if (!f) return 0;
+    if (fscanf(f, "%lf %lf", &quota, &period) != 2) quota = 0; /* "max 100000": no limit */
+    fclose(f);
+    return quota > 0 && period > 0 ? quota / period : 0;
+}
+
+static double quota_v1(const char *folder)
+{
+    char path[PATH_MAX + 64];
+    snprintf(path, sizeof path, "/sys/fs/cgroup/cpu%s/cpu.cfs_quota_us", folder);
+    double quota = number_in(path);
+    snprintf(path, sizeof path, "/sys/fs/cgroup/cpu%s/cpu.cfs_period_us", folder);
+    double period = number_in(path);
+    return quota > 0 && period > 0 ? quota / period : 0;
+}
+
+/* The tightest limit on the way from a cgroup up to the root; a container may see only the root. */
+static double tightest(char *folder, double (*quota)(const char *), double least)
+{
+    for (;;) {
+        double q = quota(folder);
+        if (q > 0 && (least == 0 || q < least)) least = q;
+        char *slash = strrchr(folder, '/');
+        if (!slash) return least;
+        *slash = 0;
     }
-    return quota > 0 && period > 0 ? (int)((quota + period - 1) / period) : 0;
+}
+
+/* The quota of this process, from /proc/self/cgroup: "0::/a/b" (v2), "4:cpu,cpuacct:/a/b" (v1); 0 when there is none. */
+static double cgroup_quota(void)
+{
+    char line[PATH_MAX + 64], root[] = "";
+    double least = tightest(root, quota_v1, tightest(root, quota_v2, 0));
+    FILE *f = fopen("/proc/self/cgroup", "r");
+    while (f && fgets(line, sizeof line, f)) {
+        char *controllers = strchr(line, ':'), *folder = controllers ? strchr(controllers + 1, ':') : NULL;
+        if (!folder) continue;
+        *folder++ = 0;
+        folder[strcspn(folder, "\n")] = 0;
+        controllers++;
+        bool cpu = !strcmp(controllers, "cpu") || !strncmp(controllers, "cpu,", 4) || strstr(controllers, ",cpu,");
+        if (!*controllers) least = tightest(folder, quota_v2, least);
+        else if (cpu) least = tightest(folder, quota_v1, least);
+    }
+    if (f) fclose(f);
+    return least;
 }
 
 int cpu_count(void)
 {
     cpu_set_t set;
-    int n = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1, quota = cgroup_quota();
-    if (quota > 0 && quota < n) n = quota;
-    return n > 0 ? n : 1;
+    long n = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : sysconf(_SC_NPROCESSORS_ONLN); /* above 1024 CPUs the set is too small */
+    double quota = cgroup_quota();
+    if (quota > 0 && quota < (double)n) n = (long)(quota + 0.999); /* a fraction of a CPU counts as one */
+    return n > 0 ? (int)n : 1;
 }

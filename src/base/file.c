@@ -2,6 +2,7 @@
 #include "base/file.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -76,38 +77,63 @@ static void release(OutFile *o)
     free(o);
 }
 
-OutFile *outfile_open(const char *path, Err *err)
+/* The file to replace: through a symbolic link its target, so that the link stays. NULL when out of memory. */
+static char *target_of(const char *path)
+{
+    struct stat st;
+    char *real = lstat(path, &st) == 0 && S_ISLNK(st.st_mode) ? realpath(path, NULL) : NULL;
+    return real ? real : strdup(path);
+}
+
+/* A name beside the target that no other process uses: "dir/.qkv-<process>-<serial>.tmp". */
+static char *temporary_name(const char *target)
 {
     static unsigned serial;
+    const char *slash = strrchr(target, '/');
+    size_t folder = slash ? (size_t)(slash - target) + 1 : 0, n = folder + 64;
+    char *name = malloc(n);
+    if (name) snprintf(name, n, "%.*s.qkv-%ld-%u.tmp", (int)folder, target, (long)getpid(), __atomic_add_fetch(&serial, 1, __ATOMIC_SEQ_CST));
+    return name;
+}
+
+/* Creating and remembering the file is one step for signals: a handler finds it in the list or it does not exist. */
+static void create(OutFile *o)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, &before);
+    o->fd = open(o->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    int failed = errno;
+    if (o->fd >= 0) o->slot = remember(o->temporary);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    errno = failed;
+}
+
+OutFile *outfile_open(const char *path, Err *err)
+{
     struct stat st;
-    if (stat(path, &st) == 0 && S_ISDIR(st.st_mode)) {
-        fail(err, E_IO, "cannot write '%s': it is a folder", path);
+    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode)) {
+        fail(err, E_IO, "cannot write '%s': %s", path, S_ISDIR(st.st_mode) ? "it is a folder" : "it is not a regular file, and only such are replaced");
         return NULL;
     }
     OutFile *o = calloc(1, sizeof *o);
-    size_t n = strlen(path) + 48;
     if (o) {
         o->fd = o->slot = -1;
-        o->path = strdup(path);
-        o->temporary = malloc(n);
+        o->path = target_of(path);
     }
-    if (!o || !o->path || !o->temporary) {
-        if (o) release(o);
-        fail(err, E_LIMIT, "out of memory");
-        return NULL;
-    }
-    for (int tries = 0; o->fd < 0 && tries < 100; tries++) {
-        snprintf(o->temporary, n, "%s.tmp-%ld-%u", path, (long)getpid(), __atomic_add_fetch(&serial, 1, __ATOMIC_SEQ_CST));
-        o->fd = open(o->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    bool memory = o && o->path;
+    for (int tries = 0; memory && o->fd < 0 && tries < 100; tries++) {
+        free(o->temporary);
+        o->temporary = temporary_name(o->path);
+        if (!(memory = o->temporary != NULL)) break;
+        create(o);
         if (o->fd < 0 && errno != EEXIST) break;
     }
-    if (o->fd < 0) {
-        fail(err, E_IO, "cannot write '%s': %s", path, strerror(errno));
-        release(o);
-        return NULL;
-    }
-    o->slot = remember(o->temporary);
-    return o;
+    if (memory && o->fd >= 0) return o;
+    if (!memory) fail(err, E_LIMIT, "cannot write '%s': out of memory", path);
+    else fail(err, E_IO, "cannot write '%s': %s", path, strerror(errno));
+    if (o) release(o);
+    return NULL;
 }
 
 bool outfile_write(OutFile *o, const void *bytes, size_t n, Err *err)

@@ -144,7 +144,20 @@ bool lower_take_along(Lower *L)
     Value *x, *i = lower_value(L, 1);
     TRY(want(L, &x));
     if (!i) return lower_fail(L, 1, "expected a tensor");
-    if (!lower_is_none(L, 2)) return lower_return(L, EMIT(L, gather, arg_value(x), L->arg[2], arg_value(i)));
+    if (!lower_is_none(L, 2)) { /* all dims but the one broadcast */
+        int d;
+        Expr *dx[MAX_RANK], *di[MAX_RANK];
+        TRY(lower_dim(L, 2, x->rank, &d));
+        if (i->rank != x->rank) return lower_fail(L, 1, "rank %d, expected %d", i->rank, x->rank);
+        for (int k = 0; k < x->rank; k++) {
+            Expr *wide = ex_equals_int(x->dim[k], 1) ? i->dim[k] : x->dim[k];
+            dx[k] = k == d ? x->dim[k] : wide;
+            di[k] = k == d ? i->dim[k] : wide;
+        }
+        x = EMIT(L, expand, arg_value(x), arg_exprs(L->g, x->rank, dx));
+        i = EMIT(L, expand, arg_value(i), arg_exprs(L->g, i->rank, di));
+        return x && i && lower_return(L, EMIT(L, gather, arg_value(x), L->arg[2], arg_value(i)));
+    }
     Expr *n = ex_int(L->ex, 1), *m = n;
     for (int k = 0; k < x->rank; k++) n = ex_mul(L->ex, n, x->dim[k]);
     for (int k = 0; k < i->rank; k++) m = ex_mul(L->ex, m, i->dim[k]);

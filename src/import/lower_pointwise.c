@@ -192,6 +192,14 @@ bool lower_pow(Lower *L)
     return emit_promoted(L, OP_pow_Tensor_Tensor, L->arg, false);
 }
 
+/* a truth value squared is an integer */
+bool lower_square(Lower *L)
+{
+    Value *x = lower_value(L, 0);
+    if (x && x->dtype == DT_BOOL) x = lower_cast(L, x, DT_I64);
+    return x && lower_return(L, EMIT(L, square, arg_value(x)));
+}
+
 bool lower_as_pow(Lower *L) { return emit_promoted(L, OP_pow_Tensor_Tensor, L->arg, false); }
 
 bool lower_float_power(Lower *L)
@@ -294,6 +302,7 @@ bool lower_clamp(Lower *L)
         lo = arg_none();
     }
     bool to_float = (lo.kind == ARG_EXPR && lo.e->is_float) || (hi.kind == ARG_EXPR && hi.e->is_float);
+    if (x.kind == ARG_VALUE && x.v->dtype == DT_BOOL && !to_float) TRY(cast_args(L, &x, 0, 1, DT_I64));
     if (to_float && x.kind == ARG_VALUE && !dtype_is_float(x.v->dtype)) TRY(cast_args(L, &x, 0, 1, DT_F32));
     return lower_return(L, EMIT(L, clamp, x, lo, hi));
 }

@@ -26,6 +26,13 @@ static bool cast_input(Lower *L, Value **x)
     return *x != NULL;
 }
 
+/* A result in the dtype argument's type: sums of small integers are made in i64 first. */
+static Value *in_dtype(Lower *L, Value *v)
+{
+    Arg t = argument(L, "dtype");
+    return v && t.kind == ARG_DTYPE ? lower_cast(L, v, t.dtype) : v;
+}
+
 static Arg keepdim(Lower *L)
 {
     Arg k = argument(L, "keepdim");
@@ -63,7 +70,7 @@ bool lower_sum(Lower *L)
 {
     Value *x;
     TRY(cast_input(L, &x));
-    return lower_return(L, sum(L, x, dims_of(L), keepdim(L)));
+    return lower_return(L, in_dtype(L, sum(L, x, dims_of(L), keepdim(L))));
 }
 
 bool lower_mean(Lower *L)
@@ -102,11 +109,11 @@ bool lower_prod(Lower *L)
     Value *x;
     TRY(cast_input(L, &x));
     Arg dim = argument(L, "dim");
-    if (dim.kind == ARG_EXPR) return lower_return(L, EMIT(L, prod_dim_int, arg_value(x), dim, keepdim(L)));
+    if (dim.kind == ARG_EXPR) return lower_return(L, in_dtype(L, EMIT(L, prod_dim_int, arg_value(x), dim, keepdim(L))));
     Expr *n;
     TRY(count(L, x, &dim, &n));
     x = lower_reshape(L, x, 1, &n);
-    return x && lower_return(L, EMIT(L, prod_dim_int, arg_value(x), arg_int(L->g, 0), arg_bool(L->g, false)));
+    return x && lower_return(L, in_dtype(L, EMIT(L, prod_dim_int, arg_value(x), arg_int(L->g, 0), arg_bool(L->g, false))));
 }
 
 bool lower_extreme(Lower *L)
@@ -143,7 +150,7 @@ bool lower_any_dims(Lower *L)
     bool set[MAX_RANK] = {false}, keep;
     const Arg *a = &L->arg[1];
     TRY(want(L, &x) && lower_const_bool(L, 2, &keep));
-    bool all = a->kind != ARG_EXPRS || a->n == 0;
+    bool all = a->kind != ARG_EXPRS; /* an empty list reduces nothing */
     for (int i = 0; !all && i < a->n; i++) {
         int64_t d = a->es[i]->i < 0 ? a->es[i]->i + x->rank : a->es[i]->i;
         if (!ex_is_int(a->es[i]) || d < 0 || d >= x->rank) return lower_fail(L, 1, "dim out of range for rank %d", x->rank);
@@ -151,7 +158,7 @@ bool lower_any_dims(Lower *L)
     }
     for (int i = x->rank - 1; i >= 0; i--) /* from the back, so that the dims before keep their numbers */
         if (all || set[i]) TRY(x = truth(L, L->op->id == OP_all_dims, x, arg_int(L->g, i), arg_bool(L->g, keep)));
-    return lower_return(L, lower_cast(L, x, DT_BOOL));
+    return lower_return(L, x->dtype == DT_U8 ? x : lower_cast(L, x, DT_BOOL));
 }
 
 bool lower_count_nonzero(Lower *L)
@@ -252,7 +259,7 @@ bool lower_scan(Lower *L)
 {
     Value *x;
     TRY(cast_input(L, &x));
-    return lower_return(L, lower_emit(L, L->op->id, 2, (Arg[]){arg_value(x), L->arg[1]}));
+    return lower_return(L, in_dtype(L, lower_emit(L, L->op->id, 2, (Arg[]){arg_value(x), L->arg[1]})));
 }
 
 static Value *part(Lower *L, Value *x, int d, int64_t from, int64_t cut)
@@ -360,7 +367,8 @@ bool lower_fused_rms_norm(Lower *L)
     int64_t dims[MAX_RANK];
     for (int i = 0; i < n; i++) dims[i] = x->rank - n + i;
     Arg eps = L->arg[3].kind == ARG_EXPR ? L->arg[3] : arg_float(L->g, epsilon_of(x->dtype));
-    Value *s = EMIT(L, square, arg_value(x));
+    Value *s = dtype_size(x->dtype) == 2 ? lower_cast(L, x, DT_F32) : x; /* statistics of half types are float */
+    s = s ? EMIT(L, square, arg_value(s)) : NULL;
     s = mean(L, s, arg_ints(L->g, n, dims), arg_bool(L->g, true));
     s = s ? EMIT(L, add_Tensor, arg_value(s), eps) : NULL;
     s = s ? EMIT(L, rsqrt, arg_value(s)) : NULL;

@@ -109,6 +109,10 @@ static bool resample(Call *c, const Tensor *x, Tensor *out, Axis *axis, int n, E
     }
     if (from == out->data) return true;
     Tensor made = tensor_of(t, out->rank, out->shape, (void *)(uintptr_t)from);
+    for (int64_t i = 0; out->dtype == DT_U8 && i < tensor_numel(out); i++) { /* pictures of bytes are rounded, not cut */
+        float *p = (float *)made.data + i;
+        *p = *p < 0 ? 0 : *p > 255 ? 255 : nearbyintf(*p);
+    }
     return run_copy_tensor(out, &made, c->env->threads);
 }
 

@@ -256,6 +256,11 @@ static bool run_binary_op(Call *c, PointwiseOp op, int a, int b, Err *err)
     What what = {op, k, {0}};
     TRY(check_divisor(c, op, k, &c->arg[b], err));
     Walk w = {.nin = 2, .in = {operand(&c->arg[a], k), operand(&c->arg[b], k)}, .out = call_out(c, 0), .out_kind = k, .row = binary_row, .what = &what};
+    if (c->arg[a].kind == ARG_EXPR && k == K_F32) { /* ATen makes a number on the left a tensor of the result's dtype; on the right it stays as it is */
+        unsigned char rounded[8];
+        store_f64(call_out(c, 0)->dtype, rounded, w.in[0].f);
+        w.in[0].f = load_f64(call_out(c, 0)->dtype, rounded);
+    }
     return walk(&w, c->env->threads) || no_kernel(c, err);
 }
 
@@ -365,9 +370,16 @@ bool run_gelu(Call *c, Err *err) { return run_unary(c, !strcmp(c->arg[1].str, "t
 bool run_clamp(Call *c, Err *err)
 {
     double p[3] = {call_f64_or(c, 1, -INFINITY), call_f64_or(c, 2, INFINITY), 0};
-    if (!dtype_is_float(call_out(c, 0)->dtype)) { /* infinities are no integers */
-        if (p[0] < -0x1p62) p[0] = -0x1p62;
-        if (p[1] > 0x1p62) p[1] = 0x1p62;
+    DType t = call_out(c, 0)->dtype;
+    if (!dtype_is_float(t)) { /* infinities are no integers; bounds wrap to the dtype as ATen's do (-1 is 255 for u8) */
+        for (int i = 0; i < 2; i++) {
+            int64_t wrapped = 0;
+            if (isinf(p[i])) p[i] = p[i] < 0 ? -0x1p62 : 0x1p62;
+            else {
+                store_i64(t, &wrapped, (int64_t)p[i]);
+                p[i] = (double)load_i64(t, &wrapped);
+            }
+        }
     }
     return run_unary(c, PW_clamp, p, err);
 }

@@ -2,6 +2,7 @@
  * that torch.export writes. ex_parse(p, "Add(Symbol('s0', integer=True), Integer(1))", ...) is ex_parse(p, "s0 + 1", ...).
  */
 #include <ctype.h>
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -246,13 +247,14 @@ static Expr *parse_literal_call(Parser *s, char kind)
 static Expr *parse_number(Parser *s)
 {
     char *end;
+    errno = 0;
     long long v = strtoll(s->at, &end, 10);
     if (*end == '.' || *end == 'e' || *end == 'E') {
         double f = strtod(s->at, &end);
         s->at = end;
         return made(s, ex_float(s->pool, f));
     }
-    if (v == INT64_MAX) return refuse(s, "integer does not fit in 64 bits");
+    if (errno == ERANGE) return refuse(s, "integer does not fit in 64 bits");
     s->at = end;
     return made(s, ex_int(s->pool, v));
 }

@@ -23,7 +23,13 @@ static bool reduce_over(Shape *s, int dims, int keepdim, DType t)
 }
 
 bool shape_reduce(Shape *s) { return reduce_over(s, 1, 2, DT_NONE); }
-bool shape_reduce_truth(Shape *s) { return reduce_over(s, 1, 2, DT_BOOL); }
+/* any and all of u8 are u8, of everything else bool */
+bool shape_reduce_truth(Shape *s)
+{
+    Value *x;
+    TRY(shape_want_value(s, 0, &x));
+    return reduce_over(s, 1, 2, x->dtype == DT_U8 ? DT_U8 : DT_BOOL);
+}
 bool shape_reduce_arg(Shape *s) { return reduce_over(s, 1, 2, DT_I64); }
 bool shape_reduce_var(Shape *s) { return reduce_over(s, 1, 3, DT_NONE); }
 bool shape_reduce_norm(Shape *s) { return reduce_over(s, 2, 3, DT_NONE); }

@@ -108,7 +108,6 @@ static inline int64_t float_to_int(double v) { return v >= -0x1p63 && v < 0x1p63
 #define IS_INF(x) (isinf(x) != 0)
 #define IS_FINITE(x) (isfinite(x) != 0)
 #define SIGN_BIT(x) (signbit(x) != 0)
-#define NAN_OF(x) ((x) != (x) ? (x) : 0)
 #define FROM_FLOAT(v) (v)
 #define FROM_F16(v) f16_to_f32(v)
 #define FROM_BF16(v) bf16_to_f32(v)
@@ -173,7 +172,6 @@ static inline int64_t float_to_int(double v) { return v >= -0x1p63 && v < 0x1p63
 #undef IS_INF
 #undef IS_FINITE
 #undef SIGN_BIT
-#undef NAN_OF
 #undef FROM_FLOAT
 #undef FROM_F16
 #undef FROM_BF16
@@ -194,7 +192,6 @@ static inline int64_t float_to_int(double v) { return v >= -0x1p63 && v < 0x1p63
 #define IS_INF(x) ((void)(x), 0)
 #define IS_FINITE(x) ((void)(x), 1)
 #define SIGN_BIT(x) ((x) < 0)
-#define NAN_OF(x) 0
 #define FROM_FLOAT(v) float_to_int((double)(v))
 #define FROM_F16(v) float_to_int((double)f16_to_f32(v))
 #define FROM_BF16(v) float_to_int((double)bf16_to_f32(v))
