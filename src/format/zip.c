@@ -180,10 +180,13 @@ static bool read_entry(Zip *z, unzFile u, ZipEntry *e, Err *err)
             uint64_t n = u16(z->bytes + x + 2), at = x + 4;
             found = u16(z->bytes + x) == 1;
             if (at + n > end) return fail(err, E_FORMAT, "entry '%s': a field reaches beyond its header", e->name);
-            if (found && header == 0xffffffffu) {
-                uint64_t skip = (u32(c + 24) == 0xffffffffu ? 8u : 0u) + (u32(c + 20) == 0xffffffffu ? 8u : 0u);
-                if (skip + 8 > n) return fail(err, E_FORMAT, "entry '%s': its ZIP64 field is too short", e->name);
-                header = u64(z->bytes + at + skip);
+            uint64_t *full[] = {&e->size, &e->packed_size, &header}; /* minizip 1.1 leaves the sizes at 2^32 - 1 where long has 64 bits */
+            static const int place[] = {24, 20, 42};
+            for (uint64_t k = 0, used = 0; found && k < 3; k++) {
+                if (u32(c + place[k]) != 0xffffffffu) continue;
+                if (used + 8 > n) return fail(err, E_FORMAT, "entry '%s': its ZIP64 field is too short", e->name);
+                *full[k] = u64(z->bytes + at + used);
+                used += 8;
             }
             x = at + n;
         }
