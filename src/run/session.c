@@ -585,7 +585,10 @@ void session_each_step(const Session *s, void (*f)(void *user, const Node *n, co
 void session_on_node(Session *s, NodeFn *f, void *user)
 {
     if ((s->on_node == NULL) != (f == NULL)) { /* plans differ: without fusion, and with all constants kept */
-        for (int i = 0; i < s->ncached; i++) plan_free(s->cached[i].plan);
+        for (int i = 0; i < s->ncached; i++) {
+            plan_free(s->cached[i].plan);
+            s->cached[i].plan = NULL;
+        }
         s->ncached = 0;
         s->current = NULL;
     }
