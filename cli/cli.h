@@ -106,6 +106,7 @@ void *must(void *p); /* exits with QKV_LIMIT when p is NULL */
 
 json_t *json_number(double v);      /* NaN and infinities as strings */
 json_t *json_shape(const qkv_tensor *t);
+json_t *json_index(const qkv_tensor *t, int64_t flat); /* of a row-major element */
 void json_print(json_t *v);         /* to stdout, and drops the reference */
 char *shape_text(const qkv_tensor *t, char *buf, size_t size); /* "(2, 3)" */
 char *index_text(const qkv_tensor *t, int64_t flat, char *buf, size_t size);

@@ -96,7 +96,6 @@ int compare(const Options *o, const char *name, const qkv_tensor *got, const qkv
 
 json_t *compared_json(const Compared *c)
 {
-    char text[256];
     const qkv_difference *d = &c->d;
     json_t *j = json_pack("{s:s, s:b, s:s, s:o, s:s, s:o}", "name", c->name, "agrees", !c->differs, "dtype", qkv_dtype_name(c->got.dtype), "shape",
                           json_shape(&c->got), "expected_dtype", qkv_dtype_name(c->expected.dtype), "expected_shape", json_shape(&c->expected));
@@ -106,7 +105,7 @@ json_t *compared_json(const Compared *c)
                                         (json_int_t)d->failed, "nonfinite_mismatch", (json_int_t)d->nonfinite_mismatch, "atol", json_number(c->atol), "rtol",
                                         json_number(c->rtol)));
     if (d->index >= 0)
-        json_object_update_new(j, json_pack("{s:s, s:o, s:o}", "index", index_text(&c->got, d->index, text, sizeof text), "got", json_number(d->a), "expected", json_number(d->b)));
+        json_object_update_new(j, json_pack("{s:o, s:o, s:o}", "index", json_index(&c->got, d->index), "got", json_number(d->a), "expected", json_number(d->b)));
     return j;
 }
 
@@ -114,14 +113,14 @@ static void print_table(const Compared *c, int n)
 {
     char text[256];
     Table *t = table_new("lllrrrrlrrr");
-    static const char *const head[] = {"output", "result", "shape", "max abs", "max rel", "of peak", "cosine", "at", "got", "expected", "differ"};
+    static const char *const head[] = {"output", "result", "value", "max abs", "max rel", "of peak", "cosine", "at", "got", "expected", "differ"};
     for (int i = 0; i < 11; i++) table_cell(t, "%s", head[i]);
     for (int i = 0; i < n; i++) {
         const qkv_difference *d = &c[i].d;
         table_cell(t, "%s", c[i].name);
         table_cell(t, c[i].differs ? "DIFFERS" : "ok");
         table_color(t, c[i].differs ? RED : GREEN);
-        table_cell(t, "%s", shape_text(&c[i].got, text, sizeof text));
+        table_cell(t, "%s %s", qkv_dtype_name(c[i].got.dtype), shape_text(&c[i].got, text, sizeof text));
         if (!c[i].same_shape) {
             for (int k = 0; k < 6; k++) table_cell(t, "-");
             table_cell(t, "%s", shape_text(&c[i].expected, text, sizeof text));
@@ -169,10 +168,12 @@ static bool is_output(const qkv_model *m, const char *name)
 static int compare_file(const Options *o, const Loaded *m, const qkv_tensors *file, Compared *c, int *n)
 {
     qkv_error e;
+    int count = qkv_model_output_count(m->model);
     for (int i = 0; i < qkv_tensors_count(file); i++)
         if (!is_output(m->model, qkv_tensors_name(file, i)))
-            return problem(QKV_USAGE, "%s: '%s' is no output; the model has output_0 to output_%d", o->expected, qkv_tensors_name(file, i), qkv_model_output_count(m->model) - 1);
-    for (int i = 0; i < qkv_model_output_count(m->model); i++) {
+            return problem(QKV_USAGE, "%s: '%s' is no output; the model has %s%s%s", o->expected, qkv_tensors_name(file, i), count ? qkv_model_output_name(m->model, 0) : "none",
+                           count > 1 ? " to " : "", count > 1 ? qkv_model_output_name(m->model, count - 1) : "");
+    for (int i = 0; i < count; i++) {
         const char *name = qkv_model_output_name(m->model, i);
         const qkv_tensor *want = expected_of(file, name, i);
         qkv_tensor got;
@@ -210,7 +211,7 @@ static int compare_models(const Options *o, const Loaded *m, Loaded *other, Comp
     qkv_error e;
     int count = qkv_model_output_count(m->model), code;
     if (count != qkv_model_output_count(other->model))
-        return problem(QKV_MISMATCH, "%s has %d outputs, %s has %d", o->arg[0], count, o->arg[1], qkv_model_output_count(other->model));
+        return problem(QKV_MISMATCH, "number of outputs: %s has %d, %s has %d", o->arg[0], count, o->arg[1], qkv_model_output_count(other->model));
     if ((code = same_inputs(m, other))) return code;
     if (qkv_session_run(other->session, &e)) return problem((int)e.code, "%s: %s", o->arg[1], e.message);
     for (int i = 0; !code && i < count; i++) {
@@ -235,6 +236,9 @@ static void report(const Options *o, const Compared *c, int n, int differ, json_
         return;
     }
     if (!n) return;
+    for (int i = 0; i < n; i++)
+        if (c[i].got.dtype != c[i].expected.dtype)
+            warning("%s is %s, expected %s; the numbers are compared", c[i].name, qkv_dtype_name(c[i].got.dtype), qkv_dtype_name(c[i].expected.dtype));
     if (o->trace) putchar('\n');
     print_table(c, n);
     if (differ) printf("\n%s%d of %d output%s differ%s%s\n", color_on(RED), differ, n, n == 1 ? "" : "s", differ == 1 ? "s" : "", color_off(RED));

@@ -28,7 +28,7 @@ static const struct {
     const char *name, *meaning;
 } environment[] = {
     {"QKV_NUM_THREADS", "Threads when --threads is not given; before OMP_NUM_THREADS."},
-    {"QKV_CPU", "Use lower CPU features than the machine has: ref, gen, avx2, avx512, avx512bf16."},
+    {"QKV_CPU", "Use lower CPU features than the machine has: ref, gen, avx2, avx512, avx512bf16, amx."},
     {"NO_COLOR", "When set and not empty: no colours."},
 };
 enum { ENVIRONMENT = sizeof environment / sizeof *environment };
@@ -102,7 +102,7 @@ void print_help(int command)
         return;
     }
     const Command *c = &commands[command];
-    printf("usage: qkv %s %s[options]\n\n", c->name, c->args[0] ? c->args : "");
+    printf("usage: qkv %s %s [options]\n\n", c->name, c->args);
     wrap(c->text, 0);
     title("Options");
     for (int i = 0; option_text((CommandId)command, i, &t); i++) print_option(&t);
@@ -180,7 +180,7 @@ static void man_page(CommandId command)
     man_head(page, c->summary);
     printf(".B qkv %s\n", c->name);
     roff_all(c->args);
-    printf("[options]\n.SH DESCRIPTION\n");
+    printf(" [options]\n.SH DESCRIPTION\n");
     roff_all(c->text);
     printf("\n.SH OPTIONS\n");
     for (int i = 0; option_text(command, i, &t); i++) {

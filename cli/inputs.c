@@ -284,10 +284,16 @@ static int set_random(const Options *o, Loaded *m, bool quiet)
     qkv_tensor t;
     char shape[256];
     int code = 0, at;
-    for (int i = 0; i < o->image.n; i++) {
+    for (int i = 0; !code && i < o->image.n; i++) {
         image_of(m->model, o->image.item[i], &at);
         const char *name = qkv_model_input_name(m->model, at);
-        if (qkv_model_input_rank(m->model, at) == 4 && input_fixed_dim(m->model, at, 0) < 0) size_add(&s, name, (int)strlen(name), 0, count_images(o, m->model, at));
+        int64_t pictures = count_images(o, m->model, at), min, max;
+        input_dim_range(m->model, at, 0, &min, &max);
+        if (qkv_model_input_rank(m->model, at) != 4 || input_fixed_dim(m->model, at, 0) >= 0) continue;
+        if (pictures < min || pictures > max)
+            code = problem(QKV_USAGE, "input '%s': %lld picture%s given; its batch is %s, from %lld to %lld", name, (long long)pictures, pictures == 1 ? " was" : "s were",
+                           qkv_model_input_dim(m->model, at, 0), (long long)min, (long long)max);
+        else size_add(&s, name, (int)strlen(name), 0, pictures);
     }
     for (int i = 0; !code && i < o->dim.n; i++) code = take_dim(o->dim.item[i], &s);
     for (int i = 0; !code && i < o->shape.n; i++) code = take_shape(m->model, o->shape.item[i], &s);
@@ -300,8 +306,13 @@ static int set_random(const Options *o, Loaded *m, bool quiet)
     return code;
 }
 
-/* numpy.savez calls unnamed arrays arr_0, arr_1, ... */
-static const char *position_of(const char *name) { return !strncmp(name, "arr_", 4) && is_number(name + 4) ? name + 4 : name; }
+/* numpy.savez calls unnamed arrays arr_0, arr_1, ...; a .npy file is one array, called like the file. */
+static const char *position_of(const char *file, const char *name)
+{
+    size_t n = strlen(file);
+    if (n > 4 && !strcmp(file + n - 4, ".npy")) return "0";
+    return !strncmp(name, "arr_", 4) && is_number(name + 4) ? name + 4 : name;
+}
 
 static int set_from_file(const Options *o, Loaded *m, Inputs *in)
 {
@@ -311,7 +322,8 @@ static int set_from_file(const Options *o, Loaded *m, Inputs *in)
     for (int i = 0; i < qkv_tensors_count(in->file); i++) {
         const char *name = qkv_tensors_name(in->file, i);
         qkv_status s = qkv_session_set_input(m->session, name, qkv_tensors_at(in->file, i), &e);
-        if (s == QKV_USAGE && position_of(name) != name) s = qkv_session_set_input(m->session, position_of(name), qkv_tensors_at(in->file, i), &e);
+        const char *position = position_of(o->inputs, name);
+        if (s == QKV_USAGE && position != name) s = qkv_session_set_input(m->session, position, qkv_tensors_at(in->file, i), &e);
         if (s) return problem((int)e.code, "%s: %s", o->inputs, e.message);
     }
     return 0;

@@ -13,13 +13,13 @@
 #include "cli.h"
 
 const Command commands[COMMANDS] = {
-    [C_INSPECT] = {"inspect", "MODEL ", "Say what a model file holds",
+    [C_INSPECT] = {"inspect", "MODEL", "Say what a model file holds",
                    "Prints inputs, outputs, variable sizes with their ranges, number and bytes of the weights, where the attentions are, the ops by count, "
                    "and the conditions that sizes must meet. Nothing in the file is executed.",
                    "qkv inspect vit.pt2\tfor people\n"
                    "qkv inspect vit.pt2 --json | jq .inputs\tfor programs",
                    1, 1, cmd_inspect},
-    [C_RUN] = {"run", "MODEL ", "Run a model and write its outputs",
+    [C_RUN] = {"run", "MODEL", "Run a model and write its outputs",
                "Runs the model once, prints a summary of each output and, with -o, writes them as output_0, output_1, ... in flattened order.\n\n"
                "Inputs come from a file (-i), from pictures (--image), or are random: floats close to normally distributed, integers that are valid indices, "
                "masks that keep the first element of each row.",
@@ -27,41 +27,41 @@ const Command commands[COMMANDS] = {
                "qkv run vit.pt2 --image cat.png --mean 0.5 --std 0.5 -o out.npz\ta picture\n"
                "qkv run bert.pt2 -D batch=2 -D seq=128 --seed 1\trandom inputs of a chosen size",
                1, 1, cmd_run},
-    [C_VERIFY] = {"verify", "MODEL [OTHER] ", "Compare a model's outputs with expected ones or with another model's",
+    [C_VERIFY] = {"verify", "MODEL [OTHER]", "Compare a model's outputs with expected ones or with another model's",
                   "Prints for each output the largest absolute and relative difference, the largest difference as a share of the largest expected value, the "
                   "cosine, and where and what the largest difference is. The exit code is 1 when an output differs.\n\n"
                   "An element differs when |got - expected| > atol + rtol * |expected|, or when only one of the two is NaN or the same infinity. OTHER is a second "
                   "model file that gets the same inputs; its outputs are the expected ones. With --dtype bf16 only MODEL runs in bfloat16.\n\n"
-                  "With --per-node every node of the file is run by itself and compared with TRACE, which Python's qkv.export.trace writes; the first node that "
+                  "With --per-node every node of the file is run by itself and compared with TRACE, which the Python package writes; the first node that "
                   "differs is reported, and how many agreed before it.",
                   "qkv verify vit.pt2 -i in.safetensors -e out.safetensors\tagainst PyTorch's outputs\n"
                   "qkv verify vit.pt2 vit.pt2 --dtype bf16 --atol 0.05\twhat bfloat16 costs\n"
                   "qkv verify vit.pt2 -i in.safetensors --per-node trace.safetensors\twhere it goes wrong",
                   1, 2, cmd_verify},
-    [C_BENCH] = {"bench", "MODEL ", "Measure how long one run takes",
+    [C_BENCH] = {"bench", "MODEL", "Measure how long one run takes",
                  "Warms up, then times single runs: minimum, median, 95th percentile and mean in milliseconds; load time, the first run's time, and the largest "
                  "resident memory of the process. Inputs are chosen as for qkv run.",
                  "qkv bench vit.pt2 --threads 1 --iterations 50\tone thread\n"
                  "qkv bench bert.pt2 -D batch=8 -D seq=128 --dtype bf16 --json\tfor programs\n"
                  "qkv bench vit.pt2 --per-op\twhere the time goes",
                  1, 1, cmd_bench},
-    [C_EMBED] = {"embed", "MODEL --vocab FILE SENTENCE... ", "Embed sentences and print how similar they are",
+    [C_EMBED] = {"embed", "MODEL --vocab FILE SENTENCE...", "Embed sentences and print how similar they are",
                  "Splits the sentences into WordPiece tokens, runs the model on a padded batch with its attention mask, averages each sentence's tokens, scales "
                  "to length 1 and prints the cosine of every pair. The model's inputs are input_ids, and where it has them attention_mask, token_type_ids and "
                  "position_ids; its first output (batch, tokens, E) is pooled, or (batch, E) taken as it is.",
                  "qkv embed minilm.pt2 --vocab vocab.txt \"A cat sits.\" \"A kitten rests.\" \"Rain falls.\"\ta similarity matrix\n"
                  "qkv embed minilm.pt2 --vocab vocab.txt -o e.npz \"A cat sits.\"\tthe embedding itself",
                  2, -1, cmd_embed},
-    [C_CLASSIFY] = {"classify", "MODEL PICTURE... ", "Say what is in pictures",
+    [C_CLASSIFY] = {"classify", "MODEL PICTURE...", "Say what is in pictures",
                     "Reads PNG or JPEG pictures at the size and with the channels of the model's input, runs the model, and prints the most likely class, its "
                     "probability (softmax of the first output) and the milliseconds of the run.",
                     "qkv classify digits.pt2 --labels digits.txt 7.png 3.png\tone line a picture\n"
                     "qkv classify vit.pt2 --mean 0.5 --std 0.5 --top 5 cat.jpg\tthe five most likely classes",
                     2, -1, cmd_classify},
-    [C_GRAPH] = {"graph", "MODEL ", "Print the graph as text",
+    [C_GRAPH] = {"graph", "MODEL", "Print the graph as text",
                  "Prints the graph as it is after import: pure ops in order, every value with dtype and sizes, and the conditions on sizes.",
                  "qkv graph vit.pt2 | less\tall nodes", 1, 1, cmd_graph},
-    [C_HELP] = {"help", "[COMMAND] ", "Print help", "Prints the help of a command, or the list of commands.",
+    [C_HELP] = {"help", "[COMMAND]", "Print help", "Prints the help of a command, or the list of commands.",
                 "qkv help run\tthe help of qkv run\nqkv help run --man | man -l -\tas a man page", 0, 1, cmd_help},
 };
 

@@ -228,9 +228,9 @@ int options_parse(CommandId command, int argc, char **argv, Options *o)
         if (code) return code;
     }
     if (o->help) return 0;
-    if (o->narg < c->min_args) return problem(QKV_USAGE, "usage: qkv %s %s%s('qkv help %s' says more)", c->name, c->args, *c->args ? "   " : "", c->name);
+    if (o->narg < c->min_args) return problem(QKV_USAGE, "an argument is missing: qkv %s %s; 'qkv help %s' says more", c->name, c->args, c->name);
     if (c->max_args >= 0 && o->narg > c->max_args)
-        return problem(QKV_USAGE, "qkv %s: '%s' is one argument too many; usage: qkv %s %s", c->name, o->arg[c->max_args], c->name, c->args);
+        return problem(QKV_USAGE, "'%s' is one argument too many: qkv %s %s", o->arg[c->max_args], c->name, c->args);
     return 0;
 }
 

@@ -77,13 +77,18 @@ static char *numbers_text(const int64_t *v, int n, char *buf, size_t size)
 
 char *shape_text(const qkv_tensor *t, char *buf, size_t size) { return numbers_text(t->shape, t->rank, buf, size); }
 
-char *index_text(const qkv_tensor *t, int64_t flat, char *buf, size_t size)
+static void index_of(const qkv_tensor *t, int64_t flat, int64_t *at)
 {
-    int64_t at[QKV_MAX_RANK] = {0};
     for (int i = t->rank - 1; i >= 0; i--) {
         at[i] = flat % t->shape[i];
         flat /= t->shape[i];
     }
+}
+
+char *index_text(const qkv_tensor *t, int64_t flat, char *buf, size_t size)
+{
+    int64_t at[QKV_MAX_RANK] = {0};
+    index_of(t, flat, at);
     return numbers_text(at, t->rank, buf, size);
 }
 
@@ -118,21 +123,31 @@ json_t *json_number(double v)
     return json_real(v);
 }
 
-json_t *json_shape(const qkv_tensor *t)
+static json_t *json_integers(const int64_t *v, int n)
 {
     json_t *a = json_array();
-    for (int i = 0; i < t->rank; i++) json_array_append_new(a, json_integer(t->shape[i]));
+    for (int i = 0; i < n; i++) json_array_append_new(a, json_integer(v[i]));
     return a;
 }
 
-/* One line a key of the outer object and of objects in it, one line an element where elements are lists or objects. */
-static void put(json_t *v, int depth)
+json_t *json_shape(const qkv_tensor *t) { return json_integers(t->shape, t->rank); }
+
+json_t *json_index(const qkv_tensor *t, int64_t flat)
+{
+    int64_t at[QKV_MAX_RANK] = {0};
+    index_of(t, flat, at);
+    return json_integers(at, t->rank);
+}
+
+/* One line a key of the outer object and of objects in it, one line an element where its elements are lists or objects. */
+static void put(json_t *v, int depth, bool inline_all)
 {
     const char *key, *sep = "";
     json_t *x;
     size_t i;
     bool object = json_is_object(v), list = json_is_array(v);
-    bool broken = (object && depth < 2 && json_object_size(v)) || (list && (json_is_object(json_array_get(v, 0)) || json_is_array(json_array_get(v, 0))));
+    bool nested = list && (json_is_object(json_array_get(v, 0)) || json_is_array(json_array_get(v, 0)));
+    bool broken = !inline_all && (nested || (object && depth < 2 && json_object_size(v)));
     int inner = depth + 1;
     const char *comma = broken ? ",\n" : ", ";
     if (!object && !list) {
@@ -147,12 +162,12 @@ static void put(json_t *v, int depth)
         json_dumpf(k, stdout, JSON_ENCODE_ANY);
         fputs(": ", stdout);
         json_decref(k);
-        put(x, inner);
+        put(x, inner, !broken);
         sep = comma;
     }
     else json_array_foreach(v, i, x) {
         printf("%s%*s", sep, broken ? 2 * inner : 0, "");
-        put(x, inner);
+        put(x, inner, !broken);
         sep = comma;
     }
     if (broken) printf("\n%*s", 2 * depth, "");
@@ -161,7 +176,7 @@ static void put(json_t *v, int depth)
 
 void json_print(json_t *v)
 {
-    put(v, 0);
+    put(v, 0, false);
     putchar('\n');
     json_decref(v);
 }

@@ -41,10 +41,9 @@ suite layers python3 tools/layers.py
 suite documents python3 tools/opsdoc.py --check
 [ -f tests/install.sh ] && suite install bash tests/install.sh
 if have pytest && have numpy; then
-  [ -d tests/cli ] && suite cli $python -m pytest -q -p no:cacheprovider tests/cli
   if have torch; then :; else [ -d tests/python ] && suite python $python -m pytest -q -p no:cacheprovider tests/python; fi
 else
-  skip "tests/cli and tests/python (no numpy and pytest in .venv; tools/setup.sh check installs them)"
+  skip "tests/python (no numpy and pytest in .venv; tools/setup.sh check installs them)"
 fi
 
 if [ "$mode" = all ]; then

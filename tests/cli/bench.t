@@ -1,0 +1,26 @@
+# Times become N.
+$ qkv bench affine.pt2 -D batch=4 --iterations 5 --threads 1 | grep -v '^ *5 '
+affine.pt2, f32, 1 thread, CPU
+  x f32 (4, 4)
+
+runs  min ms  median ms  p95 ms  mean ms
+
+loaded in N ms, first run N ms (plan N ms), 2 steps
+peak memory N
+! qkv: random x: f32 (4, 4), seed 1
+$ qkv bench affine.pt2 --iterations 5 -q --per-op | sed -n '/^op/,$p' | awk '{print $1, $2}'
+op nodes
+aten.linear.default 1
+aten.mul.Tensor 1
+$ qkv bench affine.pt2 --iterations 5 -q --json --per-op | python3 -c "import json, sys; print(*json.load(sys.stdin))"
+schema model min_ms median_ms p95_ms mean_ms load_ms first_ms plan_ms peak_rss_mb activation_mb packed_mb constant_mb scratch_mb steps threads dtype cpu version iterations warmup inputs ops
+$ qkv bench affine.pt2 -q --iterations 7 --json | python3 -c "import json, sys; j = json.load(sys.stdin); print(j['iterations'], j['threads'], j['dtype'], j['inputs'], 0 < j['min_ms'] <= j['median_ms'] <= j['p95_ms'], 1 < j['peak_rss_mb'] < 1000)"
+7 1 f32 [{'name': 'x', 'dtype': 'f32', 'shape': [1, 4]}] True True
+$ qkv bench affine.pt2 -q --iterations 2 --dtype bf16 --threads 2 --json | grep -E 'dtype": "bf|threads'
+  "threads": 2,
+  "dtype": "bf16",
+# Signals end it with the codes of a shell.
+$ timeout --preserve-status -s INT 0.5 qkv bench affine.pt2 -q --iterations 10000000
+? 130
+$ timeout --preserve-status -s TERM 0.5 qkv bench affine.pt2 -q --iterations 10000000
+? 143

@@ -1,0 +1,53 @@
+# Files that are missing or damaged: exit 3; what is written is written whole or not at all.
+$ qkv inspect missing.pt2
+! qkv: error: missing.pt2: cannot open 'missing.pt2': No such file or directory
+? 3
+$ qkv inspect vocab.txt
+! qkv: error: vocab.txt: no end record: the file is no ZIP archive, or it is cut off
+? 3
+$ qkv graph .
+! qkv: error: .: cannot read '.': it is a folder
+? 3
+$ make cut affine.pt2 3000; qkv inspect affine.pt2
+! qkv: error: affine.pt2: no end record: the file is no ZIP archive, or it is cut off
+? 3
+$ qkv run affine2.pt2 -i missing.npz
+! qkv: error: cannot open 'missing.npz': No such file or directory
+? 3
+$ make st x.safetensors x:f32:2x4:1; make cut x.safetensors 60; qkv run affine2.pt2 -i x.safetensors
+! qkv: error: x.safetensors: neither .safetensors, .npz nor .npy: a header of 72 bytes in a file of 60
+? 3
+$ qkv run affine2.pt2 -q -o /nowhere/out.npz
+! qkv: error: cannot write '/nowhere/out.npz': No such file or directory
+? 3
+$ qkv run affine2.pt2 -q -o out.txt
+! qkv: error: 'out.txt': the name must end in .safetensors, .npz or .npy
+? 2
+$ qkv run affine2.pt2 --image vocab.txt
+! qkv: error: input 'x' is f32 of rank 2; a picture is f32 of rank 4 (batch, channels, height, width) or 3
+? 2
+$ qkv run rgb.pt2 --image vocab.txt
+! qkv: error: vocab.txt: neither PNG nor JPEG
+? 3
+$ qkv embed words.pt2 --vocab missing.txt "a cat"
+! qkv: error: cannot open 'missing.txt': No such file or directory
+? 3
+$ qkv classify quadrant.pt2 --labels missing.txt x.png
+! qkv: error: missing.txt: No such file or directory
+? 3
+# A full disk is not success; a closed pipe is quiet.
+$ qkv inspect words.pt2 > /dev/full
+! qkv: error: standard output cannot be written: No space left on device
+? 3
+$ qkv graph words.pt2 | true
+$ ls
+affine.pt2
+affine2.pt2
+make.py
+quadrant.pt2
+quadrants.txt
+rgb.pt2
+two.pt2
+vocab.txt
+words.pt2
+x.safetensors

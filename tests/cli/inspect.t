@@ -1,0 +1,109 @@
+$ qkv inspect affine.pt2
+affine.pt2: torch 2.13.0+cpu, schema 8.20, 3 nodes
+parameters: 15 in 2 tensors, 60 bytes
+
+inputs (1)
+name  dtype  shape
+x     f32    (s77, 4)
+
+sizes (1)
+symbol  min  max  from
+s77       1   64  x.0
+
+outputs (1)
+name      dtype  shape     value
+output_0  f32    (s77, 3)  mul
+
+attentions: none
+
+ops (3)
+nodes  op
+    1  aten.relu.default
+    1  aten.mul.Tensor
+    1  aten.linear.default
+
+entries of the file that are ignored (1)
+data/sample_inputs/model.pt (a pickle, never opened)
+$ qkv inspect words.pt2 --json
+{
+  "schema": 1,
+  "file": "words.pt2",
+  "torch": "2.13.0+cpu",
+  "schema_version": "8.20",
+  "inputs": [
+    {"name": "input_ids", "dtype": "i64", "shape": ["s18", "s41"]},
+    {"name": "attention_mask", "dtype": "i64", "shape": ["s18", "s41"]},
+    {"name": "token_type_ids", "dtype": "i64", "shape": ["s18", "s41"]}
+  ],
+  "scalar_inputs": [],
+  "outputs": [
+    {"name": "output_0", "value": "mul", "dtype": "f32", "shape": ["s18", "s41", 8]},
+    {"name": "output_1", "value": "div", "dtype": "f32", "shape": ["s18", 8]}
+  ],
+  "symbols": [
+    {"name": "s18", "min": 1, "max": 64, "bound_by": "input_ids.0"},
+    {"name": "s41", "min": 2, "max": 16, "bound_by": "input_ids.1"}
+  ],
+  "parameters": 128,
+  "parameter_bytes": 512,
+  "parameter_tensors": 1,
+  "buffers": 0,
+  "buffer_bytes": 0,
+  "buffer_tensors": 0,
+  "constants": 0,
+  "constant_bytes": 0,
+  "constant_tensors": 0,
+  "nodes": 11,
+  "ops": {
+    "aten.reshape.default": 2,
+    "aten.mul.Tensor": 2,
+    "aten._to_copy.default": 2,
+    "aten.sum.dim_IntList": 2,
+    "aten.add.Tensor": 1,
+    "aten.div.Tensor": 1,
+    "aten.embedding.default": 1
+  },
+  "attentions": [],
+  "requirements": [],
+  "guards": 4,
+  "guards_ignored": 0,
+  "written_buffers": [],
+  "ignored_entries": ["data/sample_inputs/model.pt (a pickle, never opened)"]
+}
+$ qkv inspect two.pt2
+two.pt2: torch 2.13.0+cpu, schema 8.20, 4 nodes
+
+inputs (2)
+name  dtype  shape
+a     i64    (s52, 3)
+b     f32    (s52, 3)
+
+sizes (1)
+symbol  min  max  from
+s52       1   64  a.0
+
+outputs (2)
+name      dtype  shape     value
+output_0  f32    (s52, 3)  add
+output_1  bool   (s52, 3)  gt
+
+attentions: none
+
+ops (3)
+nodes  op
+    2  aten._to_copy.default
+    1  aten.add.Tensor
+    1  aten.gt.Tensor
+
+entries of the file that are ignored (1)
+data/sample_inputs/model.pt (a pickle, never opened)
+$ qkv graph two.pt2
+symbol s52 in [1, 64]
+input %a: i64[s52, 3]
+input %b: f32[s52, 3]
+%add__3: f32[s52, 3] = aten._to_copy.default(%a, dtype=f32)
+%add: f32[s52, 3] = aten.add.Tensor(%add__3, %b)
+%gt__5: f32[s52, 3] = aten._to_copy.default(%a, dtype=f32)
+%gt: bool[s52, 3] = aten.gt.Tensor(%gt__5, %b)
+output output_0 = %add
+output output_1 = %gt

@@ -1,0 +1,6 @@
+#!/bin/sh
+# Writes the man pages from the command's own help.   tests/cli/man.sh build/qkv
+cd "$(dirname "$0")/../../man" || exit 1
+case $1 in /*) qkv=$1 ;; *) qkv=$OLDPWD/$1 ;; esac
+"$qkv" help --man >qkv.1
+for c in inspect run verify bench embed classify graph help; do "$qkv" help $c --man >qkv-$c.1; done

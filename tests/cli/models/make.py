@@ -1,0 +1,80 @@
+#!/usr/bin/env python3
+"""Makes the models of the command's tests with torch, next to this file. They are committed; run this only to change them.
+
+quadrant.pt2    (N, 1, 8, 8) -> (N, 4): which quarter of a picture is brightest, scores are 10 x the mean of each quarter
+rgb.pt2         (1, 3, 4, 6) -> itself: shows how a picture is read
+words.pt2       (B, S) ids, mask, types -> (B, S, 8) and pooled (B, 8); each token has its own direction, scaled by its type
+affine.pt2      (B, 4) -> relu(x @ w + b) * 2; affine2.pt2 is the same with one bias changed
+two.pt2         a (B, 3) i64, b (B, 3) f32 -> a + b, a > b
+"""
+import pathlib
+import torch
+
+HERE = pathlib.Path(__file__).resolve().parent
+Dim = torch.export.Dim
+
+
+class Quadrant(torch.nn.Module):
+    def forward(self, image):
+        n = image.shape[0]
+        return image.reshape(n, 2, 4, 2, 4).mean((2, 4)).reshape(n, 4) * 10
+
+
+class Same(torch.nn.Module):
+    def forward(self, picture):
+        return picture * 1.0
+
+
+class Words(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = torch.nn.Embedding(16, 8)
+        self.table.weight.data = torch.cat([torch.eye(8), 2 * torch.eye(8)])
+
+    def forward(self, input_ids, attention_mask, token_type_ids):
+        x = self.table(input_ids) * (1 + token_type_ids).unsqueeze(-1)
+        m = attention_mask.unsqueeze(-1).float()
+        return x, (x * m).sum(1) / m.sum(1)
+
+
+class Affine(torch.nn.Module):
+    def __init__(self, bias):
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 3)
+        self.layer.weight.data = torch.arange(12.).reshape(3, 4) / 4
+        self.layer.bias.data = torch.tensor([0., bias, -1.])
+
+    def forward(self, x):
+        return torch.relu(self.layer(x)) * 2
+
+
+class Two(torch.nn.Module):
+    def forward(self, a, b):
+        return a + b, a > b
+
+
+def save(name, module, args, dynamic):
+    ep = torch.export.export(module.eval(), args, dynamic_shapes=dynamic)
+    for gm in ep.graph_module.modules():
+        if isinstance(gm, torch.fx.GraphModule):
+            for n in gm.graph.nodes:
+                for k in ["stack_trace", "nn_module_stack", "torch_fn", "from_node", "custom"]:
+                    n.meta.pop(k, None)
+    ep._example_inputs = None
+    torch.export.save(ep, HERE / f"{name}.pt2")
+
+
+def main():
+    batch, seq = Dim("batch", min=1, max=64), Dim("seq", min=2, max=16)
+    ids = torch.ones(3, 5, dtype=torch.int64)
+    save("quadrant", Quadrant(), (torch.rand(3, 1, 8, 8),), {"image": {0: batch}})
+    save("rgb", Same(), (torch.rand(1, 3, 4, 6),), None)
+    bs = {0: batch, 1: seq}
+    save("words", Words(), (ids, ids.clone(), ids.clone()), {"input_ids": bs, "attention_mask": bs, "token_type_ids": bs})
+    save("affine", Affine(0.5), (torch.rand(3, 4),), {"x": {0: batch}})
+    save("affine2", Affine(0.75), (torch.rand(3, 4),), {"x": {0: batch}})
+    save("two", Two(), (torch.ones(3, 3, dtype=torch.int64), torch.rand(3, 3)), {"a": {0: batch}, "b": {0: batch}})
+
+
+if __name__ == "__main__":
+    main()

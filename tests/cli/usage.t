@@ -1,0 +1,77 @@
+# Wrong words on the command line: exit 2, one sentence, the nearest name.
+$ qkv insect affine.pt2
+! qkv: error: no command is called 'insect'; did you mean 'inspect'?
+? 2
+$ qkv xyzzy
+! qkv: error: no command is called 'xyzzy'; 'qkv help' lists them
+? 2
+$ qkv help benhc
+! qkv: error: no command is called 'benhc'; did you mean 'bench'?
+? 2
+$ qkv --json run
+! qkv: error: qkv takes a command first: 'qkv help' lists them
+? 2
+$ qkv run
+! qkv: error: an argument is missing: qkv run MODEL; 'qkv help run' says more
+? 2
+$ qkv run affine.pt2 two.pt2
+! qkv: error: 'two.pt2' is one argument too many: qkv run MODEL
+? 2
+$ qkv run affine.pt2 --thread 2
+! qkv: error: qkv run has no option '--thread'; did you mean '--threads'?
+? 2
+$ qkv run affine.pt2 --dytpe bf16
+! qkv: error: qkv run has no option '--dytpe'; did you mean '--dtype'?
+? 2
+$ qkv run affine.pt2 --zzzzzz
+! qkv: error: qkv run has no option '--zzzzzz'; 'qkv help run' lists them
+? 2
+$ qkv run affine.pt2 -x
+! qkv: error: qkv run has no option '-x'; 'qkv help run' lists them
+? 2
+$ qkv run affine.pt2 --threads
+! qkv: error: option '--threads' needs a value: N
+? 2
+$ qkv run affine.pt2 -i
+! qkv: error: option '-i' needs a value: FILE
+? 2
+$ qkv run affine.pt2 --threads=0
+! qkv: error: option '--threads': found '0', expected an integer from 1 to 4096
+? 2
+$ qkv run affine.pt2 --threads two
+! qkv: error: option '--threads': found 'two', expected an integer from 1 to 4096
+? 2
+$ qkv run affine.pt2 --json=yes
+! qkv: error: option '--json' takes no value
+? 2
+$ qkv run affine.pt2 --dtype f8
+! qkv: error: option '--dtype': found 'f8', expected f32 or bf16
+? 2
+$ qkv run affine.pt2 --seed=-1
+! qkv: error: option '--seed': found '-1', expected an integer, at least 0
+? 2
+$ qkv run affine.pt2 --memory-limit 12Q
+! qkv: error: option '--memory-limit': found '12Q', expected a number of bytes such as 64M
+? 2
+$ qkv bench affine.pt2 --iterations 0
+! qkv: error: option '--iterations': found '0', expected an integer from 1 to 10000000
+? 2
+$ qkv verify affine.pt2
+! qkv: error: nothing to compare with: give OTHER, -e EXPECTED or --per-node TRACE
+? 2
+$ qkv verify affine.pt2 -e x.safetensors
+! qkv: error: -i FILE is missing: the inputs that the expected values belong to
+? 2
+$ qkv verify affine.pt2 affine2.pt2 -e x.safetensors
+! qkv: error: compare with OTHER or with -e EXPECTED, not with both
+? 2
+$ qkv embed words.pt2 "a cat"
+! qkv: error: --vocab FILE is missing: the vocab.txt of the model's tokenizer
+? 2
+$ qkv embed words.pt2 --vocab vocab.txt --pool max "a cat"
+! qkv: error: option '--pool': found 'max', expected mean or cls
+? 2
+# Options after --, joined letters, values glued to letters.
+$ qkv run -qDbatch=2 -- affine.pt2
+output    dtype  shape   min      max     mean  not finite
+output_0  f32    (2, 3)    0  4.62396  1.45683           0
