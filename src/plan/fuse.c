@@ -55,6 +55,13 @@ static Value *residual_of(const Node *n, const Value *v)
 
 static FusedNode *entry(Fuser *s, const Node *n) { return &s->f->node[n->out[0]->id]; }
 
+/* The one user of v, unless another product has taken it already: linear(x) + linear(y) is fused once. */
+static Node *free_user(Fuser *s, const Value *v)
+{
+    Node *n = only_user(s, v);
+    return n && !(n->nout && entry(s, n)->absorbed) ? n : NULL;
+}
+
 static void fuse_one(Fuser *s, Node *n)
 {
     bool conv = n->op->id == OP_convolution;
@@ -63,13 +70,13 @@ static void fuse_one(Fuser *s, Node *n)
     if ((!conv && !product) || (t != DT_F32 && t != DT_BF16)) return;
     FusedNode *p = entry(s, n);
     Value *at = n->out[0];
-    Node *last = NULL, *next = only_user(s, at);
+    Node *last = NULL, *next = free_user(s, at);
     if (next && activation_of(next)) {
         p->act = activation_of(next);
         entry(s, next)->absorbed = true;
         at = next->out[0];
         last = next;
-        next = only_user(s, at);
+        next = free_user(s, at);
     }
     Value *residual = product && next ? residual_of(next, at) : NULL;
     if (residual) {
