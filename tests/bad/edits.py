@@ -77,7 +77,9 @@ edit("any", "json_bom", lambda d: "\ufeff" + good)
 edit("reject", "json_wrong_types", lambda d: put(d, "graph_module", 3))
 for key in ("graph", "signature"):
     edit("reject", f"no_{key}", lambda d: d["graph_module"].pop(key))
-for key in ("inputs", "outputs", "nodes", "tensor_values"):
+for key in ("inputs", "outputs"):
+    edit("any", f"graph_without_{key}", lambda d: graph(d).pop(key))    # the signature says the same
+for key in ("nodes", "tensor_values"):
     edit("reject", f"graph_without_{key}", lambda d: graph(d).pop(key))
 edit("reject", "schema_major_9", lambda d: put(d["schema_version"], "major", 9))
 edit("any", "schema_minor_99", lambda d: put(d["schema_version"], "minor", 99))
@@ -107,7 +109,8 @@ edit("reject", "undefined_value", lambda d: put(first(d, "linear")["inputs"][0][
 edit("reject", "later_value", lambda d: nodes(d).reverse(), **M)
 edit("reject", "own_output", lambda d: put(first(d, "linear")["inputs"][0]["arg"]["as_tensor"], "name", first(d, "linear")["outputs"][0]["as_tensor"]["name"]), **M)
 edit("any", "two_producers", lambda d: nodes(d).append(copy.deepcopy(first(d, "linear"))), **M)
-edit("reject", "output_missing", lambda d: put(graph(d)["outputs"][0]["as_tensor"], "name", "nowhere"), **M)
+edit("any", "output_missing", lambda d: put(graph(d)["outputs"][0]["as_tensor"], "name", "nowhere"), **M)
+edit("reject", "output_missing_both", lambda d: [put(o["as_tensor"], "name", "nowhere") for o in (graph(d)["outputs"][0], d["graph_module"]["signature"]["output_specs"][0]["user_output"]["arg"])], **M)
 edit("reject", "argument_missing", lambda d: first(d, "linear")["inputs"].clear(), **M)
 edit("reject", "argument_unknown", lambda d: put(first(d, "linear")["inputs"][0], "name", "surprise"), **M)
 edit("reject", "argument_string_for_int", lambda d: put(first(d, "transpose")["inputs"][1], "arg", {"as_string": "x"}), **M)
@@ -123,7 +126,7 @@ edit("reject", "op_unknown", lambda d: put(first(d, "linear"), "target", "torch.
 edit("reject", "op_name_1mb", lambda d: put(first(d, "linear"), "target", "torch.ops.aten." + "a" * (1 << 20)), **M)
 edit("reject", "op_from_elsewhere", lambda d: put(first(d, "linear"), "target", "os.system"), **M)
 edit("reject", "input_specs_missing", lambda d: d["graph_module"]["signature"]["input_specs"].pop(), **M)
-edit("reject", "input_twice", lambda d: graph(d)["inputs"].append(copy.deepcopy(graph(d)["inputs"][-1])), **M)
+edit("any", "input_twice", lambda d: graph(d)["inputs"].append(copy.deepcopy(graph(d)["inputs"][-1])), **M)
 edit("accept", "100k_unused_values", lambda d: graph(d)["tensor_values"].update({f"unused_{i}": copy.deepcopy(graph(d)["tensor_values"]["x"]) for i in range(100000)}), **M)
 edit("accept", "unknown_fields", lambda d: d.update(surprise=[1, {"deep": None}]), **M)
 edit("any", "metadata_gone", lambda d: [n.update(metadata={}) for n in nodes(d)], **M)
