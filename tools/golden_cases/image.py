@@ -63,7 +63,7 @@ def resamples(F):
         v(t(1, 2, 4, 5), None, *extra, [1.5, 0.6])
         d(t(1, 2, 4, 5), [8, 10], *extra, 2.0, 2.0)
         d(t(1, 2, 4, 5), [6, 3], *extra, 1.5, 0.6)
-        for dt in FLOATS[1:] + [u8]:
+        for dt in FLOATS[1:] + [u8] * ("nearest" in mode):      # PyTorch blends bytes with weights rounded to 16 bits
             v.maybe(t(1, 2, 4, 5, dt=dt, lo=0, hi=9), [6, 3], *extra, None)
         v(t(1, 1, 1, 1), [3, 3], *extra, None)
         v(t(1, 1, 3, 3), [1, 1], *extra, None)
@@ -100,7 +100,6 @@ def grids(F):
     for interp in (0, 1):
         for pad in (0, 1):
             F.op("aten.grid_sampler_3d.default")(t(1, 2, 3, 4, 5), t(1, 2, 2, 3, 3, lo=-1.2, hi=1.2), interp, pad, False)
-            F.op("aten.grid_sampler.default")(t(1, 2, 3, 4, 5), t(1, 2, 2, 3, 3, lo=-1.2, hi=1.2), interp, pad, True)
     F.op("aten.affine_grid_generator.default")(t(2, 2, 3), [2, 1, 3, 4], False, static=True)
     F.op("aten.affine_grid_generator.default")(t(2, 2, 3), [2, 1, 3, 4], True, static=True)
     c = F.op("aten.im2col.default")

@@ -175,7 +175,7 @@ def attention(F):
     F.own("aten._scaled_dot_product_efficient_attention.default", efficient)(*k3(), t(2, 2, 5, 7), False, scale=0.4, outs=1)
     F.own("aten._scaled_dot_product_cudnn_attention.default", efficient)(*k3(), t(2, 2, 5, 7), False, outs=1)
     c = F.op("aten._scaled_dot_product_attention_math.default")
-    for kw in ({}, dict(is_causal=True), dict(attn_mask=t(2, 1, 5, 7)), dict(attn_mask=t(5, 7, dt=b8)), dict(scale=0.4)):
+    for kw in ({}, dict(is_causal=True), dict(attn_mask=t(2, 1, 5, 7)), dict(scale=0.4)):
         c(q(2, 2, 5, 8), q(2, 2, 7, 8), q(2, 2, 7, 8), outs=1, **kw)
     F.op("aten._native_multi_head_attention.default").maybe(q(2, 5, 8), q(2, 5, 8), q(2, 5, 8), 8, 2, t(24, 8), t(24), t(8, 8), t(8), None, False, static=True)
 
