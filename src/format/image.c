@@ -4,6 +4,7 @@
 #include <setjmp.h>
 #include <stdio.h>
 #include <jpeglib.h>
+#include <jerror.h>
 #include <png.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,24 +31,81 @@ static bool room(Image *im, int64_t w, int64_t h, int channels, Err *err)
     return im->pixels || fail(err, E_LIMIT, "out of memory");
 }
 
-/* libpng's simplified interface: palettes, 16 bits and transparency are resolved by it. */
+typedef struct PngSource {
+    const unsigned char *at;
+    size_t left;
+    Err *err;
+} PngSource;
+
+static void png_read_bytes(png_structp png, png_bytep out, size_t n)
+{
+    PngSource *s = png_get_io_ptr(png);
+    if (n > s->left) png_error(png, "the file is cut off");
+    memcpy(out, s->at, n);
+    s->at += n;
+    s->left -= n;
+}
+
+static void png_failed(png_structp png, png_const_charp text)
+{
+    PngSource *s = png_get_error_ptr(png);
+    fail(s->err, E_FORMAT, "PNG: %s", text);
+    png_longjmp(png, 1);
+}
+
+static void png_warned(png_structp png, png_const_charp text)
+{
+    (void)png;
+    (void)text;
+}
+
+/* Over white: RGBA to RGB, gray + alpha to gray, in place. Samples are blended as they are stored, without gamma. */
+static void drop_alpha(Image *im)
+{
+    size_t n = (size_t)im->width * (size_t)im->height, from = (size_t)im->channels, to = from - 1;
+    for (size_t i = 0; i < n; i++) {
+        unsigned alpha = im->pixels[i * from + to];
+        for (size_t c = 0; c < to; c++) im->pixels[i * to + c] = (uint8_t)((im->pixels[i * from + c] * alpha + 255 * (255 - alpha) + 127) / 255);
+    }
+    im->channels = (int)to;
+}
+
+/* Everything that may jump back on an error; reads to the end chunk, so that a cut-off file is an error. */
+static bool decode_png(png_structp png, png_infop info, Image *im, png_bytep *volatile *rows, Err *err)
+{
+    png_read_info(png, info);
+    png_set_expand(png); /* palettes to RGB, 1 to 4 bits to 8, transparent colours to alpha */
+    png_set_scale_16(png);
+    png_set_interlace_handling(png);
+    png_read_update_info(png, info);
+    TRY(room(im, png_get_image_width(png, info), png_get_image_height(png, info), png_get_channels(png, info), err));
+    size_t line = png_get_rowbytes(png, info);
+    *rows = malloc((size_t)im->height * sizeof **rows);
+    if (!*rows || line != (size_t)im->width * (size_t)im->channels) return fail(err, E_LIMIT, "out of memory");
+    for (int y = 0; y < im->height; y++) (*rows)[y] = im->pixels + (size_t)y * line;
+    png_read_image(png, *rows);
+    png_read_end(png, NULL);
+    return true;
+}
+
 static bool read_png(Image *im, const MappedFile *f, Err *err)
 {
-    png_image png = {.version = PNG_IMAGE_VERSION};
-    if (!png_image_begin_read_from_memory(&png, f->data, f->size)) return fail(err, E_FORMAT, "PNG: %s", png.message);
-    bool color = (png.format & PNG_FORMAT_FLAG_COLOR) != 0;
-    png.format = color ? PNG_FORMAT_RGB : PNG_FORMAT_GRAY;
-    if (!room(im, png.width, png.height, color ? 3 : 1, err)) {
-        png_image_free(&png);
-        return false;
+    PngSource source = {f->data, f->size, err};
+    png_structp png = png_create_read_struct(PNG_LIBPNG_VER_STRING, &source, png_failed, png_warned);
+    png_infop info = png ? png_create_info_struct(png) : NULL;
+    png_bytep *volatile rows = NULL; /* volatile: its value survives the jump */
+    bool ok = false;
+    if (!info) {
+        fail(err, E_LIMIT, "out of memory");
+    } else if (!setjmp(png_jmpbuf(png))) {
+        png_set_read_fn(png, &source, png_read_bytes);
+        png_set_user_limits(png, 1u << 28, 1u << 28); /* the product is checked in room() */
+        ok = decode_png(png, info, im, &rows, err);
     }
-    png_color white = {255, 255, 255};
-    if (!png_image_finish_read(&png, &white, im->pixels, 0, NULL) || PNG_IMAGE_FAILED(png)) {
-        fail(err, E_FORMAT, "PNG: %s", png.message);
-        png_image_free(&png);
-        return false;
-    }
-    return true;
+    free(rows);
+    png_destroy_read_struct(&png, &info, NULL);
+    if (ok && im->channels % 2 == 0) drop_alpha(im);
+    return ok;
 }
 
 typedef struct JpegError {
@@ -65,10 +123,11 @@ static void jpeg_failed(j_common_ptr c)
     longjmp(e->back, 1);
 }
 
-/* Warnings mean damage ("premature end of file"): a half picture is an error here. */
+/* Warnings mean damage ("premature end of file"): a half picture is an error here. Two are only about labels. */
 static void jpeg_warned(j_common_ptr c, int level)
 {
-    if (level < 0) jpeg_failed(c);
+    int code = c->err->msg_code;
+    if (level < 0 && code != JWRN_ADOBE_XFORM && code != JWRN_JFIF_MAJOR) jpeg_failed(c);
 }
 
 static bool read_jpeg(Image *im, const MappedFile *f, Err *err)
@@ -110,7 +169,7 @@ bool image_read(Image *im, const char *path, Err *err)
     bool ok;
     if (f.size >= 8 && !memcmp(f.data, "\x89PNG\r\n\x1a\n", 8)) ok = read_png(im, &f, err);
     else if (f.size >= 3 && !memcmp(f.data, "\xff\xd8\xff", 3)) ok = read_jpeg(im, &f, err);
-    else ok = fail(err, E_FORMAT, "neither PNG nor JPEG");
+    else ok = fail(err, E_FORMAT, "found neither PNG nor JPEG; convert the picture to one of them");
     file_unmap(&f);
     if (ok) return true;
     image_free(im);

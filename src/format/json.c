@@ -30,13 +30,18 @@ static bool check_depth(const char *s, size_t n, const char *what, Err *err)
 json_t *json_read(const void *bytes, size_t size, const char *what, Err *err)
 {
     json_error_t e;
+    if (size == 0) {
+        fail(err, E_FORMAT, "%s: empty, expected JSON", what);
+        return NULL;
+    }
     if (size > max_size) {
         fail(err, E_LIMIT, "%s: %zu bytes of JSON, at most %zu are read", what, size, max_size);
         return NULL;
     }
     if (!check_depth(bytes, size, what, err)) return NULL;
     json_t *root = json_loadb(bytes, size, JSON_REJECT_DUPLICATES, &e);
-    if (!root) fail(err, E_FORMAT, "%s: line %d, column %d (byte %d): %s", what, e.line, e.column, e.position, e.text);
+    if (!root && json_error_code(&e) == json_error_out_of_memory) fail(err, E_LIMIT, "%s: out of memory", what);
+    else if (!root) fail(err, E_FORMAT, "%s: line %d, column %d (byte %d): %s", what, e.line, e.column, e.position, e.text);
     return root;
 }
 
@@ -95,8 +100,9 @@ bool json_want_bool(const json_t *obj, const char *key, bool *out, Err *err)
 
 bool json_want_union(const json_t *obj, const char **tag, json_t **value, Err *err)
 {
-    void *it = json_is_object(obj) ? json_object_iter((json_t *)(uintptr_t)obj) : NULL;
-    if (!it || json_object_size(obj) != 1) return fail(err, E_FORMAT, "found %s, expected an object with one key", json_kind(obj));
+    if (!json_is_object(obj)) return fail(err, E_FORMAT, "found %s, expected an object with one key", json_kind(obj));
+    if (json_object_size(obj) != 1) return fail(err, E_FORMAT, "found an object with %zu keys, expected one key", json_object_size(obj));
+    void *it = json_object_iter((json_t *)(uintptr_t)obj);
     *tag = json_object_iter_key(it);
     *value = json_object_iter_value(it);
     return true;
@@ -127,5 +133,7 @@ void json_put_number(Buf *b, double v)
         snprintf(s, sizeof s, "%.*g", digits, v);
         if (strtod(s, NULL) == v) break;
     }
+    for (char *p = s; *p; p++) /* the host program may have set a locale with a decimal comma */
+        if (!strchr("0123456789+-e.", *p)) *p = '.';
     buf_puts(b, s);
 }

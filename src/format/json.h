@@ -13,7 +13,8 @@
 #include <stdint.h>
 #include "base/err.h"
 
-/* Rejects: duplicate keys, trailing bytes, invalid UTF-8, depth above 64, more than 512 MiB. */
+/* Rejects: duplicate keys, trailing bytes, invalid UTF-8, lone surrogates, NUL in strings, numbers out of range, a top that is neither
+ * object nor array (all E_FORMAT); depth above 64, more than 512 MiB (E_LIMIT). */
 json_t *json_read(const void *bytes, size_t size, const char *what, Err *err);
 
 const char *json_kind(const json_t *v); /* "object", "string", ...; "nothing" for NULL */

@@ -6,93 +6,150 @@
 #include <string.h>
 #include "format/tensors_impl.h"
 
+enum { MAX_HEADER = 1 << 16 };
+
 static const struct {
     const char *descr;
     DType t;
 } dtypes[] = {{"f4", DT_F32}, {"f8", DT_F64}, {"f2", DT_F16}, {"i8", DT_I64}, {"i4", DT_I32}, {"i2", DT_I16}, {"i1", DT_I8},
               {"u8", DT_U64}, {"u4", DT_U32}, {"u2", DT_U16}, {"u1", DT_U8},  {"b1", DT_BOOL}, {"V2", DT_BF16}, {"c8", DT_C64}, {"c16", DT_C128}};
 
-/* The value of 'key' in the header's dict; NULL when absent. */
-static const char *dict_value(const char *header, const char *key)
+/* ------------------------------------------------------------------ the header: a Python dict literal, read strictly */
+
+static void space(const char **p)
 {
-    char quoted[32];
-    snprintf(quoted, sizeof quoted, "'%s'", key);
-    const char *p = strstr(header, quoted);
-    if (!p) return NULL;
-    p += strlen(quoted);
-    while (*p == ' ' || *p == ':') p++;
-    return p;
+    while (**p == ' ' || **p == '\n' || **p == '\t') ++*p;
 }
 
-static bool read_descr(const char *p, DType *t, Err *err)
+static bool literal(const char **p, const char *text)
 {
-    if (!p) return fail(err, E_FORMAT, ".npy header without 'descr'");
-    if (*p != '\'') return fail(err, E_UNSUPPORTED, "a structured dtype");
-    p++;
-    if (*p == '>') return fail(err, E_UNSUPPORTED, "big-endian data; save it as little-endian");
-    if (*p == '<' || *p == '|' || *p == '=') p++;
-    size_t n = strcspn(p, "'");
-    if (n && p[0] == 'O') return fail(err, E_UNSUPPORTED, "Python objects (a pickle), which are never read");
+    size_t n = strlen(text);
+    space(p);
+    if (strncmp(*p, text, n)) return false;
+    *p += n;
+    return true;
+}
+
+/* A quoted string without escapes; false when there is none. */
+static bool quoted(const char **p, char *out, size_t cap)
+{
+    space(p);
+    char quote = **p;
+    if (quote != '\'' && quote != '"') return false;
+    size_t n = strcspn(*p + 1, quote == '"' ? "\"\\" : "'\\");
+    if ((*p)[1 + n] != quote || n >= cap) return false;
+    memcpy(out, *p + 1, n);
+    out[n] = 0;
+    *p += n + 2;
+    return true;
+}
+
+static bool read_descr(const char **p, DType *t, Err *err)
+{
+    char s[64];
+    space(p);
+    if (**p == '[' || **p == '(') return fail(err, E_UNSUPPORTED, "a structured dtype; save one array a field");
+    if (!quoted(p, s, sizeof s)) return fail(err, E_FORMAT, ".npy header: 'descr' is no string");
+    bool order = s[0] && strchr("<>|=", s[0]);
+    const char *kind = s + order;
+    if (s[0] == '>') return fail(err, E_UNSUPPORTED, "big-endian data; save it as little-endian");
+    if (kind[0] == 'O') return fail(err, E_UNSUPPORTED, "Python objects (a pickle), which are never read");
     for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++)
-        if (strlen(dtypes[i].descr) == n && !strncmp(p, dtypes[i].descr, n)) {
+        if (!strcmp(kind, dtypes[i].descr)) {
             *t = dtypes[i].t;
             return true;
         }
-    return fail(err, E_UNSUPPORTED, "dtype '%.*s' is not known", (int)(n < 20 ? n : 20), p);
+    return fail(err, E_UNSUPPORTED, "dtype '%.20s' is not known", s);
 }
 
-static bool read_shape(const char *p, Tensor *t, Err *err)
+/* "()", "(3,)", "(3, 4)" */
+static bool read_shape(const char **p, Tensor *t, Err *err)
 {
-    if (!p || *p++ != '(') return fail(err, E_FORMAT, ".npy header without 'shape'");
-    for (t->rank = 0;; t->rank++) {
-        while (*p == ' ' || *p == ',') p++;
-        if (*p == ')') return true;
-        if (!isdigit((unsigned char)*p)) return fail(err, E_FORMAT, ".npy header: a size that is no number");
+    if (!literal(p, "(")) return fail(err, E_FORMAT, ".npy header: 'shape' is no tuple");
+    t->rank = 0;
+    for (bool comma = true; !literal(p, ")"); comma = literal(p, ",")) {
+        if (!comma || !isdigit((unsigned char)**p)) return fail(err, E_FORMAT, ".npy header: size %d is no number", t->rank);
         if (t->rank == MAX_RANK) return fail(err, E_UNSUPPORTED, "rank above %d", MAX_RANK);
         char *end;
-        long long v = strtoll(p, &end, 10);
-        t->shape[t->rank] = v;
-        p = *end == 'L' ? end + 1 : end;
+        t->shape[t->rank++] = strtoll(*p, &end, 10); /* too large ones become the largest and fail as sizes */
+        *p = *end == 'L' ? end + 1 : end;
+        space(p);
+        if (t->rank == 1 && **p == ')') return fail(err, E_FORMAT, ".npy header: 'shape' is no tuple");
     }
+    return true;
+}
+
+static bool read_dict(const char *p, Tensor *t, bool *fortran, Err *err)
+{
+    bool descr = false, order = false, shape = false, ok = literal(&p, "{");
+    char key[16];
+    while (ok && !literal(&p, "}")) {
+        bool *seen = !quoted(&p, key, sizeof key) ? NULL : !strcmp(key, "descr") ? &descr : !strcmp(key, "fortran_order") ? &order : !strcmp(key, "shape") ? &shape : NULL;
+        ok = seen && !*seen && literal(&p, ":");
+        if (!ok) break;
+        *seen = true;
+        if (seen == &descr) TRY(read_descr(&p, &t->dtype, err));
+        else if (seen == &shape) TRY(read_shape(&p, t, err));
+        else ok = (*fortran = literal(&p, "True")) || literal(&p, "False");
+        space(&p);
+        ok = ok && (literal(&p, ",") || *p == '}');
+    }
+    space(&p);
+    if (ok && !*p && descr && order && shape) return true;
+    return fail(err, E_FORMAT, ".npy header: expected {'descr': ..., 'fortran_order': True or False, 'shape': (...)}");
+}
+
+/* ------------------------------------------------------------------ reading */
+
+/* Where the header lies; false when the file is too short for it. */
+static bool find_header(const unsigned char *p, uint64_t size, uint64_t *start, uint64_t *length, Err *err)
+{
+    if (size < 10 || memcmp(p, "\x93NUMPY", 6)) return fail(err, E_FORMAT, "not a .npy, or cut off");
+    bool wide = p[6] == 2 || p[6] == 3;
+    if ((p[6] != 1 && !wide) || p[7]) return fail(err, E_UNSUPPORTED, ".npy version %d.%d; 1.0, 2.0 and 3.0 are read", p[6], p[7]);
+    *start = wide ? 12 : 10;
+    if (size < *start) return fail(err, E_FORMAT, "not a .npy, or cut off");
+    *length = (uint64_t)p[8] | (uint64_t)p[9] << 8;
+    if (wide) *length |= (uint64_t)p[10] << 16 | (uint64_t)p[11] << 24;
+    if (!in_range_u64(*start, *length, size))
+        return fail(err, E_FORMAT, "a header of %llu bytes in a file of %llu", (unsigned long long)*length, (unsigned long long)size);
+    if (*length > MAX_HEADER) return fail(err, E_LIMIT, "a header of %llu bytes, at most %d are read", (unsigned long long)*length, MAX_HEADER);
+    return true;
+}
+
+static bool read_array(TensorFile *f, Tensor *t, const unsigned char *p, uint64_t size, Err *err)
+{
+    uint64_t start = 0, length = 0;
+    size_t need;
+    bool fortran = false;
+    TRY(find_header(p, size, &start, &length, err));
+    char *header = arena_strndup(f->arena, (const char *)p + start, length);
+    if (!header) return fail(err, E_LIMIT, "out of memory");
+    if (strlen(header) != length) return fail(err, E_FORMAT, ".npy header: a NUL byte");
+    *t = (Tensor){0};
+    TRY(read_dict(header, t, &fortran, err) && shape_bytes(t->dtype, t->rank, t->shape, &need, err));
+    uint64_t have = size - start - length;
+    if (have != need) return fail(err, E_FORMAT, "%llu bytes of data, its shape and dtype need %zu", (unsigned long long)have, need);
+    strides_contiguous(t->rank, t->shape, t->stride);
+    int64_t n = 1;
+    for (int i = 0; fortran && i < t->rank; i++) {
+        t->stride[i] = n;
+        n *= t->shape[i] > 1 ? t->shape[i] : 1;
+    }
+    return tensorfile_place(f, t, p + start + length, need, err);
 }
 
 bool npy_read(TensorFile *f, const void *bytes, uint64_t size, const char *name, Err *err)
 {
-    const unsigned char *p = bytes;
-    uint64_t length, start;
     if (!name) return fail(err, E_LIMIT, "out of memory");
-    if (size < 10 || memcmp(p, "\x93NUMPY", 6)) return fail(err, E_FORMAT, "'%s' is not a .npy", name);
-    if (p[6] == 1) {
-        length = (uint64_t)p[8] | (uint64_t)p[9] << 8;
-        start = 10;
-    } else if ((p[6] == 2 || p[6] == 3) && size >= 12) {
-        length = (uint64_t)p[8] | (uint64_t)p[9] << 8 | (uint64_t)p[10] << 16 | (uint64_t)p[11] << 24;
-        start = 12;
-    } else return fail(err, E_UNSUPPORTED, "'%s': .npy version %d", name, p[6]);
-    if (!in_range_u64(start, length, size)) return fail(err, E_FORMAT, "'%s': a header of %llu bytes in %llu", name, (unsigned long long)length,
-                                                        (unsigned long long)size);
-    char *header = arena_strndup(f->arena, (const char *)p + start, length);
-    Tensor *t = &f->tensor[f->n];
-    size_t need;
-    if (!header) return fail(err, E_LIMIT, "out of memory");
-    *t = (Tensor){0};
-    if (!read_descr(dict_value(header, "descr"), &t->dtype, err) || !read_shape(dict_value(header, "shape"), t, err) ||
-        !shape_bytes(t->dtype, t->rank, t->shape, &need, err))
-        return within(err, "'%s'", name);
-    if (size - start - length != need)
-        return fail(err, E_FORMAT, "'%s': %llu bytes of data, its shape and dtype need %zu", name, (unsigned long long)(size - start - length), need);
-    strides_contiguous(t->rank, t->shape, t->stride);
-    const char *fortran = dict_value(header, "fortran_order");
-    if (fortran && !strncmp(fortran, "True", 4))
-        for (int i = 0; i < t->rank; i++) t->stride[i] = i ? t->stride[i - 1] * t->shape[i - 1] : 1;
-    t->data = (void *)(uintptr_t)(p + start + length);
+    if (!read_array(f, &f->tensor[f->n], bytes, size, err)) return within(err, "array '%s'", name);
     f->name[f->n++] = name;
     return true;
 }
 
 bool npz_read(TensorFile *f, Err *err)
 {
-    f->zip = zip_open(f->file.data, f->file.size, err);
+    f->zip = zip_open_cased(f->file.data, f->file.size, err);
     TRY(f->zip);
     TRY(tensorfile_room(f, zip_count(f->zip), err));
     for (size_t i = 0; i < zip_count(f->zip); i++) {
@@ -101,11 +158,13 @@ bool npz_read(TensorFile *f, Err *err)
         const void *bytes;
         uint64_t size;
         if (n < 5 || strcmp(e->name + n - 4, ".npy")) continue;
-        TRY(zip_data(f->zip, e, false, &bytes, &size, err));
+        TRY(zip_data(f->zip, e, true, &bytes, &size, err));
         TRY(npy_read(f, bytes, size, arena_strndup(f->arena, e->name, n - 4), err));
     }
     return true;
 }
+
+/* ------------------------------------------------------------------ writing */
 
 bool npy_append(Buf *out, const Tensor *t, Err *err)
 {

@@ -2,9 +2,17 @@
  * https://github.com/huggingface/safetensors#format */
 #include <stdlib.h>
 #include <string.h>
+#include "base/map.h"
 #include "format/tensors_impl.h"
 
 enum { MAX_HEADER = 100000000 };
+
+static DType dtype_of(const char *name)
+{
+    for (int t = DT_NONE + 1; t < DT_COUNT; t++)
+        if (!strcmp(dtype_safetensors((DType)t), name)) return (DType)t;
+    return DT_NONE;
+}
 
 static bool read_tensor(const json_t *info, Tensor *t, int64_t span[2], Err *err)
 {
@@ -13,9 +21,9 @@ static bool read_tensor(const json_t *info, Tensor *t, int64_t span[2], Err *err
     TRY(json_want_string(info, "dtype", &dtype, err));
     TRY(json_want_array(info, "shape", &shape, err));
     TRY(json_want_array(info, "data_offsets", &offsets, err));
-    *t = (Tensor){.dtype = dtype_from_name(dtype), .rank = (int)json_array_size(shape)};
-    if (t->dtype == DT_NONE) return fail(err, E_UNSUPPORTED, "dtype '%.20s' is not known", dtype);
     if (json_array_size(shape) > MAX_RANK) return fail(err, E_UNSUPPORTED, "rank %zu: at most %d is supported", json_array_size(shape), MAX_RANK);
+    *t = (Tensor){.dtype = dtype_of(dtype), .rank = (int)json_array_size(shape)};
+    if (t->dtype == DT_NONE) return fail(err, E_UNSUPPORTED, "dtype '%.20s' is not known", dtype);
     for (int i = 0; i < t->rank; i++) {
         const json_t *v = json_array_get(shape, (size_t)i);
         if (!json_is_integer(v)) return fail(err, E_FORMAT, "size %d is %s, expected an integer", i, json_kind(v));
@@ -26,7 +34,6 @@ static bool read_tensor(const json_t *info, Tensor *t, int64_t span[2], Err *err
         if (!json_is_integer(v) || json_array_size(offsets) != 2) return fail(err, E_FORMAT, "data_offsets must be two integers");
         span[i] = json_integer_value(v);
     }
-    strides_contiguous(t->rank, t->shape, t->stride);
     return true;
 }
 
@@ -41,12 +48,39 @@ static int by_begin(const void *a, const void *b)
     return x->begin != y->begin ? (x->begin < y->begin ? -1 : 1) : x->end < y->end ? -1 : x->end > y->end;
 }
 
+static bool check_metadata(const json_t *metadata, Err *err)
+{
+    const char *key;
+    json_t *v;
+    if (!json_is_object(metadata)) return fail(err, E_FORMAT, "__metadata__: found %s, expected an object of strings", json_kind(metadata));
+    json_object_foreach((json_t *)(uintptr_t)metadata, key, v)
+        if (!json_is_string(v)) return fail(err, E_FORMAT, "__metadata__: '%s' is %s, expected a string", key, json_kind(v));
+    return true;
+}
+
+/* As the reference implementation wants it: the tensors fill the bytes after the header, in some order, without overlaps or gaps. */
+static bool check_cover(Span *spans, size_t n, uint64_t size, Err *err)
+{
+    int64_t at = 0;
+    qsort(spans, n, sizeof *spans, by_begin);
+    for (size_t i = 0; i < n; at = spans[i++].end) {
+        if (spans[i].begin < at) return fail(err, E_FORMAT, "tensors '%s' and '%s' overlap", spans[i - 1].name, spans[i].name);
+        if (spans[i].begin > at)
+            return fail(err, E_FORMAT, "tensor '%s' begins at byte %lld of the data, %lld was expected: bytes that belong to no tensor", spans[i].name,
+                        (long long)spans[i].begin, (long long)at);
+    }
+    if ((uint64_t)at != size)
+        return fail(err, E_FORMAT, "the tensors end at byte %lld of the data, the file has %llu", (long long)at, (unsigned long long)size);
+    return true;
+}
+
 static bool read_header(TensorFile *f, const json_t *header, const unsigned char *data, uint64_t size, Span *spans, Err *err)
 {
     const char *name;
     json_t *info;
     json_object_foreach((json_t *)(uintptr_t)header, name, info) {
         if (!strcmp(name, "__metadata__")) {
+            TRY(check_metadata(info, err));
             f->metadata = json_incref(info);
             continue;
         }
@@ -59,16 +93,14 @@ static bool read_header(TensorFile *f, const json_t *header, const unsigned char
                         (unsigned long long)size);
         if ((uint64_t)(span[1] - span[0]) != bytes)
             return fail(err, E_FORMAT, "tensor '%s': %lld bytes, but its shape and dtype need %zu", name, (long long)(span[1] - span[0]), bytes);
-        t->data = (void *)(uintptr_t)(data + span[0]);
+        strides_contiguous(t->rank, t->shape, t->stride);
+        TRY(tensorfile_place(f, t, data + span[0], bytes, err));
         f->name[f->n] = arena_strdup(f->arena, name);
         if (!f->name[f->n]) return fail(err, E_LIMIT, "out of memory");
         spans[f->n] = (Span){span[0], span[1], f->name[f->n]};
         f->n++;
     }
-    qsort(spans, f->n, sizeof *spans, by_begin);
-    for (size_t i = 1; i < f->n; i++)
-        if (spans[i].begin < spans[i - 1].end) return fail(err, E_FORMAT, "tensors '%s' and '%s' overlap", spans[i - 1].name, spans[i].name);
-    return true;
+    return check_cover(spans, f->n, size, err);
 }
 
 bool safetensors_read(TensorFile *f, Err *err)
@@ -90,25 +122,58 @@ bool safetensors_read(TensorFile *f, Err *err)
     return ok;
 }
 
+/* Wide elements first, so that every tensor is aligned; the header keeps the caller's order. */
+static const size_t widths[] = {16, 8, 4, 2, 1};
+enum { WIDTHS = sizeof widths / sizeof *widths };
+
+static bool check_names(const char *const *names, size_t n, Err *err)
+{
+    Map seen = {0};
+    bool ok = true;
+    for (size_t i = 0; ok && i < n; i++) {
+        json_t *utf8 = json_string(names[i]);
+        if (!utf8 || !strcmp(names[i], "__metadata__")) ok = fail(err, E_USAGE, "'%s' cannot name a tensor in a .safetensors", names[i]);
+        else if (map_has(&seen, names[i])) ok = fail(err, E_USAGE, "two tensors named '%s'", names[i]);
+        else if (!map_put(&seen, names[i], (void *)(uintptr_t)names[i])) ok = fail(err, E_LIMIT, "out of memory");
+        json_decref(utf8);
+    }
+    map_free(&seen);
+    return ok;
+}
+
+static void put_header(Buf *h, const char *const *names, const Tensor *tensors, const uint64_t *begin, size_t n)
+{
+    buf_puts(h, "{");
+    for (size_t i = 0; i < n; i++) {
+        buf_puts(h, i ? "," : "");
+        json_put_string(h, names[i]);
+        buf_printf(h, ":{\"dtype\":\"%s\",\"shape\":[", dtype_safetensors(tensors[i].dtype));
+        for (int k = 0; k < tensors[i].rank; k++) buf_printf(h, "%s%lld", k ? "," : "", (long long)tensors[i].shape[k]);
+        buf_printf(h, "],\"data_offsets\":[%llu,%llu]}", (unsigned long long)begin[i], (unsigned long long)(begin[i] + tensor_bytes(&tensors[i])));
+    }
+    buf_puts(h, "}");
+    while (!h->failed && h->len % 8) buf_puts(h, " ");
+}
+
 bool safetensors_write(OutFile *o, const char *const *names, const Tensor *tensors, size_t n, Err *err)
 {
     Buf h = {0};
-    uint64_t at = 0, length;
-    buf_puts(&h, "{");
-    for (size_t i = 0; i < n; i++) {
-        buf_puts(&h, i ? "," : "");
-        json_put_string(&h, names[i]);
-        buf_printf(&h, ":{\"dtype\":\"%s\",\"shape\":[", dtype_safetensors(tensors[i].dtype));
-        for (int k = 0; k < tensors[i].rank; k++) buf_printf(&h, "%s%lld", k ? "," : "", (long long)tensors[i].shape[k]);
-        uint64_t end = at + tensor_bytes(&tensors[i]);
-        buf_printf(&h, "],\"data_offsets\":[%llu,%llu]}", (unsigned long long)at, (unsigned long long)end);
-        at = end;
-    }
-    buf_puts(&h, "}");
-    while (!h.failed && h.len % 8) buf_puts(&h, " ");
+    TRY(check_names(names, n, err));
+    uint64_t at = 0, length, *begin = calloc(n + 1, sizeof *begin);
+    if (!begin) return fail(err, E_LIMIT, "out of memory");
+    for (int w = 0; w < WIDTHS; w++)
+        for (size_t i = 0; i < n; i++) {
+            if (dtype_size(tensors[i].dtype) != widths[w]) continue;
+            begin[i] = at;
+            at += tensor_bytes(&tensors[i]);
+        }
+    put_header(&h, names, tensors, begin, n);
+    free(begin);
     length = h.len;
     bool ok = (!h.failed || fail(err, E_LIMIT, "out of memory")) && outfile_write(o, &length, 8, err) && outfile_write(o, h.data, h.len, err);
-    for (size_t i = 0; ok && i < n; i++) ok = outfile_write(o, tensors[i].data, tensor_bytes(&tensors[i]), err);
+    for (int w = 0; w < WIDTHS; w++)
+        for (size_t i = 0; ok && i < n; i++)
+            if (dtype_size(tensors[i].dtype) == widths[w]) ok = outfile_write(o, tensors[i].data, tensor_bytes(&tensors[i]), err);
     buf_free(&h);
     return ok;
 }

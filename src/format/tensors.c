@@ -11,6 +11,16 @@ bool tensorfile_room(TensorFile *f, size_t n, Err *err)
     return (f->name && f->tensor) || fail(err, E_LIMIT, "out of memory");
 }
 
+bool tensorfile_place(TensorFile *f, Tensor *t, const void *data, size_t bytes, Err *err)
+{
+    t->data = (void *)(uintptr_t)data;
+    if ((uintptr_t)data % dtype_size(t->dtype) == 0) return true;
+    t->data = arena_alloc(f->arena, bytes, 1); /* 16-aligned, as much as any dtype needs */
+    if (!t->data) return fail(err, E_LIMIT, "out of memory");
+    if (bytes) memcpy(t->data, data, bytes);
+    return true;
+}
+
 /* "dir/x.npy" -> "x" */
 static const char *stem(Arena *a, const char *path)
 {

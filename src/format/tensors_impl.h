@@ -19,6 +19,8 @@ struct TensorFile {
 };
 
 bool tensorfile_room(TensorFile *f, size_t n, Err *err);
+/* Points t to its bytes: in place, or in a copy owned by f when they are not aligned to the element's size. */
+bool tensorfile_place(TensorFile *f, Tensor *t, const void *data, size_t bytes, Err *err);
 /* Reads f->file as what its first bytes say it is. */
 bool safetensors_read(TensorFile *f, Err *err);
 bool npy_read(TensorFile *f, const void *bytes, uint64_t size, const char *name, Err *err);

@@ -11,13 +11,15 @@
 #include "base/map.h"
 
 enum { MAX_ENTRIES = 200000, MAX_NAME = 4096, MAX_RATIO = 1000, LOCAL_HEADER = 30, CENTRAL_HEADER = 46, END_RECORD = 22 };
+#define FULL 0xffffffffu /* in a 32-bit size or offset: look into the ZIP64 field */
 
 struct Zip {
     const unsigned char *bytes;
-    uint64_t size, directory; /* where the central directory begins */
+    uint64_t size, directory, directory_end; /* the central directory: its first byte, and the first one after it */
     Arena *arena;
     ZipEntry *entry;
-    void **inflated; /* per entry */
+    uint64_t *header; /* per entry: where its local header begins */
+    void **inflated;  /* per entry */
     size_t count;
     Map by_name;
 };
@@ -100,14 +102,18 @@ static bool find_directory(Zip *z, uint64_t *count, Err *err)
     const unsigned char *e = z->bytes + at;
     uint64_t size = u32(e + 12), offset = u32(e + 16), end = at;
     *count = u16(e + 10);
-    if (u16(e + 4) || u16(e + 6)) return fail(err, E_UNSUPPORTED, "an archive in several parts");
+    if (memmem(e + 4, z->size - at - 4, "PK\5\6", 4)) return fail(err, E_FORMAT, "byte %llu: the archive's comment holds another end record", (unsigned long long)at);
+    if (u16(e + 4) || u16(e + 6) || u16(e + 8) != u16(e + 10)) return fail(err, E_UNSUPPORTED, "an archive in several parts; join it into one file");
     if (at >= 20 && u32(z->bytes + at - 20) == 0x07064b50) {
         uint64_t r = u64(z->bytes + at - 12);
         if (!in_range_u64(r, 56, at - 20) || u32(z->bytes + r) != 0x06064b50)
             return fail(err, E_FORMAT, "byte %llu: the ZIP64 end record is not where its locator says", (unsigned long long)r);
-        *count = u64(z->bytes + r + 32);
-        size = u64(z->bytes + r + 40);
-        offset = u64(z->bytes + r + 48);
+        uint64_t large_count = u64(z->bytes + r + 32), large_size = u64(z->bytes + r + 40), large_offset = u64(z->bytes + r + 48);
+        if ((*count != 0xffff && *count != large_count) || (size != FULL && size != large_size) || (offset != FULL && offset != large_offset))
+            return fail(err, E_FORMAT, "byte %llu: the ZIP64 end record and the end record at byte %llu disagree", (unsigned long long)r, (unsigned long long)at);
+        *count = large_count;
+        size = large_size;
+        offset = large_offset;
         end = r;
     }
     if (!in_range_u64(offset, size, end) || offset + size != end)
@@ -117,14 +123,18 @@ static bool find_directory(Zip *z, uint64_t *count, Err *err)
                                                     (unsigned long long)size);
     if (*count > MAX_ENTRIES) return fail(err, E_LIMIT, "%llu entries, at most %d are read", (unsigned long long)*count, MAX_ENTRIES);
     z->directory = offset;
+    z->directory_end = end;
     return true;
 }
 
-/* Two names that some system would take for one file share this form: lower case, '/' for '\\', cut at a NUL. */
-static char *folded(Arena *a, const char *name)
+/* Two names that some system would take for one file share this form: lower case (unless `cased`), '/' for '\\'. */
+static char *folded(Arena *a, const char *name, bool cased)
 {
     char *s = arena_strdup(a, name);
-    for (char *p = s; p && *p; p++) *p = *p == '\\' ? '/' : (char)tolower((unsigned char)*p);
+    for (char *p = s; p && *p; p++) {
+        if (*p == '\\') *p = '/';
+        else if (!cased && *p >= 'A' && *p <= 'Z') *p = (char)(*p - 'A' + 'a');
+    }
     return s;
 }
 
@@ -139,119 +149,175 @@ static bool safe_name(const char *n)
     return true;
 }
 
-/* The local header must agree with the directory; where it leaves sizes to a data descriptor, they are 0. */
+/* The ZIP64 field (id 1) among extra fields [at, end): up to `want` numbers of 8 bytes into out. False and a message when it is
+ * missing, too short or there twice. */
+static bool zip64_field(const Zip *z, uint64_t at, uint64_t end, int want, uint64_t *out, const char *name, Err *err)
+{
+    bool found = false;
+    while (at + 4 <= end) {
+        uint64_t id = u16(z->bytes + at), n = u16(z->bytes + at + 2);
+        at += 4;
+        if (n > end - at) return fail(err, E_FORMAT, "entry '%s': an extra field reaches beyond its header", name);
+        if (id == 1) {
+            if (found) return fail(err, E_FORMAT, "entry '%s': two ZIP64 fields in one header", name);
+            if (n < 8 * (uint64_t)want) return fail(err, E_FORMAT, "entry '%s': its ZIP64 field has %llu bytes, %d are needed", name, (unsigned long long)n, 8 * want);
+            for (int i = 0; i < want; i++) out[i] = u64(z->bytes + at + 8 * i);
+            found = true;
+        }
+        at += n;
+    }
+    return found || fail(err, E_FORMAT, "entry '%s': sizes of 0xffffffff, but no ZIP64 field", name);
+}
+
+/* The local header must agree with the directory; where it leaves sizes and checksum to a data descriptor (flag 8), they are 0. */
 static bool check_local(const Zip *z, const ZipEntry *e, uint64_t header, Err *err)
 {
     const unsigned char *h = z->bytes + header;
     size_t n = strlen(e->name);
+    unsigned flags = u16(h + 6);
     if (u32(h) != 0x04034b50) return fail(err, E_FORMAT, "entry '%s': no local header at byte %llu", e->name, (unsigned long long)header);
     if (u16(h + 26) != n || memcmp(h + LOCAL_HEADER, e->name, n))
-        return fail(err, E_FORMAT, "entry '%s': its local header has another name", e->name);
-    if (u16(h + 8) != (unsigned)e->method) return fail(err, E_FORMAT, "entry '%s': its local header has another method", e->name);
-    uint32_t packed = u32(h + 18), size = u32(h + 22);
-    bool open = (u16(h + 6) & 8) && packed == 0 && size == 0, large = packed == 0xffffffffu || size == 0xffffffffu;
-    if (!open && !large && (packed != e->packed_size || size != e->size))
-        return fail(err, E_FORMAT, "entry '%s': its local header has other sizes", e->name);
+        return fail(err, E_FORMAT, "entry '%s': its local header at byte %llu has another name", e->name, (unsigned long long)header);
+    if (u16(h + 8) != (unsigned)e->method)
+        return fail(err, E_FORMAT, "entry '%s': method %d in the directory, %u in its local header", e->name, e->method, u16(h + 8));
+    if ((flags & 1) != (unsigned)e->encrypted) return fail(err, E_FORMAT, "entry '%s': encrypted in one of its headers only", e->name);
+    uint64_t sizes[2] = {u32(h + 22), u32(h + 18)}, full[2] = {0, 0};
+    int large = (sizes[0] == FULL) + (sizes[1] == FULL);
+    if (large) {
+        uint64_t extra = header + LOCAL_HEADER + n;
+        TRY(zip64_field(z, extra, extra + u16(h + 28), large, full, e->name, err));
+        if (sizes[0] == FULL) sizes[0] = full[0];
+        if (sizes[1] == FULL) sizes[1] = full[large - 1];
+    }
+    bool later = (flags & 8) && sizes[0] == 0 && sizes[1] == 0;
+    if (!later && (sizes[0] != e->size || sizes[1] != e->packed_size))
+        return fail(err, E_FORMAT, "entry '%s': %llu bytes (%llu packed) in the directory, %llu (%llu) in its local header", e->name,
+                    (unsigned long long)e->size, (unsigned long long)e->packed_size, (unsigned long long)sizes[0], (unsigned long long)sizes[1]);
+    if (!later && u32(h + 14) != e->crc && !((flags & 8) && u32(h + 14) == 0))
+        return fail(err, E_FORMAT, "entry '%s': its local header has another checksum", e->name);
     return true;
 }
 
-static bool read_entry(Zip *z, unzFile u, ZipEntry *e, Err *err)
+/* Where the entry's bytes lie, and that its numbers are possible. c: its record in the directory, known to be inside. */
+static bool place_entry(Zip *z, ZipEntry *e, uint64_t record, uint64_t *header, Err *err)
+{
+    const unsigned char *c = z->bytes + record;
+    uint64_t size = u32(c + 24), packed = u32(c + 20), at = u32(c + 42), full[3];
+    int large = (size == FULL) + (packed == FULL) + (at == FULL), i = 0;
+    if (large) {
+        uint64_t extra = record + CENTRAL_HEADER + u16(c + 28);
+        TRY(zip64_field(z, extra, extra + u16(c + 30), large, full, e->name, err));
+        if (size == FULL) size = full[i++];
+        if (packed == FULL) packed = full[i++];
+        if (at == FULL) at = full[i++];
+    }
+    if ((e->size != size && e->size != FULL) || (e->packed_size != packed && e->packed_size != FULL)) /* minizip 1.1 leaves sizes of ZIP64 at FULL */
+        return fail(err, E_FORMAT, "entry '%s': its ZIP64 sizes are ambiguous", e->name);
+    e->size = size;
+    e->packed_size = packed;
+    if (!in_range_u64(at, LOCAL_HEADER, z->directory) ||
+        !in_range_u64(at + LOCAL_HEADER, (uint64_t)u16(z->bytes + at + 26) + u16(z->bytes + at + 28), z->directory))
+        return fail(err, E_FORMAT, "entry '%s': its local header at byte %llu is outside the %llu bytes before the directory", e->name,
+                    (unsigned long long)at, (unsigned long long)z->directory);
+    TRY(check_local(z, e, at, err));
+    *header = at;
+    e->offset = at + LOCAL_HEADER + u16(z->bytes + at + 26) + u16(z->bytes + at + 28);
+    if (!in_range_u64(e->offset, e->packed_size, z->directory))
+        return fail(err, E_FORMAT, "entry '%s': its %llu bytes at byte %llu reach into the directory at byte %llu", e->name,
+                    (unsigned long long)e->packed_size, (unsigned long long)e->offset, (unsigned long long)z->directory);
+    if (e->method == 0 && !e->encrypted && e->packed_size != e->size)
+        return fail(err, E_FORMAT, "entry '%s': stored, but its sizes differ, %llu and %llu", e->name, (unsigned long long)e->packed_size,
+                    (unsigned long long)e->size);
+    if (e->method != 0 && e->size / MAX_RATIO > e->packed_size)
+        return fail(err, E_LIMIT, "entry '%s': %llu bytes would become %llu; at most %d times as many are inflated", e->name,
+                    (unsigned long long)e->packed_size, (unsigned long long)e->size, MAX_RATIO);
+    return true;
+}
+
+/* One record of the directory. *record: where it must begin; moved to where the next one must. minizip looks for the end records by
+ * rules of its own; that it reads the directory found above, and nothing else, is checked here at each record. */
+static bool read_entry(Zip *z, unzFile u, uint64_t *record, ZipEntry *e, uint64_t *header, Err *err)
 {
     unz_file_info64 info;
+    unz64_file_pos pos;
     char name[MAX_NAME + 1];
-    if (unzGetCurrentFileInfo64(u, &info, name, sizeof name, NULL, 0, NULL, 0) != UNZ_OK) return fail(err, E_FORMAT, "an entry cannot be read");
-    if (info.size_filename > MAX_NAME) return fail(err, E_LIMIT, "an entry's name has %lu bytes, at most %d are read", info.size_filename, MAX_NAME);
-    if (memchr(name, 0, info.size_filename)) return fail(err, E_FORMAT, "entry '%s': a NUL in its name", name);
-    *e = (ZipEntry){.name = arena_strndup(z->arena, name, info.size_filename), .packed_size = info.compressed_size, .size = info.uncompressed_size,
+    uint64_t at = *record;
+    if (unzGetCurrentFileInfo64(u, &info, name, sizeof name, NULL, 0, NULL, 0) != UNZ_OK || unzGetFilePos64(u, &pos) != UNZ_OK ||
+        pos.pos_in_zip_directory != at || !in_range_u64(at, CENTRAL_HEADER, z->directory_end))
+        return fail(err, E_FORMAT, "byte %llu: no entry of the directory", (unsigned long long)at);
+    const unsigned char *c = z->bytes + at;
+    uint64_t n = info.size_filename;
+    *record = at + CENTRAL_HEADER + u16(c + 28) + u16(c + 30) + u16(c + 32);
+    if (u32(c) != 0x02014b50 || u16(c + 28) != n || *record > z->directory_end || u32(c + 16) != info.crc || u16(c + 10) != info.compression_method)
+        return fail(err, E_FORMAT, "byte %llu: a damaged entry of the directory", (unsigned long long)at);
+    if (n > MAX_NAME) return fail(err, E_LIMIT, "byte %llu: an entry's name has %llu bytes, at most %d are read", (unsigned long long)at, (unsigned long long)n, MAX_NAME);
+    if (memcmp(name, c + CENTRAL_HEADER, n)) return fail(err, E_FORMAT, "byte %llu: a damaged entry of the directory", (unsigned long long)at);
+    name[n] = 0;
+    if (memchr(name, 0, n)) return fail(err, E_FORMAT, "entry '%s': a NUL in its name", name);
+    *e = (ZipEntry){.name = arena_strndup(z->arena, name, n), .packed_size = info.compressed_size, .size = info.uncompressed_size,
                     .crc = (uint32_t)info.crc, .method = (int)info.compression_method, .encrypted = (info.flag & 1) != 0};
     if (!e->name) return fail(err, E_LIMIT, "out of memory");
     if (!safe_name(e->name)) return fail(err, E_FORMAT, "entry '%s': a name that leaves the archive's folder", e->name);
-    unz64_file_pos pos;
-    if (unzGetFilePos64(u, &pos) != UNZ_OK) return fail(err, E_FORMAT, "entry '%s' cannot be found", e->name);
-    uint64_t header = 0;
-    const unsigned char *c = z->bytes + pos.pos_in_zip_directory;
-    if (!in_range_u64(pos.pos_in_zip_directory, CENTRAL_HEADER, z->size)) return fail(err, E_FORMAT, "entry '%s': the directory is cut off", e->name);
-    header = u32(c + 42);
-    if (header == 0xffffffffu || u32(c + 20) == 0xffffffffu || u32(c + 24) == 0xffffffffu) { /* in the ZIP64 field, in this order, those that are full */
-        uint64_t x = pos.pos_in_zip_directory + CENTRAL_HEADER + u16(c + 28), end = x + u16(c + 30);
-        if (end > z->size) return fail(err, E_FORMAT, "entry '%s': the directory is cut off", e->name);
-        bool found = false;
-        while (!found && x + 4 <= end) {
-            uint64_t n = u16(z->bytes + x + 2), at = x + 4;
-            found = u16(z->bytes + x) == 1;
-            if (at + n > end) return fail(err, E_FORMAT, "entry '%s': a field reaches beyond its header", e->name);
-            uint64_t *full[] = {&e->size, &e->packed_size, &header}; /* minizip 1.1 leaves the sizes at 2^32 - 1 where long has 64 bits */
-            static const int place[] = {24, 20, 42};
-            for (uint64_t k = 0, used = 0; found && k < 3; k++) {
-                if (u32(c + place[k]) != 0xffffffffu) continue;
-                if (used + 8 > n) return fail(err, E_FORMAT, "entry '%s': its ZIP64 field is too short", e->name);
-                *full[k] = u64(z->bytes + at + used);
-                used += 8;
-            }
-            x = at + n;
-        }
-        if (!found) return fail(err, E_FORMAT, "entry '%s': its ZIP64 field is missing", e->name);
-    }
-    if (!in_range_u64(header, LOCAL_HEADER, z->directory) || !in_range_u64(header + LOCAL_HEADER, u16(z->bytes + header + 26), z->directory))
-        return fail(err, E_FORMAT, "entry '%s': its header at byte %llu is outside the file", e->name, (unsigned long long)header);
-    TRY(check_local(z, e, header, err));
-    e->offset = header + LOCAL_HEADER + u16(z->bytes + header + 26) + u16(z->bytes + header + 28);
-    if (!in_range_u64(e->offset, e->packed_size, z->directory))
-        return fail(err, E_FORMAT, "entry '%s': its %llu bytes at %llu reach into the directory", e->name, (unsigned long long)e->packed_size,
-                    (unsigned long long)e->offset);
-    if (e->method == 0 && e->packed_size != e->size) return fail(err, E_FORMAT, "entry '%s': stored, but its two sizes differ", e->name);
-    if (e->method != 0 && e->size / MAX_RATIO > e->packed_size)
-        return fail(err, E_LIMIT, "entry '%s': %llu bytes would become %llu", e->name, (unsigned long long)e->packed_size, (unsigned long long)e->size);
-    return true;
+    if ((info.version >> 8) == 3 && (info.external_fa >> 16 & 0170000) == 0120000) return fail(err, E_FORMAT, "entry '%s': a symbolic link", e->name);
+    return place_entry(z, e, at, header, err);
 }
 
-static int by_offset(const void *a, const void *b)
+/* ------------------------------------------------------------------ the whole archive */
+
+typedef struct Range {
+    uint64_t begin, end;
+    const char *name;
+} Range;
+
+static int by_begin(const void *a, const void *b)
 {
-    const ZipEntry *x = *(const ZipEntry *const *)a, *y = *(const ZipEntry *const *)b;
-    return x->offset < y->offset ? -1 : x->offset > y->offset;
+    const Range *x = a, *y = b;
+    return x->begin < y->begin ? -1 : x->begin > y->begin;
 }
 
+/* From the local header to the last data byte no two entries share a byte. */
 static bool check_overlap(const Zip *z, Err *err)
 {
-    const ZipEntry **order = malloc((z->count + 1) * sizeof *order);
-    if (!order) return fail(err, E_LIMIT, "out of memory");
-    for (size_t i = 0; i < z->count; i++) order[i] = &z->entry[i];
-    qsort(order, z->count, sizeof *order, by_offset);
+    Range *r = malloc((z->count + 1) * sizeof *r);
+    if (!r) return fail(err, E_LIMIT, "out of memory");
+    for (size_t i = 0; i < z->count; i++) r[i] = (Range){z->header[i], z->entry[i].offset + z->entry[i].packed_size, z->entry[i].name};
+    qsort(r, z->count, sizeof *r, by_begin);
     bool ok = true;
     for (size_t i = 1; ok && i < z->count; i++)
-        if (order[i - 1]->offset + order[i - 1]->packed_size > order[i]->offset || order[i - 1]->offset == order[i]->offset)
-            ok = fail(err, E_FORMAT, "entries '%s' and '%s' overlap", order[i - 1]->name, order[i]->name);
-    free(order);
+        if (r[i - 1].end > r[i].begin)
+            ok = fail(err, E_FORMAT, "entries '%s' and '%s' overlap at byte %llu", r[i - 1].name, r[i].name, (unsigned long long)r[i].begin);
+    free(r);
     return ok;
 }
 
-static bool read_directory(Zip *z, unzFile u, uint64_t count, Err *err)
+static bool read_directory(Zip *z, unzFile u, uint64_t count, bool cased, Err *err)
 {
     Map names = {0};
     bool ok = true;
+    uint64_t record = z->directory;
     z->entry = arena_array(z->arena, ZipEntry, count + 1);
+    z->header = arena_array(z->arena, uint64_t, count + 1);
     z->inflated = arena_array(z->arena, void *, count + 1);
-    if (!z->entry || !z->inflated) return fail(err, E_LIMIT, "out of memory");
-    int step = count ? unzGoToFirstFile(u) : UNZ_END_OF_LIST_OF_FILE;
-    for (; ok && step == UNZ_OK; step = unzGoToNextFile(u)) {
+    if (!z->entry || !z->header || !z->inflated) return fail(err, E_LIMIT, "out of memory");
+    for (int step = count ? unzGoToFirstFile(u) : UNZ_END_OF_LIST_OF_FILE; ok && step == UNZ_OK && z->count < count; step = unzGoToNextFile(u)) {
         ZipEntry *e = &z->entry[z->count];
-        if (z->count == count) {
-            ok = fail(err, E_FORMAT, "the directory holds more entries than its end record says");
-            break;
-        }
-        ok = read_entry(z, u, e, err);
-        char *form = ok ? folded(z->arena, e->name) : NULL;
-        if (ok && form && map_has(&names, form)) ok = fail(err, E_FORMAT, "entry '%s' is there twice", e->name);
-        if (ok && (!form || !map_put(&names, form, e) || !map_put(&z->by_name, e->name, e))) ok = fail(err, E_LIMIT, "out of memory");
-        if (ok) z->count++;
+        if (!(ok = read_entry(z, u, &record, e, &z->header[z->count], err))) break;
+        char *form = folded(z->arena, e->name, cased);
+        ZipEntry *other = form ? map_get(&names, form) : NULL;
+        if (other && !strcmp(other->name, e->name)) ok = fail(err, E_FORMAT, "entry '%s' is there twice", e->name);
+        else if (other) ok = fail(err, E_FORMAT, "entries '%s' and '%s' would be one file on some systems", other->name, e->name);
+        else if (!form || !map_put(&names, form, e) || !map_put(&z->by_name, e->name, e)) ok = fail(err, E_LIMIT, "out of memory");
+        else z->count++;
     }
     map_free(&names);
-    if (ok && (step != UNZ_END_OF_LIST_OF_FILE || z->count != count))
-        ok = fail(err, E_FORMAT, "the directory breaks off after %zu of %llu entries", z->count, (unsigned long long)count);
+    if (ok && z->count != count)
+        ok = fail(err, E_FORMAT, "byte %llu: the directory breaks off after %zu of %llu entries", (unsigned long long)record, z->count, (unsigned long long)count);
+    if (ok && record != z->directory_end)
+        ok = fail(err, E_FORMAT, "byte %llu: the directory goes on after its %llu entries", (unsigned long long)record, (unsigned long long)count);
     return ok && check_overlap(z, err);
 }
 
-Zip *zip_open(const void *bytes, uint64_t size, Err *err)
+static Zip *open_any(const void *bytes, uint64_t size, bool cased, Err *err)
 {
     uint64_t count = 0;
     Zip *z = calloc(1, sizeof *z);
@@ -267,12 +333,15 @@ Zip *zip_open(const void *bytes, uint64_t size, Err *err)
     zlib_filefunc64_def io = {memory_open, memory_read, memory_write, memory_tell, memory_seek, memory_nothing, memory_nothing, &m};
     unzFile u = ok ? unzOpen2_64("", &io) : NULL;
     if (ok && !u) ok = fail(err, E_FORMAT, "the directory cannot be read");
-    ok = ok && read_directory(z, u, count, err);
+    ok = ok && read_directory(z, u, count, cased, err);
     if (u) unzClose(u);
     if (ok) return z;
     zip_close(z);
     return NULL;
 }
+
+Zip *zip_open(const void *bytes, uint64_t size, Err *err) { return open_any(bytes, size, false, err); }
+Zip *zip_open_cased(const void *bytes, uint64_t size, Err *err) { return open_any(bytes, size, true, err); }
 
 void zip_close(Zip *z)
 {
@@ -301,25 +370,30 @@ static uint32_t crc_of(const unsigned char *p, uint64_t n)
 
 static bool inflate_entry(const Zip *z, const ZipEntry *e, void **out, Err *err)
 {
-    unsigned char *p = malloc(e->size + 64);
-    if (!p) return fail(err, E_LIMIT, "entry '%s': out of memory for %llu bytes", e->name, (unsigned long long)e->size);
-    z_stream s = {.next_in = (unsigned char *)(uintptr_t)(z->bytes + e->offset)};
+    unsigned char *p = malloc(e->size + 1);
+    z_stream s = {.next_in = (unsigned char *)(uintptr_t)(z->bytes + e->offset), .next_out = p};
+    if (!p || inflateInit2(&s, -MAX_WBITS) != Z_OK) {
+        free(p);
+        return fail(err, E_LIMIT, "entry '%s': out of memory for %llu bytes", e->name, (unsigned long long)e->size);
+    }
     uint64_t in = e->packed_size, room = e->size;
-    int r = inflateInit2(&s, -MAX_WBITS);
-    s.next_out = p;
+    int r = Z_OK;
     while (r == Z_OK) {
         if (!s.avail_in) in -= s.avail_in = in > 1u << 30 ? 1u << 30 : (uInt)in;
         if (!s.avail_out) room -= s.avail_out = room > 1u << 30 ? 1u << 30 : (uInt)room;
         r = inflate(&s, Z_NO_FLUSH);
     }
-    uint64_t made = (uint64_t)(s.next_out - p);
+    uint64_t made = (uint64_t)(s.next_out - p), unused = in + s.avail_in;
     inflateEnd(&s);
-    if (r != Z_STREAM_END || made != e->size) {
-        free(p);
-        return fail(err, E_FORMAT, "entry '%s': its compressed bytes are damaged", e->name);
+    if (r == Z_STREAM_END && made == e->size && unused == 0) {
+        *out = p;
+        return true;
     }
-    *out = p;
-    return true;
+    free(p);
+    if (r == Z_MEM_ERROR) return fail(err, E_LIMIT, "entry '%s': out of memory", e->name);
+    if (r == Z_STREAM_END && unused) return fail(err, E_FORMAT, "entry '%s': %llu bytes follow its compressed data", e->name, (unsigned long long)unused);
+    return fail(err, E_FORMAT, "entry '%s': its compressed bytes are damaged: %llu of %llu bytes came out", e->name, (unsigned long long)made,
+                (unsigned long long)e->size);
 }
 
 bool zip_data(Zip *z, const ZipEntry *e, bool check_crc, const void **bytes, uint64_t *size, Err *err)
@@ -336,7 +410,7 @@ bool zip_data(Zip *z, const ZipEntry *e, bool check_crc, const void **bytes, uin
     } else {
         return fail(err, E_UNSUPPORTED, "entry '%s': compression method %d; stored and deflate are read", e->name, e->method);
     }
-    if (check_crc && crc_of(*bytes, e->size) != e->crc) return fail(err, E_FORMAT, "entry '%s': its checksum is wrong, the bytes are damaged", e->name);
+    if (check_crc && crc_of(*bytes, e->size) != e->crc) return fail(err, E_FORMAT, "entry '%s': its checksum is wrong, the bytes are damaged; copy the file again", e->name);
     return true;
 }
 
@@ -348,6 +422,7 @@ struct ZipWriter {
     ZipEntry *entry;
     size_t count, cap;
     uint64_t at;
+    Map names;
 };
 
 ZipWriter *zip_writer(OutFile *out, Err *err)
@@ -364,7 +439,7 @@ ZipWriter *zip_writer(OutFile *out, Err *err)
 
 static void put(unsigned char **p, uint64_t v, int n)
 {
-    for (int i = 0; i < n; i++) *(*p)++ = (unsigned char)(v >> 8 * i);
+    for (int i = 0; i < n; i++) *(*p)++ = (unsigned char)(i < 8 ? v >> 8 * i : 0);
 }
 
 static bool emit(ZipWriter *w, const void *bytes, uint64_t n, Err *err)
@@ -377,7 +452,9 @@ bool zip_add(ZipWriter *w, const char *name, const void *bytes, uint64_t size, E
 {
     unsigned char head[LOCAL_HEADER + 20 + 4 + 64] = {0}, *p = head;
     size_t n = strlen(name);
-    if (n > MAX_NAME) return fail(err, E_FORMAT, "entry name of %zu bytes", n);
+    if (n > MAX_NAME || !safe_name(name)) return fail(err, E_USAGE, "'%s' cannot name an entry of an archive", name);
+    if (map_has(&w->names, name)) return fail(err, E_USAGE, "two entries named '%s'", name);
+    if (w->count == MAX_ENTRIES) return fail(err, E_LIMIT, "more than %d entries", MAX_ENTRIES);
     if (w->count == w->cap) {
         size_t cap = w->cap ? w->cap * 2 : 64;
         ZipEntry *e = realloc(w->entry, cap * sizeof *e);
@@ -387,7 +464,7 @@ bool zip_add(ZipWriter *w, const char *name, const void *bytes, uint64_t size, E
     }
     ZipEntry *e = &w->entry[w->count];
     *e = (ZipEntry){.name = arena_strdup(w->arena, name), .offset = w->at, .packed_size = size, .size = size, .crc = crc_of(bytes, size)};
-    if (!e->name) return fail(err, E_LIMIT, "out of memory");
+    if (!e->name || !map_put(&w->names, e->name, w)) return fail(err, E_LIMIT, "out of memory");
     bool large = size >= 0xffffffffu;
     size_t fixed = LOCAL_HEADER + n + (large ? 20 : 0) + 4, pad = (64 - (w->at + fixed) % 64) % 64;
     put(&p, 0x04034b50, 4);
@@ -471,6 +548,7 @@ static bool write_directory(ZipWriter *w, Err *err)
 bool zip_finish(ZipWriter *w, Err *err)
 {
     bool ok = write_directory(w, err);
+    map_free(&w->names);
     arena_destroy(w->arena);
     free(w->entry);
     free(w);

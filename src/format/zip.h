@@ -1,7 +1,7 @@
 /* ZIP, as torch writes it (ZIP64, stored entries, data descriptors) and as Python's zipfile writes it (deflate too).
  * The directory is read with minizip; every offset and size is checked again here. Nothing is ever extracted to disk.
  *
- *     Zip *z = zip_open(bytes, size, &limits_or_NULL, err);     bytes are borrowed and must outlive z
+ *     Zip *z = zip_open(bytes, size, err);     bytes are borrowed and must outlive z
  *     const ZipEntry *e = zip_find(z, "model/models/model.json");
  *     const void *p; uint64_t n;
  *     zip_data(z, e, true, &p, &n, err);        stored: a pointer into the mapping; deflated: inflated once, owned by z
@@ -26,11 +26,14 @@ typedef struct ZipEntry {
 
 typedef struct Zip Zip;
 Zip *zip_open(const void *bytes, uint64_t size, Err *err); /* E_FORMAT with the byte offset or entry at fault; E_LIMIT */
+/* The same, but names may differ in case alone, as the arrays of a .npz do ("w", "W"). */
+Zip *zip_open_cased(const void *bytes, uint64_t size, Err *err);
 void zip_close(Zip *z);
 size_t zip_count(const Zip *z);
 const ZipEntry *zip_entry(const Zip *z, size_t i); /* in directory order */
 const ZipEntry *zip_find(const Zip *z, const char *name);
-/* The entry's bytes. check_crc reads them all; leave it off for gigabytes of weights. */
+/* The entry's bytes. check_crc reads them all; leave it off for gigabytes of weights. The first reading of a deflated
+ * entry changes z: one thread at a time. */
 bool zip_data(Zip *z, const ZipEntry *e, bool check_crc, const void **bytes, uint64_t *size, Err *err);
 
 /* Writing: stored entries, data aligned to 64 bytes, ZIP64 where needed; same input, same bytes. */

@@ -256,7 +256,9 @@ void tensor_copy(Tensor *dst, const Tensor *src)
             to += at[i] * dst->stride[i] * (int64_t)size;
             from += at[i] * src->stride[i] * (int64_t)width;
         }
-        for (int64_t k = 0; k < inner; k++)
+        if (dst->dtype == src->dtype && to_step == (int64_t)size && from_step == to_step) {
+            memcpy((char *)dst->data + to, (const char *)src->data + from, (size_t)inner * size);
+        } else for (int64_t k = 0; k < inner; k++)
             copy_element(dst->dtype, (char *)dst->data + to + k * to_step, src->dtype, (const char *)src->data + from + k * from_step, size);
         for (int i = last - 1; i >= 0 && ++at[i] == dst->shape[i]; i--) at[i] = 0;
     }
