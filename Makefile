@@ -17,11 +17,11 @@ build/build.ninja:
 	@meson setup build --prefix=$(PREFIX) >/dev/null
 
 demo: all
-	@sh examples/demo.sh
+	@build/qkv classify demo/digits_vit.pt2 demo/digits/*.png --labels demo/labels.txt
 
 demo-minilm: all
 	@tools/setup.sh torch
-	@sh examples/demo_minilm.sh
+	@sh demo/minilm.sh
 
 check: all
 	@tools/setup.sh check || true

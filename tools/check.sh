@@ -51,7 +51,6 @@ if [ "$mode" = all ]; then
   suite warnings build_with build-werror -Dwerror=true --buildtype=debugoptimized
   suite asan_build build_with build-asan -Db_sanitize=address,undefined -Db_lundef=false --buildtype=debugoptimized
   meson_suite asan build-asan
-  [ -d tests/python ] && suite python $python -m pytest -q -p no:cacheprovider tests/python
   suite golden $python tools/golden.py --check
   suite models $python tests/models/run_models.py
 fi
