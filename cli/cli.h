@@ -105,6 +105,8 @@ void *must(void *p); /* exits with QKV_LIMIT when p is NULL */
 /* ------------------------------------------------------------------ output */
 
 json_t *json_number(double v);      /* NaN and infinities as strings */
+json_t *json_text(const char *s);   /* null for NULL; file names need not be UTF-8, JSON must: other bytes become '?' */
+void utf8_clean(char *s);           /* those bytes, in place */
 json_t *json_shape(const qkv_tensor *t);
 json_t *json_index(const qkv_tensor *t, int64_t flat); /* of a row-major element */
 void json_print(json_t *v);         /* to stdout, and drops the reference */

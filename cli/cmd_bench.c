@@ -170,7 +170,7 @@ static json_t *json_inputs(const Loaded *m)
 static void print_json(const Options *o, const Loaded *m, const Result *r, const OpTime *ops, int nops, bool bf16)
 {
     const double mb = 1 << 20;
-    json_t *j = json_pack("{s:i, s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "schema", JSON_SCHEMA, "model", o->arg[0], "min_ms", r->t.min, "median_ms",
+    json_t *j = json_pack("{s:i, s:o, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "schema", JSON_SCHEMA, "model", json_text(o->arg[0]), "min_ms", r->t.min, "median_ms",
                           r->t.median, "p95_ms", r->t.p95, "mean_ms", r->t.mean, "load_ms", r->load_ms, "first_ms", r->first_ms, "plan_ms",
                           r->stats.plan_ms, "peak_rss_mb", peak_rss_mb());
     json_object_update_new(j, json_pack("{s:f, s:f, s:f, s:f, s:i}", "activation_mb", (double)r->stats.activation_bytes / mb, "packed_mb",

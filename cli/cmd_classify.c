@@ -105,10 +105,10 @@ static void tell(Classifier *c, const char *path, double *p, int64_t classes, do
             table_cell(c->table, "%.1f %%", 100 * p[at]);
             if (k) table_cell(c->table, "%s", "");
             else table_cell(c->table, "%.2f ms", ms);
-        } else json_array_append_new(best, json_pack("{s:I, s:s, s:o}", "class", (json_int_t)at, "label", label, "probability", json_number(p[at])));
+        } else json_array_append_new(best, json_pack("{s:I, s:o, s:o}", "class", (json_int_t)at, "label", json_text(label), "probability", json_number(p[at])));
         p[at] = -1;
     }
-    if (c->json) json_array_append_new(c->json, json_pack("{s:s, s:f, s:O}", "file", path, "ms", ms, "classes", best));
+    if (c->json) json_array_append_new(c->json, json_pack("{s:o, s:f, s:O}", "file", json_text(path), "ms", ms, "classes", best));
     json_decref(best);
 }
 
@@ -172,7 +172,7 @@ int cmd_classify(const Options *o)
         progress_at(&bar, i);
     }
     progress_end(&bar);
-    if (!code && o->json) json_print(json_pack("{s:i, s:s, s:O}", "schema", JSON_SCHEMA, "model", o->arg[0], "pictures", c.json));
+    if (!code && o->json) json_print(json_pack("{s:i, s:o, s:O}", "schema", JSON_SCHEMA, "model", json_text(o->arg[0]), "pictures", c.json));
     json_decref(c.json);
     if (!code && c.table) table_print(c.table);
     else if (c.table) table_free(c.table);

@@ -218,13 +218,12 @@ static void print_json(const Embedder *x)
         json_t *row = json_array(), *e = json_array();
         for (int k = 0; k < x->n; k++) json_array_append_new(row, json_number(similarity(x, i, k)));
         for (int64_t c = 0; c < x->width; c++) json_array_append_new(e, json_number((double)x->out[i * x->width + c]));
-        json_t *text = json_string(x->sentence[i]);
-        json_array_append_new(sentences, text ? text : json_null());
+        json_array_append_new(sentences, json_text(x->sentence[i]));
         json_array_append_new(tokens, json_integer(x->length[i]));
         json_array_append_new(sim, row);
         json_array_append_new(embeddings, e);
     }
-    json_print(json_pack("{s:i, s:s, s:I, s:f, s:o, s:o, s:o, s:o}", "schema", JSON_SCHEMA, "model", x->o->arg[0], "width", (json_int_t)x->width, "run_ms", x->run_ms,
+    json_print(json_pack("{s:i, s:o, s:I, s:f, s:o, s:o, s:o, s:o}", "schema", JSON_SCHEMA, "model", json_text(x->o->arg[0]), "width", (json_int_t)x->width, "run_ms", x->run_ms,
                          "sentences", sentences, "tokens", tokens, "similarity", sim, "embeddings", embeddings));
 }
 

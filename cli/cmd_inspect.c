@@ -140,6 +140,7 @@ int cmd_inspect(const Options *o)
     qkv_model *m = qkv_model_load(o->arg[0], &load, &e);
     if (!m) return problem_of(&e);
     char *text = qkv_model_describe(m, &e);
+    if (text) utf8_clean(text);
     json_t *j = text ? json_loads(text, 0, &where) : NULL;
     int code = !text ? problem_of(&e) : !j ? problem(EXIT_INTERNAL, "description: %s", where.text) : 0;
     if (!code && !o->json) print_text(j);

@@ -57,7 +57,7 @@ static void print_json(const Options *o, const char *const *name, const qkv_tens
                                                  json_shape(&out[i]), "min", json_number(s.min), "max", json_number(s.max), "mean",
                                                  json_number(s.mean), "nonfinite", (json_int_t)s.nonfinite));
     }
-    json_print(json_pack("{s:i, s:s, s:s?, s:o, s:o}", "schema", JSON_SCHEMA, "model", o->arg[0], "written", o->output, "run_ms", json_real(ms),
+    json_print(json_pack("{s:i, s:o, s:o, s:o, s:o}", "schema", JSON_SCHEMA, "model", json_text(o->arg[0]), "written", json_text(o->output), "run_ms", json_real(ms),
                          "outputs", outputs));
 }
 

@@ -78,7 +78,7 @@ static double peak_of(const qkv_tensor *t)
     return peak;
 }
 
-int compare(const Options *o, const char *name, const qkv_tensor *got, const qkv_tensor *expected, Compared *out)
+int compare(const Options *o, const char *name, const qkv_tensor *got, const qkv_tensor *expected, double slack, Compared *out)
 {
     qkv_error e;
     *out = (Compared){.name = name, .got = *got, .expected = *expected, .same_shape = got->rank == expected->rank, .differs = true};
@@ -88,7 +88,7 @@ int compare(const Options *o, const char *name, const qkv_tensor *got, const qkv
     double rtol = tolerance(&o->rtol, name), atol = tolerance(&o->atol, name);
     double share = fmax(share_of_peak(got->dtype), share_of_peak(expected->dtype));
     out->rtol = rtol < 0 ? 0 : rtol;
-    out->atol = atol >= 0 ? atol : share > 0 ? share * peak_of(expected) : 0;
+    out->atol = atol >= 0 ? atol : share > 0 ? slack * share * peak_of(expected) : 0;
     qkv_status s = qkv_compare(got, expected, out->atol, out->rtol, &out->d, &e);
     out->differs = s == QKV_MISMATCH;
     return s && s != QKV_MISMATCH ? problem(s, "'%s': %s", name, e.message) : 0;
@@ -180,7 +180,7 @@ static int compare_file(const Options *o, const Loaded *m, const qkv_tensors *fi
         if (!want) warning("%s has no '%s': not compared", o->expected, name);
         if (!want) continue;
         if (qkv_session_output(m->session, i, &got, &e)) return problem_of(&e);
-        int code = compare(o, name, &got, want, &c[(*n)++]);
+        int code = compare(o, name, &got, want, 1, &c[(*n)++]);
         if (code) return code;
     }
     return *n ? 0 : problem(QKV_USAGE, "%s: holds none of the model's outputs", o->expected);
@@ -217,7 +217,7 @@ static int compare_models(const Options *o, const Loaded *m, Loaded *other, Comp
     for (int i = 0; !code && i < count; i++) {
         qkv_tensor got, want;
         if (qkv_session_output(m->session, i, &got, &e) || qkv_session_output(other->session, i, &want, &e)) return problem_of(&e);
-        code = compare(o, qkv_model_output_name(m->model, i), &got, &want, &c[(*n)++]);
+        code = compare(o, qkv_model_output_name(m->model, i), &got, &want, 1, &c[(*n)++]);
     }
     return code;
 }
@@ -227,9 +227,10 @@ static int compare_models(const Options *o, const Loaded *m, Loaded *other, Comp
 static void report(const Options *o, const Compared *c, int n, int differ, json_t *nodes)
 {
     if (o->json) {
+        const char *against = o->expected ? o->expected : o->narg > 1 ? o->arg[1] : NULL;
         json_t *outputs = json_array();
         for (int i = 0; i < n; i++) json_array_append_new(outputs, compared_json(&c[i]));
-        json_t *j = json_pack("{s:i, s:s, s:s?, s:b, s:o}", "schema", JSON_SCHEMA, "model", o->arg[0], "against", o->expected ? o->expected : o->narg > 1 ? o->arg[1] : NULL,
+        json_t *j = json_pack("{s:i, s:o, s:o, s:b, s:o}", "schema", JSON_SCHEMA, "model", json_text(o->arg[0]), "against", json_text(against),
                               "agrees", !differ && !(nodes && json_is_true(json_object_get(nodes, "differs"))), "outputs", outputs);
         if (nodes) json_object_set(j, "nodes", nodes);
         json_print(j);

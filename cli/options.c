@@ -42,7 +42,8 @@ static const Option table[] = {
     {{"atol", "[OUTPUT:]X", "Absolute tolerance, for all outputs or for one. Default: a share of the largest expected value, by dtype: "
       "f32 2e-5, f64 1e-12, f16 4e-3, bf16 3e-2, others 0.", 0}, VE, MANY, AT(atol), 0, 0},
     {{"rtol", "[OUTPUT:]X", "Tolerance relative to each expected value, added to --atol (default 0).", 0}, VE, MANY, AT(rtol), 0, 0},
-    {{"per-node", "TRACE", "Compare every node with TRACE, a .safetensors file of values by node name, and report the first that differs.", 0}, VE, TEXT, AT(trace), 0, 0},
+    {{"per-node", "TRACE", "Compare every node with TRACE, a .safetensors file of values by node name, and report the first that differs. "
+      "The default tolerance of a node is ten times that of an output.", 0}, VE, TEXT, AT(trace), 0, 0},
     {{"vocab", "FILE", "BERT's vocab.txt, one token a line.", 0}, EM, TEXT, AT(vocab), 0, 0},
     {{"cased", NULL, "Keep case and accents.", 0}, EM, FLAG, AT(cased), 0, 0},
     {{"pool", "HOW", "mean: over the tokens of the sentence (default); cls: the first token.", 0}, EM, TEXT, AT(pool), 0, 0},

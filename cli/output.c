@@ -116,6 +116,35 @@ char *bytes_text(double bytes, char *buf, size_t size)
 
 /* ------------------------------------------------------------------ JSON */
 
+/* Bytes of the character at s, 0 when it is not UTF-8. */
+static int utf8_length(const unsigned char *s)
+{
+    int n = s[0] < 0x80 ? 1 : s[0] >= 0xc2 && s[0] < 0xe0 ? 2 : s[0] >= 0xe0 && s[0] < 0xf0 ? 3 : s[0] >= 0xf0 && s[0] < 0xf5 ? 4 : 0;
+    for (int i = 1; i < n; i++)
+        if ((s[i] & 0xc0) != 0x80) return 0;
+    bool bad = (s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] > 0x9f) || (s[0] == 0xf0 && s[1] < 0x90) || (s[0] == 0xf4 && s[1] > 0x8f);
+    return bad ? 0 : n;
+}
+
+void utf8_clean(char *s)
+{
+    while (*s) {
+        int n = utf8_length((const unsigned char *)s);
+        if (!n) *s = '?';
+        s += n ? n : 1;
+    }
+}
+
+json_t *json_text(const char *s)
+{
+    if (!s) return json_null();
+    char *copy = must(strdup(s));
+    utf8_clean(copy);
+    json_t *j = json_string(copy);
+    free(copy);
+    return j;
+}
+
 json_t *json_number(double v)
 {
     if (isnan(v)) return json_string("NaN");

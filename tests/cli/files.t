@@ -27,7 +27,7 @@ $ qkv run affine2.pt2 --image vocab.txt
 ! qkv: error: input 'x' is f32 of rank 2; a picture is f32 of rank 4 (batch, channels, height, width) or 3
 ? 2
 $ qkv run rgb.pt2 --image vocab.txt
-! qkv: error: vocab.txt: neither PNG nor JPEG
+! qkv: error: vocab.txt: found neither PNG nor JPEG; convert the picture to one of them
 ? 3
 $ qkv embed words.pt2 --vocab missing.txt "a cat"
 ! qkv: error: cannot open 'missing.txt': No such file or directory
@@ -35,6 +35,16 @@ $ qkv embed words.pt2 --vocab missing.txt "a cat"
 $ qkv classify quadrant.pt2 --labels missing.txt x.png
 ! qkv: error: missing.txt: No such file or directory
 ? 3
+# A name that is not UTF-8.
+$ cp affine2.pt2 $'\xff.pt2'; qkv inspect $'\xff.pt2' --json | head -4; qkv run -q --json $'\xff.pt2' | head -4; rm $'\xff.pt2'
+{
+  "schema": 1,
+  "file": "?.pt2",
+  "torch": "2.13.0+cpu",
+{
+  "schema": 1,
+  "model": "?.pt2",
+  "written": null,
 # A full disk is not success; a closed pipe is quiet.
 $ qkv inspect words.pt2 > /dev/full
 ! qkv: error: standard output cannot be written: No space left on device

@@ -119,7 +119,7 @@ $ qkv verify affine.pt2 -i x.safetensors --per-node trace.safetensors --json
     "in_trace": 3,
     "node": "mul",
     "op": "aten.mul.Tensor",
-    "difference": {"name": "mul", "agrees": false, "dtype": "f32", "shape": [2, 3], "expected_dtype": "f32", "expected_shape": [2, 3], "max_abs": 1.0, "max_rel": 0.02040816327, "max_abs_over_peak": 0.02040816327, "cosine": 0.999954461, "failed": 1, "nonfinite_mismatch": 0, "atol": 0.00098, "rtol": 0.0, "index": [0, 2], "got": 48.0, "expected": 49.0}
+    "difference": {"name": "mul", "agrees": false, "dtype": "f32", "shape": [2, 3], "expected_dtype": "f32", "expected_shape": [2, 3], "max_abs": 1.0, "max_rel": 0.02040816327, "max_abs_over_peak": 0.02040816327, "cosine": 0.999954461, "failed": 1, "nonfinite_mismatch": 0, "atol": 0.0098, "rtol": 0.0, "index": [0, 2], "got": 48.0, "expected": 49.0}
   }
 }
 ? 1
