@@ -17,11 +17,11 @@ build/build.ninja:
 	@meson setup build --prefix=$(PREFIX) >/dev/null
 
 demo: all
-	@build/qkv classify demo/digits_vit.pt2 demo/digits/*.png --labels demo/labels.txt
+	@sh examples/demo.sh
 
 demo-minilm: all
 	@tools/setup.sh torch
-	@sh demo/minilm.sh
+	@sh examples/demo_minilm.sh
 
 check: all
 	@tools/setup.sh check || true
