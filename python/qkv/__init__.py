@@ -1,0 +1,29 @@
+"""qkv: PyTorch attention models, out of Python.
+
+    import qkv
+    model = qkv.Model("vit.pt2")
+    out = model.run({"pixel_values": array})["output_0"]
+
+    report = qkv.export(module, (x, mask), dynamic_shapes={...}, path="model.pt2")     # needs torch
+    qkv.trace(module, (x, mask), "trace.safetensors")                                  # for `qkv verify --per-node`
+
+`Model` needs NumPy alone. Arrays go in without a copy (NumPy, torch, anything with __dlpack__); outputs are `Output` arrays that
+NumPy reads and that speak DLPack.
+"""
+from ._lib import Error, library_path, version
+from .model import InferenceSession, Model, Output
+
+__all__ = ["Error", "InferenceSession", "Model", "Output", "export", "trace", "library_path", "version"]
+__version__ = "0.1.0"
+
+
+def __getattr__(name):  # torch is imported only by those who export
+    if name in ("export", "ExportReport"):
+        from . import _export
+
+        return getattr(_export, name)
+    if name == "trace":
+        from ._trace import trace
+
+        return trace
+    raise AttributeError(f"module 'qkv' has no attribute {name!r}")

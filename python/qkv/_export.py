@@ -1,0 +1,300 @@
+"""export: a module becomes a .pt2 that runs at every size that was declared, and the C library is checked against PyTorch at several."""
+import itertools
+import json
+import os
+import re
+import tempfile
+import zipfile
+
+import torch
+from torch.export import Dim
+from torch.utils import _pytree as pytree
+
+from ._lib import Error
+from .model import Model
+
+
+class ExportReport:
+    """What was checked. `differences`: [(sizes, largest absolute, largest relative to the output's peak)]; `narrowed`: sentences about sizes
+    that guards took away from what was declared; `notes`: what was changed about the example."""
+
+    def __init__(self, path):
+        self.path, self.differences, self.narrowed, self.notes = path, [], [], []
+
+    @property
+    def max_abs(self):
+        return max((d[1] for d in self.differences), default=0.0)
+
+    @property
+    def max_rel(self):
+        return max((d[2] for d in self.differences), default=0.0)
+
+    def __str__(self):
+        lines = [f"{self.path}: {os.path.getsize(self.path)} bytes, checked at {len(self.differences)} sizes"]
+        for sizes, a, r in self.differences:
+            lines.append(f"  {' '.join(f'{k}={v}' for k, v in sizes.items()) or 'fixed sizes'}: largest difference {a:.2e}, {r:.2e} of the peak")
+        return "\n".join(lines + [f"  narrowed: {s}" for s in self.narrowed] + [f"  note: {s}" for s in self.notes])
+
+
+# ------------------------------------------------------------------ dynamic shapes
+
+
+def _flat_specs(args, kwargs, dynamic_shapes, module):
+    """One {axis: Dim} per tensor leaf, in order, and the leaf's name."""
+    import inspect
+
+    bound = inspect.signature(module.forward).bind(*args, **kwargs).arguments
+    if dynamic_shapes is None:
+        dynamic_shapes = {}
+    if not isinstance(dynamic_shapes, dict):
+        dynamic_shapes = dict(zip(bound, dynamic_shapes))
+    out = []
+
+    def walk(value, spec, name):
+        if isinstance(value, torch.Tensor):
+            axes = dict(enumerate(spec)) if isinstance(spec, (list, tuple)) else dict(spec or {})
+            out.append((name, value, {a: d for a, d in axes.items() if d is not None and d is not Dim.STATIC}))
+        elif isinstance(value, dict):
+            for k, v in value.items():
+                walk(v, (spec or {}).get(k) if isinstance(spec, dict) else None, f"{name}_{k}")
+        elif isinstance(value, (list, tuple)):
+            for i, v in enumerate(value):
+                walk(v, spec[i] if isinstance(spec, (list, tuple)) and i < len(spec) else None, f"{name}_{i}")
+
+    for name, value in bound.items():
+        walk(value, dynamic_shapes.get(name), name)
+    return out
+
+
+def _linear(dim):
+    """(root Dim, factor, offset) of a Dim or of 14*h, h + 1 ...; (None, ...) for AUTO and DYNAMIC."""
+    root = getattr(dim, "root", dim)
+    if not hasattr(root, "min") or root in (Dim.AUTO, Dim.DYNAMIC, Dim.STATIC):
+        return None, 1, 0
+    if root is dim:
+        return root, 1, 0
+    at = lambda v: int(dim.fn(v))
+    return root, at(3) - at(2), at(2) - 2 * (at(3) - at(2))
+
+
+def _bounds(root):
+    hi = root.max if isinstance(root.max, int) and root.max < 2**31 else 2**31
+    return max(root.min, 0), hi
+
+
+def _choose(specs):
+    """Example sizes per root Dim: the caller's where torch does not specialise them, else fresh ones. torch fixes sizes 0 and 1, and
+    sizes that coincide with another may be taken for the same."""
+    given, notes, used = {}, [], set()
+    for name, tensor, axes in specs:
+        for axis, dim in axes.items():
+            root, factor, offset = _linear(dim)
+            if root is not None and root.__name__ not in given:
+                given[root.__name__] = (root, (tensor.shape[axis] - offset) // factor)
+        used |= {s for a, s in enumerate(tensor.shape) if a not in axes}
+    sizes = {}
+    for name, (root, value) in given.items():
+        lo, hi = _bounds(root)
+        if value >= 2 and lo <= value <= hi and value not in sizes.values():
+            sizes[name] = value
+            continue
+        pool = [v for v in itertools.chain(range(max(lo, 3), min(hi, 200) + 1), range(max(lo, 2), min(hi, 3) + 1)) if v >= 2]
+        fresh = next((v for v in pool if v not in sizes.values() and v not in used), pool[0] if pool else value)
+        notes.append(f"size {name} = {value} of the example would be taken for a constant: {fresh} was used instead")
+        sizes[name] = fresh
+    return {n: given[n][0] for n in given}, sizes, notes
+
+
+def _like(tensor, shape, seed):
+    """A tensor of another shape with numbers of the same kind: floats of the same spread, integers and truth values drawn from the given ones."""
+    if tuple(shape) == tuple(tensor.shape):
+        return tensor.detach().clone()
+    g = torch.Generator().manual_seed(seed)
+    if tensor.dtype.is_floating_point:
+        finite = tensor[torch.isfinite(tensor)].double()
+        spread = float(finite.std()) if finite.numel() > 1 else 1.0
+        out = torch.randn(shape, generator=g, dtype=torch.float64) * (spread or 1.0)
+        if finite.numel() < tensor.numel():  # an additive mask: its infinities go into the last column, never a whole row
+            out = torch.zeros(shape, dtype=torch.float64)
+            if out.ndim and out.shape[-1] > 1:
+                out[..., -1] = float("-inf")
+        return out.to(tensor.dtype)
+    flat = tensor.reshape(-1)
+    if not flat.numel():
+        return torch.zeros(shape, dtype=tensor.dtype)
+    n = 1
+    for s in shape:
+        n *= s
+    out = flat[torch.randint(len(flat), (n,), generator=g)].reshape(shape).clone()
+    if set(flat.tolist()) <= {0, 1} and out.ndim:  # a mask keeps its first element
+        out[..., 0] = tensor.reshape(-1, tensor.shape[-1])[0, 0] if tensor.ndim else flat[0]
+    return out
+
+
+def _resized(args, kwargs, specs, sizes, seed):
+    """The example with its dynamic axes at `sizes`; no two leaves share memory."""
+    leaves, tree = pytree.tree_flatten((args, kwargs))
+    out, k = [], 0
+    for leaf in leaves:
+        if not isinstance(leaf, torch.Tensor):
+            out.append(leaf)
+            continue
+        shape = list(leaf.shape)
+        for axis, dim in specs[k][2].items():
+            root, factor, offset = _linear(dim)
+            if root is not None:
+                shape[axis] = sizes[root.__name__] * factor + offset
+        out.append(_like(leaf, shape, seed + k))
+        k += 1
+    return pytree.tree_unflatten(out, tree)
+
+
+# ------------------------------------------------------------------ guards
+
+
+def _narrowed(program, specs):
+    """Sentences about what the saved program refuses although it was declared."""
+    placeholders = {n.name: n.meta["val"] for n in program.graph.nodes if n.op == "placeholder"}
+    ranges = {str(k): v for k, v in program.range_constraints.items()}
+    out = []
+    for name, _, axes in specs:
+        value = placeholders.get(name)
+        for axis, dim in axes.items():
+            root, factor, offset = _linear(dim)
+            if root is None or value is None:
+                continue
+            lo, hi = _bounds(root)
+            lo, hi = lo * factor + offset, hi * factor + offset
+            size = value.shape[axis]
+            if isinstance(size, int):
+                out.append(f"input '{name}' axis {axis}: declared {lo} to {hi}, exported as the constant {size}")
+                continue
+            r = ranges.get(str(size.node.expr))
+            if r is None:
+                continue
+            got = [int(r.lower), int(r.upper) if "oo" not in str(r.upper) else 2**31]
+            if got[0] > max(lo, 0) or (got[1] < hi and hi < 2**31):
+                out.append(f"input '{name}' axis {axis}: declared {lo} to {hi}, the program takes {got[0]} to {got[1]}")
+    for guard in getattr(program, "_guards_code", None) or []:
+        if "!=" in guard:
+            readable = re.sub(r"L\['(\w+)'\]\.size\(\)\[(\d+)\]", r"\1.size(\2)", guard)
+            out.append(f"PyTorch refuses sizes where not {readable}; qkv runs them, since the condition is about strides alone")
+    return out
+
+
+# ------------------------------------------------------------------ saving
+
+
+def strip_metadata(path):
+    """Node metadata (stack traces with this machine's paths) and sample inputs (a pickle) leave the archive; numbers stay where they are."""
+    with zipfile.ZipFile(path) as z:
+        model = [n for n in z.namelist() if n.endswith(".json") and "/models/" in n][0]
+        program = json.loads(z.read(model))
+
+        def clean(graph):
+            for node in graph["nodes"]:
+                node["metadata"] = {}
+                for i in node["inputs"]:
+                    if "as_graph" in i["arg"]:
+                        clean(i["arg"]["as_graph"]["graph"])
+
+        clean(program["graph_module"]["graph"])
+        fd, temporary = tempfile.mkstemp(dir=os.path.dirname(os.path.abspath(path)))
+        with os.fdopen(fd, "wb") as f, zipfile.ZipFile(f, "w", zipfile.ZIP_STORED, allowZip64=True) as out:
+            for info in z.infolist():
+                entry = zipfile.ZipInfo(info.filename)
+                if info.filename == model:
+                    data = json.dumps(program, separators=(",", ":")).encode()
+                elif "/sample_inputs/" in info.filename:
+                    data = b""
+                else:
+                    data = z.read(info)
+                head = f.tell() + 30 + len(entry.filename.encode()) + (20 if len(data) >= 2**31 - 1 else 0) + 4
+                pad = -head % 64  # weights are mapped: keep torch's alignment
+                entry.extra = b"FB" + pad.to_bytes(2, "little") + b"Z" * pad
+                out.writestr(entry, data)
+    os.chmod(temporary, 0o644)
+    os.replace(temporary, path)
+
+
+def _compare(expected, got):
+    worst = rel = 0.0
+    leaves = [t for t in pytree.tree_leaves(expected) if isinstance(t, torch.Tensor)]
+    if len(leaves) != len(got):
+        raise Error(f"PyTorch gives {len(leaves)} tensors, the C library {len(got)}", 1)
+    for i, t in enumerate(leaves):
+        y = torch.from_dlpack(got[f"output_{i}"]) if t.numel() else t
+        if y.shape != t.shape or y.dtype != t.dtype:
+            raise Error(f"output_{i}: PyTorch gives {t.dtype} {tuple(t.shape)}, the C library {y.dtype} {tuple(y.shape)}", 1)
+        a, b = y.double(), t.double()
+        finite = torch.isfinite(b)
+        if not torch.equal(torch.nan_to_num(a[~finite], 7.0), torch.nan_to_num(b[~finite], 7.0)) or not torch.isfinite(a[finite]).all():
+            raise Error(f"output_{i}: NaN and infinities differ", 1)
+        if finite.any():
+            d = float((a - b)[finite].abs().max())
+            worst, rel = max(worst, d), max(rel, d / max(float(b[finite].abs().max()), 1e-30))
+    return worst, rel
+
+
+def export(module, args, kwargs=None, dynamic_shapes=None, path="model.pt2", checks=2, tolerance=None):
+    """Exports `module` with torch.export, saves it to `path`, runs the file through the C library at `checks` sizes beside the example's, and
+    compares with eager PyTorch. Returns an ExportReport; raises qkv.Error when the numbers differ by more than `tolerance` relative to an
+    output's largest value (default 2e-5; 2e-2 where an output is bf16 or f16).
+
+    The example's dynamic sizes that torch would take for constants (0, 1, outside the Dim's range, two alike) are replaced; tensors given
+    twice are copied, since export would make one input of them.
+    """
+    args, kwargs = tuple(args), dict(kwargs or {})
+    module = module.eval()
+    specs = _flat_specs(args, kwargs, dynamic_shapes, module)
+    roots, sizes, notes = _choose(specs)
+    seen = set()
+    for name, tensor, _ in specs:
+        if tensor.data_ptr() in seen and tensor.numel():
+            notes.append(f"input '{name}' shares memory with another: it was copied, so that both stay inputs")
+        seen.add(tensor.data_ptr())
+    a, k = _resized(args, kwargs, specs, sizes, 0)
+    fast = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)  # it zeroes padded rows, which no exported graph does
+    report = ExportReport(str(path))
+    report.notes = notes
+    try:
+        with torch.no_grad():
+            program = torch.export.export(module, a, k, dynamic_shapes=dynamic_shapes, strict=False)
+            report.narrowed = _narrowed(program, specs)
+            torch.export.save(program, str(path))
+            strip_metadata(str(path))
+            model = Model(path)
+            names = [s.arg.name for s in program.graph_signature.input_specs if s.kind.name == "USER_INPUT" and hasattr(s.arg, "name")]
+            tried = [sizes] + _more_sizes(roots, sizes, checks)
+            for n, at in enumerate(tried):
+                a, k = _resized(args, kwargs, specs, at, 100 * n)
+                flat = [t for t in pytree.tree_leaves((a, k)) if isinstance(t, torch.Tensor)]
+                try:
+                    expected = module(*a, **k)
+                except (RuntimeError, AssertionError):
+                    continue  # sizes that the module itself cannot take together
+                feeds = {name: t for name, t in zip([m for m in names if m in model.inputs], flat)}
+                worst, rel = _compare(expected, model.run_dlpack(feeds))
+                report.differences.append((dict(at), worst, rel))
+                half = any(t.dtype in (torch.bfloat16, torch.float16) for t in pytree.tree_leaves(expected) if isinstance(t, torch.Tensor))
+                limit = tolerance if tolerance is not None else (2e-2 if half else 2e-5)
+                if rel > limit:
+                    raise Error(f"{path}: at {at} the C library differs from PyTorch by {worst:.3e} ({rel:.3e} of the peak, allowed {limit:g})", 1)
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast)
+    return report
+
+
+def _more_sizes(roots, sizes, count):
+    """Other sizes inside the declared ranges: the smallest, then larger ones."""
+    out = []
+    for n in range(count):
+        at = {}
+        for i, (name, root) in enumerate(roots.items()):
+            lo, hi = _bounds(root)
+            want = max(lo, 2) if n == 0 else sizes[name] + 2 * n + i + 1
+            at[name] = min(want, hi)
+        if at and at != sizes and at not in out:
+            out.append(at)
+    return out

@@ -1,0 +1,96 @@
+"""The C library through ctypes: finding it, the structs of include/qkv.h, errors as exceptions."""
+import ctypes as C
+import os
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+# qkv_dtype: position is the code
+DTYPES = ("none f32 f64 f16 bf16 i64 i32 i16 i8 u8 bool u16 u32 u64 c32 c64 c128 "
+          "f8e4m3fn f8e5m2 f8e4m3fnuz f8e5m2fnuz f8e8m0fnu").split()
+STATUS = {1: "mismatch", 2: "usage", 3: "unreadable", 4: "unsupported", 5: "limit"}
+
+
+class Error(RuntimeError):
+    """What the library says; `code` is its status (and the command's exit code)."""
+
+    def __init__(self, message, code=0):
+        super().__init__(message)
+        self.code = code
+        self.kind = STATUS.get(code, "error")
+
+
+class CError(C.Structure):
+    _fields_ = [("code", C.c_int), ("message", C.c_char * 1024)]
+
+
+class CTensor(C.Structure):
+    _fields_ = [("dtype", C.c_int), ("rank", C.c_int), ("shape", C.POINTER(C.c_int64)), ("strides", C.POINTER(C.c_int64)),
+                ("data", C.c_void_p)]
+
+
+class LoadOptions(C.Structure):
+    _fields_ = [("struct_size", C.c_size_t), ("compute", C.c_int), ("no_fuse", C.c_int)]
+
+
+class SessionOptions(C.Structure):
+    _fields_ = [("struct_size", C.c_size_t), ("threads", C.c_int), ("memory_limit", C.c_size_t)]
+
+
+def library_path():
+    """QKV_LIBRARY, the library inside the wheel, a checkout's build/, or what the system's loader finds."""
+    root = os.path.dirname(os.path.dirname(HERE))
+    for path in (os.environ.get("QKV_LIBRARY"), os.path.join(HERE, "libqkv.so"), os.path.join(root, "build", "libqkv.so")):
+        if path and os.path.exists(path):
+            return path
+    return "libqkv.so.0"
+
+
+def _declare(lib):
+    p, i, s, e = C.c_void_p, C.c_int, C.c_char_p, C.POINTER(CError)
+    i64, tensor = C.POINTER(C.c_int64), C.POINTER(CTensor)
+    for name, result, *args in (
+            ("version", s), ("cpu", s), ("free", None, p),
+            ("model_load", p, s, C.POINTER(LoadOptions), e), ("model_free", None, p),
+            ("model_input_count", i, p), ("model_input_name", s, p, i), ("model_input_dtype", i, p, i), ("model_input_rank", i, p, i),
+            ("model_input_dim", s, p, i, i), ("model_output_count", i, p), ("model_output_name", s, p, i),
+            ("model_symbol_count", i, p), ("model_symbol", s, p, i, i64, i64),
+            ("model_describe", p, p, e), ("model_graph_text", p, p, e),
+            ("session_create", p, p, C.POINTER(SessionOptions), e), ("session_free", None, p),
+            ("session_set_input", i, p, s, tensor, e), ("session_run", i, p, e), ("session_output", i, p, i, tensor, e),
+            ("session_reset", None, p)):
+        f = getattr(lib, "qkv_" + name)
+        f.restype, f.argtypes = result, args
+    return lib
+
+
+_loaded = None
+
+
+def lib():
+    global _loaded
+    if _loaded is None:
+        path = library_path()
+        try:
+            _loaded = _declare(C.CDLL(path))
+        except OSError as e:
+            raise Error(f"cannot load the C library '{path}': {e}; build it with `make`, or set QKV_LIBRARY", 3) from None
+    return _loaded
+
+
+def version():
+    return lib().qkv_version().decode()
+
+
+def check(ok, error):
+    """Raises what `error` says unless ok."""
+    if not ok:
+        raise Error(error.message.decode(errors="replace"), error.code)
+
+
+def text(pointer, error):
+    """A char * result: copied and freed."""
+    check(pointer, error)
+    try:
+        return C.string_at(pointer).decode()
+    finally:
+        lib().qkv_free(pointer)

@@ -1,0 +1,34 @@
+"""trace: every node's result from PyTorch, for `qkv verify MODEL -i IN --per-node TRACE`."""
+import torch
+
+
+def trace(program, args, path, kwargs=None):
+    """Runs an ExportedProgram (or the .pt2 at a path) in PyTorch and writes each tensor that a node gives, by node name, to a .safetensors.
+
+    args, kwargs: inputs as the module takes them. Returns the number of tensors written. Nodes inside subgraphs are not seen.
+    """
+    from safetensors.torch import save_file
+
+    if not isinstance(program, torch.export.ExportedProgram):
+        program = torch.export.load(program)
+    flat = torch.utils._pytree.tree_leaves((tuple(args), dict(kwargs or {})))
+    tensors = {}
+
+    class Recorder(torch.fx.Interpreter):
+        def run_node(self, node):
+            result = super().run_node(node)
+            if node.op == "call_function" and isinstance(result, torch.Tensor):
+                tensors[node.name] = result.detach().clone().contiguous()
+            return result
+
+    feeds = iter(flat)
+    values = []
+    for spec in program.graph_signature.input_specs:
+        if spec.kind.name == "USER_INPUT":
+            values.append(next(feeds))
+        else:
+            values.append(program.state_dict.get(spec.target, program.constants.get(spec.target)))
+    with torch.no_grad():
+        Recorder(program.graph_module).run(*values)
+    save_file(tensors, path)
+    return len(tensors)

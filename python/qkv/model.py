@@ -1,0 +1,218 @@
+"""Model: a .pt2 that runs in C."""
+import ctypes as C
+import json
+
+import numpy as np
+
+from ._lib import DTYPES, CError, CTensor, Error, LoadOptions, SessionOptions, check, lib, text
+
+NUMPY = {"f32": np.float32, "f64": np.float64, "f16": np.float16, "i64": np.int64, "i32": np.int32, "i16": np.int16, "i8": np.int8,
+         "u8": np.uint8, "bool": np.bool_, "u16": np.uint16, "u32": np.uint32, "u64": np.uint64, "c64": np.complex64, "c128": np.complex128}
+CODES = {np.dtype(t): DTYPES.index(name) for name, t in NUMPY.items()}
+# DLPack's (type code, bits) <-> qkv names; the struct layouts are dlpack.h's
+DLPACK = {(2, 32): "f32", (2, 64): "f64", (2, 16): "f16", (4, 16): "bf16", (0, 64): "i64", (0, 32): "i32", (0, 16): "i16", (0, 8): "i8",
+          (1, 8): "u8", (1, 16): "u16", (1, 32): "u32", (1, 64): "u64", (6, 8): "bool"}
+CODE_OF = {name: code for code, name in DLPACK.items()}
+
+
+class _DLTensor(C.Structure):
+    _fields_ = [("data", C.c_void_p), ("device_type", C.c_int), ("device_id", C.c_int), ("ndim", C.c_int), ("code", C.c_uint8), ("bits", C.c_uint8),
+                ("lanes", C.c_uint16), ("shape", C.POINTER(C.c_int64)), ("strides", C.POINTER(C.c_int64)), ("byte_offset", C.c_uint64)]
+
+
+class _DLManaged(C.Structure):
+    pass
+
+
+_Deleter = C.CFUNCTYPE(None, C.POINTER(_DLManaged))
+_DLManaged._fields_ = [("dl_tensor", _DLTensor), ("manager_ctx", C.c_void_p), ("deleter", _Deleter)]
+_pointer_of = C.pythonapi.PyCapsule_GetPointer
+_pointer_of.restype, _pointer_of.argtypes = C.c_void_p, [C.py_object, C.c_char_p]
+_new_capsule = C.pythonapi.PyCapsule_New
+_new_capsule.restype, _new_capsule.argtypes = C.py_object, [C.c_void_p, C.c_char_p, C.c_void_p]
+_exported = {}
+
+
+@_Deleter
+def _release(managed):
+    _exported.pop(C.addressof(managed.contents), None)
+
+
+def _ints(values):
+    return (C.c_int64 * max(len(values), 1))(*values)
+
+
+class _Borrowed:
+    """A tensor for the library over somebody else's memory; keeps that alive."""
+
+    def __init__(self, dtype, shape, strides, data, owner):
+        self._keep = (owner, _ints(shape), _ints(strides))
+        self.c = CTensor(DTYPES.index(dtype), len(shape), self._keep[1], self._keep[2], data)
+
+
+def _borrow(x):
+    """NumPy and plain numbers by their buffer, everything else by DLPack; no copy is made of contiguous or strided memory."""
+    if isinstance(x, Output):
+        return _Borrowed(x.dtype, x.shape, _contiguous(x.shape), x._raw.ctypes.data, x)
+    if not isinstance(x, np.ndarray) and hasattr(x, "__dlpack__"):
+        if getattr(x, "requires_grad", False):
+            x = x.detach()
+        capsule = x.__dlpack__()
+        t = C.cast(_pointer_of(capsule, b"dltensor"), C.POINTER(_DLManaged)).contents.dl_tensor
+        name = DLPACK.get((t.code, t.bits))
+        if t.device_type != 1 or t.lanes != 1 or name is None:
+            raise Error(f"a tensor on device type {t.device_type} with DLPack type ({t.code}, {t.bits}); give one in CPU memory", 2)
+        shape = t.shape[:t.ndim]
+        return _Borrowed(name, shape, t.strides[:t.ndim] if t.strides else _contiguous(shape), (t.data or 0) + t.byte_offset, (x, capsule))
+    a = np.asarray(x)
+    if str(a.dtype) == "bfloat16":  # ml_dtypes
+        return _Borrowed("bf16", a.shape, [s // 2 for s in a.strides], a.ctypes.data, a)
+    if a.dtype not in CODES:
+        raise Error(f"dtype {a.dtype} is not supported", 2)
+    if any(s % a.itemsize for s in a.strides):
+        a = np.ascontiguousarray(a)
+    return _Borrowed(DTYPES[CODES[a.dtype]], a.shape, [s // a.itemsize for s in a.strides], a.ctypes.data, a)
+
+
+def _contiguous(shape):
+    strides, n = [], 1
+    for s in reversed(shape):
+        strides.insert(0, n)
+        n *= max(s, 1)
+    return strides
+
+
+class Output:
+    """One result. np.asarray(o) gives it as NumPy without a copy (bf16, which NumPy lacks, as float32); torch.from_dlpack(o) as it is."""
+
+    def __init__(self, dtype, shape, raw):
+        self.dtype, self.shape, self._raw = dtype, tuple(shape), raw
+
+    def __array__(self, dtype=None, copy=None):
+        if self.dtype == "bf16":
+            a = (self._raw.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
+        else:
+            a = self._raw.view(NUMPY[self.dtype])
+        a = a.reshape(self.shape)
+        return a if dtype is None else a.astype(dtype, copy=False)
+
+    def numpy(self):
+        return np.asarray(self)
+
+    def __dlpack_device__(self):
+        return (1, 0)
+
+    def __dlpack__(self, stream=None, **_):
+        code, bits = CODE_OF[self.dtype]
+        shape, strides = _ints(self.shape), _ints(_contiguous(self.shape))
+        managed = _DLManaged(_DLTensor(self._raw.ctypes.data, 1, 0, len(self.shape), code, bits, 1, shape, strides, 0), None, _release)
+        _exported[C.addressof(managed)] = (managed, shape, strides, self._raw)
+        return _new_capsule(C.addressof(managed), b"dltensor", None)
+
+    def __repr__(self):
+        return f"Output({self.dtype}{list(self.shape)})"
+
+
+class Model:
+    """A model file, opened, with one session. Not for several threads at once: make one Model a thread.
+
+    compute="bf16" runs matrix products, convolutions and attention in bfloat16 (autocast's rules). threads=None takes QKV_NUM_THREADS,
+    OMP_NUM_THREADS, or the CPUs that this process may use.
+    """
+
+    def __init__(self, path, compute=None, threads=None, fuse=True):
+        self._model = self._session = None
+        self.path, self._args = str(path), (path, compute, threads, fuse)
+        e = CError()
+        options = LoadOptions(C.sizeof(LoadOptions), DTYPES.index(compute) if compute else 0, 0 if fuse else 1)
+        self._model = lib().qkv_model_load(self.path.encode(), C.byref(options), C.byref(e))
+        check(self._model, e)
+        session = SessionOptions(C.sizeof(SessionOptions), threads or 0, 0)
+        self._session = lib().qkv_session_create(self._model, C.byref(session), C.byref(e))
+        check(self._session, e)
+        m = self._model
+        self.inputs = [lib().qkv_model_input_name(m, i).decode() for i in range(lib().qkv_model_input_count(m))]
+        self.outputs = [lib().qkv_model_output_name(m, i).decode() for i in range(lib().qkv_model_output_count(m))]
+
+    def __del__(self):
+        if getattr(self, "_session", None):
+            lib().qkv_session_free(self._session)
+        if getattr(self, "_model", None):
+            lib().qkv_model_free(self._model)
+
+    def __reduce__(self):  # another process opens the file again; its weights are mapped, not sent
+        return (Model, self._args)
+
+    @property
+    def symbols(self):
+        """{name: (min, max)}; max None = unbounded."""
+        out, lo, hi = {}, C.c_int64(), C.c_int64()
+        for i in range(lib().qkv_model_symbol_count(self._model)):
+            name = lib().qkv_model_symbol(self._model, i, C.byref(lo), C.byref(hi)).decode()
+            out[name] = (lo.value, None if hi.value == 2**63 - 1 else hi.value)
+        return out
+
+    def describe(self):
+        """What `qkv inspect --json` prints, as a dict."""
+        e = CError()
+        return json.loads(text(lib().qkv_model_describe(self._model, C.byref(e)), e))
+
+    def graph_text(self):
+        e = CError()
+        return text(lib().qkv_model_graph_text(self._model, C.byref(e)), e)
+
+    def _run(self, feeds):
+        if not isinstance(feeds, dict):
+            feeds = {str(i): x for i, x in enumerate(feeds if isinstance(feeds, (list, tuple)) else [feeds])}
+        e, keep = CError(), []
+        for name, x in feeds.items():
+            keep.append(_borrow(x))
+            check(lib().qkv_session_set_input(self._session, name.encode(), C.byref(keep[-1].c), C.byref(e)) == 0, e)
+        check(lib().qkv_session_run(self._session, C.byref(e)) == 0, e)
+        results, t = {}, CTensor()
+        for i, name in enumerate(self.outputs):
+            check(lib().qkv_session_output(self._session, i, C.byref(t), C.byref(e)) == 0, e)
+            results[name] = _own(t)
+        return results
+
+    def run(self, feeds):
+        """feeds: {input name: array}, or a list in order. Returns {output_0: NumPy array, ...}."""
+        return {name: np.asarray(o) for name, o in self._run(feeds).items()}
+
+    def run_dlpack(self, feeds):
+        """The same, as Output objects that keep bf16 and speak DLPack."""
+        return self._run(feeds)
+
+    def reset(self):
+        """Buffers that the model writes go back to the file's values."""
+        lib().qkv_session_reset(self._session)
+
+
+def _own(t):
+    """A contiguous copy of an output: the session's memory is used again by the next run."""
+    dtype = DTYPES[t.dtype]
+    size = 2 if dtype == "bf16" else np.dtype(NUMPY[dtype]).itemsize
+    shape, strides = t.shape[:t.rank], t.strides[:t.rank]
+    if 0 in shape:
+        return Output(dtype, shape, np.empty(0, np.uint8))
+    span = 1 + sum((n - 1) * s for n, s in zip(shape, strides))
+    raw = np.frombuffer((C.c_uint8 * (span * size)).from_address(t.data), dtype=f"V{size}")
+    view = np.lib.stride_tricks.as_strided(raw, shape, [s * size for s in strides])
+    return Output(dtype, shape, np.array(view, order="C").reshape(-1).view(np.uint8))
+
+
+class InferenceSession:
+    """The shape of onnxruntime.InferenceSession: run(names or None, feeds) -> list."""
+
+    def __init__(self, path, **options):
+        self._model = Model(path, **options)
+
+    def get_inputs(self):
+        return self._model.describe()["inputs"]
+
+    def get_outputs(self):
+        return self._model.describe()["outputs"]
+
+    def run(self, output_names, feeds):
+        out = self._model.run(feeds)
+        return [out[n] for n in output_names or self._model.outputs]

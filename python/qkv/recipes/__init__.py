@@ -1,0 +1,1 @@
+"""Recipes: well-known models made into .pt2 files."""
