@@ -135,6 +135,7 @@ typedef struct Inputs {
     int npixels;
 } Inputs;
 int inputs_set(const Options *o, Loaded *m, Inputs *in); /* all inputs of the session, from what the user gave */
+const char *position_of(const char *file, const char *name); /* "0" for NumPy's arr_0 and for the one array of a .npy; else the name */
 void inputs_free(Inputs *in);                            /* after the last run */
 /* The size of an axis: its number, or -1 when it is a symbol or an expression. */
 int64_t input_fixed_dim(const qkv_model *m, int input, int axis);

@@ -146,23 +146,15 @@ static void print_table(const Compared *c, int n)
 
 /* ------------------------------------------------------------------ against a file */
 
-/* output_2, or "2"; a file that fits by neither name but has as many tensors is an error, not a guess. */
-static const qkv_tensor *expected_of(const qkv_tensors *t, const char *name, int i)
-{
-    char position[16];
-    const qkv_tensor *x = qkv_tensors_find(t, name);
-    snprintf(position, sizeof position, "%d", i);
-    return x ? x : qkv_tensors_find(t, position);
-}
-
-static bool is_output(const qkv_model *m, const char *name)
+/* Which output a tensor of the file is: output_2, or "2" by position; -1 for none. */
+static int output_called(const Options *o, const qkv_model *m, const char *name)
 {
     char position[16];
     for (int i = 0; i < qkv_model_output_count(m); i++) {
         snprintf(position, sizeof position, "%d", i);
-        if (!strcmp(name, qkv_model_output_name(m, i)) || !strcmp(name, position)) return true;
+        if (!strcmp(name, qkv_model_output_name(m, i)) || !strcmp(position_of(o->expected, name), position)) return i;
     }
-    return false;
+    return -1;
 }
 
 static int compare_file(const Options *o, const Loaded *m, const qkv_tensors *file, Compared *c, int *n)
@@ -170,13 +162,15 @@ static int compare_file(const Options *o, const Loaded *m, const qkv_tensors *fi
     qkv_error e;
     int count = qkv_model_output_count(m->model);
     for (int i = 0; i < qkv_tensors_count(file); i++)
-        if (!is_output(m->model, qkv_tensors_name(file, i)))
+        if (output_called(o, m->model, qkv_tensors_name(file, i)) < 0)
             return problem(QKV_USAGE, "%s: '%s' is no output; the model has %s%s%s", o->expected, qkv_tensors_name(file, i), count ? qkv_model_output_name(m->model, 0) : "none",
                            count > 1 ? " to " : "", count > 1 ? qkv_model_output_name(m->model, count - 1) : "");
     for (int i = 0; i < count; i++) {
         const char *name = qkv_model_output_name(m->model, i);
-        const qkv_tensor *want = expected_of(file, name, i);
+        const qkv_tensor *want = NULL;
         qkv_tensor got;
+        for (int k = 0; k < qkv_tensors_count(file); k++)
+            if (output_called(o, m->model, qkv_tensors_name(file, k)) == i) want = qkv_tensors_at(file, k);
         if (!want) warning("%s has no '%s': not compared", o->expected, name);
         if (!want) continue;
         if (qkv_session_output(m->session, i, &got, &e)) return problem_of(&e);

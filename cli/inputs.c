@@ -307,7 +307,7 @@ static int set_random(const Options *o, Loaded *m, bool quiet)
 }
 
 /* numpy.savez calls unnamed arrays arr_0, arr_1, ...; a .npy file is one array, called like the file. */
-static const char *position_of(const char *file, const char *name)
+const char *position_of(const char *file, const char *name)
 {
     size_t n = strlen(file);
     if (n > 4 && !strcmp(file + n - 4, ".npy")) return "0";

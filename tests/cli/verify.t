@@ -65,6 +65,11 @@ output_1  ok      bool (1, 3)        0        0        0  1.0000000  -     -    
 
 all outputs agree
 ! qkv: warning: output_1 is bool, expected i64; the numbers are compared
+$ qkv run affine.pt2 -i x.safetensors -o y.npy -q > /dev/null; qkv verify affine.pt2 -i x.safetensors -e y.npy
+output    result  value       max abs  max rel  of peak     cosine  at  got  expected  differ
+output_0  ok      f32 (2, 3)        0        0        0  1.0000000  -     -         -       0
+
+the output agrees
 # Two models.
 $ qkv verify affine.pt2 affine.pt2 -D batch=3
 output    result  value       max abs  max rel  of peak     cosine  at  got  expected  differ
