@@ -205,7 +205,7 @@ static void print_text(const Options *o, const Loaded *m, const Result *r, bool 
     for (int i = 0; i < 4; i++) table_cell(k, "%.3f", v[i]);
     putchar('\n');
     table_print(k);
-    printf("\nloaded in %.1f ms, first run %.1f ms (plan %.1f ms), %d steps\n", r->load_ms, r->first_ms, r->stats.plan_ms, r->stats.steps);
+    printf("\nloaded in %.1f ms, first run %.1f ms (plan %.1f ms), %d step%s\n", r->load_ms, r->first_ms, r->stats.plan_ms, r->stats.steps, r->stats.steps == 1 ? "" : "s");
     printf("peak memory %.1f MiB: activations %s, packed weights %s, scratch %s\n", peak_rss_mb(), bytes_text((double)r->stats.activation_bytes, a, sizeof a),
            bytes_text((double)r->stats.packed_bytes, b, sizeof b), bytes_text((double)r->stats.scratch_bytes, c, sizeof c));
 }
