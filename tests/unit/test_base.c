@@ -1,0 +1,460 @@
+/* Errors, arenas, buffers, maps, element types, tensor views, files, the CPU ladder. */
+#include "unit.h"
+#include <errno.h>
+#include <math.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <dirent.h>
+#include "base/arena.h"
+#include "base/cpu.h"
+#include "base/file.h"
+#include "base/map.h"
+#include "tensor/tensor.h"
+
+static void test_err(void **state)
+{
+    (void)state;
+    Err err = {0};
+    assert_false(fail(&err, E_FORMAT, "byte %d", 7));
+    assert_false(within(&err, "entry '%s'", "x"));
+    assert_false(within(&err, "model.pt2"));
+    assert_string_equal(err.msg, "model.pt2: entry 'x': byte 7");
+    assert_int_equal(err.code, E_FORMAT);
+    for (int i = 0; i < 200; i++) within(&err, "level %d of a message that grows beyond its room", i);
+    assert_int_equal(strlen(err.msg), sizeof err.msg - 1);
+    assert_memory_equal(err.msg, "level 199 of", 12);
+}
+
+static void test_arena(void **state)
+{
+    (void)state;
+    Arena *a = arena_create(0);
+    for (size_t n = 0; n < 5000; n += 7) {
+        unsigned char *p = arena_alloc(a, n, 1);
+        assert_non_null(p);
+        assert_int_equal((uintptr_t)p % 16, 0);
+        for (size_t i = 0; i < n; i++) assert_int_equal(p[i], 0);
+        if (n) memset(p, 0xff, n);
+    }
+    char *big = arena_alloc(a, 1, 1 << 20), *after = arena_strdup(a, "after");
+    memset(big, 1, 1 << 20);
+    assert_string_equal(after, "after");
+    assert_string_equal(arena_printf(a, "%d-%s", 5, "x"), "5-x");
+    assert_string_equal(arena_strndup(a, "abcdef", 3), "abc");
+    assert_false(arena_failed(a));
+    assert_null(arena_alloc(a, SIZE_MAX / 2, 4));
+    assert_null(arena_alloc(a, SIZE_MAX, 1));
+    assert_true(arena_failed(a));
+    arena_destroy(a);
+    a = arena_create(1 << 18);
+    assert_non_null(arena_alloc(a, 1 << 17, 1));
+    assert_null(arena_alloc(a, 1 << 18, 1));
+    assert_true(arena_used(a) <= 1 << 18);
+    arena_destroy(a);
+    arena_destroy(NULL);
+}
+
+static void test_sums(void **state)
+{
+    (void)state;
+    size_t n;
+    int64_t i;
+    assert_true(mul_size(1u << 20, 1u << 20, &n) && n == (size_t)1 << 40);
+    assert_false(mul_size(SIZE_MAX, 2, &n));
+    assert_false(add_size(SIZE_MAX, 1, &n));
+    assert_false(mul_i64(INT64_MAX, 2, &i));
+    assert_false(add_i64(INT64_MIN, -1, &i));
+    assert_true(in_range_u64(0, 0, 0) && in_range_u64(4, 6, 10) && in_range_u64(10, 0, 10));
+    assert_false(in_range_u64(4, 7, 10) || in_range_u64(11, 0, 10) || in_range_u64(UINT64_MAX, 2, 10) || in_range_u64(2, UINT64_MAX, 10));
+}
+
+static void test_buf(void **state)
+{
+    (void)state;
+    Buf b = {0};
+    for (int i = 0; i < 1000; i++) buf_printf(&b, "%d,", i);
+    buf_puts(&b, "end");
+    buf_add(&b, "", 0);
+    assert_false(b.failed);
+    assert_int_equal(b.len, strlen(b.data));
+    assert_string_equal(b.data + b.len - 7, "999,end");
+    buf_free(&b);
+    assert_null(b.data);
+}
+
+static void test_map(void **state)
+{
+    (void)state;
+    enum { N = 5000 };
+    static char keys[N][16];
+    Map m = {0};
+    assert_null(map_get(&m, "x"));
+    for (int i = 0; i < N; i++) {
+        snprintf(keys[i], sizeof keys[i], "key%d", i);
+        assert_true(map_put(&m, keys[i], keys[i]));
+    }
+    assert_true(map_put(&m, "key7", NULL)); /* replaced, present, NULL */
+    assert_int_equal(m.count, N);
+    assert_true(map_has(&m, "key7"));
+    assert_null(map_get(&m, "key7"));
+    assert_false(map_has(&m, "key5000"));
+    for (int i = 0; i < N; i++) {
+        assert_string_equal(m.entries[i].key, keys[i]);
+        if (i != 7) assert_ptr_equal(map_get(&m, keys[i]), keys[i]);
+    }
+    map_free(&m);
+}
+
+/* ------------------------------------------------------------------ element types */
+
+static void test_dtype(void **state)
+{
+    (void)state;
+    for (int t = DT_NONE + 1; t < DT_COUNT; t++) {
+        assert_int_equal(dtype_from_name(dtype_name((DType)t)), t);
+        assert_int_equal(dtype_from_name(dtype_safetensors((DType)t)), t);
+        assert_int_equal(dtype_from_pt2(dtype_pt2((DType)t)), t);
+        assert_in_range(dtype_size((DType)t), 1, 16);
+    }
+    assert_int_equal(dtype_from_name("torch.bfloat16"), DT_BF16);
+    assert_int_equal(dtype_from_name("float32"), DT_F32);
+    assert_int_equal(dtype_from_name("string"), DT_NONE);
+    assert_int_equal(dtype_from_pt2(999), DT_NONE);
+}
+
+static void test_promotion(void **state)
+{
+    (void)state;
+    static const DType rows[][3] = {
+        {DT_F32, DT_I64, DT_F32},   {DT_F16, DT_BF16, DT_F32},  {DT_F16, DT_F64, DT_F64},   {DT_U8, DT_I8, DT_I16},    {DT_U8, DT_I32, DT_I32},
+        {DT_BOOL, DT_U8, DT_U8},    {DT_BOOL, DT_BOOL, DT_BOOL}, {DT_I32, DT_I64, DT_I64},   {DT_F64, DT_C64, DT_C128}, {DT_F32, DT_C64, DT_C64},
+        {DT_F16, DT_C32, DT_C32},   {DT_I64, DT_BF16, DT_BF16}, {DT_BOOL, DT_F16, DT_F16},  {DT_I8, DT_I16, DT_I16},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        assert_int_equal(dtype_promote(rows[i][0], rows[i][1]), rows[i][2]);
+        assert_int_equal(dtype_promote(rows[i][1], rows[i][0]), rows[i][2]);
+    }
+    for (int t = DT_NONE + 1; t < DT_COUNT; t++) assert_int_equal(dtype_promote((DType)t, (DType)t), t);
+}
+
+static void test_half(void **state)
+{
+    (void)state;
+    for (uint32_t h = 0; h < 65536; h++) {
+        float f = f16_to_f32((uint16_t)h), g = bf16_to_f32((uint16_t)h);
+        if (isnan(f)) assert_true(isnan(f16_to_f32(f32_to_f16(f))));
+        else assert_int_equal(f32_to_f16(f), h);
+        if (isnan(g)) assert_true(isnan(bf16_to_f32(f32_to_bf16(g))));
+        else assert_int_equal(f32_to_bf16(g), h);
+    }
+    assert_int_equal(f32_to_f16(1 + 0x1p-11f), 0x3c00);            /* tie to even, down */
+    assert_int_equal(f32_to_f16(1 + 3 * 0x1p-11f), 0x3c02);        /* tie to even, up */
+    assert_int_equal(f32_to_f16(65519.0f), 0x7bff);
+    assert_int_equal(f32_to_f16(65520.0f), 0x7c00);
+    assert_int_equal(f32_to_f16(0x1p-25f), 0);
+    assert_int_equal(f32_to_bf16(1 + 0x1p-8f), 0x3f80);
+}
+
+static void test_float8(void **state)
+{
+    (void)state;
+    static const DType types[] = {DT_F8E4M3, DT_F8E5M2, DT_F8E4M3FNUZ, DT_F8E5M2FNUZ, DT_F8E8M0};
+    for (size_t k = 0; k < 5; k++)
+        for (int code = 0; code < 256; code++) {
+            uint8_t in = (uint8_t)code, out;
+            double v = load_f64(types[k], &in);
+            store_f64(types[k], &out, v);
+            if (isnan(v)) assert_true(isnan(load_f64(types[k], &out)));
+            else assert_int_equal(out, code);
+        }
+    static const struct {
+        DType t;
+        uint8_t code;
+        double v;
+    } rows[] = {{DT_F8E4M3, 0x7e, 448}, {DT_F8E4M3, 0x01, 0x1p-9}, {DT_F8E4M3, 0x38, 1}, {DT_F8E5M2, 0x7b, 57344}, {DT_F8E5M2, 0x7c, INFINITY},
+                {DT_F8E4M3FNUZ, 0x7f, 240}, {DT_F8E5M2FNUZ, 0x7f, 57344}, {DT_F8E8M0, 127, 1}, {DT_F8E4M3, 0xc0, -2}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) assert_true(load_f64(rows[i].t, &rows[i].code) == rows[i].v);
+    uint8_t code;
+    store_f64(DT_F8E4M3, &code, 500);
+    assert_int_equal(code, 0x7f);
+    store_f64(DT_F8E5M2, &code, -1e9);
+    assert_int_equal(code, 0xfc);
+    store_f64(DT_F8E4M3, &code, 1.0625); /* between 1 and 1.125: to even */
+    assert_int_equal(code, 0x38);
+}
+
+/* ------------------------------------------------------------------ tensors */
+
+static void test_view(void **state)
+{
+    (void)state;
+    float x[12];
+    Tensor t = tensor_of(DT_F32, 2, (int64_t[]){3, 4}, x), s = tensor_of(DT_F32, 0, NULL, x);
+    char text[64];
+    assert_int_equal(tensor_numel(&t), 12);
+    assert_int_equal(tensor_bytes(&t), 48);
+    assert_int_equal(tensor_numel(&s), 1);
+    assert_string_equal(tensor_describe(&t, text, sizeof text), "f32[3, 4]");
+    assert_string_equal(tensor_describe(&s, text, sizeof text), "f32[]");
+    assert_string_equal(tensor_describe(&t, text, 6), "f32[3");
+    assert_true(tensor_contiguous(&t) && tensor_contiguous(&s));
+    Tensor u = t;
+    u.shape[0] = 4, u.shape[1] = 3, u.stride[0] = 1, u.stride[1] = 4;
+    assert_false(tensor_contiguous(&u));
+    u.shape[0] = 1, u.stride[0] = 77, u.stride[1] = 1;
+    assert_true(tensor_contiguous(&u));
+    u.shape[0] = 0, u.stride[1] = 9;
+    assert_true(tensor_contiguous(&u));
+}
+
+static void test_storage(void **state)
+{
+    (void)state;
+    Tensor t = tensor_of(DT_F32, 2, (int64_t[]){3, 4}, NULL);
+    assert_true(view_in_storage(&t, 0, 48) && view_in_storage(&t, 1, 52));
+    assert_false(view_in_storage(&t, 0, 47) || view_in_storage(&t, 1, 48) || view_in_storage(&t, -1, 48));
+    t.stride[0] = -4;
+    assert_true(view_in_storage(&t, 8, 48));
+    assert_false(view_in_storage(&t, 7, 48) || view_in_storage(&t, 9, 48));
+    t.stride[0] = INT64_MAX / 2;
+    assert_false(view_in_storage(&t, 0, UINT64_MAX));
+    t.shape[0] = 0;
+    assert_true(view_in_storage(&t, 0, 0));
+    assert_false(view_in_storage(&t, 1, 0));
+    t.shape[1] = -1;
+    assert_false(view_in_storage(&t, 0, 48));
+    t = tensor_of(DT_F32, 1, (int64_t[]){1}, NULL);
+    assert_false(view_in_storage(&t, INT64_MAX, UINT64_MAX));
+    t.dtype = DT_NONE;
+    assert_false(view_in_storage(&t, 0, 48));
+}
+
+static void test_shape_bytes(void **state)
+{
+    (void)state;
+    Err err = {0};
+    size_t n;
+    OK(shape_bytes(DT_F32, 2, (int64_t[]){3, 4}, &n, &err));
+    assert_int_equal(n, 48);
+    OK(shape_bytes(DT_F32, 3, (int64_t[]){3, 0, 4}, &n, &err));
+    assert_int_equal(n, 0);
+    REFUSED(shape_bytes(DT_F32, 1, (int64_t[]){-1}, &n, &err), E_FORMAT);
+    REFUSED(shape_bytes(DT_F32, 3, (int64_t[]){4194305, 4194305, 211106198978564}, &n, &err), E_LIMIT);
+    REFUSED(shape_bytes(DT_F32, 3, (int64_t[]){INT64_MAX, INT64_MAX, 0}, &n, &err), E_LIMIT);
+    REFUSED(shape_bytes(DT_U8, 1, (int64_t[]){((int64_t)1 << 46) + 1}, &n, &err), E_LIMIT);
+}
+
+static void test_copy(void **state)
+{
+    (void)state;
+    float x[6] = {0, 1, 2.9f, -3.9f, 1e20f, 0.5f}, y[6] = {0};
+    int64_t i[6];
+    uint8_t flag[6];
+    uint16_t h[6];
+    Tensor s = tensor_of(DT_F32, 2, (int64_t[]){2, 3}, x), turned = s, d = tensor_of(DT_F32, 2, (int64_t[]){3, 2}, y);
+    turned.shape[0] = 3, turned.shape[1] = 2, turned.stride[0] = 1, turned.stride[1] = 3;
+    tensor_copy(&d, &turned);
+    for (int r = 0; r < 3; r++)
+        for (int c = 0; c < 2; c++) assert_true(y[r * 2 + c] == x[c * 3 + r] && tensor_get(&turned, r * 2 + c) == (double)x[c * 3 + r]);
+    Tensor back = turned; /* writing through strides */
+    float z[6] = {0};
+    back.data = z;
+    tensor_copy(&back, &d);
+    assert_memory_equal(z, x, sizeof x);
+    Tensor reversed = s;
+    reversed.data = x + 5, reversed.stride[0] = -3, reversed.stride[1] = -1;
+    d = tensor_of(DT_F32, 2, (int64_t[]){2, 3}, y);
+    tensor_copy(&d, &reversed);
+    for (int k = 0; k < 6; k++) assert_true(y[k] == x[5 - k]);
+    Tensor di = tensor_of(DT_I64, 2, s.shape, i), df = tensor_of(DT_BOOL, 2, s.shape, flag), dh = tensor_of(DT_F16, 2, s.shape, h);
+    tensor_copy(&di, &s);
+    assert_true(i[1] == 1 && i[2] == 2 && i[3] == -3);
+    tensor_copy(&df, &s);
+    assert_memory_equal(flag, "\0\1\1\1\1\1", 6);
+    tensor_copy(&dh, &s);
+    assert_true(h[5] == 0x3800 && h[4] == 0x7c00);
+    Tensor spread = tensor_of(DT_F32, 2, (int64_t[]){2, 3}, x); /* one element, stride 0 */
+    spread.stride[0] = spread.stride[1] = 0;
+    tensor_copy(&d, &spread);
+    for (int k = 0; k < 6; k++) assert_true(y[k] == x[0]);
+    double c128[4];
+    float c64[4] = {1, 2, 3, 4};
+    Tensor from = tensor_of(DT_C64, 1, (int64_t[]){2}, c64), to = tensor_of(DT_C128, 1, (int64_t[]){2}, c128);
+    tensor_copy(&to, &from);
+    assert_true(c128[0] == 1 && c128[1] == 2 && c128[2] == 3 && c128[3] == 4);
+    Tensor scalar = tensor_of(DT_F32, 0, NULL, x + 2), wide = tensor_of(DT_F64, 0, NULL, c128);
+    tensor_copy(&wide, &scalar);
+    assert_true(c128[0] == (double)2.9f);
+    int64_t large = INT64_MAX - 1, copy;
+    Tensor l = tensor_of(DT_I64, 0, NULL, &large), m = tensor_of(DT_U64, 0, NULL, &copy);
+    tensor_copy(&m, &l);
+    assert_true(copy == large && tensor_get_i64(&l, 0) == large);
+}
+
+/* ------------------------------------------------------------------ files */
+
+static int files_in(const char *folder)
+{
+    int n = 0;
+    DIR *d = opendir(folder);
+    assert_non_null(d);
+    for (struct dirent *e; (e = readdir(d));) n += strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0;
+    closedir(d);
+    return n;
+}
+
+static void expect_text(const char *path, const char *text)
+{
+    Buf b = unit_read(path);
+    assert_string_equal(b.data, text);
+    buf_free(&b);
+}
+
+static void test_map_file(void **state)
+{
+    (void)state;
+    Err err = {0};
+    MappedFile f;
+    char fifo[160];
+    REFUSED(file_map(&f, unit_path("absent"), &err), E_IO);
+    REFUSED(file_map(&f, "/", &err), E_IO);
+    REFUSED(file_map(&f, "/dev/zero", &err), E_IO);
+    snprintf(fifo, sizeof fifo, "%s", unit_path("fifo"));
+    assert_int_equal(mkfifo(fifo, 0600), 0);
+    REFUSED(file_map(&f, fifo, &err), E_IO); /* and does not wait for a writer */
+    OK(file_map(&f, unit_file("", 0), &err));
+    assert_true(f.data == NULL && f.size == 0);
+    file_unmap(&f);
+    OK(file_map(&f, unit_file("abc", 3), &err));
+    assert_true(f.size == 3 && !memcmp(f.data, "abc", 3));
+    file_unmap(&f);
+    assert_null(f.data);
+    unlink(fifo);
+}
+
+static void test_outfile(void **state)
+{
+    (void)state;
+    Err err = {0};
+    char folder[160], path[200], link[200];
+    snprintf(folder, sizeof folder, "%s", unit_path("out"));
+    assert_int_equal(mkdir(folder, 0700), 0);
+    snprintf(path, sizeof path, "%s/a", folder);
+    snprintf(link, sizeof link, "%s/link", folder);
+    OutFile *o = outfile_open(path, &err);
+    OK(o && outfile_write(o, "first", 5, &err));
+    assert_true(access(path, F_OK) != 0); /* nothing there before the commit */
+    OK(outfile_commit(o, &err));
+    expect_text(path, "first");
+    o = outfile_open(path, &err);
+    OK(o && outfile_write(o, "second", 6, &err));
+    expect_text(path, "first");
+    outfile_abort(o);
+    expect_text(path, "first");
+    assert_int_equal(files_in(folder), 1);
+    assert_int_equal(symlink(path, link), 0);
+    o = outfile_open(link, &err);
+    OK(o && outfile_write(o, "third", 5, &err) && outfile_commit(o, &err));
+    struct stat st;
+    assert_true(lstat(link, &st) == 0 && S_ISLNK(st.st_mode));
+    expect_text(path, "third");
+    o = outfile_open(path, &err); /* a signal: the handler removes what is half written */
+    assert_int_equal(files_in(folder), 3);
+    outfile_abort_all();
+    assert_int_equal(files_in(folder), 2);
+    outfile_abort(o);
+    REFUSED(outfile_open(folder, &err), E_IO);
+    REFUSED(outfile_open("/dev/null", &err), E_IO);
+    REFUSED(outfile_open("/nonexistent/folder/x", &err), E_IO);
+    outfile_abort(NULL);
+    char name[300] = {0}; /* the longest name that a file system takes still has room for its temporary file */
+    snprintf(name, sizeof name, "%s/", folder);
+    memset(name + strlen(name), 'n', 255);
+    o = outfile_open(name, &err);
+    OK(o && outfile_commit(o, &err));
+}
+
+/* Writing fails half-way (the file would grow beyond the limit): an error, the old file whole, no rubbish. */
+static void test_outfile_full(void **state)
+{
+    (void)state;
+    char folder[160], path[200];
+    snprintf(folder, sizeof folder, "%s", unit_path("full"));
+    assert_int_equal(mkdir(folder, 0700), 0);
+    snprintf(path, sizeof path, "%s/a", folder);
+    Err err = {0};
+    OutFile *o = outfile_open(path, &err);
+    OK(o && outfile_write(o, "old", 3, &err) && outfile_commit(o, &err));
+    pid_t child = fork();
+    if (child == 0) {
+        static char block[65536];
+        signal(SIGXFSZ, SIG_IGN);
+        setrlimit(RLIMIT_FSIZE, &(struct rlimit){100000, 100000});
+        o = outfile_open(path, &err);
+        bool first = outfile_write(o, block, sizeof block, &err), second = outfile_write(o, block, sizeof block, &err);
+        outfile_abort(o);
+        _exit(first && !second && err.code == E_IO ? 0 : 1);
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    expect_text(path, "old");
+    assert_int_equal(files_in(folder), 1);
+}
+
+/* Killed at any time: the old file or the new one, never a part. */
+static void test_outfile_killed(void **state)
+{
+    (void)state;
+    enum { SIZE = 1 << 18 };
+    char path[200];
+    snprintf(path, sizeof path, "%s", unit_path("killed"));
+    uint64_t rng = 1;
+    for (int round = 0; round < 30; round++) {
+        pid_t child = fork();
+        if (child == 0) {
+            char *block = malloc(SIZE);
+            Err err;
+            for (int k = 0; block; k++) {
+                memset(block, 'a' + k % 26, SIZE);
+                OutFile *o = outfile_open(path, &err);
+                if (!o || !outfile_write(o, block, SIZE, &err) || !outfile_commit(o, &err)) _exit(1);
+            }
+            _exit(1);
+        }
+        usleep(unit_random(&rng) % 10000);
+        kill(child, SIGKILL);
+        int status;
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_true(WIFSIGNALED(status));
+        if (access(path, F_OK)) continue;
+        Buf b = unit_read(path);
+        assert_int_equal(b.len, SIZE);
+        for (size_t i = 1; i < b.len; i++)
+            if (b.data[i] != b.data[0]) STOP("a mixed file");
+        buf_free(&b);
+    }
+}
+
+static void test_cpu(void **state)
+{
+    (void)state;
+    assert_true(cpu_level() <= cpu_best() && cpu_best() >= CPU_GEN && cpu_best() < CPU_LEVELS);
+    assert_string_equal(cpu_level_name(CPU_AVX512BF16), "avx512bf16");
+    assert_in_range(cpu_count(), 1, 1 << 20);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_err),     cmocka_unit_test(test_arena),       cmocka_unit_test(test_sums),        cmocka_unit_test(test_buf),
+        cmocka_unit_test(test_map),     cmocka_unit_test(test_dtype),       cmocka_unit_test(test_promotion),   cmocka_unit_test(test_half),
+        cmocka_unit_test(test_float8),  cmocka_unit_test(test_view),        cmocka_unit_test(test_storage),     cmocka_unit_test(test_shape_bytes),
+        cmocka_unit_test(test_copy),    cmocka_unit_test(test_map_file),    cmocka_unit_test(test_outfile),     cmocka_unit_test(test_outfile_full),
+        cmocka_unit_test(test_outfile_killed), cmocka_unit_test(test_cpu),
+    };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
