@@ -53,11 +53,15 @@ static int picture_shape(const qkv_model *m, int64_t *shape, int *rank)
             input_dim_range(m, 0, 0, &shape[0], &max);
             if (shape[0] < 1 && max >= 1) shape[0] = 1;
         }
-        if (shape[k] < 0) return problem(QKV_USAGE, "input '%s': axis %d is %s; qkv classify needs fixed sizes", qkv_model_input_name(m, 0), k, qkv_model_input_dim(m, 0, k));
+        if (shape[k] < 0)
+            return problem(QKV_USAGE, "input '%s': axis %d is %s; qkv classify needs fixed sizes", qkv_model_input_name(m, 0), k,
+                           qkv_model_input_dim(m, 0, k));
     }
     int64_t channels = shape[*rank - 3];
-    if (channels != 1 && channels != 3) return problem(QKV_USAGE, "input '%s' has %lld channels; a picture has 1 or 3", qkv_model_input_name(m, 0), (long long)channels);
-    if (*rank == 4 && shape[0] > MAX_BATCH) return problem(QKV_USAGE, "input '%s': a batch of at least %lld is too many", qkv_model_input_name(m, 0), (long long)shape[0]);
+    if (channels != 1 && channels != 3)
+        return problem(QKV_USAGE, "input '%s' has %lld channels; a picture has 1 or 3", qkv_model_input_name(m, 0), (long long)channels);
+    if (*rank == 4 && shape[0] > MAX_BATCH)
+        return problem(QKV_USAGE, "input '%s': a batch of at least %lld is too many", qkv_model_input_name(m, 0), (long long)shape[0]);
     return 0;
 }
 
@@ -105,7 +109,8 @@ static void tell(Classifier *c, const char *path, double *p, int64_t classes, do
             table_cell(c->table, "%.1f %%", 100 * p[at]);
             if (k) table_cell(c->table, "%s", "");
             else table_cell(c->table, "%.2f ms", ms);
-        } else json_array_append_new(best, json_pack("{s:I, s:o, s:o}", "class", (json_int_t)at, "label", json_text(label), "probability", json_number(p[at])));
+        } else json_array_append_new(best, json_pack("{s:I, s:o, s:o}", "class", (json_int_t)at, "label", json_text(label), "probability",
+                                                     json_number(p[at])));
         p[at] = -1;
     }
     if (c->json) json_array_append_new(c->json, json_pack("{s:o, s:f, s:O}", "file", json_text(path), "ms", ms, "classes", best));
@@ -128,7 +133,8 @@ static int classify(Classifier *c, const char *path)
     char text[256];
     if (classes < 1 || (y.rank != c->rank - 2 && y.rank != 1))
         return problem(QKV_USAGE, "%s is %s, expected (batch, classes)", qkv_model_output_name(c->m.model, 0), shape_text(&y, text, sizeof text));
-    if (c->labels.n && c->labels.n != classes) return problem(QKV_USAGE, "%s: %d labels for %lld classes", c->o->labels, c->labels.n, (long long)classes);
+    if (c->labels.n && c->labels.n != classes)
+        return problem(QKV_USAGE, "%s: %d labels for %lld classes", c->o->labels, c->labels.n, (long long)classes);
     double *p = must(malloc((size_t)classes * sizeof *p));
     softmax(&y, classes, p);
     tell(c, path, p, classes, ms);

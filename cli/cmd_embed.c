@@ -48,7 +48,8 @@ static int find_roles(Embedder *x)
             for (int k = 0; k < 3; k++)
                 if (!strcmp(name, role_names[r][k])) role = r;
         if (role < 0) return problem(QKV_USAGE, "input '%s': expected input_ids, attention_mask, token_type_ids or position_ids", name);
-        if (qkv_model_input_rank(m, i) != 2) return problem(QKV_USAGE, "input '%s' has rank %d, expected (batch, tokens)", name, qkv_model_input_rank(m, i));
+        if (qkv_model_input_rank(m, i) != 2)
+            return problem(QKV_USAGE, "input '%s' has rank %d, expected (batch, tokens)", name, qkv_model_input_rank(m, i));
         x->role[role] = i;
     }
     if (x->role[IDS] < 0) return problem(QKV_USAGE, "the model has no input 'input_ids'");
@@ -62,8 +63,10 @@ static int find_sizes(Embedder *x)
     input_dim_range(x->m.model, ids, 1, &x->min_tokens, &x->max_tokens);
     int64_t limit = x->o->max_tokens ? x->o->max_tokens : DEFAULT_TOKENS;
     x->capacity = (int)(x->max_tokens < limit ? x->max_tokens : limit);
-    if (x->min_batch > BATCH) return problem(QKV_USAGE, "the model wants at least %lld sentences at a time; %d is the most", (long long)x->min_batch, BATCH);
-    if (x->capacity < 2 || x->min_tokens > DEFAULT_TOKENS * 64) return problem(QKV_USAGE, "the model takes %lld to %lld tokens", (long long)x->min_tokens, (long long)x->max_tokens);
+    if (x->min_batch > BATCH)
+        return problem(QKV_USAGE, "the model wants at least %lld sentences at a time; %d is the most", (long long)x->min_batch, BATCH);
+    if (x->capacity < 2 || x->min_tokens > DEFAULT_TOKENS * 64)
+        return problem(QKV_USAGE, "the model takes %lld to %lld tokens", (long long)x->min_tokens, (long long)x->max_tokens);
     return 0;
 }
 
@@ -223,7 +226,8 @@ static void print_json(const Embedder *x)
         json_array_append_new(sim, row);
         json_array_append_new(embeddings, e);
     }
-    json_print(json_pack("{s:i, s:o, s:I, s:f, s:o, s:o, s:o, s:o}", "schema", JSON_SCHEMA, "model", json_text(x->o->arg[0]), "width", (json_int_t)x->width, "run_ms", x->run_ms,
+    json_print(json_pack("{s:i, s:o, s:I, s:f, s:o, s:o, s:o, s:o}", "schema", JSON_SCHEMA, "model", json_text(x->o->arg[0]), "width",
+                         (json_int_t)x->width, "run_ms", x->run_ms,
                          "sentences", sentences, "tokens", tokens, "similarity", sim, "embeddings", embeddings));
 }
 
@@ -243,7 +247,8 @@ int cmd_embed(const Options *o)
     int code = model_bf16(o, &bf16);
     if (code) return code;
     if (!o->vocab) return problem(QKV_USAGE, "--vocab FILE is missing: the vocab.txt of the model's tokenizer");
-    if (o->pool && strcmp(o->pool, "mean") && strcmp(o->pool, "cls")) return problem(QKV_USAGE, "option '--pool': found '%s', expected mean or cls", o->pool);
+    if (o->pool && strcmp(o->pool, "mean") && strcmp(o->pool, "cls"))
+        return problem(QKV_USAGE, "option '--pool': found '%s', expected mean or cls", o->pool);
     code = model_open(o, o->arg[0], bf16, false, &x.m);
     if (!code) code = find_roles(&x);
     if (!code) code = find_sizes(&x);

@@ -61,7 +61,9 @@ static void print_weights(const json_t *j, const char *label, const char *kind)
     double size = json_number_value(json_object_get(j, key));
     snprintf(key, sizeof key, "%s_tensors", kind);
     long long tensors = json_integer_value(json_object_get(j, key));
-    if (tensors) printf("%s: %s in %lld tensor%s, %s\n", label, count_text(n, count, sizeof count), tensors, tensors == 1 ? "" : "s", bytes_text(size, bytes, sizeof bytes));
+    if (!tensors) return;
+    printf("%s: %s in %lld tensor%s, %s\n", label, count_text(n, count, sizeof count), tensors, tensors == 1 ? "" : "s",
+           bytes_text(size, bytes, sizeof bytes));
 }
 
 static void print_symbols(const json_t *list)
@@ -117,7 +119,8 @@ static void print_text(json_t *j)
     static const char *const scalar_keys[] = {"name", "value"};
     const json_t *scalars = json_object_get(j, "scalar_inputs"), *requirements = json_object_get(j, "requirements");
     printf("%s%s%s: torch %s, schema %s, %lld nodes\n", color_on(BOLD), text_of(json_object_get(j, "file")), color_off(BOLD),
-           text_of(json_object_get(j, "torch")), text_of(json_object_get(j, "schema_version")), (long long)json_integer_value(json_object_get(j, "nodes")));
+           text_of(json_object_get(j, "torch")), text_of(json_object_get(j, "schema_version")),
+           (long long)json_integer_value(json_object_get(j, "nodes")));
     print_weights(j, "parameters", "parameter");
     print_weights(j, "buffers", "buffer");
     print_weights(j, "constants", "constant");

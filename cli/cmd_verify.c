@@ -37,7 +37,8 @@ static int check_list(const char *option, const List *l, const Options *o, const
     for (int i = 0; i < l->n; i++) {
         int len;
         double v;
-        if (!parse_tolerance(l->item[i], &len, &v)) return problem(QKV_USAGE, "option '--%s': found '%s', expected X or OUTPUT:X", option, l->item[i]);
+        if (!parse_tolerance(l->item[i], &len, &v))
+            return problem(QKV_USAGE, "option '--%s': found '%s', expected X or OUTPUT:X", option, l->item[i]);
         bool known = !len || o->trace;
         for (int k = 0; k < qkv_model_output_count(m); k++) {
             const char *name = qkv_model_output_name(m, k);
@@ -100,12 +101,15 @@ json_t *compared_json(const Compared *c)
     json_t *j = json_pack("{s:s, s:b, s:s, s:o, s:s, s:o}", "name", c->name, "agrees", !c->differs, "dtype", qkv_dtype_name(c->got.dtype), "shape",
                           json_shape(&c->got), "expected_dtype", qkv_dtype_name(c->expected.dtype), "expected_shape", json_shape(&c->expected));
     if (!c->same_shape) return j;
-    json_object_update_new(j, json_pack("{s:o, s:o, s:o, s:o, s:I, s:I, s:o, s:o}", "max_abs", json_number(d->max_abs), "max_rel", json_number(d->max_rel),
+    json_object_update_new(j, json_pack("{s:o, s:o, s:o, s:o, s:I, s:I, s:o, s:o}", "max_abs", json_number(d->max_abs), "max_rel",
+                                        json_number(d->max_rel),
                                         "max_abs_over_peak", json_number(d->max_abs_over_peak), "cosine", json_number(d->cosine), "failed",
-                                        (json_int_t)d->failed, "nonfinite_mismatch", (json_int_t)d->nonfinite_mismatch, "atol", json_number(c->atol), "rtol",
+                                        (json_int_t)d->failed, "nonfinite_mismatch", (json_int_t)d->nonfinite_mismatch, "atol",
+                                            json_number(c->atol), "rtol",
                                         json_number(c->rtol)));
     if (d->index >= 0)
-        json_object_update_new(j, json_pack("{s:o, s:o, s:o}", "index", json_index(&c->got, d->index), "got", json_number(d->a), "expected", json_number(d->b)));
+        json_object_update_new(j, json_pack("{s:o, s:o, s:o}", "index", json_index(&c->got, d->index), "got", json_number(d->a), "expected",
+                                            json_number(d->b)));
     return j;
 }
 
@@ -163,7 +167,8 @@ static int compare_file(const Options *o, const Loaded *m, const qkv_tensors *fi
     int count = qkv_model_output_count(m->model);
     for (int i = 0; i < qkv_tensors_count(file); i++)
         if (output_called(o, m->model, qkv_tensors_name(file, i)) < 0)
-            return problem(QKV_USAGE, "%s: '%s' is no output; the model has %s%s%s", o->expected, qkv_tensors_name(file, i), count ? qkv_model_output_name(m->model, 0) : "none",
+            return problem(QKV_USAGE, "%s: '%s' is no output; the model has %s%s%s", o->expected, qkv_tensors_name(file, i),
+                           count ? qkv_model_output_name(m->model, 0) : "none",
                            count > 1 ? " to " : "", count > 1 ? qkv_model_output_name(m->model, count - 1) : "");
     for (int i = 0; i < count; i++) {
         const char *name = qkv_model_output_name(m->model, i);
@@ -233,7 +238,8 @@ static void report(const Options *o, const Compared *c, int n, int differ, json_
     if (!n) return;
     for (int i = 0; i < n; i++)
         if (c[i].got.dtype != c[i].expected.dtype)
-            warning("%s is %s, expected %s; the numbers are compared", c[i].name, qkv_dtype_name(c[i].got.dtype), qkv_dtype_name(c[i].expected.dtype));
+            warning("%s is %s, expected %s; the numbers are compared", c[i].name, qkv_dtype_name(c[i].got.dtype),
+                    qkv_dtype_name(c[i].expected.dtype));
     if (o->trace) putchar('\n');
     print_table(c, n);
     if (differ) printf("\n%s%d of %d output%s differ%s%s\n", color_on(RED), differ, n, n == 1 ? "" : "s", differ == 1 ? "s" : "", color_off(RED));
@@ -275,7 +281,8 @@ int cmd_verify(const Options *o)
     if (code) return code;
     if (o->narg > 1 && o->expected) return problem(QKV_USAGE, "compare with OTHER or with -e EXPECTED, not with both");
     if (o->narg == 1 && !o->expected && !o->trace) return problem(QKV_USAGE, "nothing to compare with: give OTHER, -e EXPECTED or --per-node TRACE");
-    if ((o->expected || o->trace) && !o->inputs && !o->image.n) return problem(QKV_USAGE, "-i FILE is missing: the inputs that the expected values belong to");
+    if ((o->expected || o->trace) && !o->inputs && !o->image.n)
+        return problem(QKV_USAGE, "-i FILE is missing: the inputs that the expected values belong to");
     if ((code = model_open(o, o->arg[0], bf16, o->trace != NULL, &m))) return code;
     code = verify(o, &m, &differs);
     model_close(&m);

@@ -126,7 +126,8 @@ static int parse_shape(const qkv_model *m, const char *text, int *input, int64_t
     const char *colon = strrchr(text, ':'), *p = colon ? colon + 1 : text;
     *input = colon ? input_called(m, text, (size_t)(colon - text)) : 0;
     if (*input < 0) return QKV_USAGE;
-    if (!colon && qkv_model_input_count(m) != 1) return problem(QKV_USAGE, "option '--shape': '%s' names no input and the model has %d", text, qkv_model_input_count(m));
+    if (!colon && qkv_model_input_count(m) != 1)
+        return problem(QKV_USAGE, "option '--shape': '%s' names no input and the model has %d", text, qkv_model_input_count(m));
     bool bracket = *p == '[', ok = true;
     *rank = 0;
     for (p += bracket; ok && *p && *p != ']';) {
@@ -139,7 +140,9 @@ static int parse_shape(const qkv_model *m, const char *text, int *input, int64_t
     if (!ok || (bracket && strcmp(p, "]")) || (!bracket && *p))
         return problem(QKV_USAGE, "option '--shape': found '%s', expected a shape such as x:1x3x224x224", text);
     int want = qkv_model_input_rank(m, *input);
-    if (*rank != want) return problem(QKV_USAGE, "option '--shape': input '%s' has rank %d, found %d sizes in '%s'", qkv_model_input_name(m, *input), want, *rank, text);
+    if (*rank != want)
+        return problem(QKV_USAGE, "option '--shape': input '%s' has rank %d, found %d sizes in '%s'", qkv_model_input_name(m, *input), want, *rank,
+                       text);
     return 0;
 }
 
@@ -166,8 +169,10 @@ static int check_shapes(const Options *o, const Loaded *m)
         if (qkv_session_input(m->session, input, &t, &e)) return problem_of(&e);
         for (int k = 0; k < rank; k++)
             if (t.shape[k] != shape[k])
-                return problem(QKV_USAGE, "input '%s': axis %d is %lld, expected %s%s%s", qkv_model_input_name(m->model, input), k, (long long)shape[k],
-                               qkv_model_input_dim(m->model, input, k), input_fixed_dim(m->model, input, k) < 0 ? " to agree with the other sizes" : "",
+                return problem(QKV_USAGE, "input '%s': axis %d is %lld, expected %s%s%s", qkv_model_input_name(m->model, input), k,
+                               (long long)shape[k],
+                               qkv_model_input_dim(m->model, input, k), input_fixed_dim(m->model, input,
+                                   k) < 0 ? " to agree with the other sizes" : "",
                                input_fixed_dim(m->model, input, k) < 0 ? "" : " (fixed when the model was exported)");
     }
     return 0;
@@ -242,7 +247,8 @@ static int check_picture(const Options *o, const qkv_model *m, int input)
                        qkv_dtype_name(qkv_model_input_dtype(m, input)), rank);
     for (int k = rank - 3; k < rank; k++)
         if (input_fixed_dim(m, input, k) < 0 && !o->dim.n && !o->shape.n)
-            return problem(QKV_USAGE, "input '%s': axis %d is %s; choose the picture's size with -D %s=N or --shape", name, k, qkv_model_input_dim(m, input, k),
+            return problem(QKV_USAGE, "input '%s': axis %d is %s; choose the picture's size with -D %s=N or --shape", name, k,
+                           qkv_model_input_dim(m, input, k),
                            k == rank - 2 ? "height" : k == rank - 1 ? "width" : qkv_model_input_dim(m, input, k));
     return 0;
 }
@@ -259,8 +265,10 @@ static int set_pictures(const Options *o, Loaded *m, int input, Inputs *in)
     if (qkv_session_input(m->session, input, &t, &e)) return problem_of(&e);
     int64_t sizes[4], channels = t.shape[rank - 3], plane = t.shape[rank - 2] * t.shape[rank - 1];
     memcpy(sizes, t.shape, (size_t)rank * sizeof *sizes);
-    if (channels != 1 && channels != 3) return problem(QKV_USAGE, "input '%s' is %s; a picture has 1 or 3 channels", name, shape_text(&t, shape, sizeof shape));
-    if (n != (rank == 4 ? t.shape[0] : 1)) return problem(QKV_USAGE, "input '%s' is %s, but %d pictures were given", name, shape_text(&t, shape, sizeof shape), n);
+    if (channels != 1 && channels != 3)
+        return problem(QKV_USAGE, "input '%s' is %s; a picture has 1 or 3 channels", name, shape_text(&t, shape, sizeof shape));
+    if (n != (rank == 4 ? t.shape[0] : 1))
+        return problem(QKV_USAGE, "input '%s' is %s, but %d pictures were given", name, shape_text(&t, shape, sizeof shape), n);
     if (in->npixels == (int)(sizeof in->pixels / sizeof *in->pixels)) return problem(QKV_USAGE, "pictures for more than %d inputs", in->npixels);
     if ((code = picture_norm(o, (int)channels, mean, std))) return code;
     float *pixels = must(malloc((size_t)(n * channels * plane) * sizeof *pixels + 1));
@@ -268,7 +276,8 @@ static int set_pictures(const Options *o, Loaded *m, int input, Inputs *in)
     for (int i = 0, k = 0; i < o->image.n; i++) {
         const char *path = image_of(m->model, o->image.item[i], &at);
         if (at != input) continue;
-        if (qkv_image_read(path, (int)channels, (int)t.shape[rank - 2], (int)t.shape[rank - 1], mean, std, pixels + k++ * channels * plane, &e)) return problem_of(&e);
+        float *at_k = pixels + k++ * channels * plane;
+        if (qkv_image_read(path, (int)channels, (int)sizes[rank - 2], (int)sizes[rank - 1], mean, std, at_k, &e)) return problem_of(&e);
     }
     qkv_tensor x = {QKV_F32, rank, sizes, NULL, pixels};
     return qkv_session_set_input(m->session, name, &x, &e) ? problem_of(&e) : 0;
@@ -291,7 +300,8 @@ static int set_random(const Options *o, Loaded *m, bool quiet)
         input_dim_range(m->model, at, 0, &min, &max);
         if (qkv_model_input_rank(m->model, at) != 4 || input_fixed_dim(m->model, at, 0) >= 0) continue;
         if (pictures < min || pictures > max)
-            code = problem(QKV_USAGE, "input '%s': %lld picture%s given; its batch is %s, from %lld to %lld", name, (long long)pictures, pictures == 1 ? " was" : "s were",
+            code = problem(QKV_USAGE, "input '%s': %lld picture%s given; its batch is %s, from %lld to %lld", name, (long long)pictures,
+                           pictures == 1 ? " was" : "s were",
                            qkv_model_input_dim(m->model, at, 0), (long long)min, (long long)max);
         else size_add(&s, name, (int)strlen(name), 0, pictures);
     }
@@ -302,7 +312,8 @@ static int set_random(const Options *o, Loaded *m, bool quiet)
     if (!code) code = check_shapes(o, m);
     for (int i = 0; !code && !quiet && i < qkv_model_input_count(m->model); i++)
         if (!count_images(o, m->model, i) && !qkv_session_input(m->session, i, &t, &e))
-            note("random %s: %s %s, seed %lld", qkv_model_input_name(m->model, i), qkv_dtype_name(t.dtype), shape_text(&t, shape, sizeof shape), (long long)o->seed);
+            note("random %s: %s %s, seed %lld", qkv_model_input_name(m->model, i), qkv_dtype_name(t.dtype), shape_text(&t, shape, sizeof shape),
+                 (long long)o->seed);
     return code;
 }
 
@@ -334,7 +345,8 @@ int inputs_set(const Options *o, Loaded *m, Inputs *in)
     *in = (Inputs){0};
     int code = 0, n = qkv_model_input_count(m->model), at;
     bool chosen = o->dim.n || o->shape.n || o->seeded, random = !o->inputs && (chosen || !o->image.n);
-    if (o->inputs && !o->image.n && chosen) return problem(QKV_USAGE, "-i gives the inputs, -D, --shape and --seed make random ones: use one of both");
+    if (o->inputs && !o->image.n && chosen)
+        return problem(QKV_USAGE, "-i gives the inputs, -D, --shape and --seed make random ones: use one of both");
     for (int i = 0; i < o->image.n; i++) {
         image_of(m->model, o->image.item[i], &at);
         if (at < 0) return QKV_USAGE;
@@ -345,7 +357,8 @@ int inputs_set(const Options *o, Loaded *m, Inputs *in)
     if (!o->inputs && !random && pictures < n) /* only pictures were given, and not for all inputs */
         for (int i = 0; i < n; i++)
             if (!count_images(o, m->model, i))
-                return problem(QKV_USAGE, "input '%s' is not given; -i FILE gives it, --seed N makes random numbers", qkv_model_input_name(m->model, i));
+                return problem(QKV_USAGE, "input '%s' is not given; -i FILE gives it, --seed N makes random numbers",
+                               qkv_model_input_name(m->model, i));
     if (random || o->image.n) code = set_random(o, m, !random);
     if (!code && o->inputs) code = set_from_file(o, m, in);
     for (int i = 0; !code && i < n; i++)

@@ -27,18 +27,21 @@ typedef struct Option {
 
 #define AT(field) offsetof(Options, field)
 static const Option table[] = {
-    {{"inputs", "FILE", "Inputs from a .safetensors, .npz or .npy file, keyed by the model's input names or by position (0, 1, ...).", 'i'}, INPUTS, TEXT, AT(inputs), 0, 0},
+    {{"inputs", "FILE", "Inputs from a .safetensors, .npz or .npy file, keyed by the model's input names or by position (0, 1, ...).", 'i'},
+     INPUTS, TEXT, AT(inputs), 0, 0},
     {{"dim", "NAME=N", "A size of random inputs. NAME is a symbol of the model (s0), an axis (input_ids.1), or what it is usually called: batch, seq, "
       "height, width. Sizes that are not given are the smallest that the model allows.", 'D'}, INPUTS, MANY, AT(dim), 0, 0},
     {{"shape", "NAME:SHAPE", "All sizes of one random input: x:1x3x224x224, x:[1,3,224,224] or x:1,3,224,224.", 0}, INPUTS, MANY, AT(shape), 0, 0},
     {{"seed", "N", "Seed of random inputs (default 1): the same seed gives the same bytes.", 0}, INPUTS, INTEGER, AT(seed), 0, INT64_MAX},
     {{"image", "[NAME=]FILE", "A PNG or JPEG as the input NAME; the name may be left out when the model has one input. Several pictures for one input make a batch.", 0},
      INPUTS, MANY, AT(image), 0, 0},
-    {{"mean", "LIST", "Mean of the picture's channels: one number or one a channel, 0.48,0.46,0.41 (default 0).", 0}, INPUTS | CL, TEXT, AT(mean), 0, 0},
+    {{"mean", "LIST", "Mean of the picture's channels: one number or one a channel, 0.48,0.46,0.41 (default 0).", 0}, INPUTS | CL, TEXT, AT(mean),
+     0, 0},
     {{"std", "LIST", "Standard deviation of the picture's channels (default 1).", 0}, INPUTS | CL, TEXT, AT(std), 0, 0},
     {{"scale", "X", "White is X before mean and std apply (default 1).", 0}, INPUTS | CL, REAL, AT(scale), 0, 0},
     {{"output", "FILE", "Write the results to a .safetensors or .npz file, whole or not at all.", 'o'}, RU | EM, TEXT, AT(output), 0, 0},
-    {{"expected", "FILE", "Expected outputs, a .safetensors or .npz file with output_0, output_1, ... (or 0, 1, ...).", 'e'}, VE, TEXT, AT(expected), 0, 0},
+    {{"expected", "FILE", "Expected outputs, a .safetensors or .npz file with output_0, output_1, ... (or 0, 1, ...).", 'e'}, VE, TEXT,
+     AT(expected), 0, 0},
     {{"atol", "[OUTPUT:]X", "Absolute tolerance, for all outputs or for one. Default: a share of the largest expected value, by dtype: "
       "f32 2e-5, f64 1e-12, f16 4e-3, bf16 3e-2, others 0.", 0}, VE, MANY, AT(atol), 0, 0},
     {{"rtol", "[OUTPUT:]X", "Tolerance relative to each expected value, added to --atol (default 0).", 0}, VE, MANY, AT(rtol), 0, 0},
@@ -55,7 +58,8 @@ static const Option table[] = {
     {{"per-op", NULL, "Also print where the time goes, op by op; with -v node by node.", 0}, BE, FLAG, AT(per_op), 0, 0},
     {{"dtype", "f32|bf16", "bf16: matrix products, convolutions and attention in bfloat16, by autocast's rules. f32 (default): as the file says.", 0},
      RUNS, TEXT, AT(dtype), 0, 0},
-    {{"threads", "N", "Threads (default: QKV_NUM_THREADS, else OMP_NUM_THREADS, else the CPUs that this process may use).", 0}, RUNS, INTEGER, AT(threads), 1, 4096},
+    {{"threads", "N", "Threads (default: QKV_NUM_THREADS, else OMP_NUM_THREADS, else the CPUs that this process may use).", 0}, RUNS, INTEGER,
+     AT(threads), 1, 4096},
     {{"memory-limit", "SIZE", "Most bytes of activations and scratch; suffixes K, M, G. A run that needs more ends with exit code 5.", 0},
      RUNS, BYTES, AT(memory_limit), 1, INT64_MAX},
     {{"json", NULL, "Print one JSON object, whose \"schema\" counts its versions.", 0}, IN | RUNS, FLAG, AT(json), 0, 0},
@@ -203,7 +207,8 @@ static int short_options(CommandId command, char **argv, int argc, int *i, Optio
         const Option *op = NULL;
         for (int k = 0; k < NOPTIONS && !op; k++)
             if (table[k].text.letter == *p && table[k].commands & 1 << command) op = &table[k];
-        if (!op) return problem(QKV_USAGE, "qkv %s has no option '-%c'; 'qkv help %s' lists them", commands[command].name, *p, commands[command].name);
+        if (!op)
+            return problem(QKV_USAGE, "qkv %s has no option '-%c'; 'qkv help %s' lists them", commands[command].name, *p, commands[command].name);
         if (!op->text.arg) {
             take(o, op, NULL);
             continue;

@@ -163,7 +163,8 @@ void progress_at(Progress *p, int64_t done)
     double t = now_ms(), spent = t - p->start;
     if (!p->on || spent < BAR_AFTER_MS || t - p->shown < BAR_EVERY_MS) return;
     int full = (int)(done * BAR_WIDTH / p->total);
-    fprintf(stderr, "\r%s [%.*s%*s] %lld/%lld", p->what, full, "########################", BAR_WIDTH - full, "", (long long)done, (long long)p->total);
+    fprintf(stderr, "\r%s [%.*s%*s] %lld/%lld", p->what, full, "########################", BAR_WIDTH - full, "", (long long)done,
+            (long long)p->total);
     if (spent > LEFT_AFTER_MS && done) fprintf(stderr, " %.0f s left ", spent / (double)done * (double)(p->total - done) * 1e-3);
     fputs("\033[K", stderr);
     p->shown = t;

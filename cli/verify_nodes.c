@@ -34,7 +34,8 @@ static void keep_difference(Walk *w, const char *node, const char *op, const Com
     if (!c->same_shape) printf("  shape %s, expected %s\n", shape_text(&c->got, got, sizeof got), shape_text(&c->expected, want, sizeof want));
     else {
         printf("  at %s: %.9g, expected %.9g\n", index_text(&c->got, d->index, at, sizeof at), d->a, d->b);
-        printf("  max abs %.3g, max rel %.3g, of peak %.3g, cosine %.7f; %lld of %lld elements differ\n", d->max_abs, d->max_rel, d->max_abs_over_peak, d->cosine,
+        printf("  max abs %.3g, max rel %.3g, of peak %.3g, cosine %.7f; %lld of %lld elements differ\n", d->max_abs, d->max_rel,
+               d->max_abs_over_peak, d->cosine,
                (long long)d->failed, (long long)tensor_count(&c->got));
     }
 }
