@@ -331,8 +331,8 @@ static Zip *open_any(const void *bytes, uint64_t size, bool cased, Err *err)
     bool ok = find_directory(z, &count, err);
     Memory m = {bytes, size, 0};
     zlib_filefunc64_def io = {memory_open, memory_read, memory_write, memory_tell, memory_seek, memory_nothing, memory_nothing, &m};
-    unzFile u = ok ? unzOpen2_64("", &io) : NULL;
-    if (ok && !u) ok = fail(err, E_FORMAT, "the directory cannot be read");
+    unzFile u = ok && count ? unzOpen2_64("", &io) : NULL; /* it takes an end record at byte 0 for none */
+    if (ok && count && !u) ok = fail(err, E_FORMAT, "the directory cannot be read");
     ok = ok && read_directory(z, u, count, cased, err);
     if (u) unzClose(u);
     if (ok) return z;

@@ -85,7 +85,7 @@ __attribute__((unused)) static Buf unit_read(const char *path)
 
 __attribute__((unused)) static void put_le(Buf *b, uint64_t v, int n)
 {
-    for (int i = 0; i < n; i++) buf_add(b, &(unsigned char){(unsigned char)(v >> 8 * i)}, 1);
+    for (int i = 0; i < n; i++) buf_add(b, &(unsigned char){(unsigned char)(i < 8 ? v >> 8 * i : 0)}, 1);
 }
 
 __attribute__((unused)) static uint32_t unit_random(uint64_t *state)
