@@ -167,13 +167,12 @@ static int check_shapes(const Options *o, const Loaded *m)
         qkv_error e;
         if ((code = parse_shape(m->model, o->shape.item[i], &input, shape, &rank))) return code;
         if (qkv_session_input(m->session, input, &t, &e)) return problem_of(&e);
-        for (int k = 0; k < rank; k++)
+        for (int k = 0; k < rank; k++) {
+            const char *why = input_fixed_dim(m->model, input, k) < 0 ? "to agree with the other sizes" : "(fixed when the model was exported)";
             if (t.shape[k] != shape[k])
-                return problem(QKV_USAGE, "input '%s': axis %d is %lld, expected %s%s%s", qkv_model_input_name(m->model, input), k,
-                               (long long)shape[k],
-                               qkv_model_input_dim(m->model, input, k), input_fixed_dim(m->model, input,
-                                   k) < 0 ? " to agree with the other sizes" : "",
-                               input_fixed_dim(m->model, input, k) < 0 ? "" : " (fixed when the model was exported)");
+                return problem(QKV_USAGE, "input '%s': axis %d is %lld, expected %s %s", qkv_model_input_name(m->model, input), k, (long long)shape[k],
+                               qkv_model_input_dim(m->model, input, k), why);
+        }
     }
     return 0;
 }
