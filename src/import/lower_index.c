@@ -166,6 +166,71 @@ bool lower_take_along(Lower *L)
     return x && i && lower_return(L, EMIT(L, gather, arg_value(x), arg_int(L->g, 0), arg_value(i)));
 }
 
+/* x read as a vector, negative indices from its end */
+bool lower_take(Lower *L)
+{
+    Value *x;
+    Expr *n = ex_int(L->ex, 1);
+    TRY(want(L, &x));
+    for (int k = 0; k < x->rank; k++) n = ex_mul(L->ex, n, x->dim[k]);
+    x = lower_reshape(L, x, 1, &n);
+    return x && lower_return(L, EMIT(L, index_Tensor, arg_value(x), arg_values(L->g, 1, (Value *[]){lower_value(L, 1)})));
+}
+
+/* any over the test elements of x == test */
+bool lower_isin(Lower *L)
+{
+    Value *x, *t = lower_value(L, 1);
+    bool invert;
+    Expr *n = ex_int(L->ex, 1);
+    TRY(want(L, &x) && lower_const_bool(L, 3, &invert));
+    if (!t) return lower_fail(L, 1, "expected a tensor");
+    for (int k = 0; k < t->rank; k++) n = ex_mul(L->ex, n, t->dim[k]);
+    Promote p = {DT_NONE, DT_NONE, DT_NONE};
+    promote_value(&p, x);
+    promote_value(&p, t);
+    Value *wide = with_one(L, lower_cast(L, x, promote_result(&p)), x->rank);
+    t = lower_reshape(L, lower_cast(L, t, promote_result(&p)), 1, &n);
+    Value *same = wide && t ? EMIT(L, eq_Tensor, arg_value(wide), arg_value(t)) : NULL;
+    Value *any = same ? EMIT(L, any_dim, arg_value(same), arg_int(L->g, -1), arg_bool(L->g, false)) : NULL;
+    return any && lower_return(L, invert ? EMIT(L, logical_not, arg_value(any)) : any);
+}
+
+static Arg index_dtype(Lower *L, int i)
+{
+    const Expr *small = lower_expr(L, i);
+    return arg_dtype(small && ex_is_const(small) && small->i ? DT_I32 : DT_I64);
+}
+
+/* bucketize(x, boundaries) is searchsorted(boundaries, x) */
+static bool search(Lower *L, Value *sorted, Value *x, bool right, Arg dtype)
+{
+    if (!sorted || !x) return lower_fail(L, 0, "expected tensors");
+    Promote p = {DT_NONE, DT_NONE, DT_NONE};
+    promote_value(&p, sorted);
+    promote_value(&p, x);
+    DType t = promote_result(&p);
+    Value *y = EMIT(L, searchsorted_Tensor, arg_value(lower_cast(L, sorted, t)), arg_value(lower_cast(L, x, t)), arg_bool(L->g, false), arg_bool(L->g, right));
+    return y && lower_return(L, lower_cast(L, y, dtype.dtype));
+}
+
+bool lower_bucketize(Lower *L)
+{
+    bool right;
+    TRY(lower_const_bool(L, 3, &right));
+    return search(L, lower_value(L, 1), lower_value(L, 0), right, index_dtype(L, 2));
+}
+
+bool lower_searchsorted(Lower *L)
+{
+    bool right;
+    TRY(lower_const_bool(L, 3, &right));
+    if (L->arg[4].kind == ARG_STR) right = !strcmp(L->arg[4].s, "right");
+    Value *sorted = lower_value(L, 0);
+    if (lower_value(L, 5)) sorted = EMIT(L, gather, L->arg[0], arg_int(L->g, -1), L->arg[5]);
+    return search(L, sorted, lower_value(L, 1), right, index_dtype(L, 2));
+}
+
 bool lower_one_hot(Lower *L)
 {
     Value *x;
@@ -228,9 +293,42 @@ bool lower_index_fill(Lower *L)
     if (!i) return lower_fail(L, 2, "expected a tensor");
     for (int k = 0; k < x->rank; k++) dim[k] = x->dim[k];
     if (x->rank) dim[d] = i->rank ? i->dim[0] : ex_int(L->ex, 1);
-    Value *src = EMIT(L, full, arg_exprs(L->g, x->rank, dim), L->arg[3], arg_dtype(x->dtype));
+    Value *number = lower_value(L, 3);
+    Value *src = number ? EMIT(L, expand, arg_value(lower_cast(L, number, x->dtype)), arg_exprs(L->g, x->rank, dim))
+                        : EMIT(L, full, arg_exprs(L->g, x->rank, dim), L->arg[3], arg_dtype(x->dtype));
     i = src ? along(L, i, src, d) : NULL;
     return i && lower_return(L, EMIT(L, scatter_src, arg_value(x), arg_int(L->g, d), arg_value(i), arg_value(src)));
+}
+
+bool lower_index_copy(Lower *L)
+{
+    Value *x, *i = lower_value(L, 2), *src = lower_value(L, 3);
+    int d;
+    TRY(want(L, &x) && lower_dim(L, 1, x->rank, &d));
+    if (!i || !src) return lower_fail(L, 2, "expected tensors");
+    i = along(L, i, src, d);
+    return i && lower_return(L, EMIT(L, scatter_src, arg_value(x), arg_int(L->g, d), arg_value(i), arg_value(lower_cast(L, src, x->dtype))));
+}
+
+/* Element k of the source goes to the k-th true position: where(mask, source[cumsum(mask) - 1], x) */
+bool lower_masked_scatter(Lower *L)
+{
+    Value *x, *m = lower_value(L, 1), *src = lower_value(L, 2);
+    TRY(want(L, &x));
+    if (!m || !src) return lower_fail(L, 1, "expected tensors");
+    Expr *n = ex_int(L->ex, 1), *k = n;
+    for (int i = 0; i < x->rank; i++) n = ex_mul(L->ex, n, x->dim[i]);
+    for (int i = 0; i < src->rank; i++) k = ex_mul(L->ex, k, src->dim[i]);
+    m = EMIT(L, expand, arg_value(m), arg_exprs(L->g, x->rank, x->dim));
+    m = m ? lower_reshape(L, m, 1, &n) : NULL;
+    Value *order = m ? EMIT(L, cumsum, arg_value(m), arg_int(L->g, 0)) : NULL;
+    order = order ? EMIT(L, sub_Tensor, arg_value(order), arg_int(L->g, 1)) : NULL;
+    order = order ? EMIT(L, clamp, arg_value(order), arg_int(L->g, 0), arg_none()) : NULL;
+    src = lower_reshape(L, lower_cast(L, src, x->dtype), 1, &k);
+    Value *taken = src && order ? EMIT(L, index_select, arg_value(src), arg_int(L->g, 0), arg_value(order)) : NULL;
+    Value *flat = lower_reshape(L, x, 1, &n);
+    Value *y = taken && flat ? EMIT(L, where_self, arg_value(m), arg_value(taken), arg_value(flat)) : NULL;
+    return y && lower_return(L, lower_reshape(L, y, x->rank, x->dim));
 }
 
 /* Bounds made explicit as slicing does, and the source in the slice's dtype. */
@@ -309,6 +407,27 @@ bool lower_repeat_interleave(Lower *L)
     for (int i = 0; i < x->rank; i++) flat[i] = i == d ? ex_mul(L->ex, x->dim[i], times) : x->dim[i];
     y = EMIT(L, expand, arg_value(y), arg_exprs(L->g, y->rank, wide));
     return y && lower_return(L, lower_reshape(L, y, x->rank, flat));
+}
+
+/* Each element as often as its own count says: index_select with the positions repeated */
+bool lower_repeat_interleave_tensor(Lower *L)
+{
+    Value *x, *times = lower_value(L, 1);
+    int d = 0;
+    TRY(want(L, &x));
+    if (!times) return lower_fail(L, 1, "expected a tensor");
+    if (lower_is_none(L, 2)) {
+        Expr *n = ex_int(L->ex, 1);
+        for (int i = 0; i < x->rank; i++) n = ex_mul(L->ex, n, x->dim[i]);
+        TRY(x = lower_reshape(L, x, 1, &n));
+    } else {
+        TRY(lower_dim(L, 2, x->rank, &d));
+    }
+    times = lower_reshape(L, lower_cast(L, times, DT_I64), 1, (Expr *[]){times->rank ? times->dim[0] : ex_int(L->ex, 1)});
+    times = times ? EMIT(L, expand, arg_value(times), arg_exprs(L->g, 1, &x->dim[d])) : NULL;
+    Value *at = times ? EMIT(L, repeat_interleave_Tensor, arg_value(times)) : NULL;
+    Value *y = at ? EMIT(L, index_select, arg_value(x), arg_int(L->g, d), arg_value(at)) : NULL;
+    return y && declare_sizes(L, y) && lower_return(L, y);
 }
 
 bool lower_flip_name(Lower *L) { return lower_return(L, EMIT(L, flip, L->arg[0], arg_ints(L->g, 1, (int64_t[]){L->op->id == OP_fliplr}))); }
@@ -436,6 +555,56 @@ bool lower_pad(Lower *L)
 }
 
 /* ------------------------------------------------------------------ columns */
+
+bool lower_channel_shuffle(Lower *L)
+{
+    Value *x;
+    int64_t g;
+    Expr *split[MAX_RANK + 1];
+    int perm[MAX_RANK + 1];
+    TRY(want(L, &x) && lower_const_int(L, 1, &g));
+    if (x->rank < 3 || x->rank >= MAX_RANK || g < 1) return lower_fail(L, 0, "rank %d", x->rank);
+    for (int i = 0; i <= x->rank; i++) {
+        split[i] = i == 0 ? x->dim[0] : i == 1 ? ex_int(L->ex, g) : i == 2 ? ex_floordiv(L->ex, x->dim[1], ex_int(L->ex, g)) : x->dim[i - 1];
+        perm[i] = i == 1 ? 2 : i == 2 ? 1 : i;
+    }
+    Value *y = lower_permute(L, lower_reshape(L, x, x->rank + 1, split), perm);
+    return y && lower_return(L, lower_reshape(L, y, x->rank, x->dim));
+}
+
+/* nn.Unfold: (N, C, H, W) -> pad, unfold both axes (dilation by slicing), (N, C kh kw, L) */
+bool lower_im2col(Lower *L)
+{
+    Value *x;
+    int64_t v[4][2];
+    TRY(want(L, &x));
+    for (int k = 0; k < 4; k++)
+        for (int i = 0; i < 2; i++) {
+            const Arg *a = &L->arg[1 + k];
+            const Expr *e = a->kind == ARG_EXPRS && a->n ? a->es[a->n == 1 ? 0 : i] : NULL;
+            if (!e || !ex_is_int(e)) return lower_fail(L, 1 + k, "must be constant integers");
+            v[k][i] = e->i;
+        }
+    int n = x->rank - 3;
+    if (n != 0 && n != 1) return lower_fail(L, 0, "rank %d, expected 3 or 4", x->rank);
+    x = EMIT(L, constant_pad_nd, arg_value(x), arg_ints(L->g, 4, (int64_t[]){v[2][1], v[2][1], v[2][0], v[2][0]}), arg_int(L->g, 0));
+    for (int i = 0; x && i < 2; i++) { /* axis n + 1 + i gets its windows as a last dim */
+        int64_t span = v[1][i] * (v[0][i] - 1) + 1;
+        x = EMIT(L, unfold, arg_value(x), arg_int(L->g, n + 1 + i), arg_int(L->g, span), arg_int(L->g, v[3][i]));
+        if (x && v[1][i] > 1)
+            x = EMIT(L, slice_Tensor, arg_value(x), arg_int(L->g, x->rank - 1), arg_int(L->g, 0), arg_int(L->g, span), arg_int(L->g, v[1][i]));
+    }
+    TRY(x);
+    int perm[MAX_RANK] = {0}; /* (N, C, oh, ow, kh, kw) -> (N, C, kh, kw, oh, ow) */
+    static const int order[] = {0, 3, 4, 1, 2};
+    for (int i = 0; i < 5; i++) perm[n + i] = n + order[i];
+    Expr *dim[3];
+    if (n) dim[0] = x->dim[0];
+    dim[n] = ex_mul(L->ex, x->dim[n], ex_int(L->ex, v[0][0] * v[0][1]));
+    dim[n + 1] = ex_mul(L->ex, x->dim[n + 1], x->dim[n + 2]);
+    x = lower_permute(L, x, perm);
+    return x && lower_return(L, lower_reshape(L, x, n + 2, dim));
+}
 
 /* (..., C r r, H, W) -> (..., C, H r, W r), and back */
 bool lower_pixel_shuffle(Lower *L)

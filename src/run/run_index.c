@@ -314,9 +314,69 @@ bool run_nonzero(Call *c, Err *err)
     return true;
 }
 
+/* Positions 0, 1, ... each as often as its count says. Without memory for its result it counts only. */
+bool run_repeats(Call *c, Err *err)
+{
+    const Tensor *x = call_contiguous(c, call_in(c, 0), DT_I64, err);
+    Tensor *out = call_out(c, 0);
+    TRY(x);
+    const int64_t *n = x->data;
+    int64_t total = 0, *to = out->data;
+    for (int64_t i = 0; i < tensor_numel(x); i++) {
+        if (n[i] < 0) return call_fail(c, E_USAGE, err, "repeat count %lld at position %lld is negative", (long long)n[i], (long long)i);
+        if (to && total + n[i] > out->shape[0]) return call_fail(c, E_USAGE, err, "more repeats than the given output size %lld", (long long)out->shape[0]);
+        for (int64_t k = 0; k < n[i]; k++, total++)
+            if (to) to[total] = i;
+    }
+    if (!to) out->shape[0] = total;
+    return true;
+}
+
+/* The first position in a sorted row whose element is not below x (right: is above x). */
+bool run_searchsorted(Call *c, Err *err)
+{
+    const Tensor *s = call_contiguous(c, call_in(c, 0), DT_NONE, err), *x = s ? call_contiguous(c, call_in(c, 1), DT_NONE, err) : NULL;
+    Tensor *out = call_out(c, 0);
+    if (!s || !x) return false;
+    bool right = call_bool(c, 3), is_float = dtype_is_float(s->dtype);
+    int64_t n = s->shape[s->rank - 1], per_row = s->rank > 1 && x->rank ? x->shape[x->rank - 1] : tensor_numel(x);
+    size_t size = dtype_size(s->dtype);
+    for (int64_t i = 0; i < tensor_numel(x); i++) {
+        const char *row = (const char *)s->data + (size_t)(i / per_row * n) * size, *v = (const char *)x->data + (size_t)i * size;
+        int64_t lo = 0, hi = n;
+        while (lo < hi) {
+            int64_t mid = (lo + hi) / 2;
+            const char *m = row + (size_t)mid * size;
+            bool below = is_float ? (right ? !(load_f64(s->dtype, m) > load_f64(s->dtype, v)) : !(load_f64(s->dtype, m) >= load_f64(s->dtype, v)))
+                                  : (right ? load_i64(s->dtype, m) <= load_i64(s->dtype, v) : load_i64(s->dtype, m) < load_i64(s->dtype, v));
+            if (below) lo = mid + 1;
+            else hi = mid;
+        }
+        ((int64_t *)out->data)[i] = lo;
+    }
+    return true;
+}
+
 /* ------------------------------------------------------------------ writing */
 
-static bool scatter(Call *c, bool add, Err *err)
+/* One element combined with another: scatter_reduce's sum, prod, amax, amin (mean divides afterwards). */
+typedef enum Combine { COMBINE_SET, COMBINE_ADD, COMBINE_PROD, COMBINE_MAX, COMBINE_MIN } Combine;
+
+static void combine(Combine how, DType t, void *to, const void *from)
+{
+    if (how == COMBINE_SET) memcpy(to, from, dtype_size(t));
+    else if (how == COMBINE_ADD) add_element(t, to, from);
+    else if (dtype_is_float(t)) {
+        double a = load_f64(t, to), b = load_f64(t, from);
+        store_f64(t, to, how == COMBINE_PROD ? a * b : a != a ? a : b != b ? b : (how == COMBINE_MAX) == (a > b) ? a : b);
+    } else {
+        int64_t a = load_i64(t, to), b = load_i64(t, from);
+        store_i64(t, to, how == COMBINE_PROD ? (int64_t)((uint64_t)a * (uint64_t)b) : (how == COMBINE_MAX) == (a > b) ? a : b);
+    }
+}
+
+/* counts, if given: how often each element of the result was written. fresh: the first write sets. */
+static bool scatter(Call *c, Combine how, int64_t *counts, bool fresh, Err *err)
 {
     Tensor *out = call_out(c, 0);
     const Tensor *index = call_in(c, 2), *src = call_in(c, 3);
@@ -336,14 +396,39 @@ static bool scatter(Call *c, bool add, Err *err)
         }
         char *p = (char *)out->data + (size_t)to * size;
         const char *q = (const char *)src->data + (size_t)from * size;
-        if (add) add_element(out->dtype, p, q);
-        else memcpy(p, q, size);
+        combine(fresh && counts[to] == 0 ? COMBINE_SET : how, out->dtype, p, q);
+        if (counts) counts[to]++;
     }
     return true;
 }
 
-bool run_scatter(Call *c, Err *err) { return scatter(c, false, err); }
-bool run_scatter_add(Call *c, Err *err) { return scatter(c, true, err); }
+bool run_scatter(Call *c, Err *err) { return scatter(c, COMBINE_SET, NULL, false, err); }
+bool run_scatter_add(Call *c, Err *err) { return scatter(c, COMBINE_ADD, NULL, false, err); }
+
+bool run_scatter_reduce(Call *c, Err *err)
+{
+    static const struct {
+        const char *name;
+        Combine how;
+    } kinds[] = {{"sum", COMBINE_ADD}, {"mean", COMBINE_ADD}, {"prod", COMBINE_PROD}, {"amax", COMBINE_MAX}, {"amin", COMBINE_MIN}};
+    Tensor *out = call_out(c, 0);
+    int k = 0;
+    while (k < 5 && strcmp(kinds[k].name, c->arg[4].str)) k++;
+    if (k == 5) return call_fail(c, E_UNSUPPORTED, err, "reduction '%.20s'", c->arg[4].str);
+    int64_t n = tensor_numel(out), *counts = call_scratch(c, (size_t)n * sizeof *counts, err);
+    TRY(counts);
+    memset(counts, 0, (size_t)n * sizeof *counts);
+    bool include = call_bool(c, 5);
+    TRY(scatter(c, kinds[k].how, counts, !include, err));
+    for (int64_t i = 0; k == 1 && i < n; i++) {
+        char *p = (char *)out->data + (size_t)i * dtype_size(out->dtype);
+        int64_t m = counts[i] + include, v = load_i64(out->dtype, p);
+        if (m < 2) continue;
+        if (dtype_is_float(out->dtype)) store_f64(out->dtype, p, load_f64(out->dtype, p) / (double)m);
+        else store_i64(out->dtype, p, v / m - (v % m != 0 && v < 0));
+    }
+    return true;
+}
 
 /* out = self with src written where a view of it lies */
 static bool write_part(Call *c, Tensor view, Err *err)

@@ -124,6 +124,24 @@ bool shape_nonzero(Shape *s)
     return shape_out(s, 0, DT_I64, 2, (Expr *[]){n, ex_int(s->ex, x->rank)}) && shape_size_of(s, n, 0, 0);
 }
 
+bool shape_searchsorted(Shape *s)
+{
+    Value *x;
+    TRY(shape_want_value(s, 1, &x));
+    return shape_out_like(s, 0, x, DT_I64);
+}
+
+bool shape_repeats(Shape *s)
+{
+    Value *x;
+    TRY(shape_want_value(s, 0, &x));
+    const Arg *size = shape_arg(s, 1);
+    if (size->kind == ARG_EXPR) return shape_out(s, 0, DT_I64, 1, (Expr *const *)&size->e);
+    Expr *n = shape_fresh_symbol(s);
+    if (!n) return fail(s->err, E_LIMIT, "out of memory");
+    return shape_out(s, 0, DT_I64, 1, &n) && shape_size_of(s, n, 0, 0);
+}
+
 /* pad: pairs (before, after) from the last dim backwards */
 bool shape_pad(Shape *s)
 {
