@@ -93,7 +93,7 @@ bool shape_dims(Shape *s, int i, int rank, bool *set)
     const Arg *a = shape_arg(s, i);
     bool all = a->kind == ARG_NONE || (a->kind == ARG_EXPRS && a->n == 0);
     for (int k = 0; k < MAX_RANK; k++) set[k] = all && k < rank;
-    int n = a->kind == ARG_EXPR ? 1 : a->kind == ARG_EXPRS ? a->n : 0, d;
+    int n = a->kind == ARG_EXPR ? 1 : a->kind == ARG_EXPRS ? a->n : 0, d = 0;
     for (int k = 0; k < n; k++) {
         const Expr *e = a->kind == ARG_EXPR ? a->e : a->es[k];
         if (!ex_is_int(e)) return shape_fail(s, i, "must be constant integers");
