@@ -29,7 +29,7 @@ meson_suite() { # NAME BUILDDIR [VARIABLE=VALUE...]: all programs of meson test;
   suites+=("$name=$logs/$name.json:$code")
 }
 build_with() { # DIR OPTION...
-  [ -f "$1/build.ninja" ] || meson setup "$@" >/dev/null
+  [ -f "$1/build.ninja" ] || meson setup "$@"
   ninja -C "$1"
 }
 python=.venv/bin/python
@@ -41,7 +41,7 @@ suite layers python3 tools/layers.py
 suite documents python3 tools/opsdoc.py --check
 [ -f tests/install.sh ] && suite install bash tests/install.sh
 if have pytest && have numpy; then
-  if have torch; then :; else [ -d tests/python ] && suite python $python -m pytest -q -p no:cacheprovider tests/python; fi
+  suite python $python -m pytest -q -p no:cacheprovider tests/python
 else
   skip "tests/python (no numpy and pytest in .venv; tools/setup.sh check installs them)"
 fi

@@ -54,7 +54,7 @@ def count_text(text, code):
 def count_meson(text):
     """Meson's JSON log: every test program is a suite of its own."""
     total = [0, 0, 0, []]
-    for line in filter(str.strip, text.splitlines()):
+    for line in filter(str.strip, text.split("\n")):
         t = json.loads(line)
         if t["result"] == "SKIP":
             total[2] += 1

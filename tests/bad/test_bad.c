@@ -108,7 +108,7 @@ static void edited(const char *dir)
         t = now() - t;
         bool said = st == QKV_OK || (e.message[0] && st >= QKV_USAGE && st <= QKV_LIMIT);
         bool right = !strncmp(f->d_name, "accept", 6) ? st == QKV_OK : !strncmp(f->d_name, "reject", 6) ? st != QKV_OK : true;
-        tap_ok(said && right && t < 3 * SLOWER, "%s: %s (%d, %.1f s) %.200s", f->d_name, right ? "as it must be" : st == QKV_OK ? "accepted" : "refused", (int)st, t,
+        tap_ok(said && right && t < 5 * SLOWER, "%s: %s (%d, %.1f s) %.200s", f->d_name, right ? "as it must be" : st == QKV_OK ? "accepted" : "refused", (int)st, t,
                st == QKV_OK ? "" : e.message);
     }
     closedir(d);
