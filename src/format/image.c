@@ -94,14 +94,18 @@ static bool read_png(Image *im, const MappedFile *f, Err *err)
     png_structp png = png_create_read_struct(PNG_LIBPNG_VER_STRING, &source, png_failed, png_warned);
     png_infop info = png ? png_create_info_struct(png) : NULL;
     png_bytep *volatile rows = NULL; /* volatile: its value survives the jump */
-    bool ok = false;
     if (!info) {
-        fail(err, E_LIMIT, "out of memory");
-    } else if (!setjmp(png_jmpbuf(png))) {
-        png_set_read_fn(png, &source, png_read_bytes);
-        png_set_user_limits(png, 1u << 28, 1u << 28); /* the product is checked in room() */
-        ok = decode_png(png, info, im, &rows, err);
+        png_destroy_read_struct(&png, NULL, NULL);
+        return fail(err, E_LIMIT, "out of memory");
     }
+    if (setjmp(png_jmpbuf(png))) {
+        free(rows);
+        png_destroy_read_struct(&png, &info, NULL);
+        return false;
+    }
+    png_set_read_fn(png, &source, png_read_bytes);
+    png_set_user_limits(png, 1u << 28, 1u << 28); /* the product is checked in room() */
+    bool ok = decode_png(png, info, im, &rows, err);
     free(rows);
     png_destroy_read_struct(&png, &info, NULL);
     if (ok && im->channels % 2 == 0) drop_alpha(im);
