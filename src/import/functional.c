@@ -1,6 +1,8 @@
 /* Functionaliser. Contract and example in functional.h. */
 #include "import/functional.h"
 
+enum { STALE = -1 }; /* a version that no root has */
+
 Ref *ref_root(Graph *g, Value *v, const json_t *meta)
 {
     Ref *r = arena_new(g->arena, Ref);
@@ -101,6 +103,10 @@ bool ref_write(Graph *g, Ref *r, Value *v, Err *err)
     }
     Value *view = ref_value(g, r, err), *base = ref_value(g, r->parent, err), *changed = v;
     if (!view || !base) return false;
+    if (!view_chain(view, base)) { /* after an earlier write r holds what was written: the views that lead there are made again */
+        r->version = STALE;
+        if (!(view = ref_value(g, r, err))) return false;
+    }
     for (const Value *at = view; at != base; at = at->def->arg[0].v)
         if (!(changed = put_back(g, at, changed, err))) return false;
     TRY(ref_write(g, r->parent, changed, err));

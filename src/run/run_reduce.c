@@ -1,71 +1,15 @@
-/* Reductions, scans, softmax, norms and sorting: the dims to work along are brought to the end, then rows go to the kernels.
- *
- * Floats work in float (double for f64), integers and bools in int64_t; rows of another dtype or with strides are copied first.
- */
+/* Reductions, scans, softmax and norms: the dims to work along are brought to the end (run/rows.h), then rows go to the kernels. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include "kernel/kernel.h"
 #include "run/pointwise.h"
+#include "run/rows.h"
 #include "run/run_table.h"
-
-/* rows x n numbers of F32, F64 or I64; kept dims of the input in order make the rows. */
-typedef struct Rows {
-    DType t;
-    int64_t rows, n;
-    const void *data;
-} Rows;
-
-static DType row_type(DType t) { return t == DT_F64 ? DT_F64 : dtype_is_float(t) ? DT_F32 : DT_I64; }
-
-/* x with the set dims behind the others. */
-static Tensor moved(const Tensor *x, const bool *set)
-{
-    Tensor u = *x;
-    int n = 0;
-    for (int pass = 0; pass < 2; pass++)
-        for (int i = 0; i < x->rank; i++)
-            if (set[i] == (pass == 1)) {
-                u.shape[n] = x->shape[i];
-                u.stride[n++] = x->stride[i];
-            }
-    return u;
-}
-
-static bool rows_of(Call *c, const Tensor *x, const bool *set, Rows *r, Err *err)
-{
-    Tensor u = moved(x, set);
-    *r = (Rows){.t = row_type(x->dtype), .rows = 1, .n = 1};
-    for (int i = 0; i < x->rank; i++) *(set[i] ? &r->n : &r->rows) *= x->shape[i];
-    const Tensor *flat = call_contiguous(c, &u, r->t, err);
-    TRY(flat);
-    r->data = flat->data;
-    return true;
-}
-
-static bool set_dims(const Call *c, int arg, int rank, bool *set)
-{
-    int64_t d[MAX_RANK];
-    int n = call_ints(c, arg, d, MAX_RANK);
-    for (int i = 0; i < MAX_RANK; i++) set[i] = n == 0 && i < rank;
-    for (int i = 0; i < n; i++) set[d[i] < 0 ? d[i] + (rank ? rank : 1) : d[i]] = true;
-    return true;
-}
-
-static const void *row_at(const Rows *r, int64_t i) { return (const char *)r->data + (size_t)(i * r->n) * dtype_size(r->t); }
-
-static void put(Tensor *out, int64_t i, double f, int64_t v, bool is_float)
-{
-    void *p = (char *)out->data + (size_t)i * dtype_size(out->dtype);
-    if (is_float) store_f64(out->dtype, p, f);
-    else store_i64(out->dtype, p, v);
-}
 
 /* ------------------------------------------------------------------ one number a row */
 
 typedef enum Fold { FOLD_SUM, FOLD_MEAN, FOLD_PROD, FOLD_MAX, FOLD_MIN, FOLD_ARGMAX, FOLD_ARGMIN, FOLD_ANY, FOLD_ALL, FOLD_VAR, FOLD_NORM, FOLD_LOGSUMEXP } Fold;
-
-static double value_at(const Rows *r, const void *row, int64_t i) { return r->t == DT_F32 ? (double)((const float *)row)[i] : ((const double *)row)[i]; }
 
 static double fold_float(const Rows *r, const void *row, Fold f, double p)
 {
@@ -151,8 +95,8 @@ static bool reduce(Call *c, const bool *set, Fold f, double p, Err *err)
     int threads = r.rows * r.n > 1 << 15 ? c->env->threads : 1;
 #pragma omp parallel for num_threads(threads) if (threads > 1)
     for (int64_t i = 0; i < r.rows; i++) {
-        if (r.t == DT_I64) put(out, i, 0, fold_int(&r, row_at(&r, i), f), false);
-        else put(out, i, fold_float(&r, row_at(&r, i), f, p), 0, true);
+        if (r.t == DT_I64) rows_put(out, i, 0, fold_int(&r, row_at(&r, i), f), false);
+        else rows_put(out, i, fold_float(&r, row_at(&r, i), f, p), 0, true);
     }
     return true;
 }
@@ -160,7 +104,7 @@ static bool reduce(Call *c, const bool *set, Fold f, double p, Err *err)
 static bool reduce_dims(Call *c, Fold f, double p, int arg, Err *err)
 {
     bool set[MAX_RANK];
-    set_dims(c, arg, call_in(c, 0)->rank, set);
+    rows_dims(c, arg, call_in(c, 0)->rank, set);
     return reduce(c, set, f, p, err);
 }
 
@@ -180,7 +124,7 @@ static bool extremes(Call *c, bool smallest, Tensor *values, Tensor *positions, 
 {
     Rows r;
     bool set[MAX_RANK];
-    set_dims(c, 1, call_in(c, 0)->rank, set);
+    rows_dims(c, 1, call_in(c, 0)->rank, set);
     TRY(rows_of(c, call_in(c, 0), set, &r, err));
     if (r.n == 0 && r.rows) return call_fail(c, E_USAGE, err, "the largest of no elements");
     for (int64_t i = 0; i < r.rows; i++) {
@@ -189,8 +133,8 @@ static bool extremes(Call *c, bool smallest, Tensor *values, Tensor *positions, 
         if (r.t == DT_I64) v = extreme_int(row_at(&r, i), r.n, smallest, &at);
         else f = r.t == DT_F32 ? kernels()->reduce.extreme_f32(row_at(&r, i), r.n, smallest, &at)
                                : kernels()->reduce.extreme_f64(row_at(&r, i), r.n, smallest, &at);
-        if (values) put(values, i, f, v, r.t != DT_I64);
-        put(positions, i, 0, at, false);
+        if (values) rows_put(values, i, f, v, r.t != DT_I64);
+        rows_put(positions, i, 0, at, false);
     }
     return true;
 }
@@ -201,23 +145,6 @@ bool run_max_dim(Call *c, Err *err) { return extremes(c, false, call_out(c, 0), 
 bool run_min_dim(Call *c, Err *err) { return extremes(c, true, call_out(c, 0), call_out(c, 1), err); }
 
 /* ------------------------------------------------------------------ a row for a row */
-
-/* Results lie as rows with dim d last; out wants d in its place. */
-static bool put_back(Call *c, Tensor *out, const void *rows, DType t, int d, Err *err)
-{
-    Tensor u = *out;
-    int64_t n = 1;
-    u.dtype = t;
-    u.data = (void *)(uintptr_t)rows;
-    if (u.rank) u.stride[d] = 1;
-    n = u.rank ? u.shape[d] : 1;
-    for (int i = u.rank - 1; i >= 0; i--)
-        if (i != d) {
-            u.stride[i] = n;
-            n *= u.shape[i];
-        }
-    return run_copy_tensor(out, &u, c->env->threads) || call_fail(c, E_UNSUPPORTED, err, "a copy from %s to %s", dtype_name(t), dtype_name(out->dtype));
-}
 
 typedef struct Line {
     Rows in;
@@ -240,7 +167,7 @@ static bool line_up(Call *c, int d, DType t, Line *l, Err *err)
     return l->out != NULL || l->in.rows * l->in.n == 0;
 }
 
-static bool line_down(Call *c, Line *l, DType t, Err *err) { return l->direct || put_back(c, call_out(c, 0), l->out, t, l->d, err); }
+static bool line_down(Call *c, Line *l, DType t, Err *err) { return l->direct || rows_back(c, call_out(c, 0), l->out, t, l->d, err); }
 
 static bool softmax(Call *c, bool log, bool safe, Err *err)
 {
@@ -406,70 +333,3 @@ bool run_group_norm(Call *c, Err *err)
     affine_planes(&x, y, N * C, x.n, scale, shift, c->env->threads);
     return planes_back(c, &x, y);
 }
-
-/* ------------------------------------------------------------------ order */
-
-typedef struct Keyed {
-    double f;
-    int64_t i, at;
-} Keyed;
-
-/* NaN is the greatest; equal elements keep their order. */
-static int compare_up(const void *a, const void *b)
-{
-    const Keyed *x = a, *y = b;
-    bool nx = x->f != x->f, ny = y->f != y->f;
-    if (nx != ny) return nx ? 1 : -1;
-    if (!nx && x->f != y->f) return x->f < y->f ? -1 : 1;
-    if (x->i != y->i) return x->i < y->i ? -1 : 1;
-    return x->at < y->at ? -1 : x->at > y->at;
-}
-
-static int compare_down(const void *a, const void *b)
-{
-    const Keyed *x = a, *y = b;
-    bool nx = x->f != x->f, ny = y->f != y->f;
-    if (nx != ny) return nx ? -1 : 1;
-    if (!nx && x->f != y->f) return x->f > y->f ? -1 : 1;
-    if (x->i != y->i) return x->i > y->i ? -1 : 1;
-    return x->at < y->at ? -1 : x->at > y->at;
-}
-
-/* The first k of each sorted row: values to out 0, positions to out 1. */
-static bool sorted(Call *c, int d, int64_t k, bool down, Err *err)
-{
-    Rows r;
-    const Tensor *x = call_in(c, 0);
-    bool set[MAX_RANK] = {false};
-    if (x->rank) set[d] = true;
-    if (tensor_numel(call_out(c, 0)) == 0) return true;
-    TRY(rows_of(c, x, set, &r, err));
-    if (k > r.n) return call_fail(c, E_USAGE, err, "k is %lld, but dim %d has %lld elements", (long long)k, d, (long long)r.n);
-    Keyed *row = call_scratch(c, (size_t)r.n * sizeof *row, err);
-    char *values = call_scratch(c, (size_t)(r.rows * k) * dtype_size(r.t), err);
-    int64_t *positions = call_scratch(c, (size_t)(r.rows * k) * sizeof *positions, err);
-    if (!row || !values || !positions) return false;
-    for (int64_t i = 0; i < r.rows; i++) {
-        for (int64_t j = 0; j < r.n; j++) {
-            const void *p = row_at(&r, i);
-            row[j] = (Keyed){r.t == DT_I64 ? 0 : value_at(&r, p, j), r.t == DT_I64 ? ((const int64_t *)p)[j] : 0, j};
-        }
-        qsort(row, (size_t)r.n, sizeof *row, down ? compare_down : compare_up);
-        for (int64_t j = 0; j < k; j++) {
-            int64_t at = i * k + j;
-            positions[at] = row[j].at;
-            if (r.t == DT_I64) ((int64_t *)(void *)values)[at] = row[j].i;
-            else store_f64(r.t, values + (size_t)at * dtype_size(r.t), row[j].f);
-        }
-    }
-    return put_back(c, call_out(c, 0), values, r.t, d, err) && put_back(c, call_out(c, 1), positions, DT_I64, d, err);
-}
-
-bool run_sort(Call *c, Err *err)
-{
-    const Tensor *x = call_in(c, 0);
-    int d = call_dim(c, 1, x->rank);
-    return sorted(c, d, x->rank ? x->shape[d] : 1, call_bool(c, 2), err);
-}
-
-bool run_topk(Call *c, Err *err) { return sorted(c, call_dim(c, 2, call_in(c, 0)->rank), call_i64(c, 1), call_bool(c, 3), err); }
