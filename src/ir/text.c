@@ -157,8 +157,16 @@ void graph_print(const Graph *cg, Buf *out)
 
 /* ------------------------------------------------------------------ parsing */
 
+/* A symbol whose value is defined further down. */
+typedef struct Later {
+    struct Later *next;
+    int symbol;
+    const char *value;
+} Later;
+
 typedef struct Reader {
     Graph *g;
+    Later *later;
     const char *text, *at;
     int line;
     WeightFn *weights;
@@ -393,7 +401,7 @@ static bool symbol(Reader *r)
     char name[256], from[512] = "";
     int dim = 0;
     TRY(word(r, name, sizeof name));
-    if (token(r, "=")) { /* the value is defined later: remembered by name, tied in finish_symbols */
+    if (token(r, "=")) { /* the value comes later: finish_symbols ties it */
         bool item = token(r, "item");
         if (!item) TRY(need(r, "size"));
         TRY(need(r, "%"));
@@ -404,7 +412,10 @@ static bool symbol(Reader *r)
         Symbol *s = expr_symbol(r->g->ex, (int)e->i);
         s->source = item ? SYM_ITEM : SYM_SIZE;
         s->dim = dim;
-        s->value = (Value *)(void *)arena_strdup(r->g->arena, from);
+        Later *l = arena_new(r->g->arena, Later);
+        if (!l) return fail(r->err, E_LIMIT, "out of memory");
+        *l = (Later){.next = r->later, .symbol = (int)e->i, .value = arena_strdup(r->g->arena, from)};
+        r->later = l;
     }
     Expr *e = ex_symbol(r->g->ex, name);
     if (!e) return fail(r->err, E_LIMIT, "out of memory");
@@ -517,13 +528,12 @@ static bool statement(Reader *r)
 
 static bool finish_symbols(Reader *r)
 {
-    for (int i = 0; i < expr_symbol_count(r->g->ex); i++) {
-        Symbol *s = expr_symbol(r->g->ex, i);
-        if (s->source != SYM_ITEM && s->source != SYM_SIZE) continue;
-        const char *name = (const char *)(void *)s->value;
-        bool by_name = name && !graph_find_value(r->g, name) ? false : true;
-        if (!by_name) return fail(r->err, E_FORMAT, "symbol '%s': value '%%%s' is not defined", s->name, name);
-        s->value = graph_find_value(r->g, name);
+    for (const Later *l = r->later; l; l = l->next) {
+        Symbol *s = expr_symbol(r->g->ex, l->symbol);
+        s->value = l->value ? graph_find_value(r->g, l->value) : NULL;
+        if (!s->value) return fail(r->err, E_FORMAT, "symbol '%s': value '%%%s' is not defined", s->name, l->value ? l->value : "");
+        if (s->source == SYM_SIZE && (s->dim < 0 || s->dim >= s->value->rank))
+            return fail(r->err, E_FORMAT, "symbol '%s': '%%%s' has %d axes, not axis %d", s->name, l->value, s->value->rank, s->dim);
     }
     return true;
 }

@@ -21,25 +21,30 @@ static double normalish(uint64_t *state)
     return s * 1.7320508075688772;
 }
 
-typedef struct Bound {
-    const Value *v;
-    int64_t limit;
-} Bound;
-
-static void bound_operand(Bound *b, const Arg *a, int64_t limit)
+/* Does v show elements of `input`, through views and casts? */
+static bool shows(const Value *v, const Value *input)
 {
-    const Value *v = a->kind == ARG_VALUE ? a->v : NULL;
     while (v && v->kind == V_NODE && v->def->arg[0].kind == ARG_VALUE && ((v->def->op->flags & OPF_VIEW) || v->def->op->id == OP_to_copy))
         v = v->def->arg[0].v;
-    if (v == b->v && limit < b->limit) b->limit = limit;
+    return v == input;
 }
 
-/* Integers that index something must be below its size: the smallest table that they (through views and casts) look into. */
-static int64_t integer_limit(const Graph *g, const Value *input, const Binding *binding)
+/* Values of an integer input, both ends inclusive. */
+typedef struct Range {
+    int64_t lo, hi;
+} Range;
+
+/* Integers that index something are below its size: the smallest table that they look into. Integers that are read as a size are the
+ * least one allowed, so that sizes multiplied from them stay small. */
+static Range integer_range(const Graph *g, const Value *input, const Binding *binding)
 {
-    Bound b = {input, 2};
+    Range r = {0, 1};
     int64_t smallest = INT64_MAX, rows;
     Err ignored;
+    for (int i = 0; i < expr_symbol_count(g->ex); i++) {
+        const Symbol *s = expr_symbol(g->ex, i);
+        if (s->source == SYM_ITEM && s->lo > r.lo && shows(s->value, input)) r = (Range){s->lo, s->lo};
+    }
     for (const Node *n = g->first; n; n = n->next) {
         const Value *table = n->arg && n->op->schema->nparams && n->arg[0].kind == ARG_VALUE ? n->arg[0].v : NULL;
         int dim = 0, at = -1;
@@ -49,14 +54,13 @@ static int64_t integer_limit(const Graph *g, const Value *input, const Binding *
             at = 2;
         }
         if (at < 0 || !table || table->rank <= dim || dim < 0 || !ex_eval_i64(g->ex, table->dim[dim], binding, &rows, &ignored)) continue;
-        b.limit = smallest;
-        bound_operand(&b, &n->arg[at], rows);
-        smallest = b.limit;
+        if (n->arg[at].kind == ARG_VALUE && shows(n->arg[at].v, input) && rows < smallest) smallest = rows;
     }
-    return smallest == INT64_MAX ? 2 : smallest;
+    if (smallest != INT64_MAX) r = (Range){0, smallest > 0 ? smallest - 1 : 0};
+    return r;
 }
 
-static void fill(Tensor *t, int64_t limit, uint64_t *state)
+static void fill(Tensor *t, Range r, uint64_t *state)
 {
     int64_t n = tensor_numel(t), row = t->rank ? t->shape[t->rank - 1] : 1;
     size_t size = dtype_size(t->dtype);
@@ -64,7 +68,7 @@ static void fill(Tensor *t, int64_t limit, uint64_t *state)
         void *p = (char *)t->data + (size_t)i * size;
         if (dtype_is_float(t->dtype)) store_f64(t->dtype, p, normalish(state));
         else if (t->dtype == DT_BOOL) store_i64(t->dtype, p, row && i % row == 0 ? 1 : (int64_t)(next(state) >> 63));
-        else store_i64(t->dtype, p, limit > 0 ? (int64_t)(next(state) % (uint64_t)limit) : 0);
+        else store_i64(t->dtype, p, r.lo + (int64_t)(next(state) % (uint64_t)(r.hi - r.lo + 1)));
     }
 }
 
@@ -84,7 +88,7 @@ bool session_random_inputs(Session *s, const Binding *b, uint64_t seed, Err *err
         TRY(shape_bytes(v->dtype, v->rank, shape, &bytes, err) || within(err, "input '%s'", v->name));
         Tensor t = tensor_of(v->dtype, v->rank, shape, session_own_input(s, i, bytes));
         if (!t.data) return fail(err, E_LIMIT, "input '%s': out of memory", v->name);
-        fill(&t, integer_limit(g, v, b), &state);
+        fill(&t, integer_range(g, v, b), &state);
         TRY(session_set_input(s, i, &t, err));
     }
     return true;
