@@ -371,7 +371,7 @@ static Expr *exact_quotient(ExprPool *p, Expr *a, Expr *b)
         ok = term_over(&s.term[s.n - 1], &t.term[t.n - 1], &f);
         if (!ok) break;
         poly_add(&q, &f);
-        f.coef = -f.coef;
+        ok = mul_i64(f.coef, -1, &f.coef);
         for (int i = t.n - 1; i >= 0 && ok; i--) {
             ok = term_times(&t.term[i], &f, &prod);
             if (ok) poly_add(&s, &prod);
@@ -383,6 +383,12 @@ static Expr *exact_quotient(ExprPool *p, Expr *a, Expr *b)
     free(t.term);
     free(q.term);
     return e;
+}
+
+static int64_t floor_div(int64_t a, int64_t b)
+{
+    int64_t q = a / b;
+    return (a % b != 0 && (a < 0) != (b < 0)) ? q - 1 : q;
 }
 
 /* a = c * quotient + rest, the rest's constant in [0, c). */
@@ -409,7 +415,7 @@ static bool split_multiple(ExprPool *p, Expr *a, int64_t c, Expr **quotient, Exp
             continue;
         }
         Term u = t;
-        t.coef = (t.coef - m) / c;
+        t.coef = floor_div(t.coef, c);
         u.coef = m;
         poly_add(&q, &t);
         poly_add(&r, &u);
@@ -422,19 +428,13 @@ static bool split_multiple(ExprPool *p, Expr *a, int64_t c, Expr **quotient, Exp
     return *quotient && *rest;
 }
 
-static int64_t floor_div(int64_t a, int64_t b)
-{
-    int64_t q = a / b;
-    return (a % b != 0 && (a < 0) != (b < 0)) ? q - 1 : q;
-}
-
 Expr *ex_floordiv(ExprPool *p, Expr *a, Expr *b)
 {
     if (!a || !b) return NULL;
     if (a->is_float || b->is_float) return ex_make(p, EX_FLOOR, ex_make(p, EX_TRUEDIV, a, b, NULL), NULL, NULL);
     if (ex_equals_int(b, 1)) return a;
     if (a->kind == EX_INT && b->kind == EX_INT && b->i != 0 && !(b->i == -1 && a->i == INT64_MIN)) return ex_int(p, floor_div(a->i, b->i));
-    if (ex_equals_int(a, 0)) return a;
+    if (ex_equals_int(a, 0) && !ex_equals_int(b, 0)) return a;
     if (!ex_equals_int(b, 0)) {
         Expr *q = exact_quotient(p, a, b);
         if (q) return q;
@@ -569,11 +569,11 @@ Expr *ex_make(ExprPool *p, ExprKind kind, Expr *a, Expr *b, Expr *c)
 
 /* ------------------------------------------------------------------ ranges */
 
-static int64_t sat_add(int64_t a, int64_t b)
+/* Of two lower ends (open: INT64_MIN) or two upper ends (open: INT64_MAX). */
+static int64_t sat_add(int64_t a, int64_t b, int64_t open)
 {
     int64_t r;
-    if (a == INT64_MIN || b == INT64_MIN) return INT64_MIN;
-    if (a == INT64_MAX || b == INT64_MAX) return INT64_MAX;
+    if (a == open || b == open) return open;
     return add_i64(a, b, &r) ? r : a > 0 ? INT64_MAX : INT64_MIN;
 }
 
@@ -611,8 +611,8 @@ static void range_of(const ExprPool *p, const Expr *e, int64_t *lo, int64_t *hi)
         *lo = *hi = 0;
         for (int i = 0; i < e->nargs; i++) {
             ex_range(p, e->args[i], &l, &h);
-            *lo = sat_add(*lo, l);
-            *hi = sat_add(*hi, h);
+            *lo = sat_add(*lo, l, INT64_MIN);
+            *hi = sat_add(*hi, h, INT64_MAX);
         }
         return;
     case EX_MUL:
@@ -773,7 +773,8 @@ static bool binary(const Expr *e, Scalar x, Scalar y, Scalar *out, Err *err)
         else return int_power(x.i, y.i, out, err);
         break;
     case EX_FLOORDIV:
-        if (y.i == 0 || (y.i == -1 && x.i == INT64_MIN)) return fail(err, E_USAGE, "division by zero in a size");
+        if (y.i == 0) return fail(err, E_USAGE, "division by zero in a size");
+        if (y.i == -1 && x.i == INT64_MIN) return fail(err, E_USAGE, "a size is too large for 64 bits");
         *out = of_int(floor_div(x.i, y.i));
         break;
     case EX_MOD:
@@ -818,7 +819,10 @@ static bool unary(const Expr *e, Scalar x, Scalar *out, Err *err)
     case EX_TRUNC: return to_int(trunc(a), out, err);
     case EX_ROUND: return to_int(nearbyint(a), out, err);
     case EX_SQRT: *out = of_float(sqrt(a)); return true;
-    case EX_ABS: *out = x.kind == SC_FLOAT ? of_float(fabs(a)) : of_int(x.i < 0 ? -x.i : x.i); return true;
+    case EX_ABS:
+        if (x.kind != SC_FLOAT && x.i == INT64_MIN) return fail(err, E_USAGE, "a size is too large for 64 bits");
+        *out = x.kind == SC_FLOAT ? of_float(fabs(a)) : of_int(x.i < 0 ? -x.i : x.i);
+        return true;
     case EX_NOT: *out = of_bool(!x.i); return true;
     default: return fail(err, E_FORMAT, "not a size expression");
     }
@@ -874,6 +878,7 @@ bool ex_eval_i64(const ExprPool *p, const Expr *e, const Binding *b, int64_t *ou
 {
     Scalar s;
     TRY(ex_eval(p, e, b, &s, err));
-    *out = scalar_i64(s);
+    if (s.kind == SC_FLOAT) TRY(to_int(s.f, &s, err));
+    *out = s.i;
     return true;
 }

@@ -31,7 +31,7 @@ static int strength(const Expr *e)
     case EX_ADD: return 5;
     case EX_MUL: case EX_FLOORDIV: case EX_MOD: case EX_TRUEDIV: return 6;
     case EX_POW: return 7;
-    default: return e->kind == EX_INT && e->i < 0 ? 5 : 9;
+    default: return e->kind == EX_INT && e->i < 0 ? 5 : e->kind == EX_FLOAT && signbit(e->f) ? 6 : 9;
     }
 }
 
@@ -99,9 +99,10 @@ void ex_print(const ExprPool *p, const Expr *e, Buf *out)
     }
     const char *op = e->kind < EX_WHERE ? infix[e->kind] : NULL;
     if (op) {
+        bool chains = e->kind == EX_POW || (e->kind >= EX_EQ && e->kind <= EX_LE); /* a < b < c is not (a < b) < c */
         for (int i = 0; i < e->nargs; i++) {
             if (i) buf_puts(out, op);
-            print_operand(p, e->args[i], i || e->kind == EX_POW ? strength(e) : strength(e) - 1, out);
+            print_operand(p, e->args[i], i || chains ? strength(e) : strength(e) - 1, out);
         }
         return;
     }
@@ -115,7 +116,8 @@ void ex_print(const ExprPool *p, const Expr *e, Buf *out)
 
 /* ------------------------------------------------------------------ parsing */
 
-enum { PARSE_DEPTH = 64, PARSE_LENGTH = 1 << 20 };
+/* 64 levels, each counted by parse_or, parse_not (again below a "not") and parse_unary */
+enum { PARSE_DEPTH = 4 * 64, PARSE_LENGTH = 1 << 20 };
 
 typedef struct Parser {
     ExprPool *pool;
@@ -239,8 +241,9 @@ static Expr *parse_literal_call(Parser *s, char kind)
         double v = strtod(word, &end);
         return *end ? refuse(s, "not a number") : made(s, ex_float(s->pool, v));
     }
+    errno = 0;
     long long v = strtoll(word, &end, 10);
-    if (*end || v == INT64_MAX || v == INT64_MIN) return refuse(s, "not a 64-bit integer");
+    if (*end || errno == ERANGE) return refuse(s, "not a 64-bit integer");
     return made(s, ex_int(s->pool, v));
 }
 
@@ -355,10 +358,22 @@ static Expr *parse_sum(Parser *s)
     return a;
 }
 
+static Expr *parse_shift(Parser *s)
+{
+    Expr *a = parse_sum(s);
+    while (a) {
+        bool left = take(s, "<<");
+        if (!left && !take(s, ">>")) break;
+        Expr *b = parse_sum(s);
+        a = b ? made(s, ex_make(s->pool, left ? EX_LSHIFT : EX_RSHIFT, a, b, NULL)) : NULL;
+    }
+    return a;
+}
+
 /* a < b, and chains: a <= b <= c is (a <= b) and (b <= c). */
 static Expr *parse_comparison(Parser *s)
 {
-    Expr *a = parse_sum(s), *all = NULL;
+    Expr *a = parse_shift(s), *all = NULL;
     while (a) {
         ExprKind k;
         bool swap = false;
@@ -369,7 +384,7 @@ static Expr *parse_comparison(Parser *s)
         else if (take(s, "<")) k = EX_LT;
         else if (take(s, ">")) k = EX_LT, swap = true;
         else break;
-        Expr *b = parse_sum(s);
+        Expr *b = parse_shift(s);
         if (!b) return NULL;
         Expr *c = made(s, swap ? ex_make(s->pool, k, b, a, NULL) : ex_make(s->pool, k, a, b, NULL));
         if (!c) return NULL;
