@@ -60,7 +60,10 @@ bool lower_grid_alias(Lower *L) { return lower_return(L, lower_emit(L, OP_grid_s
 static Value *as_plane(Lower *L, Value *x)
 {
     Expr *dim[MAX_RANK];
-    if (x->rank >= MAX_RANK || x->rank < 2) return NULL;
+    if (x->rank >= MAX_RANK || x->rank < 2) {
+        lower_fail(L, 0, "rank %d, expected 2 or 3", x->rank);
+        return NULL;
+    }
     for (int i = 0; i < x->rank - 1; i++) dim[i] = x->dim[i];
     dim[x->rank - 1] = ex_int(L->ex, 1);
     dim[x->rank] = x->dim[x->rank - 1];
@@ -83,15 +86,24 @@ static Arg pair(Lower *L, const Arg *a, int64_t first)
     return e ? arg_exprs(L->g, 2, (Expr *[]){ex_int(L->ex, first), e}) : *a;
 }
 
+/* Values, or values and positions in a line, which are those in the plane. */
+static bool return_lines(Lower *L, Node *n)
+{
+    Value *y = n ? as_line(L, n->out[0]) : NULL;
+    if (L->op->schema->nreturns == 1) return lower_return(L, y);
+    Value *at = y ? as_line(L, n->out[1]) : NULL;
+    return at && lower_return_values(L, 2, (Value *[]){y, at});
+}
+
 bool lower_max_pool(Lower *L)
 {
     Value *x;
     TRY(want(L, &x));
-    if (L->op->id != OP_max_pool1d) return lower_return(L, lower_emit(L, OP_max_pool2d_with_indices, 6, L->arg));
-    x = as_plane(L, x);
-    Value *y = x ? EMIT(L, max_pool2d_with_indices, arg_value(x), pair(L, &L->arg[1], 1), pair(L, &L->arg[2], 1), pair(L, &L->arg[3], 0),
-                        pair(L, &L->arg[4], 1), L->arg[5]) : NULL;
-    return lower_return(L, as_line(L, y));
+    if (L->op->id == OP_max_pool2d) return lower_return(L, lower_emit(L, OP_max_pool2d_with_indices, 6, L->arg));
+    if (L->op->id == OP_max_pool3d) return lower_return(L, lower_emit(L, OP_max_pool3d_with_indices, 6, L->arg));
+    TRY(x = as_plane(L, x));
+    return return_lines(L, lower_emit_node(L, OP_max_pool2d_with_indices, 6,
+                                           (Arg[]){arg_value(x), pair(L, &L->arg[1], 1), pair(L, &L->arg[2], 1), pair(L, &L->arg[3], 0), pair(L, &L->arg[4], 1), L->arg[5]}));
 }
 
 bool lower_avg_pool(Lower *L)
@@ -107,8 +119,17 @@ bool lower_adaptive_avg(Lower *L)
 {
     Value *x;
     TRY(want(L, &x));
-    if (L->op->id != OP_adaptive_avg_pool1d) return lower_return(L, lower_emit(L, OP__adaptive_avg_pool2d, 2, L->arg));
+    if (L->op->id == OP_adaptive_avg_pool2d) return lower_return(L, lower_emit(L, OP__adaptive_avg_pool2d, 2, L->arg));
+    if (L->op->id == OP_adaptive_avg_pool3d) return lower_return(L, lower_emit(L, OP__adaptive_avg_pool3d, 2, L->arg));
     x = as_plane(L, x);
     Value *y = x ? EMIT(L, _adaptive_avg_pool2d, arg_value(x), pair(L, &L->arg[1], 1)) : NULL;
     return lower_return(L, as_line(L, y));
+}
+
+bool lower_adaptive_max(Lower *L)
+{
+    Value *x;
+    TRY(want(L, &x));
+    TRY(x = as_plane(L, x));
+    return return_lines(L, lower_emit_node(L, OP_adaptive_max_pool2d, 2, (Arg[]){arg_value(x), pair(L, &L->arg[1], 1)}));
 }

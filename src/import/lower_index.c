@@ -432,6 +432,28 @@ bool lower_repeat_interleave_tensor(Lower *L)
 
 bool lower_flip_name(Lower *L) { return lower_return(L, EMIT(L, flip, L->arg[0], arg_ints(L->g, 1, (int64_t[]){L->op->id == OP_fliplr}))); }
 
+/* k quarter turns from dim a to dim b */
+bool lower_rot90(Lower *L)
+{
+    Value *x;
+    int64_t k, d[2];
+    int perm[MAX_RANK];
+    const Arg *dims = &L->arg[2];
+    TRY(want(L, &x) && lower_const_int(L, 1, &k));
+    if (dims->kind != ARG_EXPRS || dims->n != 2) return lower_fail(L, 2, "expected two dims");
+    for (int i = 0; i < 2; i++) {
+        d[i] = dims->es[i]->i < 0 ? dims->es[i]->i + x->rank : dims->es[i]->i;
+        if (!ex_is_int(dims->es[i]) || d[i] < 0 || d[i] >= x->rank) return lower_fail(L, 2, "dim out of range for rank %d", x->rank);
+    }
+    if (d[0] == d[1]) return lower_fail(L, 2, "the two dims are the same (%lld)", (long long)d[0]);
+    k = (k % 4 + 4) % 4;
+    if (k == 0) return lower_return(L, x);
+    x = EMIT(L, flip, arg_value(x), k == 2 ? arg_ints(L->g, 2, d) : arg_ints(L->g, 1, &d[k == 1]));
+    if (!x || k == 2) return lower_return(L, x);
+    for (int i = 0; i < x->rank; i++) perm[i] = i == d[0] ? (int)d[1] : i == d[1] ? (int)d[0] : i;
+    return lower_return(L, lower_permute(L, x, perm));
+}
+
 static Value *part(Lower *L, Value *x, int d, Expr *from, Expr *to)
 {
     return EMIT(L, slice_Tensor, arg_value(x), arg_int(L->g, d), arg_expr(from), arg_expr(to), arg_int(L->g, 1));

@@ -2,6 +2,7 @@
  * results become plain ones.
  */
 #include <math.h>
+#include <string.h>
 #include "import/lower_table.h"
 #include "shape/shape.h"
 
@@ -216,6 +217,90 @@ bool lower_norm(Lower *L)
     TRY(cast_input(L, &x));
     Arg p = argument(L, "p"), d = dims_of(L);
     return lower_return(L, EMIT(L, linalg_vector_norm, arg_value(x), p.kind == ARG_EXPR ? p : arg_int(L->g, 2), d, keepdim(L)));
+}
+
+/* Norms of the matrices in dims a (rows) and b (columns); p NaN: the sum of the singular values. Dims stay, with size 1. */
+static Value *matrix_norm(Lower *L, Value *x, double p, int a, int b)
+{
+    Arg keep = arg_bool(L->g, true);
+    bool largest = p != p || p > 0;
+    if (fabs(p) == 1 || isinf(p)) { /* the largest sum over a column, or a row */
+        int over = isinf(p) ? b : a;
+        x = EMIT(L, abs, arg_value(x));
+        x = sum(L, x, arg_ints(L->g, 1, (int64_t[]){over}), keep);
+        return x ? lower_emit(L, largest ? OP_amax : OP_amin, 3, (Arg[]){arg_value(x), arg_ints(L->g, 1, (int64_t[]){over == a ? b : a}), keep}) : NULL;
+    }
+    if (p == p && fabs(p) != 2) {
+        lower_fail(L, 1, "%g is no order of a matrix norm", p);
+        return NULL;
+    }
+    int perm[MAX_RANK], n = 0;
+    Expr *dim[MAX_RANK];
+    for (int i = 0; i < x->rank; i++) {
+        dim[i] = i == a || i == b ? ex_int(L->ex, 1) : x->dim[i];
+        if (i != a && i != b) perm[n++] = i;
+    }
+    perm[n++] = a;
+    perm[n++] = b;
+    Value *s = lower_permute(L, x, perm);
+    s = s ? EMIT(L, singular_values, arg_value(s)) : NULL;
+    Arg last = arg_ints(L->g, 1, (int64_t[]){-1});
+    if (p != p) s = sum(L, s, last, keep);
+    else if (s) s = lower_emit(L, largest ? OP_amax : OP_amin, 3, (Arg[]){arg_value(s), last, keep});
+    return lower_reshape(L, s, x->rank, dim);
+}
+
+/* linalg_norm and linalg_matrix_norm: of vectors, or of matrices when an order is given with two dims (or none for a matrix). */
+bool lower_linalg_norm(Lower *L)
+{
+    Value *x;
+    bool keep, set[MAX_RANK] = {false};
+    TRY(cast_input(L, &x) && lower_const_bool(L, 3, &keep));
+    if (!dtype_is_float(x->dtype)) return lower_fail(L, 0, "norm of %s: expected a float dtype", dtype_name(x->dtype));
+    const Arg *o = &L->arg[1], *d = &L->arg[2];
+    int given = d->kind == ARG_EXPRS ? d->n : 0, n = given ? given : x->rank, dim[MAX_RANK];
+    const char *word = o->kind == ARG_STR ? o->s : "";
+    bool frobenius = !strcmp(word, "fro"), nuclear = !strcmp(word, "nuc"), number = o->kind == ARG_EXPR;
+    if (*word && !frobenius && !nuclear) return lower_fail(L, 1, "'%s', expected 'fro', 'nuc' or a number", word);
+    if (frobenius || (!number && !nuclear) || (number && n == 1))
+        return lower_return(L, EMIT(L, linalg_vector_norm, arg_value(x), number ? *o : arg_int(L->g, 2), *d, L->arg[3]));
+    if (n != 2) return lower_fail(L, 2, "%d dims, expected 1 or 2", n);
+    for (int i = 0; i < 2; i++) {
+        int64_t k = given ? d->es[i]->i : i;
+        dim[i] = (int)(k < 0 ? k + x->rank : k);
+        if (dim[i] < 0 || dim[i] >= x->rank || set[dim[i]]) return lower_fail(L, 2, "dim %lld for rank %d", (long long)k, x->rank);
+        set[dim[i]] = true;
+    }
+    if (number && !ex_is_const(o->e)) return lower_fail(L, 1, "must be constant");
+    Value *y = matrix_norm(L, x, nuclear ? NAN : o->e->kind == EX_FLOAT ? o->e->f : (double)o->e->i, dim[0], dim[1]);
+    Expr *left[MAX_RANK];
+    int m = 0;
+    for (int i = 0; i < x->rank; i++)
+        if (!set[i]) left[m++] = x->dim[i];
+    return lower_return(L, keep ? y : lower_reshape(L, y, m, left));
+}
+
+bool lower_dist(Lower *L)
+{
+    Promote p = {DT_NONE, DT_NONE, DT_NONE};
+    Value *a = lower_value(L, 0), *b = lower_value(L, 1);
+    if (!a || !b) return lower_fail(L, 0, "expected tensors");
+    promote_value(&p, a);
+    promote_value(&p, b);
+    DType t = promote_result(&p);
+    if (!dtype_is_float(t)) return lower_fail(L, 0, "distance of %s: expected a float dtype", dtype_name(t));
+    a = lower_cast(L, a, t);
+    b = lower_cast(L, b, t);
+    a = a && b ? EMIT(L, sub_Tensor, arg_value(a), arg_value(b)) : NULL;
+    return a && lower_return(L, EMIT(L, linalg_vector_norm, arg_value(a), L->arg[2]));
+}
+
+bool lower_cdist_alias(Lower *L) { return lower_return(L, EMIT(L, cdist, L->arg[0], L->arg[1], L->op->id == OP_cdist_forward ? L->arg[2] : arg_float(L->g, 2))); }
+
+bool lower_trace(Lower *L)
+{
+    Value *d = EMIT(L, diagonal, L->arg[0], arg_int(L->g, 0), arg_int(L->g, 0), arg_int(L->g, 1));
+    return lower_return(L, sum(L, d, arg_none(), arg_bool(L->g, false)));
 }
 
 bool lower_mse_loss(Lower *L)

@@ -1,4 +1,4 @@
-/* Resampling, pooling and detection. Formulas: aten/src/ATen/native/UpSample.h, GridSampler.cpp, AdaptiveAveragePooling.cpp, Pool.h;
+/* Resampling and detection. Formulas: aten/src/ATen/native/UpSample.h, GridSampler.cpp;
  * torchvision/csrc/ops/cpu/roi_align_kernel.cpp, nms_kernel.cpp. */
 #include <math.h>
 #include <stdlib.h>
@@ -203,124 +203,92 @@ static double sample(const double *plane, double gy, double gx, int64_t h, int64
            ty * ((1 - tx) * pixel(plane, y0 + 1, x0, h, w) + tx * pixel(plane, y0 + 1, x0 + 1, h, w));
 }
 
+static double voxel(const double *volume, const int64_t *at, const int64_t *n)
+{
+    for (int i = 0; i < 3; i++)
+        if (at[i] < 0 || at[i] >= n[i]) return 0;
+    return volume[(at[0] * n[1] + at[1]) * n[2] + at[2]];
+}
+
+/* g: x, y, z; n: depth, height, width. Mode 0 trilinear, 1 nearest. */
+static double sample_volume(const double *volume, const double *g, const int64_t *n, int64_t mode, int64_t padding, bool align)
+{
+    int64_t low[3];
+    double t[3], s = 0;
+    for (int i = 0; i < 3; i++) {
+        double x = place(g[2 - i], n[i], padding, align);
+        if (!(fabs(x) < 1e15)) return 0;
+        low[i] = (int64_t)(mode == 1 ? nearbyint(x) : floor(x));
+        t[i] = x - (double)low[i];
+    }
+    if (mode == 1) return voxel(volume, low, n);
+    for (int corner = 0; corner < 8; corner++) {
+        int64_t at[3];
+        double w = 1;
+        for (int i = 0; i < 3; i++) {
+            int up = corner >> (2 - i) & 1;
+            at[i] = low[i] + up;
+            w *= up ? t[i] : 1 - t[i];
+        }
+        s += w * voxel(volume, at, n);
+    }
+    return s;
+}
+
 bool run_grid_sampler(Call *c, Err *err)
 {
     const Tensor *x = call_contiguous(c, call_in(c, 0), DT_F64, err), *g = x ? call_contiguous(c, call_in(c, 1), DT_F64, err) : NULL;
     Tensor *out = call_out(c, 0);
     if (!x || !g) return false;
-    int64_t C = x->shape[1], h = x->shape[2], w = x->shape[3], points = out->shape[2] * out->shape[3], total = out->shape[0] * C;
+    int n = x->rank - 2;
+    const int64_t *size = x->shape + 2;
+    int64_t C = x->shape[1], total = out->shape[0] * C, points = total ? tensor_numel(out) / total : 0, area = size[0] * size[1] * (n == 3 ? size[2] : 1);
     int64_t mode = call_i64(c, 2), padding = call_i64(c, 3);
     bool align = call_bool(c, 4);
+    if (n == 3 && mode == 2) return call_fail(c, E_UNSUPPORTED, err, "bicubic sampling of volumes, which PyTorch has not, either");
 #pragma omp parallel for num_threads(c->env->threads) if (total * points > 1 << 12)
     for (int64_t p = 0; p < total; p++) {
-        const double *plane = (const double *)x->data + p * h * w, *grid = (const double *)g->data + p / C * points * 2;
+        const double *plane = (const double *)x->data + p * area, *grid = (const double *)g->data + p / C * points * n;
         for (int64_t i = 0; i < points; i++)
             store_f64(out->dtype, (char *)out->data + (size_t)(p * points + i) * dtype_size(out->dtype),
-                      sample(plane, grid[2 * i + 1], grid[2 * i], h, w, mode, padding, align));
+                      n == 3 ? sample_volume(plane, grid + 3 * i, size, mode, padding, align)
+                             : sample(plane, grid[2 * i + 1], grid[2 * i], size[0], size[1], mode, padding, align));
     }
     return true;
 }
 
-/* ------------------------------------------------------------------ pools */
-
-typedef struct Window {
-    int64_t k[2], s[2], p[2], d[2], in[2], out[2], planes;
-} Window;
-
-static void two(const Call *c, int i, int64_t *to, int64_t otherwise, const int64_t *like)
+/* From -1 to 1; without align_corners the middles of n cells. */
+static double grid_coordinate(int64_t i, int64_t n, bool align)
 {
-    int n = call_ints(c, i, to, 2);
-    if (n == 0)
-        for (int k = 0; k < 2; k++) to[k] = like ? like[k] : otherwise;
-    if (n == 1) to[1] = to[0];
+    if (n == 1) return 0;
+    return align ? -1 + 2 * (double)i / (double)(n - 1) : (2 * (double)i + 1) / (double)n - 1;
 }
 
-static void window(const Call *c, Window *w, int dilation)
+/* out (N, spatial..., n) = theta (N, n, n + 1) (x, y[, z], 1) */
+bool run_affine_grid(Call *c, Err *err)
 {
-    const Tensor *x = call_in(c, 0);
-    const Tensor *y = call_out(c, 0);
-    two(c, 1, w->k, 1, NULL);
-    two(c, 2, w->s, 1, w->k);
-    two(c, 3, w->p, 0, NULL);
-    w->d[0] = w->d[1] = 1;
-    if (dilation) two(c, dilation, w->d, 1, NULL);
-    for (int i = 0; i < 2; i++) {
-        w->in[i] = x->shape[x->rank - 2 + i];
-        w->out[i] = y->shape[y->rank - 2 + i];
-    }
-    w->planes = w->out[0] * w->out[1] > 0 ? tensor_numel(y) / (w->out[0] * w->out[1]) : 0;
-}
-
-bool run_max_pool(Call *c, Err *err)
-{
-    Window w;
-    const Tensor *x = call_contiguous(c, call_in(c, 0), DT_NONE, err);
-    Tensor *out = call_out(c, 0), *where = call_out(c, 1);
-    TRY(x);
-    window(c, &w, 4);
-    size_t size = dtype_size(x->dtype);
-    bool is_float = dtype_is_float(x->dtype);
-    int64_t area = w.in[0] * w.in[1], cells = w.out[0] * w.out[1];
-#pragma omp parallel for num_threads(c->env->threads) if (w.planes * cells > 1 << 12)
-    for (int64_t i = 0; i < w.planes * cells; i++) {
-        int64_t oy = i % cells / w.out[1], ox = i % w.out[1], best = -1;
-        const char *plane = (const char *)x->data + (size_t)(i / cells * area) * size;
-        for (int64_t ky = 0; ky < w.k[0]; ky++)
-            for (int64_t kx = 0; kx < w.k[1]; kx++) {
-                int64_t y = oy * w.s[0] - w.p[0] + ky * w.d[0], xx = ox * w.s[1] - w.p[1] + kx * w.d[1], at = y * w.in[1] + xx;
-                if (y < 0 || xx < 0 || y >= w.in[0] || xx >= w.in[1]) continue;
-                const void *a = plane + (size_t)at * size, *b = plane + (size_t)(best < 0 ? at : best) * size;
-                bool more = is_float ? load_f64(x->dtype, a) > load_f64(x->dtype, b) || load_f64(x->dtype, a) != load_f64(x->dtype, a)
-                                     : load_i64(x->dtype, a) > load_i64(x->dtype, b);
-                if (best < 0 || more) best = at;
-            }
-        char *to = (char *)out->data + (size_t)i * size;
-        if (best < 0) store_f64(x->dtype, to, -INFINITY);
-        else memcpy(to, plane + (size_t)best * size, size);
-        ((int64_t *)where->data)[i] = best;
-    }
-    return true;
-}
-
-bool run_avg_pool(Call *c, Err *err)
-{
-    Window w;
-    const Tensor *x = call_contiguous(c, call_in(c, 0), work_type(call_in(c, 0)->dtype), err);
+    const Tensor *theta = call_contiguous(c, call_in(c, 0), DT_F64, err);
     Tensor *out = call_out(c, 0);
-    TRY(x);
-    window(c, &w, 0);
-    bool count_pad = call_bool(c, 5);
-    int64_t fixed = call_i64_or(c, 6, 0), area = w.in[0] * w.in[1], cells = w.out[0] * w.out[1];
-    for (int64_t i = 0; i < w.planes * cells; i++) {
-        int64_t lo[2] = {i % cells / w.out[1] * w.s[0] - w.p[0], i % w.out[1] * w.s[1] - w.p[1]}, hi[2], whole = 1, inside = 1;
-        for (int d = 0; d < 2; d++) {
-            hi[d] = lo[d] + w.k[d] < w.in[d] + w.p[d] ? lo[d] + w.k[d] : w.in[d] + w.p[d];
-            whole *= hi[d] - lo[d];
-            if (lo[d] < 0) lo[d] = 0;
-            if (hi[d] > w.in[d]) hi[d] = w.in[d];
-            inside *= hi[d] > lo[d] ? hi[d] - lo[d] : 0;
+    TRY(theta);
+    int n = out->rank - 2;
+    bool align = call_bool(c, 2);
+    int64_t points = 1;
+    for (int i = 1; i <= n; i++) points *= out->shape[i];
+    for (int64_t p = 0; p < out->shape[0] * points; p++) {
+        const double *t = (const double *)theta->data + p / points * n * (n + 1);
+        double at[4];
+        int64_t rest = p % points;
+        for (int i = 0; i < n; i++) {
+            int64_t size = out->shape[n - i];
+            at[i] = grid_coordinate(rest % size, size, align);
+            rest /= size;
         }
-        double s = 0;
-        for (int64_t y = lo[0]; y < hi[0]; y++)
-            for (int64_t k = lo[1]; k < hi[1]; k++) s += tensor_get(x, i / cells * area + y * w.in[1] + k);
-        store_f64(out->dtype, (char *)out->data + (size_t)i * dtype_size(out->dtype), s / (double)(fixed ? fixed : count_pad ? whole : inside));
-    }
-    return true;
-}
-
-bool run_adaptive_avg(Call *c, Err *err)
-{
-    const Tensor *x = call_contiguous(c, call_in(c, 0), work_type(call_in(c, 0)->dtype), err);
-    Tensor *out = call_out(c, 0);
-    TRY(x);
-    int64_t ih = x->shape[x->rank - 2], iw = x->shape[x->rank - 1], oh = out->shape[out->rank - 2], ow = out->shape[out->rank - 1];
-    for (int64_t i = 0; i < tensor_numel(out); i++) {
-        int64_t oy = i / ow % oh, ox = i % ow, plane = i / (oh * ow) * ih * iw;
-        int64_t y0 = oy * ih / oh, y1 = ((oy + 1) * ih + oh - 1) / oh, x0 = ox * iw / ow, x1 = ((ox + 1) * iw + ow - 1) / ow;
-        double s = 0;
-        for (int64_t y = y0; y < y1; y++)
-            for (int64_t k = x0; k < x1; k++) s += tensor_get(x, plane + y * iw + k);
-        store_f64(out->dtype, (char *)out->data + (size_t)i * dtype_size(out->dtype), s / (double)((y1 - y0) * (x1 - x0)));
+        at[n] = 1;
+        for (int i = 0; i < n; i++) {
+            double s = 0;
+            for (int k = 0; k <= n; k++) s += t[i * (n + 1) + k] * at[k];
+            store_f64(out->dtype, (char *)out->data + (size_t)(p * n + i) * dtype_size(out->dtype), s);
+        }
     }
     return true;
 }

@@ -232,6 +232,69 @@ bool run_linear(Call *c, Err *err)
     return multiply(c, &rows, &wt, c->arg[1].constant, call_in(c, 2), &y, c->epilogue.residual, err);
 }
 
+/* ------------------------------------------------------------------ singular values */
+
+static int falling(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return x > y ? -1 : x < y;
+}
+
+/* Turns rows p and q of a (rows, n) until they are orthogonal; was there anything to do? */
+static bool rotate(double *p, double *q, int64_t n)
+{
+    double pp = 0, qq = 0, pq = 0;
+    for (int64_t i = 0; i < n; i++) {
+        pp += p[i] * p[i];
+        qq += q[i] * q[i];
+        pq += p[i] * q[i];
+    }
+    if (!(fabs(pq) > 1e-15 * sqrt(pp * qq))) return false;
+    double z = (qq - pp) / (2 * pq), t = (z < 0 ? -1 : 1) / (fabs(z) + sqrt(1 + z * z)), c = 1 / sqrt(1 + t * t), s = c * t;
+    for (int64_t i = 0; i < n; i++) {
+        double x = p[i];
+        p[i] = c * x - s * q[i];
+        q[i] = s * x + c * q[i];
+    }
+    return true;
+}
+
+/* One-sided Jacobi (Hestenes 1958) on the shorter side: the rows' lengths at the end. */
+bool run_singular_values(Call *c, Err *err)
+{
+    Tensor x = *call_in(c, 0), *out = call_out(c, 0);
+    int64_t *n = &x.shape[x.rank - 2], *step = &x.stride[x.rank - 2];
+    if (tensor_numel(out) == 0) return true;
+    if (n[0] > n[1]) {
+        int64_t t = n[0], u = step[0];
+        n[0] = n[1];
+        n[1] = t;
+        step[0] = step[1];
+        step[1] = u;
+    }
+    int64_t rows = n[0], cols = n[1], count = tensor_numel(out) / rows;
+    Tensor *work = scratch_tensor(c, DT_F64, x.rank, x.shape, err);
+    double *length = call_scratch(c, (size_t)rows * sizeof *length, err);
+    TRY(work && length && run_copy_tensor(work, &x, c->env->threads));
+    for (int64_t k = 0; k < count; k++) {
+        double *a = (double *)work->data + k * rows * cols;
+        bool more = true;
+        for (int sweep = 0; more && sweep < 60; sweep++) {
+            more = false;
+            for (int64_t p = 0; p < rows; p++)
+                for (int64_t q = p + 1; q < rows; q++) more |= rotate(a + p * cols, a + q * cols, cols);
+        }
+        for (int64_t p = 0; p < rows; p++) {
+            double s = 0;
+            for (int64_t i = 0; i < cols; i++) s += a[p * cols + i] * a[p * cols + i];
+            length[p] = sqrt(s);
+        }
+        qsort(length, (size_t)rows, sizeof *length, falling);
+        for (int64_t p = 0; p < rows; p++) store_f64(out->dtype, (char *)out->data + (size_t)(k * rows + p) * dtype_size(out->dtype), length[p]);
+    }
+    return true;
+}
+
 /* ------------------------------------------------------------------ convolution */
 
 typedef struct ConvSizes {

@@ -185,24 +185,34 @@ bool run_softmax(Call *c, Err *err) { return softmax(c, false, false, err); }
 bool run_safe_softmax(Call *c, Err *err) { return softmax(c, false, true, err); }
 bool run_log_softmax(Call *c, Err *err) { return softmax(c, true, false, err); }
 
-/* Running sums and products; floats add up in double, as ATen's cumsum does for float on the CPU. */
-static bool scan(Call *c, bool product, Err *err)
+/* log(exp(a) + exp(b)); two infinities of one sign give that infinity */
+static double log_add_exp(double a, double b)
+{
+    if (isnan(a) || isnan(b)) return NAN;
+    double lo = a < b ? a : b, hi = a < b ? b : a;
+    return lo == hi && isinf(lo) ? lo : hi + log1p(exp(lo - hi));
+}
+
+typedef enum Scan { SCAN_SUM, SCAN_PROD, SCAN_LOGSUMEXP } Scan;
+
+/* Running sums, products and log-sum-exps; floats add up in double, as ATen's cumsum does for float on the CPU. */
+static bool scan(Call *c, Scan how, Err *err)
 {
     Line l;
     DType t = row_type(call_out(c, 0)->dtype);
     if (tensor_numel(call_out(c, 0)) == 0) return true;
     TRY(line_up(c, call_dim(c, 1, call_in(c, 0)->rank), t, &l, err));
     for (int64_t r = 0; r < l.in.rows; r++) {
-        double s = product;
-        uint64_t u = product;
+        double s = how == SCAN_PROD ? 1 : how == SCAN_SUM ? 0 : -INFINITY;
+        uint64_t u = how == SCAN_PROD;
         for (int64_t i = r * l.in.n; i < (r + 1) * l.in.n; i++) {
             if (t == DT_I64) {
                 uint64_t v = (uint64_t)((const int64_t *)l.in.data)[i];
-                u = product ? u * v : u + v;
+                u = how == SCAN_PROD ? u * v : u + v;
                 ((int64_t *)l.out)[i] = (int64_t)u;
             } else {
-                double v = t == DT_F32 ? (double)((const float *)l.in.data)[i] : ((const double *)l.in.data)[i];
-                s = product ? s * v : s + v;
+                double v = value_at(&l.in, l.in.data, i);
+                s = how == SCAN_PROD ? s * v : how == SCAN_SUM ? s + v : log_add_exp(s, v);
                 if (t == DT_F32) ((float *)l.out)[i] = (float)s;
                 else ((double *)l.out)[i] = s;
             }
@@ -211,8 +221,56 @@ static bool scan(Call *c, bool product, Err *err)
     return line_down(c, &l, t, err);
 }
 
-bool run_cumsum(Call *c, Err *err) { return scan(c, false, err); }
-bool run_cumprod(Call *c, Err *err) { return scan(c, true, err); }
+bool run_cumsum(Call *c, Err *err) { return scan(c, SCAN_SUM, err); }
+bool run_cumprod(Call *c, Err *err) { return scan(c, SCAN_PROD, err); }
+bool run_logcumsumexp(Call *c, Err *err) { return scan(c, SCAN_LOGSUMEXP, err); }
+
+/* ------------------------------------------------------------------ distances */
+
+static double distance(const double *a, const double *b, int64_t n, double p)
+{
+    double s = 0;
+    for (int64_t i = 0; i < n; i++) {
+        double x = fabs(a[i] - b[i]);
+        if (p == 2) s += x * x;
+        else if (p == 1) s += x;
+        else if (p == 0) s += x != 0;
+        else if (isinf(p)) s = x > s || x != x ? x : s;
+        else s += pow(x, p);
+    }
+    return p == 2 ? sqrt(s) : p == 1 || p == 0 || isinf(p) ? s : pow(s, 1 / p);
+}
+
+/* x as contiguous doubles (batch sizes of out, its own last two sizes) */
+static const double *spread_batches(Call *c, const Tensor *x, const Tensor *out, Err *err)
+{
+    Tensor u = *x;
+    int lead = out->rank - x->rank;
+    u.rank = out->rank;
+    for (int i = 0; i < out->rank; i++) {
+        bool last = i >= out->rank - 2, mine = i >= lead && (last || x->shape[i - lead] != 1);
+        u.shape[i] = last ? x->shape[i - lead] : out->shape[i];
+        u.stride[i] = mine ? x->stride[i - lead] : 0;
+    }
+    const Tensor *flat = call_contiguous(c, &u, DT_F64, err);
+    return flat ? flat->data : NULL;
+}
+
+/* out (..., P, R) = distances of the rows of x (..., P, M) and y (..., R, M) */
+bool run_cdist(Call *c, Err *err)
+{
+    const Tensor *x = call_in(c, 0);
+    Tensor *out = call_out(c, 0);
+    int64_t R = out->shape[out->rank - 1], P = out->shape[out->rank - 2], M = x->shape[x->rank - 1], rows = R ? tensor_numel(out) / R : 0;
+    double p = call_f64(c, 2);
+    if (tensor_numel(out) == 0) return true;
+    const double *a = spread_batches(c, x, out, err), *b = a ? spread_batches(c, call_in(c, 1), out, err) : NULL;
+    TRY(b);
+#pragma omp parallel for num_threads(c->env->threads) if (rows * R * M > 1 << 15)
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t k = 0; k < R; k++) rows_put(out, i * R + k, distance(a + i * M, b + (i / P * R + k) * M, M, p), 0, true);
+    return true;
+}
 
 /* ------------------------------------------------------------------ norms */
 

@@ -16,14 +16,37 @@ bool shape_upsample(Shape *s)
     return shape_out(s, 0, x->dtype, x->rank, dim);
 }
 
+/* input (N, C, h, w) with grid (N, H, W, 2), or (N, C, d, h, w) with (N, D, H, W, 3) */
 bool shape_grid_sampler(Shape *s)
 {
     Value *x, *grid;
+    Expr *dim[5];
     TRY(shape_want_value(s, 0, &x) && shape_want_value(s, 1, &grid));
-    if (x->rank != 4 || grid->rank != 4) return fail(s->err, E_UNSUPPORTED, "grid_sampler of rank %d; rank 4 is built", x->rank);
+    int n = x->rank - 2;
+    if ((n != 2 && n != 3) || grid->rank != x->rank) return shape_fail(s, 1, "rank %d for an input of rank %d, expected equal ranks of 4 or 5", grid->rank, x->rank);
     TRY(shape_require_equal(s, x->dim[0], grid->dim[0], "batches of input and grid") &&
-        shape_require_equal(s, grid->dim[3], ex_int(s->ex, 2), "coordinates of the grid"));
-    return shape_out(s, 0, x->dtype, 4, (Expr *[]){x->dim[0], x->dim[1], grid->dim[1], grid->dim[2]});
+        shape_require_equal(s, grid->dim[n + 1], ex_int(s->ex, n), "coordinates of the grid"));
+    dim[0] = x->dim[0];
+    dim[1] = x->dim[1];
+    for (int i = 0; i < n; i++) dim[2 + i] = grid->dim[1 + i];
+    return shape_out(s, 0, x->dtype, x->rank, dim);
+}
+
+/* theta (N, n, n + 1), size (N, C, spatial...) -> (N, spatial..., n) */
+bool shape_affine_grid(Shape *s)
+{
+    Value *theta;
+    Expr *dim[5];
+    const Arg *size = shape_arg(s, 1);
+    TRY(shape_want_value(s, 0, &theta));
+    int n = size->n - 2;
+    if ((n != 2 && n != 3) || theta->rank != 3) return shape_fail(s, 1, "%d sizes for a theta of rank %d, expected 4 or 5 and 3", size->n, theta->rank);
+    TRY(shape_require_equal(s, theta->dim[0], size->es[0], "batches of theta and size") && shape_require_equal(s, theta->dim[1], ex_int(s->ex, n), "rows of theta") &&
+        shape_require_equal(s, theta->dim[2], ex_int(s->ex, n + 1), "columns of theta"));
+    dim[0] = size->es[0];
+    for (int i = 0; i < n; i++) dim[1 + i] = size->es[2 + i];
+    dim[n + 1] = ex_int(s->ex, n);
+    return shape_out(s, 0, theta->dtype, n + 2, dim);
 }
 
 static Expr *list_at(const Arg *a, int i, Expr *otherwise)
@@ -45,20 +68,26 @@ static Expr *pooled(Shape *s, Expr *in, Expr *kernel, Expr *stride, Expr *pad, E
     return ex_make(p, EX_WHERE, over, ex_sub(p, n, one), n);
 }
 
-/* The last two dims of a tensor of rank 3 or 4. */
+/* How many axes are pooled: the fixed length of the op's sizes. */
+static int pool_axes(Shape *s, const Value *x)
+{
+    int n = s->node->op->schema->params[1].fixed_len;
+    return x->rank == n + 1 || x->rank == n + 2 ? n : (shape_fail(s, 0, "rank %d, expected %d or %d", x->rank, n + 1, n + 2), 0);
+}
+
 static bool pool_shape(Shape *s, const Value *x, int dilation, int ceil_arg, Expr **dim)
 {
     bool ceil;
+    int n = pool_axes(s, x);
     Expr *one = ex_int(s->ex, 1), *zero = ex_int(s->ex, 0);
-    if (x->rank != 4 && x->rank != 3) return shape_fail(s, 0, "rank %d, expected 3 or 4", x->rank);
-    TRY(shape_const_bool(s, ceil_arg, &ceil));
+    TRY(n && shape_const_bool(s, ceil_arg, &ceil));
     for (int i = 0; i < x->rank; i++) dim[i] = x->dim[i];
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < n; i++) {
         Expr *kernel = list_at(shape_arg(s, 1), i, one), *stride = list_at(shape_arg(s, 2), i, kernel);
         int64_t lo, hi;
         ex_range(s->ex, stride, &lo, &hi);
         if (hi < 1) return shape_fail(s, 2, "must be at least 1");
-        int at = x->rank - 2 + i;
+        int at = x->rank - n + i;
         dim[at] = pooled(s, x->dim[at], kernel, stride, list_at(shape_arg(s, 3), i, zero), dilation ? list_at(shape_arg(s, dilation), i, one) : one, ceil);
     }
     return true;
@@ -80,15 +109,47 @@ bool shape_avg_pool(Shape *s)
     return shape_out(s, 0, x->dtype, x->rank, dim);
 }
 
+static bool adaptive_shape(Shape *s, Value **x, Expr **dim)
+{
+    const Arg *a = shape_arg(s, 1);
+    TRY(shape_want_value(s, 0, x));
+    int n = pool_axes(s, *x), lead = (*x)->rank - n;
+    if (n && a->n != n) return shape_fail(s, 1, "found %d sizes, expected %d", a->n, n);
+    for (int i = 0; n && i < (*x)->rank; i++) dim[i] = i < lead ? (*x)->dim[i] : a->es[i - lead];
+    return n != 0;
+}
+
 bool shape_adaptive_avg(Shape *s)
 {
     Value *x;
     Expr *dim[MAX_RANK];
-    const Arg *a = shape_arg(s, 1);
+    return adaptive_shape(s, &x, dim) && shape_out(s, 0, x->dtype, x->rank, dim);
+}
+
+bool shape_adaptive_max(Shape *s)
+{
+    Value *x;
+    Expr *dim[MAX_RANK];
+    return adaptive_shape(s, &x, dim) && shape_out(s, 0, x->dtype, x->rank, dim) && shape_out(s, 1, DT_I64, x->rank, dim);
+}
+
+/* (N, C kh kw, L) -> (N, C, h, w), N may be missing */
+bool shape_col2im(Shape *s)
+{
+    Value *x;
+    Expr *dim[4], *kernel = ex_int(s->ex, 1);
     TRY(shape_want_value(s, 0, &x));
-    if ((x->rank != 4 && x->rank != 3) || a->n != 2) return shape_fail(s, 0, "rank %d, expected 3 or 4", x->rank);
-    for (int i = 0; i < x->rank; i++) dim[i] = i < x->rank - 2 ? x->dim[i] : a->es[i - (x->rank - 2)];
-    return shape_out(s, 0, x->dtype, x->rank, dim);
+    int n = x->rank - 2;
+    if (n != 0 && n != 1) return shape_fail(s, 0, "rank %d, expected 2 or 3", x->rank);
+    for (int i = 0; i < 2; i++) {
+        dim[n + 1 + i] = list_at(shape_arg(s, 1), i, NULL);
+        kernel = ex_mul(s->ex, kernel, list_at(shape_arg(s, 2), i, NULL));
+    }
+    if (!kernel || !dim[n + 1] || !ex_is_int(kernel) || kernel->i < 1) return shape_fail(s, 2, "expected two constant sizes of at least 1");
+    dim[0] = x->dim[0];
+    dim[n] = ex_floordiv(s->ex, x->dim[n], kernel);
+    TRY(shape_require_equal(s, ex_mul(s->ex, dim[n], kernel), x->dim[n], "rows as multiples of the kernel's size"));
+    return shape_out(s, 0, x->dtype, n + 3, dim);
 }
 
 bool shape_roi_align(Shape *s)

@@ -44,6 +44,17 @@ bool shape_matmul(Shape *s)
     return shape_out(s, 0, t, rank, dim);
 }
 
+bool shape_singular_values(Shape *s)
+{
+    Value *x;
+    Expr *dim[MAX_RANK];
+    TRY(shape_want_value(s, 0, &x));
+    if (x->rank < 2 || !dtype_is_float(x->dtype)) return shape_fail(s, 0, "%s of rank %d, expected floats of rank 2 or more", dtype_name(x->dtype), x->rank);
+    for (int i = 0; i < x->rank - 2; i++) dim[i] = x->dim[i];
+    dim[x->rank - 2] = ex_min(s->ex, x->dim[x->rank - 2], x->dim[x->rank - 1]);
+    return shape_out(s, 0, x->dtype, x->rank - 1, dim);
+}
+
 /* convolution(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups) */
 bool shape_convolution(Shape *s)
 {

@@ -46,14 +46,52 @@ bool shape_reduce_sum(Shape *s)
 
 bool shape_reduce_prod(Shape *s) { return shape_reduce_sum(s); }
 
-bool shape_reduce_pair(Shape *s)
+static bool value_and_position(Shape *s, int dim, int keepdim)
 {
     Value *x;
     int d;
     bool set[MAX_RANK] = {false}, keep;
-    TRY(shape_want_value(s, 0, &x) && shape_dim(s, 1, x->rank, &d) && shape_const_bool(s, 2, &keep));
+    TRY(shape_want_value(s, 0, &x) && shape_dim(s, dim, x->rank, &d) && shape_const_bool(s, keepdim, &keep));
     set[d] = true;
     return reduced(s, 0, x, set, keep, x->dtype) && reduced(s, 1, x, set, keep, DT_I64);
+}
+
+bool shape_reduce_pair(Shape *s) { return value_and_position(s, 1, 2); }
+bool shape_kthvalue(Shape *s) { return value_and_position(s, 2, 3); }
+
+bool shape_median(Shape *s)
+{
+    Value *x;
+    return shape_want_value(s, 0, &x) && shape_out(s, 0, x->dtype, 0, NULL);
+}
+
+/* As many bins as the largest number says, at least minlength. */
+bool shape_bincount(Shape *s)
+{
+    Value *x, *w = shape_value(s, 1);
+    TRY(shape_want_value(s, 0, &x));
+    if (x->rank != 1 || dtype_is_float(x->dtype)) return shape_fail(s, 0, "%s of rank %d, expected integers of rank 1", dtype_name(x->dtype), x->rank);
+    if (w && w->rank != 1) return shape_fail(s, 1, "rank %d, expected 1", w->rank);
+    Expr *n = shape_fresh_symbol(s);
+    if (!n) return fail(s->err, E_LIMIT, "out of memory");
+    return shape_out(s, 0, !w ? DT_I64 : w->dtype == DT_F32 ? DT_F32 : DT_F64, 1, &n) && shape_size_of(s, n, 0, 0);
+}
+
+/* x (..., P, M), y (..., R, M) -> (..., P, R) */
+bool shape_cdist(Shape *s)
+{
+    Value *x, *y;
+    Expr *dim[MAX_RANK];
+    TRY(shape_want_value(s, 0, &x) && shape_want_value(s, 1, &y));
+    if (x->rank < 2 || y->rank < 2) return shape_fail(s, 0, "ranks %d and %d, expected at least 2", x->rank, y->rank);
+    if (x->dtype != y->dtype || !dtype_is_float(x->dtype)) return shape_fail(s, 1, "dtypes %s and %s, expected one float", dtype_name(x->dtype), dtype_name(y->dtype));
+    TRY(shape_require_equal(s, x->dim[x->rank - 1], y->dim[y->rank - 1], "sizes of the two points"));
+    int rank = x->rank - 2;
+    for (int i = 0; i < rank; i++) dim[i] = x->dim[i];
+    TRY(shape_broadcast(s, &rank, dim, y->rank - 2, y->dim, "batches of the points"));
+    dim[rank++] = x->dim[x->rank - 2];
+    dim[rank++] = y->dim[y->rank - 2];
+    return shape_out(s, 0, x->dtype, rank, dim);
 }
 
 bool shape_scan(Shape *s)

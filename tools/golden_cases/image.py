@@ -40,7 +40,17 @@ def pools(F):
     F.op("aten.max_pool1d.default")(t(2, 3, 9), [2])
     F.op("aten.max_pool1d.default")(t(3, 9), [2], [1], [0], [2], True)
     F.op("aten.max_pool1d_with_indices.default")(t(2, 3, 9), [3], [2], [1])
-    F.op("aten.max_pool3d.default")(t(1, 2, 4, 5, 6), [2, 2, 2])
+    c = F.op("aten.max_pool3d.default")
+    c(t(1, 2, 4, 5, 6), [2, 2, 2])
+    c(t(2, 4, 5, 6), [3], [2], [1], [1], True)
+    c(t(1, 1, 5, 5, 5, dt=i64), [2], [1], [0], [2])
+    for dt in FLOATS[1:]:
+        c(t(1, 2, 4, 5, 6, dt=dt), [3], [2], [1])
+        F.op("aten.avg_pool3d.default").maybe(t(1, 2, 4, 5, 6, dt=dt), [3], [2], [1])
+        F.op("aten.adaptive_avg_pool3d.default").maybe(t(1, 2, 4, 5, 6, dt=dt), [3, 1, 4])
+        F.op("aten.adaptive_max_pool3d.default").maybe(t(1, 2, 4, 5, 6, dt=dt), [3, 1, 4])
+    F.op("aten.avg_pool3d.default")(t(2, 4, 5, 6), [2, 3, 1], [1, 2, 2], [0, 1, 0], False, True, 5)
+    F.op("aten.max_pool1d_with_indices.default")(t(3, 9), [2], [1], [0], [2], True)
     F.op("aten.max_pool3d_with_indices.default")(t(1, 2, 4, 5, 6), [2, 2, 2], [1, 2, 1], [1, 0, 0])
     for n, s, o in (("1d", (2, 3, 7), [[3], [1], [7], [10]]), ("2d", (2, 3, 7, 6), [[1, 1], [3, 4], [7, 6], [9, 5], [2, 1]]), ("3d", (1, 2, 4, 5, 6), [[1, 1, 1], [2, 3, 4]])):
         for out in o:
@@ -102,12 +112,21 @@ def grids(F):
             F.op("aten.grid_sampler_3d.default")(t(1, 2, 3, 4, 5), t(1, 2, 2, 3, 3, lo=-1.2, hi=1.2), interp, pad, False)
     F.op("aten.affine_grid_generator.default")(t(2, 2, 3), [2, 1, 3, 4], False, static=True)
     F.op("aten.affine_grid_generator.default")(t(2, 2, 3), [2, 1, 3, 4], True, static=True)
+    for dt in (f32, f64):
+        for align in (False, True):
+            F.op("aten.affine_grid_generator.default")(t(2, 3, 4, dt=dt), [2, 5, 3, 1, 4], align, static=True)
+            for interp in (0, 1):
+                for pad in (0, 1, 2):
+                    F.op("aten.grid_sampler.default")(t(2, 2, 3, 4, 5, dt=dt), t(2, 2, 3, 2, 3, dt=dt, lo=-1.4, hi=1.4), interp, pad, align)
     c = F.op("aten.im2col.default")
     c(t(2, 3, 6, 7), [2, 3], [1, 1], [0, 0], [1, 1])
     c(t(2, 3, 6, 7), [3, 3], [2, 1], [1, 1], [2, 2])
     c = F.op("aten.col2im.default")
     c(t(2, 12, 20), [5, 6], [2, 2], [1, 1], [0, 0], [1, 1], static=True)
     c(t(2, 12, 9), [6, 6], [2, 2], [1, 1], [0, 0], [2, 2], static=True)
+    c(t(18, 20), [5, 4], [3, 3], [1, 1], [1, 1], [1, 1], static=True)
+    for dt in FLOATS:
+        c.maybe(t(1, 12, 6, dt=dt), [7, 8], [2, 3], [2, 1], [1, 0], [3, 3], static=True)
     F.op("aten.native_channel_shuffle.default").maybe(t(1, 4, 2, 2), 2, static=True)
     F.op("aten.pixel_shuffle.default")(t(2, 8, 3, 2), 2, static=True)
     F.op("aten.pixel_unshuffle.default")(t(2, 2, 4, 6), 2, static=True)

@@ -166,6 +166,8 @@ def joins(F):
     for k in range(-1, 4):
         F.op("aten.rot90.default")(t(2, 3), k)
     F.op("aten.rot90.default")(t(2, 3, 4), 1, [1, 2])
+    F.op("aten.rot90.default")(t(2, 3, 4, dt=i64), -1, [-1, 0])
+    F.op("aten.rot90.default")(t(2, 3, 4, dt=bf16), 6, [2, 1])
     c = F.op("aten.repeat.default")
     for r in ([2, 3], [1, 1], [2, 1, 3], [0, 1]):
         c(t(2, 3), r)

@@ -65,7 +65,12 @@ def products(F):
         F.op("aten.linalg_matrix_power.default")(t(3, 3), k)
     F.op("aten.linalg_matrix_norm.default")(t(3, 4), inf)
     F.op("aten.linalg_matrix_norm.default")(t(2, 3, 4), 1)
+    for p in (1, -1, 2, -2, inf, -inf):
+        F.op("aten.linalg_matrix_norm.default")(t(2, 3, 4), p, [0, -1], p > 0)
+    F.op("aten.linalg_matrix_norm.default")(t(4, 4, dt=f64), 2)
+    F.op("aten.linalg_matrix_norm.default")(torch.ones(3, 2), -2)
     F.op("aten.linalg_matrix_norm.str_ord")(t(2, 3, 4))
+    F.op("aten.linalg_matrix_norm.str_ord")(t(2, 3, 4), "nuc", [-1, 0], True)
     F.op("aten.linalg_cross.default")(t(3, 4), t(3, 4), dim=0)
     F.op("aten.cross.default")(t(3, 4), t(3, 4), 0)
     spd = lambda n: (lambda a: a @ a.mT + 3 * torch.eye(n))(t(n, n))

@@ -192,8 +192,13 @@ def norms(F):
     for n in ("cdist.default", "_euclidean_dist.default", "_cdist_forward.default"):
         c = F.op("aten." + n)
         if "cdist" in n and "_cd" not in n:
-            for p in (2.0, 1.0, inf, 3.0):
+            for p in (2.0, 1.0, inf, 3.0, 0.0, 0.5):
                 c(t(2, 4, 3), t(2, 5, 3), p)
+            c(t(2, 1, 4, 3), t(3, 5, 3))
+            c(t(4, 3, dt=f64), t(5, 3, dt=f64), 1.5)
+            c(t(4, 0), t(5, 0))
+            c(t(0, 3), t(5, 3))
+            c(t(40, 30), t(50, 30))
             c(t(4, 3), t(5, 3))
             c(t(30, 3), t(30, 3))
         elif "forward" in n:
@@ -231,6 +236,43 @@ def scans(F):
     F.op("aten.cumulative_trapezoid.x")(t(3, 5), t(5))
 
 
+def ties(F):
+    """Equal elements: the position of the one that is chosen."""
+    few = lambda *s: t(s, lo=0, hi=4, dt=i64)
+    for n in (5, 16, 17, 40, 200, 1000):
+        for name in ("median", "nanmedian", "mode"):
+            F.op(f"aten.{name}.{'default' if name == 'mode' else 'dim'}")(few(3, n), 1)
+        for k in (1, n // 3, n):
+            F.op("aten.kthvalue.default")(few(2, n), k)
+            F.op("aten.kthvalue.default")(t(2, n), k)
+    c = F.op("aten.kthvalue.default")
+    for dt in FLOATS + INTS:
+        c(t(4, 7, dt=dt), 4, 1)
+    c(torch.tensor([nan, 1.0, nan, -inf, inf]), 3)
+    c(torch.tensor([nan, 1.0, nan, -inf, inf]), 4)
+    c(t(()), 1)
+    for name in ("median.dim", "nanmedian.dim", "mode.default"):
+        c = F.op("aten." + name)
+        c(torch.tensor([[nan, 1.0, nan, nan, 1.0], [2.0, nan, 1.0, nan, 2.0]]), -1)
+        c(t(3, 1, 2), 1, True)
+    for name in ("cummax", "cummin"):
+        F.op(f"aten.{name}.default")(few(3, 20), 1)
+        F.op(f"aten.{name}.default")(torch.tensor([1.0, nan, inf, nan, -inf]), 0)
+    c = F.op("aten.linalg_norm.ord_str")
+    c(t(3, 4), "fro")
+    c(t(2, 3, 4), "fro", [0, 2], True)
+    c(t(3, 5), "nuc")
+    c(t(2, 4, 3), "nuc", [2, 1])
+    c = F.op("aten.linalg_norm.default")
+    c(t(2, 3))
+    c(t(7), 3)
+    c(t(2, 3, 4), None, [1, 2])
+    c(t(2, 5, 3), -2, [1, 2])
+    c(t(2, 5, 3), 1, [2, 0], True)
+    c(t(4, 3), inf, dtype=f64)
+    F.op("aten.frobenius_norm.dim")(t(3, 4), [])
+
+
 def sorting(F):
     for dt in ALL:
         x = t(3, 9, dt=dt, lo=-50, hi=50)
@@ -260,6 +302,7 @@ def sorting(F):
     c = F.op("aten.kthvalue.default")
     c(distinct(4, 6), 2)
     c(distinct(4, 6), 3, 0, True)
+    ties(F)
     c = F.op("aten.unique_consecutive.default")
     x = torch.tensor([1, 1, 2, 2, 2, 3, 1, 1])
     c.maybe(x)
@@ -281,11 +324,19 @@ def sorting(F):
     F.op("aten.histc.default")(t(30), 5)
     F.op("aten.histc.default")(t(30), 4, -1, 1)
     F.op("aten.bincount.default")(idx(6, 20), static=True)
-    F.op("aten.bincount.default")(idx(6, 20), t(20), 9, static=True)
+    c = F.op("aten.bincount.default")
+    c(idx(6, 20), t(20), 9, static=True)
+    for dt in (i32, u8, i8):
+        c(idx(6, 20, dt=dt), t(20, dt=dt), static=True)
+    c(idx(6, 20), t(20, dt=f64), 3, static=True)
+    c(idx(6, 0), None, 4, static=True)
+    c(idx(6, 0), static=True)
     F.op("aten.cov.default")(t(3, 8))
     F.op("aten.corrcoef.default")(t(3, 8))
     F.op("aten.trace.default")(t(4, 5))
     F.op("aten.trace.default")(t(3, 3, dt=i64))
+    F.op("aten.trace.default")(t(5, 2, dt=i32))
+    F.op("aten.trace.default")(t(0, 3))
     F.op("aten.mse_loss.default")(t(3, 4), t(3, 4))
     F.op("aten.mse_loss.default")(t(3, 4), t(3, 4), 0)
     F.op("aten.mse_loss.default")(t(3, 4), t(3, 4), 2)
