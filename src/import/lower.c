@@ -97,6 +97,20 @@ Value *lower_emit(Lower *L, OpId op, int n, const Arg *args)
     return node ? node->out[0] : NULL;
 }
 
+Value *lower_as(Lower *L, OpId op, int n, const Arg *args)
+{
+    Lower M = *L;
+    M.op = op_get(op);
+    M.declared = NULL;
+    M.declared_number = NULL;
+    M.out_names = NULL;
+    Arg *arg = arena_array(L->g->arena, Arg, M.op->schema->nparams + 1);
+    if (L->err->code != E_OK || !arg || !op_fit_args(L->g, M.op, n, args, arg, L->err)) return NULL;
+    M.arg = arg;
+    if (!lower_op(&M)) return NULL;
+    return M.result.kind == ARG_VALUE ? M.result.v : M.result.kind == ARG_VALUES ? M.result.vs[0] : NULL;
+}
+
 bool lower_return(Lower *L, Value *v)
 {
     if (!v) return L->err->code == E_OK ? fail(L->err, E_FORMAT, "expected a tensor operand") : false;

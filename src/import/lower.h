@@ -43,6 +43,10 @@ bool lower_fail(Lower *L, int i, const char *fmt, ...) QKV_PRINTF(3, 4);
 Value *lower_emit(Lower *L, OpId op, int n, const Arg *args);
 Node *lower_emit_node(Lower *L, OpId op, int n, const Arg *args);
 #define EMIT(L, op, ...) lower_emit((L), OP_##op, (int)(sizeof((Arg[]){__VA_ARGS__}) / sizeof(Arg)), (Arg[]){__VA_ARGS__})
+/* as: another row with its own lowering (promotion, names, composites) and defaults; gives its first result. NULL after any error, so that
+ * calls can be nested: AS(L, add_Tensor, arg_value(AS(L, exp, arg_value(x))), arg_int(L->g, 1)). */
+Value *lower_as(Lower *L, OpId op, int n, const Arg *args);
+#define AS(L, op, ...) lower_as((L), OP_##op, (int)(sizeof((Arg[]){__VA_ARGS__}) / sizeof(Arg)), (Arg[]){__VA_ARGS__})
 Value *lower_reshape(Lower *L, Value *x, int rank, Expr *const *dim); /* x itself if the shape is the same */
 Value *lower_permute(Lower *L, Value *x, const int *perm);
 Value *lower_cast(Lower *L, Value *x, DType t);                       /* x itself if it has that dtype */

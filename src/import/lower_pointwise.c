@@ -97,6 +97,8 @@ static const struct {
 } aliases[] = {
     {OP_negative, OP_neg}, {OP_absolute, OP_abs}, {OP_sgn, OP_sign}, {OP_special_expm1, OP_expm1}, {OP_arcsin, OP_asin},
     {OP_arccos, OP_acos}, {OP_arctan, OP_atan}, {OP_arcsinh, OP_asinh}, {OP_arccosh, OP_acosh}, {OP_arctanh, OP_atanh},
+    {OP_special_gammaln, OP_lgamma}, {OP_special_digamma, OP_digamma}, {OP_special_psi, OP_digamma}, {OP_special_i0, OP_i0},
+    {OP_special_sinc, OP_sinc}, {OP_special_exp2, OP_exp2}, {OP_special_log1p, OP_log1p}, {OP_special_logit, OP_logit},
     {OP_special_expit, OP_sigmoid}, {OP_special_erf, OP_erf}, {OP_special_erfc, OP_erfc}, {OP_special_erfinv, OP_erfinv},
     {OP_fix, OP_trunc}, {OP_subtract_Tensor, OP_sub_Tensor}, {OP_multiply_Tensor, OP_mul_Tensor}, {OP_divide_Tensor, OP_div_Tensor},
     {OP_true_divide_Tensor, OP_div_Tensor}, {OP_divide_Tensor_mode, OP_div_Tensor_mode}, {OP_arctan2, OP_atan2},
@@ -113,7 +115,13 @@ static const struct {
     {OP_add_Scalar, OP_add_Tensor}, {OP_sub_Scalar, OP_sub_Tensor}, {OP_mul_Scalar, OP_mul_Tensor}, {OP_div_Scalar, OP_div_Tensor},
     {OP_div_Scalar_mode, OP_div_Tensor_mode}, {OP_remainder_Scalar, OP_remainder_Tensor}, {OP_remainder_Scalar_Tensor, OP_remainder_Tensor},
     {OP_fmod_Scalar, OP_fmod_Tensor}, {OP_copysign_Scalar, OP_copysign_Tensor}, {OP_xlogy_Scalar_Other, OP_xlogy_Tensor},
-    {OP_xlogy_Scalar_Self, OP_xlogy_Tensor}, {OP_bitwise_and_Scalar, OP_bitwise_and_Tensor},
+    {OP_xlogy_Scalar_Self, OP_xlogy_Tensor}, {OP_special_xlogy_other_scalar, OP_xlogy_Tensor},
+    {OP_special_xlogy_self_scalar, OP_xlogy_Tensor}, {OP_special_xlog1py_other_scalar, OP_special_xlog1py},
+    {OP_special_xlog1py_self_scalar, OP_special_xlog1py}, {OP_multiply_Scalar, OP_mul_Tensor}, {OP_subtract_Scalar, OP_sub_Tensor},
+    {OP_divide_Scalar, OP_div_Tensor}, {OP_true_divide_Scalar, OP_div_Tensor}, {OP_divide_Scalar_mode, OP_div_Tensor_mode},
+    {OP_bitwise_left_shift_Scalar_Tensor, OP_bitwise_left_shift_Tensor},
+    {OP_bitwise_right_shift_Scalar_Tensor, OP_bitwise_right_shift_Tensor}, {OP_special_round, OP_round_decimals},
+    {OP_bitwise_and_Scalar, OP_bitwise_and_Tensor},
     {OP_bitwise_and_Scalar_Tensor, OP_bitwise_and_Tensor}, {OP_bitwise_or_Scalar, OP_bitwise_or_Tensor},
     {OP_bitwise_or_Scalar_Tensor, OP_bitwise_or_Tensor}, {OP_bitwise_xor_Scalar, OP_bitwise_xor_Tensor},
     {OP_bitwise_xor_Scalar_Tensor, OP_bitwise_xor_Tensor}, {OP_bitwise_left_shift_Tensor_Scalar, OP_bitwise_left_shift_Tensor},
@@ -170,6 +178,11 @@ bool lower_div_mode(Lower *L)
     bool plain = L->arg[2].kind != ARG_STR;
     if (plain) return emit_promoted(L, OP_div_Tensor, L->arg, true);
     if (strcmp(L->arg[2].s, "floor") && strcmp(L->arg[2].s, "trunc")) return lower_fail(L, 2, "found '%.20s', expected 'floor' or 'trunc'", L->arg[2].s);
+    DType t = common(L->arg, 0, 2);
+    if (dtype_is_float(t) && dtype_size(t) == 2 && !strcmp(L->arg[2].s, "trunc")) { /* the quotient is rounded before it is cut */
+        TRY(emit_promoted(L, OP_div_Tensor, L->arg, true));
+        return lower_return(L, AS(L, trunc, arg_value(L->result.v)));
+    }
     return emit_promoted(L, OP_div_Tensor_mode, L->arg, false);
 }
 
@@ -211,6 +224,13 @@ bool lower_float_power(Lower *L)
 
 static Value *times(Lower *L, Value *a, Arg b) { return a ? EMIT(L, mul_Tensor, arg_value(a), b) : NULL; }
 static Value *plus(Lower *L, Value *a, Arg b) { return a ? EMIT(L, add_Tensor, arg_value(a), b) : NULL; }
+
+/* x * 2^n */
+bool lower_ldexp(Lower *L)
+{
+    Value *power = AS(L, pow_Scalar, arg_float(L->g, 2), L->arg[1]);
+    return lower_return(L, AS(L, mul_Tensor, L->arg[0], arg_value(power)));
+}
 
 /* addcmul(x, a, b, v) = x + v * a * b; addcdiv divides */
 bool lower_addcmul(Lower *L)

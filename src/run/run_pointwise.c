@@ -346,11 +346,12 @@ RUN_UNARY(log) RUN_UNARY(log2) RUN_UNARY(log10) RUN_UNARY(log1p) RUN_UNARY(sqrt)
 RUN_UNARY(tan) RUN_UNARY(asin) RUN_UNARY(acos) RUN_UNARY(atan) RUN_UNARY(sinh) RUN_UNARY(cosh) RUN_UNARY(tanh) RUN_UNARY(asinh)
 RUN_UNARY(acosh) RUN_UNARY(atanh) RUN_UNARY(sigmoid) RUN_UNARY(silu) RUN_UNARY(erf) RUN_UNARY(erfc) RUN_UNARY(erfinv)
 RUN_UNARY(floor) RUN_UNARY(ceil) RUN_UNARY(round) RUN_UNARY(trunc) RUN_UNARY(frac) RUN_UNARY(reciprocal) RUN_UNARY(mish)
-RUN_UNARY(log_sigmoid) RUN_UNARY(hardsigmoid) RUN_UNARY(hardswish)
+RUN_UNARY(log_sigmoid) RUN_UNARY(hardsigmoid) RUN_UNARY(hardswish) RUN_UNARY(lgamma) RUN_UNARY(digamma) RUN_UNARY(i0) RUN_UNARY(sinc)
+RUN_UNARY(entr) RUN_UNARY(ndtr)
 RUN_BINARY(mul) RUN_BINARY(maximum) RUN_BINARY(minimum) RUN_BINARY(fmax) RUN_BINARY(fmin) RUN_BINARY(pow) RUN_BINARY(remainder)
 RUN_BINARY(fmod) RUN_BINARY(div) RUN_BINARY(atan2) RUN_BINARY(hypot) RUN_BINARY(copysign) RUN_BINARY(logaddexp) RUN_BINARY(xlogy)
 RUN_BINARY(heaviside) RUN_BINARY(bitwise_and) RUN_BINARY(bitwise_or) RUN_BINARY(bitwise_xor) RUN_BINARY(shift_left)
-RUN_BINARY(shift_right)
+RUN_BINARY(shift_right) RUN_BINARY(logaddexp2) RUN_BINARY(xlog1py)
 RUN_COMPARE(eq) RUN_COMPARE(ne) RUN_COMPARE(lt) RUN_COMPARE(le) RUN_COMPARE(gt) RUN_COMPARE(ge) RUN_COMPARE(logical_and)
 RUN_COMPARE(logical_or) RUN_COMPARE(logical_xor)
 RUN_TEST(logical_not) RUN_TEST(isnan) RUN_TEST(isinf) RUN_TEST(isfinite) RUN_TEST(isneginf) RUN_TEST(isposinf) RUN_TEST(signbit)
@@ -363,6 +364,12 @@ bool run_div_mode(Call *c, Err *err)
 {
     const char *mode = c->arg[2].kind == ARG_STR ? c->arg[2].str : "";
     return run_binary_op(c, !strcmp(mode, "floor") ? PW_div_floor : !strcmp(mode, "trunc") ? PW_div_trunc : PW_div, 0, 1, err);
+}
+
+bool run_nextafter(Call *c, Err *err)
+{
+    DType t = call_out(c, 0)->dtype;
+    return run_binary_op(c, t == DT_F16 ? PW_nextafter_f16 : t == DT_BF16 ? PW_nextafter_bf16 : PW_nextafter, 0, 1, err);
 }
 
 bool run_gelu(Call *c, Err *err) { return run_unary(c, !strcmp(c->arg[1].str, "tanh") ? PW_gelu_tanh : PW_gelu, NULL, err); }

@@ -5,7 +5,7 @@ from golden import *
 UNARY = {n: (-3, 3) for n in """abs absolute atan arctan ceil cos cosh deg2rad erf erfc exp exp2 expm1 fix floor frac isfinite isinf isnan isneginf
 isposinf logical_not neg negative positive rad2deg reciprocal relu relu6 round sgn sigmoid sign signbit silu sin sinc sinh square tan tanh trunc
 asinh arcsinh hardswish hardsigmoid hardtanh leaky_relu elu selu celu gelu softplus mish log_sigmoid hardshrink softshrink nan_to_num
-special_expit special_exp2 special_erf special_erfc special_expm1 special_sinc i0 special_i0""".split()}
+special_expit special_ndtr special_exp2 special_erf special_erfc special_expm1 special_sinc i0 special_i0""".split()}
 UNARY |= {n: (0.05, 4) for n in "log log10 log1p log2 rsqrt sqrt special_log1p lgamma digamma special_gammaln special_digamma special_psi".split()}
 UNARY |= {n: (-0.95, 0.95) for n in "acos arccos asin arcsin atanh arctanh erfinv special_erfinv".split()}
 UNARY |= {n: (1, 4) for n in "acosh arccosh".split()}
@@ -65,6 +65,11 @@ def unary(F):
     c = F.op("aten.round.decimals")
     for d in (0, 1, 2, -1):
         c(t(19, lo=-30, hi=30), decimals=d)
+    F.op("aten.special_round.default")(t(19, lo=-30, hi=30))
+    F.op("aten.special_round.default")(t(19, lo=-30, hi=30), decimals=1)
+    for n in ("lgamma", "digamma", "i0"):
+        F.op(f"aten.{n}.default")(t(64, dt=f64, lo=-20, hi=20))
+        F.op(f"aten.{n}.default")(torch.tensor([-1.0, -2, 1, 2, 10, 1e-30, -1e-30, 1e10, 80, -80]))
     for name, argss in {
         "gelu.default": [dict(approximate="tanh"), dict(approximate="none")],
         "nan_to_num.default": [dict(nan=1.5), dict(nan=0.0, posinf=5.0, neginf=-6.0)],
@@ -144,6 +149,9 @@ def binary(F):
             c.maybe(s[:, None].expand(16, 16).contiguous(), s[None, :].expand(16, 16).contiguous())
             if "max" in n or "min" in n or "pow" in n:
                 c.maybe(s.half()[:, None].expand(16, 16).contiguous(), s.half()[None, :].expand(16, 16).contiguous())
+        if "nextafter" in n:
+            for dt in FLOATS[2:]:
+                c(special(dt)[:, None].expand(16, 16).contiguous(), special(dt)[None].expand(16, 16).contiguous())
         if first is i32 or n in ("add.Tensor", "mul.Tensor", "sub.Tensor", "maximum.default", "remainder.Tensor", "floor_divide.default", "eq.Tensor"):
             big = torch.tensor([2**62, -2**62 + 1, 2**53 + 1, 7, -7])       # exact in i64, not in double
             c.maybe(big, torch.tensor([3, 2, 1, -2, 2]))

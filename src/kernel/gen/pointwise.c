@@ -38,6 +38,44 @@ static double erf_inverse(double y)
     return x;
 }
 
+/* Derivative of log gamma (Cephes' psi): reflection below 0, recurrence up to 10, asymptotic series. */
+static double digamma(double x)
+{
+    static const double series[] = {8.33333333333333333333e-2, -2.10927960927960927961e-2, 7.57575757575757575758e-3, -4.16666666666666666667e-3,
+                                    3.96825396825396825397e-3, -8.33333333333333333333e-3, 8.33333333333333333333e-2};
+    if (x == 0) return copysign(INFINITY, -x);
+    double sum = 0, whole, y = 0;
+    if (x < 0) {
+        double part = modf(x, &whole);
+        if (part == 0) return NAN;
+        sum = -3.14159265358979323846 / tan(3.14159265358979323846 * part);
+        x = 1 - x;
+    }
+    for (; x < 10; x++) sum -= 1 / x;
+    double z = 1 / (x * x);
+    for (int k = 0; k < 7; k++) y = y * z + series[k];
+    return sum + log(x) - 0.5 / x - y * z;
+}
+
+/* Modified Bessel function of order 0: the sum of (x^2 / 4)^k / k!^2, all terms positive. */
+static double bessel_i0(double x)
+{
+    double term = 1, sum = 1, q = x * x / 4;
+    if (fabs(x) > 720) return isinf(x) ? (double)NAN : INFINITY; /* of infinity: NaN, as ATen's */
+    for (int k = 1; term > sum * 1e-18; k++) sum += term *= q / ((double)k * k);
+    return x == x ? sum : x;
+}
+
+/* The next number of a short dtype after a towards b. */
+static float next_short(double a, double b, DType t)
+{
+    if (a != a || b != b || a == b) return (float)(a == b ? b : NAN);
+    float from = (float)a, least = t == DT_F16 ? 0x1p-24f : 0x1p-133f;
+    if (from == 0) return copysignf(least, (float)b);
+    int step = (a < b) == (a > 0) ? 1 : -1;
+    return t == DT_F16 ? f16_to_f32((uint16_t)(f32_to_f16(from) + step)) : bf16_to_f32((uint16_t)(f32_to_bf16(from) + step));
+}
+
 /* ATen's floor division and remainder of floats (c10/util/generic_math.h: div_floor_floating). */
 static double floor_div_float(double a, double b)
 {

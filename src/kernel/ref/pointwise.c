@@ -1,4 +1,5 @@
-/* Reference: float operations computed in double by libm and rounded once. The other types are gen's, which are plain C already. */
+/* Reference: float operations computed in double by libm and rounded once. The other types are gen's, which are plain C already,
+ * as are the operations that depend on the type's own grid (nextafter, sinc between its zeros). */
 #include "kernel/pointwise.h"
 
 void pointwise_fill_gen(PointwiseKernels *k);
@@ -16,6 +17,7 @@ static void widen(double *out, const float *in, int64_t n)
 static bool unary_ref(PointwiseOp op, float *out, const float *x, int64_t n, const double *p)
 {
     double a[CHUNK], y[CHUNK];
+    if (op == PW_sinc) return plain.unary_f32(op, out, x, n, p);
     for (int64_t at = 0; at < n; at += CHUNK) {
         int64_t m = n - at < CHUNK ? n - at : CHUNK;
         widen(a, x + at, m);
@@ -28,6 +30,7 @@ static bool unary_ref(PointwiseOp op, float *out, const float *x, int64_t n, con
 static bool binary_ref(PointwiseOp op, float *out, const float *x, const float *z, int64_t n)
 {
     double a[CHUNK], b[CHUNK], y[CHUNK];
+    if (op == PW_nextafter) return plain.binary_f32(op, out, x, z, n);
     for (int64_t at = 0; at < n; at += CHUNK) {
         int64_t m = n - at < CHUNK ? n - at : CHUNK;
         widen(a, x + at, m);
