@@ -55,8 +55,7 @@ static inline float vm_tanh(float x)
     p = fmaf(p, s, -3.33332819422e-1f);
     p = fmaf(p * s, x, x);
     float e = 1.0f - 2.0f / (vm_exp(2.0f * a) + 1.0f);
-    e = copysignf(e, x);
-    return a < 0.625f ? p : e;
+    return copysignf(a < 0.625f ? p : e, x); /* -0.0 too, which p loses */
 }
 
 /* Two polynomials: near 0, and 1 - exp(-q(|x|)) beyond (after N. Juffa). */
