@@ -18,7 +18,7 @@ static bool unary_ref(PointwiseOp op, float *out, const float *x, int64_t n, con
 {
     double a[CHUNK], y[CHUNK];
     if (op == PW_sinc) return plain.unary_f32(op, out, x, n, p);
-    for (int64_t at = 0; at < n; at += CHUNK) {
+    for (int64_t at = 0; at == 0 || at < n; at += CHUNK) { /* once for no elements too: is there such an operation? */
         int64_t m = n - at < CHUNK ? n - at : CHUNK;
         widen(a, x + at, m);
         if (!plain.unary_f64(op, y, a, m, p)) return false;
@@ -31,7 +31,7 @@ static bool binary_ref(PointwiseOp op, float *out, const float *x, const float *
 {
     double a[CHUNK], b[CHUNK], y[CHUNK];
     if (op == PW_nextafter) return plain.binary_f32(op, out, x, z, n);
-    for (int64_t at = 0; at < n; at += CHUNK) {
+    for (int64_t at = 0; at == 0 || at < n; at += CHUNK) {
         int64_t m = n - at < CHUNK ? n - at : CHUNK;
         widen(a, x + at, m);
         widen(b, z + at, m);
