@@ -136,8 +136,11 @@ static int64_t power_int(int64_t a, int64_t b)
     return (int64_t)r;
 }
 
-/* Out-of-range floats are undefined in C; x86's conversion gives the smallest integer, as PyTorch does there. */
+/* Out-of-range floats are undefined in C; x86's conversion gives the smallest integer, as PyTorch does there. Dtypes of up to 32
+ * bits take the low bits of an int32. */
 static inline int64_t float_to_int(double v) { return v >= -0x1p63 && v < 0x1p63 ? (int64_t)v : INT64_MIN; }
+static inline int32_t float_to_i32(double v) { return v > -0x1p31 - 1 && v < 0x1p31 ? (int32_t)v : INT32_MIN; }
+static inline uint64_t float_to_u64(double v) { return v >= 0x1p63 && v < 0x1p64 ? (uint64_t)v : (uint64_t)float_to_int(v); }
 
 #define FLOAT_OPS
 #define ADD(a, b) (a) + (b)
@@ -152,6 +155,8 @@ static inline int64_t float_to_int(double v) { return v >= -0x1p63 && v < 0x1p63
 #define TO_F16(v) f32_to_f16((float)(v))
 #define TO_BF16(v) f32_to_bf16((float)(v))
 #define TO_INT(v) float_to_int((double)(v))
+#define TO_I32(v) float_to_i32((double)(v))
+#define TO_U64(v) float_to_u64((double)(v))
 
 #define T float
 #define NAME(x) x##_f32
@@ -216,6 +221,8 @@ static inline int64_t float_to_int(double v) { return v >= -0x1p63 && v < 0x1p63
 #undef TO_F16
 #undef TO_BF16
 #undef TO_INT
+#undef TO_I32
+#undef TO_U64
 
 #define T int64_t
 #define NAME(x) x##_i64
@@ -236,6 +243,8 @@ static inline int64_t float_to_int(double v) { return v >= -0x1p63 && v < 0x1p63
 #define TO_F16(v) f32_to_f16((float)(v))
 #define TO_BF16(v) f32_to_bf16((float)(v))
 #define TO_INT(v) (v)
+#define TO_I32(v) (v)
+#define TO_U64(v) (v)
 #include "kernel/gen/pointwise_tmpl.h"
 
 /* ------------------------------------------------------------------ copies */
