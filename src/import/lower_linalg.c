@@ -37,6 +37,20 @@ bool lower_matmul(Lower *L)
     return lower_return(L, lower_reshape(L, c, n, dim));
 }
 
+/* _grouped_mm: rows sorted by group, offs[g] the first row after group g (mixtures of experts). Three ranks of 3 are a batched product.
+ * transformers::grouped_mm_fallback(input, weight, offs) is the same with rows behind the last group zero. */
+bool lower_grouped_mm(Lower *L)
+{
+    Value *a, *b, *offs = lower_value(L, 2), *c;
+    TRY(two(L, 0, 1, &a, &b));
+    bool whole = L->op->id == OP_grouped_mm;
+    if (whole && !lower_is_none(L, 3)) return lower_fail(L, 3, "PyTorch takes no bias here");
+    if (a->rank == 3 && b->rank == 3 && !offs) c = product(L, a, b);
+    else if (a->rank != 2 || b->rank != 3 || !offs) return lower_fail(L, 0, "ranks %d and %d, expected rows (S, K) with matrices (G, K, N)", a->rank, b->rank);
+    else c = (offs = lower_cast(L, offs, DT_I64)) ? EMIT(L, grouped_mm, arg_value(a), arg_value(b), arg_value(offs), arg_none(), arg_none()) : NULL;
+    return lower_return(L, c && whole && L->arg[4].kind == ARG_DTYPE ? lower_cast(L, c, L->arg[4].dtype) : c);
+}
+
 static bool is_number(const Arg *a, double v)
 {
     return a->kind == ARG_NONE ? v == 1 : a->kind == ARG_EXPR && ex_is_const(a->e) && (a->e->kind == EX_FLOAT ? a->e->f : (double)a->e->i) == v;

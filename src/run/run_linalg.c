@@ -219,6 +219,34 @@ bool run_matmul(Call *c, Err *err)
     return multiply(c, &a, &b, constant && b.rank == 2, NULL, &y, c->epilogue.residual, err);
 }
 
+/* One product a group of rows; rows behind the last group are zero. Sizes of groups are data, so no primitive is kept. */
+bool run_grouped_mm(Call *c, Err *err)
+{
+    const Tensor *a = call_in(c, 0), *b = call_in(c, 1), *offs = call_in(c, 2);
+    Tensor *out = call_out(c, 0);
+    int64_t S = out->shape[0], N = out->shape[1], start = 0;
+    size_t row = (size_t)N * dtype_size(out->dtype);
+    for (int64_t g = 0; g < b->shape[0]; g++) {
+        int64_t end = tensor_get_i64(offs, g);
+        if (end < start || end > S)
+            return call_fail(c, E_USAGE, err, "group %lld ends at row %lld, expected %lld to %lld", (long long)g, (long long)end, (long long)start, (long long)S);
+        if (end == start) continue;
+        Tensor x = *a, w = tensor_of(b->dtype, 2, &b->shape[1], (char *)b->data + b->stride[0] * g * (int64_t)dtype_size(b->dtype));
+        Tensor y = tensor_of(out->dtype, 2, (int64_t[]){end - start, N}, (char *)out->data + (size_t)start * row);
+        x.shape[0] = end - start;
+        x.data = (char *)a->data + a->stride[0] * start * (int64_t)dtype_size(a->dtype);
+        w.stride[0] = b->stride[1];
+        w.stride[1] = b->stride[2];
+        bool ok = multiply(c, &x, &w, false, NULL, &y, NULL, err);
+        gemm_free(c->state);
+        c->state = NULL;
+        TRY(ok);
+        start = end;
+    }
+    memset((char *)out->data + (size_t)start * row, 0, (size_t)(S - start) * row);
+    return true;
+}
+
 bool run_linear(Call *c, Err *err)
 {
     const Tensor *x = call_in(c, 0), *w = call_in(c, 1);

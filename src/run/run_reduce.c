@@ -391,3 +391,46 @@ bool run_group_norm(Call *c, Err *err)
     affine_planes(&x, y, N * C, x.n, scale, shift, c->env->threads);
     return planes_back(c, &x, y);
 }
+
+static double rounded(DType t, double v)
+{
+    double bytes;
+    store_f64(t, &bytes, v);
+    return load_f64(t, &bytes);
+}
+
+/* aten::histc: equal bins over [min, max], of the data where both are the same; what lies outside, and NaN, is not counted. The bin is
+ * computed in the tensor's own precision (aten/src/ATen/native/cpu/HistogramKernel.cpp). */
+bool run_histc(Call *c, Err *err)
+{
+    const Tensor *x = call_in(c, 0);
+    Tensor *out = call_out(c, 0);
+    DType t = x->dtype;
+    int64_t n = tensor_numel(x), bins = out->shape[0], at;
+    double lo = rounded(t, call_f64(c, 2)), hi = rounded(t, call_f64(c, 3));
+    if (lo > hi) return call_fail(c, E_USAGE, err, "min %g is above max %g", lo, hi);
+    int64_t *count = call_scratch(c, (size_t)bins * sizeof *count, err);
+    TRY(count);
+    memset(count, 0, (size_t)bins * sizeof *count);
+    if (lo == hi && n > 0) {
+        lo = hi = tensor_get(x, 0);
+        for (int64_t i = 1; i < n; i++) {
+            double v = tensor_get(x, i);
+            lo = v < lo || v != v ? v : lo;
+            hi = v > hi || v != v ? v : hi;
+        }
+    }
+    if (lo == hi) {
+        lo -= 1;
+        hi += 1;
+    }
+    if (!isfinite(lo) || !isfinite(hi)) return call_fail(c, E_USAGE, err, "the range [%g, %g] is not finite", lo, hi);
+    for (int64_t i = 0; i < n; i++) {
+        double v = tensor_get(x, i);
+        if (!(v >= lo && v <= hi)) continue;
+        at = (int64_t)rounded(t, rounded(t, rounded(t, v - lo) * rounded(t, (double)bins)) / rounded(t, hi - lo));
+        count[at < bins ? at : bins - 1]++;
+    }
+    for (int64_t i = 0; i < bins; i++) store_f64(out->dtype, (char *)out->data + (size_t)i * dtype_size(out->dtype), (double)count[i]);
+    return true;
+}

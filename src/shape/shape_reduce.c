@@ -171,6 +171,15 @@ bool shape_sort(Shape *s)
     return shape_out_like(s, 0, x, x->dtype) && shape_out_like(s, 1, x, DT_I64);
 }
 
+bool shape_histc(Shape *s)
+{
+    Value *x;
+    const Arg *bins = shape_arg(s, 1);
+    TRY(shape_want_value(s, 0, &x));
+    if (!dtype_is_float(x->dtype)) return shape_fail(s, 0, "%s, expected floats", dtype_name(x->dtype));
+    return shape_out(s, 0, x->dtype, 1, (Expr *const *)&bins->e);
+}
+
 bool shape_topk(Shape *s)
 {
     Value *x;

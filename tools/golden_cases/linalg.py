@@ -185,6 +185,30 @@ def attention(F):
     F.op("aten._native_multi_head_attention.default").maybe(q(2, 5, 8), q(2, 5, 8), q(2, 5, 8), 8, 2, t(24, 8), t(24), t(8, 8), t(8), None, False, static=True)
 
 
+def grouped(F):
+    """Rows behind the last group are undefined in PyTorch: the last offset is the number of rows."""
+    offs = lambda *n: torch.tensor(n, dtype=i32)
+    c = F.op("aten._grouped_mm.default")
+    for dt in FLOATS[:1] + [bf16]:
+        c(t(7, 8, dt=dt), t(3, 8, 16, dt=dt), offs=offs(2, 2, 7))
+        c(t(7, 8, dt=dt), t(4, 8, 16, dt=dt), offs=offs(0, 0, 7, 7))
+        c(t(2, 4, 8, dt=dt), t(2, 8, 16, dt=dt))
+    c(t(7, 8, dt=bf16), t(3, 8, 16, dt=bf16), offs=offs(2, 2, 7), out_dtype=bf16)
+
+    def fallback(x, w, offs):
+        """transformers.integrations.moe._grouped_mm_fallback"""
+        out, start = torch.zeros(x.shape[0], w.shape[2], dtype=x.dtype), 0
+        for g, end in enumerate(offs.tolist()):
+            out[start:end] = x[start:end] @ w[g]
+            start = end
+        return out
+    c = F.own("transformers.grouped_mm_fallback.default", fallback)
+    for dt in FLOATS:
+        c(t(7, 5, dt=dt), t(3, 5, 6, dt=dt), offs(2, 2, 5))
+    c(t(7, 5), t(3, 5, 6), torch.tensor([0, 1, 7]))
+    c(t(0, 5), t(3, 5, 6), offs(0, 0, 0))
+
+
 def recurrent(F):
     h, i = 4, 3
     lstm = lambda: [t(4 * h, i), t(4 * h, h), t(4 * h), t(4 * h)]
@@ -204,4 +228,5 @@ def add(F):
     products(F)
     convolutions(F)
     attention(F)
+    grouped(F)
     recurrent(F)

@@ -353,7 +353,19 @@ def sorting(F):
     F.op("aten.kl_div.default")(t(3, 4), t(3, 4, lo=0, hi=1))
 
 
+def histograms(F):
+    c = F.op("aten.histc.default")
+    for dt in FLOATS:
+        c.maybe(t(50, dt=dt), 7, -2, 2, static=True)
+        c.maybe(idx(5, 30).to(dt), 5, 0, 4, static=True)
+        c.maybe(t(5, 4, dt=dt), static=True)
+    for x in ((1.0, nan, inf, -1.0), (), (2.0, 2.0)):
+        c(torch.tensor(x), 3, 0, 2, static=True)
+    c(torch.tensor([2.0, 2.0]), 4, static=True)
+
+
 def add(F):
+    histograms(F)
     sums(F)
     softmaxes(F)
     norms(F)
