@@ -1,4 +1,5 @@
 /* Shapes of matrix products, convolutions and attention. */
+#include <string.h>
 #include "shape/shape_table.h"
 
 static DType product_dtype(Shape *s, const Value *a, const Value *b, bool *ok)
@@ -131,4 +132,40 @@ bool shape_sdpa(Shape *s)
         TRY(shape_broadcast(s, &rank, dim, mask->rank, mask->dim, "mask to (batch, heads, queries, keys)"));
     }
     return shape_out(s, 0, t, 4, (Expr *[]){q->dim[0], q->dim[1], q->dim[2], v->dim[3]});
+}
+
+/* gates (T, B, factor * H), weight (factor * H, P), bias (factor * H), h (B, P) */
+static bool recurrent(Shape *s, int64_t factor, Expr **H, Expr **P)
+{
+    Value *gates, *w, *h, *bias = shape_value(s, 2);
+    TRY(shape_want_value(s, 0, &gates) && shape_want_value(s, 1, &w) && shape_want_value(s, 3, &h));
+    if (gates->rank != 3 || w->rank != 2 || h->rank != 2 || (bias && bias->rank != 1)) return shape_fail(s, 0, "ranks of gates, weight and state are not 3, 2, 2");
+    if (gates->dtype != w->dtype || gates->dtype != h->dtype || (gates->dtype != DT_F32 && gates->dtype != DT_F64))
+        return shape_fail(s, 0, "dtypes %s, %s, %s, expected one of f32 and f64", dtype_name(gates->dtype), dtype_name(w->dtype), dtype_name(h->dtype));
+    *P = w->dim[1];
+    *H = ex_floordiv(s->ex, w->dim[0], ex_int(s->ex, factor));
+    TRY(shape_require_equal(s, w->dim[0], ex_mul(s->ex, *H, ex_int(s->ex, factor)), "rows of the weight") && shape_require_equal(s, gates->dim[2], w->dim[0], "gates and rows of the weight"));
+    if (bias) TRY(shape_require_equal(s, bias->dim[0], w->dim[0], "gates and bias"));
+    return shape_require_equal(s, h->dim[0], gates->dim[1], "batches of input and state") && shape_require_equal(s, h->dim[1], *P, "size of the state");
+}
+
+bool shape_lstm_layer(Shape *s)
+{
+    Value *c, *projection = shape_value(s, 5);
+    Expr *H = NULL, *P = NULL;
+    TRY(shape_want_value(s, 4, &c) && recurrent(s, 4, &H, &P));
+    const Value *gates = shape_value(s, 0);
+    if (c->rank != 2 || c->dtype != gates->dtype || (projection && projection->rank != 2)) return shape_fail(s, 4, "rank %d, expected 2", c->rank);
+    TRY(shape_require_equal(s, c->dim[0], gates->dim[1], "batches of input and cell state") && shape_require_equal(s, c->dim[1], H, "size of the cell state"));
+    if (projection) TRY(shape_require_equal(s, projection->dim[0], P, "rows of the projection") && shape_require_equal(s, projection->dim[1], H, "columns of the projection"));
+    else TRY(shape_require_equal(s, P, H, "size of the state"));
+    return shape_out(s, 0, gates->dtype, 3, (Expr *[]){gates->dim[0], gates->dim[1], P}) && shape_out(s, 1, gates->dtype, 2, (Expr *[]){gates->dim[1], H});
+}
+
+bool shape_rnn_layer(Shape *s)
+{
+    Expr *H = NULL, *P = NULL;
+    TRY(recurrent(s, !strcmp(shape_arg(s, 4)->s, "gru") ? 3 : 1, &H, &P) && shape_require_equal(s, P, H, "size of the state"));
+    const Value *gates = shape_value(s, 0);
+    return shape_out(s, 0, gates->dtype, 3, (Expr *[]){gates->dim[0], gates->dim[1], P});
 }

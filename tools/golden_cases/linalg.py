@@ -210,18 +210,43 @@ def grouped(F):
 
 
 def recurrent(F):
-    h, i = 4, 3
-    lstm = lambda: [t(4 * h, i), t(4 * h, h), t(4 * h), t(4 * h)]
-    gru = lambda: [t(3 * h, i), t(3 * h, h), t(3 * h), t(3 * h)]
-    rnn = lambda: [t(h, i), t(h, h), t(h), t(h)]
-    F.op("aten.lstm.input").maybe(t(5, 2, i), [t(1, 2, h), t(1, 2, h)], lstm(), True, 1, 0.0, False, False, False, static=True)
-    F.op("aten.lstm.input").maybe(t(2, 5, i), [t(2, 2, h), t(2, 2, h)], lstm() + lstm(), True, 1, 0.0, False, True, True, static=True)
-    F.op("aten.gru.input").maybe(t(5, 2, i), t(1, 2, h), gru(), True, 1, 0.0, False, False, False, static=True)
-    F.op("aten.gru.input").maybe(t(2, 5, i), t(2, 2, h), gru() + gru(), True, 1, 0.0, False, True, True, static=True)
-    F.op("aten.rnn_tanh.input").maybe(t(5, 2, i), t(1, 2, h), rnn(), True, 1, 0.0, False, False, False, static=True)
-    F.op("aten.rnn_relu.input").maybe(t(5, 2, i), t(1, 2, h), rnn(), True, 1, 0.0, False, False, False, static=True)
-    F.op("aten.lstm_cell.default").maybe(t(2, i), [t(2, h), t(2, h)], *lstm(), static=True)
-    F.op("aten.gru_cell.default").maybe(t(2, i), t(2, h), *gru(), static=True)
+    """Sequences (steps first or batch first), layers, directions, biases, projections, dtypes."""
+    i = 3
+
+    def weights(gates, h, layers=1, both=False, bias=True, proj=0, dt=f32):
+        out = []
+        for k in range(layers):
+            for _ in range(1 + both):
+                out += [t(gates * h, i if k == 0 else (proj or h) * (1 + both), dt=dt, lo=-1, hi=1), t(gates * h, proj or h, dt=dt, lo=-1, hi=1)]
+                out += [t(gates * h, dt=dt), t(gates * h, dt=dt)] if bias else []
+                out += [t(proj, h, dt=dt, lo=-1, hi=1)] if proj else []
+        return out
+    shapes = (dict(), dict(both=True), dict(layers=2), dict(layers=3, both=True), dict(bias=False), dict(layers=2, both=True, bias=False))
+    for name, gates in (("lstm", 4), ("gru", 3), ("rnn_tanh", 1), ("rnn_relu", 1)):
+        c = F.op(f"aten.{name}.input")
+        lstm = name == "lstm"
+        state = lambda n, b, h, p=0, dt=f32: [t(n, b, p or h, dt=dt), t(n, b, h, dt=dt)] if lstm else t(n, b, h, dt=dt)
+
+        def case(T, B, h, first=False, dt=f32, **kw):
+            n, both = kw.get("layers", 1), kw.get("both", False)
+            x = t(B, T, i, dt=dt) if first else t(T, B, i, dt=dt)
+            c(x, state(n * (1 + both), B, h, kw.get("proj", 0), dt), weights(gates, h, dt=dt, **kw), kw.get("bias", True), n, 0.0, False, both, first)
+        for kw in shapes:
+            case(5, 2, 4, **kw)
+            case(4, 3, 5, True, **kw)
+        case(1, 1, 1)
+        case(7, 1, 33, both=True)
+        case(3, 40, 6)
+        for dt in FLOATS[1:]:
+            case(3, 2, 4, dt=dt, both=True)
+        if lstm:
+            for kw in shapes[:4]:
+                case(4, 2, 5, True, proj=2, **kw)
+            case(4, 2, 5, proj=3, bias=False, dt=f64)
+        cell = F.op(f"aten.{name}_cell.default")
+        for dt in FLOATS:
+            for bias in (True, False):
+                cell.maybe(t(2, i, dt=dt), [t(2, 4, dt=dt), t(2, 4, dt=dt)] if lstm else t(2, 4, dt=dt), *weights(gates, 4, bias=bias, dt=dt))
 
 
 def add(F):
