@@ -143,6 +143,7 @@ static inline int32_t float_to_i32(double v) { return v > -0x1p31 - 1 && v < 0x1
 static inline uint64_t float_to_u64(double v) { return v >= 0x1p63 && v < 0x1p64 ? (uint64_t)v : (uint64_t)float_to_int(v); }
 
 #define FLOAT_OPS
+#define NEG(x) -(x)
 #define ADD(a, b) (a) + (b)
 #define SUB(a, b) (a) - (b)
 #define MUL(a, b) (a) * (b)
@@ -209,6 +210,7 @@ static inline uint64_t float_to_u64(double v) { return v >= 0x1p63 && v < 0x1p64
 #undef REMAINDER
 #undef FMOD
 #undef FLOAT_OPS
+#undef NEG
 #undef ADD
 #undef SUB
 #undef MUL
@@ -226,6 +228,7 @@ static inline uint64_t float_to_u64(double v) { return v >= 0x1p63 && v < 0x1p64
 
 #define T int64_t
 #define NAME(x) x##_i64
+#define NEG(x) (int64_t)(0 - (uint64_t)(x))
 #define ADD(a, b) (int64_t)((uint64_t)(a) + (uint64_t)(b))
 #define SUB(a, b) (int64_t)((uint64_t)(a) - (uint64_t)(b))
 #define MUL(a, b) (int64_t)((uint64_t)(a) * (uint64_t)(b))
