@@ -303,16 +303,6 @@ bool lower_trace(Lower *L)
     return lower_return(L, sum(L, d, arg_none(), arg_bool(L->g, false)));
 }
 
-bool lower_mse_loss(Lower *L)
-{
-    int64_t how;
-    TRY(lower_const_int(L, 2, &how));
-    Value *d = EMIT(L, sub_Tensor, L->arg[0], L->arg[1]);
-    d = d ? lower_emit(L, L->op->id == OP_mse_loss ? OP_square : OP_abs, 1, (Arg[]){arg_value(d)}) : NULL;
-    Arg none = arg_none(), no = arg_bool(L->g, false);
-    return lower_return(L, how == 0 ? d : how == 1 ? mean(L, d, none, no) : sum(L, d, none, no));
-}
-
 /* sum(a b) / (max(|a|, eps) max(|b|, eps)) */
 bool lower_cosine_similarity(Lower *L)
 {

@@ -337,20 +337,83 @@ def sorting(F):
     F.op("aten.trace.default")(t(3, 3, dt=i64))
     F.op("aten.trace.default")(t(5, 2, dt=i32))
     F.op("aten.trace.default")(t(0, 3))
-    F.op("aten.mse_loss.default")(t(3, 4), t(3, 4))
-    F.op("aten.mse_loss.default")(t(3, 4), t(3, 4), 0)
-    F.op("aten.mse_loss.default")(t(3, 4), t(3, 4), 2)
-    F.op("aten.l1_loss.default")(t(3, 4), t(3, 4))
-    F.op("aten.smooth_l1_loss.default")(t(3, 4), t(3, 4))
-    F.op("aten.huber_loss.default")(t(3, 4), t(3, 4))
-    F.op("aten.binary_cross_entropy.default")(t(3, 4, lo=0, hi=1), t(3, 4, lo=0, hi=1))
-    F.op("aten.binary_cross_entropy_with_logits.default")(t(3, 4), t(3, 4, lo=0, hi=1))
-    F.op("aten.nll_loss.default")(t(3, 4), idx(4, 3))
-    F.op("aten.nll_loss_nd.default")(t(3, 4), idx(4, 3))
-    F.op("aten.nll_loss_forward.default")(t(3, 4), idx(4, 3), None, 1, -100)
-    F.op("aten.cross_entropy_loss.default")(t(3, 4), idx(4, 3))
-    F.op("aten.cross_entropy_loss.default")(t(3, 4, 2), idx(4, 3, 2), None, 0)
-    F.op("aten.kl_div.default")(t(3, 4), t(3, 4, lo=0, hi=1))
+
+
+def losses(F):
+    p = lambda *s, dt=f32: t(*s, dt=dt, lo=0.02, hi=0.98)
+    for n, kw in (("mse_loss", {}), ("l1_loss", {}), ("smooth_l1_loss", dict(beta=0.5)), ("huber_loss", dict(delta=0.7))):
+        c = F.op(f"aten.{n}.default")
+        for dt in FLOATS:
+            c(t(3, 4, dt=dt), t(3, 4, dt=dt), **kw)
+        for how in (0, 1, 2):
+            c(t(3, 4), t(3, 4), how)
+            c(t(2, 3, 4), t(4), how, **kw)
+        c(t(()), t(()))
+        c(t(0, 3), t(0, 3))
+        c(torch.tensor([nan, inf, 1.0]), torch.tensor([1.0, 2.0, -inf]), 0)
+        c.maybe(t(3), t(3, dt=f64))
+    F.op("aten.smooth_l1_loss.default")(t(3, 4), t(3, 4), 1, 0.0)
+    for n, x in (("binary_cross_entropy", p), ("binary_cross_entropy_with_logits", t)):
+        c = F.op(f"aten.{n}.default")
+        for dt in FLOATS:
+            c(x(3, 4, dt=dt), p(3, 4, dt=dt))
+        for how in (0, 1, 2):
+            c(x(3, 4), p(3, 4), reduction=how)
+            c(x(3, 4), p(3, 4), p(4), reduction=how)
+        c(x(0, 4), p(0, 4))
+    F.op("aten.binary_cross_entropy.default")(torch.tensor([0.0, 1, 0, 1, 1e-30]), torch.tensor([0.0, 1, 1, 0, 0.5]), None, 0)
+    c = F.op("aten.binary_cross_entropy_with_logits.default")
+    c(torch.tensor([100.0, -100, 0, 1e30, -1e30]), torch.tensor([0.0, 1, 1, 0, 0.5]), None, None, 0)
+    c(t(3, 4), p(3, 4), None, p(4))
+    c(t(3, 4), p(3, 4), p(3, 4), p(4), 2)
+    c = F.op("aten.kl_div.default")
+    for dt in FLOATS:
+        c(t(3, 4, dt=dt), p(3, 4, dt=dt))
+    for how in (0, 1, 2):
+        c(t(3, 4), t(3, 4), how, log_target=True)
+        c(t(3), torch.tensor([0.0, 1.0, 0.5]), how)
+    c = F.op("aten.poisson_nll_loss.default")
+    for dt in FLOATS:
+        c(t(3, 4, dt=dt), p(3, 4, dt=dt), True, False, 1e-8, 1)
+    for how in (0, 1, 2):
+        c(p(3, 4), t(3, 4, lo=0, hi=6).round(), False, True, 1e-8, how)
+    sign = lambda *s: t(*s, dt=b8).float() * 2 - 1
+    for how in (0, 1, 2):
+        F.op("aten.cosine_embedding_loss.default")(t(3, 5), t(3, 5), sign(3), 0.25, how, fixed="2")
+        F.op("aten.hinge_embedding_loss.default")(t(3, 5), sign(3, 5), 1.5, how)
+        F.op("aten.margin_ranking_loss.default")(t(7), t(7), sign(7), 0.5, how)
+        F.op("aten.soft_margin_loss.default")(t(3, 5), sign(3, 5), how)
+        F.op("aten.triplet_margin_loss.default")(t(3, 5), t(3, 5), t(3, 5), 1.0, 2.0, 1e-6, how == 1, how)
+        F.op("aten.multi_margin_loss.default")(t(3, 5), idx(5, 3), 1, 1, None, how)
+        F.op("aten.multi_margin_loss.default")(t(3, 5), idx(5, 3), 2, 0.5, p(5), how)
+    F.op("aten.cosine_embedding_loss.default")(t(5), t(5), torch.tensor(-1.0))
+    F.op("aten.hinge_embedding_loss.default")(t(3), torch.tensor([1.0, -1.0, 0.0]))
+    F.op("aten.triplet_margin_loss.default")(t(3, 5), t(3, 5), t(3, 5), p=1.0)
+    F.op("aten.multi_margin_loss.default")(t(5), torch.tensor(2))
+    for dt in FLOATS[1:]:
+        for n in ("hinge_embedding_loss", "soft_margin_loss"):
+            F.op(f"aten.{n}.default")(t(3, 5, dt=dt), sign(3, 5).to(dt))
+    skip = torch.tensor([1, -100, 3])
+    for n in ("nll_loss.default", "nll_loss_nd.default", "nll_loss_forward.default", "cross_entropy_loss.default"):
+        c = F.op("aten." + n)
+        for how in (0, 1, 2):
+            c(t(3, 4), idx(4, 3), None, how, -100)
+            c(t(3, 4), skip, p(4), how, -100)
+            c(t(3, 4), torch.tensor([1, 2, 1]), None, how, 1)
+        for dt in FLOATS:
+            c.maybe(t(3, 4, dt=dt), idx(4, 3), None, 1, -100)
+        c(t(4), torch.tensor(2), None, 1, -100)
+        c(t(3, 4), torch.tensor([5, 5, 5]), None, 1, 5)
+    for n in ("nll_loss2d.default", "nll_loss2d_forward.default", "nll_loss_nd.default", "cross_entropy_loss.default"):
+        for how in (0, 1, 2):
+            F.op("aten." + n)(t(2, 4, 3, 2), idx(4, 2, 3, 2), p(4), how, 0)
+    c = F.op("aten.cross_entropy_loss.default")
+    for how in (0, 1, 2):
+        c(t(3, 4), skip, None, how, -100, 0.2)
+        c(t(3, 4, 2), idx(4, 3, 2), p(4), how, 2, 0.1)
+        c(t(3, 4), p(3, 4), None, how)
+        c(t(3, 4, 2), p(3, 4, 2), p(4), how, -100, 0.3)
+    c(t(4), p(4))
 
 
 def histograms(F):
@@ -366,6 +429,7 @@ def histograms(F):
 
 def add(F):
     histograms(F)
+    losses(F)
     sums(F)
     softmaxes(F)
     norms(F)
