@@ -9,7 +9,7 @@
 #include <string.h>
 #include "base/map.h"
 
-enum { MAX_NODES = 1 << 22, MAX_DEPTH = 200, MAX_TERMS = 64, MAX_FACTORS = 32, DISTRIBUTE = 32 };
+enum { MAX_NODES = 1 << 22, MAX_DEPTH = 200, MAX_TERMS = 64, MAX_FACTORS = 32, DISTRIBUTE = 32, SEARCHED = 1 << 14 };
 
 struct ExprPool {
     Arena *arena;
@@ -675,7 +675,8 @@ void expr_set_range(ExprPool *p, int symbol, int64_t lo, int64_t hi)
     p->stamp++;
 }
 
-static bool any_symbol(const ExprPool *p, const Expr *e, const Expr *wanted, int budget)
+/* budget: how many nodes are looked at. Shared parts are met each time; when it is used up the answer is yes. */
+static bool any_symbol(const ExprPool *p, const Expr *e, const Expr *wanted, int *budget)
 {
     if (wanted && !(e->symbols & wanted->symbols)) return false;
     if (e->kind == EX_SYM) {
@@ -685,12 +686,12 @@ static bool any_symbol(const ExprPool *p, const Expr *e, const Expr *wanted, int
     }
     if (!e->symbols) return false;
     for (int i = 0; i < e->nargs; i++)
-        if (budget <= 0 || any_symbol(p, e->args[i], wanted, budget - 1)) return true;
+        if (--*budget <= 0 || any_symbol(p, e->args[i], wanted, budget)) return true;
     return false;
 }
 
-bool ex_data_dependent(const ExprPool *p, const Expr *e) { return any_symbol(p, e, NULL, 64); }
-bool ex_mentions(const Expr *e, const Expr *symbol) { return any_symbol(NULL, e, symbol, 64); }
+bool ex_data_dependent(const ExprPool *p, const Expr *e) { return any_symbol(p, e, NULL, &(int){SEARCHED}); }
+bool ex_mentions(const Expr *e, const Expr *symbol) { return any_symbol(NULL, e, symbol, &(int){SEARCHED}); }
 
 /* ------------------------------------------------------------------ evaluation */
 

@@ -113,7 +113,7 @@ void binding_set(Binding *b, int symbol, int64_t value); /* forgets what was eva
 bool ex_eval(const ExprPool *p, const Expr *e, const Binding *b, Scalar *out, Err *err); /* E_USAGE: unbound symbol, division by 0 */
 bool ex_eval_i64(const ExprPool *p, const Expr *e, const Binding *b, int64_t *out, Err *err);
 
-/* Text. Infix as Python writes it: "3*s0 + 1", "s0//14", "Max(1, s0)", "(s0 % 2 == 0) and (s0 < 9)". */
+/* Text. Infix as Python writes it: "3*s0 + 1", "s0//14", "Max(1, s0)", "(s0 % 2 == 0) and (s0 < 9)". Cut after 64 KiB, with "...". */
 void ex_print(const ExprPool *p, const Expr *e, Buf *out);
 /* Infix or sympy srepr ("Mul(Integer(16), Symbol('s10', positive=True))"); unknown symbols are created.
  * `atom`, if given, reads what the grammar does not know, e.g. "L['x'].size()[1]": gets the rest of the text, sets *used, returns

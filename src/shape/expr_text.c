@@ -35,11 +35,14 @@ static int strength(const Expr *e)
     }
 }
 
+enum { PRINT_LENGTH = 1 << 16 };
+static void print(const ExprPool *p, const Expr *e, Buf *out);
+
 static void print_operand(const ExprPool *p, const Expr *e, int outer, Buf *out)
 {
     bool paren = strength(e) <= outer;
     if (paren) buf_puts(out, "(");
-    ex_print(p, e, out);
+    print(p, e, out);
     if (paren) buf_puts(out, ")");
 }
 
@@ -72,8 +75,9 @@ static void print_sum(const ExprPool *p, const Expr *e, Buf *out)
     }
 }
 
-void ex_print(const ExprPool *p, const Expr *e, Buf *out)
+static void print(const ExprPool *p, const Expr *e, Buf *out)
 {
+    if (out->len > PRINT_LENGTH) return; /* shared parts are printed each time: it could grow without end */
     switch (e->kind) {
     case EX_INT: buf_printf(out, "%lld", (long long)e->i); return;
     case EX_BOOL: buf_puts(out, e->i ? "True" : "False"); return;
@@ -109,9 +113,19 @@ void ex_print(const ExprPool *p, const Expr *e, Buf *out)
     buf_printf(out, "%s(", call_names[e->kind]);
     for (int i = 0; i < e->nargs; i++) {
         if (i) buf_puts(out, ", ");
-        ex_print(p, e->args[i], out);
+        print(p, e->args[i], out);
     }
     buf_puts(out, ")");
+}
+
+void ex_print(const ExprPool *p, const Expr *e, Buf *out)
+{
+    Buf text = {0};
+    print(p, e, &text);
+    if (text.len > PRINT_LENGTH) buf_puts(&text, "...");
+    if (text.failed) out->failed = true;
+    else buf_add(out, text.data, text.len);
+    buf_free(&text);
 }
 
 /* ------------------------------------------------------------------ parsing */
