@@ -84,7 +84,7 @@ static void print(const ExprPool *p, const Expr *e, Buf *out)
     case EX_FLOAT: {
         char s[40];
         for (int digits = 1; digits <= 17; digits++) {
-            snprintf(s, sizeof s, "%.*g", digits, e->f);
+            snprintf(s, sizeof s, "%.*g", digits, isnan(e->f) ? fabs(e->f) : e->f); /* no "-nan": it reads back as another value */
             if (strtod(s, NULL) == e->f) break;
         }
         buf_puts(out, s);
@@ -231,6 +231,17 @@ static Expr *parse_call(Parser *s, const char *name, size_t n)
     return made(s, ex_make(s->pool, functions[f].kind, arg[0], arg[1], arg[2]));
 }
 
+/* What prints as one word and reads back as the same symbol. */
+static bool is_name(const char *s)
+{
+    static const char *const reserved[] = {"and", "or", "not", "True", "true", "False", "false", "inf", "nan"};
+    for (size_t i = 0; i < sizeof reserved / sizeof *reserved; i++)
+        if (!strcmp(s, reserved[i])) return false;
+    bool plain = isalpha((unsigned char)*s) || *s == '_';
+    for (; *s; s++) plain = plain && (isalnum((unsigned char)*s) || *s == '_');
+    return plain;
+}
+
 /* Symbol('s0', positive=True), Integer(3), Float('0.5', precision=53): a literal and keywords that say nothing new. */
 static Expr *parse_literal_call(Parser *s, char kind)
 {
@@ -250,7 +261,7 @@ static Expr *parse_literal_call(Parser *s, char kind)
     }
     if (!take(s, ")")) return refuse(s, "expected ')'");
     char *end;
-    if (kind == 'S') return made(s, ex_symbol(s->pool, word));
+    if (kind == 'S') return is_name(word) ? made(s, ex_symbol(s->pool, word)) : refuse(s, "a symbol's name must be letters, digits and '_'");
     if (kind == 'F') {
         double v = strtod(word, &end);
         return *end ? refuse(s, "not a number") : made(s, ex_float(s->pool, v));
@@ -311,7 +322,7 @@ static Expr *parse_atom(Parser *s)
     if (!strcmp(word, "True") || !strcmp(word, "true")) return ex_bool(s->pool, true);
     if (!strcmp(word, "False") || !strcmp(word, "false")) return ex_bool(s->pool, false);
     if (!strcmp(word, "inf") || !strcmp(word, "nan")) return ex_float(s->pool, word[0] == 'i' ? INFINITY : NAN);
-    if (strchr(word, '.')) return refuse(s, "unknown name");
+    if (!is_name(word)) return refuse(s, "unknown name");
     return made(s, ex_symbol(s->pool, word));
 }
 

@@ -133,6 +133,9 @@ edit("any", "metadata_gone", lambda d: [n.update(metadata={}) for n in nodes(d)]
 
 # ------------------------------------------------------------------ symbols
 edit("any", "symbol_unknown", lambda d: size_of(d, expr("Symbol('zz')")))
+edit("reject", "symbol_odd_name", lambda d: size_of(d, expr("Symbol('s0 + 1')")))
+edit("reject", "symbol_keyword", lambda d: size_of(d, expr("Symbol('not')")))
+edit("any", "size_shared_powers", lambda d: size_of(d, expr("Max(" * 12 + "s0" + ", s1)**8" * 12)))    # 8**12 nodes if shared parts were walked
 edit("any", "size_division_by_zero", lambda d: size_of(d, expr("FloorDiv(Symbol('s0'), Integer(0))")))
 edit("any", "size_power", lambda d: size_of(d, expr("Pow(Integer(2), Integer(1000000000))")))
 edit("reject", "size_1mb", lambda d: size_of(d, expr("Add(" + "Integer(1), " * 90000 + "Integer(1))" + " + (" * 1000)))
