@@ -106,8 +106,8 @@ int __sanitizer_install_malloc_and_free_hooks(void (*)(const volatile void *, si
 size_t __sanitizer_get_allocated_size(const volatile void *);
 void __sanitizer_print_stack_trace(void);
 int __lsan_do_recoverable_leak_check(void);
-const char *__asan_default_options(void);
-const char *__ubsan_default_options(void);
+__attribute__((visibility("default"))) const char *__asan_default_options(void); /* the runtime looks them up by name */
+__attribute__((visibility("default"))) const char *__ubsan_default_options(void);
 
 const char *__asan_default_options(void) { return "detect_leaks=1:allocator_may_return_null=1:detect_stack_use_after_return=1"; }
 const char *__ubsan_default_options(void) { return "halt_on_error=1:print_stacktrace=1"; }
