@@ -32,6 +32,8 @@ static int only_unknown(const Graph *g, const Expr *e, const Binding *b)
     return found;
 }
 
+static bool sub_i64(int64_t a, int64_t b, int64_t *out) { return !__builtin_sub_overflow(a, b, out); }
+
 static bool value_at(const Graph *g, const Expr *e, Binding *b, int symbol, int64_t v, int64_t *out)
 {
     Err ignored;
@@ -45,23 +47,45 @@ static bool value_at(const Graph *g, const Expr *e, Binding *b, int symbol, int6
 static bool solve_one(const Graph *g, const Expr *e, Binding *b, int symbol, int64_t size)
 {
     const Symbol *s = expr_symbol(g->ex, symbol);
-    int64_t y0, y1, y;
+    int64_t y0, y1, y, run, rise;
     enum { SEARCH = 100000 };
     int64_t from = s->lo > 0 ? s->lo : 0;
     if (!value_at(g, e, b, symbol, 0, &y0)) y0 = 0;
-    if (value_at(g, e, b, symbol, 1, &y1) && y1 != y0 && (size - y0) % (y1 - y0) == 0) {
-        int64_t v = (size - y0) / (y1 - y0);
+    if (value_at(g, e, b, symbol, 1, &y1) && sub_i64(y1, y0, &run) && run != 0 && sub_i64(size, y0, &rise) && rise % run == 0) {
+        int64_t v = rise / run;
         if (value_at(g, e, b, symbol, v, &y) && y == size) {
             binding_set(b, symbol, v);
             return true;
         }
     }
-    for (int64_t v = from; v < from + SEARCH && v <= s->hi; v++)
-        if (value_at(g, e, b, symbol, v, &y) && y == size) {
-            binding_set(b, symbol, v);
+    if (s->hi < from) return false;
+    for (int64_t k = 0; k < SEARCH && k <= s->hi - from; k++)
+        if (value_at(g, e, b, symbol, from + k, &y) && y == size) {
+            binding_set(b, symbol, from + k);
             return true;
         }
     return false;
+}
+
+/* Is e = a*s + c, with a and c free of s? */
+static bool linear_in(const Expr *e, const Expr *s)
+{
+    int n = 0;
+    if (e == s || !ex_mentions(e, s)) return true;
+    if (e->is_float || (e->kind != EX_ADD && e->kind != EX_MUL)) return false;
+    for (int i = 0; i < e->nargs; i++) {
+        if (!linear_in(e->args[i], s)) return false;
+        n += ex_mentions(e->args[i], s);
+    }
+    return e->kind == EX_ADD || n == 1;
+}
+
+/* Only one value of the symbol gives the size: other axes leave a choice ("s0//2"). */
+static bool determines(const Graph *g, const Expr *e, Binding *b, int symbol)
+{
+    int64_t y0, y1;
+    if (e->kind == EX_SYM) return true;
+    return linear_in(e, expr_symbol(g->ex, symbol)->expr) && value_at(g, e, b, symbol, 0, &y0) && value_at(g, e, b, symbol, 1, &y1) && y0 != y1;
 }
 
 /* A linear a*s + c with c = 0, for the wording. */
@@ -109,10 +133,10 @@ static bool check_ranges(const Graph *g, const Tensor *const *input, const Bindi
         while (k < g->ninput && g->input[k] != s->value) k++;
         int64_t size = k < g->ninput ? input[k]->shape[s->dim] : b->value[i];
         text_of(g, s->value->dim[s->dim], text, sizeof text);
-        int64_t m = multiple_of(s->value->dim[s->dim]);
-        if (m && s->hi != INT64_MAX)
+        int64_t m = multiple_of(s->value->dim[s->dim]), lo, hi;
+        if (m && s->hi != INT64_MAX && mul_i64(m, s->lo, &lo) && mul_i64(m, s->hi, &hi))
             return fail(err, E_USAGE, "input '%s': axis %d is %lld, allowed is %s from %lld to %lld", s->value->name, s->dim, (long long)size,
-                        text, (long long)(m * s->lo), (long long)(m * s->hi));
+                        text, (long long)lo, (long long)hi);
         return fail(err, E_USAGE, "input '%s': axis %d is %lld, allowed is %s", s->value->name, s->dim, (long long)size, range);
     }
     return true;
@@ -140,6 +164,22 @@ bool check_requires(const Graph *g, const Binding *b, bool data_dependent, Err *
     return true;
 }
 
+/* Binds symbols from the axes that determine them, or one from an axis that leaves a choice. */
+static bool bind_axes(const Graph *g, const Tensor *const *input, Binding *b, bool determined, bool *progress, Err *err)
+{
+    for (int i = 0; i < g->ninput; i++)
+        for (int d = 0; d < g->input[i]->rank; d++) {
+            const Expr *e = g->input[i]->dim[d];
+            int symbol = ex_is_int(e) ? -1 : only_unknown(g, e, b);
+            if (symbol < 0 || (determined && !determines(g, e, b, symbol))) continue;
+            if (e->kind == EX_SYM) binding_set(b, symbol, input[i]->shape[d]);
+            else if (!solve_one(g, e, b, symbol, input[i]->shape[d])) return no_solution(g, g->input[i], d, input[i]->shape[d], symbol, err);
+            *progress = true;
+            if (!determined) return true;
+        }
+    return true;
+}
+
 bool solve_sizes(const Graph *g, const Tensor *const *input, const int64_t *scalar, Binding *b, Err *err)
 {
     for (int i = 0; i < g->nscalar_input; i++) {
@@ -148,16 +188,8 @@ bool solve_sizes(const Graph *g, const Tensor *const *input, const int64_t *scal
     }
     for (bool progress = true; progress;) {
         progress = false;
-        for (int i = 0; i < g->ninput; i++)
-            for (int d = 0; d < g->input[i]->rank; d++) {
-                const Expr *e = g->input[i]->dim[d];
-                int symbol = ex_is_int(e) ? -1 : only_unknown(g, e, b);
-                if (symbol < 0) continue;
-                if (e->kind == EX_SYM) binding_set(b, symbol, input[i]->shape[d]);
-                else if (!solve_one(g, e, b, symbol, input[i]->shape[d]))
-                    return no_solution(g, g->input[i], d, input[i]->shape[d], symbol, err);
-                progress = true;
-            }
+        TRY(bind_axes(g, input, b, true, &progress, err));
+        if (!progress) TRY(bind_axes(g, input, b, false, &progress, err));
     }
     TRY(check_ranges(g, input, b, err));
     for (int i = 0; i < g->ninput; i++)
@@ -179,10 +211,13 @@ static int symbol_called(const Graph *g, const char *name, int64_t *scale, Err *
     } customary[] = {{"batch", 0, 1, 16}, {"b", 0, 1, 16}, {"seq", 1, 2, 3}, {"sequence", 1, 2, 3}, {"length", 1, 2, 3},
                      {"height", 2, 4, 4}, {"h", 2, 4, 4}, {"width", 3, 4, 4}, {"w", 3, 4, 4}};
     const char *dot = strrchr(name, '.');
+    char *end = NULL;
+    long axis = dot ? strtol(dot + 1, &end, 10) : -1;
+    if (dot && (*end || end == dot + 1)) dot = NULL;
     for (int i = 0; i < g->ninput; i++) {
         const Value *v = g->input[i];
         for (int d = 0; d < v->rank; d++) {
-            bool hit = dot && strlen(v->name) == (size_t)(dot - name) && !strncmp(v->name, name, (size_t)(dot - name)) && atoi(dot + 1) == d;
+            bool hit = dot && strlen(v->name) == (size_t)(dot - name) && !strncmp(v->name, name, (size_t)(dot - name)) && axis == d;
             for (size_t k = 0; k < sizeof customary / sizeof *customary; k++)
                 hit |= !strcmp(name, customary[k].name) && customary[k].axis == d && v->rank >= customary[k].rank_min &&
                        v->rank <= customary[k].rank_max;
@@ -216,6 +251,8 @@ static bool satisfied(const Graph *g, const Binding *b, Err *err)
     return check_requires(g, b, false, err);
 }
 
+static int64_t raised(const Symbol *s, int64_t base, int64_t up) { return up < s->hi - base ? base + up : s->hi; }
+
 /* Counts up the free symbols from their minimum until the file's conditions hold: first all together, then odometer-wise. */
 static bool search_free(const Graph *g, const int *symbol, int nfree, Binding *b, Err *err)
 {
@@ -232,7 +269,7 @@ static bool search_free(const Graph *g, const int *symbol, int nfree, Binding *b
     for (int64_t up = 1; !ok && nfree && up < TOGETHER; up++) {
         for (int k = 0; k < nfree; k++) {
             const Symbol *s = expr_symbol(g->ex, symbol[k]);
-            binding_set(b, symbol[k], base[k] + up < s->hi ? base[k] + up : s->hi);
+            binding_set(b, symbol[k], raised(s, base[k], up));
         }
         ok = satisfied(g, b, err);
     }
@@ -240,8 +277,7 @@ static bool search_free(const Graph *g, const int *symbol, int nfree, Binding *b
         int64_t rest = t;
         for (int k = 0; k < nfree; k++, rest /= SPAN) {
             const Symbol *s = expr_symbol(g->ex, symbol[k]);
-            int64_t v = base[k] + rest % SPAN;
-            binding_set(b, symbol[k], v < s->hi ? v : s->hi);
+            binding_set(b, symbol[k], raised(s, base[k], rest % SPAN));
         }
         ok = satisfied(g, b, err);
     }
@@ -261,6 +297,8 @@ bool choose_sizes(const Graph *g, const char *const *name, const int64_t *value,
         if (value[k] % scale) return fail(err, E_USAGE, "%s = %lld: expected a multiple of %lld", name[k], (long long)value[k], (long long)scale);
         if (value[k] / scale < s->lo || value[k] / scale > s->hi)
             return fail(err, E_USAGE, "%s = %lld: allowed is %s%s", name[k], (long long)value[k], range, scale > 1 ? " (times its factor)" : "");
+        if (b->bound[i] && b->value[i] != value[k] / scale)
+            return fail(err, E_USAGE, "%s = %lld: another name gave %s = %lld", name[k], (long long)value[k], s->name, (long long)b->value[i]);
         binding_set(b, i, value[k] / scale);
     }
     int nfree = 0, *symbol = calloc((size_t)expr_symbol_count(g->ex) + 1, sizeof *symbol);
