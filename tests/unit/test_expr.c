@@ -63,6 +63,13 @@ static void test_equal(void **state)
         {"a<=b<=c", "(a <= b) and (b <= c)"},
         {"math.sqrt(4)", "2.0"},
         {"-a**2", "-(a**2)"},
+        {"Lt(a, b)", "a < b"},
+        {"Le(a, b)", "a <= b"},
+        {"Gt(a, b)", "b < a"},
+        {"Ge(a, b)", "b <= a"},
+        {"Eq(a, b)", "a == b"},
+        {"Ne(a, b)", "a != b"},
+        {"min(a, b)", "Min(a, b)"},
     };
     for (size_t i = 0; i < sizeof same / sizeof *same; i++) {
         Expr *x = parsed(p, same[i][0]), *y = parsed(p, same[i][1]);
