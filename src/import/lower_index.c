@@ -68,7 +68,7 @@ bool lower_stack(Lower *L)
 bool lower_hstack(Lower *L)
 {
     const Arg *a = &L->arg[0];
-    bool vertical = L->op->id == OP_vstack;
+    bool vertical = L->op->id != OP_hstack;
     if (a->kind != ARG_VALUES || a->n < 1 || !a->vs[0]) return lower_fail(L, 0, "an empty list");
     Value **list = arena_array(L->g->arena, Value *, a->n);
     for (int i = 0; list && i < a->n; i++) {

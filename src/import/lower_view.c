@@ -464,21 +464,25 @@ bool lower_tensor_split(Lower *L)
     return sections(L, x, d, m);
 }
 
+/* The dim of hsplit, vsplit and dsplit: 1 (0 of a vector), 0, 2. */
+static int split_dim(const Lower *L, const Value *x)
+{
+    char how = L->op->name[sizeof "aten." - 1];
+    return how == 'd' ? 2 : how == 'h' && x->rank > 1 ? 1 : 0;
+}
+
 bool lower_hsplit(Lower *L)
 {
     Value *x;
     int64_t m;
     TRY(want(L, &x));
     TRY(lower_const_int(L, 1, &m));
-    return sections(L, x, L->op->id == OP_hsplit_int && x->rank > 1 ? 1 : 0, m);
+    int d = split_dim(L, x);
+    return d < x->rank ? sections(L, x, d, m) : lower_fail(L, 0, "rank %d", x->rank);
 }
 
-bool lower_tensor_split_indices(Lower *L)
+static bool split_at(Lower *L, Value *x, int d)
 {
-    Value *x;
-    int d;
-    TRY(want(L, &x));
-    TRY(lower_dim(L, 2, x->rank, &d));
     const Arg *a = &L->arg[1];
     Arg list = {.kind = ARG_VALUES, .n = a->n + 1, .vs = arena_array(L->g->arena, Value *, a->n + 2)};
     if (!list.vs || !x->rank) return lower_fail(L, 0, "expected a tensor of rank 1 or more");
@@ -490,6 +494,23 @@ bool lower_tensor_split_indices(Lower *L)
     }
     L->result = list;
     return true;
+}
+
+bool lower_tensor_split_indices(Lower *L)
+{
+    Value *x;
+    int d;
+    TRY(want(L, &x));
+    TRY(lower_dim(L, 2, x->rank, &d));
+    return split_at(L, x, d);
+}
+
+bool lower_split_array(Lower *L)
+{
+    Value *x;
+    TRY(want(L, &x));
+    int d = split_dim(L, x);
+    return d < x->rank ? split_at(L, x, d) : lower_fail(L, 0, "rank %d", x->rank);
 }
 
 bool lower_unbind(Lower *L)

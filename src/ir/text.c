@@ -84,6 +84,7 @@ static bool is_default(Graph *scratch, const Param *p, const Arg *a)
     switch (a->kind) {
     case ARG_EXPR: return a->e == d.e;
     case ARG_STR: return !strcmp(a->s, d.s);
+    case ARG_DTYPE: return a->dtype == d.dtype;
     case ARG_EXPRS:
         if (a->n != d.n) return false;
         for (int i = 0; i < a->n; i++)
@@ -320,7 +321,7 @@ static bool argument(Reader *r, Arg *out)
     char name[64];
     if (isalpha((unsigned char)*r->at) && word(r, name, sizeof name)) {
         DType t = dtype_from_name(name);
-        if (t != DT_NONE && (*r->at == ',' || *r->at == ')')) {
+        if (t != DT_NONE && (!*r->at || *r->at == ',' || *r->at == ')')) {
             *out = arg_dtype(t);
             return true;
         }

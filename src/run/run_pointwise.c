@@ -483,8 +483,9 @@ bool run_linspace(Call *c, Err *err)
     double step = n > 1 ? (end - start) / (double)(n - 1) : 0;
     if (f32) step = n > 1 ? (double)(((float)end - (float)start) / (float)(n - 1)) : 0;
     for (int64_t i = 0; i < n; i++) {
-        double v = i < n / 2 ? start + step * (double)i : end - step * (double)(n - i - 1);
-        if (f32) v = i < n / 2 ? (double)((float)start + (float)step * (float)i) : (double)((float)end - (float)step * (float)(n - i - 1));
+        bool rising = i < n / 2 || n == 1;
+        double v = rising ? start + step * (double)i : end - step * (double)(n - i - 1);
+        if (f32) v = rising ? (double)((float)start + (float)step * (float)i) : (double)((float)end - (float)step * (float)(n - i - 1));
         store_f64(out->dtype, (char *)out->data + (size_t)i * size, v);
     }
     return true;
@@ -499,6 +500,25 @@ bool run_eye(Call *c, Err *err)
         store_i64(out->dtype, (char *)out->data + (size_t)(i * out->shape[1] + i) * dtype_size(out->dtype), 1);
     return true;
 }
+
+/* Row and column numbers of a triangle, row by row. */
+static bool triangle_indices(Call *c, bool upper)
+{
+    Tensor *out = call_out(c, 0);
+    int64_t rows = call_i64(c, 0), cols = call_i64(c, 1), offset = call_i64(c, 2), n = out->shape[1], at = 0;
+    size_t size = dtype_size(out->dtype);
+    for (int64_t r = 0; r < rows && at < n; r++) {
+        int64_t from = upper ? r + offset : 0, to = upper ? cols : r + offset + 1;
+        for (int64_t i = from < 0 ? 0 : from; i < (to < cols ? to : cols) && at < n; i++, at++) {
+            store_i64(out->dtype, (char *)out->data + (size_t)at * size, r);
+            store_i64(out->dtype, (char *)out->data + (size_t)(n + at) * size, i);
+        }
+    }
+    return true;
+}
+
+bool run_triu_indices(Call *c, Err *err) { return (void)err, triangle_indices(c, true); }
+bool run_tril_indices(Call *c, Err *err) { return (void)err, triangle_indices(c, false); }
 
 static bool triangle(Call *c, bool upper, Err *err)
 {

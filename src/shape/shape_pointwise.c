@@ -115,3 +115,26 @@ bool shape_eye(Shape *s)
     Expr *dim[2] = {shape_arg(s, 0)->e, shape_arg(s, 1)->e};
     return shape_out(s, 0, shape_dtype(s, op_param(s->node->op, "dtype"), DT_F32), 2, dim);
 }
+
+/* How many pairs (r, c) of rows x cols have c <= r + offset: rows before the diagonal enters, a trapezoid, full rows. */
+static int64_t triangle_size(int64_t rows, int64_t cols, int64_t offset)
+{
+    if (rows == 0 || cols == 0) return 0;
+    int64_t first = offset >= 0 ? (offset + 1 < cols ? offset + 1 : cols) : rows + offset > 0;
+    int64_t last = rows + offset < 0 ? 0 : rows + offset < cols ? rows + offset : cols;
+    int64_t all = rows + offset < 0 ? 0 : offset < 0 ? rows + offset : rows, sloped = last - first + 1;
+    return (first + last) * sloped / 2 + (all > sloped ? (all - sloped) * cols : 0);
+}
+
+bool shape_tri_indices(Shape *s)
+{
+    int64_t v[3];
+    bool upper = s->node->op->id == OP_triu_indices;
+    for (int i = 0; i < 3; i++) {
+        TRY(shape_const_int(s, i, &v[i]));
+        if ((i < 2 && v[i] < 0) || v[i] > INT32_MAX || v[i] < -INT32_MAX) return shape_fail(s, i, "found %lld", (long long)v[i]);
+    }
+    int64_t n = upper ? v[0] * v[1] - triangle_size(v[0], v[1], v[2] - 1) : triangle_size(v[0], v[1], v[2]);
+    Expr *dim[2] = {ex_int(s->ex, 2), ex_int(s->ex, n)};
+    return shape_out(s, 0, shape_dtype(s, 3, DT_I64), 2, dim);
+}

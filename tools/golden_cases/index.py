@@ -151,7 +151,15 @@ def joins(F):
         c([t(3), t(3)], static=True)
         c([t(2, 3), t(2, 3)], static=True)
         c([t(()), t(())])
-    F.op("aten.block_diag.default")([t(2, 3), t(1, 2), t(2)])
+    F.op("aten.column_stack.default")([t(3), t(3, 2)], static=True)
+    F.op("aten.column_stack.default")([t(3, 2, 4), t(3, 1, 4)], static=True)
+    F.op("aten.dstack.default")([t(2, 3, 1), t(2, 3, 2)], static=True)
+    F.op("aten.dstack.default")([t(3, dt=i64), t(3)], static=True)
+    c = F.op("aten.block_diag.default")
+    c([t(2, 3), t(1, 2), t(2)])
+    c([t(2, 3)])
+    c([t(2, 3, dt=i64), t(()), t(2, 2, dt=bf16)])
+    c([t(0, 2), t(2, 3), t(1, 0)])
     c = F.op("aten.roll.default")
     for a in (([2],), ([1, -1], [0, 1]), ([-2], [-1]), ([7], [1]), ([0], [0])):
         c(t(3, 5), *a)
@@ -188,7 +196,11 @@ def joins(F):
     F.op("aten.meshgrid.indexing")([t(2), t(3)], indexing="ij")
     F.op("aten.meshgrid.indexing")([t(2), t(3)], indexing="xy")
     F.op("aten.meshgrid.indexing")([t(2, dt=i64), t(3, dt=i64), t(2, dt=i64)], indexing="xy")
-    F.op("aten.cartesian_prod.default")([t(2), t(3)])
+    c = F.op("aten.cartesian_prod.default")
+    c([t(2), t(3)])
+    c([t(4)])
+    c([t(2, dt=i64), t(3, dt=i64), t(1, dt=i64)])
+    c([t(2), t(0)])
     F.op("aten.combinations.default").maybe(t(4), 2, static=True)
     F.op("aten.broadcast_tensors.default")([t(3, 1), t(4)])
     for r in (1, 2):
@@ -232,6 +244,8 @@ def pads(F):
         F.op(f"aten.{n}.default")(3, 4)
         F.op(f"aten.{n}.default")(4, 3, 1)
         F.op(f"aten.{n}.default")(3, 3, -1, dtype=i32)
+        for a in ((3, 5, 2), (5, 3, -2), (2, 6, -1), (6, 2, 1), (3, 4, 9), (3, 4, -9), (0, 4), (4, 0), (1, 1), (4, 4, 3), (4, 4, -3), (5, 2, -3)):
+            F.op(f"aten.{n}.default")(*a)
     c = F.op("aten.diag.default")
     for a in ((t(3),), (t(3), 1), (t(3, 4),), (t(3, 4), -1)):
         c(*a)
@@ -239,8 +253,22 @@ def pads(F):
     c(t(2, 3))
     c(t(2, 3), 1)
     c(t(2, 3), -1, 0, 2)
-    F.op("aten.diagflat.default")(t(2, 2))
-    F.op("aten.vander.default")(t(4))
+    for dt in (f32, bf16, i64, b8):
+        F.op("aten.diag.default")(t(4, dt=dt), -2)
+        F.op("aten.diag.default")(t(4, 5, dt=dt), 2)
+        F.op("aten.diagflat.default")(t(2, 2, dt=dt))
+    F.op("aten.diagflat.default")(t(()), 1)
+    F.op("aten.diag.default")(t(0))
+    for n, c in (("vander", F.op("aten.vander.default")), ("linalg_vander", F.op("aten.linalg_vander.default"))):
+        for dt in FLOATS[:2] + INTS[:2]:
+            c(t(4, dt=dt))
+        c(t(4), N=2)
+        c(t(3), N=6)
+        c.maybe(t(4), N=1)
+        c(torch.tensor([0.0, nan, inf, -1]), N=3)
+    F.op("aten.vander.default")(t(4), 3, True)
+    F.op("aten.vander.default")(t(4), 0)
+    F.op("aten.linalg_vander.default")(t(2, 3, 4), N=3)
 
 
 def makes(F):
@@ -254,10 +282,15 @@ def makes(F):
     for a, kw in (((0, 10, 3), {}), ((10, 0, -4), {}), ((0.0, 1.0, 0.1), {}), ((0, 10, 2), dict(dtype=f32)), ((1, 2, 0.25), {}), ((0, 8, 2), dict(dtype=i32))):
         c(*a, **kw)
     c = F.op("aten.linspace.default")
-    for a, kw in (((0, 1, 5), {}), ((-1.0, 1.0, 7), {}), ((3, 3, 1), {}), ((0, 10, 4), dict(dtype=i64)), ((5, -5, 6), dict(dtype=f64)), ((0, 1, 33), {}), ((0, 1, 0), {})):
+    for a, kw in (((0, 1, 5), {}), ((-1.0, 1.0, 7), {}), ((3, 3, 1), {}), ((3, 5, 1), {}), ((0, 10, 4), dict(dtype=i64)), ((5, -5, 6), dict(dtype=f64)), ((0, 1, 33), {}), ((0, 1, 0), {})):
         c(*a, **kw)
     F.op("aten.logspace.default")(0, 2, 5)
     F.op("aten.logspace.default")(0, 3, 4, 2.0)
+    for kw in (dict(dtype=f64), dict(dtype=bf16), dict(dtype=f16), dict(dtype=i64)):
+        F.op("aten.logspace.default")(0, 3, 4, 2.0, **kw)
+    F.op("aten.logspace.default")(-1.5, 0.5, 7)
+    F.op("aten.logspace.default")(2, 3, 1)
+    F.op("aten.logspace.default")(2, 3, 0)
     c = F.op("aten.full.default")
     for v, kw in ((2, {}), (2.5, {}), (True, {}), (-inf, {}), (1, dict(dtype=f32)), (1.0, dict(dtype=i64)), (0, dict(dtype=b8)), (2, dict(dtype=bf16)), (nan, {})):
         c([2, 3], v, **kw)
@@ -307,10 +340,17 @@ def makes(F):
     F.own("aten.empty_like.default", torch.zeros_like)(t(2, 3), dtype=f64)
     F.own("aten.new_empty.default", zero(bf16))(t(2, dt=bf16), [3, 2])
     F.own("aten.new_empty_strided.default", lambda x, size, stride: torch.zeros(size, dtype=x.dtype))(t(2), [3, 2], [2, 1])
-    for n in ("hann_window", "hamming_window", "bartlett_window", "blackman_window"):
-        F.op(f"aten.{n}.default")(7)
-        F.op(f"aten.{n}.periodic")(6, False)
-        F.op(f"aten.{n}.default")(1)
+    for n in ("hann_window", "hamming_window", "bartlett_window", "blackman_window", "kaiser_window"):
+        for k in (0, 1, 3, 7, 400):
+            F.op(f"aten.{n}.default")(k)
+            F.op(f"aten.{n}.periodic")(k, False)
+        for dt in FLOATS[1:]:
+            F.op(f"aten.{n}.periodic")(6, True, dtype=dt)
+            F.op(f"aten.{n}.default")(5, dtype=dt)
+    F.op("aten.hamming_window.periodic_alpha")(6, False, 0.6)
+    F.op("aten.hamming_window.periodic_alpha_beta")(6, True, 0.6, 0.3)
+    F.op("aten.kaiser_window.beta")(9, False, 5.5)
+    F.op("aten.kaiser_window.beta")(9, True, 0.0)
     c = F.op("aten.one_hot.default")
     c(idx(4, 5), 4, static=True)
     c(idx(4, 2, 3), 6, static=True)
