@@ -368,13 +368,17 @@ bool lower_deg2rad(Lower *L)
     return emit_promoted(L, OP_mul_Tensor, (Arg[]){L->arg[0], arg_float(L->g, f)}, true);
 }
 
+/* In evaluation the slope is the middle, and the noise stays as it was. */
 bool lower_rrelu(Lower *L)
 {
     bool training;
-    TRY(lower_const_bool(L, 3, &training));
+    int lower = op_param(L->op, "lower");
+    TRY(lower_const_bool(L, lower + 2, &training));
     if (training) return fail(L->err, E_UNSUPPORTED, "rrelu in training mode; call model.eval() before exporting");
-    Expr *slope = ex_make(L->ex, EX_TRUEDIV, ex_add(L->ex, lower_expr(L, 1), lower_expr(L, 2)), ex_int(L->ex, 2), NULL);
-    return lower_return(L, EMIT(L, leaky_relu, L->arg[0], arg_expr(slope)));
+    Expr *slope = ex_make(L->ex, EX_TRUEDIV, ex_add(L->ex, lower_expr(L, lower), lower_expr(L, lower + 1)), ex_int(L->ex, 2), NULL);
+    Value *y = EMIT(L, leaky_relu, L->arg[0], arg_expr(slope));
+    if (L->op->id != OP_rrelu_with_noise_functional) return lower_return(L, y);
+    return y && lower_return_values(L, 2, (Value *[]){y, lower_value(L, 1)});
 }
 
 /* log(x / (1 - x)), x clamped to [eps, 1 - eps] */
