@@ -109,7 +109,7 @@ int __lsan_do_recoverable_leak_check(void);
 __attribute__((visibility("default"))) const char *__asan_default_options(void); /* the runtime looks them up by name */
 __attribute__((visibility("default"))) const char *__ubsan_default_options(void);
 
-const char *__asan_default_options(void) { return "detect_leaks=1:allocator_may_return_null=1:detect_stack_use_after_return=1"; }
+const char *__asan_default_options(void) { return "detect_leaks=1:allocator_may_return_null=1"; }
 const char *__ubsan_default_options(void) { return "halt_on_error=1:print_stacktrace=1"; }
 
 static void on_malloc(const volatile void *p, size_t n)

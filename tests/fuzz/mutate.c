@@ -140,7 +140,8 @@ static void collect(Places *all, json_t *parent);
 
 static void add_place(Places *all, Place p)
 {
-    if (p.key && (!strcmp(p.key, "metadata") || !strcmp(p.key, "module_call_graph"))) return; /* hardly read, and most of a .pt2 */
+    if (p.key && !strcmp(p.key, "metadata")) json_object_clear(p.value); /* most of a .pt2, and hardly read */
+    if (p.key && !strcmp(p.key, "module_call_graph")) json_array_clear(p.value);
     if (all->n == all->cap) {
         all->cap = all->cap ? 2 * all->cap : 256;
         all->place = realloc(all->place, all->cap * sizeof *all->place);

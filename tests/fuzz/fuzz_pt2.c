@@ -1,0 +1,79 @@
+/* The whole of loading a .pt2, and one run of what loads with random inputs. */
+#include <stdlib.h>
+#include <string.h>
+#include "fuzz.h"
+#include "qkv.h"
+
+static const char *const tokens[] = {"s0", "s1", "u0", "x", "Symbol('s0', positive=True, integer=True)", "Integer(2)", "14*s0", "Max(s0, 2)", "FloorDiv(s0, Integer(0))", "as_int", "as_ints",
+                                     "as_tensor", "as_tensors", "as_expr", "as_none", "as_bool", "as_float", "as_string", "as_sym_int", "as_scalar_type", "torch.ops.aten.view.default",
+                                     "torch.ops.aten.expand.default", "torch.ops.aten.index.Tensor", "torch.ops.aten.add_.Tensor", "torch.ops.aten.slice.Tensor", "torch.ops.aten.as_strided.default",
+                                     "torch.ops.aten.select.int", "torch.ops.aten.cat.default", "torch.ops.aten.unfold.default", "torch.ops.aten.sym_size.int", "torch.ops.aten.copy_.default",
+                                     "dim", "size", "weight_0", "L['x'].size()[0] == 2", "-1", "9223372036854775807", "null", NULL};
+
+/* Archives come from the corpus alone. */
+static void seeds(FuzzAdd *add) { add("PK\5\6\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", 22); }
+
+static size_t inside(const char *name, uint8_t *data, size_t size, size_t max)
+{
+    return strstr(name, ".json") ? json_mutate(data, size, max) : LLVMFuzzerMutate(data, size, max);
+}
+
+size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max, unsigned seed)
+{
+    (void)seed;
+    return archive_mutate(data, size, max, inside);
+}
+
+static void said(qkv_status s, const qkv_error *e) { fuzz_check(s == QKV_OK || (e->code == s && e->message[0]), "a refusal has its code and a message"); }
+
+/* Every byte of every output is there. */
+static void look(qkv_session *s, const qkv_model *m)
+{
+    for (int i = 0; i < qkv_model_output_count(m); i++) {
+        qkv_error e = {0};
+        qkv_tensor t;
+        qkv_difference d;
+        qkv_status st = qkv_session_output(s, i, &t, &e);
+        said(st, &e);
+        if (st == QKV_OK) fuzz_check(qkv_compare(&t, &t, 0, 0, &d, &e) == QKV_OK, "an output equals itself");
+    }
+}
+
+static void run(const qkv_model *m)
+{
+    qkv_error e = {0};
+    qkv_session_options options = {.struct_size = sizeof options, .threads = 1, .memory_limit = (size_t)16 << 20};
+    qkv_session *s = qkv_session_create(m, &options, &e);
+    if (!s) {
+        said(e.code, &e);
+        return;
+    }
+    qkv_status st = qkv_session_random_inputs(s, NULL, NULL, 0, 1, &e);
+    said(st, &e);
+    for (int k = 0; k < 2 && st == QKV_OK; k++) { /* the second time with buffers written by the first */
+        st = qkv_session_run(s, &e);
+        said(st, &e);
+        if (st == QKV_OK) look(s, m);
+    }
+    qkv_session_free(s);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    qkv_error e = {0};
+    fuzz_set_file(data, size);
+    qkv_model *m = qkv_model_load(FUZZ_PATH, NULL, &e);
+    if (!m) {
+        fuzz_check(e.code != QKV_OK && e.message[0], "a refusal has a code and a message");
+        return 0;
+    }
+    char *text = qkv_model_describe(m, &e), *graph = qkv_model_graph_text(m, &e);
+    fuzz_check(text && graph, "what loads is described");
+    qkv_free(text);
+    qkv_free(graph);
+    run(m);
+    qkv_model_free(m);
+    return 0;
+}
+
+const FuzzTarget fuzz_target = {.name = "pt2", .tokens = tokens, .seeds = seeds, .ending = ".pt2", .memory_ratio = 64};
