@@ -7,7 +7,6 @@
 #define ACC float
 #define NAME(x) x##_f32
 #define EXP vm_exp
-#define LOG logf
 #include "kernel/gen/reduce_tmpl.h"
 
 void KERNEL(reduce_fill)(ReduceKernels *k);

@@ -1,4 +1,4 @@
-/* One type's row kernels; included by reduce.c (and the reference) with T, NAME(x), EXP, LOG, ACC set. */
+/* One type's row kernels; included by reduce.c (and the reference) with T, NAME(x), EXP, ACC set. */
 
 static ACC NAME(row_sum)(const T *x, int64_t n)
 {
@@ -16,6 +16,38 @@ static double NAME(sum)(const T *x, int64_t n)
 {
     double s = 0;
     for (int64_t i = 0; i < n; i += 1024) s += (double)NAME(row_sum)(x + i, n - i < 1024 ? n - i : 1024);
+    return s;
+}
+
+/* The same of (x - mean)^2. */
+static double NAME(squares)(const T *x, T mean, int64_t n)
+{
+    double s = 0;
+    for (int64_t i = 0, end; i < n; i = end) {
+        ACC part[16] = {0}, rest = 0;
+        end = n - i < 1024 ? n : i + 1024;
+        for (; i + 16 <= end; i += 16)
+            for (int l = 0; l < 16; l++) part[l] += (ACC)(x[i + l] - mean) * (ACC)(x[i + l] - mean);
+        for (; i < end; i++) rest += (ACC)(x[i] - mean) * (ACC)(x[i] - mean);
+        for (int l = 0; l < 16; l++) rest += part[l];
+        s += (double)rest;
+    }
+    return s;
+}
+
+/* The same of exp(x - top). */
+static double NAME(exponentials)(const T *x, T top, int64_t n)
+{
+    double s = 0;
+    for (int64_t i = 0, end; i < n; i = end) {
+        ACC part[16] = {0}, rest = 0;
+        end = n - i < 1024 ? n : i + 1024;
+        for (; i + 16 <= end; i += 16)
+            for (int l = 0; l < 16; l++) part[l] += (ACC)EXP(x[i + l] - top);
+        for (; i < end; i++) rest += (ACC)EXP(x[i] - top);
+        for (int l = 0; l < 16; l++) rest += part[l];
+        s += (double)rest;
+    }
     return s;
 }
 
@@ -43,7 +75,6 @@ static T NAME(row_max)(const T *x, int64_t n)
 static void NAME(softmax_row)(T *out, const T *x, int64_t n, bool logarithm, bool safe)
 {
     T top = NAME(row_max)(x, n);
-    ACC sum = 0;
     if (safe && top == -INFINITY) {
         bool nan = false;
         for (int64_t i = 0; i < n; i++) nan |= x[i] != x[i];
@@ -53,13 +84,12 @@ static void NAME(softmax_row)(T *out, const T *x, int64_t n, bool logarithm, boo
         }
     }
     if (logarithm) {
-        for (int64_t i = 0; i < n; i++) sum += (ACC)EXP(x[i] - top);
-        T shift = (T)LOG(sum);
+        T shift = (T)log(NAME(exponentials)(x, top, n));
         for (int64_t i = 0; i < n; i++) out[i] = x[i] - top - shift;
         return;
     }
     for (int64_t i = 0; i < n; i++) out[i] = EXP(x[i] - top);
-    T inverse = (T)(1 / NAME(row_sum)(out, n));
+    T inverse = (T)(1 / NAME(sum)(out, n));
     for (int64_t i = 0; i < n; i++) out[i] *= inverse;
 }
 
@@ -72,21 +102,15 @@ static void NAME(softmax)(T *out, const T *x, int64_t rows, int64_t n, bool loga
 static void NAME(norm_row)(T *out, const T *x, const T *w, const T *b, int64_t n, double eps, bool rms, T *mean_out, T *rstd_out)
 {
     T mean = rms ? 0 : (T)(NAME(sum)(x, n) / (double)n);
-    ACC part[16] = {0}, square = 0;
-    int64_t i = 0;
-    for (; i + 16 <= n; i += 16)
-        for (int l = 0; l < 16; l++) part[l] += (ACC)(x[i + l] - mean) * (ACC)(x[i + l] - mean);
-    for (; i < n; i++) square += (ACC)(x[i] - mean) * (ACC)(x[i] - mean);
-    for (int l = 0; l < 16; l++) square += part[l];
-    T rstd = (T)(1 / sqrt((double)square / (double)n + eps));
+    T rstd = (T)(1 / sqrt(NAME(squares)(x, mean, n) / (double)n + eps));
     if (mean_out) *mean_out = mean;
     if (rstd_out) *rstd_out = rstd;
     if (w && b)
-        for (i = 0; i < n; i++) out[i] = (x[i] - mean) * rstd * w[i] + b[i];
+        for (int64_t i = 0; i < n; i++) out[i] = (x[i] - mean) * rstd * w[i] + b[i];
     else if (w)
-        for (i = 0; i < n; i++) out[i] = (x[i] - mean) * rstd * w[i];
+        for (int64_t i = 0; i < n; i++) out[i] = (x[i] - mean) * rstd * w[i];
     else
-        for (i = 0; i < n; i++) out[i] = (x[i] - mean) * rstd + (b ? b[i] : 0);
+        for (int64_t i = 0; i < n; i++) out[i] = (x[i] - mean) * rstd + (b ? b[i] : 0);
 }
 
 static void NAME(norm)(T *out, const T *x, const T *w, const T *b, int64_t rows, int64_t n, double eps, bool rms, T *mean, T *rstd, int threads)

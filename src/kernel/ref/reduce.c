@@ -6,7 +6,6 @@
 #define ACC double
 #define NAME(x) x##_f64
 #define EXP exp
-#define LOG log
 #include "kernel/gen/reduce_tmpl.h"
 #undef T
 #undef NAME
