@@ -428,6 +428,37 @@ def _():
     return fn(f, lambda: nn.LSTM(4, 6, 2, batch_first=True, bidirectional=True), lambda: nn.GRU(4, 5, batch_first=True)), [dict(x=R(2, 5, 4))], None
 
 
+@model("recurrent")
+def _():
+    def f(self, x, h, c):
+        y, (h, c) = self.m0(x, (h, c))
+        z, g = self.m1(y)
+        r, _ = self.m2(x.transpose(0, 1))
+        return y, h, c, z, g, r, self.m3(x[:, 0]), self.m4(x[:, 1], g[0])
+    mk = lambda b: dict(x=R(b, 5, 4), h=R(4, b, 3, seed=1), c=R(4, b, 6, seed=2))
+    b = batch()
+    return (fn(f, lambda: nn.LSTM(4, 6, 2, batch_first=True, bidirectional=True, proj_size=3), lambda: nn.GRU(6, 7, 2, batch_first=True, bias=False), lambda: nn.RNN(4, 5, nonlinearity="relu"),
+               lambda: nn.LSTMCell(4, 6), lambda: nn.GRUCell(4, 7)), [mk(2), mk(5)], dict(x={0: b}, h={1: b}, c={1: b}))
+
+
+@model("order")
+def _():
+    def f(self, x): return (*x.median(1), x.median(), *x.nanmedian(-1), *x.kthvalue(3, 1), *x.mode(-1), *(x * 2).round().mode(1), *x.cummax(1), *x.cummin(0), x.logcumsumexp(1),
+                            torch.linalg.matrix_norm(x), torch.linalg.matrix_norm(x, "nuc"), torch.cdist(x, x[:1], 1.0), x[0].trace(), x.rot90(1, (1, 2)))
+    return fn(f), [dict(x=R(2, 5, 8)), dict(x=R(3, 7, 8))], dict(x={0: batch(), 1: seq(mn=3, mx=25)})
+
+
+@model("volumes_sampled")
+def _():
+    def f(self, x, theta):
+        grid = F.affine_grid(theta, x.shape, align_corners=False)
+        return (F.grid_sample(x, grid, align_corners=False), F.grid_sample(x, grid, "nearest", "reflection", True), F.interpolate(x, scale_factor=1.5, mode="trilinear"), F.interpolate(x, (3, 4, 9)),
+                *F.max_pool3d(x, 2, return_indices=True), *F.adaptive_max_pool3d(x, (2, 1, 3), return_indices=True), F.avg_pool3d(x, 3, 2, 1, ceil_mode=True), F.adaptive_avg_pool3d(x, 2))
+    mk = lambda b: dict(x=R(b, 2, 4, 5, 6), theta=R(b, 3, 4, seed=1) * 0.5)
+    b = batch()
+    return fn(f), [mk(2), mk(3)], dict(x={0: b}, theta={0: b})
+
+
 @model("moe_topk")
 def _():
     def f(self, x):
