@@ -245,11 +245,18 @@ bool lower_addcmul(Lower *L)
     return p && lower_return(L, EMIT(L, add_Tensor, arg[0], arg_value(p)));
 }
 
+/* a + w (b - a) for |w| < 0.5, else b - (1 - w) (b - a): each end is met exactly */
 bool lower_lerp(Lower *L)
 {
-    Value *d = EMIT(L, sub_Tensor, L->arg[1], L->arg[0]);
-    d = times(L, d, L->arg[2]);
-    return d && lower_return(L, EMIT(L, add_Tensor, L->arg[0], arg_value(d)));
+    Arg a = L->arg[0], b = L->arg[1], w = L->arg[2], rest;
+    bool number = w.kind == ARG_EXPR, large = number && ex_is_const(w.e) && fabs(w.e->kind == EX_FLOAT ? w.e->f : (double)w.e->i) >= 0.5;
+    rest = number ? arg_expr(ex_sub(L->ex, ex_float(L->ex, 1), w.e)) : arg_value(AS(L, sub_Tensor, arg_int(L->g, 1), w));
+    Value *d = AS(L, sub_Tensor, b, a);
+    Value *near = large ? NULL : AS(L, add_Tensor, a, arg_value(AS(L, mul_Tensor, arg_value(d), w)));
+    Value *far = number && !large ? NULL : AS(L, sub_Tensor, b, arg_value(AS(L, mul_Tensor, arg_value(d), rest)));
+    if (number) return lower_return(L, large ? far : near);
+    Value *pick = AS(L, lt_Tensor, arg_value(AS(L, abs, w)), arg_float(L->g, 0.5));
+    return lower_return(L, AS(L, where_self, arg_value(pick), arg_value(near), arg_value(far)));
 }
 
 /* |a - b| <= atol + rtol * |b|, or equal (infinities) */

@@ -481,8 +481,8 @@ static Value *batch_norm(Lower *L, Arg eps)
 
 bool lower_batch_norm(Lower *L)
 {
+    if (L->arg[3].kind != ARG_VALUE && L->arg[4].kind != ARG_VALUE) return lower_batch_statistics(L);
     TRY(evaluation(L, "training"));
-    if (L->arg[3].kind != ARG_VALUE) return fail(L->err, E_UNSUPPORTED, "batch norm without running statistics");
     return lower_return(L, batch_norm(L, L->arg[7]));
 }
 

@@ -15,8 +15,7 @@ def products(F):
     x[0, 1], x[1, 2] = inf, nan
     c(x, t(4, 2))
     for n, a, b in (("mm", (4, 5), (5, 3)), ("bmm", (2, 4, 5), (2, 5, 3)), ("mv", (4, 5), (5,)), ("dot", (9,), (9,)), ("vdot", (9,), (9,)), ("outer", (3,), (4,)),
-                    ("ger", (3,), (4,)), ("inner", (2, 5), (3, 5)), ("kron", (2, 3), (3, 2)), ("linalg_vecdot", (3, 5), (3, 5)), ("linalg_matmul", (2, 4, 5), (5, 3)),
-                    ("linalg_cross", (4, 3), (4, 3)), ("cross", (4, 3), (4, 3))):
+                    ("ger", (3,), (4,)), ("inner", (2, 5), (3, 5)), ("kron", (2, 3), (3, 2)), ("linalg_vecdot", (3, 5), (3, 5)), ("linalg_matmul", (2, 4, 5), (5, 3))):
         c = F.op(f"aten.{n}.default")
         c(t(a), t(b))
         for dt in FLOATS[1:] + [i64]:
@@ -42,7 +41,6 @@ def products(F):
         c(t(s, dt=bf16), t(2, 4, 5, dt=bf16), t(2, 5, 6, dt=bf16))
         c(torch.full(s, nan), t(2, 4, 5), t(2, 5, 6), beta=0)
     F.op("aten.addmv.default")(t(4), t(4, 5), t(5), beta=0.5, alpha=2)
-    F.op("aten.addr.default")(t(3, 4), t(3), t(4), beta=0.5, alpha=2)
     F.op("aten._addmm_activation.default")(t(6), t(4, 5), t(5, 6))
     F.op("aten._addmm_activation.default")(t(6), t(4, 5), t(5, 6), use_gelu=True)
     c = F.op("aten.einsum.default")
@@ -54,15 +52,9 @@ def products(F):
     c("ij,jk->ik", [t(3, 4, dt=bf16), t(4, 5, dt=bf16)])
     c("i,j->ij", [t(3, dt=i64), t(4, dt=i64)])
     F.op("aten.bilinear.default")(t(3, 4), t(3, 5), t(2, 4, 5), t(2))
-    F.op("aten._trilinear.default").maybe(t(3, 1, 4, 1), t(1, 2, 4, 5), t(3, 1, 1, 5), [1], [0], [3], [2], static=True)
     c = F.op("aten.tensordot.default")
     c(t(3, 4, 5), t(4, 3, 2), [1, 0], [0, 1])
     c(t(3, 4), t(4, 5), [1], [0])
-    F.op("aten.linalg_multi_dot.default")([t(3, 4), t(4, 5), t(5, 2)])
-    F.op("aten.chain_matmul.default")([t(3, 4), t(4, 5), t(5, 2)])
-    for k in (0, 1, 2, 5):
-        F.op("aten.matrix_power.default")(t(3, 3), k)
-        F.op("aten.linalg_matrix_power.default")(t(3, 3), k)
     F.op("aten.linalg_matrix_norm.default")(t(3, 4), inf)
     F.op("aten.linalg_matrix_norm.default")(t(2, 3, 4), 1)
     for p in (1, -1, 2, -2, inf, -inf):
@@ -71,8 +63,6 @@ def products(F):
     F.op("aten.linalg_matrix_norm.default")(torch.ones(3, 2), -2)
     F.op("aten.linalg_matrix_norm.str_ord")(t(2, 3, 4))
     F.op("aten.linalg_matrix_norm.str_ord")(t(2, 3, 4), "nuc", [-1, 0], True)
-    F.op("aten.linalg_cross.default")(t(3, 4), t(3, 4), dim=0)
-    F.op("aten.cross.default")(t(3, 4), t(3, 4), 0)
     spd = lambda n: (lambda a: a @ a.mT + 3 * torch.eye(n))(t(n, n))
     for n in ("linalg_inv", "inverse", "linalg_det", "det", "linalg_cholesky", "cholesky"):
         F.op(f"aten.{n}.default")(spd(4))
@@ -249,7 +239,54 @@ def recurrent(F):
                 cell.maybe(t(2, i, dt=dt), [t(2, 4, dt=dt), t(2, 4, dt=dt)] if lstm else t(2, 4, dt=dt), *weights(gates, 4, bias=bias, dt=dt))
 
 
+def other_products(F):
+    c = F.op("aten.addr.default")
+    for kw in ({}, dict(beta=0.5, alpha=2.0), dict(beta=0)):
+        c(t(3, 4), t(3), t(4), **kw)
+        c(t(4), t(3), t(4), **kw)
+    c(torch.full((3, 4), nan), t(3), t(4), beta=0)
+    c(t(3, 4, dt=i64), t(3, dt=i64), t(4, dt=i64), beta=2, alpha=3)
+    c = F.op("aten.inner.default")
+    for a, b in (((5,), (5,)), ((2, 3, 5), (4, 5)), ((2, 5), (5,)), ((), (3,)), ((2, 3), ()), ((), ()), ((2, 0), (3, 0))):
+        c(t(a), t(b))
+    c = F.op("aten.kron.default")
+    for a, b in (((3,), (2,)), ((2, 3), (4,)), ((2,), (2, 3, 2)), ((), (2, 3)), ((2, 1, 2), (1, 3, 2)), ((0, 2), (2, 2))):
+        c(t(a), t(b))
+    c(t(2, 2, dt=i64), t(2, 2))
+    for n in ("cross", "linalg_cross"):
+        c = F.op(f"aten.{n}.default")
+        for dt in FLOATS + INTS[:2]:
+            c(t(4, 3, dt=dt), t(4, 3, dt=dt), fixed="0.1 1.1")
+        c(t(3, 4), t(3, 4), dim=0, fixed="0.0 1.0")
+        c(t(2, 3, 4), t(2, 3, 4), dim=-2, fixed="0.1 1.1")
+        c(t(2, 3), t(1, 3), dim=1, fixed="0.1 1.1")
+        c(t(0, 3), t(0, 3), fixed="0.1 1.1")
+    F.op("aten.cross.default")(t(2, 3, 3), t(2, 3, 3), fixed="0 1")
+    c = F.op("aten._trilinear.default")
+    for a, w, b in ((3, 2, 5), (1, 2, 5), (3, 1, 5), (3, 2, 1)):
+        c(t(a, 4), t(w, 4, b), t(a, b), [1, 3], [0], [1, 2], [2, 3])
+    c(t(3, 1, 4, 1), t(1, 2, 4, 5), t(3, 1, 1, 5), [1], [0], [3], [2], static=True)
+    c(t(3, 4), t(3, 4), t(3, 4), [], [], [], [1])
+    c(t(3, 4), t(4), t(3), [], [0], [1], [])
+    for n in ("linalg_multi_dot", "chain_matmul"):
+        c = F.op(f"aten.{n}.default")
+        for dt in FLOATS[:2] + [bf16]:
+            c.maybe([t(3, 4, dt=dt), t(4, 5, dt=dt), t(5, 2, dt=dt)])
+        c([t(3, 4), t(4, 5)])
+        c([t(3, 4), t(4, 5), t(5, 2), t(2, 6)])
+    F.op("aten.linalg_multi_dot.default")([t(4), t(4, 5), t(5)])
+    F.op("aten.chain_matmul.default")([t(3, 4)])
+    for n in ("matrix_power", "linalg_matrix_power"):
+        c = F.op(f"aten.{n}.default")
+        for k in (0, 1, 2, 3, 6, 7):
+            c(t(3, 3), k)
+        c(t(2, 3, 3), 0)
+        c(t(2, 3, 3, dt=f64), 5)
+        c(t(0, 0), 3)
+
+
 def add(F):
+    other_products(F)
     products(F)
     convolutions(F)
     attention(F)

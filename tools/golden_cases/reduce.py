@@ -167,7 +167,10 @@ def norms(F):
         F.op("aten.native_batch_norm.default").maybe(t(2, 5, 7, dt=dt), *stats, False, 0.1, 1e-5, static=True, outs=1)
         F.own("aten.cudnn_batch_norm.default", torch.ops.aten.native_batch_norm.default)(t(2, 5, 7, dt=dt), *stats, False, 0.1, 1e-5, static=True, outs=1)
         F.op("aten._native_batch_norm_legit.default").maybe(t(2, 5, 7, dt=dt), *stats, False, 0.1, 1e-5, static=True, outs=1)
-        F.op("aten._native_batch_norm_legit.no_stats").maybe(t(2, 5, 7, dt=dt), *stats[:2], True, 0.1, 1e-5, static=True)
+        for shape in ((3, 5), (2, 5, 7), (2, 5, 3, 4)):
+            F.op("aten._native_batch_norm_legit.no_stats").maybe(t(shape, dt=dt), *stats[:2], True, 0.1, 1e-5, fixed="0.1")
+            F.op("aten._native_batch_norm_legit.no_stats").maybe(t(shape, dt=dt), None, None, True, 0.1, 1e-3)
+            F.op("aten.batch_norm.default").maybe(t(shape, dt=dt), *stats[:2], None, None, True, 0.1, 1e-5, False, fixed="0.1")
         F.op("aten._batch_norm_with_update_functional.default").maybe(t(2, 5, 7, dt=dt), *stats, 0.1, 1e-5, static=True, outs=1)
         F.op("aten._batch_norm_no_update.default").maybe(t(2, 5, 7, dt=dt), *stats, 0.1, 1e-5, static=True, outs=1)
         F.op("aten._batch_norm_impl_index.default").maybe(t(2, 5, 7, dt=dt), *stats, False, 0.1, 1e-5, False, static=True, outs=1)
@@ -180,8 +183,6 @@ def norms(F):
         F.op("aten.group_norm.default").maybe(t(2, 6, 5, dt=a), 3, t(6, dt=b), t(6, dt=b), static=True)
         F.op("aten.batch_norm.default").maybe(t(2, 5, 7, dt=a), t(5), t(5), t(5), t(5, lo=0.2, hi=2), False, 0.1, 1e-5, False, static=True)
     F.op("aten.layer_norm.default")(t(3, 768, lo=90, hi=110), [768], static=True)     # a large mean must not cost digits
-    F.op("aten.renorm.default")(t(4, 5), 2, 0, 1.5)
-    F.op("aten.renorm.default")(t(4, 5), 1, 1, 2.0)
     c = F.op("aten.cosine_similarity.default")
     c(t(3, 5), t(3, 5))
     c(t(3, 5, 2), t(5, 2), 2, 1e-6)
@@ -230,10 +231,6 @@ def scans(F):
         c(t(4, 6, dt=i64), **kw)
     c(t(4, 6, dt=b8))
     c(t(2, 4), 1, -1, t(2, 1), t(2, 2))
-    F.op("aten.trapezoid.dx")(t(3, 5), dx=0.5)
-    F.op("aten.trapezoid.x")(t(3, 5), t(5))
-    F.op("aten.cumulative_trapezoid.dx")(t(3, 5))
-    F.op("aten.cumulative_trapezoid.x")(t(3, 5), t(5))
 
 
 def ties(F):
@@ -313,14 +310,6 @@ def sorting(F):
     c(t(3, 4).round(), True, True, True)
     F.op("aten._unique.default")(x, True, True)
     F.op("aten.unique_dim.default")(torch.tensor([[1, 2], [0, 1], [1, 2]]), 0, True, True, True)
-    c = F.op("aten.quantile.scalar")
-    for kw in ({}, dict(dim=1), dict(dim=0, keepdim=True), dict(dim=1, interpolation="nearest"), dict(dim=1, interpolation="lower"), dict(dim=1, interpolation="higher"),
-               dict(dim=1, interpolation="midpoint")):
-        c(t(3, 6), 0.4, **kw)
-    F.op("aten.quantile.default")(t(3, 6), torch.tensor([0.1, 0.5, 0.9]), 1)
-    F.op("aten.quantile.default")(t(7), torch.tensor(0.25))
-    F.op("aten.nanquantile.scalar")(torch.tensor([1.0, nan, 3.0, 2.0]), 0.5)
-    F.op("aten.nanquantile.default")(torch.tensor([1.0, nan, 3.0, 2.0]), torch.tensor([0.5]))
     F.op("aten.histc.default")(t(30), 5)
     F.op("aten.histc.default")(t(30), 4, -1, 1)
     F.op("aten.bincount.default")(idx(6, 20), static=True)
@@ -337,6 +326,52 @@ def sorting(F):
     F.op("aten.trace.default")(t(3, 3, dt=i64))
     F.op("aten.trace.default")(t(5, 2, dt=i32))
     F.op("aten.trace.default")(t(0, 3))
+
+
+def statistics(F):
+    c = F.op("aten.renorm.default")
+    for dt in FLOATS:
+        c(t(4, 5, dt=dt), 2, 0, 1.5)
+    c(t(4, 5), 1, 1, 2.0)
+    c(t(4, 5, 2), 3.0, -2, 2)
+    c(t(4, 5), inf, 0, 1.0)
+    c(torch.zeros(2, 3), 2, 0, 1.0)
+    for n in ("trapezoid", "trapz", "cumulative_trapezoid"):
+        c = F.op(f"aten.{n}.dx")
+        for dt in FLOATS[:2] + [bf16]:
+            c(t(3, 5, dt=dt), dx=0.5)
+        c(t(3, 5))
+        c(t(3, 5), dim=0)
+        c(t(3, 5, dt=i64))
+        c(t(1))
+        c(t(2, 1))
+        c = F.op(f"aten.{n}.x")
+        c(t(3, 5), t(5))
+        c(t(3, 5, dt=f64), t(3, dt=f64), dim=0)
+        c(t(3, 5), t(3, 5))
+        c(t(3, 5), t(1, 5))
+        c(t(3, 5, dt=i64), t(5, dt=i64))
+        c(t(2, 3, 5), t(3), dim=-2)
+    spoiled = t(3, 6)
+    spoiled[0, 1], spoiled[2, 3], spoiled[2, 5], spoiled[1, 0] = nan, nan, nan, inf
+    for n in ("quantile", "nanquantile"):
+        c, q = F.op(f"aten.{n}.scalar"), F.op(f"aten.{n}.default")
+        for kw in ({}, dict(dim=1), dict(dim=0, keepdim=True), dict(keepdim=True)):
+            c(t(3, 6), 0.4, **kw)
+            c(spoiled, 0.75, **kw)
+            q(t(3, 6), torch.tensor([0.1, 0.5, 0.9]), **kw)
+            q(spoiled, torch.tensor([0.0, 0.3, 1.0]), **kw)
+        for how in ("nearest", "lower", "higher", "midpoint", "linear"):
+            c(t(3, 6), 0.5, 1, interpolation=how)
+            c(spoiled, 0.4, 1, interpolation=how)
+            q(t(3, 6, 2, dt=f64), torch.tensor([0.25, 0.8], dtype=f64), 1, True, interpolation=how)
+        q(t(7), torch.tensor(0.25))
+        q(t(2, 7), torch.tensor(0.25), 1, True)
+        c(t(()), 0.3)
+        c(t(()), 0.3, 0, True)
+        q(t(()), torch.tensor([0.3, 0.6]))
+        c(torch.full((2, 3), nan), 0.5, 1)
+        c(t(1, 4), 1.0, 0)
 
 
 def losses(F):
@@ -430,6 +465,7 @@ def histograms(F):
 def add(F):
     histograms(F)
     losses(F)
+    statistics(F)
     sums(F)
     softmaxes(F)
     norms(F)
