@@ -307,8 +307,11 @@ static bool place_blocks(Builder *s)
 {
     Plan *p = s->p;
     TRY(memory_plan(s->block, s->nblock, p->nsteps + 1, &p->arena_bytes, &p->bound_bytes, s->err));
-    if (s->in->memory_limit && p->arena_bytes > s->in->memory_limit)
-        return fail(s->err, E_LIMIT, "these sizes need %zu bytes of activations, the limit is %zu", p->arena_bytes, s->in->memory_limit);
+    size_t bytes = p->arena_bytes;
+    for (int i = 0; i < p->nconst; i++)
+        if (!add_size(bytes, p->const_size[i], &bytes)) bytes = SIZE_MAX;
+    if (s->in->memory_limit && bytes > s->in->memory_limit)
+        return fail(s->err, E_LIMIT, "these sizes need %zu bytes of activations, the limit is %zu", bytes, s->in->memory_limit);
     p->block_offset = malloc(((size_t)s->nblock + 1) * sizeof *p->block_offset);
     p->const_data = calloc((size_t)p->nconst + 1, sizeof *p->const_data);
     if (!p->block_offset || !p->const_data) return fail(s->err, E_LIMIT, "out of memory");

@@ -35,7 +35,7 @@ typedef struct PlanInput {
     const unsigned char *wanted;   /* by value id: what must be computed; NULL = outputs and mutations */
     const Tensor *const *given;    /* by value id: values that already exist (weights, session constants, buffers); others NULL */
     const unsigned char *stable;   /* by value id: given values whose bytes never change */
-    size_t memory_limit;           /* bytes, 0 = none */
+    size_t memory_limit;           /* most bytes of activations and constants, 0 = none */
 } PlanInput;
 
 typedef struct Plan {

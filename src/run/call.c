@@ -27,6 +27,10 @@ void *call_scratch(Call *c, size_t bytes, Err *err)
     bool ok = add_size(bytes ? bytes : 1, ALIGN - 1, &n);
     n = n / ALIGN * ALIGN;
     ok = ok && add_size(e->scratch_used, n, &end);
+    if (ok && e->memory_limit && end > e->memory_limit) {
+        fail(err, E_LIMIT, "%zu bytes of scratch are needed, the limit is %zu", end, e->memory_limit);
+        return NULL;
+    }
     if (ok && end > e->scratch_peak) e->scratch_peak = end;
     if (ok && end <= e->scratch_size) {
         void *p = e->scratch + e->scratch_used;

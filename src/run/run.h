@@ -17,7 +17,7 @@
 
 typedef struct RunEnv {
     int threads;
-    size_t memory_limit;    /* most bytes of activations, 0 = none */
+    size_t memory_limit;    /* most bytes of activations, and of scratch; 0 = none */
     unsigned char *scratch; /* bump memory of the session, 64-byte aligned */
     size_t scratch_used, scratch_size, scratch_peak;
     void **overflow;        /* blocks taken when scratch was too small; merged into a larger one before the next run */

@@ -371,7 +371,8 @@ static bool fold_weights(Session *s, Err *err)
     for (int i = 0; i < g->next_id; i++) any |= wanted[i] && !s->given[i];
     Binding none;
     bool ok = binding_init(&none, g->ex, err);
-    PlanInput in = {.graph = g, .wanted = wanted, .given = (const Tensor *const *)s->given, .stable = s->stable};
+    PlanInput in = {.graph = g, .wanted = wanted, .given = (const Tensor *const *)s->given, .stable = s->stable,
+                    .memory_limit = s->env.memory_limit};
     Plan *p = ok && any ? plan_build(&in, &none, err) : NULL;
     ok = ok && (!any || p);
     ok = ok && (!p || ready(s, p, err));
