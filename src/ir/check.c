@@ -1,4 +1,5 @@
 /* The graph checker: what must hold between any two passes. Names the first violation. */
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include "ir/graph.h"
@@ -21,15 +22,20 @@ static bool check_nodes(Check *c, Err *err)
 {
     const Graph *g = c->g;
     int count = 0;
+    Arg fit[64];
     for (Node *n = g->first; n; n = n->next, count++) {
         if (n->next ? n->next->prev != n : g->last != n) return fail(err, E_FORMAT, "node '%s': broken list", n->name);
         node_each_operand(n, see_operand, c);
         if (c->bad) return fail(err, E_FORMAT, "node '%s' uses '%s' before it is defined", n->name, c->bad->name);
+        TRY(op_fit_args((Graph *)(uintptr_t)g, n->op, n->op->schema->nparams, n->arg, fit, err) || within(err, "node '%s'", n->name));
+        if (!n->op->schema->returns_list && n->nout != n->op->schema->nreturns)
+            return fail(err, E_FORMAT, "node '%s' has %d results, %s gives %d", n->name, n->nout, n->op->name, n->op->schema->nreturns);
         for (int k = 0; k < n->nout; k++) {
             const Value *v = n->out[k];
             if (v->def != n || v->out != k) return fail(err, E_FORMAT, "node '%s': result %d belongs to another node", n->name, k);
             if (c->defined[v->id]) return fail(err, E_FORMAT, "value '%s' is defined twice", v->name);
             c->defined[v->id] = 1;
+            if (graph_find_value(g, v->name) != v) return fail(err, E_FORMAT, "two values are called '%s'", v->name);
         }
     }
     if (count != g->nnodes) return fail(err, E_FORMAT, "%d nodes are linked, %d are counted", count, g->nnodes);

@@ -123,6 +123,7 @@ void graph_print(const Graph *cg, Buf *out)
     static const char *const kinds[] = {"parameter", "buffer", "constant"};
     for (int i = 0; i < expr_symbol_count(g->ex); i++) {
         const Symbol *s = expr_symbol(g->ex, i);
+        if (s->source == SYM_GONE) continue;
         buf_printf(out, "symbol %s", s->name);
         if (s->source == SYM_ITEM) buf_printf(out, " = item %%%s", s->value->name);
         if (s->source == SYM_SIZE) buf_printf(out, " = size %%%s %d", s->value->name, s->dim);
@@ -168,6 +169,8 @@ typedef struct Later {
 typedef struct Reader {
     Graph *g;
     Later *later;
+    Require *inferred; /* what nodes required before the text's own list, which gives the order */
+    int ninferred;
     const char *text, *at;
     int line;
     WeightFn *weights;
@@ -384,6 +387,8 @@ static bool type(Reader *r, char *name, size_t cap, DType *t, int *rank, Expr **
     char text[32];
     TRY(need(r, "%"));
     TRY(word(r, name, cap));
+    const Value *other = graph_find_value(r->g, name);
+    if (other && !strcmp(other->name, name)) return fail(r->err, E_FORMAT, "line %d: value '%%%s' is defined twice", r->line, name);
     TRY(need(r, ":"));
     TRY(word(r, text, sizeof text));
     *t = dtype_from_name(text);
@@ -455,6 +460,17 @@ static bool weight(Reader *r)
     return true;
 }
 
+/* The text's name for a size that comes out of data; no other size may be declared differently than inferred. */
+static bool named_size(Reader *r, const Node *n, Expr **have, Expr *declared)
+{
+    Symbol *fresh = (*have)->kind == EX_SYM ? expr_symbol(r->g->ex, (int)(*have)->i) : NULL;
+    bool mine = fresh && (fresh->source == SYM_SIZE || fresh->source == SYM_GONE) && fresh->value && fresh->value->def == n;
+    if (!mine || declared->kind != EX_SYM) return bad(r, "declared size of a result is not what the op gives");
+    fresh->source = SYM_GONE;
+    *have = declared;
+    return true;
+}
+
 static bool node(Reader *r)
 {
     struct {
@@ -484,7 +500,7 @@ static bool node(Reader *r)
         }
         if (v->dtype != out[k].t || v->rank != out[k].rank) ok = bad(r, "declared type of a result is not what the op gives");
         for (int i = 0; ok && i < v->rank; i++)
-            if (v->dim[i] != out[k].dim[i]) v->dim[i] = out[k].dim[i]->kind == EX_SYM ? out[k].dim[i] : v->dim[i];
+            if (v->dim[i] != out[k].dim[i]) ok = named_size(r, made, &v->dim[i], out[k].dim[i]);
     }
     free(out);
     return ok;
@@ -506,6 +522,12 @@ static bool statement(Reader *r)
     if (token(r, "require")) {
         Expr *e;
         char *where;
+        if (!r->inferred) {
+            r->inferred = arena_array(g->arena, Require, g->nrequire + 1);
+            if (!r->inferred) return fail(r->err, E_LIMIT, "out of memory");
+            for (r->ninferred = 0; r->ninferred < g->nrequire; r->ninferred++) r->inferred[r->ninferred] = g->require[r->ninferred];
+            g->nrequire = 0;
+        }
         TRY(expression(r, &e));
         TRY(string(r, &where));
         return graph_require(g, e, r->err, "%s", where);
@@ -558,6 +580,7 @@ Graph *graph_parse(const char *text, WeightFn *weights, void *user, Err *err)
         if (ok && *r.at == '\n') r.at++;
         else if (ok && *r.at) ok = bad(&r, "unexpected text");
     }
+    for (int i = 0; ok && i < r.ninferred; i++) ok = graph_require(g, r.inferred[i].cond, err, "%s", r.inferred[i].where);
     if (ok && finish_symbols(&r) && graph_check(g, err)) return g;
     graph_free(g);
     return NULL;

@@ -43,7 +43,7 @@ typedef struct Expr {
 } Expr;
 
 /* Where a symbol's value comes from. */
-typedef enum SymbolSource { SYM_FREE, SYM_INPUT, SYM_ITEM, SYM_SIZE } SymbolSource;
+typedef enum SymbolSource { SYM_FREE, SYM_INPUT, SYM_ITEM, SYM_SIZE, SYM_GONE } SymbolSource; /* SYM_GONE: another took its place */
 
 typedef struct Symbol {
     const char *name;

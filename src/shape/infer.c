@@ -199,7 +199,7 @@ bool shape_declare(Graph *g, Node *n, int rank, Expr *const *declared, Err *err)
         file->source = SYM_SIZE;
         file->value = v;
         file->dim = i;
-        mine->source = SYM_FREE;
+        mine->source = SYM_GONE;
         for (int k = 0; k < n->nout; k++)
             for (int d = 0; d < n->out[k]->rank; d++)
                 if (n->out[k]->dim[d] == mine->expr) n->out[k]->dim[d] = file->expr;

@@ -298,7 +298,7 @@ bool choose_sizes(const Graph *g, const char *const *name, const int64_t *value,
         if (value[k] / scale < s->lo || value[k] / scale > s->hi)
             return fail(err, E_USAGE, "%s = %lld: allowed is %s%s", name[k], (long long)value[k], range, scale > 1 ? " (times its factor)" : "");
         if (b->bound[i] && b->value[i] != value[k] / scale)
-            return fail(err, E_USAGE, "%s = %lld: another name gave %s = %lld", name[k], (long long)value[k], s->name, (long long)b->value[i]);
+            return fail(err, E_USAGE, "%s = %lld: %s is %lld already", name[k], (long long)value[k], s->name, (long long)b->value[i]);
         binding_set(b, i, value[k] / scale);
     }
     int nfree = 0, *symbol = calloc((size_t)expr_symbol_count(g->ex) + 1, sizeof *symbol);

@@ -97,7 +97,7 @@ $ qkv run words.pt2 --shape input_ids:2,q
 ! qkv: error: option '--shape': found 'input_ids:2,q', expected a shape such as x:1x3x224x224
 ? 2
 $ qkv run words.pt2 --shape input_ids:2x4 --shape attention_mask:3x4
-! qkv: error: input 'input_ids': axis 0 is 2, expected s18 to agree with the other sizes
+! qkv: error: attention_mask.0 = 3: s18 is 2 already
 ? 2
 $ qkv run affine.pt2 --shape 3x5
 ! qkv: error: input 'x': axis 1 is 5, expected 4 (fixed when the model was exported)
