@@ -18,19 +18,23 @@ __attribute__((unused)) static const Tensor *unit_weight(void *user, const char 
     char dtype[16];
     int at = 0;
     if (sscanf(fqn, "%15[a-z0-9][%n", dtype, &at) != 1 || !at || dtype_from_name(dtype) == DT_NONE) return NULL;
-    struct Made *m = calloc(1, sizeof *m);
-    if (!m) abort();
-    m->next = all;
-    all = m; /* reachable, so that nothing is called a leak */
     int64_t shape[MAX_RANK];
     int rank = 0;
     for (const char *s = fqn + at; *s && *s != ']';) {
         char *end;
-        shape[rank++] = strtoll(s, &end, 10);
+        if (rank == 4) return NULL;
+        shape[rank] = strtoll(s, &end, 10);
+        if (end == s || shape[rank] < 0 || shape[rank] > 1000) return NULL;
+        rank++;
         s = *end == ',' ? end + 1 : end;
     }
+    struct Made *m = calloc(1, sizeof *m);
+    if (!m) abort();
+    m->next = all;
+    all = m; /* reachable, so that nothing is called a leak */
     m->t = tensor_of(dtype_from_name(dtype), rank, shape, m->room);
     if (tensor_bytes(&m->t) > sizeof m->room) m->t.data = calloc(1, tensor_bytes(&m->t));
+    if (!m->t.data) return NULL;
     for (int64_t i = 0; i < tensor_numel(&m->t); i++) store_f64(m->t.dtype, (char *)m->t.data + i * (int64_t)dtype_size(m->t.dtype), (double)(i + 1));
     return &m->t;
 }
