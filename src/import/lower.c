@@ -11,7 +11,11 @@ static LowerFn *const table[OP_COUNT] = {
 #undef OP
 };
 
-bool lower_op(Lower *L) { return table[L->op->id](L); }
+/* A function that has no words for a refusal (a number where its tensor should be, mostly) says false alone. */
+bool lower_op(Lower *L)
+{
+    return table[L->op->id](L) || (L->err->code == E_OK ? fail(L->err, E_UNSUPPORTED, "%s with these arguments", L->op->name) : false);
+}
 
 /* In-place rows: the functionaliser replaces them by their pure form before lowering. */
 bool lower_inplace(Lower *L) { return fail(L->err, E_UNSUPPORTED, "%s has no pure form", L->op->name); }

@@ -278,6 +278,7 @@ static bool list(Reader *r, Arg *out)
     while (!token(r, "]")) {
         if (n && !need(r, ",")) return false;
         if (n == 256) return bad(r, "list of more than 256 elements");
+        if (token(r, "[")) return bad(r, "a list in a list");
         TRY(argument(r, &items[n]));
         if (items[n].kind == ARG_VALUE || items[n].kind == ARG_NONE) tensors = true;
         n++;

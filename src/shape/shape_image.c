@@ -163,8 +163,10 @@ bool shape_roi_align(Shape *s)
 
 bool shape_nms(Shape *s)
 {
-    Value *boxes;
-    TRY(shape_want_value(s, 0, &boxes));
+    Value *boxes, *scores;
+    TRY(shape_want_value(s, 0, &boxes) && shape_want_value(s, 1, &scores));
+    if (boxes->rank != 2 || scores->rank != 1) return shape_fail(s, 0, "ranks %d and %d of boxes and scores, expected 2 and 1", boxes->rank, scores->rank);
+    TRY(shape_require_equal(s, boxes->dim[1], ex_int(s->ex, 4), "corners of a box") && shape_require_equal(s, boxes->dim[0], scores->dim[0], "boxes and scores"));
     Expr *n = shape_fresh_symbol(s);
     if (!n) return fail(s->err, E_LIMIT, "out of memory");
     return shape_out(s, 0, DT_I64, 1, &n) && shape_size_of(s, n, 0, 0);
