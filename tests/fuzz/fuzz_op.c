@@ -1,0 +1,182 @@
+/* One call of any op, as the golden cases are written, with the tensors it is given: read, lowered, planned and run.
+ *
+ *     f32[2,3] i64[2]: aten.gather.default(%0, 1, %1)
+ *
+ * Elements are small numbers that follow from the call's text; integers are often no valid index.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "format/tensors.h"
+#include "fuzz.h"
+#include "import/lower.h"
+#include "ir/text.h"
+#include "run/session.h"
+#include "shape/shape.h"
+
+enum { MAX_INPUTS = 8, MAX_ELEMENTS = 4096, MAX_CALL = 4096 };
+
+static const char *const tokens[] = {"-1", "0", "1", "2", "none", "true", "false", "[", "]", "[]", ", ", "%0", "%1", "f32", "i64", "bool", "bf16", "f16", "c64", "i8", "u8", "nan", "-inf", "inf", "1e-30",
+                                     "\"mean\"", "=", "dim=", "keepdim=true", "dtype=f64", "(3*s0 + 1)", "[2,3]", "[0]", "[]", "[1,1,4,4]", "9223372036854775807", "-9223372036854775808", NULL};
+
+static void seeds(FuzzAdd *add)
+{
+    static const char text[] = "f32[2,3] f32[3]: aten.add.Tensor(%0, %1, alpha=2)";
+    add(text, sizeof text - 1);
+}
+
+static TensorFile *open_tensors(const char *path)
+{
+    enum { MOST = 16 << 20 };
+    uint8_t *bytes = malloc(MOST);
+    Err ignored;
+    FILE *f = bytes ? fopen(path, "rb") : NULL;
+    fuzz_set_file(bytes, f ? fread(bytes, 1, MOST, f) : 0);
+    TensorFile *t = f ? tensorfile_open(FUZZ_PATH, &ignored) : NULL;
+    if (f) fclose(f);
+    free(bytes);
+    return t;
+}
+
+/* FAMILY.cases and the shapes in FAMILY.safetensors. */
+static void expand(const char *path, FuzzAdd *add)
+{
+    char tensors[4096], *line = NULL, key[256];
+    size_t room = 0;
+    snprintf(tensors, sizeof tensors, "%.*s.safetensors", (int)(strlen(path) - strlen(".cases")), path);
+    TensorFile *file = open_tensors(tensors);
+    FILE *cases = fopen(path, "r");
+    while (file && cases && getline(&line, &room, cases) > 0) {
+        char *call = strstr(line, ": "), text[MAX_CALL];
+        int n = 0;
+        line[strcspn(line, "\n#")] = 0;
+        if (!call) continue;
+        *call = 0;
+        for (int i = 0; i < MAX_INPUTS && n < MAX_CALL / 2; i++) {
+            snprintf(key, sizeof key, "%s.in%d", line, i);
+            const Tensor *t = tensorfile_find(file, key);
+            if (!t) break;
+            n += snprintf(text + n, sizeof text - (size_t)n, "%s%s[", n ? " " : "", dtype_name(t->dtype));
+            for (int k = 0; k < t->rank; k++) n += snprintf(text + n, sizeof text - (size_t)n, "%s%lld", k ? "," : "", (long long)t->shape[k]);
+            n += snprintf(text + n, sizeof text - (size_t)n, "]");
+        }
+        n += snprintf(text + n, sizeof text - (size_t)n, ": %s", call + 2);
+        if (n < MAX_CALL) add(text, (size_t)n);
+    }
+    free(line);
+    if (cases) fclose(cases);
+    tensorfile_close(file);
+}
+
+/* "f32[2,3]" at *text; false when it is none, or large. */
+static bool read_type(char **text, Tensor *t)
+{
+    char *bracket = strchr(*text, '['), name[16] = "";
+    int64_t shape[MAX_RANK];
+    int rank = 0;
+    size_t bytes;
+    Err ignored;
+    if (!bracket || bracket - *text >= (int)sizeof name) return false;
+    memcpy(name, *text, (size_t)(bracket - *text));
+    DType type = dtype_from_name(name);
+    char *at = bracket + 1;
+    for (; *at && *at != ']'; at += *at == ',') {
+        char *end;
+        if (rank == MAX_RANK) return false;
+        shape[rank++] = strtoll(at, &end, 10);
+        if (end == at || shape[rank - 1] > MAX_ELEMENTS) return false;
+        at = end;
+    }
+    *text = at + (*at == ']') + (*at == ']' && at[1] == ' ');
+    if (type == DT_NONE || !shape_bytes(type, rank, shape, &bytes, &ignored) || bytes > MAX_ELEMENTS * 16) return false;
+    *t = tensor_of(type, rank, shape, NULL);
+    return true;
+}
+
+static void fill(Tensor *t, uint32_t seed)
+{
+    int64_t n = tensor_numel(t);
+    t->data = malloc(tensor_bytes(t) + 1);
+    if (!t->data) abort();
+    for (int64_t i = 0; i < n; i++) {
+        seed = seed * 1664525u + 1013904223u;
+        void *p = (char *)t->data + (size_t)i * dtype_size(t->dtype);
+        if (dtype_is_float(t->dtype)) store_f64(t->dtype, p, (int)(seed >> 16) % 100 / 16.0);
+        else store_i64(t->dtype, p, seed >> 31 ? 0 : (int64_t)(seed >> 24) % 12 - 3);
+    }
+}
+
+/* The graph of one call; symbolic: sizes of 2 and more are symbols, the same for the same size. */
+static Graph *build(const char *call, const Tensor *in, int nin, bool symbolic, Err *err)
+{
+    Graph *g = graph_create();
+    const Op *op;
+    Arg *args;
+    if (!g) abort();
+    for (int i = 0; i < nin; i++) {
+        Expr *dim[MAX_RANK];
+        char name[32];
+        for (int k = 0; k < in[i].rank; k++) {
+            snprintf(name, sizeof name, "n%lld", (long long)in[i].shape[k]);
+            dim[k] = symbolic && in[i].shape[k] > 1 ? ex_symbol(g->ex, name) : ex_int(g->ex, in[i].shape[k]);
+            if (!dim[k]) abort();
+            if (dim[k]->kind != EX_SYM) continue;
+            expr_set_range(g->ex, (int)dim[k]->i, 2, INT64_MAX);
+            expr_symbol(g->ex, (int)dim[k]->i)->source = SYM_INPUT;
+        }
+        snprintf(name, sizeof name, "%d", i);
+        if (!graph_add_input(g, name, in[i].dtype, in[i].rank, dim)) abort();
+    }
+    bool ok = text_parse_call(g, call, &op, &args, err);
+    Lower L = {.g = g, .ex = g->ex, .op = ok ? op : NULL, .arg = ok ? args : NULL, .name = "y", .err = err};
+    ok = ok && lower_op(&L);
+    Value **v = L.result.kind == ARG_VALUES ? L.result.vs : &L.result.v;
+    int n = !ok ? 0 : L.result.kind == ARG_VALUES ? L.result.n : L.result.kind == ARG_VALUE;
+    for (int k = 0; ok && k < n; k++) {
+        char name[32];
+        snprintf(name, sizeof name, "output_%d", k);
+        ok = !v[k] || graph_add_output(g, name, v[k], err);
+    }
+    if (ok && graph_check(g, err)) return g;
+    fuzz_said(err);
+    graph_free(g);
+    return NULL;
+}
+
+static void run(const char *call, const Tensor *in, int nin, bool symbolic)
+{
+    Err err = {0};
+    volatile double last;
+    Graph *g = build(call, in, nin, symbolic, &err);
+    Session *s = g ? session_create(g, NULL, 1, (size_t)16 << 20, &err) : NULL;
+    bool ok = s != NULL;
+    for (int i = 0; ok && i < nin; i++) ok = session_set_input(s, i, &in[i], &err);
+    ok = ok && session_run(s, &err);
+    for (int k = 0; ok && k < g->noutput; k++) {
+        const Tensor *t = session_output(s, k);
+        for (int64_t i = 0; i < tensor_numel(t); i++) last = tensor_get(t, i);
+        (void)last;
+    }
+    if (!ok) fuzz_said(&err);
+    session_free(s);
+    graph_free(g);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    char text[MAX_CALL + 1], *at = text;
+    Tensor in[MAX_INPUTS];
+    int n = 0;
+    if (size > MAX_CALL) return 0;
+    memcpy(text, data, size);
+    text[size] = 0;
+    shape_install();
+    while (n < MAX_INPUTS && *at && *at != ':' && read_type(&at, &in[n])) n++;
+    for (int i = 0; i < n; i++) fill(&in[i], (uint32_t)(size + 17 * (size_t)i));
+    if (*at == ':')
+        for (int symbolic = 0; symbolic < 2; symbolic++) run(at + 1 + (at[1] == ' '), in, n, symbolic);
+    for (int i = 0; i < n; i++) free(in[i].data);
+    return 0;
+}
+
+const FuzzTarget fuzz_target = {.name = "op", .tokens = tokens, .seeds = seeds, .ending = ".cases", .expand = expand, .memory_ratio = 1024};
