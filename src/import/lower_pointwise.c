@@ -487,7 +487,7 @@ bool lower_full(Lower *L)
 bool lower_like(Lower *L)
 {
     int at = op_param(L->op, "dtype"), self = op_param(L->op, "self"), size = op_param(L->op, "size"), fill = op_param(L->op, "fill_value");
-    if (L->op->id == OP_scalar_tensor) return filled(L, 0, NULL, lower_expr(L, 0), L->arg[at].kind == ARG_DTYPE ? L->arg[at].dtype : DT_F32);
+    if (L->op->id == OP_scalar_tensor || L->op->id == OP_prims_scalar_tensor) return filled(L, 0, NULL, lower_expr(L, 0), L->arg[at].kind == ARG_DTYPE ? L->arg[at].dtype : DT_F32);
     Value *x = self >= 0 ? lower_value(L, self) : NULL;
     DType t = at >= 0 && L->arg[at].kind == ARG_DTYPE ? L->arg[at].dtype : x ? x->dtype : DT_F32;
     bool ones = strstr(L->op->name, "ones") != NULL;

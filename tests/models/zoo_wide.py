@@ -118,3 +118,26 @@ wide("products", [lambda x, y: x @ y.mT, lambda x, y: torch.bmm(x, y.mT), lambda
                   lambda x, y: torch.linalg.multi_dot([x[0], y[0].T, x[0]]), lambda x, y: torch.cross(x[..., :3], y[..., :3], dim=-1), lambda x, y: torch.matrix_power(x[0, :4, :4], 3), lambda x, y: torch.linalg.vecdot(x, y), lambda x, y: torch.chain_matmul(x[0], y[0].T),
                   lambda x, y: F.scaled_dot_product_attention(x, y, y), lambda x, y: F.scaled_dot_product_attention(x[:, None], y[:, None], y[:, None], is_causal=True), lambda x, y: x.unsqueeze(1) @ y.unsqueeze(2).mT],
      xy((2, 4, 5), (3, 4, 5)), rows())
+_t = lambda y: (y > 0).long()
+_c = lambda x: (x[:, 0].abs() * 3).long() % 8
+wide("losses", [lambda x, y, r=r: f(x, y, r) for r in ("none", "mean", "sum") for f in (
+        lambda x, y, r: F.smooth_l1_loss(x, y, reduction=r, beta=0.5), lambda x, y, r: F.huber_loss(x, y, reduction=r), lambda x, y, r: F.binary_cross_entropy(x.sigmoid(), y.sigmoid(), reduction=r),
+        lambda x, y, r: F.binary_cross_entropy_with_logits(x, y.sigmoid(), pos_weight=torch.ones(8) * 2, reduction=r), lambda x, y, r: F.kl_div(x, y.softmax(-1), reduction=r),
+        lambda x, y, r: F.poisson_nll_loss(x, y.abs(), full=True, reduction=r), lambda x, y, r: F.cosine_embedding_loss(x, y, _t(y)[:, 0] * 2 - 1, reduction=r),
+        lambda x, y, r: F.hinge_embedding_loss(x, _t(y) * 2 - 1, reduction=r), lambda x, y, r: F.margin_ranking_loss(x, y, _t(y) * 2 - 1, reduction=r), lambda x, y, r: F.soft_margin_loss(x, _t(y) * 2 - 1, reduction=r),
+        lambda x, y, r: F.triplet_margin_loss(x, y, x + 1, swap=True, reduction=r), lambda x, y, r: F.multi_margin_loss(x, _c(y), reduction=r), lambda x, y, r: F.nll_loss(x, _c(y), reduction=r),
+        lambda x, y, r: F.cross_entropy(x, _c(y), label_smoothing=0.1, reduction=r), lambda x, y, r: F.cross_entropy(x, y.softmax(-1), weight=torch.arange(8.0), reduction=r),
+        lambda x, y, r: F.multilabel_soft_margin_loss(x, _t(y), reduction=r), lambda x, y, r: F.mse_loss(x, y, reduction=r))],
+     xy((3, 8), (5, 8)), rows())
+S = torch.special
+wide("special", [lambda x, y, f=f: f(x.abs() + 0.2) for f in (S.gammaln, S.psi, S.i0, S.entr, S.exp2, S.log1p, torch.lgamma)] + [lambda x, y, f=f: f(x) for f in (S.sinc, S.ndtr, S.expit, S.erf, S.expm1, S.round)]
+     + [lambda x, y: S.logit(x.sigmoid()), lambda x, y: S.xlog1py(x, y.abs()), lambda x, y: S.xlogy(2, y.abs()), lambda x, y: torch.ldexp(x, y.round()), lambda x, y: torch.logaddexp2(x, y)], xy((3, 8), (5, 8)), rows())
+wide("statistics", [lambda x, y: torch.quantile(x, 0.3), lambda x, y: torch.quantile(x, torch.tensor([0.2, 0.9]), dim=0, keepdim=True), lambda x, y: torch.quantile(x, 0.5, 1, interpolation="midpoint"),
+                    lambda x, y: torch.nanquantile(torch.where(x > 1, float("nan"), x), 0.4, dim=0), lambda x, y: torch.trapezoid(x, y, dim=0), lambda x, y: torch.trapezoid(x, dx=0.5), lambda x, y: torch.trapz(x, y[0]),
+                    lambda x, y: torch.cumulative_trapezoid(x, dim=0), lambda x, y: torch.cumulative_trapezoid(x, y), lambda x, y: x.renorm(2, 0, 1.5), lambda x, y: F.batch_norm(x, None, None, training=True),
+                    lambda x, y: F.batch_norm(x[:, :, None], None, None, y[0], y[1], training=True), lambda x, y: torch.lerp(x, y, 0.7)], xy((4, 8), (6, 8)), rows(mn=4))
+wide("made", [lambda x, y, f=f: f(7) * f(7, False) for f in (torch.hann_window, torch.hamming_window, torch.blackman_window, torch.bartlett_window, torch.kaiser_window)]
+     + [lambda x, y: torch.hamming_window(6, True, 0.6, 0.3), lambda x, y: torch.logspace(-1, 1, 5, 2), lambda x, y: torch.tril_indices(3, 5, 1), lambda x, y: torch.triu_indices(5, 3, -1), lambda x, y: torch.diag(x[:, 0]),
+        lambda x, y: torch.diag(x, 1), lambda x, y: torch.diagflat(x[:2]), lambda x, y: torch.vander(x[:, 0], 3), lambda x, y: torch.linalg.vander(x), lambda x, y: torch.block_diag(x, y[0], y),
+        lambda x, y: torch.cartesian_prod(x[:, 0], y[0], y[:, 1]), lambda x, y: torch.dstack([x, y]), lambda x, y: torch.column_stack([x, y[:, 0]]), lambda x, y: torch.row_stack([x, y]),
+        lambda x, y: torch.hsplit(x, [2, 5]), lambda x, y: torch.inner(x, y), lambda x, y: torch.kron(x, y), lambda x, y: torch.cross(x[:, :3], y[:, :3]), lambda x, y: torch.addr(x, x[:, 0], y[0])], xy((4, 8)), None)
