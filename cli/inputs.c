@@ -343,9 +343,10 @@ int inputs_set(const Options *o, Loaded *m, Inputs *in)
 {
     *in = (Inputs){0};
     int code = 0, n = qkv_model_input_count(m->model), at;
-    bool chosen = o->dim.n || o->shape.n || o->seeded, random = !o->inputs && (chosen || !o->image.n);
-    if (o->inputs && !o->image.n && chosen)
-        return problem(QKV_USAGE, "-i gives the inputs, -D, --shape and --seed make random ones: use one of both");
+    bool sized = o->dim.n || o->shape.n, random = !o->inputs && (sized || o->seeded || !o->image.n);
+    if (o->inputs && !o->image.n && sized)
+        return problem(QKV_USAGE, "-i gives the inputs, -D and --shape make random ones: use one of both");
+    if (o->seeded) qkv_session_seed(m->session, (uint64_t)o->seed);
     for (int i = 0; i < o->image.n; i++) {
         image_of(m->model, o->image.item[i], &at);
         if (at < 0) return QKV_USAGE;

@@ -32,7 +32,7 @@ static const Option table[] = {
     {{"dim", "NAME=N", "A size of random inputs. NAME is a symbol of the model (s0), an axis (input_ids.1), or what it is usually called: batch, seq, "
       "height, width. Sizes that are not given are the smallest that the model allows.", 'D'}, INPUTS, MANY, AT(dim), 0, 0},
     {{"shape", "NAME:SHAPE", "All sizes of one random input: x:1x3x224x224, x:[1,3,224,224] or x:1,3,224,224.", 0}, INPUTS, MANY, AT(shape), 0, 0},
-    {{"seed", "N", "Seed of random inputs (default 1): the same seed gives the same bytes.", 0}, INPUTS, INTEGER, AT(seed), 0, INT64_MAX},
+    {{"seed", "N", "Seed of random inputs (default 1) and, as torch.manual_seed, of dropout and other random ops (default 0).", 0}, INPUTS, INTEGER, AT(seed), 0, INT64_MAX},
     {{"image", "[NAME=]FILE", "A PNG or JPEG as the input NAME; the name may be left out when the model has one input. Several pictures for one input make a batch.", 0},
      INPUTS, MANY, AT(image), 0, 0},
     {{"mean", "LIST", "Mean of the picture's channels: one number or one a channel, 0.48,0.46,0.41 (default 0).", 0}, INPUTS | CL, TEXT, AT(mean),

@@ -148,6 +148,9 @@ QKV_API qkv_status qkv_session_input(qkv_session *s, int i, qkv_tensor *out, qkv
 
 /* Buffers that the model writes (caches, counters) belong to the session: back to the file's values. */
 QKV_API void qkv_session_reset(qkv_session *s);
+/* Random ops (dropout of a model in training mode, rand, ...) draw what PyTorch's CPU draws after torch.manual_seed(seed); runs go on
+ * where the last one stopped. A new session is seeded with 0. */
+QKV_API void qkv_session_seed(qkv_session *s, uint64_t seed);
 
 typedef struct qkv_stats {
     size_t struct_size;

@@ -376,6 +376,8 @@ qkv_status qkv_session_input(qkv_session *s, int i, qkv_tensor *out, qkv_error *
     return QKV_OK;
 }
 
+void qkv_session_seed(qkv_session *s, uint64_t seed) { session_seed(s->session, seed); }
+
 void qkv_session_reset(qkv_session *s) { session_reset(s->session); }
 
 void qkv_session_stats(const qkv_session *s, qkv_stats *out)

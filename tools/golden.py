@@ -101,6 +101,7 @@ class Recorder:
                 return SHORT[a]
             return f'"{a}"' if isinstance(a, str) else repr(a)
         call = ", ".join([text(a) for a in args] + [f"{k}={text(v)}" for k, v in kw.items()])
+        torch.manual_seed(0)
         with torch.no_grad():
             result = self.f(*args, **kw)
         results = list(result) if isinstance(result, (tuple, list)) else [result]

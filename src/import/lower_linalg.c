@@ -5,6 +5,7 @@
  *     einsum("bhqd,bhkd->bhqk")      -> permute, reshape, matmul, reshape, permute
  *     sdpa of rank 2, 3, 5           -> reshape to rank 4, sdpa, reshape
  */
+#include <math.h>
 #include <string.h>
 #include "import/lower_table.h"
 #include "shape/shape.h"
@@ -483,16 +484,51 @@ static bool attention(Lower *L, Value *q, Value *k, Value *v, Value *mask, Arg c
     return y && lower_return(L, rank == 4 ? y : lower_reshape(L, y, rank, dim));
 }
 
+/* Dropout between softmax and the second product, as aten::_scaled_dot_product_attention_math does it. */
+static bool attention_dropout(Lower *L, Value *q, Value *k, Value *v, Value *mask, bool causal, Arg scale, double p)
+{
+    int r = q->rank;
+    double size;
+    if (scale.kind == ARG_NONE && !(ex_is_const(q->dim[r - 1]) && (size = (double)q->dim[r - 1]->i) > 0))
+        return fail(L->err, E_UNSUPPORTED, "attention with dropout and a head size that is not a constant");
+    Arg factor = scale.kind == ARG_NONE ? arg_float(L->g, 1 / sqrt(size)) : scale;
+    int perm[MAX_RANK];
+    for (int i = 0; i < r; i++) perm[i] = i < r - 2 ? i : 2 * r - 3 - i;
+    Value *s = EMIT(L, mul_Tensor, arg_value(q), factor);
+    s = s ? product(L, s, lower_permute(L, k, perm)) : NULL;
+    if (s && causal) {
+        Value *ones = EMIT(L, full, arg_exprs(L->g, 2, &s->dim[s->rank - 2]), arg_bool(L->g, true), arg_dtype(DT_BOOL));
+        mask = ones ? EMIT(L, tril, arg_value(ones), arg_int(L->g, 0)) : NULL;
+    }
+    if (s && mask && mask->dtype == DT_BOOL) {
+        Value *never = EMIT(L, full, arg_exprs(L->g, 0, NULL), arg_float(L->g, -INFINITY), arg_dtype(s->dtype));
+        s = never ? EMIT(L, where_self, arg_value(mask), arg_value(s), arg_value(never)) : NULL;
+    } else if (s && mask) {
+        s = EMIT(L, add_Tensor, arg_value(s), arg_value(mask));
+    }
+    s = s ? EMIT(L, safe_softmax, arg_value(s), arg_int(L->g, -1), arg_none()) : NULL;
+    Value *noise = s ? EMIT(L, bernoulli_p, arg_value(s), arg_float(L->g, 1 - p), arg_none()) : NULL;
+    noise = noise ? EMIT(L, div_Tensor, arg_value(noise), arg_float(L->g, 1 - p)) : NULL;
+    return noise && lower_return(L, product(L, EMIT(L, mul_Tensor, arg_value(s), arg_value(noise)), v));
+}
+
 static bool no_dropout(Lower *L, int i)
 {
-    return is_number(&L->arg[i], 0) || fail(L->err, E_UNSUPPORTED, "attention with dropout in training mode; call model.eval() before exporting");
+    return is_number(&L->arg[i], 0) || fail(L->err, E_UNSUPPORTED, "%s with dropout in training mode", L->op->name);
 }
 
 bool lower_sdpa(Lower *L)
 {
     Value *q, *k, *v = lower_value(L, 2);
-    TRY(two(L, 0, 1, &q, &k) && no_dropout(L, 4));
+    TRY(two(L, 0, 1, &q, &k));
     if (!v) return lower_fail(L, 2, "expected a tensor");
+    if (!is_number(&L->arg[4], 0)) {
+        bool causal, grouped;
+        TRY(lower_const_bool(L, 5, &causal) && lower_const_bool(L, 7, &grouped));
+        const Expr *p = L->arg[4].e;
+        if (grouped || p->kind != EX_FLOAT || !(p->f > 0 && p->f < 1)) return no_dropout(L, 4);
+        return attention_dropout(L, q, k, v, lower_value(L, 3), causal, L->arg[6], p->f);
+    }
     return attention(L, q, k, v, lower_value(L, 3), L->arg[5], L->arg[6], L->arg[7]);
 }
 

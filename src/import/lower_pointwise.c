@@ -523,6 +523,19 @@ bool lower_eye(Lower *L)
 
 /* ------------------------------------------------------------------ dropout */
 
+static double dropout_p(Lower *L, int i)
+{
+    const Expr *p = lower_expr(L, i);
+    return p->kind == EX_FLOAT ? p->f : (double)p->i;
+}
+
+static bool dropout_rate(Lower *L, int i)
+{
+    const Expr *p = lower_expr(L, i);
+    bool ok = p && ex_is_const(p) && dropout_p(L, i) >= 0 && dropout_p(L, i) <= 1;
+    return ok || lower_fail(L, i, "expected a number from 0 to 1");
+}
+
 static bool active(Lower *L, bool *yes)
 {
     int at = op_param(L->op, "train");
@@ -532,12 +545,45 @@ static bool active(Lower *L, bool *yes)
     return true;
 }
 
+/* Ones and zeros of x's dtype, one with probability 1 - p: of x's shape, or one a feature (batch, feature, 1, ...). They are drawn in
+ * the order of memory (empty_like keeps strides): that of what x is a permutation of. */
+static Value *kept(Lower *L, Value *x, double p, bool features)
+{
+    if (x->kind == V_NODE && x->def->op->id == OP_permute && !features) {
+        Value *drawn = kept(L, x->def->arg[0].v, p, false);
+        return drawn ? EMIT(L, permute, arg_value(drawn), x->def->arg[1]) : NULL;
+    }
+    Expr *dim[MAX_RANK];
+    for (int i = 0; i < x->rank; i++) dim[i] = features && i > 1 ? ex_int(L->ex, 1) : x->dim[i];
+    Value *shape = features ? EMIT(L, full, arg_exprs(L->g, x->rank, dim), arg_int(L->g, 0), arg_dtype(x->dtype)) : x;
+    return shape ? EMIT(L, bernoulli_p, arg_value(shape), arg_float(L->g, 1 - p), arg_none()) : NULL;
+}
+
+/* x * (noise / (1 - p)), as aten/src/ATen/native/Dropout.cpp computes it; p = 1 gives x * 0. */
 bool lower_dropout(Lower *L)
 {
     bool yes;
+    Value *x = lower_value(L, 0), *noise;
     TRY(active(L, &yes));
-    if (yes) return fail(L->err, E_UNSUPPORTED, "dropout in training mode; call model.eval() before exporting");
-    return lower_return(L, lower_value(L, 0));
+    if (!yes || !x) return lower_return(L, x);
+    if (!dropout_rate(L, 1)) return false;
+    double p = dropout_p(L, 1);
+    if (L->op->id != OP_dropout && L->op->id != OP_feature_dropout) return fail(L->err, E_UNSUPPORTED, "%s in training mode", L->op->name);
+    if (p == 1) return lower_return(L, EMIT(L, mul_Tensor, arg_value(x), arg_int(L->g, 0)));
+    TRY(noise = kept(L, x, p, L->op->id == OP_feature_dropout));
+    TRY(noise = EMIT(L, div_Tensor, arg_value(noise), arg_float(L->g, 1 - p)));
+    return lower_return(L, EMIT(L, mul_Tensor, arg_value(x), arg_value(noise)));
+}
+
+/* rand_like, randn_like, randint, randint_like as the form that takes a size. */
+bool lower_random_like(Lower *L)
+{
+    int at = op_param(L->op, "dtype"), self = op_param(L->op, "self"), high = op_param(L->op, "high");
+    Value *x = self >= 0 ? lower_value(L, self) : NULL;
+    Arg t = L->arg[at].kind == ARG_DTYPE || !x ? L->arg[at] : arg_dtype(x->dtype);
+    Arg size = x ? arg_exprs(L->g, x->rank, x->dim) : L->arg[op_param(L->op, "size")];
+    if (high >= 0) return lower_return(L, EMIT(L, randint_low, arg_int(L->g, 0), L->arg[high], size, t));
+    return lower_return(L, L->op->id == OP_rand_like ? EMIT(L, rand, size, t) : EMIT(L, randn, size, t));
 }
 
 bool lower_native_dropout(Lower *L)
@@ -545,7 +591,15 @@ bool lower_native_dropout(Lower *L)
     bool yes;
     Value *x = lower_value(L, 0);
     TRY(active(L, &yes));
-    if (yes || !x) return fail(L->err, E_UNSUPPORTED, "dropout in training mode; call model.eval() before exporting");
+    if (!x) return lower_fail(L, 0, "expected a tensor");
+    if (yes) { /* x * mask * (1 / (1 - p)) */
+        TRY(dropout_rate(L, 1));
+        double p = dropout_p(L, 1);
+        Value *noise = kept(L, x, p, false), *keep = noise ? lower_cast(L, noise, DT_BOOL) : NULL;
+        Value *y = keep ? EMIT(L, mul_Tensor, arg_value(x), arg_value(noise)) : NULL;
+        y = y ? EMIT(L, mul_Tensor, arg_value(y), arg_float(L->g, p == 1 ? 0 : 1 / (1 - p))) : NULL;
+        return y && lower_return_values(L, 2, (Value *[]){y, keep});
+    }
     Value *mask = EMIT(L, full, arg_exprs(L->g, x->rank, x->dim), arg_bool(L->g, true), arg_dtype(DT_BOOL));
     return mask && lower_return_values(L, 2, (Value *[]){x, mask});
 }

@@ -379,6 +379,7 @@ bool text_parse_default(Graph *g, const Param *p, Arg *out, Err *err)
 {
     Reader r = {.g = g, .text = p->def, .at = p->def, .line = 1, .err = err};
     TRY(argument(&r, out));
+    if (p->type == PT_DTYPE && out->kind == ARG_EXPR && ex_equals_int(out->e, 4)) *out = arg_dtype(DT_I64); /* at::kLong; no schema has another */
     if (p->type == PT_BOOL && out->kind == ARG_EXPR && out->e->kind == EX_INT) out->e = ex_bool(g->ex, out->e->i != 0);
     return true;
 }

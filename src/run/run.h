@@ -22,6 +22,7 @@ typedef struct RunEnv {
     size_t scratch_used, scratch_size, scratch_peak;
     void **overflow;        /* blocks taken when scratch was too small; merged into a larger one before the next run */
     int noverflow;
+    struct Rng *rng;        /* the session's generator (src/run/rng.h) */
     void *gemm;             /* the session's cache of oneDNN primitives and packed weights (src/run/run_gemm.c) */
 } RunEnv;
 

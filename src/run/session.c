@@ -8,6 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 #include "run/gemm.h"
+#include "run/rng.h"
 #include "run/run_table.h"
 #include "run/session_impl.h"
 #include "shape/solve.h"
@@ -31,6 +32,7 @@ struct Session {
     const Graph *g;
     const Fusion *fusion;
     RunEnv env;
+    Rng rng;
     Tensor *input;          /* what the caller set */
     bool *input_set;
     void **own_input;       /* contiguous copies, and random inputs */
@@ -300,6 +302,8 @@ static bool init_weights(Session *s, Err *err)
     return true;
 }
 
+void session_seed(Session *s, uint64_t seed) { rng_seed(&s->rng, seed); }
+
 void session_reset(Session *s)
 {
     for (int i = 0; i < s->g->nmutation; i++) tensor_copy(&s->state[i], s->g->mutation[i].target->data);
@@ -398,6 +402,8 @@ Session *session_create(const Graph *g, const Fusion *fusion, int threads, size_
     s->fusion = fusion;
     s->env.threads = threads > 0 ? threads : 1;
     s->env.memory_limit = memory_limit;
+    s->env.rng = &s->rng;
+    rng_seed(&s->rng, 0);
     s->pid = getpid();
     s->input = calloc(m, sizeof *s->input);
     s->input_set = calloc(m, sizeof *s->input_set);

@@ -25,6 +25,7 @@ bool session_set_scalar(Session *s, int i, int64_t value); /* a dynamic scalar i
 bool session_run(Session *s, Err *err);
 const Tensor *session_output(const Session *s, int i); /* NULL before the first run */
 void session_reset(Session *s);
+void session_seed(Session *s, uint64_t seed);
 /* Fills unset or all inputs with random values owned by the session, sizes from b. */
 bool session_random_inputs(Session *s, const Binding *b, uint64_t seed, Err *err);
 

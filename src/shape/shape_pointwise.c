@@ -92,6 +92,13 @@ bool shape_full(Shape *s)
     return shape_out(s, 0, shape_dtype(s, op_param(s->node->op, "dtype"), DT_F32), a->n, a->es);
 }
 
+/* (low, high, size, dtype) */
+bool shape_randint(Shape *s)
+{
+    const Arg *a = shape_arg(s, 2);
+    return shape_out(s, 0, shape_dtype(s, op_param(s->node->op, "dtype"), DT_I64), a->n, a->es);
+}
+
 /* ceil((end - start) / step) */
 bool shape_arange(Shape *s)
 {

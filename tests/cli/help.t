@@ -84,7 +84,8 @@ Options
   --shape NAME:SHAPE
       All sizes of one random input: x:1x3x224x224, x:[1,3,224,224] or x:1,3,224,224.
   --seed N
-      Seed of random inputs (default 1): the same seed gives the same bytes.
+      Seed of random inputs (default 1) and, as torch.manual_seed, of dropout and other random ops
+      (default 0).
   --image [NAME=]FILE
       A PNG or JPEG as the input NAME; the name may be left out when the model has one input.
       Several pictures for one input make a batch.

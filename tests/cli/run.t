@@ -112,7 +112,7 @@ $ qkv run words.pt2 -D heads=2
 ! qkv: error: no size is called 'heads'; this model has s18 (input_ids.0), s41 (input_ids.1)
 ? 2
 $ qkv run affine.pt2 -i x.safetensors -D batch=2
-! qkv: error: -i gives the inputs, -D, --shape and --seed make random ones: use one of both
+! qkv: error: -i gives the inputs, -D and --shape make random ones: use one of both
 ? 2
 $ qkv run words.pt2 -q -D batch=64 -D seq=16 --memory-limit 8K
 ! qkv: error: these sizes need 71680 bytes of activations, the limit is 8192

@@ -314,9 +314,47 @@ def casts(F):
         F.op("aten.to.device")(t(3, 2), torch.device("cpu"), dt)
 
 
+def random(F):
+    """After torch.manual_seed(0), which the recorder sets before each case."""
+    for n in ("rand", "randn"):
+        c, like = F.op(f"aten.{n}.default"), F.op(f"aten.{n}_like.default")
+        for s in ([], [1], [7], [15], [16], [37], [3, 11], [0, 4]):
+            c(s, static=True)
+        for dt in FLOATS:
+            c([5, 7], dtype=dt, static=True)
+            like(t(3, 7, dt=dt))
+    for a in ((5, [40]), (1000, [3, 7])):
+        F.op("aten.randint.default")(*a, static=True)
+    c = F.op("aten.randint.low")
+    c(-3, 9, [50], static=True)
+    c(0, 2**40, [9], static=True)
+    c(-5, 5, [30], dtype=f32, static=True)
+    F.op("aten.randint_like.default")(t(4, 5, dt=i64), 7)
+    c = F.op("aten.bernoulli.p")
+    for dt in (f32, f64, bf16, i64, b8):
+        c(t(5, 9, dt=dt), 0.3)
+    for p in (0.0, 1.0, 0.5):
+        c(t(40), p)
+    for n in ("dropout", "feature_dropout"):
+        c = F.op(f"aten.{n}.default")
+        for dt in FLOATS[:1] + FLOATS[3:]:
+            for p in (0.1, 0.75, 1.0):
+                c(t(4, 5, 6, dt=dt), p, True)
+    c = F.op("aten.native_dropout.default")
+    for p in (0.1, 0.75, 1.0):
+        c(t(4, 5, 6), p, True)
+    c = F.op("aten.scaled_dot_product_attention.default")
+    q, k, v = t(2, 2, 5, 8), t(2, 2, 7, 8), t(2, 2, 7, 8)
+    c(q, k, v, None, 0.3, False, fixed="0.3")
+    c(q, k, v, t(2, 1, 5, 7), 0.3, False, scale=0.5)
+    c(q, k, v, t(5, 7, dt=b8), 0.3, False, fixed="0.3")
+    c(q, k, v, None, 0.3, True, fixed="0.3")
+
+
 def add(F):
     unary(F)
     binary(F)
     scalar(F)
     ternary(F)
     casts(F)
+    random(F)

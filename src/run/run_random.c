@@ -1,0 +1,123 @@
+/* Random numbers, as ATen's CPU kernels draw them (aten/src/ATen/core/DistributionsHelper.h, native/cpu/DistributionTemplates.h):
+ * after the same seed the same numbers, so that a model exported in training mode can be compared with PyTorch. */
+#include <math.h>
+#include "run/rng.h"
+#include "run/run_table.h"
+
+/* ------------------------------------------------------------------ MT19937 */
+
+void rng_seed(Rng *r, uint64_t seed)
+{
+    r->state[0] = (uint32_t)seed;
+    for (uint32_t i = 1; i < 624; i++) r->state[i] = 1812433253u * (r->state[i - 1] ^ (r->state[i - 1] >> 30)) + i;
+    r->next = 624;
+}
+
+uint32_t rng_u32(Rng *r)
+{
+    if (r->next == 624) {
+        for (int i = 0; i < 624; i++) {
+            uint32_t y = (r->state[i] & 0x80000000u) | (r->state[(i + 1) % 624] & 0x7fffffffu);
+            r->state[i] = r->state[(i + 397) % 624] ^ (y >> 1) ^ (y & 1 ? 0x9908b0dfu : 0);
+        }
+        r->next = 0;
+    }
+    uint32_t y = r->state[r->next++];
+    y ^= y >> 11;
+    y ^= (y << 7) & 0x9d2c5680u;
+    y ^= (y << 15) & 0xefc60000u;
+    return y ^ (y >> 18);
+}
+
+uint64_t rng_u64(Rng *r)
+{
+    uint64_t high = rng_u32(r);
+    return high << 32 | rng_u32(r);
+}
+
+double rng_double(Rng *r) { return (double)(rng_u64(r) & ((1ull << 53) - 1)) * 0x1p-53; }
+
+/* ------------------------------------------------------------------ ops */
+
+/* 24 random bits, also for half types, which round them afterwards. */
+static double uniform(Rng *r, DType t) { return t == DT_F64 ? rng_double(r) : (double)(rng_u32(r) & 0xffffff) * 0x1p-24; }
+
+static void *element(const Tensor *t, int64_t i) { return (char *)t->data + (size_t)i * dtype_size(t->dtype); }
+
+bool run_rand(Call *c, Err *err)
+{
+    (void)err;
+    Tensor *out = call_out(c, 0);
+    int64_t n = tensor_numel(out);
+    for (int64_t i = 0; i < n; i++) store_f64(out->dtype, element(out, i), uniform(c->env->rng, out->dtype));
+    return true;
+}
+
+/* Box and Muller (1958): eight pairs from sixteen uniforms in u. */
+static void normal_pairs(double *u)
+{
+    for (int k = 0; k < 8; k++) {
+        double radius = sqrt(-2 * log(1 - u[k])), angle = 6.283185307179586476925286766559 * u[k + 8];
+        u[k] = radius * cos(angle);
+        u[k + 8] = radius * sin(angle);
+    }
+}
+
+/* Sixteen at a time, the last sixteen drawn again where they do not divide (half types have not drawn the rest before); below sixteen
+ * one pair after the other in double. */
+bool run_randn(Call *c, Err *err)
+{
+    Tensor *out = call_out(c, 0);
+    int64_t n = tensor_numel(out);
+    Rng *r = c->env->rng;
+    double *u = call_scratch(c, (size_t)n * sizeof *u, err);
+    TRY(u);
+    if (n < 16)
+        for (int64_t i = 0; i < n; i += 2) {
+            double angle = 6.283185307179586476925286766559 * rng_double(r), radius = sqrt(-2 * log1p(-rng_double(r)));
+            u[i] = radius * cos(angle);
+            if (i + 1 < n) u[i + 1] = radius * sin(angle);
+        }
+    else {
+        int64_t whole = n / 16 * 16, drawn = dtype_size(out->dtype) == 2 ? whole : n;
+        for (int64_t i = 0; i < drawn; i++) u[i] = uniform(r, out->dtype);
+        for (int64_t i = 0; i + 16 <= n; i += 16) normal_pairs(u + i);
+        if (n > whole) {
+            for (int64_t i = n - 16; i < n; i++) u[i] = uniform(r, out->dtype);
+            normal_pairs(u + n - 16);
+        }
+    }
+    for (int64_t i = 0; i < n; i++) store_f64(out->dtype, element(out, i), u[i]);
+    return true;
+}
+
+/* (low, high, size, dtype): 64 bits a draw where the range needs more than 32. */
+bool run_randint(Call *c, Err *err)
+{
+    Tensor *out = call_out(c, 0);
+    int64_t low = call_i64(c, 0), high = call_i64(c, 1), n = tensor_numel(out);
+    if (low >= high) return call_fail(c, E_USAGE, err, "low %lld is not below high %lld", (long long)low, (long long)high);
+    uint64_t range = (uint64_t)high - (uint64_t)low;
+    for (int64_t i = 0; i < n; i++) {
+        uint64_t draw = range >= 1u << 28 ? rng_u64(c->env->rng) : rng_u32(c->env->rng);
+        int64_t v = (int64_t)((uint64_t)low + draw % range);
+        if (dtype_is_float(out->dtype)) store_f64(out->dtype, element(out, i), (double)v);
+        else store_i64(out->dtype, element(out, i), v);
+    }
+    return true;
+}
+
+/* (self, p): one where a uniform double is below p; self gives shape and dtype. */
+bool run_bernoulli(Call *c, Err *err)
+{
+    Tensor *out = call_out(c, 0);
+    double p = call_f64(c, 1);
+    int64_t n = tensor_numel(out);
+    if (!(p >= 0 && p <= 1)) return call_fail(c, E_USAGE, err, "a probability of %g, expected 0 to 1", p);
+    for (int64_t i = 0; i < n; i++) {
+        double v = rng_double(c->env->rng) < p;
+        if (dtype_is_float(out->dtype)) store_f64(out->dtype, element(out, i), v);
+        else store_i64(out->dtype, element(out, i), (int64_t)v);
+    }
+    return true;
+}
