@@ -178,8 +178,8 @@ static void attend(const Sdpa *a, const Space *s, int64_t b, int64_t h, int64_t 
         for (int64_t t = 0; t < pe; t += TILE) product(rows, s->out + t, pe, s->scores, ld, s->values + t * a->M + m0 * TILE, n, true);
     }
     for (int r = 0; r < rows; r++) {
-        float *out = a->out + ((b * a->H + h) * a->N + n0 + r) * a->E, inverse = sum[r] == 0 ? 0 : 1 / sum[r];
-        for (int64_t e = 0; e < a->E; e++) out[e] = s->out[r * pe + e] * inverse;
+        float *out = a->out + ((b * a->H + h) * a->N + n0 + r) * a->E, inverse = 1 / sum[r];
+        for (int64_t e = 0; e < a->E; e++) out[e] = sum[r] == 0 ? 0 : s->out[r * pe + e] * inverse; /* 0 * NaN is not 0 */
     }
 }
 
