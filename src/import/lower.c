@@ -11,9 +11,27 @@ static LowerFn *const table[OP_COUNT] = {
 #undef OP
 };
 
+/* To ATen a number is a tensor of rank 0. These rows know what to do with one; nobody else looks. */
+static bool takes_numbers(const Op *op)
+{
+    static LowerFn *const those[] = {lower_promote, lower_add, lower_div_mode, lower_float2, lower_floor_divide, lower_where, lower_binary_alias};
+    for (size_t i = 0; i < sizeof those / sizeof *those; i++)
+        if (table[op->id] == those[i]) return true;
+    return false;
+}
+
+static bool check_tensors(Lower *L)
+{
+    for (int i = 0; i < L->op->schema->nparams; i++)
+        if (L->op->schema->params[i].type == PT_TENSOR && L->arg[i].kind == ARG_EXPR && !takes_numbers(L->op))
+            return lower_fail(L, i, "found a number, expected a tensor");
+    return true;
+}
+
 /* A function that has no words for a refusal (a number where its tensor should be, mostly) says false alone. */
 bool lower_op(Lower *L)
 {
+    TRY(check_tensors(L));
     return table[L->op->id](L) || (L->err->code == E_OK ? fail(L->err, E_UNSUPPORTED, "%s with these arguments", L->op->name) : false);
 }
 

@@ -15,9 +15,22 @@ bool shape_none(Shape *s)
     return fail(s->err, E_UNSUPPORTED, "%s is not in plain form: import lowers it", s->node->op->name);
 }
 
+/* Rows whose kernels take a number for a tensor of rank 0. */
+static bool takes_numbers(const Op *op) { return table[op->id] == shape_binary || table[op->id] == shape_truth2 || table[op->id] == shape_where; }
+
+static bool check_tensors(Shape *s)
+{
+    const Op *op = s->node->op;
+    for (int i = 0; i < op->schema->nparams; i++)
+        if (op->schema->params[i].type == PT_TENSOR && shape_arg(s, i)->kind == ARG_EXPR && !takes_numbers(op))
+            return shape_fail(s, i, "found a number, expected a tensor");
+    return true;
+}
+
 static bool infer(Graph *g, Node *n, Err *err)
 {
     Shape s = {.g = g, .ex = g->ex, .node = n, .err = err};
+    TRY(check_tensors(&s));
     TRY(table[n->op->id](&s));
     for (int k = 0; k < n->nout; k++)
         for (int i = 0; i < n->out[k]->rank; i++) {
