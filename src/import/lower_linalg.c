@@ -312,6 +312,8 @@ bool lower_tensordot(Lower *L)
     for (int k = 0; k < da->n; k++) {
         int64_t i = da->es[k]->i, j = db->es[k]->i;
         if (!ex_is_int(da->es[k]) || !ex_is_int(db->es[k])) return lower_fail(L, 2, "must be constant integers");
+        if (i < -a->rank || i >= a->rank || j < -b->rank || j >= b->rank)
+            return lower_fail(L, 2, "dims %lld and %lld are out of range for ranks %d and %d", (long long)i, (long long)j, a->rank, b->rank);
         y.letter[j < 0 ? j + b->rank : j] = x.letter[i < 0 ? i + a->rank : i];
     }
     for (int i = 0; i < a->rank; i++) e.size[x.letter[i]] = a->dim[i];

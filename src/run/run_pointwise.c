@@ -527,6 +527,7 @@ static bool triangle(Call *c, bool upper, Err *err)
     size_t size = dtype_size(out->dtype);
     TRY(run_copy_tensor(out, call_in(c, 0), c->env->threads) || no_kernel(c, err));
     if (all == 0) return true;
+    k = k < -rows ? -rows : k > cols ? cols : k; /* further away it makes no difference */
     for (int64_t r = 0; r < all / cols; r++) {
         int64_t edge = r % rows + k + (upper ? 0 : 1), from = upper ? 0 : edge, to = upper ? edge : cols; /* zero [from, to) */
         if (from < 0) from = 0;

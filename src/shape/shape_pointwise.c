@@ -124,6 +124,14 @@ bool shape_eye(Shape *s)
 }
 
 /* How many pairs (r, c) of rows x cols have c <= r + offset: rows before the diagonal enters, a trapezoid, full rows. */
+bool shape_triangle(Shape *s)
+{
+    Value *x;
+    TRY(shape_want_value(s, 0, &x));
+    if (x->rank < 2) return shape_fail(s, 0, "rank %d, expected at least 2", x->rank);
+    return shape_out_like(s, 0, x, x->dtype);
+}
+
 static int64_t triangle_size(int64_t rows, int64_t cols, int64_t offset)
 {
     if (rows == 0 || cols == 0) return 0;
