@@ -101,7 +101,7 @@ static void make_mask(Sdpa *a, MaskKind kind, uint64_t *state)
     uint8_t *t = room(4, n);
     for (int64_t i = 0; i < n; i++) {
         f[i] = unit_random(state) % 4 ? 3 * random_unit(state) : -INFINITY;
-        t[i] = kind == TRUTH_NONE || unit_random(state) % 3 == 0 ? 0 : (uint8_t)(1 + i % 255);
+        t[i] = (uint8_t)(kind == TRUTH_NONE || unit_random(state) % 3 == 0 ? 0 : 1 + i % 255);
     }
     if (kind >= TRUTH_KEYS) a->truth = t;
     else a->mask = f;
@@ -203,14 +203,16 @@ static void test_sdpa(void **state)
             }
 }
 
-/* Large scores: the maximum moves from block to block, weights underflow. */
+/* Large scores: the maximum moves from block to block, weights underflow; all far below 0, where exp alone would underflow. */
 static void test_sdpa_steep(void **state)
 {
+    static const float low = -200;
     uint64_t seed = 3;
     (void)state;
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         Sdpa a = make_sdpa((int64_t[]){1, 1, 1, 8, 1090, 8, 8}, false, &seed);
-        a.scale = (float[]){60, -60, 0}[i];
+        a.scale = (float[]){60, -60, 0, 0.1f}[i];
+        if (i == 3) a.mask = &low;
         float *k = (float *)(uintptr_t)a.k;
         for (int64_t m = 0; m < a.M; m++) k[m * a.ks[2]] += (float)m * 0.01f;
         for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung(l)) check_sdpa(l, &a, run_sdpa(l, &a, 1), "none");

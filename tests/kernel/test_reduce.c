@@ -12,14 +12,14 @@ enum { LENGTHS = sizeof lengths / sizeof *lengths };
  * and up to 15 left over are added. Each time is 2^-24 of the sum of magnitudes. */
 static double roundings(int64_t n) { return (double)((n < 1024 ? n : 1024) / 16) + 31; }
 
-typedef enum Fill { CALM, WILD, AWKWARD_ONES, ALL_LOW, CONSTANT, STEEP, FILLS } Fill;
+typedef enum Fill { CALM, WILD, AWKWARD_ONES, ALL_LOW, LOW_OR_NAN, CONSTANT, STEEP, FILLS } Fill;
 
 static void fill(float *x, int64_t n, Fill f, uint64_t *state)
 {
     fill_random(x, n, f == WILD ? 60 : 2, state);
     if (f == AWKWARD_ONES && n) x[unit_random(state) % (uint32_t)n] = awkward[unit_random(state) % AWKWARD];
     for (int64_t i = 0; i < n; i++) {
-        if (f == ALL_LOW) x[i] = -INFINITY;
+        if (f == ALL_LOW || f == LOW_OR_NAN) x[i] = f == LOW_OR_NAN && i == n / 2 ? NAN : -INFINITY;
         if (f == CONSTANT) x[i] = i ? 0.1f : 1.1f; /* every addition of a long sum rounds the same way */
         if (f == STEEP) x[i] = -(float)i;
     }
