@@ -68,14 +68,15 @@ void wordpiece_free(Tokenizer *t)
 
 static bool is_space(utf8proc_int32_t c)
 {
-    return c == ' ' || c == '\t' || c == '\n' || c == '\r' || utf8proc_category(c) == UTF8PROC_CATEGORY_ZS;
+    utf8proc_category_t k = utf8proc_category(c);
+    return c == ' ' || c == '\t' || c == '\n' || c == '\r' || (k >= UTF8PROC_CATEGORY_ZS && k <= UTF8PROC_CATEGORY_ZP);
 }
 
 static bool is_control(utf8proc_int32_t c)
 {
     utf8proc_category_t k = utf8proc_category(c);
     return c != '\t' && c != '\n' && c != '\r' &&
-           (k == UTF8PROC_CATEGORY_CC || k == UTF8PROC_CATEGORY_CF || k == UTF8PROC_CATEGORY_CS || k == UTF8PROC_CATEGORY_CO || k == UTF8PROC_CATEGORY_CN);
+           (k == UTF8PROC_CATEGORY_CC || k == UTF8PROC_CATEGORY_CF || k == UTF8PROC_CATEGORY_CS || k == UTF8PROC_CATEGORY_CO);
 }
 
 static bool is_punctuation(utf8proc_int32_t c)
@@ -97,6 +98,14 @@ static void put(Buf *b, utf8proc_int32_t c)
     buf_add(b, bytes, (size_t)utf8proc_encode_char(c, bytes));
 }
 
+/* Punctuation is a word of its own, also where it comes out of decomposing: U+2260 is '=' and a stroke. */
+static void put_part(Buf *b, utf8proc_int32_t c)
+{
+    if (is_punctuation(c)) buf_puts(b, " ");
+    put(b, c);
+    if (is_punctuation(c)) buf_puts(b, " ");
+}
+
 /* One character, lower-cased and decomposed, accents dropped. */
 static void put_folded(Buf *b, utf8proc_int32_t c)
 {
@@ -108,7 +117,7 @@ static void put_folded(Buf *b, utf8proc_int32_t c)
     }
     utf8proc_ssize_t n = utf8proc_decompose_char(utf8proc_tolower(c), parts, 32, UTF8PROC_DECOMPOSE, &last);
     for (utf8proc_ssize_t i = 0; i < n && i < 32; i++)
-        if (utf8proc_category(parts[i]) != UTF8PROC_CATEGORY_MN) put(b, parts[i]);
+        if (utf8proc_category(parts[i]) != UTF8PROC_CATEGORY_MN) put_part(b, parts[i]);
 }
 
 /* The text with words apart by single spaces; characters that stand alone (punctuation, CJK) are words. */
