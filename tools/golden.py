@@ -28,7 +28,7 @@ f32, f64, f16, bf16 = torch.float32, torch.float64, torch.float16, torch.bfloat1
 i64, i32, i16, i8, u8, b8 = torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool
 FLOATS, INTS = [f32, f64, f16, bf16], [i64, i32, u8, i16, i8]
 ALL = FLOATS + INTS + [b8]
-SHORT = {f32: "f32", f64: "f64", f16: "f16", bf16: "bf16", i64: "i64", i32: "i32", i16: "i16", i8: "i8", u8: "u8", b8: "bool"}
+SHORT = {f32: "f32", f64: "f64", f16: "f16", bf16: "bf16", i64: "i64", i32: "i32", i16: "i16", i8: "i8", u8: "u8", b8: "bool", torch.complex64: "complex64", torch.complex128: "complex128"}
 G = torch.Generator()
 inf, nan = float("inf"), float("nan")
 

@@ -32,12 +32,14 @@ static bool check_tensors(Lower *L)
 bool lower_op(Lower *L)
 {
     TRY(check_tensors(L));
-    return table[L->op->id](L) || (L->err->code == E_OK ? fail(L->err, E_UNSUPPORTED, "%s with these arguments", L->op->name) : false);
+    bool taken;
+    const Node *last = L->g->last;
+    bool ok = lower_complex_operands(L, &taken) && (taken || table[L->op->id](L)) && lower_complex_nodes(L, last);
+    return ok || (L->err->code == E_OK ? fail(L->err, E_UNSUPPORTED, "%s with these arguments", L->op->name) : false);
 }
 
 /* In-place rows: the functionaliser replaces them by their pure form before lowering. */
 bool lower_inplace(Lower *L) { return fail(L->err, E_UNSUPPORTED, "%s has no pure form", L->op->name); }
-
 
 bool lower_keep(Lower *L)
 {
@@ -169,5 +171,6 @@ Value *lower_permute(Lower *L, Value *x, const int *perm)
 Value *lower_cast(Lower *L, Value *x, DType t)
 {
     if (!x || x->dtype == t) return x;
+    if (dtype_is_complex(x->dtype) || dtype_is_complex(t)) return lower_complex_cast(L, x, t);
     return EMIT(L, to_copy, arg_value(x), arg_dtype(t));
 }

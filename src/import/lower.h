@@ -51,5 +51,9 @@ Value *lower_reshape(Lower *L, Value *x, int rank, Expr *const *dim); /* x itsel
 Value *lower_permute(Lower *L, Value *x, const int *perm);
 Value *lower_cast(Lower *L, Value *x, DType t);                       /* x itself if it has that dtype */
 bool lower_return_values(Lower *L, int n, Value *const *vs);
+/* lower_complex.c. An op with a complex first or second operand, in reals; *taken: it was one, L->result is set. */
+bool lower_complex_operands(Lower *L, bool *taken);
+Value *lower_complex_cast(Lower *L, Value *x, DType t);   /* from or to a complex dtype; the imaginary part is dropped */
+bool lower_complex_nodes(const Lower *L, const Node *from); /* do all nodes behind `from` know complex numbers? */
 bool lower_return(Lower *L, Value *v);                                /* sets L->result; false if v is NULL */
 #endif

@@ -146,7 +146,17 @@ bool view_unfold(const Call *c, Tensor *out)
 
 bool view_view_dtype(const Call *c, Tensor *out)
 {
-    *out = *call_in(c, 0);
+    const Tensor *x = call_in(c, 0);
+    int64_t from = (int64_t)dtype_size(x->dtype), to = (int64_t)dtype_size(c->arg[1].dtype), last = x->rank - 1;
+    *out = *x;
     out->dtype = c->arg[1].dtype;
+    if (from == to) return true;
+    if (x->stride[last] != 1 && x->shape[last] != 1) return false;
+    if (from < to && (uintptr_t)x->data % (size_t)to != 0) return false;
+    for (int i = 0; i < x->rank; i++) {
+        if (i != last && x->stride[i] * from % to != 0) return false;
+        out->stride[i] = i == last ? 1 : x->stride[i] * from / to;
+    }
+    out->shape[last] = x->shape[last] * from / to;
     return true;
 }

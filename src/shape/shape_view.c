@@ -126,7 +126,17 @@ bool shape_view_dtype(Shape *s)
     Value *x;
     TRY(shape_want_value(s, 0, &x));
     DType t = shape_dtype(s, 1, DT_NONE);
-    if (dtype_size(t) != dtype_size(x->dtype))
-        return fail(s->err, E_UNSUPPORTED, "view as a dtype of another size (%s as %s)", dtype_name(x->dtype), dtype_name(t));
-    return shape_out_like(s, 0, x, t);
+    int64_t from = (int64_t)dtype_size(x->dtype), to = (int64_t)dtype_size(t);
+    if (!to) return shape_fail(s, 1, "expected a dtype");
+    if (from == to) return shape_out_like(s, 0, x, t);
+    if (!x->rank) return shape_fail(s, 0, "%s of rank 0 cannot be seen as %s, of another size", dtype_name(x->dtype), dtype_name(t));
+    Expr *dim[MAX_RANK], **last = &dim[x->rank - 1];
+    memcpy(dim, x->dim, (size_t)x->rank * sizeof *dim);
+    if (from > to) *last = ex_mul(s->ex, *last, ex_int(s->ex, from / to));
+    else {
+        Expr *whole = ex_floordiv(s->ex, *last, ex_int(s->ex, to / from));
+        TRY(shape_require_equal(s, *last, ex_mul(s->ex, whole, ex_int(s->ex, to / from)), "last size and the elements that it makes"));
+        *last = whole;
+    }
+    return shape_out(s, 0, t, x->rank, dim);
 }

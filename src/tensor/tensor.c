@@ -14,6 +14,18 @@ void strides_contiguous(int rank, const int64_t *shape, int64_t *stride)
     }
 }
 
+Tensor tensor_as_real(const Tensor *t)
+{
+    Tensor r = *t;
+    if (!dtype_is_complex(t->dtype) || t->rank == MAX_RANK) return r;
+    r.dtype = t->dtype == DT_C128 ? DT_F64 : t->dtype == DT_C64 ? DT_F32 : DT_F16;
+    for (int i = 0; i < t->rank; i++) r.stride[i] *= 2;
+    r.shape[t->rank] = 2;
+    r.stride[t->rank] = 1;
+    r.rank++;
+    return r;
+}
+
 Tensor tensor_of(DType dtype, int rank, const int64_t *shape, void *data)
 {
     Tensor t = {.dtype = dtype, .rank = rank, .data = data};

@@ -17,6 +17,8 @@ typedef struct Tensor {
     void *data;
 } Tensor;
 
+/* A complex tensor as reals with a last axis of 2 (rank below MAX_RANK); others as they are. */
+Tensor tensor_as_real(const Tensor *t);
 Tensor tensor_of(DType dtype, int rank, const int64_t *shape, void *data); /* contiguous strides */
 int64_t tensor_numel(const Tensor *t);
 size_t tensor_bytes(const Tensor *t); /* numel * element size: what a contiguous copy takes */

@@ -4,13 +4,15 @@
 
 static bool same_nonfinite(double x, double y) { return (isnan(x) && isnan(y)) || x == y; }
 
-bool compare_tensors(const Tensor *a, const Tensor *b, double atol, double rtol, Difference *d, Err *err)
+bool compare_tensors(const Tensor *got, const Tensor *want, double atol, double rtol, Difference *d, Err *err)
 {
+    Tensor ar = tensor_as_real(got), br = tensor_as_real(want);
+    const Tensor *a = &ar, *b = &br;
     bool same = a->rank == b->rank;
     for (int i = 0; same && i < a->rank; i++) same = a->shape[i] == b->shape[i];
     if (!same) {
         char x[256], y[256];
-        return fail(err, E_USAGE, "shapes differ: %s and expected %s", tensor_describe(a, x, sizeof x), tensor_describe(b, y, sizeof y));
+        return fail(err, E_USAGE, "shapes differ: %s and expected %s", tensor_describe(got, x, sizeof x), tensor_describe(want, y, sizeof y));
     }
     *d = (Difference){.index = -1, .cosine = 1};
     double dot = 0, aa = 0, bb = 0, peak = 0;
@@ -40,6 +42,7 @@ bool compare_tensors(const Tensor *a, const Tensor *b, double atol, double rtol,
     if (d->index >= 0) {
         d->a = tensor_get(a, d->index);
         d->b = tensor_get(b, d->index);
+        if (dtype_is_complex(got->dtype)) d->index /= 2;
     }
     d->max_abs_over_peak = peak > 0 ? d->max_abs / peak : d->max_abs;
     if (aa > 0 || bb > 0) d->cosine = aa > 0 && bb > 0 ? dot / (sqrt(aa) * sqrt(bb)) : 0;

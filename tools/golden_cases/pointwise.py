@@ -314,6 +314,42 @@ def casts(F):
         F.op("aten.to.device")(t(3, 2), torch.device("cpu"), dt)
 
 
+def complexes(F):
+    z = lambda *s, dt=f32: torch.complex(t(*s, dt=dt), t(*s, dt=dt))
+    c = F.op("aten.view_as_complex.default")
+    c(t(3, 4, 2), fixed="0.2")
+    c(t(2), static=True)
+    F.op("aten.view_as_real.default")(z(3, 4))
+    c = F.op("aten.polar.default")
+    c(t(3, 4, lo=0), t(3, 4))
+    c = F.op("aten.complex.default")
+    c(t(3, 4), t(3, 4))
+    c(t(3, 1), t(4))
+    for n in ("real", "imag", "angle", "conj", "_conj", "conj_physical", "abs", "neg", "exp"):
+        F.op(f"aten.{n}.default")(z(3, 5))
+    for n in ("add", "sub", "mul", "div"):
+        c = F.op(f"aten.{n}.Tensor")
+        c(z(2, 3, 4), z(3, 4))
+        c(z(3, 4), t(2, 3, 4))
+        c(t(3, 4), z(3, 4))
+    F.op("aten.add.Tensor")(z(3, 4), z(4), alpha=2)
+    F.op("aten.sub.Tensor")(z(3, 4), t(4), alpha=0.5)
+    F.op("aten.mul.Scalar")(z(3, 4), 2.5)
+    F.op("aten.mul.Tensor")(z(3, 4), -2)
+    F.op("aten.cat.default")([z(2, 3), z(4, 3)], 0)
+    F.op("aten.stack.default")([z(2, 3), z(2, 3)], -1)
+    F.op("aten.index_select.default")(z(4, 3), 0, torch.tensor([2, 0, 3]))
+    F.op("aten.permute.default")(z(2, 3, 4), [2, 0, 1])
+    F.op("aten.view.default")(z(2, 6), [3, 4], static=True)
+    F.op("aten.sum.dim_IntList")(z(3, 4), [1])
+    F.op("aten.mean.dim")(z(3, 4), [0], True)
+    F.op("aten._to_copy.default")(t(3), dtype=torch.complex64)
+    c = F.op("aten.view.dtype")
+    c(t(3, 4), torch.int16)
+    c(t(3, 4, dt=i16), f32)
+    c(t(3, 4), i32)
+
+
 def random(F):
     """After torch.manual_seed(0), which the recorder sets before each case."""
     for n in ("rand", "randn"):
@@ -358,3 +394,4 @@ def add(F):
     ternary(F)
     casts(F)
     random(F)
+    complexes(F)
