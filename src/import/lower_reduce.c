@@ -481,8 +481,9 @@ static Value *batch_norm(Lower *L, Arg eps)
 
 bool lower_batch_norm(Lower *L)
 {
-    if (L->arg[3].kind != ARG_VALUE && L->arg[4].kind != ARG_VALUE) return lower_batch_statistics(L);
+    if (lower_is_none(L, 3) && lower_is_none(L, 4)) return lower_batch_statistics(L);
     TRY(evaluation(L, "training"));
+    if (!lower_value(L, 3) || !lower_value(L, 4)) return fail(L->err, E_UNSUPPORTED, "batch norm with one running statistic of two");
     return lower_return(L, batch_norm(L, L->arg[7]));
 }
 

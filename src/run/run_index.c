@@ -438,6 +438,8 @@ static bool write_part(Call *c, Tensor view, Err *err)
     wide.rank = view.rank;
     for (int d = 0; d < view.rank; d++) {
         int from = d - (view.rank - src->rank);
+        if (from >= 0 && src->shape[from] != 1 && src->shape[from] != view.shape[d])
+            return call_fail(c, E_USAGE, err, "size %lld in dim %d of what is written, expected %lld", (long long)src->shape[from], from, (long long)view.shape[d]);
         wide.shape[d] = view.shape[d];
         wide.stride[d] = from < 0 || src->shape[from] == 1 ? 0 : src->stride[from];
     }
