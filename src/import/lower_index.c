@@ -361,6 +361,21 @@ bool lower_select_scatter(Lower *L)
     return lower_return(L, EMIT(L, select_scatter, arg_value(x), arg_value(lower_cast(L, src, x->dtype)), a[1], a[2]));
 }
 
+/* The diagonal itself says which dims there are, and what the source's sizes must be. */
+bool lower_diagonal_scatter(Lower *L)
+{
+    Value *x, *src = lower_value(L, 1);
+    TRY(want(L, &x));
+    if (!src) return lower_fail(L, 1, "expected a tensor");
+    Value *part = EMIT(L, diagonal, arg_value(x), L->arg[2], L->arg[3], L->arg[4]);
+    TRY(part);
+    if (src->rank != part->rank) return lower_fail(L, 1, "rank %d, expected %d", src->rank, part->rank);
+    for (int i = 0; i < src->rank; i++)
+        TRY(graph_require(L->g, ex_make(L->ex, EX_EQ, src->dim[i], part->dim[i], NULL), L->err, "node '%s': size of dim %d of the source", L->name, i));
+    src = lower_cast(L, src, x->dtype);
+    return src && lower_return(L, EMIT(L, diagonal_scatter, arg_value(x), arg_value(src), L->arg[2], L->arg[3], L->arg[4]));
+}
+
 /* ------------------------------------------------------------------ repeating and moving */
 
 /* (d0, d1) repeated (r0, r1): (1, d0, 1, d1) expanded to (r0, d0, r1, d1) */
