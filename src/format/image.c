@@ -13,6 +13,7 @@
 #include "base/file.h"
 
 static const int64_t max_pixels = (int64_t)1 << 28;
+static const int64_t max_packing = 8300; /* pixels to a byte: deflate gives at most 1032 bytes for one, 8 pixels in each; JPEG a bit for a block of a 32 x 32 unit */
 
 void image_free(Image *im)
 {
@@ -20,10 +21,18 @@ void image_free(Image *im)
     *im = (Image){0};
 }
 
-static bool room(Image *im, int64_t w, int64_t h, int channels, Err *err)
+/* Before anything of the size that a few bytes claim is allocated. */
+static bool plausible(int64_t w, int64_t h, uint64_t size, Err *err)
 {
     if (w <= 0 || h <= 0) return fail(err, E_FORMAT, "a picture of %lld x %lld", (long long)w, (long long)h);
     if (w * h > max_pixels) return fail(err, E_LIMIT, "a picture of %lld x %lld, at most 2^28 pixels are read", (long long)w, (long long)h);
+    if ((uint64_t)(w * h / max_packing) > size)
+        return fail(err, E_FORMAT, "a picture of %lld x %lld cannot be in %llu bytes: the file is cut off or damaged", (long long)w, (long long)h, (unsigned long long)size);
+    return true;
+}
+
+static bool room(Image *im, int64_t w, int64_t h, int channels, Err *err)
+{
     im->width = (int)w;
     im->height = (int)h;
     im->channels = channels;
@@ -71,9 +80,10 @@ static void drop_alpha(Image *im)
 }
 
 /* Everything that may jump back on an error; reads to the end chunk, so that a cut-off file is an error. */
-static bool decode_png(png_structp png, png_infop info, Image *im, png_bytep *volatile *rows, Err *err)
+static bool decode_png(png_structp png, png_infop info, uint64_t size, Image *im, png_bytep *volatile *rows, Err *err)
 {
     png_read_info(png, info);
+    TRY(plausible(png_get_image_width(png, info), png_get_image_height(png, info), size, err));
     png_set_expand(png); /* palettes to RGB, 1 to 4 bits to 8, transparent colours to alpha */
     png_set_scale_16(png);
     png_set_interlace_handling(png);
@@ -104,8 +114,9 @@ static bool read_png(Image *im, const MappedFile *f, Err *err)
         return false;
     }
     png_set_read_fn(png, &source, png_read_bytes);
-    png_set_user_limits(png, 1u << 28, 1u << 28); /* the product is checked in room() */
-    bool ok = decode_png(png, info, im, &rows, err);
+    png_set_keep_unknown_chunks(png, PNG_HANDLE_CHUNK_NEVER, NULL, -1); /* texts, profiles ...: skipped, or libpng allocates what they say */
+    png_set_user_limits(png, 1u << 28, 1u << 28); /* the product is checked in plausible() */
+    bool ok = decode_png(png, info, f->size, im, &rows, err);
     free(rows);
     png_destroy_read_struct(&png, &info, NULL);
     if (ok && im->channels % 2 == 0) drop_alpha(im);
@@ -152,7 +163,7 @@ static bool read_jpeg(Image *im, const MappedFile *f, Err *err)
     if (d.jpeg_color_space == JCS_CMYK || d.jpeg_color_space == JCS_YCCK)
         ok = fail(err, E_UNSUPPORTED, "JPEG in CMYK; convert it to RGB");
     d.out_color_space = d.jpeg_color_space == JCS_GRAYSCALE ? JCS_GRAYSCALE : JCS_RGB;
-    ok = ok && room(im, d.image_width, d.image_height, d.out_color_space == JCS_RGB ? 3 : 1, err);
+    ok = ok && plausible(d.image_width, d.image_height, f->size, err) && room(im, d.image_width, d.image_height, d.out_color_space == JCS_RGB ? 3 : 1, err);
     if (ok) {
         jpeg_start_decompress(&d);
         while (d.output_scanline < d.output_height) {
