@@ -26,6 +26,8 @@ static bool upsample(Lower *L, const char *mode)
     bool scaled = false;
     if (n < 1 || n > 3) return lower_fail(L, 0, "rank %d, expected 3 to 5", x->rank);
     const Arg *given = &L->arg[at], *by = factors >= 0 ? &L->arg[factors] : NULL;
+    if (given->kind == ARG_EXPRS && given->n > 1 && given->n != n) return lower_fail(L, at, "%d sizes, expected %d", given->n, n);
+    if (by && by->kind == ARG_EXPRS && by->n > 1 && by->n != n) return lower_fail(L, factors, "%d factors, expected %d", by->n, n);
     for (int i = 0; i < n; i++) {
         scale[i] = ex_float(L->ex, 0);
         if (by && by->kind == ARG_EXPRS && by->n) {

@@ -154,7 +154,7 @@ bool lower_any_dims(Lower *L)
     bool all = a->kind != ARG_EXPRS; /* an empty list reduces nothing */
     for (int i = 0; !all && i < a->n; i++) {
         int64_t d = a->es[i]->i < 0 ? a->es[i]->i + x->rank : a->es[i]->i;
-        if (!ex_is_int(a->es[i]) || d < -1 || d >= (x->rank ? x->rank : 1)) return lower_fail(L, 1, "dim out of range for rank %d", x->rank);
+        if (!ex_is_int(a->es[i]) || d < (x->rank ? 0 : -1) || d >= (x->rank ? x->rank : 1)) return lower_fail(L, 1, "dim out of range for rank %d", x->rank);
         if (x->rank) set[d] = true;
     }
     for (int i = x->rank - 1; i >= 0; i--) /* from the back, so that the dims before keep their numbers */

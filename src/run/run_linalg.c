@@ -187,6 +187,7 @@ static bool flatten_rows(const Tensor *t, Tensor *flat)
     int64_t rows = 1, step = 0;
     for (int i = t->rank - 2; i >= 0; i--) {
         if (t->shape[i] == 1) continue;
+        if (rows == 0) break; /* nothing to step over */
         if (rows == 1) step = t->stride[i];
         else if (t->stride[i] != step * rows) return false;
         rows *= t->shape[i];

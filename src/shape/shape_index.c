@@ -126,8 +126,11 @@ bool shape_nonzero(Shape *s)
 
 bool shape_searchsorted(Shape *s)
 {
-    Value *x;
-    TRY(shape_want_value(s, 1, &x));
+    Value *sorted, *x;
+    TRY(shape_want_value(s, 0, &sorted) && shape_want_value(s, 1, &x));
+    if (!sorted->rank || (sorted->rank > 1 && sorted->rank != x->rank)) return shape_fail(s, 0, "rank %d, expected 1 or that of the values, %d", sorted->rank, x->rank);
+    if (sorted->dtype != x->dtype) return shape_fail(s, 1, "found %s, expected %s", dtype_name(x->dtype), dtype_name(sorted->dtype));
+    for (int i = 0; i + 1 < sorted->rank; i++) TRY(shape_require_equal(s, sorted->dim[i], x->dim[i], "rows of the sorted sequence and of the values"));
     return shape_out_like(s, 0, x, DT_I64);
 }
 
