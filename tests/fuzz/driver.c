@@ -239,10 +239,6 @@ static void child(long runs, double limit, uint64_t seed)
 
 static void add_file(const char *path)
 {
-    if (fuzz_target.expand) {
-        fuzz_target.expand(path, add_input);
-        return;
-    }
     FILE *f = fopen(path, "rb");
     size_t n = f ? fread(shared->data, 1, MOST_INPUT, f) : 0;
     if (f && feof(f)) add_input(shared->data, n); /* larger files are left out */
@@ -260,7 +256,9 @@ static void add_folder(const char *path)
         char name[4096];
         size_t len = strlen(file[i]->d_name);
         snprintf(name, sizeof name, "%s/%s", path, file[i]->d_name);
-        if (len > end && !strcmp(file[i]->d_name + len - end, fuzz_target.ending)) add_file(name);
+        bool wanted = len > end && !strcmp(file[i]->d_name + len - end, fuzz_target.ending);
+        if (wanted && fuzz_target.expand) fuzz_target.expand(name, add_input);
+        else if (wanted) add_file(name);
         free(file[i]);
     }
     if (n > 0) free(file);

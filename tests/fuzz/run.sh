@@ -1,0 +1,16 @@
+#!/bin/sh
+# Fuzzes every reader under the address and undefined-behaviour sanitizers: make fuzz
+#   FUZZ_SECONDS (60) for each target, FUZZ_SEED (the time), FUZZ_TARGETS ("zip json": all when empty). A finding is kept in build-asan/findings.
+cd "$(dirname "$0")/../.." || exit 2
+dir=build-asan save=build-asan/findings seed=${FUZZ_SEED:-$(date +%s)} status=0
+tools/setup.sh build || exit 2
+[ -f $dir/build.ninja ] || meson setup $dir -Db_sanitize=address,undefined -Db_lundef=false --buildtype=debugoptimized >/dev/null || exit 2
+ninja -C $dir fuzz >&2 || exit 2
+mkdir -p $save
+for exe in $dir/tests/fuzz/fuzz_*; do
+  name=${exe##*/fuzz_}
+  [ -f "$exe" ] && [ -x "$exe" ] || continue
+  case " ${FUZZ_TARGETS:-$name} " in *" $name "*) ;; *) continue ;; esac
+  "$exe" --seconds "${FUZZ_SECONDS:-60}" --seed "$seed" --save $save tests/models/small tests/cli/models tests/ops || status=1
+done
+exit $status
