@@ -54,4 +54,6 @@ int call_ints(const Call *c, int i, int64_t *out, int cap);
 /* Column `view` of ops.def: describes the result as a view of the first tensor argument (data pointer included); false when strides
  * cannot express it (then the planner copies). */
 typedef bool ViewFn(const Call *c, Tensor *out);
+/* The net below all views: is every element of `view`, shift bytes behind x's first, among those between x's first and last? */
+bool view_within(const Tensor *x, const Tensor *view, int64_t shift);
 #endif

@@ -59,9 +59,9 @@ bool memory_plan(Block *block, int n, int nsteps, size_t *total, size_t *bound, 
     }
     if (ok) qsort_r(order, (size_t)count, sizeof *order, by_size, block);
     for (int k = 0; ok && k < count; k++) {
-        ok = place(block, placed, k, order[k]);
-        size_t end = block[order[k]].offset + block[order[k]].size;
-        if (end > *total) *total = end;
+        size_t end;
+        ok = place(block, placed, k, order[k]) && add_size(block[order[k]].offset, block[order[k]].size, &end);
+        if (ok && end > *total) *total = end;
     }
     free(order);
     free(placed);

@@ -195,7 +195,7 @@ static bool try_view(Builder *s, const Node *n, Call *c)
     bool ok = t && f(c, t);
     c->arg[0] = first;
     if (!ok) return false;
-    ptrdiff_t shift = (char *)t->data - (char *)probe.data;
+    ptrdiff_t shift = tensor_numel(t) ? (char *)t->data - (char *)probe.data : 0;
     t->data = real ? (char *)real + shift : NULL;
     Place place = s->p->place[from->id];
     place.offset += (size_t)shift;
@@ -254,6 +254,16 @@ static bool make_step(Builder *s, const Node *last, const Node *n, const FusedNo
     return true;
 }
 
+/* Is a value between the product and the last node of a fusion there already? It is when it depends on weights alone: then the product
+ * is not made again, and its operands need not be there. */
+static bool made_before(const Builder *s, const Node *product, const Node *last)
+{
+    bool made = s->in->given[product->out[0]->id] != NULL;
+    for (int i = 0; i < last->op->schema->nparams; i++)
+        made |= last->arg[i].kind == ARG_VALUE && last->arg[i].v != s->in->fusion->node[product->out[0]->id].residual && s->in->given[last->arg[i].v->id];
+    return made;
+}
+
 static bool add_node(Builder *s, const Node *n)
 {
     Plan *p = s->p;
@@ -270,18 +280,20 @@ static bool add_node(Builder *s, const Node *n)
     const Node *made_by = n;
     if (f && f->absorbed) {
         if (!f->producer) return true; /* an inner node of a fusion */
-        made_by = f->producer;
-        f = &s->in->fusion->node[made_by->out[0]->id];
+        bool alone = made_before(s, f->producer, n);
+        if (!alone) made_by = f->producer;
+        f = alone ? NULL : &s->in->fusion->node[made_by->out[0]->id];
     } else if (f && f->result) {
         return true; /* its step stands at the last absorbed node */
     }
     Call c;
     TRY(plan_call(p->arena, s->g, made_by, p->value, s->b, &c, s->err));
-    
     p->node[p->nnodes].node = n;
     if (made_by == n && try_view(s, n, &c)) {
         p->node[p->nnodes++].step = -1;
         Value *from = n->arg[0].v;
+        if (!view_within(c.arg[0].t, p->value[n->out[0]->id], (int64_t)(p->place[n->out[0]->id].offset - p->place[from->id].offset)))
+            return fail(s->err, E_USAGE, "with these sizes it reaches beyond its tensor");
         s->constant[n->out[0]->id] = s->constant[from->id];
         return true;
     }

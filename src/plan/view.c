@@ -88,7 +88,7 @@ bool view_slice(const Call *c, Tensor *out)
     int d = call_dim(c, 1, x->rank);
     int64_t start = call_i64(c, 2), end = call_i64(c, 3), step = call_i64(c, 4);
     *out = *x;
-    out->shape[d] = (end - start + step - 1) / step;
+    out->shape[d] = end > start ? 1 + (end - start - 1) / step : 0;
     out->stride[d] = x->stride[d] * step;
     move(out, start * x->stride[d]);
     return true;
@@ -159,4 +159,27 @@ bool view_view_dtype(const Call *c, Tensor *out)
     }
     out->shape[last] = x->shape[last] * from / to;
     return true;
+}
+
+/* From the lowest to behind the highest byte of t's elements, counted from its first; false when that is no number. */
+static bool extent(const Tensor *t, int64_t *lo, int64_t *hi)
+{
+    int64_t size = (int64_t)dtype_size(t->dtype), span;
+    *lo = 0;
+    *hi = size;
+    for (int i = 0; i < t->rank; i++)
+        if (!mul_i64(t->shape[i] - 1, t->stride[i], &span) || !mul_i64(span, size, &span) || !add_i64(span < 0 ? *lo : *hi, span, span < 0 ? lo : hi)) return false;
+    return true;
+}
+
+bool view_within(const Tensor *x, const Tensor *view, int64_t shift)
+{
+    int64_t xlo, xhi, lo, hi;
+    bool empty = false;
+    for (int i = 0; i < view->rank; i++) {
+        if (view->shape[i] < 0) return false;
+        empty |= view->shape[i] == 0;
+    }
+    if (empty) return true;
+    return tensor_numel(x) && extent(x, &xlo, &xhi) && extent(view, &lo, &hi) && add_i64(lo, shift, &lo) && add_i64(hi, shift, &hi) && lo >= xlo && hi <= xhi;
 }
