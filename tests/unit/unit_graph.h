@@ -70,4 +70,57 @@ __attribute__((unused)) static char *unit_text(const Graph *g)
     assert_false(b.failed);
     return b.data ? b.data : strdup("");
 }
+
+/* What the session gives: weights, and what depends on weights alone where other nodes use it. */
+typedef struct UnitGiven {
+    const Tensor **given;
+    unsigned char *stable, *fold;
+    Tensor *made;
+    bool all;
+} UnitGiven;
+
+static void all_folded(void *user, Value **slot)
+{
+    UnitGiven *s = user;
+    s->all &= s->fold[(*slot)->id] != 0;
+}
+
+static void give(void *user, Value **slot)
+{
+    UnitGiven *s = user;
+    const Value *v = *slot;
+    if (!s->fold[v->id] || s->given[v->id]) return;
+    Tensor *t = &s->made[v->id];
+    int64_t shape[MAX_RANK];
+    for (int i = 0; i < v->rank; i++) shape[i] = v->dim[i]->i;
+    *t = tensor_of(v->dtype, v->rank, shape, NULL);
+    t->data = calloc(1, tensor_bytes(t));
+    s->given[v->id] = t;
+    s->stable[v->id] = 1;
+}
+
+__attribute__((unused)) static void make_given(const Graph *g, bool folded, UnitGiven *s)
+{
+    size_t n = (size_t)g->next_id + 1;
+    *s = (UnitGiven){calloc(n, sizeof *s->given), calloc(n, 1), calloc(n, 1), calloc(n, sizeof *s->made), false};
+    for (int i = 0; i < g->nweight; i++) {
+        s->given[g->weight[i]->id] = g->weight[i]->data;
+        s->stable[g->weight[i]->id] = s->fold[g->weight[i]->id] = 1;
+    }
+    for (Node *node = g->first; folded && node; node = node->next) {
+        s->all = true;
+        node_each_operand(node, all_folded, s);
+        if (s->all) s->fold[node->out[0]->id] = 1;
+        else node_each_operand(node, give, s);
+    }
+}
+
+__attribute__((unused)) static void free_given(const Graph *g, UnitGiven *s)
+{
+    for (int i = 0; i < g->next_id; i++) free(s->made[i].data);
+    free(s->given);
+    free(s->stable);
+    free(s->fold);
+    free(s->made);
+}
 #endif

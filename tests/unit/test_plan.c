@@ -1,0 +1,261 @@
+/* Plans: offsets in one arena, fusion, views at no cost, constants, limits. Random graphs are in test_plan_random.c. */
+#include "unit_graph.h"
+#include "plan/fuse.h"
+#include "plan/memory.h"
+#include "plan/plan.h"
+
+/* ------------------------------------------------------------------ memory */
+
+static size_t rounded(size_t n) { return (n + 63) / 64 * 64; }
+
+static void check_blocks(const Block *b, const size_t *size, int n, int nsteps, size_t total, size_t bound)
+{
+    size_t end = 0, most = 0, sum = 0;
+    for (int i = 0; i < n; i++) {
+        if (!size[i]) continue;
+        assert_int_equal(b[i].offset % 64, 0);
+        if (b[i].offset + rounded(size[i]) > end) end = b[i].offset + rounded(size[i]);
+        sum += rounded(size[i]);
+        for (int k = 0; k < i; k++) {
+            if (!size[k] || b[i].last < b[k].first || b[k].last < b[i].first) continue;
+            if (b[i].offset < b[k].offset + size[k] && b[k].offset < b[i].offset + size[i]) STOP("blocks %d and %d overlap", k, i);
+        }
+    }
+    for (int s = 0; s < nsteps; s++) {
+        size_t alive = 0;
+        for (int i = 0; i < n; i++)
+            if (b[i].first <= s && s <= b[i].last) alive += rounded(size[i]);
+        if (alive > most) most = alive;
+    }
+    assert_int_equal(total, end);
+    assert_int_equal(bound, most);
+    assert_true(bound <= total && total <= sum);
+}
+
+static void test_memory(void **state)
+{
+    (void)state;
+    enum { N = 60 };
+    uint64_t r = 1;
+    Err err = {0};
+    double worst = 1;
+    for (int round = 0; round < 2000; round++) {
+        Block b[N], again[N];
+        size_t size[N], total, bound, total2, bound2;
+        int n = (int)(unit_random(&r) % N), nsteps = 1 + (int)(unit_random(&r) % 30);
+        for (int i = 0; i < n; i++) {
+            int first = (int)(unit_random(&r) % (uint32_t)nsteps), last = first + (int)(unit_random(&r) % (uint32_t)(nsteps - first));
+            if (unit_random(&r) % 2 && last > first + 2) last = first + 2;
+            size[i] = unit_random(&r) % 8 ? unit_random(&r) % (1u << unit_random(&r) % 20) : 0;
+            b[i] = again[i] = (Block){.size = size[i], .first = first, .last = last, .offset = 77};
+        }
+        OK(memory_plan(b, n, nsteps, &total, &bound, &err));
+        check_blocks(b, size, n, nsteps, total, bound);
+        if (bound && (double)total / (double)bound > worst) worst = (double)total / (double)bound;
+        OK(memory_plan(again, n, nsteps, &total2, &bound2, &err));
+        for (int i = 0; i < n; i++) assert_true(!size[i] || again[i].offset == b[i].offset);
+    }
+    assert_true(worst < 1.6); /* the greedy order is not far from the bound */
+    Block chain[20]; /* each alive with its neighbour only: two slots are enough */
+    size_t size[20], total, bound;
+    for (int i = 0; i < 20; i++) chain[i] = (Block){.size = size[i] = 1000, .first = i, .last = i + 1};
+    OK(memory_plan(chain, 20, 21, &total, &bound, &err));
+    check_blocks(chain, size, 20, 21, total, bound);
+    assert_int_equal(total, 2 * 1024);
+    OK(memory_plan(NULL, 0, 0, &total, &bound, &err));
+    assert_true(total == 0 && bound == 0);
+}
+
+static void test_memory_refused(void **state)
+{
+    (void)state;
+    Err err = {0};
+    for (int n = 1; n < 9; n++) { /* together beyond the address space, wherever the sum wraps */
+        Block b[9];
+        size_t total, bound;
+        for (int i = 0; i < n; i++) b[i] = (Block){.size = SIZE_MAX / 4 + 1, .first = 0, .last = 3};
+        bool fits = n < 4;
+        if (fits) OK(memory_plan(b, n, 4, &total, &bound, &err));
+        else REFUSED(memory_plan(b, n, 4, &total, &bound, &err), E_LIMIT);
+        for (int i = 0; i < n; i++) b[i] = (Block){.size = SIZE_MAX / 4 + 1, .first = i, .last = 8}; /* born one after the other */
+        if (fits) OK(memory_plan(b, n, 9, &total, &bound, &err));
+        else REFUSED(memory_plan(b, n, 9, &total, &bound, &err), E_LIMIT);
+    }
+    Block b = {.size = SIZE_MAX - 3, .first = 0, .last = 0};
+    size_t total, bound;
+    REFUSED(memory_plan(&b, 1, 1, &total, &bound, &err), E_LIMIT);
+}
+
+/* ------------------------------------------------------------------ fusion */
+
+/* "l: gelu + x -> a": the producer, its activation, its residual and what its step writes. */
+static void expect_fused(const char *nodes, const char *want)
+{
+    static const char *const acts[] = {"", " relu", " gelu", " gelu_tanh", " silu"};
+    Err err = {0};
+    Fusion f;
+    Buf text = {0}, have = {0};
+    buf_puts(&text, "input %x: f32[2, 4]\n"
+                    "input %y: f32[2, 4]\n"
+                    "input %q: f32[5, 2, 4]\n"
+                    "input %one: f32[1, 4]\n"
+                    "input %im: f32[1, 4, 3, 3]\n"
+                    "weight %w: f32[4, 4] = parameter \"f32[4, 4]\"\n"
+                    "weight %k: f32[4, 4, 1, 1] = parameter \"f32[4, 4, 1, 1]\"\n"
+                    "weight %b: f32[5, 4, 4] = parameter \"f32[5, 4, 4]\"\n");
+    buf_puts(&text, nodes);
+    Graph *g = unit_graph(text.data);
+    OK(fuse_graph(g, &f, &err));
+    int absorbed = 0;
+    for (const Node *n = g->first; n; n = n->next) {
+        const FusedNode *p = &f.node[n->out[0]->id];
+        absorbed += p->absorbed;
+        if (!p->result) continue;
+        buf_printf(&have, "%s%s:%s%s%s -> %s", have.len ? "; " : "", n->name, acts[p->act], p->residual ? " + " : "", p->residual ? p->residual->name : "",
+                   p->result->name);
+        assert_ptr_equal(f.node[p->result->id].producer, n);
+    }
+    if (strcmp(have.len ? have.data : "", want)) STOP("%s\n%s, expected %s", nodes, have.len ? have.data : "nothing", want);
+    if (!*want) assert_int_equal(absorbed, 0);
+    fusion_free(&f);
+    graph_free(g);
+    buf_free(&text);
+    buf_free(&have);
+}
+
+#define LINEAR "%l: f32[2, 4] = aten.linear.default(%x, %w)\n"
+#define GELU "%g: f32[2, 4] = aten.gelu.default(%l)\n"
+
+static void test_fuse(void **state)
+{
+    (void)state;
+    expect_fused(LINEAR "output o = %l\n", "");
+    expect_fused(LINEAR GELU "output o = %g\n", "l: gelu -> g");
+    expect_fused(LINEAR "%g: f32[2, 4] = aten.gelu.default(%l, approximate=\"tanh\")\noutput o = %g\n", "l: gelu_tanh -> g");
+    expect_fused(LINEAR "%g: f32[2, 4] = aten.relu.default(%l)\noutput o = %g\n", "l: relu -> g");
+    expect_fused(LINEAR "%g: f32[2, 4] = aten.silu.default(%l)\noutput o = %g\n", "l: silu -> g");
+    expect_fused(LINEAR "%g: f32[2, 4] = aten.tanh.default(%l)\noutput o = %g\n", "");
+    expect_fused(LINEAR "%a: f32[2, 4] = aten.add.Tensor(%l, %y)\noutput o = %a\n", "l: + y -> a");
+    expect_fused(LINEAR "%a: f32[2, 4] = aten.add.Tensor(%x, %l)\noutput o = %a\n", "l: + x -> a");
+    expect_fused(LINEAR GELU "%a: f32[2, 4] = aten.add.Tensor(%y, %g)\noutput o = %a\n", "l: gelu + y -> a");
+    expect_fused(LINEAR GELU "%h: f32[2, 4] = aten.relu.default(%g)\noutput o = %h\n", "l: gelu -> g");
+    expect_fused(LINEAR "%a: f32[2, 4] = aten.add.Tensor(%l, %y)\n%g: f32[2, 4] = aten.gelu.default(%a)\noutput o = %g\n", "l: + y -> a");
+    /* somebody else needs the value in between */
+    expect_fused(LINEAR GELU "output o = %g\noutput p = %l\n", "");
+    expect_fused(LINEAR GELU "%h: f32[2, 4] = aten.relu.default(%l)\noutput o = %g\noutput p = %h\n", "");
+    expect_fused(LINEAR GELU "%a: f32[2, 4] = aten.add.Tensor(%g, %y)\noutput o = %g\noutput p = %a\n", "l: gelu -> g");
+    expect_fused(LINEAR GELU "mutate %x = %l\noutput o = %g\n", "");
+    expect_fused("symbol u0 = item %l in [0, 9]\n" LINEAR GELU "output o = %g\n", "");
+    expect_fused(LINEAR "%a: f32[2, 4] = aten.add.Tensor(%l, %l)\noutput o = %a\n", "");
+    /* not a residual */
+    expect_fused(LINEAR "%a: f32[2, 4] = aten.add.Tensor(%l, %one)\noutput o = %a\n", "");
+    expect_fused(LINEAR "%a: f32[2, 4] = aten.add.Tensor(%l, 2)\noutput o = %a\n", "");
+    expect_fused(LINEAR "%a: f32[5, 2, 4] = aten.add.Tensor(%l, %q)\noutput o = %a\n", "");
+    expect_fused(LINEAR "%a: f32[2, 4] = aten.mul.Tensor(%l, %y)\noutput o = %a\n", "");
+    /* two products, one sum: taken once, by the later place in the graph */
+    expect_fused(LINEAR "%m: f32[2, 4] = aten.linear.default(%y, %w)\n%a: f32[2, 4] = aten.add.Tensor(%l, %m)\noutput o = %a\n", "l: + m -> a");
+    /* products and convolutions */
+    expect_fused("%l: f32[2, 4] = aten.matmul.default(%x, %w)\n" GELU "%a: f32[2, 4] = aten.add.Tensor(%g, %y)\noutput o = %a\n", "l: gelu + y -> a");
+    expect_fused("%l: f32[5, 2, 4] = aten.matmul.default(%q, %b)\n%g: f32[5, 2, 4] = aten.gelu.default(%l)\noutput o = %g\n", "");
+    expect_fused("%l: f32[1, 4, 3, 3] = aten.convolution.default(%im, %k, none, [1, 1], [0, 0], [1, 1], false, [0, 0], 1)\n"
+                 "%g: f32[1, 4, 3, 3] = aten.relu.default(%l)\n%a: f32[1, 4, 3, 3] = aten.add.Tensor(%g, %im)\noutput o = %a\n",
+                 "l: relu -> g");
+}
+
+/* ------------------------------------------------------------------ plans */
+
+/* Views take no step and no memory; sizes come from the binding; the limit holds. */
+static void test_plan(void **state)
+{
+    (void)state;
+    Err err = {0};
+    Binding b;
+    UnitGiven s;
+    Graph *g = unit_graph("input %x: f32[s0, 3, 4]\n"
+                          "%p: f32[4, s0, 3] = aten.permute.default(%x, [2, 0, 1])\n"
+                          "%t: f32[s0, 3] = aten.select.int(%p, 0, 2)\n"
+                          "%e: f32[5, s0, 3] = aten.expand.default(%t, [5, s0, 3])\n"
+                          "%r: f32[12*s0] = aten.reshape.default(%x, [(12*s0)])\n"
+                          "%v: f32[12*s0 - 2] = aten.slice.Tensor(%r, start=2, end=(12*s0))\n"
+                          "output a = %e\noutput b = %v\n");
+    make_given(g, true, &s);
+    OK(binding_init(&b, g->ex, &err));
+    PlanInput in = {.graph = g, .given = s.given, .stable = s.stable};
+    REFUSED(plan_build(&in, &b, &err), E_USAGE); /* s0 is not known */
+    binding_set(&b, 0, 7);
+    Plan *p = plan_build(&in, &b, &err);
+    OK(p);
+    assert_true(p->nsteps == 0 && p->arena_bytes == 0 && p->nconst == 0 && p->nnodes == 5);
+    const Tensor *e = p->value[g->output[0].value->id], *v = p->value[g->output[1].value->id];
+    assert_true(e->rank == 3 && e->shape[1] == 7 && e->stride[0] == 0 && e->stride[1] == 12 && e->stride[2] == 4);
+    float x[84];
+    plan_place(p, NULL, (void *[]){x});
+    assert_true(e->data == x + 2 && v->data == x + 2 && v->shape[0] == 82);
+    plan_free(p);
+    binding_set(&b, 0, -7);
+    REFUSED(plan_build(&in, &b, &err), E_USAGE);
+    free_given(g, &s);
+    binding_free(&b);
+    graph_free(g);
+
+    g = unit_graph("input %x: f32[s0]\n%a: f32[s0] = aten.exp.default(%x)\n%b: f32[s0] = aten.exp.default(%a)\n"
+                   "%c: f32[s0] = aten.exp.default(%b)\noutput o = %c\n");
+    make_given(g, true, &s);
+    OK(binding_init(&b, g->ex, &err));
+    binding_set(&b, 0, 1000);
+    in = (PlanInput){.graph = g, .given = s.given, .stable = s.stable};
+    p = plan_build(&in, &b, &err);
+    OK(p);
+    assert_true(p->arena_bytes == 2 * 4032 && p->bound_bytes == p->arena_bytes); /* c lies where a was */
+    plan_free(p);
+    in.memory_limit = 2 * 4032;
+    p = plan_build(&in, &b, &err);
+    OK(p);
+    plan_free(p);
+    in.memory_limit--;
+    REFUSED(plan_build(&in, &b, &err), E_LIMIT);
+    binding_set(&b, 0, INT64_MAX / 2);
+    in.memory_limit = 0;
+    assert_null(plan_build(&in, &b, &err));
+    free_given(g, &s);
+    binding_free(&b);
+    graph_free(g);
+}
+
+/* What depends on weights alone is a step that runs once, also through views; its consumer knows that the bytes stay. */
+static void test_constant(void **state)
+{
+    (void)state;
+    Err err = {0};
+    Binding b;
+    UnitGiven s;
+    Graph *g = unit_graph("input %x: f32[2, 4]\nweight %w: f32[4, 4] = parameter \"f32[4, 4]\"\n"
+                          "%t: f32[4, 4] = aten.permute.default(%w, [1, 0])\n"
+                          "%e: f32[4, 4] = aten.exp.default(%t)\n"
+                          "%p: f32[4, 4] = aten.permute.default(%e, [1, 0])\n"
+                          "%n: f32[4, 4] = aten.exp.default(%p)\n"
+                          "%l: f32[2, 4] = aten.linear.default(%x, %n)\n"
+                          "%m: f32[2, 4] = aten.linear.default(%l, %t)\noutput o = %m\n");
+    make_given(g, false, &s);
+    OK(binding_init(&b, g->ex, &err));
+    Plan *p = plan_build(&(PlanInput){.graph = g, .given = s.given, .stable = s.stable}, &b, &err);
+    OK(p);
+    assert_true(p->nsteps == 4 && p->nconst == 2 && p->const_size[0] == 64 && !p->const_kept[0] && p->const_kept[1]);
+    assert_true(p->step[0].constant && p->step[1].constant && !p->step[2].constant && !p->step[3].constant);
+    assert_true(p->step[3].call.arg[1].constant && !p->step[3].call.arg[0].constant);
+    assert_true(p->place[graph_find_value(g, "t")->id].home == HOME_GIVEN);
+    assert_true(p->value[graph_find_value(g, "t")->id]->data == g->weight[0]->data->data);
+    plan_free(p);
+    free_given(g, &s);
+    binding_free(&b);
+    graph_free(g);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_memory), cmocka_unit_test(test_memory_refused), cmocka_unit_test(test_fuse), cmocka_unit_test(test_plan), cmocka_unit_test(test_constant),
+    };
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
