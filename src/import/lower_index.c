@@ -572,6 +572,7 @@ static bool circular(Lower *L, Value *x, const Arg *pad)
 {
     for (int k = 0; x && 2 * k + 1 < pad->n; k++) {
         int d = x->rank - 1 - k;
+        if (d < 0) return lower_fail(L, 1, "more pairs than the %d dims", x->rank);
         Expr *n = x->dim[d], *zero = ex_int(L->ex, 0);
         Value *list[3] = {part(L, x, d, ex_sub(L->ex, n, pad->es[2 * k]), n), x, part(L, x, d, zero, pad->es[2 * k + 1])};
         x = list[0] && list[2] ? EMIT(L, cat, arg_values(L->g, 3, list), arg_int(L->g, d)) : NULL;

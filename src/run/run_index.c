@@ -455,7 +455,7 @@ bool run_slice_scatter(Call *c, Err *err)
     int d = call_dim(c, 2, out->rank);
     int64_t start = call_i64(c, 3), end = call_i64(c, 4), step = call_i64(c, 5);
     TRY(copied(c, out, call_in(c, 0), err));
-    view.shape[d] = (end - start + step - 1) / step;
+    view.shape[d] = end > start ? 1 + (end - start - 1) / step : 0;
     view.stride[d] *= step;
     view.data = (char *)out->data + start * out->stride[d] * (int64_t)dtype_size(out->dtype);
     return write_part(c, view, err);
