@@ -130,6 +130,8 @@ bool shape_sdpa(Shape *s)
         if (mask->rank > 4) return shape_fail(s, 3, "rank %d, expected at most 4", mask->rank);
         if (mask->dtype != DT_BOOL && !dtype_is_float(mask->dtype)) return shape_fail(s, 3, "dtype %s, expected bool or a float", dtype_name(mask->dtype));
         TRY(shape_broadcast(s, &rank, dim, mask->rank, mask->dim, "mask to (batch, heads, queries, keys)"));
+        for (int i = 0; i < 4; i++) /* a size of 1 does not grow with the mask */
+            if (ex_equals_int(i < 3 ? q->dim[i] : k->dim[2], 1) && !ex_equals_int(dim[i], 1)) return shape_fail(s, 3, "its size is not 1 in dim %d of (batch, heads, queries, keys)", i);
     }
     return shape_out(s, 0, t, 4, (Expr *[]){q->dim[0], q->dim[1], q->dim[2], v->dim[3]});
 }

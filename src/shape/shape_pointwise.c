@@ -15,7 +15,7 @@ void promote_expr(Promote *p, const Expr *e) { p->number = wider(p->number, e->i
 static DType combine(DType higher, DType lower)
 {
     if (dtype_is_complex(higher)) return higher;
-    if (dtype_is_float(higher)) return dtype_is_complex(lower) ? wider(higher, lower) : higher;
+    if (dtype_is_float(higher)) return !dtype_is_complex(lower) ? higher : higher == DT_F16 ? DT_C32 : higher == DT_F64 ? DT_C128 : DT_C64;
     if (higher == DT_BOOL || dtype_is_float(lower) || dtype_is_complex(lower)) return wider(higher, lower);
     return higher != DT_NONE ? higher : lower;
 }
