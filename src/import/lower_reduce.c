@@ -142,7 +142,7 @@ bool lower_truth_all(Lower *L)
     Expr *n;
     Arg none = arg_none();
     TRY(want(L, &x) && count(L, x, &none, &n));
-    return lower_return(L, truth(L, L->op->id == OP_all, lower_reshape(L, x, 1, &n), arg_int(L->g, 0), arg_bool(L->g, false)));
+    return lower_return(L, truth(L, L->op->id == OP_all || L->op->id == OP_is_all_true, lower_reshape(L, x, 1, &n), arg_int(L->g, 0), arg_bool(L->g, false)));
 }
 
 bool lower_any_dims(Lower *L)

@@ -143,11 +143,13 @@ bool lower_batch_statistics(Lower *L)
     Value *wide = dtype_size(x->dtype) == 2 ? lower_cast(L, x, DT_F32) : x;
     Value *mean = AS(L, mean_dim, v(wide), d), *var = AS(L, var_correction, v(wide), d, arg_int(L->g, 0));
     Value *scale = AS(L, rsqrt, v(AS(L, add_Tensor, v(var), L->arg[op_param(L->op, "eps")])));
+    DType t = w ? w->dtype : x->dtype; /* of the statistics as PyTorch keeps them, and normalises with them */
+    mean = lower_cast(L, lower_cast(L, mean, t), wide->dtype);
+    scale = lower_cast(L, lower_cast(L, scale, t), wide->dtype);
     Value *y = mul(L, AS(L, sub_Tensor, v(wide), v(per_channel(L, mean, x))), per_channel(L, scale, x));
     if (w) y = mul(L, y, per_channel(L, w, x));
     if (b) y = add(L, y, per_channel(L, b, x));
     TRY(y && (y = lower_cast(L, y, x->dtype)));
     if (L->op->schema->nreturns == 1) return lower_return(L, y);
-    DType t = w ? w->dtype : x->dtype;
     return lower_return_values(L, 3, (Value *[]){y, lower_cast(L, mean, t), lower_cast(L, scale, t)});
 }

@@ -384,7 +384,7 @@ static bool in_place(Import *im, Scope *s, const Call0 *c, Lower *L, const char 
     if (!pure) return fail(im->err, E_UNSUPPORTED, "%s has no pure form", c->op->name);
     Arg arg[64] = {{0}};
     for (int i = 0; i < c->op->schema->nparams; i++) {
-        int at = op_param(pure, c->op->schema->params[i].name);
+        int at = i == 0 ? 0 : op_param(pure, c->op->schema->params[i].name); /* the tensor written to has two names in a few ops */
         if (at >= 0) arg[at] = c->arg[i];
         else if (c->arg[i].kind != ARG_NONE) return fail(im->err, E_FORMAT, "%s has no argument '%s'", pure->name, c->op->schema->params[i].name);
     }

@@ -127,7 +127,7 @@ edit("reject", "op_name_1mb", lambda d: put(first(d, "linear"), "target", "torch
 edit("reject", "op_from_elsewhere", lambda d: put(first(d, "linear"), "target", "os.system"), **M)
 edit("reject", "input_specs_missing", lambda d: d["graph_module"]["signature"]["input_specs"].pop(), **M)
 edit("any", "input_twice", lambda d: graph(d)["inputs"].append(copy.deepcopy(graph(d)["inputs"][-1])), **M)
-edit("accept", "100k_unused_values", lambda d: graph(d)["tensor_values"].update({f"unused_{i}": copy.deepcopy(graph(d)["tensor_values"]["x"]) for i in range(100000)}), **M)
+edit("accept", "20k_unused_values", lambda d: graph(d)["tensor_values"].update({f"unused_{i}": copy.deepcopy(graph(d)["tensor_values"]["x"]) for i in range(20000)}), **M)
 edit("accept", "unknown_fields", lambda d: d.update(surprise=[1, {"deep": None}]), **M)
 edit("any", "metadata_gone", lambda d: [n.update(metadata={}) for n in nodes(d)], **M)
 

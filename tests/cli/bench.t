@@ -8,7 +8,7 @@ runs  min ms  median ms  p95 ms  mean ms
 loaded in N ms, first run N ms (plan N ms), 2 steps
 peak memory N
 ! qkv: random x: f32 (4, 4), seed 1
-$ qkv bench affine.pt2 --iterations 5 -q --per-op | sed -n '/^op/,$p' | awk '{print $1, $2}'
+$ qkv bench affine.pt2 --iterations 5 -q --per-op | sed -n '/^op/,$p' | awk '{print $1, $2}' | sort -r
 op nodes
 aten.linear.default 1
 aten.mul.Tensor 1

@@ -451,6 +451,14 @@ def losses(F):
     c(t(4), p(4))
 
 
+def truths(F):
+    for n in ("_is_all_true", "_is_any_true"):
+        c = F.op(f"aten.{n}.default")
+        c(t(3, 4, dt=b8))
+        c(torch.ones(3, 4, dtype=b8))
+        c(torch.zeros(0, dtype=b8))
+
+
 def histograms(F):
     c = F.op("aten.histc.default")
     for dt in FLOATS:
@@ -471,3 +479,4 @@ def add(F):
     norms(F)
     scans(F)
     sorting(F)
+    truths(F)
