@@ -10,8 +10,8 @@ peak memory N
 ! qkv: random x: f32 (4, 4), seed 1
 $ qkv bench affine.pt2 --iterations 5 -q --per-op | sed -n '/^op/,$p' | awk '{print $1, $2}' | sort -r
 op nodes
-aten.linear.default 1
 aten.mul.Tensor 1
+aten.linear.default 1
 $ qkv bench affine.pt2 --iterations 5 -q --json --per-op | python3 -c "import json, sys; print(*json.load(sys.stdin))"
 schema model min_ms median_ms p95_ms mean_ms load_ms first_ms plan_ms peak_rss_mb activation_mb packed_mb constant_mb scratch_mb steps threads dtype cpu version iterations warmup inputs ops
 $ qkv bench affine.pt2 -q --iterations 7 --json | python3 -c "import json, sys; j = json.load(sys.stdin); print(j['iterations'], j['threads'], j['dtype'], j['inputs'], 0 < j['min_ms'] <= j['median_ms'] <= j['p95_ms'], 1 < j['peak_rss_mb'] < 1000)"
