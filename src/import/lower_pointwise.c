@@ -581,6 +581,10 @@ bool lower_random_like(Lower *L)
     int at = op_param(L->op, "dtype"), self = op_param(L->op, "self"), high = op_param(L->op, "high");
     Value *x = self >= 0 ? lower_value(L, self) : NULL;
     Arg t = L->arg[at].kind == ARG_DTYPE || !x ? L->arg[at] : arg_dtype(x->dtype);
+    if (x && x->kind == V_NODE && x->def->op->id == OP_permute) { /* in the order of memory, as kept(); PyTorch draws normal ones another way there */
+        Value *drawn = high >= 0 ? lower_as(L, L->op->id, 3, (Arg[]){x->def->arg[0], L->arg[high], t}) : lower_as(L, L->op->id, 2, (Arg[]){x->def->arg[0], t});
+        return drawn && lower_return(L, EMIT(L, permute, arg_value(drawn), x->def->arg[1]));
+    }
     Arg size = x ? arg_exprs(L->g, x->rank, x->dim) : L->arg[op_param(L->op, "size")];
     if (high >= 0) return lower_return(L, EMIT(L, randint_low, arg_int(L->g, 0), L->arg[high], size, t));
     return lower_return(L, L->op->id == OP_rand_like ? EMIT(L, rand, size, t) : EMIT(L, randn, size, t));

@@ -243,8 +243,10 @@ static bool find_symbol(Session *s, Binding *b, int symbol, Err *err)
     if (item) wanted[v->id] = 1;
     else node_each_operand(v->def, want_operand, wanted);
     Plan *p = find_plan(s, b, symbol, wanted, err);
+    Rng before = s->rng; /* random ops draw the same again when the whole graph runs */
     free(wanted);
     if (!p || !ready(s, p, err) || !run_steps(s, p, false, err)) return within(err, "size '%s', which comes out of data", sym->name);
+    s->rng = before;
     if (item) {
         const Tensor *t = p->value[v->id];
         binding_set(b, symbol, tensor_get_i64(t, 0));
