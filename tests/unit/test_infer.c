@@ -60,6 +60,7 @@ static void test_results(void **state)
         {"add.Tensor(%z, %x)", "f32[2, 3]; require 2 == s0"},
         {"add.Tensor(%x, %w3)", "f32[s0, 3]"},
         {"add.Tensor(%b, %x)", "f32[s0, 3]"},
+        {"add.Tensor(%x, %b)", "f32[s0, 3]"},
         {"add.Tensor(%x, %t)", "f32[s0, 3]"},
         {"add.Tensor(%n, %t)", "f64[]"},
         {"add.Tensor(%u, 2)", "u8[2, 3]"},
