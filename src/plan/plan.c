@@ -180,11 +180,13 @@ static bool add_storage(Builder *s, const Value *v, Tensor *t, bool constant)
     return true;
 }
 
-/* A view's first element, relative to its parent's storage. Tensors carry a fake base while the plan is built. */
-static bool try_view(Builder *s, const Node *n, Call *c)
+/* Makes n a view if it can be one. Its first element is kept relative to its parent's storage; tensors carry a fake base while the plan
+ * is built. */
+static bool try_view(Builder *s, const Node *n, Call *c, bool *made)
 {
     ViewFn *f = view_table[n->op->id];
-    if (f == view_none || c->arg[0].kind != ARG_VALUE) return false;
+    *made = false;
+    if (f == view_none || c->arg[0].kind != ARG_VALUE) return true;
     Value *from = n->arg[0].v, *to = n->out[0];
     Tensor probe = *c->arg[0].t, *t;
     void *real = probe.data;
@@ -194,15 +196,18 @@ static bool try_view(Builder *s, const Node *n, Call *c)
     t = arena_new(s->p->arena, Tensor);
     bool ok = t && f(c, t);
     c->arg[0] = first;
-    if (!ok) return false;
-    ptrdiff_t shift = tensor_numel(t) ? (char *)t->data - (char *)probe.data : 0;
+    if (!ok) return true;
+    size_t bytes;
+    TRY(shape_bytes(t->dtype, t->rank, t->shape, &bytes, s->err));
+    ptrdiff_t shift = bytes ? (char *)t->data - (char *)probe.data : 0;
+    if (!view_within(&probe, t, shift)) return fail(s->err, E_USAGE, "with these sizes it reaches beyond its tensor");
     t->data = real ? (char *)real + shift : NULL;
     Place place = s->p->place[from->id];
     place.offset += (size_t)shift;
     s->p->value[to->id] = t;
     s->p->place[to->id] = place;
     s->stable[to->id] = s->stable[from->id];
-    return true;
+    return *made = true;
 }
 
 static void touch(Builder *s, const Value *v, int step)
@@ -289,11 +294,11 @@ static bool add_node(Builder *s, const Node *n)
     Call c;
     TRY(plan_call(p->arena, s->g, made_by, p->value, s->b, &c, s->err));
     p->node[p->nnodes].node = n;
-    if (made_by == n && try_view(s, n, &c)) {
+    bool view = false;
+    TRY(made_by != n || try_view(s, n, &c, &view));
+    if (view) {
         p->node[p->nnodes++].step = -1;
         Value *from = n->arg[0].v;
-        if (!view_within(c.arg[0].t, p->value[n->out[0]->id], (int64_t)(p->place[n->out[0]->id].offset - p->place[from->id].offset)))
-            return fail(s->err, E_USAGE, "with these sizes it reaches beyond its tensor");
         s->constant[n->out[0]->id] = s->constant[from->id];
         return true;
     }

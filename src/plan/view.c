@@ -89,7 +89,7 @@ bool view_slice(const Call *c, Tensor *out)
     int64_t start = call_i64(c, 2), end = call_i64(c, 3), step = call_i64(c, 4);
     *out = *x;
     out->shape[d] = end > start ? 1 + (end - start - 1) / step : 0;
-    out->stride[d] = x->stride[d] * step;
+    if (!mul_i64(x->stride[d], step, &out->stride[d])) out->stride[d] = 0; /* nothing is a step so large away */
     move(out, start * x->stride[d]);
     return true;
 }

@@ -456,7 +456,7 @@ bool run_slice_scatter(Call *c, Err *err)
     int64_t start = call_i64(c, 3), end = call_i64(c, 4), step = call_i64(c, 5);
     TRY(copied(c, out, call_in(c, 0), err));
     view.shape[d] = end > start ? 1 + (end - start - 1) / step : 0;
-    view.stride[d] *= step;
+    if (!mul_i64(view.stride[d], step, &view.stride[d])) view.stride[d] = 0; /* nothing is a step so large away */
     view.data = (char *)out->data + start * out->stride[d] * (int64_t)dtype_size(out->dtype);
     return write_part(c, view, err);
 }
