@@ -349,6 +349,7 @@ bool lower_diff(Lower *L)
     int d;
     int64_t n;
     TRY(want(L, &x) && lower_dim(L, 2, x->rank, &d) && lower_const_int(L, 1, &n));
+    if (n < 0 || n > 1000) return lower_fail(L, 1, "found %lld, supported are 0 to 1000", (long long)n);
     Value *list[3];
     int m = 0;
     if (lower_value(L, 3)) list[m++] = lower_value(L, 3);

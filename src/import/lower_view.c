@@ -369,6 +369,7 @@ bool lower_diagonal_copy(Lower *L)
 /* m pieces that end at end[0], end[1], ... along dim d. */
 static bool pieces(Lower *L, Value *x, int d, int m, Expr *const *end)
 {
+    if (L->out_names && m != L->nout_names) return fail(L->err, E_FORMAT, "%d pieces, the file names %d", m, L->nout_names);
     Arg list = {.kind = ARG_VALUES, .n = m, .vs = arena_array(L->g->arena, Value *, m + 1)};
     if (!list.vs) return fail(L->err, E_LIMIT, "out of memory");
     Expr *start = ex_int(L->ex, 0), *one = ex_int(L->ex, 1);
@@ -381,7 +382,7 @@ static bool pieces(Lower *L, Value *x, int d, int m, Expr *const *end)
     return true;
 }
 
-enum { MAX_PIECES = 1 << 16 };
+enum { MAX_PIECES = 1 << 14 };
 
 static bool even_pieces(Lower *L, Value *x, int d, Expr *size)
 {

@@ -124,6 +124,17 @@ bool shape_eye(Shape *s)
 }
 
 /* How many pairs (r, c) of rows x cols have c <= r + offset: rows before the diagonal enters, a trapezoid, full rows. */
+/* One weight, or one for each channel. */
+bool shape_prelu(Shape *s)
+{
+    Value *x, *w;
+    TRY(shape_want_value(s, 0, &x) && shape_want_value(s, 1, &w));
+    if (w->rank > 1) return shape_fail(s, 1, "rank %d, expected 0 or 1", w->rank);
+    if (w->rank && !ex_equals_int(w->dim[0], 1))
+        TRY(shape_require_equal(s, w->dim[0], x->rank ? x->dim[x->rank > 1] : ex_int(s->ex, 1), "weights and channels"));
+    return shape_out_like(s, 0, x, x->dtype);
+}
+
 bool shape_triangle(Shape *s)
 {
     Value *x;
