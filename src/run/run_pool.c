@@ -56,17 +56,27 @@ static void place_of(const Window *w, int64_t cell, int64_t *at)
 }
 
 /* The largest of the elements from lo to hi by step, those outside left out: where it is in the plane, -1 when there is none. NaN wins. */
-static int64_t largest(const Window *w, DType t, const char *plane, const int64_t *lo, const int64_t *hi, const int64_t *step)
+static int64_t largest(const Window *w, DType t, const char *plane, const int64_t *from, const int64_t *to, const int64_t *step)
 {
-    int64_t best = -1, besti = 0;
+    int64_t best = -1, besti = 0, lo[AXES], hi[AXES];
     double bestf = 0;
     size_t size = dtype_size(t);
     bool is_float = dtype_is_float(t);
+    for (int d = 0; d < AXES; d++) {
+        lo[d] = from[d] < 0 ? from[d] + (step[d] - 1 - from[d]) / step[d] * step[d] : from[d];
+        hi[d] = to[d] < w->in[d] ? to[d] : w->in[d];
+    }
     for (int64_t z = lo[0]; z < hi[0]; z += step[0])
-        for (int64_t y = lo[1]; y < hi[1]; y += step[1])
-            for (int64_t x = lo[2]; x < hi[2]; x += step[2]) {
-                if (z < 0 || y < 0 || x < 0 || z >= w->in[0] || y >= w->in[1] || x >= w->in[2]) continue;
-                int64_t at = (z * w->in[1] + y) * w->in[2] + x;
+        for (int64_t y = lo[1]; y < hi[1]; y += step[1]) {
+            int64_t row = (z * w->in[1] + y) * w->in[2];
+            const float *f32 = t == DT_F32 ? (const float *)(const void *)plane + row : NULL;
+            for (int64_t x = lo[2]; f32 && x < hi[2]; x += step[2]) {
+                if (best >= 0 && !((double)f32[x] > bestf || f32[x] != f32[x])) continue;
+                best = row + x;
+                bestf = (double)f32[x];
+            }
+            for (int64_t x = lo[2]; !f32 && x < hi[2]; x += step[2]) {
+                int64_t at = row + x;
                 double f = is_float ? load_f64(t, plane + (size_t)at * size) : 0;
                 int64_t i = is_float ? 0 : load_i64(t, plane + (size_t)at * size);
                 if (best >= 0 && !(f > bestf || f != f || i > besti)) continue;
@@ -74,6 +84,7 @@ static int64_t largest(const Window *w, DType t, const char *plane, const int64_
                 bestf = f;
                 besti = i;
             }
+        }
     return best;
 }
 
