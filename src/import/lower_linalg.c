@@ -349,6 +349,7 @@ bool lower_bilinear(Lower *L)
 static Arg spatial(Lower *L, const Arg *a, int n, int64_t otherwise)
 {
     Expr *e[3];
+    if (n < 0 || n > 3) n = 0; /* refused later */
     for (int i = 0; i < n; i++) {
         if (a->kind == ARG_EXPRS && a->n) e[i] = a->es[a->n == 1 ? 0 : i < a->n ? i : a->n - 1];
         else e[i] = a->kind == ARG_EXPR ? a->e : ex_int(L->ex, otherwise);
@@ -390,9 +391,10 @@ bool lower_conv_padding(Lower *L)
     Arg none = arg_none(), dilation = spatial(L, &L->arg[5], n, 1), zero = spatial(L, &none, n, 0);
     bool same = L->arg[4].kind == ARG_STR && !strcmp(L->arg[4].s, "same");
     if (!same && (L->arg[4].kind != ARG_STR || strcmp(L->arg[4].s, "valid"))) return lower_fail(L, 4, "expected 'same' or 'valid'");
+    if (n < 1 || n > 3) return lower_fail(L, 1, "rank %d, expected 3 to 5", w->rank);
     int64_t pad[6], lo[3];
     bool odd = false;
-    for (int i = 0; i < n && i < 3; i++) {
+    for (int i = 0; i < n; i++) {
         if (!ex_is_int(w->dim[2 + i]) || !ex_is_int(dilation.es[i])) return lower_fail(L, 1, "kernel sizes must be constant");
         int64_t total = same ? dilation.es[i]->i * (w->dim[2 + i]->i - 1) : 0;
         lo[i] = total / 2;

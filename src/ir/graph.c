@@ -212,10 +212,10 @@ static bool fit_arg(Graph *g, const Param *p, Arg *a, Err *err)
         if (a->kind == ARG_EXPR && a->e) return true;
         break;
     case PT_INTS: case PT_FLOATS: case PT_BOOLS: case PT_SCALARS:
-        if (a->kind == ARG_EXPR && p->fixed_len) {
+        if (p->fixed_len && (a->kind == ARG_EXPR || (a->kind == ARG_EXPRS && a->n == 1))) {
             Expr *same[8];
             int n = p->fixed_len < 8 ? p->fixed_len : 8;
-            for (int i = 0; i < n; i++) same[i] = a->e;
+            for (int i = 0; i < n; i++) same[i] = a->kind == ARG_EXPR ? a->e : a->es[0];
             *a = arg_exprs(g, n, same);
         }
         if (a->kind == ARG_VALUES && a->n == 0) *a = arg_exprs(g, 0, NULL);

@@ -199,7 +199,7 @@ static bool try_view(Builder *s, const Node *n, Call *c, bool *made)
     if (!ok) return true;
     size_t bytes;
     TRY(shape_bytes(t->dtype, t->rank, t->shape, &bytes, s->err));
-    ptrdiff_t shift = bytes ? (char *)t->data - (char *)probe.data : 0;
+    ptrdiff_t shift = bytes ? (ptrdiff_t)((uintptr_t)t->data - (uintptr_t)probe.data) : 0;
     if (!view_within(&probe, t, shift)) return fail(s->err, E_USAGE, "with these sizes it reaches beyond its tensor");
     t->data = real ? (char *)real + shift : NULL;
     Place place = s->p->place[from->id];

@@ -8,7 +8,11 @@ static void take_sizes(const Call *c, int i, Tensor *out)
     for (int k = 0; k < out->rank; k++) out->shape[k] = scalar_i64(c->arg[i].ss[k]);
 }
 
-static void move(Tensor *t, int64_t elements) { t->data = t->data ? (char *)t->data + elements * (int64_t)dtype_size(t->dtype) : NULL; }
+/* To the element at `index` along a stride. May wrap: view_within refuses what lies outside. */
+static void move(Tensor *t, int64_t index, int64_t stride)
+{
+    if (t->data) t->data = (void *)((uintptr_t)t->data + (uintptr_t)index * (uintptr_t)stride * dtype_size(t->dtype));
+}
 
 bool view_none(const Call *c, Tensor *out)
 {
@@ -78,7 +82,7 @@ bool view_select(const Call *c, Tensor *out)
         out->shape[i] = x->shape[i + 1];
         out->stride[i] = x->stride[i + 1];
     }
-    move(out, call_i64(c, 2) * x->stride[d]);
+    move(out, call_i64(c, 2), x->stride[d]);
     return true;
 }
 
@@ -90,7 +94,7 @@ bool view_slice(const Call *c, Tensor *out)
     *out = *x;
     out->shape[d] = end > start ? 1 + (end - start - 1) / step : 0;
     if (!mul_i64(x->stride[d], step, &out->stride[d])) out->stride[d] = 0; /* nothing is a step so large away */
-    move(out, start * x->stride[d]);
+    move(out, start, x->stride[d]);
     return true;
 }
 
@@ -104,7 +108,7 @@ bool view_as_strided(const Call *c, Tensor *out)
     for (int i = 0; i < out->rank; i++) out->stride[i] = scalar_i64(c->arg[2].ss[i]);
     int64_t offset = call_i64_or(c, 3, 0);
     if (!view_in_storage(out, offset, tensor_bytes(x))) return false;
-    move(out, offset);
+    move(out, offset, 1);
     return true;
 }
 
@@ -124,7 +128,7 @@ bool view_diagonal(const Call *c, Tensor *out)
     int64_t n = rows < cols ? rows : cols;
     out->shape[k] = n < 0 ? 0 : n;
     out->stride[k] = x->stride[d1] + x->stride[d2];
-    if (n > 0) move(out, offset >= 0 ? offset * x->stride[d2] : -offset * x->stride[d1]);
+    if (n > 0) move(out, offset >= 0 ? offset : -offset, x->stride[offset >= 0 ? d2 : d1]);
     return true;
 }
 

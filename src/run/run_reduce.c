@@ -406,9 +406,10 @@ bool run_histc(Call *c, Err *err)
     const Tensor *x = call_in(c, 0);
     Tensor *out = call_out(c, 0);
     DType t = x->dtype;
-    int64_t n = tensor_numel(x), bins = out->shape[0], at;
+    int64_t n = tensor_numel(x), bins = out->shape[0];
     double lo = rounded(t, call_f64(c, 2)), hi = rounded(t, call_f64(c, 3));
     if (lo > hi) return call_fail(c, E_USAGE, err, "min %g is above max %g", lo, hi);
+    if (bins < 1) return call_fail(c, E_USAGE, err, "%lld bins, expected at least 1", (long long)bins);
     int64_t *count = call_scratch(c, (size_t)bins * sizeof *count, err);
     TRY(count);
     memset(count, 0, (size_t)bins * sizeof *count);
@@ -428,8 +429,8 @@ bool run_histc(Call *c, Err *err)
     for (int64_t i = 0; i < n; i++) {
         double v = tensor_get(x, i);
         if (!(v >= lo && v <= hi)) continue;
-        at = (int64_t)rounded(t, rounded(t, rounded(t, v - lo) * rounded(t, (double)bins)) / rounded(t, hi - lo));
-        count[at < bins ? at : bins - 1]++;
+        double at = rounded(t, rounded(t, rounded(t, v - lo) * rounded(t, (double)bins)) / rounded(t, hi - lo)); /* infinite where a f16 overflows */
+        count[at < (double)bins ? (int64_t)at : bins - 1]++;
     }
     for (int64_t i = 0; i < bins; i++) store_f64(out->dtype, (char *)out->data + (size_t)i * dtype_size(out->dtype), (double)count[i]);
     return true;

@@ -81,14 +81,23 @@ static bool pool_shape(Shape *s, const Value *x, int dilation, int ceil_arg, Exp
     int n = pool_axes(s, x);
     Expr *one = ex_int(s->ex, 1), *zero = ex_int(s->ex, 0);
     TRY(n && shape_const_bool(s, ceil_arg, &ceil));
+    const int lists[4] = {1, 2, 3, dilation ? dilation : 1};
+    for (int k = 0; k < 4; k++) {
+        const Arg *a = shape_arg(s, lists[k]);
+        if (a->kind == ARG_EXPRS && a->n > 1 && a->n != n) return shape_fail(s, lists[k], "found %d numbers, expected %d", a->n, n);
+    }
     for (int i = 0; i < x->rank; i++) dim[i] = x->dim[i];
     for (int i = 0; i < n; i++) {
         Expr *kernel = list_at(shape_arg(s, 1), i, one), *stride = list_at(shape_arg(s, 2), i, kernel);
         int64_t lo, hi;
         ex_range(s->ex, stride, &lo, &hi);
         if (hi < 1) return shape_fail(s, 2, "must be at least 1");
+        Expr *pad = list_at(shape_arg(s, 3), i, zero), *apart = dilation ? list_at(shape_arg(s, dilation), i, one) : one;
+        if (!ex_is_int(kernel) || !ex_is_int(pad) || !ex_is_int(apart)) return shape_fail(s, 1, "window, padding and dilation must be constant");
+        if (kernel->i < 1 || apart->i < 1) return shape_fail(s, 1, "a window of %lld, dilated %lld", (long long)kernel->i, (long long)apart->i);
+        if (pad->i < 0 || pad->i > kernel->i / 2) return shape_fail(s, 3, "found %lld, allowed is 0 to half the window of %lld", (long long)pad->i, (long long)kernel->i);
         int at = x->rank - n + i;
-        dim[at] = pooled(s, x->dim[at], kernel, stride, list_at(shape_arg(s, 3), i, zero), dilation ? list_at(shape_arg(s, dilation), i, one) : one, ceil);
+        dim[at] = pooled(s, x->dim[at], kernel, stride, pad, apart, ceil);
     }
     return true;
 }
