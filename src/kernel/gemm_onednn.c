@@ -3,6 +3,7 @@
  */
 #include "kernel/gemm.h"
 #include <oneapi/dnnl/dnnl.h>
+#include <omp.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/cpu.h"
@@ -72,7 +73,7 @@ struct Gemm {
     dnnl_memory_t a, b, c, bias, residual, scratch, in_memory, out_memory;
     dnnl_memory_desc_t plain_a, plain_b, plain_c;
     int residual_arg;
-    bool b_packed;
+    bool b_packed, alone; /* alone: too little work to wake a second thread for */
     size_t scratch_main, scratch_in, scratch_out;
 };
 
@@ -247,6 +248,16 @@ static bool build_matmul(Gemm *g, const GemmMatmul *d, dnnl_primitive_desc_t *pd
     return true;
 }
 
+enum { WORTH_THREADS = 1 << 20 }; /* floating-point operations: some 10 microseconds of one core */
+
+/* oneDNN asks OpenMP for the number of threads when a primitive is made and when it runs, and must hear the same. Gives the number before. */
+static int take_threads(const Gemm *g)
+{
+    int before = omp_get_max_threads();
+    if (g->alone) omp_set_num_threads(1);
+    return before;
+}
+
 Gemm *gemm_matmul(GemmPool *p, const GemmMatmul *d, Err *err)
 {
     Gemm *g = calloc(1, sizeof *g);
@@ -256,7 +267,10 @@ Gemm *gemm_matmul(GemmPool *p, const GemmMatmul *d, Err *err)
         return NULL;
     }
     g->pool = p;
+    g->alone = 2 * tensor_numel(d->c) * d->a->shape[d->a->rank - 1] < WORTH_THREADS;
+    int before = take_threads(g);
     bool ok = build_matmul(g, d, &pd, err);
+    omp_set_num_threads(before);
     if (pd) dnnl_primitive_desc_destroy(pd);
     if (ok) return g;
     gemm_free(g);
@@ -360,7 +374,11 @@ Gemm *gemm_conv(GemmPool *p, const GemmConv *d, Err *err)
         return NULL;
     }
     g->pool = p;
+    int64_t outputs = d->transposed ? d->w->shape[1] * d->groups : d->w->shape[0];
+    g->alone = 2 * tensor_numel(d->y) * (tensor_numel(d->w) / (outputs > 0 ? outputs : 1)) < WORTH_THREADS;
+    int before = take_threads(g);
     bool ok = build_conv(g, d, &pd, err);
+    omp_set_num_threads(before);
     if (pd) dnnl_primitive_desc_destroy(pd);
     if (ok) return g;
     gemm_free(g);
@@ -375,7 +393,7 @@ static bool point(dnnl_memory_t m, const void *data, Err *err)
     return true;
 }
 
-bool gemm_run(Gemm *g, const GemmBuffers *m, void *scratch, Err *err)
+static bool execute(Gemm *g, const GemmBuffers *m, void *scratch, Err *err)
 {
     char *s = scratch, *in = s + round_up(g->scratch_main), *out = in + round_up(g->scratch_in);
     TRY(point(g->a, m->a, err) && point(g->c, m->c, err) && point(g->bias, m->bias, err) && point(g->residual, m->residual, err));
@@ -391,4 +409,12 @@ bool gemm_run(Gemm *g, const GemmBuffers *m, void *scratch, Err *err)
     if (g->out) DNNL(dnnl_primitive_execute(g->out, g->pool->stream, 2, (dnnl_exec_arg_t[]){{DNNL_ARG_FROM, g->out_memory}, {DNNL_ARG_TO, g->c}}));
     DNNL(dnnl_stream_wait(g->pool->stream));
     return true;
+}
+
+bool gemm_run(Gemm *g, const GemmBuffers *m, void *scratch, Err *err)
+{
+    int before = take_threads(g);
+    bool ok = execute(g, m, scratch, err);
+    omp_set_num_threads(before);
+    return ok;
 }

@@ -191,6 +191,7 @@ static void sdpa(const Sdpa *a, float *space, int threads)
         chunks = 1;
     }
     int64_t tasks = heads * chunks, each = per_thread(a);
+    if (heads * a->N * a->M * (a->D + a->E) < 1 << 18) threads = 1; /* less than it takes to wake another */
 #pragma omp parallel for num_threads(threads) if (threads > 1) schedule(dynamic, 1)
     for (int64_t task = 0; task < tasks; task++) {
         Space s = split(a, space + omp_get_thread_num() * each);
