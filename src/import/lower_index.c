@@ -622,6 +622,7 @@ bool lower_im2col(Lower *L)
             const Expr *e = a->kind == ARG_EXPRS && a->n ? a->es[a->n == 1 ? 0 : i] : NULL;
             if (!e || !ex_is_int(e)) return lower_fail(L, 1 + k, "must be constant integers");
             v[k][i] = e->i;
+            if (e->i < (k != 2) || e->i > 1 << 20) return lower_fail(L, 1 + k, "found %lld, allowed is %d to 2^20", (long long)e->i, k != 2);
         }
     int n = x->rank - 3;
     if (n != 0 && n != 1) return lower_fail(L, 0, "rank %d, expected 3 or 4", x->rank);

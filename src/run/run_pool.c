@@ -217,9 +217,13 @@ bool run_col2im(Call *c, Err *err)
     TRY(x);
     for (int i = 0; i < 4; i++)
         if (call_ints(c, 2 + i, arg[i], 2) == 1) arg[i][1] = arg[i][0];
+    for (int i = 0; i < 8; i++) {
+        int64_t v = arg[i / 2][i % 2], least = i / 2 != 2; /* padding may be 0 */
+        if (v < least || v > 1 << 20) return call_fail(c, E_USAGE, err, "found %lld, allowed is %lld to 2^20", (long long)v, (long long)least);
+    }
     for (int i = 0; i < 2; i++) {
         int64_t room = (i ? W : H) + 2 * p[i] - d[i] * (k[i] - 1) - 1;
-        if (s[i] < 1 || room < 0) return call_fail(c, E_USAGE, err, "a window of %lld with stride %lld does not fit", (long long)k[i], (long long)s[i]);
+        if (room < 0) return call_fail(c, E_USAGE, err, "a window of %lld with stride %lld does not fit", (long long)k[i], (long long)s[i]);
         n[i] = room / s[i] + 1;
     }
     int64_t L = x->shape[x->rank - 1];
