@@ -396,7 +396,8 @@ bool lower_conv_padding(Lower *L)
     bool odd = false;
     for (int i = 0; i < n; i++) {
         if (!ex_is_int(w->dim[2 + i]) || !ex_is_int(dilation.es[i])) return lower_fail(L, 1, "kernel sizes must be constant");
-        int64_t total = same ? dilation.es[i]->i * (w->dim[2 + i]->i - 1) : 0;
+        int64_t total = 0;
+        if (same && !mul_i64(dilation.es[i]->i, w->dim[2 + i]->i - 1, &total)) return lower_fail(L, 5, "found %lld", (long long)dilation.es[i]->i);
         lo[i] = total / 2;
         pad[2 * (n - 1 - i)] = 0;
         pad[2 * (n - 1 - i) + 1] = total - 2 * lo[i];

@@ -382,7 +382,7 @@ static bool pieces(Lower *L, Value *x, int d, int m, Expr *const *end)
     return true;
 }
 
-enum { MAX_PIECES = 1 << 14 };
+enum { MAX_PIECES = 1 << 13 };
 
 static bool even_pieces(Lower *L, Value *x, int d, Expr *size)
 {
