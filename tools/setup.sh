@@ -7,7 +7,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 build_packages="gcc meson ninja-build pkg-config libdnnl-dev libminizip-dev zlib1g-dev libjansson-dev libpng-dev
-  libjpeg62-turbo-dev libutf8proc-dev libpcre2-dev libcmocka-dev"
+  libjpeg62-turbo-dev libutf8proc-dev libcmocka-dev"
 
 apt_install() {
   local missing=()

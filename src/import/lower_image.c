@@ -1,4 +1,5 @@
-/* Lowering of resampling and pooling: every interpolate is one row (qkv.upsample), one-dimensional pools are two-dimensional ones. */
+/* Lowering of resampling, pooling and pixels moved between axes: every interpolate is one row (qkv.upsample), one-dimensional pools are
+ * two-dimensional ones. */
 #include <string.h>
 #include "import/lower_table.h"
 
@@ -134,4 +135,96 @@ bool lower_adaptive_max(Lower *L)
     TRY(want(L, &x));
     TRY(x = as_plane(L, x));
     return return_lines(L, lower_emit_node(L, OP_adaptive_max_pool2d, 2, (Arg[]){arg_value(x), pair(L, &L->arg[1], 1)}));
+}
+
+/* ------------------------------------------------------------------ columns */
+
+bool lower_channel_shuffle(Lower *L)
+{
+    Value *x;
+    int64_t g;
+    Expr *split[MAX_RANK + 1];
+    int perm[MAX_RANK + 1];
+    TRY(want(L, &x) && lower_const_int(L, 1, &g));
+    if (x->rank < 3 || x->rank >= MAX_RANK || g < 1) return lower_fail(L, 0, "rank %d", x->rank);
+    for (int i = 0; i <= x->rank; i++) {
+        split[i] = i == 0 ? x->dim[0] : i == 1 ? ex_int(L->ex, g) : i == 2 ? ex_floordiv(L->ex, x->dim[1], ex_int(L->ex, g)) : x->dim[i - 1];
+        perm[i] = i == 1 ? 2 : i == 2 ? 1 : i;
+    }
+    Value *y = lower_permute(L, lower_reshape(L, x, x->rank + 1, split), perm);
+    return y && lower_return(L, lower_reshape(L, y, x->rank, x->dim));
+}
+
+/* nn.Unfold: (N, C, H, W) -> pad, unfold both axes (dilation by slicing), (N, C kh kw, L) */
+bool lower_im2col(Lower *L)
+{
+    Value *x;
+    int64_t v[4][2];
+    TRY(want(L, &x));
+    for (int k = 0; k < 4; k++)
+        for (int i = 0; i < 2; i++) {
+            const Arg *a = &L->arg[1 + k];
+            const Expr *e = a->kind == ARG_EXPRS && a->n ? a->es[a->n == 1 ? 0 : i] : NULL;
+            if (!e || !ex_is_int(e)) return lower_fail(L, 1 + k, "must be constant integers");
+            v[k][i] = e->i;
+            if (e->i < (k != 2) || e->i > 1 << 20) return lower_fail(L, 1 + k, "found %lld, allowed is %d to 2^20", (long long)e->i, k != 2);
+        }
+    int n = x->rank - 3;
+    if (n != 0 && n != 1) return lower_fail(L, 0, "rank %d, expected 3 or 4", x->rank);
+    x = EMIT(L, constant_pad_nd, arg_value(x), arg_ints(L->g, 4, (int64_t[]){v[2][1], v[2][1], v[2][0], v[2][0]}), arg_int(L->g, 0));
+    for (int i = 0; x && i < 2; i++) { /* axis n + 1 + i gets its windows as a last dim */
+        int64_t span = v[1][i] * (v[0][i] - 1) + 1;
+        x = EMIT(L, unfold, arg_value(x), arg_int(L->g, n + 1 + i), arg_int(L->g, span), arg_int(L->g, v[3][i]));
+        if (x && v[1][i] > 1)
+            x = EMIT(L, slice_Tensor, arg_value(x), arg_int(L->g, x->rank - 1), arg_int(L->g, 0), arg_int(L->g, span), arg_int(L->g, v[1][i]));
+    }
+    TRY(x);
+    int perm[MAX_RANK] = {0}; /* (N, C, oh, ow, kh, kw) -> (N, C, kh, kw, oh, ow) */
+    static const int order[] = {0, 3, 4, 1, 2};
+    for (int i = 0; i < 5; i++) perm[n + i] = n + order[i];
+    Expr *dim[3];
+    if (n) dim[0] = x->dim[0];
+    dim[n] = ex_mul(L->ex, x->dim[n], ex_int(L->ex, v[0][0] * v[0][1]));
+    dim[n + 1] = ex_mul(L->ex, x->dim[n + 1], x->dim[n + 2]);
+    x = lower_permute(L, x, perm);
+    return x && lower_return(L, lower_reshape(L, x, n + 2, dim));
+}
+
+/* Pictures (..., C, H, W) with five sizes for the last three, those in another order, and three sizes again. */
+static bool reordered(Lower *L, Value *x, Expr *const *tail, const int *order, Expr *const *last)
+{
+    int n = x->rank - 3, perm[MAX_RANK];
+    Expr *split[MAX_RANK], *out[MAX_RANK];
+    for (int i = 0; i < n; i++) {
+        split[i] = out[i] = x->dim[i];
+        perm[i] = i;
+    }
+    for (int i = 0; i < 5; i++) {
+        split[n + i] = tail[i];
+        perm[n + i] = n + order[i];
+    }
+    for (int i = 0; i < 3; i++) out[n + i] = last[i];
+    Value *y = lower_permute(L, lower_reshape(L, x, n + 5, split), perm);
+    return y && lower_return(L, lower_reshape(L, y, n + 3, out));
+}
+
+/* (..., C r r, H, W) -> (..., C, H r, W r) */
+bool lower_pixel_shuffle(Lower *L)
+{
+    Value *x;
+    int64_t r;
+    TRY(want(L, &x) && lower_const_int(L, 1, &r));
+    if (x->rank < 3 || x->rank + 2 > MAX_RANK || r < 1) return lower_fail(L, 0, "rank %d", x->rank);
+    Expr *const *d = x->dim + x->rank - 3, *f = ex_int(L->ex, r), *c = ex_floordiv(L->ex, d[0], ex_mul(L->ex, f, f));
+    return reordered(L, x, (Expr *[]){c, f, f, d[1], d[2]}, (int[]){0, 3, 1, 4, 2}, (Expr *[]){c, ex_mul(L->ex, d[1], f), ex_mul(L->ex, d[2], f)});
+}
+
+bool lower_pixel_unshuffle(Lower *L)
+{
+    Value *x;
+    int64_t r;
+    TRY(want(L, &x) && lower_const_int(L, 1, &r));
+    if (x->rank < 3 || x->rank + 2 > MAX_RANK || r < 1) return lower_fail(L, 0, "rank %d", x->rank);
+    Expr *const *d = x->dim + x->rank - 3, *f = ex_int(L->ex, r), *h = ex_floordiv(L->ex, d[1], f), *w = ex_floordiv(L->ex, d[2], f);
+    return reordered(L, x, (Expr *[]){d[0], h, f, w, f}, (int[]){0, 2, 4, 1, 3}, (Expr *[]){ex_mul(L->ex, d[0], ex_mul(L->ex, f, f)), h, w});
 }

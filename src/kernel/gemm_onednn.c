@@ -211,8 +211,9 @@ static Tensor unexpanded(const Tensor *t)
     return u;
 }
 
-static bool build_matmul(Gemm *g, const GemmMatmul *d, dnnl_primitive_desc_t *pd, Err *err)
+static bool build_matmul(Gemm *g, const void *what, dnnl_primitive_desc_t *pd, Err *err)
 {
+    const GemmMatmul *d = what;
     GemmPool *p = g->pool;
     Tensor a = unexpanded(d->a), b = unexpanded(d->b);
     dnnl_memory_desc_t wb, bias, residual;
@@ -258,7 +259,9 @@ static int take_threads(const Gemm *g)
     return before;
 }
 
-Gemm *gemm_matmul(GemmPool *p, const GemmMatmul *d, Err *err)
+typedef bool Build(Gemm *g, const void *what, dnnl_primitive_desc_t *pd, Err *err);
+
+static Gemm *made(GemmPool *p, Build *build, const void *what, int64_t multiplications, Err *err)
 {
     Gemm *g = calloc(1, sizeof *g);
     dnnl_primitive_desc_t pd = NULL;
@@ -267,14 +270,19 @@ Gemm *gemm_matmul(GemmPool *p, const GemmMatmul *d, Err *err)
         return NULL;
     }
     g->pool = p;
-    g->alone = 2 * tensor_numel(d->c) * d->a->shape[d->a->rank - 1] < WORTH_THREADS;
+    g->alone = 2 * multiplications < WORTH_THREADS;
     int before = take_threads(g);
-    bool ok = build_matmul(g, d, &pd, err);
+    bool ok = build(g, what, &pd, err);
     omp_set_num_threads(before);
     if (pd) dnnl_primitive_desc_destroy(pd);
     if (ok) return g;
     gemm_free(g);
     return NULL;
+}
+
+Gemm *gemm_matmul(GemmPool *p, const GemmMatmul *d, Err *err)
+{
+    return made(p, build_matmul, d, tensor_numel(d->c) * d->a->shape[d->a->rank - 1], err);
 }
 
 /* ------------------------------------------------------------------ convolution */
@@ -339,8 +347,9 @@ static bool create_conv(Gemm *g, const GemmConv *d, const dnnl_memory_desc_t *w,
     return true;
 }
 
-static bool build_conv(Gemm *g, const GemmConv *d, dnnl_primitive_desc_t *pd, Err *err)
+static bool build_conv(Gemm *g, const void *what, dnnl_primitive_desc_t *pd, Err *err)
 {
+    const GemmConv *d = what;
     TRY(plain(&g->plain_a, d->x, err) && plain(&g->plain_c, d->y, err) && weight_desc(&g->plain_b, d, err));
     TRY(create_conv(g, d, &g->plain_b, pd, err));
     const dnnl_memory_desc_t *x = dnnl_primitive_desc_query_md(*pd, dnnl_query_src_md, 0), *y = dnnl_primitive_desc_query_md(*pd, dnnl_query_dst_md, 0),
@@ -367,22 +376,8 @@ static bool build_conv(Gemm *g, const GemmConv *d, dnnl_primitive_desc_t *pd, Er
 
 Gemm *gemm_conv(GemmPool *p, const GemmConv *d, Err *err)
 {
-    Gemm *g = calloc(1, sizeof *g);
-    dnnl_primitive_desc_t pd = NULL;
-    if (!g) {
-        fail(err, E_LIMIT, "out of memory");
-        return NULL;
-    }
-    g->pool = p;
     int64_t outputs = d->transposed ? d->w->shape[1] * d->groups : d->w->shape[0];
-    g->alone = 2 * tensor_numel(d->y) * (tensor_numel(d->w) / (outputs > 0 ? outputs : 1)) < WORTH_THREADS;
-    int before = take_threads(g);
-    bool ok = build_conv(g, d, &pd, err);
-    omp_set_num_threads(before);
-    if (pd) dnnl_primitive_desc_destroy(pd);
-    if (ok) return g;
-    gemm_free(g);
-    return NULL;
+    return made(p, build_conv, d, tensor_numel(d->y) * (tensor_numel(d->w) / (outputs > 0 ? outputs : 1)), err);
 }
 
 /* ------------------------------------------------------------------ running */

@@ -1,4 +1,4 @@
-/* Building, simplifying, bounding and evaluating expressions. Text is in expr_text.c.
+/* Building, simplifying and bounding expressions. Evaluation is in expr_eval.c, text in expr_text.c.
  *
  * Integer sums and products are polynomials: a sum of terms, a term an integer times sorted factors; a factor is anything that is not
  * itself a sum or product. Every builder goes from operands to terms and back, so equal polynomials are one pointer.
@@ -43,6 +43,7 @@ void expr_pool_free(ExprPool *p)
 
 int expr_symbol_count(const ExprPool *p) { return p->nsymbols; }
 Symbol *expr_symbol(const ExprPool *p, int i) { return p->symbols[i]; }
+uint32_t expr_node_count(const ExprPool *p) { return p->count; }
 
 Symbol *expr_find_symbol(const ExprPool *p, const char *name) { return map_get(&p->by_name, name); }
 
@@ -385,12 +386,6 @@ static Expr *exact_quotient(ExprPool *p, Expr *a, Expr *b)
     return e;
 }
 
-static int64_t floor_div(int64_t a, int64_t b)
-{
-    int64_t q = a / b;
-    return (a % b != 0 && (a < 0) != (b < 0)) ? q - 1 : q;
-}
-
 /* a = c * quotient + rest, the rest's constant in [0, c). */
 static bool split_multiple(ExprPool *p, Expr *a, int64_t c, Expr **quotient, Expr **rest)
 {
@@ -415,7 +410,7 @@ static bool split_multiple(ExprPool *p, Expr *a, int64_t c, Expr **quotient, Exp
             continue;
         }
         Term u = t;
-        t.coef = floor_div(t.coef, c);
+        t.coef = floor_div_i64(t.coef, c);
         u.coef = m;
         poly_add(&q, &t);
         poly_add(&r, &u);
@@ -433,7 +428,7 @@ Expr *ex_floordiv(ExprPool *p, Expr *a, Expr *b)
     if (!a || !b) return NULL;
     if (a->is_float || b->is_float) return ex_make(p, EX_FLOOR, ex_make(p, EX_TRUEDIV, a, b, NULL), NULL, NULL);
     if (ex_equals_int(b, 1)) return a;
-    if (a->kind == EX_INT && b->kind == EX_INT && b->i != 0 && !(b->i == -1 && a->i == INT64_MIN)) return ex_int(p, floor_div(a->i, b->i));
+    if (a->kind == EX_INT && b->kind == EX_INT && b->i != 0 && !(b->i == -1 && a->i == INT64_MIN)) return ex_int(p, floor_div_i64(a->i, b->i));
     if (ex_equals_int(a, 0) && !ex_equals_int(b, 0)) return a;
     if (!ex_equals_int(b, 0)) {
         Expr *q = exact_quotient(p, a, b);
@@ -627,7 +622,7 @@ static void range_of(const ExprPool *p, const Expr *e, int64_t *lo, int64_t *hi)
         ex_range(p, e->args[0], &l, &h);
         ex_range(p, e->args[1], &l2, &h2);
         if (l2 <= 0) return;
-        *lo = l == INT64_MIN ? l : l >= 0 ? (h2 == INT64_MAX ? 0 : l / h2) : floor_div(l, l2);
+        *lo = l == INT64_MIN ? l : l >= 0 ? (h2 == INT64_MAX ? 0 : l / h2) : floor_div_i64(l, l2);
         *hi = h == INT64_MAX ? h : h >= 0 ? h / l2 : -1;
         return;
     case EX_MOD:
@@ -692,194 +687,3 @@ static bool any_symbol(const ExprPool *p, const Expr *e, const Expr *wanted, int
 
 bool ex_data_dependent(const ExprPool *p, const Expr *e) { return any_symbol(p, e, NULL, &(int){SEARCHED}); }
 bool ex_mentions(const Expr *e, const Expr *symbol) { return any_symbol(NULL, e, symbol, &(int){SEARCHED}); }
-
-/* ------------------------------------------------------------------ evaluation */
-
-bool binding_init(Binding *b, const ExprPool *p, Err *err)
-{
-    *b = (Binding){.n = p->nsymbols, .nmemo = p->count};
-    size_t n = (size_t)p->nsymbols + 1, m = (size_t)p->count + 1;
-    b->value = calloc(n, sizeof *b->value);
-    b->bound = calloc(n, sizeof *b->bound);
-    b->memo = calloc(m, sizeof *b->memo);
-    b->known = calloc(m, 1);
-    if (b->value && b->bound && b->memo && b->known) return true;
-    binding_free(b);
-    return fail(err, E_LIMIT, "out of memory");
-}
-
-void binding_free(Binding *b)
-{
-    free(b->value);
-    free(b->bound);
-    free(b->memo);
-    free(b->known);
-    *b = (Binding){0};
-}
-
-void binding_set(Binding *b, int symbol, int64_t value)
-{
-    b->value[symbol] = value;
-    b->bound[symbol] = true;
-    if (b->known) memset(b->known, 0, b->nmemo);
-}
-
-static Scalar of_int(int64_t v) { return (Scalar){.kind = SC_INT, .i = v}; }
-static Scalar of_bool(bool v) { return (Scalar){.kind = SC_BOOL, .i = v}; }
-static Scalar of_float(double v) { return (Scalar){.kind = SC_FLOAT, .f = v}; }
-
-static bool to_int(double v, Scalar *out, Err *err)
-{
-    if (!(v >= -0x1p62 && v <= 0x1p62)) return fail(err, E_USAGE, "a size came out as %g", v);
-    *out = of_int((int64_t)v);
-    return true;
-}
-
-static bool evaluate(const ExprPool *p, const Expr *e, const Binding *b, Scalar *out, Err *err);
-
-static bool int_power(int64_t a, int64_t n, Scalar *out, Err *err)
-{
-    int64_t r = 1;
-    for (int64_t k = 0; k < n; k++) {
-        if (r == 0 || (r == 1 && a == 1)) break;
-        if (k > 64 || !mul_i64(r, a, &r)) {
-            if (a == -1 || a == 1 || a == 0) {
-                r = a == 0 ? 0 : a == 1 || n % 2 == 0 ? 1 : -1;
-                break;
-            }
-            return fail(err, E_USAGE, "%lld ** %lld is too large for a size", (long long)a, (long long)n);
-        }
-    }
-    *out = of_int(r);
-    return true;
-}
-
-static bool binary(const Expr *e, Scalar x, Scalar y, Scalar *out, Err *err)
-{
-    bool f = x.kind == SC_FLOAT || y.kind == SC_FLOAT;
-    double a = scalar_f64(x), c = scalar_f64(y);
-    bool ok = true;
-    int64_t r = 0;
-    switch (e->kind) {
-    case EX_ADD:
-        if (f) *out = of_float(a + c);
-        else ok = add_i64(x.i, y.i, &r), *out = of_int(r);
-        break;
-    case EX_MUL:
-        if (f) *out = of_float(a * c);
-        else ok = mul_i64(x.i, y.i, &r), *out = of_int(r);
-        break;
-    case EX_POW:
-        if (f || y.i < 0) *out = of_float(pow(a, c));
-        else return int_power(x.i, y.i, out, err);
-        break;
-    case EX_FLOORDIV:
-        if (y.i == 0) return fail(err, E_USAGE, "division by zero in a size");
-        if (y.i == -1 && x.i == INT64_MIN) return fail(err, E_USAGE, "a size is too large for 64 bits");
-        *out = of_int(floor_div(x.i, y.i));
-        break;
-    case EX_MOD:
-        if (f) {
-            double m = fmod(a, c);
-            *out = of_float(m != 0 && (m < 0) != (c < 0) ? m + c : m);
-            break;
-        }
-        if (y.i == 0) return fail(err, E_USAGE, "division by zero in a size");
-        r = y.i == -1 ? 0 : x.i % y.i;
-        *out = of_int(r != 0 && (r < 0) != (y.i < 0) ? r + y.i : r);
-        break;
-    case EX_TRUEDIV:
-        if (c == 0) return fail(err, E_USAGE, "division by zero in a size");
-        *out = of_float(a / c);
-        break;
-    case EX_MAX: *out = f ? of_float(a > c ? a : c) : of_int(x.i > y.i ? x.i : y.i); break;
-    case EX_MIN: *out = f ? of_float(a < c ? a : c) : of_int(x.i < y.i ? x.i : y.i); break;
-    case EX_LSHIFT: case EX_RSHIFT:
-        if (y.i < 0 || y.i > 62) return fail(err, E_USAGE, "shift by %lld in a size", (long long)y.i);
-        if (e->kind == EX_RSHIFT) *out = of_int(x.i >> y.i);
-        else ok = mul_i64(x.i, 1LL << y.i, &r), *out = of_int(r);
-        break;
-    case EX_EQ: *out = of_bool(f ? a == c : x.i == y.i); break;
-    case EX_NE: *out = of_bool(f ? a != c : x.i != y.i); break;
-    case EX_LT: *out = of_bool(f ? a < c : x.i < y.i); break;
-    case EX_LE: *out = of_bool(f ? a <= c : x.i <= y.i); break;
-    case EX_AND: *out = of_bool(x.i && y.i); break;
-    case EX_OR: *out = of_bool(x.i || y.i); break;
-    default: return fail(err, E_FORMAT, "not a size expression");
-    }
-    return ok || fail(err, E_USAGE, "a size is too large for 64 bits");
-}
-
-static bool unary(const Expr *e, Scalar x, Scalar *out, Err *err)
-{
-    double a = scalar_f64(x);
-    switch (e->kind) {
-    case EX_TOFLOAT: *out = of_float(a); return true;
-    case EX_CEIL: return to_int(ceil(a), out, err);
-    case EX_FLOOR: return to_int(floor(a), out, err);
-    case EX_TRUNC: return to_int(trunc(a), out, err);
-    case EX_ROUND: return to_int(nearbyint(a), out, err);
-    case EX_SQRT: *out = of_float(sqrt(a)); return true;
-    case EX_ABS:
-        if (x.kind != SC_FLOAT && x.i == INT64_MIN) return fail(err, E_USAGE, "a size is too large for 64 bits");
-        *out = x.kind == SC_FLOAT ? of_float(fabs(a)) : of_int(x.i < 0 ? -x.i : x.i);
-        return true;
-    case EX_NOT: *out = of_bool(!x.i); return true;
-    default: return fail(err, E_FORMAT, "not a size expression");
-    }
-}
-
-static bool evaluate_node(const ExprPool *p, const Expr *e, const Binding *b, Scalar *out, Err *err)
-{
-    Scalar x, y;
-    switch (e->kind) {
-    case EX_INT: *out = of_int(e->i); return true;
-    case EX_FLOAT: *out = of_float(e->f); return true;
-    case EX_BOOL: *out = of_bool(e->i != 0); return true;
-    case EX_SYM:
-        if (e->i >= b->n || !b->bound[e->i]) return fail(err, E_USAGE, "size '%s' is not known", p->symbols[e->i]->name);
-        *out = of_int(b->value[e->i]);
-        return true;
-    case EX_WHERE:
-        TRY(evaluate(p, e->args[0], b, &x, err));
-        return evaluate(p, e->args[x.i ? 1 : 2], b, out, err);
-    default: break;
-    }
-    TRY(evaluate(p, e->args[0], b, &x, err));
-    if (e->nargs == 1) return unary(e, x, out, err);
-    for (int i = 1; i < e->nargs; i++) {
-        TRY(evaluate(p, e->args[i], b, &y, err));
-        TRY(binary(e, x, y, out, err));
-        x = *out;
-    }
-    return true;
-}
-
-static bool evaluate(const ExprPool *p, const Expr *e, const Binding *b, Scalar *out, Err *err)
-{
-    if (e->nargs && e->id < b->nmemo && b->known[e->id]) {
-        *out = b->memo[e->id];
-        return true;
-    }
-    TRY(evaluate_node(p, e, b, out, err));
-    if (e->nargs && e->id < b->nmemo) {
-        b->memo[e->id] = *out;
-        b->known[e->id] = 1;
-    }
-    return true;
-}
-
-bool ex_eval(const ExprPool *p, const Expr *e, const Binding *b, Scalar *out, Err *err)
-{
-    if (!e) return fail(err, E_LIMIT, "a size expression is too large");
-    return evaluate(p, e, b, out, err);
-}
-
-bool ex_eval_i64(const ExprPool *p, const Expr *e, const Binding *b, int64_t *out, Err *err)
-{
-    Scalar s;
-    TRY(ex_eval(p, e, b, &s, err));
-    if (s.kind == SC_FLOAT) TRY(to_int(s.f, &s, err));
-    *out = s.i;
-    return true;
-}

@@ -60,6 +60,7 @@ typedef struct ExprPool ExprPool;
 ExprPool *expr_pool(Arena *a);
 void expr_pool_free(ExprPool *p); /* its hash table; nodes live in the arena */
 int expr_symbol_count(const ExprPool *p);
+uint32_t expr_node_count(const ExprPool *p); /* nodes made so far */
 Symbol *expr_symbol(const ExprPool *p, int index);
 Symbol *expr_find_symbol(const ExprPool *p, const char *name); /* NULL when unknown */
 
