@@ -28,7 +28,8 @@ f32, f64, f16, bf16 = torch.float32, torch.float64, torch.float16, torch.bfloat1
 i64, i32, i16, i8, u8, b8 = torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool
 FLOATS, INTS = [f32, f64, f16, bf16], [i64, i32, u8, i16, i8]
 ALL = FLOATS + INTS + [b8]
-SHORT = {f32: "f32", f64: "f64", f16: "f16", bf16: "bf16", i64: "i64", i32: "i32", i16: "i16", i8: "i8", u8: "u8", b8: "bool", torch.complex64: "complex64", torch.complex128: "complex128"}
+SHORT = {f32: "f32", f64: "f64", f16: "f16", bf16: "bf16", i64: "i64", i32: "i32", i16: "i16", i8: "i8", u8: "u8", b8: "bool", torch.complex64: "complex64", torch.complex128: "complex128",
+         torch.float8_e4m3fn: "f8e4m3fn", torch.float8_e5m2: "f8e5m2", torch.uint16: "u16", torch.uint32: "u32", torch.uint64: "u64"}
 G = torch.Generator()
 inf, nan = float("inf"), float("nan")
 
@@ -165,4 +166,6 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    import golden  # the cases import it, too: one generator for all
+
+    golden.main()

@@ -301,6 +301,12 @@ def casts(F):
                 c(x, dtype=b)
             else:
                 c(x, *args(b))
+    c = F.op("aten._to_copy.default")
+    for dt in (torch.float8_e4m3fn, torch.float8_e5m2, torch.uint16, torch.uint32, torch.uint64):
+        x = t(4, 5, lo=0, hi=200)
+        c(x, dtype=dt)
+        c(x.to(dt), dtype=f32)
+        c(x.to(dt), dtype=i64)
     c = F.op("aten.to.dtype")
     c(special(), f16)
     c(special(), bf16)
