@@ -19,10 +19,40 @@ enum { MAX_INPUTS = 8, MAX_ELEMENTS = 4096, MAX_CALL = 4096 };
 static const char *const tokens[] = {"-1", "0", "1", "2", "none", "true", "false", "[", "]", "[]", ", ", "%0", "%1", "f32", "i64", "bool", "bf16", "f16", "c64", "i8", "u8", "nan", "-inf", "inf", "1e-30",
                                      "\"mean\"", "=", "dim=", "keepdim=true", "dtype=f64", "(3*s0 + 1)", "[2,3]", "[0]", "[]", "[1,1,4,4]", "9223372036854775807", "-9223372036854775808", NULL};
 
+/* Past findings. */
+static const char *const found[] = {
+    ": aten.kaiser_window.default(1048577)",
+    "f32[12,4] f32[12]: torchvision.nms.default(%0, 1, 62.1)",
+    "i32[11]: aten.square.default(2)",
+    "f32[3,4,5] f32[4,3,2]: aten.tensordot.default(%0, %1, [1, 0], [255, 1])",
+    "i8[3]: aten.tril.default(%0)",
+    "f32[2,3,4] f32[4]: aten.huber_loss.default(3, 1, delta=0.7)",
+    "bf16[2,3,5]: aten.prelu.default(%0, -1)",
+    "f32[2,3,5] f32[2]: aten.prelu.default(%0, %1)",
+    "i8[3,65]: aten.any.dims(%0, [-3])",
+    "f32[2,5] f32[5,3]: aten.searchsorted.Tensor(%0, %1)",
+    "f32[1,2,3,9]: aten.upsample_trilinear3d.vec(%0, none, false, [-46116175, 80])",
+    "f32[2,0,5] f32[6,5]: aten.linear.default(%0, %1)",
+    "f32[4,5] f32[4,2]: aten.slice_scatter.default(%0, %1, 1, -22, 92, 9223372036854775807)",
+    "i64[4,55] i64[5]: aten.select_scatter.default(%0, %1, 0, 2)",
+    "f32[2,3,6]: aten.pad.default(%0, [32767, 1], \"circular\")",
+    "f32[5,7]: aten.slice.Tensor(%0, 0, 1, 922, 9223372036854775807)",
+    "f32[2,3,6]: aten.dsplit.int(%0, 32766)",
+    "i64[4,6]: aten.diff.default(%0, n=1099511627776, dim=-2)",
+    "f32[]: aten.expand_copy.default(%0, [4611686018427387904, 3])",
+    "f32[2,6,5,5] f32[9,2,3,2,3,3]: aten.conv2d.default(%0, %1, none, [1, 1], [2, 2], [2, 4096], 3)",
+    "bf16[2,3,8,7]: aten.max_pool2d.default(%0, [3, 3], [4, 2], [0, 0], [0, 1])",
+    "u32[5,7]: aten.narrow.default(%0, -2, -70368744177665, 2)",
+    "f32[8]: aten.histc.default(%0, 0, 1e-302)",
+    "f16[8]: aten.histc.default(%0, 100, -60000, 60000)",
+    "f32[18,20]: aten.col2im.default(%0, [5, 4], [3, 3], [-4611686018427387904, 1], [1, 1], [1, 1])",
+    "f32[2,3,6,7]: aten.im2col.default(%0, [3, 3], [9223372036854775807, 1], [1, 1], [2, 2])",
+    "f32[1,2,6,6,6] f32[3,2,3,3,3]: aten.conv3d.padding(%0, %1, none, [1, 1, 1], \"same\", [4611686018427387904, 2, 2])",
+};
+
 static void seeds(FuzzAdd *add)
 {
-    static const char text[] = "f32[2,3] f32[3]: aten.add.Tensor(%0, %1, alpha=2)";
-    add(text, sizeof text - 1);
+    for (size_t i = 0; i < sizeof found / sizeof *found; i++) add(found[i], strlen(found[i]));
 }
 
 static TensorFile *open_tensors(const char *path)
