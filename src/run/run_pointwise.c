@@ -382,7 +382,7 @@ bool run_clamp(Call *c, Err *err)
     if (!dtype_is_float(t)) { /* infinities are no integers; bounds wrap to the dtype as ATen's do (-1 is 255 for u8) */
         for (int i = 0; i < 2; i++) {
             int64_t wrapped = 0;
-            if (isinf(p[i])) p[i] = p[i] < 0 ? -0x1p62 : 0x1p62;
+            if (isinf(p[i])) p[i] = p[i] < 0 ? -0x1p63 : 0x1p63;
             else {
                 store_i64(t, &wrapped, (int64_t)p[i]);
                 p[i] = (double)load_i64(t, &wrapped);

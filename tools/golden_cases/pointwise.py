@@ -289,6 +289,13 @@ def ternary(F):
             c(t(5, dt=i64), t(5, dt=i64))
 
 
+def far_integers(F):
+    """Beyond 2^62, where a bound that is missing must not cut."""
+    far = torch.tensor([2**62 + 5, -(2**62) - 5, 2**63 - 1, -(2**63), 0, 7])
+    F.op("aten.clamp.default")(far, min=0)
+    F.op("aten.clamp.default")(far, max=3)
+
+
 def casts(F):
     for a in ALL:
         for b in ALL:
@@ -401,3 +408,4 @@ def add(F):
     casts(F)
     random(F)
     complexes(F)
+    far_integers(F)

@@ -109,6 +109,9 @@ static float remainder_float32(float a, float b)
     return m != 0 && (b < 0) != (m < 0) ? m + b : m;
 }
 
+/* Numbers beyond 64 bits become the ends: 2^63 as a bound is none. */
+static int64_t nearest_int(double v) { return v >= 0x1p63 ? INT64_MAX : v <= -0x1p63 ? INT64_MIN : (int64_t)v; }
+
 /* Integer division by zero gives 0 here; the caller refuses it before. */
 static int64_t floor_div_int(int64_t a, int64_t b)
 {
@@ -144,6 +147,7 @@ static inline uint64_t float_to_u64(double v) { return v >= 0x1p63 && v < 0x1p64
 
 #define FLOAT_OPS
 #define NEG(x) -(x)
+#define NUMBER(v) (T)(v)
 #define ADD(a, b) (a) + (b)
 #define SUB(a, b) (a) - (b)
 #define MUL(a, b) (a) * (b)
@@ -211,6 +215,7 @@ static inline uint64_t float_to_u64(double v) { return v >= 0x1p63 && v < 0x1p64
 #undef FMOD
 #undef FLOAT_OPS
 #undef NEG
+#undef NUMBER
 #undef ADD
 #undef SUB
 #undef MUL
@@ -229,6 +234,7 @@ static inline uint64_t float_to_u64(double v) { return v >= 0x1p63 && v < 0x1p64
 #define T int64_t
 #define NAME(x) x##_i64
 #define NEG(x) (int64_t)(0 - (uint64_t)(x))
+#define NUMBER(v) nearest_int(v)
 #define ADD(a, b) (int64_t)((uint64_t)(a) + (uint64_t)(b))
 #define SUB(a, b) (int64_t)((uint64_t)(a) - (uint64_t)(b))
 #define MUL(a, b) (int64_t)((uint64_t)(a) * (uint64_t)(b))
