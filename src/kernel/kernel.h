@@ -1,8 +1,8 @@
 /* Kernels: numbers only. Pointers, strides, sizes; no graph, no allocation.
  *
  * A family has a struct of typed function pointers (kernel/<family>.h), a plain reference (kernel/ref/<family>.c, double
- * accumulators, the truth for tests) and fast portable C (kernel/gen/<family>.c) that is compiled once per CPU rung; intrinsics live
- * in kernel/x86 where they win. table.c fills one Kernels per rung: reference first, then each better rung overwrites slots.
+ * accumulators, the truth for tests) and fast portable C (kernel/gen/<family>.c) that is compiled once per CPU rung. table.c fills one
+ * Kernels per rung: reference first, then each better rung overwrites slots.
  *
  *     const Kernels *k = kernels();                 for this machine, or the rung that QKV_CPU forces
  *     k->reduce.softmax_f32(out, in, rows, n, threads);
