@@ -184,6 +184,7 @@ static double pixel_padded(const double *plane, double y, double x, int64_t h, i
     return pixel(plane, (int64_t)y, (int64_t)x, h, w);
 }
 
+/* One point of a picture, bicubic (mode 2) or nearest (1). */
 static double sample(const double *plane, double gy, double gx, int64_t h, int64_t w, int64_t mode, int64_t padding, bool align)
 {
     if (mode == 2) {
@@ -196,11 +197,54 @@ static double sample(const double *plane, double gy, double gx, int64_t h, int64
     }
     double x = place(gx, w, padding, align), y = place(gy, h, padding, align);
     if (!(fabs(x) < 1e15) || !(fabs(y) < 1e15)) return 0;
-    if (mode == 1) return pixel(plane, (int64_t)nearbyint(y), (int64_t)nearbyint(x), h, w);
+    return pixel(plane, (int64_t)nearbyint(y), (int64_t)nearbyint(x), h, w);
+}
+
+/* Bilinear: the four elements of a plane around a point and their weights; at is -1 outside. */
+typedef struct Corners {
+    int64_t at[4];
+    double weight[4];
+} Corners;
+
+static Corners corners_of(double gy, double gx, int64_t h, int64_t w, int64_t padding, bool align)
+{
+    Corners c = {{-1, -1, -1, -1}, {0}};
+    double x = place(gx, w, padding, align), y = place(gy, h, padding, align);
+    if (!(fabs(x) < 1e15) || !(fabs(y) < 1e15)) return c;
     int64_t x0 = (int64_t)floor(x), y0 = (int64_t)floor(y);
     double tx = x - (double)x0, ty = y - (double)y0;
-    return (1 - ty) * ((1 - tx) * pixel(plane, y0, x0, h, w) + tx * pixel(plane, y0, x0 + 1, h, w)) +
-           ty * ((1 - tx) * pixel(plane, y0 + 1, x0, h, w) + tx * pixel(plane, y0 + 1, x0 + 1, h, w));
+    for (int k = 0; k < 4; k++) {
+        int64_t xk = x0 + k % 2, yk = y0 + k / 2;
+        if (xk >= 0 && yk >= 0 && xk < w && yk < h) c.at[k] = yk * w + xk;
+        c.weight[k] = (k % 2 ? tx : 1 - tx) * (k / 2 ? ty : 1 - ty);
+    }
+    return c;
+}
+
+/* x (N, C, h, w) in f32 or f64, grid (N, points, 2): the corners of a block of points serve all channels. */
+static void sample_bilinear(const Tensor *x, const double *grid, Tensor *out, int64_t points, int64_t padding, bool align, int threads)
+{
+    enum { BLOCK = 64 };
+    int64_t C = x->shape[1], h = x->shape[2], w = x->shape[3], blocks = (points + BLOCK - 1) / BLOCK;
+#pragma omp parallel for num_threads(threads) if (x->shape[0] * C * points > 1 << 12)
+    for (int64_t b = 0; b < x->shape[0] * blocks; b++) {
+        Corners corner[BLOCK];
+        int64_t image = b / blocks, from = b % blocks * BLOCK, n = points - from < BLOCK ? points - from : BLOCK;
+        for (int64_t i = 0; i < n; i++) {
+            const double *g = grid + (image * points + from + i) * 2;
+            corner[i] = corners_of(g[1], g[0], h, w, padding, align);
+        }
+        for (int64_t p = image * C; p < (image + 1) * C; p++)
+            for (int64_t i = 0; i < n; i++) {
+                double s = 0;
+                for (int k = 0; k < 4; k++) {
+                    int64_t at = corner[i].at[k];
+                    if (at < 0) continue;
+                    s += corner[i].weight[k] * (x->dtype == DT_F32 ? (double)((const float *)x->data)[p * h * w + at] : ((const double *)x->data)[p * h * w + at]);
+                }
+                store_f64(out->dtype, (char *)out->data + (size_t)(p * points + from + i) * dtype_size(out->dtype), s);
+            }
+    }
 }
 
 static double voxel(const double *volume, const int64_t *at, const int64_t *n)
@@ -237,14 +281,19 @@ static double sample_volume(const double *volume, const double *g, const int64_t
 
 bool run_grid_sampler(Call *c, Err *err)
 {
-    const Tensor *x = call_contiguous(c, call_in(c, 0), DT_F64, err), *g = x ? call_contiguous(c, call_in(c, 1), DT_F64, err) : NULL;
-    Tensor *out = call_out(c, 0);
-    if (!x || !g) return false;
-    int n = x->rank - 2;
-    const int64_t *size = x->shape + 2;
-    int64_t C = x->shape[1], total = out->shape[0] * C, points = total ? tensor_numel(out) / total : 0, area = size[0] * size[1] * (n == 3 ? size[2] : 1);
     int64_t mode = call_i64(c, 2), padding = call_i64(c, 3);
     bool align = call_bool(c, 4);
+    int n = call_in(c, 0)->rank - 2;
+    DType t = n == 2 && mode == 0 ? work_type(call_in(c, 0)->dtype) : DT_F64;
+    const Tensor *x = call_contiguous(c, call_in(c, 0), t, err), *g = x ? call_contiguous(c, call_in(c, 1), DT_F64, err) : NULL;
+    Tensor *out = call_out(c, 0);
+    if (!x || !g) return false;
+    const int64_t *size = x->shape + 2;
+    int64_t C = x->shape[1], total = out->shape[0] * C, points = total ? tensor_numel(out) / total : 0, area = size[0] * size[1] * (n == 3 ? size[2] : 1);
+    if (n == 2 && mode == 0) {
+        sample_bilinear(x, g->data, out, points, padding, align, c->env->threads);
+        return true;
+    }
     if (n == 3 && mode == 2) return call_fail(c, E_UNSUPPORTED, err, "bicubic sampling of volumes, which PyTorch has not, either");
 #pragma omp parallel for num_threads(c->env->threads) if (total * points > 1 << 12)
     for (int64_t p = 0; p < total; p++) {
