@@ -21,39 +21,51 @@ enum { LANES = 4, VECTORS = 2 };
 enum { QROWS = 6, TILE = LANES * VECTORS, KEYS = 512, TASK_ROWS = 32 };
 
 typedef float Vec __attribute__((vector_size(LANES * 4), aligned(4)));
+typedef int32_t VecI __attribute__((vector_size(LANES * 4), aligned(4)));
 
-static int64_t padded(int64_t n) { return (n + TILE - 1) / TILE * TILE; }
+static int64_t padded(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
-/* c[r][0 .. TILE) (+)= sum over k of a[r * lda + k] * b[k * TILE + ...], r < QROWS */
-static inline __attribute__((always_inline)) void micro(int rows, float *c, int64_t ldc, const float *a, int64_t lda, const float *b, int64_t K,
-                                                        bool add)
+/* c[r][0 .. width) (+)= sum over k of a[r * lda + k] * b[k * width + ...], r < QROWS; width is `vectors` vectors */
+static inline __attribute__((always_inline)) void micro(int rows, int vectors, float *c, int64_t ldc, const float *a, int64_t lda, const float *b,
+                                                        int64_t K, bool add)
 {
     Vec acc[QROWS][VECTORS];
     for (int r = 0; r < rows; r++)
-        for (int v = 0; v < VECTORS; v++) acc[r][v] = add ? *(const Vec *)(c + r * ldc + v * LANES) : (Vec){0};
+        for (int v = 0; v < vectors; v++) acc[r][v] = add ? *(const Vec *)(c + r * ldc + v * LANES) : (Vec){0};
     for (int64_t k = 0; k < K; k++) {
         Vec y[VECTORS];
-        for (int v = 0; v < VECTORS; v++) y[v] = *(const Vec *)(b + k * TILE + v * LANES);
+        for (int v = 0; v < vectors; v++) y[v] = *(const Vec *)(b + (k * vectors + v) * LANES);
         for (int r = 0; r < rows; r++) {
             float x = a[r * lda + k];
-            for (int v = 0; v < VECTORS; v++) acc[r][v] += x * y[v];
+            for (int v = 0; v < vectors; v++) acc[r][v] += x * y[v];
         }
     }
     for (int r = 0; r < rows; r++)
-        for (int v = 0; v < VECTORS; v++) *(Vec *)(c + r * ldc + v * LANES) = acc[r][v];
+        for (int v = 0; v < vectors; v++) *(Vec *)(c + r * ldc + v * LANES) = acc[r][v];
 }
 
-static void product(int rows, float *c, int64_t ldc, const float *a, int64_t lda, const float *b, int64_t K, bool add)
+/* The row count is a constant in each case: the accumulators stay in registers. */
+static inline __attribute__((always_inline)) void rows_times(int rows, int vectors, float *c, int64_t ldc, const float *a, int64_t lda, const float *b,
+                                                             int64_t K, bool add)
 {
-    switch (rows) { /* the row count is a constant in each: the accumulators stay in registers */
-    case 6: micro(6, c, ldc, a, lda, b, K, add); break;
-    case 5: micro(5, c, ldc, a, lda, b, K, add); break;
-    case 4: micro(4, c, ldc, a, lda, b, K, add); break;
-    case 3: micro(3, c, ldc, a, lda, b, K, add); break;
-    case 2: micro(2, c, ldc, a, lda, b, K, add); break;
-    default: micro(1, c, ldc, a, lda, b, K, add); break;
+    switch (rows) {
+    case 6: micro(6, vectors, c, ldc, a, lda, b, K, add); break;
+    case 5: micro(5, vectors, c, ldc, a, lda, b, K, add); break;
+    case 4: micro(4, vectors, c, ldc, a, lda, b, K, add); break;
+    case 3: micro(3, vectors, c, ldc, a, lda, b, K, add); break;
+    case 2: micro(2, vectors, c, ldc, a, lda, b, K, add); break;
+    default: micro(1, vectors, c, ldc, a, lda, b, K, add); break;
     }
 }
+
+static void product(int rows, int64_t width, float *c, int64_t ldc, const float *a, int64_t lda, const float *b, int64_t K, bool add)
+{
+    if (width == TILE) rows_times(rows, VECTORS, c, ldc, a, lda, b, K, add);
+    else rows_times(rows, VECTORS / 2, c, ldc, a, lda, b, K, add);
+}
+
+/* Panels of values are half as wide where the head fits. */
+static int64_t value_width(int64_t E) { return E <= TILE / 2 ? TILE / 2 : TILE; }
 
 /* Keys transposed: panel t holds keys t * TILE ..., as [d][key in panel]; missing keys are 0. */
 static void pack_keys(float *to, const float *k, int64_t row, int64_t M, int64_t D)
@@ -69,14 +81,15 @@ static void pack_keys(float *to, const float *k, int64_t row, int64_t M, int64_t
     }
 }
 
-/* Values: panel t holds columns t * TILE ..., as [key][column in panel]. */
+/* Values: panel t holds columns t * width ..., as [key][column in panel]. */
 static void pack_values(float *to, const float *v, int64_t row, int64_t M, int64_t E)
 {
-    for (int64_t t = 0; t < E; t += TILE) {
-        int64_t n = E - t < TILE ? E - t : TILE;
-        for (int64_t m = 0; m < M; m++, to += TILE) {
+    int64_t width = value_width(E);
+    for (int64_t t = 0; t < E; t += width) {
+        int64_t n = E - t < width ? E - t : width;
+        for (int64_t m = 0; m < M; m++, to += width) {
             for (int64_t e = 0; e < n; e++) to[e] = v[m * row + t + e];
-            for (int64_t e = n; e < TILE; e++) to[e] = 0;
+            for (int64_t e = n; e < width; e++) to[e] = 0;
         }
     }
 }
@@ -87,7 +100,8 @@ typedef struct Space {
 
 static int64_t per_thread(const Sdpa *a)
 {
-    return padded(a->M) * a->D + a->M * padded(a->E) + QROWS * (KEYS + TILE) + QROWS * padded(a->E) + QROWS * a->D + 64;
+    int64_t pe = padded(a->E, value_width(a->E));
+    return padded(a->M, TILE) * a->D + a->M * pe + QROWS * (KEYS + TILE) + QROWS * pe + QROWS * a->D + 64;
 }
 
 static int64_t workspace(const Sdpa *a) { return per_thread(a); }
@@ -95,11 +109,12 @@ static int64_t workspace(const Sdpa *a) { return per_thread(a); }
 static Space split(const Sdpa *a, float *p)
 {
     Space s;
+    int64_t pe = padded(a->E, value_width(a->E));
     s.keys = p;
-    s.values = s.keys + padded(a->M) * a->D;
-    s.scores = s.values + a->M * padded(a->E);
+    s.values = s.keys + padded(a->M, TILE) * a->D;
+    s.scores = s.values + a->M * pe;
     s.out = s.scores + QROWS * (KEYS + TILE);
-    s.query = s.out + QROWS * padded(a->E);
+    s.query = s.out + QROWS * pe;
     return s;
 }
 
@@ -118,38 +133,53 @@ static void add_mask(const Sdpa *a, float *s, int64_t at, int64_t n)
     }
 }
 
+static Vec pick(VecI yes, Vec a, Vec b) { return (Vec)((yes & (VecI)a) | (~yes & (VecI)b)); }
+
+/* n is a multiple of LANES here and in row_exp; NaN is passed over. */
 static float row_max(const float *s, int64_t n)
 {
-    float part[LANES], m = -INFINITY;
-    int64_t j = 0;
-    for (int l = 0; l < LANES; l++) part[l] = -INFINITY;
-    for (; j + LANES <= n; j += LANES)
-        for (int l = 0; l < LANES; l++) part[l] = s[j + l] > part[l] ? s[j + l] : part[l];
-    for (; j < n; j++) m = s[j] > m ? s[j] : m;
-    for (int l = 0; l < LANES; l++) m = part[l] > m ? part[l] : m;
+    Vec top = (Vec){0} - INFINITY;
+    for (int64_t j = 0; j < n; j += LANES) {
+        Vec x = *(const Vec *)(s + j);
+        top = pick(x > top, x, top);
+    }
+    float m = -INFINITY;
+    for (int l = 0; l < LANES; l++) m = top[l] > m ? top[l] : m;
     return m;
 }
 
-/* s = exp(s - top); the sum of it. */
+/* s = exp(s - top), s <= top; the sum of it. The polynomial is vm_exp's. Below the normal numbers the result is 0: beside a sum of at
+ * least 1 they are nothing, and products with them take a hundred times as long (masks of -100 make them). */
 static float row_exp(float *s, float top, int64_t n)
 {
-    float part[LANES] = {0}, sum = 0;
-    int64_t j = 0;
-    for (; j + LANES <= n; j += LANES)
-        for (int l = 0; l < LANES; l++) {
-            float e = vm_exp(s[j + l] - top);
-            s[j + l] = e;
-            part[l] += e;
-        }
-    for (; j < n; j++) sum += s[j] = vm_exp(s[j] - top);
-    for (int l = 0; l < LANES; l++) sum += part[l];
+    const float magic = 12582912.0f; /* 1.5 * 2^23: the sum's low bits are the rounded number */
+    Vec total = {0};
+    for (int64_t j = 0; j < n; j += LANES) {
+        Vec x = *(const Vec *)(s + j) - top;
+        VecI none = x < -87.0f;
+        Vec c = pick(none, (Vec){0} - 87.0f, x), shifted = c * 1.44269504f + magic, k = shifted - magic;
+        Vec r = c - k * 0.693359375f;
+        r = r + k * 2.12194440e-4f;
+        Vec p = r * 1.9875691500e-4f + 1.3981999507e-3f;
+        p = p * r + 8.3334519073e-3f;
+        p = p * r + 4.1665795894e-2f;
+        p = p * r + 1.6666665459e-1f;
+        p = p * r + 5.0000001201e-1f;
+        p = p * (r * r) + r + 1.0f;
+        Vec e = p * (Vec)(((VecI)shifted - 0x4b400000 + 127) << 23);
+        e = pick(none, (Vec){0}, e);
+        *(Vec *)(s + j) = e;
+        total += e;
+    }
+    float sum = 0;
+    for (int l = 0; l < LANES; l++) sum += total[l];
     return sum;
 }
 
 /* rows query rows from n0 of head (b, h); keys and values are packed. */
 static void attend(const Sdpa *a, const Space *s, int64_t b, int64_t h, int64_t n0, int rows)
 {
-    int64_t pe = padded(a->E), last = a->causal && n0 + rows < a->M ? n0 + rows : a->M;
+    int64_t width = value_width(a->E), pe = padded(a->E, width), last = a->causal && n0 + rows < a->M ? n0 + rows : a->M;
     float top[QROWS], sum[QROWS];
     for (int r = 0; r < rows; r++) {
         const float *q = a->q + b * a->qs[0] + h * a->qs[1] + (n0 + r) * a->qs[2];
@@ -159,23 +189,24 @@ static void attend(const Sdpa *a, const Space *s, int64_t b, int64_t h, int64_t 
     }
     memset(s->out, 0, (size_t)(rows * pe) * sizeof *s->out);
     for (int64_t m0 = 0; m0 < last; m0 += KEYS) {
-        int64_t n = last - m0 < KEYS ? last - m0 : KEYS, ld = KEYS + TILE;
-        for (int64_t t = 0; t < n; t += TILE) product(rows, s->scores + t, ld, s->query, a->D, s->keys + (m0 + t) * a->D, a->D, false);
+        int64_t n = last - m0 < KEYS ? last - m0 : KEYS, ld = KEYS + TILE, whole = padded(n, LANES);
+        for (int64_t t = 0; t < n; t += TILE) product(rows, TILE, s->scores + t, ld, s->query, a->D, s->keys + (m0 + t) * a->D, a->D, false);
         for (int r = 0; r < rows; r++) {
             float *row = s->scores + r * ld;
             add_mask(a, row, b * a->ms[0] + h * a->ms[1] + (n0 + r) * a->ms[2] + m0 * a->ms[3], n);
             if (a->causal)
                 for (int64_t j = n0 + r + 1 - m0 < 0 ? 0 : n0 + r + 1 - m0; j < n; j++) row[j] = -INFINITY;
-            float m = row_max(row, n), new_top = m > top[r] ? m : top[r], base = new_top == -INFINITY ? 0 : new_top;
+            for (int64_t j = n; j < whole; j++) row[j] = -INFINITY;
+            float m = row_max(row, whole), new_top = m > top[r] ? m : top[r], base = new_top == -INFINITY ? 0 : new_top;
             if (top[r] != new_top && top[r] != -INFINITY) {
                 float shrink = vm_exp(top[r] - new_top);
                 sum[r] *= shrink;
                 for (int64_t e = 0; e < pe; e++) s->out[r * pe + e] *= shrink;
             }
             top[r] = new_top;
-            sum[r] += row_exp(row, base, n);
+            sum[r] += row_exp(row, base, whole);
         }
-        for (int64_t t = 0; t < pe; t += TILE) product(rows, s->out + t, pe, s->scores, ld, s->values + t * a->M + m0 * TILE, n, true);
+        for (int64_t t = 0; t < pe; t += width) product(rows, width, s->out + t, pe, s->scores, ld, s->values + t * a->M + m0 * width, n, true);
     }
     for (int r = 0; r < rows; r++) {
         float *out = a->out + ((b * a->H + h) * a->N + n0 + r) * a->E, inverse = 1 / sum[r];
