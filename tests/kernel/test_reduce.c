@@ -51,7 +51,8 @@ static void softmax_model(double *out, const double *x, int64_t n, bool logarith
 }
 
 /* Error of one element with a unit roundoff u: d = x - top rounds (the reference's double too), exp and log are within 2 roundoffs
- * (tests/kernel/test_pointwise.c), the sum gathers `adds`, inverse, product or differences one each; a denormal result its step. */
+ * (tests/kernel/test_pointwise.c), the sum gathers `adds`, inverse, product or differences one each; a denormal result its step, or
+ * all of it where the kernel gives 0 below exp(-87) (f32, vmath.h). */
 static double softmax_error(double y, double d, double log_sum, bool logarithm, double adds, double u, double least)
 {
     if (logarithm) return u * (adds + 4 + 2 * fabs(log_sum) + 2 * fabs(d));
@@ -87,7 +88,7 @@ static void check_softmax(int64_t rows, int64_t n, Fill f, bool logarithm, bool 
         k->softmax_f32(y, x, rows, n, logarithm, safe, 2);
         for (int64_t r = 0; r < rows; r++) {
             for (int64_t i = 0; i < n; i++) back[i] = y[r * n + i];
-            check_softmax_row(l, "f32", back, want + r * n, wide + r * n, n, logarithm, roundings(n), 0x1p-24, 0x1p-149);
+            check_softmax_row(l, "f32", back, want + r * n, wide + r * n, n, logarithm, roundings(n), 0x1p-24, 0x1p-125);
         }
         assert_guard(d);
         assert_guard(y);

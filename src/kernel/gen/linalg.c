@@ -21,7 +21,6 @@ enum { LANES = 4, VECTORS = 2 };
 enum { QROWS = 6, TILE = LANES * VECTORS, KEYS = 512, TASK_ROWS = 32 };
 
 typedef float Vec __attribute__((vector_size(LANES * 4), aligned(4)));
-typedef int32_t VecI __attribute__((vector_size(LANES * 4), aligned(4)));
 
 static int64_t padded(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
@@ -133,46 +132,25 @@ static void add_mask(const Sdpa *a, float *s, int64_t at, int64_t n)
     }
 }
 
-static Vec pick(VecI yes, Vec a, Vec b) { return (Vec)((yes & (VecI)a) | (~yes & (VecI)b)); }
-
-/* n is a multiple of LANES here and in row_exp; NaN is passed over. */
 static float row_max(const float *s, int64_t n)
 {
-    Vec top = (Vec){0} - INFINITY;
-    for (int64_t j = 0; j < n; j += LANES) {
-        Vec x = *(const Vec *)(s + j);
-        top = pick(x > top, x, top);
-    }
     float m = -INFINITY;
-    for (int l = 0; l < LANES; l++) m = top[l] > m ? top[l] : m;
+#pragma omp simd reduction(max : m)
+    for (int64_t j = 0; j < n; j++) m = s[j] > m ? s[j] : m;
     return m;
 }
 
-/* s = exp(s - top), s <= top; the sum of it. The polynomial is vm_exp's. Below the normal numbers the result is 0: beside a sum of at
- * least 1 they are nothing, and products with them take a hundred times as long (masks of -100 make them). */
+/* s = exp(s - top); the sum of it. n is a multiple of LANES. */
 static float row_exp(float *s, float top, int64_t n)
 {
-    const float magic = 12582912.0f; /* 1.5 * 2^23: the sum's low bits are the rounded number */
-    Vec total = {0};
-    for (int64_t j = 0; j < n; j += LANES) {
-        Vec x = *(const Vec *)(s + j) - top;
-        VecI none = x < -87.0f;
-        Vec c = pick(none, (Vec){0} - 87.0f, x), shifted = c * 1.44269504f + magic, k = shifted - magic;
-        Vec r = c - k * 0.693359375f;
-        r = r + k * 2.12194440e-4f;
-        Vec p = r * 1.9875691500e-4f + 1.3981999507e-3f;
-        p = p * r + 8.3334519073e-3f;
-        p = p * r + 4.1665795894e-2f;
-        p = p * r + 1.6666665459e-1f;
-        p = p * r + 5.0000001201e-1f;
-        p = p * (r * r) + r + 1.0f;
-        Vec e = p * (Vec)(((VecI)shifted - 0x4b400000 + 127) << 23);
-        e = pick(none, (Vec){0}, e);
-        *(Vec *)(s + j) = e;
-        total += e;
-    }
-    float sum = 0;
-    for (int l = 0; l < LANES; l++) sum += total[l];
+    float part[LANES] = {0}, sum = 0;
+    for (int64_t j = 0; j < n; j += LANES)
+        for (int l = 0; l < LANES; l++) {
+            float e = vm_exp_down(s[j + l] - top);
+            s[j + l] = e;
+            part[l] += e;
+        }
+    for (int l = 0; l < LANES; l++) sum += part[l];
     return sum;
 }
 

@@ -6,7 +6,7 @@
 #define T float
 #define ACC float
 #define NAME(x) x##_f32
-#define EXP vm_exp
+#define EXP vm_exp_down /* of differences to the largest */
 #include "kernel/gen/reduce_tmpl.h"
 
 void KERNEL(reduce_fill)(ReduceKernels *k);

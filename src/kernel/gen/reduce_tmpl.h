@@ -2,12 +2,9 @@
 
 static ACC NAME(row_sum)(const T *x, int64_t n)
 {
-    ACC part[16] = {0}, s = 0;
-    int64_t i = 0;
-    for (; i + 16 <= n; i += 16)
-        for (int l = 0; l < 16; l++) part[l] += (ACC)x[i + l];
-    for (; i < n; i++) s += (ACC)x[i];
-    for (int l = 0; l < 16; l++) s += part[l];
+    ACC s = 0;
+#pragma omp simd reduction(+ : s)
+    for (int64_t i = 0; i < n; i++) s += (ACC)x[i];
     return s;
 }
 
@@ -62,13 +59,9 @@ static double NAME(extreme)(const T *x, int64_t n, bool smallest, int64_t *at)
 
 static T NAME(row_max)(const T *x, int64_t n)
 {
-    T part[16], m = -INFINITY;
-    int64_t i = 0;
-    for (int l = 0; l < 16; l++) part[l] = -INFINITY;
-    for (; i + 16 <= n; i += 16)
-        for (int l = 0; l < 16; l++) part[l] = x[i + l] > part[l] ? x[i + l] : part[l];
-    for (; i < n; i++) m = x[i] > m ? x[i] : m;
-    for (int l = 0; l < 16; l++) m = part[l] > m ? part[l] : m;
+    T m = -INFINITY;
+#pragma omp simd reduction(max : m)
+    for (int64_t i = 0; i < n; i++) m = x[i] > m ? x[i] : m;
     return m;
 }
 
