@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes tests/unit/wordpiece_cases.h: a small vocabulary and what BertTokenizer makes of texts with it.
 
-    /work/venv/bin/python tests/unit/make_wordpiece.py > tests/unit/wordpiece_cases.h      (transformers 5.23, tokenizers 0.23)
+    .venv/bin/python tests/unit/make_wordpiece.py > tests/unit/wordpiece_cases.h      (transformers 5.23, tokenizers 0.23)
 """
 import pathlib
 import tempfile
