@@ -534,12 +534,11 @@ static bool read_program(Import *im, const json_t *top)
     return read_graph(im, top) && read_spec(im, top);
 }
 
-static bool open_archive(Pt2 *p, const char *path, DType compute, Err *err)
+static bool open_archive(Pt2 *p, DType compute, Err *err)
 {
     char root[512], model[256], entry[512];
     const void *bytes;
     uint64_t size;
-    TRY(file_map(&p->file, path, err));
     p->zip = zip_open(p->file.data, p->file.size, err);
     TRY(p->zip);
     p->graph = graph_create();
@@ -573,8 +572,10 @@ Pt2 *pt2_open(const char *path, DType compute, Err *err)
         return NULL;
     }
     shape_install();
-    if (open_archive(p, path, compute, err)) return p;
-    within(err, "%s", path);
+    if (file_map(&p->file, path, err)) { /* which names the file itself where it fails */
+        if (open_archive(p, compute, err)) return p;
+        within(err, "%s", path);
+    }
     pt2_close(p);
     return NULL;
 }

@@ -1,12 +1,12 @@
 # Files that are missing or damaged: exit 3; what is written is written whole or not at all.
 $ qkv inspect missing.pt2
-! qkv: error: missing.pt2: cannot open 'missing.pt2': No such file or directory
+! qkv: error: cannot open 'missing.pt2': No such file or directory
 ? 3
 $ qkv inspect vocab.txt
 ! qkv: error: vocab.txt: no end record: the file is no ZIP archive, or it is cut off
 ? 3
 $ qkv graph .
-! qkv: error: .: cannot read '.': it is a folder
+! qkv: error: cannot read '.': it is a folder
 ? 3
 $ make cut affine.pt2 3000; qkv inspect affine.pt2
 ! qkv: error: affine.pt2: no end record: the file is no ZIP archive, or it is cut off

@@ -87,7 +87,7 @@ $ qkv verify affine2.pt2 two.pt2 -i x.safetensors
 ! qkv: error: number of outputs: affine2.pt2 has 1, two.pt2 has 2
 ? 1
 $ qkv verify affine.pt2 missing.pt2
-! qkv: error: missing.pt2: cannot open 'missing.pt2': No such file or directory
+! qkv: error: cannot open 'missing.pt2': No such file or directory
 ? 3
 # Node by node.
 $ make st trace.safetensors linear:f32:2x3:5,15.5,24,-5,-14.5,-26 relu:f32:2x3:5,15.5,24,0 mul:f32:2x3:10,31,48,0
