@@ -1,10 +1,14 @@
 /* One type's row kernels; included by reduce.c (and the reference) with T, NAME(x), EXP, ACC set. */
 
+/* Sixteen partial sums, vectorised or not: the error grows with n / 16. */
 static ACC NAME(row_sum)(const T *x, int64_t n)
 {
-    ACC s = 0;
-#pragma omp simd reduction(+ : s)
-    for (int64_t i = 0; i < n; i++) s += (ACC)x[i];
+    ACC part[16] = {0}, s = 0;
+    int64_t i = 0;
+    for (; i + 16 <= n; i += 16)
+        for (int l = 0; l < 16; l++) part[l] += (ACC)x[i + l];
+    for (; i < n; i++) s += (ACC)x[i];
+    for (int l = 0; l < 16; l++) s += part[l];
     return s;
 }
 
