@@ -1,4 +1,4 @@
-"""The Python package against PyTorch. Needs torch; tests/python/test_model.py needs NumPy alone."""
+"""The Python package against PyTorch. test_model.py needs NumPy alone."""
 import numpy as np
 import pytest
 

@@ -1,0 +1,47 @@
+"""qkv.Model with NumPy alone: the model of the demo."""
+import os
+import pickle
+
+import numpy as np
+import pytest
+import qkv
+
+DIGITS = os.path.join(os.path.dirname(__file__), "..", "..", "demo", "digits_vit.pt2")
+
+
+@pytest.fixture(scope="module")
+def model():
+    return qkv.Model(DIGITS)
+
+
+@pytest.fixture
+def pixels(model):
+    shape = [n if isinstance(n, int) else 5 for n in model.describe()["inputs"][0]["shape"]]
+    return np.random.default_rng(0).random(shape, np.float32)
+
+
+def test_rows_of_a_batch_are_independent(model, pixels):
+    whole = model.run([pixels])["output_0"]
+    assert whole.shape == (5, 10) and np.isfinite(whole).all() and np.ptp(whole) > 0.1
+    for i in range(5):
+        assert np.abs(model.run([pixels[i:i + 1]])["output_0"] - whole[i]).max() < 1e-5
+
+
+def test_strides_and_names(model, pixels):
+    turned = np.asfortranarray(pixels)
+    assert np.array_equal(model.run({model.inputs[0]: turned})["output_0"], model.run([pixels])["output_0"])
+    with pytest.raises(qkv.Error, match="no input is called 'y'") as e:
+        model.run({"y": pixels})
+    assert e.value.code == 2
+
+
+def test_session_and_pickling(model, pixels):
+    expected = model.run([pixels])["output_0"]
+    again = pickle.loads(pickle.dumps(model))
+    assert np.array_equal(again.run([pixels])["output_0"], expected)
+    assert np.array_equal(qkv.InferenceSession(DIGITS).run(None, {model.inputs[0]: pixels})[0], expected)
+
+
+def test_symbols_and_text(model):
+    assert [lo for lo, _ in model.symbols.values()] == [1]
+    assert "aten.scaled_dot_product_attention.default" in model.graph_text()
