@@ -5,6 +5,7 @@
     out = model.run({"pixel_values": array})["output_0"]
 
     report = qkv.export(module, (x, mask), dynamic_shapes={...}, path="model.pt2")     # needs torch
+    qkv.nn.replace_mha(module)                                                         # before, for sizes that come out of data
     qkv.trace(module, (x, mask), "trace.safetensors")                                  # for `qkv verify --per-node`
 
 `Model` needs NumPy alone. Arrays go in without a copy (NumPy, torch, anything with __dlpack__); outputs are `Output` arrays that
@@ -13,7 +14,7 @@ NumPy reads and that speak DLPack.
 from ._lib import Error, library_path, version
 from .model import InferenceSession, Model, Output
 
-__all__ = ["Error", "InferenceSession", "Model", "Output", "export", "trace", "library_path", "version"]
+__all__ = ["Error", "InferenceSession", "Model", "Output", "export", "nn", "trace", "library_path", "version"]
 __version__ = "0.1.0"
 
 
@@ -26,4 +27,8 @@ def __getattr__(name):  # torch is imported only by those who export
         from ._trace import trace
 
         return trace
+    if name == "nn":
+        import importlib
+
+        return importlib.import_module(".nn", __name__)
     raise AttributeError(f"module 'qkv' has no attribute {name!r}")

@@ -1,0 +1,254 @@
+"""Export-friendly attention: modules of torch.nn that torch.export takes with sizes it knows nothing about.
+
+    import qkv.nn
+    n = qkv.nn.replace_mha(model)          # in place; model itself may be an nn.MultiheadAttention; n = attentions replaced
+    qkv.export(model, args, dynamic_shapes=..., path="model.pt2")
+
+    attention = qkv.nn.ExportFriendlyMultiheadAttention.from_nn_mha(mha)     # one module, with its own copy of the weights
+
+nn.MultiheadAttention compares sizes in Python, and nn.TransformerEncoder and nn.TransformerDecoder look at the numbers of a mask to see whether
+it is causal; both stop an export whose sizes come out of a tensor. The classes here compute the same from ranks and options alone.
+"""
+import copy
+import functools
+import math
+import types
+import warnings
+from contextlib import nullcontext
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+__all__ = ["ExportFriendlyMultiheadAttention", "ExportFriendlyTransformerDecoder", "ExportFriendlyTransformerEncoder", "replace_mha"]
+
+
+class ExportFriendlyMultiheadAttention(nn.MultiheadAttention):
+    """nn.MultiheadAttention with another forward: same constructor, options, parameters and state_dict, same numbers.
+
+    A row whose keys are all masked: with need_weights=False attention gives it zeros, so that the output is out_proj.bias; with
+    need_weights=True it is NaN, in the weights too. Both are what nn.MultiheadAttention gives outside its inference fast path.
+
+    Sizes are never compared in Python: a mask is expanded to the size it must have, which eager mode checks and torch.export notes as a
+    condition for run time. A mask with 1 in place of a size is therefore broadcast.
+    """
+
+    @classmethod
+    def from_nn_mha(cls, mha, share=False):
+        """An attention like `mha` (options, dtype, device, mode, hooks). It has its own copy of the weights; share=True makes it use the very
+        Parameter objects, so that optimizers and tied modules keep working. A subclass of nn.MultiheadAttention keeps its other methods."""
+        if not isinstance(mha, nn.MultiheadAttention):
+            raise TypeError(f"from_nn_mha takes an nn.MultiheadAttention, not {type(mha).__name__}")
+        if not isinstance(mha, cls) and _has_own_forward(mha, nn.MultiheadAttention):
+            raise TypeError(f"{type(mha).__name__} has a forward of its own, which ExportFriendlyMultiheadAttention would not run")
+        kept = {id(t): t for t in (*mha.parameters(), *mha.buffers())} if share else {}
+        new = copy.deepcopy(mha, kept)
+        new.__class__ = _variant(type(mha), cls)
+        return new
+
+    def forward(self, query, key, value, key_padding_mask=None, need_weights=True, attn_mask=None, average_attn_weights=True, is_causal=False):
+        if query.is_nested or key.is_nested or value.is_nested:  # nn.TransformerEncoder makes them of padded batches, in eager inference only
+            return super().forward(query, key, value, key_padding_mask, need_weights, attn_mask, average_attn_weights, is_causal)
+        batched = _is_batched(query, key, value, key_padding_mask, attn_mask)
+        if is_causal and attn_mask is None:
+            raise RuntimeError("is_causal=True says that attn_mask is causal: give attn_mask too (nn.Transformer.generate_square_subsequent_mask)")
+        causal = is_causal and key_padding_mask is None and not need_weights  # then, and only then, the hint stands for the mask
+        if causal:
+            attn_mask = None
+
+        q, k, v = (_split_heads(self, x) for x in _project(self, query, key, value))
+        mask = _merge_masks(self, attn_mask, key_padding_mask, q.size(0), q.size(2), k.size(2), query.dtype)
+        if self.bias_k is not None:  # one more key and value, learned
+            k, v = (torch.cat([x, _split_heads(self, b).expand(x.size(0), -1, -1, -1)], 2) for x, b in ((k, self.bias_k), (v, self.bias_v)))
+        if self.add_zero_attn:
+            k, v = F.pad(k, (0, 0, 0, 1)), F.pad(v, (0, 0, 0, 1))
+
+        p = self.dropout if self.training else 0.0
+        weights = None
+        if need_weights:
+            weights = _weights(q, k, mask, p)
+            out = weights @ v
+            if average_attn_weights:
+                weights = weights.mean(1)
+            if not batched:
+                weights = weights.squeeze(0)
+        else:
+            if mask is not None and mask.dtype == torch.bool:
+                mask = mask.logical_not()  # here True is masked, there True attends
+            # choosing among SDPA's kernels compares sizes; the exported op is the same whichever is chosen
+            with sdpa_kernel(SDPBackend.MATH) if torch.compiler.is_exporting() else nullcontext():
+                out = F.scaled_dot_product_attention(q, k, v, mask, p, causal)
+        return F.linear(_join_heads(self, out, batched), self.out_proj.weight, self.out_proj.bias), weights
+
+
+def _project(mha, query, key, value):
+    """q, k, v of width E; inputs that are one tensor go through one product."""
+    bias = mha.in_proj_bias
+    if not mha._qkv_same_embed_dim:
+        weights = (mha.q_proj_weight, mha.k_proj_weight, mha.v_proj_weight)
+    elif query is key and key is value:
+        return F.linear(query, mha.in_proj_weight, bias).chunk(3, -1)
+    elif key is value:
+        sizes = (mha.embed_dim, 2 * mha.embed_dim)
+        w_q, w_kv = mha.in_proj_weight.split(sizes)
+        b_q, b_kv = (None, None) if bias is None else bias.split(sizes)
+        return F.linear(query, w_q, b_q), *F.linear(key, w_kv, b_kv).chunk(2, -1)
+    else:
+        weights = mha.in_proj_weight.chunk(3)
+    biases = (None,) * 3 if bias is None else bias.chunk(3)
+    return tuple(F.linear(x, w, b) for x, w, b in zip((query, key, value), weights, biases))
+
+
+def _split_heads(mha, x):
+    """(B, N, E), (N, B, E) or (N, E) -> (B, H, N, D)"""
+    x = x.unflatten(-1, (mha.num_heads, mha.head_dim))
+    if x.dim() == 3:
+        return x.transpose(0, 1).unsqueeze(0)
+    return x.transpose(1, 2) if mha.batch_first else x.permute(1, 2, 0, 3)
+
+
+def _join_heads(mha, x, batched):
+    """The way back."""
+    if not batched:
+        x = x.squeeze(0).transpose(0, 1)
+    else:
+        x = x.transpose(1, 2) if mha.batch_first else x.permute(2, 0, 1, 3)
+    return x.flatten(-2)
+
+
+def _merge_masks(mha, attn_mask, key_padding_mask, b, n, m, dtype):
+    """One mask that broadcasts to (B, H, N, keys): bool where both are (True = masked), else additive; None where there is none."""
+    masks = []
+    if attn_mask is not None and attn_mask.dim() == 3:
+        masks.append(attn_mask.unflatten(0, (b, mha.num_heads)).expand(b, mha.num_heads, n, m))
+    elif attn_mask is not None:
+        masks.append(attn_mask.expand(n, m))
+    if key_padding_mask is not None:
+        masks.append(key_padding_mask.expand(b, m)[:, None, None, :])
+    if not masks:
+        return None
+    if len(masks) == 1:
+        mask = masks[0]
+    elif all(x.dtype == torch.bool for x in masks):
+        mask = masks[0] | masks[1]
+    else:
+        mask = _additive(masks[0], dtype) + _additive(masks[1], dtype)
+    extra = (mha.bias_k is not None) + bool(mha.add_zero_attn)
+    return F.pad(mask, (0, extra)) if extra else mask  # added keys are never masked
+
+
+def _weights(q, k, mask, p):
+    scores = (q * math.sqrt(1.0 / q.size(-1))) @ k.transpose(-2, -1)
+    if mask is not None and mask.dtype == torch.bool:
+        scores = scores.masked_fill(mask, float("-inf"))
+    elif mask is not None:
+        scores = scores + (mask if mask.dtype == scores.dtype else mask.to(scores.dtype))
+    return F.dropout(scores.softmax(-1), p) if p else scores.softmax(-1)
+
+
+def _is_batched(query, key, value, key_padding_mask, attn_mask):
+    """Checks ranks and dtypes, never sizes."""
+    rank = query.dim()
+    if rank not in (2, 3):
+        raise AssertionError(f"query has {rank} dimensions; attention takes (batch, length, width) or, unbatched, (length, width)")
+    for name, x in (("key", key), ("value", value)):
+        if x.dim() != rank:
+            raise AssertionError(f"query has {rank} dimensions, {name} has {x.dim()}")
+    if key_padding_mask is not None and key_padding_mask.dim() != rank - 1:
+        raise AssertionError(f"key_padding_mask has {key_padding_mask.dim()} dimensions; a query with {rank} takes one with {rank - 1}")
+    if attn_mask is not None and attn_mask.dim() not in (2, 3):
+        raise RuntimeError(f"attn_mask has {attn_mask.dim()} dimensions; it is (queries, keys) or (batch * heads, queries, keys)")
+    for name, mask in (("key_padding_mask", key_padding_mask), ("attn_mask", attn_mask)):
+        if mask is not None and mask.dtype != torch.bool and not mask.is_floating_point():
+            raise AssertionError(f"{name} is {mask.dtype}; masks are bool (True = masked) or floating point (added)")
+    return rank == 3
+
+
+def _additive(mask, dtype):
+    if mask.dtype != torch.bool:
+        return mask
+    return torch.zeros_like(mask, dtype=dtype).masked_fill(mask, float("-inf"))
+
+
+class ExportFriendlyTransformerEncoder(nn.TransformerEncoder):
+    """nn.TransformerEncoder that, while torch.export looks on, does not ask the mask's numbers whether it is causal: the mask is applied as
+    it is, which gives the same numbers. is_causal=True or False is passed on."""
+
+    def forward(self, src, mask=None, src_key_padding_mask=None, is_causal=None):
+        if is_causal is None and torch.compiler.is_exporting():
+            is_causal = False
+        return super().forward(src, mask, src_key_padding_mask, is_causal)
+
+
+class ExportFriendlyTransformerDecoder(nn.TransformerDecoder):
+    """nn.TransformerDecoder, likewise."""
+
+    def forward(self, tgt, memory, tgt_mask=None, memory_mask=None, tgt_key_padding_mask=None, memory_key_padding_mask=None, tgt_is_causal=None,
+                memory_is_causal=False):
+        if tgt_is_causal is None and torch.compiler.is_exporting():
+            tgt_is_causal = False
+        return super().forward(tgt, memory, tgt_mask, memory_mask, tgt_key_padding_mask, memory_key_padding_mask, tgt_is_causal, memory_is_causal)
+
+
+_VARIANTS = {
+    nn.MultiheadAttention: ExportFriendlyMultiheadAttention,
+    nn.TransformerEncoder: ExportFriendlyTransformerEncoder,
+    nn.TransformerDecoder: ExportFriendlyTransformerDecoder,
+}
+
+
+def replace_mha(model, verbose=False):
+    """Makes every nn.MultiheadAttention in `model` an ExportFriendlyMultiheadAttention, and returns how many there were.
+
+    A module keeps its identity: only its class changes. Parameters, hooks, optimizers, a module used in several places and references from
+    outside stay what they are, and `model` itself may be an attention. Subclasses of nn.MultiheadAttention that inherit forward are replaced
+    and stay instances of their class; one with a forward of its own is left alone with a warning. nn.TransformerEncoder and
+    nn.TransformerDecoder (nn.Transformer has both) stop looking at the numbers of a mask during export; they are not counted. A second call
+    finds nothing to do. verbose=True prints one line per module.
+
+    Eager results stay equal, also on the fast path of nn.TransformerEncoderLayer and with the nested tensors of nn.TransformerEncoder, which
+    zero padded rows in inference; exported graphs take neither.
+    """
+    count = 0
+    for name, module in model.named_modules():
+        of = next((c for c in _VARIANTS if isinstance(module, c)), None)
+        if of is None or isinstance(module, _VARIANTS[of]):
+            continue
+        where = f"{name or 'the model'} ({type(module).__name__})"
+        if _has_own_forward(module, of):
+            warnings.warn(f"{where} has a forward of its own: left alone", stacklevel=2)
+            if verbose:
+                print(f"{where}: left alone, it has a forward of its own")
+            continue
+        module.__class__ = _variant(type(module), _VARIANTS[of])
+        count += of is nn.MultiheadAttention
+        if verbose:
+            print(f"{where}: now {type(module).__name__}")
+    return count
+
+
+def _has_own_forward(module, of):
+    return type(module).forward is not of.forward or "forward" in vars(module)
+
+
+@functools.lru_cache(maxsize=None)
+def _variant(cls, friendly):
+    """The class a module of class `cls` gets: `friendly` for torch's own, for a user's subclass one that derives from both."""
+    if issubclass(cls, friendly):
+        return cls
+    if cls in _VARIANTS:
+        return friendly
+
+    def reduce(self, protocol):  # pickle cannot find a class made at run time by its name
+        _, _, *state = super(both, self).__reduce_ex__(protocol)
+        return (_revive, (cls, friendly), *state)
+
+    members = {"__module__": cls.__module__, "__doc__": cls.__doc__, "__reduce_ex__": reduce}
+    both = types.new_class(f"ExportFriendly{cls.__name__}", (friendly, cls), {}, lambda namespace: namespace.update(members))
+    return both
+
+
+def _revive(cls, friendly):
+    variant = _variant(cls, friendly)
+    return variant.__new__(variant)
