@@ -6,8 +6,8 @@
 
     attention = qkv.nn.ExportFriendlyMultiheadAttention.from_nn_mha(mha)     # one module, with its own copy of the weights
 
-nn.MultiheadAttention compares sizes in Python, and nn.TransformerEncoder and nn.TransformerDecoder look at the numbers of a mask to see whether
-it is causal; both stop an export whose sizes come out of a tensor. The classes here compute the same from ranks and options alone.
+nn.MultiheadAttention compares sizes in Python, which stops an export whose sizes come out of a tensor; nn.TransformerEncoder and
+nn.TransformerDecoder look at the numbers of a mask to see whether it is causal, which stops every export. The classes here do neither.
 """
 import copy
 import functools
@@ -21,14 +21,15 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-__all__ = ["ExportFriendlyMultiheadAttention", "ExportFriendlyTransformerDecoder", "ExportFriendlyTransformerEncoder", "replace_mha"]
+__all__ = ["ExportFriendlyMultiheadAttention", "ExportFriendlyTransformerDecoder", "ExportFriendlyTransformerEncoder",
+           "ExportFriendlyTransformerEncoderLayer", "replace_mha"]
 
 
 class ExportFriendlyMultiheadAttention(nn.MultiheadAttention):
     """nn.MultiheadAttention with another forward: same constructor, options, parameters and state_dict, same numbers.
 
     A row whose keys are all masked: with need_weights=False attention gives it zeros, so that the output is out_proj.bias; with
-    need_weights=True it is NaN, in the weights too. Both are what nn.MultiheadAttention gives outside its inference fast path.
+    need_weights=True it is NaN, in the weights too. Both are what nn.MultiheadAttention gives outside its inference fast path (there: NaN).
 
     Sizes are never compared in Python: a mask is expanded to the size it must have, which eager mode checks and torch.export notes as a
     condition for run time. A mask with 1 in place of a size is therefore broadcast.
@@ -166,23 +167,39 @@ def _is_batched(query, key, value, key_padding_mask, attn_mask):
 
 
 def _additive(mask, dtype):
-    if mask.dtype != torch.bool:
+    if mask is None or mask.dtype != torch.bool:
         return mask
     return torch.zeros_like(mask, dtype=dtype).masked_fill(mask, float("-inf"))
 
 
+class ExportFriendlyTransformerEncoderLayer(nn.TransformerEncoderLayer):
+    """nn.TransformerEncoderLayer that torch.export sees as what it computes, never as the one op of its inference fast path."""
+
+    def forward(self, src, src_mask=None, src_key_padding_mask=None, is_causal=False):
+        if not torch.compiler.is_exporting():
+            return super().forward(src, src_mask, src_key_padding_mask, is_causal)
+        if self.norm_first:
+            src = src + self._sa_block(self.norm1(src), src_mask, src_key_padding_mask, is_causal)
+            return src + self._ff_block(self.norm2(src))
+        src = self.norm1(src + self._sa_block(src, src_mask, src_key_padding_mask, is_causal))
+        return self.norm2(src + self._ff_block(src))
+
+
 class ExportFriendlyTransformerEncoder(nn.TransformerEncoder):
-    """nn.TransformerEncoder that, while torch.export looks on, does not ask the mask's numbers whether it is causal: the mask is applied as
-    it is, which gives the same numbers. is_causal=True or False is passed on."""
+    """nn.TransformerEncoder that, under torch.export, neither asks the mask's numbers whether it is causal nor packs rows into nested tensors:
+    the mask is applied as it is, which gives the same numbers."""
 
     def forward(self, src, mask=None, src_key_padding_mask=None, is_causal=None):
-        if is_causal is None and torch.compiler.is_exporting():
-            is_causal = False
-        return super().forward(src, mask, src_key_padding_mask, is_causal)
+        if not torch.compiler.is_exporting():
+            return super().forward(src, mask, src_key_padding_mask, is_causal)
+        mask, padding = (_additive(x, src.dtype) for x in (mask, src_key_padding_mask))
+        for layer in self.layers:
+            src = layer(src, src_mask=mask, src_key_padding_mask=padding, is_causal=bool(is_causal))
+        return src if self.norm is None else self.norm(src)
 
 
 class ExportFriendlyTransformerDecoder(nn.TransformerDecoder):
-    """nn.TransformerDecoder, likewise."""
+    """nn.TransformerDecoder that, under torch.export, does not ask the mask's numbers whether it is causal."""
 
     def forward(self, tgt, memory, tgt_mask=None, memory_mask=None, tgt_key_padding_mask=None, memory_key_padding_mask=None, tgt_is_causal=None,
                 memory_is_causal=False):
@@ -193,6 +210,7 @@ class ExportFriendlyTransformerDecoder(nn.TransformerDecoder):
 
 _VARIANTS = {
     nn.MultiheadAttention: ExportFriendlyMultiheadAttention,
+    nn.TransformerEncoderLayer: ExportFriendlyTransformerEncoderLayer,
     nn.TransformerEncoder: ExportFriendlyTransformerEncoder,
     nn.TransformerDecoder: ExportFriendlyTransformerDecoder,
 }
@@ -203,12 +221,13 @@ def replace_mha(model, verbose=False):
 
     A module keeps its identity: only its class changes. Parameters, hooks, optimizers, a module used in several places and references from
     outside stay what they are, and `model` itself may be an attention. Subclasses of nn.MultiheadAttention that inherit forward are replaced
-    and stay instances of their class; one with a forward of its own is left alone with a warning. nn.TransformerEncoder and
-    nn.TransformerDecoder (nn.Transformer has both) stop looking at the numbers of a mask during export; they are not counted. A second call
-    finds nothing to do. verbose=True prints one line per module.
+    and stay instances of their class; one with a forward of its own is left alone with a warning. nn.TransformerEncoder, its layers and
+    nn.TransformerDecoder (nn.Transformer has them) behave during export alone; they are not counted. A second call finds nothing to do.
+    verbose=True prints one line per module.
 
-    Eager results stay equal, also on the fast path of nn.TransformerEncoderLayer and with the nested tensors of nn.TransformerEncoder, which
-    zero padded rows in inference; exported graphs take neither.
+    Eager results stay equal, also on the fast path of nn.TransformerEncoderLayer (which takes additive masks for bool ones) and with the nested
+    tensors of nn.TransformerEncoder (which zero padded rows). Exported programs take neither: compare them with
+    torch.backends.mha.set_fastpath_enabled(False), as qkv.export does.
     """
     count = 0
     for name, module in model.named_modules():
@@ -217,9 +236,11 @@ def replace_mha(model, verbose=False):
             continue
         where = f"{name or 'the model'} ({type(module).__name__})"
         if _has_own_forward(module, of):
-            warnings.warn(f"{where} has a forward of its own: left alone", stacklevel=2)
+            left = f"{where} has a forward of its own: left alone"
+            if of is nn.MultiheadAttention:
+                warnings.warn(left, stacklevel=2)
             if verbose:
-                print(f"{where}: left alone, it has a forward of its own")
+                print(left)
             continue
         module.__class__ = _variant(type(module), _VARIANTS[of])
         count += of is nn.MultiheadAttention
