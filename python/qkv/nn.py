@@ -20,6 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.utils.parametrize import is_parametrized
 
 __all__ = ["ExportFriendlyMultiheadAttention", "ExportFriendlyTransformerDecoder", "ExportFriendlyTransformerEncoder",
            "ExportFriendlyTransformerEncoderLayer", "replace_mha"]
@@ -45,7 +46,7 @@ class ExportFriendlyMultiheadAttention(nn.MultiheadAttention):
             raise TypeError(f"{type(mha).__name__} has a forward of its own, which ExportFriendlyMultiheadAttention would not run")
         kept = {id(t): t for t in (*mha.parameters(), *mha.buffers())} if share else {}
         new = copy.deepcopy(mha, kept)
-        new.__class__ = _variant(type(mha), cls)
+        _become(new, cls)
         return new
 
     def forward(self, query, key, value, key_padding_mask=None, need_weights=True, attn_mask=None, average_attn_weights=True, is_causal=False):
@@ -242,7 +243,7 @@ def replace_mha(model, verbose=False):
             if verbose:
                 print(left)
             continue
-        module.__class__ = _variant(type(module), _VARIANTS[of])
+        _become(module, _VARIANTS[of])
         count += of is nn.MultiheadAttention
         if verbose:
             print(f"{where}: now {type(module).__name__}")
@@ -251,6 +252,15 @@ def replace_mha(model, verbose=False):
 
 def _has_own_forward(module, of):
     return type(module).forward is not of.forward or "forward" in vars(module)
+
+
+def _become(module, friendly):
+    cls = type(module)
+    if not is_parametrized(module):
+        module.__class__ = _variant(cls, friendly)
+    elif not isinstance(module, friendly):  # torch gave the module a class of its own that holds its parametrized tensors: this stays outermost
+        members = {k: v for k, v in vars(cls).items() if k not in ("__dict__", "__weakref__")}
+        module.__class__ = types.new_class(cls.__name__, (_variant(cls.__bases__[0], friendly),), {}, lambda namespace: namespace.update(members))
 
 
 @functools.lru_cache(maxsize=None)
