@@ -149,6 +149,14 @@ bool shape_require_equal(Shape *s, Expr *a, Expr *b, const char *what)
     return graph_require(s->g, same, s->err, "node '%s': %s", s->node->name, what);
 }
 
+bool shape_stands_for_one(Shape *s, const Expr *from, const Expr *to)
+{
+    int64_t lo = 0, hi_from = 0, hi_to = 0;
+    ex_range(s->ex, from, &lo, &hi_from);
+    ex_range(s->ex, to, &lo, &hi_to);
+    return hi_from <= 1 && hi_to > 1;
+}
+
 bool shape_broadcast(Shape *s, int *rank, Expr **dim, int rank_b, Expr *const *dim_b, const char *what)
 {
     int n = *rank > rank_b ? *rank : rank_b;
@@ -160,7 +168,11 @@ bool shape_broadcast(Shape *s, int *rank, Expr **dim, int rank_b, Expr *const *d
         if (!a || !b) out[i] = a ? a : b;
         else if (a == b || ex_equals_int(b, 1)) out[i] = a;
         else if (ex_equals_int(a, 1)) out[i] = b;
-        else {
+        else if (shape_stands_for_one(s, a, b) || shape_stands_for_one(s, b, a)) {
+            Expr *one = shape_stands_for_one(s, a, b) ? a : b;
+            TRY(shape_require_equal(s, one, ex_int(s->ex, 1), what));
+            out[i] = one == a ? b : a;
+        } else {
             TRY(shape_require_equal(s, a, b, what));
             out[i] = ex_is_int(b) ? b : a;
         }

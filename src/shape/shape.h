@@ -36,6 +36,8 @@ bool shape_out(Shape *s, int k, DType t, int rank, Expr *const *dim);
 bool shape_out_like(Shape *s, int k, const Value *v, DType t);
 /* Broadcasts b into (rank, dim): numpy rules on expressions; where neither side is provably 1 or equal, equality is required. */
 bool shape_broadcast(Shape *s, int *rank, Expr **dim, int rank_b, Expr *const *dim_b, const char *what);
+/* A size of at most 1 beside one that may be more: Min(s0, 1) of x[:, :1] beside s1. Broadcasting takes it for 1, which is then required. */
+bool shape_stands_for_one(Shape *s, const Expr *from, const Expr *to);
 bool shape_require_equal(Shape *s, Expr *a, Expr *b, const char *what);
 Expr *shape_numel(Shape *s, const Value *v);
 /* For results whose size depends on data: a new symbol, bound at run time from dim `dim` of output `k` once that is computed. Call it

@@ -35,7 +35,10 @@ bool shape_expand(Shape *s)
     int lead = a->n - x->rank;
     if (lead < 0) return shape_fail(s, 1, "found %d sizes for a tensor of rank %d", a->n, x->rank);
     for (int i = 0; i < x->rank; i++)
-        if (!ex_equals_int(x->dim[i], 1)) TRY(shape_require_equal(s, x->dim[i], a->es[lead + i], "size that expand keeps"));
+        if (!ex_equals_int(x->dim[i], 1)) {
+            bool one = shape_stands_for_one(s, x->dim[i], a->es[lead + i]);
+            TRY(shape_require_equal(s, x->dim[i], one ? ex_int(s->ex, 1) : a->es[lead + i], "size that expand keeps"));
+        }
     return shape_out(s, 0, x->dtype, a->n, a->es);
 }
 

@@ -5,7 +5,9 @@
 static const char *const inputs = "symbol s0 in [1, inf]\n"
                                   "symbol s1 in [1, inf]\n"
                                   "symbol h in [8, 64]\n"
+                                  "symbol e in [0, 9]\n"
                                   "input %x: f32[s0, 3]\n"
+                                  "input %first: f32[Min(e, 1), 3]\n"
                                   "input %y: f32[s1, 3]\n"
                                   "input %z: f32[2, 3]\n"
                                   "input %m: f32[3, 4]\n"
@@ -57,6 +59,10 @@ static void test_results(void **state)
         {"add.Tensor(%x, %x)", "f32[s0, 3]"},
         {"add.Tensor(%x, %y)", "f32[s0, 3]; require s0 == s1"},
         {"add.Tensor(%x, %z)", "f32[2, 3]; require s0 == 2"},
+        {"add.Tensor(%first, %x)", "f32[s0, 3]; require Min(e, 1) == 1"},
+        {"add.Tensor(%z, %first)", "f32[2, 3]; require Min(e, 1) == 1"},
+        {"add.Tensor(%first, %w3)", "f32[Min(e, 1), 3]"},
+        {"expand.default(%first, [s0, 3])", "f32[s0, 3]; require Min(e, 1) == 1"},
         {"add.Tensor(%z, %x)", "f32[2, 3]; require 2 == s0"},
         {"add.Tensor(%x, %w3)", "f32[s0, 3]"},
         {"add.Tensor(%b, %x)", "f32[s0, 3]"},
@@ -120,7 +126,7 @@ static void test_results(void **state)
         {"convolution.default(%im, %w, none, [4, 4], [0, 0], [2, 1], false, [0, 0], 1)", "f32[s0, 6, (h + 3)//4 - 1, (2*h + 1)//4]"},
         {"convolution.default(%im, %wt, none, [2, 2], [1, 1], [1, 1], true, [1, 1], 1)", "f32[s0, 6, 2*h, 4*h]"},
         {"scaled_dot_product_attention.default(%q, %k, %k, enable_gqa=true)", "f32[s0, 8, s1, 4]"},
-        {"nonzero.default(%x)", "i64[n3, 2]"},
+        {"nonzero.default(%x)", "i64[n4, 2]"},
     };
     int done = 0;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
