@@ -28,6 +28,13 @@ typedef struct Cached {
     long used;
 } Cached;
 
+/* An output that is a view of a buffer as it was before the run: a copy, owned. */
+typedef struct Kept {
+    Tensor copy;
+    size_t size;
+    bool used; /* in the last run */
+} Kept;
+
 struct Session {
     const Graph *g;
     const Fusion *fusion;
@@ -45,6 +52,7 @@ struct Session {
     void **owned;           /* memory of session constants and buffers */
     int nowned, cap_owned;
     Tensor *state;          /* per mutation: the buffer's value, owned */
+    Kept *kept;             /* per output */
     unsigned char *arena;
     size_t arena_size;
     Cached cached[MAX_PLANS];
@@ -290,7 +298,8 @@ static bool init_weights(Session *s, Err *err)
         s->stable[w->id] = 1;
     }
     s->state = calloc((size_t)s->g->nmutation + 1, sizeof *s->state);
-    if (!s->state) return no_memory(err);
+    s->kept = calloc((size_t)s->g->noutput + 1, sizeof *s->kept);
+    if (!s->state || !s->kept) return no_memory(err);
     for (int i = 0; i < s->g->nmutation; i++) {
         Value *w = s->g->mutation[i].target;
         Tensor *t = &s->state[i];
@@ -437,6 +446,7 @@ void session_free(Session *s)
     free(s->arena);
     free(s->owned);
     free(s->state);
+    free(s->kept);
     free(s->stable);
     free(s->given);
     free(s->scalar);
@@ -521,12 +531,55 @@ static bool bind(Session *s, Binding *b, Err *err)
     return !data || check_requires(s->g, b, true, err);
 }
 
-static void write_buffers(Session *s)
+/* Does t look at the memory of a written buffer? */
+static bool looks_at_state(const Session *s, const Tensor *t)
 {
-    for (int i = 0; i < s->g->nmutation; i++) {
-        const Tensor *v = s->current->value[s->g->mutation[i].value->id];
-        if (v) tensor_copy(&s->state[i], v);
+    for (int i = 0; t && i < s->g->nmutation; i++) {
+        uintptr_t from = (uintptr_t)s->state[i].data, at = (uintptr_t)t->data;
+        if (at >= from && at < from + tensor_bytes(&s->state[i])) return true;
     }
+    return false;
+}
+
+static bool keep_outputs(Session *s, Err *err)
+{
+    for (int i = 0; i < s->g->noutput; i++) {
+        const Tensor *t = s->current->value[s->g->output[i].value->id];
+        Kept *k = &s->kept[i];
+        k->used = looks_at_state(s, t);
+        if (!k->used) continue;
+        size_t n = tensor_bytes(t);
+        void *p = k->copy.data && n <= k->size ? k->copy.data : own(s, n);
+        if (!p) return no_memory(err);
+        if (p != k->copy.data) k->size = n;
+        k->copy = tensor_of(t->dtype, t->rank, t->shape, p);
+        tensor_copy(&k->copy, t);
+    }
+    return true;
+}
+
+/* New values that look at buffers (two that change places) are all read before the first is written. */
+static bool write_buffers(Session *s, Err *err)
+{
+    void **early = calloc((size_t)s->g->nmutation + 1, sizeof *early);
+    bool ok = early || no_memory(err);
+    for (int i = 0; ok && i < s->g->nmutation; i++) {
+        const Tensor *v = s->current->value[s->g->mutation[i].value->id];
+        if (!v || !looks_at_state(s, v)) continue;
+        early[i] = aligned(tensor_bytes(v));
+        if (!early[i]) ok = no_memory(err);
+        Tensor copy = tensor_of(v->dtype, v->rank, v->shape, early[i]);
+        if (ok) tensor_copy(&copy, v);
+    }
+    for (int i = 0; ok && i < s->g->nmutation; i++) {
+        const Tensor *v = s->current->value[s->g->mutation[i].value->id];
+        if (!v) continue;
+        Tensor copy = tensor_of(v->dtype, v->rank, v->shape, early[i]);
+        tensor_copy(&s->state[i], early[i] ? &copy : v);
+    }
+    for (int i = 0; early && i < s->g->nmutation; i++) free(early[i]);
+    free(early);
+    return ok;
 }
 
 /* After fork() the child has none of OpenMP's threads: it runs with one instead of waiting for them. */
@@ -548,14 +601,13 @@ bool session_run(Session *s, Err *err)
     Plan *p = ok ? find_plan(s, &b, -1, NULL, err) : NULL;
     binding_free(&b);
     ok = p && ready(s, p, err) && (s->on_node ? run_observed(s, p, err) : run_steps(s, p, false, err));
-    if (ok) write_buffers(s);
-    return ok;
+    return ok && (!s->g->nmutation || (keep_outputs(s, err) && write_buffers(s, err)));
 }
 
 const Tensor *session_output(const Session *s, int i)
 {
     if (!s->current || i < 0 || i >= s->g->noutput) return NULL;
-    return s->current->value[s->g->output[i].value->id];
+    return s->kept[i].used ? &s->kept[i].copy : s->current->value[s->g->output[i].value->id];
 }
 
 /* ------------------------------------------------------------------ looking in */
