@@ -324,6 +324,7 @@ static bool add_weight(Import *im, Scope *s, const json_t *spec, const char *nam
     if (!r) return fail(im->err, E_LIMIT, "out of memory");
     v->weight = (unsigned)kind;
     v->persistent = json_is_true(json_object_get(spec, "persistent"));
+    v->frozen = kind == W_PARAMETER && json_is_false(json_object_get(meta, "requires_grad"));
     return scope_put(im, s, name, (Slot){.kind = SLOT_TENSOR, .ref = r});
 }
 
@@ -333,7 +334,8 @@ static bool add_scalar_input(Import *im, const char *name, Arg value)
     ScalarInput *all = arena_array(g->arena, ScalarInput, g->nscalar_input + 1);
     if (!all) return fail(im->err, E_LIMIT, "out of memory");
     if (g->nscalar_input) memcpy(all, g->scalar_input, (size_t)g->nscalar_input * sizeof *all);
-    all[g->nscalar_input++] = (ScalarInput){arena_strdup(g->arena, name), value};
+    int at = g->ninput + g->nscalar_input;
+    all[g->nscalar_input++] = (ScalarInput){arena_strdup(g->arena, name), value, at};
     g->scalar_input = all;
     return true;
 }
@@ -345,8 +347,11 @@ static bool constant_argument(Import *im, const char *tag, const json_t *v, Arg 
     if (!strcmp(tag, "as_int") && json_is_integer(v)) *out = arg_int(g, json_integer_value(v));
     else if (!strcmp(tag, "as_bool") && json_is_boolean(v)) *out = arg_bool(g, json_is_true(v));
     else if (!strcmp(tag, "as_float") && json_is_number(v)) *out = arg_float(g, json_number_value(v));
-    else if (!strcmp(tag, "as_string") && json_is_string(v)) *out = arg_str(g, json_string_value(v));
-    else if (strcmp(tag, "as_none") && strcmp(tag, "as_float")) return fail(im->err, E_UNSUPPORTED, "an input of kind %s", tag);
+    else if (!strcmp(tag, "as_float")) {
+        out->kind = ARG_EXPR;
+        return read_number(im, v, &out->e); /* "Infinity" */
+    } else if (!strcmp(tag, "as_string") && json_is_string(v)) *out = arg_str(g, json_string_value(v));
+    else if (strcmp(tag, "as_none")) return fail(im->err, E_UNSUPPORTED, "an input of kind %s", tag);
     return true;
 }
 
@@ -414,6 +419,29 @@ static bool add_input(Import *im, Scope *s, const json_t *spec)
     return fail(im->err, E_UNSUPPORTED, "input of kind '%s'", tag);
 }
 
+/* A result that is no tensor: what it was at export, or the size it is. */
+static bool add_scalar_output(Import *im, Scope *s, const char *kind, const json_t *arg)
+{
+    Graph *g = im->g;
+    Arg value = arg_none();
+    const char *name = json_string_value(json_object_get(arg, "as_name"));
+    Slot *slot = name ? scope_find(s, name) : NULL;
+    Expr *e = NULL;
+    if (!strncmp(kind, "as_sym_", 7)) {
+        if (slot && slot->kind == SLOT_NUMBER) e = slot->e;
+        else if (name) return fail(im->err, E_FORMAT, "output '%s' is never computed", name);
+        else TRY(read_sym(im, arg, &e));
+        value = arg_expr(e);
+    } else if (json_is_number(arg) || json_is_boolean(arg) || json_is_string(arg)) TRY(constant_argument(im, kind, arg, &value));
+    ScalarOutput *all = arena_array(g->arena, ScalarOutput, g->nscalar_output + 1);
+    if (!all) return fail(im->err, E_LIMIT, "out of memory");
+    if (g->nscalar_output) memcpy(all, g->scalar_output, (size_t)g->nscalar_output * sizeof *all);
+    int at = g->noutput + g->nscalar_output;
+    all[g->nscalar_output++] = (ScalarOutput){value, at};
+    g->scalar_output = all;
+    return true;
+}
+
 static bool add_outputs(Import *im, Scope *s, const json_t *specs)
 {
     size_t i;
@@ -427,7 +455,10 @@ static bool add_outputs(Import *im, Scope *s, const json_t *specs)
         TRY(json_want_object(v, "arg", &arg, im->err));
         if (user) {
             TRY(json_want_union(arg, &kind, &arg, im->err));
-            if (strcmp(kind, "as_tensor")) continue; /* None, numbers and strings are no tensors: not counted */
+            if (strcmp(kind, "as_tensor")) { /* None, numbers and strings are no tensors: a run does not give them */
+                TRY(add_scalar_output(im, s, kind, arg));
+                continue;
+            }
         } else {
             TRY(json_want_string(v, strcmp(tag, "buffer_mutation") ? "parameter_name" : "buffer_name", &fqn, im->err));
         }
@@ -508,6 +539,15 @@ static bool read_graph(Import *im, const json_t *top)
     return ok;
 }
 
+/* Text of a part that only writers need. */
+static const char *kept_json(Import *im, const json_t *v)
+{
+    char *text = json_is_array(v) || json_is_object(v) ? json_dumps(v, JSON_COMPACT) : NULL;
+    const char *copy = text ? arena_strdup(im->g->arena, text) : NULL;
+    free(text);
+    return copy;
+}
+
 static bool read_spec(Import *im, const json_t *top)
 {
     const json_t *calls = json_object_get(json_object_get(top, "graph_module"), "module_call_graph");
@@ -515,6 +555,8 @@ static bool read_spec(Import *im, const json_t *top)
     const char *in = json_string_value(json_object_get(sig, "in_spec")), *out = json_string_value(json_object_get(sig, "out_spec"));
     if (in) im->g->in_spec = arena_strdup(im->g->arena, in);
     if (out) im->g->out_spec = arena_strdup(im->g->arena, out);
+    im->g->forward_args = kept_json(im, json_object_get(sig, "forward_arg_names"));
+    im->g->namedtuples = kept_json(im, json_object_get(json_object_get(top, "graph_module"), "treespec_namedtuple_fields"));
     return true;
 }
 

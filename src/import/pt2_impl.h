@@ -31,6 +31,8 @@ typedef struct Import {
 
 /* A SymInt / SymFloat / SymBool object, or a name in `scope`. */
 bool read_sym(Import *im, const json_t *v, Expr **out);
+/* A constant: an integer, a float ("Infinity", "-Infinity" and "NaN" too), a truth value. */
+bool read_number(Import *im, const json_t *v, Expr **out);
 bool read_meta(Import *im, const json_t *meta, DType *t, int *rank, Expr **dim);
 Slot *scope_find(const Scope *s, const char *name);
 bool scope_put(Import *im, Scope *s, const char *name, Slot slot);

@@ -150,7 +150,7 @@ static bool number_named(Import *im, Scope *s, const json_t *v, Expr **out)
     return true;
 }
 
-static bool constant_number(Import *im, const json_t *v, Expr **out)
+bool read_number(Import *im, const json_t *v, Expr **out)
 {
     ExprPool *p = im->g->ex;
     if (json_is_integer(v)) *out = ex_int(p, json_integer_value(v));
@@ -174,7 +174,7 @@ static bool number_list(Import *im, Scope *s, const json_t *list, bool symbolic,
     if (!out->es) return fail(im->err, E_LIMIT, "out of memory");
     for (size_t i = 0; i < n; i++) {
         const json_t *v = json_array_get(list, i);
-        TRY(symbolic ? number_named(im, s, v, &out->es[i]) : constant_number(im, v, &out->es[i]));
+        TRY(symbolic ? number_named(im, s, v, &out->es[i]) : read_number(im, v, &out->es[i]));
         if (to_float && out->es[i]->kind == EX_INT) out->es[i] = ex_float(im->g->ex, (double)out->es[i]->i);
     }
     return true;
@@ -211,7 +211,7 @@ static bool read_arg(Import *im, Scope *s, const json_t *v, Arg *out, Ref **ref)
     if (!strcmp(tag, "as_tensors") || !strcmp(tag, "as_optional_tensors")) return tensor_list(im, s, inner, out);
     if (!strcmp(tag, "as_int") || !strcmp(tag, "as_float") || !strcmp(tag, "as_bool")) {
         out->kind = ARG_EXPR;
-        TRY(constant_number(im, inner, &out->e));
+        TRY(read_number(im, inner, &out->e));
         if (tag[3] == 'f' && out->e->kind == EX_INT) out->e = ex_float(im->g->ex, (double)out->e->i);
         return true;
     }

@@ -34,6 +34,7 @@ struct Value {
     const char *fqn;
     enum { W_PARAMETER, W_BUFFER, W_CONSTANT } weight;
     bool persistent;
+    bool frozen;    /* a parameter that asks for no gradient */
 };
 
 typedef enum ArgKind {
@@ -84,7 +85,14 @@ typedef struct Mutation { /* after a run, the weight (a buffer) or input takes t
 typedef struct ScalarInput {
     const char *name;
     Arg value;      /* what it was fixed to; ARG_EXPR with a symbol for a dynamic int */
+    int at;         /* its place among all inputs, tensors included */
 } ScalarInput;
+
+/* A result that is no tensor: a number, a string or None, at its place among all results. For writers; a run does not give it. */
+typedef struct ScalarOutput {
+    Arg value;
+    int at;
+} ScalarOutput;
 
 struct Graph {
     Arena *arena;
@@ -95,10 +103,13 @@ struct Graph {
     ScalarInput *scalar_input; int nscalar_input;
     Value **weight; int nweight;
     Output *output; int noutput;
+    ScalarOutput *scalar_output; int nscalar_output;
     Mutation *mutation; int nmutation;
     Require *require; int nrequire, require_cap;
     Map names;      /* value name -> Value* */
-    const char *in_spec, *out_spec; /* pytree JSON, for writers; may be NULL */
+    /* How Python calls the model, as JSON text for writers; each may be NULL: pytrees of arguments and results, the list of forward's
+     * argument names, the fields of named tuples. */
+    const char *in_spec, *out_spec, *forward_args, *namedtuples;
 };
 
 Graph *graph_create(void); /* NULL when out of memory */

@@ -163,7 +163,7 @@ static void test_scalar(void **state)
     Err err = {0};
     Binding b;
     Graph *g = unit_graph("input %x: f32[s0 + n]\nrequire n < 4 \"n\"");
-    g->scalar_input = (ScalarInput[]){{"k", arg_int(g, 3)}, {"n", arg_expr(ex_symbol(g->ex, "n"))}};
+    g->scalar_input = (ScalarInput[]){{"k", arg_int(g, 3), 0}, {"n", arg_expr(ex_symbol(g->ex, "n")), 2}};
     g->nscalar_input = 2;
     Tensor t = tensor_of(DT_F32, 1, (int64_t[]){10}, NULL);
     OK(binding_init(&b, g->ex, &err));
