@@ -117,6 +117,9 @@ QKV_API const char *qkv_model_symbol(const qkv_model *m, int i, int64_t *min, in
 QKV_API char *qkv_model_describe(const qkv_model *m, qkv_error *err);
 /* The graph as text, after import; qkv_free it. */
 QKV_API char *qkv_model_graph_text(const qkv_model *m, qkv_error *err);
+/* Writes the model as a .pt2 that torch.export.load and qkv_model_load read, whole or not at all: the same inputs, outputs, weights, sizes
+ * and numbers, every op spelled in ATen. Not while another thread uses m. */
+QKV_API qkv_status qkv_model_save(const qkv_model *m, const char *path, qkv_error *err);
 
 /* ---------------------------------------------------------------- sessions */
 

@@ -7,6 +7,7 @@
 #include "base/cpu.h"
 #include "compile.h"
 #include "describe.h"
+#include "emit/pt2.h"
 #include "format/image.h"
 #include "format/json.h"
 #include "format/tensors.h"
@@ -239,6 +240,12 @@ char *qkv_model_graph_text(const qkv_model *m, qkv_error *err)
     if (!b.failed && b.data) return b.data;
     buf_free(&b);
     return no_memory(err);
+}
+
+qkv_status qkv_model_save(const qkv_model *m, const char *path, qkv_error *err)
+{
+    Err e = {0};
+    return pt2_save(graph_of(m), path, &e) ? QKV_OK : give(&e, err);
 }
 
 /* ------------------------------------------------------------------ sessions */

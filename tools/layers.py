@@ -18,6 +18,7 @@ ALLOWED = {
     "ir": ["base", "tensor", "shape/expr.h"],
     "shape": ["base", "tensor", "ir"],
     "import": ["base", "tensor", "format", "ir", "shape"],
+    "emit": ["base", "tensor", "format", "ir", "shape"],
     "verify": ["base", "tensor", "ir", "shape"],
     "plan": ["base", "tensor", "ir", "shape", "kernel/kernel.h"],
     "run": ["base", "tensor", "ir", "shape", "plan", "kernel"],

@@ -54,7 +54,7 @@ def _declare(lib):
             ("model_input_count", i, p), ("model_input_name", s, p, i), ("model_input_dtype", i, p, i), ("model_input_rank", i, p, i),
             ("model_input_dim", s, p, i, i), ("model_output_count", i, p), ("model_output_name", s, p, i),
             ("model_symbol_count", i, p), ("model_symbol", s, p, i, i64, i64),
-            ("model_describe", p, p, e), ("model_graph_text", p, p, e),
+            ("model_describe", p, p, e), ("model_graph_text", p, p, e), ("model_save", i, p, s, e),
             ("session_create", p, p, C.POINTER(SessionOptions), e), ("session_free", None, p),
             ("session_set_input", i, p, s, tensor, e), ("session_run", i, p, e), ("session_output", i, p, i, tensor, e),
             ("session_reset", None, p)):

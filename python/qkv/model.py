@@ -1,6 +1,7 @@
 """Model: a .pt2 that runs in C."""
 import ctypes as C
 import json
+import os
 
 import numpy as np
 
@@ -160,6 +161,11 @@ class Model:
     def graph_text(self):
         e = CError()
         return text(lib().qkv_model_graph_text(self._model, C.byref(e)), e)
+
+    def save(self, path):
+        """Writes a .pt2 that torch.export.load and qkv.Model read, with the same inputs, outputs, weights and numbers."""
+        e = CError()
+        check(lib().qkv_model_save(self._model, os.fsencode(path), C.byref(e)) == 0, e)
 
     def _run(self, feeds):
         if not isinstance(feeds, dict):

@@ -1,0 +1,45 @@
+/* What src/emit/pt2*.c share: the program's JSON in the making, and the names that it gives. */
+#ifndef QKV_EMIT_PT2_IMPL_H
+#define QKV_EMIT_PT2_IMPL_H
+#include "emit/pt2.h"
+#include "format/json.h"
+
+typedef struct Emit {
+    const Graph *g;
+    Arena *arena;  /* names, and values that only the file has */
+    Graph *scratch; /* where the schemas' defaults are parsed */
+    Map taken;     /* name -> how often it was asked for */
+    const char **name; bool *written; int nvalues, room; /* by value id: its name in the file; is it there yet? */
+    int depth;     /* of values written in front of their place */
+    const char **size; bool *asked; uint32_t nsizes; /* by Expr id: the node that gives it, once there is one; being looked for */
+    const char **symbol; /* by index: its name in the file */
+    bool *bound;         /* by index: a size out of data that is known already */
+    bool *checked;       /* by requirement: written already */
+    Binding hint;        /* the example sizes that the file carries */
+    Buf nodes, tensors, ints, bools, floats, guards;
+    Err *err;
+} Emit;
+
+/* pt2_sizes.c */
+bool sizes_open(Emit *e);
+void put_srepr(Emit *e, const Expr *x, Buf *out);              /* "Mul(Integer(2), Symbol('s0', positive=True, integer=True))" */
+void put_size(Emit *e, const Expr *x, Buf *out);               /* a SymInt: as_int, or as_expr with its hint */
+bool size_name(Emit *e, const Expr *x, const char **name);     /* the node that computes it, written in front if it is the first use */
+bool write_size_node(Emit *e, const char *target, const char *name, const Expr *value, int n, Expr *const *args, const char *const *names);
+bool put_number(Emit *e, const Expr *x, ParamType as, Buf *out); /* an argument: as_int, as_float, as_bool, as_sym_int ... */
+bool note_value(Emit *e, const Value *v);                      /* v is written: the sizes that come out of it are known, asserts follow */
+bool put_guards(Emit *e);
+
+/* pt2_nodes.c */
+const char *fresh_name(Emit *e, const char *base);
+Value *new_value(Emit *e, const char *base, DType t, int rank, Expr *const *dim); /* one that only the file has */
+bool requires_grad(const Value *v);
+bool put_meta(Emit *e, const Value *v);                        /* into tensor_values */
+void put_node(Emit *e, const char *target, const char *inputs, const char *outputs, const char *name); /* lists as JSON text */
+bool write_node(Emit *e, const Op *op, const Arg *args, int nout, Value *const *out);
+bool emit_value(Emit *e, Value *v);                            /* v, if it is not there yet */
+bool emit_nodes(Emit *e);
+
+/* pt2_spell.c: rows that ATen says otherwise. Done: it was one of them and is written. */
+bool spell_node(Emit *e, const Node *n, bool *done);
+#endif

@@ -1,0 +1,569 @@
+/* Sizes in a .pt2: expressions as sympy's srepr, and the nodes that compute them (aten.sym_size.int, _operator.mul, ...), each once, in
+ * front of its first use. What must hold for sizes becomes guards_code (known from the inputs) or aten._assert_scalar (out of data).
+ *
+ *     2*s0 + 1   ->  sym_size_int = aten.sym_size.int(x, 0); mul = _operator.mul(2, sym_size_int); add = _operator.add(mul, 1)
+ */
+#include <math.h>
+#include <string.h>
+#include "emit/pt2_impl.h"
+
+/* The Python function on sizes, the name of its node, and sympy's name. */
+static const struct {
+    const char *target, *name, *srepr;
+} kinds[] = {
+    [EX_ADD] = {"_operator.add", "add", "Add"},              [EX_MUL] = {"_operator.mul", "mul", "Mul"},
+    [EX_POW] = {"_operator.pow", "pow", "PowByNatural"},     [EX_FLOORDIV] = {"_operator.floordiv", "floordiv", "FloorDiv"},
+    [EX_MOD] = {"_operator.mod", "mod", "PythonMod"},        [EX_MAX] = {"torch.sym_max", "sym_max", "Max"},
+    [EX_MIN] = {"torch.sym_min", "sym_min", "Min"},          [EX_TRUEDIV] = {"_operator.truediv", "truediv", "FloatTrueDiv"},
+    [EX_TOFLOAT] = {"torch.sym_float", "sym_float", "ToFloat"}, [EX_CEIL] = {"math.ceil", "ceil", "CeilToInt"},
+    [EX_FLOOR] = {"math.floor", "floor", "FloorToInt"},      [EX_TRUNC] = {"math.trunc", "trunc", "TruncToInt"},
+    [EX_ROUND] = {NULL, "round", "RoundToInt"},              [EX_SQRT] = {"torch.sym_sqrt", "sym_sqrt", "OpaqueUnaryFn_sqrt"},
+    [EX_ABS] = {"_operator.abs", "abs", "Abs"},              [EX_LSHIFT] = {"_operator.lshift", "lshift", "LShift"},
+    [EX_RSHIFT] = {"_operator.rshift", "rshift", "RShift"},  [EX_EQ] = {"_operator.eq", "eq", "Equality"},
+    [EX_NE] = {"_operator.ne", "ne", "Unequality"},          [EX_LT] = {"_operator.lt", "lt", "StrictLessThan"},
+    [EX_LE] = {"_operator.le", "le", "LessThan"},            [EX_AND] = {"_operator.and_", "and_", "And"},
+    [EX_OR] = {"_operator.or_", "or_", "Or"},                [EX_NOT] = {"torch.sym_not", "sym_not", "Not"},
+    [EX_WHERE] = {"torch.sym_ite", "sym_ite", "Where"},
+};
+
+static Symbol *symbol_of(const Emit *e, const Expr *x) { return expr_symbol(e->g->ex, (int)x->i); }
+static bool out_of_data(const Symbol *s) { return s->source == SYM_ITEM || s->source == SYM_SIZE; }
+
+/* ------------------------------------------------------------------ names */
+
+static bool taken_symbol(const Emit *e, int n, const char *name)
+{
+    const Symbol *s = expr_find_symbol(e->g->ex, name);
+    bool taken = s && s->source != SYM_GONE;
+    for (int i = 0; i < n; i++) taken |= e->symbol[i] && !strcmp(e->symbol[i], name);
+    return taken;
+}
+
+/* PyTorch tells by the name where a symbol comes from: u0, u1, ... are out of data, and no other begins with u or zuf. */
+static bool name_symbols(Emit *e)
+{
+    int n = expr_symbol_count(e->g->ex);
+    e->symbol = arena_array(e->arena, const char *, n + 1);
+    e->bound = arena_array(e->arena, bool, n + 1);
+    if (!e->symbol || !e->bound) return fail(e->err, E_LIMIT, "out of memory");
+    for (int i = 0; i < n; i++) {
+        const Symbol *s = expr_symbol(e->g->ex, i);
+        size_t digits = s->name[0] == 'u' ? strspn(s->name + 1, "0123456789") : 0;
+        bool u = digits && !s->name[1 + digits], data = out_of_data(s), good = data ? u : s->name[0] != 'u' && strncmp(s->name, "zuf", 3);
+        const char *name = s->name;
+        for (int k = 0; !good && s->source != SYM_GONE && (k == 0 || taken_symbol(e, i, name)); k++)
+            if (!(name = arena_printf(e->arena, "%c%d", data ? 'u' : 's', k))) return fail(e->err, E_LIMIT, "out of memory");
+        e->symbol[i] = name;
+    }
+    return true;
+}
+
+bool sizes_open(Emit *e)
+{
+    ExprPool *p = e->g->ex;
+    e->checked = arena_array(e->arena, bool, e->g->nrequire + 1);
+    TRY((e->checked || fail(e->err, E_LIMIT, "out of memory")) && name_symbols(e) && binding_init(&e->hint, p, e->err));
+    for (int i = 0; i < expr_symbol_count(p); i++)
+        if (expr_symbol(p, i)->has_hint) binding_set(&e->hint, i, expr_symbol(p, i)->hint);
+    return true;
+}
+
+/* Room for what is kept by Expr id: sizes are made while writing, too. */
+static bool room(Emit *e, const Expr *x)
+{
+    if (!x) return fail(e->err, E_LIMIT, "a size expression is too large");
+    if (x->id < e->nsizes) return true;
+    uint32_t n = x->id + x->id / 2 + 64;
+    const char **size = arena_array(e->arena, const char *, n);
+    bool *asked = arena_array(e->arena, bool, n);
+    if (!size || !asked) return fail(e->err, E_LIMIT, "out of memory");
+    if (e->nsizes) {
+        memcpy(size, e->size, e->nsizes * sizeof *size);
+        memcpy(asked, e->asked, e->nsizes * sizeof *asked);
+    }
+    e->size = size;
+    e->asked = asked;
+    e->nsizes = n;
+    return true;
+}
+
+/* ------------------------------------------------------------------ srepr */
+
+static const char *sympy_name(const Expr *x)
+{
+    if (x->kind == EX_POW && x->is_float) return "FloatPow";
+    if (x->kind == EX_POW && ex_is_int(x->args[1]) && x->args[1]->i >= 0) return "Pow";
+    if (x->kind == EX_TRUEDIV && !x->args[0]->is_float && !x->args[1]->is_float) return "IntTrueDiv";
+    return kinds[x->kind].srepr;
+}
+
+void put_srepr(Emit *e, const Expr *x, Buf *out)
+{
+    const Symbol *s;
+    switch (x->kind) {
+    case EX_INT: buf_printf(out, "Integer(%lld)", (long long)x->i); return;
+    case EX_BOOL: buf_puts(out, x->i ? "true" : "false"); return;
+    case EX_FLOAT:
+        buf_puts(out, "Float('");
+        ex_print(e->g->ex, x, out);
+        buf_puts(out, "', precision=53)");
+        return;
+    case EX_SYM:
+        s = symbol_of(e, x);
+        buf_printf(out, "Symbol('%s', %sinteger=True)", e->symbol[x->i], !out_of_data(s) && s->lo >= 0 ? "positive=True, " : "");
+        return;
+    default: break;
+    }
+    buf_printf(out, "%s(", sympy_name(x));
+    for (int i = 0; i < x->nargs; i++) {
+        if (i) buf_puts(out, ", ");
+        put_srepr(e, x->args[i], out);
+    }
+    buf_puts(out, ")");
+}
+
+static void put_expr(Emit *e, const Expr *x, bool hinted, Buf *out)
+{
+    Buf text = {0};
+    int64_t hint;
+    Err unknown = {0};
+    put_srepr(e, x, &text);
+    buf_puts(out, "{\"as_expr\": {\"expr_str\": ");
+    json_put_string(out, text.data ? text.data : "");
+    out->failed |= text.failed;
+    buf_free(&text);
+    if (hinted && ex_eval_i64(e->g->ex, x, &e->hint, &hint, &unknown)) buf_printf(out, ", \"hint\": {\"as_int\": %lld}}}", (long long)hint);
+    else buf_puts(out, ", \"hint\": null}}");
+}
+
+void put_size(Emit *e, const Expr *x, Buf *out)
+{
+    if (ex_is_int(x)) buf_printf(out, "{\"as_int\": %lld}", (long long)x->i);
+    else put_expr(e, x, true, out);
+}
+
+/* ------------------------------------------------------------------ where a size is found */
+
+typedef struct Axis {
+    Value *v;
+    int at;
+} Axis;
+
+/* The first axis of an input that is just this size; a symbol out of data has one of its own. */
+static bool find_axis(const Emit *e, const Expr *x, Axis *out)
+{
+    const Symbol *s = x->kind == EX_SYM ? symbol_of(e, x) : NULL;
+    if (s && s->source == SYM_SIZE && e->bound[x->i]) {
+        *out = (Axis){s->value, s->dim};
+        return true;
+    }
+    for (int i = 0; i < e->g->ninput; i++)
+        for (int k = 0; k < e->g->input[i]->rank; k++)
+            if (e->g->input[i]->dim[k] == x) {
+                *out = (Axis){e->g->input[i], k};
+                return true;
+            }
+    return false;
+}
+
+static const char *scalar_input(const Emit *e, const Expr *x)
+{
+    for (int i = 0; i < e->g->nscalar_input; i++)
+        if (e->g->scalar_input[i].value.kind == ARG_EXPR && e->g->scalar_input[i].value.e == x) return e->g->scalar_input[i].name;
+    return NULL;
+}
+
+/* A symbol from an axis factor * s + rest: s = (axis - rest) // factor. */
+typedef struct Solution {
+    Axis axis;
+    Expr *rest, *factor;
+} Solution;
+
+static bool known(Emit *e, const Expr *x);
+
+static bool solve_axis(Emit *e, const Expr *s, Expr *size, Solution *out)
+{
+    ExprPool *p = e->g->ex;
+    const Expr *term = size->kind == EX_ADD ? NULL : size;
+    for (int i = 0; size->kind == EX_ADD && i < size->nargs; i++) {
+        if (!ex_mentions(size->args[i], s)) continue;
+        if (term) return false;
+        term = size->args[i];
+    }
+    int times = term && term == s;
+    out->factor = ex_int(p, 1);
+    for (int i = 0; term && term->kind == EX_MUL && i < term->nargs; i++) {
+        if (term->args[i] == s) times++;
+        else if (ex_mentions(term->args[i], s)) return false;
+        else out->factor = ex_mul(p, out->factor, term->args[i]);
+    }
+    out->rest = ex_sub(p, size, (Expr *)(uintptr_t)term);
+    return times == 1 && out->factor && out->rest && known(e, out->factor) && known(e, out->rest);
+}
+
+static bool find_solution(Emit *e, const Expr *s, Solution *out)
+{
+    if (!room(e, s) || e->asked[s->id]) return false;
+    e->asked[s->id] = true;
+    bool found = false;
+    for (int i = 0; i < e->g->ninput && !found; i++)
+        for (int k = 0; k < e->g->input[i]->rank && !found; k++) {
+            Expr *size = e->g->input[i]->dim[k];
+            out->axis = (Axis){e->g->input[i], k};
+            found = ex_mentions(size, s) && solve_axis(e, s, size, out);
+        }
+    e->asked[s->id] = false;
+    return found;
+}
+
+/* Can x be computed here? */
+static bool known(Emit *e, const Expr *x)
+{
+    Axis axis;
+    Solution solution;
+    if (ex_is_const(x) || find_axis(e, x, &axis) || scalar_input(e, x)) return true;
+    if (x->kind == EX_SYM) return out_of_data(symbol_of(e, x)) ? e->bound[x->i] : find_solution(e, x, &solution);
+    for (int i = 0; i < x->nargs; i++)
+        if (!known(e, x->args[i])) return false;
+    return true;
+}
+
+/* ------------------------------------------------------------------ nodes */
+
+static bool operand_name(Emit *e, const Expr *x, const char **name)
+{
+    *name = NULL;
+    return !x || ex_is_const(x) || size_name(e, x, name);
+}
+
+static bool operate(Emit *e, ExprKind kind, const Expr *value, int n, Expr *const *x, const char *const *names, const char **name)
+{
+    *name = fresh_name(e, kinds[kind].name);
+    return *name && write_size_node(e, kinds[kind].target, *name, value, n, x, names);
+}
+
+static bool binary(Emit *e, ExprKind kind, Expr *a, const char *a_name, Expr *b, const Expr *value, const char **name)
+{
+    const char *names[2] = {a_name, NULL};
+    TRY(operand_name(e, b, &names[1]));
+    return operate(e, kind, value, 2, (Expr *[]){a, b}, names, name);
+}
+
+/* A node that reads a number from a tensor: aten.sym_size.int or aten.item.default. */
+static bool reading_node(Emit *e, const char *target, const char *base, const Value *v, int at, const Expr *x, const char **name)
+{
+    *name = fresh_name(e, base);
+    TRY(*name);
+    char *inputs = arena_printf(e->arena, "{\"name\": \"self\", \"arg\": {\"as_tensor\": {\"name\": \"%s\"}}, \"kind\": 1}", e->name[v->id]);
+    if (inputs && at >= 0) inputs = arena_printf(e->arena, "%s, {\"name\": \"dim\", \"arg\": {\"as_int\": %d}, \"kind\": 1}", inputs, at);
+    char *output = arena_printf(e->arena, "{\"as_sym_int\": {\"as_name\": \"%s\"}}", *name);
+    TRY((inputs && output) || fail(e->err, E_LIMIT, "out of memory"));
+    put_node(e, target, inputs, output, *name);
+    buf_printf(&e->ints, "%s\"%s\": ", e->ints.len ? ", " : "", *name);
+    put_size(e, x, &e->ints);
+    return true;
+}
+
+static bool axis_node(Emit *e, const Expr *x, Axis a, const char **name)
+{
+    return emit_value(e, a.v) && reading_node(e, "torch.ops.aten.sym_size.int", "sym_size_int", a.v, a.at, x, name);
+}
+
+static bool solution_node(Emit *e, const Expr *x, Solution s, const char **name)
+{
+    ExprPool *p = e->g->ex;
+    Expr *size = s.axis.v->dim[s.axis.at];
+    TRY(size_name(e, size, name));
+    if (!ex_equals_int(s.rest, 0)) {
+        Expr *left = ex_sub(p, size, s.rest);
+        const char *names[2] = {*name, NULL};
+        TRY(left && operand_name(e, s.rest, &names[1]));
+        *name = fresh_name(e, "sub");
+        TRY(*name && write_size_node(e, "_operator.sub", *name, left, 2, (Expr *[]){size, s.rest}, names));
+        size = left;
+    }
+    return ex_equals_int(s.factor, 1) || binary(e, EX_FLOORDIV, size, *name, s.factor, x, name);
+}
+
+/* Half to even, of functions that a file may name: f = floor(x + 1/2), one less where x + 1/2 is f and f is odd. */
+static Expr *rounded(ExprPool *p, Expr *x)
+{
+    Expr *up = ex_add(p, ex_make(p, EX_TOFLOAT, x, NULL, NULL), ex_float(p, 0.5)), *f = ex_make(p, EX_FLOOR, up, NULL, NULL), *zero = ex_int(p, 0);
+    Expr *tie = ex_make(p, EX_EQ, ex_make(p, EX_TOFLOAT, f, NULL, NULL), up, NULL);
+    return ex_sub(p, f, ex_make(p, EX_WHERE, tie, ex_mod(p, f, ex_int(p, 2)), zero));
+}
+
+/* a + b + c and a * b * c, from the left; what is subtracted is. */
+static bool fold(Emit *e, const Expr *x, const char **name)
+{
+    ExprPool *p = e->g->ex;
+    Expr *sum = x->args[0];
+    TRY(operand_name(e, sum, name));
+    for (int i = 1; i < x->nargs; i++) {
+        Expr *t = x->args[i], *whole = x->kind == EX_ADD ? ex_add(p, sum, t) : ex_mul(p, sum, t);
+        bool minus = x->kind == EX_ADD && !x->is_float && t->kind == EX_MUL && t->args[0]->kind == EX_INT && t->args[0]->i < 0;
+        const char *names[2] = {*name, NULL};
+        if (minus) t = ex_neg(p, t);
+        TRY((t && whole) || fail(e->err, E_LIMIT, "a size expression is too large"));
+        TRY(operand_name(e, t, &names[1]));
+        *name = fresh_name(e, minus ? "sub" : kinds[x->kind].name);
+        TRY(*name && write_size_node(e, minus ? "_operator.sub" : kinds[x->kind].target, *name, whole, 2, (Expr *[]){sum, t}, names));
+        sum = whole;
+    }
+    return true;
+}
+
+static bool unknown_size(Emit *e, const Expr *x)
+{
+    Buf b = {0};
+    ex_print(e->g->ex, x, &b);
+    fail(e->err, E_UNSUPPORTED, "size '%s' cannot be found from the sizes of the inputs", b.data ? b.data : "?");
+    buf_free(&b);
+    return false;
+}
+
+static bool make_size(Emit *e, const Expr *x, const char **name)
+{
+    Axis axis;
+    Solution solution;
+    const char *names[3];
+    if (find_axis(e, x, &axis)) return axis_node(e, x, axis, name);
+    if ((*name = scalar_input(e, x))) return true;
+    if (x->kind == EX_SYM && out_of_data(symbol_of(e, x))) { /* its tensor comes later: now, then */
+        if (e->asked[x->id] || e->bound[x->i]) return unknown_size(e, x);
+        e->asked[x->id] = true;
+        bool ok = emit_value(e, symbol_of(e, x)->value);
+        e->asked[x->id] = false;
+        return ok && size_name(e, x, name);
+    }
+    if (x->kind == EX_SYM) return find_solution(e, x, &solution) ? solution_node(e, x, solution, name) : unknown_size(e, x);
+    if (x->kind == EX_ADD || x->kind == EX_MUL) return fold(e, x, name);
+    if (x->kind == EX_ROUND) return size_name(e, rounded(e->g->ex, x->args[0]), name);
+    for (int i = 0; i < x->nargs && i < 3; i++) TRY(operand_name(e, x->args[i], &names[i]));
+    if (x->nargs <= 3 && (x->nargs < 3 || x->kind == EX_WHERE)) return operate(e, x->kind, x, x->nargs, x->args, names, name);
+    Expr *part = x->args[0];
+    *name = names[0];
+    for (int i = 1; i < x->nargs; i++) {
+        Expr *whole = ex_make(e->g->ex, x->kind, part, x->args[i], NULL);
+        TRY(whole && binary(e, x->kind, part, *name, x->args[i], whole, name));
+        part = whole;
+    }
+    return true;
+}
+
+bool size_name(Emit *e, const Expr *x, const char **name)
+{
+    TRY(room(e, x));
+    if ((*name = e->size[x->id])) return true;
+    TRY(make_size(e, x, name));
+    e->size[x->id] = *name;
+    return true;
+}
+
+bool write_size_node(Emit *e, const char *target, const char *name, const Expr *value, int n, Expr *const *args, const char *const *names)
+{
+    static const char *const letters[] = {"a", "b", "c"};
+    Buf inputs = {0}, *table = value->is_bool ? &e->bools : value->is_float ? &e->floats : &e->ints;
+    const char *kind = value->is_bool ? "as_sym_bool" : value->is_float ? "as_sym_float" : "as_sym_int";
+    for (int i = 0; i < n; i++) {
+        buf_printf(&inputs, "%s{\"name\": \"%s\", \"arg\": ", i ? ", " : "", letters[i]);
+        if (names[i])
+            buf_printf(&inputs, "{\"as_sym_%s\": {\"as_name\": \"%s\"}}", args[i]->is_bool ? "bool" : args[i]->is_float ? "float" : "int", names[i]);
+        else put_number(e, args[i], PT_SCALAR, &inputs);
+        buf_puts(&inputs, ", \"kind\": 1}");
+    }
+    const char *output = arena_printf(e->arena, "{\"%s\": {\"as_name\": \"%s\"}}", kind, name);
+    if (output) put_node(e, target, inputs.data ? inputs.data : "", output, name);
+    e->nodes.failed |= inputs.failed || !output;
+    buf_free(&inputs);
+    buf_printf(table, "%s\"%s\": ", table->len ? ", " : "", name);
+    if (value->kind == EX_INT) buf_printf(table, "{\"as_int\": %lld}", (long long)value->i);
+    else if (value->kind == EX_BOOL) buf_printf(table, "{\"as_bool\": %s}", value->i ? "true" : "false");
+    else put_expr(e, value, !value->is_bool && !value->is_float, table);
+    return true;
+}
+
+static void put_float(double v, Buf *out)
+{
+    if (isnan(v)) buf_puts(out, "\"NaN\"");
+    else if (isinf(v)) buf_puts(out, v < 0 ? "\"-Infinity\"" : "\"Infinity\"");
+    else json_put_number(out, v);
+}
+
+bool put_number(Emit *e, const Expr *x, ParamType as, Buf *out)
+{
+    const char *name;
+    double v = x->kind == EX_FLOAT ? x->f : (double)x->i;
+    bool to_float = as == PT_FLOAT || as == PT_FLOATS, to_bool = as == PT_BOOL || as == PT_BOOLS, to_int = as == PT_INT || as == PT_INTS;
+    if (!ex_is_const(x)) {
+        TRY(size_name(e, x, &name));
+        buf_printf(out, "{\"as_sym_%s\": {\"as_name\": \"%s\"}}", x->is_bool ? "bool" : x->is_float ? "float" : "int", name);
+    } else if (to_float || x->kind == EX_FLOAT) {
+        buf_puts(out, "{\"as_float\": ");
+        put_float(v, out);
+        buf_puts(out, "}");
+    } else if (to_bool || (x->kind == EX_BOOL && !to_int)) {
+        buf_printf(out, "{\"as_bool\": %s}", x->i ? "true" : "false");
+    } else {
+        buf_printf(out, "{\"as_int\": %lld}", (long long)x->i);
+    }
+    return true;
+}
+
+/* ------------------------------------------------------------------ what must hold */
+
+static bool mentions_data(const Emit *e, const Expr *x)
+{
+    for (int i = 0; i < expr_symbol_count(e->g->ex); i++)
+        if (out_of_data(expr_symbol(e->g->ex, i)) && ex_mentions(x, expr_symbol(e->g->ex, i)->expr)) return true;
+    return false;
+}
+
+/* guards_code speaks of sizes of tensors, and a condition with != in it says nothing there (import/pt2_guards.c). */
+static bool guardable(Emit *e, const Expr *x)
+{
+    Axis axis;
+    Solution s;
+    if (ex_is_const(x) || find_axis(e, x, &axis)) return true;
+    if (x->kind == EX_NE || x->kind == EX_NOT || scalar_input(e, x)) return false;
+    if (x->kind == EX_SYM) return !out_of_data(symbol_of(e, x)) && find_solution(e, x, &s) && guardable(e, s.rest) && guardable(e, s.factor);
+    for (int i = 0; i < x->nargs; i++)
+        if (!guardable(e, x->args[i])) return false;
+    return true;
+}
+
+static void put_guard(Emit *e, const Expr *x, Buf *out)
+{
+    static const char *const infix[] = {[EX_ADD] = " + ", [EX_MUL] = "*", [EX_POW] = "**", [EX_FLOORDIV] = " // ", [EX_MOD] = " % ", [EX_TRUEDIV] = " / ",
+                                        [EX_LSHIFT] = " << ", [EX_RSHIFT] = " >> ", [EX_EQ] = " == ", [EX_LT] = " < ", [EX_LE] = " <= ",
+                                        [EX_AND] = " and ", [EX_OR] = " or ", [EX_WHERE] = NULL};
+    Axis axis;
+    Solution s;
+    if (ex_is_const(x)) {
+        ex_print(e->g->ex, x, out);
+    } else if (find_axis(e, x, &axis)) {
+        buf_printf(out, "L['%s'].size()[%d]", e->name[axis.v->id], axis.at);
+    } else if (x->kind == EX_SYM) {
+        if (!find_solution(e, x, &s)) return;
+        buf_printf(out, "((L['%s'].size()[%d] - (", e->name[s.axis.v->id], s.axis.at);
+        put_guard(e, s.rest, out);
+        buf_puts(out, ")) // (");
+        put_guard(e, s.factor, out);
+        buf_puts(out, "))");
+    } else {
+        const char *op = infix[x->kind], *name = x->kind == EX_MAX ? "max" : x->kind == EX_MIN ? "min" : kinds[x->kind].srepr;
+        buf_printf(out, "%s(", op ? "" : name);
+        for (int i = 0; i < x->nargs; i++) {
+            if (i) buf_puts(out, op ? op : ", ");
+            put_guard(e, x->args[i], out);
+        }
+        buf_puts(out, ")");
+    }
+}
+
+static bool starts(const char *s, const char *with) { return !strncmp(s, with, strlen(with)); }
+
+/* The text of a guard that was read is kept, unless it was cut. */
+static void guard_text(Emit *e, const Require *r, Buf *out)
+{
+    enum { CUT = 200 };
+    bool kept = starts(r->where, "guard ") && strlen(r->where + 6) < CUT && strstr(r->where, "L[");
+    if (kept) buf_puts(out, r->where + 6);
+    else put_guard(e, r->cond, out);
+}
+
+/* aten._assert_scalar of a truth value that has a name. */
+static bool assert_named(Emit *e, const char *truth, const char *message)
+{
+    Buf inputs = {0};
+    buf_printf(&inputs, "{\"name\": \"self\", \"arg\": {\"as_sym_bool\": {\"as_name\": \"%s\"}}, \"kind\": 1}, {\"name\": \"assert_msg\", \"arg\": {\"as_string\": ", truth);
+    json_put_string(&inputs, message);
+    buf_puts(&inputs, "}, \"kind\": 1}");
+    const char *name = fresh_name(e, "_assert_scalar");
+    if (name) put_node(e, "torch.ops.aten._assert_scalar.default", inputs.data ? inputs.data : "", "", name);
+    e->nodes.failed |= inputs.failed;
+    buf_free(&inputs);
+    return name != NULL;
+}
+
+/* Ranges of derived sizes are read from range_constraints again, and what shape inference asks for is asked again. */
+static bool is_range(const Require *r) { return starts(r->where, "range of "); }
+static bool inferred(const Require *r) { return starts(r->where, "node '"); }
+
+static bool as_assert(Emit *e, const Require *r)
+{
+    if (is_range(r)) return false;
+    if (starts(r->where, "assert: ")) return true;
+    return mentions_data(e, r->cond) ? !inferred(r) : !guardable(e, r->cond);
+}
+
+/* The asserts whose sizes are all known by now. */
+static bool put_asserts(Emit *e)
+{
+    for (int i = 0; i < e->g->nrequire; i++) {
+        const Require *r = &e->g->require[i];
+        if (e->checked[i] || !as_assert(e, r) || !known(e, r->cond)) continue;
+        e->checked[i] = true;
+        const char *truth;
+        TRY(size_name(e, r->cond, &truth) && assert_named(e, truth, starts(r->where, "assert: ") ? r->where + 8 : r->where));
+    }
+    return true;
+}
+
+bool put_guards(Emit *e)
+{
+    TRY(put_asserts(e));
+    for (int i = 0; i < e->g->nrequire; i++) {
+        const Require *r = &e->g->require[i];
+        if (is_range(r) || as_assert(e, r) || mentions_data(e, r->cond)) continue;
+        Buf text = {0};
+        guard_text(e, r, &text);
+        if (e->guards.len) buf_puts(&e->guards, ", ");
+        json_put_string(&e->guards, text.data ? text.data : "True");
+        e->guards.failed |= text.failed;
+        buf_free(&text);
+    }
+    return true;
+}
+
+/* PyTorch checks the range of a size out of data by asserts. The pool folds what the range says, so the comparison is written as it stands. */
+static bool assert_range(Emit *e, const Symbol *s, const char *symbol)
+{
+    ExprPool *p = e->g->ex;
+    bool above = s->lo > (s->source == SYM_SIZE ? 0 : INT64_MIN), below = s->hi < INT64_MAX;
+    const char *size = NULL;
+    TRY((!above && !below) || size_name(e, s->expr, &size));
+    for (int k = !above; k < 1 + below; k++) {
+        int64_t bound = k ? s->hi : s->lo;
+        Expr *part[2] = {s->expr, ex_int(p, bound)}, *swapped[2] = {part[1], part[0]};
+        Expr cond = {.kind = EX_LE, .nargs = 2, .args = k ? part : swapped, .is_bool = true};
+        const char *name = fresh_name(e, k ? "le" : "ge"), *names[2] = {size, NULL};
+        const char *message = arena_printf(e->arena, "Runtime assertion failed for expression %s %s %lld", symbol, k ? "<=" : ">=", (long long)bound);
+        TRY((part[1] && message) || fail(e->err, E_LIMIT, "out of memory"));
+        TRY(name && write_size_node(e, k ? "_operator.le" : "_operator.ge", name, &cond, 2, part, names) && assert_named(e, name, message));
+    }
+    return true;
+}
+
+static bool item_node(Emit *e, Value *v, const Expr *x)
+{
+    if (v->dtype == DT_BOOL) { /* an integer, as import reads it */
+        Value *number = new_value(e, "truth", DT_I64, v->rank, v->dim);
+        TRY(number && write_node(e, op_get(OP_to_copy), (Arg[7]){arg_value(v), arg_dtype(DT_I64)}, 1, &number));
+        v = number;
+    }
+    return room(e, x) && reading_node(e, "torch.ops.aten.item.default", "item", v, -1, x, &e->size[x->id]);
+}
+
+bool note_value(Emit *e, const Value *v)
+{
+    bool any = false;
+    for (int i = 0; i < expr_symbol_count(e->g->ex); i++) {
+        Symbol *s = expr_symbol(e->g->ex, i);
+        if (!out_of_data(s) || s->value != v || e->bound[i]) continue;
+        if (s->source == SYM_ITEM) TRY(item_node(e, s->value, s->expr));
+        e->bound[i] = any = true;
+        TRY(assert_range(e, s, e->symbol[i]));
+    }
+    return !any || put_asserts(e);
+}
