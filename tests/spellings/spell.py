@@ -45,8 +45,9 @@ GROUP = [""]
 
 class Entry:
     def __init__(self, name, f, inputs, kind="legit", count=1, dead=None, decompose=False, dtype=torch.float32, sizes=None, parts=None, tol=None, grad=False,
-                 dynamic="bnm", strict=False, note=""):
+                 dynamic="bnm", ranges=None, strict=False, note=""):
         self.name, self.f, self.inputs, self.kind, self.count, self.dead, self.decompose, self.dtype = name, f, inputs, kind, count, dead, decompose, dtype
+        self.ranges = ranges or {}      # of a letter: the smallest and largest size, where not 1 and 63
         self.sizes, self.parts, self.tol, self.grad, self.dynamic, self.strict, self.note, self.group = sizes, parts or {}, tol, grad, dynamic, strict, note, GROUP[0]
 
     def names(self):
@@ -85,7 +86,7 @@ class Entry:
 
     def dims(self):
         """dynamic_shapes of torch.export: a letter is one Dim wherever it stands."""
-        dims = {l: Dim({"b": "batch", "n": "queries", "m": "keys"}[l], min=1, max=63) for l in self.dynamic}
+        dims = {l: Dim({"b": "batch", "n": "queries", "m": "keys"}[l], min=self.ranges.get(l, (1, 63))[0], max=self.ranges.get(l, (1, 63))[1]) for l in self.dynamic}
         return {name: {i: dims[l] for i, l in enumerate(self.input(name).letters) if l in dims} for name in self.names()}
 
 
