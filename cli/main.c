@@ -58,6 +58,16 @@ const Command commands[COMMANDS] = {
                     "qkv classify digits.pt2 --labels digits.txt 7.png 3.png\tone line a picture\n"
                     "qkv classify vit.pt2 --mean 0.5 --std 0.5 --top 5 cat.jpg\tthe five most likely classes",
                     2, -1, cmd_classify},
+    [C_REWRITE] = {"rewrite", "MODEL", "Turn every spelling of attention into one op, and prove it",
+                   "Finds the attentions of the model, however they are written, and replaces each by scaled_dot_product_attention with its mask, scale, softcap and grouped "
+                   "heads; other compounds (softmax by hand, normalisations, activations) become their op, too. Prints what fired, and for every softmax(QK)V that "
+                   "stays as it is the node where recognition stopped and why.\n\n"
+                   "With --prove each replacement is first evaluated against what it replaces, on random tensors, for several sizes and seeds, with rows of the mask that "
+                   "allow no key among them; one that differs ends the command with exit code 1 and its tensors in a file.",
+                   "qkv rewrite bert.pt2 -o fused.pt2 --prove\tread, rewrite, prove, write\n"
+                   "qkv rewrite bert.pt2 --why-not\twhat is left, and why\n"
+                   "qkv rewrite bert.pt2 --require-fused -q\tin a build: exit code 1 when an attention is left",
+                   1, 1, cmd_rewrite},
     [C_GRAPH] = {"graph", "MODEL", "Print the graph as text",
                  "Prints the graph as it is after import: pure ops in order, every value with dtype and sizes, and the conditions on sizes.",
                  "qkv graph vit.pt2 | less\tall nodes", 1, 1, cmd_graph},

@@ -13,8 +13,8 @@
 typedef enum Kind { FLAG, COUNT, TEXT, MANY, INTEGER, BYTES, REAL } Kind;
 
 enum {
-    IN = 1 << C_INSPECT, RU = 1 << C_RUN, VE = 1 << C_VERIFY, BE = 1 << C_BENCH, EM = 1 << C_EMBED, CL = 1 << C_CLASSIFY, GR = 1 << C_GRAPH,
-    HE = 1 << C_HELP, INPUTS = RU | VE | BE, RUNS = RU | VE | BE | EM | CL, ALL = IN | RUNS | GR | HE
+    IN = 1 << C_INSPECT, RU = 1 << C_RUN, VE = 1 << C_VERIFY, BE = 1 << C_BENCH, EM = 1 << C_EMBED, CL = 1 << C_CLASSIFY, RW = 1 << C_REWRITE, GR = 1 << C_GRAPH,
+    HE = 1 << C_HELP, INPUTS = RU | VE | BE, RUNS = RU | VE | BE | EM | CL, ALL = IN | RUNS | RW | GR | HE
 };
 
 typedef struct Option {
@@ -40,6 +40,17 @@ static const Option table[] = {
     {{"std", "LIST", "Standard deviation of the picture's channels (default 1).", 0}, INPUTS | CL, TEXT, AT(std), 0, 0},
     {{"scale", "X", "White is X before mean and std apply (default 1).", 0}, INPUTS | CL, REAL, AT(scale), 0, 0},
     {{"output", "FILE", "Write the results to a .safetensors or .npz file, whole or not at all.", 'o'}, RU | EM, TEXT, AT(output), 0, 0},
+    {{"output", "FILE.pt2", "Write the rewritten model, whole or not at all.", 'o'}, RW, TEXT, AT(output), 0, 0},
+    {{"prove", NULL, "Evaluate every replacement against what it replaces before it is made.", 0}, RW, FLAG, AT(prove), 0, 0},
+    {{"seeds", "N", "Random inputs per proof and size (default 3).", 0}, RW, INTEGER, AT(seeds), 1, 1000},
+    {{"counterexample", "FILE", "Where a failed proof writes its tensors (default counterexample.safetensors).", 0}, RW, TEXT, AT(counterexample), 0, 0},
+    {{"why-not", NULL, "Print only what is left: the furthest partial match, what stopped it, and what to change.", 0}, RW, FLAG, AT(why_not), 0, 0},
+    {{"require-fused", NULL, "An attention that is left is an error (exit code 1).", 0}, RW, FLAG, AT(require_fused), 0, 0},
+    {{"exact-masked-rows", NULL, "Rows of a mask that allow no key keep the model's answer (NaN, or the average of all values) instead of 0; attentions where that is "
+      "impossible are left.", 0}, RW, FLAG, AT(exact_masked_rows), 0, 0},
+    {{"rules", "FILE", "Further rules; one with the name of a built-in rule takes its place. May be given many times.", 0}, RW, MANY, AT(rules), 0, 0},
+    {{"no-builtin-rules", NULL, "Only the rules of --rules.", 0}, RW, FLAG, AT(no_builtin), 0, 0},
+    {{"phases", "LIST", "Some of recompose,convert,fuse (default: all).", 0}, RW, TEXT, AT(phases), 0, 0},
     {{"expected", "FILE", "Expected outputs, a .safetensors or .npz file with output_0, output_1, ... (or 0, 1, ...).", 'e'}, VE, TEXT,
      AT(expected), 0, 0},
     {{"atol", "[OUTPUT:]X", "Absolute tolerance, for all outputs or for one. Default: a share of the largest expected value, by dtype: "
@@ -62,7 +73,7 @@ static const Option table[] = {
      AT(threads), 1, 4096},
     {{"memory-limit", "SIZE", "Most bytes of activations and scratch; suffixes K, M, G. A run that needs more ends with exit code 5.", 0},
      RUNS, BYTES, AT(memory_limit), 1, INT64_MAX},
-    {{"json", NULL, "Print one JSON object, whose \"schema\" counts its versions.", 0}, IN | RUNS, FLAG, AT(json), 0, 0},
+    {{"json", NULL, "Print one JSON object, whose \"schema\" counts its versions.", 0}, IN | RUNS | RW, FLAG, AT(json), 0, 0},
     {{"man", NULL, "Print the man page's source.", 0}, HE, FLAG, AT(man), 0, 0},
     {{"verbose", NULL, "Say more on standard error.", 'v'}, ALL, COUNT, AT(verbose), 0, 0},
     {{"quiet", NULL, "Say nothing on standard error but errors.", 'q'}, ALL, FLAG, AT(quiet), 0, 0},

@@ -121,6 +121,30 @@ QKV_API char *qkv_model_graph_text(const qkv_model *m, qkv_error *err);
  * and numbers, every op spelled in ATen. Not while another thread uses m. */
 QKV_API qkv_status qkv_model_save(const qkv_model *m, const char *path, qkv_error *err);
 
+/* ---------------------------------------------------------------- rewriting */
+
+typedef struct qkv_rewrite_options {
+    size_t struct_size;             /* sizeof(qkv_rewrite_options) */
+    const char *const *rule_files;  /* further rules (docs/RULES.md); one with the name of a built-in rule takes its place */
+    int rule_file_count;
+    int no_builtin_rules;           /* 1: those files only */
+    unsigned phases;                /* QKV_RECOMPOSE | QKV_CONVERT | QKV_FUSE; 0 = all */
+    int prove;                      /* 1: evaluate every replacement on random tensors, at several sizes, before it is made */
+    int seeds;                      /* per proof and size, 0 = 3 */
+    const char *counterexample;     /* a failed proof writes its tensors here (.safetensors, .npz); NULL: nowhere */
+    int exact_masked_rows;          /* 1: rows without an allowed key keep the source's answer, or the attention stays as it is */
+    void (*progress)(void *user, int done, int total);
+    void *progress_user;
+} qkv_rewrite_options;
+enum { QKV_RECOMPOSE = 1, QKV_CONVERT = 2, QKV_FUSE = 4 };
+
+/* Rewrites the model's graph: attention in any spelling becomes scaled_dot_product_attention, other compounds their op. options may be
+ * NULL. No session of m may exist. *report (may be NULL; qkv_free it; set also when a proof fails): one JSON object with attentions_fused (ops
+ * in the result), attentions_left (softmax(QK)V still spelled out), nodes_before, nodes_after, proven, ms, firings [{rule, phase, result, op,
+ * nodes, note, max_abs, max_rel_peak, max_abs_masked_rows, runs, not_proven}] and left [{node, at, rule, matched, reason, advice}].
+ * QKV_MISMATCH when a proof fails: the model is then as it was before that firing. */
+QKV_API qkv_status qkv_model_rewrite(qkv_model *m, const qkv_rewrite_options *options, char **report, qkv_error *err);
+
 /* ---------------------------------------------------------------- sessions */
 
 typedef struct qkv_session qkv_session;

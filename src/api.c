@@ -11,6 +11,7 @@
 #include "format/image.h"
 #include "format/json.h"
 #include "format/tensors.h"
+#include "optimise.h"
 #include "run/session.h"
 #include "shape/solve.h"
 #include "text/wordpiece.h"
@@ -175,6 +176,21 @@ void qkv_model_free(qkv_model *m)
     program_close(&m->program);
     free(m->path);
     free(m);
+}
+
+qkv_status qkv_model_rewrite(qkv_model *m, const qkv_rewrite_options *options, char **report, qkv_error *err)
+{
+    qkv_rewrite_options q = {0};
+    if (options) memcpy(&q, options, options->struct_size < sizeof q ? options->struct_size : sizeof q);
+    OptimiseOptions o = {.rule_file = q.rule_files, .nrule_files = q.rule_file_count, .no_builtin = q.no_builtin_rules != 0, .phases = q.phases, .prove = q.prove != 0,
+                         .seeds = q.seeds, .counterexample = q.counterexample, .exact_masked_rows = q.exact_masked_rows != 0, .progress = q.progress,
+                         .progress_user = q.progress_user};
+    Err e = {0};
+    Buf b = {0};
+    bool ok = program_rewrite(&m->program, &o, &b, &e);
+    if (report) *report = b.data;
+    else buf_free(&b);
+    return ok ? QKV_OK : give(&e, err);
 }
 
 static const Graph *graph_of(const qkv_model *m) { return m->program.graph; }

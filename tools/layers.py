@@ -19,6 +19,7 @@ ALLOWED = {
     "shape": ["base", "tensor", "ir"],
     "import": ["base", "tensor", "format", "ir", "shape"],
     "emit": ["base", "tensor", "format", "ir", "shape"],
+    "rewrite": ["base", "tensor", "ir", "shape"],
     "verify": ["base", "tensor", "ir", "shape"],
     "plan": ["base", "tensor", "ir", "shape", "kernel/kernel.h"],
     "run": ["base", "tensor", "ir", "shape", "plan", "kernel"],

@@ -370,6 +370,10 @@ void graph_replace_uses(Graph *g, Value *from, Value *to)
         if (g->output[i].value == from) g->output[i].value = to;
     for (int i = 0; i < g->nmutation; i++)
         if (g->mutation[i].value == from) g->mutation[i].value = to;
+    for (int i = 0; i < expr_symbol_count(g->ex); i++) {
+        Symbol *sym = expr_symbol(g->ex, i);
+        if (sym->value == from && (sym->source == SYM_ITEM || sym->source == SYM_SIZE)) sym->value = to;
+    }
 }
 
 void graph_remove(Graph *g, Node *n)
@@ -378,6 +382,12 @@ void graph_remove(Graph *g, Node *n)
     *(n->next ? &n->next->prev : &g->last) = n->prev;
     g->nnodes--;
     g->nvalues -= n->nout;
+}
+
+void graph_link_before(Graph *g, Node *n, Node *at)
+{
+    link_before(g, n, at);
+    g->nvalues += n->nout;
 }
 
 static void count_operand(void *user, Value **slot) { ((int *)user)[(*slot)->id]++; }

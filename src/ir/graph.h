@@ -153,7 +153,8 @@ bool graph_add_mutation(Graph *g, Value *target, Value *v, Err *err);
 bool graph_rename(Graph *g, Value *v, const char *name, Err *err);
 Value *graph_find_value(const Graph *g, const char *name);
 void graph_replace_uses(Graph *g, Value *from, Value *to); /* in all nodes and outputs */
-void graph_remove(Graph *g, Node *n);                       /* nobody may use its outputs */
+void graph_remove(Graph *g, Node *n);                       /* unlinks; nobody may use its outputs */
+void graph_link_before(Graph *g, Node *n, Node *at);        /* links a node that was removed again, NULL = at the end */
 int graph_dce(Graph *g);                                    /* removes unused pure nodes; how many */
 /* Count of uses per value id (nodes, outputs, mutations), in the caller's array of g->next_id ints. */
 void graph_count_uses(const Graph *g, int *uses);

@@ -27,6 +27,7 @@ enum OpFlags {
     OPF_DATA_SIZE = 8,  /* output size depends on data (nonzero, masked_select) */
     OPF_EFFECT = 16,    /* an assert: kept even if nobody uses its result */
     OPF_RANDOM = 32,
+    OPF_INTERNAL = 64,  /* a working form of the rewriter: never in a file, never run */
 };
 
 typedef enum ParamType {

@@ -6,8 +6,11 @@
 /* out (B, H, N, E) = softmax(scale * q k^T + mask) v, row-wise over keys; a row with no allowed key gives 0, as PyTorch's SDPA does.
  * q (B, H, N, D), k (B, Hkv, M, D), v (B, Hkv, M, E), Hkv divides H. Strides in elements; the last dim of q, k, v is contiguous.
  * mask: additive float or truth (non-zero = attend), by strides over (B, H, N, M), 0 where it broadcasts; NULL for none.
- * causal: key j is allowed for query i when j <= i (top-left aligned, aten::scaled_dot_product_attention).
+ * Key j is allowed for query i when i + lower <= j <= i + upper: SDPA_ANY bounds nothing, upper = 0 is aten's is_causal (top-left aligned).
+ * softcap c > 0: scores s become c * tanh(s / c) before the mask (Gemma 2, section 2).
  * Formula: online softmax over blocks of keys (Milakov and Gimelshein 2018; Dao et al. 2022). No (N, M) matrix is made. */
+enum { SDPA_ANY = 1 << 30 }; /* as lower: -SDPA_ANY */
+
 typedef struct Sdpa {
     int64_t B, H, Hkv, N, M, D, E;
     const float *q, *k, *v;
@@ -16,8 +19,8 @@ typedef struct Sdpa {
     const float *mask;
     const uint8_t *truth;
     int64_t ms[4];
-    float scale;
-    bool causal;
+    float scale, softcap;
+    int64_t lower, upper;
 } Sdpa;
 
 /* Workspace in floats per thread. */

@@ -432,7 +432,7 @@ static const Tensor *rows_f32(Call *c, const Tensor *t, Err *err)
 }
 
 /* In double: the reference's order of operations, for f64 inputs. */
-static void attend_f64(const Tensor *q, const Tensor *k, const Tensor *v, const Tensor *mask, Tensor *out, double scale, bool causal)
+static void attend_f64(const Tensor *q, const Tensor *k, const Tensor *v, const Tensor *mask, Tensor *out, double scale, double softcap, int64_t lower, int64_t upper)
 {
     int64_t B = q->shape[0], H = q->shape[1], N = q->shape[2], D = q->shape[3], M = k->shape[2], E = v->shape[3], per = H / k->shape[1];
     double *p = malloc(((size_t)M + 1) * sizeof *p), *o = out->data;
@@ -445,13 +445,14 @@ static void attend_f64(const Tensor *q, const Tensor *k, const Tensor *v, const 
             double s = 0;
             for (int64_t d = 0; d < D; d++) s += x[d * q->stride[3]] * y[d * k->stride[3]];
             s *= scale;
+            if (softcap > 0) s = softcap * tanh(s / softcap);
             if (mask) {
                 const char *at = (const char *)mask->data +
                                  (b * mask->stride[0] + h * mask->stride[1] + n * mask->stride[2] + m * mask->stride[3]) * (int64_t)dtype_size(mask->dtype);
                 if (mask->dtype == DT_BOOL) s = *(const uint8_t *)at ? s : -INFINITY;
                 else s += load_f64(mask->dtype, at);
             }
-            if (causal && m > n) s = -INFINITY;
+            if (m < n + lower || m > n + upper) s = -INFINITY;
             p[m] = s;
             if (s > top || s != s) top = s;
         }
@@ -478,6 +479,8 @@ static Tensor spread_mask(const Tensor *m, const Tensor *q, const Tensor *k)
     return u;
 }
 
+static int64_t bound(int64_t x) { return x < -SDPA_ANY ? -SDPA_ANY : x > SDPA_ANY ? SDPA_ANY : x; }
+
 /* Ranks other than 4 have their leading dims as batch: lowering made them 4 (import/lower_linalg.c). */
 bool run_scaled_dot_product_attention(Call *c, Err *err)
 {
@@ -485,12 +488,14 @@ bool run_scaled_dot_product_attention(Call *c, Err *err)
     Tensor *out = call_out(c, 0);
     int64_t D = q->shape[3];
     double scale = call_given(c, 6) ? call_f64(c, 6) : 1 / sqrt((double)D);
-    bool causal = call_bool(c, 5);
+    double softcap = call_f64(c, 8);
+    int64_t lower = call_given(c, 9) ? bound(call_i64(c, 9)) : -SDPA_ANY, upper = call_given(c, 10) ? bound(call_i64(c, 10)) : SDPA_ANY;
+    if (call_bool(c, 5) && upper > 0) upper = 0;
     if (tensor_numel(out) == 0) return true;
     Tensor spread;
     if (out->dtype == DT_F64) {
         if (mask) spread = spread_mask(mask, q, k);
-        attend_f64(q, k, v, mask ? &spread : NULL, out, scale, causal);
+        attend_f64(q, k, v, mask ? &spread : NULL, out, scale, softcap, lower, upper);
         return true;
     }
     const Tensor *m = mask;
@@ -502,7 +507,7 @@ bool run_scaled_dot_product_attention(Call *c, Err *err)
     Tensor *y = out->dtype == DT_F32 ? out : scratch_tensor(c, DT_F32, 4, out->shape, err);
     TRY(y);
     Sdpa a = {.B = q->shape[0], .H = q->shape[1], .Hkv = k->shape[1], .N = q->shape[2], .M = k->shape[2], .D = D, .E = v->shape[3], .q = q->data,
-              .k = k->data, .v = v->data, .out = y->data, .scale = (float)scale, .causal = causal};
+              .k = k->data, .v = v->data, .out = y->data, .scale = (float)scale, .softcap = (float)softcap, .lower = lower, .upper = upper};
     for (int i = 0; i < 3; i++) {
         a.qs[i] = q->stride[i];
         a.ks[i] = k->stride[i];

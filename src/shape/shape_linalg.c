@@ -136,6 +136,32 @@ bool shape_sdpa(Shape *s)
     return shape_out(s, 0, t, 4, (Expr *[]){q->dim[0], q->dim[1], q->dim[2], v->dim[3]});
 }
 
+/* q (..., N, D), k (..., M, D), leading axes broadcast -> (..., N, M); the mask broadcasts to that */
+bool shape_scores(Shape *s)
+{
+    Value *q, *k, *mask = shape_value(s, 2);
+    Expr *dim[MAX_RANK];
+    TRY(shape_want_value(s, 0, &q) && shape_want_value(s, 1, &k));
+    int rank = q->rank;
+    if (rank < 2 || k->rank != rank) return shape_fail(s, 1, "rank %d, expected that of the query, %d", k->rank, rank);
+    TRY(shape_require_equal(s, q->dim[rank - 1], k->dim[rank - 1], "head sizes of query and key"));
+    int lead = rank - 2;
+    memcpy(dim, q->dim, (size_t)lead * sizeof *dim);
+    TRY(shape_broadcast(s, &lead, dim, rank - 2, k->dim, "leading axes of query and key"));
+    dim[rank - 2] = q->dim[rank - 2];
+    dim[rank - 1] = k->dim[rank - 2];
+    if (mask) {
+        int wide = rank;
+        Expr *all[MAX_RANK];
+        memcpy(all, dim, sizeof all);
+        if (mask->rank > rank) return shape_fail(s, 2, "rank %d, expected at most %d", mask->rank, rank);
+        TRY(shape_broadcast(s, &wide, all, mask->rank, mask->dim, "mask to (..., queries, keys)"));
+        for (int i = 0; i < rank; i++)
+            if (all[i] != dim[i]) return shape_fail(s, 2, "the mask is wider than the scores in axis %d", i);
+    }
+    return shape_out(s, 0, shape_dtype(s, 7, q->dtype), rank, dim);
+}
+
 /* gates (T, B, factor * H), weight (factor * H, P), bias (factor * H), h (B, P) */
 static bool recurrent(Shape *s, int64_t factor, Expr **H, Expr **P)
 {

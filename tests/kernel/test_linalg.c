@@ -121,7 +121,9 @@ static void sdpa_model(const Sdpa *a, int64_t b, int64_t h, int64_t n, double *w
         int64_t at = b * a->ms[0] + h * a->ms[1] + n * a->ms[2] + m * a->ms[3];
         double s = 0, size = 0, extra = a->mask ? (double)a->mask[at] : a->truth && !a->truth[at] ? -INFINITY : 0;
         for (int64_t d = 0; d < a->D; d++) s += (double)q[d] * k[d], size += fabs((double)q[d] * k[d]);
-        p[m] = a->causal && m > n ? -INFINITY : s * (double)a->scale + extra;
+        s *= (double)a->scale;
+        if (a->softcap > 0) s = (double)a->softcap * tanh(s / (double)a->softcap);
+        p[m] = m < n + a->lower || m > n + a->upper ? -INFINITY : s + extra;
         c[m] = (double)(a->D + 3) * size * fabs((double)a->scale) + (isinf(extra) ? 0 : fabs(extra)) + fabs(p[m]) + 4;
         nan |= isnan(p[m]);
         top = p[m] > top ? p[m] : top;
@@ -153,8 +155,8 @@ static void check_sdpa(CpuLevel l, const Sdpa *a, const float *out, const char *
         for (int64_t e = 0; e < a->E; e++) {
             double y = out[row * a->E + e];
             if (isnan(want[e]) ? !isnan(y) : y != want[e] && !(fabs(y - want[e]) <= far[e]))
-                STOP("sdpa on %s, B %d H %d/%d N %d M %d D %d E %d, mask %s, causal %d: row %d, %d: %a, expected %a; %g off, %g allowed", cpu_level_name(l), (int)a->B,
-                     (int)a->H, (int)a->Hkv, (int)a->N, (int)a->M, (int)a->D, (int)a->E, mask, a->causal, (int)row, (int)e, y, want[e], fabs(y - want[e]), far[e]);
+                STOP("sdpa on %s, B %d H %d/%d N %d M %d D %d E %d, mask %s, lower %d, upper %d, softcap %g: row %d, %d: %a, expected %a; %g off, %g allowed", cpu_level_name(l), (int)a->B,
+                     (int)a->H, (int)a->Hkv, (int)a->N, (int)a->M, (int)a->D, (int)a->E, mask, (int)a->lower, (int)a->upper, (double)a->softcap, (int)row, (int)e, y, want[e], fabs(y - want[e]), far[e]);
         }
     }
 }
@@ -173,7 +175,7 @@ static float *run_sdpa(CpuLevel l, Sdpa *a, int threads)
 
 static Sdpa make_sdpa(const int64_t *s, bool turned, uint64_t *state)
 {
-    Sdpa a = {.B = s[0], .H = s[1], .Hkv = s[2], .N = s[3], .M = s[4], .D = s[5], .E = s[6], .scale = 0.7f / sqrtf((float)(s[5] + 1))};
+    Sdpa a = {.B = s[0], .H = s[1], .Hkv = s[2], .N = s[3], .M = s[4], .D = s[5], .E = s[6], .scale = 0.7f / sqrtf((float)(s[5] + 1)), .lower = -SDPA_ANY, .upper = SDPA_ANY};
     a.q = operand(0, a.B, a.H, a.N, a.D, turned, a.qs, state);
     a.k = operand(1, a.B, a.Hkv, a.M, a.D, turned, a.ks, state);
     a.v = operand(2, a.B, a.Hkv, a.M, a.E, turned, a.vs, state);
@@ -195,9 +197,11 @@ static void test_sdpa(void **state)
     (void)state;
     for (int i = 0; i < SHAPES; i++)
         for (int mask = 0; mask < MASKS; mask++)
-            for (int causal = 0; causal < 2; causal++) {
+            for (int band = 0; band < 5; band++) { /* all, causal, window, causal window, causal with a past */
                 Sdpa a = make_sdpa(shapes[i], (i + mask) % 2, &seed);
-                a.causal = causal;
+                a.lower = band == 2 || band == 3 ? -3 : -SDPA_ANY;
+                a.upper = band == 1 || band == 3 ? 0 : band == 2 ? 4 : band == 4 ? a.M - a.N : SDPA_ANY;
+                a.softcap = (i + band) % 3 == 1 ? 1.5f : 0;
                 make_mask(&a, (MaskKind)mask, &seed);
                 for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung(l)) check_sdpa(l, &a, run_sdpa(l, &a, 1 + i % 3), mask_names[mask]);
             }
@@ -245,7 +249,7 @@ static void test_sdpa_threads(void **state)
     for (int i = 0; i < 4; i++)
         for (int causal = 0; causal < 2; causal++) {
             Sdpa a = make_sdpa(large[i], causal, &seed);
-            a.causal = causal;
+            if (causal) a.upper = 0;
             size_t bytes = (size_t)(a.B * a.H * a.N * a.E) * 4;
             for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung(l)) {
                 float *first = malloc(bytes);

@@ -157,7 +157,8 @@ static float row_exp(float *s, float top, int64_t n)
 /* rows query rows from n0 of head (b, h); keys and values are packed. */
 static void attend(const Sdpa *a, const Space *s, int64_t b, int64_t h, int64_t n0, int rows)
 {
-    int64_t width = value_width(a->E), pe = padded(a->E, width), last = a->causal && n0 + rows < a->M ? n0 + rows : a->M;
+    int64_t width = value_width(a->E), pe = padded(a->E, width), last = n0 + rows + a->upper < a->M ? n0 + rows + a->upper : a->M;
+    int64_t first = n0 + a->lower > 0 ? (n0 + a->lower) / TILE * TILE : 0;
     float top[QROWS], sum[QROWS];
     for (int r = 0; r < rows; r++) {
         const float *q = a->q + b * a->qs[0] + h * a->qs[1] + (n0 + r) * a->qs[2];
@@ -166,14 +167,17 @@ static void attend(const Sdpa *a, const Space *s, int64_t b, int64_t h, int64_t 
         sum[r] = 0;
     }
     memset(s->out, 0, (size_t)(rows * pe) * sizeof *s->out);
-    for (int64_t m0 = 0; m0 < last; m0 += KEYS) {
+    for (int64_t m0 = first; m0 < last; m0 += KEYS) {
         int64_t n = last - m0 < KEYS ? last - m0 : KEYS, ld = KEYS + TILE, whole = padded(n, LANES);
         for (int64_t t = 0; t < n; t += TILE) product(rows, TILE, s->scores + t, ld, s->query, a->D, s->keys + (m0 + t) * a->D, a->D, false);
         for (int r = 0; r < rows; r++) {
             float *row = s->scores + r * ld;
+            if (a->softcap > 0)
+                for (int64_t j = 0; j < n; j++) row[j] = a->softcap * vm_tanh(row[j] / a->softcap);
             add_mask(a, row, b * a->ms[0] + h * a->ms[1] + (n0 + r) * a->ms[2] + m0 * a->ms[3], n);
-            if (a->causal)
-                for (int64_t j = n0 + r + 1 - m0 < 0 ? 0 : n0 + r + 1 - m0; j < n; j++) row[j] = -INFINITY;
+            int64_t from = n0 + r + a->lower - m0, to = n0 + r + a->upper + 1 - m0; /* allowed keys of this block */
+            for (int64_t j = 0; j < from && j < n; j++) row[j] = -INFINITY;
+            for (int64_t j = to < 0 ? 0 : to; j < n; j++) row[j] = -INFINITY;
             for (int64_t j = n; j < whole; j++) row[j] = -INFINITY;
             float m = row_max(row, whole), new_top = m > top[r] ? m : top[r], base = new_top == -INFINITY ? 0 : new_top;
             if (top[r] != new_top && top[r] != -INFINITY) {

@@ -12,10 +12,12 @@ static double score(const Sdpa *a, int64_t b, int64_t h, int64_t n, int64_t m)
     const float *k = a->k + b * a->ks[0] + h / (a->H / a->Hkv) * a->ks[1] + m * a->ks[2];
     int64_t at = b * a->ms[0] + h * a->ms[1] + n * a->ms[2] + m * a->ms[3];
     double s = 0;
-    if (a->causal && m > n) return -INFINITY;
+    if (m < n + a->lower || m > n + a->upper) return -INFINITY;
     if (a->truth && !a->truth[at]) return -INFINITY;
     for (int64_t d = 0; d < a->D; d++) s += (double)q[d] * (double)k[d];
-    return s * (double)a->scale + (a->mask ? (double)a->mask[at] : 0);
+    s *= (double)a->scale;
+    if (a->softcap > 0) s = (double)a->softcap * tanh(s / (double)a->softcap);
+    return s + (a->mask ? (double)a->mask[at] : 0);
 }
 
 static void attend_row(const Sdpa *a, int64_t row, double *p)

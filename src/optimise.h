@@ -1,0 +1,23 @@
+/* Rewriting a program: rules, proofs and the report, behind qkv_model_rewrite. */
+#ifndef QKV_OPTIMISE_H
+#define QKV_OPTIMISE_H
+#include "base/buf.h"
+#include "compile.h"
+#include "rewrite/rewrite.h"
+
+typedef struct OptimiseOptions {
+    const char *const *rule_file; /* further rules; a rule of a built-in name replaces that one */
+    int nrule_files;
+    bool no_builtin;         /* only those files */
+    unsigned phases;         /* bits of Phase, 0 = all */
+    bool prove;
+    int seeds;               /* per proof and binding, 0 = 3 */
+    const char *counterexample; /* where a failed proof writes its tensors (.safetensors or .npz); NULL: nowhere */
+    bool exact_masked_rows;
+    void (*progress)(void *user, int done, int total);
+    void *progress_user;
+} OptimiseOptions;
+
+/* Sessions of the program must not exist. report: JSON, see qkv_model_rewrite in qkv.h; filled also when a proof failed. */
+bool program_rewrite(Program *p, const OptimiseOptions *o, Buf *report, Err *err);
+#endif

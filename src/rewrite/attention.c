@@ -1,0 +1,401 @@
+/* The attention rules' graft functions: how a scores form takes up what is done to it. Contract in attention.h.
+ *
+ * Formula of the result: Vaswani et al. 2017, eq. 1, with torch.nn.functional.scaled_dot_product_attention's masks; softcap as Gemma 2's.
+ */
+#include "rewrite/attention.h"
+#include <math.h>
+#include <string.h>
+
+enum { FILL_LIMIT = -10000 }; /* what replaces a masked score must be this far below all scores for its exponential to vanish */
+
+typedef struct Scores {
+    Value *q, *k, *mask;
+    Arg scale, softcap;
+    bool normalized;
+    int masked_rows;
+    DType dtype;
+    const Value *v; /* the value that has this form */
+} Scores;
+
+static bool scores_of(Rewrite *rw, const Arg *a, Scores *s)
+{
+    const Value *v = a->kind == ARG_VALUE ? rewrite_form(rw, a->v, OP_scores) : NULL;
+    if (!v) return rewrite_refuse(rw, "no product of queries and keys");
+    const Arg *p = v->def->arg;
+    *s = (Scores){p[0].v, p[1].v, p[2].kind == ARG_VALUE ? p[2].v : NULL, p[3], p[4], p[5].e->i != 0, (int)p[6].e->i, v->dtype, v};
+    return true;
+}
+
+static bool give(Rewrite *rw, const Scores *s, Arg *out)
+{
+    if (!s->q || !s->k) return false;
+    Value *v = RW(rw, scores, arg_value(s->q), arg_value(s->k), arg_value(s->mask), s->scale, s->softcap, arg_bool(rw->g, s->normalized),
+                  arg_int(rw->g, s->masked_rows), arg_dtype(s->dtype));
+    *out = arg_value(v);
+    return v != NULL;
+}
+
+static bool has_softcap(const Scores *s) { return !(ex_is_const(s->softcap.e) && number_value(s->softcap.e) == 0); }
+
+static bool before_softmax(Rewrite *rw, const Scores *s)
+{
+    return !s->normalized || rewrite_refuse(rw, "it comes after the softmax");
+}
+
+static Arg times(Rewrite *rw, Arg a, Expr *b, bool divide)
+{
+    if (ex_is_const(a.e) && ex_is_const(b)) {
+        double x = number_value(a.e), y = number_value(b);
+        return arg_float(rw->g, divide ? x / y : x * y);
+    }
+    return arg_expr(divide ? ex_make(rw->ex, EX_TRUEDIV, a.e, b, NULL) : ex_mul(rw->ex, a.e, b));
+}
+
+/* ------------------------------------------------------------------ the product */
+
+/* v as another value times a number, seen through views: "scale on q". v itself when there is none. */
+static Value *without_scale(Rewrite *rw, Value *v, Arg *scale, int depth)
+{
+    const Node *n = v->def;
+    if (!n || depth > 8) return v;
+    const Arg *a = n->arg;
+    Value *x, *y;
+    switch (n->op->id) {
+    case OP_mul_Tensor: case OP_div_Tensor:
+        for (int side = 0; side < (n->op->id == OP_mul_Tensor ? 2 : 1); side++) {
+            Expr *c = number_of(rw, &a[1 - side]);
+            if (!c || a[side].kind != ARG_VALUE || a[side].v->rank != v->rank || !exprs_same(v->rank, a[side].v->dim, v->dim) || a[side].v->dtype != v->dtype) continue;
+            if (ex_is_const(c) && !(fabs(number_value(c)) > 0)) continue;
+            *scale = times(rw, *scale, c, n->op->id == OP_div_Tensor);
+            return without_scale(rw, a[side].v, scale, depth + 1);
+        }
+        return v;
+    case OP_reshape: case OP_permute: case OP_expand:
+        x = a[0].v;
+        y = without_scale(rw, x, scale, depth + 1);
+        if (x == y) return v;
+        if (n->op->id == OP_reshape) return rw_reshape(rw, y, v->rank, v->dim);
+        if (n->op->id == OP_expand) return rw_expand(rw, y, v->rank, v->dim);
+        int perm[MAX_RANK];
+        permutation_of(n, perm);
+        return rw_permute(rw, y, perm);
+    default: return v;
+    }
+}
+
+bool make_scores(Rewrite *rw, int n, const Arg *a, Arg *out)
+{
+    (void)n;
+    if (a[0].kind != ARG_VALUE || a[1].kind != ARG_VALUE || a[0].v->rank < 2 || a[1].v->rank < 2 || !dtype_is_float(a[0].v->dtype)) return false;
+    int rank = a[0].v->rank > a[1].v->rank ? a[0].v->rank : a[1].v->rank;
+    Scores s = {.scale = arg_float(rw->g, 1), .softcap = arg_float(rw->g, 0), .dtype = a[0].v->dtype};
+    s.q = without_scale(rw, rw_pad_rank(rw, a[0].v, rank), &s.scale, 0);
+    s.k = s.q ? rw_swap_last(rw, rw_pad_rank(rw, a[1].v, rank)) : NULL;
+    if (s.k) s.k = without_scale(rw, s.k, &s.scale, 0);
+    return give(rw, &s, out);
+}
+
+/* ------------------------------------------------------------------ scale and softcap */
+
+/* A factor that varies along one of queries, keys (and batch, heads): goes to that operand. */
+static bool scale_operand(Rewrite *rw, Scores *s, Value *c, bool divide)
+{
+    int r = s->v->rank;
+    if (s->mask) return rewrite_refuse(rw, "a mask was added before the factor '%s', which is no number", c->name);
+    if (has_softcap(s)) return rewrite_refuse(rw, "a factor that is no number after the softcap");
+    if (c->rank > r) return rewrite_refuse(rw, "the factor '%s' has more axes than the scores", c->name);
+    c = rw_cast(rw, rw_pad_rank(rw, c, r), s->q->dtype);
+    TRY(c);
+    OpId op = divide ? OP_div_Tensor : OP_mul_Tensor;
+    if (is_one(c->dim[r - 1])) s->q = rw_binary(rw, op, rw_pad_rank(rw, s->q, r), arg_value(c));
+    else if (is_one(c->dim[r - 2])) s->k = rw_binary(rw, op, rw_pad_rank(rw, s->k, r), arg_value(rw_swap_last(rw, c)));
+    else return rewrite_refuse(rw, "the factor '%s' varies along queries and keys", c->name);
+    return s->q && s->k;
+}
+
+static bool scale_by(Rewrite *rw, const Arg *a, bool divide, Arg *out)
+{
+    Scores s = {0};
+    TRY(scores_of(rw, &a[0], &s) && before_softmax(rw, &s));
+    Expr *c = number_of(rw, &a[1]);
+    if (!c) return a[1].kind == ARG_VALUE && scale_operand(rw, &s, a[1].v, divide) && give(rw, &s, out);
+    if (ex_is_const(c) && (!(fabs(number_value(c)) > 0) || isinf(number_value(c)))) return rewrite_refuse(rw, "the factor is %g", number_value(c));
+    if (s.mask && !(ex_is_const(c) && number_value(c) > 0)) return rewrite_refuse(rw, "a mask is multiplied by a factor that is not known to be positive");
+    if (s.mask && s.mask->dtype != DT_BOOL) s.mask = rw_binary(rw, divide ? OP_div_Tensor : OP_mul_Tensor, s.mask, arg_expr(c));
+    s.scale = times(rw, s.scale, c, divide);
+    if (has_softcap(&s)) s.softcap = times(rw, s.softcap, c, divide);
+    return give(rw, &s, out);
+}
+
+bool make_scores_mul(Rewrite *rw, int n, const Arg *a, Arg *out) { return n == 2 && scale_by(rw, a, false, out); }
+bool make_scores_div(Rewrite *rw, int n, const Arg *a, Arg *out) { return n == 2 && scale_by(rw, a, true, out); }
+
+bool make_scores_softcap(Rewrite *rw, int n, const Arg *a, Arg *out)
+{
+    Scores s = {0};
+    (void)n;
+    TRY(scores_of(rw, &a[0], &s) && before_softmax(rw, &s));
+    Expr *c = number_of(rw, &a[1]);
+    if (!c || !ex_is_const(c) || !(number_value(c) > 0)) return rewrite_refuse(rw, "the factor of the softcap is no positive number");
+    if (s.mask || has_softcap(&s)) return rewrite_refuse(rw, "the softcap comes after a mask or another softcap");
+    s.scale = times(rw, s.scale, c, false);
+    s.softcap = arg_expr(c);
+    return give(rw, &s, out);
+}
+
+/* ------------------------------------------------------------------ masks */
+
+static Value *no_number(Rewrite *rw, double x, DType t)
+{
+    return RW(rw, full, arg_exprs(rw->g, 0, NULL), arg_float(rw->g, x), arg_dtype(t));
+}
+
+/* Where both allow, and the sum of what both add. */
+static Value *both_masks(Rewrite *rw, Value *a, Value *b)
+{
+    if (!a || !b) return a ? a : b;
+    if (a->dtype == DT_BOOL && b->dtype == DT_BOOL) return RW(rw, logical_and, arg_value(a), arg_value(b));
+    if (a->dtype != DT_BOOL && b->dtype != DT_BOOL) {
+        DType t = dtype_size(a->dtype) >= dtype_size(b->dtype) ? a->dtype : b->dtype;
+        return RW(rw, add_Tensor, arg_value(rw_cast(rw, a, t)), arg_value(rw_cast(rw, b, t)));
+    }
+    Value *allow = a->dtype == DT_BOOL ? a : b, *add = a->dtype == DT_BOOL ? b : a;
+    return RW(rw, where_self, arg_value(allow), arg_value(add), arg_value(no_number(rw, -INFINITY, add->dtype)));
+}
+
+static bool add_mask(Rewrite *rw, const Arg *a, bool subtract, Arg *out)
+{
+    Scores s = {0};
+    TRY(scores_of(rw, &a[0], &s) && before_softmax(rw, &s));
+    Expr *c = number_of(rw, &a[1]);
+    Value *m = c ? RW(rw, full, arg_exprs(rw->g, 0, NULL), arg_expr(c), arg_dtype(s.dtype)) : a[1].kind == ARG_VALUE ? a[1].v : NULL;
+    TRY(m);
+    if (!dtype_is_float(m->dtype)) return rewrite_refuse(rw, "what is added is %s", dtype_name(m->dtype));
+    if (subtract) m = RW(rw, neg, arg_value(m));
+    s.mask = both_masks(rw, s.mask, m);
+    return s.mask && give(rw, &s, out);
+}
+
+bool make_scores_add(Rewrite *rw, int n, const Arg *a, Arg *out) { return n == 2 && add_mask(rw, a, false, out); }
+bool make_scores_sub(Rewrite *rw, int n, const Arg *a, Arg *out) { return n == 2 && add_mask(rw, a, true, out); }
+
+static Value *inverted(Rewrite *rw, Value *c)
+{
+    if (c->def && c->def->op->id == OP_logical_not && c->def->arg[0].kind == ARG_VALUE && c->def->arg[0].v->dtype == DT_BOOL) return c->def->arg[0].v;
+    return RW(rw, logical_not, arg_value(c));
+}
+
+bool make_scores_where(Rewrite *rw, int n, const Arg *a, Arg *out)
+{
+    Scores s = {0};
+    double fill;
+    (void)n;
+    TRY(scores_of(rw, &a[0], &s) && before_softmax(rw, &s));
+    if (a[1].kind != ARG_VALUE || a[1].v->dtype != DT_BOOL) return rewrite_refuse(rw, "the condition is no bool tensor");
+    if (!constant_of(rw, &a[2], &fill)) return rewrite_refuse(rw, "what masked scores become is no known number");
+    if (!(fill <= FILL_LIMIT))
+        return rewrite_refuse(rw, "masked scores become %g, which keeps them in the softmax; only -inf or a number of at most %d masks", fill, FILL_LIMIT);
+    bool keeps = a[3].e->i != 0;
+    Value *allow = keeps ? a[1].v : inverted(rw, a[1].v);
+    TRY(allow);
+    if (rw->o->exact_masked_rows && isfinite(fill)) { /* finite: a row that is masked throughout stays an average of all values */
+        Value *zero = no_number(rw, 0, s.dtype), *low = no_number(rw, fill, s.dtype);
+        allow = RW(rw, where_self, arg_value(allow), arg_value(zero), arg_value(low));
+    } else {
+        s.masked_rows = isinf(fill) ? 1 : 2;
+    }
+    s.mask = both_masks(rw, s.mask, allow);
+    return s.mask && give(rw, &s, out);
+}
+
+bool make_scores_floor(Rewrite *rw, int n, const Arg *a, Arg *out)
+{
+    Scores s = {0};
+    double low;
+    (void)n;
+    TRY(scores_of(rw, &a[0], &s) && before_softmax(rw, &s));
+    if (!constant_of(rw, &a[1], &low) || !(low <= -1e30)) return rewrite_refuse(rw, "the scores are cut at a number that they may reach");
+    if (rw->o->exact_masked_rows) return rewrite_refuse(rw, "rows without an allowed key would differ (--exact-masked-rows)");
+    s.masked_rows = 2;
+    return give(rw, &s, out);
+}
+
+/* ------------------------------------------------------------------ casts and views */
+
+bool make_scores_cast(Rewrite *rw, int n, const Arg *a, Arg *out)
+{
+    Scores s = {0};
+    (void)n;
+    TRY(scores_of(rw, &a[0], &s));
+    if (a[1].kind != ARG_DTYPE || !dtype_is_float(a[1].dtype)) return rewrite_refuse(rw, "scores are cast to a dtype that is no float");
+    s.dtype = a[1].dtype;
+    return give(rw, &s, out);
+}
+
+/* Queries that are split into groups (B, Hkv, G * N, M) -> (B, Hkv, G, N, M): the same keys for all of a group. */
+static bool split_queries(Rewrite *rw, Scores *s, Expr **from, int *nfrom, const Value *v, Expr *N)
+{
+    int r = v->rank;
+    Expr *rows = v->dim[r - 2], *G = ex_floordiv(rw->ex, rows, N), *M = v->dim[r - 1], *dim[MAX_RANK];
+    if (!G || ex_mul(rw->ex, G, N) != rows || r + 1 > MAX_RANK) return rewrite_refuse(rw, "rows of scores are merged or split");
+    Value **part[] = {&s->q, &s->k, &s->mask};
+    for (int i = 0; i < 3; i++) {
+        Value *x = *part[i];
+        if (!x) continue;
+        TRY(x = rw_pad_rank(rw, x, r));
+        bool queries = i == 0 || (i == 2 && !is_one(x->dim[r - 2]));
+        memcpy(dim, x->dim, (size_t)(r - 2) * sizeof *dim);
+        dim[r - 2] = queries ? G : ex_int(rw->ex, 1);
+        dim[r - 1] = queries ? N : x->dim[r - 2];
+        dim[r] = x->dim[r - 1];
+        TRY(*part[i] = rw_reshape(rw, x, r + 1, dim));
+    }
+    (void)M;
+    memcpy(from, v->dim, (size_t)(r - 2) * sizeof *from);
+    from[r - 2] = G;
+    *nfrom = r - 1;
+    return true;
+}
+
+bool make_scores_reshape(Rewrite *rw, int n, const Arg *a, Arg *out)
+{
+    Scores s = {0};
+    (void)n;
+    TRY(scores_of(rw, &a[0], &s));
+    const Value *v = s.v;
+    int r = v->rank, to = a[1].n, nfrom = r - 2;
+    Expr *const *dim = a[1].es, *from[MAX_RANK];
+    if (to < 2 || dim[to - 1] != v->dim[r - 1]) return rewrite_refuse(rw, "the reshape changes the axis of keys");
+    memcpy(from, v->dim, (size_t)(r - 2) * sizeof *from);
+    if (dim[to - 2] != v->dim[r - 2]) TRY(split_queries(rw, &s, from, &nfrom, v, dim[to - 2]));
+    s.q = rw_regroup(rw, s.q, nfrom, from, to - 2, dim, 2);
+    s.k = s.q ? rw_regroup(rw, s.k, nfrom, from, to - 2, dim, 2) : NULL;
+    if (s.mask && !(s.mask = rw_regroup(rw, s.mask, nfrom, from, to - 2, dim, 2))) return false;
+    return give(rw, &s, out);
+}
+
+bool make_scores_permute(Rewrite *rw, int n, const Arg *a, Arg *out)
+{
+    Scores s = {0};
+    int perm[MAX_RANK], own[MAX_RANK];
+    (void)n;
+    TRY(scores_of(rw, &a[0], &s));
+    int r = s.v->rank;
+    if (a[1].n != r) return false;
+    for (int i = 0; i < r; i++) perm[i] = (int)(a[1].es[i]->i < 0 ? a[1].es[i]->i + r : a[1].es[i]->i);
+    bool straight = perm[r - 2] == r - 2 && perm[r - 1] == r - 1, swapped = perm[r - 2] == r - 1 && perm[r - 1] == r - 2;
+    if (!straight && !swapped) return rewrite_refuse(rw, "queries or keys change places with batch or heads");
+    if (swapped && s.normalized) return rewrite_refuse(rw, "probabilities are transposed");
+    memcpy(own, perm, sizeof own);
+    own[r - 2] = r - 2;
+    own[r - 1] = r - 1;
+    Value *q = rw_permute(rw, rw_pad_rank(rw, s.q, r), own), *k = q ? rw_permute(rw, rw_pad_rank(rw, s.k, r), own) : NULL;
+    s.q = swapped ? k : q;
+    s.k = swapped ? q : k;
+    if (s.mask) TRY(s.mask = rw_permute(rw, rw_pad_rank(rw, s.mask, r), perm));
+    return give(rw, &s, out);
+}
+
+/* ------------------------------------------------------------------ softmax */
+
+bool make_scores_softmax(Rewrite *rw, int n, const Arg *a, Arg *out)
+{
+    Scores s = {0};
+    (void)n;
+    TRY(scores_of(rw, &a[0], &s) && before_softmax(rw, &s));
+    int r = s.v->rank, axis = ex_is_int(a[1].e) ? (int)a[1].e->i : MAX_RANK;
+    if (axis < 0) axis += r;
+    s.normalized = true;
+    if (a[2].e->i && s.masked_rows == 1) s.masked_rows = 0;
+    if (!a[2].e->i && !s.masked_rows && s.mask && s.mask->dtype != DT_BOOL) s.masked_rows = 3; /* NaN, if the mask is -inf throughout a row */
+    if (axis == r - 1) return give(rw, &s, out);
+    if (axis != r - 2) return rewrite_refuse(rw, "the softmax runs over axis %d of %d; over the keys it would be -1", axis, r);
+    Value *q = s.q;
+    s.q = s.k;
+    s.k = q;
+    if (s.mask) TRY(s.mask = rw_swap_last(rw, rw_pad_rank(rw, s.mask, r)));
+    Arg p;
+    TRY(give(rw, &s, &p));
+    Value *v = rw_swap_last(rw, p.v);
+    *out = arg_value(v);
+    return v != NULL;
+}
+
+bool make_softmax(Rewrite *rw, int n, const Arg *a, Arg *out)
+{
+    (void)n;
+    if (a[0].kind != ARG_VALUE || (a[1].kind != ARG_EXPR && (a[1].kind != ARG_EXPRS || a[1].n != 1))) return rewrite_refuse(rw, "not over one axis");
+    Value *v = RW(rw, softmax_int, a[0], arg_expr(a[1].kind == ARG_EXPR ? a[1].e : a[1].es[0]));
+    *out = arg_value(v);
+    return v != NULL;
+}
+
+/* ------------------------------------------------------------------ what moves past a view */
+
+bool make_permute(Rewrite *rw, int n, const Arg *a, Arg *out)
+{
+    int perm[MAX_RANK];
+    (void)n;
+    Value *x = a[0].kind == ARG_VALUE ? rewrite_form(rw, a[0].v, OP_permute) : NULL;
+    if (!x || x->rank != a[1].n) return false;
+    for (int i = 0; i < a[1].n; i++) perm[i] = (int)(a[1].es[i]->i < 0 ? a[1].es[i]->i + a[1].n : a[1].es[i]->i);
+    Value *v = rw_permute(rw, x, perm);
+    *out = arg_value(v);
+    return v != NULL;
+}
+
+bool make_reshape_like(Rewrite *rw, int n, const Arg *a, Arg *out)
+{
+    (void)n;
+    if (a[0].kind != ARG_VALUE || a[1].kind != ARG_VALUE) return false;
+    Value *v = rw_reshape(rw, a[0].v, a[1].v->rank, a[1].v->dim);
+    *out = arg_value(v);
+    return v != NULL;
+}
+
+bool make_through_permute(Rewrite *rw, int n, const Arg *a, Arg *out)
+{
+    int perm[MAX_RANK], back[MAX_RANK];
+    Arg arg[64];
+    (void)n;
+    const Node *node = a[0].kind == ARG_VALUE ? a[0].v->def : NULL;
+    if (!node || a[1].kind != ARG_VALUE || a[2].n != a[0].v->rank || a[1].v->rank != a[2].n) return false;
+    int r = a[2].n, np = node->op->schema->nparams;
+    for (int i = 0; i < r; i++) perm[i] = (int)(a[2].es[i]->i < 0 ? a[2].es[i]->i + r : a[2].es[i]->i);
+    for (int i = 0; i < r; i++) back[perm[i]] = i;
+    memcpy(arg, node->arg, (size_t)np * sizeof *arg);
+    for (int i = 0; i < np; i++) {
+        if (arg[i].kind != ARG_VALUE) continue;
+        Value *p = rewrite_form(rw, arg[i].v, OP_permute);
+        Value *x = p && p->def->arg[0].v == a[1].v && arg_same(&p->def->arg[1], &a[2]) ? a[1].v : NULL;
+        if (!x && !(x = rw_permute(rw, rw_pad_rank(rw, arg[i].v, r), back))) return false;
+        arg[i] = arg_value(x);
+    }
+    if (node->op->id == OP_softmax_int || node->op->id == OP_safe_softmax) {
+        if (!ex_is_int(arg[1].e)) return false;
+        int64_t d = arg[1].e->i < 0 ? arg[1].e->i + r : arg[1].e->i;
+        arg[1] = arg_int(rw->g, perm[d]);
+    }
+    Value *v = rw_permute(rw, rw_add(rw, node->op->id, np, arg), perm);
+    *out = arg_value(v);
+    return v != NULL;
+}
+
+/* softmax(reshape(s)) over a last axis that the reshape keeps is reshape(softmax(s)). */
+bool make_through_reshape(Rewrite *rw, int n, const Arg *a, Arg *out)
+{
+    Arg arg[8];
+    (void)n;
+    const Node *node = a[0].kind == ARG_VALUE ? a[0].v->def : NULL;
+    if (!node || a[1].kind != ARG_VALUE || !ex_is_int(node->arg[1].e)) return false;
+    const Value *y = a[0].v;
+    Value *s = a[1].v;
+    if (node->arg[1].e->i != -1 && node->arg[1].e->i != y->rank - 1) return rewrite_refuse(rw, "the softmax runs over an axis other than the last");
+    if (!y->rank || !s->rank || y->dim[y->rank - 1] != s->dim[s->rank - 1]) return rewrite_refuse(rw, "the reshape before the softmax changes the axis of keys");
+    memcpy(arg, node->arg, (size_t)node->op->schema->nparams * sizeof *arg);
+    arg[0] = arg_value(s);
+    arg[1] = arg_int(rw->g, -1);
+    Value *v = rw_reshape(rw, rw_add(rw, node->op->id, node->op->schema->nparams, arg), y->rank, y->dim);
+    *out = arg_value(v);
+    return v != NULL;
+}

@@ -1,0 +1,31 @@
+/* Graft functions of the attention rules (rules/attention.rules).
+ *
+ * What they pass around is an equal form of a value: qkv.scores(q, k, mask, scale, softcap, normalized ...), that is
+ *     softcap * tanh(scale * q k^T / softcap) + mask        (without softcap: scale * q k^T + mask; a bool mask: -inf where false)
+ * and its softmax over the last axis when `normalized`. q is (..., N, D), k (..., M, D), the leading axes broadcast, the mask broadcasts to
+ * (..., N, M). masked_rows says what the source gives in rows without an allowed key: 0 what sdpa gives, 1 NaN, 2 the average of all values.
+ */
+#ifndef QKV_REWRITE_ATTENTION_H
+#define QKV_REWRITE_ATTENTION_H
+#include "rewrite/build.h"
+
+GraftFn make_scores;          /* q, k^T of a matmul */
+GraftFn make_scores_mul;      /* scores, factor: a number, or a tensor that is constant along keys or along queries */
+GraftFn make_scores_div;
+GraftFn make_scores_softcap;  /* scores inside tanh, factor outside */
+GraftFn make_scores_add;      /* scores, number or additive mask */
+GraftFn make_scores_sub;
+GraftFn make_scores_where;    /* scores, condition, fill, true when the condition keeps the scores */
+GraftFn make_scores_floor;    /* scores, number: maximum with a number below all scores */
+GraftFn make_scores_cast;     /* scores, dtype */
+GraftFn make_scores_reshape;  /* scores, sizes */
+GraftFn make_scores_permute;  /* scores, dims */
+GraftFn make_scores_softmax;  /* scores, dim, true when rows without an allowed key give 0 */
+GraftFn make_through_permute; /* a node, the scores below the permute that is its operand, that permute's dims: the permute comes after it */
+GraftFn make_through_reshape; /* a softmax, the scores below the reshape that is its operand */
+GraftFn make_permute;         /* a value, dims */
+GraftFn make_reshape_like;    /* a value, a value whose sizes it takes */
+GraftFn make_attention;           /* probabilities, values */
+GraftFn make_attention_transposed; /* values^T, probabilities, dims of the permute that transposes them */
+GraftFn make_softmax;         /* x, dims of one axis */
+#endif

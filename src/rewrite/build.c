@@ -1,0 +1,374 @@
+/* Builders. Contract in build.h. */
+#include "rewrite/build.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/map.h"
+
+/* ------------------------------------------------------------------ arguments */
+
+bool exprs_same(int n, Expr *const *a, Expr *const *b) { return !n || !memcmp(a, b, (size_t)n * sizeof *a); }
+bool is_one(const Expr *e) { return ex_equals_int(e, 1); }
+double number_value(const Expr *e) { return e->kind == EX_FLOAT ? e->f : (double)e->i; }
+
+bool arg_same(const Arg *a, const Arg *b)
+{
+    if (a->kind != b->kind) return false;
+    switch (a->kind) {
+    case ARG_NONE: return true;
+    case ARG_VALUE: return a->v == b->v;
+    case ARG_EXPR: return a->e == b->e;
+    case ARG_STR: return !strcmp(a->s, b->s);
+    case ARG_DTYPE: return a->dtype == b->dtype;
+    case ARG_VALUES: return a->n == b->n && (!a->n || !memcmp(a->vs, b->vs, (size_t)a->n * sizeof *a->vs));
+    case ARG_EXPRS: return a->n == b->n && exprs_same(a->n, a->es, b->es);
+    }
+    return false;
+}
+
+Expr *product_of(ExprPool *p, int n, Expr *const *dim)
+{
+    Expr *e = ex_int(p, 1);
+    for (int i = 0; i < n; i++) e = ex_mul(p, e, dim[i]);
+    return e;
+}
+
+bool permutation_of(const Node *n, int *perm)
+{
+    if (n->op->id != OP_permute) return false;
+    for (int i = 0; i < n->arg[1].n; i++) perm[i] = (int)(n->arg[1].es[i]->i < 0 ? n->arg[1].es[i]->i + n->arg[1].n : n->arg[1].es[i]->i);
+    return true;
+}
+
+/* ------------------------------------------------------------------ making nodes once */
+
+static uint64_t mix(uint64_t h, uint64_t x) { return (h ^ x) * 0x9e3779b97f4a7c15u ^ (h >> 29); }
+
+static uint64_t hash_node(const Op *op, const Arg *arg)
+{
+    uint64_t h = mix(17, (uint64_t)op->id);
+    for (int i = 0; i < op->schema->nparams; i++) {
+        const Arg *a = &arg[i];
+        h = mix(h, (uint64_t)a->kind);
+        switch (a->kind) {
+        case ARG_VALUE: h = mix(h, (uint64_t)a->v->id); break;
+        case ARG_EXPR: h = mix(h, a->e->id); break;
+        case ARG_DTYPE: h = mix(h, (uint64_t)a->dtype); break;
+        case ARG_STR: h = mix(h, hash_bytes(a->s, strlen(a->s))); break;
+        case ARG_VALUES:
+            for (int k = 0; k < a->n; k++) h = mix(h, a->vs[k] ? (uint64_t)a->vs[k]->id : 0);
+            break;
+        case ARG_EXPRS:
+            for (int k = 0; k < a->n; k++) h = mix(h, a->es[k]->id);
+            break;
+        case ARG_NONE: break;
+        }
+    }
+    return h;
+}
+
+static bool rehash(Rewrite *rw)
+{
+    int n = rw->nbuckets ? rw->nbuckets * 2 : 1024;
+    int *bucket = calloc((size_t)n, sizeof *bucket), *chain = realloc(rw->chain, (size_t)n * sizeof *chain);
+    if (chain) rw->chain = chain;
+    if (!bucket || !chain) {
+        free(bucket);
+        return false;
+    }
+    free(rw->bucket);
+    rw->bucket = bucket;
+    rw->nbuckets = n;
+    for (int i = 0; i < rw->nghosts; i++) {
+        uint64_t h = hash_node(rw->ghost[i]->op, rw->ghost[i]->arg) & (uint64_t)(n - 1);
+        chain[i] = bucket[h];
+        bucket[h] = i + 1;
+    }
+    return true;
+}
+
+static Node *find_made(Rewrite *rw, const Op *op, const Arg *arg)
+{
+    if (!rw->nbuckets) return NULL;
+    for (int i = rw->bucket[hash_node(op, arg) & (uint64_t)(rw->nbuckets - 1)]; i; i = rw->chain[i - 1]) {
+        const Node *n = rw->ghost[i - 1];
+        bool same = n->op == op;
+        for (int k = 0; same && k < op->schema->nparams; k++) same = arg_same(&n->arg[k], &arg[k]);
+        if (same) return rw->ghost[i - 1];
+    }
+    return NULL;
+}
+
+static Value *out_of_memory(Rewrite *rw)
+{
+    fail(rw->err, E_LIMIT, "out of memory");
+    rw->hard = true;
+    return NULL;
+}
+
+static bool remember(Rewrite *rw, Node *n)
+{
+    if (rw->nghosts == rw->ghost_cap) {
+        int cap = rw->ghost_cap ? rw->ghost_cap * 2 : 512;
+        Node **grown = realloc(rw->ghost, (size_t)cap * sizeof *grown);
+        if (!grown) return false;
+        rw->ghost = grown;
+        rw->ghost_cap = cap;
+    }
+    rw->ghost[rw->nghosts++] = n;
+    if (rw->nghosts >= rw->nbuckets) return rehash(rw);
+    uint64_t h = hash_node(n->op, n->arg) & (uint64_t)(rw->nbuckets - 1);
+    rw->chain[rw->nghosts - 1] = rw->bucket[h];
+    rw->bucket[h] = rw->nghosts;
+    return true;
+}
+
+Value *rw_add(Rewrite *rw, OpId id, int nargs, const Arg *args)
+{
+    const Op *op = op_get(id);
+    Arg fit[64];
+    Err e = {0};
+    for (int i = 0; i < nargs; i++) { /* an operand that could not be built, a required one above all */
+        if (args[i].kind == ARG_VALUE && !args[i].v) return NULL;
+        if (args[i].kind == ARG_NONE && !op->schema->params[i].optional && !op->schema->params[i].def) return NULL;
+    }
+    if (!op_fit_args(rw->g, op, nargs, args, fit, &e)) {
+        rewrite_refuse(rw, "%s: %s", op->name, e.msg);
+        return NULL;
+    }
+    Node *n = find_made(rw, op, fit);
+    if (n) return n->out[0];
+    int nrequire = rw->g->nrequire;
+    n = graph_add(rw->g, id, nargs, args, NULL, &e);
+    if (!n && e.code == E_LIMIT) {
+        *rw->err = e;
+        rw->hard = true;
+        return NULL;
+    }
+    if (!n || rw->g->nrequire > nrequire) {
+        if (n) {
+            Buf b = {0};
+            ex_print(rw->g->ex, rw->g->require[nrequire].cond, &b);
+            rewrite_refuse(rw, "it would have to hold that %s, which does not follow from the sizes", b.data ? b.data : "?");
+            buf_free(&b);
+            graph_remove(rw->g, n);
+        } else {
+            rewrite_refuse(rw, "%s", e.msg);
+        }
+        rw->g->nrequire = nrequire;
+        return NULL;
+    }
+    graph_remove(rw->g, n);
+    if (!remember(rw, n)) return out_of_memory(rw);
+    for (int k = 0; k < n->nout; k++) {
+        Info *info = rewrite_info(rw, n->out[k]);
+        if (!info) return out_of_memory(rw);
+        info->ghost = true;
+    }
+    return n->out[0];
+}
+
+/* ------------------------------------------------------------------ views */
+
+/* Groups of axes with equal products: from[f[i] .. f[i + 1]) and to[t[i] .. t[i + 1]). The number of groups, or -1. */
+static int group_axes(ExprPool *p, int nfrom, Expr *const *from, int nto, Expr *const *to, int *f, int *t)
+{
+    int groups = 0, i = 0, j = 0;
+    f[0] = t[0] = 0;
+    while (i < nfrom || j < nto) {
+        Expr *a = ex_int(p, 1);
+        bool found = false;
+        for (int k = i; k <= nfrom && !found; k++) {
+            if (k > i) a = ex_mul(p, a, from[k - 1]);
+            Expr *b = ex_int(p, 1);
+            for (int l = j; l <= nto && !found; l++) {
+                if (l > j) b = ex_mul(p, b, to[l - 1]);
+                if (a != b || (k == i && l == j)) continue;
+                if (k == i && !(i == nfrom || is_one(to[j]))) continue;
+                i = k;
+                j = l;
+                found = true;
+            }
+        }
+        if (!found) return -1;
+        f[++groups] = i;
+        t[groups] = j;
+    }
+    return groups;
+}
+
+/* reshape(permute(x)) that only splits axes is permute(reshape(x)). */
+static Value *split_below(Rewrite *rw, Value *v, int rank, Expr *const *dim)
+{
+    int perm[MAX_RANK], f[MAX_RANK * 2 + 2], t[MAX_RANK * 2 + 2], at[MAX_RANK], outer[MAX_RANK], k = 0;
+    Expr *inner[MAX_RANK];
+    if (!v->def || !permutation_of(v->def, perm)) return NULL;
+    int groups = group_axes(rw->ex, v->rank, v->dim, rank, dim, f, t);
+    if (groups != v->rank) return NULL;
+    for (int g = 0; g < groups; g++)
+        if (f[g + 1] - f[g] != 1 || t[g + 1] == t[g]) return NULL;
+    for (int a = 0; a < v->rank; a++) /* axis a of x */
+        for (int g = 0; g < groups; g++)
+            if (perm[g] == a) {
+                at[g] = k;
+                for (int j = t[g]; j < t[g + 1]; j++) inner[k++] = dim[j];
+            }
+    for (int g = 0; g < groups; g++)
+        for (int j = t[g]; j < t[g + 1]; j++) outer[j] = at[g] + j - t[g];
+    return rw_permute(rw, rw_reshape(rw, v->def->arg[0].v, rank, inner), outer);
+}
+
+Value *rw_reshape(Rewrite *rw, Value *v, int rank, Expr *const *dim)
+{
+    if (!v) return NULL;
+    if (v->rank == rank && exprs_same(rank, v->dim, dim)) return v;
+    while (v->def && v->def->op->id == OP_reshape) {
+        v = v->def->arg[0].v;
+        if (v->rank == rank && exprs_same(rank, v->dim, dim)) return v;
+    }
+    Value *split = split_below(rw, v, rank, dim);
+    return split ? split : RW(rw, reshape, arg_value(v), arg_exprs(rw->g, rank, dim));
+}
+
+Value *rw_permute(Rewrite *rw, Value *v, const int *perm)
+{
+    int inner[MAX_RANK], all[MAX_RANK];
+    int64_t dims[MAX_RANK];
+    if (!v) return NULL;
+    memcpy(all, perm, (size_t)v->rank * sizeof *all);
+    while (v->def && permutation_of(v->def, inner)) {
+        for (int i = 0; i < v->rank; i++) all[i] = inner[all[i]];
+        v = v->def->arg[0].v;
+    }
+    bool same = true;
+    for (int i = 0; i < v->rank; i++) {
+        same &= all[i] == i;
+        dims[i] = all[i];
+    }
+    return same ? v : RW(rw, permute, arg_value(v), arg_ints(rw->g, v->rank, dims));
+}
+
+Value *rw_swap_last(Rewrite *rw, Value *v)
+{
+    int perm[MAX_RANK];
+    if (!v) return NULL;
+    for (int i = 0; i < v->rank; i++) perm[i] = i < v->rank - 2 ? i : 2 * v->rank - 3 - i;
+    return rw_permute(rw, v, perm);
+}
+
+Value *rw_expand(Rewrite *rw, Value *v, int rank, Expr *const *dim)
+{
+    if (!v) return NULL;
+    if (v->rank == rank && exprs_same(rank, v->dim, dim)) return v;
+    if (v->def && v->def->op->id == OP_expand) v = v->def->arg[0].v;
+    return RW(rw, expand, arg_value(v), arg_exprs(rw->g, rank, dim));
+}
+
+Value *rw_pad_rank(Rewrite *rw, Value *v, int rank)
+{
+    Expr *dim[MAX_RANK];
+    if (!v || v->rank >= rank) return v;
+    for (int i = 0; i < rank; i++) dim[i] = i < rank - v->rank ? ex_int(rw->ex, 1) : v->dim[i - (rank - v->rank)];
+    return rw_reshape(rw, v, rank, dim);
+}
+
+Value *rw_regroup(Rewrite *rw, Value *x, int nfrom, Expr *const *from, int nto, Expr *const *to, int tail)
+{
+    int f[MAX_RANK * 2 + 2], t[MAX_RANK * 2 + 2];
+    Expr *wide[MAX_RANK], *dim[MAX_RANK];
+    if (!x) return NULL;
+    if (x->rank > nfrom + tail) {
+        rewrite_refuse(rw, "'%s' has %d axes, expected at most %d", x->name, x->rank, nfrom + tail);
+        return NULL;
+    }
+    int groups = group_axes(rw->ex, nfrom, from, nto, to, f, t);
+    if (groups < 0 || nto + tail > MAX_RANK) {
+        rewrite_refuse(rw, "leading axes cannot be regrouped: the sizes do not follow from each other");
+        return NULL;
+    }
+    x = rw_pad_rank(rw, x, nfrom + tail);
+    TRY_NULL(x);
+    for (int i = 0; i < tail; i++) wide[nfrom + i] = dim[nto + i] = x->dim[nfrom + i];
+    for (int g = 0; g < groups; g++) {
+        bool ones = true, full = true, same = f[g + 1] - f[g] == t[g + 1] - t[g];
+        for (int i = f[g]; i < f[g + 1]; i++) {
+            ones &= is_one(x->dim[i]);
+            full &= x->dim[i] == from[i];
+        }
+        for (int i = 0; same && i < f[g + 1] - f[g]; i++) same = from[f[g] + i] == to[t[g] + i];
+        for (int i = f[g]; i < f[g + 1]; i++) wide[i] = ones || full || same ? x->dim[i] : from[i];
+        for (int j = t[g]; j < t[g + 1]; j++) dim[j] = same ? x->dim[f[g] + j - t[g]] : ones ? ex_int(rw->ex, 1) : to[j];
+    }
+    return rw_reshape(rw, rw_expand(rw, x, nfrom + tail, wide), nto + tail, dim);
+}
+
+/* ------------------------------------------------------------------ numbers */
+
+Value *rw_cast(Rewrite *rw, Value *v, DType t)
+{
+    if (!v || v->dtype == t) return v;
+    return RW(rw, to_copy, arg_value(v), arg_dtype(t));
+}
+
+Value *rw_binary(Rewrite *rw, OpId op, Value *v, Arg other)
+{
+    if (!v || (other.kind == ARG_VALUE && !other.v)) return NULL;
+    return rw_add(rw, op, 2, (Arg[]){arg_value(v), other});
+}
+
+static bool written(const Graph *g, const Value *v)
+{
+    for (int i = 0; i < g->nmutation; i++)
+        if (g->mutation[i].target == v) return true;
+    return false;
+}
+
+static Expr *number_in(Rewrite *rw, const Arg *a, int depth)
+{
+    if (a->kind == ARG_EXPR) return a->e;
+    if (a->kind != ARG_VALUE || depth > 16) return NULL;
+    const Value *v = a->v;
+    if (v->kind == V_WEIGHT) {
+        for (int i = 0; i < v->rank; i++)
+            if (!is_one(v->dim[i])) return NULL;
+        if (!v->data || !v->data->data || written(rw->g, v) || dtype_is_complex(v->dtype)) return NULL;
+        double x = tensor_get(v->data, 0);
+        return dtype_is_float(v->dtype) ? ex_float(rw->ex, x) : ex_int(rw->ex, (int64_t)x);
+    }
+    if (!v->def) return NULL;
+    const Node *n = v->def;
+    Expr *x, *y;
+    switch (n->op->id) {
+    case OP_full: return n->arg[1].e;
+    case OP_to_copy: case OP_reshape: case OP_expand: case OP_permute: return number_in(rw, &n->arg[0], depth + 1);
+    case OP_sqrt: case OP_rsqrt: case OP_neg: case OP_reciprocal: case OP_exp: case OP_log: {
+        if (!(x = number_in(rw, &n->arg[0], depth + 1)) || !ex_is_const(x)) return NULL;
+        double d = number_value(x);
+        return ex_float(rw->ex, n->op->id == OP_sqrt ? sqrt(d) : n->op->id == OP_rsqrt ? 1 / sqrt(d) : n->op->id == OP_neg ? -d : n->op->id == OP_exp ? exp(d)
+                                : n->op->id == OP_log ? log(d) : 1 / d);
+    }
+    case OP_add_Tensor: case OP_sub_Tensor: case OP_mul_Tensor: case OP_div_Tensor: case OP_pow_Tensor_Tensor: {
+        x = number_in(rw, &n->arg[0], depth + 1);
+        y = number_in(rw, &n->arg[1], depth + 1);
+        if (!x || !y || !ex_is_const(x) || !ex_is_const(y)) return NULL;
+        double p = number_value(x), q = number_value(y);
+        if (n->op->id == OP_add_Tensor || n->op->id == OP_sub_Tensor) {
+            if (!ex_is_const(n->arg[2].e)) return NULL;
+            q *= number_value(n->arg[2].e);
+            return ex_float(rw->ex, n->op->id == OP_add_Tensor ? p + q : p - q);
+        }
+        return ex_float(rw->ex, n->op->id == OP_mul_Tensor ? p * q : n->op->id == OP_div_Tensor ? p / q : pow(p, q));
+    }
+    default: return NULL;
+    }
+}
+
+Expr *number_of(Rewrite *rw, const Arg *a) { return number_in(rw, a, 0); }
+
+bool constant_of(Rewrite *rw, const Arg *a, double *v)
+{
+    Expr *e = number_of(rw, a);
+    if (!e || !ex_is_const(e)) return false;
+    *v = number_value(e);
+    return true;
+}

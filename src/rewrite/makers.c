@@ -1,0 +1,33 @@
+/* The table of graft functions: (@name ...) in a rule. */
+#include <string.h>
+#include "rewrite/attention.h"
+#include "rewrite/rewrite.h"
+
+static const Maker makers[] = {
+    {"scores", make_scores, 2, 2},
+    {"scores_mul", make_scores_mul, 2, 2},
+    {"scores_div", make_scores_div, 2, 2},
+    {"scores_softcap", make_scores_softcap, 2, 2},
+    {"scores_add", make_scores_add, 2, 2},
+    {"scores_sub", make_scores_sub, 2, 2},
+    {"scores_where", make_scores_where, 4, 4},
+    {"scores_floor", make_scores_floor, 2, 2},
+    {"scores_cast", make_scores_cast, 2, 2},
+    {"scores_reshape", make_scores_reshape, 2, 2},
+    {"scores_permute", make_scores_permute, 2, 2},
+    {"scores_softmax", make_scores_softmax, 3, 3},
+    {"through_permute", make_through_permute, 3, 3},
+    {"through_reshape", make_through_reshape, 2, 2},
+    {"permute", make_permute, 2, 2},
+    {"reshape_like", make_reshape_like, 2, 2},
+    {"attention", make_attention, 2, 2},
+    {"attention_transposed", make_attention_transposed, 3, 3},
+    {"softmax", make_softmax, 2, 2},
+};
+
+const Maker *maker_find(const char *name)
+{
+    for (size_t i = 0; i < sizeof makers / sizeof *makers; i++)
+        if (!strcmp(makers[i].name, name)) return &makers[i];
+    return NULL;
+}

@@ -1,0 +1,365 @@
+/* Proofs by evaluation. Contract in prove.h. */
+#include "rewrite/prove.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "shape/solve.h"
+
+enum { MAX_BINDINGS = 4, MAX_LEAVES = 256 };
+
+typedef struct Cone {
+    const Claim *claim;
+    unsigned char *before, *seen, *mask; /* by value id: what is replaced depends on it; visited; feeds an attention mask */
+    Value *leaf[MAX_LEAVES];             /* random tensors */
+    bool touched[MAX_LEAVES];            /* what is replaced reads it directly */
+    int nleaves;
+    Value *weight[MAX_LEAVES];
+    int nweights;
+    Node **node;                         /* in order */
+    int nnodes, cap;
+    bool ok;
+} Cone;
+
+/* ------------------------------------------------------------------ the two functions */
+
+static bool is_leaf(Cone *c, const Value *v)
+{
+    for (int i = 0; i < c->nleaves; i++)
+        if (c->leaf[i] == v) return c->touched[i] = true;
+    return false;
+}
+
+static void add_leaf(Cone *c, Value *v)
+{
+    Value **list = v->kind == V_WEIGHT ? c->weight : c->leaf;
+    int *n = v->kind == V_WEIGHT ? &c->nweights : &c->nleaves;
+    for (int i = 0; i < *n; i++)
+        if (list[i] == v) return;
+    if (*n == MAX_LEAVES) c->ok = false;
+    else list[(*n)++] = v;
+}
+
+static void ancestors(Cone *c, Value *v);
+static void ancestor_operand(void *user, Value **slot) { ancestors(user, *slot); }
+
+static void ancestors(Cone *c, Value *v)
+{
+    if (c->before[v->id]) return;
+    c->before[v->id] = 1;
+    if (v->def) node_each_operand(v->def, ancestor_operand, c);
+}
+
+static void cut(Cone *c, Value *v);
+static void cut_operand(void *user, Value **slot) { cut(user, *slot); }
+
+/* Where the replacement meets what the replaced value is computed from: those are the common inputs. */
+static void cut(Cone *c, Value *v)
+{
+    if (c->seen[v->id]) return;
+    c->seen[v->id] = 1;
+    if (v->def && !c->before[v->id]) node_each_operand(v->def, cut_operand, c);
+    else add_leaf(c, v);
+}
+
+static void collect(Cone *c, Value *v);
+static void collect_operand(void *user, Value **slot) { collect(user, *slot); }
+
+/* Nodes that compute v from the cut, the model's inputs and weights. */
+static void collect(Cone *c, Value *v)
+{
+    if (is_leaf(c, v) || !c->ok) return;
+    if (!v->def) {
+        add_leaf(c, v);
+        return;
+    }
+    for (int k = 0; k < v->def->nout; k++) {
+        if (c->seen[v->def->out[k]->id] & 2) return;
+        c->seen[v->def->out[k]->id] |= 2;
+    }
+    node_each_operand(v->def, collect_operand, c);
+    if (c->nnodes == c->cap) {
+        int cap = c->cap ? c->cap * 2 : 256;
+        Node **grown = realloc(c->node, (size_t)cap * sizeof *grown);
+        if (!grown) {
+            c->ok = false;
+            return;
+        }
+        c->node = grown;
+        c->cap = cap;
+    }
+    c->node[c->nnodes++] = v->def;
+}
+
+/* Leaves that what is replaced reads only through others (the mask of an earlier layer, say) are no common inputs: they are computed from
+ * what comes before them. False when there was one. */
+static bool all_touched(Cone *c)
+{
+    bool all = true;
+    for (int i = 0; i < c->nleaves; i++)
+        if (!c->touched[i] && c->leaf[i]->def) {
+            c->before[c->leaf[i]->id] = 0;
+            all = false;
+        }
+    return all;
+}
+
+static void mark_mask(Cone *c, const Value *v, int depth)
+{
+    if (c->mask[v->id] || depth > 64) return;
+    c->mask[v->id] = 1;
+    if (!v->def || is_leaf(c, v)) return;
+    for (int i = 0; i < v->def->op->schema->nparams; i++)
+        if (v->def->arg[i].kind == ARG_VALUE) mark_mask(c, v->def->arg[i].v, depth + 1);
+}
+
+/* ------------------------------------------------------------------ at one binding */
+
+static bool number(Graph *g, const Claim *claim, const Binding *b, Expr *e, Expr **out, Err *err)
+{
+    Scalar s = {0};
+    TRY(ex_eval(claim->g->ex, e, b, &s, err));
+    *out = s.kind == SC_INT ? ex_int(g->ex, s.i) : s.kind == SC_BOOL ? ex_bool(g->ex, s.i != 0) : ex_float(g->ex, s.f);
+    return *out || fail(err, E_LIMIT, "out of memory");
+}
+
+static bool sizes(Graph *g, const Claim *claim, const Binding *b, const Value *v, Expr **dim, Err *err)
+{
+    for (int i = 0; i < v->rank; i++) TRY(number(g, claim, b, v->dim[i], &dim[i], err));
+    return true;
+}
+
+static bool copy_arg(Graph *g, const Claim *claim, const Binding *b, Value *const *map, const Arg *from, Arg *to, Err *err)
+{
+    *to = *from;
+    if (from->kind == ARG_VALUE) to->v = map[from->v->id];
+    if (from->kind == ARG_EXPR) TRY(number(g, claim, b, from->e, &to->e, err));
+    if (from->kind == ARG_VALUES) {
+        *to = arg_values(g, from->n, from->vs);
+        for (int i = 0; i < from->n; i++) to->vs[i] = from->vs[i] ? map[from->vs[i]->id] : NULL;
+    }
+    if (from->kind == ARG_EXPRS) {
+        *to = arg_exprs(g, from->n, from->es);
+        for (int i = 0; i < from->n; i++) TRY(number(g, claim, b, from->es[i], &to->es[i], err));
+    }
+    return true;
+}
+
+/* Both functions as one graph of constant sizes: inputs are the leaves, outputs from[0], to[0], from[1], ... */
+static Graph *concrete(const Cone *c, const Binding *b, Err *err)
+{
+    const Claim *claim = c->claim;
+    Graph *g = graph_create();
+    Value **map = calloc((size_t)claim->g->next_id + 1, sizeof *map);
+    bool ok = g && map;
+    Expr *dim[MAX_RANK];
+    for (int i = 0; ok && i < c->nleaves; i++) {
+        const Value *v = c->leaf[i];
+        ok = sizes(g, claim, b, v, dim, err) && (map[v->id] = graph_add_input(g, v->name, v->dtype, v->rank, dim));
+    }
+    for (int i = 0; ok && i < c->nweights; i++) {
+        const Value *v = c->weight[i];
+        ok = (map[v->id] = graph_add_weight(g, v->name, v->fqn, v->data)) != NULL;
+    }
+    for (int i = 0; ok && i < c->nnodes; i++) {
+        const Node *n = c->node[i];
+        Arg a[64];
+        for (int k = 0; ok && k < n->op->schema->nparams; k++) ok = copy_arg(g, claim, b, map, &n->arg[k], &a[k], err);
+        const Node *made = ok ? graph_add(g, n->op->id, n->op->schema->nparams, a, n->name, err) : NULL;
+        ok = made != NULL;
+        for (int k = 0; ok && k < n->nout; k++) map[n->out[k]->id] = made->out[k];
+    }
+    for (int i = 0; ok && i < claim->n; i++)
+        ok = graph_add_output(g, "replaced", map[claim->from[i]->id], err) && graph_add_output(g, "replacement", map[claim->to[i]->id], err);
+    free(map);
+    if (ok) return g;
+    if (g && !err->msg[0]) fail(err, E_LIMIT, "out of memory");
+    graph_free(g);
+    return NULL;
+}
+
+/* ------------------------------------------------------------------ random tensors */
+
+static uint64_t next(uint64_t *s)
+{
+    *s += 0x9e3779b97f4a7c15u;
+    uint64_t z = (*s ^ (*s >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
+
+static double uniform(uint64_t *s) { return (double)(next(s) >> 11) * 0x1p-53; }
+static double normal(uint64_t *s) { return sqrt(-2 * log(uniform(s) + 0x1p-60)) * cos(6.283185307179586 * uniform(s)); }
+
+/* low: what hides a key in an additive mask; finite unless rows of -inf may differ.
+ * Seed 0: everything visible and plain; 1: masks that hide much, down to whole rows; then both mixed. */
+static void randomise(Tensor *t, bool mask, double low, int seed, uint64_t *s)
+{
+    int64_t n = tensor_numel(t), row = t->rank ? t->shape[t->rank - 1] : 1;
+    double hide = 0;
+    bool all = false;
+    for (int64_t i = 0; i < n; i++) {
+        if (row && i % row == 0) {
+            all = mask && seed > 0 && uniform(s) < 0.3;
+            hide = uniform(s);
+        }
+        char *at = (char *)t->data + (size_t)i * dtype_size(t->dtype);
+        bool hidden = mask && seed > 0 && (all || uniform(s) < hide);
+        if (t->dtype == DT_BOOL) *at = mask ? (char)(seed % 3 == 2 ? hidden : !hidden) : (char)(next(s) & 1);
+        else if (dtype_is_float(t->dtype)) store_f64(t->dtype, at, hidden ? low : normal(s));
+        else store_i64(t->dtype, at, (int64_t)(next(s) & 1));
+    }
+}
+
+static bool make_inputs(const Cone *c, const Graph *g, int seed, Tensor *in, Err *err)
+{
+    uint64_t s = 0x1234567 + (uint64_t)seed * 7919;
+    for (int i = 0; i < g->ninput; i++) {
+        const Value *v = g->input[i];
+        int64_t shape[MAX_RANK];
+        size_t bytes;
+        for (int k = 0; k < v->rank; k++) shape[k] = v->dim[k]->i;
+        TRY(shape_bytes(v->dtype, v->rank, shape, &bytes, err));
+        free(in[i].data);
+        in[i] = tensor_of(v->dtype, v->rank, shape, calloc(bytes + 64, 1));
+        if (!in[i].data) return fail(err, E_LIMIT, "out of memory");
+        if (dtype_is_complex(v->dtype)) return fail(err, E_UNSUPPORTED, "complex tensors");
+        randomise(&in[i], c->mask[c->leaf[i]->id] != 0, c->claim->masked_rows_differ ? -INFINITY : v->dtype == DT_F16 ? -6e4 : -1e30, seed, &s);
+    }
+    return true;
+}
+
+/* ------------------------------------------------------------------ comparing */
+
+static double tolerance(DType t)
+{
+    return t == DT_F64 ? 1e-10 : t == DT_F32 ? 2e-5 : t == DT_F16 ? 5e-3 : t == DT_BF16 ? 4e-2 : 0;
+}
+
+static bool agree(const Claim *claim, const Tensor *from, const Tensor *to, Proof *p)
+{
+    int64_t n = tensor_numel(from);
+    double peak = 0, worst = 0;
+    bool fine = true;
+    for (int64_t i = 0; i < n; i++) {
+        double a = tensor_get(from, i), b = tensor_get(to, i);
+        if (isfinite(a) && fabs(a) > peak) peak = fabs(a);
+        if (claim->masked_rows_differ && b == 0) { /* what sdpa gives where no key is allowed */
+            double d = isnan(a) ? INFINITY : fabs(a);
+            if (d > p->masked_abs) p->masked_abs = d;
+            continue;
+        }
+        if (isnan(a) != isnan(b) || (isinf(a) != isinf(b))) fine = false;
+        if (isfinite(a) && isfinite(b) && fabs(a - b) > worst) worst = fabs(a - b);
+    }
+    if (worst > p->max_abs) p->max_abs = worst;
+    double rel = peak > 0 ? worst / peak : worst;
+    if (rel > p->max_rel) p->max_rel = rel;
+    return fine && rel <= tolerance(from->dtype);
+}
+
+/* ------------------------------------------------------------------ bindings */
+
+/* Every symbol a value of its own where the file's ranges and requirements allow: the k-th choice. False when there is none. */
+static bool choose(const Graph *g, int k, Binding *b)
+{
+    static const int64_t primes[] = {3, 5, 2, 7, 4, 11, 6, 13};
+    int n = expr_symbol_count(g->ex);
+    const char **name = calloc((size_t)n + 1, sizeof *name);
+    int64_t *value = calloc((size_t)n + 1, sizeof *value);
+    int used = 0;
+    Err ignored = {0};
+    for (int i = 0; name && value && i < n; i++) {
+        const Symbol *s = expr_symbol(g->ex, i);
+        if (s->source != SYM_INPUT || k == 0) continue;
+        int64_t v = primes[(i + 3 * k) % 8];
+        name[used] = s->name;
+        value[used] = v < s->lo ? s->lo + v : v > s->hi ? s->hi : v;
+        used++;
+    }
+    bool ok = choose_sizes(g, name, value, used, b, &ignored);
+    for (int drop = used - 1; !ok && drop >= 0; drop--) ok = choose_sizes(g, name, value, drop, b, &ignored); /* fewer wishes */
+    free(name);
+    free(value);
+    for (int i = 0; i < n; i++) {
+        const Symbol *s = expr_symbol(g->ex, i);
+        if (s->source == SYM_ITEM || s->source == SYM_SIZE) binding_set(b, i, s->lo > 3 ? s->lo : 3 + k);
+    }
+    return ok;
+}
+
+static bool try_binding(const Prover *prover, Cone *c, const Binding *b, Proof *p, Err *err)
+{
+    const Claim *claim = c->claim;
+    const Tensor *out[2 * MAX_FORK], *view[MAX_LEAVES];
+    Tensor in[MAX_LEAVES] = {0};
+    Err e = {0};
+    bool ok = true;
+    Graph *g = concrete(c, b, &e);
+    if (!g) { /* sizes that do not fit together: no counterexample */
+        snprintf(p->why, sizeof p->why, "%.250s", e.msg);
+        return true;
+    }
+    int seeds = prover->seeds > 0 ? prover->seeds : 3;
+    for (int seed = 0; ok && seed < seeds; seed++) {
+        if (!make_inputs(c, g, seed, in, &e)) {
+            snprintf(p->why, sizeof p->why, "%.250s", e.msg);
+            break;
+        }
+        for (int i = 0; i < g->ninput; i++) view[i] = &in[i];
+        if (!prover->eval(prover->user, g, view, out, &e)) {
+            snprintf(p->why, sizeof p->why, "%.250s", e.msg);
+            break;
+        }
+        p->runs++;
+        for (int i = 0; ok && i < claim->n; i++) {
+            if (agree(claim, out[2 * i], out[2 * i + 1], p)) continue;
+            ok = fail(err, E_MISMATCH, "the replacement of '%s' differs by %g (%g of the largest value)", claim->from[i]->name, p->max_abs, p->max_rel);
+            Err saved = {0};
+            if (prover->save && !prover->save(prover->user, claim->rule, g, view, out[2 * i], out[2 * i + 1], &saved)) *err = saved;
+        }
+    }
+    for (int i = 0; i < c->nleaves; i++) free(in[i].data);
+    if (prover->release) prover->release(prover->user);
+    graph_free(g);
+    return ok;
+}
+
+bool prove_claim(void *user, const Claim *claim, Proof *p, Err *err)
+{
+    const Prover *prover = user;
+    size_t n = (size_t)claim->g->next_id + 1;
+    Cone c = {.claim = claim, .before = calloc(n, 1), .seen = calloc(n, 1), .mask = calloc(n, 1), .ok = true};
+    bool ok = c.before && c.seen && c.mask;
+    *p = (Proof){0};
+    if (!ok) fail(err, E_LIMIT, "out of memory");
+    for (int i = 0; ok && i < claim->n; i++) ancestors(&c, claim->from[i]);
+    for (int i = 0; ok && i < claim->n; i++) c.before[claim->from[i]->id] = 0; /* a root is no input of itself */
+    for (bool again = ok; again; again = c.ok && !all_touched(&c)) {
+        memset(c.seen, 0, n);
+        memset(c.touched, 0, sizeof c.touched);
+        c.nleaves = c.nweights = c.nnodes = 0;
+        for (int i = 0; i < claim->n; i++) cut(&c, claim->to[i]);
+        memset(c.seen, 0, n);
+        for (int i = 0; i < claim->n; i++) collect(&c, claim->from[i]);
+    }
+    for (int i = 0; ok && i < claim->n; i++) collect(&c, claim->to[i]);
+    for (int i = 0; ok && i < c.nnodes; i++) {
+        const Node *x = c.node[i];
+        if (x->op->id == OP_scaled_dot_product_attention && x->arg[3].kind == ARG_VALUE) mark_mask(&c, x->arg[3].v, 0);
+        if (x->op->flags & OPF_RANDOM) c.ok = false;
+    }
+    if (ok && !c.ok) snprintf(p->why, sizeof p->why, "too large, or random");
+    for (int k = 0; ok && c.ok && k < MAX_BINDINGS; k++) {
+        Binding b;
+        ok = binding_init(&b, claim->g->ex, err);
+        if (ok && choose(claim->g, k, &b)) ok = try_binding(prover, &c, &b, p, err);
+        binding_free(&b);
+    }
+    p->skipped = ok && p->runs == 0;
+    free(c.before);
+    free(c.seen);
+    free(c.mask);
+    free(c.node);
+    return ok;
+}

@@ -1,0 +1,525 @@
+/* The driver: visits the nodes in order, derives equal forms, fires rules, keeps the log. Contract in rewrite.h. */
+#include "rewrite/rewrite.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "rewrite/build.h"
+
+enum { MAX_ROUNDS = 64 };
+
+const char *phase_name(Phase p)
+{
+    static const char *const names[PHASES] = {"recompose", "convert", "fuse"};
+    return p < PHASES ? names[p] : "?";
+}
+
+/* ------------------------------------------------------------------ side tables */
+
+Info *rewrite_info(Rewrite *rw, const Value *v)
+{
+    if (v->id >= rw->ninfo) {
+        int n = rw->ninfo * 2 > v->id + 1 ? rw->ninfo * 2 : v->id + 1024;
+        Info *grown = realloc(rw->info, (size_t)n * sizeof *grown);
+        if (!grown) return NULL;
+        memset(grown + rw->ninfo, 0, (size_t)(n - rw->ninfo) * sizeof *grown);
+        rw->info = grown;
+        rw->ninfo = n;
+    }
+    return &rw->info[v->id];
+}
+
+bool rewrite_refuse(Rewrite *rw, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(rw->why, sizeof rw->why, fmt, ap);
+    va_end(ap);
+    return false;
+}
+
+Value *rewrite_form(Rewrite *rw, Value *v, OpId id)
+{
+    if (v->def && v->def->op->id == id) return v;
+    for (int i = 0; i < rewrite_info(rw, v)->nalt; i++) {
+        Value *alt = rewrite_info(rw, v)->alt[i];
+        if (alt->def && alt->def->op->id == id) return alt;
+    }
+    return NULL;
+}
+
+static double *order_of(Rewrite *rw, const Node *n) { return &rewrite_info(rw, n->out[0])->order; }
+
+static void number_nodes(Rewrite *rw)
+{
+    double k = 0;
+    for (const Node *n = rw->g->first; n; n = n->next)
+        if (n->nout) *order_of(rw, n) = ++k;
+}
+
+static bool start_round(Rewrite *rw)
+{
+    int *uses = malloc(((size_t)rw->g->next_id + 1) * sizeof *uses);
+    if (!uses || (rw->g->next_id && !rewrite_info(rw, &(Value){.id = rw->g->next_id - 1}))) {
+        free(uses);
+        return fail(rw->err, E_LIMIT, "out of memory");
+    }
+    graph_count_uses(rw->g, uses);
+    for (int i = 0; i < rw->g->next_id; i++) {
+        Info *info = &rw->info[i];
+        info->uses = uses[i];
+        info->nalt = 0;
+        info->derived = false;
+        info->rule = info->why = NULL;
+    }
+    free(uses);
+    number_nodes(rw);
+    return true;
+}
+
+/* ------------------------------------------------------------------ cost */
+
+int rewrite_cost(const Node *n)
+{
+    switch (n->op->id) {
+    case OP_matmul: case OP_linear: case OP_convolution: return 1000;
+    case OP_scaled_dot_product_attention: return 800 + (n->arg[3].kind == ARG_NONE ? 0 : 100);
+    case OP_softmax_int: case OP_safe_softmax: return 300;
+    default: return n->op->flags & OPF_VIEW ? 1 : n->op->id == OP_full ? 2 : 50;
+    }
+}
+
+/* ------------------------------------------------------------------ committing a firing */
+
+enum { MAX_DEAD = 4096 };
+
+/* A firing on trial: roots `from` are to become `to`. */
+struct Firer {
+    Rewrite *rw;
+    Node *const *root;
+    Value *from[MAX_FORK], *to[MAX_FORK];
+    Node *dead[MAX_DEAD]; /* would have no user left */
+    int ndead, n;
+    /* putting the new nodes into the graph */
+    Node *at, *first;     /* in front of what; the first that was put there */
+    bool ok, dry;
+    int cost, depth;
+    Node *seen[MAX_DEAD];
+    int nseen;
+};
+typedef struct Firer Firer;
+
+static void less_use(void *user, Value **slot)
+{
+    Rewrite *rw = user;
+    rewrite_info(rw, *slot)->uses--;
+}
+static void more_use(void *user, Value **slot)
+{
+    Rewrite *rw = user;
+    rewrite_info(rw, *slot)->uses++;
+}
+
+static bool unused(Rewrite *rw, const Node *n)
+{
+    if (n->op->flags & OPF_EFFECT) return false;
+    for (int k = 0; k < n->nout; k++)
+        if (rewrite_info(rw, n->out[k])->uses > 0) return false;
+    return true;
+}
+
+typedef struct Reached {
+    Node *node[64];
+    int n;
+} Reached;
+static void reach(void *user, Value **slot)
+{
+    Reached *r = user;
+    if ((*slot)->def && r->n < 64) r->node[r->n++] = (*slot)->def;
+}
+
+/* Takes n and what only it used out of the counts, listing the nodes. */
+static void bury(Firer *f, Node *n)
+{
+    for (int i = 0; i < f->ndead; i++)
+        if (f->dead[i] == n) return;
+    if (f->ndead == MAX_DEAD) return;
+    f->dead[f->ndead++] = n;
+    node_each_operand(n, less_use, f->rw);
+    Reached r = {.n = 0};
+    node_each_operand(n, reach, &r);
+    for (int i = 0; i < r.n; i++)
+        if (r.node[i]->nout && !rewrite_info(f->rw, r.node[i]->out[0])->ghost && unused(f->rw, r.node[i])) bury(f, r.node[i]);
+}
+
+static void unbury(Firer *f)
+{
+    for (int i = f->ndead - 1; i >= 0; i--) node_each_operand(f->dead[i], more_use, f->rw);
+    f->ndead = 0;
+}
+
+static void link_value(Firer *f, Value *v);
+static void link_operand(void *user, Value **slot) { link_value(user, *slot); }
+
+/* What v needs is put into the graph before f->at; dry: only checks and sums up the cost. */
+static void link_value(Firer *f, Value *v)
+{
+    Rewrite *rw = f->rw;
+    if (!f->ok || !v->def) return;
+    Info *info = rewrite_info(rw, v->def->out[0]);
+    if (!info->ghost && info->order < *order_of(rw, f->at)) return;
+    for (int i = 0; i < f->nseen; i++)
+        if (f->seen[i] == v->def) return;
+    bool root = false;
+    for (int i = 0; i < f->n; i++) root |= v->def == f->root[i];
+    if (root || f->depth > 500 || f->nseen == MAX_DEAD) {
+        f->ok = rewrite_refuse(rw, "the replacement needs '%s', which is computed from what it replaces", v->name);
+        return;
+    }
+    f->seen[f->nseen++] = v->def;
+    f->depth++;
+    node_each_operand(v->def, link_operand, f);
+    f->depth--;
+    if (!f->ok) return;
+    bool fresh = info->ghost;
+    if (fresh) f->cost += rewrite_cost(v->def);
+    if (f->dry) return;
+    if (!fresh) graph_remove(rw->g, v->def);
+    graph_link_before(rw->g, v->def, f->at);
+    if (!f->first) f->first = v->def;
+    const Node *before = v->def->prev;
+    double lo = before && before->nout ? *order_of(rw, before) : 0, hi = *order_of(rw, f->at);
+    info->order = (lo + hi) / 2;
+    for (int k = 0; k < v->def->nout; k++) rewrite_info(rw, v->def->out[k])->ghost = false;
+    if (fresh) node_each_operand(v->def, more_use, rw);
+    if (!(lo < info->order && info->order < hi)) number_nodes(rw);
+}
+
+static bool log_firing(Firer *f, const Rule *rule, const Proof *proof)
+{
+    Rewrite *rw = f->rw;
+    RewriteLog *log = rw->log;
+    if (log->nfirings == log->cap) {
+        int cap = log->cap ? log->cap * 2 : 64;
+        Firing *grown = arena_array(log->arena, Firing, cap);
+        if (!grown) return fail(rw->err, E_LIMIT, "out of memory");
+        if (log->nfirings) memcpy(grown, log->firing, (size_t)log->nfirings * sizeof *grown);
+        log->firing = grown;
+        log->cap = cap;
+    }
+    Firing *x = &log->firing[log->nfirings++];
+    *x = (Firing){.rule = arena_strdup(log->arena, rule->name), .phase = rule->phase, .result = arena_strdup(log->arena, f->from[0]->name),
+                  .op = f->to[0]->def ? f->to[0]->def->op->name : "", .nnodes = f->ndead, .node = arena_array(log->arena, const char *, f->ndead + 1),
+                  .note = rw->note ? arena_strdup(log->arena, rw->note) : NULL, .proof = *proof};
+    if (!x->node) return fail(rw->err, E_LIMIT, "out of memory");
+    for (int i = 0; i < f->ndead; i++) x->node[i] = arena_strdup(log->arena, f->dead[i]->name);
+    return true;
+}
+
+static bool same_form(Rewrite *rw, const Value *from, const Value *to)
+{
+    if (from->dtype != to->dtype) return rewrite_refuse(rw, "the result would be %s, not %s", dtype_name(to->dtype), dtype_name(from->dtype));
+    if (from->rank == to->rank && exprs_same(from->rank, from->dim, to->dim)) return true;
+    Buf a = {0}, b = {0};
+    for (int i = 0; i < from->rank; i++) buf_puts(&a, i ? ", " : ""), ex_print(rw->ex, from->dim[i], &a);
+    for (int i = 0; i < to->rank; i++) buf_puts(&b, i ? ", " : ""), ex_print(rw->ex, to->dim[i], &b);
+    rewrite_refuse(rw, "the result would have sizes (%s), not provably (%s)", b.data ? b.data : "", a.data ? a.data : "");
+    buf_free(&a);
+    buf_free(&b);
+    return false;
+}
+
+/* Ghosts that were made from a value which is gone use the new one. */
+static void redirect(Rewrite *rw, Value *from, Value *to)
+{
+    graph_replace_uses(rw->g, from, to);
+    for (int i = 0; i < rw->nghosts; i++) {
+        Node *n = rw->ghost[i];
+        if (!rewrite_info(rw, n->out[0])->ghost) continue;
+        for (int k = 0; k < n->op->schema->nparams; k++) {
+            Arg *a = &n->arg[k];
+            if (a->kind == ARG_VALUE && a->v == from) a->v = to;
+            for (int j = 0; a->kind == ARG_VALUES && j < a->n; j++)
+                if (a->vs[j] == from) a->vs[j] = to;
+        }
+    }
+}
+
+static bool is_dead(const Firer *f, const Node *n)
+{
+    for (int i = 0; i < f->ndead; i++)
+        if (f->dead[i] == n) return true;
+    return false;
+}
+
+static bool commit(Firer *f)
+{
+    Rewrite *rw = f->rw;
+    f->dry = false;
+    f->nseen = 0;
+    f->first = NULL;
+    for (int i = 0; i < f->n; i++) link_value(f, f->to[i]);
+    for (int i = 0; i < f->n; i++) {
+        Info *from = rewrite_info(rw, f->from[i]), *to = rewrite_info(rw, f->to[i]);
+        to->uses += from->uses;
+        from->uses = 0;
+        redirect(rw, f->from[i], f->to[i]);
+    }
+    for (int i = 0; i < f->n; i++)
+        if (unused(rw, f->root[i])) bury(f, f->root[i]);
+    rw->resume = f->first ? f->first : f->root[0]->next;
+    while (rw->resume && is_dead(f, rw->resume)) rw->resume = rw->resume->next;
+    for (int i = 0; i < f->ndead; i++) graph_remove(rw->g, f->dead[i]);
+    for (int i = 0; i < f->n; i++) /* the new value goes by the old one's name, so that traces of the model still fit */
+        if (f->to[i]->kind == V_NODE && is_dead(f, f->root[i]) && !graph_rename(rw->g, f->to[i], f->from[i]->name, rw->err)) {
+            rw->hard = true;
+            return false;
+        }
+    return true;
+}
+
+/* Builds the grafts of all roots. */
+static bool build(Firer *f, const Rule *rule, const Arg *bound, const bool *has)
+{
+    Rewrite *rw = f->rw;
+    for (int i = 0; i < f->n; i++) {
+        Arg a;
+        const Node *root = f->root[i];
+        const Pat *p = rule->root[i];
+        f->from[i] = root->out[p->kind == P_OP ? p->out : 0];
+        TRY(rewrite_graft(rw, rule->graft[i], bound, has, &a));
+        if (a.kind != ARG_VALUE) return rewrite_refuse(rw, "the graft is no tensor");
+        f->to[i] = a.v;
+        TRY(same_form(rw, f->from[i], f->to[i]));
+        if (f->from[i] == f->to[i]) return rewrite_refuse(rw, "it is there already");
+        for (int k = 0; k < root->nout; k++)
+            if (root->out[k] != f->from[i] && rewrite_info(rw, root->out[k])->uses) return rewrite_refuse(rw, "another result of '%s' is used", root->name);
+    }
+    return true;
+}
+
+static void hold(Firer *f, void (*change)(void *, Value **), int by)
+{
+    for (int i = 0; i < f->nseen; i++)
+        if (rewrite_info(f->rw, f->seen[i]->out[0])->ghost) node_each_operand(f->seen[i], change, f->rw);
+    for (int i = 0; i < f->n; i++) rewrite_info(f->rw, f->to[i])->uses += by;
+}
+
+/* Cheaper, possible, and (if asked) proven? Logs it then. All counts are as before afterwards. */
+static bool worth_it(Firer *f, const Rule *rule)
+{
+    Rewrite *rw = f->rw;
+    Proof proof = {0};
+    int uses[MAX_FORK], before = 0;
+    f->at = f->root[0];
+    for (int i = 1; i < f->n; i++)
+        if (*order_of(rw, f->root[i]) < *order_of(rw, f->at)) f->at = f->root[i];
+    f->ok = f->dry = true;
+    f->cost = f->depth = f->nseen = f->ndead = 0;
+    for (int i = 0; i < f->n; i++) {
+        uses[i] = rewrite_info(rw, f->from[i])->uses;
+        rewrite_info(rw, f->from[i])->uses = 0;
+    }
+    for (int i = 0; i < f->n; i++) link_value(f, f->to[i]);
+    hold(f, more_use, 1);
+    for (int i = 0; i < f->n; i++)
+        if (unused(rw, f->root[i])) bury(f, f->root[i]);
+    for (int i = 0; i < f->ndead; i++) before += rewrite_cost(f->dead[i]);
+    if (f->ok && f->cost >= before) f->ok = rewrite_refuse(rw, "it would not make the graph smaller (cost %d, was %d)", f->cost, before);
+    if (f->ok && rw->o->prove) {
+        Claim c = {rw->g, rule->name, f->n, f->from, f->to, rw->masked_rows_differ};
+        f->ok = rw->o->prove(rw->o->prove_user, &c, &proof, rw->err);
+        if (!f->ok) {
+            within(rw->err, "rule '%s' at '%s'", rule->name, f->from[0]->name);
+            rw->hard = true;
+        }
+    }
+    if (f->ok && !log_firing(f, rule, &proof)) {
+        rw->hard = true;
+        f->ok = false;
+    }
+    unbury(f);
+    hold(f, less_use, -1);
+    for (int i = 0; i < f->n; i++) rewrite_info(rw, f->from[i])->uses = uses[i];
+    return f->ok;
+}
+
+static bool fire_rule(Rewrite *rw, const Rule *rule, Node *const *root, const Arg *bound, const bool *has)
+{
+    Firer *f = rw->firer;
+    f->rw = rw;
+    f->root = root;
+    f->n = rule->nroots;
+    rw->note = NULL;
+    rw->masked_rows_differ = false;
+    return build(f, rule, bound, has) && worth_it(f, rule) && commit(f);
+}
+
+/* ------------------------------------------------------------------ deriving */
+
+static void derive(Rewrite *rw, Node *n, int depth);
+
+static bool fire_derive(Rewrite *rw, const Rule *rule, Node *const *root, const Arg *bound, const bool *has)
+{
+    Arg a;
+    rw->note = NULL;
+    if (!rewrite_graft(rw, rule->graft[0], bound, has, &a)) return false;
+    Value *v = root[0]->out[0];
+    if (a.kind != ARG_VALUE || a.v == v) return false;
+    if (!same_form(rw, v, a.v)) return false;
+    Info *info = rewrite_info(rw, v);
+    for (int i = 0; i < info->nalt; i++)
+        if (info->alt[i] == a.v) return true;
+    if (info->nalt < (int)(sizeof info->alt / sizeof *info->alt)) info->alt[info->nalt++] = a.v;
+    return true;
+}
+
+static void note_refusal(Rewrite *rw, const Node *n, const Rule *rule)
+{
+    if (!rw->why[0]) return;
+    Info *info = rewrite_info(rw, n->out[0]);
+    info->rule = rule->name;
+    info->why = arena_strdup(rw->scratch, rw->why);
+    rw->why[0] = 0;
+}
+
+static void derive(Rewrite *rw, Node *n, int depth)
+{
+    Rule **list = rw->by_op[1][n->op->id];
+    if (!n->nout || rewrite_info(rw, n->out[0])->derived || depth > 40) return;
+    rewrite_info(rw, n->out[0])->derived = true;
+    if (rewrite_info(rw, n->out[0])->ghost) { /* operands first */
+        Reached r = {.n = 0};
+        node_each_operand(n, reach, &r);
+        for (int i = 0; i < r.n; i++)
+            if (r.node[i]->nout && rewrite_info(rw, r.node[i]->out[0])->ghost) derive(rw, r.node[i], depth + 1);
+    }
+    for (; list && *list && !rw->hard; list++) {
+        rw->rule = *list;
+        rw->why[0] = 0;
+        if (!rewrite_match(rw, *list, n, fire_derive)) {
+            note_refusal(rw, n, *list);
+            continue;
+        }
+        /* forms of what was just made */
+        Info *info = rewrite_info(rw, n->out[0]);
+        if (!info->nalt) continue;
+        Value *alt = info->alt[info->nalt - 1];
+        if (!alt->def || !rewrite_info(rw, alt)->ghost) continue;
+        derive(rw, alt->def, depth + 1);
+        /* an equal form's equal forms are its own */
+        info = rewrite_info(rw, n->out[0]);
+        Info *of = rewrite_info(rw, alt);
+        for (int k = 0; k < of->nalt && info->nalt < 4; k++) {
+            bool have = of->alt[k] == n->out[0];
+            for (int j = 0; j < info->nalt; j++) have |= info->alt[j] == of->alt[k];
+            if (!have) info->alt[info->nalt++] = of->alt[k];
+        }
+    }
+}
+
+/* ------------------------------------------------------------------ rounds */
+
+static bool visit(Rewrite *rw, Node *n)
+{
+    derive(rw, n, 0);
+    for (Rule **list = rw->by_op[0][n->op->id]; list && *list && !rw->hard; list++) {
+        rw->rule = *list;
+        rw->why[0] = 0;
+        if (rewrite_match(rw, *list, n, fire_rule)) return true;
+        note_refusal(rw, n, *list);
+    }
+    return false;
+}
+
+static bool one_round(Rewrite *rw, bool *changed)
+{
+    int done = 0, total = rw->g->nnodes;
+    TRY(start_round(rw));
+    for (Node *n = rw->g->first; n && !rw->hard;) {
+        if (n->nout && visit(rw, n)) {
+            *changed = true;
+            n = rw->resume; /* the first of what took its place */
+        } else {
+            n = n->next;
+        }
+        if (rw->o->progress && (++done & 255) == 0) rw->o->progress(rw->o->progress_user, done < total ? done : total, total);
+    }
+    return !rw->hard;
+}
+
+static void roots_of(const Pat *p, bool *op)
+{
+    if (p->kind == P_OP) op[p->op->id] = true;
+    for (int i = 0; i < p->n && p->kind != P_OP; i++) roots_of(p->sub[i], op);
+}
+
+static bool index_rules(Rewrite *rw, const char *phase)
+{
+    for (int d = 0; d < 2; d++) {
+        rw->by_op[d] = arena_array(rw->scratch, Rule **, OP_COUNT);
+        if (!rw->by_op[d]) return fail(rw->err, E_LIMIT, "out of memory");
+        int count[OP_COUNT] = {0};
+        for (int pass = 0; pass < 2; pass++) {
+            for (int i = 0; i < rw->o->rules->n; i++) {
+                Rule *r = rw->o->rules->rule[i];
+                bool op[OP_COUNT] = {false};
+                if (r->derive != (d == 1) || strcmp(r->phase, phase)) continue;
+                roots_of(r->root[0], op);
+                for (int k = 0; k < OP_COUNT; k++) {
+                    if (!op[k]) continue;
+                    if (pass) rw->by_op[d][k][count[k]] = r;
+                    count[k]++;
+                }
+            }
+            for (int k = 0; k < OP_COUNT && !pass; k++) {
+                if (count[k] && !(rw->by_op[d][k] = arena_array(rw->scratch, Rule *, count[k] + 1))) return fail(rw->err, E_LIMIT, "out of memory");
+                count[k] = 0;
+            }
+        }
+    }
+    return true;
+}
+
+static int attentions(const Graph *g)
+{
+    int n = 0;
+    for (const Node *p = g->first; p; p = p->next) n += p->op->id == OP_scaled_dot_product_attention;
+    return n;
+}
+
+bool rewrite_graph(Graph *g, const RewriteOptions *o, RewriteLog *log, Err *err)
+{
+    Rewrite rw = {.g = g, .ex = g->ex, .o = o, .log = log, .err = err, .scratch = arena_create(0)};
+    *log = (RewriteLog){.arena = arena_create(0), .nodes_before = g->nnodes};
+    rw.firer = calloc(1, sizeof *rw.firer);
+    bool ok = rw.scratch && log->arena && rw.firer;
+    if (!ok) fail(err, E_LIMIT, "out of memory");
+    for (int p = 0; ok && p < PHASES; p++) {
+        if (o->phases && !(o->phases & 1u << p)) continue;
+        bool changed = true;
+        ok = index_rules(&rw, phase_name((Phase)p));
+        for (int round = 0; ok && changed && round < MAX_ROUNDS; round++) {
+            changed = false;
+            ok = one_round(&rw, &changed);
+        }
+        if (ok && p == PHASE_RECOMPOSE) ok = rewrite_leftovers(&rw, log, err);
+    }
+    graph_dce(g);
+    if (ok) ok = graph_check(g, err) || within(err, "after rewriting");
+    log->fused = attentions(g);
+    log->nodes_after = g->nnodes;
+    free(rw.firer);
+    free(rw.info);
+    free(rw.ghost);
+    free(rw.bucket);
+    free(rw.chain);
+    arena_destroy(rw.scratch);
+    return ok;
+}
+
+void rewrite_log_free(RewriteLog *log)
+{
+    arena_destroy(log->arena);
+    *log = (RewriteLog){0};
+}

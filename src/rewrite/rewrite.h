@@ -1,0 +1,127 @@
+/* Rewriting: rules (rule.h) applied to a graph, phase by phase, until none fires.
+ *
+ *     RewriteOptions o = {.rules = rules};
+ *     RewriteLog log = {0};
+ *     rewrite_graph(graph, &o, &log, err);
+ *     for (int i = 0; i < log.nfirings; i++) log.firing[i].rule ...
+ *     rewrite_log_free(&log);
+ *
+ * How it ends: nodes are visited in order; `derive` rules give a value equal forms beside it, each once, and a `rule` replaces its
+ * root only if the summed cost of the graph (rewrite_cost) falls. How it stays right: a graft whose dtype or sizes are not provably the
+ * root's, or that would need a new requirement on sizes, is refused; with a `prove` function every firing is evaluated on random inputs
+ * before it is committed. Deterministic: the same graph and rules give the same result.
+ */
+#ifndef QKV_REWRITE_REWRITE_H
+#define QKV_REWRITE_REWRITE_H
+#include "rewrite/rule.h"
+
+typedef struct Proof {
+    double max_abs, max_rel; /* largest difference, and relative to the largest value */
+    double masked_abs;       /* the same in rows without an allowed key, which only count when the firing is said to be exact there */
+    int runs;                /* bindings times seeds */
+    bool skipped;            /* nothing could be evaluated; `why` says why */
+    char why[256];
+} Proof;
+
+typedef struct Firing {
+    const char *rule, *phase, *result; /* result: name of the first replaced value, which the new one takes over */
+    const char *op;                    /* of the new value */
+    int nnodes;
+    const char **node;                 /* the nodes that vanished */
+    const char *note;                  /* what else a user should know; NULL */
+    Proof proof;
+} Firing;
+
+/* What `prove` is asked: do from[i] and to[i] always have the same value? */
+typedef struct Claim {
+    const Graph *g;
+    const char *rule;
+    int n;
+    Value *const *from, *const *to;
+    bool masked_rows_differ; /* rows without an allowed key may differ (the firing's note says so) */
+} Claim;
+/* False: they differ (E_MISMATCH) or something else failed. */
+typedef bool ProveFn(void *user, const Claim *c, Proof *p, Err *err);
+
+typedef struct RewriteOptions {
+    const RuleSet *rules;
+    bool exact_masked_rows; /* rows without an allowed key keep the source's answer */
+    unsigned phases;        /* bits of Phase; 0 = all */
+    ProveFn *prove;         /* NULL: no proofs */
+    void *prove_user;
+    void (*progress)(void *user, int done, int total);
+    void *progress_user;
+} RewriteOptions;
+typedef enum Phase { PHASE_RECOMPOSE, PHASE_CONVERT, PHASE_FUSE, PHASES } Phase;
+const char *phase_name(Phase p);
+
+/* An attention that is still spelled out. */
+typedef struct Left {
+    const char *node;    /* the softmax */
+    const char *at;      /* the node where recognition stopped */
+    const char *rule;    /* the rule that came furthest; NULL when none matches the node */
+    const char *matched; /* what was recognised up to there */
+    const char *reason, *advice;
+} Left;
+
+typedef struct RewriteLog {
+    Arena *arena;
+    int nfirings, cap;
+    Firing *firing;
+    int nleft;
+    Left *left;
+    int fused;               /* attention ops in the result */
+    int nodes_before, nodes_after;
+} RewriteLog;
+
+/* g stays valid also when it fails. Errors: E_MISMATCH (a proof), E_LIMIT. */
+bool rewrite_graph(Graph *g, const RewriteOptions *o, RewriteLog *log, Err *err);
+void rewrite_log_free(RewriteLog *log);
+int rewrite_cost(const Node *n);
+
+/* ------------------------------------------------------------------ for guards, graft functions and why-not */
+
+typedef struct Info { /* by value id */
+    Value *alt[4];        /* equal forms */
+    int nalt, uses;
+    bool ghost;           /* made by a graft, not in the graph (yet) */
+    bool derived;         /* derive rules have been tried */
+    double order;         /* rises along the graph */
+    const char *rule, *why; /* the last refusal at the node that defines it */
+} Info;
+
+struct Rewrite {
+    Graph *g;
+    ExprPool *ex;
+    const RewriteOptions *o;
+    Arena *scratch;
+    Info *info;
+    int ninfo;
+    Node **ghost;         /* every node made by a graft, in order */
+    int nghosts, ghost_cap;
+    int *bucket, *chain, nbuckets; /* hash of ghost nodes: index + 1 */
+    const Rule *rule;     /* being tried */
+    const char *note;     /* set by a graft function for the firing's log */
+    bool masked_rows_differ;
+    char why[256];
+    bool hard;            /* err holds a failure that must end everything */
+    RewriteLog *log;
+    Rule ***by_op[2];     /* [derive][op id]: lists ended by NULL */
+    struct Firer *firer;
+    Node *resume;         /* where to go on after a firing */
+    Err *err;
+};
+
+Info *rewrite_info(Rewrite *rw, const Value *v);
+/* Says why a rule does not fire; returns false. */
+bool rewrite_refuse(Rewrite *rw, const char *fmt, ...) QKV_PRINTF(2, 3);
+/* The value itself or an equal form whose node is of op `id`; NULL when there is none. */
+Value *rewrite_form(Rewrite *rw, Value *v, OpId id);
+/* match.c: all ways in which `rule` matches at n; calls fire for each until it returns true. */
+typedef bool FireFn(Rewrite *rw, const Rule *rule, Node *const *root, const Arg *bound, const bool *has);
+bool rewrite_match(Rewrite *rw, const Rule *rule, Node *n, FireFn *fire);
+/* graft.c: evaluates a graft. */
+bool rewrite_graft(Rewrite *rw, const Graft *t, const Arg *bound, const bool *has, Arg *out);
+/* whynot.c */
+bool rewrite_leftovers(Rewrite *rw, RewriteLog *log, Err *err);
+#endif

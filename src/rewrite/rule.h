@@ -1,0 +1,104 @@
+/* Rules: pictures of trees, compiled from the text of .rules files.
+ *
+ *     (phase recompose)
+ *     (rule gelu_tanh                                   ; replaces the root of the pattern by the graft
+ *       (mul (mul 0.5 ?x) (add 1 (tanh ...)))           ; pattern
+ *       (gelu ?x :approximate "tanh")                   ; graft
+ *       (float ?x))                                     ; guards: named C functions (where.c)
+ *     (derive scores_scale                              ; records an equal form of the root, replaces nothing by itself
+ *       (mul (= ?s (scores ...)) ?c)
+ *       (@scores_scale ?s ?c))                          ; a graft made by a C function (scores.c)
+ *
+ * Patterns: ?x captures, the same ?x twice must be the same; _ is anything; (op a b :name p) is an op of the plain form with its
+ * parameters in schema order or by name; a parameter that is not mentioned must have its default, `...` lets the remaining ones be
+ * anything; (= ?x P) captures what P matches; (any P Q) one of them; (opt (op P ...)) P with or without op around it; (shared P) may have
+ * other users (inner nodes of a `rule` have one user otherwise); (out K (op ...)) result K of an op with several; (fork P Q) several roots
+ * over the same captures; numbers also match constant tensors of one element. Ops that commute match in either order.
+ * Parameters called dim, dims count from the end when negative, in patterns and in graphs.
+ * Grafts: ?x, numbers, none, (op ...), (@function ...), (fork G H), (or ?x G): G when ?x is not bound; on numbers: (+ a b) (- a b) (* a b) (/ a b) (sqrt a).
+ */
+#ifndef QKV_REWRITE_RULE_H
+#define QKV_REWRITE_RULE_H
+#include "ir/graph.h"
+
+typedef struct Rewrite Rewrite;
+
+enum { MAX_VARS = 48, MAX_FORK = 8 };
+
+/* A guard says whether a match may fire; false also says why with rewrite_refuse. */
+typedef bool GuardFn(Rewrite *rw, int n, const Arg *a);
+/* A graft function builds the replacement with the builders of build.h; false refuses (rewrite_refuse) or fails. */
+typedef bool GraftFn(Rewrite *rw, int n, const Arg *a, Arg *out);
+
+typedef struct Guard {
+    const char *name;
+    GuardFn *f;
+    int min_args, max_args;
+} Guard;
+typedef struct Maker {
+    const char *name;
+    GraftFn *f;
+    int min_args, max_args;
+} Maker;
+const Guard *guard_find(const char *name); /* where.c */
+const Maker *maker_find(const char *name); /* makers.c */
+
+typedef struct Pat {
+    enum { P_WILD, P_CAPTURE, P_NUMBER, P_BOOL, P_NONE, P_DTYPE, P_TEXT, P_LIST, P_OP, P_OPT, P_ANY, P_SHARED, P_NAMED } kind;
+    int slot;          /* P_CAPTURE, P_NAMED */
+    double number;     /* P_NUMBER, P_BOOL */
+    DType dtype;
+    const char *text;
+    int n;
+    struct Pat **sub;  /* P_LIST, P_ANY; P_OPT, P_SHARED, P_NAMED: one */
+    const Op *op;
+    struct Pat **param; /* P_OP: per schema parameter; NULL = must have its default */
+    int out;
+} Pat;
+
+typedef struct Graft {
+    enum { G_CAPTURE, G_NUMBER, G_BOOL, G_NONE, G_DTYPE, G_TEXT, G_LIST, G_OP, G_CALL, G_OR, G_MATH } kind;
+    int slot;
+    double number;
+    bool integral;
+    DType dtype;
+    const char *text; /* G_MATH: "+" "-" "*" "/" "sqrt" */
+    int n;
+    struct Graft **sub;
+    const Op *op;
+    struct Graft **param; /* G_OP: per schema parameter; NULL = default */
+    const Maker *maker;
+} Graft;
+
+typedef struct Where {
+    const Guard *guard;
+    int n;
+    Graft **arg;
+} Where;
+
+typedef struct Rule {
+    const char *name, *phase;
+    bool derive;
+    int nroots;
+    Pat *root[MAX_FORK];
+    Graft *graft[MAX_FORK];
+    int nwhere;
+    Where *where;
+    int nvars;
+    const char *var[MAX_VARS];
+} Rule;
+
+typedef struct RuleSet {
+    Arena *arena;
+    int n, cap;
+    Rule **rule; /* in the order of the files */
+} RuleSet;
+
+RuleSet *rules_create(void); /* NULL when out of memory */
+void rules_free(RuleSet *s);
+/* Adds the rules of a text. Errors: E_FORMAT, "line 12: rule 'x': ...". A name that is taken replaces that rule. */
+bool rules_parse(RuleSet *s, const char *text, Err *err);
+bool rules_builtin(RuleSet *s, Err *err); /* those of src/rewrite/rules */
+/* The row that a name in a rule means: "matmul", "add.Scalar", "aten.add.Tensor". NULL when none is in the plain form. */
+const Op *rule_op(const char *name);
+#endif

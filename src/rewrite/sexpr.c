@@ -1,0 +1,128 @@
+/* S-expressions. Contract in sexpr.h. */
+#include "rewrite/sexpr.h"
+#include <ctype.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_DEPTH = 64 };
+
+typedef struct Reader {
+    Arena *arena;
+    const char *at;
+    int line;
+    Err *err;
+} Reader;
+
+static void skip_space(Reader *r)
+{
+    for (; *r->at; r->at++) {
+        if (*r->at == ';') r->at += strcspn(r->at, "\n");
+        if (*r->at == '\n') r->line++;
+        else if (!isspace((unsigned char)*r->at)) return;
+    }
+}
+
+static Sexpr *make(Reader *r, int kind)
+{
+    Sexpr *s = arena_new(r->arena, Sexpr);
+    if (!s) {
+        fail(r->err, E_LIMIT, "out of memory");
+        return NULL;
+    }
+    *s = (Sexpr){.kind = kind, .line = r->line};
+    return s;
+}
+
+static Sexpr *read_one(Reader *r, int depth);
+
+/* Items up to `close` (0: to the end of the text). */
+static Sexpr *read_items(Reader *r, int kind, char close, int depth)
+{
+    Sexpr *s = make(r, kind);
+    int cap = 0;
+    if (!s) return NULL;
+    for (;;) {
+        skip_space(r);
+        if (*r->at == close) break;
+        if (!*r->at) {
+            fail(r->err, E_FORMAT, "line %d: the list that opens here is never closed", s->line);
+            return NULL;
+        }
+        Sexpr *item = read_one(r, depth + 1);
+        if (!item) return NULL;
+        if (s->n == cap) {
+            cap = cap ? cap * 2 : 8;
+            Sexpr **grown = arena_array(r->arena, Sexpr *, cap);
+            if (!grown) {
+                fail(r->err, E_LIMIT, "out of memory");
+                return NULL;
+            }
+            if (s->n) memcpy(grown, s->item, (size_t)s->n * sizeof *grown);
+            s->item = grown;
+        }
+        s->item[s->n++] = item;
+    }
+    if (close) r->at++;
+    return s;
+}
+
+static Sexpr *read_text(Reader *r)
+{
+    Sexpr *s = make(r, SX_TEXT);
+    const char *start = ++r->at;
+    while (*r->at && *r->at != '"' && *r->at != '\n') r->at++;
+    if (*r->at != '"') {
+        fail(r->err, E_FORMAT, "line %d: a text without its closing quote", r->line);
+        return NULL;
+    }
+    if (s) s->text = arena_strndup(r->arena, start, (size_t)(r->at - start));
+    r->at++;
+    return s;
+}
+
+static Sexpr *read_atom(Reader *r)
+{
+    const char *start = r->at;
+    while (*r->at && !isspace((unsigned char)*r->at) && !strchr("()[];\"", *r->at)) r->at++;
+    Sexpr *s = make(r, SX_SYMBOL);
+    if (!s) return NULL;
+    s->text = arena_strndup(r->arena, start, (size_t)(r->at - start));
+    if (!s->text) return NULL;
+    char *end;
+    bool digits = isdigit((unsigned char)*start) || ((*start == '-' || *start == '.') && start[1]);
+    digits |= !strcmp(s->text, "inf");
+    double v = digits ? strtod(s->text, &end) : 0;
+    if (digits && !*end && !isnan(v)) {
+        s->kind = SX_NUMBER;
+        s->number = v;
+        s->integral = !strpbrk(s->text, ".eEinf");
+    }
+    return s;
+}
+
+static Sexpr *read_one(Reader *r, int depth)
+{
+    if (depth > MAX_DEPTH) {
+        fail(r->err, E_FORMAT, "line %d: lists nested deeper than %d", r->line, MAX_DEPTH);
+        return NULL;
+    }
+    switch (*r->at) {
+    case '(': r->at++; return read_items(r, SX_LIST, ')', depth);
+    case '[': r->at++; return read_items(r, SX_BRACKET, ']', depth);
+    case ')': case ']':
+        fail(r->err, E_FORMAT, "line %d: '%c' closes nothing", r->line, *r->at);
+        return NULL;
+    case '"': return read_text(r);
+    default: return read_atom(r);
+    }
+}
+
+Sexpr *sexpr_parse(Arena *a, const char *text, Err *err)
+{
+    Reader r = {a, text, 1, err};
+    return read_items(&r, SX_LIST, 0, 0);
+}
+
+bool sexpr_is(const Sexpr *s, const char *symbol) { return s->kind == SX_SYMBOL && !strcmp(s->text, symbol); }
+bool sexpr_heads(const Sexpr *s, const char *symbol) { return s->kind == SX_LIST && s->n && sexpr_is(s->item[0], symbol); }

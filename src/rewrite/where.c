@@ -1,0 +1,102 @@
+/* The table of guards: conditions in a rule that its picture cannot show. */
+#include <string.h>
+#include "rewrite/build.h"
+#include "rewrite/rewrite.h"
+
+/* A number, or a tensor that is one constant. */
+static bool guard_number(Rewrite *rw, int n, const Arg *a)
+{
+    (void)n;
+    return number_of(rw, &a[0]) || rewrite_refuse(rw, "'%s' is no known number", a[0].kind == ARG_VALUE ? a[0].v->name : "?");
+}
+
+/* (close ?x 0.7071 tolerance): equal up to rounding in the model's dtype. */
+static bool guard_close(Rewrite *rw, int n, const Arg *a)
+{
+    double x, y, tolerance = 1e-3;
+    if (!constant_of(rw, &a[0], &x) || !constant_of(rw, &a[1], &y) || (n > 2 && !constant_of(rw, &a[2], &tolerance)))
+        return rewrite_refuse(rw, "'%s' is no known number", a[0].kind == ARG_VALUE ? a[0].v->name : "?");
+    double d = x - y, size = y < 0 ? -y : y;
+    return (d < 0 ? -d : d) <= tolerance * size || rewrite_refuse(rw, "the number is %g, expected %g", x, y);
+}
+
+static bool guard_float(Rewrite *rw, int n, const Arg *a)
+{
+    (void)n;
+    return (a[0].kind == ARG_VALUE && dtype_is_float(a[0].v->dtype)) || rewrite_refuse(rw, "not a float tensor");
+}
+
+/* Same dtype and provably the same sizes. */
+static bool guard_same_shape(Rewrite *rw, int n, const Arg *a)
+{
+    (void)n;
+    const Value *x = a[0].kind == ARG_VALUE ? a[0].v : NULL, *y = a[1].kind == ARG_VALUE ? a[1].v : NULL;
+    return (x && y && x->dtype == y->dtype && x->rank == y->rank && exprs_same(x->rank, x->dim, y->dim)) || rewrite_refuse(rw, "sizes are not provably the same");
+}
+
+/* (rank ?x 4) */
+static bool guard_rank(Rewrite *rw, int n, const Arg *a)
+{
+    double want;
+    (void)n;
+    if (a[0].kind != ARG_VALUE || !constant_of(rw, &a[1], &want)) return rewrite_refuse(rw, "not a tensor");
+    return a[0].v->rank == (int)want || rewrite_refuse(rw, "'%s' has %d axes, expected %d", a[0].v->name, a[0].v->rank, (int)want);
+}
+
+/* (is ?x 0): exactly that number. */
+static bool guard_is(Rewrite *rw, int n, const Arg *a)
+{
+    double x, y;
+    (void)n;
+    return (constant_of(rw, &a[0], &x) && constant_of(rw, &a[1], &y) && x == y) || rewrite_refuse(rw, "not the number that the rule wants");
+}
+
+/* One axis, as a number or a list of one, from the front. */
+static bool one_axis(const Arg *a, const Value *of, int64_t *axis)
+{
+    if ((a->kind == ARG_EXPRS && a->n != 1) || (a->kind != ARG_EXPR && a->kind != ARG_EXPRS)) return false;
+    const Expr *e = a->kind == ARG_EXPR ? a->e : a->es[0];
+    *axis = ex_is_int(e) ? e->i < 0 ? e->i + of->rank : e->i : -1;
+    return ex_is_int(e);
+}
+
+/* (same_axes ?d ?e ?x): both are the same axis of x. */
+static bool guard_same_axes(Rewrite *rw, int n, const Arg *a)
+{
+    int64_t d, e;
+    (void)n;
+    if (a[2].kind != ARG_VALUE || !one_axis(&a[0], a[2].v, &d) || !one_axis(&a[1], a[2].v, &e)) return rewrite_refuse(rw, "not one axis");
+    return d == e || rewrite_refuse(rw, "the maximum is over axis %d, the sum over axis %d", (int)e, (int)d);
+}
+
+/* (last_axis ?dims ?x): a dim, or a list of one, that is the last axis of x. */
+static bool guard_last_axis(Rewrite *rw, int n, const Arg *a)
+{
+    (void)n;
+    int64_t axis;
+    if (a[1].kind != ARG_VALUE || !one_axis(&a[0], a[1].v, &axis)) return rewrite_refuse(rw, "not one axis");
+    return axis == a[1].v->rank - 1 || rewrite_refuse(rw, "the axis is not the last one");
+}
+
+/* A weight that no run changes. */
+static bool guard_weight(Rewrite *rw, int n, const Arg *a)
+{
+    (void)n;
+    const Value *v = a[0].kind == ARG_VALUE ? a[0].v : NULL;
+    bool written = false;
+    for (int i = 0; v && i < rw->g->nmutation; i++) written |= rw->g->mutation[i].target == v;
+    return (v && v->kind == V_WEIGHT && !written) || rewrite_refuse(rw, "'%s' is no constant weight", v ? v->name : "?");
+}
+
+static const Guard guards[] = {
+    {"is", guard_is, 2, 2},         {"same_axes", guard_same_axes, 3, 3},
+    {"number", guard_number, 1, 1}, {"close", guard_close, 2, 3},         {"float", guard_float, 1, 1},   {"same_shape", guard_same_shape, 2, 2},
+    {"rank", guard_rank, 2, 2},     {"last_axis", guard_last_axis, 2, 2}, {"weight", guard_weight, 1, 1},
+};
+
+const Guard *guard_find(const char *name)
+{
+    for (size_t i = 0; i < sizeof guards / sizeof *guards; i++)
+        if (!strcmp(guards[i].name, name)) return &guards[i];
+    return NULL;
+}
