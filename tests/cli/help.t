@@ -11,6 +11,7 @@ Commands
   bench     Measure how long one run takes
   embed     Embed sentences and print how similar they are
   classify  Say what is in pictures
+  rewrite   Turn every spelling of attention into one op, and prove it
   graph     Print the graph as text
   help      Print help
 
@@ -45,6 +46,7 @@ Commands
   bench     Measure how long one run takes
   embed     Embed sentences and print how similar they are
   classify  Say what is in pictures
+  rewrite   Turn every spelling of attention into one op, and prove it
   graph     Print the graph as text
   help      Print help
 
@@ -139,4 +141,4 @@ Prints for each output the largest absolute and relative difference, the largest
 share of the largest expected value, the cosine, and where and what the largest difference is. The
 $ for c in '' inspect run verify bench embed classify graph help; do qkv help $c --man | cmp - $MAN/qkv${c:+-$c}.1 || echo "make new man pages: tests/cli/man.sh"; done
 $ qkv help | grep -c .
-25
+26
