@@ -6,7 +6,12 @@
 #include <math.h>
 #include <string.h>
 
-enum { FILL_LIMIT = -10000 }; /* what replaces a masked score must be this far below all scores for its exponential to vanish */
+/* What replaces a masked score must be so far below all others that its exponential vanishes: how far is a matter of belief for a finite
+ * one. -10000 is the highest that models use; divided by sqrt(d) afterwards it must still be below FILL_SCALED, and a large scale says that
+ * scores are large. A number that is added to all scores (softmax does not see it) must not come near. */
+enum { FILL_LIMIT = -10000, FILL_SCALED = -1000, FILL_PER_SCALE = 1000, SHIFT_LIMIT = 500 };
+/* A finite fill becomes an additive mask that swallows any score, in float32 at least, so that a row without an allowed key stays an average. */
+static const double FILL_SWALLOWS = -5e8, FILL_LOW = -1e30;
 
 typedef struct Scores {
     Value *q, *k, *mask;
@@ -14,6 +19,7 @@ typedef struct Scores {
     bool normalized;
     int masked_rows;
     DType dtype;
+    double fill;    /* what masked scores are, if a finite number; 0: none was put in */
     const Value *v; /* the value that has this form */
 } Scores;
 
@@ -22,7 +28,7 @@ static bool scores_of(Rewrite *rw, const Arg *a, Scores *s)
     const Value *v = a->kind == ARG_VALUE ? rewrite_form(rw, a->v, OP_scores) : NULL;
     if (!v) return rewrite_refuse(rw, "no product of queries and keys");
     const Arg *p = v->def->arg;
-    *s = (Scores){p[0].v, p[1].v, p[2].kind == ARG_VALUE ? p[2].v : NULL, p[3], p[4], p[5].e->i != 0, (int)p[6].e->i, v->dtype, v};
+    *s = (Scores){p[0].v, p[1].v, p[2].kind == ARG_VALUE ? p[2].v : NULL, p[3], p[4], p[5].e->i != 0, (int)p[6].e->i, v->dtype, number_value(p[8].e), v};
     return true;
 }
 
@@ -30,7 +36,7 @@ static bool give(Rewrite *rw, const Scores *s, Arg *out)
 {
     if (!s->q || !s->k) return false;
     Value *v = RW(rw, scores, arg_value(s->q), arg_value(s->k), arg_value(s->mask), s->scale, s->softcap, arg_bool(rw->g, s->normalized),
-                  arg_int(rw->g, s->masked_rows), arg_dtype(s->dtype));
+                  arg_int(rw->g, s->masked_rows), arg_dtype(s->dtype), arg_float(rw->g, s->fill));
     *out = arg_value(v);
     return v != NULL;
 }
@@ -40,6 +46,14 @@ static bool has_softcap(const Scores *s) { return !(ex_is_const(s->softcap.e) &&
 static bool before_softmax(Rewrite *rw, const Scores *s)
 {
     return !s->normalized || rewrite_refuse(rw, "it comes after the softmax");
+}
+
+/* Do finite fills still vanish? */
+static bool fill_holds(Rewrite *rw, const Scores *s)
+{
+    double scale = ex_is_const(s->scale.e) ? fabs(number_value(s->scale.e)) : 1;
+    if (s->fill == 0 || (s->fill <= FILL_SCALED && -s->fill >= FILL_PER_SCALE * scale)) return true;
+    return rewrite_refuse(rw, "masked scores are %g where scores are products times %g: not surely below all of them", s->fill, scale);
 }
 
 static Arg times(Rewrite *rw, Arg a, Expr *b, bool divide)
@@ -123,6 +137,8 @@ static bool scale_by(Rewrite *rw, const Arg *a, bool divide, Arg *out)
     if (s.mask && !(ex_is_const(c) && number_value(c) > 0)) return rewrite_refuse(rw, "a mask is multiplied by a factor that is not known to be positive");
     if (s.mask && s.mask->dtype != DT_BOOL) s.mask = rw_binary(rw, divide ? OP_div_Tensor : OP_mul_Tensor, s.mask, arg_expr(c));
     s.scale = times(rw, s.scale, c, divide);
+    if (s.fill != 0) s.fill = divide ? s.fill / number_value(c) : s.fill * number_value(c);
+    TRY(fill_holds(rw, &s));
     if (has_softcap(&s)) s.softcap = times(rw, s.softcap, c, divide);
     return give(rw, &s, out);
 }
@@ -170,6 +186,8 @@ static bool add_mask(Rewrite *rw, const Arg *a, bool subtract, Arg *out)
     Expr *c = number_of(rw, &a[1]);
     Value *m = c ? RW(rw, full, arg_exprs(rw->g, 0, NULL), arg_expr(c), arg_dtype(s.dtype)) : a[1].kind == ARG_VALUE ? a[1].v : NULL;
     TRY(m);
+    if (c && !(ex_is_const(c) && fabs(number_value(c)) <= SHIFT_LIMIT)) return rewrite_refuse(rw, "a number that is not small is added to all scores");
+    if (!c && s.masked_rows == 4) s.masked_rows = 2;
     if (!dtype_is_float(m->dtype)) return rewrite_refuse(rw, "what is added is %s", dtype_name(m->dtype));
     if (subtract) m = RW(rw, neg, arg_value(m));
     s.mask = both_masks(rw, s.mask, m);
@@ -198,13 +216,19 @@ bool make_scores_where(Rewrite *rw, int n, const Arg *a, Arg *out)
     bool keeps = a[3].e->i != 0;
     Value *allow = keeps ? a[1].v : inverted(rw, a[1].v);
     TRY(allow);
-    if (rw->o->exact_masked_rows && isfinite(fill)) { /* finite: a row that is masked throughout stays an average of all values */
-        Value *zero = no_number(rw, 0, s.dtype), *low = no_number(rw, fill, s.dtype);
-        allow = RW(rw, where_self, arg_value(allow), arg_value(zero), arg_value(low));
-    } else {
-        s.masked_rows = isinf(fill) ? 1 : 2;
+    if (isinf(fill)) {
+        s.mask = both_masks(rw, s.mask, allow);
+        s.masked_rows = 1;
+        return s.mask && give(rw, &s, out);
     }
-    s.mask = both_masks(rw, s.mask, allow);
+    /* finite: the same number for all keys of a row that allows none, so that they share the row */
+    s.fill = s.fill == 0 || fill > s.fill ? fill : s.fill;
+    TRY(fill_holds(rw, &s));
+    if (!s.masked_rows && fill > FILL_SWALLOWS) s.masked_rows = s.mask && s.mask->dtype != DT_BOOL ? 2 : 4;
+    DType t = s.dtype == DT_F16 ? DT_F32 : s.dtype;
+    Value *low = no_number(rw, fill > FILL_SWALLOWS ? FILL_LOW : fill, t), *zero = no_number(rw, 0, t);
+    Value *kept = s.mask && s.mask->dtype == DT_BOOL ? both_masks(rw, s.mask, zero) : s.mask ? rw_cast(rw, s.mask, t) : zero;
+    s.mask = kept && low ? RW(rw, where_self, arg_value(allow), arg_value(kept), arg_value(low)) : NULL;
     return s.mask && give(rw, &s, out);
 }
 
@@ -228,6 +252,7 @@ bool make_scores_cast(Rewrite *rw, int n, const Arg *a, Arg *out)
     (void)n;
     TRY(scores_of(rw, &a[0], &s));
     if (a[1].kind != ARG_DTYPE || !dtype_is_float(a[1].dtype)) return rewrite_refuse(rw, "scores are cast to a dtype that is no float");
+    if (dtype_size(a[1].dtype) < dtype_size(s.q->dtype)) return rewrite_refuse(rw, "scores are rounded to %s, less than queries and keys have", dtype_name(a[1].dtype));
     s.dtype = a[1].dtype;
     return give(rw, &s, out);
 }

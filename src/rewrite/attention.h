@@ -3,7 +3,9 @@
  * What they pass around is an equal form of a value: qkv.scores(q, k, mask, scale, softcap, normalized ...), that is
  *     softcap * tanh(scale * q k^T / softcap) + mask        (without softcap: scale * q k^T + mask; a bool mask: -inf where false)
  * and its softmax over the last axis when `normalized`. q is (..., N, D), k (..., M, D), the leading axes broadcast, the mask broadcasts to
- * (..., N, M). masked_rows says what the source gives in rows without an allowed key: 0 what sdpa gives, 1 NaN, 2 the average of all values.
+ * (..., N, M). masked_rows says what the source gives in rows without an allowed key: 0 what sdpa gives, 1 NaN, 2 an average of values that
+ * sdpa does not give, 3 NaN if the additive mask is -inf throughout the row, 4 the average of all values, which sdpa gives, too, as the mask is
+ * finite there.
  */
 #ifndef QKV_REWRITE_ATTENTION_H
 #define QKV_REWRITE_ATTENTION_H

@@ -84,7 +84,7 @@ int rewrite_cost(const Node *n)
     switch (n->op->id) {
     case OP_matmul: case OP_linear: case OP_convolution: return 1000;
     case OP_scaled_dot_product_attention: return 800 + (n->arg[3].kind == ARG_NONE ? 0 : 100);
-    case OP_softmax_int: case OP_safe_softmax: return 300;
+    case OP_softmax_int: case OP_safe_softmax: return 60;
     default: return n->op->flags & OPF_VIEW ? 1 : n->op->id == OP_full ? 2 : 50;
     }
 }
@@ -327,7 +327,7 @@ static bool worth_it(Firer *f, const Rule *rule)
     for (int i = 0; i < f->ndead; i++) before += rewrite_cost(f->dead[i]);
     if (f->ok && f->cost >= before) f->ok = rewrite_refuse(rw, "it would not make the graph smaller (cost %d, was %d)", f->cost, before);
     if (f->ok && rw->o->prove) {
-        Claim c = {rw->g, rule->name, f->n, f->from, f->to, rw->masked_rows_differ};
+        Claim c = {rw->g, rule->name, f->n, f->from, f->to, rw->masked_rows};
         f->ok = rw->o->prove(rw->o->prove_user, &c, &proof, rw->err);
         if (!f->ok) {
             within(rw->err, "rule '%s' at '%s'", rule->name, f->from[0]->name);
@@ -351,7 +351,7 @@ static bool fire_rule(Rewrite *rw, const Rule *rule, Node *const *root, const Ar
     f->root = root;
     f->n = rule->nroots;
     rw->note = NULL;
-    rw->masked_rows_differ = false;
+    rw->masked_rows = 0;
     return build(f, rule, bound, has) && worth_it(f, rule) && commit(f);
 }
 

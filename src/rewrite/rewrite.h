@@ -38,7 +38,7 @@ typedef struct Claim {
     const char *rule;
     int n;
     Value *const *from, *const *to;
-    bool masked_rows_differ; /* rows without an allowed key may differ (the firing's note says so) */
+    int masked_rows; /* 1: rows where the replacement gives 0 may differ; 2: rows without an allowed key may differ (the firing's note says so) */
 } Claim;
 /* False: they differ (E_MISMATCH) or something else failed. */
 typedef bool ProveFn(void *user, const Claim *c, Proof *p, Err *err);
@@ -102,7 +102,7 @@ struct Rewrite {
     int *bucket, *chain, nbuckets; /* hash of ghost nodes: index + 1 */
     const Rule *rule;     /* being tried */
     const char *note;     /* set by a graft function for the firing's log */
-    bool masked_rows_differ;
+    int masked_rows; /* see Claim */
     char why[256];
     bool hard;            /* err holds a failure that must end everything */
     RewriteLog *log;

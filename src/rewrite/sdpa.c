@@ -176,7 +176,7 @@ static const char *note_of(int masked_rows)
 {
     switch (masked_rows) {
     case 1: return "a row without an allowed key gives 0; the source gives NaN there";
-    case 2: return "a row without an allowed key gives 0; the source gives the average of all values there";
+    case 2: return "a row without an allowed key may give another average of values than the source";
     case 3: return "a row whose mask is -inf throughout gives 0; the source gives NaN there";
     default: return NULL;
     }
@@ -190,8 +190,9 @@ static bool attention(Rewrite *rw, Value *p, Value *v, Arg *out)
     Heads h = {.rw = rw, .q = s[0].v, .k = s[1].v, .v = v, .mask = s[2].kind == ARG_VALUE ? s[2].v : NULL};
     int masked_rows = (int)s[6].e->i;
     DType t = v->dtype;
-    if (rw->o->exact_masked_rows && (masked_rows == 1 || masked_rows == 2))
-        return rewrite_refuse(rw, "rows without an allowed key would give 0 instead of %s (--exact-masked-rows)", masked_rows == 1 ? "NaN" : "the average of all values");
+    if (masked_rows == 3 && !may_hide(s[2].v, 0)) masked_rows = 0;
+    if (rw->o->exact_masked_rows && masked_rows >= 1 && masked_rows <= 3)
+        return rewrite_refuse(rw, "rows without an allowed key would give 0 instead of %s (--exact-masked-rows)", masked_rows == 2 ? "an average of values" : "NaN");
     h.rank = form->rank > v->rank ? form->rank : v->rank;
     /* sizes of the result: those of the product */
     Value *like = RW(rw, matmul, arg_value(form), arg_value(v));
@@ -217,9 +218,8 @@ static bool attention(Rewrite *rw, Value *p, Value *v, Arg *out)
     Value *y = RW(rw, scaled_dot_product_attention, arg_value(h.q), arg_value(h.k), arg_value(h.v), arg_value(h.mask), arg_float(rw->g, 0), arg_bool(rw->g, false),
                   s[3], arg_bool(rw->g, h.grouped), s[4]);
     y = rw_cast(rw, rw_reshape(rw, y, like->rank, like->dim), result);
-    if (masked_rows == 3 && !may_hide(s[2].v, 0)) masked_rows = 0;
     rw->note = note_of(masked_rows);
-    rw->masked_rows_differ = masked_rows != 0;
+    rw->masked_rows = masked_rows == 2 ? 2 : masked_rows == 1 || masked_rows == 3;
     *out = arg_value(y);
     return y != NULL;
 }
