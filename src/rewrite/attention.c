@@ -111,10 +111,13 @@ bool make_scores(Rewrite *rw, int n, const Arg *a, Arg *out)
 
 /* ------------------------------------------------------------------ scale and softcap */
 
-/* A factor that varies along one of queries, keys (and batch, heads): goes to that operand. */
+/* A factor that varies along one of queries, keys (and batch, heads) goes to that operand; one that is a product of such, to both. */
 static bool scale_operand(Rewrite *rw, Scores *s, Value *c, bool divide)
 {
     int r = s->v->rank;
+    const Node *n = c->def;
+    if (n && n->op->id == OP_mul_Tensor && n->arg[0].kind == ARG_VALUE && n->arg[1].kind == ARG_VALUE && c->rank == r && !is_one(c->dim[r - 1]) && !is_one(c->dim[r - 2]))
+        return scale_operand(rw, s, n->arg[0].v, divide) && scale_operand(rw, s, n->arg[1].v, divide);
     if (s->mask) return rewrite_refuse(rw, "a mask was added before the factor '%s', which is no number", c->name);
     if (has_softcap(s)) return rewrite_refuse(rw, "a factor that is no number after the softcap");
     if (c->rank > r) return rewrite_refuse(rw, "the factor '%s' has more axes than the scores", c->name);
@@ -146,16 +149,14 @@ static bool scale_by(Rewrite *rw, const Arg *a, bool divide, Arg *out)
 bool make_scores_mul(Rewrite *rw, int n, const Arg *a, Arg *out) { return n == 2 && scale_by(rw, a, false, out); }
 bool make_scores_div(Rewrite *rw, int n, const Arg *a, Arg *out) { return n == 2 && scale_by(rw, a, true, out); }
 
-bool make_scores_softcap(Rewrite *rw, int n, const Arg *a, Arg *out)
+/* tanh(s) is a softcap of 1; a factor after it scales both. */
+bool make_scores_tanh(Rewrite *rw, int n, const Arg *a, Arg *out)
 {
     Scores s = {0};
     (void)n;
     TRY(scores_of(rw, &a[0], &s) && before_softmax(rw, &s));
-    Expr *c = number_of(rw, &a[1]);
-    if (!c || !ex_is_const(c) || !(number_value(c) > 0)) return rewrite_refuse(rw, "the factor of the softcap is no positive number");
-    if (s.mask || has_softcap(&s)) return rewrite_refuse(rw, "the softcap comes after a mask or another softcap");
-    s.scale = times(rw, s.scale, c, false);
-    s.softcap = arg_expr(c);
+    if (s.mask || has_softcap(&s)) return rewrite_refuse(rw, "tanh comes after a mask or another tanh");
+    s.softcap = arg_float(rw->g, 1);
     return give(rw, &s, out);
 }
 
@@ -238,7 +239,7 @@ bool make_scores_floor(Rewrite *rw, int n, const Arg *a, Arg *out)
     double low;
     (void)n;
     TRY(scores_of(rw, &a[0], &s) && before_softmax(rw, &s));
-    if (!constant_of(rw, &a[1], &low) || !(low <= -1e30)) return rewrite_refuse(rw, "the scores are cut at a number that they may reach");
+    if (!constant_of(rw, &a[1], &low) || !(low <= (s.dtype == DT_F16 ? -6e4 : -1e30))) return rewrite_refuse(rw, "the scores are cut at a number that they may reach");
     if (rw->o->exact_masked_rows) return rewrite_refuse(rw, "rows without an allowed key would differ (--exact-masked-rows)");
     s.masked_rows = 2;
     return give(rw, &s, out);
@@ -257,46 +258,189 @@ bool make_scores_cast(Rewrite *rw, int n, const Arg *a, Arg *out)
     return give(rw, &s, out);
 }
 
-/* Queries that are split into groups (B, Hkv, G * N, M) -> (B, Hkv, G, N, M): the same keys for all of a group. */
-static bool split_queries(Rewrite *rw, Scores *s, Expr **from, int *nfrom, const Value *v, Expr *N)
+/* The sizes of scores while a reshape is taken apart: leading axes, N, M. */
+typedef struct Axes {
+    int n;
+    Expr *lead[MAX_RANK], *N, *M;
+} Axes;
+
+static bool regroup_scores(Rewrite *rw, Scores *s, Axes *x, int n, Expr *const *to)
 {
-    int r = v->rank;
-    Expr *rows = v->dim[r - 2], *G = ex_floordiv(rw->ex, rows, N), *M = v->dim[r - 1], *dim[MAX_RANK];
-    if (!G || ex_mul(rw->ex, G, N) != rows || r + 1 > MAX_RANK) return rewrite_refuse(rw, "rows of scores are merged or split");
+    Value **part[] = {&s->q, &s->k, &s->mask};
+    for (int i = 0; i < 3; i++)
+        if (*part[i]) TRY(*part[i] = rw_regroup(rw, *part[i], x->n, x->lead, n, to, 2));
+    memmove(x->lead, to, (size_t)n * sizeof *to);
+    x->n = n;
+    return true;
+}
+
+/* b / a where that is known to be whole; NULL otherwise. */
+static Expr *quotient(Rewrite *rw, Expr *b, Expr *a)
+{
+    Expr *g = ex_floordiv(rw->ex, b, a);
+    return g && ex_mul(rw->ex, g, a) == b ? g : NULL;
+}
+
+/* (..., G * N, M) -> (..., G, N, M): the same keys for all of a group. */
+static bool split_queries(Rewrite *rw, Scores *s, Axes *x, Expr *G, Expr *N)
+{
+    int r = x->n + 2;
+    Expr *dim[MAX_RANK];
+    Value **part[] = {&s->q, &s->k, &s->mask};
+    if (r + 1 > MAX_RANK) return false;
+    for (int i = 0; i < 3; i++) {
+        Value *v = *part[i];
+        if (!v) continue;
+        TRY(v = rw_pad_rank(rw, v, r));
+        bool queries = i == 0 || (i == 2 && !is_one(v->dim[r - 2]));
+        memcpy(dim, v->dim, (size_t)(r - 2) * sizeof *dim);
+        dim[r - 2] = queries ? G : ex_int(rw->ex, 1);
+        dim[r - 1] = queries ? N : v->dim[r - 2];
+        dim[r] = v->dim[r - 1];
+        TRY(*part[i] = rw_reshape(rw, v, r + 1, dim));
+    }
+    x->lead[x->n++] = G;
+    x->N = N;
+    return true;
+}
+
+/* (..., G, N, M) -> (..., G * N, M), where keys do not depend on the group. */
+static bool merge_queries(Rewrite *rw, Scores *s, Axes *x)
+{
+    int r = x->n + 2;
+    Expr *G = x->lead[x->n - 1], *dim[MAX_RANK], *rows = ex_mul(rw->ex, G, x->N);
     Value **part[] = {&s->q, &s->k, &s->mask};
     for (int i = 0; i < 3; i++) {
-        Value *x = *part[i];
-        if (!x) continue;
-        TRY(x = rw_pad_rank(rw, x, r));
-        bool queries = i == 0 || (i == 2 && !is_one(x->dim[r - 2]));
-        memcpy(dim, x->dim, (size_t)(r - 2) * sizeof *dim);
-        dim[r - 2] = queries ? G : ex_int(rw->ex, 1);
-        dim[r - 1] = queries ? N : x->dim[r - 2];
-        dim[r] = x->dim[r - 1];
-        TRY(*part[i] = rw_reshape(rw, x, r + 1, dim));
+        Value *v = *part[i];
+        if (!v) continue;
+        TRY(v = rw_pad_rank(rw, v, r));
+        if (i == 1 && !is_one(v->dim[r - 3])) return rewrite_refuse(rw, "queries are merged with an axis along which keys differ");
+        bool one = i == 2 && is_one(v->dim[r - 3]) && is_one(v->dim[r - 2]);
+        memcpy(dim, v->dim, (size_t)r * sizeof *dim);
+        if (i != 1 && !one) {
+            dim[r - 3] = G;
+            dim[r - 2] = x->N;
+            TRY(v = rw_expand(rw, v, r, dim));
+        }
+        dim[r - 3] = i == 1 ? v->dim[r - 2] : one ? ex_int(rw->ex, 1) : rows;
+        dim[r - 2] = v->dim[r - 1];
+        TRY(*part[i] = rw_reshape(rw, v, r - 1, dim));
     }
-    (void)M;
-    memcpy(from, v->dim, (size_t)(r - 2) * sizeof *from);
-    from[r - 2] = G;
-    *nfrom = r - 1;
+    x->n--;
+    x->N = rows;
     return true;
+}
+
+/* Axis of keys split, (..., N, G * M) -> (..., N, G, M): scores of another leading axis, permuted. */
+static bool split_keys(Rewrite *rw, Scores *s, Axes *x, Expr *G, Expr *M, Arg *out)
+{
+    int r = x->n + 3, perm[MAX_RANK];
+    Expr *dim[MAX_RANK];
+    if (r > MAX_RANK) return false;
+    memcpy(dim, x->lead, (size_t)x->n * sizeof *dim);
+    Value *k = rw_pad_rank(rw, s->k, r - 1), *q = k ? rw_pad_rank(rw, s->q, r - 1) : NULL, *m = s->mask;
+    TRY(q && k);
+    Expr *kd[MAX_RANK], *qd[MAX_RANK];
+    memcpy(kd, k->dim, sizeof kd);
+    memcpy(qd, q->dim, sizeof qd);
+    kd[r - 3] = G, kd[r - 2] = M, kd[r - 1] = k->dim[r - 2];
+    qd[r - 3] = ex_int(rw->ex, 1), qd[r - 2] = q->dim[r - 3], qd[r - 1] = q->dim[r - 2];
+    s->k = rw_reshape(rw, k, r, kd);
+    s->q = rw_reshape(rw, q, r, qd);
+    for (int i = 0; i < r; i++) perm[i] = i == r - 3 ? r - 2 : i == r - 2 ? r - 3 : i;
+    if (m) {
+        TRY(m = rw_pad_rank(rw, m, r - 1));
+        bool one = is_one(m->dim[r - 2]);
+        memcpy(dim, m->dim, (size_t)(r - 1) * sizeof *dim);
+        dim[r - 2] = one ? ex_int(rw->ex, 1) : G;
+        dim[r - 1] = one ? ex_int(rw->ex, 1) : M;
+        TRY(s->mask = rw_permute(rw, rw_reshape(rw, m, r, dim), perm));
+    }
+    Arg p;
+    TRY(s->q && s->k && give(rw, s, &p));
+    Value *v = rw_permute(rw, p.v, perm);
+    *out = arg_value(v);
+    return v != NULL;
 }
 
 bool make_scores_reshape(Rewrite *rw, int n, const Arg *a, Arg *out)
 {
     Scores s = {0};
+    Axes x = {0};
     (void)n;
     TRY(scores_of(rw, &a[0], &s));
-    const Value *v = s.v;
-    int r = v->rank, to = a[1].n, nfrom = r - 2;
-    Expr *const *dim = a[1].es, *from[MAX_RANK];
-    if (to < 2 || dim[to - 1] != v->dim[r - 1]) return rewrite_refuse(rw, "the reshape changes the axis of keys");
-    memcpy(from, v->dim, (size_t)(r - 2) * sizeof *from);
-    if (dim[to - 2] != v->dim[r - 2]) TRY(split_queries(rw, &s, from, &nfrom, v, dim[to - 2]));
-    s.q = rw_regroup(rw, s.q, nfrom, from, to - 2, dim, 2);
-    s.k = s.q ? rw_regroup(rw, s.k, nfrom, from, to - 2, dim, 2) : NULL;
-    if (s.mask && !(s.mask = rw_regroup(rw, s.mask, nfrom, from, to - 2, dim, 2))) return false;
-    return give(rw, &s, out);
+    int r = s.v->rank, to = a[1].n;
+    Expr *const *dim = a[1].es;
+    x.n = r - 2;
+    memcpy(x.lead, s.v->dim, (size_t)x.n * sizeof *x.lead);
+    x.N = s.v->dim[r - 2];
+    x.M = s.v->dim[r - 1];
+    if (is_one(x.M) && !is_one(x.N) && !s.normalized) { /* one key: the same numbers in the same order as one query */
+        Value *q = s.q;
+        s.q = s.k;
+        s.k = q;
+        if (s.mask) TRY(s.mask = rw_swap_last(rw, rw_pad_rank(rw, s.mask, r)));
+        x.M = x.N;
+        x.N = ex_int(rw->ex, 1);
+    }
+    if (to >= 2 && dim[to - 1] == x.M) {
+        Expr *rows = dim[to - 2], *G;
+        if (rows == x.N) return regroup_scores(rw, &s, &x, to - 2, dim) && give(rw, &s, out);
+        if ((G = quotient(rw, x.N, rows))) return split_queries(rw, &s, &x, G, rows) && regroup_scores(rw, &s, &x, to - 2, dim) && give(rw, &s, out);
+        if ((G = quotient(rw, rows, x.N))) {
+            Expr *lead[MAX_RANK];
+            memcpy(lead, dim, (size_t)(to - 2) * sizeof *lead);
+            lead[to - 2] = G;
+            return regroup_scores(rw, &s, &x, to - 1, lead) && merge_queries(rw, &s, &x) && give(rw, &s, out);
+        }
+        return rewrite_refuse(rw, "the reshape regroups queries in a way that keys do not follow");
+    }
+    if (to == x.n + 3 && !s.normalized && dim[to - 3] == x.N && ex_mul(rw->ex, dim[to - 2], dim[to - 1]) == x.M && exprs_same(x.n, x.lead, dim))
+        return split_keys(rw, &s, &x, dim[to - 2], dim[to - 1], out);
+    if (x.M == s.v->dim[r - 1]) return rewrite_refuse(rw, "the reshape changes the axis of keys");
+    Arg p;
+    TRY(give(rw, &s, &p)); /* the swapped form, reshaped */
+    Value *v = rw_reshape(rw, p.v, to, dim);
+    *out = arg_value(v);
+    return v != NULL;
+}
+
+/* Products summed: q (..., N, 1, D) * k (..., 1, M, D) over the last axis. */
+bool make_scores_sum(Rewrite *rw, int n, const Arg *a, Arg *out)
+{
+    (void)n;
+    if (a[0].kind != ARG_VALUE || a[1].kind != ARG_VALUE || a[2].kind != ARG_VALUE || !dtype_is_float(a[0].v->dtype)) return false;
+    const Value *y = a[2].v; /* the sum */
+    int r = (a[0].v->rank > a[1].v->rank ? a[0].v->rank : a[1].v->rank) + 1;
+    if (r < 3 || r > MAX_RANK || y->rank != r - 2) return rewrite_refuse(rw, "not a product of queries and keys");
+    Value *q = rw_pad_rank(rw, a[0].v, r - 1), *k = q ? rw_pad_rank(rw, a[1].v, r - 1) : NULL;
+    TRY(k);
+    Scores s = {.scale = arg_float(rw->g, 1), .softcap = arg_float(rw->g, 0), .dtype = q->dtype};
+    Expr *qd[MAX_RANK], *kd[MAX_RANK];
+    r--; /* q, k: (..., N or 1, 1 or M, D) of rank r */
+    if (is_one(k->dim[r - 2]) && !is_one(q->dim[r - 2])) { /* the first operand has the keys */
+        Value *t = q;
+        q = k;
+        k = t;
+    }
+    if (!is_one(q->dim[r - 2])) return rewrite_refuse(rw, "both factors vary along the last axis but one");
+    memcpy(qd, q->dim, sizeof qd);
+    memcpy(kd, k->dim, sizeof kd);
+    bool many = r >= 3 && is_one(k->dim[r - 3]); /* an axis of queries; else there is one query */
+    if (many) {
+        qd[r - 2] = q->dim[r - 1], qd[r - 1] = NULL;
+        kd[r - 3] = k->dim[r - 2], kd[r - 2] = k->dim[r - 1];
+        s.q = rw_reshape(rw, q, r - 1, qd);
+        s.k = rw_reshape(rw, k, r - 1, kd);
+        return give(rw, &s, out);
+    }
+    s.q = q;
+    s.k = k;
+    Arg p;
+    TRY(give(rw, &s, &p));
+    Value *v = rw_reshape(rw, p.v, y->rank, y->dim);
+    *out = arg_value(v);
+    return v != NULL;
 }
 
 bool make_scores_permute(Rewrite *rw, int n, const Arg *a, Arg *out)
@@ -406,21 +550,112 @@ bool make_through_permute(Rewrite *rw, int n, const Arg *a, Arg *out)
     return v != NULL;
 }
 
-/* softmax(reshape(s)) over a last axis that the reshape keeps is reshape(softmax(s)). */
+/* A pointwise op or a softmax after a reshape of scores is that reshape after it; other operands take the sizes before the reshape. */
 bool make_through_reshape(Rewrite *rw, int n, const Arg *a, Arg *out)
 {
-    Arg arg[8];
+    Arg arg[16];
     (void)n;
     const Node *node = a[0].kind == ARG_VALUE ? a[0].v->def : NULL;
-    if (!node || a[1].kind != ARG_VALUE || !ex_is_int(node->arg[1].e)) return false;
+    if (!node || a[1].kind != ARG_VALUE || node->op->schema->nparams > 16) return false;
     const Value *y = a[0].v;
     Value *s = a[1].v;
-    if (node->arg[1].e->i != -1 && node->arg[1].e->i != y->rank - 1) return rewrite_refuse(rw, "the softmax runs over an axis other than the last");
-    if (!y->rank || !s->rank || y->dim[y->rank - 1] != s->dim[s->rank - 1]) return rewrite_refuse(rw, "the reshape before the softmax changes the axis of keys");
-    memcpy(arg, node->arg, (size_t)node->op->schema->nparams * sizeof *arg);
-    arg[0] = arg_value(s);
-    arg[1] = arg_int(rw->g, -1);
-    Value *v = rw_reshape(rw, rw_add(rw, node->op->id, node->op->schema->nparams, arg), y->rank, y->dim);
+    int np = node->op->schema->nparams;
+    memcpy(arg, node->arg, (size_t)np * sizeof *arg);
+    if (node->op->id == OP_softmax_int || node->op->id == OP_safe_softmax) {
+        if (!ex_is_int(node->arg[1].e) || (node->arg[1].e->i != -1 && node->arg[1].e->i != y->rank - 1)) return rewrite_refuse(rw, "the softmax runs over an axis other than the last");
+        if (!y->rank || !s->rank || y->dim[y->rank - 1] != s->dim[s->rank - 1]) return rewrite_refuse(rw, "the reshape before the softmax changes the axis of keys");
+        arg[0] = arg_value(s);
+        arg[1] = arg_int(rw->g, -1);
+    } else {
+        for (int i = 0; i < np; i++) {
+            if (arg[i].kind != ARG_VALUE) continue;
+            Value *form = rewrite_form(rw, arg[i].v, OP_reshape), *x = arg[i].v;
+            bool one = true;
+            for (int k = 0; k < x->rank; k++) one &= is_one(x->dim[k]);
+            if (form && form->def->arg[0].v == s) x = s;
+            else if (one) x = rw_reshape(rw, x, 0, NULL);
+            else x = rw_reshape(rw, rw_expand(rw, rw_pad_rank(rw, x, y->rank), y->rank, y->dim), s->rank, s->dim);
+            TRY(x);
+            arg[i] = arg_value(x);
+        }
+    }
+    Value *v = rw_reshape(rw, rw_add(rw, node->op->id, np, arg), y->rank, y->dim);
     *out = arg_value(v);
     return v != NULL;
+}
+
+/* ------------------------------------------------------------------ keys that scores are joined with */
+
+/* cat([scores, more], -1): keys of zeros, whose scores the mask adds ("attention sinks", or a zero key). */
+bool make_scores_cat(Rewrite *rw, int n, const Arg *a, Arg *out)
+{
+    Scores s = {0};
+    (void)n;
+    TRY(scores_of(rw, &a[0], &s) && before_softmax(rw, &s));
+    if (a[1].kind != ARG_VALUE || a[1].v->rank != s.v->rank || has_softcap(&s)) return rewrite_refuse(rw, "what scores are joined with has other axes");
+    bool first = a[2].e->i != 0; /* the scores come first */
+    Value *more = rw_cast(rw, a[1].v, s.dtype), *k = rw_pad_rank(rw, s.k, s.v->rank);
+    TRY(more && k);
+    int r = s.v->rank;
+    Expr *kd[MAX_RANK], *md[MAX_RANK];
+    memcpy(kd, k->dim, sizeof kd);
+    kd[r - 2] = more->dim[r - 1];
+    Value *zero = RW(rw, full, arg_exprs(rw->g, r, kd), arg_float(rw->g, 0), arg_dtype(k->dtype));
+    memcpy(md, s.v->dim, sizeof md);
+    Value *mask = s.mask;
+    if (mask && mask->dtype == DT_BOOL) mask = RW(rw, where_self, arg_value(mask), arg_value(no_number(rw, 0, s.dtype)), arg_value(no_number(rw, -INFINITY, s.dtype)));
+    if (!mask) mask = no_number(rw, 0, s.dtype);
+    mask = rw_cast(rw, mask, s.dtype);
+    if (mask) mask = rw_expand(rw, rw_pad_rank(rw, mask, r), r, md);
+    TRY(zero && mask);
+    s.k = RW(rw, cat, arg_values(rw->g, 2, first ? (Value *[]){k, zero} : (Value *[]){zero, k}), arg_int(rw->g, r - 2));
+    s.mask = RW(rw, cat, arg_values(rw->g, 2, first ? (Value *[]){mask, more} : (Value *[]){more, mask}), arg_int(rw->g, r - 1));
+    return s.k && s.mask && give(rw, &s, out);
+}
+
+/* x, dims of a reduction that dropped one axis, sizes that put it back as 1, the reduction: the reduction that keeps it. */
+bool make_keepdim(Rewrite *rw, int n, const Arg *a, Arg *out)
+{
+    (void)n;
+    const Node *node = a[1].kind == ARG_VALUE ? a[1].v->def : NULL;
+    Arg arg[16];
+    int keep = node ? op_param(node->op, "keepdim") : -1;
+    if (keep < 0 || node->op->schema->nparams > 16) return false;
+    memcpy(arg, node->arg, (size_t)node->op->schema->nparams * sizeof *arg);
+    arg[keep] = arg_bool(rw->g, true);
+    Value *v = rw_add(rw, node->op->id, node->op->schema->nparams, arg);
+    *out = arg_value(v);
+    return v != NULL && (v->rank == a[0].n && exprs_same(v->rank, v->dim, a[0].es));
+}
+
+/* Products summed over another axis than the last, probabilities (..., N, M, 1) * values (..., 1, M, E): their matrix product. */
+bool make_product_sum(Rewrite *rw, int n, const Arg *a, Arg *out)
+{
+    (void)n;
+    if (a[0].kind != ARG_VALUE || a[1].kind != ARG_VALUE || a[3].kind != ARG_VALUE || a[2].kind != ARG_EXPRS || a[2].n != 1) return false;
+    const Value *y = a[3].v;
+    int r = y->rank + 1;
+    if (r < 2 || a[0].v->rank > r || a[1].v->rank > r || (a[2].es[0]->i != -2 && a[2].es[0]->i != r - 2)) return false;
+    Value *p = rw_pad_rank(rw, a[0].v, r), *v = p ? rw_pad_rank(rw, a[1].v, r) : NULL;
+    TRY(v);
+    if (is_one(v->dim[r - 1]) && !is_one(p->dim[r - 1])) {
+        Value *t = p;
+        p = v;
+        v = t;
+    }
+    if (!is_one(p->dim[r - 1])) return false;
+    Expr *pd[MAX_RANK], *vd[MAX_RANK];
+    memcpy(pd, p->dim, sizeof pd);
+    memcpy(vd, v->dim, sizeof vd);
+    Value *prod;
+    if (r >= 3 && is_one(v->dim[r - 3])) { /* an axis of queries */
+        vd[r - 3] = v->dim[r - 2], vd[r - 2] = v->dim[r - 1];
+        prod = RW(rw, matmul, arg_value(rw_reshape(rw, p, r - 1, pd)), arg_value(rw_reshape(rw, v, r - 1, vd)));
+    } else { /* one query */
+        pd[r - 2] = ex_int(rw->ex, 1), pd[r - 1] = p->dim[r - 2];
+        prod = RW(rw, matmul, arg_value(rw_reshape(rw, p, r, pd)), arg_value(v));
+    }
+    prod = rw_reshape(rw, prod, y->rank, y->dim);
+    *out = arg_value(prod);
+    return prod != NULL;
 }

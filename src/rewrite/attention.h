@@ -14,7 +14,9 @@
 GraftFn make_scores;          /* q, k^T of a matmul */
 GraftFn make_scores_mul;      /* scores, factor: a number, or a tensor that is constant along keys or along queries */
 GraftFn make_scores_div;
-GraftFn make_scores_softcap;  /* scores inside tanh, factor outside */
+GraftFn make_scores_sum;      /* two factors, the sum of their product over its last axis */
+GraftFn make_scores_tanh;     /* scores inside tanh */
+GraftFn make_scores_cat;      /* scores, what they are joined with along the keys, true when the scores come first */
 GraftFn make_scores_add;      /* scores, number or additive mask */
 GraftFn make_scores_sub;
 GraftFn make_scores_where;    /* scores, condition, fill, true when the condition keeps the scores */
@@ -24,10 +26,13 @@ GraftFn make_scores_reshape;  /* scores, sizes */
 GraftFn make_scores_permute;  /* scores, dims */
 GraftFn make_scores_softmax;  /* scores, dim, true when rows without an allowed key give 0 */
 GraftFn make_through_permute; /* a node, the scores below the permute that is its operand, that permute's dims: the permute comes after it */
-GraftFn make_through_reshape; /* a softmax, the scores below the reshape that is its operand */
+GraftFn make_through_reshape; /* a node, the scores below the reshape that is its operand: the reshape comes after it */
+GraftFn make_product_sum;     /* two factors, dims of the sum, the sum */
+GraftFn make_keepdim;         /* sizes, a reduction that dropped the axis they have as 1 */
 GraftFn make_permute;         /* a value, dims */
 GraftFn make_reshape_like;    /* a value, a value whose sizes it takes */
 GraftFn make_attention;           /* probabilities, values */
+GraftFn make_attention_slice; /* probabilities, slice start and end of their keys, values */
 GraftFn make_attention_transposed; /* values^T, probabilities, dims of the permute that transposes them */
 GraftFn make_softmax;         /* x, dims of one axis */
 #endif

@@ -7,7 +7,9 @@ static const Maker makers[] = {
     {"scores", make_scores, 2, 2},
     {"scores_mul", make_scores_mul, 2, 2},
     {"scores_div", make_scores_div, 2, 2},
-    {"scores_softcap", make_scores_softcap, 2, 2},
+    {"scores_sum", make_scores_sum, 3, 3},
+    {"scores_tanh", make_scores_tanh, 1, 1},
+    {"scores_cat", make_scores_cat, 3, 3},
     {"scores_add", make_scores_add, 2, 2},
     {"scores_sub", make_scores_sub, 2, 2},
     {"scores_where", make_scores_where, 4, 4},
@@ -22,6 +24,9 @@ static const Maker makers[] = {
     {"reshape_like", make_reshape_like, 2, 2},
     {"attention", make_attention, 2, 2},
     {"attention_transposed", make_attention_transposed, 3, 3},
+    {"attention_slice", make_attention_slice, 4, 4},
+    {"product_sum", make_product_sum, 4, 4},
+    {"keepdim", make_keepdim, 2, 2},
     {"softmax", make_softmax, 2, 2},
 };
 

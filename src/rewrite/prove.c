@@ -392,10 +392,11 @@ bool prove_claim(void *user, const Claim *claim, Proof *p, Err *err)
     if (!ok) fail(err, E_LIMIT, "out of memory");
     for (int i = 0; ok && i < claim->n; i++) ancestors(&c, claim->from[i]);
     for (int i = 0; ok && i < claim->n; i++) c.before[claim->from[i]->id] = 0; /* a root is no input of itself */
-    for (int attempt = 0; attempt < 2; attempt++) {
+    for (int attempt = 0; attempt < 2; attempt++) { /* the second only when the first found a difference */
         *p = (Proof){0};
         if (!c.before || !c.seen || !c.mask) break;
-        find_functions(&c, n);
+        do find_functions(&c, n);
+        while (attempt && c.ok && drop_dependent(&c, n));
         ok = true;
         if (!c.ok) snprintf(p->why, sizeof p->why, "too large, or random");
         for (int k = claim->masked_rows == 2; ok && c.ok && k < MAX_BINDINGS; k++) { /* the smallest sizes have rows of one key */
@@ -404,7 +405,7 @@ bool prove_claim(void *user, const Claim *claim, Proof *p, Err *err)
             if (ok && choose(claim->g, k, &b)) ok = try_binding(prover, &c, &b, p, err);
             binding_free(&b);
         }
-        if (ok || err->code != E_MISMATCH || !drop_dependent(&c, n)) break;
+        if (ok || err->code != E_MISMATCH) break;
     }
     p->skipped = ok && p->runs == 0;
     free(c.before);

@@ -405,8 +405,7 @@ static void derive(Rewrite *rw, Node *n, int depth)
         Info *info = rewrite_info(rw, n->out[0]);
         if (!info->nalt) continue;
         Value *alt = info->alt[info->nalt - 1];
-        if (!alt->def || !rewrite_info(rw, alt)->ghost) continue;
-        derive(rw, alt->def, depth + 1);
+        if (alt->def && rewrite_info(rw, alt)->ghost) derive(rw, alt->def, depth + 1);
         /* an equal form's equal forms are its own */
         info = rewrite_info(rw, n->out[0]);
         Info *of = rewrite_info(rw, alt);

@@ -135,7 +135,7 @@ static Value *before_upcast(Value *v, DType t, Rewrite *rw)
 {
     int perm[MAX_RANK];
     if (v->dtype == t) return v;
-    if (!v->def || v->def->op->flags & OPF_EFFECT) return NULL;
+    if (!v->def || dtype_size(v->dtype) < dtype_size(t)) return NULL;
     const Arg *a = v->def->arg;
     if (v->def->op->id == OP_to_copy) return a[0].v->dtype == t ? a[0].v : NULL;
     if (v->def->op->id != OP_reshape && v->def->op->id != OP_permute && v->def->op->id != OP_expand) return NULL;
@@ -227,6 +227,20 @@ static bool attention(Rewrite *rw, Value *p, Value *v, Arg *out)
 bool make_attention(Rewrite *rw, int n, const Arg *a, Arg *out)
 {
     return n == 2 && a[0].kind == ARG_VALUE && a[1].kind == ARG_VALUE && a[1].v->rank >= 2 && attention(rw, a[0].v, a[1].v, out);
+}
+
+/* Some of the keys' probabilities are used: the others get values of 0. */
+bool make_attention_slice(Rewrite *rw, int n, const Arg *a, Arg *out)
+{
+    (void)n;
+    Value *form = a[0].kind == ARG_VALUE ? rewrite_form(rw, a[0].v, OP_scores) : NULL;
+    if (!form || a[3].kind != ARG_VALUE || a[3].v->rank < 2 || (a[1].kind == ARG_EXPR && !ex_is_int(a[1].e))) return false;
+    Value *v = a[3].v;
+    Expr *M = form->dim[form->rank - 1], *front = a[1].kind == ARG_EXPR ? a[1].e : ex_int(rw->ex, 0);
+    if (front->i < 0) return false;
+    Expr *back = ex_sub(rw->ex, ex_sub(rw->ex, M, front), v->dim[v->rank - 2]), *zero = ex_int(rw->ex, 0);
+    Value *wide = RW(rw, constant_pad_nd, arg_value(v), arg_exprs(rw->g, 4, (Expr *[]){zero, zero, front, back}), arg_float(rw->g, 0));
+    return wide && attention(rw, a[0].v, wide, out);
 }
 
 bool make_attention_transposed(Rewrite *rw, int n, const Arg *a, Arg *out)

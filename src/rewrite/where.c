@@ -26,6 +26,12 @@ static bool guard_float(Rewrite *rw, int n, const Arg *a)
     return (a[0].kind == ARG_VALUE && dtype_is_float(a[0].v->dtype)) || rewrite_refuse(rw, "not a float tensor");
 }
 
+static bool guard_bool(Rewrite *rw, int n, const Arg *a)
+{
+    (void)n;
+    return (a[0].kind == ARG_VALUE && a[0].v->dtype == DT_BOOL) || rewrite_refuse(rw, "not a bool tensor");
+}
+
 /* Same dtype and provably the same sizes. */
 static bool guard_same_shape(Rewrite *rw, int n, const Arg *a)
 {
@@ -88,9 +94,16 @@ static bool guard_weight(Rewrite *rw, int n, const Arg *a)
     return (v && v->kind == V_WEIGHT && !written) || rewrite_refuse(rw, "'%s' is no constant weight", v ? v->name : "?");
 }
 
+/* (one_axis ?d ?e ?x): like same_axes, where ?d need not be there. */
+static bool guard_one_axis(Rewrite *rw, int n, const Arg *a)
+{
+    return a[0].kind == ARG_NONE || guard_same_axes(rw, n, a);
+}
+
 static const Guard guards[] = {
+    {"one_axis", guard_one_axis, 3, 3},
     {"is", guard_is, 2, 2},         {"same_axes", guard_same_axes, 3, 3},
-    {"number", guard_number, 1, 1}, {"close", guard_close, 2, 3},         {"float", guard_float, 1, 1},   {"same_shape", guard_same_shape, 2, 2},
+    {"bool", guard_bool, 1, 1},     {"number", guard_number, 1, 1}, {"close", guard_close, 2, 3},         {"float", guard_float, 1, 1},   {"same_shape", guard_same_shape, 2, 2},
     {"rank", guard_rank, 2, 2},     {"last_axis", guard_last_axis, 2, 2}, {"weight", guard_weight, 1, 1},
 };
 
