@@ -96,9 +96,9 @@ def _bounds(root):
     return max(root.min, 0), hi
 
 
-def _choose(specs):
+def _choose(specs, apart=True):
     """Example sizes per root Dim: the caller's where torch does not specialise them, else fresh ones. torch fixes sizes 0 and 1, and
-    sizes that coincide with another may be taken for the same."""
+    sizes that coincide with another may be taken for the same (apart=False keeps those)."""
     given, notes, used = {}, [], set()
     for name, tensor, axes in specs:
         for axis, dim in axes.items():
@@ -109,7 +109,7 @@ def _choose(specs):
     sizes = {}
     for name, (root, value) in given.items():
         lo, hi = _bounds(root)
-        if value >= 2 and lo <= value <= hi and (isinstance(root, _Hint) or value not in sizes.values()):
+        if value >= 2 and lo <= value <= hi and (not apart or isinstance(root, _Hint) or value not in sizes.values()):
             sizes[name] = value
             continue
         pool = [v for v in itertools.chain(range(max(lo, 3), min(hi, 200) + 1), range(max(lo, 2), min(hi, 3) + 1)) if v >= 2]

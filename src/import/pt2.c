@@ -254,6 +254,29 @@ static bool read_bound(const json_t *v, int64_t none, int64_t *out, Err *err)
     return true;
 }
 
+/* The symbol of 14*s0 or 14*s0 + 1; NULL of anything else. */
+static Expr *root_of(Expr *e)
+{
+    if (e->kind == EX_SYM) return e;
+    if ((e->kind != EX_MUL && e->kind != EX_ADD) || e->nargs != 2 || ex_is_int(e->args[0]) == ex_is_int(e->args[1])) return NULL;
+    return root_of(e->args[ex_is_int(e->args[0])]);
+}
+
+/* torch lists 2 as the least value of s0 where 14*s0 is declared from 14 on, and runs 14 all the same: sizes of 0 and 1 are left out of its
+ * ranges while it traces, and it puts back the declared minimum of plain symbols and of derived sizes alone. */
+static void widen_root(ExprPool *p, Expr *e, int64_t lo, int64_t hi)
+{
+    Expr *root = root_of(e);
+    if (!root || e == root || expr_symbol(p, (int)root->i)->lo != 2) return;
+    int64_t least = 2, top = expr_symbol(p, (int)root->i)->hi, a = lo, b = hi;
+    while (least > 0 && a >= lo && b <= hi) {
+        expr_set_range(p, (int)root->i, least - 1, least - 1);
+        ex_range(p, e, &a, &b);
+        if (a >= lo && b <= hi) least--;
+    }
+    expr_set_range(p, (int)root->i, least, top);
+}
+
 /* Plain symbols take their range now; bounds on expressions ("14*s0") become requirements. */
 static bool read_ranges(Import *im, const json_t *top, bool plain)
 {
@@ -275,6 +298,14 @@ static bool read_ranges(Import *im, const json_t *top, bool plain)
         if (hi != INT64_MAX) in = ex_make(im->g->ex, EX_AND, in, ex_make(im->g->ex, EX_LE, e, ex_int(im->g->ex, hi), NULL), NULL);
         TRY(graph_require(im->g, in, im->err, "range of %.100s", key));
     }
+    if (plain)
+        json_object_foreach(ranges, key, r) { /* again, now that every symbol has its own range */
+            int64_t lo, hi;
+            Expr *e = ex_parse(im->g->ex, key, NULL, NULL, im->err);
+            TRY(e && read_bound(json_object_get(r, "min_val"), INT64_MIN, &lo, im->err) &&
+                read_bound(json_object_get(r, "max_val"), INT64_MAX, &hi, im->err));
+            widen_root(im->g->ex, e, lo, hi);
+        }
     return true;
 }
 
