@@ -1,12 +1,16 @@
 """export: a module becomes a .pt2 that runs at every size that was declared, and the C library is checked against PyTorch at several."""
+import inspect
 import itertools
 import json
+import math
 import os
 import re
 import tempfile
+import traceback
 import zipfile
 
 import torch
+from torch import nn
 from torch.export import Dim
 from torch.utils import _pytree as pytree
 
@@ -50,8 +54,6 @@ class _Hint:
 
 def _flat_specs(args, kwargs, dynamic_shapes, module):
     """One {axis: Dim} per tensor leaf, in order, and the leaf's name."""
-    import inspect
-
     bound = inspect.signature(module.forward).bind(*args, **kwargs).arguments
     if dynamic_shapes is None:
         dynamic_shapes = {}
@@ -96,9 +98,10 @@ def _bounds(root):
     return max(root.min, 0), hi
 
 
-def _choose(specs, apart=True):
+def _choose(specs, apart=True, scaled=False):
     """Example sizes per root Dim: the caller's where torch does not specialise them, else fresh ones. torch fixes sizes 0 and 1, and
-    sizes that coincide with another may be taken for the same (apart=False keeps those)."""
+    sizes that coincide with another may be taken for the same (apart=False keeps those). scaled=True: axes left to torch grow with the
+    sizes that were replaced, as a mask of H*W does."""
     given, notes, used = {}, [], set()
     for name, tensor, axes in specs:
         for axis, dim in axes.items():
@@ -116,6 +119,9 @@ def _choose(specs, apart=True):
         fresh = next((v for v in pool if v not in sizes.values() and v not in used), pool[0] if pool else value)
         notes.append(f"size {name} = {value} of the example would be taken for a constant: {fresh} was used instead")
         sizes[name] = fresh
+    if scaled:
+        new, old = (math.prod(x) for x in zip(*[(sizes[n], max(v, 1)) for n, (_, v) in given.items() if sizes[n] != v], (1, 1)))
+        sizes.update({n: sizes[n] * new // old for n, (root, v) in given.items() if isinstance(root, _Hint) and sizes[n] == v})
     return {n: given[n][0] for n in given}, sizes, notes
 
 
@@ -145,6 +151,14 @@ def _like(tensor, shape, seed):
     return out
 
 
+def _shape_at(tensor, axes, sizes):
+    shape = list(tensor.shape)
+    for axis, dim in axes.items():
+        root, factor, offset = _linear(dim)
+        shape[axis] = sizes[root.__name__] * factor + offset
+    return shape
+
+
 def _resized(args, kwargs, specs, sizes, seed):
     """The example with its dynamic axes at `sizes`; no two leaves share memory."""
     leaves, tree = pytree.tree_flatten((args, kwargs))
@@ -153,16 +167,62 @@ def _resized(args, kwargs, specs, sizes, seed):
         if not isinstance(leaf, torch.Tensor):
             out.append(leaf)
             continue
-        shape = list(leaf.shape)
-        for axis, dim in specs[k][2].items():
-            root, factor, offset = _linear(dim)
-            shape[axis] = sizes[root.__name__] * factor + offset
-        out.append(_like(leaf, shape, seed + k))
+        out.append(_like(leaf, _shape_at(leaf, specs[k][2], sizes), seed + k))
         k += 1
     return pytree.tree_unflatten(out, tree)
 
 
 # ------------------------------------------------------------------ guards
+
+_SIZE = re.compile(r"L\['(\w+)'\]((?:\[[^\]]*\])*)\.size\(\)\[(\d+)\]")
+
+
+def _input_name(match):
+    return "_".join([match[1]] + re.findall(r"\['?(.*?)'?\]", match[2]))
+
+
+def _readable(text):
+    """L['x'][0].size()[1] as x_0.size(1)."""
+    return _SIZE.sub(lambda m: f"{_input_name(m)}.size({m[3]})", text)
+
+
+class _Sized:
+    """Stands for a tensor in the text of a guard."""
+
+    def __init__(self, shape):
+        self.size = lambda: shape
+
+
+def _tied(program, args, kwargs, module, specs, at):
+    """`at` with the sizes that a guard makes equal to an expression of others: mask.size(0) == (image.size(2)//14)*(image.size(3)//14)."""
+    equalities = [g.split(" == ") for g in getattr(program, "_guards_code", None) or [] if re.fullmatch(r"[^=!<>]+ == [^=!<>]+", g)]
+    axes_of = {name: axes for name, _, axes in specs}
+    out = dict(at)
+
+    def value(text):
+        leaves = iter([_Sized(_shape_at(tensor, axes, out)) for _, tensor, axes in specs])
+        a, k = pytree.tree_map(lambda x: next(leaves) if isinstance(x, torch.Tensor) else x, (args, kwargs))
+        inputs = inspect.signature(module.forward).bind(*a, **k).arguments
+        try:
+            return eval(text, {"__builtins__": {}, "max": max, "min": min}, {"L": inputs})
+        except (KeyError, NameError, TypeError, ZeroDivisionError):  # a guard in other words than these
+            return None
+
+    def settled():
+        for one, other in equalities + [e[::-1] for e in equalities]:
+            size = _SIZE.fullmatch(one)
+            dim = axes_of.get(_input_name(size), {}).get(int(size[3])) if size else None
+            is_, must = (value(one), value(other)) if dim is not None else (None, None)
+            if is_ is not None and must is not None and is_ != must:
+                root, factor, offset = _linear(dim)
+                out[root.__name__] = (must - offset) // factor
+                return False
+        return True
+
+    for _ in range(4 * len(equalities)):
+        if settled():
+            break
+    return out
 
 
 def _followed(program, specs, at):
@@ -217,9 +277,86 @@ def _narrowed(program, specs):
                 out.append(f"input '{name}' axis {axis}: declared {lo} to {hi}, the program takes {got[0]} to {got[1]}")
     for guard in getattr(program, "_guards_code", None) or []:
         if guard.count("!=") == 1:
-            readable = re.sub(r"L\['(\w+)'\]\.size\(\)\[(\d+)\]", r"\1.size(\2)", guard).replace("!=", "==")
-            out.append(f"PyTorch refuses {readable}; qkv runs such sizes, since the condition is about strides alone")
+            out.append(f"PyTorch refuses {_readable(guard).replace('!=', '==')}; qkv runs such sizes, since the condition is about strides alone")
     return out
+
+
+# ------------------------------------------------------------------ refusals
+
+_AT = rf"(?:(\S+) = )?({_SIZE.pattern})"
+
+
+def _where(name, size):
+    """input 'mask' axis 0 (t)"""
+    m = _SIZE.fullmatch(size)
+    return f"input '{_input_name(m)}' axis {m[3]}" + (f" ({name})" if name and not _SIZE.fullmatch(name) else "")
+
+
+def _refusals(text):
+    """What to declare, for each line of torch's message about constraints."""
+    out, suggested = [], dict(re.findall(r"^  (\w+) = (Dim\(.*\))$", text, re.M))
+    for line in text.splitlines():
+        line = line.strip().removeprefix("- ")
+        if m := re.match(r"You marked (.+?) as dynamic but your code specialized it to be a constant \((\d+)\)", line):
+            out.append(f"{_readable(m[1])} is always {m[2]} in this module: leave it out of dynamic_shapes, or make what fixes it (another input, a "
+                       "buffer or a number of that size) dynamic as well")
+        elif m := re.match(rf"The values of {_AT} and {_AT} must always be equal", line):
+            n = len(m.groups()) // 2
+            names = [g for g in (m[n + 1], m[1]) if g and not _SIZE.fullmatch(g)]
+            out.append(f"{_where(m[1], m[2])} always equals {_where(m[n + 1], m[n + 2])}: declare {names[0] if names else 'Dim.AUTO'} for both")
+        elif m := re.match(rf"The values of {_AT} must always be related to the values of .* by (.+) = (.+?)\.?$", line):
+            out.append(f"{_where(m[1], m[2])} is always {_readable(m[m.lastindex])}: declare {_readable(m[m.lastindex])} for it")
+        elif m := re.match(rf"Not all values of {_AT} in the specified range (.+?) satisfy the generated guard (.+?)\.?$", line):
+            fix = f"{m[1]} = {suggested[m[1]]}" if m[1] in suggested else "a range that keeps it"
+            out.append(f"{_where(m[1], m[2])} is declared as {_readable(m[m.lastindex - 1])}, and the module needs {_readable(m[m.lastindex])}: declare "
+                       f"{fix}, or Dim.AUTO")
+    return list(dict.fromkeys(out))
+
+
+def _explained(error, module, notes):
+    """The refusal as one sentence, or None: `error` then says enough."""
+    text = str(error)
+    if m := re.search(r"Could not guard on data-dependent expression (.+?)(?: \(unhinted: (.+?)\))?\.  ", text):
+        own = [(f.f_code.co_filename, n) for f, n in traceback.walk_tb(error.__traceback__)]
+        own = [f"{file}:{n}" for file, n in own if not (file.startswith("<") or file == __file__ or os.sep + "torch" + os.sep in file)]
+        at = f" ({own[-1]})" if own else ""
+        friendly = any(isinstance(x, (nn.MultiheadAttention, nn.TransformerEncoder, nn.TransformerDecoder)) and type(x).__module__.startswith("torch.nn")
+                       for x in module.modules())
+        todo = "call qkv.nn.replace_mha(model) before" if friendly else "say with torch._check what is known of it, or compute both ways and take torch.where"
+        return f"the module decides by a size or number that comes out of data, {m[2] or m[1]}{at}: {todo}"
+    sentences = _refusals(text)
+    if sentences:
+        return "; ".join(sentences)
+    if notes:
+        return f"with another example ({'; '.join(notes)}) the module stops: {text.splitlines()[0] if text else type(error).__name__}; give an example " \
+               "whose dynamic sizes are 2 or more and fit together"
+    return None
+
+
+def _exported(module, args, kwargs, dynamic_shapes, specs):
+    """The program, the roots, the example's sizes and notes. Sizes that coincide in the example are moved apart where the module allows it."""
+    tried, first = [], None
+    for apart, scaled in ((True, False), (False, False), (False, True)):
+        roots, sizes, notes = _choose(specs, apart, scaled)
+        if sizes in tried:
+            continue
+        tried.append(sizes)
+        for oblivious in (False, True):
+            a, k = _resized(args, kwargs, specs, sizes, 0)
+            # strides of tensors of size 1 are compared while tracing; torch can leave that undecided, at the price of other conditions
+            try:
+                with torch.fx.experimental._config.patch(backed_size_oblivious=oblivious):
+                    return torch.export.export(module, a, k, dynamic_shapes=dynamic_shapes, strict=False), roots, sizes, notes
+            except Exception as e:
+                if not oblivious and not scaled:
+                    first = (e, notes)
+                if "generated guard" not in str(e):
+                    break
+    error, notes = first
+    sentence = _explained(error, module, notes)
+    if sentence is None:
+        raise error
+    raise Error(f"torch.export refuses: {sentence}", 2) from error
 
 
 # ------------------------------------------------------------------ saving
@@ -296,20 +433,18 @@ def export(module, args, kwargs=None, dynamic_shapes=None, path="model.pt2", che
     args, kwargs = tuple(args), dict(kwargs or {})
     module = module.eval()
     specs = _flat_specs(args, kwargs, dynamic_shapes, module)
-    roots, sizes, notes = _choose(specs)
-    seen = set()
+    shared, seen = [], set()
     for name, tensor, _ in specs:
         if tensor.data_ptr() in seen and tensor.numel():
-            notes.append(f"input '{name}' shares memory with another: it was copied, so that both stay inputs")
+            shared.append(f"input '{name}' shares memory with another: it was copied, so that both stay inputs")
         seen.add(tensor.data_ptr())
-    a, k = _resized(args, kwargs, specs, sizes, 0)
     fast = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)  # it zeroes padded rows, which no exported graph does
     report = ExportReport(str(path))
-    report.notes = notes
     try:
         with torch.no_grad():
-            program = torch.export.export(module, a, k, dynamic_shapes=dynamic_shapes, strict=False)
+            program, roots, sizes, notes = _exported(module, args, kwargs, dynamic_shapes, specs)
+            report.notes = notes + shared
             report.narrowed = _narrowed(program, specs)
             torch.export.save(program, str(path))
             strip_metadata(str(path))
@@ -317,7 +452,7 @@ def export(module, args, kwargs=None, dynamic_shapes=None, path="model.pt2", che
             names = [s.arg.name for s in program.graph_signature.input_specs if s.kind.name == "USER_INPUT" and hasattr(s.arg, "name")]
             tried = [sizes] + _more_sizes(roots, sizes, checks)
             for n, at in enumerate(tried):
-                at = _followed(program, specs, at)
+                at = _tied(program, args, kwargs, module, specs, _followed(program, specs, at))
                 if any(at == d[0] for d in report.differences):
                     continue
                 a, k = _resized(args, kwargs, specs, at, 100 * n)
@@ -340,6 +475,8 @@ def export(module, args, kwargs=None, dynamic_shapes=None, path="model.pt2", che
                 limit = tolerance if tolerance is not None else (2e-2 if half else 2e-5)
                 if rel > limit:
                     raise Error(f"{path}: at {at} the C library differs from PyTorch by {worst:.3e} ({rel:.3e} of the peak, allowed {limit:g})", 1)
+            if len(report.differences) == 1 and len(tried) > 1:
+                report.notes.append("no other size was checked: the module refuses those that were tried, or some sizes come out of the inputs' numbers")
     finally:
         torch.backends.mha.set_fastpath_enabled(fast)
     return report
