@@ -313,16 +313,15 @@ def _refusals(text):
     return list(dict.fromkeys(out))
 
 
-def _explained(error, module, notes):
+def _explained(error, notes):
     """The refusal as one sentence, or None: `error` then says enough."""
     text = str(error)
     if m := re.search(r"Could not guard on data-dependent expression (.+?)(?: \(unhinted: (.+?)\))?\.  ", text):
-        own = [(f.f_code.co_filename, n) for f, n in traceback.walk_tb(error.__traceback__)]
-        own = [f"{file}:{n}" for file, n in own if not (file.startswith("<") or file == __file__ or os.sep + "torch" + os.sep in file)]
+        frames = [(f.f_code.co_filename, n) for f, n in traceback.walk_tb(error.__traceback__)]
+        own = [f"{file}:{n}" for file, n in frames if not (file.startswith("<") or file == __file__ or os.sep + "torch" + os.sep in file)]
+        of_nn = any(file in (nn.functional.__file__, nn.modules.transformer.__file__) for file, _ in frames)
         at = f" ({own[-1]})" if own else ""
-        friendly = any(isinstance(x, (nn.MultiheadAttention, nn.TransformerEncoder, nn.TransformerDecoder)) and type(x).__module__.startswith("torch.nn")
-                       for x in module.modules())
-        todo = "call qkv.nn.replace_mha(model) before" if friendly else "say with torch._check what is known of it, or compute both ways and take torch.where"
+        todo = "call qkv.nn.replace_mha(model) before" if of_nn else "say with torch._check what is known of it, or compute both ways and take torch.where"
         return f"the module decides by a size or number that comes out of data, {m[2] or m[1]}{at}: {todo}"
     sentences = _refusals(text)
     if sentences:
@@ -353,7 +352,7 @@ def _exported(module, args, kwargs, dynamic_shapes, specs):
                 if "generated guard" not in str(e):
                     break
     error, notes = first
-    sentence = _explained(error, module, notes)
+    sentence = _explained(error, notes)
     if sentence is None:
         raise error
     raise Error(f"torch.export refuses: {sentence}", 2) from error

@@ -327,3 +327,265 @@ def test_transformers_stay_equal(batch_first, mode):
 def test_nn_is_imported_when_asked_for():
     code = "import sys, qkv; assert 'torch' not in sys.modules; qkv.nn.replace_mha; assert 'torch' in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, env={"PYTHONPATH": ":".join(p for p in sys.path if p), "PATH": ""})
+
+
+# ------------------------------------------------------------------ exports, run in C at sizes that export never saw
+
+AUTO = torch.export.Dim.AUTO
+Dim = torch.export.Dim
+b, s, t = Dim("b", max=8), Dim("s", max=40), Dim("t", max=40)
+h, w = Dim("h", min=1, max=8), Dim("w", min=1, max=8)
+
+
+class Calls(nn.Module):
+    """Attention modules and a function that uses them."""
+
+    def __init__(self, function, **options):
+        super().__init__()
+        self.mha, self.function = attention(batch_first=True, **options), function
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            self.layer = nn.TransformerEncoderLayer(E, H, 32, batch_first=True)
+            self.encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(E, H, 32, batch_first=True), 2)
+            self.decoder = nn.TransformerDecoder(nn.TransformerDecoderLayer(E, H, 32, batch_first=True), 1)
+            self.transformer = nn.Transformer(E, H, 1, 1, 32, batch_first=True)
+        self.patches, self.table = nn.Conv2d(3, E, 14, 14), nn.Parameter(torch.randn(H, 201))
+        for p in self.parameters():
+            nn.init.normal_(p, std=0.3)
+
+    def forward(self, *args):
+        return self.function(self, *args)
+
+
+def runs_in_c(model, make, sizes, shapes, path, strict=False, grad=False):
+    """Exports the replaced model at sizes[0]; compares the file in C with the eager original at all of them."""
+    model = model.eval()
+    new = copy.deepcopy(model)
+    assert qkv.nn.replace_mha(new) > 0
+    with torch.set_grad_enabled(grad):
+        program = torch.export.export(new, make(*sizes[0]), dynamic_shapes=(shapes,), strict=strict)
+    torch.export.save(program, path)
+    c = qkv.Model(path)
+    fast = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        with torch.no_grad():
+            for at in sizes:
+                args = make(*at)
+                expected = model(*args)
+                got = c.run_dlpack(list(args))
+                for i, y in enumerate(expected if isinstance(expected, tuple) else (expected,)):
+                    same(torch.from_dlpack(got[f"output_{i}"]), y, 1e-5)
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast)
+    return program
+
+
+def some(*shape):
+    mask = torch.rand(shape) < 0.4
+    mask[..., 0] = False
+    return mask
+
+
+def cells(rows, columns):
+    row, column = torch.arange(rows)[:, None].expand(rows, columns).flatten(), torch.arange(columns).expand(rows, columns).flatten()
+    return row[:, None] - row, column[:, None] - column
+
+
+def attend(m, image, kind, more=None):
+    x = m.patches(image)
+    rows, columns = x.shape[-2:]
+    x = x.flatten(2).transpose(1, 2)
+    mask, query = more, x
+    if kind == "cross":
+        query, mask = more, None
+    elif kind == "computed":
+        down, right = cells(rows, columns)
+        mask = (down.abs() > 1) | (right.abs() > 1)
+    elif kind == "per_head":
+        down, right = cells(rows, columns)
+        bias = m.table[:, (down + 10 * right).clamp(-100, 100) + 100]
+        mask = bias.expand(x.shape[0], -1, -1, -1).flatten(0, 1)
+    return m.mha(query, x, x, attn_mask=mask, need_weights=kind == "weights")[0]
+
+
+IMAGE_SIZES = [(3, 2, 3), (2, 5, 2), (4, 3, 7), (5, 8, 8)]
+
+
+@pytest.mark.parametrize("form,kind,batch", [
+    *(("14*h", kind, "dynamic") for kind in ("none", "weights", "cross", "mask", "mask3d", "computed", "per_head")),
+    ("14*h", "mask3d", "static"), ("plain", "computed", "dynamic"), ("auto", "mask3d", "dynamic"), ("auto", "per_head", "static")])
+def test_images(form, kind, batch, tmp_path):
+    size = {"14*h": {2: 14 * h, 3: 14 * w}, "plain": {2: Dim("H", min=28, max=120), 3: Dim("W", min=28, max=120)}, "auto": {2: AUTO, 3: AUTO}}[form]
+    first = {0: AUTO if form == "auto" else b} if batch == "dynamic" else {}
+    shapes = [first | size]
+    if kind in ("mask", "weights"):
+        shapes.append({0: AUTO, 1: AUTO})
+    elif kind == "mask3d":
+        shapes.append(({0: AUTO if form == "auto" else H * b} if batch == "dynamic" else {}) | {1: AUTO, 2: AUTO})
+    elif kind == "cross":
+        shapes.append(first | {1: AUTO})
+
+    def make(n, rows, columns):
+        n, area = 2 if batch == "static" else n, rows * columns
+        image = torch.randn(n, 3, 14 * rows + (form == "plain") * 5, 14 * columns)
+        more = {"mask": lambda: some(area, area), "weights": lambda: torch.randn(area, area), "mask3d": lambda: torch.randn(n * H, area, area),
+                "cross": lambda: torch.randn(n, rows + 3, E)}.get(kind)
+        return (image,) if more is None else (image, more())
+    runs_in_c(Calls(lambda m, image, *more: attend(m, image, kind, *more)), make, IMAGE_SIZES, tuple(shapes), tmp_path / "m.pt2")
+
+
+def test_images_of_336(tmp_path):
+    model = Calls(lambda m, image: attend(m, image, "computed"))
+    model.patches = nn.Conv2d(3, E, 112, 112)
+    runs_in_c(model, lambda n, rows, columns: (torch.randn(n, 3, 336 * rows, 336 * columns),), [(3, 2, 3), (1, 3, 2), (2, 1, 2), (1, 1, 1)],
+              ({0: b, 2: 336 * h, 3: 336 * w},), tmp_path / "m.pt2")
+
+
+def grid(m, x, shape):
+    rows, columns = shape.tolist()
+    down, right = cells(rows, columns)
+    return (down.abs() > 1) | (right.abs() > 1)
+
+
+def slopes(m, x, shape):
+    rows, columns = shape.tolist()
+    i = torch.arange(rows * columns, dtype=torch.float32)
+    return ((i[:, None] - i).abs() * m.table[:, :1, None]).expand(x.shape[0], -1, -1, -1).flatten(0, 1)
+
+
+FROM_DATA = {
+    "mask": (lambda m, x, at: m.mha(x, x, x, attn_mask=grid(m, x, at), need_weights=False)[0], {}),
+    "mask_weights": (lambda m, x, at: m.mha(x, x, x, attn_mask=grid(m, x, at), average_attn_weights=False), dict(add_bias_kv=True, add_zero_attn=True)),
+    "per_head": (lambda m, x, at: m.mha(x, x, x, attn_mask=slopes(m, x, at), need_weights=False)[0], {}),
+    "unbatched": (lambda m, x, at: m.mha(x[0], x[0], x[0], attn_mask=grid(m, x, at))[0], {}),
+    "padding": (lambda m, x, at: m.mha(x, x, x, attn_mask=grid(m, x, at), key_padding_mask=torch.arange(at.prod().item()).eq(1).expand(x.shape[0], -1))[0], {}),
+    "reshaped": (lambda m, x, at: m.mha(x.reshape(x.shape[0], at.tolist()[0] * at.tolist()[1], E), x, x, attn_mask=grid(m, x, at))[0], {}),
+    "first": (lambda m, x, at: m.mha(x[:, :1] * torch.ones(at.prod().item(), 1), x, x, need_weights=False)[0], {}),
+    "encoder": (lambda m, x, at: m.encoder(x, grid(m, x, at)), {}),
+}
+SELECTED = {
+    "keys": (lambda m, x, keep: m.mha(x, x[:, keep], x[:, keep], need_weights=False)[0], {}),
+    "all": (lambda m, x, keep: (lambda y: m.mha(y, y, y, need_weights=False)[0])(x[:, keep]), {}),
+    "options": (lambda m, x, keep: m.mha(x, x[:, keep], x[:, keep]), dict(add_bias_kv=True, add_zero_attn=True)),
+    "masked": (lambda m, x, keep: m.mha(x, x[:, keep], x[:, keep], attn_mask=torch.eye(x.shape[1])[:, keep], need_weights=False)[0], {}),
+    "padding": (lambda m, x, keep: m.mha(x, x[:, keep], x[:, keep], need_weights=False, key_padding_mask=(torch.arange(x.shape[1]) % 4 == 0)[keep].expand(
+        x.shape[0], -1))[0], dict(add_zero_attn=True)),
+    "encoder": (lambda m, x, keep: m.encoder(x[:, keep]), {}),
+    "decoder": (lambda m, x, keep: m.decoder(x, x[:, keep], tgt_mask=nn.Transformer.generate_square_subsequent_mask(x.shape[1])), {}),
+    "causal": (lambda m, x, keep: (lambda y: m.transformer(x, y, tgt_mask=nn.Transformer.generate_square_subsequent_mask(y.shape[1])))(x[:, keep]), {}),
+}
+GRIDS = [(3, 3, 4), (1, 2, 5), (4, 1, 2), (2, 7, 5), (1, 1, 1)]
+
+
+@pytest.mark.parametrize("case,strict", [*((case, False) for case in FROM_DATA), ("per_head", True)])
+def test_sizes_that_come_out_of_a_tensor(case, strict, tmp_path):
+    function, options = FROM_DATA[case]
+    sizes = GRIDS[:-1] if case == "padding" else GRIDS  # torch asserts that an item which equals the length is 2 or more, as the traced length
+    runs_in_c(Calls(function, **options), lambda n, rows, columns: (torch.randn(n, rows * columns, E), torch.tensor([rows, columns])), sizes,
+              ({0: b, 1: s}, None), tmp_path / "m.pt2", strict)
+
+
+@pytest.mark.parametrize("case,strict", [*((case, False) for case in SELECTED), ("masked", True)])
+def test_keys_selected_by_a_mask(case, strict, tmp_path):
+    function, options = SELECTED[case]
+    runs_in_c(Calls(function, **options), lambda n, rows, columns: (torch.randn(n, rows * columns, E), torch.arange(rows * columns) % 3 != 1), GRIDS,
+              ({0: b, 1: s}, {0: s}), tmp_path / "m.pt2", strict)
+
+
+def padding(n, length):
+    return torch.arange(length) >= torch.randint(1, length + 1, (n, 1))
+
+
+TRANSFORMERS = {
+    "masks": (lambda m, x, y, xm, ym: m.transformer(x, y, src_mask=xm, tgt_mask=ym), lambda n, i, j: (some(i, i), torch.randn(j, j)), ({0: s, 1: s}, {0: t, 1: t})),
+    "causal": (lambda m, x, y: m.transformer(x, y, tgt_mask=nn.Transformer.generate_square_subsequent_mask(y.shape[1])), lambda n, i, j: (), ()),
+    "hint": (lambda m, x, y, ym: m.transformer(x, y, tgt_mask=ym, tgt_is_causal=True), lambda n, i, j: (torch.full((j, j), -INF).triu(1),), ({0: t, 1: t},)),
+    "all": (lambda m, x, y, *masks: m.transformer(x, y, *masks),
+            lambda n, i, j: (some(i, i), torch.full((j, j), -INF).triu(1), torch.randn(j, i), padding(n, i), torch.randn(n, j), padding(n, i)),
+            ({0: s, 1: s}, {0: t, 1: t}, {0: t, 1: s}, {0: b, 1: s}, {0: b, 1: t}, {0: b, 1: s})),
+    "encoder": (lambda m, x, y, xm, p: m.encoder(x, xm, p) + y[:, :1], lambda n, i, j: (some(i, i), padding(n, i)), ({0: s, 1: s}, {0: b, 1: s})),
+    "padded": (lambda m, x, y, p: m.encoder(x, src_key_padding_mask=p) + y[:, :1], lambda n, i, j: (padding(n, i),), ({0: b, 1: s},)),
+    "decoder": (lambda m, x, y, ym: m.decoder(y, x, tgt_mask=ym), lambda n, i, j: (torch.randn(j, j),), ({0: t, 1: t},)),
+    "layer": (lambda m, x, y, xm: m.layer(x, xm) + y[:, :1], lambda n, i, j: (torch.randn(i, i),), ({0: s, 1: s},)),
+}
+
+
+@pytest.mark.parametrize("case,strict,grad", [*((case, False, False) for case in TRANSFORMERS), ("masks", False, True), ("masks", True, False),
+                                              ("padded", True, False)])
+def test_transformers_with_masks(case, strict, grad, tmp_path):
+    function, masks_of, shapes = TRANSFORMERS[case]
+    program = runs_in_c(Calls(function), lambda n, i, j: (torch.randn(n, i, E), torch.randn(n, j, E), *masks_of(n, i, j)), [(3, 6, 5), (1, 9, 7), (5, 2, 13),
+                        (2, 1, 1), (2, 30, 2)], ({0: b, 1: s}, {0: b, 1: t}, *shapes), tmp_path / "m.pt2", strict, grad)
+    assert "aten.scaled_dot_product_attention.default" in {str(n.target) for n in program.graph.nodes}
+
+
+# ------------------------------------------------------------------ qkv.export: what torch refuses becomes possible, or a sentence
+
+
+class Attends(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.mha = attention(batch_first=True)
+
+    def forward(self, x, mask=None):
+        return self.mha(x, x, x, attn_mask=mask, need_weights=False)[0]
+
+
+def images(*more):
+    model = Calls(lambda m, image, *mask: attend(m, image, "given" if mask else "none", *mask))
+    qkv.nn.replace_mha(model)
+    return model
+
+
+@pytest.mark.parametrize("name,image,shape,mask", [
+    ("root of 1", (2, 3, 28, 14), {0: b, 2: 14 * h, 3: 14 * w}, None),
+    ("below the minimum", (2, 3, 28, 14), {2: 14 * Dim("h", min=2, max=6), 3: 14 * Dim("w", min=2, max=6)}, None),
+    ("plain from one patch on", (1, 3, 28, 45), {0: b, 2: Dim("H", min=14, max=120), 3: Dim("W", min=14, max=120)}, None),
+    ("mask in the exact range", (2, 3, 28, 42), {0: b, 2: 14 * h, 3: 14 * w}, Dim("hw", min=1, max=64)),
+    ("mask left to torch", (2, 3, 28, 42), {0: b, 2: 14 * h, 3: 14 * w}, AUTO),
+    ("mask left to torch, root of 1", (2, 3, 28, 14), {0: b, 2: 14 * h, 3: 14 * w}, AUTO),
+])
+def test_export_of_images(name, image, shape, mask, tmp_path):
+    args = [torch.randn(image)]
+    if mask is not None:
+        area = (image[2] // 14) * (image[3] // 14)
+        args.append(some(area, area))
+    shapes = ((shape, {0: mask, 1: mask}) if mask is not None else (shape,),)
+    report = qkv.export(images(), tuple(args), dynamic_shapes=shapes, path=tmp_path / "m.pt2")
+    assert len(report.differences) == 3 and report.max_rel < 2e-5
+
+
+@pytest.mark.parametrize("name,args,shapes,sentence", [
+    ("two names for one size", (torch.randn(3, 5, E), some(5, 5)), ({0: b, 1: s}, {0: t, 1: t}),
+     r"input 'mask' axis 0 \(t\) always equals input 'x' axis 1 \(s\): declare s for both"),
+    ("batch times heads", (torch.randn(3, 5, E), torch.randn(3 * H, 5, 5)), ({0: b, 1: s}, {0: Dim("bh", max=40), 1: s, 2: s}),
+     r"input 'mask' axis 0 \(bh\) is always 4\*b: declare 4\*b for it"),
+    ("batch times heads left to torch", (torch.randn(3, 5, E), torch.randn(3 * H, 5, 5)), ({0: b, 1: s}, {0: AUTO, 1: s, 2: s}),
+     r"input 'mask' axis 0 is always 4\*b: declare 4\*b for it"),
+    ("fixed by the mask", (torch.randn(3, 5, E), some(5, 5)), ({0: b, 1: s}, None), r"s is always 5 in this module: leave it out of dynamic_shapes, or make"),
+])
+def test_export_says_what_to_declare(name, args, shapes, sentence, tmp_path):
+    model = Attends()
+    qkv.nn.replace_mha(model)
+    with pytest.raises(qkv.Error, match=sentence) as e:
+        qkv.export(model, args, dynamic_shapes=shapes, path=tmp_path / "m.pt2")
+    assert e.value.code == 2 and e.value.__cause__ is not None
+
+
+def test_export_says_what_range_to_declare(tmp_path):
+    hw = Dim("hw", max=20000)
+    with pytest.raises(qkv.Error, match=r"\(hw\) is declared as hw <= 20000, and the module needs .*<= 64: declare hw = Dim\('hw', max=64\), or Dim.AUTO"):
+        qkv.export(images(), (torch.randn(2, 3, 28, 42), some(6, 6)), dynamic_shapes=(({0: b, 2: 14 * h, 3: 14 * w}, {0: hw, 1: hw}),), path=tmp_path / "m.pt2")
+
+
+def test_export_names_the_remedy_for_sizes_from_data(tmp_path):
+    shapes = (({0: b, 1: s}, None),)
+    args = (torch.randn(2, 12, E), torch.tensor([3, 4]))
+    model = Calls(FROM_DATA["mask"][0])
+    with pytest.raises(qkv.Error, match=r"decides by a size or number that comes out of data, .*test_nn.py:\d+\): call qkv.nn.replace_mha\(model\) before"):
+        qkv.export(model, args, dynamic_shapes=shapes, path=tmp_path / "m.pt2")
+    qkv.nn.replace_mha(model)
+    assert qkv.export(model, args, dynamic_shapes=shapes, path=tmp_path / "m.pt2").max_rel < 2e-5
+    with pytest.raises(qkv.Error, match="torch._check"):
+        qkv.export(Calls(lambda m, x, at: x if at[0].item() > 2 else -x), args, dynamic_shapes=shapes, path=tmp_path / "m.pt2")
