@@ -471,6 +471,17 @@ Expr *ex_mod(ExprPool *p, Expr *a, Expr *b)
     return intern(p, &(Expr){.kind = EX_MOD, .nargs = 2, .args = (Expr *[]){a, b}, .is_float = a->is_float || b->is_float});
 }
 
+/* a <= b by how they are made: Min(b, ..) <= b, a <= Max(a, ..), x % b <= b. */
+static bool at_most(const ExprPool *p, const Expr *a, const Expr *b)
+{
+    int64_t lo, hi;
+    if (a->kind == EX_MIN && (a->args[0] == b || a->args[1] == b)) return true;
+    if (b->kind == EX_MAX && (b->args[0] == a || b->args[1] == a)) return true;
+    if (a->kind != EX_MOD || a->args[1] != b) return false;
+    ex_range(p, b, &lo, &hi);
+    return lo > 0;
+}
+
 static Expr *min_max(ExprPool *p, ExprKind kind, Expr *a, Expr *b)
 {
     if (!a || !b) return NULL;
@@ -481,6 +492,8 @@ static Expr *min_max(ExprPool *p, ExprKind kind, Expr *a, Expr *b)
         ex_range(p, ex_sub(p, a, b), &lo, &hi);
         if (lo >= 0) return kind == EX_MAX ? a : b;
         if (hi <= 0) return kind == EX_MAX ? b : a;
+        if (at_most(p, a, b)) return kind == EX_MAX ? b : a;
+        if (at_most(p, b, a)) return kind == EX_MAX ? a : b;
     }
     Expr *args[2] = {a->id < b->id ? a : b, a->id < b->id ? b : a};
     return intern(p, &(Expr){.kind = kind, .nargs = 2, .args = args, .is_float = is_float});
@@ -515,6 +528,7 @@ static Expr *comparison(ExprPool *p, ExprKind kind, Expr *a, Expr *b)
         if (kind == EX_NE && apart) return ex_bool(p, true);
         if (kind == EX_LT && (hi < 0 || lo >= 0)) return ex_bool(p, hi < 0);
         if (kind == EX_LE && (hi <= 0 || lo > 0)) return ex_bool(p, hi <= 0);
+        if (kind == EX_LE && at_most(p, a, b)) return ex_bool(p, true);
     }
     return intern(p, &(Expr){.kind = kind, .nargs = 2, .args = (Expr *[]){a, b}, .is_bool = true});
 }

@@ -45,6 +45,8 @@ static void test_equal(void **state)
         {"Max(a, a)", "a"},
         {"Max(a, a + 1)", "a + 1"},
         {"Min(a, a + 1)", "a"},
+        {"Min(a, Min(a, b))", "Min(a, b)"},
+        {"Max(Min(a, b), b)", "b"},
         {"Max(3, 4, 2)", "4"},
         {"a < a + 1", "True"},
         {"a <= a", "True"},
