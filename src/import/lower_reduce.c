@@ -243,7 +243,7 @@ static Value *matrix_norm(Lower *L, Value *x, double p, int a, int b)
     perm[n++] = a;
     perm[n++] = b;
     Value *s = lower_permute(L, x, perm);
-    s = s ? EMIT(L, singular_values, arg_value(s)) : NULL;
+    s = s ? EMIT(L, linalg_svdvals, arg_value(s)) : NULL;
     Arg last = arg_ints(L->g, 1, (int64_t[]){-1});
     if (p != p) s = sum(L, s, last, keep);
     else if (s) s = lower_emit(L, largest ? OP_amax : OP_amin, 3, (Arg[]){arg_value(s), last, keep});

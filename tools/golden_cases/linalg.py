@@ -61,6 +61,10 @@ def products(F):
         F.op("aten.linalg_matrix_norm.default")(t(2, 3, 4), p, [0, -1], p > 0)
     F.op("aten.linalg_matrix_norm.default")(t(4, 4, dt=f64), 2)
     F.op("aten.linalg_matrix_norm.default")(torch.ones(3, 2), -2)
+    for shape in ((3, 4), (2, 5, 3), (4, 4), (1, 6), (2, 0, 3)):
+        F.op("aten.linalg_svdvals.default")(t(*shape))
+    F.op("aten.linalg_svdvals.default")(t(2, 3, 4, dt=f64))
+    F.op("aten.linalg_svdvals.default")(torch.zeros(3, 2))
     F.op("aten.linalg_matrix_norm.str_ord")(t(2, 3, 4))
     F.op("aten.linalg_matrix_norm.str_ord")(t(2, 3, 4), "nuc", [-1, 0], True)
     spd = lambda n: (lambda a: a @ a.mT + 3 * torch.eye(n))(t(n, n))
