@@ -328,12 +328,19 @@ static void bounds_of(const Expr *cond, int64_t *lo, int64_t *hi)
     else if (ex_is_int(cond->args[1])) *hi = cond->args[1]->i;
 }
 
+static bool first_of_name(const Emit *e, int symbol)
+{
+    for (int i = 0; i < symbol; i++)
+        if (!strcmp(e->symbol[i], e->symbol[symbol]) && expr_symbol(e->g->ex, i)->source != SYM_GONE) return false;
+    return true;
+}
+
 static void put_ranges(const Emit *e, Buf *out)
 {
     static const char prefix[] = "range of ";
     for (int i = 0; i < expr_symbol_count(e->g->ex); i++) {
         const Symbol *s = expr_symbol(e->g->ex, i);
-        if (s->source != SYM_GONE) put_bounds(e->symbol[i], s->lo, s->hi, out);
+        if (s->source != SYM_GONE && first_of_name(e, i)) put_bounds(e->symbol[i], s->lo, s->hi, out);
     }
     for (int i = 0; i < e->g->nrequire; i++) {
         const Require *r = &e->g->require[i];

@@ -10,6 +10,7 @@ typedef struct Emit {
     Graph *scratch; /* where the schemas' defaults are parsed */
     Map taken;     /* name -> how often it was asked for */
     const char **name; bool *written; int nvalues, room; /* by value id: its name in the file; is it there yet? */
+    bool *absorbed; /* by value id: a node that another one says with its own (find_absorbed) */
     int depth;     /* of values written in front of their place */
     const char **size; bool *asked; uint32_t nsizes; /* by Expr id: the node that gives it, once there is one; being looked for */
     const char **symbol; /* by index: its name in the file */
@@ -40,6 +41,14 @@ bool write_node(Emit *e, const Op *op, const Arg *args, int nout, Value *const *
 bool emit_value(Emit *e, Value *v);                            /* v, if it is not there yet */
 bool emit_nodes(Emit *e);
 
+/* A node that only the file has, and its result; NULL on error. Arguments after the n given ones are none. */
+Value *put(Emit *e, OpId op, int n, const Arg *args, const char *base, DType t, int rank, Expr *const *dim);
+#define PUT(e, op, base, t, rank, dim, ...) put((e), OP_##op, (int)(sizeof((Arg[]){__VA_ARGS__}) / sizeof(Arg)), (Arg[]){__VA_ARGS__}, base, t, rank, dim)
+
 /* pt2_spell.c: rows that ATen says otherwise. Done: it was one of them and is written. */
+bool find_absorbed(Emit *e);
 bool spell_node(Emit *e, const Node *n, bool *done);
+
+/* pt2_attention.c */
+bool spell_attention(Emit *e, const Node *n);
 #endif

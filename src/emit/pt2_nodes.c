@@ -152,7 +152,7 @@ static bool same_number(const Expr *a, const Expr *b)
 {
     if (!ex_is_const(a) || !ex_is_const(b)) return false;
     double x = a->kind == EX_FLOAT ? a->f : (double)a->i, y = b->kind == EX_FLOAT ? b->f : (double)b->i;
-    return x == y && (a->kind == EX_FLOAT || b->kind == EX_FLOAT || a->i == b->i);
+    return a->kind == b->kind && x == y && (a->kind == EX_FLOAT || a->i == b->i);
 }
 
 static bool is_default(Emit *e, const Param *p, const Arg *a)
@@ -306,6 +306,21 @@ bool write_node(Emit *e, const Op *op, const Arg *args, int nout, Value *const *
     return true;
 }
 
+Value *put(Emit *e, OpId id, int n, const Arg *args, const char *base, DType t, int rank, Expr *const *dim)
+{
+    const Op *op = op_get(id);
+    Value *v = new_value(e, base, t, rank, dim);
+    Arg all[64] = {{0}};
+    for (int i = 0; i < n; i++) {
+        all[i] = args[i];
+        if (args[i].kind == ARG_EXPR && !args[i].e) {
+            fail(e->err, E_LIMIT, "a size expression is too large");
+            return NULL;
+        }
+    }
+    return v && write_node(e, op, all, 1, &v) ? v : NULL;
+}
+
 /* Overloads of ATen for a number in place of a tensor; swap: the number comes second there. Other rows take numbers as they are. */
 static const struct {
     OpId row;
@@ -377,6 +392,8 @@ bool emit_value(Emit *e, Value *v)
 
 bool emit_nodes(Emit *e)
 {
-    for (const Node *n = e->g->first; n; n = n->next) TRY(emit_named(e, n));
+    TRY(find_absorbed(e));
+    for (const Node *n = e->g->first; n; n = n->next)
+        if (!n->nout || !e->absorbed[n->out[0]->id]) TRY(emit_named(e, n));
     return true;
 }

@@ -31,12 +31,29 @@ static bool out_of_data(const Symbol *s) { return s->source == SYM_ITEM || s->so
 
 /* ------------------------------------------------------------------ names */
 
+/* u0, u1, ... */
+static bool is_unbacked(const char *name)
+{
+    size_t digits = name[0] == 'u' ? strspn(name + 1, "0123456789") : 0;
+    return digits && !name[1 + digits];
+}
+
 static bool taken_symbol(const Emit *e, int n, const char *name)
 {
     const Symbol *s = expr_find_symbol(e->g->ex, name);
     bool taken = s && s->source != SYM_GONE;
     for (int i = 0; i < n; i++) taken |= e->symbol[i] && !strcmp(e->symbol[i], name);
     return taken;
+}
+
+/* Import may have two names for one axis: its own, and the file's, which is the one that PyTorch knows. */
+static const char *other_name(const Emit *e, const Symbol *s)
+{
+    for (int i = 0; i < expr_symbol_count(e->g->ex); i++) {
+        const Symbol *t = expr_symbol(e->g->ex, i);
+        if (t != s && t->source == SYM_SIZE && t->value == s->value && t->dim == s->dim && is_unbacked(t->name)) return t->name;
+    }
+    return NULL;
 }
 
 /* PyTorch tells by the name where a symbol comes from: u0, u1, ... are out of data, and no other begins with u or zuf. */
@@ -48,9 +65,9 @@ static bool name_symbols(Emit *e)
     if (!e->symbol || !e->bound) return fail(e->err, E_LIMIT, "out of memory");
     for (int i = 0; i < n; i++) {
         const Symbol *s = expr_symbol(e->g->ex, i);
-        size_t digits = s->name[0] == 'u' ? strspn(s->name + 1, "0123456789") : 0;
-        bool u = digits && !s->name[1 + digits], data = out_of_data(s), good = data ? u : s->name[0] != 'u' && strncmp(s->name, "zuf", 3);
-        const char *name = s->name;
+        bool data = out_of_data(s), good = data ? is_unbacked(s->name) : s->name[0] != 'u' && strncmp(s->name, "zuf", 3);
+        const char *other = good || s->source != SYM_SIZE ? NULL : other_name(e, s), *name = other ? other : s->name;
+        good |= other != NULL;
         for (int k = 0; !good && s->source != SYM_GONE && (k == 0 || taken_symbol(e, i, name)); k++)
             if (!(name = arena_printf(e->arena, "%c%d", data ? 'u' : 's', k))) return fail(e->err, E_LIMIT, "out of memory");
         e->symbol[i] = name;

@@ -2,11 +2,16 @@
  *
  *     qkv.upsample(x, [h, w], "linear", scales=[2, 2])  ->  aten.upsample_bilinear2d(x, [h, w], False, 2.0, 2.0)
  *     aten.view.dtype(x, f32)                           ->  aten.view.dtype(aten.contiguous(x), f32): PyTorch looks at strides
+ *     linear, qkv.lstm_layer                            ->  aten.lstm of one layer, which does both
  */
+#include <stdlib.h>
 #include <string.h>
 #include "emit/pt2_impl.h"
 
-/* ------------------------------------------------------------------ resampling */
+static Arg integer(const Emit *e, int64_t v) { return arg_expr(ex_int(e->g->ex, v)); }
+static Arg truth(const Emit *e, bool v) { return arg_expr(ex_bool(e->g->ex, v)); }
+
+/* ------------------------------------------------------------------ resampling, padding */
 
 static const struct {
     const char *mode, *op[3]; /* by number of axes, 1 to 3 */
@@ -39,25 +44,189 @@ static bool spell_upsample(Emit *e, const Node *n)
     return write_node(e, op, args, 1, n->out);
 }
 
-/* ------------------------------------------------------------------ strides */
+/* One row pads one, two or three axes. */
+static bool spell_pad(Emit *e, const Node *n)
+{
+    static const OpId reflect[] = {OP_reflection_pad1d, OP_reflection_pad2d, OP_reflection_pad3d}, copy[] = {OP_replication_pad1d, OP_replication_pad2d, OP_replication_pad3d};
+    int axes = n->arg[1].n / 2;
+    if (axes < 1 || axes > 3) return fail(e->err, E_UNSUPPORTED, "ATen pads one to three axes, not %d", axes);
+    return write_node(e, op_get((n->op->id == OP_reflection_pad1d ? reflect : copy)[axes - 1]), n->arg, 1, n->out);
+}
+
+/* ------------------------------------------------------------------ strides and bounds */
 
 /* PyTorch reads these through the strides of their operand; here an operand is contiguous. */
 static bool spell_contiguous(Emit *e, const Node *n)
 {
     Arg args[8] = {{0}};
-    Value *x = n->arg[0].v, *whole = new_value(e, x->name, x->dtype, x->rank, x->dim);
-    TRY(whole && write_node(e, op_get(OP_contiguous), (Arg[2]){arg_value(x)}, 1, &whole));
+    Value *x = n->arg[0].v, *whole = PUT(e, contiguous, x->name, x->dtype, x->rank, x->dim, arg_value(x));
+    TRY(whole);
     for (int i = 0; i < n->op->schema->nparams; i++) args[i] = n->arg[i];
     args[0] = arg_value(whole);
     return write_node(e, n->op, args, n->nout, n->out);
 }
+
+/* aten.slice cuts its bounds to the tensor, and who reads it must reckon with that; narrow says that they lie inside. */
+static bool spell_slice(Emit *e, const Node *n, bool *done)
+{
+    ExprPool *p = e->g->ex;
+    const Value *x = n->arg[0].v;
+    Expr *start = n->arg[2].e, *end = n->arg[3].e;
+    int64_t lo, hi, d = n->arg[1].e->i;
+    *done = false;
+    if (n->arg[2].kind != ARG_EXPR || n->arg[3].kind != ARG_EXPR || !ex_equals_int(n->arg[4].e, 1) || (ex_is_int(start) && ex_is_int(end))) return true;
+    Expr *size = x->dim[d < 0 ? d + x->rank : d], *from = ex_min(p, ex_max(p, ex_int(p, 0), start), size), *to = from ? ex_max(p, from, ex_min(p, end, size)) : NULL;
+    Expr *length = ex_sub(p, end, start);
+    if (!to || !length) return fail(e->err, E_LIMIT, "a size expression is too large");
+    ex_range(p, start, &lo, &hi);
+    if ((from == start && to == end) || lo < 0) return true;
+    *done = true;
+    return write_node(e, op_get(OP_narrow), (Arg[4]){n->arg[0], n->arg[1], n->arg[2], arg_expr(length)}, 1, n->out);
+}
+
+/* ------------------------------------------------------------------ recurrent layers */
+
+/* What a layer's gates are made of, where they are a linear that nobody else looks at: the parts become one op of ATen's. */
+typedef struct Gates {
+    const Node *linear;
+    const Node *moved; /* permute or reshape of its result, or NULL */
+} Gates;
+
+static bool is_layer(const Node *n) { return n->op->id == OP_lstm_layer || n->op->id == OP_rnn_layer; }
+
+static bool swaps_first(const Node *n)
+{
+    const Arg *a = &n->arg[1];
+    return n->op->id == OP_permute && a->n == 3 && ex_equals_int(a->es[0], 1) && ex_equals_int(a->es[1], 0) && ex_equals_int(a->es[2], 2);
+}
+
+/* (B, G) as (1, B, G) */
+static bool adds_first(const Node *n)
+{
+    const Value *x = n->arg[0].v, *y = n->out[0];
+    return n->op->id == OP_reshape && x->rank == 2 && y->rank == 3 && ex_equals_int(y->dim[0], 1) && y->dim[1] == x->dim[0] && y->dim[2] == x->dim[1];
+}
+
+static Gates gates_of(const Node *n, const int *uses)
+{
+    Gates none = {NULL, NULL}, found = none;
+    const Value *v = n->arg[0].v;
+    if (v->kind != V_NODE || uses[v->id] != 1) return none;
+    if (swaps_first(v->def) || adds_first(v->def)) {
+        found.moved = v->def;
+        v = v->def->arg[0].v;
+    }
+    if (v->kind != V_NODE || uses[v->id] != 1 || v->def->op->id != OP_linear || (!found.moved && v->rank != 3)) return none;
+    found.linear = v->def;
+    return found;
+}
+
+bool find_absorbed(Emit *e)
+{
+    const Graph *g = e->g;
+    bool any = false;
+    e->absorbed = arena_array(e->arena, bool, g->next_id + 1);
+    if (!e->absorbed) return fail(e->err, E_LIMIT, "out of memory");
+    for (const Node *n = g->first; n; n = n->next) any |= is_layer(n);
+    if (!any) return true;
+    int *uses = calloc((size_t)g->next_id + 1, sizeof *uses);
+    if (!uses) return fail(e->err, E_LIMIT, "out of memory");
+    graph_count_uses(g, uses);
+    for (const Node *n = g->first; n; n = n->next) {
+        Gates gates = is_layer(n) ? gates_of(n, uses) : (Gates){NULL, NULL};
+        if (gates.linear) e->absorbed[gates.linear->out[0]->id] = true;
+        if (gates.linear && gates.moved) e->absorbed[gates.moved->out[0]->id] = true;
+    }
+    free(uses);
+    return true;
+}
+
+static Value *moved(Emit *e, const Node *n, Value *x)
+{
+    if (!n || !x) return x;
+    Expr *swapped[3] = {x->rank > 1 ? x->dim[1] : NULL, x->dim[0], x->rank > 2 ? x->dim[2] : NULL}, *first[3] = {ex_int(e->g->ex, 1), x->dim[0], x->dim[1]};
+    if (n->op->id == OP_permute) return PUT(e, permute, x->name, x->dtype, 3, swapped, arg_value(x), n->arg[1]);
+    return PUT(e, reshape, x->name, x->dtype, 3, first, arg_value(x), (Arg){.kind = ARG_EXPRS, .n = 3, .es = first});
+}
+
+static Value *first_axis(Emit *e, Value *x)
+{
+    Expr *dim[3] = {ex_int(e->g->ex, 1), x->dim[0], x->dim[1]};
+    return PUT(e, reshape, x->name, x->dtype, 3, dim, arg_value(x), (Arg){.kind = ARG_EXPRS, .n = 3, .es = dim});
+}
+
+static Value *time_reversed(Emit *e, Value *x)
+{
+    Expr *axis = ex_int(e->g->ex, 0);
+    return PUT(e, flip, x->name, x->dtype, x->rank, x->dim, arg_value(x), (Arg){.kind = ARG_EXPRS, .n = 1, .es = &axis});
+}
+
+static Value *zeros(Emit *e, DType t, Expr *n)
+{
+    return PUT(e, full, "bias", t, 1, &n, (Arg){.kind = ARG_EXPRS, .n = 1, .es = &n}, integer(e, 0), arg_dtype(t));
+}
+
+/* The input, its weight and bias: those of the absorbed linear, or the gates as they are and an identity. */
+static bool layer_input(Emit *e, const Node *n, Value **x, Value **w, Value **bias)
+{
+    Value *gates = n->arg[0].v;
+    *x = gates;
+    *bias = NULL;
+    if (e->absorbed[gates->id]) {
+        const Node *linear = gates->def->op->id == OP_linear ? gates->def : gates->def->arg[0].v->def;
+        *w = linear->arg[1].v;
+        *bias = linear->arg[2].kind == ARG_VALUE ? linear->arg[2].v : NULL;
+        *x = moved(e, linear == gates->def ? NULL : gates->def, linear->arg[0].v);
+        return *x != NULL;
+    }
+    Expr *G = gates->dim[2], *square[2] = {G, G};
+    return (*w = PUT(e, eye_m, "identity", gates->dtype, 2, square, arg_expr(G), arg_expr(G), arg_dtype(gates->dtype))) != NULL;
+}
+
+/* (gates, weight, bias, h, [c, projection | kind], reverse) -> aten.lstm.input and its like, one layer in one direction */
+static bool spell_layer(Emit *e, const Node *n)
+{
+    bool lstm = n->op->id == OP_lstm_layer;
+    const char *kind = lstm ? "" : n->arg[4].s;
+    OpId op = lstm ? OP_lstm_input : !strcmp(kind, "gru") ? OP_gru_input : !strcmp(kind, "tanh") ? OP_rnn_tanh_input : OP_rnn_relu_input;
+    bool reverse = n->arg[lstm ? 6 : 5].e->i != 0;
+    Value *x, *params[5], *bias, *own = n->arg[2].kind == ARG_VALUE ? n->arg[2].v : NULL, *out = n->out[0], *h = first_axis(e, n->arg[3].v);
+    Value *c = lstm ? first_axis(e, n->arg[4].v) : NULL, *state[2] = {h, c}, *results[3];
+    TRY(h && (c || !lstm) && layer_input(e, n, &x, &params[0], &bias));
+    params[1] = n->arg[1].v;
+    int count = 2;
+    if (bias || own) {
+        TRY(params[2] = bias ? bias : zeros(e, out->dtype, params[1]->dim[0]));
+        TRY(params[3] = own ? own : zeros(e, out->dtype, params[1]->dim[0]));
+        count = 4;
+    }
+    if (lstm && n->arg[5].kind == ARG_VALUE) params[count++] = n->arg[5].v;
+    if (reverse) TRY(x = time_reversed(e, x));
+    Arg list = {.kind = ARG_VALUES, .n = count, .vs = params}, hx = lstm ? (Arg){.kind = ARG_VALUES, .n = 2, .vs = state} : arg_value(h);
+    Arg args[9] = {arg_value(x), hx, list, truth(e, bias || own), integer(e, 1), arg_expr(ex_float(e->g->ex, 0)), truth(e, false), truth(e, false), truth(e, false)};
+    results[0] = reverse ? new_value(e, out->name, out->dtype, out->rank, out->dim) : out;
+    results[1] = new_value(e, "h_n", h->dtype, h->rank, h->dim);
+    results[2] = lstm ? new_value(e, "c_n", c->dtype, c->rank, c->dim) : NULL;
+    TRY(results[0] && results[1] && (results[2] || !lstm) && write_node(e, op_get(op), args, 2 + lstm, results));
+    if (reverse) {
+        Expr *axis = ex_int(e->g->ex, 0);
+        TRY(write_node(e, op_get(OP_flip), (Arg[2]){arg_value(results[0]), {.kind = ARG_EXPRS, .n = 1, .es = &axis}}, 1, &n->out[0]));
+    }
+    return !lstm || write_node(e, op_get(OP_reshape), (Arg[2]){arg_value(results[2]), {.kind = ARG_EXPRS, .n = 2, .es = n->out[1]->dim}}, 1, &n->out[1]);
+}
+
+/* ------------------------------------------------------------------ all of them */
 
 bool spell_node(Emit *e, const Node *n, bool *done)
 {
     *done = true;
     switch (n->op->id) {
     case OP_upsample: return spell_upsample(e, n);
+    case OP_reflection_pad1d: case OP_replication_pad1d: return spell_pad(e, n);
     case OP_view_dtype: case OP_as_strided: case OP_as_strided_scatter: return spell_contiguous(e, n);
+    case OP_slice_Tensor: return spell_slice(e, n, done);
+    case OP_lstm_layer: case OP_rnn_layer: return spell_layer(e, n);
+    case OP_scaled_dot_product_attention: return spell_attention(e, n);
     default: break;
     }
     *done = false;
