@@ -6,6 +6,7 @@
 #include <math.h>
 #include <string.h>
 #include "emit/pt2_impl.h"
+#include "shape/solve.h"
 
 /* The Python function on sizes, the name of its node, and sympy's name. */
 static const struct {
@@ -17,7 +18,7 @@ static const struct {
     [EX_MIN] = {"torch.sym_min", "sym_min", "Min"},          [EX_TRUEDIV] = {"_operator.truediv", "truediv", "FloatTrueDiv"},
     [EX_TOFLOAT] = {"torch.sym_float", "sym_float", "ToFloat"}, [EX_CEIL] = {"math.ceil", "ceil", "CeilToInt"},
     [EX_FLOOR] = {"math.floor", "floor", "FloorToInt"},      [EX_TRUNC] = {"math.trunc", "trunc", "TruncToInt"},
-    [EX_ROUND] = {NULL, "round", "RoundToInt"},              [EX_SQRT] = {"torch.sym_sqrt", "sym_sqrt", "OpaqueUnaryFn_sqrt"},
+    [EX_ROUND] = {NULL, "round", "RoundToInt"},              [EX_SQRT] = {"torch._sym_sqrt", "sym_sqrt", "FloatPow"},
     [EX_ABS] = {"_operator.abs", "abs", "Abs"},              [EX_LSHIFT] = {"_operator.lshift", "lshift", "LShift"},
     [EX_RSHIFT] = {"_operator.rshift", "rshift", "RShift"},  [EX_EQ] = {"_operator.eq", "eq", "Equality"},
     [EX_NE] = {"_operator.ne", "ne", "Unequality"},          [EX_LT] = {"_operator.lt", "lt", "StrictLessThan"},
@@ -75,14 +76,36 @@ static bool name_symbols(Emit *e)
     return true;
 }
 
-bool sizes_open(Emit *e)
+/* Example sizes: the file's; others such that nothing is 1 where more is allowed, if what must hold lets them. */
+static bool find_hints(Emit *e)
 {
     ExprPool *p = e->g->ex;
+    int n = expr_symbol_count(p), given = 0;
+    const char **name = arena_array(e->arena, const char *, n + 1);
+    int64_t *value = arena_array(e->arena, int64_t, n + 1);
+    TRY((name && value) || fail(e->err, E_LIMIT, "out of memory"));
+    for (int all = 0; all < 2; all++)
+        for (int i = 0; i < n; i++) {
+            const Symbol *s = expr_symbol(p, i);
+            if (s->source != SYM_INPUT || s->has_hint == all) continue;
+            name[given] = s->name;
+            value[given++] = s->has_hint ? s->hint : s->lo > 2 ? s->lo : s->hi < 2 ? s->hi : 2;
+        }
+    int hinted = 0;
+    while (hinted < given && expr_find_symbol(p, name[hinted])->has_hint) hinted++;
+    for (int tries = 0; tries < 3; tries++) {
+        Err ignored = {0};
+        TRY(binding_init(&e->hint, p, e->err));
+        if (choose_sizes(e->g, name, value, tries == 0 ? given : tries == 1 ? hinted : 0, &e->hint, &ignored)) return true;
+        binding_free(&e->hint);
+    }
+    return binding_init(&e->hint, p, e->err);
+}
+
+bool sizes_open(Emit *e)
+{
     e->checked = arena_array(e->arena, bool, e->g->nrequire + 1);
-    TRY((e->checked || fail(e->err, E_LIMIT, "out of memory")) && name_symbols(e) && binding_init(&e->hint, p, e->err));
-    for (int i = 0; i < expr_symbol_count(p); i++)
-        if (expr_symbol(p, i)->has_hint) binding_set(&e->hint, i, expr_symbol(p, i)->hint);
-    return true;
+    return (e->checked || fail(e->err, E_LIMIT, "out of memory")) && name_symbols(e) && find_hints(e);
 }
 
 /* Room for what is kept by Expr id: sizes are made while writing, too. */
@@ -136,27 +159,42 @@ void put_srepr(Emit *e, const Expr *x, Buf *out)
         if (i) buf_puts(out, ", ");
         put_srepr(e, x->args[i], out);
     }
-    buf_puts(out, ")");
+    buf_puts(out, x->kind == EX_SQRT ? ", Float('0.5', precision=53))" : ")"); /* PyTorch does not read its own name of a root */
 }
 
-static void put_expr(Emit *e, const Expr *x, bool hinted, Buf *out)
+static void put_float(double v, Buf *out)
+{
+    if (isnan(v)) buf_puts(out, "\"NaN\"");
+    else if (isinf(v)) buf_puts(out, v < 0 ? "\"-Infinity\"" : "\"Infinity\"");
+    else json_put_number(out, v);
+}
+
+static void put_expr(Emit *e, const Expr *x, Buf *out)
 {
     Buf text = {0};
-    int64_t hint;
+    Scalar hint;
     Err unknown = {0};
     put_srepr(e, x, &text);
     buf_puts(out, "{\"as_expr\": {\"expr_str\": ");
     json_put_string(out, text.data ? text.data : "");
     out->failed |= text.failed;
     buf_free(&text);
-    if (hinted && ex_eval_i64(e->g->ex, x, &e->hint, &hint, &unknown)) buf_printf(out, ", \"hint\": {\"as_int\": %lld}}}", (long long)hint);
-    else buf_puts(out, ", \"hint\": null}}");
+    bool known = !x->is_bool && ex_eval(e->g->ex, x, &e->hint, &hint, &unknown);
+    if (known && x->is_float) {
+        buf_puts(out, ", \"hint\": {\"as_float\": ");
+        put_float(scalar_f64(hint), out);
+        buf_puts(out, "}}}");
+    } else if (known) {
+        buf_printf(out, ", \"hint\": {\"as_int\": %lld}}}", (long long)scalar_i64(hint));
+    } else {
+        buf_puts(out, ", \"hint\": null}}");
+    }
 }
 
 void put_size(Emit *e, const Expr *x, Buf *out)
 {
     if (ex_is_int(x)) buf_printf(out, "{\"as_int\": %lld}", (long long)x->i);
-    else put_expr(e, x, true, out);
+    else put_expr(e, x, out);
 }
 
 /* ------------------------------------------------------------------ where a size is found */
@@ -302,12 +340,11 @@ static bool solution_node(Emit *e, const Expr *x, Solution s, const char **name)
     return ex_equals_int(s.factor, 1) || binary(e, EX_FLOORDIV, size, *name, s.factor, x, name);
 }
 
-/* Half to even, of functions that a file may name: f = floor(x + 1/2), one less where x + 1/2 is f and f is odd. */
+/* Half to even, of functions that a file may name: up = floor(x + 1/2) and down = ceil(x - 1/2) differ where x lies halfway. */
 static Expr *rounded(ExprPool *p, Expr *x)
 {
-    Expr *up = ex_add(p, ex_make(p, EX_TOFLOAT, x, NULL, NULL), ex_float(p, 0.5)), *f = ex_make(p, EX_FLOOR, up, NULL, NULL), *zero = ex_int(p, 0);
-    Expr *tie = ex_make(p, EX_EQ, ex_make(p, EX_TOFLOAT, f, NULL, NULL), up, NULL);
-    return ex_sub(p, f, ex_make(p, EX_WHERE, tie, ex_mod(p, f, ex_int(p, 2)), zero));
+    Expr *half = ex_float(p, 0.5), *up = ex_make(p, EX_FLOOR, ex_add(p, x, half), NULL, NULL), *down = ex_make(p, EX_CEIL, ex_sub(p, x, half), NULL, NULL);
+    return ex_sub(p, up, ex_mul(p, ex_sub(p, up, down), ex_mod(p, up, ex_int(p, 2))));
 }
 
 /* a + b + c and a * b * c, from the left; what is subtracted is. */
@@ -396,15 +433,8 @@ bool write_size_node(Emit *e, const char *target, const char *name, const Expr *
     buf_printf(table, "%s\"%s\": ", table->len ? ", " : "", name);
     if (value->kind == EX_INT) buf_printf(table, "{\"as_int\": %lld}", (long long)value->i);
     else if (value->kind == EX_BOOL) buf_printf(table, "{\"as_bool\": %s}", value->i ? "true" : "false");
-    else put_expr(e, value, !value->is_bool && !value->is_float, table);
+    else put_expr(e, value, table);
     return true;
-}
-
-static void put_float(double v, Buf *out)
-{
-    if (isnan(v)) buf_puts(out, "\"NaN\"");
-    else if (isinf(v)) buf_puts(out, v < 0 ? "\"-Infinity\"" : "\"Infinity\"");
-    else json_put_number(out, v);
 }
 
 bool put_number(Emit *e, const Expr *x, ParamType as, Buf *out)
