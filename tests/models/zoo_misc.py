@@ -304,6 +304,16 @@ def _():
     return fn(f, lambda: nn.Conv2d(3, 4, 14, 14)), [mk(2, 3), mk(3, 2)], dict(image={2: 336 * h, 3: 336 * w})
 
 
+@model("derived_from_one")
+def _():
+    def f(self, x, y):
+        groups = x.unflatten(0, (-1, 14)).mean(1)
+        return torch.softmax(groups, 0), y[:1] * groups, y[:1].expand(groups.shape[0], -1) + groups
+    h = Dim("h", min=1, max=6)
+    mk = lambda h, n: dict(x=R(14 * h, 4), y=R(n, 4))
+    return fn(f), [mk(3, 5), mk(1, 2), mk(6, 1), mk(2, 9)], dict(x={0: 14 * h}, y={0: Dim("n", max=9)})  # without a minimum, y[:1] is Min(n, 1) long
+
+
 @model("size_arithmetic")
 def _():
     def f(self, x):
