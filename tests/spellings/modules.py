@@ -66,7 +66,7 @@ for _w in ("no", "mean"):
     mha(f"bias_kv_weights_{_w}", crossing(_w, {}), options=dict(add_bias_kv=True, **F_), **Q)
     mha(f"zero_attn_weights_{_w}", crossing(_w, {}), options=dict(add_zero_attn=True, **F_), **Q)
     mha(f"bias_kv_zero_attn_weights_{_w}", crossing(_w, {}), core=True, options=dict(add_bias_kv=True, add_zero_attn=True, **F_), **Q)
-    mha(f"bias_kv_padding_weights_{_w}", crossing(_w, masks["padding_bool"]), options=dict(add_bias_kv=True, **F_), **Q, **masks["padding_bool"], dynamic="nm")
+    mha(f"bias_kv_padding_weights_{_w}", crossing(_w, masks["padding_bool"]), options=dict(add_bias_kv=True, **F_), q=add("bnc"), kv=add("b7c"), key_padding_mask=In("b7", masks["padding_bool"]["key_padding_mask"].draw), dynamic="bn")
     mha(f"zero_attn_mask_weights_{_w}", crossing(_w, masks["attn_float"]), options=dict(add_zero_attn=True, **F_), **Q, **masks["attn_float"])
     mha(f"kdim_vdim_weights_{_w}", {"no": lambda self, q, k, v: self.mha(q, k, v, need_weights=False)[0], "mean": lambda self, q, k, v: self.mha(q, k, v)}[_w], core=True, options=dict(kdim=16, vdim=24, **F_),
         q=add("bnc"), k=add("bmf"), v=add("bmw"))

@@ -91,7 +91,7 @@ trap("one_minus_before_scale", lambda q, k, v, keep: soft((q @ k.mT + (1.0 - kee
 trap("one_minus_small", lambda q, k, v, keep: soft(scores(q, k) + (1.0 - keep.float()) * -2.0) @ v)
 trap("one_minus_positive", lambda q, k, v, keep: soft(scores(q, k) + (1.0 - keep.float()) * 3.0) @ v)
 trap("one_minus_fractional", lambda q, k, v, mask: soft(scores(q, k) + (1.0 - mask) * -1.5) @ v, note="no bool behind it: any float")
-trap("mask_not_inverted", lambda q, k, v, keep: soft(scores(q, k) + keep.float() * -1e4) @ v, note="drops what `keep` names")
+trap("mask_not_inverted", lambda q, k, v, keep: soft(scores(q, k) + keep.float() * -1e4) @ v, note="drops what `keep` names", dead=lambda q, k, v, keep: keep.all(-1, keepdim=True).expand(-1, 4, -1, -1))
 trap("fill_not_inverted", lambda q, k, v, keep: soft(scores(q, k).masked_fill(keep, -INF)) @ v, keep=In("b1nm", lambda g, s: drop("b1nm").draw(g, s)), note="masked_fill(keep): true is dropped")
 trap("where_inverted", lambda q, k, v, drop: soft(torch.where(drop, scores(q, k), -INF)) @ v, drop=keep("b1nm"), note="`drop` keeps here")
 trap("where_other_scores", lambda q, k, v, keep: soft(torch.where(keep, scores(q, k), (q * 0.5) @ k.flip(2).mT)) @ v)
@@ -105,8 +105,8 @@ trap("mask_over_heads", lambda q, k, v, mask: soft(scores(q, k) + mask) @ v, q=a
 trap("mask_batch_as_heads", lambda q, k, v, mask: soft(scores(q, k) + mask) @ v, q=add("4hnd", 1.2), k=add("4hmd", 1.2), v=add("4hme"), mask=add("4nm"), dynamic="nm", note="B = H = 4: (4, N, M) broadcasts over the heads")
 trap("mask_row_as_column", lambda q, k, v, mask: soft(scores(q, k) + mask) @ v, mask=add("b1n1"), **SELF, note="constant along the keys: changes nothing")
 trap("mask_transposed_square", lambda q, k, v, mask: soft(scores(q, k) + mask.mT) @ v, mask=add("b1nn"), **SELF)
-trap("mask_2d_padding_over_queries", lambda q, k, v, pad: soft(scores(q, k).masked_fill(~pad[:, None, :, None], -1e4)) @ v, pad=In("bn", padding().draw), **SELF, note="rows of a padded query: uniform")
-trap("mask_of_scores", lambda q, k, v: (lambda s: soft(s.masked_fill(s < 0, -1e4)) @ v)(scores(q, k)), note="negative scores dropped")
+trap("mask_2d_padding_over_queries", lambda q, k, v, pad: soft(scores(q, k).masked_fill(~pad[:, None, :, None], -1e4)) @ v, pad=In("bn", padding().draw), **SELF, note="rows of a padded query: uniform", dead=lambda q, k, v, pad: (~pad)[:, None, :, None].expand(-1, 4, -1, -1))
+trap("mask_of_scores", lambda q, k, v: (lambda s: soft(s.masked_fill(s < 0, -1e4)) @ v)(scores(q, k)), note="negative scores dropped", dead=lambda q, k, v: (scores(q, k) < 0).all(-1, keepdim=True))
 trap("top_k", lambda q, k, v: (lambda s: soft(s.masked_fill(s < s.topk(2, -1)[0][..., -1:], -INF)) @ v)(scores(q, k)), note="only the two best keys")
 trap("top_k_after", lambda q, k, v: (lambda p: (lambda t: (t / t.sum(-1, keepdim=True)) @ v)(p * (p >= p.topk(2, -1)[0][..., -1:])))(soft(scores(q, k))))
 trap("threshold_after", lambda q, k, v: F.threshold(soft(scores(q, k)), 0.05, 0.0) @ v)
@@ -122,14 +122,23 @@ trap("sigmoid_capped", lambda q, k, v: soft(torch.sigmoid(scores(q, k)) * 3.0) @
 trap("softcap_per_head", lambda self, q, k, v: soft(torch.tanh(scores(q, k) / self.c) * self.c) @ v, parts=dict(c=lambda: torch.tensor([1.0, 2.0, 3.0, 4.0]).view(4, 1, 1)))
 
 # ------------------------------------------------------------------ causality off by something
-trap("causal_strict", lambda q, k, v: soft(scores(q, k).masked_fill(ones(q.shape[2]).triu(0), -1e4)) @ v, **SELF, note="diagonal 0: no query sees itself; the first row is uniform")
+def first_row(q, k, v):
+    return (torch.arange(q.shape[2]) == 0)[:, None].expand(q.shape[0], 4, -1, -1)
+
+
+def all_dropped(make):
+    """The rows of a mask (true = dropped) over positions i, j that drop everything."""
+    return lambda q, k, v: make(torch.arange(q.shape[2])[:, None], torch.arange(k.shape[2])[None]).all(-1, keepdim=True).expand(q.shape[0], 4, -1, -1)
+
+
+trap("causal_strict", lambda q, k, v: soft(scores(q, k).masked_fill(ones(q.shape[2]).triu(0), -1e4)) @ v, **SELF, note="diagonal 0: no query sees itself; the first row is uniform", dead=first_row)
 trap("causal_one_ahead", lambda q, k, v: soft(scores(q, k).masked_fill(ones(q.shape[2]).triu(2), -INF)) @ v, **SELF)
-trap("causal_tril_minus_1", lambda q, k, v: soft(torch.where(ones(q.shape[2]).tril(-1), scores(q, k), -1e4)) @ v, **SELF)
+trap("causal_tril_minus_1", lambda q, k, v: soft(torch.where(ones(q.shape[2]).tril(-1), scores(q, k), -1e4)) @ v, **SELF, dead=first_row)
 trap("causal_tril_plus_1", lambda q, k, v: soft(torch.where(ones(q.shape[2]).tril(1), scores(q, k), -INF)) @ v, **SELF)
 trap("anticausal_triu", lambda q, k, v: soft(torch.where(ones(q.shape[2]).triu(), scores(q, k), -INF)) @ v, **SELF, note="the past is cut away")
 trap("anticausal_tril_dropped", lambda q, k, v: soft(scores(q, k).masked_fill(ones(q.shape[2]).tril(-1), -INF)) @ v, **SELF)
 trap("anticausal_arange", lambda q, k, v: (lambda i: soft(scores(q, k).masked_fill(i[None] < i[:, None], -INF)) @ v)(torch.arange(q.shape[2])), **SELF)
-trap("causal_ge_dropped", lambda q, k, v: (lambda i: soft(scores(q, k).masked_fill(i[None] >= i[:, None], -1e4)) @ v)(torch.arange(q.shape[2])), **SELF)
+trap("causal_ge_dropped", lambda q, k, v: (lambda i: soft(scores(q, k).masked_fill(i[None] >= i[:, None], -1e4)) @ v)(torch.arange(q.shape[2])), **SELF, dead=all_dropped(lambda i, j: j >= i))
 trap("causal_bottom_right", lambda q, k, v: soft(scores(q, k).masked_fill(ones(q.shape[2], k.shape[2]).triu(k.shape[2] - q.shape[2] + 1), -INF)) @ v, sizes=WIDE, note="aligned at the end: not is_causal")
 trap("causal_top_left_fewer_keys", lambda q, k, v: soft(scores(q, k).masked_fill(ones(q.shape[2], k.shape[2]).triu(1), -INF)) @ v, sizes=[dict(b=3, n=7, m=5), dict(b=2, n=13, m=9)])
 trap("causal_multiplied", lambda q, k, v: soft(scores(q, k) * ones(q.shape[2]).tril()) @ v, **SELF, note="the future scores 0")
@@ -146,11 +155,11 @@ trap("causal_buffer_offset", lambda self, q, k, v: soft(scores(q, k).masked_fill
 trap("causal_buffer_small_fill", lambda self, q, k, v: soft(scores(q, k) + self.m[: q.shape[2], : q.shape[2]]) @ v, **SELF, parts=dict(m=lambda: torch.full((64, 64), -2.0).triu(1)))
 trap("causal_buffer_mixed_fill", lambda self, q, k, v: soft(scores(q, k) + self.m[: q.shape[2], : q.shape[2]]) @ v, **SELF, parts=dict(m=lambda: torch.full((64, 64), -INF).triu(1) + torch.full((64, 64), 0.5).tril(-2)), note="causal, and a bias below")
 trap("window_off_by_one", lambda q, k, v: (lambda i: soft(scores(q, k).masked_fill((i[None] > i[:, None]) | (i[:, None] - i[None] > 3), -INF)) @ v)(torch.arange(q.shape[2])), **SELF, note="four keys wide, not three")
-trap("window_inverted", lambda q, k, v: (lambda i: soft(scores(q, k).masked_fill((i[:, None] - i[None]).abs() <= 1, -1e4)) @ v)(torch.arange(q.shape[2])), **SELF, note="everything but the neighbours")
-trap("window_other_stride", lambda q, k, v: (lambda i: soft(scores(q, k).masked_fill((i[:, None] - 2 * i[None]).abs() > 3, -1e4)) @ v)(torch.arange(q.shape[2])), **SELF)
+trap("window_inverted", lambda q, k, v: (lambda i: soft(scores(q, k).masked_fill((i[:, None] - i[None]).abs() <= 1, -1e4)) @ v)(torch.arange(q.shape[2])), **SELF, note="everything but the neighbours", dead=all_dropped(lambda i, j: (i - j).abs() <= 1))
+trap("window_other_stride", lambda q, k, v: (lambda i: soft(scores(q, k).masked_fill((i[:, None] - 2 * i[None]).abs() > 3, -1e4)) @ v)(torch.arange(q.shape[2])), **SELF, dead=all_dropped(lambda i, j: (i - 2 * j).abs() > 3))
 trap("window_multiplied", lambda q, k, v: (lambda i: soft(scores(q, k) * ((i[:, None] - i[None]).abs() <= 2)) @ v)(torch.arange(q.shape[2])), **SELF)
 trap("two_masks_or", lambda q, k, v, pad: soft(scores(q, k).masked_fill(ones(q.shape[2]).triu(1) & ~pad[:, None, None], -INF)) @ v, pad=In("bn", padding().draw), **SELF, note="dropped only where both say so")
-trap("two_masks_xor", lambda q, k, v, keep: soft(scores(q, k).masked_fill(ones(q.shape[2]).triu(1) ^ keep, -1e4)) @ v, keep=keep("b1nn"), **SELF)
+trap("two_masks_xor", lambda q, k, v, keep: soft(scores(q, k).masked_fill(ones(q.shape[2]).triu(1) ^ keep, -1e4)) @ v, keep=keep("b1nn"), **SELF, dead=lambda q, k, v, keep: (ones(q.shape[2]).triu(1) ^ keep).all(-1, keepdim=True).expand(-1, 4, -1, -1))
 trap("two_masks_cancel", lambda q, k, v, keep: soft(scores(q, k) + (1 - keep.float()) * -1e4 + (1 - keep.float()) * 1e4) @ v, note="one undoes the other")
 trap("sdpa_mask_inverted", lambda q, k, v, drop: F.scaled_dot_product_attention(q, k, v, attn_mask=drop), drop=keep("b1nm"))
 

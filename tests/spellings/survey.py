@@ -1,0 +1,206 @@
+#!/usr/bin/env python3
+"""Rewrites the attention models of transformers and torch.nn, and counts: how many attentions each holds, how many became sdpa, how many are left.
+
+    survey.py                      exports the models in a temporary folder first (needs .venv with torch and transformers)
+    survey.py --out DIR            exports them and stops
+    survey.py --dir DIR [PATTERN]  models exported before
+    survey.py --report FILE        what happened to each, as JSON
+
+The number of attentions is counted by watching eager run: every softmax whose scores come out of a product of two activations and whose weights go into
+another one, and every fused attention kernel. TAP, one line a model: ok when as many are fused, none is left, and the numbers are eager's at every size.
+"""
+import argparse
+import fnmatch
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "models")]
+import run as spellings  # noqa: E402
+
+SKIP = ("hand_", "sdpa_", "mha_")    # of zoo_nn: the spellings cover them
+ABSENT = "does not support an attention implementation through"
+
+
+def counter():
+    """A dispatch mode that follows products and softmaxes through what only rearranges or changes them element by element."""
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+    leaf = torch.utils._pytree.tree_leaves
+    PRODUCTS = {"bmm", "mm", "addmm", "baddbmm", "matmul", "addbmm", "mv", "dot"}
+    ENDS = {"convolution", "native_layer_norm", "embedding", "native_group_norm", "native_batch_norm", "_native_batch_norm_legit_no_training", "grid_sampler_2d", "topk", "sort", "argmax", "max_pool2d_with_indices"}
+
+    class Count(TorchDispatchMode):
+        def __init__(self, module):
+            super().__init__()
+            self.weights = {t.untyped_storage().data_ptr() for t in list(module.parameters()) + list(module.buffers())}
+            self.fused, self.spelled, self.alive = 0, set(), []
+            self.product, self.softmax = set(), {}      # ids of tensors: scores (maybe), weights (by which softmax)
+
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            out = func(*args, **(kwargs or {}))
+            name = func.overloadpacket.__name__
+            tensors = [t for t in leaf((args, kwargs)) if isinstance(t, torch.Tensor)]
+            results = [t for t in leaf(out) if isinstance(t, torch.Tensor)]
+            self.alive += tensors + results             # or an id would be used again
+            sources = {s for t in tensors for s in self.softmax.get(id(t), ())}
+            if name.startswith("_scaled_dot_product"):
+                self.fused += 1
+            elif name in PRODUCTS:
+                self.spelled |= sources
+                operands = tensors[-2:]
+                if not any(t.untyped_storage().data_ptr() in self.weights for t in operands):
+                    self.product |= {id(t) for t in results}
+            elif name in ("_softmax", "_safe_softmax"):
+                if id(tensors[0]) in self.product:
+                    self.softmax.update({id(t): {len(self.alive)} for t in results})
+            elif name not in ENDS:
+                if name.endswith("_") and tensors:      # written in place
+                    results = results + tensors[:1]
+                if any(id(t) in self.product for t in tensors):
+                    self.product |= {id(t) for t in results}
+                if sources:
+                    for t in results:
+                        self.softmax[id(t)] = self.softmax.get(id(t), set()) | sources
+            return out
+
+        @property
+        def attentions(self):
+            return self.fused + len(self.spelled)
+
+    return Count
+
+
+def load():
+    """tests/models' zoo and its generate.py (by path: this folder has a generate.py of its own)."""
+    import importlib.util
+    spec = importlib.util.spec_from_file_location("model_generate", HERE.parent / "models" / "generate.py")
+    g = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(g)
+    import torch
+    torch.backends.mha.set_fastpath_enabled(False)
+    import zoo
+    import zoo_nn  # noqa: F401
+    import zoo_hf  # noqa: F401
+    import survey_zoo  # noqa: F401
+    torch.set_num_threads(1)
+    import logging
+    logging.disable(logging.WARNING)
+    return zoo, g
+
+
+def count(maker, g):
+    import torch
+    module, variants, _ = maker.build()
+    Count = counter()
+    with torch.no_grad():
+        c = Count(module)
+        with c:
+            module(**g.copies(variants[0]))
+    return c.attentions, c.fused
+
+
+def export(names, out, counts_only=False):
+    zoo, g = load()
+    bad = 0
+    for name in names:
+        try:
+            attentions, fused = count(zoo.MODELS[name], g)
+            if counts_only:
+                print(f"{name:40s} {attentions} ({fused} sdpa)", flush=True)
+                continue
+            g.make(zoo, zoo.MODELS[name], out, False)
+            path = os.path.join(out, name + ".json")
+            json.dump(dict(json.load(open(path)), attentions=attentions, sdpa=fused), open(path, "w"))
+        except Exception as e:  # one model that torch or transformers refuses must not hide the others
+            if ABSENT not in str(e):    # a model without that spelling is none to survey
+                bad += 1
+                print(f"cannot make {name}: {type(e).__name__}: {' '.join(str(e)[:300].split())}", flush=True)
+    return bad
+
+
+def models():
+    zoo, _ = load()
+    return [n for n in zoo.MODELS if not n.startswith(SKIP)]
+
+
+def check(e, folder, tmp, original):
+    """One model, as run.check() does a spelling."""
+    source, target = folder / (e["name"] + ".pt2"), pathlib.Path(tmp) / (e["name"] + ".pt2")
+    r = dict(name=e["name"], attentions=e["attentions"], sdpa=e["sdpa"], ok=False, right=False, why="", fused=0, left=0, error=0.0, ms=0.0, nodes_before=0, nodes_after=0, reasons=[])
+    if original:
+        r["why"], r["error"], _ = spellings.numbers(source, e, folder, False)
+        r["ok"] = r["right"] = not r["why"]
+        return r
+    code, said, stderr, wall = spellings.rewrite(source, target)
+    if code or said is None:
+        r["why"] = f"exit {code}: {stderr[-400:]}"
+        return r
+    r.update(fused=said["attentions_fused"], left=said["attentions_left"], ms=said.get("ms", wall), nodes_before=said["nodes_before"], nodes_after=said["nodes_after"])
+    r["reasons"] = [{k: str(x.get(k, "")) for k in ("node", "rule", "matched", "reason", "advice")} for x in said["left"]]
+    what, r["error"], _ = spellings.numbers(target, e, folder, False)
+    r["right"] = not what
+    if what:
+        r["why"] = what
+    elif (r["fused"], r["left"]) != (e["attentions"], 0):
+        r["why"] = f"fused {r['fused']} of {e['attentions']}, left {r['left']}"
+    r["ok"] = not r["why"]
+    target.unlink(missing_ok=True)
+    return r
+
+
+def main():
+    ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    ap.add_argument("--dir", type=pathlib.Path)
+    ap.add_argument("--out")
+    ap.add_argument("--counts", action="store_true", help="only count the attentions; exports nothing")
+    ap.add_argument("--original", action="store_true")
+    ap.add_argument("--report")
+    ap.add_argument("--jobs", type=int, default=2)
+    ap.add_argument("--part", help=argparse.SUPPRESS)
+    ap.add_argument("patterns", nargs="*")
+    a = ap.parse_args()
+    chosen = lambda names: [n for n in names if not a.patterns or any(fnmatch.fnmatchcase(n, p) for p in a.patterns)]
+    if a.counts:
+        sys.exit(export(chosen(models()), None, True) > 0)
+    if a.part:
+        k, n = map(int, a.part.split("/"))
+        sys.exit(export(chosen(models())[k::n], a.out) > 0)
+    with tempfile.TemporaryDirectory() as tmp:
+        folder, unmade = a.dir, []
+        if not folder:
+            folder = pathlib.Path(a.out or os.path.join(tmp, "models"))
+            folder.mkdir(parents=True, exist_ok=True)
+            started = [subprocess.Popen([sys.executable, __file__, "--out", str(folder), "--part", f"{k}/{a.jobs}", *a.patterns], stdout=subprocess.PIPE, text=True) for k in range(a.jobs)]
+            unmade = [line for p in started for line in p.communicate()[0].splitlines()]
+            if a.out:
+                print(*unmade, sep="\n")
+                sys.exit(bool(unmade))
+        import torch
+        torch.set_num_threads(1)
+        entries = [json.loads(f.read_text()) for f in sorted(folder.glob("*.json"))]
+        entries = [e for e in entries if e["name"] in chosen([e["name"]])]
+        results = []
+        torch.export.load(str(folder / (entries[0]["name"] + ".pt2"))).module()
+        print(f"1..{len(entries) + len(unmade)}", flush=True)
+
+        def done(e, r):
+            results.append(r)
+            told = f"{r['fused']} of {e['attentions']}, {r['error']:.1e}, {r['nodes_before']} to {r['nodes_after']} nodes, {r['ms']:.0f} ms" if r["ok"] else r["why"].replace("\n", " ")
+            print(f"{'' if r['ok'] else 'not '}ok {len(results)} - model: {e['name']} {told}", flush=True)
+
+        spellings.run(entries, folder, tmp, a.original, a.jobs, done, check)
+        for i, line in enumerate(unmade):
+            print(f"not ok {len(results) + i + 1} - model: {line}")
+        print(f"# models with every attention found {sum(r['ok'] for r in results)}/{len(results)}, attentions {sum(min(r['fused'], r['attentions']) for r in results)}/{sum(r['attentions'] for r in results)}")
+        if a.report:
+            json.dump(results, open(a.report, "w"), indent=1)
+        sys.exit(any(not r["ok"] for r in results) or bool(unmade))
+
+
+if __name__ == "__main__":
+    main()
