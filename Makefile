@@ -3,11 +3,12 @@
 # make demo-minilm similarity of sentences with real 22M-parameter weights (needs pip: torch)
 # make check       tests that need neither torch nor network
 # make check-all   all tests; ends with "N passed, N failed"
+# make coverage-attention   spellings, traps and models of attention: the figures of docs/ATTENTION.md
 # make asan | fuzz | bench | wheel | install [DESTDIR= PREFIX=] | clean
 PREFIX ?= /usr/local
 PY = .venv/bin/python
 
-.PHONY: all demo demo-minilm check check-all asan fuzz bench wheel install clean
+.PHONY: all demo demo-minilm check check-all coverage-attention asan fuzz bench wheel install clean
 all: build/build.ninja
 	@ninja -C build $(NINJAFLAGS)
 	@test -e build/qkv || ln -s cli/qkv build/qkv
@@ -30,6 +31,10 @@ check: all
 check-all: all
 	@tools/setup.sh torch
 	@tools/check.sh all
+
+coverage-attention: all
+	@tools/setup.sh torch
+	@$(PY) tests/spellings/coverage.py
 
 asan:
 	@tools/setup.sh build

@@ -97,8 +97,7 @@ image("levit", T.LevitModel, lambda: T.LevitConfig(image_size=64, hidden_sizes=[
 image("pvt", T.PvtModel, lambda: T.PvtConfig(image_size=64, num_encoder_blocks=4, depths=[1, 1, 1, 1], hidden_sizes=[16, 32, 32, 32], num_attention_heads=[1, 2, 2, 4], mlp_ratios=[2, 2, 2, 2]), size=64)
 image("pvt_v2", T.PvtV2Model, lambda: T.PvtV2Config(image_size=64, depths=[1, 1, 1, 1], hidden_sizes=[16, 32, 32, 32], num_attention_heads=[1, 2, 2, 4], mlp_ratios=[2, 2, 2, 2]), size=64)
 image("pvt_v2_linear", T.PvtV2Model, lambda: T.PvtV2Config(image_size=64, depths=[1, 1, 1, 1], hidden_sizes=[16, 32, 32, 32], num_attention_heads=[1, 2, 2, 4], mlp_ratios=[2, 2, 2, 2], linear_attention=True), size=64)
-image("cvt", T.CvtModel, lambda: T.CvtConfig(embed_dim=[16, 32], num_heads=[1, 2], depth=[1, 1], patch_sizes=[7, 3], patch_stride=[4, 2], patch_padding=[2, 1], mlp_ratio=[2.0, 2.0], attention_drop_rate=[0.0, 0.0], drop_rate=[0.0, 0.0], drop_path_rate=[0.0, 0.0],
-      qkv_bias=[True, True], cls_token=[False, True], qkv_projection_method=["dw_bn", "dw_bn"], kernel_qkv=[3, 3], padding_kv=[1, 1], stride_kv=[2, 2], padding_q=[1, 1], stride_q=[1, 1]))
+image("cvt", T.CvtModel, lambda: T.CvtConfig(embed_dim=[16, 32, 48], num_heads=[1, 2, 3], depth=[1, 1, 1]))
 image("mobilevit", T.MobileViTModel, lambda: T.MobileViTConfig(image_size=64, hidden_sizes=[16, 24, 32], neck_hidden_sizes=[8, 8, 16, 16, 24, 32, 64], num_attention_heads=4), size=64)
 image("mobilevitv2", T.MobileViTV2Model, lambda: T.MobileViTV2Config(image_size=64, width_multiplier=0.25), size=64)
 image("glpn", T.GLPNModel, lambda: T.GLPNConfig(num_encoder_blocks=2, depths=[1, 1], sr_ratios=[2, 1], hidden_sizes=[16, 32], patch_sizes=[7, 3], strides=[4, 2], num_attention_heads=[1, 2], mlp_ratios=[2, 2], decoder_hidden_size=16))
