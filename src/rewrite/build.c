@@ -87,7 +87,7 @@ static bool rehash(Rewrite *rw)
     return true;
 }
 
-static Node *find_made(Rewrite *rw, const Op *op, const Arg *arg)
+Node *rewrite_made(Rewrite *rw, const Op *op, const Arg *arg)
 {
     if (!rw->nbuckets) return NULL;
     for (int i = rw->bucket[hash_node(op, arg) & (uint64_t)(rw->nbuckets - 1)]; i; i = rw->chain[i - 1]) {
@@ -106,7 +106,7 @@ static Value *out_of_memory(Rewrite *rw)
     return NULL;
 }
 
-static bool remember(Rewrite *rw, Node *n)
+bool rewrite_remember(Rewrite *rw, Node *n)
 {
     if (rw->nghosts == rw->ghost_cap) {
         int cap = rw->ghost_cap ? rw->ghost_cap * 2 : 512;
@@ -136,7 +136,7 @@ Value *rw_add(Rewrite *rw, OpId id, int nargs, const Arg *args)
         rewrite_refuse(rw, "%s: %s", op->name, e.msg);
         return NULL;
     }
-    Node *n = find_made(rw, op, fit);
+    Node *n = rewrite_made(rw, op, fit);
     if (n) return n->out[0];
     int nrequire = rw->g->nrequire;
     n = graph_add(rw->g, id, nargs, args, NULL, &e);
@@ -159,7 +159,7 @@ Value *rw_add(Rewrite *rw, OpId id, int nargs, const Arg *args)
         return NULL;
     }
     graph_remove(rw->g, n);
-    if (!remember(rw, n)) return out_of_memory(rw);
+    if (!rewrite_remember(rw, n)) return out_of_memory(rw);
     for (int k = 0; k < n->nout; k++) {
         Info *info = rewrite_info(rw, n->out[k]);
         if (!info) return out_of_memory(rw);

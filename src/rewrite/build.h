@@ -8,6 +8,9 @@
 #define QKV_REWRITE_BUILD_H
 #include "rewrite/rewrite.h"
 
+/* The node made before with this op and these arguments, NULL when there is none; and how one becomes such a node. */
+Node *rewrite_made(Rewrite *rw, const Op *op, const Arg *arg);
+bool rewrite_remember(Rewrite *rw, Node *n);
 Value *rw_add(Rewrite *rw, OpId op, int n, const Arg *args);
 #define RW(rw, op, ...) rw_add((rw), OP_##op, (int)(sizeof((Arg[]){__VA_ARGS__}) / sizeof(Arg)), (Arg[]){__VA_ARGS__})
 Value *rw_reshape(Rewrite *rw, Value *v, int rank, Expr *const *dim);

@@ -194,9 +194,9 @@ static bool solve(Matching *m, const Goal *goal)
     return false;
 }
 
-bool rewrite_match(Rewrite *rw, const Rule *rule, Node *n, FireFn *fire)
+bool rewrite_match(Rewrite *rw, const Rule *rule, Node *n, const Node *form, FireFn *fire)
 {
     Matching m = {.rw = rw, .rule = rule, .fire = fire, .root = {n}, .nroots = 1};
-    Arg a = arg_value(n->out[0]);
+    Arg a = arg_value(form->out[0]);
     return solve(&m, &(Goal){.p = rule->root[0], .a = &a, .root = true});
 }

@@ -397,7 +397,7 @@ static void derive(Rewrite *rw, Node *n, int depth)
     for (; list && *list && !rw->hard; list++) {
         rw->rule = *list;
         rw->why[0] = 0;
-        if (!rewrite_match(rw, *list, n, fire_derive)) {
+        if (!rewrite_match(rw, *list, n, n, fire_derive)) {
             note_refusal(rw, n, *list);
             continue;
         }
@@ -419,16 +419,50 @@ static void derive(Rewrite *rw, Node *n, int depth)
 
 /* ------------------------------------------------------------------ rounds */
 
-static bool visit(Rewrite *rw, Node *n)
+/* Tries the rules at n, seen as one of its forms. */
+static bool try_rules(Rewrite *rw, Node *n, const Node *form)
 {
-    derive(rw, n, 0);
-    for (Rule **list = rw->by_op[0][n->op->id]; list && *list && !rw->hard; list++) {
+    for (Rule **list = rw->by_op[0][form->op->id]; list && *list && !rw->hard; list++) {
         rw->rule = *list;
         rw->why[0] = 0;
-        if (rewrite_match(rw, *list, n, fire_rule)) return true;
+        if (rewrite_match(rw, *list, n, form, fire_rule)) return true;
         note_refusal(rw, n, *list);
     }
     return false;
+}
+
+static bool visit(Rewrite *rw, Node *n)
+{
+    derive(rw, n, 0);
+    if (try_rules(rw, n, n)) return true;
+    for (int i = 0; n->nout == 1 && i < rewrite_info(rw, n->out[0])->nalt; i++) {
+        const Value *alt = rewrite_info(rw, n->out[0])->alt[i];
+        if (alt->def && rewrite_info(rw, alt)->ghost && try_rules(rw, n, alt->def)) return true;
+    }
+    return false;
+}
+
+/* The same op on the same arguments is computed once. */
+static bool merge_equal(Rewrite *rw)
+{
+    Graph *g = rw->g;
+    if (!start_round(rw)) return false;
+    for (Node *n = g->first, *next; n; n = next) {
+        next = n->next;
+        if (!n->nout || (n->op->flags & (OPF_RANDOM | OPF_EFFECT | OPF_DATA_SIZE | OPF_INPLACE))) continue;
+        Node *same = rewrite_made(rw, n->op, n->arg);
+        bool fits = same != NULL;
+        for (int k = 0; fits && k < n->nout; k++) fits = same->out[k]->rank == n->out[k]->rank && exprs_same(n->out[k]->rank, n->out[k]->dim, same->out[k]->dim);
+        if (!fits) {
+            if (!same && !rewrite_remember(rw, n)) return fail(rw->err, E_LIMIT, "out of memory");
+            continue;
+        }
+        for (int k = 0; k < n->nout; k++) graph_replace_uses(g, n->out[k], same->out[k]);
+        graph_remove(g, n);
+    }
+    rw->nghosts = 0;
+    memset(rw->bucket, 0, (size_t)rw->nbuckets * sizeof *rw->bucket);
+    return true;
 }
 
 static bool one_round(Rewrite *rw, bool *changed)
@@ -494,6 +528,7 @@ bool rewrite_graph(Graph *g, const RewriteOptions *o, RewriteLog *log, Err *err)
     rw.firer = calloc(1, sizeof *rw.firer);
     bool ok = rw.scratch && log->arena && rw.firer;
     if (!ok) fail(err, E_LIMIT, "out of memory");
+    ok = ok && merge_equal(&rw);
     for (int p = 0; ok && p < PHASES; p++) {
         if (o->phases && !(o->phases & 1u << p)) continue;
         bool changed = true;

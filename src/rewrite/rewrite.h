@@ -117,9 +117,10 @@ Info *rewrite_info(Rewrite *rw, const Value *v);
 bool rewrite_refuse(Rewrite *rw, const char *fmt, ...) QKV_PRINTF(2, 3);
 /* The value itself or an equal form whose node is of op `id`; NULL when there is none. */
 Value *rewrite_form(Rewrite *rw, Value *v, OpId id);
-/* match.c: all ways in which `rule` matches at n; calls fire for each until it returns true. */
+/* match.c: all ways in which `rule` matches at n, seen as `form` (n itself, or the node of an equal form of its first result); calls fire for
+ * each until it returns true. */
 typedef bool FireFn(Rewrite *rw, const Rule *rule, Node *const *root, const Arg *bound, const bool *has);
-bool rewrite_match(Rewrite *rw, const Rule *rule, Node *n, FireFn *fire);
+bool rewrite_match(Rewrite *rw, const Rule *rule, Node *n, const Node *form, FireFn *fire);
 /* graft.c: evaluates a graft. */
 bool rewrite_graft(Rewrite *rw, const Graft *t, const Arg *bound, const bool *has, Arg *out);
 /* whynot.c */
