@@ -253,7 +253,7 @@ bool make_scores_cast(Rewrite *rw, int n, const Arg *a, Arg *out)
     (void)n;
     TRY(scores_of(rw, &a[0], &s));
     if (a[1].kind != ARG_DTYPE || !dtype_is_float(a[1].dtype)) return rewrite_refuse(rw, "scores are cast to a dtype that is no float");
-    if (dtype_size(a[1].dtype) < dtype_size(s.q->dtype)) return rewrite_refuse(rw, "scores are rounded to %s, less than queries and keys have", dtype_name(a[1].dtype));
+    if (!s.normalized && dtype_size(a[1].dtype) < dtype_size(s.q->dtype)) return rewrite_refuse(rw, "scores are rounded to %s, less than queries and keys have", dtype_name(a[1].dtype));
     s.dtype = a[1].dtype;
     return give(rw, &s, out);
 }
@@ -501,11 +501,22 @@ bool make_softmax(Rewrite *rw, int n, const Arg *a, Arg *out)
 
 /* ------------------------------------------------------------------ what moves past a view */
 
+/* The permute or reshape of scores that a value is equal to. */
+static Value *view_of_scores(Rewrite *rw, const Arg *a)
+{
+    static const OpId views[] = {OP_permute, OP_reshape};
+    for (int i = 0; i < 2 && a->kind == ARG_VALUE; i++) {
+        Value *x = rewrite_form(rw, a->v, views[i]);
+        if (x && rewrite_form(rw, x->def->arg[0].v, OP_scores)) return x;
+    }
+    return NULL;
+}
+
 bool make_permute(Rewrite *rw, int n, const Arg *a, Arg *out)
 {
     int perm[MAX_RANK];
     (void)n;
-    Value *x = a[0].kind == ARG_VALUE ? rewrite_form(rw, a[0].v, OP_permute) : NULL;
+    Value *x = view_of_scores(rw, &a[0]);
     if (!x || x->rank != a[1].n) return false;
     for (int i = 0; i < a[1].n; i++) perm[i] = (int)(a[1].es[i]->i < 0 ? a[1].es[i]->i + a[1].n : a[1].es[i]->i);
     Value *v = rw_permute(rw, x, perm);
@@ -513,11 +524,10 @@ bool make_permute(Rewrite *rw, int n, const Arg *a, Arg *out)
     return v != NULL;
 }
 
-bool make_reshape_like(Rewrite *rw, int n, const Arg *a, Arg *out)
+bool make_reshape(Rewrite *rw, int n, const Arg *a, Arg *out)
 {
     (void)n;
-    if (a[0].kind != ARG_VALUE || a[1].kind != ARG_VALUE) return false;
-    Value *v = rw_reshape(rw, a[0].v, a[1].v->rank, a[1].v->dim);
+    Value *x = view_of_scores(rw, &a[0]), *v = x && a[1].kind == ARG_VALUE ? rw_reshape(rw, x, a[1].v->rank, a[1].v->dim) : NULL;
     *out = arg_value(v);
     return v != NULL;
 }

@@ -197,25 +197,61 @@ static int group_axes(ExprPool *p, int nfrom, Expr *const *from, int nto, Expr *
     return groups;
 }
 
-/* reshape(permute(x)) that only splits axes is permute(reshape(x)). */
-static Value *split_below(Rewrite *rw, Value *v, int rank, Expr *const *dim)
+/* reshape(permute(x)) that splits axes, or merges those that are neighbours in x, is permute(reshape(x)). */
+static Value *reshape_below(Rewrite *rw, Value *v, int rank, Expr *const *dim)
 {
-    int perm[MAX_RANK], f[MAX_RANK * 2 + 2], t[MAX_RANK * 2 + 2], at[MAX_RANK], outer[MAX_RANK], k = 0;
+    int perm[MAX_RANK], f[MAX_RANK * 2 + 2], t[MAX_RANK * 2 + 2], at[MAX_RANK * 2 + 2], outer[MAX_RANK], k = 0;
     Expr *inner[MAX_RANK];
     if (!v->def || !permutation_of(v->def, perm)) return NULL;
     int groups = group_axes(rw->ex, v->rank, v->dim, rank, dim, f, t);
-    if (groups != v->rank) return NULL;
-    for (int g = 0; g < groups; g++)
-        if (f[g + 1] - f[g] != 1 || t[g + 1] == t[g]) return NULL;
-    for (int a = 0; a < v->rank; a++) /* axis a of x */
+    for (int g = 0; g < groups; g++) {
+        if (f[g + 1] == f[g] || t[g + 1] == t[g]) return NULL;
+        for (int i = f[g] + 1; i < f[g + 1]; i++)
+            if (perm[i] != perm[i - 1] + 1) return NULL;
+    }
+    if (groups < 1) return NULL;
+    for (int a = 0; a < v->rank; a++) /* groups in the order of x's axes */
         for (int g = 0; g < groups; g++)
-            if (perm[g] == a) {
+            if (perm[f[g]] == a) {
                 at[g] = k;
                 for (int j = t[g]; j < t[g + 1]; j++) inner[k++] = dim[j];
             }
     for (int g = 0; g < groups; g++)
         for (int j = t[g]; j < t[g + 1]; j++) outer[j] = at[g] + j - t[g];
     return rw_permute(rw, rw_reshape(rw, v->def->arg[0].v, rank, inner), outer);
+}
+
+/* Axes other than 1, in order. */
+static int wide_axes(const Value *v, int *axis)
+{
+    int n = 0;
+    for (int i = 0; i < v->rank; i++)
+        if (!is_one(v->dim[i])) axis[n++] = i;
+    return n;
+}
+
+/* permute(reshape(x)) where the reshape puts in or takes out axes of 1 only is reshape(permute(x)). NULL otherwise. */
+static Value *permute_below(Rewrite *rw, const Value *v, const int *perm)
+{
+    int a[MAX_RANK], b[MAX_RANK], where[MAX_RANK], all[MAX_RANK], n = 0;
+    Expr *dim[MAX_RANK];
+    if (!v->def || v->def->op->id != OP_reshape) return NULL;
+    Value *x = v->def->arg[0].v;
+    int wide = wide_axes(v, a);
+    if (wide != wide_axes(x, b)) return NULL;
+    for (int i = 0; i < wide; i++) {
+        if (v->dim[a[i]] != x->dim[b[i]]) return NULL;
+        where[a[i]] = b[i];
+    }
+    for (int i = 0; i < x->rank; i++)
+        if (is_one(x->dim[i])) all[n++] = i; /* x's own axes of 1 in front */
+    for (int i = 0; i < v->rank; i++) {
+        dim[i] = v->dim[perm[i]];
+        if (!is_one(dim[i])) all[n++] = where[perm[i]];
+    }
+    bool sorted = true; /* the axes of 1 may be anywhere: leave them when the others keep their order */
+    for (int i = n - wide + 1; i < n; i++) sorted &= all[i] > all[i - 1];
+    return rw_reshape(rw, sorted ? x : rw_permute(rw, x, all), v->rank, dim);
 }
 
 Value *rw_reshape(Rewrite *rw, Value *v, int rank, Expr *const *dim)
@@ -226,8 +262,8 @@ Value *rw_reshape(Rewrite *rw, Value *v, int rank, Expr *const *dim)
         v = v->def->arg[0].v;
         if (v->rank == rank && exprs_same(rank, v->dim, dim)) return v;
     }
-    Value *split = split_below(rw, v, rank, dim);
-    return split ? split : RW(rw, reshape, arg_value(v), arg_exprs(rw->g, rank, dim));
+    Value *below = reshape_below(rw, v, rank, dim);
+    return below ? below : RW(rw, reshape, arg_value(v), arg_exprs(rw->g, rank, dim));
 }
 
 Value *rw_permute(Rewrite *rw, Value *v, const int *perm)
@@ -245,7 +281,9 @@ Value *rw_permute(Rewrite *rw, Value *v, const int *perm)
         same &= all[i] == i;
         dims[i] = all[i];
     }
-    return same ? v : RW(rw, permute, arg_value(v), arg_ints(rw->g, v->rank, dims));
+    if (same) return v;
+    Value *below = permute_below(rw, v, all);
+    return below ? below : RW(rw, permute, arg_value(v), arg_ints(rw->g, v->rank, dims));
 }
 
 Value *rw_swap_last(Rewrite *rw, Value *v)

@@ -71,6 +71,7 @@ static bool start_round(Rewrite *rw)
         info->nalt = 0;
         info->derived = false;
         info->rule = info->why = NULL;
+        info->refused_by = NULL;
     }
     free(uses);
     number_nodes(rw);
@@ -85,6 +86,7 @@ int rewrite_cost(const Node *n)
     case OP_matmul: case OP_linear: case OP_convolution: return 1000;
     case OP_scaled_dot_product_attention: return 800 + (n->arg[3].kind == ARG_NONE ? 0 : 100);
     case OP_softmax_int: case OP_safe_softmax: return 60;
+    case OP_pow_Tensor_Tensor: return 60;
     default: return n->op->flags & OPF_VIEW ? 1 : n->op->id == OP_full ? 2 : 50;
     }
 }
@@ -378,6 +380,9 @@ static void note_refusal(Rewrite *rw, const Node *n, const Rule *rule)
 {
     if (!rw->why[0]) return;
     Info *info = rewrite_info(rw, n->out[0]);
+    const Rule *before = info->refused_by;
+    if (before && before->derive && !rule->derive) return; /* what was not recognised says more than what could not be replaced */
+    info->refused_by = rule;
     info->rule = rule->name;
     info->why = arena_strdup(rw->scratch, rw->why);
     rw->why[0] = 0;

@@ -87,7 +87,8 @@ typedef struct Info { /* by value id */
     bool ghost;           /* made by a graft, not in the graph (yet) */
     bool derived;         /* derive rules have been tried */
     double order;         /* rises along the graph */
-    const char *rule, *why; /* the last refusal at the node that defines it */
+    const Rule *refused_by; /* at the node that defines it, and why */
+    const char *rule, *why;
 } Info;
 
 struct Rewrite {

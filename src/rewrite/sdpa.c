@@ -208,7 +208,10 @@ static bool attention(Rewrite *rw, Value *p, Value *v, Arg *out)
         h.q = q;
         h.k = k;
     } else {
-        t = dtype_size(h.q->dtype) > dtype_size(t) ? h.q->dtype : t;
+        Value *low = before_upcast(h.v, h.q->dtype, rw);
+        if (dtype_size(h.q->dtype) < dtype_size(t) && !low) return rewrite_refuse(rw, "queries and keys are rounded to %s, values are %s", dtype_name(h.q->dtype), dtype_name(t));
+        if (low) h.v = low;
+        t = h.q->dtype;
         h.q = rw_cast(rw, h.q, t);
         h.k = rw_cast(rw, h.k, t);
         h.v = rw_cast(rw, h.v, t);
@@ -227,6 +230,33 @@ static bool attention(Rewrite *rw, Value *p, Value *v, Arg *out)
 bool make_attention(Rewrite *rw, int n, const Arg *a, Arg *out)
 {
     return n == 2 && a[0].kind == ARG_VALUE && a[1].kind == ARG_VALUE && a[1].v->rank >= 2 && attention(rw, a[0].v, a[1].v, out);
+}
+
+/* probabilities times a factor per row, or replaced by a number in whole rows: the same on the product. */
+bool make_rows(Rewrite *rw, int n, const Arg *a, Arg *out)
+{
+    Arg arg[8], product;
+    (void)n;
+    const Node *node = a[0].kind == ARG_VALUE ? a[0].v->def : NULL;
+    if (!node || a[1].kind != ARG_VALUE || a[2].kind != ARG_VALUE || a[2].v->rank < 2 || node->op->schema->nparams > 8) return false;
+    memcpy(arg, node->arg, (size_t)node->op->schema->nparams * sizeof *arg);
+    for (int i = 0; i < node->op->schema->nparams; i++) {
+        const Value *x = arg[i].kind == ARG_VALUE ? arg[i].v : NULL;
+        if (x == a[1].v || !x) continue;
+        if (x->rank && !is_one(x->dim[x->rank - 1])) return rewrite_refuse(rw, "probabilities are changed key by key, after the softmax");
+    }
+    if (node->op->id == OP_where_self) /* a row of one number c times the values is c times their sum: only 0 is simple */
+        for (int i = 1; i < 3; i++) {
+            double c;
+            if (arg[i].kind == ARG_VALUE && arg[i].v == a[1].v) continue;
+            if (!constant_of(rw, &arg[i], &c) || c != 0) return rewrite_refuse(rw, "rows of probabilities are replaced by another number than 0");
+        }
+    TRY(attention(rw, a[1].v, a[2].v, &product));
+    for (int i = 0; i < node->op->schema->nparams; i++)
+        if (arg[i].kind == ARG_VALUE && arg[i].v == a[1].v) arg[i] = product;
+    Value *v = rw_add(rw, node->op->id, node->op->schema->nparams, arg);
+    *out = arg_value(v);
+    return v != NULL;
 }
 
 /* Some of the keys' probabilities are used: the others get values of 0. */

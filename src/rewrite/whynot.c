@@ -80,9 +80,21 @@ static Node *forth(Chain *c, const Node *softmax)
 
 /* ------------------------------------------------------------------ saying it */
 
+/* The scores that v is equal to, itself or through a view; NULL when it is not known to be any. */
+static Value *scores_behind(Rewrite *rw, Value *v)
+{
+    static const OpId views[] = {OP_permute, OP_reshape};
+    Value *form = rewrite_form(rw, v, OP_scores);
+    for (int i = 0; i < 2 && !form; i++) {
+        Value *x = rewrite_form(rw, v, views[i]);
+        if (x) form = rewrite_form(rw, x->def->arg[0].v, OP_scores);
+    }
+    return form;
+}
+
 static const char *describe(Rewrite *rw, RewriteLog *log, Value *v)
 {
-    Value *form = rewrite_form(rw, v, OP_scores);
+    Value *form = scores_behind(rw, v);
     if (!form) return NULL;
     const Arg *a = form->def->arg;
     Buf b = {0};
@@ -144,18 +156,18 @@ static bool add_left(Rewrite *rw, RewriteLog *log, const Node *softmax, const No
 static bool explain(Chain *c, RewriteLog *log, Node *softmax, const Node **path, int n, const Node *values, Err *err)
 {
     Rewrite *rw = c->rw;
-    if (rewrite_form(rw, softmax->out[0], OP_scores)) { /* lost between the softmax and the values */
+    if (scores_behind(rw, softmax->out[0])) { /* lost between the softmax and the values */
         for (const Node *x = softmax->next; x; x = x->next) {
             Touch t = {c, false};
             node_each_operand((Node *)(uintptr_t)x, touch, &t);
-            if (x == values || (t.any && x->nout && c->after[x->out[0]->id] && !rewrite_form(rw, x->out[0], OP_scores)))
+            if (x == values || (t.any && x->nout && c->after[x->out[0]->id] && !scores_behind(rw, x->out[0])))
                 return add_left(rw, log, softmax, x, softmax->out[0], "no rule carries probabilities through %s", err);
         }
         return true;
     }
     for (int i = 0; i < n; i++) { /* from the softmax back to the product: the first that has a form stands below where it is lost */
         Value *v = path[i]->out[0];
-        if (!rewrite_form(rw, v, OP_scores)) continue;
+        if (!scores_behind(rw, v)) continue;
         return add_left(rw, log, softmax, i ? path[i - 1] : softmax, v, "no rule carries scores through %s", err);
     }
     return add_left(rw, log, softmax, path[n - 1], NULL, "the product was not recognised (%s)", err);
