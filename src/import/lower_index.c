@@ -245,10 +245,39 @@ bool lower_one_hot(Lower *L)
 
 /* ------------------------------------------------------------------ writing */
 
+/* x[mask] = one number: where(mask, number, x). *taken: it was that. */
+static bool put_masked(Lower *L, Value *x, Value *v, bool *taken)
+{
+    const Arg *list = &L->arg[1];
+    Value *mask = NULL;
+    int before = 0;
+    Expr *dim[MAX_RANK];
+    *taken = false;
+    for (int i = 0; i < list->n; i++) {
+        if (list->vs[i] && mask) return true;
+        if (list->vs[i]) mask = list->vs[i];
+        else if (!mask) before++;
+    }
+    bool accumulate = false;
+    TRY(L->arg[3].kind != ARG_EXPR || lower_const_bool(L, 3, &accumulate));
+    for (int i = 0; v && i < v->rank; i++)
+        if (!ex_equals_int(v->dim[i], 1)) return true;
+    if (!mask || mask->dtype != DT_BOOL || !mask->rank || accumulate || before + mask->rank > x->rank) return true;
+    *taken = true;
+    int rank = x->rank - before; /* the mask's axes, then 1 for those of x after them */
+    for (int i = 0; i < rank; i++) dim[i] = i < mask->rank ? mask->dim[i] : ex_int(L->ex, 1);
+    mask = lower_reshape(L, mask, rank, dim);
+    Value *number = v ? lower_reshape(L, lower_cast(L, v, x->dtype), 0, NULL) : EMIT(L, full, arg_ints(L->g, 0, NULL), L->arg[2], arg_dtype(x->dtype));
+    return mask && number && lower_return(L, EMIT(L, where_self, arg_value(mask), arg_value(number), arg_value(x)));
+}
+
 bool lower_index_put(Lower *L)
 {
     Value *x, *v = lower_value(L, 2);
     Arg list;
+    bool taken;
+    TRY(want(L, &x) && put_masked(L, x, v, &taken));
+    if (taken) return true;
     TRY(want(L, &x) && plain_indices(L, &L->arg[1], &list));
     if (!v) TRY(v = EMIT(L, full, arg_ints(L->g, 0, NULL), L->arg[2], arg_dtype(x->dtype)));
     return lower_return(L, EMIT(L, index_put, arg_value(x), list, arg_value(lower_cast(L, v, x->dtype)), L->arg[3]));

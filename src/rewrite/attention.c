@@ -363,6 +363,18 @@ static bool split_keys(Rewrite *rw, Scores *s, Axes *x, Expr *G, Expr *M, Arg *o
     return v != NULL;
 }
 
+/* Scores of sizes x as scores of sizes dim. */
+static bool reshaped(Rewrite *rw, Scores *s, Axes *x, int to, Expr *const *dim, Arg *out)
+{
+    Expr *rows = dim[to - 2], *G, *lead[MAX_RANK];
+    if (rows == x->N) return regroup_scores(rw, s, x, to - 2, dim) && give(rw, s, out);
+    if ((G = quotient(rw, x->N, rows))) return split_queries(rw, s, x, G, rows) && regroup_scores(rw, s, x, to - 2, dim) && give(rw, s, out);
+    if (!(G = quotient(rw, rows, x->N))) return rewrite_refuse(rw, "the reshape regroups queries in a way that keys do not follow");
+    memcpy(lead, dim, (size_t)(to - 2) * sizeof *lead);
+    lead[to - 2] = G;
+    return regroup_scores(rw, s, x, to - 1, lead) && merge_queries(rw, s, x) && give(rw, s, out);
+}
+
 bool make_scores_reshape(Rewrite *rw, int n, const Arg *a, Arg *out)
 {
     Scores s = {0};
@@ -375,7 +387,8 @@ bool make_scores_reshape(Rewrite *rw, int n, const Arg *a, Arg *out)
     memcpy(x.lead, s.v->dim, (size_t)x.n * sizeof *x.lead);
     x.N = s.v->dim[r - 2];
     x.M = s.v->dim[r - 1];
-    if (is_one(x.M) && !is_one(x.N) && !s.normalized) { /* one key: the same numbers in the same order as one query */
+    bool swapped = is_one(x.M) && !is_one(x.N) && !s.normalized;
+    if (swapped) { /* one key: the same numbers in the same order as one query */
         Value *q = s.q;
         s.q = s.k;
         s.k = q;
@@ -383,21 +396,12 @@ bool make_scores_reshape(Rewrite *rw, int n, const Arg *a, Arg *out)
         x.M = x.N;
         x.N = ex_int(rw->ex, 1);
     }
-    if (to >= 2 && dim[to - 1] == x.M) {
-        Expr *rows = dim[to - 2], *G;
-        if (rows == x.N) return regroup_scores(rw, &s, &x, to - 2, dim) && give(rw, &s, out);
-        if ((G = quotient(rw, x.N, rows))) return split_queries(rw, &s, &x, G, rows) && regroup_scores(rw, &s, &x, to - 2, dim) && give(rw, &s, out);
-        if ((G = quotient(rw, rows, x.N))) {
-            Expr *lead[MAX_RANK];
-            memcpy(lead, dim, (size_t)(to - 2) * sizeof *lead);
-            lead[to - 2] = G;
-            return regroup_scores(rw, &s, &x, to - 1, lead) && merge_queries(rw, &s, &x) && give(rw, &s, out);
-        }
-        return rewrite_refuse(rw, "the reshape regroups queries in a way that keys do not follow");
-    }
+    Scores part = s;
+    Axes axes = x;
+    if (to >= 2 && dim[to - 1] == x.M && reshaped(rw, &part, &axes, to, dim, out)) return true;
     if (to == x.n + 3 && !s.normalized && dim[to - 3] == x.N && ex_mul(rw->ex, dim[to - 2], dim[to - 1]) == x.M && exprs_same(x.n, x.lead, dim))
         return split_keys(rw, &s, &x, dim[to - 2], dim[to - 1], out);
-    if (x.M == s.v->dim[r - 1]) return rewrite_refuse(rw, "the reshape changes the axis of keys");
+    if (!swapped) return to >= 2 && dim[to - 1] == x.M ? false : rewrite_refuse(rw, "the reshape changes the axis of keys");
     Arg p;
     TRY(give(rw, &s, &p)); /* the swapped form, reshaped */
     Value *v = rw_reshape(rw, p.v, to, dim);
@@ -453,6 +457,18 @@ bool make_scores_permute(Rewrite *rw, int n, const Arg *a, Arg *out)
     if (a[1].n != r) return false;
     for (int i = 0; i < r; i++) perm[i] = (int)(a[1].es[i]->i < 0 ? a[1].es[i]->i + r : a[1].es[i]->i);
     bool straight = perm[r - 2] == r - 2 && perm[r - 1] == r - 1, swapped = perm[r - 2] == r - 1 && perm[r - 1] == r - 2;
+    int b = perm[r - 2];
+    if (!straight && !swapped && perm[r - 1] == r - 1 && is_one(rw_pad_rank(rw, s.k, r)->dim[b])) {
+        /* queries change places with an axis along which keys do not differ */
+        memcpy(own, perm, sizeof own);
+        for (int i = 0; i < r - 2; i++)
+            if (perm[i] == r - 2) own[i] = b;
+        own[r - 2] = r - 2;
+        s.q = rw_permute(rw, rw_pad_rank(rw, s.q, r), perm);
+        s.k = rw_permute(rw, rw_pad_rank(rw, s.k, r), own);
+        if (s.mask) TRY(s.mask = rw_permute(rw, rw_pad_rank(rw, s.mask, r), perm));
+        return give(rw, &s, out);
+    }
     if (!straight && !swapped) return rewrite_refuse(rw, "queries or keys change places with batch or heads");
     if (swapped && s.normalized) return rewrite_refuse(rw, "probabilities are transposed");
     memcpy(own, perm, sizeof own);

@@ -87,6 +87,12 @@ int rewrite_cost(const Node *n)
     case OP_scaled_dot_product_attention: return 800 + (n->arg[3].kind == ARG_NONE ? 0 : 100);
     case OP_softmax_int: case OP_safe_softmax: return 60;
     case OP_pow_Tensor_Tensor: return 60;
+    case OP_mul_Tensor: { /* two tensors that broadcast against each other make as many numbers as a matrix product does operations */
+        const Value *y = n->out[0];
+        for (int i = 0; i < 2; i++)
+            if (n->arg[i].kind != ARG_VALUE || (n->arg[i].v->rank == y->rank && exprs_same(y->rank, y->dim, n->arg[i].v->dim))) return 50;
+        return 1000;
+    }
     default: return n->op->flags & OPF_VIEW ? 1 : n->op->id == OP_full ? 2 : 50;
     }
 }

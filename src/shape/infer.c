@@ -174,7 +174,7 @@ bool shape_broadcast(Shape *s, int *rank, Expr **dim, int rank_b, Expr *const *d
             out[i] = one == a ? b : a;
         } else {
             TRY(shape_require_equal(s, a, b, what));
-            out[i] = ex_is_int(b) ? b : a;
+            out[i] = ex_is_int(b) || b->depth < a->depth ? b : a; /* equal: the simpler one goes on */
         }
     }
     for (int i = 0; i < n; i++) dim[i] = out[i];
