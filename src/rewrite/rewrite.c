@@ -215,6 +215,7 @@ static bool log_firing(Firer *f, const Rule *rule, const Proof *proof)
         log->firing = grown;
         log->cap = cap;
     }
+    log->uses[rule->index]++;
     Firing *x = &log->firing[log->nfirings++];
     *x = (Firing){.rule = arena_strdup(log->arena, rule->name), .phase = rule->phase, .result = arena_strdup(log->arena, f->from[0]->name),
                   .op = f->to[0]->def ? f->to[0]->def->op->name : "", .nnodes = f->ndead, .node = arena_array(log->arena, const char *, f->ndead + 1),
@@ -378,7 +379,9 @@ static bool fire_derive(Rewrite *rw, const Rule *rule, Node *const *root, const 
     Info *info = rewrite_info(rw, v);
     for (int i = 0; i < info->nalt; i++)
         if (info->alt[i] == a.v) return true;
-    if (info->nalt < (int)(sizeof info->alt / sizeof *info->alt)) info->alt[info->nalt++] = a.v;
+    if (info->nalt == (int)(sizeof info->alt / sizeof *info->alt)) return true;
+    info->alt[info->nalt++] = a.v;
+    rw->log->uses[rule->index]++;
     return true;
 }
 
@@ -537,7 +540,8 @@ bool rewrite_graph(Graph *g, const RewriteOptions *o, RewriteLog *log, Err *err)
     Rewrite rw = {.g = g, .ex = g->ex, .o = o, .log = log, .err = err, .scratch = arena_create(0)};
     *log = (RewriteLog){.arena = arena_create(0), .nodes_before = g->nnodes};
     rw.firer = calloc(1, sizeof *rw.firer);
-    bool ok = rw.scratch && log->arena && rw.firer;
+    if (log->arena) log->uses = arena_array(log->arena, int, o->rules->n + 1);
+    bool ok = rw.scratch && log->uses && rw.firer;
     if (!ok) fail(err, E_LIMIT, "out of memory");
     ok = ok && merge_equal(&rw);
     for (int p = 0; ok && p < PHASES; p++) {

@@ -68,6 +68,7 @@ typedef struct RewriteLog {
     Arena *arena;
     int nfirings, cap;
     Firing *firing;
+    int *uses;               /* per rule of the set: firings, or equal forms that it gave */
     int nleft;
     Left *left;
     int fused;               /* attention ops in the result */

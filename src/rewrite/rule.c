@@ -390,6 +390,7 @@ static bool add_rule(RuleSet *s, Rule *r, Err *err)
 {
     for (int i = 0; i < s->n; i++)
         if (!strcmp(s->rule[i]->name, r->name)) {
+            r->index = i;
             s->rule[i] = r;
             return true;
         }
@@ -401,6 +402,7 @@ static bool add_rule(RuleSet *s, Rule *r, Err *err)
         s->rule = grown;
         s->cap = cap;
     }
+    r->index = s->n;
     s->rule[s->n++] = r;
     return true;
 }

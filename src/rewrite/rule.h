@@ -78,6 +78,7 @@ typedef struct Where {
 
 typedef struct Rule {
     const char *name, *phase;
+    int index; /* in its set */
     bool derive;
     int nroots;
     Pat *root[MAX_FORK];
