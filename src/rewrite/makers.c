@@ -13,6 +13,7 @@ static const Maker makers[] = {
     {"scores_add", make_scores_add, 2, 2},
     {"scores_sub", make_scores_sub, 2, 2},
     {"scores_where", make_scores_where, 4, 4},
+    {"scores_zero_one", make_scores_zero_one, 3, 3},
     {"scores_floor", make_scores_floor, 2, 2},
     {"scores_cast", make_scores_cast, 2, 2},
     {"scores_reshape", make_scores_reshape, 2, 2},

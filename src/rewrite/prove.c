@@ -10,7 +10,7 @@ enum { MAX_BINDINGS = 4, MAX_LEAVES = 256 };
 
 typedef struct Cone {
     const Claim *claim;
-    unsigned char *before, *seen, *mask; /* by value id: what is replaced depends on it; visited; feeds an attention mask */
+    unsigned char *before, *seen, *mask; /* by value id: what is replaced depends on it (2: and it depends on an input); visited; feeds an attention mask */
     Value *leaf[MAX_LEAVES];             /* random tensors */
     bool touched[MAX_LEAVES];            /* what is replaced reads it directly */
     int nleaves;
@@ -48,17 +48,25 @@ static void ancestors(Cone *c, Value *v)
     if (c->before[v->id]) return;
     c->before[v->id] = 1;
     if (v->def) node_each_operand(v->def, ancestor_operand, c);
+    bool varies = v->kind == V_INPUT;
+    for (int i = 0; v->def && i < v->def->op->schema->nparams; i++) {
+        const Arg *a = &v->def->arg[i];
+        varies |= a->kind == ARG_VALUE && c->before[a->v->id] == 2;
+        for (int k = 0; a->kind == ARG_VALUES && k < a->n; k++) varies |= a->vs[k] && c->before[a->vs[k]->id] == 2;
+    }
+    if (varies) c->before[v->id] = 2;
 }
 
 static void cut(Cone *c, Value *v);
 static void cut_operand(void *user, Value **slot) { cut(user, *slot); }
 
-/* Where the replacement meets what the replaced value is computed from: those are the common inputs. */
+/* Where the replacement meets what the replaced value is computed from: those are the common inputs. What follows from weights alone is
+ * computed, as a rule may rely on its numbers. */
 static void cut(Cone *c, Value *v)
 {
     if (c->seen[v->id]) return;
     c->seen[v->id] = 1;
-    if (v->def && !c->before[v->id]) node_each_operand(v->def, cut_operand, c);
+    if (v->def && c->before[v->id] != 2) node_each_operand(v->def, cut_operand, c);
     else add_leaf(c, v);
 }
 

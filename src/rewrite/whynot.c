@@ -62,6 +62,13 @@ static void touch(void *user, Value **slot)
     t->any |= t->c->after[(*slot)->id] != 0;
 }
 
+/* What probabilities pass through without becoming something else. */
+static bool passes_after(const Node *n)
+{
+    OpId id = n->op->id;
+    return (n->op->flags & OPF_VIEW) || id == OP_mul_Tensor || id == OP_div_Tensor || id == OP_where_self || id == OP_to_copy || id == OP_nan_to_num;
+}
+
 /* The product with values that the softmax's result reaches, NULL when it reaches none; every value on the way is marked. */
 static Node *forth(Chain *c, const Node *softmax)
 {
@@ -72,7 +79,7 @@ static Node *forth(Chain *c, const Node *softmax)
         node_each_operand(n, touch, &t);
         if (!t.any) continue;
         if (n->op->id == OP_matmul) return n;
-        if (!passes(n) || n->op->id == OP_softmax_int || n->op->id == OP_safe_softmax) continue;
+        if (!passes_after(n)) continue;
         for (int k = 0; k < n->nout; k++) c->after[n->out[k]->id] = 1;
     }
     return NULL;
