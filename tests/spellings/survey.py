@@ -7,7 +7,7 @@
     survey.py --report FILE        what happened to each, as JSON
 
 The number of attentions is counted by watching eager run: every softmax whose scores come out of a product of two activations and whose weights go into
-another one, and every fused attention kernel. TAP, one line a model: ok when as many are fused, none is left, and the numbers are eager's at every size.
+another one, and every fused attention kernel. TAP, one line a model: ok when at least as many are fused, none is left, and the numbers are eager's at every size.
 """
 import argparse
 import fnmatch
@@ -141,12 +141,12 @@ def check(e, folder, tmp, original):
         r["why"] = f"exit {code}: {stderr[-400:]}"
         return r
     r.update(fused=said["attentions_fused"], left=said["attentions_left"], ms=said.get("ms", wall), nodes_before=said["nodes_before"], nodes_after=said["nodes_after"])
-    r["reasons"] = [{k: str(x.get(k, "")) for k in ("node", "rule", "matched", "reason", "advice")} for x in said["left"]]
+    r["reasons"] = [{k: str(x.get(k) or "") for k in ("node", "rule", "matched", "reason", "advice")} for x in said["left"]]
     what, r["error"], _ = spellings.numbers(target, e, folder, False)
     r["right"] = not what
     if what:
         r["why"] = what
-    elif (r["fused"], r["left"]) != (e["attentions"], 0):
+    elif r["fused"] < e["attentions"] or r["left"]:
         r["why"] = f"fused {r['fused']} of {e['attentions']}, left {r['left']}"
     r["ok"] = not r["why"]
     target.unlink(missing_ok=True)

@@ -160,7 +160,7 @@ trap("window_other_stride", lambda q, k, v: (lambda i: soft(scores(q, k).masked_
 trap("window_multiplied", lambda q, k, v: (lambda i: soft(scores(q, k) * ((i[:, None] - i[None]).abs() <= 2)) @ v)(torch.arange(q.shape[2])), **SELF)
 trap("two_masks_or", lambda q, k, v, pad: soft(scores(q, k).masked_fill(ones(q.shape[2]).triu(1) & ~pad[:, None, None], -INF)) @ v, pad=In("bn", padding().draw), **SELF, note="dropped only where both say so")
 trap("two_masks_xor", lambda q, k, v, keep: soft(scores(q, k).masked_fill(ones(q.shape[2]).triu(1) ^ keep, -1e4)) @ v, keep=keep("b1nn"), **SELF, dead=lambda q, k, v, keep: (ones(q.shape[2]).triu(1) ^ keep).all(-1, keepdim=True).expand(-1, 4, -1, -1))
-trap("two_masks_cancel", lambda q, k, v, keep: soft(scores(q, k) + (1 - keep.float()) * -1e4 + (1 - keep.float()) * 1e4) @ v, note="one undoes the other")
+trap("two_masks_cancel", lambda q, k, v, keep: soft(scores(q, k) + (1 - keep.float()) * -1e4 + (1 - keep.float()) * 1e4) @ v, tol=2e-3, note="one undoes the other, but for the rounding")
 trap("sdpa_mask_inverted", lambda q, k, v, drop: F.scaled_dot_product_attention(q, k, v, attn_mask=drop), drop=keep("b1nm"))
 
 # ------------------------------------------------------------------ not the softmax
@@ -201,7 +201,7 @@ trap("cat_scores_two_values", lambda q, k, v, w: soft(torch.cat([scores(q, k), s
 trap("sink_in_values", lambda self, q, k, v: soft(torch.cat([scores(q, k), self.s.expand(q.shape[0], -1, q.shape[2], -1)], -1)) @ torch.cat([v, torch.ones_like(v[:, :, :1])], 2), parts=dict(s=lambda: nn.Parameter(torch.ones(1, 4, 1, 1))), note="the extra column counts")
 trap("sum_not_product", lambda q, k, v: soft((q[..., :, None, :] + k[..., None, :, :]).sum(-1) * 0.2) @ v)
 trap("sum_other_axis", lambda q, k, v: soft((q[..., :, None] * k.mT[..., None, :, :].mT.mT).sum(-2)) @ v, q=add("bh8d", 1.0), k=add("bh8d", 1.0), v=add("bh8e"), dynamic="b")
-trap("product_of_distances", lambda q, k, v: soft(-torch.cdist(q, k)) @ v, ranges=dict(n=(2, 25), m=(2, 25)), note="distances, not products")
+trap("product_of_distances", lambda q, k, v: soft(-torch.cdist(q, k)) @ v, ranges=dict(n=(2, 25), m=(2, 25)), sizes=SIZES, note="distances, not products")
 trap("product_of_squares", lambda q, k, v: soft(2 * A * q @ k.mT - A * (q * q).sum(-1, keepdim=True) - A * (k * k).sum(-1)[:, :, None]) @ v, note="minus the squared distance: an attention with a bias a key")
 trap("additive_attention", lambda self, q, k, v: soft(self.w(torch.tanh(q[..., :, None, :] + k[..., None, :, :])).squeeze(-1)) @ v, parts=dict(w=lambda: nn.Linear(8, 1)), note="Bahdanau's")
 trap("bilinear", lambda self, q, k, v: soft(q @ self.w @ k.mT * 0.3) @ v, parts=dict(w=lambda: nn.Parameter(rows(8, 8) * 0.4)), note="an attention with a matrix between")
