@@ -168,6 +168,17 @@ typedef struct Ends {
     Buf inputs, outputs, input_specs, output_specs;
 } Ends;
 
+/* Buffers first, then inputs. */
+static const Mutation *mutation_at(const Graph *g, int i) { return i < g->nmutation ? &g->mutation[i] : &g->input_mutation[i - g->nmutation]; }
+static int mutations(const Graph *g) { return g->nmutation + g->ninput_mutation; }
+
+static bool is_target(const Graph *g, const Value *v)
+{
+    for (int i = 0; i < mutations(g); i++)
+        if (mutation_at(g, i)->target == v) return true;
+    return false;
+}
+
 static const char *comma(const Buf *b) { return b->len ? ", " : ""; }
 
 static bool put_weight_inputs(Emit *e, const Weights *all, Ends *ends)
@@ -175,11 +186,12 @@ static bool put_weight_inputs(Emit *e, const Weights *all, Ends *ends)
     static const char *const kind[] = {"parameter", "buffer", "tensor_constant"};
     for (int i = 0; i < all->n; i++) {
         const Value *v = all->w[i].v;
-        const char *name = e->name[v->id], *what = kind[v->weight];
+        bool buffer = v->weight == W_BUFFER || (v->weight == W_CONSTANT && is_target(e->g, v)); /* PyTorch writes no constants */
+        const char *name = e->name[v->id], *what = kind[buffer ? W_BUFFER : v->weight];
         buf_printf(&ends->inputs, "%s{\"as_tensor\": {\"name\": \"%s\"}}", comma(&ends->inputs), name);
         buf_printf(&ends->input_specs, "%s{\"%s\": {\"arg\": {\"name\": \"%s\"}, \"%s_name\": ", comma(&ends->input_specs), what, name, what);
         json_put_string(&ends->input_specs, all->w[i].fqn);
-        if (v->weight == W_BUFFER) buf_printf(&ends->input_specs, ", \"persistent\": %s", v->persistent ? "true" : "false");
+        if (buffer) buf_printf(&ends->input_specs, ", \"persistent\": %s", v->weight == W_BUFFER && v->persistent ? "true" : "false");
         buf_puts(&ends->input_specs, "}}");
         e->written[v->id] = true;
         TRY(put_meta(e, v));
@@ -237,13 +249,6 @@ static bool put_user_inputs(Emit *e, Ends *ends)
     return true;
 }
 
-static bool is_target(const Graph *g, const Value *v)
-{
-    for (int i = 0; i < g->nmutation; i++)
-        if (g->mutation[i].target == v) return true;
-    return false;
-}
-
 /* PyTorch writes mutated tensors when the graph ends, into the memory that views of them still look at. */
 static bool shares_target(const Graph *g, const Value *v)
 {
@@ -263,12 +268,12 @@ static bool put_mutations(Emit *e, Ends *ends, const Weights *all)
 {
     static const char *const kind[] = {"parameter", "buffer", "buffer"};
     const Graph *g = e->g;
-    for (int i = 0; i < g->nmutation; i++) {
-        const Mutation *m = &g->mutation[i];
+    for (int i = 0; i < mutations(g); i++) {
+        const Mutation *m = mutation_at(g, i);
         const char *name = e->name[m->value->id];
         bool again = m->value->kind != V_NODE || shares_target(g, m->value);
         for (int k = 0; k < g->noutput; k++) again |= g->output[k].value == m->value;
-        for (int k = 0; k < i; k++) again |= g->mutation[k].value == m->value;
+        for (int k = 0; k < i; k++) again |= mutation_at(g, k)->value == m->value;
         if (again) TRY(cloned(e, m->value, &name));
         buf_printf(&ends->outputs, "%s{\"as_tensor\": {\"name\": \"%s\"}}", comma(&ends->outputs), name);
         const char *what = m->target->kind == V_INPUT ? "user_input" : kind[m->target->weight], *target = e->name[m->target->id];

@@ -141,11 +141,14 @@ bool graph_add_output(Graph *g, const char *name, Value *v, Err *err)
 
 bool graph_add_mutation(Graph *g, Value *target, Value *v, Err *err)
 {
-    Mutation *all = arena_array(g->arena, Mutation, g->nmutation + 1);
+    bool input = target->kind == V_INPUT;
+    Mutation **list = input ? &g->input_mutation : &g->mutation, *all;
+    int *n = input ? &g->ninput_mutation : &g->nmutation;
+    all = arena_array(g->arena, Mutation, *n + 1);
     if (!all) return fail(err, E_LIMIT, "out of memory");
-    if (g->nmutation) memcpy(all, g->mutation, (size_t)g->nmutation * sizeof *all);
-    all[g->nmutation++] = (Mutation){target, v};
-    g->mutation = all;
+    if (*n) memcpy(all, *list, (size_t)*n * sizeof *all);
+    all[(*n)++] = (Mutation){target, v};
+    *list = all;
     return true;
 }
 
@@ -370,6 +373,8 @@ void graph_replace_uses(Graph *g, Value *from, Value *to)
         if (g->output[i].value == from) g->output[i].value = to;
     for (int i = 0; i < g->nmutation; i++)
         if (g->mutation[i].value == from) g->mutation[i].value = to;
+    for (int i = 0; i < g->ninput_mutation; i++)
+        if (g->input_mutation[i].value == from) g->input_mutation[i].value = to;
     for (int i = 0; i < expr_symbol_count(g->ex); i++) {
         Symbol *sym = expr_symbol(g->ex, i);
         if (sym->value == from && (sym->source == SYM_ITEM || sym->source == SYM_SIZE)) sym->value = to;
@@ -407,6 +412,7 @@ void graph_count_uses(const Graph *g, int *uses)
     for (Node *n = g->first; n; n = n->next) node_each_operand(n, count_operand, uses);
     for (int i = 0; i < g->noutput; i++) uses[g->output[i].value->id]++;
     for (int i = 0; i < g->nmutation; i++) uses[g->mutation[i].value->id]++;
+    for (int i = 0; i < g->ninput_mutation; i++) uses[g->input_mutation[i].value->id]++;
     count_symbols(g, uses);
 }
 

@@ -77,7 +77,7 @@ typedef struct Output {
     Value *value;
 } Output;
 
-typedef struct Mutation { /* after a run, the weight (a buffer) or input takes this value */
+typedef struct Mutation { /* after a run, the weight (a buffer) takes this value; of inputs, only Python's callers see it */
     Value *target, *value;
 } Mutation;
 
@@ -105,6 +105,7 @@ struct Graph {
     Output *output; int noutput;
     ScalarOutput *scalar_output; int nscalar_output;
     Mutation *mutation; int nmutation;
+    Mutation *input_mutation; int ninput_mutation; /* for writers: a run leaves the caller's tensors as they are */
     Require *require; int nrequire, require_cap;
     Map names;      /* value name -> Value* */
     /* How Python calls the model, as JSON text for writers; each may be NULL: pytrees of arguments and results, the list of forward's
@@ -148,7 +149,7 @@ void graph_set_infer(InferFn *f);
 bool graph_require(Graph *g, Expr *cond, Err *err, const char *fmt, ...) QKV_PRINTF(4, 5); /* folds true; E_FORMAT on provably false */
 
 bool graph_add_output(Graph *g, const char *name, Value *v, Err *err);
-bool graph_add_mutation(Graph *g, Value *target, Value *v, Err *err);
+bool graph_add_mutation(Graph *g, Value *target, Value *v, Err *err); /* of a weight, or of an input */
 /* Gives v this name; a value that had it takes v's old one. */
 bool graph_rename(Graph *g, Value *v, const char *name, Err *err);
 Value *graph_find_value(const Graph *g, const char *name);

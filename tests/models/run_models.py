@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 """Runs `qkv run` on every model that generate.py makes, at every size, and compares with PyTorch's eager outputs. TAP, one line a variant.
+Then saves every model with qkv and compares what PyTorch and qkv make of the result (save_models.py), one line a model.
 
     run_models.py                    makes the models in a temporary folder first (needs .venv with torch, transformers)
     run_models.py --dir DIR [NAME..] models made before
+    run_models.py --no-save          without saving, which needs torch
 
 Reading and comparing is done here with NumPy alone, so that a fault of qkv's own reader or comparison cannot hide. Equal means: same
 names, dtypes and shapes; NaN and infinities in the same places; for float32 and float64 max |a-b| <= 5e-5 * max(1, max|b|) and
@@ -87,10 +89,27 @@ def one(folder, name, v, tol, tmp):
     return result
 
 
+def saved(folder, names, jobs):
+    """Lines of save_models.py without their numbers: (right, text). A model that ends its process is not right."""
+    parts = [p for p in (names[k::jobs] for k in range(jobs)) if p]
+    started = [subprocess.Popen([sys.executable, str(HERE / "save_models.py"), "--dir", str(folder), *p], stdout=subprocess.PIPE, text=True) for p in parts]
+    for part, process in zip(parts, started):
+        missing = list(part)
+        for line in process.stdout:
+            head, _, what = line.strip().partition(" - save: ")
+            if what and what.split()[0] in missing:
+                missing.remove(what.split()[0])
+                yield head.startswith("ok"), what
+        process.wait()
+        for name in missing:
+            yield False, f"{name} not done: save_models.py ended with {process.returncode}"
+
+
 def main():
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument("--dir", type=pathlib.Path)
     ap.add_argument("--jobs", type=int, default=2)
+    ap.add_argument("--no-save", action="store_true")
     ap.add_argument("names", nargs="*")
     a = ap.parse_args()
     with tempfile.TemporaryDirectory() as tmp:
@@ -99,18 +118,23 @@ def main():
             folder = pathlib.Path(tmp) / "models"
             made = subprocess.run([sys.executable, str(HERE / "generate.py"), "--out", str(folder)], stdout=subprocess.PIPE, text=True)
             unmade = made.stdout
-        jobs = []
+        jobs, names = [], []
         for f in sorted(folder.glob("*.json")):
             m = json.loads(f.read_text())
             if not a.names or m["name"] in a.names:
+                names.append(m["name"])
                 jobs += [(m["name"], v, m["tol"]) for v in range(m["variants"])]
         bad, k = 0, 0
-        print(f"1..{len(jobs) + len(unmade.splitlines())}")
+        print(f"1..{len(jobs) + len(unmade.splitlines()) + (0 if a.no_save else len(names))}")
         with concurrent.futures.ThreadPoolExecutor(a.jobs) as pool:
             for (name, v, tol), (what, err) in zip(jobs, pool.map(lambda j: one(folder, j[0], j[1], j[2], tmp), jobs)):
                 k += 1
                 bad += bool(what)
                 print(f"{'not ' if what else ''}ok {k} - model: {name} v{v} " + (what.replace(chr(10), " ") if what else f"{err:.1e}"), flush=True)
+        for right, what in () if a.no_save else saved(folder, names, a.jobs):
+            k += 1
+            bad += not right
+            print(f"{'' if right else 'not '}ok {k} - save: {what}", flush=True)
         for line in unmade.splitlines():    # torch or transformers could not make a model: said, and counted
             k += 1
             bad += 1

@@ -200,6 +200,34 @@ def test_written_buffers(tmp_path):
     assert sorted(saved.ep.graph_signature.buffers_to_mutate.values()) == ["calls", "k", "last"]
 
 
+def test_written_inputs(tmp_path):
+    def forward(self, x, y, z):
+        before = x[0].clone()
+        x.mul_(2)
+        y[:, 1:] += x[:, 1:]
+        z.copy_(x)
+        return before, x, y[0] + 1
+
+    def inputs(n):
+        return R(n, 4), R(n, 4, seed=1), R(n, 4, seed=2)
+
+    for rounds in range(2):  # as PyTorch's training IR, and as its functional form
+        folder = tmp_path / str(rounds)
+        folder.mkdir()
+        saved = Saved(folder, fn(forward), inputs(3), ({0: S},) * 3).check(inputs(3), inputs(6))
+        ep = saved.ep.run_decompositions() if rounds else saved.ep
+        if rounds:
+            torch.export.save(ep, folder / "functional.pt2")
+            qkv.Model(folder / "functional.pt2").save(folder / "again.pt2")
+            ep = torch.export.load(folder / "again.pt2")
+        assert sorted(ep.graph_signature.user_inputs_to_mutate.values()) == ["x", "y", "z"]
+        want, got = inputs(5), inputs(5)
+        for a, b in zip(leaves(ep.module()(*got)), leaves(fn(forward)(*want)), strict=True):
+            close(a, b)
+        for a, b in zip(got, want):
+            close(a, b)
+
+
 def test_derived_sizes(tmp_path):
     def forward(self, image, mask):
         h = self.conv(image)
