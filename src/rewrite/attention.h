@@ -36,5 +36,6 @@ GraftFn make_rows;            /* values times probabilities that a row-wise op c
 GraftFn make_attention;           /* probabilities, values */
 GraftFn make_attention_slice; /* probabilities, slice start and end of their keys, values */
 GraftFn make_attention_transposed; /* values^T, probabilities, dims of the permute that transposes them */
+GraftFn make_grouped;         /* a scaled_dot_product_attention */
 GraftFn make_softmax;         /* x, dims of one axis */
 #endif

@@ -1,6 +1,7 @@
 /* The table of graft functions: (@name ...) in a rule. */
 #include <string.h>
 #include "rewrite/attention.h"
+#include "rewrite/mask.h"
 #include "rewrite/rewrite.h"
 
 static const Maker makers[] = {
@@ -29,6 +30,8 @@ static const Maker makers[] = {
     {"attention_slice", make_attention_slice, 4, 4},
     {"product_sum", make_product_sum, 4, 4},
     {"keepdim", make_keepdim, 2, 2},
+    {"grouped", make_grouped, 1, 1},
+    {"banded", make_banded, 1, 1},
     {"softmax", make_softmax, 2, 2},
 };
 

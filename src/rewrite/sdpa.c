@@ -98,7 +98,7 @@ static Value *before_repeat(Heads *h, Value *v)
     return rw_reshape(h->rw, x, 4, (Expr *[]){x->dim[0], x->dim[1], x->dim[3], x->dim[4]});
 }
 
-static bool group_heads(Heads *h)
+static void group_heads(Heads *h)
 {
     Value *k = before_repeat(h, h->k), *v = before_repeat(h, h->v);
     if (k && v && k->dim[1] == v->dim[1]) {
@@ -106,7 +106,6 @@ static bool group_heads(Heads *h)
         h->v = v;
         h->grouped = true;
     }
-    return true;
 }
 
 static bool widen(Heads *h, Value **x, Expr *B, Expr *H)
@@ -127,7 +126,8 @@ static bool settle(Heads *h)
         else TRY(widen(h, &h->k, h->k->dim[0], H) && widen(h, &h->v, h->v->dim[0], H));
     }
     TRY(widen(h, &h->q, B, H) && widen(h, &h->k, B, h->k->dim[1]) && widen(h, &h->v, B, h->v->dim[1]));
-    return h->grouped || group_heads(h);
+    if (!h->grouped) group_heads(h);
+    return true;
 }
 
 /* An upcast of `t`: the value before it. */
@@ -225,6 +225,24 @@ static bool attention(Rewrite *rw, Value *p, Value *v, Arg *out)
     rw->masked_rows = masked_rows == 2 ? 2 : masked_rows == 1 || masked_rows == 3;
     *out = arg_value(y);
     return y != NULL;
+}
+
+/* A scaled_dot_product_attention whose keys and values were repeated for groups of heads: the same on the heads before that. */
+bool make_grouped(Rewrite *rw, int n, const Arg *a, Arg *out)
+{
+    const Node *y = n == 1 && a[0].kind == ARG_VALUE ? a[0].v->def : NULL;
+    Arg arg[16];
+    if (!y || y->op->id != OP_scaled_dot_product_attention || y->arg[7].e->i) return rewrite_refuse(rw, "heads are grouped already");
+    Heads h = {.rw = rw, .k = y->arg[1].v, .v = y->arg[2].v};
+    group_heads(&h);
+    if (!h.grouped) return rewrite_refuse(rw, "keys and values are not repeated");
+    memcpy(arg, y->arg, (size_t)y->op->schema->nparams * sizeof *arg);
+    arg[1] = arg_value(h.k);
+    arg[2] = arg_value(h.v);
+    arg[7] = arg_bool(rw->g, true);
+    Value *v = rw_add(rw, y->op->id, y->op->schema->nparams, arg);
+    *out = arg_value(v);
+    return v != NULL;
 }
 
 bool make_attention(Rewrite *rw, int n, const Arg *a, Arg *out)

@@ -1,6 +1,7 @@
 /* The table of guards: conditions in a rule that its picture cannot show. */
 #include <string.h>
 #include "rewrite/build.h"
+#include "rewrite/mask.h"
 #include "rewrite/rewrite.h"
 
 /* A number, or a tensor that is one constant. */
@@ -26,36 +27,11 @@ static bool guard_float(Rewrite *rw, int n, const Arg *a)
     return (a[0].kind == ARG_VALUE && dtype_is_float(a[0].v->dtype)) || rewrite_refuse(rw, "not a float tensor");
 }
 
-/* Are all elements 0 or 1? */
-static bool zero_one(const Graph *g, const Value *v, int depth)
-{
-    if (v->dtype == DT_BOOL) return true;
-    if (depth > 16) return false;
-    if (v->kind == V_WEIGHT) {
-        int64_t n = v->data && v->data->data && !dtype_is_complex(v->dtype) ? tensor_numel(v->data) : -1;
-        for (int i = 0; i < g->nmutation; i++)
-            if (g->mutation[i].target == v) return false;
-        for (int64_t i = 0; i < n; i++) {
-            double x = tensor_get(v->data, i);
-            if (x != 0 && x != 1) return false;
-        }
-        return n >= 0;
-    }
-    if (!v->def) return false;
-    const Arg *a = v->def->arg;
-    switch (v->def->op->id) {
-    case OP_full: return ex_is_const(a[1].e) && (number_value(a[1].e) == 0 || number_value(a[1].e) == 1);
-    case OP_to_copy: case OP_reshape: case OP_permute: case OP_expand: case OP_slice_Tensor: case OP_select_int: case OP_tril: case OP_triu:
-        return a[0].kind == ARG_VALUE && zero_one(g, a[0].v, depth + 1);
-    case OP_mul_Tensor: return a[0].kind == ARG_VALUE && a[1].kind == ARG_VALUE && zero_one(g, a[0].v, depth + 1) && zero_one(g, a[1].v, depth + 1);
-    default: return false;
-    }
-}
-
+/* All elements are 0 or 1. */
 static bool guard_zero_one(Rewrite *rw, int n, const Arg *a)
 {
     (void)n;
-    return (a[0].kind == ARG_VALUE && zero_one(rw->g, a[0].v, 0)) || rewrite_refuse(rw, "'%s' is not known to hold zeros and ones only", a[0].kind == ARG_VALUE ? a[0].v->name : "?");
+    return (a[0].kind == ARG_VALUE && mask_zero_one(rw->g, a[0].v)) || rewrite_refuse(rw, "'%s' is not known to hold zeros and ones only", a[0].kind == ARG_VALUE ? a[0].v->name : "?");
 }
 
 static bool guard_bool(Rewrite *rw, int n, const Arg *a)
