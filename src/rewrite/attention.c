@@ -205,37 +205,34 @@ static Value *inverted(Rewrite *rw, Value *c)
 }
 
 /* Probabilities that become 0 where their scores were masked by the same condition: nothing but rows without an allowed key changes, which
- * give 0 then as sdpa's do. */
-static bool zero_where_masked(Rewrite *rw, Scores *s, Value *allow, double fill, Arg *out)
+ * give 0 then as sdpa's do; NaN stays NaN when they are multiplied by 0, and where another mask hid the rest of the row. */
+static bool zero_where_masked(Rewrite *rw, Scores *s, Value *allow, double fill, bool times, Arg *out)
 {
     const Node *m = s->mask ? s->mask->def : NULL;
+    double kept;
     if (fill != 0) return rewrite_refuse(rw, "it comes after the softmax");
-    if (s->mask == allow) return s->masked_rows = 0, give(rw, s, out);
+    if (s->mask == allow) {
+        if (!times) s->masked_rows = 0;
+        return give(rw, s, out);
+    }
     if (!m || m->op->id != OP_where_self || m->arg[0].v != allow) return rewrite_refuse(rw, "it comes after the softmax, with another condition than the scores' mask");
     if (m->arg[1].kind != ARG_VALUE) return false;
-    double kept;
-    s->mask = constant_of(rw, &m->arg[1], &kept) && kept == 0 ? allow : RW(rw, where_self, arg_value(allow), m->arg[1], arg_value(no_number(rw, -INFINITY, s->mask->dtype)));
-    s->masked_rows = 0;
+    bool alone = constant_of(rw, &m->arg[1], &kept) && kept == 0;
+    s->mask = alone ? allow : RW(rw, where_self, arg_value(allow), m->arg[1], arg_value(no_number(rw, -INFINITY, s->mask->dtype)));
+    s->masked_rows = alone ? 0 : s->masked_rows == 1 ? 1 : 3;
     return s->mask && give(rw, s, out);
 }
 
-bool make_scores_where(Rewrite *rw, int n, const Arg *a, Arg *out)
+/* Scores, or probabilities, that become `fill` where they are not allowed. */
+static bool select_scores(Rewrite *rw, const Arg *scores, Value *allow, const Arg *number, bool times, Arg *out)
 {
     Scores s = {0};
     double fill;
-    (void)n;
-    TRY(scores_of(rw, &a[0], &s));
-    if (a[1].kind != ARG_VALUE || a[1].v->dtype != DT_BOOL) return rewrite_refuse(rw, "the condition is no bool tensor");
-    if (!constant_of(rw, &a[2], &fill)) return rewrite_refuse(rw, "what masked scores become is no known number");
-    if (s.normalized) {
-        Value *allow = a[3].e->i ? a[1].v : inverted(rw, a[1].v);
-        return allow && zero_where_masked(rw, &s, allow, fill, out);
-    }
+    TRY(scores_of(rw, scores, &s));
+    if (!constant_of(rw, number, &fill)) return rewrite_refuse(rw, "what masked scores become is no known number");
+    if (s.normalized) return zero_where_masked(rw, &s, allow, fill, times, out);
     if (!(fill <= FILL_LIMIT))
         return rewrite_refuse(rw, "masked scores become %g, which keeps them in the softmax; only -inf or a number of at most %d masks", fill, FILL_LIMIT);
-    bool keeps = a[3].e->i != 0;
-    Value *allow = keeps ? a[1].v : inverted(rw, a[1].v);
-    TRY(allow);
     if (isinf(fill)) {
         s.mask = both_masks(rw, s.mask, allow);
         s.masked_rows = 1;
@@ -252,13 +249,21 @@ bool make_scores_where(Rewrite *rw, int n, const Arg *a, Arg *out)
     return s.mask && give(rw, &s, out);
 }
 
+bool make_scores_where(Rewrite *rw, int n, const Arg *a, Arg *out)
+{
+    (void)n;
+    if (a[1].kind != ARG_VALUE || a[1].v->dtype != DT_BOOL) return rewrite_refuse(rw, "the condition is no bool tensor");
+    Value *allow = a[3].e->i ? a[1].v : inverted(rw, a[1].v);
+    return allow && select_scores(rw, &a[0], allow, &a[2], false, out);
+}
+
 /* scores * m - c * (1 - m) with m of zeros and ones: a condition. */
 bool make_scores_zero_one(Rewrite *rw, int n, const Arg *a, Arg *out)
 {
     (void)n;
     if (a[1].kind != ARG_VALUE) return false;
     Value *m = a[1].v, *keep = m->def && m->def->op->id == OP_to_copy && m->def->arg[0].v->dtype == DT_BOOL ? m->def->arg[0].v : RW(rw, ne_Tensor, arg_value(m), arg_int(rw->g, 0));
-    return keep && make_scores_where(rw, 4, (Arg[]){a[0], arg_value(keep), a[2], arg_bool(rw->g, true)}, out);
+    return keep && select_scores(rw, &a[0], keep, &a[2], true, out);
 }
 
 bool make_scores_floor(Rewrite *rw, int n, const Arg *a, Arg *out)
