@@ -36,6 +36,15 @@ class SessionOptions(C.Structure):
     _fields_ = [("struct_size", C.c_size_t), ("threads", C.c_int), ("memory_limit", C.c_size_t)]
 
 
+PROGRESS = C.CFUNCTYPE(None, C.c_void_p, C.c_int, C.c_int)
+
+
+class RewriteOptions(C.Structure):
+    _fields_ = [("struct_size", C.c_size_t), ("rule_files", C.POINTER(C.c_char_p)), ("rule_file_count", C.c_int), ("no_builtin_rules", C.c_int),
+                ("phases", C.c_uint), ("prove", C.c_int), ("seeds", C.c_int), ("counterexample", C.c_char_p), ("exact_masked_rows", C.c_int),
+                ("progress", PROGRESS), ("progress_user", C.c_void_p)]
+
+
 def library_path():
     """QKV_LIBRARY, the library inside the wheel, a checkout's build/, or what the system's loader finds."""
     root = os.path.dirname(os.path.dirname(HERE))
@@ -55,6 +64,7 @@ def _declare(lib):
             ("model_input_dim", s, p, i, i), ("model_output_count", i, p), ("model_output_name", s, p, i),
             ("model_symbol_count", i, p), ("model_symbol", s, p, i, i64, i64),
             ("model_describe", p, p, e), ("model_graph_text", p, p, e), ("model_save", i, p, s, e),
+            ("model_rewrite", i, p, C.POINTER(RewriteOptions), C.POINTER(p), e),
             ("session_create", p, p, C.POINTER(SessionOptions), e), ("session_free", None, p),
             ("session_set_input", i, p, s, tensor, e), ("session_run", i, p, e), ("session_output", i, p, i, tensor, e),
             ("session_reset", None, p)):

@@ -5,7 +5,7 @@ import os
 
 import numpy as np
 
-from ._lib import DTYPES, CError, CTensor, Error, LoadOptions, SessionOptions, check, lib, text
+from ._lib import DTYPES, CError, CTensor, Error, LoadOptions, RewriteOptions, SessionOptions, check, lib, text
 
 NUMPY = {"f32": np.float32, "f64": np.float64, "f16": np.float16, "i64": np.int64, "i32": np.int32, "i16": np.int16, "i8": np.int8,
          "u8": np.uint8, "bool": np.bool_, "u16": np.uint16, "u32": np.uint32, "u64": np.uint64, "c64": np.complex64, "c128": np.complex128}
@@ -128,21 +128,29 @@ class Model:
         options = LoadOptions(C.sizeof(LoadOptions), DTYPES.index(compute) if compute else 0, 0 if fuse else 1)
         self._model = lib().qkv_model_load(self.path.encode(), C.byref(options), C.byref(e))
         check(self._model, e)
-        session = SessionOptions(C.sizeof(SessionOptions), threads or 0, 0)
-        self._session = lib().qkv_session_create(self._model, C.byref(session), C.byref(e))
-        check(self._session, e)
+        self._rewrites = []
+        self._open_session()
         m = self._model
         self.inputs = [lib().qkv_model_input_name(m, i).decode() for i in range(lib().qkv_model_input_count(m))]
         self.outputs = [lib().qkv_model_output_name(m, i).decode() for i in range(lib().qkv_model_output_count(m))]
 
-    def __del__(self):
+    def _open_session(self):
+        e, options = CError(), SessionOptions(C.sizeof(SessionOptions), self._args[2] or 0, 0)
+        self._session = lib().qkv_session_create(self._model, C.byref(options), C.byref(e))
+        check(self._session, e)
+
+    def _close_session(self):
         if getattr(self, "_session", None):
             lib().qkv_session_free(self._session)
+        self._session = None
+
+    def __del__(self):
+        self._close_session()
         if getattr(self, "_model", None):
             lib().qkv_model_free(self._model)
 
     def __reduce__(self):  # another process opens the file again; its weights are mapped, not sent
-        return (Model, self._args)
+        return (_reopen, (self._args, self._rewrites))
 
     @property
     def symbols(self):
@@ -161,6 +169,22 @@ class Model:
     def graph_text(self):
         e = CError()
         return text(lib().qkv_model_graph_text(self._model, C.byref(e)), e)
+
+    def rewrite(self, prove=False, rules=(), phases=("recompose", "convert", "fuse"), exact_masked_rows=False, counterexample=None):
+        """Turns every spelling of attention into scaled_dot_product_attention, other compounds into their op; the report that
+        `qkv rewrite --json` prints, as a dict. prove=True evaluates every replacement first; one that differs raises Error (code 1)."""
+        e, report = CError(), C.c_void_p()
+        files = (C.c_char_p * max(len(rules), 1))(*[os.fsencode(r) for r in rules])
+        bits = sum({"recompose": 1, "convert": 2, "fuse": 4}[p] for p in phases)
+        options = RewriteOptions(C.sizeof(RewriteOptions), files, len(rules), 0, bits, prove, 0, os.fsencode(counterexample) if counterexample else None,
+                                 exact_masked_rows)
+        self._close_session()
+        ok = lib().qkv_model_rewrite(self._model, C.byref(options), C.byref(report), C.byref(e)) == 0
+        found = json.loads(text(report.value, e)) if report.value else None
+        self._open_session()
+        check(ok, e)
+        self._rewrites.append(dict(rules=list(rules), phases=phases, exact_masked_rows=exact_masked_rows))
+        return found
 
     def save(self, path):
         """Writes a .pt2 that torch.export.load and qkv.Model read, with the same inputs, outputs, weights and numbers."""
@@ -192,6 +216,13 @@ class Model:
     def reset(self):
         """Buffers that the model writes go back to the file's values."""
         lib().qkv_session_reset(self._session)
+
+
+def _reopen(args, rewrites):
+    model = Model(*args)
+    for options in rewrites:
+        model.rewrite(**options)
+    return model
 
 
 def _own(t):

@@ -42,6 +42,17 @@ def test_session_and_pickling(model, pixels):
     assert np.array_equal(qkv.InferenceSession(DIGITS).run(None, {model.inputs[0]: pixels})[0], expected)
 
 
+def test_rewriting(pixels):
+    model = qkv.Model(DIGITS)
+    before = model.run([pixels])["output_0"]
+    report = model.rewrite(prove=True)
+    assert report["attentions_left"] == 0 and report["attentions_fused"] == model.graph_text().count("= aten.scaled_dot_product_attention")
+    assert np.abs(model.run([pixels])["output_0"] - before).max() < 1e-4
+    assert pickle.loads(pickle.dumps(model)).graph_text() == model.graph_text()
+    with pytest.raises(qkv.Error, match="no-such.rules"):
+        model.rewrite(rules=["no-such.rules"])
+
+
 def test_symbols_and_text(model):
     assert [lo for lo, _ in model.symbols.values()] == [1]
     assert "aten.scaled_dot_product_attention.default" in model.graph_text()
