@@ -12,22 +12,42 @@ typedef struct Emit {
     const char **name; bool *written; int nvalues, room; /* by value id: its name in the file; is it there yet? */
     bool *absorbed; /* by value id: a node that another one says with its own (find_absorbed) */
     int depth;     /* of values written in front of their place */
-    const char **size; bool *asked; uint32_t nsizes; /* by Expr id: the node that gives it, once there is one; being looked for */
+    const char **size; bool *asked, *known; uint32_t nsizes; /* by Expr id: the node that gives it, once there is one; being looked for; size_known */
     const char **symbol; /* by index: its name in the file */
     bool *bound;         /* by index: a size out of data that is known already */
     bool *checked;       /* by requirement: written already */
+    bool too_long;       /* a size's text was cut */
     Binding hint;        /* the example sizes that the file carries */
     Buf nodes, tensors, ints, bools, floats, guards;
     Err *err;
 } Emit;
 
+static inline bool out_of_data(const Symbol *s) { return s->source == SYM_ITEM || s->source == SYM_SIZE; }
+
 /* pt2_sizes.c */
 bool sizes_open(Emit *e);
+const char *sympy_name(const Expr *x);
 void put_srepr(Emit *e, const Expr *x, Buf *out);              /* "Mul(Integer(2), Symbol('s0', positive=True, integer=True))" */
 void put_size(Emit *e, const Expr *x, Buf *out);               /* a SymInt: as_int, or as_expr with its hint */
 bool size_name(Emit *e, const Expr *x, const char **name);     /* the node that computes it, written in front if it is the first use */
+bool size_known(Emit *e, const Expr *x);                       /* can it be computed here? */
 bool write_size_node(Emit *e, const char *target, const char *name, const Expr *value, int n, Expr *const *args, const char *const *names);
 bool put_number(Emit *e, const Expr *x, ParamType as, Buf *out); /* an argument: as_int, as_float, as_bool, as_sym_int ... */
+bool put_item(Emit *e, Value *v, const Expr *x);               /* the node that reads x from v */
+/* Where a size is found: an axis of a tensor, a scalar input, or, for a symbol, an axis that is factor * symbol + rest. */
+typedef struct Axis {
+    Value *v;
+    int at;
+} Axis;
+typedef struct Solution {
+    Axis axis;
+    Expr *rest, *factor;
+} Solution;
+bool find_axis(const Emit *e, const Expr *x, Axis *out);
+const char *size_input(const Emit *e, const Expr *x);
+bool find_solution(Emit *e, const Expr *s, Solution *out);
+
+/* pt2_checks.c */
 bool note_value(Emit *e, const Value *v);                      /* v is written: the sizes that come out of it are known, asserts follow */
 bool put_guards(Emit *e);
 

@@ -126,9 +126,12 @@ bool requires_grad(const Value *v)
     return v->kind == V_WEIGHT && v->weight == W_PARAMETER && !v->frozen && trains;
 }
 
+enum { MAX_JSON = 512 << 20 }; /* what readers take */
+
 bool put_meta(Emit *e, const Value *v)
 {
     Buf *out = &e->tensors;
+    if (e->too_long || out->len > MAX_JSON) return fail(e->err, E_LIMIT, "the sizes of '%s' are too long to write", v->name);
     buf_printf(out, "%s\"%s\": {\"dtype\": %d, \"sizes\": [", out->len ? ",\n" : "", e->name[v->id], dtype_pt2(v->dtype));
     for (int i = 0; i < v->rank; i++) {
         if (i) buf_puts(out, ", ");

@@ -1,5 +1,5 @@
 /* Sizes in a .pt2: expressions as sympy's srepr, and the nodes that compute them (aten.sym_size.int, _operator.mul, ...), each once, in
- * front of its first use. What must hold for sizes becomes guards_code (known from the inputs) or aten._assert_scalar (out of data).
+ * front of its first use.
  *
  *     2*s0 + 1   ->  sym_size_int = aten.sym_size.int(x, 0); mul = _operator.mul(2, sym_size_int); add = _operator.add(mul, 1)
  */
@@ -28,7 +28,6 @@ static const struct {
 };
 
 static Symbol *symbol_of(const Emit *e, const Expr *x) { return expr_symbol(e->g->ex, (int)x->i); }
-static bool out_of_data(const Symbol *s) { return s->source == SYM_ITEM || s->source == SYM_SIZE; }
 
 /* ------------------------------------------------------------------ names */
 
@@ -115,21 +114,23 @@ static bool room(Emit *e, const Expr *x)
     if (x->id < e->nsizes) return true;
     uint32_t n = x->id + x->id / 2 + 64;
     const char **size = arena_array(e->arena, const char *, n);
-    bool *asked = arena_array(e->arena, bool, n);
-    if (!size || !asked) return fail(e->err, E_LIMIT, "out of memory");
+    bool *asked = arena_array(e->arena, bool, n), *known = arena_array(e->arena, bool, n);
+    if (!size || !asked || !known) return fail(e->err, E_LIMIT, "out of memory");
     if (e->nsizes) {
         memcpy(size, e->size, e->nsizes * sizeof *size);
         memcpy(asked, e->asked, e->nsizes * sizeof *asked);
+        memcpy(known, e->known, e->nsizes * sizeof *known);
     }
     e->size = size;
     e->asked = asked;
+    e->known = known;
     e->nsizes = n;
     return true;
 }
 
 /* ------------------------------------------------------------------ srepr */
 
-static const char *sympy_name(const Expr *x)
+const char *sympy_name(const Expr *x)
 {
     if (x->kind == EX_POW && x->is_float) return "FloatPow";
     if (x->kind == EX_POW && ex_is_int(x->args[1]) && x->args[1]->i >= 0) return "Pow";
@@ -137,9 +138,15 @@ static const char *sympy_name(const Expr *x)
     return kinds[x->kind].srepr;
 }
 
+enum { SREPR_LENGTH = 1 << 16 }; /* shared parts are written each time: it could grow without end */
+
 void put_srepr(Emit *e, const Expr *x, Buf *out)
 {
     const Symbol *s;
+    if (out->len > SREPR_LENGTH) {
+        e->too_long = true;
+        return;
+    }
     switch (x->kind) {
     case EX_INT: buf_printf(out, "Integer(%lld)", (long long)x->i); return;
     case EX_BOOL: buf_puts(out, x->i ? "true" : "false"); return;
@@ -199,13 +206,8 @@ void put_size(Emit *e, const Expr *x, Buf *out)
 
 /* ------------------------------------------------------------------ where a size is found */
 
-typedef struct Axis {
-    Value *v;
-    int at;
-} Axis;
-
 /* The first axis of an input that is just this size; a symbol out of data has one of its own. */
-static bool find_axis(const Emit *e, const Expr *x, Axis *out)
+bool find_axis(const Emit *e, const Expr *x, Axis *out)
 {
     const Symbol *s = x->kind == EX_SYM ? symbol_of(e, x) : NULL;
     if (s && s->source == SYM_SIZE && e->bound[x->i]) {
@@ -221,20 +223,12 @@ static bool find_axis(const Emit *e, const Expr *x, Axis *out)
     return false;
 }
 
-static const char *scalar_input(const Emit *e, const Expr *x)
+const char *size_input(const Emit *e, const Expr *x)
 {
     for (int i = 0; i < e->g->nscalar_input; i++)
         if (e->g->scalar_input[i].value.kind == ARG_EXPR && e->g->scalar_input[i].value.e == x) return e->g->scalar_input[i].name;
     return NULL;
 }
-
-/* A symbol from an axis factor * s + rest: s = (axis - rest) // factor. */
-typedef struct Solution {
-    Axis axis;
-    Expr *rest, *factor;
-} Solution;
-
-static bool known(Emit *e, const Expr *x);
 
 static bool solve_axis(Emit *e, const Expr *s, Expr *size, Solution *out)
 {
@@ -253,10 +247,10 @@ static bool solve_axis(Emit *e, const Expr *s, Expr *size, Solution *out)
         else out->factor = ex_mul(p, out->factor, term->args[i]);
     }
     out->rest = ex_sub(p, size, (Expr *)(uintptr_t)term);
-    return times == 1 && out->factor && out->rest && known(e, out->factor) && known(e, out->rest);
+    return times == 1 && out->factor && out->rest && size_known(e, out->factor) && size_known(e, out->rest);
 }
 
-static bool find_solution(Emit *e, const Expr *s, Solution *out)
+bool find_solution(Emit *e, const Expr *s, Solution *out)
 {
     if (!room(e, s) || e->asked[s->id]) return false;
     e->asked[s->id] = true;
@@ -272,15 +266,16 @@ static bool find_solution(Emit *e, const Expr *s, Solution *out)
 }
 
 /* Can x be computed here? */
-static bool known(Emit *e, const Expr *x)
+bool size_known(Emit *e, const Expr *x)
 {
     Axis axis;
     Solution solution;
-    if (ex_is_const(x) || find_axis(e, x, &axis) || scalar_input(e, x)) return true;
-    if (x->kind == EX_SYM) return out_of_data(symbol_of(e, x)) ? e->bound[x->i] : find_solution(e, x, &solution);
-    for (int i = 0; i < x->nargs; i++)
-        if (!known(e, x->args[i])) return false;
-    return true;
+    if (ex_is_const(x) || find_axis(e, x, &axis) || size_input(e, x)) return true;
+    if (!room(e, x)) return false;
+    if (e->known[x->id]) return true; /* once known, always */
+    bool yes = x->kind != EX_SYM || (out_of_data(symbol_of(e, x)) ? e->bound[x->i] : find_solution(e, x, &solution));
+    for (int i = 0; i < x->nargs && yes; i++) yes = size_known(e, x->args[i]);
+    return e->known[x->id] = yes;
 }
 
 /* ------------------------------------------------------------------ nodes */
@@ -382,7 +377,7 @@ static bool make_size(Emit *e, const Expr *x, const char **name)
     Solution solution;
     const char *names[3];
     if (find_axis(e, x, &axis)) return axis_node(e, x, axis, name);
-    if ((*name = scalar_input(e, x))) return true;
+    if ((*name = size_input(e, x))) return true;
     if (x->kind == EX_SYM && out_of_data(symbol_of(e, x))) { /* its tensor comes later: now, then */
         if (e->asked[x->id] || e->bound[x->i]) return unknown_size(e, x);
         e->asked[x->id] = true;
@@ -457,142 +452,7 @@ bool put_number(Emit *e, const Expr *x, ParamType as, Buf *out)
     return true;
 }
 
-/* ------------------------------------------------------------------ what must hold */
-
-static bool mentions_data(const Emit *e, const Expr *x)
-{
-    for (int i = 0; i < expr_symbol_count(e->g->ex); i++)
-        if (out_of_data(expr_symbol(e->g->ex, i)) && ex_mentions(x, expr_symbol(e->g->ex, i)->expr)) return true;
-    return false;
-}
-
-/* guards_code speaks of sizes of tensors, and a condition with != in it says nothing there (import/pt2_guards.c). */
-static bool guardable(Emit *e, const Expr *x)
-{
-    Axis axis;
-    Solution s;
-    if (ex_is_const(x) || find_axis(e, x, &axis)) return true;
-    if (x->kind == EX_NE || x->kind == EX_NOT || scalar_input(e, x)) return false;
-    if (x->kind == EX_SYM) return !out_of_data(symbol_of(e, x)) && find_solution(e, x, &s) && guardable(e, s.rest) && guardable(e, s.factor);
-    for (int i = 0; i < x->nargs; i++)
-        if (!guardable(e, x->args[i])) return false;
-    return true;
-}
-
-static void put_guard(Emit *e, const Expr *x, Buf *out)
-{
-    static const char *const infix[] = {[EX_ADD] = " + ", [EX_MUL] = "*", [EX_POW] = "**", [EX_FLOORDIV] = " // ", [EX_MOD] = " % ", [EX_TRUEDIV] = " / ",
-                                        [EX_LSHIFT] = " << ", [EX_RSHIFT] = " >> ", [EX_EQ] = " == ", [EX_LT] = " < ", [EX_LE] = " <= ",
-                                        [EX_AND] = " and ", [EX_OR] = " or ", [EX_WHERE] = NULL};
-    Axis axis;
-    Solution s;
-    if (ex_is_const(x)) {
-        ex_print(e->g->ex, x, out);
-    } else if (find_axis(e, x, &axis)) {
-        buf_printf(out, "L['%s'].size()[%d]", e->name[axis.v->id], axis.at);
-    } else if (x->kind == EX_SYM) {
-        if (!find_solution(e, x, &s)) return;
-        buf_printf(out, "((L['%s'].size()[%d] - (", e->name[s.axis.v->id], s.axis.at);
-        put_guard(e, s.rest, out);
-        buf_puts(out, ")) // (");
-        put_guard(e, s.factor, out);
-        buf_puts(out, "))");
-    } else {
-        const char *op = infix[x->kind], *name = x->kind == EX_MAX ? "max" : x->kind == EX_MIN ? "min" : kinds[x->kind].srepr;
-        buf_printf(out, "%s(", op ? "" : name);
-        for (int i = 0; i < x->nargs; i++) {
-            if (i) buf_puts(out, op ? op : ", ");
-            put_guard(e, x->args[i], out);
-        }
-        buf_puts(out, ")");
-    }
-}
-
-static bool starts(const char *s, const char *with) { return !strncmp(s, with, strlen(with)); }
-
-/* The text of a guard that was read is kept, unless it was cut. */
-static void guard_text(Emit *e, const Require *r, Buf *out)
-{
-    enum { CUT = 200 };
-    bool kept = starts(r->where, "guard ") && strlen(r->where + 6) < CUT && strstr(r->where, "L[");
-    if (kept) buf_puts(out, r->where + 6);
-    else put_guard(e, r->cond, out);
-}
-
-/* aten._assert_scalar of a truth value that has a name. */
-static bool assert_named(Emit *e, const char *truth, const char *message)
-{
-    Buf inputs = {0};
-    buf_printf(&inputs, "{\"name\": \"self\", \"arg\": {\"as_sym_bool\": {\"as_name\": \"%s\"}}, \"kind\": 1}, {\"name\": \"assert_msg\", \"arg\": {\"as_string\": ", truth);
-    json_put_string(&inputs, message);
-    buf_puts(&inputs, "}, \"kind\": 1}");
-    const char *name = fresh_name(e, "_assert_scalar");
-    if (name) put_node(e, "torch.ops.aten._assert_scalar.default", inputs.data ? inputs.data : "", "", name);
-    e->nodes.failed |= inputs.failed;
-    buf_free(&inputs);
-    return name != NULL;
-}
-
-/* Ranges of derived sizes are read from range_constraints again, and what shape inference asks for is asked again. */
-static bool is_range(const Require *r) { return starts(r->where, "range of "); }
-static bool inferred(const Require *r) { return starts(r->where, "node '"); }
-
-static bool as_assert(Emit *e, const Require *r)
-{
-    if (is_range(r)) return false;
-    if (starts(r->where, "assert: ")) return true;
-    return mentions_data(e, r->cond) ? !inferred(r) : !guardable(e, r->cond);
-}
-
-/* The asserts whose sizes are all known by now. */
-static bool put_asserts(Emit *e)
-{
-    for (int i = 0; i < e->g->nrequire; i++) {
-        const Require *r = &e->g->require[i];
-        if (e->checked[i] || !as_assert(e, r) || !known(e, r->cond)) continue;
-        e->checked[i] = true;
-        const char *truth;
-        TRY(size_name(e, r->cond, &truth) && assert_named(e, truth, starts(r->where, "assert: ") ? r->where + 8 : r->where));
-    }
-    return true;
-}
-
-bool put_guards(Emit *e)
-{
-    TRY(put_asserts(e));
-    for (int i = 0; i < e->g->nrequire; i++) {
-        const Require *r = &e->g->require[i];
-        if (is_range(r) || as_assert(e, r) || mentions_data(e, r->cond)) continue;
-        Buf text = {0};
-        guard_text(e, r, &text);
-        if (e->guards.len) buf_puts(&e->guards, ", ");
-        json_put_string(&e->guards, text.data ? text.data : "True");
-        e->guards.failed |= text.failed;
-        buf_free(&text);
-    }
-    return true;
-}
-
-/* PyTorch checks the range of a size out of data by asserts. The pool folds what the range says, so the comparison is written as it stands. */
-static bool assert_range(Emit *e, const Symbol *s, const char *symbol)
-{
-    ExprPool *p = e->g->ex;
-    bool above = s->lo > (s->source == SYM_SIZE ? 0 : INT64_MIN), below = s->hi < INT64_MAX;
-    const char *size = NULL;
-    TRY((!above && !below) || size_name(e, s->expr, &size));
-    for (int k = !above; k < 1 + below; k++) {
-        int64_t bound = k ? s->hi : s->lo;
-        Expr *part[2] = {s->expr, ex_int(p, bound)}, *swapped[2] = {part[1], part[0]};
-        Expr cond = {.kind = EX_LE, .nargs = 2, .args = k ? part : swapped, .is_bool = true};
-        const char *name = fresh_name(e, k ? "le" : "ge"), *names[2] = {size, NULL};
-        const char *message = arena_printf(e->arena, "Runtime assertion failed for expression %s %s %lld", symbol, k ? "<=" : ">=", (long long)bound);
-        TRY((part[1] && message) || fail(e->err, E_LIMIT, "out of memory"));
-        TRY(name && write_size_node(e, k ? "_operator.le" : "_operator.ge", name, &cond, 2, part, names) && assert_named(e, name, message));
-    }
-    return true;
-}
-
-static bool item_node(Emit *e, Value *v, const Expr *x)
+bool put_item(Emit *e, Value *v, const Expr *x)
 {
     if (v->dtype == DT_BOOL) { /* an integer, as import reads it */
         Value *number = new_value(e, "truth", DT_I64, v->rank, v->dim);
@@ -602,15 +462,3 @@ static bool item_node(Emit *e, Value *v, const Expr *x)
     return room(e, x) && reading_node(e, "torch.ops.aten.item.default", "item", v, -1, x, &e->size[x->id]);
 }
 
-bool note_value(Emit *e, const Value *v)
-{
-    bool any = false;
-    for (int i = 0; i < expr_symbol_count(e->g->ex); i++) {
-        Symbol *s = expr_symbol(e->g->ex, i);
-        if (!out_of_data(s) || s->value != v || e->bound[i]) continue;
-        if (s->source == SYM_ITEM) TRY(item_node(e, s->value, s->expr));
-        e->bound[i] = any = true;
-        TRY(assert_range(e, s, e->symbol[i]));
-    }
-    return !any || put_asserts(e);
-}

@@ -1,6 +1,8 @@
-/* The whole of loading a .pt2, and one run of what loads with random inputs. */
+/* The whole of loading a .pt2, one run of what loads with random inputs, and saving: what is written loads again. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include "fuzz.h"
 #include "qkv.h"
 
@@ -58,6 +60,31 @@ static void run(const qkv_model *m)
     qkv_session_free(s);
 }
 
+static void save(const qkv_model *m)
+{
+    qkv_error e = {0};
+    char path[64];
+    snprintf(path, sizeof path, "/dev/shm/qkv-fuzz-%ld.pt2", (long)getpid());
+    qkv_status st = qkv_model_save(m, path, &e);
+    said(st, &e);
+    fuzz_check(st == QKV_OK || access(path, F_OK) != 0, "a refusal leaves no file");
+    FILE *f = st == QKV_OK ? fopen(path, "rb") : NULL;
+    if (!f) return;
+    fseek(f, 0, SEEK_END);
+    size_t n = (size_t)ftell(f);
+    uint8_t *bytes = malloc(n);
+    rewind(f);
+    n = bytes ? fread(bytes, 1, n, f) : 0;
+    fclose(f);
+    unlink(path);
+    fuzz_set_file(bytes, n);
+    qkv_model *again = qkv_model_load(FUZZ_PATH, NULL, &e);
+    free(bytes);
+    if (!again) fprintf(stderr, "%s\n", e.message);
+    fuzz_check(again != NULL, "what was saved loads");
+    qkv_model_free(again);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     qkv_error e = {0};
@@ -72,6 +99,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     qkv_free(text);
     qkv_free(graph);
     run(m);
+    save(m);
     qkv_model_free(m);
     return 0;
 }
