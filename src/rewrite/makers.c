@@ -1,6 +1,7 @@
 /* The table of graft functions: (@name ...) in a rule. */
 #include <string.h>
 #include "rewrite/attention.h"
+#include "rewrite/norms.h"
 #include "rewrite/mask.h"
 #include "rewrite/rewrite.h"
 
@@ -33,6 +34,11 @@ static const Maker makers[] = {
     {"grouped", make_grouped, 1, 1},
     {"banded", make_banded, 1, 1},
     {"softmax", make_softmax, 2, 2},
+    {"layer_norm", make_layer_norm, 5, 5},
+    {"rms_norm", make_rms_norm, 4, 4},
+    {"norm_weight", make_norm_weight, 3, 3},
+    {"norm_bias", make_norm_bias, 3, 3},
+    {"in_half", make_in_half, 2, 2},
 };
 
 const Maker *maker_find(const char *name)

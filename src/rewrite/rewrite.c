@@ -90,6 +90,7 @@ int rewrite_cost(const Node *n)
     }
     case OP_softmax_int: case OP_safe_softmax: return 60;
     case OP_pow_Tensor_Tensor: return 60;
+    case OP_relu: case OP_gelu: case OP_silu: return 40; /* a product takes them along */
     case OP_mul_Tensor: { /* two tensors that broadcast against each other make as many numbers as a matrix product does operations */
         const Value *y = n->out[0];
         for (int i = 0; i < 2; i++)

@@ -108,7 +108,31 @@ static bool guard_one_axis(Rewrite *rw, int n, const Arg *a)
     return a[0].kind == ARG_NONE || guard_same_axes(rw, n, a);
 }
 
+/* (wide ?x): float32 or float64, in which a fused op rounds as its parts do. */
+static bool guard_wide(Rewrite *rw, int n, const Arg *a)
+{
+    (void)n;
+    return (a[0].kind == ARG_VALUE && (a[0].v->dtype == DT_F32 || a[0].v->dtype == DT_F64)) || rewrite_refuse(rw, "the parts round to a half type, the op would round once");
+}
+
+/* (count ?n ?x ?dims): n is the number of elements of x along dims. */
+static bool guard_count(Rewrite *rw, int n, const Arg *a)
+{
+    (void)n;
+    const Value *x = a[1].kind == ARG_VALUE ? a[1].v : NULL;
+    Expr *have = number_of(rw, &a[0]), *want = ex_int(rw->ex, 1);
+    if (!x || !have || a[2].kind != ARG_EXPRS || !a[2].n) return rewrite_refuse(rw, "not a known number of elements");
+    for (int i = 0; i < a[2].n; i++) {
+        int64_t d = ex_is_int(a[2].es[i]) ? a[2].es[i]->i + (a[2].es[i]->i < 0 ? x->rank : 0) : -1;
+        if (d < 0 || d >= x->rank) return rewrite_refuse(rw, "not an axis");
+        want = ex_mul(rw->ex, want, x->dim[d]);
+    }
+    bool same = want && (have == want || (ex_is_const(have) && ex_is_const(want) && number_value(have) == number_value(want)));
+    return same || rewrite_refuse(rw, "the sum is divided by something else than its number of elements");
+}
+
 static const Guard guards[] = {
+    {"wide", guard_wide, 1, 1}, {"count", guard_count, 3, 3},
     {"one_axis", guard_one_axis, 3, 3},
     {"is", guard_is, 2, 2},         {"same_axes", guard_same_axes, 3, 3},
     {"zero_one", guard_zero_one, 1, 1},
