@@ -27,6 +27,7 @@ static const struct {
     {"_operator.abs", EX_ABS, 1, false},       {"builtins.abs", EX_ABS, 1, false},
     {"math.ceil", EX_CEIL, 1, false},          {"math.floor", EX_FLOOR, 1, false},      {"math.trunc", EX_TRUNC, 1, false},
     {"builtins.round", EX_ROUND, 1, false},    {"math.sqrt", EX_SQRT, 1, false},        {"torch._sym_sqrt", EX_SQRT, 1, false},
+    {"torch.sym_sqrt", EX_SQRT, 1, false},
     {"torch.sym_max", EX_MAX, 2, false},       {"torch.sym_min", EX_MIN, 2, false},     {"torch.sym_float", EX_TOFLOAT, 1, false},
     {"torch.sym_int", EX_TRUNC, 1, false},     {"torch.sym_not", EX_NOT, 1, false},     {"torch.sym_ite", EX_WHERE, 3, false},
     {"builtins.max", EX_MAX, 2, false},        {"builtins.min", EX_MIN, 2, false},

@@ -1,4 +1,5 @@
 /* Shapes and dtypes of pointwise ops, and PyTorch's type promotion (c10/core/ScalarType.h, aten/src/ATen/native/TypeProperties.cpp). */
+#include <math.h>
 #include "shape/shape_table.h"
 
 static DType wider(DType a, DType b) { return a == DT_NONE ? b : b == DT_NONE ? a : dtype_promote(a, b); }
@@ -99,12 +100,16 @@ bool shape_randint(Shape *s)
     return shape_out(s, 0, shape_dtype(s, op_param(s->node->op, "dtype"), DT_I64), a->n, a->es);
 }
 
-/* ceil((end - start) / step) */
+static bool is_one(const Expr *e) { return ex_equals_int(e, 1) || (e->kind == EX_FLOAT && e->f == 1); }
+
+/* ceil((end - start) / step); arange(0.5, n) has n elements for every n, which the quotient of floats would not say */
 bool shape_arange(Shape *s)
 {
     ExprPool *p = s->ex;
     Expr *start = shape_arg(s, 0)->e, *end = shape_arg(s, 1)->e, *step = shape_arg(s, 2)->e, *n;
-    if (start->is_float || end->is_float || step->is_float)
+    Expr *whole = end->kind == EX_TOFLOAT ? end->args[0] : end;
+    if (is_one(step) && !whole->is_float && start->kind == EX_FLOAT && fabs(start->f) < 0x1p53) n = ex_sub(p, whole, ex_int(p, (int64_t)floor(start->f)));
+    else if (start->is_float || end->is_float || step->is_float)
         n = ex_make(p, EX_CEIL, ex_make(p, EX_TRUEDIV, ex_make(p, EX_TOFLOAT, ex_sub(p, end, start), NULL, NULL), ex_make(p, EX_TOFLOAT, step, NULL, NULL), NULL), NULL, NULL);
     else n = ex_neg(p, ex_floordiv(p, ex_sub(p, start, end), step));
     n = n ? ex_max(p, n, ex_int(p, 0)) : NULL;
