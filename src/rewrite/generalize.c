@@ -1,0 +1,743 @@
+/* From static graphs to one with symbolic sizes: sizes of inputs, repeated building until nothing new is settled, the report. Contract in
+ * generalize.h.
+ *
+ *     build: numbers that two expressions fit stay open
+ *     what inference requires settles open numbers           -> build again
+ *     what nothing settles takes its likeliest candidate      -> build again
+ *     an equality that does not follow: pads and other choices before it are reconsidered, sizes become multiples -> build again
+ */
+#include "rewrite/generalize.h"
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "rewrite/generalize_build.h"
+
+enum { MAX_BUILDS = 600, MAX_TRIALS = 48 };
+
+static bool no_memory(Err *err) { return fail(err, E_LIMIT, "out of memory"); }
+
+/* ------------------------------------------------------------------ sizes of the inputs */
+
+static const char *axis_text(Gen *gen, int input, int axis)
+{
+    const Graph *g = gen->al.file[0];
+    if (input < 0) return arena_strdup(gen->arena, g->scalar_input[axis].name);
+    return arena_printf(gen->arena, "%s.%d", g->input[input]->name, axis);
+}
+
+static bool add_axis(Gen *gen, Size *z, int input, int axis, Err *err)
+{
+    if (z->naxes == z->axes_cap) {
+        int cap = z->axes_cap ? z->axes_cap * 2 : 4;
+        void *grown = arena_alloc(gen->arena, (size_t)cap, sizeof *z->at);
+        if (!grown) return no_memory(err);
+        if (z->naxes) memcpy(grown, z->at, (size_t)z->naxes * sizeof *z->at);
+        z->at = grown;
+        z->axes_cap = cap;
+    }
+    z->at[z->naxes].input = input;
+    z->at[z->naxes++].axis = axis;
+    return true;
+}
+
+static bool has_axis(const Size *z, int input, int axis)
+{
+    for (int k = 0; k < z->naxes; k++)
+        if (z->at[k].input == input && z->at[k].axis == axis) return true;
+    return false;
+}
+
+static Size *new_size(Gen *gen, const char *name, const int64_t *v, Err *err)
+{
+    Size *grown = arena_array(gen->arena, Size, gen->nsize + 1);
+    if (!grown || !name) {
+        no_memory(err);
+        return NULL;
+    }
+    if (gen->nsize) memcpy(grown, gen->size, (size_t)gen->nsize * sizeof *grown);
+    gen->size = grown;
+    Size *z = &grown[gen->nsize++];
+    *z = (Size){.name = name, .symbol = name, .factor = 1};
+    memcpy(z->v, v, sizeof z->v);
+    return z;
+}
+
+static bool axis_values(const Gen *gen, int input, int axis, int64_t *v)
+{
+    bool differ = false;
+    memset(v, 0, GEN_FILES * sizeof *v);
+    for (int f = 0; f < gen->al.nfiles; f++) {
+        const Graph *g = gen->al.file[f];
+        v[f] = input >= 0 ? g->input[input]->dim[axis]->i : g->scalar_input[axis].value.e->i;
+        differ |= v[f] != v[0];
+    }
+    return differ;
+}
+
+/* "input.axis", or the name of a scalar input. */
+static bool find_axis(const Gen *gen, const char *text, size_t n, const char *option, int *input, int *axis, Err *err)
+{
+    const Graph *g = gen->al.file[0];
+    for (int i = 0; i < g->nscalar_input; i++)
+        if (strlen(g->scalar_input[i].name) == n && !strncmp(g->scalar_input[i].name, text, n)) {
+            *input = -1;
+            *axis = i;
+            return true;
+        }
+    for (int i = 0; i < g->ninput; i++) {
+        size_t m = strlen(g->input[i]->name);
+        if (n < m + 2 || strncmp(g->input[i]->name, text, m) || text[m] != '.') continue;
+        char *end;
+        long d = strtol(text + m + 1, &end, 10);
+        if (end != text + n || d < -g->input[i]->rank || d >= g->input[i]->rank) continue;
+        *input = i;
+        *axis = (int)(d < 0 ? d + g->input[i]->rank : d);
+        return true;
+    }
+    Buf b = {0};
+    for (int i = 0; i < g->ninput; i++) buf_printf(&b, "%s%s (rank %d)", i ? ", " : "", g->input[i]->name, g->input[i]->rank);
+    fail(err, E_USAGE, "option '%s': '%.*s' is no axis; write INPUT.AXIS, the inputs are %.600s", option, (int)n, text, b.data ? b.data : "none");
+    buf_free(&b);
+    return false;
+}
+
+/* "batch=x.0,mask.0" */
+static bool named_size(Gen *gen, const char *text, Err *err)
+{
+    const char *eq = strchr(text, '=');
+    bool ok = eq && eq > text && !isdigit((unsigned char)*text);
+    for (const char *p = text; ok && p < eq; p++) ok = isalnum((unsigned char)*p) || *p == '_';
+    if (!ok) return fail(err, E_USAGE, "option 'dim': found '%s', expected NAME=INPUT.AXIS[,INPUT.AXIS...]", text);
+    char *name = arena_strndup(gen->arena, text, (size_t)(eq - text));
+    Size *z = NULL;
+    for (const char *p = eq + 1; *p || p == eq + 1;) {
+        size_t n = strcspn(p, ",");
+        int input, axis;
+        int64_t v[GEN_FILES];
+        TRY(find_axis(gen, p, n, "dim", &input, &axis, err));
+        for (int i = 0; i < gen->nsize; i++)
+            if (has_axis(&gen->size[i], input, axis)) return fail(err, E_USAGE, "option 'dim': %.*s belongs to '%s' already", (int)n, p, gen->size[i].name);
+        if (!axis_values(gen, input, axis, v))
+            return fail(err, E_USAGE, "option 'dim': %.*s is %lld in every file; give files in which it differs", (int)n, p, (long long)v[0]);
+        if (!z) TRY(z = new_size(gen, name, v, err));
+        if (memcmp(z->v, v, sizeof v))
+            return fail(err, E_USAGE, "option 'dim': '%s' ties %.*s to %s, but their sizes differ: %lld and %lld", name, (int)n, p,
+                        axis_text(gen, z->at[0].input, z->at[0].axis), (long long)v[0], (long long)z->v[0]);
+        TRY(add_axis(gen, z, input, axis, err));
+        z->named = true;
+        p += n + (p[n] == ',');
+    }
+    return true;
+}
+
+static char *plain_name(Gen *gen, int input, int axis)
+{
+    const Graph *g = gen->al.file[0];
+    char *s = input < 0 ? arena_strdup(gen->arena, g->scalar_input[axis].name) : arena_printf(gen->arena, "%s_%d", g->input[input]->name, axis);
+    for (char *p = s; p && *p; p++)
+        if (!isalnum((unsigned char)*p) && *p != '_') *p = '_';
+    return s;
+}
+
+static bool free_size(Gen *gen, int input, int axis, bool apart, Err *err)
+{
+    int64_t v[GEN_FILES];
+    if (!axis_values(gen, input, axis, v)) return true;
+    for (int i = 0; i < gen->nsize; i++)
+        if (has_axis(&gen->size[i], input, axis)) return true;
+    for (int i = 0; !apart && i < gen->nsize; i++)
+        if (!memcmp(gen->size[i].v, v, sizeof v)) {
+            gen->size[i].tied = true;
+            return add_axis(gen, &gen->size[i], input, axis, err);
+        }
+    Size *z = new_size(gen, plain_name(gen, input, axis), v, err);
+    return z && add_axis(gen, z, input, axis, err);
+}
+
+static bool find_sizes(Gen *gen, const GeneralizeOptions *o, Err *err)
+{
+    const Graph *g = gen->al.file[0];
+    for (int i = 0; o && i < o->ndim; i++) TRY(named_size(gen, o->dim[i], err));
+    for (int i = 0; i < g->ninput; i++)
+        for (int d = 0; d < g->input[i]->rank; d++) TRY(free_size(gen, i, d, o && o->apart, err));
+    for (int i = 0; i < g->nscalar_input; i++) {
+        bool number = true;
+        for (int f = 0; f < gen->al.nfiles; f++) {
+            const Arg *a = &gen->al.file[f]->scalar_input[i].value;
+            number = number && a->kind == ARG_EXPR && a->e->kind == EX_INT;
+        }
+        if (number) TRY(free_size(gen, -1, i, o && o->apart, err));
+    }
+    for (int i = 0; o && i < o->ndynamic; i++) {
+        int input, axis;
+        int64_t v[GEN_FILES];
+        TRY(find_axis(gen, o->dynamic[i], strlen(o->dynamic[i]), "dynamic", &input, &axis, err));
+        if (!axis_values(gen, input, axis, v))
+            return fail(err, E_USAGE, "option 'dynamic': %s is %lld in every file; add a file in which it differs", o->dynamic[i], (long long)v[0]);
+    }
+    return true;
+}
+
+/* ------------------------------------------------------------------ input files */
+
+static bool check_static(const Graph *g, const char *name, Err *err)
+{
+    for (int i = 0; i < g->ninput; i++)
+        for (int d = 0; d < g->input[i]->rank; d++)
+            if (!ex_is_int(g->input[i]->dim[d]))
+                return fail(err, E_USAGE, "%s: input '%s': axis %d is variable already; generalize takes static exports (without dynamic_shapes)", name,
+                            g->input[i]->name, d);
+    for (int i = 0; i < expr_symbol_count(g->ex); i++) {
+        const Symbol *s = expr_symbol(g->ex, i);
+        if (s->value && (s->source == SYM_ITEM || s->source == SYM_SIZE))
+            return fail(err, E_UNSUPPORTED, "%s: node '%s' gives a size that comes out of data; such models are not generalized", name, s->value->name);
+    }
+    return true;
+}
+
+/* Constants of reshapes and windows: what a size is divided by is usually among them. */
+static void see_constants(Gen *gen)
+{
+    for (int f = 0; f < gen->al.nfiles; f++)
+        for (const Node *n = gen->al.file[f]->first; n; n = n->next) {
+            if (n->op->id != OP_reshape && n->op->id != OP_convolution && n->op->id != OP_unfold && n->op->id != OP_slice_Tensor) continue;
+            for (int i = 0; i < n->op->schema->nparams; i++)
+                for (int k = 0; n->arg[i].kind == ARG_EXPRS && k < n->arg[i].n; k++) {
+                    const Expr *e = n->arg[i].es[k];
+                    if (e->kind == EX_INT && e->i > 1 && e->i < (int64_t)sizeof gen->seen) gen->seen[e->i] |= (unsigned char)(1 << f);
+                }
+        }
+    for (size_t i = 0; i < sizeof gen->seen; i++) gen->seen[i] = gen->seen[i] == (1 << gen->al.nfiles) - 1; /* of every file */
+}
+
+/* ------------------------------------------------------------------ settling */
+
+typedef struct Cost {
+    int failed;   /* 1: a step cannot be built */
+    int residual; /* equalities that do not follow */
+    int unsolved;
+} Cost;
+
+static Cost cost_until(const Build *b, int step)
+{
+    Cost c = {b->failed_step >= 0 && b->failed_step <= step, 0, 0};
+    for (int i = 0; i < b->nresidual; i++) c.residual += b->residual[i].step <= step;
+    for (int i = 0; i < b->nunknown; i++) c.unsolved += b->unknown[i].h->unsolved && b->unknown[i].h->step <= step;
+    return c;
+}
+
+static bool better(Cost x, Cost y)
+{
+    if (x.failed != y.failed) return x.failed < y.failed;
+    if (x.unsolved != y.unsolved) return x.unsolved < y.unsolved;
+    return x.residual < y.residual;
+}
+
+/* Open numbers that nothing settled take their likeliest candidate: the surest one, and all with the same question. */
+static int decide(const Build *b)
+{
+    const Hole *surest = NULL;
+    int n = 0;
+    for (int i = 0; i < b->nunknown; i++) {
+        const Hole *h = b->unknown[i].h;
+        if (!h->unsolved && !h->forced && h->state != HOLE_DECIDED && (!surest || h->rank < surest->rank)) surest = h;
+    }
+    for (int i = 0; surest && i < b->nunknown; i++) {
+        Hole *h = b->unknown[i].h;
+        bool same = !h->unsolved && !h->forced && h->state != HOLE_DECIDED && h->rank == surest->rank && h->ncand == surest->ncand && h->arg == surest->arg;
+        for (int f = 0; same && f < b->nfiles; f++) same = scalar_f64(h->v[f]) == scalar_f64(surest->v[f]);
+        if (!same) continue;
+        h->state = HOLE_DECIDED;
+        n++;
+    }
+    return n;
+}
+
+/* Builds until equations and decisions settle no more. b is the last build. */
+static bool settle(Gen *gen, int last_step, Build *b, Err *err)
+{
+    TRY(build_graph(b, gen, last_step, err));
+    while (gen->builds < MAX_BUILDS && (b->solved || decide(b))) {
+        build_free(b);
+        TRY(build_graph(b, gen, last_step, err));
+    }
+    return true;
+}
+
+/* What a trial changes, and how to take it back: all holes and sizes as they were. */
+typedef struct Saved {
+    Hole *hole;
+    size_t n;
+    Size *size;
+} Saved;
+
+static bool save(Gen *gen, Saved *s, Err *err)
+{
+    s->n = gen->holes.count;
+    s->hole = malloc((s->n + 1) * sizeof *s->hole);
+    s->size = malloc(((size_t)gen->nsize + 1) * sizeof *s->size);
+    if (!s->hole || !s->size) return no_memory(err);
+    for (size_t i = 0; i < s->n; i++) s->hole[i] = *(Hole *)gen->holes.entries[i].value;
+    if (gen->nsize) memcpy(s->size, gen->size, (size_t)gen->nsize * sizeof *s->size);
+    return true;
+}
+
+static void restore(Gen *gen, Saved *s)
+{
+    for (size_t i = 0; i < gen->holes.count; i++) {
+        Hole *h = gen->holes.entries[i].value;
+        if (i < s->n) *h = s->hole[i];
+        else *h = (Hole){.step = h->step, .arg = h->arg, .elem = h->elem};
+    }
+    if (gen->nsize) memcpy(gen->size, s->size, (size_t)gen->nsize * sizeof *s->size);
+}
+
+static void saved_free(Saved *s)
+{
+    free(s->hole);
+    free(s->size);
+}
+
+/* Tries what was changed since `before`: kept when it is better up to last_step; else taken back. */
+static bool trial(Gen *gen, int last_step, Cost now, Saved *before, bool *kept, Err *err)
+{
+    Build t;
+    bool ok = settle(gen, last_step, &t, err);
+    *kept = ok && better(cost_until(&t, last_step), now);
+    build_free(&t);
+    if (!*kept) restore(gen, before);
+    return ok;
+}
+
+/* ------------------------------------------------------------------ equalities that do not follow */
+
+static void mark_cone(const Gen *gen, int step, bool *in)
+{
+    const Aligned *a = &gen->al;
+    int *maker = malloc(((size_t)a->nvalue + 1) * sizeof *maker);
+    memset(in, 0, (size_t)a->nstep * sizeof *in);
+    if (!maker) return;
+    for (int i = 0; i < a->nvalue; i++) maker[i] = -1;
+    for (int i = 0; i < a->nstep; i++)
+        for (int k = 0; k < a->step[i].node[a->step[i].base]->nout; k++) maker[a->step[i].out + k] = i;
+    in[step] = true;
+    for (int i = step; i >= 0; i--)
+        for (int k = 0; in[i] && k < a->step[i].noperand; k++)
+            if (maker[a->step[i].operand[k]] >= 0) in[maker[a->step[i].operand[k]]] = true;
+    free(maker);
+}
+
+/* Of one pad the end before the beginning: that is where models fill up. */
+static int latest_first(const void *x, const void *y)
+{
+    const Hole *a = *(Hole *const *)x, *b = *(Hole *const *)y;
+    if (a->step != b->step) return b->step - a->step;
+    return a->elem % 2 != b->elem % 2 ? b->elem % 2 - a->elem % 2 : a->elem - b->elem;
+}
+
+/* Holes of steps before this one that it depends on, the nearest first. */
+static Hole **holes_before(Gen *gen, int step, int *n)
+{
+    bool *in = calloc((size_t)gen->al.nstep + 1, sizeof *in);
+    Hole **list = malloc((gen->holes.count + 1) * sizeof *list);
+    *n = 0;
+    if (in && list) {
+        mark_cone(gen, step, in);
+        for (size_t i = 0; i < gen->holes.count; i++) {
+            Hole *h = gen->holes.entries[i].value;
+            if (h->step <= step && in[h->step]) list[(*n)++] = h;
+        }
+        qsort(list, (size_t)*n, sizeof *list, latest_first);
+    }
+    free(in);
+    return list;
+}
+
+static bool is_pad(const Gen *gen, const Hole *h)
+{
+    const Step *s = &gen->al.step[h->step];
+    return s->node[s->base]->op->id == OP_constant_pad_nd && h->arg == 1;
+}
+
+/* Pads that are the same in every file, or fit several multiples: one that fills up to what is wanted. */
+static bool reconsider_pads(Gen *gen, const Residual *r, Cost now, bool *kept, Err *err)
+{
+    int n, tried = 0;
+    Saved before;
+    Hole **hole = holes_before(gen, r->step, &n);
+    if (!hole) return no_memory(err);
+    bool ok = save(gen, &before, err);
+    *kept = false;
+    for (int i = 0; ok && !*kept && i < n && tried < MAX_TRIALS; i++) {
+        if (!is_pad(gen, hole[i]) || hole[i]->state == HOLE_OPEN) continue;
+        for (int pick = hole[i]->pick + 1; ok && !*kept && pick < 6 && tried < MAX_TRIALS; pick++) {
+            hole[i]->pick = pick;
+            hole[i]->state = HOLE_DECIDED;
+            ok = trial(gen, r->step, now, &before, kept, err);
+            tried++;
+        }
+    }
+    saved_free(&before);
+    free(hole);
+    return ok;
+}
+
+static int64_t gcd(int64_t a, int64_t b)
+{
+    while (b) {
+        int64_t r = a % b;
+        a = b;
+        b = r;
+    }
+    return a < 0 ? -a : a;
+}
+
+/* The coefficient of symbol s in a sum; 0 when it is not there by itself. */
+static int64_t coefficient(const Expr *e, const Expr *s)
+{
+    if (e == s) return 1;
+    if (e->kind == EX_MUL && e->nargs == 2 && e->args[0]->kind == EX_INT && e->args[1] == s) return e->args[0]->i;
+    int64_t c = 0;
+    for (int i = 0; e->kind == EX_ADD && i < e->nargs && !c; i++) c = coefficient(e->args[i], s);
+    return c;
+}
+
+/* What symbol s must be a multiple of for the quotients in e to come out even. */
+static void wanted_factor(const Expr *e, const Expr *s, int64_t *factor)
+{
+    if ((e->kind == EX_FLOORDIV || e->kind == EX_MOD) && e->args[1]->kind == EX_INT && e->args[1]->i > 1) {
+        int64_t c = coefficient(e->args[0], s), k = e->args[1]->i;
+        if (c) k /= gcd(k, c);
+        if (c && k > 1 && k < 1 << 20) *factor = *factor / gcd(*factor, k) * k;
+    }
+    for (int i = 0; i < e->nargs && *factor < 1 << 20; i++) wanted_factor(e->args[i], s, factor);
+}
+
+/* Answers in terms of a symbol that is about to vanish are found again. */
+static void forget(Gen *gen, const char *symbol)
+{
+    for (size_t i = 0; i < gen->holes.count; i++) {
+        Hole *h = gen->holes.entries[i].value;
+        if (h->forced && strstr(h->forced, symbol)) h->forced = NULL;
+    }
+}
+
+static bool multiply_size(Gen *gen, Size *z, int64_t factor)
+{
+    int64_t all = z->factor * factor;
+    for (int f = 0; f < gen->al.nfiles; f++)
+        if (z->v[f] % all) return false;
+    forget(gen, z->symbol);
+    z->factor = all;
+    z->symbol = arena_printf(gen->arena, "_%s", z->name);
+    return z->symbol != NULL;
+}
+
+/* Sizes that occur in quotients become multiples: H//14 of H = 14*h. */
+static bool make_multiples(Gen *gen, const Build *b, const Residual *r, Cost now, bool *kept, Err *err)
+{
+    Saved before;
+    bool any = false, ok = save(gen, &before, err);
+    *kept = false;
+    for (int i = 0; ok && i < gen->nsize; i++) {
+        Size *z = &gen->size[i];
+        const Symbol *s = z->relation ? NULL : expr_find_symbol(b->ex, z->symbol);
+        int64_t factor = 1;
+        if (!s || !ex_mentions(r->cond, s->expr)) continue;
+        wanted_factor(r->cond, s->expr, &factor);
+        if (factor > 1) any |= multiply_size(gen, z, factor);
+    }
+    if (ok && any) ok = trial(gen, r->step, now, &before, kept, err);
+    else if (ok) restore(gen, &before);
+    saved_free(&before);
+    return ok;
+}
+
+/* Numbers before this step that have other candidates, or are the same in every file: what would the equality make of them? */
+static bool reopen(Gen *gen, const Residual *r, Cost now, bool *kept, Err *err)
+{
+    int n, tried = 0;
+    Saved before;
+    Hole **hole = holes_before(gen, r->step, &n);
+    if (!hole) return no_memory(err);
+    bool ok = save(gen, &before, err);
+    *kept = false;
+    for (int i = 0; ok && !*kept && i < n && tried < MAX_TRIALS; i++) {
+        if (hole[i]->state == HOLE_OPEN || hole[i]->forced || (hole[i]->constant && hole[i]->arg != 1) || (!hole[i]->constant && hole[i]->ncand < 2)) continue;
+        hole[i]->state = HOLE_OPEN;
+        hole[i]->pick = 0;
+        ok = trial(gen, r->step, now, &before, kept, err);
+        tried++;
+    }
+    saved_free(&before);
+    free(hole);
+    return ok;
+}
+
+/* The equality makes one input size an expression of others: a mask's H*W. */
+static bool relate(Gen *gen, Build *b, const Residual *r, Cost now, bool *kept, Err *err)
+{
+    Saved before;
+    bool ok = save(gen, &before, err);
+    *kept = false;
+    for (int i = gen->nsize - 1; ok && i >= 0 && !*kept; i--) {
+        Size *z = &gen->size[i];
+        const Symbol *s = z->relation || z->factor != 1 ? NULL : expr_find_symbol(b->ex, z->symbol);
+        Expr *e = s && ex_mentions(r->cond, s->expr) ? equation_for(b, r->cond, s->expr) : NULL;
+        for (int k = 0; e && k < gen->nsize; k++) /* another size may be a multiple of it by then */
+            if (gen->size[k].relation && strstr(gen->size[k].relation, z->symbol)) e = NULL;
+        if (!e || ex_is_const(e)) continue;
+        z->relation = expr_text(b, e);
+        forget(gen, z->symbol);
+        ok = z->relation ? trial(gen, r->step, now, &before, kept, err) : no_memory(err);
+    }
+    saved_free(&before);
+    return ok;
+}
+
+typedef bool Remedy(Gen *gen, Build *b, const Residual *r, Cost now, bool *kept, Err *err);
+static bool remedy_pads(Gen *gen, Build *b, const Residual *r, Cost now, bool *kept, Err *err)
+{
+    (void)b;
+    return reconsider_pads(gen, r, now, kept, err);
+}
+static bool remedy_multiples(Gen *gen, Build *b, const Residual *r, Cost now, bool *kept, Err *err) { return make_multiples(gen, b, r, now, kept, err); }
+static bool remedy_reopen(Gen *gen, Build *b, const Residual *r, Cost now, bool *kept, Err *err)
+{
+    (void)b;
+    return reopen(gen, r, now, kept, err);
+}
+
+/* Repeats until every equality follows or nothing helps against those that do not. */
+static bool solve_all(Gen *gen, Build *b, Err *err)
+{
+    static Remedy *const remedy[] = {remedy_pads, remedy_multiples, remedy_reopen, relate};
+    int all = gen->al.nstep, given_up = 0;
+    TRY(settle(gen, all, b, err));
+    while (given_up < b->nresidual && gen->builds < MAX_BUILDS) {
+        Residual r = b->residual[given_up];
+        Cost now = cost_until(b, r.step);
+        bool kept = false;
+        for (size_t k = 0; !kept && k < sizeof remedy / sizeof *remedy; k++) TRY(remedy[k](gen, b, &r, now, &kept, err));
+        if (!kept) {
+            given_up++;
+            continue;
+        }
+        build_free(b);
+        TRY(settle(gen, all, b, err));
+    }
+    return true;
+}
+
+/* ------------------------------------------------------------------ report */
+
+static bool note(Generalized *r, const char *text, Err *err)
+{
+    const char **all = arena_array(r->arena, const char *, r->nnote + 1);
+    if (!all || !text) return no_memory(err);
+    if (r->nnote) memcpy(all, r->note, (size_t)r->nnote * sizeof *all);
+    all[r->nnote++] = text;
+    r->note = all;
+    return true;
+}
+
+static bool report_sizes(Gen *gen, Build *b, Generalized *r, Err *err)
+{
+    r->size = arena_array(r->arena, GenSize, gen->nsize + 1);
+    if (!r->size) return no_memory(err);
+    for (int i = 0; i < gen->nsize; i++) {
+        const Size *z = &gen->size[i];
+        Buf axes = {0};
+        for (int k = 0; k < z->naxes; k++) buf_printf(&axes, "%s%s", k ? ", " : "", axis_text(gen, z->at[k].input, z->at[k].axis));
+        r->size[r->nsize++] = (GenSize){.name = z->relation ? z->name : z->symbol, .expr = expr_text(b, size_expr(b, z)),
+                                        .axes = axes.data ? arena_strdup(r->arena, axes.data) : NULL, .tied = z->tied,
+                                        .related = z->relation != NULL, .factor = z->factor, .lo = 1, .hi = INT64_MAX};
+        const Symbol *s = z->relation ? NULL : expr_find_symbol(b->ex, z->symbol);
+        if (s) {
+            r->size[r->nsize - 1].lo = s->lo * z->factor;
+            if (s->hi != INT64_MAX) r->size[r->nsize - 1].hi = s->hi * z->factor;
+        }
+        memcpy(r->size[r->nsize - 1].value, z->v, sizeof z->v);
+        buf_free(&axes);
+    }
+    return true;
+}
+
+static const char *number_text(Generalized *r, Scalar v)
+{
+    if (v.kind == SC_FLOAT) return arena_printf(r->arena, "%.9g", v.f);
+    if (v.kind == SC_BOOL) return v.i ? "true" : "false";
+    return arena_printf(r->arena, "%lld", (long long)v.i);
+}
+
+static bool text_same(const char *x, const char *y) { return x && y ? !strcmp(x, y) : x == y; }
+
+static bool add_number(Generalized *r, const GenSolved *n, Err *err)
+{
+    for (int i = 0; i < r->nnumber; i++) {
+        GenSolved *o = &r->number[i];
+        bool same = text_same(o->op, n->op) && text_same(o->argument, n->argument) && text_same(o->expr, n->expr) && text_same(o->also, n->also) &&
+                    (n->expr || text_same(o->node, n->node));
+        for (int f = 0; same && f < r->nfiles; f++) same = text_same(o->value[f], n->value[f]);
+        if (!same) continue;
+        o->places++;
+        return true;
+    }
+    GenSolved *all = arena_array(r->arena, GenSolved, r->nnumber + 1);
+    if (!all) return no_memory(err);
+    int at = n->expr ? r->nnumber - r->nunsolved : r->nnumber;
+    for (int i = 0; i <= r->nnumber; i++) all[i] = i == at ? *n : r->number[i - (i > at)];
+    r->number = all;
+    r->nnumber++;
+    r->nunsolved += !n->expr;
+    return true;
+}
+
+static bool report_numbers(Gen *gen, Generalized *r, Err *err)
+{
+    for (size_t i = 0; i < gen->holes.count; i++) {
+        const Hole *h = gen->holes.entries[i].value;
+        if (h->build != gen->builds) continue; /* a question that no longer comes up */
+        if (h->constant && !h->text) continue;
+        if (!h->text && !h->unsolved && !h->ncand) continue; /* of a tensor that was solved another way */
+        const Step *s = h->step < gen->al.nstep ? &gen->al.step[h->step] : NULL; /* NULL: a result of the model */
+        const Node *base = s ? s->node[s->base] : NULL;
+        GenSolved n = {.node = base ? arena_strdup(r->arena, base->name) : "output", .op = base ? base->op->name : "", .expr = h->text, .also = h->also, .places = 1};
+        n.argument = h->what ? h->what : arena_printf(r->arena, base->arg[h->arg].kind == ARG_EXPRS ? "%s[%d]" : "%s", base->op->schema->params[h->arg].name, h->elem);
+        n.tensor = h->what != NULL;
+        for (int f = 0; f < r->nfiles; f++) n.value[f] = h->shown[f] ? h->shown[f] : number_text(r, h->v[f]);
+        if (!n.expr) n.why = h->why ? h->why : "no small expression of the sizes fits";
+        TRY(add_number(r, &n, err));
+    }
+    return true;
+}
+
+static bool report_steps(Gen *gen, Generalized *r, Err *err)
+{
+    for (int i = 0; i < gen->al.nstep; i++) {
+        const Step *s = &gen->al.step[i];
+        for (int f = 0; f < gen->al.nfiles; f++)
+            if (!s->node[f])
+                TRY(note(r, arena_printf(r->arena, "node '%s' (%s) of %s is not in %s: taken for one that changes nothing at its sizes",
+                                         s->node[s->base]->name, s->node[s->base]->op->name, gen->al.file_name[s->base], gen->al.file_name[f]),
+                         err));
+    }
+    return true;
+}
+
+/* Holds for all sizes from 1 to some hundred: nothing that a user can run into. */
+static bool always_holds(Build *b, const Expr *cond)
+{
+    enum { ALONE = 400, TWO = 30 };
+    int symbol[3], n = 0;
+    for (int i = 0; i < expr_symbol_count(b->ex) && n < 3; i++)
+        if (ex_mentions(cond, expr_symbol(b->ex, i)->expr)) symbol[n++] = i;
+    if (!n || n > 2) return false;
+    int most = n == 1 ? ALONE : TWO;
+    bool holds = true;
+    int64_t keep[2] = {b->bind[0].value[symbol[0]], n > 1 ? b->bind[0].value[symbol[1]] : 0};
+    for (int x = 1; holds && x <= most; x++)
+        for (int y = 1; holds && y <= (n > 1 ? most : 1); y++) {
+            Scalar v;
+            Err ignored;
+            binding_set(&b->bind[0], symbol[0], x);
+            if (n > 1) binding_set(&b->bind[0], symbol[1], y);
+            holds = ex_eval(b->ex, cond, &b->bind[0], &v, &ignored) && scalar_f64(v) != 0;
+        }
+    for (int i = 0; i < n; i++) binding_set(&b->bind[0], symbol[i], keep[i]);
+    return holds;
+}
+
+static bool report_requirements(Build *b, Generalized *r, Err *err)
+{
+    for (int i = 0; i < b->g->nrequire; i++) {
+        const Require *q = &b->g->require[i];
+        if (always_holds(b, q->cond)) continue;
+        TRY(note(r, arena_printf(r->arena, "requires %s (%s)", expr_text(b, q->cond), q->where), err));
+    }
+    return true;
+}
+
+/* a*s + c >= 0 as a bound of s. */
+static bool bound_of(Build *b, const Expr *cond, const Expr *s, int64_t *lo, int64_t *hi)
+{
+    if (cond->kind != EX_LE || cond->args[0]->is_float || cond->args[1]->is_float) return false;
+    Expr *d = ex_sub(b->ex, cond->args[1], cond->args[0]);
+    int64_t a = d ? coefficient(d, s) : 0;
+    Expr *rest = a ? ex_sub(b->ex, d, ex_mul(b->ex, ex_int(b->ex, a), (Expr *)(uintptr_t)s)) : NULL;
+    if (!rest || !ex_is_int(rest)) return false;
+    if (a > 0 && -floor_div_i64(rest->i, a) > *lo) *lo = -floor_div_i64(rest->i, a);
+    if (a < 0 && floor_div_i64(rest->i, -a) < *hi) *hi = floor_div_i64(rest->i, -a);
+    return true;
+}
+
+/* Requirements of the form H >= 14, S <= 512 become ranges of the symbols. */
+static void set_ranges(Gen *gen, Build *b)
+{
+    for (int i = 0; i < gen->nsize; i++) {
+        const Symbol *s = gen->size[i].relation ? NULL : expr_find_symbol(b->ex, gen->size[i].symbol);
+        int64_t lo = 1, hi = INT64_MAX;
+        if (!s) continue;
+        for (int k = 0; k < b->g->nrequire; k++)
+            if (bound_of(b, b->g->require[k].cond, s->expr, &lo, &hi)) b->g->require[k--] = b->g->require[--b->g->nrequire];
+        expr_set_range(b->ex, (int)s->expr->i, lo, hi);
+    }
+}
+
+static bool report(Gen *gen, Build *b, Generalized *r, Err *err)
+{
+    set_ranges(gen, b);
+    TRY(report_sizes(gen, b, r, err) && report_numbers(gen, r, err) && report_steps(gen, r, err));
+    if (b->failed_step >= 0) {
+        const Step *s = &gen->al.step[b->failed_step];
+        GenSolved n = {.node = arena_strdup(r->arena, s->node[s->base]->name), .op = s->node[s->base]->op->name, .argument = "", .places = 1,
+                       .why = arena_strdup(r->arena, b->failure.msg)};
+        TRY(add_number(r, &n, err));
+    } else TRY(report_requirements(b, r, err));
+    r->solved = b->failed_step < 0 && !r->nunsolved && !b->nunknown;
+    return true;
+}
+
+/* ------------------------------------------------------------------ all */
+
+static bool run(Gen *gen, const GeneralizeOptions *o, Generalized *r, Err *err)
+{
+    TRY(align_graphs(&gen->al, err));
+    if (gen->al.differs) return note(r, gen->al.differs, err);
+    TRY(find_sizes(gen, o, err));
+    if (!gen->nsize) return fail(err, E_USAGE, "every input has the same sizes in all files: nothing to generalize");
+    see_constants(gen);
+    Build b;
+    bool ok = solve_all(gen, &b, err) && report(gen, &b, r, err);
+    if (ok && r->solved) {
+        graph_dce(b.g);
+        ok = graph_check(b.g, err);
+        r->graph = b.g;
+        b.g = NULL;
+    }
+    build_free(&b);
+    return ok;
+}
+
+bool generalize(const Graph *const *file, const char *const *name, int nfiles, const GeneralizeOptions *o, Generalized *out, Err *err)
+{
+    *out = (Generalized){.nfiles = nfiles};
+    if (nfiles < 2 || nfiles > GEN_FILES) return fail(err, E_USAGE, "found %d files, expected 2 to %d", nfiles, GEN_FILES);
+    for (int f = 0; f < nfiles; f++) TRY(check_static(file[f], name[f], err));
+    out->arena = arena_create(0);
+    if (!out->arena) return no_memory(err);
+    Gen gen = {.arena = out->arena, .al = {.arena = out->arena, .nfiles = nfiles, .file = file, .file_name = name}};
+    bool ok = run(&gen, o, out, err);
+    align_free(&gen.al);
+    map_free(&gen.holes);
+    if (!ok) generalized_free(out);
+    return ok;
+}
+
+void generalized_free(Generalized *r)
+{
+    graph_free(r->graph);
+    arena_destroy(r->arena);
+    *r = (Generalized){0};
+}
