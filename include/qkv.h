@@ -145,6 +145,29 @@ enum { QKV_RECOMPOSE = 1, QKV_CONVERT = 2, QKV_FUSE = 4 };
  * QKV_MISMATCH when a proof fails: the model is then as it was before that firing. */
 QKV_API qkv_status qkv_model_rewrite(qkv_model *m, const qkv_rewrite_options *options, char **report, qkv_error *err);
 
+/* ---------------------------------------------------------------- static exports made dynamic */
+
+typedef struct qkv_generalize_options {
+    size_t struct_size;
+    const char *const *dims;    /* n_dims texts "batch=x.0,mask.0": a name for axes that are one size */
+    int n_dims;
+    const char *const *dynamic; /* n_dynamic texts "x.0": axes that must come out variable */
+    int n_dynamic;
+    int apart;                  /* 1: axes that are equal in every file are not taken for one size */
+    const qkv_model *const *check; /* n_check more static exports: the result must give their numbers */
+    int n_check;
+} qkv_generalize_options;
+
+/* Static exports of one model at different sizes, as one model with variable sizes: every number and every constant tensor that differs
+ * between them is solved as an expression of the input sizes. The result was run at the sizes of every given model, with the same
+ * random inputs and the same numbers, and at sizes of none. NULL with QKV_MISMATCH when something cannot be solved or checked. It
+ * borrows the weights of `models`, which must outlive it. *report, unless report is NULL: a JSON object, also when the result is NULL
+ * with QKV_MISMATCH; qkv_free it. Keys: solved, files, sizes [{name, expr, axes, values, tied}], numbers [{node, op, argument, values,
+ * expr, also, places}] (also: other expressions that fit every file), unsolved [{node, op, argument, values, why}], notes [..],
+ * checks [{against, sizes, agrees, max_abs_over_peak, problem}]. */
+QKV_API qkv_model *qkv_model_generalize(const qkv_model *const *models, int n, const qkv_generalize_options *options, char **report,
+                                        qkv_error *err);
+
 /* ---------------------------------------------------------------- sessions */
 
 typedef struct qkv_session qkv_session;

@@ -1,11 +1,10 @@
 /* The public interface over the library: models, sessions, files. Contracts in include/qkv.h. */
-#include "qkv.h"
+#include "api_impl.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/cpu.h"
-#include "compile.h"
 #include "describe.h"
 #include "emit/pt2.h"
 #include "format/image.h"
@@ -19,12 +18,6 @@
 
 _Static_assert((int)QKV_F32 == (int)DT_F32 && (int)QKV_BOOL == (int)DT_BOOL && (int)QKV_F8E8M0 == (int)DT_F8E8M0, "dtype codes agree");
 _Static_assert((int)QKV_MAX_RANK == (int)MAX_RANK, "ranks agree");
-
-struct qkv_model {
-    Program program;
-    char *path;
-    char ***input_dim; /* per input, per axis: text */
-};
 
 /* What a tensor given out points into. */
 typedef struct Shown {
@@ -87,6 +80,8 @@ static void *no_memory(qkv_error *to)
     fail(&e, E_LIMIT, "out of memory");
     return give_null(&e, to);
 }
+
+qkv_status api_give(const Err *from, qkv_error *to) { return give(from, to); }
 
 const char *qkv_version(void) { return "0.1.0"; }
 const char *qkv_cpu(void) { return cpu_level_name(cpu_level()); }
@@ -162,6 +157,22 @@ qkv_model *qkv_model_load(const char *path, const qkv_load_options *options, qkv
         return no_memory(err);
     }
     return m;
+}
+
+qkv_model *api_model_of(Graph *g, const char *name, const qkv_model *like, Err *err)
+{
+    qkv_model *m = calloc(1, sizeof *m);
+    if (!m || !program_of_graph(&m->program, g, like->program.pt2, err)) {
+        if (!m) graph_free(g);
+        qkv_model_free(m);
+        if (err->code == E_OK) fail(err, E_LIMIT, "out of memory");
+        return NULL;
+    }
+    m->path = strdup(name);
+    if (m->path && input_texts(m)) return m;
+    qkv_model_free(m);
+    fail(err, E_LIMIT, "out of memory");
+    return NULL;
 }
 
 void qkv_model_free(qkv_model *m)

@@ -1,5 +1,6 @@
 /* The whole pipeline as one table of passes: the book's table of contents. Between any two the graph is checked. */
 #include "compile.h"
+#include <stdlib.h>
 #include "shape/shape.h"
 
 typedef struct Passes {
@@ -48,6 +49,21 @@ bool program_open(Program *p, const char *path, DType compute, bool fuse, Err *e
         }
     }
     return true;
+}
+
+bool program_of_graph(Program *p, Graph *g, const Pt2 *like, Err *err)
+{
+    *p = (Program){0};
+    p->pt2 = calloc(1, sizeof *p->pt2);
+    if (!p->pt2) {
+        graph_free(g);
+        return fail(err, E_LIMIT, "out of memory");
+    }
+    *p->pt2 = (Pt2){.graph = g, .torch_version = arena_strdup(g->arena, like->torch_version), .schema_major = like->schema_major,
+                    .schema_minor = like->schema_minor};
+    p->graph = g;
+    p->fused = p->pt2->torch_version && graph_check(g, err) && fuse_graph(g, &p->fusion, err);
+    return p->fused;
 }
 
 void program_close(Program *p)
