@@ -26,16 +26,16 @@ typedef struct Options {
     const char **arg; /* what is not an option */
     int narg;
     const char *inputs, *output, *expected, *trace, *dtype, *mean, *std, *vocab, *labels, *pool;
-    List dim, shape, image, atol, rtol, rules;
+    List dim, shape, image, atol, rtol, rules, dynamic, check;
     const char *phases, *counterexample;
     int64_t seed, threads, memory_limit, iterations, warmup, max_tokens, top;
     double scale;
-    bool seeded, json, per_op, cased, man, quiet, help, prove, why_not, require_fused, exact_masked_rows, no_builtin;
+    bool seeded, json, per_op, cased, man, quiet, help, prove, why_not, require_fused, exact_masked_rows, no_builtin, apart;
     int64_t seeds;
     int verbose;
 } Options;
 
-typedef enum CommandId { C_INSPECT, C_RUN, C_VERIFY, C_BENCH, C_EMBED, C_CLASSIFY, C_REWRITE, C_GRAPH, C_HELP, COMMANDS } CommandId;
+typedef enum CommandId { C_INSPECT, C_RUN, C_VERIFY, C_BENCH, C_EMBED, C_CLASSIFY, C_REWRITE, C_GRAPH, C_GENERALIZE, C_HELP, COMMANDS } CommandId;
 
 typedef struct Command {
     const char *name, *args, *summary; /* "run", "MODEL", "Run a model and write its outputs" */
@@ -67,6 +67,7 @@ int cmd_embed(const Options *o);
 int cmd_classify(const Options *o);
 int cmd_rewrite(const Options *o);
 int cmd_graph(const Options *o);
+int cmd_generalize(const Options *o);
 int cmd_help(const Options *o);
 void print_help(int command); /* -1: the overview */
 

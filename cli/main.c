@@ -71,6 +71,16 @@ const Command commands[COMMANDS] = {
     [C_GRAPH] = {"graph", "MODEL", "Print the graph as text",
                  "Prints the graph as it is after import: pure ops in order, every value with dtype and sizes, and the conditions on sizes.",
                  "qkv graph vit.pt2 | less\tall nodes", 1, 1, cmd_graph},
+    [C_GENERALIZE] = {"generalize", "MODEL MODEL...", "Make one model with variable sizes from static exports at several sizes",
+                      "Compares torch.export files of one model, exported without dynamic_shapes at two or more sizes. Input sizes that differ become variable; every number "
+                      "and every constant tensor that differs is solved as an expression of them, by shape inference first. The result runs at the sizes of every "
+                      "file, where it must give the same numbers, and at sizes of none. What cannot be solved is listed by node, and the exit code is 1.\n\n"
+                      "Choose sizes of 2 or more that have nothing in common: 2x44x52 and 3x60x70 rather than 1x224x224 and 2x448x448, where a height cannot be told from "
+                      "a width, nor half of one from a quarter of the other. A third file settles what two leave open; the column \"fits as well\" says where that is.",
+                      "qkv generalize a.pt2 b.pt2 -o dyn.pt2\tbatch and length, whatever differs\n"
+                      "qkv generalize a.pt2 b.pt2 --check c.pt2 -D batch=x.0,mask.0\tnames; a third export to check against\n"
+                      "qkv generalize a.pt2 b.pt2 c.pt2 --json\tall three are used to solve",
+                      2, -1, cmd_generalize},
     [C_HELP] = {"help", "[COMMAND]", "Print help", "Prints the help of a command, or the list of commands.",
                 "qkv help run\tthe help of qkv run\nqkv help run --man | man -l -\tas a man page", 0, 1, cmd_help},
 };

@@ -14,7 +14,7 @@ typedef enum Kind { FLAG, COUNT, TEXT, MANY, INTEGER, BYTES, REAL } Kind;
 
 enum {
     IN = 1 << C_INSPECT, RU = 1 << C_RUN, VE = 1 << C_VERIFY, BE = 1 << C_BENCH, EM = 1 << C_EMBED, CL = 1 << C_CLASSIFY, RW = 1 << C_REWRITE, GR = 1 << C_GRAPH,
-    HE = 1 << C_HELP, INPUTS = RU | VE | BE, RUNS = RU | VE | BE | EM | CL, ALL = IN | RUNS | RW | GR | HE
+    GE = 1 << C_GENERALIZE, HE = 1 << C_HELP, INPUTS = RU | VE | BE, RUNS = RU | VE | BE | EM | CL, ALL = IN | RUNS | RW | GR | GE | HE
 };
 
 typedef struct Option {
@@ -51,6 +51,13 @@ static const Option table[] = {
     {{"rules", "FILE", "Further rules; one with the name of a built-in rule takes its place. May be given many times.", 0}, RW, MANY, AT(rules), 0, 0},
     {{"no-builtin-rules", NULL, "Only the rules of --rules.", 0}, RW, FLAG, AT(no_builtin), 0, 0},
     {{"phases", "LIST", "Some of recompose,convert,fuse (default: all).", 0}, RW, TEXT, AT(phases), 0, 0},
+    {{"output", "FILE", "Write the model with variable sizes, a .pt2 that torch.export.load reads, whole or not at all.", 'o'}, GE, TEXT, AT(output), 0, 0},
+    {{"dim", "NAME=AXES", "A name for one size, and the axes that have it: batch=x.0,mask.0. An input that is a number is an axis by its name.", 'D'}, GE, MANY,
+     AT(dim), 0, 0},
+    {{"apart", NULL, "Do not take axes for one size because they are equal in every file; only what the graph requires is tied.", 0}, GE, FLAG, AT(apart), 0, 0},
+    {{"dynamic", "AXIS", "This axis (x.0) must come out variable; without the option an axis that is equal in every file stays fixed.", 0}, GE, MANY,
+     AT(dynamic), 0, 0},
+    {{"check", "FILE", "One more static export, which the result must agree with at its sizes.", 0}, GE, MANY, AT(check), 0, 0},
     {{"expected", "FILE", "Expected outputs, a .safetensors or .npz file with output_0, output_1, ... (or 0, 1, ...).", 'e'}, VE, TEXT,
      AT(expected), 0, 0},
     {{"atol", "[OUTPUT:]X", "Absolute tolerance, for all outputs or for one. Default: a share of the largest expected value, by dtype: "
@@ -73,7 +80,7 @@ static const Option table[] = {
      AT(threads), 1, 4096},
     {{"memory-limit", "SIZE", "Most bytes of activations and scratch; suffixes K, M, G. A run that needs more ends with exit code 5.", 0},
      RUNS, BYTES, AT(memory_limit), 1, INT64_MAX},
-    {{"json", NULL, "Print one JSON object, whose \"schema\" counts its versions.", 0}, IN | RUNS | RW, FLAG, AT(json), 0, 0},
+    {{"json", NULL, "Print one JSON object, whose \"schema\" counts its versions.", 0}, IN | RUNS | RW | GE, FLAG, AT(json), 0, 0},
     {{"man", NULL, "Print the man page's source.", 0}, HE, FLAG, AT(man), 0, 0},
     {{"verbose", NULL, "Say more on standard error.", 'v'}, ALL, COUNT, AT(verbose), 0, 0},
     {{"quiet", NULL, "Say nothing on standard error but errors.", 'q'}, ALL, FLAG, AT(quiet), 0, 0},
@@ -253,7 +260,7 @@ int options_parse(CommandId command, int argc, char **argv, Options *o)
 
 void options_free(Options *o)
 {
-    List *lists[] = {&o->dim, &o->shape, &o->image, &o->atol, &o->rtol};
+    List *lists[] = {&o->dim, &o->shape, &o->image, &o->atol, &o->rtol, &o->rules, &o->dynamic, &o->check};
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) free(lists[i]->item);
     free(o->arg);
 }

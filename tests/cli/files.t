@@ -57,6 +57,11 @@ make.py
 quadrant.pt2
 quadrants.txt
 rgb.pt2
+static_a.pt2
+static_b.pt2
+static_c.pt2
+static_loop.pt2
+static_other.pt2
 two.pt2
 vocab.txt
 words.pt2

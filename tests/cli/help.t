@@ -5,15 +5,16 @@ qkv 0.1.0: runs PyTorch attention models (torch.export's .pt2) without Python
 usage: qkv COMMAND ... | qkv --version
 
 Commands
-  inspect   Say what a model file holds
-  run       Run a model and write its outputs
-  verify    Compare a model's outputs with expected ones or with another model's
-  bench     Measure how long one run takes
-  embed     Embed sentences and print how similar they are
-  classify  Say what is in pictures
-  rewrite   Turn every spelling of attention into one op, and prove it
-  graph     Print the graph as text
-  help      Print help
+  inspect     Say what a model file holds
+  run         Run a model and write its outputs
+  verify      Compare a model's outputs with expected ones or with another model's
+  bench       Measure how long one run takes
+  embed       Embed sentences and print how similar they are
+  classify    Say what is in pictures
+  rewrite     Turn every spelling of attention into one op, and prove it
+  graph       Print the graph as text
+  generalize  Make one model with variable sizes from static exports at several sizes
+  help        Print help
 
 Environment
   QKV_NUM_THREADS   Threads when --threads is not given; before OMP_NUM_THREADS.
@@ -40,15 +41,16 @@ qkv 0.1.0: runs PyTorch attention models (torch.export's .pt2) without Python
 usage: qkv COMMAND ... | qkv --version
 
 Commands
-  inspect   Say what a model file holds
-  run       Run a model and write its outputs
-  verify    Compare a model's outputs with expected ones or with another model's
-  bench     Measure how long one run takes
-  embed     Embed sentences and print how similar they are
-  classify  Say what is in pictures
-  rewrite   Turn every spelling of attention into one op, and prove it
-  graph     Print the graph as text
-  help      Print help
+  inspect     Say what a model file holds
+  run         Run a model and write its outputs
+  verify      Compare a model's outputs with expected ones or with another model's
+  bench       Measure how long one run takes
+  embed       Embed sentences and print how similar they are
+  classify    Say what is in pictures
+  rewrite     Turn every spelling of attention into one op, and prove it
+  graph       Print the graph as text
+  generalize  Make one model with variable sizes from static exports at several sizes
+  help        Print help
 
 Environment
   QKV_NUM_THREADS   Threads when --threads is not given; before OMP_NUM_THREADS.
@@ -139,6 +141,6 @@ usage: qkv verify MODEL [OTHER] [options]
 
 Prints for each output the largest absolute and relative difference, the largest difference as a
 share of the largest expected value, the cosine, and where and what the largest difference is. The
-$ for c in '' inspect run verify bench embed classify graph help; do qkv help $c --man | cmp - $MAN/qkv${c:+-$c}.1 || echo "make new man pages: tests/cli/man.sh"; done
+$ for c in '' inspect run verify bench embed classify rewrite graph generalize help; do qkv help $c --man | cmp - $MAN/qkv${c:+-$c}.1 || echo "make new man pages: tests/cli/man.sh"; done
 $ qkv help | grep -c .
-26
+27

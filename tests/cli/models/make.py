@@ -6,6 +6,8 @@ rgb.pt2         (1, 3, 4, 6) -> itself: shows how a picture is read
 words.pt2       (B, S) ids, mask, types -> (B, S, 8) and pooled (B, 8); each token has its own direction, scaled by its type
 affine.pt2      (B, 4) -> relu(x @ w + b) * 2; affine2.pt2 is the same with one bias changed
 two.pt2         a (B, 3) i64, b (B, 3) f32 -> a + b, a > b
+static_*.pt2    (b, s, 4) with mask (b, s) -> attention with a causal mask that is a constant; at three sizes, without dynamic sizes;
+                static_loop.pt2 has the same signature and other nodes, static_other.pt2 other weights
 """
 import pathlib
 import torch
@@ -53,6 +55,28 @@ class Two(torch.nn.Module):
         return a + b, a > b
 
 
+class Causal(torch.nn.Module):
+    def __init__(self, slope=1.0):
+        super().__init__()
+        self.value = torch.nn.Linear(4, 4)
+        self.value.weight.data = torch.arange(16.).reshape(4, 4) / 16
+        self.value.bias.data = torch.tensor([slope, 0., 0., -1.])
+        self.masks = {n: torch.triu(torch.full((n, n), -1e9), 1) for n in (3, 5, 8)}
+
+    def forward(self, x, mask):
+        b, s, e = x.shape
+        q = x.view(b, s, 2, 2).transpose(1, 2)
+        a = (q @ q.transpose(2, 3) + self.masks[s]).masked_fill(~mask.view(b, 1, 1, s), -1e9)
+        return (a.softmax(-1) @ self.value(x).view(b, s, 2, 2).transpose(1, 2)).transpose(1, 2).reshape(b, s, e)
+
+
+class Loop(torch.nn.Module):
+    def forward(self, x, mask):
+        for _ in range(x.shape[1]):
+            x = x.relu() - 1
+        return x * mask.unsqueeze(-1)
+
+
 def save(name, module, args, dynamic):
     ep = torch.export.export(module.eval(), args, dynamic_shapes=dynamic)
     for gm in ep.graph_module.modules():
@@ -74,6 +98,11 @@ def main():
     save("affine", Affine(0.5), (torch.rand(3, 4),), {"x": {0: batch}})
     save("affine2", Affine(0.75), (torch.rand(3, 4),), {"x": {0: batch}})
     save("two", Two(), (torch.ones(3, 3, dtype=torch.int64), torch.rand(3, 3)), {"a": {0: batch}, "b": {0: batch}})
+    static = lambda n, s: (torch.rand(n, s, 4), torch.ones(n, s, dtype=torch.bool))
+    for name, n, s in (("a", 2, 3), ("b", 3, 5), ("c", 4, 8)):
+        save(f"static_{name}", Causal(), static(n, s), None)
+    save("static_loop", Loop(), static(3, 5), None)
+    save("static_other", Causal(2.0), static(3, 5), None)
 
 
 if __name__ == "__main__":

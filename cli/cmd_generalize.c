@@ -1,0 +1,156 @@
+/* qkv generalize A B [...]: static exports of one model become one with variable sizes, or a list of what stands in the way. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "cli.h"
+
+enum { MOST_FILES = 8 };
+
+static const char *string_of(const json_t *j, const char *key)
+{
+    const char *s = json_string_value(json_object_get(j, key));
+    return s ? s : "";
+}
+
+/* The elements of a list with ", " between them. */
+static const char *joined(const json_t *list, char *out, size_t n)
+{
+    size_t i, len = 0;
+    const json_t *v;
+    *out = 0;
+    json_array_foreach(list, i, v) {
+        const char *text = json_string_value(v);
+        int w = text ? snprintf(out + len, n - len, "%s%s", i ? ", " : "", text)
+                     : snprintf(out + len, n - len, "%s%lld", i ? ", " : "", (long long)json_integer_value(v));
+        if (w < 0 || (size_t)w >= n - len) break;
+        len += (size_t)w;
+    }
+    return out;
+}
+
+static void heading(const char *text) { printf("\n%s%s%s\n", color_on(BOLD), text, color_off(BOLD)); }
+
+static void print_sizes(const json_t *report)
+{
+    const json_t *list = json_object_get(report, "sizes"), *z;
+    char values[512];
+    size_t i;
+    Table *t = table_new("llll");
+    static const char *const head[] = {"size", "axes", "in the files", ""};
+    if (!json_array_size(list)) {
+        table_free(t);
+        return;
+    }
+    for (int k = 0; k < 4; k++) table_cell(t, "%s", head[k]);
+    json_array_foreach(list, i, z) {
+        table_cell(t, "%s", string_of(z, "expr"));
+        table_cell(t, "%s", string_of(z, "axes"));
+        table_cell(t, "%s", joined(json_object_get(z, "values"), values, sizeof values));
+        table_cell(t, "%s", json_is_true(json_object_get(z, "tied")) ? "taken for one size: equal in every file" : "");
+    }
+    table_print(t);
+}
+
+static void print_numbers(const json_t *report, const char *key)
+{
+    const json_t *list = json_object_get(report, key), *x;
+    bool solved = !strcmp(key, "numbers");
+    char values[1024];
+    size_t i;
+    if (!json_array_size(list)) return;
+    heading(solved ? "Solved" : "Not solved");
+    Table *t = table_new("lllll");
+    const char *const head[] = {"node", "argument", "in the files", solved ? "is" : "because", solved ? "fits as well" : ""};
+    for (int k = 0; k < 5; k++) table_cell(t, "%s", head[k]);
+    json_array_foreach(list, i, x) {
+        long long more = json_integer_value(json_object_get(x, "places")) - 1;
+        if (more > 0) table_cell(t, "%s and %lld more", string_of(x, "node"), more);
+        else table_cell(t, "%s", string_of(x, "node"));
+        table_cell(t, "%s", string_of(x, "argument"));
+        table_cell(t, "%s", joined(json_object_get(x, "values"), values, sizeof values));
+        table_cell(t, "%s", string_of(x, solved ? "expr" : "why"));
+        if (!solved) table_color(t, RED);
+        table_cell(t, "%s", string_of(x, "also"));
+    }
+    table_print(t);
+}
+
+static void print_notes(const json_t *report)
+{
+    const json_t *list = json_object_get(report, "notes"), *v;
+    size_t i;
+    if (!json_array_size(list)) return;
+    heading("Notes");
+    json_array_foreach(list, i, v) puts(json_string_value(v));
+}
+
+static void print_checks(const json_t *report)
+{
+    const json_t *list = json_object_get(report, "checks"), *c;
+    char sizes[512];
+    size_t i;
+    if (!json_array_size(list)) return;
+    heading("Checked");
+    Table *t = table_new("lllr");
+    static const char *const head[] = {"against", "sizes", "result", "of peak"};
+    for (int k = 0; k < 4; k++) table_cell(t, "%s", head[k]);
+    json_array_foreach(list, i, c) {
+        const char *file = json_string_value(json_object_get(c, "against")), *wrong = string_of(c, "problem");
+        const json_t *d = json_object_get(c, "max_abs_over_peak");
+        bool agrees = json_is_true(json_object_get(c, "agrees"));
+        table_cell(t, "%s", file ? file : "sizes of no file");
+        table_cell(t, "%s", joined(json_object_get(c, "sizes"), sizes, sizeof sizes));
+        table_cell(t, "%s", *wrong ? wrong : !agrees ? "DIFFERS" : file ? "ok" : "runs");
+        table_color(t, agrees ? GREEN : RED);
+        if (json_is_number(d)) table_cell(t, "%.3g", json_number_value(d));
+        else table_cell(t, "-");
+    }
+    table_print(t);
+}
+
+static int load_all(const char *const *path, int n, qkv_model **out)
+{
+    qkv_error e;
+    for (int i = 0; i < n; i++)
+        if (!(out[i] = qkv_model_load(path[i], NULL, &e))) return problem_of(&e);
+    return 0;
+}
+
+int cmd_generalize(const Options *o)
+{
+    qkv_model *file[MOST_FILES] = {NULL}, *check[MOST_FILES] = {NULL}, *made = NULL;
+    qkv_error e = {0};
+    char *text = NULL;
+    if (o->narg > MOST_FILES || o->check.n > MOST_FILES) return problem(QKV_USAGE, "at most %d files", MOST_FILES);
+    int code = load_all(o->arg, o->narg, file);
+    if (!code) code = load_all(o->check.item, o->check.n, check);
+    if (!code) {
+        qkv_generalize_options g = {.struct_size = sizeof g, .dims = o->dim.item, .n_dims = o->dim.n, .dynamic = o->dynamic.item, .n_dynamic = o->dynamic.n,
+                                    .apart = o->apart, .check = (const qkv_model *const *)check, .n_check = o->check.n};
+        made = qkv_model_generalize((const qkv_model *const *)file, o->narg, &g, &text, &e);
+        code = made ? 0 : (int)e.code;
+    }
+    json_t *report = text ? json_loads(text, 0, NULL) : NULL;
+    if (report && o->json) {
+        json_object_set_new(report, "schema", json_integer(JSON_SCHEMA));
+        if (made && o->output) json_object_set_new(report, "output", json_text(o->output));
+    } else if (report) {
+        print_sizes(report);
+        print_numbers(report, "numbers");
+        print_numbers(report, "unsolved");
+        print_notes(report);
+        print_checks(report);
+        fflush(stdout);
+    }
+    if (made && o->output && qkv_model_save(made, o->output, &e)) code = (int)e.code;
+    if (report && o->json) json_print(report);
+    else json_decref(report);
+    if (code && e.code) problem_of(&e);
+    qkv_free(text);
+    qkv_model_free(made);
+    for (int i = 0; i < MOST_FILES; i++) {
+        qkv_model_free(file[i]);
+        qkv_model_free(check[i]);
+    }
+    return code;
+}
