@@ -45,6 +45,11 @@ class RewriteOptions(C.Structure):
                 ("progress", PROGRESS), ("progress_user", C.c_void_p)]
 
 
+class GeneralizeOptions(C.Structure):
+    _fields_ = [("struct_size", C.c_size_t), ("dims", C.POINTER(C.c_char_p)), ("n_dims", C.c_int), ("dynamic", C.POINTER(C.c_char_p)),
+                ("n_dynamic", C.c_int), ("apart", C.c_int), ("check", C.POINTER(C.c_void_p)), ("n_check", C.c_int)]
+
+
 def library_path():
     """QKV_LIBRARY, the library inside the wheel, a checkout's build/, or what the system's loader finds."""
     root = os.path.dirname(os.path.dirname(HERE))
@@ -65,6 +70,7 @@ def _declare(lib):
             ("model_symbol_count", i, p), ("model_symbol", s, p, i, i64, i64),
             ("model_describe", p, p, e), ("model_graph_text", p, p, e), ("model_save", i, p, s, e),
             ("model_rewrite", i, p, C.POINTER(RewriteOptions), C.POINTER(p), e),
+            ("model_generalize", p, C.POINTER(p), i, C.POINTER(GeneralizeOptions), C.POINTER(p), e),
             ("session_create", p, p, C.POINTER(SessionOptions), e), ("session_free", None, p),
             ("session_set_input", i, p, s, tensor, e), ("session_run", i, p, e), ("session_output", i, p, i, tensor, e),
             ("session_reset", None, p)):

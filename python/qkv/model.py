@@ -130,6 +130,9 @@ class Model:
         check(self._model, e)
         self._rewrites = []
         self._open_session()
+        self._list_ends()
+
+    def _list_ends(self):
         m = self._model
         self.inputs = [lib().qkv_model_input_name(m, i).decode() for i in range(lib().qkv_model_input_count(m))]
         self.outputs = [lib().qkv_model_output_name(m, i).decode() for i in range(lib().qkv_model_output_count(m))]
@@ -149,7 +152,18 @@ class Model:
         if getattr(self, "_model", None):
             lib().qkv_model_free(self._model)
 
+    @classmethod
+    def _of(cls, pointer, keep):
+        """A model that the library made in memory; keep: what its weights lie in."""
+        m = cls.__new__(cls)
+        m._model, m._session, m._keep, m.path, m._args, m._rewrites = pointer, None, keep, None, (None, None, None, True), []
+        m._open_session()
+        m._list_ends()
+        return m
+
     def __reduce__(self):  # another process opens the file again; its weights are mapped, not sent
+        if self.path is None:
+            raise Error("a model made in memory cannot be sent; save it first", 2)
         return (_reopen, (self._args, self._rewrites))
 
     @property
