@@ -353,7 +353,14 @@ bool lower_select(Lower *L)
     TRY(lower_dim(L, 1, x->rank, &d));
     Expr *index = lower_expr(L, 2);
     if (!index) return lower_fail(L, 2, "expected an integer");
-    return lower_return(L, EMIT(L, select_int, arg_value(x), arg_int(L->g, d), arg_expr(from_end(L, index, x->dim[d]))));
+    index = from_end(L, index, x->dim[d]);
+    if (ex_equals_int(x->dim[d], 1) && ex_equals_int(index, 0)) { /* the only one */
+        Expr *dim[MAX_RANK];
+        for (int i = 0, k = 0; i < x->rank; i++)
+            if (i != d) dim[k++] = x->dim[i];
+        return lower_return(L, lower_reshape(L, x, x->rank - 1, dim));
+    }
+    return lower_return(L, EMIT(L, select_int, arg_value(x), arg_int(L->g, d), arg_expr(index)));
 }
 
 bool lower_as_strided_copy(Lower *L)

@@ -200,7 +200,8 @@ bool make_scores_sub(Rewrite *rw, int n, const Arg *a, Arg *out) { return n == 2
 
 static Value *inverted(Rewrite *rw, Value *c)
 {
-    if (c->def && c->def->op->id == OP_logical_not && c->def->arg[0].kind == ARG_VALUE && c->def->arg[0].v->dtype == DT_BOOL) return c->def->arg[0].v;
+    bool negation = c->def && (c->def->op->id == OP_logical_not || c->def->op->id == OP_bitwise_not);
+    if (negation && c->def->arg[0].kind == ARG_VALUE && c->def->arg[0].v->dtype == DT_BOOL) return c->def->arg[0].v;
     return RW(rw, logical_not, arg_value(c));
 }
 
@@ -434,6 +435,12 @@ bool make_scores_reshape(Rewrite *rw, int n, const Arg *a, Arg *out)
     if (to >= 2 && dim[to - 1] == x.M && reshaped(rw, &part, &axes, to, dim, out)) return true;
     if (to == x.n + 3 && !s.normalized && dim[to - 3] == x.N && ex_mul(rw->ex, dim[to - 2], dim[to - 1]) == x.M && exprs_same(x.n, x.lead, dim))
         return split_keys(rw, &s, &x, dim[to - 2], dim[to - 1], out);
+    Expr *split = to >= 1 && !s.mask && is_one(x.N) && is_one(product_of(rw->ex, x.n, x.lead)) ? quotient(rw, x.M, dim[to - 1]) : NULL;
+    if (split && !s.normalized && !is_one(split)) { /* keys of several batches for one query */
+        s.q = rw_reshape(rw, s.q, 3, (Expr *[]){ex_int(rw->ex, 1), ex_int(rw->ex, 1), s.q->dim[s.q->rank - 1]});
+        s.k = rw_reshape(rw, s.k, 3, (Expr *[]){split, dim[to - 1], s.k->dim[s.k->rank - 1]});
+        swapped = s.q && s.k;
+    }
     if (!swapped) return to >= 2 && dim[to - 1] == x.M ? false : rewrite_refuse(rw, "the reshape changes the axis of keys");
     Arg p;
     TRY(give(rw, &s, &p)); /* the swapped form, reshaped */
@@ -442,39 +449,66 @@ bool make_scores_reshape(Rewrite *rw, int n, const Arg *a, Arg *out)
     return v != NULL;
 }
 
-/* Products summed: q (..., N, 1, D) * k (..., 1, M, D) over the last axis. */
+/* x with its axes in the order of axis[], those beyond its rank 1, and the last one kept. */
+static Value *arranged(Rewrite *rw, Value *x, int n, const int *axis)
+{
+    int perm[MAX_RANK], k = 0, r = x->rank;
+    bool used[MAX_RANK] = {false};
+    Expr *dim[MAX_RANK];
+    for (int i = 0; i < n; i++) {
+        dim[i] = axis[i] < 0 ? ex_int(rw->ex, 1) : x->dim[axis[i]];
+        if (axis[i] >= 0) used[perm[k++] = axis[i]] = true;
+    }
+    dim[n] = x->dim[r - 1];
+    for (int i = 0; i < r - 1; i++)
+        if (!used[i]) perm[k++] = i; /* of 1: they may stand anywhere */
+    perm[k] = r - 1;
+    return rw_reshape(rw, rw_permute(rw, x, perm), n + 1, dim);
+}
+
+/* Products summed over their last axis. Axes that both factors have are batch and heads; the last one that only the one has are its queries,
+ * the last that only the other has its keys; a factor that has none is one query. */
 bool make_scores_sum(Rewrite *rw, int n, const Arg *a, Arg *out)
 {
     (void)n;
     if (a[0].kind != ARG_VALUE || a[1].kind != ARG_VALUE || a[2].kind != ARG_VALUE || !dtype_is_float(a[0].v->dtype)) return false;
-    const Value *y = a[2].v; /* the sum */
-    int r = (a[0].v->rank > a[1].v->rank ? a[0].v->rank : a[1].v->rank) + 1;
-    if (r < 3 || r > MAX_RANK || y->rank != r - 2) return rewrite_refuse(rw, "not a product of queries and keys");
-    Value *q = rw_pad_rank(rw, a[0].v, r - 1), *k = q ? rw_pad_rank(rw, a[1].v, r - 1) : NULL;
-    TRY(k);
-    Scores s = {.scale = arg_float(rw->g, 1), .softcap = arg_float(rw->g, 0), .dtype = q->dtype};
-    Expr *qd[MAX_RANK], *kd[MAX_RANK];
-    r--; /* q, k: (..., N or 1, 1 or M, D) of rank r */
-    if (is_one(k->dim[r - 2]) && !is_one(q->dim[r - 2])) { /* the first operand has the keys */
+    Value *y = a[2].v; /* the sum */
+    int r = a[0].v->rank > a[1].v->rank ? a[0].v->rank : a[1].v->rank, N = -1, M = -1, lead = 0, qa[MAX_RANK], ka[MAX_RANK], perm[MAX_RANK], back[MAX_RANK];
+    Value *q = rw_pad_rank(rw, a[0].v, r), *k = q ? rw_pad_rank(rw, a[1].v, r) : NULL;
+    TRY(k && r >= 2);
+    for (int i = 0; i < r - 1; i++) {
+        if (!is_one(q->dim[i]) && is_one(k->dim[i])) N = i;
+        if (is_one(q->dim[i]) && !is_one(k->dim[i])) M = i;
+    }
+    if (M < 0 && N >= 0) { /* the first factor has the keys */
         Value *t = q;
         q = k;
         k = t;
+        M = N;
+        N = -1;
     }
-    if (!is_one(q->dim[r - 2])) return rewrite_refuse(rw, "both factors vary along the last axis but one");
-    memcpy(qd, q->dim, sizeof qd);
-    memcpy(kd, k->dim, sizeof kd);
-    bool many = r >= 3 && is_one(k->dim[r - 3]); /* an axis of queries; else there is one query */
-    if (many) {
-        qd[r - 2] = q->dim[r - 1], qd[r - 1] = NULL;
-        kd[r - 3] = k->dim[r - 2], kd[r - 2] = k->dim[r - 1];
-        s.q = rw_reshape(rw, q, r - 1, qd);
-        s.k = rw_reshape(rw, k, r - 1, kd);
-        return give(rw, &s, out);
-    }
-    s.q = q;
-    s.k = k;
+    if (M < 0) return rewrite_refuse(rw, "both factors vary along the same axes");
+    for (int i = 0; i < r - 1; i++)
+        if (i != N && i != M) qa[lead] = ka[lead] = perm[lead] = i, lead++;
+    qa[lead] = N;
+    ka[lead] = M;
+    Scores s = {.q = arranged(rw, q, lead + 1, qa), .k = NULL, .scale = arg_float(rw->g, 1), .softcap = arg_float(rw->g, 0), .dtype = q->dtype};
+    s.k = s.q ? arranged(rw, k, lead + 1, ka) : NULL;
     Arg p;
-    TRY(give(rw, &s, &p));
+    TRY(s.k && give(rw, &s, &p));
+    if (N < 0) { /* (..., 1, M) with M in the place of the sum's axis */
+        for (int i = 0; i < lead; i++) back[perm[i]] = i;
+        Expr *dim[MAX_RANK];
+        memcpy(dim, p.v->dim, (size_t)lead * sizeof *dim);
+        dim[lead] = p.v->dim[lead + 1];
+        back[M] = lead;
+        p.v = rw_permute(rw, rw_reshape(rw, p.v, lead + 1, dim), back);
+    } else {
+        for (int i = 0; i < lead; i++) back[perm[i]] = i;
+        back[N] = lead;
+        back[M] = lead + 1;
+        p.v = rw_permute(rw, p.v, back);
+    }
     Value *v = rw_reshape(rw, p.v, y->rank, y->dim);
     *out = arg_value(v);
     return v != NULL;
@@ -551,11 +585,11 @@ bool make_softmax(Rewrite *rw, int n, const Arg *a, Arg *out)
 /* ------------------------------------------------------------------ what moves past a view */
 
 /* The permute or reshape of scores that a value is equal to. */
-static Value *view_of_scores(Rewrite *rw, const Arg *a)
+static Value *view_of_scores(Rewrite *rw, const Arg *a, bool permute_first)
 {
     static const OpId views[] = {OP_permute, OP_reshape};
     for (int i = 0; i < 2 && a->kind == ARG_VALUE; i++) {
-        Value *x = rewrite_form(rw, a->v, views[i]);
+        Value *x = rewrite_form(rw, a->v, views[permute_first ? i : 1 - i]);
         if (x && rewrite_form(rw, x->def->arg[0].v, OP_scores)) return x;
     }
     return NULL;
@@ -565,7 +599,7 @@ bool make_permute(Rewrite *rw, int n, const Arg *a, Arg *out)
 {
     int perm[MAX_RANK];
     (void)n;
-    Value *x = view_of_scores(rw, &a[0]);
+    Value *x = view_of_scores(rw, &a[0], true);
     if (!x || x->rank != a[1].n) return false;
     for (int i = 0; i < a[1].n; i++) perm[i] = (int)(a[1].es[i]->i < 0 ? a[1].es[i]->i + a[1].n : a[1].es[i]->i);
     Value *v = rw_permute(rw, x, perm);
@@ -576,7 +610,7 @@ bool make_permute(Rewrite *rw, int n, const Arg *a, Arg *out)
 bool make_reshape(Rewrite *rw, int n, const Arg *a, Arg *out)
 {
     (void)n;
-    Value *x = view_of_scores(rw, &a[0]), *v = x && a[1].kind == ARG_VALUE ? rw_reshape(rw, x, a[1].v->rank, a[1].v->dim) : NULL;
+    Value *x = view_of_scores(rw, &a[0], false), *v = x && a[1].kind == ARG_VALUE ? rw_reshape(rw, x, a[1].v->rank, a[1].v->dim) : NULL;
     *out = arg_value(v);
     return v != NULL;
 }
@@ -672,7 +706,27 @@ bool make_scores_cat(Rewrite *rw, int n, const Arg *a, Arg *out)
     return s.k && s.mask && give(rw, &s, out);
 }
 
-/* x, dims of a reduction that dropped one axis, sizes that put it back as 1, the reduction: the reduction that keeps it. */
+/* Scores padded along the keys by numbers: keys of zeros, whose scores the mask adds. */
+bool make_scores_pad(Rewrite *rw, int n, const Arg *a, Arg *out)
+{
+    Scores s = {0};
+    double value = 0;
+    (void)n;
+    TRY(scores_of(rw, &a[0], &s) && before_softmax(rw, &s));
+    if (a[1].kind != ARG_EXPRS || a[1].n != 2 || has_softcap(&s) || (a[2].kind != ARG_NONE && !constant_of(rw, &a[2], &value))) return rewrite_refuse(rw, "scores are padded in another way");
+    Expr *zero = ex_int(rw->ex, 0), **by = a[1].es, *md[MAX_RANK];
+    int r = s.v->rank;
+    memcpy(md, s.v->dim, sizeof md);
+    Value *mask = s.mask;
+    if (mask && mask->dtype == DT_BOOL) mask = RW(rw, where_self, arg_value(mask), arg_value(no_number(rw, 0, s.dtype)), arg_value(no_number(rw, -INFINITY, s.dtype)));
+    if (!mask && value != 0) mask = no_number(rw, 0, s.dtype);
+    if (mask) TRY(mask = RW(rw, constant_pad_nd, arg_value(rw_expand(rw, rw_pad_rank(rw, mask, r), r, md)), arg_exprs(rw->g, 2, by), arg_float(rw->g, value)));
+    s.mask = mask;
+    s.k = RW(rw, constant_pad_nd, arg_value(s.k), arg_exprs(rw->g, 4, (Expr *[]){zero, zero, by[0], by[1]}), arg_float(rw->g, 0));
+    return s.k && give(rw, &s, out);
+}
+
+/* A reduction that drops an axis which a reshape puts back as 1, or keeps one that a reshape drops. */
 bool make_keepdim(Rewrite *rw, int n, const Arg *a, Arg *out)
 {
     (void)n;
@@ -681,7 +735,7 @@ bool make_keepdim(Rewrite *rw, int n, const Arg *a, Arg *out)
     int keep = node ? op_param(node->op, "keepdim") : -1;
     if (keep < 0 || node->op->schema->nparams > 16) return false;
     memcpy(arg, node->arg, (size_t)node->op->schema->nparams * sizeof *arg);
-    arg[keep] = arg_bool(rw->g, true);
+    arg[keep] = arg_bool(rw->g, !arg[keep].e->i);
     Value *v = rw_add(rw, node->op->id, node->op->schema->nparams, arg);
     *out = arg_value(v);
     return v != NULL && (v->rank == a[0].n && exprs_same(v->rank, v->dim, a[0].es));

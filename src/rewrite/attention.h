@@ -16,6 +16,7 @@ GraftFn make_scores_mul;      /* scores, factor: a number, or a tensor that is c
 GraftFn make_scores_div;
 GraftFn make_scores_sum;      /* two factors, the sum of their product over its last axis */
 GraftFn make_scores_tanh;     /* scores inside tanh */
+GraftFn make_scores_pad;      /* scores, padding, number */
 GraftFn make_scores_cat;      /* scores, what they are joined with along the keys, true when the scores come first */
 GraftFn make_scores_add;      /* scores, number or additive mask */
 GraftFn make_scores_sub;
@@ -29,7 +30,7 @@ GraftFn make_scores_softmax;  /* scores, dim, true when rows without an allowed 
 GraftFn make_through_permute; /* a node, the scores below the permute that is its operand, that permute's dims: the permute comes after it */
 GraftFn make_through_reshape; /* a node, the scores below the reshape that is its operand: the reshape comes after it */
 GraftFn make_product_sum;     /* two factors, dims of the sum, the sum */
-GraftFn make_keepdim;         /* sizes, a reduction that dropped the axis they have as 1 */
+GraftFn make_keepdim;         /* sizes, a reduction that drops or keeps the axis that they have or have not */
 GraftFn make_permute;         /* a view of scores, dims */
 GraftFn make_reshape;         /* a view of scores, a value whose sizes it takes */
 GraftFn make_rows;            /* values times probabilities that a row-wise op changed: that op on the product */

@@ -230,6 +230,19 @@ static int wide_axes(const Value *v, int *axis)
     return n;
 }
 
+/* A permute that keeps the order of all axes but those of 1. */
+static bool moves_ones(const Value *v)
+{
+    int perm[MAX_RANK], last = -1;
+    if (!v->def || !permutation_of(v->def, perm)) return false;
+    for (int i = 0; i < v->rank; i++) {
+        if (is_one(v->dim[i])) continue;
+        if (perm[i] < last) return false;
+        last = perm[i];
+    }
+    return true;
+}
+
 /* permute(reshape(x)) where the reshape puts in or takes out axes of 1 only is reshape(permute(x)). NULL otherwise. */
 static Value *permute_below(Rewrite *rw, const Value *v, const int *perm)
 {
@@ -258,7 +271,7 @@ Value *rw_reshape(Rewrite *rw, Value *v, int rank, Expr *const *dim)
 {
     if (!v) return NULL;
     if (v->rank == rank && exprs_same(rank, v->dim, dim)) return v;
-    while (v->def && v->def->op->id == OP_reshape) {
+    while (v->def && (v->def->op->id == OP_reshape || moves_ones(v))) {
         v = v->def->arg[0].v;
         if (v->rank == rank && exprs_same(rank, v->dim, dim)) return v;
     }

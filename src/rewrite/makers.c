@@ -11,6 +11,7 @@ static const Maker makers[] = {
     {"scores_div", make_scores_div, 2, 2},
     {"scores_sum", make_scores_sum, 3, 3},
     {"scores_tanh", make_scores_tanh, 1, 1},
+    {"scores_pad", make_scores_pad, 3, 3},
     {"scores_cat", make_scores_cat, 3, 3},
     {"scores_add", make_scores_add, 2, 2},
     {"scores_sub", make_scores_sub, 2, 2},

@@ -427,7 +427,7 @@ static void derive(Rewrite *rw, Node *n, int depth)
         /* an equal form's equal forms are its own */
         info = rewrite_info(rw, n->out[0]);
         Info *of = rewrite_info(rw, alt);
-        for (int k = 0; k < of->nalt && info->nalt < 4; k++) {
+        for (int k = 0; k < of->nalt && info->nalt < MAX_FORMS; k++) {
             bool have = of->alt[k] == n->out[0];
             for (int j = 0; j < info->nalt; j++) have |= info->alt[j] == of->alt[k];
             if (!have) info->alt[info->nalt++] = of->alt[k];

@@ -82,8 +82,10 @@ int rewrite_cost(const Node *n);
 
 /* ------------------------------------------------------------------ for guards, graft functions and why-not */
 
+enum { MAX_FORMS = 6 };
+
 typedef struct Info { /* by value id */
-    Value *alt[4];        /* equal forms */
+    Value *alt[MAX_FORMS]; /* equal forms */
     int nalt, uses;
     bool ghost;           /* made by a graft, not in the graph (yet) */
     bool derived;         /* derive rules have been tried */

@@ -102,6 +102,18 @@ static bool guard_weight(Rewrite *rw, int n, const Arg *a)
     return (v && v->kind == V_WEIGHT && !written) || rewrite_refuse(rw, "'%s' is no constant weight", v ? v->name : "?");
 }
 
+/* (constant_along ?m ?d ?x): m, which broadcasts to x, is the same along axis d. */
+static bool guard_constant_along(Rewrite *rw, int n, const Arg *a)
+{
+    int64_t d;
+    (void)n;
+    if (a[2].kind != ARG_VALUE || !one_axis(&a[1], a[2].v, &d)) return rewrite_refuse(rw, "not one axis");
+    if (a[0].kind != ARG_VALUE) return true;
+    const Value *m = a[0].v;
+    int64_t k = d - (a[2].v->rank - m->rank);
+    return k < 0 || is_one(m->dim[k]) || rewrite_refuse(rw, "what is subtracted varies along the axis of the sum");
+}
+
 /* (one_axis ?d ?e ?x): like same_axes, where ?d need not be there. */
 static bool guard_one_axis(Rewrite *rw, int n, const Arg *a)
 {
@@ -133,6 +145,7 @@ static bool guard_count(Rewrite *rw, int n, const Arg *a)
 
 static const Guard guards[] = {
     {"wide", guard_wide, 1, 1}, {"count", guard_count, 3, 3},
+    {"constant_along", guard_constant_along, 3, 3},
     {"one_axis", guard_one_axis, 3, 3},
     {"is", guard_is, 2, 2},         {"same_axes", guard_same_axes, 3, 3},
     {"zero_one", guard_zero_one, 1, 1},
