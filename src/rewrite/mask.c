@@ -56,7 +56,7 @@ static bool plus(Rewrite *rw, Linear *l, const Linear *m, int64_t by)
     return l->c != NULL;
 }
 
-static bool linear_node(Rewrite *rw, const Value *v, Linear *l, int depth)
+static bool linear_op(Rewrite *rw, const Value *v, Linear *l, int depth)
 {
     const Arg *a = v->def->arg;
     Linear m;
@@ -96,6 +96,14 @@ static bool linear_node(Rewrite *rw, const Value *v, Linear *l, int depth)
     }
 }
 
+static bool linear_node(Rewrite *rw, const Value *v, Linear *l, int depth)
+{
+    if (!linear_op(rw, v, l, depth)) return false;
+    for (int i = 0; i < v->rank; i++)
+        if (is_one(v->dim[i])) l->factor[v->rank - 1 - i] = 0; /* the index there is 0, also when the axis is widened */
+    return true;
+}
+
 static bool linear(Rewrite *rw, const Arg *a, Linear *l, int depth)
 {
     *l = (Linear){.c = ex_int(rw->ex, 0)};
@@ -109,6 +117,7 @@ static bool linear(Rewrite *rw, const Arg *a, Linear *l, int depth)
 
 typedef struct Band {
     Rewrite *rw;
+    Expr *N, *M;         /* queries and keys */
     Expr *lower, *upper; /* NULL: unbounded */
 } Band;
 
@@ -136,9 +145,10 @@ static bool not_positive(Band *b, const Linear *l)
     return true;
 }
 
-/* Position of the element that v's first element is, along the last two axes of the tensor it is a part of. */
+/* Position of the element that v's first element is, along the last two axes of the tensor it is a part of; and how many there are: a
+ * matrix with fewer is spread over them, and then no band. */
 typedef struct Offset {
-    Expr *row, *column;
+    Expr *row, *column, *rows, *columns;
 } Offset;
 
 static bool truth(Band *b, const Value *v, bool wanted, Offset at, int depth);
@@ -220,7 +230,8 @@ static bool truth(Band *b, const Value *v, bool wanted, Offset at, int depth)
 {
     Rewrite *rw = b->rw;
     if (depth > MAX_DEPTH) return false;
-    if (v->kind == V_WEIGHT) return constant_band(b, v, wanted, at);
+    bool whole = v->rank >= 2 && v->dim[v->rank - 2] == at.rows && v->dim[v->rank - 1] == at.columns;
+    if (v->kind == V_WEIGHT) return whole && constant_band(b, v, wanted, at);
     if (!v->def) return false;
     const Node *n = v->def;
     const Arg *a = n->arg;
@@ -244,7 +255,7 @@ static bool truth(Band *b, const Value *v, bool wanted, Offset at, int depth)
             return truth(b, a[0].v, wanted, at, depth + 1);
         return zero_at && comparison(b, &a[1], &a[0], n->op->id == OP_gt_Tensor, wanted);
     case OP_lt_Tensor: case OP_le_Tensor: return zero_at && comparison(b, &a[0], &a[1], n->op->id == OP_lt_Tensor, wanted);
-    case OP_tril: case OP_triu: return triangle(b, n, wanted, at, depth);
+    case OP_tril: case OP_triu: return whole && triangle(b, n, wanted, at, depth);
     case OP_expand: return a[0].v->rank >= 2 && exprs_same(2, &v->dim[v->rank - 2], &a[0].v->dim[a[0].v->rank - 2]) && truth(b, a[0].v, wanted, at, depth + 1);
     case OP_reshape: { /* leading axes of 1 come and go */
         const Value *y = a[0].v;
@@ -255,8 +266,10 @@ static bool truth(Band *b, const Value *v, bool wanted, Offset at, int depth)
         return truth(b, y, wanted, at, depth + 1);
     }
     case OP_slice_Tensor: {
-        if (!ex_is_int(a[1].e) || !(a[4].kind == ARG_EXPR && is_one(a[4].e))) return false;
+        if (!whole || !ex_is_int(a[1].e) || !(a[4].kind == ARG_EXPR && is_one(a[4].e))) return false;
         int64_t axis = a[1].e->i < 0 ? a[1].e->i + v->rank : a[1].e->i, lo = 0, hi = 0;
+        at.rows = a[0].v->dim[v->rank - 2];
+        at.columns = a[0].v->dim[v->rank - 1];
         if (a[2].kind == ARG_EXPR && axis >= v->rank - 2) {
             ex_range(rw->ex, a[2].e, &lo, &hi);
             if (lo < 0) return false; /* may count from the end */
@@ -273,7 +286,7 @@ static bool is_band(Band *b, const Value *v, bool wanted)
 {
     Band trial = *b;
     Expr *zero = ex_int(b->rw->ex, 0);
-    if (v->rank < 2 || !truth(&trial, v, wanted, (Offset){zero, zero}, 0)) return false;
+    if (v->rank < 2 || !truth(&trial, v, wanted, (Offset){zero, zero, b->N, b->M}, 0)) return false;
     *b = trial;
     return true;
 }
@@ -355,7 +368,7 @@ static bool additive_band(Rewrite *rw, Band *b, Value *m)
     }
     if (n && (n->op->id == OP_triu || n->op->id == OP_tril)) { /* triu(full(-inf), 1): numbers above, 0 below */
         Arg inside = n->arg[0];
-        if (!constant_of(rw, &inside, &x) || !(x <= -1e4)) return false;
+        if (!constant_of(rw, &inside, &x) || !(x <= -1e4) || m->dim[m->rank - 2] != b->N || m->dim[m->rank - 1] != b->M) return false;
         if (n->op->id == OP_triu) at_most(b, ex_sub(rw->ex, n->arg[1].e, ex_int(rw->ex, 1)));
         else at_least(b, ex_add(rw->ex, n->arg[1].e, ex_int(rw->ex, 1)));
         return true;
@@ -371,7 +384,7 @@ bool make_banded(Rewrite *rw, int n, const Arg *a, Arg *out)
     if (!y || y->op->id != OP_scaled_dot_product_attention || y->arg[3].kind != ARG_VALUE) return rewrite_refuse(rw, "there is no mask");
     Value *mask = y->arg[3].v;
     Expr *N = y->arg[0].v->dim[2], *M = y->arg[1].v->dim[2];
-    Parts p = {.band = {.rw = rw}};
+    Parts p = {.band = {.rw = rw, .N = N, .M = M}};
     if (mask->rank < 2) return rewrite_refuse(rw, "the mask is the same for all queries");
     if (mask->dtype == DT_BOOL) TRY(take_apart(&p, mask, 0));
     else if (!additive_band(rw, &p.band, mask) || may_be_dead(rw, &p.band, N, M)) return rewrite_refuse(rw, "the mask is no band whose every row allows a key");

@@ -144,8 +144,8 @@ static bool next_root(Matching *m)
     if (m->nroots == m->rule->nroots) return finish(m);
     const Pat *p = m->rule->root[m->nroots];
     for (Node *n = m->root[m->nroots - 1]->next; n; n = n->next) {
-        if (!n->nout) continue;
-        Arg a = arg_value(n->out[0]);
+        if (m->rule->out[m->nroots] >= n->nout || (p->kind == P_OP && p->op != n->op)) continue;
+        Arg a = arg_value(n->out[m->rule->out[m->nroots]]);
         m->root[m->nroots++] = n;
         if (solve(m, &(Goal){.p = p, .a = &a, .root = true})) return true;
         m->nroots--;
@@ -197,6 +197,7 @@ static bool solve(Matching *m, const Goal *goal)
 bool rewrite_match(Rewrite *rw, const Rule *rule, Node *n, const Node *form, FireFn *fire)
 {
     Matching m = {.rw = rw, .rule = rule, .fire = fire, .root = {n}, .nroots = 1};
-    Arg a = arg_value(form->out[0]);
+    if (rule->out[0] >= n->nout || rule->out[0] >= form->nout) return false;
+    Arg a = arg_value(form->out[rule->out[0]]);
     return solve(&m, &(Goal){.p = rule->root[0], .a = &a, .root = true});
 }

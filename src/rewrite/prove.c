@@ -6,7 +6,7 @@
 #include <string.h>
 #include "shape/solve.h"
 
-enum { MAX_BINDINGS = 4, MAX_LEAVES = 256 };
+enum { MAX_BINDINGS = 4, MAX_LEAVES = 256, MAX_STEPS_BACK = 6 };
 
 typedef struct Cone {
     const Claim *claim;
@@ -391,31 +391,66 @@ static void find_functions(Cone *c, size_t n)
     }
 }
 
+/* All bindings and seeds. */
+static bool evaluate(const Prover *prover, Cone *c, Proof *p, Err *err)
+{
+    bool ok = true;
+    *p = (Proof){0};
+    if (!c->ok) snprintf(p->why, sizeof p->why, "too large, or random");
+    for (int k = c->claim->masked_rows == 2; ok && c->ok && k < MAX_BINDINGS; k++) { /* the smallest sizes have rows of one key */
+        Binding b;
+        ok = binding_init(&b, c->claim->g->ex, err);
+        if (ok && choose(c->claim->g, k, &b)) ok = try_binding(prover, c, &b, p, err);
+        binding_free(&b);
+    }
+    return ok;
+}
+
+/* A difference may come from numbers that the model never has there (negative ones behind an abs): what the common inputs are computed from
+ * takes their place. False when that is nothing, or too large; the functions are as before then. */
+static bool step_back(Cone *c, size_t n)
+{
+    bool any = false;
+    unsigned char *before = malloc(n);
+    if (!before) return false;
+    memcpy(before, c->before, n);
+    while (c->ok && drop_dependent(c, n)) {
+        any = true;
+        find_functions(c, n);
+    }
+    for (int i = 0; !any && i < c->nleaves; i++)
+        if (c->leaf[i]->def) c->before[c->leaf[i]->id] = 0;
+    if (!any && (any = memcmp(before, c->before, n) != 0)) find_functions(c, n);
+    if (!c->ok) {
+        memcpy(c->before, before, n);
+        c->ok = true;
+        find_functions(c, n);
+        any = false;
+    }
+    free(before);
+    return any;
+}
+
 bool prove_claim(void *user, const Claim *claim, Proof *p, Err *err)
 {
     const Prover *prover = user;
+    Prover quiet = *prover; /* saves nothing: the difference may turn out to be none */
     size_t n = (size_t)claim->g->next_id + 1;
     Cone c = {.claim = claim, .before = calloc(n, 1), .seen = calloc(n, 1), .mask = calloc(n, 1), .ok = true};
+    Err e = {0};
     bool ok = c.before && c.seen && c.mask;
-    if (!ok) fail(err, E_LIMIT, "out of memory");
+    if (!ok) fail(&e, E_LIMIT, "out of memory");
+    quiet.save = NULL;
     for (int i = 0; ok && i < claim->n; i++) ancestors(&c, claim->from[i]);
     for (int i = 0; ok && i < claim->n; i++) c.before[claim->from[i]->id] = 0; /* a root is no input of itself */
-    for (int attempt = 0; attempt < 2; attempt++) { /* the second only when the first found a difference */
-        *p = (Proof){0};
-        if (!c.before || !c.seen || !c.mask) break;
-        do find_functions(&c, n);
-        while (attempt && c.ok && drop_dependent(&c, n));
-        ok = true;
-        if (!c.ok) snprintf(p->why, sizeof p->why, "too large, or random");
-        for (int k = claim->masked_rows == 2; ok && c.ok && k < MAX_BINDINGS; k++) { /* the smallest sizes have rows of one key */
-            Binding b;
-            ok = binding_init(&b, claim->g->ex, err);
-            if (ok && choose(claim->g, k, &b)) ok = try_binding(prover, &c, &b, p, err);
-            binding_free(&b);
-        }
-        if (ok || err->code != E_MISMATCH) break;
+    if (ok) {
+        find_functions(&c, n);
+        ok = evaluate(&quiet, &c, p, &e);
+        for (int step = 0; !ok && e.code == E_MISMATCH && step < MAX_STEPS_BACK && step_back(&c, n); step++) ok = evaluate(&quiet, &c, p, &e);
+        if (!ok && e.code == E_MISMATCH) ok = evaluate(prover, &c, p, &e);
     }
     p->skipped = ok && p->runs == 0;
+    if (!ok) *err = e;
     free(c.before);
     free(c.seen);
     free(c.mask);

@@ -194,6 +194,10 @@ static void link_value(Firer *f, Value *v)
     f->depth--;
     if (!f->ok) return;
     bool fresh = info->ghost;
+    if (v->def->op->flags & OPF_INTERNAL) {
+        f->ok = rewrite_refuse(rw, "%s is a working form, no op that runs", v->def->op->name);
+        return;
+    }
     if (fresh) f->cost += rewrite_cost(v->def);
     if (f->dry) return;
     if (!fresh) graph_remove(rw->g, v->def);
@@ -282,7 +286,10 @@ static bool commit(Firer *f)
         if (unused(rw, f->root[i])) bury(f, f->root[i]);
     rw->resume = f->first ? f->first : f->root[0]->next;
     while (rw->resume && is_dead(f, rw->resume)) rw->resume = rw->resume->next;
-    for (int i = 0; i < f->ndead; i++) graph_remove(rw->g, f->dead[i]);
+    for (int i = 0; i < f->ndead; i++) { /* may be made again */
+        graph_remove(rw->g, f->dead[i]);
+        for (int k = 0; k < f->dead[i]->nout; k++) rewrite_info(rw, f->dead[i]->out[k])->ghost = true;
+    }
     for (int i = 0; i < f->n; i++) /* the new value goes by the old one's name, so that traces of the model still fit */
         if (f->to[i]->kind == V_NODE && is_dead(f, f->root[i]) && !graph_rename(rw->g, f->to[i], f->from[i]->name, rw->err)) {
             rw->hard = true;
@@ -298,8 +305,7 @@ static bool build(Firer *f, const Rule *rule, const Arg *bound, const bool *has)
     for (int i = 0; i < f->n; i++) {
         Arg a;
         const Node *root = f->root[i];
-        const Pat *p = rule->root[i];
-        f->from[i] = root->out[p->kind == P_OP ? p->out : 0];
+        f->from[i] = root->out[rule->out[i]];
         TRY(rewrite_graft(rw, rule->graft[i], bound, has, &a));
         if (a.kind != ARG_VALUE) return rewrite_refuse(rw, "the graft is no tensor");
         f->to[i] = a.v;
@@ -377,7 +383,7 @@ static bool fire_derive(Rewrite *rw, const Rule *rule, Node *const *root, const 
     Arg a;
     rw->note = NULL;
     if (!rewrite_graft(rw, rule->graft[0], bound, has, &a)) return false;
-    Value *v = root[0]->out[0];
+    Value *v = root[0]->out[rule->out[0]];
     if (a.kind != ARG_VALUE || a.v == v) return false;
     if (!same_form(rw, v, a.v)) return false;
     Info *info = rewrite_info(rw, v);
@@ -479,7 +485,7 @@ static bool merge_equal(Rewrite *rw)
         graph_remove(g, n);
     }
     rw->nghosts = 0;
-    memset(rw->bucket, 0, (size_t)rw->nbuckets * sizeof *rw->bucket);
+    if (rw->nbuckets) memset(rw->bucket, 0, (size_t)rw->nbuckets * sizeof *rw->bucket);
     return true;
 }
 

@@ -244,7 +244,7 @@ static Pat *pattern(Compiler *c, const Sexpr *s)
         return p;
     }
     if (sexpr_is(s->item[0], "out")) {
-        if (s->n != 3 || s->item[1]->kind != SX_NUMBER || s->item[1]->number < 0 || s->item[2]->kind != SX_LIST) {
+        if (s->n != 3 || s->item[1]->kind != SX_NUMBER || !(s->item[1]->number >= 0 && s->item[1]->number < MAX_OUTS) || s->item[2]->kind != SX_LIST) {
             refuse(c, s, "expected (out K (op ...))");
             return NULL;
         }
@@ -407,6 +407,17 @@ static bool add_rule(RuleSet *s, Rule *r, Err *err)
     return true;
 }
 
+/* Which result of its op a root is; -1 when alternatives disagree, -2 when it is no op. */
+static int result_of(const Pat *p)
+{
+    if (p->kind == P_OP) return p->out;
+    if (p->kind != P_NAMED && p->kind != P_SHARED && p->kind != P_ANY) return -2;
+    int out = result_of(p->sub[0]);
+    for (int i = 1; i < p->n; i++)
+        if (result_of(p->sub[i]) != out) return -1;
+    return out;
+}
+
 /* (rule NAME PATTERN GRAFT GUARD ...) */
 static bool one_rule(Compiler *c, const Sexpr *s, const char *phase)
 {
@@ -426,9 +437,9 @@ static bool one_rule(Compiler *c, const Sexpr *s, const char *phase)
     if (fork && (!sexpr_heads(g, "fork") || g->n != p->n)) return refuse(c, g, "expected (fork ...) with %d grafts", r->nroots);
     for (int i = 0; i < r->nroots; i++) {
         TRY(r->root[i] = pattern(c, fork ? p->item[i + 1] : p));
-        const Pat *q = r->root[i];
-        while (q->kind == P_NAMED || q->kind == P_SHARED) q = q->sub[0];
-        if (q->kind != P_OP && q->kind != P_ANY) return refuse(c, p, "the root of a pattern is an op");
+        r->out[i] = result_of(r->root[i]);
+        if (r->out[i] == -2) return refuse(c, p, "the root of a pattern is an op");
+        if (r->out[i] < 0) return refuse(c, p, "the alternatives of a root are different results of their ops");
     }
     for (int i = 0; i < r->nroots; i++) TRY(r->graft[i] = graft(c, fork ? g->item[i + 1] : g));
     return guards(c, s, 4) && add_rule(c->set, r, c->err);

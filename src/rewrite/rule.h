@@ -23,7 +23,7 @@
 
 typedef struct Rewrite Rewrite;
 
-enum { MAX_VARS = 48, MAX_FORK = 8 };
+enum { MAX_VARS = 48, MAX_FORK = 8, MAX_OUTS = 64 };
 
 /* A guard says whether a match may fire; false also says why with rewrite_refuse. */
 typedef bool GuardFn(Rewrite *rw, int n, const Arg *a);
@@ -82,6 +82,7 @@ typedef struct Rule {
     bool derive;
     int nroots;
     Pat *root[MAX_FORK];
+    int out[MAX_FORK]; /* which result of its root each pattern is */
     Graft *graft[MAX_FORK];
     int nwhere;
     Where *where;
