@@ -16,9 +16,7 @@ static bool reserved(const char *s)
     static const char *const words[] = {
         "False", "None", "True", "and", "as", "assert", "async", "await", "break", "class", "continue", "def", "del", "elif", "else", "except",
         "finally", "for", "from", "global", "if", "import", "in", "is", "lambda", "nonlocal", "not", "or", "pass", "raise", "return", "try",
-        "while", "with", "yield", "self", "torch", "math", "operator", "device", "inf", "nan", "fx_pytree", "pytree", "NoneType",
-        /* builtins that are names of ops */
-        "abs", "all", "any", "max", "min", "pow", "round", "slice", "sorted", "sum", "range", "float", "int", "bool", "str", "list", "tuple", "dict", "getattr",
+        "while", "with", "yield", "self", "torch", "math", "operator", "builtins", "device", "inf", "nan", "fx_pytree", "pytree", "NoneType", "getattr",
     };
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         if (!strcmp(s, words[i])) return true;
