@@ -64,6 +64,7 @@ bool import_guards(Import *im, const json_t *guards)
         im->pt2->nguards++;
         if (!e || !e->is_bool || excludes(e) || expr_symbol_count(im->g->ex) != symbols) {
             im->pt2->nguards_ignored++;
+            for (int k = symbols; k < expr_symbol_count(im->g->ex); k++) expr_symbol(im->g->ex, k)->source = SYM_GONE; /* made of words it did not know */
             continue;
         }
         TRY(graph_require(im->g, e, im->err, "guard %.200s", text));

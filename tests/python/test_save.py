@@ -279,6 +279,19 @@ def test_inputs_and_outputs_of_every_kind(tmp_path):
     assert got["rest"][:3] == [None, 3, 0.5] and got["n"] == 4 and list(got) == ["sum", "rest", "n", "x"]
 
 
+def test_dynamic_integers(tmp_path):
+    def forward(self, x, n, k):
+        return x * n, torch.arange(n) + x.shape[0], torch.zeros(k + 1), n + 1
+
+    saved = Saved(tmp_path, fn(forward), (R(3, 4), 5, 7), ({0: S}, Dim.DYNAMIC, Dim.DYNAMIC))
+    assert saved.again.graph_text() == saved.given_text and "symbol L" not in saved.given_text
+    for inputs in ((R(3, 4), 5, 7), (R(6, 4), 2, 9)):
+        want, got = forward(None, *inputs), saved.ep.module()(*inputs)
+        assert got[3] == want[3]
+        for a, b in zip(got[:3], want[:3]):
+            close(a, b)
+
+
 def test_training_goes_on(tmp_path):
     m = mlp()
     saved = Saved(tmp_path, m, (R(5, 4),), ({0: S},), grad=True)
