@@ -67,6 +67,9 @@ static const Op *pure_form(const Op *op)
     size_t n = (size_t)(overload - op->name);
     if (n < 2 || op->name[n - 1] != '_' || n + strlen(overload) >= sizeof name) return NULL;
     snprintf(name, sizeof name, "%.*s%s", (int)n - 1, op->name, overload);
+    const Op *pure = op_find(name);
+    if (pure) return pure;
+    snprintf(name, sizeof name, "%.*s.default", (int)n - 1, op->name); /* floor_divide_.Tensor writes what floor_divide.default gives */
     return op_find(name);
 }
 
