@@ -39,7 +39,7 @@ bool lower_matmul(Lower *L)
 }
 
 /* _grouped_mm: rows sorted by group, offs[g] the first row after group g (mixtures of experts). Three ranks of 3 are a batched product.
- * transformers::grouped_mm_fallback(input, weight, offs) is the same with rows behind the last group zero. */
+ * transformers::grouped_mm_fallback(input, weight, offs) is the same with rows behind the last group zero. PyTorch takes offs in int32 alone. */
 bool lower_grouped_mm(Lower *L)
 {
     Value *a, *b, *offs = lower_value(L, 2), *c;
@@ -48,7 +48,7 @@ bool lower_grouped_mm(Lower *L)
     if (whole && !lower_is_none(L, 3)) return lower_fail(L, 3, "PyTorch takes no bias here");
     if (a->rank == 3 && b->rank == 3 && !offs) c = product(L, a, b);
     else if (a->rank != 2 || b->rank != 3 || !offs) return lower_fail(L, 0, "ranks %d and %d, expected rows (S, K) with matrices (G, K, N)", a->rank, b->rank);
-    else c = (offs = lower_cast(L, offs, DT_I64)) ? EMIT(L, grouped_mm, arg_value(a), arg_value(b), arg_value(offs), arg_none(), arg_none()) : NULL;
+    else c = (offs = lower_cast(L, offs, DT_I32)) ? EMIT(L, grouped_mm, arg_value(a), arg_value(b), arg_value(offs), arg_none(), arg_none()) : NULL;
     return lower_return(L, c && whole && L->arg[4].kind == ARG_DTYPE ? lower_cast(L, c, L->arg[4].dtype) : c);
 }
 

@@ -38,7 +38,8 @@ NAMES = {"f32": "F32", "f64": "F64", "f16": "F16", "bf16": "BF16", "i64": "I64",
 def rewrite(source, target, *options):
     """(exit code, the JSON object or None, stderr, milliseconds)"""
     t = time.monotonic()
-    p = subprocess.run([QKV, "rewrite", str(source), "-o", str(target), "--prove", "--json", *options], capture_output=True, text=True, timeout=300)
+    p = subprocess.run([os.path.abspath(QKV), "rewrite", os.path.abspath(source), "-o", os.path.abspath(target), "--prove", "--json", *options], capture_output=True, text=True, timeout=300,
+                       cwd=pathlib.Path(target).parent)     # a counterexample is saved where the command runs
     ms = (time.monotonic() - t) * 1e3
     try:
         return p.returncode, json.loads(p.stdout), p.stderr.strip(), ms
@@ -137,6 +138,15 @@ def check(e, folder, tmp, original):
     return r
 
 
+def warm():
+    """Imports what torch.export.load imports, so that the children need not."""
+    import io
+    import torch
+    file = io.BytesIO()
+    torch.export.save(torch.export.export(torch.nn.ReLU(), (torch.ones(2),)), file)
+    torch.export.load(file).module()
+
+
 def apart(e, folder, tmp, original, check):
     """check() in a child; returns (pid, file with its answer). Torch is loaded already, so a child costs milliseconds."""
     answer = os.path.join(tmp, e["name"] + ".answer")
@@ -198,7 +208,7 @@ def main():
             unmade = subprocess.run([sys.executable, str(HERE / "generate.py"), "--out", str(folder), "--jobs", str(a.jobs), *only], stdout=subprocess.PIPE, text=True).stdout.splitlines()
         entries = [e for e in json.load(open(folder / "index.json")) if not a.patterns or any(fnmatch.fnmatchcase(e["name"], p) for p in a.patterns)]
         results = []
-        torch.export.load(str(folder / (entries[0]["name"] + ".pt2"))).module()     # what that imports, the children need not
+        warm()
         print(f"1..{len(entries) + len(unmade)}", flush=True)
 
         def done(e, r):

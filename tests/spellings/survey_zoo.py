@@ -24,7 +24,6 @@ text("xlm", T.XLMModel, lambda: T.XLMConfig(vocab_size=99, emb_dim=32, n_layers=
 text("flaubert", T.FlaubertModel, lambda: T.FlaubertConfig(vocab_size=99, emb_dim=32, n_layers=2, n_heads=4, max_position_embeddings=80))
 text("xlnet", T.XLNetModel, lambda: T.XLNetConfig(vocab_size=99, d_model=32, n_layer=2, n_head=4, d_inner=37), use_mems=False)
 text("funnel", T.FunnelModel, lambda: T.FunnelConfig(vocab_size=99, block_sizes=[1, 1], num_decoder_layers=1, d_model=32, n_head=4, d_head=8, d_inner=37, separate_cls=False), shapes=((2, 8), (3, 12)))
-text("fnet", T.FNetModel, lambda: T.FNetConfig(**{k: v for k, v in ENC.items() if k != "num_attention_heads"}, tpu_short_seq_length=16), mask=False)
 text("mt5_encoder", T.MT5EncoderModel, lambda: T.MT5Config(**T5))
 text("umt5_encoder", T.UMT5EncoderModel, lambda: T.UMT5Config(**T5))
 
@@ -76,7 +75,6 @@ pair("umt5", T.UMT5Model, lambda: T.UMT5Config(**T5), ("last_hidden_state",))
 pair("longt5", T.LongT5Model, lambda: T.LongT5Config(local_radius=3, encoder_attention_type="local", **T5), ("last_hidden_state",))
 pair("prophetnet", T.ProphetNetModel, lambda: T.ProphetNetConfig(vocab_size=99, hidden_size=32, num_encoder_layers=2, num_decoder_layers=2, num_encoder_attention_heads=4, num_decoder_attention_heads=4, encoder_ffn_dim=37, decoder_ffn_dim=37,
      max_position_embeddings=80, ngram=2, num_buckets=8, relative_max_distance=20), ("last_hidden_state",))
-pair("fsmt", T.FSMTModel, lambda: T.FSMTConfig(langs=["a", "b"], src_vocab_size=99, tgt_vocab_size=99, **POS, **{k: v for k, v in S2S.items() if k != "vocab_size"}), ("last_hidden_state",))
 pair("t5gemma", T.T5GemmaModel, lambda: T.T5GemmaConfig(encoder=dict(head_dim=8, sliding_window=4, **DEC), decoder=dict(head_dim=8, sliding_window=4, cross_attention_hidden_size=32, **DEC), attn_logit_softcapping=5.0), ("last_hidden_state",))
 pair("nllb_moe", T.NllbMoeModel, lambda: T.NllbMoeConfig(encoder_sparse_step=0, decoder_sparse_step=0, **POS, **PAD, **S2S), ("last_hidden_state",))
 pair("mvp", T.MvpModel, lambda: T.MvpConfig(**POS, **PAD, **S2S), ("last_hidden_state",))
@@ -86,18 +84,17 @@ for _n, _m, _c, _o in (
         ("vit_msn", "ViTMSNModel", "ViTMSNConfig", {}), ("data2vec_vision", "Data2VecVisionModel", "Data2VecVisionConfig", dict(use_relative_position_bias=True)), ("yolos", "YolosModel", "YolosConfig", dict(image_size=[32, 32], num_detection_tokens=5)),
         ("vit_hybrid", "ViTHybridModel", "ViTHybridConfig", {}), ("vitdet", "VitDetModel", "VitDetConfig", dict(window_size=2, window_block_indices=[0], use_relative_position_embeddings=True)), ("ijepa", "IJepaModel", "IJepaConfig", {}),
         ("dpt", "DPTModel", "DPTConfig", dict(is_hybrid=False, backbone_out_indices=[0, 1, 1, 1])), ("beit_absolute", "BeitModel", "BeitConfig", dict(use_absolute_position_embeddings=True)), ("mlcd", "MLCDVisionModel", "MLCDVisionConfig", {}),
-        ("aimv2_vision", "Aimv2VisionModel", "Aimv2VisionConfig", {}), ("audio_as_image", "ViTModel", "ViTConfig", dict(qkv_bias=False)), ("pixio", "PixioModel", "PixioConfig", {}), ("eomt", "EomtForUniversalSegmentation", "EomtConfig", dict(num_blocks=1, num_upscale_blocks=1, num_queries=5, num_register_tokens=0, num_labels=4)),
-        ("vit_mae_decoderless", "ViTMAEModel", "ViTMAEConfig", dict(mask_ratio=0.0)), ("clip_vision_projection", "CLIPVisionModelWithProjection", "CLIPVisionConfig", dict(projection_dim=16)), ("metaclip_2_vision", "MetaClip2VisionModel", "MetaClip2VisionConfig", {}),
+        ("aimv2_vision", "Aimv2VisionModel", "Aimv2VisionConfig", {}), ("audio_as_image", "ViTModel", "ViTConfig", dict(qkv_bias=False)), ("pixio", "PixioModel", "PixioConfig", {}), ("clip_vision_projection", "CLIPVisionModelWithProjection", "CLIPVisionConfig", dict(projection_dim=16)), ("metaclip_2_vision", "MetaClip2VisionModel", "MetaClip2VisionConfig", {}),
         ("x_clip_vision", "XCLIPVisionModel", "XCLIPVisionConfig", dict(num_frames=1, mit_hidden_size=32, mit_num_attention_heads=4)), ("owlvit_vision", "OwlViTVisionModel", "OwlViTVisionConfig", {}), ("altclip_vision", "AltCLIPVisionModel", "AltCLIPVisionConfig", {}), ("chinese_clip_vision", "ChineseCLIPVisionModel", "ChineseCLIPVisionConfig", {}),
         ("blip_vision", "BlipVisionModel", "BlipVisionConfig", {}), ("blip_2_vision", "Blip2VisionModel", "Blip2VisionConfig", {}), ("flava_image", "FlavaImageModel", "FlavaImageConfig", {}), ("git_vision", "GitVisionModel", "GitVisionConfig", {}), ("kosmos2_vision", "CLIPSegVisionModel", "CLIPSegVisionConfig", {}),
         ("groupvit_vision", "GroupViTVisionModel", "GroupViTVisionConfig", dict(depths=[1, 1, 1], num_hidden_layers=3, num_group_tokens=[4, 2, 0], num_output_groups=[4, 2, 0]))):
     if hasattr(T, _m):
-        image(_n, getattr(T, _m), lambda c=getattr(T, _c), o=_o: c(**{**VIS, **o}), pick=("class_queries_logits", "masks_queries_logits") if _n == "eomt" else ("image_embeds",) if "projection" in _n else ("last_hidden_state",))
+        image(_n, getattr(T, _m), lambda c=getattr(T, _c), o=_o: c(**{**VIS, **o}), pick=("image_embeds",) if "projection" in _n else ("last_hidden_state",))
 image("levit", T.LevitModel, lambda: T.LevitConfig(image_size=64, hidden_sizes=[16, 32, 48], num_attention_heads=[1, 2, 3], depths=[1, 1, 1], key_dim=[8, 8, 8], mlp_ratio=[2, 2, 2], attention_ratio=[2, 2, 2], down_ops=[["Subsample", 8, 2, 4, 2, 2], ["Subsample", 8, 4, 4, 2, 2]]), size=64)
 image("pvt", T.PvtModel, lambda: T.PvtConfig(image_size=64, num_encoder_blocks=4, depths=[1, 1, 1, 1], hidden_sizes=[16, 32, 32, 32], num_attention_heads=[1, 2, 2, 4], mlp_ratios=[2, 2, 2, 2]), size=64)
 image("pvt_v2", T.PvtV2Model, lambda: T.PvtV2Config(image_size=64, depths=[1, 1, 1, 1], hidden_sizes=[16, 32, 32, 32], num_attention_heads=[1, 2, 2, 4], mlp_ratios=[2, 2, 2, 2]), size=64)
 image("pvt_v2_linear", T.PvtV2Model, lambda: T.PvtV2Config(image_size=64, depths=[1, 1, 1, 1], hidden_sizes=[16, 32, 32, 32], num_attention_heads=[1, 2, 2, 4], mlp_ratios=[2, 2, 2, 2], linear_attention=True), size=64)
-image("cvt", T.CvtModel, lambda: T.CvtConfig(embed_dim=[16, 32, 48], num_heads=[1, 2, 3], depth=[1, 1, 1]))
+image("cvt", T.CvtModel, lambda: T.CvtConfig(embed_dim=[16, 32, 48], num_heads=[1, 2, 3], depth=[1, 2, 3]))
 image("mobilevit", T.MobileViTModel, lambda: T.MobileViTConfig(image_size=64, hidden_sizes=[16, 24, 32], neck_hidden_sizes=[8, 8, 16, 16, 24, 32, 64], num_attention_heads=4), size=64)
 image("mobilevitv2", T.MobileViTV2Model, lambda: T.MobileViTV2Config(image_size=64, width_multiplier=0.25), size=64)
 image("glpn", T.GLPNModel, lambda: T.GLPNConfig(num_encoder_blocks=2, depths=[1, 1], sr_ratios=[2, 1], hidden_sizes=[16, 32], patch_sizes=[7, 3], strides=[4, 2], num_attention_heads=[1, 2], mlp_ratios=[2, 2], decoder_hidden_size=16))
@@ -206,12 +203,6 @@ text("aimv2_text", T.Aimv2TextModel, lambda: T.Aimv2TextConfig(eos_token_id=98, 
 text("clap_text", T.ClapTextModel, lambda: T.ClapTextConfig(**ENC))
 
 
-def _vilt(impl):
-    mk = lambda b, s: dict(input_ids=I(98, b, s, lo=3), attention_mask=keep_mask(b, s), pixel_values=R(b, 3, 32, 32), pixel_mask=torch.ones(b, 32, 32, dtype=torch.long))
-    b, s = batch(), seq()
-    return wrap(build(T.ViltModel, T.ViltConfig(**{**VIS, **ENC}), impl), list(mk(2, 5)), ("last_hidden_state",)), [mk(2, 7), mk(3, 9)], dict(input_ids={0: b, 1: s}, attention_mask={0: b, 1: s}, pixel_values={0: b}, pixel_mask={0: b})
-
-
 def _lxmert(impl):
     c = T.LxmertConfig(vocab_size=99, hidden_size=32, num_attention_heads=4, intermediate_size=37, l_layers=1, r_layers=1, x_layers=1, visual_feat_dim=12, max_position_embeddings=80)
     mk = lambda b, s, n: dict(input_ids=I(98, b, s, lo=3), attention_mask=keep_mask(b, s), visual_feats=R(b, n, 12), visual_pos=R(b, n, 4))
@@ -226,7 +217,6 @@ def _visual_bert(impl):
             dict(input_ids={0: b, 1: s}, attention_mask={0: b, 1: s}, visual_embeds={0: b, 1: n}, visual_attention_mask={0: b, 1: n}))
 
 
-both("vilt", _vilt)
 both("lxmert", _lxmert, EAGER)
 both("visual_bert", _visual_bert, EAGER)
 
@@ -274,3 +264,6 @@ def _speech_to_text(impl):
 
 both("moonshine", _moonshine)
 both("speech_to_text", _speech_to_text)
+
+# ------------------------------------------------------------------ the biggest graph
+text("llama_90_layers", T.LlamaModel, lambda: T.LlamaConfig(**{**DEC, "num_hidden_layers": 90}), impls=EAGER, use_cache=False)

@@ -215,6 +215,7 @@ trap("shared_scores_written", lambda q, k, v: (lambda s: (lambda p: (s.zero_(), 
 trap("shared_weights_written", lambda q, k, v: (lambda p: (p.mul_(0.5), p @ v)[1])(soft(scores(q, k))), note="halved in place")
 trap("values_written_between", lambda q, k, v: (lambda w, p: (w.mul_(2), p @ w)[1])(v.clone(), soft(scores(q, k))))
 trap("f16_softmax_in_f32_model", lambda q, k, v: soft(scores(q, k).half()).float() @ v, tol=2e-3, note="rounded to float16 on the way")
+trap("f16_scores_in_f32_model", lambda q, k, v: soft((q.half() @ k.half().mT).float() * 0.4) @ v, tol=2e-3, note="scores rounded to float16: refusing is right, too")
 trap("bf16_scores_in_f32_model", lambda q, k, v: soft((q.bfloat16() @ k.bfloat16().mT).float() * A) @ v, tol=3e-2)
 trap("rounded_weights", lambda q, k, v: (soft(scores(q, k)) * 255).round() / 255 @ v, note="quantised weights")
 trap("argmax_one_hot", lambda q, k, v: F.one_hot(scores(q, k).argmax(-1), 7).float() @ v, k=add("bh7d", 1.2), v=add("bh7e"), dynamic="bn", note="hard attention")
