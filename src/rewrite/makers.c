@@ -1,6 +1,7 @@
 /* The table of graft functions: (@name ...) in a rule. */
 #include <string.h>
 #include "rewrite/attention.h"
+#include "rewrite/folding.h"
 #include "rewrite/norms.h"
 #include "rewrite/mask.h"
 #include "rewrite/rewrite.h"
@@ -40,6 +41,9 @@ static const Maker makers[] = {
     {"norm_weight", make_norm_weight, 3, 3},
     {"norm_bias", make_norm_bias, 3, 3},
     {"in_half", make_in_half, 2, 2},
+    {"folded_norm", make_folded_norm, 6, 6},
+    {"folded_scale", make_folded_scale, 3, 3},
+    {"folded_shift", make_folded_shift, 3, 3},
 };
 
 const Maker *maker_find(const char *name)

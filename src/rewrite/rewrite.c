@@ -538,6 +538,29 @@ static bool index_rules(Rewrite *rw, const char *phase)
     return true;
 }
 
+static bool written(const Graph *g, const Value *v)
+{
+    for (int i = 0; i < g->nmutation; i++)
+        if (g->mutation[i].target == v) return true;
+    return false;
+}
+
+/* Weights that have lost their last use, and new ones (ids from `fresh` on) that no firing used, leave the graph. used: by id, before. */
+static bool drop_weights(Graph *g, const int *used, int fresh, Err *err)
+{
+    int *uses = malloc(((size_t)g->next_id + 1) * sizeof *uses), n = 0;
+    if (!uses) return fail(err, E_LIMIT, "out of memory");
+    graph_count_uses(g, uses);
+    for (int i = 0; i < g->nweight; i++) {
+        Value *v = g->weight[i];
+        if (uses[v->id] || written(g, v) || (v->id < fresh && !used[v->id])) g->weight[n++] = v;
+    }
+    g->nvalues -= g->nweight - n;
+    g->nweight = n;
+    free(uses);
+    return true;
+}
+
 static int attentions(const Graph *g)
 {
     int n = 0;
@@ -551,8 +574,10 @@ bool rewrite_graph(Graph *g, const RewriteOptions *o, RewriteLog *log, Err *err)
     *log = (RewriteLog){.arena = arena_create(0), .nodes_before = g->nnodes};
     rw.firer = calloc(1, sizeof *rw.firer);
     if (log->arena) log->uses = arena_array(log->arena, int, o->rules->n + 1);
-    bool ok = rw.scratch && log->uses && rw.firer;
-    if (!ok) fail(err, E_LIMIT, "out of memory");
+    int fresh = g->next_id, *used = malloc(((size_t)fresh + 1) * sizeof *used);
+    bool ok = rw.scratch && log->uses && rw.firer && used;
+    if (ok) graph_count_uses(g, used);
+    else fail(err, E_LIMIT, "out of memory");
     ok = ok && merge_equal(&rw);
     for (int p = 0; ok && p < PHASES; p++) {
         if (o->phases && !(o->phases & 1u << p)) continue;
@@ -565,9 +590,11 @@ bool rewrite_graph(Graph *g, const RewriteOptions *o, RewriteLog *log, Err *err)
         if (ok && p == PHASE_RECOMPOSE) ok = rewrite_leftovers(&rw, log, err);
     }
     graph_dce(g);
+    if (used && !drop_weights(g, used, fresh, err)) ok = false;
     if (ok) ok = graph_check(g, err) || within(err, "after rewriting");
     log->fused = attentions(g);
     log->nodes_after = g->nnodes;
+    free(used);
     free(rw.firer);
     free(rw.info);
     free(rw.ghost);

@@ -112,6 +112,7 @@ struct Rewrite {
     RewriteLog *log;
     Rule ***by_op[2];     /* [derive][op id]: lists ended by NULL */
     struct Firer *firer;
+    struct NewWeight *new_weights; /* weights.c */
     Node *resume;         /* where to go on after a firing */
     Err *err;
 };
