@@ -67,8 +67,7 @@ static Arg times(Rewrite *rw, Arg a, Expr *b, bool divide)
 
 /* ------------------------------------------------------------------ the product */
 
-/* v as another value times a number, seen through views: "scale on q". v itself when there is none. */
-static Value *without_scale(Rewrite *rw, Value *v, Arg *scale, int depth)
+Value *without_scale(Rewrite *rw, Value *v, Arg *scale, int depth)
 {
     const Node *n = v->def;
     if (!n || depth > 8) return v;

@@ -11,6 +11,9 @@
 #define QKV_REWRITE_ATTENTION_H
 #include "rewrite/build.h"
 
+/* v as another value times a number, seen through views: "scale on q". v itself when there is none, else *scale takes up the number. */
+Value *without_scale(Rewrite *rw, Value *v, Arg *scale, int depth);
+
 GraftFn make_scores;          /* q, k^T of a matmul */
 GraftFn make_scores_mul;      /* scores, factor: a number, or a tensor that is constant along keys or along queries */
 GraftFn make_scores_div;

@@ -170,8 +170,7 @@ Value *rw_add(Rewrite *rw, OpId id, int nargs, const Arg *args)
 
 /* ------------------------------------------------------------------ views */
 
-/* Groups of axes with equal products: from[f[i] .. f[i + 1]) and to[t[i] .. t[i + 1]). The number of groups, or -1. */
-static int group_axes(ExprPool *p, int nfrom, Expr *const *from, int nto, Expr *const *to, int *f, int *t)
+int axis_groups(ExprPool *p, int nfrom, Expr *const *from, int nto, Expr *const *to, int *f, int *t)
 {
     int groups = 0, i = 0, j = 0;
     f[0] = t[0] = 0;
@@ -203,7 +202,7 @@ static Value *reshape_below(Rewrite *rw, Value *v, int rank, Expr *const *dim)
     int perm[MAX_RANK], f[MAX_RANK * 2 + 2], t[MAX_RANK * 2 + 2], at[MAX_RANK * 2 + 2], outer[MAX_RANK], k = 0;
     Expr *inner[MAX_RANK];
     if (!v->def || !permutation_of(v->def, perm)) return NULL;
-    int groups = group_axes(rw->ex, v->rank, v->dim, rank, dim, f, t);
+    int groups = axis_groups(rw->ex, v->rank, v->dim, rank, dim, f, t);
     for (int g = 0; g < groups; g++) {
         if (f[g + 1] == f[g] || t[g + 1] == t[g]) return NULL;
         for (int i = f[g] + 1; i < f[g + 1]; i++)
@@ -267,6 +266,22 @@ static Value *permute_below(Rewrite *rw, const Value *v, const int *perm)
     return rw_reshape(rw, sorted ? x : rw_permute(rw, x, all), v->rank, dim);
 }
 
+/* permute(reshape(permute(x))) where the reshape merges axes only is reshape(permute(x)). NULL otherwise. */
+static Value *permute_merged(Rewrite *rw, const Value *v, const int *perm)
+{
+    int f[MAX_RANK * 2 + 2], t[MAX_RANK * 2 + 2], all[MAX_RANK], n = 0;
+    Expr *dim[MAX_RANK];
+    Value *x = v->def && v->def->op->id == OP_reshape ? v->def->arg[0].v : NULL;
+    if (!x || !x->def || x->def->op->id != OP_permute || axis_groups(rw->ex, x->rank, x->dim, v->rank, v->dim, f, t) != v->rank) return NULL;
+    for (int i = 0; i < v->rank; i++)
+        if (t[i + 1] != t[i] + 1) return NULL;
+    for (int i = 0; i < v->rank; i++) {
+        dim[i] = v->dim[perm[i]];
+        for (int k = f[perm[i]]; k < f[perm[i] + 1]; k++) all[n++] = k;
+    }
+    return rw_reshape(rw, rw_permute(rw, x, all), v->rank, dim);
+}
+
 Value *rw_reshape(Rewrite *rw, Value *v, int rank, Expr *const *dim)
 {
     if (!v) return NULL;
@@ -296,6 +311,7 @@ Value *rw_permute(Rewrite *rw, Value *v, const int *perm)
     }
     if (same) return v;
     Value *below = permute_below(rw, v, all);
+    if (!below) below = permute_merged(rw, v, all);
     return below ? below : RW(rw, permute, arg_value(v), arg_ints(rw->g, v->rank, dims));
 }
 
@@ -332,7 +348,7 @@ Value *rw_regroup(Rewrite *rw, Value *x, int nfrom, Expr *const *from, int nto, 
         rewrite_refuse(rw, "'%s' has %d axes, expected at most %d", x->name, x->rank, nfrom + tail);
         return NULL;
     }
-    int groups = group_axes(rw->ex, nfrom, from, nto, to, f, t);
+    int groups = axis_groups(rw->ex, nfrom, from, nto, to, f, t);
     if (groups < 0 || nto + tail > MAX_RANK) {
         rewrite_refuse(rw, "leading axes cannot be regrouped: the sizes do not follow from each other");
         return NULL;

@@ -2,6 +2,7 @@
 #include <string.h>
 #include "rewrite/attention.h"
 #include "rewrite/folding.h"
+#include "rewrite/modules.h"
 #include "rewrite/norms.h"
 #include "rewrite/mask.h"
 #include "rewrite/rewrite.h"
@@ -41,6 +42,10 @@ static const Maker makers[] = {
     {"norm_weight", make_norm_weight, 3, 3},
     {"norm_bias", make_norm_bias, 3, 3},
     {"in_half", make_in_half, 2, 2},
+    {"views", make_views, 1, 1},
+    {"linear_first", make_linear_first, 1, 1},
+    {"packed", make_packed, 3, 4},
+    {"attention_scale", make_attention_scale, 1, 1},
     {"folded_norm", make_folded_norm, 6, 6},
     {"folded_scale", make_folded_scale, 3, 3},
     {"folded_shift", make_folded_shift, 3, 3},

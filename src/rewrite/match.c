@@ -142,9 +142,11 @@ static bool finish(Matching *m)
 static bool next_root(Matching *m)
 {
     if (m->nroots == m->rule->nroots) return finish(m);
-    const Pat *p = m->rule->root[m->nroots];
+    const Pat *p = m->rule->root[m->nroots], *q = p;
+    while (q->kind == P_NAMED || q->kind == P_SHARED) q = q->sub[0];
+    const Op *op = q->kind == P_OP ? q->op : NULL;
     for (Node *n = m->root[m->nroots - 1]->next; n; n = n->next) {
-        if (m->rule->out[m->nroots] >= n->nout || (p->kind == P_OP && p->op != n->op)) continue;
+        if (m->rule->out[m->nroots] >= n->nout || (op && op != n->op)) continue;
         Arg a = arg_value(n->out[m->rule->out[m->nroots]]);
         m->root[m->nroots++] = n;
         if (solve(m, &(Goal){.p = p, .a = &a, .root = true})) return true;

@@ -83,7 +83,8 @@ static bool start_round(Rewrite *rw)
 int rewrite_cost(const Node *n)
 {
     switch (n->op->id) {
-    case OP_matmul: case OP_linear: case OP_convolution: return 1000;
+    case OP_linear: return n->arg[0].v->def && n->arg[0].v->def->op->id == OP_permute ? 1002 : 1000; /* rows are copied together first */
+    case OP_matmul: case OP_convolution: return 1000;
     case OP_scaled_dot_product_attention: { /* a mask along queries costs more than one of the keys alone, that more than none */
         const Value *mask = n->arg[3].kind == ARG_VALUE ? n->arg[3].v : NULL;
         return 800 + (!mask ? 0 : mask->rank >= 2 && !is_one(mask->dim[mask->rank - 2]) ? 100 : 50);
