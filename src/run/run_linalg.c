@@ -32,21 +32,6 @@ static Tensor *scratch_tensor(Call *c, DType t, int rank, const int64_t *shape, 
     return x->data ? x : NULL;
 }
 
-/* Elements that two indices share, other than by a stride of 0, which broadcasts: windows that overlap (unfold). oneDNN has no such layout. */
-static bool overlaps(const Tensor *t)
-{
-    for (int i = 0; i < t->rank; i++) {
-        if (t->shape[i] == 1 || t->stride[i] == 0) continue;
-        int64_t below = 1; /* what the dims of smaller steps span */
-        for (int k = 0; k < t->rank; k++) {
-            bool smaller = t->stride[k] < t->stride[i] || (t->stride[k] == t->stride[i] && k > i);
-            if (k != i && smaller && t->shape[k] != 1 && t->shape[k] * t->stride[k] > below) below = t->shape[k] * t->stride[k];
-        }
-        if (t->stride[i] < below) return true;
-    }
-    return false;
-}
-
 /* Rows and columns must be steps that oneDNN has fast code for: one of the last two strides 1, the other not smaller than a row. */
 static bool good_matrix(const Tensor *t)
 {
@@ -54,7 +39,7 @@ static bool good_matrix(const Tensor *t)
     bool row_major = (cs == 1 || cols == 1) && (rs >= cols || rows == 1), col_major = (rs == 1 || rows == 1) && (cs >= rows || cols == 1);
     for (int i = 0; i < t->rank - 2; i++)
         if (t->stride[i] < 0) return false;
-    return (row_major || col_major) && rs >= 0 && cs >= 0 && !overlaps(t);
+    return (row_major || col_major) && rs >= 0 && cs >= 0;
 }
 
 /* Do elements share memory (windows that slide over rows)? Dims of stride 0 aside. oneDNN takes no such tensors. */
