@@ -302,7 +302,7 @@ static bool regroup_scores(Rewrite *rw, Scores *s, Axes *x, int n, Expr *const *
     Value **part[] = {&s->q, &s->k, &s->mask};
     for (int i = 0; i < 3; i++)
         if (*part[i]) TRY(*part[i] = rw_regroup(rw, *part[i], x->n, x->lead, n, to, 2));
-    memmove(x->lead, to, (size_t)n * sizeof *to);
+    if (n) memmove(x->lead, to, (size_t)n * sizeof *to);
     x->n = n;
     return true;
 }
@@ -432,6 +432,7 @@ bool make_scores_reshape(Rewrite *rw, int n, const Arg *a, Arg *out)
     Scores part = s;
     Axes axes = x;
     if (to >= 2 && dim[to - 1] == x.M && reshaped(rw, &part, &axes, to, dim, out)) return true;
+    if (x.n && is_one(product_of(rw->ex, x.n, x.lead)) && to == 3) TRY(regroup_scores(rw, &s, &x, 0, NULL));
     if (to == x.n + 3 && !s.normalized && dim[to - 3] == x.N && ex_mul(rw->ex, dim[to - 2], dim[to - 1]) == x.M && exprs_same(x.n, x.lead, dim))
         return split_keys(rw, &s, &x, dim[to - 2], dim[to - 1], out);
     Expr *split = to >= 1 && !s.mask && is_one(x.N) && is_one(product_of(rw->ex, x.n, x.lead)) ? quotient(rw, x.M, dim[to - 1]) : NULL;
@@ -583,33 +584,34 @@ bool make_softmax(Rewrite *rw, int n, const Arg *a, Arg *out)
 
 /* ------------------------------------------------------------------ what moves past a view */
 
-/* The permute or reshape of scores that a value is equal to. */
-static Value *view_of_scores(Rewrite *rw, const Arg *a, bool permute_first)
+/* Is v scores seen through at most four views? */
+static bool shows_scores(Rewrite *rw, Value *v)
 {
-    static const OpId views[] = {OP_permute, OP_reshape};
-    for (int i = 0; i < 2 && a->kind == ARG_VALUE; i++) {
-        Value *x = rewrite_form(rw, a->v, views[permute_first ? i : 1 - i]);
-        if (x && rewrite_form(rw, x->def->arg[0].v, OP_scores)) return x;
+    for (int i = 0; i < 4; i++) {
+        if (rewrite_form(rw, v, OP_scores)) return true;
+        if (!v->def || (v->def->op->id != OP_permute && v->def->op->id != OP_reshape)) return false;
+        v = v->def->arg[0].v;
     }
-    return NULL;
+    return false;
 }
 
-bool make_permute(Rewrite *rw, int n, const Arg *a, Arg *out)
+/* y, a view of x, as that view of one of x's forms that are views of scores. */
+bool make_view(Rewrite *rw, int n, const Arg *a, Arg *out)
 {
     int perm[MAX_RANK];
-    (void)n;
-    Value *x = view_of_scores(rw, &a[0], true);
-    if (!x || x->rank != a[1].n) return false;
-    for (int i = 0; i < a[1].n; i++) perm[i] = (int)(a[1].es[i]->i < 0 ? a[1].es[i]->i + a[1].n : a[1].es[i]->i);
-    Value *v = rw_permute(rw, x, perm);
-    *out = arg_value(v);
-    return v != NULL;
-}
-
-bool make_reshape(Rewrite *rw, int n, const Arg *a, Arg *out)
-{
-    (void)n;
-    Value *x = view_of_scores(rw, &a[0], false), *v = x && a[1].kind == ARG_VALUE ? rw_reshape(rw, x, a[1].v->rank, a[1].v->dim) : NULL;
+    const Node *node = n == 1 && a[0].kind == ARG_VALUE ? a[0].v->def : NULL;
+    if (!node) return false;
+    Value *x = node->arg[0].v, *v = NULL;
+    bool permute = permutation_of(node, perm);
+    for (int i = -1; i < rewrite_info(rw, x)->nalt; i++) { /* -1: what x is itself */
+        Value *form = i < 0 ? x : rewrite_info(rw, x)->alt[i];
+        if (!form->def || (form->def->op->id != OP_permute && form->def->op->id != OP_reshape) || !shows_scores(rw, form)) continue;
+        Value *y = permute ? rw_permute(rw, form, perm) : rw_reshape(rw, form, a[0].v->rank, a[0].v->dim);
+        if (rw->hard) return false;
+        if (!y || y == a[0].v || !shows_scores(rw, y)) continue;
+        v = y;
+        if (rewrite_form(rw, y, OP_scores) || !permute) break;
+    }
     *out = arg_value(v);
     return v != NULL;
 }

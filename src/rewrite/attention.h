@@ -34,8 +34,7 @@ GraftFn make_through_permute; /* a node, the scores below the permute that is it
 GraftFn make_through_reshape; /* a node, the scores below the reshape that is its operand: the reshape comes after it */
 GraftFn make_product_sum;     /* two factors, dims of the sum, the sum */
 GraftFn make_keepdim;         /* sizes, a reduction that drops or keeps the axis that they have or have not */
-GraftFn make_permute;         /* a view of scores, dims */
-GraftFn make_reshape;         /* a view of scores, a value whose sizes it takes */
+GraftFn make_view;            /* a permute or reshape */
 GraftFn make_rows;            /* values times probabilities that a row-wise op changed: that op on the product */
 GraftFn make_attention;           /* probabilities, values */
 GraftFn make_attention_slice; /* probabilities, slice start and end of their keys, values */
