@@ -2,7 +2,7 @@
  *
  * Formula of the result: Vaswani et al. 2017, eq. 1, with torch.nn.functional.scaled_dot_product_attention's masks; softcap as Gemma 2's.
  */
-#include "rewrite/attention.h"
+#include "rewrite/scores.h"
 #include <math.h>
 #include <string.h>
 
@@ -13,17 +13,7 @@ enum { FILL_LIMIT = -10000, FILL_SCALED = -1000, FILL_PER_SCALE = 1000, SHIFT_LI
 /* A finite fill becomes an additive mask that swallows any score, in float32 at least, so that a row without an allowed key stays an average. */
 static const double FILL_SWALLOWS = -5e8, FILL_LOW = -1e30;
 
-typedef struct Scores {
-    Value *q, *k, *mask;
-    Arg scale, softcap;
-    bool normalized;
-    int masked_rows;
-    DType dtype;
-    double fill;    /* what masked scores are, if a finite number; 0: none was put in */
-    const Value *v; /* the value that has this form */
-} Scores;
-
-static bool scores_of(Rewrite *rw, const Arg *a, Scores *s)
+bool scores_of(Rewrite *rw, const Arg *a, Scores *s)
 {
     const Value *v = a->kind == ARG_VALUE ? rewrite_form(rw, a->v, OP_scores) : NULL;
     if (!v) return rewrite_refuse(rw, "no product of queries and keys");
@@ -32,7 +22,7 @@ static bool scores_of(Rewrite *rw, const Arg *a, Scores *s)
     return true;
 }
 
-static bool give(Rewrite *rw, const Scores *s, Arg *out)
+bool scores_give(Rewrite *rw, const Scores *s, Arg *out)
 {
     if (!s->q || !s->k) return false;
     Value *v = RW(rw, scores, arg_value(s->q), arg_value(s->k), arg_value(s->mask), s->scale, s->softcap, arg_bool(rw->g, s->normalized),
@@ -41,9 +31,9 @@ static bool give(Rewrite *rw, const Scores *s, Arg *out)
     return v != NULL;
 }
 
-static bool has_softcap(const Scores *s) { return !(ex_is_const(s->softcap.e) && number_value(s->softcap.e) == 0); }
+bool scores_capped(const Scores *s) { return !(ex_is_const(s->softcap.e) && number_value(s->softcap.e) == 0); }
 
-static bool before_softmax(Rewrite *rw, const Scores *s)
+bool scores_before_softmax(Rewrite *rw, const Scores *s)
 {
     return !s->normalized || rewrite_refuse(rw, "it comes after the softmax");
 }
@@ -105,7 +95,7 @@ bool make_scores(Rewrite *rw, int n, const Arg *a, Arg *out)
     s.q = without_scale(rw, rw_pad_rank(rw, a[0].v, rank), &s.scale, 0);
     s.k = s.q ? rw_swap_last(rw, rw_pad_rank(rw, a[1].v, rank)) : NULL;
     if (s.k) s.k = without_scale(rw, s.k, &s.scale, 0);
-    return give(rw, &s, out);
+    return scores_give(rw, &s, out);
 }
 
 /* ------------------------------------------------------------------ scale and softcap */
@@ -118,7 +108,7 @@ static bool scale_operand(Rewrite *rw, Scores *s, Value *c, bool divide)
     if (n && n->op->id == OP_mul_Tensor && n->arg[0].kind == ARG_VALUE && n->arg[1].kind == ARG_VALUE && c->rank == r && !is_one(c->dim[r - 1]) && !is_one(c->dim[r - 2]))
         return scale_operand(rw, s, n->arg[0].v, divide) && scale_operand(rw, s, n->arg[1].v, divide);
     if (s->mask) return rewrite_refuse(rw, "a mask was added before the factor '%s', which is no number", c->name);
-    if (has_softcap(s)) return rewrite_refuse(rw, "a factor that is no number after the softcap");
+    if (scores_capped(s)) return rewrite_refuse(rw, "a factor that is no number after the softcap");
     if (c->rank > r) return rewrite_refuse(rw, "the factor '%s' has more axes than the scores", c->name);
     c = rw_cast(rw, rw_pad_rank(rw, c, r), s->q->dtype);
     TRY(c);
@@ -132,17 +122,17 @@ static bool scale_operand(Rewrite *rw, Scores *s, Value *c, bool divide)
 static bool scale_by(Rewrite *rw, const Arg *a, bool divide, Arg *out)
 {
     Scores s = {0};
-    TRY(scores_of(rw, &a[0], &s) && before_softmax(rw, &s));
+    TRY(scores_of(rw, &a[0], &s) && scores_before_softmax(rw, &s));
     Expr *c = number_of(rw, &a[1]);
-    if (!c) return a[1].kind == ARG_VALUE && scale_operand(rw, &s, a[1].v, divide) && give(rw, &s, out);
+    if (!c) return a[1].kind == ARG_VALUE && scale_operand(rw, &s, a[1].v, divide) && scores_give(rw, &s, out);
     if (ex_is_const(c) && (!(fabs(number_value(c)) > 0) || isinf(number_value(c)))) return rewrite_refuse(rw, "the factor is %g", number_value(c));
     if (s.mask && !(ex_is_const(c) && number_value(c) > 0)) return rewrite_refuse(rw, "a mask is multiplied by a factor that is not known to be positive");
     if (s.mask && s.mask->dtype != DT_BOOL) s.mask = rw_binary(rw, divide ? OP_div_Tensor : OP_mul_Tensor, s.mask, arg_expr(c));
     s.scale = times(rw, s.scale, c, divide);
     if (s.fill != 0) s.fill = divide ? s.fill / number_value(c) : s.fill * number_value(c);
     TRY(fill_holds(rw, &s));
-    if (has_softcap(&s)) s.softcap = times(rw, s.softcap, c, divide);
-    return give(rw, &s, out);
+    if (scores_capped(&s)) s.softcap = times(rw, s.softcap, c, divide);
+    return scores_give(rw, &s, out);
 }
 
 bool make_scores_mul(Rewrite *rw, int n, const Arg *a, Arg *out) { return n == 2 && scale_by(rw, a, false, out); }
@@ -153,15 +143,15 @@ bool make_scores_tanh(Rewrite *rw, int n, const Arg *a, Arg *out)
 {
     Scores s = {0};
     (void)n;
-    TRY(scores_of(rw, &a[0], &s) && before_softmax(rw, &s));
-    if (s.mask || has_softcap(&s)) return rewrite_refuse(rw, "tanh comes after a mask or another tanh");
+    TRY(scores_of(rw, &a[0], &s) && scores_before_softmax(rw, &s));
+    if (s.mask || scores_capped(&s)) return rewrite_refuse(rw, "tanh comes after a mask or another tanh");
     s.softcap = arg_float(rw->g, 1);
-    return give(rw, &s, out);
+    return scores_give(rw, &s, out);
 }
 
 /* ------------------------------------------------------------------ masks */
 
-static Value *no_number(Rewrite *rw, double x, DType t)
+Value *scores_number(Rewrite *rw, double x, DType t)
 {
     return RW(rw, full, arg_exprs(rw->g, 0, NULL), arg_float(rw->g, x), arg_dtype(t));
 }
@@ -176,13 +166,13 @@ static Value *both_masks(Rewrite *rw, Value *a, Value *b)
         return RW(rw, add_Tensor, arg_value(rw_cast(rw, a, t)), arg_value(rw_cast(rw, b, t)));
     }
     Value *allow = a->dtype == DT_BOOL ? a : b, *add = a->dtype == DT_BOOL ? b : a;
-    return RW(rw, where_self, arg_value(allow), arg_value(add), arg_value(no_number(rw, -INFINITY, add->dtype)));
+    return RW(rw, where_self, arg_value(allow), arg_value(add), arg_value(scores_number(rw, -INFINITY, add->dtype)));
 }
 
 static bool add_mask(Rewrite *rw, const Arg *a, bool subtract, Arg *out)
 {
     Scores s = {0};
-    TRY(scores_of(rw, &a[0], &s) && before_softmax(rw, &s));
+    TRY(scores_of(rw, &a[0], &s) && scores_before_softmax(rw, &s));
     Expr *c = number_of(rw, &a[1]);
     Value *m = c ? RW(rw, full, arg_exprs(rw->g, 0, NULL), arg_expr(c), arg_dtype(s.dtype)) : a[1].kind == ARG_VALUE ? a[1].v : NULL;
     TRY(m);
@@ -191,7 +181,7 @@ static bool add_mask(Rewrite *rw, const Arg *a, bool subtract, Arg *out)
     if (!dtype_is_float(m->dtype)) return rewrite_refuse(rw, "what is added is %s", dtype_name(m->dtype));
     if (subtract) m = RW(rw, neg, arg_value(m));
     s.mask = both_masks(rw, s.mask, m);
-    return s.mask && give(rw, &s, out);
+    return s.mask && scores_give(rw, &s, out);
 }
 
 bool make_scores_add(Rewrite *rw, int n, const Arg *a, Arg *out) { return n == 2 && add_mask(rw, a, false, out); }
@@ -213,14 +203,14 @@ static bool zero_where_masked(Rewrite *rw, Scores *s, Value *allow, double fill,
     if (fill != 0) return rewrite_refuse(rw, "it comes after the softmax");
     if (s->mask == allow) {
         if (!times) s->masked_rows = 0;
-        return give(rw, s, out);
+        return scores_give(rw, s, out);
     }
     if (!m || m->op->id != OP_where_self || m->arg[0].v != allow) return rewrite_refuse(rw, "it comes after the softmax, with another condition than the scores' mask");
     if (m->arg[1].kind != ARG_VALUE) return false;
     bool alone = constant_of(rw, &m->arg[1], &kept) && kept == 0;
-    s->mask = alone ? allow : RW(rw, where_self, arg_value(allow), m->arg[1], arg_value(no_number(rw, -INFINITY, s->mask->dtype)));
+    s->mask = alone ? allow : RW(rw, where_self, arg_value(allow), m->arg[1], arg_value(scores_number(rw, -INFINITY, s->mask->dtype)));
     s->masked_rows = alone ? 0 : s->masked_rows == 1 ? 1 : 3;
-    return s->mask && give(rw, s, out);
+    return s->mask && scores_give(rw, s, out);
 }
 
 /* Scores, or probabilities, that become `fill` where they are not allowed. */
@@ -236,17 +226,17 @@ static bool select_scores(Rewrite *rw, const Arg *scores, Value *allow, const Ar
     if (isinf(fill)) {
         s.mask = both_masks(rw, s.mask, allow);
         s.masked_rows = 1;
-        return s.mask && give(rw, &s, out);
+        return s.mask && scores_give(rw, &s, out);
     }
     /* finite: the same number for all keys of a row that allows none, so that they share the row */
     s.fill = s.fill == 0 || fill > s.fill ? fill : s.fill;
     TRY(fill_holds(rw, &s));
     if (!s.masked_rows && fill > FILL_SWALLOWS) s.masked_rows = s.mask && s.mask->dtype != DT_BOOL ? 2 : 4;
     DType t = s.dtype == DT_F16 ? DT_F32 : s.dtype;
-    Value *low = no_number(rw, fill > FILL_SWALLOWS ? FILL_LOW : fill, t), *zero = no_number(rw, 0, t);
+    Value *low = scores_number(rw, fill > FILL_SWALLOWS ? FILL_LOW : fill, t), *zero = scores_number(rw, 0, t);
     Value *kept = s.mask && s.mask->dtype == DT_BOOL ? both_masks(rw, s.mask, zero) : s.mask ? rw_cast(rw, s.mask, t) : zero;
     s.mask = kept && low ? RW(rw, where_self, arg_value(allow), arg_value(kept), arg_value(low)) : NULL;
-    return s.mask && give(rw, &s, out);
+    return s.mask && scores_give(rw, &s, out);
 }
 
 bool make_scores_where(Rewrite *rw, int n, const Arg *a, Arg *out)
@@ -271,281 +261,11 @@ bool make_scores_floor(Rewrite *rw, int n, const Arg *a, Arg *out)
     Scores s = {0};
     double low;
     (void)n;
-    TRY(scores_of(rw, &a[0], &s) && before_softmax(rw, &s));
+    TRY(scores_of(rw, &a[0], &s) && scores_before_softmax(rw, &s));
     if (!constant_of(rw, &a[1], &low) || !(low <= (s.dtype == DT_F16 ? -6e4 : -1e30))) return rewrite_refuse(rw, "the scores are cut at a number that they may reach");
     if (rw->o->exact_masked_rows) return rewrite_refuse(rw, "rows without an allowed key would differ (--exact-masked-rows)");
     s.masked_rows = 2;
-    return give(rw, &s, out);
-}
-
-/* ------------------------------------------------------------------ casts and views */
-
-bool make_scores_cast(Rewrite *rw, int n, const Arg *a, Arg *out)
-{
-    Scores s = {0};
-    (void)n;
-    TRY(scores_of(rw, &a[0], &s));
-    if (a[1].kind != ARG_DTYPE || !dtype_is_float(a[1].dtype)) return rewrite_refuse(rw, "scores are cast to a dtype that is no float");
-    if (!s.normalized && dtype_size(a[1].dtype) < dtype_size(s.q->dtype)) return rewrite_refuse(rw, "scores are rounded to %s, less than queries and keys have", dtype_name(a[1].dtype));
-    s.dtype = a[1].dtype;
-    return give(rw, &s, out);
-}
-
-/* The sizes of scores while a reshape is taken apart: leading axes, N, M. */
-typedef struct Axes {
-    int n;
-    Expr *lead[MAX_RANK], *N, *M;
-} Axes;
-
-static bool regroup_scores(Rewrite *rw, Scores *s, Axes *x, int n, Expr *const *to)
-{
-    Value **part[] = {&s->q, &s->k, &s->mask};
-    for (int i = 0; i < 3; i++)
-        if (*part[i]) TRY(*part[i] = rw_regroup(rw, *part[i], x->n, x->lead, n, to, 2));
-    if (n) memmove(x->lead, to, (size_t)n * sizeof *to);
-    x->n = n;
-    return true;
-}
-
-/* b / a where that is known to be whole; NULL otherwise. */
-static Expr *quotient(Rewrite *rw, Expr *b, Expr *a)
-{
-    Expr *g = ex_floordiv(rw->ex, b, a);
-    return g && ex_mul(rw->ex, g, a) == b ? g : NULL;
-}
-
-/* (..., G * N, M) -> (..., G, N, M): the same keys for all of a group. */
-static bool split_queries(Rewrite *rw, Scores *s, Axes *x, Expr *G, Expr *N)
-{
-    int r = x->n + 2;
-    Expr *dim[MAX_RANK];
-    Value **part[] = {&s->q, &s->k, &s->mask};
-    if (r + 1 > MAX_RANK) return false;
-    for (int i = 0; i < 3; i++) {
-        Value *v = *part[i];
-        if (!v) continue;
-        TRY(v = rw_pad_rank(rw, v, r));
-        bool queries = i == 0 || (i == 2 && !is_one(v->dim[r - 2]));
-        memcpy(dim, v->dim, (size_t)(r - 2) * sizeof *dim);
-        dim[r - 2] = queries ? G : ex_int(rw->ex, 1);
-        dim[r - 1] = queries ? N : v->dim[r - 2];
-        dim[r] = v->dim[r - 1];
-        TRY(*part[i] = rw_reshape(rw, v, r + 1, dim));
-    }
-    x->lead[x->n++] = G;
-    x->N = N;
-    return true;
-}
-
-/* (..., G, N, M) -> (..., G * N, M), where keys do not depend on the group. */
-static bool merge_queries(Rewrite *rw, Scores *s, Axes *x)
-{
-    int r = x->n + 2;
-    Expr *G = x->lead[x->n - 1], *dim[MAX_RANK], *rows = ex_mul(rw->ex, G, x->N);
-    Value **part[] = {&s->q, &s->k, &s->mask};
-    for (int i = 0; i < 3; i++) {
-        Value *v = *part[i];
-        if (!v) continue;
-        TRY(v = rw_pad_rank(rw, v, r));
-        if (i == 1 && !is_one(v->dim[r - 3])) return rewrite_refuse(rw, "queries are merged with an axis along which keys differ");
-        bool one = i == 2 && is_one(v->dim[r - 3]) && is_one(v->dim[r - 2]);
-        memcpy(dim, v->dim, (size_t)r * sizeof *dim);
-        if (i != 1 && !one) {
-            dim[r - 3] = G;
-            dim[r - 2] = x->N;
-            TRY(v = rw_expand(rw, v, r, dim));
-        }
-        dim[r - 3] = i == 1 ? v->dim[r - 2] : one ? ex_int(rw->ex, 1) : rows;
-        dim[r - 2] = v->dim[r - 1];
-        TRY(*part[i] = rw_reshape(rw, v, r - 1, dim));
-    }
-    x->n--;
-    x->N = rows;
-    return true;
-}
-
-/* Axis of keys split, (..., N, G * M) -> (..., N, G, M): scores of another leading axis, permuted. */
-static bool split_keys(Rewrite *rw, Scores *s, Axes *x, Expr *G, Expr *M, Arg *out)
-{
-    int r = x->n + 3, perm[MAX_RANK];
-    Expr *dim[MAX_RANK];
-    if (r > MAX_RANK) return false;
-    memcpy(dim, x->lead, (size_t)x->n * sizeof *dim);
-    Value *k = rw_pad_rank(rw, s->k, r - 1), *q = k ? rw_pad_rank(rw, s->q, r - 1) : NULL, *m = s->mask;
-    TRY(q && k);
-    Expr *kd[MAX_RANK], *qd[MAX_RANK];
-    memcpy(kd, k->dim, sizeof kd);
-    memcpy(qd, q->dim, sizeof qd);
-    kd[r - 3] = G, kd[r - 2] = M, kd[r - 1] = k->dim[r - 2];
-    qd[r - 3] = ex_int(rw->ex, 1), qd[r - 2] = q->dim[r - 3], qd[r - 1] = q->dim[r - 2];
-    s->k = rw_reshape(rw, k, r, kd);
-    s->q = rw_reshape(rw, q, r, qd);
-    for (int i = 0; i < r; i++) perm[i] = i == r - 3 ? r - 2 : i == r - 2 ? r - 3 : i;
-    if (m) {
-        TRY(m = rw_pad_rank(rw, m, r - 1));
-        bool one = is_one(m->dim[r - 2]);
-        memcpy(dim, m->dim, (size_t)(r - 1) * sizeof *dim);
-        dim[r - 2] = one ? ex_int(rw->ex, 1) : G;
-        dim[r - 1] = one ? ex_int(rw->ex, 1) : M;
-        TRY(s->mask = rw_permute(rw, rw_reshape(rw, m, r, dim), perm));
-    }
-    Arg p;
-    TRY(s->q && s->k && give(rw, s, &p));
-    Value *v = rw_permute(rw, p.v, perm);
-    *out = arg_value(v);
-    return v != NULL;
-}
-
-/* Scores of sizes x as scores of sizes dim. */
-static bool reshaped(Rewrite *rw, Scores *s, Axes *x, int to, Expr *const *dim, Arg *out)
-{
-    Expr *rows = dim[to - 2], *G, *lead[MAX_RANK];
-    if (rows == x->N) return regroup_scores(rw, s, x, to - 2, dim) && give(rw, s, out);
-    if ((G = quotient(rw, x->N, rows))) return split_queries(rw, s, x, G, rows) && regroup_scores(rw, s, x, to - 2, dim) && give(rw, s, out);
-    if (!(G = quotient(rw, rows, x->N))) return rewrite_refuse(rw, "the reshape regroups queries in a way that keys do not follow");
-    memcpy(lead, dim, (size_t)(to - 2) * sizeof *lead);
-    lead[to - 2] = G;
-    return regroup_scores(rw, s, x, to - 1, lead) && merge_queries(rw, s, x) && give(rw, s, out);
-}
-
-bool make_scores_reshape(Rewrite *rw, int n, const Arg *a, Arg *out)
-{
-    Scores s = {0};
-    Axes x = {0};
-    (void)n;
-    TRY(scores_of(rw, &a[0], &s));
-    int r = s.v->rank, to = a[1].n;
-    Expr *const *dim = a[1].es;
-    x.n = r - 2;
-    memcpy(x.lead, s.v->dim, (size_t)x.n * sizeof *x.lead);
-    x.N = s.v->dim[r - 2];
-    x.M = s.v->dim[r - 1];
-    bool swapped = is_one(x.M) && !is_one(x.N) && !s.normalized;
-    if (swapped) { /* one key: the same numbers in the same order as one query */
-        Value *q = s.q;
-        s.q = s.k;
-        s.k = q;
-        if (s.mask) TRY(s.mask = rw_swap_last(rw, rw_pad_rank(rw, s.mask, r)));
-        x.M = x.N;
-        x.N = ex_int(rw->ex, 1);
-    }
-    Scores part = s;
-    Axes axes = x;
-    if (to >= 2 && dim[to - 1] == x.M && reshaped(rw, &part, &axes, to, dim, out)) return true;
-    if (x.n && is_one(product_of(rw->ex, x.n, x.lead)) && to == 3) TRY(regroup_scores(rw, &s, &x, 0, NULL));
-    if (to == x.n + 3 && !s.normalized && dim[to - 3] == x.N && ex_mul(rw->ex, dim[to - 2], dim[to - 1]) == x.M && exprs_same(x.n, x.lead, dim))
-        return split_keys(rw, &s, &x, dim[to - 2], dim[to - 1], out);
-    Expr *split = to >= 1 && !s.mask && is_one(x.N) && is_one(product_of(rw->ex, x.n, x.lead)) ? quotient(rw, x.M, dim[to - 1]) : NULL;
-    if (split && !s.normalized && !is_one(split)) { /* keys of several batches for one query */
-        s.q = rw_reshape(rw, s.q, 3, (Expr *[]){ex_int(rw->ex, 1), ex_int(rw->ex, 1), s.q->dim[s.q->rank - 1]});
-        s.k = rw_reshape(rw, s.k, 3, (Expr *[]){split, dim[to - 1], s.k->dim[s.k->rank - 1]});
-        swapped = s.q && s.k;
-    }
-    if (!swapped) return to >= 2 && dim[to - 1] == x.M ? false : rewrite_refuse(rw, "the reshape changes the axis of keys");
-    Arg p;
-    TRY(give(rw, &s, &p)); /* the swapped form, reshaped */
-    Value *v = rw_reshape(rw, p.v, to, dim);
-    *out = arg_value(v);
-    return v != NULL;
-}
-
-/* x with its axes in the order of axis[], those beyond its rank 1, and the last one kept. */
-static Value *arranged(Rewrite *rw, Value *x, int n, const int *axis)
-{
-    int perm[MAX_RANK], k = 0, r = x->rank;
-    bool used[MAX_RANK] = {false};
-    Expr *dim[MAX_RANK];
-    for (int i = 0; i < n; i++) {
-        dim[i] = axis[i] < 0 ? ex_int(rw->ex, 1) : x->dim[axis[i]];
-        if (axis[i] >= 0) used[perm[k++] = axis[i]] = true;
-    }
-    dim[n] = x->dim[r - 1];
-    for (int i = 0; i < r - 1; i++)
-        if (!used[i]) perm[k++] = i; /* of 1: they may stand anywhere */
-    perm[k] = r - 1;
-    return rw_reshape(rw, rw_permute(rw, x, perm), n + 1, dim);
-}
-
-/* Products summed over their last axis. Axes that both factors have are batch and heads; the last one that only the one has are its queries,
- * the last that only the other has its keys; a factor that has none is one query. */
-bool make_scores_sum(Rewrite *rw, int n, const Arg *a, Arg *out)
-{
-    (void)n;
-    if (a[0].kind != ARG_VALUE || a[1].kind != ARG_VALUE || a[2].kind != ARG_VALUE || !dtype_is_float(a[0].v->dtype)) return false;
-    Value *y = a[2].v; /* the sum */
-    int r = a[0].v->rank > a[1].v->rank ? a[0].v->rank : a[1].v->rank, N = -1, M = -1, lead = 0, qa[MAX_RANK], ka[MAX_RANK], perm[MAX_RANK], back[MAX_RANK];
-    Value *q = rw_pad_rank(rw, a[0].v, r), *k = q ? rw_pad_rank(rw, a[1].v, r) : NULL;
-    TRY(k && r >= 2);
-    for (int i = 0; i < r - 1; i++) {
-        if (!is_one(q->dim[i]) && is_one(k->dim[i])) N = i;
-        if (is_one(q->dim[i]) && !is_one(k->dim[i])) M = i;
-    }
-    if (M < 0 && N >= 0) { /* the first factor has the keys */
-        Value *t = q;
-        q = k;
-        k = t;
-        M = N;
-        N = -1;
-    }
-    if (M < 0) return rewrite_refuse(rw, "both factors vary along the same axes");
-    for (int i = 0; i < r - 1; i++)
-        if (i != N && i != M) qa[lead] = ka[lead] = perm[lead] = i, lead++;
-    qa[lead] = N;
-    ka[lead] = M;
-    Scores s = {.q = arranged(rw, q, lead + 1, qa), .k = NULL, .scale = arg_float(rw->g, 1), .softcap = arg_float(rw->g, 0), .dtype = q->dtype};
-    s.k = s.q ? arranged(rw, k, lead + 1, ka) : NULL;
-    Arg p;
-    TRY(s.k && give(rw, &s, &p));
-    if (N < 0) { /* (..., 1, M) with M in the place of the sum's axis */
-        for (int i = 0; i < lead; i++) back[perm[i]] = i;
-        Expr *dim[MAX_RANK];
-        memcpy(dim, p.v->dim, (size_t)lead * sizeof *dim);
-        dim[lead] = p.v->dim[lead + 1];
-        back[M] = lead;
-        p.v = rw_permute(rw, rw_reshape(rw, p.v, lead + 1, dim), back);
-    } else {
-        for (int i = 0; i < lead; i++) back[perm[i]] = i;
-        back[N] = lead;
-        back[M] = lead + 1;
-        p.v = rw_permute(rw, p.v, back);
-    }
-    Value *v = rw_reshape(rw, p.v, y->rank, y->dim);
-    *out = arg_value(v);
-    return v != NULL;
-}
-
-bool make_scores_permute(Rewrite *rw, int n, const Arg *a, Arg *out)
-{
-    Scores s = {0};
-    int perm[MAX_RANK], own[MAX_RANK];
-    (void)n;
-    TRY(scores_of(rw, &a[0], &s));
-    int r = s.v->rank;
-    if (a[1].n != r) return false;
-    for (int i = 0; i < r; i++) perm[i] = (int)(a[1].es[i]->i < 0 ? a[1].es[i]->i + r : a[1].es[i]->i);
-    bool straight = perm[r - 2] == r - 2 && perm[r - 1] == r - 1, swapped = perm[r - 2] == r - 1 && perm[r - 1] == r - 2;
-    int b = perm[r - 2];
-    if (!straight && !swapped && perm[r - 1] == r - 1 && is_one(rw_pad_rank(rw, s.k, r)->dim[b])) {
-        /* queries change places with an axis along which keys do not differ */
-        memcpy(own, perm, sizeof own);
-        for (int i = 0; i < r - 2; i++)
-            if (perm[i] == r - 2) own[i] = b;
-        own[r - 2] = r - 2;
-        s.q = rw_permute(rw, rw_pad_rank(rw, s.q, r), perm);
-        s.k = rw_permute(rw, rw_pad_rank(rw, s.k, r), own);
-        if (s.mask) TRY(s.mask = rw_permute(rw, rw_pad_rank(rw, s.mask, r), perm));
-        return give(rw, &s, out);
-    }
-    if (!straight && !swapped) return rewrite_refuse(rw, "queries or keys change places with batch or heads");
-    if (swapped && s.normalized) return rewrite_refuse(rw, "probabilities are transposed");
-    memcpy(own, perm, sizeof own);
-    own[r - 2] = r - 2;
-    own[r - 1] = r - 1;
-    Value *q = rw_permute(rw, rw_pad_rank(rw, s.q, r), own), *k = q ? rw_permute(rw, rw_pad_rank(rw, s.k, r), own) : NULL;
-    s.q = swapped ? k : q;
-    s.k = swapped ? q : k;
-    if (s.mask) TRY(s.mask = rw_permute(rw, rw_pad_rank(rw, s.mask, r), perm));
-    return give(rw, &s, out);
+    return scores_give(rw, &s, out);
 }
 
 /* ------------------------------------------------------------------ softmax */
@@ -554,20 +274,20 @@ bool make_scores_softmax(Rewrite *rw, int n, const Arg *a, Arg *out)
 {
     Scores s = {0};
     (void)n;
-    TRY(scores_of(rw, &a[0], &s) && before_softmax(rw, &s));
+    TRY(scores_of(rw, &a[0], &s) && scores_before_softmax(rw, &s));
     int r = s.v->rank, axis = ex_is_int(a[1].e) ? (int)a[1].e->i : MAX_RANK;
     if (axis < 0) axis += r;
     s.normalized = true;
     if (a[2].e->i && s.masked_rows == 1) s.masked_rows = 0;
     if (!a[2].e->i && !s.masked_rows && s.mask && s.mask->dtype != DT_BOOL) s.masked_rows = 3; /* NaN, if the mask is -inf throughout a row */
-    if (axis == r - 1) return give(rw, &s, out);
+    if (axis == r - 1) return scores_give(rw, &s, out);
     if (axis != r - 2) return rewrite_refuse(rw, "the softmax runs over axis %d of %d; over the keys it would be -1", axis, r);
     Value *q = s.q;
     s.q = s.k;
     s.k = q;
     if (s.mask) TRY(s.mask = rw_swap_last(rw, rw_pad_rank(rw, s.mask, r)));
     Arg p;
-    TRY(give(rw, &s, &p));
+    TRY(scores_give(rw, &s, &p));
     Value *v = rw_swap_last(rw, p.v);
     *out = arg_value(v);
     return v != NULL;
@@ -582,102 +302,6 @@ bool make_softmax(Rewrite *rw, int n, const Arg *a, Arg *out)
     return v != NULL;
 }
 
-/* ------------------------------------------------------------------ what moves past a view */
-
-/* Is v scores seen through at most four views? */
-static bool shows_scores(Rewrite *rw, Value *v)
-{
-    for (int i = 0; i < 4; i++) {
-        if (rewrite_form(rw, v, OP_scores)) return true;
-        if (!v->def || (v->def->op->id != OP_permute && v->def->op->id != OP_reshape)) return false;
-        v = v->def->arg[0].v;
-    }
-    return false;
-}
-
-/* y, a view of x, as that view of one of x's forms that are views of scores. */
-bool make_view(Rewrite *rw, int n, const Arg *a, Arg *out)
-{
-    int perm[MAX_RANK];
-    const Node *node = n == 1 && a[0].kind == ARG_VALUE ? a[0].v->def : NULL;
-    if (!node) return false;
-    Value *x = node->arg[0].v, *v = NULL;
-    bool permute = permutation_of(node, perm);
-    for (int i = -1; i < rewrite_info(rw, x)->nalt; i++) { /* -1: what x is itself */
-        Value *form = i < 0 ? x : rewrite_info(rw, x)->alt[i];
-        if (!form->def || (form->def->op->id != OP_permute && form->def->op->id != OP_reshape) || !shows_scores(rw, form)) continue;
-        Value *y = permute ? rw_permute(rw, form, perm) : rw_reshape(rw, form, a[0].v->rank, a[0].v->dim);
-        if (rw->hard) return false;
-        if (!y || y == a[0].v || !shows_scores(rw, y)) continue;
-        v = y;
-        if (rewrite_form(rw, y, OP_scores) || !permute) break;
-    }
-    *out = arg_value(v);
-    return v != NULL;
-}
-
-bool make_through_permute(Rewrite *rw, int n, const Arg *a, Arg *out)
-{
-    int perm[MAX_RANK], back[MAX_RANK];
-    Arg arg[64];
-    (void)n;
-    const Node *node = a[0].kind == ARG_VALUE ? a[0].v->def : NULL;
-    if (!node || a[1].kind != ARG_VALUE || a[2].n != a[0].v->rank || a[1].v->rank != a[2].n) return false;
-    int r = a[2].n, np = node->op->schema->nparams;
-    for (int i = 0; i < r; i++) perm[i] = (int)(a[2].es[i]->i < 0 ? a[2].es[i]->i + r : a[2].es[i]->i);
-    for (int i = 0; i < r; i++) back[perm[i]] = i;
-    memcpy(arg, node->arg, (size_t)np * sizeof *arg);
-    for (int i = 0; i < np; i++) {
-        if (arg[i].kind != ARG_VALUE) continue;
-        Value *p = rewrite_form(rw, arg[i].v, OP_permute);
-        Value *x = p && p->def->arg[0].v == a[1].v && arg_same(&p->def->arg[1], &a[2]) ? a[1].v : NULL;
-        if (!x && !(x = rw_permute(rw, rw_pad_rank(rw, arg[i].v, r), back))) return false;
-        arg[i] = arg_value(x);
-    }
-    if (node->op->id == OP_softmax_int || node->op->id == OP_safe_softmax) {
-        if (!ex_is_int(arg[1].e)) return false;
-        int64_t d = arg[1].e->i < 0 ? arg[1].e->i + r : arg[1].e->i;
-        arg[1] = arg_int(rw->g, perm[d]);
-    }
-    Value *v = rw_permute(rw, rw_add(rw, node->op->id, np, arg), perm);
-    *out = arg_value(v);
-    return v != NULL;
-}
-
-/* A pointwise op or a softmax after a reshape of scores is that reshape after it; other operands take the sizes before the reshape. */
-bool make_through_reshape(Rewrite *rw, int n, const Arg *a, Arg *out)
-{
-    Arg arg[16];
-    (void)n;
-    const Node *node = a[0].kind == ARG_VALUE ? a[0].v->def : NULL;
-    if (!node || a[1].kind != ARG_VALUE || node->op->schema->nparams > 16) return false;
-    const Value *y = a[0].v;
-    Value *s = a[1].v;
-    int np = node->op->schema->nparams;
-    memcpy(arg, node->arg, (size_t)np * sizeof *arg);
-    if (node->op->id == OP_softmax_int || node->op->id == OP_safe_softmax) {
-        if (!ex_is_int(node->arg[1].e) || (node->arg[1].e->i != -1 && node->arg[1].e->i != y->rank - 1)) return rewrite_refuse(rw, "the softmax runs over an axis other than the last");
-        if (!y->rank || !s->rank || y->dim[y->rank - 1] != s->dim[s->rank - 1]) return rewrite_refuse(rw, "the reshape before the softmax changes the axis of keys");
-        arg[0] = arg_value(s);
-        arg[1] = arg_int(rw->g, -1);
-    } else {
-        for (int i = 0; i < np; i++) {
-            if (arg[i].kind != ARG_VALUE) continue;
-            Value *form = rewrite_form(rw, arg[i].v, OP_reshape), *x = arg[i].v;
-            bool one = true;
-            for (int k = 0; k < x->rank; k++) one &= is_one(x->dim[k]);
-            if (form && form->def->arg[0].v == s) x = s;
-            else if (one) x = rw_reshape(rw, x, 0, NULL);
-            else x = rw_reshape(rw, rw_expand(rw, rw_pad_rank(rw, x, y->rank), y->rank, y->dim), s->rank, s->dim);
-            TRY(x);
-            arg[i] = arg_value(x);
-        }
-    }
-    Value *v = rw_reshape(rw, rw_add(rw, node->op->id, np, arg), y->rank, y->dim);
-    *out = arg_value(v);
-    return v != NULL;
-}
-
 /* ------------------------------------------------------------------ keys that scores are joined with */
 
 /* cat([scores, more], -1): keys of zeros, whose scores the mask adds ("attention sinks", or a zero key). */
@@ -685,8 +309,8 @@ bool make_scores_cat(Rewrite *rw, int n, const Arg *a, Arg *out)
 {
     Scores s = {0};
     (void)n;
-    TRY(scores_of(rw, &a[0], &s) && before_softmax(rw, &s));
-    if (a[1].kind != ARG_VALUE || a[1].v->rank != s.v->rank || has_softcap(&s)) return rewrite_refuse(rw, "what scores are joined with has other axes");
+    TRY(scores_of(rw, &a[0], &s) && scores_before_softmax(rw, &s));
+    if (a[1].kind != ARG_VALUE || a[1].v->rank != s.v->rank || scores_capped(&s)) return rewrite_refuse(rw, "what scores are joined with has other axes");
     bool first = a[2].e->i != 0; /* the scores come first */
     Value *more = rw_cast(rw, a[1].v, s.dtype), *k = rw_pad_rank(rw, s.k, s.v->rank);
     TRY(more && k);
@@ -697,14 +321,14 @@ bool make_scores_cat(Rewrite *rw, int n, const Arg *a, Arg *out)
     Value *zero = RW(rw, full, arg_exprs(rw->g, r, kd), arg_float(rw->g, 0), arg_dtype(k->dtype));
     memcpy(md, s.v->dim, sizeof md);
     Value *mask = s.mask;
-    if (mask && mask->dtype == DT_BOOL) mask = RW(rw, where_self, arg_value(mask), arg_value(no_number(rw, 0, s.dtype)), arg_value(no_number(rw, -INFINITY, s.dtype)));
-    if (!mask) mask = no_number(rw, 0, s.dtype);
+    if (mask && mask->dtype == DT_BOOL) mask = RW(rw, where_self, arg_value(mask), arg_value(scores_number(rw, 0, s.dtype)), arg_value(scores_number(rw, -INFINITY, s.dtype)));
+    if (!mask) mask = scores_number(rw, 0, s.dtype);
     mask = rw_cast(rw, mask, s.dtype);
     if (mask) mask = rw_expand(rw, rw_pad_rank(rw, mask, r), r, md);
     TRY(zero && mask);
     s.k = RW(rw, cat, arg_values(rw->g, 2, first ? (Value *[]){k, zero} : (Value *[]){zero, k}), arg_int(rw->g, r - 2));
     s.mask = RW(rw, cat, arg_values(rw->g, 2, first ? (Value *[]){mask, more} : (Value *[]){more, mask}), arg_int(rw->g, r - 1));
-    return s.k && s.mask && give(rw, &s, out);
+    return s.k && s.mask && scores_give(rw, &s, out);
 }
 
 /* Scores padded along the keys by numbers: keys of zeros, whose scores the mask adds. */
@@ -713,63 +337,16 @@ bool make_scores_pad(Rewrite *rw, int n, const Arg *a, Arg *out)
     Scores s = {0};
     double value = 0;
     (void)n;
-    TRY(scores_of(rw, &a[0], &s) && before_softmax(rw, &s));
-    if (a[1].kind != ARG_EXPRS || a[1].n != 2 || has_softcap(&s) || (a[2].kind != ARG_NONE && !constant_of(rw, &a[2], &value))) return rewrite_refuse(rw, "scores are padded in another way");
+    TRY(scores_of(rw, &a[0], &s) && scores_before_softmax(rw, &s));
+    if (a[1].kind != ARG_EXPRS || a[1].n != 2 || scores_capped(&s) || (a[2].kind != ARG_NONE && !constant_of(rw, &a[2], &value))) return rewrite_refuse(rw, "scores are padded in another way");
     Expr *zero = ex_int(rw->ex, 0), **by = a[1].es, *md[MAX_RANK];
     int r = s.v->rank;
     memcpy(md, s.v->dim, sizeof md);
     Value *mask = s.mask;
-    if (mask && mask->dtype == DT_BOOL) mask = RW(rw, where_self, arg_value(mask), arg_value(no_number(rw, 0, s.dtype)), arg_value(no_number(rw, -INFINITY, s.dtype)));
-    if (!mask && value != 0) mask = no_number(rw, 0, s.dtype);
+    if (mask && mask->dtype == DT_BOOL) mask = RW(rw, where_self, arg_value(mask), arg_value(scores_number(rw, 0, s.dtype)), arg_value(scores_number(rw, -INFINITY, s.dtype)));
+    if (!mask && value != 0) mask = scores_number(rw, 0, s.dtype);
     if (mask) TRY(mask = RW(rw, constant_pad_nd, arg_value(rw_expand(rw, rw_pad_rank(rw, mask, r), r, md)), arg_exprs(rw->g, 2, by), arg_float(rw->g, value)));
     s.mask = mask;
     s.k = RW(rw, constant_pad_nd, arg_value(s.k), arg_exprs(rw->g, 4, (Expr *[]){zero, zero, by[0], by[1]}), arg_float(rw->g, 0));
-    return s.k && give(rw, &s, out);
-}
-
-/* A reduction that drops an axis which a reshape puts back as 1, or keeps one that a reshape drops. */
-bool make_keepdim(Rewrite *rw, int n, const Arg *a, Arg *out)
-{
-    (void)n;
-    const Node *node = a[1].kind == ARG_VALUE ? a[1].v->def : NULL;
-    Arg arg[16];
-    int keep = node ? op_param(node->op, "keepdim") : -1;
-    if (keep < 0 || node->op->schema->nparams > 16) return false;
-    memcpy(arg, node->arg, (size_t)node->op->schema->nparams * sizeof *arg);
-    arg[keep] = arg_bool(rw->g, !arg[keep].e->i);
-    Value *v = rw_add(rw, node->op->id, node->op->schema->nparams, arg);
-    *out = arg_value(v);
-    return v != NULL && (v->rank == a[0].n && exprs_same(v->rank, v->dim, a[0].es));
-}
-
-/* Products summed over another axis than the last, probabilities (..., N, M, 1) * values (..., 1, M, E): their matrix product. */
-bool make_product_sum(Rewrite *rw, int n, const Arg *a, Arg *out)
-{
-    (void)n;
-    if (a[0].kind != ARG_VALUE || a[1].kind != ARG_VALUE || a[3].kind != ARG_VALUE || a[2].kind != ARG_EXPRS || a[2].n != 1) return false;
-    const Value *y = a[3].v;
-    int r = y->rank + 1;
-    if (r < 2 || a[0].v->rank > r || a[1].v->rank > r || (a[2].es[0]->i != -2 && a[2].es[0]->i != r - 2)) return false;
-    Value *p = rw_pad_rank(rw, a[0].v, r), *v = p ? rw_pad_rank(rw, a[1].v, r) : NULL;
-    TRY(v);
-    if (is_one(v->dim[r - 1]) && !is_one(p->dim[r - 1])) {
-        Value *t = p;
-        p = v;
-        v = t;
-    }
-    if (!is_one(p->dim[r - 1])) return false;
-    Expr *pd[MAX_RANK], *vd[MAX_RANK];
-    memcpy(pd, p->dim, sizeof pd);
-    memcpy(vd, v->dim, sizeof vd);
-    Value *prod;
-    if (r >= 3 && is_one(v->dim[r - 3])) { /* an axis of queries */
-        vd[r - 3] = v->dim[r - 2], vd[r - 2] = v->dim[r - 1];
-        prod = RW(rw, matmul, arg_value(rw_reshape(rw, p, r - 1, pd)), arg_value(rw_reshape(rw, v, r - 1, vd)));
-    } else { /* one query */
-        pd[r - 2] = ex_int(rw->ex, 1), pd[r - 1] = p->dim[r - 2];
-        prod = RW(rw, matmul, arg_value(rw_reshape(rw, p, r, pd)), arg_value(v));
-    }
-    prod = rw_reshape(rw, prod, y->rank, y->dim);
-    *out = arg_value(prod);
-    return prod != NULL;
+    return s.k && scores_give(rw, &s, out);
 }
