@@ -42,6 +42,18 @@ static bool good_matrix(const Tensor *t)
     return (row_major || col_major) && rs >= 0 && cs >= 0;
 }
 
+/* Do elements share memory (windows that slide over rows)? Dims of stride 0 aside. oneDNN takes no such tensors. */
+static bool overlaps(const Tensor *t)
+{
+    for (int i = 0; i < t->rank; i++)
+        for (int k = 0; k < t->rank; k++) {
+            bool free_dim = t->shape[i] < 2 || t->shape[k] < 2 || !t->stride[i] || !t->stride[k];
+            if (i == k || free_dim || t->stride[i] > t->stride[k] || (t->stride[i] == t->stride[k] && i < k)) continue;
+            if (t->stride[k] < t->stride[i] * t->shape[i]) return true; /* i is the inner one */
+        }
+    return false;
+}
+
 /* Strides of dims of size 1 are free; give them what a contiguous tensor would have. */
 static Tensor tidy(const Tensor *t)
 {
@@ -56,7 +68,7 @@ static Tensor tidy(const Tensor *t)
 
 static const Tensor *matrix_operand(Call *c, const Tensor *t, DType want, Err *err)
 {
-    if (t->dtype != want || !good_matrix(t)) return call_contiguous(c, t, want, err);
+    if (t->dtype != want || !good_matrix(t) || overlaps(t)) return call_contiguous(c, t, want, err);
     return t;
 }
 
