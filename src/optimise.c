@@ -139,6 +139,10 @@ static bool read_rules(RuleSet *rules, const char *path, Err *err)
 {
     MappedFile f;
     TRY(file_map(&f, path, err));
+    if (f.size && memchr(f.data, 0, f.size)) {
+        file_unmap(&f);
+        return fail(err, E_FORMAT, "%s: a text of rules has no NUL bytes", path);
+    }
     char *text = strndup(f.data ? (const char *)f.data : "", f.size);
     file_unmap(&f);
     bool ok = text ? rules_parse(rules, text, err) : fail(err, E_LIMIT, "out of memory");

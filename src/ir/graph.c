@@ -1,5 +1,6 @@
 /* Building and changing graphs. Contract in graph.h. */
 #include "ir/graph.h"
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -357,29 +358,31 @@ void node_each_operand(Node *n, void (*f)(void *user, Value **slot), void *user)
 
 typedef struct Swap {
     Value *from, *to;
+    int left; /* uses that are not found yet */
 } Swap;
 
 static void swap_operand(void *user, Value **slot)
 {
     Swap *s = user;
-    if (*slot == s->from) *slot = s->to;
+    if (*slot != s->from) return;
+    *slot = s->to;
+    s->left--;
 }
 
-void graph_replace_uses(Graph *g, Value *from, Value *to)
+void graph_replace_uses_after(Graph *g, Value *from, Value *to, Node *at, int uses)
 {
-    Swap s = {from, to};
-    for (Node *n = g->first; n; n = n->next) node_each_operand(n, swap_operand, &s);
-    for (int i = 0; i < g->noutput; i++)
-        if (g->output[i].value == from) g->output[i].value = to;
-    for (int i = 0; i < g->nmutation; i++)
-        if (g->mutation[i].value == from) g->mutation[i].value = to;
-    for (int i = 0; i < g->ninput_mutation; i++)
-        if (g->input_mutation[i].value == from) g->input_mutation[i].value = to;
+    Swap s = {from, to, uses};
+    for (int i = 0; i < g->noutput; i++) swap_operand(&s, &g->output[i].value);
+    for (int i = 0; i < g->nmutation; i++) swap_operand(&s, &g->mutation[i].value);
+    for (int i = 0; i < g->ninput_mutation; i++) swap_operand(&s, &g->input_mutation[i].value);
     for (int i = 0; i < expr_symbol_count(g->ex); i++) {
         Symbol *sym = expr_symbol(g->ex, i);
-        if (sym->value == from && (sym->source == SYM_ITEM || sym->source == SYM_SIZE)) sym->value = to;
+        if (sym->source == SYM_ITEM || sym->source == SYM_SIZE) swap_operand(&s, &sym->value);
     }
+    for (Node *n = at; n && s.left; n = n->next) node_each_operand(n, swap_operand, &s);
 }
+
+void graph_replace_uses(Graph *g, Value *from, Value *to) { graph_replace_uses_after(g, from, to, g->first, INT_MAX); }
 
 void graph_remove(Graph *g, Node *n)
 {

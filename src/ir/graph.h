@@ -154,6 +154,8 @@ bool graph_add_mutation(Graph *g, Value *target, Value *v, Err *err); /* of a we
 bool graph_rename(Graph *g, Value *v, const char *name, Err *err);
 Value *graph_find_value(const Graph *g, const char *name);
 void graph_replace_uses(Graph *g, Value *from, Value *to); /* in all nodes and outputs */
+/* The same where the nodes that use it come at or after `at`; stops when it has found so many `uses` (as graph_count_uses counts them). */
+void graph_replace_uses_after(Graph *g, Value *from, Value *to, Node *at, int uses);
 void graph_remove(Graph *g, Node *n);                       /* unlinks; nobody may use its outputs */
 void graph_link_before(Graph *g, Node *n, Node *at);        /* links a node that was removed again, NULL = at the end */
 int graph_dce(Graph *g);                                    /* removes unused pure nodes; how many */

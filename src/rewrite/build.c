@@ -5,6 +5,8 @@
 #include <string.h>
 #include "base/map.h"
 
+enum { MADE_PER_NODE = 64 };
+
 /* ------------------------------------------------------------------ arguments */
 
 bool exprs_same(int n, Expr *const *a, Expr *const *b) { return !n || !memcmp(a, b, (size_t)n * sizeof *a); }
@@ -106,6 +108,8 @@ static Value *out_of_memory(Rewrite *rw)
     return NULL;
 }
 
+static void hold(void *user, Value **slot) { rewrite_info(user, *slot)->held = true; }
+
 bool rewrite_remember(Rewrite *rw, Node *n)
 {
     if (rw->nghosts == rw->ghost_cap) {
@@ -116,6 +120,7 @@ bool rewrite_remember(Rewrite *rw, Node *n)
         rw->ghost_cap = cap;
     }
     rw->ghost[rw->nghosts++] = n;
+    node_each_operand(n, hold, rw);
     if (rw->nghosts >= rw->nbuckets) return rehash(rw);
     uint64_t h = hash_node(n->op, n->arg) & (uint64_t)(rw->nbuckets - 1);
     rw->chain[rw->nghosts - 1] = rw->bucket[h];
@@ -138,6 +143,11 @@ Value *rw_add(Rewrite *rw, OpId id, int nargs, const Arg *args)
     }
     Node *n = rewrite_made(rw, op, fit);
     if (n) return n->out[0];
+    if (rw->nghosts > MADE_PER_NODE * (rw->log->nodes_before + 256)) {
+        fail(rw->err, E_LIMIT, "rule '%s': %d nodes were made for a graph of %d; do derive rules go on without end?", rw->rule ? rw->rule->name : "", rw->nghosts, rw->log->nodes_before);
+        rw->hard = true;
+        return NULL;
+    }
     int nrequire = rw->g->nrequire;
     n = graph_add(rw->g, id, nargs, args, NULL, &e);
     if (!n && e.code == E_LIMIT) {

@@ -3,6 +3,7 @@
  *
  * Goals are a linked list on the C stack: solve() takes the first, tries its ways, and calls itself with the rest.
  */
+#include <math.h>
 #include <string.h>
 #include "ir/text.h"
 #include "rewrite/build.h"
@@ -36,7 +37,7 @@ static bool number_matches(Matching *m, const Goal *goal)
 {
     Expr *e = number_of(m->rw, goal->a);
     if (!e || !ex_is_const(e)) return false;
-    if (goal->axes_of && e->kind == EX_INT) return from_front(e->i, goal->axes_of) == from_front((int64_t)goal->p->number, goal->axes_of);
+    if (goal->axes_of && e->kind == EX_INT && fabs(goal->p->number) < MAX_RANK) return from_front(e->i, goal->axes_of) == from_front((int64_t)goal->p->number, goal->axes_of);
     return number_value(e) == goal->p->number;
 }
 
@@ -138,6 +139,33 @@ static bool finish(Matching *m)
     return m->fire(rw, m->rule, m->root, m->bound, m->has);
 }
 
+typedef struct Users {
+    const Value *of;
+    int left;
+} Users;
+
+static void see_use(void *user, Value **slot)
+{
+    Users *u = user;
+    u->left -= *slot == u->of;
+}
+
+/* A value that every root of pattern p must use, as it is captured already; and how many of its uses come after node `at`. False: none is. */
+static bool users_after(const Matching *m, const Pat *p, const Node *at, Users *u)
+{
+    for (int i = 0; p->kind == P_OP && i < p->op->schema->nparams; i++) {
+        const Pat *q = p->param[i];
+        const Arg *a = q && q->kind == P_CAPTURE && m->has[q->slot] ? &m->bound[q->slot] : NULL;
+        if (!a || a->kind != ARG_VALUE || !a->v->def || rewrite_info(m->rw, a->v)->ghost) continue;
+        *u = (Users){a->v, rewrite_info(m->rw, a->v)->uses};
+        for (Node *n = a->v->def->next; n; n = n->next) {
+            node_each_operand(n, see_use, u);
+            if (n == at) return true;
+        }
+    }
+    return false;
+}
+
 /* The next root of a fork: a later node, so that no set of roots is found twice. */
 static bool next_root(Matching *m)
 {
@@ -145,7 +173,10 @@ static bool next_root(Matching *m)
     const Pat *p = m->rule->root[m->nroots], *q = p;
     while (q->kind == P_NAMED || q->kind == P_SHARED) q = q->sub[0];
     const Op *op = q->kind == P_OP ? q->op : NULL;
-    for (Node *n = m->root[m->nroots - 1]->next; n; n = n->next) {
+    Users u = {0};
+    bool few = users_after(m, q, m->root[m->nroots - 1], &u);
+    for (Node *n = m->root[m->nroots - 1]->next; n && !(few && u.left <= 0); n = n->next) {
+        if (few) node_each_operand(n, see_use, &u);
         if (m->rule->out[m->nroots] >= n->nout || (op && op != n->op)) continue;
         Arg a = arg_value(n->out[m->rule->out[m->nroots]]);
         m->root[m->nroots++] = n;

@@ -144,7 +144,7 @@ bool make_linear_first(Rewrite *rw, int n, const Arg *a, Arg *out)
 {
     (void)n;
     const Node *linear = a[0].kind == ARG_VALUE ? a[0].v->def : NULL, *p = linear ? linear->arg[0].v->def : NULL;
-    if (!p || !keeps_last(rw, p, p->arg[0].v)) return rewrite_refuse(rw, "the permute moves the axis that is summed");
+    if (!p || !is_view(linear->arg[0].v) || !keeps_last(rw, p, p->arg[0].v)) return rewrite_refuse(rw, "the permute moves the axis that is summed");
     Value *y = view_beside(rw, p, RW(rw, linear, p->arg[0], linear->arg[1], linear->arg[2]));
     *out = arg_value(y);
     return y != NULL;
@@ -267,6 +267,7 @@ bool make_packed(Rewrite *rw, int n, const Arg *a, Arg *out)
     int order[MAX_PACK], which = (int)a[0].e->i;
     bool bias;
     n--;
+    if (which < 0 || which >= n) return false;
     for (int i = 0; i < n; i++) {
         if (a[1 + i].kind != ARG_VALUE) return false;
         y[i] = a[1 + i].v;

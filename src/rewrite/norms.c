@@ -130,7 +130,8 @@ static bool affine(Rewrite *rw, const Arg *a, bool bias, Arg *out)
     const Node *node = a[0].kind == ARG_VALUE ? a[0].v->def : NULL;
     Arg arg[8];
     int perm[MAX_RANK];
-    if (!node || a[1].kind != ARG_VALUE || node->op->schema->nparams > 8) return rewrite_refuse(rw, "a number, not a tensor along the normalised axes");
+    if (!node || (node->op->id != OP_layer_norm && node->op->id != OP_rms_norm)) return rewrite_refuse(rw, "not a norm");
+    if (a[1].kind != ARG_VALUE) return rewrite_refuse(rw, "a number, not a tensor along the normalised axes");
     Norm n = {.x = a[0].v, .first = a[0].v->rank - node->arg[1].n};
     Value *v = along(rw, a[1].v, &n, &a[2]);
     TRY(v);

@@ -250,7 +250,8 @@ static bool same_form(Rewrite *rw, const Value *from, const Value *to)
 /* Ghosts that were made from a value which is gone use the new one. */
 static void redirect(Rewrite *rw, Value *from, Value *to)
 {
-    graph_replace_uses(rw->g, from, to);
+    if (!rewrite_info(rw, from)->held) return;
+    rewrite_info(rw, to)->held = true;
     for (int i = 0; i < rw->nghosts; i++) {
         Node *n = rw->ghost[i];
         if (!rewrite_info(rw, n->out[0])->ghost) continue;
@@ -279,6 +280,7 @@ static bool commit(Firer *f)
     for (int i = 0; i < f->n; i++) link_value(f, f->to[i]);
     for (int i = 0; i < f->n; i++) {
         Info *from = rewrite_info(rw, f->from[i]), *to = rewrite_info(rw, f->to[i]);
+        graph_replace_uses_after(rw->g, f->from[i], f->to[i], f->root[i]->next, from->uses);
         to->uses += from->uses;
         from->uses = 0;
         redirect(rw, f->from[i], f->to[i]);
@@ -486,6 +488,7 @@ static bool merge_equal(Rewrite *rw)
         graph_remove(g, n);
     }
     rw->nghosts = 0;
+    for (int i = 0; i < rw->ninfo; i++) rw->info[i].held = false;
     if (rw->nbuckets) memset(rw->bucket, 0, (size_t)rw->nbuckets * sizeof *rw->bucket);
     return true;
 }

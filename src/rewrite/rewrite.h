@@ -88,6 +88,7 @@ typedef struct Info { /* by value id */
     Value *alt[MAX_FORMS]; /* equal forms */
     int nalt, uses;
     bool ghost;           /* made by a graft, not in the graph (yet) */
+    bool held;            /* may be an operand of a ghost */
     bool derived;         /* derive rules have been tried */
     double order;         /* rises along the graph */
     const Rule *refused_by; /* at the node that defines it, and why */

@@ -11,7 +11,7 @@ typedef struct Compiler {
     RuleSet *set;
     Rule *rule;
     Err *err;
-    bool failed_memory;
+    int parts; /* of the rule's patterns so far: matching goes as deep */
 } Compiler;
 
 /* ------------------------------------------------------------------ names of ops */
@@ -181,6 +181,10 @@ static Pat *op_pattern(Compiler *c, const Sexpr *s)
 static Pat *pattern(Compiler *c, const Sexpr *s)
 {
     Pat *p;
+    if (++c->parts > MAX_PATTERN) {
+        refuse(c, s, "patterns of more than %d parts", MAX_PATTERN);
+        return NULL;
+    }
     switch (s->kind) {
     case SX_NUMBER:
         if ((p = new_pat(c, P_NUMBER, 0))) p->number = s->number;
@@ -279,7 +283,23 @@ typedef struct PutGraft {
 static bool put_graft(void *user, int i, const Sexpr *value)
 {
     PutGraft *u = user;
+    if (u->g->param[i]) return refuse(u->c, value, "parameter '%s' of %s twice", u->g->op->schema->params[i].name, u->g->op->name);
     return (u->g->param[i] = graft(u->c, value)) != NULL;
+}
+
+/* Are there least to most arguments in (name ...)? */
+static bool takes(Compiler *c, const Sexpr *s, const char *mark, const char *name, int least, int most)
+{
+    if (s->n - 1 >= least && s->n - 1 <= most) return true;
+    if (least == most) return refuse(c, s, "%s%s takes %d argument%s, found %d", mark, name, most, most == 1 ? "" : "s", s->n - 1);
+    return refuse(c, s, "%s%s takes %d to %d arguments, found %d", mark, name, least, most, s->n - 1);
+}
+
+static int least(const Maker *m)
+{
+    int n = (int)strlen(m->takes);
+    while (n && m->takes[n - 1] >= 'A' && m->takes[n - 1] <= 'Z') n--;
+    return n;
 }
 
 static Graft *list_graft(Compiler *c, const Sexpr *s)
@@ -292,7 +312,7 @@ static Graft *list_graft(Compiler *c, const Sexpr *s)
     if (head[0] == '@') {
         const Maker *m = maker_find(head + 1);
         if (!m) refuse(c, s, "no graft function is called '%s'", head + 1);
-        else if (s->n - 1 < m->min_args || s->n - 1 > m->max_args) refuse(c, s, "@%s takes %d to %d arguments, found %d", m->name, m->min_args, m->max_args, s->n - 1), m = NULL;
+        else if (!takes(c, s, "@", m->name, least(m), (int)strlen(m->takes))) m = NULL;
         Graft *g = m ? new_graft(c, G_CALL, s, 1) : NULL;
         if (g) g->maker = m;
         return g;
@@ -324,6 +344,10 @@ static Graft *list_graft(Compiler *c, const Sexpr *s)
     g->op = op;
     PutGraft u = {c, g};
     if (!place_arguments(c, s, op, put_graft, &u, &rest)) return NULL;
+    if (rest) {
+        refuse(c, s, "'...' stands in patterns only: parameters that a graft does not mention have their defaults");
+        return NULL;
+    }
     for (int i = 0; i < op->schema->nparams; i++)
         if (!g->param[i] && !takes_default(&op->schema->params[i])) {
             refuse(c, s, "parameter '%s' of %s is missing", op->schema->params[i].name, op->name);
@@ -377,8 +401,7 @@ static bool guards(Compiler *c, const Sexpr *s, int from)
         if (w->kind != SX_LIST || !w->n || w->item[0]->kind != SX_SYMBOL) return refuse(c, w, "expected a guard (name ...)");
         const Guard *g = guard_find(w->item[0]->text);
         if (!g) return refuse(c, w, "no guard is called '%s'", w->item[0]->text);
-        if (w->n - 1 < g->min_args || w->n - 1 > g->max_args)
-            return refuse(c, w, "guard '%s' takes %d to %d arguments, found %d", g->name, g->min_args, g->max_args, w->n - 1);
+        TRY(takes(c, w, "", g->name, g->min_args, g->max_args));
         r->where[i] = (Where){g, w->n - 1, room(c, (size_t)w->n, sizeof(Graft *))};
         TRY(r->where[i].arg);
         for (int k = 1; k < w->n; k++) TRY(r->where[i].arg[k - 1] = graft(c, w->item[k]));
@@ -394,6 +417,7 @@ static bool add_rule(RuleSet *s, Rule *r, Err *err)
             s->rule[i] = r;
             return true;
         }
+    if (s->n == MAX_RULES) return fail(err, E_LIMIT, "more than %d rules", MAX_RULES);
     if (s->n == s->cap) {
         int cap = s->cap ? s->cap * 2 : 64;
         Rule **grown = arena_array(s->arena, Rule *, cap);
@@ -423,6 +447,7 @@ static bool one_rule(Compiler *c, const Sexpr *s, const char *phase)
 {
     bool derive = sexpr_heads(s, "derive");
     c->rule = NULL;
+    c->parts = 0;
     if (s->n < 4 || s->item[1]->kind != SX_SYMBOL) return refuse(c, s, "expected (%s NAME PATTERN GRAFT GUARD ...)", derive ? "derive" : "rule");
     Rule *r = c->rule = room(c, 1, sizeof *r);
     TRY(r);

@@ -23,7 +23,7 @@
 
 typedef struct Rewrite Rewrite;
 
-enum { MAX_VARS = 48, MAX_FORK = 8, MAX_OUTS = 64 };
+enum { MAX_VARS = 48, MAX_FORK = 8, MAX_OUTS = 64, MAX_PATTERN = 500, MAX_RULES = 10000 }; /* pattern: parts of all patterns of a rule */
 
 /* A guard says whether a match may fire; false also says why with rewrite_refuse. */
 typedef bool GuardFn(Rewrite *rw, int n, const Arg *a);
@@ -38,7 +38,10 @@ typedef struct Guard {
 typedef struct Maker {
     const char *name;
     GraftFn *f;
-    int min_args, max_args;
+    /* what its arguments are, a letter each: t a tensor, l the result of a linear, o of an attention, x a tensor or number, e a number, i a whole
+     * one, b true or false, a a list of numbers, p one that is a permutation, d a dtype, * anything; a capital one may also be none, and left
+     * out at the end. Others refuse the rule before f is called. */
+    const char *takes;
 } Maker;
 const Guard *guard_find(const char *name); /* where.c */
 const Maker *maker_find(const char *name); /* makers.c */

@@ -6,6 +6,7 @@
 #include <string.h>
 
 enum { MAX_DEPTH = 64 };
+static const double MAX_WHOLE = 0x1p53; /* beyond, not every whole number is a double */
 
 typedef struct Reader {
     Arena *arena;
@@ -71,14 +72,15 @@ static Sexpr *read_text(Reader *r)
 {
     Sexpr *s = make(r, SX_TEXT);
     const char *start = ++r->at;
+    TRY_NULL(s);
     while (*r->at && *r->at != '"' && *r->at != '\n') r->at++;
     if (*r->at != '"') {
         fail(r->err, E_FORMAT, "line %d: a text without its closing quote", r->line);
         return NULL;
     }
-    if (s) s->text = arena_strndup(r->arena, start, (size_t)(r->at - start));
+    s->text = arena_strndup(r->arena, start, (size_t)(r->at - start));
     r->at++;
-    return s;
+    return s->text ? s : NULL;
 }
 
 static Sexpr *read_atom(Reader *r)
@@ -97,6 +99,10 @@ static Sexpr *read_atom(Reader *r)
         s->kind = SX_NUMBER;
         s->number = v;
         s->integral = !strpbrk(s->text, ".eEinf");
+        if ((isinf(v) && !strstr(s->text, "inf")) || (s->integral && fabs(v) > MAX_WHOLE)) {
+            fail(r->err, E_FORMAT, "line %d: the number %.40s is too large", r->line, s->text);
+            return NULL;
+        }
     }
     return s;
 }
