@@ -106,7 +106,7 @@ static bool match_op(Matching *m, const Goal *goal)
     if (goal->root) return false;
     for (int i = 0; i < info->nalt; i++) {
         const Value *alt = rewrite_info(m->rw, v)->alt[i];
-        if (alt->def->op == p->op && alt->out == p->out && match_node(m, p, alt->def, goal->next)) return true;
+        if (alt->def && alt->def->op == p->op && alt->out == p->out && match_node(m, p, alt->def, goal->next)) return true;
     }
     return false;
 }

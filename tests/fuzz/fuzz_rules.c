@@ -46,6 +46,7 @@ static void seeds(FuzzAdd *add)
     static const char *const found[] = {
         "(derive grow (add ?x ?y) (add (add ?x (neg ?y)) (add (abs ?x) ?y)))",
         "(rule second (out 1 (topk ?x 2 ...)) (argmax ?x))",
+        "(derive same (mul ?x _) ?x)(rule deep (exp (neg ?x)) ?x)",
         "(rule bare (matmul ?q ?k) (scores ?q (permute ?k [1 0])))",
         "(rule cast (exp ?x) (@scores_where ?x ?x ?x ?x))",
         "(rule pair (fork (sub ?x ?y) (exp ?z)) (fork (neg ?x) (abs ?z)))",
@@ -56,6 +57,51 @@ static void seeds(FuzzAdd *add)
             for (end = s + 1; *end && !(end[-1] == '\n' && *end == '('); end++) {}
             if (*s == '(') add(s, (size_t)(end - s));
         }
+}
+
+/* Length of the list or atom at `at`; 0 when none begins there. */
+static size_t form_at(const uint8_t *data, size_t size, size_t at)
+{
+    size_t n = at, depth = 0;
+    if (strchr(" \n)];", data[at]) || !data[at]) return 0;
+    do {
+        depth += data[n] == '(' || data[n] == '[';
+        depth -= depth && (data[n] == ')' || data[n] == ']');
+        n++;
+    } while (n < size && (depth || !strchr(" \n()[];", data[n])) && data[n]);
+    return n - at;
+}
+
+static size_t pick_form(const uint8_t *data, size_t size, size_t *at)
+{
+    for (int i = 0; i < 100 && size; i++) {
+        *at = fuzz_random(size);
+        if (*at && !strchr(" \n([", data[*at - 1])) continue;
+        size_t n = form_at(data, size, *at);
+        if (n) return n;
+    }
+    return 0;
+}
+
+/* A list or atom in the place of another, from this input or some other; sometimes bytes. */
+size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max, unsigned seed)
+{
+    size_t other_size, from, to;
+    (void)seed;
+    const uint8_t *other = driver_other(&other_size);
+    if (fuzz_random(3) == 0) {
+        other = data;
+        other_size = size;
+    }
+    size_t n = pick_form(other, other_size, &from), m = pick_form(data, size, &to);
+    if (fuzz_random(8) == 0 || !n || !m || size - m + n > max) return LLVMFuzzerMutate(data, size, max);
+    uint8_t *copy = malloc(n);
+    if (!copy) return size;
+    memcpy(copy, other + from, n);
+    memmove(data + to + n, data + to + m, size - to - m);
+    memcpy(data + to, copy, n);
+    free(copy);
+    return size - m + n;
 }
 
 static void apply(const RuleSet *rules, const char *text)
@@ -83,16 +129,18 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     Err err = {0};
     char *text = malloc(size + 1);
-    RuleSet *rules = rules_create();
     shape_install();
-    if (text && rules) {
+    for (int builtin = 0; builtin < 2 && text; builtin++) { /* alone, then after the built-in ones */
+        RuleSet *rules = rules_create();
         memcpy(text, data, size);
         text[size] = 0;
-        if (!rules_parse(rules, text, &err)) fuzz_said(&err);
-        else
-            for (size_t i = 0; i < sizeof graphs / sizeof *graphs; i++) apply(rules, graphs[i]);
+        if (rules && builtin) fuzz_check(rules_builtin(rules, &err), err.msg);
+        bool ok = rules && rules_parse(rules, text, &err);
+        if (!ok) fuzz_said(&err);
+        for (size_t i = 0; ok && i < sizeof graphs / sizeof *graphs; i++) apply(rules, graphs[i]);
+        rules_free(rules);
+        if (!ok) break;
     }
-    rules_free(rules);
     free(text);
     return 0;
 }
