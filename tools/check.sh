@@ -53,6 +53,7 @@ if [ "$mode" = all ]; then
   meson_suite asan build-asan
   suite golden $python tools/golden.py --check
   suite models $python tests/models/run_models.py
+  suite spellings $python tests/spellings/run.py
 fi
 [ -s $logs/skipped ] && cat $logs/skipped
 python3 tools/count.py "${suites[@]}"
