@@ -401,7 +401,7 @@ static bool guards(Compiler *c, const Sexpr *s, int from)
         if (w->kind != SX_LIST || !w->n || w->item[0]->kind != SX_SYMBOL) return refuse(c, w, "expected a guard (name ...)");
         const Guard *g = guard_find(w->item[0]->text);
         if (!g) return refuse(c, w, "no guard is called '%s'", w->item[0]->text);
-        TRY(takes(c, w, "", g->name, g->min_args, g->max_args));
+        TRY(takes(c, w, "guard ", g->name, g->min_args, g->max_args));
         r->where[i] = (Where){g, w->n - 1, room(c, (size_t)w->n, sizeof(Graft *))};
         TRY(r->where[i].arg);
         for (int k = 1; k < w->n; k++) TRY(r->where[i].arg[k - 1] = graft(c, w->item[k]));
