@@ -98,7 +98,7 @@ static void test_patterns(void **state)
     expect("(rule a (neg (any)) ?x)", "line 1: rule 'a': expected (any pattern ...)");
     expect("(rule a (neg (shared ?x ?y)) ?x)", "line 1: rule 'a': expected (shared pattern)");
     expect("(rule a (neg (opt ?x)) ?x)", "line 1: rule 'a': expected (opt (op pattern ...))");
-    expect("(rule a (neg (opt (full ...))) ?x)", NULL);
+    expect("(rule a (neg (opt (full ...))) 1)", NULL);
     expect("(rule a (neg (out ?k (topk ?x 1 ...))) ?x)", "line 1: rule 'a': expected (out K (op ...))");
     expect("(rule a (neg (out -1 (topk ?x 1 ...))) ?x)", "line 1: rule 'a': expected (out K (op ...))");
     expect("(rule a (neg (out 1e9 (topk ?x 1 ...))) ?x)", "line 1: rule 'a': expected (out K (op ...))");
