@@ -174,6 +174,7 @@ static bool add_mask(Rewrite *rw, const Arg *a, bool subtract, Arg *out)
     Scores s = {0};
     TRY(scores_of(rw, &a[0], &s) && scores_before_softmax(rw, &s));
     Expr *c = number_of(rw, &a[1]);
+    if (c && ex_is_const(c) && number_value(c) == 0) return scores_give(rw, &s, out);
     Value *m = c ? RW(rw, full, arg_exprs(rw->g, 0, NULL), arg_expr(c), arg_dtype(s.dtype)) : a[1].kind == ARG_VALUE ? a[1].v : NULL;
     TRY(m);
     if (c && !(ex_is_const(c) && fabs(number_value(c)) <= SHIFT_LIMIT)) return rewrite_refuse(rw, "a number that is not small is added to all scores");

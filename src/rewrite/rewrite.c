@@ -87,7 +87,7 @@ int rewrite_cost(const Node *n)
     case OP_matmul: case OP_convolution: return 1000;
     case OP_scaled_dot_product_attention: { /* a mask along queries costs more than one of the keys alone, that more than none */
         const Value *mask = n->arg[3].kind == ARG_VALUE ? n->arg[3].v : NULL;
-        return 800 + (!mask ? 0 : mask->rank >= 2 && !is_one(mask->dim[mask->rank - 2]) ? 100 : 50);
+        return 200 + (!mask ? 0 : mask->rank >= 2 && !is_one(mask->dim[mask->rank - 2]) ? 100 : 50);
     }
     case OP_softmax_int: case OP_safe_softmax: return 60;
     case OP_pow_Tensor_Tensor: return 60;
