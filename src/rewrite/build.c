@@ -5,7 +5,7 @@
 #include <string.h>
 #include "base/map.h"
 
-enum { MADE_PER_NODE = 64 };
+enum { MADE_PER_NODE = 16 };
 
 /* ------------------------------------------------------------------ arguments */
 

@@ -9,7 +9,7 @@
 #include "rewrite/build.h"
 #include "rewrite/rewrite.h"
 
-enum { MAX_STEPS = 200000, MAX_PARAMS = 64 }; /* steps: of one rule at one node, far above what sane rules need */
+enum { MAX_STEPS = 20000, MAX_PARAMS = 64 }; /* steps: of one rule at one node, far above what sane rules need */
 
 typedef struct Goal {
     const Pat *p;
