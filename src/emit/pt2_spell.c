@@ -215,6 +215,77 @@ static bool spell_layer(Emit *e, const Node *n)
     return !lstm || write_node(e, op_get(OP_reshape), (Arg[2]){arg_value(results[2]), {.kind = ARG_EXPRS, .n = 2, .es = n->out[1]->dim}}, 1, &n->out[1]);
 }
 
+/* ------------------------------------------------------------------ rotary embedding */
+
+static Arg list_of(int n, Value **v) { return (Arg){.kind = ARG_VALUES, .n = n, .vs = v}; }
+static Arg sizes_of(int n, Expr **dim) { return (Arg){.kind = ARG_EXPRS, .n = n, .es = dim}; }
+
+static Value *part(Emit *e, Value *x, Expr *from, Expr *to)
+{
+    Expr *dim[MAX_RANK];
+    memcpy(dim, x->dim, (size_t)x->rank * sizeof *dim);
+    dim[x->rank - 1] = ex_sub(e->g->ex, to, from);
+    return PUT(e, slice_Tensor, "part", x->dtype, x->rank, dim, arg_value(x), integer(e, x->rank - 1), arg_expr(from), arg_expr(to), integer(e, 1));
+}
+
+/* a and b along the last axis, then as sizes `dim` of a rank of their own. */
+static Value *joined(Emit *e, Value *a, Value *b, int rank, Expr **dim)
+{
+    Expr *wide[MAX_RANK];
+    if (!a || !b) return NULL;
+    memcpy(wide, a->dim, (size_t)a->rank * sizeof *wide);
+    wide[a->rank - 1] = ex_add(e->g->ex, a->dim[a->rank - 1], b->dim[a->rank - 1]);
+    Value *v = PUT(e, cat, "joined", a->dtype, a->rank, wide, list_of(2, (Value *[]){a, b}), integer(e, a->rank - 1));
+    if (!v || (rank == v->rank && !memcmp(dim, wide, (size_t)rank * sizeof *dim))) return v;
+    return PUT(e, reshape, "joined", v->dtype, rank, dim, arg_value(v), sizes_of(rank, dim));
+}
+
+/* The last axis as pairs. */
+static Value *paired(Emit *e, Value *x, Expr *pairs, Expr *each)
+{
+    Expr *dim[MAX_RANK];
+    if (x->rank == MAX_RANK) {
+        fail(e->err, E_UNSUPPORTED, "pairs of a tensor of rank %d: at most %d is supported", x->rank, MAX_RANK - 1);
+        return NULL;
+    }
+    memcpy(dim, x->dim, (size_t)x->rank * sizeof *dim);
+    dim[x->rank - 1] = pairs;
+    dim[x->rank] = each;
+    return PUT(e, reshape, "pairs", x->dtype, x->rank + 1, dim, arg_value(x), sizes_of(x->rank + 1, dim));
+}
+
+/* cos or sin with a number for each element of the last axis. */
+static Value *whole_table(Emit *e, Value *t, Expr *D, bool interleaved)
+{
+    Expr *dim[MAX_RANK], *one = ex_int(e->g->ex, 1);
+    if (t->dim[t->rank - 1] == D) return t;
+    memcpy(dim, t->dim, (size_t)t->rank * sizeof *dim);
+    dim[t->rank - 1] = D;
+    if (interleaved) {
+        Value *each = paired(e, t, t->dim[t->rank - 1], one);
+        return joined(e, each, each, t->rank, dim);
+    }
+    return joined(e, t, t, t->rank, dim);
+}
+
+/* x * cos + turned(x) * sin; turned: (-x2, x1) of halves, or of each pair */
+static bool spell_rotary(Emit *e, const Node *n)
+{
+    ExprPool *p = e->g->ex;
+    bool interleaved = n->arg[3].e->i != 0;
+    Value *x = n->arg[0].v, *from = x, *a, *b;
+    Expr *D = x->dim[x->rank - 1], *half = ex_floordiv(p, D, ex_int(p, 2)), *zero = ex_int(p, 0), *one = ex_int(p, 1), *two = ex_int(p, 2);
+    Value *c = whole_table(e, n->arg[1].v, D, interleaved), *s = whole_table(e, n->arg[2].v, D, interleaved);
+    if (interleaved) from = paired(e, x, half, two);
+    TRY(c && s && from);
+    TRY((a = part(e, from, zero, interleaved ? one : half)) && (b = part(e, from, interleaved ? one : half, interleaved ? two : D)));
+    TRY(b = PUT(e, neg, "turned", b->dtype, b->rank, b->dim, arg_value(b)));
+    Value *turned = joined(e, b, a, x->rank, x->dim);
+    TRY(turned && (a = PUT(e, mul_Tensor, "part", x->dtype, x->rank, x->dim, arg_value(x), arg_value(c))));
+    TRY(b = PUT(e, mul_Tensor, "turned", x->dtype, x->rank, x->dim, arg_value(turned), arg_value(s)));
+    return write_node(e, op_get(OP_add_Tensor), (Arg[3]){arg_value(a), arg_value(b), integer(e, 1)}, 1, n->out);
+}
+
 /* ------------------------------------------------------------------ all of them */
 
 bool spell_node(Emit *e, const Node *n, bool *done)
@@ -227,6 +298,7 @@ bool spell_node(Emit *e, const Node *n, bool *done)
     case OP_slice_Tensor: return spell_slice(e, n, done);
     case OP_lstm_layer: case OP_rnn_layer: return spell_layer(e, n);
     case OP_scaled_dot_product_attention: return spell_attention(e, n);
+    case OP_rotary: return spell_rotary(e, n);
     default: break;
     }
     *done = false;

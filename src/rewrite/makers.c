@@ -6,6 +6,7 @@
 #include "rewrite/norms.h"
 #include "rewrite/mask.h"
 #include "rewrite/rewrite.h"
+#include "rewrite/rotary.h"
 
 static const Maker makers[] = {
     {"scores", make_scores, "tt"},
@@ -45,6 +46,9 @@ static const Maker makers[] = {
     {"linear_first", make_linear_first, "l"},
     {"packed", make_packed, "illL"},
     {"attention_scale", make_attention_scale, "o"},
+    {"rotary_halves", make_rotary_halves, "ttteEb"},
+    {"rotary_pairs", make_rotary_pairs, "ttt**b"},
+    {"reshaped", make_reshaped, "tt"},
     {"folded_norm", make_folded_norm, "tXXXXx"},
     {"folded_scale", make_folded_scale, "txb"},
     {"folded_shift", make_folded_shift, "txb"},

@@ -434,6 +434,40 @@ bool run_convolution(Call *c, Err *err)
     return y == out || run_copy_tensor(out, y, c->env->threads);
 }
 
+/* ------------------------------------------------------------------ rotary embedding */
+
+/* v with a contiguous last axis in dtype t, its leading strides as those of x's axes. */
+static bool rotary_operand(Call *c, const Tensor *v, DType t, int rank, const void **data, int64_t *stride, Err *err)
+{
+    if (v->dtype != t || (v->stride[v->rank - 1] != 1 && v->shape[v->rank - 1] != 1)) TRY(v = call_contiguous(c, v, t, err));
+    for (int i = 0; i < rank; i++) {
+        int k = i - (rank + 1 - v->rank);
+        stride[i] = k < 0 || v->shape[k] == 1 ? 0 : v->stride[k];
+    }
+    *data = v->data;
+    return true;
+}
+
+bool run_rotary(Call *c, Err *err)
+{
+    const Tensor *x = call_in(c, 0), *cosine = call_in(c, 1), *sine = call_in(c, 2);
+    Tensor *out = call_out(c, 0);
+    DType t = x->dtype == DT_F64 ? DT_F64 : DT_F32;
+    Rotary r = {.t = t, .rank = x->rank - 1, .D = x->shape[x->rank - 1], .interleaved = call_bool(c, 3)};
+    if (tensor_numel(x) == 0) return true;
+    memcpy(r.shape, x->shape, sizeof r.shape);
+    r.one_cos = cosine->shape[cosine->rank - 1] != r.D;
+    r.one_sin = sine->shape[sine->rank - 1] != r.D;
+    TRY(rotary_operand(c, x, t, r.rank, &r.x, r.xs, err) && rotary_operand(c, cosine, t, r.rank, &r.cos, r.cs, err));
+    TRY(rotary_operand(c, sine, t, r.rank, &r.sin, r.ss, err));
+    Tensor *y = out->dtype == t ? out : scratch_tensor(c, t, out->rank, out->shape, err);
+    TRY(y);
+    r.out = y->data;
+    if (t == DT_F32) kernels()->linalg.rotary_f32(&r, c->env->threads);
+    else kernels()->linalg.rotary_f64(&r, c->env->threads);
+    return y == out || run_copy_tensor(out, y, c->env->threads);
+}
+
 /* ------------------------------------------------------------------ attention */
 
 /* Rows of the last dim must be contiguous floats. */

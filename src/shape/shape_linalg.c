@@ -136,6 +136,27 @@ bool shape_sdpa(Shape *s)
     return shape_out(s, 0, t, 4, (Expr *[]){q->dim[0], q->dim[1], q->dim[2], v->dim[3]});
 }
 
+/* x (..., D); cos, sin broadcast to x, their last axis is D, or D / 2 for one angle of each pair */
+bool shape_rotary(Shape *s)
+{
+    Value *x;
+    TRY(shape_want_value(s, 0, &x));
+    if (!x->rank || !dtype_is_float(x->dtype)) return shape_fail(s, 0, "%s of rank %d, expected floats with an axis to rotate", dtype_name(x->dtype), x->rank);
+    Expr *D = x->dim[x->rank - 1], *half = ex_floordiv(s->ex, D, ex_int(s->ex, 2));
+    TRY(graph_require(s->g, ex_make(s->ex, EX_EQ, ex_mod(s->ex, D, ex_int(s->ex, 2)), ex_int(s->ex, 0), NULL), s->err, "node '%s': an even number is rotated", s->node->name));
+    for (int k = 1; k < 3; k++) {
+        Value *v;
+        TRY(shape_want_value(s, k, &v));
+        if (v->dtype != x->dtype || !v->rank || v->rank > x->rank) return shape_fail(s, k, "%s of rank %d, expected %s of rank 1 to %d", dtype_name(v->dtype), v->rank, dtype_name(x->dtype), x->rank);
+        for (int i = 1; i <= v->rank; i++) {
+            Expr *have = v->dim[v->rank - i];
+            if (have == x->dim[x->rank - i] || (i == 1 ? have == half : ex_equals_int(have, 1))) continue;
+            return shape_fail(s, k, "axis -%d is not that of x", i);
+        }
+    }
+    return shape_out_like(s, 0, x, x->dtype);
+}
+
 /* q (..., N, D), k (..., M, D), leading axes broadcast -> (..., N, M); the mask broadcasts to that */
 bool shape_scores(Shape *s)
 {

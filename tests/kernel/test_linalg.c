@@ -264,11 +264,63 @@ static void test_sdpa_threads(void **state)
         }
 }
 
+/* ------------------------------------------------------------------ rotary embedding */
+
+/* An operand of (A, B, D), the first two axes exchanged in memory when `turned`, spread by gaps; one axis of 1 broadcasts. */
+static float *rotary_operand(int at, const int64_t *shape, int64_t width, int broadcast, bool turned, int64_t *stride, uint64_t *state)
+{
+    int64_t n[2] = {broadcast == 1 ? 1 : shape[0], broadcast == 2 ? 1 : shape[1]}, row = width + 3;
+    stride[0] = broadcast == 1 ? 0 : turned ? row : n[1] * row;
+    stride[1] = broadcast == 2 ? 0 : turned ? n[0] * row : row;
+    float *x = room(at, n[0] * n[1] * width > 0 ? (n[0] * n[1] * row - 3) * 4 : 0);
+    for (int64_t i = 0; i < n[0] * n[1]; i++)
+        for (int64_t k = 0; k < width; k++) x[i / n[1] * stride[0] + i % n[1] * stride[1] + k] = random_unit(state) * (unit_random(state) % 50 ? 1 : awkward[unit_random(state) % 14]);
+    return x;
+}
+
+static void check_rotary(CpuLevel l, Rotary *r, const float *x, const float *c, const float *s, int threads)
+{
+    float *out = room(3, r->shape[0] * r->shape[1] * r->D * 4);
+    int64_t h = r->D / 2;
+    r->x = x, r->cos = c, r->sin = s, r->out = out;
+    kernels_at(l)->linalg.rotary_f32(r, threads);
+    assert_guard(out);
+    for (int64_t n = 0; n < r->shape[0] * r->shape[1]; n++) {
+        int64_t a = n / r->shape[1], b = n % r->shape[1];
+        const float *xr = x + a * r->xs[0] + b * r->xs[1], *cr = c + a * r->cs[0] + b * r->cs[1], *sr = s + a * r->ss[0] + b * r->ss[1];
+        for (int64_t i = 0; i < r->D; i++) {
+            bool first = r->interleaved ? i % 2 == 0 : i < h;
+            int64_t pair = r->interleaved ? i / 2 : i % h, other = r->interleaved ? i ^ 1 : first ? i + h : i - h;
+            double p = (double)xr[i] * (double)cr[r->one_cos ? pair : i], q = (double)xr[other] * (double)sr[r->one_sin ? pair : i], want = first ? p - q : p + q;
+            double got = (double)out[n * r->D + i], far = (fabs(p) + fabs(q)) * 0x1p-22 + 0x1p-148;
+            bool same = isnan(want) ? isnan(got) : fabs(want) > 0x1.fffffep127 ? isinf(got) || fabs(got) > 0x1.fffffcp127 : fabs(got - want) <= far;
+            if (!same && !(isnan(got) && fabs(p) > 0x1.fffffep127 && fabs(q) > 0x1.fffffep127)) /* two products of double that overflow a float */
+                STOP("rotary on %s, %d x %d x %d, pairs %d: row %d, %d: %a, expected %a", cpu_level_name(l), (int)r->shape[0], (int)r->shape[1], (int)r->D, r->interleaved, (int)n, (int)i,
+                     got, want);
+        }
+    }
+}
+
+static void test_rotary(void **state)
+{
+    static const int64_t sizes[][3] = {{0, 2, 4}, {1, 1, 2}, {2, 3, 4}, {3, 1, 14}, {2, 5, 16}, {4, 3, 30}, {2, 2, 34}, {3, 7, 64}, {5, 130, 66}};
+    uint64_t seed = 6;
+    (void)state;
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        for (int how = 0; how < 24; how++) {
+            Rotary r = {.t = DT_F32, .rank = 2, .shape = {sizes[i][0], sizes[i][1]}, .D = sizes[i][2], .interleaved = how & 1, .one_cos = how >> 1 & 1, .one_sin = how >> 2 & 1};
+            const float *x = rotary_operand(0, r.shape, r.D, 0, how % 3 == 1, r.xs, &seed);
+            const float *c = rotary_operand(1, r.shape, r.one_cos ? r.D / 2 : r.D, how / 8, false, r.cs, &seed);
+            const float *s = rotary_operand(2, r.shape, r.one_sin ? r.D / 2 : r.D, how % 3, true, r.ss, &seed);
+            for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung(l)) check_rotary(l, &r, x, c, s, 1 + how % 3);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_matmul), cmocka_unit_test(test_sdpa), cmocka_unit_test(test_sdpa_steep), cmocka_unit_test(test_sdpa_special),
-        cmocka_unit_test(test_sdpa_threads),
+        cmocka_unit_test(test_sdpa_threads), cmocka_unit_test(test_rotary),
     };
     return cmocka_run_group_tests_name("linalg", tests, NULL, NULL);
 }

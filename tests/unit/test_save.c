@@ -225,9 +225,28 @@ static void test_refused(void **state)
     graph_free(g);
 }
 
+static void test_rotary(void **state)
+{
+    (void)state;
+    static const char *const tables[] = {"n, 8", "1, 8", "n, 4", "2, 1, n, 8", "4"};
+    for (size_t i = 0; i < sizeof tables / sizeof *tables; i++)
+        for (int pairs = 0; pairs < 2; pairs++) {
+            char text[1000];
+            snprintf(text, sizeof text,
+                     "symbol n in [2, 9]\n"
+                     "input %%x: f32[2, 3, n, 8]\n"
+                     "input %%c: f32[%s]\n"
+                     "input %%s: f32[n, 8]\n"
+                     "%%y: f32[2, 3, n, 8] = qkv.rotary.default(%%x, %%c, %%s%s)\n"
+                     "output output_0 = %%y\n",
+                     tables[i], pairs ? ", interleaved=true" : "");
+            free(saved(text));
+        }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_same_text), cmocka_unit_test(test_attention), cmocka_unit_test(test_recurrent),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_same_text), cmocka_unit_test(test_attention), cmocka_unit_test(test_rotary), cmocka_unit_test(test_recurrent),
                                        cmocka_unit_test(test_weights), cmocka_unit_test(test_refused)};
     return cmocka_run_group_tests_name("save", tests, NULL, NULL);
 }

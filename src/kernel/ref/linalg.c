@@ -2,6 +2,35 @@
 #include "kernel/linalg.h"
 #include <math.h>
 
+static double angle(const Rotary *r, const void *table, int64_t row, bool one, int64_t i)
+{
+    int64_t k = !one ? i : r->interleaved ? i / 2 : i % (r->D / 2);
+    return load_f64(r->t, (const char *)table + (size_t)(row + k) * dtype_size(r->t));
+}
+
+static void rotary(const Rotary *r, int threads)
+{
+    int64_t rows = 1;
+    size_t size = dtype_size(r->t);
+    (void)threads;
+    for (int i = 0; i < r->rank; i++) rows *= r->shape[i];
+    for (int64_t n = 0; n < rows; n++) {
+        int64_t left = n, x = 0, c = 0, s = 0;
+        for (int k = r->rank - 1; k >= 0; left /= r->shape[k--]) {
+            x += left % r->shape[k] * r->xs[k];
+            c += left % r->shape[k] * r->cs[k];
+            s += left % r->shape[k] * r->ss[k];
+        }
+        for (int64_t i = 0; i < r->D; i++) {
+            bool first = r->interleaved ? i % 2 == 0 : i < r->D / 2;
+            int64_t other = r->interleaved ? i + (first ? 1 : -1) : i + (first ? r->D / 2 : -r->D / 2);
+            double a = load_f64(r->t, (const char *)r->x + (size_t)(x + i) * size), b = load_f64(r->t, (const char *)r->x + (size_t)(x + other) * size);
+            double turned = b * angle(r, r->sin, s, r->one_sin, i);
+            store_f64(r->t, (char *)r->out + (size_t)(n * r->D + i) * size, a * angle(r, r->cos, c, r->one_cos, i) + (first ? -turned : turned));
+        }
+    }
+}
+
 void linalg_fill_ref(LinalgKernels *k);
 
 static int64_t workspace(const Sdpa *a) { return 2 * a->M; } /* one row of scores in double */
@@ -76,4 +105,4 @@ static void matmul_i64(int64_t *c, const int64_t *a, const int64_t *b, int64_t M
         }
 }
 
-void linalg_fill_ref(LinalgKernels *k) { *k = (LinalgKernels){workspace, sdpa, matmul_f32, matmul_f64, matmul_i64}; }
+void linalg_fill_ref(LinalgKernels *k) { *k = (LinalgKernels){workspace, sdpa, matmul_f32, matmul_f64, matmul_i64, rotary, rotary}; }

@@ -1,0 +1,58 @@
+/* Rotary embeddings, however they are spelled, become qkv.rotary. Contract in rotary.h. */
+#include "rewrite/rotary.h"
+
+/* cos or sin: its last axis has a number for each element of x's, or (one) for each pair; a single number is spread. */
+static Value *table(Rewrite *rw, Value *t, const Value *x, bool pairs)
+{
+    Expr *D = x->dim[x->rank - 1], *half = ex_floordiv(rw->ex, D, ex_int(rw->ex, 2));
+    if (t->rank && t->rank <= x->rank && t->dim[t->rank - 1] == (pairs ? half : D)) return t;
+    rewrite_refuse(rw, "'%s' has not a number for each %s", t->name, pairs ? "pair" : "element");
+    return NULL;
+}
+
+static bool give(Rewrite *rw, const Arg *a, bool pairs, bool interleaved, Arg *out)
+{
+    Value *x = a[0].v, *c = a[1].kind == ARG_VALUE ? table(rw, a[1].v, x, pairs) : NULL, *s = c && a[2].kind == ARG_VALUE ? table(rw, a[2].v, x, pairs) : NULL;
+    if (!s) return false;
+    Value *y = RW(rw, rotary, arg_value(x), arg_value(c), arg_value(s), arg_bool(rw->g, interleaved));
+    *out = arg_value(y);
+    return y != NULL;
+}
+
+bool make_rotary_halves(Rewrite *rw, int n, const Arg *a, Arg *out)
+{
+    (void)n;
+    if (a[0].kind != ARG_VALUE || !a[0].v->rank || a[3].kind != ARG_EXPR || a[5].kind != ARG_EXPR) return false;
+    Expr *D = a[0].v->dim[a[0].v->rank - 1];
+    if ((a[4].kind == ARG_EXPR && a[4].e != D) || ex_mul(rw->ex, a[3].e, ex_int(rw->ex, 2)) != D) return rewrite_refuse(rw, "what is turned are not the two halves of '%s'", a[0].v->name);
+    return give(rw, a, a[5].e->i != 0, false, out);
+}
+
+/* The reshape that shows pairs: the last axis as (D / 2, 2). */
+static bool shows_pairs(const Value *x, const Arg *shape)
+{
+    if (shape->kind != ARG_EXPRS || shape->n != x->rank + 1 || !ex_equals_int(shape->es[x->rank], 2)) return false;
+    return exprs_same(x->rank - 1, shape->es, x->dim);
+}
+
+bool make_rotary_pairs(Rewrite *rw, int n, const Arg *a, Arg *out)
+{
+    (void)n;
+    if (a[0].kind != ARG_VALUE || !a[0].v->rank || a[5].kind != ARG_EXPR) return false;
+    const Value *x = a[0].v;
+    Expr *D = x->dim[x->rank - 1];
+    for (int i = 3; i < 5; i++) {
+        bool strided = a[i].kind == ARG_EXPR && a[i].e == D;
+        if (!strided && !shows_pairs(x, &a[i])) return rewrite_refuse(rw, "what is turned are not the pairs of '%s'", x->name);
+    }
+    return give(rw, a, a[5].e->i != 0, true, out);
+}
+
+bool make_reshaped(Rewrite *rw, int n, const Arg *a, Arg *out)
+{
+    (void)n;
+    if (a[0].kind != ARG_VALUE || a[1].kind != ARG_VALUE || a[0].v->dtype != a[1].v->dtype) return rewrite_refuse(rw, "another dtype");
+    Value *y = rw_reshape(rw, a[0].v, a[1].v->rank, a[1].v->dim);
+    *out = arg_value(y);
+    return y != NULL;
+}
