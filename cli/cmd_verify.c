@@ -140,8 +140,8 @@ static void print_table(const Compared *c, int n)
             table_cell(t, "-");
             table_cell(t, "-");
         } else {
-            table_cell(t, "%.9g", d->a);
-            table_cell(t, "%.9g", d->b);
+            table_cell(t, isnan(d->a) ? "nan" : "%.9g", d->a); /* without the sign that some machines give */
+            table_cell(t, isnan(d->b) ? "nan" : "%.9g", d->b);
         }
         table_cell(t, "%lld", (long long)d->failed);
     }

@@ -99,16 +99,23 @@ static Value *scores_behind(Rewrite *rw, Value *v)
     return form;
 }
 
+/* The name of a value, or of what a view that was made on the way shows. */
+static const char *name_of(Rewrite *rw, const Value *v)
+{
+    while (v->def && rewrite_info(rw, v)->ghost && (v->def->op->flags & OPF_VIEW) && v->def->arg[0].kind == ARG_VALUE) v = v->def->arg[0].v;
+    return v->name;
+}
+
 static const char *describe(Rewrite *rw, RewriteLog *log, Value *v)
 {
     Value *form = scores_behind(rw, v);
     if (!form) return NULL;
     const Arg *a = form->def->arg;
     Buf b = {0};
-    buf_printf(&b, "%squeries '%s' times keys '%s'", a[5].e->i ? "softmax of " : "", a[0].v->name, a[1].v->name);
+    buf_printf(&b, "%squeries '%s' times keys '%s'", a[5].e->i ? "softmax of " : "", name_of(rw, a[0].v), name_of(rw, a[1].v));
     if (ex_is_const(a[3].e) && number_value(a[3].e) != 1) buf_printf(&b, " times %g", number_value(a[3].e));
     if (ex_is_const(a[4].e) && number_value(a[4].e) != 0) buf_printf(&b, ", softcap %g", number_value(a[4].e));
-    if (a[2].kind == ARG_VALUE) buf_printf(&b, ", mask '%s'", a[2].v->name);
+    if (a[2].kind == ARG_VALUE) buf_printf(&b, ", mask '%s'", name_of(rw, a[2].v));
     const char *text = b.data ? arena_strdup(log->arena, b.data) : NULL;
     buf_free(&b);
     return text;

@@ -53,6 +53,8 @@ $ qkv graph words.pt2 | true
 $ ls
 affine.pt2
 affine2.pt2
+eager.pt2
+left.pt2
 make.py
 quadrant.pt2
 quadrants.txt

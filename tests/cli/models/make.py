@@ -8,6 +8,8 @@ affine.pt2      (B, 4) -> relu(x @ w + b) * 2; affine2.pt2 is the same with one 
 two.pt2         a (B, 3) i64, b (B, 3) f32 -> a + b, a > b
 static_*.pt2    (b, s, 4) with mask (b, s) -> attention with a causal mask that is a constant; at three sizes, without dynamic sizes;
                 static_loop.pt2 has the same signature and other nodes, static_other.pt2 other weights
+eager.pt2       (B, S, 8) and mask (B, S) -> (B, S, 8): attention of two heads spelled out, a softmax by hand, norm and activation by hand
+left.pt2        the same with a second attention whose mask hides by -50, which keeps the keys in the softmax
 """
 import pathlib
 import torch
@@ -70,6 +72,33 @@ class Causal(torch.nn.Module):
         return (a.softmax(-1) @ self.value(x).view(b, s, 2, 2).transpose(1, 2)).transpose(1, 2).reshape(b, s, e)
 
 
+class Eager(torch.nn.Module):
+    def __init__(self, fills):
+        super().__init__()
+        self.fills = fills
+        torch.manual_seed(0)
+        self.q, self.k, self.v, self.out = (torch.nn.Linear(8, 8) for _ in range(4))
+        for p in self.parameters():
+            p.data = p.data.mul(64).round().div(64)
+
+    def attention(self, x, hide, fill):
+        b, s, _ = x.shape
+        q, k, v = (f(x).view(b, s, 2, 4).transpose(1, 2) for f in (self.q, self.k, self.v))
+        scores = (q @ k.transpose(2, 3) / 2).masked_fill(hide, fill)
+        if fill == float("-inf"):
+            e = torch.exp(scores - scores.amax(-1, keepdim=True))
+            p = e / e.sum(-1, keepdim=True)
+        else:
+            p = scores.softmax(-1)
+        return self.out((p @ v).transpose(1, 2).reshape(b, s, 8))
+
+    def forward(self, x, mask):
+        hide = ~mask[:, None, None, :]
+        for fill in self.fills:
+            x = x + self.attention(x, hide, fill)
+        return x * torch.sigmoid(x)
+
+
 class Loop(torch.nn.Module):
     def forward(self, x, mask):
         for _ in range(x.shape[1]):
@@ -101,6 +130,9 @@ def main():
     static = lambda n, s: (torch.rand(n, s, 4), torch.ones(n, s, dtype=torch.bool))
     for name, n, s in (("a", 2, 3), ("b", 3, 5), ("c", 4, 8)):
         save(f"static_{name}", Causal(), static(n, s), None)
+    eager = (torch.rand(2, 3, 8), torch.ones(2, 3, dtype=torch.bool))
+    save("eager", Eager([float("-inf")]), eager, {"x": bs, "mask": bs})
+    save("left", Eager([float("-inf"), -50.0]), eager, {"x": bs, "mask": bs})
     save("static_loop", Loop(), static(3, 5), None)
     save("static_other", Causal(2.0), static(3, 5), None)
 
