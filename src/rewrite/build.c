@@ -108,7 +108,30 @@ static Value *out_of_memory(Rewrite *rw)
     return NULL;
 }
 
-static void hold(void *user, Value **slot) { rewrite_info(user, *slot)->held = true; }
+typedef struct Holding {
+    Rewrite *rw;
+    Node *node;
+    bool ok;
+} Holding;
+
+static void hold(void *user, Value **slot)
+{
+    Holding *h = user;
+    Rewrite *rw = h->rw;
+    if (rw->nholders == rw->holder_cap) {
+        int cap = rw->holder_cap ? rw->holder_cap * 2 : 1024;
+        Holder *grown = realloc(rw->holder, (size_t)cap * sizeof *grown);
+        if (!grown) {
+            h->ok = false;
+            return;
+        }
+        rw->holder = grown;
+        rw->holder_cap = cap;
+    }
+    Info *info = rewrite_info(rw, *slot);
+    rw->holder[rw->nholders++] = (Holder){h->node, info->holders};
+    info->holders = rw->nholders;
+}
 
 bool rewrite_remember(Rewrite *rw, Node *n)
 {
@@ -120,7 +143,9 @@ bool rewrite_remember(Rewrite *rw, Node *n)
         rw->ghost_cap = cap;
     }
     rw->ghost[rw->nghosts++] = n;
-    node_each_operand(n, hold, rw);
+    Holding operands = {rw, n, true};
+    node_each_operand(n, hold, &operands);
+    if (!operands.ok) return false;
     if (rw->nghosts >= rw->nbuckets) return rehash(rw);
     uint64_t h = hash_node(n->op, n->arg) & (uint64_t)(rw->nbuckets - 1);
     rw->chain[rw->nghosts - 1] = rw->bucket[h];

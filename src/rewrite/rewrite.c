@@ -250,10 +250,10 @@ static bool same_form(Rewrite *rw, const Value *from, const Value *to)
 /* Ghosts that were made from a value which is gone use the new one. */
 static void redirect(Rewrite *rw, Value *from, Value *to)
 {
-    if (!rewrite_info(rw, from)->held) return;
-    rewrite_info(rw, to)->held = true;
-    for (int i = 0; i < rw->nghosts; i++) {
-        Node *n = rw->ghost[i];
+    int *last = &rewrite_info(rw, from)->holders, first = *last;
+    if (!first) return;
+    for (; *last; last = &rw->holder[*last - 1].next) {
+        Node *n = rw->holder[*last - 1].node;
         if (!rewrite_info(rw, n->out[0])->ghost) continue;
         for (int k = 0; k < n->op->schema->nparams; k++) {
             Arg *a = &n->arg[k];
@@ -262,6 +262,9 @@ static void redirect(Rewrite *rw, Value *from, Value *to)
                 if (a->vs[j] == from) a->vs[j] = to;
         }
     }
+    *last = rewrite_info(rw, to)->holders; /* they are the new one's holders from now on */
+    rewrite_info(rw, to)->holders = first;
+    rewrite_info(rw, from)->holders = 0;
 }
 
 static bool is_dead(const Firer *f, const Node *n)
@@ -488,7 +491,8 @@ static bool merge_equal(Rewrite *rw)
         graph_remove(g, n);
     }
     rw->nghosts = 0;
-    for (int i = 0; i < rw->ninfo; i++) rw->info[i].held = false;
+    for (int i = 0; i < rw->ninfo; i++) rw->info[i].holders = 0;
+    rw->nholders = 0;
     if (rw->nbuckets) memset(rw->bucket, 0, (size_t)rw->nbuckets * sizeof *rw->bucket);
     return true;
 }
@@ -602,6 +606,7 @@ bool rewrite_graph(Graph *g, const RewriteOptions *o, RewriteLog *log, Err *err)
     free(rw.firer);
     free(rw.info);
     free(rw.ghost);
+    free(rw.holder);
     free(rw.bucket);
     free(rw.chain);
     arena_destroy(rw.scratch);

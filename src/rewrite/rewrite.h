@@ -88,12 +88,17 @@ typedef struct Info { /* by value id */
     Value *alt[MAX_FORMS]; /* equal forms */
     int nalt, uses;
     bool ghost;           /* made by a graft, not in the graph (yet) */
-    bool held;            /* may be an operand of a ghost */
+    int holders;          /* ghosts that it is an operand of: 1 + index of the first in rw->holder */
     bool derived;         /* derive rules have been tried */
     double order;         /* rises along the graph */
     const Rule *refused_by; /* at the node that defines it, and why */
     const char *rule, *why;
 } Info;
+
+typedef struct Holder {
+    Node *node;
+    int next; /* 1 + index */
+} Holder;
 
 struct Rewrite {
     Graph *g;
@@ -104,6 +109,8 @@ struct Rewrite {
     int ninfo;
     Node **ghost;         /* every node made by a graft, in order */
     int nghosts, ghost_cap;
+    Holder *holder;
+    int nholders, holder_cap;
     int *bucket, *chain, nbuckets; /* hash of ghost nodes: index + 1 */
     const Rule *rule;     /* being tried */
     const char *note;     /* set by a graft function for the firing's log */
