@@ -1,6 +1,6 @@
 """Attentions put together by chance: one way of each kind (layout, heads, scale, product, mask, softmax, values, result), always the same two hundred.
 
-The name says what was drawn; what the parts are is below. Some are exported after run_decompositions(), some in bfloat16.
+Some are exported after run_decompositions(), some in bfloat16. A hundred more are broken in one place: traps.
 """
 import random
 
@@ -90,22 +90,47 @@ RESULTS = {
     "weights": lambda o, p: (o, p),
     "mean_weights": lambda o, p: (o.transpose(1, 2), p.mean(1)),
 }
+# what breaks an attention: (scores -> scores, weights -> weights)
+same = lambda t: t
+BREAKS = {
+    "scale per head": (lambda s: s * torch.tensor([0.2, 0.5, 1.0, 1.5], dtype=s.dtype)[:, None, None], same),
+    "multiplied by its size": (lambda s: s * s.abs(), same),
+    "future multiplied by 0": (lambda s: s.tril(), same),
+    "positive scores only": (lambda s: s.relu(), same),
+    "filled with 0": (lambda s: s.masked_fill(torch.arange(s.shape[-1]) % 3 == 1, 0.0), same),
+    "filled with -2": (lambda s: s.masked_fill(torch.arange(s.shape[-1]) % 3 == 1, -2.0), same),
+    "added after tanh": (lambda s: torch.tanh(s) + 0.3 * s, same),
+    "shift of a column": (lambda s: s.roll(1, -1), same),
+    "heads swapped": (same, lambda p: p[:, [1, 0, 3, 2]]),
+    "heads averaged": (same, lambda p: p.mean(1, keepdim=True).expand(-1, H, -1, -1)),
+    "masked after": (same, lambda p: p * (torch.arange(p.shape[-1]) % 3 != 1)),
+    "squared after": (same, lambda p: p * p),
+    "less the mean": (same, lambda p: p - p.mean(-1, keepdim=True)),
+    "divided by the largest": (same, lambda p: p / p.amax(-1, keepdim=True)),
+    "softmax again": (same, lambda p: p.softmax(-1)),
+    "logarithm": (same, lambda p: (p + 0.01).log()),
+    "other keys": (same, lambda p: p.flip(-1)),
+    "over queries too": (same, lambda p: p / p.sum(-2, keepdim=True)),
+    "less than half dropped": (same, lambda p: p.masked_fill(p < 0.2, 0.0)),
+    "a tenth of the identity": (same, lambda p: p + 0.1 * torch.eye(p.shape[-2], p.shape[-1], dtype=p.dtype)),
+}
 FIXED.update(C=H * D, K=H * D, V=H * E)
 
 
-def mixture(i, dice):
+def mixture(i, dice, broken=None):
     layout, heads, scale, product, mask, softmax, values, result = (dice.choice(list(t)) for t in (LAYOUTS, HEADS, SCALES, PRODUCTS, MASKS, SOFTMAXES, VALUES, RESULTS))
     letters, bring = LAYOUTS[layout]
     masking, more, square = MASKS[mask]
     before, after = SCALES[scale]
     late = dice.random() < 0.2     # the mask comes before the scale of the scores
     kv = H if heads == "same" else G
+    spoil, taint = BREAKS[broken] if broken else (same, same)
 
     def attend(q, k, v, *masks):
         q, k, v = bring(q, H), HEADS[heads](bring(k, kv)), HEADS[heads](bring(v, kv))
         s = PRODUCTS[product](*before(q, k))
-        s = after(masking(s, *masks)) if late else masking(after(s), *masks)
-        p = SOFTMAXES[softmax](s)
+        s = after(masking(spoil(s), *masks)) if late else masking(after(spoil(s)), *masks)
+        p = taint(SOFTMAXES[softmax](s))
         return RESULTS[result](VALUES[values](p, v), p)
 
     scope = dict(attend=attend)
@@ -121,10 +146,12 @@ def mixture(i, dice):
     inputs.update({n: In(m.letters.replace("m", "n") if square else m.letters, m.draw) for n, m in more.items()})
     core, half = dice.random() < 0.2, dice.random() < 0.1
     core &= not half       # decomposed, PyTorch rounds where eager does not
-    S(f"mix_{i:03d}{'_core' if core else ''}", scope["f"], decompose=core, dtype=torch.bfloat16 if half else torch.float32, **inputs,
-      note=" ".join((layout, heads, scale, product, mask + " before the scale" * late, softmax, values, result)))
+    S(f"{'trap_' if broken else ''}mix_{i:03d}{'_core' if core else ''}", scope["f"], kind="trap" if broken else "legit", decompose=core, dtype=torch.bfloat16 if half else torch.float32, **inputs,
+      note=" ".join(([broken + ":"] if broken else []) + [layout, heads, scale, product, mask + " before the scale" * late, softmax, values, result]))
 
 
 _dice = random.Random(7)
 for _i in range(200):
     mixture(_i, _dice)
+for _i in range(100):
+    mixture(_i, _dice, list(BREAKS)[_i % len(BREAKS)])
