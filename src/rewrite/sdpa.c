@@ -258,8 +258,10 @@ bool make_rows(Rewrite *rw, int n, const Arg *a, Arg *out)
     const Node *node = a[0].kind == ARG_VALUE ? a[0].v->def : NULL;
     if (!node || a[1].kind != ARG_VALUE || a[2].kind != ARG_VALUE || a[2].v->rank < 2 || node->op->schema->nparams > 8) return false;
     memcpy(arg, node->arg, (size_t)node->op->schema->nparams * sizeof *arg);
+    int times = 0;
     for (int i = 0; i < node->op->schema->nparams; i++) {
         const Value *x = arg[i].kind == ARG_VALUE ? arg[i].v : NULL;
+        if (x == a[1].v && x && ++times > 1) return rewrite_refuse(rw, "probabilities meet themselves, after the softmax");
         if (x == a[1].v || !x) continue;
         if (x->rank && !is_one(x->dim[x->rank - 1])) return rewrite_refuse(rw, "probabilities are changed key by key, after the softmax");
     }
