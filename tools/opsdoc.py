@@ -2,7 +2,7 @@
 """Writes docs/OPS.md, the table of ops, from src/ir/ops_*.def.
 
     tools/opsdoc.py            writes it
-    tools/opsdoc.py --check    TAP: is the committed page current, and do the files that pages name exist?
+    tools/opsdoc.py --check    TAP: is the committed page current, and do the files that pages name exist, is RULES.md complete?
 """
 import re
 import sys
@@ -47,7 +47,7 @@ def page():
 
 def missing_files():
     """Paths that the documents name in backquotes or links and that do not exist."""
-    for doc in ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "docs/IR.md", "docs/PT2.md"]:
+    for doc in ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"] + sorted(str(p.relative_to(ROOT)) for p in (ROOT / "docs").glob("*.md") if p != PAGE):
         path = ROOT / doc
         if not path.exists():
             yield doc, "itself"
@@ -57,6 +57,15 @@ def missing_files():
                 yield doc, name
 
 
+def unnamed():
+    """Guards and graft functions that docs/RULES.md leaves out."""
+    text = (ROOT / "docs" / "RULES.md").read_text()
+    for file, call in ("where.c", "(%s "), ("makers.c", "@%s`"):
+        for name in re.findall(r'\{"(\w+)", (?:guard|make)_', (ROOT / "src" / "rewrite" / file).read_text()):
+            if call % name not in text:
+                yield f"docs/RULES.md: {call.strip('( `') % name} of src/rewrite/{file}"
+
+
 def main():
     text = page()
     if "--check" not in sys.argv:
@@ -64,11 +73,15 @@ def main():
         return
     current = PAGE.exists() and PAGE.read_text() == text
     gone = list(missing_files())
-    print(f"1..2\n{'' if current else 'not '}ok 1 - documents: docs/OPS.md is what tools/opsdoc.py writes")
+    missing = list(unnamed())
+    print(f"1..3\n{'' if current else 'not '}ok 1 - documents: docs/OPS.md is what tools/opsdoc.py writes")
     print(f"{'not ' if gone else ''}ok 2 - documents: every file they name exists")
     for doc, name in gone:
         print(f"# {doc}: {name}")
-    sys.exit(not current or bool(gone))
+    print(f"{'not ' if missing else ''}ok 3 - documents: docs/RULES.md names every guard and graft function")
+    for line in missing:
+        print(f"# {line}")
+    sys.exit(not current or bool(gone) or bool(missing))
 
 
 if __name__ == "__main__":
