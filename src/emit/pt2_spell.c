@@ -47,10 +47,10 @@ static bool spell_upsample(Emit *e, const Node *n)
 /* One row pads one, two or three axes. */
 static bool spell_pad(Emit *e, const Node *n)
 {
-    static const OpId reflect[] = {OP_reflection_pad1d, OP_reflection_pad2d, OP_reflection_pad3d}, copy[] = {OP_replication_pad1d, OP_replication_pad2d, OP_replication_pad3d};
+    static const OpId pads[2][3] = {{OP_reflection_pad1d, OP_reflection_pad2d, OP_reflection_pad3d}, {OP_replication_pad1d, OP_replication_pad2d, OP_replication_pad3d}};
     int axes = n->arg[1].n / 2;
     if (axes < 1 || axes > 3) return fail(e->err, E_UNSUPPORTED, "ATen pads one to three axes, not %d", axes);
-    return write_node(e, op_get((n->op->id == OP_reflection_pad1d ? reflect : copy)[axes - 1]), n->arg, 1, n->out);
+    return write_node(e, op_get(pads[n->op->id == OP_replication_pad1d][axes - 1]), n->arg, 1, n->out);
 }
 
 /* ------------------------------------------------------------------ strides and bounds */

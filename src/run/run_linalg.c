@@ -256,7 +256,7 @@ bool run_grouped_mm(Call *c, Err *err)
         TRY(ok);
         start = end;
     }
-    memset((char *)out->data + (size_t)start * row, 0, (size_t)(S - start) * row);
+    if (start < S) memset((char *)out->data + (size_t)start * row, 0, (size_t)(S - start) * row);
     return true;
 }
 
