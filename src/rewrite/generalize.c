@@ -299,10 +299,17 @@ static void saved_free(Saved *s)
     free(s->size);
 }
 
-/* Tries what was changed since `before`: kept when it is better up to last_step; else taken back. */
-static bool trial(Gen *gen, int last_step, Cost now, Saved *before, bool *kept, Err *err)
+/* Tries what was changed at step `from` since `before`: kept when it is better up to last_step; else taken back. What was settled behind
+ * it is asked again. */
+static bool trial(Gen *gen, int from, int last_step, Cost now, Saved *before, bool *kept, Err *err)
 {
     Build t;
+    for (size_t i = 0; i < gen->holes.count; i++) {
+        Hole *h = gen->holes.entries[i].value;
+        if (h->step < from) continue;
+        if (h->state != HOLE_OPEN) h->forced = NULL;
+        if (h->state == HOLE_DECIDED && !h->pick) h->state = HOLE_AUTO;
+    }
     bool ok = settle(gen, last_step, &t, err);
     *kept = ok && better(cost_until(&t, last_step), now);
     build_free(&t);
@@ -374,7 +381,7 @@ static bool reconsider_pads(Gen *gen, const Residual *r, Cost now, bool *kept, E
         for (int pick = hole[i]->pick + 1; ok && !*kept && pick < 6 && tried < MAX_TRIALS; pick++) {
             hole[i]->pick = pick;
             hole[i]->state = HOLE_DECIDED;
-            ok = trial(gen, r->step, now, &before, kept, err);
+            ok = trial(gen, hole[i]->step, r->step, now, &before, kept, err);
             tried++;
         }
     }
@@ -414,21 +421,11 @@ static void wanted_factor(const Expr *e, const Expr *s, int64_t *factor)
     for (int i = 0; i < e->nargs && *factor < 1 << 20; i++) wanted_factor(e->args[i], s, factor);
 }
 
-/* Answers in terms of a symbol that is about to vanish are found again. */
-static void forget(Gen *gen, const char *symbol)
-{
-    for (size_t i = 0; i < gen->holes.count; i++) {
-        Hole *h = gen->holes.entries[i].value;
-        if (h->forced && strstr(h->forced, symbol)) h->forced = NULL;
-    }
-}
-
 static bool multiply_size(Gen *gen, Size *z, int64_t factor)
 {
     int64_t all = z->factor * factor;
     for (int f = 0; f < gen->al.nfiles; f++)
         if (z->v[f] % all) return false;
-    forget(gen, z->symbol);
     z->factor = all;
     z->symbol = arena_printf(gen->arena, "_%s", z->name);
     return z->symbol != NULL;
@@ -448,7 +445,7 @@ static bool make_multiples(Gen *gen, const Build *b, const Residual *r, Cost now
         wanted_factor(r->cond, s->expr, &factor);
         if (factor > 1) any |= multiply_size(gen, z, factor);
     }
-    if (ok && any) ok = trial(gen, r->step, now, &before, kept, err);
+    if (ok && any) ok = trial(gen, 0, r->step, now, &before, kept, err);
     else if (ok) restore(gen, &before);
     saved_free(&before);
     return ok;
@@ -467,7 +464,7 @@ static bool reopen(Gen *gen, const Residual *r, Cost now, bool *kept, Err *err)
         if (hole[i]->state == HOLE_OPEN || hole[i]->forced || (hole[i]->constant && hole[i]->arg != 1) || (!hole[i]->constant && hole[i]->ncand < 2)) continue;
         hole[i]->state = HOLE_OPEN;
         hole[i]->pick = 0;
-        ok = trial(gen, r->step, now, &before, kept, err);
+        ok = trial(gen, hole[i]->step, r->step, now, &before, kept, err);
         tried++;
     }
     saved_free(&before);
@@ -489,8 +486,7 @@ static bool relate(Gen *gen, Build *b, const Residual *r, Cost now, bool *kept, 
             if (gen->size[k].relation && strstr(gen->size[k].relation, z->symbol)) e = NULL;
         if (!e || ex_is_const(e)) continue;
         z->relation = expr_text(b, e);
-        forget(gen, z->symbol);
-        ok = z->relation ? trial(gen, r->step, now, &before, kept, err) : no_memory(err);
+            ok = z->relation ? trial(gen, 0, r->step, now, &before, kept, err) : no_memory(err);
     }
     saved_free(&before);
     return ok;
@@ -594,11 +590,11 @@ static bool add_number(Generalized *r, const GenSolved *n, Err *err)
     return true;
 }
 
-static bool report_numbers(Gen *gen, Generalized *r, Err *err)
+static bool report_numbers(Gen *gen, const Build *b, Generalized *r, Err *err)
 {
     for (size_t i = 0; i < gen->holes.count; i++) {
         const Hole *h = gen->holes.entries[i].value;
-        if (h->build != gen->builds) continue; /* a question that no longer comes up */
+        if (h->build != b->number) continue; /* a question that no longer comes up */
         if (h->constant && !h->text) continue;
         if (!h->text && !h->unsolved && !h->ncand) continue; /* of a tensor that was solved another way */
         const Step *s = h->step < gen->al.nstep ? &gen->al.step[h->step] : NULL; /* NULL: a result of the model */
@@ -688,7 +684,7 @@ static void set_ranges(Gen *gen, Build *b)
 static bool report(Gen *gen, Build *b, Generalized *r, Err *err)
 {
     set_ranges(gen, b);
-    TRY(report_sizes(gen, b, r, err) && report_numbers(gen, r, err) && report_steps(gen, r, err));
+    TRY(report_sizes(gen, b, r, err) && report_numbers(gen, b, r, err) && report_steps(gen, r, err));
     if (b->failed_step >= 0) {
         const Step *s = &gen->al.step[b->failed_step];
         GenSolved n = {.node = arena_strdup(r->arena, s->node[s->base]->name), .op = s->node[s->base]->op->name, .argument = "", .places = 1,

@@ -93,6 +93,15 @@ static int merged_of(Aligned *a, int n, Value *const *v)
     return m;
 }
 
+/* Which axes, not how many elements: the same in both. */
+static bool same_axes(const Arg *p, const Arg *q)
+{
+    if (p->kind == ARG_EXPR) return !ex_is_int(p->e) || ex_equals_int(q->e, p->e->i);
+    for (int k = 0; p->kind == ARG_EXPRS && k < p->n; k++)
+        if (ex_is_int(p->es[k]) && !ex_equals_int(q->es[k], p->es[k]->i)) return false;
+    return true;
+}
+
 static bool same_args(const Node *x, const Node *y)
 {
     if (x->op != y->op || x->nout != y->nout) return false;
@@ -100,6 +109,7 @@ static bool same_args(const Node *x, const Node *y)
         const Arg *p = &x->arg[i], *q = &y->arg[i];
         if (p->kind != q->kind) return false;
         if ((p->kind == ARG_VALUES || p->kind == ARG_EXPRS) && p->n != q->n) return false;
+        if (!strncmp(x->op->schema->params[i].name, "dim", 3) && !same_axes(p, q)) return false;
         for (int k = 0; p->kind == ARG_VALUES && k < p->n; k++)
             if (!p->vs[k] != !q->vs[k]) return false;
         if (p->kind == ARG_STR && strcmp(p->s, q->s)) return false;

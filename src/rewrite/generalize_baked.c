@@ -453,14 +453,22 @@ Baked *baked_find(Arena *arena, const Tensor *const *t, int nfiles, const char *
     for (int f = 1; same && f < nfiles; f++) same = d[f].at == d[0].at || !d[0].count || !memcmp(d[f].at, d[0].at, (size_t)d[0].count * d[0].size);
     if (same) b->kind = BAKED_SAME;
     else if (shape && !parameter && find_numbers(b, d, nfiles)) b->kind = BAKED_NUMBERS;
-    else if (!shape) {
-        for (int i = -1; b->kind == BAKED_UNKNOWN && i < nsplit; i++) {
-            if (!set_parts(b, d, nfiles, i < 0 ? NULL : &split[i])) continue;
+    else {
+        Baked best = *b;
+        int64_t least = INT64_MAX;
+        for (int i = -1; best.kind != BAKED_AFFINE && i < nsplit; i++) {
+            if ((i < 0 && shape) || !set_parts(b, d, nfiles, i < 0 ? NULL : &split[i])) continue;
             if (find_affine(arena, b, d, nfiles)) b->kind = BAKED_AFFINE;
             else if (find_runs(arena, b, d, nfiles)) b->kind = BAKED_RUNS;
+            else continue;
+            int64_t size = 1; /* the smallest table says the most; of two that are as small the one over known sizes */
+            for (int k = 0; b->kind == BAKED_RUNS && k < b->table.rank; k++) size *= b->table.shape[k];
+            if (size <= least) best = *b;
+            if (size < least) least = size;
         }
+        *b = best;
         if (b->kind == BAKED_UNKNOWN) set_parts(b, d, nfiles, NULL);
-        if (b->kind == BAKED_UNKNOWN && find_prefix(b, d, nfiles)) b->kind = BAKED_PREFIX;
+        if (b->kind == BAKED_UNKNOWN && !shape && find_prefix(b, d, nfiles)) b->kind = BAKED_PREFIX;
     }
     if (b->kind == BAKED_UNKNOWN) say_difference(arena, b, d, nfiles, name, parameter);
     return b->kind != BAKED_UNKNOWN || b->why ? b : NULL;

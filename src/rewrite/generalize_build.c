@@ -86,7 +86,7 @@ typedef struct Place {
 static bool too_large(Err *err) { return fail(err, E_LIMIT, "out of memory, or a size expression is too large"); }
 
 /* One number by what is known of its node; given may be NULL. */
-static Expr *number(Place *p, int arg, int elem, const Cands *given, bool near_first)
+static Expr *number(Place *p, int arg, int elem, const Cands *given, int how)
 {
     Scalar v[GEN_FILES];
     Hole *h = gen_hole(p->b->gen, p->b->step, arg, elem);
@@ -94,23 +94,40 @@ static Expr *number(Place *p, int arg, int elem, const Cands *given, bool near_f
         fail(p->b->err, E_UNSUPPORTED, "node '%s': a size that comes out of data", p->base->name);
         return NULL;
     }
-    Expr *e = solve_number(p->b, h, v, p->local, p->nlocal, given, near_first);
+    Expr *e = solve_number(p->b, h, v, p->local, p->nlocal, given, how);
     if (!e && p->b->err->code == E_OK) too_large(p->b->err);
     return e;
 }
 
-static bool any_numbers(Place *p, int arg, bool near_first)
+static bool any_numbers(Place *p, int arg, int how)
 {
     const Arg *a = &p->base->arg[arg];
     if (a->kind == ARG_EXPR) {
-        p->arg[arg].e = number(p, arg, 0, NULL, near_first);
+        p->arg[arg].e = number(p, arg, 0, NULL, how);
         return p->arg[arg].e != NULL;
     }
     if (a->kind != ARG_EXPRS) return true;
     Expr **list = arena_array(p->b->g->arena, Expr *, a->n + 1);
-    for (int i = 0; list && i < a->n; i++) TRY(list[i] = number(p, arg, i, NULL, near_first));
+    for (int i = 0; list && i < a->n; i++) TRY(list[i] = number(p, arg, i, NULL, how));
     p->arg[arg].es = list;
     return list || too_large(p->b->err);
+}
+
+static bool compares(const Op *op)
+{
+    switch (op->id) {
+    case OP_ge_Tensor: case OP_gt_Tensor: case OP_le_Tensor: case OP_lt_Tensor: case OP_eq_Tensor: case OP_ne_Tensor: return true;
+    default: return false;
+    }
+}
+
+/* Numbers that may be sizes, by the op: of new tensors, of positions, of operands. */
+static int how_solved(const Op *op, int arg)
+{
+    switch (op->id) {
+    case OP_full: case OP_arange_start_step: case OP_upsample: case OP_rand: return arg < 2 ? SOLVE_SIZE : 0;
+    default: return (compares(op) ? SOLVE_NEAR : 0) | (op->schema->params[arg].type == PT_TENSOR ? SOLVE_SIZE : 0);
+    }
 }
 
 static bool reshape_numbers(Place *p)
@@ -140,7 +157,7 @@ static bool expand_numbers(Place *p)
         TRY(number_at(p->b, p->s, 1, i, v));
         ints(p->b, v, want);
         if (d >= 0 && !ex_is_const(x->dim[d])) cand_add(p->b, &kept, want, x->dim[d], 1);
-        TRY(list[i] = number(p, 1, i, &kept, false));
+        TRY(list[i] = number(p, 1, i, &kept, SOLVE_SIZE));
     }
     p->arg[1].es = list;
     return true;
@@ -210,7 +227,7 @@ static bool slice_numbers(Place *p)
     int at = slice_axis(p->base);
     Scalar v[GEN_FILES];
     int64_t start[GEN_FILES], end[GEN_FILES], size[GEN_FILES];
-    TRY(any_numbers(p, at, false) && any_numbers(p, at + 3, false));
+    TRY(any_numbers(p, at, 0) && any_numbers(p, at + 3, 0));
     int64_t d = p->arg[at].e->kind == EX_INT ? p->arg[at].e->i : -1;
     if (d < 0) d += x->rank;
     if (d < 0 || d >= x->rank) return fail(b->err, E_FORMAT, "node '%s': axis %lld", p->base->name, (long long)d);
@@ -235,16 +252,21 @@ static bool slice_numbers(Place *p)
         /* the last few: x[-2:]. All but the last few is as often a size that was padded. */
         if (fixed_start) cand_add(b, &from, start, ex_sub(b->ex, dim, ex_int(b->ex, size[0] - start[0])), to_end ? 2 : R_KNOWN + 3);
         if (fixed_end) cand_add(b, &to, end, ex_sub(b->ex, dim, ex_int(b->ex, size[0] - end[0])), tail ? 2 : R_KNOWN + 3);
+        /* equal starts and ends of an axis that only happens to be as long: counted from the nearer side */
+        bool level = true;
+        for (int f = 1; f < b->nfiles; f++) level = level && size[f] == size[0];
+        if (level && same_start && size[0] - start[0] < start[0]) cand_add(b, &from, start, ex_sub(b->ex, dim, ex_int(b->ex, size[0] - start[0])), 3);
+        if (level && same_end && size[0] - end[0] < end[0]) cand_add(b, &to, end, ex_sub(b->ex, dim, ex_int(b->ex, size[0] - end[0])), 3);
         Cands unused = {0};
         other_part(b, x, d, start, end, same_start ? &unused : &from, same_end ? &unused : &to);
         if (!same_start) cand_kin(b, &from, start, dim);
         if (!same_end) cand_kin(b, &to, end, dim);
     }
-    TRY(p->arg[at + 1].e = number(p, at + 1, 0, &from, false));
+    TRY(p->arg[at + 1].e = number(p, at + 1, 0, &from, 0));
     bool fixed_length = !ex_is_const(p->arg[at + 1].e);
     for (int f = 1; fixed_length && f < b->nfiles; f++) fixed_length = end[f] - start[f] == end[0] - start[0];
     if (fixed_length) cand_add(b, &to, end, ex_add(b->ex, p->arg[at + 1].e, ex_int(b->ex, end[0] - start[0])), R_KNOWN - 1);
-    TRY(p->arg[at + 2].e = number(p, at + 2, 0, &to, false));
+    TRY(p->arg[at + 2].e = number(p, at + 2, 0, &to, 0));
     ExprPool *ex = b->ex; /* reading past the end must not happen at other sizes */
     Expr *s = p->arg[at + 1].e, *e = p->arg[at + 2].e, *step = p->arg[at + 3].e;
     if (at == 2) { /* what is written is as long as the place for it; the shape of the result does not say so */
@@ -276,8 +298,8 @@ static bool pad_numbers(Place *p)
         cand_pad(b, dim, before, after, &first, &last);
         cand_own(b, &first, before, dim);
         cand_own(b, &last, after, dim);
-        TRY(list[i] = number(p, 1, i, &first, false));
-        TRY(list[i + 1] = number(p, 1, i + 1, &last, false));
+        TRY(list[i] = number(p, 1, i, &first, 0));
+        TRY(list[i + 1] = number(p, 1, i + 1, &last, 0));
     }
     p->arg[1].es = list;
     return true;
@@ -288,7 +310,7 @@ static bool upsample_numbers(Place *p)
 {
     Build *b = p->b;
     const Arg *a = &p->base->arg[4];
-    TRY(any_numbers(p, 1, false));
+    TRY(any_numbers(p, 1, how_solved(p->base->op, 1)));
     if (a->kind != ARG_EXPRS) return true;
     Expr **list = arena_array(b->g->arena, Expr *, a->n + 1);
     if (!list) return too_large(b->err);
@@ -303,18 +325,10 @@ static bool upsample_numbers(Place *p)
             varies |= want[f] != want[0];
         }
         if (varies && i < p->arg[1].n) cand_float_of(b, &of_size, want, p->arg[1].es[i]);
-        TRY(list[i] = number(p, 4, i, &of_size, false));
+        TRY(list[i] = number(p, 4, i, &of_size, 0));
     }
     p->arg[4].es = list;
     return true;
-}
-
-static bool compares(const Op *op)
-{
-    switch (op->id) {
-    case OP_ge_Tensor: case OP_gt_Tensor: case OP_le_Tensor: case OP_lt_Tensor: case OP_eq_Tensor: case OP_ne_Tensor: return true;
-    default: return false;
-    }
 }
 
 static bool numbers(Place *p)
@@ -335,7 +349,7 @@ static bool numbers(Place *p)
     default: done = 0; break;
     }
     for (int i = 0; i < p->base->op->schema->nparams; i++)
-        if (!(done & 1u << i)) TRY(any_numbers(p, i, compares(p->base->op)));
+        if (!(done & 1u << i)) TRY(any_numbers(p, i, how_solved(p->base->op, i)));
     return true;
 }
 
@@ -422,6 +436,16 @@ static bool equations(Build *b, int from)
     return true;
 }
 
+/* An arange of Max(0, n) elements has n of them, and n must not be negative. */
+static bool plain_length(Build *b, Node *n)
+{
+    const Expr *e = n->out[0]->dim[0];
+    int at = ex_equals_int(e->args[0], 0) ? 1 : ex_equals_int(e->args[1], 0) ? 0 : -1;
+    if (at < 0) return true;
+    n->out[0]->dim[0] = e->args[at];
+    return graph_require(b->g, ex_make(b->ex, EX_LE, ex_int(b->ex, 0), e->args[at], NULL), b->err, "node '%s': length not negative", n->name);
+}
+
 static bool build_step(Build *b, const Step *s)
 {
     Place p = {.b = b, .s = s, .base = s->node[s->base]};
@@ -432,6 +456,7 @@ static bool build_step(Build *b, const Step *s)
     OpId op = plain_op(&p, &nargs);
     Node *n = graph_add(b->g, op, nargs, p.arg, p.base->name, b->err);
     TRY(n);
+    if (op == OP_arange_start_step && n->out[0]->dim[0]->kind == EX_MAX) TRY(plain_length(b, n));
     for (int k = 0; k < n->nout; k++) {
         b->val[s->out + k] = n->out[k];
         for (int d = 0; d < n->out[k]->rank; d++) build_atom(b, n->out[k]->dim[d]);
@@ -549,7 +574,7 @@ static bool scalar_outputs(Build *b)
         Hole *h = gen_hole(b->gen, b->step, HOLE_OUTPUT, i);
         if (!h) return too_large(b->err);
         h->what = arena_printf(b->gen->arena, "output %d", all[i].at);
-        all[i].value = arg_expr(solve_number(b, h, v, NULL, 0, NULL, false));
+        all[i].value = arg_expr(solve_number(b, h, v, NULL, 0, NULL, SOLVE_SIZE));
         if (!all[i].value.e) return too_large(b->err);
     }
     b->g->scalar_output = all;
@@ -582,7 +607,7 @@ static bool ends(Build *b)
 bool build_graph(Build *b, Gen *gen, int last_step, Err *err)
 {
     *b = (Build){.gen = gen, .nfiles = gen->al.nfiles, .failed_step = -1, .err = &b->failure};
-    gen->builds++;
+    b->number = ++gen->builds;
     b->g = graph_create();
     b->val = calloc((size_t)gen->al.nvalue + 1, sizeof *b->val);
     if (!b->g || !b->val) return fail(err, E_LIMIT, "out of memory");
@@ -610,6 +635,7 @@ void build_free(Build *b)
     }
     free(b->val);
     free(b->atom);
+    free(b->level);
     free(b->unknown);
     free(b->residual);
 }

@@ -114,8 +114,10 @@ typedef struct Build {
     int nfiles;
     Binding bind[GEN_FILES];
     Value **val;     /* by merged index */
-    Atom *atom;
+    Atom *atom;      /* those that differ between the files */
     int natom, atom_cap;
+    Atom *level;     /* those that happen not to: both heights are padded to 12 */
+    int nlevel, level_cap;
     struct {
         Expr *e;
         Hole *h;
@@ -123,6 +125,7 @@ typedef struct Build {
     int nunknown, unknown_cap;
     Residual *residual;
     int nresidual, residual_cap;
+    int number;      /* of this build */
     int solved;      /* holes that equations settled in this build */
     int failed_step; /* -1, or the step that could not be built, and why */
     Err failure;
@@ -130,7 +133,7 @@ typedef struct Build {
     Err *err;
 } Build;
 
-enum Rank { R_FACTOR = 5, R_LOCAL = 10, R_NEAR = 15, R_KNOWN = 20, R_PAD = 25, R_ONE = 30, R_WEAK = 38 };
+enum Rank { R_FACTOR = 5, R_LOCAL = 10, R_NEAR = 15, R_PAD = 17, R_KNOWN = 20, R_ONE = 30, R_WEAK = 38 };
 
 enum { HOLE_OUTPUT = -(1 << 30) }; /* as arg: a number among the results; other negative args: the constant tensor -1 - arg */
 Hole *gen_hole(Gen *gen, int step, int arg, int elem); /* made when new; NULL: out of memory */
@@ -138,7 +141,9 @@ bool eval_at(const Build *b, const Expr *e, int64_t *v); /* v[f] for every file;
 void build_atom(Build *b, Expr *e);
 /* What stands for a number with values v[f]; `local`: sizes of the operands, best candidates. `given`, or NULL: candidates that the
  * caller knows, in front. Never NULL but on error: an open number is a symbol of its own. */
-Expr *solve_number(Build *b, Hole *h, const Scalar *v, Value *const *local, int nlocal, const Cands *given, bool near_first);
+enum { SOLVE_NEAR = 1, /* what is near the operands' sizes before other sizes: an index is compared */
+       SOLVE_SIZE = 2  /* where a size may stand: an equal number may be one, too */ };
+Expr *solve_number(Build *b, Hole *h, const Scalar *v, Value *const *local, int nlocal, const Cands *given, int how);
 void cand_add(const Build *b, Cands *c, const int64_t *v, Expr *e, int rank);
 void cand_known(const Build *b, Cands *c, const int64_t *v, int rank); /* expressions of dims that have these values */
 bool solve_reshape(Build *b, const Step *s, const Value *x, const Scalar (*v)[GEN_FILES], int n, Expr **out);

@@ -40,22 +40,31 @@ static int tree_size(const Expr *e, int budget)
     return n;
 }
 
+static void keep_atom(Atom **list, int *n, int *cap, const Atom *a)
+{
+    if (*n == *cap) {
+        int more = *cap ? *cap * 2 : 64;
+        Atom *grown = realloc(*list, (size_t)more * sizeof *grown);
+        if (!grown) return;
+        *list = grown;
+        *cap = more;
+    }
+    (*list)[(*n)++] = *a;
+}
+
 void build_atom(Build *b, Expr *e)
 {
     if (!e || ex_is_const(e) || e->is_float) return;
+    for (int i = 0; i < b->nlevel; i++)
+        if (b->level[i].e == e) return;
     for (int i = 0; i < b->natom; i++)
         if (b->atom[i].e == e) return;
     for (int i = 0; i < b->nunknown; i++)
         if (ex_mentions(e, b->unknown[i].e)) return;
-    if (b->natom == b->atom_cap) {
-        int cap = b->atom_cap ? b->atom_cap * 2 : 64;
-        Atom *grown = realloc(b->atom, (size_t)cap * sizeof *grown);
-        if (!grown) return;
-        b->atom = grown;
-        b->atom_cap = cap;
-    }
     Atom a = {.e = e, .size = tree_size(e, 100)};
-    if (eval_at(b, e, a.v) && !all_equal(b, a.v)) b->atom[b->natom++] = a;
+    if (!eval_at(b, e, a.v)) return;
+    if (all_equal(b, a.v)) keep_atom(&b->level, &b->nlevel, &b->level_cap, &a);
+    else keep_atom(&b->atom, &b->natom, &b->atom_cap, &a);
 }
 
 /* ------------------------------------------------------------------ candidates */
@@ -403,7 +412,7 @@ static void note_others(const Build *b, Hole *h, const Cands *c, int chosen)
     int shown = 0;
     for (int i = 0; i < c->n && shown < SHOWN; i++) {
         int rank = c->c[i].rank;
-        if (i == chosen || (rank >= R_ONE && (chosen < 0 || rank > c->c[chosen].rank + 1))) continue;
+        if (i == chosen || (rank >= R_ONE && rank > (chosen < 0 ? R_ONE + 3 : c->c[chosen].rank + 1))) continue;
         buf_puts(&t, shown++ ? "; " : "");
         ex_print(b->ex, c->c[i].e, &t);
     }
@@ -417,7 +426,14 @@ static bool uncertain(const Cands *c)
     return c->c[0].rank >= R_ONE || (c->n > 1 && c->c[1].rank < R_ONE && c->c[1].rank - c->c[0].rank < 12);
 }
 
-Expr *solve_number(Build *b, Hole *h, const Scalar *v, Value *const *local, int nlocal, const Cands *given, bool near_first)
+/* Sizes that happen to be this number in every file. */
+static void level_candidates(const Build *b, Cands *c, const int64_t *v)
+{
+    for (int i = 0; i < b->nlevel && v[0] > 1; i++)
+        if (same(b, b->level[i].v, v)) cand_add(b, c, v, b->level[i].e, R_KNOWN);
+}
+
+Expr *solve_number(Build *b, Hole *h, const Scalar *v, Value *const *local, int nlocal, const Cands *given, int how)
 {
     int64_t vi[GEN_FILES];
     double vf[GEN_FILES];
@@ -432,11 +448,13 @@ Expr *solve_number(Build *b, Hole *h, const Scalar *v, Value *const *local, int 
         if (v[f].kind == SC_INT) vi[f] = v[f].i;
     }
     h->constant = equal;
-    h->build = b->gen->builds;
+    h->build = b->number;
     h->unsolved = false;
     h->text = h->also = h->why = NULL;
     bool exact = given && given->n && given->c[0].rank < R_LOCAL;
-    if (equal && h->state == HOLE_AUTO && !h->pick && !exact) {
+    Cands level = {0};
+    if (equal && integral && !is_float && how & SOLVE_SIZE && v[0].kind == SC_INT) level_candidates(b, &level, vi);
+    if (equal && !level.n && h->state == HOLE_AUTO && !h->pick && !exact) {
         if (v[0].kind == SC_BOOL) return ex_bool(b->ex, v[0].i != 0);
         if (given && given->n && vi[0]) { /* a pad of 2 at every size, or what was missing to a multiple at these? */
             h->text = expr_text(b, num(b, vi[0]));
@@ -455,14 +473,15 @@ Expr *solve_number(Build *b, Hole *h, const Scalar *v, Value *const *local, int 
     }
     Cands c = {0};
     if (given) c = *given;
-    if (integral && v[0].kind != SC_BOOL && !exact) integer_candidates(b, &c, vi, local, nlocal, near_first);
-    bool floats = !integral;
+    if (integral && v[0].kind != SC_BOOL && !exact && !equal) integer_candidates(b, &c, vi, local, nlocal, how & SOLVE_NEAR);
+    for (int i = 0; i < level.n; i++) cand_add(b, &c, vi, level.c[i].e, R_KNOWN);
+    bool floats = !integral || (is_float && !c.n); /* 2.0 and 5.0 may be roots of 4 and 25 */
     if (floats && !exact) float_candidates(b, &c, vf, local, nlocal);
     if (b->nfiles < 3)
         while (c.n && c.c[c.n - 1].rank >= R_WEAK + 4) /* two constants from two files: anything fits */
             if (!--c.n)
                 h->why = arena_printf(b->gen->arena, "%s fits, but two free constants fit any two values: give a third file", expr_text(b, c.c[0].e));
-    if (equal && !floats) cand_add(b, &c, vi, num(b, vi[0]), exact ? R_KNOWN + 4 : 0);
+    if (equal && !floats) cand_add(b, &c, vi, num(b, vi[0]), exact ? R_KNOWN + 4 : level.n ? R_LOCAL : 0);
     h->ncand = c.n;
     h->rank = c.n ? c.c[0].rank : INT_MAX;
     bool open = h->state == HOLE_OPEN || !c.n || (h->state == HOLE_AUTO && !h->pick && uncertain(&c));
@@ -490,7 +509,7 @@ void cand_own(const Build *b, Cands *c, const int64_t *v, Expr *size)
     remainders(b, &found, v, &e, 0);
     two_constants(b, &found, v, &e, 0);
     for (int i = 0; i < found.n; i++)
-        if (found.c[i].rank < R_WEAK) cand_add(b, c, v, found.c[i].e, R_PAD + 2 + (found.c[i].rank > R_ONE + 5));
+        if (found.c[i].rank < R_WEAK) cand_add(b, c, v, found.c[i].e, R_KNOWN + 6 + (found.c[i].rank > R_ONE + 5));
 }
 
 void cand_pad(const Build *b, Expr *dim, const int64_t *before, const int64_t *after, Cands *first, Cands *last)
@@ -510,7 +529,7 @@ void cand_pad(const Build *b, Expr *dim, const int64_t *before, const int64_t *a
         for (int64_t c = most + 1; c <= common && c < 1024; c++) {
             if (c < 2 || common % c || seen(b, c) == (pass == 1)) continue;
             Expr *fill = ex_sub(b->ex, filled(b, dim, c), dim), *half = ex_floordiv(b->ex, fill, num(b, 2));
-            int rank = R_PAD + pass;
+            int rank = pass ? R_ONE + 3 : R_PAD; /* multiples of what the model has are much likelier */
             if (!any_before) cand_add(b, last, after, fill, rank);
             if (!any_after) cand_add(b, first, before, fill, rank);
             if (!any_before || !any_after) continue;
@@ -556,17 +575,32 @@ static bool solve_group(Build *b, const Step *s, const Value *x, const Scalar (*
     for (int t = g.t0; t < g.t1; t++)
         for (int f = 1; f < b->nfiles; f++) any |= v[t][f].i != v[t][0].i;
     bool coincidence = !any && rest && !ex_is_const(rest); /* equal numbers, though the source varies: H*W with the sizes swapped */
+    int last = -1; /* the last that could be a constant */
     for (int t = g.t0; t < g.t1; t++) {
         Hole *h = gen_hole(b->gen, step, 1, t);
         bool equal = true;
         for (int f = 1; f < b->nfiles; f++) equal = equal && v[t][f].i == v[t][0].i;
         if (!h) return false;
-        if (equal && h->state == HOLE_AUTO && !h->pick && !(coincidence && v[t][0].i > 1)) {
+        bool constant = !coincidence || v[t][0].i < 2 || divides(b, rest, num(b, v[t][0].i));
+        if (equal && v[t][0].i > 1) last = t;
+        if (equal && h->state == HOLE_AUTO && !h->pick && v[t][0].i > 1 && rest && !divides(b, rest, num(b, v[t][0].i))) {
+            for (int i = 0; i < b->nlevel && !out[t]; i++) /* not a factor, but a size of the same number is */
+                if (b->level[i].v[0] == v[t][0].i && divides(b, rest, b->level[i].e)) out[t] = b->level[i].e;
+            if (out[t]) {
+                rest = quotient(b, rest, out[t]);
+                continue;
+            }
+        }
+        if (equal && h->state == HOLE_AUTO && !h->pick && constant) {
             out[t] = num(b, v[t][0].i);
             h->constant = true;
             h->text = NULL;
             if (v[t][0].i > 1) rest = quotient(b, rest, out[t]);
         } else open[nopen++] = t;
+    }
+    if (coincidence && !nopen && last >= 0 && rest && !ex_equals_int(rest, 1)) {
+        rest = ex_mul(b->ex, rest, out[last]);
+        open[nopen++] = last;
     }
     for (int k = 0; k < nopen; k++) {
         int t = open[k];
@@ -584,7 +618,7 @@ static bool solve_group(Build *b, const Step *s, const Value *x, const Scalar (*
                 if (divides(b, rest, known.c[i].e)) cand_add(b, &c, vi, known.c[i].e, known.c[i].rank);
         }
         if (c.n > 1 && h->state == HOLE_AUTO && !h->pick) h->state = HOLE_DECIDED; /* factors of one product: taken in the order of appearance */
-        out[t] = solve_number(b, h, v[t], local, 1, &c, false);
+        out[t] = solve_number(b, h, v[t], local, 1, &c, 0);
         if (!out[t]) return false;
         rest = quotient(b, rest, out[t]);
     }

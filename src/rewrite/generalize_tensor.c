@@ -40,7 +40,7 @@ static Expr *solved(Make *m, const Scalar *value, const Cands *given, const char
         return NULL;
     }
     h->what = arena_printf(m->b->gen->arena, "constant '%s': %s", m->name, what);
-    return solve_number(m->b, h, value, m->local, m->nlocal, given, false);
+    return solve_number(m->b, h, value, m->local, m->nlocal, given, 0);
 }
 
 static Expr *solved_int(Make *m, const int64_t *value, const Cands *given, const char *what)
@@ -325,27 +325,33 @@ static Value *make_numbers(Make *m)
 
 /* ------------------------------------------------------------------ all */
 
-/* Pairs of known sizes; the product of one may be an axis. */
-static int known_splits(const Build *b, Split *out, int room)
+static const Atom *size_at(const Build *b, int i) { return i < b->natom ? &b->atom[i] : &b->level[i - b->natom]; }
+
+/* Pairs of known sizes whose product is some axis of t. */
+static int known_splits(const Build *b, const Tensor *const *t, Split *out, int room)
 {
-    int n = 0;
-    for (int i = 0; i < b->natom; i++)
-        for (int k = 0; k < b->natom && n < room; k++) {
+    int n = 0, all = b->natom + b->nlevel;
+    for (int i = 0; i < all; i++)
+        for (int k = 0; k < all && n < room; k++) {
             Split s = {{0}, {0}};
-            bool there = false;
+            bool fits = false, there = false;
             for (int f = 0; f < b->nfiles; f++) {
-                s.left[f] = b->atom[i].v[f];
-                s.right[f] = b->atom[k].v[f];
+                s.left[f] = size_at(b, i)->v[f];
+                s.right[f] = size_at(b, k)->v[f];
             }
-            for (int m = 0; !there && m < n; m++) there = !memcmp(&out[m], &s, sizeof s);
-            if (!there) out[n++] = s;
+            for (int d = 0; !fits && d < t[0]->rank; d++) {
+                fits = true;
+                for (int f = 0; fits && f < b->nfiles; f++) fits = t[f]->rank == t[0]->rank && s.left[f] * s.right[f] == t[f]->shape[d];
+            }
+            for (int m = 0; fits && !there && m < n; m++) there = !memcmp(&out[m], &s, sizeof s);
+            if (fits && !there) out[n++] = s;
         }
     return n;
 }
 
 static Baked *look_at(Build *b, Merged *w)
 {
-    enum { MOST = 512 };
+    enum { MOST = 64 };
     const Tensor *t[GEN_FILES];
     Arena *arena = b->gen->arena;
     for (int f = 0; f < b->nfiles; f++) {
@@ -357,22 +363,14 @@ static Baked *look_at(Build *b, Merged *w)
             return none;
         }
     }
-    Split *split = arena_array(arena, Split, MOST);
+    const char *const *name = b->gen->al.file_name;
+    bool parameter = w->in[0]->weight == W_PARAMETER;
+    Baked *found = baked_find(arena, t, b->nfiles, name, parameter, NULL, 0);
+    if (!found || found->kind == BAKED_SAME || found->kind == BAKED_NUMBERS || found->kind == BAKED_AFFINE) return found;
+    Split *split = arena_array(arena, Split, MOST); /* an axis may be the product of two sizes */
     if (!split) return NULL;
-    int n = 0;
-    bool shapes = false;
-    for (int f = 1; f < b->nfiles; f++) shapes |= t[f]->rank != t[0]->rank || memcmp(t[f]->shape, t[0]->shape, (size_t)t[0]->rank * sizeof(int64_t));
-    if (shapes) n = known_splits(b, split, MOST);
-    for (int i = 0; i < n; i++) { /* only those that some axis is the product of */
-        bool fits = false;
-        for (int k = 0; k < t[0]->rank; k++) {
-            bool all = t[0]->rank == t[1]->rank;
-            for (int f = 0; all && f < b->nfiles; f++) all = t[f]->rank == t[0]->rank && split[i].left[f] * split[i].right[f] == t[f]->shape[k];
-            fits |= all;
-        }
-        if (!fits) split[i--] = split[--n];
-    }
-    return baked_find(arena, t, b->nfiles, b->gen->al.file_name, w->in[0]->weight == W_PARAMETER, split, n);
+    int n = known_splits(b, t, split, MOST);
+    return n ? baked_find(arena, t, b->nfiles, name, parameter, split, n) : found;
 }
 
 /* Reported; the graph goes on with numbers that are not the model's, so that all other questions are found, too. */
@@ -387,7 +385,7 @@ static Value *unsolved(Make *m, const Value *from)
     h->what = arena_printf(m->b->gen->arena, "constant '%s'", from->fqn);
     h->why = m->baked->why;
     h->unsolved = true;
-    h->build = m->b->gen->builds;
+    h->build = m->b->number;
     bool shape = false;
     for (int f = 0; f < m->b->nfiles; f++) {
         char text[200];
@@ -399,16 +397,28 @@ static Value *unsolved(Make *m, const Value *from)
     return EMIT(m, full, arg_exprs(graph(m), m->baked->rank, m->size), arg_int(graph(m), 0), arg_dtype(m->baked->dtype));
 }
 
+/* Another description has other numbers. */
+static void ask_again(const Build *b, int merged)
+{
+    for (size_t i = 0; i < b->gen->holes.count; i++) {
+        Hole *h = b->gen->holes.entries[i].value;
+        if (h->arg == -1 - merged) *h = (Hole){.step = h->step, .arg = h->arg, .elem = h->elem};
+    }
+}
+
 Value *build_weight(Build *b, int merged, const Step *consumer)
 {
     Merged *w = &b->gen->al.value[merged];
-    if (!w->baked || (w->baked->kind == BAKED_UNKNOWN && b->nunknown < w->baked_open)) {
+    bool settled = w->baked && (w->baked->kind == BAKED_SAME || w->baked->kind == BAKED_NUMBERS);
+    if (!w->baked || (!settled && b->nunknown < w->baked_open)) { /* more sizes are known that an axis may be the product of */
+        const Baked *before = w->baked;
         w->baked = look_at(b, w);
         w->baked_open = b->nunknown;
         if (!w->baked) {
             fail(b->err, E_LIMIT, "out of memory");
             return NULL;
         }
+        if (before && (before->kind != w->baked->kind || before->nparts != w->baked->nparts || before->nruns_axes != w->baked->nruns_axes)) ask_again(b, merged);
     }
     const Value *from = w->in[0] ? w->in[0] : w->in[1];
     Make m = {.b = b, .baked = w->baked, .merged = merged, .name = from->name};
