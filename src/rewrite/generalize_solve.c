@@ -115,8 +115,8 @@ static void one_constant(const Build *b, Cands *out, const int64_t *v, const Ato
     int64_t far = add < 0 ? -add : add;
     int rank = add == -1 ? R_ONE : add == 1 ? R_ONE + 1 : far <= 4 || seen(b, far) ? R_ONE + 2 : far <= 16 ? R_ONE + 3 : R_WEAK; /* n - 1 is what is written most */
     if (sum) cand_add(b, out, v, ex_add(b->ex, e->e, num(b, add)), rank + worse);
-    if (times && mul > 1) cand_add(b, out, v, ex_mul(b->ex, e->e, num(b, mul)), R_ONE + !seen(b, mul) + worse);
-    if (over && div > 1) cand_add(b, out, v, ex_floordiv(b->ex, e->e, num(b, div)), R_ONE + !seen(b, div) + worse);
+    if (times && mul > 1) cand_add(b, out, v, ex_mul(b->ex, e->e, num(b, mul)), R_ONE + (seen(b, mul) ? 0 : 4) + worse);
+    if (over && div > 1) cand_add(b, out, v, ex_floordiv(b->ex, e->e, num(b, div)), R_ONE + (seen(b, div) ? 0 : 3) + worse);
 }
 
 static int64_t gcd(int64_t a, int64_t b)
@@ -264,7 +264,12 @@ static void integer_candidates(const Build *b, Cands *out, const int64_t *v, Val
         zero = zero && v[f] == 0;
         minus[f] = negative ? -v[f] : 0;
     }
-    forms(b, out, v, near, n, nfirst);
+    Cands made = {0};
+    uint64_t kin = 0;
+    for (int i = 0; i < nfirst; i++) kin |= near[i].e->symbols;
+    forms(b, &made, v, near, n, nfirst);
+    for (int i = 0; i < made.n; i++) /* made of the sizes that the operands have, rather than of the batch */
+        cand_add(b, out, v, made.c[i].e, made.c[i].rank + (kin && made.c[i].e->symbols & ~kin ? 2 : 0));
     if (!negative || zero) return;
     Cands other = {0};
     integer_candidates(b, &other, minus, local, nlocal, near_first);
