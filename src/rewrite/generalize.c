@@ -239,9 +239,11 @@ static int decide(const Build *b)
 {
     const Hole *surest = NULL;
     int n = 0;
-    for (int i = 0; i < b->nunknown; i++) {
+    for (int i = 0; i < b->nunknown; i++) { /* what was opened to see what follows for it comes last */
         const Hole *h = b->unknown[i].h;
-        if (!h->unsolved && !h->forced && h->state != HOLE_DECIDED && (!surest || h->rank < surest->rank)) surest = h;
+        if (h->unsolved || h->forced || h->state == HOLE_DECIDED) continue;
+        bool surer = surest && (h->state == HOLE_OPEN) == (surest->state == HOLE_OPEN) ? h->rank < surest->rank : h->state != HOLE_OPEN;
+        if (!surest || surer) surest = h;
     }
     for (int i = 0; surest && i < b->nunknown; i++) {
         Hole *h = b->unknown[i].h;
@@ -400,25 +402,37 @@ static int64_t gcd(int64_t a, int64_t b)
     return a < 0 ? -a : a;
 }
 
-/* The coefficient of symbol s in a sum; 0 when it is not there by itself. */
-static int64_t coefficient(const Expr *e, const Expr *s)
+/* The coefficient of symbol s in a sum; 0 when it is not there by itself, or `product` is not set and it is in a product. */
+static int64_t coefficient(const Expr *e, const Expr *s, bool product)
 {
     if (e == s) return 1;
-    if (e->kind == EX_MUL && e->nargs == 2 && e->args[0]->kind == EX_INT && e->args[1] == s) return e->args[0]->i;
     int64_t c = 0;
-    for (int i = 0; e->kind == EX_ADD && i < e->nargs && !c; i++) c = coefficient(e->args[i], s);
+    if (e->kind == EX_MUL && (product || e->nargs == 2)) {
+        bool factor = false;
+        for (int i = 0; i < e->nargs; i++) factor |= e->args[i] == s;
+        if (factor) return e->args[0]->kind == EX_INT ? e->args[0]->i : product;
+    }
+    for (int i = 0; e->kind == EX_ADD && i < e->nargs && !c; i++) c = coefficient(e->args[i], s, product);
     return c;
 }
 
-/* What symbol s must be a multiple of for the quotients in e to come out even. */
-static void wanted_factor(const Expr *e, const Expr *s, int64_t *factor)
+enum { LARGEST_FACTOR = 1 << 16 };
+
+static int64_t common_multiple(int64_t a, int64_t b)
 {
-    if ((e->kind == EX_FLOORDIV || e->kind == EX_MOD) && e->args[1]->kind == EX_INT && e->args[1]->i > 1) {
-        int64_t c = coefficient(e->args[0], s), k = e->args[1]->i;
-        if (c) k /= gcd(k, c);
-        if (c && k > 1 && k < 1 << 20) *factor = *factor / gcd(*factor, k) * k;
-    }
-    for (int i = 0; i < e->nargs && *factor < 1 << 20; i++) wanted_factor(e->args[i], s, factor);
+    int64_t m = a / gcd(a, b) * b;
+    return m < LARGEST_FACTOR ? m : LARGEST_FACTOR;
+}
+
+/* What symbol s must be a multiple of for the quotients in e to come out even: 4 in ((s + 1)//2 + 1)//2. */
+static int64_t wanted_factor(const Expr *e, const Expr *s)
+{
+    int64_t all = 1;
+    if (!ex_mentions(e, s)) return 1;
+    for (int i = 0; i < e->nargs; i++) all = common_multiple(all, wanted_factor(e->args[i], s));
+    if ((e->kind != EX_FLOORDIV && e->kind != EX_MOD) || e->args[1]->kind != EX_INT || e->args[1]->i < 2 || e->args[1]->i > LARGEST_FACTOR) return all;
+    int64_t c = coefficient(e->args[0], s, true), k = e->args[1]->i;
+    return all * (c ? k / gcd(k, c) : k) < LARGEST_FACTOR ? all * (c ? k / gcd(k, c) : k) : LARGEST_FACTOR;
 }
 
 static bool multiply_size(Gen *gen, Size *z, int64_t factor)
@@ -440,10 +454,8 @@ static bool make_multiples(Gen *gen, const Build *b, const Residual *r, Cost now
     for (int i = 0; ok && i < gen->nsize; i++) {
         Size *z = &gen->size[i];
         const Symbol *s = z->relation ? NULL : expr_find_symbol(b->ex, z->symbol);
-        int64_t factor = 1;
-        if (!s || !ex_mentions(r->cond, s->expr)) continue;
-        wanted_factor(r->cond, s->expr, &factor);
-        if (factor > 1) any |= multiply_size(gen, z, factor);
+        int64_t factor = s ? wanted_factor(r->cond, s->expr) : 1;
+        if (factor > 1 && factor < LARGEST_FACTOR) any |= multiply_size(gen, z, factor);
     }
     if (ok && any) ok = trial(gen, 0, r->step, now, &before, kept, err);
     else if (ok) restore(gen, &before);
@@ -451,7 +463,10 @@ static bool make_multiples(Gen *gen, const Build *b, const Residual *r, Cost now
     return ok;
 }
 
-/* Numbers before this step that have other candidates, or are the same in every file: what would the equality make of them? */
+/* What the equality makes of a number that is the same in every file should be simple: it is rarely needed. */
+static bool far_fetched(const Hole *h) { return h->constant && h->forced && strlen(h->forced) > 24; }
+
+/* Numbers before this step: what would the equality make of them? Those that differ first, then those that are the same in every file. */
 static bool reopen(Gen *gen, const Residual *r, Cost now, bool *kept, Err *err)
 {
     int n, tried = 0;
@@ -460,13 +475,20 @@ static bool reopen(Gen *gen, const Residual *r, Cost now, bool *kept, Err *err)
     if (!hole) return no_memory(err);
     bool ok = save(gen, &before, err);
     *kept = false;
-    for (int i = 0; ok && !*kept && i < n && tried < MAX_TRIALS; i++) {
-        if (hole[i]->state == HOLE_OPEN || hole[i]->forced || (hole[i]->constant && hole[i]->arg != 1) || (!hole[i]->constant && hole[i]->ncand < 2)) continue;
-        hole[i]->state = HOLE_OPEN;
-        hole[i]->pick = 0;
-        ok = trial(gen, hole[i]->step, r->step, now, &before, kept, err);
-        tried++;
-    }
+    for (int pass = 0; pass < 2; pass++)
+        for (int i = 0; ok && !*kept && i < n && tried < MAX_TRIALS * (pass + 1); i++) {
+            Hole *h = hole[i];
+            bool sizes = h->arg == 1 || h->arg < 0; /* equal numbers elsewhere: strides, axes */
+            if (h->state == HOLE_OPEN || h->forced || h->constant != (pass == 1) || (h->constant && !sizes)) continue;
+            h->state = HOLE_OPEN;
+            h->pick = 0;
+            ok = trial(gen, h->step, r->step, now, &before, kept, err);
+            if (*kept && far_fetched(h)) {
+                *kept = false;
+                restore(gen, &before);
+            }
+            tried++;
+        }
     saved_free(&before);
     free(hole);
     return ok;
@@ -660,7 +682,7 @@ static bool bound_of(Build *b, const Expr *cond, const Expr *s, int64_t *lo, int
 {
     if (cond->kind != EX_LE || cond->args[0]->is_float || cond->args[1]->is_float) return false;
     Expr *d = ex_sub(b->ex, cond->args[1], cond->args[0]);
-    int64_t a = d ? coefficient(d, s) : 0;
+    int64_t a = d ? coefficient(d, s, false) : 0;
     Expr *rest = a ? ex_sub(b->ex, d, ex_mul(b->ex, ex_int(b->ex, a), (Expr *)(uintptr_t)s)) : NULL;
     if (!rest || !ex_is_int(rest)) return false;
     if (a > 0 && -floor_div_i64(rest->i, a) > *lo) *lo = -floor_div_i64(rest->i, a);

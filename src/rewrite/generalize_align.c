@@ -235,6 +235,105 @@ static void undo_skip(Walk *w, bool inserted)
     for (int f = inserted ? 0 : w->f; f <= w->f; f++) unbind_value(w->a, s->out, f);
 }
 
+/* ------------------------------------------------------------------ repeats */
+
+/* repeat and repeat_interleave are a reshape that adds axes of 1, an expand of those, and a reshape; by 1 they are nothing. What stands
+ * between has no node in the file f that lacks them; it gets a value of its shape there. */
+
+static bool is_repeat(const Node *a, const Node *b, const Node *c)
+{
+    return a && b && c && a->op->id == OP_reshape && b->op->id == OP_expand && c->op->id == OP_reshape && b->arg[0].v == a->out[0] && c->arg[0].v == b->out[0] &&
+           a->out[0]->rank == b->out[0]->rank && c->out[0]->rank == a->arg[0].v->rank;
+}
+
+/* x of file f with the axes of 1 that the reshape adds; NULL when it does something else. */
+static Value *with_ones(Aligned *a, int f, const Node *reshape, const Value *x)
+{
+    const Value *from = reshape->arg[0].v, *to = reshape->out[0];
+    Value *v = arena_new(a->arena, Value);
+    Expr **dim = arena_array(a->arena, Expr *, to->rank + 1);
+    int at = 0;
+    if (!v || !dim) return NULL;
+    for (int d = 0; d < to->rank; d++) {
+        bool added = at == from->rank || (ex_equals_int(to->dim[d], 1) && !ex_equals_int(from->dim[at], 1));
+        if (!added && to->dim[d]->i != from->dim[at]->i) return NULL;
+        dim[d] = added ? ex_int(a->file[f]->ex, 1) : x->dim[at++];
+        if (added && !ex_equals_int(to->dim[d], 1)) return NULL;
+    }
+    if (at != from->rank) return NULL;
+    *v = (Value){.name = to->name, .kind = V_NODE, .dtype = x->dtype, .rank = to->rank, .dim = dim};
+    return v;
+}
+
+/* old[i .. i + 2] are a repeat by 1 in file f. */
+static bool skip_repeat(Walk *w, int i)
+{
+    Aligned *a = w->a;
+    if (i + 3 > w->nold) return false;
+    const Step *old = &w->old[i];
+    if (!is_repeat(old[0].node[old[0].base], old[1].node[old[0].base], old[2].node[old[0].base])) return false;
+    int n, *operand = operand_list(a, old[0].node[old[0].base], &n);
+    if (!operand) return !(w->memory = true);
+    if (!same_operands(a, &old[0], w->f, NULL, operand, &w->memory)) return false;
+    Value *x = a->value[operand[0]].in[w->f], *between = x && x->rank == old[0].node[old[0].base]->arg[0].v->rank
+                                                             ? with_ones(a, w->f, old[0].node[old[0].base], x) : NULL;
+    if (!between) return false;
+    for (int k = 0; k < 3; k++) {
+        Step s = old[k];
+        int *mine = arena_array(a->arena, int, 2);
+        if (!mine) return !(w->memory = true);
+        mine[0] = k ? old[k - 1].out : operand[0];
+        s.operand = mine;
+        if (k < 2) a->value[s.out].in[w->f] = between;
+        else bind_value(a, s.out, w->f, x);
+        if (!push_step(w, &s)) return false;
+    }
+    return true;
+}
+
+/* Nodes n, n->next and the next are a repeat by 1 in the files before f. */
+static bool skip_new_repeat(Walk *w, const Node *n)
+{
+    Aligned *a = w->a;
+    const Node *node[3] = {n, n->next, n->next ? n->next->next : NULL};
+    if (!is_repeat(node[0], node[1], node[2])) return false;
+    Step s = {.base = w->f};
+    s.node[w->f] = n;
+    int *operand = operand_list(a, n, &s.noperand);
+    if (!operand) return !(w->memory = true);
+    if (!same_operands(a, &s, w->f, n, operand, &w->memory)) return false;
+    Value *between[GEN_FILES] = {NULL};
+    for (int f = 0; f < w->f; f++) {
+        Value *x = a->value[operand[0]].in[f];
+        if (!x || x->rank != n->arg[0].v->rank || !(between[f] = with_ones(a, f, n, x))) return false;
+    }
+    for (int k = 0; k < 3; k++) {
+        Step t = {.base = w->f, .noperand = 1, .operand = arena_array(a->arena, int, 2), .out = new_merged(a)};
+        if (!t.operand || t.out < 0) return !(w->memory = true);
+        t.node[w->f] = node[k];
+        t.operand[0] = k ? t.out - 1 : operand[0];
+        bind_value(a, t.out, w->f, node[k]->out[0]);
+        for (int f = 0; f < w->f; f++) {
+            if (k < 2) a->value[t.out].in[f] = between[f];
+            else bind_value(a, t.out, f, a->value[operand[0]].in[f]);
+        }
+        if (!push_step(w, &t)) return false;
+    }
+    return true;
+}
+
+static void undo_repeat(Walk *w, bool inserted)
+{
+    for (int k = 2; k >= 0; k--) {
+        const Step *s = &w->out[--w->nout];
+        if (inserted) unbind_value(w->a, s->out, w->f);
+        for (int f = inserted ? 0 : w->f; f < w->f + !inserted; f++) {
+            if (k == 2) unbind_value(w->a, s->out, f);
+            else w->a->value[s->out].in[f] = NULL;
+        }
+    }
+}
+
 /* The next pair from old[*i] and *n on, with at most `depth` steps before it that only one side has. */
 static bool next_pair(Walk *w, int *i, const Node **n, int depth)
 {
@@ -245,6 +344,19 @@ static bool next_pair(Walk *w, int *i, const Node **n, int depth)
         return true;
     }
     if (!depth || w->memory) return false;
+    if (*i < w->nold && skip_repeat(w, *i)) {
+        *i += 3;
+        if (next_pair(w, i, n, depth - 1)) return true;
+        *i -= 3;
+        undo_repeat(w, false);
+    }
+    if (*n && !w->memory && skip_new_repeat(w, *n)) {
+        const Node *at = *n;
+        *n = at->next->next->next;
+        if (next_pair(w, i, n, depth - 1)) return true;
+        *n = at;
+        undo_repeat(w, true);
+    }
     if (*i < w->nold && skip_old(w, *i)) {
         (*i)++;
         if (next_pair(w, i, n, depth - 1)) return true;

@@ -31,8 +31,8 @@ static Scalar scalar_of(const Expr *e)
 
 static const Expr *number_in(const Node *n, int arg, int elem) { return n->arg[arg].kind == ARG_EXPR ? n->arg[arg].e : n->arg[arg].es[elem]; }
 
-/* The number that leaves a value v of the file alone. */
-static Scalar idle_number(const Node *base, const Value *v, int arg, int elem)
+/* The number that leaves a value v of the file alone; out: what comes of it, v again but for axes of 1. */
+static Scalar idle_number(const Node *base, const Value *v, const Value *out, int arg, int elem)
 {
     Scalar s = scalar_of(number_in(base, arg, elem));
     switch (base->op->id) {
@@ -43,7 +43,7 @@ static Scalar idle_number(const Node *base, const Value *v, int arg, int elem)
         break;
     }
     case OP_expand: case OP_reshape:
-        if (arg == 1) s.i = v->dim[elem]->i;
+        if (arg == 1) s.i = out->dim[elem]->i;
         break;
     default:
         if (arg == 1) s.i = 0; /* pads */
@@ -57,7 +57,7 @@ static bool number_at(const Build *b, const Step *s, int arg, int elem, Scalar *
     const Node *base = s->node[s->base];
     for (int f = 0; f < b->nfiles; f++) {
         if (!s->node[f]) {
-            v[f] = idle_number(base, b->gen->al.value[s->operand[0]].in[f], arg, elem);
+            v[f] = idle_number(base, b->gen->al.value[s->operand[0]].in[f], b->gen->al.value[s->out].in[f], arg, elem);
             continue;
         }
         const Expr *e = number_in(s->node[f], arg, elem);
@@ -309,10 +309,25 @@ static bool pad_numbers(Place *p)
 static bool upsample_numbers(Place *p)
 {
     Build *b = p->b;
-    const Arg *a = &p->base->arg[4];
-    TRY(any_numbers(p, 1, how_solved(p->base->op, 1)));
-    if (a->kind != ARG_EXPRS) return true;
+    const Arg *a = &p->base->arg[1];
+    const Value *x = p->local[0];
     Expr **list = arena_array(b->g->arena, Expr *, a->n + 1);
+    if (!list) return too_large(b->err);
+    for (int i = 0; i < a->n; i++) { /* a size that is not known is made of that of the same axis: filled up to a multiple, doubled */
+        Scalar v[GEN_FILES];
+        int64_t want[GEN_FILES];
+        Cands own = {0}, given = {0};
+        Value axis = {.rank = 1, .dim = &x->dim[x->rank - a->n + i]};
+        TRY(number_at(b, p->s, 1, i, v));
+        ints(b, v, want);
+        if (!ex_is_const(axis.dim[0])) cand_of(b, &own, want, &axis);
+        for (int k = 0; k < own.n; k++) cand_add(b, &given, want, own.c[k].e, R_KNOWN + 1 + own.c[k].rank);
+        TRY(list[i] = number(p, 1, i, &given, SOLVE_SIZE));
+    }
+    p->arg[1].es = list;
+    a = &p->base->arg[4];
+    if (a->kind != ARG_EXPRS) return true;
+    list = arena_array(b->g->arena, Expr *, a->n + 1);
     if (!list) return too_large(b->err);
     for (int i = 0; i < a->n; i++) {
         Scalar v[GEN_FILES];

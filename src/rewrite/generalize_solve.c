@@ -170,6 +170,24 @@ static void remainders(const Build *b, Cands *out, const int64_t *v, const Atom 
     }
 }
 
+/* v = e filled up, or cut down, to a multiple of a constant that the model contains */
+static void multiples(const Build *b, Cands *out, const int64_t *v, const Atom *e, int worse)
+{
+    int64_t common = 0;
+    bool up = true, down = true;
+    for (int f = 0; f < b->nfiles; f++) {
+        common = gcd(common, v[f]);
+        up = up && v[f] >= e->v[f];
+        down = down && v[f] <= e->v[f] && v[f] > 0;
+    }
+    if (up == down) return; /* e itself, or neither */
+    for (int64_t c = 2; c <= common && c < 512; c++) {
+        if (!seen(b, c) || common % c) continue;
+        if (up) cand_add(b, out, v, filled(b, e->e, c), R_ONE + 3 + worse);
+        else cand_add(b, out, v, ex_mul(b->ex, num(b, c), ex_floordiv(b->ex, e->e, num(b, c))), R_ONE + 3 + worse);
+    }
+}
+
 /* v = a*e + c */
 static void two_constants(const Build *b, Cands *out, const int64_t *v, const Atom *e, int worse)
 {
@@ -210,6 +228,7 @@ static void forms(const Build *b, Cands *out, const int64_t *v, const Atom *near
         one_constant(b, out, v, &near[i], worse);
         rounded(b, out, v, &near[i], worse);
         remainders(b, out, v, &near[i], worse);
+        multiples(b, out, v, &near[i], worse);
         two_constants(b, out, v, &near[i], worse);
     }
     for (int i = 0; i < nnear && i < MAX_PAIRED; i++)
