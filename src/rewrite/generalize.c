@@ -1,4 +1,4 @@
-/* From static graphs to one with symbolic sizes: sizes of inputs, repeated building until nothing new is settled, the report. Contract in
+/* From static graphs to one with symbolic sizes: repeated building until nothing new is settled. Contract in
  * generalize.h.
  *
  *     build: numbers that two expressions fit stay open
@@ -7,7 +7,6 @@
  *     an equality that does not follow: pads and other choices before it are reconsidered, sizes become multiples -> build again
  */
 #include "rewrite/generalize.h"
-#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,168 +15,6 @@
 enum { MAX_BUILDS = 600, MAX_TRIALS = 48 };
 
 static bool no_memory(Err *err) { return fail(err, E_LIMIT, "out of memory"); }
-
-/* ------------------------------------------------------------------ sizes of the inputs */
-
-static const char *axis_text(Gen *gen, int input, int axis)
-{
-    const Graph *g = gen->al.file[0];
-    if (input < 0) return arena_strdup(gen->arena, g->scalar_input[axis].name);
-    return arena_printf(gen->arena, "%s.%d", g->input[input]->name, axis);
-}
-
-static bool add_axis(Gen *gen, Size *z, int input, int axis, Err *err)
-{
-    if (z->naxes == z->axes_cap) {
-        int cap = z->axes_cap ? z->axes_cap * 2 : 4;
-        void *grown = arena_alloc(gen->arena, (size_t)cap, sizeof *z->at);
-        if (!grown) return no_memory(err);
-        if (z->naxes) memcpy(grown, z->at, (size_t)z->naxes * sizeof *z->at);
-        z->at = grown;
-        z->axes_cap = cap;
-    }
-    z->at[z->naxes].input = input;
-    z->at[z->naxes++].axis = axis;
-    return true;
-}
-
-static bool has_axis(const Size *z, int input, int axis)
-{
-    for (int k = 0; k < z->naxes; k++)
-        if (z->at[k].input == input && z->at[k].axis == axis) return true;
-    return false;
-}
-
-static Size *new_size(Gen *gen, const char *name, const int64_t *v, Err *err)
-{
-    Size *grown = arena_array(gen->arena, Size, gen->nsize + 1);
-    if (!grown || !name) {
-        no_memory(err);
-        return NULL;
-    }
-    if (gen->nsize) memcpy(grown, gen->size, (size_t)gen->nsize * sizeof *grown);
-    gen->size = grown;
-    Size *z = &grown[gen->nsize++];
-    *z = (Size){.name = name, .symbol = name, .factor = 1};
-    memcpy(z->v, v, sizeof z->v);
-    return z;
-}
-
-static bool axis_values(const Gen *gen, int input, int axis, int64_t *v)
-{
-    bool differ = false;
-    memset(v, 0, GEN_FILES * sizeof *v);
-    for (int f = 0; f < gen->al.nfiles; f++) {
-        const Graph *g = gen->al.file[f];
-        v[f] = input >= 0 ? g->input[input]->dim[axis]->i : g->scalar_input[axis].value.e->i;
-        differ |= v[f] != v[0];
-    }
-    return differ;
-}
-
-/* "input.axis", or the name of a scalar input. */
-static bool find_axis(const Gen *gen, const char *text, size_t n, const char *option, int *input, int *axis, Err *err)
-{
-    const Graph *g = gen->al.file[0];
-    for (int i = 0; i < g->nscalar_input; i++)
-        if (strlen(g->scalar_input[i].name) == n && !strncmp(g->scalar_input[i].name, text, n)) {
-            *input = -1;
-            *axis = i;
-            return true;
-        }
-    for (int i = 0; i < g->ninput; i++) {
-        size_t m = strlen(g->input[i]->name);
-        if (n < m + 2 || strncmp(g->input[i]->name, text, m) || text[m] != '.') continue;
-        char *end;
-        long d = strtol(text + m + 1, &end, 10);
-        if (end != text + n || d < -g->input[i]->rank || d >= g->input[i]->rank) continue;
-        *input = i;
-        *axis = (int)(d < 0 ? d + g->input[i]->rank : d);
-        return true;
-    }
-    Buf b = {0};
-    for (int i = 0; i < g->ninput; i++) buf_printf(&b, "%s%s (rank %d)", i ? ", " : "", g->input[i]->name, g->input[i]->rank);
-    fail(err, E_USAGE, "option '%s': '%.*s' is no axis; write INPUT.AXIS, the inputs are %.600s", option, (int)n, text, b.data ? b.data : "none");
-    buf_free(&b);
-    return false;
-}
-
-/* "batch=x.0,mask.0" */
-static bool named_size(Gen *gen, const char *text, Err *err)
-{
-    const char *eq = strchr(text, '=');
-    bool ok = eq && eq > text && !isdigit((unsigned char)*text);
-    for (const char *p = text; ok && p < eq; p++) ok = isalnum((unsigned char)*p) || *p == '_';
-    if (!ok) return fail(err, E_USAGE, "option 'dim': found '%s', expected NAME=INPUT.AXIS[,INPUT.AXIS...]", text);
-    char *name = arena_strndup(gen->arena, text, (size_t)(eq - text));
-    Size *z = NULL;
-    for (const char *p = eq + 1; *p || p == eq + 1;) {
-        size_t n = strcspn(p, ",");
-        int input, axis;
-        int64_t v[GEN_FILES];
-        TRY(find_axis(gen, p, n, "dim", &input, &axis, err));
-        for (int i = 0; i < gen->nsize; i++)
-            if (has_axis(&gen->size[i], input, axis)) return fail(err, E_USAGE, "option 'dim': %.*s belongs to '%s' already", (int)n, p, gen->size[i].name);
-        if (!axis_values(gen, input, axis, v))
-            return fail(err, E_USAGE, "option 'dim': %.*s is %lld in every file; give files in which it differs", (int)n, p, (long long)v[0]);
-        if (!z) TRY(z = new_size(gen, name, v, err));
-        if (memcmp(z->v, v, sizeof v))
-            return fail(err, E_USAGE, "option 'dim': '%s' ties %.*s to %s, but their sizes differ: %lld and %lld", name, (int)n, p,
-                        axis_text(gen, z->at[0].input, z->at[0].axis), (long long)v[0], (long long)z->v[0]);
-        TRY(add_axis(gen, z, input, axis, err));
-        z->named = true;
-        p += n + (p[n] == ',');
-    }
-    return true;
-}
-
-static char *plain_name(Gen *gen, int input, int axis)
-{
-    const Graph *g = gen->al.file[0];
-    char *s = input < 0 ? arena_strdup(gen->arena, g->scalar_input[axis].name) : arena_printf(gen->arena, "%s_%d", g->input[input]->name, axis);
-    for (char *p = s; p && *p; p++)
-        if (!isalnum((unsigned char)*p) && *p != '_') *p = '_';
-    return s;
-}
-
-static bool free_size(Gen *gen, int input, int axis, bool apart, Err *err)
-{
-    int64_t v[GEN_FILES];
-    if (!axis_values(gen, input, axis, v)) return true;
-    for (int i = 0; i < gen->nsize; i++)
-        if (has_axis(&gen->size[i], input, axis)) return true;
-    for (int i = 0; !apart && i < gen->nsize; i++)
-        if (!memcmp(gen->size[i].v, v, sizeof v)) {
-            gen->size[i].tied = true;
-            return add_axis(gen, &gen->size[i], input, axis, err);
-        }
-    Size *z = new_size(gen, plain_name(gen, input, axis), v, err);
-    return z && add_axis(gen, z, input, axis, err);
-}
-
-static bool find_sizes(Gen *gen, const GeneralizeOptions *o, Err *err)
-{
-    const Graph *g = gen->al.file[0];
-    for (int i = 0; o && i < o->ndim; i++) TRY(named_size(gen, o->dim[i], err));
-    for (int i = 0; i < g->ninput; i++)
-        for (int d = 0; d < g->input[i]->rank; d++) TRY(free_size(gen, i, d, o && o->apart, err));
-    for (int i = 0; i < g->nscalar_input; i++) {
-        bool number = true;
-        for (int f = 0; f < gen->al.nfiles; f++) {
-            const Arg *a = &gen->al.file[f]->scalar_input[i].value;
-            number = number && a->kind == ARG_EXPR && a->e->kind == EX_INT;
-        }
-        if (number) TRY(free_size(gen, -1, i, o && o->apart, err));
-    }
-    for (int i = 0; o && i < o->ndynamic; i++) {
-        int input, axis;
-        int64_t v[GEN_FILES];
-        TRY(find_axis(gen, o->dynamic[i], strlen(o->dynamic[i]), "dynamic", &input, &axis, err));
-        if (!axis_values(gen, input, axis, v))
-            return fail(err, E_USAGE, "option 'dynamic': %s is %lld in every file; add a file in which it differs", o->dynamic[i], (long long)v[0]);
-    }
-    return true;
-}
 
 /* ------------------------------------------------------------------ input files */
 
@@ -403,7 +240,7 @@ static int64_t gcd(int64_t a, int64_t b)
 }
 
 /* The coefficient of symbol s in a sum; 0 when it is not there by itself, or `product` is not set and it is in a product. */
-static int64_t coefficient(const Expr *e, const Expr *s, bool product)
+int64_t coefficient(const Expr *e, const Expr *s, bool product)
 {
     if (e == s) return 1;
     int64_t c = 0;
@@ -548,186 +385,17 @@ static bool solve_all(Gen *gen, Build *b, Err *err)
     return true;
 }
 
-/* ------------------------------------------------------------------ report */
-
-static bool note(Generalized *r, const char *text, Err *err)
-{
-    const char **all = arena_array(r->arena, const char *, r->nnote + 1);
-    if (!all || !text) return no_memory(err);
-    if (r->nnote) memcpy(all, r->note, (size_t)r->nnote * sizeof *all);
-    all[r->nnote++] = text;
-    r->note = all;
-    return true;
-}
-
-static bool report_sizes(Gen *gen, Build *b, Generalized *r, Err *err)
-{
-    r->size = arena_array(r->arena, GenSize, gen->nsize + 1);
-    if (!r->size) return no_memory(err);
-    for (int i = 0; i < gen->nsize; i++) {
-        const Size *z = &gen->size[i];
-        Buf axes = {0};
-        for (int k = 0; k < z->naxes; k++) buf_printf(&axes, "%s%s", k ? ", " : "", axis_text(gen, z->at[k].input, z->at[k].axis));
-        r->size[r->nsize++] = (GenSize){.name = z->relation ? z->name : z->symbol, .expr = expr_text(b, size_expr(b, z)),
-                                        .axes = axes.data ? arena_strdup(r->arena, axes.data) : NULL, .tied = z->tied,
-                                        .related = z->relation != NULL, .factor = z->factor, .lo = 1, .hi = INT64_MAX};
-        const Symbol *s = z->relation ? NULL : expr_find_symbol(b->ex, z->symbol);
-        if (s) {
-            r->size[r->nsize - 1].lo = s->lo * z->factor;
-            if (s->hi != INT64_MAX) r->size[r->nsize - 1].hi = s->hi * z->factor;
-        }
-        memcpy(r->size[r->nsize - 1].value, z->v, sizeof z->v);
-        buf_free(&axes);
-    }
-    return true;
-}
-
-static const char *number_text(Generalized *r, Scalar v)
-{
-    if (v.kind == SC_FLOAT) return arena_printf(r->arena, "%.9g", v.f);
-    if (v.kind == SC_BOOL) return v.i ? "true" : "false";
-    return arena_printf(r->arena, "%lld", (long long)v.i);
-}
-
-static bool text_same(const char *x, const char *y) { return x && y ? !strcmp(x, y) : x == y; }
-
-static bool add_number(Generalized *r, const GenSolved *n, Err *err)
-{
-    for (int i = 0; i < r->nnumber; i++) {
-        GenSolved *o = &r->number[i];
-        bool same = text_same(o->op, n->op) && text_same(o->argument, n->argument) && text_same(o->expr, n->expr) && text_same(o->also, n->also) &&
-                    (n->expr || text_same(o->node, n->node));
-        for (int f = 0; same && f < r->nfiles; f++) same = text_same(o->value[f], n->value[f]);
-        if (!same) continue;
-        o->places++;
-        return true;
-    }
-    GenSolved *all = arena_array(r->arena, GenSolved, r->nnumber + 1);
-    if (!all) return no_memory(err);
-    int at = n->expr ? r->nnumber - r->nunsolved : r->nnumber;
-    for (int i = 0; i <= r->nnumber; i++) all[i] = i == at ? *n : r->number[i - (i > at)];
-    r->number = all;
-    r->nnumber++;
-    r->nunsolved += !n->expr;
-    return true;
-}
-
-static bool report_numbers(Gen *gen, const Build *b, Generalized *r, Err *err)
-{
-    for (size_t i = 0; i < gen->holes.count; i++) {
-        const Hole *h = gen->holes.entries[i].value;
-        if (h->build != b->number) continue; /* a question that no longer comes up */
-        if (h->constant && !h->text) continue;
-        if (!h->text && !h->unsolved && !h->ncand) continue; /* of a tensor that was solved another way */
-        const Step *s = h->step < gen->al.nstep ? &gen->al.step[h->step] : NULL; /* NULL: a result of the model */
-        const Node *base = s ? s->node[s->base] : NULL;
-        GenSolved n = {.node = base ? arena_strdup(r->arena, base->name) : "output", .op = base ? base->op->name : "", .expr = h->text, .also = h->also, .places = 1};
-        n.argument = h->what ? h->what : arena_printf(r->arena, base->arg[h->arg].kind == ARG_EXPRS ? "%s[%d]" : "%s", base->op->schema->params[h->arg].name, h->elem);
-        n.tensor = h->what != NULL;
-        for (int f = 0; f < r->nfiles; f++) n.value[f] = h->shown[f] ? h->shown[f] : number_text(r, h->v[f]);
-        if (!n.expr) n.why = h->why ? h->why : "no small expression of the sizes fits";
-        TRY(add_number(r, &n, err));
-    }
-    return true;
-}
-
-static bool report_steps(Gen *gen, Generalized *r, Err *err)
-{
-    for (int i = 0; i < gen->al.nstep; i++) {
-        const Step *s = &gen->al.step[i];
-        for (int f = 0; f < gen->al.nfiles; f++)
-            if (!s->node[f])
-                TRY(note(r, arena_printf(r->arena, "node '%s' (%s) of %s is not in %s: taken for one that changes nothing at its sizes",
-                                         s->node[s->base]->name, s->node[s->base]->op->name, gen->al.file_name[s->base], gen->al.file_name[f]),
-                         err));
-    }
-    return true;
-}
-
-/* Holds for all sizes from 1 to some hundred: nothing that a user can run into. */
-static bool always_holds(Build *b, const Expr *cond)
-{
-    enum { ALONE = 400, TWO = 30 };
-    int symbol[3], n = 0;
-    for (int i = 0; i < expr_symbol_count(b->ex) && n < 3; i++)
-        if (ex_mentions(cond, expr_symbol(b->ex, i)->expr)) symbol[n++] = i;
-    if (!n || n > 2) return false;
-    int most = n == 1 ? ALONE : TWO;
-    bool holds = true;
-    int64_t keep[2] = {b->bind[0].value[symbol[0]], n > 1 ? b->bind[0].value[symbol[1]] : 0};
-    for (int x = 1; holds && x <= most; x++)
-        for (int y = 1; holds && y <= (n > 1 ? most : 1); y++) {
-            Scalar v;
-            Err ignored;
-            binding_set(&b->bind[0], symbol[0], x);
-            if (n > 1) binding_set(&b->bind[0], symbol[1], y);
-            holds = ex_eval(b->ex, cond, &b->bind[0], &v, &ignored) && scalar_f64(v) != 0;
-        }
-    for (int i = 0; i < n; i++) binding_set(&b->bind[0], symbol[i], keep[i]);
-    return holds;
-}
-
-static bool report_requirements(Build *b, Generalized *r, Err *err)
-{
-    for (int i = 0; i < b->g->nrequire; i++) {
-        const Require *q = &b->g->require[i];
-        if (always_holds(b, q->cond)) continue;
-        TRY(note(r, arena_printf(r->arena, "requires %s (%s)", expr_text(b, q->cond), q->where), err));
-    }
-    return true;
-}
-
-/* a*s + c >= 0 as a bound of s. */
-static bool bound_of(Build *b, const Expr *cond, const Expr *s, int64_t *lo, int64_t *hi)
-{
-    if (cond->kind != EX_LE || cond->args[0]->is_float || cond->args[1]->is_float) return false;
-    Expr *d = ex_sub(b->ex, cond->args[1], cond->args[0]);
-    int64_t a = d ? coefficient(d, s, false) : 0;
-    Expr *rest = a ? ex_sub(b->ex, d, ex_mul(b->ex, ex_int(b->ex, a), (Expr *)(uintptr_t)s)) : NULL;
-    if (!rest || !ex_is_int(rest)) return false;
-    if (a > 0 && -floor_div_i64(rest->i, a) > *lo) *lo = -floor_div_i64(rest->i, a);
-    if (a < 0 && floor_div_i64(rest->i, -a) < *hi) *hi = floor_div_i64(rest->i, -a);
-    return true;
-}
-
-/* Requirements of the form H >= 14, S <= 512 become ranges of the symbols. */
-static void set_ranges(Gen *gen, Build *b)
-{
-    for (int i = 0; i < gen->nsize; i++) {
-        const Symbol *s = gen->size[i].relation ? NULL : expr_find_symbol(b->ex, gen->size[i].symbol);
-        int64_t lo = 1, hi = INT64_MAX;
-        if (!s) continue;
-        for (int k = 0; k < b->g->nrequire; k++)
-            if (bound_of(b, b->g->require[k].cond, s->expr, &lo, &hi)) b->g->require[k--] = b->g->require[--b->g->nrequire];
-        expr_set_range(b->ex, (int)s->expr->i, lo, hi);
-    }
-}
-
-static bool report(Gen *gen, Build *b, Generalized *r, Err *err)
-{
-    set_ranges(gen, b);
-    TRY(report_sizes(gen, b, r, err) && report_numbers(gen, b, r, err) && report_steps(gen, r, err));
-    if (b->failed_step >= 0) {
-        const Step *s = &gen->al.step[b->failed_step];
-        GenSolved n = {.node = arena_strdup(r->arena, s->node[s->base]->name), .op = s->node[s->base]->op->name, .argument = "", .places = 1,
-                       .why = arena_strdup(r->arena, b->failure.msg)};
-        TRY(add_number(r, &n, err));
-    } else TRY(report_requirements(b, r, err));
-    r->solved = b->failed_step < 0 && !r->nunsolved && !b->nunknown;
-    return true;
-}
-
 /* ------------------------------------------------------------------ all */
 
 static bool run(Gen *gen, const GeneralizeOptions *o, Generalized *r, Err *err)
 {
     TRY(align_graphs(&gen->al, err));
-    if (gen->al.differs) return note(r, gen->al.differs, err);
+    if (gen->al.differs) return report_note(r, gen->al.differs, err);
     TRY(find_sizes(gen, o, err));
     if (!gen->nsize) return fail(err, E_USAGE, "every input has the same sizes in all files: nothing to generalize");
     see_constants(gen);
     Build b;
-    bool ok = solve_all(gen, &b, err) && report(gen, &b, r, err);
+    bool ok = solve_all(gen, &b, err) && report_all(gen, &b, r, err);
     if (ok && r->solved) {
         graph_dce(b.g);
         ok = graph_check(b.g, err);

@@ -139,7 +139,7 @@ static bool reshape_numbers(Place *p)
     for (int i = 0; i < a->n; i++)
         if (!number_at(p->b, p->s, 1, i, v[i])) return fail(p->b->err, E_UNSUPPORTED, "node '%s': a size that comes out of data", p->base->name);
     p->arg[1].es = list;
-    return solve_reshape(p->b, p->s, p->local[0], (const Scalar(*)[GEN_FILES])v, a->n, list);
+    return solve_reshape(p->b, p->local[0], (const Scalar(*)[GEN_FILES])v, a->n, list);
 }
 
 /* An axis that is there already keeps its size. */

@@ -146,7 +146,7 @@ enum { SOLVE_NEAR = 1, /* what is near the operands' sizes before other sizes: a
 Expr *solve_number(Build *b, Hole *h, const Scalar *v, Value *const *local, int nlocal, const Cands *given, int how);
 void cand_add(const Build *b, Cands *c, const int64_t *v, Expr *e, int rank);
 void cand_known(const Build *b, Cands *c, const int64_t *v, int rank); /* expressions of dims that have these values */
-bool solve_reshape(Build *b, const Step *s, const Value *x, const Scalar (*v)[GEN_FILES], int n, Expr **out);
+bool solve_reshape(Build *b, const Value *x, const Scalar (*v)[GEN_FILES], int n, Expr **out);
 /* Candidates made of the sizes of `own` alone, all before what else is known. */
 void cand_of(const Build *b, Cands *c, const int64_t *v, const Value *own);
 /* Candidates that follow from one size alone: remainders, what is missing to a constant. */
