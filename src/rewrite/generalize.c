@@ -12,7 +12,7 @@
 #include <string.h>
 #include "rewrite/generalize_build.h"
 
-enum { MAX_BUILDS = 600, MAX_TRIALS = 48 };
+enum { MAX_BUILDS = 2000, MAX_TRIALS = 48 };
 
 static bool no_memory(Err *err) { return fail(err, E_LIMIT, "out of memory"); }
 
@@ -93,11 +93,14 @@ static int decide(const Build *b)
     return n;
 }
 
-/* Builds until equations and decisions settle no more. b is the last build. */
-static bool settle(Gen *gen, int last_step, Build *b, Err *err)
+/* Builds until equations and decisions settle no more. b is the last build. A trial ends as soon as it is no better than `now`. */
+static bool settle(Gen *gen, int last_step, const Cost *now, Build *b, Err *err)
 {
     TRY(build_graph(b, gen, last_step, err));
-    while (gen->builds < MAX_BUILDS && (b->solved || decide(b))) {
+    while (gen->builds < MAX_BUILDS) {
+        Cost c = cost_until(b, last_step);
+        if (!b->solved && now && (c.failed || c.residual >= now->residual)) break;
+        if (!b->solved && !decide(b)) break;
         build_free(b);
         TRY(build_graph(b, gen, last_step, err));
     }
@@ -149,7 +152,7 @@ static bool trial(Gen *gen, int from, int last_step, Cost now, Saved *before, bo
         if (h->state != HOLE_OPEN) h->forced = NULL;
         if (h->state == HOLE_DECIDED && !h->pick) h->state = HOLE_AUTO;
     }
-    bool ok = settle(gen, last_step, &t, err);
+    bool ok = settle(gen, last_step, &now, &t, err);
     *kept = ok && better(cost_until(&t, last_step), now);
     build_free(&t);
     if (!*kept) restore(gen, before);
@@ -300,8 +303,8 @@ static bool make_multiples(Gen *gen, const Build *b, const Residual *r, Cost now
     return ok;
 }
 
-/* What the equality makes of a number that is the same in every file should be simple: it is rarely needed. */
-static bool far_fetched(const Hole *h) { return h->constant && h->forced && strlen(h->forced) > 24; }
+/* What is the same in every file may be a product of sizes, hardly a difference. */
+static bool far_fetched(const Hole *h) { return h->constant && h->forced && (strstr(h->forced, " - ") || strstr(h->forced, "(-")); }
 
 /* Numbers before this step: what would the equality make of them? Those that differ first, then those that are the same in every file. */
 static bool reopen(Gen *gen, const Residual *r, Cost now, bool *kept, Err *err)
@@ -369,7 +372,7 @@ static bool solve_all(Gen *gen, Build *b, Err *err)
 {
     static Remedy *const remedy[] = {remedy_pads, remedy_multiples, remedy_reopen, relate};
     int all = gen->al.nstep, given_up = 0;
-    TRY(settle(gen, all, b, err));
+    TRY(settle(gen, all, NULL, b, err));
     while (given_up < b->nresidual && gen->builds < MAX_BUILDS) {
         Residual r = b->residual[given_up];
         Cost now = cost_until(b, r.step);
@@ -380,7 +383,7 @@ static bool solve_all(Gen *gen, Build *b, Err *err)
             continue;
         }
         build_free(b);
-        TRY(settle(gen, all, b, err));
+        TRY(settle(gen, all, NULL, b, err));
     }
     return true;
 }
