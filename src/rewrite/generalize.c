@@ -84,7 +84,8 @@ static int decide(const Build *b)
     }
     for (int i = 0; surest && i < b->nunknown; i++) {
         Hole *h = b->unknown[i].h;
-        bool same = !h->unsolved && !h->forced && h->state != HOLE_DECIDED && h->rank == surest->rank && h->ncand == surest->ncand && h->arg == surest->arg;
+        bool same = !h->unsolved && !h->forced && h->state != HOLE_DECIDED;
+        same = same && h->rank == surest->rank && h->ncand == surest->ncand && h->arg == surest->arg;
         for (int f = 0; same && f < b->nfiles; f++) same = scalar_f64(h->v[f]) == scalar_f64(surest->v[f]);
         if (!same) continue;
         h->state = HOLE_DECIDED;
@@ -149,7 +150,7 @@ static bool trial(Gen *gen, int from, int last_step, Cost now, Saved *before, bo
     for (size_t i = 0; i < gen->holes.count; i++) {
         Hole *h = gen->holes.entries[i].value;
         if (h->step < from) continue;
-        if (h->state != HOLE_OPEN) h->forced = NULL;
+        h->forced = NULL;
         if (h->state == HOLE_DECIDED && !h->pick) h->state = HOLE_AUTO;
     }
     bool ok = settle(gen, last_step, &now, &t, err);
@@ -161,6 +162,10 @@ static bool trial(Gen *gen, int from, int last_step, Cost now, Saved *before, bo
 
 /* ------------------------------------------------------------------ equalities that do not follow */
 
+/* One way to make equality r of build b follow; *kept: it did, and the rest became no worse. */
+typedef bool Remedy(Gen *gen, const Build *b, const Residual *r, Cost now, bool *kept, Err *err);
+
+/* in[i]: step i is this step, or one that it depends on. */
 static void mark_cone(const Gen *gen, int step, bool *in)
 {
     const Aligned *a = &gen->al;
@@ -210,8 +215,9 @@ static bool is_pad(const Gen *gen, const Hole *h)
 }
 
 /* Pads that are the same in every file, or fit several multiples: one that fills up to what is wanted. */
-static bool reconsider_pads(Gen *gen, const Residual *r, Cost now, bool *kept, Err *err)
+static bool reconsider_pads(Gen *gen, const Build *b, const Residual *r, Cost now, bool *kept, Err *err)
 {
+    (void)b;
     int n, tried = 0;
     Saved before;
     Hole **hole = holes_before(gen, r->step, &n);
@@ -303,12 +309,16 @@ static bool make_multiples(Gen *gen, const Build *b, const Residual *r, Cost now
     return ok;
 }
 
-/* What is the same in every file may be a product of sizes, hardly a difference. */
-static bool far_fetched(const Hole *h) { return h->constant && h->forced && (strstr(h->forced, " - ") || strstr(h->forced, "(-")); }
+/* What is the same in every file may be a product of sizes, hardly a difference, unless it is a pad. */
+static bool far_fetched(const Gen *gen, const Hole *h)
+{
+    return h->constant && h->forced && !is_pad(gen, h) && (strstr(h->forced, " - ") || strstr(h->forced, "(-"));
+}
 
 /* Numbers before this step: what would the equality make of them? Those that differ first, then those that are the same in every file. */
-static bool reopen(Gen *gen, const Residual *r, Cost now, bool *kept, Err *err)
+static bool reopen(Gen *gen, const Build *b, const Residual *r, Cost now, bool *kept, Err *err)
 {
+    (void)b;
     int n, tried = 0;
     Saved before;
     Hole **hole = holes_before(gen, r->step, &n);
@@ -323,7 +333,7 @@ static bool reopen(Gen *gen, const Residual *r, Cost now, bool *kept, Err *err)
             h->state = HOLE_OPEN;
             h->pick = 0;
             ok = trial(gen, h->step, r->step, now, &before, kept, err);
-            if (*kept && far_fetched(h)) {
+            if (*kept && far_fetched(gen, h)) {
                 *kept = false;
                 restore(gen, &before);
             }
@@ -335,7 +345,7 @@ static bool reopen(Gen *gen, const Residual *r, Cost now, bool *kept, Err *err)
 }
 
 /* The equality makes one input size an expression of others: a mask's H*W. */
-static bool relate(Gen *gen, Build *b, const Residual *r, Cost now, bool *kept, Err *err)
+static bool relate(Gen *gen, const Build *b, const Residual *r, Cost now, bool *kept, Err *err)
 {
     Saved before;
     bool ok = save(gen, &before, err);
@@ -348,29 +358,17 @@ static bool relate(Gen *gen, Build *b, const Residual *r, Cost now, bool *kept, 
             if (gen->size[k].relation && strstr(gen->size[k].relation, z->symbol)) e = NULL;
         if (!e || ex_is_const(e)) continue;
         z->relation = expr_text(b, e);
-            ok = z->relation ? trial(gen, 0, r->step, now, &before, kept, err) : no_memory(err);
+        ok = z->relation ? trial(gen, 0, r->step, now, &before, kept, err) : no_memory(err);
     }
     saved_free(&before);
     return ok;
 }
 
-typedef bool Remedy(Gen *gen, Build *b, const Residual *r, Cost now, bool *kept, Err *err);
-static bool remedy_pads(Gen *gen, Build *b, const Residual *r, Cost now, bool *kept, Err *err)
-{
-    (void)b;
-    return reconsider_pads(gen, r, now, kept, err);
-}
-static bool remedy_multiples(Gen *gen, Build *b, const Residual *r, Cost now, bool *kept, Err *err) { return make_multiples(gen, b, r, now, kept, err); }
-static bool remedy_reopen(Gen *gen, Build *b, const Residual *r, Cost now, bool *kept, Err *err)
-{
-    (void)b;
-    return reopen(gen, r, now, kept, err);
-}
 
 /* Repeats until every equality follows or nothing helps against those that do not. */
 static bool solve_all(Gen *gen, Build *b, Err *err)
 {
-    static Remedy *const remedy[] = {remedy_pads, remedy_multiples, remedy_reopen, relate};
+    static Remedy *const remedy[] = {reconsider_pads, make_multiples, reopen, relate};
     int all = gen->al.nstep, given_up = 0;
     TRY(settle(gen, all, NULL, b, err));
     while (given_up < b->nresidual && gen->builds < MAX_BUILDS) {

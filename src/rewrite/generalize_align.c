@@ -242,8 +242,8 @@ static void undo_skip(Walk *w, bool inserted)
 
 static bool is_repeat(const Node *a, const Node *b, const Node *c)
 {
-    return a && b && c && a->op->id == OP_reshape && b->op->id == OP_expand && c->op->id == OP_reshape && b->arg[0].v == a->out[0] && c->arg[0].v == b->out[0] &&
-           a->out[0]->rank == b->out[0]->rank && c->out[0]->rank == a->arg[0].v->rank;
+    if (!a || !b || !c || a->op->id != OP_reshape || b->op->id != OP_expand || c->op->id != OP_reshape) return false;
+    return b->arg[0].v == a->out[0] && c->arg[0].v == b->out[0] && a->out[0]->rank == b->out[0]->rank && c->out[0]->rank == a->arg[0].v->rank;
 }
 
 /* x of file f with the axes of 1 that the reshape adds; NULL when it does something else. */

@@ -1,6 +1,7 @@
 /* Building the common graph with symbolic sizes, once through all steps. Contract in generalize_impl.h; generalize.c decides what is
  * built again and with what settled.
  */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -125,8 +126,8 @@ static bool compares(const Op *op)
 static int how_solved(const Op *op, int arg)
 {
     switch (op->id) {
-    case OP_full: case OP_arange_start_step: case OP_upsample: case OP_rand: return arg < 2 ? SOLVE_SIZE : 0;
-    default: return (compares(op) ? SOLVE_NEAR : 0) | (op->schema->params[arg].type == PT_TENSOR ? SOLVE_SIZE : 0);
+    case OP_full: case OP_arange_start_step: case OP_rand: return arg < 2 ? SOLVE_SIZE : 0;
+    default: return (compares(op) ? SOLVE_NEAR : 0) | (op->schema->params[arg].type == PT_TENSOR ? SOLVE_SIZE | SOLVE_SPACE : 0);
     }
 }
 
@@ -217,7 +218,10 @@ static void cand_kin(const Build *b, Cands *c, const int64_t *v, const Expr *dim
 {
     Cands known = {0};
     cand_known(b, &known, v, R_KNOWN);
-    for (int i = 0; i < known.n; i++) cand_add(b, c, v, known.c[i].e, known.c[i].rank + (known.c[i].e->symbols & dim->symbols || ex_is_const(dim) ? 0 : 6));
+    for (int i = 0; i < known.n; i++) {
+        bool kin = known.c[i].e->symbols & dim->symbols || ex_is_const(dim);
+        cand_add(b, c, v, known.c[i].e, known.c[i].rank + (kin ? 0 : 6));
+    }
 }
 
 static bool slice_numbers(Place *p)
@@ -322,7 +326,7 @@ static bool upsample_numbers(Place *p)
         ints(b, v, want);
         if (!ex_is_const(axis.dim[0])) cand_of(b, &own, want, &axis);
         for (int k = 0; k < own.n; k++) cand_add(b, &given, want, own.c[k].e, R_KNOWN + 1 + own.c[k].rank);
-        TRY(list[i] = number(p, 1, i, &given, SOLVE_SIZE));
+        TRY(list[i] = number(p, 1, i, &given, SOLVE_SIZE | SOLVE_SPACE));
     }
     p->arg[1].es = list;
     a = &p->base->arg[4];
@@ -346,6 +350,29 @@ static bool upsample_numbers(Place *p)
     return true;
 }
 
+/* The ends of a linspace go with its length: linspace(0.5, h - 0.5, h). */
+static bool linspace_numbers(Place *p)
+{
+    TRY(any_numbers(p, 2, SOLVE_SIZE | SOLVE_SPACE));
+    build_atom(p->b, p->arg[2].e, false);
+    for (int i = 0; i < 2; i++) {
+        Scalar v[GEN_FILES];
+        double want[GEN_FILES];
+        Cands of_steps = {0};
+        bool varies = false, integral = true;
+        if (p->base->arg[i].kind != ARG_EXPR) continue;
+        TRY(number_at(p->b, p->s, i, 0, v));
+        for (int f = 0; f < p->b->nfiles; f++) {
+            want[f] = scalar_f64(v[f]);
+            varies |= want[f] != want[0];
+            integral = integral && want[f] == nearbyint(want[f]);
+        }
+        if (varies && !integral) cand_float_of(p->b, &of_steps, want, p->arg[2].e);
+        TRY(p->arg[i].e = number(p, i, 0, &of_steps, 0));
+    }
+    return true;
+}
+
 static bool numbers(Place *p)
 {
     unsigned done = 1u << 1; /* arguments that are */
@@ -357,6 +384,10 @@ static bool numbers(Place *p)
         done = 15u << slice_axis(p->base);
         break;
     case OP_constant_pad_nd: TRY(pad_numbers(p)); break;
+    case OP_linspace:
+        TRY(linspace_numbers(p));
+        done = 7u;
+        break;
     case OP_upsample:
         TRY(upsample_numbers(p));
         done |= 1u << 4;
@@ -440,6 +471,7 @@ static bool equations(Build *b, int from)
             if (!ex_mentions(cond, b->unknown[k].e)) continue;
             open = true;
             Expr *e = equation_for(b, cond, b->unknown[k].e);
+            if (!e) e = factor_for(b, cond, b->unknown[k].e);
             for (int m = 0; e && m < b->nunknown; m++)
                 if (ex_mentions(e, b->unknown[m].e)) e = NULL;
             if (!e || b->unknown[k].h->forced) continue;
@@ -474,11 +506,11 @@ static bool build_step(Build *b, const Step *s)
     if (op == OP_arange_start_step && n->out[0]->dim[0]->kind == EX_MAX) TRY(plain_length(b, n));
     for (int k = 0; k < n->nout; k++) {
         b->val[s->out + k] = n->out[k];
-        for (int d = 0; d < n->out[k]->rank; d++) build_atom(b, n->out[k]->dim[d]);
+        for (int d = 0; d < n->out[k]->rank; d++) build_atom(b, n->out[k]->dim[d], false);
     }
     for (int i = 0; i < nargs; i++) { /* numbers are known expressions, too: the ends of slices */
-        if (p.arg[i].kind == ARG_EXPR) build_atom(b, p.arg[i].e);
-        for (int k = 0; p.arg[i].kind == ARG_EXPRS && k < p.arg[i].n; k++) build_atom(b, p.arg[i].es[k]);
+        if (p.arg[i].kind == ARG_EXPR) build_atom(b, p.arg[i].e, true);
+        for (int k = 0; p.arg[i].kind == ARG_EXPRS && k < p.arg[i].n; k++) build_atom(b, p.arg[i].es[k], true);
     }
     return equations(b, from);
 }
@@ -496,6 +528,15 @@ static bool make_bindings(Build *b)
     return true;
 }
 
+/* Only first axes of inputs that have others, too. */
+static bool is_batch(const Gen *gen, const Size *z)
+{
+    for (int k = 0; k < z->naxes; k++)
+        if (z->at[k].input < 0 || z->at[k].axis || gen->al.file[0]->input[z->at[k].input]->rank < 2) return false;
+    return true;
+}
+
+/* A symbol for every size, with its value in each file. */
 static bool symbols(Build *b)
 {
     const Gen *gen = b->gen;
@@ -505,6 +546,7 @@ static bool symbols(Build *b)
         Expr *e = ex_symbol(b->ex, z->symbol);
         if (!e) return too_large(b->err);
         expr_set_range(b->ex, (int)e->i, 1, INT64_MAX);
+        if (is_batch(gen, z)) b->batch |= e->symbols;
         for (int f = 0; f < b->nfiles; f++) binding_set(&b->bind[f], (int)e->i, z->v[f] / z->factor);
     }
     return true;
@@ -539,7 +581,7 @@ static bool inputs(Build *b)
         if (!in) return too_large(b->err);
         b->val[i] = in;
         for (int d = 0; d < v->rank; d++) {
-            build_atom(b, dim[d]);
+            build_atom(b, dim[d], false);
             for (int k = 0; k < expr_symbol_count(b->ex); k++) {
                 Symbol *sym = expr_symbol(b->ex, k);
                 if (sym->source != SYM_FREE || !ex_mentions(dim[d], sym->expr) || size_of_axis(b->gen, i, d)->relation) continue;
@@ -559,7 +601,7 @@ static bool inputs(Build *b)
             const Expr *e = s->value.e;
             Expr *fixed = e->kind == EX_FLOAT ? ex_float(b->ex, e->f) : e->kind == EX_BOOL ? ex_bool(b->ex, e->i != 0) : ex_int(b->ex, e->i);
             all[i].value = arg_expr(z ? size_expr(b, z) : fixed);
-            build_atom(b, all[i].value.e);
+            build_atom(b, all[i].value.e, false);
             if (z && all[i].value.e && all[i].value.e->kind == EX_SYM) expr_symbol(b->ex, (int)all[i].value.e->i)->source = SYM_INPUT;
         } else if (s->value.kind == ARG_STR) all[i].value = arg_str(b->g, s->value.s);
     }

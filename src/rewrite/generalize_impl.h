@@ -80,6 +80,7 @@ typedef struct Atom { /* an expression that some dim has */
     Expr *e;
     int64_t v[GEN_FILES];
     int size; /* nodes of it */
+    bool number; /* no dim has it: the start of a slice */
 } Atom;
 
 typedef struct Cand {
@@ -126,6 +127,7 @@ typedef struct Build {
     Residual *residual;
     int nresidual, residual_cap;
     int number;      /* of this build */
+    uint64_t batch;  /* symbols (as Expr.symbols) that are only first axes */
     int solved;      /* holes that equations settled in this build */
     int failed_step; /* -1, or the step that could not be built, and why */
     Err failure;
@@ -138,11 +140,12 @@ enum Rank { R_FACTOR = 5, R_LOCAL = 10, R_NEAR = 15, R_PAD = 17, R_KNOWN = 20, R
 enum { HOLE_OUTPUT = -(1 << 30) }; /* as arg: a number among the results; other negative args: the constant tensor -1 - arg */
 Hole *gen_hole(Gen *gen, int step, int arg, int elem); /* made when new; NULL: out of memory */
 bool eval_at(const Build *b, const Expr *e, int64_t *v); /* v[f] for every file; false when it has no integer value */
-void build_atom(Build *b, Expr *e);
+void build_atom(Build *b, Expr *e, bool number);
 /* What stands for a number with values v[f]; `local`: sizes of the operands, best candidates. `given`, or NULL: candidates that the
  * caller knows, in front. Never NULL but on error: an open number is a symbol of its own. */
 enum { SOLVE_NEAR = 1, /* what is near the operands' sizes before other sizes: an index is compared */
-       SOLVE_SIZE = 2  /* where a size may stand: an equal number may be one, too */ };
+       SOLVE_SIZE = 2, /* where a size may stand: an equal number may be one, too */
+       SOLVE_SPACE = 4 /* a height, a width, a length: hardly made of the batch */ };
 Expr *solve_number(Build *b, Hole *h, const Scalar *v, Value *const *local, int nlocal, const Cands *given, int how);
 void cand_add(const Build *b, Cands *c, const int64_t *v, Expr *e, int rank);
 void cand_known(const Build *b, Cands *c, const int64_t *v, int rank); /* expressions of dims that have these values */
@@ -157,6 +160,7 @@ void cand_float_of(const Build *b, Cands *c, const double *v, Expr *e);
 void cand_pad(const Build *b, Expr *dim, const int64_t *before, const int64_t *after, Cands *first, Cands *last);
 /* u as an expression of what else cond (an equality) mentions; NULL when it does not follow. */
 Expr *equation_for(const Build *b, const Expr *cond, Expr *u);
+Expr *factor_for(const Build *b, const Expr *cond, Expr *u); /* the same, where several factors are open */
 const char *expr_text(const Build *b, const Expr *e); /* in the generalizer's arena */
 
 /* ------------------------------------------------------------------ constant tensors */

@@ -76,8 +76,12 @@ static bool report_numbers(Gen *gen, const Build *b, Generalized *r, Err *err)
         if (!h->text && !h->unsolved && !h->ncand) continue; /* of a tensor that was solved another way */
         const Step *s = h->step < gen->al.nstep ? &gen->al.step[h->step] : NULL; /* NULL: a result of the model */
         const Node *base = s ? s->node[s->base] : NULL;
-        GenSolved n = {.node = base ? arena_strdup(r->arena, base->name) : "output", .op = base ? base->op->name : "", .expr = h->text, .also = h->also, .places = 1};
-        n.argument = h->what ? h->what : arena_printf(r->arena, base->arg[h->arg].kind == ARG_EXPRS ? "%s[%d]" : "%s", base->op->schema->params[h->arg].name, h->elem);
+        GenSolved n = {.node = base ? arena_strdup(r->arena, base->name) : "output", .op = base ? base->op->name : "", .expr = h->text,
+                       .also = h->also, .argument = h->what, .places = 1};
+        if (!n.argument) {
+            const char *param = base->op->schema->params[h->arg].name;
+            n.argument = base->arg[h->arg].kind == ARG_EXPRS ? arena_printf(r->arena, "%s[%d]", param, h->elem) : param;
+        }
         n.tensor = h->what != NULL;
         for (int f = 0; f < r->nfiles; f++) n.value[f] = h->shown[f] ? h->shown[f] : number_text(r, h->v[f]);
         if (!n.expr) n.why = h->why ? h->why : "no small expression of the sizes fits";
@@ -132,8 +136,8 @@ static bool report_parity(Gen *gen, Generalized *r, Err *err)
         bool alike = z->factor % 2 != 0 && !z->relation;
         for (int f = 1; f < r->nfiles; f++) alike = alike && z->v[f] % 2 == z->v[0] % 2;
         if (alike && z->naxes && z->at[0].input >= 0 && z->at[0].axis > 0)
-            TRY(report_note(r, arena_printf(r->arena, "%s is %s in every file: a pad that depends on that cannot be told from a constant one", axis_text(gen, z->at[0].input, z->at[0].axis),
-                                            z->v[0] % 2 ? "odd" : "even"), err));
+            TRY(report_note(r, arena_printf(r->arena, "%s is %s in every file: a pad that depends on that cannot be told from a constant one",
+                                            axis_text(gen, z->at[0].input, z->at[0].axis), z->v[0] % 2 ? "odd" : "even"), err));
     }
     return true;
 }

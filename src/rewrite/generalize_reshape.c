@@ -151,3 +151,29 @@ Expr *equation_for(const Build *b, const Expr *cond, Expr *u)
     int64_t want[GEN_FILES], got[GEN_FILES];
     return eval_at(b, u, want) && eval_at(b, e, got) && same(b, want, got) ? e : NULL;
 }
+
+static bool has_factor(const Expr *term, const Expr *f)
+{
+    for (int i = 0; term->kind == EX_MUL && i < term->nargs; i++)
+        if (term->args[i] == f) return true;
+    return term == f;
+}
+
+/* u*v*w == a*b*w: u is the factor of the other side that has its values, if only one has. */
+Expr *factor_for(const Build *b, const Expr *cond, Expr *u)
+{
+    if (cond->kind != EX_EQ || cond->args[0]->is_float || cond->args[1]->is_float || cond->args[0]->is_bool) return NULL;
+    Expr *d = ex_sub(b->ex, cond->args[0], cond->args[1]), *found = NULL;
+    if (!d || d->kind != EX_ADD || d->nargs != 2) return NULL;
+    int mine = has_factor(d->args[0], u) ? 0 : has_factor(d->args[1], u) ? 1 : -1;
+    int64_t want[GEN_FILES], got[GEN_FILES];
+    if (mine < 0 || !eval_at(b, u, want)) return NULL;
+    Expr *other = d->args[1 - mine];
+    for (int i = 0; other->kind == EX_MUL && i < other->nargs; i++) {
+        Expr *f = other->args[i];
+        if (ex_is_const(f) || has_factor(d->args[mine], f) || !eval_at(b, f, got) || !same(b, want, got)) continue;
+        if (found && found != f) return NULL;
+        found = f;
+    }
+    return found;
+}

@@ -52,16 +52,19 @@ static void keep_atom(Atom **list, int *n, int *cap, const Atom *a)
     (*list)[(*n)++] = *a;
 }
 
-void build_atom(Build *b, Expr *e)
+void build_atom(Build *b, Expr *e, bool number)
 {
     if (!e || ex_is_const(e) || e->is_float) return;
     for (int i = 0; i < b->nlevel; i++)
         if (b->level[i].e == e) return;
     for (int i = 0; i < b->natom; i++)
-        if (b->atom[i].e == e) return;
+        if (b->atom[i].e == e) {
+            b->atom[i].number &= number;
+            return;
+        }
     for (int i = 0; i < b->nunknown; i++)
         if (ex_mentions(e, b->unknown[i].e)) return;
-    Atom a = {.e = e, .size = tree_size(e, 100)};
+    Atom a = {.e = e, .size = tree_size(e, 100), .number = number};
     if (!eval_at(b, e, a.v)) return;
     if (all_equal(b, a.v)) keep_atom(&b->level, &b->nlevel, &b->level_cap, &a);
     else keep_atom(&b->atom, &b->natom, &b->atom_cap, &a);
@@ -113,7 +116,8 @@ static void one_constant(const Build *b, Cands *out, const int64_t *v, const Ato
         over = over && v[f] * div == e->v[f];
     }
     int64_t far = add < 0 ? -add : add;
-    int rank = add == -1 ? R_ONE : add == 1 ? R_ONE + 1 : far <= 4 || seen(b, far) ? R_ONE + 2 : far <= 16 ? R_ONE + 3 : R_WEAK; /* n - 1 is what is written most */
+    /* n - 1 is what is written most */
+    int rank = add == -1 ? R_ONE : add == 1 ? R_ONE + 1 : far <= 4 || seen(b, far) ? R_ONE + 2 : far <= 16 ? R_ONE + 3 : R_WEAK;
     if (sum) cand_add(b, out, v, ex_add(b->ex, e->e, num(b, add)), rank + worse);
     if (times && mul > 1) cand_add(b, out, v, ex_mul(b->ex, e->e, num(b, mul)), R_ONE + (seen(b, mul) ? 0 : 4) + worse);
     if (over && div > 1) cand_add(b, out, v, ex_floordiv(b->ex, e->e, num(b, div)), R_ONE + (seen(b, div) ? 0 : 3) + worse);
@@ -137,7 +141,8 @@ static void rounded(const Build *b, Cands *out, const int64_t *v, const Atom *e,
         int64_t lo = 2, hi = INT64_MAX;
         for (int f = 0; f < b->nfiles; f++) {
             if (v[f] < 1 || e->v[f] < v[f]) return;
-            int64_t l = up ? (e->v[f] + v[f] - 1) / v[f] : e->v[f] / (v[f] + 1) + 1, h = up ? (v[f] > 1 ? (e->v[f] - 1) / (v[f] - 1) : INT64_MAX) : e->v[f] / v[f];
+            int64_t l = up ? (e->v[f] + v[f] - 1) / v[f] : e->v[f] / (v[f] + 1) + 1;
+            int64_t h = up ? (v[f] > 1 ? (e->v[f] - 1) / (v[f] - 1) : INT64_MAX) : e->v[f] / v[f];
             if (l > lo) lo = l;
             if (h < hi) hi = h;
         }
@@ -203,6 +208,7 @@ static void two_constants(const Build *b, Cands *out, const int64_t *v, const At
     cand_add(b, out, v, ex_add(b->ex, ex_mul(b->ex, e->e, num(b, a)), num(b, c)), rank + worse);
 }
 
+/* v = x * y, x + y, x - y, y - x; a product or a sum with one constant */
 static void paired(const Build *b, Cands *out, const int64_t *v, const Atom *x, const Atom *y, int worse)
 {
     Atom product = {.e = ex_mul(b->ex, x->e, y->e)}, sum = {.e = ex_add(b->ex, x->e, y->e)}, less = {.e = ex_sub(b->ex, x->e, y->e)};
@@ -221,6 +227,7 @@ static void paired(const Build *b, Cands *out, const int64_t *v, const Atom *x, 
     one_constant(b, out, v, &sum, 5 + worse);
 }
 
+/* All forms of the near dims, of which the first nlocal are the operands' */
 static void forms(const Build *b, Cands *out, const int64_t *v, const Atom *near, int nnear, int nlocal)
 {
     for (int i = 0; i < nnear; i++) {
@@ -237,8 +244,10 @@ static void forms(const Build *b, Cands *out, const int64_t *v, const Atom *near
 
 void cand_known(const Build *b, Cands *c, const int64_t *v, int rank)
 {
-    for (int i = 0; i < b->natom; i++)
-        if (same(b, b->atom[i].v, v)) cand_add(b, c, v, b->atom[i].e, rank + (b->atom[i].size > 1) + (b->atom[i].size > 7));
+    for (int i = 0; i < b->natom; i++) {
+        const Atom *a = &b->atom[i];
+        if (same(b, a->v, v)) cand_add(b, c, v, a->e, rank + (a->size > 1) + (a->size > 7) + 3 * a->number);
+    }
 }
 
 /* Sizes of the operands first, then the plain symbols, then the simplest of what is known. */
@@ -262,13 +271,21 @@ static int gather_near(const Build *b, Value *const *local, int nlocal, Atom *ne
     return n;
 }
 
-static void integer_candidates(const Build *b, Cands *out, const int64_t *v, Value *const *local, int nlocal, bool near_first)
+/* A height that happens to equal the batch in every file: anything else that is known comes first. */
+static bool of_batch(const Build *b, const Expr *e, int how) { return how & SOLVE_SPACE && e->symbols & b->batch; }
+
+/* Dims that have the values first, then what is made of one or two dims and a constant; v <= 0 as the negative of such a form. */
+static void integer_candidates(const Build *b, Cands *out, const int64_t *v, Value *const *local, int nlocal, int how)
 {
+    enum { BATCH_WORSE = 12 }; /* further than uncertain() looks */
+    bool near_first = how & SOLVE_NEAR;
     Atom near[MAX_NEAR];
     int nfirst, n = gather_near(b, local, nlocal, near, &nfirst);
     for (int i = 0; i < nfirst; i++)
-        if (same(b, near[i].v, v)) cand_add(b, out, v, near[i].e, R_LOCAL);
-    cand_known(b, out, v, R_KNOWN);
+        if (same(b, near[i].v, v)) cand_add(b, out, v, near[i].e, R_LOCAL + (of_batch(b, near[i].e, how) ? BATCH_WORSE : 0));
+    Cands known = {0};
+    cand_known(b, &known, v, R_KNOWN);
+    for (int i = 0; i < known.n; i++) cand_add(b, out, v, known.c[i].e, known.c[i].rank + (of_batch(b, known.c[i].e, how) ? BATCH_WORSE : 0));
     for (int i = 0; near_first && i < nfirst; i++) {
         int64_t c = v[0] - near[i].v[0];
         bool fits = c > -64 && c < 64;
@@ -287,16 +304,19 @@ static void integer_candidates(const Build *b, Cands *out, const int64_t *v, Val
     uint64_t kin = 0;
     for (int i = 0; i < nfirst; i++) kin |= near[i].e->symbols;
     forms(b, &made, v, near, n, nfirst);
-    for (int i = 0; i < made.n; i++) /* made of the sizes that the operands have, rather than of the batch */
-        cand_add(b, out, v, made.c[i].e, made.c[i].rank + (kin && made.c[i].e->symbols & ~kin ? 2 : 0));
+    for (int i = 0; i < made.n; i++) { /* made of the sizes that the operands have, rather than of the batch */
+        bool strange = (kin && made.c[i].e->symbols & ~kin) || of_batch(b, made.c[i].e, how);
+        cand_add(b, out, v, made.c[i].e, made.c[i].rank + (strange ? 2 : 0));
+    }
     if (!negative || zero) return;
     Cands other = {0};
-    integer_candidates(b, &other, minus, local, nlocal, near_first);
+    integer_candidates(b, &other, minus, local, nlocal, how);
     for (int i = 0; i < other.n; i++) cand_add(b, out, v, ex_neg(b->ex, other.c[i].e), other.c[i].rank < R_ONE ? R_ONE : other.c[i].rank);
 }
 
 /* ------------------------------------------------------------------ floats */
 
+/* c, or the integer or the 1/integer that it is but for rounding */
 static double whole(double c)
 {
     double r = nearbyint(c), near = fabs(c - r) <= 1e-9 * fmax(1, fabs(c)) ? r : c, inverse = nearbyint(1 / c);
@@ -311,6 +331,7 @@ static bool constant_ratio(const Build *b, const double *v, const double *e, dou
     return true;
 }
 
+/* By rank like cand_add; the values were checked by who calls. */
 static void add_float(Cands *out, Expr *e, int rank)
 {
     if (!e || out->n == MAX_CAND) return;
@@ -319,6 +340,13 @@ static void add_float(Cands *out, Expr *e, int rank)
         if (out->c[at++].e == e) return;
     memmove(&out->c[at + 1], &out->c[at], (size_t)(out->n++ - at) * sizeof *out->c);
     out->c[at] = (Cand){e, rank};
+}
+
+/* How unlikely a factor is: 1, 2 and 0.5 are written by hand. */
+static int odd(double c)
+{
+    double a = fabs(c);
+    return a == 1 ? 0 : a == 2 || a == 0.5 ? 1 : a == nearbyint(a) || 1 / a == nearbyint(1 / a) ? 3 : 4;
 }
 
 /* v = c * e, c / e, c * sqrt(e), c / sqrt(e) for a size e, and c * e + d when c is a number such as 1/8 */
@@ -341,17 +369,18 @@ static void float_forms(const Build *b, Cands *out, const double *v, Atom *near,
             inverse_root[f] = 1 / root[f];
         }
         Expr *x = ex_make(b->ex, EX_TOFLOAT, near[i].e, NULL, NULL), *r = ex_make(b->ex, EX_POW, x, ex_float(b->ex, 0.5), NULL);
-        if (constant_ratio(b, v, e, &c)) add_float(out, ex_mul(b->ex, ex_float(b->ex, c), x), rank);
-        if (constant_ratio(b, v, inverse, &c)) add_float(out, ex_make(b->ex, EX_TRUEDIV, ex_float(b->ex, c), x, NULL), rank);
-        if (constant_ratio(b, v, root, &c)) add_float(out, ex_mul(b->ex, ex_float(b->ex, c), r), rank);
-        if (constant_ratio(b, v, inverse_root, &c)) add_float(out, ex_make(b->ex, EX_TRUEDIV, ex_float(b->ex, c), r, NULL), rank);
+        if (constant_ratio(b, v, e, &c)) add_float(out, ex_mul(b->ex, ex_float(b->ex, c), x), rank + odd(c));
+        if (constant_ratio(b, v, inverse, &c)) add_float(out, ex_make(b->ex, EX_TRUEDIV, ex_float(b->ex, c), x, NULL), rank + odd(c));
+        if (constant_ratio(b, v, root, &c)) add_float(out, ex_mul(b->ex, ex_float(b->ex, c), r), rank + odd(c));
+        if (constant_ratio(b, v, inverse_root, &c)) add_float(out, ex_make(b->ex, EX_TRUEDIV, ex_float(b->ex, c), r, NULL), rank + odd(c));
         int f = 1;
         while (f < b->nfiles && e[f] == e[0]) f++;
         if (i >= single || f == b->nfiles) continue;
         double slope = whole((v[f] - v[0]) / (e[f] - e[0])), inverse_slope = 1 / slope, start = v[0] - slope * e[0];
+        int far = (slope == 1 ? 1 : 4) + (i < nfirst ? 0 : 1);
         bool fits = slope != 0 && (slope == nearbyint(slope) || inverse_slope == nearbyint(inverse_slope) || b->nfiles > 2);
         for (int k = 0; fits && k < b->nfiles; k++) fits = fabs(slope * e[k] + start - v[k]) <= 1e-9 * fabs(v[k]);
-        if (fits && fabs(start) > 1e-9) add_float(out, ex_add(b->ex, ex_mul(b->ex, ex_float(b->ex, slope), x), ex_float(b->ex, start)), R_ONE + 6);
+        if (fits && fabs(start) > 1e-9) add_float(out, ex_add(b->ex, ex_mul(b->ex, ex_float(b->ex, slope), x), ex_float(b->ex, start)), R_ONE + far);
     }
 }
 
@@ -404,6 +433,7 @@ const char *expr_text(const Build *b, const Expr *e)
     return copy;
 }
 
+/* A symbol of its own for an open number, with its value in every file: what follows may settle it. */
 static Expr *open_symbol(Build *b, Hole *h, const int64_t *v, bool is_float)
 {
     char name[96];
@@ -429,6 +459,7 @@ static Expr *open_symbol(Build *b, Hole *h, const int64_t *v, bool is_float)
     return is_float ? ex_make(b->ex, EX_TOFLOAT, e, NULL, NULL) : e;
 }
 
+/* What else fits and is about as likely as the chosen candidate (-1: none of them was chosen). */
 static void note_others(const Build *b, Hole *h, const Cands *c, int chosen)
 {
     enum { SHOWN = 3 };
@@ -497,7 +528,7 @@ Expr *solve_number(Build *b, Hole *h, const Scalar *v, Value *const *local, int 
     }
     Cands c = {0};
     if (given) c = *given;
-    if (integral && v[0].kind != SC_BOOL && !exact && !equal) integer_candidates(b, &c, vi, local, nlocal, how & SOLVE_NEAR);
+    if (integral && v[0].kind != SC_BOOL && !exact && !equal) integer_candidates(b, &c, vi, local, nlocal, how);
     for (int i = 0; i < level.n; i++) cand_add(b, &c, vi, level.c[i].e, R_KNOWN);
     bool floats = !integral || (is_float && !c.n); /* 2.0 and 5.0 may be roots of 4 and 25 */
     if (floats && !exact) float_candidates(b, &c, vf, local, nlocal);

@@ -40,7 +40,7 @@ static Expr *solved(Make *m, const Scalar *value, const Cands *given, const char
         return NULL;
     }
     h->what = arena_printf(m->b->gen->arena, "constant '%s': %s", m->name, what);
-    return solve_number(m->b, h, value, m->local, m->nlocal, given, 0);
+    return solve_number(m->b, h, value, m->local, m->nlocal, given, m->baked->kind == BAKED_NUMBERS ? SOLVE_SPACE : 0);
 }
 
 static Expr *solved_int(Make *m, const int64_t *value, const Cands *given, const char *what)
@@ -65,7 +65,7 @@ static bool sizes(Make *m)
         bool split = (k && p[-1].axis == p->axis) || (k + 1 < m->baked->nparts && p[1].axis == p->axis);
         snprintf(what, sizeof what, split ? "a factor of axis %d" : "size of axis %d", p->axis);
         TRY(m->size[k] = solved_int(m, p->n, NULL, what));
-        build_atom(m->b, m->size[k]);
+        build_atom(m->b, m->size[k], false);
     }
     m->own = (Value){.name = m->name, .kind = V_NODE, .rank = m->baked->nparts, .dim = m->size};
     m->local[0] = &m->own;
@@ -418,7 +418,8 @@ Value *build_weight(Build *b, int merged, const Step *consumer)
             fail(b->err, E_LIMIT, "out of memory");
             return NULL;
         }
-        if (before && (before->kind != w->baked->kind || before->nparts != w->baked->nparts || before->nruns_axes != w->baked->nruns_axes)) ask_again(b, merged);
+        const Baked *now = w->baked;
+        if (before && (before->kind != now->kind || before->nparts != now->nparts || before->nruns_axes != now->nruns_axes)) ask_again(b, merged);
     }
     const Value *from = w->in[0] ? w->in[0] : w->in[1];
     Make m = {.b = b, .baked = w->baked, .merged = merged, .name = from->name};

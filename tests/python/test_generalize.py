@@ -289,6 +289,7 @@ CASES |= {
     "vit": (fixed(Vit, image), IMAGES),
     "vit, square": (fixed(Vit, image), [(2, 42, 42), (3, 70, 70), (1, 28, 28), (4, 84, 84)]),
     "vit, height and width change places": (fixed(Vit, image), [(2, 42, 70), (3, 70, 42), (1, 28, 56), (4, 84, 42)]),
+    "vit, grid as high as the batch is large": (fixed(Vit, image), [(2, 28, 56), (3, 42, 70), (1, 28, 42), (4, 84, 30)]),
     "vit, patches by reshape": (fixed(lambda: Vit(4, "reshape"), image), [(2, 12, 20), (3, 16, 28), (1, 8, 12), (4, 24, 16)]),
     "vit, positions by scale": (fixed(lambda: Vit(14, "scale"), image), [(2, 42, 70), (3, 56, 98), (1, 28, 42), (4, 84, 28)]),
 }
@@ -406,10 +407,26 @@ class Up(nn.Module):
         return torch.cat([a, F.pad(b, [0, a.shape[-1] - b.shape[-1], 0, a.shape[-2] - b.shape[-2]])], 1)
 
 
+class Points(nn.Module):
+    """Reference points in the middle of every cell, as deformable attention has them."""
+
+    def __init__(self):
+        super().__init__()
+        self.patch = nn.Conv2d(3, 4, 4, 4)
+
+    def forward(self, x):
+        f = self.patch(x)
+        h, w = f.shape[-2:]
+        y, x = torch.meshgrid(torch.linspace(0.5, h - 0.5, h), torch.linspace(0.5, w - 0.5, w), indexing="ij")
+        return f.flatten(2).transpose(1, 2), torch.stack((x.reshape(-1) / w, y.reshape(-1) / h), -1)
+
+
 ODD = [(2, 21, 30), (3, 34, 47), (1, 16, 17), (4, 33, 65)]
 CASES |= {
     "windows, mask in place": (windows(False), [(2, 22, 26), (3, 30, 44), (1, 18, 40), (4, 34, 20)]),
     "windows, mask baked": (windows(True), [(2, 22, 26), (3, 30, 44), (1, 18, 40), (4, 34, 20)]),
+    "points of a grid": (fixed(Points, image), [(2, 12, 20), (3, 16, 28), (1, 8, 12), (4, 24, 16)]),
+    "points of a grid as high as the batch is large": (fixed(Points, image), [(3, 12, 20), (4, 16, 28), (1, 8, 12), (4, 24, 16)]),
     "relative index": (relative_index, [(2, 12, 20), (3, 16, 28), (1, 8, 12), (4, 24, 16)]),
     "pyramid, pool over all": (fixed(lambda: Pyramid("window"), image), ODD),
     "pyramid, mean by hand": (fixed(lambda: Pyramid("sum"), image), ODD),
