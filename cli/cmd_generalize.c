@@ -28,7 +28,12 @@ static const char *joined(const json_t *list, char *out, size_t n)
     return out;
 }
 
-static void heading(const char *text) { printf("\n%s%s%s\n", color_on(BOLD), text, color_off(BOLD)); }
+/* Of a table; an empty line before it, unless it is the first. */
+static void heading(const json_t *report, const char *text)
+{
+    if (json_array_size(json_object_get(report, "sizes"))) puts("");
+    printf("%s%s%s\n", color_on(BOLD), text, color_off(BOLD));
+}
 
 static void print_sizes(const json_t *report)
 {
@@ -58,7 +63,7 @@ static void print_numbers(const json_t *report, const char *key)
     char values[1024];
     size_t i;
     if (!json_array_size(list)) return;
-    heading(solved ? "Solved" : "Not solved");
+    heading(report, solved ? "Solved" : "Not solved");
     Table *t = table_new("lllll");
     const char *const head[] = {"node", "argument", "in the files", solved ? "is" : "because", solved ? "fits as well" : ""};
     for (int k = 0; k < 5; k++) table_cell(t, "%s", head[k]);
@@ -80,7 +85,7 @@ static void print_notes(const json_t *report)
     const json_t *list = json_object_get(report, "notes"), *v;
     size_t i;
     if (!json_array_size(list)) return;
-    heading("Notes");
+    heading(report, "Notes");
     json_array_foreach(list, i, v) puts(json_string_value(v));
 }
 
@@ -90,7 +95,7 @@ static void print_checks(const json_t *report)
     char sizes[512];
     size_t i;
     if (!json_array_size(list)) return;
-    heading("Checked");
+    heading(report, "Checked");
     Table *t = table_new("lllr");
     static const char *const head[] = {"against", "sizes", "result", "of peak"};
     for (int k = 0; k < 4; k++) table_cell(t, "%s", head[k]);
@@ -99,7 +104,7 @@ static void print_checks(const json_t *report)
         const json_t *d = json_object_get(c, "max_abs_over_peak");
         bool agrees = json_is_true(json_object_get(c, "agrees"));
         table_cell(t, "%s", file ? file : "sizes of no file");
-        table_cell(t, "%s", joined(json_object_get(c, "sizes"), sizes, sizeof sizes));
+        table_cell(t, "%s", json_array_size(json_object_get(c, "sizes")) ? joined(json_object_get(c, "sizes"), sizes, sizeof sizes) : "-");
         table_cell(t, "%s", *wrong ? wrong : !agrees ? "DIFFERS" : file ? "ok" : "runs");
         table_color(t, agrees ? GREEN : RED);
         if (json_is_number(d)) table_cell(t, "%.3g", json_number_value(d));

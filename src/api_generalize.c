@@ -12,7 +12,8 @@ enum { MAX_CHECKS = 3 * GEN_FILES };
 
 typedef struct Check {
     const char *against; /* the file; NULL: sizes of no file */
-    int64_t size[64];    /* of every variable size, as the axes show it */
+    int64_t size[GEN_SIZES]; /* of every variable size, as the axes show it */
+    bool sized;              /* they are known */
     bool agrees;
     double of_peak;
     char problem[1024];
@@ -31,8 +32,8 @@ typedef struct Checks {
 /* Random inputs of the given sizes (of the axes, one a variable size); false when those sizes are not allowed. */
 static bool set_sizes(Checks *c, const int64_t *size, qkv_error *e)
 {
-    const char *name[64];
-    int64_t value[64];
+    const char *name[GEN_SIZES];
+    int64_t value[GEN_SIZES];
     int n = 0;
     for (int i = 0; i < c->r->nsize; i++) {
         const GenSize *z = &c->r->size[i];
@@ -111,7 +112,8 @@ static void check_known(Checks *c, const qkv_model *file, int f)
     qkv_error e = {0};
     Check *k = new_check(c, file->path);
     if (!k) return;
-    for (int i = 0; i < c->r->nsize && i < 64; i++) k->size[i] = c->r->size[i].value[f];
+    k->sized = true;
+    for (int i = 0; i < c->r->nsize; i++) k->size[i] = c->r->size[i].value[f];
     if (!set_sizes(c, k->size, &e) || !run_beside(c, file, k, &e)) keep_problem(k, &e);
 }
 
@@ -130,6 +132,14 @@ static void first_axis(const Graph *g, const GenSize *z, int *input, int *axis)
         if (strlen(g->scalar_input[v].name) == n && !strncmp(g->scalar_input[v].name, z->axes, n)) *axis = v;
 }
 
+static bool all_static(const Graph *g)
+{
+    for (int i = 0; i < g->ninput; i++)
+        for (int d = 0; d < g->input[i]->rank; d++)
+            if (!ex_is_int(g->input[i]->dim[d])) return false;
+    return true;
+}
+
 /* A further static file: its sizes are found at the axes that the report names first. */
 static void check_further(Checks *c, const qkv_model *file)
 {
@@ -139,14 +149,16 @@ static void check_further(Checks *c, const qkv_model *file)
     bool same = g->ninput == mine->ninput && g->noutput == mine->noutput;
     if (!k) return;
     for (int i = 0; same && i < g->ninput; i++) same = !strcmp(g->input[i]->name, mine->input[i]->name) && g->input[i]->rank == mine->input[i]->rank;
-    if (!same) {
-        snprintf(k->problem, sizeof k->problem, "its inputs and outputs are not those of the other files");
+    if (!same || !all_static(g)) {
+        snprintf(k->problem, sizeof k->problem, same ? "its sizes are variable; expected a static export" : "its inputs and outputs are not those of the other files");
         return;
     }
-    for (int i = 0; i < c->r->nsize && i < 64; i++) {
+    k->sized = true;
+    for (int i = 0; i < c->r->nsize; i++) {
         int input, axis;
         first_axis(g, &c->r->size[i], &input, &axis);
-        k->size[i] = input >= 0 ? g->input[input]->dim[axis]->i : axis >= 0 ? g->scalar_input[axis].value.e->i : 0;
+        bool number = input < 0 && axis >= 0 && g->scalar_input[axis].value.kind == ARG_EXPR;
+        k->size[i] = input >= 0 ? g->input[input]->dim[axis]->i : number ? g->scalar_input[axis].value.e->i : 0;
     }
     if (!set_sizes(c, k->size, &e)) {
         if (!e.code) snprintf(e.message, sizeof e.message, "its sizes are not multiples of what the model needs");
@@ -161,8 +173,9 @@ static void check_elsewhere(Checks *c)
     qkv_error e = {0};
     Check *k = new_check(c, NULL);
     if (!k) return;
+    k->sized = true;
     for (int t = 0; t < TRIES; t++) {
-        for (int i = 0; i < c->r->nsize && i < 64; i++) {
+        for (int i = 0; i < c->r->nsize; i++) {
             const GenSize *z = &c->r->size[i];
             int64_t lo = INT64_MAX, hi = 0;
             for (int f = 0; f < c->r->nfiles; f++) {
@@ -175,7 +188,7 @@ static void check_elsewhere(Checks *c)
             k->size[i] = (z->factor > 1 || t ? to[t] : to[t] + i % 3) * z->factor; /* not all by the same step */
         }
         if (!set_sizes(c, k->size, &e)) continue;
-        for (int i = 0; i < c->r->nsize && i < 64; i++) { /* those that follow from others */
+        for (int i = 0; i < c->r->nsize; i++) { /* those that follow from others */
             qkv_tensor in;
             int input, axis;
             first_axis(c->model->program.graph, &c->r->size[i], &input, &axis);
@@ -256,7 +269,7 @@ static void put_checks(Buf *b, const Checks *c)
         if (i) buf_puts(b, ", ");
         put_field(b, "against", k->against, true);
         buf_puts(b, ", \"sizes\": [");
-        for (int s = 0; s < c->r->nsize && s < 64; s++) buf_printf(b, "%s%lld", s ? ", " : "", (long long)k->size[s]);
+        for (int s = 0; k->sized && s < c->r->nsize; s++) buf_printf(b, "%s%lld", s ? ", " : "", (long long)k->size[s]);
         buf_printf(b, "], \"agrees\": %s, \"max_abs_over_peak\": ", k->agrees ? "true" : "false");
         if (k->against && !k->problem[0]) json_put_number(b, k->of_peak);
         else buf_puts(b, "null");

@@ -394,6 +394,7 @@ static bool run(Gen *gen, const GeneralizeOptions *o, Generalized *r, Err *err)
     if (gen->al.differs) return report_note(r, gen->al.differs, err);
     TRY(find_sizes(gen, o, err));
     if (!gen->nsize) return fail(err, E_USAGE, "every input has the same sizes in all files: nothing to generalize");
+    if (gen->nsize > GEN_SIZES) return fail(err, E_UNSUPPORTED, "found %d variable sizes, expected at most %d; name those that are one size", gen->nsize, GEN_SIZES);
     see_constants(gen);
     Build b;
     bool ok = solve_all(gen, &b, err) && report_all(gen, &b, r, err);

@@ -13,7 +13,7 @@
 #define QKV_REWRITE_GENERALIZE_H
 #include "ir/graph.h"
 
-enum { GEN_FILES = 8 };
+enum { GEN_FILES = 8, GEN_SIZES = 64 }; /* at most */
 
 typedef struct GeneralizeOptions {
     const char *const *dim;     /* "batch=x.0,mask.0": a name for sizes that belong together */

@@ -10,7 +10,7 @@ typedef struct Make {
     Build *b;
     const Baked *baked;
     int merged, holes; /* numbers asked for so far */
-    const char *name;
+    const char *name, *fqn;
     Value *local[8];
     int nlocal;
     Expr *size[MAX_PARTS]; /* of the parts */
@@ -39,7 +39,7 @@ static Expr *solved(Make *m, const Scalar *value, const Cands *given, const char
         fail(m->b->err, E_LIMIT, "out of memory");
         return NULL;
     }
-    h->what = arena_printf(m->b->gen->arena, "constant '%s': %s", m->name, what);
+    h->what = arena_printf(m->b->gen->arena, "constant '%s': %s", m->fqn, what);
     return solve_number(m->b, h, value, m->local, m->nlocal, given, m->baked->kind == BAKED_NUMBERS ? SOLVE_SPACE : 0);
 }
 
@@ -135,7 +135,7 @@ static bool coefficient(Make *m, const Coef *c, DType t, const Cands *given, con
         return e != NULL;
     }
     int64_t shape[MAX_RANK], n = 1;
-    if (m->baked->nparts > MAX_RANK) return fail(m->b->err, E_UNSUPPORTED, "constant '%s': rank is too large", m->name);
+    if (m->baked->nparts > MAX_RANK) return fail(m->b->err, E_UNSUPPORTED, "constant '%s': rank is too large", m->fqn);
     for (int k = 0; k < m->baked->nparts; k++) {
         shape[k] = m->baked->part[k].varies ? 1 : m->baked->part[k].n[0];
         n *= shape[k];
@@ -293,7 +293,7 @@ static Value *make_prefix(Make *m, const Value *largest)
     for (int k = 0; x && k < m->baked->rank; k++) {
         if (!m->baked->part[k].varies) continue;
         if (!graph_require(graph(m), ex_make(ex, EX_LE, m->size[k], x->dim[k], NULL), m->b->err,
-                           "constant '%s': no file has more of axis %d", m->name, k))
+                           "constant '%s': no file has more of axis %d", m->fqn, k))
             return NULL;
         x = EMIT(m, slice_Tensor, v(x), arg_int(graph(m), k), arg_int(graph(m), 0), arg_expr(m->size[k]), arg_int(graph(m), 1));
     }
@@ -422,7 +422,7 @@ Value *build_weight(Build *b, int merged, const Step *consumer)
         if (before && (before->kind != now->kind || before->nparts != now->nparts || before->nruns_axes != now->nruns_axes)) ask_again(b, merged);
     }
     const Value *from = w->in[0] ? w->in[0] : w->in[1];
-    Make m = {.b = b, .baked = w->baked, .merged = merged, .name = from->name};
+    Make m = {.b = b, .baked = w->baked, .merged = merged, .name = from->name, .fqn = from->fqn};
     for (int i = 0; consumer && i < consumer->noperand && m.nlocal < 8; i++)
         if (b->val[consumer->operand[i]]) m.local[m.nlocal++] = b->val[consumer->operand[i]];
     if (w->baked->kind == BAKED_SAME) return borrowed(&m, from);

@@ -5,12 +5,12 @@ x_0   x.0, mask.0  2, 3          taken for one size: equal in every file
 x_1   x.1, mask.1  3, 5          taken for one size: equal in every file
 
 Solved
-node             argument                                      in the files  is   fits as well
-view and 3 more  shape[0]                                      2, 3          x_0
-view and 2 more  shape[1]                                      3, 5          x_1
-add              constant 'c_lifted_tensor_0': size of axis 0  3, 5          x_1
-add              constant 'c_lifted_tensor_0': size of axis 1  3, 5          x_1
-view_1           shape[3]                                      3, 5          x_1
+node             argument                                    in the files  is   fits as well
+view and 3 more  shape[0]                                    2, 3          x_0
+view and 2 more  shape[1]                                    3, 5          x_1
+add              constant 'lifted_tensor_0': size of axis 0  3, 5          x_1
+add              constant 'lifted_tensor_0': size of axis 1  3, 5          x_1
+view_1           shape[3]                                    3, 5          x_1
 
 Checked
 against           sizes  result  of peak
@@ -42,12 +42,12 @@ x_0   x.0, mask.0  2, 3          taken for one size: equal in every file
 x_1   x.1, mask.1  3, 5          taken for one size: equal in every file
 
 Solved
-node             argument                                      in the files  is   fits as well
-view and 3 more  shape[0]                                      2, 3          x_0
-view and 2 more  shape[1]                                      3, 5          x_1
-add              constant 'c_lifted_tensor_0': size of axis 0  3, 5          x_1
-add              constant 'c_lifted_tensor_0': size of axis 1  3, 5          x_1
-view_1           shape[3]                                      3, 5          x_1
+node             argument                                    in the files  is   fits as well
+view and 3 more  shape[0]                                    2, 3          x_0
+view and 2 more  shape[1]                                    3, 5          x_1
+add              constant 'lifted_tensor_0': size of axis 0  3, 5          x_1
+add              constant 'lifted_tensor_0': size of axis 1  3, 5          x_1
+view_1           shape[3]                                    3, 5          x_1
 
 Not solved
 node    argument               in the files    because
@@ -58,11 +58,53 @@ $ ls no.pt2
 ! ls: cannot access 'no.pt2': No such file or directory
 ? 2
 $ qkv generalize static_a.pt2 static_loop.pt2
-
 Notes
 structure differs: static_a.pt2 has node 'view' (aten.reshape.default) where static_loop.pt2 has node 'relu' (aten.relu.default): a Python branch on a size went two ways (export at sizes on one side of it), or these are different models
 ! qkv: error: structure differs: static_a.pt2 has node 'view' (aten.reshape.default) where static_loop.pt2 has node 'relu' (aten.relu.default): a Python branch on a size went two ways (export at sizes on one side of it), or these are different models
 ? 1
+# What no size explains: every place is listed, nothing is written.
+$ qkv generalize static_table_a.pt2 static_table_b.pt2 -o no.pt2
+size  axes  in the files
+x_0   x.0   2, 4
+x_1   x.1   3, 5
+
+Solved
+node  argument                                    in the files  is   fits as well
+mul   constant 'lifted_tensor_0': size of axis 0  3, 5          x_1
+
+Not solved
+node  argument                    in the files    because
+mul   constant 'lifted_tensor_0'  f32[3], f32[5]  no pattern was found: neither an affine index, runs, nor a part of the larger one
+add   other                       137, 911        387*x_1 - 1024 fits, but two free constants fit any two values: give a third file
+! qkv: error: 2 differences are not solved, the first at node 'mul' (aten.mul.Tensor), constant 'lifted_tensor_0': no pattern was found: neither an affine index, runs, nor a part of the larger one
+? 1
+$ qkv generalize static_table_a.pt2 static_table_b.pt2 --json | python3 -c "import json, sys; r = json.load(sys.stdin); print(r['solved'], [(u['node'], u['values']) for u in r['unsolved']])"
+False [('mul', ['f32[3]', 'f32[5]']), ('add', ['137', '911'])]
+! qkv: error: 2 differences are not solved, the first at node 'mul' (aten.mul.Tensor), constant 'lifted_tensor_0': no pattern was found: neither an affine index, runs, nor a part of the larger one
+$ qkv generalize static_a.pt2 static_table_b.pt2
+Notes
+structure differs: static_a.pt2 has 2 inputs, static_table_b.pt2 has 1
+! qkv: error: structure differs: static_a.pt2 has 2 inputs, static_table_b.pt2 has 1
+? 1
+$ ls no.pt2
+! ls: cannot access 'no.pt2': No such file or directory
+? 2
+# Another model, or other weights, among the files to check against.
+$ qkv generalize static_a.pt2 static_b.pt2 --check words.pt2 | tail -2
+words.pt2         -      its inputs and outputs are not those of the other files        -
+sizes of no file  4, 7   runs                                                           -
+! qkv: error: checked against words.pt2: its inputs and outputs are not those of the other files
+$ qkv generalize static_a.pt2 static_b.pt2 --check dyn.pt2 | tail -2
+dyn.pt2           -      its sizes are variable; expected a static export        -
+sizes of no file  4, 7   runs                                                    -
+! qkv: error: checked against dyn.pt2: its sizes are variable; expected a static export
+$ qkv generalize static_a.pt2 static_b.pt2 --check static_table_a.pt2 | tail -5
+against             sizes  result                                                   of peak
+static_a.pt2        2, 3   ok                                                             0
+static_b.pt2        3, 5   ok                                                             0
+static_table_a.pt2  -      its inputs and outputs are not those of the other files        -
+sizes of no file    4, 7   runs                                                           -
+! qkv: error: checked against static_table_a.pt2: its inputs and outputs are not those of the other files
 $ qkv generalize static_a.pt2 static_b.pt2 --check static_other.pt2 -o no.pt2 | tail -6
 Checked
 against           sizes  result                                                                      of peak
