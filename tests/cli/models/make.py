@@ -8,6 +8,7 @@ affine.pt2      (B, 4) -> relu(x @ w + b) * 2; affine2.pt2 is the same with one 
 two.pt2         a (B, 3) i64, b (B, 3) f32 -> a + b, a > b
 static_*.pt2    (b, s, 4) with mask (b, s) -> attention with a causal mask that is a constant; at three sizes, without dynamic sizes;
                 static_loop.pt2 has the same signature and other nodes, static_other.pt2 other weights
+static_table_*.pt2   x (b, s) -> x * a table of s numbers that follow no rule + 137 or 911, at two sizes
 eager.pt2       (B, S, 8) and mask (B, S) -> (B, S, 8): attention of two heads spelled out, a softmax by hand, norm and activation by hand
 left.pt2        the same with a second attention whose mask hides by -50, which keeps the keys in the softmax
 """
@@ -106,6 +107,14 @@ class Loop(torch.nn.Module):
         return x * mask.unsqueeze(-1)
 
 
+class Table(torch.nn.Module):
+    """What no size explains: it is left, by node."""
+
+    def forward(self, x):
+        small = x.shape[1] == 3
+        return x * torch.tensor([3., 1, 4] if small else [2., 7, 1, 8, 2]) + (137 if small else 911)
+
+
 def save(name, module, args, dynamic):
     ep = torch.export.export(module.eval(), args, dynamic_shapes=dynamic)
     for gm in ep.graph_module.modules():
@@ -134,6 +143,8 @@ def main():
     save("eager", Eager([float("-inf")]), eager, {"x": bs, "mask": bs})
     save("left", Eager([float("-inf"), -50.0]), eager, {"x": bs, "mask": bs})
     save("static_loop", Loop(), static(3, 5), None)
+    for name, n, s in (("a", 2, 3), ("b", 4, 5)):
+        save(f"static_table_{name}", Table(), (torch.rand(n, s),), None)
     save("static_other", Causal(2.0), static(3, 5), None)
 
 
