@@ -213,14 +213,14 @@ static bool tail_follows(const Build *b, const Step *s, int64_t axis, const int6
     return false;
 }
 
-/* Sizes that have to do with this one, before those that only happen to be as large. */
-static void cand_kin(const Build *b, Cands *c, const int64_t *v, const Expr *dim)
+/* Sizes that have to do with this one, from `rank` on; those that only happen to be as large come after what is merely known. */
+static void cand_kin(const Build *b, Cands *c, const int64_t *v, const Expr *dim, int rank)
 {
     Cands known = {0};
-    cand_known(b, &known, v, R_KNOWN);
+    cand_known(b, &known, v, 0);
     for (int i = 0; i < known.n; i++) {
         bool kin = known.c[i].e->symbols & dim->symbols || ex_is_const(dim);
-        cand_add(b, c, v, known.c[i].e, known.c[i].rank + (kin ? 0 : 6));
+        cand_add(b, c, v, known.c[i].e, known.c[i].rank + (kin ? rank : R_KNOWN + 6));
     }
 }
 
@@ -263,8 +263,8 @@ static bool slice_numbers(Place *p)
         if (level && same_end && size[0] - end[0] < end[0]) cand_add(b, &to, end, ex_sub(b->ex, dim, ex_int(b->ex, size[0] - end[0])), 3);
         Cands unused = {0};
         other_part(b, x, d, start, end, same_start ? &unused : &from, same_end ? &unused : &to);
-        if (!same_start) cand_kin(b, &from, start, dim);
-        if (!same_end) cand_kin(b, &to, end, dim);
+        if (!same_start) cand_kin(b, &from, start, dim, R_KNOWN);
+        if (!same_end) cand_kin(b, &to, end, dim, R_KNOWN);
     }
     TRY(p->arg[at + 1].e = number(p, at + 1, 0, &from, 0));
     bool fixed_length = !ex_is_const(p->arg[at + 1].e);
@@ -324,8 +324,14 @@ static bool upsample_numbers(Place *p)
         Value axis = {.rank = 1, .dim = &x->dim[x->rank - a->n + i]};
         TRY(number_at(b, p->s, 1, i, v));
         ints(b, v, want);
-        if (!ex_is_const(axis.dim[0])) cand_of(b, &own, want, &axis);
-        for (int k = 0; k < own.n; k++) cand_add(b, &given, want, own.c[k].e, R_KNOWN + 1 + own.c[k].rank);
+        if (!ex_is_const(axis.dim[0])) {
+            cand_kin(b, &given, want, axis.dim[0], R_LOCAL);
+            cand_of(b, &own, want, &axis);
+        }
+        for (int k = 0; k < own.n; k++) { /* one more than a size is what a multiple of 2 looks like */
+            bool sum = own.c[k].e->kind == EX_ADD;
+            cand_add(b, &given, want, own.c[k].e, R_LOCAL + 1 + own.c[k].rank + (sum ? 3 : 0));
+        }
         TRY(list[i] = number(p, 1, i, &given, SOLVE_SIZE | SOLVE_SPACE));
     }
     p->arg[1].es = list;

@@ -16,7 +16,7 @@ static Expr *quotient(const Build *b, Expr *whole, Expr *part) { return ex_floor
 
 static bool divides(const Build *b, Expr *all, Expr *part)
 {
-    Expr *q = ex_floordiv(b->ex, all, part);
+    Expr *q = all ? ex_floordiv(b->ex, all, part) : NULL;
     return q && ex_mul(b->ex, q, part) == all;
 }
 
@@ -25,6 +25,26 @@ static bool times(const Build *b, int64_t *p, const int64_t *v)
     for (int f = 0; f < b->nfiles; f++)
         if (!mul_i64(p[f], v[f], &p[f])) return false;
     return true;
+}
+
+/* The product of those source dims of the group, from its first on, that the targets up to t are made of: of (B*C*h, w) -> (B, C, h*w)
+ * B comes from B*C*h, though w may have the same values. */
+static Expr *front_of(const Build *b, const Value *x, const Scalar (*v)[GEN_FILES], Group g, int t)
+{
+    int used = g.s0;
+    for (int f = 0; f < b->nfiles; f++) {
+        int64_t want = 1, have = 1, n[GEN_FILES];
+        int i = g.s0;
+        for (int k = g.t0; k <= t; k++) want *= v[k][f].i;
+        while (i < g.s1 && (have < want || i == g.s0) && eval_at(b, x->dim[i], n)) {
+            have *= n[f];
+            i++;
+        }
+        if (i > used) used = i;
+    }
+    Expr *product = num(b, 1);
+    for (int i = g.s0; i < used; i++) product = ex_mul(b->ex, product, x->dim[i]);
+    return product;
 }
 
 /* The numbers of one group: constants are taken out of the source's product, the rest is shared among the others. */
@@ -74,11 +94,14 @@ static bool solve_group(Build *b, const Value *x, const Scalar (*v)[GEN_FILES], 
         if (k == nopen - 1) cand_add(b, &c, vi, rest, 1);
         else {
             Cands known = {0};
+            Expr *front = front_of(b, x, v, g, t);
             for (int d = 0; d < x->rank; d++)
                 if (!ex_is_const(x->dim[d])) cand_add(b, &known, vi, x->dim[d], 2);
             cand_known(b, &known, vi, 3);
-            for (int i = 0; i < known.n; i++)
-                if (divides(b, rest, known.c[i].e)) cand_add(b, &c, vi, known.c[i].e, known.c[i].rank);
+            for (int i = 0; i < known.n; i++) {
+                int rank = known.c[i].rank + (divides(b, front, known.c[i].e) ? 0 : 3);
+                if (divides(b, rest, known.c[i].e)) cand_add(b, &c, vi, known.c[i].e, rank < R_LOCAL ? rank : R_LOCAL - 1);
+            }
         }
         if (c.n > 1 && h->state == HOLE_AUTO && !h->pick) h->state = HOLE_DECIDED; /* factors of one product: taken in the order of appearance */
         out[t] = solve_number(b, h, v[t], local, 1, &c, 0);

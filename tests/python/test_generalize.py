@@ -421,12 +421,30 @@ class Points(nn.Module):
         return f.flatten(2).transpose(1, 2), torch.stack((x.reshape(-1) / w, y.reshape(-1) / h), -1)
 
 
+class Unfolded(nn.Module):
+    """Resized to whole patches of 2, attention among equal places of all patches, resized back, as MobileViT does."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem, self.layer = nn.Conv2d(3, 8, 4, 4), nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+
+    def forward(self, x):
+        y = self.stem(x)
+        b, c, h, w = y.shape
+        n, m = -(-h // 2), -(-w // 2)
+        y = F.interpolate(y, size=(2 * n, 2 * m), mode="bilinear", align_corners=False)
+        y = y.reshape(b * c * n, 2, m, 2).transpose(1, 2).reshape(b, c, n * m, 4).transpose(1, 3).reshape(b * 4, n * m, c)
+        y = self.layer(y).view(b, 4, n * m, c).transpose(1, 3).reshape(b * c * n, m, 2, 2).transpose(1, 2).reshape(b, c, 2 * n, 2 * m)
+        return F.interpolate(y, size=(h, w), mode="bilinear", align_corners=False)
+
+
 ODD = [(2, 21, 30), (3, 34, 47), (1, 16, 17), (4, 33, 65)]
 CASES |= {
     "windows, mask in place": (windows(False), [(2, 22, 26), (3, 30, 44), (1, 18, 40), (4, 34, 20)]),
     "windows, mask baked": (windows(True), [(2, 22, 26), (3, 30, 44), (1, 18, 40), (4, 34, 20)]),
     "points of a grid": (fixed(Points, image), [(2, 12, 20), (3, 16, 28), (1, 8, 12), (4, 24, 16)]),
     "points of a grid as high as the batch is large": (fixed(Points, image), [(3, 12, 20), (4, 16, 28), (1, 8, 12), (4, 24, 16)]),
+    "patches unfolded": (fixed(Unfolded, image), [(2, 8, 12), (3, 12, 20), (1, 16, 24), (4, 28, 12)]),
     "relative index": (relative_index, [(2, 12, 20), (3, 16, 28), (1, 8, 12), (4, 24, 16)]),
     "pyramid, pool over all": (fixed(lambda: Pyramid("window"), image), ODD),
     "pyramid, mean by hand": (fixed(lambda: Pyramid("sum"), image), ODD),
