@@ -46,8 +46,8 @@ static const Option table[] = {
     {{"counterexample", "FILE", "Where a failed proof writes its tensors (default counterexample.safetensors).", 0}, RW, TEXT, AT(counterexample), 0, 0},
     {{"why-not", NULL, "Print only what is left: the furthest partial match, what stopped it, and what to change.", 0}, RW, FLAG, AT(why_not), 0, 0},
     {{"require-fused", NULL, "An attention that is left is an error (exit code 1).", 0}, RW, FLAG, AT(require_fused), 0, 0},
-    {{"exact-masked-rows", NULL, "Rows of a mask that allow no key keep the model's answer (NaN, or the average of all values) instead of 0; attentions where that is "
-      "impossible are left.", 0}, RW, FLAG, AT(exact_masked_rows), 0, 0},
+    {{"exact-masked-rows", NULL, "Leave an attention whose rows without an allowed key would not keep the model's answer: its NaN would become 0, or its average of "
+      "the values another one.", 0}, RW, FLAG, AT(exact_masked_rows), 0, 0},
     {{"rules", "FILE", "Further rules; one with the name of a built-in rule takes its place. May be given many times.", 0}, RW, MANY, AT(rules), 0, 0},
     {{"no-builtin-rules", NULL, "Only the rules of --rules.", 0}, RW, FLAG, AT(no_builtin), 0, 0},
     {{"phases", "LIST", "Some of recompose,convert,fuse (default: all).", 0}, RW, TEXT, AT(phases), 0, 0},

@@ -132,7 +132,7 @@ typedef struct qkv_rewrite_options {
     int prove;                      /* 1: evaluate every replacement on random tensors, at several sizes, before it is made */
     int seeds;                      /* per proof and size, 0 = 3 */
     const char *counterexample;     /* a failed proof writes its tensors here (.safetensors, .npz); NULL: nowhere */
-    int exact_masked_rows;          /* 1: rows without an allowed key keep the source's answer, or the attention stays as it is */
+    int exact_masked_rows;          /* 1: an attention whose rows without an allowed key would not keep the source's answer stays as it is */
     void (*progress)(void *user, int done, int total);
     void *progress_user;
 } qkv_rewrite_options;

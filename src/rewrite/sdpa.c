@@ -192,7 +192,7 @@ static bool attention(Rewrite *rw, Value *p, Value *v, Arg *out)
     DType t = v->dtype;
     if (masked_rows == 3 && !may_hide(s[2].v, 0)) masked_rows = 0;
     if (rw->o->exact_masked_rows && masked_rows >= 1 && masked_rows <= 3)
-        return rewrite_refuse(rw, "rows without an allowed key would give 0 instead of %s (--exact-masked-rows)", masked_rows == 2 ? "an average of values" : "NaN");
+        return rewrite_refuse(rw, "rows without an allowed key would give %s (--exact-masked-rows)", masked_rows == 2 ? "another average of values" : "0 instead of NaN");
     h.rank = form->rank > v->rank ? form->rank : v->rank;
     /* sizes of the result: those of the product */
     Value *like = RW(rw, matmul, arg_value(form), arg_value(v));

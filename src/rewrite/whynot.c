@@ -132,6 +132,7 @@ static const char *advice(const char *why)
         {"is no known number", "write it as a Python number or a constant tensor"},
         {"does not follow from the sizes", "declare these sizes as the same Dim, or as derived from each other, when exporting"},
         {"not provably", "declare these sizes as the same Dim, or as derived from each other, when exporting"},
+        {"another average", "without --exact-masked-rows this is fused, and only such rows differ"},
         {"--exact-masked-rows", "without --exact-masked-rows such rows give 0, as PyTorch's scaled_dot_product_attention does"},
         {"varies along queries and keys", "a factor per query and key is no scale; only a mask is added"},
         {"rounded to", "keep the scores in the dtype of queries and keys"},
