@@ -112,7 +112,8 @@ bool put_guards(Emit *e)
     TRY(put_asserts(e));
     for (int i = 0; i < e->g->nrequire; i++) {
         const Require *r = &e->g->require[i];
-        if (is_range(r) || as_assert(e, r) || mentions_data(e, r->cond)) continue;
+        bool bound = r->cond->kind == EX_LT || r->cond->kind == EX_LE; /* a reader draws on bounds in guards before it meets the node */
+        if (is_range(r) || as_assert(e, r) || mentions_data(e, r->cond) || (bound && inferred(r))) continue;
         Buf text = {0};
         guard_text(e, r, &text);
         if (e->guards.len) buf_puts(&e->guards, ", ");

@@ -348,9 +348,9 @@ static bool read_graph(Import *im, const json_t *top)
     json_array_foreach(specs, i, spec) {
         if (ok && !add_input(im, &s, spec)) ok = within(err, "input %zu", i);
     }
-    ok = ok && read_ranges(im, top, false) && check_symbols(im) && import_nodes(im, &s);
+    ok = ok && read_ranges(im, top, false) && check_symbols(im) && import_guards(im, json_object_get(top, "guards_code")) && import_nodes(im, &s);
     ok = ok && json_want_array(signature, "output_specs", &specs, err) && add_outputs(im, &s, specs) && add_writes(im, &s);
-    ok = ok && check_symbols(im) && import_guards(im, json_object_get(top, "guards_code"));
+    ok = ok && check_symbols(im) && require_guards(im);
     map_free(&s.names);
     return ok;
 }

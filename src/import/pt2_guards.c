@@ -50,10 +50,14 @@ static bool excludes(const Expr *e)
     return false;
 }
 
+/* Read before the nodes, so that their sizes are worked out with what the guards say, and required after them, behind what the nodes
+ * themselves require. */
 bool import_guards(Import *im, const json_t *guards)
 {
-    size_t i;
+    size_t i, n = json_array_size(guards);
     json_t *guard;
+    im->guard = arena_array(im->g->arena, Require, n + 1);
+    if (!im->guard) return fail(im->err, E_LIMIT, "out of memory");
     json_array_foreach(guards, i, guard) {
         const char *text = json_string_value(guard);
         if (!text) return fail(im->err, E_FORMAT, "guards_code: entry %zu is not a string", i);
@@ -67,7 +71,14 @@ bool import_guards(Import *im, const json_t *guards)
             for (int k = symbols; k < expr_symbol_count(im->g->ex); k++) expr_symbol(im->g->ex, k)->source = SYM_GONE; /* made of words it did not know */
             continue;
         }
-        TRY(graph_require(im->g, e, im->err, "guard %.200s", text));
+        im->guard[im->nguard++] = (Require){e, text};
     }
+    for (int k = 0; k < im->nguard; k++) expr_assume(im->g->ex, im->guard[k].cond);
+    return true;
+}
+
+bool require_guards(Import *im)
+{
+    for (int i = 0; i < im->nguard; i++) TRY(graph_require(im->g, im->guard[i].cond, im->err, "guard %.200s", im->guard[i].where));
     return true;
 }

@@ -26,6 +26,8 @@ typedef struct Import {
     DType compute;
     Map weights, constants; /* state-dict name -> const Tensor */
     Map aligned;            /* entry name -> its copy */
+    Require *guard;         /* as read, for require_guards; where: its text */
+    int nguard;
     Err *err;
 } Import;
 
@@ -45,4 +47,5 @@ bool import_nodes(Import *im, Scope *s);
 bool find_missing_ops(Import *im, const json_t *graph);
 /* pt2_guards.c */
 bool import_guards(Import *im, const json_t *guards);
+bool require_guards(Import *im);
 #endif

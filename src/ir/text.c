@@ -174,6 +174,8 @@ typedef struct Reader {
     Later *later;
     Require *inferred; /* what nodes required before the text's own list, which gives the order */
     int ninferred;
+    Require *guard; /* guards, read before the first node; where: the line's begin */
+    int nguard;
     const char *text, *at;
     int line;
     WeightFn *weights;
@@ -511,6 +513,27 @@ static bool node(Reader *r)
     return ok;
 }
 
+/* Guards stand below the nodes, whose sizes are worked out with what they say: as in a file that is imported. */
+static bool assume_guards(Reader *r)
+{
+    Reader ahead = *r;
+    Err ignored;
+    int n = 1;
+    for (const char *s = r->at; (s = strstr(s, "\nrequire ")); s++) n++;
+    r->guard = arena_array(r->g->arena, Require, n);
+    if (!r->guard) return fail(r->err, E_LIMIT, "out of memory");
+    ahead.err = &ignored;
+    for (const char *s = r->at; (s = strstr(s, "\nrequire ")); s++) {
+        Expr *e;
+        char *where;
+        ahead.at = s + strlen("\nrequire");
+        const char *begin = ahead.at;
+        if (expression(&ahead, &e) && string(&ahead, &where) && !strncmp(where, "guard ", 6)) r->guard[r->nguard++] = (Require){e, begin};
+    }
+    for (int i = 0; i < r->nguard; i++) expr_assume(r->g->ex, r->guard[i].cond);
+    return true;
+}
+
 static bool statement(Reader *r)
 {
     Graph *g = r->g;
@@ -533,8 +556,11 @@ static bool statement(Reader *r)
             for (r->ninferred = 0; r->ninferred < g->nrequire; r->ninferred++) r->inferred[r->ninferred] = g->require[r->ninferred];
             g->nrequire = 0;
         }
+        const char *begin = r->at;
         TRY(expression(r, &e));
         TRY(string(r, &where));
+        for (int i = 0; i < r->nguard; i++)
+            if (r->guard[i].where == begin) e = r->guard[i].cond;
         return graph_require(g, e, r->err, "%s", where);
     }
     bool mutate = token(r, "mutate");
@@ -551,6 +577,7 @@ static bool statement(Reader *r)
         TRY(value_ref(r, &v));
         return mutate ? graph_add_mutation(g, target, v, r->err) : graph_add_output(g, name, v, r->err);
     }
+    if (!r->guard) TRY(assume_guards(r));
     return node(r);
 }
 

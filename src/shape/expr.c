@@ -11,6 +11,12 @@
 
 enum { MAX_NODES = 1 << 22, MAX_DEPTH = 200, MAX_TERMS = 64, MAX_FACTORS = 32, DISTRIBUTE = 32, SEARCHED = 1 << 14 };
 
+/* lo <= e <= hi; a sum has no constant term */
+typedef struct Fact {
+    const Expr *e;
+    int64_t lo, hi;
+} Fact;
+
 struct ExprPool {
     Arena *arena;
     Expr **slots;
@@ -20,6 +26,8 @@ struct ExprPool {
     int nsymbols, cap_symbols;
     Map by_name;
     uint32_t stamp;
+    Fact *facts;
+    int nfacts;
 };
 
 ExprPool *expr_pool(Arena *a)
@@ -656,6 +664,63 @@ static void range_of(const ExprPool *p, const Expr *e, int64_t *lo, int64_t *hi)
     }
 }
 
+enum { MAX_FACTS = 64 };
+
+/* e == f + *c for a constant c: terms have one order, the constant may stand anywhere among them. */
+static bool same_terms(const Expr *e, const Expr *f, int64_t *c)
+{
+    bool sum = e->kind == EX_ADD && !e->is_float;
+    int n = f->kind == EX_ADD ? f->nargs : 1, k = 0;
+    *c = 0;
+    for (int i = 0; i < (sum ? e->nargs : 1); i++) {
+        const Expr *term = sum ? e->args[i] : e;
+        if (term->kind == EX_INT) *c = term->i;
+        else if (k == n || (f->kind == EX_ADD ? f->args[k++] : (k++, f)) != term) return false;
+    }
+    return k == n;
+}
+
+static void tighten(const ExprPool *p, const Expr *e, int64_t *lo, int64_t *hi)
+{
+    int64_t c, l, h;
+    for (int i = 0; i < p->nfacts; i++) {
+        if (!same_terms(e, p->facts[i].e, &c)) continue;
+        l = sat_add(p->facts[i].lo, c, INT64_MIN);
+        h = sat_add(p->facts[i].hi, c, INT64_MAX);
+        if (l > *lo) *lo = l;
+        if (h < *hi) *hi = h;
+    }
+}
+
+/* lo <= e */
+static void add_fact(ExprPool *p, Expr *e, int64_t lo)
+{
+    int64_t c = 0;
+    if (!e || e->nargs == 0) return;
+    for (int i = 0; e->kind == EX_ADD && i < e->nargs; i++)
+        if (e->args[i]->kind == EX_INT) c = e->args[i]->i;
+    Expr *plain = ex_sub(p, e, ex_int(p, c)), *minus = plain ? ex_neg(p, plain) : NULL;
+    if (!minus || p->nfacts + 2 > MAX_FACTS) return;
+    if (!p->facts) p->facts = arena_array(p->arena, Fact, MAX_FACTS);
+    if (!p->facts) return;
+    lo = sat_add(lo, -c, INT64_MIN);
+    p->facts[p->nfacts++] = (Fact){plain, lo, INT64_MAX};
+    p->facts[p->nfacts++] = (Fact){minus, INT64_MIN, -lo};
+    p->stamp++;
+}
+
+void expr_assume(ExprPool *p, const Expr *cond)
+{
+    if (!cond || cond->nargs != 2) return;
+    Expr *a = cond->args[0], *b = cond->args[1];
+    if (cond->kind == EX_AND) {
+        expr_assume(p, a);
+        expr_assume(p, b);
+    } else if ((cond->kind == EX_LE || cond->kind == EX_LT) && !a->is_float && !b->is_float && !ex_data_dependent(p, cond)) {
+        add_fact(p, ex_sub(p, b, a), cond->kind == EX_LT);
+    }
+}
+
 /* The memo is valid while p->stamp stands; ranges change only during import, which is single-threaded. */
 void ex_range(const ExprPool *p, const Expr *e, int64_t *lo, int64_t *hi)
 {
@@ -671,6 +736,7 @@ void ex_range(const ExprPool *p, const Expr *e, int64_t *lo, int64_t *hi)
     Expr *m = (Expr *)(uintptr_t)e;
     if (m->stamp != p->stamp) {
         range_of(p, e, &m->lo, &m->hi);
+        tighten(p, e, &m->lo, &m->hi);
         m->stamp = p->stamp;
     }
     *lo = m->lo;

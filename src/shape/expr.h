@@ -63,6 +63,9 @@ int expr_symbol_count(const ExprPool *p);
 uint32_t expr_node_count(const ExprPool *p); /* nodes made so far */
 Symbol *expr_symbol(const ExprPool *p, int index);
 Symbol *expr_find_symbol(const ExprPool *p, const char *name); /* NULL when unknown */
+/* What is checked before any node runs: of a conjunction of bounds (0 <= s1 - s0, 2*s0 <= 64) the ranges of their differences are known to
+ * ex_range from now on. The condition itself must have been made before: now it folds to true. */
+void expr_assume(ExprPool *p, const Expr *cond);
 
 Expr *ex_int(ExprPool *p, int64_t v);
 Expr *ex_float(ExprPool *p, double v);
