@@ -303,6 +303,34 @@ bool make_softmax(Rewrite *rw, int n, const Arg *a, Arg *out)
     return v != NULL;
 }
 
+/* exp(x) / (sum(exp(x)) + exp(s)): softmax over x and one more column s, which is left out of the result ("attention sink"; s = 0: "off by
+ * one", https://www.evanmiller.org/attention-is-off-by-one.html). */
+bool make_softmax_sink(Rewrite *rw, int n, const Arg *a, Arg *out)
+{
+    (void)n;
+    const Expr *dim = a[1].kind == ARG_EXPR ? a[1].e : a[1].kind == ARG_EXPRS && a[1].n == 1 ? a[1].es[0] : NULL;
+    Value *x = a[0].v, *column;
+    int r = x->rank;
+    double c;
+    bool plain = a[3].e->i != 0;
+    if (r < 1 || !dim || (dim->i != -1 && dim->i != r - 1)) return rewrite_refuse(rw, "not over the last axis");
+    Expr *d[MAX_RANK], *one = ex_int(rw->ex, 1);
+    memcpy(d, x->dim, sizeof d);
+    d[r - 1] = one;
+    if (constant_of(rw, &a[2], &c)) {
+        if (plain && !(c > 0)) return rewrite_refuse(rw, "what joins the sum is no exponential");
+        column = RW(rw, full, arg_exprs(rw->g, r, d), arg_float(rw->g, plain ? log(c) : c), arg_dtype(x->dtype));
+    } else {
+        if (a[2].kind != ARG_VALUE || a[2].v->rank > r || a[2].v->dtype != x->dtype) return rewrite_refuse(rw, "what joins the sum has other axes");
+        column = rw_expand(rw, rw_pad_rank(rw, a[2].v, r), r, d);
+    }
+    Value *wide = column ? RW(rw, cat, arg_values(rw->g, 2, (Value *[]){x, column}), arg_int(rw->g, r - 1)) : NULL;
+    Value *p = wide ? RW(rw, softmax_int, arg_value(wide), arg_int(rw->g, -1)) : NULL;
+    Value *y = p ? RW(rw, slice_Tensor, arg_value(p), arg_int(rw->g, -1), arg_int(rw->g, 0), arg_expr(x->dim[r - 1]), arg_int(rw->g, 1)) : NULL;
+    *out = arg_value(y);
+    return y != NULL;
+}
+
 /* ------------------------------------------------------------------ keys that scores are joined with */
 
 /* cat([scores, more], -1): keys of zeros, whose scores the mask adds ("attention sinks", or a zero key). */
@@ -321,15 +349,17 @@ bool make_scores_cat(Rewrite *rw, int n, const Arg *a, Arg *out)
     kd[r - 2] = more->dim[r - 1];
     Value *zero = RW(rw, full, arg_exprs(rw->g, r, kd), arg_float(rw->g, 0), arg_dtype(k->dtype));
     memcpy(md, s.v->dim, sizeof md);
-    Value *mask = s.mask;
+    TRY(zero);
+    s.k = RW(rw, cat, arg_values(rw->g, 2, first ? (Value *[]){k, zero} : (Value *[]){zero, k}), arg_int(rw->g, r - 2));
+    double by;
+    bool zeros = constant_of(rw, &(Arg){.kind = ARG_VALUE, .v = more}, &by) && by == 0;
+    if (!s.mask && zeros) return s.k && scores_give(rw, &s, out);
+    Value *mask = s.mask ? s.mask : scores_number(rw, 0, s.dtype);
     if (mask && mask->dtype == DT_BOOL) mask = RW(rw, where_self, arg_value(mask), arg_value(scores_number(rw, 0, s.dtype)), arg_value(scores_number(rw, -INFINITY, s.dtype)));
-    if (!mask) mask = scores_number(rw, 0, s.dtype);
     mask = rw_cast(rw, mask, s.dtype);
     if (mask) mask = rw_expand(rw, rw_pad_rank(rw, mask, r), r, md);
-    TRY(zero && mask);
-    s.k = RW(rw, cat, arg_values(rw->g, 2, first ? (Value *[]){k, zero} : (Value *[]){zero, k}), arg_int(rw->g, r - 2));
-    s.mask = RW(rw, cat, arg_values(rw->g, 2, first ? (Value *[]){mask, more} : (Value *[]){more, mask}), arg_int(rw->g, r - 1));
-    return s.k && s.mask && scores_give(rw, &s, out);
+    if (mask) s.mask = RW(rw, cat, arg_values(rw->g, 2, first ? (Value *[]){mask, more} : (Value *[]){more, mask}), arg_int(rw->g, r - 1));
+    return mask && s.k && s.mask && scores_give(rw, &s, out);
 }
 
 /* Scores padded along the keys by numbers: keys of zeros, whose scores the mask adds. */

@@ -346,8 +346,12 @@ bool make_through_reshape(Rewrite *rw, int n, const Arg *a, Arg *out)
     int np = node->op->schema->nparams;
     memcpy(arg, node->arg, (size_t)np * sizeof *arg);
     if (node->op->id == OP_softmax_int || node->op->id == OP_safe_softmax) {
-        if (!ex_is_int(node->arg[1].e) || (node->arg[1].e->i != -1 && node->arg[1].e->i != y->rank - 1)) return rewrite_refuse(rw, "the softmax runs over an axis other than the last");
-        if (!y->rank || !s->rank || y->dim[y->rank - 1] != s->dim[s->rank - 1]) return rewrite_refuse(rw, "the reshape before the softmax changes the axis of keys");
+        int64_t d = ex_is_int(node->arg[1].e) ? node->arg[1].e->i : y->rank;
+        bool last = d == -1 || d < y->rank;
+        if (d < 0) d += y->rank;
+        for (int64_t k = d + 1; k < y->rank; k++) last = last && is_one(y->dim[k]);
+        if (!last || d < 0) return rewrite_refuse(rw, "the softmax runs over an axis other than the last");
+        if (!s->rank || y->dim[d] != s->dim[s->rank - 1]) return rewrite_refuse(rw, "the reshape before the softmax changes the axis of keys");
         arg[0] = arg_value(s);
         arg[1] = arg_int(rw->g, -1);
     } else {
@@ -366,6 +370,21 @@ bool make_through_reshape(Rewrite *rw, int n, const Arg *a, Arg *out)
     Value *v = rw_reshape(rw, rw_add(rw, node->op->id, np, arg), y->rank, y->dim);
     *out = arg_value(v);
     return v != NULL;
+}
+
+/* Matrices multiplied with their leading axes as one (einsum, bmm), and apart again. */
+bool make_flat_product(Rewrite *rw, int n, const Arg *a, Arg *out)
+{
+    (void)n;
+    const Value *y = a[0].v;
+    Value *x = a[1].v, *v = a[2].v, *flat = a[3].v;
+    int r = y->rank;
+    if (r < 3 || x->rank != r || v->rank != r || flat->rank != 3 || !exprs_same(r - 1, x->dim, y->dim) || !exprs_same(r - 2, v->dim, y->dim) ||
+        v->dim[r - 1] != y->dim[r - 1] || v->dim[r - 2] != x->dim[r - 1] || !exprs_same(2, &flat->dim[1], &x->dim[r - 2]))
+        return rewrite_refuse(rw, "the product takes other axes together");
+    Value *product = RW(rw, matmul, a[1], a[2]);
+    *out = arg_value(product);
+    return product != NULL;
 }
 
 /* ------------------------------------------------------------------ sums */
