@@ -224,6 +224,18 @@ static void cand_kin(const Build *b, Cands *c, const int64_t *v, const Expr *dim
     }
 }
 
+/* The middle of an axis that is fixed, as long as sizes say: table[64 - s:63 + s]. */
+static void middle_part(const Build *b, int64_t all, const int64_t *start, const int64_t *end, Cands *from)
+{
+    for (int f = 0; f < b->nfiles; f++)
+        if (start[f] + end[f] != all) return;
+    for (int i = 0; i < b->natom; i++) {
+        const Atom *a = &b->atom[i];
+        int64_t c = start[0] + a->v[0];
+        if (!a->number && 2 * c >= all - 2 && 2 * c <= all + 2) cand_add(b, from, start, ex_sub(b->ex, ex_int(b->ex, c), a->e), R_KNOWN + (a->size > 7));
+    }
+}
+
 static bool slice_numbers(Place *p)
 {
     Build *b = p->b;
@@ -266,7 +278,9 @@ static bool slice_numbers(Place *p)
         if (!same_start) cand_kin(b, &from, start, dim, R_KNOWN);
         if (!same_end) cand_kin(b, &to, end, dim, R_KNOWN);
     }
+    if (ex_is_int(dim)) middle_part(b, dim->i, start, end, &from);
     TRY(p->arg[at + 1].e = number(p, at + 1, 0, &from, 0));
+    if (from.n && ex_is_int(dim)) cand_add(b, &to, end, ex_sub(b->ex, dim, p->arg[at + 1].e), R_KNOWN);
     bool fixed_length = !ex_is_const(p->arg[at + 1].e);
     for (int f = 1; fixed_length && f < b->nfiles; f++) fixed_length = end[f] - start[f] == end[0] - start[0];
     if (fixed_length) cand_add(b, &to, end, ex_add(b->ex, p->arg[at + 1].e, ex_int(b->ex, end[0] - start[0])), R_KNOWN - 1);
@@ -546,15 +560,18 @@ static bool is_batch(const Gen *gen, const Size *z)
 static bool symbols(Build *b)
 {
     const Gen *gen = b->gen;
+    bool others = false;
     for (int i = 0; i < gen->nsize; i++) {
         const Size *z = &gen->size[i];
         if (z->relation) continue;
+        others |= !is_batch(gen, z);
         Expr *e = ex_symbol(b->ex, z->symbol);
         if (!e) return too_large(b->err);
         expr_set_range(b->ex, (int)e->i, 1, INT64_MAX);
         if (is_batch(gen, z)) b->batch |= e->symbols;
         for (int f = 0; f < b->nfiles; f++) binding_set(&b->bind[f], (int)e->i, z->v[f] / z->factor);
     }
+    if (!others) b->batch = 0; /* the only size of all: a length without a batch */
     return true;
 }
 

@@ -193,6 +193,14 @@ static void multiples(const Build *b, Cands *out, const int64_t *v, const Atom *
     }
 }
 
+/* v = e filled up to a multiple of 2, less 1: 2*ceil(e/2) - 1 positions lie between the ends of ceil(e/2) pairs */
+static void pairs_less_one(const Build *b, Cands *out, const int64_t *v, const Atom *e, int worse)
+{
+    for (int f = 0; f < b->nfiles; f++)
+        if (v[f] != e->v[f] + e->v[f] % 2 - 1) return;
+    cand_add(b, out, v, ex_sub(b->ex, filled(b, e->e, 2), num(b, 1)), R_ONE + 4 + worse);
+}
+
 /* v = a*e + c */
 static void two_constants(const Build *b, Cands *out, const int64_t *v, const Atom *e, int worse)
 {
@@ -236,6 +244,7 @@ static void forms(const Build *b, Cands *out, const int64_t *v, const Atom *near
         rounded(b, out, v, &near[i], worse);
         remainders(b, out, v, &near[i], worse);
         multiples(b, out, v, &near[i], worse);
+        pairs_less_one(b, out, v, &near[i], worse);
         two_constants(b, out, v, &near[i], worse);
     }
     for (int i = 0; i < nnear && i < MAX_PAIRED; i++)
@@ -305,8 +314,10 @@ static void integer_candidates(const Build *b, Cands *out, const int64_t *v, Val
     for (int i = 0; i < nfirst; i++) kin |= near[i].e->symbols;
     forms(b, &made, v, near, n, nfirst);
     for (int i = 0; i < made.n; i++) { /* made of the sizes that the operands have, rather than of the batch */
-        bool strange = (kin && made.c[i].e->symbols & ~kin) || of_batch(b, made.c[i].e, how);
-        cand_add(b, out, v, made.c[i].e, made.c[i].rank + (strange ? 2 : 0));
+        const Expr *e = made.c[i].e;
+        bool strange = (kin && e->symbols & ~kin) || of_batch(b, e, how);
+        bool absurd = e->kind == EX_ADD && e->symbols & b->batch && !nlocal && made.c[i].rank >= R_ONE + 4; /* nobody counts up to 4*batch - 1 */
+        cand_add(b, out, v, made.c[i].e, absurd ? R_WEAK + 5 : made.c[i].rank + (strange ? 2 : 0));
     }
     if (!negative || zero) return;
     Cands other = {0};
@@ -564,7 +575,7 @@ void cand_own(const Build *b, Cands *c, const int64_t *v, Expr *size)
     remainders(b, &found, v, &e, 0);
     two_constants(b, &found, v, &e, 0);
     for (int i = 0; i < found.n; i++)
-        if (found.c[i].rank < R_WEAK) cand_add(b, c, v, found.c[i].e, R_KNOWN + 6 + (found.c[i].rank > R_ONE + 5));
+        if (found.c[i].rank < R_WEAK) cand_add(b, c, v, found.c[i].e, R_KNOWN + 3 + (found.c[i].rank > R_ONE + 5));
 }
 
 void cand_pad(const Build *b, Expr *dim, const int64_t *before, const int64_t *after, Cands *first, Cands *last)

@@ -235,6 +235,30 @@ class RelativeShift(nn.Module):
         return (x @ x.transpose(1, 2) + r).softmax(-1) @ x
 
 
+class Middle(nn.Module):
+    """A window of a long table around its middle, as conformers have it."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("table", torch.randn(1, 999, 16))
+
+    def forward(self, x):
+        b, s, _ = x.shape
+        e = self.table[:, 500 - s:499 + s]
+        r = F.pad(x @ e.transpose(1, 2), (1, 0)).view(b, 2 * s, s)[:, 1:].reshape(b, s, 2 * s - 1)[:, :, :s]
+        return r.softmax(-1) @ x
+
+
+class Pairs(nn.Module):
+    """Distances from every pair of positions to every position, as Funnel pools: 2*ceil(s/2) - 1 comes from no size that is there."""
+
+    def forward(self, x):
+        s = x.shape[1]
+        p = -(-s // 2)
+        at = torch.arange(2 * p - 1, -s - 1, -1)
+        return F.avg_pool1d(x.transpose(1, 2), 2, 2, ceil_mode=True), torch.sin(at / 8)
+
+
 class Waves(nn.Module):
     def __init__(self):
         super().__init__()
@@ -242,6 +266,12 @@ class Waves(nn.Module):
 
     def forward(self, x):
         return self.layer(self.b(F.gelu(self.a(x[:, None]))).transpose(1, 2))
+
+
+class Alone(nn.Module):
+    def forward(self, x):
+        s = x.shape[0]
+        return (x @ x.T + torch.arange(1 - s, s)[s - 1:] / 8).softmax(-1) @ x, torch.arange(4 * s - 1)
 
 
 class Numbers(nn.Module):
@@ -255,6 +285,9 @@ CASES |= {
     "nn.Transformer": (fixed(Both, lambda b, s, t: (torch.randn(b, s, 32), torch.randn(b, t, 32))), [(2, 7, 5), (3, 12, 8), (1, 4, 9), (5, 25, 2)]),
     "chunks": (fixed(Chunked, small), [(2, 9), (3, 18), (1, 4), (5, 27)]),
     "relative shift": (fixed(RelativeShift, small), [(2, 9), (3, 16), (1, 4), (5, 27)]),
+    "middle of a table": (fixed(Middle, small), [(2, 9), (3, 16), (1, 4), (5, 27)]),
+    "pairs": (fixed(Pairs, small), [(2, 7), (3, 12), (1, 4), (5, 25)]),
+    "no batch": (fixed(Alone, lambda s: (torch.randn(s, 16),)), [(7,), (12,), (4,), (25,)]),
     "waves": (fixed(Waves, lambda b, s: (torch.randn(b, s),)), [(2, 200), (3, 333), (1, 120), (5, 401)]),
     "numbers as inputs": (fixed(Numbers, lambda b, h, w: (torch.randn(b, h * w, 8), h, w)), [(2, 3, 5), (3, 4, 7), (1, 2, 3), (4, 6, 5)]),
 }
@@ -387,13 +420,15 @@ class Pyramid(nn.Module):
 
 
 class SamePadding(nn.Module):
-    def __init__(self):
+    def __init__(self, depth=1):
         super().__init__()
-        self.c = nn.Conv2d(3, 8, 3, 2)
+        self.convs = nn.ModuleList(nn.Conv2d(3, 3, 3, 2) for _ in range(depth))
 
     def forward(self, x):
-        h, w = (max((math.ceil(n / 2) - 1) * 2 + 3 - n, 0) for n in x.shape[-2:])
-        return self.c(F.pad(x, [w // 2, w - w // 2, h // 2, h - h // 2]))
+        for c in self.convs:
+            h, w = (max((math.ceil(n / 2) - 1) * 2 + 3 - n, 0) for n in x.shape[-2:])
+            x = c(F.pad(x, [w // 2, w - w // 2, h // 2, h - h // 2]))
+        return x
 
 
 class Up(nn.Module):
@@ -448,6 +483,7 @@ CASES |= {
     "relative index": (relative_index, [(2, 12, 20), (3, 16, 28), (1, 8, 12), (4, 24, 16)]),
     "pyramid, pool over all": (fixed(lambda: Pyramid("window"), image), ODD),
     "pyramid, mean by hand": (fixed(lambda: Pyramid("sum"), image), ODD),
+    "same padding, twice": (fixed(lambda: SamePadding(2), image), [(2, 64, 97), (3, 93, 160), (1, 64, 64), (4, 127, 95)]),
     "same padding": (fixed(SamePadding, image), ODD),
     "u-net": (fixed(Up, image), ODD),
 }
