@@ -158,6 +158,18 @@ bool shape_col2im(Shape *s)
     dim[0] = x->dim[0];
     dim[n] = ex_floordiv(s->ex, x->dim[n], kernel);
     TRY(shape_require_equal(s, ex_mul(s->ex, dim[n], kernel), x->dim[n], "rows as multiples of the kernel's size"));
+    Expr *one = ex_int(s->ex, 1), *zero = ex_int(s->ex, 0), *windows = one;
+    for (int i = 0; i < 2; i++) {
+        Expr *k = list_at(shape_arg(s, 2), i, one), *apart = list_at(shape_arg(s, 3), i, one), *pad = list_at(shape_arg(s, 4), i, zero);
+        Expr *step = list_at(shape_arg(s, 5), i, one);
+        if (!ex_is_int(k) || !ex_is_int(apart) || !ex_is_int(pad) || !ex_is_int(step)) return shape_fail(s, 2, "window, dilation, padding and stride must be constant");
+        int64_t most = 1 << 20; /* as the kernel has it */
+        if (k->i < 1 || k->i > most || apart->i < 1 || apart->i > most || pad->i < 0 || pad->i > most || step->i < 1 || step->i > most)
+            return shape_fail(s, 2, "window, dilation, padding and stride must be from 1 (padding 0) to 2^20");
+        Expr *room = ex_add(s->ex, dim[n + 1 + i], ex_int(s->ex, 2 * pad->i - apart->i * (k->i - 1) - 1));
+        windows = ex_mul(s->ex, windows, ex_add(s->ex, ex_floordiv(s->ex, room, step), ex_int(s->ex, 1)));
+    }
+    TRY(shape_require_equal(s, windows, x->dim[n + 1], "windows of the output"));
     return shape_out(s, 0, x->dtype, n + 3, dim);
 }
 

@@ -473,6 +473,19 @@ class Unfolded(nn.Module):
         return F.interpolate(y, size=(h, w), mode="bilinear", align_corners=False)
 
 
+class Folded(nn.Module):
+    """Windows that are taken apart and put together again, the rest at the end being left out."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Conv2d(3, 8, 4, 4)
+
+    def forward(self, x):
+        y = self.stem(x)
+        columns = F.unfold(y, 2, stride=2)
+        return F.fold(columns * columns.softmax(-1), y.shape[-2:], 2, stride=2)
+
+
 ODD = [(2, 21, 30), (3, 34, 47), (1, 16, 17), (4, 33, 65)]
 CASES |= {
     "windows, mask in place": (windows(False), [(2, 22, 26), (3, 30, 44), (1, 18, 40), (4, 34, 20)]),
@@ -480,6 +493,7 @@ CASES |= {
     "points of a grid": (fixed(Points, image), [(2, 12, 20), (3, 16, 28), (1, 8, 12), (4, 24, 16)]),
     "points of a grid as high as the batch is large": (fixed(Points, image), [(3, 12, 20), (4, 16, 28), (1, 8, 12), (4, 24, 16)]),
     "patches unfolded": (fixed(Unfolded, image), [(2, 8, 12), (3, 12, 20), (1, 16, 24), (4, 28, 12)]),
+    "windows folded": (fixed(Folded, image), [(2, 8, 12), (3, 12, 20), (1, 16, 24), (4, 28, 12)]),
     "relative index": (relative_index, [(2, 12, 20), (3, 16, 28), (1, 8, 12), (4, 24, 16)]),
     "pyramid, pool over all": (fixed(lambda: Pyramid("window"), image), ODD),
     "pyramid, mean by hand": (fixed(lambda: Pyramid("sum"), image), ODD),
