@@ -64,6 +64,8 @@ static_b.pt2
 static_c.pt2
 static_loop.pt2
 static_other.pt2
+static_table_a.pt2
+static_table_b.pt2
 two.pt2
 vocab.txt
 words.pt2
