@@ -106,6 +106,12 @@ def numbers(path, e, folder, dead):
     return "", worst, rows
 
 
+def wide(e, folder):
+    """No tensor of 16 bits goes in or comes out."""
+    base = folder / e["name"]
+    return not any(t in ("BF16", "F16") for end in ("in", "out") for t, _ in read(f"{base}.v0.{end}.safetensors").values())
+
+
 def check(e, folder, tmp, original):
     """One spelling: a dictionary with ok, why, and what the rewriter said."""
     source, target = folder / (e["name"] + ".pt2"), pathlib.Path(tmp) / (e["name"] + ".pt2")
@@ -121,7 +127,7 @@ def check(e, folder, tmp, original):
     r["fused"], r["left"] = said["attentions_fused"], said["attentions_left"]
     r["reasons"] = [{k: str(x.get(k) or "") for k in ("node", "rule", "matched", "reason", "advice")} for x in said["left"]]
     what, r["error"], rows = numbers(target, e, folder, e["dead_rows"])
-    r["right"] = not what
+    r["right"], r["wide"] = not what, e["tol"] is None and wide(e, folder)
     notes = " ".join(f.get("note") or "" for f in said["firings"])
     if what:
         r["why"] = what

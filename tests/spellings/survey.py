@@ -218,7 +218,7 @@ def check(e, folder, tmp, original):
     r.update(fused=said["attentions_fused"], left=said["attentions_left"], ms=said.get("ms", wall), nodes_before=said["nodes_before"], nodes_after=said["nodes_after"])
     r["reasons"] = [{k: str(x.get(k) or "") for k in ("node", "rule", "matched", "reason", "advice")} for x in said["left"]]
     what, r["error"], _ = spellings.numbers(target, e, folder, False)
-    r["right"] = not what
+    r["right"], r["wide"] = not what, e["tol"] is None and spellings.wide(e, folder)
     if what:
         r["why"] = what
     elif r["fused"] < e["attentions"] or r["left"]:
