@@ -126,7 +126,8 @@ static bool compares(const Op *op)
 static int how_solved(const Op *op, int arg)
 {
     switch (op->id) {
-    case OP_full: case OP_arange_start_step: case OP_rand: return arg < 2 ? SOLVE_SIZE : 0;
+    case OP_full: case OP_rand: return arg < 2 ? SOLVE_SIZE : 0;
+    case OP_arange_start_step: return arg < 2 ? SOLVE_SIZE | SOLVE_SPACE : 0;
     case OP_col2im: return arg == 1 ? SOLVE_SIZE | SOLVE_SPACE : 0;
     case OP_adaptive_avg_pool2d: return arg == 1 ? SOLVE_SPACE : 0;
     default: return (compares(op) ? SOLVE_NEAR : 0) | (op->schema->params[arg].type == PT_TENSOR ? SOLVE_SIZE | SOLVE_SPACE : 0);
