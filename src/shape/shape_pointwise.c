@@ -128,7 +128,6 @@ bool shape_eye(Shape *s)
     return shape_out(s, 0, shape_dtype(s, op_param(s->node->op, "dtype"), DT_F32), 2, dim);
 }
 
-/* How many pairs (r, c) of rows x cols have c <= r + offset: rows before the diagonal enters, a trapezoid, full rows. */
 /* One weight, or one for each channel. */
 bool shape_prelu(Shape *s)
 {
@@ -148,6 +147,7 @@ bool shape_triangle(Shape *s)
     return shape_out_like(s, 0, x, x->dtype);
 }
 
+/* How many pairs (r, c) of rows x cols have c <= r + offset: rows before the diagonal enters, a trapezoid, full rows. */
 static int64_t triangle_size(int64_t rows, int64_t cols, int64_t offset)
 {
     if (rows == 0 || cols == 0) return 0;
