@@ -168,14 +168,10 @@ typedef struct Ends {
     Buf inputs, outputs, input_specs, output_specs;
 } Ends;
 
-/* Buffers first, then inputs. */
-static const Mutation *mutation_at(const Graph *g, int i) { return i < g->nmutation ? &g->mutation[i] : &g->input_mutation[i - g->nmutation]; }
-static int mutations(const Graph *g) { return g->nmutation + g->ninput_mutation; }
-
 static bool is_target(const Graph *g, const Value *v)
 {
-    for (int i = 0; i < mutations(g); i++)
-        if (mutation_at(g, i)->target == v) return true;
+    for (int i = 0; i < graph_mutations(g); i++)
+        if (graph_mutation(g, i)->target == v) return true;
     return false;
 }
 
@@ -268,12 +264,12 @@ static bool put_mutations(Emit *e, Ends *ends, const Weights *all)
 {
     static const char *const kind[] = {"parameter", "buffer", "buffer"};
     const Graph *g = e->g;
-    for (int i = 0; i < mutations(g); i++) {
-        const Mutation *m = mutation_at(g, i);
+    for (int i = 0; i < graph_mutations(g); i++) {
+        const Mutation *m = graph_mutation(g, i);
         const char *name = e->name[m->value->id];
         bool again = m->value->kind != V_NODE || shares_target(g, m->value);
         for (int k = 0; k < g->noutput; k++) again |= g->output[k].value == m->value;
-        for (int k = 0; k < i; k++) again |= mutation_at(g, k)->value == m->value;
+        for (int k = 0; k < i; k++) again |= graph_mutation(g, k)->value == m->value;
         if (again) TRY(cloned(e, m->value, &name));
         buf_printf(&ends->outputs, "%s{\"as_tensor\": {\"name\": \"%s\"}}", comma(&ends->outputs), name);
         const char *what = m->target->kind == V_INPUT ? "user_input" : kind[m->target->weight], *target = e->name[m->target->id];

@@ -51,8 +51,8 @@ bool graph_check(const Graph *g, Err *err)
     bool ok = check_nodes(&c, err);
     for (int i = 0; ok && i < g->noutput; i++)
         if (!c.defined[g->output[i].value->id]) ok = fail(err, E_FORMAT, "output '%s' is never computed", g->output[i].name);
-    for (int i = 0; ok && i < g->nmutation + g->ninput_mutation; i++) {
-        const Mutation *m = i < g->nmutation ? &g->mutation[i] : &g->input_mutation[i - g->nmutation];
+    for (int i = 0; ok && i < graph_mutations(g); i++) {
+        const Mutation *m = graph_mutation(g, i);
         if (!c.defined[m->value->id]) ok = fail(err, E_FORMAT, "the new value of '%s' is never computed", m->target->name);
     }
     free(c.defined);

@@ -153,6 +153,16 @@ bool graph_add_mutation(Graph *g, Value *target, Value *v, Err *err)
     return true;
 }
 
+int graph_mutations(const Graph *g) { return g->nmutation + g->ninput_mutation; }
+const Mutation *graph_mutation(const Graph *g, int i) { return i < g->nmutation ? &g->mutation[i] : &g->input_mutation[i - g->nmutation]; }
+
+bool graph_writes(const Graph *g, const Value *v)
+{
+    for (int i = 0; i < g->nmutation; i++)
+        if (g->mutation[i].target == v) return true;
+    return false;
+}
+
 bool graph_rename(Graph *g, Value *v, const char *name, Err *err)
 {
     if (!strcmp(v->name, name)) return true;

@@ -150,6 +150,9 @@ bool graph_require(Graph *g, Expr *cond, Err *err, const char *fmt, ...) QKV_PRI
 
 bool graph_add_output(Graph *g, const char *name, Value *v, Err *err);
 bool graph_add_mutation(Graph *g, Value *target, Value *v, Err *err); /* of a weight, or of an input */
+int graph_mutations(const Graph *g);                     /* of weights, then of inputs */
+const Mutation *graph_mutation(const Graph *g, int i);
+bool graph_writes(const Graph *g, const Value *v);       /* does a run change this weight? */
 /* Gives v this name; a value that had it takes v's old one. */
 bool graph_rename(Graph *g, Value *v, const char *name, Err *err);
 Value *graph_find_value(const Graph *g, const char *name);

@@ -153,8 +153,8 @@ void graph_print(const Graph *cg, Buf *out)
         print_string(g->require[i].where, out);
         buf_puts(out, "\n");
     }
-    for (int i = 0; i < g->nmutation + g->ninput_mutation; i++) {
-        const Mutation *m = i < g->nmutation ? &g->mutation[i] : &g->input_mutation[i - g->nmutation];
+    for (int i = 0; i < graph_mutations(g); i++) {
+        const Mutation *m = graph_mutation(g, i);
         buf_printf(out, "mutate %%%s = %%%s\n", m->target->name, m->value->name);
     }
     for (int i = 0; i < g->noutput; i++) buf_printf(out, "output %s = %%%s\n", g->output[i].name, g->output[i].value->name);

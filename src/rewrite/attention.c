@@ -46,6 +46,7 @@ static bool fill_holds(Rewrite *rw, const Scores *s)
     return rewrite_refuse(rw, "masked scores are %g where scores are products times %g: not surely below all of them", s->fill, scale);
 }
 
+/* Its expression is NULL when it would be too large. */
 static Arg times(Rewrite *rw, Arg a, Expr *b, bool divide)
 {
     if (ex_is_const(a.e) && ex_is_const(b)) {
@@ -69,7 +70,9 @@ Value *without_scale(Rewrite *rw, Value *v, Arg *scale, int depth)
             Expr *c = number_of(rw, &a[1 - side]);
             if (!c || a[side].kind != ARG_VALUE || a[side].v->rank != v->rank || !exprs_same(v->rank, a[side].v->dim, v->dim) || a[side].v->dtype != v->dtype) continue;
             if (ex_is_const(c) && !(fabs(number_value(c)) > 0)) continue;
-            *scale = times(rw, *scale, c, n->op->id == OP_div_Tensor);
+            Arg product = times(rw, *scale, c, n->op->id == OP_div_Tensor);
+            if (!product.e) return v;
+            *scale = product;
             return without_scale(rw, a[side].v, scale, depth + 1);
         }
         return v;
@@ -125,13 +128,15 @@ static bool scale_by(Rewrite *rw, const Arg *a, bool divide, Arg *out)
     TRY(scores_of(rw, &a[0], &s) && scores_before_softmax(rw, &s));
     Expr *c = number_of(rw, &a[1]);
     if (!c) return a[1].kind == ARG_VALUE && scale_operand(rw, &s, a[1].v, divide) && scores_give(rw, &s, out);
+    if (scores_capped(&s) && !ex_is_const(c)) return rewrite_refuse(rw, "a factor that depends on sizes after the softcap");
     if (ex_is_const(c) && (!(fabs(number_value(c)) > 0) || isinf(number_value(c)))) return rewrite_refuse(rw, "the factor is %g", number_value(c));
     if (s.mask && !(ex_is_const(c) && number_value(c) > 0)) return rewrite_refuse(rw, "a mask is multiplied by a factor that is not known to be positive");
     if (s.mask && s.mask->dtype != DT_BOOL) s.mask = rw_binary(rw, divide ? OP_div_Tensor : OP_mul_Tensor, s.mask, arg_expr(c));
     s.scale = times(rw, s.scale, c, divide);
     if (s.fill != 0) s.fill = divide ? s.fill / number_value(c) : s.fill * number_value(c);
+    if (!s.scale.e) return rewrite_refuse(rw, "the scale is too large an expression");
     TRY(fill_holds(rw, &s));
-    if (scores_capped(&s)) s.softcap = times(rw, s.softcap, c, divide);
+    if (scores_capped(&s)) s.softcap = times(rw, s.softcap, ex_float(rw->ex, fabs(number_value(c))), divide); /* -f tanh(s / f) = f tanh(-s / f) */
     return scores_give(rw, &s, out);
 }
 
@@ -210,7 +215,7 @@ static bool zero_where_masked(Rewrite *rw, Scores *s, Value *allow, double fill,
     if (m->arg[1].kind != ARG_VALUE) return false;
     bool alone = constant_of(rw, &m->arg[1], &kept) && kept == 0;
     s->mask = alone ? allow : RW(rw, where_self, arg_value(allow), m->arg[1], arg_value(scores_number(rw, -INFINITY, s->mask->dtype)));
-    s->masked_rows = alone ? 0 : s->masked_rows == 1 ? 1 : 3;
+    s->masked_rows = alone ? 0 : s->masked_rows == 1 ? 1 : s->masked_rows == 2 || s->masked_rows == 4 || s->fill != 0 ? 2 : 3;
     return s->mask && scores_give(rw, s, out);
 }
 

@@ -39,7 +39,7 @@ GraftFn make_rows;            /* values times probabilities that a row-wise op c
 GraftFn make_attention;           /* probabilities, values */
 GraftFn make_attention_slice; /* probabilities, slice start and end of their keys, values */
 GraftFn make_attention_transposed; /* values^T, probabilities, dims of the permute that transposes them */
-GraftFn make_flat_product;    /* the result with its axes, the factors with theirs, the first factor as it is multiplied */
+GraftFn make_flat_product;    /* the result with its axes, the factors with theirs, both as they are multiplied */
 GraftFn make_grouped;         /* a scaled_dot_product_attention */
 GraftFn make_softmax;         /* x, dims of one axis */
 GraftFn make_softmax_sink;    /* x, dims of its last axis, s; true when a number s joins the sum as it is, not as exp(s) */

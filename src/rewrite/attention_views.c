@@ -249,7 +249,8 @@ bool make_scores_permute(Rewrite *rw, int n, const Arg *a, Arg *out)
     for (int i = 0; i < r; i++) perm[i] = (int)(a[1].es[i]->i < 0 ? a[1].es[i]->i + r : a[1].es[i]->i);
     bool straight = perm[r - 2] == r - 2 && perm[r - 1] == r - 1, swapped = perm[r - 2] == r - 1 && perm[r - 1] == r - 2;
     int b = perm[r - 2];
-    if (!straight && !swapped && perm[r - 1] == r - 1 && is_one(rw_pad_rank(rw, s.k, r)->dim[b])) {
+    const Value *padded;
+    if (!straight && !swapped && perm[r - 1] == r - 1 && (padded = rw_pad_rank(rw, s.k, r)) && is_one(padded->dim[b])) {
         /* queries change places with an axis along which keys do not differ */
         memcpy(own, perm, sizeof own);
         for (int i = 0; i < r - 2; i++)
@@ -377,10 +378,10 @@ bool make_flat_product(Rewrite *rw, int n, const Arg *a, Arg *out)
 {
     (void)n;
     const Value *y = a[0].v;
-    Value *x = a[1].v, *v = a[2].v, *flat = a[3].v;
+    const Value *x = a[1].v, *v = a[2].v, *left = a[3].v, *right = a[4].v;
     int r = y->rank;
-    if (r < 3 || x->rank != r || v->rank != r || flat->rank != 3 || !exprs_same(r - 1, x->dim, y->dim) || !exprs_same(r - 2, v->dim, y->dim) ||
-        v->dim[r - 1] != y->dim[r - 1] || v->dim[r - 2] != x->dim[r - 1] || !exprs_same(2, &flat->dim[1], &x->dim[r - 2]))
+    if (r < 3 || x->rank != r || v->rank != r || left->rank != 3 || right->rank != 3 || !exprs_same(r - 1, x->dim, y->dim) || !exprs_same(r - 2, v->dim, y->dim) ||
+        v->dim[r - 1] != y->dim[r - 1] || v->dim[r - 2] != x->dim[r - 1] || !exprs_same(2, &left->dim[1], &x->dim[r - 2]) || !exprs_same(2, &right->dim[1], &v->dim[r - 2]))
         return rewrite_refuse(rw, "the product takes other axes together");
     Value *product = RW(rw, matmul, a[1], a[2]);
     *out = arg_value(product);

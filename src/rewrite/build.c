@@ -159,7 +159,7 @@ Value *rw_add(Rewrite *rw, OpId id, int nargs, const Arg *args)
     Arg fit[64];
     Err e = {0};
     for (int i = 0; i < nargs; i++) { /* an operand that could not be built, a required one above all */
-        if (args[i].kind == ARG_VALUE && !args[i].v) return NULL;
+        if ((args[i].kind == ARG_VALUE && !args[i].v) || (args[i].kind == ARG_EXPR && !args[i].e)) return NULL;
         if (args[i].kind == ARG_NONE && !op->schema->params[i].optional && !op->schema->params[i].def) return NULL;
     }
     if (!op_fit_args(rw->g, op, nargs, args, fit, &e)) {
@@ -418,22 +418,29 @@ Value *rw_binary(Rewrite *rw, OpId op, Value *v, Arg other)
     return rw_add(rw, op, 2, (Arg[]){arg_value(v), other});
 }
 
-static bool written(const Graph *g, const Value *v)
+/* The number as dtype t holds it. */
+static Expr *number_as(Rewrite *rw, Expr *e, DType t)
 {
-    for (int i = 0; i < g->nmutation; i++)
-        if (g->mutation[i].target == v) return true;
-    return false;
+    if (!e || dtype_is_complex(t)) return NULL;
+    if (!ex_is_const(e)) return e->is_bool == (t == DT_BOOL) && (e->is_float ? t == DT_F32 || t == DT_F64 : t != DT_F16 && t != DT_BF16) ? e : NULL;
+    double x = number_value(e);
+    double held[1];
+    if (t == DT_BOOL) return ex_int(rw->ex, x != 0);
+    if (!dtype_is_float(t)) return fabs(x) < 9e15 ? ex_int(rw->ex, e->is_float ? (int64_t)x : e->i) : NULL;
+    store_f64(t, held, x);
+    return ex_float(rw->ex, load_f64(t, held));
 }
 
-static Expr *number_in(Rewrite *rw, const Arg *a, int depth)
+/* budget: how many values are looked at. */
+static Expr *number_in(Rewrite *rw, const Arg *a, int *budget)
 {
     if (a->kind == ARG_EXPR) return a->e;
-    if (a->kind != ARG_VALUE || depth > 16) return NULL;
+    if (a->kind != ARG_VALUE || --*budget < 0) return NULL;
     const Value *v = a->v;
     if (v->kind == V_WEIGHT) {
         for (int i = 0; i < v->rank; i++)
             if (!is_one(v->dim[i])) return NULL;
-        if (!v->data || !v->data->data || written(rw->g, v) || dtype_is_complex(v->dtype)) return NULL;
+        if (!v->data || !v->data->data || graph_writes(rw->g, v) || dtype_is_complex(v->dtype)) return NULL;
         double x = tensor_get(v->data, 0);
         return dtype_is_float(v->dtype) ? ex_float(rw->ex, x) : ex_int(rw->ex, (int64_t)x);
     }
@@ -441,18 +448,19 @@ static Expr *number_in(Rewrite *rw, const Arg *a, int depth)
     const Node *n = v->def;
     Expr *x, *y;
     switch (n->op->id) {
-    case OP_full: return n->arg[1].e;
-    case OP_to_copy: case OP_reshape: case OP_expand: case OP_permute: return number_in(rw, &n->arg[0], depth + 1);
+    case OP_full: return number_as(rw, n->arg[1].e, v->dtype);
+    case OP_to_copy: return number_as(rw, number_in(rw, &n->arg[0], budget), v->dtype);
+    case OP_reshape: case OP_expand: case OP_permute: return number_in(rw, &n->arg[0], budget);
     case OP_sqrt: case OP_rsqrt: case OP_neg: case OP_reciprocal: case OP_exp: case OP_log: {
-        if (!(x = number_in(rw, &n->arg[0], depth + 1)) || !ex_is_const(x)) return NULL;
+        if (!(x = number_in(rw, &n->arg[0], budget)) || !ex_is_const(x)) return NULL;
         double d = number_value(x);
         return ex_float(rw->ex, n->op->id == OP_sqrt ? sqrt(d) : n->op->id == OP_rsqrt ? 1 / sqrt(d) : n->op->id == OP_neg ? -d : n->op->id == OP_exp ? exp(d)
                                 : n->op->id == OP_log ? log(d) : 1 / d);
     }
     case OP_add_Tensor: case OP_sub_Tensor: case OP_mul_Tensor: case OP_div_Tensor: case OP_pow_Tensor_Tensor: {
-        x = number_in(rw, &n->arg[0], depth + 1);
-        y = number_in(rw, &n->arg[1], depth + 1);
-        if (!x || !y || !ex_is_const(x) || !ex_is_const(y)) return NULL;
+        x = number_in(rw, &n->arg[0], budget);
+        y = x ? number_in(rw, &n->arg[1], budget) : NULL;
+        if (!y || !ex_is_const(x) || !ex_is_const(y)) return NULL;
         double p = number_value(x), q = number_value(y);
         if (n->op->id == OP_add_Tensor || n->op->id == OP_sub_Tensor) {
             if (!ex_is_const(n->arg[2].e)) return NULL;
@@ -465,7 +473,7 @@ static Expr *number_in(Rewrite *rw, const Arg *a, int depth)
     }
 }
 
-Expr *number_of(Rewrite *rw, const Arg *a) { return number_in(rw, a, 0); }
+Expr *number_of(Rewrite *rw, const Arg *a) { return number_in(rw, a, &(int){100}); }
 
 bool constant_of(Rewrite *rw, const Arg *a, double *v)
 {

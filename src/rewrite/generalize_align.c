@@ -428,9 +428,9 @@ static bool same_signature(Aligned *a, int f, Err *err)
             return say(a, err, arena_printf(a->arena, "structure differs: input %d is '%s', %s of rank %d, in %s and '%s', %s of rank %d, in %s", i,
                                             x->name, dtype_name(x->dtype), x->rank, first, y->name, dtype_name(y->dtype), y->rank, other));
     }
-    if (g->noutput != h->noutput || g->nscalar_output != h->nscalar_output || g->nmutation != h->nmutation)
-        return say(a, err, arena_printf(a->arena, "structure differs: %s has %d outputs and writes %d buffers, %s has %d and writes %d", first,
-                                        g->noutput, g->nmutation, other, h->noutput, h->nmutation));
+    if (g->noutput != h->noutput || g->nscalar_output != h->nscalar_output || g->nmutation != h->nmutation || g->ninput_mutation != h->ninput_mutation)
+        return say(a, err, arena_printf(a->arena, "structure differs: %s has %d outputs and writes %d buffers and inputs, %s has %d and writes %d", first,
+                                        g->noutput, graph_mutations(g), other, h->noutput, graph_mutations(h)));
     return true;
 }
 
@@ -489,7 +489,7 @@ static bool ends(Aligned *a, Err *err)
 {
     const Graph *g = a->file[0];
     a->output = arena_array(a->arena, int, g->noutput + 1);
-    a->mutation = arena_array(a->arena, int, 2 * g->nmutation + 1);
+    a->mutation = arena_array(a->arena, int, 2 * graph_mutations(g) + 1);
     if (!a->output || !a->mutation) return fail(err, E_LIMIT, "out of memory");
     for (int i = 0; i < g->noutput; i++) {
         Value *v[GEN_FILES] = {NULL};
@@ -497,13 +497,13 @@ static bool ends(Aligned *a, Err *err)
         a->output[i] = merged_of(a, a->nfiles, v);
         if (a->output[i] < 0) return say(a, err, arena_printf(a->arena, "structure differs: '%s' comes from different nodes", g->output[i].name));
     }
-    for (int i = 0; i < g->nmutation; i++)
+    for (int i = 0; i < graph_mutations(g); i++)
         for (int side = 0; side < 2; side++) {
             Value *v[GEN_FILES] = {NULL};
-            for (int f = 0; f < a->nfiles; f++) v[f] = side ? a->file[f]->mutation[i].value : a->file[f]->mutation[i].target;
+            for (int f = 0; f < a->nfiles; f++) v[f] = side ? graph_mutation(a->file[f], i)->value : graph_mutation(a->file[f], i)->target;
             a->mutation[2 * i + side] = merged_of(a, a->nfiles, v);
             if (a->mutation[2 * i + side] < 0)
-                return say(a, err, arena_printf(a->arena, "structure differs: buffer '%s' is written from different nodes", g->mutation[i].target->name));
+                return say(a, err, arena_printf(a->arena, "structure differs: '%s' is written from different nodes", graph_mutation(g, i)->target->name));
         }
     return true;
 }

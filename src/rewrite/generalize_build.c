@@ -676,7 +676,7 @@ static bool ends(Build *b)
         TRY(v && graph_add_output(b->g, from->output[i].name, v, b->err));
         b->g->output[i].value_name = arena_strdup(b->g->arena, from->output[i].value_name);
     }
-    for (int i = 0; i < from->nmutation; i++) {
+    for (int i = 0; i < graph_mutations(from); i++) {
         Value *to = operand_value(b, NULL, a->mutation[2 * i]), *v = operand_value(b, NULL, a->mutation[2 * i + 1]);
         TRY(to && v && graph_add_mutation(b->g, to, v, b->err));
     }

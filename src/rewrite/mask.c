@@ -7,7 +7,8 @@
 #include <math.h>
 #include <string.h>
 
-enum { MAX_DEPTH = 24, MAX_PARTS = 16 };
+/* MAX_SEARCHED: nodes that a question about a mask looks at; shared ones are met each time. Beyond it the answer is no. */
+enum { MAX_DEPTH = 24, MAX_PARTS = 16, MAX_SEARCHED = 2000 };
 
 /* ------------------------------------------------------------------ numbers that are linear in positions */
 
@@ -17,7 +18,7 @@ typedef struct Linear {
     int64_t factor[MAX_RANK];
 } Linear;
 
-static bool linear(Rewrite *rw, const Arg *a, Linear *l, int depth);
+static bool linear(Rewrite *rw, const Arg *a, Linear *l);
 
 static Expr *integer(Rewrite *rw, Expr *e)
 {
@@ -56,7 +57,7 @@ static bool plus(Rewrite *rw, Linear *l, const Linear *m, int64_t by)
     return l->c != NULL;
 }
 
-static bool linear_op(Rewrite *rw, const Value *v, Linear *l, int depth)
+static bool linear_op(Rewrite *rw, const Value *v, Linear *l)
 {
     const Arg *a = v->def->arg;
     Linear m;
@@ -67,50 +68,51 @@ static bool linear_op(Rewrite *rw, const Value *v, Linear *l, int depth)
         l->factor[0] = a[2].e->i;
         return true;
     case OP_full: return (l->c = integer(rw, a[1].e)) != NULL;
-    case OP_to_copy: return !dtype_is_complex(v->dtype) && v->dtype != DT_BOOL && linear(rw, &a[0], l, depth + 1);
-    case OP_reshape: return linear(rw, &a[0], &m, depth + 1) && carry(v, a[0].v, &m, l);
-    case OP_expand: return linear(rw, &a[0], l, depth + 1);
+    case OP_to_copy: return linear(rw, &a[0], l);
+    case OP_reshape: return linear(rw, &a[0], &m) && carry(v, a[0].v, &m, l);
+    case OP_expand: return linear(rw, &a[0], l);
     case OP_permute:
-        if (!linear(rw, &a[0], &m, depth + 1)) return false;
+        if (!linear(rw, &a[0], &m)) return false;
         permutation_of(v->def, perm);
         l->c = m.c;
         for (int i = 0; i < v->rank; i++) l->factor[v->rank - 1 - i] = m.factor[v->rank - 1 - perm[i]];
         return true;
     case OP_slice_Tensor: {
-        if (!linear(rw, &a[0], l, depth + 1) || !ex_is_int(a[1].e) || !(a[4].kind == ARG_EXPR && is_one(a[4].e))) return false;
+        if (!linear(rw, &a[0], l) || !ex_is_int(a[1].e) || !(a[4].kind == ARG_EXPR && is_one(a[4].e))) return false;
         int64_t axis = a[1].e->i < 0 ? a[1].e->i + v->rank : a[1].e->i;
         if (a[2].kind == ARG_EXPR) l->c = ex_add(rw->ex, l->c, ex_mul(rw->ex, ex_int(rw->ex, l->factor[v->rank - 1 - axis]), a[2].e));
         return l->c != NULL && (a[2].kind != ARG_EXPR || l->factor[v->rank - 1 - axis] == 0 || (ex_is_int(a[2].e) && a[2].e->i >= 0));
     }
-    case OP_neg: return linear(rw, &a[0], l, depth + 1) && scaled(rw, l, -1);
+    case OP_neg: return linear(rw, &a[0], l) && scaled(rw, l, -1);
     case OP_add_Tensor: case OP_sub_Tensor:
-        return ex_is_int(a[2].e) && linear(rw, &a[0], l, depth + 1) && linear(rw, &a[1], &m, depth + 1) &&
+        return ex_is_int(a[2].e) && linear(rw, &a[0], l) && linear(rw, &a[1], &m) &&
                plus(rw, l, &m, v->def->op->id == OP_add_Tensor ? a[2].e->i : -a[2].e->i);
     case OP_mul_Tensor:
         for (int i = 0; i < 2; i++) {
             Expr *by = number_of(rw, &a[i]);
-            if (by && (by = integer(rw, by)) && ex_is_int(by)) return linear(rw, &a[1 - i], l, depth + 1) && scaled(rw, l, by->i);
+            if (by && (by = integer(rw, by)) && ex_is_int(by)) return linear(rw, &a[1 - i], l) && scaled(rw, l, by->i);
         }
         return false;
     default: return false;
     }
 }
 
-static bool linear_node(Rewrite *rw, const Value *v, Linear *l, int depth)
+static bool linear_node(Rewrite *rw, const Value *v, Linear *l)
 {
-    if (!linear_op(rw, v, l, depth)) return false;
+    if (!linear_op(rw, v, l)) return false;
     for (int i = 0; i < v->rank; i++)
         if (is_one(v->dim[i])) l->factor[v->rank - 1 - i] = 0; /* the index there is 0, also when the axis is widened */
     return true;
 }
 
-static bool linear(Rewrite *rw, const Arg *a, Linear *l, int depth)
+static bool linear(Rewrite *rw, const Arg *a, Linear *l)
 {
     *l = (Linear){.c = ex_int(rw->ex, 0)};
-    if (depth > MAX_DEPTH) return false;
+    if (--rw->budget < 0) return false;
+    if (a->kind == ARG_VALUE && a->v->dtype != DT_I64 && a->v->dtype != DT_I32 && a->v->dtype != DT_F32 && a->v->dtype != DT_F64) return false; /* positions wrap or round there */
     Expr *e = number_of(rw, a);
     if (e) return (l->c = integer(rw, e)) != NULL;
-    return a->kind == ARG_VALUE && a->v->def && linear_node(rw, a->v, l, depth);
+    return a->kind == ARG_VALUE && a->v->def && linear_node(rw, a->v, l);
 }
 
 /* ------------------------------------------------------------------ bands */
@@ -151,7 +153,7 @@ typedef struct Offset {
     Expr *row, *column, *rows, *columns;
 } Offset;
 
-static bool truth(Band *b, const Value *v, bool wanted, Offset at, int depth);
+static bool truth(Band *b, const Value *v, bool wanted, Offset at);
 
 /* x <= y, x < y ... as a band where that equals `wanted`. */
 static bool comparison(Band *b, const Arg *x, const Arg *y, bool strict, bool wanted)
@@ -160,13 +162,13 @@ static bool comparison(Band *b, const Arg *x, const Arg *y, bool strict, bool wa
     const Node *n = x->kind == ARG_VALUE ? x->v->def : NULL;
     Linear l, m;
     if (n && n->op->id == OP_abs && wanted) { /* |d| <= w is d <= w and -d <= w */
-        if (!linear(rw, &n->arg[0], &l, 0) || !linear(rw, y, &m, 0)) return false;
+        if (!linear(rw, &n->arg[0], &l) || !linear(rw, y, &m)) return false;
         Linear back = l;
         if (!plus(rw, &l, &m, -1) || !scaled(rw, &back, -1) || !plus(rw, &back, &m, -1)) return false;
         if (strict) l.c = ex_add(rw->ex, l.c, ex_int(rw->ex, 1)), back.c = ex_add(rw->ex, back.c, ex_int(rw->ex, 1));
         return not_positive(b, &l) && not_positive(b, &back);
     }
-    if (!linear(rw, x, &l, 0) || !linear(rw, y, &m, 0)) return false;
+    if (!linear(rw, x, &l) || !linear(rw, y, &m)) return false;
     if (wanted) { /* x - y (+ 1) <= 0 */
         if (!plus(rw, &l, &m, -1)) return false;
     } else { /* not x <= y: y - x + 1 <= 0; not x < y: y - x <= 0 */
@@ -183,9 +185,8 @@ static bool constant_band(Band *b, const Value *v, bool wanted, Offset at)
 {
     const Tensor *t = v->data;
     int r = v->rank;
-    for (int i = 0; i < b->rw->g->nmutation; i++)
-        if (b->rw->g->mutation[i].target == v) return false;
-    if (!t || !t->data || r < 2 || dtype_is_complex(v->dtype) || tensor_numel(t) != t->shape[r - 2] * t->shape[r - 1]) return false;
+    if (graph_writes(b->rw->g, v) || !t || !t->data || r < 2 || dtype_is_complex(v->dtype) || tensor_numel(t) != t->shape[r - 2] * t->shape[r - 1]) return false;
+    if ((b->rw->budget -= (int)(tensor_numel(t) >> 12)) < 0) return false;
     int64_t N = t->shape[r - 2], M = t->shape[r - 1], lower = INT64_MIN, upper = INT64_MAX;
     for (int pass = 0; pass < 2; pass++)
         for (int64_t i = 0; i < N; i++)
@@ -212,24 +213,24 @@ static bool all_ones(Rewrite *rw, const Value *v)
     return constant_of(rw, &a, &x) && x == 1;
 }
 
-static bool triangle(Band *b, const Node *n, bool wanted, Offset at, int depth)
+static bool triangle(Band *b, const Node *n, bool wanted, Offset at)
 {
     Rewrite *rw = b->rw;
     const Value *x = n->arg[0].v;
     Expr *d = ex_sub(rw->ex, ex_add(rw->ex, n->arg[1].e, at.row), at.column), *one = ex_int(rw->ex, 1);
     bool lower = n->op->id == OP_tril;
     if (!wanted && !all_ones(rw, x)) return false;
-    if (wanted && !truth(b, x, true, at, depth + 1)) return false;
+    if (wanted && !truth(b, x, true, at)) return false;
     if (lower == wanted) at_most(b, lower ? d : ex_sub(rw->ex, d, one));
     else at_least(b, lower ? ex_add(rw->ex, d, one) : d);
     return true;
 }
 
 /* Is (v != 0) == wanted a band, exactly? Adds it. */
-static bool truth(Band *b, const Value *v, bool wanted, Offset at, int depth)
+static bool truth(Band *b, const Value *v, bool wanted, Offset at)
 {
     Rewrite *rw = b->rw;
-    if (depth > MAX_DEPTH) return false;
+    if (--rw->budget < 0) return false;
     bool whole = v->rank >= 2 && v->dim[v->rank - 2] == at.rows && v->dim[v->rank - 1] == at.columns;
     if (v->kind == V_WEIGHT) return whole && constant_band(b, v, wanted, at);
     if (!v->def) return false;
@@ -238,32 +239,32 @@ static bool truth(Band *b, const Value *v, bool wanted, Offset at, int depth)
     double x;
     bool zero_at = ex_equals_int(at.row, 0) && ex_equals_int(at.column, 0);
     switch (n->op->id) {
-    case OP_full: return ex_is_const(a[1].e) && (number_value(a[1].e) != 0) == wanted;
-    case OP_logical_not: return truth(b, a[0].v, !wanted, at, depth + 1);
-    case OP_bitwise_not: return v->dtype == DT_BOOL && truth(b, a[0].v, !wanted, at, depth + 1);
-    case OP_to_copy: return mask_zero_one(rw->g, a[0].v) && truth(b, a[0].v, wanted, at, depth + 1);
+    case OP_full: return constant_of(rw, &(Arg){.kind = ARG_VALUE, .v = n->out[0]}, &x) && (x != 0) == wanted;
+    case OP_logical_not: return truth(b, a[0].v, !wanted, at);
+    case OP_bitwise_not: return v->dtype == DT_BOOL && truth(b, a[0].v, !wanted, at);
+    case OP_to_copy: return mask_zero_one(rw->g, a[0].v) && truth(b, a[0].v, wanted, at);
     case OP_logical_and: case OP_bitwise_and_Tensor: case OP_mul_Tensor:
         if (n->op->id != OP_logical_and && !mask_zero_one(rw->g, v)) return false;
-        return wanted && a[0].kind == ARG_VALUE && a[1].kind == ARG_VALUE && truth(b, a[0].v, true, at, depth + 1) && truth(b, a[1].v, true, at, depth + 1);
+        return wanted && a[0].kind == ARG_VALUE && a[1].kind == ARG_VALUE && truth(b, a[0].v, true, at) && truth(b, a[1].v, true, at);
     case OP_logical_or: case OP_bitwise_or_Tensor:
-        return !wanted && v->dtype == DT_BOOL && a[0].kind == ARG_VALUE && a[1].kind == ARG_VALUE && truth(b, a[0].v, false, at, depth + 1) && truth(b, a[1].v, false, at, depth + 1);
+        return !wanted && v->dtype == DT_BOOL && a[0].kind == ARG_VALUE && a[1].kind == ARG_VALUE && truth(b, a[0].v, false, at) && truth(b, a[1].v, false, at);
     case OP_eq_Tensor: case OP_ne_Tensor: /* against 0 or 1 */
         if (!constant_of(rw, &a[1], &x) || (x != 0 && x != 1) || a[0].kind != ARG_VALUE || !mask_zero_one(rw->g, a[0].v)) return false;
-        return truth(b, a[0].v, wanted == ((n->op->id == OP_eq_Tensor) == (x == 1)), at, depth + 1);
+        return truth(b, a[0].v, wanted == ((n->op->id == OP_eq_Tensor) == (x == 1)), at);
     case OP_gt_Tensor: case OP_ge_Tensor: /* 0/1 tensors above 0 or 0.5 ...; else positions */
         if (a[0].kind == ARG_VALUE && mask_zero_one(rw->g, a[0].v) && constant_of(rw, &a[1], &x) && (n->op->id == OP_gt_Tensor ? x >= 0 && x < 1 : x > 0 && x <= 1))
-            return truth(b, a[0].v, wanted, at, depth + 1);
+            return truth(b, a[0].v, wanted, at);
         return zero_at && comparison(b, &a[1], &a[0], n->op->id == OP_gt_Tensor, wanted);
     case OP_lt_Tensor: case OP_le_Tensor: return zero_at && comparison(b, &a[0], &a[1], n->op->id == OP_lt_Tensor, wanted);
-    case OP_tril: case OP_triu: return whole && triangle(b, n, wanted, at, depth);
-    case OP_expand: return a[0].v->rank >= 2 && exprs_same(2, &v->dim[v->rank - 2], &a[0].v->dim[a[0].v->rank - 2]) && truth(b, a[0].v, wanted, at, depth + 1);
+    case OP_tril: case OP_triu: return whole && triangle(b, n, wanted, at);
+    case OP_expand: return a[0].v->rank >= 2 && exprs_same(2, &v->dim[v->rank - 2], &a[0].v->dim[a[0].v->rank - 2]) && truth(b, a[0].v, wanted, at);
     case OP_reshape: { /* leading axes of 1 come and go */
         const Value *y = a[0].v;
         int r = y->rank < v->rank ? y->rank : v->rank;
         if (r < 2 || !exprs_same(r, &v->dim[v->rank - r], &y->dim[y->rank - r])) return false;
         for (int i = 0; i < y->rank - r; i++)
             if (!is_one(y->dim[i])) return false;
-        return truth(b, y, wanted, at, depth + 1);
+        return truth(b, y, wanted, at);
     }
     case OP_slice_Tensor: {
         if (!whole || !ex_is_int(a[1].e) || !(a[4].kind == ARG_EXPR && is_one(a[4].e))) return false;
@@ -276,7 +277,7 @@ static bool truth(Band *b, const Value *v, bool wanted, Offset at, int depth)
             Expr **o = axis == v->rank - 1 ? &at.column : &at.row;
             if (!(*o = ex_add(rw->ex, *o, a[2].e))) return false;
         }
-        return truth(b, a[0].v, wanted, at, depth + 1);
+        return truth(b, a[0].v, wanted, at);
     }
     default: return false;
     }
@@ -286,21 +287,20 @@ static bool is_band(Band *b, const Value *v, bool wanted)
 {
     Band trial = *b;
     Expr *zero = ex_int(b->rw->ex, 0);
-    if (v->rank < 2 || !truth(&trial, v, wanted, (Offset){zero, zero, b->N, b->M}, 0)) return false;
+    if (v->rank < 2 || !truth(&trial, v, wanted, (Offset){zero, zero, b->N, b->M})) return false;
     *b = trial;
     return true;
 }
 
 /* ------------------------------------------------------------------ 0 and 1 */
 
-static bool zero_one(const Graph *g, const Value *v, int depth)
+static bool zero_one(const Graph *g, const Value *v, int *budget)
 {
     if (v->dtype == DT_BOOL) return true;
-    if (depth > MAX_DEPTH) return false;
+    if (--*budget < 0) return false;
     if (v->kind == V_WEIGHT) {
         int64_t n = v->data && v->data->data && !dtype_is_complex(v->dtype) ? tensor_numel(v->data) : -1;
-        for (int i = 0; i < g->nmutation; i++)
-            if (g->mutation[i].target == v) return false;
+        if (graph_writes(g, v)) return false;
         for (int64_t i = 0; i < n; i++) {
             double x = tensor_get(v->data, i);
             if (x != 0 && x != 1) return false;
@@ -312,13 +312,13 @@ static bool zero_one(const Graph *g, const Value *v, int depth)
     switch (v->def->op->id) {
     case OP_full: return ex_is_const(a[1].e) && (number_value(a[1].e) == 0 || number_value(a[1].e) == 1);
     case OP_to_copy: case OP_reshape: case OP_permute: case OP_expand: case OP_slice_Tensor: case OP_select_int: case OP_tril: case OP_triu:
-        return a[0].kind == ARG_VALUE && zero_one(g, a[0].v, depth + 1);
-    case OP_mul_Tensor: return a[0].kind == ARG_VALUE && a[1].kind == ARG_VALUE && zero_one(g, a[0].v, depth + 1) && zero_one(g, a[1].v, depth + 1);
+        return a[0].kind == ARG_VALUE && zero_one(g, a[0].v, budget);
+    case OP_mul_Tensor: return a[0].kind == ARG_VALUE && a[1].kind == ARG_VALUE && zero_one(g, a[0].v, budget) && zero_one(g, a[1].v, budget);
     default: return false;
     }
 }
 
-bool mask_zero_one(const Graph *g, const Value *v) { return zero_one(g, v, 0); }
+bool mask_zero_one(const Graph *g, const Value *v) { return zero_one(g, v, &(int){MAX_SEARCHED}); }
 
 /* ------------------------------------------------------------------ masks */
 
@@ -386,6 +386,7 @@ bool make_banded(Rewrite *rw, int n, const Arg *a, Arg *out)
     Expr *N = y->arg[0].v->dim[2], *M = y->arg[1].v->dim[2];
     Parts p = {.band = {.rw = rw, .N = N, .M = M}};
     if (mask->rank < 2) return rewrite_refuse(rw, "the mask is the same for all queries");
+    rw->budget = MAX_SEARCHED;
     if (mask->dtype == DT_BOOL) TRY(take_apart(&p, mask, 0));
     else if (!additive_band(rw, &p.band, mask) || may_be_dead(rw, &p.band, N, M)) return rewrite_refuse(rw, "the mask is no band whose every row allows a key");
     if (!p.band.lower && !p.band.upper) {

@@ -6,7 +6,7 @@
 #include <string.h>
 #include "shape/solve.h"
 
-enum { MAX_BINDINGS = 4, MAX_LEAVES = 256, MAX_STEPS_BACK = 6 };
+enum { MAX_BINDINGS = 4, MAX_LEAVES = 256, MAX_STEPS_BACK = 6, MAX_CHAIN = 4000 };
 
 typedef struct Cone {
     const Claim *claim;
@@ -18,6 +18,8 @@ typedef struct Cone {
     int nweights;
     Node **node;                         /* in order */
     int nnodes, nfrom, cap;              /* the first nfrom compute what is replaced */
+    int depth;      /* of the searches below; beyond MAX_CHAIN a claim is too large to be proven */
+    double allowed; /* largest difference of the first result, relative to its peak */
     bool one_hides; /* one tensor hides keys at a time: large numbers of several could cancel */
     bool ok;
 } Cone;
@@ -41,21 +43,46 @@ static void add_leaf(Cone *c, Value *v)
     else list[(*n)++] = v;
 }
 
-static void ancestors(Cone *c, Value *v);
-static void ancestor_operand(void *user, Value **slot) { ancestors(user, *slot); }
+static void mark_before(void *user, Value **slot) { ((Cone *)user)->before[(*slot)->id] = 1; }
 
-static void ancestors(Cone *c, Value *v)
+typedef struct Varies {
+    const Cone *c;
+    bool any;
+} Varies;
+
+static void operand_varies(void *user, Value **slot)
 {
-    if (c->before[v->id]) return;
-    c->before[v->id] = 1;
-    if (v->def) node_each_operand(v->def, ancestor_operand, c);
-    bool varies = v->kind == V_INPUT;
-    for (int i = 0; v->def && i < v->def->op->schema->nparams; i++) {
-        const Arg *a = &v->def->arg[i];
-        varies |= a->kind == ARG_VALUE && c->before[a->v->id] == 2;
-        for (int k = 0; a->kind == ARG_VALUES && k < a->n; k++) varies |= a->vs[k] && c->before[a->vs[k]->id] == 2;
+    Varies *v = user;
+    v->any |= v->c->before[(*slot)->id] == 2;
+}
+
+static bool comes_before(const Cone *c, const Node *n)
+{
+    for (int k = 0; k < n->nout; k++)
+        if (c->before[n->out[k]->id]) return true;
+    return false;
+}
+
+/* What is replaced is computed from these: up the graph for all, down again for those that depend on an input. */
+static void ancestors(Cone *c)
+{
+    const Claim *claim = c->claim;
+    Node *last = NULL;
+    for (int i = 0; i < claim->n; i++) c->before[claim->from[i]->id] = 1;
+    for (Node *n = claim->g->last; n; n = n->prev) {
+        if (!comes_before(c, n)) continue;
+        if (!last) last = n;
+        node_each_operand(n, mark_before, c);
     }
-    if (varies) c->before[v->id] = 2;
+    for (int i = 0; i < claim->g->ninput; i++)
+        if (c->before[claim->g->input[i]->id]) c->before[claim->g->input[i]->id] = 2;
+    for (Node *n = claim->g->first; n && last; n = n == last ? NULL : n->next) {
+        if (!comes_before(c, n)) continue;
+        Varies v = {c, false};
+        node_each_operand(n, operand_varies, &v);
+        for (int k = 0; k < n->nout && v.any; k++)
+            if (c->before[n->out[k]->id]) c->before[n->out[k]->id] = 2;
+    }
 }
 
 static void cut(Cone *c, Value *v);
@@ -65,10 +92,12 @@ static void cut_operand(void *user, Value **slot) { cut(user, *slot); }
  * computed, as a rule may rely on its numbers. */
 static void cut(Cone *c, Value *v)
 {
-    if (c->seen[v->id]) return;
+    if (c->seen[v->id] || !c->ok) return;
     c->seen[v->id] = 1;
+    if (!(c->ok = ++c->depth < MAX_CHAIN)) return;
     if (v->def && c->before[v->id] != 2) node_each_operand(v->def, cut_operand, c);
     else add_leaf(c, v);
+    c->depth--;
 }
 
 static void collect(Cone *c, Value *v);
@@ -86,7 +115,9 @@ static void collect(Cone *c, Value *v)
         if (c->seen[v->def->out[k]->id] & 2) return;
         c->seen[v->def->out[k]->id] |= 2;
     }
+    if (!(c->ok = ++c->depth < MAX_CHAIN)) return;
     node_each_operand(v->def, collect_operand, c);
+    c->depth--;
     if (c->nnodes == c->cap) {
         int cap = c->cap ? c->cap * 2 : 256;
         Node **grown = realloc(c->node, (size_t)cap * sizeof *grown);
@@ -117,15 +148,17 @@ static bool depends(Cone *c, const Value *v, const Value *leaf)
 {
     for (int i = 0; i < c->nleaves; i++)
         if (c->leaf[i] == v && v != leaf) return true;
-    if (!v->def || c->seen[v->id]) return false;
+    if (!v->def || c->seen[v->id] || !c->ok) return false;
     c->seen[v->id] = 1;
-    for (int i = 0; i < v->def->op->schema->nparams; i++) {
+    if (!(c->ok = ++c->depth < MAX_CHAIN)) return false;
+    bool found = false;
+    for (int i = 0; !found && i < v->def->op->schema->nparams; i++) {
         const Arg *a = &v->def->arg[i];
-        if (a->kind == ARG_VALUE && depends(c, a->v, leaf)) return true;
-        for (int k = 0; a->kind == ARG_VALUES && k < a->n; k++)
-            if (a->vs[k] && depends(c, a->vs[k], leaf)) return true;
+        found = a->kind == ARG_VALUE && depends(c, a->v, leaf);
+        for (int k = 0; !found && a->kind == ARG_VALUES && k < a->n; k++) found = a->vs[k] && depends(c, a->vs[k], leaf);
     }
-    return false;
+    c->depth--;
+    return found;
 }
 
 /* Leaves that follow from others are computed from them: with numbers of their own they could contradict them. False when there is none. */
@@ -134,6 +167,7 @@ static bool drop_dependent(Cone *c, size_t n)
     bool any = false;
     for (int i = 0; i < c->nleaves; i++) {
         memset(c->seen, 0, n);
+        c->depth = 0;
         if (!c->leaf[i]->def || !depends(c, c->leaf[i], c->leaf[i])) continue;
         c->before[c->leaf[i]->id] = 0;
         any = true;
@@ -289,9 +323,7 @@ static bool agree(const Cone *c, const Tensor *from, const Tensor *to, Proof *p)
     int64_t n = tensor_numel(from);
     double peak = 0, worst = 0, allowed = tolerance(from->dtype);
     bool fine = true;
-    for (int i = 0; i < c->nfrom; i++) /* rounding to fewer bits on the way is in the source, too */
-        for (int k = 0; k < c->node[i]->nout; k++)
-            if (dtype_is_float(c->node[i]->out[k]->dtype) && tolerance(c->node[i]->out[k]->dtype) > allowed) allowed = tolerance(c->node[i]->out[k]->dtype);
+    if (c->allowed > allowed) allowed = c->allowed;
     for (int64_t i = 0; i < n; i++) {
         double a = tensor_get(from, i), b = tensor_get(to, i);
         if (isfinite(a) && fabs(a) > peak) peak = fabs(a);
@@ -376,11 +408,33 @@ static bool try_binding(const Prover *prover, Cone *c, const Binding *b, Proof *
     return ok;
 }
 
+static void reaches(void *user, Value **slot) { ((Cone *)user)->seen[(*slot)->id] = 1; }
+
+/* Rounding to fewer bits on the way is in the source, too; but not what only decides a comparison. */
+static void find_tolerance(Cone *c, size_t n)
+{
+    memset(c->seen, 0, n);
+    c->allowed = 0;
+    for (int i = 0; i < c->claim->n; i++) c->seen[c->claim->from[i]->id] = 1;
+    for (int i = c->nfrom - 1; i >= 0; i--) {
+        Node *x = c->node[i];
+        bool used = false;
+        for (int k = 0; k < x->nout; k++) {
+            DType t = x->out[k]->dtype;
+            if (!c->seen[x->out[k]->id] || !dtype_is_float(t)) continue;
+            used = true;
+            if (tolerance(t) > c->allowed) c->allowed = tolerance(t);
+        }
+        if (used) node_each_operand(x, reaches, c);
+    }
+}
+
 /* The common inputs, and the nodes of both functions in order. */
 static void find_functions(Cone *c, size_t n)
 {
     const Claim *claim = c->claim;
     for (bool again = true; again; again = c->ok && !all_touched(c)) {
+        c->depth = 0;
         memset(c->seen, 0, n);
         memset(c->touched, 0, sizeof c->touched);
         c->nleaves = c->nweights = c->nnodes = 0;
@@ -390,6 +444,7 @@ static void find_functions(Cone *c, size_t n)
     }
     c->nfrom = c->nnodes;
     for (int i = 0; i < claim->n; i++) collect(c, claim->to[i]);
+    find_tolerance(c, n);
     memset(c->mask, 0, n);
     for (int i = 0; i < c->nnodes; i++) {
         const Node *x = c->node[i];
@@ -448,7 +503,7 @@ bool prove_claim(void *user, const Claim *claim, Proof *p, Err *err)
     bool ok = c.before && c.seen && c.mask;
     if (!ok) fail(&e, E_LIMIT, "out of memory");
     quiet.save = NULL;
-    for (int i = 0; ok && i < claim->n; i++) ancestors(&c, claim->from[i]);
+    if (ok) ancestors(&c);
     for (int i = 0; ok && i < claim->n; i++) c.before[claim->from[i]->id] = 0; /* a root is no input of itself */
     if (ok) {
         find_functions(&c, n);

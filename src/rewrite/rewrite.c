@@ -546,13 +546,6 @@ static bool index_rules(Rewrite *rw, const char *phase)
     return true;
 }
 
-static bool written(const Graph *g, const Value *v)
-{
-    for (int i = 0; i < g->nmutation; i++)
-        if (g->mutation[i].target == v) return true;
-    return false;
-}
-
 /* Weights that have lost their last use, and new ones (ids from `fresh` on) that no firing used, leave the graph. used: by id, before. */
 static bool drop_weights(Graph *g, const int *used, int fresh, Err *err)
 {
@@ -561,7 +554,7 @@ static bool drop_weights(Graph *g, const int *used, int fresh, Err *err)
     graph_count_uses(g, uses);
     for (int i = 0; i < g->nweight; i++) {
         Value *v = g->weight[i];
-        if (uses[v->id] || written(g, v) || (v->id < fresh && !used[v->id])) g->weight[n++] = v;
+        if (uses[v->id] || graph_writes(g, v) || (v->id < fresh && !used[v->id])) g->weight[n++] = v;
     }
     g->nvalues -= g->nweight - n;
     g->nweight = n;

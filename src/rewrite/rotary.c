@@ -28,24 +28,24 @@ bool make_rotary_halves(Rewrite *rw, int n, const Arg *a, Arg *out)
     return give(rw, a, a[5].e->i != 0, false, out);
 }
 
-/* The reshape that shows pairs: the last axis as (D / 2, 2). */
-static bool shows_pairs(const Value *x, const Arg *shape)
+/* The sizes that show pairs: the last axis as (D / 2, 2). */
+static bool shows_pairs(const Value *x, int rank, Expr *const *size)
 {
-    if (shape->kind != ARG_EXPRS || shape->n != x->rank + 1 || !ex_equals_int(shape->es[x->rank], 2)) return false;
-    return exprs_same(x->rank - 1, shape->es, x->dim);
+    return rank == x->rank + 1 && ex_equals_int(size[x->rank], 2) && exprs_same(x->rank - 1, size, x->dim);
 }
 
 bool make_rotary_pairs(Rewrite *rw, int n, const Arg *a, Arg *out)
 {
     (void)n;
-    if (a[0].kind != ARG_VALUE || !a[0].v->rank || a[5].kind != ARG_EXPR) return false;
-    const Value *x = a[0].v;
+    const Value *x = a[0].v, *turned = a[5].v;
+    if (!x->rank) return false;
     Expr *D = x->dim[x->rank - 1];
     for (int i = 3; i < 5; i++) {
         bool strided = a[i].kind == ARG_EXPR && a[i].e == D;
-        if (!strided && !shows_pairs(x, &a[i])) return rewrite_refuse(rw, "what is turned are not the pairs of '%s'", x->name);
+        if (!strided && (a[i].kind != ARG_EXPRS || !shows_pairs(x, a[i].n, a[i].es))) return rewrite_refuse(rw, "what is turned are not the pairs of '%s'", x->name);
     }
-    return give(rw, a, a[5].e->i != 0, true, out);
+    if (!shows_pairs(x, turned->rank, turned->dim)) return rewrite_refuse(rw, "the turned pairs of '%s' are not put back as neighbours", x->name);
+    return give(rw, a, a[6].e->i != 0, true, out);
 }
 
 bool make_reshaped(Rewrite *rw, int n, const Arg *a, Arg *out)

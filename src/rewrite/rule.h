@@ -5,9 +5,9 @@
  *       (mul (mul 0.5 ?x) (add 1 (tanh ...)))           ; pattern
  *       (gelu ?x :approximate "tanh")                   ; graft
  *       (float ?x))                                     ; guards: named C functions (where.c)
- *     (derive scores_scale                              ; records an equal form of the root, replaces nothing by itself
+ *     (derive scores_mul                                ; records an equal form of the root, replaces nothing by itself
  *       (mul (= ?s (scores ...)) ?c)
- *       (@scores_scale ?s ?c))                          ; a graft made by a C function (scores.c)
+ *       (@scores_mul ?s ?c))                            ; a graft made by a C function (attention.c)
  *
  * Patterns: ?x captures, the same ?x twice must be the same; _ is anything; (op a b :name p) is an op of the plain form with its
  * parameters in schema order or by name; a parameter that is not mentioned must have its default, `...` lets the remaining ones be

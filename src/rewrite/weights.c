@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { MAX_FROM = 8, MAX_DEPTH = 24 };
+enum { MAX_FROM = 8, MAX_SEARCHED = 500 };
 
 typedef struct NewWeight {
     const char *how;
@@ -15,8 +15,7 @@ typedef struct NewWeight {
 static bool constant(Rewrite *rw, const Value *v)
 {
     if (v->kind != V_WEIGHT || !v->data || !v->data->data) return rewrite_refuse(rw, "'%s' is no weight", v->name);
-    for (int i = 0; i < rw->g->nmutation; i++)
-        if (rw->g->mutation[i].target == v) return rewrite_refuse(rw, "a run changes '%s'", v->name);
+    if (graph_writes(rw->g, v)) return rewrite_refuse(rw, "a run changes '%s'", v->name);
     return true;
 }
 
@@ -93,7 +92,7 @@ const char *weight_sibling(Rewrite *rw, const Value *w, const char *name)
 /* ------------------------------------------------------------------ numbers along one axis */
 
 /* Element c of v; every value on the way varies along one axis at most, so the elements that meet in an op are those of the same index. */
-static bool number_at(Rewrite *rw, const Value *v, int64_t n, int64_t c, int depth, double *out)
+static bool number_at(Rewrite *rw, const Value *v, int64_t n, int64_t c, double *out)
 {
     bool one = true;
     for (int i = 0; i < v->rank; i++) {
@@ -101,7 +100,7 @@ static bool number_at(Rewrite *rw, const Value *v, int64_t n, int64_t c, int dep
         if (!one || !ex_equals_int(v->dim[i], n)) return rewrite_refuse(rw, "'%s' varies along other axes than the channels", v->name);
         one = false;
     }
-    if (depth > MAX_DEPTH || !dtype_is_float(v->dtype)) return rewrite_refuse(rw, "'%s' is no constant along the channels", v->name);
+    if (--rw->budget < 0 || !dtype_is_float(v->dtype)) return rewrite_refuse(rw, "'%s' is no constant along the channels", v->name);
     if (v->kind == V_WEIGHT) {
         TRY(constant(rw, v));
         *out = tensor_get(v->data, one ? 0 : c);
@@ -112,7 +111,7 @@ static bool number_at(Rewrite *rw, const Value *v, int64_t n, int64_t c, int dep
     for (int i = 0; node && i < 2 && i < node->op->schema->nparams; i++) {
         const Arg *a = &node->arg[i];
         double *to = i ? &y : &x;
-        if (a->kind == ARG_VALUE) TRY(number_at(rw, a->v, n, c, depth + 1, to));
+        if (a->kind == ARG_VALUE) TRY(number_at(rw, a->v, n, c, to));
         if (a->kind == ARG_EXPR && !constant_of(rw, a, to)) return rewrite_refuse(rw, "'%s' depends on sizes", v->name);
     }
     switch (node ? node->op->id : OP_NONE) {
@@ -137,7 +136,8 @@ static bool number_at(Rewrite *rw, const Value *v, int64_t n, int64_t c, int dep
 bool weight_numbers(Rewrite *rw, const Value *v, int64_t n, double *out)
 {
     for (int64_t c = 0; c < n; c++) {
-        TRY(number_at(rw, v, n, c, 0, &out[c]));
+        rw->budget = MAX_SEARCHED;
+        TRY(number_at(rw, v, n, c, &out[c]));
         if (!isfinite(out[c])) return rewrite_refuse(rw, "'%s' is not finite", v->name);
     }
     return true;

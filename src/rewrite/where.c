@@ -74,13 +74,13 @@ static bool one_axis(const Arg *a, const Value *of, int64_t *axis)
     return ex_is_int(e);
 }
 
-/* (same_axes ?d ?e ?x): both are the same axis of x. */
+/* (same_axes ?d ?e ?x ?y): axis d of x is axis e of y, which x broadcasts to. */
 static bool guard_same_axes(Rewrite *rw, int n, const Arg *a)
 {
     int64_t d, e;
     (void)n;
-    if (a[2].kind != ARG_VALUE || !one_axis(&a[0], a[2].v, &d) || !one_axis(&a[1], a[2].v, &e)) return rewrite_refuse(rw, "not one axis");
-    return d == e || rewrite_refuse(rw, "the maximum is over axis %d, the sum over axis %d", (int)e, (int)d);
+    if (a[2].kind != ARG_VALUE || a[3].kind != ARG_VALUE || !one_axis(&a[0], a[2].v, &d) || !one_axis(&a[1], a[3].v, &e)) return rewrite_refuse(rw, "not one axis");
+    return d - a[2].v->rank == e - a[3].v->rank || rewrite_refuse(rw, "the maximum is over axis %d, the sum over axis %d", (int)e, (int)d);
 }
 
 /* (last_axis ?dims ?x): a dim, or a list of one, that is the last axis of x. */
@@ -92,14 +92,20 @@ static bool guard_last_axis(Rewrite *rw, int n, const Arg *a)
     return axis == a[1].v->rank - 1 || rewrite_refuse(rw, "the axis is not the last one");
 }
 
+/* (last_size ?n ?x): n is the size of the last axis of x. */
+static bool guard_last_size(Rewrite *rw, int n, const Arg *a)
+{
+    (void)n;
+    const Value *x = a[1].kind == ARG_VALUE ? a[1].v : NULL;
+    return (x && x->rank && a[0].kind == ARG_EXPR && a[0].e == x->dim[x->rank - 1]) || rewrite_refuse(rw, "not the size of the last axis");
+}
+
 /* A weight that no run changes. */
 static bool guard_weight(Rewrite *rw, int n, const Arg *a)
 {
     (void)n;
     const Value *v = a[0].kind == ARG_VALUE ? a[0].v : NULL;
-    bool written = false;
-    for (int i = 0; v && i < rw->g->nmutation; i++) written |= rw->g->mutation[i].target == v;
-    return (v && v->kind == V_WEIGHT && !written) || rewrite_refuse(rw, "'%s' is no constant weight", v ? v->name : "?");
+    return (v && v->kind == V_WEIGHT && !graph_writes(rw->g, v)) || rewrite_refuse(rw, "'%s' is no constant weight", v ? v->name : "?");
 }
 
 /* (constant_along ?m ?d ?x): m, which broadcasts to x, is the same along axis d. */
@@ -114,7 +120,7 @@ static bool guard_constant_along(Rewrite *rw, int n, const Arg *a)
     return k < 0 || is_one(m->dim[k]) || rewrite_refuse(rw, "what is subtracted varies along the axis of the sum");
 }
 
-/* (one_axis ?d ?e ?x): like same_axes, where ?d need not be there. */
+/* (one_axis ?d ?e ?x ?y): like same_axes, where ?d need not be there. */
 static bool guard_one_axis(Rewrite *rw, int n, const Arg *a)
 {
     return a[0].kind == ARG_NONE || guard_same_axes(rw, n, a);
@@ -146,11 +152,11 @@ static bool guard_count(Rewrite *rw, int n, const Arg *a)
 static const Guard guards[] = {
     {"wide", guard_wide, 1, 1}, {"count", guard_count, 3, 3},
     {"constant_along", guard_constant_along, 3, 3},
-    {"one_axis", guard_one_axis, 3, 3},
-    {"is", guard_is, 2, 2},         {"same_axes", guard_same_axes, 3, 3},
+    {"one_axis", guard_one_axis, 4, 4},
+    {"is", guard_is, 2, 2},         {"same_axes", guard_same_axes, 4, 4},
     {"zero_one", guard_zero_one, 1, 1},
     {"bool", guard_bool, 1, 1},     {"number", guard_number, 1, 1}, {"close", guard_close, 2, 3},         {"float", guard_float, 1, 1},   {"same_shape", guard_same_shape, 2, 2},
-    {"rank", guard_rank, 2, 2},     {"last_axis", guard_last_axis, 2, 2}, {"weight", guard_weight, 1, 1},
+    {"rank", guard_rank, 2, 2},     {"last_axis", guard_last_axis, 2, 2}, {"weight", guard_weight, 1, 1}, {"last_size", guard_last_size, 2, 2},
 };
 
 const Guard *guard_find(const char *name)
