@@ -11,7 +11,7 @@
  * scores are large. A number that is added to all scores (softmax does not see it) must not come near. */
 enum { FILL_LIMIT = -10000, FILL_SCALED = -1000, FILL_PER_SCALE = 1000, SHIFT_LIMIT = 500 };
 /* A finite fill becomes an additive mask that swallows any score, in float32 at least, so that a row without an allowed key stays an average. */
-static const double FILL_SWALLOWS = -5e8, FILL_LOW = -1e30;
+static const double FILL_SWALLOWS = -5e8, FILL_LOW = -1e30, FILL_LIFTED = 0.1;
 
 bool scores_of(Rewrite *rw, const Arg *a, Scores *s)
 {
@@ -22,10 +22,34 @@ bool scores_of(Rewrite *rw, const Arg *a, Scores *s)
     return true;
 }
 
+/* A mask with axes that queries and keys have once, or not at all, makes more scores of them. */
+static bool widen(Rewrite *rw, Value **q, Value **k, const Value *mask)
+{
+    Expr *qd[MAX_RANK], *kd[MAX_RANK];
+    int r = mask->rank;
+    if ((*q)->rank > r) r = (*q)->rank;
+    if ((*k)->rank > r) r = (*k)->rank;
+    Value *x = rw_pad_rank(rw, *q, r), *y = rw_pad_rank(rw, *k, r);
+    TRY(x && y);
+    memcpy(qd, x->dim, sizeof qd);
+    memcpy(kd, y->dim, sizeof kd);
+    for (int i = r - mask->rank; i < r; i++) {
+        Expr *m = mask->dim[i - (r - mask->rank)];
+        if (is_one(m)) continue;
+        if (i < r - 2 ? is_one(x->dim[i]) && is_one(y->dim[i]) : i == r - 2 && is_one(x->dim[i])) qd[i] = m;
+        if (i == r - 1 && is_one(y->dim[r - 2])) kd[r - 2] = m;
+    }
+    bool higher = mask->rank > (*q)->rank;
+    if (higher || !exprs_same(r, qd, x->dim)) TRY(*q = rw_expand(rw, x, r, qd));
+    if (higher || !exprs_same(r, kd, y->dim)) TRY(*k = rw_expand(rw, y, r, kd));
+    return true;
+}
+
 bool scores_give(Rewrite *rw, const Scores *s, Arg *out)
 {
-    if (!s->q || !s->k) return false;
-    Value *v = RW(rw, scores, arg_value(s->q), arg_value(s->k), arg_value(s->mask), s->scale, s->softcap, arg_bool(rw->g, s->normalized),
+    Value *q = s->q, *k = s->k;
+    if (!q || !k || (s->mask && !widen(rw, &q, &k, s->mask))) return false;
+    Value *v = RW(rw, scores, arg_value(q), arg_value(k), arg_value(s->mask), s->scale, s->softcap, arg_bool(rw->g, s->normalized),
                   arg_int(rw->g, s->masked_rows), arg_dtype(s->dtype), arg_float(rw->g, s->fill));
     *out = arg_value(v);
     return v != NULL;
@@ -110,9 +134,10 @@ static bool scale_operand(Rewrite *rw, Scores *s, Value *c, bool divide)
     const Node *n = c->def;
     if (n && n->op->id == OP_mul_Tensor && n->arg[0].kind == ARG_VALUE && n->arg[1].kind == ARG_VALUE && c->rank == r && !is_one(c->dim[r - 1]) && !is_one(c->dim[r - 2]))
         return scale_operand(rw, s, n->arg[0].v, divide) && scale_operand(rw, s, n->arg[1].v, divide);
-    if (s->mask) return rewrite_refuse(rw, "a mask was added before the factor '%s', which is no number", c->name);
+    if (s->mask && (s->mask->dtype == DT_BOOL || s->fill != 0)) return rewrite_refuse(rw, "a mask was put in before the factor '%s', which is no number", c->name);
     if (scores_capped(s)) return rewrite_refuse(rw, "a factor that is no number after the softcap");
     if (c->rank > r) return rewrite_refuse(rw, "the factor '%s' has more axes than the scores", c->name);
+    if (s->mask) TRY(s->mask = rw_binary(rw, divide ? OP_div_Tensor : OP_mul_Tensor, s->mask, arg_value(c)));
     c = rw_cast(rw, rw_pad_rank(rw, c, r), s->q->dtype);
     TRY(c);
     OpId op = divide ? OP_div_Tensor : OP_mul_Tensor;
@@ -185,7 +210,8 @@ static bool add_mask(Rewrite *rw, const Arg *a, bool subtract, Arg *out)
     if (c && !(ex_is_const(c) && fabs(number_value(c)) <= SHIFT_LIMIT)) return rewrite_refuse(rw, "a number that is not small is added to all scores");
     if (!c && s.masked_rows == 4) s.masked_rows = 2;
     if (!dtype_is_float(m->dtype)) return rewrite_refuse(rw, "what is added is %s", dtype_name(m->dtype));
-    if (subtract) m = RW(rw, neg, arg_value(m));
+    if (subtract) TRY(m = RW(rw, neg, arg_value(m)));
+    if (s.fill != 0 && !(largest_of(rw, m) <= -s.fill * FILL_LIFTED)) return rewrite_refuse(rw, "what is added to masked scores of %g may lift them again", s.fill);
     s.mask = both_masks(rw, s.mask, m);
     return s.mask && scores_give(rw, &s, out);
 }
@@ -346,6 +372,7 @@ bool make_scores_cat(Rewrite *rw, int n, const Arg *a, Arg *out)
     TRY(scores_of(rw, &a[0], &s) && scores_before_softmax(rw, &s));
     if (a[1].kind != ARG_VALUE || a[1].v->rank != s.v->rank || scores_capped(&s)) return rewrite_refuse(rw, "what scores are joined with has other axes");
     bool first = a[2].e->i != 0; /* the scores come first */
+    if (s.masked_rows == 4) s.masked_rows = 2;
     Value *more = rw_cast(rw, a[1].v, s.dtype), *k = rw_pad_rank(rw, s.k, s.v->rank);
     TRY(more && k);
     int r = s.v->rank;
@@ -375,6 +402,7 @@ bool make_scores_pad(Rewrite *rw, int n, const Arg *a, Arg *out)
     (void)n;
     TRY(scores_of(rw, &a[0], &s) && scores_before_softmax(rw, &s));
     if (a[1].kind != ARG_EXPRS || a[1].n != 2 || scores_capped(&s) || (a[2].kind != ARG_NONE && !constant_of(rw, &a[2], &value))) return rewrite_refuse(rw, "scores are padded in another way");
+    if (s.masked_rows == 4) s.masked_rows = 2;
     Expr *zero = ex_int(rw->ex, 0), **by = a[1].es, *md[MAX_RANK];
     int r = s.v->rank;
     memcpy(md, s.v->dim, sizeof md);

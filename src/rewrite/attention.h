@@ -41,6 +41,11 @@ GraftFn make_attention_slice; /* probabilities, slice start and end of their key
 GraftFn make_attention_transposed; /* values^T, probabilities, dims of the permute that transposes them */
 GraftFn make_flat_product;    /* the result with its axes, the factors with theirs, both as they are multiplied */
 GraftFn make_grouped;         /* a scaled_dot_product_attention */
+/* Upper bound of the elements of v: from constants, and guesses for what is not known (bounds.c); infinite when v is too large a question. */
+double largest_of(Rewrite *rw, Value *v);
+/* v before an upcast from `t`, through views; v itself when it is of dtype t, NULL when it is neither. */
+Value *before_upcast(Rewrite *rw, Value *v, DType t);
+
 GraftFn make_softmax;         /* x, dims of one axis */
 GraftFn make_softmax_sink;    /* x, dims of its last axis, s; true when a number s joins the sum as it is, not as exp(s) */
 #endif

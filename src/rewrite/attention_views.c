@@ -11,6 +11,8 @@ bool make_scores_cast(Rewrite *rw, int n, const Arg *a, Arg *out)
     TRY(scores_of(rw, &a[0], &s));
     if (a[1].kind != ARG_DTYPE || !dtype_is_float(a[1].dtype)) return rewrite_refuse(rw, "scores are cast to a dtype that is no float");
     if (!s.normalized && dtype_size(a[1].dtype) < dtype_size(s.q->dtype)) return rewrite_refuse(rw, "scores are rounded to %s, less than queries and keys have", dtype_name(a[1].dtype));
+    if (s.normalized && dtype_size(a[1].dtype) > dtype_size(s.dtype) && dtype_size(s.q->dtype) > dtype_size(s.dtype) && !before_upcast(rw, s.q, s.dtype))
+        return rewrite_refuse(rw, "probabilities are rounded to %s in between", dtype_name(s.dtype));
     s.dtype = a[1].dtype;
     return scores_give(rw, &s, out);
 }

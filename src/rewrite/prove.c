@@ -182,8 +182,12 @@ static void mark_mask(Cone *c, const Value *v, int depth)
     if (!is_leaf(c, v) && (id == OP_matmul || id == OP_linear || id == OP_convolution || id == OP_scaled_dot_product_attention)) return; /* a bias that is computed */
     c->mask[v->id] = 1;
     if (!v->def || is_leaf(c, v)) return;
-    for (int i = 0; i < v->def->op->schema->nparams; i++)
-        if (v->def->arg[i].kind == ARG_VALUE) mark_mask(c, v->def->arg[i].v, depth + 1);
+    for (int i = 0; i < v->def->op->schema->nparams; i++) {
+        const Arg *a = &v->def->arg[i];
+        if (a->kind == ARG_VALUE) mark_mask(c, a->v, depth + 1);
+        for (int k = 0; a->kind == ARG_VALUES && k < a->n; k++)
+            if (a->vs[k]) mark_mask(c, a->vs[k], depth + 1);
+    }
 }
 
 /* ------------------------------------------------------------------ at one binding */

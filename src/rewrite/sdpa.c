@@ -7,6 +7,7 @@
 #include <math.h>
 #include <string.h>
 #include "rewrite/attention.h"
+#include "rewrite/scores.h"
 
 enum { MAX_SEARCHED = 500 };
 
@@ -133,8 +134,7 @@ static bool settle(Heads *h)
     return true;
 }
 
-/* An upcast of `t`: the value before it. */
-static Value *before_upcast(Value *v, DType t, Rewrite *rw)
+Value *before_upcast(Rewrite *rw, Value *v, DType t)
 {
     int perm[MAX_RANK];
     if (v->dtype == t) return v;
@@ -142,7 +142,7 @@ static Value *before_upcast(Value *v, DType t, Rewrite *rw)
     const Arg *a = v->def->arg;
     if (v->def->op->id == OP_to_copy) return a[0].v->dtype == t ? a[0].v : NULL;
     if (v->def->op->id != OP_reshape && v->def->op->id != OP_permute && v->def->op->id != OP_expand) return NULL;
-    Value *x = before_upcast(a[0].v, t, rw);
+    Value *x = before_upcast(rw, a[0].v, t);
     if (!x) return NULL;
     if (v->def->op->id == OP_reshape) return rw_reshape(rw, x, v->rank, v->dim);
     if (v->def->op->id == OP_expand) return rw_expand(rw, x, v->rank, v->dim);
@@ -215,12 +215,12 @@ static bool attention(Rewrite *rw, Value *p, Value *v, Arg *out)
         if (*part[i]) TRY(*part[i] = rw_pad_rank(rw, *part[i], h.rank));
     /* one dtype: that of the values, if queries and keys are upcasts of it; else the widest */
     DType result = t;
-    Value *q = before_upcast(h.q, t, rw), *k = q ? before_upcast(h.k, t, rw) : NULL;
+    Value *q = before_upcast(rw, h.q, t), *k = q ? before_upcast(rw, h.k, t) : NULL;
     if (k) {
         h.q = q;
         h.k = k;
     } else {
-        Value *low = before_upcast(h.v, h.q->dtype, rw);
+        Value *low = before_upcast(rw, h.v, h.q->dtype);
         if (dtype_size(h.q->dtype) < dtype_size(t) && !low) return rewrite_refuse(rw, "queries and keys are rounded to %s, values are %s", dtype_name(h.q->dtype), dtype_name(t));
         if (low) h.v = low;
         t = h.q->dtype;
@@ -273,6 +273,12 @@ bool make_rows(Rewrite *rw, int n, const Arg *a, Arg *out)
     int times = 0;
     for (int i = 0; i < node->op->schema->nparams; i++) {
         const Value *x = arg[i].kind == ARG_VALUE ? arg[i].v : NULL;
+        double c;
+        if (x && x != a[1].v && x->rank && constant_of(rw, &arg[i], &c)) { /* zeros of all sizes: one is enough */
+            arg[i] = arg_value(scores_number(rw, c, x->dtype));
+            if (!arg[i].v) return false;
+            continue;
+        }
         if (x == a[1].v && x && ++times > 1) return rewrite_refuse(rw, "probabilities meet themselves, after the softmax");
         if (x == a[1].v || !x) continue;
         if (x->rank && !is_one(x->dim[x->rank - 1])) return rewrite_refuse(rw, "probabilities are changed key by key, after the softmax");

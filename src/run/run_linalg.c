@@ -229,6 +229,14 @@ bool run_matmul(Call *c, Err *err)
     }
     a = with_rank(&a, out->rank);
     b = with_rank(&b, out->rank);
+    for (int i = 0; i < out->rank - 2; i++) { /* oneDNN broadcasts one operand, not both */
+        bool one = (a.shape[i] == 1 || a.stride[i] == 0) && (b.shape[i] == 1 || b.stride[i] == 0);
+        Tensor *widened = a.shape[i] != 1 ? &a : &b;
+        if (!one || out->shape[i] == 1) continue;
+        const Tensor *copy = call_contiguous(c, widened, DT_NONE, err);
+        TRY(copy);
+        *widened = *copy;
+    }
     return multiply(c, &a, &b, constant && b.rank == 2, NULL, &y, c->epilogue.residual, err);
 }
 

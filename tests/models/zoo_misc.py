@@ -43,6 +43,16 @@ def _():
     return fn(f), [dict(x=R(3, 2)), dict(x=R(5, 2))], dict(x={0: seq()})
 
 
+@model("product_of_two_expanded")
+def _():
+    class M(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.w = nn.Parameter(torch.randn(3, 8)), nn.Parameter(torch.randn(8, 5))
+        def forward(self, x): return torch.bmm(self.a[None].expand(x.shape[0], -1, -1), self.w[None].expand(x.shape[0], -1, -1)) + x
+    return seeded(M), [dict(x=R(2, 3, 5)), dict(x=R(4, 3, 5)), dict(x=R(1, 3, 5))], dict(x={0: batch()})
+
+
 # ------------------------------------------------------------------ grad mode and autocast regions
 @model("no_grad_region", grad=True)
 def _():
