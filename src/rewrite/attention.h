@@ -39,7 +39,7 @@ GraftFn make_rows;            /* values times probabilities that a row-wise op c
 GraftFn make_attention;           /* probabilities, values */
 GraftFn make_attention_slice; /* probabilities, slice start and end of their keys, values */
 GraftFn make_attention_transposed; /* values^T, probabilities, dims of the permute that transposes them */
-GraftFn make_flat_product;    /* the result with its axes, the factors with theirs, both as they are multiplied */
+GraftFn make_flat_product;    /* a reshaped product, its factors */
 GraftFn make_grouped;         /* a scaled_dot_product_attention */
 /* Upper bound of the elements of v: from constants, and guesses for what is not known (bounds.c); infinite when v is too large a question. */
 double largest_of(Rewrite *rw, Value *v);

@@ -375,17 +375,27 @@ bool make_through_reshape(Rewrite *rw, int n, const Arg *a, Arg *out)
     return v != NULL;
 }
 
-/* Matrices multiplied with their leading axes as one (einsum, bmm), and apart again. */
+/* Matrices multiplied with their leading axes as one (einsum, bmm), and apart again; one row may have lost its axis. */
 bool make_flat_product(Rewrite *rw, int n, const Arg *a, Arg *out)
 {
     (void)n;
     const Value *y = a[0].v;
-    const Value *x = a[1].v, *v = a[2].v, *left = a[3].v, *right = a[4].v;
+    Value *left = a[1].v, *right = a[2].v, *product;
+    Expr *ld[MAX_RANK], *rd[MAX_RANK];
     int r = y->rank;
-    if (r < 3 || x->rank != r || v->rank != r || left->rank != 3 || right->rank != 3 || !exprs_same(r - 1, x->dim, y->dim) || !exprs_same(r - 2, v->dim, y->dim) ||
-        v->dim[r - 1] != y->dim[r - 1] || v->dim[r - 2] != x->dim[r - 1] || !exprs_same(2, &left->dim[1], &x->dim[r - 2]) || !exprs_same(2, &right->dim[1], &v->dim[r - 2]))
+    if (left->rank != 3 || right->rank != 3 || left->dim[0] != right->dim[0] || r < 3 || y->dim[r - 1] != right->dim[2]) return rewrite_refuse(rw, "the product takes other axes together");
+    bool rows = y->dim[r - 2] == left->dim[1] && product_of(rw->ex, r - 2, y->dim) == left->dim[0];
+    int lead = rows ? r - 2 : r - 1;
+    if (lead < 2 || lead + 2 > MAX_RANK || (!rows && !(is_one(left->dim[1]) && product_of(rw->ex, lead, y->dim) == left->dim[0])))
         return rewrite_refuse(rw, "the product takes other axes together");
-    Value *product = RW(rw, matmul, a[1], a[2]);
+    memcpy(ld, y->dim, (size_t)lead * sizeof *ld);
+    memcpy(rd, y->dim, (size_t)lead * sizeof *rd);
+    memcpy(ld + lead, &left->dim[1], 2 * sizeof *ld);
+    memcpy(rd + lead, &right->dim[1], 2 * sizeof *rd);
+    left = rw_reshape(rw, left, lead + 2, ld);
+    right = left ? rw_reshape(rw, right, lead + 2, rd) : NULL;
+    product = right ? RW(rw, matmul, arg_value(left), arg_value(right)) : NULL;
+    if (product && !rows) product = rw_reshape(rw, product, r, y->dim);
     *out = arg_value(product);
     return product != NULL;
 }

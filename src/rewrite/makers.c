@@ -33,7 +33,7 @@ static const Maker makers[] = {
     {"attention_transposed", make_attention_transposed, "ttp"},
     {"attention_slice", make_attention_slice, "tEEt"},
     {"product_sum", make_product_sum, "ttat"},
-    {"flat_product", make_flat_product, "ttttt"},
+    {"flat_product", make_flat_product, "ttt"},
     {"keepdim", make_keepdim, "at"},
     {"grouped", make_grouped, "o"},
     {"banded", make_banded, "o"},
