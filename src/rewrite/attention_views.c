@@ -375,6 +375,22 @@ bool make_through_reshape(Rewrite *rw, int n, const Arg *a, Arg *out)
     return v != NULL;
 }
 
+/* Rows of two axes multiplied as one, y of (L, a, b, M) from left (L, a*b, K) and right (L, K, M): matrices that share the right one. */
+static bool merged_rows(Rewrite *rw, const Value *y, Value *left, Value *right, Arg *out)
+{
+    static const int swap[4] = {0, 2, 1, 3};
+    int perm[MAX_RANK];
+    if (y->rank != 4 || y->dim[0] != left->dim[0] || product_of(rw->ex, 2, &y->dim[1]) != left->dim[1] || is_one(y->dim[1]) || is_one(y->dim[2])) return false;
+    left = rw_reshape(rw, left, 4, (Expr *[]){y->dim[0], y->dim[1], y->dim[2], left->dim[2]});
+    right = rw_reshape(rw, right, 4, (Expr *[]){right->dim[0], ex_int(rw->ex, 1), right->dim[1], right->dim[2]});
+    if (!left || !right || (left->def && left->def->op->id == OP_reshape)) return false;
+    bool swapped = left->def && permutation_of(left->def, perm) && !memcmp(perm, swap, sizeof swap);
+    Value *product = RW(rw, matmul, arg_value(swapped ? left->def->arg[0].v : left), arg_value(right));
+    if (swapped) product = product ? rw_permute(rw, product, swap) : NULL;
+    *out = arg_value(product);
+    return product != NULL;
+}
+
 /* Matrices multiplied with their leading axes as one (einsum, bmm), and apart again; one row may have lost its axis. */
 bool make_flat_product(Rewrite *rw, int n, const Arg *a, Arg *out)
 {
@@ -384,6 +400,7 @@ bool make_flat_product(Rewrite *rw, int n, const Arg *a, Arg *out)
     Expr *ld[MAX_RANK], *rd[MAX_RANK];
     int r = y->rank;
     if (left->rank != 3 || right->rank != 3 || left->dim[0] != right->dim[0] || r < 3 || y->dim[r - 1] != right->dim[2]) return rewrite_refuse(rw, "the product takes other axes together");
+    if (merged_rows(rw, y, left, right, out)) return true;
     bool rows = y->dim[r - 2] == left->dim[1] && product_of(rw->ex, r - 2, y->dim) == left->dim[0];
     int lead = rows ? r - 2 : r - 1;
     if (lead < 2 || lead + 2 > MAX_RANK || (!rows && !(is_one(left->dim[1]) && product_of(rw->ex, lead, y->dim) == left->dim[0])))

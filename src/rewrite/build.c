@@ -11,6 +11,8 @@ enum { MADE_PER_NODE = 16 };
 
 bool exprs_same(int n, Expr *const *a, Expr *const *b) { return !n || !memcmp(a, b, (size_t)n * sizeof *a); }
 bool is_one(const Expr *e) { return ex_equals_int(e, 1); }
+enum { MAX_NESTED = 16 };
+
 double number_value(const Expr *e) { return e->kind == EX_FLOAT ? e->f : (double)e->i; }
 
 bool arg_same(const Arg *a, const Arg *b)
@@ -317,6 +319,31 @@ static Value *permute_merged(Rewrite *rw, const Value *v, const int *perm)
     return rw_reshape(rw, rw_permute(rw, x, all), v->rank, dim);
 }
 
+/* reshape(permute(x)) where x has axes of 1 that a reshape of others put in: the same of x without them. NULL where that is not so. */
+static Value *reshape_squeezed(Rewrite *rw, const Value *v, int rank, Expr *const *dim)
+{
+    int perm[MAX_RANK], axis[MAX_RANK], order[MAX_RANK], n, k = 0;
+    Expr *inner[MAX_RANK];
+    if (!v->def || !permutation_of(v->def, perm)) return NULL;
+    Value *x = v->def->arg[0].v;
+    n = wide_axes(x, axis);
+    if (n == x->rank) return NULL;
+    for (int i = 0; i < n; i++) inner[i] = x->dim[axis[i]];
+    for (int i = 0; i < v->rank; i++)
+        for (int j = 0; j < n; j++)
+            if (axis[j] == perm[i]) order[k++] = j;
+    Value *y = rw_reshape(rw, x, n, inner);
+    if (!y) return NULL;
+    if (y->def && y->def->op->id == OP_reshape) { /* permute_below would put them in again */
+        const Value *z = y->def->arg[0].v;
+        bool same = wide_axes(z, axis) == n;
+        for (int i = 0; same && i < n; i++) same = z->dim[axis[i]] == inner[i];
+        if (same) return NULL;
+    }
+    Value *s = rw_permute(rw, y, order);
+    return s ? reshape_below(rw, s, rank, dim) : NULL;
+}
+
 Value *rw_reshape(Rewrite *rw, Value *v, int rank, Expr *const *dim)
 {
     if (!v) return NULL;
@@ -325,7 +352,12 @@ Value *rw_reshape(Rewrite *rw, Value *v, int rank, Expr *const *dim)
         v = v->def->arg[0].v;
         if (v->rank == rank && exprs_same(rank, v->dim, dim)) return v;
     }
-    Value *below = reshape_below(rw, v, rank, dim);
+    Value *below = NULL;
+    if (rw->nested++ < MAX_NESTED) {
+        below = reshape_below(rw, v, rank, dim);
+        if (!below) below = reshape_squeezed(rw, v, rank, dim);
+    }
+    rw->nested--;
     return below ? below : RW(rw, reshape, arg_value(v), arg_exprs(rw->g, rank, dim));
 }
 
@@ -345,8 +377,12 @@ Value *rw_permute(Rewrite *rw, Value *v, const int *perm)
         dims[i] = all[i];
     }
     if (same) return v;
-    Value *below = permute_below(rw, v, all);
-    if (!below) below = permute_merged(rw, v, all);
+    Value *below = NULL;
+    if (rw->nested++ < MAX_NESTED) {
+        below = permute_below(rw, v, all);
+        if (!below) below = permute_merged(rw, v, all);
+    }
+    rw->nested--;
     return below ? below : RW(rw, permute, arg_value(v), arg_ints(rw->g, v->rank, dims));
 }
 

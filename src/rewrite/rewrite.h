@@ -115,6 +115,7 @@ struct Rewrite {
     const Rule *rule;     /* being tried */
     const char *note;     /* set by a graft function for the firing's log */
     int masked_rows; /* see Claim */
+    int nested;      /* views being folded into each other */
     int budget;      /* steps left to a search through operands */
     char why[256];
     bool hard;            /* err holds a failure that must end everything */
