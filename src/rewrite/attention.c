@@ -23,7 +23,7 @@ bool scores_of(Rewrite *rw, const Arg *a, Scores *s)
 }
 
 /* A mask with axes that queries and keys have once, or not at all, makes more scores of them. */
-static bool widen(Rewrite *rw, Value **q, Value **k, const Value *mask)
+static bool widen(Rewrite *rw, Value **q, Value **k, Value *mask)
 {
     Expr *qd[MAX_RANK], *kd[MAX_RANK];
     int r = mask->rank;
@@ -39,7 +39,8 @@ static bool widen(Rewrite *rw, Value **q, Value **k, const Value *mask)
         if (i < r - 2 ? is_one(x->dim[i]) && is_one(y->dim[i]) : i == r - 2 && is_one(x->dim[i])) qd[i] = m;
         if (i == r - 1 && is_one(y->dim[r - 2])) kd[r - 2] = m;
     }
-    bool higher = mask->rank > (*q)->rank;
+    bool higher = mask->rank > (*q)->rank, wider = higher || !exprs_same(r, qd, x->dim) || !exprs_same(r, kd, y->dim);
+    if (wider && scores_seen(rw, mask)) return rewrite_refuse(rw, "what is added is the wider product of queries and keys");
     if (higher || !exprs_same(r, qd, x->dim)) TRY(*q = rw_expand(rw, x, r, qd));
     if (higher || !exprs_same(r, kd, y->dim)) TRY(*k = rw_expand(rw, y, r, kd));
     return true;

@@ -288,6 +288,14 @@ static bool shows_scores(Rewrite *rw, Value *v)
     return false;
 }
 
+bool scores_seen(Rewrite *rw, Value *v)
+{
+    const Info *info = rewrite_info(rw, v);
+    bool seen = shows_scores(rw, v);
+    for (int i = 0; !seen && i < info->nalt; i++) seen = shows_scores(rw, info->alt[i]);
+    return seen;
+}
+
 /* y, a view of x, as that view of one of x's forms that are views of scores. */
 bool make_view(Rewrite *rw, int n, const Arg *a, Arg *out)
 {
@@ -375,7 +383,8 @@ bool make_through_reshape(Rewrite *rw, int n, const Arg *a, Arg *out)
     return v != NULL;
 }
 
-/* Rows of two axes multiplied as one, y of (L, a, b, M) from left (L, a*b, K) and right (L, K, M): matrices that share the right one. */
+/* Probabilities (L, b, a, K) whose rows, turned, are multiplied as one, by values that heads share: y (L, a, b, M) of left (L, a*b, K) and right
+ * (L, K, M). */
 static bool merged_rows(Rewrite *rw, const Value *y, Value *left, Value *right, Arg *out)
 {
     static const int swap[4] = {0, 2, 1, 3};
@@ -383,12 +392,26 @@ static bool merged_rows(Rewrite *rw, const Value *y, Value *left, Value *right, 
     if (y->rank != 4 || y->dim[0] != left->dim[0] || product_of(rw->ex, 2, &y->dim[1]) != left->dim[1] || is_one(y->dim[1]) || is_one(y->dim[2])) return false;
     left = rw_reshape(rw, left, 4, (Expr *[]){y->dim[0], y->dim[1], y->dim[2], left->dim[2]});
     right = rw_reshape(rw, right, 4, (Expr *[]){right->dim[0], ex_int(rw->ex, 1), right->dim[1], right->dim[2]});
-    if (!left || !right || (left->def && left->def->op->id == OP_reshape)) return false;
-    bool swapped = left->def && permutation_of(left->def, perm) && !memcmp(perm, swap, sizeof swap);
-    Value *product = RW(rw, matmul, arg_value(swapped ? left->def->arg[0].v : left), arg_value(right));
-    if (swapped) product = product ? rw_permute(rw, product, swap) : NULL;
-    *out = arg_value(product);
-    return product != NULL;
+    if (!left || !right || !left->def || !permutation_of(left->def, perm) || memcmp(perm, swap, sizeof swap)) return false;
+    Value *p = left->def->arg[0].v, *form = rewrite_form(rw, p, OP_scores);
+    if (!form || !form->def->arg[5].e->i) return false;
+    Value *product = RW(rw, matmul, arg_value(p), arg_value(right)), *turned = product ? rw_permute(rw, product, swap) : NULL;
+    *out = arg_value(turned);
+    return turned != NULL;
+}
+
+/* No reshape, or one that puts in or takes out axes of 1 only. */
+static bool keeps_axes(const Value *v)
+{
+    if (!v->def || v->def->op->id != OP_reshape) return true;
+    const Value *x = v->def->arg[0].v;
+    int i = 0, j = 0;
+    for (;; i++, j++) {
+        while (i < v->rank && is_one(v->dim[i])) i++;
+        while (j < x->rank && is_one(x->dim[j])) j++;
+        if (i == v->rank || j == x->rank) return i == v->rank && j == x->rank;
+        if (v->dim[i] != x->dim[j]) return false;
+    }
 }
 
 /* Matrices multiplied with their leading axes as one (einsum, bmm), and apart again; one row may have lost its axis. */
@@ -411,7 +434,9 @@ bool make_flat_product(Rewrite *rw, int n, const Arg *a, Arg *out)
     memcpy(rd + lead, &right->dim[1], 2 * sizeof *rd);
     left = rw_reshape(rw, left, lead + 2, ld);
     right = left ? rw_reshape(rw, right, lead + 2, rd) : NULL;
-    product = right ? RW(rw, matmul, arg_value(left), arg_value(right)) : NULL;
+    if (!right) return false;
+    if (!keeps_axes(left) || !keeps_axes(right)) return rewrite_refuse(rw, "a factor has these axes together");
+    product = RW(rw, matmul, arg_value(left), arg_value(right));
     if (product && !rows) product = rw_reshape(rw, product, r, y->dim);
     *out = arg_value(product);
     return product != NULL;
