@@ -699,6 +699,7 @@ static void add_fact(ExprPool *p, Expr *e, int64_t lo)
     if (!e || e->nargs == 0) return;
     for (int i = 0; e->kind == EX_ADD && i < e->nargs; i++)
         if (e->args[i]->kind == EX_INT) c = e->args[i]->i;
+    if (c <= INT64_MIN / 2 || c >= INT64_MAX / 2) return;
     Expr *plain = ex_sub(p, e, ex_int(p, c)), *minus = plain ? ex_neg(p, plain) : NULL;
     if (!minus || p->nfacts + 2 > MAX_FACTS) return;
     if (!p->facts) p->facts = arena_array(p->arena, Fact, MAX_FACTS);
