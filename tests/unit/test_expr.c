@@ -139,6 +139,30 @@ static void test_ranges(void **state)
     assert_true(lo == INT64_MIN && hi == INT64_MAX);
 }
 
+/* Bounds that are checked before anything runs. */
+static void test_assumed(void **state)
+{
+    ExprPool *p = ((Fixture *)*state)->pool;
+    expr_set_range(p, (int)ex_symbol(p, "n")->i, 1, 64);
+    expr_set_range(p, (int)ex_symbol(p, "m")->i, 1, 64);
+    Expr *cond = parsed(p, "m - n >= 0 and m - n <= 10"), *open = parsed(p, "Max(0, m - n)");
+    assert_int_equal(open->kind, EX_MAX);
+    static const char *const ends[] = {"m - n >= -9223372036854775807", "2*m >= 9223372036854775807"};
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) expr_assume(p, parsed(p, ends[i]));
+    expr_assume(p, parsed(p, "u*n < 1.5"));
+    expr_assume(p, cond);
+    static const char *const same[][2] = {
+        {"Max(0, m - n)", "m - n"}, {"Min(0, n - m)", "n - m"}, {"m - n + 5 >= 5", "True"}, {"n <= m", "True"}, {"n > m", "False"},
+        {"m - n == 11", "False"},   {"Min(m - n, 10)", "m - n"}, {"Max(n, m)", "m"},         {"Max(n, m + 1)", "m + 1"},
+    };
+    for (size_t i = 0; i < sizeof same / sizeof *same; i++)
+        if (parsed(p, same[i][0]) != parsed(p, same[i][1])) STOP("%s is %s", same[i][0], printed(p, parsed(p, same[i][0])));
+    static const char *const neither[] = {"m - n >= 1", "m + n >= 3", "2*m - n >= 2", "m - 2*n >= 0"};
+    for (size_t i = 0; i < sizeof neither / sizeof *neither; i++)
+        if (ex_is_const(parsed(p, neither[i]))) STOP("%s does not follow", neither[i]);
+    assert_int_equal(cond->kind, EX_AND); /* what was made before stays as it is */
+}
+
 /* ------------------------------------------------------------------ text */
 
 static void test_print(void **state)
@@ -327,6 +351,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_equal, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_ranges, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_assumed, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_print, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_srepr, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_refused, set_up, tear_down),
