@@ -706,3 +706,16 @@ def test_files_that_are_dynamic_or_alike(tmp_path):
         with pytest.raises(qkv.Error, match=text) as e:
             qkv.generalize(*files)
         assert e.value.code == 2
+
+
+def test_inputs_that_a_call_changes(tmp_path):
+    class M(nn.Module):
+        def forward(self, x):
+            x.add_(1)
+            return x.reshape(-1).cos()
+    files = [export(M(), (torch.randn(n, 4),), tmp_path / f"{n}.pt2") for n in (3, 5)]
+    out = str(tmp_path / "all.pt2")
+    qkv.generalize(*files, path=out)
+    x = torch.zeros(7, 4)
+    y = torch.export.load(out).module()(x)
+    assert (x == 1).all() and torch.equal(y, torch.ones(28).cos())
