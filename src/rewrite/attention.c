@@ -39,10 +39,10 @@ static bool widen(Rewrite *rw, Value **q, Value **k, Value *mask)
         if (i < r - 2 ? is_one(x->dim[i]) && is_one(y->dim[i]) : i == r - 2 && is_one(x->dim[i])) qd[i] = m;
         if (i == r - 1 && is_one(y->dim[r - 2])) kd[r - 2] = m;
     }
-    bool higher = mask->rank > (*q)->rank, wider = higher || !exprs_same(r, qd, x->dim) || !exprs_same(r, kd, y->dim);
-    if (wider && scores_seen(rw, mask)) return rewrite_refuse(rw, "what is added is the wider product of queries and keys");
-    if (higher || !exprs_same(r, qd, x->dim)) TRY(*q = rw_expand(rw, x, r, qd));
-    if (higher || !exprs_same(r, kd, y->dim)) TRY(*k = rw_expand(rw, y, r, kd));
+    bool higher = mask->rank > (*q)->rank, more_q = higher || !exprs_same(r, qd, x->dim), more_k = higher || !exprs_same(r, kd, y->dim);
+    if ((more_q || more_k) && scores_seen(rw, mask)) return rewrite_refuse(rw, "what is added is the wider product of queries and keys");
+    if (more_q) TRY(*q = rw_expand(rw, x, r, qd));
+    if (more_k) TRY(*k = rw_expand(rw, y, r, kd));
     return true;
 }
 

@@ -401,18 +401,7 @@ static bool merged_rows(Rewrite *rw, const Value *y, Value *left, Value *right, 
 }
 
 /* No reshape, or one that puts in or takes out axes of 1 only. */
-static bool keeps_axes(const Value *v)
-{
-    if (!v->def || v->def->op->id != OP_reshape) return true;
-    const Value *x = v->def->arg[0].v;
-    int i = 0, j = 0;
-    for (;; i++, j++) {
-        while (i < v->rank && is_one(v->dim[i])) i++;
-        while (j < x->rank && is_one(x->dim[j])) j++;
-        if (i == v->rank || j == x->rank) return i == v->rank && j == x->rank;
-        if (v->dim[i] != x->dim[j]) return false;
-    }
-}
+static bool keeps_axes(const Value *v) { return !v->def || v->def->op->id != OP_reshape || same_but_ones(v, v->def->arg[0].v); }
 
 /* Matrices multiplied with their leading axes as one (einsum, bmm), and apart again; one row may have lost its axis. */
 bool make_flat_product(Rewrite *rw, int n, const Arg *a, Arg *out)

@@ -266,6 +266,14 @@ static int wide_axes(const Value *v, int *axis)
     return n;
 }
 
+bool same_but_ones(const Value *x, const Value *y)
+{
+    int a[MAX_RANK], b[MAX_RANK], n = wide_axes(x, a), m = wide_axes(y, b);
+    bool same = n == m;
+    for (int i = 0; same && i < m; i++) same = x->dim[a[i]] == y->dim[b[i]];
+    return same;
+}
+
 /* A permute that keeps the order of all axes but those of 1. */
 static bool moves_ones(const Value *v)
 {
@@ -286,12 +294,10 @@ static Value *permute_below(Rewrite *rw, const Value *v, const int *perm)
     Expr *dim[MAX_RANK];
     if (!v->def || v->def->op->id != OP_reshape) return NULL;
     Value *x = v->def->arg[0].v;
-    int wide = wide_axes(v, a);
-    if (wide != wide_axes(x, b)) return NULL;
-    for (int i = 0; i < wide; i++) {
-        if (v->dim[a[i]] != x->dim[b[i]]) return NULL;
-        where[a[i]] = b[i];
-    }
+    if (!same_but_ones(v, x)) return NULL;
+    wide_axes(v, a);
+    int wide = wide_axes(x, b);
+    for (int i = 0; i < wide; i++) where[a[i]] = b[i];
     for (int i = 0; i < x->rank; i++)
         if (is_one(x->dim[i])) all[n++] = i; /* x's own axes of 1 in front */
     for (int i = 0; i < v->rank; i++) {
@@ -334,12 +340,7 @@ static Value *reshape_squeezed(Rewrite *rw, const Value *v, int rank, Expr *cons
             if (axis[j] == perm[i]) order[k++] = j;
     Value *y = rw_reshape(rw, x, n, inner);
     if (!y) return NULL;
-    if (y->def && y->def->op->id == OP_reshape) { /* permute_below would put them in again */
-        const Value *z = y->def->arg[0].v;
-        bool same = wide_axes(z, axis) == n;
-        for (int i = 0; same && i < n; i++) same = z->dim[axis[i]] == inner[i];
-        if (same) return NULL;
-    }
+    if (y->def && y->def->op->id == OP_reshape && same_but_ones(y, y->def->arg[0].v)) return NULL; /* permute_below would put them in again */
     Value *s = rw_permute(rw, y, order);
     return s ? reshape_below(rw, s, rank, dim) : NULL;
 }
@@ -460,11 +461,11 @@ static Expr *number_as(Rewrite *rw, Expr *e, DType t)
     if (!e || dtype_is_complex(t)) return NULL;
     if (!ex_is_const(e)) return e->is_bool == (t == DT_BOOL) && (e->is_float ? t == DT_F32 || t == DT_F64 : t != DT_F16 && t != DT_BF16) ? e : NULL;
     double x = number_value(e);
-    double held[1];
+    double held;
     if (t == DT_BOOL) return ex_int(rw->ex, x != 0);
     if (!dtype_is_float(t)) return fabs(x) < 9e15 ? ex_int(rw->ex, e->is_float ? (int64_t)x : e->i) : NULL;
-    store_f64(t, held, x);
-    return ex_float(rw->ex, load_f64(t, held));
+    store_f64(t, &held, x);
+    return ex_float(rw->ex, load_f64(t, &held));
 }
 
 /* budget: how many values are looked at. */

@@ -31,6 +31,7 @@ double number_value(const Expr *e); /* of a constant */
 bool constant_of(Rewrite *rw, const Arg *a, double *v); /* number_of and a constant */
 bool exprs_same(int n, Expr *const *a, Expr *const *b);
 bool is_one(const Expr *e);
+bool same_but_ones(const Value *x, const Value *y); /* the same axes in order, but for those of 1 */
 /* Groups of axes with equal products: from[f[i] .. f[i + 1]) and to[t[i] .. t[i + 1]). The number of groups, or -1. */
 int axis_groups(ExprPool *p, int nfrom, Expr *const *from, int nto, Expr *const *to, int *f, int *t);
 Expr *product_of(ExprPool *p, int n, Expr *const *dim);

@@ -12,7 +12,7 @@ static Value *table(Rewrite *rw, Value *t, const Value *x, bool pairs)
 
 static bool give(Rewrite *rw, const Arg *a, bool pairs, bool interleaved, Arg *out)
 {
-    Value *x = a[0].v, *c = a[1].kind == ARG_VALUE ? table(rw, a[1].v, x, pairs) : NULL, *s = c && a[2].kind == ARG_VALUE ? table(rw, a[2].v, x, pairs) : NULL;
+    Value *x = a[0].v, *c = table(rw, a[1].v, x, pairs), *s = c ? table(rw, a[2].v, x, pairs) : NULL;
     if (!s) return false;
     Value *y = RW(rw, rotary, arg_value(x), arg_value(c), arg_value(s), arg_bool(rw->g, interleaved));
     *out = arg_value(y);
@@ -22,7 +22,7 @@ static bool give(Rewrite *rw, const Arg *a, bool pairs, bool interleaved, Arg *o
 bool make_rotary_halves(Rewrite *rw, int n, const Arg *a, Arg *out)
 {
     (void)n;
-    if (a[0].kind != ARG_VALUE || !a[0].v->rank || a[3].kind != ARG_EXPR || a[5].kind != ARG_EXPR) return false;
+    if (!a[0].v->rank) return false;
     Expr *D = a[0].v->dim[a[0].v->rank - 1];
     if ((a[4].kind == ARG_EXPR && a[4].e != D) || ex_mul(rw->ex, a[3].e, ex_int(rw->ex, 2)) != D) return rewrite_refuse(rw, "what is turned are not the two halves of '%s'", a[0].v->name);
     return give(rw, a, a[5].e->i != 0, false, out);
@@ -51,7 +51,7 @@ bool make_rotary_pairs(Rewrite *rw, int n, const Arg *a, Arg *out)
 bool make_reshaped(Rewrite *rw, int n, const Arg *a, Arg *out)
 {
     (void)n;
-    if (a[0].kind != ARG_VALUE || a[1].kind != ARG_VALUE || a[0].v->dtype != a[1].v->dtype) return rewrite_refuse(rw, "another dtype");
+    if (a[0].v->dtype != a[1].v->dtype) return rewrite_refuse(rw, "another dtype");
     Value *y = rw_reshape(rw, a[0].v, a[1].v->rank, a[1].v->dim);
     *out = arg_value(y);
     return y != NULL;
