@@ -67,7 +67,8 @@ QKV_API void qkv_interrupted(void);
 typedef enum qkv_dtype {
     QKV_NONE, QKV_F32, QKV_F64, QKV_F16, QKV_BF16, QKV_I64, QKV_I32, QKV_I16, QKV_I8, QKV_U8, QKV_BOOL,
     QKV_U16, QKV_U32, QKV_U64, QKV_C32, QKV_C64, QKV_C128,
-    QKV_F8E4M3, QKV_F8E5M2, QKV_F8E4M3FNUZ, QKV_F8E5M2FNUZ, QKV_F8E8M0
+    QKV_F8E4M3, QKV_F8E5M2, QKV_F8E4M3FNUZ, QKV_F8E5M2FNUZ, QKV_F8E8M0,
+    QKV_I4, QKV_U4, QKV_I2, QKV_U2, QKV_F4E2M1 /* ONNX's; one element a byte, f4e2m1 as its 4-bit code */
 } qkv_dtype;
 
 QKV_API const char *qkv_dtype_name(qkv_dtype t);            /* "f32" */

@@ -16,7 +16,7 @@
 #include "text/wordpiece.h"
 #include "verify/compare.h"
 
-_Static_assert((int)QKV_F32 == (int)DT_F32 && (int)QKV_BOOL == (int)DT_BOOL && (int)QKV_F8E8M0 == (int)DT_F8E8M0, "dtype codes agree");
+_Static_assert((int)QKV_F32 == (int)DT_F32 && (int)QKV_BOOL == (int)DT_BOOL && (int)QKV_F4E2M1 == (int)DT_F4E2M1, "dtype codes agree");
 _Static_assert((int)QKV_MAX_RANK == (int)MAX_RANK, "ranks agree");
 
 /* What a tensor given out points into. */

@@ -6,7 +6,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 
 # qkv_dtype: position is the code
 DTYPES = ("none f32 f64 f16 bf16 i64 i32 i16 i8 u8 bool u16 u32 u64 c32 c64 c128 "
-          "f8e4m3fn f8e5m2 f8e4m3fnuz f8e5m2fnuz f8e8m0fnu").split()
+          "f8e4m3fn f8e5m2 f8e4m3fnuz f8e5m2fnuz f8e8m0fnu i4 u4 i2 u2 f4e2m1").split()
 STATUS = {1: "mismatch", 2: "usage", 3: "unreadable", 4: "unsupported", 5: "limit"}
 
 

@@ -10,7 +10,7 @@ enum { MAX_HEADER = 100000000 };
 static DType dtype_of(const char *name)
 {
     for (int t = DT_NONE + 1; t < DT_COUNT; t++)
-        if (!strcmp(dtype_safetensors((DType)t), name)) return (DType)t;
+        if (dtype_safetensors((DType)t) && !strcmp(dtype_safetensors((DType)t), name)) return (DType)t;
     return DT_NONE;
 }
 

@@ -20,6 +20,7 @@ int dtype_pt2(DType t) { return info[t].code; }
 bool dtype_is_float(DType t) { return info[t].kind == 'F'; }
 bool dtype_is_int(DType t) { return info[t].kind == 'I' || info[t].kind == 'U'; }
 bool dtype_is_complex(DType t) { return info[t].kind == 'C'; }
+int dtype_bits(DType t) { return t == DT_I4 || t == DT_U4 || t == DT_F4E2M1 ? 4 : t == DT_I2 || t == DT_U2 ? 2 : (int)info[t].size * 8; }
 
 DType dtype_from_name(const char *s)
 {
@@ -34,7 +35,7 @@ DType dtype_from_name(const char *s)
     };
     if (!strncmp(s, "torch.", 6)) s += 6;
     for (int t = DT_NONE + 1; t < DT_COUNT; t++)
-        if (!strcmp(s, info[t].name) || !strcmp(s, info[t].st)) return (DType)t;
+        if (!strcmp(s, info[t].name) || (info[t].st && !strcmp(s, info[t].st))) return (DType)t;
     for (size_t i = 0; i < sizeof torch_names / sizeof *torch_names; i++)
         if (!strcasecmp(s, torch_names[i].name)) return torch_names[i].t;
     return DT_NONE;
@@ -43,7 +44,7 @@ DType dtype_from_name(const char *s)
 DType dtype_from_pt2(int code)
 {
     for (int t = DT_NONE + 1; t < DT_COUNT; t++)
-        if (info[t].code == code) return (DType)t;
+        if (info[t].code == code && code >= 0) return (DType)t;
     return DT_NONE;
 }
 
@@ -52,7 +53,7 @@ DType dtype_from_pt2(int code)
 DType dtype_promote(DType a, DType b)
 {
     if (a == b) return a;
-    if (a == DT_NONE || b == DT_NONE) return DT_NONE;
+    if (a == DT_NONE || b == DT_NONE || dtype_bits(a) < 8 || dtype_bits(b) < 8) return DT_NONE;
     if (dtype_is_complex(a) || dtype_is_complex(b)) {
         bool wide = a == DT_C128 || b == DT_C128 || a == DT_F64 || b == DT_F64;
         bool half = (a == DT_C32 || a == DT_F16 || !(dtype_is_complex(a) || dtype_is_float(a))) &&

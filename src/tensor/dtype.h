@@ -15,11 +15,12 @@ typedef enum DType {
 } DType;
 
 const char *dtype_name(DType t);             /* "f32"; "none" for DT_NONE */
-const char *dtype_safetensors(DType t);      /* "F32" */
-size_t dtype_size(DType t);                  /* bytes */
+const char *dtype_safetensors(DType t);      /* "F32"; NULL when the format has none */
+size_t dtype_size(DType t);                  /* bytes that an element takes in memory */
+int dtype_bits(DType t);                     /* bits of information in an element: 4 or 2 for ONNX's small types, which take a byte in memory */
 DType dtype_from_name(const char *s);        /* accepts "f32", "float32", "F32", "torch.float32"; DT_NONE if unknown */
 DType dtype_from_pt2(int code);              /* DT_NONE if unknown */
-int dtype_pt2(DType t);
+int dtype_pt2(DType t);                      /* -1: PyTorch has none */
 bool dtype_is_float(DType t);
 bool dtype_is_int(DType t);                  /* signed or unsigned; not bool */
 bool dtype_is_complex(DType t);

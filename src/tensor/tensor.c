@@ -150,6 +150,38 @@ static uint8_t store_float8(DType t, double v)
     return f.fnuz && code == 0 ? 0 : (uint8_t)(sign | code);
 }
 
+/* ------------------------------------------------------------------ 4 and 2 bits */
+
+/* s1e2m1, no infinity, no NaN: a NaN becomes -0, as ml_dtypes has it. */
+static const double float4_values[] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
+
+static double load_float4(uint8_t code)
+{
+    double v = float4_values[code & 7];
+    return code & 8 ? -v : v;
+}
+
+static uint8_t store_float4(double v)
+{
+    double a = fabs(v);
+    int code = 0;
+    if (isnan(v)) return 8;
+    while (code < 7 && a >= float4_values[code + 1]) code++;
+    if (code < 7) {
+        double below = a - float4_values[code], above = float4_values[code + 1] - a;
+        if (above < below || (above == below && code % 2)) code++;
+    }
+    return (uint8_t)(code | (signbit(v) ? 8 : 0));
+}
+
+static void small_range(DType t, int *low, int *high)
+{
+    bool sign = t == DT_I4 || t == DT_I2;
+    int n = 1 << dtype_bits(t);
+    *low = sign ? -n / 2 : 0;
+    *high = sign ? n / 2 - 1 : n - 1;
+}
+
 /* ------------------------------------------------------------------ elements */
 
 double load_f64(DType t, const void *p)
@@ -165,6 +197,7 @@ double load_f64(DType t, const void *p)
     case DT_C128: { double v; memcpy(&v, p, 8); return v; }
     case DT_F8E4M3: case DT_F8E5M2: case DT_F8E4M3FNUZ: case DT_F8E5M2FNUZ: case DT_F8E8M0:
         return load_float8(t, *(const uint8_t *)p);
+    case DT_F4E2M1: return load_float4(*(const uint8_t *)p);
     default: return (double)load_i64(t, p);
     }
 }
@@ -175,8 +208,8 @@ int64_t load_i64(DType t, const void *p)
     case DT_I64: { int64_t v; memcpy(&v, p, 8); return v; }
     case DT_I32: { int32_t v; memcpy(&v, p, 4); return v; }
     case DT_I16: { int16_t v; memcpy(&v, p, 2); return v; }
-    case DT_I8: return *(const int8_t *)p;
-    case DT_U8: return *(const uint8_t *)p;
+    case DT_I8: case DT_I4: case DT_I2: return *(const int8_t *)p;
+    case DT_U8: case DT_U4: case DT_U2: return *(const uint8_t *)p;
     case DT_BOOL: return *(const uint8_t *)p != 0;
     case DT_U16: { uint16_t v; memcpy(&v, p, 2); return v; }
     case DT_U32: { uint32_t v; memcpy(&v, p, 4); return v; }
@@ -203,6 +236,13 @@ void store_f64(DType t, void *p, double v)
     case DT_F8E4M3: case DT_F8E5M2: case DT_F8E4M3FNUZ: case DT_F8E5M2FNUZ: case DT_F8E8M0:
         *(uint8_t *)p = store_float8(t, v);
         break;
+    case DT_F4E2M1: *(uint8_t *)p = store_float4(v); break;
+    case DT_I4: case DT_U4: case DT_I2: case DT_U2: {
+        int low, high;
+        small_range(t, &low, &high);
+        *(int8_t *)p = (int8_t)(isnan(v) ? 0 : v <= low ? low : v >= high ? high : (int)v);
+        break;
+    }
     case DT_U64: { uint64_t u = v >= 0 && v < 0x1p64 ? (uint64_t)v : 0; memcpy(p, &u, 8); break; }
     default: store_i64(t, p, v >= -0x1p63 && v < 0x1p63 ? (int64_t)v : INT64_MIN); break;
     }
@@ -216,6 +256,13 @@ void store_i64(DType t, void *p, int64_t v)
     case DT_I16: case DT_U16: { uint16_t x = (uint16_t)v; memcpy(p, &x, 2); break; }
     case DT_I8: case DT_U8: *(uint8_t *)p = (uint8_t)v; break;
     case DT_BOOL: *(uint8_t *)p = v != 0; break;
+    case DT_I4: case DT_U4: case DT_I2: case DT_U2: {
+        int low, high;
+        small_range(t, &low, &high);
+        uint64_t u = (uint64_t)v & (uint64_t)(high - low);
+        *(int8_t *)p = (int8_t)(u > (uint64_t)high ? (int)u - (high - low) - 1 : (int)u);
+        break;
+    }
     case DT_NONE: case DT_COUNT: break;
     default: store_f64(t, p, (double)v); break;
     }
