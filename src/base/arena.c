@@ -36,6 +36,11 @@ void arena_destroy(Arena *a)
     free(a);
 }
 
+void arena_allow(Arena *a, size_t more)
+{
+    if (a->limit && !add_size(a->limit, more, &a->limit)) a->limit = 0;
+}
+
 static void *no_memory(Arena *a)
 {
     a->failed = true;

@@ -11,27 +11,67 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-bool file_map(MappedFile *f, const char *path, Err *err)
+/* Maps what fd is and closes it. */
+static bool map_fd(MappedFile *f, int fd, const char *path, bool alone, Err *err)
 {
     struct stat st;
+    const char *wrong = NULL;
+    if (fstat(fd, &st) != 0) wrong = strerror(errno);
+    else if (S_ISDIR(st.st_mode)) wrong = "it is a folder";
+    else if (!S_ISREG(st.st_mode)) wrong = "it is not a regular file";
+    else if (alone && st.st_nlink > 1) wrong = "it has more than one name (a hard link), which could be a file that is not the model's own";
+    if (!wrong && st.st_size > 0) {
+        void *p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+        if (p == MAP_FAILED) wrong = strerror(errno);
+        else *f = (MappedFile){p, (uint64_t)st.st_size};
+    }
+    close(fd);
+    return !wrong || fail(err, E_IO, "cannot read '%s': %s", path, wrong);
+}
+
+bool file_map(MappedFile *f, const char *path, Err *err)
+{
     *f = (MappedFile){0};
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) return fail(err, E_IO, "cannot open '%s': %s", path, strerror(errno));
-    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
-        close(fd);
-        return fail(err, E_IO, "cannot read '%s': %s", path, S_ISDIR(st.st_mode) ? "it is a folder" : "it is not a regular file");
-    }
-    if (st.st_size > 0) {
-        void *p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-        if (p == MAP_FAILED) {
-            fail(err, E_IO, "cannot map '%s': %s", path, strerror(errno));
-            close(fd);
-            return false;
-        }
-        *f = (MappedFile){p, (uint64_t)st.st_size};
-    }
-    close(fd);
+    return map_fd(f, fd, path, false, err);
+}
+
+/* The next part of a path, of at most NAME_MAX bytes. */
+static bool next_part(const char **path, char *part, size_t cap)
+{
+    *path += strspn(*path, "/");
+    size_t n = strcspn(*path, "/");
+    if (n >= cap) return false;
+    memcpy(part, *path, n);
+    part[n] = 0;
+    *path += n;
+    *path += strspn(*path, "/");
     return true;
+}
+
+bool file_map_inside(MappedFile *f, const char *folder, const char *relative, Err *err)
+{
+    char part[256];
+    const char *rest = relative;
+    *f = (MappedFile){0};
+    if (!*relative) return fail(err, E_FORMAT, "the name of a data file is empty");
+    if (*relative == '/') return fail(err, E_FORMAT, "'%s' is an absolute name; data files lie in the model's folder", relative);
+    int at = open(*folder ? folder : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (at < 0) return fail(err, E_IO, "cannot open the folder '%s': %s", folder, strerror(errno));
+    while (*rest) {
+        bool fits = next_part(&rest, part, sizeof part), up = fits && !strcmp(part, "..");
+        int flags = O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | (*rest ? O_DIRECTORY : 0), next = fits && !up ? openat(at, part, flags) : -1;
+        int failed = fits ? errno : ENAMETOOLONG;
+        struct stat st;
+        bool link = fits && !up && next < 0 && fstatat(at, part, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(st.st_mode);
+        close(at);
+        if (up) return fail(err, E_FORMAT, "'%s' leaves the model's folder ('..')", relative);
+        if (link) return fail(err, E_IO, "cannot open '%s': '%s' is a symbolic link, and data files are not read through links", relative, part);
+        if (next < 0) return fail(err, E_IO, "cannot open '%s' in '%s': %s", relative, *folder ? folder : ".", strerror(failed));
+        at = next;
+    }
+    return map_fd(f, at, relative, true, err);
 }
 
 void file_unmap(MappedFile *f)
