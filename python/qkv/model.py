@@ -10,6 +10,11 @@ from ._lib import DTYPES, CError, CTensor, Error, LoadOptions, RewriteOptions, S
 NUMPY = {"f32": np.float32, "f64": np.float64, "f16": np.float16, "i64": np.int64, "i32": np.int32, "i16": np.int16, "i8": np.int8,
          "u8": np.uint8, "bool": np.bool_, "u16": np.uint16, "u32": np.uint32, "u64": np.uint64, "c64": np.complex64, "c128": np.complex128}
 CODES = {np.dtype(t): DTYPES.index(name) for name, t in NUMPY.items()}
+# What NumPy itself lacks: its name in ml_dtypes, and the plain type of its bytes where ml_dtypes is not installed
+EXTRA = {"f8e4m3fn": ("float8_e4m3fn", np.uint8), "f8e5m2": ("float8_e5m2", np.uint8), "f8e4m3fnuz": ("float8_e4m3fnuz", np.uint8),
+         "f8e5m2fnuz": ("float8_e5m2fnuz", np.uint8), "f8e8m0fnu": ("float8_e8m0fnu", np.uint8), "i4": ("int4", np.int8), "u4": ("uint4", np.uint8),
+         "i2": ("int2", np.int8), "u2": ("uint2", np.uint8), "f4e2m1": ("float4_e2m1fn", np.uint8)}
+QKV_OF_EXTRA = {name: t for t, (name, _) in EXTRA.items()}
 # DLPack's (type code, bits) <-> qkv names; the struct layouts are dlpack.h's
 DLPACK = {(2, 32): "f32", (2, 64): "f64", (2, 16): "f16", (4, 16): "bf16", (0, 64): "i64", (0, 32): "i32", (0, 16): "i16", (0, 8): "i8",
           (1, 8): "u8", (1, 16): "u16", (1, 32): "u32", (1, 64): "u64", (6, 8): "bool"}
@@ -68,11 +73,26 @@ def _borrow(x):
     a = np.asarray(x)
     if str(a.dtype) == "bfloat16":  # ml_dtypes
         return _Borrowed("bf16", a.shape, [s // 2 for s in a.strides], a.ctypes.data, a)
+    if str(a.dtype) in QKV_OF_EXTRA:
+        t = QKV_OF_EXTRA[str(a.dtype)]
+        a = np.ascontiguousarray(a.astype(np.int8) if t in ("i4", "i2") else a.view(np.uint8))
+        return _Borrowed(t, a.shape, _contiguous(a.shape), a.ctypes.data, a)
     if a.dtype not in CODES:
         raise Error(f"dtype {a.dtype} is not supported", 2)
     if any(s % a.itemsize for s in a.strides):
         a = np.ascontiguousarray(a)
     return _Borrowed(DTYPES[CODES[a.dtype]], a.shape, [s // a.itemsize for s in a.strides], a.ctypes.data, a)
+
+
+def _numpy_type(dtype):
+    if dtype not in EXTRA:
+        return NUMPY[dtype]
+    name, plain = EXTRA[dtype]
+    try:
+        import ml_dtypes
+    except ImportError:
+        return plain
+    return getattr(ml_dtypes, name, plain)
 
 
 def _contiguous(shape):
@@ -84,7 +104,8 @@ def _contiguous(shape):
 
 
 class Output:
-    """One result. np.asarray(o) gives it as NumPy without a copy (bf16, which NumPy lacks, as float32); torch.from_dlpack(o) as it is."""
+    """One result. np.asarray(o) gives it as NumPy without a copy (bf16, which NumPy lacks, as float32; types of 8 bits and fewer that NumPy lacks as
+    ml_dtypes has them, or as the plain bytes where it is not installed); torch.from_dlpack(o) as it is."""
 
     def __init__(self, dtype, shape, raw):
         self.dtype, self.shape, self._raw = dtype, tuple(shape), raw
@@ -93,7 +114,7 @@ class Output:
         if self.dtype == "bf16":
             a = (self._raw.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
         else:
-            a = self._raw.view(NUMPY[self.dtype])
+            a = self._raw.view(_numpy_type(self.dtype))
         a = a.reshape(self.shape)
         return a if dtype is None else a.astype(dtype, copy=False)
 
@@ -242,7 +263,7 @@ def _reopen(args, rewrites):
 def _own(t):
     """A contiguous copy of an output: the session's memory is used again by the next run."""
     dtype = DTYPES[t.dtype]
-    size = 2 if dtype == "bf16" else np.dtype(NUMPY[dtype]).itemsize
+    size = 2 if dtype == "bf16" else 1 if dtype in EXTRA else np.dtype(NUMPY[dtype]).itemsize
     shape, strides = t.shape[:t.rank], t.strides[:t.rank]
     if 0 in shape:
         return Output(dtype, shape, np.empty(0, np.uint8))

@@ -415,6 +415,22 @@ static void put_program(const Emit *e, const Ends *ends, Buf *out)
     buf_free(&ranges);
 }
 
+static bool has_code(const Emit *e, const Value *v)
+{
+    if (dtype_pt2(v->dtype) >= 0) return true;
+    return fail(e->err, E_UNSUPPORTED, "'%s' is %s, a type that PyTorch does not have: a .pt2 cannot hold it", v->name, dtype_name(v->dtype));
+}
+
+static bool check_dtypes(const Emit *e)
+{
+    const Graph *g = e->g;
+    for (int i = 0; i < g->nweight; i++) TRY(has_code(e, g->weight[i]));
+    for (int i = 0; i < g->ninput; i++) TRY(has_code(e, g->input[i]));
+    for (const Node *n = g->first; n; n = n->next)
+        for (int k = 0; k < n->nout; k++) TRY(has_code(e, n->out[k]));
+    return true;
+}
+
 /* Values keep their names, ahead of all that is new in the file. */
 static bool name_values(Emit *e)
 {
@@ -469,7 +485,7 @@ bool pt2_save(const Graph *g, const char *path, Err *err)
     Weights all = {0};
     Buf program = {0};
     bool ok = (e.arena && e.scratch) || fail(err, E_LIMIT, "out of memory");
-    ok = ok && collect_weights(&e, &all) && make_program(&e, &all, &program) && write_archive(&e, &all, &program, path);
+    ok = ok && check_dtypes(&e) && collect_weights(&e, &all) && make_program(&e, &all, &program) && write_archive(&e, &all, &program, path);
     Buf *parts[] = {&program, &e.nodes, &e.tensors, &e.ints, &e.bools, &e.floats, &e.guards};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) buf_free(parts[i]);
     binding_free(&e.hint);

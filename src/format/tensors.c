@@ -95,6 +95,8 @@ static bool write_npy(OutFile *o, const Tensor *t, Err *err)
     return ok;
 }
 
+static DType written_as(DType t) { return dtype_bits(t) >= 8 ? t : t == DT_F4E2M1 ? DT_F32 : t == DT_I4 || t == DT_I2 ? DT_I8 : DT_U8; }
+
 bool tensorfile_write(const char *path, const char *const *names, const Tensor *tensors, size_t n, Err *err)
 {
     bool npz = ends_with(path, ".npz"), npy = ends_with(path, ".npy"), st = ends_with(path, ".safetensors");
@@ -104,8 +106,9 @@ bool tensorfile_write(const char *path, const char *const *names, const Tensor *
     bool ok = flat || fail(err, E_LIMIT, "out of memory");
     for (size_t i = 0; ok && i < n; i++) {
         flat[i] = tensors[i];
-        if (tensor_contiguous(&tensors[i])) continue;
-        flat[i] = tensor_of(tensors[i].dtype, tensors[i].rank, tensors[i].shape, malloc(tensor_bytes(&tensors[i]) + 1));
+        DType as = written_as(tensors[i].dtype);
+        if (tensor_contiguous(&tensors[i]) && as == tensors[i].dtype) continue;
+        flat[i] = tensor_of(as, tensors[i].rank, tensors[i].shape, malloc((size_t)tensor_numel(&tensors[i]) * dtype_size(as) + 1));
         if (!flat[i].data) ok = fail(err, E_LIMIT, "out of memory");
         else tensor_copy(&flat[i], &tensors[i]);
     }

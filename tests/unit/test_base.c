@@ -114,14 +114,59 @@ static void test_dtype(void **state)
     (void)state;
     for (int t = DT_NONE + 1; t < DT_COUNT; t++) {
         assert_int_equal(dtype_from_name(dtype_name((DType)t)), t);
+        assert_in_range(dtype_size((DType)t), 1, 16);
+        if (dtype_bits((DType)t) < 8) { /* ONNX's, which PyTorch and safetensors lack */
+            assert_null(dtype_safetensors((DType)t));
+            assert_int_equal(dtype_pt2((DType)t), -1);
+            continue;
+        }
+        assert_int_equal(dtype_bits((DType)t), 8 * dtype_size((DType)t));
         assert_int_equal(dtype_from_name(dtype_safetensors((DType)t)), t);
         assert_int_equal(dtype_from_pt2(dtype_pt2((DType)t)), t);
-        assert_in_range(dtype_size((DType)t), 1, 16);
     }
+    assert_int_equal(dtype_from_pt2(-1), DT_NONE);
+    assert_int_equal(dtype_from_name(""), DT_NONE);
     assert_int_equal(dtype_from_name("torch.bfloat16"), DT_BF16);
     assert_int_equal(dtype_from_name("float32"), DT_F32);
     assert_int_equal(dtype_from_name("string"), DT_NONE);
     assert_int_equal(dtype_from_pt2(999), DT_NONE);
+}
+
+/* ONNX's Cast: from a float to the nearer end of the range, from an integer the low bits. */
+static void test_small_types(void **state)
+{
+    (void)state;
+    static const struct {
+        DType t;
+        double v;
+        int byte;
+    } rows[] = {{DT_I4, 7.9, 7},   {DT_I4, 8, 7},     {DT_I4, -9, -8},   {DT_I4, -7.9, -7},     {DT_I4, INFINITY, 7}, {DT_U4, 20, 15},      {DT_U4, -1, 0},
+                {DT_I2, 3, 1},     {DT_I2, -5, -2},   {DT_U2, 2.5, 2},   {DT_U2, 9, 3},         {DT_I4, NAN, 0},      {DT_F4E2M1, 6, 7},    {DT_F4E2M1, 100, 7},
+                {DT_F4E2M1, -INFINITY, 15}, {DT_F4E2M1, 0.25, 0}, {DT_F4E2M1, 0.75, 2}, {DT_F4E2M1, 5, 6}, {DT_F4E2M1, 5.01, 7}, {DT_F4E2M1, -0.5, 9}, {DT_F4E2M1, NAN, 8}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        int8_t byte = 99;
+        store_f64(rows[i].t, &byte, rows[i].v);
+        assert_int_equal(byte, rows[i].byte);
+    }
+    static const int64_t whole[][4] = {{DT_I4, 200, -8}, {DT_I4, 23, 7}, {DT_I4, -1, -1}, {DT_U4, 23, 7}, {DT_U4, -1, 15}, {DT_I2, 2, -2}, {DT_I2, 5, 1}, {DT_U2, 7, 3}};
+    for (size_t i = 0; i < sizeof whole / sizeof *whole; i++) {
+        int8_t byte = 99;
+        store_i64((DType)whole[i][0], &byte, whole[i][1]);
+        assert_int_equal(byte, whole[i][2]);
+        assert_int_equal(load_i64((DType)whole[i][0], &byte), whole[i][2]);
+        assert_true(load_f64((DType)whole[i][0], &byte) == (double)whole[i][2]);
+    }
+    for (uint8_t code = 0; code < 16; code++) {
+        uint8_t back = 99;
+        store_f64(DT_F4E2M1, &back, load_f64(DT_F4E2M1, &code));
+        assert_int_equal(back, code);
+    }
+    float from[3] = {-9, 1.5, 300};
+    int8_t to[3];
+    Tensor dst = tensor_of(DT_I4, 1, (int64_t[]){3}, to), src = tensor_of(DT_F32, 1, (int64_t[]){3}, from);
+    tensor_copy(&dst, &src);
+    assert_true(to[0] == -8 && to[1] == 1 && to[2] == 7);
+    assert_int_equal(dtype_promote(DT_I4, DT_I8), DT_NONE);
 }
 
 static void test_promotion(void **state)
@@ -450,7 +495,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_err),     cmocka_unit_test(test_arena),       cmocka_unit_test(test_sums),        cmocka_unit_test(test_buf),
-        cmocka_unit_test(test_map),     cmocka_unit_test(test_dtype),       cmocka_unit_test(test_promotion),   cmocka_unit_test(test_half),
+        cmocka_unit_test(test_map),     cmocka_unit_test(test_dtype), cmocka_unit_test(test_small_types),       cmocka_unit_test(test_promotion),   cmocka_unit_test(test_half),
         cmocka_unit_test(test_float8),  cmocka_unit_test(test_view),        cmocka_unit_test(test_storage),     cmocka_unit_test(test_shape_bytes),
         cmocka_unit_test(test_copy),    cmocka_unit_test(test_map_file),    cmocka_unit_test(test_outfile),     cmocka_unit_test(test_outfile_full),
         cmocka_unit_test(test_outfile_killed), cmocka_unit_test(test_cpu),

@@ -151,7 +151,8 @@ static void test_tensor_round_trip(void **state)
         const char *names[DT_COUNT + 4];
         size_t n = 0;
         for (int d = DT_NONE + 1; d < DT_COUNT; d++)
-            if (!ending || (dtype_size((DType)d) > 1 && d != DT_C32) || d == DT_U8 || d == DT_I8 || d == DT_BOOL)
+            if (dtype_bits((DType)d) < 8) continue;
+            else if (!ending || (dtype_size((DType)d) > 1 && d != DT_C32) || d == DT_U8 || d == DT_I8 || d == DT_BOOL)
                 t[n++] = tensor_of((DType)d, 2, (int64_t[]){3, 5}, bytes + (d == DT_BOOL ? 1 : 0));
         t[n++] = tensor_of(DT_F32, 0, NULL, bytes);
         t[n++] = tensor_of(DT_I64, 3, (int64_t[]){2, 0, 3}, NULL);
@@ -181,6 +182,26 @@ static void test_tensor_round_trip(void **state)
         tensorfile_close(f);
     }
     tensorfile_close(NULL);
+}
+
+/* Neither format has types of 4 and 2 bits. */
+static void test_tensor_small_types(void **state)
+{
+    (void)state;
+    Err err = {0};
+    int8_t bytes[3] = {-2, 1, 0}, codes[3] = {0, 7, 9};
+    Tensor t[3] = {tensor_of(DT_I2, 1, (int64_t[]){3}, bytes), tensor_of(DT_U4, 1, (int64_t[]){3}, codes), tensor_of(DT_F4E2M1, 1, (int64_t[]){3}, codes)};
+    const char *names[3] = {"i2", "u4", "f4"};
+    for (int ending = 0; ending < 2; ending++) {
+        const char *path = unit_path(ending ? "small.npz" : "small.safetensors");
+        OK(tensorfile_write(path, names, t, 3, &err));
+        TensorFile *f = tensorfile_open(path, &err);
+        OK(f);
+        const Tensor *a = tensorfile_find(f, "i2"), *b = tensorfile_find(f, "u4"), *c = tensorfile_find(f, "f4");
+        assert_true(a->dtype == DT_I8 && b->dtype == DT_U8 && c->dtype == DT_F32);
+        assert_true(tensor_get_i64(a, 0) == -2 && tensor_get_i64(b, 2) == 9 && tensor_get(c, 1) == 6 && tensor_get(c, 2) == -0.5);
+        tensorfile_close(f);
+    }
 }
 
 static void test_tensor_names(void **state)
@@ -620,7 +641,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_json_list),    cmocka_unit_test(test_json_large),  cmocka_unit_test(test_json_fields),         cmocka_unit_test(test_json_put),
-        cmocka_unit_test(test_tensor_round_trip), cmocka_unit_test(test_tensor_names), cmocka_unit_test(test_safetensors),   cmocka_unit_test(test_safetensors_hostile),
+        cmocka_unit_test(test_tensor_round_trip), cmocka_unit_test(test_tensor_small_types), cmocka_unit_test(test_tensor_names), cmocka_unit_test(test_safetensors),   cmocka_unit_test(test_safetensors_hostile),
         cmocka_unit_test(test_npy),          cmocka_unit_test(test_npy_hostile), cmocka_unit_test(test_npz),                 cmocka_unit_test(test_png),
         cmocka_unit_test(test_png_raw),      cmocka_unit_test(test_jpeg),        cmocka_unit_test(test_image_to_tensor),
     };
