@@ -26,7 +26,7 @@ typedef struct Options {
     const char **arg; /* what is not an option */
     int narg;
     const char *inputs, *output, *expected, *trace, *dtype, *mean, *std, *vocab, *labels, *pool;
-    List dim, shape, image, atol, rtol, rules, dynamic, check;
+    List fix, dim, shape, image, atol, rtol, rules, dynamic, check;
     const char *phases, *counterexample;
     int64_t seed, threads, memory_limit, iterations, warmup, max_tokens, top;
     double scale;
@@ -129,6 +129,7 @@ typedef struct Loaded {
     qkv_session *session;
     double load_ms; /* model and session */
 } Loaded;
+int model_load(const Options *o, const char *path, bool bf16, bool no_fuse, qkv_model **out); /* with --fix */
 int model_open(const Options *o, const char *path, bool bf16, bool no_fuse, Loaded *out);
 void model_close(Loaded *m);
 int model_bf16(const Options *o, bool *bf16); /* --dtype */

@@ -5,11 +5,11 @@
 int cmd_graph(const Options *o)
 {
     qkv_error e;
-    qkv_load_options load = {.struct_size = sizeof load};
-    qkv_model *m = qkv_model_load(o->arg[0], &load, &e);
-    if (!m) return problem_of(&e);
+    qkv_model *m;
+    int code = model_load(o, o->arg[0], false, false, &m);
+    if (code) return code;
     char *text = qkv_model_graph_text(m, &e);
-    int code = text ? 0 : problem_of(&e);
+    if (!text) code = problem_of(&e);
     if (text) fputs(text, stdout);
     qkv_free(text);
     qkv_model_free(m);

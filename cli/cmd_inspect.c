@@ -139,13 +139,13 @@ int cmd_inspect(const Options *o)
 {
     qkv_error e;
     json_error_t where;
-    qkv_load_options load = {.struct_size = sizeof load, .no_fuse = 1};
-    qkv_model *m = qkv_model_load(o->arg[0], &load, &e);
-    if (!m) return problem_of(&e);
+    qkv_model *m;
+    int code = model_load(o, o->arg[0], false, true, &m);
+    if (code) return code;
     char *text = qkv_model_describe(m, &e);
     if (text) utf8_clean(text);
     json_t *j = text ? json_loads(text, 0, &where) : NULL;
-    int code = !text ? problem_of(&e) : !j ? problem(EXIT_INTERNAL, "description: %s", where.text) : 0;
+    code = !text ? problem_of(&e) : !j ? problem(EXIT_INTERNAL, "description: %s", where.text) : 0;
     if (!code && !o->json) print_text(j);
     if (!code && o->json) json_print(json_incref(j));
     json_decref(j);

@@ -100,9 +100,8 @@ int cmd_rewrite(const Options *o)
                                    .exact_masked_rows = o->exact_masked_rows, .progress = on_progress, .progress_user = &progress};
     int code = phases_of(o, &options.phases);
     if (code) return code;
-    qkv_load_options load = {.struct_size = sizeof load};
-    qkv_model *m = qkv_model_load(o->arg[0], &load, &e);
-    if (!m) return problem_of(&e);
+    qkv_model *m;
+    if ((code = model_load(o, o->arg[0], false, false, &m))) return code;
     qkv_status status = qkv_model_rewrite(m, &options, &text, &e);
     progress_end(&progress);
     json_t *report = text ? json_loads(text, 0, NULL) : NULL;

@@ -21,12 +21,11 @@ int model_bf16(const Options *o, bool *bf16)
 int model_open(const Options *o, const char *path, bool bf16, bool no_fuse, Loaded *out)
 {
     qkv_error e;
-    qkv_load_options load = {sizeof load, bf16 ? QKV_BF16 : QKV_NONE, no_fuse};
     qkv_session_options session = {sizeof session, (int)o->threads, (size_t)o->memory_limit};
     double start = now_ms();
     *out = (Loaded){0};
-    out->model = qkv_model_load(path, &load, &e);
-    if (!out->model) return problem_of(&e);
+    int code = model_load(o, path, bf16, no_fuse, &out->model);
+    if (code) return code;
     out->session = qkv_session_create(out->model, &session, &e);
     if (!out->session) {
         model_close(out);

@@ -39,6 +39,8 @@ static const Option table[] = {
      0, 0},
     {{"std", "LIST", "Standard deviation of the picture's channels (default 1).", 0}, INPUTS | CL, TEXT, AT(std), 0, 0},
     {{"scale", "X", "White is X before mean and std apply (default 1).", 0}, INPUTS | CL, REAL, AT(scale), 0, 0},
+    {{"fix", "NAME=VALUE", "An input of an ONNX model that becomes a constant when the model is read, so that shapes and axes may depend on it: numbers (3 or 0,2) "
+      "or a tensor file.", 0}, IN | RUNS | RW | GR, MANY, AT(fix), 0, 0},
     {{"output", "FILE", "Write the results to a .safetensors or .npz file, whole or not at all.", 'o'}, RU | EM, TEXT, AT(output), 0, 0},
     {{"output", "FILE.pt2", "Write the rewritten model, whole or not at all.", 'o'}, RW, TEXT, AT(output), 0, 0},
     {{"prove", NULL, "Evaluate every replacement against what it replaces before it is made.", 0}, RW, FLAG, AT(prove), 0, 0},
@@ -260,7 +262,7 @@ int options_parse(CommandId command, int argc, char **argv, Options *o)
 
 void options_free(Options *o)
 {
-    List *lists[] = {&o->dim, &o->shape, &o->image, &o->atol, &o->rtol, &o->rules, &o->dynamic, &o->check};
+    List *lists[] = {&o->fix, &o->dim, &o->shape, &o->image, &o->atol, &o->rtol, &o->rules, &o->dynamic, &o->check};
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) free(lists[i]->item);
     free(o->arg);
 }

@@ -94,9 +94,13 @@ typedef struct qkv_load_options {
     size_t struct_size;  /* sizeof(qkv_load_options) */
     qkv_dtype compute;   /* QKV_NONE: as the file says; QKV_BF16: matmul, linear, conv and attention in bf16 (autocast's rules) */
     int no_fuse;         /* 1: keep every node of the file as one step (for per-node comparison) */
+    /* Inputs of an ONNX model that become constants, so that shapes, axes and counts may depend on them: n_fixed names and tensors, copied. */
+    const char *const *fixed_names;
+    const qkv_tensor *fixed;
+    int n_fixed;
 } qkv_load_options;
 
-/* Reads a .pt2. options may be NULL. */
+/* Reads a .pt2 or an ONNX model. options may be NULL. */
 QKV_API qkv_model *qkv_model_load(const char *path, const qkv_load_options *options, qkv_error *err);
 QKV_API void qkv_model_free(qkv_model *m); /* sessions must be freed first; NULL is fine */
 
@@ -111,7 +115,7 @@ QKV_API const char *qkv_model_output_name(const qkv_model *m, int i); /* "output
 QKV_API int qkv_model_symbol_count(const qkv_model *m);
 /* Name and inclusive range of a size symbol; INT64_MAX = unbounded. */
 QKV_API const char *qkv_model_symbol(const qkv_model *m, int i, int64_t *min, int64_t *max);
-/* Everything that `qkv inspect --json` prints, as one JSON object. Keys: file, torch, schema, inputs [{name, dtype, shape}],
+/* Everything that `qkv inspect --json` prints, as one JSON object. Keys: file, format, torch, producer, opset, schema, inputs [{name, dtype, shape}],
  * scalar_inputs, outputs [{name, value, dtype, shape}], symbols [{name, min, max, bound_by}], parameters, parameter_bytes, buffers,
  * constants, nodes, ops {name: count}, attentions [{node, op, query, key, value, mask, scale, causal}], requirements [..],
  * ignored_entries [..]. qkv_free it. */

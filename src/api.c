@@ -133,6 +133,16 @@ static bool input_texts(qkv_model *m)
     return m->input_dim != NULL;
 }
 
+static bool fixed_inputs(const qkv_load_options *o, OpenOptions *open, Err *err)
+{
+    if (!o->n_fixed) return true;
+    Tensor *t = calloc((size_t)o->n_fixed, sizeof *t);
+    if (!t) return fail(err, E_LIMIT, "out of memory");
+    open->fixed = (Fixed){o->fixed_names, t, o->n_fixed};
+    for (int i = 0; i < o->n_fixed; i++) TRY(tensor_in(&o->fixed[i], &t[i], err) || within(err, "input '%s'", o->fixed_names[i]));
+    return true;
+}
+
 qkv_model *qkv_model_load(const char *path, const qkv_load_options *options, qkv_error *err)
 {
     qkv_load_options o = {0};
@@ -147,11 +157,13 @@ qkv_model *qkv_model_load(const char *path, const qkv_load_options *options, qkv
         free(m);
         return no_memory(err);
     }
-    DType compute = o.compute == QKV_BF16 ? DT_BF16 : DT_NONE;
-    if (!program_open(&m->program, path, compute, !o.no_fuse, &e)) {
+    OpenOptions open = {.compute = o.compute == QKV_BF16 ? DT_BF16 : DT_NONE, .no_fuse = o.no_fuse != 0};
+    if (!fixed_inputs(&o, &open, &e) || !program_open(&m->program, path, &open, &e)) {
+        free((void *)(uintptr_t)open.fixed.value);
         qkv_model_free(m);
         return give_null(&e, err);
     }
+    free((void *)(uintptr_t)open.fixed.value);
     if (!input_texts(m)) {
         qkv_model_free(m);
         return no_memory(err);
@@ -162,7 +174,7 @@ qkv_model *qkv_model_load(const char *path, const qkv_load_options *options, qkv
 qkv_model *api_model_of(Graph *g, const char *name, const qkv_model *like, Err *err)
 {
     qkv_model *m = calloc(1, sizeof *m);
-    if (!m || !program_of_graph(&m->program, g, like->program.pt2, err)) {
+    if (!m || !program_of_graph(&m->program, g, like->program.source, err)) {
         if (!m) graph_free(g);
         qkv_model_free(m);
         if (err->code == E_OK) fail(err, E_LIMIT, "out of memory");
@@ -211,7 +223,7 @@ int qkv_model_output_count(const qkv_model *m) { return graph_of(m)->noutput; }
 
 static const Value *input_at(const qkv_model *m, int i) { return i >= 0 && i < graph_of(m)->ninput ? graph_of(m)->input[i] : NULL; }
 
-const char *qkv_model_input_name(const qkv_model *m, int i) { return input_at(m, i) ? input_at(m, i)->name : NULL; }
+const char *qkv_model_input_name(const qkv_model *m, int i) { return input_at(m, i) ? value_label(input_at(m, i)) : NULL; }
 qkv_dtype qkv_model_input_dtype(const qkv_model *m, int i) { return input_at(m, i) ? (qkv_dtype)input_at(m, i)->dtype : QKV_NONE; }
 int qkv_model_input_rank(const qkv_model *m, int i) { return input_at(m, i) ? input_at(m, i)->rank : -1; }
 
@@ -254,7 +266,7 @@ const char *qkv_model_symbol(const qkv_model *m, int i, int64_t *min, int64_t *m
 char *qkv_model_describe(const qkv_model *m, qkv_error *err)
 {
     Buf b = {0};
-    describe_model(m->path, m->program.pt2, &b);
+    describe_model(m->path, m->program.source, &b);
     if (!b.failed) return b.data;
     buf_free(&b);
     return no_memory(err);
@@ -320,7 +332,7 @@ void qkv_session_free(qkv_session *s)
 static int find_input(const Graph *g, const char *name)
 {
     for (int i = 0; i < g->ninput; i++)
-        if (!strcmp(g->input[i]->name, name)) return i;
+        if (!strcmp(value_label(g->input[i]), name) || !strcmp(g->input[i]->name, name)) return i;
     char *end;
     long k = strtol(name, &end, 10);
     return *name && !*end && k >= 0 && k < g->ninput ? (int)k : -1;
@@ -353,7 +365,7 @@ static bool set_scalar(qkv_session *s, int i, const Tensor *t, Err *err)
 static bool unknown_input(const Graph *g, const char *name, Err *err)
 {
     Buf b = {0};
-    for (int i = 0; i < g->ninput; i++) buf_printf(&b, "%s%s", i ? ", " : "", g->input[i]->name);
+    for (int i = 0; i < g->ninput; i++) buf_printf(&b, "%s%s", i ? ", " : "", value_label(g->input[i]));
     fail(err, E_USAGE, "no input is called '%s'; this model has %s", name, b.len ? b.data : "no inputs");
     buf_free(&b);
     return false;

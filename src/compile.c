@@ -1,28 +1,43 @@
 /* The whole pipeline as one table of passes: the book's table of contents. Between any two the graph is checked. */
 #include "compile.h"
-#include <stdlib.h>
+#include <stdio.h>
+#include <string.h>
 #include "shape/shape.h"
 
 typedef struct Passes {
     Program *program;
     const char *path;
-    DType compute;
-    bool fuse;
+    const OpenOptions *options;
 } Passes;
 
-/* The archive becomes a plain graph: pure ops, sizes as expressions, asserts and guards beside the nodes. */
+/* Is it a file of ONNX? Its first bytes tell; an empty or unreadable file is left to the reader of its name's ending. */
+static bool is_onnx(const char *path)
+{
+    size_t n = strlen(path);
+    unsigned char head[64];
+    FILE *f = fopen(path, "rb");
+    size_t got = f ? fread(head, 1, sizeof head, f) : 0;
+    if (f) fclose(f);
+    if (got > 1 && head[0] == 'P' && head[1] == 'K') return false;
+    return (n > 5 && !strcmp(path + n - 5, ".onnx")) || (got && onnx_looks_like(head, got));
+}
+
+/* The file becomes a plain graph: pure ops, sizes as expressions, asserts and guards beside the nodes. */
 static bool pass_import(Passes *s, Err *err)
 {
-    s->program->pt2 = pt2_open(s->path, s->compute, err);
-    TRY(s->program->pt2);
-    s->program->graph = s->program->pt2->graph;
+    bool onnx = is_onnx(s->path);
+    if (!onnx && s->options->fixed.n) return fail(err, E_USAGE, "%s: only inputs of ONNX models can be fixed when loading", s->path);
+    if (onnx && s->options->compute != DT_NONE) return fail(err, E_UNSUPPORTED, "%s: another compute dtype is for .pt2 files only", s->path);
+    s->program->source = onnx ? onnx_import(s->path, &s->options->fixed, err) : pt2_open(s->path, s->options->compute, err);
+    TRY(s->program->source);
+    s->program->graph = s->program->source->graph;
     return true;
 }
 
 /* Which activations and residuals vanish into the matrix products before them. */
 static bool pass_fuse(Passes *s, Err *err)
 {
-    if (!s->fuse) return true;
+    if (s->options->no_fuse) return true;
     s->program->fused = fuse_graph(s->program->graph, &s->program->fusion, err);
     return s->program->fused;
 }
@@ -35,11 +50,11 @@ static const struct {
     {"fuse", pass_fuse},
 };
 
-bool program_open(Program *p, const char *path, DType compute, bool fuse, Err *err)
+bool program_open(Program *p, const char *path, const OpenOptions *options, Err *err)
 {
     *p = (Program){0};
     shape_install();
-    Passes s = {p, path, compute, fuse};
+    Passes s = {p, path, options};
     for (size_t i = 0; i < sizeof passes / sizeof *passes; i++) {
         bool ok = passes[i].run(&s, err);
         if (ok && !graph_check(p->graph, err)) ok = within(err, "after pass '%s'", passes[i].name);
@@ -51,24 +66,28 @@ bool program_open(Program *p, const char *path, DType compute, bool fuse, Err *e
     return true;
 }
 
-bool program_of_graph(Program *p, Graph *g, const Pt2 *like, Err *err)
+bool program_of_graph(Program *p, Graph *g, const Source *like, Err *err)
 {
     *p = (Program){0};
-    p->pt2 = calloc(1, sizeof *p->pt2);
-    if (!p->pt2) {
+    p->source = source_new(err);
+    if (!p->source) {
         graph_free(g);
-        return fail(err, E_LIMIT, "out of memory");
+        return false;
     }
-    *p->pt2 = (Pt2){.graph = g, .torch_version = arena_strdup(g->arena, like->torch_version), .schema_major = like->schema_major,
-                    .schema_minor = like->schema_minor};
+    p->source->graph = g;
+    p->source->torch_version = arena_strdup(g->arena, like->torch_version);
+    p->source->producer = arena_strdup(g->arena, like->producer);
+    p->source->schema_major = like->schema_major;
+    p->source->schema_minor = like->schema_minor;
+    p->source->opset = like->opset;
     p->graph = g;
-    p->fused = p->pt2->torch_version && graph_check(g, err) && fuse_graph(g, &p->fusion, err);
+    p->fused = p->source->torch_version && p->source->producer && graph_check(g, err) && fuse_graph(g, &p->fusion, err);
     return p->fused;
 }
 
 void program_close(Program *p)
 {
     if (p->fused) fusion_free(&p->fusion);
-    pt2_close(p->pt2);
+    source_close(p->source);
     *p = (Program){0};
 }

@@ -177,17 +177,19 @@ static void put_attentions(const Graph *g, Buf *out)
     }
 }
 
-void describe_model(const char *path, const Pt2 *p, Buf *out)
+void describe_model(const char *path, const Source *p, Buf *out)
 {
     const Graph *g = p->graph;
     buf_puts(out, "{\"schema\": 1, \"file\": ");
     json_put_string(out, path);
-    buf_puts(out, ", \"torch\": ");
+    buf_printf(out, ", \"format\": \"%s\", \"torch\": ", p->opset ? "onnx" : "pt2");
     json_put_string(out, p->torch_version);
-    buf_printf(out, ", \"schema_version\": \"%d.%d\", \"inputs\": [", p->schema_major, p->schema_minor);
+    buf_printf(out, ", \"schema_version\": \"%d.%d\", \"producer\": ", p->schema_major, p->schema_minor);
+    json_put_string(out, p->producer);
+    buf_printf(out, ", \"opset\": %lld, \"inputs\": [", (long long)p->opset);
     for (int i = 0; i < g->ninput; i++) {
         if (i) buf_puts(out, ", ");
-        put_value(g, g->input[i]->name, NULL, g->input[i], out);
+        put_value(g, value_label(g->input[i]), NULL, g->input[i], out);
     }
     buf_puts(out, "], \"scalar_inputs\": [");
     for (int i = 0; i < g->nscalar_input; i++) {

@@ -139,14 +139,18 @@ class Model:
     """A model file, opened, with one session. Not for several threads at once: make one Model a thread.
 
     compute="bf16" runs matrix products, convolutions and attention in bfloat16 (autocast's rules). threads=None takes QKV_NUM_THREADS,
-    OMP_NUM_THREADS, or the CPUs that this process may use.
+    OMP_NUM_THREADS, or the CPUs that this process may use. fixed={name: array}: inputs of an ONNX model that become constants, so that shapes
+    and axes may depend on them.
     """
 
-    def __init__(self, path, compute=None, threads=None, fuse=True):
+    def __init__(self, path, compute=None, threads=None, fuse=True, fixed=None):
         self._model = self._session = None
-        self.path, self._args = str(path), (path, compute, threads, fuse)
+        self.path, self._args = str(path), (path, compute, threads, fuse, fixed)
         e = CError()
-        options = LoadOptions(C.sizeof(LoadOptions), DTYPES.index(compute) if compute else 0, 0 if fuse else 1)
+        borrowed = [_borrow(x) for x in (fixed or {}).values()]
+        names = (C.c_char_p * len(borrowed))(*[name.encode() for name in fixed or {}])
+        tensors = (CTensor * len(borrowed))(*[b.c for b in borrowed])
+        options = LoadOptions(C.sizeof(LoadOptions), DTYPES.index(compute) if compute else 0, 0 if fuse else 1, names, tensors, len(borrowed))
         self._model = lib().qkv_model_load(self.path.encode(), C.byref(options), C.byref(e))
         check(self._model, e)
         self._rewrites = []

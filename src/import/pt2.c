@@ -15,7 +15,7 @@ static bool ends_with(const char *s, const char *end)
 }
 
 /* The archive's root folder: what stands before "archive_format". */
-static bool find_root(Pt2 *p, char *root, size_t cap, Err *err)
+static bool find_root(Source *p, char *root, size_t cap, Err *err)
 {
     for (size_t i = 0; i < zip_count(p->zip); i++) {
         const char *name = zip_entry(p->zip, i)->name;
@@ -31,7 +31,7 @@ static bool find_root(Pt2 *p, char *root, size_t cap, Err *err)
     return fail(err, E_FORMAT, "no entry 'archive_format': this ZIP is not a torch.export archive");
 }
 
-static bool read_entry(Pt2 *p, const char *root, const char *name, bool crc, const void **bytes, uint64_t *size, Err *err)
+static bool read_entry(Source *p, const char *root, const char *name, bool crc, const void **bytes, uint64_t *size, Err *err)
 {
     char path[1024];
     if (snprintf(path, sizeof path, "%s%s", root, name) >= (int)sizeof path) return fail(err, E_FORMAT, "entry name '%.60s...' is too long", name);
@@ -40,7 +40,7 @@ static bool read_entry(Pt2 *p, const char *root, const char *name, bool crc, con
     return zip_data(p->zip, e, crc, bytes, size, err);
 }
 
-static bool check_version(Pt2 *p, const char *root, Err *err)
+static bool check_version(Source *p, const char *root, Err *err)
 {
     const void *bytes;
     uint64_t n;
@@ -59,7 +59,7 @@ static bool check_version(Pt2 *p, const char *root, Err *err)
 }
 
 /* The one models/NAME.json. */
-static bool find_model(Pt2 *p, const char *root, char *name, size_t cap, Err *err)
+static bool find_model(Source *p, const char *root, char *name, size_t cap, Err *err)
 {
     char prefix[1024];
     size_t n = (size_t)snprintf(prefix, sizeof prefix, "%smodels/", root);
@@ -76,7 +76,7 @@ static bool find_model(Pt2 *p, const char *root, char *name, size_t cap, Err *er
     return name[0] || fail(err, E_FORMAT, "no entry '%s*.json': the archive holds no exported program", prefix);
 }
 
-static bool note_ignored(Pt2 *p, const char *root, Err *err)
+static bool note_ignored(Source *p, const char *root, Err *err)
 {
     static const struct {
         const char *folder, *why;
@@ -392,7 +392,7 @@ static bool read_program(Import *im, const json_t *top)
     return read_graph(im, top) && read_spec(im, top);
 }
 
-static bool open_archive(Pt2 *p, DType compute, Err *err)
+static bool open_archive(Source *p, DType compute, Err *err)
 {
     char root[512], model[256], entry[512];
     const void *bytes;
@@ -422,27 +422,15 @@ static bool open_archive(Pt2 *p, DType compute, Err *err)
     return graph_check(p->graph, err);
 }
 
-Pt2 *pt2_open(const char *path, DType compute, Err *err)
+Source *pt2_open(const char *path, DType compute, Err *err)
 {
-    Pt2 *p = calloc(1, sizeof *p);
-    if (!p) {
-        fail(err, E_LIMIT, "out of memory");
-        return NULL;
-    }
+    Source *p = source_new(err);
+    if (!p) return NULL;
     shape_install();
     if (file_map(&p->file, path, err)) { /* which names the file itself where it fails */
         if (open_archive(p, compute, err)) return p;
         within(err, "%s", path);
     }
-    pt2_close(p);
+    source_close(p);
     return NULL;
-}
-
-void pt2_close(Pt2 *p)
-{
-    if (!p) return;
-    graph_free(p->graph);
-    zip_close(p->zip);
-    file_unmap(&p->file);
-    free(p);
 }

@@ -21,7 +21,7 @@ typedef struct Scope {
 } Scope;
 
 typedef struct Import {
-    Pt2 *pt2;
+    Source *pt2;
     Graph *g;
     DType compute;
     Map weights, constants; /* state-dict name -> const Tensor */

@@ -177,6 +177,8 @@ bool graph_rename(Graph *g, Value *v, const char *name, Err *err)
     return true;
 }
 
+const char *value_label(const Value *v) { return v->label ? v->label : v->name; }
+
 Value *graph_find_value(const Graph *g, const char *name) { return map_get(&g->names, name); }
 
 /* ------------------------------------------------------------------ nodes */

@@ -22,6 +22,7 @@ typedef enum ValueKind { V_INPUT, V_WEIGHT, V_NODE } ValueKind;
 
 struct Value {
     const char *name;
+    const char *label; /* of an input: its name in the file, where that is more than letters, digits, '_' and '.'; NULL otherwise */
     ValueKind kind;
     DType dtype;
     int rank;
@@ -150,6 +151,7 @@ bool graph_require(Graph *g, Expr *cond, Err *err, const char *fmt, ...) QKV_PRI
 
 bool graph_add_output(Graph *g, const char *name, Value *v, Err *err);
 bool graph_add_mutation(Graph *g, Value *target, Value *v, Err *err); /* of a weight, or of an input */
+const char *value_label(const Value *v);                  /* label, or name */
 int graph_mutations(const Graph *g);                     /* of weights, then of inputs */
 const Mutation *graph_mutation(const Graph *g, int i);
 bool graph_writes(const Graph *g, const Value *v);       /* does a run change this weight? */

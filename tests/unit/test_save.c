@@ -49,12 +49,12 @@ static char *saved(const char *text)
     Graph *g = unit_graph(text);
     const char *path = unit_path("saved.pt2");
     OK(pt2_save(g, path, &err));
-    Pt2 *p = pt2_open(path, DT_NONE, &err);
+    Source *p = pt2_open(path, DT_NONE, &err);
     if (!p) STOP("%s\n%s", text, err.msg);
     same_numbers(text, g, p->graph, 2);
     same_numbers(text, g, p->graph, 5);
     char *again = unit_text(p->graph);
-    pt2_close(p);
+    source_close(p);
     graph_free(g);
     return again;
 }
@@ -194,7 +194,7 @@ static void test_weights(void **state)
     }
     const char *path = unit_path("weights.pt2");
     OK(pt2_save(g, path, &err));
-    Pt2 *p = pt2_open(path, DT_NONE, &err);
+    Source *p = pt2_open(path, DT_NONE, &err);
     if (!p) STOP("%s", err.msg);
     assert_int_equal(p->graph->nweight, 6);
     for (int i = 0; i < 6; i++) {
@@ -204,7 +204,7 @@ static void test_weights(void **state)
         for (int64_t k = 0; k < tensor_numel(all[i]); k++) assert_true(tensor_get(t, k) == tensor_get(all[i], k));
     }
     assert_ptr_equal(p->graph->weight[1]->data->data, (float *)p->graph->weight[2]->data->data + 2);
-    pt2_close(p);
+    source_close(p);
     graph_free(g);
 }
 

@@ -1,0 +1,30 @@
+/* A model file that was read: its graph, what it says about itself, and the bytes that the weights point into.
+ *
+ *     Source *s = pt2_open("model.pt2", DT_NONE, err);      or onnx_import
+ *     ... s->graph ...
+ *     source_close(s);
+ */
+#ifndef QKV_IMPORT_SOURCE_H
+#define QKV_IMPORT_SOURCE_H
+#include "base/file.h"
+#include "format/onnx.h"
+#include "format/zip.h"
+#include "ir/graph.h"
+
+typedef struct Source {
+    MappedFile file; /* of a .pt2 */
+    Zip *zip;
+    OnnxFile *onnx;
+    Graph *graph;
+    const char *torch_version;     /* .pt2: "2.13.0+cpu"; "" when the file does not say, and of ONNX */
+    int schema_major, schema_minor; /* .pt2 */
+    const char *producer;          /* ONNX: "pytorch 2.13.0"; "" of a .pt2 */
+    int64_t opset;                 /* ONNX: of ai.onnx; 0 of a .pt2 */
+    const char **ignored;          /* what was not read, and why */
+    int nignored;
+    int nguards, nguards_ignored;  /* guards_code: how many were read, how many say nothing about sizes that the graph needs */
+} Source;
+
+Source *source_new(Err *err);    /* with nothing in it */
+void source_close(Source *s);    /* NULL is fine */
+#endif
