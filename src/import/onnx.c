@@ -135,7 +135,7 @@ static bool add_inputs(OnnxImport *im, OnnxScope *s, const OnnxGraph *g)
 {
     for (int i = 0; i < g->ninit; i++) {
         if (fixed_value(im, g->init[i].name)) continue;
-        Cell *c = cell_of_tensor(im, g->init[i].name, &g->init[i], dtype_is_float(g->init[i].t.dtype));
+        Cell *c = cell_of_tensor(im, g->init[i].name, &g->init[i], dtype_is_float(g->init[i].t.dtype) && tensor_numel(&g->init[i].t) > 1);
         TRY(c && scope_set(im, s, g->init[i].name, c));
     }
     if (g->nsparse) return fail(im->err, E_UNSUPPORTED, "sparse initializer '%.100s'; write it dense", g->sparse[0].values.name);

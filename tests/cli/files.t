@@ -40,7 +40,7 @@ $ cp affine2.pt2 $'\xff.pt2'; qkv inspect $'\xff.pt2' --json | head -4; qkv run 
 {
   "schema": 1,
   "file": "?.pt2",
-  "torch": "2.13.0+cpu",
+  "format": "pt2",
 {
   "schema": 1,
   "model": "?.pt2",

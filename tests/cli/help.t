@@ -99,6 +99,9 @@ Options
       Standard deviation of the picture's channels (default 1).
   --scale X
       White is X before mean and std apply (default 1).
+  --fix NAME=VALUE
+      An input of an ONNX model that becomes a constant when the model is read, so that shapes and
+      axes may depend on it: numbers (3 or 0,2) or a tensor file.
   -o, --output FILE
       Write the results to a .safetensors or .npz file, whole or not at all.
   --dtype f32|bf16

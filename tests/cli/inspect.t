@@ -28,8 +28,11 @@ $ qkv inspect words.pt2 --json
 {
   "schema": 1,
   "file": "words.pt2",
+  "format": "pt2",
   "torch": "2.13.0+cpu",
   "schema_version": "8.20",
+  "producer": "",
+  "opset": 0,
   "inputs": [
     {"name": "input_ids", "dtype": "i64", "shape": ["s18", "s41"]},
     {"name": "attention_mask", "dtype": "i64", "shape": ["s18", "s41"]},
