@@ -5,11 +5,13 @@
  * Each message is read twice: once to count how often each field occurs, then into arrays of that size. The arena's limit bounds what a
  * file may ask for: a message of 2 bytes becomes a record of a hundred.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "format/onnx_impl.h"
 
 enum { MEMORY_TIMES = 4, MEMORY_FREE = 48 << 20 }; /* most memory for records and unpacked weights: 4 times the file and 48 MiB */
+enum { SHOWN_DEPTH = 4 };                           /* of graphs, in messages */
 
 /* ------------------------------------------------------------------ pieces */
 
@@ -22,6 +24,15 @@ bool onnx_no_memory(const OnnxReader *r, Err *err)
 bool onnx_once(uint32_t times, uint32_t number, Err *err)
 {
     return times <= 1 || fail(err, E_FORMAT, "field %u, a message that can be there once, is there %u times", number, times);
+}
+
+/* Puts where it is before the message: "node[3] 'add': ". Deep inside the message itself matters more. */
+static bool inside(const OnnxReader *r, Err *err, const char *what, int index, const char *name)
+{
+    char number[16] = "";
+    if (r->depth > SHOWN_DEPTH) return false;
+    if (index >= 0) snprintf(number, sizeof number, "[%d]", index);
+    return name && *name ? within(err, "%s%s '%s'", what, number, name) : within(err, "%s%s", what, number);
 }
 
 /* Well-formed UTF-8 without NUL: no overlong forms, no surrogates, nothing above U+10FFFF. */
@@ -201,7 +212,7 @@ static bool attr_head(OnnxReader *r, Pb m, OnnxAttr *a, const uint32_t *times, E
             break;
         default: break;
         }
-    if (!attr_type(a, times, said, err)) return within(err, "attribute '%s'", a->name);
+    TRY(attr_type(a, times, said, err));
     if (n > INT32_MAX) return fail(err, E_LIMIT, "more than 2^31 numbers");
     uint32_t k = times[attr_field[a->type]];
     void *room = NULL;
@@ -246,11 +257,10 @@ static bool attribute(OnnxReader *r, const PbField *field, OnnxAttr *a, Err *err
     *a = (OnnxAttr){.name = "", .ref = "", .s = ""};
     TRY(pb_want_bytes(field, err));
     Pb m = pb_sub(field);
-    TRY(pb_tally(m, times, ONNX_FIELDS, err) && attr_head(r, m, a, times, err));
-    for (PbField f; pb_next(&m, &f, err);)
-        if (!attr_value(r, &f, a, &n, err)) return within(err, "attribute '%s'", a->name);
+    bool ok = pb_tally(m, times, ONNX_FIELDS, err) && attr_head(r, m, a, times, err);
+    for (PbField f; ok && pb_next(&m, &f, err);) ok = attr_value(r, &f, a, &n, err);
     a->n = (int)n;
-    return true;
+    return ok || inside(r, err, "attribute", -1, a->name);
 }
 
 const OnnxAttr *onnx_attr(const OnnxNode *n, const char *name)
@@ -289,14 +299,13 @@ static bool node_at(OnnxReader *r, const PbField *f, OnnxNode *nodes, int *n, Er
 {
     OnnxNode *at = &nodes[(*n)++];
     if (node(r, f, at, err)) return true;
-    const char *name = at->name && *at->name ? at->name : at->op && *at->op ? at->op : at->noutput ? at->output[0] : NULL;
-    return name ? within(err, "node[%d] '%s'", *n - 1, name) : within(err, "node[%d]", *n - 1);
+    return inside(r, err, "node", *n - 1, at->name && *at->name ? at->name : at->op);
 }
 
 static bool info_at(OnnxReader *r, const PbField *f, OnnxValueInfo *infos, int *n, const char *what, Err *err)
 {
     OnnxValueInfo *at = &infos[(*n)++];
-    return value_info(r, f, at, err) || (at->name && *at->name ? within(err, "%s '%s'", what, at->name) : within(err, "%s[%d]", what, *n - 1));
+    return value_info(r, f, at, err) || inside(r, err, what, *n - 1, at->name);
 }
 
 static bool graph_field(OnnxReader *r, const PbField *f, OnnxGraph *g, Err *err)
@@ -306,7 +315,7 @@ static bool graph_field(OnnxReader *r, const PbField *f, OnnxGraph *g, Err *err)
     case 2: return onnx_text(r, f, &g->name, err);
     case 5:
         g->ninit++;
-        return (pb_want_bytes(f, err) && onnx_tensor(r, pb_sub(f), &g->init[g->ninit - 1], err)) || within(err, "initializer[%d]", g->ninit - 1);
+        return (pb_want_bytes(f, err) && onnx_tensor(r, pb_sub(f), &g->init[g->ninit - 1], err)) || inside(r, err, "initializer", g->ninit - 1, NULL);
     case 10: return onnx_text(r, f, &g->doc, err);
     case 11: return info_at(r, f, g->input, &g->ninput, "input", err);
     case 12: return info_at(r, f, g->output, &g->noutput, "output", err);
@@ -314,7 +323,7 @@ static bool graph_field(OnnxReader *r, const PbField *f, OnnxGraph *g, Err *err)
     case 14: return g->has_quantization = true;
     case 15:
         g->nsparse++;
-        return (pb_want_bytes(f, err) && onnx_sparse(r, pb_sub(f), &g->sparse[g->nsparse - 1], err)) || within(err, "sparse_initializer[%d]", g->nsparse - 1);
+        return (pb_want_bytes(f, err) && onnx_sparse(r, pb_sub(f), &g->sparse[g->nsparse - 1], err)) || inside(r, err, "sparse_initializer", g->nsparse - 1, NULL);
     case 16: return onnx_pair(r, f, &g->metadata[g->nmetadata++], err);
     default: return true;
     }
@@ -330,11 +339,11 @@ static bool graph(OnnxReader *r, const PbField *field, OnnxGraph *g, Err *err)
     TRY(pb_tally(m, times, ONNX_FIELDS, err) && ROOM(r, &g->node, &g->nnode, times[1], err) && ROOM(r, &g->init, &g->ninit, times[5], err) &&
         ROOM(r, &g->input, &g->ninput, times[11], err) && ROOM(r, &g->output, &g->noutput, times[12], err) && ROOM(r, &g->info, &g->ninfo, times[13], err) &&
         ROOM(r, &g->sparse, &g->nsparse, times[15], err) && ROOM(r, &g->metadata, &g->nmetadata, times[16], err));
+    bool ok = true;
     r->depth++;
-    for (PbField f; pb_next(&m, &f, err);)
-        if (!graph_field(r, &f, g, err)) return *g->name && r->depth > 1 ? within(err, "graph '%s'", g->name) : within(err, "graph");
+    for (PbField f; ok && pb_next(&m, &f, err);) ok = graph_field(r, &f, g, err);
     r->depth--;
-    return true;
+    return ok || inside(r, err, "graph", -1, r->depth ? g->name : NULL);
 }
 
 /* ------------------------------------------------------------------ models */
@@ -377,7 +386,7 @@ static bool function(OnnxReader *r, const PbField *field, OnnxFunction *n, Err *
         ROOM(r, &n->attr, &n->nattr, times[6], err) && ROOM(r, &n->node, &n->nnode, times[7], err) && ROOM(r, &n->opset, &n->nopset, times[9], err) &&
         ROOM(r, &n->attr_default, &n->nattr_default, times[11], err) && ROOM(r, &n->info, &n->ninfo, times[12], err));
     for (PbField f; pb_next(&m, &f, err);)
-        if (!function_field(r, &f, n, err)) return within(err, "function '%s'", n->name);
+        if (!function_field(r, &f, n, err)) return inside(r, err, "function", -1, n->name);
     return true;
 }
 
@@ -478,7 +487,8 @@ bool onnx_looks_like(const void *bytes, uint64_t size)
         PbField f = {0};
         bool whole = pb_next(&m, &f, &ignored), last = !whole && f.number && f.wire == PB_BYTES; /* its bytes go on behind those that are given */
         char wire = f.number < sizeof wires ? wires[f.number] : 0;
-        if (!whole && !f.number && end - p < 5) break; /* a cut tag */
+        if (!whole && !f.number) return fields && (end[-1] & 0x80) && end - p < 5; /* cut in a tag */
+        last = last || (!whole && end - p < 12);                                   /* cut in a number */
         if ((!whole && !last) || wire != (f.wire == PB_VARINT ? 'v' : f.wire == PB_BYTES ? 's' : '?')) return false;
         fields++;
         if (last) break;

@@ -19,14 +19,13 @@ static bool varint(Pb *m, uint64_t *v, Err *err)
 {
     const uint8_t *at = m->p;
     *v = 0;
-    for (unsigned shift = 0; shift < 70; shift += 7) {
+    for (unsigned shift = 0;; shift += 7) {
         if (m->p == m->end) return bad(m, at, err, "a number that the end of its message cuts off");
         uint8_t b = *m->p++;
-        if (shift == 63 && (b & 0x7f) > 1) return bad(m, at, err, "a number of more than 64 bits");
+        if (shift == 63 && b > 1) return bad(m, at, err, b & 0x80 ? "a number of more than 10 bytes" : "a number of more than 64 bits");
         *v |= (uint64_t)(b & 0x7f) << shift;
         if (!(b & 0x80)) return true;
     }
-    return bad(m, at, err, "a number of more than 10 bytes");
 }
 
 static bool fixed(Pb *m, size_t n, uint64_t *v, Err *err)
