@@ -41,7 +41,7 @@ suite layers python3 tools/layers.py
 suite documents python3 tools/opsdoc.py --check
 [ -f tests/install.sh ] && suite install bash tests/install.sh
 if have pytest && have numpy; then
-  suite python $python -m pytest -q -p no:cacheprovider tests/python
+  suite python $python -m pytest -q -p no:cacheprovider tests/python --ignore tests/python/test_onnx_backend.py
 else
   skip "tests/python (no numpy and pytest in .venv; tools/setup.sh check installs them)"
 fi
@@ -54,6 +54,11 @@ if [ "$mode" = all ]; then
   suite golden $python tools/golden.py --check
   suite models $python tests/models/run_models.py
   suite spellings $python tests/spellings/run.py
+  if have onnx && have ml_dtypes; then
+    suite onnx_backend $python -m pytest -q -p no:cacheprovider --tb=line tests/python/test_onnx_backend.py
+  else
+    skip "tests/python/test_onnx_backend.py (no onnx in .venv)"
+  fi
 fi
 [ -s $logs/skipped ] && cat $logs/skipped
 python3 tools/count.py "${suites[@]}"
