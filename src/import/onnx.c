@@ -7,13 +7,14 @@
 #include "import/onnx_impl.h"
 #include "shape/shape.h"
 
-enum { MIN_OPSET = 7, MAX_OPSET = 28 };
+enum { MIN_OPSET = 7, MAX_OPSET = 28, MAX_IMPORTS = 256 };
 
 static bool no_memory(OnnxImport *im) { return fail(im->err, E_LIMIT, "out of memory"); }
 
 static bool check_opsets(OnnxImport *im)
 {
     const OnnxModel *m = &im->file->model;
+    if (m->nopset > MAX_IMPORTS) return fail(im->err, E_LIMIT, "opset_import: %d domains, at most %d are possible", m->nopset, MAX_IMPORTS);
     for (int i = 0; i < m->nopset; i++) {
         for (int k = 0; k < i; k++)
             if (!strcmp(m->opset[i].domain, m->opset[k].domain))
@@ -68,15 +69,16 @@ static bool read_dims(OnnxImport *im, const OnnxValueInfo *info, Expr **dim)
 
 static void bind_symbols(Graph *g)
 {
+    for (int k = 0; k < g->ninput; k++)
+        for (int d = 0; d < g->input[k]->rank; d++) {
+            Symbol *s = g->input[k]->dim[d]->kind == EX_SYM ? expr_symbol(g->ex, (int)g->input[k]->dim[d]->i) : NULL;
+            if (!s || s->source != SYM_FREE) continue;
+            s->source = SYM_INPUT;
+            s->value = g->input[k];
+            s->dim = d;
+        }
     for (int i = 0; i < expr_symbol_count(g->ex); i++) {
         Symbol *s = expr_symbol(g->ex, i);
-        for (int k = 0; k < g->ninput && s->source == SYM_FREE; k++)
-            for (int d = 0; d < g->input[k]->rank && s->source == SYM_FREE; d++)
-                if (g->input[k]->dim[d] == s->expr) {
-                    s->source = SYM_INPUT;
-                    s->value = g->input[k];
-                    s->dim = d;
-                }
         for (int k = 0; k < g->ninput && s->source == SYM_FREE; k++) /* only inside expressions: 14*s1 is solved */
             for (int d = 0; d < g->input[k]->rank && s->source == SYM_FREE; d++)
                 if (ex_mentions(g->input[k]->dim[d], s->expr)) {
@@ -140,7 +142,10 @@ static bool add_inputs(OnnxImport *im, OnnxScope *s, const OnnxGraph *g)
     }
     if (g->nsparse) return fail(im->err, E_UNSUPPORTED, "sparse initializer '%.100s'; write it dense", g->sparse[0].values.name);
     for (int i = 0; i < g->ninput; i++) {
-        if (scope_get(s, g->input[i].name)) { /* with a default */
+        const Cell *same = scope_get(s, g->input[i].name);
+        if (!*g->input[i].name) return fail(im->err, E_FORMAT, "input %d has no name", i);
+        if (same && !same->data) return fail(im->err, E_FORMAT, "two inputs '%.100s'", g->input[i].name);
+        if (same) { /* with a default */
             im->source->ignored[im->source->nignored++] =
                 arena_printf(im->g->arena, "input '%s' (has a default value in the file, which is used; --fix gives another)", g->input[i].name);
             continue;
@@ -182,10 +187,11 @@ static bool read_model(OnnxImport *im)
     if (!im->source->ignored || !im->source->producer) return no_memory(im);
     if (m->has_training) im->source->ignored[im->source->nignored++] = "training_info (training graphs are not read)";
     if (m->graph->has_quantization) im->source->ignored[im->source->nignored++] = "quantization_annotation (what it says is in QuantizeLinear nodes, if at all)";
-    bool ok = check_opsets(im) && onnx_missing(im) && add_inputs(im, &s, m->graph) && onnx_nodes(im, &s, m->graph->node, m->graph->nnode) &&
+    bool ok = check_opsets(im) && onnx_functions(im) && onnx_missing(im) && add_inputs(im, &s, m->graph) && onnx_nodes(im, &s, m->graph->node, m->graph->nnode) &&
               add_outputs(im, &s, m->graph);
     map_free(&s.names);
     map_free(&im->symbols);
+    map_free(&im->functions);
     if (!ok) return false;
     graph_dce(im->g);
     return graph_check(im->g, im->err);

@@ -53,7 +53,8 @@ typedef struct OnnxImport {
     Graph *g;
     const Fixed *fixed;
     Map symbols;               /* dim_param -> Expr* */
-    int64_t unrolled;          /* nodes made by turns of loops, against a limit */
+    Map functions;             /* what onnx_functions found */
+    int64_t unrolled;          /* nodes made by turns of loops and calls, against a limit */
     Err *err;
 } OnnxImport;
 
@@ -121,6 +122,7 @@ Value *op_item(OnnxOp *o, Value *v, int at, Expr **e);    /* reads element `at` 
 
 /* ---- nodes (onnx_nodes.c) */
 const OnnxRow *onnx_find_row(const char *domain, const char *name);
+bool onnx_functions(OnnxImport *im);                      /* fills im->functions; E_FORMAT when two are one */
 bool onnx_missing(OnnxImport *im);                        /* E_UNSUPPORTED with all the ops that there is no row for */
 bool onnx_nodes(OnnxImport *im, OnnxScope *s, const OnnxNode *node, int n);
 bool onnx_branch(OnnxOp *o, const OnnxGraph *body, int nin, Cell *const *in, int nout, Cell **out); /* the body's nodes, once, in a scope of its own */

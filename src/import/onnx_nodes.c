@@ -2,9 +2,10 @@
  * Contract in onnx_impl.h. */
 #include <stdio.h>
 #include <string.h>
+#include "base/buf.h"
 #include "import/onnx_impl.h"
 
-enum { MAX_CALLS = 32, MAX_UNROLLED = 1 << 20 };
+enum { MAX_CALLS = 32, MAX_UNROLLED = 1 << 17 };
 
 static const OnnxRow rows[] = {
 #define ONNX(domain, name, fn, aten) {domain, name, onnx_##fn, OP_##aten},
@@ -45,14 +46,39 @@ int64_t scope_opset(const OnnxScope *s, const char *domain)
 
 /* ------------------------------------------------------------------ functions */
 
-static const OnnxFunction *find_function(const OnnxImport *im, const OnnxNode *n)
+/* What a node says of the function that it calls. */
+static void function_key(Buf *b, const char *domain, const char *name, const char *overload) { buf_printf(b, "%s\n%s\n%s", domain, name, overload); }
+
+bool onnx_functions(OnnxImport *im)
 {
     const OnnxModel *m = &im->file->model;
     for (int i = 0; i < m->nfunction; i++) {
         const OnnxFunction *f = &m->function[i];
-        if (!strcmp(f->name, n->op) && !strcmp(f->domain, n->domain) && !strcmp(f->overload, n->overload)) return f;
+        Buf b = {0};
+        function_key(&b, f->domain, f->name, f->overload);
+        const char *key = b.failed ? NULL : arena_strndup(im->g->arena, b.data, b.len);
+        buf_free(&b);
+        if (key && map_has(&im->functions, key)) return fail(im->err, E_FORMAT, "two functions '%s' of domain '%s'", f->name, f->domain);
+        if (!key || !map_put(&im->functions, key, (void *)(uintptr_t)f)) return fail(im->err, E_LIMIT, "out of memory");
     }
-    return NULL;
+    return true;
+}
+
+static const OnnxFunction *find_function(const OnnxImport *im, const OnnxNode *n)
+{
+    Buf b = {0};
+    if (!im->functions.count) return NULL;
+    function_key(&b, n->domain, n->op, n->overload);
+    const OnnxFunction *f = b.failed ? NULL : map_get(&im->functions, b.data);
+    buf_free(&b);
+    return f;
+}
+
+/* Turns of loops and calls of functions make nodes without end out of a small file. */
+static bool made_nodes(OnnxImport *im, int n)
+{
+    im->unrolled += n;
+    return im->unrolled <= MAX_UNROLLED || fail(im->err, E_LIMIT, "functions and turns of loops make more than %d nodes", MAX_UNROLLED);
 }
 
 static bool call_function(OnnxOp *o, const OnnxFunction *f)
@@ -65,6 +91,7 @@ static bool call_function(OnnxOp *o, const OnnxFunction *f)
     OnnxFrame frame = {o->scope, o->node, f};
     OnnxScope s = {.frame = &frame, .opset = f->opset, .nopset = f->nopset, .depth = o->scope->depth + 1};
     bool ok = s.depth <= MAX_CALLS || fail(im->err, E_LIMIT, "functions and subgraphs nested deeper than %d (do they call each other?)", MAX_CALLS);
+    ok = ok && made_nodes(im, f->nnode);
     for (int i = 0; ok && i < o->node->ninput; i++)
         if (o->in[i]) ok = scope_set(im, &s, f->input[i], o->in[i]);
     ok = ok && (onnx_nodes(im, &s, f->node, f->nnode) || within(im->err, "function '%s'", f->name));
@@ -95,8 +122,7 @@ bool onnx_branch(OnnxOp *o, const OnnxGraph *body, int nin, Cell *const *in, int
     if (s.depth > MAX_CALLS) return fail(im->err, E_LIMIT, "functions and subgraphs nested deeper than %d", MAX_CALLS);
     if (body->ninput != nin) return fail(im->err, E_FORMAT, "the body takes %d inputs, the node gives %d", body->ninput, nin);
     if (body->noutput != nout) return fail(im->err, E_FORMAT, "the body gives %d results, the node expects %d", body->noutput, nout);
-    im->unrolled += body->nnode;
-    if (im->unrolled > MAX_UNROLLED) return fail(im->err, E_LIMIT, "turns of loops make more than %d nodes", MAX_UNROLLED);
+    TRY(made_nodes(im, body->nnode));
     bool ok = add_constants(im, &s, body);
     for (int i = 0; ok && i < nin; i++) ok = scope_set(im, &s, body->input[i].name, in[i]);
     ok = ok && onnx_nodes(im, &s, body->node, body->nnode);
