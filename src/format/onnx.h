@@ -149,7 +149,7 @@ typedef struct OnnxFile {
     MappedFile *external; const char **external_name; int nexternal; /* the data files that were opened */
 } OnnxFile;
 
-OnnxFile *onnx_open(const char *path, Err *err);
+OnnxFile *onnx_open(const char *path, Err *err); /* messages do not begin with the path; the caller says it */
 /* The same from memory, which must outlive it; folder NULL: external data is refused. */
 OnnxFile *onnx_open_bytes(const void *bytes, uint64_t size, const char *folder, Err *err);
 void onnx_close(OnnxFile *f); /* NULL is fine */

@@ -1,6 +1,6 @@
 /* Reading ONNX files: the messages of onnx.proto as the records of onnx.h. Tensors are in onnx_tensor.c.
  *
- *     model.onnx: graph: node[3] 'add': attribute[0] 'axis': byte 177: field 3 is bytes with a length, expected a varint
+ *     graph: node[3] 'add': attribute[0] 'axis': byte 177: field 3 is bytes with a length, expected a varint
  *
  * Each message is read twice: once to count how often each field occurs, then into arrays of that size. The arena's limit bounds what a
  * file may ask for: a message of 2 bytes becomes a record of a hundred.
@@ -456,10 +456,7 @@ OnnxFile *onnx_open(const char *path, Err *err)
     OnnxFile *f = folder ? onnx_open_bytes(file.data, file.size, folder, err) : NULL;
     if (!folder) fail(err, E_LIMIT, "out of memory");
     if (f) f->file = file;
-    else {
-        within(err, "%s", path);
-        file_unmap(&file);
-    }
+    else file_unmap(&file);
     free(folder);
     return f;
 }

@@ -603,7 +603,7 @@ static void test_external(void **state)
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         REFUSED(with_external(bad[i].location, bad[i].offset, bad[i].length, bad[i].more, &err), bad[i].code);
         if (!strstr(err.msg, bad[i].says)) STOP("row %zu: '%s' lacks '%s'", i, err.msg, bad[i].says);
-        assert_non_null(strstr(err.msg, "ext.onnx: graph: initializer[0]: tensor 'w'"));
+        assert_non_null(strstr(err.msg, "graph: initializer[0]: tensor 'w'"));
     }
 }
 
