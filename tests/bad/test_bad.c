@@ -2,8 +2,8 @@
  *
  *     test_bad SMALL_FOLDER EDITS_FOLDER
  *
- * Every prefix of a small .pt2, every byte of it with one bit flipped (what still loads is run with random inputs), and the edited
- * files of edits.py. Files are given through memory (memfd), so that tens of thousands of them cost no disk.
+ * Every prefix of a small .pt2 and .onnx, every byte of it with one bit flipped (what still loads is run with random inputs), and the edited
+ * files of edits.py and onnx_edits.py. Files are given through memory (memfd), so that tens of thousands of them cost no disk.
  */
 #include <dirent.h>
 #include <fcntl.h>
@@ -62,7 +62,8 @@ static bool set_bytes(int fd, const unsigned char *b, size_t n)
     return ftruncate(fd, 0) == 0 && pwrite(fd, b, n, 0) == (ssize_t)n;
 }
 
-static void prefixes_and_flips(const char *path)
+/* whole: no prefix of the file is a model. */
+static void prefixes_and_flips(const char *path, bool whole)
 {
     size_t n = 0;
     unsigned char *b = read_file(path, &n);
@@ -78,7 +79,7 @@ static void prefixes_and_flips(const char *path)
         accepted += st == QKV_OK;
         silent += st != QKV_OK && !e.message[0];
     }
-    tap_ok(accepted == 0, "%zu prefixes: refused (%ld accepted)", n, accepted);
+    tap_ok(accepted == 0 || !whole, "%zu prefixes: refused (%ld accepted)", n, accepted);
     tap_ok(silent == 0, "%zu prefixes: each with a message (%ld without)", n, silent);
     silent = 0;
     for (size_t k = 0; k < n; k++) {
@@ -94,14 +95,14 @@ static void prefixes_and_flips(const char *path)
     free(b);
 }
 
-static void edited(const char *dir)
+static void edited(const char *dir, const char *ending)
 {
     DIR *d = opendir(dir);
     if (!tap_ok(d != NULL, "%s: edited files", dir)) return;
     for (struct dirent *f; (f = readdir(d));) {
         char path[1024];
         qkv_error e;
-        if (!strstr(f->d_name, ".pt2")) continue;
+        if (!strstr(f->d_name, ending)) continue;
         snprintf(path, sizeof path, "%s/%s", dir, f->d_name);
         double t = now();
         qkv_status st = try_file(path, &e);
@@ -122,8 +123,12 @@ int main(int argc, char **argv)
     }
     char path[1024];
     snprintf(path, sizeof path, "%s/sdpa_gqa.pt2", argv[1]);
-    edited(argv[2]);
-    prefixes_and_flips(path);
+    edited(argv[2], ".pt2");
+    prefixes_and_flips(path, true);
+    snprintf(path, sizeof path, "%s/onnx", argv[2]);
+    edited(path, ".onnx");
+    snprintf(path, sizeof path, "%s/onnx/accept_good.onnx", argv[2]);
+    prefixes_and_flips(path, false);
     struct rusage u;
     getrusage(RUSAGE_SELF, &u);
     tap_ok(u.ru_maxrss >> 10 < MOST_MB, "peak memory of all of it: %ld MB, below %d", u.ru_maxrss >> 10, MOST_MB);
