@@ -81,6 +81,16 @@ const Command commands[COMMANDS] = {
                       "qkv generalize a.pt2 b.pt2 --check c.pt2 -D batch=x.0,mask.0\tnames; a third export to check against\n"
                       "qkv generalize a.pt2 b.pt2 c.pt2 --json\tall three are used to solve",
                       2, -1, cmd_generalize},
+    [C_CHECK] = {"check", "MODEL", "Look for errors and traps in a model file, without running it",
+                 "Checks a .pt2 or ONNX file independently of what loads it: schema, names, order, types and sizes by symbolic inference, weights (NaN, infinities, copies, unused), "
+                 "constants that were probably meant to vary, masks whose rows become NaN in some runtime. Every finding has an id, a severity, a place and a remedy, and all are "
+                 "listed.\n\n"
+                 "The exit code is 0 without errors, 1 with errors (--strict: or warnings), 3 when the file cannot be read at all.",
+                 "qkv check bert.pt2\tall findings\n"
+                 "qkv check bert.onnx --target ort,openvino --strict -q\tin a build\n"
+                 "qkv check stranger.pt2 --security --full\tbefore a file from elsewhere is used\n"
+                 "qkv check --explain Q501\twhat a finding means",
+                 0, 1, cmd_check},
     [C_HELP] = {"help", "[COMMAND]", "Print help", "Prints the help of a command, or the list of commands.",
                 "qkv help run\tthe help of qkv run\nqkv help run --man | man -l -\tas a man page", 0, 1, cmd_help},
 };

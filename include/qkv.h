@@ -173,6 +173,25 @@ typedef struct qkv_generalize_options {
 QKV_API qkv_model *qkv_model_generalize(const qkv_model *const *models, int n, const qkv_generalize_options *options, char **report,
                                         qkv_error *err);
 
+/* ---------------------------------------------------------------- checking */
+
+typedef struct qkv_check_options {
+    size_t struct_size;   /* sizeof(qkv_check_options) */
+    const char *targets;  /* NULL, or some of "qkv,ort,openvino,tensorrt": also what these would refuse */
+    int security;         /* 1: also the container itself, pickles and code in it */
+    int full;             /* 1: also the checksums of weights */
+    int strict;           /* 1: warnings count as errors in the status */
+} qkv_check_options;
+
+/* Checks a model file without running it: schema, types, sizes, names, weights, masks. options may be NULL. QKV_OK: no errors;
+ * QKV_MISMATCH: errors (with strict: or warnings); QKV_UNREADABLE: the file cannot be read at all. *report (may be NULL; qkv_free it; set in
+ * all three cases): one JSON object with file, format, readable, targets, nodes, weights, errors, warnings, notes (counts) and findings
+ * [{id, severity, place, message, remedy}], worst first. docs/CHECK.md lists the ids. */
+QKV_API qkv_status qkv_check(const char *path, const qkv_check_options *options, char **report, qkv_error *err);
+/* Title, severity, meaning and remedy of a finding by its id ("Q304"), one a line; NULL for an unknown one. */
+QKV_API const char *qkv_check_explain(const char *id);
+QKV_API const char *qkv_check_id(int i); /* "Q100", ...; NULL after the last */
+
 /* ---------------------------------------------------------------- sessions */
 
 typedef struct qkv_session qkv_session;

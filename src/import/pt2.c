@@ -338,7 +338,7 @@ static bool read_graph(Import *im, const json_t *top)
     TRY(json_want_object(module, "signature", &signature, err));
     TRY(json_want_array(signature, "input_specs", &specs, err));
     TRY(json_want_object(graph, "tensor_values", &tv, err));
-    TRY(find_missing_ops(im, graph));
+    if (!im->watch) TRY(find_missing_ops(im, graph));
     Scope s = {.graph = graph, .tensor_values = tv, .sym_int_values = json_object_get(graph, "sym_int_values"),
                .sym_bool_values = json_object_get(graph, "sym_bool_values"),
                .sym_float_values = json_object_get(graph, "sym_float_values")};
@@ -348,6 +348,7 @@ static bool read_graph(Import *im, const json_t *top)
     json_array_foreach(specs, i, spec) {
         if (ok && !add_input(im, &s, spec)) ok = within(err, "input %zu", i);
     }
+    im->pt2->ninputs = im->g->ninput;
     ok = ok && read_ranges(im, top, false) && check_symbols(im) && import_guards(im, json_object_get(top, "guards_code")) && import_nodes(im, &s);
     ok = ok && json_want_array(signature, "output_specs", &specs, err) && add_outputs(im, &s, specs) && add_writes(im, &s);
     ok = ok && check_symbols(im) && require_guards(im);
@@ -392,7 +393,7 @@ static bool read_program(Import *im, const json_t *top)
     return read_graph(im, top) && read_spec(im, top);
 }
 
-static bool open_archive(Source *p, DType compute, Err *err)
+static bool open_archive(Source *p, DType compute, const SourceWatch *watch, Err *err)
 {
     char root[512], model[256], entry[512];
     const void *bytes;
@@ -408,7 +409,7 @@ static bool open_archive(Source *p, DType compute, Err *err)
     TRY(note_ignored(p, root, err));
     snprintf(entry, sizeof entry, "models/%s.json", model);
     TRY(read_entry(p, root, entry, true, &bytes, &size, err));
-    Import im = {.pt2 = p, .g = p->graph, .compute = compute, .err = err};
+    Import im = {.pt2 = p, .g = p->graph, .compute = compute, .watch = watch, .err = err};
     json_t *top = json_read(bytes, size, entry, err);
     bool ok = top && read_weights(&im, root, "data/weights/", model, "weights", &im.weights) &&
               read_weights(&im, root, "data/constants/", model, "constants", &im.constants);
@@ -422,15 +423,18 @@ static bool open_archive(Source *p, DType compute, Err *err)
     return graph_check(p->graph, err);
 }
 
-Source *pt2_open(const char *path, DType compute, Err *err)
+static Source *open_file(const char *path, DType compute, const SourceWatch *watch, Err *err)
 {
     Source *p = source_new(err);
     if (!p) return NULL;
     shape_install();
     if (file_map(&p->file, path, err)) { /* which names the file itself where it fails */
-        if (open_archive(p, compute, err)) return p;
+        if (open_archive(p, compute, watch, err)) return p;
         within(err, "%s", path);
     }
     source_close(p);
     return NULL;
 }
+
+Source *pt2_open(const char *path, DType compute, Err *err) { return open_file(path, compute, NULL, err); }
+Source *pt2_open_watched(const char *path, const SourceWatch *watch, Err *err) { return open_file(path, DT_NONE, watch, err); }

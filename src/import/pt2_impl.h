@@ -28,6 +28,7 @@ typedef struct Import {
     Map aligned;            /* entry name -> its copy */
     Require *guard;         /* as read, for require_guards; where: its text */
     int nguard;
+    const SourceWatch *watch;  /* NULL: the first problem ends the import */
     Err *err;
 } Import;
 

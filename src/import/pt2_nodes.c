@@ -288,6 +288,10 @@ static bool check_result(Import *im, Scope *s, const char *name, const Value *v,
     *meta = json_object_get(s->tensor_values, name);
     if (!*meta) return fail(im->err, E_FORMAT, "'%s' is not in tensor_values", name);
     TRY(read_meta(im, *meta, &t, &rank, dim) || within(im->err, "tensor_values: '%s'", name));
+    if (im->watch) {
+        im->watch->declared(im->watch->user, im->g, name, v, t, rank, dim);
+        return true;
+    }
     if (t != v->dtype && im->compute == DT_NONE)
         return fail(im->err, E_FORMAT, "'%s' is declared as %s, but the op gives %s", name, dtype_name(t), dtype_name(v->dtype));
     if (rank != v->rank) return fail(im->err, E_FORMAT, "'%s' is declared with rank %d, but the op gives rank %d", name, rank, v->rank);
@@ -574,6 +578,33 @@ static bool import_node(Import *im, Scope *s, const json_t *node, const char *ta
     return size_node(im, s, node, target);
 }
 
+/* The results of a node that cannot be imported, as the file declares them. */
+static bool take_declared(Import *im, Scope *s, const json_t *node)
+{
+    const json_t *outputs = json_object_get(node, "outputs");
+    const char *name[64], *number = number_name(outputs);
+    int n = result_names(outputs, name, 64);
+    Expr *e = NULL;
+    if (number) {
+        TRY(declared_number(im, s, number, &e));
+        TRY(scope_put(im, s, number, (Slot){.kind = SLOT_NUMBER, .e = e ? e : ex_symbol(im->g->ex, number)}));
+    }
+    for (int i = 0; i < n; i++) {
+        const json_t *meta = name[i] ? json_object_get(s->tensor_values, name[i]) : NULL;
+        DType t;
+        int rank;
+        Expr *dim[MAX_RANK];
+        if (!meta || scope_find(s, name[i])) continue;
+        TRY(read_meta(im, meta, &t, &rank, dim));
+        const char *own = graph_find_value(im->g, name[i]) ? arena_printf(im->g->arena, "%s.%d", name[i], im->g->next_id) : name[i];
+        Value *v = own ? graph_add_input(im->g, own, t, rank, dim) : NULL;
+        Ref *r = v ? ref_root(im->g, v, meta) : NULL;
+        if (!r) return fail(im->err, E_LIMIT, "out of memory");
+        TRY(scope_put(im, s, name[i], (Slot){.kind = SLOT_TENSOR, .ref = r}));
+    }
+    return true;
+}
+
 bool import_nodes(Import *im, Scope *s)
 {
     json_t *nodes, *node;
@@ -587,8 +618,12 @@ bool import_nodes(Import *im, Scope *s)
         if (!label) label = first;
         char number[32];
         snprintf(number, sizeof number, "#%zu", i);
-        if (!import_node(im, s, node, target, label))
-            return within(im->err, "node '%s' (%s)", label ? label : number, plain_target(target));
+        if (import_node(im, s, node, target, label)) continue;
+        if (im->watch && im->err->code != E_LIMIT) {
+            im->watch->problem(im->watch->user, label ? label : number, im->err);
+            if (take_declared(im, s, node)) continue;
+        }
+        return within(im->err, "node '%s' (%s)", label ? label : number, plain_target(target));
     }
     return true;
 }

@@ -22,8 +22,16 @@ typedef struct Source {
     int64_t opset;                 /* ONNX: of ai.onnx; 0 of a .pt2 */
     const char **ignored;          /* what was not read, and why */
     int nignored;
+    int ninputs;                   /* of the file; after pt2_open_watched the graph may have more */
     int nguards, nguards_ignored;  /* guards_code: how many were read, how many say nothing about sizes that the graph needs */
 } Source;
+
+/* Who is told of each node that does not fit, and of each declared type, while an import goes on. */
+typedef struct SourceWatch {
+    void *user;
+    void (*problem)(void *user, const char *node, const Err *why);
+    void (*declared)(void *user, const Graph *g, const char *node, const Value *v, DType t, int rank, Expr *const *dim);
+} SourceWatch;
 
 Source *source_new(Err *err);    /* with nothing in it */
 void source_close(Source *s);    /* NULL is fine */

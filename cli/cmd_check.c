@@ -1,0 +1,79 @@
+/* qkv check MODEL: findings about a model file, from the library (qkv_check lists the report's keys). */
+#include <stdio.h>
+#include <string.h>
+#include "cli.h"
+
+static const char *text_of(const json_t *v, const char *key)
+{
+    const char *s = json_string_value(json_object_get(v, key));
+    return s ? s : "";
+}
+
+static int count_of(const json_t *v, const char *key) { return (int)json_integer_value(json_object_get(v, key)); }
+
+/* "Q501  warning  title", and with one id the rest. */
+static int explain(const char *id)
+{
+    bool all = !strcmp(id, "all");
+    if (!all && !qkv_check_explain(id)) return problem(QKV_USAGE, "no finding is called '%s'; 'qkv check --explain all' lists them", id);
+    for (int i = 0; qkv_check_id(i); i++) {
+        const char *p = qkv_check_explain(qkv_check_id(i)), *line[4];
+        int n[4];
+        if (!all && p != qkv_check_explain(id)) continue;
+        for (int k = 0; k < 4; k++) {
+            line[k] = p;
+            n[k] = (int)strcspn(p, "\n");
+            p += n[k] + (p[n[k]] != 0);
+        }
+        printf("%s%s%s  %.*s: %.*s\n", color_on(BOLD), qkv_check_id(i), color_off(BOLD), n[1], line[1], n[0], line[0]);
+        if (!all) printf("\n%.*s\n\nTo do: %.*s\n", n[2], line[2], n[3], line[3]);
+    }
+    return 0;
+}
+
+static void print_report(const Options *o, const json_t *j)
+{
+    const json_t *list = json_object_get(j, "findings");
+    json_t *f;
+    size_t i;
+    if (json_array_size(list)) {
+        Table *t = table_new("llll");
+        static const char *const head[] = {"severity", "id", "place", "finding"};
+        for (int k = 0; k < 4; k++) table_cell(t, "%s", head[k]);
+        json_array_foreach(list, i, f) {
+            const char *severity = text_of(f, "severity");
+            if (o->quiet && !strcmp(severity, "note")) continue;
+            table_cell(t, "%s", severity);
+            table_color(t, !strcmp(severity, "error") ? RED : PLAIN);
+            table_cell(t, "%s", text_of(f, "id"));
+            table_cell(t, "%s", text_of(f, "place"));
+            table_cell(t, "%s", text_of(f, "message"));
+        }
+        table_print(t);
+        putchar('\n');
+    }
+    int errors = count_of(j, "errors"), warnings = count_of(j, "warnings"), notes = count_of(j, "notes");
+    printf("%s: %d nodes, %d weights: %d error%s, %d warning%s, %d note%s\n", text_of(j, "file"), count_of(j, "nodes"), count_of(j, "weights"), errors, errors == 1 ? "" : "s", warnings,
+           warnings == 1 ? "" : "s", notes, notes == 1 ? "" : "s");
+    if (json_array_size(list)) note("'qkv check --explain %s' says more", text_of(json_array_get(list, 0), "id"));
+}
+
+int cmd_check(const Options *o)
+{
+    qkv_error e;
+    char *text = NULL;
+    qkv_check_options options = {.struct_size = sizeof options, .targets = o->targets, .security = o->security, .full = o->full, .strict = o->strict};
+    if (o->explain) return explain(o->explain);
+    if (!o->narg) return problem(QKV_USAGE, "an argument is missing: qkv check MODEL; 'qkv help check' says more");
+    qkv_status status = qkv_check(o->arg[0], &options, &text, &e);
+    if (text) utf8_clean(text);
+    json_t *j = text ? json_loads(text, 0, NULL) : NULL;
+    bool readable = json_is_true(json_object_get(j, "readable"));
+    if (text && !j) status = (qkv_status)problem(EXIT_INTERNAL, "the report cannot be read");
+    else if (j && o->json) json_print(json_incref(j));
+    else if (j && (readable || json_array_size(json_object_get(j, "findings")) > 1)) print_report(o, j);
+    if (status != QKV_OK && status != QKV_MISMATCH && !(text && !j)) problem_of(&e);
+    json_decref(j);
+    qkv_free(text);
+    return (int)status;
+}

@@ -1,0 +1,120 @@
+/* The order in which a file is checked. Contract in check.h.
+ *
+ *     container (verify/check_zip)  ->  records (verify/check_pt2)  ->  import, node by node  ->  graph and weights (verify/check_graph, check_weights)
+ *
+ * The first three go on after a finding; what cannot be read at all ends the check. */
+#include "check.h"
+#include <stdlib.h>
+#include <string.h>
+#include "base/file.h"
+#include "format/json.h"
+#include "import/pt2.h"
+#include "verify/check_graph.h"
+#include "verify/check_pt2.h"
+
+typedef struct Run {
+    Check c;
+    const char *format;
+    int nodes, weights;
+    Map told; /* nodes whose problem was told */
+} Run;
+
+/* ------------------------------------------------------------------ after import */
+
+static void on_problem(void *user, const char *node, const Err *why)
+{
+    Run *r = user;
+    const char *place = check_place(&r->c, "node '%.200s'", node);
+    if (check_is_wrong(&r->c, place) || map_has(&r->told, place)) return;
+    r->c.failed |= !map_put(&r->told, place, r);
+    if (why->code == E_UNSUPPORTED) check_add(&r->c, Q(199), place, "%s", why->msg);
+    else check_add(&r->c, Q(204), place, "%s", why->msg);
+}
+
+static void on_declared(void *user, const Graph *g, const char *node, const Value *v, DType t, int rank, Expr *const *dim)
+{
+    check_declared_type(&((Run *)user)->c, g, node, v, t, rank, dim);
+}
+
+static void check_imported(Run *r, Graph *g, int ninput)
+{
+    NamedTensor *w = calloc((size_t)g->nweight + 1, sizeof *w);
+    r->nodes = g->nnodes;
+    r->weights = g->nweight;
+    if (!w) {
+        r->c.failed = true;
+        return;
+    }
+    for (int i = 0; i < g->nweight; i++) w[i] = (NamedTensor){g->weight[i]->fqn ? g->weight[i]->fqn : g->weight[i]->name, g->weight[i]->data};
+    check_weights(&r->c, w, g->nweight);
+    check_graph(&r->c, g, ninput);
+    free(w);
+}
+
+static void not_imported(Run *r, const Err *e)
+{
+    if (e->code == E_FORMAT && !r->c.count[SEVERITY_ERROR]) check_add(&r->c, Q(204), "model", "%s", e->msg);
+    else check_add(&r->c, Q(199), "model", "its sizes were not checked: %s", e->msg);
+}
+
+/* ------------------------------------------------------------------ formats */
+
+static bool check_archive(Run *r, const char *path, const MappedFile *f, Err *err)
+{
+    r->format = "pt2";
+    if (r->c.security) check_zip(&r->c, f->data, f->size);
+    Zip *z = zip_open(f->data, f->size, err);
+    TRY(z);
+    bool ok = check_pt2(&r->c, z, err);
+    zip_close(z);
+    TRY(ok);
+    Err e;
+    SourceWatch watch = {r, on_problem, on_declared};
+    Source *p = pt2_open_watched(path, &watch, &e);
+    if (p) check_imported(r, p->graph, p->ninputs);
+    else not_imported(r, &e);
+    source_close(p);
+    return true;
+}
+
+static bool check_file(Run *r, const char *path, Err *err)
+{
+    MappedFile f;
+    TRY(file_map(&f, path, err));
+    bool ok = check_archive(r, path, &f, err);
+    file_unmap(&f);
+    return ok || within(err, "%s", path);
+}
+
+/* ------------------------------------------------------------------ the report */
+
+static void put_report(const Run *r, const char *path, bool readable, Buf *out)
+{
+    buf_puts(out, "{\"schema\": 1, \"file\": ");
+    json_put_string(out, path);
+    buf_printf(out, ", \"format\": \"%s\", \"readable\": %s, \"targets\": [", r->format, readable ? "true" : "false");
+    const char *comma = "";
+    for (unsigned bit = 1; bit <= r->c.targets; bit <<= 1) {
+        if (!(r->c.targets & bit)) continue;
+        buf_printf(out, "%s\"%s\"", comma, target_name(bit));
+        comma = ", ";
+    }
+    buf_printf(out, "], \"security\": %s, \"full\": %s, \"nodes\": %d, \"weights\": %d, \"errors\": %d, \"warnings\": %d, \"notes\": %d, \"findings\": ", r->c.security ? "true" : "false",
+               r->c.full ? "true" : "false", r->nodes, r->weights, r->c.count[SEVERITY_ERROR], r->c.count[SEVERITY_WARNING], r->c.count[SEVERITY_NOTE]);
+    check_json(&r->c, out);
+    buf_puts(out, "}");
+}
+
+bool model_check(const char *path, const CheckOptions *o, Buf *report, CheckCounts *counts, Err *err)
+{
+    Run r = {.c = {.targets = o->targets, .security = o->security, .full = o->full}, .format = "unknown"};
+    TRY(check_begin(&r.c, err));
+    bool ok = check_file(&r, path, err);
+    if (!ok) check_add(&r.c, Q(100), "file", "%s", err->msg);
+    put_report(&r, path, ok, report);
+    *counts = (CheckCounts){r.c.count[SEVERITY_ERROR], r.c.count[SEVERITY_WARNING], r.c.count[SEVERITY_NOTE]};
+    if (ok && (r.c.failed || report->failed)) ok = fail(err, E_LIMIT, "out of memory");
+    map_free(&r.told);
+    check_end(&r.c);
+    return ok;
+}

@@ -1,0 +1,189 @@
+/* The list of findings and its table. Contract in check.h. */
+#include "verify/check.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+static const FindingText table[] = {
+#define ERROR SEVERITY_ERROR
+#define WARNING SEVERITY_WARNING
+#define NOTE SEVERITY_NOTE
+#define FINDING(number, severity, title, text, remedy) {FINDING_##number, severity, title, text, remedy},
+#include "verify/findings.def"
+#undef FINDING
+#undef ERROR
+#undef WARNING
+#undef NOTE
+};
+enum { NFINDINGS = sizeof table / sizeof *table };
+
+static const char *const names[] = {
+#define FINDING(number, severity, title, text, remedy) "Q" #number,
+#include "verify/findings.def"
+#undef FINDING
+};
+
+static const char *const explained[] = {
+#define ERROR "error"
+#define WARNING "warning"
+#define NOTE "note"
+#define FINDING(number, severity, title, text, remedy) title "\n" severity "\n" text "\n" remedy,
+#include "verify/findings.def"
+#undef FINDING
+#undef ERROR
+#undef WARNING
+#undef NOTE
+};
+
+const char *finding_name(int i) { return i >= 0 && i < NFINDINGS ? names[i] : NULL; }
+
+const char *finding_explained(const char *name)
+{
+    for (int i = 0; i < NFINDINGS; i++)
+        if (!strcasecmp(names[i], name)) return explained[i];
+    return NULL;
+}
+
+const FindingText *finding_at(int i) { return i >= 0 && i < NFINDINGS ? &table[i] : NULL; }
+
+const FindingText *finding_text(int number)
+{
+    for (int i = 0; i < NFINDINGS; i++)
+        if ((int)table[i].id == number) return &table[i];
+    return NULL;
+}
+
+const char *severity_name(Severity s) { return s == SEVERITY_ERROR ? "error" : s == SEVERITY_WARNING ? "warning" : "note"; }
+
+static const struct {
+    const char *name;
+    unsigned bit;
+} targets[] = {{"qkv", TARGET_QKV}, {"ort", TARGET_ORT}, {"openvino", TARGET_OPENVINO}, {"tensorrt", TARGET_TENSORRT}};
+
+unsigned target_of(const char *name)
+{
+    for (size_t i = 0; i < sizeof targets / sizeof *targets; i++)
+        if (!strcmp(name, targets[i].name)) return targets[i].bit;
+    return 0;
+}
+
+const char *target_name(unsigned bit)
+{
+    for (size_t i = 0; i < sizeof targets / sizeof *targets; i++)
+        if (targets[i].bit == bit) return targets[i].name;
+    return "?";
+}
+
+bool check_begin(Check *c, Err *err)
+{
+    c->arena = arena_create(0);
+    return c->arena || fail(err, E_LIMIT, "out of memory");
+}
+
+void check_end(Check *c)
+{
+    map_free(&c->wrong);
+    free(c->finding);
+    arena_destroy(c->arena);
+    *c = (Check){0};
+}
+
+static const char *text_of(Check *c, const char *fmt, va_list args)
+{
+    char text[2048]; /* a sentence; names of a megabyte are cut */
+    vsnprintf(text, sizeof text, fmt, args);
+    for (char *p = text; *p; p++)
+        if ((unsigned char)*p < ' ') *p = '?';
+    const char *copy = arena_strdup(c->arena, text);
+    c->failed |= !copy;
+    return copy ? copy : "";
+}
+
+const char *check_place(Check *c, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    const char *text = text_of(c, fmt, args);
+    va_end(args);
+    return text;
+}
+
+bool check_is_wrong(const Check *c, const char *place) { return map_has(&c->wrong, place); }
+
+void check_add(Check *c, FindingId id, const char *place, const char *fmt, ...)
+{
+    const FindingText *what = finding_text((int)id);
+    c->count[what->severity]++;
+    if ((what->severity == SEVERITY_ERROR || id == Q(199)) && c->wrong.count < MAX_FINDINGS) c->failed |= !map_put(&c->wrong, place, c);
+    if (c->n >= MAX_FINDINGS) {
+        c->dropped++;
+        return;
+    }
+    if (c->n == c->cap) {
+        int cap = c->cap ? c->cap * 2 : 32;
+        Finding *f = realloc(c->finding, (size_t)cap * sizeof *f);
+        if (!f) {
+            c->failed = true;
+            return;
+        }
+        c->finding = f;
+        c->cap = cap;
+    }
+    va_list args;
+    va_start(args, fmt);
+    c->finding[c->n++] = (Finding){what, place, text_of(c, fmt, args)};
+    va_end(args);
+}
+
+/* ------------------------------------------------------------------ JSON */
+
+/* Names of a file need not be UTF-8; JSON must: other bytes become '?'. */
+static void put_string(Buf *b, const char *s)
+{
+    buf_puts(b, "\"");
+    for (const unsigned char *p = (const unsigned char *)s; *p;) {
+        int n = *p < 0x80 ? 1 : *p >= 0xc2 && *p < 0xe0 ? 2 : *p >= 0xe0 && *p < 0xf0 ? 3 : *p >= 0xf0 && *p < 0xf5 ? 4 : 0, k = 1;
+        while (k < n && (p[k] & 0xc0) == 0x80) k++;
+        bool odd = n >= 3 && k == n && ((*p == 0xe0 && p[1] < 0xa0) || (*p == 0xed && p[1] >= 0xa0) || (*p == 0xf0 && p[1] < 0x90) || (*p == 0xf4 && p[1] >= 0x90));
+        if (!n || k < n || odd || *p < ' ' || *p == 0x7f) {
+            buf_puts(b, "?");
+            p++;
+            continue;
+        }
+        if (*p == '"' || *p == '\\') buf_puts(b, "\\");
+        buf_add(b, p, (size_t)n);
+        p += n;
+    }
+    buf_puts(b, "\"");
+}
+
+static void put_finding(Buf *b, bool first, const FindingText *what, const char *place, const char *text)
+{
+    buf_printf(b, "%s{\"id\": \"Q%d\", \"severity\": \"%s\", \"place\": ", first ? "" : ",\n", (int)what->id, severity_name(what->severity));
+    put_string(b, place);
+    buf_puts(b, ", \"message\": ");
+    put_string(b, text);
+    buf_puts(b, ", \"remedy\": ");
+    put_string(b, what->remedy);
+    buf_puts(b, "}");
+}
+
+void check_json(const Check *c, Buf *out)
+{
+    bool first = true;
+    buf_puts(out, "[");
+    for (int s = SEVERITY_ERROR; s >= SEVERITY_NOTE; s--)
+        for (int i = 0; i < c->n; i++) {
+            const Finding *f = &c->finding[i];
+            if ((int)f->what->severity != s) continue;
+            put_finding(out, first, f->what, f->place, f->text);
+            first = false;
+        }
+    if (c->dropped) {
+        char text[64];
+        snprintf(text, sizeof text, "%d more", c->dropped);
+        put_finding(out, first, finding_text(FINDING_198), "model", text);
+    }
+    buf_puts(out, "]");
+}
