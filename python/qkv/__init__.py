@@ -7,16 +7,18 @@
     report = qkv.export(module, (x, mask), dynamic_shapes={...}, path="model.pt2")     # needs torch
     qkv.nn.replace_mha(module)                                                         # before, for sizes that come out of data
     qkv.generalize("a.pt2", "b.pt2", path="dyn.pt2")                                   # static exports at two sizes: one for all sizes
+    qkv.check("model.onnx", target="ort")                                              # errors and traps, as a Report
     qkv.trace(module, (x, mask), "trace.safetensors")                                  # for `qkv verify --per-node`
 
 `Model` needs NumPy alone. Arrays go in without a copy (NumPy, torch, anything with __dlpack__); outputs are `Output` arrays that
 NumPy reads and that speak DLPack.
 """
 from ._lib import Error, library_path, version
+from ._check import check
 from ._generalize import Generalized, generalize
 from .model import InferenceSession, Model, Output
 
-__all__ = ["Error", "Generalized", "InferenceSession", "Model", "Output", "export", "generalize", "nn", "trace", "library_path", "version"]
+__all__ = ["Error", "Generalized", "InferenceSession", "Model", "Output", "check", "export", "generalize", "nn", "trace", "library_path", "version"]
 __version__ = "0.1.0"
 
 

@@ -51,6 +51,10 @@ class GeneralizeOptions(C.Structure):
                 ("n_dynamic", C.c_int), ("apart", C.c_int), ("check", C.POINTER(C.c_void_p)), ("n_check", C.c_int)]
 
 
+class CheckOptions(C.Structure):
+    _fields_ = [("struct_size", C.c_size_t), ("targets", C.c_char_p), ("security", C.c_int), ("full", C.c_int), ("strict", C.c_int)]
+
+
 def library_path():
     """QKV_LIBRARY, the library inside the wheel, a checkout's build/, or what the system's loader finds."""
     root = os.path.dirname(os.path.dirname(HERE))
@@ -72,6 +76,7 @@ def _declare(lib):
             ("model_describe", p, p, e), ("model_graph_text", p, p, e), ("model_save", i, p, s, e),
             ("model_rewrite", i, p, C.POINTER(RewriteOptions), C.POINTER(p), e),
             ("model_generalize", p, C.POINTER(p), i, C.POINTER(GeneralizeOptions), C.POINTER(p), e),
+            ("check", i, s, C.POINTER(CheckOptions), C.POINTER(p), e), ("check_explain", s, s), ("check_id", s, i),
             ("session_create", p, p, C.POINTER(SessionOptions), e), ("session_free", None, p),
             ("session_set_input", i, p, s, tensor, e), ("session_run", i, p, e), ("session_output", i, p, i, tensor, e),
             ("session_reset", None, p)):

@@ -44,6 +44,21 @@ static qkv_status try_file(const char *path, qkv_error *e)
     return st;
 }
 
+/* The checker on the same file: it must end with a report, and quickly; *clean: without an error or warning. */
+static bool check_ends(const char *path, bool *clean, double *seconds)
+{
+    qkv_error e = {0};
+    char *report = NULL;
+    qkv_check_options o = {.struct_size = sizeof o, .security = 1, .full = 1, .strict = 1};
+    double t = now();
+    qkv_status st = qkv_check(path, &o, &report, &e);
+    *seconds = now() - t;
+    *clean = st == QKV_OK;
+    bool said = report && (st == QKV_OK || e.message[0]) && st != QKV_USAGE;
+    qkv_free(report);
+    return said;
+}
+
 static unsigned char *read_file(const char *path, size_t *n)
 {
     FILE *f = fopen(path, "rb");
@@ -72,7 +87,7 @@ static void prefixes_and_flips(const char *path, bool whole)
     snprintf(name, sizeof name, "/proc/self/fd/%d", fd);
     if (!tap_ok(b && fd >= 0, "%s: can be read", path)) return;
     qkv_error e;
-    long accepted = 0, silent = 0, loaded = 0;
+    long accepted = 0, silent = 0, loaded = 0, unended = 0;
     for (size_t k = 0; k < n; k++) {
         if (!set_bytes(fd, b, k)) break;
         qkv_status st = try_file(name, &e);
@@ -89,7 +104,11 @@ static void prefixes_and_flips(const char *path, bool whole)
         qkv_status st = try_file(name, &e);
         loaded += st == QKV_OK;
         silent += st != QKV_OK && !e.message[0];
+        bool clean;
+        double seconds;
+        unended += k % 3 == 0 && (!check_ends(name, &clean, &seconds) || seconds > 2 * SLOWER);
     }
+    tap_ok(unended == 0, "every third of them: checked with a report (%ld without)", unended);
     tap_ok(silent == 0, "%zu bit flips: no crash, each refusal with a message (%ld without); %ld ran all the same", n, silent, loaded);
     close(fd);
     free(b);
@@ -111,6 +130,9 @@ static void edited(const char *dir, const char *ending)
         bool right = !strncmp(f->d_name, "accept", 6) ? st == QKV_OK : !strncmp(f->d_name, "reject", 6) ? st != QKV_OK : true;
         tap_ok(said && right && t < 5 * SLOWER, "%s: %s (%d, %.1f s) %.200s", f->d_name, right ? "as it must be" : st == QKV_OK ? "accepted" : "refused", (int)st, t,
                st == QKV_OK ? "" : e.message);
+        bool clean, ended = check_ends(path, &clean, &t);
+        right = !strncmp(f->d_name, "accept", 6) ? clean : !strncmp(f->d_name, "reject", 6) ? !clean : true;
+        tap_ok(ended && right && t < 2 * SLOWER, "check %s: %s (%.1f s)", f->d_name, right ? "as it must be" : clean ? "nothing found" : "found something", t);
     }
     closedir(d);
 }

@@ -14,6 +14,7 @@ Commands
   rewrite     Turn every spelling of attention into one op, and prove it
   graph       Print the graph as text
   generalize  Make one model with variable sizes from static exports at several sizes
+  check       Look for errors and traps in a model file, without running it
   help        Print help
 
 Environment
@@ -23,7 +24,7 @@ Environment
 
 Exit codes
     0  success
-    1  numbers differ
+    1  numbers differ; a check found errors
     2  usage: a wrong option, or an input of a wrong name, dtype, rank or size
     3  a file that is missing, damaged or not what it should be
     4  a model that uses what qkv has not built yet
@@ -50,6 +51,7 @@ Commands
   rewrite     Turn every spelling of attention into one op, and prove it
   graph       Print the graph as text
   generalize  Make one model with variable sizes from static exports at several sizes
+  check       Look for errors and traps in a model file, without running it
   help        Print help
 
 Environment
@@ -59,7 +61,7 @@ Environment
 
 Exit codes
     0  success
-    1  numbers differ
+    1  numbers differ; a check found errors
     2  usage: a wrong option, or an input of a wrong name, dtype, rank or size
     3  a file that is missing, damaged or not what it should be
     4  a model that uses what qkv has not built yet
@@ -132,7 +134,7 @@ Examples
 
 Exit codes
     0  success
-    1  numbers differ
+    1  numbers differ; a check found errors
     2  usage: a wrong option, or an input of a wrong name, dtype, rank or size
     3  a file that is missing, damaged or not what it should be
     4  a model that uses what qkv has not built yet
@@ -146,4 +148,4 @@ Prints for each output the largest absolute and relative difference, the largest
 share of the largest expected value, the cosine, and where and what the largest difference is. The
 $ for c in '' inspect run verify bench embed classify rewrite graph generalize help; do qkv help $c --man | cmp - $MAN/qkv${c:+-$c}.1 || echo "make new man pages: tests/cli/man.sh"; done
 $ qkv help | grep -c .
-27
+28

@@ -1,0 +1,46 @@
+"""Checking a model file: the findings of `qkv check`."""
+import ctypes as C
+import json
+import os
+
+from ._lib import CError, CheckOptions, check as raise_unless, lib
+
+
+class Finding(dict):
+    """{"id": "Q501", "severity": "warning", "place", "message", "remedy"}; prints as one line."""
+
+    def __str__(self):
+        return f"{self['severity']} {self['id']}: {self['place']}: {self['message']}"
+
+
+class Report:
+    """findings, worst first; errors, warnings and notes are those of one severity. bool(report): no errors."""
+
+    def __init__(self, data):
+        self.data = data
+        self.findings = [Finding(f) for f in data["findings"]]
+        self.errors, self.warnings, self.notes = ([f for f in self.findings if f["severity"] == s] for s in ("error", "warning", "note"))
+        self.readable = data["readable"]
+
+    def __bool__(self):
+        return self.readable and not self.errors
+
+    def __str__(self):
+        return "\n".join(map(str, self.findings)) or "no findings"
+
+
+def check(path, target=None, security=False, full=False):
+    """Looks for errors and traps in a .pt2 or ONNX file without running it; a Report, also for a file that cannot be read.
+
+    target: one or several of qkv, ort, openvino, tensorrt: also what these would refuse. Ids: docs/CHECK.md, `qkv check --explain ID`.
+    """
+    targets = ",".join(target) if isinstance(target, (list, tuple)) else target
+    options = CheckOptions(C.sizeof(CheckOptions), targets.encode() if targets else None, security, full, 0)
+    error, out = CError(), C.c_void_p()
+    status = lib().qkv_check(os.fsencode(path), C.byref(options), C.byref(out), C.byref(error))
+    if not out.value:
+        raise_unless(status == 0, error)
+    try:
+        return Report(json.loads(C.string_at(out.value).decode()))
+    finally:
+        lib().qkv_free(out)

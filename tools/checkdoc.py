@@ -1,0 +1,74 @@
+#!/usr/bin/env python3
+"""Writes docs/CHECK.md: the findings of qkv check, from src/verify/findings.def.
+
+    tools/checkdoc.py            writes the file
+    tools/checkdoc.py --check    fails when it is not what the table gives, or when a finding is never made
+"""
+import pathlib
+import re
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "CHECK.md"
+TEXT = r'"((?:[^"\\]|\\.)*)"'
+STRING = rf'{TEXT}(?:\s*{TEXT})*'
+ROW = re.compile(rf'FINDING\((\d+), (\w+),\s*((?:{STRING}\s*,?\s*){{3}})\)|/\* ([a-z][^*]*?) \*/')
+
+HEAD = """# qkv check: findings
+
+    qkv check model.pt2                              all findings: severity, id, place, sentence
+    qkv check model.onnx --target ort,tensorrt       also what these runtimes do not have or refuse
+    qkv check stranger.pt2 --security --full         also the container, pickles and code in it, checksums
+    qkv check --explain Q501                         what a finding means and what to do
+
+`qkv check` reads a file independently of what loads it. The records come first (schema, names, order, arguments, weights against the file), then
+types and sizes node by node, against what the file declares; then the graph as a whole: sizes, masks, weights as numbers. It goes on after a finding,
+so all of them are listed, not only the first. Nothing in the file is executed or unpickled.
+
+Exit codes: 0 no errors, 1 errors (with `--strict`: or warnings), 3 the file cannot be read at all. `--json` prints one object whose `findings` have `id`,
+`severity`, `place`, `message` and `remedy`; in C `qkv_check`, in Python `qkv.check(path)`.
+
+An error is what a loader refuses, or what cannot be right; a warning is legal and probably not meant; a note is worth knowing. Ids keep their meaning.
+"""
+
+
+def rows():
+    text = (ROOT / "src/verify/findings.def").read_text()
+    text = text[text.index("*/") + 2:]
+    for m in ROW.finditer(text):
+        if m.group(1):
+            parts = []
+            for part in re.finditer(rf'{STRING}', m.group(3)):
+                parts.append("".join(re.findall(TEXT, part.group(0))).replace('\\"', '"'))
+            yield int(m.group(1)), m.group(2).lower(), *parts
+        else:
+            yield m.group(m.lastindex)
+
+
+def page():
+    out = [HEAD]
+    for r in rows():
+        if isinstance(r, str):
+            out.append(f"\n## {r[0].upper()}{r[1:]}\n\n| id | severity | finding | meaning | what to do |\n|---|---|---|---|---|\n")
+        else:
+            number, severity, title, text, remedy = r
+            out.append(f"| Q{number} | {severity} | {title} | {text} | {remedy} |\n".replace("_", "\\_"))
+    return "".join(out)
+
+
+def main():
+    if "--check" not in sys.argv:
+        PAGE.write_text(page())
+        return
+    source = "".join(p.read_text() for p in [*(ROOT / "src/verify").glob("*.c"), *(ROOT / "src").glob("check*.c")])
+    made = [r for r in rows() if not isinstance(r, str)]
+    checks = [("docs/CHECK.md is up to date; tools/checkdoc.py writes it", PAGE.exists() and PAGE.read_text() == page())]
+    checks += [(f"Q{r[0]} is made somewhere", f"Q({r[0]})" in source or f"FINDING_{r[0]})" in source) for r in made]
+    print(f"1..{len(checks)}")
+    for i, (what, ok) in enumerate(checks, 1):
+        print(f"{'ok' if ok else 'not ok'} {i} - {what}")
+    sys.exit(not all(ok for _, ok in checks))
+
+
+if __name__ == "__main__":
+    main()
