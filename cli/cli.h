@@ -27,15 +27,15 @@ typedef struct Options {
     int narg;
     const char *inputs, *output, *expected, *trace, *dtype, *mean, *std, *vocab, *labels, *pool;
     List fix, dim, shape, image, atol, rtol, rules, dynamic, check;
-    const char *phases, *counterexample, *targets, *explain;
+    const char *phases, *counterexample, *targets, *explain, *profile;
     int64_t seed, threads, memory_limit, iterations, warmup, max_tokens, top;
     double scale;
-    bool seeded, json, per_op, cased, man, quiet, help, prove, why_not, require_fused, exact_masked_rows, no_builtin, apart, security, full, strict;
-    int64_t seeds;
+    bool seeded, json, per_op, cased, man, quiet, help, prove, why_not, require_fused, exact_masked_rows, no_builtin, apart, security, full, strict, external, rewrite;
+    int64_t seeds, opset;
     int verbose;
 } Options;
 
-typedef enum CommandId { C_INSPECT, C_RUN, C_VERIFY, C_BENCH, C_EMBED, C_CLASSIFY, C_REWRITE, C_GRAPH, C_GENERALIZE, C_CHECK, C_HELP, COMMANDS } CommandId;
+typedef enum CommandId { C_INSPECT, C_RUN, C_VERIFY, C_BENCH, C_EMBED, C_CLASSIFY, C_REWRITE, C_GRAPH, C_GENERALIZE, C_CHECK, C_CONVERT, C_HELP, COMMANDS } CommandId;
 
 typedef struct Command {
     const char *name, *args, *summary; /* "run", "MODEL", "Run a model and write its outputs" */
@@ -69,6 +69,7 @@ int cmd_rewrite(const Options *o);
 int cmd_graph(const Options *o);
 int cmd_generalize(const Options *o);
 int cmd_check(const Options *o);
+int cmd_convert(const Options *o);
 int cmd_help(const Options *o);
 void print_help(int command); /* -1: the overview */
 

@@ -91,6 +91,16 @@ const Command commands[COMMANDS] = {
                  "qkv check stranger.pt2 --security --full\tbefore a file from elsewhere is used\n"
                  "qkv check --explain Q501\twhat a finding means",
                  0, 1, cmd_check},
+    [C_CONVERT] = {"convert", "MODEL -o FILE", "Write a model in another format: ONNX, or .pt2",
+                   "Writes ONNX when FILE ends in .onnx, else a .pt2 that torch.export.load reads. Inputs keep their names, outputs are output_0, output_1, ..., weights have "
+                   "their names in the state dict, variable sizes stay variable.\n\n"
+                   "The profile says for whom an ONNX file is: ort (ONNX Runtime), openvino, tensorrt, or spec (the standard: from opset 23 on with the op Attention). Ops that "
+                   "ONNX cannot say are listed, all of them, and the exit code is 4. With tensorrt, what keeps TensorRT from fusing an attention is a warning; "
+                   "--strict makes it exit code 1.",
+                   "qkv convert bert.pt2 -o bert.onnx\tfor ONNX Runtime\n"
+                   "qkv convert vit.pt2 -o vit.onnx --profile tensorrt --strict --rewrite\tattention in the form that TensorRT fuses\n"
+                   "qkv convert bert.pt2 -o bert.onnx --profile spec --opset 23\twith the op Attention",
+                   1, 1, cmd_convert},
     [C_HELP] = {"help", "[COMMAND]", "Print help", "Prints the help of a command, or the list of commands.",
                 "qkv help run\tthe help of qkv run\nqkv help run --man | man -l -\tas a man page", 0, 1, cmd_help},
 };

@@ -14,7 +14,7 @@ typedef enum Kind { FLAG, COUNT, TEXT, MANY, INTEGER, BYTES, REAL } Kind;
 
 enum {
     IN = 1 << C_INSPECT, RU = 1 << C_RUN, VE = 1 << C_VERIFY, BE = 1 << C_BENCH, EM = 1 << C_EMBED, CL = 1 << C_CLASSIFY, RW = 1 << C_REWRITE, GR = 1 << C_GRAPH,
-    GE = 1 << C_GENERALIZE, CH = 1 << C_CHECK, HE = 1 << C_HELP, INPUTS = RU | VE | BE, RUNS = RU | VE | BE | EM | CL, ALL = IN | RUNS | RW | GR | GE | CH | HE
+    GE = 1 << C_GENERALIZE, CH = 1 << C_CHECK, CO = 1 << C_CONVERT, HE = 1 << C_HELP, INPUTS = RU | VE | BE, RUNS = RU | VE | BE | EM | CL, ALL = IN | RUNS | RW | GR | GE | CH | CO | HE
 };
 
 typedef struct Option {
@@ -40,9 +40,15 @@ static const Option table[] = {
     {{"std", "LIST", "Standard deviation of the picture's channels (default 1).", 0}, INPUTS | CL, TEXT, AT(std), 0, 0},
     {{"scale", "X", "White is X before mean and std apply (default 1).", 0}, INPUTS | CL, REAL, AT(scale), 0, 0},
     {{"fix", "NAME=VALUE", "An input of an ONNX model that becomes a constant when the model is read, so that shapes and axes may depend on it: numbers (3 or 0,2) "
-      "or a tensor file.", 0}, IN | RUNS | RW | GR, MANY, AT(fix), 0, 0},
+      "or a tensor file.", 0}, IN | RUNS | RW | GR | CO, MANY, AT(fix), 0, 0},
     {{"output", "FILE", "Write the results to a .safetensors or .npz file, whole or not at all.", 'o'}, RU | EM, TEXT, AT(output), 0, 0},
     {{"output", "FILE.pt2", "Write the rewritten model, whole or not at all.", 'o'}, RW, TEXT, AT(output), 0, 0},
+    {{"output", "FILE", "Where to: FILE.onnx or FILE.pt2. Written whole or not at all.", 'o'}, CO, TEXT, AT(output), 0, 0},
+    {{"opset", "N", "ONNX operators of this version, 17 to 23 (default 18).", 0}, CO, INTEGER, AT(opset), 17, 23},
+    {{"profile", "NAME", "For whom: ort (default), spec, openvino or tensorrt.", 0}, CO, TEXT, AT(profile), 0, 0},
+    {{"external-data", NULL, "Weights in a file of their own beside the model, FILE.data; otherwise only above 2 GiB.", 0}, CO, FLAG, AT(external), 0, 0},
+    {{"rewrite", NULL, "First turn every spelling of attention and of norms into one op, as qkv rewrite does.", 0}, CO, FLAG, AT(rewrite), 0, 0},
+    {{"strict", NULL, "A warning about the profile's runtime is an error (exit code 1); the file is written all the same.", 0}, CO, FLAG, AT(strict), 0, 0},
     {{"prove", NULL, "Evaluate every replacement against what it replaces before it is made.", 0}, RW, FLAG, AT(prove), 0, 0},
     {{"seeds", "N", "Random inputs per proof and size (default 3).", 0}, RW, INTEGER, AT(seeds), 1, 1000},
     {{"counterexample", "FILE", "Where a failed proof writes its tensors (default counterexample.safetensors).", 0}, RW, TEXT, AT(counterexample), 0, 0},
@@ -88,7 +94,7 @@ static const Option table[] = {
     {{"full", NULL, "Also the checksums of the weights.", 0}, CH, FLAG, AT(full), 0, 0},
     {{"strict", NULL, "Exit code 1 for warnings, too.", 0}, CH, FLAG, AT(strict), 0, 0},
     {{"explain", "ID", "Say what a finding means and what to do, such as Q501; 'all' lists every one. No model is read.", 0}, CH, TEXT, AT(explain), 0, 0},
-    {{"json", NULL, "Print one JSON object, whose \"schema\" counts its versions.", 0}, IN | RUNS | RW | GE | CH, FLAG, AT(json), 0, 0},
+    {{"json", NULL, "Print one JSON object, whose \"schema\" counts its versions.", 0}, IN | RUNS | RW | GE | CH | CO, FLAG, AT(json), 0, 0},
     {{"man", NULL, "Print the man page's source.", 0}, HE, FLAG, AT(man), 0, 0},
     {{"verbose", NULL, "Say more on standard error.", 'v'}, ALL, COUNT, AT(verbose), 0, 0},
     {{"quiet", NULL, "Say nothing on standard error but errors.", 'q'}, ALL, FLAG, AT(quiet), 0, 0},

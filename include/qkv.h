@@ -126,6 +126,23 @@ QKV_API char *qkv_model_graph_text(const qkv_model *m, qkv_error *err);
  * and numbers, every op spelled in ATen. Not while another thread uses m. */
 QKV_API qkv_status qkv_model_save(const qkv_model *m, const char *path, qkv_error *err);
 
+/* For whom an ONNX file is: the standard, or a runtime (docs/ONNX.md says what each needs). */
+typedef enum qkv_onnx_profile { QKV_ONNX_ORT, QKV_ONNX_SPEC, QKV_ONNX_OPENVINO, QKV_ONNX_TENSORRT } qkv_onnx_profile;
+
+typedef struct qkv_onnx_options {
+    size_t struct_size;       /* sizeof(qkv_onnx_options) */
+    int opset;                /* 17 to 23; 0 = 18 */
+    qkv_onnx_profile profile;
+    int external_data;        /* 0: weights in a file of their own when the model would grow above 2 GiB; 1: always; -1: never */
+} qkv_onnx_options;
+
+/* Writes the model as ONNX, whole or not at all: inputs keep their names, outputs are output_0, output_1, ..., weights have their names in
+ * the state dict, variable sizes their symbols. options may be NULL. *report (may be NULL; qkv_free it; set also when ops are missing): one JSON
+ * object with opset, profile, nodes, weights, attentions {op, decomposed}, missing [{node, op, reason}], warnings [{node, op, rule, reason}]
+ * (what keeps the profile's runtime from its fast path), notes [..], dropped [..] (conditions on sizes, which ONNX cannot hold).
+ * QKV_UNSUPPORTED names every node that cannot be written. The same model and options give the same bytes. Not while another thread uses m. */
+QKV_API qkv_status qkv_model_save_onnx(const qkv_model *m, const char *path, const qkv_onnx_options *options, char **report, qkv_error *err);
+
 /* ---------------------------------------------------------------- rewriting */
 
 typedef struct qkv_rewrite_options {

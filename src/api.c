@@ -6,6 +6,7 @@
 #include <string.h>
 #include "base/cpu.h"
 #include "describe.h"
+#include "emit/onnx.h"
 #include "emit/pt2.h"
 #include "format/image.h"
 #include "format/json.h"
@@ -285,6 +286,27 @@ qkv_status qkv_model_save(const qkv_model *m, const char *path, qkv_error *err)
 {
     Err e = {0};
     return pt2_save(graph_of(m), path, &e) ? QKV_OK : give(&e, err);
+}
+
+qkv_status qkv_model_save_onnx(const qkv_model *m, const char *path, const qkv_onnx_options *options, char **report, qkv_error *err)
+{
+    static const OnnxProfile profiles[] = {[QKV_ONNX_ORT] = ONNX_FOR_ORT, [QKV_ONNX_SPEC] = ONNX_FOR_SPEC, [QKV_ONNX_OPENVINO] = ONNX_FOR_OPENVINO,
+                                           [QKV_ONNX_TENSORRT] = ONNX_FOR_TENSORRT};
+    qkv_onnx_options o = {0};
+    Err e = {0};
+    Buf text = {0};
+    if (options) memcpy(&o, options, options->struct_size < sizeof o ? options->struct_size : sizeof o);
+    if (report) *report = NULL;
+    if ((unsigned)o.profile >= sizeof profiles / sizeof *profiles) {
+        fail(&e, E_USAGE, "profile %d: there are 0 to %zu", (int)o.profile, sizeof profiles / sizeof *profiles - 1);
+        return give(&e, err);
+    }
+    OnnxOptions to = {.opset = o.opset, .profile = profiles[o.profile], .external = o.external_data};
+    bool ok = onnx_save(graph_of(m), path, &to, &text, &e);
+    if (ok && text.failed) ok = fail(&e, E_LIMIT, "out of memory");
+    if (report && !text.failed) *report = text.data;
+    else buf_free(&text);
+    return ok ? QKV_OK : give(&e, err);
 }
 
 /* ------------------------------------------------------------------ sessions */

@@ -46,6 +46,13 @@ class RewriteOptions(C.Structure):
                 ("progress", PROGRESS), ("progress_user", C.c_void_p)]
 
 
+PROFILES = ("ort", "spec", "openvino", "tensorrt")  # qkv_onnx_profile
+
+
+class OnnxOptions(C.Structure):
+    _fields_ = [("struct_size", C.c_size_t), ("opset", C.c_int), ("profile", C.c_int), ("external_data", C.c_int)]
+
+
 class GeneralizeOptions(C.Structure):
     _fields_ = [("struct_size", C.c_size_t), ("dims", C.POINTER(C.c_char_p)), ("n_dims", C.c_int), ("dynamic", C.POINTER(C.c_char_p)),
                 ("n_dynamic", C.c_int), ("apart", C.c_int), ("check", C.POINTER(C.c_void_p)), ("n_check", C.c_int)]
@@ -74,6 +81,7 @@ def _declare(lib):
             ("model_input_dim", s, p, i, i), ("model_output_count", i, p), ("model_output_name", s, p, i),
             ("model_symbol_count", i, p), ("model_symbol", s, p, i, i64, i64),
             ("model_describe", p, p, e), ("model_graph_text", p, p, e), ("model_save", i, p, s, e),
+            ("model_save_onnx", i, p, s, C.POINTER(OnnxOptions), C.POINTER(p), e),
             ("model_rewrite", i, p, C.POINTER(RewriteOptions), C.POINTER(p), e),
             ("model_generalize", p, C.POINTER(p), i, C.POINTER(GeneralizeOptions), C.POINTER(p), e),
             ("check", i, s, C.POINTER(CheckOptions), C.POINTER(p), e), ("check_explain", s, s), ("check_id", s, i),

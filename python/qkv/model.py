@@ -5,7 +5,7 @@ import os
 
 import numpy as np
 
-from ._lib import DTYPES, CError, CTensor, Error, LoadOptions, RewriteOptions, SessionOptions, check, lib, text
+from ._lib import DTYPES, PROFILES, CError, CTensor, Error, LoadOptions, OnnxOptions, RewriteOptions, SessionOptions, check, lib, text
 
 NUMPY = {"f32": np.float32, "f64": np.float64, "f16": np.float16, "i64": np.int64, "i32": np.int32, "i16": np.int16, "i8": np.int8,
          "u8": np.uint8, "bool": np.bool_, "u16": np.uint16, "u32": np.uint32, "u64": np.uint64, "c64": np.complex64, "c128": np.complex128}
@@ -229,6 +229,19 @@ class Model:
         """Writes a .pt2 that torch.export.load and qkv.Model read, with the same inputs, outputs, weights and numbers."""
         e = CError()
         check(lib().qkv_model_save(self._model, os.fsencode(path), C.byref(e)) == 0, e)
+
+    def save_onnx(self, path, opset=None, profile="ort", external_data=None):
+        """Writes ONNX for a runtime: profile "ort", "openvino", "tensorrt", or "spec" for the standard. external_data: True puts weights in a
+        file of their own, False never does, None above 2 GiB. Returns the report that `qkv convert --json` prints, as a dict. Raises Error with
+        code 4, naming every node, for what ONNX cannot say."""
+        if profile not in PROFILES:
+            raise Error(f"profile '{profile}': expected one of {', '.join(PROFILES)}", 2)
+        e, report = CError(), C.c_void_p()
+        options = OnnxOptions(C.sizeof(OnnxOptions), opset or 0, PROFILES.index(profile), 0 if external_data is None else 1 if external_data else -1)
+        ok = lib().qkv_model_save_onnx(self._model, os.fsencode(path), C.byref(options), C.byref(report), C.byref(e)) == 0
+        found = json.loads(text(report.value, e)) if report.value else None
+        check(ok, e)
+        return found
 
     def _run(self, feeds):
         if not isinstance(feeds, dict):

@@ -1,0 +1,348 @@
+/* Nodes, names and constants of an ONNX file in the making.
+ *
+ *     NODE(o, "Add", DT_BF16, x, y)     where the profile's runtime has no Add of bf16: Cast, Cast, Add, Cast
+ *
+ * A constant is made once for a content and is called after it: const.i64.1_-1.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "emit/onnx_impl.h"
+
+/* ------------------------------------------------------------------ what cannot be */
+
+void refuse(Onnx *o, const char *fmt, ...)
+{
+    if (o->refused || o->broken) return;
+    va_list ap;
+    va_start(ap, fmt);
+    char *why = NULL;
+    if (vasprintf(&why, fmt, ap) < 0) why = NULL;
+    va_end(ap);
+    snprintf(o->why, sizeof o->why, "%s", why ? why : "out of memory");
+    free(why);
+    o->refused = true;
+}
+
+void out_of_memory(Onnx *o)
+{
+    if (!o->broken) fail(o->err, E_LIMIT, "out of memory");
+    o->broken = true;
+}
+
+/* ------------------------------------------------------------------ names */
+
+const char *fresh(Onnx *o, const char *base)
+{
+    int *count = map_get(&o->taken, base);
+    char *name = count ? NULL : arena_strdup(o->a, base);
+    for (int k = count ? *count : 0; count; k++) {
+        name = arena_printf(o->a, "%s_%d", base, k);
+        *count = k + 1;
+        if (!name || !map_has(&o->taken, name)) break;
+    }
+    int *first = arena_new(o->a, int);
+    if (!name || !first || !map_put(&o->taken, name, first)) {
+        out_of_memory(o);
+        return "";
+    }
+    *first = 1;
+    return name;
+}
+
+Ref none(void) { return (Ref){"", DT_NONE}; }
+
+/* ------------------------------------------------------------------ attributes */
+
+enum { MOST_ATTRS = 16 };
+
+static OnnxAttr *attr(Onnx *o, const char *name, OnnxAttrType type)
+{
+    static OnnxAttr spare;
+    if (!o->attr) o->attr = arena_array(o->a, OnnxAttr, MOST_ATTRS);
+    if (!o->attr || o->nattr == MOST_ATTRS) {
+        out_of_memory(o);
+        return &spare;
+    }
+    OnnxAttr *a = &o->attr[o->nattr++];
+    *a = (OnnxAttr){.name = name, .type = type, .ref = "", .s = ""};
+    return a;
+}
+
+void attr_int(Onnx *o, const char *name, int64_t v) { attr(o, name, ONNX_ATTR_INT)->i = v; }
+void attr_float(Onnx *o, const char *name, double v) { attr(o, name, ONNX_ATTR_FLOAT)->f = (float)v; }
+
+void attr_str(Onnx *o, const char *name, const char *v)
+{
+    OnnxAttr *a = attr(o, name, ONNX_ATTR_STRING);
+    a->s = v;
+    a->slen = strlen(v);
+}
+
+void attr_strs(Onnx *o, const char *name, int n, const char *const *v)
+{
+    const char **copy = arena_array(o->a, const char *, n + 1);
+    if (!copy) {
+        out_of_memory(o);
+        return;
+    }
+    for (int i = 0; i < n; i++) copy[i] = v[i];
+    OnnxAttr *a = attr(o, name, ONNX_ATTR_STRINGS);
+    a->strings = copy;
+    a->n = n;
+}
+
+void attr_ints(Onnx *o, const char *name, int n, const int64_t *v)
+{
+    int64_t *copy = arena_array(o->a, int64_t, n + 1);
+    if (!copy) {
+        out_of_memory(o);
+        return;
+    }
+    for (int i = 0; i < n; i++) copy[i] = v[i];
+    OnnxAttr *a = attr(o, name, ONNX_ATTR_INTS);
+    a->ints = copy;
+    a->n = n;
+}
+
+void attr_tensor(Onnx *o, const char *name, DType t, double v)
+{
+    OnnxTensor *x = arena_new(o->a, OnnxTensor);
+    void *data = arena_alloc(o->a, 1, 16);
+    if (!x || !data) {
+        out_of_memory(o);
+        return;
+    }
+    store_f64(t, data, v);
+    *x = (OnnxTensor){.name = "", .type = dtype_to_onnx(t), .t = tensor_of(t, 1, (int64_t[]){1}, data), .location = ""};
+    attr(o, name, ONNX_ATTR_TENSOR)->t = x;
+}
+
+/* ------------------------------------------------------------------ nodes */
+
+static OnnxNode *new_node(Onnx *o)
+{
+    static OnnxNode spare;
+    if (o->nnode == o->node_cap) {
+        int cap = o->node_cap * 2 + 256;
+        OnnxNode *all = arena_array(o->a, OnnxNode, cap);
+        if (!all) {
+            out_of_memory(o);
+            return &spare;
+        }
+        if (o->nnode) memcpy(all, o->node, (size_t)o->nnode * sizeof *all);
+        o->node = all;
+        o->node_cap = cap;
+    }
+    return &o->node[o->nnode++];
+}
+
+static void raw_node(Onnx *o, const char *op, int nout, const DType *t, Ref *out, int n, const Ref *in)
+{
+    const char **inputs = arena_array(o->a, const char *, n + 1), **outputs = arena_array(o->a, const char *, nout + 1);
+    for (int k = 0; k < nout; k++) out[k] = (Ref){"", t[k]};
+    if (!inputs || !outputs) {
+        out_of_memory(o);
+        return;
+    }
+    while (n && !*in[n - 1].name) n--;
+    for (int i = 0; i < n; i++) inputs[i] = in[i].name;
+    for (int k = 0; k < nout; k++) {
+        char *base = t[k] == DT_NONE ? NULL : arena_printf(o->a, "%s/%s", o->scope, op);
+        outputs[k] = out[k].name = base ? fresh(o, base) : "";
+    }
+    OnnxNode *node = new_node(o);
+    *node = (OnnxNode){.name = outputs[0], .op = op, .domain = "", .overload = "", .input = inputs, .output = outputs, .ninput = n, .noutput = nout,
+                       .attr = o->attr, .nattr = o->nattr};
+    o->attr = NULL;
+    o->nattr = 0;
+}
+
+Ref cast(Onnx *o, Ref x, DType t)
+{
+    if (x.t == t || !*x.name) return x;
+    int to = dtype_to_onnx(t);
+    if (to == ONNX_UNDEFINED || dtype_to_onnx(x.t) == ONNX_UNDEFINED) refuse(o, "ONNX has no tensors of %s", dtype_name(to == ONNX_UNDEFINED ? t : x.t));
+    OnnxAttr *kept = o->attr; /* of the node that needs the cast */
+    int nkept = o->nattr;
+    o->attr = NULL;
+    o->nattr = 0;
+    attr_int(o, "to", to);
+    Ref y;
+    raw_node(o, "Cast", 1, &t, &y, 1, &x);
+    o->attr = kept;
+    o->nattr = nkept;
+    return y;
+}
+
+/* What the node works in instead of t; DT_NONE: as it is. */
+static DType works_in(Onnx *o, const char *op, const TypeRule *r, DType t)
+{
+    if (t == DT_NONE || type_taken(o, r, t)) return DT_NONE;
+    DType wide = type_wider(o, r, t);
+    if (wide == DT_NONE) refuse(o, "%s has no %s of %s", for_ort(o) && (r->at22 >> t & 1) ? "ONNX Runtime" : "ONNX", op, dtype_name(t));
+    return wide;
+}
+
+void nodes_of(Onnx *o, const char *op, int nout, const DType *t, Ref *out, int n, const Ref *in)
+{
+    const TypeRule *r = type_rule(op);
+    Ref as[64];
+    DType wide = DT_NONE, outs[16];
+    for (int k = 0; k < nout; k++) outs[k] = t[k];
+    for (int i = 0; r && i < n && wide == DT_NONE; i++)
+        if (r->inputs >> (i < 31 ? i : 31) & 1 && *in[i].name) wide = works_in(o, op, r, in[i].t);
+    if (wide == DT_NONE || n > 64) {
+        raw_node(o, op, nout, outs, out, n, in);
+        return;
+    }
+    for (int i = 0; i < n; i++) as[i] = r->inputs >> (i < 31 ? i : 31) & 1 ? cast(o, in[i], wide) : in[i];
+    DType wanted = t[0];
+    if (r->output) outs[0] = wide;
+    raw_node(o, op, nout, outs, out, n, as);
+    if (r->output) out[0] = cast(o, out[0], wanted);
+}
+
+Ref node_of(Onnx *o, const char *op, DType out, int n, const Ref *in)
+{
+    Ref y;
+    nodes_of(o, op, 1, &out, &y, n, in);
+    return y;
+}
+
+/* The name that v has in the graph goes to the result, where it was made for v alone. */
+static bool rename_result(Onnx *o, const char *from, const char *to)
+{
+    bool found = false;
+    for (int i = o->scope_from; i < o->nnode; i++) {
+        OnnxNode *n = &o->node[i];
+        for (int k = 0; k < n->noutput; k++) {
+            if (n->output[k] != from) continue;
+            if (n->name == from) n->name = to;
+            n->output[k] = to;
+            found = true;
+        }
+        for (int k = 0; found && k < n->ninput; k++)
+            if (n->input[k] == from) n->input[k] = to;
+    }
+    return found;
+}
+
+static bool named_already(const Onnx *o, const Node *n, const char *name)
+{
+    for (int k = 0; k < n->nout; k++)
+        if (o->written[n->out[k]->id] && o->value[n->out[k]->id].name == name) return true;
+    return false;
+}
+
+void give(Onnx *o, const Node *n, int k, Ref x)
+{
+    if (o->refused || o->broken || k >= n->nout) return;
+    Value *v = n->out[k];
+    if (x.t != v->dtype) {
+        if (dtype_is_complex(v->dtype)) x.t = v->dtype; /* pairs */
+        else x = cast(o, x, v->dtype);
+    }
+    const char *wanted = o->wish[v->id] ? o->wish[v->id] : v->name;
+    if (!named_already(o, n, x.name)) {
+        const char *name = o->wish[v->id] ? wanted : fresh(o, wanted);
+        if (rename_result(o, x.name, name)) x.name = name;
+    }
+    o->value[v->id] = x;
+    o->written[v->id] = true;
+}
+
+/* ------------------------------------------------------------------ constants */
+
+static OnnxTensor *new_init(Onnx *o)
+{
+    static OnnxTensor spare;
+    if (o->ninit == o->init_cap) {
+        int cap = o->init_cap * 2 + 64;
+        OnnxTensor *all = arena_array(o->a, OnnxTensor, cap);
+        if (!all) {
+            out_of_memory(o);
+            return &spare;
+        }
+        if (o->ninit) memcpy(all, o->init, (size_t)o->ninit * sizeof *all);
+        o->init = all;
+        o->init_cap = cap;
+    }
+    return &o->init[o->ninit++];
+}
+
+Ref tensor_const(Onnx *o, const Tensor *t, const char *base)
+{
+    int type = dtype_to_onnx(t->dtype);
+    if (type == ONNX_UNDEFINED && !dtype_is_complex(t->dtype)) {
+        refuse(o, "ONNX has no tensors of %s", dtype_name(t->dtype));
+        return (Ref){"", t->dtype};
+    }
+    Tensor real = tensor_as_real(t), whole = real;
+    if (!tensor_contiguous(&real)) {
+        void *data = arena_alloc(o->a, 1, tensor_bytes(&real) + 1);
+        if (!data) {
+            out_of_memory(o);
+            return (Ref){"", t->dtype};
+        }
+        whole = tensor_of(real.dtype, real.rank, real.shape, data);
+        tensor_copy(&whole, &real);
+    }
+    strides_contiguous(whole.rank, whole.shape, whole.stride);
+    const char *name = fresh(o, base);
+    *new_init(o) = (OnnxTensor){.name = name, .type = dtype_to_onnx(whole.dtype), .t = whole, .location = ""};
+    return (Ref){name, t->dtype};
+}
+
+static Ref small_const(Onnx *o, DType t, int rank, int n, const void *data, const char *text)
+{
+    char *key = arena_printf(o->a, "const.%s.%d.%s", dtype_name(t), rank, text);
+    const char *known = key ? map_get(&o->constants, key) : NULL;
+    if (known) return (Ref){known, t};
+    void *copy = arena_alloc(o->a, (size_t)n + 1, dtype_size(t));
+    char *base = arena_printf(o->a, strlen(text) < 40 ? "const.%s.%s" : "const.%s", dtype_name(t), text);
+    if (!key || !copy || !base) {
+        out_of_memory(o);
+        return (Ref){"", t};
+    }
+    if (n) memcpy(copy, data, (size_t)n * dtype_size(t));
+    Tensor x = tensor_of(t, rank, (int64_t[]){n}, copy);
+    Ref r = tensor_const(o, &x, base);
+    if (!map_put(&o->constants, key, (void *)(uintptr_t)r.name)) out_of_memory(o);
+    return r;
+}
+
+Ref number(Onnx *o, DType t, double v)
+{
+    char text[48];
+    unsigned char data[16] = {0};
+    if (dtype_is_float(t)) {
+        store_f64(t, data, v);
+        snprintf(text, sizeof text, "%.17g", v);
+        double rounded = load_f64(t, data);
+        if (t != DT_F64 && !isnan(v)) snprintf(text, sizeof text, "%.9g", rounded);
+    } else {
+        store_i64(t, data, t == DT_BOOL ? v != 0 : (int64_t)v);
+        snprintf(text, sizeof text, "%lld", (long long)v);
+    }
+    return small_const(o, t, 0, 1, data, text);
+}
+
+Ref integer(Onnx *o, int64_t v)
+{
+    char text[32];
+    snprintf(text, sizeof text, "%lld", (long long)v);
+    return small_const(o, DT_I64, 0, 1, &v, text);
+}
+
+Ref ints(Onnx *o, int n, const int64_t *v)
+{
+    Buf text = {0};
+    for (int i = 0; i < n; i++) buf_printf(&text, "%s%lld", i ? "_" : "", (long long)v[i]);
+    Ref r = small_const(o, DT_I64, 1, n, v, text.data ? text.data : "");
+    if (text.failed) out_of_memory(o);
+    buf_free(&text);
+    return r;
+}
+
+Ref like(Onnx *o, Ref x, double v) { return number(o, x.t, v); }

@@ -1,0 +1,121 @@
+/* Casts, creation, triangles and random numbers in ONNX's words.
+ *
+ *     aten.arange.start_step(0, s0, 2)   ->  Mul(Range(0, count, 1), 2)        count: the size of the result
+ */
+#include <math.h>
+#include <string.h>
+#include "emit/onnx_impl.h"
+
+void out_to_copy(Onnx *o, const Node *n, const char *text)
+{
+    (void)text;
+    Ref x = arg_ref(o, n, 0);
+    DType t = n->out[0]->dtype;
+    if (dtype_is_complex(t) != dtype_is_complex(x.t)) refuse(o, "ONNX has no numbers of %s", dtype_name(dtype_is_complex(t) ? t : x.t));
+    else if (t == DT_BOOL && x.t != DT_BOOL) give(o, n, 0, negated(o, NODE(o, "Equal", DT_BOOL, x, like(o, x, 0)))); /* NaN is true */
+    else if (dtype_is_float(x.t) && (t == DT_I8 || t == DT_U8 || t == DT_I16)) give(o, n, 0, cast(o, cast(o, x, DT_I32), t)); /* wraps */
+    else give(o, n, 0, cast(o, x, t));
+}
+
+static Ref filled(Onnx *o, Ref value, const Value *v)
+{
+    return v->rank ? NODE(o, "Expand", value.t, value, shape_of(o, v->rank, v->dim)) : value;
+}
+
+void out_full(Onnx *o, const Node *n, const char *text)
+{
+    (void)text;
+    const Value *v = n->out[0];
+    if (dtype_is_complex(v->dtype)) refuse(o, "ONNX has no numbers of %s", dtype_name(v->dtype));
+    else give(o, n, 0, filled(o, operand(o, n, 1, v->dtype), v));
+}
+
+/* start + i * step, in double or in int64 as PyTorch does, then in the dtype that is asked for. */
+void out_arange(Onnx *o, const Node *n, const char *text)
+{
+    (void)text;
+    const Value *v = n->out[0];
+    const Expr *start = arg_e(n, 0), *step = arg_e(n, 2);
+    DType t = dtype_is_float(v->dtype) || (start && start->is_float) || (step && step->is_float) ? DT_F64 : DT_I64;
+    Ref i = cast(o, positions(o, size_of(o, v->dim[0])), t);
+    if (step && !(ex_is_const(step) && ex_equals_int(step, 1))) i = NODE(o, "Mul", t, i, operand(o, n, 2, t));
+    if (start && !(ex_is_const(start) && ex_equals_int(start, 0))) i = NODE(o, "Add", t, i, operand(o, n, 0, t));
+    give(o, n, 0, cast(o, i, v->dtype));
+}
+
+/* From both ends to the middle, as PyTorch does. */
+void out_linspace(Onnx *o, const Node *n, const char *text)
+{
+    (void)text;
+    const Value *v = n->out[0];
+    int64_t steps = arg_i(o, n, 2, 0);
+    DType t = dtype_is_float(v->dtype) ? DT_F64 : DT_I64;
+    if (steps == 1 || t == DT_I64) {
+        if (steps != 1) refuse(o, "of integers");
+        give(o, n, 0, filled(o, operand(o, n, 0, v->dtype), v));
+        return;
+    }
+    Ref i = cast(o, positions(o, INTS(o, steps)), t), a = operand(o, n, 0, t), b = operand(o, n, 1, t);
+    Ref step = NODE(o, "Div", t, NODE(o, "Sub", t, b, a), number(o, t, (double)(steps - 1)));
+    Ref up = NODE(o, "Add", t, a, NODE(o, "Mul", t, step, i));
+    Ref down = NODE(o, "Sub", t, b, NODE(o, "Mul", t, step, NODE(o, "Sub", t, number(o, t, (double)(steps - 1)), i)));
+    give(o, n, 0, cast(o, where(o, NODE(o, "Less", DT_BOOL, i, number(o, t, (double)(steps / 2))), up, down), v->dtype));
+}
+
+void out_eye(Onnx *o, const Node *n, const char *text)
+{
+    (void)text;
+    const Value *v = n->out[0];
+    Ref i = unsqueeze(o, positions(o, size_of(o, v->dim[0])), 1), j = unsqueeze(o, positions(o, size_of(o, v->dim[1])), 0);
+    give(o, n, 0, cast(o, NODE(o, "Equal", DT_BOOL, i, j), v->dtype));
+}
+
+/* The constant list of places in a triangle: rows, then columns. */
+void out_tri_indices(Onnx *o, const Node *n, const char *text)
+{
+    int64_t rows = arg_i(o, n, 0, 0), cols = arg_i(o, n, 1, 0), offset = arg_i(o, n, 2, 0), count = 0;
+    bool upper = !strcmp(text, "upper");
+    if (o->refused || rows * cols > 1 << 24) {
+        refuse(o, "a list of more than 2^24 places");
+        return;
+    }
+    int64_t *place = arena_array(o->a, int64_t, 2 * rows * cols + 1);
+    for (int pass = 0; place && pass < 2; pass++)
+        for (int64_t i = 0; i < rows; i++)
+            for (int64_t j = 0; j < cols; j++)
+                if (upper ? j - i >= offset : j - i <= offset) place[count++] = pass ? j : i;
+    if (!place) {
+        out_of_memory(o);
+        return;
+    }
+    Tensor t = tensor_of(DT_I64, 2, (int64_t[]){2, count / 2}, place);
+    give(o, n, 0, cast(o, tensor_const(o, &t, "places"), n->out[0]->dtype));
+}
+
+void out_triangle(Onnx *o, const Node *n, const char *text)
+{
+    Ref x = arg_ref(o, n, 0), k = operand(o, n, 1, DT_I64);
+    attr_int(o, "upper", !strcmp(text, "upper"));
+    give(o, n, 0, NODE(o, "Trilu", x.t, x, k));
+}
+
+/* ------------------------------------------------------------------ random numbers */
+
+/* Of the right kind; not PyTorch's. */
+void out_random(Onnx *o, const Node *n, const char *text)
+{
+    const Value *v = n->out[0];
+    onnx_note(o, "'%s' (%s): random numbers are the runtime's, not PyTorch's", n->name, n->op->name);
+    Ref base = v->rank ? NODE(o, "Expand", DT_F32, number(o, DT_F32, 0), shape_of(o, v->rank, v->dim)) : number(o, DT_F32, 0);
+    attr_int(o, "dtype", ONNX_FLOAT);
+    Ref r = NODE(o, !strcmp(text, "normal") ? "RandomNormalLike" : "RandomUniformLike", DT_F32, base);
+    if (!strcmp(text, "integers")) {
+        int64_t lo = arg_i(o, n, 0, 0), hi = arg_i(o, n, 1, 1);
+        r = NODE(o, "Mul", DT_F32, r, number(o, DT_F32, (double)(hi - lo)));
+        r = cast(o, NODE(o, "Floor", DT_F32, r), DT_I64);
+        r = NODE(o, "Min", DT_I64, NODE(o, "Add", DT_I64, r, integer(o, lo)), integer(o, hi - 1));
+    } else if (!strcmp(text, "bernoulli")) {
+        r = cast(o, NODE(o, "Less", DT_BOOL, r, number(o, DT_F32, arg_f(o, n, 1, 0.5))), v->dtype);
+    }
+    give(o, n, 0, cast(o, r, v->dtype));
+}
