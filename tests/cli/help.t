@@ -15,6 +15,7 @@ Commands
   graph       Print the graph as text
   generalize  Make one model with variable sizes from static exports at several sizes
   check       Look for errors and traps in a model file, without running it
+  convert     Write a model in another format: ONNX, or .pt2
   help        Print help
 
 Environment
@@ -52,6 +53,7 @@ Commands
   graph       Print the graph as text
   generalize  Make one model with variable sizes from static exports at several sizes
   check       Look for errors and traps in a model file, without running it
+  convert     Write a model in another format: ONNX, or .pt2
   help        Print help
 
 Environment
@@ -146,6 +148,6 @@ usage: qkv verify MODEL [OTHER] [options]
 
 Prints for each output the largest absolute and relative difference, the largest difference as a
 share of the largest expected value, the cosine, and where and what the largest difference is. The
-$ for c in '' inspect run verify bench embed classify rewrite graph generalize help; do qkv help $c --man | cmp - $MAN/qkv${c:+-$c}.1 || echo "make new man pages: tests/cli/man.sh"; done
+$ for c in '' inspect run verify bench embed classify rewrite graph generalize convert help; do qkv help $c --man | cmp - $MAN/qkv${c:+-$c}.1 || echo "make new man pages: tests/cli/man.sh"; done
 $ qkv help | grep -c .
-28
+29
