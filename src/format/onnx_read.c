@@ -486,6 +486,7 @@ bool onnx_looks_like(const void *bytes, uint64_t size)
         char wire = f.number < sizeof wires ? wires[f.number] : 0;
         if (!whole && !f.number) return fields && (end[-1] & 0x80) && end - p < 5; /* cut in a tag */
         last = last || (!whole && end - p < 12);                                   /* cut in a number */
+        if (!wire && fields && whole) wire = f.wire == PB_VARINT ? 'v' : f.wire == PB_BYTES ? 's' : '?'; /* of a later version */
         if ((!whole && !last) || wire != (f.wire == PB_VARINT ? 'v' : f.wire == PB_BYTES ? 's' : '?')) return false;
         fields++;
         if (last) break;

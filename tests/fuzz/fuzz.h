@@ -29,7 +29,8 @@ __attribute__((weak)) size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size,
 /* For targets. What must hold of every input: says what did not, and aborts. */
 void fuzz_check(bool holds, const char *what);
 void fuzz_said(const Err *err); /* a refusal has a code and a message */
-/* The file that readers get when they map FUZZ_PATH. They may map no other. */
+/* The file that readers get when they map FUZZ_PATH. They may map no other, but FUZZ_DATA beside it: the same bytes. */
+#define FUZZ_DATA "w.bin"
 #define FUZZ_PATH "input"
 void fuzz_set_file(const uint8_t *data, size_t size);
 
@@ -37,6 +38,7 @@ void fuzz_set_file(const uint8_t *data, size_t size);
 size_t fuzz_random(size_t n);
 size_t LLVMFuzzerMutate(uint8_t *data, size_t size, size_t max); /* bytes, tokens, numbers, pieces of other inputs */
 size_t json_mutate(uint8_t *data, size_t size, size_t max);      /* values of a JSON text; its bytes when it is none */
+size_t protobuf_mutate(uint8_t *data, size_t size, size_t max);  /* fields of a protobuf message, at any depth */
 typedef size_t EntryMutator(const char *name, uint8_t *data, size_t size, size_t max);
 size_t archive_mutate(uint8_t *data, size_t size, size_t max, EntryMutator *inside); /* entries of a ZIP, checksums put right */
 /* A ZIP of entries, as mutations write it; 0 when it does not fit. */
