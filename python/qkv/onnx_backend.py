@@ -24,7 +24,8 @@ from onnx.backend.base import BackendRep, namedtupledict
 from ._lib import Error
 from .model import Model
 
-UNSUPPORTED, NAMED = 4, re.compile(r"input \d+ '([^']*)'|input '([^']*)'")
+UNSUPPORTED, ASKS = 4, re.compile("--fix|known when loading")
+NAMED = re.compile(r"input \d+ '([^']*)'|input '([^']*)'")
 
 
 def _array(output):
@@ -85,7 +86,7 @@ class Rep(BackendRep):
         try:
             self._model = _load(model, None)
         except Error as e:
-            if e.code != UNSUPPORTED or "--fix" not in str(e):
+            if e.code != UNSUPPORTED or not ASKS.search(str(e)):
                 raise
             self._model, self._refusal = None, str(e)
 
@@ -111,7 +112,7 @@ class Rep(BackendRep):
                     self._made[key] = _load(proto, fixed)
                 return self._made[key]
             except Error as e:
-                if e.code != UNSUPPORTED or "--fix" not in str(e) or not names:
+                if e.code != UNSUPPORTED or not ASKS.search(str(e)) or not names:
                     raise
                 message = str(e)
 

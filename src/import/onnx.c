@@ -7,7 +7,7 @@
 #include "import/onnx_impl.h"
 #include "shape/shape.h"
 
-enum { MIN_OPSET = 7, MAX_OPSET = 28, MAX_IMPORTS = 256 };
+enum { MIN_OPSET = 1, MAX_OPSET = 28, MAX_IMPORTS = 256 };
 
 static bool no_memory(OnnxImport *im) { return fail(im->err, E_LIMIT, "out of memory"); }
 
@@ -121,8 +121,9 @@ static bool add_input(OnnxImport *im, OnnxScope *s, const OnnxValueInfo *info)
     const Tensor *given = fixed_value(im, info->name);
     Expr *dim[MAX_RANK];
     if (given) return fix_input(im, s, info, given);
-    if (t->kind != ONNX_TENSOR) return fail(im->err, E_UNSUPPORTED, "a sequence, map or optional; only tensors can be inputs");
+    if (t->kind != ONNX_TENSOR) return fail(im->err, E_UNSUPPORTED, "a sequence, map or optional; what it holds must be known when loading");
     DType dtype = dtype_from_onnx(t->elem);
+    if (t->elem == ONNX_STRING) return fail(im->err, E_UNSUPPORTED, "a tensor of strings, which must be known when loading (an initializer)");
     if (dtype == DT_NONE) return fail(im->err, E_UNSUPPORTED, "dtype %s", onnx_type_name(t->elem));
     if (!t->has_shape) return fail(im->err, E_UNSUPPORTED, "its rank is not declared; write the shape into the model (axes may stay symbols)");
     TRY(read_dims(im, info, dim));
@@ -160,11 +161,28 @@ static bool add_inputs(OnnxImport *im, OnnxScope *s, const OnnxGraph *g)
 
 /* ------------------------------------------------------------------ outputs */
 
+/* A sequence NAME of n tensors is the outputs NAME_0 ... */
+static bool add_sequence(OnnxImport *im, const char *name, const Cell *c)
+{
+    for (int i = 0; i < c->nlist; i++) {
+        char *part = arena_printf(im->g->arena, "%s_%d", name, i);
+        Value *v = cell_value(im, c->list[i]);
+        if (!v) return within(im->err, "output '%.100s'", name);
+        if (!part) return no_memory(im);
+        TRY(graph_add_output(im->g, part, v, im->err));
+    }
+    return true;
+}
+
 static bool add_outputs(OnnxImport *im, OnnxScope *s, const OnnxGraph *g)
 {
     for (int i = 0; i < g->noutput; i++) {
         Cell *c = scope_get(s, g->output[i].name);
         if (!c) return fail(im->err, E_FORMAT, "output '%.100s' is never computed", g->output[i].name);
+        if (c->is_list) {
+            TRY(add_sequence(im, g->output[i].name, c));
+            continue;
+        }
         Value *v = cell_value(im, c);
         const char *name = arena_strdup(im->g->arena, g->output[i].name);
         if (!v) return within(im->err, "output '%.100s'", g->output[i].name);

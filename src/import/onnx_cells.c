@@ -82,6 +82,21 @@ Cell *cell_of_sizes(OnnxImport *im, const char *name, DType t, int rank, const i
     return c;
 }
 
+Cell *cell_of_list(OnnxImport *im, const char *name, int n, Cell *const *list)
+{
+    Cell *c = new_cell(im, name);
+    if (!c) return NULL;
+    c->is_list = true;
+    c->nlist = n;
+    c->list = arena_array(im->g->arena, Cell *, n + 1);
+    if (!c->list) {
+        no_memory(im);
+        return NULL;
+    }
+    for (int i = 0; i < n; i++) c->list[i] = list[i];
+    return c;
+}
+
 DType cell_dtype(const Cell *c) { return c->v ? c->v->dtype : c->dtype; }
 int cell_rank(const Cell *c) { return c->v ? c->v->rank : c->rank; }
 

@@ -27,7 +27,7 @@ typedef struct Cell {
     const int64_t *dim;
     int n;                  /* elements that are known, row-major; -1: they are not */
     Expr **e;
-    bool is_list;
+    bool is_list, is_none;  /* a sequence of tensors; an optional that holds nothing */
     struct Cell **list; int nlist;
     const char **string; int nstring; /* a tensor of strings; n of them */
 } Cell;
@@ -111,6 +111,7 @@ bool op_return_sizes(OnnxOp *o, int k, DType t, int rank, const int64_t *dim, in
 Cell *cell_of_value(OnnxImport *im, const char *name, Value *v);
 Cell *cell_of_tensor(OnnxImport *im, const char *name, const OnnxTensor *t, bool parameter);
 Cell *cell_of_sizes(OnnxImport *im, const char *name, DType t, int rank, const int64_t *dim, int n, Expr *const *e);
+Cell *cell_of_list(OnnxImport *im, const char *name, int n, Cell *const *list);
 Value *cell_value(OnnxImport *im, Cell *c);               /* as a tensor; NULL on error */
 bool cell_known(OnnxImport *im, Cell *c);                 /* are its elements known? c->n, c->e then hold them */
 DType cell_dtype(const Cell *c);

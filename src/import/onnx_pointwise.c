@@ -16,6 +16,7 @@ bool onnx_unary(OnnxOp *o)
 static bool two(OnnxOp *o, Value **a, Value **b)
 {
     TRY(op_tensor(o, 0, a) && op_tensor(o, 1, b));
+    if (o->opset < 7 && op_attr(o, "axis")) return op_unsupported(o, "broadcasting along attribute 'axis', as opsets before 7 have it");
     return (*a)->dtype == (*b)->dtype || op_fail(o, 1, "%s, but input 0 is %s", dtype_name((*b)->dtype), dtype_name((*a)->dtype));
 }
 

@@ -1,4 +1,5 @@
 /* ONNX's reductions, softmax and scans. Contract in onnx_impl.h. */
+#include <math.h>
 #include "import/onnx_impl.h"
 
 static Arg v(Value *x) { return arg_value(x); }
@@ -17,10 +18,29 @@ static Value *product(OnnxOp *o, Value *x, int n, const int *axis, bool keep)
     return x;
 }
 
+/* What the largest (smallest) of no elements is */
+static Value *extreme_of_none(OnnxOp *o, const Value *x, const Arg *axes, bool keep, bool max)
+{
+    Expr *dim[MAX_RANK];
+    int rank = 0;
+    for (int i = 0; i < x->rank; i++) {
+        bool gone = false;
+        for (int k = 0; k < axes->n; k++) gone = gone || axes->es[k]->i == i;
+        if (!gone || keep) dim[rank++] = gone ? ex_int(o->ex, 1) : x->dim[i];
+    }
+    int bits = dtype_bits(x->dtype);
+    bool is_signed = x->dtype == DT_I64 || x->dtype == DT_I32 || x->dtype == DT_I16 || x->dtype == DT_I8;
+    int64_t high = bits >= 64 ? INT64_MAX : is_signed ? (INT64_C(1) << (bits - 1)) - 1 : (INT64_C(1) << bits) - 1, low = is_signed ? -high - 1 : 0;
+    Arg fill = x->dtype == DT_BOOL ? arg_bool(o->g, !max) : dtype_is_float(x->dtype) ? arg_float(o->g, max ? -INFINITY : INFINITY) : arg_int(o->g, max ? low : high);
+    return AS(&o->L, full, arg_exprs(o->g, rank, dim), fill, arg_dtype(x->dtype));
+}
+
 /* Max and Min of bools are Or and And. */
 static Value *extreme(OnnxOp *o, Value *x, const Arg *axes, bool keep)
 {
     bool max = o->row->aten == OP_amax, truth = x->dtype == DT_BOOL;
+    for (int i = 0; i < axes->n; i++)
+        if (ex_equals_int(x->dim[axes->es[i]->i], 0)) return extreme_of_none(o, x, axes, keep, max);
     if (truth) x = lower_cast(&o->L, x, DT_U8);
     Value *y = max ? AS(&o->L, amax, v(x), *axes, arg_bool(o->g, keep)) : AS(&o->L, amin, v(x), *axes, arg_bool(o->g, keep));
     return truth ? lower_cast(&o->L, y, DT_BOOL) : y;

@@ -295,6 +295,25 @@ static bool fold_two(OnnxOp *o, Kind k, bool *taken)
     return give(o, &y, taken);
 }
 
+/* Equal of tensors of strings, which are constants. */
+static bool equal_strings(OnnxOp *o, bool *taken)
+{
+    const Cell *c[2];
+    Known x[2], y = {.t = DT_BOOL};
+    for (int i = 0; i < 2; i++) {
+        if (!op_has(o, i) || !o->in[i]->string || o->in[i]->nstring > CELL_MAX || o->in[i]->rank > MAX_RANK) return true;
+        c[i] = o->in[i];
+        x[i] = (Known){.rank = c[i]->rank, .n = c[i]->nstring, .e = room(o, c[i]->nstring)};
+        for (int d = 0; d < c[i]->rank; d++) x[i].dim[d] = c[i]->dim[d];
+        for (int k = 0; x[i].e && k < x[i].n; k++) x[i].e[k] = ex_int(o->ex, k);
+        if (!x[i].e) return true;
+    }
+    if (!broadcast(&x[0], &x[1], &y) || !(y.e = room(o, y.n))) return true;
+    for (int i = 0; i < y.n; i++)
+        y.e[i] = ex_bool(o->ex, !strcmp(c[0]->string[element_for(&x[0], &y, i)->i], c[1]->string[element_for(&x[1], &y, i)->i]));
+    return give(o, &y, taken);
+}
+
 static Expr *cast_element(OnnxOp *o, Expr *e, DType from, DType to)
 {
     bool was_float = dtype_is_float(from), whole = to == DT_I64 || to == DT_I32;
@@ -466,6 +485,7 @@ bool onnx_fold(OnnxOp *o, bool *taken)
     if (*o->node->domain || o->node->noutput != 1) return true;
     if (!strcmp(o->node->op, "Shape")) return fold_shape(o, taken);
     if (!strcmp(o->node->op, "Size")) return fold_size(o, taken);
+    if (!strcmp(o->node->op, "Equal") && op_has(o, 0) && o->in[0]->string) return equal_strings(o, taken);
     if (!all_known(o)) return true;
     for (size_t i = 0; i < sizeof folds / sizeof *folds; i++) {
         if (strcmp(folds[i].op, o->node->op)) continue;

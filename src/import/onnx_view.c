@@ -49,13 +49,38 @@ bool onnx_constant_of_shape(OnnxOp *o)
     return op_return(o, 0, AS(&o->L, full, arg_exprs(o->g, n, e), arg_expr(fill), arg_dtype(t)));
 }
 
-/* 0 keeps the input's size unless allowzero, -1 is what is left. Sizes that come out of data must be sizes. */
+/* Sizes that come out of data may be 0 and -1, too: which they are is only known when running. */
+static bool computed_sizes(OnnxOp *o, const Value *x, int n, Expr **dim, bool keep_zero)
+{
+    Expr *one = whole(o, 1), *all = one, *rest = one, *none[MAX_RANK] = {NULL};
+    for (int i = 0; i < x->rank; i++) all = ex_mul(o->ex, all, x->dim[i]);
+    for (int i = 0; i < n; i++) {
+        if (ex_equals_int(dim[i], -1)) return true; /* the only -1: what is left goes there */
+        if (!ex_data_dependent(o->ex, dim[i])) {
+            rest = ex_mul(o->ex, rest, dim[i]);
+            continue;
+        }
+        if (!keep_zero && i < x->rank)
+            dim[i] = ex_make(o->ex, EX_WHERE, ex_make(o->ex, EX_EQ, dim[i], whole(o, 0), NULL), x->dim[i], dim[i]);
+        none[i] = ex_make(o->ex, EX_EQ, dim[i], whole(o, -1), NULL);
+        rest = ex_mul(o->ex, rest, ex_make(o->ex, EX_WHERE, none[i], one, dim[i]));
+    }
+    for (int i = 0; i < n; i++) {
+        if (!none[i]) continue;
+        dim[i] = ex_make(o->ex, EX_WHERE, none[i], ex_floordiv(o->ex, all, ex_max(o->ex, rest, one)), dim[i]);
+        if (!dim[i]) return fail(o->im->err, E_LIMIT, "a size expression is too large");
+    }
+    return true;
+}
+
+/* 0 keeps the input's size unless allowzero, -1 is what is left. */
 bool onnx_reshape(OnnxOp *o)
 {
     Value *x;
     int n;
     Expr **e, *dim[MAX_RANK];
     int64_t allowzero;
+    bool computed = false;
     TRY(op_tensor(o, 0, &x) && op_sizes(o, 1, &n, &e) && op_attr_int(o, "allowzero", 0, &allowzero));
     if (n > MAX_RANK) return op_fail(o, 1, "rank %d: at most %d is supported", n, MAX_RANK);
     for (int i = 0; i < n; i++) {
@@ -63,10 +88,9 @@ bool onnx_reshape(OnnxOp *o)
         bool zero = !allowzero && ex_equals_int(e[i], 0);
         if (zero && i >= x->rank) return op_fail(o, 1, "element %d is 0 (the input's size), but the input has rank %d", i, x->rank);
         if (zero) dim[i] = x->dim[i];
-        if (ex_data_dependent(o->ex, e[i]))
-            TRY(graph_require(o->g, ex_make(o->ex, EX_LT, whole(o, allowzero ? -1 : 0), e[i], NULL), o->im->err,
-                              "node '%s': a shape that is computed from data must hold sizes, not 0 or -1", o->L.name));
+        computed = computed || ex_data_dependent(o->ex, dim[i]);
     }
+    if (computed) TRY(computed_sizes(o, x, n, dim, allowzero != 0));
     return op_return(o, 0, AS(&o->L, reshape, v(x), arg_exprs(o->g, n, dim)));
 }
 
@@ -151,6 +175,11 @@ bool onnx_expand(OnnxOp *o)
     for (int i = 0; i < rank; i++) {
         Expr *want = i - rank + n >= 0 ? e[i - rank + n] : whole(o, 1), *have = i - rank + x->rank >= 0 ? x->dim[i - rank + x->rank] : whole(o, 1);
         dim[i] = ex_equals_int(want, 1) ? have : want;
+        if (!ex_data_dependent(o->ex, want) || ex_equals_int(have, 1)) continue;
+        Expr *keeps = ex_make(o->ex, EX_EQ, want, whole(o, 1), NULL);
+        dim[i] = ex_is_int(have) ? have : ex_make(o->ex, EX_WHERE, keeps, have, want);
+        TRY(graph_require(o->g, ex_make(o->ex, EX_OR, keeps, ex_make(o->ex, EX_EQ, want, dim[i], NULL), NULL), o->im->err, "node '%s': size that axis %d is expanded to",
+                          o->L.name, i));
     }
     return op_return(o, 0, AS(&o->L, expand, v(x), arg_exprs(o->g, rank, dim)));
 }
@@ -260,16 +289,33 @@ bool onnx_tile(OnnxOp *o)
     return op_return(o, 0, AS(&o->L, tile, v(x), arg_exprs(o->g, n, e)));
 }
 
-/* start, limit, delta: integers may be sizes; floats must be constants */
+/* Floats that are computed: start + i delta, as many as fit before limit. */
+static Value *float_range(OnnxOp *o, DType t)
+{
+    Value *x[3], *wide[3];
+    Expr *n;
+    for (int i = 0; i < 3; i++) {
+        if (!op_tensor(o, i, &x[i])) return NULL;
+        if (x[i]->rank) TRY_NULL(x[i] = lower_reshape(&o->L, x[i], 0, NULL));
+        wide[i] = lower_cast(&o->L, x[i], DT_F64);
+    }
+    Value *count = AS(&o->L, ceil, v(AS(&o->L, div_Tensor, v(AS(&o->L, sub_Tensor, v(wide[1]), v(wide[0]))), v(wide[2]))));
+    count = lower_cast(&o->L, AS(&o->L, clamp, v(count), arg_int(o->g, 0)), DT_I64);
+    if (!count || !op_item(o, count, 0, &n)) return NULL;
+    Value *at = lower_cast(&o->L, AS(&o->L, arange_start_step, arg_int(o->g, 0), arg_expr(n), arg_int(o->g, 1), arg_dtype(DT_I64)), t);
+    return AS(&o->L, add_Tensor, v(AS(&o->L, mul_Tensor, v(at), v(x[2]))), v(x[0]));
+}
+
+/* start, limit, delta: integers may be sizes */
 bool onnx_range(OnnxOp *o)
 {
     Expr **e[3];
-    DType t = DT_NONE;
+    DType t = op_has(o, 0) ? cell_dtype(o->in[0]) : DT_NONE;
+    if (dtype_is_float(t) && (!op_known(o, 0) || !op_known(o, 1) || !op_known(o, 2))) return op_return(o, 0, float_range(o, t));
     for (int i = 0; i < 3; i++) {
         int n;
         TRY(op_sizes(o, i, &n, &e[i]));
         if (n != 1) return op_fail(o, i, "%d elements, expected one number", n);
-        t = cell_dtype(o->in[i]);
     }
     return op_return(o, 0, AS(&o->L, arange_start_step, arg_expr(e[0][0]), arg_expr(e[1][0]), arg_expr(e[2][0]), arg_dtype(t)));
 }
