@@ -99,8 +99,8 @@ static void add_inputs(Onnx *o)
     for (int i = 0; i < o->g->ninput; i++) {
         Value *v = o->g->input[i];
         const char *name = fresh(o, v->name);
-        if (dtype_to_onnx(v->dtype) == ONNX_UNDEFINED && !o->broken)
-            o->broken = !fail(o->err, E_UNSUPPORTED, "input '%s': ONNX has no tensors of %s", v->name, dtype_name(v->dtype));
+        if ((dtype_to_onnx(v->dtype) == ONNX_UNDEFINED || dtype_is_complex(v->dtype)) && !o->broken)
+            o->broken = !fail(o->err, E_UNSUPPORTED, "input '%s': runtimes of ONNX take no tensors of %s", v->name, dtype_name(v->dtype));
         o->input[o->ninput++] = (OnnxValueInfo){.name = name, .type = type_of_value(o, v->dtype, v->rank, v->dim)};
         o->value[v->id] = (Ref){name, v->dtype};
         o->written[v->id] = true;
@@ -223,7 +223,7 @@ static void add_nodes(Onnx *o)
 static bool put_output(Onnx *o, const char *name, Value *v, OnnxValueInfo *out)
 {
     Ref x = ref(o, v);
-    if (dtype_is_complex(v->dtype)) return fail(o->err, E_UNSUPPORTED, "output '%s': ONNX Runtime and others have no tensors of %s", name, dtype_name(v->dtype));
+    if (dtype_is_complex(v->dtype)) return fail(o->err, E_UNSUPPORTED, "output '%s': runtimes of ONNX have no tensors of %s", name, dtype_name(v->dtype));
     *out = (OnnxValueInfo){.name = name, .type = type_of_value(o, v->dtype, v->rank, v->dim)};
     if (strcmp(x.name, name)) {
         o->scope = name;

@@ -163,6 +163,8 @@ Ref cast(Onnx *o, Ref x, DType t)
     if (x.t == t || !*x.name) return x;
     int to = dtype_to_onnx(t);
     if (to == ONNX_UNDEFINED || dtype_to_onnx(x.t) == ONNX_UNDEFINED) refuse(o, "ONNX has no tensors of %s", dtype_name(to == ONNX_UNDEFINED ? t : x.t));
+    if ((dtype_size(t) == 1 && dtype_is_float(t)) || (dtype_size(x.t) == 1 && dtype_is_float(x.t)))
+        if (o->opt.opset < 19 || t == DT_F8E8M0 || x.t == DT_F8E8M0) refuse(o, "ONNX casts 8-bit floats from opset 19 on, and f8e8m0fnu later");
     OnnxAttr *kept = o->attr; /* of the node that needs the cast */
     int nkept = o->nattr;
     o->attr = NULL;
@@ -179,6 +181,7 @@ Ref cast(Onnx *o, Ref x, DType t)
 static DType works_in(Onnx *o, const char *op, const TypeRule *r, DType t)
 {
     if (t == DT_NONE || type_taken(o, r, t)) return DT_NONE;
+    if (dtype_is_complex(t)) return DT_NONE; /* pairs of reals: only views see them */
     DType wide = type_wider(o, r, t);
     if (wide == DT_NONE) refuse(o, "%s has no %s of %s", for_ort(o) && (r->at22 >> t & 1) ? "ONNX Runtime" : "ONNX", op, dtype_name(t));
     return wide;

@@ -25,8 +25,8 @@ void out_upsample(Onnx *o, const Node *n, const char *text)
         by_scale = ex_is_const(scales->es[i]);
         factor[2 + i] = (float)(scales->es[i]->kind == EX_FLOAT ? scales->es[i]->f : (double)scales->es[i]->i);
     }
-    if (smooth && o->opt.opset < 18) {
-        refuse(o, "ONNX resizes with antialiasing from opset 18 on");
+    if (smooth && (o->opt.opset < 18 || corners)) {
+        refuse(o, corners ? "antialiasing with align_corners: runtimes do not agree" : "ONNX resizes with antialiasing from opset 18 on");
         return;
     }
     Ref x = wide(o, arg_ref(o, n, 0)), sizes = none(), by = none();
@@ -46,7 +46,10 @@ void out_upsample(Onnx *o, const Node *n, const char *text)
     attr_str(o, "coordinate_transformation_mode", nearest && !exact ? "asymmetric" : corners ? "align_corners" : "half_pixel");
     if (nearest) attr_str(o, "nearest_mode", exact ? "round_prefer_ceil" : "floor");
     if (cubic) attr_float(o, "cubic_coeff_a", smooth ? -0.5 : -0.75);
-    if (smooth) attr_int(o, "antialias", 1);
+    if (smooth) {
+        attr_int(o, "antialias", 1);
+        attr_int(o, "exclude_outside", 1);
+    }
     give(o, n, 0, NODE(o, "Resize", x.t, x, none(), by, sizes));
 }
 
@@ -98,7 +101,7 @@ void out_affine_grid(Onnx *o, const Node *n, const char *text)
     Ref base = node_of(o, "Concat", theta.t, axes + 1, part);
     base = NODE(o, "Reshape", base.t, base, INTS(o, 1, -1, axes + 1));
     Ref y = bin(o, "MatMul", base, transpose(o, theta, 3, (int64_t[]){0, 2, 1}));
-    give(o, n, 0, NODE(o, "Reshape", y.t, y, shape_of(o, n->out[0]->rank, n->out[0]->dim)));
+    give(o, n, 0, to_shape(o, y, n->out[0]->rank, n->out[0]->dim));
 }
 
 /* ------------------------------------------------------------------ pooling */
@@ -284,6 +287,10 @@ void out_adaptive_max(Onnx *o, const Node *n, const char *text)
 void out_roi_align(Onnx *o, const Node *n, const char *text)
 {
     (void)text;
+    if (for_ort(o) && o->opt.opset >= 22) {
+        refuse(o, "ONNX Runtime has RoiAlign up to opset 21");
+        return;
+    }
     Ref x = arg_ref(o, n, 0), rois = arg_ref(o, n, 1);
     if (x.t == DT_F16 || x.t == DT_BF16) {
         x = cast(o, x, DT_F32);

@@ -3,7 +3,7 @@
  *     Ref y = NODE(o, "Add", x.t, x, number(o, x.t, 1));       a node; its result
  *     attr_int(o, "axis", -1);                                 attributes of the next node
  *     y = NODE(o, "Softmax", x.t, y);
- *     give(o, n, 0, y);                                        is what output 0 of graph node n is called in the file
+ *     give(o, n, 0, y);                                        is what output 0 of graph node n is called in the file; y is used up
  *
  * Functions do not fail one by one: refuse() ends a node, broken() the file; after either, what is made is thrown away. A Ref without a
  * name is an input that is left out.
@@ -88,6 +88,7 @@ Ref size_of(Onnx *o, Expr *x);                      /* 1-D, one element; i64, f6
 Ref size_scalar(Onnx *o, Expr *x, DType t);         /* 0-d */
 Ref shape_of(Onnx *o, int n, Expr *const *dim);     /* 1-D i64 */
 Ref reshape(Onnx *o, Ref x, int from_rank, Expr *const *from, int rank, Expr *const *dim);
+Ref to_shape(Onnx *o, Ref x, int rank, Expr *const *dim); /* every size written */
 Ref expand(Onnx *o, Ref x, int from_rank, Expr *const *from, int rank, Expr *const *dim);
 OnnxTypeProto type_of_value(Onnx *o, DType t, int rank, Expr *const *dim);
 

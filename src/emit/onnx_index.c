@@ -179,6 +179,10 @@ void out_index_put(Onnx *o, const Node *n, const char *text)
     for (int i = 0; i < rank; i++) turn[perm[i]] = i;
     src = transpose(o, src, rank, turn);
     Ref x = transpose(o, arg_ref(o, n, 0), v->rank, ix.perm), at = tuples(o, &ix);
+    if (arg_b(n, 3) && (x.t == DT_F16 || x.t == DT_BF16)) {
+        x = cast(o, x, DT_F32);
+        src = cast(o, src, DT_F32);
+    }
     if (arg_b(n, 3)) attr_str(o, "reduction", "add");
     Ref y = NODE(o, "ScatterND", x.t, x, at, src);
     for (int i = 0; i < v->rank; i++) home[ix.perm[i]] = i;
@@ -212,7 +216,7 @@ void out_searchsorted(Onnx *o, const Node *n, const char *text)
     }
     if (row->rank > 1) r = unsqueeze(o, r, row->rank - 1);
     x = unsqueeze(o, x, v->rank);
-    Ref before = NODE(o, right ? "LessOrEqual" : "Less", DT_BOOL, r, x);
+    Ref before = negated(o, NODE(o, right ? "Greater" : "GreaterOrEqual", DT_BOOL, r, x)); /* NaN is behind all */
     give(o, n, 0, reduce(o, "ReduceSum", cast(o, before, DT_I64), 1, (int64_t[]){v->rank}, false));
 }
 
@@ -228,6 +232,8 @@ static Ref cut(Onnx *o, Ref src, const Value *s, const Value *i)
 
 static Ref scattered(Onnx *o, Ref x, Ref at, Ref src, int64_t axis, const char *how)
 {
+    bool half = how && (x.t == DT_F16 || x.t == DT_BF16); /* sums of halves are made in float32 */
+    if (half) return cast(o, scattered(o, cast(o, x, DT_F32), at, cast(o, src, DT_F32), axis, how), x.t);
     attr_int(o, "axis", axis);
     if (how) attr_str(o, "reduction", how);
     return NODE(o, "ScatterElements", x.t, x, at, src);

@@ -167,7 +167,7 @@ void out_group_norm(Onnx *o, const Node *n, const char *text)
         attr_float(o, "epsilon", eps);
         y = NODE(o, "InstanceNormalization", x.t, y, one, zero);
     }
-    y = NODE(o, "Reshape", y.t, y, shape_of(o, v->rank, v->dim));
+    y = to_shape(o, y, v->rank, v->dim);
     give(o, n, 0, affine(o, y, w, b, v->rank));
 }
 
@@ -223,7 +223,7 @@ void out_rotary(Onnx *o, const Node *n, const char *text)
             for (int k = 0; k < 2; k++) part[k] = unsqueeze(o, r, c->rank);
             attr_int(o, "axis", c->rank);
             r = node_of(o, "Concat", x.t, 2, part);
-            cos_sin[i] = NODE(o, "Reshape", x.t, r, shape_of(o, c->rank, twice));
+            cos_sin[i] = to_shape(o, r, c->rank, twice);
         } else {
             attr_int(o, "axis", c->rank - 1);
             cos_sin[i] = node_of(o, "Concat", x.t, 2, part);
@@ -289,7 +289,7 @@ void out_recurrent(Onnx *o, const Node *n, const char *text)
     const Value *w = arg_v(n, 1), *gates = arg_v(n, 0);
     const Node *made = gates_from(gates, &swapped);
     if (!ex_is_int(w->dim[0]) || (lstm && given(n, 5))) {
-        refuse(o, given(n, 5) ? "ONNX has no LSTM with a projection" : "a hidden size that varies");
+        refuse(o, ex_is_int(w->dim[0]) ? "ONNX has no LSTM with a projection" : "a hidden size that varies");
         return;
     }
     int64_t size = w->dim[0]->i / blocks;

@@ -28,6 +28,15 @@ static Ref truth(Onnx *o, Ref x) { return x.t == DT_BOOL ? x : negated(o, is(o, 
 
 void out_unary(Onnx *o, const Node *n, const char *op) { give(o, n, 0, un(o, op, arg_ref(o, n, 0))); }
 
+/* NaN has the sign 0. */
+void out_sign(Onnx *o, const Node *n, const char *text)
+{
+    (void)text;
+    Ref x = arg_ref(o, n, 0);
+    if (!dtype_is_float(x.t)) give(o, n, 0, un(o, "Sign", x));
+    else give(o, n, 0, sub(o, cast(o, compare(o, "Greater", x, like(o, x, 0)), x.t), cast(o, less(o, x, 0), x.t)));
+}
+
 void out_square(Onnx *o, const Node *n, const char *text)
 {
     (void)text;
@@ -247,8 +256,10 @@ void out_logical(Onnx *o, const Node *n, const char *op)
     give(o, n, 0, compare(o, op, truth(o, a), truth(o, b)));
 }
 
+/* The sign of a. Integers as they are: runtimes work out fmod of them in floats. */
 static Ref float_mod(Onnx *o, Ref a, Ref b)
 {
+    if (!dtype_is_float(a.t)) return sub(o, a, mul(o, b, quotient(o, a, b)));
     attr_int(o, "fmod", 1);
     return bin(o, "Mod", a, b);
 }
@@ -281,22 +292,22 @@ void out_div_mode(Onnx *o, const Node *n, const char *text)
     Ref a, b;
     DType t = n->out[0]->dtype;
     const char *mode = arg_s(n, 2, "");
-    operands(o, n, t == DT_F16 || t == DT_BF16 ? DT_F32 : t, &a, &b);
+    operands(o, n, t, &a, &b); /* numbers are rounded to the dtype first */
+    a = wide(o, a);
+    b = wide(o, b);
     if (!strcmp(mode, "floor")) give(o, n, 0, floor_quotient(o, a, b));
     else if (!strcmp(mode, "trunc") && dtype_is_float(t)) give(o, n, 0, truncated(o, quotient(o, a, b)));
     else give(o, n, 0, quotient(o, a, b));
 }
 
+/* atan(|y| / |x|), mirrored for a negative x, then with the sign of y */
 static Ref atan2_of(Onnx *o, Ref y, Ref x)
 {
-    double pi = 3.14159265358979323846;
-    Ref huge = both(o, is(o, un(o, "Abs", x), INFINITY), is(o, un(o, "Abs", y), INFINITY));
-    Ref a = where(o, huge, un(o, "Sign", y), y), b = where(o, huge, un(o, "Sign", x), x), r = un(o, "Atan", quotient(o, a, b));
-    Ref back = where(o, sign_bit(o, y), sub(o, r, like(o, r, pi)), add(o, r, like(o, r, pi)));
-    r = where(o, less(o, x, 0), back, r);
-    Ref origin = where(o, sign_bit(o, x), like(o, x, pi), like(o, x, 0));
-    origin = where(o, sign_bit(o, y), un(o, "Neg", origin), origin);
-    return where(o, both(o, is(o, x, 0), is(o, y, 0)), origin, r);
+    Ref a = un(o, "Abs", y), b = un(o, "Abs", x), huge = both(o, is(o, a, INFINITY), is(o, b, INFINITY)), origin = both(o, is(o, a, 0), is(o, b, 0));
+    Ref r = un(o, "Atan", where(o, huge, like(o, a, 1), quotient(o, a, b)));
+    r = where(o, origin, like(o, r, 0), r);
+    r = where(o, sign_bit(o, x), sub(o, like(o, r, 3.14159265358979323846), r), r);
+    return where(o, sign_bit(o, y), un(o, "Neg", r), r);
 }
 
 static Ref hypot_of(Onnx *o, Ref a, Ref b)
@@ -331,7 +342,9 @@ void out_written2(Onnx *o, const Node *n, const char *text)
 {
     Ref a, b, y = none();
     DType t = n->out[0]->dtype;
-    operands(o, n, t == DT_F16 || t == DT_BF16 ? DT_F32 : t, &a, &b);
+    operands(o, n, t, &a, &b); /* numbers are rounded to the dtype first */
+    a = wide(o, a);
+    b = wide(o, b);
     if (!strcmp(text, "remainder")) y = remainder_of(o, a, b);
     else if (!strcmp(text, "fmod")) y = float_mod(o, a, b);
     else if (!strcmp(text, "atan2")) y = atan2_of(o, a, b);
@@ -386,6 +399,7 @@ void out_shift(Onnx *o, const Node *n, const char *text)
 {
     Ref a, b;
     operands(o, n, DT_I64, &a, &b);
+    if (!strcmp(text, "right")) b = where(o, less(o, b, 0), integer(o, 62), bin(o, "Min", b, integer(o, 62))); /* of any more, and of fewer than 0, the sign is left */
     Ref by = bin(o, "Pow", integer(o, 2), b);
     if (!strcmp(text, "left")) give(o, n, 0, mul(o, a, by));
     else give(o, n, 0, quotient(o, sub(o, a, bin(o, "Mod", a, by)), by));

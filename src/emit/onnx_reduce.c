@@ -38,7 +38,11 @@ void out_reduce(Onnx *o, const Node *n, const char *op)
     DType t = n->out[0]->dtype;
     Axes a = axes_of(o, n, 1, 2);
     Ref x = cast(o, arg_ref(o, n, 0), t == DT_BF16 || t == DT_F16 ? DT_F32 : t);
-    give(o, n, 0, over(o, op, x, &a));
+    const Value *v = arg_v(n, 0);
+    bool nothing = false;
+    for (int i = 0; i < a.n; i++) nothing |= ex_equals_int(v->dim[a.axis[i]], 0);
+    if (nothing && !strcmp(op, "ReduceMean")) give(o, n, 0, bin(o, "Div", over(o, "ReduceSum", x, &a), like(o, x, 0))); /* NaN; ONNX leaves it open */
+    else give(o, n, 0, over(o, op, x, &a));
 }
 
 /* NaN anywhere makes the extreme NaN. */
@@ -66,12 +70,11 @@ static Ref nan_first(Onnx *o, Ref x, bool most)
     return x.t == DT_F64 ? where(o, nan, far, x) : where(o, nan, far, finite);
 }
 
-static Ref arg_extreme(Onnx *o, Ref x, int64_t axis, bool keep, bool most, bool last)
+static Ref arg_extreme(Onnx *o, Ref x, int64_t axis, bool keep, bool most)
 {
     x = nan_first(o, x, most);
     attr_int(o, "axis", axis);
     attr_int(o, "keepdims", keep);
-    if (last) attr_int(o, "select_last_index", 1);
     return NODE(o, most ? "ArgMax" : "ArgMin", DT_I64, x);
 }
 
@@ -81,10 +84,10 @@ void out_arg(Onnx *o, const Node *n, const char *text)
     bool keep = arg_b(n, 2), most = !strcmp(text, "max");
     Ref x = arg_ref(o, n, 0);
     if (given(n, 1) && v->rank) {
-        give(o, n, 0, arg_extreme(o, x, arg_axis(o, n, 1, v->rank), keep, most, false));
+        give(o, n, 0, arg_extreme(o, x, arg_axis(o, n, 1, v->rank), keep, most));
         return;
     }
-    Ref y = arg_extreme(o, flat(o, x), 0, true, most, false);
+    Ref y = arg_extreme(o, flat(o, x), 0, true, most);
     give(o, n, 0, reshape(o, y, 1, (Expr *[]){ex_int(o->p, 1)}, n->out[0]->rank, n->out[0]->dim));
 }
 
@@ -101,7 +104,7 @@ void out_extreme_pair(Onnx *o, const Node *n, const char *text)
     Axes a = {.n = 1, .axis = {arg_axis(o, n, 1, v->rank)}, .keep = arg_b(n, 2)};
     bool most = !strcmp(text, "max");
     give(o, n, 0, extreme(o, most ? "ReduceMax" : "ReduceMin", x, &a));
-    give(o, n, 1, arg_extreme(o, x, a.axis[0], a.keep, most, false));
+    give(o, n, 1, arg_extreme(o, x, a.axis[0], a.keep, most));
 }
 
 void out_any_all(Onnx *o, const Node *n, const char *text)
@@ -201,6 +204,17 @@ static Ref put_back(Onnx *o, Ref x, int rank, const int64_t *perm)
     return transpose(o, x, rank, back);
 }
 
+/* The last place up to each where x is the running extreme y, which is in triangle's order of axes. */
+static Ref last_place(Onnx *o, Ref x, Ref y, const Value *v, const int64_t *perm)
+{
+    Ref i = positions(o, size_of(o, v->dim[perm[v->rank - 1]])), row = unsqueeze(o, transpose(o, x, v->rank, perm), v->rank - 1), column = unsqueeze(o, y, v->rank);
+    Ref same = NODE(o, "Equal", DT_BOOL, row, column);
+    if (dtype_is_float(x.t)) same = NODE(o, "Or", DT_BOOL, same, NODE(o, "And", DT_BOOL, NODE(o, "IsNaN", DT_BOOL, row), NODE(o, "IsNaN", DT_BOOL, column)));
+    Ref here = NODE(o, "And", DT_BOOL, same, NODE(o, "LessOrEqual", DT_BOOL, unsqueeze(o, i, 0), unsqueeze(o, i, 1)));
+    int64_t last = v->rank;
+    return reduce(o, "ReduceMax", where(o, here, unsqueeze(o, i, 0), integer(o, 0)), 1, &last, false);
+}
+
 static double lowest(DType t)
 {
     switch (t) {
@@ -240,8 +254,9 @@ void out_scan(Onnx *o, const Node *n, const char *text)
     Axes last = {.n = 1, .axis = {v->rank}};
     Ref wide_x = triangle(o, x, v, arg_axis(o, n, 1, v->rank), product ? 1 : pair && !most ? highest(x.t) : lowest(x.t), perm);
     Ref y = product ? over(o, "ReduceProd", wide_x, &last) : pair ? extreme(o, most ? "ReduceMax" : "ReduceMin", wide_x, &last) : log_sum_exp(o, wide_x, &last);
+    Ref at = pair ? put_back(o, last_place(o, x, y, v, perm), v->rank, perm) : none();
     give(o, n, 0, put_back(o, y, v->rank, perm));
-    if (pair) give(o, n, 1, put_back(o, arg_extreme(o, wide_x, v->rank, false, most, true), v->rank, perm));
+    if (pair) give(o, n, 1, at);
 }
 
 /* ------------------------------------------------------------------ softmax */
@@ -370,6 +385,6 @@ void out_median(Onnx *o, const Node *n, const char *text)
     value = where(o, some, like(o, x, NAN), value);
     give(o, n, 0, keep ? value : squeeze(o, value, axis));
     if (!along) return;
-    at = where(o, some, arg_extreme(o, x, axis, true, true, false), at);
+    at = where(o, some, arg_extreme(o, x, axis, true, true), at);
     give(o, n, 1, keep ? at : squeeze(o, at, axis));
 }

@@ -335,8 +335,14 @@ Ref reshape(Onnx *o, Ref x, int from_rank, Expr *const *from, int rank, Expr *co
     if (same) return x;
     for (int i = 0; i < rank; i++) empty |= (text[i] >= 0 && may_be_empty(o, dim[i]) && (open || ex_is_int(dim[i])));
     if (open <= 1 && !empty) return NODE(o, "Reshape", x.t, x, ints(o, rank, text));
-    for (int i = 0; i < rank; i++) empty |= may_be_empty(o, dim[i]);
+    return to_shape(o, x, rank, dim);
+}
+
+Ref to_shape(Onnx *o, Ref x, int rank, Expr *const *dim)
+{
+    bool empty = false;
     Ref shape = shape_of(o, rank, dim);
+    for (int i = 0; i < rank; i++) empty |= may_be_empty(o, dim[i]);
     if (empty) attr_int(o, "allowzero", 1);
     return NODE(o, "Reshape", x.t, x, shape);
 }
@@ -350,6 +356,7 @@ Ref expand(Onnx *o, Ref x, int from_rank, Expr *const *from, int rank, Expr *con
         bool kept = k >= 0 && from[k] == dim[i];
         to[i] = kept ? ex_int(o->p, 1) : dim[i];
         same &= kept;
+        if (!kept && k >= 0 && ex_equals_int(dim[i], 0)) x = slice(o, x, k, INTS(o, 0), INTS(o, 0), 1); /* ONNX Runtime does not expand 1 to 0 */
     }
     return same ? x : NODE(o, "Expand", x.t, x, shape_of(o, rank, to));
 }

@@ -99,7 +99,7 @@ void out_as_strided_scatter(Onnx *o, const Node *n, const char *text)
     const Value *v = n->out[0];
     Ref x = arg_ref(o, n, 0), src = flat(o, cast(o, arg_ref(o, n, 1), x.t)), at = unsqueeze(o, flat(o, places(o, n, 2, 3, 4)), 1);
     Ref y = NODE(o, "ScatterND", x.t, flat(o, x), at, src);
-    give(o, n, 0, NODE(o, "Reshape", y.t, y, shape_of(o, v->rank, v->dim)));
+    give(o, n, 0, to_shape(o, y, v->rank, v->dim));
 }
 
 /* Two axes to the end. */
@@ -156,7 +156,7 @@ void out_diagonal_scatter(Onnx *o, const Node *n, const char *text)
     at = NODE(o, "Expand", DT_I64, at, shape_of(o, s->rank, s->dim));
     attr_int(o, "axis", v->rank - 2);
     Ref y = NODE(o, "ScatterElements", x.t, x, at, cast(o, arg_ref(o, n, 1), x.t));
-    y = NODE(o, "Reshape", y.t, y, shape_of(o, v->rank, dim));
+    y = to_shape(o, y, v->rank, dim);
     for (int i = 0; i < v->rank; i++) back[perm[i]] = i;
     give(o, n, 0, transpose(o, y, v->rank, back));
 }

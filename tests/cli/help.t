@@ -148,6 +148,6 @@ usage: qkv verify MODEL [OTHER] [options]
 
 Prints for each output the largest absolute and relative difference, the largest difference as a
 share of the largest expected value, the cosine, and where and what the largest difference is. The
-$ for c in '' inspect run verify bench embed classify rewrite graph generalize convert help; do qkv help $c --man | cmp - $MAN/qkv${c:+-$c}.1 || echo "make new man pages: tests/cli/man.sh"; done
+$ for c in '' inspect run verify bench embed classify rewrite graph generalize check convert help; do qkv help $c --man | cmp - $MAN/qkv${c:+-$c}.1 || echo "make new man pages: tests/cli/man.sh"; done
 $ qkv help | grep -c .
 29

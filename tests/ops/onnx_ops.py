@@ -1,0 +1,158 @@
+#!/usr/bin/env python3
+"""Golden op cases as ONNX, run by ONNX Runtime and held against PyTorch's answers. TAP, one line an op.
+
+    onnx_ops.py WRITE_ONNX [--opset N] [--profile ort] [WORD ...]       with words: every case that fails, too
+
+A case that the writer refuses counts as refused; an op whose cases are all refused, or that differs where ONNX Runtime is known to differ, is in
+KNOWN with the reason. Tolerances are those of run_ops.c.
+"""
+import argparse
+import collections
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+import onnxruntime as ort
+from ml_dtypes import bfloat16
+from safetensors import safe_open
+
+HERE = pathlib.Path(__file__).resolve().parent
+TOLERANCE = {"float64": 1e-10, "float32": 2e-5, "float16": 2e-3, "bfloat16": 2e-2}
+FAMILIES = ("view", "pointwise", "reduce", "index", "image", "linalg")
+
+# op -> why ONNX Runtime's answer may differ, or the file does not load there
+KNOWN = {
+    **dict.fromkeys(("aten.max_pool2d.default", "aten.max_pool2d_with_indices.default"), "ONNX Runtime's maximum of a window passes over NaN"),
+    **dict.fromkeys(("aten.kthvalue.default",), "which of equal elements: PyTorch's choice is that of its sorting"),
+    "aten.scaled_dot_product_attention.default": "float64: ONNX Runtime folds the scale into its product as a float32",
+    "aten.signbit.default": "the sign of NaN",
+    "aten.view.dtype": "ONNX does not reinterpret bytes",
+    "aten.grid_sampler_3d.default": "from opset 20 on",
+    **dict.fromkeys(("aten.view_as_complex.default", "aten.view_as_real.default", "aten.polar.default", "aten.complex.default", "aten.imag.default", "aten.angle.default",
+                     "aten._conj.default"), "no runtime takes complex tensors"),
+    **dict.fromkeys(("aten.dropout.default", "aten.feature_dropout.default", "aten.native_dropout.default", "aten.rand.default", "aten.rand_like.default", "aten.randn.default",
+                     "aten.randn_like.default", "aten.randint.default", "aten.randint.low", "aten.randint_like.default", "aten.bernoulli.p"), "random numbers are the runtime's"),
+}
+LATER = ("from opset ", "up to opset ", "runtimes do not agree")  # an op whose cases are all refused for one of these is as it should be
+
+
+def tensors():
+    """{name: array} of all families; bf16 as ml_dtypes has it."""
+    found = {}
+    for family in FAMILIES:
+        with safe_open(HERE / f"{family}.safetensors", "pt") as f:
+            for key in f.keys():
+                t = f.get_tensor(key)
+                if "float8" in str(t.dtype):
+                    found[f"{family}.{key}"] = None
+                    continue
+                found[f"{family}.{key}"] = t.float().numpy().astype(bfloat16) if str(t.dtype) == "torch.bfloat16" else t.numpy()
+    return found
+
+
+def differ(got, want):
+    if got.shape != want.shape or got.dtype != want.dtype:
+        return f"{got.dtype}{list(got.shape)}, expected {want.dtype}{list(want.shape)}"
+    if str(want.dtype) not in TOLERANCE:
+        return "" if np.array_equal(got, want) else f"{got.ravel()[:6]}, expected {want.ravel()[:6]}"
+    g, w = got.astype(np.float64), want.astype(np.float64)
+    finite = np.isfinite(w)
+    peak = np.abs(w[finite]).max() if finite.any() else 0
+    same = np.where(np.isnan(w), np.isnan(g), np.where(np.isinf(w), g == w, np.abs(g - w) <= TOLERANCE[str(want.dtype)] * peak))
+    if same.all():
+        return ""
+    at = np.argwhere(~same)[0]
+    return f"element {list(at)} is {g[tuple(at)]}, expected {w[tuple(at)]}"
+
+
+def run(path, name, data):
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    session = ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    feeds, results = {}, {}
+    for i in session.get_inputs():
+        x = data[f"{name}.in{i.name}"]
+        if x.dtype == bfloat16:
+            feeds[i.name] = ort.OrtValue.ortvalue_from_numpy_with_onnx_type(x.view(np.uint16), 16)
+        else:
+            feeds[i.name] = ort.OrtValue.ortvalue_from_numpy(np.array(x, order="C"))
+    names = [o.name for o in session.get_outputs()]
+    for key, value in zip(names, session.run_with_ort_values(names, feeds)):
+        if data.get(f"{name}.out{key.removeprefix('output_')}") is None:
+            continue
+        if value.element_type() == 16:
+            results[key] = bf16(value)
+        else:
+            results[key] = value.numpy()
+    return results
+
+
+def bf16(value):
+    import torch
+    return torch.from_dlpack(value._ortvalue.to_dlpack()).float().numpy().astype(bfloat16)
+
+
+def one(path, name, data):
+    try:
+        got = run(path, name, data)
+    except Exception as e:
+        return f"{type(e).__name__}: {str(e)[-300:]}".replace("\n", " ")
+    for key, value in got.items():
+        want = data.get(f"{name}.out{key.removeprefix('output_')}")
+        if want is not None and (what := differ(value, want)):
+            return f"{key}: {what}"
+    return ""
+
+
+def main():
+    ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    ap.add_argument("write_onnx")
+    ap.add_argument("--opset", type=int, default=18)
+    ap.add_argument("--profile", default="ort")
+    ap.add_argument("words", nargs="*")
+    a = ap.parse_args()
+    ort.set_default_logger_severity(4)
+    data, ops, never = tensors(), collections.defaultdict(lambda: dict(cases=0, refused=0, failed=0, absent=0, first="", why="")), {}
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if pathlib.Path("/dev/shm").is_dir() else None) as tmp:
+        written = subprocess.run([a.write_onnx, HERE, tmp, a.profile, str(a.opset), *a.words], text=True, capture_output=True)
+        for line in written.stdout.splitlines():
+            if line.startswith("# "):
+                never.update([line[2:].split("\t")])
+                continue
+            name, op, how, state, text = line.split("\t")
+            if f"{name}.in0" in data and data[f"{name}.in0"] is None:  # NumPy has no such dtype
+                continue
+            seen = ops[op]
+            seen["cases"] += 1
+            if state == "refused":
+                seen["refused"] += 1
+                seen["why"] = text
+                continue
+            what = one(f"{tmp}/{name}.{how}.onnx", name, data)
+            if "NOT_IMPLEMENTED" in what and a.profile != "ort":
+                seen["absent"] += 1
+            elif what:
+                seen["failed"] += 1
+                seen["first"] = seen["first"] or f"{name} ({how}): {text}: {what}"
+                if a.words:
+                    print(f"# {name} ({how}): {text}: {what}")
+    lines = [(written.returncode == 0, f"every plain row is in the table {written.stderr.strip()}")]
+    for op, s in ops.items():
+        if s["failed"] and op not in KNOWN:
+            lines.append((False, f"{op}: {s['failed']} of {s['cases']} differ: {s['first']}"))
+        elif s["refused"] == s["cases"] and op not in KNOWN and not any(why in s["why"] for why in (*never.values(), *LATER)):
+            lines.append((False, f"{op}: all refused: {s['why']}"))
+        else:
+            lines.append((True, f"{op}: {s['cases']} cases" + (f", {s['refused']} refused" if s["refused"] else "") + (f", {s['failed']} known to differ" if s["failed"] else "")))
+    print(f"1..{len(lines)}")
+    for k, (ok, text) in enumerate(lines, 1):
+        print(f"{'' if ok else 'not '}ok {k} - onnx: {text}")
+    total = {k: sum(s[k] for s in ops.values()) for k in ("cases", "refused", "absent", "failed")}
+    print(f"# {total['cases']} files, {total['refused']} refused, {total['absent']} not in ONNX Runtime, {total['failed']} differ (opset {a.opset}, profile {a.profile})")
+    sys.exit(not all(ok for ok, _ in lines))
+
+
+if __name__ == "__main__":
+    main()
