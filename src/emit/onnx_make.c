@@ -6,6 +6,8 @@
 #include <string.h>
 #include "emit/onnx_impl.h"
 
+static bool is_float8(DType t) { return dtype_is_float(t) && dtype_bits(t) == 8 && t != DT_F8E8M0; }
+
 void out_to_copy(Onnx *o, const Node *n, const char *text)
 {
     (void)text;
@@ -14,7 +16,62 @@ void out_to_copy(Onnx *o, const Node *n, const char *text)
     if (dtype_is_complex(t) != dtype_is_complex(x.t)) refuse(o, "ONNX has no numbers of %s", dtype_name(dtype_is_complex(t) ? t : x.t));
     else if (t == DT_BOOL && x.t != DT_BOOL) give(o, n, 0, negated(o, NODE(o, "Equal", DT_BOOL, x, like(o, x, 0)))); /* NaN is true */
     else if (dtype_is_float(x.t) && (t == DT_I8 || t == DT_U8 || t == DT_I16)) give(o, n, 0, cast(o, cast(o, x, DT_I32), t)); /* wraps */
-    else give(o, n, 0, cast(o, x, t));
+    else if (is_float8(t) && o->opt.opset >= 19) { /* too large is infinite or NaN, as PyTorch has it */
+        attr_int(o, "to", dtype_to_onnx(t));
+        attr_int(o, "saturate", 0);
+        give(o, n, 0, NODE(o, "Cast", t, x));
+    } else give(o, n, 0, cast(o, x, t));
+}
+
+/* Opset 13: to 8 bits of float32; 19: float8, float16; 21: 16 and 4 bits, blocks; 23: float4; 25: 2 bits */
+static bool quantized_since(Onnx *o, DType t, DType scale, int64_t block)
+{
+    int bits = dtype_bits(t), since = 13;
+    if (scale != DT_F32 || (dtype_is_float(t) && bits == 8)) since = 19;
+    if (block || bits == 16 || bits == 4) since = 21;
+    if (t == DT_F4E2M1) since = 23;
+    if (bits == 2) since = 25;
+    if (o->opt.opset >= since) return true;
+    refuse(o, "%s with a scale of %s%s is quantized from opset %d on", dtype_name(t), dtype_name(scale), block ? " a block" : "", since);
+    return false;
+}
+
+void out_quantize_linear(Onnx *o, const Node *n, const char *text)
+{
+    (void)text;
+    DType t = n->out[0]->dtype;
+    Ref x = arg_ref(o, n, 0), scale = arg_ref(o, n, 1), zero = arg_ref(o, n, 2);
+    int64_t block = arg_i(o, n, 5, 0);
+    if (!quantized_since(o, t, scale.t, block)) return;
+    if (given(n, 7) && o->opt.opset < 23) {
+        refuse(o, "the precision of the quotient is given from opset 23 on");
+        return;
+    }
+    if (!*zero.name && t != DT_U8 && o->opt.opset < 21) {
+        refuse(o, "%s without a zero point is quantized from opset 21 on", dtype_name(t));
+        return;
+    }
+    attr_int(o, "axis", arg_i(o, n, 4, 1));
+    if (block) attr_int(o, "block_size", block);
+    if (!arg_b(n, 6)) attr_int(o, "saturate", 0);
+    if (!*zero.name && t != DT_U8) attr_int(o, "output_dtype", dtype_to_onnx(t));
+    if (given(n, 7)) attr_int(o, "precision", dtype_to_onnx(n->arg[7].dtype));
+    give(o, n, 0, NODE(o, "QuantizeLinear", t, x, scale, zero));
+}
+
+void out_dequantize_linear(Onnx *o, const Node *n, const char *text)
+{
+    (void)text;
+    DType t = n->out[0]->dtype;
+    Ref x = arg_ref(o, n, 0), scale = arg_ref(o, n, 1), zero = arg_ref(o, n, 2);
+    int64_t block = arg_i(o, n, 4, 0);
+    if (!quantized_since(o, x.t == DT_I32 ? DT_I8 : x.t, scale.t, block)) return;
+    bool says = t != scale.t && o->opt.opset >= 23;
+    attr_int(o, "axis", arg_i(o, n, 3, 1));
+    if (block) attr_int(o, "block_size", block);
+    if (says) attr_int(o, "output_dtype", dtype_to_onnx(t));
+    Ref y = NODE(o, "DequantizeLinear", says ? t : scale.t, x, scale, zero);
+    give(o, n, 0, cast(o, y, t));
 }
 
 static Ref filled(Onnx *o, Ref value, const Value *v)

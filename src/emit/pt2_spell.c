@@ -286,6 +286,59 @@ static bool spell_rotary(Emit *e, const Node *n)
     return write_node(e, op_get(OP_add_Tensor), (Arg[3]){arg_value(a), arg_value(b), integer(e, 1)}, 1, n->out);
 }
 
+/* ------------------------------------------------------------------ few bits and a scale */
+
+/* A scale or zero point in dtype t, so that it broadcasts with x: a vector along axis, blocks repeated along it. */
+static Value *beside(Emit *e, Value *v, const Value *x, int axis, int64_t block, DType t)
+{
+    Expr *dim[MAX_RANK], *one = ex_int(e->g->ex, 1), *all = one;
+    if (v->dtype != t) v = PUT(e, to_copy, "wide", t, v->rank, v->dim, arg_value(v), arg_dtype(t));
+    for (int i = 0; v && i < v->rank; i++) all = ex_mul(e->g->ex, all, v->dim[i]);
+    if (!v || v->rank == 0) return v;
+    if (ex_equals_int(all, 1)) return PUT(e, reshape, "one", t, 0, NULL, arg_value(v), sizes_of(0, NULL));
+    if (!block) {
+        for (int i = 0; i < x->rank; i++) dim[i] = i == axis ? v->dim[0] : one;
+        return PUT(e, reshape, "along", t, x->rank, dim, arg_value(v), sizes_of(x->rank, dim));
+    }
+    memcpy(dim, v->dim, (size_t)v->rank * sizeof *dim);
+    dim[axis] = ex_mul(e->g->ex, v->dim[axis], ex_int(e->g->ex, block));
+    v = PUT(e, repeat_interleave_self_int, "each", t, v->rank, dim, arg_value(v), integer(e, block), integer(e, axis));
+    return v ? PUT(e, slice_Tensor, "each", t, x->rank, x->dim, arg_value(v), integer(e, axis), integer(e, 0), arg_expr(x->dim[axis]), integer(e, 1)) : NULL;
+}
+
+static bool spell_dequantize(Emit *e, const Node *n)
+{
+    Value *x = n->arg[0].v, *zero = n->arg[2].kind == ARG_VALUE ? n->arg[2].v : NULL, *y, *scale;
+    int axis = (int)n->arg[3].e->i;
+    int64_t block = n->arg[4].e->i;
+    TRY(y = PUT(e, to_copy, "wide", DT_F32, x->rank, x->dim, arg_value(x), arg_dtype(DT_F32)));
+    if (zero) TRY((zero = beside(e, zero, x, axis, block, DT_F32)) && (y = PUT(e, sub_Tensor, "shifted", DT_F32, x->rank, x->dim, arg_value(y), arg_value(zero), integer(e, 1))));
+    TRY(scale = beside(e, n->arg[1].v, x, axis, block, DT_F32));
+    if (n->out[0]->dtype == DT_F32) return write_node(e, op_get(OP_mul_Tensor), (Arg[2]){arg_value(y), arg_value(scale)}, 1, n->out);
+    TRY(y = PUT(e, mul_Tensor, "scaled", DT_F32, x->rank, x->dim, arg_value(y), arg_value(scale)));
+    return write_node(e, op_get(OP_to_copy), (Arg[7]){arg_value(y), arg_dtype(n->out[0]->dtype)}, 1, n->out);
+}
+
+static bool spell_quantize(Emit *e, const Node *n)
+{
+    Value *x = n->arg[0].v, *zero = n->arg[2].kind == ARG_VALUE ? n->arg[2].v : NULL, *y = x, *scale;
+    DType t = n->out[0]->dtype, precise = n->arg[7].kind == ARG_DTYPE ? n->arg[7].dtype : dtype_is_float(x->dtype) ? dtype_promote(x->dtype, n->arg[1].v->dtype) : n->arg[1].v->dtype;
+    int axis = (int)n->arg[4].e->i;
+    int64_t block = n->arg[5].e->i;
+    bool is_float = dtype_is_float(t), is_signed = t == DT_I8 || t == DT_I16;
+    double most = t == DT_F8E4M3 ? 448 : t == DT_F8E4M3FNUZ ? 240 : is_float ? 57344 : is_signed ? (double)(1 << (dtype_bits(t) - 1)) - 1 : (double)(1 << dtype_bits(t)) - 1;
+    double least = is_float ? -most : is_signed ? -most - 1 : 0;
+    if (x->dtype != precise) TRY(y = PUT(e, to_copy, "wide", precise, x->rank, x->dim, arg_value(x), arg_dtype(precise)));
+    TRY(scale = beside(e, n->arg[1].v, x, axis, block, precise));
+    TRY(y = PUT(e, div_Tensor, "quotient", precise, x->rank, x->dim, arg_value(y), arg_value(scale)));
+    if (precise != DT_F64) TRY(y = PUT(e, to_copy, "wide", DT_F64, x->rank, x->dim, arg_value(y), arg_dtype(DT_F64)));
+    if (!is_float) TRY(y = PUT(e, round, "rounded", DT_F64, x->rank, x->dim, arg_value(y)));
+    if (zero) TRY((zero = beside(e, zero, x, axis, block, DT_F64)) && (y = PUT(e, add_Tensor, "shifted", DT_F64, x->rank, x->dim, arg_value(y), arg_value(zero), integer(e, 1))));
+    if (!is_float || n->arg[6].e->i)
+        TRY(y = PUT(e, clamp, "saturated", DT_F64, x->rank, x->dim, arg_value(y), arg_expr(ex_float(e->g->ex, least)), arg_expr(ex_float(e->g->ex, most))));
+    return write_node(e, op_get(OP_to_copy), (Arg[7]){arg_value(y), arg_dtype(t)}, 1, n->out);
+}
+
 /* ------------------------------------------------------------------ all of them */
 
 bool spell_node(Emit *e, const Node *n, bool *done)
@@ -299,6 +352,8 @@ bool spell_node(Emit *e, const Node *n, bool *done)
     case OP_lstm_layer: case OP_rnn_layer: return spell_layer(e, n);
     case OP_scaled_dot_product_attention: return spell_attention(e, n);
     case OP_rotary: return spell_rotary(e, n);
+    case OP_quantize_linear: return spell_quantize(e, n);
+    case OP_dequantize_linear: return spell_dequantize(e, n);
     default: break;
     }
     *done = false;

@@ -119,6 +119,7 @@ int cell_rank(const Cell *c);
 const char *plain_name(OnnxImport *im, const char *name); /* letters, digits, '_' and '.' */
 Expr *const *value_dims(const Value *v);
 Value *op_number(OnnxOp *o, DType t, double v);           /* a tensor of rank 0 */
+Value *op_cast(OnnxOp *o, Value *x, DType to);            /* with ONNX's meaning for small types: attributes saturate, round_mode (onnx_quantize.c) */
 Value *op_item(OnnxOp *o, Value *v, int at, Expr **e);    /* reads element `at` of a vector (or the number, rank 0) as a size; v, or NULL on error */
 
 /* ---- nodes (onnx_nodes.c) */

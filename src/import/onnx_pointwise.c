@@ -92,7 +92,7 @@ bool onnx_cast(OnnxOp *o)
         to = cell_dtype(o->in[1]);
     } else TRY(op_attr_dtype(o, "to", DT_NONE, &to));
     if (to == DT_NONE) return fail(o->im->err, E_FORMAT, "attribute 'to' is missing");
-    return op_return(o, 0, lower_cast(&o->L, x, to));
+    return op_return(o, 0, op_cast(o, x, to));
 }
 
 /* min(max(x, low), high): a low above high gives high. */

@@ -317,6 +317,7 @@ static bool equal_strings(OnnxOp *o, bool *taken)
 static Expr *cast_element(OnnxOp *o, Expr *e, DType from, DType to)
 {
     bool was_float = dtype_is_float(from), whole = to == DT_I64 || to == DT_I32;
+    if (dtype_is_float(to) && dtype_size(to) == 1) return NULL;
     if (to == DT_BOOL) {
         if (from == DT_BOOL) return e;
         return ex_is_const(e) ? ex_bool(o->ex, e->kind == EX_FLOAT ? e->f != 0 : e->i != 0) : was_float ? NULL : ex_make(o->ex, EX_NE, e, ex_int(o->ex, 0), NULL);

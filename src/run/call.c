@@ -59,10 +59,12 @@ const Tensor *call_contiguous(Call *c, const Tensor *t, DType want, Err *err)
     *copy = tensor_of(dtype, t->rank, t->shape, NULL);
     copy->data = call_scratch(c, tensor_bytes(copy), err);
     if (!copy->data) return NULL;
-    if (!run_copy_tensor(copy, t, c->env->threads)) {
+    if (run_copy_tensor(copy, t, c->env->threads)) return copy;
+    if (dtype_is_complex(dtype) || dtype_is_complex(t->dtype)) {
         fail(err, E_UNSUPPORTED, "a copy from %s to %s", dtype_name(t->dtype), dtype_name(dtype));
         return NULL;
     }
+    tensor_copy(copy, t); /* types of 8 bits and fewer */
     return copy;
 }
 

@@ -169,3 +169,47 @@ bool shape_tri_indices(Shape *s)
     Expr *dim[2] = {ex_int(s->ex, 2), ex_int(s->ex, n)};
     return shape_out(s, 0, shape_dtype(s, 3, DT_I64), 2, dim);
 }
+
+/* scale and zero point: one number, one an index of axis, or one a block of block_size along it */
+static bool scale_fits(Shape *s, int i, const Value *x, int axis_arg)
+{
+    const Value *v = shape_value(s, i);
+    int64_t block;
+    int axis;
+    bool one = true;
+    if (!v) return true;
+    for (int d = 0; d < v->rank; d++) one = one && ex_equals_int(v->dim[d], 1);
+    TRY(shape_const_int(s, axis_arg + 1, &block));
+    if (one) return true;
+    TRY(shape_dim(s, axis_arg, x->rank, &axis));
+    if (block < 0) return shape_fail(s, axis_arg + 1, "found %lld, expected 0 or more", (long long)block);
+    if (!block) {
+        if (v->rank != 1) return shape_fail(s, i, "rank %d without blocks, expected a number or a vector", v->rank);
+        return shape_require_equal(s, v->dim[0], x->dim[axis], "scales for the quantized axis");
+    }
+    if (v->rank != x->rank) return shape_fail(s, i, "rank %d with blocks, expected the input's rank %d", v->rank, x->rank);
+    for (int d = 0; d < x->rank; d++) {
+        Expr *n = x->dim[d];
+        if (d == axis) n = ex_floordiv(s->ex, ex_add(s->ex, n, ex_int(s->ex, block - 1)), ex_int(s->ex, block));
+        TRY(shape_require_equal(s, v->dim[d], n, "scales for the quantized blocks"));
+    }
+    return true;
+}
+
+bool shape_quantize_linear(Shape *s)
+{
+    Value *x, *scale;
+    bool quantize = s->node->op->id == OP_quantize_linear;
+    int axis = quantize ? 4 : 3;
+    TRY(shape_want_value(s, 0, &x) && shape_want_value(s, 1, &scale));
+    const Value *zero = shape_value(s, 2);
+    DType t = quantize ? shape_dtype(s, 3, DT_NONE) : shape_dtype(s, 5, scale->dtype), narrow = quantize ? t : x->dtype;
+    if (!dtype_is_float(scale->dtype)) return shape_fail(s, 1, "%s, expected a float", dtype_name(scale->dtype));
+    if (t == DT_NONE || dtype_is_complex(narrow) || narrow == DT_BOOL || (quantize && dtype_size(t) > 4)) return shape_fail(s, 0, "%s cannot be quantized", dtype_name(narrow));
+    if (zero && zero->dtype != narrow) return shape_fail(s, 2, "%s, expected %s", dtype_name(zero->dtype), dtype_name(narrow));
+    bool one = zero && ex_equals_int(shape_numel(s, zero), 1) && ex_equals_int(shape_numel(s, scale), 1);
+    if (zero && !one && zero->rank != scale->rank) return shape_fail(s, 2, "rank %d, the scale has rank %d", zero->rank, scale->rank);
+    for (int d = 0; zero && !one && d < zero->rank; d++) TRY(shape_require_equal(s, zero->dim[d], scale->dim[d], "zero points and scales"));
+    TRY(scale_fits(s, 1, x, axis));
+    return shape_out(s, 0, t, x->rank, x->dim);
+}

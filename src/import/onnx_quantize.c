@@ -1,0 +1,158 @@
+/* ONNX's quantized ops, and casts to small types. Contract in onnx_impl.h.
+ *
+ *     DequantizeLinear(w, scale, zero_point, axis=0)       ->  qkv.dequantize_linear(w, scale, zero_point, 0)
+ *     MatMulInteger(a, b, a_zero, b_zero)                  ->  a matmul of the differences in float64, where sums are exact, as int32
+ *
+ * QuantizeLinear and DequantizeLinear stay ops of their own, so that ONNX can be written again as it was.
+ */
+#include <string.h>
+#include "import/onnx_impl.h"
+
+static Arg v(Value *x) { return arg_value(x); }
+
+/* ------------------------------------------------------------------ casts */
+
+static bool is_float8(DType t) { return t == DT_F8E4M3 || t == DT_F8E5M2 || t == DT_F8E4M3FNUZ || t == DT_F8E5M2FNUZ; }
+
+/* The exponent of float32, one more where digits follow it: "up"; where they are at least a half: "nearest". */
+static Value *to_power_of_two(OnnxOp *o, Value *x, bool saturate, const char *mode)
+{
+    bool is_signed = true;
+    Value *bits = AS(&o->L, view_dtype, v(lower_cast(&o->L, x, DT_F32)), arg_dtype(DT_I32));
+    Value *e = AS(&o->L, bitwise_and_Tensor, v(AS(&o->L, bitwise_right_shift_Tensor, v(bits), v(op_number(o, DT_I32, 23)))), v(op_number(o, DT_I32, 255)));
+    Value *fraction = AS(&o->L, bitwise_and_Tensor, v(bits), v(op_number(o, DT_I32, 0x7fffff))), *more = NULL;
+    if (!strcmp(mode, "up")) more = AS(&o->L, gt_Tensor, v(fraction), v(op_number(o, DT_I32, 0)));
+    else if (!strcmp(mode, "nearest")) { /* a half goes up, but from 0 */
+        Value *above = AS(&o->L, gt_Tensor, v(fraction), v(op_number(o, DT_I32, 0x400000))), *half = AS(&o->L, eq_Tensor, v(fraction), v(op_number(o, DT_I32, 0x400000)));
+        more = AS(&o->L, logical_or, v(above), v(AS(&o->L, logical_and, v(half), v(AS(&o->L, gt_Tensor, v(e), v(op_number(o, DT_I32, 0)))))));
+    } else is_signed = !strcmp(mode, "down");
+    if (!is_signed) {
+        fail(o->im->err, E_FORMAT, "attribute 'round_mode' is '%.40s'", mode);
+        return NULL;
+    }
+    if (more) {
+        more = AS(&o->L, logical_and, v(more), v(AS(&o->L, lt_Tensor, v(e), v(op_number(o, DT_I32, saturate ? 254 : 255)))));
+        e = AS(&o->L, add_Tensor, v(e), v(lower_cast(&o->L, more, DT_I32)));
+    }
+    return AS(&o->L, view_dtype, v(lower_cast(&o->L, e, DT_U8)), arg_dtype(DT_F8E8M0));
+}
+
+/* Floats too large for float8 become the largest unless saturate is 0; integers of few bits keep their last bits. */
+Value *op_cast(OnnxOp *o, Value *x, DType to)
+{
+    int64_t saturate;
+    const char *mode;
+    if (!op_attr_int(o, "saturate", 1, &saturate) || !op_attr_string(o, "round_mode", "up", &mode)) return NULL;
+    if (x->dtype == to) return x;
+    if (to == DT_F8E8M0) return to_power_of_two(o, x, saturate != 0, mode);
+    if (is_float8(to) && saturate) {
+        double most = to == DT_F8E4M3 ? 448 : to == DT_F8E4M3FNUZ ? 240 : 57344;
+        if (!dtype_is_float(x->dtype) || dtype_size(x->dtype) == 1) TRY_NULL(x = lower_cast(&o->L, x, DT_F32));
+        x = AS(&o->L, clamp, v(x), arg_float(o->g, -most), arg_float(o->g, most));
+    }
+    if (dtype_is_int(to) && dtype_bits(to) < 8 && dtype_is_float(x->dtype)) x = lower_cast(&o->L, x, DT_I64);
+    return x ? lower_cast(&o->L, x, to) : NULL;
+}
+
+/* ------------------------------------------------------------------ to few bits and back */
+
+static bool quantizes(DType t)
+{
+    return is_float8(t) || t == DT_F4E2M1 || (dtype_is_int(t) && dtype_bits(t) <= 16);
+}
+
+static bool axis_and_block(OnnxOp *o, const Value *x, const Value *scale, int *axis, int64_t *block)
+{
+    int64_t a;
+    TRY(op_attr_int(o, "axis", 1, &a) && op_attr_int(o, "block_size", 0, block));
+    *axis = 0;
+    return !scale->rank || (scale->rank == 1 && ex_equals_int(scale->dim[0], 1)) || op_axis(o, "axis", a, x->rank, axis);
+}
+
+bool onnx_quantize_linear(OnnxOp *o)
+{
+    Value *x, *scale, *zero;
+    int64_t block, saturate;
+    int axis;
+    DType t, precision;
+    TRY(op_tensor(o, 0, &x) && op_tensor(o, 1, &scale) && op_optional(o, 2, &zero) && axis_and_block(o, x, scale, &axis, &block) && op_attr_int(o, "saturate", 1, &saturate));
+    const OnnxAttr *p = op_attr(o, "precision"), *d = op_attr(o, "output_dtype");
+    precision = t = DT_NONE;
+    if (p && p->i) TRY(op_attr_dtype(o, "precision", DT_NONE, &precision));
+    if (d && d->i) TRY(op_attr_dtype(o, "output_dtype", DT_NONE, &t));
+    if (zero && t != DT_NONE && t != zero->dtype) return op_fail(o, 2, "%s, but attribute 'output_dtype' says %s", dtype_name(zero->dtype), dtype_name(t));
+    if (zero) t = zero->dtype;
+    if (t == DT_NONE) t = DT_U8;
+    if (!quantizes(t)) return op_unsupported(o, "quantizing to %s", dtype_name(t));
+    return op_return(o, 0, AS(&o->L, quantize_linear, v(x), v(scale), zero ? v(zero) : arg_none(), arg_dtype(t), arg_int(o->g, axis), arg_int(o->g, block),
+                              arg_bool(o->g, saturate != 0), precision == DT_NONE ? arg_none() : arg_dtype(precision)));
+}
+
+bool onnx_dequantize_linear(OnnxOp *o)
+{
+    Value *x, *scale, *zero;
+    int64_t block;
+    int axis;
+    DType t = DT_NONE;
+    TRY(op_tensor(o, 0, &x) && op_tensor(o, 1, &scale) && op_optional(o, 2, &zero) && axis_and_block(o, x, scale, &axis, &block));
+    const OnnxAttr *d = op_attr(o, "output_dtype");
+    if (d && d->i) TRY(op_attr_dtype(o, "output_dtype", DT_NONE, &t));
+    if (!quantizes(x->dtype) && x->dtype != DT_I32) return op_unsupported(o, "dequantizing %s", dtype_name(x->dtype));
+    return op_return(o, 0, AS(&o->L, dequantize_linear, v(x), v(scale), zero ? v(zero) : arg_none(), arg_int(o->g, axis), arg_int(o->g, block),
+                              t == DT_NONE ? arg_none() : arg_dtype(t)));
+}
+
+/* To uint8 by the range of the whole tensor, 0 within it; gives the scale and the zero point, too. */
+bool onnx_dynamic_quantize_linear(OnnxOp *o)
+{
+    Value *x;
+    TRY(op_tensor(o, 0, &x));
+    Value *none = op_number(o, x->dtype, 0), *steps = op_number(o, x->dtype, 255);
+    Arg all = arg_ints(o->g, 0, NULL);
+    Value *high = AS(&o->L, maximum, v(AS(&o->L, amax, v(x), all)), v(none)), *low = AS(&o->L, minimum, v(AS(&o->L, amin, v(x), all)), v(none));
+    Value *span = AS(&o->L, sub_Tensor, v(high), v(low));
+    Value *flat = AS(&o->L, eq_Tensor, v(span), v(none));
+    Value *scale = AS(&o->L, div_Tensor, v(AS(&o->L, where_self, v(flat), v(op_number(o, x->dtype, 1)), v(span))), v(steps));
+    Value *zero = AS(&o->L, sub_Tensor, v(none), v(AS(&o->L, div_Tensor, v(low), v(scale))));
+    zero = lower_cast(&o->L, AS(&o->L, round, v(AS(&o->L, clamp, v(zero), arg_int(o->g, 0), arg_int(o->g, 255)))), DT_U8);
+    TRY(scale && zero && op_return(o, 0, AS(&o->L, quantize_linear, v(x), v(scale), v(zero), arg_dtype(DT_U8))));
+    return op_return(o, 1, scale) && op_return(o, 2, zero);
+}
+
+/* ------------------------------------------------------------------ integer products */
+
+/* x - zero in float64; a zero point a row of A (its last but one axis), or a column of B. */
+static Value *unshifted(OnnxOp *o, Value *x, Value *zero, bool rows)
+{
+    Value *y = lower_cast(&o->L, x, DT_F64);
+    if (!zero) return y;
+    Value *z = lower_cast(&o->L, zero, DT_F64);
+    if (z && z->rank == 1 && rows && x->rank > 1 && !ex_equals_int(z->dim[0], 1)) z = lower_reshape(&o->L, z, 2, (Expr *[]){z->dim[0], ex_int(o->ex, 1)});
+    return z ? AS(&o->L, sub_Tensor, v(y), v(z)) : NULL;
+}
+
+bool onnx_matmul_integer(OnnxOp *o)
+{
+    Value *a, *b, *a0, *b0;
+    TRY(op_tensor(o, 0, &a) && op_tensor(o, 1, &b) && op_optional(o, 2, &a0) && op_optional(o, 3, &b0));
+    return op_return(o, 0, lower_cast(&o->L, AS(&o->L, matmul, v(unshifted(o, a, a0, true)), v(unshifted(o, b, b0, false))), DT_I32));
+}
+
+/* a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero: round(product * (a_scale * b_scale / y_scale) + y_zero), saturated */
+bool onnx_qlinear_matmul(OnnxOp *o)
+{
+    Value *p[8];
+    for (int i = 0; i < 8; i++) TRY(op_tensor(o, i, &p[i]));
+    Value *product = AS(&o->L, matmul, v(unshifted(o, p[0], p[2], true)), v(unshifted(o, p[3], p[5], false)));
+    TRY(product);
+    Value *a = p[1];
+    if (a->rank == 1 && p[0]->rank > 1 && !ex_equals_int(a->dim[0], 1)) TRY(a = lower_reshape(&o->L, a, 2, (Expr *[]){a->dim[0], ex_int(o->ex, 1)}));
+    Value *scale = AS(&o->L, div_Tensor, v(AS(&o->L, mul_Tensor, v(a), v(p[4]))), v(p[6])); /* rounded to the scales' dtype */
+    Value *y = AS(&o->L, mul_Tensor, v(product), v(lower_cast(&o->L, scale, DT_F64)));
+    DType t = p[7]->dtype;
+    if (!quantizes(t) || (!is_float8(t) && dtype_bits(t) != 8)) return op_unsupported(o, "a result of %s", dtype_name(t));
+    y = AS(&o->L, add_Tensor, v(y), v(unshifted(o, p[7], NULL, false)));
+    if (is_float8(t)) return op_return(o, 0, op_cast(o, y, t));
+    y = AS(&o->L, clamp, v(AS(&o->L, round, v(y))), arg_int(o->g, t == DT_I8 ? -128 : 0), arg_int(o->g, t == DT_I8 ? 127 : 255));
+    return op_return(o, 0, y ? lower_cast(&o->L, lower_reshape(&o->L, y, product->rank, product->dim), t) : NULL);
+}

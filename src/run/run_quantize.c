@@ -1,0 +1,120 @@
+/* Numbers in few bits and a scale, as ONNX's QuantizeLinear and DequantizeLinear have them.
+ *
+ *     quantize      y = clamp(round_half_even(x / scale) + zero_point), into the range of y's dtype; float types of 8 and 4 bits: the nearest number
+ *     dequantize    y = (x - zero_point) * scale
+ *
+ * scale and zero_point are one number, one for each index of `axis`, or one for each block of block_size along it (then they have x's rank).
+ */
+#include <math.h>
+#include "run/run_table.h"
+
+/* x (outer, n, inner); element (o, i, k) has scale number o * at_outer + (i / block) * at_n + k * at_inner. */
+typedef struct Layout {
+    int64_t outer, n, inner, block, at_outer, at_n, at_inner;
+} Layout;
+
+static Layout layout_of(const Call *c, int axis_arg, int block_arg)
+{
+    const Tensor *x = call_in(c, 0), *scale = call_in(c, 1);
+    Layout l = {.outer = 1, .n = 1, .inner = 1, .block = 1};
+    if (tensor_numel(scale) == 1) {
+        l.inner = tensor_numel(x);
+        return l;
+    }
+    int axis = call_dim(c, axis_arg, x->rank);
+    for (int i = 0; i < axis; i++) l.outer *= x->shape[i];
+    l.n = x->shape[axis];
+    for (int i = axis + 1; i < x->rank; i++) l.inner *= x->shape[i];
+    l.at_n = 1;
+    if (scale->rank == x->rank && call_i64(c, block_arg) > 0) {
+        l.block = call_i64(c, block_arg);
+        l.at_n = l.inner;
+        l.at_inner = 1;
+        l.at_outer = (l.n + l.block - 1) / l.block * l.inner;
+    }
+    return l;
+}
+
+typedef struct Range {
+    double low, high;
+    bool is_float;
+} Range;
+
+static Range range_of(DType t)
+{
+    if (dtype_is_float(t)) {
+        double most = t == DT_F8E4M3 ? 448 : t == DT_F8E4M3FNUZ ? 240 : t == DT_F4E2M1 ? 6 : t == DT_F8E5M2 || t == DT_F8E5M2FNUZ ? 57344 : INFINITY;
+        return (Range){-most, most, true};
+    }
+    double n = ldexp(1, dtype_bits(t));
+    bool is_signed = t == DT_I8 || t == DT_I16 || t == DT_I32 || t == DT_I4 || t == DT_I2;
+    return is_signed ? (Range){-n / 2, n / 2 - 1, false} : (Range){0, n - 1, false};
+}
+
+static double as_type(DType t, double v)
+{
+    unsigned char b[8];
+    if (t == DT_F32) return (double)(float)v;
+    if (t == DT_F64) return v;
+    store_f64(t, b, v);
+    return load_f64(t, b);
+}
+
+/* (x, scale, zero_point, dtype, axis, block_size, saturate, precision); the quotient is rounded to `precision` */
+bool run_quantize_linear(Call *c, Err *err)
+{
+    Tensor *out = call_out(c, 0);
+    const Tensor *x = call_contiguous(c, call_in(c, 0), DT_NONE, err), *scale = x ? call_contiguous(c, call_in(c, 1), DT_F64, err) : NULL;
+    TRY(scale);
+    const Tensor *zero = call_in(c, 2) ? call_contiguous(c, call_in(c, 2), DT_NONE, err) : NULL;
+    TRY(zero || !call_in(c, 2));
+    const Layout l = layout_of(c, 4, 5);
+    const Range range = range_of(out->dtype);
+    DType from = call_in(c, 0)->dtype, by = call_in(c, 1)->dtype, precise = call_given(c, 7) ? c->arg[7].dtype : dtype_is_float(from) ? dtype_promote(from, by) : by;
+    bool saturate = call_bool(c, 6) || !range.is_float;
+    size_t size = dtype_size(out->dtype), width = dtype_size(from), zero_size = zero ? dtype_size(zero->dtype) : 0;
+    const double *s = scale->data;
+#pragma omp parallel for num_threads(c->env->threads) if (l.outer * l.n > 1 && l.outer * l.n * l.inner > 1 << 14)
+    for (int64_t row = 0; row < l.outer * l.n; row++) {
+        int64_t first = row / l.n * l.at_outer + row % l.n / l.block * l.at_n;
+        for (int64_t k = 0; k < l.inner; k++) {
+            int64_t at = row * l.inner + k, which = first + k * l.at_inner;
+            double v = from == DT_F32 ? (double)((const float *)x->data)[at] : load_f64(from, (const char *)x->data + (size_t)at * width);
+            double z = zero ? load_f64(zero->dtype, (const char *)zero->data + (size_t)which * zero_size) : 0;
+            v = as_type(precise, v / s[which]);
+            if (!range.is_float) v = isnan(v) ? z : rint(v) + z;
+            else v += z;
+            if (saturate) v = v < range.low ? range.low : v > range.high ? range.high : v;
+            char *to = (char *)out->data + (size_t)at * size;
+            if (range.is_float) store_f64(out->dtype, to, v);
+            else store_i64(out->dtype, to, (int64_t)v);
+        }
+    }
+    return true;
+}
+
+/* (x, scale, zero_point, axis, block_size, dtype), in float32 */
+bool run_dequantize_linear(Call *c, Err *err)
+{
+    Tensor *out = call_out(c, 0);
+    const Tensor *x = call_contiguous(c, call_in(c, 0), DT_NONE, err), *scale = x ? call_contiguous(c, call_in(c, 1), DT_F32, err) : NULL;
+    TRY(scale);
+    const Tensor *zero = call_in(c, 2) ? call_contiguous(c, call_in(c, 2), DT_F32, err) : NULL;
+    TRY(zero || !call_in(c, 2));
+    const Layout l = layout_of(c, 3, 4);
+    DType from = x->dtype, to = out->dtype;
+    const float *s = scale->data, *z = zero ? zero->data : NULL;
+#pragma omp parallel for num_threads(c->env->threads) if (l.outer * l.n > 1 && l.outer * l.n * l.inner > 1 << 14)
+    for (int64_t row = 0; row < l.outer * l.n; row++) {
+        int64_t first = row / l.n * l.at_outer + row % l.n / l.block * l.at_n;
+        for (int64_t k = 0; k < l.inner; k++) {
+            int64_t at = row * l.inner + k, which = first + k * l.at_inner;
+            float v = from == DT_U8 ? ((const uint8_t *)x->data)[at] : from == DT_I8 ? ((const int8_t *)x->data)[at]
+                    : (float)load_f64(from, (const char *)x->data + (size_t)at * dtype_size(from));
+            v = (v - (z ? z[which] : 0)) * s[which];
+            if (to == DT_F32) ((float *)out->data)[at] = v;
+            else store_f64(to, (char *)out->data + (size_t)at * dtype_size(to), (double)v);
+        }
+    }
+    return true;
+}
