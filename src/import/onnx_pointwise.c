@@ -213,15 +213,3 @@ bool onnx_identity(OnnxOp *o)
     if (!op_has(o, 0)) return op_fail(o, 0, "left out");
     return op_return_cell(o, 0, o->in[0]);
 }
-
-/* Outside training: the input, and a mask of ones. */
-bool onnx_dropout(OnnxOp *o)
-{
-    Value *x;
-    TRY(op_tensor(o, 0, &x));
-    const Cell *training = op_known(o, 2);
-    if (op_has(o, 2) && (!training || training->n != 1 || !ex_is_const(training->e[0]) || training->e[0]->i))
-        return op_unsupported(o, "dropout in training mode");
-    TRY(op_return(o, 0, x));
-    return !op_wants(o, 1) || op_return(o, 1, AS(&o->L, full, arg_exprs(o->g, x->rank, x->dim), arg_bool(o->g, true), arg_dtype(DT_BOOL)));
-}

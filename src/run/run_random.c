@@ -121,3 +121,18 @@ bool run_bernoulli(Call *c, Err *err)
     }
     return true;
 }
+
+/* (size, seed): 53 bits of two draws, as NumPy makes a double of them */
+bool run_seeded_uniform(Call *c, Err *err)
+{
+    Tensor *out = call_out(c, 0);
+    int64_t n = tensor_numel(out);
+    Rng *r = call_scratch(c, sizeof *r, err);
+    TRY(r);
+    rng_seed(r, (uint64_t)call_i64(c, 1));
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t high = rng_u32(r) >> 5, low = rng_u32(r) >> 6;
+        ((double *)out->data)[i] = ((double)high * 67108864.0 + (double)low) / 9007199254740992.0;
+    }
+    return true;
+}

@@ -213,3 +213,13 @@ bool shape_quantize_linear(Shape *s)
     TRY(scale_fits(s, 1, x, axis));
     return shape_out(s, 0, t, x->rank, x->dim);
 }
+
+bool shape_seeded_uniform(Shape *s)
+{
+    const Arg *size = shape_arg(s, 0);
+    int64_t seed;
+    TRY(shape_const_int(s, 1, &seed));
+    if (seed < 0 || seed > UINT32_MAX) return shape_fail(s, 1, "found %lld, expected 0 to 2^32 - 1", (long long)seed);
+    if (size->n > MAX_RANK) return shape_fail(s, 0, "rank %d: at most %d is supported", size->n, MAX_RANK);
+    return shape_out(s, 0, DT_F64, size->n, size->es);
+}
