@@ -277,7 +277,8 @@ char *qkv_model_graph_text(const qkv_model *m, qkv_error *err)
 {
     Buf b = {0};
     graph_print(graph_of(m), &b);
-    if (!b.failed && b.data) return b.data;
+    char *text = b.failed ? NULL : b.data ? b.data : strdup(""); /* a graph of nothing */
+    if (text) return text;
     buf_free(&b);
     return no_memory(err);
 }

@@ -1,7 +1,7 @@
 /* The whole pipeline as one table of passes: the book's table of contents. Between any two the graph is checked. */
 #include "compile.h"
-#include <stdio.h>
 #include <string.h>
+#include "base/file.h"
 #include "shape/shape.h"
 
 typedef struct Passes {
@@ -14,12 +14,14 @@ typedef struct Passes {
 static bool is_onnx(const char *path)
 {
     size_t n = strlen(path);
-    unsigned char head[64];
-    FILE *f = fopen(path, "rb");
-    size_t got = f ? fread(head, 1, sizeof head, f) : 0;
-    if (f) fclose(f);
-    if (got > 1 && head[0] == 'P' && head[1] == 'K') return false;
-    return (n > 5 && !strcmp(path + n - 5, ".onnx")) || (got && onnx_looks_like(head, got));
+    MappedFile f;
+    Err ignored;
+    bool named = n > 5 && !strcmp(path + n - 5, ".onnx");
+    if (!file_map(&f, path, &ignored)) return named;
+    bool zip = f.size > 1 && f.data[0] == 'P' && f.data[1] == 'K';
+    bool onnx = !zip && (named || onnx_looks_like(f.data, f.size < 64 ? f.size : 64));
+    file_unmap(&f);
+    return onnx;
 }
 
 /* The file becomes a plain graph: pure ops, sizes as expressions, asserts and guards beside the nodes. */
