@@ -209,6 +209,20 @@ QKV_API qkv_status qkv_check(const char *path, const qkv_check_options *options,
 QKV_API const char *qkv_check_explain(const char *id);
 QKV_API const char *qkv_check_id(int i); /* "Q100", ...; NULL after the last */
 
+/* ---------------------------------------------------------------- parts of a model */
+
+/* What lies between the values named by `from` (n_from 0: the inputs that are needed) and those named by `to` (n_to 0: the outputs) as a model of
+ * its own: they are its inputs and outputs and keep their names, sizes and ranges; weights, buffers and conditions on sizes come along as far as
+ * they matter. Names are those of qkv_model_graph_text; an input's or output's own name will do, and names of ONNX files. NULL with QKV_USAGE for
+ * a name that there is not and for an input that a result needs but `from` does not give. It borrows the weights of m, which must outlive it. */
+QKV_API qkv_model *qkv_model_extract(const qkv_model *m, const char *const *from, int n_from, const char *const *to, int n_to, qkv_error *err);
+
+typedef enum qkv_weight_kind { QKV_PARAMETER, QKV_BUFFER, QKV_CONSTANT } qkv_weight_kind;
+/* Weight i of the model: its name in the state dict (of the file's initializer), NULL out of range. out, kind and persistent (is a buffer part of
+ * the state dict?) may be NULL; out points into m. */
+QKV_API int qkv_model_weight_count(const qkv_model *m);
+QKV_API const char *qkv_model_weight(const qkv_model *m, int i, qkv_tensor *out, qkv_weight_kind *kind, int *persistent);
+
 /* ---------------------------------------------------------------- sessions */
 
 typedef struct qkv_session qkv_session;

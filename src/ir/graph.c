@@ -298,6 +298,20 @@ Node *graph_add_before(Graph *g, Node *at, OpId id, int nargs, const Arg *args, 
     return n;
 }
 
+Node *graph_add_declared(Graph *g, const Op *op, Arg *args, int nout, const char *name, Err *err)
+{
+    Node *n = arena_new(g->arena, Node);
+    const char *copy = arena_strdup(g->arena, name);
+    if (!n || !copy) {
+        fail(err, E_LIMIT, "out of memory");
+        return NULL;
+    }
+    *n = (Node){.op = op, .name = copy, .arg = args};
+    if (!graph_set_nout(g, n, nout, err)) return NULL;
+    link_before(g, n, NULL);
+    return n;
+}
+
 Node *graph_add(Graph *g, OpId op, int nargs, const Arg *args, const char *name, Err *err)
 {
     return graph_add_before(g, NULL, op, nargs, args, name, err);

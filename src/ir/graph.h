@@ -141,6 +141,8 @@ Value *graph_add_weight(Graph *g, const char *name, const char *fqn, const Tenso
 Node *graph_add(Graph *g, OpId op, int nargs, const Arg *args, const char *name, Err *err);
 /* The same, placed before `at` (NULL = at the end). */
 Node *graph_add_before(Graph *g, Node *at, OpId op, int nargs, const Arg *args, const char *name, Err *err);
+/* The same without inference, for copies of a checked graph: args are the schema's, in g's arena; node_set_out declares each of the results. */
+Node *graph_add_declared(Graph *g, const Op *op, Arg *args, int nout, const char *name, Err *err);
 /* Declares output k of node n, for shape functions. */
 bool node_set_out(Graph *g, Node *n, int k, DType t, int rank, Expr *const *dim, Err *err);
 bool graph_set_nout(Graph *g, Node *n, int nout, Err *err);
