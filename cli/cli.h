@@ -26,16 +26,16 @@ typedef struct Options {
     const char **arg; /* what is not an option */
     int narg;
     const char *inputs, *output, *expected, *trace, *dtype, *mean, *std, *vocab, *labels, *pool;
-    List fix, dim, shape, image, atol, rtol, rules, dynamic, check;
+    List from, to, fix, dim, shape, image, atol, rtol, rules, dynamic, check;
     const char *phases, *counterexample, *targets, *explain, *profile;
     int64_t seed, threads, memory_limit, iterations, warmup, max_tokens, top;
     double scale;
-    bool seeded, json, per_op, cased, man, quiet, help, prove, why_not, require_fused, exact_masked_rows, no_builtin, apart, security, full, strict, external, rewrite;
+    bool weights, all, seeded, json, per_op, cased, man, quiet, help, prove, why_not, require_fused, exact_masked_rows, no_builtin, apart, security, full, strict, external, rewrite;
     int64_t seeds, opset;
     int verbose;
 } Options;
 
-typedef enum CommandId { C_INSPECT, C_RUN, C_VERIFY, C_BENCH, C_EMBED, C_CLASSIFY, C_REWRITE, C_GRAPH, C_GENERALIZE, C_CHECK, C_CONVERT, C_HELP, COMMANDS } CommandId;
+typedef enum CommandId { C_INSPECT, C_RUN, C_VERIFY, C_BENCH, C_EMBED, C_CLASSIFY, C_REWRITE, C_GRAPH, C_GENERALIZE, C_CHECK, C_CONVERT, C_EXTRACT, C_HELP, COMMANDS } CommandId;
 
 typedef struct Command {
     const char *name, *args, *summary; /* "run", "MODEL", "Run a model and write its outputs" */
@@ -70,6 +70,7 @@ int cmd_graph(const Options *o);
 int cmd_generalize(const Options *o);
 int cmd_check(const Options *o);
 int cmd_convert(const Options *o);
+int cmd_extract(const Options *o);
 int cmd_help(const Options *o);
 void print_help(int command); /* -1: the overview */
 
@@ -135,6 +136,11 @@ int model_load(const Options *o, const char *path, bool bf16, bool no_fuse, qkv_
 int model_open(const Options *o, const char *path, bool bf16, bool no_fuse, Loaded *out);
 void model_close(Loaded *m);
 int model_bf16(const Options *o, bool *bf16); /* --dtype */
+int model_can_write(const Options *o);         /* the words that say where a model goes: -o, --profile ... */
+int model_write(const Options *o, const qkv_model *m);
+bool is_tensor_file(const char *path);         /* by its ending */
+int convert_tensors(const Options *o);
+int write_weights(const Options *o, const qkv_model *m);
 
 typedef struct Inputs {
     qkv_tensors *file;

@@ -1,4 +1,4 @@
-/* qkv convert MODEL -o FILE: a model in another format. ONNX for a profile's runtime, or .pt2.
+/* qkv convert MODEL -o FILE: a model in another format, ONNX for a profile's runtime, or .pt2; a tensor file as another one.
  *
  *     qkv convert bert.pt2 -o bert.onnx --profile ort --opset 18
  */
@@ -82,21 +82,36 @@ static int write_onnx(const Options *o, const qkv_model *m, qkv_onnx_profile pro
     return code;
 }
 
-int cmd_convert(const Options *o)
+int model_can_write(const Options *o)
 {
-    qkv_error e;
-    qkv_model *m = NULL;
     qkv_onnx_profile profile;
     int code = profile_of(o, &profile);
     if (code) return code;
-    if (!o->output) return problem(QKV_USAGE, "convert needs -o FILE.onnx or -o FILE.pt2");
     bool onnx = ends_in(o->output, ".onnx");
     if (!onnx && !ends_in(o->output, ".pt2")) return problem(QKV_USAGE, "option '-o': found '%s', expected a file that ends in .onnx or .pt2", o->output);
     if (!onnx && (o->profile || o->opset || o->external)) return problem(QKV_USAGE, "--profile, --opset and --external-data are for ONNX");
-    code = model_load(o, o->arg[0], false, false, &m);
+    return 0;
+}
+
+int model_write(const Options *o, const qkv_model *m)
+{
+    qkv_error e;
+    qkv_onnx_profile profile;
+    int code = profile_of(o, &profile);
+    if (code) return code;
+    if (ends_in(o->output, ".onnx")) return write_onnx(o, m, profile);
+    return qkv_model_save(m, o->output, &e) == QKV_OK ? 0 : problem_of(&e);
+}
+
+int cmd_convert(const Options *o)
+{
+    qkv_model *m = NULL;
+    if (!o->output) return problem(QKV_USAGE, "convert needs -o FILE.onnx or -o FILE.pt2");
+    if (is_tensor_file(o->output)) return convert_tensors(o);
+    int code = model_can_write(o);
+    if (!code) code = model_load(o, o->arg[0], false, false, &m);
     if (!code) code = rewritten(o, m);
-    if (!code && onnx) code = write_onnx(o, m, profile);
-    else if (!code && qkv_model_save(m, o->output, &e) != QKV_OK) code = problem_of(&e);
+    if (!code) code = model_write(o, m);
     qkv_model_free(m);
     return code;
 }

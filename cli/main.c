@@ -92,7 +92,7 @@ const Command commands[COMMANDS] = {
                  "qkv check --explain Q501\twhat a finding means",
                  0, 1, cmd_check},
     [C_CONVERT] = {"convert", "MODEL -o FILE", "Write a model in another format: ONNX, or .pt2",
-                   "Writes ONNX when FILE ends in .onnx, else a .pt2 that torch.export.load reads. Inputs keep their names, outputs are output_0, output_1, ..., weights have "
+                   "Writes ONNX when FILE ends in .onnx, else a .pt2 that torch.export.load reads. A tensor file (.safetensors, .npz, .npy) becomes another one. Inputs keep their names, outputs are output_0, output_1, ..., weights have "
                    "their names in the state dict, variable sizes stay variable.\n\n"
                    "The profile says for whom an ONNX file is: ort (ONNX Runtime), openvino, tensorrt, or spec (the standard: from opset 23 on with the op Attention). Ops that "
                    "ONNX cannot say are listed, all of them, and the exit code is 4. With tensorrt, what keeps TensorRT from fusing an attention is a warning; "
@@ -101,6 +101,15 @@ const Command commands[COMMANDS] = {
                    "qkv convert vit.pt2 -o vit.onnx --profile tensorrt --strict --rewrite\tattention in the form that TensorRT fuses\n"
                    "qkv convert bert.pt2 -o bert.onnx --profile spec --opset 23\twith the op Attention",
                    1, 1, cmd_convert},
+    [C_EXTRACT] = {"extract", "MODEL -o FILE", "Cut a part of a model into its own file, or write its weights",
+                   "Writes what lies between the values of --from and those of --to: they are the part's inputs and outputs and keep their names; sizes stay variable, and "
+                   "weights, buffers and conditions on sizes come along as far as they matter. The file is a .pt2, or ONNX when its name ends in .onnx. A result that needs an "
+                   "input which --from does not give is an error that names it.\n\n"
+                   "With --weights, the model's parameters and buffers are written as a tensor file, named as in its state dict.",
+                   "qkv extract bert.pt2 --to layer_norm_4 -o begin.pt2\tfrom the inputs on\n"
+                   "qkv extract bert.pt2 --from layer_norm_4,mask --to layer_norm_6 -o block.onnx\tone block, as ONNX\n"
+                   "qkv extract bert.pt2 --weights -o bert.safetensors\tthe state dict",
+                   1, 1, cmd_extract},
     [C_HELP] = {"help", "[COMMAND]", "Print help", "Prints the help of a command, or the list of commands.",
                 "qkv help run\tthe help of qkv run\nqkv help run --man | man -l -\tas a man page", 0, 1, cmd_help},
 };

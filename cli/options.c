@@ -14,7 +14,7 @@ typedef enum Kind { FLAG, COUNT, TEXT, MANY, INTEGER, BYTES, REAL } Kind;
 
 enum {
     IN = 1 << C_INSPECT, RU = 1 << C_RUN, VE = 1 << C_VERIFY, BE = 1 << C_BENCH, EM = 1 << C_EMBED, CL = 1 << C_CLASSIFY, RW = 1 << C_REWRITE, GR = 1 << C_GRAPH,
-    GE = 1 << C_GENERALIZE, CH = 1 << C_CHECK, CO = 1 << C_CONVERT, HE = 1 << C_HELP, INPUTS = RU | VE | BE, RUNS = RU | VE | BE | EM | CL, ALL = IN | RUNS | RW | GR | GE | CH | CO | HE
+    GE = 1 << C_GENERALIZE, CH = 1 << C_CHECK, CO = 1 << C_CONVERT, EX = 1 << C_EXTRACT, HE = 1 << C_HELP, INPUTS = RU | VE | BE, RUNS = RU | VE | BE | EM | CL, ALL = IN | RUNS | RW | GR | GE | CH | CO | EX | HE
 };
 
 typedef struct Option {
@@ -40,13 +40,19 @@ static const Option table[] = {
     {{"std", "LIST", "Standard deviation of the picture's channels (default 1).", 0}, INPUTS | CL, TEXT, AT(std), 0, 0},
     {{"scale", "X", "White is X before mean and std apply (default 1).", 0}, INPUTS | CL, REAL, AT(scale), 0, 0},
     {{"fix", "NAME=VALUE", "An input of an ONNX model that becomes a constant when the model is read, so that shapes and axes may depend on it: numbers (3 or 0,2) "
-      "or a tensor file.", 0}, IN | RUNS | RW | GR | CO, MANY, AT(fix), 0, 0},
+      "or a tensor file.", 0}, IN | RUNS | RW | GR | CO | EX, MANY, AT(fix), 0, 0},
     {{"output", "FILE", "Write the results to a .safetensors or .npz file, whole or not at all.", 'o'}, RU | EM, TEXT, AT(output), 0, 0},
     {{"output", "FILE.pt2", "Write the rewritten model, whole or not at all.", 'o'}, RW, TEXT, AT(output), 0, 0},
-    {{"output", "FILE", "Where to: FILE.onnx or FILE.pt2. Written whole or not at all.", 'o'}, CO, TEXT, AT(output), 0, 0},
-    {{"opset", "N", "ONNX operators of this version, 17 to 23 (default 18).", 0}, CO, INTEGER, AT(opset), 17, 23},
-    {{"profile", "NAME", "For whom: ort (default), spec, openvino or tensorrt.", 0}, CO, TEXT, AT(profile), 0, 0},
-    {{"external-data", NULL, "Weights in a file of their own beside the model, FILE.data; otherwise only above 2 GiB.", 0}, CO, FLAG, AT(external), 0, 0},
+    {{"from", "LIST", "Values that become the inputs, A,B,C, by their names in qkv graph; those of the model that are needed when it is left out. May be given many "
+      "times.", 0}, EX, MANY, AT(from), 0, 0},
+    {{"to", "LIST", "Values that become the outputs; those of the model when it is left out.", 0}, EX, MANY, AT(to), 0, 0},
+    {{"weights", NULL, "Instead of a part, write the weights of the model, named as in its state dict.", 0}, EX, FLAG, AT(weights), 0, 0},
+    {{"all", NULL, "With --weights: also constants, and buffers that are in no state dict.", 0}, EX, FLAG, AT(all), 0, 0},
+    {{"output", "FILE", "Where to: FILE.pt2 or FILE.onnx; with --weights FILE.safetensors or FILE.npz. Written whole or not at all.", 'o'}, EX, TEXT, AT(output), 0, 0},
+    {{"output", "FILE", "Where to: FILE.onnx or FILE.pt2; of a tensor file FILE.safetensors, FILE.npz or FILE.npy. Written whole or not at all.", 'o'}, CO, TEXT, AT(output), 0, 0},
+    {{"opset", "N", "ONNX operators of this version, 17 to 23 (default 18).", 0}, CO | EX, INTEGER, AT(opset), 17, 23},
+    {{"profile", "NAME", "For whom: ort (default), spec, openvino or tensorrt.", 0}, CO | EX, TEXT, AT(profile), 0, 0},
+    {{"external-data", NULL, "Weights in a file of their own beside the model, FILE.data; otherwise only above 2 GiB.", 0}, CO | EX, FLAG, AT(external), 0, 0},
     {{"rewrite", NULL, "First turn every spelling of attention and of norms into one op, as qkv rewrite does.", 0}, CO, FLAG, AT(rewrite), 0, 0},
     {{"strict", NULL, "A warning about the profile's runtime is an error (exit code 1); the file is written all the same.", 0}, CO, FLAG, AT(strict), 0, 0},
     {{"prove", NULL, "Evaluate every replacement against what it replaces before it is made.", 0}, RW, FLAG, AT(prove), 0, 0},
@@ -274,7 +280,7 @@ int options_parse(CommandId command, int argc, char **argv, Options *o)
 
 void options_free(Options *o)
 {
-    List *lists[] = {&o->fix, &o->dim, &o->shape, &o->image, &o->atol, &o->rtol, &o->rules, &o->dynamic, &o->check};
+    List *lists[] = {&o->from, &o->to, &o->fix, &o->dim, &o->shape, &o->image, &o->atol, &o->rtol, &o->rules, &o->dynamic, &o->check};
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) free(lists[i]->item);
     free(o->arg);
 }

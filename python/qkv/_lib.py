@@ -83,6 +83,7 @@ def _declare(lib):
             ("model_describe", p, p, e), ("model_graph_text", p, p, e), ("model_save", i, p, s, e),
             ("model_save_onnx", i, p, s, C.POINTER(OnnxOptions), C.POINTER(p), e),
             ("model_rewrite", i, p, C.POINTER(RewriteOptions), C.POINTER(p), e),
+            ("model_extract", p, p, C.POINTER(s), i, C.POINTER(s), i, e),
             ("model_generalize", p, C.POINTER(p), i, C.POINTER(GeneralizeOptions), C.POINTER(p), e),
             ("check", i, s, C.POINTER(CheckOptions), C.POINTER(p), e), ("check_explain", s, s), ("check_id", s, i),
             ("session_create", p, p, C.POINTER(SessionOptions), e), ("session_free", None, p),

@@ -243,6 +243,15 @@ class Model:
         check(ok, e)
         return found
 
+    def extract(self, start=(), end=()):
+        """What lies between the values named by start (none: the inputs that are needed) and those named by end (none: the outputs), as a model of its
+        own, whose inputs and outputs they are; names as in graph_text()."""
+        e, names = CError(), [[start] if isinstance(start, str) else list(start), [end] if isinstance(end, str) else list(end)]
+        texts = [(C.c_char_p * max(len(n), 1))(*[x.encode() for x in n]) for n in names]
+        made = lib().qkv_model_extract(self._model, texts[0], len(names[0]), texts[1], len(names[1]), C.byref(e))
+        check(made, e)
+        return Model._of(made, self)
+
     def _run(self, feeds):
         if not isinstance(feeds, dict):
             feeds = {str(i): x for i, x in enumerate(feeds if isinstance(feeds, (list, tuple)) else [feeds])}

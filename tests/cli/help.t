@@ -16,6 +16,7 @@ Commands
   generalize  Make one model with variable sizes from static exports at several sizes
   check       Look for errors and traps in a model file, without running it
   convert     Write a model in another format: ONNX, or .pt2
+  extract     Cut a part of a model into its own file, or write its weights
   help        Print help
 
 Environment
@@ -54,6 +55,7 @@ Commands
   generalize  Make one model with variable sizes from static exports at several sizes
   check       Look for errors and traps in a model file, without running it
   convert     Write a model in another format: ONNX, or .pt2
+  extract     Cut a part of a model into its own file, or write its weights
   help        Print help
 
 Environment
@@ -150,4 +152,4 @@ Prints for each output the largest absolute and relative difference, the largest
 share of the largest expected value, the cosine, and where and what the largest difference is. The
 $ for c in '' inspect run verify bench embed classify rewrite graph generalize check convert help; do qkv help $c --man | cmp - $MAN/qkv${c:+-$c}.1 || echo "make new man pages: tests/cli/man.sh"; done
 $ qkv help | grep -c .
-29
+30

@@ -1,0 +1,74 @@
+/* Tensor files: .safetensors, .npz and .npy from one another, and weights of a model written as one.
+ *
+ *     qkv convert a.safetensors -o b.npz
+ *     qkv extract bert.pt2 --weights -o bert.safetensors
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "cli.h"
+
+bool is_tensor_file(const char *path)
+{
+    static const char *const endings[] = {".safetensors", ".npz", ".npy"};
+    size_t n = strlen(path);
+    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++)
+        if (n > strlen(endings[i]) && !strcmp(path + n - strlen(endings[i]), endings[i])) return true;
+    return false;
+}
+
+static int tell(const char *path, const qkv_tensor *t, int n)
+{
+    char bytes[32];
+    double size = 0;
+    for (int i = 0; i < n; i++) size += (double)tensor_count(&t[i]) * (double)qkv_dtype_size(t[i].dtype);
+    note("%s: %d tensor%s, %s", path, n, n == 1 ? "" : "s", bytes_text(size, bytes, sizeof bytes));
+    return 0;
+}
+
+static int write_tensors(const char *path, const char *const *names, const qkv_tensor *t, int n)
+{
+    qkv_error e;
+    return qkv_tensors_write(path, names, t, n, &e) == QKV_OK ? tell(path, t, n) : problem_of(&e);
+}
+
+int convert_tensors(const Options *o)
+{
+    qkv_error e;
+    if (!is_tensor_file(o->arg[0]))
+        return problem(QKV_USAGE, "'%s' holds no tensors alone: for the weights of a model, qkv extract %s --weights -o %s", o->arg[0], o->arg[0], o->output);
+    qkv_tensors *f = qkv_tensors_open(o->arg[0], &e);
+    if (!f) return problem_of(&e);
+    int n = qkv_tensors_count(f);
+    const char **names = must(calloc((size_t)n + 1, sizeof *names));
+    qkv_tensor *t = must(calloc((size_t)n + 1, sizeof *t));
+    for (int i = 0; i < n; i++) {
+        names[i] = qkv_tensors_name(f, i);
+        t[i] = *qkv_tensors_at(f, i);
+    }
+    int code = write_tensors(o->output, names, t, n);
+    free(names);
+    free(t);
+    qkv_tensors_free(f);
+    return code;
+}
+
+/* The state dict: parameters and persistent buffers; with --all also what else is stored. */
+int write_weights(const Options *o, const qkv_model *m)
+{
+    int all = qkv_model_weight_count(m), n = 0, left = 0;
+    const char **names = must(calloc((size_t)all + 1, sizeof *names));
+    qkv_tensor *t = must(calloc((size_t)all + 1, sizeof *t));
+    for (int i = 0; i < all; i++) {
+        qkv_weight_kind kind;
+        int persistent;
+        names[n] = qkv_model_weight(m, i, &t[n], &kind, &persistent);
+        if (o->all || kind == QKV_PARAMETER || persistent) n++;
+        else left++;
+    }
+    int code = write_tensors(o->output, names, t, n);
+    if (!code && left) note("left out: %d of constants and buffers that no state dict has; --all writes them, too", left);
+    free(names);
+    free(t);
+    return code;
+}
