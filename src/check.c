@@ -1,6 +1,6 @@
 /* The order in which a file is checked. Contract in check.h.
  *
- *     container (verify/check_zip)  ->  records (verify/check_pt2)  ->  import, node by node  ->  graph and weights (verify/check_graph, check_weights)
+ *     container (verify/check_zip)  ->  records (verify/check_pt2, check_onnx)  ->  import, node by node  ->  graph and weights (verify/check_graph, check_weights)
  *
  * The first three go on after a finding; what cannot be read at all ends the check. */
 #include "check.h"
@@ -8,8 +8,11 @@
 #include <string.h>
 #include "base/file.h"
 #include "format/json.h"
+#include "import/onnx.h"
 #include "import/pt2.h"
+#include "shape/shape.h"
 #include "verify/check_graph.h"
+#include "verify/check_onnx.h"
 #include "verify/check_pt2.h"
 
 typedef struct Run {
@@ -77,11 +80,51 @@ static bool check_archive(Run *r, const char *path, const MappedFile *f, Err *er
     return true;
 }
 
+/* The folder of a path; "." when it names none. */
+static char *folder_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? strndup(path, slash == path ? 1 : (size_t)(slash - path)) : strdup(".");
+}
+
+static bool check_onnx_file(Run *r, const char *path, const MappedFile *f, Err *err)
+{
+    r->format = "onnx";
+    char *folder = folder_of(path);
+    if (!folder) return fail(err, E_LIMIT, "out of memory");
+    check_onnx_wire(&r->c, f->data, f->size, folder);
+    OnnxFile *file = onnx_open_bytes(f->data, f->size, folder, err);
+    free(folder);
+    TRY(file);
+    check_onnx(&r->c, &file->model);
+    const OnnxGraph *g = file->model.graph;
+    NamedTensor *w = calloc((size_t)g->ninit + 1, sizeof *w);
+    r->c.failed |= !w;
+    int n = 0;
+    for (int i = 0; w && i < g->ninit; i++)
+        if (g->init[i].t.dtype != DT_NONE) w[n++] = (NamedTensor){g->init[i].name, &g->init[i].t};
+    check_weights(&r->c, w, w ? n : 0);
+    free(w);
+    r->nodes = g->nnode;
+    r->weights = g->ninit;
+    onnx_close(file);
+    if (r->c.count[SEVERITY_ERROR]) return true; /* the importer would say the first of them again */
+    Err e;
+    Source *s = onnx_import(path, NULL, &e);
+    if (s) check_graph(&r->c, s->graph, s->graph->ninput);
+    else not_imported(r, &e);
+    source_close(s);
+    return true;
+}
+
 static bool check_file(Run *r, const char *path, Err *err)
 {
     MappedFile f;
     TRY(file_map(&f, path, err));
-    bool ok = check_archive(r, path, &f, err);
+    size_t n = strlen(path);
+    bool zip = f.size > 1 && f.data[0] == 'P' && f.data[1] == 'K', named = n > 5 && !strcmp(path + n - 5, ".onnx");
+    bool onnx = !zip && (named || onnx_looks_like(f.data, f.size < 4096 ? f.size : 4096));
+    bool ok = onnx ? check_onnx_file(r, path, &f, err) : check_archive(r, path, &f, err);
     file_unmap(&f);
     return ok || within(err, "%s", path);
 }
@@ -109,6 +152,7 @@ bool model_check(const char *path, const CheckOptions *o, Buf *report, CheckCoun
 {
     Run r = {.c = {.targets = o->targets, .security = o->security, .full = o->full}, .format = "unknown"};
     TRY(check_begin(&r.c, err));
+    shape_install();
     bool ok = check_file(&r, path, err);
     if (!ok) check_add(&r.c, Q(100), "file", "%s", err->msg);
     put_report(&r, path, ok, report);

@@ -1,0 +1,684 @@
+/* The records of an ONNX file: what onnx.checker looks at, and the rest of what a file can have wrong, all of it listed.
+ *
+ *     node 'MatMul_3' (MatMul): it uses 'h', which a later node gives       Q109
+ *     node 'y': declared FLOAT, the op gives FLOAT16                        Q201
+ *
+ * Graphs are walked in order with what is known of each value; types and sizes come from onnx_infer.c. Bodies of local functions have no
+ * types, so their nodes are held against schemas alone. */
+#include "verify/check_onnx.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "verify/onnx_infer.h"
+
+typedef struct Slot { /* a name of one graph */
+    OnnxShape *shape;   /* NULL: nothing is known */
+    bool now, used, made; /* made: by a node */
+} Slot;
+
+typedef struct Scope {
+    struct Scope *outer;
+    Map names;          /* -> Slot */
+    Map info;           /* -> OnnxValueInfo: what the graph declares */
+    const OnnxOpset *opset;
+    int nopset;
+    const OnnxFunction *function;
+    const char *prefix; /* of places */
+} Scope;
+
+typedef struct Records {
+    Check *c;
+    const OnnxModel *m;
+    OnnxSchemas schemas;
+    Map symbols;        /* dim_param -> its number */
+    Map functions;      /* "domain:name:overload" -> OnnxFunction */
+} Records;
+
+static Slot *find(const Scope *s, const char *name)
+{
+    for (; s; s = s->outer) {
+        Slot *v = map_get(&s->names, name);
+        if (v) return v;
+    }
+    return NULL;
+}
+
+static Slot *declare(Records *r, Scope *s, const char *name)
+{
+    Slot *v = map_get(&s->names, name);
+    if (v) return v;
+    v = arena_new(r->c->arena, Slot);
+    if (v && map_put(&s->names, name, v)) return v;
+    r->c->failed = true;
+    return NULL;
+}
+
+/* ------------------------------------------------------------------ declared types */
+
+static OnnxSize size_of(Records *r, const OnnxDim *d)
+{
+    if (d->known) return (OnnxSize){SIZE_NUMBER, d->value};
+    if (!*d->param) return (OnnxSize){SIZE_UNKNOWN, 0};
+    if (!map_has(&r->symbols, d->param)) r->c->failed |= !map_put(&r->symbols, d->param, (void *)(uintptr_t)(r->symbols.count + 1));
+    return (OnnxSize){SIZE_SYMBOL, (int64_t)(uintptr_t)map_get(&r->symbols, d->param)};
+}
+
+static OnnxShape shape_of_type(Records *r, const OnnxTypeProto *t)
+{
+    OnnxShape s = onnx_shape_unknown();
+    const OnnxTypeProto *in = t;
+    while ((in->kind == ONNX_SEQUENCE || in->kind == ONNX_OPTIONAL) && in->inner) in = in->inner;
+    s.kind = t->kind;
+    s.elem = in->elem;
+    if (t->kind != ONNX_TENSOR || !t->has_shape) return s;
+    s.rank = t->rank;
+    for (int i = 0; i < t->rank; i++) s.dim[i] = size_of(r, &t->dim[i]);
+    return s;
+}
+
+static void check_type(Records *r, const OnnxValueInfo *v, const char *place, bool must)
+{
+    const OnnxTypeProto *t = &v->type;
+    bool tensor = t->kind == ONNX_TENSOR || t->kind == ONNX_SPARSE;
+    if (!must) return;
+    if (t->kind == ONNX_KIND_NONE) check_add(r->c, Q(114), place, "it declares no type");
+    else if (tensor && t->elem == ONNX_UNDEFINED) check_add(r->c, Q(114), place, "it declares no element type");
+    else if ((t->kind == ONNX_SEQUENCE || t->kind == ONNX_OPTIONAL) && !t->inner) check_add(r->c, Q(114), place, "it does not say of what");
+    if (tensor && !t->has_shape) check_add(r->c, Q(114), place, "it declares no shape");
+    for (int i = 0; tensor && i < t->rank; i++)
+        if (t->dim[i].known && t->dim[i].value < 0) check_add(r->c, Q(206), place, "size %d is %lld", i, (long long)t->dim[i].value);
+}
+
+static void check_typed(Records *r, const char *name, const char *place)
+{
+    for (const unsigned char *p = (const unsigned char *)name; *p; p++)
+        if (*p <= ' ' || *p == 0x7f) {
+            check_add(r->c, Q(127), place, "it has a blank or a control character");
+            return;
+        }
+}
+
+/* What was inferred against what is declared; the two are joined. */
+static void join(Records *r, const char *place, const char *name, OnnxShape *got, const OnnxValueInfo *info)
+{
+    if (!info || info->type.kind == ONNX_KIND_NONE) return;
+    OnnxShape want = shape_of_type(r, &info->type);
+    if (got->kind == ONNX_KIND_NONE) {
+        *got = want;
+        return;
+    }
+    if (want.kind != got->kind) check_add(r->c, Q(201), place, "'%.100s' is not the kind of value that is declared", name);
+    else if (want.elem && got->elem && want.elem != got->elem) check_add(r->c, Q(201), place, "'%.100s' is declared %s, the op gives %s", name, onnx_type_name(want.elem), onnx_type_name(got->elem));
+    if (!got->elem) got->elem = want.elem;
+    if (want.rank < 0) return;
+    if (got->rank < 0) {
+        got->rank = want.rank;
+        memcpy(got->dim, want.dim, sizeof got->dim);
+        return;
+    }
+    if (want.rank != got->rank) {
+        check_add(r->c, Q(202), place, "'%.100s' is declared with %d axes, the op gives %d", name, want.rank, got->rank);
+        return;
+    }
+    for (int i = 0; i < want.rank; i++) {
+        if (want.dim[i].kind == SIZE_NUMBER && got->dim[i].kind == SIZE_NUMBER && want.dim[i].v != got->dim[i].v)
+            check_add(r->c, Q(203), place, "'%.100s': size %d is declared as %lld, the op gives %lld", name, i, (long long)want.dim[i].v, (long long)got->dim[i].v);
+        else if (got->dim[i].kind == SIZE_UNKNOWN || (got->dim[i].kind == SIZE_SYMBOL && want.dim[i].kind == SIZE_NUMBER)) got->dim[i] = want.dim[i];
+    }
+}
+
+/* ------------------------------------------------------------------ nodes against schemas */
+
+static int64_t version_of(const OnnxOpset *o, int n, const char *domain)
+{
+    int64_t v = -1;
+    for (int i = 0; i < n; i++)
+        if (!strcmp(o[i].domain, domain)) v = o[i].version;
+    return v;
+}
+
+static const char *function_key(Records *r, const char *domain, const char *name, const char *overload)
+{
+    const char *key = arena_printf(r->c->arena, "%s:%s:%s", domain, name, overload);
+    r->c->failed |= !key;
+    return key ? key : "";
+}
+
+static const OnnxFunction *function_of(Records *r, const OnnxNode *n)
+{
+    return r->functions.count ? map_get(&r->functions, function_key(r, n->domain, n->op, n->overload)) : NULL;
+}
+
+static char kind_letter(OnnxAttrType t)
+{
+    static const char letters[] = {0, 'f', 'i', 's', 't', 'g', 'F', 'I', 'S', 'T', 'G', 'p', 'P', 'y', 'Y'};
+    return (size_t)t < sizeof letters ? letters[t] : 0;
+}
+
+static const char *letter_name(char k)
+{
+    switch (k) {
+    case 'f': return "a float";
+    case 'i': return "an integer";
+    case 's': return "a string";
+    case 't': return "a tensor";
+    case 'g': return "a graph";
+    case 'F': return "floats";
+    case 'I': return "integers";
+    case 'S': return "strings";
+    default: return "something else";
+    }
+}
+
+static void check_attr_names(Records *r, const Scope *s, const OnnxNode *n, const char *place)
+{
+    for (int i = 0; i < n->nattr; i++) {
+        const OnnxAttr *a = &n->attr[i];
+        if (!*a->name) check_add(r->c, Q(112), place, "attribute %d has no name", i);
+        for (int k = 0; k < i && i < 64; k++)
+            if (!strcmp(n->attr[k].name, a->name)) {
+                check_add(r->c, Q(106), place, "attribute '%.100s' is given twice", a->name);
+                break;
+            }
+        if (!*a->ref) continue;
+        bool known = false;
+        for (int k = 0; s->function && k < s->function->nattr; k++) known |= !strcmp(s->function->attr[k], a->ref);
+        for (int k = 0; s->function && k < s->function->nattr_default; k++) known |= !strcmp(s->function->attr_default[k].name, a->ref);
+        if (!known) check_add(r->c, Q(114), place, "attribute '%.100s' refers to '%.100s', which %s", a->name, a->ref, s->function ? "the function does not have" : "only a function could have");
+    }
+}
+
+static void check_schema_attrs(Records *r, const OnnxNode *n, const OnnxSchema *schema, const char *place)
+{
+    bool required;
+    for (int i = 0; i < n->nattr; i++) {
+        const OnnxAttr *a = &n->attr[i];
+        char want = onnx_schema_attr(schema, a->name, &required), have = kind_letter(a->type);
+        if (!want && strncmp(a->name, "__", 2)) check_add(r->c, Q(104), place, "%s of version %d has no attribute '%.100s'", n->op, schema->since, a->name);
+        else if (want && have != want && !*a->ref) check_add(r->c, Q(105), place, "attribute '%.100s' is %s, %s wants %s", a->name, letter_name(have), n->op, letter_name(want));
+    }
+    char name[64], kind;
+    for (int i = 0; onnx_schema_attr_at(schema, i, name, &kind, &required); i++)
+        if (required && !onnx_attr(n, name)) check_add(r->c, Q(103), place, "%s needs the attribute '%s'", n->op, name);
+}
+
+static void check_arity(Records *r, const OnnxNode *n, const OnnxSchema *schema, const char *place)
+{
+    if (n->ninput < schema->min_in || n->ninput > schema->max_in)
+        check_add(r->c, Q(107), place, "%d inputs; %s takes %s%d", n->ninput, n->op, n->ninput < schema->min_in ? "at least " : "at most ", n->ninput < schema->min_in ? schema->min_in : schema->max_in);
+    if (n->noutput < schema->min_out || n->noutput > schema->max_out)
+        check_add(r->c, Q(107), place, "%d outputs; %s gives %s%d", n->noutput, n->op, n->noutput < schema->min_out ? "at least " : "at most ", n->noutput < schema->min_out ? schema->min_out : schema->max_out);
+    OnnxParam p;
+    for (int i = 0; i < n->ninput; i++)
+        if (!*n->input[i] && onnx_param(schema->in, i, &p) && p.option == ' ') check_add(r->c, Q(103), place, "input %d is left out, and %s needs it", i, n->op);
+    for (int i = 0; i < n->noutput; i++)
+        if (!*n->output[i] && onnx_param(schema->out, i, &p) && p.option == ' ') check_add(r->c, Q(103), place, "output %d is left out, and %s always gives it", i, n->op);
+}
+
+static double attr_number(const OnnxNode *n, const char *name, double otherwise)
+{
+    const OnnxAttr *a = onnx_attr(n, name);
+    return a && !*a->ref ? a->type == ONNX_ATTR_INT ? (double)a->i : (double)a->f : otherwise;
+}
+
+/* Values of attributes that the specification limits, of the ops around attention. */
+static void check_values(Records *r, const OnnxNode *n, const char *place)
+{
+    static const char *const above_zero[] = {"num_heads", "q_num_heads", "kv_num_heads"};
+    for (int i = 0; i < 3; i++) {
+        double v = attr_number(n, above_zero[i], 1);
+        if (!(v >= (strcmp(n->op, "RotaryEmbedding") ? 1 : 0)) || v > 1 << 20) check_add(r->c, Q(120), place, "%s is %g", above_zero[i], v);
+    }
+    if (strcmp(n->op, "Attention") || *n->domain) return;
+    double scale = attr_number(n, "scale", 1), cap = attr_number(n, "softcap", 0), mode = attr_number(n, "qk_matmul_output_mode", 0), precision = attr_number(n, "softmax_precision", 1);
+    if (!isfinite(scale)) check_add(r->c, Q(120), place, "scale is %g", scale);
+    if (!(cap >= 0) || !isfinite(cap)) check_add(r->c, Q(120), place, "softcap is %g", cap);
+    if (mode < 0 || mode > 3) check_add(r->c, Q(120), place, "qk_matmul_output_mode is %g", mode);
+    if (precision != ONNX_FLOAT && precision != ONNX_FLOAT16 && precision != ONNX_DOUBLE && precision != ONNX_BFLOAT16) check_add(r->c, Q(120), place, "softmax_precision is %g", precision);
+}
+
+/* NULL when there is no schema; the reason was told. */
+static const OnnxSchema *check_op(Records *r, const Scope *s, const OnnxNode *n, const char *place, int64_t *opset)
+{
+    static const char *const old[] = {"ATen", "Affine", "ConstantFill", "Crop", "DynamicSlice", "GRUUnit", "GivenTensorFill", "ImageScaler", "ParametricSoftplus", "Scale", "ScaledTanh"};
+    int later;
+    *opset = version_of(s->opset, s->nopset, n->domain);
+    if (*opset < 0) {
+        check_add(r->c, Q(121), place, "opset_import has no version for domain '%.100s'", *n->domain ? n->domain : "ai.onnx");
+        return NULL;
+    }
+    const OnnxSchema *schema = onnx_schema(&r->schemas, n->domain, n->op, *opset, &later);
+    bool standard = !*n->domain || !strcmp(n->domain, "ai.onnx.ml") || !strcmp(n->domain, "ai.onnx.training");
+    for (size_t i = 0; !*n->domain && i < sizeof old / sizeof *old; i++)
+        if (!strcmp(n->op, old[i])) standard = false;
+    if (schema && schema->deprecated) {
+        check_add(r->c, Q(124), place, "%s is deprecated since opset %d, the file imports %lld", n->op, schema->since, (long long)*opset);
+        return NULL;
+    }
+    if (!schema && later && standard) check_add(r->c, Q(125), place, "%s exists since opset %d, the file imports %lld", n->op, later, (long long)*opset);
+    else if (!schema && standard) check_add(r->c, Q(101), place, "'%.100s' is no op of %s", n->op, *n->domain ? n->domain : "ai.onnx");
+    else if (!schema) check_add(r->c, Q(102), place, "%.100s::%.100s is in no table here", n->domain, n->op);
+    return schema;
+}
+
+static void check_call(Records *r, const OnnxNode *n, const OnnxFunction *f, const char *place)
+{
+    if (n->ninput > f->ninput || n->noutput > f->noutput)
+        check_add(r->c, Q(107), place, "%d inputs and %d outputs; function '%.100s' has %d and %d", n->ninput, n->noutput, f->name, f->ninput, f->noutput);
+    for (int i = 0; i < n->nattr; i++) {
+        bool known = false;
+        for (int k = 0; k < f->nattr; k++) known |= !strcmp(f->attr[k], n->attr[i].name);
+        for (int k = 0; k < f->nattr_default; k++) known |= !strcmp(f->attr_default[k].name, n->attr[i].name);
+        if (!known) check_add(r->c, Q(104), place, "function '%.100s' has no attribute '%.100s'", f->name, n->attr[i].name);
+    }
+    for (int k = 0; k < f->nattr; k++)
+        if (!onnx_attr(n, f->attr[k])) check_add(r->c, Q(103), place, "function '%.100s' needs the attribute '%.100s'", f->name, f->attr[k]);
+}
+
+/* ------------------------------------------------------------------ one node */
+
+static void scan_graph(Records *r, Scope *s, const OnnxGraph *g, bool main);
+
+static void scan_subgraphs(Records *r, Scope *s, const OnnxNode *n, const char *place)
+{
+    for (int i = 0; i < n->nattr; i++)
+        for (int k = 0; n->attr[i].g && k < n->attr[i].n; k++) {
+            Scope inner = {.outer = s, .opset = s->opset, .nopset = s->nopset, .function = s->function, .prefix = check_place(r->c, "%s: %.60s: ", place, n->attr[i].name)};
+            scan_graph(r, &inner, &n->attr[i].g[k], false);
+            map_free(&inner.names);
+            map_free(&inner.info);
+        }
+}
+
+static void use_inputs(Records *r, Scope *s, const OnnxNode *n, const char *place, const OnnxShape **in)
+{
+    for (int i = 0; i < n->ninput; i++) {
+        if (!*n->input[i]) continue;
+        Slot *v = find(s, n->input[i]);
+        if (!v) check_add(r->c, Q(108), place, "it uses '%.200s', which nobody defines", n->input[i]);
+        else if (!v->now) check_add(r->c, Q(109), place, "it uses '%.200s', which %s gives", n->input[i], "a later node, or it itself,");
+        if (v) v->used = true;
+        if (v && v->now) in[i] = v->shape;
+    }
+}
+
+static void give_outputs(Records *r, Scope *s, const OnnxNode *n, const char *place, OnnxShape *out)
+{
+    for (int i = 0; i < n->noutput; i++) {
+        const char *name = n->output[i];
+        if (!*name) continue;
+        Slot *v = map_get(&s->names, name), *outer = s->outer ? find(s->outer, name) : NULL;
+        if ((v && v->now) || (outer && outer->now)) {
+            check_add(r->c, Q(110), place, "'%.200s' is defined before already", name);
+            continue;
+        }
+        if (!v) continue;
+        v->now = true;
+        if (out) join(r, place, name, &out[i], map_get(&s->info, name));
+        if (out && (out[i].kind != ONNX_KIND_NONE || out[i].rank >= 0)) v->shape = onnx_shape_keep(r->c, &out[i]);
+    }
+}
+
+/* Results of If and Loop have the types of their bodies' outputs. */
+static void infer_bodies(OnnxInfer *f)
+{
+    const OnnxAttr *body = onnx_attr(f->node, strcmp(f->node->op, "If") ? "body" : "then_branch");
+    int skip = strcmp(f->node->op, "Loop") ? 0 : 1;
+    if (!body || !body->g || strcmp(f->node->op, "Scan") == 0) return;
+    for (int i = 0; i < f->node->noutput && i + skip < body->g->noutput; i++) {
+        const OnnxTypeProto *t = &body->g->output[i + skip].type;
+        if (f->out[i].kind == ONNX_KIND_NONE && t->kind == ONNX_TENSOR && t->elem) {
+            f->out[i].kind = ONNX_TENSOR;
+            f->out[i].elem = t->elem;
+        }
+    }
+}
+
+static void check_targets(Records *r, const OnnxInfer *f);
+
+static void check_node(Records *r, Scope *s, const OnnxNode *n, const char *place)
+{
+    const OnnxShape *in_room[16] = {0}, **in = n->ninput <= 16 ? in_room : calloc((size_t)n->ninput, sizeof *in);
+    OnnxShape out_room[8], *out = n->noutput <= 8 ? out_room : calloc((size_t)n->noutput, sizeof *out);
+    int64_t opset = 0;
+    if (!in || !out) {
+        r->c->failed = true;
+    } else {
+        for (int i = 0; i < n->noutput; i++) out[i] = onnx_shape_unknown();
+        use_inputs(r, s, n, place, in);
+        if (!*n->op) check_add(r->c, Q(112), place, "it has no op_type");
+        if (!n->ninput && !n->noutput) check_add(r->c, Q(107), place, "neither inputs nor outputs");
+        check_attr_names(r, s, n, place);
+        const OnnxFunction *f = function_of(r, n);
+        if (f && version_of(s->opset, s->nopset, n->domain) < 0) check_add(r->c, Q(121), place, "opset_import has no version for domain '%.100s'", n->domain);
+        const OnnxSchema *schema = f || !*n->op ? NULL : check_op(r, s, n, place, &opset);
+        if (f) check_call(r, n, f, place);
+        if (schema) {
+            check_arity(r, n, schema, place);
+            check_schema_attrs(r, n, schema, place);
+            check_values(r, n, place);
+        }
+        scan_subgraphs(r, s, n, place);
+        if (schema && !check_is_wrong(r->c, place)) {
+            OnnxInfer infer = {.c = r->c, .place = place, .node = n, .schema = schema, .in = in, .out = out, .opset = opset};
+            onnx_infer(&infer);
+            infer_bodies(&infer);
+            if (!infer.bad) check_targets(r, &infer);
+        }
+        give_outputs(r, s, n, place, out);
+    }
+    if (in != in_room) free(in);
+    if (out != out_room) free(out);
+}
+
+/* ------------------------------------------------------------------ targets */
+
+static void check_ort_attention(Records *r, const OnnxInfer *f)
+{
+    const OnnxShape *q = f->in[0], *mask = f->node->ninput > 3 ? f->in[3] : NULL;
+    if (!mask || mask->rank < 2 || !q || q->rank < 3) return;
+    OnnxSize rows = mask->dim[mask->rank - 2], queries = q->rank == 4 ? q->dim[2] : q->dim[1];
+    if (rows.kind == SIZE_NUMBER && rows.v == 1 && !(queries.kind == SIZE_NUMBER && queries.v == 1))
+        check_add(r->c, Q(603), f->place, "attn_mask has one row for all queries");
+}
+
+static void check_trt_attention(Records *r, const OnnxInfer *f)
+{
+    const OnnxShape *q = f->in[0];
+    double heads = attr_number(f->node, "q_num_heads", 0);
+    if (!q || q->rank < 3 || q->dim[q->rank - 1].kind != SIZE_NUMBER) return;
+    int64_t d = q->dim[q->rank - 1].v;
+    if (q->rank == 3 && heads > 0) d /= (int64_t)heads;
+    if (d < 16 || d > 256 || d % 8) check_add(r->c, Q(604), f->place, "head size %lld; TensorRT fuses multiples of 8 from 16 to 256", (long long)d);
+    if (q->elem == ONNX_FLOAT) check_add(r->c, Q(604), f->place, "float32; TensorRT fuses float16, bfloat16 and int8");
+}
+
+static bool target_has(unsigned target, int elem)
+{
+    uint64_t none = 1ull << ONNX_COMPLEX64 | 1ull << ONNX_COMPLEX128;
+    if (target == TARGET_TENSORRT) none |= 1ull << ONNX_DOUBLE | 1ull << ONNX_STRING | 1ull << ONNX_INT16 | 1ull << ONNX_UINT16 | 1ull << ONNX_UINT32 | 1ull << ONNX_UINT64;
+    return elem < 0 || elem > 63 || !(none >> elem & 1);
+}
+
+static void check_targets(Records *r, const OnnxInfer *f)
+{
+    bool attention = !strcmp(f->node->op, "Attention") && !*f->node->domain && f->node->ninput >= 3;
+    if (r->c->targets & TARGET_ORT) {
+        check_ort(r->c, f);
+        if (attention) check_ort_attention(r, f);
+    }
+    if (r->c->targets & TARGET_TENSORRT && attention) check_trt_attention(r, f);
+    if (r->c->targets & (TARGET_TENSORRT | TARGET_OPENVINO) && !strcmp(f->node->domain, "com.microsoft"))
+        check_add(r->c, Q(601), f->place, "com.microsoft::%.60s is ONNX Runtime's own", f->node->op);
+    for (unsigned t = TARGET_OPENVINO; t <= TARGET_TENSORRT; t <<= 1)
+        for (int i = 0; r->c->targets & t && i < f->node->ninput; i++)
+            if (f->in[i] && !target_has(t, f->in[i]->elem)) {
+                check_add(r->c, Q(602), f->place, "input %d is %s, which %s does not have", i, onnx_type_name(f->in[i]->elem), t == TARGET_OPENVINO ? "OpenVINO" : "TensorRT");
+                break;
+            }
+}
+
+/* ------------------------------------------------------------------ graphs */
+
+static void add_input(Records *r, Scope *s, const OnnxValueInfo *v, bool main)
+{
+    const char *place = check_place(r->c, "%sinput '%.200s'", s->prefix, v->name);
+    Slot *old = map_get(&s->names, v->name);
+    if (!*v->name) check_add(r->c, Q(112), place, "an input has no name");
+    if (old && old->now) check_add(r->c, Q(110), place, "two inputs have this name");
+    check_type(r, v, place, main);
+    if (main) check_typed(r, v->name, place);
+    Slot *slot = declare(r, s, v->name);
+    if (!slot) return;
+    slot->now = true;
+    OnnxShape shape = shape_of_type(r, &v->type);
+    if (shape.kind != ONNX_KIND_NONE) slot->shape = onnx_shape_keep(r->c, &shape);
+}
+
+static void add_initializer(Records *r, Scope *s, const OnnxTensor *t, Map *seen)
+{
+    const char *place = check_place(r->c, "%sweight '%.200s'", s->prefix, t->name);
+    OnnxShape shape = onnx_shape_of_tensor(r->c, t);
+    Slot *v = map_get(&s->names, t->name);
+    if (!*t->name) check_add(r->c, Q(112), place, "an initializer has no name");
+    if (map_has(seen, t->name)) check_add(r->c, Q(110), place, "two initializers have this name");
+    else r->c->failed |= !map_put(seen, t->name, r);
+    bool listed = v && v->now;
+    if (r->m->ir_version <= 3 && !listed && !s->outer) check_add(r->c, Q(114), place, "IR version %lld wants initializers among the inputs", (long long)r->m->ir_version);
+    if (listed && v->shape && v->shape->kind == ONNX_TENSOR) {
+        bool same = !v->shape->elem || v->shape->elem == shape.elem;
+        if (v->shape->rank >= 0) same = same && v->shape->rank == shape.rank;
+        for (int i = 0; same && v->shape->rank >= 0 && i < shape.rank; i++) same = v->shape->dim[i].kind != SIZE_NUMBER || v->shape->dim[i].v == shape.dim[i].v;
+        if (!same) check_add(r->c, Q(303), place, "the input of that name is declared otherwise");
+    }
+    v = declare(r, s, t->name);
+    if (!v) return;
+    v->now = true;
+    const OnnxValueInfo *info = map_get(&s->info, t->name);
+    if (info) join(r, place, t->name, &shape, info);
+    v->shape = onnx_shape_keep(r->c, &shape);
+}
+
+static const char *place_of(Records *r, const Scope *s, const OnnxNode *n, int i)
+{
+    const char *first = n->noutput ? n->output[0] : "";
+    if (*n->name) return check_place(r->c, "%snode '%.150s' (%.60s)", s->prefix, n->name, n->op);
+    if (*first) return check_place(r->c, "%snode of '%.150s' (%.60s)", s->prefix, first, n->op);
+    return check_place(r->c, "%snode #%d (%.60s)", s->prefix, i, n->op);
+}
+
+static void check_unused(Records *r, Scope *s, const OnnxGraph *g, const Map *weights, bool main)
+{
+    static const char *const effects[] = {"Loop", "If", "Scan"};
+    for (int i = 0; main && i < g->ninput; i++) {
+        const Slot *v = map_get(&s->names, g->input[i].name);
+        if (v && !v->used && !map_has(weights, g->input[i].name)) check_add(r->c, Q(116), check_place(r->c, "input '%.200s'", g->input[i].name), "no node uses it");
+    }
+    for (int i = 0; i < g->ninit; i++) {
+        const Slot *v = map_get(&s->names, g->init[i].name);
+        if (v && !v->used) check_add(r->c, Q(307), check_place(r->c, "%sweight '%.200s'", s->prefix, g->init[i].name), "no node uses it");
+    }
+    for (int i = 0; i < g->nnode; i++) {
+        bool used = false;
+        for (int k = 0; k < g->node[i].noutput; k++) {
+            const Slot *v = map_get(&s->names, g->node[i].output[k]);
+            used |= v && v->used;
+        }
+        for (size_t k = 0; k < sizeof effects / sizeof *effects; k++) used |= !strcmp(g->node[i].op, effects[k]);
+        if (!used && g->node[i].noutput) check_add(r->c, Q(115), place_of(r, s, &g->node[i], i), "nobody uses what it gives");
+    }
+}
+
+static void check_outputs(Records *r, Scope *s, const OnnxGraph *g, bool main)
+{
+    for (int i = 0; i < g->noutput; i++) {
+        const OnnxValueInfo *o = &g->output[i];
+        const char *place = check_place(r->c, "%soutput '%.200s'", s->prefix, o->name);
+        Slot *v = map_get(&s->names, o->name);
+        if (!*o->name) check_add(r->c, Q(112), place, "an output has no name");
+        else if (!v || !v->now) check_add(r->c, Q(111), place, "no node gives it");
+        if (v) v->used = true;
+        check_type(r, o, place, main);
+        if (main) check_typed(r, o->name, place);
+        if (v && v->shape && !v->made) { /* an input or weight as output: nodes' results were held against it before */
+            OnnxShape shape = onnx_shape_unknown();
+            shape.kind = v->shape->kind;
+            shape.elem = v->shape->elem;
+            shape.rank = v->shape->rank;
+            for (int k = 0; k < shape.rank; k++) shape.dim[k] = v->shape->dim[k];
+            join(r, place, o->name, &shape, o);
+        }
+    }
+}
+
+static void check_info(Records *r, const Scope *s, const OnnxGraph *g)
+{
+    int unknown = 0;
+    const char *first = "";
+    for (int i = 0; i < g->ninfo; i++)
+        if (!map_has(&s->names, g->info[i].name)) {
+            if (!unknown++) first = g->info[i].name;
+        }
+    if (unknown) check_add(r->c, Q(119), *s->prefix ? s->prefix : "model", "value_info describes %d values that no node gives, '%.100s' the first", unknown, first);
+}
+
+static void scan_nodes(Records *r, Scope *s, const OnnxNode *node, int n)
+{
+    Map names = {0};
+    for (int i = 0; i < n; i++)
+        for (int k = 0; k < node[i].noutput; k++)
+            if (*node[i].output[k]) {
+                Slot *v = declare(r, s, node[i].output[k]);
+                if (v) v->made |= !v->now;
+            }
+    for (int i = 0; i < n; i++) {
+        const char *place = place_of(r, s, &node[i], i);
+        if (*node[i].name && map_has(&names, node[i].name)) check_add(r->c, Q(113), place, "another node has the same name");
+        else if (*node[i].name) r->c->failed |= !map_put(&names, node[i].name, s);
+        check_node(r, s, &node[i], place);
+    }
+    map_free(&names);
+}
+
+static void scan_graph(Records *r, Scope *s, const OnnxGraph *g, bool main)
+{
+    Map seen = {0};
+    if (!*g->name) check_add(r->c, Q(112), *s->prefix ? s->prefix : "graph", "the graph has no name");
+    for (int i = 0; i < g->ninfo; i++) r->c->failed |= !map_put(&s->info, g->info[i].name, &g->info[i]);
+    for (int i = 0; i < g->noutput; i++) r->c->failed |= !map_put(&s->info, g->output[i].name, &g->output[i]);
+    for (int i = 0; i < g->ninput; i++) add_input(r, s, &g->input[i], main);
+    for (int i = 0; i < g->ninit; i++) add_initializer(r, s, &g->init[i], &seen);
+    for (int i = 0; i < g->nsparse; i++) {
+        OnnxTensor dense = {.name = g->sparse[i].values.name, .type = g->sparse[i].values.type, .t = {.dtype = DT_NONE, .rank = g->sparse[i].rank}};
+        for (int k = 0; k < dense.t.rank; k++) dense.t.shape[k] = g->sparse[i].dim[k];
+        add_initializer(r, s, &dense, &seen);
+    }
+    scan_nodes(r, s, g->node, g->nnode);
+    check_outputs(r, s, g, main);
+    check_info(r, s, g);
+    check_unused(r, s, g, &seen, main);
+    map_free(&seen);
+}
+
+/* ------------------------------------------------------------------ functions */
+
+static void check_function(Records *r, const OnnxFunction *f)
+{
+    Scope s = {.opset = f->opset, .nopset = f->nopset, .function = f, .prefix = check_place(r->c, "function '%.100s': ", f->name)};
+    const char *place = check_place(r->c, "function '%.100s'", f->name);
+    if (!*f->name) check_add(r->c, Q(112), place, "a function has no name");
+    for (int i = 0; i < f->ninput; i++) {
+        Slot *v = map_get(&s.names, f->input[i]);
+        if (v) check_add(r->c, Q(110), place, "two inputs '%.100s'", f->input[i]);
+        v = declare(r, &s, f->input[i]);
+        if (v) v->now = true;
+    }
+    for (int i = 0; i < f->nattr; i++)
+        for (int k = 0; k < i; k++)
+            if (!strcmp(f->attr[i], f->attr[k])) check_add(r->c, Q(110), place, "two attributes '%.100s'", f->attr[i]);
+    for (int i = 0; i < f->nnode; i++) {
+        const OnnxNode *n = &f->node[i];
+        int64_t own = version_of(f->opset, f->nopset, n->domain), outer = version_of(r->m->opset, r->m->nopset, n->domain);
+        int a, b;
+        if (own < 0 || outer < 0 || own == outer) continue;
+        if (onnx_schema(&r->schemas, n->domain, n->op, own, &a) != onnx_schema(&r->schemas, n->domain, n->op, outer, &b))
+            check_add(r->c, Q(128), place_of(r, &s, n, i), "the function imports version %lld, the model %lld", (long long)own, (long long)outer);
+    }
+    scan_nodes(r, &s, f->node, f->nnode);
+    for (int i = 0; i < f->noutput; i++) {
+        const Slot *v = map_get(&s.names, f->output[i]);
+        for (int k = 0; k < i; k++)
+            if (!strcmp(f->output[i], f->output[k])) check_add(r->c, Q(110), place, "two outputs '%.100s'", f->output[i]);
+        if (!v || !v->now) check_add(r->c, Q(111), place, "output '%.100s' is never computed", f->output[i]);
+    }
+    map_free(&s.names);
+}
+
+enum { MAX_CALLS = 64 };
+
+/* Does f, at this depth, lead back to itself? Each function is entered once a chain; state: 1 on the chain, 2 done. */
+static void follow_calls(Records *r, const OnnxFunction *f, unsigned char *state, int depth);
+
+static void follow_nodes(Records *r, const OnnxNode *node, int n, unsigned char *state, int depth, const OnnxFunction *from)
+{
+    for (int i = 0; i < n; i++) {
+        const OnnxFunction *to = function_of(r, &node[i]);
+        size_t at = to ? (size_t)(to - r->m->function) : 0;
+        if (to && state[at] == 1) check_add(r->c, Q(118), check_place(r->c, "function '%.100s'", from->name), "it calls '%.100s', which leads back to it", to->name);
+        else if (to && !state[at]) follow_calls(r, to, state, depth + 1);
+        for (int k = 0; k < node[i].nattr; k++)
+            for (int m = 0; node[i].attr[k].g && m < node[i].attr[k].n; m++) follow_nodes(r, node[i].attr[k].g[m].node, node[i].attr[k].g[m].nnode, state, depth, from);
+    }
+}
+
+static void follow_calls(Records *r, const OnnxFunction *f, unsigned char *state, int depth)
+{
+    size_t at = (size_t)(f - r->m->function);
+    if (depth > MAX_CALLS) {
+        check_add(r->c, Q(118), check_place(r->c, "function '%.100s'", f->name), "calls are nested more than %d deep", MAX_CALLS);
+        state[at] = 2;
+        return;
+    }
+    state[at] = 1;
+    follow_nodes(r, f->node, f->nnode, state, depth, f);
+    state[at] = 2;
+}
+
+static void check_functions(Records *r)
+{
+    const OnnxModel *m = r->m;
+    unsigned char *state = calloc((size_t)m->nfunction + 1, 1);
+    for (int i = 0; state && i < m->nfunction; i++)
+        if (!state[i]) follow_calls(r, &m->function[i], state, 0);
+    r->c->failed |= !state;
+    free(state);
+    for (int i = 0; i < m->nfunction; i++) check_function(r, &m->function[i]);
+}
+
+/* ------------------------------------------------------------------ the model */
+
+static void check_versions(Records *r)
+{
+    const OnnxModel *m = r->m;
+    if (m->ir_version < 1 || m->ir_version > onnx_latest_ir) check_add(r->c, Q(123), "model", "IR version %lld; 1 to %d are known", (long long)m->ir_version, onnx_latest_ir);
+    if (m->ir_version >= 3 && !m->nopset) check_add(r->c, Q(121), "model", "opset_import is empty");
+    if (m->ir_version < 3 && m->nopset) check_add(r->c, Q(123), "model", "IR version %lld has no opset_import yet", (long long)m->ir_version);
+    for (int i = 0; i < m->nopset; i++) {
+        const OnnxOpset *o = &m->opset[i];
+        if (o->version < 1 || (!*o->domain && o->version > onnx_latest_opset)) check_add(r->c, Q(122), "model", "opset %lld of '%.100s'", (long long)o->version, *o->domain ? o->domain : "ai.onnx");
+        if (!*o->domain && o->version > 27 && r->c->targets & TARGET_ORT) check_add(r->c, Q(606), "model", "ONNX Runtime 1.31 knows opsets up to 27, the file imports %lld", (long long)o->version);
+        for (int k = 0; k < i; k++)
+            if (!strcmp(m->opset[k].domain, o->domain)) {
+                check_add(r->c, Q(126), "model", "opset_import has '%.100s' twice, versions %lld and %lld", *o->domain ? o->domain : "ai.onnx", (long long)m->opset[k].version, (long long)o->version);
+                break;
+            }
+    }
+    Map keys = {0};
+    for (int i = 0; i < m->nmetadata; i++) {
+        if (map_has(&keys, m->metadata[i].key)) check_add(r->c, Q(126), "model", "metadata has the key '%.100s' twice", m->metadata[i].key);
+        r->c->failed |= !map_put(&keys, m->metadata[i].key, r);
+    }
+    map_free(&keys);
+}
+
+void check_onnx(Check *c, const OnnxModel *m)
+{
+    Records r = {.c = c, .m = m};
+    if (!onnx_schemas(&r.schemas)) c->failed = true;
+    check_versions(&r);
+    for (int i = 0; i < m->nfunction; i++) {
+        const char *key = function_key(&r, m->function[i].domain, m->function[i].name, m->function[i].overload);
+        if (map_has(&r.functions, key)) check_add(c, Q(110), check_place(c, "function '%.100s'", m->function[i].name), "two functions have this name");
+        else c->failed |= !map_put(&r.functions, key, &m->function[i]);
+    }
+    static const OnnxOpset first = {"", 1};
+    Scope s = {.opset = m->nopset || m->ir_version >= 3 ? m->opset : &first, .nopset = m->nopset || m->ir_version >= 3 ? m->nopset : 1, .prefix = ""};
+    if (m->graph) scan_graph(&r, &s, m->graph, true);
+    check_functions(&r);
+    map_free(&s.names);
+    map_free(&s.info);
+    map_free(&r.symbols);
+    map_free(&r.functions);
+    onnx_schemas_free(&r.schemas);
+}
