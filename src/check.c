@@ -54,10 +54,13 @@ static void check_imported(Run *r, Graph *g, int ninput)
     free(w);
 }
 
-static void not_imported(Run *r, const Err *e)
+/* whole: the importer knows all that the file may say, so that what it finds wrong is wrong. */
+static void not_imported(Run *r, const char *path, const Err *e, bool whole)
 {
-    if (e->code == E_FORMAT && !r->c.count[SEVERITY_ERROR]) check_add(&r->c, Q(204), "model", "%s", e->msg);
-    else check_add(&r->c, Q(199), "model", "its sizes were not checked: %s", e->msg);
+    size_t n = strlen(path);
+    const char *text = !strncmp(e->msg, path, n) && !strncmp(e->msg + n, ": ", 2) ? e->msg + n + 2 : e->msg;
+    if (whole && e->code == E_FORMAT && !r->c.count[SEVERITY_ERROR]) check_add(&r->c, Q(204), "model", "%s", text);
+    else check_add(&r->c, Q(199), "model", "its sizes were not checked: %s", text);
 }
 
 /* ------------------------------------------------------------------ formats */
@@ -71,11 +74,11 @@ static bool check_archive(Run *r, const char *path, const MappedFile *f, Err *er
     bool ok = check_pt2(&r->c, z, err);
     zip_close(z);
     TRY(ok);
-    Err e;
+    Err e = {0};
     SourceWatch watch = {r, on_problem, on_declared};
     Source *p = pt2_open_watched(path, &watch, &e);
     if (p) check_imported(r, p->graph, p->ninputs);
-    else not_imported(r, &e);
+    else not_imported(r, path, &e, true);
     source_close(p);
     return true;
 }
@@ -107,12 +110,18 @@ static bool check_onnx_file(Run *r, const char *path, const MappedFile *f, Err *
     free(w);
     r->nodes = g->nnode;
     r->weights = g->ninit;
+    int64_t opset = 0;
+    for (int i = 0; i < file->model.nopset; i++)
+        if (!*file->model.opset[i].domain) opset = file->model.opset[i].version;
     onnx_close(file);
     if (r->c.count[SEVERITY_ERROR]) return true; /* the importer would say the first of them again */
-    Err e;
+    Err e = {0};
     Source *s = onnx_import(path, NULL, &e);
+    unsigned targets = r->c.targets;
+    r->c.targets = 0; /* what targets refuse was told node by node, by the ops that the file has */
     if (s) check_graph(&r->c, s->graph, s->graph->ninput);
-    else not_imported(r, &e);
+    else not_imported(r, path, &e, opset >= 13);
+    r->c.targets = targets;
     source_close(s);
     return true;
 }

@@ -621,6 +621,7 @@ bool import_nodes(Import *im, Scope *s)
         if (import_node(im, s, node, target, label)) continue;
         if (im->watch && im->err->code != E_LIMIT) {
             im->watch->problem(im->watch->user, label ? label : number, im->err);
+            *im->err = (Err){0}; /* lowering goes on only without an error */
             if (take_declared(im, s, node)) continue;
         }
         return within(im->err, "node '%s' (%s)", label ? label : number, plain_target(target));

@@ -323,9 +323,10 @@ static void give_outputs(Records *r, Scope *s, const OnnxNode *n, const char *pl
 /* Results of If and Loop have the types of their bodies' outputs. */
 static void infer_bodies(OnnxInfer *f)
 {
-    const OnnxAttr *body = onnx_attr(f->node, strcmp(f->node->op, "If") ? "body" : "then_branch");
-    int skip = strcmp(f->node->op, "Loop") ? 0 : 1;
-    if (!body || !body->g || strcmp(f->node->op, "Scan") == 0) return;
+    bool loop = !strcmp(f->node->op, "Loop");
+    const OnnxAttr *body = loop ? onnx_attr(f->node, "body") : !strcmp(f->node->op, "If") ? onnx_attr(f->node, "then_branch") : NULL;
+    int skip = loop ? 1 : 0; /* the condition */
+    if (!body || !body->g) return;
     for (int i = 0; i < f->node->noutput && i + skip < body->g->noutput; i++) {
         const OnnxTypeProto *t = &body->g->output[i + skip].type;
         if (f->out[i].kind == ONNX_KIND_NONE && t->kind == ONNX_TENSOR && t->elem) {

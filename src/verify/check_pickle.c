@@ -57,6 +57,7 @@ static bool ends(const char *s, const char *suffix)
 static bool of_tensors(const char *module, const char *name)
 {
     static const char *const dtypes[] = {"float", "double", "half", "bfloat", "int", "uint", "long", "short", "bool", "complex", "Size", "device", "dtype", "strided"};
+    if (!strcmp(module, "_codecs")) return !strcmp(name, "encode"); /* bytes, in protocols below 3 */
     if (!strcmp(module, "collections")) return !strcmp(name, "OrderedDict");
     if (!strcmp(module, "torch._utils")) return starts(name, "_rebuild_");
     if (!strcmp(module, "torch.storage")) return ends(name, "Storage");

@@ -711,8 +711,9 @@ static void infer_norm(OnnxInfer *f)
 {
     give_same(f, 0, 0);
     if (ranked(f, 0) && !strcmp(f->node->op, "LayerNormalization")) axis_of(f, attr_int(f, "axis", -1), input(f, 0)->rank);
+    bool batch = !strcmp(f->node->op, "BatchNormalization");
     for (int k = 1; k < f->node->noutput; k++)
-        if (ranked(f, 0)) give_rank(f, k, input(f, 0)->rank);
+        if (ranked(f, 0)) give_rank(f, k, batch ? 1 : input(f, 0)->rank);
 }
 
 /* Y has Q's sizes, but for the head size, which is V's. */

@@ -1,0 +1,378 @@
+"""qkv check against onnx.checker: valid models, and models that one edit made wrong. Every finding is made by a test here or in test_check_pt2.py."""
+import os
+import pathlib
+import re
+
+import numpy as np
+import pytest
+
+onnx = pytest.importorskip("onnx")
+import qkv  # noqa: E402
+from onnx import TensorProto as T, helper as h, numpy_helper  # noqa: E402
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+HIT = set()
+
+
+def weight(name, *shape, dtype=np.float32, seed=0):
+    return numpy_helper.from_array(np.random.default_rng(seed).standard_normal(shape).astype(dtype), name)
+
+
+def ints(name, *values):
+    return numpy_helper.from_array(np.array(values, dtype=np.int64), name)
+
+
+def value(name, *shape, elem=T.FLOAT):
+    return h.make_tensor_value_info(name, elem, shape)
+
+
+def model(nodes, inputs, outputs, init=(), opset=18, info=(), ir=10, functions=(), domains=()):
+    graph = h.make_graph(nodes, "g", inputs, outputs, list(init), value_info=list(info))
+    imports = [h.make_opsetid("", opset)] + [h.make_opsetid(d, v) for d, v in domains]
+    return h.make_model(graph, opset_imports=imports, ir_version=ir, functions=list(functions))
+
+
+def mlp():
+    """x (b, 4) -> y (b, 3), and a cast, a reshape, a softmax between."""
+    nodes = [h.make_node("MatMul", ["x", "w"], ["h"], name="first"), h.make_node("Add", ["h", "b"], ["s"], name="bias"),
+             h.make_node("Softmax", ["s"], ["p"], name="soft", axis=-1), h.make_node("Reshape", ["p", "shape"], ["y"], name="flat")]
+    return model(nodes, [value("x", "n", 4)], [value("y", "n", 3)], [weight("w", 4, 3), weight("b", 3), ints("shape", -1, 3)], info=[value("h", "n", 3)])
+
+
+def attention(mask=("b", 1, "s", "s"), elem=T.FLOAT, opset=23, **attributes):
+    nodes = [h.make_node("Attention", ["q", "k", "v", "m"], ["y"], name="attend", **attributes)]
+    q = [value(n, "b", 4, "s", 32, elem=elem) for n in "qkv"]
+    return model(nodes, q + [value("m", *mask, elem=T.BOOL)], [value("y", "b", 4, "s", 32, elem=elem)], opset=opset)
+
+
+def padded(fill, opset=18, guard=False):
+    """softmax(where(keep, q k^T, fill)) v, the classical key padding mask."""
+    nodes = [h.make_node("Transpose", ["k"], ["t"], perm=[0, 1, 3, 2]), h.make_node("MatMul", ["q", "t"], ["s"]), h.make_node("Where", ["m", "s", "fill"], ["f"], name="fill_in"),
+             h.make_node("Softmax", ["f"], ["p"], name="soft", axis=-1), h.make_node("MatMul", ["p", "v"], ["y"])]
+    q = [value(n, "b", 4, "s", 32) for n in "qkv"]
+    return model(nodes, q + [value("m", "b", 1, 1, "s", elem=T.BOOL)], [value("y", "b", 4, "s", 32)], [numpy_helper.from_array(np.float32(fill), "fill")], opset=opset)
+
+
+def branches():
+    then = h.make_graph([h.make_node("Neg", ["x"], ["a"])], "then", [], [value("a", "n")])
+    other = h.make_graph([h.make_node("Abs", ["x"], ["c"])], "else", [], [value("c", "n")])
+    return model([h.make_node("If", ["cond"], ["y"], name="choose", then_branch=then, else_branch=other)], [value("cond", elem=T.BOOL), value("x", "n")], [value("y", "n")])
+
+
+def function(op="Relu", version=18):
+    f = h.make_function("mine", "f", ["a"], ["c"], [h.make_node(op, ["a"], ["c"])], [h.make_opsetid("", version)])
+    return model([h.make_node("f", ["x"], ["y"], domain="mine", name="call")], [value("x", "n")], [value("y", "n")], functions=[f], domains=[("mine", 1)])
+
+
+def sparse_and_optional():
+    nodes = [h.make_node("Clip", ["x", "", "top"], ["c"]), h.make_node("Dropout", ["c"], ["y", ""])]
+    return model(nodes, [value("x", "n", 2)], [value("y", "n", 2)], [numpy_helper.from_array(np.float32(1), "top")])
+
+
+VALID = {"mlp": mlp, "attention": attention, "padded": lambda: padded(-1e9), "branches": branches, "function": function, "optional": sparse_and_optional,
+         "old": lambda: model([h.make_node("Dropout", ["x"], ["y"], ratio=0.5)], [value("x", "n")], [value("y", "n")], opset=7, ir=3)}
+
+
+def run(m, tmp_path, **options):
+    path = tmp_path / "m.onnx"
+    path.write_bytes(m if isinstance(m, bytes) else m.SerializeToString())
+    report = qkv.check(path, **options)
+    HIT.update(f["id"] for f in report.findings)
+    return report
+
+
+def refused(m, folder=None):
+    """What onnx.checker has against it, or None."""
+    try:
+        if folder:
+            onnx.checker.check_model(str(folder / "m.onnx"), full_check=True)
+        else:
+            onnx.checker.check_model(m, full_check=True)
+    except Exception as e:
+        return str(e) or type(e).__name__
+    return None
+
+
+@pytest.mark.parametrize("name", VALID)
+def test_valid(name, tmp_path):
+    m = VALID[name]()
+    assert refused(m) is None
+    report = run(m, tmp_path)
+    assert report and not report.warnings, str(report)
+
+
+# ------------------------------------------------------------------ one edit each: (what, finding, model, edit); "more": onnx.checker takes it
+
+
+def node(m, name): return next(n for n in m.graph.node if n.name == name)
+def put(m, **fields): [setattr(m, k, v) for k, v in fields.items()]
+
+
+def rename_output(m, name, to):
+    for n in m.graph.node:
+        n.output[:] = [to if o == name else o for o in n.output]
+
+
+def swap(m):
+    nodes = list(m.graph.node)[::-1]
+    del m.graph.node[:]
+    m.graph.node.extend(nodes)
+
+
+def retype(m, name, elem):
+    next(v for v in [*m.graph.input, *m.graph.output, *m.graph.value_info] if v.name == name).type.tensor_type.elem_type = elem
+
+
+def reshape_info(m, name, *shape):
+    v = next(v for v in [*m.graph.input, *m.graph.output, *m.graph.value_info] if v.name == name)
+    v.CopyFrom(value(name, *shape, elem=v.type.tensor_type.elem_type))
+
+
+def replace_weight(m, name, t):
+    next(i for i in m.graph.initializer if i.name == name).CopyFrom(t)
+
+
+def recursion(m):
+    f = m.functions[0]
+    f.opset_import.append(h.make_opsetid("mine", 1))
+    f.node[0].CopyFrom(h.make_node("f", ["a"], ["c"], domain="mine"))
+
+
+EDITS = [
+    ("unknown op", "Q101", mlp, lambda m: put(node(m, "soft"), op_type="Softmux")),
+    ("op of another domain", "Q102", mlp, lambda m: (put(node(m, "soft"), domain="mine"), m.opset_import.append(h.make_opsetid("mine", 1))), "more"),
+    ("attribute missing", "Q103", lambda: model([h.make_node("Cast", ["x"], ["y"], to=1)], [value("x", 2)], [value("y", 2)]), lambda m: m.graph.node[0].ClearField("attribute")),
+    ("input left out", "Q103", mlp, lambda m: node(m, "first").input.__setitem__(1, "")),
+    ("attribute unknown", "Q104", mlp, lambda m: node(m, "soft").attribute.append(h.make_attribute("axes", 1))),
+    ("attribute of a later version", "Q104", lambda: attention(opset=23), lambda m: node(m, "attend").attribute.append(h.make_attribute("left_window_size", 4))),
+    ("attribute kind", "Q105", mlp, lambda m: node(m, "soft").attribute[0].CopyFrom(h.make_attribute("axis", [1]))),
+    ("attribute kind float", "Q105", mlp, lambda m: node(m, "soft").attribute[0].CopyFrom(h.make_attribute("axis", 1.0))),
+    ("attribute twice", "Q106", mlp, lambda m: node(m, "soft").attribute.append(h.make_attribute("axis", 1))),
+    ("too many inputs", "Q107", mlp, lambda m: node(m, "soft").input.append("b")),
+    ("too few inputs", "Q107", mlp, lambda m: node(m, "first").input.pop()),
+    ("too many outputs", "Q107", mlp, lambda m: node(m, "soft").output.append("extra")),
+    ("nothing in or out", "Q107", mlp, lambda m: m.graph.node.append(h.make_node("Relu", [], []))),
+    ("undefined", "Q108", mlp, lambda m: node(m, "bias").input.__setitem__(0, "nowhere")),
+    ("undefined in a branch", "Q108", branches, lambda m: m.graph.node[0].attribute[0].g.node[0].input.__setitem__(0, "nowhere")),
+    ("used before", "Q109", mlp, swap),
+    ("own output", "Q109", mlp, lambda m: node(m, "bias").input.__setitem__(0, "s")),
+    ("defined twice", "Q110", mlp, lambda m: rename_output(m, "s", "h")),
+    ("weight's name defined again", "Q110", mlp, lambda m: rename_output(m, "s", "w")),
+    ("inputs of one name", "Q110", mlp, lambda m: m.graph.input.append(value("x", 2))),
+    ("weights of one name", "Q110", mlp, lambda m: m.graph.initializer.append(weight("w", 4, 3))),
+    ("a branch shadows", "Q110", branches, lambda m: (m.graph.node[0].attribute[0].g.node[0].output.__setitem__(0, "x"), put(m.graph.node[0].attribute[0].g.output[0], name="x"))),
+    ("functions of one name", "Q110", function, lambda m: m.functions.append(m.functions[0])),
+    ("output not computed", "Q111", mlp, lambda m: put(m.graph.output[0], name="nowhere")),
+    ("output of a branch from outside", "Q111", branches, lambda m: put(m.graph.node[0].attribute[0].g.output[0], name="x")),
+    ("graph without a name", "Q112", mlp, lambda m: put(m.graph, name="")),
+    ("op without a name", "Q112", mlp, lambda m: put(node(m, "soft"), op_type="")),
+    ("weight without a name", "Q112", mlp, lambda m: put(m.graph.initializer[0], name="")),
+    ("attribute without a name", "Q112", mlp, lambda m: put(node(m, "soft").attribute[0], name="")),
+    ("input without a type", "Q114", mlp, lambda m: m.graph.input[0].ClearField("type")),
+    ("input without an element type", "Q114", mlp, lambda m: m.graph.input[0].type.tensor_type.ClearField("elem_type")),
+    ("input without a shape", "Q114", mlp, lambda m: m.graph.input[0].type.tensor_type.ClearField("shape")),
+    ("attribute without a type", "Q114", mlp, lambda m: node(m, "soft").attribute[0].ClearField("type")),
+    ("attribute refers to nothing", "Q114", mlp, lambda m: (node(m, "soft").attribute[0].ClearField("i"), put(node(m, "soft").attribute[0], ref_attr_name="a")), "more"),
+    ("old IR without inputs for weights", "Q114", mlp, lambda m: put(m, ir_version=3)),
+    ("recursive function", "Q118", function, recursion),
+    ("heads 0", "Q120", lambda: attention(q_num_heads=4, kv_num_heads=4), lambda m: put(node(m, "attend").attribute[0], i=0), "more"),
+    ("heads 2^31", "Q120", lambda: attention(q_num_heads=4, kv_num_heads=4), lambda m: put(node(m, "attend").attribute[0], i=1 << 31), "more"),
+    ("scale NaN", "Q120", lambda: attention(scale=1.0), lambda m: put(node(m, "attend").attribute[0], f=float("nan")), "more"),
+    ("softcap infinite", "Q120", lambda: attention(softcap=1.0), lambda m: put(node(m, "attend").attribute[0], f=float("inf")), "more"),
+    ("Cast to nothing", "Q120", lambda: model([h.make_node("Cast", ["x"], ["y"], to=1)], [value("x", 2)], [value("y", 2)]), lambda m: put(m.graph.node[0].attribute[0], i=99)),
+    ("domain not imported", "Q121", function, lambda m: m.opset_import.pop()),
+    ("nothing imported", "Q121", mlp, lambda m: m.ClearField("opset_import")),
+    ("opset 0", "Q122", mlp, lambda m: put(m.opset_import[0], version=0)),
+    ("opset 10^9", "Q122", mlp, lambda m: put(m.opset_import[0], version=10**9), "more"),
+    ("IR version missing", "Q123", mlp, lambda m: m.ClearField("ir_version")),
+    ("IR version 99", "Q123", mlp, lambda m: put(m, ir_version=99)),
+    ("deprecated op", "Q124", lambda: model([h.make_node("Upsample", ["x", "k"], ["y"], mode="nearest")], [value("x", 1, 1, 2, 2)], [value("y", 1, 1, 4, 4)], [weight("k", 4)], opset=9),
+     lambda m: put(m.opset_import[0], version=10)),
+    ("op newer than the opset", "Q125", attention, lambda m: put(m.opset_import[0], version=22)),
+    ("domain imported twice", "Q126", mlp, lambda m: m.opset_import.append(h.make_opsetid("", 17)), "more"),
+    ("metadata twice", "Q126", mlp, lambda m: m.metadata_props.extend([onnx.StringStringEntryProto(key="a", value="1"), onnx.StringStringEntryProto(key="a", value="2")])),
+    ("function of another opset", "Q128", lambda: function("Gelu", 20), lambda m: None),
+    ("declared type", "Q201", mlp, lambda m: retype(m, "h", T.DOUBLE)),
+    ("declared output type", "Q201", mlp, lambda m: retype(m, "y", T.INT64)),
+    ("declared rank", "Q202", mlp, lambda m: reshape_info(m, "h", "n", 3, 1)),
+    ("declared size", "Q203", mlp, lambda m: reshape_info(m, "h", "n", 5)),
+    ("matmul sizes", "Q204", mlp, lambda m: replace_weight(m, "w", weight("w", 5, 3))),
+    ("broadcast sizes", "Q204", mlp, lambda m: replace_weight(m, "b", weight("b", 2))),
+    ("axis out of range", "Q204", mlp, lambda m: put(node(m, "soft").attribute[0], i=7)),
+    ("reshape", "Q204", lambda: model([h.make_node("Reshape", ["x", "s"], ["y"])], [value("x", 2, 3)], [value("y", 3, 2)], [ints("s", 3, 2)]),
+     lambda m: (replace_weight(m, "s", ints("s", 4, 2)), reshape_info(m, "y", 4, 2)), "more"),
+    ("concat sizes", "Q204", lambda: model([h.make_node("Concat", ["x", "z"], ["y"], axis=0)], [value("x", 2, 3), value("z", 2, 3)], [value("y", 4, 3)]), lambda m: reshape_info(m, "z", 2, 4)),
+    ("perm", "Q204", lambda: model([h.make_node("Transpose", ["x"], ["y"], perm=[1, 0])], [value("x", 2, 3)], [value("y", 3, 2)]), lambda m: m.graph.node[0].attribute[0].ints.__setitem__(0, 0)),
+    ("gemm ranks", "Q204", lambda: model([h.make_node("Gemm", ["x", "w"], ["y"])], [value("x", "n", 4)], [value("y", "n", 3)], [weight("w", 4, 3)]), lambda m: reshape_info(m, "x", "n", 2, 4)),
+    ("inputs of two types", "Q205", mlp, lambda m: replace_weight(m, "w", weight("w", 4, 3, dtype=np.float64))),
+    ("a type that the op does not take", "Q205", mlp, lambda m: retype(m, "x", T.BOOL)),
+    ("size -1", "Q206", mlp, lambda m: reshape_info(m, "x", -1, 4), "more"),
+    ("input and weight differ", "Q303", mlp, lambda m: m.graph.input.append(value("w", 4, 9))),
+]
+
+
+@pytest.mark.parametrize("case", EDITS, ids=lambda c: c[0])
+def test_edit(case, tmp_path):
+    what, finding, make, edit, *more = case
+    m = make()
+    edit(m)
+    report, problem = run(m, tmp_path), refused(m)
+    assert finding in {f["id"] for f in report.findings}, f"{report}; onnx.checker: {problem}"
+    assert (problem is None) == bool(more), problem
+    if problem:
+        assert not report
+
+
+def external(location, tmp_path):
+    m = mlp()
+    t = m.graph.initializer[0]
+    raw = t.raw_data
+    t.ClearField("raw_data")
+    t.data_location = T.EXTERNAL
+    t.external_data.append(onnx.StringStringEntryProto(key="location", value=location))
+    return m, raw
+
+
+@pytest.mark.parametrize("kind", ["up", "absolute", "link", "hard link", "missing", "good"])
+def test_external_data(kind, tmp_path):
+    m, raw = external({"up": "../w.bin", "absolute": str(tmp_path / "w.bin")}.get(kind, "w.bin"), tmp_path)
+    folder = tmp_path / "model"
+    folder.mkdir()
+    other = tmp_path / "w.bin"
+    other.write_bytes(raw)
+    if kind == "link":
+        (folder / "w.bin").symlink_to(other)
+    elif kind == "hard link":
+        os.link(other, folder / "w.bin")
+    elif kind == "good":
+        (folder / "w.bin").write_bytes(raw)
+    report = run(m, folder, security=True)
+    problem = refused(m, folder)
+    assert bool(report) == (problem is None) == (kind == "good"), f"{report}; {problem}"
+    if kind != "good":
+        assert {"missing": "Q302"}.get(kind, "Q912") in {f["id"] for f in report.findings}, str(report)
+
+
+def tensor(m, **fields):
+    t = m.graph.initializer[0]
+    for k, v in fields.items():
+        t.ClearField(k)
+        if isinstance(v, (list, tuple)):
+            getattr(t, k).extend(v)
+        elif v is not None:
+            setattr(t, k, v)
+
+
+@pytest.mark.parametrize("fields", [{"raw_data": b"\0" * 8}, {"dims": [1 << 40, 1 << 40]}, {"dims": [-1, 3]}, {"data_type": None}, {"data_type": 0}, {"float_data": [1.0]}, {"data_type": 8}],
+                         ids=str)
+def test_damaged_tensors_cannot_be_read(fields, tmp_path):
+    m = mlp()
+    tensor(m, **fields)
+    report = run(m, tmp_path)
+    assert refused(m) and not report and "Q100" in {f["id"] for f in report.errors}, str(report)
+
+
+def test_every_prefix_of_a_file(tmp_path):
+    data = mlp().SerializeToString()
+    for n in range(0, len(data), 3):
+        report = run(data[:n], tmp_path)
+        assert not report, n
+
+
+def test_finds_more_than_errors(tmp_path):
+    def ids(m, **options):
+        return {f["id"] for f in run(m, tmp_path, **options).findings}
+
+    m = mlp()
+    m.graph.initializer.append(weight("never", 3))
+    m.graph.input.append(value("spare", 2))
+    m.graph.node.append(h.make_node("Neg", ["h"], ["dead"], name="first"))
+    m.graph.value_info.append(value("ghost", 2))
+    assert {"Q113", "Q115", "Q116", "Q119", "Q307"} <= ids(m)
+    m = mlp()
+    w = np.ones((4, 3), np.float32)
+    w[0, 0] = np.nan
+    replace_weight(m, "w", numpy_helper.from_array(w, "w"))
+    assert "Q304" in ids(m)
+    w[0, 0] = np.inf
+    replace_weight(m, "w", numpy_helper.from_array(w, "w"))
+    assert "Q305" in ids(m)
+    m = mlp()
+    m.graph.input[0].name = m.graph.node[0].input[0] = "my input"
+    assert "Q127" in ids(m)
+    assert "Q501" in ids(padded(-np.inf)) and "Q502" in ids(padded(-1e9)) and "Q503" in ids(attention())
+    copies = [h.make_node("MatMul", ["x", "w"], ["h"]), h.make_node("MatMul", ["h", "u"], ["y"])]
+    m = model(copies, [value("x", "n", 32)], [value("y", "n", 32)], [weight("w", 32, 32), weight("u", 32, 32)])
+    assert "Q306" in ids(m)
+
+
+def test_baked_sizes(tmp_path):
+    def shaped(*target, out):
+        return model([h.make_node("Reshape", ["x", "s"], ["y"], name="view")], [value("x", "batch", "seq", 32)], [value("y", *out)], [ints("s", *target)])
+
+    def ids(m):
+        return {f["id"] for f in run(m, tmp_path).findings}
+
+    assert "Q402" in ids(shaped(2, -1, 4, 8, out=(2, None, 4, 8)))
+    assert "Q401" in ids(shaped(2, 5, 4, 8, out=(2, 5, 4, 8)))
+    assert not {"Q401", "Q402"} & ids(shaped(0, 0, 4, 8, out=("batch", "seq", 4, 8)))
+    assert not {"Q401", "Q402"} & ids(shaped(-1, 32, out=(None, 32)))
+    fixed = model([h.make_node("Relu", ["x"], ["y"])], [value("x", 1, "seq", 32)], [value("y", 1, "seq", 32)])
+    assert "Q403" in ids(fixed)
+    fixed = model([h.make_node("Relu", ["x"], ["y"])], [value("x", 1, 3)], [value("y", 1, 3)])
+    assert "Q404" in ids(fixed)
+
+
+def test_targets(tmp_path):
+    def ids(m, target):
+        return {f["id"] for f in run(m, tmp_path, target=target).findings}
+
+    assert "Q603" in ids(attention(mask=("b", 1, 1, "s")), "ort") and "Q603" not in ids(attention(), "ort")
+    assert "Q603" not in ids(attention(mask=("b", 1, 1, "s")), "openvino")
+    assert "Q604" in ids(attention(), "tensorrt")
+    assert "Q602" in ids(attention(elem=T.BFLOAT16), "ort") or "Q602" in ids(model([h.make_node("MatMul", ["x", "x"], ["y"])], [value("x", 2, 2, elem=T.BFLOAT16)], [value("y", 2, 2, elem=T.BFLOAT16)]), "ort")
+    assert "Q602" in ids(model([h.make_node("Neg", ["x"], ["y"])], [value("x", 2, elem=T.DOUBLE)], [value("y", 2, elem=T.DOUBLE)]), ["tensorrt"])
+    gelu = model([h.make_node("FastGelu", ["x"], ["y"], domain="com.microsoft")], [value("x", "n", 4)], [value("y", "n", 4)], domains=[("com.microsoft", 1)])
+    assert "Q601" in ids(gelu, "tensorrt") and not {"Q601", "Q602"} & ids(gelu, "ort")
+    assert "Q606" in ids(model([h.make_node("Relu", ["x"], ["y"])], [value("x", 2)], [value("y", 2)], opset=28), "ort")
+    with pytest.raises(qkv.Error):
+        qkv.check("m.onnx", target="nowhere")
+
+
+def test_ort_loads_what_the_target_allows(tmp_path):
+    ort = pytest.importorskip("onnxruntime")
+    for elem in (T.FLOAT, T.FLOAT16, T.BFLOAT16, T.DOUBLE, T.INT32, T.INT8, T.UINT8, T.BOOL):
+        for op, n in (("MatMul", 2), ("Add", 2), ("Softmax", 1), ("Relu", 1), ("Gather", 2), ("Where", 3), ("LayerNormalization", 2)):
+            names = ["x", "z", "u"][:n]
+            kinds = {"Gather": [elem, T.INT64], "Where": [T.BOOL, elem, elem]}.get(op, [elem] * n)
+            m = model([h.make_node(op, names, ["y"])], [value(a, 4, 4, elem=k) for a, k in zip(names, kinds)], [value("y", *([4, 4, 4] if op == "Gather" else [4, 4]), elem=elem)])
+            report = run(m, tmp_path, target="ort")
+            if refused(m):
+                assert not report
+                continue
+            try:
+                ort.InferenceSession(m.SerializeToString(), providers=["CPUExecutionProvider"])
+                loads = True
+            except Exception:
+                loads = False
+            assert bool(report) == loads, (op, T.DataType.Name(elem), str(report))
+
+
+def test_standard_models_have_no_errors():
+    """Every model of the standard's node tests that is stored as a file is valid."""
+    folder = pathlib.Path(onnx.__file__).parent / "backend" / "test" / "data"
+    files = sorted(folder.glob("*/*/model.onnx"))
+    if not files:
+        pytest.skip("this onnx has no test data")
+    wrong = [f"{f.parent.name}: {r.errors[0]}" for f in files if not (r := qkv.check(f))]
+    assert not wrong, wrong[:5]
+
+
+def test_every_finding_is_made():
+    """Last: what no test here makes is made by test_check_pt2.py, which lists it."""
+    import test_check_pt2
+
+    table = set(re.findall(r"^FINDING\((\d+),", (ROOT / "src/verify/findings.def").read_text(), re.M))
+    unit = set(re.findall(r"Q\(\d+\)", (ROOT / "tests/unit/test_check.c").read_text()))
+    missing = {f"Q{n}" for n in table} - HIT - test_check_pt2.FINDINGS - {f"Q{u[2:-1]}" for u in unit}
+    assert not missing, sorted(missing)
