@@ -235,6 +235,43 @@ static bool put_output(Onnx *o, const char *name, Value *v, OnnxValueInfo *out)
     return !o->broken;
 }
 
+static bool any_used(const Map *used, const OnnxNode *n)
+{
+    for (int k = 0; k < n->noutput; k++)
+        if (*n->output[k] && map_has(used, n->output[k])) return true;
+    return false;
+}
+
+/* Takes out what no output needs: results of nodes that nobody asked for, sizes, constants. */
+static void drop_unused(Onnx *o, const OnnxValueInfo *output, int noutput)
+{
+    Map used = {0};
+    bool *keep = arena_array(o->a, bool, o->nnode + 1);
+    bool ok = keep != NULL;
+    int n = 0;
+    for (int i = 0; ok && i < noutput; i++) ok = map_put(&used, output[i].name, o);
+    for (int i = o->nnode - 1; ok && i >= 0; i--) {
+        keep[i] = any_used(&used, &o->node[i]);
+        for (int k = 0; ok && keep[i] && k < o->node[i].ninput; k++) ok = map_put(&used, o->node[i].input[k], o);
+    }
+    if (!ok) {
+        out_of_memory(o);
+    } else {
+        for (int i = 0; i < o->nnode; i++)
+            if (keep[i]) o->node[n++] = o->node[i];
+        o->nnode = n;
+        n = 0;
+        for (int i = 0; i < o->ninit; i++)
+            if (map_has(&used, o->init[i].name)) o->init[n++] = o->init[i];
+        o->ninit = n;
+        n = 0;
+        for (int i = 0; i < o->ninfo; i++)
+            if (map_has(&used, o->info[i].name)) o->info[n++] = o->info[i];
+        o->ninfo = n;
+    }
+    map_free(&used);
+}
+
 static void add_guards(Onnx *o)
 {
     for (int i = 0; i < o->g->nrequire; i++) {
@@ -300,6 +337,7 @@ static bool make_file(Onnx *o, const char *path)
         if (!base) return fail(o->err, E_LIMIT, "out of memory");
         TRY(put_output(o, fresh(o, base), m->value, &output[noutput++]));
     }
+    if (!o->nmissing) drop_unused(o, output, noutput);
     add_guards(o);
     if (o->broken) return false;
     if (o->nmissing) return say_missing(o);

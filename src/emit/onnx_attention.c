@@ -121,7 +121,7 @@ static void write_out(const Attention *a)
 
 /* ------------------------------------------------------------------ as one op */
 
-/* ONNX Runtime takes masks of all axes of the scores but the batch and the heads only; in the standard they broadcast. */
+/* In the standard masks broadcast to the scores; ONNX Runtime 1.31 wants the axes of queries and keys whole. */
 static Ref whole_mask(const Attention *a, Ref mask, int rank, Expr *const *dim)
 {
     Onnx *o = a->o;
@@ -139,7 +139,6 @@ static void as_op(const Attention *a, bool causal)
     if (a->lower || a->upper) {
         Ref bounds = window(a);
         mask = !*mask.name ? bounds : mask.t == DT_BOOL ? NODE(o, "And", DT_BOOL, mask, bounds) : where(o, bounds, mask, number(o, mask.t, -INFINITY));
-        if (a->mask && o->opt.profile == ONNX_FOR_ORT && a->mask->rank > 2) mask = whole_mask(a, mask, a->mask->rank, a->mask->dim);
     } else if (a->mask && (o->opt.profile == ONNX_FOR_ORT || a->mask->rank < 2)) {
         mask = whole_mask(a, mask, a->mask->rank, a->mask->dim);
     }
@@ -157,7 +156,8 @@ static void as_op(const Attention *a, bool causal)
 static bool fits_op(const Attention *a)
 {
     const Expr *s = arg_e(a->n, SCALE);
-    if (a->o->opt.opset < 23 || a->o->opt.profile != ONNX_FOR_SPEC || a->q->dtype == DT_F64) return false;
+    bool has_op = a->o->opt.profile == ONNX_FOR_SPEC || a->o->opt.profile == ONNX_FOR_ORT;
+    if (a->o->opt.opset < 23 || !has_op || a->q->dtype == DT_F64) return false; /* a scale is a float32 there */
     return !s || ex_is_const(s);
 }
 

@@ -301,7 +301,8 @@ static Ref small_const(Onnx *o, DType t, int rank, int n, const void *data, cons
 {
     char *key = arena_printf(o->a, "const.%s.%d.%s", dtype_name(t), rank, text);
     const char *known = key ? map_get(&o->constants, key) : NULL;
-    if (known) return (Ref){known, t};
+    bool apart = o->opt.profile == ONNX_FOR_OPENVINO && !rank; /* its fusions trip over a scalar that two of them use */
+    if (known && !apart) return (Ref){known, t};
     void *copy = arena_alloc(o->a, (size_t)n + 1, dtype_size(t));
     char *base = arena_printf(o->a, strlen(text) < 40 ? "const.%s.%s" : "const.%s", dtype_name(t), text);
     if (!key || !copy || !base) {

@@ -113,7 +113,7 @@ void out_rms_norm(Onnx *o, const Node *n, const char *text)
     bool half = x.t == DT_F16 || x.t == DT_BF16;
     double eps = arg_f(o, n, 3, smallest_step(half ? DT_F32 : x.t));
     if (o->opt.opset >= 23 && o->opt.profile == ONNX_FOR_SPEC && x.t != DT_F64) {
-        w = *w.name ? w : filled(o, x.t, 1, axes, v->dim + v->rank - axes);
+        w = *w.name ? cast(o, w, x.t) : filled(o, x.t, 1, axes, v->dim + v->rank - axes);
         attr_int(o, "axis", -axes);
         attr_float(o, "epsilon", eps);
         give(o, n, 0, NODE(o, "RMSNormalization", x.t, x, w));
@@ -150,8 +150,8 @@ void out_group_norm(Onnx *o, const Node *n, const char *text)
     int64_t groups = arg_i(o, n, 1, 1);
     double eps = arg_f(o, n, 4, 1e-5);
     if (o->opt.opset >= 21 && x.t != DT_F64 && x.t != DT_BF16 && v->rank > 2 && o->opt.profile == ONNX_FOR_SPEC) {
-        w = *w.name ? w : filled(o, x.t, 1, 1, &v->dim[1]);
-        b = *b.name ? b : filled(o, x.t, 0, 1, &v->dim[1]);
+        w = *w.name ? cast(o, w, x.t) : filled(o, x.t, 1, 1, &v->dim[1]);
+        b = *b.name ? cast(o, b, x.t) : filled(o, x.t, 0, 1, &v->dim[1]);
         attr_int(o, "num_groups", groups);
         attr_float(o, "epsilon", eps);
         give(o, n, 0, NODE(o, "GroupNormalization", x.t, x, w, b));

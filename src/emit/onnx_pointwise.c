@@ -125,7 +125,7 @@ void out_gelu(Onnx *o, const Node *n, const char *text)
     (void)text;
     Ref x = arg_ref(o, n, 0);
     bool tanh_form = !strcmp(arg_s(n, 1, "none"), "tanh");
-    if (o->opt.opset >= 20) {
+    if (o->opt.opset >= 20 && x.t != DT_F64) {
         if (tanh_form) attr_str(o, "approximate", "tanh");
         give(o, n, 0, un(o, "Gelu", x));
         return;
