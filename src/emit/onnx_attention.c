@@ -142,6 +142,11 @@ static void as_op(const Attention *a, bool causal)
     } else if (a->mask && (o->opt.profile == ONNX_FOR_ORT || a->mask->rank < 2)) {
         mask = whole_mask(a, mask, a->mask->rank, a->mask->dim);
     }
+    if (for_ort(o) && q.t == DT_BF16) {
+        q = cast(o, q, DT_F32);
+        k = cast(o, k, DT_F32);
+        v = cast(o, v, DT_F32);
+    }
     if (*mask.name && mask.t != DT_BOOL) mask = cast(o, mask, q.t);
     if (causal) attr_int(o, "is_causal", 1);
     Expr *s = arg_e(a->n, SCALE);

@@ -162,6 +162,10 @@ void out_triangle(Onnx *o, const Node *n, const char *text)
 void out_random(Onnx *o, const Node *n, const char *text)
 {
     const Value *v = n->out[0];
+    if (for_ort(o) && o->opt.opset >= 22) {
+        refuse(o, "ONNX Runtime has random numbers up to opset 21");
+        return;
+    }
     onnx_note(o, "'%s' (%s): random numbers are the runtime's, not PyTorch's", n->name, n->op->name);
     Ref base = v->rank ? NODE(o, "Expand", DT_F32, number(o, DT_F32, 0), shape_of(o, v->rank, v->dim)) : number(o, DT_F32, 0);
     attr_int(o, "dtype", ONNX_FLOAT);
