@@ -55,9 +55,10 @@ if [ "$mode" = all ]; then
   suite models $python tests/models/run_models.py
   suite spellings $python tests/spellings/run.py
   if have onnx && have ml_dtypes; then
+    have onnxscript && suite onnx_models $python tests/models/onnx_models.py
     suite onnx_backend $python -m pytest -q -p no:cacheprovider --tb=line tests/python/test_onnx_backend.py
   else
-    skip "tests/python/test_onnx_backend.py (no onnx in .venv)"
+    skip "tests/python/test_onnx_backend.py, tests/models/onnx_models.py (no onnx in .venv)"
   fi
 fi
 [ -s $logs/skipped ] && cat $logs/skipped

@@ -323,7 +323,8 @@ bool lower_slice(Lower *L)
     if (x->rank == 0) return lower_fail(L, 0, "a tensor of rank 0 cannot be sliced");
     TRY(lower_dim(L, 1, x->rank, &d));
     Expr *size = x->dim[d], *zero = ex_int(L->ex, 0), *start = lower_expr(L, 2), *end = lower_expr(L, 3);
-    start = start ? ex_min(L->ex, ex_max(L->ex, zero, from_end(L, start, size)), size) : zero;
+    bool last = start && ex_is_int(start) && start->i < 0; /* max(0, size - k) is no more than the size */
+    start = last ? ex_max(L->ex, zero, from_end(L, start, size)) : start ? ex_min(L->ex, ex_max(L->ex, zero, from_end(L, start, size)), size) : zero;
     if (!end || (ex_is_int(end) && end->i == INT64_MAX)) end = size;
     else end = ex_max(L->ex, start, ex_min(L->ex, from_end(L, end, size), size));
     if (!start || !end) return fail(L->err, E_LIMIT, "a size expression is too large");

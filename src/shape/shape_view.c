@@ -58,6 +58,17 @@ bool shape_select(Shape *s)
     return shape_out(s, 0, x->dtype, x->rank - 1, dim);
 }
 
+/* end - max(0, end - k): the last k, or all of fewer */
+static Expr *span_of(Shape *s, Expr *start, Expr *end)
+{
+    if (start->kind == EX_MAX && start->nargs == 2)
+        for (int i = 0; i < 2; i++) {
+            Expr *k = ex_sub(s->ex, end, start->args[i]);
+            if (ex_equals_int(start->args[1 - i], 0) && k && ex_is_int(k) && k->i > 0) return ex_min(s->ex, end, k);
+        }
+    return ex_sub(s->ex, end, start);
+}
+
 bool shape_slice(Shape *s)
 {
     Value *x;
@@ -70,7 +81,7 @@ bool shape_slice(Shape *s)
     ex_range(s->ex, step, &lo, &hi);
     if (hi < 1) return shape_fail(s, 4, "must be at least 1");
     for (int i = 0; i < x->rank; i++) dim[i] = x->dim[i];
-    Expr *span = ex_sub(s->ex, end, start); /* lowering made 0 <= start <= end <= size */
+    Expr *span = span_of(s, start, end); /* lowering made 0 <= start <= end <= size */
     dim[d] = ex_floordiv(s->ex, ex_sub(s->ex, ex_add(s->ex, span, step), ex_int(s->ex, 1)), step);
     return shape_out(s, 0, x->dtype, x->rank, dim);
 }
