@@ -39,6 +39,7 @@ typedef struct Onnx {
     const char *scope;      /* name of the graph node that is written */
     Ref *value; bool *written, *asked; /* by value id */
     Ref *size; bool *size_asked; uint32_t nsizes; /* by Expr id */
+    struct Solved **solved; /* by symbol index: the axis that it is computed from, once one is chosen: two symbols of one axis must not be computed from each other */
     const char **wish;      /* by value id: the name that it must have as an output */
     int depth;
     int attention_ops, attention_written_out;

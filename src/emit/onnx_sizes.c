@@ -62,6 +62,12 @@ static bool find_axis(const Onnx *o, const Expr *x, Value **v, int *axis)
 
 static bool known(Onnx *o, const Expr *x);
 
+typedef struct Solved {
+    Value *v;
+    int axis;
+    Expr *factor, *rest;
+} Solved;
+
 /* x is an axis' size factor * s + rest: s = (size - rest) / factor. */
 static bool solve_axis(Onnx *o, const Expr *s, Expr *size, Expr **factor, Expr **rest)
 {
@@ -84,7 +90,16 @@ static bool solve_axis(Onnx *o, const Expr *s, Expr *size, Expr **factor, Expr *
 
 static bool find_solution(Onnx *o, const Expr *s, Value **v, int *axis, Expr **factor, Expr **rest)
 {
-    if (!room(o, s) || o->size_asked[s->id]) return false;
+    if (!o->solved) o->solved = arena_array(o->a, Solved *, expr_symbol_count(o->p) + 1);
+    Solved *known_as = o->solved ? o->solved[s->i] : NULL;
+    if (known_as) {
+        *v = known_as->v;
+        *axis = known_as->axis;
+        *factor = known_as->factor;
+        *rest = known_as->rest;
+        return true;
+    }
+    if (!room(o, s) || !o->solved || o->size_asked[s->id]) return false;
     o->size_asked[s->id] = true;
     bool found = false;
     for (int i = 0; i < o->g->ninput && !found; i++)
@@ -95,7 +110,9 @@ static bool find_solution(Onnx *o, const Expr *s, Value **v, int *axis, Expr **f
             found = ex_mentions(size, s) && solve_axis(o, s, size, factor, rest);
         }
     o->size_asked[s->id] = false;
-    return found;
+    if (!found || !(o->solved[s->i] = arena_new(o->a, Solved))) return false;
+    *o->solved[s->i] = (Solved){*v, *axis, *factor, *rest};
+    return true;
 }
 
 static bool known(Onnx *o, const Expr *x)

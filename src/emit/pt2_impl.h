@@ -14,6 +14,7 @@ typedef struct Emit {
     int depth;     /* of values written in front of their place */
     const char **size; bool *asked, *known; uint32_t nsizes; /* by Expr id: the node that gives it, once there is one; being looked for; size_known */
     const char **symbol; /* by index: its name in the file */
+    struct Solution **solved; /* by index: the axis that it is computed from, once one is chosen: two symbols of one axis must not be computed from each other */
     bool *bound;         /* by index: a size out of data that is known already */
     bool *checked;       /* by requirement: written already */
     bool too_long;       /* a size's text was cut */

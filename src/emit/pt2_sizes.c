@@ -62,7 +62,8 @@ static bool name_symbols(Emit *e)
     int n = expr_symbol_count(e->g->ex);
     e->symbol = arena_array(e->arena, const char *, n + 1);
     e->bound = arena_array(e->arena, bool, n + 1);
-    if (!e->symbol || !e->bound) return fail(e->err, E_LIMIT, "out of memory");
+    e->solved = arena_array(e->arena, Solution *, n + 1);
+    if (!e->symbol || !e->bound || !e->solved) return fail(e->err, E_LIMIT, "out of memory");
     for (int i = 0; i < n; i++) {
         const Symbol *s = expr_symbol(e->g->ex, i);
         bool data = out_of_data(s), good = data ? is_unbacked(s->name) : s->name[0] != 'u' && strncmp(s->name, "zuf", 3);
@@ -252,6 +253,10 @@ static bool solve_axis(Emit *e, const Expr *s, Expr *size, Solution *out)
 
 bool find_solution(Emit *e, const Expr *s, Solution *out)
 {
+    if (e->solved[s->i]) {
+        *out = *e->solved[s->i];
+        return true;
+    }
     if (!room(e, s) || e->asked[s->id]) return false;
     e->asked[s->id] = true;
     bool found = false;
@@ -262,7 +267,10 @@ bool find_solution(Emit *e, const Expr *s, Solution *out)
             found = ex_mentions(size, s) && solve_axis(e, s, size, out);
         }
     e->asked[s->id] = false;
-    return found;
+    Solution *keep = found ? arena_new(e->arena, Solution) : NULL;
+    if (keep) *keep = *out;
+    e->solved[s->i] = keep;
+    return keep || (found && fail(e->err, E_LIMIT, "out of memory"));
 }
 
 /* Can x be computed here? */
