@@ -193,7 +193,19 @@ static void tell_sizes(Cut *c)
     }
 }
 
-/* Sizes of inputs with symbols that stay unknown become symbols. */
+/* The number that a condition says e is; -1: none does. */
+static int64_t required_number(const Cut *c, const Expr *e)
+{
+    for (int i = 0; i < c->g->nrequire; i++) {
+        const Expr *r = c->g->require[i].cond;
+        if (r->kind != EX_EQ || (r->args[0] != e && r->args[1] != e)) continue;
+        const Expr *other = r->args[r->args[0] == e];
+        if (ex_is_int(other) && other->i >= 0) return other->i;
+    }
+    return -1;
+}
+
+/* Sizes of inputs with symbols that stay unknown become symbols, or the numbers that they must be. */
 static bool new_sizes(Cut *c)
 {
     for (int i = 0; i < c->nfrom; i++)
@@ -201,6 +213,11 @@ static bool new_sizes(Cut *c)
             const Expr *e = c->from[i]->dim[d];
             int64_t lo, hi;
             if (c->memo[e->id] || ex_is_const(e) || only_unknown(c, e) == -1) continue;
+            int64_t number = required_number(c, e);
+            if (number >= 0) {
+                if (!(c->memo[e->id] = ex_int(c->to->ex, number))) return no_memory(c);
+                continue;
+            }
             char *name = arena_printf(c->to->arena, "%s_%d", c->from[i]->name, d);
             while (name && expr_find_symbol(c->g->ex, name)) name = arena_printf(c->to->arena, "%s_", name);
             Expr *s = name ? ex_symbol(c->to->ex, name) : NULL;
@@ -500,7 +517,12 @@ static bool sayable(const Cut *c, const Expr *e)
 
 static bool copy_ends(Cut *c)
 {
-    for (int i = 0; i < c->nresult; i++) TRY(graph_add_output(c->to, c->result[i]->name, c->copy[c->result[i]->id], c->err));
+    for (int i = 0; i < c->nresult; i++) { /* one that is an input, too, leaves its name to that */
+        const Value *v = c->copy[c->result[i]->id];
+        char name[32];
+        snprintf(name, sizeof name, "output_%d", i);
+        TRY(graph_add_output(c->to, v->kind == V_INPUT ? name : v->name, c->copy[c->result[i]->id], c->err));
+    }
     for (int i = 0; i < c->g->nmutation; i++) {
         const Mutation *m = &c->g->mutation[i];
         if (c->boundary[m->target->id] || !c->copy[m->target->id]) continue;

@@ -1,5 +1,6 @@
 """Parts of a model: their numbers are those of the whole, in qkv, in PyTorch after saving, and as ONNX."""
 import gc
+import pathlib
 import re
 
 import numpy as np
@@ -10,6 +11,7 @@ import qkv  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.export import Dim  # noqa: E402
 
+SMALL = pathlib.Path(__file__).resolve().parents[1] / "models" / "small"
 B, S = Dim("b", min=1, max=8), Dim("s", min=2, max=32)
 
 
@@ -126,3 +128,44 @@ def test_outlives_the_whole(encoder):
     part = qkv.Model(path).extract(end=norms(qkv.Model(path))[0])
     gc.collect()
     close(part.run({"x": values["x"]})[part.outputs[0]], values[part.outputs[0]])
+
+
+def listed(text):
+    """([results, operands] of every node, inputs, outputs) of a graph's text."""
+    nodes = []
+    for line in text.splitlines():
+        if line.startswith("%"):
+            left, right = line.split(" = ", 1)
+            nodes.append((re.findall(r"%([\w.]+): ", left), re.findall(r"%([\w.]+)", right)))
+    return nodes, re.findall(r"^input %([\w.]+):", text, re.M), list(dict.fromkeys(re.findall(r"^output \S+ = %([\w.]+)", text, re.M)))
+
+
+@pytest.mark.parametrize("path", sorted(p for p in SMALL.glob("*.pt2") if "bf16" not in p.name), ids=lambda p: p.stem)
+def test_cut_in_two(path, tmp_path):
+    """Everything that is alive between two nodes is where the model is cut: the second part, in memory, as .pt2 and as .onnx, gives what the whole gives."""
+    load_file = pytest.importorskip("safetensors.numpy").load_file
+    model = qkv.Model(path, fuse=False)
+    feeds = load_file(path.with_name(path.stem + ".v0.in.safetensors"))
+    feeds = {n: feeds[n] if n in feeds else feeds[str(i)] for i, n in enumerate(model.inputs)}
+    nodes, inputs, results = listed(model.graph_text())
+    want = model.extract(end=results).run(feeds)
+    for at in {len(nodes) * k // 4 for k in (1, 2, 3)}:
+        used = {v for _, operands in nodes[at:] for v in operands} | set(results)
+        alive = [v for made, _ in nodes[:at] for v in made if v in used]
+        if not alive:
+            continue
+        start, tail = alive + [v for v in inputs if v in used], None
+        while tail is None:
+            try:
+                tail = model.extract(start, results)
+            except qkv.Error as e:  # an input that tells a size
+                start.append(re.search(r"; '(\S+)' has it|need the input '(\S+)'", str(e)).expand(r"\1\2"))
+        head = model.extract(end=alive)
+        between = dict(zip(alive, head.run({i: feeds[i] for i in head.inputs}).values()))
+        given = {i: between.get(i, feeds.get(i)) for i in tail.inputs}
+        tail.save(tmp_path / "tail.pt2")
+        tail.save_onnx(tmp_path / "tail.onnx")
+        for part in (tail, qkv.Model(tmp_path / "tail.pt2"), qkv.Model(tmp_path / "tail.onnx")):
+            got = part.run({i: given[i] for i in part.inputs})
+            for name, a in zip(want, list(got.values())):
+                close(a, want[name])

@@ -88,7 +88,7 @@ static void test_chain(void **state)
                                                       "input %mask: f32[s1, 4]\n"
                                                       "require s0 < 7 \"guard of x\"\n"
                                                       "require s0 == s1 \"node 'add': dim 0\"\n"
-                                                      "output relu = %relu\n");
+                                                      "output output_0 = %relu\n");
 }
 
 static void test_refused(void **state)
@@ -135,6 +135,26 @@ static void test_sizes(void **state)
                                                       "input %rows: f32[14*s1, 4]\n"
                                                       "%back: f32[s0, 14*s1, 4] = aten.reshape.default(%relu, [s0, (14*s1), 4])\n"
                                                       "output back = %back\n");
+}
+
+/* A size that a condition makes a number is that number. */
+static void test_required_number(void **state)
+{
+    (void)state;
+    expect("symbol s0 in [0, 8]\n"
+           "symbol s1 in [1, 8]\n"
+           "input %x: f32[s0, 4]\n"
+           "input %y: f32[s1, 4]\n"
+           "%slice: f32[Min(s0, 1), 4] = aten.slice.Tensor(%x, start=0, end=(Min(s0, 1)))\n"
+           "%mul: f32[s1, 4] = aten.mul.Tensor(%slice, %y)\n"
+           "%add: f32[s1, 4] = aten.add.Tensor(%slice, %mul)\n"
+           "require Min(s0, 1) == 1 \"node 'mul': broadcast sizes\"\n"
+           "output output_0 = %add\n",
+           (Want){{"slice", "mul"}, {"add"}}, "symbol s1 in [1, 8]\n"
+                                              "input %slice: f32[1, 4]\n"
+                                              "input %mul: f32[s1, 4]\n"
+                                              "%add: f32[s1, 4] = aten.add.Tensor(%slice, %mul)\n"
+                                              "output add = %add\n");
 }
 
 static const char data[] = "symbol n = size %nonzero 0 in [0, inf]\n"
@@ -242,7 +262,7 @@ static void test_names(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_chain), cmocka_unit_test(test_refused),     cmocka_unit_test(test_sizes), cmocka_unit_test(test_data),
+        cmocka_unit_test(test_chain), cmocka_unit_test(test_refused),     cmocka_unit_test(test_sizes), cmocka_unit_test(test_required_number), cmocka_unit_test(test_data),
         cmocka_unit_test(test_mutation), cmocka_unit_test(test_two_results), cmocka_unit_test(test_names),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
