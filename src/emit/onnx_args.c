@@ -115,3 +115,11 @@ Ref positions(Onnx *o, Ref count)
 {
     return NODE(o, "Range", DT_I64, integer(o, 0), NODE(o, "Reshape", DT_I64, count, ints(o, 0, NULL)), integer(o, 1));
 }
+
+/* OpenVINO's largest of a row of -inf is the lowest finite number: there, truth values are reduced. */
+Ref all_minus_infinity(Onnx *o, Ref x, int64_t axis)
+{
+    if (o->opt.profile != ONNX_FOR_OPENVINO) return NODE(o, "Equal", DT_BOOL, reduce(o, "ReduceMax", x, 1, &axis, true), like(o, x, -INFINITY));
+    Ref each = cast(o, NODE(o, "Equal", DT_BOOL, x, like(o, x, -INFINITY)), DT_I32);
+    return cast(o, reduce(o, "ReduceMin", each, 1, &axis, true), DT_BOOL);
+}

@@ -67,8 +67,7 @@ static void mask_of(const Attention *a, Ref *bias, Ref *alive)
     }
     mask = cast(o, mask, a->t);
     *bias = *bounds.name ? where(o, bounds, mask, number(o, a->t, -INFINITY)) : mask;
-    Ref top = !rank && !*bounds.name ? *bias : reduce(o, "ReduceMax", *bias, 1, &last, true);
-    *alive = negated(o, NODE(o, "Equal", DT_BOOL, top, number(o, a->t, -INFINITY)));
+    *alive = negated(o, !rank && !*bounds.name ? NODE(o, "Equal", DT_BOOL, *bias, number(o, a->t, -INFINITY)) : all_minus_infinity(o, *bias, last));
 }
 
 /* (B, Hkv, M, D) with each head as often as queries share it. */

@@ -120,6 +120,7 @@ Ref reduce(Onnx *o, const char *op, Ref x, int n, const int64_t *axis, bool keep
 Ref slice(Onnx *o, Ref x, int64_t axis, Ref from, Ref to, int64_t step); /* from, to: 1-D */
 Ref where(Onnx *o, Ref cond, Ref a, Ref b);
 Ref negated(Onnx *o, Ref truth);
+Ref all_minus_infinity(Onnx *o, Ref x, int64_t axis); /* of each row; the axis stays */
 Ref flat(Onnx *o, Ref x);                           /* 1-D */
 Ref positions(Onnx *o, Ref count);                  /* 0 .. count-1, from a 1-D or 0-d i64 */
 Ref like(Onnx *o, Ref x, double v);                 /* the constant v of x's dtype */

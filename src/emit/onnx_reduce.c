@@ -281,7 +281,7 @@ void out_safe_softmax(Onnx *o, const Node *n, const char *text)
     Ref x = cast(o, arg_ref(o, n, 0), t);
     if (!v->rank) x = flat(o, x);
     int64_t axis = arg_axis(o, n, 1, v->rank);
-    Ref top = reduce(o, "ReduceMax", x, 1, &axis, true), dead = equals(o, top, -INFINITY);
+    Ref dead = all_minus_infinity(o, x, axis);
     attr_int(o, "axis", axis);
     Ref y = NODE(o, "Softmax", t, x);
     y = where(o, dead, like(o, y, 0), y);

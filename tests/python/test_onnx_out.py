@@ -1,0 +1,296 @@
+"""qkv.Model.save_onnx and `qkv convert` against PyTorch: what is written loads in ONNX Runtime and OpenVINO, and gives eager's numbers."""
+import json
+import os
+import pathlib
+import subprocess
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+onnx = pytest.importorskip("onnx")
+ort = pytest.importorskip("onnxruntime")
+import qkv  # noqa: E402
+from torch import nn  # noqa: E402
+from torch.export import Dim  # noqa: E402
+from torch.nn import functional as F  # noqa: E402
+from torch.utils._pytree import tree_leaves  # noqa: E402
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+QKV = os.environ.get("QKV", str(ROOT / "build" / "qkv"))
+B, S = Dim("b", min=1, max=8), Dim("s", min=2, max=64)
+ort.set_default_logger_severity(4)
+
+
+def R(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def fn(f, **parts):
+    """A module whose forward is f, with the given parts."""
+    class Module(nn.Module):
+        forward = f
+    m = Module()
+    for name, part in parts.items():
+        setattr(m, name, part)
+    return m.eval()
+
+
+def exported(folder, module, inputs, dynamic=None):
+    with torch.no_grad():
+        torch.export.save(torch.export.export(module, inputs, dynamic_shapes=dynamic), folder / "model.pt2")
+    return qkv.Model(folder / "model.pt2")
+
+
+def run_ort(path, inputs):
+    session = ort.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    return session.run(None, dict(zip((i.name for i in session.get_inputs()), inputs)))
+
+
+def run_openvino(path, inputs):
+    ov = pytest.importorskip("openvino")
+    model = ov.Core().compile_model(str(path), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    result = model(dict(zip((i.get_any_name() for i in model.inputs), inputs)))
+    return [result[o] for o in model.outputs]
+
+
+def close(got, want, tol=2e-5):
+    want = want.detach().numpy()
+    assert got.shape == want.shape and got.dtype == want.dtype
+    if not np.issubdtype(want.dtype, np.floating):
+        assert np.array_equal(got, want)
+        return
+    assert np.array_equal(np.isfinite(got), np.isfinite(want))
+    peak = np.abs(np.nan_to_num(want)).max(initial=0)
+    assert np.abs(np.nan_to_num(got - want)).max(initial=0) <= tol * max(peak, 1e-6)
+
+
+FORMS = [("ort", o) for o in range(17, 24)] + [("spec", 18), ("spec", 21), ("openvino", 18), ("openvino", 23), ("tensorrt", 18)]
+
+
+def out_and_compare(folder, module, variants, dynamic, profile, opset, rewrite=False):
+    model = exported(folder, module, variants[0], dynamic)
+    if rewrite:
+        model.rewrite()
+    report = model.save_onnx(folder / "m.onnx", opset=opset, profile=profile)
+    onnx.checker.check_model(str(folder / "m.onnx"), full_check=True)
+    assert report["missing"] == [] and report["opset"] == opset
+    for inputs in variants:
+        with torch.no_grad():
+            want = [x for x in tree_leaves(module(*inputs)) if isinstance(x, torch.Tensor)]
+        flat = [x.numpy() for x in tree_leaves(inputs)]
+        for a, b in zip((run_openvino if profile == "openvino" else run_ort)(folder / "m.onnx", flat), want, strict=True):
+            close(a, b)
+    return report
+
+
+class Block(nn.Module):
+    """An encoder layer and a head over its first token."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer = nn.TransformerEncoderLayer(16, 4, 32, batch_first=True, activation="gelu", norm_first=True)
+        self.head = nn.Linear(16, 5)
+
+    def forward(self, x, pad):
+        y = self.layer(x, src_key_padding_mask=pad)
+        return self.head(y[:, 0]), y
+
+
+def padding(b, s):
+    """Row 0 is whole; the others lose one more at the end each."""
+    return torch.arange(s)[None] >= torch.clamp(s - torch.arange(b), min=1)[:, None]
+
+
+@pytest.mark.parametrize("profile,opset", FORMS)
+def test_encoder_layer(tmp_path, profile, opset):
+    torch.backends.mha.set_fastpath_enabled(False)
+    report = out_and_compare(tmp_path, Block().eval(), [(R(b, s, 16, seed=b), padding(b, s)) for b, s in ((2, 6), (1, 3), (4, 9))],
+                             ({0: B, 1: S}, {0: B, 1: S}), profile, opset)
+    as_op = profile in ("ort", "spec") and opset >= 23
+    assert report["attentions"] == {"op": int(as_op), "decomposed": int(not as_op)}
+
+
+def attention(row, **kw):
+    return fn(lambda self, q, k, v, m: F.scaled_dot_product_attention(q, k, v, m[:, None, None] if row else m, **kw))
+
+
+def qkv_inputs(b, n, m, mask, heads=4, kv_heads=4):
+    return R(b, heads, n, 8), R(b, kv_heads, m, 8, seed=1), R(b, kv_heads, m, 8, seed=2), mask
+
+
+N, M = Dim("n", min=2, max=64), Dim("m", min=2, max=32)
+
+
+def dead_rows(b, n, m):
+    mask = torch.rand(b, 1, n, m, generator=torch.Generator().manual_seed(n)) < 0.6
+    mask[0, 0, 0] = False
+    return mask
+
+
+@pytest.mark.parametrize("profile,opset", [("ort", 18), ("ort", 23), ("spec", 23), ("openvino", 18), ("tensorrt", 18)])
+@pytest.mark.parametrize("mask", ["bool", "float", "row"])
+@pytest.mark.parametrize("form", ["plain", "gqa", "scale"])
+def test_masks_and_dead_rows(tmp_path, profile, opset, mask, form):
+    """Rows that allow no key are 0, as PyTorch has them; neither NaN nor an average."""
+    if profile == "spec" and mask == "row":
+        pytest.skip("legal, and refused by ONNX Runtime: docs/ONNX.md")
+    kv = 2 if form == "gqa" else 4
+    kw = {"plain": {}, "gqa": {"enable_gqa": True}, "scale": {"scale": 0.3}}[form]
+
+    def inputs(b, n, m):
+        keep = dead_rows(b, n, m)
+        keep = keep[:, 0, 0] if mask == "row" else keep
+        return qkv_inputs(b, n, m, torch.where(keep, R(*keep.shape, seed=3), -torch.inf) if mask == "float" else keep, kv_heads=kv)
+    axes = {0: B, 2: N}, {0: B, 2: M}, {0: B, 2: M}, {0: B, 1: M} if mask == "row" else {0: B, 2: N, 3: M}
+    report = out_and_compare(tmp_path, attention(mask == "row", **kw), [inputs(2, 5, 7), inputs(3, 8, 4), inputs(1, 2, 2)], axes, profile, opset)
+    assert sum(report["attentions"].values()) == 1
+
+
+@pytest.mark.parametrize("profile,opset", [("ort", 18), ("ort", 23), ("spec", 23), ("openvino", 18)])
+def test_causal_is_top_left(tmp_path, profile, opset):
+    model = fn(lambda self, q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True))
+    out_and_compare(tmp_path, model, [qkv_inputs(2, n, m, None)[:3] for n, m in ((5, 7), (6, 3), (4, 4))], ({0: B, 2: N}, {0: B, 2: M}, {0: B, 2: M}), profile, opset)
+
+
+def hand_written(self, q, k, v):
+    """Scores capped, causal, and with a window of 3: what rewriting makes one op of."""
+    s = torch.tanh(q @ k.transpose(-1, -2) * 0.35 / 5) * 5
+    i, j = torch.arange(q.shape[2])[:, None], torch.arange(k.shape[2])[None]
+    s = s.masked_fill((j > i) | (j < i - 3), -torch.inf)
+    return torch.softmax(s, -1) @ v
+
+
+@pytest.mark.parametrize("profile,opset", [("ort", 18), ("ort", 23), ("spec", 23), ("openvino", 18), ("tensorrt", 18)])
+@pytest.mark.parametrize("rewrite", [False, True])
+def test_softcap_and_window(tmp_path, profile, opset, rewrite):
+    report = out_and_compare(tmp_path, fn(hand_written), [tuple(R(b, 4, n, 8, seed=i) for i in range(3)) for b, n in ((2, 6), (1, 9))], ({0: B, 2: N},) * 3, profile, opset,
+                             rewrite)
+    assert sum(report["attentions"].values()) == rewrite
+
+
+def sizes(self, x):
+    b, s, d = x.shape
+    y = x.reshape(b, s // 2, 2, d).mean(2).reshape(b * (s // 2), d)
+    return y, F.pad(x, (0, 0, s // 2, 1)), torch.arange(s + b, dtype=torch.float32), torch.full((b, 2 * s), s / (b + 1)), x[:, s // 3:s - 1], x.new_zeros(b, s) + torch.eye(s)[:1]
+
+
+@pytest.mark.parametrize("profile,opset", [("ort", 17), ("ort", 18), ("ort", 23), ("openvino", 18)])
+def test_sizes_are_nodes(tmp_path, profile, opset):
+    s2 = 2 * Dim("h", min=1, max=32)
+    variants = [(R(b, s, 3),) for b, s in ((2, 6), (1, 2), (3, 10))]
+    out_and_compare(tmp_path, fn(sizes), variants, ({0: B, 1: s2},), profile, opset)
+    g = onnx.load(tmp_path / "m.onnx").graph
+    names = [d.dim_param for d in g.input[0].type.tensor_type.shape.dim]
+    assert names[0] and names[1].startswith("2*") and not names[2]
+    assert [o.name for o in g.output] == [f"output_{i}" for i in range(6)]
+
+
+def test_names_and_ties(tmp_path):
+    class Tied(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embed = nn.Embedding(11, 6)
+            self.head = nn.Linear(6, 11, bias=False)
+            self.head.weight = self.embed.weight
+
+        def forward(self, ids):
+            return {"logits": self.head(self.embed(ids)), "ids": ids}
+    model = exported(tmp_path, Tied().eval(), (torch.tensor([[1, 2, 3], [4, 5, 6]]),), ({0: B, 1: S},))
+    model.save_onnx(tmp_path / "m.onnx")
+    m = onnx.load(tmp_path / "m.onnx")
+    big = [i for i in m.graph.initializer if i.dims and i.dims[0] == 11]
+    assert len(big) == 1 and big[0].name in ("embed.weight", "head.weight")
+    assert [i.name for i in m.graph.input] == ["ids"] and m.producer_name == "qkv" and m.opset_import[0].version == 18
+    assert [o.name for o in m.graph.output] == ["output_0", "output_1"]
+    first = (tmp_path / "m.onnx").read_bytes()
+    qkv.Model(tmp_path / "model.pt2").save_onnx(tmp_path / "again.onnx")
+    assert (tmp_path / "again.onnx").read_bytes() == first
+    assert all(t.type.tensor_type.HasField("shape") for t in m.graph.value_info)
+
+
+def test_external_data(tmp_path):
+    model = exported(tmp_path, nn.Linear(64, 64).eval(), (R(2, 64),), ({0: B},))
+    model.save_onnx(tmp_path / "m.onnx", external_data=True)
+    assert (tmp_path / "m.onnx.data").stat().st_size >= 64 * 64 * 4 > (tmp_path / "m.onnx").stat().st_size
+    onnx.checker.check_model(str(tmp_path / "m.onnx"), full_check=True)
+    with torch.no_grad():
+        close(run_ort(tmp_path / "m.onnx", [R(3, 64, seed=2).numpy()])[0], nn_linear(tmp_path, R(3, 64, seed=2)))
+
+
+def nn_linear(folder, x):
+    return torch.export.load(folder / "model.pt2").module()(x)
+
+
+def test_state_goes_in_and_out(tmp_path):
+    class Counter(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("seen", torch.zeros(3))
+
+        def forward(self, x):
+            self.seen.add_(x.sum(0))
+            return x + self.seen
+    model = exported(tmp_path, Counter().eval(), (R(2, 3),), ({0: B},))
+    report = model.save_onnx(tmp_path / "m.onnx")
+    assert any("seen_out" in n for n in report["notes"])
+    session = ort.InferenceSession(str(tmp_path / "m.onnx"), providers=["CPUExecutionProvider"])
+    assert [o.name for o in session.get_outputs()] == ["output_0", "seen_out"]
+    module, feeds = Counter().eval(), {}
+    for k in range(3):
+        x = R(2, 3, seed=k)
+        y, state = session.run(None, {"x": x.numpy(), **feeds})
+        close(y, module(x))
+        close(state, module.seen)
+        feeds = {"seen": state}
+
+
+@pytest.mark.parametrize("opset", [18, 23])
+def test_bf16_runs_in_onnx_runtime(tmp_path, opset):
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.LayerNorm(16), nn.Linear(16, 4)).to(torch.bfloat16).eval()
+    outer = fn(lambda self, x: self.inner(x.to(torch.bfloat16)).float(), inner=module)
+    exported(tmp_path, outer, (R(3, 8),), ({0: B},)).save_onnx(tmp_path / "m.onnx", opset=opset)
+    with torch.no_grad():
+        close(run_ort(tmp_path / "m.onnx", [R(5, 8, seed=1).numpy()])[0], outer(R(5, 8, seed=1)), tol=3e-2)
+
+
+def test_all_missing_are_named(tmp_path):
+    model = exported(tmp_path, fn(lambda self, x: (torch.erfinv(x), torch.lgamma(x) + 1, x.exp())), (R(3),))
+    with pytest.raises(qkv.Error) as e:
+        model.save_onnx(tmp_path / "m.onnx")
+    assert e.value.code == 4 and "erfinv" in str(e.value) and "lgamma" in str(e.value) and "2 nodes" in str(e.value)
+    assert not (tmp_path / "m.onnx").exists()
+    for profile, opset in (("nobody", 18), ("ort", 16), ("ort", 24)):
+        with pytest.raises(qkv.Error):
+            model.save_onnx(tmp_path / "m.onnx", profile=profile, opset=opset)
+
+
+def convert(*args):
+    return subprocess.run([QKV, "convert", *map(str, args)], capture_output=True, text=True)
+
+
+def test_tensorrt_rules(tmp_path):
+    bad = fn(lambda self, q, k, v: F.scaled_dot_product_attention(q, k, v))
+    exported(tmp_path, bad, tuple(R(1, 2, 4, 12, seed=i) for i in range(3)))
+    ran = convert(tmp_path / "model.pt2", "-o", tmp_path / "m.onnx", "--profile", "tensorrt", "--json")
+    report = json.loads(ran.stdout)
+    assert ran.returncode == 0 and {w["rule"] for w in report["warnings"]} == {"dtype", "head-size"} and "head size is 12" in ran.stderr
+    assert all(w["node"] for w in report["warnings"])
+    assert convert(tmp_path / "model.pt2", "-o", tmp_path / "m.onnx", "--profile", "tensorrt", "--strict", "-q").returncode == 1
+    exported(tmp_path, bad, tuple(R(1, 2, 4, 32, seed=i).half() for i in range(3)))
+    ran = convert(tmp_path / "model.pt2", "-o", tmp_path / "m.onnx", "--profile", "tensorrt", "--strict")
+    assert ran.returncode == 0, ran.stderr
+    ops = [n.op_type for n in onnx.load(tmp_path / "m.onnx").graph.node]
+    assert ops.index("Mul") < ops.index("MatMul") < ops.index("Softmax") and "Cast" not in ops
+
+
+def test_command(tmp_path):
+    exported(tmp_path, nn.Linear(4, 2).eval(), (R(2, 4),), ({0: B},))
+    ran = convert(tmp_path / "model.pt2", "-o", tmp_path / "m.onnx", "--opset", 20)
+    assert ran.returncode == 0 and "opset 20, profile ort" in ran.stdout
+    assert convert(tmp_path / "model.pt2", "-o", tmp_path / "again.pt2").returncode == 0
+    assert qkv.Model(tmp_path / "again.pt2").graph_text() == qkv.Model(tmp_path / "model.pt2").graph_text()
+    for args in (("-o", tmp_path / "m.txt"), (), ("-o", tmp_path / "x.pt2", "--opset", 18), ("-o", tmp_path / "m.onnx", "--profile", "orrt")):
+        assert convert(tmp_path / "model.pt2", *args).returncode == 2
