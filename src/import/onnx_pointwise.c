@@ -213,3 +213,45 @@ bool onnx_identity(OnnxOp *o)
     if (!op_has(o, 0)) return op_fail(o, 0, "left out");
     return op_return_cell(o, 0, o->in[0]);
 }
+
+bool onnx_bit_shift(OnnxOp *o)
+{
+    Value *a, *b;
+    const char *direction;
+    TRY(two(o, &a, &b) && op_attr_string(o, "direction", "", &direction));
+    bool left = !strcmp(direction, "LEFT");
+    if (!left && strcmp(direction, "RIGHT")) return fail(o->im->err, E_FORMAT, "attribute 'direction' is '%.40s', expected LEFT or RIGHT", direction);
+    return op_return(o, 0, left ? AS(&o->L, bitwise_left_shift_Tensor, v(a), v(b)) : AS(&o->L, bitwise_right_shift_Tensor, v(a), v(b)));
+}
+
+/* x < -lambd: x + bias; x > lambd: x - bias; 0 between */
+bool onnx_shrink(OnnxOp *o)
+{
+    Value *x;
+    double bias, lambd;
+    TRY(op_tensor(o, 0, &x) && op_attr_float(o, "bias", 0, &bias) && op_attr_float(o, "lambd", 0.5, &lambd));
+    Value *low = AS(&o->L, lt_Tensor, v(x), v(op_number(o, x->dtype, -lambd))), *high = AS(&o->L, gt_Tensor, v(x), v(op_number(o, x->dtype, lambd)));
+    Value *off = op_number(o, x->dtype, bias), *inner = AS(&o->L, where_self, v(high), v(AS(&o->L, sub_Tensor, v(x), v(off))), v(op_number(o, x->dtype, 0)));
+    return op_return(o, 0, AS(&o->L, where_self, v(low), v(AS(&o->L, add_Tensor, v(x), v(off))), v(inner)));
+}
+
+/* a sigmoid(alpha a) b */
+bool onnx_swiglu(OnnxOp *o)
+{
+    Value *a, *b;
+    double alpha;
+    TRY(two(o, &a, &b) && op_attr_float(o, "alpha", 1, &alpha));
+    Value *gate = alpha == 1 ? AS(&o->L, silu, v(a)) : AS(&o->L, mul_Tensor, v(a), v(AS(&o->L, sigmoid, v(AS(&o->L, mul_Tensor, v(a), arg_float(o->g, alpha))))));
+    return op_return(o, 0, AS(&o->L, mul_Tensor, v(gate), v(b)));
+}
+
+/* The same bytes as another dtype of that size */
+bool onnx_bit_cast(OnnxOp *o)
+{
+    Value *x;
+    DType to;
+    TRY(op_tensor(o, 0, &x) && op_attr_dtype(o, "to", DT_NONE, &to));
+    if (to == DT_NONE) return fail(o->im->err, E_FORMAT, "attribute 'to' is missing");
+    if (dtype_bits(to) != dtype_bits(x->dtype) || dtype_bits(to) < 8) return op_unsupported(o, "from %s to %s", dtype_name(x->dtype), dtype_name(to));
+    return op_return(o, 0, AS(&o->L, view_dtype, v(x), arg_dtype(to)));
+}

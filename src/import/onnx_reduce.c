@@ -128,7 +128,8 @@ bool onnx_arg_extreme(OnnxOp *o)
     return op_return(o, 0, y);
 }
 
-bool onnx_cumsum(OnnxOp *o)
+/* CumSum and CumProd; exclusive: without the element itself, which is shifted in as 0 or 1 */
+bool onnx_cumulative(OnnxOp *o)
 {
     Value *x, *y;
     int64_t exclusive, reverse;
@@ -137,9 +138,16 @@ bool onnx_cumsum(OnnxOp *o)
     TRY(op_tensor(o, 0, &x) && op_const_ints(o, 1, &n, &a) && op_attr_int(o, "exclusive", 0, &exclusive) && op_attr_int(o, "reverse", 0, &reverse));
     if (n != 1) return op_fail(o, 1, "%d elements, expected one axis", n);
     TRY(op_axis(o, "axis", a[0], x->rank, &axis));
+    bool sums = o->row->aten == OP_cumsum;
     Arg flip = arg_ints(o->g, 1, (int64_t[]){axis});
     Value *z = reverse ? AS(&o->L, flip, v(x), flip) : x;
-    TRY(z && (y = AS(&o->L, cumsum, v(z), arg_int(o->g, axis), arg_dtype(x->dtype))));
-    if (exclusive) y = AS(&o->L, sub_Tensor, v(y), v(z));
+    if (exclusive && x->rank) {
+        int64_t pad[2 * MAX_RANK] = {0};
+        int last = 2 * (x->rank - 1 - axis);
+        pad[last] = 1;
+        pad[last + 1] = -1;
+        z = AS(&o->L, constant_pad_nd, v(z), arg_ints(o->g, last + 2, pad), dtype_is_float(x->dtype) ? arg_float(o->g, !sums) : arg_int(o->g, !sums));
+    }
+    y = sums ? AS(&o->L, cumsum, v(z), arg_int(o->g, axis), arg_dtype(x->dtype)) : AS(&o->L, cumprod, v(z), arg_int(o->g, axis), arg_dtype(x->dtype));
     return op_return(o, 0, reverse ? AS(&o->L, flip, v(y), flip) : y);
 }

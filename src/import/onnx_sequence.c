@@ -139,3 +139,26 @@ bool onnx_optional_has_element(OnnxOp *o)
     Expr *has = ex_bool(o->ex, op_has(o, 0) && !o->in[0]->is_none);
     return op_return_sizes(o, 0, DT_BOOL, 0, NULL, 1, &has);
 }
+
+/* The body once for each element of the first sequence; other sequences go along, tensors stay as they are. */
+bool onnx_sequence_map(OnnxOp *o)
+{
+    const OnnxAttr *a = op_attr(o, "body");
+    Cell *s, **in = room(o, o->node->ninput), **out = room(o, o->node->noutput), **all[16];
+    TRY(list_of(o, 0, &s) && in && out);
+    if (!a || a->type != ONNX_ATTR_GRAPH || !a->g) return fail(o->im->err, E_FORMAT, "attribute 'body' is missing or no graph");
+    if (o->node->noutput > 16) return op_unsupported(o, "%d results", o->node->noutput);
+    for (int k = 0; k < o->node->noutput; k++) TRY(all[k] = room(o, s->nlist));
+    for (int i = 0; i < s->nlist; i++) {
+        for (int k = 0; k < o->node->ninput; k++) {
+            in[k] = o->in[k];
+            if (!in[k] || !in[k]->is_list) continue;
+            if (in[k]->nlist != s->nlist) return op_fail(o, k, "%d elements, but input 0 has %d", in[k]->nlist, s->nlist);
+            in[k] = in[k]->list[i];
+        }
+        TRY(onnx_branch(o, a->g, o->node->ninput, in, o->node->noutput, out) || within(o->im->err, "element %d", i));
+        for (int k = 0; k < o->node->noutput; k++) all[k][i] = out[k];
+    }
+    for (int k = 0; k < o->node->noutput; k++) TRY(op_return_cell(o, k, cell_of_list(o->im, o->node->output[k], s->nlist, all[k])));
+    return true;
+}

@@ -331,3 +331,48 @@ bool onnx_trilu(OnnxOp *o)
     if (n != 1) return op_fail(o, 1, "%d elements, expected one number", n);
     return op_return(o, 0, upper ? AS(&o->L, triu, v(x), arg_expr(*k)) : AS(&o->L, tril, v(x), arg_expr(*k)));
 }
+
+/* Hann, Hamming and Blackman windows: sums of cosines over a size */
+bool onnx_window(OnnxOp *o)
+{
+    Expr **size;
+    int n;
+    int64_t periodic;
+    DType t;
+    TRY(op_sizes(o, 0, &n, &size) && op_attr_int(o, "periodic", 1, &periodic) && op_attr_dtype(o, "output_datatype", DT_F32, &t));
+    if (n != 1) return op_fail(o, 0, "%d elements, expected one size", n);
+    double a[3] = {0.5, 0.5, 0};
+    if (o->row->aten == OP_hamming_window) a[0] = 25.0 / 46, a[1] = 21.0 / 46;
+    if (o->row->aten == OP_blackman_window) a[0] = 0.42, a[2] = 0.08;
+    Value *i = AS(&o->L, arange_start_step, arg_int(o->g, 0), arg_expr(size[0]), arg_int(o->g, 1), arg_dtype(DT_F64));
+    Value *steps = AS(&o->L, full, arg_ints(o->g, 0, NULL), arg_expr(periodic ? size[0] : ex_sub(o->ex, size[0], whole(o, 1))), arg_dtype(DT_F64));
+    Value *angle = AS(&o->L, div_Tensor, v(AS(&o->L, mul_Tensor, v(i), arg_float(o->g, 6.283185307179586476925286766559))), v(steps));
+    Value *y = AS(&o->L, mul_Tensor, v(AS(&o->L, cos, v(angle))), arg_float(o->g, -a[1]));
+    Value *second = AS(&o->L, mul_Tensor, v(AS(&o->L, cos, v(AS(&o->L, mul_Tensor, v(angle), arg_float(o->g, 2))))), arg_float(o->g, a[2]));
+    y = AS(&o->L, add_Tensor, v(AS(&o->L, add_Tensor, v(y), v(second))), arg_float(o->g, a[0]));
+    return op_return(o, 0, lower_cast(&o->L, y, t));
+}
+
+/* The middle of axes cut or padded with 0 to sizes */
+bool onnx_center_crop_pad(OnnxOp *o)
+{
+    Value *x;
+    Expr **size, *two = whole(o, 2), *zero = whole(o, 0);
+    const int64_t *axes;
+    int n, given;
+    TRY(op_tensor(o, 0, &x) && op_sizes(o, 1, &n, &size) && op_attr_ints(o, "axes", &axes, &given));
+    if (n != (axes ? given : x->rank)) return op_fail(o, 1, "%d sizes for %d axes", n, axes ? given : x->rank);
+    for (int i = 0; i < n; i++) {
+        int axis;
+        Expr *pad[2 * MAX_RANK];
+        TRY(op_axis(o, "axis", axes ? axes[i] : i, x->rank, &axis));
+        Expr *more = ex_max(o->ex, ex_sub(o->ex, size[i], x->dim[axis]), zero), *less = ex_max(o->ex, ex_sub(o->ex, x->dim[axis], size[i]), zero);
+        Expr *start = ex_sub(o->ex, ex_floordiv(o->ex, more, two), ex_floordiv(o->ex, less, two)), *all = ex_sub(o->ex, size[i], x->dim[axis]);
+        int last = 2 * (x->rank - 1 - axis);
+        for (int k = 0; k < last; k++) pad[k] = zero;
+        pad[last] = start;
+        pad[last + 1] = ex_sub(o->ex, all, start);
+        TRY(x = AS(&o->L, constant_pad_nd, v(x), arg_exprs(o->g, last + 2, pad), dtype_is_float(x->dtype) ? arg_float(o->g, 0) : arg_int(o->g, 0)));
+    }
+    return op_return(o, 0, x);
+}
