@@ -59,7 +59,8 @@ static void not_imported(Run *r, const char *path, const Err *e, bool whole)
 {
     size_t n = strlen(path);
     const char *text = !strncmp(e->msg, path, n) && !strncmp(e->msg + n, ": ", 2) ? e->msg + n + 2 : e->msg;
-    if (whole && e->code == E_FORMAT && !r->c.count[SEVERITY_ERROR]) check_add(&r->c, Q(204), "model", "%s", text);
+    if (e->code == E_UNSUPPORTED && r->c.targets & TARGET_QKV) check_add(&r->c, Q(601), "model", "%s", text);
+    else if (whole && e->code == E_FORMAT && !r->c.count[SEVERITY_ERROR]) check_add(&r->c, Q(204), "model", "%s", text);
     else check_add(&r->c, Q(199), "model", "its sizes were not checked: %s", text);
 }
 
@@ -118,7 +119,7 @@ static bool check_onnx_file(Run *r, const char *path, const MappedFile *f, Err *
     Err e = {0};
     Source *s = onnx_import(path, NULL, &e);
     unsigned targets = r->c.targets;
-    r->c.targets = 0; /* what targets refuse was told node by node, by the ops that the file has */
+    r->c.targets &= TARGET_QKV; /* what the others refuse was told node by node, by the ops that the file has */
     if (s) check_graph(&r->c, s->graph, s->graph->ninput);
     else not_imported(r, path, &e, opset >= 13);
     r->c.targets = targets;

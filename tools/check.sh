@@ -39,6 +39,7 @@ skip() { echo "skipped: $1" >>$logs/skipped; }
 meson_suite c build
 suite layers python3 tools/layers.py
 suite documents python3 tools/opsdoc.py --check
+suite findings python3 tools/checkdoc.py --check
 [ -f tests/install.sh ] && suite install bash tests/install.sh
 if have pytest && have numpy; then
   suite python $python -m pytest -q -p no:cacheprovider tests/python --ignore tests/python/test_onnx_backend.py

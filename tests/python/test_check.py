@@ -372,6 +372,8 @@ def test_every_finding_is_made():
     """Last: what no test here makes is made by test_check_pt2.py, which lists it."""
     import test_check_pt2
 
+    if len(HIT) < 20:
+        pytest.skip("the tests that make findings were not run")
     table = set(re.findall(r"^FINDING\((\d+),", (ROOT / "src/verify/findings.def").read_text(), re.M))
     unit = set(re.findall(r"Q\(\d+\)", (ROOT / "tests/unit/test_check.c").read_text()))
     missing = {f"Q{n}" for n in table} - HIT - test_check_pt2.FINDINGS - {f"Q{u[2:-1]}" for u in unit}

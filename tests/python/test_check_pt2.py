@@ -207,4 +207,6 @@ def test_container(tmp_path):
 
 
 def test_findings_are_made():
+    if len(MADE) < 20:
+        pytest.skip("the tests that make findings were not run")
     assert FINDINGS <= MADE, sorted(FINDINGS - MADE)
