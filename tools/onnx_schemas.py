@@ -7,7 +7,7 @@
 A row: ONNX_OP("domain", "name", since, deprecated, min_in, max_in, min_out, max_out, "inputs", "outputs", "attributes", "types")
   inputs, outputs   "T,?T2,*V,~V,int64": the type's name or an element type; ? optional, * variadic, ~ variadic of different types
   attributes        "axis:i !to:i": name and kind (f i s t g F I S T G p y); ! required
-  ort_kernels.def   ORT_KERNEL("domain:name", from, to, "T:0x402 U:0x202"): what ONNX Runtime's CPU provider computes, bits as below; functions: 1 for ops with a body in the standard
+  ort_kernels.def   ORT_KERNEL("domain:name", from, to, "T:0x402 U:0x202"): what ONNX Runtime's CPU provider computes, bits as below; ONNX_FUNCTION("domain:name@since"): ops that the standard spells in others
   types             "T:3,T2:17": index of ONNX_TYPES(index, tensor, sequence, optional, optional sequence, other) whose bits are TensorProto.DataType
 """
 import pathlib
@@ -53,7 +53,7 @@ def option(p):
 
 def kernels():
     """Merged by op and version: kernels that differ in one type alone become one row each of their types."""
-    functions = {(s.domain, s.name) for s in onnx.defs.get_all_schemas_with_history() if s.has_function or s.has_context_dependent_function}
+    functions = {f"{s.domain}:{s.name}@{s.since_version}" for s in onnx.defs.get_all_schemas_with_history() if s.has_function or s.has_context_dependent_function}
     rows = {}
     for k in ort.get_all_opkernel_def():
         if k.domain not in DOMAINS:
@@ -71,7 +71,7 @@ def kernels():
     for (domain, name, start, end), group in sorted(rows.items()):
         for types in group:
             text += f'ORT_KERNEL("{domain}:{name}", {start}, {end}, "{" ".join(f"{n}:{m:#x}" for n, m in types.items() if m)}")\n'
-    text += "#endif\n#ifdef ONNX_FUNCTION\n" + "".join(f'ONNX_FUNCTION("{d}:{n}")\n' for d, n in sorted(functions)) + "#endif\n"
+    text += "#endif\n#ifdef ONNX_FUNCTION\n" + "".join(f'ONNX_FUNCTION("{f}")\n' for f in sorted(functions)) + "#endif\n"
     return text
 
 

@@ -114,9 +114,17 @@ bool check_is_wrong(const Check *c, const char *place) { return map_has(&c->wron
 void check_add(Check *c, FindingId id, const char *place, const char *fmt, ...)
 {
     const FindingText *what = finding_text((int)id);
+    bool listed = c->n < MAX_FINDINGS, wrong = what->severity == SEVERITY_ERROR || id == Q(199);
     c->count[what->severity]++;
-    if ((what->severity == SEVERITY_ERROR || id == Q(199)) && c->wrong.count < MAX_FINDINGS) c->failed |= !map_put(&c->wrong, place, c);
-    if (c->n >= MAX_FINDINGS) {
+    if ((wrong && c->wrong.count < MAX_FINDINGS) || listed) {
+        place = arena_strdup(c->arena, place);
+        if (!place) {
+            c->failed = true;
+            return;
+        }
+    }
+    if (wrong && c->wrong.count < MAX_FINDINGS) c->failed |= !map_put(&c->wrong, place, c);
+    if (!listed) {
         c->dropped++;
         return;
     }

@@ -107,7 +107,7 @@ static void check_pinned(Check *c, const Graph *g)
         if (e->kind != EX_EQ || !strncmp(where, "guard", 5) || !strncmp(where, "range", 5) || ex_data_dependent(g->ex, e)) continue;
         bool number = ex_is_int(e->args[0]) || ex_is_int(e->args[1]);
         const Expr *sizes = ex_is_int(e->args[0]) ? e->args[1] : e->args[0];
-        if (number && polynomial(sizes) && varies(g, sizes)) check_add(c, Q(401), check_place(c, "%.200s", where), "it works where %s", expr_text(g, e, text, sizeof text));
+        if (number && polynomial(sizes) && varies(g, sizes)) check_add(c, Q(401), check_place(c, "%.200s", where), "it works only where %s", expr_text(g, e, text, sizeof text));
     }
 }
 

@@ -461,12 +461,17 @@ static void add_initializer(Records *r, Scope *s, const OnnxTensor *t, Map *seen
     v->shape = onnx_shape_keep(r->c, &shape);
 }
 
-static const char *place_of(Records *r, const Scope *s, const OnnxNode *n, int i)
+typedef struct Place {
+    char text[600];
+} Place;
+
+static const char *place_of(const Scope *s, const OnnxNode *n, int i, Place *out)
 {
     const char *first = n->noutput ? n->output[0] : "";
-    if (*n->name) return check_place(r->c, "%snode '%.150s' (%.60s)", s->prefix, n->name, n->op);
-    if (*first) return check_place(r->c, "%snode of '%.150s' (%.60s)", s->prefix, first, n->op);
-    return check_place(r->c, "%snode #%d (%.60s)", s->prefix, i, n->op);
+    if (*n->name) snprintf(out->text, sizeof out->text, "%.300snode '%.150s' (%.60s)", s->prefix, n->name, n->op);
+    else if (*first) snprintf(out->text, sizeof out->text, "%.300snode of '%.150s' (%.60s)", s->prefix, first, n->op);
+    else snprintf(out->text, sizeof out->text, "%.300snode #%d (%.60s)", s->prefix, i, n->op);
+    return out->text;
 }
 
 static void check_unused(Records *r, Scope *s, const OnnxGraph *g, const Map *weights, bool main)
@@ -487,7 +492,7 @@ static void check_unused(Records *r, Scope *s, const OnnxGraph *g, const Map *we
             used |= v && v->used;
         }
         for (size_t k = 0; k < sizeof effects / sizeof *effects; k++) used |= !strcmp(g->node[i].op, effects[k]);
-        if (!used && g->node[i].noutput) check_add(r->c, Q(115), place_of(r, s, &g->node[i], i), "nobody uses what it gives");
+        if (!used && g->node[i].noutput) check_add(r->c, Q(115), place_of(s, &g->node[i], i, &(Place){0}), "nobody uses what it gives");
     }
 }
 
@@ -534,7 +539,8 @@ static void scan_nodes(Records *r, Scope *s, const OnnxNode *node, int n)
                 if (v) v->made |= !v->now;
             }
     for (int i = 0; i < n; i++) {
-        const char *place = place_of(r, s, &node[i], i);
+        Place room;
+        const char *place = place_of(s, &node[i], i, &room);
         if (*node[i].name && map_has(&names, node[i].name)) check_add(r->c, Q(113), place, "another node has the same name");
         else if (*node[i].name) r->c->failed |= !map_put(&names, node[i].name, s);
         check_node(r, s, &node[i], place);
@@ -584,7 +590,7 @@ static void check_function(Records *r, const OnnxFunction *f)
         int a, b;
         if (own < 0 || outer < 0 || own == outer) continue;
         if (onnx_schema(&r->schemas, n->domain, n->op, own, &a) != onnx_schema(&r->schemas, n->domain, n->op, outer, &b))
-            check_add(r->c, Q(128), place_of(r, &s, n, i), "the function imports version %lld, the model %lld", (long long)own, (long long)outer);
+            check_add(r->c, Q(128), place_of(&s, n, i, &(Place){0}), "the function imports version %lld, the model %lld", (long long)own, (long long)outer);
     }
     scan_nodes(r, &s, f->node, f->nnode);
     for (int i = 0; i < f->noutput; i++) {
@@ -648,7 +654,7 @@ static void check_versions(Records *r)
     for (int i = 0; i < m->nopset; i++) {
         const OnnxOpset *o = &m->opset[i];
         if (o->version < 1 || (!*o->domain && o->version > onnx_latest_opset)) check_add(r->c, Q(122), "model", "opset %lld of '%.100s'", (long long)o->version, *o->domain ? o->domain : "ai.onnx");
-        if (!*o->domain && o->version > 27 && r->c->targets & TARGET_ORT) check_add(r->c, Q(606), "model", "ONNX Runtime 1.31 knows opsets up to 27, the file imports %lld", (long long)o->version);
+        if (!*o->domain && o->version > 26 && r->c->targets & TARGET_ORT) check_add(r->c, Q(606), "model", "ONNX Runtime 1.31 knows opsets up to 26, the file imports %lld", (long long)o->version);
         for (int k = 0; k < i; k++)
             if (!strcmp(m->opset[k].domain, o->domain)) {
                 check_add(r->c, Q(126), "model", "opset_import has '%.100s' twice, versions %lld and %lld", *o->domain ? o->domain : "ai.onnx", (long long)m->opset[k].version, (long long)o->version);

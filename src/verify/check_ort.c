@@ -68,14 +68,25 @@ void check_ort(Check *c, const OnnxInfer *f)
     int odd = 0, since = f->schema->since;
     bool any = false;
     snprintf(op, sizeof op, "%s:%s", f->node->domain, f->node->op);
+    if (!strncmp(f->node->domain, "ai.onnx.preview", 15)) {
+        check_add(c, Q(601), f->place, "ONNX Runtime has no domain %s", f->node->domain);
+        return;
+    }
+    if (!strcmp(op, ":Attention") && (onnx_attr(f->node, "left_window_size") || onnx_attr(f->node, "right_window_size"))) {
+        check_add(c, Q(601), f->place, "ONNX Runtime has no Attention with a window");
+        return;
+    }
     const Kernel *k = bsearch(op, kernels, KERNELS, sizeof *kernels, by_op);
-    bool function = bsearch(op, functions, FUNCTIONS, sizeof *functions, by_name) != NULL;
+    char body[180];
+    snprintf(body, sizeof body, "%s@%d", op, since);
+    bool function = bsearch(body, functions, FUNCTIONS, sizeof *functions, by_name) != NULL;
     while (k && k > kernels && !strcmp(k[-1].op, op)) k--;
     for (; k && k < kernels + KERNELS && !strcmp(k->op, op); k++) {
         if (k->from != since && (k->to == INT32_MAX || k->from > since || k->to < since)) continue;
         any = true;
         if (takes(k, f, &odd)) return;
     }
+    if (!*f->node->domain && !strcmp(f->node->op, "Constant")) return; /* they become initializers */
     if (function && odd != ONNX_BFLOAT16) return; /* what it is spelled in has no kernels for bfloat16 either */
     if (any) check_add(c, Q(602), f->place, "no CPU kernel of ONNX Runtime takes %s here", onnx_type_name(odd));
     else check_add(c, Q(601), f->place, "ONNX Runtime's CPU provider has no %.60s of version %d", f->node->op, since);
