@@ -36,7 +36,8 @@ static void print_report(const Options *o, const json_t *j)
     const json_t *list = json_object_get(j, "findings");
     json_t *f;
     size_t i;
-    if (json_array_size(list)) {
+    bool shown = count_of(j, "errors") || count_of(j, "warnings") || (!o->quiet && json_array_size(list));
+    if (shown) {
         Table *t = table_new("llll");
         static const char *const head[] = {"severity", "id", "place", "finding"};
         for (int k = 0; k < 4; k++) table_cell(t, "%s", head[k]);
@@ -53,8 +54,9 @@ static void print_report(const Options *o, const json_t *j)
         putchar('\n');
     }
     int errors = count_of(j, "errors"), warnings = count_of(j, "warnings"), notes = count_of(j, "notes");
-    printf("%s: %d nodes, %d weights: %d error%s, %d warning%s, %d note%s\n", text_of(j, "file"), count_of(j, "nodes"), count_of(j, "weights"), errors, errors == 1 ? "" : "s", warnings,
-           warnings == 1 ? "" : "s", notes, notes == 1 ? "" : "s");
+    int nodes = count_of(j, "nodes"), weights = count_of(j, "weights");
+    printf("%s: %d node%s, %d weight%s: %d error%s, %d warning%s, %d note%s\n", text_of(j, "file"), nodes, nodes == 1 ? "" : "s", weights, weights == 1 ? "" : "s", errors,
+           errors == 1 ? "" : "s", warnings, warnings == 1 ? "" : "s", notes, notes == 1 ? "" : "s");
     if (json_array_size(list)) note("'qkv check --explain %s' says more", text_of(json_array_get(list, 0), "id"));
 }
 

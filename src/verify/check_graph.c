@@ -147,6 +147,23 @@ static void check_inputs(Check *c, const Graph *g, int ninput)
     }
 }
 
+/* Token ids as long as a table of positions: the length was fixed by the model, or by the example that filled it. */
+static void check_lengths(Check *c, const Graph *g, int ninput)
+{
+    for (int i = 0; i < ninput; i++) {
+        const Value *v = g->input[i];
+        if (v->rank != 2 || !dtype_is_int(v->dtype) || !varies(g, v->dim[0]) || !ex_is_int(v->dim[1]) || v->dim[1]->i < 2) continue;
+        for (int k = 0; k < g->nweight; k++) {
+            const Tensor *t = g->weight[k]->data;
+            bool table = t->rank >= 2 && (t->shape[0] == v->dim[1]->i || (t->rank == 3 && t->shape[0] == 1 && t->shape[1] == v->dim[1]->i));
+            if (!table) continue;
+            check_add(c, Q(403), check_place(c, "input '%.200s'", v->name), "its axis 1 is always %lld, the length of '%.200s'", (long long)v->dim[1]->i,
+                      g->weight[k]->fqn ? g->weight[k]->fqn : g->weight[k]->name);
+            break;
+        }
+    }
+}
+
 /* Largest element of an index that counts along a size: arange(end), plus numbers, behind views and casts. NULL when it is something else. */
 static const Expr *largest_index(const Graph *g, const Value *v, int depth)
 {
@@ -356,11 +373,12 @@ static void check_fill(Check *c, const Node *n)
 void check_graph(Check *c, Graph *g, int ninput)
 {
     check_inputs(c, g, ninput);
+    check_lengths(c, g, ninput);
     check_pinned(c, g);
     for (const Node *n = g->first; n; n = n->next) {
         if (n->op->id == OP_reshape) check_reshape(c, g, n);
         if (n->op->id == OP_embedding) check_table(c, g, n);
-        if (n->op->id == OP_softmax_int) check_softmax(c, g, n);
+        if (n->op->id == OP_softmax_int || n->op->id == OP_exp) check_softmax(c, g, n); /* exp: a softmax by hand */
         if (n->op->id == OP_scaled_dot_product_attention) check_attention(c, g, n);
         check_fill(c, n);
         check_dtypes(c, n);

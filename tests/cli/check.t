@@ -20,11 +20,22 @@ $ qkv check affine.pt2 --json
 $ qkv check affine.pt2 --security --full --strict
 affine.pt2: 3 nodes, 2 weights: 0 errors, 0 warnings, 0 notes
 $ qkv check eager.pt2
-eager.pt2: 28 nodes, 8 weights: 0 errors, 0 warnings, 0 notes
+severity  id    place       finding
+warning   Q501  node 'exp'  the mask from input 'mask' fills in -inf before the softmax
+
+eager.pt2: 28 nodes, 8 weights: 0 errors, 1 warning, 0 notes
+! qkv: 'qkv check --explain Q501' says more
 $ qkv check eager.pt2 -q
-eager.pt2: 28 nodes, 8 weights: 0 errors, 0 warnings, 0 notes
+severity  id    place       finding
+warning   Q501  node 'exp'  the mask from input 'mask' fills in -inf before the softmax
+
+eager.pt2: 28 nodes, 8 weights: 0 errors, 1 warning, 0 notes
 $ qkv check eager.pt2 --strict -q
-eager.pt2: 28 nodes, 8 weights: 0 errors, 0 warnings, 0 notes
+severity  id    place       finding
+warning   Q501  node 'exp'  the mask from input 'mask' fills in -inf before the softmax
+
+eager.pt2: 28 nodes, 8 weights: 0 errors, 1 warning, 0 notes
+? 1
 $ qkv check static_a.pt2 --target ort,tensorrt
 severity  id    place           finding
 note      Q404  model           every size of the inputs is a number
@@ -33,7 +44,64 @@ note      Q502  node 'softmax'  the mask from input 'mask' fills in a large fini
 static_a.pt2: 15 nodes, 3 weights: 0 errors, 0 warnings, 2 notes
 ! qkv: 'qkv check --explain Q404' says more
 $ qkv check left.pt2 --target tensorrt -q
-left.pt2: 47 nodes, 8 weights: 0 errors, 0 warnings, 0 notes
+severity  id    place       finding
+warning   Q501  node 'exp'  the mask from input 'mask' fills in -inf before the softmax
+
+left.pt2: 47 nodes, 8 weights: 0 errors, 1 warning, 0 notes
+$ qkv check padded.onnx --target ort
+severity  id    place                      finding
+error     Q603  node 'attend' (Attention)  attn_mask has one row for all queries
+note      Q503  node 'y'                   its mask comes from input 'mask'
+
+padded.onnx: 1 node, 0 weights: 1 error, 0 warnings, 1 note
+! qkv: 'qkv check --explain Q603' says more
+? 1
+$ qkv check spelled.onnx --strict
+severity  id    place     finding
+warning   Q501  node 'p'  the mask from input 'mask' fills in -inf before the softmax
+
+spelled.onnx: 5 nodes, 1 weight: 0 errors, 1 warning, 0 notes
+! qkv: 'qkv check --explain Q501' says more
+? 1
+$ qkv check wrong.onnx -q
+severity  id    place                   finding
+error     Q204  node 'first' (MatMul)   the inner sizes are 4 and 3
+error     Q108  node 'second' (Add)     it uses 'nowhere', which nobody defines
+error     Q104  node 'third' (Softmax)  Softmax of version 13 has no attribute 'axes'
+error     Q201  node 'fourth' (Relu)    'y' is declared DOUBLE, the op gives FLOAT
+
+wrong.onnx: 4 nodes, 1 weight: 4 errors, 0 warnings, 3 notes
+? 1
+$ qkv check wrong.onnx --json | head -20
+{
+  "schema": 1,
+  "file": "wrong.onnx",
+  "format": "onnx",
+  "readable": true,
+  "targets": [],
+  "security": false,
+  "full": false,
+  "nodes": 4,
+  "weights": 1,
+  "errors": 4,
+  "warnings": 0,
+  "notes": 3,
+  "findings": [
+    {"id": "Q204", "severity": "error", "place": "node 'first' (MatMul)", "message": "the inner sizes are 4 and 3", "remedy": "Correct the node named."},
+    {"id": "Q108", "severity": "error", "place": "node 'second' (Add)", "message": "it uses 'nowhere', which nobody defines", "remedy": "Correct the name, or add what computes it."},
+    {"id": "Q104", "severity": "error", "place": "node 'third' (Softmax)", "message": "Softmax of version 13 has no attribute 'axes'", "remedy": "Remove it, or import an opset that has it."},
+    {"id": "Q201", "severity": "error", "place": "node 'fourth' (Relu)", "message": "'y' is declared DOUBLE, the op gives FLOAT", "remedy": "Correct the declaration; exporting again does."},
+    {"id": "Q115", "severity": "note", "place": "node 'first' (MatMul)", "message": "nobody uses what it gives", "remedy": "Remove it: qkv rewrite -o, or the exporter's clean-up."},
+    {"id": "Q115", "severity": "note", "place": "node 'second' (Add)", "message": "nobody uses what it gives", "remedy": "Remove it: qkv rewrite -o, or the exporter's clean-up."},
+$ qkv check baked.onnx
+severity  id    place     finding
+warning   Q402  node 'y'  (batch, seq, 16) becomes (2, 16*batch*seq//32, 4, 4): axis 0 is 2 where the input has the variable size batch
+
+baked.onnx: 1 node, 1 weight: 0 errors, 1 warning, 0 notes
+! qkv: 'qkv check --explain Q402' says more
+$ make cut wrong.onnx 100; qkv check wrong.onnx
+! qkv: error: wrong.onnx: byte 3: field 7 says that it has 227 bytes, 95 are left
+? 3
 $ qkv check --explain Q501
 Q501  warning: a row of the mask that allows nothing becomes NaN
 

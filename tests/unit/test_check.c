@@ -64,6 +64,14 @@ static void test_position_tables(void **state)
     GIVES(0, TABLE("inf"), Q(405));
 }
 
+static void test_lengths(void **state)
+{
+    (void)state;
+#define IDS(n) "symbol b in [1, 8]\ninput %x: i64[b, " n "]\nweight %w: f32[16, 4] = parameter \"f32[16, 4]\"\n%y: f32[b, " n ", 4] = aten.embedding.default(%w, %x)\noutput output_0 = %y\n"
+    GIVES(0, IDS("16"), Q(403));
+    GIVES(0, IDS("15"), 0);
+}
+
 static void test_masks(void **state)
 {
     (void)state;
@@ -237,7 +245,7 @@ static void test_list(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_sizes), cmocka_unit_test(test_position_tables), cmocka_unit_test(test_masks), cmocka_unit_test(test_attention),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_sizes), cmocka_unit_test(test_position_tables), cmocka_unit_test(test_lengths), cmocka_unit_test(test_masks), cmocka_unit_test(test_attention),
                                        cmocka_unit_test(test_schemas), cmocka_unit_test(test_onnx), cmocka_unit_test(test_pickles), cmocka_unit_test(test_weights),
                                        cmocka_unit_test(test_list)};
     return cmocka_run_group_tests_name("check", tests, NULL, NULL);
