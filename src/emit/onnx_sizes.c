@@ -380,7 +380,12 @@ Ref expand(Onnx *o, Ref x, int from_rank, Expr *const *from, int rank, Expr *con
 
 OnnxTypeProto type_of_value(Onnx *o, DType t, int rank, Expr *const *dim)
 {
-    OnnxTypeProto p = {.kind = ONNX_TENSOR, .elem = dtype_to_onnx(t), .has_shape = true, .rank = rank};
+    OnnxTypeProto p = {.kind = ONNX_TENSOR, .elem = dtype_to_onnx(t), .has_shape = true, .rank = rank, .dim = arena_array(o->a, OnnxDim, rank)};
+    if (!p.dim) {
+        out_of_memory(o);
+        p.rank = 0;
+        return p;
+    }
     for (int i = 0; i < rank; i++) {
         p.dim[i] = (OnnxDim){.known = ex_is_int(dim[i]), .param = ""};
         if (p.dim[i].known) {

@@ -67,7 +67,7 @@ typedef struct OnnxTypeProto {
     int elem;                          /* ONNX_TENSOR, ONNX_SPARSE: OnnxType */
     bool has_shape;
     int rank;
-    OnnxDim dim[MAX_RANK];
+    OnnxDim *dim;
     const struct OnnxTypeProto *inner; /* of sequences and optionals */
 } OnnxTypeProto;
 

@@ -103,10 +103,13 @@ static bool shape(OnnxReader *r, const PbField *field, OnnxTypeProto *t, Err *er
     TRY(pb_want_bytes(field, err));
     if (t->has_shape) return onnx_once(2, field->number, err);
     t->has_shape = true;
+    uint32_t times[2];
     Pb m = pb_sub(field);
+    TRY(pb_tally(m, times, 2, err));
+    if (times[1] > MAX_RANK) return fail(err, E_UNSUPPORTED, "a shape of more than %d sizes", MAX_RANK);
+    TRY(ROOM(r, &t->dim, &t->rank, times[1], err));
     for (PbField f; pb_next(&m, &f, err);) {
         if (f.number != 1) continue;
-        if (t->rank == MAX_RANK) return fail(err, E_UNSUPPORTED, "a shape of more than %d sizes", MAX_RANK);
         if (!dimension(r, &f, &t->dim[t->rank], err)) return within(err, "size %d", t->rank);
         t->rank++;
     }

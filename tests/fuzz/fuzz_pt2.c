@@ -1,4 +1,4 @@
-/* The whole of loading a .pt2, one run of what loads with random inputs, and saving: what is written loads again. */
+/* The whole of loading a .pt2, one run of what loads with random inputs, saving (what is written loads again), and cutting parts out. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -85,6 +85,44 @@ static void save(const qkv_model *m)
     qkv_model_free(again);
 }
 
+/* The k-th of the values that the text defines, in `name`; false when there are fewer. */
+static bool value_at(const char *text, size_t k, char *name, size_t cap)
+{
+    for (const char *s = text; (s = strchr(s, '%')); s++) {
+        size_t n = strcspn(s + 1, ":, )]\n");
+        if (s[1 + n] != ':' || k--) continue;
+        if (n >= cap) return false;
+        memcpy(name, s + 1, n);
+        name[n] = 0;
+        return true;
+    }
+    return false;
+}
+
+/* The parts before and behind a value, and between it and another. */
+static void cut(const qkv_model *m, const char *text, size_t size)
+{
+    char a[300], b[300];
+    size_t n = 0;
+    while (value_at(text, n, a, sizeof a)) n++;
+    if (!n || !value_at(text, size * 31 % n, a, sizeof a) || !value_at(text, size * 17 % n, b, sizeof b)) return;
+    const char *one = a, *other = b;
+    for (int i = 0; i < 3; i++) {
+        qkv_error e = {0};
+        qkv_model *part = qkv_model_extract(m, &one, i > 0, &other, i != 1, &e);
+        if (!part) {
+            said(e.code, &e);
+            fuzz_check(e.code != QKV_OK && e.code != QKV_UNREADABLE, "a part that cannot be cut says why");
+            continue;
+        }
+        char *again = qkv_model_graph_text(part, &e);
+        fuzz_check(again != NULL, "a part is described");
+        qkv_free(again);
+        run(part);
+        qkv_model_free(part);
+    }
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     qkv_error e = {0};
@@ -96,10 +134,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     char *text = qkv_model_describe(m, &e), *graph = qkv_model_graph_text(m, &e);
     fuzz_check(text && graph, "what loads is described");
-    qkv_free(text);
-    qkv_free(graph);
     run(m);
     save(m);
+    cut(m, graph, size);
+    qkv_free(text);
+    qkv_free(graph);
     qkv_model_free(m);
     return 0;
 }

@@ -55,7 +55,10 @@ typedef struct Seed {
 static OnnxValueInfo seed_value(const char *name, int elem, int rank)
 {
     static const char *const axes[] = {"b", "n", "d", "e"};
-    OnnxValueInfo v = {.name = name, .type = {.kind = ONNX_TENSOR, .elem = elem, .has_shape = true, .rank = rank}};
+    static OnnxDim room[64];
+    static int used;
+    OnnxValueInfo v = {.name = name, .type = {.kind = ONNX_TENSOR, .elem = elem, .has_shape = true, .rank = rank, .dim = &room[used % 60]}};
+    used += rank;
     for (int i = 0; i < rank; i++) v.type.dim[i] = i + 1 < rank || rank == 1 ? (OnnxDim){.param = axes[i]} : (OnnxDim){.known = true, .value = 4, .param = ""};
     return v;
 }

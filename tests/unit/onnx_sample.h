@@ -17,6 +17,7 @@ typedef struct Sample {
     OnnxTensor init[6];
     OnnxSparse sparse;
     OnnxValueInfo info[5];
+    OnnxDim dim[3];
     OnnxTypeProto element, seq;
     OnnxFunction f;
     OnnxOpset opset[2];
@@ -46,7 +47,10 @@ static void onnx_sample(Sample *s)
     s->element = (OnnxTypeProto){.kind = ONNX_TENSOR, .elem = ONNX_FLOAT, .has_shape = true};
     s->seq = (OnnxTypeProto){.kind = ONNX_SEQUENCE, .inner = &s->element};
     s->info[0] = (OnnxValueInfo){.name = "x", .type = {.kind = ONNX_TENSOR, .elem = ONNX_FLOAT, .has_shape = true, .rank = 3,
-                                                       .dim = {{.param = "batch"}, {.known = true, .value = -1, .param = ""}, {.param = ""}}}};
+                                                       .dim = s->dim}};
+    s->dim[0] = (OnnxDim){.param = "batch"};
+    s->dim[1] = (OnnxDim){.known = true, .value = -1, .param = ""};
+    s->dim[2] = (OnnxDim){.param = ""};
     s->info[1] = (OnnxValueInfo){.name = "y", .type = {.kind = ONNX_OPTIONAL, .inner = &s->seq}, .metadata = &s->pair, .nmetadata = 1};
     s->info[2] = (OnnxValueInfo){.name = "z", .type = {.kind = ONNX_SPARSE, .elem = ONNX_INT64}};
     s->body = (OnnxGraph){.name = "body", .node = &s->inner, .nnode = 1, .init = &s->init[1], .ninit = 1};

@@ -135,9 +135,10 @@ static Check check_op(const char *op, int64_t columns, int elem, unsigned target
 {
     static const char *in[] = {"x", "z"}, *out[] = {"y"};
     OnnxNode node = {.name = "n", .op = op, .domain = "", .overload = "", .input = in, .output = out, .ninput = 2, .noutput = 1};
-    OnnxTypeProto a = {.kind = ONNX_TENSOR, .elem = elem, .has_shape = true, .rank = 2, .dim = {{true, 2, ""}, {true, 3, ""}}}, b = a, y = a;
-    b.dim[0].value = columns;
-    b.dim[1].value = y.dim[1].value = 4;
+    OnnxDim dim[3][2] = {{{true, 2, ""}, {true, 3, ""}}, {{true, columns, ""}, {true, 4, ""}}, {{true, 2, ""}, {true, 4, ""}}};
+    OnnxTypeProto a = {.kind = ONNX_TENSOR, .elem = elem, .has_shape = true, .rank = 2, .dim = dim[0]}, b = a, y = a;
+    b.dim = dim[1];
+    y.dim = dim[2];
     OnnxValueInfo inputs[] = {{.name = "x", .type = a}, {.name = "z", .type = b}}, output = {.name = "y", .type = y};
     OnnxGraph graph = {.name = "g", .doc = "", .node = &node, .nnode = 1, .input = inputs, .ninput = 2, .output = &output, .noutput = 1};
     OnnxOpset opset = {"", 18};

@@ -620,7 +620,7 @@ static void test_write_bytes(void **state)
     const char *input[] = {"x", "w"}, *output[] = {"y"};
     OnnxAttr axis = {.name = "axis", .type = ONNX_ATTR_INT, .i = 1};
     OnnxNode n = {.op = "Add", .input = input, .ninput = 2, .output = output, .noutput = 1, .attr = &axis, .nattr = 1};
-    OnnxValueInfo x = {.name = "x", .type = {.kind = ONNX_TENSOR, .elem = ONNX_INT4, .has_shape = true, .rank = 2, .dim = {{.param = "b"}, {.known = true, .value = 3}}}};
+    OnnxValueInfo x = {.name = "x", .type = {.kind = ONNX_TENSOR, .elem = ONNX_INT4, .has_shape = true, .rank = 2, .dim = (OnnxDim[]){{.param = "b"}, {.known = true, .value = 3}}}};
     OnnxGraph g = {.name = "g", .node = &n, .nnode = 1, .init = &w, .ninit = 1, .input = &x, .ninput = 1};
     OnnxOpset o = {.version = 21};
     OnnxModel m = {.ir_version = 10, .opset = &o, .nopset = 1, .graph = &g};
