@@ -239,6 +239,7 @@ static bool put_arg(Emit *e, const Param *p, const Arg *a, Buf *out)
         buf_puts(out, "}");
         return true;
     case ARG_DTYPE: buf_printf(out, "{\"as_scalar_type\": %d}", dtype_pt2(a->dtype)); return true;
+    case ARG_GRAPH: break;
     }
     return false;
 }

@@ -143,7 +143,7 @@ static bool add_inputs(OnnxImport *im, OnnxScope *s, const OnnxGraph *g)
     }
     if (g->nsparse) return fail(im->err, E_UNSUPPORTED, "sparse initializer '%.100s'; write it dense", g->sparse[0].values.name);
     for (int i = 0; i < g->ninput; i++) {
-        const Cell *same = scope_get(s, g->input[i].name);
+        const Cell *same = scope_get(im, s, g->input[i].name);
         if (!*g->input[i].name) return fail(im->err, E_FORMAT, "input %d has no name", i);
         if (same && !same->data) return fail(im->err, E_FORMAT, "two inputs '%.100s'", g->input[i].name);
         if (same) { /* with a default */
@@ -154,7 +154,7 @@ static bool add_inputs(OnnxImport *im, OnnxScope *s, const OnnxGraph *g)
         TRY(add_input(im, s, &g->input[i]) || within(im->err, "input '%.100s'", g->input[i].name));
     }
     for (int i = 0; im->fixed && i < im->fixed->n; i++)
-        if (!scope_get(s, im->fixed->name[i])) return fail(im->err, E_USAGE, "there is no input '%.100s' to fix", im->fixed->name[i]);
+        if (!scope_get(im, s, im->fixed->name[i])) return fail(im->err, E_USAGE, "there is no input '%.100s' to fix", im->fixed->name[i]);
     bind_symbols(im->g);
     return true;
 }
@@ -177,7 +177,7 @@ static bool add_sequence(OnnxImport *im, const char *name, const Cell *c)
 static bool add_outputs(OnnxImport *im, OnnxScope *s, const OnnxGraph *g)
 {
     for (int i = 0; i < g->noutput; i++) {
-        Cell *c = scope_get(s, g->output[i].name);
+        Cell *c = scope_get(im, s, g->output[i].name);
         if (!c) return fail(im->err, E_FORMAT, "output '%.100s' is never computed", g->output[i].name);
         if (c->is_list) {
             TRY(add_sequence(im, g->output[i].name, c));

@@ -42,6 +42,7 @@ typedef struct OnnxFrame {  /* a call of a local function */
 typedef struct OnnxScope {
     struct OnnxScope *outer;   /* whose names are seen from here; NULL: the model's graph, or a function's */
     const OnnxFrame *frame;    /* NULL outside functions */
+    struct OnnxCapture *capture; /* of a body that is a graph of its own: names of `outer` become inputs of it; NULL otherwise */
     Map names;                 /* name -> Cell* */
     const OnnxOpset *opset; int nopset;
     int depth;
@@ -128,9 +129,12 @@ bool onnx_functions(OnnxImport *im);                      /* fills im->functions
 bool onnx_missing(OnnxImport *im);                        /* E_UNSUPPORTED with all the ops that there is no row for */
 bool onnx_nodes(OnnxImport *im, OnnxScope *s, const OnnxNode *node, int n);
 bool onnx_branch(OnnxOp *o, const OnnxGraph *body, int nin, Cell *const *in, int nout, Cell **out); /* the body's nodes, once, in a scope of its own */
-Cell *scope_get(const OnnxScope *s, const char *name);
+bool onnx_constants(OnnxImport *im, OnnxScope *s, const OnnxGraph *body); /* a body's initializers */
+Cell *scope_get(OnnxImport *im, OnnxScope *s, const char *name); /* NULL: there is none, or an error is set */
 bool scope_set(OnnxImport *im, OnnxScope *s, const char *name, Cell *c);
 int64_t scope_opset(const OnnxScope *s, const char *domain); /* 0 when the domain is not imported */
+/* onnx_control.c: a name of the graph around a body, inside it */
+Cell *onnx_capture(OnnxImport *im, OnnxScope *s, const char *name);
 /* onnx_sizes.c: computes with elements that are known; *taken: it did, results are set. */
 bool onnx_fold(OnnxOp *o, bool *taken);
 

@@ -22,11 +22,12 @@ const OnnxRow *onnx_find_row(const char *domain, const char *name)
 
 /* ------------------------------------------------------------------ names */
 
-Cell *scope_get(const OnnxScope *s, const char *name)
+Cell *scope_get(OnnxImport *im, OnnxScope *s, const char *name)
 {
     for (; s; s = s->outer) {
         Cell *c = map_get(&s->names, name);
         if (c) return c;
+        if (s->capture) return onnx_capture(im, s, name);
     }
     return NULL;
 }
@@ -96,7 +97,7 @@ static bool call_function(OnnxOp *o, const OnnxFunction *f)
         if (o->in[i]) ok = scope_set(im, &s, f->input[i], o->in[i]);
     ok = ok && (onnx_nodes(im, &s, f->node, f->nnode) || within(im->err, "function '%s'", f->name));
     for (int i = 0; ok && i < o->node->noutput; i++) {
-        Cell *c = scope_get(&s, f->output[i]);
+        Cell *c = scope_get(im, &s, f->output[i]);
         if (c) o->out[i] = c;
         else if (*o->node->output[i]) ok = fail(im->err, E_FORMAT, "function '%s' never computes its result '%s'", f->name, f->output[i]);
     }
@@ -106,7 +107,7 @@ static bool call_function(OnnxOp *o, const OnnxFunction *f)
 
 /* ------------------------------------------------------------------ subgraphs */
 
-static bool add_constants(OnnxImport *im, OnnxScope *s, const OnnxGraph *body)
+bool onnx_constants(OnnxImport *im, OnnxScope *s, const OnnxGraph *body)
 {
     for (int i = 0; i < body->ninit; i++) {
         Cell *c = cell_of_tensor(im, body->init[i].name, &body->init[i], false);
@@ -123,11 +124,11 @@ bool onnx_branch(OnnxOp *o, const OnnxGraph *body, int nin, Cell *const *in, int
     if (body->ninput != nin) return fail(im->err, E_FORMAT, "the body takes %d inputs, the node gives %d", body->ninput, nin);
     if (body->noutput != nout) return fail(im->err, E_FORMAT, "the body gives %d results, the node expects %d", body->noutput, nout);
     TRY(made_nodes(im, body->nnode));
-    bool ok = add_constants(im, &s, body);
+    bool ok = onnx_constants(im, &s, body);
     for (int i = 0; ok && i < nin; i++) ok = scope_set(im, &s, body->input[i].name, in[i]);
     ok = ok && onnx_nodes(im, &s, body->node, body->nnode);
     for (int i = 0; ok && i < nout; i++) {
-        out[i] = scope_get(&s, body->output[i].name);
+        out[i] = scope_get(im, &s, body->output[i].name);
         if (!out[i]) ok = fail(im->err, E_FORMAT, "the body never computes its result '%.100s'", body->output[i].name);
     }
     map_free(&s.names);
@@ -141,8 +142,8 @@ static bool read_inputs(OnnxOp *o)
     const OnnxNode *n = o->node;
     for (int i = 0; i < n->ninput; i++) {
         if (!*n->input[i]) continue;
-        o->in[i] = scope_get(o->scope, n->input[i]);
-        if (!o->in[i]) return fail(o->im->err, E_FORMAT, "input %d '%.100s' is not computed before this node", i, n->input[i]);
+        o->in[i] = scope_get(o->im, o->scope, n->input[i]);
+        if (!o->in[i]) return o->im->err->code == E_OK ? fail(o->im->err, E_FORMAT, "input %d '%.100s' is not computed before this node", i, n->input[i]) : false;
     }
     return true;
 }
@@ -238,192 +239,4 @@ bool onnx_missing(OnnxImport *im)
     buf_free(&m.text);
     map_free(&m.count);
     return ok;
-}
-
-/* ------------------------------------------------------------------ If, Loop, Scan */
-
-static bool body_of(OnnxOp *o, const char *name, const OnnxGraph **body)
-{
-    const OnnxAttr *a = op_attr(o, name);
-    if (!a || a->type != ONNX_ATTR_GRAPH || !a->g) return fail(o->im->err, E_FORMAT, "attribute '%s' is missing or no graph", name);
-    *body = a->g;
-    return true;
-}
-
-static bool same_shape(const Value *a, const Value *b)
-{
-    bool same = a->rank == b->rank && a->dtype == b->dtype;
-    for (int i = 0; same && i < a->rank; i++) same = a->dim[i] == b->dim[i];
-    return same;
-}
-
-/* A condition that comes out of data: both branches are computed, which is allowed as they are pure, and one is taken. */
-static bool choose(OnnxOp *o, Value *cond, Cell *const *yes, Cell *const *no)
-{
-    if (cond->rank) TRY(cond = lower_reshape(&o->L, cond, 0, NULL));
-    for (int i = 0; i < o->node->noutput; i++) {
-        Value *a = cell_value(o->im, yes[i]), *b = cell_value(o->im, no[i]);
-        TRY(a && b);
-        if (!same_shape(a, b))
-            return op_unsupported(o, "the condition is computed and the branches give '%.100s' different shapes or dtypes; give the values that decide it when loading (--fix)",
-                                  o->node->output[i]);
-        TRY(op_return(o, i, AS(&o->L, where_self, arg_value(cond), arg_value(a), arg_value(b))));
-    }
-    return true;
-}
-
-bool onnx_if(OnnxOp *o)
-{
-    const OnnxGraph *yes = NULL, *no = NULL;
-    Cell **out = arena_array(o->g->arena, Cell *, 2 * o->node->noutput + 2);
-    TRY(body_of(o, "then_branch", &yes) && body_of(o, "else_branch", &no));
-    if (!out) return fail(o->im->err, E_LIMIT, "out of memory");
-    const Cell *c = op_known(o, 0);
-    if (c && c->n == 1 && ex_is_const(c->e[0])) return onnx_branch(o, c->e[0]->i ? yes : no, 0, NULL, o->node->noutput, o->out);
-    Value *cond;
-    TRY(op_tensor(o, 0, &cond));
-    Cell **other = out + o->node->noutput;
-    TRY(onnx_branch(o, yes, 0, NULL, o->node->noutput, out) && onnx_branch(o, no, 0, NULL, o->node->noutput, other));
-    return choose(o, cond, out, other);
-}
-
-/* A constant condition: 1, 0, or -1 when it is computed. */
-static int known_truth(OnnxOp *o, Cell *c)
-{
-    if (!c) return 1;
-    if (!cell_known(o->im, c) || c->n != 1 || !ex_is_const(c->e[0])) return -1;
-    return c->e[0]->i != 0;
-}
-
-typedef struct Stack { /* what the turns of a loop give, to be joined along a new axis */
-    Value **part;
-    int n;
-} Stack;
-
-static bool push(OnnxOp *o, Stack *s, Cell *c)
-{
-    Value **all = arena_array(o->g->arena, Value *, s->n + 1);
-    Value *v = cell_value(o->im, c);
-    if (!all) return fail(o->im->err, E_LIMIT, "out of memory");
-    TRY(v);
-    if (s->n) memcpy(all, s->part, (size_t)s->n * sizeof *all);
-    all[s->n++] = v;
-    s->part = all;
-    return true;
-}
-
-static bool join(OnnxOp *o, Stack *s, int axis, bool backwards, Value **out)
-{
-    for (int i = 0; backwards && i < s->n / 2; i++) {
-        Value *t = s->part[i];
-        s->part[i] = s->part[s->n - 1 - i];
-        s->part[s->n - 1 - i] = t;
-    }
-    *out = AS(&o->L, stack, arg_values(o->g, s->n, s->part), arg_int(o->g, axis));
-    return *out != NULL;
-}
-
-static Cell *constant_cell(OnnxOp *o, DType t, Expr *e) { return cell_of_sizes(o->im, "", t, 0, NULL, 1, &e); }
-
-/* ONNX Loop: (trip count, condition, carried ...) -> (carried ..., scanned ...); the body takes (turn, condition, carried ...). */
-bool onnx_loop(OnnxOp *o)
-{
-    const OnnxGraph *body = NULL;
-    int64_t turns = INT64_MAX;
-    TRY(body_of(o, "body", &body));
-    int carried = o->node->ninput > 2 ? o->node->ninput - 2 : 0, scanned = body->noutput - 1 - carried;
-    if (scanned < 0) return fail(o->im->err, E_FORMAT, "the body gives %d results for %d carried values", body->noutput, carried);
-    if (o->node->noutput > carried + scanned) return fail(o->im->err, E_FORMAT, "%d results are named, the loop gives %d", o->node->noutput, carried + scanned);
-    if (op_has(o, 0)) {
-        int n;
-        const int64_t *v;
-        TRY(op_const_ints(o, 0, &n, &v));
-        if (n != 1) return op_fail(o, 0, "%d elements, expected one trip count", n);
-        turns = v[0];
-    }
-    Cell **in = arena_array(o->g->arena, Cell *, carried + 2), **out = arena_array(o->g->arena, Cell *, body->noutput + 1);
-    Stack *stack = arena_array(o->g->arena, Stack, scanned + 1);
-    if (!in || !out || !stack) return fail(o->im->err, E_LIMIT, "out of memory");
-    in[1] = op_has(o, 1) ? o->in[1] : constant_cell(o, DT_BOOL, ex_bool(o->ex, true));
-    for (int i = 0; i < carried; i++) in[2 + i] = o->in[2 + i];
-    for (int64_t turn = 0; turn < turns; turn++) {
-        int go = known_truth(o, in[1]);
-        if (go < 0) return op_unsupported(o, "whether the loop goes on is computed from data (turn %lld); only loops with a known number of turns are supported", (long long)turn);
-        if (!go) break;
-        TRY(in[0] = constant_cell(o, DT_I64, ex_int(o->ex, turn)));
-        TRY(onnx_branch(o, body, carried + 2, in, body->noutput, out) || within(o->im->err, "turn %lld", (long long)turn));
-        for (int i = 0; i <= carried; i++) in[1 + i] = out[i];
-        for (int i = 0; i < scanned; i++) TRY(push(o, &stack[i], out[1 + carried + i]));
-    }
-    for (int i = 0; i < carried && i < o->node->noutput; i++)
-        TRY(in[2 + i] ? op_return_cell(o, i, in[2 + i]) : fail(o->im->err, E_FORMAT, "carried value %d is left out", i));
-    for (int i = 0; i < scanned; i++) {
-        Value *v;
-        if (!op_wants(o, carried + i)) continue;
-        if (!stack[i].n) return op_unsupported(o, "a loop of no turns has no shape to give '%.100s'", o->node->output[carried + i]);
-        TRY(join(o, &stack[i], 0, false, &v) && op_return(o, carried + i, v));
-    }
-    return true;
-}
-
-/* One of a Scan's per-input attributes (axes, directions), 0 where it says nothing. */
-static bool scan_list(OnnxOp *o, const char *name, int n, int64_t *out)
-{
-    const int64_t *v;
-    int given;
-    TRY(op_attr_ints(o, name, &v, &given));
-    if (v && given && given != n) return fail(o->im->err, E_FORMAT, "attribute '%s' has %d elements, expected %d", name, given, n);
-    for (int i = 0; i < n; i++) out[i] = v && given ? v[i] : 0;
-    return true;
-}
-
-/* ONNX Scan (opset 9 and later): (state ..., sequences ...) -> (state ..., sequences ...). */
-bool onnx_scan(OnnxOp *o)
-{
-    const OnnxGraph *body = NULL;
-    int64_t m;
-    TRY(body_of(o, "body", &body) && op_attr_int(o, "num_scan_inputs", 0, &m));
-    int states = o->node->ninput - (int)m, scanned = body->noutput - states;
-    if (m < 1 || m > o->node->ninput || scanned < 0)
-        return fail(o->im->err, E_FORMAT, "num_scan_inputs is %lld for %d inputs and %d results of the body", (long long)m, o->node->ninput, body->noutput);
-    int n = (int)m, room = n > scanned ? n : scanned;
-    int64_t *axis = arena_array(o->g->arena, int64_t, room + 1), *back = arena_array(o->g->arena, int64_t, room + 1), *back_out = arena_array(o->g->arena, int64_t, room + 1),
-            *axis_out = arena_array(o->g->arena, int64_t, room + 1), turns = -1;
-    Value **x = arena_array(o->g->arena, Value *, n + 1);
-    Cell **in = arena_array(o->g->arena, Cell *, o->node->ninput + 1), **out = arena_array(o->g->arena, Cell *, body->noutput + 1);
-    Stack *stack = arena_array(o->g->arena, Stack, scanned + 1);
-    if (!axis || !back || !back_out || !axis_out || !x || !in || !out || !stack) return fail(o->im->err, E_LIMIT, "out of memory");
-    TRY(scan_list(o, "scan_input_axes", n, axis) && scan_list(o, "scan_input_directions", n, back) && scan_list(o, "scan_output_axes", scanned, axis_out) &&
-        scan_list(o, "scan_output_directions", scanned, back_out));
-    for (int i = 0; i < n; i++) {
-        int at;
-        TRY(op_tensor(o, states + i, &x[i]));
-        if (!x[i]->rank) return op_fail(o, states + i, "a number, expected a sequence");
-        TRY(op_axis(o, "scan_input_axes", axis[i], x[i]->rank, &at));
-        axis[i] = at;
-        const Expr *len = x[i]->dim[at];
-        if (!ex_is_int(len)) return op_unsupported(o, "the length of the sequence '%.100s' varies; only scans of a known length are supported", o->node->input[states + i]);
-        if (turns >= 0 && len->i != turns) return op_fail(o, states + i, "%lld elements to scan, the others have %lld", (long long)len->i, (long long)turns);
-        turns = len->i;
-    }
-    if (turns == 0) return op_unsupported(o, "a scan of empty sequences");
-    for (int i = 0; i < states; i++) in[i] = o->in[i];
-    for (int64_t t = 0; t < turns; t++) {
-        for (int i = 0; i < n; i++) {
-            Value *v = AS(&o->L, select_int, arg_value(x[i]), arg_int(o->g, axis[i]), arg_int(o->g, back[i] ? turns - 1 - t : t));
-            TRY(v && (in[states + i] = cell_of_value(o->im, "", v)));
-        }
-        TRY(onnx_branch(o, body, states + n, in, body->noutput, out) || within(o->im->err, "turn %lld", (long long)t));
-        for (int i = 0; i < states; i++) in[i] = out[i];
-        for (int i = 0; i < scanned; i++) TRY(push(o, &stack[i], out[states + i]));
-    }
-    for (int i = 0; i < states && i < o->node->noutput; i++) TRY(op_return_cell(o, i, in[i]));
-    for (int i = 0; i < scanned; i++) {
-        Value *v;
-        int at;
-        if (!op_wants(o, states + i)) continue;
-        TRY(op_axis(o, "scan_output_axes", axis_out[i], stack[i].part[0]->rank + 1, &at));
-        TRY(join(o, &stack[i], at, back_out[i] != 0, &v) && op_return(o, states + i, v));
-    }
-    return true;
 }

@@ -29,9 +29,15 @@ Graph *graph_create(void)
     return g;
 }
 
+typedef struct Body {
+    struct Body *next;
+    Graph *graph;
+} Body;
+
 void graph_free(Graph *g)
 {
     if (!g) return;
+    for (Body *b = g->bodies; b; b = b->next) graph_free(b->graph);
     free(g->require);
     map_free(&g->names);
     expr_pool_free(g->ex);
@@ -47,6 +53,18 @@ Arg arg_int(Graph *g, int64_t v) { return arg_expr(ex_int(g->ex, v)); }
 Arg arg_float(Graph *g, double v) { return arg_expr(ex_float(g->ex, v)); }
 Arg arg_bool(Graph *g, bool v) { return arg_expr(ex_bool(g->ex, v)); }
 Arg arg_dtype(DType t) { return t == DT_NONE ? arg_none() : (Arg){.kind = ARG_DTYPE, .dtype = t}; }
+Arg arg_graph(Graph *g, Graph *body)
+{
+    Body *b = arena_new(g->arena, Body);
+    if (!b) {
+        graph_free(body);
+        return arg_none();
+    }
+    *b = (Body){g->bodies, body};
+    g->bodies = b;
+    return (Arg){.kind = ARG_GRAPH, .g = body};
+}
+
 Arg arg_str(Graph *g, const char *s) { return (Arg){.kind = ARG_STR, .s = arena_strdup(g->arena, s)}; }
 
 Arg arg_values(Graph *g, int n, Value *const *vs)
@@ -185,7 +203,7 @@ Value *graph_find_value(const Graph *g, const char *name) { return map_get(&g->n
 
 static const char *arg_kind_name(const Arg *a)
 {
-    static const char *const names[] = {"None", "a tensor", "a list of tensors", "a number", "a list of numbers", "a string", "a dtype"};
+    static const char *const names[] = {"None", "a tensor", "a list of tensors", "a number", "a list of numbers", "a string", "a dtype", "a graph"};
     return names[a->kind];
 }
 
@@ -193,7 +211,7 @@ static bool wrong_kind(const Param *p, const Arg *a, Err *err)
 {
     static const char *const names[] = {"a tensor", "a list of tensors", "an integer", "a list of integers", "a float",
                                         "a list of floats", "a bool", "a list of bools", "a number", "a list of numbers",
-                                        "a string", "a dtype", "nothing"};
+                                        "a string", "a dtype", "a graph", "nothing"};
     return fail(err, E_FORMAT, "argument '%s': found %s, expected %s", p->name, arg_kind_name(a), names[p->type]);
 }
 
@@ -244,6 +262,9 @@ static bool fit_arg(Graph *g, const Param *p, Arg *a, Err *err)
         break;
     case PT_DTYPE:
         if (a->kind == ARG_DTYPE) return true;
+        break;
+    case PT_GRAPH:
+        if (a->kind == ARG_GRAPH) return true;
         break;
     default: break;
     }

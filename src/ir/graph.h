@@ -42,6 +42,7 @@ typedef enum ArgKind {
     ARG_NONE, ARG_VALUE, ARG_VALUES, /* one tensor, a list (elements may be NULL) */
     ARG_EXPR, ARG_EXPRS,             /* int, float, bool, Scalar and lists of them: constants are EX_INT ... */
     ARG_STR, ARG_DTYPE,
+    ARG_GRAPH,               /* what a loop or branch runs: a graph with values and symbols of its own */
 } ArgKind;
 
 typedef struct Arg {
@@ -54,6 +55,7 @@ typedef struct Arg {
         Expr **es;
         const char *s;
         DType dtype;
+        Graph *g;
     };
 } Arg;
 
@@ -109,6 +111,7 @@ struct Graph {
     Mutation *input_mutation; int ninput_mutation; /* for writers: a run leaves the caller's tensors as they are */
     Require *require; int nrequire, require_cap;
     Map names;      /* value name -> Value* */
+    struct Body *bodies; /* of arguments: freed with the graph */
     /* How Python calls the model, as JSON text for writers; each may be NULL: pytrees of arguments and results, the list of forward's
      * argument names, the fields of named tuples. */
     const char *in_spec, *out_spec, *forward_args, *namedtuples;
@@ -129,6 +132,7 @@ Arg arg_float(Graph *g, double v);
 Arg arg_bool(Graph *g, bool v);
 Arg arg_dtype(DType t);
 Arg arg_str(Graph *g, const char *s);
+Arg arg_graph(Graph *g, Graph *body); /* g owns the body from now on; none when out of memory (the body is freed) */
 
 /* args in the form that the schema promises, defaults filled in; out has op->schema->nparams elements. Errors name the argument. */
 bool op_fit_args(Graph *g, const Op *op, int nargs, const Arg *args, Arg *out, Err *err);

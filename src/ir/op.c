@@ -38,6 +38,7 @@ static ParamType type_of(const char *name, size_t n, bool list)
         {"Tensor", PT_TENSOR, PT_TENSORS}, {"int", PT_INT, PT_INTS},      {"SymInt", PT_INT, PT_INTS},
         {"float", PT_FLOAT, PT_FLOATS},    {"SymFloat", PT_FLOAT, PT_FLOATS}, {"bool", PT_BOOL, PT_BOOLS}, {"SymBool", PT_BOOL, PT_BOOLS},
         {"Scalar", PT_SCALAR, PT_SCALARS}, {"str", PT_STR, PT_IGNORED},   {"ScalarType", PT_DTYPE, PT_IGNORED},
+        {"Graph", PT_GRAPH, PT_IGNORED},
     };
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         if (strlen(types[i].name) == n && !strncmp(name, types[i].name, n)) return list ? types[i].many : types[i].one;

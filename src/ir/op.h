@@ -33,7 +33,7 @@ enum OpFlags {
 typedef enum ParamType {
     PT_TENSOR, PT_TENSORS,  /* Tensor, Tensor[]; Tensor?[] has optional elements */
     PT_INT, PT_INTS, PT_FLOAT, PT_FLOATS, PT_BOOL, PT_BOOLS, PT_SCALAR, PT_SCALARS, PT_STR,
-    PT_DTYPE, PT_IGNORED,   /* ScalarType; Layout, Device, MemoryFormat, Generator: no meaning here */
+    PT_DTYPE, PT_GRAPH, PT_IGNORED, /* ScalarType; a graph that the op runs (qkv.loop); Layout, Device, MemoryFormat, Generator: no meaning here */
 } ParamType;
 
 typedef struct Param {

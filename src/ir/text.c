@@ -10,6 +10,9 @@
  *     mutate %b_cache = %add
  *     output output_0 = %linear
  *
+ * A graph as an argument (qkv.loop) stands between braces, its lines indented. Names of inputs and outputs that are more than letters, digits,
+ * '_' and '.' are strings: input %x_1: f32[3] = "x:1".
+ *
  * Declared types of results are checked against shape inference, not trusted.
  */
 #include "ir/text.h"
@@ -43,6 +46,23 @@ static void print_expr(const Graph *g, const Expr *e, Buf *out)
     }
 }
 
+/* Indented, so that its lines are not taken for those of the graph around it. */
+static void print_body(const Graph *g, Buf *out)
+{
+    Buf b = {0};
+    graph_print(g, &b);
+    buf_puts(out, "{\n");
+    for (const char *s = b.data; s && *s;) {
+        size_t n = strcspn(s, "\n");
+        buf_puts(out, "  ");
+        buf_add(out, s, n + 1);
+        s += n + 1;
+    }
+    buf_puts(out, "}");
+    out->failed |= b.failed;
+    buf_free(&b);
+}
+
 static void print_arg(const Graph *g, const Arg *a, Buf *out)
 {
     switch (a->kind) {
@@ -51,6 +71,7 @@ static void print_arg(const Graph *g, const Arg *a, Buf *out)
     case ARG_EXPR: print_expr(g, a->e, out); break;
     case ARG_STR: print_string(a->s, out); break;
     case ARG_DTYPE: buf_puts(out, dtype_name(a->dtype)); break;
+    case ARG_GRAPH: print_body(a->g, out); break;
     case ARG_VALUES: case ARG_EXPRS:
         buf_puts(out, "[");
         for (int i = 0; i < a->n; i++) {
@@ -116,6 +137,13 @@ static void print_node(Graph *g, const Node *n, Buf *out)
     buf_puts(out, ")\n");
 }
 
+static bool is_word(const char *s)
+{
+    for (const char *c = s; *c; c++)
+        if (!isalnum((unsigned char)*c) && *c != '_' && *c != '.') return false;
+    return *s != 0;
+}
+
 /* Printing interns default values in g's arena: the graph means the same before and after. */
 void graph_print(const Graph *cg, Buf *out)
 {
@@ -136,6 +164,10 @@ void graph_print(const Graph *cg, Buf *out)
     for (int i = 0; i < g->ninput; i++) {
         buf_puts(out, "input ");
         print_type(g, g->input[i], out);
+        if (g->input[i]->label) {
+            buf_puts(out, " = ");
+            print_string(g->input[i]->label, out);
+        }
         buf_puts(out, "\n");
     }
     for (int i = 0; i < g->nweight; i++) {
@@ -157,7 +189,12 @@ void graph_print(const Graph *cg, Buf *out)
         const Mutation *m = graph_mutation(g, i);
         buf_printf(out, "mutate %%%s = %%%s\n", m->target->name, m->value->name);
     }
-    for (int i = 0; i < g->noutput; i++) buf_printf(out, "output %s = %%%s\n", g->output[i].name, g->output[i].value->name);
+    for (int i = 0; i < g->noutput; i++) {
+        buf_puts(out, "output ");
+        if (is_word(g->output[i].name)) buf_puts(out, g->output[i].name);
+        else print_string(g->output[i].name, out);
+        buf_printf(out, " = %%%s\n", g->output[i].value->name);
+    }
 }
 
 /* ------------------------------------------------------------------ parsing */
@@ -180,8 +217,11 @@ typedef struct Reader {
     int line;
     WeightFn *weights;
     void *user;
+    int depth; /* of graphs in arguments */
     Err *err;
 } Reader;
+
+static Graph *parse_graph(const char *text, WeightFn *weights, void *user, int depth, Err *err);
 
 static bool bad(Reader *r, const char *what)
 {
@@ -273,6 +313,32 @@ static bool value_ref(Reader *r, Value **out)
     return true;
 }
 
+enum { MAX_BODIES = 32 };
+
+/* A graph between braces. */
+static bool body(Reader *r, Arg *out)
+{
+    int open = 0, lines = 0;
+    const char *begin = r->at + 1, *end = r->at;
+    for (bool quoted = false; *end; end++) {
+        lines += *end == '\n';
+        if (*end == '"') quoted = !quoted;
+        else if (quoted && *end == '\\' && end[1]) end++;
+        else if (!quoted && *end == '{') open++;
+        else if (!quoted && *end == '}' && --open == 0) break;
+    }
+    if (!*end) return bad(r, "no '}' closes it");
+    if (r->depth >= MAX_BODIES) return fail(r->err, E_LIMIT, "line %d: graphs nested deeper than %d", r->line, MAX_BODIES);
+    char *text = arena_strndup(r->g->arena, begin, (size_t)(end - begin));
+    if (!text) return fail(r->err, E_LIMIT, "out of memory");
+    Graph *g = parse_graph(text, r->weights, r->user, r->depth + 1, r->err);
+    if (!g) return within(r->err, "line %d: body", r->line);
+    *out = arg_graph(r->g, g);
+    r->at = end + 1;
+    r->line += lines;
+    return out->kind == ARG_GRAPH || fail(r->err, E_LIMIT, "out of memory");
+}
+
 static bool argument(Reader *r, Arg *out);
 
 static bool list(Reader *r, Arg *out)
@@ -326,6 +392,7 @@ static bool argument(Reader *r, Arg *out)
             *out = arg_float(r->g, odd[i].v);
             return true;
         }
+    if (*r->at == '{') return body(r, out);
     const char *back = r->at;
     char name[64];
     if (isalpha((unsigned char)*r->at) && word(r, name, sizeof name)) {
@@ -545,7 +612,12 @@ static bool statement(Reader *r)
         int rank;
         Expr *dim[MAX_RANK];
         TRY(type(r, name, sizeof name, &t, &rank, dim));
-        return graph_add_input(g, name, t, rank, dim) || fail(r->err, E_LIMIT, "out of memory");
+        Value *v = graph_add_input(g, name, t, rank, dim);
+        char *label = NULL;
+        if (!v) return fail(r->err, E_LIMIT, "out of memory");
+        if (token(r, "=")) TRY(string(r, &label));
+        v->label = label;
+        return true;
     }
     if (token(r, "require")) {
         Expr *e;
@@ -566,16 +638,19 @@ static bool statement(Reader *r)
     bool mutate = token(r, "mutate");
     if (mutate || token(r, "output")) {
         Value *target = NULL, *v;
+        char *output = NULL;
         if (mutate) {
             TRY(need(r, "%"));
             TRY(value_ref(r, &target));
         } else {
-            TRY(word(r, name, sizeof name));
+            blanks(r);
+            output = name;
+            TRY(*r->at == '"' ? string(r, &output) : word(r, name, sizeof name));
         }
         TRY(need(r, "="));
         TRY(need(r, "%"));
         TRY(value_ref(r, &v));
-        return mutate ? graph_add_mutation(g, target, v, r->err) : graph_add_output(g, name, v, r->err);
+        return mutate ? graph_add_mutation(g, target, v, r->err) : graph_add_output(g, output, v, r->err);
     }
     if (!r->guard) TRY(assume_guards(r));
     return node(r);
@@ -593,14 +668,14 @@ static bool finish_symbols(Reader *r)
     return true;
 }
 
-Graph *graph_parse(const char *text, WeightFn *weights, void *user, Err *err)
+static Graph *parse_graph(const char *text, WeightFn *weights, void *user, int depth, Err *err)
 {
     Graph *g = graph_create();
     if (!g) {
         fail(err, E_LIMIT, "out of memory");
         return NULL;
     }
-    Reader r = {.g = g, .text = text, .at = text, .weights = weights, .user = user, .err = err};
+    Reader r = {.g = g, .text = text, .at = text, .weights = weights, .user = user, .depth = depth, .err = err};
     bool ok = true;
     while (ok && *r.at) {
         r.line++;
@@ -617,3 +692,5 @@ Graph *graph_parse(const char *text, WeightFn *weights, void *user, Err *err)
     graph_free(g);
     return NULL;
 }
+
+Graph *graph_parse(const char *text, WeightFn *weights, void *user, Err *err) { return parse_graph(text, weights, user, 0, err); }

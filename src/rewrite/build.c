@@ -24,6 +24,7 @@ bool arg_same(const Arg *a, const Arg *b)
     case ARG_EXPR: return a->e == b->e;
     case ARG_STR: return !strcmp(a->s, b->s);
     case ARG_DTYPE: return a->dtype == b->dtype;
+    case ARG_GRAPH: return a->g == b->g;
     case ARG_VALUES: return a->n == b->n && (!a->n || !memcmp(a->vs, b->vs, (size_t)a->n * sizeof *a->vs));
     case ARG_EXPRS: return a->n == b->n && exprs_same(a->n, a->es, b->es);
     }
@@ -65,6 +66,7 @@ static uint64_t hash_node(const Op *op, const Arg *arg)
         case ARG_EXPRS:
             for (int k = 0; k < a->n; k++) h = mix(h, a->es[k]->id);
             break;
+        case ARG_GRAPH: h = mix(h, (uint64_t)(uintptr_t)a->g); break;
         case ARG_NONE: break;
         }
     }

@@ -260,11 +260,11 @@ static bool find_symbol(Session *s, Binding *b, int symbol, Err *err)
         binding_set(b, symbol, tensor_get_i64(t, 0));
     } else {
         Arena *a = arena_create(0);
-        Call c;
-        Tensor out[8] = {{0}};
-        bool ok = a || no_memory(err);
+        Call c = {0};
+        Tensor *out = a ? arena_array(a, Tensor, v->def->nout + 1) : NULL;
+        bool ok = out || no_memory(err);
         ok = ok && plan_call(a, s->g, v->def, p->value, b, &c, err);
-        for (int k = 0; ok && k < c.nout && k < 8; k++) {
+        for (int k = 0; ok && k < c.nout; k++) {
             out[k].dtype = v->def->out[k]->dtype;
             out[k].rank = v->def->out[k]->rank;
             c.out[k] = &out[k];
@@ -272,14 +272,14 @@ static bool find_symbol(Session *s, Binding *b, int symbol, Err *err)
         c.env = &s->env;
         ok = ok && run_table[v->def->op->id](&c, err);
         end_step(&s->env);
-        if (ok && c.state_free) c.state_free(c.state);
-        arena_destroy(a);
-        TRY(ok);
-        for (int i = 0; i < expr_symbol_count(s->g->ex); i++) {
+        if (c.state_free) c.state_free(c.state);
+        for (int i = 0; ok && i < expr_symbol_count(s->g->ex); i++) {
             const Symbol *o = expr_symbol(s->g->ex, i);
             if (o->source == SYM_SIZE && o->value && o->value->def == v->def) binding_set(b, i, out[o->value->out].shape[o->dim]);
         }
-        if (!b->bound[symbol]) binding_set(b, symbol, out[v->out].shape[sym->dim]);
+        if (ok && !b->bound[symbol]) binding_set(b, symbol, out[v->out].shape[sym->dim]);
+        arena_destroy(a);
+        TRY(ok);
     }
     if (b->value[symbol] < sym->lo || b->value[symbol] > sym->hi)
         return fail(err, E_USAGE, "value '%s' gives %s = %lld, allowed is %lld to %lld", v->name, sym->name, (long long)b->value[symbol],

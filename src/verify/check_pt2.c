@@ -217,7 +217,7 @@ static const char *allowed_tags(ParamType t)
     case PT_SCALARS: return "as_ints as_floats as_sym_ints as_sym_floats as_bools as_int as_float";
     case PT_STR: return "as_string";
     case PT_DTYPE: return "as_scalar_type as_int";
-    case PT_IGNORED: return NULL;
+    case PT_GRAPH: case PT_IGNORED: return NULL;
     }
     return NULL;
 }

@@ -51,6 +51,38 @@ static void test_same(void **state)
                 "output out_1 = %i\n");
 }
 
+/* A graph as an argument, names that are more than words, one loop in another. */
+static void test_bodies(void **state)
+{
+    (void)state;
+    expect_same("symbol s0 in [0, inf]\n"
+                "symbol n3 = size %stack 0 in [0, inf]\n"
+                "input %x_1: f32[s0] = \"x:1\"\n"
+                "input %go: bool[]\n"
+                "%y: f32[s0], %stack: f32[n3, s0] = qkv.loop.default(%go, [%x_1], [%x_1], {\n"
+                "  symbol d0 in [0, inf]\n"
+                "  input %i: i64[]\n"
+                "  input %c: bool[]\n"
+                "  input %a: f32[d0]\n"
+                "  input %x: f32[d0]\n"
+                "  %add: f32[d0] = aten.add.Tensor(%a, %x)\n"
+                "  %b: f32[d0] = qkv.loop.default(carried=[%add], captured=[], body={\n"
+                "    symbol d0 in [0, inf]\n"
+                "    input %j: i64[]\n"
+                "    input %go: bool[]\n"
+                "    input %p: f32[d0]\n"
+                "    %mul: f32[d0] = aten.mul.Tensor(%p, 2)\n"
+                "    output \"a}b\" = %go\n"
+                "    output q = %mul\n"
+                "  }, limit=3, sure=true)\n"
+                "  output more = %c\n"
+                "  output y = %b\n"
+                "  output all = %add\n"
+                "})\n"
+                "output \"/y:0\" = %y\n"
+                "output all = %stack\n");
+}
+
 /* Sizes that come out of data, under the text's names for them; requirements keep their order whatever nodes require themselves. */
 static void test_symbols(void **state)
 {
@@ -141,6 +173,9 @@ static void test_refused(void **state)
         {"symbol u0 = item %y in [0, 1]", "value '%y' is not defined"},
         {"symbol u0 = size %x 1 in [0, 1]\ninput %x: f32[2]", "has 1 axes, not axis 1"},
         {"symbol u0 = thing %x in [0, 1]", "expected 'size'"},
+        {"%y: f32[] = qkv.loop.default(none, [], [], {\ninput %i: i64[]\n", "no '}' closes it"},
+        {"%y: f32[] = qkv.loop.default(none, [], [], {\n  input i\n})", "line 1: body: line 2: near 'i"},
+        {"%y: f32[] = qkv.loop.default(none, [], [], {\n  input %i: i64[]\n  input %c: bool[]\n})", "the body has 2 inputs and 0 results"},
         {"output o = %y", "value '%y' is not defined"},
         {"mutate %y = %y", "value '%y' is not defined"},
         {"require s0 < \"x\"", "line 1"},
@@ -237,7 +272,7 @@ static void test_bytes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same), cmocka_unit_test(test_symbols), cmocka_unit_test(test_spellings),
+        cmocka_unit_test(test_same), cmocka_unit_test(test_bodies), cmocka_unit_test(test_symbols), cmocka_unit_test(test_spellings),
         cmocka_unit_test(test_call), cmocka_unit_test(test_refused), cmocka_unit_test(test_bytes),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);

@@ -1,0 +1,129 @@
+/* Shapes of loops and branches, from the graphs that they run. Contract in shape.h; the ops: src/ir/ops_control.def.
+ *
+ * A body has symbols of its own. A size that its results share with its inputs is the operand's size outside; any other becomes a new
+ * symbol, known when the op has run.
+ */
+#include "shape/shape_table.h"
+
+/* An operand outside, and what it is called inside. */
+typedef struct Pair {
+    const Value *outer, *inner;
+    const Value *next; /* of a carried value: what the body gives for the next turn; NULL otherwise */
+} Pair;
+
+static bool stays(const Pair *p, int d) { return !p->next || p->next->dim[d] == p->inner->dim[d]; }
+
+static bool fits(Shape *s, const Pair *p, const char *what, int at)
+{
+    const Value *v = p->outer, *w = p->inner;
+    if (!v || v->dtype != w->dtype || v->rank != w->rank)
+        return fail(s->err, E_FORMAT, "%s %d: found %s of rank %d, the body takes %s of rank %d", what, at, v ? dtype_name(v->dtype) : "nothing", v ? v->rank : 0,
+                    dtype_name(w->dtype), w->rank);
+    for (int i = 0; i < v->rank; i++)
+        if (ex_is_int(w->dim[i])) TRY(shape_require_equal(s, v->dim[i], w->dim[i], "what the body takes"));
+    return true;
+}
+
+/* A size of a result of the body, outside: a constant, or the size of an operand that does not change from turn to turn. */
+static Expr *outside(const Pair *pair, int n, Expr *inner)
+{
+    if (ex_is_int(inner)) return inner;
+    for (int i = 0; i < n; i++)
+        for (int d = 0; pair[i].outer && d < pair[i].inner->rank; d++)
+            if (pair[i].inner->dim[d] == inner && stays(&pair[i], d)) return pair[i].outer->dim[d];
+    return NULL;
+}
+
+/* Declares result k; dims that are NULL are new symbols. */
+static bool declare(Shape *s, int k, DType t, int rank, Expr **dim)
+{
+    bool fresh[MAX_RANK];
+    for (int i = 0; i < rank; i++) {
+        fresh[i] = !dim[i];
+        if (fresh[i]) dim[i] = shape_fresh_symbol(s);
+        if (!dim[i]) return fail(s->err, E_LIMIT, "out of memory");
+        if (ex_is_int(dim[i])) dim[i] = ex_int(s->ex, dim[i]->i); /* of the body's pool */
+    }
+    TRY(shape_out(s, k, t, rank, dim));
+    for (int i = 0; i < rank; i++)
+        if (fresh[i]) TRY(shape_size_of(s, dim[i], k, i));
+    return true;
+}
+
+static bool truth_value(Shape *s, const Value *v, const char *what)
+{
+    return (v && v->dtype == DT_BOOL && v->rank == 0) || fail(s->err, E_FORMAT, "%s must be a bool of rank 0", what);
+}
+
+bool shape_loop(Shape *s)
+{
+    const Arg *carried = shape_arg(s, 1), *captured = shape_arg(s, 2), *limit = shape_arg(s, 4);
+    const Graph *body = shape_arg(s, 3)->g;
+    Value *cond = shape_value(s, 0);
+    int nc = carried->n, n = nc + captured->n, scanned = body->noutput - 1 - nc;
+    bool sure;
+    Pair *pair = arena_array(s->g->arena, Pair, n + 1);
+    if (!pair) return fail(s->err, E_LIMIT, "out of memory");
+    if (body->ninput != n + 2 || scanned < 0)
+        return fail(s->err, E_FORMAT, "the body has %d inputs and %d results, expected %d and at least %d", body->ninput, body->noutput, n + 2, nc + 1);
+    if (body->input[0]->dtype != DT_I64 || body->input[0]->rank) return fail(s->err, E_FORMAT, "the body's first input must be an i64 of rank 0");
+    TRY(shape_const_bool(s, 5, &sure) && truth_value(s, body->input[1], "the body's second input") && truth_value(s, body->output[0].value, "the body's first result"));
+    if (cond) TRY(truth_value(s, cond, "condition"));
+    for (int i = 0; i < n; i++) {
+        pair[i] = (Pair){i < nc ? carried->vs[i] : captured->vs[i - nc], body->input[2 + i], i < nc ? body->output[1 + i].value : NULL};
+        TRY(fits(s, &pair[i], i < nc ? "carried value" : "captured value", i < nc ? i : i - nc));
+        const Value *next = pair[i].next;
+        if (next && (next->dtype != pair[i].inner->dtype || next->rank != pair[i].inner->rank))
+            return fail(s->err, E_FORMAT, "carried value %d is %s of rank %d, the body gives %s of rank %d", i, dtype_name(pair[i].inner->dtype), pair[i].inner->rank,
+                        dtype_name(next->dtype), next->rank);
+    }
+    TRY(graph_set_nout(s->g, s->node, nc + scanned, s->err));
+    for (int i = 0; i < nc; i++) {
+        Expr *dim[MAX_RANK];
+        for (int d = 0; d < pair[i].outer->rank; d++) dim[d] = stays(&pair[i], d) ? pair[i].outer->dim[d] : NULL;
+        TRY(declare(s, i, pair[i].outer->dtype, pair[i].outer->rank, dim));
+    }
+    bool counted = sure && limit->kind == ARG_EXPR && !cond;
+    for (int i = 0; i < scanned; i++) {
+        const Value *v = body->output[1 + nc + i].value;
+        Expr *dim[MAX_RANK];
+        if (v->rank >= MAX_RANK) return fail(s->err, E_FORMAT, "scanned value %d has rank %d", i, v->rank);
+        dim[0] = counted ? ex_max(s->ex, limit->e, ex_int(s->ex, 0)) : NULL;
+        for (int d = 0; d < v->rank; d++) dim[1 + d] = outside(pair, n, v->dim[d]);
+        TRY(declare(s, nc + i, v->dtype, v->rank + 1, dim));
+    }
+    return true;
+}
+
+bool shape_branch(Shape *s)
+{
+    const Arg *captured = shape_arg(s, 1);
+    const Graph *body[] = {shape_arg(s, 2)->g, shape_arg(s, 3)->g};
+    Value *cond;
+    int n = body[0]->ninput, m = body[1]->ninput;
+    TRY(shape_want_value(s, 0, &cond) && truth_value(s, cond, "condition"));
+    if (n + m != captured->n) return fail(s->err, E_FORMAT, "%d captured values, the branches take %d and %d", captured->n, n, m);
+    if (body[0]->noutput != body[1]->noutput) return fail(s->err, E_FORMAT, "the branches give %d and %d results", body[0]->noutput, body[1]->noutput);
+    Pair *pair = arena_array(s->g->arena, Pair, n + m + 1);
+    if (!pair) return fail(s->err, E_LIMIT, "out of memory");
+    for (int i = 0; i < n + m; i++) {
+        pair[i] = (Pair){captured->vs[i], i < n ? body[0]->input[i] : body[1]->input[i - n], NULL};
+        TRY(fits(s, &pair[i], "captured value", i));
+    }
+    TRY(graph_set_nout(s->g, s->node, body[0]->noutput, s->err));
+    for (int k = 0; k < body[0]->noutput; k++) {
+        const Value *a = body[0]->output[k].value, *b = body[1]->output[k].value;
+        Expr *dim[MAX_RANK];
+        if (a->dtype != b->dtype || a->rank != b->rank)
+            return fail(s->err, E_UNSUPPORTED, "result %d is %s of rank %d in one branch, %s of rank %d in the other", k, dtype_name(a->dtype), a->rank, dtype_name(b->dtype),
+                        b->rank);
+        for (int d = 0; d < a->rank; d++) {
+            Expr *p = outside(pair, n, a->dim[d]), *q = outside(pair + n, m, b->dim[d]);
+            if (p && ex_is_int(p)) p = ex_int(s->ex, p->i);
+            if (q && ex_is_int(q)) q = ex_int(s->ex, q->i);
+            dim[d] = p && p == q ? p : NULL;
+        }
+        TRY(declare(s, k, a->dtype, a->rank, dim));
+    }
+    return true;
+}
