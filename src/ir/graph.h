@@ -97,6 +97,8 @@ typedef struct ScalarOutput {
     int at;
 } ScalarOutput;
 
+enum { LOOP_MAX_TURNS = 1 << 24 }; /* of qkv.loop: more is taken for a loop that never ends */
+
 struct Graph {
     Arena *arena;
     ExprPool *ex;

@@ -128,6 +128,7 @@ bool run_loop(Call *c, Err *err)
     Session *s = l ? body_session(c, l, 0, body, err) : NULL;
     TRY(s);
     for (; go && turn < limit; turn++) {
+        if (turn == LOOP_MAX_TURNS) return call_fail(c, E_LIMIT, err, "the loop has not ended after %d turns", LOOP_MAX_TURNS);
         bool now = true;
         if (!take_turn(c, l, s, turn, c->arg[1].ts, &now, err)) return within(err, "turn %lld", (long long)turn);
         if (!sure) go = tensor_get_i64(session_output(s, 0), 0) != 0;

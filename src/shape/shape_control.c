@@ -60,6 +60,8 @@ bool shape_loop(Shape *s)
     const Arg *carried = shape_arg(s, 1), *captured = shape_arg(s, 2), *limit = shape_arg(s, 4);
     const Graph *body = shape_arg(s, 3)->g;
     Value *cond = shape_value(s, 0);
+    if (limit->kind == ARG_EXPR && ex_is_int(limit->e) && limit->e->i > LOOP_MAX_TURNS && !cond && shape_arg(s, 5)->e->i)
+        return fail(s->err, E_LIMIT, "a loop of %lld turns: at most %d are run", (long long)limit->e->i, LOOP_MAX_TURNS);
     int nc = carried->n, n = nc + captured->n, scanned = body->noutput - 1 - nc;
     bool sure;
     Pair *pair = arena_array(s->g->arena, Pair, n + 1);
@@ -69,6 +71,7 @@ bool shape_loop(Shape *s)
     if (body->input[0]->dtype != DT_I64 || body->input[0]->rank) return fail(s->err, E_FORMAT, "the body's first input must be an i64 of rank 0");
     TRY(shape_const_bool(s, 5, &sure) && truth_value(s, body->input[1], "the body's second input") && truth_value(s, body->output[0].value, "the body's first result"));
     if (cond) TRY(truth_value(s, cond, "condition"));
+    if (sure && limit->kind != ARG_EXPR) return fail(s->err, E_FORMAT, "the loop never ends: it has no limit, and its condition is always true");
     for (int i = 0; i < n; i++) {
         pair[i] = (Pair){i < nc ? carried->vs[i] : captured->vs[i - nc], body->input[2 + i], i < nc ? body->output[1 + i].value : NULL};
         TRY(fits(s, &pair[i], i < nc ? "carried value" : "captured value", i < nc ? i : i - nc));
