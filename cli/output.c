@@ -29,6 +29,17 @@ static double from_bf16(uint16_t h)
     return (double)f;
 }
 
+/* A float of at most 8 bits: sign, exponent, fraction. nan, infinity: codes without the sign; 256 when there is none. */
+static double small_float(unsigned code, int exponent_bits, int fraction_bits, int bias, unsigned nan, unsigned infinity)
+{
+    unsigned top = 1u << (exponent_bits + fraction_bits), sign = code & top, fraction = code & ((1u << fraction_bits) - 1);
+    int exponent = (int)((code & (top - 1)) >> fraction_bits);
+    double v = ldexp(exponent ? (double)(fraction + (1u << fraction_bits)) : fraction, (exponent ? exponent : 1) - bias - fraction_bits);
+    if (code == nan || (infinity < 256 && (code & (top - 1)) > infinity) || (nan == 0x7f && (code & 0x7f) == nan)) return NAN;
+    if ((code & (top - 1)) == infinity) v = INFINITY;
+    return sign ? -v : v;
+}
+
 double tensor_number(const qkv_tensor *t, int64_t flat)
 {
     int64_t at = 0, step = 1;
@@ -46,11 +57,17 @@ double tensor_number(const qkv_tensor *t, int64_t flat)
     case QKV_I64: return (double)((const int64_t *)p)[at];
     case QKV_I32: return ((const int32_t *)p)[at];
     case QKV_I16: return ((const int16_t *)p)[at];
-    case QKV_I8: return ((const int8_t *)p)[at];
-    case QKV_U8: case QKV_BOOL: return ((const uint8_t *)p)[at];
+    case QKV_I8: case QKV_I4: case QKV_I2: return ((const int8_t *)p)[at];
+    case QKV_U8: case QKV_BOOL: case QKV_U4: case QKV_U2: return ((const uint8_t *)p)[at];
     case QKV_U16: return ((const uint16_t *)p)[at];
     case QKV_U32: return ((const uint32_t *)p)[at];
     case QKV_U64: return (double)((const uint64_t *)p)[at];
+    case QKV_F8E4M3: return small_float(((const uint8_t *)p)[at], 4, 3, 7, 0x7f, 256);
+    case QKV_F8E5M2: return small_float(((const uint8_t *)p)[at], 5, 2, 15, 256, 0x7c);
+    case QKV_F8E4M3FNUZ: return small_float(((const uint8_t *)p)[at], 4, 3, 8, 0x80, 256);
+    case QKV_F8E5M2FNUZ: return small_float(((const uint8_t *)p)[at], 5, 2, 16, 0x80, 256);
+    case QKV_F8E8M0: return ((const uint8_t *)p)[at] == 0xff ? NAN : ldexp(1, ((const uint8_t *)p)[at] - 127);
+    case QKV_F4E2M1: return small_float(((const uint8_t *)p)[at], 2, 1, 1, 256, 256);
     default: return NAN;
     }
 }
