@@ -462,7 +462,7 @@ static bool copy_arg(Cut *c, const Arg *from, Arg *to)
         for (int i = 0; to->es && i < from->n; i++)
             if (!(to->es[i] = copy_expr(c, from->es[i]))) return no_memory(c);
         return to->es || no_memory(c);
-    default: return true;
+    default: return true; /* what a loop runs stays the whole graph's, as weights do */
     }
 }
 

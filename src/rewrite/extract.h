@@ -3,7 +3,7 @@
  *     Graph *g = graph_extract(whole, (const char *[]){"hidden_3", "mask"}, 2, (const char *[]){"hidden_7"}, 1, err);
  *
  * Its inputs are the values named by `from`, which keep their names, sizes and ranges; its outputs those named by `to` (output_0 ... where one is an input). What lies between
- * and nothing else is copied: nodes, weights (borrowed: the whole graph must outlive it), buffers that a run changes together with what
+ * and nothing else is copied: nodes, weights and bodies of loops (borrowed: the whole graph must outlive it), buffers that a run changes together with what
  * they become, and every condition on sizes that it has.
  *
  * nfrom 0: the inputs of the graph that are needed. nto 0: its outputs. A name is a value's, as the graph's text shows it, an input's or

@@ -246,6 +246,44 @@ static void test_two_results(void **state)
     graph_free(g);
 }
 
+/* What a loop runs comes with it. */
+static void test_loop(void **state)
+{
+    (void)state;
+    static const char body[] = "  symbol d0 in [0, inf]\n"
+                               "  input %i: i64[]\n"
+                               "  input %c: bool[]\n"
+                               "  input %a: f32[d0]\n"
+                               "  %mul: f32[d0] = aten.mul.Tensor(%a, 2)\n"
+                               "  output more = %c\n"
+                               "  output y = %mul\n"
+                               "  output all = %a\n"
+                               "})\n";
+    char whole[2000], part[2000];
+    snprintf(whole, sizeof whole, "symbol s0 in [0, inf]\n"
+                                  "symbol n3 = size %%stack 0 in [0, inf]\n"
+                                  "input %%x: f32[s0]\n"
+                                  "input %%go: bool[]\n"
+                                  "%%neg: f32[s0] = aten.neg.default(%%x)\n"
+                                  "%%y: f32[s0], %%stack: f32[n3, s0] = qkv.loop.default(%%go, [%%neg], [], {\n%s"
+                                  "%%relu: f32[n3, s0] = aten.relu.default(%%stack)\n"
+                                  "output output_0 = %%y\n"
+                                  "output output_1 = %%relu\n", body);
+    snprintf(part, sizeof part, "symbol s0 in [0, inf]\n"
+                                "symbol n3 = size %%stack 0 in [0, inf]\n"
+                                "input %%neg: f32[s0]\n"
+                                "input %%go: bool[]\n"
+                                "%%y: f32[s0], %%stack: f32[n3, s0] = qkv.loop.default(%%go, [%%neg], [], {\n%s"
+                                "%%relu: f32[n3, s0] = aten.relu.default(%%stack)\n"
+                                "output relu = %%relu\n", body);
+    expect(whole, (Want){{"neg", "go"}, {"relu"}}, part);
+    expect(whole, (Want){{"stack"}, {"relu"}}, "symbol n3 in [0, inf]\n"
+                                              "symbol s0 in [0, inf]\n"
+                                              "input %stack: f32[n3, s0]\n"
+                                              "%relu: f32[n3, s0] = aten.relu.default(%stack)\n"
+                                              "output relu = %relu\n");
+}
+
 /* Names of ONNX files. */
 static void test_names(void **state)
 {
@@ -263,7 +301,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_chain), cmocka_unit_test(test_refused),     cmocka_unit_test(test_sizes), cmocka_unit_test(test_required_number), cmocka_unit_test(test_data),
-        cmocka_unit_test(test_mutation), cmocka_unit_test(test_two_results), cmocka_unit_test(test_names),
+        cmocka_unit_test(test_mutation), cmocka_unit_test(test_two_results), cmocka_unit_test(test_names),  cmocka_unit_test(test_loop),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
