@@ -53,12 +53,16 @@ $ qkv graph words.pt2 | true
 $ ls
 affine.pt2
 affine2.pt2
+baked.onnx
 eager.pt2
 left.pt2
 make.py
+make_onnx.py
+padded.onnx
 quadrant.pt2
 quadrants.txt
 rgb.pt2
+spelled.onnx
 static_a.pt2
 static_b.pt2
 static_c.pt2
@@ -69,4 +73,5 @@ static_table_b.pt2
 two.pt2
 vocab.txt
 words.pt2
+wrong.onnx
 x.safetensors
