@@ -137,11 +137,12 @@ static void add_state(Onnx *o)
     for (int i = 0; i < g->nmutation; i++) {
         Value *v = g->mutation[i].target;
         if (v->kind != V_WEIGHT || o->written[v->id]) continue;
-        o->value[v->id] = weight(o, v);
+        bool held = o->opt.profile != ONNX_FOR_OPENVINO; /* which takes inputs with a default for constants */
+        o->value[v->id] = held ? weight(o, v) : (Ref){fresh(o, v->fqn && *v->fqn ? v->fqn : v->name), v->dtype};
         o->written[v->id] = true;
-        o->input[o->ninput++] = (OnnxValueInfo){.name = o->value[v->id].name, .type = type_of_value(o, v->dtype, v->rank, v->dim)};
-        onnx_note(o, "buffer '%s' changes: it is an input that may be left out (the file holds its first value) and the output '%s_out'", o->value[v->id].name,
-             o->value[v->id].name);
+        const char *name = o->value[v->id].name;
+        o->input[o->ninput++] = (OnnxValueInfo){.name = name, .type = type_of_value(o, v->dtype, v->rank, v->dim)};
+        onnx_note(o, "buffer '%s' changes: it is an input%s and the output '%s_out'", name, held ? " that may be left out (the file holds its first value)" : "", name);
     }
     for (int i = 0; i < g->ninput_mutation; i++)
         onnx_note(o, "input '%s' is changed in place in Python; in ONNX it stays as it is", g->input_mutation[i].target->name);

@@ -313,8 +313,10 @@ void out_recurrent(Onnx *o, const Node *n, const char *text)
         bias = node_of(o, "Concat", x.t, 2, part);
     }
     Ref W = reordered(o, wx, blocks, order, size), R = reordered(o, wh, blocks, order, size), h = unsqueeze(o, arg_ref(o, n, 3), 0), c = lstm ? unsqueeze(o, arg_ref(o, n, 4), 0) : none();
+    bool reverse = arg_b(n, lstm ? 6 : 5), flipped = reverse && o->opt.profile == ONNX_FOR_OPENVINO; /* it confuses two layers that differ in direction alone */
+    if (flipped) x = slice(o, x, 0, INTS(o, -1), INTS(o, INT64_MIN), -1);
     attr_int(o, "hidden_size", size);
-    if (arg_b(n, lstm ? 6 : 5)) attr_str(o, "direction", "reverse");
+    if (reverse && !flipped) attr_str(o, "direction", "reverse");
     if (gru) attr_int(o, "linear_before_reset", 1);
     if (!strcmp(kind, "relu")) {
         static const char *const relu[] = {"Relu"};
@@ -323,6 +325,7 @@ void out_recurrent(Onnx *o, const Node *n, const char *text)
     Ref out[3];
     DType types[3] = {x.t, DT_NONE, x.t};
     nodes_of(o, lstm ? "LSTM" : gru ? "GRU" : "RNN", lstm ? 3 : 1, types, out, lstm ? 7 : 6, (Ref[]){x, W, R, bias, none(), h, c});
-    give(o, n, 0, squeeze(o, out[0], 1));
+    out[0] = squeeze(o, out[0], 1);
+    give(o, n, 0, flipped ? slice(o, out[0], 0, INTS(o, -1), INTS(o, INT64_MIN), -1) : out[0]);
     if (lstm) give(o, n, 1, squeeze(o, out[2], 0));
 }

@@ -28,6 +28,14 @@ static Ref truth(Onnx *o, Ref x) { return x.t == DT_BOOL ? x : negated(o, is(o, 
 
 void out_unary(Onnx *o, const Node *n, const char *op) { give(o, n, 0, un(o, op, arg_ref(o, n, 0))); }
 
+void out_abs(Onnx *o, const Node *n, const char *text)
+{
+    (void)text;
+    Ref x = arg_ref(o, n, 0);
+    bool folded = o->opt.profile == ONNX_FOR_OPENVINO && dtype_is_int(x.t); /* its constant folding goes wrong on Abs of integers */
+    give(o, n, 0, folded ? bin(o, "Max", x, un(o, "Neg", x)) : un(o, "Abs", x));
+}
+
 /* NaN has the sign 0. */
 void out_sign(Onnx *o, const Node *n, const char *text)
 {

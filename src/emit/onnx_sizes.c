@@ -375,6 +375,11 @@ Ref expand(Onnx *o, Ref x, int from_rank, Expr *const *from, int rank, Expr *con
         same &= kept;
         if (!kept && k >= 0 && ex_equals_int(dim[i], 0)) x = slice(o, x, k, INTS(o, 0), INTS(o, 0), 1); /* ONNX Runtime does not expand 1 to 0 */
     }
+    bool thin = rank > from_rank; /* more axes, all of 1 */
+    for (int i = 0; i < rank; i++) thin &= ex_equals_int(to[i], 1);
+    int64_t front[MAX_RANK];
+    for (int i = 0; i < rank - from_rank; i++) front[i] = i;
+    if (thin) return NODE(o, "Unsqueeze", x.t, x, ints(o, rank - from_rank, front));
     return same ? x : NODE(o, "Expand", x.t, x, shape_of(o, rank, to));
 }
 
