@@ -56,8 +56,11 @@ def _with_values(model, values):
     out.CopyFrom(model)
     graph, nodes = out.graph, []
     for info in list(graph.input):
-        value = values.get(info.name)
-        if value is None and info.name not in values or _is_plain(value):
+        value, optional = values.get(info.name), info.type.HasField("optional_type")
+        if info.name not in values or (_is_plain(value) and not optional):
+            continue
+        if _is_plain(value):
+            info.type.CopyFrom(info.type.optional_type.elem_type)
             continue
         graph.input.remove(info)
         if isinstance(value, np.ndarray):
@@ -93,9 +96,16 @@ class Rep(BackendRep):
     def _for_values(self, feeds):
         """Loads the model with those inputs fixed that the library asks for, one after the other."""
         proto, fixed = self._proto, {}
-        if not all(_is_plain(v) for v in feeds.values()):
+        if not all(_is_plain(v) for v in feeds.values()) or any(i.type.HasField("optional_type") for i in proto.graph.input):
             proto = _with_values(proto, feeds)
-        message = self._refusal
+            try:
+                return _load(proto, None)
+            except Error as e:
+                if e.code != UNSUPPORTED or not ASKS.search(str(e)):
+                    raise
+                message = str(e)
+        else:
+            message = self._refusal
         while True:
             names = [n for found in NAMED.findall(message) for n in found if _is_plain(feeds.get(n)) and n not in fixed]
             if not names:  # what decides is computed from inputs: integers among them

@@ -55,6 +55,15 @@ bool onnx_instance_norm(OnnxOp *o)
     double eps;
     TRY(op_tensor(o, 0, &x) && op_tensor(o, 1, &w) && op_tensor(o, 2, &b) && op_attr_float(o, "epsilon", 1e-5, &eps));
     if (x->rank < 3) return op_fail(o, 0, "rank %d, expected at least 3", x->rank);
+    if (!ex_is_int(x->dim[1])) { /* as groups their number would have to be fixed */
+        int64_t axes[MAX_RANK];
+        Value *mean, *variance;
+        for (int i = 2; i < x->rank; i++) axes[i - 2] = i;
+        Arg over = arg_ints(o->g, x->rank - 2, axes);
+        Value *y = standardized(o, x, &over, eps, &mean, &variance);
+        y = AS(&o->L, mul_Tensor, v(y), v(per_channel(o, w, x->rank)));
+        return op_return(o, 0, AS(&o->L, add_Tensor, v(y), v(per_channel(o, b, x->rank))));
+    }
     return op_return(o, 0, AS(&o->L, instance_norm, v(x), v(w), v(b), arg_none(), arg_none(), arg_bool(o->g, true), arg_float(o->g, 0.1), arg_float(o->g, eps),
                               arg_bool(o->g, false)));
 }

@@ -214,7 +214,7 @@ bool onnx_recurrent(OnnxOp *o)
     bool both = !strcmp(direction, "bidirectional"), back = !strcmp(direction, "reverse");
     if (!both && !back && strcmp(direction, "forward")) return fail(o->im->err, E_FORMAT, "attribute 'direction' is '%.40s'", direction);
     n.directions = both ? 2 : 1;
-    if (!ex_equals_int(n.w->dim[0], n.directions)) return op_fail(o, 1, "weights of another number of directions than %d", n.directions);
+    TRY(graph_require(o->g, ex_make(o->ex, EX_EQ, n.w->dim[0], ex_int(o->ex, n.directions), NULL), o->im->err, "node '%s': directions of the weights", o->L.name));
     for (int d = 0; d < n.directions; d++) {
         bool plain = !n.lens && !n.p && n.clip <= 0 && usual_activations(&n, d) && (n.kind != GRU || n.reset_after);
         TRY(plain ? by_layer(&n, d, back || d == 1, &y[d], &h[d], &c[d]) : by_steps(&n, d, back || d == 1, &y[d], &h[d], &c[d]));

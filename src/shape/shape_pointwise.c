@@ -208,6 +208,10 @@ bool shape_quantize_linear(Shape *s)
     if (t == DT_NONE || dtype_is_complex(narrow) || narrow == DT_BOOL || (quantize && dtype_size(t) > 4)) return shape_fail(s, 0, "%s cannot be quantized", dtype_name(narrow));
     if (zero && zero->dtype != narrow) return shape_fail(s, 2, "%s, expected %s", dtype_name(zero->dtype), dtype_name(narrow));
     bool one = zero && ex_equals_int(shape_numel(s, zero), 1) && ex_equals_int(shape_numel(s, scale), 1);
+    if (zero && !one && scale->rank == 0) {
+        TRY(shape_require_equal(s, shape_numel(s, zero), ex_int(s->ex, 1), "zero points of one scale"));
+        one = true;
+    }
     if (zero && !one && zero->rank != scale->rank) return shape_fail(s, 2, "rank %d, the scale has rank %d", zero->rank, scale->rank);
     for (int d = 0; zero && !one && d < zero->rank; d++) TRY(shape_require_equal(s, zero->dim[d], scale->dim[d], "zero points and scales"));
     TRY(scale_fits(s, 1, x, axis));
