@@ -42,7 +42,7 @@ suite documents python3 tools/opsdoc.py --check
 suite findings python3 tools/checkdoc.py --check
 [ -f tests/install.sh ] && suite install bash tests/install.sh
 if have pytest && have numpy; then
-  suite python $python -m pytest -q -p no:cacheprovider tests/python --ignore tests/python/test_onnx_backend.py
+  suite python $python -m pytest -q -p no:cacheprovider tests/python --ignore tests/python/test_onnx_backend.py --ignore tests/python/test_onnx_ops.py
 else
   skip "tests/python (no numpy and pytest in .venv; tools/setup.sh check installs them)"
 fi
@@ -58,6 +58,7 @@ if [ "$mode" = all ]; then
   if have onnx && have ml_dtypes; then
     have onnxscript && suite onnx_models $python tests/models/onnx_models.py
     suite onnx_backend $python -m pytest -q -p no:cacheprovider --tb=line tests/python/test_onnx_backend.py
+    have onnxruntime && suite onnx_ops $python -m pytest -q -p no:cacheprovider --tb=line tests/python/test_onnx_ops.py
   else
     skip "tests/python/test_onnx_backend.py, tests/models/onnx_models.py (no onnx in .venv)"
   fi
