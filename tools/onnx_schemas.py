@@ -6,7 +6,7 @@
 
 A row: ONNX_OP("domain", "name", since, deprecated, min_in, max_in, min_out, max_out, "inputs", "outputs", "attributes", "types")
   inputs, outputs   "T,?T2,*V,~V,int64": the type's name or an element type; ? optional, * variadic, ~ variadic of different types
-  attributes        "axis:i !to:i": name and kind (f i s t g F I S T G p y); ! required
+  attributes        "axis:i !to:i": name and kind (f i s t g F I S T G p y); ! required; *:i any other
   ort_kernels.def   ORT_KERNEL("domain:name", from, to, "T:0x402 U:0x202"): what ONNX Runtime's CPU provider computes, bits as below; ONNX_FUNCTION("domain:name@since"): ops that the standard spells in others
   types             "T:3,T2:17": index of ONNX_TYPES(index, tensor, sequence, optional, optional sequence, other) whose bits are TensorProto.DataType
 """
@@ -43,6 +43,21 @@ def bits(strings):
         else:
             masks[4] = 1
     return tuple(masks)
+
+
+def unchecked(s):
+    """Does onnx.checker take attributes that the schema does not list? Told by giving it one first."""
+    if s.domain == "com.microsoft" or s.deprecated:
+        return False
+    node = onnx.helper.make_node(s.name, ["x"] * s.min_input, ["y"] * s.min_output, domain=s.domain, a_a_a=1)
+    context = onnx.checker.C.CheckerContext()
+    context.ir_version = 10
+    context.opset_imports = {s.domain: s.since_version}
+    try:
+        onnx.checker.check_node(node, context)
+    except onnx.checker.ValidationError as e:
+        return "Unrecognized attribute" not in str(e) and "Required attribute" in str(e)
+    return bool(s.min_input or s.min_output)
 
 
 def option(p):
@@ -93,6 +108,7 @@ def main():
         ins, outs = [",".join(parameter(p) for p in ps) for ps in (s.inputs, s.outputs)]
         names = {k.replace("tensor(", "").replace(")", "") if k.startswith("tensor(") else k: v for k, v in constraints.items()}
         attrs = " ".join(f"{'!' if a.required else ''}{n}:{KINDS[getattr(a.type, 'name', str(a.type)).split('.')[-1]]}" for n, a in sorted(s.attributes.items()))
+        attrs += " *:i" * unchecked(s)
         limit = [min(MANY, v) for v in (s.min_input, s.max_input, s.min_output, s.max_output)]
         rows.append(f'ONNX_OP("{s.domain}", "{s.name}", {s.since_version}, {int(s.deprecated)}, {limit[0]}, {limit[1]}, {limit[2]}, {limit[3]}, "{ins}", "{outs}", "{attrs}", '
                     f'"{",".join(f"{k}:{v}" for k, v in names.items())}")\n')

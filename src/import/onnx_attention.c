@@ -185,7 +185,7 @@ bool onnx_attention(OnnxOp *o)
         op_attr_int(o, "right_window_size", -1, &right) && finite_attr(o, "scale", &a.scale) && finite_attr(o, "softcap", &a.softcap));
     if (a.q->rank != a.k->rank || a.q->rank != a.v->rank) return op_fail(o, 1, "rank %d, but the query has rank %d and the value %d", a.k->rank, a.q->rank, a.v->rank);
     if (a.q->dtype != a.k->dtype || a.q->dtype != a.v->dtype)
-        return op_fail(o, 1, "%s, but the query is %s and the value %s", dtype_name(a.k->dtype), dtype_name(a.q->dtype), dtype_name(a.v->dtype));
+        return op_unsupported(o, "key in %s, query in %s and value in %s", dtype_name(a.k->dtype), dtype_name(a.q->dtype), dtype_name(a.v->dtype));
     if (!past_k != !past_v) return op_fail(o, past_k ? 5 : 4, "left out; past_key and past_value belong together");
     if (past_k && lengths) return op_fail(o, 6, "nonpad_kv_seqlen cannot be given together with past_key");
     if (left < -1 || right < -1) return fail(o->im->err, E_FORMAT, "window sizes %lld and %lld: expected -1 or more", (long long)left, (long long)right);
@@ -204,7 +204,7 @@ bool onnx_attention(OnnxOp *o)
     }
     Expr *queries = a.q->dim[2], *keys = a.k->dim[2];
     TRY(pad_mask(o, &mask, keys));
-    if (mask && mask->dtype != DT_BOOL && mask->dtype != a.q->dtype) return op_fail(o, 3, "%s, expected bool or %s", dtype_name(mask->dtype), dtype_name(a.q->dtype));
+    if (mask && mask->dtype != DT_BOOL && mask->dtype != a.q->dtype) return op_unsupported(o, "a mask in %s, queries in %s", dtype_name(mask->dtype), dtype_name(a.q->dtype));
     bool bounded = causal || right >= 0;
     int64_t reach = causal ? 0 : right;
     if (lengths) { /* each sample has its own offset: length - queries */

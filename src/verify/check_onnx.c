@@ -33,6 +33,7 @@ typedef struct Records {
     OnnxSchemas schemas;
     Map symbols;        /* dim_param -> its number */
     Map functions;      /* "domain:name:overload" -> OnnxFunction */
+    int calls;          /* nodes of functions that are still followed: their number may grow exponentially */
 } Records;
 
 static Slot *find(const Scope *s, const char *name)
@@ -195,7 +196,9 @@ static void check_schema_attrs(Records *r, const OnnxNode *n, const OnnxSchema *
     for (int i = 0; i < n->nattr; i++) {
         const OnnxAttr *a = &n->attr[i];
         char want = onnx_schema_attr(schema, a->name, &required), have = kind_letter(a->type);
-        if (!want && strncmp(a->name, "__", 2)) check_add(r->c, Q(104), place, "%s of version %d has no attribute '%.100s'", n->op, schema->since, a->name);
+        bool any = false;
+        if (!want) any = onnx_schema_attr(schema, "*", &required) != 0;
+        if (!want && !any && strncmp(a->name, "__", 2)) check_add(r->c, Q(104), place, "%s of version %d has no attribute '%.100s'", n->op, schema->since, a->name);
         else if (want && have != want && !*a->ref) check_add(r->c, Q(105), place, "attribute '%.100s' is %s, %s wants %s", a->name, letter_name(have), n->op, letter_name(want));
     }
     char name[64], kind;
@@ -280,12 +283,45 @@ static void check_call(Records *r, const OnnxNode *n, const OnnxFunction *f, con
 
 static void scan_graph(Records *r, Scope *s, const OnnxGraph *g, bool main);
 
-static void scan_subgraphs(Records *r, Scope *s, const OnnxNode *n, const char *place)
+static OnnxShape unkept(const OnnxShape *s)
 {
+    OnnxShape c = onnx_shape_unknown();
+    c.kind = s->kind;
+    c.elem = s->elem;
+    c.rank = s->rank;
+    for (int i = 0; i < s->rank; i++) c.dim[i] = s->dim[i];
+    return c;
+}
+
+/* What the two branches of an If have in common. */
+static void join_branches(Records *r, const char *place, int i, OnnxShape *out, const OnnxShape *other, bool first)
+{
+    if (first || !other || out->kind == ONNX_KIND_NONE) {
+        *out = first && other ? unkept(other) : onnx_shape_unknown();
+        return;
+    }
+    if (out->elem && other->elem && out->elem != other->elem)
+        check_add(r->c, Q(204), place, "output %d is %s in one branch and %s in the other", i, onnx_type_name(out->elem), onnx_type_name(other->elem));
+    if (out->rank != other->rank) out->rank = -1;
+    for (int k = 0; k < out->rank; k++)
+        if (out->dim[k].kind != other->dim[k].kind || out->dim[k].v != other->dim[k].v) out->dim[k] = (OnnxSize){SIZE_UNKNOWN, 0};
+}
+
+/* out: of an If, what its branches give. */
+static void scan_subgraphs(Records *r, Scope *s, const OnnxNode *n, const char *place, OnnxShape *out)
+{
+    bool first = true, branches = !strcmp(n->op, "If");
     for (int i = 0; i < n->nattr; i++)
         for (int k = 0; n->attr[i].g && k < n->attr[i].n; k++) {
+            const OnnxGraph *g = &n->attr[i].g[k];
             Scope inner = {.outer = s, .opset = s->opset, .nopset = s->nopset, .function = s->function, .prefix = check_place(r->c, "%s: %.60s: ", place, n->attr[i].name)};
-            scan_graph(r, &inner, &n->attr[i].g[k], false);
+            scan_graph(r, &inner, g, false);
+            if (branches && g->noutput != n->noutput) check_add(r->c, Q(107), place, "%d outputs, branch '%.60s' gives %d", n->noutput, n->attr[i].name, g->noutput);
+            for (int m = 0; branches && m < g->noutput && m < n->noutput; m++) {
+                const Slot *v = map_get(&inner.names, g->output[m].name);
+                join_branches(r, place, m, &out[m], v ? v->shape : NULL, first);
+            }
+            first = false;
             map_free(&inner.names);
             map_free(&inner.info);
         }
@@ -318,6 +354,43 @@ static void give_outputs(Records *r, Scope *s, const OnnxNode *n, const char *pl
         if (out) join(r, place, name, &out[i], map_get(&s->info, name));
         if (out && (out[i].kind != ONNX_KIND_NONE || out[i].rank >= 0)) v->shape = onnx_shape_keep(r->c, &out[i]);
     }
+}
+
+/* Types and sizes through a local function: its body with the caller's inputs. Attributes that the caller gives are not put in: nodes that
+ * refer to them give nothing known. */
+enum { MAX_CALLS = 64 };
+
+static void infer_call(Records *r, const OnnxFunction *f, const OnnxShape **in, int nin, OnnxShape *out, int nout, const char *place, int depth)
+{
+    Map values = {0};
+    for (int i = 0; i < f->ninput && i < nin; i++)
+        if (in[i]) r->c->failed |= !map_put(&values, f->input[i], (void *)(uintptr_t)in[i]);
+    for (int i = 0; i < f->nnode && depth < MAX_CALLS && r->calls > 0; i++, r->calls--) {
+        const OnnxNode *n = &f->node[i];
+        const OnnxShape *arg[16] = {0};
+        OnnxShape result[8];
+        bool open = n->ninput > 16 || n->noutput > 8;
+        int later;
+        for (int k = 0; k < n->nattr; k++) open |= *n->attr[k].ref || n->attr[k].g;
+        if (open) continue;
+        for (int k = 0; k < n->ninput; k++) arg[k] = *n->input[k] ? map_get(&values, n->input[k]) : NULL;
+        for (int k = 0; k < n->noutput; k++) result[k] = onnx_shape_unknown();
+        const OnnxFunction *inner = function_of(r, n);
+        int64_t opset = version_of(f->opset, f->nopset, n->domain);
+        const OnnxSchema *schema = inner ? NULL : onnx_schema(&r->schemas, n->domain, n->op, opset, &later);
+        if (inner) infer_call(r, inner, arg, n->ninput, result, n->noutput, place, depth + 1);
+        else if (schema && !schema->deprecated) onnx_infer(&(OnnxInfer){.c = r->c, .place = place, .node = n, .schema = schema, .in = arg, .out = result, .opset = opset});
+        for (int k = 0; k < n->noutput; k++)
+            if (*n->output[k] && (result[k].kind != ONNX_KIND_NONE || result[k].rank >= 0)) {
+                OnnxShape *kept = onnx_shape_keep(r->c, &result[k]);
+                if (kept) r->c->failed |= !map_put(&values, n->output[k], kept);
+            }
+    }
+    for (int i = 0; i < f->noutput && i < nout; i++) {
+        const OnnxShape *v = map_get(&values, f->output[i]);
+        if (v) out[i] = unkept(v);
+    }
+    map_free(&values);
 }
 
 /* Results of If and Loop have the types of their bodies' outputs. */
@@ -360,7 +433,8 @@ static void check_node(Records *r, Scope *s, const OnnxNode *n, const char *plac
             check_schema_attrs(r, n, schema, place);
             check_values(r, n, place);
         }
-        scan_subgraphs(r, s, n, place);
+        scan_subgraphs(r, s, n, place, out);
+        if (f && !check_is_wrong(r->c, place)) infer_call(r, f, in, n->ninput, out, n->noutput, place, 0);
         if (schema && !check_is_wrong(r->c, place)) {
             OnnxInfer infer = {.c = r->c, .place = place, .node = n, .schema = schema, .in = in, .out = out, .opset = opset};
             onnx_infer(&infer);
@@ -508,11 +582,7 @@ static void check_outputs(Records *r, Scope *s, const OnnxGraph *g, bool main)
         check_type(r, o, place, main);
         if (main) check_typed(r, o->name, place);
         if (v && v->shape && !v->made) { /* an input or weight as output: nodes' results were held against it before */
-            OnnxShape shape = onnx_shape_unknown();
-            shape.kind = v->shape->kind;
-            shape.elem = v->shape->elem;
-            shape.rank = v->shape->rank;
-            for (int k = 0; k < shape.rank; k++) shape.dim[k] = v->shape->dim[k];
+            OnnxShape shape = unkept(v->shape);
             join(r, place, o->name, &shape, o);
         }
     }
@@ -602,8 +672,6 @@ static void check_function(Records *r, const OnnxFunction *f)
     map_free(&s.names);
 }
 
-enum { MAX_CALLS = 64 };
-
 /* Does f, at this depth, lead back to itself? Each function is entered once a chain; state: 1 on the chain, 2 done. */
 static void follow_calls(Records *r, const OnnxFunction *f, unsigned char *state, int depth);
 
@@ -671,7 +739,7 @@ static void check_versions(Records *r)
 
 void check_onnx(Check *c, const OnnxModel *m)
 {
-    Records r = {.c = c, .m = m};
+    Records r = {.c = c, .m = m, .calls = 20000};
     if (!onnx_schemas(&r.schemas)) c->failed = true;
     check_versions(&r);
     for (int i = 0; i < m->nfunction; i++) {

@@ -67,6 +67,12 @@ static const OnnxAttr *attr_ints(const OnnxInfer *f, const char *name)
     return a && a->type == ONNX_ATTR_INTS ? a : NULL;
 }
 
+static bool attr_is(const OnnxInfer *f, const char *name, const char *text)
+{
+    const OnnxAttr *a = onnx_attr(f->node, name);
+    return a && a->type == ONNX_ATTR_STRING && !*a->ref && !strcmp(a->s, text);
+}
+
 /* An axis in -rank .. rank - 1, normalised; -1 after a finding. */
 static int axis_of(OnnxInfer *f, int64_t axis, int rank)
 {
@@ -301,10 +307,11 @@ static void infer_arithmetic(OnnxInfer *f)
     give_data(f, n, d);
 }
 
-static void infer_matmul(OnnxInfer *f)
+/* Inputs i and k as factors. */
+static void infer_matmul(OnnxInfer *f, int i, int k)
 {
-    if (!ranked(f, 0) || !ranked(f, 1)) return;
-    OnnxShape a = copy_of(input(f, 0)), b = copy_of(input(f, 1));
+    if (!ranked(f, i) || !ranked(f, k)) return;
+    OnnxShape a = copy_of(input(f, i)), b = copy_of(input(f, k));
     if (!a.rank || !b.rank) {
         refuse(f, "a product of a number: both inputs need an axis");
         return;
@@ -525,7 +532,7 @@ static void infer_reduce(OnnxInfer *f)
     if (!x || x->rank < 0) return;
     int n = arg ? 1 : axes_of(f, 1, v), m = 0;
     if (arg) v[0] = attr_int(f, "axis", 0);
-    bool keep = attr_int(f, "keepdims", 1) != 0;
+    bool keep = attr_int(f, "keepdims", 1) == 1;
     if (n == -2) {
         if (keep) give_rank(f, 0, x->rank);
         return;
@@ -658,6 +665,7 @@ static void infer_conv(OnnxInfer *f, bool pool)
         else d[i + 2] = number(span / s + 1);
     }
     give(f, 0, x->rank, d);
+    if (pool) give(f, 1, x->rank, d); /* where the largest were */
 }
 
 static void infer_shape_of(OnnxInfer *f)
@@ -716,6 +724,134 @@ static void infer_norm(OnnxInfer *f)
         if (ranked(f, 0)) give_rank(f, k, batch ? 1 : input(f, 0)->rank);
 }
 
+static void infer_resize(OnnxInfer *f)
+{
+    const OnnxShape *x = input(f, 0), *scales = input(f, f->opset < 11 ? 1 : 2), *sizes = f->opset < 11 ? NULL : input(f, 3);
+    bool has_scales = scales && !(scales->rank == 1 && is_number(scales->dim[0]) && !scales->dim[0].v), axes = attr_ints(f, "axes") != NULL;
+    if (f->opset >= 11 && has_scales && sizes) refuse(f, "both scales and sizes are given");
+    if (f->opset >= 11 && f->node->ninput < 3) refuse(f, "neither scales nor sizes are given");
+    for (int k = 0; k < 2; k++) {
+        const OnnxShape *s = k ? sizes : has_scales ? scales : NULL;
+        if (!s || s->rank < 0) continue;
+        if (s->rank != 1) refuse(f, "%s have %d axes", k ? "sizes" : "scales", s->rank);
+        else if (x && x->rank >= 0 && !axes && is_number(s->dim[0]) && s->dim[0].v != x->rank) refuse(f, "%lld %s for %d axes", (long long)s->dim[0].v, k ? "sizes" : "scales", x->rank);
+    }
+    if (!x || x->rank < 0) return;
+    give_rank(f, 0, x->rank);
+    if (sizes && sizes->n == x->rank && !axes && !attr_is(f, "keep_aspect_ratio_policy", "not_larger") && !attr_is(f, "keep_aspect_ratio_policy", "not_smaller")) give(f, 0, x->rank, sizes->data);
+}
+
+/* Y (steps, directions, batch, hidden), then the last states. */
+static void infer_rnn(OnnxInfer *f)
+{
+    const OnnxShape *x = input(f, 0), *w = input(f, 1), *r = input(f, 2);
+    for (int i = 0; i < 3; i++)
+        if (ranked(f, i) && input(f, i)->rank != 3) {
+            refuse(f, "input %d has %d axes, 3 are needed", i, input(f, i)->rank);
+            return;
+        }
+    if (!x || x->rank < 0) return;
+    bool last = attr_int(f, "layout", 0) != 0;
+    int64_t hidden = attr_int(f, "hidden_size", 0), directions = attr_is(f, "direction", "bidirectional") ? 2 : 1;
+    OnnxSize h = hidden > 0 ? number(hidden) : r && r->rank == 3 ? r->dim[2] : unknown(), d = number(directions), steps = x->dim[last], batch = x->dim[!last];
+    if (w && w->rank == 3 && differ(w->dim[0], d)) refuse(f, "weights of %lld directions, the node has %lld", (long long)w->dim[0].v, (long long)directions);
+    give(f, 0, 4, last ? (OnnxSize[]){batch, steps, d, h} : (OnnxSize[]){steps, d, batch, h});
+    for (int k = 1; k < 3; k++) give(f, k, 3, last ? (OnnxSize[]){batch, d, h} : (OnnxSize[]){d, batch, h});
+}
+
+/* Letters of a term in order; false for what cannot be followed: "...", or a rank that does not fit. */
+static bool einsum_term(OnnxInfer *f, const char **p, int i, OnnxSize *of, bool *known)
+{
+    const OnnxShape *x = input(f, i);
+    int k = 0;
+    for (; **p && **p != ',' && !(**p == '-' && (*p)[1] == '>'); (*p)++) {
+        if (**p == ' ') continue;
+        if (!((**p >= 'a' && **p <= 'z') || (**p >= 'A' && **p <= 'Z')) || !x || x->rank < 0) return false;
+        if (k == x->rank) {
+            refuse(f, "the equation gives input %d more than its %d axes", i, x->rank);
+            return false;
+        }
+        int letter = **p & 0x7f;
+        if (known[letter] && differ(of[letter], x->dim[k]) && of[letter].v != 1 && x->dim[k].v != 1) {
+            refuse(f, "'%c' is %lld and %lld", letter, (long long)of[letter].v, (long long)x->dim[k].v);
+            return false;
+        }
+        if (!known[letter] || (is_one(of[letter]) || !is_number(of[letter]))) of[letter] = x->dim[k];
+        known[letter] = true;
+        k++;
+    }
+    if (x && x->rank >= 0 && k != x->rank) refuse(f, "the equation gives input %d %d axes, it has %d", i, k, x->rank);
+    return x && k == x->rank;
+}
+
+static void infer_einsum(OnnxInfer *f)
+{
+    const OnnxAttr *a = onnx_attr(f->node, "equation");
+    OnnxSize of[128], d[MAX_RANK];
+    bool known[128] = {0};
+    int n = 0, i = 0;
+    if (!a || a->type != ONNX_ATTR_STRING) return;
+    const char *p = a->s, *arrow = strstr(p, "->");
+    if (!arrow || strchr(p, '.')) return; /* letters that occur once, in order; broadcast axes: not followed */
+    for (;; p++, i++) {
+        if (i >= f->node->ninput) {
+            refuse(f, "the equation has more terms than there are inputs");
+            return;
+        }
+        if (!einsum_term(f, &p, i, of, known)) return;
+        if (*p != ',') break;
+    }
+    for (p = arrow + 2; *p; p++) {
+        if (*p == ' ') continue;
+        if (n == MAX_RANK || !known[*p & 0x7f]) {
+            refuse(f, "the equation's result has '%c', which no input has", *p);
+            return;
+        }
+        d[n++] = of[*p & 0x7f];
+    }
+    give(f, 0, n, d);
+}
+
+static void infer_depth(OnnxInfer *f, bool to_space)
+{
+    const OnnxShape *x = input(f, 0);
+    int64_t b = attr_int(f, "blocksize", 0);
+    if (!x || x->rank < 0) return;
+    if (x->rank != 4 || b <= 0) {
+        refuse(f, "%d axes and a block of %lld; 4 axes and a block above 0 are needed", x->rank, (long long)b);
+        return;
+    }
+    OnnxSize d[4] = {x->dim[0], unknown(), unknown(), unknown()};
+    if (b < 1 << 15)
+        for (int i = 1; i < 4; i++)
+            if (is_number(x->dim[i]) && x->dim[i].v < 1LL << 30) d[i] = number((i == 1) == to_space ? x->dim[i].v / (i == 1 ? b * b : b) : x->dim[i].v * (i == 1 ? b * b : b));
+    give(f, 0, 4, d);
+}
+
+/* One number an axis behind the channels. */
+static void infer_global_pool(OnnxInfer *f)
+{
+    give_same(f, 0, 0);
+    OnnxShape *o = output(f, 0);
+    for (int i = 2; o && i < o->rank; i++) o->dim[i] = number(1);
+}
+
+static void infer_loss(OnnxInfer *f)
+{
+    const OnnxShape *x = input(f, 0), *t = input(f, 1);
+    bool none = attr_is(f, "reduction", "none");
+    if (x && x->rank >= 0 && x->rank < 2) refuse(f, "scores of %d axes, at least 2 are needed", x->rank);
+    else if (x && t && x->rank >= 0 && t->rank >= 0) {
+        if (t->rank != x->rank - 1) refuse(f, "targets of %d axes for scores of %d", t->rank, x->rank);
+        for (int i = 0; i < t->rank && t->rank == x->rank - 1; i++)
+            if (differ(t->dim[i], x->dim[i ? i + 1 : 0])) refuse(f, "axis %d of the targets is %lld, of the scores %lld", i, (long long)t->dim[i].v, (long long)x->dim[i ? i + 1 : 0].v);
+    }
+    if (f->bad) return;
+    if (!none) give_rank(f, 0, 0);
+    else give_same(f, 0, 1);
+    if (f->node->noutput > 1) give_same(f, 1, 0);
+}
+
 /* Y has Q's sizes, but for the head size, which is V's. */
 static void infer_attention(OnnxInfer *f)
 {
@@ -739,6 +875,24 @@ static void infer_attention(OnnxInfer *f)
         d[2] = is_number(v->dim[2]) ? number(v->dim[2].v / kv * heads) : unknown();
     }
     give(f, 0, q->rank, d);
+    for (int i = 1; i < 4; i++) give_rank(f, i, 4); /* present keys and values, scores */
+    const OnnxNode *n = f->node;
+    bool key = n->noutput > 1 && *n->output[1], value = n->noutput > 2 && *n->output[2], past = input(f, 4) != NULL, past_value = input(f, 5) != NULL;
+    if (key != value) refuse(f, "present_key and present_value are given together or not at all");
+    if (past != past_value) refuse(f, "past_key and past_value are given together or not at all");
+    const OnnxShape *p = input(f, 4), *next = NULL;
+    for (int i = 0; i < 2; i++) {
+        p = input(f, 4 + i);
+        next = i ? v : k;
+        if (p && p->rank >= 0 && p->rank != 4) refuse(f, "past_%s has %d axes, 4 are needed", i ? "value" : "key", p->rank);
+        OnnxShape *o = output(f, 1 + i);
+        if (!o || o->rank != 4) continue;
+        o->dim[0] = next->dim[0];
+        o->dim[1] = hk;
+        OnnxSize length = next->rank == 4 ? next->dim[2] : next->dim[1], before = p && p->rank == 4 ? p->dim[2] : past ? unknown() : number(0);
+        o->dim[2] = is_number(length) && is_number(before) ? number(length.v + before.v) : unknown();
+        o->dim[3] = next->rank == 4 ? next->dim[3] : is_number(next->dim[2]) ? number(next->dim[2].v / kv) : unknown();
+    }
 }
 
 static void infer_topk(OnnxInfer *f)
@@ -774,6 +928,7 @@ static void infer_flatten(OnnxInfer *f)
 static void infer_from_sizes(OnnxInfer *f) /* ConstantOfShape */
 {
     const OnnxShape *s = input(f, 0);
+    if (s && s->n < 0 && s->rank == 1 && is_number(s->dim[0]) && s->dim[0].v <= MAX_RANK) give_rank(f, 0, (int)s->dim[0].v);
     if (!s || s->n < 0 || s->n > MAX_RANK) return;
     for (int i = 0; i < s->n; i++)
         if (is_number(s->data[i]) && s->data[i].v < 0) {
@@ -807,6 +962,29 @@ static void infer_pad_tile(OnnxInfer *f)
     }
 }
 
+static void infer_unique(OnnxInfer *f)
+{
+    bool flat = !onnx_attr(f->node, "axis");
+    if (flat) give_rank(f, 0, 1);
+    else if (ranked(f, 0) && axis_of(f, attr_int(f, "axis", 0), input(f, 0)->rank) >= 0) give_rank(f, 0, input(f, 0)->rank);
+    for (int k = 1; k < 4; k++) give_rank(f, k, 1);
+}
+
+/* Ops whose result has its input's rank and other sizes; the ranks that their inputs must have, "3 3 1" ('-': any). */
+static void infer_ranks(OnnxInfer *f)
+{
+    static const char *const needs[][2] = {{"CausalConvWithState", "331"}, {"FlexAttention", "444"}, {"RoiAlign", "421"}, {"LinearAttention", "333"}, {"DFT", ""}, {"BitCast", ""}, {"MaxUnpool", ""}, {"GridSample", ""}};
+    for (size_t i = 0; i < sizeof needs / sizeof *needs; i++) {
+        if (strcmp(needs[i][0], f->node->op)) continue;
+        for (int k = 0; needs[i][1][k]; k++)
+            if (ranked(f, k) && input(f, k)->rank != needs[i][1][k] - '0') {
+                refuse(f, "input %d has %d axes, %c are needed", k, input(f, k)->rank, needs[i][1][k]);
+                return;
+            }
+        if (ranked(f, 0)) give_rank(f, 0, input(f, 0)->rank);
+    }
+}
+
 static void infer_sizes(OnnxInfer *f)
 {
     static const char same[] = "Abs Acos Acosh Asin Asinh Atan Atanh Bernoulli BitwiseNot Cast CastLike Ceil Celu Clip Cos Cosh CumSum DequantizeLinear Elu Erf Exp EyeLike Floor Gelu HardSigmoid HardSwish "
@@ -814,7 +992,7 @@ static void infer_sizes(OnnxInfer *f)
         "RotaryEmbedding Round ScatterElements ScatterND Scatter Selu Shrink Sigmoid Sign Sin Sinh Softmax Softplus Softsign Sqrt Swish Tan Tanh TensorScatter ThresholdedRelu Trilu GroupNormalization "
         "InstanceNormalization LRN QuickGelu FastGelu BiasGelu SkipLayerNormalization SkipSimplifiedLayerNormalization";
     const char *op = f->node->op;
-    bool plain = !*f->schema->domain;
+    bool plain = !*f->schema->domain || !strcmp(op, "FlexAttention");
     if (one_of(op, same)) {
         give_same(f, 0, 0);
         if (one_of(op, "Identity Cast") && input(f, 0) && input(f, 0)->n >= 0) give_data(f, input(f, 0)->n, input(f, 0)->data);
@@ -824,7 +1002,8 @@ static void infer_sizes(OnnxInfer *f)
     if (!plain) return;
     if (one_of(op, "Add Sub Mul Div Pow PRelu And Or Xor Equal Greater GreaterOrEqual Less LessOrEqual Mod BitShift BitwiseAnd BitwiseOr BitwiseXor") && f->opset >= 7) infer_arithmetic(f);
     else if (one_of(op, "Max Min Sum Mean Where") && f->opset >= 8) infer_broadcast(f, 0, f->node->ninput);
-    else if (!strcmp(op, "MatMul")) infer_matmul(f);
+    else if (one_of(op, "MatMul MatMulInteger")) infer_matmul(f, 0, 1);
+    else if (!strcmp(op, "QLinearMatMul")) infer_matmul(f, 0, 3);
     else if (!strcmp(op, "Gemm")) infer_gemm(f);
     else if (!strcmp(op, "Transpose")) infer_transpose(f);
     else if (!strcmp(op, "Concat")) infer_concat(f);
@@ -848,12 +1027,23 @@ static void infer_sizes(OnnxInfer *f)
     else if (!strcmp(op, "TopK")) infer_topk(f);
     else if (!strcmp(op, "Flatten")) infer_flatten(f);
     else if (one_of(op, "Pad Tile")) infer_pad_tile(f);
+    else if (!strcmp(op, "Resize") && f->opset >= 10) infer_resize(f);
+    else if (one_of(op, "RNN LSTM GRU")) infer_rnn(f);
+    else if (!strcmp(op, "Einsum")) infer_einsum(f);
+    else if (one_of(op, "SpaceToDepth DepthToSpace")) infer_depth(f, *op == 'D');
+    else if (one_of(op, "GlobalMaxPool GlobalAveragePool GlobalLpPool")) infer_global_pool(f);
+    else if (one_of(op, "SoftmaxCrossEntropyLoss NegativeLogLikelihoodLoss")) infer_loss(f);
+    else if (!strcmp(op, "StringConcat")) infer_broadcast(f, 0, 2);
+    else if (!strcmp(op, "Unique")) infer_unique(f);
     else if (!strcmp(op, "Dropout")) {
         give_same(f, 0, 0);
         give_same(f, 1, 0);
+        for (int i = 1; i < 3; i++)
+            if (ranked(f, i) && input(f, i)->rank) refuse(f, "input %d has %d axes, a number is needed", i, input(f, i)->rank);
     } else if (!strcmp(op, "Range")) give_rank(f, 0, 1);
     else if (!strcmp(op, "NonZero")) give_rank(f, 0, 2);
     else if (!strcmp(op, "OneHot") && ranked(f, 0)) give_rank(f, 0, input(f, 0)->rank + 1);
+    else infer_ranks(f);
 }
 
 void onnx_infer(OnnxInfer *f)

@@ -223,6 +223,51 @@ def test_edit(case, tmp_path):
         assert not report
 
 
+OPS = "Abs Add And Cast Clip Concat Equal Exp Gather Gemm Identity MatMul Mul Neg Not Pow Relu Reshape Softmax Sqrt Squeeze Sub Transpose Unsqueeze Where".split()
+
+
+def mutate(m, rng):
+    """One random edit of a model."""
+    g, n = m.graph, m.graph.node[rng.integers(len(m.graph.node))]
+    values = [*g.input, *g.output, *g.value_info]
+    v = values[rng.integers(len(values))]
+    dims = v.type.tensor_type.shape.dim
+    pick = lambda items: items[rng.integers(len(items))]
+    match rng.integers(18):
+        case 0: n.attribute and n.attribute.pop()
+        case 1: n.attribute.append(h.make_attribute(pick(["axis", "to", "zzz", "perm"]), pick([1, 1.5, "a"])))
+        case 2 if n.input: n.input[rng.integers(len(n.input))] = pick(["", "nowhere", n.output[0]])
+        case 3: n.input and n.input.pop()
+        case 4: n.input.append(g.input[0].name)
+        case 5: n.output.append("extra")
+        case 6: n.op_type = pick(OPS)
+        case 7: m.opset_import[0].version = int(rng.integers(1, 28))
+        case 8: v.type.tensor_type.elem_type = int(pick([1, 6, 7, 9, 10, 11]))
+        case 9 if dims: pick(dims).dim_value = int(rng.integers(0, 7))
+        case 10 if dims: dims.pop()
+        case 11: dims.add().dim_value = 2
+        case 12: n.output[0] = g.input[0].name
+        case 13: g.node.append(n)
+        case 14: g.node.remove(n)
+        case 15: del g.input[rng.integers(len(g.input))]
+        case 16 if n.attribute and n.attribute[0].type == 2: n.attribute[0].i = int(pick([-9, -1, 0, 1, 3, 9]))
+        case 17: m.ir_version = int(pick([1, 2, 3, 9, 15]))
+
+
+def test_random_edits(tmp_path):
+    """What onnx.checker refuses is an error."""
+    rng, agreed, missed = np.random.default_rng(0), 0, []
+    makers = list(VALID.values())
+    for i in range(600):
+        m = makers[rng.integers(len(makers))]()
+        mutate(m, rng)
+        problem = refused(m)
+        if problem and run(m, tmp_path):
+            missed.append((i, problem))
+        agreed += bool(problem)
+    assert agreed > 300 and not missed, missed[:10]
+
+
 def external(location, tmp_path):
     m = mlp()
     t = m.graph.initializer[0]
