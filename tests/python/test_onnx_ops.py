@@ -342,3 +342,66 @@ def test_an_op_that_is_not_known():
         graph = helper.make_graph([helper.make_node("Unheard", ["x"], ["y"])], "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1])],
                                   [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1])])
         Rep(helper.make_model(graph))
+
+
+FEW_BITS = """g (float[B, S, 8] x) => (float[B, S, 8] a, float[B, S, 8] b, float[B, S, 8] c, float[B, S, 8] d, float16[B, S, 8] e) {
+    s = Constant<value = float {0.05}>()
+    z = Constant<value = int8 {-3}>()
+    q = QuantizeLinear(x, s, z)
+    a = DequantizeLinear(q, s, z)
+    sv = Constant<value = float[8] {0.1, 0.2, 0.3, 0.4, 0.05, 0.06, 0.07, 0.08}>()
+    zv = Constant<value = uint8[8] {0, 10, 20, 128, 255, 7, 8, 9}>()
+    qv = QuantizeLinear<axis = -1>(x, sv, zv)
+    b = DequantizeLinear<axis = -1>(qv, sv, zv)
+    q16 = QuantizeLinear<output_dtype = 5>(x, s)
+    c = DequantizeLinear(q16, s)
+    big = Constant<value = float {0.004}>()
+    q8 = QuantizeLinear<output_dtype = 17>(x, big)
+    d = DequantizeLinear(q8, big)
+    h = Cast<to = 10>(x)
+    hs = Cast<to = 10>(s)
+    qh = QuantizeLinear(h, hs)
+    e = DequantizeLinear(qh, hs)
+}"""
+
+
+def test_few_bits_out_and_in_again(tmp_path):
+    """QuantizeLinear and its like stay ops when ONNX is written, and are ATen's words in a .pt2."""
+    torch = pytest.importorskip("torch")
+    first = str(tmp_path / "a.onnx")
+    onnx.save(model(FEW_BITS, 21), first)
+    loaded = qkv.Model(first)
+    assert loaded.graph_text().count("qkv.quantize_linear") == 5
+    loaded.save_onnx(str(tmp_path / "b.onnx"), opset=21)
+    again = onnx.load(str(tmp_path / "b.onnx"))
+    assert sorted(n.op_type for n in again.graph.node if "Quant" in n.op_type or "quant" in n.op_type).count("QuantizeLinear") == 5
+    loaded.save(str(tmp_path / "c.pt2"))
+    program = torch.export.load(str(tmp_path / "c.pt2")).module()
+    for b, s in SIZES:
+        x = F(b, s, 8) * 3
+        want, own = runtime(model(FEW_BITS, 21), dict(x=x)), list(loaded.run([x]).values())
+        assert np.abs(own[4].astype(np.float32) - want[4]).max() < 0.051
+        want[4] = own[4]  # the quotient is rounded to float16, as the standard says; ONNX Runtime does not
+        for got in (own, qkv.Model(str(tmp_path / "b.onnx")).run([x]).values(), qkv.Model(str(tmp_path / "c.pt2")).run([x]).values(),
+                    [t.numpy() for t in program(torch.from_numpy(x))]):
+            for g, w in zip(got, want):
+                np.testing.assert_array_equal(g, w)
+
+
+def test_blocks_of_few_bits_out_and_in_again(tmp_path):
+    torch = pytest.importorskip("torch")
+    text = """g (float[B, 7] x, int8[7, 5] w, float[3, 5] s, int8[3, 5] z) => (float[B, 5] y) {
+        d = DequantizeLinear<axis = 0, block_size = 3>(w, s, z)
+        y = MatMul(x, d)
+    }"""
+    path = str(tmp_path / "a.onnx")
+    onnx.save(model(text, 21), path)
+    loaded = qkv.Model(path)
+    loaded.save_onnx(str(tmp_path / "b.onnx"), opset=21)
+    loaded.save(str(tmp_path / "c.pt2"))
+    feeds = dict(x=F(4, 7), w=I(127, 7, 5, low=-128, dtype=np.int8), s=np.abs(F(3, 5, seed=1)), z=I(9, 3, 5, low=-9, dtype=np.int8))
+    want = runtime(model(text, 21), feeds)[0]
+    for other in (loaded, qkv.Model(str(tmp_path / "b.onnx")), qkv.Model(str(tmp_path / "c.pt2"))):
+        np.testing.assert_allclose(list(other.run(list(feeds.values())).values())[0], want, rtol=1e-5, atol=1e-4)
+    program = torch.export.load(str(tmp_path / "c.pt2")).module()
+    np.testing.assert_allclose(program(*[torch.from_numpy(v) for v in feeds.values()])[0].numpy(), want, rtol=1e-5, atol=1e-4)
