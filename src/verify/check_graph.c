@@ -118,7 +118,7 @@ static void check_reshape(Check *c, const Graph *g, const Node *n)
     if (!in || in->rank < 2 || out->rank < 2 || !ex_is_int(out->dim[0]) || !varies(g, in->dim[0]) || in->dim[0]->kind != EX_SYM) return;
     bool taken_up = false;
     for (int i = 1; i < out->rank; i++) taken_up |= ex_mentions(out->dim[i], in->dim[0]);
-    bool folded = out->dim[0]->i > 1 || (in->rank > 2 && out->rank > 2 && out->dim[1] == ex_mul(g->ex, in->dim[0], in->dim[1]));
+    bool folded = out->dim[0]->i > 1 || (in->rank > 2 && varies(g, in->dim[1]) && out->rank > 2 && out->dim[1] == ex_mul(g->ex, in->dim[0], in->dim[1]));
     if (taken_up && folded)
         check_add(c, Q(402), node_place(c, n), "%s becomes %s: axis 0 is %lld where the input has the variable size %s", shape_text(g, in->rank, in->dim, a, sizeof a),
                   shape_text(g, out->rank, out->dim, b, sizeof b), (long long)out->dim[0]->i, expr_symbol(g->ex, (int)in->dim[0]->i)->name);
@@ -347,11 +347,12 @@ static bool has_dtype(unsigned target, DType t)
     if (dtype_is_complex(t)) return false;
     if (target == TARGET_ORT) return t != DT_BF16;
     if (target != TARGET_TENSORRT) return true;
-    return t == DT_F32 || t == DT_F16 || t == DT_BF16 || t == DT_I32 || t == DT_I64 || t == DT_I8 || t == DT_U8 || t == DT_BOOL || t == DT_F8E4M3;
+    return t == DT_F32 || t == DT_F64 || t == DT_F16 || t == DT_BF16 || t == DT_I32 || t == DT_I64 || t == DT_I8 || t == DT_U8 || t == DT_BOOL || t == DT_F8E4M3;
 }
 
 static void check_dtypes(Check *c, const Node *n)
 {
+    if (c->targets & TARGET_TENSORRT && n->nout && n->out[0]->dtype == DT_F64) check_add(c, Q(607), node_place(c, n), "%s gives f64, which TensorRT takes as f32", n->op->name);
     for (unsigned t = TARGET_ORT; t <= TARGET_TENSORRT; t <<= 1)
         for (int k = 0; c->targets & t && k < n->nout; k++)
             if (!has_dtype(t, n->out[k]->dtype)) {

@@ -472,7 +472,7 @@ static void check_trt_attention(Records *r, const OnnxInfer *f)
 static bool target_has(unsigned target, int elem)
 {
     uint64_t none = 1ull << ONNX_COMPLEX64 | 1ull << ONNX_COMPLEX128;
-    if (target == TARGET_TENSORRT) none |= 1ull << ONNX_DOUBLE | 1ull << ONNX_STRING | 1ull << ONNX_INT16 | 1ull << ONNX_UINT16 | 1ull << ONNX_UINT32 | 1ull << ONNX_UINT64;
+    if (target == TARGET_TENSORRT) none |= 1ull << ONNX_STRING | 1ull << ONNX_INT16 | 1ull << ONNX_UINT16 | 1ull << ONNX_UINT32 | 1ull << ONNX_UINT64;
     return elem < 0 || elem > 63 || !(none >> elem & 1);
 }
 
@@ -486,6 +486,11 @@ static void check_targets(Records *r, const OnnxInfer *f)
     if (r->c->targets & TARGET_TENSORRT && attention) check_trt_attention(r, f);
     if (r->c->targets & (TARGET_TENSORRT | TARGET_OPENVINO) && !strcmp(f->node->domain, "com.microsoft"))
         check_add(r->c, Q(601), f->place, "com.microsoft::%.60s is ONNX Runtime's own", f->node->op);
+    for (int i = 0; r->c->targets & TARGET_TENSORRT && i < f->node->ninput; i++)
+        if (f->in[i] && f->in[i]->elem == ONNX_DOUBLE) {
+            check_add(r->c, Q(607), f->place, "input %d is DOUBLE, which TensorRT takes as FLOAT", i);
+            break;
+        }
     for (unsigned t = TARGET_OPENVINO; t <= TARGET_TENSORRT; t <<= 1)
         for (int i = 0; r->c->targets & t && i < f->node->ninput; i++)
             if (f->in[i] && !target_has(t, f->in[i]->elem)) {

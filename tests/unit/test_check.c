@@ -95,7 +95,8 @@ static void test_attention(void **state)
     GIVES(TARGET_ORT, SDPA("f32"), Q(503), Q(603));
     GIVES(TARGET_TENSORRT, SDPA("f16"), Q(503), Q(604));
     GIVES(TARGET_ORT, SDPA("bf16"), Q(503), Q(602), Q(603));
-    GIVES(TARGET_TENSORRT, "input %x: f64[3]\n%y: f64[3] = aten.relu.default(%x)\noutput output_0 = %y\n", Q(404), Q(602));
+    GIVES(TARGET_TENSORRT, "input %x: f64[3]\n%y: f64[3] = aten.relu.default(%x)\noutput output_0 = %y\n", Q(404), Q(607));
+    GIVES(TARGET_TENSORRT, "input %x: i16[3]\n%y: i16[3] = aten.relu.default(%x)\noutput output_0 = %y\n", Q(404), Q(602));
     GIVES(0, "input %x: f16[3]\ninput %m: bool[3]\n%y: f16[3] = aten.where.self(%m, %x, -3e38)\noutput output_0 = %y\n", Q(404), Q(504));
 }
 
