@@ -147,17 +147,34 @@ bool onnx_conv(OnnxOp *o)
     return op_return(o, 0, convolve(o, x, weight, bias, &w, groups));
 }
 
-/* x - zero point, in a float that holds every sum of products exactly */
-static Value *unshifted(OnnxOp *o, Value *x, Value *zero, bool per_row)
+/* x - zero point in dtype t; the weight's may be one a channel of the output */
+static Value *unshifted(OnnxOp *o, Value *x, Value *zero, bool per_row, DType t)
 {
     Expr *dim[MAX_RANK];
-    Value *y = lower_cast(&o->L, x, DT_F64);
+    Value *y = lower_cast(&o->L, x, t);
     if (!zero) return y;
     if (zero->rank && per_row) {
         for (int i = 0; i < x->rank; i++) dim[i] = i == 0 ? zero->dim[0] : num(o, 1);
         TRY_NULL(zero = lower_reshape(&o->L, zero, x->rank, dim));
     } else if (zero->rank) TRY_NULL(zero = lower_reshape(&o->L, zero, 0, NULL));
-    return AS(&o->L, sub_Tensor, v(y), v(lower_cast(&o->L, zero, DT_F64)));
+    return AS(&o->L, sub_Tensor, v(y), v(lower_cast(&o->L, zero, t)));
+}
+
+/* (x - x0) * (weight - w0) exactly, as int32: two float32 convolutions, or one in float64 */
+static Value *whole_convolution(OnnxOp *o, Value *x, Value *weight, Value *x0, Value *w0, const Windows *w, int64_t groups)
+{
+    Value *high, *low;
+    Expr *terms = weight->dim[1];
+    for (int i = 0; i < w->n; i++) terms = ex_mul(o->ex, terms, num(o, w->kernel[i]));
+    if (op_two_factors(o, unshifted(o, weight, w0, true, DT_F32), terms, &high, &low)) {
+        TRY_NULL(x = unshifted(o, x, x0, false, DT_F32));
+        high = lower_cast(&o->L, convolve(o, x, high, NULL, w, groups), DT_I32);
+        low = lower_cast(&o->L, convolve(o, x, low, NULL, w, groups), DT_I32);
+        return AS(&o->L, add_Tensor, v(AS(&o->L, mul_Tensor, v(high), arg_int(o->g, 16))), v(low));
+    }
+    if (o->im->err->code) return NULL;
+    TRY_NULL((x = unshifted(o, x, x0, false, DT_F64)) && (weight = unshifted(o, weight, w0, true, DT_F64)));
+    return lower_cast(&o->L, convolve(o, x, weight, NULL, w, groups), DT_I32);
 }
 
 /* ConvInteger: (x - x_zero_point) * (w - w_zero_point), summed as int32 */
@@ -168,8 +185,16 @@ bool onnx_conv_integer(OnnxOp *o)
     int64_t groups;
     TRY(op_tensor(o, 0, &x) && op_tensor(o, 1, &weight) && op_optional(o, 2, &x0) && op_optional(o, 3, &w0) && op_attr_int(o, "group", 1, &groups));
     TRY(kernel_of(o, x, weight, &w) && place_windows(o, x, &w));
-    TRY((x = unshifted(o, x, x0, false)) && (weight = unshifted(o, weight, w0, true)));
-    return op_return(o, 0, lower_cast(&o->L, convolve(o, x, weight, NULL, &w, groups), DT_I32));
+    return op_return(o, 0, whole_convolution(o, x, weight, x0, w0, &w, groups));
+}
+
+/* One number a channel of the output, beside rank */
+static Value *along_channels(OnnxOp *o, Value *x, int rank)
+{
+    Expr *dim[MAX_RANK];
+    if (!x || !x->rank) return x;
+    for (int i = 0; i < rank; i++) dim[i] = i == 1 ? x->dim[0] : num(o, 1);
+    return lower_reshape(&o->L, x, rank, dim);
 }
 
 /* QLinearConv: x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, bias (int32, of scale x_scale w_scale) */
@@ -180,16 +205,10 @@ bool onnx_qlinear_conv(OnnxOp *o)
     int64_t groups;
     for (int i = 0; i < 9; i++) TRY(i == 8 ? op_optional(o, i, &p[i]) : op_tensor(o, i, &p[i]));
     TRY(op_attr_int(o, "group", 1, &groups) && kernel_of(o, p[0], p[3], &w) && place_windows(o, p[0], &w));
-    Value *x = unshifted(o, p[0], p[2], false), *weight = unshifted(o, p[3], p[5], true);
-    TRY(x && weight);
-    Value *sum = convolve(o, x, weight, p[8] ? lower_cast(&o->L, p[8], DT_F64) : NULL, &w, groups);
+    Value *sum = whole_convolution(o, p[0], p[3], p[2], p[5], &w, groups);
+    if (p[8]) sum = AS(&o->L, add_Tensor, v(sum), v(along_channels(o, p[8], p[0]->rank)));
     Value *scale = AS(&o->L, div_Tensor, v(AS(&o->L, mul_Tensor, v(lower_cast(&o->L, p[1], DT_F64)), v(lower_cast(&o->L, p[4], DT_F64)))), v(lower_cast(&o->L, p[6], DT_F64)));
-    if (scale && scale->rank) { /* one a channel of the output */
-        Expr *dim[MAX_RANK];
-        for (int i = 0; i < p[0]->rank; i++) dim[i] = i == 1 ? scale->dim[0] : num(o, 1);
-        scale = lower_reshape(&o->L, scale, p[0]->rank, dim);
-    }
-    Value *y = AS(&o->L, round, v(AS(&o->L, mul_Tensor, v(sum), v(scale))));
+    Value *y = AS(&o->L, round, v(AS(&o->L, mul_Tensor, v(sum), v(along_channels(o, scale, p[0]->rank)))));
     y = AS(&o->L, add_Tensor, v(y), v(lower_cast(&o->L, lower_reshape(&o->L, p[7], 0, NULL), DT_F64)));
     bool is_signed = p[7]->dtype == DT_I8;
     y = AS(&o->L, clamp, v(y), arg_int(o->g, is_signed ? -128 : 0), arg_int(o->g, is_signed ? 127 : 255));

@@ -121,6 +121,9 @@ const char *plain_name(OnnxImport *im, const char *name); /* letters, digits, '_
 Expr *const *value_dims(const Value *v);
 Value *op_number(OnnxOp *o, DType t, double v);           /* a tensor of rank 0 */
 Value *op_cast(OnnxOp *o, Value *x, DType to);            /* with ONNX's meaning for small types: attributes saturate, round_mode (onnx_quantize.c) */
+/* Whole numbers of at most 9 bits as two factors, so that float32 holds every sum of `terms` products with others of at most 9 bits exactly:
+ * w = 16 high + low. False without an error: there are too many terms. (onnx_quantize.c) */
+bool op_two_factors(OnnxOp *o, Value *w, const Expr *terms, Value **high, Value **low);
 Value *op_item(OnnxOp *o, Value *v, int at, Expr **e);    /* reads element `at` of a vector (or the number, rank 0) as a size; v, or NULL on error */
 
 /* ---- nodes (onnx_nodes.c) */

@@ -1,7 +1,7 @@
 /* ONNX's quantized ops, and casts to small types. Contract in onnx_impl.h.
  *
  *     DequantizeLinear(w, scale, zero_point, axis=0)       ->  qkv.dequantize_linear(w, scale, zero_point, 0)
- *     MatMulInteger(a, b, a_zero, b_zero)                  ->  a matmul of the differences in float64, where sums are exact, as int32
+ *     MatMulInteger(a, b, a_zero, b_zero)                  ->  matmuls of the differences in float32, b in two parts, so that sums are exact
  *
  * QuantizeLinear and DequantizeLinear stay ops of their own, so that ONNX can be written again as it was.
  */
@@ -121,21 +121,45 @@ bool onnx_dynamic_quantize_linear(OnnxOp *o)
 
 /* ------------------------------------------------------------------ integer products */
 
-/* x - zero in float64; a zero point a row of A (its last but one axis), or a column of B. */
-static Value *unshifted(OnnxOp *o, Value *x, Value *zero, bool rows)
+bool op_two_factors(OnnxOp *o, Value *w, const Expr *terms, Value **high, Value **low)
 {
-    Value *y = lower_cast(&o->L, x, DT_F64);
+    if (!ex_is_int(terms) || terms->i > (1 << 24) / (255 * 16) || !w) return false;
+    *high = AS(&o->L, floor, v(AS(&o->L, mul_Tensor, v(w), arg_float(o->g, 1.0 / 16))));
+    *low = AS(&o->L, sub_Tensor, v(w), v(AS(&o->L, mul_Tensor, v(*high), arg_float(o->g, 16))));
+    return *high && *low;
+}
+
+/* x - zero in dtype t; a zero point a row of A (its last but one axis), or a column of B. */
+static Value *unshifted(OnnxOp *o, Value *x, Value *zero, bool rows, DType t)
+{
+    Value *y = lower_cast(&o->L, x, t);
     if (!zero) return y;
-    Value *z = lower_cast(&o->L, zero, DT_F64);
+    Value *z = lower_cast(&o->L, zero, t);
     if (z && z->rank == 1 && rows && x->rank > 1 && !ex_equals_int(z->dim[0], 1)) z = lower_reshape(&o->L, z, 2, (Expr *[]){z->dim[0], ex_int(o->ex, 1)});
     return z ? AS(&o->L, sub_Tensor, v(y), v(z)) : NULL;
+}
+
+/* The exact product as int32: two float32 products, or one in float64 */
+static Value *whole_product(OnnxOp *o, Value *a, Value *b, Value *a0, Value *b0)
+{
+    Value *high = NULL, *low = NULL;
+    const Expr *terms = a->rank ? a->dim[a->rank - 1] : NULL;
+    bool bytes = dtype_size(a->dtype) == 1 && dtype_size(b->dtype) == 1 && !dtype_is_float(a->dtype) && !dtype_is_float(b->dtype);
+    if (bytes && terms && op_two_factors(o, unshifted(o, b, b0, false, DT_F32), terms, &high, &low)) {
+        Value *x = unshifted(o, a, a0, true, DT_F32);
+        high = lower_cast(&o->L, AS(&o->L, matmul, v(x), v(high)), DT_I32);
+        low = lower_cast(&o->L, AS(&o->L, matmul, v(x), v(low)), DT_I32);
+        return AS(&o->L, add_Tensor, v(AS(&o->L, mul_Tensor, v(high), arg_int(o->g, 16))), v(low));
+    }
+    if (o->im->err->code) return NULL;
+    return lower_cast(&o->L, AS(&o->L, matmul, v(unshifted(o, a, a0, true, DT_F64)), v(unshifted(o, b, b0, false, DT_F64))), DT_I32);
 }
 
 bool onnx_matmul_integer(OnnxOp *o)
 {
     Value *a, *b, *a0, *b0;
     TRY(op_tensor(o, 0, &a) && op_tensor(o, 1, &b) && op_optional(o, 2, &a0) && op_optional(o, 3, &b0));
-    return op_return(o, 0, lower_cast(&o->L, AS(&o->L, matmul, v(unshifted(o, a, a0, true)), v(unshifted(o, b, b0, false))), DT_I32));
+    return op_return(o, 0, whole_product(o, a, b, a0, b0));
 }
 
 /* a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero: round(product * (a_scale * b_scale / y_scale) + y_zero), saturated */
@@ -143,15 +167,16 @@ bool onnx_qlinear_matmul(OnnxOp *o)
 {
     Value *p[8];
     for (int i = 0; i < 8; i++) TRY(op_tensor(o, i, &p[i]));
-    Value *product = AS(&o->L, matmul, v(unshifted(o, p[0], p[2], true)), v(unshifted(o, p[3], p[5], false)));
-    TRY(product);
+    bool floats = is_float8(p[0]->dtype);
+    Value *product = floats ? AS(&o->L, matmul, v(unshifted(o, p[0], p[2], true, DT_F64)), v(unshifted(o, p[3], p[5], false, DT_F64))) : whole_product(o, p[0], p[3], p[2], p[5]);
+    TRY(product && (product = lower_cast(&o->L, product, DT_F64)));
     Value *a = p[1];
     if (a->rank == 1 && p[0]->rank > 1 && !ex_equals_int(a->dim[0], 1)) TRY(a = lower_reshape(&o->L, a, 2, (Expr *[]){a->dim[0], ex_int(o->ex, 1)}));
     Value *scale = AS(&o->L, div_Tensor, v(AS(&o->L, mul_Tensor, v(a), v(p[4]))), v(p[6])); /* rounded to the scales' dtype */
     Value *y = AS(&o->L, mul_Tensor, v(product), v(lower_cast(&o->L, scale, DT_F64)));
     DType t = p[7]->dtype;
     if (!quantizes(t) || (!is_float8(t) && dtype_bits(t) != 8)) return op_unsupported(o, "a result of %s", dtype_name(t));
-    y = AS(&o->L, add_Tensor, v(y), v(unshifted(o, p[7], NULL, false)));
+    y = AS(&o->L, add_Tensor, v(y), v(lower_cast(&o->L, p[7], DT_F64)));
     if (is_float8(t)) return op_return(o, 0, op_cast(o, y, t));
     y = AS(&o->L, clamp, v(AS(&o->L, round, v(y))), arg_int(o->g, t == DT_I8 ? -128 : 0), arg_int(o->g, t == DT_I8 ? 127 : 255));
     return op_return(o, 0, y ? lower_cast(&o->L, lower_reshape(&o->L, y, product->rank, product->dim), t) : NULL);
