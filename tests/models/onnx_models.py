@@ -22,9 +22,40 @@ import generate  # noqa: E402
 import numpy as np  # noqa: E402
 import run_models  # noqa: E402
 
-HANDFUL = ["bert_sdpa", "gpt2_eager", "llama_sdpa", "t5_eager", "whisper_sdpa", "clip_sdpa", "vit_sdpa", "swin_eager", "detr_eager"]
+HANDFUL = ["bert_sdpa", "gpt2_eager", "gpt2_with_past", "llama_sdpa", "t5_eager", "whisper_sdpa", "clip_sdpa", "vit_sdpa", "swin_eager", "detr_eager"]
 NAMES = {np.dtype("float32"): "F32", np.dtype("float64"): "F64", np.dtype("float16"): "F16", np.dtype("int64"): "I64", np.dtype("int32"): "I32",
          np.dtype("int16"): "I16", np.dtype("int8"): "I8", np.dtype("uint8"): "U8", np.dtype("bool"): "BOOL"}
+
+
+def with_past(zoo):
+    """GPT-2 that takes and gives its cache as flat tensors, past lengths of 0 too."""
+    import torch
+    import transformers as T
+    from torch.export import Dim
+    from transformers.cache_utils import DynamicCache
+
+    class Decoder(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.m = zoo.strengthen(T.GPT2LMHeadModel._from_config(T.GPT2Config(vocab_size=99, n_positions=64, n_embd=32, n_layer=2, n_head=4), attn_implementation="eager"))
+
+        def forward(self, input_ids, attention_mask, k0, v0, k1, v1):
+            cache = DynamicCache()
+            cache.update(k0, v0, 0)
+            cache.update(k1, v1, 1)
+            past, n = k0.shape[2], input_ids.shape[1]
+            positions = torch.arange(past, past + n)[None]
+            out = self.m(input_ids=input_ids, attention_mask=attention_mask, past_key_values=cache, position_ids=positions, use_cache=True)
+            return (out.logits, *[t for layer in out.past_key_values.layers for t in (layer.keys, layer.values)])
+
+    def sample(b, s, past):
+        kv = {f"{n}{i}": zoo.R(b, 4, past, 8, seed=2 * i + (n == "v")) for i in range(2) for n in "kv"}
+        return dict(input_ids=zoo.I(98, b, s, lo=3), attention_mask=zoo.keep_mask(b, past + s), **kv)
+
+    b, s, past = Dim("batch", min=1, max=8), Dim("seq", min=1, max=16), Dim("past", min=0, max=32)
+    dyn = dict(input_ids={0: b, 1: s}, attention_mask={0: b, 1: Dim.AUTO}, **{n: {0: b, 2: past} for n in ("k0", "v0", "k1", "v1")})
+    zoo.model("gpt2_with_past")(lambda: (Decoder().eval(), [sample(2, 3, 5), sample(1, 1, 9), sample(3, 4, 0)], dyn))
 
 
 def numpy(tree):
@@ -134,6 +165,7 @@ def main():
     ap.add_argument("--exporter", choices=["dynamo", "script"])
     a = ap.parse_args()
     zoo = generate.load()
+    with_past(zoo)
     names = a.names or (list(zoo.MODELS) if a.all else HANDFUL)
     failed = number = 0
     with tempfile.TemporaryDirectory() as temporary:
