@@ -127,6 +127,11 @@ static Ref weight(Onnx *o, Value *v)
         const Value *w = o->g->weight[i];
         if (o->written[w->id] && same_bytes(w->data, v->data) && !graph_writes(o->g, w)) return o->value[w->id];
     }
+    const char *made = v->fqn && !changes && v->weight != W_PARAMETER ? v->fqn : "";
+    if (!strncmp(made, "const.", 6) || !strncmp(made, "list.", 5)) {
+        Ref r = constant_like(o, v->data);
+        if (*r.name) return r;
+    }
     return tensor_const(o, v->data, v->fqn && *v->fqn ? v->fqn : v->name);
 }
 

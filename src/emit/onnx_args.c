@@ -123,3 +123,27 @@ Ref all_minus_infinity(Onnx *o, Ref x, int64_t axis)
     Ref each = cast(o, NODE(o, "Equal", DT_BOOL, x, like(o, x, -INFINITY)), DT_I32);
     return cast(o, reduce(o, "ReduceMin", each, 1, &axis, true), DT_BOOL);
 }
+
+static bool is_zero(const Arg *a)
+{
+    if (a->kind == ARG_EXPR) return ex_equals_int(a->e, 0);
+    const Node *n = a->kind == ARG_VALUE && a->v->kind == V_NODE && a->v->def->op->id == OP_full ? a->v->def : NULL;
+    return n && n->arg[1].kind == ARG_EXPR && ex_equals_int(n->arg[1].e, 0);
+}
+
+/* where(i < 0, i + size, i), as import spells indices that may be negative, is i. */
+const Value *plain_index(const Value *i)
+{
+    const Node *n = i->kind == V_NODE && i->def->op->id == OP_where_self ? i->def : NULL;
+    const Value *plain = n ? arg_v(n, 2) : NULL, *low = n ? arg_v(n, 0) : NULL, *moved = n ? arg_v(n, 1) : NULL;
+    const Node *lt = low && low->kind == V_NODE && low->def->op->id == OP_lt_Tensor ? low->def : NULL;
+    const Node *add = moved && moved->kind == V_NODE && moved->def->op->id == OP_add_Tensor ? moved->def : NULL;
+    bool same = plain && lt && add && arg_v(lt, 0) == plain && arg_v(add, 0) == plain && add->arg[1].kind == ARG_EXPR && is_zero(&lt->arg[1]);
+    return same ? plain : i;
+}
+
+Ref index_of(Onnx *o, const Value *i)
+{
+    Ref x = ref(o, (Value *)(uintptr_t)plain_index(i));
+    return x.t == DT_I32 || x.t == DT_I64 ? x : cast(o, x, DT_I64);
+}

@@ -162,6 +162,7 @@ static bool fits_op(const Attention *a)
     const Expr *s = arg_e(a->n, SCALE);
     bool has_op = a->o->opt.profile == ONNX_FOR_SPEC || a->o->opt.profile == ONNX_FOR_ORT;
     if (a->o->opt.opset < 23 || !has_op || a->q->dtype == DT_F64) return false; /* a scale is a float32 there */
+    if (for_ort(a->o) && a->mask && a->mask->dtype != DT_BOOL) return false;   /* it takes rows of the lowest number for rows of -inf: 0, not the average */
     return !s || ex_is_const(s);
 }
 

@@ -304,7 +304,7 @@ static Ref small_const(Onnx *o, DType t, int rank, int n, const void *data, cons
     bool apart = o->opt.profile == ONNX_FOR_OPENVINO && !rank; /* its fusions trip over a scalar that two of them use */
     if (known && !apart) return (Ref){known, t};
     void *copy = arena_alloc(o->a, (size_t)n + 1, dtype_size(t));
-    char *base = arena_printf(o->a, strlen(text) < 40 ? "const.%s.%s" : "const.%s", dtype_name(t), text);
+    char *base = arena_printf(o->a, strlen(text) < 40 ? "%s.%s.%s" : "%s.%s", rank ? "list" : "const", dtype_name(t), text);
     if (!key || !copy || !base) {
         out_of_memory(o);
         return (Ref){"", t};
@@ -316,15 +316,32 @@ static Ref small_const(Onnx *o, DType t, int rank, int n, const void *data, cons
     return r;
 }
 
+static void number_text(DType t, double v, char *text, size_t n) { snprintf(text, n, t == DT_F64 || isnan(v) ? "%.17g" : "%.9g", v); }
+
+/* A constant of a file that was read is made as one of ours, so that writing it again gives the same names. */
+Ref constant_like(Onnx *o, const Tensor *t)
+{
+    Ref r = none();
+    int64_t n = tensor_numel(t);
+    if (t->rank == 1 && t->dtype == DT_I64 && n <= 64) {
+        int64_t v[64];
+        for (int64_t i = 0; i < n; i++) v[i] = tensor_get_i64(t, i);
+        r = ints(o, (int)n, v);
+    } else if (t->rank == 0 && t->dtype == DT_I64) {
+        r = integer(o, tensor_get_i64(t, 0));
+    } else if (t->rank == 0) {
+        r = number(o, t->dtype, dtype_is_float(t->dtype) ? tensor_get(t, 0) : (double)tensor_get_i64(t, 0));
+    }
+    return r;
+}
+
 Ref number(Onnx *o, DType t, double v)
 {
     char text[48];
     unsigned char data[16] = {0};
     if (dtype_is_float(t)) {
         store_f64(t, data, v);
-        snprintf(text, sizeof text, "%.17g", v);
-        double rounded = load_f64(t, data);
-        if (t != DT_F64 && !isnan(v)) snprintf(text, sizeof text, "%.9g", rounded);
+        number_text(t, load_f64(t, data), text, sizeof text);
     } else {
         store_i64(t, data, t == DT_BOOL ? v != 0 : (int64_t)v);
         snprintf(text, sizeof text, "%lld", (long long)v);

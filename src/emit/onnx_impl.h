@@ -69,6 +69,7 @@ Ref number(Onnx *o, DType t, double v);             /* 0-d */
 Ref integer(Onnx *o, int64_t v);                    /* 0-d i64 */
 Ref ints(Onnx *o, int n, const int64_t *v);         /* 1-D i64 */
 #define INTS(o, ...) ints((o), (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (int64_t[]){__VA_ARGS__})
+Ref constant_like(Onnx *o, const Tensor *t);        /* a number or a list of i64; no name when t is neither */
 Ref tensor_const(Onnx *o, const Tensor *t, const char *base);
 Ref cast(Onnx *o, Ref x, DType t);
 void give(Onnx *o, const Node *n, int k, Ref x);
@@ -120,6 +121,8 @@ Ref reduce(Onnx *o, const char *op, Ref x, int n, const int64_t *axis, bool keep
 Ref slice(Onnx *o, Ref x, int64_t axis, Ref from, Ref to, int64_t step); /* from, to: 1-D */
 Ref where(Onnx *o, Ref cond, Ref a, Ref b);
 Ref negated(Onnx *o, Ref truth);
+const Value *plain_index(const Value *i);
+Ref index_of(Onnx *o, const Value *i);              /* indices of an axis: negative ones count from its end in ONNX, too */
 Ref all_minus_infinity(Onnx *o, Ref x, int64_t axis); /* of each row; the axis stays */
 Ref flat(Onnx *o, Ref x);                           /* 1-D */
 Ref positions(Onnx *o, Ref count);                  /* 0 .. count-1, from a 1-D or 0-d i64 */

@@ -33,19 +33,17 @@ static Ref gather(Onnx *o, Ref x, Ref at, int64_t axis)
     return NODE(o, "Gather", x.t, x, at);
 }
 
-static Ref index_type(Onnx *o, Ref i) { return i.t == DT_I32 || i.t == DT_I64 ? i : cast(o, i, DT_I64); }
-
 void out_embedding(Onnx *o, const Node *n, const char *text)
 {
     (void)text;
-    give(o, n, 0, gather(o, arg_ref(o, n, 0), index_type(o, arg_ref(o, n, 1)), 0));
+    give(o, n, 0, gather(o, arg_ref(o, n, 0), index_of(o, arg_v(n, 1)), 0));
 }
 
 void out_index_select(Onnx *o, const Node *n, const char *text)
 {
     (void)text;
     const Value *v = arg_v(n, 0), *i = arg_v(n, 2);
-    Ref x = arg_ref(o, n, 0), at = index_type(o, arg_ref(o, n, 2));
+    Ref x = arg_ref(o, n, 0), at = index_of(o, i);
     if (!v->rank) x = flat(o, x);
     if (!i->rank) at = flat(o, at);
     Ref y = gather(o, x, at, arg_axis(o, n, 1, v->rank));
@@ -60,7 +58,7 @@ void out_gather(Onnx *o, const Node *n, const char *text)
 {
     (void)text;
     const Value *v = arg_v(n, 0), *i = arg_v(n, 2);
-    Ref x = at_least_1d(o, arg_ref(o, n, 0), v->rank), at = at_least_1d(o, index_type(o, arg_ref(o, n, 2)), i->rank);
+    Ref x = at_least_1d(o, arg_ref(o, n, 0), v->rank), at = at_least_1d(o, index_of(o, i), i->rank);
     attr_int(o, "axis", arg_axis(o, n, 1, v->rank));
     give(o, n, 0, back(o, NODE(o, "GatherElements", x.t, x, at), i->rank));
 }
@@ -110,14 +108,32 @@ static bool read_indices(Onnx *o, const Node *n, const Value *x, Indexing *ix)
     k = ix->count;
     for (int i = 0; i < x->rank; i++)
         if (i >= list->n || !list->vs[i]) ix->perm[k++] = i;
-    for (int i = 0; i < ix->count; i++) ix->place[i] = cast(o, ref(o, (Value *)(uintptr_t)ix->index[i]), DT_I64);
+    for (int i = 0; i < ix->count; i++) ix->place[i] = cast(o, index_of(o, ix->index[i]), DT_I64);
     return true;
+}
+
+/* The tensor whose last axis the indices are, one after the other, as import spells GatherND; NULL when they are not. */
+static Value *tuples_of(const Indexing *ix)
+{
+    Value *all = NULL;
+    for (int i = 0; i < ix->count; i++) {
+        const Value *v = plain_index(ix->index[i]);
+        const Node *n = v->kind == V_NODE && v->def->op->id == OP_select_int ? v->def : NULL;
+        Value *from = n ? arg_v(n, 0) : NULL;
+        const Expr *axis = n ? arg_e(n, 1) : NULL, *at = n ? arg_e(n, 2) : NULL;
+        bool last = from && (ex_equals_int(axis, from->rank - 1) || ex_equals_int(axis, -1)) && ex_equals_int(at, i) && from->dtype == DT_I64;
+        if (!last || (all && all != from) || !ex_equals_int(from->dim[from->rank - 1], ix->count) || ix->common_rank != from->rank - 1) return NULL;
+        all = from;
+    }
+    return all;
 }
 
 /* The indices as one tensor of tuples: common sizes, then one axis of count. */
 static Ref tuples(Onnx *o, const Indexing *ix)
 {
     Ref part[MAX_RANK];
+    Value *whole = tuples_of(ix);
+    if (whole) return ref(o, whole);
     for (int i = 0; i < ix->count; i++) {
         const Value *v = ix->index[i];
         part[i] = unsqueeze(o, expand(o, ix->place[i], v->rank, v->dim, ix->common_rank, ix->common), ix->common_rank);

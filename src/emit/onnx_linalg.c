@@ -158,6 +158,13 @@ void out_group_norm(Onnx *o, const Node *n, const char *text)
         return;
     }
     if (x.t == DT_F16 || x.t == DT_BF16) x = cast(o, x, DT_F32);
+    if (v->rank > 2 && ex_equals_int(v->dim[1], groups) && x.t != DT_F64) {
+        w = *w.name ? cast(o, w, x.t) : filled(o, x.t, 1, 1, &v->dim[1]);
+        b = *b.name ? cast(o, b, x.t) : filled(o, x.t, 0, 1, &v->dim[1]);
+        attr_float(o, "epsilon", eps);
+        give(o, n, 0, NODE(o, "InstanceNormalization", x.t, x, w, b));
+        return;
+    }
     Ref y = NODE(o, "Reshape", x.t, x, INTS(o, 0, groups, -1));
     if (x.t == DT_F64) {
         y = standardised(o, y, 1, (int64_t[]){2}, eps);

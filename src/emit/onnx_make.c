@@ -14,7 +14,7 @@ void out_to_copy(Onnx *o, const Node *n, const char *text)
     Ref x = arg_ref(o, n, 0);
     DType t = n->out[0]->dtype;
     if (dtype_is_complex(t) != dtype_is_complex(x.t)) refuse(o, "ONNX has no numbers of %s", dtype_name(dtype_is_complex(t) ? t : x.t));
-    else if (t == DT_BOOL && x.t != DT_BOOL) give(o, n, 0, negated(o, NODE(o, "Equal", DT_BOOL, x, like(o, x, 0)))); /* NaN is true */
+    else if (t == DT_BOOL && dtype_is_float(x.t)) give(o, n, 0, negated(o, NODE(o, "Equal", DT_BOOL, x, like(o, x, 0)))); /* NaN is true */
     else if (dtype_is_float(x.t) && (t == DT_I8 || t == DT_U8 || t == DT_I16)) give(o, n, 0, cast(o, cast(o, x, DT_I32), t)); /* wraps */
     else if (is_float8(t) && o->opt.opset >= 19) { /* too large is infinite or NaN, as PyTorch has it */
         attr_int(o, "to", dtype_to_onnx(t));
@@ -83,7 +83,9 @@ void out_full(Onnx *o, const Node *n, const char *text)
 {
     (void)text;
     const Value *v = n->out[0];
+    Expr *x = arg_e(n, 1);
     if (dtype_is_complex(v->dtype)) refuse(o, "ONNX has no numbers of %s", dtype_name(v->dtype));
+    else if (x && !ex_is_const(x) && v->rank == 1 && ex_equals_int(v->dim[0], 1)) give(o, n, 0, cast(o, size_of(o, x), v->dtype));
     else give(o, n, 0, filled(o, operand(o, n, 1, v->dtype), v));
 }
 
@@ -94,7 +96,9 @@ void out_arange(Onnx *o, const Node *n, const char *text)
     const Value *v = n->out[0];
     const Expr *start = arg_e(n, 0), *step = arg_e(n, 2);
     DType t = dtype_is_float(v->dtype) || (start && start->is_float) || (step && step->is_float) ? DT_F64 : DT_I64;
-    Ref i = cast(o, positions(o, size_of(o, v->dim[0])), t);
+    Expr *end = arg_e(n, 1);
+    bool plain = t == DT_I64 && end && !end->is_float && start && ex_equals_int(start, 0) && step && ex_equals_int(step, 1);
+    Ref i = cast(o, positions(o, size_of(o, plain ? end : v->dim[0])), t);
     if (step && !(ex_is_const(step) && ex_equals_int(step, 1))) i = NODE(o, "Mul", t, i, operand(o, n, 2, t));
     if (start && !(ex_is_const(start) && ex_equals_int(start, 0))) i = NODE(o, "Add", t, i, operand(o, n, 0, t));
     give(o, n, 0, cast(o, i, v->dtype));

@@ -54,10 +54,31 @@ static Ref extreme(Onnx *o, const char *op, Ref x, const Axes *a)
     return where(o, cast(o, over(o, "ReduceMax", bad, a), DT_BOOL), like(o, x, NAN), y);
 }
 
+static bool is_nan(const Arg *a)
+{
+    if (a->kind == ARG_EXPR) return a->e->kind == EX_FLOAT && isnan(a->e->f);
+    const Tensor *t = a->kind == ARG_VALUE && a->v->kind == V_WEIGHT ? a->v->data : NULL;
+    return t && t->rank == 0 && dtype_is_float(t->dtype) && isnan(tensor_get(t, 0));
+}
+
+/* Is v used as where(_, NaN, v) alone? Then what extreme() adds is there: the graph came out of such a file. */
+static bool guarded(const Onnx *o, const Value *v)
+{
+    int uses = 0;
+    for (const Node *n = o->g->first; n; n = n->next)
+        for (int i = 0; i < n->op->schema->nparams; i++) {
+            if (n->arg[i].kind != ARG_VALUE || n->arg[i].v != v) continue;
+            if (n->op->id != OP_where_self || i != 2 || !is_nan(&n->arg[1])) return false;
+            uses++;
+        }
+    return uses > 0;
+}
+
 void out_extreme(Onnx *o, const Node *n, const char *op)
 {
     Axes a = axes_of(o, n, 1, 2);
-    give(o, n, 0, extreme(o, op, arg_ref(o, n, 0), &a));
+    Ref x = arg_ref(o, n, 0);
+    give(o, n, 0, guarded(o, n->out[0]) ? over(o, op, x, &a) : extreme(o, op, x, &a));
 }
 
 /* For an argmax: NaN is above all (for argmin: below). */

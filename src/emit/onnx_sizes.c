@@ -250,21 +250,33 @@ static Ref make(Onnx *o, Expr *x)
     return y;
 }
 
+/* Made under names of sizes: what nodes call them must not grow when a file is read and written again. */
+static void begin_shared(Onnx *o, const char *scope, Onnx *kept)
+{
+    kept->scope = o->scope;
+    kept->attr = o->attr;
+    kept->nattr = o->nattr;
+    o->scope = scope;
+    o->attr = NULL;
+    o->nattr = 0;
+}
+
+static void end_shared(Onnx *o, const Onnx *kept)
+{
+    o->scope = kept->scope;
+    o->attr = kept->attr;
+    o->nattr = kept->nattr;
+    o->scope_from = o->nnode; /* sizes are shared: they keep their names */
+}
+
 Ref size_of(Onnx *o, Expr *x)
 {
     if (!room(o, x) || o->broken || o->refused) return (Ref){"", x ? size_dtype(x) : DT_I64};
     if (o->size[x->id].name) return o->size[x->id];
-    const char *scope = o->scope;
-    OnnxAttr *kept = o->attr; /* of the node that asks */
-    int nkept = o->nattr;
-    o->attr = NULL;
-    o->nattr = 0;
-    o->scope = "size";
+    Onnx kept;
+    begin_shared(o, "size", &kept);
     Ref y = make(o, x);
-    o->scope = scope;
-    o->scope_from = o->nnode; /* sizes are shared: they keep their names */
-    o->attr = kept;
-    o->nattr = nkept;
+    end_shared(o, &kept);
     if (!o->refused && room(o, x)) o->size[x->id] = y;
     return y;
 }
@@ -273,8 +285,22 @@ Ref size_scalar(Onnx *o, Expr *x, DType t)
 {
     if (ex_is_const(x) && x->kind != EX_FLOAT && t == DT_I64) return integer(o, x->i);
     if (ex_is_const(x)) return number(o, t, x->kind == EX_FLOAT ? x->f : (double)x->i);
+    char *key = arena_printf(o->a, "scalar %u %s", x->id, dtype_name(t));
+    Ref *done = key ? map_get(&o->shapes, key) : NULL;
+    if (done) return *done;
+    Onnx kept;
     Ref y = size_of(o, x);
-    return cast(o, NODE(o, "Reshape", y.t, y, ints(o, 0, NULL)), t);
+    begin_shared(o, "size", &kept);
+    y = cast(o, NODE(o, "Reshape", y.t, y, ints(o, 0, NULL)), t);
+    end_shared(o, &kept);
+    done = arena_new(o->a, Ref);
+    if (!key || !done) {
+        out_of_memory(o);
+        return y;
+    }
+    *done = y;
+    if (!o->refused && !o->broken && !map_put(&o->shapes, key, done)) out_of_memory(o);
+    return y;
 }
 
 /* ------------------------------------------------------------------ shapes */
@@ -302,18 +328,11 @@ Ref shape_of(Onnx *o, int n, Expr *const *dim)
     if (!done) {
         Ref r = nparts == 0 ? ints(o, 0, NULL) : part[0];
         if (nparts > 1) {
-            const char *scope = o->scope;
-            OnnxAttr *kept = o->attr;
-            int nkept = o->nattr;
-            o->attr = NULL;
-            o->nattr = 0;
-            o->scope = "shape";
+            Onnx kept;
+            begin_shared(o, "shape", &kept);
             attr_int(o, "axis", 0);
             r = node_of(o, "Concat", DT_I64, nparts, part);
-            o->scope = scope;
-            o->scope_from = o->nnode;
-            o->attr = kept;
-            o->nattr = nkept;
+            end_shared(o, &kept);
         }
         done = arena_new(o->a, Ref);
         char *text = arena_strdup(o->a, key.data ? key.data : "");

@@ -19,8 +19,11 @@ void out_reshape(Onnx *o, const Node *n, const char *text)
 {
     (void)text;
     Expr *from[MAX_RANK + 1], *to[MAX_RANK + 1];
-    int from_rank = axes_of(o, arg_v(n, 0), from), rank = axes_of(o, n->out[0], to);
-    give(o, n, 0, reshape(o, arg_ref(o, n, 0), from_rank, from, rank, to));
+    const Value *v = arg_v(n, 0);
+    int from_rank = axes_of(o, v, from), rank = axes_of(o, n->out[0], to);
+    const Expr *size = v->kind == V_NODE && v->def->op->id == OP_full && v->rank == 1 && ex_equals_int(v->dim[0], 1) && !rank ? arg_e(v->def, 1) : NULL;
+    if (size && !ex_is_const(size)) give(o, n, 0, size_scalar(o, (Expr *)(uintptr_t)size, v->dtype)); /* a size as a number */
+    else give(o, n, 0, reshape(o, arg_ref(o, n, 0), from_rank, from, rank, to));
 }
 
 void out_expand(Onnx *o, const Node *n, const char *text)
