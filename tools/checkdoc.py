@@ -28,6 +28,25 @@ so all of them are listed, not only the first. Nothing in the file is executed o
 Exit codes: 0 no errors, 1 errors (with `--strict`: or warnings), 3 the file cannot be read at all. `--json` prints one object whose `findings` have `id`,
 `severity`, `place`, `message` and `remedy`; in C `qkv_check`, in Python `qkv.check(path)`.
 
+## How it was held against others
+
+`tools/check_agreement.py`, with onnx 1.23.2 and ONNX Runtime 1.31.1 (2,024 models: the node, simple and PyTorch tests that the onnx package holds):
+
+- `valid`: none of the 2,024 has an error.
+- `edits 3000 1`: 3,000 random edits of them. Of the 2,199 that onnx.checker refuses with `full_check`, 2,159 have an error here; the 40 others break the sizes of
+  ops outside transformers (Scan, SequenceMap, StringSplit, ImageDecoder, Momentum, ConvTranspose ...). 71 that onnx.checker accepts have an error here: sizes that cannot
+  fit, arguments that must come in pairs. Of the kinds of nodes in `tests/python/test_check.py`, none is missed.
+- `ort`: `--target ort` and ONNX Runtime agree on 2,006; 18 that it does not take are not told (string normalizers, batch-major RNNs, PRelu before opset 7), and none is
+  told that it takes.
+
+The 35 models of torch.export that this project is built on, and the ONNX files that torch and `qkv convert` make of them, have no errors. What each masks' finding says
+is tested by running ONNX Runtime (`test_what_is_said_of_masked_rows`).
+
+Not checked: what Python's guards in a `.pt2` say beyond sizes; operators that run-time data decides; OpenVINO's and TensorRT's op lists (only element types, domains and the
+rules of fused attention). Sizes that ONNX nodes compute are followed when they are constants, sizes of inputs, or slices and products of these.
+
+## Kinds
+
 An error is what a loader refuses, or what cannot be right; a warning is legal and probably not meant; a note is worth knowing. Ids keep their meaning.
 """
 

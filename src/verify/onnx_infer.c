@@ -668,6 +668,20 @@ static void infer_conv(OnnxInfer *f, bool pool)
     if (pool) give(f, 1, x->rank, d); /* where the largest were */
 }
 
+static void infer_grid(OnnxInfer *f)
+{
+    const OnnxShape *x = input(f, 0), *grid = input(f, 1);
+    OnnxSize d[MAX_RANK];
+    if (!x || !grid || x->rank < 0 || grid->rank < 0) return;
+    if (x->rank < 3 || grid->rank != x->rank) {
+        refuse(f, "an input of %d axes and a grid of %d", x->rank, grid->rank);
+        return;
+    }
+    memcpy(d, x->dim, 2 * sizeof *d);
+    for (int i = 2; i < x->rank; i++) d[i] = grid->dim[i - 1];
+    give(f, 0, x->rank, d);
+}
+
 static void infer_shape_of(OnnxInfer *f)
 {
     const OnnxShape *x = input(f, 0);
@@ -717,11 +731,23 @@ static void infer_constant(OnnxInfer *f)
 
 static void infer_norm(OnnxInfer *f)
 {
+    const OnnxShape *x = input(f, 0);
     give_same(f, 0, 0);
-    if (ranked(f, 0) && !strcmp(f->node->op, "LayerNormalization")) axis_of(f, attr_int(f, "axis", -1), input(f, 0)->rank);
-    bool batch = !strcmp(f->node->op, "BatchNormalization");
-    for (int k = 1; k < f->node->noutput; k++)
-        if (ranked(f, 0)) give_rank(f, k, batch ? 1 : input(f, 0)->rank);
+    if (!x || x->rank < 0) return;
+    if (!strcmp(f->node->op, "BatchNormalization")) {
+        bool training = f->opset < 14 || attr_int(f, "training_mode", 0);
+        if (f->opset >= 14 && f->node->noutput > (training ? 3 : 1)) refuse(f, "%d outputs; outside training it has one", f->node->noutput);
+        if (f->opset >= 14 && f->node->noutput == 2) refuse(f, "2 outputs; it has one, or three in training");
+        for (int k = 1; k < f->node->noutput; k++) give(f, k, 1, &(OnnxSize){x->rank > 1 ? x->dim[1].kind : SIZE_UNKNOWN, x->rank > 1 ? x->dim[1].v : 0});
+        for (int k = 1; k < 5 && x->rank > 1; k++)
+            if (ranked(f, k) && (input(f, k)->rank != 1 || differ(input(f, k)->dim[0], x->dim[1]))) refuse(f, "input %d is no list of one number a channel", k);
+        return;
+    }
+    int axis = axis_of(f, attr_int(f, "axis", -1), x->rank);
+    for (int k = 1; k < f->node->noutput && axis >= 0; k++) { /* mean and deviation: 1 along the axes that are normalised */
+        give_same(f, k, 0);
+        for (int i = axis; i < x->rank; i++) f->out[k].dim[i] = number(1);
+    }
 }
 
 static void infer_resize(OnnxInfer *f)
@@ -801,6 +827,10 @@ static void infer_einsum(OnnxInfer *f)
         if (!einsum_term(f, &p, i, of, known)) return;
         if (*p != ',') break;
     }
+    if (i + 1 != f->node->ninput) {
+        refuse(f, "%d inputs for %d terms", f->node->ninput, i + 1);
+        return;
+    }
     for (p = arrow + 2; *p; p++) {
         if (*p == ' ') continue;
         if (n == MAX_RANK || !known[*p & 0x7f]) {
@@ -878,7 +908,7 @@ static void infer_attention(OnnxInfer *f)
     for (int i = 1; i < 4; i++) give_rank(f, i, 4); /* present keys and values, scores */
     const OnnxNode *n = f->node;
     bool key = n->noutput > 1 && *n->output[1], value = n->noutput > 2 && *n->output[2], past = input(f, 4) != NULL, past_value = input(f, 5) != NULL;
-    if (key != value) refuse(f, "present_key and present_value are given together or not at all");
+    if (key != value && past) refuse(f, "present_key and present_value are given together or not at all");
     if (past != past_value) refuse(f, "past_key and past_value are given together or not at all");
     const OnnxShape *p = input(f, 4), *next = NULL;
     for (int i = 0; i < 2; i++) {
@@ -973,7 +1003,7 @@ static void infer_unique(OnnxInfer *f)
 /* Ops whose result has its input's rank and other sizes; the ranks that their inputs must have, "3 3 1" ('-': any). */
 static void infer_ranks(OnnxInfer *f)
 {
-    static const char *const needs[][2] = {{"CausalConvWithState", "331"}, {"FlexAttention", "444"}, {"RoiAlign", "421"}, {"LinearAttention", "333"}, {"DFT", ""}, {"BitCast", ""}, {"MaxUnpool", ""}, {"GridSample", ""}};
+    static const char *const needs[][2] = {{"CausalConvWithState", "331"}, {"FlexAttention", "444"}, {"RoiAlign", "421"}, {"LinearAttention", "333"}, {"DFT", ""}, {"BitCast", ""}, {"MaxUnpool", ""}, {"SwiGLU", ""}, {"ConvTranspose", ""}};
     for (size_t i = 0; i < sizeof needs / sizeof *needs; i++) {
         if (strcmp(needs[i][0], f->node->op)) continue;
         for (int k = 0; needs[i][1][k]; k++)
@@ -987,7 +1017,7 @@ static void infer_ranks(OnnxInfer *f)
 
 static void infer_sizes(OnnxInfer *f)
 {
-    static const char same[] = "Abs Acos Acosh Asin Asinh Atan Atanh Bernoulli BitwiseNot Cast CastLike Ceil Celu Clip Cos Cosh CumSum DequantizeLinear Elu Erf Exp EyeLike Floor Gelu HardSigmoid HardSwish "
+    static const char same[] = "Abs Acos Acosh Asin Asinh Atan Atanh Bernoulli BitwiseNot Cast CastLike Ceil Celu Clip Cos Cosh CumProd CumSum DequantizeLinear Elu Erf Exp EyeLike Floor Gelu HardSigmoid HardSwish "
         "Hardmax Identity IsInf IsNaN LeakyRelu Log LogSoftmax LpNormalization MeanVarianceNormalization Mish Neg Not QuantizeLinear RandomNormalLike RandomUniformLike Reciprocal Relu ReverseSequence "
         "RotaryEmbedding Round ScatterElements ScatterND Scatter Selu Shrink Sigmoid Sign Sin Sinh Softmax Softplus Softsign Sqrt Swish Tan Tanh TensorScatter ThresholdedRelu Trilu GroupNormalization "
         "InstanceNormalization LRN QuickGelu FastGelu BiasGelu SkipLayerNormalization SkipSimplifiedLayerNormalization";
@@ -1016,7 +1046,8 @@ static void infer_sizes(OnnxInfer *f)
     else if (!strcmp(op, "Slice")) infer_slice(f);
     else if (!strcmp(op, "Split")) infer_split(f);
     else if (!strcmp(op, "Expand")) infer_expand(f);
-    else if (!strcmp(op, "Conv")) infer_conv(f, false);
+    else if (one_of(op, "Conv ConvInteger")) infer_conv(f, false);
+    else if (!strcmp(op, "GridSample")) infer_grid(f);
     else if (one_of(op, "MaxPool AveragePool LpPool")) infer_conv(f, true);
     else if (!strcmp(op, "Shape")) infer_shape_of(f);
     else if (!strcmp(op, "Size")) give_rank(f, 0, 0);

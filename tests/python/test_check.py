@@ -351,6 +351,23 @@ def test_finds_more_than_errors(tmp_path):
     assert "Q306" in ids(m)
 
 
+def test_what_is_said_of_masked_rows():
+    """Q501 to Q503, by ONNX Runtime: a row without an allowed key is NaN, the average of all values, or 0."""
+    ort = pytest.importorskip("onnxruntime")
+    rng = np.random.default_rng(0)
+    q, k, v = (rng.standard_normal((2, 4, 3, 32)).astype(np.float32) for _ in range(3))
+    keep = np.ones((2, 1, 1, 3), bool)
+    keep[1] = False
+
+    def y(m, mask): return ort.InferenceSession(m.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, {"q": q, "k": k, "v": v, "m": mask})[0]
+
+    assert np.isnan(y(padded(-np.inf), keep)[1]).all() and np.isfinite(y(padded(-np.inf), keep)[0]).all()
+    assert np.allclose(y(padded(-1e9), keep)[1], v[1].mean(1, keepdims=True), atol=1e-5)
+    assert (y(attention(), np.broadcast_to(keep, (2, 1, 3, 3)))[1] == 0).all()
+    with pytest.raises(Exception, match="q_sequence_length"):  # Q603
+        y(attention(mask=("b", 1, 1, "s")), keep)
+
+
 def test_baked_sizes(tmp_path):
     def shaped(*target, out):
         return model([h.make_node("Reshape", ["x", "s"], ["y"], name="view")], [value("x", "batch", "seq", 32)], [value("y", *out)], [ints("s", *target)])
