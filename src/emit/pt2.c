@@ -72,24 +72,38 @@ static bool share_records(Emit *e, Weights *all)
     return true;
 }
 
-/* A name of the state dict that nothing has. */
-static const char *state_name(Emit *e, const Value *v, Map *names)
+/* A name in a state dict is a path of modules: "a.b" makes "a" one, which then cannot be a weight, and no part is empty. */
+static const char *path_of(Emit *e, const Value *v, Map *modules)
 {
-    const char *base = v->fqn && *v->fqn ? v->fqn : v->name, *name = base;
-    for (int k = 1; name && map_has(names, name); k++) name = arena_printf(e->arena, "%s_%d", base, k);
+    char *path = arena_strdup(e->arena, v->fqn && *v->fqn ? v->fqn : v->name);
+    for (char *c = path; c && *c; c++)
+        if (*c == '.' && (c == path || c[-1] == '.' || !c[1])) *c = '_';
+    for (const char *dot = path; dot && (dot = strchr(dot, '.')); dot++) {
+        const char *module = arena_strndup(e->arena, path, (size_t)(dot - path));
+        if (!module || !map_put(modules, module, e)) return NULL;
+    }
+    return path;
+}
+
+/* A name of the state dict that nothing has. */
+static const char *state_name(Emit *e, const char *base, const Map *modules, Map *names)
+{
+    const char *name = base;
+    for (int k = 1; name && (map_has(names, name) || map_has(modules, name)); k++) name = arena_printf(e->arena, "%s_%d", base, k);
     return name && map_put(names, name, e) ? name : NULL;
 }
 
 static bool collect_weights(Emit *e, Weights *all)
 {
-    Map names = {0};
+    Map names = {0}, modules = {0};
     const Graph *g = e->g;
     int count[2] = {0, 0};
     bool ok = (all->w = arena_array(e->arena, Stored, g->nweight + 1)) && (all->record = arena_array(e->arena, Record, g->nweight + 1));
+    for (int i = 0; ok && i < g->nweight; i++) ok = (all->w[i].fqn = path_of(e, g->weight[i], &modules)) != NULL;
     for (int i = 0; ok && i < g->nweight; i++) {
         Stored *s = &all->w[all->n++];
         const Tensor *t = g->weight[i]->data;
-        *s = (Stored){.v = g->weight[i], .fqn = state_name(e, g->weight[i], &names), .from = t->data};
+        *s = (Stored){.v = g->weight[i], .fqn = state_name(e, s->fqn, &modules, &names), .from = t->data};
         s->constant = s->v->weight == W_CONSTANT || (s->v->weight == W_BUFFER && !s->v->persistent);
         int64_t span = 1;
         for (int k = 0; k < t->rank; k++) {
@@ -101,6 +115,7 @@ static bool collect_weights(Emit *e, Weights *all)
         ok = s->fqn != NULL;
     }
     map_free(&names);
+    map_free(&modules);
     TRY((ok || fail(e->err, E_LIMIT, "out of memory")) && share_records(e, all));
     for (int i = 0; i < all->n; i++) { /* numbered as they come */
         Record *r = &all->record[all->w[i].record];

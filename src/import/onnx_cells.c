@@ -15,9 +15,9 @@ const char *plain_name(OnnxImport *im, const char *name)
 {
     char *s = arena_strdup(im->g->arena, *name ? name : "value");
     for (char *c = s; c && *c; c++)
-        if (!isalnum((unsigned char)*c) && *c != '_' && *c != '.') *c = '_';
+        if (!isalnum((unsigned char)*c)) *c = '_';
     while (s && *s == '_' && s[1]) s++; /* "/encoder/Add" -> "encoder_Add" */
-    return s;
+    return s && isdigit((unsigned char)*s) ? arena_printf(im->g->arena, "v%s", s) : s;
 }
 
 static Cell *new_cell(OnnxImport *im, const char *name)

@@ -117,7 +117,7 @@ Value *cell_value(OnnxImport *im, Cell *c);               /* as a tensor; NULL o
 bool cell_known(OnnxImport *im, Cell *c);                 /* are its elements known? c->n, c->e then hold them */
 DType cell_dtype(const Cell *c);
 int cell_rank(const Cell *c);
-const char *plain_name(OnnxImport *im, const char *name); /* letters, digits, '_' and '.' */
+const char *plain_name(OnnxImport *im, const char *name); /* as a name of Python: letters, digits and '_' (a .pt2 keeps it) */
 Expr *const *value_dims(const Value *v);
 Value *op_number(OnnxOp *o, DType t, double v);           /* a tensor of rank 0 */
 Value *op_cast(OnnxOp *o, Value *x, DType to);            /* with ONNX's meaning for small types: attributes saturate, round_mode (onnx_quantize.c) */

@@ -1,0 +1,117 @@
+"""ONNX -> .pt2 -> PyTorch: loads with torch.export.load, eager's numbers at other sizes, weights by name, trainable; and read back by qkv, the same text."""
+import os
+import subprocess
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+onnx = pytest.importorskip("onnx")
+import qkv  # noqa: E402
+from onnx import TensorProto, helper, numpy_helper  # noqa: E402
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+QKV = os.environ.get("QKV", os.path.join(ROOT, "build", "qkv"))
+
+
+class Encoder(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        layer = torch.nn.TransformerEncoderLayer(32, 4, 64, batch_first=True)
+        self.encoder = torch.nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+        self.head = torch.nn.Linear(32, 5)
+
+    def forward(self, x, padding):
+        return self.head(self.encoder(x, src_key_padding_mask=padding))
+
+
+def inputs(batch, length):
+    torch.manual_seed(batch)
+    return torch.randn(batch, length, 32), torch.arange(length)[None, :] >= torch.tensor([length - i % 3 for i in range(batch)])[:, None]
+
+
+def convert(source, target):
+    done = subprocess.run([QKV, "convert", "-q", str(source), "-o", str(target)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture(scope="module", params=["dynamo 18", "dynamo 23", "torchscript 17"])
+def written(request, tmp_path_factory):
+    kind, opset = request.param.split()
+    folder = tmp_path_factory.mktemp(kind)
+    torch.manual_seed(0)
+    model = Encoder().eval()
+    names = {0: "batch", 1: "length"}
+    if kind == "dynamo":
+        dims = {0: torch.export.Dim("batch"), 1: torch.export.Dim("length")}
+        torch.onnx.export(model, inputs(2, 7), str(folder / "m.onnx"), opset_version=int(opset), dynamo=True, dynamic_shapes=(dims, dims), external_data=False)
+    else:
+        torch.onnx.export(model, inputs(2, 7), str(folder / "m.onnx"), opset_version=int(opset), dynamo=False, input_names=["x", "padding"],
+                          dynamic_axes={"x": names, "padding": names})
+    convert(folder / "m.onnx", folder / "m.pt2")
+    return model, folder
+
+
+def test_same_numbers_at_other_sizes(written):
+    model, folder = written
+    loaded = torch.export.load(folder / "m.pt2").module()
+    for size in ((2, 7),) if "torchscript" in folder.name else ((2, 7), (3, 4), (1, 33)):  # the tracing exporter fixes sizes in Reshapes of MHA
+        args = inputs(*size)
+        np.testing.assert_allclose(loaded(*args)[0].detach().numpy(), model(*args).detach().numpy(), atol=3e-6)
+
+
+def test_weights_keep_their_names_and_values(written):
+    model, folder = written
+    state = torch.export.load(folder / "m.pt2").state_dict
+    original = model.state_dict()
+    for name, value in state.items():  # exporters to ONNX give folded or turned weights names of their own
+        if name in original and original[name].shape == value.shape:
+            assert torch.equal(value, original[name]), name
+    assert "head.bias" in state and "encoder.layers.0.norm1.weight" in state
+
+
+def test_trains(written):
+    """One step of gradient descent moves the loaded model as it moves eager's."""
+    model, folder = written
+    loaded = torch.export.load(folder / "m.pt2").module()
+    x, padding = inputs(2, 7)
+    losses = []
+    for f, parameters in ((lambda: model(x, padding), list(model.parameters())), (lambda: loaded(x, padding)[0], list(loaded.parameters()))):
+        assert parameters and all(p.requires_grad for p in parameters)
+        loss = f().square().mean()
+        grads = torch.autograd.grad(loss, parameters, allow_unused=True)
+        losses.append((float(loss), sum(float(g.square().sum()) for g in grads if g is not None)))
+    assert losses[0][0] == pytest.approx(losses[1][0], rel=1e-5)
+    assert losses[0][1] == pytest.approx(losses[1][1], rel=0.2)  # a weight that ONNX holds folded or twice has another share in the norm
+
+
+def test_text_of_what_was_written(written, tmp_path):
+    """The graph that qkv reads from its own .pt2 is the ONNX model's, but for the names of results."""
+    _, folder = written
+    texts = [qkv.Model(str(folder / name)).graph_text() for name in ("m.onnx", "m.pt2")]
+    nodes = [[line for line in t.splitlines() if not line.startswith("output ")] for t in texts]
+    assert nodes[0] == nodes[1]
+    convert(folder / "m.pt2", tmp_path / "again.pt2")
+    assert qkv.Model(str(tmp_path / "again.pt2")).graph_text() == texts[1]
+
+
+def test_names_that_python_would_not_take(tmp_path):
+    """Initializers with ':' and '/', one whose name is the beginning of another's, inputs with '-', a tied weight."""
+    rng = np.random.default_rng(0)
+    w = rng.standard_normal((4, 4), dtype=np.float32)
+    weights = {"onnx::MatMul_1": w, "/block/Constant": w[0], "a": w[1], "a.b": w[2], "0": w[3]}
+    nodes = [helper.make_node("MatMul", ["in-put:0", "onnx::MatMul_1"], ["/m"])]
+    last = "/m"
+    for i, name in enumerate(list(weights)[1:] + ["a"]):
+        nodes.append(helper.make_node("Add", [last, name], [f"s/{i}"]))
+        last = f"s/{i}"
+    graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("in-put:0", TensorProto.FLOAT, ["batch-size", 4])],
+                              [helper.make_tensor_value_info(last, TensorProto.FLOAT, ["batch-size", 4])], [numpy_helper.from_array(x, n) for n, x in weights.items()])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9), tmp_path / "m.onnx")
+    convert(tmp_path / "m.onnx", tmp_path / "m.pt2")
+    x = rng.standard_normal((3, 4), dtype=np.float32)
+    want = x @ w + w[0] + 2 * w[1] + w[2] + w[3]
+    program = torch.export.load(tmp_path / "m.pt2")
+    assert set(program.state_dict) == set(weights) - {"a"} | {"a_1"}  # "a.b" makes "a" a module
+    np.testing.assert_allclose(program.module()(torch.from_numpy(x))[0].detach().numpy(), want, atol=1e-5)
+    np.testing.assert_allclose(np.asarray(qkv.Model(str(tmp_path / "m.onnx")).run({"in-put:0": x})[last]), want, atol=1e-5)
