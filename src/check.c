@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/file.h"
+#include "emit/onnx.h"
 #include "format/json.h"
 #include "import/onnx.h"
 #include "import/pt2.h"
@@ -39,6 +40,16 @@ static void on_declared(void *user, const Graph *g, const char *node, const Valu
     check_declared_type(&((Run *)user)->c, g, node, v, t, rank, dim);
 }
 
+/* The runtimes read ONNX: what has no words there, they cannot be given. */
+static void check_words(Run *r, const Graph *g)
+{
+    if (!(r->c.targets & (TARGET_ORT | TARGET_OPENVINO | TARGET_TENSORRT))) return;
+    for (const Node *n = g->first; n; n = n->next) {
+        const char *why = NULL;
+        if (!onnx_emits(n->op->id, &why)) check_add(&r->c, Q(601), check_place(&r->c, "node '%.200s'", n->name), "qkv convert cannot write %s as ONNX%s%s", n->op->name, why ? ": " : "", why ? why : "");
+    }
+}
+
 static void check_imported(Run *r, Graph *g, int ninput)
 {
     NamedTensor *w = calloc((size_t)g->nweight + 1, sizeof *w);
@@ -51,6 +62,7 @@ static void check_imported(Run *r, Graph *g, int ninput)
     for (int i = 0; i < g->nweight; i++) w[i] = (NamedTensor){g->weight[i]->fqn ? g->weight[i]->fqn : g->weight[i]->name, g->weight[i]->data};
     check_weights(&r->c, w, g->nweight);
     check_graph(&r->c, g, ninput);
+    check_words(r, g);
     free(w);
 }
 

@@ -332,7 +332,7 @@ static void check_attention(Check *c, const Graph *g, const Node *n)
         if (mask.input && !mask.product) check_add(c, Q(503), node_place(c, n), "its mask comes from input '%.200s'", mask.input->name);
         const Value *m = n->arg[3].v;
         bool one = m->rank >= 2 && ex_equals_int(m->dim[m->rank - 2], 1) && !ex_equals_int(q->dim[q->rank - 2], 1);
-        if (one && c->targets & TARGET_ORT) check_add(c, Q(603), node_place(c, n), "its mask has one row for all queries; written as ONNX's Attention it would be refused");
+        if (one && c->targets & TARGET_ORT) check_add(c, Q(605), node_place(c, n), "its mask has one row for all queries");
     }
     if (!(c->targets & TARGET_TENSORRT) || q->rank < 2) return;
     const Expr *d = q->dim[q->rank - 1];
@@ -353,6 +353,7 @@ static bool has_dtype(unsigned target, DType t)
 static void check_dtypes(Check *c, const Node *n)
 {
     if (c->targets & TARGET_TENSORRT && n->nout && n->out[0]->dtype == DT_F64) check_add(c, Q(607), node_place(c, n), "%s gives f64, which TensorRT takes as f32", n->op->name);
+    if (n->op->flags & OPF_VIEW || n->op->id == OP_to_copy) return; /* moves and casts know more types than arithmetic */
     for (unsigned t = TARGET_ORT; t <= TARGET_TENSORRT; t <<= 1)
         for (int k = 0; c->targets & t && k < n->nout; k++)
             if (!has_dtype(t, n->out[k]->dtype)) {
