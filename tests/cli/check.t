@@ -105,7 +105,7 @@ $ make cut wrong.onnx 100; qkv check wrong.onnx
 $ qkv check --explain Q501
 Q501  warning: a row of the mask that allows nothing becomes NaN
 
-The mask comes from an input and adds or fills in -inf before a softmax: a row without an allowed key is 0/0. PyTorch, ONNX Runtime, OpenVINO and TensorRT give NaN there, which later layers spread.
+The mask comes from an input and adds or fills in -inf before a softmax: a row without an allowed key is 0/0. PyTorch and ONNX Runtime give NaN there, which later layers spread.
 
 To do: Make sure that each row allows a key, or use scaled_dot_product_attention, which gives 0: qkv rewrite.
 $ qkv check --explain q999
