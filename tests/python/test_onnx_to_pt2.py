@@ -41,6 +41,8 @@ def written(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp(kind)
     torch.manual_seed(0)
     model = Encoder().eval()
+    for p in model.parameters():  # exporters write equal weights once, as tied ones
+        p.data += 0.05 * torch.randn_like(p)
     names = {0: "batch", 1: "length"}
     if kind == "dynamo":
         dims = {0: torch.export.Dim("batch"), 1: torch.export.Dim("length")}
@@ -71,18 +73,20 @@ def test_weights_keep_their_names_and_values(written):
 
 
 def test_trains(written):
-    """One step of gradient descent moves the loaded model as it moves eager's."""
+    """The loss, and its gradient by every weight that still has eager's name, are eager's."""
     model, folder = written
     loaded = torch.export.load(folder / "m.pt2").module()
     x, padding = inputs(2, 7)
-    losses = []
-    for f, parameters in ((lambda: model(x, padding), list(model.parameters())), (lambda: loaded(x, padding)[0], list(loaded.parameters()))):
-        assert parameters and all(p.requires_grad for p in parameters)
+    grads = []
+    for f, module in ((lambda: model(x, padding), model), (lambda: loaded(x, padding)[0], loaded)):
+        names, parameters = zip(*module.named_parameters())
+        assert all(p.requires_grad for p in parameters)
         loss = f().square().mean()
-        grads = torch.autograd.grad(loss, parameters, allow_unused=True)
-        losses.append((float(loss), sum(float(g.square().sum()) for g in grads if g is not None)))
-    assert losses[0][0] == pytest.approx(losses[1][0], rel=1e-5)
-    assert losses[0][1] == pytest.approx(losses[1][1], rel=0.2)  # a weight that ONNX holds folded or twice has another share in the norm
+        grads.append({"loss": loss.detach(), **dict(zip(names, torch.autograd.grad(loss, parameters)))})
+    shared = [name for name, g in grads[1].items() if name in grads[0] and g.shape == grads[0][name].shape]
+    assert len(shared) > 10
+    for name in shared:
+        np.testing.assert_allclose(grads[1][name].numpy(), grads[0][name].numpy(), atol=1e-6, rtol=1e-3, err_msg=name)
 
 
 def test_text_of_what_was_written(written, tmp_path):
