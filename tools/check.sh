@@ -54,6 +54,12 @@ if [ "$mode" = all ]; then
   meson_suite asan build-asan
   suite golden $python tools/golden.py --check
   suite models $python tests/models/run_models.py
+  if have onnxruntime && have ml_dtypes; then
+    suite onnx_ops $python tests/ops/onnx_ops.py build/tests/ops/write_onnx
+    suite onnx_ops_23 $python tests/ops/onnx_ops.py build/tests/ops/write_onnx --opset 23
+  else
+    skip "tests/ops/onnx_ops.py (no onnxruntime in .venv)"
+  fi
   suite spellings $python tests/spellings/run.py
   if have onnx && have ml_dtypes; then
     have onnxscript && suite onnx_models $python tests/models/onnx_models.py

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Runs `qkv run` on every model that generate.py makes, at every size, and compares with PyTorch's eager outputs. TAP, one line a variant.
-Then saves every model with qkv and compares what PyTorch and qkv make of the result (save_models.py), one line a model.
+Then saves every model with qkv and compares what PyTorch and qkv make of the result (save_models.py), one line a model; then the same with
+ONNX for ONNX Runtime and OpenVINO (convert_models.py), where those are installed.
 
     run_models.py                    makes the models in a temporary folder first (needs .venv with torch, transformers)
     run_models.py --dir DIR [NAME..] models made before
@@ -12,6 +13,7 @@ names, dtypes and shapes; NaN and infinities in the same places; for float32 and
 """
 import argparse
 import concurrent.futures
+import importlib.util
 import json
 import os
 import pathlib
@@ -89,20 +91,26 @@ def one(folder, name, v, tol, tmp):
     return result
 
 
-def saved(folder, names, jobs):
-    """Lines of save_models.py without their numbers: (right, text). A model that ends its process is not right."""
+def onnx_profiles():
+    """Profiles whose runtime is installed."""
+    have = [m for m in ("onnx", "onnxruntime", "ml_dtypes", "openvino") if importlib.util.find_spec(m)]
+    return [p for p, needs in (("ort", {"onnxruntime", "ml_dtypes"}), ("openvino", {"onnx", "openvino", "ml_dtypes"})) if needs <= set(have)]
+
+
+def saved(folder, names, jobs, script="save_models.py", word="save", *options):
+    """Lines of save_models.py or convert_models.py without their numbers: (right, text). A model that ends its process is not right."""
     parts = [p for p in (names[k::jobs] for k in range(jobs)) if p]
-    started = [subprocess.Popen([sys.executable, str(HERE / "save_models.py"), "--dir", str(folder), *p], stdout=subprocess.PIPE, text=True) for p in parts]
+    started = [subprocess.Popen([sys.executable, str(HERE / script), "--dir", str(folder), *p, *options], stdout=subprocess.PIPE, text=True) for p in parts]
     for part, process in zip(parts, started):
         missing = list(part)
         for line in process.stdout:
-            head, _, what = line.strip().partition(" - save: ")
+            head, _, what = line.strip().partition(f" - {word}: ")
             if what and what.split()[0] in missing:
                 missing.remove(what.split()[0])
                 yield head.startswith("ok"), what
         process.wait()
         for name in missing:
-            yield False, f"{name} not done: save_models.py ended with {process.returncode}"
+            yield False, f"{name} not done: {script} ended with {process.returncode}"
 
 
 def main():
@@ -124,8 +132,8 @@ def main():
             if not a.names or m["name"] in a.names:
                 names.append(m["name"])
                 jobs += [(m["name"], v, m["tol"]) for v in range(m["variants"])]
-        bad, k = 0, 0
-        print(f"1..{len(jobs) + len(unmade.splitlines()) + (0 if a.no_save else len(names))}")
+        bad, k, profiles = 0, 0, onnx_profiles()
+        print(f"1..{len(jobs) + len(unmade.splitlines()) + (0 if a.no_save else len(names) * (1 + len(profiles)))}")
         with concurrent.futures.ThreadPoolExecutor(a.jobs) as pool:
             for (name, v, tol), (what, err) in zip(jobs, pool.map(lambda j: one(folder, j[0], j[1], j[2], tmp), jobs)):
                 k += 1
@@ -135,6 +143,11 @@ def main():
             k += 1
             bad += not right
             print(f"{'' if right else 'not '}ok {k} - save: {what}", flush=True)
+        for profile in () if a.no_save else profiles:
+            for right, what in saved(folder, names, a.jobs, "convert_models.py", "onnx", "--profile", profile):
+                k += 1
+                bad += not right
+                print(f"{'' if right else 'not '}ok {k} - {profile}: {what}", flush=True)
         for line in unmade.splitlines():    # torch or transformers could not make a model: said, and counted
             k += 1
             bad += 1

@@ -108,7 +108,7 @@ def test_encoder_layer(tmp_path, profile, opset):
     torch.backends.mha.set_fastpath_enabled(False)
     report = out_and_compare(tmp_path, Block().eval(), [(R(b, s, 16, seed=b), padding(b, s)) for b, s in ((2, 6), (1, 3), (4, 9))],
                              ({0: B, 1: S}, {0: B, 1: S}), profile, opset)
-    as_op = profile in ("ort", "spec") and opset >= 23
+    as_op = profile == "spec" and opset >= 23  # the mask is a float one: ONNX Runtime would take rows of the lowest number for rows of -inf
     assert report["attentions"] == {"op": int(as_op), "decomposed": int(not as_op)}
 
 
