@@ -2,6 +2,7 @@
 import os
 import pathlib
 import re
+import time
 
 import numpy as np
 import pytest
@@ -322,6 +323,47 @@ def test_every_prefix_of_a_file(tmp_path):
     for n in range(0, len(data), 3):
         report = run(data[:n], tmp_path)
         assert not report, n
+
+
+def calls(n, callee, twice=False):
+    """n functions, each calling callee(i) once or twice."""
+    def body(i):
+        if callee(i) is None:
+            return [h.make_node("Relu", ["a"], ["b"])]
+        first = h.make_node(callee(i), ["a"], ["c" if twice else "b"], domain="mine")
+        return [first, h.make_node(callee(i), ["c"], ["b"], domain="mine")] if twice else [first]
+
+    functions = [h.make_function("mine", f"f{i}", ["a"], ["b"], body(i), [h.make_opsetid("mine", 1), h.make_opsetid("", 18)]) for i in range(n)]
+    return model([h.make_node("f0", ["x"], ["y"], domain="mine")], [value("x", 2)], [value("y", 2)], functions=functions, domains=[("mine", 1)])
+
+
+def nested(depth):
+    g = h.make_graph([h.make_node("Relu", ["x"], ["z"])], "leaf", [], [value("z", 2)])
+    for i in range(depth):
+        g = h.make_graph([h.make_node("If", ["c"], [f"z{i}"], name="if", then_branch=g, else_branch=h.make_graph([h.make_node("Relu", ["x"], ["w"])], "e", [], [value("w", 2)]))], "g", [], [value(f"z{i}", 2)])
+    return model(list(g.node), [value("x", 2), value("c", elem=T.BOOL)], [value(f"z{depth - 1}", 2)])
+
+
+HOSTILE = {
+    "functions that double": lambda: calls(60, lambda i: f"f{i + 1}" if i < 59 else None, twice=True),
+    "a circle of functions": lambda: calls(3000, lambda i: f"f{(i + 1) % 3000}"),
+    "a chain of functions": lambda: calls(3000, lambda i: f"f{i + 1}" if i < 2999 else None),
+    "graphs in graphs": lambda: nested(31),
+    "50 000 undefined values": lambda: model([h.make_node("Relu", [f"u{i}"], [f"x{i}"]) for i in range(50000)], [value("x", 2)], [value("x1", 2)]),
+    "one output 50 000 times": lambda: model([h.make_node("Relu", ["x"], ["y"], name="n") for i in range(50000)], [value("x", 2)], [value("y", 2)]),
+    "20 000 attributes": lambda: model([h.make_node("Relu", ["x"], ["y"], **{f"a{i}": i for i in range(20000)})], [value("x", 2)], [value("y", 2)]),
+    "20 000 inputs": lambda: model([h.make_node("Sum", [f"i{k}" for k in range(20000)], ["y"])], [value(f"i{k}", 2) for k in range(20000)], [value("y", 2)]),
+    "a name of a megabyte": lambda: model([h.make_node("R" * 1000000, ["x"], ["y"])], [value("x", 2)], [value("y", 2)]),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_files_end_soon(name, tmp_path):
+    m = HOSTILE[name]()
+    start = time.monotonic()
+    report = run(m, tmp_path, security=True, full=True)
+    assert time.monotonic() - start < 2
+    assert report.findings and all(len(str(f)) < 5000 for f in report.findings)
 
 
 def test_finds_more_than_errors(tmp_path):
