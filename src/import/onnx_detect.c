@@ -123,3 +123,61 @@ bool onnx_non_max_suppression(OnnxOp *o)
     }
     return op_return(o, 0, AS(&o->L, cat, arg_values(o->g, (int)(images * classes), rows), arg_int(o->g, 0)));
 }
+
+/* Columns (N, C kernel, windows) summed into pictures, of two axes */
+bool onnx_col2im(OnnxOp *o)
+{
+    Value *x;
+    Expr **size, *wide[2], *cut[4];
+    const int64_t *kernel;
+    int n, m, count;
+    int64_t list[3][4] = {{1, 1}, {1, 1}, {0}};
+    static const char *const names[] = {"strides", "dilations", "pads"};
+    TRY(op_tensor(o, 0, &x) && op_sizes(o, 1, &n, &size) && op_const_ints(o, 2, &m, &kernel));
+    if (n != 2 || m != 2) return op_unsupported(o, "pictures of %d axes; two are supported", n);
+    for (int k = 0; k < 3; k++) {
+        const int64_t *given;
+        TRY(op_attr_ints(o, names[k], &given, &count));
+        if (given && count != (k == 2 ? 4 : 2)) return fail(o->im->err, E_FORMAT, "attribute '%s' has %d numbers", names[k], count);
+        for (int i = 0; given && i < count; i++) list[k][i] = given[i];
+    }
+    for (int i = 0; i < 2; i++) {
+        wide[i] = ex_add(o->ex, size[i], ex_int(o->ex, list[2][i] + list[2][2 + i]));
+        cut[2 * (1 - i)] = ex_int(o->ex, -list[2][i]);
+        cut[2 * (1 - i) + 1] = ex_int(o->ex, -list[2][2 + i]);
+    }
+    static const int64_t zeros[2];
+    Value *y = AS(&o->L, col2im, v(x), arg_exprs(o->g, 2, wide), arg_ints(o->g, 2, kernel), arg_ints(o->g, 2, list[1]), arg_ints(o->g, 2, zeros), arg_ints(o->g, 2, list[0]));
+    bool none = !list[2][0] && !list[2][1] && !list[2][2] && !list[2][3];
+    return op_return(o, 0, none ? y : AS(&o->L, constant_pad_nd, v(y), arg_exprs(o->g, 4, cut), arg_float(o->g, 0)));
+}
+
+/* Values back to the places that MaxPool gave, among zeros; positions count over the whole input. */
+bool onnx_max_unpool(OnnxOp *o)
+{
+    Value *x, *at;
+    const int64_t *kernel, *strides, *pads;
+    int n, ns, np, given = 0;
+    Expr **shape = NULL, *dim[MAX_RANK], *all = ex_int(o->ex, 1), *count = all, *inner[MAX_RANK];
+    TRY(op_tensor(o, 0, &x) && op_tensor(o, 1, &at) && op_attr_ints(o, "kernel_shape", &kernel, &n) && op_attr_ints(o, "strides", &strides, &ns) && op_attr_ints(o, "pads", &pads, &np));
+    if (!kernel || n != x->rank - 2 || (strides && ns != n) || (pads && np != 2 * n)) return fail(o->im->err, E_FORMAT, "kernel_shape, strides and pads do not fit rank %d", x->rank);
+    if (op_has(o, 2)) TRY(op_sizes(o, 2, &given, &shape));
+    if (shape && given != x->rank) return op_fail(o, 2, "%d sizes for rank %d", given, x->rank);
+    for (int i = 0; i < x->rank; i++) {
+        int64_t k = i - 2;
+        inner[i] = i < 2 ? x->dim[i] : ex_add(o->ex, ex_mul(o->ex, ex_sub(o->ex, x->dim[i], ex_int(o->ex, 1)), ex_int(o->ex, strides ? strides[k] : 1)),
+                                              ex_int(o->ex, kernel[k] - (pads ? pads[k] + pads[n + k] : 0)));
+        dim[i] = shape ? shape[i] : inner[i];
+        all = ex_mul(o->ex, all, inner[i]);
+        count = ex_mul(o->ex, count, x->dim[i]);
+    }
+    Value *none = AS(&o->L, full, arg_exprs(o->g, 1, &all), arg_int(o->g, 0), arg_dtype(x->dtype));
+    Value *y = AS(&o->L, scatter_src, v(none), arg_int(o->g, 0), v(lower_reshape(&o->L, at, 1, &count)), v(lower_reshape(&o->L, x, 1, &count)));
+    TRY(y && (y = lower_reshape(&o->L, y, x->rank, inner)));
+    Expr *pad[2 * MAX_RANK]; /* a larger output has zeros behind */
+    for (int i = 0; i < x->rank; i++) {
+        pad[2 * (x->rank - 1 - i)] = ex_int(o->ex, 0);
+        pad[2 * (x->rank - 1 - i) + 1] = ex_sub(o->ex, dim[i], inner[i]);
+    }
+    return op_return(o, 0, shape ? AS(&o->L, constant_pad_nd, v(y), arg_exprs(o->g, 2 * x->rank, pad), arg_int(o->g, 0)) : y);
+}
