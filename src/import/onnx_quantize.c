@@ -102,21 +102,25 @@ bool onnx_dequantize_linear(OnnxOp *o)
                               t == DT_NONE ? arg_none() : arg_dtype(t)));
 }
 
-/* To uint8 by the range of the whole tensor, 0 within it; gives the scale and the zero point, too. */
-bool onnx_dynamic_quantize_linear(OnnxOp *o)
+/* To uint8 by the range of the whole tensor, 0 within it: the numbers, their scale, the zero point */
+static bool by_range(OnnxOp *o, Value *x, Value **q)
 {
-    Value *x;
-    TRY(op_tensor(o, 0, &x));
     Value *none = op_number(o, x->dtype, 0), *steps = op_number(o, x->dtype, 255);
     Arg all = arg_ints(o->g, 0, NULL);
     Value *high = AS(&o->L, maximum, v(AS(&o->L, amax, v(x), all)), v(none)), *low = AS(&o->L, minimum, v(AS(&o->L, amin, v(x), all)), v(none));
     Value *span = AS(&o->L, sub_Tensor, v(high), v(low));
     Value *flat = AS(&o->L, eq_Tensor, v(span), v(none));
-    Value *scale = AS(&o->L, div_Tensor, v(AS(&o->L, where_self, v(flat), v(op_number(o, x->dtype, 1)), v(span))), v(steps));
-    Value *zero = AS(&o->L, sub_Tensor, v(none), v(AS(&o->L, div_Tensor, v(low), v(scale))));
-    zero = lower_cast(&o->L, AS(&o->L, round, v(AS(&o->L, clamp, v(zero), arg_int(o->g, 0), arg_int(o->g, 255)))), DT_U8);
-    TRY(scale && zero && op_return(o, 0, AS(&o->L, quantize_linear, v(x), v(scale), v(zero), arg_dtype(DT_U8))));
-    return op_return(o, 1, scale) && op_return(o, 2, zero);
+    q[1] = AS(&o->L, div_Tensor, v(AS(&o->L, where_self, v(flat), v(op_number(o, x->dtype, 1)), v(span))), v(steps));
+    Value *zero = AS(&o->L, sub_Tensor, v(none), v(AS(&o->L, div_Tensor, v(low), v(q[1]))));
+    q[2] = lower_cast(&o->L, AS(&o->L, round, v(AS(&o->L, clamp, v(zero), arg_int(o->g, 0), arg_int(o->g, 255)))), DT_U8);
+    return (q[0] = AS(&o->L, quantize_linear, v(x), v(q[1]), v(q[2]), arg_dtype(DT_U8))) != NULL;
+}
+
+bool onnx_dynamic_quantize_linear(OnnxOp *o)
+{
+    Value *x, *q[3];
+    TRY(op_tensor(o, 0, &x) && by_range(o, x, q));
+    return op_return(o, 0, q[0]) && op_return(o, 1, q[1]) && op_return(o, 2, q[2]);
 }
 
 /* ------------------------------------------------------------------ integer products */
@@ -180,4 +184,106 @@ bool onnx_qlinear_matmul(OnnxOp *o)
     if (is_float8(t)) return op_return(o, 0, op_cast(o, y, t));
     y = AS(&o->L, clamp, v(AS(&o->L, round, v(y))), arg_int(o->g, t == DT_I8 ? -128 : 0), arg_int(o->g, t == DT_I8 ? 127 : 255));
     return op_return(o, 0, y ? lower_cast(&o->L, lower_reshape(&o->L, y, product->rank, product->dim), t) : NULL);
+}
+
+/* ------------------------------------------------------------------ what ONNX Runtime's quantizer writes (com.microsoft) */
+
+/* Input i with its scale and zero point at i + 1 and i + 2, as float32 */
+static Value *read_quantized(OnnxOp *o, int i)
+{
+    Value *x, *scale, *zero;
+    if (!op_tensor(o, i, &x) || !op_tensor(o, i + 1, &scale) || !op_optional(o, i + 2, &zero)) return NULL;
+    return AS(&o->L, dequantize_linear, v(x), v(scale), zero ? v(zero) : arg_none(), arg_int(o->g, 0));
+}
+
+/* By the scale and zero point at i and i + 1; without a zero point the dtype of input 0 */
+static bool give_quantized(OnnxOp *o, Value *y, int i)
+{
+    Value *scale, *zero;
+    TRY(y && op_tensor(o, i, &scale) && op_optional(o, i + 1, &zero));
+    DType t = zero ? zero->dtype : cell_dtype(o->in[0]);
+    return op_return(o, 0, AS(&o->L, quantize_linear, v(y), v(scale), zero ? v(zero) : arg_none(), arg_dtype(t), arg_int(o->g, 0)));
+}
+
+/* QLinearAdd, QLinearMul */
+bool onnx_qlinear_binary(OnnxOp *o)
+{
+    Value *a = read_quantized(o, 0), *b = a ? read_quantized(o, 3) : NULL;
+    TRY(b);
+    return give_quantized(o, o->row->aten == OP_add_Tensor ? AS(&o->L, add_Tensor, v(a), v(b)) : AS(&o->L, mul_Tensor, v(a), v(b)), 6);
+}
+
+/* QLinearSigmoid, QLinearLeakyRelu, QLinearSoftmax */
+bool onnx_qlinear_unary(OnnxOp *o)
+{
+    Value *x = read_quantized(o, 0);
+    double alpha;
+    int64_t a, opset;
+    int axis;
+    TRY(x && op_attr_float(o, "alpha", 0.01, &alpha) && op_attr_int(o, "opset", 13, &opset) && op_attr_int(o, "axis", -1, &a));
+    switch ((int)o->row->aten) {
+    case OP_sigmoid: return give_quantized(o, AS(&o->L, sigmoid, v(x)), 3);
+    case OP_leaky_relu: return give_quantized(o, AS(&o->L, leaky_relu, v(x), arg_float(o->g, alpha)), 3);
+    default:
+        TRY(op_axis(o, "axis", a, x->rank, &axis));
+        if (opset < 13 && axis != x->rank - 1) return op_unsupported(o, "a softmax over several axes, as opsets before 13 have it");
+        return give_quantized(o, AS(&o->L, softmax_int, v(x), arg_int(o->g, axis)), 3);
+    }
+}
+
+/* y_scale, y_zero, then x, scale, zero for each part */
+bool onnx_qlinear_concat(OnnxOp *o)
+{
+    int n = (o->node->ninput - 2) / 3, axis;
+    int64_t a;
+    Value **all = arena_array(o->g->arena, Value *, n > 0 ? n : 1), *scale, *zero;
+    if (!all) return fail(o->im->err, E_LIMIT, "out of memory");
+    if (n < 1 || o->node->ninput != 2 + 3 * n) return fail(o->im->err, E_FORMAT, "%d inputs, expected a scale, a zero point and three a part", o->node->ninput);
+    for (int i = 0; i < n; i++) TRY(all[i] = read_quantized(o, 2 + 3 * i));
+    TRY(op_tensor(o, 0, &scale) && op_tensor(o, 1, &zero) && op_attr_int(o, "axis", 0, &a) && op_axis(o, "axis", a, all[0]->rank, &axis));
+    Value *y = AS(&o->L, cat, arg_values(o->g, n, all), arg_int(o->g, axis));
+    return op_return(o, 0, AS(&o->L, quantize_linear, v(y), v(scale), v(zero), arg_dtype(zero->dtype)));
+}
+
+/* a b a_scale b_scale + bias */
+static Value *scaled_product(OnnxOp *o, Value *a, Value *b, Value *a_scale, Value *b_scale, Value *a0, Value *b0, Value *bias)
+{
+    Value *y = lower_cast(&o->L, whole_product(o, a, b, a0, b0), DT_F32);
+    y = AS(&o->L, mul_Tensor, v(y), v(AS(&o->L, mul_Tensor, v(a_scale), v(b_scale))));
+    return bias ? AS(&o->L, add_Tensor, v(y), v(bias)) : y;
+}
+
+bool onnx_matmul_integer_to_float(OnnxOp *o)
+{
+    Value *p[7];
+    for (int i = 0; i < 7; i++) TRY(i < 4 ? op_tensor(o, i, &p[i]) : op_optional(o, i, &p[i]));
+    return op_return(o, 0, scaled_product(o, p[0], p[1], p[2], p[3], p[4], p[5], p[6]));
+}
+
+/* A as DynamicQuantizeLinear makes it: A, B, b_scale, b_zero, bias */
+bool onnx_dynamic_quantize_matmul(OnnxOp *o)
+{
+    Value *a, *b, *b_scale, *b0, *bias, *q[3];
+    TRY(op_tensor(o, 0, &a) && op_tensor(o, 1, &b) && op_tensor(o, 2, &b_scale) && op_optional(o, 3, &b0) && op_optional(o, 4, &bias));
+    TRY(by_range(o, a, q));
+    return op_return(o, 0, scaled_product(o, q[0], b, q[1], b_scale, q[2], b0, bias));
+}
+
+/* A, a_scale, a_zero, B, b_scale, b_zero, C (int32, of scale a_scale b_scale), y_scale, y_zero: float32 without the last two */
+bool onnx_qgemm(OnnxOp *o)
+{
+    Value *p[9];
+    int64_t ta, tb;
+    double alpha;
+    for (int i = 0; i < 9; i++) TRY(i < 6 ? op_tensor(o, i, &p[i]) : op_optional(o, i, &p[i]));
+    TRY(op_attr_int(o, "transA", 0, &ta) && op_attr_int(o, "transB", 0, &tb) && op_attr_float(o, "alpha", 1, &alpha));
+    if (p[0]->rank != 2 || p[3]->rank != 2) return op_fail(o, 0, "ranks %d and %d, expected matrices", p[0]->rank, p[3]->rank);
+    if (ta) TRY(p[0] = lower_permute(&o->L, p[0], (int[]){1, 0}));
+    if (tb) TRY(p[3] = lower_permute(&o->L, p[3], (int[]){1, 0}));
+    Value *sum = whole_product(o, p[0], p[3], p[2], p[5]);
+    if (p[6]) sum = AS(&o->L, add_Tensor, v(sum), v(p[6]));
+    Value *by = AS(&o->L, mul_Tensor, v(p[1]), v(p[4]));
+    if (alpha != 1) by = AS(&o->L, mul_Tensor, v(by), arg_float(o->g, alpha));
+    Value *y = AS(&o->L, mul_Tensor, v(lower_cast(&o->L, sum, DT_F32)), v(by));
+    return op_has(o, 7) ? give_quantized(o, y, 7) : op_return(o, 0, y);
 }

@@ -405,3 +405,53 @@ def test_blocks_of_few_bits_out_and_in_again(tmp_path):
         np.testing.assert_allclose(list(other.run(list(feeds.values())).values())[0], want, rtol=1e-5, atol=1e-4)
     program = torch.export.load(str(tmp_path / "c.pt2")).module()
     np.testing.assert_allclose(program(*[torch.from_numpy(v) for v in feeds.values()])[0].numpy(), want, rtol=1e-5, atol=1e-4)
+
+
+QUANTIZED = """g (float[B, S, 8] x) => (float[B, S, 16] y) {
+    h = MatMul(x, w)
+    i = Add(h, b)
+    s = Sigmoid(i)
+    m = Mul(i, s)
+    p = Softmax<axis = -1>(m)
+    k = MatMul(p, u)
+    y = Concat<axis = -1>(k, m)
+}"""
+
+
+@pytest.mark.parametrize("how", ["dynamic", "dynamic, fused", "integers", "integers, fused", "pairs"])
+def test_quantized_by_onnx_runtime(how, tmp_path):
+    """Models that its quantizer makes, as they are and as its optimizer saves them (com.microsoft)."""
+    import logging
+    from onnx import numpy_helper
+    quantization = pytest.importorskip("onnxruntime.quantization")
+    logging.disable(logging.WARNING)
+    m = onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["": 18]>\n{QUANTIZED}')
+    m.graph.initializer.extend(numpy_helper.from_array(F(*shape, seed=ord(name)), name) for name, shape in (("w", (8, 8)), ("u", (8, 8)), ("b", (8,))))
+    plain, path = str(tmp_path / "plain.onnx"), str(tmp_path / "q.onnx")
+    onnx.save(m, plain)
+
+    class Samples(quantization.CalibrationDataReader):
+        def __init__(self):
+            self.left = iter([dict(x=F(2, 3, 8, seed=i)) for i in range(3)])
+
+        def get_next(self):
+            return next(self.left, None)
+
+    if how.startswith("dynamic"):
+        quantization.quantize_dynamic(plain, path)
+    else:
+        kind = quantization.QuantFormat.QDQ if how == "pairs" else quantization.QuantFormat.QOperator
+        quantization.quantize_static(plain, path, Samples(), quant_format=kind, per_channel=True)
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED if "fused" in how else ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    if "fused" in how:
+        options.optimized_model_filepath = str(tmp_path / "fused.onnx")
+    session = ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    loaded = qkv.Model(options.optimized_model_filepath or path)
+    for b, s in SIZES:
+        x = F(b, s, 8, seed=9)
+        got, want = loaded.run([x])["y"], session.run(None, dict(x=x))[0]
+        # a sum that lies on the edge between two steps may fall to either side: few elements, by one step
+        off = np.abs(got - want) > 1e-5 * np.abs(want).max()
+        assert off.mean() < (0.02 if how != "pairs" else 0.1) and np.abs(got - want).max() < 0.1, (off.mean(), np.abs(got - want).max())
