@@ -10,31 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "verify/onnx_infer.h"
-
-typedef struct Slot { /* a name of one graph */
-    OnnxShape *shape;   /* NULL: nothing is known */
-    bool now, used, made; /* made: by a node */
-} Slot;
-
-typedef struct Scope {
-    struct Scope *outer;
-    Map names;          /* -> Slot */
-    Map info;           /* -> OnnxValueInfo: what the graph declares */
-    const OnnxOpset *opset;
-    int nopset;
-    const OnnxFunction *function;
-    const char *prefix; /* of places */
-} Scope;
-
-typedef struct Records {
-    Check *c;
-    const OnnxModel *m;
-    OnnxSchemas schemas;
-    Map symbols;        /* dim_param -> its number */
-    Map functions;      /* "domain:name:overload" -> OnnxFunction */
-    int calls;          /* nodes of functions that are still followed: their number may grow exponentially */
-} Records;
+#include "verify/check_onnx_impl.h"
 
 static Slot *find(const Scope *s, const char *name)
 {
@@ -127,156 +103,6 @@ static void join(Records *r, const char *place, const char *name, OnnxShape *got
             check_add(r->c, Q(203), place, "'%.100s': size %d is declared as %lld, the op gives %lld", name, i, (long long)want.dim[i].v, (long long)got->dim[i].v);
         else if (got->dim[i].kind == SIZE_UNKNOWN || (got->dim[i].kind == SIZE_SYMBOL && want.dim[i].kind == SIZE_NUMBER)) got->dim[i] = want.dim[i];
     }
-}
-
-/* ------------------------------------------------------------------ nodes against schemas */
-
-static int64_t version_of(const OnnxOpset *o, int n, const char *domain)
-{
-    int64_t v = -1;
-    for (int i = 0; i < n; i++)
-        if (!strcmp(o[i].domain, domain)) v = o[i].version;
-    return v;
-}
-
-static const char *function_key(Records *r, const char *domain, const char *name, const char *overload)
-{
-    const char *key = arena_printf(r->c->arena, "%s:%s:%s", domain, name, overload);
-    r->c->failed |= !key;
-    return key ? key : "";
-}
-
-static const OnnxFunction *function_of(Records *r, const OnnxNode *n)
-{
-    return r->functions.count ? map_get(&r->functions, function_key(r, n->domain, n->op, n->overload)) : NULL;
-}
-
-static char kind_letter(OnnxAttrType t)
-{
-    static const char letters[] = {0, 'f', 'i', 's', 't', 'g', 'F', 'I', 'S', 'T', 'G', 'p', 'P', 'y', 'Y'};
-    return (size_t)t < sizeof letters ? letters[t] : 0;
-}
-
-static const char *letter_name(char k)
-{
-    switch (k) {
-    case 'f': return "a float";
-    case 'i': return "an integer";
-    case 's': return "a string";
-    case 't': return "a tensor";
-    case 'g': return "a graph";
-    case 'F': return "floats";
-    case 'I': return "integers";
-    case 'S': return "strings";
-    default: return "something else";
-    }
-}
-
-static void check_attr_names(Records *r, const Scope *s, const OnnxNode *n, const char *place)
-{
-    for (int i = 0; i < n->nattr; i++) {
-        const OnnxAttr *a = &n->attr[i];
-        if (!*a->name) check_add(r->c, Q(112), place, "attribute %d has no name", i);
-        for (int k = 0; k < i && i < 64; k++)
-            if (!strcmp(n->attr[k].name, a->name)) {
-                check_add(r->c, Q(106), place, "attribute '%.100s' is given twice", a->name);
-                break;
-            }
-        if (!*a->ref) continue;
-        bool known = false;
-        for (int k = 0; s->function && k < s->function->nattr; k++) known |= !strcmp(s->function->attr[k], a->ref);
-        for (int k = 0; s->function && k < s->function->nattr_default; k++) known |= !strcmp(s->function->attr_default[k].name, a->ref);
-        if (!known) check_add(r->c, Q(114), place, "attribute '%.100s' refers to '%.100s', which %s", a->name, a->ref, s->function ? "the function does not have" : "only a function could have");
-    }
-}
-
-static void check_schema_attrs(Records *r, const OnnxNode *n, const OnnxSchema *schema, const char *place)
-{
-    bool required;
-    for (int i = 0; i < n->nattr; i++) {
-        const OnnxAttr *a = &n->attr[i];
-        char want = onnx_schema_attr(schema, a->name, &required), have = kind_letter(a->type);
-        bool any = false;
-        if (!want) any = onnx_schema_attr(schema, "*", &required) != 0;
-        if (!want && !any && strncmp(a->name, "__", 2)) check_add(r->c, Q(104), place, "%s of version %d has no attribute '%.100s'", n->op, schema->since, a->name);
-        else if (want && have != want && !*a->ref) check_add(r->c, Q(105), place, "attribute '%.100s' is %s, %s wants %s", a->name, letter_name(have), n->op, letter_name(want));
-    }
-    char name[64], kind;
-    for (int i = 0; onnx_schema_attr_at(schema, i, name, &kind, &required); i++)
-        if (required && !onnx_attr(n, name)) check_add(r->c, Q(103), place, "%s needs the attribute '%s'", n->op, name);
-}
-
-static void check_arity(Records *r, const OnnxNode *n, const OnnxSchema *schema, const char *place)
-{
-    if (n->ninput < schema->min_in || n->ninput > schema->max_in)
-        check_add(r->c, Q(107), place, "%d inputs; %s takes %s%d", n->ninput, n->op, n->ninput < schema->min_in ? "at least " : "at most ", n->ninput < schema->min_in ? schema->min_in : schema->max_in);
-    if (n->noutput < schema->min_out || n->noutput > schema->max_out)
-        check_add(r->c, Q(107), place, "%d outputs; %s gives %s%d", n->noutput, n->op, n->noutput < schema->min_out ? "at least " : "at most ", n->noutput < schema->min_out ? schema->min_out : schema->max_out);
-    OnnxParam p;
-    for (int i = 0; i < n->ninput; i++)
-        if (!*n->input[i] && onnx_param(schema->in, i, &p) && p.option == ' ') check_add(r->c, Q(103), place, "input %d is left out, and %s needs it", i, n->op);
-    for (int i = 0; i < n->noutput; i++)
-        if (!*n->output[i] && onnx_param(schema->out, i, &p) && p.option == ' ') check_add(r->c, Q(103), place, "output %d is left out, and %s always gives it", i, n->op);
-}
-
-static double attr_number(const OnnxNode *n, const char *name, double otherwise)
-{
-    const OnnxAttr *a = onnx_attr(n, name);
-    return a && !*a->ref ? a->type == ONNX_ATTR_INT ? (double)a->i : (double)a->f : otherwise;
-}
-
-/* Values of attributes that the specification limits, of the ops around attention. */
-static void check_values(Records *r, const OnnxNode *n, const char *place)
-{
-    static const char *const above_zero[] = {"num_heads", "q_num_heads", "kv_num_heads"};
-    for (int i = 0; i < 3; i++) {
-        double v = attr_number(n, above_zero[i], 1);
-        if (!(v >= (strcmp(n->op, "RotaryEmbedding") ? 1 : 0)) || v > 1 << 20) check_add(r->c, Q(120), place, "%s is %g", above_zero[i], v);
-    }
-    if (strcmp(n->op, "Attention") || *n->domain) return;
-    double scale = attr_number(n, "scale", 1), cap = attr_number(n, "softcap", 0), mode = attr_number(n, "qk_matmul_output_mode", 0), precision = attr_number(n, "softmax_precision", 1);
-    if (!isfinite(scale)) check_add(r->c, Q(120), place, "scale is %g", scale);
-    if (!(cap >= 0) || !isfinite(cap)) check_add(r->c, Q(120), place, "softcap is %g", cap);
-    if (mode < 0 || mode > 3) check_add(r->c, Q(120), place, "qk_matmul_output_mode is %g", mode);
-    if (precision != ONNX_FLOAT && precision != ONNX_FLOAT16 && precision != ONNX_DOUBLE && precision != ONNX_BFLOAT16) check_add(r->c, Q(120), place, "softmax_precision is %g", precision);
-}
-
-/* NULL when there is no schema; the reason was told. */
-static const OnnxSchema *check_op(Records *r, const Scope *s, const OnnxNode *n, const char *place, int64_t *opset)
-{
-    static const char *const old[] = {"ATen", "Affine", "ConstantFill", "Crop", "DynamicSlice", "GRUUnit", "GivenTensorFill", "ImageScaler", "ParametricSoftplus", "Scale", "ScaledTanh"};
-    int later;
-    *opset = version_of(s->opset, s->nopset, n->domain);
-    if (*opset < 0) {
-        check_add(r->c, Q(121), place, "opset_import has no version for domain '%.100s'", *n->domain ? n->domain : "ai.onnx");
-        return NULL;
-    }
-    const OnnxSchema *schema = onnx_schema(&r->schemas, n->domain, n->op, *opset, &later);
-    bool standard = !*n->domain || !strcmp(n->domain, "ai.onnx.ml") || !strcmp(n->domain, "ai.onnx.training");
-    for (size_t i = 0; !*n->domain && i < sizeof old / sizeof *old; i++)
-        if (!strcmp(n->op, old[i])) standard = false;
-    if (schema && schema->deprecated) {
-        check_add(r->c, Q(124), place, "%s is deprecated since opset %d, the file imports %lld", n->op, schema->since, (long long)*opset);
-        return NULL;
-    }
-    if (!schema && later && standard) check_add(r->c, Q(125), place, "%s exists since opset %d, the file imports %lld", n->op, later, (long long)*opset);
-    else if (!schema && standard) check_add(r->c, Q(101), place, "'%.100s' is no op of %s", n->op, *n->domain ? n->domain : "ai.onnx");
-    else if (!schema) check_add(r->c, Q(102), place, "%.100s::%.100s is in no table here", n->domain, n->op);
-    return schema;
-}
-
-static void check_call(Records *r, const OnnxNode *n, const OnnxFunction *f, const char *place)
-{
-    if (n->ninput > f->ninput || n->noutput > f->noutput)
-        check_add(r->c, Q(107), place, "%d inputs and %d outputs; function '%.100s' has %d and %d", n->ninput, n->noutput, f->name, f->ninput, f->noutput);
-    for (int i = 0; i < n->nattr; i++) {
-        bool known = false;
-        for (int k = 0; k < f->nattr; k++) known |= !strcmp(f->attr[k], n->attr[i].name);
-        for (int k = 0; k < f->nattr_default; k++) known |= !strcmp(f->attr_default[k].name, n->attr[i].name);
-        if (!known) check_add(r->c, Q(104), place, "function '%.100s' has no attribute '%.100s'", f->name, n->attr[i].name);
-    }
-    for (int k = 0; k < f->nattr; k++)
-        if (!onnx_attr(n, f->attr[k])) check_add(r->c, Q(103), place, "function '%.100s' needs the attribute '%.100s'", f->name, f->attr[k]);
 }
 
 /* ------------------------------------------------------------------ one node */
@@ -375,8 +201,8 @@ static void infer_call(Records *r, const OnnxFunction *f, const OnnxShape **in, 
         if (open) continue;
         for (int k = 0; k < n->ninput; k++) arg[k] = *n->input[k] ? map_get(&values, n->input[k]) : NULL;
         for (int k = 0; k < n->noutput; k++) result[k] = onnx_shape_unknown();
-        const OnnxFunction *inner = function_of(r, n);
-        int64_t opset = version_of(f->opset, f->nopset, n->domain);
+        const OnnxFunction *inner = records_function(r, n);
+        int64_t opset = records_version(f->opset, f->nopset, n->domain);
         const OnnxSchema *schema = inner ? NULL : onnx_schema(&r->schemas, n->domain, n->op, opset, &later);
         if (inner) infer_call(r, inner, arg, n->ninput, result, n->noutput, place, depth + 1);
         else if (schema && !schema->deprecated) onnx_infer(&(OnnxInfer){.c = r->c, .place = place, .node = n, .schema = schema, .in = arg, .out = result, .opset = opset});
@@ -409,8 +235,6 @@ static void infer_bodies(OnnxInfer *f)
     }
 }
 
-static void check_targets(Records *r, const OnnxInfer *f);
-
 static void check_node(Records *r, Scope *s, const OnnxNode *n, const char *place)
 {
     const OnnxShape *in_room[16] = {0}, **in = n->ninput <= 16 ? in_room : calloc((size_t)n->ninput, sizeof *in);
@@ -423,80 +247,24 @@ static void check_node(Records *r, Scope *s, const OnnxNode *n, const char *plac
         use_inputs(r, s, n, place, in);
         if (!*n->op) check_add(r->c, Q(112), place, "it has no op_type");
         if (!n->ninput && !n->noutput) check_add(r->c, Q(107), place, "neither inputs nor outputs");
-        check_attr_names(r, s, n, place);
-        const OnnxFunction *f = function_of(r, n);
-        if (f && version_of(s->opset, s->nopset, n->domain) < 0) check_add(r->c, Q(121), place, "opset_import has no version for domain '%.100s'", n->domain);
-        const OnnxSchema *schema = f || !*n->op ? NULL : check_op(r, s, n, place, &opset);
-        if (f) check_call(r, n, f, place);
-        if (schema) {
-            check_arity(r, n, schema, place);
-            check_schema_attrs(r, n, schema, place);
-            check_values(r, n, place);
-        }
+        records_attr_names(r, s, n, place);
+        const OnnxFunction *f = records_function(r, n);
+        if (f && records_version(s->opset, s->nopset, n->domain) < 0) check_add(r->c, Q(121), place, "opset_import has no version for domain '%.100s'", n->domain);
+        const OnnxSchema *schema = f || !*n->op ? NULL : records_op(r, s, n, place, &opset);
+        if (f) records_call(r, n, f, place);
+        if (schema) records_schema(r, n, schema, place);
         scan_subgraphs(r, s, n, place, out);
         if (f && !check_is_wrong(r->c, place)) infer_call(r, f, in, n->ninput, out, n->noutput, place, 0);
         if (schema && !check_is_wrong(r->c, place)) {
             OnnxInfer infer = {.c = r->c, .place = place, .node = n, .schema = schema, .in = in, .out = out, .opset = opset};
             onnx_infer(&infer);
             infer_bodies(&infer);
-            if (!infer.bad) check_targets(r, &infer);
+            if (!infer.bad) check_onnx_targets(r->c, &infer);
         }
         give_outputs(r, s, n, place, out);
     }
     if (in != in_room) free(in);
     if (out != out_room) free(out);
-}
-
-/* ------------------------------------------------------------------ targets */
-
-static void check_ort_attention(Records *r, const OnnxInfer *f)
-{
-    const OnnxShape *q = f->in[0], *mask = f->node->ninput > 3 ? f->in[3] : NULL;
-    if (!mask || mask->rank < 2 || !q || q->rank < 3) return;
-    OnnxSize rows = mask->dim[mask->rank - 2], queries = q->rank == 4 ? q->dim[2] : q->dim[1];
-    if (rows.kind == SIZE_NUMBER && rows.v == 1 && !(queries.kind == SIZE_NUMBER && queries.v == 1))
-        check_add(r->c, Q(603), f->place, "attn_mask has one row for all queries");
-}
-
-static void check_trt_attention(Records *r, const OnnxInfer *f)
-{
-    const OnnxShape *q = f->in[0];
-    double heads = attr_number(f->node, "q_num_heads", 0);
-    if (!q || q->rank < 3 || q->dim[q->rank - 1].kind != SIZE_NUMBER) return;
-    int64_t d = q->dim[q->rank - 1].v;
-    if (q->rank == 3 && heads > 0) d /= (int64_t)heads;
-    if (d < 16 || d > 256 || d % 8) check_add(r->c, Q(604), f->place, "head size %lld; TensorRT fuses multiples of 8 from 16 to 256", (long long)d);
-    if (q->elem == ONNX_FLOAT) check_add(r->c, Q(604), f->place, "float32; TensorRT fuses float16, bfloat16 and int8");
-}
-
-static bool target_has(unsigned target, int elem)
-{
-    uint64_t none = 1ull << ONNX_COMPLEX64 | 1ull << ONNX_COMPLEX128;
-    if (target == TARGET_TENSORRT) none |= 1ull << ONNX_STRING | 1ull << ONNX_INT16 | 1ull << ONNX_UINT16 | 1ull << ONNX_UINT32 | 1ull << ONNX_UINT64;
-    return elem < 0 || elem > 63 || !(none >> elem & 1);
-}
-
-static void check_targets(Records *r, const OnnxInfer *f)
-{
-    bool attention = !strcmp(f->node->op, "Attention") && !*f->node->domain && f->node->ninput >= 3;
-    if (r->c->targets & TARGET_ORT) {
-        check_ort(r->c, f);
-        if (attention) check_ort_attention(r, f);
-    }
-    if (r->c->targets & TARGET_TENSORRT && attention) check_trt_attention(r, f);
-    if (r->c->targets & (TARGET_TENSORRT | TARGET_OPENVINO) && !strcmp(f->node->domain, "com.microsoft"))
-        check_add(r->c, Q(601), f->place, "com.microsoft::%.60s is ONNX Runtime's own", f->node->op);
-    for (int i = 0; r->c->targets & TARGET_TENSORRT && i < f->node->ninput; i++)
-        if (f->in[i] && f->in[i]->elem == ONNX_DOUBLE) {
-            check_add(r->c, Q(607), f->place, "input %d is DOUBLE, which TensorRT takes as FLOAT", i);
-            break;
-        }
-    for (unsigned t = TARGET_OPENVINO; t <= TARGET_TENSORRT; t <<= 1)
-        for (int i = 0; r->c->targets & t && i < f->node->ninput; i++)
-            if (f->in[i] && !target_has(t, f->in[i]->elem)) {
-                check_add(r->c, Q(602), f->place, "input %d is %s, which %s does not have", i, onnx_type_name(f->in[i]->elem), t == TARGET_OPENVINO ? "OpenVINO" : "TensorRT");
-                break;
-            }
 }
 
 /* ------------------------------------------------------------------ graphs */
@@ -661,7 +429,7 @@ static void check_function(Records *r, const OnnxFunction *f)
             if (!strcmp(f->attr[i], f->attr[k])) check_add(r->c, Q(110), place, "two attributes '%.100s'", f->attr[i]);
     for (int i = 0; i < f->nnode; i++) {
         const OnnxNode *n = &f->node[i];
-        int64_t own = version_of(f->opset, f->nopset, n->domain), outer = version_of(r->m->opset, r->m->nopset, n->domain);
+        int64_t own = records_version(f->opset, f->nopset, n->domain), outer = records_version(r->m->opset, r->m->nopset, n->domain);
         int a, b;
         if (own < 0 || outer < 0 || own == outer) continue;
         if (onnx_schema(&r->schemas, n->domain, n->op, own, &a) != onnx_schema(&r->schemas, n->domain, n->op, outer, &b))
@@ -683,7 +451,7 @@ static void follow_calls(Records *r, const OnnxFunction *f, unsigned char *state
 static void follow_nodes(Records *r, const OnnxNode *node, int n, unsigned char *state, int depth, const OnnxFunction *from)
 {
     for (int i = 0; i < n; i++) {
-        const OnnxFunction *to = function_of(r, &node[i]);
+        const OnnxFunction *to = records_function(r, &node[i]);
         size_t at = to ? (size_t)(to - r->m->function) : 0;
         if (to && state[at] == 1) check_add(r->c, Q(118), check_place(r->c, "function '%.100s'", from->name), "it calls '%.100s', which leads back to it", to->name);
         else if (to && !state[at]) follow_calls(r, to, state, depth + 1);
@@ -748,7 +516,7 @@ void check_onnx(Check *c, const OnnxModel *m)
     if (!onnx_schemas(&r.schemas)) c->failed = true;
     check_versions(&r);
     for (int i = 0; i < m->nfunction; i++) {
-        const char *key = function_key(&r, m->function[i].domain, m->function[i].name, m->function[i].overload);
+        const char *key = records_function_key(&r, m->function[i].domain, m->function[i].name, m->function[i].overload);
         if (map_has(&r.functions, key)) check_add(c, Q(110), check_place(c, "function '%.100s'", m->function[i].name), "two functions have this name");
         else c->failed |= !map_put(&r.functions, key, &m->function[i]);
     }

@@ -1,4 +1,4 @@
-/* Which ONNX Runtime CPU kernel would take a node: ort_kernels.def lists them by op, versions and types (tools/onnx_schemas.py).
+/* What targets refuse of an ONNX node. ONNX Runtime's CPU kernels stand in ort_kernels.def by op, versions and types (tools/onnx_schemas.py).
  *
  *     node 'm' (MatMul): inputs are BFLOAT16; its kernels take FLOAT, DOUBLE, INT32 ...      Q602
  *
@@ -62,7 +62,7 @@ static bool takes(const Kernel *k, const OnnxInfer *f, int *odd)
     return true;
 }
 
-void check_ort(Check *c, const OnnxInfer *f)
+static void check_ort(Check *c, const OnnxInfer *f)
 {
     char op[160];
     int odd = 0, since = f->schema->since;
@@ -90,4 +90,56 @@ void check_ort(Check *c, const OnnxInfer *f)
     if (function && odd != ONNX_BFLOAT16) return; /* what it is spelled in has no kernels for bfloat16 either */
     if (any) check_add(c, Q(602), f->place, "no CPU kernel of ONNX Runtime takes %s here", onnx_type_name(odd));
     else check_add(c, Q(601), f->place, "ONNX Runtime's CPU provider has no %.60s of version %d", f->node->op, since);
+}
+
+/* ------------------------------------------------------------------ attention, and other targets */
+
+static void check_ort_attention(Check *c, const OnnxInfer *f)
+{
+    const OnnxShape *q = f->in[0], *mask = f->node->ninput > 3 ? f->in[3] : NULL;
+    if (!mask || mask->rank < 2 || !q || q->rank < 3) return;
+    OnnxSize rows = mask->dim[mask->rank - 2], queries = q->rank == 4 ? q->dim[2] : q->dim[1];
+    if (rows.kind == SIZE_NUMBER && rows.v == 1 && !(queries.kind == SIZE_NUMBER && queries.v == 1))
+        check_add(c, Q(603), f->place, "attn_mask has one row for all queries");
+}
+
+static void check_trt_attention(Check *c, const OnnxInfer *f)
+{
+    const OnnxShape *q = f->in[0];
+    const OnnxAttr *heads = onnx_attr(f->node, "q_num_heads");
+    if (!q || q->rank < 3 || q->dim[q->rank - 1].kind != SIZE_NUMBER) return;
+    int64_t d = q->dim[q->rank - 1].v;
+    if (q->rank == 3 && heads && heads->i > 0) d /= heads->i;
+    if (d < 16 || d > 256 || d % 8) check_add(c, Q(604), f->place, "head size %lld; TensorRT fuses multiples of 8 from 16 to 256", (long long)d);
+    if (q->elem == ONNX_FLOAT) check_add(c, Q(604), f->place, "float32; TensorRT fuses float16, bfloat16 and int8");
+}
+
+static bool target_has(unsigned target, int elem)
+{
+    uint64_t none = 1ull << ONNX_COMPLEX64 | 1ull << ONNX_COMPLEX128;
+    if (target == TARGET_TENSORRT) none |= 1ull << ONNX_STRING | 1ull << ONNX_INT16 | 1ull << ONNX_UINT16 | 1ull << ONNX_UINT32 | 1ull << ONNX_UINT64;
+    return elem < 0 || elem > 63 || !(none >> elem & 1);
+}
+
+void check_onnx_targets(Check *c, const OnnxInfer *f)
+{
+    bool attention = !strcmp(f->node->op, "Attention") && !*f->node->domain && f->node->ninput >= 3;
+    if (c->targets & TARGET_ORT) {
+        check_ort(c, f);
+        if (attention) check_ort_attention(c, f);
+    }
+    if (c->targets & TARGET_TENSORRT && attention) check_trt_attention(c, f);
+    if (c->targets & (TARGET_TENSORRT | TARGET_OPENVINO) && !strcmp(f->node->domain, "com.microsoft"))
+        check_add(c, Q(601), f->place, "com.microsoft::%.60s is ONNX Runtime's own", f->node->op);
+    for (int i = 0; c->targets & TARGET_TENSORRT && i < f->node->ninput; i++)
+        if (f->in[i] && f->in[i]->elem == ONNX_DOUBLE) {
+            check_add(c, Q(607), f->place, "input %d is DOUBLE, which TensorRT takes as FLOAT", i);
+            break;
+        }
+    for (unsigned t = TARGET_OPENVINO; t <= TARGET_TENSORRT; t <<= 1)
+        for (int i = 0; c->targets & t && i < f->node->ninput; i++)
+            if (f->in[i] && !target_has(t, f->in[i]->elem)) {
+                check_add(c, Q(602), f->place, "input %d is %s, which %s does not have", i, onnx_type_name(f->in[i]->elem), t == TARGET_OPENVINO ? "OpenVINO" : "TensorRT");
+                break;
+            }
 }
