@@ -302,7 +302,7 @@ qkv_status qkv_model_save_onnx(const qkv_model *m, const char *path, const qkv_o
         fail(&e, E_USAGE, "profile %d: there are 0 to %zu", (int)o.profile, sizeof profiles / sizeof *profiles - 1);
         return give(&e, err);
     }
-    OnnxOptions to = {.opset = o.opset, .profile = profiles[o.profile], .external = o.external_data};
+    OnnxOptions to = {.opset = o.opset, .profile = profiles[o.profile], .torch_version = m->program.source->torch_version, .external = o.external_data};
     bool ok = onnx_save(graph_of(m), path, &to, &text, &e);
     if (ok && text.failed) ok = fail(&e, E_LIMIT, "out of memory");
     if (report && !text.failed) *report = text.data;

@@ -297,9 +297,10 @@ static bool write_model(Onnx *o, OnnxValueInfo *output, int noutput, const char 
                        .ninput = o->ninput, .output = output, .noutput = noutput, .info = o->info, .ninfo = o->ninfo};
     OnnxOpset opset = {"", o->opt.opset};
     char *key = arena_printf(o->a, "%s", onnx_profile_name(o->opt.profile));
-    OnnxPair pairs[] = {{"qkv.profile", key}};
+    const char *torch = o->opt.torch_version ? o->opt.torch_version : "";
+    OnnxPair pairs[] = {{"qkv.profile", key}, {"torch", torch}};
     OnnxModel model = {.ir_version = ir_version(o->opt.opset), .producer = "qkv", .producer_version = "0.1.0", .domain = "", .doc = "", .opset = &opset, .nopset = 1,
-                       .graph = &graph, .metadata = pairs, .nmetadata = 1};
+                       .graph = &graph, .metadata = pairs, .nmetadata = *torch ? 2 : 1};
     OnnxWriteOptions options = {.external = o->opt.external};
     return onnx_write(&model, path, &options, o->err);
 }

@@ -21,6 +21,7 @@ enum { ONNX_OPSET_MIN = 17, ONNX_OPSET_MAX = 23, ONNX_OPSET_DEFAULT = 18 };
 typedef struct OnnxOptions {
     int opset;             /* 0 = ONNX_OPSET_DEFAULT */
     OnnxProfile profile;
+    const char *torch_version; /* of the file that the graph came from; NULL or "": unknown */
     int external;          /* as OnnxWriteOptions (format/onnx.h): 0 outside above 2 GiB, 1 always, -1 never */
 } OnnxOptions;
 

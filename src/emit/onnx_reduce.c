@@ -54,21 +54,23 @@ static Ref extreme(Onnx *o, const char *op, Ref x, const Axes *a)
     return where(o, cast(o, over(o, "ReduceMax", bad, a), DT_BOOL), like(o, x, NAN), y);
 }
 
-static bool is_nan(const Arg *a)
+/* A constant number; 0 where it is none. */
+static double constant_of(const Arg *a)
 {
-    if (a->kind == ARG_EXPR) return a->e->kind == EX_FLOAT && isnan(a->e->f);
+    if (a->kind == ARG_EXPR) return a->e->kind == EX_FLOAT ? a->e->f : 0;
     const Tensor *t = a->kind == ARG_VALUE && a->v->kind == V_WEIGHT ? a->v->data : NULL;
-    return t && t->rank == 0 && dtype_is_float(t->dtype) && isnan(tensor_get(t, 0));
+    return t && t->rank == 0 && dtype_is_float(t->dtype) ? tensor_get(t, 0) : 0;
 }
 
-/* Is v used as where(_, NaN, v) alone? Then what extreme() adds is there: the graph came out of such a file. */
+/* Is v used as where(_, NaN, v), or compared with -inf, alone? Then the graph came out of a file of ours, which says so itself. */
 static bool guarded(const Onnx *o, const Value *v)
 {
     int uses = 0;
     for (const Node *n = o->g->first; n; n = n->next)
         for (int i = 0; i < n->op->schema->nparams; i++) {
             if (n->arg[i].kind != ARG_VALUE || n->arg[i].v != v) continue;
-            if (n->op->id != OP_where_self || i != 2 || !is_nan(&n->arg[1])) return false;
+            bool known = (n->op->id == OP_where_self && i == 2 && isnan(constant_of(&n->arg[1]))) || (n->op->id == OP_eq_Tensor && !i && constant_of(&n->arg[1]) == -INFINITY);
+            if (!known) return false;
             uses++;
         }
     return uses > 0;

@@ -291,7 +291,7 @@ Ref size_scalar(Onnx *o, Expr *x, DType t)
     Onnx kept;
     Ref y = size_of(o, x);
     begin_shared(o, "size", &kept);
-    y = cast(o, NODE(o, "Reshape", y.t, y, ints(o, 0, NULL)), t);
+    y = NODE(o, "Reshape", t, cast(o, y, t), ints(o, 0, NULL));
     end_shared(o, &kept);
     done = arena_new(o->a, Ref);
     if (!key || !done) {

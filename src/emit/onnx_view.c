@@ -53,11 +53,22 @@ void out_select(Onnx *o, const Node *n, const char *text)
     give(o, n, 0, NODE(o, "Gather", x.t, x, at));
 }
 
+/* size - k, and max(0, size - k), are -k in ONNX as in Python: how much is cut from the end. */
+static int64_t from_end(Onnx *o, Expr *x, Expr *size)
+{
+    for (int i = 0; x->kind == EX_MAX && x->nargs == 2 && i < 2; i++)
+        if (ex_equals_int(x->args[1 - i], 0)) return from_end(o, x->args[i], size);
+    Expr *k = ex_sub(o->p, size, x);
+    return k && ex_is_int(k) && !ex_is_int(x) && k->i >= 0 ? k->i : -1;
+}
+
 /* Where a slice begins or ends: 1-D. */
-static Ref bound(Onnx *o, const Node *n, int i, int64_t otherwise)
+static Ref bound(Onnx *o, const Node *n, int i, int64_t otherwise, Expr *size)
 {
     Expr *x = arg_e(n, i);
-    return x ? size_of(o, x) : INTS(o, otherwise);
+    int64_t k = x ? from_end(o, x, size) : -1;
+    if (!x || (k == 0 && otherwise)) return INTS(o, otherwise);
+    return k > 0 ? INTS(o, -k) : size_of(o, x);
 }
 
 void out_slice(Onnx *o, const Node *n, const char *text)
@@ -69,7 +80,7 @@ void out_slice(Onnx *o, const Node *n, const char *text)
         give(o, n, 0, arg_ref(o, n, 0)); /* all of it */
         return;
     }
-    give(o, n, 0, slice(o, arg_ref(o, n, 0), axis, bound(o, n, 2, 0), bound(o, n, 3, INT64_MAX), arg_i(o, n, 4, 1)));
+    give(o, n, 0, slice(o, arg_ref(o, n, 0), axis, bound(o, n, 2, 0, v->dim[axis]), bound(o, n, 3, INT64_MAX, v->dim[axis]), arg_i(o, n, 4, 1)));
 }
 
 /* offset + sum of i_k * stride_k, of the sizes in dim: places in the tensor as it lies. */
