@@ -263,8 +263,11 @@ static void drop_unused(Onnx *o, const OnnxValueInfo *output, int noutput)
     if (!ok) {
         out_of_memory(o);
     } else {
-        for (int i = 0; i < o->nnode; i++)
-            if (keep[i]) o->node[n++] = o->node[i];
+        for (int i = 0; i < o->nnode; i++) {
+            OnnxNode *x = &o->node[i];
+            if (!strcmp(x->op, "MaxPool") && x->noutput == 2 && !map_has(&used, x->output[1])) x->noutput = 1; /* places cost a slower kernel */
+            if (keep[i]) o->node[n++] = *x;
+        }
         o->nnode = n;
         n = 0;
         for (int i = 0; i < o->ninit; i++)

@@ -34,6 +34,9 @@ REFUSED = {
 DIFFERENT = {
     ("openvino", "lstm_gru"): "stacked LSTMs of both directions", ("openvino", "wide_reduce"): "nanmedian", ("openvino", "wide_reduce_core"): "nanmedian",
     ("openvino", "wide_products"): "it ends the process",
+    # ONNX Runtime on files for the standard (opset 23): docs/ONNX.md
+    **{("spec", name): "it refuses masks whose query axis is 1" for name in ("encoder_padding", "mha_cross_padding", "transformer_full")},
+    **{("spec", name): "it takes rows of the lowest float32 for rows of -inf" for name in ("sdpa_finfo_mask", "timesfm_sdpa")},
 }
 
 

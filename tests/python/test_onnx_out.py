@@ -294,3 +294,22 @@ def test_command(tmp_path):
     assert qkv.Model(tmp_path / "again.pt2").graph_text() == qkv.Model(tmp_path / "model.pt2").graph_text()
     for args in (("-o", tmp_path / "m.txt"), (), ("-o", tmp_path / "x.pt2", "--opset", 18), ("-o", tmp_path / "m.onnx", "--profile", "orrt")):
         assert convert(tmp_path / "model.pt2", *args).returncode == 2
+
+
+@pytest.mark.parametrize("opset", [18, 23])
+def test_comes_back(tmp_path, opset):
+    """qkv reads its own file, gives eager's numbers, and writes what it read as it was."""
+    torch.backends.mha.set_fastpath_enabled(False)
+    model = exported(tmp_path, Block().eval(), (R(2, 6, 16), padding(2, 6)), ({0: B, 1: S}, {0: B, 1: S}))
+    model.save_onnx(tmp_path / "a.onnx", opset=opset)
+    read = qkv.Model(tmp_path / "a.onnx")
+    for b, s in ((2, 6), (4, 9)):
+        with torch.no_grad():
+            want = Block().eval()(R(b, s, 16, seed=b), padding(b, s))
+        for got, x in zip(read.run([R(b, s, 16, seed=b).numpy(), padding(b, s).numpy()]).values(), want, strict=True):
+            close(np.asarray(got), x)
+    read.save_onnx(tmp_path / "b.onnx", opset=opset)
+    again = qkv.Model(tmp_path / "b.onnx")
+    assert again.graph_text() == read.graph_text()
+    again.save_onnx(tmp_path / "c.onnx", opset=opset)
+    assert (tmp_path / "c.onnx").read_bytes() == (tmp_path / "b.onnx").read_bytes()
