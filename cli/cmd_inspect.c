@@ -118,8 +118,12 @@ static void print_text(json_t *j)
     static const char *const require_keys[] = {"condition", "where"};
     static const char *const scalar_keys[] = {"name", "value"};
     const json_t *scalars = json_object_get(j, "scalar_inputs"), *requirements = json_object_get(j, "requirements");
-    printf("%s%s%s: torch %s, schema %s, %lld nodes\n", color_on(BOLD), text_of(json_object_get(j, "file")), color_off(BOLD),
-           text_of(json_object_get(j, "torch")), text_of(json_object_get(j, "schema_version")),
+    char made[128];
+    long long opset = (long long)json_integer_value(json_object_get(j, "opset"));
+    const char *producer = text_of(json_object_get(j, "producer"));
+    if (opset) snprintf(made, sizeof made, "ONNX opset %lld%s%.80s", opset, *producer ? ", by " : "", producer);
+    else snprintf(made, sizeof made, "torch %.60s, schema %.20s", text_of(json_object_get(j, "torch")), text_of(json_object_get(j, "schema_version")));
+    printf("%s%s%s: %s, %lld nodes\n", color_on(BOLD), text_of(json_object_get(j, "file")), color_off(BOLD), made,
            (long long)json_integer_value(json_object_get(j, "nodes")));
     print_weights(j, "parameters", "parameter");
     print_weights(j, "buffers", "buffer");
