@@ -12,6 +12,8 @@
 #include <string.h>
 #include "verify/check_onnx_impl.h"
 
+enum { MAX_IMPORTS = 1000 };
+
 static Slot *find(const Scope *s, const char *name)
 {
     for (; s; s = s->outer) {
@@ -202,7 +204,7 @@ static void infer_call(Records *r, const OnnxFunction *f, const OnnxShape **in, 
         for (int k = 0; k < n->ninput; k++) arg[k] = *n->input[k] ? map_get(&values, n->input[k]) : NULL;
         for (int k = 0; k < n->noutput; k++) result[k] = onnx_shape_unknown();
         const OnnxFunction *inner = records_function(r, n);
-        int64_t opset = records_version(f->opset, f->nopset, n->domain);
+        int64_t opset = records_version(f->opset, f->nopset < MAX_IMPORTS ? f->nopset : MAX_IMPORTS, n->domain);
         const OnnxSchema *schema = inner ? NULL : onnx_schema(&r->schemas, n->domain, n->op, opset, &later);
         if (inner) infer_call(r, inner, arg, n->ninput, result, n->noutput, place, depth + 1);
         else if (schema && !schema->deprecated) onnx_infer(&(OnnxInfer){.c = r->c, .place = place, .node = n, .schema = schema, .in = arg, .out = result, .opset = opset});
@@ -415,7 +417,8 @@ static void scan_graph(Records *r, Scope *s, const OnnxGraph *g, bool main)
 
 static void check_function(Records *r, const OnnxFunction *f)
 {
-    Scope s = {.opset = f->opset, .nopset = f->nopset, .function = f, .prefix = check_place(r->c, "function '%.100s': ", f->name)};
+    int nopset = f->nopset < MAX_IMPORTS ? f->nopset : MAX_IMPORTS;
+    Scope s = {.opset = f->opset, .nopset = nopset, .function = f, .prefix = check_place(r->c, "function '%.100s': ", f->name)};
     const char *place = check_place(r->c, "function '%.100s'", f->name);
     if (!*f->name) check_add(r->c, Q(112), place, "a function has no name");
     for (int i = 0; i < f->ninput; i++) {
@@ -429,7 +432,7 @@ static void check_function(Records *r, const OnnxFunction *f)
             if (!strcmp(f->attr[i], f->attr[k])) check_add(r->c, Q(110), place, "two attributes '%.100s'", f->attr[i]);
     for (int i = 0; i < f->nnode; i++) {
         const OnnxNode *n = &f->node[i];
-        int64_t own = records_version(f->opset, f->nopset, n->domain), outer = records_version(r->m->opset, r->m->nopset, n->domain);
+        int64_t own = records_version(f->opset, nopset, n->domain), outer = records_version(r->m->opset, r->m->nopset < MAX_IMPORTS ? r->m->nopset : MAX_IMPORTS, n->domain);
         int a, b;
         if (own < 0 || outer < 0 || own == outer) continue;
         if (onnx_schema(&r->schemas, n->domain, n->op, own, &a) != onnx_schema(&r->schemas, n->domain, n->op, outer, &b))
@@ -486,13 +489,20 @@ static void check_functions(Records *r)
 
 /* ------------------------------------------------------------------ the model */
 
-static void check_versions(Records *r)
+/* So many imports as are looked at; there are a handful in files that anybody means. */
+static int imports(Records *r, const char *place, int n)
+{
+    if (n > MAX_IMPORTS) check_add(r->c, Q(199), place, "%d domains are imported, %d are looked at", n, MAX_IMPORTS);
+    return n > MAX_IMPORTS ? MAX_IMPORTS : n;
+}
+
+static void check_versions(Records *r, int nopset)
 {
     const OnnxModel *m = r->m;
     if (m->ir_version < 1 || m->ir_version > onnx_latest_ir) check_add(r->c, Q(123), "model", "IR version %lld; 1 to %d are known", (long long)m->ir_version, onnx_latest_ir);
     if (m->ir_version >= 3 && !m->nopset) check_add(r->c, Q(121), "model", "opset_import is empty");
     if (m->ir_version < 3 && m->nopset) check_add(r->c, Q(123), "model", "IR version %lld has no opset_import yet", (long long)m->ir_version);
-    for (int i = 0; i < m->nopset; i++) {
+    for (int i = 0; i < nopset; i++) {
         const OnnxOpset *o = &m->opset[i];
         if (o->version < 1 || (!*o->domain && o->version > onnx_latest_opset)) check_add(r->c, Q(122), "model", "opset %lld of '%.100s'", (long long)o->version, *o->domain ? o->domain : "ai.onnx");
         if (!*o->domain && o->version > 26 && r->c->targets & TARGET_ORT) check_add(r->c, Q(606), "model", "ONNX Runtime 1.31 knows opsets up to 26, the file imports %lld", (long long)o->version);
@@ -514,14 +524,15 @@ void check_onnx(Check *c, const OnnxModel *m)
 {
     Records r = {.c = c, .m = m, .calls = 20000};
     if (!onnx_schemas(&r.schemas)) c->failed = true;
-    check_versions(&r);
+    int nopset = imports(&r, "model", m->nopset);
+    check_versions(&r, nopset);
     for (int i = 0; i < m->nfunction; i++) {
         const char *key = records_function_key(&r, m->function[i].domain, m->function[i].name, m->function[i].overload);
         if (map_has(&r.functions, key)) check_add(c, Q(110), check_place(c, "function '%.100s'", m->function[i].name), "two functions have this name");
         else c->failed |= !map_put(&r.functions, key, &m->function[i]);
     }
     static const OnnxOpset first = {"", 1};
-    Scope s = {.opset = m->nopset || m->ir_version >= 3 ? m->opset : &first, .nopset = m->nopset || m->ir_version >= 3 ? m->nopset : 1, .prefix = ""};
+    Scope s = {.opset = m->nopset || m->ir_version >= 3 ? m->opset : &first, .nopset = m->nopset || m->ir_version >= 3 ? nopset : 1, .prefix = ""};
     if (m->graph) scan_graph(&r, &s, m->graph, true);
     check_functions(&r);
     map_free(&s.names);

@@ -239,7 +239,7 @@ static void check_contents(Check *c, Zip *z, const char *outer)
         bool large = entry->method && entry->size > 64u << 20; /* what is compressed and large is no pickle of example inputs */
         if (entry->encrypted || large || !zip_data(z, entry, false, &data, &n, &e)) continue;
         const unsigned char *p = data;
-        const char *place = check_place(c, "entry '%s%s%.200s'", outer, *outer ? "' in it '" : "", entry->name);
+        const char *place = check_place(c, "entry '%s%s%.200s'", outer, *outer ? "', in it '" : "", entry->name);
         if (is_code(entry->name, p, n)) check_add(c, Q(903), place, "%llu bytes of code", (unsigned long long)n);
         else if (is_pickle(entry->name, p, n)) check_pickle(c, place, p, n);
         else if (n > 4 && !memcmp(p, "PK\3\4", 4)) {
