@@ -64,7 +64,7 @@ if [ "$mode" = all ]; then
   if have onnx && have ml_dtypes; then
     have onnxscript && suite onnx_models $python tests/models/onnx_models.py
     suite onnx_backend $python -m pytest -q -p no:cacheprovider --tb=line tests/python/test_onnx_backend.py
-    have onnxruntime && suite onnx_ops $python -m pytest -q -p no:cacheprovider --tb=line tests/python/test_onnx_ops.py
+    have onnxruntime && suite onnx_graphs $python -m pytest -q -p no:cacheprovider --tb=line tests/python/test_onnx_ops.py
   else
     skip "tests/python/test_onnx_backend.py, tests/models/onnx_models.py (no onnx in .venv)"
   fi
