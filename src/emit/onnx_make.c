@@ -16,7 +16,7 @@ void out_to_copy(Onnx *o, const Node *n, const char *text)
     if (dtype_is_complex(t) != dtype_is_complex(x.t)) refuse(o, "ONNX has no numbers of %s", dtype_name(dtype_is_complex(t) ? t : x.t));
     else if (t == DT_BOOL && dtype_is_float(x.t)) give(o, n, 0, negated(o, NODE(o, "Equal", DT_BOOL, x, like(o, x, 0)))); /* NaN is true */
     else if (dtype_is_float(x.t) && (t == DT_I8 || t == DT_U8 || t == DT_I16)) give(o, n, 0, cast(o, cast(o, x, DT_I32), t)); /* wraps */
-    else if (is_float8(t) && o->opt.opset >= 19) { /* too large is infinite or NaN, as PyTorch has it */
+    else if (is_float8(t) && t != DT_F8E4M3 && o->opt.opset >= 19) { /* too large is infinite or NaN, as PyTorch has it */
         attr_int(o, "to", dtype_to_onnx(t));
         attr_int(o, "saturate", 0);
         give(o, n, 0, NODE(o, "Cast", t, x));

@@ -5,6 +5,7 @@
  *
  * QuantizeLinear and DequantizeLinear stay ops of their own, so that ONNX can be written again as it was.
  */
+#include <math.h>
 #include <string.h>
 #include "import/onnx_impl.h"
 
@@ -45,8 +46,12 @@ Value *op_cast(OnnxOp *o, Value *x, DType to)
     if (!op_attr_int(o, "saturate", 1, &saturate) || !op_attr_string(o, "round_mode", "up", &mode)) return NULL;
     if (x->dtype == to) return x;
     if (to == DT_F8E8M0) return to_power_of_two(o, x, saturate != 0, mode);
-    if (is_float8(to) && saturate) {
-        double most = to == DT_F8E4M3 ? 448 : to == DT_F8E4M3FNUZ ? 240 : 57344;
+    if (to == DT_F8E4M3 && !saturate) { /* which ATen always does */
+        if (!dtype_is_float(x->dtype) || dtype_size(x->dtype) == 1) TRY_NULL(x = lower_cast(&o->L, x, DT_F32));
+        Value *far = AS(&o->L, gt_Tensor, v(AS(&o->L, abs, v(x))), v(op_number(o, x->dtype, 464)));
+        x = AS(&o->L, where_self, v(far), v(op_number(o, x->dtype, NAN)), v(x));
+    } else if (is_float8(to) && saturate && to != DT_F8E4M3) {
+        double most = to == DT_F8E4M3FNUZ ? 240 : 57344;
         if (!dtype_is_float(x->dtype) || dtype_size(x->dtype) == 1) TRY_NULL(x = lower_cast(&o->L, x, DT_F32));
         x = AS(&o->L, clamp, v(x), arg_float(o->g, -most), arg_float(o->g, most));
     }

@@ -84,6 +84,7 @@ bool run_quantize_linear(Call *c, Err *err)
             v = as_type(precise, v / s[which]);
             if (!range.is_float) v = isnan(v) ? z : rint(v) + z;
             else v += z;
+            if (!saturate && out->dtype == DT_F8E4M3 && fabs(v) > 464) v = NAN; /* halfway to the code behind the largest */
             if (saturate) v = v < range.low ? range.low : v > range.high ? range.high : v;
             char *to = (char *)out->data + (size_t)at * size;
             if (range.is_float) store_f64(out->dtype, to, v);

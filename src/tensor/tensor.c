@@ -124,7 +124,7 @@ static double load_float8(DType t, uint8_t code)
     return code & 0x80 ? -v : v;
 }
 
-/* Nearest code, ties to even; beyond the largest NaN, or infinity where the format has one (c10's Float8 conversions). */
+/* Nearest code, ties to even; beyond the largest as c10's conversions have it: E4M3 stays at the largest, E5M2 is infinite, the others are NaN. */
 static uint8_t store_float8(DType t, double v)
 {
     Float8 f;
@@ -146,6 +146,7 @@ static uint8_t store_float8(DType t, double v)
     }
     double below = a - float8_value(&f, lo), above = float8_value(&f, lo + 1) - a;
     int code = below < above || (below == above && lo % 2 == 0) ? lo : lo + 1;
+    if (code > f.largest && t == DT_F8E4M3) return (uint8_t)(sign | f.largest);
     if (code > f.largest) return t == DT_F8E5M2 ? (uint8_t)(sign | 0x7c) : f.fnuz ? 0x80 : (uint8_t)(sign | f.nan);
     return f.fnuz && code == 0 ? 0 : (uint8_t)(sign | code);
 }

@@ -223,7 +223,9 @@ static void test_float8(void **state)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) assert_true(load_f64(rows[i].t, &rows[i].code) == rows[i].v);
     uint8_t code;
     store_f64(DT_F8E4M3, &code, 500);
-    assert_int_equal(code, 0x7f);
+    assert_int_equal(code, 0x7e);
+    store_f64(DT_F8E4M3FNUZ, &code, 500);
+    assert_int_equal(code, 0x80);
     store_f64(DT_F8E5M2, &code, -1e9);
     assert_int_equal(code, 0xfc);
     store_f64(DT_F8E4M3, &code, 1.0625); /* between 1 and 1.125: to even */

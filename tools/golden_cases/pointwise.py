@@ -314,6 +314,8 @@ def casts(F):
         c(x, dtype=dt)
         c(x.to(dt), dtype=f32)
         c(x.to(dt), dtype=i64)
+    for dt in (torch.float8_e4m3fn, torch.float8_e5m2):
+        c(torch.tensor([448.0, 464, 465, 500, -500, 57344, 61440, 1e9, inf, -inf, nan]), dtype=dt)
     c = F.op("aten.to.dtype")
     c(special(), f16)
     c(special(), bf16)
@@ -400,6 +402,59 @@ def random(F):
     c(q, k, v, None, 0.3, True, fixed="0.3")
 
 
+def beside(v, x, axis, block):
+    """A scale or zero point in double, so that it broadcasts with x."""
+    if v is None or v.numel() == 1:
+        return 0.0 if v is None else v.to(f64).reshape(())
+    if not block:
+        return v.to(f64).reshape([-1 if i == axis % x.dim() else 1 for i in range(x.dim())])
+    return v.to(f64).repeat_interleave(block, axis).narrow(axis, 0, x.shape[axis])
+
+
+def quantize(x, scale, zero, dtype, axis=1, block_size=0, saturate=True):
+    """ONNX's QuantizeLinear: the quotient in x's dtype, halves to even."""
+    y = (x / beside(scale, x, axis, block_size).to(x.dtype)).to(f64)
+    if dtype.is_floating_point:
+        most = torch.finfo(dtype).max
+        if not saturate and dtype is torch.float8_e4m3fn:
+            y[y.abs() > 464] = nan
+        return (y.clamp(-most, most) if saturate else y).to(dtype)
+    info = torch.iinfo(dtype)
+    return (y.round() + beside(zero, x, axis, block_size)).clamp(info.min, info.max).to(dtype)
+
+
+def dequantize(x, scale, zero, axis=1, block_size=0, dtype=None):
+    y = (x.to(f32) - beside(zero, x, axis, block_size)).to(f32) * beside(scale, x, axis, block_size).to(f32)
+    return y.to(dtype or scale.dtype)
+
+
+def few_bits(F):
+    c, d = F.own("qkv.quantize_linear.default", quantize), F.own("qkv.dequantize_linear.default", dequantize)
+    one = torch.tensor(0.05)
+    for dt in (u8, i8, i16, torch.uint16):
+        zero = torch.tensor(7).to(dt)
+        c(t(3, 5), one, zero, dt)
+        c(torch.tensor([-1e30, 1e30, 0.0, -0.0, 0.025, 0.075, -0.025, inf, -inf]), one, zero, dt)
+        d(idx(100, 3, 5).to(dt), one, zero)
+    c(t(3, 5), one, None, u8)
+    c(t(3, 5, dt=f16), one.half(), None, i8)
+    c(t(2, 4, 3), t(4, lo=0.01, hi=0.2), idx(9, 4, dt=i8), i8, 1)
+    c(t(2, 4, 3), t(3, lo=0.01, hi=0.2), idx(9, 3, dt=u8), u8, -1)
+    c(t(2, 7), t(2, 3, lo=0.01, hi=0.2), idx(9, 2, 3, dt=i8), i8, 1, 3, static=True)
+    c(t(7, 2), t(4, 2, lo=0.01, hi=0.2), None, u8, 0, 2, static=True)
+    for dt in (torch.float8_e4m3fn, torch.float8_e5m2):
+        c(t(3, 5, lo=-40, hi=40), one, None, dt)
+        c(t(3, 5, lo=-4000, hi=4000), one, None, dt)
+        c(t(3, 5, lo=-40, hi=40), one, None, dt, 1, 0, False)
+        d(t(3, 5).to(dt), one, None)
+    c(t(0, 3), one, None, u8)
+    d(idx(100, 3, 5, dt=i32), one, None)
+    d(idx(100, 2, 4, 3, dt=u8), t(4, lo=0.01, hi=0.2), idx(200, 4, dt=u8), 1)
+    d(idx(100, 7, 2, dt=i8), t(4, 2, lo=0.01, hi=0.2), idx(9, 4, 2, dt=i8), 0, 2, static=True)
+    d(idx(100, 3, 5, dt=u8), one.half(), None)
+    d(idx(100, 3, 5, dt=u8), one, None, 1, 0, f16)
+
+
 def add(F):
     unary(F)
     binary(F)
@@ -409,3 +464,4 @@ def add(F):
     random(F)
     complexes(F)
     far_integers(F)
+    few_bits(F)
