@@ -37,7 +37,7 @@ static Slot *declare(Records *r, Scope *s, const char *name)
 
 static OnnxSize size_of(Records *r, const OnnxDim *d)
 {
-    if (d->known) return (OnnxSize){SIZE_NUMBER, d->value};
+    if (d->known) return d->value < 0 || d->value > ONNX_LARGEST ? (OnnxSize){SIZE_UNKNOWN, 0} : (OnnxSize){SIZE_NUMBER, d->value};
     if (!*d->param) return (OnnxSize){SIZE_UNKNOWN, 0};
     if (!map_has(&r->symbols, d->param)) r->c->failed |= !map_put(&r->symbols, d->param, (void *)(uintptr_t)(r->symbols.count + 1));
     return (OnnxSize){SIZE_SYMBOL, (int64_t)(uintptr_t)map_get(&r->symbols, d->param)};
@@ -49,7 +49,7 @@ static OnnxShape shape_of_type(Records *r, const OnnxTypeProto *t)
     const OnnxTypeProto *in = t;
     while ((in->kind == ONNX_SEQUENCE || in->kind == ONNX_OPTIONAL) && in->inner) in = in->inner;
     s.kind = t->kind;
-    s.elem = in->elem;
+    s.elem = in->elem > 0 && in->elem < 64 ? in->elem : ONNX_UNDEFINED;
     if (t->kind != ONNX_TENSOR || !t->has_shape) return s;
     s.rank = t->rank;
     for (int i = 0; i < t->rank; i++) s.dim[i] = size_of(r, &t->dim[i]);
@@ -60,6 +60,7 @@ static void check_type(Records *r, const OnnxValueInfo *v, const char *place, bo
 {
     const OnnxTypeProto *t = &v->type;
     bool tensor = t->kind == ONNX_TENSOR || t->kind == ONNX_SPARSE;
+    if (tensor && (t->elem < 0 || t->elem > 63)) check_add(r->c, Q(114), place, "element type %d", t->elem);
     if (!must) return;
     if (t->kind == ONNX_KIND_NONE) check_add(r->c, Q(114), place, "it declares no type");
     else if (tensor && t->elem == ONNX_UNDEFINED) check_add(r->c, Q(114), place, "it declares no element type");
@@ -230,7 +231,7 @@ static void infer_bodies(OnnxInfer *f)
     if (!body || !body->g) return;
     for (int i = 0; i < f->node->noutput && i + skip < body->g->noutput; i++) {
         const OnnxTypeProto *t = &body->g->output[i + skip].type;
-        if (f->out[i].kind == ONNX_KIND_NONE && t->kind == ONNX_TENSOR && t->elem) {
+        if (f->out[i].kind == ONNX_KIND_NONE && t->kind == ONNX_TENSOR && t->elem > 0 && t->elem < 64) {
             f->out[i].kind = ONNX_TENSOR;
             f->out[i].elem = t->elem;
         }

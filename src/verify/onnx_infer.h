@@ -23,6 +23,7 @@ typedef struct OnnxShape {
     OnnxSize dim[MAX_RANK]; /* last: values that are kept have room for their rank alone */
 } OnnxShape;
 enum { ONNX_FOLLOWED = 64 };
+#define ONNX_LARGEST (1LL << 40) /* sizes that are reckoned with */
 
 typedef struct OnnxInfer {
     Check *c;

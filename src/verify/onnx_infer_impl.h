@@ -31,11 +31,12 @@ static inline void give_rank(OnnxInfer *f, int k, int rank)
     for (int i = 0; i < rank; i++) o->dim[i] = unknown();
 }
 
+/* Sizes above 2^40 are taken for unknown, so that sums and small multiples of sizes do not overflow. */
 static inline void give(OnnxInfer *f, int k, int rank, const OnnxSize *dim)
 {
     give_rank(f, k, rank);
     OnnxShape *o = output(f, k);
-    for (int i = 0; o && o->rank == rank && i < rank; i++) o->dim[i] = dim[i];
+    for (int i = 0; o && o->rank == rank && i < rank; i++) o->dim[i] = is_number(dim[i]) && (dim[i].v < 0 || dim[i].v > ONNX_LARGEST) ? unknown() : dim[i];
 }
 
 static inline void give_same(OnnxInfer *f, int k, int i)

@@ -86,19 +86,22 @@ void infer_op_conv(OnnxInfer *f, bool pool)
         infer_refuse(f, "kernel_shape, strides, dilations or pads do not fit %d axes", n);
         return;
     }
-    if (!pool && is_number(w->dim[1]) && is_number(x->dim[1]) && w->dim[1].v * group != x->dim[1].v)
+    int64_t channels;
+    if (!pool && is_number(w->dim[1]) && is_number(x->dim[1]) && (!mul_i64(w->dim[1].v, group, &channels) || channels != x->dim[1].v))
         infer_refuse(f, "%lld channels for weights of %lld in %lld groups", (long long)x->dim[1].v, (long long)w->dim[1].v, (long long)group);
     d[0] = x->dim[0];
     d[1] = pool ? x->dim[1] : w->dim[0];
     for (int i = 0; i < n; i++) {
         OnnxSize size = x->dim[i + 2], k = kernel ? number(kernel->ints[i]) : w ? w->dim[i + 2] : unknown();
-        int64_t s = stride ? stride->ints[i] : 1, dil = dilation ? dilation->ints[i] : 1, p = pads ? pads->ints[i] + pads->ints[i + n] : 0;
+        int64_t s = stride ? stride->ints[i] : 1, dil = dilation ? dilation->ints[i] : 1, p = 0, reach;
         d[i + 2] = unknown();
+        if (pads && !add_i64(pads->ints[i], pads->ints[i + n], &p)) continue;
         if (s <= 0 || dil <= 0) {
             infer_refuse(f, "stride %lld and dilation %lld", (long long)s, (long long)dil);
             return;
         }
         if (!is_number(size) || !is_number(k) || infer_int(f, "ceil_mode", 0)) continue;
+        if (p > ONNX_LARGEST || p < -ONNX_LARGEST || s > ONNX_LARGEST || k.v < 0 || k.v > ONNX_LARGEST || !mul_i64(dil, k.v, &reach) || reach > ONNX_LARGEST) continue;
         int64_t span = size.v + p - dil * (k.v - 1) - 1;
         if (!strncmp(pad, "SAME", 4)) d[i + 2] = number((size.v + s - 1) / s);
         else if (span < 0) infer_refuse(f, "the kernel reaches over %lld elements, the input has %lld", (long long)(dil * (k.v - 1) + 1), (long long)(size.v + p));
@@ -269,7 +272,7 @@ void infer_op_attention(OnnxInfer *f)
         infer_refuse(f, "Q, K and V have %d, %d and %d axes; all have 3, or all have 4", q->rank, k->rank, v->rank);
         return;
     }
-    if (q->rank == 3 && (heads <= 0 || kv <= 0)) {
+    if (q->rank == 3 && (heads <= 0 || kv <= 0 || heads > 1 << 20 || kv > 1 << 20)) {
         infer_refuse(f, "with 3 axes, q_num_heads and kv_num_heads must be above 0: %lld and %lld", (long long)heads, (long long)kv);
         return;
     }

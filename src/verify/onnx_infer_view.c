@@ -204,6 +204,7 @@ void infer_op_slice(OnnxInfer *f)
             lo = lo < 0 ? 0 : lo > d - 1 ? d - 1 : lo;
             hi = hi < -1 ? -1 : hi > d - 1 ? d - 1 : hi;
         }
+        if (by > d || by < -d) by = by > 0 ? d + 1 : -d - 1; /* one element at most */
         int64_t len = by > 0 ? (hi - lo + by - 1) / by : by > -(1 << 30) ? (lo - hi - by - 1) / -by : 1;
         o->dim[k] = number(len > 0 ? len : 0);
         if (x->n >= 0 && x->rank == 1 && by == 1 && count == 1 && len > 0 && lo + len <= x->n) infer_give_data(f, (int)len, x->data + lo);
@@ -222,7 +223,8 @@ void infer_op_split(OnnxInfer *f)
     int n = split ? split->n : infer_numbers(f, 1, v, ONNX_FOLLOWED);
     if (split && n <= ONNX_FOLLOWED) memcpy(v, split->ints, (size_t)n * sizeof *v);
     if (given && n >= 0 && n != outs) infer_refuse(f, "%d sizes for %d outputs", n, outs);
-    for (int k = 0; k < n && k < outs; k++) sum += v[k];
+    for (int k = 0; k < n && k < outs; k++)
+        if (!add_i64(sum, v[k], &sum)) sum = -1;
     if (given && n == outs && is_number(x->dim[axis]) && sum != x->dim[axis].v) infer_refuse(f, "the parts have %lld elements, axis %d has %lld", (long long)sum, axis, (long long)x->dim[axis].v);
     int64_t parts = infer_int(f, "num_outputs", outs);
     if (parts != outs) infer_refuse(f, "num_outputs is %lld for %d outputs", (long long)parts, outs);
