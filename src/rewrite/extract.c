@@ -36,10 +36,8 @@ static bool no_memory(Cut *c) { return fail(c->err, E_LIMIT, "out of memory"); }
 
 static bool plain_same(const char *name, const char *given)
 {
-    for (; *name && *given; name++, given++) {
-        bool plain = isalnum((unsigned char)*given) || *given == '_' || *given == '.';
-        if (*name != (plain ? *given : '_')) return false;
-    }
+    for (; *name && *given; name++, given++)
+        if (*name != *given && (*name != '_' || isalnum((unsigned char)*given))) return false;
     return !*name && !*given;
 }
 

@@ -7,7 +7,7 @@
  * they become, and every condition on sizes that it has.
  *
  * nfrom 0: the inputs of the graph that are needed. nto 0: its outputs. A name is a value's, as the graph's text shows it, an input's or
- * output's label, or either with other characters than letters, digits, '_' and '.' (/block.0/Add_output_0 finds _block.0_Add_output_0).
+ * output's label, or either with other characters where the value has '_' (/block.0/Add_output_0 finds _block_0_Add_output_0).
  * An input of the graph that is a size may be named, too. A size of a cut value that its new inputs do not tell apart (s0*s1, s0//2) becomes
  * one size of its own.
  *

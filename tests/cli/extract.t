@@ -25,9 +25,9 @@ $ qkv extract affine.pt2 --from x --to linear -o a.pt2 -q; qkv extract affine.pt
 opset 18, profile ort: 2 nodes, 1 weights and constants, 0 attentions (0 as one op)
 symbol s77 in [0, inf]
 input %linear: f32[s77, 3]
-weight %const.f32.2: f32[] = buffer "const.f32.2"
+weight %const_f32_2: f32[] = buffer "const.f32.2"
 %relu: f32[s77, 3] = aten.relu.default(%linear)
-%mul: f32[s77, 3] = aten.mul.Tensor(%relu, %const.f32.2)
+%mul: f32[s77, 3] = aten.mul.Tensor(%relu, %const_f32_2)
 output mul = %mul
 $ qkv run affine.pt2 -D batch=2 -o whole.npz -q | tail -1
 output_0  f32    (2, 3)    0  4.62396  1.45683           0

@@ -292,7 +292,7 @@ static void test_names(void **state)
            "%_block.0_Neg_output_0: f32[2] = aten.neg.default(%x)\n"
            "%y: f32[2] = aten.relu.default(%_block.0_Neg_output_0)\n"
            "output output_0 = %y\n",
-           (Want){{"/block.0/Neg_output_0"}, {"y"}}, "input %_block.0_Neg_output_0: f32[2]\n"
+           (Want){{"/block.0/Neg:output_0"}, {"y"}}, "input %_block.0_Neg_output_0: f32[2]\n"
                                                      "%y: f32[2] = aten.relu.default(%_block.0_Neg_output_0)\n"
                                                      "output y = %y\n");
 }
