@@ -138,16 +138,14 @@ void out_gelu(Onnx *o, const Node *n, const char *text)
         give(o, n, 0, un(o, "Gelu", x));
         return;
     }
-    x = wide(o, x);
-    Ref inner = scaled(o, x, 0.70710678118654752440), y;
-    if (tanh_form) {
-        Ref cube = mul(o, mul(o, x, x), x);
-        inner = scaled(o, add(o, x, scaled(o, cube, 0.044715)), 0.79788456080286535588);
-        y = un(o, "Tanh", inner);
-    } else {
-        y = un(o, "Erf", inner);
+    x = wide(o, x); /* in the forms that ONNX Runtime fuses */
+    if (!tanh_form) {
+        Ref y = un(o, "Erf", quotient(o, x, like(o, x, 1.41421356237309504880)));
+        give(o, n, 0, scaled(o, mul(o, x, add(o, y, like(o, x, 1))), 0.5));
+        return;
     }
-    give(o, n, 0, scaled(o, mul(o, x, add(o, y, like(o, x, 1))), 0.5));
+    Ref cube = bin(o, "Pow", x, like(o, x, 3)), inner = scaled(o, add(o, x, scaled(o, cube, 0.044715)), 0.79788456080286535588);
+    give(o, n, 0, mul(o, scaled(o, x, 0.5), add(o, un(o, "Tanh", inner), like(o, x, 1))));
 }
 
 void out_round_decimals(Onnx *o, const Node *n, const char *text)
