@@ -50,7 +50,7 @@ static const Option table[] = {
     {{"all", NULL, "With --weights: also constants, and buffers that are in no state dict.", 0}, EX, FLAG, AT(all), 0, 0},
     {{"output", "FILE", "Where to: FILE.pt2 or FILE.onnx; with --weights FILE.safetensors or FILE.npz. Written whole or not at all.", 'o'}, EX, TEXT, AT(output), 0, 0},
     {{"output", "FILE", "Where to: FILE.onnx or FILE.pt2; of a tensor file FILE.safetensors, FILE.npz or FILE.npy. Written whole or not at all.", 'o'}, CO, TEXT, AT(output), 0, 0},
-    {{"opset", "N", "ONNX operators of this version, 17 to 23 (default 18).", 0}, CO | EX, INTEGER, AT(opset), 17, 23},
+    {{"opset", "N", "ONNX operators of this version, 17 to 25 (default 18).", 0}, CO | EX, INTEGER, AT(opset), 17, 25},
     {{"profile", "NAME", "For whom: ort (default), spec, openvino or tensorrt.", 0}, CO | EX, TEXT, AT(profile), 0, 0},
     {{"external-data", NULL, "Weights in a file of their own beside the model, FILE.data; otherwise only above 2 GiB.", 0}, CO | EX, FLAG, AT(external), 0, 0},
     {{"rewrite", NULL, "First turn every spelling of attention and of norms into one op, as qkv rewrite does.", 0}, CO, FLAG, AT(rewrite), 0, 0},

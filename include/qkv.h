@@ -131,7 +131,7 @@ typedef enum qkv_onnx_profile { QKV_ONNX_ORT, QKV_ONNX_SPEC, QKV_ONNX_OPENVINO, 
 
 typedef struct qkv_onnx_options {
     size_t struct_size;       /* sizeof(qkv_onnx_options) */
-    int opset;                /* 17 to 23; 0 = 18 */
+    int opset;                /* 17 to 25; 0 = 18 */
     qkv_onnx_profile profile;
     int external_data;        /* 0: weights in a file of their own when the model would grow above 2 GiB; 1: always; -1: never */
 } qkv_onnx_options;

@@ -292,7 +292,7 @@ static void add_guards(Onnx *o)
     }
 }
 
-static int ir_version(int opset) { return opset <= 18 ? 8 : opset <= 20 ? 9 : opset <= 22 ? 10 : 11; }
+static int ir_version(int opset) { return opset <= 18 ? 8 : opset <= 20 ? 9 : opset <= 22 ? 10 : opset <= 23 ? 11 : opset <= 24 ? 12 : 13; }
 
 static bool write_model(Onnx *o, OnnxValueInfo *output, int noutput, const char *path)
 {

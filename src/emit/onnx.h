@@ -16,7 +16,7 @@
 /* For whom the file is: the standard, or what a runtime takes and runs right. */
 typedef enum OnnxProfile { ONNX_FOR_SPEC, ONNX_FOR_ORT, ONNX_FOR_OPENVINO, ONNX_FOR_TENSORRT, ONNX_PROFILES } OnnxProfile;
 
-enum { ONNX_OPSET_MIN = 17, ONNX_OPSET_MAX = 23, ONNX_OPSET_DEFAULT = 18 };
+enum { ONNX_OPSET_MIN = 17, ONNX_OPSET_MAX = 25, ONNX_OPSET_DEFAULT = 18 };
 
 typedef struct OnnxOptions {
     int opset;             /* 0 = ONNX_OPSET_DEFAULT */
