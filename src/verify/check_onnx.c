@@ -272,6 +272,12 @@ static void check_node(Records *r, Scope *s, const OnnxNode *n, const char *plac
 
 /* ------------------------------------------------------------------ graphs */
 
+static void check_hidden(Records *r, const Scope *s, const char *name, const char *place)
+{
+    const Slot *outer = s->outer ? find(s->outer, name) : NULL;
+    if (outer && outer->now) check_add(r->c, Q(129), place, "a value outside has the same name");
+}
+
 static void add_input(Records *r, Scope *s, const OnnxValueInfo *v, bool main)
 {
     const char *place = check_place(r->c, "%sinput '%.200s'", s->prefix, v->name);
@@ -279,6 +285,7 @@ static void add_input(Records *r, Scope *s, const OnnxValueInfo *v, bool main)
     if (!*v->name) check_add(r->c, Q(112), place, "an input has no name");
     if (old && old->now) check_add(r->c, Q(110), place, "two inputs have this name");
     check_type(r, v, place, main);
+    check_hidden(r, s, v->name, place);
     if (main) check_typed(r, v->name, place);
     Slot *slot = declare(r, s, v->name);
     if (!slot) return;
@@ -296,6 +303,7 @@ static void add_initializer(Records *r, Scope *s, const OnnxTensor *t, Map *seen
     if (map_has(seen, t->name)) check_add(r->c, Q(110), place, "two initializers have this name");
     else r->c->failed |= !map_put(seen, t->name, r);
     bool listed = v && v->now;
+    if (!listed) check_hidden(r, s, t->name, place);
     if (r->m->ir_version <= 3 && !listed && !s->outer) check_add(r->c, Q(114), place, "IR version %lld wants initializers among the inputs", (long long)r->m->ir_version);
     if (listed && v->shape && v->shape->kind == ONNX_TENSOR) {
         bool same = !v->shape->elem || v->shape->elem == shape.elem;

@@ -410,6 +410,38 @@ def test_what_is_said_of_masked_rows():
         y(attention(mask=("b", 1, 1, "s")), keep)
 
 
+def test_hidden_names(tmp_path):
+    m = branches()
+    m.graph.node[0].attribute[0].g.initializer.append(weight("x", 2))
+    assert "Q129" in {f["id"] for f in run(m, tmp_path).findings}
+
+
+def test_torch_exports(tmp_path):
+    """nn.TransformerEncoder with a padding mask, as torch.onnx.export writes it."""
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("onnxscript")
+    layer = torch.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True, dropout=0.0)
+    encoder = torch.nn.TransformerEncoder(layer, 1, enable_nested_tensor=False).eval()
+
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.encoder = encoder
+
+        def forward(self, x, mask):
+            return self.encoder(x, src_key_padding_mask=mask)
+
+    b, s = torch.export.Dim("b", min=2, max=8), torch.export.Dim("s", min=2, max=64)
+    for opset, finding in ((18, "Q501"), (23, "Q503")):
+        path = tmp_path / f"{opset}.onnx"
+        torch.onnx.export(Model(), (torch.randn(3, 5, 16), torch.zeros(3, 5, dtype=torch.bool)), str(path), dynamo=True, opset_version=opset, verbose=False,
+                          dynamic_shapes={"x": {0: b, 1: s}, "mask": {0: b, 1: s}})
+        onnx.checker.check_model(str(path), full_check=True)
+        report = qkv.check(path)
+        assert report and finding in {f["id"] for f in report.findings}, str(report)
+    assert "Q603" in {f["id"] for f in qkv.check(path, target="ort").errors}
+
+
 def test_baked_sizes(tmp_path):
     def shaped(*target, out):
         return model([h.make_node("Reshape", ["x", "s"], ["y"], name="view")], [value("x", "batch", "seq", 32)], [value("y", *out)], [ints("s", *target)])
