@@ -55,6 +55,7 @@ if [ "$mode" = all ]; then
   suite golden $python tools/golden.py --check
   suite models $python tests/models/run_models.py
   if have onnxruntime && have ml_dtypes; then
+    suite onnx_types $python tools/onnx_types.py --check
     suite onnx_ops $python tests/ops/onnx_ops.py build/tests/ops/write_onnx
     suite onnx_ops_23 $python tests/ops/onnx_ops.py build/tests/ops/write_onnx --opset 23
   else
