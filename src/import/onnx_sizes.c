@@ -104,29 +104,68 @@ static bool fold_gather(OnnxOp *o, bool *taken)
     return !y.e || give(o, &y, taken);
 }
 
-/* One axis of a vector, with constant bounds: inputs from opset 10 on, attributes before. */
+/* One axis, with constant bounds: inputs from opset 10 on, attributes before. */
 static bool fold_slice(OnnxOp *o, bool *taken)
 {
     Known x, v[4];
     int64_t start, end, step = 1;
-    if (!load_known(o, 0, &x) || x.rank != 1 || o->opset < 10) return true;
+    int axis = 0;
+    if (!load_known(o, 0, &x) || x.rank < 1 || o->opset < 10) return true;
     for (int i = 0; i < 4; i++) {
         v[i].n = 0;
         if (op_has(o, i + 1) && (!load_known(o, i + 1, &v[i]) || v[i].n != 1 || !ex_is_int(v[i].e[0]))) return true;
     }
-    if (!v[0].n || !v[1].n || (v[2].n && v[2].e[0]->i != 0 && v[2].e[0]->i != -1)) return true;
+    if (!v[0].n || !v[1].n) return true;
     start = v[0].e[0]->i;
     end = v[1].e[0]->i;
+    if (v[2].n) TRY(op_axis(o, "axis", v[2].e[0]->i, x.rank, &axis));
     if (v[3].n) step = v[3].e[0]->i;
     if (step == 0 || step == INT64_MIN) return fail(o->im->err, E_FORMAT, "input 4: step %lld", (long long)step);
-    int64_t n = x.n, lo = step > 0 ? 0 : -1, hi = step > 0 ? n : n - 1;
+    int64_t n = x.dim[axis], lo = step > 0 ? 0 : -1, hi = step > 0 ? n : n - 1, inner = 1, count = 0;
     if (start < 0) start += n;
     if (end < 0) end += n;
     start = start < 0 ? 0 : start > hi ? hi : start;
     end = end < lo ? lo : end > n ? n : end;
-    Known y = {.t = x.t, .rank = 1, .e = room(o, n)};
-    for (int64_t i = start; y.e && (step > 0 ? i < end : i > end); i += step) y.e[y.n++] = x.e[i];
-    y.dim[0] = y.n;
+    for (int i = axis + 1; i < x.rank; i++) inner *= x.dim[i];
+    for (int64_t i = start; step > 0 ? i < end : i > end; i += step) count++;
+    Known y = x;
+    y.dim[axis] = count;
+    y.e = room(o, x.n);
+    y.n = 0;
+    for (int64_t outer = 0; y.e && n && outer < x.n / (n * inner); outer++)
+        for (int64_t i = start, c = 0; c < count; i += step, c++)
+            for (int64_t k = 0; k < inner; k++) y.e[y.n++] = x.e[(outer * n + i) * inner + k];
+    return !y.e || give(o, &y, taken);
+}
+
+static bool fold_transpose(OnnxOp *o, bool *taken)
+{
+    Known x;
+    const int64_t *perm;
+    int n;
+    int64_t step[MAX_RANK], at = 1;
+    TRY(op_attr_ints(o, "perm", &perm, &n));
+    if (!load_known(o, 0, &x) || (perm && n != x.rank)) return true;
+    for (int i = x.rank - 1; i >= 0; i--) {
+        step[i] = at;
+        at *= x.dim[i];
+    }
+    Known y = x;
+    y.e = room(o, x.n);
+    for (int i = 0; i < x.rank; i++) {
+        int64_t from = perm ? perm[i] : x.rank - 1 - i;
+        if (from < 0 || from >= x.rank) return true;
+        y.dim[i] = x.dim[from];
+    }
+    for (int k = 0; y.e && k < x.n; k++) {
+        int64_t left = k, index = 0;
+        for (int i = x.rank - 1; i >= 0; i--) {
+            index += left % y.dim[i] * step[perm ? perm[i] : x.rank - 1 - i];
+            left /= y.dim[i];
+        }
+        if (index < 0 || index >= x.n) return true; /* no permutation: its row says so */
+        y.e[k] = x.e[index];
+    }
     return !y.e || give(o, &y, taken);
 }
 
@@ -159,11 +198,19 @@ static bool fold_view(OnnxOp *o, bool *taken)
         return n > 1 || give(o, &x, taken);
     }
     if (!strcmp(op, "Reshape")) {
-        if (!load_known(o, 1, &s) || s.n > 1 || (s.n == 1 && !ex_is_int(s.e[0]))) return true;
-        if (s.n == 1 && s.e[0]->i != -1 && s.e[0]->i != x.n) return true;
-        if (s.n == 0 && x.n != 1) return true;
+        int64_t n = 1, dim[MAX_RANK];
+        int rest = -1;
+        if (!load_known(o, 1, &s) || s.rank > 1 || s.n > MAX_RANK) return true;
+        for (int i = 0; i < s.n; i++) {
+            if (!ex_is_int(s.e[i]) || s.e[i]->i < -1 || s.e[i]->i == 0 || s.e[i]->i > CELL_MAX || (s.e[i]->i < 0 && rest >= 0)) return true;
+            dim[i] = s.e[i]->i;
+            if (dim[i] < 0) rest = i;
+            else if ((n *= dim[i]) > CELL_MAX) return true;
+        }
+        if (rest >= 0) n *= dim[rest] = x.n / n;
+        if (n != x.n) return true;
         x.rank = s.n;
-        x.dim[0] = x.n;
+        memcpy(x.dim, dim, sizeof dim);
     }
     return give(o, &x, taken);
 }
@@ -470,7 +517,7 @@ static const struct {
     bool (*fold)(OnnxOp *o, bool *taken);
     int kind; /* of fold_two, -1 otherwise */
 } folds[] = {
-    {"Gather", fold_gather, -1}, {"Slice", fold_slice, -1}, {"Concat", fold_concat, -1}, {"Unsqueeze", fold_view, -1}, {"Squeeze", fold_view, -1},
+    {"Gather", fold_gather, -1}, {"Slice", fold_slice, -1}, {"Transpose", fold_transpose, -1}, {"Concat", fold_concat, -1}, {"Unsqueeze", fold_view, -1}, {"Squeeze", fold_view, -1},
     {"Reshape", fold_view, -1}, {"Identity", fold_view, -1}, {"Cast", fold_cast, -1}, {"CastLike", fold_cast, -1}, {"Where", fold_where, -1},
     {"Range", fold_range, -1}, {"ConstantOfShape", fold_fill, -1}, {"Expand", fold_expand, -1},
     {"ReduceProd", fold_reduce, -1}, {"ReduceSum", fold_reduce, -1}, {"ReduceMax", fold_reduce, -1}, {"ReduceMin", fold_reduce, -1},
