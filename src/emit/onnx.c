@@ -98,7 +98,7 @@ static void add_inputs(Onnx *o)
 {
     for (int i = 0; i < o->g->ninput; i++) {
         Value *v = o->g->input[i];
-        const char *name = fresh(o, v->name);
+        const char *name = fresh(o, value_label(v));
         if ((dtype_to_onnx(v->dtype) == ONNX_UNDEFINED || dtype_is_complex(v->dtype)) && !o->broken)
             o->broken = !fail(o->err, E_UNSUPPORTED, "input '%s': runtimes of ONNX take no tensors of %s", v->name, dtype_name(v->dtype));
         o->input[o->ninput++] = (OnnxValueInfo){.name = name, .type = type_of_value(o, v->dtype, v->rank, v->dim)};
@@ -111,7 +111,7 @@ static void add_inputs(Onnx *o)
     }
 }
 
-static bool same_bytes(const Tensor *a, const Tensor *b)
+bool same_bytes(const Tensor *a, const Tensor *b)
 {
     if (a->data != b->data || !a->data || a->dtype != b->dtype || a->rank != b->rank) return false;
     for (int i = 0; i < a->rank; i++)
@@ -211,16 +211,20 @@ static void add_info(Onnx *o, const Value *v, Map *seen)
     o->info[o->ninfo++] = (OnnxValueInfo){.name = name, .type = type_of_value(o, v->dtype, v->rank, v->dim)};
 }
 
+void write_nodes(Onnx *o)
+{
+    for (const Node *n = o->g->first; n && !o->broken; n = n->next)
+        if (!(n->op->flags & OPF_EFFECT) && n->nout && !o->asked[n->out[0]->id]) write_node(o, n);
+}
+
 static void add_nodes(Onnx *o)
 {
     Map seen = {0};
     for (int i = 0; i < o->ninput; i++) map_put(&seen, o->input[i].name, o);
     for (int i = 0; i < o->g->noutput; i++) map_put(&seen, o->g->output[i].name, o);
-    for (const Node *n = o->g->first; n && !o->broken; n = n->next) {
-        if (n->op->flags & OPF_EFFECT || !n->nout) continue;
-        if (!o->asked[n->out[0]->id]) write_node(o, n);
-        for (int k = 0; k < n->nout && !o->nmissing; k++) add_info(o, n->out[k], &seen);
-    }
+    write_nodes(o);
+    for (const Node *n = o->g->first; n && !o->broken; n = n->next)
+        for (int k = 0; !(n->op->flags & OPF_EFFECT) && k < n->nout && !o->nmissing; k++) add_info(o, n->out[k], &seen);
     map_free(&seen);
 }
 
@@ -249,6 +253,17 @@ static bool any_used(const Map *used, const OnnxNode *n)
 }
 
 /* Takes out what no output needs: results of nodes that nobody asked for, sizes, constants. */
+/* What a node reads, its bodies included: they see the names around them. */
+static bool put_uses(Map *used, const OnnxNode *n, Onnx *o)
+{
+    for (int k = 0; k < n->ninput; k++) TRY(map_put(used, n->input[k], o));
+    for (int i = 0; i < n->nattr; i++) {
+        const OnnxGraph *body = n->attr[i].type == ONNX_ATTR_GRAPH ? n->attr[i].g : NULL;
+        for (int k = 0; body && k < body->nnode; k++) TRY(put_uses(used, &body->node[k], o));
+    }
+    return true;
+}
+
 static void drop_unused(Onnx *o, const OnnxValueInfo *output, int noutput)
 {
     Map used = {0};
@@ -258,7 +273,7 @@ static void drop_unused(Onnx *o, const OnnxValueInfo *output, int noutput)
     for (int i = 0; ok && i < noutput; i++) ok = map_put(&used, output[i].name, o);
     for (int i = o->nnode - 1; ok && i >= 0; i--) {
         keep[i] = any_used(&used, &o->node[i]);
-        for (int k = 0; ok && keep[i] && k < o->node[i].ninput; k++) ok = map_put(&used, o->node[i].input[k], o);
+        if (keep[i]) ok = ok && put_uses(&used, &o->node[i], o);
     }
     if (!ok) {
         out_of_memory(o);

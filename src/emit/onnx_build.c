@@ -118,6 +118,13 @@ void attr_tensor(Onnx *o, const char *name, DType t, double v)
     attr(o, name, ONNX_ATTR_TENSOR)->t = x;
 }
 
+void attr_graph(Onnx *o, const char *name, OnnxGraph *g)
+{
+    OnnxAttr *a = attr(o, name, ONNX_ATTR_GRAPH);
+    a->g = g;
+    a->n = 1;
+}
+
 /* ------------------------------------------------------------------ nodes */
 
 static OnnxNode *new_node(Onnx *o)
@@ -148,7 +155,7 @@ static void raw_node(Onnx *o, const char *op, int nout, const DType *t, Ref *out
     while (n && !*in[n - 1].name) n--;
     for (int i = 0; i < n; i++) inputs[i] = in[i].name;
     for (int k = 0; k < nout; k++) {
-        char *base = t[k] == DT_NONE ? NULL : arena_printf(o->a, "%s/%s", o->scope, op);
+        char *base = t[k] == DT_NONE ? NULL : arena_printf(o->a, "%s_%s", o->scope, op);
         outputs[k] = out[k].name = base ? fresh(o, base) : "";
     }
     OnnxNode *node = new_node(o);

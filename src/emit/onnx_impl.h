@@ -61,6 +61,7 @@ void attr_str(Onnx *o, const char *name, const char *v);
 void attr_strs(Onnx *o, const char *name, int n, const char *const *v); /* v must outlive the file */
 void attr_ints(Onnx *o, const char *name, int n, const int64_t *v);
 void attr_tensor(Onnx *o, const char *name, DType t, double v); /* one element */
+void attr_graph(Onnx *o, const char *name, OnnxGraph *g); /* a body; g must outlive the file */
 Ref node_of(Onnx *o, const char *op, DType out, int n, const Ref *in);
 void nodes_of(Onnx *o, const char *op, int nout, const DType *t, Ref *out, int n, const Ref *in);
 #define NODE(o, op, out, ...) node_of((o), (op), (out), (int)(sizeof((Ref[]){__VA_ARGS__}) / sizeof(Ref)), (Ref[]){__VA_ARGS__})
@@ -95,6 +96,8 @@ Ref expand(Onnx *o, Ref x, int from_rank, Expr *const *from, int rank, Expr *con
 OnnxTypeProto type_of_value(Onnx *o, DType t, int rank, Expr *const *dim);
 
 /* onnx.c */
+bool same_bytes(const Tensor *a, const Tensor *b);
+void write_nodes(Onnx *o);                          /* all of o->g */
 Ref ref(Onnx *o, Value *v);                         /* v in the file, written now if it is not there yet */
 void onnx_note(Onnx *o, const char *fmt, ...) QKV_PRINTF(2, 3);
 void onnx_warn(Onnx *o, const Node *n, const char *rule, const char *fmt, ...) QKV_PRINTF(4, 5);

@@ -247,9 +247,34 @@ bool op_tensor(OnnxOp *o, int i, Value **out)
 
 const Cell *op_known(OnnxOp *o, int i) { return op_has(o, i) && cell_known(o->im, o->in[i]) ? o->in[i] : NULL; }
 
+static bool one_element(const Value *v)
+{
+    for (int i = 0; i < v->rank; i++)
+        if (!ex_equals_int(v->dim[i], 1)) return false;
+    return true;
+}
+
+/* The number that v is another shape of: what is read twice is one size. */
+static Value *source_number(Value *v)
+{
+    while (v->kind == V_NODE && v->def->op->id == OP_reshape && one_element(v->def->arg[0].v)) v = v->def->arg[0].v;
+    return v;
+}
+
+static Expr *read_before(const OnnxOp *o, const Value *v)
+{
+    for (int i = 0; i < expr_symbol_count(o->ex); i++) {
+        const Symbol *s = expr_symbol(o->ex, i);
+        if (s->source == SYM_ITEM && s->value == v) return s->expr;
+    }
+    return NULL;
+}
+
 Value *op_item(OnnxOp *o, Value *v, int at, Expr **e)
 {
-    if (v->rank) TRY_NULL(v = AS(&o->L, select_int, arg_value(v), arg_int(o->g, 0), arg_int(o->g, at)));
+    if (one_element(v)) v = source_number(v);
+    if ((*e = read_before(o, v)) && one_element(v)) return v;
+    if (v->rank && !one_element(v)) TRY_NULL(v = AS(&o->L, select_int, arg_value(v), arg_int(o->g, 0), arg_int(o->g, at)));
     Arg arg[] = {arg_value(v)};
     Lower L = o->L;
     L.op = op_get(OP_item);

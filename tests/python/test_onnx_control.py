@@ -31,6 +31,18 @@ def check(tmp_path, text, *feeds, ops=(), not_ops=()):
             g = np.asarray(mine.run(feed)[name])
             assert g.shape == w.shape and g.dtype == w.dtype, (name, g.shape, w.shape)
             np.testing.assert_allclose(g, w, atol=1e-5, rtol=1e-5)
+    written = str(tmp_path / "w.onnx")  # and out again: the same numbers, in ONNX Runtime and read back
+    mine.save_onnx(written)
+    onnx.checker.check_model(onnx.load(written), full_check=True)
+    session, mine = ort.InferenceSession(written, providers=["CPUExecutionProvider"]), qkv.Model(written, threads=1)
+    for feed in feeds:
+        feed = {i.name: feed[i.name] for i in session.get_inputs()}
+        for name, w in zip(names, session.run(names, feed)):
+            np.testing.assert_allclose(np.asarray(mine.run(feed)[name]), w, atol=1e-5, rtol=1e-5)
+    mine.save_onnx(str(tmp_path / "second.onnx"))
+    qkv.Model(str(tmp_path / "second.onnx")).save_onnx(str(tmp_path / "third.onnx"))
+    nodes = [[n.op_type for n in onnx.load(tmp_path / name).graph.node] for name in ("second.onnx", "third.onnx")]
+    assert nodes[0] == nodes[1]
     return mine
 
 
