@@ -165,13 +165,26 @@ static void raw_node(Onnx *o, const char *op, int nout, const DType *t, Ref *out
     o->nattr = 0;
 }
 
+/* From which opset on there are tensors of t. */
+static int first_opset(const Onnx *o, DType t)
+{
+    switch (t) {
+    case DT_F8E4M3: case DT_F8E5M2: case DT_F8E4M3FNUZ: case DT_F8E5M2FNUZ: return 19;
+    case DT_I4: case DT_U4: return 21;
+    case DT_F4E2M1: return for_ort(o) ? 24 : 23;
+    case DT_F8E8M0: return 24;
+    case DT_I2: case DT_U2: return 25;
+    default: return 0;
+    }
+}
+
 Ref cast(Onnx *o, Ref x, DType t)
 {
     if (x.t == t || !*x.name) return x;
     int to = dtype_to_onnx(t);
     if (to == ONNX_UNDEFINED || dtype_to_onnx(x.t) == ONNX_UNDEFINED) refuse(o, "ONNX has no tensors of %s", dtype_name(to == ONNX_UNDEFINED ? t : x.t));
-    if ((dtype_size(t) == 1 && dtype_is_float(t)) || (dtype_size(x.t) == 1 && dtype_is_float(x.t)))
-        if (o->opt.opset < 19 || t == DT_F8E8M0 || x.t == DT_F8E8M0) refuse(o, "ONNX casts 8-bit floats from opset 19 on, and f8e8m0fnu later");
+    int from = first_opset(o, t) > first_opset(o, x.t) ? first_opset(o, t) : first_opset(o, x.t);
+    if (o->opt.opset < from) refuse(o, "%s casts %s from opset %d on", for_ort(o) ? "ONNX Runtime" : "ONNX", dtype_name(first_opset(o, t) == from ? t : x.t), from);
     OnnxAttr *kept = o->attr; /* of the node that needs the cast */
     int nkept = o->nattr;
     o->attr = NULL;

@@ -313,3 +313,30 @@ def test_comes_back(tmp_path, opset):
     assert again.graph_text() == read.graph_text()
     again.save_onnx(tmp_path / "c.onnx", opset=opset)
     assert (tmp_path / "c.onnx").read_bytes() == (tmp_path / "b.onnx").read_bytes()
+
+
+def control_model(path):
+    """y = x doubled until its sum is 100 or more, at most n times; then x or -x, as the sum is positive."""
+    from onnx import TensorProto as T
+    from onnx import helper as h
+    f, node, info = [T.FLOAT, ["n"]], h.make_node, h.make_tensor_value_info
+    body = h.make_graph([node("Mul", ["x_in", "two"], ["x_out"]), node("ReduceSum", ["x_out"], ["s"], keepdims=0), node("Less", ["s", "hundred"], ["go"])], "body",
+                        [info("i", T.INT64, []), info("go_in", T.BOOL, []), info("x_in", *f)], [info("go", T.BOOL, []), info("x_out", *f), info("s", T.FLOAT, [])])
+    yes, no = (h.make_graph([node(op, [a], [out])], out, [], [info(out, *f)]) for op, a, out in (("Identity", "y", "a"), ("Neg", "x", "b")))
+    nodes = [node("Loop", ["n", "", "x"], ["y", "sums"], body=body), node("ReduceSum", ["x"], ["total"], keepdims=0), node("Greater", ["total", "two"], ["positive"]),
+             node("If", ["positive"], ["z"], then_branch=yes, else_branch=no)]
+    values = [onnx.numpy_helper.from_array(np.float32(v), name) for name, v in (("two", 2), ("hundred", 100))]
+    g = h.make_graph(nodes, "g", [info("x", *f), info("n", T.INT64, [])], [info("y", *f), info("sums", T.FLOAT, ["turns"]), info("z", *f)], values)
+    onnx.save(h.make_model(g, opset_imports=[h.make_opsetid("", 18)], ir_version=8), path)
+
+
+@pytest.mark.parametrize("opset", [17, 18, 23])
+def test_loops_and_branches(tmp_path, opset):
+    control_model(tmp_path / "given.onnx")
+    qkv.Model(tmp_path / "given.onnx").save_onnx(tmp_path / "m.onnx", opset=opset)
+    onnx.checker.check_model(str(tmp_path / "m.onnx"), full_check=True)
+    for x, n in ((np.arange(4), 9), (-np.arange(3), 2), (np.arange(5), 0)):
+        feeds = {"x": x.astype(np.float32), "n": np.array(n)}
+        a, b = (ort.InferenceSession(str(tmp_path / f), providers=["CPUExecutionProvider"]).run(None, feeds) for f in ("given.onnx", "m.onnx"))
+        for want, got in zip(a, b, strict=True):
+            assert want.shape == got.shape and np.allclose(want, got)
