@@ -94,6 +94,15 @@ bool onnx_reduce(OnnxOp *o)
     return op_return(o, 0, y);
 }
 
+/* Softmax in float16 as the standard defines it, by a function whose every step is in the dtype of the input: exponentials and their sum are
+ * rounded, too. `qkv rewrite` makes one op of it again. */
+static Value *softmax_by_steps(OnnxOp *o, Value *x, int axis)
+{
+    Arg axes = arg_ints(o->g, 1, (int64_t[]){axis}), keep = arg_bool(o->g, true);
+    Value *e = AS(&o->L, exp, v(AS(&o->L, sub_Tensor, v(x), v(AS(&o->L, amax, v(x), axes, keep)))));
+    return AS(&o->L, div_Tensor, v(e), v(AS(&o->L, sum_dim_IntList, v(e), axes, keep)));
+}
+
 /* Before opset 13 everything from axis on was one axis. */
 bool onnx_softmax(OnnxOp *o)
 {
@@ -110,7 +119,8 @@ bool onnx_softmax(OnnxOp *o)
         axis = 1;
     }
     Arg arg[] = {v(flat), arg_int(o->g, axis)};
-    TRY(y = lower_as(&o->L, o->row->aten, 2, arg));
+    bool steps = x->dtype == DT_F16 && x->rank && o->row->aten == OP_softmax_int;
+    TRY(y = steps ? softmax_by_steps(o, flat, axis) : lower_as(&o->L, o->row->aten, 2, arg));
     return op_return(o, 0, lower_reshape(&o->L, y, x->rank, x->dim));
 }
 
