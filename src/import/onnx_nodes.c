@@ -189,9 +189,78 @@ static bool import_node(OnnxImport *im, OnnxScope *s, const OnnxNode *node)
     return read_inputs(&o) && (f ? call_function(&o, f) : run_row(&o)) && name_results(&o, mark);
 }
 
+/* Nodes must stand in the order of use; some tools (ONNX Runtime's float16 converter) append theirs all the same, and ONNX Runtime sorts. */
+typedef struct Order {
+    Map made;             /* name -> &node that makes it */
+    const OnnxNode *node;
+    unsigned char *state; /* of each node: 0, DOING, DONE */
+    int *stack, *order, n;
+} Order;
+enum { DOING = 1, DONE = 2 };
+
+/* A node that makes something that n (or a body in it) reads and that is not done yet; -1: none. */
+static int waits_for(const Order *r, const OnnxNode *n)
+{
+    for (int i = 0; i < n->ninput; i++) {
+        const OnnxNode *from = map_get(&r->made, n->input[i]);
+        if (from && r->state[from - r->node] == 0) return (int)(from - r->node);
+    }
+    for (int k = 0; k < n->nattr; k++)
+        for (int j = 0; n->attr[k].g && j < n->attr[k].n; j++)
+            for (int i = 0; i < n->attr[k].g[j].nnode; i++) {
+                int at = waits_for(r, &n->attr[k].g[j].node[i]);
+                if (at >= 0) return at;
+            }
+    return -1;
+}
+
+static void put_in_order(Order *r, int first)
+{
+    int depth = 0;
+    r->stack[depth++] = first;
+    r->state[first] = DOING;
+    while (depth) {
+        int top = r->stack[depth - 1], next = waits_for(r, &r->node[top]);
+        if (next >= 0) {
+            r->state[next] = DOING; /* one that is reached again belongs to a cycle: its first use then fails */
+            r->stack[depth++] = next;
+            continue;
+        }
+        r->state[top] = DONE;
+        r->order[r->n++] = top;
+        depth--;
+    }
+}
+
+/* *order NULL: they stand in order. */
+static bool sort_nodes(OnnxImport *im, const OnnxNode *node, int n, int **order)
+{
+    Order r = {.node = node, .state = arena_array(im->g->arena, unsigned char, n + 1)};
+    bool sorted = true, ok = r.state != NULL;
+    *order = NULL;
+    for (int i = 0; ok && i < n; i++)
+        for (int k = 0; ok && k < node[i].noutput; k++) ok = !*node[i].output[k] || map_put(&r.made, node[i].output[k], (void *)(uintptr_t)&node[i]);
+    for (int i = 0; ok && sorted && i < n; i++) {
+        sorted = waits_for(&r, &node[i]) < 0;
+        r.state[i] = DONE;
+    }
+    if (ok && !sorted) {
+        memset(r.state, 0, (size_t)n);
+        ok = (r.stack = arena_array(im->g->arena, int, n + 1)) && (r.order = arena_array(im->g->arena, int, n + 1));
+        for (int i = 0; ok && i < n; i++)
+            if (!r.state[i]) put_in_order(&r, i);
+        *order = r.order;
+    }
+    map_free(&r.made);
+    return ok || fail(im->err, E_LIMIT, "out of memory");
+}
+
 bool onnx_nodes(OnnxImport *im, OnnxScope *s, const OnnxNode *node, int n)
 {
-    for (int i = 0; i < n; i++) {
+    int *order;
+    TRY(sort_nodes(im, node, n, &order));
+    for (int k = 0; k < n; k++) {
+        int i = order ? order[k] : k;
         if (import_node(im, s, &node[i])) continue;
         char number[32];
         snprintf(number, sizeof number, "#%d", i);

@@ -173,3 +173,19 @@ def test_text_of_bodies_parses_back(tmp_path):
     }"""
     mine = check(tmp_path, text, {"n": np.array(2), "x": floats(3)})
     assert "{\n  symbol" in mine.graph_text() and "\n}, limit=" in mine.graph_text()
+
+
+def test_nodes_out_of_order(tmp_path):
+    """Not legal, but ONNX Runtime sorts them, and its own float16 converter writes such files; a cycle is refused."""
+    text = """agraph (float[N] x) => (float[N] y) { a = Add(x, x)  b = Mul(a, x)  y = Sub(b, a) }"""
+    model = parser.parse_model('<ir_version: 9, opset_import: ["" : 17]>\n' + text)
+    nodes = list(model.graph.node)
+    del model.graph.node[:]
+    model.graph.node.extend(reversed(nodes))
+    onnx.save(model, tmp_path / "m.onnx")
+    x = floats(4)
+    np.testing.assert_allclose(np.asarray(qkv.Model(str(tmp_path / "m.onnx")).run({"x": x})["y"]), 2 * x * x - 2 * x, rtol=1e-6)
+    model.graph.node[2].input[0] = "b"
+    onnx.save(model, tmp_path / "m.onnx")
+    with pytest.raises(qkv.Error, match="is not computed before this node"):
+        qkv.Model(str(tmp_path / "m.onnx"))
