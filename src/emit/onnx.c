@@ -169,7 +169,7 @@ static void put_missing(Onnx *o, const Node *n)
 static void write_node(Onnx *o, const Node *n)
 {
     const char *scope = o->scope;
-    int nkept = o->nattr;
+    int nkept = o->nattr, from = o->scope_from, begin = o->nnode;
     OnnxAttr *kept = o->attr;
     bool refused = o->refused;
     o->attr = NULL;
@@ -182,7 +182,8 @@ static void write_node(Onnx *o, const Node *n)
     else refuse(o, "not written for ONNX yet");
     if (o->refused) put_missing(o, n);
     o->scope = scope;
-    o->scope_from = o->nnode; /* what was written belongs to n alone */
+    lend_nodes(o, begin);
+    o->scope_from = from;
     o->attr = kept;
     o->nattr = nkept;
     o->refused = refused;

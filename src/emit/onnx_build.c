@@ -133,12 +133,15 @@ static OnnxNode *new_node(Onnx *o)
     if (o->nnode == o->node_cap) {
         int cap = o->node_cap * 2 + 256;
         OnnxNode *all = arena_array(o->a, OnnxNode, cap);
-        if (!all) {
+        bool *lent = arena_array(o->a, bool, cap);
+        if (!all || !lent) {
             out_of_memory(o);
             return &spare;
         }
         if (o->nnode) memcpy(all, o->node, (size_t)o->nnode * sizeof *all);
+        if (o->nnode) memcpy(lent, o->lent, (size_t)o->nnode * sizeof *lent);
         o->node = all;
+        o->lent = lent;
         o->node_cap = cap;
     }
     return &o->node[o->nnode++];
@@ -233,22 +236,30 @@ Ref node_of(Onnx *o, const char *op, DType out, int n, const Ref *in)
     return y;
 }
 
-/* The name that v has in the graph goes to the result, where it was made for v alone. */
-static bool rename_result(Onnx *o, const char *from, const char *to)
+/* Was this result made for the node that is written now, and for it alone? */
+static bool made_here(const Onnx *o, const char *name)
 {
-    bool found = false;
+    for (int i = o->scope_from; i < o->nnode; i++)
+        for (int k = 0; !o->lent[i] && k < o->node[i].noutput; k++)
+            if (o->node[i].output[k] == name) return true;
+    return false;
+}
+
+static void rename_result(Onnx *o, const char *from, const char *to)
+{
     for (int i = o->scope_from; i < o->nnode; i++) {
         OnnxNode *n = &o->node[i];
-        for (int k = 0; k < n->noutput; k++) {
-            if (n->output[k] != from) continue;
-            if (n->name == from) n->name = to;
-            n->output[k] = to;
-            found = true;
-        }
-        for (int k = 0; found && k < n->ninput; k++)
+        if (n->name == from) n->name = to;
+        for (int k = 0; k < n->noutput; k++)
+            if (n->output[k] == from) n->output[k] = to;
+        for (int k = 0; k < n->ninput; k++)
             if (n->input[k] == from) n->input[k] = to;
     }
-    return found;
+}
+
+void lend_nodes(Onnx *o, int from)
+{
+    for (int i = from; i < o->nnode && !o->broken; i++) o->lent[i] = true;
 }
 
 static bool named_already(const Onnx *o, const Node *n, const char *name)
@@ -267,9 +278,10 @@ void give(Onnx *o, const Node *n, int k, Ref x)
         else x = cast(o, x, v->dtype);
     }
     const char *wanted = o->wish[v->id] ? o->wish[v->id] : v->name;
-    if (!named_already(o, n, x.name)) {
+    if (!named_already(o, n, x.name) && made_here(o, x.name)) {
         const char *name = o->wish[v->id] ? wanted : fresh(o, wanted);
-        if (rename_result(o, x.name, name)) x.name = name;
+        rename_result(o, x.name, name);
+        x.name = name;
     }
     o->value[v->id] = x;
     o->written[v->id] = true;

@@ -28,7 +28,8 @@ typedef struct Onnx {
     Err *err;
     bool broken, refused;   /* no file; not this node */
     char why[512];
-    OnnxNode *node; int nnode, node_cap, scope_from;
+    OnnxNode *node; int nnode, node_cap, scope_from; /* the node that is written now begins there */
+    bool *lent;             /* by node: its result is known under its name to others: a size, another graph node's */
     OnnxTensor *init; int ninit, init_cap;
     OnnxValueInfo *info; int ninfo, info_cap;
     OnnxValueInfo *input; int ninput;
@@ -73,6 +74,7 @@ Ref ints(Onnx *o, int n, const int64_t *v);         /* 1-D i64 */
 Ref constant_like(Onnx *o, const Tensor *t);        /* a number or a list of i64; no name when t is neither */
 Ref tensor_const(Onnx *o, const Tensor *t, const char *base);
 Ref cast(Onnx *o, Ref x, DType t);
+void lend_nodes(Onnx *o, int from);                 /* those made since keep their names */
 void give(Onnx *o, const Node *n, int k, Ref x);
 
 /* onnx_types.c: which dtypes an op takes, in the standard and in ONNX Runtime */

@@ -253,6 +253,7 @@ static Ref make(Onnx *o, Expr *x)
 /* Made under names of sizes: what nodes call them must not grow when a file is read and written again. */
 static void begin_shared(Onnx *o, const char *scope, Onnx *kept)
 {
+    kept->nnode = o->nnode;
     kept->scope = o->scope;
     kept->attr = o->attr;
     kept->nattr = o->nattr;
@@ -266,7 +267,7 @@ static void end_shared(Onnx *o, const Onnx *kept)
     o->scope = kept->scope;
     o->attr = kept->attr;
     o->nattr = kept->nattr;
-    o->scope_from = o->nnode; /* sizes are shared: they keep their names */
+    lend_nodes(o, kept->nnode);
 }
 
 Ref size_of(Onnx *o, Expr *x)
