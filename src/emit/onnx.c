@@ -310,16 +310,35 @@ static void add_guards(Onnx *o)
 
 static int ir_version(int opset) { return opset <= 18 ? 8 : opset <= 20 ? 9 : opset <= 22 ? 10 : opset <= 23 ? 11 : opset <= 24 ? 12 : 13; }
 
+/* What ONNX has no field for: for whom the file is, what exported the model, and the ranges of sizes, which our own reader keeps. */
+static OnnxPair *metadata(Onnx *o, int *n)
+{
+    OnnxPair *pairs = arena_array(o->a, OnnxPair, expr_symbol_count(o->p) + 2);
+    bool ok = pairs != NULL;
+    if (ok) pairs[(*n)++] = (OnnxPair){"qkv.profile", onnx_profile_name(o->opt.profile)};
+    if (ok && o->opt.torch_version && *o->opt.torch_version) pairs[(*n)++] = (OnnxPair){"torch", o->opt.torch_version};
+    for (int i = 0; ok && i < expr_symbol_count(o->p); i++) {
+        const Symbol *s = expr_symbol(o->p, i);
+        int64_t lo = s->lo > 0 ? s->lo : 0;
+        if (s->source != SYM_INPUT || (lo == 0 && s->hi == INT64_MAX)) continue;
+        OnnxPair p = {arena_printf(o->a, ONNX_RANGE_KEY "%s", s->name),
+                      s->hi == INT64_MAX ? arena_printf(o->a, "%lld..", (long long)lo) : arena_printf(o->a, "%lld..%lld", (long long)lo, (long long)s->hi)};
+        ok = p.key && p.value;
+        pairs[(*n)++] = p;
+    }
+    return ok ? pairs : NULL;
+}
+
 static bool write_model(Onnx *o, OnnxValueInfo *output, int noutput, const char *path)
 {
     OnnxGraph graph = {.name = "main_graph", .doc = "", .node = o->node, .nnode = o->nnode, .init = o->init, .ninit = o->ninit, .input = o->input,
                        .ninput = o->ninput, .output = output, .noutput = noutput, .info = o->info, .ninfo = o->ninfo};
     OnnxOpset opset = {"", o->opt.opset};
-    char *key = arena_printf(o->a, "%s", onnx_profile_name(o->opt.profile));
-    const char *torch = o->opt.torch_version ? o->opt.torch_version : "";
-    OnnxPair pairs[] = {{"qkv.profile", key}, {"torch", torch}};
+    int npairs = 0;
+    OnnxPair *pairs = metadata(o, &npairs);
+    if (!pairs) return fail(o->err, E_LIMIT, "out of memory");
     OnnxModel model = {.ir_version = ir_version(o->opt.opset), .producer = "qkv", .producer_version = "0.1.0", .domain = "", .doc = "", .opset = &opset, .nopset = 1,
-                       .graph = &graph, .metadata = pairs, .nmetadata = *torch ? 2 : 1};
+                       .graph = &graph, .metadata = pairs, .nmetadata = npairs};
     OnnxWriteOptions options = {.external = o->opt.external};
     return onnx_write(&model, path, &options, o->err);
 }

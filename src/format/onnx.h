@@ -21,6 +21,9 @@
 
 enum { ONNX_MAX_DEPTH = 32 }; /* of graphs in attributes */
 
+/* Our own metadata: ONNX_RANGE_KEY + a dim_param -> "1..512" or "1..", the sizes that it may have. */
+#define ONNX_RANGE_KEY "qkv.range."
+
 /* onnx.proto, TensorProto.DataType */
 enum OnnxType {
     ONNX_UNDEFINED, ONNX_FLOAT, ONNX_UINT8, ONNX_INT8, ONNX_UINT16, ONNX_INT16, ONNX_INT32, ONNX_INT64, ONNX_STRING, ONNX_BOOL,

@@ -67,7 +67,28 @@ static bool read_dims(OnnxImport *im, const OnnxValueInfo *info, Expr **dim)
     return true;
 }
 
-static void bind_symbols(Graph *g)
+/* From 0 on; within the range that our own writer noted, if it did. */
+static void known_range(const OnnxModel *m, const char *symbol, int64_t *lo, int64_t *hi)
+{
+    size_t prefix = strlen(ONNX_RANGE_KEY);
+    *lo = 0;
+    *hi = INT64_MAX;
+    for (int i = 0; i < m->nmetadata; i++) {
+        const OnnxPair *p = &m->metadata[i];
+        if (strncmp(p->key, ONNX_RANGE_KEY, prefix) || strcmp(p->key + prefix, symbol)) continue;
+        char *end;
+        long long from = strtoll(p->value, &end, 10);
+        if (end == p->value || strncmp(end, "..", 2) || from < 0) return;
+        const char *last = end + 2;
+        long long to = *last ? strtoll(last, &end, 10) : INT64_MAX;
+        if ((*last && (end == last || *end)) || to < from) return;
+        *lo = from;
+        *hi = to;
+        return;
+    }
+}
+
+static void bind_symbols(const OnnxModel *model, Graph *g)
 {
     for (int k = 0; k < g->ninput; k++)
         for (int d = 0; d < g->input[k]->rank; d++) {
@@ -86,7 +107,10 @@ static void bind_symbols(Graph *g)
                     s->value = g->input[k];
                     s->dim = d;
                 }
-        if (s->source == SYM_INPUT) expr_set_range(g->ex, i, 0, INT64_MAX);
+        if (s->source != SYM_INPUT) continue;
+        int64_t lo, hi;
+        known_range(model, s->name, &lo, &hi);
+        expr_set_range(g->ex, i, lo, hi);
     }
 }
 
@@ -155,7 +179,7 @@ static bool add_inputs(OnnxImport *im, OnnxScope *s, const OnnxGraph *g)
     }
     for (int i = 0; im->fixed && i < im->fixed->n; i++)
         if (!scope_get(im, s, im->fixed->name[i])) return fail(im->err, E_USAGE, "there is no input '%.100s' to fix", im->fixed->name[i]);
-    bind_symbols(im->g);
+    bind_symbols(&im->file->model, im->g);
     return true;
 }
 
@@ -202,6 +226,8 @@ static bool read_model(OnnxImport *im)
     if (!m->graph) return fail(im->err, E_FORMAT, "the model has no graph");
     im->source->ignored = arena_array(im->g->arena, const char *, m->graph->ninput + 3);
     im->source->producer = arena_printf(im->g->arena, "%s%s%s", m->producer, *m->producer_version ? " " : "", m->producer_version);
+    for (int i = 0; i < m->nmetadata; i++)
+        if (!strcmp(m->producer, "qkv") && !strcmp(m->metadata[i].key, "torch")) im->source->torch_version = m->metadata[i].value;
     if (!im->source->ignored || !im->source->producer) return no_memory(im);
     if (m->has_training) im->source->ignored[im->source->nignored++] = "training_info (training graphs are not read)";
     if (m->graph->has_quantization) im->source->ignored[im->source->nignored++] = "quantization_annotation (what it says is in QuantizeLinear nodes, if at all)";

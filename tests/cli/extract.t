@@ -23,7 +23,7 @@ weight %p_out_bias: f32[8] = parameter "out.bias"
 output output_0 = %add
 $ qkv extract affine.pt2 --from x --to linear -o a.pt2 -q; qkv extract affine.pt2 --from linear --to mul -o b.onnx -q; qkv graph b.onnx
 opset 18, profile ort: 2 nodes, 1 weights and constants, 0 attentions (0 as one op)
-symbol s77 in [0, inf]
+symbol s77 in [1, 64]
 input %linear: f32[s77, 3]
 weight %const_f32_2: f32[] = buffer "const.f32.2"
 %relu: f32[s77, 3] = aten.relu.default(%linear)

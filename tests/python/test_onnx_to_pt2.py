@@ -119,3 +119,24 @@ def test_names_that_python_would_not_take(tmp_path):
     assert set(program.state_dict) == set(weights) - {"a"} | {"a_1"}  # "a.b" makes "a" a module
     np.testing.assert_allclose(program.module()(torch.from_numpy(x))[0].detach().numpy(), want, atol=1e-5)
     np.testing.assert_allclose(np.asarray(qkv.Model(str(tmp_path / "m.onnx")).run({"in-put:0": x})[last]), want, atol=1e-5)
+
+
+def test_ranges_and_derived_sizes_survive_onnx(tmp_path):
+    """.pt2 -> ONNX -> .pt2: names of inputs, ranges of sizes, 2*n stays 2*n."""
+    class Pairs(torch.nn.Module):
+        def forward(self, x, y):
+            return x.reshape(x.shape[0], -1, 2).sum(-1) + y
+
+    n = torch.export.Dim("n", min=3, max=20)
+    batch = torch.export.Dim("b", min=1, max=9)
+    args = torch.randn(2, 8), torch.randn(2, 4)
+    torch.export.save(torch.export.export(Pairs(), args, dynamic_shapes=({0: batch, 1: 2 * n}, {0: batch, 1: n})), tmp_path / "a.pt2")
+    convert(tmp_path / "a.pt2", tmp_path / "a.onnx")
+    convert(tmp_path / "a.onnx", tmp_path / "b.pt2")
+    first, last = (torch.export.load(tmp_path / name) for name in ("a.pt2", "b.pt2"))
+    assert [s.arg.name for s in first.graph_signature.input_specs] == [s.arg.name for s in last.graph_signature.input_specs] == ["x", "y"]
+    assert {(int(r.lower), int(r.upper)) for r in last.range_constraints.values()} == {(1, 9), (3, 20)}
+    x, y = torch.randn(5, 14), torch.randn(5, 7)
+    assert torch.equal(last.module()(x, y)[0], Pairs()(x, y))
+    with pytest.raises(qkv.Error, match="allowed"):
+        qkv.Model(str(tmp_path / "a.onnx")).run({"x": np.zeros((2, 42), np.float32), "y": np.zeros((2, 21), np.float32)})
