@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "emit/onnx_impl.h"
+#include "shape/solve.h"
 
 static Symbol *symbol_of(const Onnx *o, const Expr *x) { return expr_symbol(o->p, (int)x->i); }
 static bool out_of_data(const Symbol *s) { return s->source == SYM_ITEM || s->source == SYM_SIZE; }
@@ -71,21 +72,7 @@ typedef struct Solved {
 /* x is an axis' size factor * s + rest: s = (size - rest) / factor. */
 static bool solve_axis(Onnx *o, const Expr *s, Expr *size, Expr **factor, Expr **rest)
 {
-    const Expr *term = size->kind == EX_ADD ? NULL : size;
-    for (int i = 0; size->kind == EX_ADD && i < size->nargs; i++) {
-        if (!ex_mentions(size->args[i], s)) continue;
-        if (term) return false;
-        term = size->args[i];
-    }
-    int times = term && term == s;
-    *factor = ex_int(o->p, 1);
-    for (int i = 0; term && term->kind == EX_MUL && i < term->nargs; i++) {
-        if (term->args[i] == s) times++;
-        else if (ex_mentions(term->args[i], s)) return false;
-        else *factor = ex_mul(o->p, *factor, term->args[i]);
-    }
-    *rest = ex_sub(o->p, size, (Expr *)(uintptr_t)term);
-    return times == 1 && *factor && *rest && known(o, *factor) && known(o, *rest);
+    return expr_split(o->p, size, s, factor, rest) && known(o, *factor) && known(o, *rest);
 }
 
 static bool find_solution(Onnx *o, const Expr *s, Value **v, int *axis, Expr **factor, Expr **rest)

@@ -233,22 +233,7 @@ const char *size_input(const Emit *e, const Expr *x)
 
 static bool solve_axis(Emit *e, const Expr *s, Expr *size, Solution *out)
 {
-    ExprPool *p = e->g->ex;
-    const Expr *term = size->kind == EX_ADD ? NULL : size;
-    for (int i = 0; size->kind == EX_ADD && i < size->nargs; i++) {
-        if (!ex_mentions(size->args[i], s)) continue;
-        if (term) return false;
-        term = size->args[i];
-    }
-    int times = term && term == s;
-    out->factor = ex_int(p, 1);
-    for (int i = 0; term && term->kind == EX_MUL && i < term->nargs; i++) {
-        if (term->args[i] == s) times++;
-        else if (ex_mentions(term->args[i], s)) return false;
-        else out->factor = ex_mul(p, out->factor, term->args[i]);
-    }
-    out->rest = ex_sub(p, size, (Expr *)(uintptr_t)term);
-    return times == 1 && out->factor && out->rest && size_known(e, out->factor) && size_known(e, out->rest);
+    return expr_split(e->g->ex, size, s, &out->factor, &out->rest) && size_known(e, out->factor) && size_known(e, out->rest);
 }
 
 bool find_solution(Emit *e, const Expr *s, Solution *out)

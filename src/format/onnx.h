@@ -19,7 +19,7 @@
 #include "base/file.h"
 #include "tensor/tensor.h"
 
-enum { ONNX_MAX_DEPTH = 32 }; /* of graphs in attributes */
+enum { ONNX_MAX_DEPTH = 32 }; /* of graphs in attributes, and of calls of functions */
 
 /* Our own metadata: ONNX_RANGE_KEY + a dim_param -> "1..512" or "1..", the sizes that it may have. */
 #define ONNX_RANGE_KEY "qkv.range."

@@ -144,11 +144,11 @@ static Value *add_constant(OnnxImport *im, Cell *c, const Tensor *data)
     return v;
 }
 
-static bool all_constant(const Cell *c)
+bool cell_constant(const Cell *c)
 {
     for (int i = 0; i < c->n; i++)
         if (!ex_is_const(c->e[i])) return false;
-    return true;
+    return c->n >= 0;
 }
 
 static Value *constant_elements(OnnxImport *im, Cell *c)
@@ -192,7 +192,7 @@ Value *cell_value(OnnxImport *im, Cell *c)
     if (c->is_list) fail(im->err, E_UNSUPPORTED, "'%s' is a sequence, expected a tensor", c->name);
     else if (c->string || (c->data && c->data->dtype == DT_NONE)) fail(im->err, E_UNSUPPORTED, "'%s' is a tensor of strings", c->name);
     else if (c->data) c->v = add_constant(im, c, c->data);
-    else if (c->n >= 0) c->v = all_constant(c) ? constant_elements(im, c) : computed_elements(im, c);
+    else if (c->n >= 0) c->v = cell_constant(c) ? constant_elements(im, c) : computed_elements(im, c);
     else fail(im->err, E_FORMAT, "'%s' has no value", c->name);
     return c->v;
 }

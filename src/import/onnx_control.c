@@ -78,13 +78,6 @@ static Cell *body_input(OnnxImport *im, OnnxCapture *cap, const char *name, cons
     return cell_of_value(im, name, v);
 }
 
-static bool all_constant(const Cell *c)
-{
-    for (int i = 0; i < c->n; i++)
-        if (!ex_is_const(c->e[i])) return false;
-    return c->n >= 0;
-}
-
 /* Constants go in as they are, everything else as an input. */
 static Cell *captured(OnnxImport *im, OnnxCapture *cap, Cell *outer)
 {
@@ -93,7 +86,7 @@ static Cell *captured(OnnxImport *im, OnnxCapture *cap, Cell *outer)
         op_unsupported(o, "a body uses '%.100s', a sequence or a tensor of strings, of the graph around it", outer->name);
         return NULL;
     }
-    if (!outer->v && outer->n >= 0 && all_constant(outer)) {
+    if (!outer->v && cell_constant(outer)) {
         Expr **e = arena_array(im->g->arena, Expr *, outer->n + 1);
         for (int i = 0; e && i < outer->n; i++) {
             const Expr *x = outer->e[i];
@@ -178,7 +171,7 @@ static bool import_body(OnnxOp *o, const OnnxGraph *body, bool turns, int ncarri
     OnnxScope s = {.outer = o->scope, .frame = o->scope->frame, .opset = o->scope->opset, .nopset = o->scope->nopset, .capture = &out->capture,
                    .depth = o->scope->depth + 1};
     int first = turns ? 2 : 0;
-    bool ok = s.depth <= 32 || fail(im.err, E_LIMIT, "functions and subgraphs nested deeper than 32");
+    bool ok = s.depth <= ONNX_MAX_DEPTH || fail(im.err, E_LIMIT, "functions and subgraphs nested deeper than %d", ONNX_MAX_DEPTH);
     ok = ok && (body->ninput == first + ncarried || fail(im.err, E_FORMAT, "the body takes %d inputs, the node gives %d", body->ninput, first + ncarried));
     for (int i = 0; ok && i < first; i++) {
         Value *v = graph_add_input(im.g, plain_name(&im, body->input[i].name), i ? DT_BOOL : DT_I64, 0, NULL);

@@ -115,6 +115,7 @@ Cell *cell_of_sizes(OnnxImport *im, const char *name, DType t, int rank, const i
 Cell *cell_of_list(OnnxImport *im, const char *name, int n, Cell *const *list);
 Value *cell_value(OnnxImport *im, Cell *c);               /* as a tensor; NULL on error */
 bool cell_known(OnnxImport *im, Cell *c);                 /* are its elements known? c->n, c->e then hold them */
+bool cell_constant(const Cell *c);                        /* all its elements are known, and are numbers */
 DType cell_dtype(const Cell *c);
 int cell_rank(const Cell *c);
 const char *plain_name(OnnxImport *im, const char *name); /* as a name of Python: letters, digits and '_' (a .pt2 keeps it) */

@@ -5,7 +5,7 @@
 #include "base/buf.h"
 #include "import/onnx_impl.h"
 
-enum { MAX_CALLS = 32, MAX_UNROLLED = 1 << 17 };
+enum { MAX_UNROLLED = 1 << 17 };
 
 static const OnnxRow rows[] = {
 #define ONNX(domain, name, fn, aten) {domain, name, onnx_##fn, OP_##aten},
@@ -91,7 +91,7 @@ static bool call_function(OnnxOp *o, const OnnxFunction *f)
         return fail(im->err, E_FORMAT, "function '%s' gives %d results, %d are named", f->name, f->noutput, o->node->noutput);
     OnnxFrame frame = {o->scope, o->node, f};
     OnnxScope s = {.frame = &frame, .opset = f->opset, .nopset = f->nopset, .depth = o->scope->depth + 1};
-    bool ok = s.depth <= MAX_CALLS || fail(im->err, E_LIMIT, "functions and subgraphs nested deeper than %d (do they call each other?)", MAX_CALLS);
+    bool ok = s.depth <= ONNX_MAX_DEPTH || fail(im->err, E_LIMIT, "functions and subgraphs nested deeper than %d (do they call each other?)", ONNX_MAX_DEPTH);
     ok = ok && made_nodes(im, f->nnode);
     for (int i = 0; ok && i < o->node->ninput; i++)
         if (o->in[i]) ok = scope_set(im, &s, f->input[i], o->in[i]);
@@ -120,7 +120,7 @@ bool onnx_branch(OnnxOp *o, const OnnxGraph *body, int nin, Cell *const *in, int
 {
     OnnxImport *im = o->im;
     OnnxScope s = {.outer = o->scope, .frame = o->scope->frame, .opset = o->scope->opset, .nopset = o->scope->nopset, .depth = o->scope->depth + 1};
-    if (s.depth > MAX_CALLS) return fail(im->err, E_LIMIT, "functions and subgraphs nested deeper than %d", MAX_CALLS);
+    if (s.depth > ONNX_MAX_DEPTH) return fail(im->err, E_LIMIT, "functions and subgraphs nested deeper than %d", ONNX_MAX_DEPTH);
     if (body->ninput != nin) return fail(im->err, E_FORMAT, "the body takes %d inputs, the node gives %d", body->ninput, nin);
     if (body->noutput != nout) return fail(im->err, E_FORMAT, "the body gives %d results, the node expects %d", body->noutput, nout);
     TRY(made_nodes(im, body->nnode));

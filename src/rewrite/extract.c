@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "shape/solve.h"
 
 enum { NEAR = 3 };
 
@@ -148,19 +149,6 @@ static bool resolve(Cut *c, const char *const *from, int nfrom, const char *cons
 
 static Symbol *symbol_of(const Cut *c, int i) { return expr_symbol(c->g->ex, i); }
 
-/* Is e = a*s + b, a and b free of s? */
-static bool linear_in(const Expr *e, const Expr *s)
-{
-    int n = 0;
-    if (e == s || !ex_mentions(e, s)) return true;
-    if (e->is_float || (e->kind != EX_ADD && e->kind != EX_MUL)) return false;
-    for (int i = 0; i < e->nargs; i++) {
-        if (!linear_in(e->args[i], s)) return false;
-        n += ex_mentions(e->args[i], s);
-    }
-    return e->kind == EX_ADD || n == 1;
-}
-
 /* The one symbol of e that is not known; -1: there are none, -2: more. */
 static int only_unknown(const Cut *c, const Expr *e)
 {
@@ -185,7 +173,7 @@ static void tell_sizes(Cut *c)
             for (int d = 0; d < c->from[i]->rank; d++) {
                 const Expr *e = c->from[i]->dim[d];
                 int s = ex_is_const(e) ? -1 : only_unknown(c, e);
-                if (s < 0 || !linear_in(e, symbol_of(c, s)->expr)) continue;
+                if (s < 0 || !expr_linear_in(e, symbol_of(c, s)->expr)) continue;
                 c->known[s] = more = true;
             }
     }

@@ -67,17 +67,35 @@ static bool solve_one(const Graph *g, const Expr *e, Binding *b, int symbol, int
     return false;
 }
 
-/* Is e = a*s + c, with a and c free of s? */
-static bool linear_in(const Expr *e, const Expr *s)
+bool expr_linear_in(const Expr *e, const Expr *s)
 {
     int n = 0;
     if (e == s || !ex_mentions(e, s)) return true;
     if (e->is_float || (e->kind != EX_ADD && e->kind != EX_MUL)) return false;
     for (int i = 0; i < e->nargs; i++) {
-        if (!linear_in(e->args[i], s)) return false;
+        if (!expr_linear_in(e->args[i], s)) return false;
         n += ex_mentions(e->args[i], s);
     }
     return e->kind == EX_ADD || n == 1;
+}
+
+bool expr_split(ExprPool *p, Expr *size, const Expr *s, Expr **factor, Expr **rest)
+{
+    const Expr *term = size->kind == EX_ADD ? NULL : size;
+    for (int i = 0; size->kind == EX_ADD && i < size->nargs; i++) {
+        if (!ex_mentions(size->args[i], s)) continue;
+        if (term) return false;
+        term = size->args[i];
+    }
+    int times = term && term == s;
+    *factor = ex_int(p, 1);
+    for (int i = 0; term && term->kind == EX_MUL && i < term->nargs; i++) {
+        if (term->args[i] == s) times++;
+        else if (ex_mentions(term->args[i], s)) return false;
+        else *factor = ex_mul(p, *factor, term->args[i]);
+    }
+    *rest = ex_sub(p, size, (Expr *)(uintptr_t)term);
+    return times == 1 && *factor && *rest;
 }
 
 /* Only one value of the symbol gives the size: other axes leave a choice ("s0//2"). */
@@ -85,7 +103,7 @@ static bool determines(const Graph *g, const Expr *e, Binding *b, int symbol)
 {
     int64_t y0, y1;
     if (e->kind == EX_SYM) return true;
-    return linear_in(e, expr_symbol(g->ex, symbol)->expr) && value_at(g, e, b, symbol, 0, &y0) && value_at(g, e, b, symbol, 1, &y1) && y0 != y1;
+    return expr_linear_in(e, expr_symbol(g->ex, symbol)->expr) && value_at(g, e, b, symbol, 0, &y0) && value_at(g, e, b, symbol, 1, &y1) && y0 != y1;
 }
 
 /* A linear a*s + c with c = 0, for the wording. */
