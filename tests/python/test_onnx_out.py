@@ -11,6 +11,7 @@ torch = pytest.importorskip("torch")
 onnx = pytest.importorskip("onnx")
 ort = pytest.importorskip("onnxruntime")
 import qkv  # noqa: E402
+from parts import B, R, S, fn  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.export import Dim  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
@@ -18,22 +19,7 @@ from torch.utils._pytree import tree_leaves  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 QKV = os.environ.get("QKV", str(ROOT / "build" / "qkv"))
-B, S = Dim("b", min=1, max=8), Dim("s", min=2, max=64)
 ort.set_default_logger_severity(4)
-
-
-def R(*shape, seed=0):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
-
-
-def fn(f, **parts):
-    """A module whose forward is f, with the given parts."""
-    class Module(nn.Module):
-        forward = f
-    m = Module()
-    for name, part in parts.items():
-        setattr(m, name, part)
-    return m.eval()
 
 
 def exported(folder, module, inputs, dynamic=None):

@@ -6,25 +6,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 import qkv  # noqa: E402
+from parts import B, R, S, fn  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.export import Dim  # noqa: E402
 from torch.utils._pytree import tree_leaves, tree_map  # noqa: E402
-
-B, S = Dim("b", min=1, max=8), Dim("s", min=2, max=64)
-
-
-def R(*shape, seed=0):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
-
-
-def fn(f, **parts):
-    """A module whose forward is f, with the given parts."""
-    class Module(nn.Module):
-        forward = f
-    m = Module()
-    for name, part in parts.items():
-        setattr(m, name, part)
-    return m.eval()
 
 
 def leaves(out):
