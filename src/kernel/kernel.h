@@ -21,6 +21,7 @@
 #include "kernel/linalg.h"
 #include "kernel/pointwise.h"
 #include "kernel/reduce.h"
+#include "kernel/sdpa.h"
 
 /* FAMILY(name, Struct) */
 #define KERNEL_FAMILIES(FAMILY)           \
@@ -28,7 +29,8 @@
     FAMILY(reduce, ReduceKernels)         \
     FAMILY(index, IndexKernels)           \
     FAMILY(image, ImageKernels)           \
-    FAMILY(linalg, LinalgKernels)
+    FAMILY(linalg, LinalgKernels)         \
+    FAMILY(sdpa, SdpaKernels)
 
 typedef struct Kernels {
 #define FAMILY(name, T) T name;

@@ -1,4 +1,4 @@
-/* Reference attention and matrix products: plain loops, double accumulators. Contract in kernel/linalg.h. */
+/* Reference rotary embedding and matrix products: plain loops, double accumulators. Contract in kernel/linalg.h. */
 #include "kernel/linalg.h"
 #include <math.h>
 
@@ -33,48 +33,6 @@ static void rotary(const Rotary *r, int threads)
 
 void linalg_fill_ref(LinalgKernels *k);
 
-static int64_t workspace(const Sdpa *a) { return 2 * a->M; } /* one row of scores in double */
-
-static double score(const Sdpa *a, int64_t b, int64_t h, int64_t n, int64_t m)
-{
-    const float *q = a->q + b * a->qs[0] + h * a->qs[1] + n * a->qs[2];
-    const float *k = a->k + b * a->ks[0] + h / (a->H / a->Hkv) * a->ks[1] + m * a->ks[2];
-    int64_t at = b * a->ms[0] + h * a->ms[1] + n * a->ms[2] + m * a->ms[3];
-    double s = 0;
-    if (m < n + a->lower || m > n + a->upper) return -INFINITY;
-    if (a->truth && !a->truth[at]) return -INFINITY;
-    for (int64_t d = 0; d < a->D; d++) s += (double)q[d] * (double)k[d];
-    s *= (double)a->scale;
-    if (a->softcap > 0) s = (double)a->softcap * tanh(s / (double)a->softcap);
-    return s + (a->mask ? (double)a->mask[at] : 0);
-}
-
-static void attend_row(const Sdpa *a, int64_t row, double *p)
-{
-    int64_t n = row % a->N, h = row / a->N % a->H, b = row / a->N / a->H;
-    const float *v = a->v + b * a->vs[0] + h / (a->H / a->Hkv) * a->vs[1];
-    float *out = a->out + row * a->E;
-    double top = -INFINITY, sum = 0;
-    bool nan = false;
-    for (int64_t m = 0; m < a->M; m++) {
-        p[m] = score(a, b, h, n, m);
-        nan |= p[m] != p[m];
-        if (p[m] > top) top = p[m];
-    }
-    for (int64_t m = 0; m < a->M; m++) sum += p[m] = top == -INFINITY && !nan ? 0 : exp(p[m] - top);
-    for (int64_t e = 0; e < a->E; e++) {
-        double s = 0;
-        for (int64_t m = 0; m < a->M; m++) s += p[m] * (double)v[m * a->vs[2] + e];
-        out[e] = (float)(sum == 0 ? 0 : s / sum);
-    }
-}
-
-static void sdpa(const Sdpa *a, float *space, int threads)
-{
-    (void)threads;
-    for (int64_t row = 0; row < a->B * a->H * a->N; row++) attend_row(a, row, (double *)(void *)space);
-}
-
 static void matmul_f32(float *c, const float *a, const float *b, int64_t M, int64_t N, int64_t K, int64_t ars, int64_t acs, int64_t brs, int64_t bcs)
 {
     for (int64_t i = 0; i < M; i++)
@@ -105,4 +63,4 @@ static void matmul_i64(int64_t *c, const int64_t *a, const int64_t *b, int64_t M
         }
 }
 
-void linalg_fill_ref(LinalgKernels *k) { *k = (LinalgKernels){workspace, sdpa, matmul_f32, matmul_f64, matmul_i64, rotary, rotary}; }
+void linalg_fill_ref(LinalgKernels *k) { *k = (LinalgKernels){matmul_f32, matmul_f64, matmul_i64, rotary, rotary}; }

@@ -1,0 +1,208 @@
+/* Attention against sums in double. Gaps between rows, and what lies around the operands, are NaN. */
+#include "kernel_test.h"
+
+typedef enum MaskKind { NO_MASK, KEYS_ONLY, PER_HEAD, PER_ROW, SPREAD, TRUTH_KEYS, TRUTH_ROW, TRUTH_NONE, MASKS } MaskKind;
+
+static const char *const mask_names[] = {"none", "(M)", "(H, N, M)", "(N, 1)", "(N, M) by 2", "truth (M)", "truth (N, M)", "truth, no key"};
+
+/* q, k, v of (B, rows, heads, width) seen as (B, heads, rows, width), rows 3 apart, or plain. */
+static float *operand(int at, int64_t B, int64_t heads, int64_t rows, int64_t width, bool turned, int64_t *stride, uint64_t *state)
+{
+    int64_t row = width + 3;
+    stride[2] = turned ? heads * row : row;
+    stride[1] = turned ? row : rows * row;
+    stride[0] = rows * heads * row;
+    float *x = room(at, rows * width * heads * B > 0 ? (B * rows * heads * row - 3) * 4 : 0);
+    for (int64_t i = 0; i < B * heads * rows * width; i++) {
+        int64_t r = i / width;
+        x[r / rows / heads * stride[0] + r / rows % heads * stride[1] + r % rows * stride[2] + i % width] = random_unit(state) * 2;
+    }
+    return x;
+}
+
+static void make_mask(Sdpa *a, MaskKind kind, uint64_t *state)
+{
+    static const int64_t none[4] = {0, 0, 0, 0};
+    int64_t M = a->M, N = a->N, n = kind == PER_HEAD ? a->H * N * M : kind == PER_ROW ? N : kind == SPREAD ? 2 * N * M : kind == TRUTH_ROW ? N * M : M;
+    memcpy(a->ms, none, sizeof none);
+    a->mask = NULL;
+    a->truth = NULL;
+    if (kind == NO_MASK) return;
+    a->ms[2] = kind == KEYS_ONLY || kind == TRUTH_KEYS || kind == TRUTH_NONE ? 0 : kind == SPREAD ? 2 * M : kind == PER_ROW ? 1 : M;
+    a->ms[3] = kind == PER_ROW ? 0 : kind == SPREAD ? 2 : 1;
+    a->ms[1] = kind == PER_HEAD ? N * M : 0;
+    float *f = room(3, n * 4);
+    uint8_t *t = room(4, n);
+    for (int64_t i = 0; i < n; i++) {
+        f[i] = unit_random(state) % 4 ? 3 * random_unit(state) : -INFINITY;
+        t[i] = (uint8_t)(kind == TRUTH_NONE || unit_random(state) % 3 == 0 ? 0 : 1 + i % 255);
+    }
+    if (kind >= TRUTH_KEYS) a->truth = t;
+    else a->mask = f;
+}
+
+/* One output row and how far a float kernel may be from it. To first order, in units of 2^-24: a score is off by its products and sums (D + 3 times
+ * the magnitudes in it), the difference to the maximum by itself, exp by 2; the weighted sum and the normaliser take that on and add one rounding
+ * a key; each block of keys may rescale (exp, two products). */
+static void sdpa_model(const Sdpa *a, int64_t b, int64_t h, int64_t n, double *want, double *far, double *p, double *c)
+{
+    int64_t kv = h / (a->H / a->Hkv);
+    double top = -INFINITY, sum = 0, spread = 0;
+    const float *q = (const float *)a->q + b * a->qs[0] + h * a->qs[1] + n * a->qs[2], *v = (const float *)a->v + b * a->vs[0] + kv * a->vs[1];
+    bool nan = false;
+    for (int64_t m = 0; m < a->M; m++) {
+        const float *k = (const float *)a->k + b * a->ks[0] + kv * a->ks[1] + m * a->ks[2];
+        int64_t at = b * a->ms[0] + h * a->ms[1] + n * a->ms[2] + m * a->ms[3];
+        double s = 0, size = 0, extra = a->mask ? (double)a->mask[at] : a->truth && !a->truth[at] ? -INFINITY : 0;
+        for (int64_t d = 0; d < a->D; d++) s += (double)q[d] * k[d], size += fabs((double)q[d] * k[d]);
+        s *= (double)a->scale;
+        if (a->softcap > 0) s = (double)a->softcap * tanh(s / (double)a->softcap);
+        p[m] = m < n + a->lower || m > n + a->upper ? -INFINITY : s + extra;
+        c[m] = (double)(a->D + 3) * size * fabs((double)a->scale) + (isinf(extra) ? 0 : fabs(extra)) + fabs(p[m]) + 4;
+        nan |= isnan(p[m]);
+        top = p[m] > top ? p[m] : top;
+    }
+    for (int64_t m = 0; m < a->M; m++) {
+        c[m] += top - p[m];
+        sum += p[m] = top == -INFINITY && !nan ? 0 : exp(p[m] - top);
+        if (p[m] > 0) spread += p[m] * c[m];
+    }
+    for (int64_t e = 0; e < a->E; e++) {
+        double s = 0, size = 0, own = 0;
+        for (int64_t m = 0; m < a->M && sum != 0; m++) {
+            double term = p[m] * v[m * a->vs[2] + e];
+            s += term, size += fabs(term);
+            if (term != 0) own += fabs(term) * c[m];
+        }
+        want[e] = sum == 0 ? 0 : s / sum;
+        far[e] = sum == 0 ? 0 : (own + size * (spread / sum + (double)a->M + 16 + 8 * ((double)a->M / 512))) / sum * 0x1p-24 + 0x1p-149;
+    }
+}
+
+enum { KEYS_MOST = 1100, WIDTH_MOST = 70 };
+
+static void check_sdpa(CpuLevel l, const Sdpa *a, const float *out, const char *mask)
+{
+    static double want[WIDTH_MOST], far[WIDTH_MOST], p[KEYS_MOST], c[KEYS_MOST];
+    for (int64_t row = 0; row < a->B * a->H * a->N; row++) {
+        sdpa_model(a, row / a->N / a->H, row / a->N % a->H, row % a->N, want, far, p, c);
+        for (int64_t e = 0; e < a->E; e++) {
+            double y = out[row * a->E + e];
+            if (isnan(want[e]) ? !isnan(y) : y != want[e] && !(fabs(y - want[e]) <= far[e]))
+                STOP("sdpa on %s, B %d H %d/%d N %d M %d D %d E %d, mask %s, lower %d, upper %d, softcap %g: row %d, %d: %a, expected %a; %g off, %g allowed", cpu_level_name(l), (int)a->B,
+                     (int)a->H, (int)a->Hkv, (int)a->N, (int)a->M, (int)a->D, (int)a->E, mask, (int)a->lower, (int)a->upper, (double)a->softcap, (int)row, (int)e, y, want[e], fabs(y - want[e]), far[e]);
+        }
+    }
+}
+
+/* Into room 5, workspace in room 6. */
+static float *run_sdpa(CpuLevel l, Sdpa *a, int threads)
+{
+    const SdpaKernels *k = &kernels_at(l)->sdpa;
+    float *out = room(5, a->B * a->H * a->N * a->E * 4), *space = room(6, ((int64_t)k->workspace(a, threads) + 63) / 64 * 64);
+    a->out = out;
+    a->os[2] = a->E, a->os[1] = a->N * a->E, a->os[0] = a->H * a->N * a->E;
+    k->run(a, space, threads);
+    assert_guard(out);
+    assert_guard(space);
+    return out;
+}
+
+static Sdpa make_sdpa(const int64_t *s, bool turned, uint64_t *state)
+{
+    Sdpa a = {.t = DT_F32, .B = s[0], .H = s[1], .Hkv = s[2], .N = s[3], .M = s[4], .D = s[5], .E = s[6], .scale = 0.7f / sqrtf((float)(s[5] + 1)), .lower = -SDPA_ANY, .upper = SDPA_ANY};
+    a.q = operand(0, a.B, a.H, a.N, a.D, turned, a.qs, state);
+    a.k = operand(1, a.B, a.Hkv, a.M, a.D, turned, a.ks, state);
+    a.v = operand(2, a.B, a.Hkv, a.M, a.E, turned, a.vs, state);
+    return a;
+}
+
+/* Rows in sixes, panels of 8, 16 and 64 columns, blocks of 512 keys, and their neighbours. */
+static const int64_t shapes[][7] = {
+    {1, 1, 1, 1, 1, 1, 1},    {0, 1, 1, 2, 2, 2, 2},    {1, 1, 1, 0, 3, 4, 4},      {1, 2, 1, 3, 0, 4, 5},      {1, 2, 2, 3, 4, 0, 5},   {1, 1, 1, 3, 4, 5, 0},
+    {2, 4, 2, 5, 7, 3, 8},    {1, 3, 1, 6, 8, 8, 7},    {2, 2, 2, 7, 9, 16, 9},     {1, 2, 1, 13, 15, 17, 15},  {1, 2, 2, 12, 16, 31, 16}, {1, 1, 1, 11, 17, 32, 17},
+    {1, 2, 2, 33, 31, 33, 31}, {1, 2, 1, 5, 63, 64, 33}, {1, 1, 1, 64, 64, 65, 64},  {1, 1, 1, 9, 65, 15, 65},   {1, 1, 1, 7, 511, 8, 8}, {1, 1, 1, 7, 512, 8, 9},
+    {1, 1, 1, 13, 513, 9, 8}, {1, 2, 1, 4, 1025, 16, 5}, {1, 1, 1, 1, 1088, 64, 64}, {1, 1, 1, 600, 3, 4, 4},
+};
+enum { SHAPES = sizeof shapes / sizeof *shapes };
+
+static void test_sdpa(void **state)
+{
+    uint64_t seed = 2;
+    (void)state;
+    for (int i = 0; i < SHAPES; i++)
+        for (int mask = 0; mask < MASKS; mask++)
+            for (int band = 0; band < 5; band++) { /* all, causal, window, causal window, causal with a past */
+                Sdpa a = make_sdpa(shapes[i], (i + mask) % 2, &seed);
+                a.lower = band == 2 || band == 3 ? -3 : -SDPA_ANY;
+                a.upper = band == 1 || band == 3 ? 0 : band == 2 ? 4 : band == 4 ? a.M - a.N : SDPA_ANY;
+                a.softcap = (i + band) % 3 == 1 ? 1.5f : 0;
+                make_mask(&a, (MaskKind)mask, &seed);
+                for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung(l)) check_sdpa(l, &a, run_sdpa(l, &a, 1 + i % 3), mask_names[mask]);
+            }
+}
+
+/* Large scores: the maximum moves from block to block, weights underflow; all far below 0, where exp alone would underflow. */
+static void test_sdpa_steep(void **state)
+{
+    static const float low = -200;
+    uint64_t seed = 3;
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        Sdpa a = make_sdpa((int64_t[]){1, 1, 1, 8, 1090, 8, 8}, false, &seed);
+        a.scale = (float[]){60, -60, 0, 0.1f}[i];
+        if (i == 3) a.mask = &low;
+        float *k = (float *)(uintptr_t)a.k;
+        for (int64_t m = 0; m < a.M; m++) k[m * a.ks[2]] += (float)m * 0.01f;
+        for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung(l)) check_sdpa(l, &a, run_sdpa(l, &a, 1), "none");
+    }
+}
+
+/* NaN and infinity stay in the rows and columns that they touch; a row without a key is 0 whatever the values are. */
+static void test_sdpa_special(void **state)
+{
+    static const float special[] = {NAN, INFINITY, -INFINITY, 0x1p-149f, -0.0f};
+    uint64_t seed = 4;
+    (void)state;
+    for (int i = 0; i < 15; i++) {
+        Sdpa a = make_sdpa((int64_t[]){1, 1, 1, 14, i % 2 ? 20 : 530, 5, 6}, false, &seed);
+        float *x = (float *)(uintptr_t)(i / 5 == 0 ? a.q : i / 5 == 1 ? a.k : a.v) + (i / 5 == 0 ? 9 * a.qs[2] : i / 5 == 1 ? 17 * a.ks[2] : 17 * a.vs[2]);
+        x[2] = special[i % 5];
+        for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung(l)) check_sdpa(l, &a, run_sdpa(l, &a, 2), "none");
+        make_mask(&a, TRUTH_NONE, &seed);
+        if (i / 5 == 2)
+            for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung(l)) check_sdpa(l, &a, run_sdpa(l, &a, 2), "truth, no key");
+    }
+}
+
+static void test_sdpa_threads(void **state)
+{
+    static const int64_t large[][7] = {{1, 1, 1, 400, 70, 8, 9}, {1, 2, 1, 577, 40, 16, 16}, {3, 3, 3, 20, 90, 8, 8}, {1, 5, 5, 200, 33, 4, 3}};
+    static const int threads[] = {1, 2, 3, 8};
+    uint64_t seed = 5;
+    (void)state;
+    for (int i = 0; i < 4; i++)
+        for (int causal = 0; causal < 2; causal++) {
+            Sdpa a = make_sdpa(large[i], causal, &seed);
+            if (causal) a.upper = 0;
+            size_t bytes = (size_t)(a.B * a.H * a.N * a.E) * 4;
+            for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung(l)) {
+                float *first = malloc(bytes);
+                for (int t = 0; t < 4; t++) {
+                    const float *out = run_sdpa(l, &a, threads[t]);
+                    if (t == 0) memcpy(first, out, bytes);
+                    else if (memcmp(first, out, bytes)) STOP("sdpa on %s, shape %d: %d threads differ", cpu_level_name(l), i, threads[t]);
+                }
+                check_sdpa(l, &a, first, "none");
+                free(first);
+            }
+        }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_sdpa), cmocka_unit_test(test_sdpa_steep), cmocka_unit_test(test_sdpa_special), cmocka_unit_test(test_sdpa_threads),
+    };
+    return cmocka_run_group_tests_name("sdpa", tests, NULL, NULL);
+}
