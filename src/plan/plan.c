@@ -52,7 +52,7 @@ typedef struct Builder {
     const PlanInput *in;
     const Graph *g;
     Plan *p;
-    Binding *b;
+    const Binding *b;
     unsigned char *need;      /* by value id */
     unsigned char *constant;  /* by value id: depends on sizes and weights alone */
     unsigned char *stable;    /* by value id: bytes stay for the session */
@@ -359,17 +359,23 @@ static bool build(Builder *s)
     return place_blocks(s);
 }
 
+/* What the plan was made for, without what was evaluated. */
+static bool keep_sizes(Plan *p, const Binding *b)
+{
+    p->binding = (Binding){.n = b->n, .value = arena_array(p->arena, int64_t, b->n + 1), .bound = arena_array(p->arena, bool, b->n + 1)};
+    if (!p->binding.value || !p->binding.bound) return false;
+    memcpy(p->binding.value, b->value, (size_t)b->n * sizeof *b->value);
+    memcpy(p->binding.bound, b->bound, (size_t)b->n * sizeof *b->bound);
+    return true;
+}
+
 Plan *plan_build(const PlanInput *in, const Binding *b, Err *err)
 {
     Plan *p = calloc(1, sizeof *p);
-    Builder s = {.in = in, .g = in->graph, .p = p, .err = err};
+    Builder s = {.in = in, .g = in->graph, .p = p, .b = b, .err = err};
     bool ok = p && (p->arena = arena_create(0)) != NULL;
     if (!ok) fail(err, E_LIMIT, "out of memory");
-    ok = ok && binding_init(&p->binding, in->graph->ex, err);
-    for (int i = 0; ok && i < b->n; i++)
-        if (b->bound[i]) binding_set(&p->binding, i, b->value[i]);
-    s.b = p ? &p->binding : NULL;
-    ok = ok && build(&s);
+    ok = ok && (keep_sizes(p, b) || fail(err, E_LIMIT, "out of memory")) && build(&s);
     free(s.need);
     free(s.constant);
     free(s.stable);
@@ -391,7 +397,6 @@ void plan_free(Plan *p)
     free(p->block_offset);
     free(p->step);
     free(p->node);
-    binding_free(&p->binding);
     arena_destroy(p->arena);
     free(p);
 }

@@ -40,7 +40,7 @@ typedef struct PlanInput {
 
 typedef struct Plan {
     Arena *arena;
-    Binding binding;
+    Binding binding;  /* the symbols' values; nothing is evaluated with it */
     int nvalues;
     Tensor **value;   /* by value id; NULL when the plan does not compute it */
     Place *place;

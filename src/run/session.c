@@ -8,63 +8,16 @@
 #include <time.h>
 #include <unistd.h>
 #include "run/gemm.h"
-#include "run/rng.h"
 #include "run/run_table.h"
 #include "run/session_impl.h"
 #include "shape/solve.h"
 
-enum { MAX_PLANS = 64, ALIGN = 64 };
+enum { ALIGN = 64 };
 
 static RunFn *const run_table[OP_COUNT] = {
 #define OP(id, name, schema, lower, shape, view, run, flags) [OP_##id] = run_##run,
 #include "ir/ops.def"
 #undef OP
-};
-
-/* A plan and what it was made for. */
-typedef struct Cached {
-    Plan *plan;
-    int stage; /* -1: the whole graph; else the symbol that this partial plan finds */
-    long used;
-} Cached;
-
-/* An output that is a view of a buffer as it was before the run: a copy, owned. */
-typedef struct Kept {
-    Tensor copy;
-    size_t size;
-    bool used; /* in the last run */
-} Kept;
-
-struct Session {
-    const Graph *g;
-    const Fusion *fusion;
-    RunEnv env;
-    Rng rng;
-    Tensor *input;          /* what the caller set */
-    bool *input_set;
-    void **own_input;       /* contiguous copies, and random inputs */
-    size_t *own_size;
-    void **input_data;      /* address per input for the current run */
-    void **placed_input;    /* the addresses that the current plan was placed at */
-    int64_t *scalar;
-    Tensor **given;         /* by value id: weights, session constants, buffers */
-    unsigned char *stable;
-    void **owned;           /* memory of session constants and buffers */
-    int nowned, cap_owned;
-    Tensor *state;          /* per mutation: the buffer's value, owned */
-    Kept *kept;             /* per output */
-    unsigned char *arena;
-    size_t arena_size;
-    Cached cached[MAX_PLANS];
-    int ncached;
-    long clock;
-    Plan *current;
-    int plans_made;
-    double plan_ms;
-    bool profile;
-    NodeFn *on_node;
-    void *on_node_user;
-    pid_t pid;
 };
 
 static double now_ms(void)
@@ -92,30 +45,41 @@ static void *own(Session *s, size_t n)
     return p;
 }
 
+/* At least n bytes; what was there is lost where it must grow. NULL when out of memory. */
+static void *room(Room *r, size_t n)
+{
+    if (r->data && n <= r->size) return r->data;
+    free(r->data);
+    r->data = aligned(n);
+    r->size = r->data ? n : 0;
+    return r->data;
+}
+
 /* ------------------------------------------------------------------ running a plan's steps */
 
+/* Gives the step's scratch back. Where it did not fit, the next step that needs as much finds room. */
 static void end_step(RunEnv *e)
 {
     e->scratch_used = 0;
-    for (int i = 0; i < e->noverflow; i++) free(e->overflow[i]);
-    e->noverflow = 0;
-}
-
-static bool grow_scratch(RunEnv *e, Err *err)
-{
-    if (e->scratch_peak <= e->scratch_size) return true;
+    if (!e->noverflow) return;
+    while (e->noverflow) free(e->overflow[--e->noverflow]);
     free(e->scratch);
     e->scratch = aligned(e->scratch_peak);
     e->scratch_size = e->scratch ? e->scratch_peak : 0;
-    return e->scratch || no_memory(err);
+}
+
+bool session_call(Session *s, Call *c, Err *err)
+{
+    c->env = &s->env;
+    bool ok = run_table[c->node->op->id](c, err);
+    end_step(&s->env);
+    return ok;
 }
 
 static bool run_step(Session *s, Step *step, Err *err)
 {
-    step->call.env = &s->env;
     double start = s->profile ? now_ms() : 0;
-    bool ok = run_table[step->call.node->op->id](&step->call, err);
-    end_step(&s->env);
+    bool ok = session_call(s, &step->call, err);
     if (s->profile) {
         step->ms += now_ms() - start;
         step->calls++;
@@ -123,7 +87,7 @@ static bool run_step(Session *s, Step *step, Err *err)
     return ok || within(err, "%s", step->call.node->op->name);
 }
 
-static bool run_steps(Session *s, Plan *p, bool constants, Err *err)
+bool session_run_steps(Session *s, Plan *p, bool constants, Err *err)
 {
     for (int i = 0; i < p->nsteps; i++)
         if (p->step[i].constant == constants) TRY(run_step(s, &p->step[i], err));
@@ -150,7 +114,7 @@ static bool compute_constants(Session *s, Plan *p, Err *err)
     for (int i = 0; i < p->nconst; i++)
         if (!(p->const_data[i] = aligned(p->const_size[i]))) return no_memory(err);
     plan_place(p, s->arena, s->input_data);
-    TRY(run_steps(s, p, true, err));
+    TRY(session_run_steps(s, p, true, err));
     for (int i = 0; i < p->nconst && !s->on_node; i++)
         if (!p->const_kept[i]) {
             free(p->const_data[i]);
@@ -160,7 +124,7 @@ static bool compute_constants(Session *s, Plan *p, Err *err)
     return true;
 }
 
-static bool ready(Session *s, Plan *p, Err *err)
+bool session_ready(Session *s, Plan *p, Err *err)
 {
     if (p->arena_bytes > s->arena_size) {
         free(s->arena);
@@ -168,7 +132,6 @@ static bool ready(Session *s, Plan *p, Err *err)
         s->arena_size = s->arena ? p->arena_bytes : 0;
         if (!s->arena) return fail(err, E_LIMIT, "out of memory: %zu bytes of activations", p->arena_bytes);
     }
-    TRY(grow_scratch(&s->env, err));
     TRY(compute_constants(s, p, err));
     size_t bytes = (size_t)s->g->ninput * sizeof *s->input_data;
     if (s->current != p || p->base != s->arena || (bytes && memcmp(s->placed_input, s->input_data, bytes))) {
@@ -188,15 +151,23 @@ static bool same_binding(const Binding *a, const Binding *b)
     return true;
 }
 
-static Plan *find_plan(Session *s, const Binding *b, int stage, const unsigned char *wanted, Err *err)
+static void forget(Cached *k)
+{
+    if (k->count.state_free) k->count.state_free(k->count.state);
+    plan_free(k->plan);
+    *k = (Cached){0};
+}
+
+Cached *session_plan(Session *s, const Binding *b, int stage, const unsigned char *wanted, Err *err)
 {
     int oldest = 0;
     for (int i = 0; i < s->ncached; i++) {
-        if (s->cached[i].stage == stage && same_binding(&s->cached[i].plan->binding, b)) {
-            s->cached[i].used = ++s->clock;
-            return s->cached[i].plan;
+        Cached *k = &s->cached[i];
+        if (k->stage == stage && same_binding(&k->plan->binding, b)) {
+            k->used = ++s->clock;
+            return k;
         }
-        if (s->cached[i].used < s->cached[oldest].used) oldest = i;
+        if (k->used < s->cached[oldest].used) oldest = i;
     }
     double start = now_ms();
     PlanInput in = {.graph = s->g, .fusion = s->on_node || wanted ? NULL : s->fusion, .wanted = wanted, .given = (const Tensor *const *)s->given,
@@ -205,86 +176,11 @@ static Plan *find_plan(Session *s, const Binding *b, int stage, const unsigned c
     if (!p) return NULL;
     s->plan_ms = now_ms() - start;
     s->plans_made++;
-    int at = s->ncached < MAX_PLANS ? s->ncached++ : oldest;
-    if (s->cached[at].plan == s->current && s->cached[at].plan) s->current = NULL;
-    plan_free(s->cached[at].plan);
-    s->cached[at] = (Cached){p, stage, ++s->clock};
-    return p;
-}
-
-/* ------------------------------------------------------------------ sizes that come out of data */
-
-static int position(const Graph *g, const Value *v)
-{
-    int k = 0;
-    for (const Node *n = g->first; n; n = n->next, k++)
-        if (n == v->def) return k;
-    return -1;
-}
-
-/* The unbound symbol whose source comes first in the graph; -1 when all are bound. */
-static int next_symbol(const Session *s, const Binding *b)
-{
-    int best = -1, best_at = 0;
-    for (int i = 0; i < expr_symbol_count(s->g->ex); i++) {
-        const Symbol *sym = expr_symbol(s->g->ex, i);
-        if (b->bound[i] || !sym->value || (sym->source != SYM_ITEM && sym->source != SYM_SIZE)) continue;
-        int at = position(s->g, sym->value);
-        if (best < 0 || at < best_at) {
-            best = i;
-            best_at = at;
-        }
-    }
-    return best;
-}
-
-static void want_operand(void *user, Value **slot) { ((unsigned char *)user)[(*slot)->id] = 1; }
-
-/* Runs what `symbol` needs and binds it; for a size, the node itself runs without memory for its result and only counts. */
-static bool find_symbol(Session *s, Binding *b, int symbol, Err *err)
-{
-    const Symbol *sym = expr_symbol(s->g->ex, symbol);
-    Value *v = sym->value;
-    unsigned char *wanted = calloc((size_t)s->g->next_id + 1, 1);
-    if (!wanted) return no_memory(err);
-    bool item = sym->source == SYM_ITEM;
-    if (item) wanted[v->id] = 1;
-    else node_each_operand(v->def, want_operand, wanted);
-    Plan *p = find_plan(s, b, symbol, wanted, err);
-    Rng before = s->rng; /* random ops draw the same again when the whole graph runs */
-    free(wanted);
-    if (!p || !ready(s, p, err) || !run_steps(s, p, false, err)) return within(err, "size '%s', which comes out of data", sym->name);
-    s->rng = before;
-    if (item) {
-        const Tensor *t = p->value[v->id];
-        binding_set(b, symbol, tensor_get_i64(t, 0));
-    } else {
-        Arena *a = arena_create(0);
-        Call c = {0};
-        Tensor *out = a ? arena_array(a, Tensor, v->def->nout + 1) : NULL;
-        bool ok = out || no_memory(err);
-        ok = ok && plan_call(a, s->g, v->def, p->value, b, &c, err);
-        for (int k = 0; ok && k < c.nout; k++) {
-            out[k].dtype = v->def->out[k]->dtype;
-            out[k].rank = v->def->out[k]->rank;
-            c.out[k] = &out[k];
-        }
-        c.env = &s->env;
-        ok = ok && run_table[v->def->op->id](&c, err);
-        end_step(&s->env);
-        if (c.state_free) c.state_free(c.state);
-        for (int i = 0; ok && i < expr_symbol_count(s->g->ex); i++) {
-            const Symbol *o = expr_symbol(s->g->ex, i);
-            if (o->source == SYM_SIZE && o->value && o->value->def == v->def) binding_set(b, i, out[o->value->out].shape[o->dim]);
-        }
-        if (ok && !b->bound[symbol]) binding_set(b, symbol, out[v->out].shape[sym->dim]);
-        arena_destroy(a);
-        TRY(ok);
-    }
-    if (b->value[symbol] < sym->lo || b->value[symbol] > sym->hi)
-        return fail(err, E_USAGE, "value '%s' gives %s = %lld, allowed is %lld to %lld", v->name, sym->name, (long long)b->value[symbol],
-                    (long long)sym->lo, (long long)sym->hi);
-    return true;
+    Cached *at = &s->cached[s->ncached < MAX_PLANS ? s->ncached++ : oldest];
+    if (at->plan && at->plan == s->current) s->current = NULL;
+    forget(at);
+    *at = (Cached){.plan = p, .stage = stage, .used = ++s->clock};
+    return at;
 }
 
 /* ------------------------------------------------------------------ session */
@@ -298,8 +194,9 @@ static bool init_weights(Session *s, Err *err)
         s->stable[w->id] = 1;
     }
     s->state = calloc((size_t)s->g->nmutation + 1, sizeof *s->state);
+    s->early = calloc((size_t)s->g->nmutation + 1, sizeof *s->early);
     s->kept = calloc((size_t)s->g->noutput + 1, sizeof *s->kept);
-    if (!s->state || !s->kept) return no_memory(err);
+    if (!s->state || !s->early || !s->kept) return no_memory(err);
     for (int i = 0; i < s->g->nmutation; i++) {
         Value *w = s->g->mutation[i].target;
         Tensor *t = &s->state[i];
@@ -384,18 +281,16 @@ static bool fold_weights(Session *s, Err *err)
     for (int i = 0; i < g->noutput; i++)
         if (fold[g->output[i].value->id]) wanted[g->output[i].value->id] = 1;
     for (int i = 0; i < g->next_id; i++) any |= wanted[i] && !s->given[i];
-    Binding none;
-    bool ok = binding_init(&none, g->ex, err);
+    binding_clear(&s->binding);
     PlanInput in = {.graph = g, .wanted = wanted, .given = (const Tensor *const *)s->given, .stable = s->stable,
                     .memory_limit = s->env.memory_limit};
-    Plan *p = ok && any ? plan_build(&in, &none, err) : NULL;
-    ok = ok && (!any || p);
-    ok = ok && (!p || ready(s, p, err));
+    Plan *p = any ? plan_build(&in, &s->binding, err) : NULL;
+    bool ok = !any || p;
+    ok = ok && (!p || session_ready(s, p, err));
     for (const Node *n = g->first; ok && p && n; n = n->next)
         for (int k = 0; ok && k < n->nout; k++) ok = keep_folded(s, p, n->out[k], wanted, err);
     s->current = NULL;
     if (p) plan_free(p);
-    binding_free(&none);
     free(fold);
     free(wanted);
     return ok;
@@ -418,15 +313,17 @@ Session *session_create(const Graph *g, const Fusion *fusion, int threads, size_
     s->pid = getpid();
     s->input = calloc(m, sizeof *s->input);
     s->input_set = calloc(m, sizeof *s->input_set);
+    s->sizes = calloc(m, sizeof *s->sizes);
     s->own_input = calloc(m, sizeof *s->own_input);
-    s->own_size = calloc(m, sizeof *s->own_size);
     s->input_data = calloc(m, sizeof *s->input_data);
     s->placed_input = calloc(m, sizeof *s->placed_input);
     s->scalar = calloc((size_t)g->nscalar_input + 1, sizeof *s->scalar);
     s->given = calloc(n, sizeof *s->given);
     s->stable = calloc(n, 1);
-    bool ok = s->input && s->input_set && s->own_input && s->own_size && s->input_data && s->placed_input && s->scalar && s->given && s->stable;
+    bool ok = s->input && s->input_set && s->sizes && s->own_input && s->input_data && s->placed_input && s->scalar && s->given && s->stable;
     if (!ok) no_memory(err);
+    for (int i = 0; ok && i < g->ninput; i++) s->sizes[i] = &s->input[i];
+    ok = ok && binding_init(&s->binding, g->ex, err) && stages_make(s, err);
     ok = ok && gemm_cache_create(&s->env, err) && init_weights(s, err) && fold_weights(s, err);
     if (ok) return s;
     session_free(s);
@@ -436,9 +333,13 @@ Session *session_create(const Graph *g, const Fusion *fusion, int threads, size_
 void session_free(Session *s)
 {
     if (!s) return;
-    for (int i = 0; i < s->ncached; i++) plan_free(s->cached[i].plan);
+    for (int i = 0; i < s->ncached; i++) forget(&s->cached[i]);
     for (int i = 0; i < s->nowned; i++) free(s->owned[i]);
-    for (int i = 0; s->own_input && i < s->g->ninput; i++) free(s->own_input[i]);
+    for (int i = 0; s->own_input && i < s->g->ninput; i++) free(s->own_input[i].data);
+    for (int i = 0; s->early && i < s->g->nmutation; i++) free(s->early[i].data);
+    for (int i = 0; s->kept && i < s->g->noutput; i++) free(s->kept[i].room.data);
+    stages_free(s);
+    binding_free(&s->binding);
     gemm_cache_free(&s->env);
     end_step(&s->env);
     free(s->env.overflow);
@@ -446,14 +347,15 @@ void session_free(Session *s)
     free(s->arena);
     free(s->owned);
     free(s->state);
+    free(s->early);
     free(s->kept);
     free(s->stable);
     free(s->given);
     free(s->scalar);
     free(s->placed_input);
     free(s->input_data);
-    free(s->own_size);
     free(s->own_input);
+    free(s->sizes);
     free(s->input_set);
     free(s->input);
     free(s);
@@ -483,15 +385,7 @@ const Tensor *session_input(const Session *s, int i) { return i >= 0 && i < s->g
 
 const Graph *session_graph(const Session *s) { return s->g; }
 
-void *session_own_input(Session *s, int i, size_t bytes)
-{
-    if (s->own_size[i] < bytes || !s->own_input[i]) {
-        free(s->own_input[i]);
-        s->own_input[i] = aligned(bytes);
-        s->own_size[i] = s->own_input[i] ? bytes : 0;
-    }
-    return s->own_input[i];
-}
+void *session_own_input(Session *s, int i, size_t bytes) { return room(&s->own_input[i], bytes); }
 
 /* Addresses for this run: the caller's memory where it is contiguous and aligned for its dtype, else a copy. */
 static bool take_inputs(Session *s, Err *err)
@@ -505,7 +399,7 @@ static bool take_inputs(Session *s, Err *err)
         Tensor copy = tensor_of(t->dtype, t->rank, t->shape, NULL);
         size_t bytes;
         TRY(shape_bytes(t->dtype, t->rank, t->shape, &bytes, err) || within(err, "input '%s'", s->g->input[i]->name));
-        if (t->data == s->own_input[i] && t->data) return fail(err, E_USAGE, "input '%s' overlaps the session's memory", s->g->input[i]->name);
+        if (t->data == s->own_input[i].data && t->data) return fail(err, E_USAGE, "input '%s' overlaps the session's memory", s->g->input[i]->name);
         copy.data = session_own_input(s, i, bytes);
         if (!copy.data) return no_memory(err);
         tensor_copy(&copy, t);
@@ -514,21 +408,12 @@ static bool take_inputs(Session *s, Err *err)
     return true;
 }
 
-static bool bind(Session *s, Binding *b, Err *err)
+/* Every symbol of s->binding, from the inputs' sizes and then from data. */
+static bool bind(Session *s, Err *err)
 {
-    const Tensor **in = calloc((size_t)s->g->ninput + 1, sizeof *in);
-    if (!in) return no_memory(err);
-    for (int i = 0; i < s->g->ninput; i++) in[i] = &s->input[i];
-    bool ok = solve_sizes(s->g, in, s->scalar, b, err);
-    free(in);
-    TRY(ok);
-    int symbol;
-    bool data = false;
-    while ((symbol = next_symbol(s, b)) >= 0) {
-        TRY(find_symbol(s, b, symbol, err));
-        data = true;
-    }
-    return !data || check_requires(s->g, b, true, err);
+    binding_clear(&s->binding);
+    TRY(solve_sizes(s->g, s->sizes, s->scalar, &s->binding, err));
+    return !s->nstages || (stages_run(s, err) && check_requires(s->g, &s->binding, true, err));
 }
 
 /* Does t look at the memory of a written buffer? */
@@ -548,10 +433,8 @@ static bool keep_outputs(Session *s, Err *err)
         Kept *k = &s->kept[i];
         k->used = looks_at_state(s, t);
         if (!k->used) continue;
-        size_t n = tensor_bytes(t);
-        void *p = k->copy.data && n <= k->size ? k->copy.data : own(s, n);
+        void *p = room(&k->room, tensor_bytes(t));
         if (!p) return no_memory(err);
-        if (p != k->copy.data) k->size = n;
         k->copy = tensor_of(t->dtype, t->rank, t->shape, p);
         tensor_copy(&k->copy, t);
     }
@@ -561,25 +444,20 @@ static bool keep_outputs(Session *s, Err *err)
 /* New values that look at buffers (two that change places) are all read before the first is written. */
 static bool write_buffers(Session *s, Err *err)
 {
-    void **early = calloc((size_t)s->g->nmutation + 1, sizeof *early);
-    bool ok = early || no_memory(err);
-    for (int i = 0; ok && i < s->g->nmutation; i++) {
+    for (int i = 0; i < s->g->nmutation; i++) {
         const Tensor *v = s->current->value[s->g->mutation[i].value->id];
         if (!v || !looks_at_state(s, v)) continue;
-        early[i] = aligned(tensor_bytes(v));
-        if (!early[i]) ok = no_memory(err);
-        Tensor copy = tensor_of(v->dtype, v->rank, v->shape, early[i]);
-        if (ok) tensor_copy(&copy, v);
+        Tensor copy = tensor_of(v->dtype, v->rank, v->shape, room(&s->early[i], tensor_bytes(v)));
+        if (!copy.data) return no_memory(err);
+        tensor_copy(&copy, v);
     }
-    for (int i = 0; ok && i < s->g->nmutation; i++) {
+    for (int i = 0; i < s->g->nmutation; i++) {
         const Tensor *v = s->current->value[s->g->mutation[i].value->id];
         if (!v) continue;
-        Tensor copy = tensor_of(v->dtype, v->rank, v->shape, early[i]);
-        tensor_copy(&s->state[i], early[i] ? &copy : v);
+        Tensor copy = tensor_of(v->dtype, v->rank, v->shape, s->early[i].data);
+        tensor_copy(&s->state[i], looks_at_state(s, v) ? &copy : v);
     }
-    for (int i = 0; early && i < s->g->nmutation; i++) free(early[i]);
-    free(early);
-    return ok;
+    return true;
 }
 
 /* After fork() the child has none of OpenMP's threads: it runs with one instead of waiting for them. */
@@ -592,16 +470,13 @@ static void after_fork(Session *s)
 
 bool session_run(Session *s, Err *err)
 {
-    Binding b;
     after_fork(s);
     omp_set_num_threads(s->env.threads);
-    TRY(take_inputs(s, err));
-    TRY(binding_init(&b, s->g->ex, err));
-    bool ok = bind(s, &b, err);
-    Plan *p = ok ? find_plan(s, &b, -1, NULL, err) : NULL;
-    binding_free(&b);
-    ok = p && ready(s, p, err) && (s->on_node ? run_observed(s, p, err) : run_steps(s, p, false, err));
-    return ok && (!s->g->nmutation || (keep_outputs(s, err) && write_buffers(s, err)));
+    TRY(take_inputs(s, err) && bind(s, err));
+    Cached *k = session_plan(s, &s->binding, -1, NULL, err);
+    TRY(k && session_ready(s, k->plan, err));
+    TRY(s->on_node ? run_observed(s, k->plan, err) : session_run_steps(s, k->plan, false, err));
+    return !s->g->nmutation || (keep_outputs(s, err) && write_buffers(s, err));
 }
 
 const Tensor *session_output(const Session *s, int i)
@@ -646,10 +521,7 @@ void session_each_step(const Session *s, void (*f)(void *user, const Node *n, co
 void session_on_node(Session *s, NodeFn *f, void *user)
 {
     if ((s->on_node == NULL) != (f == NULL)) { /* plans differ: without fusion, and with all constants kept */
-        for (int i = 0; i < s->ncached; i++) {
-            plan_free(s->cached[i].plan);
-            s->cached[i].plan = NULL;
-        }
+        for (int i = 0; i < s->ncached; i++) forget(&s->cached[i]);
         s->ncached = 0;
         s->current = NULL;
     }

@@ -114,6 +114,7 @@ typedef struct Binding {
 bool binding_init(Binding *b, const ExprPool *p, Err *err);
 void binding_free(Binding *b);
 void binding_set(Binding *b, int symbol, int64_t value); /* forgets what was evaluated */
+void binding_clear(Binding *b);                          /* nothing is bound, as after binding_init */
 bool ex_eval(const ExprPool *p, const Expr *e, const Binding *b, Scalar *out, Err *err); /* E_USAGE: unbound symbol, division by 0 */
 bool ex_eval_i64(const ExprPool *p, const Expr *e, const Binding *b, int64_t *out, Err *err);
 

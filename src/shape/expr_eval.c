@@ -33,6 +33,12 @@ void binding_set(Binding *b, int symbol, int64_t value)
     if (b->known) memset(b->known, 0, b->nmemo);
 }
 
+void binding_clear(Binding *b)
+{
+    memset(b->bound, 0, (size_t)b->n * sizeof *b->bound);
+    memset(b->known, 0, b->nmemo);
+}
+
 static Scalar of_int(int64_t v) { return (Scalar){.kind = SC_INT, .i = v}; }
 static Scalar of_bool(bool v) { return (Scalar){.kind = SC_BOOL, .i = v}; }
 static Scalar of_float(double v) { return (Scalar){.kind = SC_FLOAT, .f = v}; }
