@@ -1,6 +1,7 @@
 /* Attention: operands and mask brought into the form that the kernel takes (kernel/sdpa.h). */
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 #include "kernel/kernel.h"
 #include "run/run_table.h"
 
@@ -105,5 +106,81 @@ bool run_scaled_dot_product_attention(Call *c, Err *err)
     void *space = call_scratch(c, kernel->workspace(&a, c->env->threads), err);
     TRY(space);
     kernel->run(&a, space, c->env->threads);
+    return true;
+}
+
+/* ------------------------------------------------------------------ sequences one after the other */
+
+/* 0 <= offsets[0] <= offsets[1] ... <= rows; *most: rows of the longest sequence. */
+static bool check_offsets(const Tensor *t, int64_t rows, int64_t *most, Err *err)
+{
+    const int64_t *at = t->data;
+    *most = 0;
+    for (int64_t b = 0; b + 1 < t->shape[0]; b++) {
+        int64_t n = at[b + 1] - at[b];
+        if (at[b] < 0 || n < 0 || at[b + 1] > rows) return fail(err, E_USAGE, "sequence %lld is rows %lld to %lld of %lld", (long long)b, (long long)at[b], (long long)at[b + 1], (long long)rows);
+        if (n > *most) *most = n;
+    }
+    return true;
+}
+
+/* Rows from .. to of x (rows, H, D) as (1, H, to - from, D). */
+static Tensor sequence_of(const Tensor *x, int64_t from, int64_t to)
+{
+    Tensor y = *x;
+    y.rank = 4;
+    y.data = (char *)x->data + from * x->stride[0] * (int64_t)dtype_size(x->dtype);
+    memcpy(y.shape, (int64_t[]){1, x->shape[1], to - from, x->shape[2]}, 4 * sizeof *y.shape);
+    memcpy(y.stride, (int64_t[]){0, x->stride[1], x->stride[0], x->stride[2]}, 4 * sizeof *y.stride);
+    return y;
+}
+
+bool run_sdpa_varlen(Call *c, Err *err)
+{
+    const Tensor *q = call_in(c, 0), *k = call_in(c, 1), *v = call_in(c, 2), *qo = call_in(c, 3), *ko = call_in(c, 4), *bias = call_in(c, 5);
+    Tensor *out = call_out(c, 0);
+    int64_t B = qo->shape[0] - 1, N, M;
+    double scale = call_given(c, 6) ? call_f64(c, 6) : 1 / sqrt((double)q->shape[2]), softcap = call_f64(c, 7);
+    int64_t lower = call_given(c, 8) ? bound(call_i64(c, 8)) : -SDPA_ANY, upper = call_given(c, 9) ? bound(call_i64(c, 9)) : SDPA_ANY;
+    DType t = out->dtype;
+    TRY((qo = call_contiguous(c, qo, DT_I64, err)) && (ko = call_contiguous(c, ko, DT_I64, err)));
+    TRY(check_offsets(qo, q->shape[0], &N, err) || within(err, "argument 'q_offsets'"));
+    TRY(check_offsets(ko, k->shape[0], &M, err) || within(err, "argument 'k_offsets'"));
+    if (tensor_numel(out) == 0) return true;
+    const int64_t *qr = qo->data, *kr = ko->data;
+    int64_t first = B > 0 ? qr[0] : out->shape[0], last = B > 0 ? qr[B] : out->shape[0];
+    size_t row = (size_t)out->stride[0] * dtype_size(t);
+    memset(out->data, 0, (size_t)first * row); /* rows of no sequence */
+    memset((char *)out->data + (size_t)last * row, 0, (size_t)(out->shape[0] - last) * row);
+    if (bias) TRY(bias = call_contiguous(c, bias, t == DT_F64 ? DT_F64 : DT_F32, err));
+    if (t == DT_F64) {
+        for (int64_t b = 0; b < B; b++) {
+            Tensor y = sequence_of(out, qr[b], qr[b + 1]), x[3] = {sequence_of(q, qr[b], qr[b + 1]), sequence_of(k, kr[b], kr[b + 1]), sequence_of(v, kr[b], kr[b + 1])}, mask;
+            if (bias) mask = (Tensor){.dtype = DT_F64, .rank = 4, .data = (double *)bias->data + kr[b], .stride = {0, 0, 0, 1}};
+            attend_f64(&x[0], &x[1], &x[2], bias ? &mask : NULL, &y, scale, softcap, lower, upper);
+        }
+        return true;
+    }
+    TRY((q = rows_of(c, q, t, err)) && (k = rows_of(c, k, t, err)) && (v = rows_of(c, v, t, err)));
+    Sdpa a = {.t = t, .B = B, .H = q->shape[1], .Hkv = k->shape[1], .N = N, .M = M, .D = q->shape[2], .E = v->shape[2], .q = q->data, .k = k->data, .v = v->data,
+              .out = out->data, .qs = {0, q->stride[1], q->stride[0]}, .ks = {0, k->stride[1], k->stride[0]}, .vs = {0, v->stride[1], v->stride[0]},
+              .os = {0, out->stride[1], out->stride[0]}, .scale = (float)scale, .softcap = (float)softcap, .lower = lower, .upper = upper, .q_rows = qr, .k_rows = kr};
+    const SdpaKernels *kernel = &kernels()->sdpa;
+    if (!bias) {
+        void *space = call_scratch(c, kernel->workspace(&a, c->env->threads), err);
+        TRY(space);
+        kernel->run(&a, space, c->env->threads);
+        return true;
+    }
+    a.B = 1;
+    a.ms[3] = 1;
+    void *space = call_scratch(c, kernel->workspace(&a, c->env->threads), err);
+    TRY(space);
+    for (int64_t b = 0; b < B; b++) { /* the bias of a sequence begins at its first row */
+        a.q_rows = qr + b;
+        a.k_rows = kr + b;
+        a.mask = (const float *)bias->data + kr[b];
+        kernel->run(&a, space, c->env->threads);
+    }
     return true;
 }

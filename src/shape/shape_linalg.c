@@ -136,6 +136,27 @@ bool shape_sdpa(Shape *s)
     return shape_out(s, 0, t, 4, (Expr *[]){q->dim[0], q->dim[1], q->dim[2], v->dim[3]});
 }
 
+/* q (T, H, D), k (U, Hkv, D), v (U, Hkv, E), offsets (B + 1) each, bias (U) -> (T, H, E) */
+bool shape_sdpa_varlen(Shape *s)
+{
+    Value *q, *k, *v, *bias = shape_value(s, 5), *at[2];
+    bool ok;
+    TRY(shape_want_value(s, 0, &q) && shape_want_value(s, 1, &k) && shape_want_value(s, 2, &v) && shape_want_value(s, 3, &at[0]) && shape_want_value(s, 4, &at[1]));
+    if (q->rank != 3 || k->rank != 3 || v->rank != 3) return shape_fail(s, 0, "ranks %d, %d, %d, expected 3", q->rank, k->rank, v->rank);
+    for (int i = 0; i < 2; i++)
+        if (at[i]->rank != 1 || at[i]->dtype != DT_I64) return shape_fail(s, 3 + i, "%s of rank %d, expected i64 of rank 1", dtype_name(at[i]->dtype), at[i]->rank);
+    if (bias && (bias->rank != 1 || !dtype_is_float(bias->dtype))) return shape_fail(s, 5, "%s of rank %d, expected floats of rank 1", dtype_name(bias->dtype), bias->rank);
+    DType t = product_dtype(s, q, k, &ok);
+    TRY(ok);
+    product_dtype(s, q, v, &ok);
+    TRY(ok && shape_require_equal(s, q->dim[2], k->dim[2], "head sizes of query and key") && shape_require_equal(s, k->dim[0], v->dim[0], "rows of key and value"));
+    TRY(shape_require_equal(s, k->dim[1], v->dim[1], "heads of key and value") && shape_require_equal(s, at[0]->dim[0], at[1]->dim[0], "sequences of query and key"));
+    if (bias) TRY(shape_require_equal(s, bias->dim[0], k->dim[0], "rows of key and bias"));
+    TRY(graph_require(s->g, ex_make(s->ex, EX_EQ, ex_mod(s->ex, q->dim[1], k->dim[1]), ex_int(s->ex, 0), NULL), s->err,
+                      "node '%s': heads of the key divide those of the query", s->node->name));
+    return shape_out(s, 0, t, 3, (Expr *[]){q->dim[0], q->dim[1], v->dim[2]});
+}
+
 /* x (..., D); cos, sin broadcast to x, their last axis is D, or D / 2 for one angle of each pair */
 bool shape_rotary(Shape *s)
 {

@@ -179,6 +179,34 @@ def attention(F):
     F.op("aten._native_multi_head_attention.default").maybe(q(2, 5, 8), q(2, 5, 8), q(2, 5, 8), 8, 2, t(24, 8), t(24), t(8, 8), t(8), None, False, static=True)
 
 
+def sequences(F):
+    """Attention over sequences of different lengths, one after the other: PyTorch's on each alone."""
+    def varlen(q, k, v, qo, ko, key_bias=None, scale=None, softcap=0.0, lower=None, upper=None):
+        out = torch.zeros(q.shape[0], q.shape[1], v.shape[2], dtype=q.dtype)
+        for b in range(len(qo) - 1):
+            x, y, z = q[qo[b]:qo[b + 1]].transpose(0, 1), k[ko[b]:ko[b + 1]].transpose(0, 1), v[ko[b]:ko[b + 1]].transpose(0, 1)
+            per = x.shape[0] // y.shape[0]
+            y, z = y.repeat_interleave(per, 0), z.repeat_interleave(per, 0)
+            N, M = x.shape[1], y.shape[1]
+            d = torch.arange(M) - torch.arange(N)[:, None]
+            mask = torch.zeros(N, M, dtype=q.dtype) if key_bias is None else key_bias[ko[b]:ko[b + 1]].to(q.dtype).expand(N, M)
+            mask = mask.masked_fill((d < (-9999 if lower is None else lower)) | (d > (9999 if upper is None else upper)), -inf)
+            out[qo[b]:qo[b + 1]] = torch.nn.functional.scaled_dot_product_attention(x[None], y[None], z[None], mask, scale=scale)[0].transpose(0, 1)
+        return out
+
+    c = F.own("qkv.sdpa_varlen.default", varlen)
+    q = lambda *s, dt=f32: t(*s, dt=dt, lo=-2, hi=2)
+    at = lambda *n: torch.tensor(n)
+    for dt in FLOATS:
+        c(q(9, 2, 8, dt=dt), q(9, 2, 8, dt=dt), q(9, 2, 6, dt=dt), at(0, 4, 9), at(0, 4, 9))
+        c(q(9, 2, 8, dt=dt), q(11, 2, 8, dt=dt), q(11, 2, 8, dt=dt), at(0, 1, 9), at(0, 8, 11), t(11, dt=dt))
+        c(q(9, 2, 8, dt=dt), q(9, 2, 8, dt=dt), q(9, 2, 8, dt=dt), at(0, 4, 9), at(0, 4, 9), upper=0)
+    c(q(9, 4, 8), q(9, 2, 8), q(9, 2, 6), at(0, 4, 4, 9), at(0, 4, 4, 9), scale=0.3, fixed="0.1 1.1 2.1")     # one sequence is empty
+    c(q(9, 2, 8), q(5, 2, 8), q(5, 2, 8), at(0, 4, 9), at(0, 5, 5), t(5))                                     # one has queries and no key: 0
+    c(q(70, 2, 16), q(70, 2, 16), q(70, 2, 16), at(0, 1, 40, 70), at(0, 1, 40, 70), lower=-3, upper=2)
+    c(q(0, 2, 8), q(0, 2, 8), q(0, 2, 8), at(0, 0, 0), at(0, 0, 0))
+
+
 def grouped(F):
     """Rows behind the last group are undefined in PyTorch: the last offset is the number of rows."""
     offs = lambda *n: torch.tensor(n, dtype=i32)
@@ -294,5 +322,6 @@ def add(F):
     products(F)
     convolutions(F)
     attention(F)
+    sequences(F)
     grouped(F)
     recurrent(F)
