@@ -30,7 +30,7 @@ typedef struct Options {
     const char *phases, *counterexample, *targets, *explain, *profile;
     int64_t seed, threads, memory_limit, iterations, warmup, max_tokens, top;
     double scale;
-    bool weights, all, seeded, json, per_op, cased, man, quiet, help, prove, why_not, require_fused, exact_masked_rows, no_builtin, apart, security, full, strict, external, rewrite;
+    bool weights, all, seeded, json, per_op, cased, man, quiet, help, prove, why_not, require_fused, exact_masked_rows, no_builtin, apart, security, full, strict, external, rewrite, no_optimize;
     int64_t seeds, opset;
     int verbose;
 } Options;

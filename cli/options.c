@@ -92,6 +92,8 @@ static const Option table[] = {
      RUNS, TEXT, AT(dtype), 0, 0},
     {{"threads", "N", "Threads (default: QKV_NUM_THREADS, else OMP_NUM_THREADS, else the CPUs that this process may use).", 0}, RUNS, INTEGER,
      AT(threads), 1, 4096},
+    {{"no-optimize", NULL, "Run the nodes of the file as they are; otherwise attention, norms and activations in any spelling are first made one op, as qkv rewrite "
+      "--exact-masked-rows does.", 0}, RUNS, FLAG, AT(no_optimize), 0, 0},
     {{"memory-limit", "SIZE", "Most bytes of activations and scratch; suffixes K, M, G. A run that needs more ends with exit code 5.", 0},
      RUNS, BYTES, AT(memory_limit), 1, INT64_MAX},
     {{"target", "LIST", "Also what some of qkv,ort,openvino,tensorrt do not have or refuse.", 0}, CH, TEXT, AT(targets), 0, 0},

@@ -231,6 +231,8 @@ typedef struct qkv_session_options {
     size_t struct_size; /* sizeof(qkv_session_options) */
     int threads;        /* 0: QKV_NUM_THREADS, else OMP_NUM_THREADS, else the CPUs this process may use */
     size_t memory_limit;/* most bytes of activations and scratch, 0 = no limit: QKV_LIMIT names what was needed */
+    int no_optimize;    /* 1: runs the nodes of the file. 0: a copy of the graph, made by the model's first session and shared by all, in which
+                         * qkv_model_rewrite's rules have recognised attention, norms and activations; the model itself stays as it is */
 } qkv_session_options;
 
 QKV_API qkv_session *qkv_session_create(const qkv_model *m, const qkv_session_options *options, qkv_error *err);

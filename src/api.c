@@ -333,9 +333,11 @@ qkv_session *qkv_session_create(const qkv_model *m, const qkv_session_options *o
     s->model = m;
     s->output = calloc((size_t)graph_of(m)->noutput + 1, sizeof *s->output);
     s->input = calloc((size_t)graph_of(m)->ninput + 1, sizeof *s->input);
-    s->session = s->output && s->input ? session_create(graph_of(m), m->program.fused ? &m->program.fusion : NULL,
-                                                        o.threads > 0 ? o.threads : default_threads(), o.memory_limit, &e)
-                                       : NULL;
+    const Graph *g = graph_of(m);
+    const Fusion *fusion = m->program.fused ? &m->program.fusion : NULL;
+    bool ok = s->output && s->input;
+    if (ok && !o.no_optimize) ok = program_for_runs((Program *)(uintptr_t)&m->program, &g, &fusion, &e);
+    s->session = ok ? session_create(g, fusion, o.threads > 0 ? o.threads : default_threads(), o.memory_limit, &e) : NULL;
     if (s->session) return s;
     if (e.code == E_OK) fail(&e, E_LIMIT, "out of memory");
     qkv_session_free(s);
@@ -371,7 +373,7 @@ static int find_scalar(const Graph *g, const char *name)
 /* A number for an input that the file fixed, or for a dynamic integer. */
 static bool set_scalar(qkv_session *s, int i, const Tensor *t, Err *err)
 {
-    const ScalarInput *in = &graph_of(s->model)->scalar_input[i];
+    const ScalarInput *in = &session_graph(s->session)->scalar_input[i];
     if (tensor_numel(t) != 1) return fail(err, E_USAGE, "input '%s': expected one number", in->name);
     if (in->value.kind != ARG_EXPR)
         return fail(err, E_USAGE, "input '%s' was fixed when the model was exported and is no number; leave it out", in->name);
@@ -396,7 +398,7 @@ static bool unknown_input(const Graph *g, const char *name, Err *err)
 
 qkv_status qkv_session_set_input(qkv_session *s, const char *name, const qkv_tensor *t, qkv_error *err)
 {
-    const Graph *g = graph_of(s->model);
+    const Graph *g = session_graph(s->session);
     Err e = {0};
     Tensor in;
     int i = find_input(g, name), k = i < 0 ? find_scalar(g, name) : -1;
@@ -416,7 +418,7 @@ qkv_status qkv_session_output(qkv_session *s, int i, qkv_tensor *out, qkv_error 
     Err e = {0};
     const Tensor *t = session_output(s->session, i);
     if (!t) {
-        fail(&e, E_USAGE, "output %d: %s", i, i >= 0 && i < graph_of(s->model)->noutput ? "nothing has run yet" : "the model has no such output");
+        fail(&e, E_USAGE, "output %d: %s", i, i >= 0 && i < session_graph(s->session)->noutput ? "nothing has run yet" : "the model has no such output");
         return give(&e, err);
     }
     tensor_out(t, &s->output[i], out);
@@ -427,8 +429,8 @@ qkv_status qkv_session_random_inputs(qkv_session *s, const char *const *names, c
 {
     Err e = {0};
     Binding b;
-    bool ok = binding_init(&b, graph_of(s->model)->ex, &e);
-    ok = ok && choose_sizes(graph_of(s->model), names, values, n, &b, &e) && session_random_inputs(s->session, &b, seed, &e);
+    bool ok = binding_init(&b, session_graph(s->session)->ex, &e);
+    ok = ok && choose_sizes(session_graph(s->session), names, values, n, &b, &e) && session_random_inputs(s->session, &b, seed, &e);
     binding_free(&b);
     return ok ? QKV_OK : give(&e, err);
 }

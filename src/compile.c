@@ -2,6 +2,7 @@
 #include "compile.h"
 #include <string.h>
 #include "base/file.h"
+#include "optimise.h"
 #include "shape/shape.h"
 
 typedef struct Passes {
@@ -54,7 +55,7 @@ static const struct {
 
 bool program_open(Program *p, const char *path, const OpenOptions *options, Err *err)
 {
-    *p = (Program){0};
+    *p = (Program){.lock = PTHREAD_MUTEX_INITIALIZER};
     shape_install();
     Passes s = {p, path, options};
     for (size_t i = 0; i < sizeof passes / sizeof *passes; i++) {
@@ -70,7 +71,7 @@ bool program_open(Program *p, const char *path, const OpenOptions *options, Err 
 
 bool program_of_graph(Program *p, Graph *g, const Source *like, Err *err)
 {
-    *p = (Program){0};
+    *p = (Program){.lock = PTHREAD_MUTEX_INITIALIZER};
     p->source = source_new(err);
     if (!p->source) {
         graph_free(g);
@@ -89,6 +90,7 @@ bool program_of_graph(Program *p, Graph *g, const Source *like, Err *err)
 
 void program_close(Program *p)
 {
+    program_forget_runs(p);
     if (p->fused) fusion_free(&p->fusion);
     source_close(p->source);
     *p = (Program){0};

@@ -1,6 +1,7 @@
 /* The pipeline, from a file to a graph that sessions run. */
 #ifndef QKV_COMPILE_H
 #define QKV_COMPILE_H
+#include <pthread.h>
 #include "import/onnx.h"
 #include "import/pt2.h"
 #include "plan/fuse.h"
@@ -10,6 +11,8 @@ typedef struct Program {
     Graph *graph;   /* the source's */
     Fusion fusion;
     bool fused;
+    struct ForRuns *for_runs; /* src/optimise.c */
+    pthread_mutex_t lock;     /* of for_runs: sessions may be made by several threads */
 } Program;
 
 typedef struct OpenOptions {

@@ -166,6 +166,7 @@ bool program_rewrite(Program *p, const OptimiseOptions *o, Buf *report, Err *err
     if (!rules) return fail(err, E_LIMIT, "out of memory");
     bool ok = o->no_builtin || rules_builtin(rules, err);
     for (int i = 0; ok && i < o->nrule_files; i++) ok = read_rules(rules, o->rule_file[i], err);
+    program_forget_runs(p);
     if (ok && fused) {
         fusion_free(&p->fusion);
         p->fused = false;
@@ -182,4 +183,125 @@ bool program_rewrite(Program *p, const OptimiseOptions *o, Buf *report, Err *err
     }
     rules_free(rules);
     return ok;
+}
+
+/* ------------------------------------------------------------------ the copy that sessions run */
+
+typedef struct ForRuns {
+    Graph *graph; /* NULL: the program's own */
+    Fusion fusion;
+} ForRuns;
+
+typedef struct Weights {
+    const Graph *g;
+    int next;
+} Weights;
+
+/* graph_print writes the weights in their order. */
+static const Tensor *next_weight(void *user, const char *fqn)
+{
+    Weights *w = user;
+    (void)fqn;
+    return w->next < w->g->nweight ? w->g->weight[w->next++]->data : NULL;
+}
+
+static bool copy_scalars(const Graph *from, Graph *to)
+{
+    to->scalar_input = arena_array(to->arena, ScalarInput, from->nscalar_input + 1);
+    if (!to->scalar_input) return false;
+    for (int i = 0; i < from->nscalar_input; i++) {
+        ScalarInput *s = &to->scalar_input[i];
+        *s = from->scalar_input[i];
+        const Expr *e = s->value.kind == ARG_EXPR ? s->value.e : NULL;
+        if (e && e->kind == EX_SYM) s->value.e = ex_symbol(to->ex, expr_symbol(from->ex, (int)e->i)->name);
+        if (s->value.kind == ARG_EXPR && !s->value.e) return false;
+    }
+    to->nscalar_input = from->nscalar_input;
+    return true;
+}
+
+/* Which input tells a size: the text does not say it. */
+static bool copy_symbols(const Graph *from, Graph *to)
+{
+    for (int i = 0; i < expr_symbol_count(from->ex); i++) {
+        const Symbol *s = expr_symbol(from->ex, i);
+        Symbol *mine = expr_find_symbol(to->ex, s->name);
+        if (!mine) continue;
+        mine->has_hint = s->has_hint;
+        mine->hint = s->hint;
+        if (s->source != SYM_INPUT) continue;
+        mine->source = SYM_INPUT;
+        mine->dim = s->dim;
+        if (s->value && !(mine->value = graph_find_value(to, s->value->name))) return false;
+    }
+    return true;
+}
+
+/* NULL: the text does not hold all of it. Weights' bytes and names are borrowed. */
+static Graph *copy_of(const Graph *g)
+{
+    Buf text = {0};
+    Err ignored;
+    Weights w = {g, 0};
+    if (g->bodies) return NULL; /* whose weights next_weight does not know */
+    graph_print(g, &text);
+    Graph *copy = text.failed ? NULL : graph_parse(text.data, next_weight, &w, &ignored);
+    buf_free(&text);
+    if (copy && copy_scalars(g, copy) && copy_symbols(g, copy)) return copy;
+    if (copy) graph_free(copy);
+    return NULL;
+}
+
+static bool rewrite_for_runs(Graph *g, Err *err)
+{
+    RuleSet *rules = rules_create();
+    RewriteLog log = {0};
+    if (!rules) return fail(err, E_LIMIT, "out of memory");
+    bool ok = rules_builtin(rules, err);
+    rules_remove(rules, "pack_qkv"); /* products pack weights by themselves */
+    rules_remove(rules, "pack_kv");
+    RewriteOptions options = {.rules = rules, .exact_masked_rows = true};
+    if (ok) {
+        ok = rewrite_graph(g, &options, &log, err);
+        rewrite_log_free(&log);
+    }
+    rules_free(rules);
+    return ok;
+}
+
+static bool make_for_runs(const Program *p, ForRuns *r, Err *err)
+{
+    r->graph = copy_of(p->graph);
+    if (!r->graph) return true;
+    if (rewrite_for_runs(r->graph, err) && fuse_graph(r->graph, &r->fusion, err)) return true;
+    graph_free(r->graph);
+    return false;
+}
+
+bool program_for_runs(Program *p, const Graph **g, const Fusion **fusion, Err *err)
+{
+    bool ok = true;
+    pthread_mutex_lock(&p->lock);
+    if (p->fused && !p->for_runs) {
+        ForRuns *r = calloc(1, sizeof *r);
+        ok = r ? make_for_runs(p, r, err) : fail(err, E_LIMIT, "out of memory");
+        if (ok) p->for_runs = r;
+        else free(r);
+    }
+    bool copy = ok && p->for_runs && p->for_runs->graph;
+    *g = copy ? p->for_runs->graph : p->graph;
+    *fusion = copy ? &p->for_runs->fusion : p->fused ? &p->fusion : NULL;
+    pthread_mutex_unlock(&p->lock);
+    return ok;
+}
+
+void program_forget_runs(Program *p)
+{
+    if (!p->for_runs) return;
+    if (p->for_runs->graph) {
+        fusion_free(&p->for_runs->fusion);
+        graph_free(p->for_runs->graph);
+    }
+    free(p->for_runs);
+    p->for_runs = NULL;
 }

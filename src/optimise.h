@@ -20,4 +20,9 @@ typedef struct OptimiseOptions {
 
 /* Sessions of the program must not exist. report: JSON, see qkv_model_rewrite in qkv.h; filled also when a proof failed. */
 bool program_rewrite(Program *p, const OptimiseOptions *o, Buf *report, Err *err);
+
+/* What sessions run: the program's graph, or a copy of it in which the rules have fired, made at the first call and kept. The numbers stay those of
+ * the source, rows without an allowed key included. A graph that a copy cannot hold, or that asked not to be fused, is run as it is. Thread-safe. */
+bool program_for_runs(Program *p, const Graph **g, const Fusion **fusion, Err *err);
+void program_forget_runs(Program *p);
 #endif

@@ -34,7 +34,7 @@ class LoadOptions(C.Structure):
 
 
 class SessionOptions(C.Structure):
-    _fields_ = [("struct_size", C.c_size_t), ("threads", C.c_int), ("memory_limit", C.c_size_t)]
+    _fields_ = [("struct_size", C.c_size_t), ("threads", C.c_int), ("memory_limit", C.c_size_t), ("no_optimize", C.c_int)]
 
 
 PROGRESS = C.CFUNCTYPE(None, C.c_void_p, C.c_int, C.c_int)

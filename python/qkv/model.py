@@ -140,12 +140,13 @@ class Model:
 
     compute="bf16" runs matrix products, convolutions and attention in bfloat16 (autocast's rules). threads=None takes QKV_NUM_THREADS,
     OMP_NUM_THREADS, or the CPUs that this process may use. fixed={name: array}: inputs of an ONNX model that become constants, so that shapes
-    and axes may depend on them.
+    and axes may depend on them. optimize=False: the nodes of the file are run as they are; otherwise a copy is run in which attention, norms and
+    activations in any spelling have become one op (the model itself, and what save writes, stay as they are).
     """
 
-    def __init__(self, path, compute=None, threads=None, fuse=True, fixed=None):
+    def __init__(self, path, compute=None, threads=None, fuse=True, fixed=None, optimize=True):
         self._model = self._session = None
-        self.path, self._args = str(path), (path, compute, threads, fuse, fixed)
+        self.path, self._args = str(path), (path, compute, threads, fuse, fixed, optimize)
         e = CError()
         borrowed = [_borrow(x) for x in (fixed or {}).values()]
         names = (C.c_char_p * len(borrowed))(*[name.encode() for name in fixed or {}])
@@ -163,7 +164,7 @@ class Model:
         self.outputs = [lib().qkv_model_output_name(m, i).decode() for i in range(lib().qkv_model_output_count(m))]
 
     def _open_session(self):
-        e, options = CError(), SessionOptions(C.sizeof(SessionOptions), self._args[2] or 0, 0)
+        e, options = CError(), SessionOptions(C.sizeof(SessionOptions), self._args[2] or 0, 0, 0 if self._args[5] else 1)
         self._session = lib().qkv_session_create(self._model, C.byref(options), C.byref(e))
         check(self._session, e)
 
@@ -181,7 +182,7 @@ class Model:
     def _of(cls, pointer, keep):
         """A model that the library made in memory; keep: what its weights lie in."""
         m = cls.__new__(cls)
-        m._model, m._session, m._keep, m.path, m._args, m._rewrites = pointer, None, keep, None, (None, None, None, True), []
+        m._model, m._session, m._keep, m.path, m._args, m._rewrites = pointer, None, keep, None, (None, None, None, True, None, True), []
         m._open_session()
         m._list_ends()
         return m

@@ -502,6 +502,14 @@ bool rules_builtin(RuleSet *s, Err *err)
     return true;
 }
 
+void rules_remove(RuleSet *s, const char *name)
+{
+    int n = 0;
+    for (int i = 0; i < s->n; i++)
+        if (strcmp(s->rule[i]->name, name)) s->rule[n++] = s->rule[i];
+    s->n = n;
+}
+
 RuleSet *rules_create(void)
 {
     Arena *a = arena_create(0);

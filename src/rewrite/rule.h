@@ -104,6 +104,7 @@ void rules_free(RuleSet *s);
 /* Adds the rules of a text. Errors: E_FORMAT, "line 12: rule 'x': ...". A name that is taken replaces that rule. */
 bool rules_parse(RuleSet *s, const char *text, Err *err);
 bool rules_builtin(RuleSet *s, Err *err); /* those of src/rewrite/rules */
+void rules_remove(RuleSet *s, const char *name);
 /* The row that a name in a rule means: "matmul", "add.Scalar", "aten.add.Tensor". NULL when none is in the plain form. */
 const Op *rule_op(const char *name);
 #endif

@@ -17,6 +17,7 @@
 typedef struct Session Session;
 
 Session *session_create(const Graph *g, const Fusion *fusion, int threads, size_t memory_limit, Err *err);
+const Graph *session_graph(const Session *s);
 void session_free(Session *s);
 /* dtype and rank must be the input's (E_USAGE names it); sizes are checked by session_run. */
 bool session_set_input(Session *s, int i, const Tensor *t, Err *err);

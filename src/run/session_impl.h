@@ -70,7 +70,6 @@ struct Session {
     pid_t pid;
 };
 
-const Graph *session_graph(const Session *s);
 /* Memory for input i, kept by the session; NULL when out of memory. */
 void *session_own_input(Session *s, int i, size_t bytes);
 

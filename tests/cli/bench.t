@@ -24,3 +24,10 @@ $ timeout --preserve-status -s INT 0.5 qkv bench affine.pt2 -q --iterations 1000
 ? 130
 $ timeout --preserve-status -s TERM 0.5 qkv bench affine.pt2 -q --iterations 10000000
 ? 143
+# What is written out runs as one op (but an attention whose rows of NaN would become 0), unless the nodes of the file are asked for.
+$ qkv bench eager.pt2 --iterations 2 -q --per-op | grep -oE 'aten[.](softmax|exp|silu|sigmoid|scaled_dot_product_attention)' | sort
+aten.silu
+aten.softmax
+$ qkv bench eager.pt2 --iterations 2 -q --per-op --no-optimize | grep -oE 'aten[.](softmax|exp|silu|sigmoid|scaled_dot_product_attention)' | sort
+aten.exp
+aten.sigmoid

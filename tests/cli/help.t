@@ -116,6 +116,9 @@ Options
   --threads N
       Threads (default: QKV_NUM_THREADS, else OMP_NUM_THREADS, else the CPUs that this process may
       use).
+  --no-optimize
+      Run the nodes of the file as they are; otherwise attention, norms and activations in any
+      spelling are first made one op, as qkv rewrite --exact-masked-rows does.
   --memory-limit SIZE
       Most bytes of activations and scratch; suffixes K, M, G. A run that needs more ends with exit
       code 5.
