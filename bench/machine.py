@@ -1,0 +1,93 @@
+"""What the machine can do and what it is: peaks by multiply-add loops, its name, versions of the peers.
+
+    with Peak() as peak:                    two small C programs, built once
+        f32, bf16 = peak.measure()          GFLOP/s of one core now, about 60 ms; 0 where it cannot be told
+        peak.top                            the most seen so far
+
+bf16 is by AMX tiles where the machine has them, else by AVX-512-BF16. A virtual machine's peak moves with its neighbours: measure it between the
+things that are compared with it and take the most seen.
+"""
+import os, platform, subprocess, tempfile
+
+LOOP = r"""
+#include <immintrin.h>
+#include <stdio.h>
+#include <time.h>
+static double now(void){struct timespec t;clock_gettime(CLOCK_MONOTONIC,&t);return t.tv_sec+t.tv_nsec*1e-9;}
+int main(void){__m512 a[16],x=_mm512_set1_ps(.5f),y=_mm512_set1_ps(1);for(int i=0;i<16;i++)a[i]=y;
+ __m512bh u=(__m512bh)_mm512_set1_epi16(0x3f00);double f=1e9,b=1e9;float s=0;
+ for(int r=0;r<12;r++){double t=now();for(int k=0;k<400000;k++)for(int i=0;i<16;i++)a[i]=_mm512_fmadd_ps(a[i],x,y);t=now()-t;if(t<f)f=t;}
+ for(int i=0;i<16;i++)s+=_mm512_reduce_add_ps(a[i]);
+ for(int r=0;r<12;r++){double t=now();for(int k=0;k<400000;k++)for(int i=0;i<16;i++)a[i]=_mm512_dpbf16_ps(a[i],u,u);t=now()-t;if(t<b)b=t;}
+ for(int i=0;i<16;i++)s+=_mm512_reduce_add_ps(a[i]);
+ printf("%g %g %g\n",4e5*16*32/f/1e9,4e5*16*64/b/1e9,s);}
+"""
+
+TILES = r"""
+#include <immintrin.h>
+#include <stdio.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+static double now(void){struct timespec t;clock_gettime(CLOCK_MONOTONIC,&t);return t.tv_sec+t.tv_nsec*1e-9;}
+struct{unsigned char palette,start,reserved[14];unsigned short bytes[16];unsigned char rows[16];}g={.palette=1};
+int main(void){double b=1e9;if(syscall(SYS_arch_prctl,0x1023,18))return 1;
+ for(int i=0;i<8;i++){g.bytes[i]=64;g.rows[i]=16;}
+ _tile_loadconfig(&g);_tile_zero(0);_tile_zero(1);_tile_zero(2);_tile_zero(3);_tile_zero(4);_tile_zero(5);_tile_zero(6);_tile_zero(7);
+ for(int r=0;r<12;r++){double t=now();for(int k=0;k<40000;k++){_tile_dpbf16ps(0,4,6);_tile_dpbf16ps(1,4,7);_tile_dpbf16ps(2,5,6);_tile_dpbf16ps(3,5,7);}
+  t=now()-t;if(t<b)b=t;}
+ printf("%g\n",4*4e4*16*16*32*2/b/1e9);}
+"""
+
+
+class Peak:
+    def __init__(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.loop = self._built("loop", LOOP, "-O3", "-funroll-all-loops", "-march=native", "-mavx512bf16")
+        tiles = "amx_bf16" in open("/proc/cpuinfo").read()
+        self.tiles = tiles and self._built("tiles", TILES, "-O2", "-mamx-tile", "-mamx-bf16")
+        self.seen, self.top = [], (0.0, 0.0)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.folder.cleanup()
+
+    def _built(self, name, source, *flags):
+        p = os.path.join(self.folder.name, name)
+        open(p + ".c", "w").write(source)
+        return p if not subprocess.run(["cc", *flags, p + ".c", "-o", p], capture_output=True).returncode else None
+
+    @staticmethod
+    def _numbers(program):
+        r = program and subprocess.run([program], capture_output=True, text=True)
+        return tuple(map(float, r.stdout.split())) if r and not r.returncode else ()
+
+    def measure(self):
+        f32, bf16 = (self._numbers(self.loop) + (0, 0))[:2]
+        tiles = self._numbers(self.tiles)
+        now = (f32, tiles[0] if tiles else bf16)
+        self.seen.append(now)
+        self.top = tuple(map(max, self.top, now))
+        return now
+
+
+def describe():
+    """One sentence for a table's head: CPU, how many, instruction sets, compiler, versions."""
+    info = open("/proc/cpuinfo").read()
+    model = next((l.split(":", 1)[1].strip() for l in info.splitlines() if l.startswith("model name")), platform.machine())
+    sets = [t for f, t in (("avx2", "AVX2"), ("avx512f", "AVX-512"), ("avx512_bf16", "AVX-512-BF16"), ("avx512_fp16", "AVX-512-FP16"), ("amx_bf16", "AMX"))
+            if f" {f} " in info.replace("\n", " ")]
+    return f"{model}, {os.cpu_count()} CPUs, {', '.join(sets) or platform.machine()}; {', '.join(versions())}"
+
+
+def versions():
+    from importlib import metadata
+    out = []
+    for p in ("torch", "transformers", "onnxruntime", "openvino"):
+        try:
+            out.append(f"{p} {metadata.version(p)}")
+        except metadata.PackageNotFoundError:
+            pass
+    return out
