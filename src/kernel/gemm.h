@@ -1,11 +1,11 @@
-/* Matrix products and convolutions through oneDNN, in one file (gemm_onednn.c). Weights that never change are packed once.
+/* Matrix products and convolutions. Weights that never change are packed once.
  *
- *     Gemm *g = gemm_matmul(pool, &desc, err);          NULL without error set: oneDNN has nothing for this; use the portable kernel
+ *     Gemm *g = gemm_matmul(pool, &desc, err);          NULL with the error set: nothing here takes these dtypes
  *     gemm_run(g, &buffers, scratch);
  *     gemm_free(g);
  *
- * A GemmPool belongs to a session: an engine, a stream, and the packed weights, shared by all products that want the same bytes in the
- * same layout.
+ * Products are our own (gemm_packed.c, on kernel/product.h), convolutions oneDNN's (gemm_onednn.c); gemm.c chooses.
+ * A GemmPool belongs to a session: the packed weights, shared by all products that want the same bytes in the same layout.
  */
 #ifndef QKV_KERNEL_GEMM_H
 #define QKV_KERNEL_GEMM_H
@@ -18,15 +18,19 @@ size_t gemm_pool_bytes(const GemmPool *p); /* of packed weights */
 
 typedef enum GemmAct { GEMM_NONE, GEMM_RELU, GEMM_GELU_ERF, GEMM_GELU_TANH, GEMM_SILU } GemmAct;
 
-/* c (..., M, N) = act(a (..., M, K) @ b (..., K, N) + bias (N)) + residual; batch dims broadcast. Shapes and strides are the tensors';
- * c is contiguous. dtypes: a, b, c f32 or all bf16; bias f32 or as c. */
+/* c (..., M, N) = act(a (..., M, K) @ b (..., K, N) + bias (N)) + residual; batch dims broadcast. Shapes and strides are the tensors'; ranks of
+ * a, b and c are equal. The last dim of c, residual and bias is contiguous, their other dims may have any stride; residual has c's shape.
+ * a, b, c, bias, residual: f32 or bf16, each its own. The product is of bf16 numbers (sums in f32) if b is bf16 or `rounded`: a and b
+ * that are f32 are rounded first; else it is of f32 numbers.
+ * A row of c depends on its row of a alone, bit for bit: not on M, the row's place, or the number of threads. */
 typedef struct GemmMatmul {
     const Tensor *a, *b, *c, *bias, *residual; /* bias, residual may be NULL; data is not read here but for a constant b */
-    bool b_constant;
+    bool b_constant, rounded;
     GemmAct act;
 } GemmMatmul;
 
-/* y = conv(x, w) + bias; x (N, C, spatial...), w (O, C/groups, k...) or, transposed, (C, O/groups, k...). x, y contiguous. */
+/* y = conv(x, w) + bias; x (N, C, spatial...), w (O, C/groups, k...) or, transposed, (C, O/groups, k...). x, y contiguous; all f32, or all
+ * bf16 (the bias f32 or bf16). */
 typedef struct GemmConv {
     const Tensor *x, *w, *bias, *y;
     int spatial;
@@ -40,11 +44,26 @@ typedef struct Gemm Gemm;
 Gemm *gemm_matmul(GemmPool *p, const GemmMatmul *d, Err *err);
 Gemm *gemm_conv(GemmPool *p, const GemmConv *d, Err *err);
 void gemm_free(Gemm *g);
-size_t gemm_scratch(const Gemm *g); /* bytes that gemm_run needs */
+size_t gemm_scratch(const Gemm *g); /* bytes that gemm_run needs, 64-byte aligned */
 
 typedef struct GemmBuffers {
     const void *a, *b, *bias, *residual; /* b is ignored when it was constant */
     void *c;
 } GemmBuffers;
 bool gemm_run(Gemm *g, const GemmBuffers *m, void *scratch, Err *err);
+
+/* Packed weights in files: what a matmul with the constant b (K, N) (by its strides: a linear's weight turned) would pack.
+ *
+ *     const char *layout = gemm_layout(b, rounded);      names the bytes' layout: what another CPU level may lay out differently
+ *     gemm_pack(memory, b, rounded);                      gemm_packed_bytes(b) of them, 64-byte aligned
+ *     gemm_pool_give(pool, b, rounded, memory, err);      a later gemm_matmul on the same b->data and strides takes them as they are
+ *
+ * What was given stays the caller's and must outlive the pool; b->data is then a name only and never read. NULL for a layout: nothing is
+ * packed for b. */
+const char *gemm_layout(const Tensor *b, bool rounded);
+size_t gemm_packed_bytes(const Tensor *b, bool rounded);
+void gemm_pack(void *to, const Tensor *b, bool rounded);
+bool gemm_pool_give(GemmPool *p, const Tensor *b, bool rounded, const void *packed, Err *err);
+/* Every weight that was packed so far (b: (K, N)), for writing them. */
+void gemm_pool_each(const GemmPool *p, void (*f)(void *user, const Tensor *b, bool rounded, const void *packed, size_t bytes), void *user);
 #endif

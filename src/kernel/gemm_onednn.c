@@ -1,7 +1,7 @@
-/* oneDNN 2.x behind gemm.h. Every *_desc_init, attribute and query of oneDNN is in this file.
+/* oneDNN 2.x behind gemm_impl.h. Every *_desc_init, attribute and query of oneDNN is in this file.
  * Weights: the primitive is asked which layout it wants (format tag any), and constant weights are reordered into it once.
  */
-#include "kernel/gemm.h"
+#include "kernel/gemm_impl.h"
 #include <oneapi/dnnl/dnnl.h>
 #include <omp.h>
 #include <stdlib.h>
@@ -12,16 +12,16 @@
 #error "gemm_onednn.c is written for oneDNN 2 (Debian's libdnnl-dev)"
 #endif
 
-typedef struct Packed {
+typedef struct Reordered {
     const void *from;
     dnnl_memory_desc_t plain, want;
     void *data;
-} Packed;
+} Reordered;
 
-struct GemmPool {
+struct OneDnnPool {
     dnnl_engine_t engine;
     dnnl_stream_t stream;
-    Packed *packed;
+    Reordered *packed;
     int npacked, cap;
     size_t bytes;
 };
@@ -39,9 +39,9 @@ static bool failed(Err *err, const char *what, dnnl_status_t s)
         if (status_ != dnnl_success) return failed(err, #call, status_); \
     } while (0)
 
-GemmPool *gemm_pool_create(Err *err)
+OneDnnPool *onednn_pool_create(Err *err)
 {
-    GemmPool *p = calloc(1, sizeof *p);
+    OneDnnPool *p = calloc(1, sizeof *p);
     if (!p) {
         fail(err, E_LIMIT, "out of memory");
         return NULL;
@@ -51,11 +51,11 @@ GemmPool *gemm_pool_create(Err *err)
     if (s == dnnl_success) s = dnnl_stream_create(&p->stream, p->engine, dnnl_stream_default_flags);
     if (s == dnnl_success) return p;
     failed(err, "engine", s);
-    gemm_pool_free(p);
+    onednn_pool_free(p);
     return NULL;
 }
 
-void gemm_pool_free(GemmPool *p)
+void onednn_pool_free(OneDnnPool *p)
 {
     if (!p) return;
     for (int i = 0; i < p->npacked; i++) free(p->packed[i].data);
@@ -65,10 +65,10 @@ void gemm_pool_free(GemmPool *p)
     free(p);
 }
 
-size_t gemm_pool_bytes(const GemmPool *p) { return p ? p->bytes : 0; }
+size_t onednn_pool_bytes(const OneDnnPool *p) { return p ? p->bytes : 0; }
 
-struct Gemm {
-    GemmPool *pool;
+struct OneDnn {
+    OneDnnPool *pool;
     dnnl_primitive_t main, in, out; /* in, out: reorders around a convolution whose layout is not plain; NULL otherwise */
     dnnl_memory_t a, b, c, bias, residual, scratch, in_memory, out_memory;
     dnnl_memory_desc_t plain_a, plain_b, plain_c;
@@ -79,9 +79,9 @@ struct Gemm {
 
 static size_t round_up(size_t n) { return (n + ALIGN - 1) / ALIGN * ALIGN; }
 
-size_t gemm_scratch(const Gemm *g) { return round_up(g->scratch_main) + round_up(g->scratch_in) + round_up(g->scratch_out); }
+size_t onednn_scratch(const OneDnn *g) { return round_up(g->scratch_main) + round_up(g->scratch_in) + round_up(g->scratch_out); }
 
-void gemm_free(Gemm *g)
+void onednn_free(OneDnn *g)
 {
     if (!g) return;
     dnnl_memory_t all[] = {g->a, g->b, g->c, g->bias, g->residual, g->scratch, g->in_memory, g->out_memory};
@@ -136,7 +136,7 @@ static bool attributes(dnnl_primitive_attr_t *attr, GemmAct act, const dnnl_memo
 }
 
 /* One reorder from -> to with its own buffers, run at once. */
-static bool reorder_now(GemmPool *p, const dnnl_memory_desc_t *from, const void *src, const dnnl_memory_desc_t *to, void *dst, Err *err)
+static bool reorder_now(OneDnnPool *p, const dnnl_memory_desc_t *from, const void *src, const dnnl_memory_desc_t *to, void *dst, Err *err)
 {
     dnnl_primitive_desc_t pd = NULL;
     dnnl_primitive_t prim = NULL;
@@ -156,14 +156,14 @@ static bool reorder_now(GemmPool *p, const dnnl_memory_desc_t *from, const void 
 }
 
 /* The weight's bytes in the layout that a primitive wants; made once. A layout that is the plain one costs nothing. */
-static bool packed_weight(GemmPool *p, const void *data, const dnnl_memory_desc_t *have, const dnnl_memory_desc_t *want, void **out, Err *err)
+static bool packed_weight(OneDnnPool *p, const void *data, const dnnl_memory_desc_t *have, const dnnl_memory_desc_t *want, void **out, Err *err)
 {
     if (dnnl_memory_desc_equal(have, want)) {
         *out = (void *)(uintptr_t)data;
         return true;
     }
     for (int i = 0; i < p->npacked; i++) {
-        Packed *k = &p->packed[i];
+        Reordered *k = &p->packed[i];
         if (k->from == data && dnnl_memory_desc_equal(&k->plain, have) && dnnl_memory_desc_equal(&k->want, want)) {
             *out = k->data;
             return true;
@@ -171,7 +171,7 @@ static bool packed_weight(GemmPool *p, const void *data, const dnnl_memory_desc_
     }
     if (p->npacked == p->cap) {
         int cap = p->cap ? p->cap * 2 : 64;
-        Packed *grown = realloc(p->packed, (size_t)cap * sizeof *grown);
+        Reordered *grown = realloc(p->packed, (size_t)cap * sizeof *grown);
         if (!grown) return fail(err, E_LIMIT, "out of memory");
         p->packed = grown;
         p->cap = cap;
@@ -183,13 +183,13 @@ static bool packed_weight(GemmPool *p, const void *data, const dnnl_memory_desc_
         free(to);
         return false;
     }
-    p->packed[p->npacked++] = (Packed){data, *have, *want, to};
+    p->packed[p->npacked++] = (Reordered){data, *have, *want, to};
     p->bytes += n;
     *out = to;
     return true;
 }
 
-static bool memory_for(GemmPool *p, dnnl_memory_t *m, const dnnl_memory_desc_t *md, void *data, Err *err)
+static bool memory_for(OneDnnPool *p, dnnl_memory_t *m, const dnnl_memory_desc_t *md, void *data, Err *err)
 {
     DNNL(dnnl_memory_create(m, md, p->engine, data));
     return true;
@@ -211,10 +211,10 @@ static Tensor unexpanded(const Tensor *t)
     return u;
 }
 
-static bool build_matmul(Gemm *g, const void *what, dnnl_primitive_desc_t *pd, Err *err)
+static bool build_matmul(OneDnn *g, const void *what, dnnl_primitive_desc_t *pd, Err *err)
 {
     const GemmMatmul *d = what;
-    GemmPool *p = g->pool;
+    OneDnnPool *p = g->pool;
     Tensor a = unexpanded(d->a), b = unexpanded(d->b);
     dnnl_memory_desc_t wb, bias, residual;
     dnnl_matmul_desc_t desc;
@@ -252,18 +252,18 @@ static bool build_matmul(Gemm *g, const void *what, dnnl_primitive_desc_t *pd, E
 enum { WORTH_THREADS = 1 << 20 }; /* floating-point operations: some 10 microseconds of one core */
 
 /* oneDNN asks OpenMP for the number of threads when a primitive is made and when it runs, and must hear the same. Gives the number before. */
-static int take_threads(const Gemm *g)
+static int take_threads(const OneDnn *g)
 {
     int before = omp_get_max_threads();
     if (g->alone) omp_set_num_threads(1);
     return before;
 }
 
-typedef bool Build(Gemm *g, const void *what, dnnl_primitive_desc_t *pd, Err *err);
+typedef bool Build(OneDnn *g, const void *what, dnnl_primitive_desc_t *pd, Err *err);
 
-static Gemm *made(GemmPool *p, Build *build, const void *what, int64_t multiplications, Err *err)
+static OneDnn *made(OneDnnPool *p, Build *build, const void *what, int64_t multiplications, Err *err)
 {
-    Gemm *g = calloc(1, sizeof *g);
+    OneDnn *g = calloc(1, sizeof *g);
     dnnl_primitive_desc_t pd = NULL;
     if (!g) {
         fail(err, E_LIMIT, "out of memory");
@@ -276,11 +276,11 @@ static Gemm *made(GemmPool *p, Build *build, const void *what, int64_t multiplic
     omp_set_num_threads(before);
     if (pd) dnnl_primitive_desc_destroy(pd);
     if (ok) return g;
-    gemm_free(g);
+    onednn_free(g);
     return NULL;
 }
 
-Gemm *gemm_matmul(GemmPool *p, const GemmMatmul *d, Err *err)
+OneDnn *onednn_matmul(OneDnnPool *p, const GemmMatmul *d, Err *err)
 {
     return made(p, build_matmul, d, tensor_numel(d->c) * d->a->shape[d->a->rank - 1], err);
 }
@@ -310,7 +310,7 @@ static bool weight_desc(dnnl_memory_desc_t *md, const GemmConv *d, Err *err)
     return true;
 }
 
-static bool reorder_for(Gemm *g, dnnl_primitive_t *prim, const dnnl_memory_desc_t *from, const dnnl_memory_desc_t *to, Err *err)
+static bool reorder_for(OneDnn *g, dnnl_primitive_t *prim, const dnnl_memory_desc_t *from, const dnnl_memory_desc_t *to, Err *err)
 {
     dnnl_primitive_desc_t pd;
     DNNL(dnnl_reorder_primitive_desc_create(&pd, from, g->pool->engine, to, g->pool->engine, NULL));
@@ -319,7 +319,7 @@ static bool reorder_for(Gemm *g, dnnl_primitive_t *prim, const dnnl_memory_desc_
     return s == dnnl_success || failed(err, "reorder", s);
 }
 
-static bool create_conv(Gemm *g, const GemmConv *d, const dnnl_memory_desc_t *w, dnnl_primitive_desc_t *pd, Err *err)
+static bool create_conv(OneDnn *g, const GemmConv *d, const dnnl_memory_desc_t *w, dnnl_primitive_desc_t *pd, Err *err)
 {
     dnnl_memory_desc_t x_any, w_any, y_any, bias;
     dnnl_dims_t dilation;
@@ -347,7 +347,7 @@ static bool create_conv(Gemm *g, const GemmConv *d, const dnnl_memory_desc_t *w,
     return true;
 }
 
-static bool build_conv(Gemm *g, const void *what, dnnl_primitive_desc_t *pd, Err *err)
+static bool build_conv(OneDnn *g, const void *what, dnnl_primitive_desc_t *pd, Err *err)
 {
     const GemmConv *d = what;
     TRY(plain(&g->plain_a, d->x, err) && plain(&g->plain_c, d->y, err) && weight_desc(&g->plain_b, d, err));
@@ -374,7 +374,7 @@ static bool build_conv(Gemm *g, const void *what, dnnl_primitive_desc_t *pd, Err
     return memory_for(g->pool, &g->scratch, scratch, DNNL_MEMORY_NONE, err);
 }
 
-Gemm *gemm_conv(GemmPool *p, const GemmConv *d, Err *err)
+OneDnn *onednn_conv(OneDnnPool *p, const GemmConv *d, Err *err)
 {
     int64_t outputs = d->transposed ? d->w->shape[1] * d->groups : d->w->shape[0];
     return made(p, build_conv, d, tensor_numel(d->y) * (tensor_numel(d->w) / (outputs > 0 ? outputs : 1)), err);
@@ -388,7 +388,7 @@ static bool point(dnnl_memory_t m, const void *data, Err *err)
     return true;
 }
 
-static bool execute(Gemm *g, const GemmBuffers *m, void *scratch, Err *err)
+static bool execute(OneDnn *g, const GemmBuffers *m, void *scratch, Err *err)
 {
     char *s = scratch, *in = s + round_up(g->scratch_main), *out = in + round_up(g->scratch_in);
     TRY(point(g->a, m->a, err) && point(g->c, m->c, err) && point(g->bias, m->bias, err) && point(g->residual, m->residual, err));
@@ -406,7 +406,7 @@ static bool execute(Gemm *g, const GemmBuffers *m, void *scratch, Err *err)
     return true;
 }
 
-bool gemm_run(Gemm *g, const GemmBuffers *m, void *scratch, Err *err)
+bool onednn_run(OneDnn *g, const GemmBuffers *m, void *scratch, Err *err)
 {
     int before = take_threads(g);
     bool ok = execute(g, m, scratch, err);

@@ -20,6 +20,7 @@
 #include "kernel/index.h"
 #include "kernel/linalg.h"
 #include "kernel/pointwise.h"
+#include "kernel/product.h"
 #include "kernel/reduce.h"
 #include "kernel/sdpa.h"
 
@@ -30,6 +31,7 @@
     FAMILY(index, IndexKernels)           \
     FAMILY(image, ImageKernels)           \
     FAMILY(linalg, LinalgKernels)         \
+    FAMILY(product, ProductKernels)       \
     FAMILY(sdpa, SdpaKernels)
 
 typedef struct Kernels {

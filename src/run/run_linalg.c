@@ -9,17 +9,14 @@
 
 /* ------------------------------------------------------------------ which way */
 
-/* oneDNN takes f32, and bf16 where the CPU has AVX-512; the reference rung takes nothing from it. */
-static bool onednn_takes(DType t)
-{
-    if (cpu_level() == CPU_REF) return false;
-    return t == DT_F32 || (t == DT_BF16 && cpu_level() >= CPU_AVX512);
-}
+/* gemm.h multiplies f32 and bf16 on every rung but the reference; its convolutions (oneDNN's) take bf16 where the CPU has AVX-512. */
+static bool gemm_takes(DType t) { return cpu_level() > CPU_REF && (t == DT_F32 || t == DT_BF16); }
+static bool conv_takes(DType t) { return gemm_takes(t) && (t == DT_F32 || cpu_level() >= CPU_AVX512); }
 
-/* The type that a product is computed in. */
-static DType compute_type(DType t)
+/* The type that a product is computed in, where `taken` types have kernels. */
+static DType compute_type(DType t, bool taken)
 {
-    if (onednn_takes(t) || t == DT_F64) return t;
+    if (taken || t == DT_F64) return t;
     return dtype_is_float(t) ? DT_F32 : DT_I64;
 }
 
@@ -30,46 +27,6 @@ static Tensor *scratch_tensor(Call *c, DType t, int rank, const int64_t *shape, 
     *x = tensor_of(t, rank, shape, NULL);
     x->data = call_scratch(c, tensor_bytes(x), err);
     return x->data ? x : NULL;
-}
-
-/* Rows and columns must be steps that oneDNN has fast code for: one of the last two strides 1, the other not smaller than a row. */
-static bool good_matrix(const Tensor *t)
-{
-    int64_t rows = t->shape[t->rank - 2], cols = t->shape[t->rank - 1], rs = t->stride[t->rank - 2], cs = t->stride[t->rank - 1];
-    bool row_major = (cs == 1 || cols == 1) && (rs >= cols || rows == 1), col_major = (rs == 1 || rows == 1) && (cs >= rows || cols == 1);
-    for (int i = 0; i < t->rank - 2; i++)
-        if (t->stride[i] < 0) return false;
-    return (row_major || col_major) && rs >= 0 && cs >= 0;
-}
-
-/* Do elements share memory (windows that slide over rows)? Dims of stride 0 aside. oneDNN takes no such tensors. */
-static bool overlaps(const Tensor *t)
-{
-    for (int i = 0; i < t->rank; i++)
-        for (int k = 0; k < t->rank; k++) {
-            bool free_dim = t->shape[i] < 2 || t->shape[k] < 2 || !t->stride[i] || !t->stride[k];
-            if (i == k || free_dim || t->stride[i] > t->stride[k] || (t->stride[i] == t->stride[k] && i < k)) continue;
-            if (t->stride[k] < t->stride[i] * t->shape[i]) return true; /* i is the inner one */
-        }
-    return false;
-}
-
-/* Strides of dims of size 1 are free; give them what a contiguous tensor would have. */
-static Tensor tidy(const Tensor *t)
-{
-    Tensor u = *t;
-    int64_t n = 1;
-    for (int i = t->rank - 1; i >= 0; i--) {
-        if (u.shape[i] == 1) u.stride[i] = n;
-        if (u.stride[i] * u.shape[i] > n) n = u.stride[i] * u.shape[i];
-    }
-    return u;
-}
-
-static const Tensor *matrix_operand(Call *c, const Tensor *t, DType want, Err *err)
-{
-    if (t->dtype != want || !good_matrix(t) || overlaps(t)) return call_contiguous(c, t, want, err);
-    return t;
 }
 
 /* ------------------------------------------------------------------ portable product */
@@ -140,36 +97,38 @@ static GemmAct gemm_act(int act)
     return table[act];
 }
 
+/* As the product wants it: any strides, f32 or bf16 (which `exact` does not allow: the portable kernels have one type). */
+static const Tensor *operand(Call *c, const Tensor *t, DType want, bool exact, Err *err)
+{
+    return t->dtype == want || (!exact && gemm_takes(t->dtype)) ? t : call_contiguous(c, t, want, err);
+}
+
+/* A vector or a residual: contiguous, f32 or bf16. */
+static const Tensor *added(Call *c, const Tensor *t, Err *err) { return call_contiguous(c, t, gemm_takes(t->dtype) ? DT_NONE : DT_F32, err); }
+
 /* c = act(a @ b + bias) + residual; a, b, c of equal rank >= 2, dims broadcast; c contiguous. */
 static bool multiply(Call *c, const Tensor *a, const Tensor *b, bool b_constant, const Tensor *bias, Tensor *out, const Tensor *residual, Err *err)
 {
-    DType t = compute_type(out->dtype);
+    DType t = compute_type(out->dtype, gemm_takes(out->dtype));
     int64_t K = a->shape[a->rank - 1];
+    bool same = t == out->dtype, portable = !gemm_takes(t) || K == 0;
     if (tensor_numel(out) == 0) return true;
-    bool same = t == out->dtype;
-    const Tensor *x = matrix_operand(c, a, t, err), *w = b_constant && b->dtype == t ? b : matrix_operand(c, b, t, err);
+    const Tensor *x = operand(c, a, t, portable, err), *w = operand(c, b, t, portable, err);
     if (!x || !w) return false;
     Tensor *y = same ? out : scratch_tensor(c, t, out->rank, out->shape, err);
     TRY(y);
-    if (!onednn_takes(t) || K == 0) {
+    if (portable) {
         if (K == 0) memset(y->data, 0, tensor_bytes(y));
         else portable_matmul(x, w, y);
         finish(y, bias, y->rank - 1, (int)c->epilogue.act, residual);
         return same || run_copy_tensor(out, y, c->env->threads);
     }
-    const Tensor *add = bias && bias->dtype != DT_F32 && bias->dtype != t ? call_contiguous(c, bias, DT_F32, err) : bias ? call_contiguous(c, bias, DT_NONE, err) : NULL;
-    TRY(add || !bias);
-    const Tensor *more = residual && (residual->dtype != t || !tensor_contiguous(residual)) ? call_contiguous(c, residual, t, err) : residual;
-    TRY(more || !residual);
-    Tensor more_shape, tx = tidy(x), tw = tidy(w);
-    if (more) {
-        more_shape = *more;
-        more_shape.rank = y->rank;
-        memcpy(more_shape.shape, y->shape, sizeof y->shape);
-        memcpy(more_shape.stride, y->stride, sizeof y->stride);
-    }
+    const Tensor *add = bias ? added(c, bias, err) : NULL, *more = residual ? added(c, residual, err) : NULL;
+    TRY((add || !bias) && (more || !residual));
     if (!c->state) {
-        GemmMatmul d = {.a = &tx, .b = &tw, .c = y, .bias = add, .residual = more ? &more_shape : NULL, .b_constant = b_constant && w == b,
+        Tensor shape = *y; /* a residual of another rank has as many elements in the same order */
+        if (more) shape.dtype = more->dtype;
+        GemmMatmul d = {.a = x, .b = w, .c = y, .bias = add, .residual = more ? &shape : NULL, .b_constant = b_constant && w == b,
                         .act = gemm_act((int)c->epilogue.act)};
         c->state = gemm_matmul(c->env->gemm, &d, err);
         TRY(c->state);
@@ -229,14 +188,6 @@ bool run_matmul(Call *c, Err *err)
     }
     a = with_rank(&a, out->rank);
     b = with_rank(&b, out->rank);
-    for (int i = 0; i < out->rank - 2; i++) { /* oneDNN broadcasts one operand, not both */
-        bool one = (a.shape[i] == 1 || a.stride[i] == 0) && (b.shape[i] == 1 || b.stride[i] == 0);
-        Tensor *widened = a.shape[i] != 1 ? &a : &b;
-        if (!one || out->shape[i] == 1) continue;
-        const Tensor *copy = call_contiguous(c, widened, DT_NONE, err);
-        TRY(copy);
-        *widened = *copy;
-    }
     return multiply(c, &a, &b, constant && b.rank == 2, NULL, &y, c->epilogue.residual, err);
 }
 
@@ -410,13 +361,13 @@ bool run_convolution(Call *c, Err *err)
     call_ints(c, 4, s.padding, 3);
     call_ints(c, 5, s.dilation, 3);
     call_ints(c, 7, s.output_padding, 3);
-    DType t = compute_type(out->dtype);
+    DType t = compute_type(out->dtype, conv_takes(out->dtype));
     if (tensor_numel(out) == 0) return true;
     const Tensor *x = call_contiguous(c, call_in(c, 0), t, err), *w = w0->dtype == t && c->arg[1].constant ? w0 : call_contiguous(c, w0, t, err);
     if (!x || !w) return false;
     Tensor *y = t == out->dtype ? out : scratch_tensor(c, t, out->rank, out->shape, err);
     TRY(y);
-    if (!onednn_takes(t)) {
+    if (!conv_takes(t)) {
         portable_conv(x, w, y, &s);
         finish(y, bias, 1, (int)c->epilogue.act, NULL);
         return y == out || run_copy_tensor(out, y, c->env->threads);

@@ -1,0 +1,103 @@
+/* Which way a product or a convolution goes. Contract in gemm.h. */
+#include "kernel/gemm_impl.h"
+#include <omp.h>
+#include <stdlib.h>
+
+struct GemmPool {
+    PackedWeights *packed;
+    OneDnnPool *onednn; /* made when first wanted */
+};
+
+struct Gemm {
+    Packed *packed; /* one of the two */
+    OneDnn *onednn;
+};
+
+GemmPool *gemm_pool_create(Err *err)
+{
+    GemmPool *p = calloc(1, sizeof *p);
+    if (p && (p->packed = packed_weights_create(err))) return p;
+    if (!p) fail(err, E_LIMIT, "out of memory");
+    gemm_pool_free(p);
+    return NULL;
+}
+
+void gemm_pool_free(GemmPool *p)
+{
+    if (!p) return;
+    packed_weights_free(p->packed);
+    onednn_pool_free(p->onednn);
+    free(p);
+}
+
+size_t gemm_pool_bytes(const GemmPool *p) { return p ? packed_weights_bytes(p->packed) + onednn_pool_bytes(p->onednn) : 0; }
+
+static OneDnnPool *onednn_pool(GemmPool *p, Err *err)
+{
+    if (!p->onednn) p->onednn = onednn_pool_create(err);
+    return p->onednn;
+}
+
+static Gemm *gemm_of(Packed *packed, OneDnn *onednn, Err *err)
+{
+    if (!packed && !onednn) return NULL;
+    Gemm *g = malloc(sizeof *g);
+    if (g) *g = (Gemm){packed, onednn};
+    else fail(err, E_LIMIT, "out of memory");
+    if (!g) packed_free(packed);
+    if (!g) onednn_free(onednn);
+    return g;
+}
+
+Gemm *gemm_matmul(GemmPool *p, const GemmMatmul *d, Err *err)
+{
+    return gemm_of(packed_matmul(p->packed, kernels(), d, err), NULL, err);
+}
+
+Gemm *gemm_conv(GemmPool *p, const GemmConv *d, Err *err)
+{
+    OneDnnPool *q = onednn_pool(p, err);
+    return q ? gemm_of(NULL, onednn_conv(q, d, err), err) : NULL;
+}
+
+void gemm_free(Gemm *g)
+{
+    if (!g) return;
+    packed_free(g->packed);
+    onednn_free(g->onednn);
+    free(g);
+}
+
+size_t gemm_scratch(const Gemm *g) { return g->packed ? packed_scratch(g->packed) : onednn_scratch(g->onednn); }
+
+bool gemm_run(Gemm *g, const GemmBuffers *m, void *scratch, Err *err)
+{
+    if (!g->packed) return onednn_run(g->onednn, m, scratch, err);
+    packed_run(g->packed, m, scratch);
+    return true;
+}
+
+/* ------------------------------------------------------------------ packed weights in files */
+
+const char *gemm_layout(const Tensor *b, bool rounded)
+{
+    const ProductKernel *k = packed_kernel(kernels(), b, rounded);
+    return k ? k->layout : NULL;
+}
+
+size_t gemm_packed_bytes(const Tensor *b, bool rounded)
+{
+    return packed_bytes(packed_kernel(kernels(), b, rounded), b->shape[b->rank - 2], b->shape[b->rank - 1]);
+}
+
+void gemm_pack(void *to, const Tensor *b, bool rounded) { packed_pack(packed_kernel(kernels(), b, rounded), to, b, rounded, omp_get_max_threads()); }
+
+bool gemm_pool_give(GemmPool *p, const Tensor *b, bool rounded, const void *packed, Err *err)
+{
+    return packed_give(p->packed, packed_kernel(kernels(), b, rounded), b, rounded, packed, err);
+}
+
+void gemm_pool_each(const GemmPool *p, void (*f)(void *user, const Tensor *b, bool rounded, const void *packed, size_t bytes), void *user)
+{
+    packed_each(p->packed, f, user);
+}

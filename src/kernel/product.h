@@ -1,0 +1,52 @@
+/* The inner kernels of matrix products: packing, one tile, its epilogue. src/kernel/gemm_packed.c puts products together of them.
+ *
+ * c (M, N) = a (M, K) b (K, N). Rows of a are cut into tiles of at most `mr` rows, columns of b into panels of `nr` columns, K into chunks
+ * of 64 bytes (`chunk` elements):
+ *     a packed: tile after tile; within a tile of R rows [K / chunk][R][chunk], R rounded up to `unit`, padded with zeros
+ *     b packed: panel after panel; as the kernel of the rung likes it, chunk * nr elements to a chunk, padded with zeros
+ * `tile` multiplies one tile by one panel over n elements of K (whole chunks, but at the end of K) into mr x nr floats; `finish` takes the
+ * floats through the epilogue into c. The order of the sums over K is the same for every row, tile height and column.
+ */
+#ifndef QKV_KERNEL_PRODUCT_H
+#define QKV_KERNEL_PRODUCT_H
+#include "tensor/tensor.h"
+
+/* act(acc + bias) + residual. Rows of c and residual are contiguous, their steps in elements; dtypes f32 or bf16, each its own. */
+typedef struct ProductOut {
+    void *c;
+    const void *bias, *residual; /* NULL for none */
+    DType c_type, bias_type, residual_type;
+    int64_t c_step, residual_step;
+    int act; /* GemmAct */
+} ProductOut;
+
+/* One operand as it lies in memory: element (i, j) at data + i * rs + j * cs. Rows and columns of the product's own a (M, K) or b (K, N).
+ * `rounded`: f32 elements are rounded to bf16 first. */
+typedef struct ProductIn {
+    const void *data;
+    DType dtype; /* f32 or bf16 */
+    int64_t rs, cs;
+    bool rounded;
+} ProductIn;
+
+typedef struct ProductKernel {
+    const char *layout; /* of packed b; NULL: this rung has no such kernel */
+    int mr, unit, nr, chunk, size; /* size: bytes of a packed element */
+    int64_t kc, nc, mc; /* blocking: elements of K a tile call takes at most (whole chunks), columns and rows a task takes */
+    /* rows [row, row + rows) of a, all K, to `to` */
+    void (*pack_a)(void *to, const ProductIn *a, int64_t row, int rows, int64_t K);
+    /* panel `panel` of b to `to` */
+    void (*pack_b)(void *to, const ProductIn *b, int64_t panel, int64_t K, int64_t N);
+    /* acc (rows, nr) = [acc +] a b; `lines` cache lines from `ahead` on are fetched meanwhile */
+    void (*tile)(float *acc, const void *a, const void *b, int64_t n, int rows, bool add, const char *ahead, int lines);
+    /* before the first and after the last tile on a thread; NULL: nothing to do */
+    void (*begin)(void);
+    void (*end)(void);
+    /* rows x cols of acc (step nr) to c from (row, col) on */
+    void (*finish)(const ProductOut *o, const float *acc, int64_t row, int64_t col, int rows, int cols);
+} ProductKernel;
+
+typedef struct ProductKernels {
+    ProductKernel f32, bf16; /* a and b packed as f32, as bf16; accumulation in f32 */
+} ProductKernels;
+#endif
