@@ -265,7 +265,7 @@ typedef struct qkv_stats {
     size_t activation_bytes;    /* arena of the current plan */
     size_t constant_bytes;      /* results computed once per size */
     size_t packed_bytes;        /* weights in the layout of the matrix kernels */
-    size_t scratch_bytes;
+    size_t scratch_bytes;       /* beyond it, for scratch of a step that does not fit where no result is alive */
     int steps;                  /* kernels run per inference */
     int plans;                  /* size bindings planned so far */
     int threads;                /* in use */

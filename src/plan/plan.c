@@ -56,8 +56,7 @@ typedef struct Builder {
     unsigned char *need;      /* by value id */
     unsigned char *constant;  /* by value id: depends on sizes and weights alone */
     unsigned char *stable;    /* by value id: bytes stay for the session */
-    Block *block;             /* activations */
-    int nblock, cap_block;
+    int cap_block;
     int cap_const;
     Err *err;
 } Builder;
@@ -174,9 +173,9 @@ static bool add_storage(Builder *s, const Value *v, Tensor *t, bool constant)
         s->p->place[v->id] = (Place){HOME_CONST, s->p->nconst++, 0};
         return true;
     }
-    if (s->nblock == s->cap_block && !grow((void **)&s->block, &s->cap_block, sizeof(Block))) return fail(s->err, E_LIMIT, "out of memory");
-    s->block[s->nblock] = (Block){.size = bytes, .first = s->p->nsteps, .last = s->p->nsteps};
-    s->p->place[v->id] = (Place){HOME_ARENA, s->nblock++, 0};
+    if (s->p->nblock == s->cap_block && !grow((void **)&s->p->block, &s->cap_block, sizeof(Block))) return fail(s->err, E_LIMIT, "out of memory");
+    s->p->block[s->p->nblock] = (Block){.size = bytes, .first = s->p->nsteps, .last = s->p->nsteps};
+    s->p->place[v->id] = (Place){HOME_ARENA, s->p->nblock++, 0};
     return true;
 }
 
@@ -213,7 +212,7 @@ static bool try_view(Builder *s, const Node *n, Call *c, bool *made)
 static void touch(Builder *s, const Value *v, int step)
 {
     Place pl = s->p->place[v->id];
-    if (pl.home == HOME_ARENA && s->block[pl.index].last < step) s->block[pl.index].last = step;
+    if (pl.home == HOME_ARENA && s->p->block[pl.index].last < step) s->p->block[pl.index].last = step;
 }
 
 typedef struct Toucher {
@@ -306,33 +305,99 @@ static bool add_node(Builder *s, const Node *n)
     return make_step(s, n, made_by, f, &c);
 }
 
-/* Storage that outputs and mutations lie in lives to the end; a view keeps its storage alive because operands are touched by place. */
+/* Storage that a result lies in lives to the end; a view keeps its storage alive because operands are touched by place. */
+static void keep_result(Builder *s, const Value *v)
+{
+    if (!s->p->value[v->id]) return;
+    Place pl = s->p->place[v->id];
+    if (pl.home == HOME_ARENA) s->p->block[pl.index].last = s->p->nsteps;
+    if (pl.home == HOME_CONST) s->p->const_kept[pl.index] = true;
+}
+
 static void keep_results(Builder *s)
 {
-    for (int i = 0; i < s->g->next_id; i++) {
-        bool result = s->in->wanted && s->in->wanted[i];
-        for (int k = 0; !s->in->wanted && k < s->g->noutput; k++) result |= s->g->output[k].value->id == i;
-        for (int k = 0; !s->in->wanted && k < s->g->nmutation; k++) result |= s->g->mutation[k].value->id == i;
-        if (!result || !s->p->value[i]) continue;
-        Place pl = s->p->place[i];
-        if (pl.home == HOME_ARENA) s->block[pl.index].last = s->p->nsteps;
-        if (pl.home == HOME_CONST) s->p->const_kept[pl.index] = true;
+    const Graph *g = s->g;
+    if (!s->in->wanted) {
+        for (int i = 0; i < g->noutput; i++) keep_result(s, g->output[i].value);
+        for (int i = 0; i < g->nmutation; i++) keep_result(s, g->mutation[i].value);
+        return;
     }
+    for (const Node *n = g->first; n; n = n->next)
+        for (int k = 0; k < n->nout; k++)
+            if (s->in->wanted[n->out[k]->id]) keep_result(s, n->out[k]);
+}
+
+/* What lies in the arena while a step runs; its scratch comes behind the highest of it. Constants' steps run before, when nothing does. */
+static void fill_steps(Plan *p)
+{
+    for (int k = 0; k < p->nsteps; k++) {
+        p->step[k].alive = p->step[k].top = 0;
+        p->step[k].room = SIZE_MAX;
+    }
+    for (int i = 0; i < p->nblock; i++) {
+        const Block *b = &p->block[i];
+        for (int k = b->first; b->size && k <= b->last && k < p->nsteps; k++) {
+            Step *step = &p->step[k];
+            if (step->constant) continue;
+            step->alive += b->size;
+            if (b->offset + b->size > step->top) step->top = b->offset + b->size;
+        }
+    }
+}
+
+static size_t whole(const Plan *p)
+{
+    size_t most = p->arena_bytes;
+    for (int i = 0; i < p->nsteps; i++)
+        if (!p->step[i].constant && p->step[i].top + p->step[i].scratch > most) most = p->step[i].top + p->step[i].scratch;
+    return most;
+}
+
+bool plan_settle(Plan *p, Err *err)
+{
+    size_t now, total, bound, arena = 0;
+    bool fits = p->settled;
+    for (int i = 0; i < p->nsteps; i++) fits &= p->step[i].scratch <= p->step[i].room;
+    if (fits) return true;
+    fill_steps(p);
+    p->settled = true;
+    if ((now = whole(p)) <= p->arena_bytes) return true;
+    int n = p->nblock;
+    Block *b = calloc((size_t)(n + p->nsteps) + 1, sizeof *b);
+    if (!b) return fail(err, E_LIMIT, "out of memory");
+    memcpy(b, p->block, (size_t)n * sizeof *b);
+    for (int i = 0; i < p->nsteps; i++)
+        if (!p->step[i].constant) b[n++] = (Block){.size = p->step[i].scratch, .first = i, .last = i};
+    bool ok = memory_plan(b, n, p->nsteps + 1, &total, &bound, err);
+    if (ok && total < now) {
+        memcpy(p->block, b, (size_t)p->nblock * sizeof *b);
+        fill_steps(p);
+        for (int i = 0, k = p->nblock; i < p->nsteps; i++) {
+            if (p->step[i].constant) continue;
+            p->step[i].top = b[k].offset; /* it may lie between results */
+            p->step[i].room = b[k++].size;
+        }
+        for (int i = 0; i < p->nblock; i++)
+            if (p->block[i].offset + p->block[i].size > arena) arena = p->block[i].offset + p->block[i].size;
+        p->arena_bytes = arena;
+        p->base = NULL;
+    }
+    free(b);
+    return ok;
 }
 
 static bool place_blocks(Builder *s)
 {
     Plan *p = s->p;
-    TRY(memory_plan(s->block, s->nblock, p->nsteps + 1, &p->arena_bytes, &p->bound_bytes, s->err));
+    TRY(memory_plan(s->p->block, s->p->nblock, p->nsteps + 1, &p->arena_bytes, &p->bound_bytes, s->err));
     size_t bytes = p->arena_bytes;
     for (int i = 0; i < p->nconst; i++)
         if (!add_size(bytes, p->const_size[i], &bytes)) bytes = SIZE_MAX;
     if (s->in->memory_limit && bytes > s->in->memory_limit)
         return fail(s->err, E_LIMIT, "these sizes need %zu bytes of activations, the limit is %zu", bytes, s->in->memory_limit);
-    p->block_offset = malloc(((size_t)s->nblock + 1) * sizeof *p->block_offset);
     p->const_data = calloc((size_t)p->nconst + 1, sizeof *p->const_data);
-    if (!p->block_offset || !p->const_data) return fail(s->err, E_LIMIT, "out of memory");
-    for (int i = 0; i < s->nblock; i++) p->block_offset[i] = s->block[i].offset;
+    if (!p->const_data) return fail(s->err, E_LIMIT, "out of memory");
+    fill_steps(p);
     return true;
 }
 
@@ -379,7 +444,6 @@ Plan *plan_build(const PlanInput *in, const Binding *b, Err *err)
     free(s.need);
     free(s.constant);
     free(s.stable);
-    free(s.block);
     if (ok) return p;
     plan_free(p);
     return NULL;
@@ -394,7 +458,7 @@ void plan_free(Plan *p)
     free(p->const_data);
     free(p->const_size);
     free(p->const_kept);
-    free(p->block_offset);
+    free(p->block);
     free(p->step);
     free(p->node);
     arena_destroy(p->arena);
@@ -412,7 +476,7 @@ void plan_place(Plan *p, unsigned char *base, void *const *input)
         switch (pl.home) {
         case HOME_INPUT: storage = input[pl.index]; break;
         case HOME_CONST: storage = p->const_data[pl.index]; break;
-        case HOME_ARENA: storage = (char *)base + p->block_offset[pl.index]; break;
+        case HOME_ARENA: storage = (char *)base + p->block[pl.index].offset; break;
         default: continue;
         }
         t->data = storage ? storage + pl.offset : NULL;

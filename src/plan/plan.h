@@ -25,6 +25,9 @@ typedef struct Step {
     Call call;
     const Node *node; /* the last node that it covers: its result is what the step writes */
     bool constant;    /* runs once per plan */
+    size_t alive;     /* bytes of results alive while it runs */
+    size_t top, room; /* where its scratch begins in the arena, and how much of it fits there; SIZE_MAX: up to the arena's end */
+    size_t scratch;   /* most bytes of scratch that it took so far; 0 before it ran */
     double ms;        /* profile */
     long calls;
 } Step;
@@ -52,7 +55,9 @@ typedef struct Plan {
     size_t *const_size;  /* bytes per constant block */
     bool *const_kept;    /* is it needed after the constants are computed? */
     int nconst;
-    size_t *block_offset; /* arena offset per block */
+    struct Block *block; /* what lies in the arena, and when */
+    int nblock;
+    bool settled;
     void **const_data;   /* owned by the session that runs the plan */
     bool constants_done;
     unsigned char *base; /* arena address that the tensors were placed at */
@@ -62,6 +67,9 @@ Plan *plan_build(const PlanInput *in, const Binding *b, Err *err);
 void plan_free(Plan *p);
 /* Gives every tensor its address: the arena at base, constants at const_data, inputs at input[i] (NULL: leave unset). */
 void plan_place(Plan *p, unsigned char *base, void *const *input);
+/* After a run, when the scratch of every step is known: gives results places that leave room for it, where that makes the whole smaller.
+ * Tensors stay where they are until plan_place. Does nothing when called again, unless a step took more scratch than before. */
+bool plan_settle(Plan *p, Err *err);
 /* Evaluates a node's arguments for a binding: tensors by `value`, numbers from expressions. */
 bool plan_call(Arena *a, const Graph *g, const Node *n, Tensor *const *value, const Binding *b, Call *c, Err *err);
 #endif

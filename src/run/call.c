@@ -19,7 +19,7 @@ int call_ints(const Call *c, int i, int64_t *out, int cap)
     return a->n;
 }
 
-/* Bump memory; what does not fit is taken from the system once, and the next run starts with room for the peak. */
+/* Bump memory; what does not fit is taken from the system once, and the next run has room for it. */
 void *call_scratch(Call *c, size_t bytes, Err *err)
 {
     struct RunEnv *e = c->env;
@@ -31,7 +31,6 @@ void *call_scratch(Call *c, size_t bytes, Err *err)
         fail(err, E_LIMIT, "%zu bytes of scratch are needed, the limit is %zu", end, e->memory_limit);
         return NULL;
     }
-    if (ok && end > e->scratch_peak) e->scratch_peak = end;
     if (ok && end <= e->scratch_size) {
         void *p = e->scratch + e->scratch_used;
         e->scratch_used = end;

@@ -12,7 +12,7 @@
 #include "run/session_impl.h"
 #include "shape/solve.h"
 
-enum { ALIGN = 64 };
+enum { ALIGN = 64, SLACK = 1 << 26 }; /* SLACK: addresses behind the arena, for scratch whose size is not known before the first run */
 
 static RunFn *const run_table[OP_COUNT] = {
 #define OP(id, name, schema, lower, shape, view, run, flags) [OP_##id] = run_##run,
@@ -57,29 +57,25 @@ static void *room(Room *r, size_t n)
 
 /* ------------------------------------------------------------------ running a plan's steps */
 
-/* Gives the step's scratch back. Where it did not fit, the next step that needs as much finds room. */
-static void end_step(RunEnv *e)
+/* Steps of one plan in the order of their nodes; between two of them no scratch is alive. */
+bool session_call(Session *s, Call *c, size_t top, size_t room, size_t *scratch, Err *err)
 {
+    RunEnv *e = &s->env;
+    c->env = e;
+    e->scratch = s->arena.data + top;
+    e->scratch_size = s->arena.size - top < room ? s->arena.size - top : room;
     e->scratch_used = 0;
-    if (!e->noverflow) return;
-    while (e->noverflow) free(e->overflow[--e->noverflow]);
-    free(e->scratch);
-    e->scratch = aligned(e->scratch_peak);
-    e->scratch_size = e->scratch ? e->scratch_peak : 0;
-}
-
-bool session_call(Session *s, Call *c, Err *err)
-{
-    c->env = &s->env;
     bool ok = run_table[c->node->op->id](c, err);
-    end_step(&s->env);
+    if (e->scratch_used > *scratch) *scratch = e->scratch_used;
+    if (room == SIZE_MAX && top + e->scratch_used > s->needed) s->needed = top + e->scratch_used;
+    while (e->noverflow) free(e->overflow[--e->noverflow]);
     return ok;
 }
 
 static bool run_step(Session *s, Step *step, Err *err)
 {
     double start = s->profile ? now_ms() : 0;
-    bool ok = session_call(s, &step->call, err);
+    bool ok = session_call(s, &step->call, step->top, step->room, &step->scratch, err);
     if (s->profile) {
         step->ms += now_ms() - start;
         step->calls++;
@@ -113,7 +109,7 @@ static bool compute_constants(Session *s, Plan *p, Err *err)
     if (p->constants_done) return true;
     for (int i = 0; i < p->nconst; i++)
         if (!(p->const_data[i] = aligned(p->const_size[i]))) return no_memory(err);
-    plan_place(p, s->arena, s->input_data);
+    plan_place(p, s->arena.data, s->input_data);
     TRY(session_run_steps(s, p, true, err));
     for (int i = 0; i < p->nconst && !s->on_node; i++)
         if (!p->const_kept[i]) {
@@ -126,16 +122,13 @@ static bool compute_constants(Session *s, Plan *p, Err *err)
 
 bool session_ready(Session *s, Plan *p, Err *err)
 {
-    if (p->arena_bytes > s->arena_size) {
-        free(s->arena);
-        s->arena = aligned(p->arena_bytes);
-        s->arena_size = s->arena ? p->arena_bytes : 0;
-        if (!s->arena) return fail(err, E_LIMIT, "out of memory: %zu bytes of activations", p->arena_bytes);
-    }
+    size_t need = p->arena_bytes > s->needed ? p->arena_bytes : s->needed;
+    if (need > s->arena.size || !s->arena.data)
+        if (!pages_take(&s->arena, need, SLACK)) return fail(err, E_LIMIT, "out of memory: %zu bytes of activations", need);
     TRY(compute_constants(s, p, err));
     size_t bytes = (size_t)s->g->ninput * sizeof *s->input_data;
-    if (s->current != p || p->base != s->arena || (bytes && memcmp(s->placed_input, s->input_data, bytes))) {
-        plan_place(p, s->arena, s->input_data);
+    if (s->current != p || p->base != s->arena.data || (bytes && memcmp(s->placed_input, s->input_data, bytes))) {
+        plan_place(p, s->arena.data, s->input_data);
         if (bytes) memcpy(s->placed_input, s->input_data, bytes);
     }
     s->current = p;
@@ -341,10 +334,8 @@ void session_free(Session *s)
     stages_free(s);
     binding_free(&s->binding);
     gemm_cache_free(&s->env);
-    end_step(&s->env);
     free(s->env.overflow);
-    free(s->env.scratch);
-    free(s->arena);
+    pages_free(&s->arena);
     free(s->owned);
     free(s->state);
     free(s->early);
@@ -476,7 +467,7 @@ bool session_run(Session *s, Err *err)
     Cached *k = session_plan(s, &s->binding, -1, NULL, err);
     TRY(k && session_ready(s, k->plan, err));
     TRY(s->on_node ? run_observed(s, k->plan, err) : session_run_steps(s, k->plan, false, err));
-    return !s->g->nmutation || (keep_outputs(s, err) && write_buffers(s, err));
+    return plan_settle(k->plan, err) && (!s->g->nmutation || (keep_outputs(s, err) && write_buffers(s, err)));
 }
 
 const Tensor *session_output(const Session *s, int i)
@@ -490,11 +481,16 @@ const Tensor *session_output(const Session *s, int i)
 void session_stats(const Session *s, SessionStats *out)
 {
     *out = (SessionStats){.plan_ms = s->plan_ms, .plans = s->plans_made, .packed_bytes = gemm_cache_bytes(&s->env),
-                          .scratch_bytes = s->env.scratch_size, .threads = s->env.threads};
+                          .threads = s->env.threads};
     const Plan *p = s->current;
     if (!p) return;
     out->arena_bytes = p->arena_bytes;
     out->bound_bytes = p->bound_bytes;
+    for (int i = 0; i < p->nsteps; i++) {
+        const Step *t = &p->step[i];
+        if (t->top + t->scratch > p->arena_bytes + out->scratch_bytes) out->scratch_bytes = t->top + t->scratch - p->arena_bytes;
+        if (t->alive + t->scratch > out->bound_bytes) out->bound_bytes = t->alive + t->scratch;
+    }
     for (int i = 0; i < p->nconst; i++)
         if (p->const_data[i]) out->constant_bytes += p->const_size[i];
     for (int i = 0; i < p->nsteps; i++) out->steps += !p->step[i].constant;

@@ -32,7 +32,10 @@ bool session_random_inputs(Session *s, const Binding *b, uint64_t seed, Err *err
 
 typedef struct SessionStats {
     double plan_ms;
-    size_t arena_bytes, bound_bytes, constant_bytes, packed_bytes, scratch_bytes;
+    size_t arena_bytes;   /* results of the current plan */
+    size_t scratch_bytes; /* beyond them, for the scratch of a step that does not fit where nothing is alive */
+    size_t bound_bytes;   /* what the order of steps needs at least: the largest sum of results and scratch alive in one */
+    size_t constant_bytes, packed_bytes;
     int steps, plans, threads;
 } SessionStats;
 void session_stats(const Session *s, SessionStats *out);

@@ -2,6 +2,7 @@
 #ifndef QKV_RUN_SESSION_IMPL_H
 #define QKV_RUN_SESSION_IMPL_H
 #include <sys/types.h>
+#include "base/pages.h"
 #include "run/rng.h"
 #include "run/session.h"
 
@@ -13,6 +14,7 @@ typedef struct Cached {
     int stage; /* -1: the whole graph; else the symbol that this partial plan finds */
     long used;
     Call count; /* a partial plan of SYM_SIZE: the node whose sizes are asked for; made the first time */
+    size_t scratch; /* its */
 } Cached;
 
 /* A symbol that comes out of data, and what must be computed for it. */
@@ -56,8 +58,8 @@ struct Session {
     Tensor *state;          /* per mutation: the buffer's value, owned */
     Room *early;            /* per mutation: the new value, where it looks at a buffer */
     Kept *kept;             /* per output */
-    unsigned char *arena;
-    size_t arena_size;
+    Pages arena;            /* results of the current plan, and scratch above what is alive in each step */
+    size_t needed;          /* most bytes of it that any step would have used */
     Cached cached[MAX_PLANS];
     int ncached;
     long clock;
@@ -78,7 +80,8 @@ Cached *session_plan(Session *s, const Binding *b, int stage, const unsigned cha
 /* Memory, constants and addresses of p, which becomes the current plan. */
 bool session_ready(Session *s, Plan *p, Err *err);
 bool session_run_steps(Session *s, Plan *p, bool constants, Err *err);
-bool session_call(Session *s, Call *c, Err *err); /* one run function, its scratch given back */
+/* One run function; its scratch is `room` bytes of the arena from `top` on (or what there is). *scratch: what it took, if that is more. */
+bool session_call(Session *s, Call *c, size_t top, size_t room, size_t *scratch, Err *err);
 
 /* sizes.c: the stages of a graph, and running them so that every symbol of s->binding is bound. */
 bool stages_make(Session *s, Err *err);

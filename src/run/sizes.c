@@ -69,7 +69,7 @@ static bool count(Session *s, Cached *k, Binding *b, const Symbol *sym, int symb
     Call *c = &k->count;
     if (!c->node) TRY(make_count(s, k, n, b, err));
     for (int i = 0; i < n->nout; i++) *c->out[i] = (Tensor){.dtype = n->out[i]->dtype, .rank = n->out[i]->rank};
-    TRY(session_call(s, c, err));
+    TRY(session_call(s, c, k->plan->arena_bytes, SIZE_MAX, &k->scratch, err));
     for (int i = 0; i < expr_symbol_count(s->g->ex); i++) {
         const Symbol *o = expr_symbol(s->g->ex, i);
         if (o->source == SYM_SIZE && o->value && o->value->def == n) binding_set(b, i, c->out[o->value->out]->shape[o->dim]);

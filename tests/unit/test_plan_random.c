@@ -160,9 +160,18 @@ static void read_operand(World *w, const Value *v, const Tensor *t, const char *
     each_byte(w, t, w->root[v->id], false, who);
 }
 
+/* A step writes over all of the arena that it may take for scratch. */
+static void take_scratch(World *w, const Step *s)
+{
+    Region *arena = w->region;
+    size_t end = s->room < arena->size - s->top ? s->top + s->room : arena->size;
+    for (size_t i = s->top; i < end; i++) arena->owner[i] = -3;
+}
+
 static void run_step(World *w, const Step *s)
 {
     const Node *n = s->call.node;
+    take_scratch(w, s);
     for (int i = 0; i < n->op->schema->nparams; i++) {
         const Arg *a = &n->arg[i];
         if (a->kind == ARG_VALUE) read_operand(w, a->v, s->call.arg[i].t, n->name);
@@ -182,7 +191,16 @@ static void run_step(World *w, const Step *s)
     }
 }
 
-/* As the session does it: constants once, those not kept are freed; then the other steps, twice. */
+static size_t arena_with_scratch(const Plan *p)
+{
+    size_t n = p->arena_bytes;
+    for (int i = 0; i < p->nsteps; i++)
+        if (!p->step[i].constant && p->step[i].top + p->step[i].scratch > n) n = p->step[i].top + p->step[i].scratch;
+    return n;
+}
+
+/* As the session does it: constants once, those not kept are freed; then the other steps, twice; and twice again where the scratch of every
+ * step is known. */
 static void run_plan(const Graph *g, Plan *p, const unsigned char *wanted, int *nviews, int *nsteps)
 {
     World w = {.g = g, .p = p, .root = malloc((size_t)(g->next_id + 1) * sizeof(int))};
@@ -197,8 +215,9 @@ static void run_plan(const Graph *g, Plan *p, const unsigned char *wanted, int *
         assert_true(a.home == b.home && a.index == b.index);
     }
     *nsteps += p->nsteps;
-    unsigned char *arena = aligned_alloc(64, p->arena_bytes + 64 - p->arena_bytes % 64);
-    add_region(&w, arena, p->arena_bytes, -1);
+    size_t before, room = p->arena_bytes + 4096;
+    unsigned char *arena = aligned_alloc(64, room + 64 - room % 64);
+    add_region(&w, arena, room, -1);
     for (int i = 0; i < g->ninput; i++) {
         size_t bytes = (i ? 8u : 4u) * 4 * 4;
         input[i] = malloc(bytes);
@@ -210,7 +229,14 @@ static void run_plan(const Graph *g, Plan *p, const unsigned char *wanted, int *
         if (p->step[i].constant) run_step(&w, &p->step[i]);
     for (int i = 0; i < p->nconst; i++) /* freed: nobody may read them again */
         for (size_t k = 0; !p->const_kept[i] && k < p->const_size[i]; k++) w.region[1 + g->ninput + i].owner[k] = -2;
-    for (int again = 0; again < 2; again++) {
+    for (int again = 0; again < 4; again++) {
+        Err err = {0};
+        uint64_t r = (uint64_t)p->nsteps * 31 + (uint64_t)again;
+        for (int i = 0; again == 2 && i < p->nsteps; i++) p->step[i].scratch = unit_random(&r) % 3 ? unit_random(&r) % 1024 : 0;
+        before = arena_with_scratch(p);
+        OK(plan_settle(p, &err));
+        assert_true(arena_with_scratch(p) <= before && before <= room);
+        plan_place(p, arena, input);
         for (int i = 0; i < p->nsteps; i++)
             if (!p->step[i].constant) run_step(&w, &p->step[i]);
         for (int i = 0; i < g->next_id; i++) { /* results stay whole to the end */

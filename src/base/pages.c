@@ -1,0 +1,57 @@
+/* Memory in pages. Contract in pages.h. */
+#include "base/pages.h"
+#include <stdint.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include "base/arena.h"
+
+enum { ALIGN = 64, HUGE = 1 << 21 };
+
+#if defined(__SANITIZE_ADDRESS__)
+enum { MAPPED = 0 }; /* so that what lies behind the end is seen */
+#else
+enum { MAPPED = 1 };
+#endif
+
+void pages_huge(void *data, size_t n)
+{
+#ifdef MADV_HUGEPAGE
+    uintptr_t from = ((uintptr_t)data + HUGE - 1) / HUGE * HUGE, to = ((uintptr_t)data + n) / HUGE * HUGE;
+    if (to > from) madvise((void *)from, to - from, MADV_HUGEPAGE); /* a wish: a refusal changes nothing */
+#else
+    (void)data;
+    (void)n;
+#endif
+}
+
+static bool map(Pages *p, size_t n)
+{
+    size_t whole;
+    if (!add_size(n, HUGE, &whole)) return false;
+    void *m = mmap(NULL, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (m == MAP_FAILED) return false;
+    uintptr_t at = ((uintptr_t)m + HUGE - 1) / HUGE * HUGE;
+    *p = (Pages){.data = (unsigned char *)at, .size = n, .mapped = whole, .from = m};
+    return true;
+}
+
+bool pages_take(Pages *p, size_t n, size_t slack)
+{
+    size_t with;
+    pages_free(p);
+    if (MAPPED && add_size(n, slack, &with) && map(p, with)) {
+        pages_huge(p->data, n);
+        return true;
+    }
+    if (!add_size(n, ALIGN, &with)) return false;
+    p->from = p->data = aligned_alloc(ALIGN, with / ALIGN * ALIGN);
+    p->size = p->data ? n : 0;
+    return p->data != NULL;
+}
+
+void pages_free(Pages *p)
+{
+    if (p->mapped) munmap(p->from, p->mapped);
+    else free(p->from);
+    *p = (Pages){0};
+}
