@@ -336,7 +336,7 @@ qkv_session *qkv_session_create(const qkv_model *m, const qkv_session_options *o
     const Graph *g = graph_of(m);
     const Fusion *fusion = m->program.fused ? &m->program.fusion : NULL;
     bool ok = s->output && s->input;
-    if (ok && !o.no_optimize) ok = program_for_runs((Program *)(uintptr_t)&m->program, &g, &fusion, &e);
+    ok = ok && program_for_runs((Program *)(uintptr_t)&m->program, !o.no_optimize, &g, &fusion, &e);
     s->session = ok ? session_create(g, fusion, o.threads > 0 ? o.threads : default_threads(), o.memory_limit, &e) : NULL;
     if (s->session) return s;
     if (e.code == E_OK) fail(&e, E_LIMIT, "out of memory");

@@ -30,8 +30,10 @@ static bool pass_import(Passes *s, Err *err)
 {
     bool onnx = is_onnx(s->path);
     if (!onnx && s->options->fixed.n) return fail(err, E_USAGE, "%s: only inputs of ONNX models can be fixed when loading", s->path);
-    if (onnx && s->options->compute != DT_NONE) return fail(err, E_UNSUPPORTED, "%s: another compute dtype is for .pt2 files only", s->path);
-    s->program->source = onnx ? onnx_import(s->path, &s->options->fixed, err) : pt2_open(s->path, s->options->compute, err);
+    bool autocast = s->options->no_fuse && s->options->compute != DT_NONE;
+    if (onnx && autocast) return fail(err, E_UNSUPPORTED, "%s: autocast node by node is for .pt2 files only", s->path);
+    if (!autocast) s->program->compute = s->options->compute;
+    s->program->source = onnx ? onnx_import(s->path, &s->options->fixed, err) : pt2_open(s->path, autocast ? s->options->compute : DT_NONE, err);
     TRY(s->program->source);
     s->program->graph = s->program->source->graph;
     return true;

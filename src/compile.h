@@ -11,12 +11,13 @@ typedef struct Program {
     Graph *graph;   /* the source's */
     Fusion fusion;
     bool fused;
-    struct ForRuns *for_runs; /* src/optimise.c */
+    DType compute;            /* of products in runs: DT_NONE as the graph says */
+    struct ForRuns *for_runs[2]; /* src/optimise.c: as the file says, optimised */
     pthread_mutex_t lock;     /* of for_runs: sessions may be made by several threads */
 } Program;
 
 typedef struct OpenOptions {
-    DType compute; /* DT_NONE, DT_BF16 or DT_F16 (autocast's rules over the whole graph) */
+    DType compute; /* DT_NONE, DT_BF16 or DT_F16: products in a run (rewrite/precision.h); with no_fuse the whole graph by autocast's rules */
     bool no_fuse;  /* one step a node */
     Fixed fixed;   /* of an ONNX model: inputs that become constants */
 } OpenOptions;

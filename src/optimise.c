@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "format/json.h"
 #include "format/tensors.h"
+#include "rewrite/precision.h"
 #include "rewrite/prove.h"
 #include "run/session.h"
 
@@ -269,39 +270,44 @@ static bool rewrite_for_runs(Graph *g, Err *err)
     return ok;
 }
 
-static bool make_for_runs(const Program *p, ForRuns *r, Err *err)
+static bool make_for_runs(const Program *p, bool optimise, ForRuns *r, Err *err)
 {
     r->graph = copy_of(p->graph);
-    if (!r->graph) return true;
-    if (rewrite_for_runs(r->graph, err) && fuse_graph(r->graph, &r->fusion, err)) return true;
+    if (!r->graph) return p->compute == DT_NONE || fail(err, E_UNSUPPORTED, "a model with loops or branches has no other compute dtype");
+    bool ok = !optimise || rewrite_for_runs(r->graph, err);
+    ok = ok && (p->compute == DT_NONE || lower_precision(r->graph, p->compute, err));
+    if (ok && fuse_graph(r->graph, &r->fusion, err)) return true;
     graph_free(r->graph);
     return false;
 }
 
-bool program_for_runs(Program *p, const Graph **g, const Fusion **fusion, Err *err)
+bool program_for_runs(Program *p, bool optimise, const Graph **g, const Fusion **fusion, Err *err)
 {
     bool ok = true;
+    struct ForRuns **made = &p->for_runs[optimise];
     pthread_mutex_lock(&p->lock);
-    if (p->fused && !p->for_runs) {
+    if (p->fused && !*made && (optimise || p->compute != DT_NONE)) {
         ForRuns *r = calloc(1, sizeof *r);
-        ok = r ? make_for_runs(p, r, err) : fail(err, E_LIMIT, "out of memory");
-        if (ok) p->for_runs = r;
+        ok = r ? make_for_runs(p, optimise, r, err) : fail(err, E_LIMIT, "out of memory");
+        if (ok) *made = r;
         else free(r);
     }
-    bool copy = ok && p->for_runs && p->for_runs->graph;
-    *g = copy ? p->for_runs->graph : p->graph;
-    *fusion = copy ? &p->for_runs->fusion : p->fused ? &p->fusion : NULL;
+    bool copy = ok && *made && (*made)->graph;
+    *g = copy ? (*made)->graph : p->graph;
+    *fusion = copy ? &(*made)->fusion : p->fused ? &p->fusion : NULL;
     pthread_mutex_unlock(&p->lock);
     return ok;
 }
 
 void program_forget_runs(Program *p)
 {
-    if (!p->for_runs) return;
-    if (p->for_runs->graph) {
-        fusion_free(&p->for_runs->fusion);
-        graph_free(p->for_runs->graph);
+    for (int i = 0; i < 2; i++) {
+        ForRuns *r = p->for_runs[i];
+        if (r && r->graph) {
+            fusion_free(&r->fusion);
+            graph_free(r->graph);
+        }
+        free(r);
+        p->for_runs[i] = NULL;
     }
-    free(p->for_runs);
-    p->for_runs = NULL;
 }

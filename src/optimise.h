@@ -21,8 +21,9 @@ typedef struct OptimiseOptions {
 /* Sessions of the program must not exist. report: JSON, see qkv_model_rewrite in qkv.h; filled also when a proof failed. */
 bool program_rewrite(Program *p, const OptimiseOptions *o, Buf *report, Err *err);
 
-/* What sessions run: the program's graph, or a copy of it in which the rules have fired, made at the first call and kept. The numbers stay those of
- * the source, rows without an allowed key included. A graph that a copy cannot hold, or that asked not to be fused, is run as it is. Thread-safe. */
-bool program_for_runs(Program *p, const Graph **g, const Fusion **fusion, Err *err);
+/* What sessions run: the program's graph, or a copy of it, made at the first call and kept; optimise: with the rules fired, as far as every number stays
+ * the source's, rows without an allowed key included. Where the program asks for it, products are then in bf16. Thread-safe.
+ * Errors: E_UNSUPPORTED (bf16 for a graph that cannot be copied: loops and branches), E_LIMIT. */
+bool program_for_runs(Program *p, bool optimise, const Graph **g, const Fusion **fusion, Err *err);
 void program_forget_runs(Program *p);
 #endif

@@ -1,7 +1,8 @@
-/* Which nodes vanish into an epilogue. Contract in fuse.h.
+/* Which nodes vanish into others. Contract in fuse.h.
  *
  * A linear, matmul with a 2-D second operand, or convolution takes an activation that alone uses its result; a linear or matmul also takes
- * the addition of a tensor of the same shape and dtype (a residual) that alone uses that.
+ * the addition of a tensor of the same shape and dtype (a residual) that alone uses that, and casts between them: it computes in float32 and rounds
+ * once, at the end.
  */
 #include "plan/fuse.h"
 #include <stdlib.h>
@@ -62,32 +63,112 @@ static Node *free_user(Fuser *s, const Value *v)
     return n && !(n->nout && entry(s, n)->absorbed) ? n : NULL;
 }
 
+static bool half(DType t) { return t == DT_BF16 || t == DT_F16; }
+
+/* A cast between float32 and a half type. */
+static bool is_cast(const Node *n)
+{
+    if (n->op->id != OP_to_copy) return false;
+    DType from = n->arg[0].v->dtype, to = n->out[0]->dtype;
+    return (from == DT_F32 && half(to)) || (half(from) && to == DT_F32);
+}
+
+typedef struct Chain {
+    Fuser *s;
+    FusedNode *p;  /* of the product */
+    Value *at;     /* the value so far */
+    Node *last;
+} Chain;
+
+static Node *absorb(Chain *c, Node *n)
+{
+    entry(c->s, n)->absorbed = true;
+    c->at = n->out[0];
+    c->last = n;
+    return free_user(c->s, c->at);
+}
+
+static void end_chain(const Chain *c, Node *producer)
+{
+    if (!c->last) return;
+    c->p->result = c->at;
+    entry(c->s, c->last)->producer = producer;
+}
+
+static void fuse_product(Fuser *s, Node *n, bool conv)
+{
+    DType t = n->out[0]->dtype;
+    if (t != DT_F32 && t != DT_BF16) return;
+    Chain c = {s, entry(s, n), n->out[0], NULL};
+    Node *next = free_user(s, c.at);
+    while (next && !conv && is_cast(next) && !half(next->out[0]->dtype)) next = absorb(&c, next);
+    if (next && activation_of(next)) {
+        c.p->act = activation_of(next);
+        next = absorb(&c, next);
+    }
+    while (next && !conv && is_cast(next) && next->out[0]->dtype != DT_F16) next = absorb(&c, next);
+    Value *residual = next && !conv ? residual_of(next, c.at) : NULL;
+    if (residual) {
+        c.p->residual = residual;
+        next = absorb(&c, next);
+        while (next && is_cast(next) && next->out[0]->dtype != DT_F16) next = absorb(&c, next);
+    }
+    end_chain(&c, n);
+}
+
+/* Ops that read operands of any float where float32 is declared, and round their results to any. */
+static bool any_float(const Node *n)
+{
+    switch (n->op->id) {
+    case OP_add_Tensor:
+    case OP_sub_Tensor:
+    case OP_mul_Tensor:
+    case OP_div_Tensor:
+    case OP_neg:
+    case OP_relu:
+    case OP_gelu:
+    case OP_silu:
+    case OP_sigmoid:
+    case OP_tanh:
+    case OP_layer_norm:
+    case OP_rms_norm:
+    case OP_rotary: return n->out[0]->dtype == DT_F32;
+    default: return false;
+    }
+}
+
+/* The rounding of a result that is used by nothing else. */
+static void fuse_rounding(Fuser *s, Node *n)
+{
+    Chain c = {s, entry(s, n), n->out[0], NULL};
+    Node *next = free_user(s, c.at);
+    if (c.p->absorbed || !next || !is_cast(next) || !half(next->out[0]->dtype)) return;
+    absorb(&c, next);
+    end_chain(&c, n);
+}
+
 static void fuse_one(Fuser *s, Node *n)
 {
     bool conv = n->op->id == OP_convolution;
-    bool product = n->op->id == OP_linear || (n->op->id == OP_matmul && n->arg[1].v->rank == 2);
-    DType t = n->nout ? n->out[0]->dtype : DT_NONE;
-    if ((!conv && !product) || (t != DT_F32 && t != DT_BF16)) return;
-    FusedNode *p = entry(s, n);
-    Value *at = n->out[0];
-    Node *last = NULL, *next = free_user(s, at);
-    if (next && activation_of(next)) {
-        p->act = activation_of(next);
-        entry(s, next)->absorbed = true;
-        at = next->out[0];
-        last = next;
-        next = free_user(s, at);
-    }
-    Value *residual = product && next ? residual_of(next, at) : NULL;
-    if (residual) {
-        p->residual = residual;
-        entry(s, next)->absorbed = true;
-        at = next->out[0];
-        last = next;
-    }
-    if (!last) return;
-    p->result = at;
-    entry(s, last)->producer = n;
+    if (conv || n->op->id == OP_linear || (n->op->id == OP_matmul && n->arg[1].v->rank == 2)) fuse_product(s, n, conv);
+    else if (n->nout == 1 && any_float(n)) fuse_rounding(s, n);
+}
+
+static void refuse(void *user, Value **slot)
+{
+    const Fuser *s = user;
+    s->f->node[(*slot)->id].transparent = false;
+}
+
+/* Casts to float32 that only ops of any float use. */
+static void find_transparent(Fuser *s)
+{
+    for (Node *n = s->g->first; n; n = n->next)
+        if (n->op->id == OP_to_copy && is_cast(n) && n->out[0]->dtype == DT_F32 && n->arg[0].v->def && !entry(s, n)->absorbed) entry(s, n)->transparent = true;
+    for (Node *n = s->g->first; n; n = n->next)
+        if (n->nout != 1 || !any_float(n)) node_each_operand(n, refuse, s);
+    for (int i = 0; i < s->g->noutput; i++) s->f->node[s->g->output[i].value->id].transparent = false;
+    for (int i = 0; i < graph_mutations(s->g); i++) s->f->node[graph_mutation(s->g, i)->value->id].transparent = false;
 }
 
 bool fuse_graph(const Graph *g, Fusion *f, Err *err)
@@ -103,6 +184,7 @@ bool fuse_graph(const Graph *g, Fusion *f, Err *err)
             node_each_operand(node, note_user, &t);
         }
         for (Node *node = g->first; node; node = node->next) fuse_one(&s, node);
+        find_transparent(&s);
     } else {
         fusion_free(f);
         fail(err, E_LIMIT, "out of memory");

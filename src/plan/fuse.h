@@ -1,8 +1,11 @@
-/* Fusion: which nodes vanish into the epilogue of a linear, matmul or convolution. Decided once per graph, used by every plan.
+/* Fusion: which nodes vanish into others. Decided once per graph, used by every plan.
  *
- *     linear -> gelu            linear -> add(residual)            linear -> gelu -> add(residual)
+ *     linear -> gelu            linear -> add(residual)            linear -> gelu -> _to_copy -> add(residual)
+ *     layer_norm -> _to_copy(bf16)                                 add(_to_copy(x, f32), y)
  *
- * The step of the fused node runs where its last absorbed node stood, so that the residual is there.
+ * Epilogues: a linear, matmul or convolution takes what follows it; a cast of a result is taken by the op that computes it. The step of the
+ * fused node runs where its last absorbed node stood, so that the residual is there.
+ * Casts to float32 whose users read any float vanish, too: the users read what was cast.
  */
 #ifndef QKV_PLAN_FUSE_H
 #define QKV_PLAN_FUSE_H
@@ -10,6 +13,7 @@
 
 typedef struct FusedNode {
     bool absorbed;         /* this node makes no step: another one computes it */
+    bool transparent;      /* a cast that makes no step: its value is the tensor that it would cast */
     const Node *producer;  /* set on the LAST absorbed node: the linear/convolution/matmul whose step stands here and writes this result */
     int act;               /* on the producer: ACT_* of Call.epilogue */
     Value *residual;       /* on the producer: added after the activation; NULL = none */

@@ -282,6 +282,15 @@ static bool add_node(Builder *s, const Node *n)
     if (all_operands(n, s->constant) && !(n->op->flags & (OPF_RANDOM | OPF_EFFECT)))
         for (int k = 0; k < n->nout; k++) s->constant[n->out[k]->id] = 1;
     const Node *made_by = n;
+    if (f && f->transparent && !s->in->given[n->arg[0].v->id]) {
+        int from = n->arg[0].v->id, to = n->out[0]->id;
+        p->value[to] = p->value[from];
+        p->place[to] = p->place[from];
+        s->stable[to] = s->stable[from];
+        p->node[p->nnodes].node = n;
+        p->node[p->nnodes++].step = -1;
+        return true;
+    }
     if (f && f->absorbed) {
         if (!f->producer) return true; /* an inner node of a fusion */
         bool alone = made_before(s, f->producer, n);
