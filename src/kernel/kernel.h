@@ -19,6 +19,7 @@
 #include "kernel/image.h"
 #include "kernel/index.h"
 #include "kernel/linalg.h"
+#include "kernel/peak.h"
 #include "kernel/pointwise.h"
 #include "kernel/product.h"
 #include "kernel/reduce.h"
@@ -31,6 +32,7 @@
     FAMILY(index, IndexKernels)           \
     FAMILY(image, ImageKernels)           \
     FAMILY(linalg, LinalgKernels)         \
+    FAMILY(peak, PeakKernels)             \
     FAMILY(product, ProductKernels)       \
     FAMILY(sdpa, SdpaKernels)
 

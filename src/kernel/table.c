@@ -10,6 +10,11 @@
 KERNEL_FAMILIES(FAMILY)
 #undef FAMILY
 
+#if defined(__x86_64__)
+void peak_fill_avx512bf16(PeakKernels *k);
+void peak_fill_amx(PeakKernels *k);
+#endif
+
 static Kernels table[CPU_LEVELS];
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
@@ -28,6 +33,8 @@ static void fill(void)
     if (level >= CPU_AVX512) name##_fill_avx512(&k->name);
         KERNEL_FAMILIES(FAMILY)
 #undef FAMILY
+        if (level >= CPU_AVX512BF16) peak_fill_avx512bf16(&k->peak);
+        if (level >= CPU_AMX && cpu_best() >= CPU_AMX) peak_fill_amx(&k->peak);
 #endif
     }
 }

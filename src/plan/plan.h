@@ -12,6 +12,7 @@
 #define QKV_PLAN_PLAN_H
 #include "plan/call.h"
 #include "plan/fuse.h"
+#include "plan/work.h"
 
 typedef enum Home { HOME_NONE, HOME_INPUT, HOME_GIVEN, HOME_CONST, HOME_ARENA } Home;
 
@@ -28,8 +29,10 @@ typedef struct Step {
     size_t alive;     /* bytes of results alive while it runs */
     size_t top, room; /* where its scratch begins in the arena, and how much of it fits there; SIZE_MAX: up to the arena's end */
     size_t scratch;   /* most bytes of scratch that it took so far; 0 before it ran */
-    double ms;        /* profile */
+    double ms, min_ms; /* profile: of all calls, of the shortest */
     long calls;
+    int info;         /* 1 + its description in the session's Profile; 0: none yet */
+    Work work;        /* once it is described */
 } Step;
 
 typedef struct PlanInput {

@@ -1,0 +1,48 @@
+/* Peak of a rung's vectors: as many accumulators as hide a multiply-add's latency and fit its registers. Contract in kernel/peak.h. */
+#include "kernel/peak.h"
+#include "kernel/variant.h"
+
+#if defined(__AVX512F__)
+enum { BYTES = 64, ACCUMULATORS = 16 };
+#define BY "AVX-512"
+#elif defined(__AVX2__)
+enum { BYTES = 32, ACCUMULATORS = 12 };
+#define BY "AVX2"
+#elif defined(__aarch64__)
+enum { BYTES = 16, ACCUMULATORS = 16 };
+#define BY "NEON"
+#else
+enum { BYTES = 16, ACCUMULATORS = 12 };
+#define BY "vectors of 16 bytes"
+#endif
+typedef float Vector __attribute__((vector_size(BYTES)));
+enum { LANES = BYTES / 4 };
+
+static double f32(int64_t rounds, float *sink)
+{
+    Vector a[ACCUMULATORS], half = (Vector){0} + 0.5f, one = (Vector){0} + 1.0f;
+    for (int i = 0; i < ACCUMULATORS; i++) a[i] = one * (float)i;
+    for (int64_t r = 0; r < rounds; r++)
+#pragma GCC unroll 16
+        for (int i = 0; i < ACCUMULATORS; i++) a[i] = a[i] * half + one;
+    Vector s = {0};
+    for (int i = 0; i < ACCUMULATORS; i++) s += a[i];
+    *sink = 0;
+    for (int i = 0; i < LANES; i++) *sink += s[i];
+    return 2.0 * LANES * ACCUMULATORS * (double)rounds;
+}
+
+static float read_all(const float *x, int64_t n)
+{
+    const Vector *v = (const Vector *)(const void *)x;
+    Vector s[4] = {0};
+    for (int64_t i = 0; i < n / LANES; i += 4)
+        for (int k = 0; k < 4; k++) s[k] += v[i + k];
+    Vector t = s[0] + s[1] + s[2] + s[3];
+    float sum = 0;
+    for (int i = 0; i < LANES; i++) sum += t[i];
+    return sum;
+}
+
+void KERNEL(peak_fill)(PeakKernels *k);
+void KERNEL(peak_fill)(PeakKernels *k) { *k = (PeakKernels){.f32 = f32, .read = read_all, .f32_by = BY}; }

@@ -1,0 +1,176 @@
+/* Operations and bytes per step: one row per op that is not like its family. Contract in work.h. */
+#include "plan/work.h"
+
+/* How many operations an op makes: so many an element of its first result or first operand, or by a formula of its own. */
+typedef struct Rule {
+    enum { PER_RESULT, PER_OPERAND, FORMULA } of;
+    double each;
+    double (*formula)(const Call *c);
+    bool takes_some; /* the first operand is a table of which only as much as the result has is read */
+} Rule;
+
+static double elements(const Tensor *t) { return t ? (double)tensor_numel(t) : 0; }
+static double size_at(const Tensor *t, int from_end) { return t && t->rank >= from_end ? (double)t->shape[t->rank - from_end] : 1; }
+
+/* out (..., N) = input (..., K) weight^T; also matmul, whose K is the last axis of its first operand, too. */
+static double product(const Call *c) { return 2 * elements(call_out(c, 0)) * size_at(call_in(c, 0), 1); }
+
+/* Every element of the smaller side of a plain convolution's products is a dot product over C / groups and the kernel; transposed, of the input's. */
+static double convolution(const Call *c)
+{
+    const Tensor *w = call_in(c, 1);
+    if (!w || !w->shape[0]) return 0;
+    bool transposed = call_bool(c, 6);
+    double per = elements(w) / (double)w->shape[0];
+    return 2 * per * elements(transposed ? call_in(c, 0) : call_out(c, 0));
+}
+
+/* Pairs (i, j) of N queries and M keys with i + lower <= j <= i + upper. */
+static double pairs(int64_t N, int64_t M, int64_t lower, int64_t upper)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < N; i++) {
+        int64_t first = i + lower > 0 ? i + lower : 0, last = i + upper < M - 1 ? i + upper : M - 1;
+        sum += last >= first ? (double)(last - first + 1) : 0;
+    }
+    return sum;
+}
+
+enum { FAR = 1 << 30 };
+
+static int64_t bound_or(const Call *c, int i, int64_t far)
+{
+    int64_t v = call_i64_or(c, i, far);
+    return v < -FAR ? -FAR : v > FAR ? FAR : v;
+}
+
+static double attention(const Call *c)
+{
+    const Tensor *q = call_in(c, 0), *k = call_in(c, 1), *v = call_in(c, 2);
+    int64_t upper = bound_or(c, 10, FAR);
+    if (call_bool(c, 5) && upper > 0) upper = 0;
+    double rows = (double)q->shape[0] * (double)q->shape[1];
+    return 2 * rows * pairs(q->shape[2], k->shape[2], bound_or(c, 9, -FAR), upper) * (size_at(q, 1) + size_at(v, 1));
+}
+
+/* Rows of sequence b lie between offsets b and b + 1; q is (rows, H, D). */
+static double attention_ragged(const Call *c)
+{
+    const Tensor *q = call_in(c, 0), *v = call_in(c, 2), *qo = call_in(c, 3), *ko = call_in(c, 4);
+    double sum = 0;
+    for (int64_t b = 0; b + 1 < tensor_numel(qo); b++)
+        sum += pairs(tensor_get_i64(qo, b + 1) - tensor_get_i64(qo, b), tensor_get_i64(ko, b + 1) - tensor_get_i64(ko, b), bound_or(c, 8, -FAR),
+                     bound_or(c, 9, FAR));
+    return 2 * sum * size_at(q, 2) * (size_at(q, 1) + size_at(v, 1));
+}
+
+/* Gates (..., T, 4 H or H) come ready; each step multiplies the hidden state with the recurrent weight. */
+static double recurrent(const Call *c)
+{
+    const Tensor *gates = call_in(c, 0), *w = call_in(c, 1);
+    return 2 * elements(gates) * size_at(w, 1);
+}
+
+static double pooled(const Call *c)
+{
+    double window = 1;
+    int64_t k[3];
+    int n = call_ints(c, 1, k, 3);
+    for (int i = 0; i < n; i++) window *= (double)k[i];
+    return window * elements(call_out(c, 0));
+}
+
+/* Families: the files of the op table. */
+#define OP(id, name, schema, lower, shape, view, run, flags) [OP_##id] = {PER_RESULT, FAMILY, NULL, false},
+static const Rule family[OP_COUNT] = {
+#define FAMILY 0
+#include "ir/ops_view.def"
+#include "ir/ops_index.def"
+#include "ir/ops_control.def"
+#include "ir/ops_image.def"
+#include "ir/ops_linalg.def"
+#undef FAMILY
+#define FAMILY 1
+#include "ir/ops_pointwise.def"
+#undef FAMILY
+#undef OP
+#define OP(id, name, schema, lower, shape, view, run, flags) [OP_##id] = {PER_OPERAND, 1, NULL, false},
+#include "ir/ops_reduce.def"
+#undef OP
+};
+
+/* Those that differ from their family. A normalisation: sums of x and x^2 (3), (x - mean) * rstd (2), weight and bias (2); softmax: maximum,
+ * difference, exponential, sum, quotient; a rotation: two products and a sum an element. */
+static const struct {
+    OpId op;
+    Rule rule;
+} special[] = {
+    {OP_linear, {FORMULA, 0, product, false}},
+    {OP_matmul, {FORMULA, 0, product, false}},
+    {OP_grouped_mm, {FORMULA, 0, product, false}},
+    {OP_convolution, {FORMULA, 0, convolution, false}},
+    {OP_scaled_dot_product_attention, {FORMULA, 0, attention, false}},
+    {OP_sdpa_varlen, {FORMULA, 0, attention_ragged, false}},
+    {OP_lstm_layer, {FORMULA, 0, recurrent, false}},
+    {OP_rnn_layer, {FORMULA, 0, recurrent, false}},
+    {OP_rotary, {PER_RESULT, 3, NULL, false}},
+    {OP_layer_norm, {PER_RESULT, 7, NULL, false}},
+    {OP_group_norm, {PER_RESULT, 7, NULL, false}},
+    {OP_rms_norm, {PER_RESULT, 4, NULL, false}},
+    {OP_batch_norm, {PER_RESULT, 2, NULL, false}},
+    {OP_softmax_int, {PER_RESULT, 5, NULL, false}},
+    {OP_safe_softmax, {PER_RESULT, 5, NULL, false}},
+    {OP_log_softmax_int, {PER_RESULT, 5, NULL, false}},
+    {OP_max_pool2d_with_indices, {FORMULA, 0, pooled, false}},
+    {OP_max_pool3d_with_indices, {FORMULA, 0, pooled, false}},
+    {OP_avg_pool2d, {FORMULA, 0, pooled, false}},
+    {OP_avg_pool3d, {FORMULA, 0, pooled, false}},
+    {OP_upsample, {PER_RESULT, 7, NULL, false}},
+    {OP_grid_sampler, {PER_RESULT, 7, NULL, false}},
+    {OP_to_copy, {PER_RESULT, 0, NULL, false}},
+    {OP_embedding, {PER_RESULT, 0, NULL, true}},
+    {OP_gather, {PER_RESULT, 0, NULL, true}},
+    {OP_index_select, {PER_RESULT, 0, NULL, true}},
+    {OP_index_Tensor, {PER_RESULT, 0, NULL, true}},
+};
+
+static Rule rule_of(OpId op)
+{
+    for (size_t i = 0; i < sizeof special / sizeof *special; i++)
+        if (special[i].op == op) return special[i].rule;
+    return family[op];
+}
+
+/* Elements in memory: an axis of stride 0 is one element long. */
+static double bytes_of(const Tensor *t)
+{
+    if (!t) return 0;
+    double n = (double)dtype_size(t->dtype);
+    for (int i = 0; i < t->rank; i++) n *= t->stride[i] || !t->shape[i] ? (double)t->shape[i] : 1;
+    return n;
+}
+
+static bool is_half(const Tensor *t) { return t && (t->dtype == DT_BF16 || t->dtype == DT_F16); }
+
+Work work_of(const Call *c)
+{
+    Rule r = rule_of(c->node->op->id);
+    const Tensor *out = c->nout ? call_out(c, 0) : NULL, *first = NULL;
+    Work w = {0};
+    for (int i = 0; i < c->node->op->schema->nparams; i++) {
+        const CallArg *a = &c->arg[i];
+        for (int k = 0; k < (a->kind == ARG_VALUE ? 1 : a->kind == ARG_VALUES ? a->n : 0); k++) {
+            const Tensor *t = a->kind == ARG_VALUE ? a->t : a->ts[k];
+            bool some = r.takes_some && !first;
+            if (!first) first = t;
+            w.bytes += some ? bytes_of(out) : bytes_of(t);
+        }
+    }
+    for (int i = 0; i < c->nout; i++) w.bytes += bytes_of(c->out[i]);
+    w.bytes += bytes_of(c->epilogue.residual);
+    if (!out) return w;
+    w.flops = r.of == FORMULA ? r.formula(c) : r.each * elements(r.of == PER_OPERAND ? first : out);
+    w.flops += elements(out) * ((c->epilogue.act != ACT_NONE) + (c->epilogue.residual != NULL));
+    w.half = r.of == FORMULA && is_half(first);
+    return w;
+}
