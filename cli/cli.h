@@ -27,7 +27,7 @@ typedef struct Options {
     int narg;
     const char *inputs, *output, *expected, *trace, *dtype, *mean, *std, *vocab, *labels, *pool;
     List from, to, fix, dim, shape, image, atol, rtol, rules, dynamic, check;
-    const char *phases, *counterexample, *targets, *explain, *profile;
+    const char *trace_to, *phases, *counterexample, *targets, *explain, *profile;
     int64_t seed, threads, memory_limit, iterations, warmup, max_tokens, top;
     double scale;
     bool weights, all, seeded, json, per_op, cased, man, quiet, help, prove, why_not, require_fused, exact_masked_rows, no_builtin, apart, security, full, strict, external, rewrite, no_optimize;
@@ -135,6 +135,9 @@ typedef struct Loaded {
 int model_load(const Options *o, const char *path, bool bf16, bool no_fuse, qkv_model **out); /* with --fix */
 int model_open(const Options *o, const char *path, bool bf16, bool no_fuse, Loaded *out);
 void model_close(Loaded *m);
+/* --trace: from now on, with room for so many runs; and written. Nothing without the option. */
+int trace_start(const Options *o, Loaded *m, int64_t runs);
+int trace_finish(const Options *o, Loaded *m);
 int model_bf16(const Options *o, bool *bf16); /* --dtype */
 int model_can_write(const Options *o);         /* the words that say where a model goes: -o, --profile ... */
 int model_write(const Options *o, const qkv_model *m);

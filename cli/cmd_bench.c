@@ -1,13 +1,14 @@
 /* qkv bench MODEL: how long one run takes, after warming up, and where the time goes.
  *
  *     qkv bench vit.pt2 --threads 2 --iterations 50 --json | jq .median_ms
+ *     qkv bench vit.pt2 --per-op                                            (bench_ops.c)
  */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include "cli.h"
+#include "bench.h"
 
 typedef struct Times {
     double min, median, p95, mean;
@@ -42,105 +43,32 @@ static double peak_rss_mb(void)
     return kib / 1024;
 }
 
-/* ------------------------------------------------------------------ per op */
-
-typedef struct OpTime {
-    const char *op;
-    int nodes;
-    double ms;
-} OpTime;
-
-static int slowest_op(const void *a, const void *b)
-{
-    const OpTime *x = a, *y = b;
-    return x->ms == y->ms ? strcmp(x->op, y->op) : (x->ms < y->ms) - (x->ms > y->ms);
-}
-
-/* Sums the profile by op; ops has room for every step. Returns how many ops. */
-static int sum_ops(const json_t *profile, int64_t runs, OpTime *ops)
-{
-    int n = 0;
-    size_t i;
-    json_t *step;
-    json_array_foreach(profile, i, step) {
-        const char *op = json_string_value(json_object_get(step, "op"));
-        int k = 0;
-        while (k < n && strcmp(ops[k].op, op)) k++;
-        if (k == n) ops[n++] = (OpTime){op, 0, 0};
-        ops[k].nodes++;
-        ops[k].ms += json_number_value(json_object_get(step, "total_ms")) / (double)runs;
-    }
-    qsort(ops, (size_t)n, sizeof *ops, slowest_op);
-    return n;
-}
-
-static void print_ops(const OpTime *ops, int n)
-{
-    double total = 0;
-    for (int i = 0; i < n; i++) total += ops[i].ms;
-    Table *t = table_new("lrrrr");
-    static const char *const head[] = {"op", "nodes", "ms", "share", "ms a node"};
-    for (int i = 0; i < 5; i++) table_cell(t, "%s", head[i]);
-    for (int i = 0; i < n; i++) {
-        table_cell(t, "%s", ops[i].op);
-        table_cell(t, "%d", ops[i].nodes);
-        table_cell(t, "%.3f", ops[i].ms);
-        table_cell(t, "%.1f %%", total > 0 ? 100 * ops[i].ms / total : 0);
-        table_cell(t, "%.4f", ops[i].ms / ops[i].nodes);
-    }
-    putchar('\n');
-    table_print(t);
-}
-
-static void print_nodes(const json_t *profile, int64_t runs)
-{
-    size_t i;
-    json_t *step;
-    Table *t = table_new("lllr");
-    static const char *const head[] = {"node", "op", "result", "ms"};
-    for (int k = 0; k < 4; k++) table_cell(t, "%s", head[k]);
-    json_array_foreach(profile, i, step) {
-        table_cell(t, "%s", json_string_value(json_object_get(step, "node")));
-        table_cell(t, "%s", json_string_value(json_object_get(step, "op")));
-        table_cell(t, "%s", json_string_value(json_object_get(step, "shape")));
-        table_cell(t, "%.4f", json_number_value(json_object_get(step, "total_ms")) / (double)runs);
-    }
-    putchar('\n');
-    table_print(t);
-}
-
-/* Runs again with the profile on; what it gives is freed by the caller. */
-static int profile_runs(const Options *o, Loaded *m, json_t **profile)
-{
-    qkv_error e;
-    qkv_session_profile(m->session, 1);
-    for (int64_t i = 0; i < o->iterations; i++)
-        if (qkv_session_run(m->session, &e)) return problem_of(&e);
-    char *text = qkv_session_profile_json(m->session, &e);
-    if (!text) return problem_of(&e);
-    json_error_t where;
-    *profile = json_loads(text, 0, &where);
-    qkv_free(text);
-    return *profile ? 0 : problem(EXIT_INTERNAL, "profile: %s", where.text);
-}
-
 /* ------------------------------------------------------------------ timing */
 
 typedef struct Result {
     Times t;
     double first_ms, load_ms;
     qkv_stats stats;
-    json_t *profile;
+    OpProfile ops;
 } Result;
+
+/* Profile and trace are of the timed runs themselves: a clock reading between two steps is all that they add. Switched on for the last run before
+ * them, which describes the steps, and again for them. */
+static int start_watching(const Options *o, Loaded *m)
+{
+    if (o->per_op) qkv_session_profile(m->session, 1);
+    return trace_start(o, m, o->iterations);
+}
 
 static int measure(const Options *o, Loaded *m, Result *r)
 {
     qkv_error e;
     double *ms = must(malloc((size_t)o->iterations * sizeof *ms));
     Progress bar;
-    int code = 0;
+    int code = o->per_op ? ops_peak(m, &r->ops.before) : 0;
     progress_start(&bar, "bench", o->warmup + o->iterations);
     for (int64_t i = 0; !code && i < o->warmup + o->iterations; i++) {
+        if ((i == o->warmup - 1 || i == o->warmup) && (code = start_watching(o, m))) break;
         double start = now_ms();
         if (qkv_session_run(m->session, &e)) code = problem_of(&e);
         double took = now_ms() - start;
@@ -153,8 +81,8 @@ static int measure(const Options *o, Loaded *m, Result *r)
     free(ms);
     r->stats.struct_size = sizeof r->stats;
     qkv_session_stats(m->session, &r->stats);
-    if (!code && o->per_op) code = profile_runs(o, m, &r->profile);
-    return code;
+    if (!code && o->per_op) code = ops_finish(m, o->iterations, r->t.mean, &r->ops);
+    return code ? code : trace_finish(o, m);
 }
 
 static json_t *json_inputs(const Loaded *m)
@@ -168,7 +96,7 @@ static json_t *json_inputs(const Loaded *m)
     return a;
 }
 
-static void print_json(const Options *o, const Loaded *m, const Result *r, const OpTime *ops, int nops, bool bf16)
+static void print_json(const Options *o, const Loaded *m, const Result *r, bool bf16)
 {
     const double mb = 1 << 20;
     json_t *j = json_pack("{s:i, s:o, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "schema", JSON_SCHEMA, "model", json_text(o->arg[0]), "min_ms",
@@ -182,14 +110,7 @@ static void print_json(const Options *o, const Loaded *m, const Result *r, const
                                         qkv_cpu(),
                                         "version", qkv_version(), "iterations", (json_int_t)o->iterations, "warmup", (json_int_t)o->warmup, "inputs",
                                         json_inputs(m)));
-    double total = 0;
-    json_t *list = json_array();
-    for (int i = 0; i < nops; i++) total += ops[i].ms;
-    for (int i = 0; i < nops; i++)
-        json_array_append_new(list, json_pack("{s:s, s:i, s:f, s:f}", "op", ops[i].op, "nodes", ops[i].nodes, "ms", ops[i].ms, "share",
-                                              total > 0 ? ops[i].ms / total : 0));
-    if (r->profile) json_object_set(j, "ops", list);
-    json_decref(list);
+    if (o->per_op) ops_json(&r->ops, o->verbose > 0, j);
     json_print(j);
 }
 
@@ -228,18 +149,12 @@ int cmd_bench(const Options *o)
     r.load_ms = m.load_ms;
     code = inputs_set(o, &m, &in);
     if (!code) code = measure(o, &m, &r);
-    if (!code) {
-        OpTime *ops = must(calloc(json_array_size(r.profile) + 1, sizeof *ops));
-        int nops = r.profile ? sum_ops(r.profile, o->iterations, ops) : 0;
-        if (o->json) print_json(o, &m, &r, ops, nops, bf16);
-        else {
-            print_text(o, &m, &r, bf16);
-            if (r.profile) print_ops(ops, nops);
-            if (r.profile && o->verbose) print_nodes(r.profile, o->iterations);
-        }
-        free(ops);
+    if (!code && o->json) print_json(o, &m, &r, bf16);
+    else if (!code) {
+        print_text(o, &m, &r, bf16);
+        if (o->per_op) ops_print(&r.ops, o->verbose > 0);
     }
-    json_decref(r.profile);
+    ops_free(&r.ops);
     inputs_free(&in);
     model_close(&m);
     return code;

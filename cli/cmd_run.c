@@ -76,12 +76,14 @@ int cmd_run(const Options *o)
     qkv_tensor *out = must(calloc((size_t)n + 1, sizeof *out));
     double start = 0, ms = 0;
     code = inputs_set(o, &m, &in);
+    if (!code) code = trace_start(o, &m, 1);
     if (!code) {
         start = now_ms();
         if (qkv_session_run(m.session, &e)) code = problem_of(&e);
         ms = now_ms() - start;
         detail("ran in %.1f ms", ms);
     }
+    if (!code) code = trace_finish(o, &m);
     for (int i = 0; !code && i < n; i++) {
         name[i] = qkv_model_output_name(m.model, i);
         if (qkv_session_output(m.session, i, &out[i], &e)) code = problem_of(&e);

@@ -36,6 +36,23 @@ int model_open(const Options *o, const char *path, bool bf16, bool no_fuse, Load
     return 0;
 }
 
+int trace_start(const Options *o, Loaded *m, int64_t runs)
+{
+    enum { MORE = 64, MOST = 1 << 22 };
+    qkv_error e;
+    qkv_stats stats = {.struct_size = sizeof stats};
+    if (!o->trace_to) return 0;
+    qkv_session_stats(m->session, &stats); /* before the first run nobody knows how many steps there are */
+    int64_t steps = stats.steps ? stats.steps + MORE : MOST, n = steps < MOST / runs ? steps * runs : MOST;
+    return qkv_session_trace(m->session, n, &e) ? problem_of(&e) : 0;
+}
+
+int trace_finish(const Options *o, Loaded *m)
+{
+    qkv_error e;
+    return o->trace_to && qkv_session_trace_write(m->session, o->trace_to, &e) ? problem_of(&e) : 0;
+}
+
 void model_close(Loaded *m)
 {
     qkv_session_free(m->session);

@@ -87,7 +87,10 @@ static const Option table[] = {
     {{"top", "N", "Print the N most likely classes (default 1).", 0}, CL, INTEGER, AT(top), 1, 1000},
     {{"iterations", "N", "Timed runs (default 20).", 0}, BE, INTEGER, AT(iterations), 1, 10000000},
     {{"warmup", "N", "Runs before timing starts (default 3); the first one plans and packs weights.", 0}, BE, INTEGER, AT(warmup), 1, 10000000},
-    {{"per-op", NULL, "Also print where the time goes, op by op; with -v node by node.", 0}, BE, FLAG, AT(per_op), 0, 0},
+    {{"per-op", NULL, "Also print where the time of these runs goes, op by op, and what else a run does; with -v node by node. With GFLOP/s and GB/s from the sizes "
+      "and their shares of what this machine does just now: multiply-adds on registers, and reading memory, timed before and after.", 0}, BE, FLAG, AT(per_op), 0, 0},
+    {{"trace", "FILE.json", "Write when every step began and how long it took, in the Trace Event Format, which https://ui.perfetto.dev opens.", 0}, RU | BE, TEXT,
+     AT(trace_to), 0, 0},
     {{"dtype", "f32|bf16", "bf16: matrix products, convolutions and attention in bfloat16, by autocast's rules. f32 (default): as the file says.", 0},
      RUNS, TEXT, AT(dtype), 0, 0},
     {{"threads", "N", "Threads (default: QKV_NUM_THREADS, else OMP_NUM_THREADS, else the CPUs that this process may use).", 0}, RUNS, INTEGER,

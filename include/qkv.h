@@ -272,9 +272,28 @@ typedef struct qkv_stats {
 } qkv_stats;
 QKV_API void qkv_session_stats(const qkv_session *s, qkv_stats *out);
 
-/* Time per step of the runs since profiling was switched on. JSON array of {node, op, calls, total_ms, shape}; qkv_free it. */
+/* Time per step of the runs since profiling was switched on. JSON array; qkv_free it. A step: {node, op, shape (of its results), calls, total_ms,
+ * min_ms (its shortest call), operands, arithmetic ("bf16" where it multiplies 16-bit numbers, else "f32"), flops, bytes} of one call: operations
+ * from the sizes (a causal attention counts half), bytes that must be read and written at least. What a run does beside its steps: the same
+ * without the last four, node "" and op "(inputs)", "(sizes)", "(plan)", "(buffers)" or "(profile)". All total_ms add up to the runs. */
 QKV_API void qkv_session_profile(qkv_session *s, int on);
 QKV_API char *qkv_session_profile_json(const qkv_session *s, qkv_error *err);
+
+/* Every step of every run from now on, with start and duration, until there is no room for more; 0 events: stop, and forget. The file is JSON in
+ * the Trace Event Format, written whole or not at all, which https://ui.perfetto.dev opens: runs, and in them steps with node, op, operands,
+ * result, dtype, flops, bytes, GFLOP/s and GB/s. */
+QKV_API qkv_status qkv_session_trace(qkv_session *s, int64_t events, qkv_error *err);
+QKV_API qkv_status qkv_session_trace_write(const qkv_session *s, const char *path, qkv_error *err);
+
+typedef struct qkv_peak {
+    size_t struct_size;             /* sizeof(qkv_peak) */
+    int threads;
+    double f32_gflops, bf16_gflops; /* multiply-adds on registers, two operations each, of all threads together */
+    double read_gbs;                /* reading 64 MiB a thread */
+    const char *f32_by, *bf16_by;   /* "AVX-512", "AMX tiles"; bf16's is f32's where the CPU has no instruction for it */
+} qkv_peak;
+/* What this machine does at best just now, on the instructions that qkv_cpu names: the best of short loops, 60 ms in all. 0 threads: the CPUs that this process may use. */
+QKV_API qkv_status qkv_measure_peak(int threads, qkv_peak *out, qkv_error *err);
 
 /* Called after every node with its outputs (valid only during the call); node is the name in the file. Return non-zero to stop the run.
  * Load with no_fuse to see every node. NULL switches it off. */

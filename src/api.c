@@ -461,34 +461,7 @@ void qkv_session_stats(const qkv_session *s, qkv_stats *out)
     memcpy(out, &all, out->struct_size < sizeof all ? out->struct_size : sizeof all);
 }
 
-void qkv_session_profile(qkv_session *s, int on) { session_profile(s->session, on != 0); }
-
-static void print_step(void *user, const Node *n, const char *op, long calls, double ms, const Tensor *out)
-{
-    Buf *b = user;
-    if (!calls) return;
-    char shape[256] = "";
-    buf_puts(b, b->len > 1 ? ",\n{\"node\": " : "{\"node\": ");
-    json_put_string(b, n->name);
-    buf_puts(b, ", \"op\": ");
-    json_put_string(b, op);
-    buf_printf(b, ", \"calls\": %ld, \"total_ms\": ", calls);
-    json_put_number(b, ms);
-    buf_puts(b, ", \"shape\": ");
-    json_put_string(b, out ? tensor_describe(out, shape, sizeof shape) : "");
-    buf_puts(b, "}");
-}
-
-char *qkv_session_profile_json(const qkv_session *s, qkv_error *err)
-{
-    Buf b = {0};
-    buf_puts(&b, "[");
-    session_each_step(s->session, print_step, &b);
-    buf_puts(&b, "]");
-    if (!b.failed) return b.data;
-    buf_free(&b);
-    return no_memory(err);
-}
+Session *api_session(const qkv_session *s) { return s->session; }
 
 static bool tell_node(void *user, const Node *n, Tensor *const *out)
 {

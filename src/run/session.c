@@ -74,12 +74,8 @@ bool session_call(Session *s, Call *c, size_t top, size_t room, size_t *scratch,
 
 static bool run_step(Session *s, Step *step, Err *err)
 {
-    double start = s->profile ? now_ms() : 0;
     bool ok = session_call(s, &step->call, step->top, step->room, &step->scratch, err);
-    if (s->profile) {
-        step->ms += now_ms() - start;
-        step->calls++;
-    }
+    profile_step(&s->profile, step);
     return ok || within(err, "%s", step->call.node->op->name);
 }
 
@@ -327,6 +323,7 @@ void session_free(Session *s)
 {
     if (!s) return;
     for (int i = 0; i < s->ncached; i++) forget(&s->cached[i]);
+    profile_free(&s->profile);
     for (int i = 0; i < s->nowned; i++) free(s->owned[i]);
     for (int i = 0; s->own_input && i < s->g->ninput; i++) free(s->own_input[i].data);
     for (int i = 0; s->early && i < s->g->nmutation; i++) free(s->early[i].data);
@@ -463,11 +460,19 @@ bool session_run(Session *s, Err *err)
 {
     after_fork(s);
     omp_set_num_threads(s->env.threads);
-    TRY(take_inputs(s, err) && bind(s, err));
+    profile_begin(&s->profile);
+    TRY(take_inputs(s, err));
+    profile_part(&s->profile, PART_INPUTS);
+    TRY(bind(s, err));
+    profile_part(&s->profile, PART_SIZES);
     Cached *k = session_plan(s, &s->binding, -1, NULL, err);
     TRY(k && session_ready(s, k->plan, err));
+    profile_part(&s->profile, PART_PLAN);
     TRY(s->on_node ? run_observed(s, k->plan, err) : session_run_steps(s, k->plan, false, err));
-    return plan_settle(k->plan, err) && (!s->g->nmutation || (keep_outputs(s, err) && write_buffers(s, err)));
+    TRY(plan_settle(k->plan, err) && (!s->g->nmutation || (keep_outputs(s, err) && write_buffers(s, err))));
+    profile_part(&s->profile, PART_BUFFERS);
+    profile_end(&s->profile);
+    return true;
 }
 
 const Tensor *session_output(const Session *s, int i)
@@ -498,20 +503,21 @@ void session_stats(const Session *s, SessionStats *out)
 
 void session_profile(Session *s, bool on)
 {
-    s->profile = on;
+    profile_sums(&s->profile, on);
     for (int i = 0; i < s->ncached; i++)
         for (int k = 0; k < s->cached[i].plan->nsteps; k++) {
-            s->cached[i].plan->step[k].ms = 0;
-            s->cached[i].plan->step[k].calls = 0;
+            Step *step = &s->cached[i].plan->step[k];
+            step->ms = step->min_ms = 0;
+            step->calls = 0;
         }
 }
 
-void session_each_step(const Session *s, void (*f)(void *user, const Node *n, const char *op, long calls, double ms, const Tensor *out), void *user)
+Profile *session_profile_of(Session *s) { return &s->profile; }
+
+void session_each_step(const Session *s, void (*f)(void *user, const Step *step), void *user)
 {
-    for (int i = 0; s->current && i < s->current->nsteps; i++) {
-        const Step *step = &s->current->step[i];
-        f(user, step->node, step->call.node->op->name, step->calls, step->ms, step->call.nout ? step->call.out[0] : NULL);
-    }
+    for (int i = 0; i < s->ncached; i++)
+        for (int k = 0; k < s->cached[i].plan->nsteps; k++) f(user, &s->cached[i].plan->step[k]);
 }
 
 void session_on_node(Session *s, NodeFn *f, void *user)

@@ -12,6 +12,7 @@
 #ifndef QKV_RUN_SESSION_H
 #define QKV_RUN_SESSION_H
 #include "plan/plan.h"
+#include "run/profile.h"
 #include "run/run.h"
 
 typedef struct Session Session;
@@ -40,8 +41,9 @@ typedef struct SessionStats {
 } SessionStats;
 void session_stats(const Session *s, SessionStats *out);
 void session_profile(Session *s, bool on);
-/* Calls f for every step of the current plan: node, its op, calls and milliseconds since profiling began, first result. */
-void session_each_step(const Session *s, void (*f)(void *user, const Node *n, const char *op, long calls, double ms, const Tensor *out), void *user);
+/* Calls f for every step of every plan. */
+void session_each_step(const Session *s, void (*f)(void *user, const Step *step), void *user);
+Profile *session_profile_of(Session *s);
 /* After every node with its results; f returns false to stop the run. */
 typedef bool NodeFn(void *user, const Node *n, Tensor *const *out);
 void session_on_node(Session *s, NodeFn *f, void *user);

@@ -66,7 +66,7 @@ struct Session {
     Plan *current;
     int plans_made;
     double plan_ms;
-    bool profile;
+    Profile profile;
     NodeFn *on_node;
     void *on_node_user;
     pid_t pid;

@@ -8,7 +8,7 @@
 
     run.py QKV [--bless] [NAME ...]       prints TAP; --bless writes what was printed into the files instead
 
-Every file runs in a fresh folder that holds copies of models/, with `qkv` and `make` (make.py) as commands. Lines that begin with '#'
+Every file runs in a fresh folder that holds copies of models/, with `qkv`, `make` (make.py) and `trace` (trace.py) as commands. Lines that begin with '#'
 are comments. Measured times, memory and the CPU's name are replaced by N; other numbers with a fraction may differ by 2e-4, because
 kernels differ from CPU to CPU.
 """
@@ -81,8 +81,9 @@ def run_file(path, exe, bless):
         bin = pathlib.Path(d) / "bin"
         bin.mkdir()
         (bin / "qkv").symlink_to(exe)
-        (bin / "make").write_text(f'#!/bin/sh\nexec "{sys.executable}" "{HERE}/make.py" "$@"\n')
-        (bin / "make").chmod(0o755)
+        for tool in ("make", "trace"):
+            (bin / tool).write_text(f'#!/bin/sh\nexec "{sys.executable}" "{HERE}/{tool}.py" "$@"\n')
+            (bin / tool).chmod(0o755)
         env = {k: v for k, v in os.environ.items() if not k.startswith(("QKV_NUM", "OMP_NUM"))}
         env.update(PATH=f"{bin}:{env['PATH']}", QKV_NUM_THREADS="1", TERM="dumb", LC_ALL="C.UTF-8", MAN=str(HERE.parent.parent / "man"))
         for head, command, expected in cases:

@@ -1,0 +1,88 @@
+/* Timing the peak kernels. Contract in peak.h. */
+#include "run/peak.h"
+#include <omp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include "kernel/kernel.h"
+
+enum { TRIES = 8, READ_BYTES = 64 << 20 };
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+typedef double Loop(int64_t rounds, float *sink);
+
+/* Rounds that take one thread about a millisecond. */
+static int64_t rounds_of(Loop *loop)
+{
+    float sink;
+    for (int64_t n = 1000;; n *= 4) {
+        double t = now();
+        loop(n, &sink);
+        t = now() - t;
+        if (t > 1e-4 || n > 1 << 28) return (int64_t)((double)n * 1e-3 / (t > 1e-9 ? t : 1e-9)) + 1;
+    }
+}
+
+/* GFLOP/s of all threads: the operations of each over the time of the slowest. */
+static double arithmetic(Loop *loop, int threads)
+{
+    int64_t rounds = rounds_of(loop);
+    double best = 0;
+    for (int i = 0; i < TRIES; i++) {
+        double operations = 0, slowest = 0;
+#pragma omp parallel num_threads(threads) reduction(+ : operations) reduction(max : slowest)
+        {
+            float sink;
+            double t = now();
+            operations += loop(rounds, &sink);
+            slowest = now() - t;
+        }
+        if (slowest > 0 && operations / slowest > best) best = operations / slowest;
+    }
+    return best * 1e-9;
+}
+
+static double reading(int threads, Err *err)
+{
+    const PeakKernels *k = &kernels()->peak;
+    size_t bytes = (size_t)threads * READ_BYTES;
+    float *x = aligned_alloc(64, bytes);
+    if (!x) {
+        fail(err, E_LIMIT, "out of memory: %zu bytes to read", bytes);
+        return -1;
+    }
+    double best = 0;
+    volatile float total = 0; /* wanted, so that the loop is not left out */
+#pragma omp parallel num_threads(threads)
+    memset((char *)x + (size_t)omp_get_thread_num() * READ_BYTES, 0, READ_BYTES);
+    for (int i = 0; i < TRIES / 2; i++) {
+        double slowest = 0;
+        float sum = 0;
+#pragma omp parallel num_threads(threads) reduction(max : slowest) reduction(+ : sum)
+        {
+            double t = now();
+            sum += k->read(x + (size_t)omp_get_thread_num() * (READ_BYTES / sizeof *x), READ_BYTES / sizeof *x);
+            slowest = now() - t;
+        }
+        total = total + sum;
+        if (slowest > 0 && (double)bytes / slowest > best) best = (double)bytes / slowest;
+    }
+    free(x);
+    return best * 1e-9;
+}
+
+bool peak_measure(int threads, Peak *out, Err *err)
+{
+    const PeakKernels *k = &kernels()->peak;
+    *out = (Peak){.f32_by = k->f32_by, .bf16_by = k->bf16 ? k->bf16_by : k->f32_by};
+    out->f32_gflops = arithmetic(k->f32, threads);
+    out->bf16_gflops = k->bf16 ? arithmetic(k->bf16, threads) : out->f32_gflops;
+    out->read_gbs = reading(threads, err);
+    return out->read_gbs >= 0;
+}

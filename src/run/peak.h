@@ -1,0 +1,20 @@
+/* The machine's peak, measured now: what shares of peak are shares of.
+ *
+ *     Peak p;
+ *     peak_measure(2, &p, err);            about 60 ms
+ *     p.f32_gflops                         of two cores together
+ *
+ * Best of several short loops (kernel/peak.h) on the rung in use. A virtual machine's peak moves with its neighbours: measure near what is compared.
+ */
+#ifndef QKV_RUN_PEAK_H
+#define QKV_RUN_PEAK_H
+#include "base/err.h"
+
+typedef struct Peak {
+    double f32_gflops, bf16_gflops; /* bf16: f32's where the rung has no instruction for it */
+    double read_gbs;                /* reading 64 MiB a thread, again and again */
+    const char *f32_by, *bf16_by;
+} Peak;
+
+bool peak_measure(int threads, Peak *out, Err *err);
+#endif
