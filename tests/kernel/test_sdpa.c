@@ -95,6 +95,18 @@ static void check_sdpa(CpuLevel l, const Sdpa *a, const float *out, const char *
     }
 }
 
+/* The same numbers in dtype t, where t has them: rounded in place, and copied as t into room `at` up to the page's end. */
+static const void *in_dtype(int at, DType t, float *x, int64_t n)
+{
+    if (t == DT_F32 || !x) return x;
+    uint16_t *y = room(at, n * 2);
+    for (int64_t i = 0; i < n; i++) {
+        y[i] = t == DT_BF16 ? f32_to_bf16(x[i]) : f32_to_f16(x[i]);
+        x[i] = t == DT_BF16 ? bf16_to_f32(y[i]) : f16_to_f32(y[i]);
+    }
+    return y;
+}
+
 /* Into room 5, workspace in room 6. */
 static float *run_sdpa(CpuLevel l, Sdpa *a, int threads)
 {
@@ -199,10 +211,112 @@ static void test_sdpa_threads(void **state)
         }
 }
 
+/* Elements from the first to the last of (A, B, C, width). */
+static int64_t span(int64_t A, int64_t B, int64_t C, int64_t width, const int64_t *stride)
+{
+    return A * B * C * width > 0 ? (A - 1) * stride[0] + (B - 1) * stride[1] + (C - 1) * stride[2] + width : 0;
+}
+
+/* bf16 and f16 in and out, out (B, N, H, E) with gaps, which nobody writes to. Weights may be bf16 there: 2^-9 of each term, and the result is
+ * rounded. */
+static void check_typed(CpuLevel l, const Sdpa *f, const Sdpa *a, const char *mask)
+{
+    static double want[WIDTH_MOST], far[WIDTH_MOST], size[WIDTH_MOST], p[KEYS_MOST], c[KEYS_MOST];
+    const SdpaKernels *k = &kernels_at(l)->sdpa;
+    Sdpa o = *a, positive = *f;
+    float *v = room(10, span(f->B, f->Hkv, f->M, f->E, f->vs) * 4);
+    for (int64_t i = 0; i < span(f->B, f->Hkv, f->M, f->E, f->vs); i++) v[i] = fabsf(((const float *)f->v)[i]);
+    positive.v = v;
+    o.os[2] = a->H * (a->E + 3), o.os[1] = a->E + 3, o.os[0] = a->N * o.os[2];
+    int64_t n = span(o.B, o.H, o.N, o.E, o.os), written = 0;
+    uint16_t *out = o.out = room(5, n * 2);
+    void *space = room(6, ((int64_t)k->workspace(a, 2) + 63) / 64 * 64);
+    k->run(&o, space, 2);
+    assert_guard(out);
+    assert_guard(space);
+    for (int64_t row = 0; row < a->B * a->H * a->N; row++) {
+        int64_t b = row / a->N / a->H, h = row / a->N % a->H, at = row % a->N;
+        sdpa_model(&positive, b, h, at, size, far, p, c);
+        sdpa_model(f, b, h, at, want, far, p, c);
+        for (int64_t e = 0; e < a->E; e++) {
+            uint16_t *y = &out[b * o.os[0] + h * o.os[1] + at * o.os[2] + e];
+            double got = (double)(a->t == DT_BF16 ? bf16_to_f32(*y) : f16_to_f32(*y));
+            double unit = a->t == DT_BF16 ? 0x1p-8 : 0x1p-11, allowed = far[e] + fabs(want[e]) * unit + (a->t == DT_BF16 ? size[e] * 0x1p-8 : 0) + 0x1p-24;
+            if (isnan(want[e]) ? !isnan(got) : !(fabs(got - want[e]) <= allowed))
+                STOP("sdpa of %s on %s, B %d H %d/%d N %d M %d D %d E %d, mask %s, upper %d, row %d, %d: %g, expected %g; %g off, %g allowed", dtype_name(a->t), cpu_level_name(l), (int)a->B,
+                     (int)a->H, (int)a->Hkv, (int)a->N, (int)a->M, (int)a->D, (int)a->E, mask, (int)a->upper, (int)row, (int)e, got, want[e], fabs(got - want[e]), allowed);
+            *y = 0xffff;
+        }
+    }
+    for (int64_t i = 0; i < n; i++) written += out[i] != 0xffff;
+    assert_int_equal(written, 0);
+}
+
+static Sdpa typed(Sdpa *f, DType t)
+{
+    Sdpa a = *f;
+    a.t = t;
+    a.q = in_dtype(7, t, (float *)(uintptr_t)f->q, span(a.B, a.H, a.N, a.D, a.qs));
+    a.k = in_dtype(8, t, (float *)(uintptr_t)f->k, span(a.B, a.Hkv, a.M, a.D, a.ks));
+    a.v = in_dtype(9, t, (float *)(uintptr_t)f->v, span(a.B, a.Hkv, a.M, a.E, a.vs));
+    return a;
+}
+
+static void test_sdpa_types(void **state)
+{
+    uint64_t seed = 6;
+    (void)state;
+    for (int i = 0; i < SHAPES; i++)
+        for (int how = 0; how < 2 * MASKS; how++) {
+            Sdpa f = make_sdpa(shapes[i], (i + how) % 2, &seed);
+            f.lower = how % 5 == 2 ? -3 : -SDPA_ANY;
+            f.upper = how % 5 == 1 ? 0 : how % 5 == 2 ? 4 : SDPA_ANY;
+            f.softcap = (i + how) % 7 == 1 ? 1.5f : 0;
+            make_mask(&f, (MaskKind)(how / 2), &seed);
+            Sdpa a = typed(&f, how % 2 ? DT_F16 : DT_BF16);
+            for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung(l)) check_typed(l, &f, &a, mask_names[how / 2]);
+        }
+}
+
+/* Each sequence of a ragged batch has the bits that it has alone. */
+static void test_sdpa_ragged(void **state)
+{
+    static const int64_t rows[] = {0, 7, 7, 40, 41, 141}, keys[] = {0, 12, 15, 85, 85, 148};
+    enum { SEQUENCES = 5, ALL = 141 };
+    uint64_t seed = 7;
+    (void)state;
+    for (int how = 0; how < 12; how++) {
+        Sdpa f = make_sdpa((int64_t[]){1, 4, 2, ALL, 148, 24, 40}, how % 2, &seed);
+        f.upper = how / 2 % 2 ? 0 : SDPA_ANY;
+        Sdpa a = typed(&f, (DType[]){DT_F32, DT_BF16, DT_F16}[how / 4]);
+        int64_t size = (int64_t)dtype_size(a.t);
+        a.os[2] = a.E * a.H, a.os[1] = a.E, a.os[0] = 0;
+        for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung(l)) {
+            const SdpaKernels *k = &kernels_at(l)->sdpa;
+            Sdpa r = a;
+            char *out = room(5, ALL * a.E * a.H * size), *alone = room(3, ALL * a.E * a.H * size);
+            r.B = SEQUENCES, r.N = 100, r.M = 70, r.q_rows = rows, r.k_rows = keys, r.out = out;
+            void *space = room(6, ((int64_t)k->workspace(&r, 3) + 63) / 64 * 64);
+            k->run(&r, space, 3);
+            assert_guard(out);
+            assert_guard(space);
+            for (int s = 0; s < SEQUENCES; s++) {
+                Sdpa one = a;
+                one.N = rows[s + 1] - rows[s], one.M = keys[s + 1] - keys[s];
+                one.q = (const char *)a.q + rows[s] * a.qs[2] * size, one.k = (const char *)a.k + keys[s] * a.ks[2] * size, one.v = (const char *)a.v + keys[s] * a.vs[2] * size;
+                one.out = alone + rows[s] * a.os[2] * size;
+                if (one.N) k->run(&one, room(6, ((int64_t)k->workspace(&one, 1) + 63) / 64 * 64), 1);
+            }
+            if (memcmp(out, alone, (size_t)(ALL * a.E * a.H * size))) STOP("ragged sdpa of %s on %s, case %d: not the bits of each sequence alone", dtype_name(a.t), cpu_level_name(l), how);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sdpa), cmocka_unit_test(test_sdpa_steep), cmocka_unit_test(test_sdpa_special), cmocka_unit_test(test_sdpa_threads),
+        cmocka_unit_test(test_sdpa_types), cmocka_unit_test(test_sdpa_ragged),
     };
     return cmocka_run_group_tests_name("sdpa", tests, NULL, NULL);
 }
