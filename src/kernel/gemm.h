@@ -29,14 +29,15 @@ typedef struct GemmMatmul {
     GemmAct act;
 } GemmMatmul;
 
-/* y = conv(x, w) + bias; x (N, C, spatial...), w (O, C/groups, k...) or, transposed, (C, O/groups, k...). x, y contiguous; all f32, or all
- * bf16 (the bias f32 or bf16). */
+/* y = act(conv(x, w) + bias), or with `sum` act(conv(x, w) + bias + y).
+ * x (N, C, spatial...), w (O, C/groups, k...) or, transposed, (C, O/groups, k...). x, y contiguous or channels-last (tensor_channels_last), each
+ * its own; all f32, or all bf16 (the bias f32 or bf16). */
 typedef struct GemmConv {
     const Tensor *x, *w, *bias, *y;
     int spatial;
     const int64_t *stride, *padding, *padding_end, *dilation;
     int64_t groups;
-    bool transposed, w_constant;
+    bool transposed, w_constant, sum;
     GemmAct act;
 } GemmConv;
 

@@ -69,7 +69,7 @@ size_t onednn_pool_bytes(const OneDnnPool *p) { return p ? p->bytes : 0; }
 
 struct OneDnn {
     OneDnnPool *pool;
-    dnnl_primitive_t main, in, out; /* in, out: reorders around a convolution whose layout is not plain; NULL otherwise */
+    dnnl_primitive_t main, in, out, back; /* in, out, back (of what is summed): reorders around a convolution in another layout; NULL otherwise */
     dnnl_memory_t a, b, c, bias, residual, scratch, in_memory, out_memory;
     dnnl_memory_desc_t plain_a, plain_b, plain_c;
     int residual_arg;
@@ -90,6 +90,7 @@ void onednn_free(OneDnn *g)
     if (g->main) dnnl_primitive_destroy(g->main);
     if (g->in) dnnl_primitive_destroy(g->in);
     if (g->out) dnnl_primitive_destroy(g->out);
+    if (g->back) dnnl_primitive_destroy(g->back);
     free(g);
 }
 
@@ -112,9 +113,10 @@ static bool any_layout(dnnl_memory_desc_t *md, const dnnl_memory_desc_t *like, E
     return true;
 }
 
+static const dnnl_alg_kind_t eltwise[] = {0, dnnl_eltwise_relu, dnnl_eltwise_gelu_erf, dnnl_eltwise_gelu_tanh, dnnl_eltwise_swish}; /* by GemmAct */
+
 static bool attributes(dnnl_primitive_attr_t *attr, GemmAct act, const dnnl_memory_desc_t *residual, int *residual_arg, Err *err)
 {
-    static const dnnl_alg_kind_t kinds[] = {0, dnnl_eltwise_relu, dnnl_eltwise_gelu_erf, dnnl_eltwise_gelu_tanh, dnnl_eltwise_swish};
     dnnl_post_ops_t post;
     int n = 0;
     DNNL(dnnl_primitive_attr_create(attr));
@@ -123,13 +125,27 @@ static bool attributes(dnnl_primitive_attr_t *attr, GemmAct act, const dnnl_memo
     DNNL(dnnl_post_ops_create(&post));
     dnnl_status_t s = dnnl_success;
     if (act != GEMM_NONE) {
-        s = dnnl_post_ops_append_eltwise(post, 1.0f, kinds[act], act == GEMM_SILU ? 1.0f : 0.0f, 0.0f);
+        s = dnnl_post_ops_append_eltwise(post, 1.0f, eltwise[act], act == GEMM_SILU ? 1.0f : 0.0f, 0.0f);
         n++;
     }
     if (s == dnnl_success && residual) {
         s = dnnl_post_ops_append_binary(post, dnnl_binary_add, residual);
         *residual_arg = DNNL_ARG_ATTR_MULTIPLE_POST_OP(n) | DNNL_ARG_SRC_1;
     }
+    if (s == dnnl_success) s = dnnl_primitive_attr_set_post_ops(*attr, post);
+    dnnl_post_ops_destroy(post);
+    return s == dnnl_success || failed(err, "post-ops", s);
+}
+
+/* act(conv + bias + what dst holds) */
+static bool conv_attributes(dnnl_primitive_attr_t *attr, const GemmConv *d, Err *err)
+{
+    dnnl_post_ops_t post;
+    DNNL(dnnl_primitive_attr_create(attr));
+    DNNL(dnnl_primitive_attr_set_scratchpad_mode(*attr, dnnl_scratchpad_mode_user));
+    DNNL(dnnl_post_ops_create(&post));
+    dnnl_status_t s = d->sum ? dnnl_post_ops_append_sum(post, 1.0f) : dnnl_success;
+    if (s == dnnl_success && d->act != GEMM_NONE) s = dnnl_post_ops_append_eltwise(post, 1.0f, eltwise[d->act], d->act == GEMM_SILU ? 1.0f : 0.0f, 0.0f);
     if (s == dnnl_success) s = dnnl_primitive_attr_set_post_ops(*attr, post);
     dnnl_post_ops_destroy(post);
     return s == dnnl_success || failed(err, "post-ops", s);
@@ -319,16 +335,33 @@ static bool reorder_for(OneDnn *g, dnnl_primitive_t *prim, const dnnl_memory_des
     return s == dnnl_success || failed(err, "reorder", s);
 }
 
+/* x or y as it lies: strides of axes of size 1 are free, and oneDNN knows a layout by all of them. */
+static bool activations_desc(dnnl_memory_desc_t *md, const Tensor *t, Err *err)
+{
+    Tensor u = *t;
+    if (tensor_channels_last(t)) strides_channels_last(u.rank, u.shape, u.stride);
+    else strides_contiguous(u.rank, u.shape, u.stride);
+    return plain(md, &u, err);
+}
+
+/* What the convolution computes on: channels-last stays (the fast kernels take it), a contiguous tensor is what the kernel likes best. */
+static bool channels_desc(dnnl_memory_desc_t *md, const Tensor *t, const dnnl_memory_desc_t *have, Err *err)
+{
+    if (!tensor_channels_last(t)) return any_layout(md, have, err);
+    *md = *have;
+    return true;
+}
+
 static bool create_conv(OneDnn *g, const GemmConv *d, const dnnl_memory_desc_t *w, dnnl_primitive_desc_t *pd, Err *err)
 {
     dnnl_memory_desc_t x_any, w_any, y_any, bias;
     dnnl_dims_t dilation;
     dnnl_primitive_attr_t attr = NULL;
-    TRY(any_layout(&x_any, &g->plain_a, err) && any_layout(&w_any, w, err) && any_layout(&y_any, &g->plain_c, err));
+    TRY(channels_desc(&x_any, d->x, &g->plain_a, err) && any_layout(&w_any, w, err) && channels_desc(&y_any, d->y, &g->plain_c, err));
     if (d->bias) DNNL(dnnl_memory_desc_init_by_tag(&bias, 1, (dnnl_dims_t){d->bias->shape[0]}, type_of(d->bias->dtype), dnnl_a));
     for (int i = 0; i < d->spatial; i++) dilation[i] = d->dilation[i] - 1;
     dnnl_memory_desc_t *weights = d->w_constant ? &w_any : (dnnl_memory_desc_t *)(uintptr_t)w;
-    bool ok = attributes(&attr, d->act, NULL, &g->residual_arg, err);
+    bool ok = conv_attributes(&attr, d, err);
     dnnl_status_t s = dnnl_unimplemented;
     if (ok && d->transposed) {
         dnnl_deconvolution_desc_t desc;
@@ -350,7 +383,7 @@ static bool create_conv(OneDnn *g, const GemmConv *d, const dnnl_memory_desc_t *
 static bool build_conv(OneDnn *g, const void *what, dnnl_primitive_desc_t *pd, Err *err)
 {
     const GemmConv *d = what;
-    TRY(plain(&g->plain_a, d->x, err) && plain(&g->plain_c, d->y, err) && weight_desc(&g->plain_b, d, err));
+    TRY(activations_desc(&g->plain_a, d->x, err) && activations_desc(&g->plain_c, d->y, err) && weight_desc(&g->plain_b, d, err));
     TRY(create_conv(g, d, &g->plain_b, pd, err));
     const dnnl_memory_desc_t *x = dnnl_primitive_desc_query_md(*pd, dnnl_query_src_md, 0), *y = dnnl_primitive_desc_query_md(*pd, dnnl_query_dst_md, 0),
                              *w = dnnl_primitive_desc_query_md(*pd, dnnl_query_weights_md, 0),
@@ -367,6 +400,7 @@ static bool build_conv(OneDnn *g, const void *what, dnnl_primitive_desc_t *pd, E
     if (!dnnl_memory_desc_equal(y, &g->plain_c)) {
         TRY(reorder_for(g, &g->out, y, &g->plain_c, err) && memory_for(g->pool, &g->out_memory, y, DNNL_MEMORY_NONE, err));
         g->scratch_out = dnnl_memory_desc_get_size(y);
+        if (d->sum) TRY(reorder_for(g, &g->back, &g->plain_c, y, err));
     }
     TRY(memory_for(g->pool, &g->a, &g->plain_a, DNNL_MEMORY_NONE, err));
     TRY(memory_for(g->pool, &g->b, w, d->w_constant ? weight : DNNL_MEMORY_NONE, err));
@@ -400,6 +434,7 @@ static bool execute(OneDnn *g, const GemmBuffers *m, void *scratch, Err *err)
     int n = 4;
     if (g->bias) args[n++] = (dnnl_exec_arg_t){DNNL_ARG_BIAS, g->bias};
     if (g->residual) args[n++] = (dnnl_exec_arg_t){g->residual_arg, g->residual};
+    if (g->back) DNNL(dnnl_primitive_execute(g->back, g->pool->stream, 2, (dnnl_exec_arg_t[]){{DNNL_ARG_FROM, g->c}, {DNNL_ARG_TO, g->out_memory}}));
     DNNL(dnnl_primitive_execute(g->main, g->pool->stream, n, args));
     if (g->out) DNNL(dnnl_primitive_execute(g->out, g->pool->stream, 2, (dnnl_exec_arg_t[]){{DNNL_ARG_FROM, g->out_memory}, {DNNL_ARG_TO, g->c}}));
     DNNL(dnnl_stream_wait(g->pool->stream));

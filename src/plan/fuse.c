@@ -1,8 +1,8 @@
 /* Which nodes vanish into others. Contract in fuse.h.
  *
- * A linear, matmul with a 2-D second operand, or convolution takes an activation that alone uses its result; a linear or matmul also takes
- * the addition of a tensor of the same shape and dtype (a residual) that alone uses that, and casts between them: it computes in float32 and rounds
- * once, at the end.
+ * A linear, matmul with a 2-D second operand, or convolution takes an activation that alone uses its result, and the addition of a tensor
+ * of the same shape and dtype (a residual) that alone uses that. A linear or matmul also takes casts between them: it computes in float32 and rounds
+ * once, at the end. A convolution takes a residual and then an activation, not the reverse.
  */
 #include "plan/fuse.h"
 #include <stdlib.h>
@@ -107,11 +107,17 @@ static void fuse_product(Fuser *s, Node *n, bool conv)
         next = absorb(&c, next);
     }
     while (next && !conv && is_cast(next) && next->out[0]->dtype != DT_F16) next = absorb(&c, next);
-    Value *residual = next && !conv ? residual_of(next, c.at) : NULL;
+    bool sums = !conv || (!c.p->act && n->arg[6].e->kind == EX_BOOL && !n->arg[6].e->i); /* not those of a transposed convolution */
+    Value *residual = next && sums ? residual_of(next, c.at) : NULL;
     if (residual) {
         c.p->residual = residual;
         next = absorb(&c, next);
-        while (next && is_cast(next) && next->out[0]->dtype != DT_F16) next = absorb(&c, next);
+        if (conv && next && activation_of(next)) {
+            c.p->act = activation_of(next);
+            c.p->act_last = true;
+            next = absorb(&c, next);
+        }
+        while (next && !conv && is_cast(next) && next->out[0]->dtype != DT_F16) next = absorb(&c, next);
     }
     end_chain(&c, n);
 }

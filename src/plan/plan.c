@@ -2,6 +2,7 @@
 #include "plan/plan.h"
 #include <stdlib.h>
 #include <string.h>
+#include "plan/layout.h"
 #include "plan/memory.h"
 #include "plan/view_table.h"
 
@@ -56,6 +57,7 @@ typedef struct Builder {
     unsigned char *need;      /* by value id */
     unsigned char *constant;  /* by value id: depends on sizes and weights alone */
     unsigned char *stable;    /* by value id: bytes stay for the session */
+    unsigned char *leaves;    /* by value id: an output or the new value of a buffer */
     int cap_block;
     int cap_const;
     Err *err;
@@ -229,6 +231,52 @@ static void touch_operand(void *user, Value **slot)
     if (pl.home == HOME_CONST && !t->constant) t->s->p->const_kept[pl.index] = true;
 }
 
+typedef struct InBlock {
+    const Plan *p;
+    int block;
+    bool any;
+} InBlock;
+
+static void look_in_block(void *user, Value **slot)
+{
+    InBlock *b = user;
+    Place pl = b->p->place[(*slot)->id];
+    b->any |= pl.home == HOME_ARENA && pl.index == b->block;
+}
+
+/* The block of a convolution's residual if the result may take its place: it lies the same way, and the convolution reads nothing else there. */
+static int taken_place(const Builder *s, const Node *n, const FusedNode *fused, const Call *c)
+{
+    const Tensor *r = c->epilogue.residual, *t = call_out(c, 0);
+    if (!r || n->op->id != OP_convolution || r->dtype != t->dtype || memcmp(r->stride, t->stride, (size_t)t->rank * sizeof *t->stride)) return -1;
+    Place pl = s->p->place[fused->residual->id];
+    if (pl.home != HOME_ARENA || pl.offset) return -1;
+    InBlock b = {s->p, pl.index, false};
+    node_each_operand((Node *)(uintptr_t)n, look_in_block, &b);
+    return b.any || s->p->block[pl.index].size != tensor_bytes(t) ? -1 : pl.index;
+}
+
+/* Results that take the place of a residual which nobody needs any more. */
+static bool take_places(Builder *s)
+{
+    Plan *p = s->p;
+    int *moved = calloc((size_t)p->nblock + 1, sizeof *moved); /* by block: 1 + the block that took it up */
+    if (!moved) return fail(s->err, E_LIMIT, "out of memory");
+    for (int i = 0; i < p->nsteps; i++) {
+        if (p->step[i].takes < 0) continue;
+        int from = p->place[p->step[i].node->out[0]->id].index, to = p->step[i].takes;
+        while (moved[to]) to = moved[to] - 1;
+        if (p->block[to].last != i || p->block[from].size != p->block[to].size) continue;
+        p->block[to].last = p->block[from].last;
+        p->block[from].size = 0;
+        moved[from] = to + 1;
+    }
+    for (int i = 0; i < p->nvalues; i++)
+        while (p->place[i].home == HOME_ARENA && moved[p->place[i].index]) p->place[i].index = moved[p->place[i].index] - 1;
+    free(moved);
+    return true;
+}
+
 static bool make_step(Builder *s, const Node *last, const Node *n, const FusedNode *fused, Call *c)
 {
     Plan *p = s->p;
@@ -238,6 +286,8 @@ static bool make_step(Builder *s, const Node *last, const Node *n, const FusedNo
         const Value *v = k == 0 && result ? result : n->out[k];
         Tensor *t = new_tensor(s, v);
         TRY(t);
+        bool free_layout = k == 0 && s->in->fusion && !s->in->wanted && !constant && !s->leaves[v->id];
+        if (free_layout && layout_channels_last(c, t)) strides_channels_last(t->rank, t->shape, t->stride);
         TRY(add_storage(s, v, t, constant));
         p->value[v->id] = c->out[k] = t;
     }
@@ -247,6 +297,7 @@ static bool make_step(Builder *s, const Node *last, const Node *n, const FusedNo
     node_each_operand((Node *)(uintptr_t)n, touch_operand, &t);
     if (fused && result) {
         c->epilogue.act = (unsigned)fused->act;
+        c->epilogue.act_last = fused->act_last;
         if (fused->residual) {
             c->epilogue.residual = p->value[fused->residual->id];
             Value *r = fused->residual;
@@ -254,7 +305,7 @@ static bool make_step(Builder *s, const Node *last, const Node *n, const FusedNo
         }
     }
     Step *step = &p->step[p->nsteps++];
-    *step = (Step){.call = *c, .node = last, .constant = constant};
+    *step = (Step){.call = *c, .node = last, .constant = constant, .takes = constant || !result ? -1 : taken_place(s, n, fused, c)};
     return true;
 }
 
@@ -398,6 +449,7 @@ bool plan_settle(Plan *p, Err *err)
 static bool place_blocks(Builder *s)
 {
     Plan *p = s->p;
+    TRY(take_places(s));
     TRY(memory_plan(s->p->block, s->p->nblock, p->nsteps + 1, &p->arena_bytes, &p->bound_bytes, s->err));
     size_t bytes = p->arena_bytes;
     for (int i = 0; i < p->nconst; i++)
@@ -423,7 +475,10 @@ static bool build(Builder *s)
     s->need = calloc(n, 1);
     s->constant = calloc(n, 1);
     s->stable = calloc(n, 1);
-    if (!p->value || !p->place || !p->step || !p->node || !s->need || !s->constant || !s->stable) return fail(s->err, E_LIMIT, "out of memory");
+    s->leaves = calloc(n, 1);
+    if (!p->value || !p->place || !p->step || !p->node || !s->need || !s->constant || !s->stable || !s->leaves) return fail(s->err, E_LIMIT, "out of memory");
+    for (int i = 0; i < g->noutput; i++) s->leaves[g->output[i].value->id] = 1;
+    for (int i = 0; i < g->nmutation; i++) s->leaves[g->mutation[i].value->id] = 1;
     find_needed(s);
     for (int i = 0; i < g->nweight; i++) TRY(add_given(s, g->weight[i]));
     TRY(add_inputs(s));
@@ -453,6 +508,7 @@ Plan *plan_build(const PlanInput *in, const Binding *b, Err *err)
     free(s.need);
     free(s.constant);
     free(s.stable);
+    free(s.leaves);
     if (ok) return p;
     plan_free(p);
     return NULL;

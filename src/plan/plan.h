@@ -26,6 +26,7 @@ typedef struct Step {
     Call call;
     const Node *node; /* the last node that it covers: its result is what the step writes */
     bool constant;    /* runs once per plan */
+    int takes;        /* block of a residual that the result may take the place of; -1: none */
     size_t alive;     /* bytes of results alive while it runs */
     size_t top, room; /* where its scratch begins in the arena, and how much of it fits there; SIZE_MAX: up to the arena's end */
     size_t scratch;   /* most bytes of scratch that it took so far; 0 before it ran */

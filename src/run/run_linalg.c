@@ -1,17 +1,17 @@
-/* Matrix products, convolutions and rotary embedding: operands brought into the form that the kernels take. */
+/* Matrix products and rotary embedding: operands brought into the form that the kernels take. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include "kernel/gemm.h"
 #include "kernel/kernel.h"
 #include "run/pointwise.h"
+#include "run/product.h"
 #include "run/run_table.h"
 
 /* ------------------------------------------------------------------ which way */
 
-/* gemm.h multiplies f32 and bf16 on every rung but the reference; its convolutions (oneDNN's) take bf16 where the CPU has AVX-512. */
+/* gemm.h multiplies f32 and bf16 on every rung but the reference. */
 static bool gemm_takes(DType t) { return cpu_level() > CPU_REF && (t == DT_F32 || t == DT_BF16); }
-static bool conv_takes(DType t) { return gemm_takes(t) && (t == DT_F32 || cpu_level() >= CPU_AVX512); }
 
 /* The type that a product is computed in, where `taken` types have kernels. */
 static DType compute_type(DType t, bool taken)
@@ -20,7 +20,7 @@ static DType compute_type(DType t, bool taken)
     return dtype_is_float(t) ? DT_F32 : DT_I64;
 }
 
-static Tensor *scratch_tensor(Call *c, DType t, int rank, const int64_t *shape, Err *err)
+Tensor *product_scratch(Call *c, DType t, int rank, const int64_t *shape, Err *err)
 {
     Tensor *x = call_scratch(c, sizeof *x, err);
     if (!x) return NULL;
@@ -58,7 +58,7 @@ static void portable_matmul(const Tensor *a, const Tensor *b, Tensor *c)
     }
 }
 
-static double activation(int act, double x)
+double product_activation(int act, double x)
 {
     switch (act) {
     case ACT_RELU: return x > 0 ? x : 0;
@@ -83,7 +83,7 @@ static void finish(Tensor *c, const Tensor *bias, int at, int act, const Tensor 
             continue;
         }
         double v = load_f64(c->dtype, p) + (bias ? tensor_get(bias, i / inner % c->shape[at]) : 0);
-        store_f64(c->dtype, p, activation(act, v) + (residual ? tensor_get(residual, i) : 0));
+        store_f64(c->dtype, p, product_activation(act, v) + (residual ? tensor_get(residual, i) : 0));
     }
 }
 
@@ -91,7 +91,7 @@ static void finish(Tensor *c, const Tensor *bias, int at, int act, const Tensor 
 
 static void free_gemm(void *g) { gemm_free(g); }
 
-static GemmAct gemm_act(int act)
+GemmAct product_act(int act)
 {
     static const GemmAct table[] = {GEMM_NONE, GEMM_RELU, GEMM_GELU_ERF, GEMM_GELU_TANH, GEMM_SILU};
     return table[act];
@@ -115,7 +115,7 @@ static bool multiply(Call *c, const Tensor *a, const Tensor *b, bool b_constant,
     if (tensor_numel(out) == 0) return true;
     const Tensor *x = operand(c, a, t, portable, err), *w = operand(c, b, t, portable, err);
     if (!x || !w) return false;
-    Tensor *y = same ? out : scratch_tensor(c, t, out->rank, out->shape, err);
+    Tensor *y = same ? out : product_scratch(c, t, out->rank, out->shape, err);
     TRY(y);
     if (portable) {
         if (K == 0) memset(y->data, 0, tensor_bytes(y));
@@ -129,7 +129,7 @@ static bool multiply(Call *c, const Tensor *a, const Tensor *b, bool b_constant,
         Tensor shape = *y; /* a residual of another rank has as many elements in the same order */
         if (more) shape.dtype = more->dtype;
         GemmMatmul d = {.a = x, .b = w, .c = y, .bias = add, .residual = more ? &shape : NULL, .b_constant = b_constant && w == b,
-                        .act = gemm_act((int)c->epilogue.act)};
+                        .act = product_act((int)c->epilogue.act)};
         c->state = gemm_matmul(c->env->gemm, &d, err);
         TRY(c->state);
         c->state_free = free_gemm;
@@ -273,7 +273,7 @@ bool run_singular_values(Call *c, Err *err)
         step[1] = u;
     }
     int64_t rows = n[0], cols = n[1], count = tensor_numel(out) / rows;
-    Tensor *work = scratch_tensor(c, DT_F64, x.rank, x.shape, err);
+    Tensor *work = product_scratch(c, DT_F64, x.rank, x.shape, err);
     double *length = call_scratch(c, (size_t)rows * sizeof *length, err);
     TRY(work && length && run_copy_tensor(work, &x, c->env->threads));
     for (int64_t k = 0; k < count; k++) {
@@ -293,104 +293,6 @@ bool run_singular_values(Call *c, Err *err)
         for (int64_t p = 0; p < rows; p++) store_f64(out->dtype, (char *)out->data + (size_t)(k * rows + p) * dtype_size(out->dtype), length[p]);
     }
     return true;
-}
-
-/* ------------------------------------------------------------------ convolution */
-
-typedef struct ConvSizes {
-    int64_t stride[3], padding[3], padding_end[3], dilation[3], output_padding[3];
-    int64_t groups;
-    bool transposed;
-    int spatial;
-} ConvSizes;
-
-/* Plain loops over every output element, double (or 64-bit integer) accumulator. */
-static void portable_conv(const Tensor *x, const Tensor *w, Tensor *y, const ConvSizes *s)
-{
-    int64_t xs[3] = {1, 1, 1}, ys[3] = {1, 1, 1}, ks[3] = {1, 1, 1}, st[3] = {1, 1, 1}, pd[3] = {0, 0, 0}, dl[3] = {1, 1, 1};
-    int lead = 3 - s->spatial;
-    for (int i = 0; i < s->spatial; i++) {
-        xs[lead + i] = x->shape[2 + i];
-        ys[lead + i] = y->shape[2 + i];
-        ks[lead + i] = w->shape[2 + i];
-        st[lead + i] = s->stride[i];
-        pd[lead + i] = s->padding[i];
-        dl[lead + i] = s->dilation[i];
-    }
-    int64_t C = x->shape[1], O = y->shape[1], cg = C / s->groups, og = O / s->groups, taps = ks[0] * ks[1] * ks[2];
-    int64_t xn = xs[0] * xs[1] * xs[2], yn = ys[0] * ys[1] * ys[2];
-    bool ints = !dtype_is_float(y->dtype);
-    size_t size = dtype_size(y->dtype);
-    for (int64_t i = 0; i < tensor_numel(y); i++) {
-        int64_t p = i % yn, o = i / yn % O, n = i / yn / O, g = o / og, at[3] = {p / ys[2] / ys[1], p / ys[2] % ys[1], p % ys[2]};
-        double sum = 0;
-        int64_t isum = 0;
-        for (int64_t t = 0; t < taps; t++) {
-            int64_t k[3] = {t / ks[2] / ks[1], t / ks[2] % ks[1], t % ks[2]}, from[3];
-            bool inside = true;
-            for (int d = 0; d < 3; d++) {
-                if (!s->transposed) from[d] = at[d] * st[d] - pd[d] + k[d] * dl[d];
-                else {
-                    int64_t z = at[d] + pd[d] - k[d] * dl[d];
-                    inside &= z % st[d] == 0;
-                    from[d] = z / st[d];
-                    inside &= z >= 0;
-                }
-                inside &= from[d] >= 0 && from[d] < xs[d];
-            }
-            if (!inside) continue;
-            int64_t xat = (from[0] * xs[1] + from[1]) * xs[2] + from[2];
-            for (int64_t ci = 0; ci < cg; ci++) {
-                int64_t xi = (n * C + g * cg + ci) * xn + xat;
-                int64_t wi = s->transposed ? ((g * cg + ci) * og + o % og) * taps + t : (o * cg + ci) * taps + t;
-                if (ints) isum += tensor_get_i64(x, xi) * tensor_get_i64(w, wi);
-                else sum += tensor_get(x, xi) * tensor_get(w, wi);
-            }
-        }
-        if (ints) store_i64(y->dtype, (char *)y->data + (size_t)i * size, isum);
-        else store_f64(y->dtype, (char *)y->data + (size_t)i * size, sum);
-    }
-}
-
-bool run_convolution(Call *c, Err *err)
-{
-    Tensor *out = call_out(c, 0);
-    const Tensor *w0 = call_in(c, 1), *bias = call_in(c, 2);
-    ConvSizes s = {.spatial = out->rank - 2, .transposed = call_bool(c, 6), .groups = call_i64(c, 8)};
-    call_ints(c, 3, s.stride, 3);
-    call_ints(c, 4, s.padding, 3);
-    call_ints(c, 5, s.dilation, 3);
-    call_ints(c, 7, s.output_padding, 3);
-    DType t = compute_type(out->dtype, conv_takes(out->dtype));
-    if (tensor_numel(out) == 0) return true;
-    const Tensor *x = call_contiguous(c, call_in(c, 0), t, err), *w = w0->dtype == t && c->arg[1].constant ? w0 : call_contiguous(c, w0, t, err);
-    if (!x || !w) return false;
-    Tensor *y = t == out->dtype ? out : scratch_tensor(c, t, out->rank, out->shape, err);
-    TRY(y);
-    if (!conv_takes(t)) {
-        portable_conv(x, w, y, &s);
-        finish(y, bias, 1, (int)c->epilogue.act, NULL);
-        return y == out || run_copy_tensor(out, y, c->env->threads);
-    }
-    for (int i = 0; i < s.spatial; i++) { /* what is needed behind the input so that the output has its size */
-        int64_t span = (w->shape[2 + i] - 1) * s.dilation[i] + 1;
-        s.padding_end[i] = s.transposed ? (x->shape[2 + i] - 1) * s.stride[i] + span - s.padding[i] - y->shape[2 + i]
-                                        : (y->shape[2 + i] - 1) * s.stride[i] + span - s.padding[i] - x->shape[2 + i];
-    }
-    const Tensor *add = bias ? call_contiguous(c, bias, bias->dtype == t ? DT_NONE : DT_F32, err) : NULL;
-    TRY(add || !bias);
-    if (!c->state) {
-        GemmConv d = {.x = x, .w = w, .bias = add, .y = y, .spatial = s.spatial, .stride = s.stride, .padding = s.padding, .padding_end = s.padding_end,
-                      .dilation = s.dilation, .groups = s.groups, .transposed = s.transposed, .w_constant = c->arg[1].constant && w == w0,
-                      .act = gemm_act((int)c->epilogue.act)};
-        c->state = gemm_conv(c->env->gemm, &d, err);
-        TRY(c->state);
-        c->state_free = free_gemm;
-    }
-    void *scratch = call_scratch(c, gemm_scratch(c->state), err);
-    GemmBuffers m = {x->data, w->data, add ? add->data : NULL, NULL, y->data};
-    TRY(scratch && gemm_run(c->state, &m, scratch, err));
-    return y == out || run_copy_tensor(out, y, c->env->threads);
 }
 
 /* ------------------------------------------------------------------ rotary embedding */
@@ -419,7 +321,7 @@ bool run_rotary(Call *c, Err *err)
     r.one_sin = sine->shape[sine->rank - 1] != r.D;
     TRY(rotary_operand(c, x, t, r.rank, &r.x, r.xs, err) && rotary_operand(c, cosine, t, r.rank, &r.cos, r.cs, err));
     TRY(rotary_operand(c, sine, t, r.rank, &r.sin, r.ss, err));
-    Tensor *y = out->dtype == t ? out : scratch_tensor(c, t, out->rank, out->shape, err);
+    Tensor *y = out->dtype == t ? out : product_scratch(c, t, out->rank, out->shape, err);
     TRY(y);
     r.out = y->data;
     if (t == DT_F32) kernels()->linalg.rotary_f32(&r, c->env->threads);

@@ -53,11 +53,23 @@ static int64_t broadcast_stride(const Tensor *t, int dim, int rank)
     return d < 0 || t->shape[d] == 1 ? 0 : t->stride[d] * (int64_t)dtype_size(t->dtype);
 }
 
-/* Merges neighbouring dims that every operand steps through alike; drops dims of size 1. */
+/* The result's dims in the order in which it lies in memory: a permutation of a contiguous tensor. */
+static void memory_order(const Tensor *t, int *order)
+{
+    for (int i = 0; i < t->rank; i++) {
+        int k = i;
+        for (; k > 0 && t->shape[i] != 1 && t->stride[order[k - 1]] < t->stride[i]; k--) order[k] = order[k - 1];
+        order[k] = i;
+    }
+}
+
+/* Merges neighbouring dims that every operand steps through alike; drops dims of size 1. Elements are counted as the result lies. */
 static void merge_dims(Walk *w)
 {
-    int n = 0;
-    for (int d = 0; d < w->out->rank; d++) {
+    int n = 0, order[MAX_RANK];
+    memory_order(w->out, order);
+    for (int i = 0; i < w->out->rank; i++) {
+        int d = order[i];
         if (w->out->shape[d] == 1) continue;
         bool join = n > 0;
         for (int k = 0; k < w->nin && join; k++)

@@ -165,7 +165,7 @@ static void test_memory_refused(void **state)
 
 /* ------------------------------------------------------------------ fusion */
 
-/* "l: gelu + x -> a": the producer, its activation, its residual and what its step writes. */
+/* "l: gelu + x -> a": the producer, its activation, its residual, an activation after that, and what its step writes. */
 static void expect_fused(const char *nodes, const char *want)
 {
     static const char *const acts[] = {"", " relu", " gelu", " gelu_tanh", " silu"};
@@ -188,8 +188,8 @@ static void expect_fused(const char *nodes, const char *want)
         const FusedNode *p = &f.node[n->out[0]->id];
         absorbed += p->absorbed;
         if (!p->result) continue;
-        buf_printf(&have, "%s%s:%s%s%s -> %s", have.len ? "; " : "", n->name, acts[p->act], p->residual ? " + " : "", p->residual ? p->residual->name : "",
-                   p->result->name);
+        buf_printf(&have, "%s%s:%s%s%s%s%s -> %s", have.len ? "; " : "", n->name, p->act_last ? "" : acts[p->act], p->residual ? " + " : "",
+                   p->residual ? p->residual->name : "", p->act_last ? "," : "", p->act_last ? acts[p->act] : "", p->result->name);
         assert_ptr_equal(f.node[p->result->id].producer, n);
     }
     if (strcmp(have.len ? have.data : "", want)) STOP("%s\n%s, expected %s", nodes, have.len ? have.data : "nothing", want);
@@ -201,6 +201,7 @@ static void expect_fused(const char *nodes, const char *want)
 }
 
 #define LINEAR "%l: f32[2, 4] = aten.linear.default(%x, %w)\n"
+#define CONV "%l: f32[1, 4, 3, 3] = aten.convolution.default(%im, %k, none, [1, 1], [0, 0], [1, 1], false, [0, 0], 1)\n"
 #define GELU "%g: f32[2, 4] = aten.gelu.default(%l)\n"
 
 static void test_fuse(void **state)
@@ -234,9 +235,13 @@ static void test_fuse(void **state)
     /* products and convolutions */
     expect_fused("%l: f32[2, 4] = aten.matmul.default(%x, %w)\n" GELU "%a: f32[2, 4] = aten.add.Tensor(%g, %y)\noutput o = %a\n", "l: gelu + y -> a");
     expect_fused("%l: f32[5, 2, 4] = aten.matmul.default(%q, %b)\n%g: f32[5, 2, 4] = aten.gelu.default(%l)\noutput o = %g\n", "");
-    expect_fused("%l: f32[1, 4, 3, 3] = aten.convolution.default(%im, %k, none, [1, 1], [0, 0], [1, 1], false, [0, 0], 1)\n"
-                 "%g: f32[1, 4, 3, 3] = aten.relu.default(%l)\n%a: f32[1, 4, 3, 3] = aten.add.Tensor(%g, %im)\noutput o = %a\n",
+    expect_fused(CONV "%g: f32[1, 4, 3, 3] = aten.relu.default(%l)\n%a: f32[1, 4, 3, 3] = aten.add.Tensor(%g, %im)\noutput o = %a\n",
                  "l: relu -> g");
+    expect_fused(CONV "%a: f32[1, 4, 3, 3] = aten.add.Tensor(%im, %l)\n%g: f32[1, 4, 3, 3] = aten.relu.default(%a)\noutput o = %g\n", "l: + im, relu -> g");
+    expect_fused(CONV "%a: f32[1, 4, 3, 3] = aten.add.Tensor(%im, %l)\n%g: f32[1, 4, 3, 3] = aten.relu.default(%a)\noutput o = %g\noutput p = %a\n", "l: + im -> a");
+    expect_fused("%l: f32[1, 4, 3, 3] = aten.convolution.default(%im, %k, none, [1, 1], [0, 0], [1, 1], true, [0, 0], 1)\n"
+                 "%a: f32[1, 4, 3, 3] = aten.add.Tensor(%im, %l)\noutput o = %a\n",
+                 "");
 }
 
 /* ------------------------------------------------------------------ plans */

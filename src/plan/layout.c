@@ -1,0 +1,32 @@
+/* Layouts of results. Contract in layout.h. */
+#include "plan/layout.h"
+#include <string.h>
+
+/* Ops whose run functions write results in any order of the axes: pointwise ones and those that work pixel by pixel. */
+static bool keeps_layout(OpId id)
+{
+    switch (id) {
+    case OP_relu: case OP_silu: case OP_gelu: case OP_sigmoid: case OP_tanh: case OP_hardswish: case OP_hardsigmoid: case OP_leaky_relu: case OP_elu:
+    case OP_clamp: case OP_mish: case OP_add_Tensor: case OP_sub_Tensor: case OP_mul_Tensor: case OP_div_Tensor: case OP_maximum: case OP_minimum:
+    case OP_to_copy: return true;
+    default: return false;
+    }
+}
+
+/* It lies so, and not contiguous as well. */
+static bool lies_so(const Tensor *t) { return t && t->rank >= 3 && tensor_channels_last(t) && !tensor_contiguous(t); }
+
+static bool same_shape(const Tensor *a, const Tensor *b) { return a->rank == b->rank && !memcmp(a->shape, b->shape, (size_t)a->rank * sizeof *a->shape); }
+
+bool layout_channels_last(const Call *c, const Tensor *t)
+{
+    const Node *n = c->node;
+    if (t->rank < 3) return false;
+    if (n->op->id == OP_convolution) return t->dtype == DT_F32 || t->dtype == DT_BF16;
+    if (!keeps_layout(n->op->id)) return false;
+    for (int i = 0; i < n->op->schema->nparams; i++) {
+        const Tensor *x = call_in(c, i);
+        if (lies_so(x) && same_shape(x, t)) return true;
+    }
+    return false;
+}
