@@ -85,12 +85,18 @@ static bool lowers(const Node *n)
     return true;
 }
 
-/* A node like n with other arguments before it takes its place; `wide`: of the result in float32. */
-static bool replace(Lowering *s, Node *n, Arg *arg, bool wide)
+/* A node like n with other arguments, before it, which takes over its name; NULL on error. */
+static Node *like(Lowering *s, Node *n, Arg *arg)
 {
     Node *made = graph_add_before(s->g, n, n->op->id, n->op->schema->nparams, arg, n->out[0]->name, s->err);
-    Value *v = made ? made->out[0] : NULL;
-    if (v && wide) v = cast_before(s, n, v, DT_F32);
+    return made && graph_rename(s->g, made->out[0], n->out[0]->name, s->err) ? made : NULL;
+}
+
+/* A node like n with other arguments, and the cast of its result to float32, take its place. */
+static bool replace(Lowering *s, Node *n, Arg *arg)
+{
+    Node *made = like(s, n, arg);
+    Value *v = made ? cast_before(s, n, made->out[0], DT_F32) : NULL;
     if (!v) return false;
     graph_replace_uses(s->g, n->out[0], v);
     graph_remove(s->g, n);
@@ -108,7 +114,7 @@ static bool lower_products(Lowering *s)
             arg[i].v = narrow(s, arg[i].v, n);
             TRY(arg[i].v);
         }
-        TRY(replace(s, n, arg, true));
+        TRY(replace(s, n, arg));
     }
     return true;
 }
@@ -146,7 +152,7 @@ static bool widen_later(Lowering *s)
     for (Node *n = s->g->first, *next; n; n = next) {
         Arg arg[MAX_ARGS];
         next = n->next;
-        if (moves(n) && n->op->id != OP_expand && before_widening(s, n, arg)) TRY(replace(s, n, arg, true));
+        if (moves(n) && n->op->id != OP_expand && before_widening(s, n, arg)) TRY(replace(s, n, arg));
     }
     return true;
 }
@@ -167,7 +173,7 @@ static bool narrow_before(Lowering *s, Node *d, Node *n)
     } else {
         TRY(arg[0].v = cast_before(s, n, arg[0].v, s->t));
     }
-    Node *made = graph_add_before(s->g, n, n->op->id, n->op->schema->nparams, arg, n->out[0]->name, s->err);
+    Node *made = like(s, n, arg);
     TRY(made);
     graph_replace_uses(s->g, d->out[0], made->out[0]);
     graph_remove(s->g, d);

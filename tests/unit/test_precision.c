@@ -1,0 +1,75 @@
+/* Lowered precision: where casts end up, by the graph's text. */
+#include "unit_graph.h"
+#include "rewrite/precision.h"
+
+static void expect(const char *whole, const char *lowered)
+{
+    Err err = {0};
+    Graph *g = unit_graph(whole);
+    if (!lower_precision(g, DT_BF16, &err) || !graph_check(g, &err)) STOP("%s", err.msg);
+    Buf b = {0};
+    graph_print(g, &b);
+    if (strcmp(strstr(b.data, "\n%") + 1, lowered)) STOP("found:\n%s\nexpected:\n%s", strstr(b.data, "\n%") + 1, lowered);
+    buf_free(&b);
+    graph_free(g);
+}
+
+#define HEAD                                                   \
+    "symbol s0 in [1, 8]\n"                                    \
+    "input %x: f32[s0, 8]\n"                                   \
+    "weight %p_w: f32[8, 8] = parameter \"f32[8, 8]\"\n"       \
+    "weight %p_b: f32[8] = parameter \"f32[8]\"\n"
+
+/* One cast of x for both products; biases stay float32; what is between two products is narrow, the sum with x is not. */
+static void test_products(void **state)
+{
+    (void)state;
+    expect(HEAD "%a: f32[s0, 8] = aten.linear.default(%x, %p_w, %p_b)\n"
+                "%b: f32[s0, 8] = aten.linear.default(%x, %p_w)\n"
+                "%c: f32[s0, 8] = aten.matmul.default(%b, %p_w)\n"
+                "%d: f32[s0, 8] = aten.add.Tensor(%a, %x)\n"
+                "output o = %c\noutput p = %d\n",
+           "");
+}
+
+/* Casts go down over views and concatenations after a product, and up over views before one, but not over slices, which would cast more. */
+static void test_views(void **state)
+{
+    (void)state;
+    expect(HEAD "%a: f32[s0, 8] = aten.linear.default(%x, %p_w)\n"
+                "%r: f32[s0, 2, 4] = aten.reshape.default(%a, [s0, 2, 4])\n"
+                "%t: f32[s0, 4, 2] = aten.permute.default(%r, [0, 2, 1])\n"
+                "%n: f32[s0, 4, 2] = aten.neg.default(%t)\n"
+                "%u: f32[s0, 8] = aten.reshape.default(%n, [s0, 8])\n"
+                "%b: f32[s0, 8] = aten.linear.default(%u, %p_w)\n"
+                "%k: f32[2*s0, 8] = aten.cat.default([%a, %b], 0)\n"
+                "%c: f32[2*s0, 8] = aten.linear.default(%k, %p_w)\n"
+                "%m: f32[s0, 8] = aten.neg.default(%x)\n"
+                "%s: f32[1, 8] = aten.slice.Tensor(%m, 0, 0, 1)\n"
+                "%e: f32[1, 8] = aten.linear.default(%s, %p_w)\n"
+                "output o = %c\noutput p = %t\noutput q = %e\n",
+           "");
+}
+
+/* Products over a few numbers, and of other floats, stay. */
+static void test_stays(void **state)
+{
+    (void)state;
+    const char *same = "%q: f32[s0, 2] = aten.slice.Tensor(%x, 1, 0, 2)\n"
+                       "%v: f32[2, 8] = aten.slice.Tensor(%p_w, start=0, end=2)\n"
+                       "%a: f32[s0, 8] = aten.matmul.default(%q, %v)\n"
+                       "%y: f64[s0, 8] = aten._to_copy.default(%x, dtype=f64)\n"
+                       "%z: f64[8, 8] = aten._to_copy.default(%p_w, dtype=f64)\n"
+                       "%d: f64[s0, 8] = aten.matmul.default(%y, %z)\n"
+                       "output o = %a\noutput p = %d\n";
+    char whole[1024];
+    snprintf(whole, sizeof whole, "%s%s", HEAD, same);
+    expect(whole, same);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_products), cmocka_unit_test(test_views), cmocka_unit_test(test_stays)};
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
