@@ -187,6 +187,7 @@ static void expect_fused(const char *nodes, const char *want)
     for (const Node *n = g->first; n; n = n->next) {
         const FusedNode *p = &f.node[n->out[0]->id];
         absorbed += p->absorbed;
+        if (p->transparent) buf_printf(&have, "%s%s is %s", have.len ? "; " : "", n->name, n->arg[0].v->name);
         if (!p->result) continue;
         buf_printf(&have, "%s%s:%s%s%s%s%s -> %s", have.len ? "; " : "", n->name, p->act_last ? "" : acts[p->act], p->residual ? " + " : "",
                    p->residual ? p->residual->name : "", p->act_last ? "," : "", p->act_last ? acts[p->act] : "", p->result->name);
@@ -233,6 +234,16 @@ static void test_fuse(void **state)
     /* two products, one sum: taken once, by the later place in the graph */
     expect_fused(LINEAR "%m: f32[2, 4] = aten.linear.default(%y, %w)\n%a: f32[2, 4] = aten.add.Tensor(%l, %m)\noutput o = %a\n", "l: + m -> a");
     /* products and convolutions */
+    /* casts within an epilogue, and of a result that is used by nothing else */
+#define HALF "%h: bf16[2, 4] = aten._to_copy.default(%x, dtype=bf16)\n%v: bf16[4, 4] = aten._to_copy.default(%w, dtype=bf16)\n%l: bf16[2, 4] = aten.linear.default(%h, %v)\n"
+#define WIDE "%u: f32[2, 4] = aten._to_copy.default(%l, dtype=f32)\n"
+    expect_fused(HALF WIDE "%a: f32[2, 4] = aten.add.Tensor(%u, %y)\noutput o = %a\n", "l: + y -> a");
+    expect_fused(HALF WIDE "%g: f32[2, 4] = aten.gelu.default(%u)\n%c: bf16[2, 4] = aten._to_copy.default(%g, dtype=bf16)\noutput o = %c\n", "l: gelu -> c");
+    expect_fused(HALF WIDE "%g: f32[2, 4] = aten.gelu.default(%u)\noutput o = %g\noutput p = %l\n", "u is l");
+    expect_fused(HALF WIDE "%g: f32[2, 4] = aten.cat.default([%u, %u])\noutput o = %l\noutput p = %u\n", "");
+    expect_fused("%n: f32[2, 4] = aten.layer_norm.default(%x, [4])\n%c: bf16[2, 4] = aten._to_copy.default(%n, dtype=bf16)\noutput o = %c\n", "n: -> c");
+    expect_fused("%n: f32[2, 4] = aten.layer_norm.default(%x, [4])\n%c: bf16[2, 4] = aten._to_copy.default(%n, dtype=bf16)\noutput o = %c\noutput p = %n\n", "");
+    expect_fused("%n: f32[2, 4] = aten.layer_norm.default(%x, [4])\n%c: f64[2, 4] = aten._to_copy.default(%n, dtype=f64)\noutput o = %c\n", "");
     expect_fused("%l: f32[2, 4] = aten.matmul.default(%x, %w)\n" GELU "%a: f32[2, 4] = aten.add.Tensor(%g, %y)\noutput o = %a\n", "l: gelu + y -> a");
     expect_fused("%l: f32[5, 2, 4] = aten.matmul.default(%q, %b)\n%g: f32[5, 2, 4] = aten.gelu.default(%l)\noutput o = %g\n", "");
     expect_fused(CONV "%g: f32[1, 4, 3, 3] = aten.relu.default(%l)\n%a: f32[1, 4, 3, 3] = aten.add.Tensor(%g, %im)\noutput o = %a\n",

@@ -29,7 +29,16 @@ static void test_products(void **state)
                 "%c: f32[s0, 8] = aten.matmul.default(%b, %p_w)\n"
                 "%d: f32[s0, 8] = aten.add.Tensor(%a, %x)\n"
                 "output o = %c\noutput p = %d\n",
-           "");
+           "%x__7: bf16[s0, 8] = aten._to_copy.default(%x, dtype=bf16)\n"
+           "%p_w__8: bf16[8, 8] = aten._to_copy.default(%p_w, dtype=bf16)\n"
+           "%a: bf16[s0, 8] = aten.linear.default(%x__7, %p_w__8, %p_b)\n"
+           "%a__10: f32[s0, 8] = aten._to_copy.default(%a, dtype=f32)\n"
+           "%b: bf16[s0, 8] = aten.linear.default(%x__7, %p_w__8)\n"
+           "%c: bf16[s0, 8] = aten.matmul.default(%b, %p_w__8)\n"
+           "%c__14: f32[s0, 8] = aten._to_copy.default(%c, dtype=f32)\n"
+           "%d: f32[s0, 8] = aten.add.Tensor(%a__10, %x)\n"
+           "output o = %c__14\n"
+           "output p = %d\n");
 }
 
 /* Casts go down over views and concatenations after a product, and up over views before one, but not over slices, which would cast more. */
@@ -48,7 +57,27 @@ static void test_views(void **state)
                 "%s: f32[1, 8] = aten.slice.Tensor(%m, 0, 0, 1)\n"
                 "%e: f32[1, 8] = aten.linear.default(%s, %p_w)\n"
                 "output o = %c\noutput p = %t\noutput q = %e\n",
-           "");
+           "%x__14: bf16[s0, 8] = aten._to_copy.default(%x, dtype=bf16)\n"
+           "%p_w__15: bf16[8, 8] = aten._to_copy.default(%p_w, dtype=bf16)\n"
+           "%a: bf16[s0, 8] = aten.linear.default(%x__14, %p_w__15)\n"
+           "%r: bf16[s0, 2, 4] = aten.reshape.default(%a, [s0, 2, 4])\n"
+           "%t: bf16[s0, 4, 2] = aten.permute.default(%r, [0, 2, 1])\n"
+           "%t__30: f32[s0, 4, 2] = aten._to_copy.default(%t, dtype=f32)\n"
+           "%n: f32[s0, 4, 2] = aten.neg.default(%t__30)\n"
+           "%n__33: bf16[s0, 4, 2] = aten._to_copy.default(%n, dtype=bf16)\n"
+           "%u: bf16[s0, 8] = aten.reshape.default(%n__33, [s0, 8])\n"
+           "%b: bf16[s0, 8] = aten.linear.default(%u, %p_w__15)\n"
+           "%k: bf16[2*s0, 8] = aten.cat.default([%a, %b])\n"
+           "%c: bf16[2*s0, 8] = aten.linear.default(%k, %p_w__15)\n"
+           "%c__23: f32[2*s0, 8] = aten._to_copy.default(%c, dtype=f32)\n"
+           "%m: f32[s0, 8] = aten.neg.default(%x)\n"
+           "%s: f32[1, 8] = aten.slice.Tensor(%m, start=0, end=1)\n"
+           "%s__24: bf16[1, 8] = aten._to_copy.default(%s, dtype=bf16)\n"
+           "%e: bf16[1, 8] = aten.linear.default(%s__24, %p_w__15)\n"
+           "%e__26: f32[1, 8] = aten._to_copy.default(%e, dtype=f32)\n"
+           "output o = %c__23\n"
+           "output p = %t__30\n"
+           "output q = %e__26\n");
 }
 
 /* Products over a few numbers, and of other floats, stay. */
