@@ -314,14 +314,16 @@ bool run_rotary(Call *c, Err *err)
     const Tensor *x = call_in(c, 0), *cosine = call_in(c, 1), *sine = call_in(c, 2);
     Tensor *out = call_out(c, 0);
     DType t = x->dtype == DT_F64 ? DT_F64 : DT_F32;
-    Rotary r = {.t = t, .rank = x->rank - 1, .D = x->shape[x->rank - 1], .interleaved = call_bool(c, 3)};
+    bool narrow = x->shape[x->rank - 1] <= ROTARY_WIDEST; /* rows of bf16 are read and written as they are */
+    DType from = narrow && x->dtype == DT_BF16 ? DT_BF16 : t, to = narrow && out->dtype == DT_BF16 ? DT_BF16 : t;
+    Rotary r = {.t = t, .x_t = from, .out_t = to, .rank = x->rank - 1, .D = x->shape[x->rank - 1], .interleaved = call_bool(c, 3)};
     if (tensor_numel(x) == 0) return true;
     memcpy(r.shape, x->shape, sizeof r.shape);
     r.one_cos = cosine->shape[cosine->rank - 1] != r.D;
     r.one_sin = sine->shape[sine->rank - 1] != r.D;
-    TRY(rotary_operand(c, x, t, r.rank, &r.x, r.xs, err) && rotary_operand(c, cosine, t, r.rank, &r.cos, r.cs, err));
+    TRY(rotary_operand(c, x, from, r.rank, &r.x, r.xs, err) && rotary_operand(c, cosine, t, r.rank, &r.cos, r.cs, err));
     TRY(rotary_operand(c, sine, t, r.rank, &r.sin, r.ss, err));
-    Tensor *y = out->dtype == t ? out : product_scratch(c, t, out->rank, out->shape, err);
+    Tensor *y = out->dtype == to ? out : product_scratch(c, to, out->rank, out->shape, err);
     TRY(y);
     r.out = y->data;
     if (t == DT_F32) kernels()->linalg.rotary_f32(&r, c->env->threads);

@@ -1,5 +1,6 @@
 /* Reductions, scans, softmax and norms: the dims to work along are brought to the end (run/rows.h), then rows go to the kernels. */
 #include <math.h>
+#include <omp.h>
 #include <stdlib.h>
 #include <string.h>
 #include "kernel/kernel.h"
@@ -285,6 +286,42 @@ static bool vector(Call *c, const Tensor *w, DType t, const void **out, Err *err
     return true;
 }
 
+typedef struct Norm {
+    const float *w, *b;
+    int64_t rows, n;
+    double eps;
+    bool rms;
+} Norm;
+
+enum { NORM_BLOCK = 8 };
+
+/* Rows of any float, in blocks that a thread widens and rounds in its own room. */
+static bool norm_rows(Call *c, const Norm *a, const Tensor *x, Tensor *out, Err *err)
+{
+    const Kernels *k = kernels();
+    if (x->dtype == DT_F32 && out->dtype == DT_F32) {
+        k->reduce.norm_f32(out->data, x->data, a->w, a->b, a->rows, a->n, a->eps, a->rms, NULL, NULL, c->env->threads);
+        return true;
+    }
+    int threads = a->rows * a->n < 1 << 14 ? 1 : c->env->threads;
+    int64_t block = NORM_BLOCK * a->n;
+    float *room = call_scratch(c, (size_t)(2 * block) * sizeof *room * (size_t)threads, err);
+    bool ok = true;
+    TRY(room);
+#pragma omp parallel for num_threads(threads) if (threads > 1) reduction(&& : ok)
+    for (int64_t r = 0; r < a->rows; r += NORM_BLOCK) {
+        int64_t rows = a->rows - r < NORM_BLOCK ? a->rows - r : NORM_BLOCK;
+        float *in = room + 2 * block * omp_get_thread_num(), *y = in + block;
+        const char *from = (const char *)x->data + (size_t)(r * a->n) * dtype_size(x->dtype);
+        char *to = (char *)out->data + (size_t)(r * a->n) * dtype_size(out->dtype);
+        bool wide_in = x->dtype == DT_F32, wide_out = out->dtype == DT_F32;
+        if (!wide_in) ok = k->pointwise.load_f32(in, x->dtype, from, (int64_t)dtype_size(x->dtype), rows * a->n) && ok;
+        k->reduce.norm_f32(wide_out ? (void *)to : y, wide_in ? (const void *)from : in, a->w, a->b, rows, a->n, a->eps, a->rms, NULL, NULL, 1);
+        if (!wide_out) ok = k->pointwise.store_f32(out->dtype, to, y, rows * a->n) && ok;
+    }
+    return ok || call_fail(c, E_UNSUPPORTED, err, "no kernel from %s to %s", dtype_name(x->dtype), dtype_name(out->dtype));
+}
+
 static bool norm(Call *c, const Tensor *w0, const Tensor *b0, double eps, bool rms, Err *err)
 {
     const Tensor *x = call_in(c, 0);
@@ -295,16 +332,15 @@ static bool norm(Call *c, const Tensor *w0, const Tensor *b0, double eps, bool r
     for (int i = x->rank - c->arg[1].n; i < x->rank; i++) n *= x->shape[i];
     if (tensor_numel(x) == 0) return true;
     TRY(vector(c, w0, t, &w, err) && vector(c, b0, t, &b, err));
+    int64_t rows = tensor_numel(x) / n;
+    if (t == DT_F32) {
+        x = call_contiguous(c, x, DT_NONE, err);
+        return x && norm_rows(c, &(Norm){w, b, rows, n, eps, rms}, x, out, err);
+    }
     x = call_contiguous(c, x, t, err);
     TRY(x);
-    void *y = out->dtype == t ? out->data : call_scratch(c, tensor_bytes(x), err);
-    TRY(y);
-    int64_t rows = tensor_numel(x) / n;
-    if (t == DT_F32) kernels()->reduce.norm_f32(y, x->data, w, b, rows, n, eps, rms, NULL, NULL, c->env->threads);
-    else kernels()->reduce.norm_f64(y, x->data, w, b, rows, n, eps, rms, NULL, NULL, c->env->threads);
-    if (y == out->data) return true;
-    Tensor from = tensor_of(t, out->rank, out->shape, y);
-    return run_copy_tensor(out, &from, c->env->threads);
+    kernels()->reduce.norm_f64(out->data, x->data, w, b, rows, n, eps, rms, NULL, NULL, c->env->threads);
+    return true;
 }
 
 bool run_layer_norm(Call *c, Err *err) { return norm(c, call_in(c, 2), call_in(c, 3), call_f64(c, 4), false, err); }

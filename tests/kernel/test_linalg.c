@@ -109,7 +109,7 @@ static void test_rotary(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         for (int how = 0; how < 24; how++) {
-            Rotary r = {.t = DT_F32, .rank = 2, .shape = {sizes[i][0], sizes[i][1]}, .D = sizes[i][2], .interleaved = how & 1, .one_cos = how >> 1 & 1, .one_sin = how >> 2 & 1};
+            Rotary r = {.t = DT_F32, .x_t = DT_F32, .out_t = DT_F32, .rank = 2, .shape = {sizes[i][0], sizes[i][1]}, .D = sizes[i][2], .interleaved = how & 1, .one_cos = how >> 1 & 1, .one_sin = how >> 2 & 1};
             const float *x = rotary_operand(0, r.shape, r.D, 0, how % 3 == 1, r.xs, &seed);
             const float *c = rotary_operand(1, r.shape, r.one_cos ? r.D / 2 : r.D, how / 8, false, r.cs, &seed);
             const float *s = rotary_operand(2, r.shape, r.one_sin ? r.D / 2 : r.D, how % 3, true, r.ss, &seed);
@@ -117,10 +117,47 @@ static void test_rotary(void **state)
         }
 }
 
+/* Rows of bf16 are those that the same numbers in float32 give, rounded. */
+static void test_rotary_narrow(void **state)
+{
+    static const int64_t widths[] = {2, 6, 16, 30, 64, 66, 128, ROTARY_WIDEST};
+    uint64_t seed = 7;
+    (void)state;
+    for (size_t i = 0; i < sizeof widths / sizeof *widths; i++)
+        for (int how = 0; how < 2; how++) {
+            int64_t D = widths[i], n = 6 * D;
+            float *x = room(0, n * 4), *table = room(1, n * 4), *wide = room(2, n * 4);
+            uint16_t *low = room(3, n * 2), *out = room(4, n * 2);
+            for (int64_t k = 0; k < n; k++) {
+                table[k] = random_unit(&seed);
+                store_f64(DT_BF16, &low[k], random_unit(&seed) * (unit_random(&seed) % 50 ? 1 : awkward[unit_random(&seed) % 14]));
+                x[k] = (float)load_f64(DT_BF16, &low[k]);
+            }
+            Rotary r = {.t = DT_F32, .x_t = DT_F32, .out_t = DT_F32, .rank = 2, .shape = {2, 3}, .D = D, .interleaved = how, .x = x, .cos = table, .sin = table, .out = wide,
+                        .xs = {3 * D, D}, .cs = {3 * D, D}, .ss = {0, D}};
+            for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung(l)) {
+                Rotary narrow = r;
+                kernels_at(l)->linalg.rotary_f32(&r, 1);
+                narrow.x_t = narrow.out_t = DT_BF16;
+                narrow.x = low;
+                narrow.out = out;
+                kernels_at(l)->linalg.rotary_f32(&narrow, 2);
+                assert_guard(out);
+                for (int64_t k = 0; k < n; k++) {
+                    uint16_t want;
+                    store_f64(DT_BF16, &want, (double)wide[k]);
+                    bool nan = isnan(wide[k]);
+                    if (nan ? !isnan(load_f64(DT_BF16, &out[k])) : out[k] != want)
+                        STOP("rotary of bf16 on %s, width %d, element %d: %x, expected %x", cpu_level_name(l), (int)D, (int)k, (unsigned)out[k], (unsigned)want);
+                }
+            }
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_matmul), cmocka_unit_test(test_rotary),
+        cmocka_unit_test(test_matmul), cmocka_unit_test(test_rotary), cmocka_unit_test(test_rotary_narrow),
     };
     return cmocka_run_group_tests_name("linalg", tests, NULL, NULL);
 }

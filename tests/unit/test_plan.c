@@ -240,7 +240,7 @@ static void test_fuse(void **state)
     expect_fused(HALF WIDE "%a: f32[2, 4] = aten.add.Tensor(%u, %y)\noutput o = %a\n", "l: + y -> a");
     expect_fused(HALF WIDE "%g: f32[2, 4] = aten.gelu.default(%u)\n%c: bf16[2, 4] = aten._to_copy.default(%g, dtype=bf16)\noutput o = %c\n", "l: gelu -> c");
     expect_fused(HALF WIDE "%g: f32[2, 4] = aten.gelu.default(%u)\noutput o = %g\noutput p = %l\n", "u is l");
-    expect_fused(HALF WIDE "%g: f32[2, 4] = aten.cat.default([%u, %u])\noutput o = %l\noutput p = %u\n", "");
+    expect_fused(HALF WIDE "%g: f32[4, 4] = aten.cat.default([%u, %u])\noutput o = %l\noutput p = %u\n", "");
     expect_fused("%n: f32[2, 4] = aten.layer_norm.default(%x, [4])\n%c: bf16[2, 4] = aten._to_copy.default(%n, dtype=bf16)\noutput o = %c\n", "n: -> c");
     expect_fused("%n: f32[2, 4] = aten.layer_norm.default(%x, [4])\n%c: bf16[2, 4] = aten._to_copy.default(%n, dtype=bf16)\noutput o = %c\noutput p = %n\n", "");
     expect_fused("%n: f32[2, 4] = aten.layer_norm.default(%x, [4])\n%c: f64[2, 4] = aten._to_copy.default(%n, dtype=f64)\noutput o = %c\n", "");

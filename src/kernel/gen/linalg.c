@@ -31,6 +31,17 @@ static void rotate_pairs_one(float *restrict y, const float *restrict x, int64_t
     }
 }
 
+static const float *widen(float *restrict out, const uint16_t *restrict x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) out[i] = bf16_to_f32(x[i]);
+    return out;
+}
+
+static void narrow(uint16_t *restrict out, const float *restrict x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) out[i] = f32_to_bf16(x[i]);
+}
+
 static void rotary_rows(const Rotary *r, int64_t from, int64_t to)
 {
     int64_t at[MAX_RANK], left = from, xo = 0, co = 0, so = 0, h = r->D / 2;
@@ -42,11 +53,14 @@ static void rotary_rows(const Rotary *r, int64_t from, int64_t to)
         so += at[k] * r->ss[k];
     }
     for (int64_t n = from; n < to; n++) {
-        const float *x = (const float *)r->x + xo, *c = (const float *)r->cos + co, *s = (const float *)r->sin + so;
-        float *y = (float *)r->out + n * r->D;
+        const float *c = (const float *)r->cos + co, *s = (const float *)r->sin + so, *x = (const float *)r->x + xo;
+        float *y = (float *)r->out + n * r->D, wide[ROTARY_WIDEST], turned[ROTARY_WIDEST];
+        if (r->x_t == DT_BF16) x = widen(wide, (const uint16_t *)r->x + xo, r->D);
+        if (r->out_t == DT_BF16) y = turned;
         if (!r->interleaved) rotate_halves(y, x, h, c, r->one_cos ? c : c + h, s, r->one_sin ? s : s + h);
         else if (!r->one_cos && !r->one_sin) rotate_pairs(y, x, h, c, s);
         else rotate_pairs_one(y, x, h, c, r->one_cos ? 1 : 2, s, r->one_sin ? 1 : 2);
+        if (r->out_t == DT_BF16) narrow((uint16_t *)r->out + n * r->D, y, r->D);
         for (int k = r->rank - 1; k >= 0; k--) { /* the next row */
             xo += r->xs[k];
             co += r->cs[k];

@@ -11,7 +11,7 @@ static double angle(const Rotary *r, const void *table, int64_t row, bool one, i
 static void rotary(const Rotary *r, int threads)
 {
     int64_t rows = 1;
-    size_t size = dtype_size(r->t);
+    size_t size = dtype_size(r->x_t);
     (void)threads;
     for (int i = 0; i < r->rank; i++) rows *= r->shape[i];
     for (int64_t n = 0; n < rows; n++) {
@@ -24,9 +24,9 @@ static void rotary(const Rotary *r, int threads)
         for (int64_t i = 0; i < r->D; i++) {
             bool first = r->interleaved ? i % 2 == 0 : i < r->D / 2;
             int64_t other = r->interleaved ? i + (first ? 1 : -1) : i + (first ? r->D / 2 : -r->D / 2);
-            double a = load_f64(r->t, (const char *)r->x + (size_t)(x + i) * size), b = load_f64(r->t, (const char *)r->x + (size_t)(x + other) * size);
+            double a = load_f64(r->x_t, (const char *)r->x + (size_t)(x + i) * size), b = load_f64(r->x_t, (const char *)r->x + (size_t)(x + other) * size);
             double turned = b * angle(r, r->sin, s, r->one_sin, i);
-            store_f64(r->t, (char *)r->out + (size_t)(n * r->D + i) * size, a * angle(r, r->cos, c, r->one_cos, i) + (first ? -turned : turned));
+            store_f64(r->out_t, (char *)r->out + (size_t)(n * r->D + i) * dtype_size(r->out_t), a * angle(r, r->cos, c, r->one_cos, i) + (first ? -turned : turned));
         }
     }
 }
