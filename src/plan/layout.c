@@ -18,7 +18,7 @@ static bool lies_so(const Tensor *t) { return t && t->rank >= 3 && tensor_channe
 
 static bool same_shape(const Tensor *a, const Tensor *b) { return a->rank == b->rank && !memcmp(a->shape, b->shape, (size_t)a->rank * sizeof *a->shape); }
 
-bool layout_channels_last(const Call *c, const Tensor *t)
+static bool channels_last(const Call *c, const Tensor *t)
 {
     const Node *n = c->node;
     if (t->rank < 3) return false;
@@ -29,4 +29,14 @@ bool layout_channels_last(const Call *c, const Tensor *t)
         if (lies_so(x) && same_shape(x, t)) return true;
     }
     return false;
+}
+
+void layout_choose(const Call *c, Tensor *t)
+{
+    if (c->node->op->id == OP_scaled_dot_product_attention && t->rank == 4) {
+        int64_t H = t->shape[1], N = t->shape[2], E = t->shape[3];
+        memcpy(t->stride, (int64_t[]){N * H * E, E, H * E, 1}, 4 * sizeof *t->stride);
+    } else if (channels_last(c, t)) {
+        strides_channels_last(t->rank, t->shape, t->stride);
+    }
 }

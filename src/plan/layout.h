@@ -1,13 +1,14 @@
-/* Which results lie channels-last: (N, C, H, W) as rows of C numbers, pixel after pixel.
+/* How results lie in memory, where they need not be contiguous.
  *
- * Convolutions are fastest on such tensors, pooling and pointwise ops take them as they come, and the way to tokens (flatten, permute) is
- * a view of them. So a convolution writes them, and what follows keeps them; everything else reads them by their strides. Results
- * that leave the graph are contiguous.
+ * Convolutions are fastest channels-last, (N, C, H, W) as rows of C numbers, pixel after pixel; pooling and pointwise ops take such tensors as they
+ * come, and the way to tokens (flatten, permute) is a view of them. So a convolution writes them, and what follows keeps them. Attention writes
+ * its (B, H, N, E) query after query, with the heads of a query side by side: the row that the output projection reads is a view.
+ * Everything else reads results by their strides. Results that leave the graph are contiguous.
  */
 #ifndef QKV_PLAN_LAYOUT_H
 #define QKV_PLAN_LAYOUT_H
 #include "plan/call.h"
 
-/* Should result 0 of c, which is of t's shape and dtype, lie channels-last? */
-bool layout_channels_last(const Call *c, const Tensor *t);
+/* Sets the strides of t, which is result 0 of c, contiguous, and need not be. */
+void layout_choose(const Call *c, Tensor *t);
 #endif

@@ -287,7 +287,7 @@ static bool make_step(Builder *s, const Node *last, const Node *n, const FusedNo
         Tensor *t = new_tensor(s, v);
         TRY(t);
         bool free_layout = k == 0 && s->in->fusion && !s->in->wanted && !constant && !s->leaves[v->id];
-        if (free_layout && layout_channels_last(c, t)) strides_channels_last(t->rank, t->shape, t->stride);
+        if (free_layout) layout_choose(c, t);
         TRY(add_storage(s, v, t, constant));
         p->value[v->id] = c->out[k] = t;
     }

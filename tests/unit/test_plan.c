@@ -344,10 +344,43 @@ static void test_constant(void **state)
     graph_free(g);
 }
 
+/* Attention writes heads side by side, so that the way to rows of the output projection is a view; a result that leaves the graph is contiguous. */
+static void test_attention_layout(void **state)
+{
+    (void)state;
+    Err err = {0};
+    for (int leaves = 0; leaves < 2; leaves++) {
+        Binding b;
+        UnitGiven s;
+        Fusion f;
+        Buf text = {0};
+        buf_printf(&text, "input %%x: f32[2, 3, 5, 4]\n"
+                          "%%a: f32[2, 3, 5, 4] = aten.scaled_dot_product_attention.default(%%x, %%x, %%x)\n"
+                          "%%p: f32[2, 5, 3, 4] = aten.permute.default(%%a, [0, 2, 1, 3])\n"
+                          "%%r: f32[2, 5, 12] = aten.reshape.default(%%p, [2, 5, 12])\n"
+                          "%%n: f32[2, 5, 12] = aten.neg.default(%%r)\noutput o = %%n\n%s", leaves ? "output p = %a\n" : "");
+        Graph *g = unit_graph(text.data);
+        OK(fuse_graph(g, &f, &err));
+        make_given(g, false, &s);
+        OK(binding_init(&b, g->ex, &err));
+        Plan *p = plan_build(&(PlanInput){.graph = g, .fusion = &f, .given = s.given, .stable = s.stable}, &b, &err);
+        OK(p);
+        const Tensor *a = p->value[graph_find_value(g, "a")->id];
+        assert_int_equal(p->nsteps, leaves ? 3 : 2);
+        assert_true(leaves ? tensor_contiguous(a) : a->stride[0] == 60 && a->stride[1] == 4 && a->stride[2] == 12 && a->stride[3] == 1);
+        plan_free(p);
+        free_given(g, &s);
+        binding_free(&b);
+        fusion_free(&f);
+        graph_free(g);
+        buf_free(&text);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_memory), cmocka_unit_test(test_memory_near_bound), cmocka_unit_test(test_memory_refused), cmocka_unit_test(test_fuse), cmocka_unit_test(test_plan), cmocka_unit_test(test_constant),
+        cmocka_unit_test(test_memory), cmocka_unit_test(test_memory_near_bound), cmocka_unit_test(test_memory_refused), cmocka_unit_test(test_fuse), cmocka_unit_test(test_plan), cmocka_unit_test(test_constant), cmocka_unit_test(test_attention_layout),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
