@@ -30,7 +30,7 @@ typedef struct Options {
     const char *trace_to, *phases, *counterexample, *targets, *explain, *profile;
     int64_t seed, threads, memory_limit, iterations, warmup, max_tokens, top;
     double scale;
-    bool weights, all, seeded, json, per_op, cased, man, quiet, help, prove, why_not, require_fused, exact_masked_rows, no_builtin, apart, security, full, strict, external, rewrite, no_optimize;
+    bool weights, all, seeded, json, per_op, cased, man, quiet, help, prove, why_not, require_fused, exact_masked_rows, no_builtin, apart, security, full, strict, external, rewrite, no_optimize, skip_padding;
     int64_t seeds, opset;
     int verbose;
 } Options;
@@ -133,6 +133,7 @@ typedef struct Loaded {
     double load_ms; /* model and session */
 } Loaded;
 int model_load(const Options *o, const char *path, bool bf16, bool no_fuse, qkv_model **out); /* with --fix */
+void print_skipped(const json_t *report);        /* of a rewrite: what skip_padding did, as notes */
 int model_open(const Options *o, const char *path, bool bf16, bool no_fuse, Loaded *out);
 void model_close(Loaded *m);
 /* --trace: from now on, with room for so many runs; and written. Nothing without the option. */

@@ -97,11 +97,13 @@ int cmd_rewrite(const Options *o)
     char *text = NULL;
     qkv_rewrite_options options = {.struct_size = sizeof options, .rule_files = o->rules.item, .rule_file_count = o->rules.n, .no_builtin_rules = o->no_builtin,
                                    .prove = o->prove, .seeds = (int)o->seeds, .counterexample = o->counterexample ? o->counterexample : "counterexample.safetensors",
-                                   .exact_masked_rows = o->exact_masked_rows, .progress = on_progress, .progress_user = &progress};
+                                   .exact_masked_rows = o->exact_masked_rows, .skip_padding = o->skip_padding, .progress = on_progress, .progress_user = &progress};
     int code = phases_of(o, &options.phases);
     if (code) return code;
     qkv_model *m;
-    if ((code = model_load(o, o->arg[0], false, false, &m))) return code;
+    Options plain = *o;
+    plain.skip_padding = false; /* comes with the rewriting here */
+    if ((code = model_load(&plain, o->arg[0], false, false, &m))) return code;
     qkv_status status = qkv_model_rewrite(m, &options, &text, &e);
     progress_end(&progress);
     json_t *report = text ? json_loads(text, 0, NULL) : NULL;
@@ -119,6 +121,7 @@ int cmd_rewrite(const Options *o)
         json_print(json_incref(report));
     } else if (report && !code) {
         print_report(o, report);
+        print_skipped(report);
     }
     int64_t left = report ? integer_of(report, "attentions_left") : 0;
     if (!code && o->require_fused && left)

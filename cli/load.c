@@ -1,4 +1,4 @@
-/* Reading a model with what --fix says: inputs of an ONNX model that become constants.
+/* Reading a model with what --fix says, inputs of an ONNX model that become constants; and --skip-padding.
  *
  *     qkv run m.onnx --fix axes=0,2 --fix mask=mask.npy
  */
@@ -66,6 +66,49 @@ static int fix_one(const char *text, FixedInputs *f)
     return 0;
 }
 
+static const char *text_of(const json_t *v, const char *key)
+{
+    const char *s = json_string_value(json_object_get(v, key));
+    return s ? s : "";
+}
+
+void print_skipped(const json_t *report)
+{
+    size_t i, k;
+    const json_t *skip = json_object_get(report, "skip_padding"), *m, *stop;
+    if (!skip) return;
+    if (*text_of(skip, "nothing")) note("skip-padding: no padding to skip: %s; the model runs dense", text_of(skip, "nothing"));
+    json_array_foreach(json_object_get(skip, "masks"), i, m)
+    {
+        if (!json_is_true(json_object_get(m, "applied"))) {
+            note("skip-padding: mask '%s': %s; it runs dense", text_of(m, "mask"), text_of(m, "why"));
+            continue;
+        }
+        note("skip-padding: mask '%s': %d attentions and %d other nodes run on real tokens", text_of(m, "mask"), (int)json_integer_value(json_object_get(m, "attentions")),
+             (int)(json_integer_value(json_object_get(m, "nodes")) - json_integer_value(json_object_get(m, "attentions"))));
+        json_array_foreach(json_object_get(m, "stops"), k, stop)
+        {
+            note("  dense again: '%s' for '%s'%s%s (%s)", text_of(stop, "value"), text_of(stop, "node"), *text_of(stop, "op") ? ", " : "", text_of(stop, "op"), text_of(stop, "why"));
+        }
+        if (json_is_string(json_object_get(m, "not_proven"))) note("  not proven: %s", text_of(m, "not_proven"));
+        else if (json_object_get(m, "runs")) note("  proven by %d evaluations, largest difference %.3g of the peak", (int)json_integer_value(json_object_get(m, "runs")),
+                                                  json_number_value(json_object_get(m, "max_rel_peak")));
+    }
+}
+
+static int skip_padding(qkv_model *m)
+{
+    qkv_rewrite_options options = {.struct_size = sizeof options, .skip_padding = 1};
+    qkv_error e;
+    char *text = NULL;
+    int code = qkv_model_rewrite(m, &options, &text, &e) == QKV_OK ? 0 : problem_of(&e);
+    json_t *report = text && !code ? json_loads(text, 0, NULL) : NULL;
+    if (report) print_skipped(report);
+    json_decref(report);
+    qkv_free(text);
+    return code;
+}
+
 int model_load(const Options *o, const char *path, bool bf16, bool no_fuse, qkv_model **out)
 {
     FixedInputs f = {0};
@@ -83,5 +126,9 @@ int model_load(const Options *o, const char *path, bool bf16, bool no_fuse, qkv_
     *out = code ? NULL : qkv_model_load(path, &load, &e);
     if (!code && !*out) code = problem_of(&e);
     fixed_free(&f);
+    if (!code && o->skip_padding && (code = skip_padding(*out))) {
+        qkv_model_free(*out);
+        *out = NULL;
+    }
     return code;
 }

@@ -93,6 +93,8 @@ static const Option table[] = {
      AT(trace_to), 0, 0},
     {{"dtype", "f32|bf16", "bf16: matrix products, convolutions and attention in bfloat16, by autocast's rules. f32 (default): as the file says.", 0},
      RUNS, TEXT, AT(dtype), 0, 0},
+    {{"skip-padding", NULL, "Where a key padding mask marks tokens, run the network on the real ones only: real positions of outputs stay, padded ones are 0. Says what "
+      "it found, and where it stops.", 0}, RUNS | RW | GR, FLAG, AT(skip_padding), 0, 0},
     {{"threads", "N", "Threads (default: QKV_NUM_THREADS, else OMP_NUM_THREADS, else the CPUs that this process may use).", 0}, RUNS, INTEGER,
      AT(threads), 1, 4096},
     {{"no-optimize", NULL, "Run the nodes of the file as they are; otherwise attention, norms and activations in any spelling are first made one op, as qkv rewrite "

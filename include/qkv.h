@@ -98,6 +98,7 @@ typedef struct qkv_load_options {
     const char *const *fixed_names;
     const qkv_tensor *fixed;
     int n_fixed;
+    int skip_padding;    /* 1: rewritten as qkv_model_rewrite does with skip_padding; as it is where no padding can be skipped */
 } qkv_load_options;
 
 /* Reads a .pt2 or an ONNX model. options may be NULL. */
@@ -157,6 +158,7 @@ typedef struct qkv_rewrite_options {
     int exact_masked_rows;          /* 1: an attention whose rows without an allowed key would not keep the source's answer stays as it is */
     void (*progress)(void *user, int done, int total);
     void *progress_user;
+    int skip_padding;               /* 1: afterwards, where a key padding mask marks tokens, the network runs on real tokens only */
 } qkv_rewrite_options;
 enum { QKV_RECOMPOSE = 1, QKV_CONVERT = 2, QKV_FUSE = 4 };
 
@@ -164,7 +166,9 @@ enum { QKV_RECOMPOSE = 1, QKV_CONVERT = 2, QKV_FUSE = 4 };
  * NULL. No session of m may exist. *report (may be NULL; qkv_free it; set also when a proof fails): one JSON object with attentions_fused (ops
  * in the result), attentions_left (softmax(QK)V still spelled out), nodes_before, nodes_after, proven, ms, firings [{rule, phase, result, op,
  * nodes, note, max_abs, max_rel_peak, max_abs_masked_rows, runs, not_proven}] and left [{node, at, rule, matched, reason, advice}].
- * QKV_MISMATCH when a proof fails: the model is then as it was before that firing. */
+ * With skip_padding real positions of outputs are as before, padded ones are 0 (docs/SKIP_PADDING.md); the report has skip_padding {nothing (why
+ * there is no mask, or null), masks [{mask, applied, why, attentions, nodes, stops [{node, op, value, why}], max_abs, max_rel_peak, runs,
+ * not_proven}]}. QKV_MISMATCH when a proof fails: the model is then as it was before that firing. */
 QKV_API qkv_status qkv_model_rewrite(qkv_model *m, const qkv_rewrite_options *options, char **report, qkv_error *err);
 
 /* ---------------------------------------------------------------- static exports made dynamic */

@@ -165,6 +165,13 @@ qkv_model *qkv_model_load(const char *path, const qkv_load_options *options, qkv
         return give_null(&e, err);
     }
     free((void *)(uintptr_t)open.fixed.value);
+    Buf report = {0};
+    bool ok = !o.skip_padding || program_rewrite(&m->program, &(OptimiseOptions){.skip_padding = true}, &report, &e);
+    buf_free(&report);
+    if (!ok) {
+        qkv_model_free(m);
+        return give_null(&e, err);
+    }
     if (!input_texts(m)) {
         qkv_model_free(m);
         return no_memory(err);
@@ -207,7 +214,7 @@ qkv_status qkv_model_rewrite(qkv_model *m, const qkv_rewrite_options *options, c
     qkv_rewrite_options q = {0};
     if (options) memcpy(&q, options, options->struct_size < sizeof q ? options->struct_size : sizeof q);
     OptimiseOptions o = {.rule_file = q.rule_files, .nrule_files = q.rule_file_count, .no_builtin = q.no_builtin_rules != 0, .phases = q.phases, .prove = q.prove != 0,
-                         .seeds = q.seeds, .counterexample = q.counterexample, .exact_masked_rows = q.exact_masked_rows != 0, .progress = q.progress,
+                         .seeds = q.seeds, .counterexample = q.counterexample, .exact_masked_rows = q.exact_masked_rows != 0, .skip_padding = q.skip_padding != 0, .progress = q.progress,
                          .progress_user = q.progress_user};
     Err e = {0};
     Buf b = {0};

@@ -7,7 +7,7 @@
 #include "format/json.h"
 #include "format/tensors.h"
 #include "rewrite/precision.h"
-#include "rewrite/prove.h"
+#include "rewrite/skip_padding.h"
 #include "run/session.h"
 
 /* ------------------------------------------------------------------ what proofs need of the runtime */
@@ -116,7 +116,45 @@ static void put_left(Buf *b, const Left *l)
     buf_puts(b, "}");
 }
 
-static void put_report(Buf *b, const RewriteLog *log, bool proven, double ms)
+static void put_skip(Buf *b, const SkipMask *m, bool proven)
+{
+    buf_puts(b, "{");
+    put_text(b, "mask", m->mask);
+    buf_printf(b, ", \"applied\": %s, ", m->applied ? "true" : "false");
+    put_text(b, "why", m->why);
+    buf_printf(b, ", \"attentions\": %d, \"nodes\": %d, \"stops\": [", m->applied ? m->attentions : 0, m->applied ? m->nodes : 0);
+    for (int i = 0; m->applied && i < m->nstops; i++) {
+        const char *const key[] = {"node", "op", "value", "why"};
+        const char *const text[] = {m->stop[i].node, m->stop[i].op, m->stop[i].value, m->stop[i].why};
+        for (int k = 0; k < 4; k++) {
+            buf_puts(b, k ? ", " : i ? ", {" : "{");
+            put_text(b, key[k], text[k]);
+        }
+        buf_puts(b, "}");
+    }
+    buf_puts(b, "]");
+    if (m->applied && proven) {
+        put_number(b, "max_abs", m->proof.max_abs);
+        put_number(b, "max_rel_peak", m->proof.max_rel);
+        buf_printf(b, ", \"runs\": %d, ", m->proof.runs);
+        put_text(b, "not_proven", m->proof.skipped ? m->proof.why[0] ? m->proof.why : "no sizes could be chosen" : NULL);
+    }
+    buf_puts(b, "}");
+}
+
+static void put_skips(Buf *b, const SkipLog *skip, bool proven)
+{
+    buf_puts(b, ", \"skip_padding\": {");
+    put_text(b, "nothing", skip->nothing);
+    buf_puts(b, ", \"masks\": [");
+    for (int i = 0; i < skip->nmasks; i++) {
+        buf_puts(b, i ? ",\n" : "");
+        put_skip(b, &skip->mask[i], proven);
+    }
+    buf_puts(b, "]}");
+}
+
+static void put_report(Buf *b, const RewriteLog *log, const SkipLog *skip, bool proven, double ms)
 {
     buf_printf(b, "{\"attentions_fused\": %d, \"attentions_left\": %d, \"nodes_before\": %d, \"nodes_after\": %d, \"proven\": %s, \"ms\": ", log->fused, log->nleft,
                log->nodes_before, log->nodes_after, proven ? "true" : "false");
@@ -131,7 +169,9 @@ static void put_report(Buf *b, const RewriteLog *log, bool proven, double ms)
         buf_puts(b, i ? ",\n" : "\n");
         put_left(b, &log->left[i]);
     }
-    buf_puts(b, "]}");
+    buf_puts(b, "]");
+    if (skip) put_skips(b, skip, proven);
+    buf_puts(b, "}");
 }
 
 /* ------------------------------------------------------------------ */
@@ -176,10 +216,13 @@ bool program_rewrite(Program *p, const OptimiseOptions *o, Buf *report, Err *err
         RewriteOptions options = {.rules = rules, .exact_masked_rows = o->exact_masked_rows, .phases = o->phases, .prove = o->prove ? prove_claim : NULL,
                                   .prove_user = &prover, .progress = o->progress, .progress_user = o->progress_user};
         RewriteLog log = {0};
+        SkipLog skip = {0};
         double start = now_ms();
         ok = rewrite_graph(p->graph, &options, &log, err);
-        put_report(report, &log, o->prove, now_ms() - start);
+        if (ok && o->skip_padding) ok = skip_padding(p->graph, o->prove ? &prover : NULL, &skip, err);
+        put_report(report, &log, o->skip_padding ? &skip : NULL, o->prove, now_ms() - start);
         rewrite_log_free(&log);
+        skip_log_free(&skip);
         if (ok && fused) ok = p->fused = fuse_graph(p->graph, &p->fusion, err);
     }
     rules_free(rules);

@@ -14,6 +14,7 @@ typedef struct OptimiseOptions {
     int seeds;               /* per proof and binding, 0 = 3 */
     const char *counterexample; /* where a failed proof writes its tensors (.safetensors or .npz); NULL: nowhere */
     bool exact_masked_rows;
+    bool skip_padding;       /* real tokens only, where a key padding mask marks them (rewrite/skip_padding.h) */
     void (*progress)(void *user, int done, int total);
     void *progress_user;
 } OptimiseOptions;

@@ -30,7 +30,7 @@ class CTensor(C.Structure):
 
 class LoadOptions(C.Structure):
     _fields_ = [("struct_size", C.c_size_t), ("compute", C.c_int), ("no_fuse", C.c_int), ("fixed_names", C.POINTER(C.c_char_p)),
-                ("fixed", C.POINTER(CTensor)), ("n_fixed", C.c_int)]
+                ("fixed", C.POINTER(CTensor)), ("n_fixed", C.c_int), ("skip_padding", C.c_int)]
 
 
 class SessionOptions(C.Structure):
@@ -43,7 +43,7 @@ PROGRESS = C.CFUNCTYPE(None, C.c_void_p, C.c_int, C.c_int)
 class RewriteOptions(C.Structure):
     _fields_ = [("struct_size", C.c_size_t), ("rule_files", C.POINTER(C.c_char_p)), ("rule_file_count", C.c_int), ("no_builtin_rules", C.c_int),
                 ("phases", C.c_uint), ("prove", C.c_int), ("seeds", C.c_int), ("counterexample", C.c_char_p), ("exact_masked_rows", C.c_int),
-                ("progress", PROGRESS), ("progress_user", C.c_void_p)]
+                ("progress", PROGRESS), ("progress_user", C.c_void_p), ("skip_padding", C.c_int)]
 
 
 PROFILES = ("ort", "spec", "openvino", "tensorrt")  # qkv_onnx_profile

@@ -141,17 +141,19 @@ class Model:
     compute="bf16" runs matrix products, convolutions and attention in bfloat16 (autocast's rules). threads=None takes QKV_NUM_THREADS,
     OMP_NUM_THREADS, or the CPUs that this process may use. fixed={name: array}: inputs of an ONNX model that become constants, so that shapes
     and axes may depend on them. optimize=False: the nodes of the file are run as they are; otherwise a copy is run in which attention, norms and
-    activations in any spelling have become one op (the model itself, and what save writes, stay as they are).
+    activations in any spelling have become one op (the model itself, and what save writes, stay as they are). skip_padding=True: where a key padding mask marks tokens, the network runs on the
+    real ones only; padded positions of outputs are 0 (model.rewrite(skip_padding=True) says what it found).
     """
 
-    def __init__(self, path, compute=None, threads=None, fuse=True, fixed=None, optimize=True):
+    def __init__(self, path, compute=None, threads=None, fuse=True, fixed=None, optimize=True, skip_padding=False):
         self._model = self._session = None
-        self.path, self._args = str(path), (path, compute, threads, fuse, fixed, optimize)
+        self.path, self._args = str(path), (path, compute, threads, fuse, fixed, optimize, skip_padding)
         e = CError()
         borrowed = [_borrow(x) for x in (fixed or {}).values()]
         names = (C.c_char_p * len(borrowed))(*[name.encode() for name in fixed or {}])
         tensors = (CTensor * len(borrowed))(*[b.c for b in borrowed])
-        options = LoadOptions(C.sizeof(LoadOptions), DTYPES.index(compute) if compute else 0, 0 if fuse else 1, names, tensors, len(borrowed))
+        options = LoadOptions(C.sizeof(LoadOptions), DTYPES.index(compute) if compute else 0, 0 if fuse else 1, names, tensors, len(borrowed),
+                              skip_padding)
         self._model = lib().qkv_model_load(self.path.encode(), C.byref(options), C.byref(e))
         check(self._model, e)
         self._rewrites = []
@@ -210,20 +212,22 @@ class Model:
         e = CError()
         return text(lib().qkv_model_graph_text(self._model, C.byref(e)), e)
 
-    def rewrite(self, prove=False, rules=(), phases=("recompose", "convert", "fuse"), exact_masked_rows=False, counterexample=None):
+    def rewrite(self, prove=False, rules=(), phases=("recompose", "convert", "fuse"), exact_masked_rows=False, counterexample=None,
+                skip_padding=False):
         """Turns every spelling of attention into scaled_dot_product_attention, other compounds into their op; the report that
-        `qkv rewrite --json` prints, as a dict. prove=True evaluates every replacement first; one that differs raises Error (code 1)."""
+        `qkv rewrite --json` prints, as a dict. prove=True evaluates every replacement first; one that differs raises Error (code 1).
+        skip_padding=True: afterwards, where a key padding mask marks tokens, the network runs on the real ones only (docs/SKIP_PADDING.md)."""
         e, report = CError(), C.c_void_p()
         files = (C.c_char_p * max(len(rules), 1))(*[os.fsencode(r) for r in rules])
         bits = sum({"recompose": 1, "convert": 2, "fuse": 4}[p] for p in phases)
         options = RewriteOptions(C.sizeof(RewriteOptions), files, len(rules), 0, bits, prove, 0, os.fsencode(counterexample) if counterexample else None,
-                                 exact_masked_rows)
+                                 exact_masked_rows, skip_padding=skip_padding)
         self._close_session()
         ok = lib().qkv_model_rewrite(self._model, C.byref(options), C.byref(report), C.byref(e)) == 0
         found = json.loads(text(report.value, e)) if report.value else None
         self._open_session()
         check(ok, e)
-        self._rewrites.append(dict(rules=list(rules), phases=phases, exact_masked_rows=exact_masked_rows))
+        self._rewrites.append(dict(rules=list(rules), phases=phases, exact_masked_rows=exact_masked_rows, skip_padding=skip_padding))
         return found
 
     def save(self, path):

@@ -445,6 +445,52 @@ void graph_link_before(Graph *g, Node *n, Node *at)
     g->nvalues += n->nout;
 }
 
+typedef struct Sorting {
+    unsigned char *placed; /* by value id */
+    Node **stack, *waiting;
+    int n;
+} Sorting;
+
+static void wait_for(void *user, Value **slot)
+{
+    Sorting *t = user;
+    if (!t->waiting && (*slot)->def && !t->placed[(*slot)->id]) t->waiting = (*slot)->def;
+}
+
+bool graph_sort(Graph *g, Err *err)
+{
+    Node *first = g->first;
+    Sorting t = {calloc((size_t)g->next_id + 1, 1), calloc((size_t)g->nnodes + 1, sizeof(Node *)), NULL, 0};
+    Node **all = calloc((size_t)g->nnodes + 1, sizeof *all);
+    int n = 0;
+    bool ok = t.placed && t.stack && all;
+    for (Node *x = first; ok && x; x = x->next) all[n++] = x;
+    if (ok) {
+        g->first = g->last = NULL;
+        g->nnodes = 0;
+    }
+    for (int i = 0; ok && i < n; i++) {
+        if (all[i]->nout && t.placed[all[i]->out[0]->id]) continue;
+        t.stack[t.n++] = all[i];
+        while (t.n) {
+            Node *x = t.stack[t.n - 1];
+            t.waiting = NULL;
+            node_each_operand(x, wait_for, &t);
+            if (t.waiting) {
+                t.stack[t.n++] = t.waiting;
+                continue;
+            }
+            t.n--;
+            for (int k = 0; k < x->nout; k++) t.placed[x->out[k]->id] = 1;
+            link_before(g, x, NULL);
+        }
+    }
+    free(t.placed);
+    free(t.stack);
+    free(all);
+    return ok || fail(err, E_LIMIT, "out of memory");
+}
+
 static void count_operand(void *user, Value **slot) { ((int *)user)[(*slot)->id]++; }
 
 /* A symbol that is read from a value keeps that value alive. */

@@ -171,6 +171,7 @@ void graph_replace_uses(Graph *g, Value *from, Value *to); /* in all nodes and o
 void graph_replace_uses_after(Graph *g, Value *from, Value *to, Node *at, int uses);
 void graph_remove(Graph *g, Node *n);                       /* unlinks; nobody may use its outputs */
 void graph_link_before(Graph *g, Node *n, Node *at);        /* links a node that was removed again, NULL = at the end */
+bool graph_sort(Graph *g, Err *err);                        /* operands before their users, otherwise in the order that there is */
 int graph_dce(Graph *g);                                    /* removes unused pure nodes; how many */
 /* Count of uses per value id (nodes, outputs, mutations), in the caller's array of g->next_id ints. */
 void graph_count_uses(const Graph *g, int *uses);

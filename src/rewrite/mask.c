@@ -378,6 +378,26 @@ static bool additive_band(Rewrite *rw, Band *b, Value *m)
     return y == 0 && x <= -1e4 && is_band(b, n->arg[0].v, false);
 }
 
+bool mask_band(Rewrite *rw, const Value *v, bool wanted, Expr *N, Expr *M, Expr **lower, Expr **upper)
+{
+    Band b = {rw, N, M, *lower, *upper};
+    rw->budget = MAX_SEARCHED;
+    TRY(is_band(&b, v, wanted));
+    *lower = b.lower;
+    *upper = b.upper;
+    return true;
+}
+
+bool mask_additive_band(Rewrite *rw, Value *v, Expr *N, Expr *M, Expr **lower, Expr **upper)
+{
+    Band b = {rw, N, M, *lower, *upper};
+    rw->budget = MAX_SEARCHED;
+    TRY(v->rank >= 2 && additive_band(rw, &b, v));
+    *lower = b.lower;
+    *upper = b.upper;
+    return true;
+}
+
 bool make_banded(Rewrite *rw, int n, const Arg *a, Arg *out)
 {
     const Node *y = n == 1 && a[0].kind == ARG_VALUE ? a[0].v->def : NULL;

@@ -113,6 +113,9 @@ Options
   --dtype f32|bf16
       bf16: matrix products, convolutions and attention in bfloat16, by autocast's rules. f32
       (default): as the file says.
+  --skip-padding
+      Where a key padding mask marks tokens, run the network on the real ones only: real positions
+      of outputs stay, padded ones are 0. Says what it found, and where it stops.
   --threads N
       Threads (default: QKV_NUM_THREADS, else OMP_NUM_THREADS, else the CPUs that this process may
       use).

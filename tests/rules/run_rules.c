@@ -9,7 +9,7 @@
  *     === name
  *     --- rules                  only these rules; `--- rules added`: after the built-in ones; neither: the built-in ones
  *     (rule r (neg (neg ?x)) ?x)
- *     --- options exact-masked-rows recompose convert fuse unproven
+ *     --- options exact-masked-rows recompose convert fuse unproven skip-padding
  *     --- graph                  as in docs/IR.md; result types, "aten." and overloads may be left out, and a weight's numbers follow "="
  *     input %x: f32[s0, 4]
  *     weight %w: f32[4] = 1 2 3 4
@@ -17,7 +17,7 @@
  *     output o = %e
  *     --- not softmax_by_hand    rules that meet their root's op here and must not fire
  *     --- after                  nodes, requirements and outputs of the result; left out when nothing changed
- *     --- fired                  firings in order, rules that gave equal forms, softmaxes that are left
+ *     --- fired                  firings in order, rules that gave equal forms, softmaxes that are left; with skip-padding what it says
  *     --- error                  instead of both: what rules_parse or rewrite_graph say
  *
  * Names that the engine makes up read %new1, %new2 ... Every firing is proven by evaluation, unless the case says `unproven`, and everything is
@@ -28,7 +28,7 @@
 #include <string.h>
 #include "base/buf.h"
 #include "ir/text.h"
-#include "rewrite/prove.h"
+#include "rewrite/skip_padding.h"
 #include "run/session.h"
 #include "shape/shape.h"
 #include "tap.h"
@@ -407,6 +407,28 @@ static void check_not(const Case *c, const RuleSet *rules, const RewriteLog *log
     }
 }
 
+/* Skips padding, too, and adds what its log says to `fired`. */
+static bool skip(Graph *g, const Prover *prover, Outcome *out, Err *err, Buf *why)
+{
+    SkipLog log = {0};
+    Buf b = {0};
+    bool ok = skip_padding(g, prover, &log, err);
+    if (out->fired) buf_puts(&b, out->fired);
+    if (log.nothing) buf_printf(&b, "nothing to skip: %s\n", log.nothing);
+    for (int i = 0; i < log.nmasks; i++) {
+        const SkipMask *m = &log.mask[i];
+        if (!m->applied) buf_printf(&b, "%s stays dense: %s\n", m->mask, m->why);
+        else buf_printf(&b, "%s: %d attentions, %d nodes\n", m->mask, m->attentions, m->nodes);
+        for (int k = 0; m->applied && k < m->nstops; k++) buf_printf(&b, "  %s for %s (%s)\n", m->stop[k].value, m->stop[k].node, m->stop[k].why);
+        if (prover && m->applied && m->proof.skipped) buf_printf(why, "not proven: %s; ", m->proof.why);
+    }
+    free(out->fired);
+    out->fired = ok ? b.data ? b.data : copy("", 0) : NULL;
+    if (!ok) buf_free(&b);
+    skip_log_free(&log);
+    return ok;
+}
+
 static void run_case(const Case *c, bool prove, Coverage *cover, Outcome *out, Buf *why)
 {
     const Section *own = section(c, "rules"), *options = section(c, "options");
@@ -435,6 +457,7 @@ static void run_case(const Case *c, bool prove, Coverage *cover, Outcome *out, B
         if (ok) check_not(c, rules, &log, op, own ? NULL : cover, why);
         for (int i = 0; ok && cover && !own && i < rules->n; i++) cover[i].fired += log.uses[i] > 0;
         out->fired = ok ? log_text(&log, rules, &known) : NULL;
+        if (ok && options && has_word(options->arg, "skip-padding")) ok = skip(g, o.prove ? &prover : NULL, out, &err, why);
         out->after = text_of(g, &known, &err);
         out->changed = ok && out->after && strcmp(source, out->after);
         free(source);
