@@ -71,7 +71,8 @@ static int operands(const Node *n)
     case OP_linear:
     case OP_matmul:
     case OP_convolution: return 2;
-    case OP_scaled_dot_product_attention: return 3;
+    case OP_scaled_dot_product_attention:
+    case OP_sdpa_varlen: return 3;
     default: return 0;
     }
 }
