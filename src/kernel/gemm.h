@@ -16,16 +16,17 @@ GemmPool *gemm_pool_create(Err *err);
 void gemm_pool_free(GemmPool *p);
 size_t gemm_pool_bytes(const GemmPool *p); /* of packed weights */
 
-typedef enum GemmAct { GEMM_NONE, GEMM_RELU, GEMM_GELU_ERF, GEMM_GELU_TANH, GEMM_SILU } GemmAct;
+/* GEMM_QUICK_GELU: x sigmoid(1.702 x) (Hendrycks and Gimpel 2016, section 2) */
+typedef enum GemmAct { GEMM_NONE, GEMM_RELU, GEMM_GELU_ERF, GEMM_GELU_TANH, GEMM_SILU, GEMM_QUICK_GELU } GemmAct;
 
-/* c (..., M, N) = act(a (..., M, K) @ b (..., K, N) + bias (N)) + residual; batch dims broadcast. Shapes and strides are the tensors'; ranks of
+/* c (..., M, N) = act(a (..., M, K) @ b (..., K, N) + bias (N)) + residual (or, `times`, * residual); batch dims broadcast. Shapes and strides are the tensors'; ranks of
  * a, b and c are equal. The last dim of c, residual and bias is contiguous, their other dims may have any stride; residual has c's shape.
  * a, b, c, bias, residual: f32 or bf16, each its own. The product is of bf16 numbers (sums in f32) if b is bf16 or `rounded`: a and b
  * that are f32 are rounded first; else it is of f32 numbers.
  * A row of c depends on its row of a alone, bit for bit: not on M, the row's place, or the number of threads. */
 typedef struct GemmMatmul {
     const Tensor *a, *b, *c, *bias, *residual; /* bias, residual may be NULL; data is not read here but for a constant b */
-    bool b_constant, rounded;
+    bool b_constant, rounded, times;
     GemmAct act;
 } GemmMatmul;
 

@@ -217,6 +217,7 @@ Packed *packed_matmul(PackedWeights *p, const Kernels *kernels, const GemmMatmul
     if (d->bias) g->out.bias_type = d->bias->dtype;
     if (d->residual) {
         g->out.residual_type = d->residual->dtype;
+        g->out.times = d->times;
         g->out.residual_step = d->residual->stride[d->residual->rank - 2];
     }
     if (d->b_constant) {

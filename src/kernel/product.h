@@ -11,12 +11,13 @@
 #define QKV_KERNEL_PRODUCT_H
 #include "tensor/tensor.h"
 
-/* act(acc + bias) + residual. Rows of c and residual are contiguous, their steps in elements; dtypes f32 or bf16, each its own. */
+/* act(acc + bias) + residual, or, `times`, act(acc + bias) * residual. Rows of c and residual are contiguous, their steps in elements; dtypes f32 or bf16, each its own. */
 typedef struct ProductOut {
     void *c;
     const void *bias, *residual; /* NULL for none */
     DType c_type, bias_type, residual_type;
     int64_t c_step, residual_step;
+    bool times;
     int act; /* GemmAct */
 } ProductOut;
 

@@ -28,8 +28,9 @@ typedef struct Call {
     void (*state_free)(void *); /* set together with state */
     /* What the planner fused behind this node (src/plan/fuse.c); zero when nothing. Only for ops that say they take it. */
     struct Epilogue {
-        enum { ACT_NONE, ACT_RELU, ACT_GELU_ERF, ACT_GELU_TANH, ACT_SILU } act;
+        enum { ACT_NONE, ACT_RELU, ACT_GELU_ERF, ACT_GELU_TANH, ACT_SILU, ACT_QUICK_GELU } act;
         Tensor *residual; /* added after the activation; same shape as the output, any strides; NULL = none. Of a convolution it may be the output itself */
+        bool times;       /* the residual is multiplied with, not added; not of a convolution */
         bool act_last;    /* the activation comes after the residual */
     } epilogue;
 } Call;

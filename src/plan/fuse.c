@@ -1,10 +1,11 @@
 /* Which nodes vanish into others. Contract in fuse.h.
  *
  * A linear, matmul with a 2-D second operand, or convolution takes an activation that alone uses its result, and the addition of a tensor
- * of the same shape and dtype (a residual) that alone uses that. A linear or matmul also takes casts between them: it computes in float32 and rounds
+ * of the same shape and dtype (a residual) that alone uses that, or a product with one. A linear or matmul also takes casts between them: it computes in float32 and rounds
  * once, at the end. A convolution takes a residual and then an activation, not the reverse.
  */
 #include "plan/fuse.h"
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -54,6 +55,14 @@ static Value *residual_of(const Node *n, const Value *v)
     return other != v && same_type(other, v) && same_type(n->out[0], v) ? other : NULL;
 }
 
+/* The other factor of mul(v, r) or mul(r, v). */
+static Value *factor_of(const Node *n, const Value *v)
+{
+    if (n->op->id != OP_mul_Tensor || n->arg[0].kind != ARG_VALUE || n->arg[1].kind != ARG_VALUE) return NULL;
+    Value *other = n->arg[0].v == v ? n->arg[1].v : n->arg[0].v;
+    return other != v && same_type(other, v) && same_type(n->out[0], v) ? other : NULL;
+}
+
 static FusedNode *entry(Fuser *s, const Node *n) { return &s->f->node[n->out[0]->id]; }
 
 /* The one user of v, unless another product has taken it already: linear(x) + linear(y) is fused once. */
@@ -95,6 +104,17 @@ static void end_chain(const Chain *c, Node *producer)
     entry(c->s, c->last)->producer = producer;
 }
 
+/* v sigmoid(1.702 v), whose three nodes alone use v: the last of them. */
+static Node *quick_gelu(const Fuser *s, const Value *v)
+{
+    Node *last = s->uses[v->id] == 2 ? s->user[v->id] : NULL;
+    Value *gate = last ? factor_of(last, v) : NULL;
+    Node *sigmoid = gate && gate->def && gate->def->op->id == OP_sigmoid && s->uses[gate->id] == 1 ? gate->def : NULL;
+    Node *scaled = sigmoid && s->uses[sigmoid->arg[0].v->id] == 1 ? sigmoid->arg[0].v->def : NULL;
+    if (!scaled || scaled->op->id != OP_mul_Tensor || scaled->arg[0].kind != ARG_VALUE || scaled->arg[0].v != v || scaled->arg[1].kind != ARG_EXPR) return NULL;
+    return scaled->arg[1].e->kind == EX_FLOAT && fabs(scaled->arg[1].e->f - 1.702) < 1e-6 ? last : NULL;
+}
+
 static void fuse_product(Fuser *s, Node *n, bool conv)
 {
     DType t = n->out[0]->dtype;
@@ -105,12 +125,18 @@ static void fuse_product(Fuser *s, Node *n, bool conv)
     if (next && activation_of(next)) {
         c.p->act = activation_of(next);
         next = absorb(&c, next);
+    } else if (!conv && quick_gelu(s, c.at)) {
+        Node *last = quick_gelu(s, c.at), *sigmoid = factor_of(last, c.at)->def;
+        c.p->act = ACT_QUICK_GELU;
+        entry(s, sigmoid->arg[0].v->def)->absorbed = entry(s, sigmoid)->absorbed = true;
+        next = absorb(&c, last);
     }
     while (next && !conv && is_cast(next) && next->out[0]->dtype != DT_F16) next = absorb(&c, next);
     bool sums = !conv || (!c.p->act && n->arg[6].e->kind == EX_BOOL && !n->arg[6].e->i); /* not those of a transposed convolution */
-    Value *residual = next && sums ? residual_of(next, c.at) : NULL;
-    if (residual) {
-        c.p->residual = residual;
+    Value *residual = next && sums ? residual_of(next, c.at) : NULL, *factor = next && !conv ? factor_of(next, c.at) : NULL;
+    if (residual || factor) {
+        c.p->residual = residual ? residual : factor;
+        c.p->times = !residual;
         next = absorb(&c, next);
         if (conv && next && activation_of(next)) {
             c.p->act = activation_of(next);

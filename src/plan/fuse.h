@@ -1,6 +1,7 @@
 /* Fusion: which nodes vanish into others. Decided once per graph, used by every plan.
  *
  *     linear -> gelu            linear -> add(residual)            linear -> gelu -> _to_copy -> add(residual)
+ *     linear -> silu -> mul(linear)                  x sigmoid(1.702 x) after a linear
  *     convolution -> relu       convolution -> add(residual)       convolution -> add(residual) -> relu
  *     layer_norm -> _to_copy(bf16)                                 add(_to_copy(x, f32), y)
  *
@@ -18,6 +19,7 @@ typedef struct FusedNode {
     const Node *producer;  /* set on the LAST absorbed node: the linear/convolution/matmul whose step stands here and writes this result */
     int act;               /* on the producer: ACT_* of Call.epilogue */
     Value *residual;       /* on the producer: added after the activation; NULL = none */
+    bool times;            /* on the producer: the residual is multiplied with */
     bool act_last;         /* on the producer: the activation comes after the residual */
     Value *result;         /* on the producer: the value its step writes; NULL = its own output (nothing fused) */
 } FusedNode;

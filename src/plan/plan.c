@@ -298,6 +298,7 @@ static bool make_step(Builder *s, const Node *last, const Node *n, const FusedNo
     if (fused && result) {
         c->epilogue.act = (unsigned)fused->act;
         c->epilogue.act_last = fused->act_last;
+        c->epilogue.times = fused->times;
         if (fused->residual) {
             c->epilogue.residual = p->value[fused->residual->id];
             Value *r = fused->residual;

@@ -65,25 +65,27 @@ double product_activation(int act, double x)
     case ACT_GELU_ERF: return 0.5 * x * (1 + erf(x * 0.70710678118654752440));
     case ACT_GELU_TANH: return 0.5 * x * (1 + tanh(0.79788456080286535588 * (x + 0.044715 * x * x * x)));
     case ACT_SILU: return x / (1 + exp(-x));
+    case ACT_QUICK_GELU: return x / (1 + exp(-1.702 * x));
     default: return x;
     }
 }
 
-/* c = act(c + bias along dim `at`) + residual, after a portable product. */
-static void finish(Tensor *c, const Tensor *bias, int at, int act, const Tensor *residual)
+/* c = act(c + bias along dim `at`) + residual (or times it), after a portable product. */
+static void finish(Tensor *c, const Tensor *bias, int at, const struct Epilogue *e, const Tensor *residual)
 {
     int64_t n = tensor_numel(c), inner = 1;
     size_t size = dtype_size(c->dtype);
     for (int i = at + 1; i < c->rank; i++) inner *= c->shape[i];
     bool ints = !dtype_is_float(c->dtype);
-    for (int64_t i = 0; i < n && (bias || act || residual); i++) {
+    for (int64_t i = 0; i < n && (bias || e->act || residual); i++) {
         char *p = (char *)c->data + (size_t)i * size;
         if (ints) {
             store_i64(c->dtype, p, load_i64(c->dtype, p) + (bias ? tensor_get_i64(bias, i / inner % c->shape[at]) : 0));
             continue;
         }
         double v = load_f64(c->dtype, p) + (bias ? tensor_get(bias, i / inner % c->shape[at]) : 0);
-        store_f64(c->dtype, p, product_activation(act, v) + (residual ? tensor_get(residual, i) : 0));
+        double y = product_activation((int)e->act, v), more = residual ? tensor_get(residual, i) : 0;
+        store_f64(c->dtype, p, residual && e->times ? y * more : y + more);
     }
 }
 
@@ -93,7 +95,7 @@ static void free_gemm(void *g) { gemm_free(g); }
 
 GemmAct product_act(int act)
 {
-    static const GemmAct table[] = {GEMM_NONE, GEMM_RELU, GEMM_GELU_ERF, GEMM_GELU_TANH, GEMM_SILU};
+    static const GemmAct table[] = {GEMM_NONE, GEMM_RELU, GEMM_GELU_ERF, GEMM_GELU_TANH, GEMM_SILU, GEMM_QUICK_GELU};
     return table[act];
 }
 
@@ -120,7 +122,7 @@ static bool multiply(Call *c, const Tensor *a, const Tensor *b, bool b_constant,
     if (portable) {
         if (K == 0) memset(y->data, 0, tensor_bytes(y));
         else portable_matmul(x, w, y);
-        finish(y, bias, y->rank - 1, (int)c->epilogue.act, residual);
+        finish(y, bias, y->rank - 1, &c->epilogue, residual);
         return same || run_copy_tensor(out, y, c->env->threads);
     }
     const Tensor *add = bias ? added(c, bias, err) : NULL, *more = residual ? added(c, residual, err) : NULL;
@@ -129,7 +131,7 @@ static bool multiply(Call *c, const Tensor *a, const Tensor *b, bool b_constant,
         Tensor shape = *y; /* a residual of another rank has as many elements in the same order */
         if (more) shape.dtype = more->dtype;
         GemmMatmul d = {.a = x, .b = w, .c = y, .bias = add, .residual = more ? &shape : NULL, .b_constant = b_constant && w == b,
-                        .act = product_act((int)c->epilogue.act)};
+                        .times = c->epilogue.times, .act = product_act((int)c->epilogue.act)};
         c->state = gemm_matmul(c->env->gemm, &d, err);
         TRY(c->state);
         c->state_free = free_gemm;

@@ -168,7 +168,7 @@ static void test_memory_refused(void **state)
 /* "l: gelu + x -> a": the producer, its activation, its residual, an activation after that, and what its step writes. */
 static void expect_fused(const char *nodes, const char *want)
 {
-    static const char *const acts[] = {"", " relu", " gelu", " gelu_tanh", " silu"};
+    static const char *const acts[] = {"", " relu", " gelu", " gelu_tanh", " silu", " quick_gelu"};
     Err err = {0};
     Fusion f;
     Buf text = {0}, have = {0};
@@ -189,7 +189,7 @@ static void expect_fused(const char *nodes, const char *want)
         absorbed += p->absorbed;
         if (p->transparent) buf_printf(&have, "%s%s is %s", have.len ? "; " : "", n->name, n->arg[0].v->name);
         if (!p->result) continue;
-        buf_printf(&have, "%s%s:%s%s%s%s%s -> %s", have.len ? "; " : "", n->name, p->act_last ? "" : acts[p->act], p->residual ? " + " : "",
+        buf_printf(&have, "%s%s:%s%s%s%s%s -> %s", have.len ? "; " : "", n->name, p->act_last ? "" : acts[p->act], !p->residual ? "" : p->times ? " * " : " + ",
                    p->residual ? p->residual->name : "", p->act_last ? "," : "", p->act_last ? acts[p->act] : "", p->result->name);
         assert_ptr_equal(f.node[p->result->id].producer, n);
     }
@@ -230,7 +230,13 @@ static void test_fuse(void **state)
     expect_fused(LINEAR "%a: f32[2, 4] = aten.add.Tensor(%l, %one)\noutput o = %a\n", "");
     expect_fused(LINEAR "%a: f32[2, 4] = aten.add.Tensor(%l, 2)\noutput o = %a\n", "");
     expect_fused(LINEAR "%a: f32[5, 2, 4] = aten.add.Tensor(%l, %q)\noutput o = %a\n", "");
-    expect_fused(LINEAR "%a: f32[2, 4] = aten.mul.Tensor(%l, %y)\noutput o = %a\n", "");
+    expect_fused(LINEAR "%a: f32[2, 4] = aten.mul.Tensor(%l, %y)\noutput o = %a\n", "l: * y -> a");
+    expect_fused(LINEAR "%a: f32[2, 4] = aten.mul.Tensor(%l, %one)\noutput o = %a\n", "");
+    expect_fused(LINEAR "%s: f32[2, 4] = aten.silu.default(%l)\n%m: f32[2, 4] = aten.linear.default(%x, %w)\n%a: f32[2, 4] = aten.mul.Tensor(%s, %m)\noutput o = %a\n", "l: silu * m -> a");
+#define QUICK(factor) "%z: f32[2, 4] = aten.mul.Tensor(%l, " factor ")\n%s: f32[2, 4] = aten.sigmoid.default(%z)\n%a: f32[2, 4] = aten.mul.Tensor(%l, %s)\n"
+    expect_fused(LINEAR QUICK("1.702") "output o = %a\n", "l: quick_gelu -> a");
+    expect_fused(LINEAR QUICK("1.5") "output o = %a\n", "");
+    expect_fused(LINEAR QUICK("1.702") "output o = %a\noutput p = %s\n", "");
     /* two products, one sum: taken once, by the later place in the graph */
     expect_fused(LINEAR "%m: f32[2, 4] = aten.linear.default(%y, %w)\n%a: f32[2, 4] = aten.add.Tensor(%l, %m)\noutput o = %a\n", "l: + m -> a");
     /* products and convolutions */

@@ -173,11 +173,14 @@ __attribute__((always_inline)) static inline void finish_cols(const ProductOut *
         case GEMM_SILU:
             for (int i = 0; i < cols; i++) t[i] = vm_silu(t[i]);
             break;
+        case GEMM_QUICK_GELU:
+            for (int i = 0; i < cols; i++) t[i] = vm_silu(1.702f * t[i]) * (1 / 1.702f);
+            break;
         default: break;
         }
         if (o->residual) {
             load_row(more, o->residual, o->residual_type, (row + r) * o->residual_step + col, cols);
-            for (int i = 0; i < cols; i++) t[i] += more[i];
+            for (int i = 0; i < cols; i++) t[i] = o->times ? t[i] * more[i] : t[i] + more[i];
         }
         int64_t at = (row + r) * o->c_step + col;
         if (o->c_type == DT_F32) memcpy((float *)o->c + at, t, (size_t)cols * sizeof *t);
