@@ -72,7 +72,11 @@ def sdpa_flops(name):
 
 def build(name):
     """(module, inputs); the same weights and inputs in every process."""
-    import torch, transformers as tf
+    import torch
+    torch.manual_seed(0)
+    if name.startswith("sdpa_"):
+        return sdpa(name)
+    import transformers as tf
     tf.logging.set_verbosity_error()
     torch.manual_seed(0)
 
@@ -99,8 +103,6 @@ def build(name):
         return Named(tf.ViTModel(tf.ViTConfig(attn_implementation="sdpa", **kw), add_pooling_layer=False), ["pixel_values"])
 
     minilm = dict(hidden_size=384, num_hidden_layers=6, num_attention_heads=12, intermediate_size=1536)
-    if name.startswith("sdpa_"):
-        return sdpa(name)
     if name == "vit_b":
         return vit(), (torch.randn(1, 3, 224, 224),)
     if name == "vit_l6_512":

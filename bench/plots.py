@@ -14,7 +14,7 @@ import argparse, json, math, os, sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
-import machine, peers
+import machine, models, peers
 
 SIZES = "128,256,512,1024,2048,4096,8192,16384"
 SHARES = "0,10,20,30,40,50,60,70,80,90"
@@ -55,14 +55,19 @@ def padding(a, peak):
     out, kinds = {}, a.kinds.split(",")
     kinds += [k.replace("qkv", "qkv-skip") for k in kinds if k in ("qkv", "qkv-bf16")]
     a.iterations, a.rounds = 1, a.most
-    for model in ("bert_b", "minilm"):
+    for model, batch in (("bert_b", 8), ("minilm", 16)):
         got = measure([f"{model}_pad_{int(s)}" for s in a.shares.split(",")], kinds, a, peak)
-        out[model] = {n.rsplit("_", 1)[1]: t for n, t in got.items()}
+        out[model] = {str(share_of(batch, int(n.rsplit("_", 1)[1]))): t for n, t in got.items()}
     return out
 
 
+def share_of(batch, wanted):
+    """Percent of padding that the batch really has: with one token a text at least, 8 texts cannot have 90."""
+    return round(100 * (1 - sum(models.lengths_for(batch, 128, wanted / 100)) / (batch * 128)))
+
+
 # ------------------------------------------------------------------ drawing
-W, H, LEFT, TOP, RIGHT, BOTTOM = 520, 360, 62, 44, 14, 44
+W, H, LEFT, TOP, RIGHT, BOTTOM = 520, 360, 62, 44, 22, 44
 
 
 def style(kinds):
@@ -81,6 +86,12 @@ def decades(low, high):
     return [m * 10.0 ** e for e in range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1) for m in (1, 2, 5) if low <= m * 10.0 ** e <= high]
 
 
+def rounded(step):
+    """The next of 1, 2, 2.5, 5 times a power of ten."""
+    ten = 10.0 ** math.floor(math.log10(step))
+    return next(m * ten for m in (1, 2, 2.5, 5, 10) if m * ten >= step)
+
+
 def panel(x0, y0, title, across, ticks, label, series, log_x, log_y):
     """One chart at (x0, y0). series: [(class, bf16?, [(x, ms)])]; ticks: values and their words on the x axis."""
     points = [p for _, _, s in series for p in s]
@@ -90,10 +101,10 @@ def panel(x0, y0, title, across, ticks, label, series, log_x, log_y):
     px = lambda v: x0 + LEFT + scale(v, xs[0], xs[-1], log_x) * (W - LEFT - RIGHT)
     py = lambda v: y0 + H - BOTTOM - scale(v, low, high, log_y) * (H - TOP - BOTTOM)
     out = [f'<text class="title" x="{x0 + LEFT}" y="{y0 + 20}">{title}</text>']
-    steps = decades(low, high) if log_y else [high / 1.08 * i / 4 for i in range(5)]
+    steps = decades(low, high) if log_y else [i * rounded(high / 5) for i in range(9) if i * rounded(high / 5) <= high]
     for v in steps:
         out.append(f'<line class="grid" x1="{x0 + LEFT}" x2="{x0 + W - RIGHT}" y1="{py(v):.1f}" y2="{py(v):.1f}"/>'
-                   f'<text x="{x0 + LEFT - 6}" y="{py(v) + 4:.1f}" text-anchor="end">{number(v) if log_y else f"{v:.0f}"}</text>')
+                   f'<text x="{x0 + LEFT - 6}" y="{py(v) + 4:.1f}" text-anchor="end">{number(v)}</text>')
     for v, word in ticks:
         out.append(f'<text x="{px(v):.1f}" y="{y0 + H - BOTTOM + 18}" text-anchor="middle">{word}</text>')
     out.append(f'<text x="{x0 + LEFT + (W - LEFT - RIGHT) / 2}" y="{y0 + H - 8}" text-anchor="middle">{across}</text>')
@@ -140,7 +151,7 @@ def draw_attention(d, out):
     rate = series_of(f, lambda n, ms: 4 * 12 * n * n * 64 / ms / 1e6)
     kinds = list(dict.fromkeys(k for k, _, _ in time))
     body = (panel(0, 30, "attention of 12 heads of 64", "tokens", ticks, "ms", time, True, True)
-            + panel(W, 30, "the same as operations a second", "tokens", ticks, "GFLOP/s", rate, True, True) + legend(LEFT, 24, kinds, any(h for _, h, _ in time))
+            + panel(W, 30, "the same as operations a second", "tokens", ticks, "GFLOP/s", rate, True, False) + legend(LEFT, 24, kinds, any(h for _, h, _ in time))
             + f'<text x="{LEFT}" y="{H + 48}">{d["machine"]}; {d["threads"]} thread{"s" * (d["threads"] > 1)}, {d["date"]}</text>')
     open(os.path.join(out, "attention.svg"), "w").write(svg(2 * W, H + 62, kinds, body, "Time of attention over the number of tokens"))
 
@@ -163,7 +174,7 @@ MEASURE = {"attention": attention, "padding": padding}
 def main():
     import datetime
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("what", nargs="*", choices=["attention", "padding"], default=[])
+    p.add_argument("what", nargs="*", default=[], help="attention, padding (default: both)")
     p.add_argument("--peers", dest="kinds", default="torch,torch-bf16,ort,ov,ov-bf16,qkv,qkv-bf16")
     p.add_argument("--rounds", dest="most", type=int, default=5)
     p.add_argument("--sizes", default=SIZES)
@@ -176,6 +187,8 @@ def main():
     a = p.parse_args()
     os.makedirs(a.cache, exist_ok=True)
     for what in a.what or list(DRAW):
+        if what not in DRAW:
+            p.error(f"found '{what}', expected attention or padding")
         kept = os.path.join(a.out, what + ".json")
         if not a.draw:
             with machine.Peak() as peak:
