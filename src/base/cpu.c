@@ -15,11 +15,19 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#include <sys/syscall.h>
 
 static unsigned leaf(unsigned a, unsigned c, int which)
 {
     unsigned r[4] = {0};
     return __get_cpuid_count(a, c, &r[0], &r[1], &r[2], &r[3]) ? r[which] : 0;
+}
+
+/* Linux keeps the 8 KB of tile registers from a process that has not asked (Documentation/arch/x86/xstate.rst). */
+static bool tiles_allowed(void)
+{
+    enum { ASK = 0x1023, TILE_DATA = 18 }; /* ARCH_REQ_XCOMP_PERM */
+    return syscall(SYS_arch_prctl, ASK, TILE_DATA) == 0;
 }
 
 static CpuLevel detect(void)
@@ -34,7 +42,7 @@ static CpuLevel detect(void)
     bool amx = (leaf(7, 0, 3) >> 22 & 1) && (leaf(7, 0, 3) >> 24 & 1) && (leaf(7, 0, 3) >> 25 & 1);
     unsigned lo, hi;
     __asm__("xgetbv" : "=a"(lo), "=d"(hi) : "c"(0));
-    return amx && (lo >> 17 & 3) == 3 ? CPU_AMX : CPU_AVX512BF16;
+    return amx && (lo >> 17 & 3) == 3 && tiles_allowed() ? CPU_AMX : CPU_AVX512BF16;
 }
 #else
 static CpuLevel detect(void) { return CPU_GEN; }

@@ -265,6 +265,21 @@ typedef struct Job {
     int64_t blocks, groups; /* tasks: blocks of tiles by groups of panels */
 } Job;
 
+static void lines_of(const void *data, DType t, int64_t at, int cols, bool written)
+{
+    const char *first = (const char *)data + at * (int64_t)dtype_size(t), *end = first + (int64_t)cols * (int64_t)dtype_size(t);
+    for (const char *p = first; p < end; p += ALIGN) written ? __builtin_prefetch(p, 1, 3) : __builtin_prefetch(p, 0, 3);
+}
+
+/* What finish will touch is far away: rows of c and of the residual, fetched while the tile is computed. */
+static void coming(const ProductOut *o, int64_t row, int64_t col, int rows, int cols)
+{
+    for (int64_t r = row; r < row + rows; r++) {
+        lines_of(o->c, o->c_type, r * o->c_step + col, cols, true);
+        if (o->residual) lines_of(o->residual, o->residual_type, r * o->residual_step + col, cols, false);
+    }
+}
+
 /* Tiles [t0, t1) by panels [p0, p1). */
 static void task(const Job *j, int64_t t0, int64_t t1, int64_t p0, int64_t p1, float *sums)
 {
@@ -275,6 +290,8 @@ static void task(const Job *j, int64_t t0, int64_t t1, int64_t p0, int64_t p1, f
     for (int64_t at = 0; at < deep; at += g->kc) {
         int64_t n = least(g->kc, g->K - at);
         bool last = at + g->kc >= deep;
+        int64_t low = tile_at(&j->rows, t0 + 1) - tile_at(&j->rows, t0);
+        const char *first = j->packed_a + (size_t)(tile_at(&j->rows, t0) * deep + low * at) * (size_t)k->size;
         int lines = (int)(g->kc * k->nr * k->size / ALIGN), each = (int)ceil_div(lines, t1 - t0);
         for (int64_t p = p0; p < p1; p++) {
             const char *b = j->weight + panel * (size_t)p + (size_t)(at * k->nr * k->size);
@@ -285,7 +302,9 @@ static void task(const Job *j, int64_t t0, int64_t t1, int64_t p0, int64_t p1, f
                 int64_t row = tile_at(&j->rows, t), end = tile_at(&j->rows, t + 1), high = end - row;
                 float *acc = g->kc < deep ? sums + ((p - p0) * (t1 - t0) + t - t0) * tile_size : sums;
                 const char *a = j->packed_a + (size_t)(row * deep + high * at) * (size_t)k->size;
-                k->tile(acc, a, b, n, (int)high, at > 0, ahead, each);
+                const char *next = t + 1 < t1 ? a + (size_t)(high * deep) * (size_t)k->size : first + (p + 1 < p1 || last ? 0 : (size_t)(low * g->kc) * (size_t)k->size);
+                if (last) coming(&j->out, j->row + row, p * k->nr, (int)high, cols);
+                k->tile(&(ProductTile){acc, a, b, n, (int)high, cols, at > 0, each, ahead, next});
                 if (last) k->finish(&j->out, acc, j->row + row, p * k->nr, (int)(least(end, j->rows.rows) - row), cols);
             }
         }

@@ -2,8 +2,8 @@
  *
  * c (M, N) = a (M, K) b (K, N). Rows of a are cut into tiles of at most `mr` rows, columns of b into panels of `nr` columns, K into chunks
  * of 64 bytes (`chunk` elements):
- *     a packed: tile after tile; within a tile of R rows [K / chunk][R][chunk], R rounded up to `unit`, padded with zeros
- *     b packed: panel after panel; as the kernel of the rung likes it, chunk * nr elements to a chunk, padded with zeros
+ *     a packed: tile after tile, R * chunk elements to a chunk of a tile of R rows (R rounded up to `unit`), in the rung's order
+ *     b packed: panel after panel, chunk * nr elements to a chunk, in the rung's order; columns and K padded with zeros
  * `tile` multiplies one tile by one panel over n elements of K (whole chunks, but at the end of K) into mr x nr floats; `finish` takes the
  * floats through the epilogue into c. The order of the sums over K is the same for every row, tile height and column.
  */
@@ -30,6 +30,18 @@ typedef struct ProductIn {
     bool rounded;
 } ProductIn;
 
+/* One call of a tile: acc (rows, nr) = [acc +] a b. */
+typedef struct ProductTile {
+    float *acc;
+    const void *a, *b;
+    int64_t n; /* elements of K */
+    int rows, cols; /* columns from `cols` on need not be computed */
+    bool add;
+    int lines;          /* cache lines to fetch from `ahead` on: the sliver of b that follows */
+    const char *ahead;
+    const void *next_a; /* the tile that follows, about as large as this one */
+} ProductTile;
+
 typedef struct ProductKernel {
     const char *layout; /* of packed b; NULL: this rung has no such kernel */
     int mr, unit, nr, chunk, size; /* size: bytes of a packed element */
@@ -38,8 +50,7 @@ typedef struct ProductKernel {
     void (*pack_a)(void *to, const ProductIn *a, int64_t row, int rows, int64_t K);
     /* panel `panel` of b to `to` */
     void (*pack_b)(void *to, const ProductIn *b, int64_t panel, int64_t K, int64_t N);
-    /* acc (rows, nr) = [acc +] a b; `lines` cache lines from `ahead` on are fetched meanwhile */
-    void (*tile)(float *acc, const void *a, const void *b, int64_t n, int rows, bool add, const char *ahead, int lines);
+    void (*tile)(const ProductTile *t);
     /* before the first and after the last tile on a thread; NULL: nothing to do */
     void (*begin)(void);
     void (*end)(void);

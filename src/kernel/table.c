@@ -11,6 +11,8 @@ KERNEL_FAMILIES(FAMILY)
 #undef FAMILY
 
 #if defined(__x86_64__)
+void product_fill_avx512bf16(ProductKernels *k);
+void product_fill_amx(ProductKernels *k);
 void peak_fill_avx512bf16(PeakKernels *k);
 void peak_fill_amx(PeakKernels *k);
 #endif
@@ -35,6 +37,8 @@ static void fill(void)
 #undef FAMILY
         if (level >= CPU_AVX512BF16) peak_fill_avx512bf16(&k->peak);
         if (level >= CPU_AMX && cpu_best() >= CPU_AMX) peak_fill_amx(&k->peak);
+        if (level >= CPU_AVX512BF16) product_fill_avx512bf16(&k->product);
+        if (level >= CPU_AMX) product_fill_amx(&k->product);
 #endif
     }
 }

@@ -1,0 +1,117 @@
+/* What the kernels of products share on every rung: elements, turned lines, the epilogue. Contract in kernel/product.h. */
+#ifndef QKV_KERNEL_GEN_PRODUCT_IMPL_H
+#define QKV_KERNEL_GEN_PRODUCT_IMPL_H
+#include <string.h>
+#ifdef __AVX512BF16__
+#include <immintrin.h>
+#endif
+#include "kernel/gemm.h"
+#include "kernel/gen/vmath.h"
+#include "kernel/product.h"
+
+enum { LINE = 64, LANES = 16, MOST_COLS = 48 }; /* LANES: 32-bit words of a line */
+
+/* ------------------------------------------------------------------ elements */
+
+static inline float bf16_value(uint16_t h) { return vm_bits((int32_t)((uint32_t)h << 16)); }
+
+/* f32_to_bf16 (tensor/dtype.h) without a branch: to nearest even, NaN stays NaN. */
+static inline uint16_t bf16_bits(float f)
+{
+    uint32_t u = (uint32_t)vm_int(f), rounded = (u + 0x7fff + (u >> 16 & 1)) >> 16;
+    return (uint16_t)(f != f ? u >> 16 | 0x40 : rounded);
+}
+
+static inline float element(const ProductIn *x, int64_t at)
+{
+    if (x->dtype == DT_BF16) return bf16_value(((const uint16_t *)x->data)[at]);
+    float f = ((const float *)x->data)[at];
+    return x->rounded ? bf16_value(bf16_bits(f)) : f;
+}
+
+/* ------------------------------------------------------------------ lines turned into columns */
+
+/* Words are moved, whatever they are: a float, or two bf16. */
+typedef float F4 __attribute__((vector_size(16), aligned(4)));
+
+/* to[k * step + r] = row[r][k] for r < 4 and a line of k. */
+static inline void turn_four(float *to, int64_t step, const float *const *row)
+{
+    for (int k = 0; k < LANES; k += 4, to += 4 * step) {
+        F4 a = *(const F4 *)(row[0] + k), b = *(const F4 *)(row[1] + k), c = *(const F4 *)(row[2] + k), d = *(const F4 *)(row[3] + k);
+        F4 p = __builtin_shufflevector(a, b, 0, 4, 1, 5), q = __builtin_shufflevector(c, d, 0, 4, 1, 5);
+        F4 r = __builtin_shufflevector(a, b, 2, 6, 3, 7), s = __builtin_shufflevector(c, d, 2, 6, 3, 7);
+        *(F4 *)to = __builtin_shufflevector(p, q, 0, 1, 4, 5);
+        *(F4 *)(to + step) = __builtin_shufflevector(p, q, 2, 3, 6, 7);
+        *(F4 *)(to + 2 * step) = __builtin_shufflevector(r, s, 0, 1, 4, 5);
+        *(F4 *)(to + 3 * step) = __builtin_shufflevector(r, s, 2, 3, 6, 7);
+    }
+}
+
+static inline void turn(float *to, int64_t step, const float *const *row, int rows)
+{
+    int r = 0;
+    for (; r + 4 <= rows; r += 4) turn_four(to + r, step, row + r);
+    if (rows - r > 1 && rows >= 4) {
+        turn_four(to + rows - 4, step, row + rows - 4);
+        return;
+    }
+    for (; r < rows; r++)
+        for (int k = 0; k < LANES; k++) to[k * step + r] = row[r][k];
+}
+
+/* ------------------------------------------------------------------ epilogue */
+
+static inline void load_row(float *to, const void *from, DType t, int64_t at, int n)
+{
+    if (t == DT_F32) memcpy(to, (const float *)from + at, (size_t)n * sizeof *to);
+    else
+        for (int i = 0; i < n; i++) to[i] = bf16_value(((const uint16_t *)from)[at + i]);
+}
+
+static inline void store_row(void *to, DType t, int64_t at, const float *from, int n)
+{
+    if (t == DT_F32) {
+        memcpy((float *)to + at, from, (size_t)n * sizeof *from);
+        return;
+    }
+    uint16_t *c = (uint16_t *)to + at;
+    int i = 0;
+#ifdef __AVX512BF16__
+    for (; i + LANES <= n; i += LANES) _mm256_storeu_si256((__m256i *)(void *)(c + i), (__m256i)_mm512_cvtneps_pbh(_mm512_loadu_ps(from + i)));
+#endif
+    for (; i < n; i++) c[i] = bf16_bits(from[i]);
+}
+
+/* The activation is known to the compiler, and so is `cols` where the panel is whole. */
+__attribute__((always_inline)) static inline void finish_act(const ProductOut *o, const float *restrict acc, int64_t row, int64_t col, int rows, int step, int cols, int act)
+{
+    float bias[MOST_COLS], more[MOST_COLS], t[MOST_COLS];
+    if (o->bias) load_row(bias, o->bias, o->bias_type, col, cols);
+    else
+        for (int i = 0; i < cols; i++) bias[i] = -0.0f; /* x + -0 is x, for -0 too */
+    for (int r = 0; r < rows; r++, acc += step) {
+        for (int i = 0; i < cols; i++) {
+            float x = acc[i] + bias[i];
+            t[i] = act == GEMM_RELU ? (x < 0 ? 0 : x) : act == GEMM_GELU_ERF ? vm_gelu(x) : act == GEMM_GELU_TANH ? vm_gelu_tanh(x) : act == GEMM_SILU ? vm_silu(x) : act == GEMM_QUICK_GELU ? vm_silu(1.702f * x) * (1 / 1.702f) : x;
+        }
+        if (o->residual) {
+            load_row(more, o->residual, o->residual_type, (row + r) * o->residual_step + col, cols);
+            for (int i = 0; i < cols; i++) t[i] = o->times ? t[i] * more[i] : t[i] + more[i];
+        }
+        store_row(o->c, o->c_type, (row + r) * o->c_step + col, t, cols);
+    }
+}
+
+__attribute__((always_inline)) static inline void finish_cols(const ProductOut *o, const float *acc, int64_t row, int64_t col, int rows, int step, int cols)
+{
+    switch (o->act) {
+    case GEMM_RELU: finish_act(o, acc, row, col, rows, step, cols, GEMM_RELU); break;
+    case GEMM_GELU_ERF: finish_act(o, acc, row, col, rows, step, cols, GEMM_GELU_ERF); break;
+    case GEMM_GELU_TANH: finish_act(o, acc, row, col, rows, step, cols, GEMM_GELU_TANH); break;
+    case GEMM_SILU: finish_act(o, acc, row, col, rows, step, cols, GEMM_SILU); break;
+    case GEMM_QUICK_GELU: finish_act(o, acc, row, col, rows, step, cols, GEMM_QUICK_GELU); break;
+    default: finish_act(o, acc, row, col, rows, step, cols, GEMM_NONE);
+    }
+}
+#endif

@@ -1,0 +1,73 @@
+/* Tiles of MR x NV vectors of W words, one function per height so that the sums stay in registers. Included with W, MR, NV, NR, PER_WORD and
+ * MULTIPLY(sum, word of a, vector of b); a and b are packed along K: [K][rows of the tile], [K][NR], in words (a float, or two bf16).
+ */
+typedef float V __attribute__((vector_size(W * 4)));
+
+/* rows x nv vectors. While it runs, the next tile's rows come into L1 and lines of the next sliver of b into L2, evenly spread: a branch
+ * that is guessed wrong once in sixteen terms costs a twentieth. */
+__attribute__((always_inline)) static inline void tile_of(int rows, int nv, const ProductTile *t)
+{
+    int64_t words = (t->n + PER_WORD - 1) / PER_WORD, pace = words ? t->lines * LINE / words : 0;
+    const float *a = t->a, *b = t->b, *end = a + rows * words, *next = t->next_a;
+    const char *ahead = t->ahead;
+    float *acc = t->acc;
+    V s[MR][NV];
+#pragma GCC unroll 16
+    for (int r = 0; r < rows; r++)
+#pragma GCC unroll 4
+        for (int v = 0; v < nv; v++) s[r][v] = t->add ? *(const V *)(acc + r * NR + v * W) : (V){0};
+    for (; a < end; a += rows, b += NR, next += rows, ahead += pace) {
+        V y[NV];
+        __builtin_prefetch(next, 0, 3);
+        __builtin_prefetch(ahead, 0, 2);
+#pragma GCC unroll 4
+        for (int v = 0; v < nv; v++) y[v] = *(const V *)(b + v * W);
+#pragma GCC unroll 16
+        for (int r = 0; r < rows; r++) {
+            float one = a[r];
+#pragma GCC unroll 4
+            for (int v = 0; v < nv; v++) s[r][v] = MULTIPLY(s[r][v], one, y[v]);
+        }
+    }
+#pragma GCC unroll 16
+    for (int r = 0; r < rows; r++)
+#pragma GCC unroll 4
+        for (int v = 0; v < nv; v++) *(V *)(acc + r * NR + v * W) = s[r][v];
+}
+
+/* One function per height, so that the sums stay in registers. */
+#define TILE(rows)                                    \
+    static void tile_##rows(const ProductTile *t)     \
+    {                                                 \
+        if (t->cols > 2 * W) tile_of(rows, NV, t);    \
+        else if (t->cols > W) tile_of(rows, 2, t);    \
+        else tile_of(rows, 1, t);                     \
+    }
+TILE(1) TILE(2) TILE(3) TILE(4)
+#if defined(__AVX2__) || defined(__aarch64__)
+TILE(5) TILE(6)
+#endif
+#if defined(__AVX512F__) || defined(__aarch64__)
+TILE(7) TILE(8)
+#endif
+#if defined(__AVX512F__)
+TILE(9)
+#endif
+
+static void tile(const ProductTile *t)
+{
+    static void (*const of[])(const ProductTile *t) = {
+        NULL, tile_1, tile_2, tile_3, tile_4,
+#if defined(__AVX2__) || defined(__aarch64__)
+        tile_5, tile_6,
+#endif
+#if defined(__AVX512F__) || defined(__aarch64__)
+        tile_7, tile_8,
+#endif
+#if defined(__AVX512F__)
+        tile_9,
+#endif
+    };
+    of[t->rows](t);
+}
+

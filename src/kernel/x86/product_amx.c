@@ -1,0 +1,108 @@
+/* Products of bf16 by AMX: tiles of 16 rows of 64 bytes; 2 x 2 of them are summed at once, so that a tile is loaded for each that is multiplied.
+ * Permission for the tile registers was asked for in base/cpu.c.
+ */
+#include <immintrin.h>
+#include "kernel/kernel.h"
+#include "kernel/x86/product_pairs.h"
+
+enum { T = 16, MR = 2 * T, NR = 2 * T, TILE = T * LINE }; /* TILE in bytes */
+
+/* A tile is [K / 32][rows / 16][16][32], rows padded to 16 with zeros. */
+static void pack_a(void *to, const ProductIn *a, int64_t row, int rows, int64_t K)
+{
+    int high = (rows + T - 1) / T * T;
+    uint16_t *p = to;
+    for (int64_t k = 0; k < K; k += CHUNK, p += high * CHUNK) {
+        int n = K - k < CHUNK ? (int)(K - k) : CHUNK;
+        for (int r = 0; r < rows; r++) line_of(p + r * CHUNK, a, (row + r) * a->rs + k * a->cs, a->cs, n);
+        if (rows < high) memset(p + rows * CHUNK, 0, (size_t)(high - rows) * LINE);
+    }
+}
+
+/* A panel is [K / 32][2][16 words][16]. */
+static void pack_b(void *to, const ProductIn *b, int64_t panel, int64_t K, int64_t N)
+{
+    char *p = to;
+    for (int64_t k = 0; k < K; k += CHUNK)
+        for (int64_t half = 0; half < 2; half++, p += TILE) {
+            int64_t col = panel * NR + half * T, left = N - col;
+            pack_words((uint32_t *)(void *)p, T, b, k, K - k < CHUNK ? (int)(K - k) : CHUNK, left > 0 ? col : 0, left < 0 ? 0 : left < T ? (int)left : T);
+        }
+}
+
+static void begin(void)
+{
+    struct {
+        uint8_t palette, start, zero[14];
+        uint16_t bytes[16];
+        uint8_t rows[16];
+    } all = {.palette = 1};
+    for (int i = 0; i < 8; i++) {
+        all.bytes[i] = LINE;
+        all.rows[i] = T;
+    }
+    __asm__ volatile("" : : "r"(&all) : "memory"); /* gcc 12's intrinsic says that it reads 8 bytes */
+    _tile_loadconfig(&all);
+}
+
+static void end(void) { _tile_release(); }
+
+/* tm x tn tiles; the sums are registers 0 to 3, a's 4 and 5, b's 6 and 7. */
+__attribute__((always_inline)) static inline void tile_of(int tm, int tn, const ProductTile *t)
+{
+    const char *a = t->a, *b = t->b, *ahead = t->ahead;
+    float *acc = t->acc;
+    int64_t chunks = (t->n + CHUNK - 1) / CHUNK, each = chunks ? (t->lines + chunks - 1) / chunks : 0;
+    if (t->add) {
+        _tile_loadd(0, acc, NR * 4);
+        if (tn > 1) _tile_loadd(1, acc + T, NR * 4);
+        if (tm > 1) _tile_loadd(2, acc + T * NR, NR * 4);
+        if (tm > 1 && tn > 1) _tile_loadd(3, acc + T * NR + T, NR * 4);
+    } else {
+        _tile_zero(0);
+        _tile_zero(1);
+        _tile_zero(2);
+        _tile_zero(3);
+    }
+    for (int64_t i = 0; i < chunks; i++, a += tm * TILE, b += 2 * TILE) {
+        _tile_loadd(6, b, LINE);
+        _tile_loadd(4, a, LINE);
+        _tile_dpbf16ps(0, 4, 6);
+        if (tn > 1) {
+            _tile_loadd(7, b + TILE, LINE);
+            _tile_dpbf16ps(1, 4, 7);
+        }
+        if (tm > 1) {
+            _tile_loadd(5, a + TILE, LINE);
+            _tile_dpbf16ps(2, 5, 6);
+            if (tn > 1) _tile_dpbf16ps(3, 5, 7);
+        }
+        for (int64_t k = 0; k < each; k++, ahead += LINE) __builtin_prefetch(ahead, 0, 2);
+    }
+    _tile_stored(0, acc, NR * 4);
+    if (tn > 1) _tile_stored(1, acc + T, NR * 4);
+    if (tm > 1) _tile_stored(2, acc + T * NR, NR * 4);
+    if (tm > 1 && tn > 1) _tile_stored(3, acc + T * NR + T, NR * 4);
+}
+
+static void tile(const ProductTile *t)
+{
+    if (t->rows > T) {
+        if (t->cols > T) tile_of(2, 2, t);
+        else tile_of(2, 1, t);
+    } else if (t->cols > T) tile_of(1, 2, t);
+    else tile_of(1, 1, t);
+}
+
+static void finish(const ProductOut *o, const float *acc, int64_t row, int64_t col, int rows, int cols)
+{
+    if (cols == NR) finish_cols(o, acc, row, col, rows, NR, NR);
+    else finish_cols(o, acc, row, col, rows, NR, cols);
+}
+
+void product_fill_amx(ProductKernels *k);
+void product_fill_amx(ProductKernels *k)
+{
+    k->bf16 = (ProductKernel){.layout = "bf16 tiles of 16 x 32", .mr = MR, .unit = T, .nr = NR, .chunk = CHUNK, .size = 2, .kc = 256, .nc = 4 * NR, .mc = 16 * MR,
+                              .pack_a = pack_a, .pack_b = pack_b, .tile = tile, .begin = begin, .end = end, .finish = finish};
+}

@@ -1,0 +1,48 @@
+/* Products of bf16 by AVX512_BF16 (Zen 4, Cooper Lake): vdpbf16ps adds two products to a sum. Tiles as those of f32, a word being two
+ * neighbours along K.
+ */
+#include <immintrin.h>
+#include "kernel/kernel.h"
+#include "kernel/x86/product_pairs.h"
+
+enum { W = LANES, MR = 9, NV = 3, NR = W * NV, PER_WORD = 2 };
+#define MULTIPLY(sum, one, y) ((V)_mm512_dpbf16_ps((__m512)(sum), (__m512bh)_mm512_set1_ps(one), (__m512bh)(y)))
+#include "kernel/gen/product_tile.h"
+
+/* Tiles are [K / 2][rows]. */
+static void pack_a(void *to, const ProductIn *a, int64_t row, int rows, int64_t K)
+{
+    float *p = to;
+    uint16_t line[MR][CHUNK];
+    const float *from[MR];
+    for (int64_t k = 0; k < K; k += CHUNK, p += rows * LANES) {
+        int n = K - k < CHUNK ? (int)(K - k) : CHUNK;
+        for (int r = 0; r < rows; r++) {
+            line_of(line[r], a, (row + r) * a->rs + k * a->cs, a->cs, n);
+            from[r] = (const float *)(const void *)line[r];
+        }
+        turn(p, rows, from, rows);
+    }
+}
+
+/* Panels are [K / 2][NR]. */
+static void pack_b(void *to, const ProductIn *b, int64_t panel, int64_t K, int64_t N)
+{
+    int64_t col = panel * NR;
+    uint32_t *p = to;
+    for (int64_t k = 0; k < K; k += CHUNK, p += LANES * NR)
+        pack_words(p, NR, b, k, K - k < CHUNK ? (int)(K - k) : CHUNK, col, N - col < NR ? (int)(N - col) : NR);
+}
+
+static void finish(const ProductOut *o, const float *acc, int64_t row, int64_t col, int rows, int cols)
+{
+    if (cols == NR) finish_cols(o, acc, row, col, rows, NR, NR);
+    else finish_cols(o, acc, row, col, rows, NR, cols);
+}
+
+void product_fill_avx512bf16(ProductKernels *k);
+void product_fill_avx512bf16(ProductKernels *k)
+{
+    k->bf16 = (ProductKernel){.layout = "bf16 pairs, panels of 48", .mr = MR, .unit = 1, .nr = NR, .chunk = CHUNK, .size = 2, .kc = 256, .nc = 4 * NR,
+                              .mc = 32 * MR, .pack_a = pack_a, .pack_b = pack_b, .tile = tile, .finish = finish};
+}

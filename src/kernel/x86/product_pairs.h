@@ -1,0 +1,44 @@
+/* bf16 operands of AVX512_BF16 and AMX: two neighbours along K are one word. Lines of 32 elements are 16 words. */
+#ifndef QKV_KERNEL_X86_PRODUCT_PAIRS_H
+#define QKV_KERNEL_X86_PRODUCT_PAIRS_H
+#include "kernel/gen/product_impl.h"
+
+enum { CHUNK = 2 * LANES };
+
+static inline uint16_t bf16_element(const ProductIn *x, int64_t at)
+{
+    return x->dtype == DT_BF16 ? ((const uint16_t *)x->data)[at] : bf16_bits(((const float *)x->data)[at]);
+}
+
+/* n elements from `at` on, `step` apart; the rest of the line is zero. */
+static inline void line_of(uint16_t *restrict to, const ProductIn *x, int64_t at, int64_t step, int n)
+{
+    if (n == CHUNK && step == 1 && x->dtype == DT_BF16) memcpy(to, (const uint16_t *)x->data + at, CHUNK * sizeof *to);
+    else if (n == CHUNK && step == 1) {
+        const float *from = (const float *)x->data + at;
+        for (int i = 0; i < CHUNK; i++) to[i] = bf16_bits(from[i]);
+    } else
+        for (int i = 0; i < CHUNK; i++) to[i] = i < n ? bf16_element(x, at + i * step) : 0;
+}
+
+/* A chunk of K from k on (n elements), columns [col, col + cols) of b as [16 words][width]; columns from `cols` on are zero. */
+__attribute__((always_inline)) static inline void pack_words(uint32_t *to, int width, const ProductIn *b, int64_t k, int n, int64_t col, int cols)
+{
+    if (b->cs == 1) {
+        for (int p = 0; p < LANES; p++, to += width) {
+            uint16_t pair[2][MOST_COLS] = {{0}};
+            for (int h = 0; h < 2 && 2 * p + h < n; h++)
+                for (int j = 0; j < cols; j++) pair[h][j] = bf16_element(b, (k + 2 * p + h) * b->rs + col + j);
+            for (int j = 0; j < width; j++) to[j] = (uint32_t)pair[0][j] | (uint32_t)pair[1][j] << 16;
+        }
+        return;
+    }
+    uint16_t line[MOST_COLS][CHUNK];
+    const float *from[MOST_COLS];
+    for (int j = 0; j < width; j++) {
+        line_of(line[j], b, k * b->rs + (col + j) * b->cs, b->rs, j < cols ? n : 0);
+        from[j] = (const float *)(const void *)line[j];
+    }
+    turn((float *)to, width, from, width);
+}
+#endif
