@@ -282,10 +282,31 @@ static void test_dtype(void **state)
     assert_false(view_none(&c, &out));
 }
 
+/* Padding is a view only where it pads by nothing. */
+static void test_pad(void **state)
+{
+    (void)state;
+    uint64_t r = 9;
+    Pair p;
+    Scalar room[6];
+    for (int i = 0; i < 200; i++) {
+        CallArg arg[3];
+        int64_t pad[6] = {0};
+        random_tensor(&p, &r);
+        Call c = call_of(arg, &p.t);
+        Tensor out;
+        if (i % 2) pad[unit_random(&r) % 6] = unit_random(&r) % 2 ? 1 : -1;
+        arg[1] = numbers(room, 6, pad);
+        arg[2] = number(0);
+        assert_int_equal(view_constant_pad_nd(&c, &out), !(i % 2));
+        if (!(i % 2)) expect("pad", &out, p.t.rank, p.t.shape, p.element);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_strides), cmocka_unit_test(test_reshape), cmocka_unit_test(test_as_strided), cmocka_unit_test(test_dtype),
+        cmocka_unit_test(test_strides), cmocka_unit_test(test_reshape), cmocka_unit_test(test_as_strided), cmocka_unit_test(test_dtype), cmocka_unit_test(test_pad),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
