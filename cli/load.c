@@ -84,8 +84,9 @@ void print_skipped(const json_t *report)
             note("skip-padding: mask '%s': %s; it runs dense", text_of(m, "mask"), text_of(m, "why"));
             continue;
         }
-        note("skip-padding: mask '%s': %d attentions and %d other nodes run on real tokens", text_of(m, "mask"), (int)json_integer_value(json_object_get(m, "attentions")),
-             (int)(json_integer_value(json_object_get(m, "nodes")) - json_integer_value(json_object_get(m, "attentions"))));
+        int attentions = (int)json_integer_value(json_object_get(m, "attentions"));
+        note("skip-padding: mask '%s': %d attention%s and %d other nodes run on real tokens", text_of(m, "mask"), attentions, attentions == 1 ? "" : "s",
+             (int)json_integer_value(json_object_get(m, "nodes")) - attentions);
         json_array_foreach(json_object_get(m, "stops"), k, stop)
         {
             note("  dense again: '%s' for '%s'%s%s (%s)", text_of(stop, "value"), text_of(stop, "node"), *text_of(stop, "op") ? ", " : "", text_of(stop, "op"), text_of(stop, "why"));

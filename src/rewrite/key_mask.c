@@ -41,10 +41,13 @@ static bool add_part(Reader *r, KeyPart p)
     return true;
 }
 
-static bool is_view_of_leading_ones(const Node *n)
+/* A reshape that leaves queries and keys alone: leading axes of 1 come and go, or (B, H) are one axis before or after. */
+static bool only_leading(Reader *r, const Node *n)
 {
     const Value *v = n->out[0], *x = n->arg[0].v;
-    return n->op->id == OP_reshape && x->rank >= 2 && v->rank >= 2 && exprs_same(2, &v->dim[v->rank - 2], &x->dim[x->rank - 2]) && same_but_ones(v, x);
+    if (n->op->id != OP_reshape || x->rank < 2 || v->rank < 2 || !exprs_same(2, &v->dim[v->rank - 2], &x->dim[x->rank - 2])) return false;
+    const Value *four = v->rank == 4 ? v : x, *three = four == v ? x : v;
+    return same_but_ones(v, x) || (four->rank == 4 && three->rank == 3 && ex_mul(r->rw->ex, four->dim[0], four->dim[1]) == three->dim[0] && four->dim[0] == r->B);
 }
 
 /* A bool mask that shows a key where it is `wanted`. */
@@ -71,7 +74,7 @@ static bool shows(Reader *r, Value *v, bool wanted, int depth)
         if (mask_zero_one(r->rw->g, a[0].v)) return shows(r, a[0].v, wanted, depth + 1);
         break;
     case OP_reshape:
-        if (is_view_of_leading_ones(n)) return shows(r, a[0].v, wanted, depth + 1);
+        if (only_leading(r, n)) return shows(r, a[0].v, wanted, depth + 1);
         break;
     default: break;
     }
@@ -107,7 +110,7 @@ static bool adds(Reader *r, Value *v, int depth)
     if (fixed && x == 0 && y <= HIDES) return shows(r, a[0].v, true, depth + 1);
     if (fixed && y == 0 && x <= HIDES) return shows(r, a[0].v, false, depth + 1);
     if (n && n->op->id == OP_to_copy && dtype_is_float(a[0].v->dtype)) return adds(r, a[0].v, depth + 1);
-    if (n && is_view_of_leading_ones(n) && !of_keys(r, v)) return adds(r, a[0].v, depth + 1);
+    if (n && only_leading(r, n) && !of_keys(r, v)) return adds(r, a[0].v, depth + 1);
     if (n && n->op->id == OP_reshape && of_keys(r, v)) { /* where(padding, -inf, 0) seen as (B, 1, 1, S) */
         const Node *w = a[0].v->def;
         bool inside = w && w->op->id == OP_where_self && constant_of(r->rw, &w->arg[1], &x) && constant_of(r->rw, &w->arg[2], &y) && ((x == 0 && y <= HIDES) || (y == 0 && x <= HIDES));
@@ -258,6 +261,8 @@ const Value *key_mask_witnesses(Rewrite *rw, const KeyMask *m, unsigned char *se
             }
         } else if (!p->additive) {
             witness(rw, v, sign, set, &first);
+        } else {
+            first = v;
         }
     }
     return first;

@@ -387,7 +387,7 @@ static void swap(void *user, Value **slot)
 
 static bool prove(Skip *s)
 {
-    SkipClaim c = {s->g, s->t.B, s->t.S, s->source, s->witness[s->source->id], s->nborders, s->border};
+    SkipClaim c = {s->g, s->t.B, s->t.S, s->source, s->witness[s->source->id], s->t.real, s->nborders, s->border};
     return skip_prove(s->prover, &c, &s->entry->proof, s->err);
 }
 

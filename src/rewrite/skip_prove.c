@@ -48,7 +48,7 @@ static bool fill(const SkipClaim *s, Tensor *t, const bool *real, int64_t tokens
     for (int64_t i = 0; i < n; i++) {
         char *at = (char *)t->data + (size_t)i * size;
         bool on = mask && (sign == 2 ? !real[i] : real[i]);
-        if (mask && sign == 0) store_f64(t->dtype, at, real[i] ? -uniform(x) : -1e30); /* an additive mask */
+        if (mask && sign == 0 && dtype_is_float(t->dtype)) store_f64(t->dtype, at, real[i] ? -uniform(x) : t->dtype == DT_F16 ? -6e4 : -1e30); /* added to scores */
         else if (dtype_is_float(t->dtype)) store_f64(t->dtype, at, mask ? on : uniform(x) * 4 - 2);
         else if (t->dtype == DT_BOOL) *at = mask ? on : (char)(next(x) & 1);
         else store_i64(t->dtype, at, mask ? on : (int64_t)(next(x) & 1));
@@ -105,6 +105,14 @@ static bool symbol_sizes(const Graph *g, int k, Binding *b)
     return false;
 }
 
+/* Which tokens are real, as the packed graph has it. */
+static bool read_real(const Tensor *t, int64_t tokens, bool *real, Err *err)
+{
+    if (tensor_numel(t) != tokens) return fail(err, E_USAGE, "the mask has %lld tokens, not %lld", (long long)tensor_numel(t), (long long)tokens);
+    for (int64_t i = 0; i < tokens; i++) real[i] = tensor_get(t, i) != 0;
+    return true;
+}
+
 static bool evaluate(const Prover *prover, const SkipClaim *s, const Graph *g, const Value *source, const Binding *b, const Binding *whole, int kind, Tensor *in, const Tensor **view, const Tensor **out, Proof *p, Err *e)
 {
     uint64_t seed = 0xabcdef + (uint64_t)kind * 7919;
@@ -121,6 +129,7 @@ static bool evaluate(const Prover *prover, const SkipClaim *s, const Graph *g, c
         view[i] = &in[i];
     }
     ok = ok && prover->eval(prover->user, g, view, out, e);
+    ok = ok && read_real(out[2 * s->n], B * S, real, e);
     if (ok) p->runs++;
     for (int i = 0; ok && i < s->n; i++)
         if (!agree(s->border[i].tag, out[2 * i], out[2 * i + 1], real, S, p)) {
@@ -137,12 +146,13 @@ static bool evaluate(const Prover *prover, const SkipClaim *s, const Graph *g, c
 static Graph *both(const SkipClaim *s, Err *err)
 {
     int n = 0, nfrom = 0;
-    const char **to = calloc((size_t)s->n * 2 + 1, sizeof *to), **from = calloc((size_t)s->g->ninput + 1, sizeof *from);
+    const char **to = calloc((size_t)s->n * 2 + 2, sizeof *to), **from = calloc((size_t)s->g->ninput + 1, sizeof *from);
     Graph *g = NULL;
     for (int i = 0; to && i < s->n; i++) {
         to[n++] = s->border[i].dense->name;
         to[n++] = s->border[i].padded->name;
     }
+    if (to) to[n++] = s->real->name;
     if (from && s->source->kind != V_INPUT) {
         from[nfrom++] = s->source->name;
         for (int i = 0; i < s->g->ninput; i++) from[nfrom++] = s->g->input[i]->name;
@@ -161,7 +171,7 @@ bool skip_prove(const Prover *prover, const SkipClaim *s, Proof *p, Err *err)
     Graph *g = both(s, &e);
     bool ok = true, symbols = false;
     Tensor *in = g ? calloc((size_t)g->ninput + 1, sizeof *in) : NULL;
-    const Tensor **view = g ? calloc((size_t)g->ninput + 1, sizeof *view) : NULL, **out = calloc((size_t)s->n * 2 + 1, sizeof *out);
+    const Tensor **view = g ? calloc((size_t)g->ninput + 1, sizeof *view) : NULL, **out = calloc((size_t)s->n * 2 + 2, sizeof *out);
     const Value *source = g ? graph_find_value(g, s->source->name) : NULL;
     for (int i = 0; g && i < expr_symbol_count(g->ex); i++) symbols |= expr_symbol(g->ex, i)->source == SYM_INPUT;
     for (int k = 0; in && view && out && ok && k < (symbols ? 3 : 1); k++) {

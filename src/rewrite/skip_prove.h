@@ -16,6 +16,7 @@ typedef struct SkipClaim {
     Expr *B, *S;
     const Value *source; /* what the mask is made of: drawn, where it is no input, too */
     int sign;            /* key_mask_witnesses: 1, 2; 0: added to scores */
+    Value *real;         /* bool (B, S) */
     int n;
     const SkipBorder *border;
 } SkipClaim;

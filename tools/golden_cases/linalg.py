@@ -161,6 +161,7 @@ def attention(F):
     c(q(1, 2, 33, 16), q(1, 2, 70, 16), q(1, 2, 70, 16))
     c(q(1, 2, 1, 1), q(1, 2, 1, 1), q(1, 2, 1, 1))
     c(q(2, 1, 5, 8), q(1, 3, 7, 8), q(2, 3, 7, 8))      # batch dims broadcast
+    c(*k3(), torch.full((5, 7), -1e30).masked_fill(t(5, 7, dt=b8), -inf).index_fill(1, torch.tensor(2), -1e30).index_fill(0, torch.tensor(3), 0.0))  # rows hidden by a number
     c = F.op("aten._scaled_dot_product_flash_attention_for_cpu.default")
     for kw in ({}, dict(is_causal=True), dict(attn_mask=t(2, 1, 5, 7)), dict(scale=0.4)):
         c(q(2, 2, 5, 8), q(2, 2, 7, 8), q(2, 2, 7, 8), outs=1, **kw)

@@ -304,7 +304,7 @@ static void row_exp(float *s, float top, int64_t n, float *sum)
 {
     float base = top == -INFINITY ? 0 : top * LOG2E;
     Vec total = vec_at(sum), other = {0};
-    if (isinf(base) && !isinf(top)) { /* beyond 2^127 / log2(e): the difference first */
+    if (fabsf(top) > 1e3f && !isinf(top)) { /* a mask hides all: base is rounded, a fused product is not, and their difference may be huge */
         for (int64_t j = 0; j < n; j++) s[j] -= top;
         base = 0;
     }
