@@ -162,7 +162,8 @@ def expected(m, x):
 
 def check_tokens(y, e, real, tolerance, what):
     real = real.numpy()
-    assert not y[~real].any(), what
+    assert not y[~real].any() and np.isfinite(y).all(), what
+    real = real & np.isfinite(e).all(-1)  # eager layers of torch.nn let NaN of padded rows through
     if real.any():
         np.testing.assert_allclose(y[real], e[real], rtol=0, atol=tolerance * np.abs(e[real]).max(), err_msg=what)
 
