@@ -23,6 +23,7 @@ typedef struct Call {
     CallArg *arg; /* by schema position */
     Tensor **out;
     int nout;
+    unsigned unused; /* bit k: nobody reads result k, which has no memory if its op says that it need not be written (src/plan/plan.c) */
     struct RunEnv *env;
     void *state;                /* the step's own; NULL the first time */
     void (*state_free)(void *); /* set together with state */

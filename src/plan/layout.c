@@ -13,6 +13,19 @@ static bool keeps_layout(OpId id)
     }
 }
 
+/* Pooling of a batch of images, with nothing but the values wanted. */
+static bool pools(const Call *c, const Tensor *t)
+{
+    if (t->dtype != DT_F32 && t->dtype != DT_BF16) return false;
+    switch (c->node->op->id) {
+    case OP_max_pool2d_with_indices: return t->rank == 4 && (c->unused & 2);
+    case OP_max_pool3d_with_indices: return t->rank == 5 && (c->unused & 2);
+    case OP_avg_pool2d: case OP__adaptive_avg_pool2d: return t->rank == 4;
+    case OP_avg_pool3d: case OP__adaptive_avg_pool3d: return t->rank == 5;
+    default: return false;
+    }
+}
+
 /* It lies so, and not contiguous as well. */
 static bool lies_so(const Tensor *t) { return t && t->rank >= 3 && tensor_channels_last(t) && !tensor_contiguous(t); }
 
@@ -23,6 +36,7 @@ static bool channels_last(const Call *c, const Tensor *t)
     const Node *n = c->node;
     if (t->rank < 3) return false;
     if (n->op->id == OP_convolution) return t->dtype == DT_F32 || t->dtype == DT_BF16;
+    if (pools(c, t)) return call_in(c, 0)->dtype == t->dtype && lies_so(call_in(c, 0));
     if (!keeps_layout(n->op->id)) return false;
     for (int i = 0; i < n->op->schema->nparams; i++) {
         const Tensor *x = call_in(c, i);

@@ -277,18 +277,23 @@ static bool take_places(Builder *s)
     return true;
 }
 
+/* Does its run function leave result k out when nobody reads it? */
+static bool leaves_unread(const Node *n, int k) { return k == 1 && (n->op->id == OP_max_pool2d_with_indices || n->op->id == OP_max_pool3d_with_indices); }
+
 static bool make_step(Builder *s, const Node *last, const Node *n, const FusedNode *fused, Call *c)
 {
     Plan *p = s->p;
     const Value *result = fused && fused->result ? fused->result : NULL;
     bool constant = s->constant[(result ? result : n->out[0])->id] != 0;
+    for (int k = 0; k < n->nout && k < 32 && s->in->fusion; k++)
+        if (!s->need[n->out[k]->id] && !(k == 0 && result)) c->unused |= 1u << k;
     for (int k = 0; k < n->nout; k++) {
         const Value *v = k == 0 && result ? result : n->out[k];
         Tensor *t = new_tensor(s, v);
         TRY(t);
         bool free_layout = k == 0 && s->in->fusion && !s->in->wanted && !constant && !s->leaves[v->id];
         if (free_layout) layout_choose(c, t);
-        TRY(add_storage(s, v, t, constant));
+        if (!(c->unused >> k & 1) || !leaves_unread(n, k)) TRY(add_storage(s, v, t, constant));
         p->value[v->id] = c->out[k] = t;
     }
     for (int i = 0; i < n->op->schema->nparams; i++)

@@ -1,9 +1,12 @@
 /* Pooling over windows of one to three axes, and col2im. Formulas: aten/src/ATen/native/Pool.h, AdaptiveAveragePooling.cpp, im2col.h.
  *
- * Everything has three axes here; the missing ones in front have size 1.
+ * Everything has three axes here; the missing ones in front have size 1. Values in f32 and bf16 are pooled row by row by kernels
+ * (kernel/image.h), contiguous or channels-last; other dtypes and indices cell by cell.
  */
 #include <math.h>
+#include <omp.h>
 #include <string.h>
+#include "kernel/kernel.h"
 #include "run/run_table.h"
 
 enum { AXES = 3 };
@@ -88,21 +91,121 @@ static int64_t largest(const Window *w, DType t, const char *plane, const int64_
     return best;
 }
 
+/* ------------------------------------------------------------------ row by row */
+
+typedef struct Rows {
+    const Window *w;
+    DType t;
+    const Tensor *x;
+    Tensor *out;
+    bool last, mean, adaptive; /* last: channels-last, a row is the channels of a pixel */
+    bool count_pad;            /* mean: what it is divided by, fixed where that is not 0 */
+    int64_t fixed, channels;
+} Rows;
+
+/* Cell i of `out` spreads over these elements of `in`. */
+static int64_t first_of(int64_t i, int64_t in, int64_t out) { return i * in / out; }
+static int64_t end_of(int64_t i, int64_t in, int64_t out) { return ((i + 1) * in + out - 1) / out; }
+
+/* Offsets of the window of the cell at[], in elements; how many. */
+static int64_t taps_of(const Rows *r, const int64_t *at, int64_t *tap, double *divisor)
+{
+    const Window *w = r->w;
+    int64_t lo[AXES], hi[AXES], whole = 1, inside = 1, n = 0, step = r->last ? r->channels : 1;
+    for (int d = 0; d < AXES; d++) {
+        lo[d] = r->adaptive ? first_of(at[d], w->in[d], w->out[d]) : at[d] * w->s[d] - w->p[d];
+        hi[d] = r->adaptive ? end_of(at[d], w->in[d], w->out[d]) : lo[d] + (w->k[d] - 1) * w->d[d] + 1;
+        if (hi[d] > w->in[d] + w->p[d]) hi[d] = w->in[d] + w->p[d];
+        whole *= hi[d] - lo[d];
+        if (lo[d] < 0) lo[d] += (w->d[d] - 1 - lo[d]) / w->d[d] * w->d[d];
+        if (hi[d] > w->in[d]) hi[d] = w->in[d];
+        inside *= hi[d] > lo[d] ? hi[d] - lo[d] : 0;
+    }
+    for (int64_t z = lo[0]; z < hi[0]; z += w->d[0])
+        for (int64_t y = lo[1]; y < hi[1]; y += w->d[1])
+            for (int64_t x = lo[2]; x < hi[2]; x += w->d[2]) tap[n++] = ((z * w->in[1] + y) * w->in[2] + x) * step;
+    *divisor = (double)(r->fixed ? r->fixed : r->count_pad ? whole : inside);
+    return n;
+}
+
+/* n numbers of the result from element `to` on, with the window of the cell at[]. */
+static void pool_row(const Rows *r, int64_t to, int64_t from, const int64_t *at, int64_t n, int64_t step, int64_t *tap)
+{
+    const ImageKernels *k = &kernels()->image;
+    double divisor;
+    int64_t taps = taps_of(r, at, tap, &divisor);
+    if (!r->mean && taps == 0)
+        for (int64_t i = 0; i < n; i++) store_f64(r->t, (char *)r->out->data + (size_t)(to + i) * dtype_size(r->t), -INFINITY);
+    else if (r->t == DT_F32 && r->mean) k->mean_f32((float *)r->out->data + to, (const float *)r->x->data + from, tap, taps, n, step, divisor);
+    else if (r->t == DT_F32) k->largest_f32((float *)r->out->data + to, (const float *)r->x->data + from, tap, taps, n, step);
+    else if (r->mean) k->mean_bf16((uint16_t *)r->out->data + to, (const uint16_t *)r->x->data + from, tap, taps, n, step, divisor);
+    else k->largest_bf16((uint16_t *)r->out->data + to, (const uint16_t *)r->x->data + from, tap, taps, n, step);
+}
+
+/* Row i of the result: the cells along the last axis, of one plane or (channels-last) of all channels. */
+static void pool_cells(const Rows *r, int64_t i, int64_t *tap)
+{
+    const Window *w = r->w;
+    int64_t rows = w->out[0] * w->out[1], item = i / rows, each = r->last ? r->channels : 1, from = item * w->area * each, to = i * w->out[2] * each;
+    int64_t at[AXES] = {i % rows / w->out[1], i % w->out[1], 0};
+    if (r->last || r->adaptive) {
+        for (; at[2] < w->out[2]; at[2]++) pool_row(r, to + at[2] * each, from, at, each, 1, tap);
+        return;
+    }
+    int64_t room = w->in[2] - (w->k[2] - 1) * w->d[2] - 1 + w->p[2]; /* the last place where a window ends inside */
+    int64_t first = (w->p[2] + w->s[2] - 1) / w->s[2], end = room < 0 ? 0 : room / w->s[2] + 1;
+    if (end > w->out[2]) end = w->out[2];
+    while (at[2] < w->out[2]) {
+        bool inner = at[2] >= first && at[2] < end;
+        int64_t n = inner ? end - at[2] : 1;
+        pool_row(r, to + at[2], from, at, n, inner ? w->s[2] : 1, tap);
+        at[2] += n;
+    }
+}
+
+/* Pools x where there are kernels for it and for how it lies. False: cell by cell, please. Errors are in `failed`. */
+static bool by_rows(Call *c, Rows *r, bool *failed, Err *err)
+{
+    const Tensor *x = call_in(c, 0);
+    const Window *w = r->w;
+    Tensor *out = call_out(c, 0);
+    *failed = false;
+    r->t = x->dtype;
+    r->out = out;
+    r->last = !tensor_contiguous(out);
+    r->channels = r->last ? x->shape[1] : 1;
+    if (r->t != out->dtype || (r->t != DT_F32 && r->t != DT_BF16) || (r->adaptive && !r->last)) return false;
+    r->x = r->last && tensor_channels_last(x) ? x : call_contiguous(c, x, DT_NONE, err);
+    int64_t rows = w->planes / r->channels * w->out[0] * w->out[1], most = 1;
+    for (int d = 0; d < AXES; d++) most *= r->adaptive ? (w->in[d] + w->out[d] - 1) / w->out[d] + 1 : w->k[d];
+    size_t bytes = (size_t)(most < w->area ? most : w->area) * sizeof(int64_t);
+    char *taps = r->x ? call_scratch(c, bytes * (size_t)c->env->threads + 64, err) : NULL;
+    *failed = !taps;
+    if (!taps) return true;
+#pragma omp parallel for num_threads(c->env->threads) if (w->planes * w->cells > 1 << 14)
+    for (int64_t i = 0; i < rows; i++) pool_cells(r, i, (int64_t *)(void *)(taps + bytes * (size_t)omp_get_thread_num()));
+    return true;
+}
+
+/* ------------------------------------------------------------------ cell by cell */
+
 static void put_largest(const Call *c, const Tensor *x, int64_t cell, const char *plane, int64_t best)
 {
     size_t size = dtype_size(x->dtype);
     char *to = (char *)call_out(c, 0)->data + (size_t)cell * size;
     if (best < 0) store_f64(x->dtype, to, -INFINITY);
     else memcpy(to, plane + (size_t)best * size, size);
-    ((int64_t *)call_out(c, 1)->data)[cell] = best;
+    if (call_out(c, 1)->data) ((int64_t *)call_out(c, 1)->data)[cell] = best;
 }
 
 bool run_max_pool(Call *c, Err *err)
 {
     Window w;
+    bool failed;
+    window_of(c, &w, 4);
+    if ((c->unused & 2) && by_rows(c, &(Rows){.w = &w}, &failed, err)) return !failed;
     const Tensor *x = call_contiguous(c, call_in(c, 0), DT_NONE, err);
     TRY(x);
-    window_of(c, &w, 4);
 #pragma omp parallel for num_threads(c->env->threads) if (w.planes * w.cells > 1 << 12)
     for (int64_t i = 0; i < w.planes * w.cells; i++) {
         int64_t at[AXES], lo[AXES], hi[AXES];
@@ -116,10 +219,6 @@ bool run_max_pool(Call *c, Err *err)
     }
     return true;
 }
-
-/* Cell i of `out` spreads over these elements of `in`. */
-static int64_t first_of(int64_t i, int64_t in, int64_t out) { return i * in / out; }
-static int64_t end_of(int64_t i, int64_t in, int64_t out) { return ((i + 1) * in + out - 1) / out; }
 
 bool run_adaptive_max(Call *c, Err *err)
 {
@@ -162,12 +261,13 @@ static void put_float(Tensor *out, int64_t i, double v) { store_f64(out->dtype, 
 bool run_avg_pool(Call *c, Err *err)
 {
     Window w;
-    const Tensor *x = floats(c, err);
     Tensor *out = call_out(c, 0);
-    TRY(x);
     window_of(c, &w, 0);
-    bool count_pad = call_bool(c, 5);
+    bool count_pad = call_bool(c, 5), failed;
     int64_t fixed = call_i64_or(c, 6, 0);
+    if (by_rows(c, &(Rows){.w = &w, .mean = true, .count_pad = count_pad, .fixed = fixed}, &failed, err)) return !failed;
+    const Tensor *x = floats(c, err);
+    TRY(x);
 #pragma omp parallel for num_threads(c->env->threads) if (w.planes * w.cells > 1 << 12)
     for (int64_t i = 0; i < w.planes * w.cells; i++) {
         int64_t at[AXES], lo[AXES], hi[AXES], whole = 1, inside = 1;
@@ -187,11 +287,13 @@ bool run_avg_pool(Call *c, Err *err)
 
 bool run_adaptive_avg(Call *c, Err *err)
 {
-    Window w = {.k = {0}};
-    const Tensor *x = floats(c, err);
+    Window w = {.k = {0}, .d = {1, 1, 1}};
+    bool failed;
     Tensor *out = call_out(c, 0);
-    TRY(x);
     planes_of(c, &w);
+    if (by_rows(c, &(Rows){.w = &w, .mean = true, .adaptive = true}, &failed, err)) return !failed;
+    const Tensor *x = floats(c, err);
+    TRY(x);
 #pragma omp parallel for num_threads(c->env->threads) if (w.planes * w.area > 1 << 14)
     for (int64_t i = 0; i < w.planes * w.cells; i++) {
         int64_t at[AXES], lo[AXES], hi[AXES], count = 1;

@@ -1,4 +1,4 @@
-/* Resampling along one axis against the same sum in long double. */
+/* Resampling along one axis against the same sum in long double; pooling against the reference, whose numbers it must give. */
 #include "kernel_test.h"
 
 typedef struct Case {
@@ -75,8 +75,55 @@ static void test_resample(void **state)
         for (int i = 0; i < CASES; i++) check_case(&cases[i], wild, &seed);
 }
 
+/* A row of n windows of `taps` places, which begin anywhere in a plane; the last one ends where the memory does. */
+static void check_pool(int64_t n, int64_t step, int64_t taps, bool wild, uint64_t *state)
+{
+    const ImageKernels *ref = &kernels_at(CPU_REF)->image;
+    int64_t tap[64], far = 0;
+    for (int64_t k = 0; k < taps; k++) {
+        tap[k] = (int64_t)(unit_random(state) % 300);
+        if (tap[k] > far) far = tap[k];
+    }
+    int64_t size = far + (n - 1) * step + 1;
+    float *in = room(0, size * 4), *want = room(1, n * 4);
+    uint16_t *half = room(2, size * 2), *want_half = room(3, n * 2);
+    if (wild) fill_awkward(in, size, 1, state);
+    else fill_random(in, size, 1, state);
+    for (int64_t i = 0; i < size; i++) half[i] = f32_to_bf16(in[i]);
+    for (int mean = 0; mean < 2; mean++) {
+        double divisor = (double)(unit_random(state) % 9 + 1);
+        if (mean) ref->mean_f32(want, in, tap, taps, n, step, divisor), ref->mean_bf16(want_half, half, tap, taps, n, step, divisor);
+        else ref->largest_f32(want, in, tap, taps, n, step), ref->largest_bf16(want_half, half, tap, taps, n, step);
+        for (CpuLevel l = next_rung(CPU_REF); l < CPU_LEVELS; l = next_rung(l)) {
+            const ImageKernels *k = &kernels_at(l)->image;
+            float *y = room(4, n * 4);
+            uint16_t *h = room(5, n * 2);
+            if (mean) k->mean_f32(y, in, tap, taps, n, step, divisor), k->mean_bf16(h, half, tap, taps, n, step, divisor);
+            else k->largest_f32(y, in, tap, taps, n, step), k->largest_bf16(h, half, tap, taps, n, step);
+            for (int64_t i = 0; i < n; i++) {
+                float a = bf16_to_f32(h[i]), b = bf16_to_f32(want_half[i]);
+                if (!same_f32(y[i], want[i]) && !(y[i] == 0 && want[i] == 0)) STOP("%s of %d taps on %s: %a at %d, expected %a", mean ? "mean" : "largest", (int)taps, cpu_level_name(l), (double)y[i], (int)i, (double)want[i]);
+                if (!same_f32(a, b) && !(a == 0 && b == 0)) STOP("bf16 %s of %d taps on %s: %a at %d, expected %a", mean ? "mean" : "largest", (int)taps, cpu_level_name(l), (double)a, (int)i, (double)b);
+            }
+            assert_guard(y);
+            assert_guard(h);
+        }
+    }
+}
+
+static void test_pool(void **state)
+{
+    static const int64_t rows[] = {1, 2, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 200}, windows[] = {1, 2, 9, 49};
+    uint64_t seed = 7;
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        for (size_t k = 0; k < sizeof windows / sizeof *windows; k++)
+            for (int step = 1; step < 4; step++)
+                for (int wild = 0; wild < 2; wild++) check_pool(rows[i], step, windows[k], wild, &seed);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_resample)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_resample), cmocka_unit_test(test_pool)};
     return cmocka_run_group_tests_name("image", tests, NULL, NULL);
 }

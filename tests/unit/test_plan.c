@@ -383,10 +383,65 @@ static void test_attention_layout(void **state)
     }
 }
 
+/* %N = N, of the graph's values */
+static const Tensor *named(const Plan *p, const Graph *g, const char *name) { return p->value[graph_find_value(g, name)->id]; }
+
+static bool lies_last(const Tensor *t) { return tensor_channels_last(t) && !tensor_contiguous(t); }
+
+/* Convolutions write channels-last, what follows pixel by pixel keeps that, tokens are a view of it; what leaves is contiguous. A residual
+ * that nobody needs any more gives its place to the sum. */
+static void test_layout(void **state)
+{
+    (void)state;
+    Err err = {0};
+    Binding b;
+    UnitGiven s;
+    Fusion f;
+    Graph *g = unit_graph("input %x: f32[2, 4, 8, 8]\n"
+                          "weight %k: f32[4, 4, 1, 1] = parameter \"f32[4, 4, 1, 1]\"\n"
+                          "%c: f32[2, 4, 8, 8] = aten.convolution.default(%x, %k, none, [1, 1], [0, 0], [1, 1], false, [0, 0], 1)\n"
+                          "%m: f32[2, 4, 4, 4], %i: i64[2, 4, 4, 4] = aten.max_pool2d_with_indices.default(%c, [2, 2], [2, 2])\n"
+                          "%t: f32[2, 4, 4, 4] = aten.tanh.default(%m)\n"
+                          "%d: f32[2, 4, 4, 4] = aten.convolution.default(%t, %k, none, [1, 1], [0, 0], [1, 1], false, [0, 0], 1)\n"
+                          "%a: f32[2, 4, 4, 4] = aten.add.Tensor(%t, %d)\n"
+                          "%r: f32[2, 4, 4, 4] = aten.relu.default(%a)\n"
+                          "%e: f32[2, 4, 4, 4] = aten.convolution.default(%r, %k, none, [1, 1], [0, 0], [1, 1], false, [0, 0], 1)\n"
+                          "%h: f32[2, 4, 4, 4] = aten.convolution.default(%m, %k, none, [1, 1], [0, 0], [1, 1], false, [0, 0], 1)\n"
+                          "%u: f32[2, 4, 4, 4] = aten.add.Tensor(%h, %e)\n"
+                          "%v: f32[2, 4, 16] = aten.reshape.default(%u, [2, 4, 16])\n"
+                          "%w: f32[2, 16, 4] = aten.permute.default(%v, [0, 2, 1])\n"
+                          "%z: f32[2, 16, 4] = aten.exp.default(%w)\n"
+                          "%o: f32[2, 4, 4, 4] = aten.convolution.default(%r, %k, none, [1, 1], [0, 0], [1, 1], false, [0, 0], 1)\n"
+                          "output z = %z\noutput o = %o\n");
+    make_given(g, true, &s);
+    OK(binding_init(&b, g->ex, &err));
+    OK(fuse_graph(g, &f, &err));
+    PlanInput in = {.graph = g, .fusion = &f, .given = s.given, .stable = s.stable};
+    Plan *p = plan_build(&in, &b, &err);
+    OK(p);
+    assert_true(lies_last(named(p, g, "c")) && lies_last(named(p, g, "m")) && lies_last(named(p, g, "t")) && lies_last(named(p, g, "r")) && lies_last(named(p, g, "u")));
+    assert_true(tensor_contiguous(named(p, g, "w")) && tensor_contiguous(named(p, g, "o")));
+    assert_int_equal(p->place[graph_find_value(g, "i")->id].home, HOME_NONE);
+    Place t = p->place[graph_find_value(g, "t")->id], r = p->place[graph_find_value(g, "r")->id], h = p->place[graph_find_value(g, "h")->id],
+          u = p->place[graph_find_value(g, "u")->id];
+    assert_true(t.index != r.index); /* the convolution reads t */
+    assert_true(u.index == h.index && u.home == HOME_ARENA);
+    plan_free(p);
+    in.fusion = NULL; /* node by node: nothing is laid out anew */
+    p = plan_build(&in, &b, &err);
+    OK(p);
+    assert_true(tensor_contiguous(named(p, g, "c")) && p->place[graph_find_value(g, "i")->id].home == HOME_ARENA);
+    plan_free(p);
+    fusion_free(&f);
+    free_given(g, &s);
+    binding_free(&b);
+    graph_free(g);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_memory), cmocka_unit_test(test_memory_near_bound), cmocka_unit_test(test_memory_refused), cmocka_unit_test(test_fuse), cmocka_unit_test(test_plan), cmocka_unit_test(test_constant), cmocka_unit_test(test_attention_layout),
+        cmocka_unit_test(test_memory), cmocka_unit_test(test_memory_near_bound), cmocka_unit_test(test_memory_refused), cmocka_unit_test(test_fuse), cmocka_unit_test(test_plan), cmocka_unit_test(test_layout), cmocka_unit_test(test_constant), cmocka_unit_test(test_attention_layout),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
