@@ -1,0 +1,193 @@
+/* What attention kernels share whatever they multiply with: heads that use the same keys as one stack of query rows, masks, threads.
+ *
+ *     static const SdpaWay way = {BLOCK, per_thread, pack, attend};
+ *     static void sdpa(const Sdpa *a, void *space, int threads) { sdpa_all(a, &way, space, threads); }
+ *
+ * A mask that is the same for every query of the stack is resolved before packing: keys that it forbids are not packed at all, so that neither
+ * work nor NaN comes from them. Other masks and bounds are looked at per panel of keys: what allows nothing is not computed, what allows
+ * everything is not touched. Threads get whole stacks and parts of stacks of equal cost; a row's numbers do not depend on where it is cut.
+ */
+#ifndef QKV_KERNEL_GEN_SDPA_STACK_H
+#define QKV_KERNEL_GEN_SDPA_STACK_H
+#include "kernel/gen/sdpa_vec.h"
+#include "kernel/gen/vmath.h"
+#include "kernel/sdpa.h"
+
+INLINE int64_t padded(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
+INLINE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+INLINE int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
+
+/* Row i is query i % N of head kv * per + i / N. */
+typedef struct Stack {
+    const Sdpa *a;
+    SdpaSequence q;
+    int64_t b, kv, per;
+    int64_t M;           /* keys that are packed */
+    const int32_t *live; /* which; NULL: all */
+    const float *added;  /* what the mask adds to them when it is the same for all queries; NULL: nothing is left of it */
+    bool masked;         /* the mask is looked at per panel */
+    float *added_room;
+    int32_t *live_room;
+    void *room;          /* the kernel's own */
+} Stack;
+
+typedef struct Row {
+    int64_t n, masked; /* the query; where its mask begins */
+    int64_t low, high; /* keys within bounds */
+    const char *q;
+    char *out;
+} Row;
+
+typedef struct SdpaWay {
+    int64_t block;                             /* rows that attend takes at most */
+    size_t (*room)(const Sdpa *a);             /* bytes of a thread */
+    void (*pack)(const Stack *s);              /* keys and values of the stack */
+    void (*attend)(const Stack *s, int64_t row, int64_t count);
+} SdpaWay;
+
+INLINE int64_t element_size(const Sdpa *a) { return a->t == DT_F32 ? 4 : 2; }
+
+INLINE const char *key_at(const Stack *s, int64_t j) { return s->q.k + (s->kv * s->a->ks[1] + (s->live ? s->live[j] : j) * s->a->ks[2]) * element_size(s->a); }
+INLINE const char *value_at(const Stack *s, int64_t j) { return s->q.v + (s->kv * s->a->vs[1] + (s->live ? s->live[j] : j) * s->a->vs[2]) * element_size(s->a); }
+
+INLINE Row stack_row(const Stack *s, int64_t i)
+{
+    const Sdpa *a = s->a;
+    int64_t h = s->kv * s->per + i / s->q.N, n = i % s->q.N;
+    return (Row){.n = n,
+                 .masked = s->b * a->ms[0] + h * a->ms[1] + n * a->ms[2],
+                 .low = most(0, n + a->lower),
+                 .high = least(s->M, n + a->upper + 1),
+                 .q = s->q.q + (h * a->qs[1] + n * a->qs[2]) * element_size(a),
+                 .out = s->q.out + (h * a->os[1] + n * a->os[2]) * element_size(a)};
+}
+
+/* ------------------------------------------------------------------ masks */
+
+INLINE void resolve_mask(Stack *s)
+{
+    const Sdpa *a = s->a;
+    bool bounded = a->lower > -s->q.N || a->upper < s->q.M - 1, zero = true;
+    int64_t at = s->b * a->ms[0] + s->kv * s->per * a->ms[1], n = 0;
+    s->M = s->q.M;
+    s->live = NULL;
+    s->added = NULL;
+    s->masked = a->mask || a->truth;
+    if (!s->masked || bounded || (a->ms[2] && s->q.N > 1) || (a->ms[1] && s->per > 1)) return;
+    for (int64_t j = 0; j < s->q.M; j++) {
+        float x = a->mask ? a->mask[at + j * a->ms[3]] : a->truth[at + j * a->ms[3]] ? 0 : -INFINITY;
+        s->live_room[n] = (int32_t)j;
+        s->added_room[n] = x;
+        n += x != -INFINITY;
+        zero &= x == 0 || x == -INFINITY;
+    }
+    s->masked = false;
+    s->M = n;
+    if (n < s->q.M) s->live = s->live_room;
+    if (!zero) s->added = s->added_room;
+}
+
+/* Do mask and bounds allow any of these rows any of keys t .. t + n? Ends at the first that they do. */
+INLINE bool panel_live(const Stack *s, const Row *row, int rows, int64_t t, int64_t n)
+{
+    const Sdpa *a = s->a;
+    for (int r = 0; r < rows; r++) {
+        int64_t from = most(t, row[r].low), to = least(t + n, row[r].high);
+        if (from < to && !s->masked) return true;
+        for (int64_t j = from; j < to; j++) {
+            int64_t at = row[r].masked + j * a->ms[3];
+            if (a->mask ? a->mask[at] != -INFINITY : a->truth[at] != 0) return true;
+        }
+    }
+    return false;
+}
+
+/* Scale, softcap, mask and bounds on one row's scores x of keys t .. t + n, of which `width` lie there; the maxima of those and `top`. */
+INLINE Vec mask_row(const Stack *s, const Row *row, float *restrict x, int64_t t, int64_t n, int64_t width, float scale, Vec top)
+{
+    const Sdpa *a = s->a;
+    int64_t step = a->ms[3], from = row->low - t, to = least(n, row->high - t);
+    if (scale != 1)
+        for (int64_t j = 0; j < width; j++) x[j] *= scale;
+    if (a->softcap > 0)
+        for (int64_t j = 0; j < n; j++) x[j] = a->softcap * vm_tanh(x[j] / a->softcap);
+    if (s->added)
+        for (int64_t j = 0; j < n; j++) x[j] += s->added[t + j];
+    if (s->masked && a->mask) {
+        const float *m = a->mask + row->masked + t * step;
+        if (step == 1)
+            for (int64_t j = 0; j < n; j++) x[j] += m[j];
+        else
+            for (int64_t j = 0; j < n; j++) x[j] += m[j * step];
+    } else if (s->masked) {
+        const uint8_t *m = a->truth + row->masked + t * step;
+        if (step == 1)
+            for (int64_t j = 0; j < n; j++) x[j] = m[j] ? x[j] : -INFINITY;
+        else
+            for (int64_t j = 0; j < n; j++) x[j] = m[j * step] ? x[j] : -INFINITY;
+    }
+    for (int64_t j = 0; j < width; j += LANES) {
+        Vec y = vec_at(x + j);
+        if (j < from || j + LANES > to) vec_put(x + j, y = vec_between(y, j, from, to));
+        top = vec_max(y, top);
+    }
+    return top;
+}
+
+/* ------------------------------------------------------------------ threads */
+
+INLINE size_t sdpa_room(const Sdpa *a, const SdpaWay *way)
+{
+    return (way->room(a) + (size_t)padded(a->M, 16) * 8 + 63) / 64 * 64;
+}
+
+/* About what `count` rows of a stack from `row` on cost: the keys that the first and the last of them see. */
+INLINE double stack_cost(const Sdpa *a, const SdpaSequence *q, int64_t row, int64_t count)
+{
+    int64_t first = row % q->N, last = (row + count - 1) % q->N;
+    int64_t seen = least(q->M, first + a->upper + 1) - most(0, first + a->lower) + least(q->M, last + a->upper + 1) - most(0, last + a->lower);
+    return (double)count * (double)(most(0, seen) + 2);
+}
+
+/* Blocks from `from` to `to` in units of cost over all stacks. */
+static void sdpa_share(const Sdpa *a, const SdpaWay *way, void *space, double from, double to)
+{
+    double at = 0;
+    Stack s = {.a = a, .per = a->H / a->Hkv, .added_room = space};
+    s.live_room = (int32_t *)(void *)(s.added_room + padded(a->M, 16));
+    s.room = s.live_room + padded(a->M, 16);
+    for (s.b = 0; s.b < a->B; s.b++) {
+        s.q = sdpa_sequence(a, s.b);
+        for (s.kv = 0; s.kv < a->Hkv; s.kv++) {
+            bool packed = false;
+            for (int64_t row = 0, rows = s.per * s.q.N; row < rows && at < to; row += way->block) {
+                int64_t count = least(way->block, rows - row);
+                double start = at;
+                at += stack_cost(a, &s.q, row, count);
+                if (start < from) continue;
+                if (!packed) {
+                    resolve_mask(&s);
+                    way->pack(&s);
+                    packed = true;
+                }
+                way->attend(&s, row, count);
+            }
+        }
+    }
+}
+
+INLINE void sdpa_all(const Sdpa *a, const SdpaWay *way, void *space, int threads)
+{
+    double total = 0;
+    size_t each = sdpa_room(a, way);
+    int64_t rows = a->H / a->Hkv;
+    if ((double)(a->B * a->H * a->N) * (double)a->M * (double)(a->D + a->E) < 1 << 18) threads = 1; /* less than it takes to wake another */
+    for (int64_t b = 0; b < a->B && threads > 1; b++) {
+        SdpaSequence q = sdpa_sequence(a, b);
+        for (int64_t row = 0; row < rows * q.N; row += way->block) total += (double)a->Hkv * stack_cost(a, &q, row, least(way->block, rows * q.N - row));
+    }
+#pragma omp parallel for num_threads(threads) if (threads > 1) schedule(static, 1)
+    for (int i = 0; i < threads; i++)
+        sdpa_share(a, way, (char *)space + (size_t)i * each, total * i / threads, i + 1 == threads ? INFINITY : total * (i + 1) / threads);
+}
+#endif
