@@ -340,7 +340,7 @@ static void attend(const Stack *s, int64_t row, int64_t count)
     for (int i = 0; i < groups; i++) write_out(s, &group[i]);
 }
 
-static const SdpaWay way = {BLOCK, room, pack, attend};
+static const SdpaWay way = {BLOCK, room, pack, attend, NULL, NULL};
 
 static size_t workspace(const Sdpa *a, int threads) { return sdpa_room(a, &way) * (size_t)threads; }
 static void sdpa(const Sdpa *a, void *space, int threads) { sdpa_all(a, &way, space, threads); }

@@ -43,6 +43,7 @@ typedef struct SdpaWay {
     size_t (*room)(const Sdpa *a);             /* bytes of a thread */
     void (*pack)(const Stack *s);              /* keys and values of the stack */
     void (*attend)(const Stack *s, int64_t row, int64_t count);
+    void (*enter)(void), (*leave)(void);       /* around all that a thread does; NULL: nothing */
 } SdpaWay;
 
 INLINE int64_t element_size(const Sdpa *a) { return a->t == DT_F32 ? 4 : 2; }
@@ -156,6 +157,7 @@ static void sdpa_share(const Sdpa *a, const SdpaWay *way, void *space, double fr
     Stack s = {.a = a, .per = a->H / a->Hkv, .added_room = space};
     s.live_room = (int32_t *)(void *)(s.added_room + padded(a->M, 16));
     s.room = s.live_room + padded(a->M, 16);
+    if (way->enter) way->enter();
     for (s.b = 0; s.b < a->B; s.b++) {
         s.q = sdpa_sequence(a, s.b);
         for (s.kv = 0; s.kv < a->Hkv; s.kv++) {
@@ -174,6 +176,7 @@ static void sdpa_share(const Sdpa *a, const SdpaWay *way, void *space, double fr
             }
         }
     }
+    if (way->leave) way->leave();
 }
 
 INLINE void sdpa_all(const Sdpa *a, const SdpaWay *way, void *space, int threads)
