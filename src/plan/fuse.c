@@ -203,6 +203,29 @@ static void find_transparent(Fuser *s)
     for (int i = 0; i < graph_mutations(s->g); i++) s->f->node[graph_mutation(s->g, i)->value->id].transparent = false;
 }
 
+static void refuse_weight(void *user, Value **slot)
+{
+    const Fuser *s = user;
+    s->f->node[(*slot)->id].rounds_weight = false;
+}
+
+/* Casts of weights that only linears use, as their weight. */
+static void find_weights(Fuser *s)
+{
+    for (Node *n = s->g->first; n; n = n->next) {
+        const Value *w = n->op->id == OP_to_copy ? n->arg[0].v : NULL;
+        if (w && w->kind == V_WEIGHT && w->dtype == DT_F32 && n->out[0]->dtype == DT_BF16 && !graph_writes(s->g, w)) entry(s, n)->rounds_weight = true;
+    }
+    for (Node *n = s->g->first; n; n = n->next) {
+        Value *weight = n->op->id == OP_linear ? n->arg[1].v : NULL, *x = weight ? n->arg[0].v : NULL, *bias = weight && n->arg[2].kind == ARG_VALUE ? n->arg[2].v : NULL;
+        if (!weight) node_each_operand(n, refuse_weight, s);
+        if (x) refuse_weight(s, &x);
+        if (bias) refuse_weight(s, &bias);
+    }
+    for (int i = 0; i < s->g->noutput; i++) s->f->node[s->g->output[i].value->id].rounds_weight = false;
+    for (int i = 0; i < graph_mutations(s->g); i++) s->f->node[graph_mutation(s->g, i)->value->id].rounds_weight = false;
+}
+
 bool fuse_graph(const Graph *g, Fusion *f, Err *err)
 {
     size_t n = (size_t)g->next_id + 1;
@@ -217,6 +240,7 @@ bool fuse_graph(const Graph *g, Fusion *f, Err *err)
         }
         for (Node *node = g->first; node; node = node->next) fuse_one(&s, node);
         find_transparent(&s);
+        find_weights(&s);
     } else {
         fusion_free(f);
         fail(err, E_LIMIT, "out of memory");

@@ -15,6 +15,7 @@
 
 typedef struct FusedNode {
     bool absorbed;         /* this node makes no step: another one computes it */
+    bool rounds_weight;    /* a cast of a float32 weight to bf16 for linears alone: they are given the weight and round it when they pack it */
     bool transparent;      /* a cast that makes no step: its value is the tensor that it would cast */
     const Node *producer;  /* set on the LAST absorbed node: the linear/convolution/matmul whose step stands here and writes this result */
     int act;               /* on the producer: ACT_* of Call.epilogue */

@@ -195,6 +195,11 @@ static bool init_weights(Session *s, Err *err)
         s->given[w->id] = t;
         s->stable[w->id] = 0;
     }
+    for (const Node *n = s->g->first; n && s->fusion; n = n->next) { /* products round these weights as they pack them */
+        if (!n->nout || !s->fusion->node[n->out[0]->id].rounds_weight) continue;
+        s->given[n->out[0]->id] = s->given[n->arg[0].v->id];
+        s->stable[n->out[0]->id] = 1;
+    }
     session_reset(s);
     return true;
 }

@@ -187,6 +187,7 @@ static void expect_fused(const char *nodes, const char *want)
     for (const Node *n = g->first; n; n = n->next) {
         const FusedNode *p = &f.node[n->out[0]->id];
         absorbed += p->absorbed;
+        if (p->rounds_weight) buf_printf(&have, "%s%s rounds", have.len ? "; " : "", n->name);
         if (p->transparent) buf_printf(&have, "%s%s is %s", have.len ? "; " : "", n->name, n->arg[0].v->name);
         if (!p->result) continue;
         buf_printf(&have, "%s%s:%s%s%s%s%s -> %s", have.len ? "; " : "", n->name, p->act_last ? "" : acts[p->act], !p->residual ? "" : p->times ? " * " : " + ",
@@ -243,10 +244,12 @@ static void test_fuse(void **state)
     /* casts within an epilogue, and of a result that is used by nothing else */
 #define HALF "%h: bf16[2, 4] = aten._to_copy.default(%x, dtype=bf16)\n%v: bf16[4, 4] = aten._to_copy.default(%w, dtype=bf16)\n%l: bf16[2, 4] = aten.linear.default(%h, %v)\n"
 #define WIDE "%u: f32[2, 4] = aten._to_copy.default(%l, dtype=f32)\n"
-    expect_fused(HALF WIDE "%a: f32[2, 4] = aten.add.Tensor(%u, %y)\noutput o = %a\n", "l: + y -> a");
-    expect_fused(HALF WIDE "%g: f32[2, 4] = aten.gelu.default(%u)\n%c: bf16[2, 4] = aten._to_copy.default(%g, dtype=bf16)\noutput o = %c\n", "l: gelu -> c");
-    expect_fused(HALF WIDE "%g: f32[2, 4] = aten.gelu.default(%u)\noutput o = %g\noutput p = %l\n", "u is l");
-    expect_fused(HALF WIDE "%g: f32[4, 4] = aten.cat.default([%u, %u])\noutput o = %l\noutput p = %u\n", "");
+    expect_fused(HALF WIDE "%a: f32[2, 4] = aten.add.Tensor(%u, %y)\noutput o = %a\n", "v rounds; l: + y -> a");
+    expect_fused(HALF WIDE "%g: f32[2, 4] = aten.gelu.default(%u)\n%c: bf16[2, 4] = aten._to_copy.default(%g, dtype=bf16)\noutput o = %c\n", "v rounds; l: gelu -> c");
+    expect_fused(HALF WIDE "%g: f32[2, 4] = aten.gelu.default(%u)\noutput o = %g\noutput p = %l\n", "v rounds; u is l");
+    expect_fused(HALF WIDE "%g: f32[4, 4] = aten.cat.default([%u, %u])\noutput o = %l\noutput p = %u\n", "v rounds");
+    expect_fused(HALF WIDE "%m: bf16[2, 4] = aten.linear.default(%l, %v)\noutput o = %m\noutput p = %u\n", "v rounds");
+    expect_fused(HALF "%m: bf16[4, 4] = aten.linear.default(%v, %v)\noutput o = %m\noutput p = %l\n", "");
     expect_fused("%n: f32[2, 4] = aten.layer_norm.default(%x, [4])\n%c: bf16[2, 4] = aten._to_copy.default(%n, dtype=bf16)\noutput o = %c\n", "n: -> c");
     expect_fused("%n: f32[2, 4] = aten.layer_norm.default(%x, [4])\n%c: bf16[2, 4] = aten._to_copy.default(%n, dtype=bf16)\noutput o = %c\noutput p = %n\n", "");
     expect_fused("%n: f32[2, 4] = aten.layer_norm.default(%x, [4])\n%c: f64[2, 4] = aten._to_copy.default(%n, dtype=f64)\noutput o = %c\n", "");
