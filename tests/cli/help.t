@@ -110,6 +110,9 @@ Options
       axes may depend on it: numbers (3 or 0,2) or a tensor file.
   -o, --output FILE
       Write the results to a .safetensors or .npz file, whole or not at all.
+  --trace FILE.json
+      Write when every step began and how long it took, in the Trace Event Format, which
+      https://ui.perfetto.dev opens.
   --dtype f32|bf16
       bf16: matrix products, convolutions and attention in bfloat16, by autocast's rules. f32
       (default): as the file says.
