@@ -35,7 +35,7 @@ typedef struct Options {
     int verbose;
 } Options;
 
-typedef enum CommandId { C_INSPECT, C_RUN, C_VERIFY, C_BENCH, C_EMBED, C_CLASSIFY, C_REWRITE, C_GRAPH, C_GENERALIZE, C_CHECK, C_CONVERT, C_EXTRACT, C_HELP, COMMANDS } CommandId;
+typedef enum CommandId { C_INSPECT, C_RUN, C_VERIFY, C_BENCH, C_EMBED, C_CLASSIFY, C_REWRITE, C_GRAPH, C_GENERALIZE, C_CHECK, C_CONVERT, C_EXTRACT, C_PACK, C_HELP, COMMANDS } CommandId;
 
 typedef struct Command {
     const char *name, *args, *summary; /* "run", "MODEL", "Run a model and write its outputs" */
@@ -71,6 +71,7 @@ int cmd_generalize(const Options *o);
 int cmd_check(const Options *o);
 int cmd_convert(const Options *o);
 int cmd_extract(const Options *o);
+int cmd_pack(const Options *o);
 int cmd_help(const Options *o);
 void print_help(int command); /* -1: the overview */
 

@@ -110,6 +110,15 @@ const Command commands[COMMANDS] = {
                    "qkv extract bert.pt2 --from layer_norm_4,mask --to layer_norm_6 -o block.onnx\tone block, as ONNX\n"
                    "qkv extract bert.pt2 --weights -o bert.safetensors\tthe state dict",
                    1, 1, cmd_extract},
+    [C_PACK] = {"pack", "MODEL -o FILE.qkv", "Write a model as this machine runs it, in a file that opens at once",
+                "Writes the model after the rules (as --no-optimize leaves them out), with everything computed that depends on weights alone, and with weights as this CPU's matrix "
+                "products take them. The file is mapped, not read: run, bench, verify, embed, classify and the library open it like any model, and the first run packs "
+                "nothing. It is for this kind of CPU; where packed weights do not fit, opening it is refused with exit code 4, and the model must be packed again there.\n\n"
+                "The model runs once, with random inputs of the smallest sizes.",
+                "qkv pack bert.pt2 -o bert.qkv\tfor this machine\n"
+                "qkv pack bert.pt2 -o bert.qkv --dtype bf16\tweights and products in bfloat16\n"
+                "qkv run bert.qkv -D batch=2\tlike any model",
+                1, 1, cmd_pack},
     [C_HELP] = {"help", "[COMMAND]", "Print help", "Prints the help of a command, or the list of commands.",
                 "qkv help run\tthe help of qkv run\nqkv help run --man | man -l -\tas a man page", 0, 1, cmd_help},
 };

@@ -14,7 +14,7 @@ typedef enum Kind { FLAG, COUNT, TEXT, MANY, INTEGER, BYTES, REAL } Kind;
 
 enum {
     IN = 1 << C_INSPECT, RU = 1 << C_RUN, VE = 1 << C_VERIFY, BE = 1 << C_BENCH, EM = 1 << C_EMBED, CL = 1 << C_CLASSIFY, RW = 1 << C_REWRITE, GR = 1 << C_GRAPH,
-    GE = 1 << C_GENERALIZE, CH = 1 << C_CHECK, CO = 1 << C_CONVERT, EX = 1 << C_EXTRACT, HE = 1 << C_HELP, INPUTS = RU | VE | BE, RUNS = RU | VE | BE | EM | CL, ALL = IN | RUNS | RW | GR | GE | CH | CO | EX | HE
+    GE = 1 << C_GENERALIZE, CH = 1 << C_CHECK, CO = 1 << C_CONVERT, EX = 1 << C_EXTRACT, PA = 1 << C_PACK, HE = 1 << C_HELP, INPUTS = RU | VE | BE, RUNS = RU | VE | BE | EM | CL, ALL = IN | RUNS | RW | GR | GE | CH | CO | EX | PA | HE
 };
 
 typedef struct Option {
@@ -40,7 +40,7 @@ static const Option table[] = {
     {{"std", "LIST", "Standard deviation of the picture's channels (default 1).", 0}, INPUTS | CL, TEXT, AT(std), 0, 0},
     {{"scale", "X", "White is X before mean and std apply (default 1).", 0}, INPUTS | CL, REAL, AT(scale), 0, 0},
     {{"fix", "NAME=VALUE", "An input of an ONNX model that becomes a constant when the model is read, so that shapes and axes may depend on it: numbers (3 or 0,2) "
-      "or a tensor file.", 0}, IN | RUNS | RW | GR | CO | EX, MANY, AT(fix), 0, 0},
+      "or a tensor file.", 0}, IN | RUNS | RW | GR | CO | EX | PA, MANY, AT(fix), 0, 0},
     {{"output", "FILE", "Write the results to a .safetensors or .npz file, whole or not at all.", 'o'}, RU | EM, TEXT, AT(output), 0, 0},
     {{"output", "FILE.pt2", "Write the rewritten model, whole or not at all.", 'o'}, RW, TEXT, AT(output), 0, 0},
     {{"from", "LIST", "Values that become the inputs, A,B,C, by their names in qkv graph; those of the model that are needed when it is left out. May be given many "
@@ -50,6 +50,7 @@ static const Option table[] = {
     {{"all", NULL, "With --weights: also constants, and buffers that are in no state dict.", 0}, EX, FLAG, AT(all), 0, 0},
     {{"output", "FILE", "Where to: FILE.pt2 or FILE.onnx; with --weights FILE.safetensors or FILE.npz. Written whole or not at all.", 'o'}, EX, TEXT, AT(output), 0, 0},
     {{"output", "FILE", "Where to: FILE.onnx or FILE.pt2; of a tensor file FILE.safetensors, FILE.npz or FILE.npy. Written whole or not at all.", 'o'}, CO, TEXT, AT(output), 0, 0},
+    {{"output", "FILE.qkv", "Where to. Written whole or not at all.", 'o'}, PA, TEXT, AT(output), 0, 0},
     {{"opset", "N", "ONNX operators of this version, 17 to 25 (default 18).", 0}, CO | EX, INTEGER, AT(opset), 17, 25},
     {{"profile", "NAME", "For whom: ort (default), spec, openvino or tensorrt.", 0}, CO | EX, TEXT, AT(profile), 0, 0},
     {{"external-data", NULL, "Weights in a file of their own beside the model, FILE.data; otherwise only above 2 GiB.", 0}, CO | EX, FLAG, AT(external), 0, 0},
@@ -92,9 +93,9 @@ static const Option table[] = {
     {{"trace", "FILE.json", "Write when every step began and how long it took, in the Trace Event Format, which https://ui.perfetto.dev opens.", 0}, RU | BE, TEXT,
      AT(trace_to), 0, 0},
     {{"dtype", "f32|bf16", "bf16: matrix products, convolutions and attention in bfloat16, by autocast's rules. f32 (default): as the file says.", 0},
-     RUNS, TEXT, AT(dtype), 0, 0},
+     RUNS | PA, TEXT, AT(dtype), 0, 0},
     {{"skip-padding", NULL, "Where a key padding mask marks tokens, run the network on the real ones only: real positions of outputs stay, padded ones are 0. Says what "
-      "it found, and where it stops.", 0}, RUNS | RW | GR, FLAG, AT(skip_padding), 0, 0},
+      "it found, and where it stops.", 0}, RUNS | RW | GR | PA, FLAG, AT(skip_padding), 0, 0},
     {{"threads", "N", "Threads (default: QKV_NUM_THREADS, else OMP_NUM_THREADS, else the CPUs that this process may use).", 0}, RUNS, INTEGER,
      AT(threads), 1, 4096},
     {{"no-optimize", NULL, "Run the nodes of the file as they are; otherwise attention, norms and activations in any spelling are first made one op, as qkv rewrite "
@@ -107,7 +108,7 @@ static const Option table[] = {
     {{"full", NULL, "Also the checksums of the weights.", 0}, CH, FLAG, AT(full), 0, 0},
     {{"strict", NULL, "Exit code 1 for warnings, too.", 0}, CH, FLAG, AT(strict), 0, 0},
     {{"explain", "ID", "Say what a finding means and what to do, such as Q501; 'all' lists every one. No model is read.", 0}, CH, TEXT, AT(explain), 0, 0},
-    {{"json", NULL, "Print one JSON object, whose \"schema\" counts its versions.", 0}, IN | RUNS | RW | GE | CH | CO, FLAG, AT(json), 0, 0},
+    {{"json", NULL, "Print one JSON object, whose \"schema\" counts its versions.", 0}, IN | RUNS | RW | GE | CH | CO | PA, FLAG, AT(json), 0, 0},
     {{"man", NULL, "Print the man page's source.", 0}, HE, FLAG, AT(man), 0, 0},
     {{"verbose", NULL, "Say more on standard error.", 'v'}, ALL, COUNT, AT(verbose), 0, 0},
     {{"quiet", NULL, "Say nothing on standard error but errors.", 'q'}, ALL, FLAG, AT(quiet), 0, 0},

@@ -127,6 +127,19 @@ QKV_API char *qkv_model_graph_text(const qkv_model *m, qkv_error *err);
  * and numbers, every op spelled in ATen. Not while another thread uses m. */
 QKV_API qkv_status qkv_model_save(const qkv_model *m, const char *path, qkv_error *err);
 
+typedef struct qkv_pack_info {
+    size_t struct_size;
+    int weights;          /* tensors in the file */
+    int packed;           /* those that it also holds as this CPU's matrix products take them */
+    uint64_t weight_bytes, packed_bytes;
+    const char *cpu;      /* the rung that it was packed at */
+    char message[256];    /* why nothing is packed; "" otherwise */
+} qkv_pack_info;
+/* Writes the model as a session would run it, whole or not at all: a file (.qkv) that qkv_model_load opens by mapping alone, rules applied, constants
+ * computed, weights packed for this CPU. Where its packed weights do not fit, loading gives QKV_UNSUPPORTED and says what they are for. Runs the
+ * model once, with random inputs. info may be NULL; set its struct_size. docs/PACK.md is the format. */
+QKV_API qkv_status qkv_model_pack(const qkv_model *m, const char *path, qkv_pack_info *info, qkv_error *err);
+
 /* For whom an ONNX file is: the standard, or a runtime (docs/ONNX.md says what each needs). */
 typedef enum qkv_onnx_profile { QKV_ONNX_ORT, QKV_ONNX_SPEC, QKV_ONNX_OPENVINO, QKV_ONNX_TENSORRT } qkv_onnx_profile;
 

@@ -12,6 +12,7 @@
 #include "format/json.h"
 #include "format/tensors.h"
 #include "optimise.h"
+#include "pack.h"
 #include "run/session.h"
 #include "shape/solve.h"
 #include "text/wordpiece.h"
@@ -296,6 +297,18 @@ qkv_status qkv_model_save(const qkv_model *m, const char *path, qkv_error *err)
     return pt2_save(graph_of(m), path, &e) ? QKV_OK : give(&e, err);
 }
 
+qkv_status qkv_model_pack(const qkv_model *m, const char *path, qkv_pack_info *info, qkv_error *err)
+{
+    Err e = {0};
+    PackInfo i;
+    if (!program_pack((Program *)(uintptr_t)&m->program, path, &i, &e)) return give(&e, err);
+    if (!info) return QKV_OK;
+    qkv_pack_info all = {.struct_size = info->struct_size, .weights = i.weights, .packed = i.packed, .weight_bytes = i.weight_bytes, .packed_bytes = i.packed_bytes, .cpu = i.cpu};
+    snprintf(all.message, sizeof all.message, "%s", i.message);
+    memcpy(info, &all, info->struct_size < sizeof all ? info->struct_size : sizeof all);
+    return QKV_OK;
+}
+
 qkv_status qkv_model_save_onnx(const qkv_model *m, const char *path, const qkv_onnx_options *options, char **report, qkv_error *err)
 {
     static const OnnxProfile profiles[] = {[QKV_ONNX_ORT] = ONNX_FOR_ORT, [QKV_ONNX_SPEC] = ONNX_FOR_SPEC, [QKV_ONNX_OPENVINO] = ONNX_FOR_OPENVINO,
@@ -345,7 +358,7 @@ qkv_session *qkv_session_create(const qkv_model *m, const qkv_session_options *o
     bool ok = s->output && s->input;
     ok = ok && program_for_runs((Program *)(uintptr_t)&m->program, !o.no_optimize, &g, &fusion, &e);
     s->session = ok ? session_create(g, fusion, o.threads > 0 ? o.threads : default_threads(), o.memory_limit, &e) : NULL;
-    if (s->session) return s;
+    if (s->session && program_give_packed(&m->program, s->session, &e)) return s;
     if (e.code == E_OK) fail(&e, E_LIMIT, "out of memory");
     qkv_session_free(s);
     return give_null(&e, err);

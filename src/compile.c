@@ -2,7 +2,9 @@
 #include "compile.h"
 #include <string.h>
 #include "base/file.h"
+#include "import/packed.h"
 #include "optimise.h"
+#include "pack.h"
 #include "shape/shape.h"
 
 typedef struct Passes {
@@ -11,29 +13,42 @@ typedef struct Passes {
     const OpenOptions *options;
 } Passes;
 
-/* Is it a file of ONNX? Its first bytes tell; an empty or unreadable file is left to the reader of its name's ending. */
-static bool is_onnx(const char *path)
+typedef enum Kind { PT2, ONNX, PACKED } Kind;
+
+/* What kind of file is it? Its first bytes tell; an empty or unreadable file is left to the reader of its name's ending. */
+static Kind kind_of(const char *path)
 {
     size_t n = strlen(path);
     MappedFile f;
     Err ignored;
     bool named = n > 5 && !strcmp(path + n - 5, ".onnx");
-    if (!file_map(&f, path, &ignored)) return named;
-    bool zip = f.size > 1 && f.data[0] == 'P' && f.data[1] == 'K';
+    if (!file_map(&f, path, &ignored)) return named ? ONNX : PT2;
+    bool zip = f.size > 1 && f.data[0] == 'P' && f.data[1] == 'K', packed = packed_looks_like(f.data, f.size);
     bool onnx = !zip && (named || onnx_looks_like(f.data, f.size < 64 ? f.size : 64));
     file_unmap(&f);
-    return onnx;
+    return packed ? PACKED : onnx ? ONNX : PT2;
+}
+
+static Source *open_packed(const char *path, Err *err)
+{
+    Source *s = packed_open(path, err);
+    if (!s || program_packed_fits(s, err)) return s;
+    source_close(s);
+    within(err, "%s", path);
+    return NULL;
 }
 
 /* The file becomes a plain graph: pure ops, sizes as expressions, asserts and guards beside the nodes. */
 static bool pass_import(Passes *s, Err *err)
 {
-    bool onnx = is_onnx(s->path);
+    Kind kind = kind_of(s->path);
+    bool onnx = kind == ONNX;
     if (!onnx && s->options->fixed.n) return fail(err, E_USAGE, "%s: only inputs of ONNX models can be fixed when loading", s->path);
     bool autocast = s->options->no_fuse && s->options->compute != DT_NONE;
     if (onnx && autocast) return fail(err, E_UNSUPPORTED, "%s: autocast node by node is for .pt2 files only", s->path);
     if (!autocast) s->program->compute = s->options->compute;
-    s->program->source = onnx ? onnx_import(s->path, &s->options->fixed, err) : pt2_open(s->path, autocast ? s->options->compute : DT_NONE, err);
+    if (kind == PACKED && s->options->compute != DT_NONE) return fail(err, E_UNSUPPORTED, "%s: another compute dtype is chosen when a model is packed", s->path);
+    s->program->source = kind == PACKED ? open_packed(s->path, err) : onnx ? onnx_import(s->path, &s->options->fixed, err) : pt2_open(s->path, autocast ? s->options->compute : DT_NONE, err);
     TRY(s->program->source);
     s->program->graph = s->program->source->graph;
     return true;

@@ -21,7 +21,7 @@ typedef struct OpenOptions {
     bool no_fuse;  /* one step a node */
     Fixed fixed;   /* of an ONNX model: inputs that become constants */
 } OpenOptions;
-/* A .pt2 or an ONNX model, told by its first bytes. */
+/* A .pt2, an ONNX model or a packed one, told by its first bytes. */
 bool program_open(Program *p, const char *path, const OpenOptions *options, Err *err);
 /* The same for a graph that was made in memory; takes it, in any case. like: what it was made from. */
 bool program_of_graph(Program *p, Graph *g, const Source *like, Err *err);

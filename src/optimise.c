@@ -236,17 +236,27 @@ typedef struct ForRuns {
     Fusion fusion;
 } ForRuns;
 
+/* The weights in the order in which graph_print writes them: a graph's own, then those of its bodies. */
 typedef struct Weights {
-    const Graph *g;
-    int next;
+    const Tensor **data;
+    int n, next;
 } Weights;
 
-/* graph_print writes the weights in their order. */
+static int list_weights(const Graph *g, Weights *w)
+{
+    int n = g->nweight;
+    for (int i = 0; i < g->nweight && w; i++) w->data[w->n++] = g->weight[i]->data;
+    for (const Node *node = g->first; g->bodies && node; node = node->next)
+        for (int i = 0; i < node->op->schema->nparams; i++)
+            if (node->arg[i].kind == ARG_GRAPH) n += list_weights(node->arg[i].g, w);
+    return n;
+}
+
 static const Tensor *next_weight(void *user, const char *fqn)
 {
     Weights *w = user;
     (void)fqn;
-    return w->next < w->g->nweight ? w->g->weight[w->next++]->data : NULL;
+    return w->next < w->n ? w->data[w->next++] : NULL;
 }
 
 static bool copy_scalars(const Graph *from, Graph *to)
@@ -281,18 +291,21 @@ static bool copy_symbols(const Graph *from, Graph *to)
     return true;
 }
 
-/* NULL: the text does not hold all of it. Weights' bytes and names are borrowed. */
-static Graph *copy_of(const Graph *g)
+Graph *graph_copy(const Graph *g, Err *err)
 {
     Buf text = {0};
-    Err ignored;
-    Weights w = {g, 0};
-    if (g->bodies) return NULL; /* whose weights next_weight does not know */
+    Weights w = {.data = calloc((size_t)list_weights(g, NULL) + 1, sizeof *w.data)};
+    if (w.data) list_weights(g, &w);
     graph_print(g, &text);
-    Graph *copy = text.failed ? NULL : graph_parse(text.data, next_weight, &w, &ignored);
+    bool ok = (w.data && !text.failed) || fail(err, E_LIMIT, "out of memory");
+    Graph *copy = ok ? graph_parse(text.data ? text.data : "", next_weight, &w, err) : NULL;
+    free(w.data);
     buf_free(&text);
     if (copy && copy_scalars(g, copy) && copy_symbols(g, copy)) return copy;
-    if (copy) graph_free(copy);
+    if (copy) {
+        graph_free(copy);
+        fail(err, E_LIMIT, "out of memory");
+    }
     return NULL;
 }
 
@@ -315,7 +328,8 @@ static bool rewrite_for_runs(Graph *g, Err *err)
 
 static bool make_for_runs(const Program *p, bool optimise, ForRuns *r, Err *err)
 {
-    r->graph = copy_of(p->graph);
+    Err ignored;
+    r->graph = p->source->prepared || p->graph->bodies ? NULL : graph_copy(p->graph, &ignored);
     if (!r->graph) return p->compute == DT_NONE || fail(err, E_UNSUPPORTED, "a model with loops or branches has no other compute dtype");
     bool ok = !optimise || rewrite_for_runs(r->graph, err);
     ok = ok && (p->compute == DT_NONE || lower_precision(r->graph, p->compute, err));

@@ -80,7 +80,7 @@ def _declare(lib):
             ("model_input_count", i, p), ("model_input_name", s, p, i), ("model_input_dtype", i, p, i), ("model_input_rank", i, p, i),
             ("model_input_dim", s, p, i, i), ("model_output_count", i, p), ("model_output_name", s, p, i),
             ("model_symbol_count", i, p), ("model_symbol", s, p, i, i64, i64),
-            ("model_describe", p, p, e), ("model_graph_text", p, p, e), ("model_save", i, p, s, e),
+            ("model_describe", p, p, e), ("model_graph_text", p, p, e), ("model_save", i, p, s, e), ("model_pack", i, p, s, p, e),
             ("model_save_onnx", i, p, s, C.POINTER(OnnxOptions), C.POINTER(p), e),
             ("model_rewrite", i, p, C.POINTER(RewriteOptions), C.POINTER(p), e),
             ("model_extract", p, p, C.POINTER(s), i, C.POINTER(s), i, e),

@@ -235,6 +235,11 @@ class Model:
         e = CError()
         check(lib().qkv_model_save(self._model, os.fsencode(path), C.byref(e)) == 0, e)
 
+    def pack(self, path):
+        """Writes the model as this machine runs it (.qkv): qkv.Model opens it at once, with weights packed for this CPU; other CPUs refuse it."""
+        e = CError()
+        check(lib().qkv_model_pack(self._model, os.fsencode(path), None, C.byref(e)) == 0, e)
+
     def save_onnx(self, path, opset=None, profile="ort", external_data=None):
         """Writes ONNX for a runtime: profile "ort", "openvino", "tensorrt", or "spec" for the standard. external_data: True puts weights in a
         file of their own, False never does, None above 2 GiB. Returns the report that `qkv convert --json` prints, as a dict. Raises Error with

@@ -9,7 +9,7 @@ Source *source_new(Err *err)
         fail(err, E_LIMIT, "out of memory");
         return NULL;
     }
-    s->torch_version = s->producer = "";
+    s->torch_version = s->producer = s->cpu = "";
     return s;
 }
 
@@ -19,6 +19,7 @@ void source_close(Source *s)
     graph_free(s->graph);
     onnx_close(s->onnx);
     zip_close(s->zip);
+    arena_destroy(s->arena);
     file_unmap(&s->file);
     free(s);
 }

@@ -11,8 +11,17 @@
 #include "format/zip.h"
 #include "ir/graph.h"
 
+/* A weight that a .qkv holds as matrix products take it (kernel/gemm.h). */
+typedef struct PackedWeight {
+    Tensor b;           /* (K, N): which bytes of which weight, by their address and strides */
+    bool rounded;
+    const char *layout; /* of the bytes; where a CPU lays them out otherwise, the file is for another one */
+    const void *data;
+    size_t size;
+} PackedWeight;
+
 typedef struct Source {
-    MappedFile file; /* of a .pt2 */
+    MappedFile file; /* of a .pt2 or a .qkv */
     Zip *zip;
     OnnxFile *onnx;
     Graph *graph;
@@ -20,6 +29,11 @@ typedef struct Source {
     int schema_major, schema_minor; /* .pt2 */
     const char *producer;          /* ONNX: "pytorch 2.13.0"; "" of a .pt2 */
     int64_t opset;                 /* ONNX: of ai.onnx; 0 of a .pt2 */
+    bool prepared;                 /* a .qkv: rewritten for runs when it was packed; the four above are its source's */
+    const char *cpu;               /* of a .qkv: the level that it was packed at */
+    PackedWeight *packed;          /* of a .qkv */
+    int npacked;
+    Arena *arena;                  /* of a .qkv: the weights' tensors */
     const char **ignored;          /* what was not read, and why */
     int nignored;
     int ninputs;                   /* of the file; after pt2_open_watched the graph may have more */

@@ -183,6 +183,10 @@ void node_each_operand(Node *n, void (*f)(void *user, Value **slot), void *user)
 void graph_print(const Graph *g, Buf *out);
 typedef const Tensor *WeightFn(void *user, const char *fqn);
 Graph *graph_parse(const char *text, WeightFn *weights, void *user, Err *err);
+/* The same for a text that is not trusted. Shape inference takes arguments for what lowering makes of them; `make` lowers a call, gives its results
+ * (at most 64) and may refuse it. */
+typedef bool MakeFn(Graph *g, const Op *op, const Arg *arg, const char *name, Value **out, int *nout, Err *err);
+Graph *graph_parse_checked(const char *text, WeightFn *weights, void *user, MakeFn *make, Err *err);
 /* SSA, order, arity, types; false names the first violation. */
 bool graph_check(const Graph *g, Err *err);
 #endif

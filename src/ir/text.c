@@ -216,12 +216,15 @@ typedef struct Reader {
     const char *text, *at;
     int line;
     WeightFn *weights;
+    MakeFn *make; /* NULL: nodes are added as they stand */
     void *user;
     int depth; /* of graphs in arguments */
+    int made_from; /* id of the first value that the current line made */
+    Map unnamed;   /* names of values that lowering made and the text does not know: they give way */
     Err *err;
 } Reader;
 
-static Graph *parse_graph(const char *text, WeightFn *weights, void *user, int depth, Err *err);
+static Graph *parse_graph(const char *text, WeightFn *weights, MakeFn *make, void *user, int depth, Err *err);
 
 static bool bad(Reader *r, const char *what)
 {
@@ -331,7 +334,7 @@ static bool body(Reader *r, Arg *out)
     if (r->depth >= MAX_BODIES) return fail(r->err, E_LIMIT, "line %d: graphs nested deeper than %d", r->line, MAX_BODIES);
     char *text = arena_strndup(r->g->arena, begin, (size_t)(end - begin));
     if (!text) return fail(r->err, E_LIMIT, "out of memory");
-    Graph *g = parse_graph(text, r->weights, r->user, r->depth + 1, r->err);
+    Graph *g = parse_graph(text, r->weights, r->make, r->user, r->depth + 1, r->err);
     if (!g) return within(r->err, "line %d: body", r->line);
     *out = arg_graph(r->g, g);
     r->at = end + 1;
@@ -462,7 +465,7 @@ static bool type(Reader *r, char *name, size_t cap, DType *t, int *rank, Expr **
     TRY(need(r, "%"));
     TRY(word(r, name, cap));
     const Value *other = graph_find_value(r->g, name);
-    if (other && !strcmp(other->name, name)) return fail(r->err, E_FORMAT, "line %d: value '%%%s' is defined twice", r->line, name);
+    if (other && !strcmp(other->name, name) && !map_has(&r->unnamed, name)) return fail(r->err, E_FORMAT, "line %d: value '%%%s' is defined twice", r->line, name);
     TRY(need(r, ":"));
     TRY(word(r, text, sizeof text));
     *t = dtype_from_name(text);
@@ -535,13 +538,32 @@ static bool weight(Reader *r)
 }
 
 /* The text's name for a size that comes out of data; no other size may be declared differently than inferred. */
-static bool named_size(Reader *r, const Node *n, Expr **have, Expr *declared)
+static bool named_size(Reader *r, Expr **have, Expr *declared)
 {
     Symbol *fresh = (*have)->kind == EX_SYM ? expr_symbol(r->g->ex, (int)(*have)->i) : NULL;
-    bool mine = fresh && (fresh->source == SYM_SIZE || fresh->source == SYM_GONE) && fresh->value && fresh->value->def == n;
+    bool mine = fresh && (fresh->source == SYM_SIZE || fresh->source == SYM_GONE) && fresh->value && fresh->value->id >= r->made_from;
     if (!mine || declared->kind != EX_SYM) return bad(r, "declared size of a result is not what the op gives");
     fresh->source = SYM_GONE;
     *have = declared;
+    return true;
+}
+
+static bool make_node(Reader *r, const Op *op, const Arg *args, const char *name, Value **out, int *nout)
+{
+    if (r->make) return r->make(r->g, op, args, name, out, nout, r->err) || within(r->err, "line %d", r->line);
+    Node *made = graph_add(r->g, op->id, op->schema->nparams, args, name, r->err);
+    for (*nout = 0; made && *nout < made->nout && *nout < 64; ++*nout) out[*nout] = made->out[*nout];
+    return made != NULL;
+}
+
+static bool note_unnamed(Reader *r, Value *const *got, int ngot)
+{
+    for (const Node *n = r->g->last; r->make && n && n->nout && n->out[0]->id >= r->made_from; n = n->prev)
+        for (int k = 0; k < n->nout; k++) {
+            bool known = false;
+            for (int i = 0; i < ngot; i++) known |= got[i] == n->out[k];
+            if (!known && !map_put(&r->unnamed, n->out[k]->name, n->out[k])) return fail(r->err, E_LIMIT, "out of memory");
+        }
     return true;
 }
 
@@ -562,20 +584,25 @@ static bool node(Reader *r)
     const Op *op = NULL;
     Arg *args = NULL;
     ok = ok && (!n || need(r, "=")) && call(r, &op, &args);
-    Node *made = ok ? graph_add(r->g, op->id, op->schema->nparams, args, n ? out[0].name : NULL, r->err) : NULL;
-    ok = made && made->nout == n;
-    if (made && !ok) bad(r, "wrong number of results");
+    Value *got[64];
+    int ngot = 0;
+    r->made_from = r->g->next_id;
+    ok = ok && make_node(r, op, args, n ? out[0].name : NULL, got, &ngot);
+    if (ok && ngot != n) ok = bad(r, "wrong number of results");
     for (int k = 0; ok && k < n; k++) {
-        Value *v = made->out[k];
-        if (strcmp(v->name, out[k].name)) {
-            char *name = arena_strdup(r->g->arena, out[k].name);
-            ok = name && map_put(&r->g->names, name, v);
-            v->name = name;
-        }
+        Value *v = got[k];
+        if (!strcmp(v->name, out[k].name)) continue;
+        char *name = arena_strdup(r->g->arena, out[k].name);
+        if (v->id >= r->made_from) ok = name && graph_rename(r->g, v, name, r->err);
+        else ok = name && map_put(&r->g->names, name, v); /* another name of what was there before */
+    }
+    for (int k = 0; ok && k < n; k++) {
+        Value *v = got[k];
         if (v->dtype != out[k].t || v->rank != out[k].rank) ok = bad(r, "declared type of a result is not what the op gives");
         for (int i = 0; ok && i < v->rank; i++)
-            if (v->dim[i] != out[k].dim[i]) ok = named_size(r, made, &v->dim[i], out[k].dim[i]);
+            if (v->dim[i] != out[k].dim[i]) ok = named_size(r, &v->dim[i], out[k].dim[i]);
     }
+    ok = ok && note_unnamed(r, got, ngot);
     free(out);
     return ok;
 }
@@ -662,20 +689,24 @@ static bool finish_symbols(Reader *r)
         Symbol *s = expr_symbol(r->g->ex, l->symbol);
         s->value = l->value ? graph_find_value(r->g, l->value) : NULL;
         if (!s->value) return fail(r->err, E_FORMAT, "symbol '%s': value '%%%s' is not defined", s->name, l->value ? l->value : "");
+        if (s->source == SYM_SIZE && s->value->kind != V_NODE) return fail(r->err, E_FORMAT, "symbol '%s': '%%%s' is not the result of a node", s->name, l->value);
+        bool one = s->source == SYM_ITEM;
+        for (int i = 0; one && i < s->value->rank; i++) one = ex_equals_int(s->value->dim[i], 1);
+        if (s->source == SYM_ITEM && !one) return fail(r->err, E_FORMAT, "symbol '%s': '%%%s' is not one number", s->name, l->value);
         if (s->source == SYM_SIZE && (s->dim < 0 || s->dim >= s->value->rank))
             return fail(r->err, E_FORMAT, "symbol '%s': '%%%s' has %d axes, not axis %d", s->name, l->value, s->value->rank, s->dim);
     }
     return true;
 }
 
-static Graph *parse_graph(const char *text, WeightFn *weights, void *user, int depth, Err *err)
+static Graph *parse_graph(const char *text, WeightFn *weights, MakeFn *make, void *user, int depth, Err *err)
 {
     Graph *g = graph_create();
     if (!g) {
         fail(err, E_LIMIT, "out of memory");
         return NULL;
     }
-    Reader r = {.g = g, .text = text, .at = text, .weights = weights, .user = user, .depth = depth, .err = err};
+    Reader r = {.g = g, .text = text, .at = text, .weights = weights, .make = make, .user = user, .depth = depth, .err = err};
     bool ok = true;
     while (ok && *r.at) {
         r.line++;
@@ -687,10 +718,13 @@ static Graph *parse_graph(const char *text, WeightFn *weights, void *user, int d
         if (ok && *r.at == '\n') r.at++;
         else if (ok && *r.at) ok = bad(&r, "unexpected text");
     }
+    map_free(&r.unnamed);
     for (int i = 0; ok && i < r.ninferred; i++) ok = graph_require(g, r.inferred[i].cond, err, "%s", r.inferred[i].where);
     if (ok && finish_symbols(&r) && graph_check(g, err)) return g;
     graph_free(g);
     return NULL;
 }
 
-Graph *graph_parse(const char *text, WeightFn *weights, void *user, Err *err) { return parse_graph(text, weights, user, 0, err); }
+Graph *graph_parse(const char *text, WeightFn *weights, void *user, Err *err) { return parse_graph(text, weights, NULL, user, 0, err); }
+
+Graph *graph_parse_checked(const char *text, WeightFn *weights, void *user, MakeFn *make, Err *err) { return parse_graph(text, weights, make, user, 0, err); }

@@ -378,6 +378,10 @@ const Tensor *session_input(const Session *s, int i) { return i >= 0 && i < s->g
 
 const Graph *session_graph(const Session *s) { return s->g; }
 
+const Tensor *session_constant(const Session *s, const Value *v) { return v->kind == V_NODE && s->stable[v->id] ? s->given[v->id] : NULL; }
+
+struct GemmPool *session_products(const Session *s) { return s->env.gemm; }
+
 void *session_own_input(Session *s, int i, size_t bytes) { return room(&s->own_input[i], bytes); }
 
 /* Addresses for this run: the caller's memory where it is contiguous and aligned for its dtype, else a copy. */

@@ -22,6 +22,9 @@ const Graph *session_graph(const Session *s);
 void session_free(Session *s);
 /* dtype and rank must be the input's (E_USAGE names it); sizes are checked by session_run. */
 bool session_set_input(Session *s, int i, const Tensor *t, Err *err);
+/* A result that depends on weights alone and was computed when the session was made; NULL for any other value. */
+const Tensor *session_constant(const Session *s, const Value *v);
+struct GemmPool *session_products(const Session *s); /* packed weights */
 const Tensor *session_input(const Session *s, int i); /* NULL when not set */
 bool session_set_scalar(Session *s, int i, int64_t value); /* a dynamic scalar input, by position in graph->scalar_input */
 bool session_run(Session *s, Err *err);
