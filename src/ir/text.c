@@ -689,12 +689,12 @@ static bool finish_symbols(Reader *r)
         Symbol *s = expr_symbol(r->g->ex, l->symbol);
         s->value = l->value ? graph_find_value(r->g, l->value) : NULL;
         if (!s->value) return fail(r->err, E_FORMAT, "symbol '%s': value '%%%s' is not defined", s->name, l->value ? l->value : "");
-        if (s->source == SYM_SIZE && s->value->kind != V_NODE) return fail(r->err, E_FORMAT, "symbol '%s': '%%%s' is not the result of a node", s->name, l->value);
-        bool one = s->source == SYM_ITEM;
+        bool one = r->make && s->source == SYM_ITEM;
         for (int i = 0; one && i < s->value->rank; i++) one = ex_equals_int(s->value->dim[i], 1);
-        if (s->source == SYM_ITEM && !one) return fail(r->err, E_FORMAT, "symbol '%s': '%%%s' is not one number", s->name, l->value);
+        if (r->make && s->source == SYM_ITEM && !one) return fail(r->err, E_FORMAT, "symbol '%s': '%%%s' is not one number", s->name, l->value);
         if (s->source == SYM_SIZE && (s->dim < 0 || s->dim >= s->value->rank))
             return fail(r->err, E_FORMAT, "symbol '%s': '%%%s' has %d axes, not axis %d", s->name, l->value, s->value->rank, s->dim);
+        if (s->source == SYM_SIZE && s->value->kind != V_NODE) return fail(r->err, E_FORMAT, "symbol '%s': '%%%s' is not the result of a node", s->name, l->value);
     }
     return true;
 }

@@ -48,9 +48,8 @@ $ qkv pack affine.pt2 -o a.pt2
 $ qkv run a.qkv --dtype bf16
 ! qkv: error: a.qkv: another compute dtype is chosen when a model is packed
 ? 4
-$ printf 'x' >> a.qkv; qkv run a.qkv
-! qkv: error: a.qkv: the file has 6273 bytes, its header says 6272
-? 3
+$ printf 'x' >> a.qkv; qkv run a.qkv 2>&1 | sed 's/[0-9][0-9]*/N/g'
+qkv: error: a.qkv: the file has N bytes, its header says N
 $ head -c 100 e.qkv > cut.qkv; qkv run cut.qkv
 ! qkv: error: cut.qkv: the file has 100 bytes, a header has 128
 ? 3
