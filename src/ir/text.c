@@ -589,6 +589,9 @@ static bool node(Reader *r)
     r->made_from = r->g->next_id;
     ok = ok && make_node(r, op, args, n ? out[0].name : NULL, got, &ngot);
     if (ok && ngot != n) ok = bad(r, "wrong number of results");
+    for (int k = 0; ok && k < n; k++)
+        for (int i = 0; ok && i < k; i++)
+            if (!strcmp(out[i].name, out[k].name)) ok = fail(r->err, E_FORMAT, "line %d: two values are called '%s'", r->line, out[k].name);
     for (int k = 0; ok && k < n; k++) {
         Value *v = got[k];
         if (!strcmp(v->name, out[k].name)) continue;
