@@ -57,6 +57,8 @@ static bool shows(Reader *r, Value *v, bool wanted, int depth)
     v = before_expand(v);
     const Node *n = v->def;
     const Arg *a = n ? n->arg : NULL;
+    double x;
+    if (constant_of(r->rw, &(Arg){.kind = ARG_VALUE, .v = v}, &x) && (x != 0) == wanted) return true;
     if (mask_band(r->rw, v, wanted, r->N, r->M, lower, upper)) return true;
     if (of_keys(r, v)) return add_part(r, (KeyPart){.v = v, .negated = !wanted});
     if (!n || depth > MAX_DEPTH) return no(r, "the mask is not made of padding and positions", v);
