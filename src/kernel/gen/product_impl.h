@@ -83,6 +83,26 @@ static inline void store_row(void *to, DType t, int64_t at, const float *from, i
     for (; i < n; i++) c[i] = bf16_bits(from[i]);
 }
 
+/* x Phi(x) with half of vm_gelu's instructions: erf as a quotient of polynomials (Eigen's coefficients), wrong by 5 units in the last place
+ * at most; the result by 1.5e-6 at |x| = 5.6, where PyTorch's own is by 1.2e-6. */
+static inline float gelu_of(float x)
+{
+    float y = x * 0.70710678118654752f, t = y > 4 ? 4 : y < -4 ? -4 : y, s = t * t;
+    float p = fmaf(s, -2.72614225801306e-10f, 2.77068142495902e-08f);
+    p = fmaf(s, p, -2.10102402082508e-06f);
+    p = fmaf(s, p, -5.69250639462346e-05f);
+    p = fmaf(s, p, -7.34990630326855e-04f);
+    p = fmaf(s, p, -2.95459980854025e-03f);
+    p = fmaf(s, p, -1.60960333262415e-02f);
+    float q = fmaf(s, -1.45660718464996e-05f, -2.13374055278905e-04f);
+    q = fmaf(s, q, -1.68282697438203e-03f);
+    q = fmaf(s, q, -7.37332916720468e-03f);
+    q = fmaf(s, q, -1.42647390514189e-02f);
+    float e = t * p / q;
+    e = y >= 4 ? 1 : y <= -4 ? -1 : e;
+    return 0.5f * x * (1 + e);
+}
+
 /* The activation is known to the compiler, and so is `cols` where the panel is whole. */
 __attribute__((always_inline)) static inline void finish_act(const ProductOut *o, const float *restrict acc, int64_t row, int64_t col, int rows, int step, int cols, int act)
 {
@@ -93,7 +113,7 @@ __attribute__((always_inline)) static inline void finish_act(const ProductOut *o
     for (int r = 0; r < rows; r++, acc += step) {
         for (int i = 0; i < cols; i++) {
             float x = acc[i] + bias[i];
-            t[i] = act == GEMM_RELU ? (x < 0 ? 0 : x) : act == GEMM_GELU_ERF ? vm_gelu(x) : act == GEMM_GELU_TANH ? vm_gelu_tanh(x) : act == GEMM_SILU ? vm_silu(x) : act == GEMM_QUICK_GELU ? vm_silu(1.702f * x) * (1 / 1.702f) : x;
+            t[i] = act == GEMM_RELU ? (x < 0 ? 0 : x) : act == GEMM_GELU_ERF ? gelu_of(x) : act == GEMM_GELU_TANH ? vm_gelu_tanh(x) : act == GEMM_SILU ? vm_silu(x) : act == GEMM_QUICK_GELU ? vm_silu(1.702f * x) * (1 / 1.702f) : x;
         }
         if (o->residual) {
             load_row(more, o->residual, o->residual_type, (row + r) * o->residual_step + col, cols);

@@ -91,6 +91,7 @@ static inline float vm_erf(float x)
     r = fmaf(r, t, -6.34846687e-1f);
     r = fmaf(r, t, -1.28717512e-1f);
     r = fmaf(r, t, -t);
+    r = r < -80.0f ? -80.0f : r; /* subnormal powers take a hundred times as long, and are nothing beside 1 */
     float far = copysignf(1.0f - vm_exp(r), x);
     float q = -5.96761703e-4f;
     q = fmaf(q, s, 4.99119423e-3f);
