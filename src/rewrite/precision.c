@@ -2,7 +2,8 @@
  *
  * First every product gets casts around it. Then casts to float32 go down over views and concatenations, so that those move narrow elements, and
  * casts to the narrow type go up over them; a cast up and then down is nothing. What is left stands at the ops that compute in float32, where the
- * planner lets it vanish into them (src/plan/fuse.c).
+ * planner lets it vanish into them (src/plan/fuse.c). Behind convolutions, whose results are large, activations, sums and maxima of windows are narrow
+ * as well, as autocast has them: they are an epilogue, or a pass over half as many bytes.
  */
 #include "rewrite/precision.h"
 #include <stdlib.h>
@@ -93,13 +94,17 @@ static Node *like(Lowering *s, Node *n, Arg *arg)
     return made && graph_rename(s->g, made->out[0], n->out[0]->name, s->err) ? made : NULL;
 }
 
-/* A node like n with other arguments, and the cast of its result to float32, take its place. */
+/* A node like n with other arguments, and the cast of its (first) result to float32, take its place. */
 static bool replace(Lowering *s, Node *n, Arg *arg)
 {
     Node *made = like(s, n, arg);
     Value *v = made ? cast_before(s, n, made->out[0], DT_F32) : NULL;
     if (!v) return false;
     graph_replace_uses(s->g, n->out[0], v);
+    for (int k = 1; k < n->nout; k++) {
+        TRY(graph_rename(s->g, made->out[k], n->out[k]->name, s->err));
+        graph_replace_uses(s->g, n->out[k], made->out[k]);
+    }
     graph_remove(s->g, n);
     return true;
 }
@@ -148,12 +153,36 @@ static bool before_widening(Lowering *s, const Node *n, Arg *arg)
     return arg[0].vs && arg[0].n > 0;
 }
 
+/* Ops that autocast leaves in the dtype of what convolutions give them, and which an epilogue computes before its one rounding. */
+static bool stays(OpId id)
+{
+    switch (id) {
+    case OP_relu: case OP_silu: case OP_gelu: case OP_hardswish: case OP_leaky_relu: case OP_clamp: case OP_add_Tensor: case OP_max_pool2d_with_indices: return true;
+    default: return false;
+    }
+}
+
+/* Are all of n's tensors results of convolutions, or made of them by such ops? Then n's arguments in the narrow type. */
+static bool of_convolutions(Lowering *s, const Node *n, Arg *arg)
+{
+    int tensors = n->op->id == OP_add_Tensor ? 2 : 1;
+    if (n->op->schema->nparams > MAX_ARGS) return false;
+    memcpy(arg, n->arg, (size_t)n->op->schema->nparams * sizeof *arg);
+    for (int i = 0; i < tensors; i++) {
+        Value *from = arg[i].kind == ARG_VALUE ? widened_from(s, arg[i].v) : NULL;
+        if (!from || !from->def || (from->def->op->id != OP_convolution && !stays(from->def->op->id))) return false;
+        arg[i].v = from;
+    }
+    return true;
+}
+
 static bool widen_later(Lowering *s)
 {
     for (Node *n = s->g->first, *next; n; n = next) {
         Arg arg[MAX_ARGS];
         next = n->next;
         if (moves(n) && n->op->id != OP_expand && before_widening(s, n, arg)) TRY(replace(s, n, arg));
+        else if (stays(n->op->id) && n->out[0]->dtype == DT_F32 && of_convolutions(s, n, arg)) TRY(replace(s, n, arg));
     }
     return true;
 }

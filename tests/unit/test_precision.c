@@ -41,6 +41,34 @@ static void test_products(void **state)
            "output p = %d\n");
 }
 
+/* Behind convolutions activations, pooling and sums stay narrow, but not with values that are not narrow by themselves. */
+static void test_convolutions(void **state)
+{
+    (void)state;
+    expect("input %x: f32[1, 4, 8, 8]\n"
+           "weight %k: f32[4, 4, 1, 1] = parameter \"f32[4, 4, 1, 1]\"\n"
+           "%c: f32[1, 4, 8, 8] = aten.convolution.default(%x, %k, none, [1, 1], [0, 0], [1, 1], false, [0, 0], 1)\n"
+           "%r: f32[1, 4, 8, 8] = aten.relu.default(%c)\n"
+           "%m: f32[1, 4, 4, 4], %i: i64[1, 4, 4, 4] = aten.max_pool2d_with_indices.default(%r, [2, 2], [2, 2])\n"
+           "%d: f32[1, 4, 4, 4] = aten.convolution.default(%m, %k, none, [1, 1], [0, 0], [1, 1], false, [0, 0], 1)\n"
+           "%a: f32[1, 4, 4, 4] = aten.add.Tensor(%d, %m)\n"
+           "%e: f32[1, 4, 8, 8] = aten.add.Tensor(%c, %x)\n"
+           "output o = %a\noutput p = %e\noutput i = %i\n",
+           "%x__9: bf16[1, 4, 8, 8] = aten._to_copy.default(%x, dtype=bf16)\n"
+           "%k__10: bf16[4, 4, 1, 1] = aten._to_copy.default(%k, dtype=bf16)\n"
+           "%c: bf16[1, 4, 8, 8] = aten.convolution.default(%x__9, %k__10, stride=[1, 1], padding=[0, 0], dilation=[1, 1], transposed=false, output_padding=[0, 0], groups=1)\n"
+           "%c__12: f32[1, 4, 8, 8] = aten._to_copy.default(%c, dtype=f32)\n"
+           "%r: bf16[1, 4, 8, 8] = aten.relu.default(%c)\n"
+           "%m: bf16[1, 4, 4, 4], %i: i64[1, 4, 4, 4] = aten.max_pool2d_with_indices.default(%r, [2, 2], [2, 2], [0, 0], [1, 1])\n"
+           "%d: bf16[1, 4, 4, 4] = aten.convolution.default(%m, %k__10, stride=[1, 1], padding=[0, 0], dilation=[1, 1], transposed=false, output_padding=[0, 0], groups=1)\n"
+           "%a: bf16[1, 4, 4, 4] = aten.add.Tensor(%d, %m)\n"
+           "%a__22: f32[1, 4, 4, 4] = aten._to_copy.default(%a, dtype=f32)\n"
+           "%e: f32[1, 4, 8, 8] = aten.add.Tensor(%c__12, %x)\n"
+           "output o = %a__22\n"
+           "output p = %e\n"
+           "output i = %i\n");
+}
+
 /* Casts go down over views and concatenations after a product, and up over views before one, but not over slices, which would cast more. */
 static void test_views(void **state)
 {
@@ -98,7 +126,7 @@ static void test_stays(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_products), cmocka_unit_test(test_views), cmocka_unit_test(test_stays)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_products), cmocka_unit_test(test_convolutions), cmocka_unit_test(test_views), cmocka_unit_test(test_stays)};
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
