@@ -9,6 +9,7 @@ typedef struct Compared {
     qkv_difference d;
     double atol, rtol;
     bool differs, same_shape;
+    void *owned; /* the expected values, when they are a copy */
 } Compared;
 
 int check_tolerances(const Options *o, const qkv_model *m); /* --atol and --rtol are well formed and name outputs */

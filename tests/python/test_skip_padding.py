@@ -231,6 +231,48 @@ def test_command(exported, tmp_path):
     assert done.returncode == 0 and json.loads(done.stdout)["min_ms"] > 0, done.stderr
 
 
+def test_verify(exported, tmp_path):
+    m, inputs, path = exported
+    real = masks(3, 16)["behind"]
+    x = inputs(real)
+    model = qkv.Model(path, threads=1)
+    np.savez(tmp_path / "in.npz", **{n: a.numpy() for n, a in zip(model.inputs, x)})
+    e = expected(m, x)
+    for wrong in (False, True):
+        if wrong:
+            e[0][0, 0, 0] += 1
+        np.savez(tmp_path / "e.npz", **dict(zip(model.outputs, e)))
+        done = subprocess.run([QKV, "verify", path, "-i", tmp_path / "in.npz", "-e", tmp_path / "e.npz", "--skip-padding"], capture_output=True, text=True)
+        assert done.returncode == wrong, done.stdout + done.stderr
+    if e[0].ndim == 3:
+        assert f"{int((~real).sum())} of {real.numel()} rows are 0" in done.stderr
+
+
+class Square(nn.Module):
+    """Batch, tokens, heads and head size are all 4: sizes alone do not tell the axes apart."""
+
+    def __init__(self):
+        super().__init__()
+        self.qkv, self.out = nn.Linear(16, 48), nn.Linear(16, 16)
+
+    def forward(self, x, mask):
+        q, k, v = (t.reshape(4, 4, 4, 4).transpose(1, 2) for t in self.qkv(x).chunk(3, -1))
+        y = nn.functional.scaled_dot_product_attention(q, k, v, mask[:, None, None, :])
+        return self.out(y.transpose(1, 2).reshape(4, 4, 16)) + x
+
+
+def test_axes_of_one_size(tmp_path):
+    torch.manual_seed(0)
+    m, path = Square().eval(), str(tmp_path / "square.pt2")
+    torch.export.save(torch.export.export(m, (torch.randn(4, 4, 16), masks(4, 4)["behind"])), path)
+    report = qkv.Model(path, threads=1).rewrite(prove=True, skip_padding=True)["skip_padding"]["masks"][0]
+    assert report["applied"] and report["not_proven"] is None and report["runs"] == 5
+    model = qkv.Model(path, threads=1, skip_padding=True)
+    for kind, real in masks(4, 4).items():
+        x = (torch.randn(4, 4, 16), real)
+        check_tokens(outputs(model, x)[0], expected(m, x)[0], real, 1e-5, kind)
+
+
 def test_nothing_to_skip(tmp_path):
     path = str(tmp_path / "linear.pt2")
     torch.export.save(torch.export.export(nn.Linear(3, 2), (torch.randn(4, 3),)), path)
