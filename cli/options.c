@@ -92,7 +92,7 @@ static const Option table[] = {
       "and their shares of what this machine does just now: multiply-adds on registers, and reading memory, timed before and after.", 0}, BE, FLAG, AT(per_op), 0, 0},
     {{"trace", "FILE.json", "Write when every step began and how long it took, in the Trace Event Format, which https://ui.perfetto.dev opens.", 0}, RU | BE, TEXT,
      AT(trace_to), 0, 0},
-    {{"dtype", "f32|bf16", "bf16: matrix products, convolutions and attention in bfloat16, by autocast's rules. f32 (default): as the file says.", 0},
+    {{"dtype", "f32|bf16", "bf16: matrix products, convolutions and attention of bfloat16 numbers, summed in float32; outputs keep their dtypes. f32 (default): as the file says.", 0},
      RUNS | PA, TEXT, AT(dtype), 0, 0},
     {{"skip-padding", NULL, "Where a key padding mask marks tokens, run the network on the real ones only: real positions of outputs stay, padded ones are 0. Says what "
       "it found, and where it stops.", 0}, RUNS | RW | GR | PA, FLAG, AT(skip_padding), 0, 0},

@@ -92,7 +92,8 @@ typedef struct qkv_model qkv_model;
 
 typedef struct qkv_load_options {
     size_t struct_size;  /* sizeof(qkv_load_options) */
-    qkv_dtype compute;   /* QKV_NONE: as the file says; QKV_BF16: matmul, linear, conv and attention in bf16 (autocast's rules) */
+    qkv_dtype compute;   /* QKV_NONE: as the file says; QKV_BF16: in runs, matmul, linear, conv and attention of bf16 numbers,
+                          * summed in float32; outputs keep their dtypes. With no_fuse: autocast's rules, node by node (.pt2 only) */
     int no_fuse;         /* 1: keep every node of the file as one step (for per-node comparison) */
     /* Inputs of an ONNX model that become constants, so that shapes, axes and counts may depend on them: n_fixed names and tensors, copied. */
     const char *const *fixed_names;

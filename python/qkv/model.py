@@ -138,7 +138,7 @@ class Output:
 class Model:
     """A model file, opened, with one session. Not for several threads at once: make one Model a thread.
 
-    compute="bf16" runs matrix products, convolutions and attention in bfloat16 (autocast's rules). threads=None takes QKV_NUM_THREADS,
+    compute="bf16" runs matrix products, convolutions and attention on bfloat16 numbers, summed in float32; outputs keep their dtypes. threads=None takes QKV_NUM_THREADS,
     OMP_NUM_THREADS, or the CPUs that this process may use. fixed={name: array}: inputs of an ONNX model that become constants, so that shapes
     and axes may depend on them. optimize=False: the nodes of the file are run as they are; otherwise a copy is run in which attention, norms and
     activations in any spelling have become one op (the model itself, and what save writes, stay as they are). skip_padding=True: where a key padding mask marks tokens, the network runs on the

@@ -116,8 +116,8 @@ Options
       Write when every step began and how long it took, in the Trace Event Format, which
       https://ui.perfetto.dev opens.
   --dtype f32|bf16
-      bf16: matrix products, convolutions and attention in bfloat16, by autocast's rules. f32
-      (default): as the file says.
+      bf16: matrix products, convolutions and attention of bfloat16 numbers, summed in float32;
+      outputs keep their dtypes. f32 (default): as the file says.
   --skip-padding
       Where a key padding mask marks tokens, run the network on the real ones only: real positions
       of outputs stay, padded ones are 0. Says what it found, and where it stops.
