@@ -210,3 +210,17 @@ $ qkv rewrite eager.pt2 --rules
 $ qkv rewrite eager.pt2 -o missing/fused.pt2 -q > /dev/null
 ! qkv: error: cannot write 'missing/fused.pt2': No such file or directory
 ? 3
+# padding that cannot be skipped: one sentence, and the model runs as it is
+$ qkv rewrite left.pt2 --skip-padding | tail -1
+1 attention fused, 1 left; 35 nodes, were 47
+! qkv: skip-padding: mask 'mask': 'matmul_2' (aten.matmul.default) reads padded positions; it runs dense
+$ qkv run left.pt2 --skip-padding -q
+output    dtype  shape            min      max      mean  not finite
+output_0  f32    (1, 2, 8)  -0.246292  2.27423  0.516001           0
+$ qkv embed words.pt2 --vocab vocab.txt --skip-padding cat dog
+        1       2  sentence
+1  1.0000  0.6667  cat
+2  0.6667  1.0000  dog
+! qkv: skip-padding: no padding to skip: there is no attention; the model runs dense
+$ qkv rewrite left.pt2 --skip-padding --json | python3 -c "import json, sys; print(json.load(sys.stdin)['skip_padding']['masks'][0])"
+{'mask': 'mask', 'applied': False, 'why': "'matmul_2' (aten.matmul.default) reads padded positions", 'attentions': 0, 'nodes': 0, 'stops': []}
