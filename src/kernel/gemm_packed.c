@@ -349,7 +349,7 @@ static void share(Job j, int self, int threads, float *sums)
         meet(threads);
         int64_t n = j.groups * j.blocks;
         for (int64_t i = n * self / threads; i < n * (self + 1) / threads; i++) {
-            int64_t x = i / j.blocks, y = i % j.blocks;
+            int64_t x = i % j.groups, y = i / j.groups; /* a block of a stays in L2 while b passes */
             task(&j, j.rows.tiles * y / j.blocks, j.rows.tiles * (y + 1) / j.blocks, g->panels * x / j.groups, g->panels * (x + 1) / j.groups, sums);
         }
         if (j.row + g->super < g->M) meet(threads);

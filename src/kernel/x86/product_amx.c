@@ -94,9 +94,36 @@ static void tile(const ProductTile *t)
     else tile_of(1, 1, t);
 }
 
+static inline __m512 wide(const void *from, DType t, int64_t at)
+{
+    if (t == DT_F32) return _mm512_loadu_ps((const float *)from + at);
+    return (__m512)_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)((const uint16_t *)from + at))), 16);
+}
+
+/* A whole panel without an activation: at a short K this takes as long as the tile. */
+__attribute__((always_inline)) static inline void finish_plain(const ProductOut *o, const float *acc, int64_t row, int64_t col, int rows, bool more)
+{
+    __m512 zero = _mm512_set1_ps(-0.0f), left = o->bias ? wide(o->bias, o->bias_type, col) : zero, right = o->bias ? wide(o->bias, o->bias_type, col + T) : zero;
+    for (int64_t r = row; r < row + rows; r++, acc += NR) {
+        __m512 x = _mm512_add_ps(_mm512_loadu_ps(acc), left), y = _mm512_add_ps(_mm512_loadu_ps(acc + T), right);
+        if (more) {
+            x = _mm512_add_ps(x, wide(o->residual, o->residual_type, r * o->residual_step + col));
+            y = _mm512_add_ps(y, wide(o->residual, o->residual_type, r * o->residual_step + col + T));
+        }
+        int64_t at = r * o->c_step + col;
+        if (o->c_type == DT_BF16) _mm512_storeu_si512((uint16_t *)o->c + at, (__m512i)_mm512_cvtne2ps_pbh(y, x));
+        else {
+            _mm512_storeu_ps((float *)o->c + at, x);
+            _mm512_storeu_ps((float *)o->c + at + T, y);
+        }
+    }
+}
+
 static void finish(const ProductOut *o, const float *acc, int64_t row, int64_t col, int rows, int cols)
 {
-    if (cols == NR) finish_cols(o, acc, row, col, rows, NR, NR);
+    if (cols == NR && o->act == GEMM_NONE && !o->residual) finish_plain(o, acc, row, col, rows, false);
+    else if (cols == NR && o->act == GEMM_NONE && !o->times) finish_plain(o, acc, row, col, rows, true);
+    else if (cols == NR) finish_cols(o, acc, row, col, rows, NR, NR);
     else finish_cols(o, acc, row, col, rows, NR, cols);
 }
 
