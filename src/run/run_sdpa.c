@@ -12,12 +12,11 @@ static const Tensor *rows_of(Call *c, const Tensor *x, DType t, Err *err)
     return fine ? x : call_contiguous(c, x, t, err);
 }
 
-/* In double: the reference's order of operations, for f64 inputs. */
-static void attend_f64(const Tensor *q, const Tensor *k, const Tensor *v, const Tensor *mask, Tensor *out, double scale, double softcap, int64_t lower, int64_t upper)
+/* In double: the reference's order of operations, for f64 inputs. p: as many numbers as there are keys. */
+static void attend_f64(double *p, const Tensor *q, const Tensor *k, const Tensor *v, const Tensor *mask, Tensor *out, double scale, double softcap, int64_t lower, int64_t upper)
 {
     int64_t B = q->shape[0], H = q->shape[1], N = q->shape[2], D = q->shape[3], M = k->shape[2], E = v->shape[3], per = H / k->shape[1];
-    double *p = malloc(((size_t)M + 1) * sizeof *p);
-    for (int64_t row = 0; p && row < B * H * N; row++) {
+    for (int64_t row = 0; row < B * H * N; row++) {
         int64_t n = row % N, h = row / N % H, b = row / N / H;
         double *o = (double *)out->data + b * out->stride[0] + h * out->stride[1] + n * out->stride[2];
         const double *x = (const double *)q->data + b * q->stride[0] + h * q->stride[1] + n * q->stride[2];
@@ -46,7 +45,6 @@ static void attend_f64(const Tensor *q, const Tensor *k, const Tensor *v, const 
             o[e * out->stride[3]] = sum == 0 ? 0 : s / sum;
         }
     }
-    free(p);
 }
 
 /* The mask as (B, H, N, M) with 0 strides where it broadcasts. */
@@ -78,7 +76,9 @@ bool run_scaled_dot_product_attention(Call *c, Err *err)
     Tensor spread;
     if (out->dtype == DT_F64) {
         if (mask) spread = spread_mask(mask, q, k);
-        attend_f64(q, k, v, mask ? &spread : NULL, out, scale, softcap, lower, upper);
+        double *p = call_scratch(c, (size_t)k->shape[2] * sizeof *p, err);
+        TRY(p);
+        attend_f64(p, q, k, v, mask ? &spread : NULL, out, scale, softcap, lower, upper);
         return true;
     }
     const Tensor *m = mask;
@@ -154,10 +154,12 @@ bool run_sdpa_varlen(Call *c, Err *err)
     memset((char *)out->data + (size_t)last * row, 0, (size_t)(out->shape[0] - last) * row);
     if (bias) TRY(bias = call_contiguous(c, bias, t == DT_F64 ? DT_F64 : DT_F32, err));
     if (t == DT_F64) {
+        double *p = call_scratch(c, (size_t)M * sizeof *p, err);
+        TRY(p);
         for (int64_t b = 0; b < B; b++) {
             Tensor y = sequence_of(out, qr[b], qr[b + 1]), x[3] = {sequence_of(q, qr[b], qr[b + 1]), sequence_of(k, kr[b], kr[b + 1]), sequence_of(v, kr[b], kr[b + 1])}, mask;
             if (bias) mask = (Tensor){.dtype = DT_F64, .rank = 4, .data = (double *)bias->data + kr[b], .stride = {0, 0, 0, 1}};
-            attend_f64(&x[0], &x[1], &x[2], bias ? &mask : NULL, &y, scale, softcap, lower, upper);
+            attend_f64(p, &x[0], &x[1], &x[2], bias ? &mask : NULL, &y, scale, softcap, lower, upper);
         }
         return true;
     }
