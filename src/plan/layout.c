@@ -36,6 +36,8 @@ static bool channels_last(const Call *c, const Tensor *t)
     const Node *n = c->node;
     if (t->rank < 3) return false;
     if (n->op->id == OP_convolution) return t->dtype == DT_F32 || t->dtype == DT_BF16;
+    if (n->op->id == OP_upsample)
+        return (t->dtype == DT_F32 || t->dtype == DT_BF16) && call_in(c, 0)->dtype == t->dtype && strncmp(n->arg[2].s, "nearest", 7) && lies_so(call_in(c, 0));
     if (pools(c, t)) return call_in(c, 0)->dtype == t->dtype && lies_so(call_in(c, 0));
     if (!keeps_layout(n->op->id)) return false;
     for (int i = 0; i < n->op->schema->nparams; i++) {

@@ -88,17 +88,26 @@ static bool make_axis(Call *c, Axis *a, const char *mode, bool align, double giv
     return true;
 }
 
+/* t's axes in memory: as they are, or, channels-last, with the channels behind the others. Gives the first axis of a picture. */
+static int axes_in_memory(const Tensor *t, bool last, int64_t *shape)
+{
+    for (int i = 0; i < t->rank; i++) shape[i] = t->shape[!last || i == 0 ? i : i + 1 < t->rank ? i + 1 : 1];
+    return last ? 1 : 2;
+}
+
+/* x lies as out does. */
 static bool resample(Call *c, const Tensor *x, Tensor *out, Axis *axis, int n, Err *err)
 {
     DType t = work_type(x->dtype);
     const void *from = x->data;
     int64_t shape[MAX_RANK];
-    for (int i = 0; i < x->rank; i++) shape[i] = x->shape[i];
+    bool channels_last = !tensor_contiguous(out);
+    int first = axes_in_memory(x, channels_last, shape);
     for (int d = n - 1; d >= 0; d--) { /* the innermost axis first, as many passes as axes */
         int64_t outer = 1, inner = 1;
-        for (int i = 0; i < 2 + d; i++) outer *= shape[i];
-        for (int i = 3 + d; i < x->rank; i++) inner *= shape[i];
-        shape[2 + d] = axis[d].out;
+        for (int i = 0; i < first + d; i++) outer *= shape[i];
+        for (int i = first + d + 1; i < x->rank; i++) inner *= shape[i];
+        shape[first + d] = axis[d].out;
         bool last = d == 0 && out->dtype == t;
         void *to = last ? out->data : call_scratch(c, (size_t)(outer * axis[d].out * inner) * dtype_size(t), err);
         TRY(to || outer * axis[d].out * inner == 0);
@@ -109,11 +118,24 @@ static bool resample(Call *c, const Tensor *x, Tensor *out, Axis *axis, int n, E
     }
     if (from == out->data) return true;
     Tensor made = tensor_of(t, out->rank, out->shape, (void *)(uintptr_t)from);
+    memcpy(made.stride, out->stride, sizeof made.stride);
     for (int64_t i = 0; out->dtype == DT_U8 && i < tensor_numel(out); i++) { /* pictures of bytes are rounded, not cut */
         float *p = (float *)made.data + i;
         *p = *p < 0 ? 0 : *p > 255 ? 255 : nearbyintf(*p);
     }
     return run_copy_tensor(out, &made, c->env->threads);
+}
+
+/* x in its working type, channels-last. */
+static const Tensor *channels_behind(Call *c, const Tensor *x, Err *err)
+{
+    if (tensor_channels_last(x) && x->dtype == work_type(x->dtype)) return x;
+    Tensor *copy = call_scratch(c, sizeof *copy, err);
+    if (!copy) return NULL;
+    *copy = tensor_of(work_type(x->dtype), x->rank, x->shape, NULL);
+    strides_channels_last(copy->rank, copy->shape, copy->stride);
+    copy->data = call_scratch(c, tensor_bytes(copy), err);
+    return copy->data && run_copy_tensor(copy, x, c->env->threads) ? copy : NULL;
 }
 
 bool run_upsample(Call *c, Err *err)
@@ -142,7 +164,7 @@ bool run_upsample(Call *c, Err *err)
         kernels()->index.map(out->data, x->data, out->rank, out->shape, x->stride, map, NULL, dtype_size(x->dtype), c->env->threads);
         return true;
     }
-    x = call_contiguous(c, x, work_type(x->dtype), err);
+    x = tensor_contiguous(out) ? call_contiguous(c, x, work_type(x->dtype), err) : channels_behind(c, x, err);
     return x && resample(c, x, out, axis, n, err);
 }
 
