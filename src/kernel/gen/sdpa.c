@@ -340,10 +340,12 @@ static void attend(const Stack *s, int64_t row, int64_t count)
     for (int i = 0; i < groups; i++) write_out(s, &group[i]);
 }
 
-static const SdpaWay way = {BLOCK, room, pack, attend, NULL, NULL};
+static const SdpaWay packed = {BLOCK, room, pack, attend, NULL, NULL};
+const SdpaWay *KERNEL(sdpa_thin)(void);
 
-static size_t workspace(const Sdpa *a, int threads) { return sdpa_room(a, &way) * (size_t)threads; }
-static void sdpa(const Sdpa *a, void *space, int threads) { sdpa_all(a, &way, space, threads); }
+static const SdpaWay *way_of(const Sdpa *a) { return sdpa_is_thin(a) ? KERNEL(sdpa_thin)() : &packed; }
+static size_t workspace(const Sdpa *a, int threads) { return sdpa_room(a, way_of(a)) * (size_t)threads; }
+static void sdpa(const Sdpa *a, void *space, int threads) { sdpa_all(a, way_of(a), space, threads); }
 
 void KERNEL(sdpa_fill)(SdpaKernels *k);
 void KERNEL(sdpa_fill)(SdpaKernels *k) { *k = (SdpaKernels){workspace, sdpa}; }

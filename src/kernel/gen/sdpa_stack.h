@@ -46,6 +46,9 @@ typedef struct SdpaWay {
     void (*enter)(void), (*leave)(void);       /* around all that a thread does; NULL: nothing */
 } SdpaWay;
 
+/* Few rows to a key: packing it would cost more than it saves (sdpa_thin.c). */
+INLINE bool sdpa_is_thin(const Sdpa *a) { return a->N * (a->H / a->Hkv) <= 8; }
+
 INLINE int64_t element_size(const Sdpa *a) { return a->t == DT_F32 ? 4 : 2; }
 
 INLINE const char *key_at(const Stack *s, int64_t j) { return s->q.k + (s->kv * s->a->ks[1] + (s->live ? s->live[j] : j) * s->a->ks[2]) * element_size(s->a); }

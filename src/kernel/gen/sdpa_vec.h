@@ -103,6 +103,9 @@ INLINE Vec vec_exp2(Vec z)
 INLINE Vec vec_load(DType t, const void *p)
 {
     if (t == DT_F32) return *(const Vec *)p;
+#if defined(__AVX512F__)
+    if (t == DT_BF16) return (Vec)_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256(p)), 16);
+#endif
     if (t == DT_BF16) return (Vec)(__builtin_convertvector(*(const HVec *)p, UVec) << 16);
 #if defined(__AVX512F__)
     return (Vec)_mm512_cvtph_ps(_mm256_loadu_si256(p));

@@ -270,13 +270,15 @@ static void enter(void) { _tile_loadconfig(&config); }
 static void leave(void) { _tile_release(); }
 
 static const SdpaWay way = {GROUP, room, pack, attend, enter, leave};
-static SdpaKernels below; /* the rung below's, for the other dtypes */
+static SdpaKernels below; /* the rung below's, for the other dtypes, and for few queries */
 
-static size_t workspace(const Sdpa *a, int threads) { return a->t == DT_BF16 ? sdpa_room(a, &way) * (size_t)threads : below.workspace(a, threads); }
+static bool takes(const Sdpa *a) { return a->t == DT_BF16 && !sdpa_is_thin(a); }
+
+static size_t workspace(const Sdpa *a, int threads) { return takes(a) ? sdpa_room(a, &way) * (size_t)threads : below.workspace(a, threads); }
 
 static void sdpa(const Sdpa *a, void *space, int threads)
 {
-    if (a->t == DT_BF16) sdpa_all(a, &way, space, threads);
+    if (takes(a)) sdpa_all(a, &way, space, threads);
     else below.run(a, space, threads);
 }
 
