@@ -31,6 +31,15 @@ static bool lies_so(const Tensor *t) { return t && t->rank >= 3 && tensor_channe
 
 static bool same_shape(const Tensor *a, const Tensor *b) { return a->rank == b->rank && !memcmp(a->shape, b->shape, (size_t)a->rank * sizeof *a->shape); }
 
+/* Pictures that are joined along their channels. */
+static bool joins(const Call *c, const Tensor *t)
+{
+    if (c->node->op->id != OP_cat || call_dim(c, 1, t->rank) != 1) return false;
+    for (int i = 0; i < c->arg[0].n; i++)
+        if (!lies_so(c->arg[0].ts[i]) || c->arg[0].ts[i]->dtype != t->dtype || c->arg[0].ts[i]->rank != t->rank) return false;
+    return c->arg[0].n > 0;
+}
+
 static bool channels_last(const Call *c, const Tensor *t)
 {
     const Node *n = c->node;
@@ -38,6 +47,7 @@ static bool channels_last(const Call *c, const Tensor *t)
     if (n->op->id == OP_convolution) return t->dtype == DT_F32 || t->dtype == DT_BF16;
     if (n->op->id == OP_upsample)
         return (t->dtype == DT_F32 || t->dtype == DT_BF16) && call_in(c, 0)->dtype == t->dtype && strncmp(n->arg[2].s, "nearest", 7) && lies_so(call_in(c, 0));
+    if (joins(c, t)) return true;
     if (pools(c, t)) return call_in(c, 0)->dtype == t->dtype && lies_so(call_in(c, 0));
     if (!keeps_layout(n->op->id)) return false;
     for (int i = 0; i < n->op->schema->nparams; i++) {
