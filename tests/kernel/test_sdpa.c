@@ -278,6 +278,23 @@ static void test_sdpa_types(void **state)
         }
 }
 
+/* A finite mask that swallows every score: all keys weigh the same, however the kernel rounds. */
+static void test_sdpa_swallowed(void **state)
+{
+    static const float low[] = {-1e30f, -3.4028234e38f, -1e9f, -5e4f};
+    uint64_t seed = 8;
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        Sdpa f = make_sdpa((int64_t[]){1, 2, 1, 40, 150, 64, 64}, false, &seed);
+        f.mask = &low[i];
+        for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung(l)) check_sdpa(l, &f, run_sdpa(l, &f, 1), "swallows all");
+        for (int t = 0; t < 2; t++) {
+            Sdpa a = typed(&f, t ? DT_F16 : DT_BF16);
+            for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung(l)) check_typed(l, &f, &a, "swallows all");
+        }
+    }
+}
+
 /* Each sequence of a ragged batch has the bits that it has alone. */
 static void test_sdpa_ragged(void **state)
 {
@@ -316,7 +333,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sdpa), cmocka_unit_test(test_sdpa_steep), cmocka_unit_test(test_sdpa_special), cmocka_unit_test(test_sdpa_threads),
-        cmocka_unit_test(test_sdpa_types), cmocka_unit_test(test_sdpa_ragged),
+        cmocka_unit_test(test_sdpa_types), cmocka_unit_test(test_sdpa_swallowed), cmocka_unit_test(test_sdpa_ragged),
     };
     return cmocka_run_group_tests_name("sdpa", tests, NULL, NULL);
 }
