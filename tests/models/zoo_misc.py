@@ -409,6 +409,19 @@ def _():
     return m, [mk(2, 32, 48), mk(1, 40, 40)], dict(input={0: batch(), 2: Dim("h", min=32, max=64), 3: Dim("w", min=32, max=64)})
 
 
+@model("pyramid_small")  # channels-last all the way: two levels, one up again, joined, pooled, as tokens
+def _():
+    def f(self, x):
+        a = F.relu(self.m0(x))
+        b = F.gelu(self.m1(F.max_pool2d(a, 3, 2, 1, ceil_mode=True)))
+        up = F.interpolate(self.m2(b), size=x.shape[2:], mode="bilinear", align_corners=False)
+        y = F.silu(self.m3(torch.cat([a, up, torch.sigmoid(a) * 2 - up], 1)) + a)
+        return y, self.m4(y.flatten(2).transpose(1, 2)), F.avg_pool2d(y, 3, 2, 1, count_include_pad=False), F.adaptive_avg_pool2d(y, (2, 3))
+    m = fn(f, lambda: nn.Conv2d(3, 20, 3, 1, 1), lambda: nn.Conv2d(20, 36, 3, 2, 1), lambda: nn.Conv2d(36, 20, 1), lambda: nn.Conv2d(60, 20, 1), lambda: nn.Linear(20, 7))
+    mk = lambda b, h, w: dict(x=R(b, 3, h, w))
+    return m, [mk(2, 16, 24), mk(1, 32, 20)], dict(x={0: batch(), 2: 4 * Dim("h", min=4, max=16), 3: 4 * Dim("w", min=4, max=16)})
+
+
 @model("unet_groupnorm")
 def _():
     def f(self, x):
