@@ -281,10 +281,10 @@ static void test_sdpa_types(void **state)
 /* A finite mask that swallows every score: all keys weigh the same, however the kernel rounds. */
 static void test_sdpa_swallowed(void **state)
 {
-    static const float low[] = {-1e30f, -3.4028234e38f, -1e9f, -5e4f};
+    static const float low[] = {-1e30f, -3.4028234e38f, -1e9f, -5e4f, -7.7e30f, -1e10f, -1.7e38f, -33333.3f};
     uint64_t seed = 8;
     (void)state;
-    for (int i = 0; i < 4; i++) {
+    for (size_t i = 0; i < sizeof low / sizeof *low; i++) {
         Sdpa f = make_sdpa((int64_t[]){1, 2, 1, 40, 150, 64, 64}, false, &seed);
         f.mask = &low[i];
         for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung(l)) check_sdpa(l, &f, run_sdpa(l, &f, 1), "swallows all");
