@@ -53,8 +53,8 @@ qkv: error: a.qkv: the file has N bytes, its header says N
 $ head -c 100 e.qkv > cut.qkv; qkv run cut.qkv
 ! qkv: error: cut.qkv: the file has 100 bytes, a header has 128
 ? 3
-$ QKV_CPU=ref qkv run e.qkv 2>&1 | sed 's/layout [^)]*/layout L/g'
-qkv: error: e.qkv: its weights are packed for CPU (layout L), this CPU runs CPU (layout L): run 'qkv pack' on the model's source here
+$ QKV_CPU=gen qkv pack eager.pt2 -o g.qkv -q > g.txt; QKV_CPU=ref qkv run g.qkv 2>&1 | sed 's/layout [^)]*/layout L/g'
+qkv: error: g.qkv: its weights are packed for CPU (layout L), this CPU runs CPU (layout L): run 'qkv pack' on the model's source here
 $ qkv pack e.qkv -o nowhere/e.qkv
 ! qkv: error: cannot write 'nowhere/e.qkv': No such file or directory
 ? 3

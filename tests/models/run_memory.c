@@ -1,5 +1,5 @@
-/* Memory of results and scratch stays within 1.1 times what the order of steps needs at least, for each small model (tests/models/small) at
- * all its sizes, with 1 and with 2 threads, rewritten and not. TAP.
+/* Memory of results and scratch stays within 1.1 times what the order of steps needs at least (and a few cache lines, for models of a few), for each
+ * small model (tests/models/small) at all its sizes, with 1 and with 2 threads, rewritten and not. TAP.
  *
  *     run_memory tests/models/small
  */
@@ -12,7 +12,7 @@
 #include "run/session.h"
 #include "tap.h"
 
-enum { MAX_VARIANTS = 8 };
+enum { MAX_VARIANTS = 8, LINES = 4 * 64 };
 
 static bool set_inputs(Session *s, const Graph *g, const TensorFile *in, Err *err)
 {
@@ -49,7 +49,8 @@ static void run_model(const char *dir, const char *name, bool rewritten, int thr
         ok = set_inputs(s, p.graph, in, &err) && session_run(s, &err) && session_run(s, &err);
         tensorfile_close(in);
         session_stats(s, &st);
-        double now = st.bound_bytes ? (double)(st.arena_bytes + st.scratch_bytes) / (double)st.bound_bytes : 1;
+        size_t have = st.arena_bytes + st.scratch_bytes;
+        double now = have > st.bound_bytes + LINES && st.bound_bytes ? (double)have / (double)st.bound_bytes : 1;
         if (now > worst) worst = now;
     }
     tap_ok(ok && v > 0 && worst <= 1.1, "%s%s, %d threads: %.3f times the bound %s", name, rewritten ? ", rewritten" : "", threads, worst, err.msg);

@@ -241,12 +241,12 @@ static void hostile(const char *path)
     field(&b, CRC, 7, 4, QKV_UNREADABLE, "checksum");
     replaced(&b, "\"offset\": 0}", "\"offset\": 8}", QKV_UNREADABLE, "multiple of 64");
     replaced(&b, "\"dtype\": \"f32\"", "\"dtype\": \"f33\"", QKV_UNREADABLE, "f33");
-    replaced(&b, "\"dtype\": \"f32\"", "\"dtype\": \"f64\"", QKV_UNREADABLE, "another dtype or shape");
+    replaced(&b, "\"dtype\": \"f32\"", "\"dtype\": \"i32\"", QKV_UNREADABLE, "another dtype or shape");
     replaced(&b, "\"weights\"", "\"wieghts\"", QKV_UNREADABLE, "'weights'");
-    replaced(&b, "\"weight\": 0", "\"weight\": 9", QKV_UNREADABLE, "weight");
-    replaced(&b, "\"at\": 0,", "\"at\": 4,", QKV_UNREADABLE, "no part of weight");
     char *layout = memmem(b.data, b.size, "\"layout\": \"", 11);
-    if (layout) {
+    if (layout) { /* the reference rung packs nothing */
+        replaced(&b, "\"weight\": 0", "\"weight\": 9", QKV_UNREADABLE, "weight");
+        replaced(&b, "\"at\": 0,", "\"at\": 4,", QKV_UNREADABLE, "no part of weight");
         layout[11] ^= 2;
         mend(&b);
         refused(&b, QKV_UNSUPPORTED, "run 'qkv pack' on the model's source here", "another CPU's layout");
