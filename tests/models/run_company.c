@@ -3,11 +3,11 @@
  *
  *     run_company tests/models/small
  */
-#include <dirent.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include "qkv.h"
+#include "folder.h"
 #include "tap.h"
 
 enum { MAX_VARIANTS = 8, MAX_INPUTS = 16, MAX_OUTPUTS = 32, SESSIONS = 4, TURNS = 6 };
@@ -216,26 +216,17 @@ static void run_model(const char *dir, const char *name)
     qkv_model_free(m);
 }
 
-static int by_name(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
+static void run_named(const char *folder, const char *name, void *user)
+{
+    (void)user;
+    run_model(folder, name);
+}
 
 int main(int argc, char **argv)
 {
-    DIR *d = argc == 2 ? opendir(argv[1]) : NULL;
-    char *names[256];
-    int n = 0;
-    if (!d) {
+    if (!each_model(argc == 2 ? argv[1] : NULL, run_named, NULL)) {
         fprintf(stderr, "usage: run_company FOLDER\n");
         return 2;
-    }
-    for (struct dirent *f; (f = readdir(d)) && n < 256;) {
-        size_t len = strlen(f->d_name);
-        if (len > 4 && !strcmp(f->d_name + len - 4, ".pt2")) names[n++] = strndup(f->d_name, len - 4);
-    }
-    closedir(d);
-    qsort(names, (size_t)n, sizeof *names, by_name);
-    for (int i = 0; i < n; i++) {
-        run_model(argv[1], names[i]);
-        free(names[i]);
     }
     return tap_done();
 }

@@ -3,13 +3,13 @@
  *
  *     run_memory tests/models/small
  */
-#include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
 #include "compile.h"
 #include "format/tensors.h"
 #include "optimise.h"
 #include "run/session.h"
+#include "folder.h"
 #include "tap.h"
 
 enum { MAX_VARIANTS = 8, LINES = 4 * 64 };
@@ -59,26 +59,17 @@ static void run_model(const char *dir, const char *name, bool rewritten, int thr
     program_close(&p);
 }
 
-static int by_name(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
+static void run_named(const char *folder, const char *name, void *user)
+{
+    (void)user;
+    for (int how = 0; how < 4; how++) run_model(folder, name, how & 1, 1 + how / 2);
+}
 
 int main(int argc, char **argv)
 {
-    DIR *d = argc == 2 ? opendir(argv[1]) : NULL;
-    char *names[256];
-    int n = 0;
-    if (!d) {
+    if (!each_model(argc == 2 ? argv[1] : NULL, run_named, NULL)) {
         fprintf(stderr, "usage: run_memory FOLDER\n");
         return 2;
-    }
-    for (struct dirent *f; (f = readdir(d)) && n < 256;) {
-        size_t len = strlen(f->d_name);
-        if (len > 4 && !strcmp(f->d_name + len - 4, ".pt2")) names[n++] = strndup(f->d_name, len - 4);
-    }
-    closedir(d);
-    qsort(names, (size_t)n, sizeof *names, by_name);
-    for (int i = 0; i < n; i++) {
-        for (int how = 0; how < 4; how++) run_model(argv[1], names[i], how & 1, 1 + how / 2);
-        free(names[i]);
     }
     return tap_done();
 }

@@ -3,7 +3,6 @@
  *
  *     run_pack tests/models/small FOLDER       FOLDER: where files may be written
  */
-#include <dirent.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +10,7 @@
 #include <unistd.h>
 #include <zlib.h>
 #include "qkv.h"
+#include "folder.h"
 #include "tap.h"
 
 enum { MAX_VARIANTS = 8 };
@@ -254,26 +254,17 @@ static void hostile(const char *path)
     free(b.data);
 }
 
-static int by_name(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
+static void run_named(const char *folder, const char *name, void *user)
+{
+    run_model(folder, name, user);
+}
 
 int main(int argc, char **argv)
 {
-    DIR *d = argc == 3 ? opendir(argv[1]) : NULL;
-    char *names[256], path[1024];
-    int n = 0;
-    if (!d) {
+    char path[1024];
+    if (!each_model(argc == 3 ? argv[1] : NULL, run_named, argv[2])) {
         fprintf(stderr, "usage: run_pack FOLDER TO\n");
         return 2;
-    }
-    for (struct dirent *f; (f = readdir(d)) && n < 256;) {
-        size_t len = strlen(f->d_name);
-        if (len > 4 && !strcmp(f->d_name + len - 4, ".pt2")) names[n++] = strndup(f->d_name, len - 4);
-    }
-    closedir(d);
-    qsort(names, (size_t)n, sizeof *names, by_name);
-    for (int i = 0; i < n; i++) {
-        run_model(argv[1], names[i], argv[2]);
-        free(names[i]);
     }
     snprintf(path, sizeof path, "%s/mha_self.qkv", argv[2]);
     hostile(path);

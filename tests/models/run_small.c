@@ -5,11 +5,11 @@
  * Each model runs at all its sizes in one session, forwards and back (a new size plans again, an old one must not have been spoiled),
  * with 1 and with 2 threads, fused and with every node kept; the answers must not depend on the number of threads, bit for bit.
  */
-#include <dirent.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include "qkv.h"
+#include "folder.h"
 #include "tap.h"
 
 enum { MAX_VARIANTS = 8, MAX_OUTPUTS = 32 };
@@ -128,26 +128,17 @@ static void run_model(const char *dir, const char *name)
     }
 }
 
-static int by_name(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
+static void run_named(const char *folder, const char *name, void *user)
+{
+    (void)user;
+    run_model(folder, name);
+}
 
 int main(int argc, char **argv)
 {
-    DIR *d = argc == 2 ? opendir(argv[1]) : NULL;
-    if (!d) {
+    if (!each_model(argc == 2 ? argv[1] : NULL, run_named, NULL)) {
         fprintf(stderr, "usage: run_small FOLDER\n");
         return 2;
-    }
-    char *names[256];
-    int n = 0;
-    for (struct dirent *f; (f = readdir(d)) && n < 256;) {
-        size_t len = strlen(f->d_name);
-        if (len > 4 && !strcmp(f->d_name + len - 4, ".pt2")) names[n++] = strndup(f->d_name, len - 4);
-    }
-    closedir(d);
-    qsort(names, (size_t)n, sizeof *names, by_name);
-    for (int i = 0; i < n; i++) {
-        run_model(argv[1], names[i]);
-        free(names[i]);
     }
     return tap_done();
 }

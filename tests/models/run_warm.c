@@ -3,7 +3,6 @@
  *
  *     run_warm tests/models/small
  */
-#include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -14,6 +13,7 @@
 #if defined(__SANITIZE_ADDRESS__) || !defined(__GLIBC__)
 int main(void) { return tap_done(); } /* the allocator is another one */
 #else
+#include "folder.h"
 
 enum { MAX_VARIANTS = 8, MAX_SEEN = 8 };
 
@@ -113,27 +113,18 @@ static void run_model(const char *dir, const char *name, int threads)
     while (n-- > 0) qkv_tensors_free(in[n]);
 }
 
-static int by_name(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
+static void run_named(const char *folder, const char *name, void *user)
+{
+    (void)user;
+    run_model(folder, name, 1);
+    run_model(folder, name, 2);
+}
 
 int main(int argc, char **argv)
 {
-    DIR *d = argc == 2 ? opendir(argv[1]) : NULL;
-    char *names[256];
-    int n = 0;
-    if (!d || !dladdr((const void *)(uintptr_t)&main, &self)) {
+    if (!dladdr((const void *)(uintptr_t)&main, &self) || !each_model(argc == 2 ? argv[1] : NULL, run_named, NULL)) {
         fprintf(stderr, "usage: run_warm FOLDER\n");
         return 2;
-    }
-    for (struct dirent *f; (f = readdir(d)) && n < 256;) {
-        size_t len = strlen(f->d_name);
-        if (len > 4 && !strcmp(f->d_name + len - 4, ".pt2")) names[n++] = strndup(f->d_name, len - 4);
-    }
-    closedir(d);
-    qsort(names, (size_t)n, sizeof *names, by_name);
-    for (int i = 0; i < n; i++) {
-        run_model(argv[1], names[i], 1);
-        run_model(argv[1], names[i], 2);
-        free(names[i]);
     }
     return tap_done();
 }
