@@ -120,16 +120,16 @@ static void fuse_product(Fuser *s, Node *n, bool conv)
     DType t = n->out[0]->dtype;
     if (t != DT_F32 && t != DT_BF16) return;
     Chain c = {s, entry(s, n), n->out[0], NULL};
-    Node *next = free_user(s, c.at);
+    Node *next = free_user(s, c.at), *gelu;
     while (next && !conv && is_cast(next) && !half(next->out[0]->dtype)) next = absorb(&c, next);
     if (next && activation_of(next)) {
         c.p->act = activation_of(next);
         next = absorb(&c, next);
-    } else if (!conv && quick_gelu(s, c.at)) {
-        Node *last = quick_gelu(s, c.at), *sigmoid = factor_of(last, c.at)->def;
+    } else if (!conv && (gelu = quick_gelu(s, c.at))) {
+        Node *sigmoid = factor_of(gelu, c.at)->def;
         c.p->act = ACT_QUICK_GELU;
         entry(s, sigmoid->arg[0].v->def)->absorbed = entry(s, sigmoid)->absorbed = true;
-        next = absorb(&c, last);
+        next = absorb(&c, gelu);
     }
     while (next && !conv && is_cast(next) && next->out[0]->dtype != DT_F16) next = absorb(&c, next);
     bool sums = !conv || (!c.p->act && n->arg[6].e->kind == EX_BOOL && !n->arg[6].e->i); /* not those of a transposed convolution */
@@ -186,44 +186,42 @@ static void fuse_one(Fuser *s, Node *n)
     else if (n->nout == 1 && any_float(n)) fuse_rounding(s, n);
 }
 
-static void refuse(void *user, Value **slot)
+static void not_transparent(void *user, Value **slot)
 {
     const Fuser *s = user;
     s->f->node[(*slot)->id].transparent = false;
 }
 
-/* Casts to float32 that only ops of any float use. */
-static void find_transparent(Fuser *s)
-{
-    for (Node *n = s->g->first; n; n = n->next)
-        if (n->op->id == OP_to_copy && is_cast(n) && n->out[0]->dtype == DT_F32 && n->arg[0].v->def && !entry(s, n)->absorbed) entry(s, n)->transparent = true;
-    for (Node *n = s->g->first; n; n = n->next)
-        if (n->nout != 1 || !any_float(n)) node_each_operand(n, refuse, s);
-    for (int i = 0; i < s->g->noutput; i++) s->f->node[s->g->output[i].value->id].transparent = false;
-    for (int i = 0; i < graph_mutations(s->g); i++) s->f->node[graph_mutation(s->g, i)->value->id].transparent = false;
-}
-
-static void refuse_weight(void *user, Value **slot)
+static void not_weight(void *user, Value **slot)
 {
     const Fuser *s = user;
     s->f->node[(*slot)->id].rounds_weight = false;
 }
 
-/* Casts of weights that only linears use, as their weight. */
-static void find_weights(Fuser *s)
+static void refuse_result(Fuser *s, Value *v)
+{
+    not_transparent(s, &v);
+    not_weight(s, &v);
+}
+
+/* Casts that are no steps: to float32, which only ops of any float use; of weights to bf16, which only linears use, as their weight. */
+static void find_casts(Fuser *s)
 {
     for (Node *n = s->g->first; n; n = n->next) {
-        const Value *w = n->op->id == OP_to_copy ? n->arg[0].v : NULL;
-        if (w && w->kind == V_WEIGHT && w->dtype == DT_F32 && n->out[0]->dtype == DT_BF16 && !graph_writes(s->g, w)) entry(s, n)->rounds_weight = true;
+        if (!is_cast(n) || entry(s, n)->absorbed) continue;
+        const Value *from = n->arg[0].v;
+        DType to = n->out[0]->dtype;
+        entry(s, n)->transparent = to == DT_F32 && from->def;
+        entry(s, n)->rounds_weight = to == DT_BF16 && from->kind == V_WEIGHT && !graph_writes(s->g, from);
     }
     for (Node *n = s->g->first; n; n = n->next) {
-        Value *weight = n->op->id == OP_linear ? n->arg[1].v : NULL, *x = weight ? n->arg[0].v : NULL, *bias = weight && n->arg[2].kind == ARG_VALUE ? n->arg[2].v : NULL;
-        if (!weight) node_each_operand(n, refuse_weight, s);
-        if (x) refuse_weight(s, &x);
-        if (bias) refuse_weight(s, &bias);
+        if (n->nout != 1 || !any_float(n)) node_each_operand(n, not_transparent, s);
+        if (n->op->id != OP_linear) node_each_operand(n, not_weight, s);
+        else not_weight(s, &n->arg[0].v);
+        if (n->op->id == OP_linear && n->arg[2].kind == ARG_VALUE) not_weight(s, &n->arg[2].v);
     }
-    for (int i = 0; i < s->g->noutput; i++) s->f->node[s->g->output[i].value->id].rounds_weight = false;
-    for (int i = 0; i < graph_mutations(s->g); i++) s->f->node[graph_mutation(s->g, i)->value->id].rounds_weight = false;
+    for (int i = 0; i < s->g->noutput; i++) refuse_result(s, s->g->output[i].value);
+    for (int i = 0; i < graph_mutations(s->g); i++) refuse_result(s, graph_mutation(s->g, i)->value);
 }
 
 bool fuse_graph(const Graph *g, Fusion *f, Err *err)
@@ -239,8 +237,7 @@ bool fuse_graph(const Graph *g, Fusion *f, Err *err)
             node_each_operand(node, note_user, &t);
         }
         for (Node *node = g->first; node; node = node->next) fuse_one(&s, node);
-        find_transparent(&s);
-        find_weights(&s);
+        find_casts(&s);
     } else {
         fusion_free(f);
         fail(err, E_LIMIT, "out of memory");

@@ -1,9 +1,6 @@
 /* Peak of bf16 products: AVX-512's dot product of pairs, and AMX tiles. Contract in kernel/peak.h. */
 #include "kernel/peak.h"
 #include <immintrin.h>
-#include <stdbool.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 __attribute__((target("avx512f,avx512bw,avx512bf16"))) static double dots(int64_t rounds, float *sink)
 {
@@ -16,13 +13,6 @@ __attribute__((target("avx512f,avx512bw,avx512bf16"))) static double dots(int64_
     for (int i = 0; i < 16; i++) s = _mm512_add_ps(s, a[i]);
     *sink = _mm512_reduce_add_ps(s);
     return 16.0 * 32 * 2 * (double)rounds;
-}
-
-/* Linux lets a process use tiles once it asks for their state (Documentation/arch/x86/xstate.rst). */
-static bool may_use_tiles(void)
-{
-    enum { REQUEST_PERMISSION = 0x1023, TILE_DATA = 18 };
-    return syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
 }
 
 /* Two by two tiles of 16 x 16 sums, each product 16 x 16 x 32. */
@@ -78,7 +68,6 @@ void peak_fill_avx512bf16(PeakKernels *k)
 void peak_fill_amx(PeakKernels *k);
 void peak_fill_amx(PeakKernels *k)
 {
-    if (!may_use_tiles()) return;
     k->bf16 = tiles;
     k->bf16_by = "AMX tiles";
 }
