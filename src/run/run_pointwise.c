@@ -53,24 +53,26 @@ static int64_t broadcast_stride(const Tensor *t, int dim, int rank)
     return d < 0 || t->shape[d] == 1 ? 0 : t->stride[d] * (int64_t)dtype_size(t->dtype);
 }
 
-/* The result's dims in the order in which it lies in memory: a permutation of a contiguous tensor. */
-static void memory_order(const Tensor *t, int *order)
+/* The result's dims but those of 1, whose strides say nothing, in the order in which it lies in memory: a permutation of a contiguous
+ * tensor. How many they are. */
+static int memory_order(const Tensor *t, int *order)
 {
+    int n = 0;
     for (int i = 0; i < t->rank; i++) {
-        int k = i;
-        for (; k > 0 && t->shape[i] != 1 && t->stride[order[k - 1]] < t->stride[i]; k--) order[k] = order[k - 1];
+        if (t->shape[i] == 1) continue;
+        int k = n++;
+        for (; k > 0 && t->stride[order[k - 1]] < t->stride[i]; k--) order[k] = order[k - 1];
         order[k] = i;
     }
+    return n;
 }
 
 /* Merges neighbouring dims that every operand steps through alike; drops dims of size 1. Elements are counted as the result lies. */
 static void merge_dims(Walk *w)
 {
-    int n = 0, order[MAX_RANK];
-    memory_order(w->out, order);
-    for (int i = 0; i < w->out->rank; i++) {
+    int n = 0, order[MAX_RANK], dims = memory_order(w->out, order);
+    for (int i = 0; i < dims; i++) {
         int d = order[i];
-        if (w->out->shape[d] == 1) continue;
         bool join = n > 0;
         for (int k = 0; k < w->nin && join; k++)
             if (w->in[k].t) join = w->in[k].stride[n - 1] == broadcast_stride(w->in[k].t, d, w->out->rank) * w->out->shape[d];

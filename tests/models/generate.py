@@ -19,7 +19,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 SMALL = ["mha_self", "mha_cross_padding", "sdpa_gqa", "sdpa_dead_rows_core", "hand_rope", "encoder_prenorm_gelu", "storage_zoo",
          "autocast_region_bf16", "no_grad_region", "write_select_copy_add", "write_index_put", "kv_cache_slice", "unbacked_item", "unbacked_nonzero",
-         "derived_14", "derived_from_one", "size_arithmetic", "outputs_nested", "inputs_of_every_kind", "tower_bf16", "resnet_small", "pyramid_small"]
+         "derived_14", "derived_from_one", "size_arithmetic", "outputs_nested", "inputs_of_every_kind", "tower_bf16", "resnet_small", "pyramid_small", "mask_lies_otherwise"]
 
 
 def load(hf=True):

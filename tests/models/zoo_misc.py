@@ -422,6 +422,18 @@ def _():
     return m, [mk(2, 16, 24), mk(1, 32, 20)], dict(x={0: batch(), 2: 4 * Dim("h", min=4, max=16), 3: 4 * Dim("w", min=4, max=16)})
 
 
+@model("mask_lies_otherwise")  # a bias that comes with its heads last, at sizes of 1, whose strides say nothing
+def _():
+    def f(self, x, table, q, k, v):
+        bias = table.permute(2, 0, 1).unsqueeze(0) + x[:, None, None]
+        y = F.relu(table.permute(2, 0, 1)[None] * 2 - x[:, None, None])
+        return F.scaled_dot_product_attention(q, k, v, bias), y @ v, y.softmax(-1)
+    mk = lambda b, n, m: dict(x=R(b, m), table=R(n, m, 4, seed=1), q=R(b, 4, n, 8, seed=2), k=R(b, 4, m, 8, seed=3), v=R(b, 4, m, 6, seed=4))
+    rows, keys = Dim("rows", max=32), Dim("keys", max=32)
+    dyn = dict(x={0: batch(), 1: keys}, table={0: rows, 1: keys}, q={0: batch(), 2: rows}, k={0: batch(), 2: keys}, v={0: batch(), 2: keys})
+    return fn(f), [mk(2, 3, 5), mk(1, 1, 2), mk(1, 3, 1), mk(1, 1, 7), mk(1, 5, 3), mk(3, 1, 1)], dyn
+
+
 @model("unet_groupnorm")
 def _():
     def f(self, x):
