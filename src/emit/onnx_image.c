@@ -192,24 +192,41 @@ void out_avg_pool(Onnx *o, const Node *n, const char *text)
     give(o, n, 0, p.batched ? y : squeeze(o, y, 0));
 }
 
-/* One axis averaged into `to` parts: a product with a matrix of weights. */
-static Ref averaged(Onnx *o, Ref x, int rank, int axis, int64_t from, int64_t to)
+/* (from, to): part j is the mean of floor(j * from / to) .. ceil((j + 1) * from / to) - 1 (ATen's AdaptiveAveragePooling). */
+static Ref constant_weights(Onnx *o, int64_t from, int64_t to)
 {
     float *m = arena_array(o->a, float, from * to);
-    int64_t perm[MAX_RANK];
     if (!m) {
         out_of_memory(o);
-        return x;
+        return none();
     }
     for (int64_t j = 0; j < to; j++) {
         int64_t lo = j * from / to, hi = ((j + 1) * from + to - 1) / to;
         for (int64_t i = lo; i < hi; i++) m[i * to + j] = (float)(1.0 / (double)(hi - lo));
     }
     Tensor t = tensor_of(DT_F32, 2, (int64_t[]){from, to}, m);
+    return tensor_const(o, &t, "average");
+}
+
+static Ref weights_of_sizes(Onnx *o, DType t, Expr *from, Expr *to)
+{
+    Ref a = size_of(o, from), b = size_of(o, to), one = integer(o, 1), j = positions(o, b), i = unsqueeze(o, positions(o, a), 1);
+    Ref lo = bin(o, "Div", bin(o, "Mul", j, a), b);
+    Ref hi = bin(o, "Div", bin(o, "Sub", bin(o, "Add", bin(o, "Mul", bin(o, "Add", j, one), a), b), one), b);
+    Ref inside = NODE(o, "And", DT_BOOL, negated(o, NODE(o, "Less", DT_BOOL, i, lo)), NODE(o, "Less", DT_BOOL, i, hi));
+    return bin(o, "Div", cast(o, inside, t), cast(o, bin(o, "Sub", hi, lo), t));
+}
+
+/* One axis averaged into `to` parts: a product with a matrix of weights. */
+static Ref averaged(Onnx *o, Ref x, int rank, int axis, Expr *from, Expr *to)
+{
+    int64_t perm[MAX_RANK];
+    bool constant = ex_is_int(from) && ex_is_int(to) && x.t == DT_F32;
+    Ref weights = constant ? constant_weights(o, from->i, to->i) : weights_of_sizes(o, x.t, from, to);
     for (int i = 0; i < rank; i++) perm[i] = i;
     perm[axis] = rank - 1;
     perm[rank - 1] = axis;
-    return transpose(o, bin(o, "MatMul", transpose(o, x, rank, perm), tensor_const(o, &t, "average")), rank, perm);
+    return transpose(o, bin(o, "MatMul", transpose(o, x, rank, perm), weights), rank, perm);
 }
 
 /* Windows are of one size where the result's divides the input's. */
@@ -253,13 +270,8 @@ void out_adaptive_avg(Onnx *o, const Node *n, const char *text)
         return;
     }
     for (int i = 0; i < axes; i++) {
-        const Expr *a = v->dim[axis[i]], *b = out->dim[axis[i]];
-        if (a == b) continue;
-        if (!ex_is_int(a) || !ex_is_int(b) || x.t == DT_F64) {
-            refuse(o, "windows of sizes that vary");
-            return;
-        }
-        x = averaged(o, x, v->rank, (int)axis[i], a->i, b->i);
+        Expr *a = v->dim[axis[i]], *b = out->dim[axis[i]];
+        if (a != b) x = averaged(o, x, v->rank, (int)axis[i], a, b);
     }
     give(o, n, 0, x);
 }
