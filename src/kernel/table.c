@@ -15,6 +15,7 @@ void product_fill_avx512bf16(ProductKernels *k);
 void product_fill_amx(ProductKernels *k);
 void peak_fill_avx512bf16(PeakKernels *k);
 void peak_fill_amx(PeakKernels *k);
+void sdpa_fill_avx512bf16(SdpaKernels *k);
 void sdpa_fill_amx(SdpaKernels *k);
 #endif
 
@@ -40,6 +41,7 @@ static void fill(void)
         if (level >= CPU_AMX && cpu_best() >= CPU_AMX) peak_fill_amx(&k->peak);
         if (level >= CPU_AVX512BF16) product_fill_avx512bf16(&k->product);
         if (level >= CPU_AMX) product_fill_amx(&k->product);
+        if (level >= CPU_AVX512BF16) sdpa_fill_avx512bf16(&k->sdpa);
         if (level >= CPU_AMX) sdpa_fill_amx(&k->sdpa);
 #endif
     }

@@ -79,7 +79,7 @@ static void sdpa_model(const Sdpa *a, int64_t b, int64_t h, int64_t n, double *w
     }
 }
 
-enum { KEYS_MOST = 1100, WIDTH_MOST = 70 };
+enum { KEYS_MOST = 1100, WIDTH_MOST = 100 };
 
 static void check_sdpa(CpuLevel l, const Sdpa *a, const float *out, const char *mask)
 {
@@ -111,7 +111,7 @@ static const void *in_dtype(int at, DType t, float *x, int64_t n)
 static float *run_sdpa(CpuLevel l, Sdpa *a, int threads)
 {
     const SdpaKernels *k = &kernels_at(l)->sdpa;
-    float *out = room(5, a->B * a->H * a->N * a->E * 4), *space = room(6, ((int64_t)k->workspace(a, threads) + 63) / 64 * 64);
+    float *out = room(5, a->B * a->H * a->N * a->E * (int64_t)dtype_size(a->t)), *space = room(6, ((int64_t)k->workspace(a, threads) + 63) / 64 * 64);
     a->out = out;
     a->os[2] = a->E, a->os[1] = a->N * a->E, a->os[0] = a->H * a->N * a->E;
     k->run(a, space, threads);
@@ -129,12 +129,13 @@ static Sdpa make_sdpa(const int64_t *s, bool turned, uint64_t *state)
     return a;
 }
 
-/* Rows in sixes, panels of 8, 16 and 64 columns, blocks of 512 keys, and their neighbours. */
+/* Rows in sixes, 24s and 32s, panels of 8, 16, 32 and 64 columns, blocks of 256 and 512 keys, pairs along D and keys, and their neighbours. */
 static const int64_t shapes[][7] = {
     {1, 1, 1, 1, 1, 1, 1},    {0, 1, 1, 2, 2, 2, 2},    {1, 1, 1, 0, 3, 4, 4},      {1, 2, 1, 3, 0, 4, 5},      {1, 2, 2, 3, 4, 0, 5},   {1, 1, 1, 3, 4, 5, 0},
     {2, 4, 2, 5, 7, 3, 8},    {1, 3, 1, 6, 8, 8, 7},    {2, 2, 2, 7, 9, 16, 9},     {1, 2, 1, 13, 15, 17, 15},  {1, 2, 2, 12, 16, 31, 16}, {1, 1, 1, 11, 17, 32, 17},
     {1, 2, 2, 33, 31, 33, 31}, {1, 2, 1, 5, 63, 64, 33}, {1, 1, 1, 64, 64, 65, 64},  {1, 1, 1, 9, 65, 15, 65},   {1, 1, 1, 7, 511, 8, 8}, {1, 1, 1, 7, 512, 8, 9},
     {1, 1, 1, 13, 513, 9, 8}, {1, 2, 1, 4, 1025, 16, 5}, {1, 1, 1, 1, 1088, 64, 64}, {1, 1, 1, 600, 3, 4, 4},
+    {1, 1, 1, 25, 130, 96, 98}, {1, 10, 1, 1, 97, 34, 64},  {2, 1, 1, 31, 259, 1, 66},   {1, 3, 3, 30, 33, 65, 1},
 };
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 
@@ -170,47 +171,6 @@ static void test_sdpa_steep(void **state)
     }
 }
 
-/* NaN and infinity stay in the rows and columns that they touch; a row without a key is 0 whatever the values are. */
-static void test_sdpa_special(void **state)
-{
-    static const float special[] = {NAN, INFINITY, -INFINITY, 0x1p-149f, -0.0f};
-    uint64_t seed = 4;
-    (void)state;
-    for (int i = 0; i < 15; i++) {
-        Sdpa a = make_sdpa((int64_t[]){1, 1, 1, 14, i % 2 ? 20 : 530, 5, 6}, false, &seed);
-        float *x = (float *)(uintptr_t)(i / 5 == 0 ? a.q : i / 5 == 1 ? a.k : a.v) + (i / 5 == 0 ? 9 * a.qs[2] : i / 5 == 1 ? 17 * a.ks[2] : 17 * a.vs[2]);
-        x[2] = special[i % 5];
-        for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung(l)) check_sdpa(l, &a, run_sdpa(l, &a, 2), "none");
-        make_mask(&a, TRUTH_NONE, &seed);
-        if (i / 5 == 2)
-            for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung(l)) check_sdpa(l, &a, run_sdpa(l, &a, 2), "truth, no key");
-    }
-}
-
-static void test_sdpa_threads(void **state)
-{
-    static const int64_t large[][7] = {{1, 1, 1, 400, 70, 8, 9}, {1, 2, 1, 577, 40, 16, 16}, {3, 3, 3, 20, 90, 8, 8}, {1, 5, 5, 200, 33, 4, 3}};
-    static const int threads[] = {1, 2, 3, 8};
-    uint64_t seed = 5;
-    (void)state;
-    for (int i = 0; i < 4; i++)
-        for (int causal = 0; causal < 2; causal++) {
-            Sdpa a = make_sdpa(large[i], causal, &seed);
-            if (causal) a.upper = 0;
-            size_t bytes = (size_t)(a.B * a.H * a.N * a.E) * 4;
-            for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung(l)) {
-                float *first = malloc(bytes);
-                for (int t = 0; t < 4; t++) {
-                    const float *out = run_sdpa(l, &a, threads[t]);
-                    if (t == 0) memcpy(first, out, bytes);
-                    else if (memcmp(first, out, bytes)) STOP("sdpa on %s, shape %d: %d threads differ", cpu_level_name(l), i, threads[t]);
-                }
-                check_sdpa(l, &a, first, "none");
-                free(first);
-            }
-        }
-}
-
 /* Elements from the first to the last of (A, B, C, width). */
 static int64_t span(int64_t A, int64_t B, int64_t C, int64_t width, const int64_t *stride)
 {
@@ -242,7 +202,7 @@ static void check_typed(CpuLevel l, const Sdpa *f, const Sdpa *a, const char *ma
             uint16_t *y = &out[b * o.os[0] + h * o.os[1] + at * o.os[2] + e];
             double got = (double)(a->t == DT_BF16 ? bf16_to_f32(*y) : f16_to_f32(*y));
             double unit = a->t == DT_BF16 ? 0x1p-8 : 0x1p-11, allowed = far[e] + fabs(want[e]) * unit + (a->t == DT_BF16 ? size[e] * 0x1p-8 : 0) + 0x1p-24;
-            if (isnan(want[e]) ? !isnan(got) : !(fabs(got - want[e]) <= allowed))
+            if (isnan(want[e]) ? !isnan(got) : got != want[e] && !(fabs(got - want[e]) <= allowed))
                 STOP("sdpa of %s on %s, B %d H %d/%d N %d M %d D %d E %d, mask %s, upper %d, row %d, %d: %g, expected %g; %g off, %g allowed", dtype_name(a->t), cpu_level_name(l), (int)a->B,
                      (int)a->H, (int)a->Hkv, (int)a->N, (int)a->M, (int)a->D, (int)a->E, mask, (int)a->upper, (int)row, (int)e, got, want[e], fabs(got - want[e]), allowed);
             *y = 0xffff;
@@ -260,6 +220,56 @@ static Sdpa typed(Sdpa *f, DType t)
     a.k = in_dtype(8, t, (float *)(uintptr_t)f->k, span(a.B, a.Hkv, a.M, a.D, a.ks));
     a.v = in_dtype(9, t, (float *)(uintptr_t)f->v, span(a.B, a.Hkv, a.M, a.E, a.vs));
     return a;
+}
+
+/* NaN and infinity stay in the rows and columns that they touch; a row without a key is 0 whatever the values are. */
+static void test_sdpa_special(void **state)
+{
+    static const float special[] = {NAN, INFINITY, -INFINITY, 0x1p-149f, -0.0f};
+    uint64_t seed = 4;
+    (void)state;
+    for (int i = 0; i < 30; i++) {
+        int where = i / 5 % 3;
+        Sdpa f = make_sdpa((int64_t[]){1, 1, 1, 14, i % 2 ? 20 : 530, 5, 6}, false, &seed);
+        float *x = (float *)(uintptr_t)(where == 0 ? f.q : where == 1 ? f.k : f.v) + (where == 0 ? 9 * f.qs[2] : where == 1 ? 17 * f.ks[2] : 17 * f.vs[2]);
+        x[2] = special[i % 5];
+        Sdpa b = i < 15 ? f : typed(&f, DT_BF16);
+        for (int none = 0; none < (where == 2 ? 2 : 1); none++) {
+            if (none) make_mask(&f, TRUTH_NONE, &seed);
+            b.truth = f.truth;
+            for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung(l)) {
+                if (i < 15) check_sdpa(l, &f, run_sdpa(l, &f, 2), none ? "truth, no key" : "none");
+                else check_typed(l, &f, &b, none ? "truth, no key" : "none");
+            }
+        }
+    }
+}
+
+/* The same bits for any number of threads. */
+static void test_sdpa_threads(void **state)
+{
+    static const int64_t large[][7] = {{1, 1, 1, 400, 70, 8, 9}, {1, 2, 1, 577, 40, 16, 16}, {3, 3, 3, 20, 90, 8, 8}, {1, 5, 5, 200, 33, 4, 3}};
+    static const int threads[] = {1, 2, 3, 8};
+    static const DType types[] = {DT_F32, DT_BF16, DT_F16};
+    uint64_t seed = 5;
+    (void)state;
+    for (int i = 0; i < 4; i++)
+        for (int how = 0; how < 6; how++) {
+            Sdpa f = make_sdpa(large[i], how % 2, &seed);
+            if (how % 2) f.upper = 0;
+            Sdpa a = typed(&f, types[how / 2]);
+            size_t bytes = (size_t)(a.B * a.H * a.N * a.E) * dtype_size(a.t);
+            for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung(l)) {
+                float *first = malloc(bytes);
+                for (int t = 0; t < 4; t++) {
+                    const float *out = run_sdpa(l, &a, threads[t]);
+                    if (t == 0) memcpy(first, out, bytes);
+                    else if (memcmp(first, out, bytes)) STOP("sdpa of %s on %s, shape %d: %d threads differ", dtype_name(a.t), cpu_level_name(l), i, threads[t]);
+                }
+                if (a.t == DT_F32) check_sdpa(l, &a, first, "none");
+                free(first);
+            }
+        }
 }
 
 static void test_sdpa_types(void **state)
