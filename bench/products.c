@@ -74,7 +74,6 @@ int main(int argc, char **argv)
             own[l] = packed_matmul(weights, kernels(), &d, &err);
             their[l] = onednn_matmul(pool, &d, &err);
             if (!own[l] || !their[l]) return 2;
-            free(wdata[l]);
         }
         size_t room = packed_scratch(own[0]) > onednn_scratch(their[0]) ? packed_scratch(own[0]) : onednn_scratch(their[0]);
         void *scratch = aligned_alloc(64, (room + 127) / 64 * 64);
@@ -82,7 +81,7 @@ int main(int argc, char **argv)
         double best[2] = {1e9, 1e9}, peak = 0;
         for (int r = 0; r < rounds; r++) {
             double p = peak_once(), start = now();
-            for (int l = 0; l < L; l++) packed_run(own[l], &m, scratch);
+            for (int l = 0; l < L; l++) packed_run(own[l], &m, scratch, &err);
             double mid = now();
             for (int l = 0; l < L; l++) onednn_run(their[l], &m, scratch, &err);
             double end = now();
@@ -97,6 +96,7 @@ int main(int argc, char **argv)
         for (int l = 0; l < L; l++) {
             packed_free(own[l]);
             onednn_free(their[l]);
+            free(wdata[l]);
         }
         packed_weights_free(weights);
         onednn_pool_free(pool);

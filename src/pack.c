@@ -112,14 +112,14 @@ static int weight_at(const Packer *k, const void *data, int64_t *at)
     return found;
 }
 
-/* Packed anew into zeros: what a kernel leaves out between its panels would be whatever was in memory. */
-static void take_packed(void *user, const Tensor *b, bool rounded, const void *packed, size_t bytes)
+/* Packed into zeros: what a kernel leaves out between its panels would be whatever was in memory. */
+static void take_packed(void *user, const Tensor *b, bool rounded, size_t bytes)
 {
     Packer *k = user;
     int64_t at = 0;
     const char *layout = gemm_layout(b, rounded);
     int which = weight_at(k, b->data, &at);
-    void *own = packed && which >= 0 && layout ? aligned_alloc(PACKFILE_ALIGN, (bytes + PACKFILE_ALIGN) / PACKFILE_ALIGN * PACKFILE_ALIGN) : NULL;
+    void *own = which >= 0 && layout ? aligned_alloc(PACKFILE_ALIGN, (bytes + PACKFILE_ALIGN) / PACKFILE_ALIGN * PACKFILE_ALIGN) : NULL;
     void **list = own ? realloc(k->own, ((size_t)k->nown + 1) * sizeof *list) : NULL;
     if (!list) {
         free(own);

@@ -72,9 +72,7 @@ size_t gemm_scratch(const Gemm *g) { return g->packed ? packed_scratch(g->packed
 
 bool gemm_run(Gemm *g, const GemmBuffers *m, void *scratch, Err *err)
 {
-    if (!g->packed) return onednn_run(g->onednn, m, scratch, err);
-    packed_run(g->packed, m, scratch);
-    return true;
+    return g->packed ? packed_run(g->packed, m, scratch, err) : onednn_run(g->onednn, m, scratch, err);
 }
 
 /* ------------------------------------------------------------------ packed weights in files */
@@ -97,7 +95,7 @@ bool gemm_pool_give(GemmPool *p, const Tensor *b, bool rounded, const void *pack
     return packed_give(p->packed, packed_kernel(kernels(), b, rounded), b, rounded, packed, err);
 }
 
-void gemm_pool_each(const GemmPool *p, void (*f)(void *user, const Tensor *b, bool rounded, const void *packed, size_t bytes), void *user)
+void gemm_pool_each(const GemmPool *p, void (*f)(void *user, const Tensor *b, bool rounded, size_t bytes), void *user)
 {
     packed_each(p->packed, f, user);
 }

@@ -5,7 +5,8 @@
  *     gemm_free(g);
  *
  * Products are our own (gemm_packed.c, on kernel/product.h), convolutions oneDNN's (gemm_onednn.c); gemm.c chooses.
- * A GemmPool belongs to a session: the packed weights, shared by all products that want the same bytes in the same layout.
+ * A GemmPool belongs to a session: the packed weights, shared by all products that want the same bytes in the same layout. A weight is packed for keeps when it is used for
+ * the second time (gemm_packed.c): its plain bytes must stay where they are.
  */
 #ifndef QKV_KERNEL_GEMM_H
 #define QKV_KERNEL_GEMM_H
@@ -66,6 +67,6 @@ const char *gemm_layout(const Tensor *b, bool rounded);
 size_t gemm_packed_bytes(const Tensor *b, bool rounded);
 void gemm_pack(void *to, const Tensor *b, bool rounded);
 bool gemm_pool_give(GemmPool *p, const Tensor *b, bool rounded, const void *packed, Err *err);
-/* Every weight that was packed so far (b: (K, N)), for writing them. */
-void gemm_pool_each(const GemmPool *p, void (*f)(void *user, const Tensor *b, bool rounded, const void *packed, size_t bytes), void *user);
+/* Every constant b (K, N) that a product was made of, and what it takes packed, for writing them. */
+void gemm_pool_each(const GemmPool *p, void (*f)(void *user, const Tensor *b, bool rounded, size_t bytes), void *user);
 #endif

@@ -14,12 +14,12 @@ size_t packed_weights_bytes(const PackedWeights *p);
 Packed *packed_matmul(PackedWeights *p, const Kernels *k, const GemmMatmul *d, Err *err);
 void packed_free(Packed *g);
 size_t packed_scratch(const Packed *g);
-void packed_run(const Packed *g, const GemmBuffers *m, void *scratch);
+bool packed_run(const Packed *g, const GemmBuffers *m, void *scratch, Err *err);
 const ProductKernel *packed_kernel(const Kernels *k, const Tensor *b, bool rounded);
 size_t packed_bytes(const ProductKernel *k, int64_t K, int64_t N);
 void packed_pack(const ProductKernel *k, void *to, const Tensor *b, bool rounded, int threads);
 bool packed_give(PackedWeights *p, const ProductKernel *k, const Tensor *b, bool rounded, const void *packed, Err *err);
-void packed_each(const PackedWeights *p, void (*f)(void *user, const Tensor *b, bool rounded, const void *packed, size_t bytes), void *user);
+void packed_each(const PackedWeights *p, void (*f)(void *user, const Tensor *b, bool rounded, size_t bytes), void *user);
 
 /* oneDNN: all dtypes equal (the bias may be f32), c and residual contiguous. */
 typedef struct OneDnn OneDnn;

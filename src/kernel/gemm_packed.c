@@ -3,11 +3,14 @@
  * All of a's rows are packed first, a superblock of them at a time; then tasks of some tiles by some panels go to the threads. Within a task,
  * panels are outside: a sliver of a panel (kc x nr, in L1) meets every tile of the task (in L2), and the next sliver is fetched meanwhile.
  * b is read once a superblock. Sums that K has cut wait in a buffer of the thread. (Goto and van de Geijn 2008, with the panel of b inside.)
+ *
+ * A constant b is packed for keeps at its second use. At the first, a product of one superblock packs panels as it comes to them, into memory that
+ * its thread uses again and again: who runs a model once writes no second copy of its weights (of fresh memory: as dear as packing itself).
  */
 #include <omp.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
+#include "base/pages.h"
 #include "kernel/gemm_impl.h"
 
 enum { ALIGN = 64, HUGE = 2 << 20, SUPERBLOCK = 1024, MAX_THREADS = 1024, WORTH_THREADS = 1 << 20 }; /* the last: floating-point operations, some 10 us of a core */
@@ -25,7 +28,8 @@ typedef struct Weight {
     DType dtype;
     bool rounded, owned;
     int64_t K, N, rs, cs;
-    const void *data;
+    const void *data; /* NULL: not packed so far */
+    bool used;        /* by a product that packed it as it went */
     size_t bytes;
 } Weight;
 
@@ -33,6 +37,8 @@ struct PackedWeights {
     Weight *w;
     int n, cap;
     size_t bytes; /* of those that are owned */
+    void *panels; /* of first uses; given back when a weight is packed for keeps */
+    size_t panels_size;
 };
 
 PackedWeights *packed_weights_create(Err *err)
@@ -47,6 +53,7 @@ void packed_weights_free(PackedWeights *p)
     if (!p) return;
     for (int i = 0; i < p->n; i++)
         if (p->w[i].owned) free((void *)(uintptr_t)p->w[i].data);
+    free(p->panels);
     free(p->w);
     free(p);
 }
@@ -80,69 +87,92 @@ void packed_pack(const ProductKernel *k, void *to, const Tensor *b, bool rounded
     for (int64_t i = 0; i < panels; i++) k->pack_b((char *)to + panel_bytes(k, K) * (size_t)i, &in, i, K, N);
 }
 
-static Weight *find(const PackedWeights *p, const ProductKernel *k, const Tensor *b, bool rounded)
+/* Its number; -1: not there. */
+static int find(const PackedWeights *p, const ProductKernel *k, const Tensor *b, bool rounded)
 {
     for (int i = 0; i < p->n; i++) {
-        Weight *w = &p->w[i];
+        const Weight *w = &p->w[i];
         if (w->from == b->data && w->kernel == k && w->dtype == b->dtype && w->rounded == (rounded && b->dtype == DT_F32) && w->K == b->shape[b->rank - 2] &&
             w->N == b->shape[b->rank - 1] && w->rs == b->stride[b->rank - 2] && w->cs == b->stride[b->rank - 1])
-            return w;
+            return i;
     }
-    return NULL;
+    return -1;
 }
 
-static Weight *add(PackedWeights *p, const ProductKernel *k, const Tensor *b, bool rounded, const void *data, bool owned, Err *err)
+/* Its number; -1 when out of memory. data: packed already, and the caller's. */
+static int add(PackedWeights *p, const ProductKernel *k, const Tensor *b, bool rounded, const void *data, Err *err)
 {
     if (p->n == p->cap) {
         int cap = p->cap ? p->cap * 2 : 64;
         Weight *grown = realloc(p->w, (size_t)cap * sizeof *grown);
         if (!grown) {
             fail(err, E_LIMIT, "out of memory");
-            return NULL;
+            return -1;
         }
         p->w = grown;
         p->cap = cap;
     }
-    Weight *w = &p->w[p->n++];
-    *w = (Weight){.from = b->data, .kernel = k, .dtype = b->dtype, .rounded = rounded && b->dtype == DT_F32, .owned = owned, .K = b->shape[b->rank - 2],
+    Weight *w = &p->w[p->n];
+    *w = (Weight){.from = b->data, .kernel = k, .dtype = b->dtype, .rounded = rounded && b->dtype == DT_F32, .K = b->shape[b->rank - 2],
                   .N = b->shape[b->rank - 1], .rs = b->stride[b->rank - 2], .cs = b->stride[b->rank - 1], .data = data};
     w->bytes = packed_bytes(k, w->K, w->N);
-    if (owned) p->bytes += w->bytes;
-    return w;
+    return p->n++;
 }
 
 bool packed_give(PackedWeights *p, const ProductKernel *k, const Tensor *b, bool rounded, const void *packed, Err *err)
 {
-    return find(p, k, b, rounded) || add(p, k, b, rounded, packed, false, err);
+    return find(p, k, b, rounded) >= 0 || add(p, k, b, rounded, packed, err) >= 0;
 }
 
-void packed_each(const PackedWeights *p, void (*f)(void *user, const Tensor *b, bool rounded, const void *packed, size_t bytes), void *user)
+static Tensor plain(const Weight *w)
+{
+    Tensor b = tensor_of(w->dtype, 2, (int64_t[]){w->K, w->N}, (void *)(uintptr_t)w->from);
+    b.stride[0] = w->rs;
+    b.stride[1] = w->cs;
+    return b;
+}
+
+void packed_each(const PackedWeights *p, void (*f)(void *user, const Tensor *b, bool rounded, size_t bytes), void *user)
 {
     for (int i = 0; i < p->n; i++) {
         const Weight *w = &p->w[i];
-        Tensor b = tensor_of(w->dtype, 2, (int64_t[]){w->K, w->N}, (void *)(uintptr_t)w->from);
-        b.stride[0] = w->rs;
-        b.stride[1] = w->cs;
-        f(user, &b, w->rounded, w->data, w->bytes);
+        Tensor b = plain(w);
+        f(user, &b, w->rounded, w->bytes);
     }
 }
 
-/* Huge pages: a panel's slivers lie 100 KB to 1 MB apart, each on pages of its own otherwise. */
-static const void *packed_weight(PackedWeights *p, const ProductKernel *k, const Tensor *b, bool rounded, Err *err)
+static void *memory(size_t n, Err *err)
 {
-    const Weight *w = find(p, k, b, rounded);
-    if (w) return w->data;
-    size_t n = packed_bytes(k, b->shape[b->rank - 2], b->shape[b->rank - 1]), align = n >= HUGE ? HUGE : ALIGN;
+    size_t align = n >= HUGE ? HUGE : ALIGN;
     void *data = aligned_alloc(align, (n + align - 1) / align * align);
-    if (!data) {
-        fail(err, E_LIMIT, "out of memory: %zu bytes of packed weights", n);
-        return NULL;
-    }
-    if (n >= HUGE) madvise(data, n, MADV_HUGEPAGE);
-    packed_pack(k, data, b, rounded, omp_get_max_threads());
-    if (add(p, k, b, rounded, data, true, err)) return data;
-    free(data);
-    return NULL;
+    if (!data) fail(err, E_LIMIT, "out of memory: %zu bytes of packed weights", n);
+    return data;
+}
+
+/* Huge pages: a panel's slivers lie 100 KB to 1 MB apart, each on pages of its own otherwise. */
+static bool keep(PackedWeights *p, Weight *w, Err *err)
+{
+    Tensor b = plain(w);
+    void *data = memory(w->bytes, err);
+    TRY(data);
+    if (w->bytes >= HUGE) pages_huge(data, w->bytes);
+    packed_pack(w->kernel, data, &b, w->rounded, omp_get_max_threads());
+    w->data = data;
+    w->owned = true;
+    p->bytes += w->bytes;
+    free(p->panels);
+    p->panels = NULL;
+    p->panels_size = 0;
+    return true;
+}
+
+static bool panels_for(PackedWeights *p, size_t n, Err *err)
+{
+    if (n <= p->panels_size) return true;
+    free(p->panels);
+    p->panels = memory(n, err);
+    p->panels_size = p->panels ? n : 0;
+    return p->panels != NULL;
 }
 
 /* ------------------------------------------------------------------ a product with its sizes */
@@ -154,7 +184,8 @@ struct Packed {
     int64_t shape[MAX_RANK], step[MAX_RANK][4];
     ProductIn a, b;
     ProductOut out;
-    const void *weight; /* packed b that is constant */
+    PackedWeights *pool;
+    int weight; /* in the pool: b is constant; else -1 */
     int threads;
     bool across;        /* threads take whole products of the batch; else they share each */
     int64_t panels, kc, super; /* super: rows of a superblock */
@@ -207,6 +238,8 @@ Packed *packed_matmul(PackedWeights *p, const Kernels *kernels, const GemmMatmul
     const Tensor *a = d->a, *c = d->c;
     bool rounded = d->rounded || d->b->dtype == DT_BF16;
     g->k = k;
+    g->pool = p;
+    g->weight = -1;
     g->M = c->shape[c->rank - 2];
     g->N = c->shape[c->rank - 1];
     g->K = a->shape[a->rank - 1];
@@ -221,9 +254,8 @@ Packed *packed_matmul(PackedWeights *p, const Kernels *kernels, const GemmMatmul
         g->out.residual_step = d->residual->stride[d->residual->rank - 2];
     }
     if (d->b_constant) {
-        Tensor b = *d->b;
-        g->weight = packed_weight(p, k, &b, rounded, err);
-        if (!g->weight) {
+        g->weight = find(p, k, d->b, rounded);
+        if (g->weight < 0 && (g->weight = add(p, k, d->b, rounded, NULL, err)) < 0) {
             free(g);
             return NULL;
         }
@@ -236,7 +268,7 @@ Packed *packed_matmul(PackedWeights *p, const Kernels *kernels, const GemmMatmul
     g->threads = 2.0 * (double)g->M * (double)g->N * (double)g->K * (double)g->batch < WORTH_THREADS ? 1 : (int)least(omp_get_max_threads(), MAX_THREADS);
     g->across = g->threads > 1 && g->batch >= g->threads;
     g->a_bytes = (size_t)(round_up(g->super, k->unit) * deep * k->size);
-    g->b_bytes = g->weight ? 0 : packed_bytes(k, g->K, g->N);
+    g->b_bytes = g->weight >= 0 ? 0 : packed_bytes(k, g->K, g->N);
     g->sums_bytes = (size_t)(k->mr * k->nr) * sizeof(float) * (size_t)(g->kc < deep ? task_tiles(g) * task_panels(g) : 1);
     return g;
 }
@@ -244,6 +276,8 @@ Packed *packed_matmul(PackedWeights *p, const Kernels *kernels, const GemmMatmul
 void packed_free(Packed *g) { free(g); }
 
 static size_t space(size_t n) { return (n + ALIGN - 1) / ALIGN * ALIGN; }
+
+static size_t panels_of(const Packed *g) { return space(panel_bytes(g->k, g->K) * (size_t)task_panels(g)); }
 
 size_t packed_scratch(const Packed *g)
 {
@@ -259,7 +293,9 @@ typedef struct Job {
     ProductIn a, b;
     ProductOut out;
     char *packed_a, *packed_b;
-    const char *weight;
+    const char *weight; /* panels [first, end) of b */
+    int64_t first, end;
+    char *panels;       /* b is packed as tasks need it: room for a task's panels, of each thread */
     int64_t row; /* first of the superblock */
     Rows rows;
     int64_t blocks, groups; /* tasks: blocks of tiles by groups of panels */
@@ -280,6 +316,8 @@ static void coming(const ProductOut *o, int64_t row, int64_t col, int rows, int 
     }
 }
 
+static const char *panel_at(const Job *j, int64_t p) { return j->weight + panel_bytes(j->g->k, j->g->K) * (size_t)(p - j->first); }
+
 /* Tiles [t0, t1) by panels [p0, p1). */
 static void task(const Job *j, int64_t t0, int64_t t1, int64_t p0, int64_t p1, float *sums)
 {
@@ -294,9 +332,8 @@ static void task(const Job *j, int64_t t0, int64_t t1, int64_t p0, int64_t p1, f
         const char *first = j->packed_a + (size_t)(tile_at(&j->rows, t0) * deep + low * at) * (size_t)k->size;
         int lines = (int)(g->kc * k->nr * k->size / ALIGN), each = (int)ceil_div(lines, t1 - t0);
         for (int64_t p = p0; p < p1; p++) {
-            const char *b = j->weight + panel * (size_t)p + (size_t)(at * k->nr * k->size);
-            const char *ahead = p + 1 < p1 ? b + panel : last ? j->weight + panel * (size_t)least(p1, g->panels - 1)
-                                                              : j->weight + panel * (size_t)p0 + (size_t)((at + g->kc) * k->nr * k->size);
+            const char *b = panel_at(j, p) + (size_t)(at * k->nr * k->size);
+            const char *ahead = p + 1 < p1 ? b + panel : last ? panel_at(j, least(p1, j->end - 1)) : panel_at(j, p0) + (size_t)((at + g->kc) * k->nr * k->size);
             int cols = (int)least(k->nr, g->N - p * k->nr);
             for (int64_t t = t0; t < t1; t++, ahead += each * ALIGN) {
                 int64_t row = tile_at(&j->rows, t), end = tile_at(&j->rows, t + 1), high = end - row;
@@ -333,13 +370,26 @@ static void meet(int threads)
     }
 }
 
+static void pack_panels(Job *j, int64_t p0, int64_t p1)
+{
+    const Packed *g = j->g;
+    if (j->first == p0 && j->end == p1) return;
+    j->first = p0;
+    j->end = p1;
+    for (int64_t p = p0; p < p1; p++) g->k->pack_b(j->panels + panel_bytes(g->k, g->K) * (size_t)(p - p0), &j->b, p, g->K, g->N);
+}
+
 /* What thread `self` of `threads` does; all come here. */
 static void share(Job j, int self, int threads, float *sums)
 {
     const Packed *g = j.g;
     const ProductKernel *k = g->k;
     if (k->begin) k->begin();
-    if (!g->weight)
+    if (j.panels) {
+        j.weight = j.panels += panels_of(g) * (size_t)self;
+        j.first = j.end = 0;
+    }
+    if (j.weight == j.packed_b)
         for (int64_t p = g->panels * self / threads; p < g->panels * (self + 1) / threads; p++)
             k->pack_b(j.packed_b + panel_bytes(k, g->K) * (size_t)p, &j.b, p, g->K, g->N);
     for (; j.row < g->M; j.row += g->super) {
@@ -350,6 +400,11 @@ static void share(Job j, int self, int threads, float *sums)
         int64_t n = j.groups * j.blocks;
         for (int64_t i = n * self / threads; i < n * (self + 1) / threads; i++) {
             int64_t x = i % j.groups, y = i / j.groups; /* a block of a stays in L2 while b passes */
+            if (j.panels) {
+                x = i / j.blocks; /* and here the panels that were just packed */
+                y = i % j.blocks;
+                pack_panels(&j, g->panels * x / j.groups, g->panels * (x + 1) / j.groups);
+            }
             task(&j, j.rows.tiles * y / j.blocks, j.rows.tiles * (y + 1) / j.blocks, g->panels * x / j.groups, g->panels * (x + 1) / j.groups, sums);
         }
         if (j.row + g->super < g->M) meet(threads);
@@ -359,40 +414,55 @@ static void share(Job j, int self, int threads, float *sums)
 
 static Job job_of(const Packed *g, const GemmBuffers *m, int64_t item, char *shared)
 {
-    Job j = {.g = g, .a = g->a, .b = g->b, .out = g->out, .packed_a = shared, .packed_b = shared + space(g->a_bytes)};
+    const Weight *w = g->weight >= 0 ? &g->pool->w[g->weight] : NULL;
+    Job j = {.g = g, .a = g->a, .b = g->b, .out = g->out, .packed_a = shared, .packed_b = shared + space(g->a_bytes), .end = g->panels};
     int64_t at[4] = {0};
     for (int i = g->dims - 1; i >= 0; i--) {
         for (int k = 0; k < 4; k++) at[k] += item % g->shape[i] * g->step[i][k];
         item /= g->shape[i];
     }
-    j.weight = g->weight ? g->weight : j.packed_b;
+    j.weight = w ? w->data : j.packed_b;
     j.a.data = (const char *)m->a + at[0];
-    j.b.data = (const char *)m->b + at[1];
+    j.b.data = w ? w->from : (const char *)m->b + at[1];
     j.out.c = (char *)m->c + at[2];
     j.out.bias = m->bias;
     j.out.residual = m->residual ? (const char *)m->residual + at[3] : NULL;
     return j;
 }
 
-void packed_run(const Packed *g, const GemmBuffers *m, void *scratch)
+/* Packs a constant b, unless that is to be done on the way; *on_the_way says so. */
+static bool prepare_weight(const Packed *g, int threads, bool *on_the_way, Err *err)
+{
+    Weight *w = g->weight >= 0 ? &g->pool->w[g->weight] : NULL;
+    *on_the_way = w && !w->data && !w->used && g->M <= g->super && g->batch == 1;
+    if (!w || w->data) return true;
+    w->used = true;
+    return *on_the_way ? panels_for(g->pool, panels_of(g) * (size_t)threads, err) : keep(g->pool, w, err);
+}
+
+bool packed_run(const Packed *g, const GemmBuffers *m, void *scratch, Err *err)
 {
     size_t shared = space(g->a_bytes) + space(g->b_bytes), sums = space(g->sums_bytes);
     char *base = (char *)(((uintptr_t)scratch + ALIGN - 1) / ALIGN * ALIGN), *own = base + (g->across ? shared * (size_t)g->threads : shared);
     int threads = (int)least(g->threads, omp_get_max_threads());
+    bool on_the_way;
+    TRY(prepare_weight(g, threads, &on_the_way, err));
     if (g->across) {
 #pragma omp parallel for num_threads(threads) if (threads > 1)
         for (int64_t i = 0; i < g->batch; i++) {
             size_t self = (size_t)omp_get_thread_num();
             share(job_of(g, m, i, base + shared * self), 0, 1, (float *)(own + sums * self));
         }
-        return;
+        return true;
     }
     for (int64_t i = 0; i < g->batch; i++) {
         Job j = job_of(g, m, i, base);
+        if (on_the_way) j.panels = g->pool->panels;
         if (threads == 1) share(j, 0, 1, (float *)own);
         else {
 #pragma omp parallel num_threads(threads)
             share(j, omp_get_thread_num(), omp_get_num_threads(), (float *)(own + sums * (size_t)omp_get_thread_num()));
         }
     }
+    return true;
 }
