@@ -5,7 +5,7 @@
 #include <sys/mman.h>
 #include "base/arena.h"
 
-enum { ALIGN = 64, HUGE = 1 << 21 };
+enum { ALIGN = 64, PAGE = 4096, HUGE = 1 << 21 };
 
 #if defined(__SANITIZE_ADDRESS__)
 enum { MAPPED = 0 }; /* so that what lies behind the end is seen */
@@ -18,6 +18,17 @@ void pages_huge(void *data, size_t n)
 #ifdef MADV_HUGEPAGE
     uintptr_t from = ((uintptr_t)data + HUGE - 1) / HUGE * HUGE, to = ((uintptr_t)data + n) / HUGE * HUGE;
     if (to > from) madvise((void *)from, to - from, MADV_HUGEPAGE); /* a wish: a refusal changes nothing */
+#else
+    (void)data;
+    (void)n;
+#endif
+}
+
+void pages_soon(const void *data, size_t n)
+{
+#ifdef MADV_POPULATE_READ
+    uintptr_t from = (uintptr_t)data / PAGE * PAGE;
+    madvise((void *)from, (uintptr_t)data + n - from, MADV_POPULATE_READ); /* what cannot be had now is found out when it is read */
 #else
     (void)data;
     (void)n;

@@ -437,6 +437,7 @@ static bool prepare_weight(const Packed *g, int threads, bool *on_the_way, Err *
     *on_the_way = w && !w->data && !w->used && g->M <= g->super && g->batch == 1;
     if (!w || w->data) return true;
     w->used = true;
+    pages_soon(w->from, (size_t)((w->K - 1) * w->rs + (w->N - 1) * w->cs + 1) * dtype_size(w->dtype));
     return *on_the_way ? panels_for(g->pool, panels_of(g) * (size_t)threads, err) : keep(g->pool, w, err);
 }
 

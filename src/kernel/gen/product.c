@@ -51,25 +51,30 @@ static void pack_a(void *to, const ProductIn *a, int64_t row, int rows, int64_t 
     }
 }
 
-/* Panels are [K][NR]. Columns that lie along K (a linear's weight) are read a line at a time and turned. */
+/* Panels are [K][NR]. Columns that lie along K (a linear's weight) are read a line at a time and turned, 16 columns by all of K: more streams than that are not
+ * fetched ahead by the hardware. */
 static void pack_b(void *to, const ProductIn *b, int64_t panel, int64_t K, int64_t N)
 {
     int64_t col = panel * NR;
     int cols = N - col < NR ? (int)(N - col) : NR;
-    float *p = to, line[NR][CHUNK];
-    const float *from[NR];
-    for (int64_t k = 0; k < K; k += CHUNK, p += CHUNK * NR) {
-        int n = K - k < CHUNK ? (int)(K - k) : CHUNK;
-        if (n < CHUNK || cols < NR) memset(p, 0, CHUNK * NR * sizeof *p);
-        if (b->cs == 1) {
-            for (int i = 0; i < n; i++)
-                if (b->dtype == DT_F32 && !b->rounded) memcpy(p + i * NR, (const float *)b->data + (k + i) * b->rs + col, (size_t)cols * sizeof *p);
-                else
-                    for (int j = 0; j < cols; j++) p[i * NR + j] = element(b, (k + i) * b->rs + col + j);
-            continue;
+    float *p = to, line[LANES][CHUNK];
+    const float *from[LANES];
+    int64_t whole = cols < NR ? 0 : K / CHUNK * CHUNK;
+    memset(p + whole * NR, 0, (size_t)((K + CHUNK - 1) / CHUNK * CHUNK - whole) * NR * sizeof *p);
+    if (b->cs == 1) {
+        for (int64_t k = 0; k < K; k++, p += NR)
+            if (b->dtype == DT_F32 && !b->rounded) memcpy(p, (const float *)b->data + k * b->rs + col, (size_t)cols * sizeof *p);
+            else
+                for (int j = 0; j < cols; j++) p[j] = element(b, k * b->rs + col + j);
+        return;
+    }
+    for (int j = 0; j < cols; j += LANES) {
+        int some = cols - j < LANES ? cols - j : LANES;
+        for (int64_t k = 0; k < K; k += CHUNK) {
+            int n = K - k < CHUNK ? (int)(K - k) : CHUNK;
+            for (int i = 0; i < some; i++) from[i] = chunk_of(line[i], b, k * b->rs + (col + j + i) * b->cs, b->rs, n);
+            turn(p + k * NR + j, NR, from, some);
         }
-        for (int j = 0; j < cols; j++) from[j] = chunk_of(line[j], b, k * b->rs + (col + j) * b->cs, b->rs, n);
-        turn(p, NR, from, cols);
     }
 }
 

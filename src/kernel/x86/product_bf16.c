@@ -28,10 +28,10 @@ static void pack_a(void *to, const ProductIn *a, int64_t row, int rows, int64_t 
 /* Panels are [K / 2][NR]. */
 static void pack_b(void *to, const ProductIn *b, int64_t panel, int64_t K, int64_t N)
 {
-    int64_t col = panel * NR;
-    uint32_t *p = to;
-    for (int64_t k = 0; k < K; k += CHUNK, p += LANES * NR)
-        pack_words(p, NR, b, k, K - k < CHUNK ? (int)(K - k) : CHUNK, col, N - col < NR ? (int)(N - col) : NR);
+    for (int j = 0; j < NR; j += LANES) {
+        int64_t col = panel * NR + j, left = N - col;
+        pack_words((uint32_t *)to + j, NR, LANES * NR, b, K, left > 0 ? col : 0, left < 0 ? 0 : left < LANES ? (int)left : LANES);
+    }
 }
 
 static void finish(const ProductOut *o, const float *acc, int64_t row, int64_t col, int rows, int cols)

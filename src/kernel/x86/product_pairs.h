@@ -21,24 +21,30 @@ static inline void line_of(uint16_t *restrict to, const ProductIn *x, int64_t at
         for (int i = 0; i < CHUNK; i++) to[i] = i < n ? bf16_element(x, at + i * step) : 0;
 }
 
-/* A chunk of K from k on (n elements), columns [col, col + cols) of b as [16 words][width]; columns from `cols` on are zero. */
-__attribute__((always_inline)) static inline void pack_words(uint32_t *to, int width, const ProductIn *b, int64_t k, int n, int64_t col, int cols)
+/* A chunk of K from k on (n elements), columns [col, col + cols) of b, 16 at most, as [16 words][16 columns], words `step` apart; columns from `cols` on are zero. */
+__attribute__((always_inline)) static inline void pack_chunk(uint32_t *to, int step, const ProductIn *b, int64_t k, int n, int64_t col, int cols)
 {
     if (b->cs == 1) {
-        for (int p = 0; p < LANES; p++, to += width) {
-            uint16_t pair[2][MOST_COLS] = {{0}};
+        for (int p = 0; p < LANES; p++, to += step) {
+            uint16_t pair[2][LANES] = {{0}};
             for (int h = 0; h < 2 && 2 * p + h < n; h++)
                 for (int j = 0; j < cols; j++) pair[h][j] = bf16_element(b, (k + 2 * p + h) * b->rs + col + j);
-            for (int j = 0; j < width; j++) to[j] = (uint32_t)pair[0][j] | (uint32_t)pair[1][j] << 16;
+            for (int j = 0; j < LANES; j++) to[j] = (uint32_t)pair[0][j] | (uint32_t)pair[1][j] << 16;
         }
         return;
     }
-    uint16_t line[MOST_COLS][CHUNK];
-    const float *from[MOST_COLS];
-    for (int j = 0; j < width; j++) {
+    uint16_t line[LANES][CHUNK];
+    const float *from[LANES];
+    for (int j = 0; j < LANES; j++) {
         line_of(line[j], b, k * b->rs + (col + j) * b->cs, b->rs, j < cols ? n : 0);
         from[j] = (const float *)(const void *)line[j];
     }
-    turn((float *)to, width, from, width);
+    turn((float *)to, step, from, LANES);
+}
+
+/* All of K, chunks `chunk` words apart: more columns at once would be more streams than the hardware fetches ahead. */
+static void pack_words(uint32_t *to, int step, int64_t chunk, const ProductIn *b, int64_t K, int64_t col, int cols)
+{
+    for (int64_t k = 0; k < K; k += CHUNK, to += chunk) pack_chunk(to, step, b, k, K - k < CHUNK ? (int)(K - k) : CHUNK, col, cols);
 }
 #endif
