@@ -112,8 +112,8 @@ const Command commands[COMMANDS] = {
                    1, 1, cmd_extract},
     [C_PACK] = {"pack", "MODEL -o FILE.qkv", "Write a model as this machine runs it, in a file that opens at once",
                 "Writes the model after the rules (as --no-optimize leaves them out), with everything computed that depends on weights alone, and with weights as this CPU's matrix "
-                "products take them. The file is mapped, not read: run, bench, verify, embed, classify and the library open it like any model, and the first run packs "
-                "nothing. It is for this kind of CPU; where packed weights do not fit, opening it is refused with exit code 4, and the model must be packed again there.\n\n"
+                "products take them. The file is mapped, not read: run, bench, verify, embed, classify and the library open it like any model, and no run packs "
+                "anything. It is for this kind of CPU; where packed weights do not fit, opening it is refused with exit code 4, and the model must be packed again there.\n\n"
                 "The model runs once, with random inputs of the smallest sizes.",
                 "qkv pack bert.pt2 -o bert.qkv\tfor this machine\n"
                 "qkv pack bert.pt2 -o bert.qkv --dtype bf16\tweights and products in bfloat16\n"

@@ -87,7 +87,7 @@ static const Option table[] = {
     {{"labels", "FILE", "Names of the classes, one a line.", 0}, CL, TEXT, AT(labels), 0, 0},
     {{"top", "N", "Print the N most likely classes (default 1).", 0}, CL, INTEGER, AT(top), 1, 1000},
     {{"iterations", "N", "Timed runs (default 20).", 0}, BE, INTEGER, AT(iterations), 1, 10000000},
-    {{"warmup", "N", "Runs before timing starts (default 3); the first one plans and packs weights.", 0}, BE, INTEGER, AT(warmup), 1, 10000000},
+    {{"warmup", "N", "Runs before timing starts (default 3); the first one plans, the second packs weights.", 0}, BE, INTEGER, AT(warmup), 1, 10000000},
     {{"per-op", NULL, "Also print where the time of these runs goes, op by op, and what else a run does; with -v node by node. With GFLOP/s and GB/s from the sizes "
       "and their shares of what this machine does just now: multiply-adds on registers, and reading memory, timed before and after.", 0}, BE, FLAG, AT(per_op), 0, 0},
     {{"trace", "FILE.json", "Write when every step began and how long it took, in the Trace Event Format, which https://ui.perfetto.dev opens.", 0}, RU | BE, TEXT,

@@ -282,7 +282,7 @@ typedef struct qkv_stats {
     double plan_ms;             /* planning of the last new size binding */
     size_t activation_bytes;    /* arena of the current plan */
     size_t constant_bytes;      /* results computed once per size */
-    size_t packed_bytes;        /* weights in the layout of the matrix kernels */
+    size_t packed_bytes;        /* weights in the layout of the matrix kernels; products keep them so from their second use on */
     size_t scratch_bytes;       /* beyond it, for scratch of a step that does not fit where no result is alive */
     int steps;                  /* kernels run per inference */
     int plans;                  /* size bindings planned so far */
