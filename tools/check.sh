@@ -48,7 +48,11 @@ else
 fi
 
 if [ "$mode" = all ]; then
-  for rung in ref gen avx2; do meson_suite "rung_$rung" build QKV_CPU=$rung; done
+  best=$(build/qkv --version | sed 's/.*(\(.*\))/\1/')
+  for rung in ref gen avx2 avx512 avx512bf16; do
+    [ "$rung" = "$best" ] && break
+    meson_suite "rung_$rung" build QKV_CPU=$rung
+  done
   suite warnings build_with build-werror -Dwerror=true --buildtype=debugoptimized
   suite asan_build build_with build-asan -Db_sanitize=address,undefined -Db_lundef=false --buildtype=debugoptimized
   meson_suite asan build-asan
