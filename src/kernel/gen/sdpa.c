@@ -21,10 +21,12 @@ static const float LOG2E = 1.44269504f;
 
 typedef struct Product {
     const float *a, *b;
-    int64_t lda, K;
+    int64_t lda, ldb, K;
     const float *from;  /* what is added to, a row times its shrink; shrink NULL: 0 */
     const float *shrink;
     const float *times; /* the rows' factors of the result; NULL: 1 */
+    const float *plus;  /* what is added to the result, rows ldp apart; NULL: 0 */
+    int64_t ldp;
     float *to;
     int64_t ldf, ldt;
     float *tops;        /* (rows, LANES): the maxima of the columns that a lane has seen; NULL: not wanted */
@@ -41,22 +43,24 @@ INLINE void step(int rows, int vectors, Vec acc[ROWS][VECTORS], const float *a, 
     EACH_ROW EACH_VECTOR acc[r][v] += a[r * lda] * y[v];
 }
 
-/* to[r][0 .. vectors * LANES) = (from[r] * shrink[r] + sum over k of a[r][k] * b[k]) * times[r]; b is a panel of that width. Sums go over k in order. */
+/* to[r][0 .. vectors * LANES) = (from[r] * shrink[r] + sum over k of a[r][k] * b[k]) * times[r] + plus[r]. Sums go over k in order. */
 INLINE void micro(int rows, int vectors, const Product *p)
 {
     Vec acc[ROWS][VECTORS];
     const float *a = p->a, *b = p->b;
-    int64_t K = p->K, lda = p->lda, k = 0;
+    int64_t K = p->K, lda = p->lda, ldb = p->ldb, k = 0;
     EACH_ROW EACH_VECTOR acc[r][v] = vec_set(0);
     if (p->shrink)
         EACH_ROW EACH_VECTOR acc[r][v] = vec_at(p->from + r * p->ldf + v * LANES) * p->shrink[r];
     for (; k + 1 < K; k += 2) {
-        step(rows, vectors, acc, a + k, lda, b + k * vectors * LANES);
-        step(rows, vectors, acc, a + k + 1, lda, b + (k + 1) * vectors * LANES);
+        step(rows, vectors, acc, a + k, lda, b + k * ldb);
+        step(rows, vectors, acc, a + k + 1, lda, b + (k + 1) * ldb);
     }
-    if (k < K) step(rows, vectors, acc, a + k, lda, b + k * vectors * LANES);
+    if (k < K) step(rows, vectors, acc, a + k, lda, b + k * ldb);
     if (p->times)
         EACH_ROW EACH_VECTOR acc[r][v] *= p->times[r];
+    if (p->plus)
+        EACH_ROW EACH_VECTOR acc[r][v] += vec_at(p->plus + r * p->ldp + v * LANES);
     EACH_ROW EACH_VECTOR vec_put(p->to + r * p->ldt + v * LANES, acc[r][v]);
     if (!p->tops) return;
     EACH_ROW
@@ -198,6 +202,7 @@ typedef struct Group {
     int64_t inner, outer; /* keys that all of them may see */
     float *scores, *out, *queries;
     bool together;       /* all rows are of one head */
+    bool plain;          /* a tile of scores is done when the mask is added to it */
     bool begun, done, written;
     float top[ROWS], sum[ROWS][LANES], tops[ROWS][LANES];
 } Group;
@@ -246,7 +251,7 @@ static void take_in(const Stack *s, const Space *space, Group *g, int64_t m0, in
     }
     for (int64_t t = 0; t < a->E; t += TILE) {
         int vectors = panel_vectors(t, a->E), width = vectors * LANES;
-        Product p = {.a = g->scores + from - m0, .lda = LEAD, .K = to - from, .b = space->values + offset + from * width, .from = g->out + t, .ldf = pe,
+        Product p = {.a = g->scores + from - m0, .lda = LEAD, .K = to - from, .b = space->values + offset + from * width, .ldb = width, .from = g->out + t, .ldf = pe,
                      .shrink = g->begun ? shrink : NULL, .times = last ? times : NULL, .to = g->out + t, .ldt = pe};
         if (direct) p.to = (float *)(void *)g->row[0].out + t, p.ldt = a->os[2];
         product(g->rows, vectors, &p);
@@ -277,6 +282,7 @@ static void begin(const Stack *s, Group *g, int64_t row)
     const Sdpa *a = s->a;
     g->begun = g->done = g->written = false;
     g->together = row / s->q.N == (row + g->rows - 1) / s->q.N;
+    g->plain = !(a->softcap > 0) && (!s->masked || (a->mask && a->ms[3] == 1 && g->together));
     g->low = s->M, g->high = 0, g->inner = 0, g->outer = s->M;
     for (int r = 0; r < g->rows; r++) {
         Row w = g->row[r] = stack_row(s, row + r);
@@ -288,6 +294,13 @@ static void begin(const Stack *s, Group *g, int64_t row)
     }
 }
 
+/* Rows of a mask lie pages apart, where the hardware looks no further: lines `ahead` elements on are asked for. */
+INLINE void ask_for_mask(const Product *p, int rows, int64_t ahead)
+{
+    for (int r = 0; r < rows && p->ldp; r++)
+        for (int j = 0; j < TILE; j += 16) __builtin_prefetch((const char *)((uintptr_t)(p->plus + r * p->ldp) + (uintptr_t)((ahead + j) * 4)));
+}
+
 /* `count` rows of the stack from `row` on. */
 static void attend(const Stack *s, int64_t row, int64_t count)
 {
@@ -296,7 +309,6 @@ static void attend(const Stack *s, int64_t row, int64_t count)
     Space space = space_in(a, s->room);
     int groups = (int)((count + ROWS - 1) / ROWS);
     int64_t low = s->M, high = 0;
-    bool every = !s->masked && !s->added && !(a->softcap > 0);
     for (int i = 0; i < groups; i++) {
         Group *g = &group[i];
         g->rows = (int)least(ROWS, count - i * ROWS);
@@ -314,19 +326,24 @@ static void attend(const Stack *s, int64_t row, int64_t count)
             for (int r = 0; r < group[i].rows; r++) vec_put(group[i].tops[r], vec_set(-INFINITY));
         }
         for (int64_t t = m0; t < end; t += TILE) {
-            int vectors = panel_vectors(t, s->M);
-            int64_t width = vectors * LANES, n = least(width, s->M - t);
+            int64_t lead = panel_vectors(t, s->M) * LANES;
             for (int i = 0; i < groups; i++) {
                 Group *g = &group[i];
                 float *scores = g->scores + t - m0;
-                bool clean = every && t >= g->inner && t + width <= g->outer;
+                int vectors = panel_vectors(t, g->high); /* a triangle's edge needs no more */
+                int64_t width = vectors * LANES, n = least(width, s->M - t);
                 if (g->high <= t || g->low >= t + n) continue;
-                if (!clean && !panel_live(s, g->row, g->rows, t, n)) {
+                bool whole = t >= g->inner && t + width <= g->outer, clean = whole && g->plain;
+                if ((!whole || s->masked) && !panel_live(s, g->row, g->rows, t, n)) {
                     for (int r = 0; r < g->rows && from[i] >= 0; r++)
                         for (int64_t j = 0; j < width; j += LANES) vec_put(scores + r * LEAD + j, vec_set(-INFINITY));
                     continue;
                 }
-                Product p = {.a = g->queries, .lda = a->D, .K = a->D, .b = space.keys + t * a->D, .to = scores, .ldt = LEAD, .tops = clean ? g->tops[0] : NULL};
+                Product p = {.a = g->queries, .lda = a->D, .K = a->D, .b = space.keys + t * a->D, .ldb = lead, .to = scores, .ldt = LEAD, .tops = clean ? g->tops[0] : NULL};
+                if (clean && s->masked) {
+                    p.plus = a->mask + g->row[0].masked + t, p.ldp = a->ms[2];
+                    ask_for_mask(&p, g->rows, t + TILE < g->high ? TILE : BLOCK * p.ldp - t);
+                } else if (clean && s->added) p.plus = s->added + t;
                 product(g->rows, vectors, &p);
                 for (int r = 0; r < g->rows && !clean; r++)
                     vec_put(g->tops[r], mask_row(s, &g->row[r], scores + r * LEAD, t, n, width, 1, vec_at(g->tops[r])));

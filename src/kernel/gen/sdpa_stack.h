@@ -98,6 +98,17 @@ INLINE bool panel_live(const Stack *s, const Row *row, int rows, int64_t t, int6
     for (int r = 0; r < rows; r++) {
         int64_t from = most(t, row[r].low), to = least(t + n, row[r].high);
         if (from < to && !s->masked) return true;
+        if (from < to && a->ms[3] == 1) {
+            bool any = false; /* all of them: no branch, so that vectors do it */
+            const float *m = a->mask ? a->mask + row[r].masked : NULL;
+            const uint8_t *b = a->mask ? NULL : a->truth + row[r].masked;
+            if (m)
+                for (int64_t j = from; j < to; j++) any |= m[j] != -INFINITY;
+            else
+                for (int64_t j = from; j < to; j++) any |= b[j] != 0;
+            if (any) return true;
+            continue;
+        }
         for (int64_t j = from; j < to; j++) {
             int64_t at = row[r].masked + j * a->ms[3];
             if (a->mask ? a->mask[at] != -INFINITY : a->truth[at] != 0) return true;
@@ -111,6 +122,15 @@ INLINE Vec mask_row(const Stack *s, const Row *row, float *restrict x, int64_t t
 {
     const Sdpa *a = s->a;
     int64_t step = a->ms[3], from = row->low - t, to = least(n, row->high - t);
+    if (!(a->softcap > 0) && from <= 0 && to == width && (s->masked ? a->mask && step == 1 : s->added != NULL)) { /* a whole panel, and only sums: one pass */
+        const float *m = s->masked ? a->mask + row->masked + t : s->added + t;
+        for (int64_t j = 0; j < width; j += LANES) {
+            Vec y = vec_at(x + j) * scale + vec_at(m + j);
+            vec_put(x + j, y);
+            top = vec_max(y, top);
+        }
+        return top;
+    }
     if (scale != 1)
         for (int64_t j = 0; j < width; j++) x[j] *= scale;
     if (a->softcap > 0)
