@@ -13,7 +13,8 @@
 #include "base/pages.h"
 #include "kernel/gemm_impl.h"
 
-enum { ALIGN = 64, HUGE = 2 << 20, SUPERBLOCK = 1024, MAX_THREADS = 1024, WORTH_THREADS = 1 << 20 }; /* the last: floating-point operations, some 10 us of a core */
+/* FEW: bytes of panels that are packed together on the way; they, and what the next are made of, stay in L2. WORTH_THREADS: floating-point operations, some 10 us of a core. */
+enum { ALIGN = 64, HUGE = 2 << 20, SUPERBLOCK = 1024, FEW = 300 << 10, MAX_THREADS = 1024, WORTH_THREADS = 1 << 20 };
 
 static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 static int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
@@ -277,7 +278,8 @@ void packed_free(Packed *g) { free(g); }
 
 static size_t space(size_t n) { return (n + ALIGN - 1) / ALIGN * ALIGN; }
 
-static size_t panels_of(const Packed *g) { return space(panel_bytes(g->k, g->K) * (size_t)task_panels(g)); }
+static int64_t few_panels(const Packed *g) { return most(1, FEW / (int64_t)panel_bytes(g->k, g->K)); }
+static size_t panels_of(const Packed *g) { return space(panel_bytes(g->k, g->K) * (size_t)few_panels(g)); }
 
 size_t packed_scratch(const Packed *g)
 {
@@ -295,7 +297,7 @@ typedef struct Job {
     char *packed_a, *packed_b;
     const char *weight; /* panels [first, end) of b */
     int64_t first, end;
-    char *panels;       /* b is packed as tasks need it: room for a task's panels, of each thread */
+    char *panels;       /* b is packed as tasks need it: room for few_panels, of each thread */
     int64_t row; /* first of the superblock */
     Rows rows;
     int64_t blocks, groups; /* tasks: blocks of tiles by groups of panels */
@@ -318,6 +320,14 @@ static void coming(const ProductOut *o, int64_t row, int64_t col, int rows, int 
 
 static const char *panel_at(const Job *j, int64_t p) { return j->weight + panel_bytes(j->g->k, j->g->K) * (size_t)(p - j->first); }
 
+/* What the panels behind [p0, p1) will be packed from, where its bytes lie side by side: a sliver's share of panel p's successor. NULL: nowhere. */
+static const char *source_ahead(const Job *j, int64_t p, int64_t few, int64_t at)
+{
+    const Packed *g = j->g;
+    if (!j->panels || j->b.rs != 1 || j->b.cs != g->K) return NULL;
+    return (const char *)j->b.data + ((least(p + few, g->panels - 1)) * g->K + at) * g->k->nr * (int64_t)dtype_size(j->b.dtype);
+}
+
 /* Tiles [t0, t1) by panels [p0, p1). */
 static void task(const Job *j, int64_t t0, int64_t t1, int64_t p0, int64_t p1, float *sums)
 {
@@ -330,10 +340,12 @@ static void task(const Job *j, int64_t t0, int64_t t1, int64_t p0, int64_t p1, f
         bool last = at + g->kc >= deep;
         int64_t low = tile_at(&j->rows, t0 + 1) - tile_at(&j->rows, t0);
         const char *first = j->packed_a + (size_t)(tile_at(&j->rows, t0) * deep + low * at) * (size_t)k->size;
-        int lines = (int)(g->kc * k->nr * k->size / ALIGN), each = (int)ceil_div(lines, t1 - t0);
+        bool source = source_ahead(j, p0, 0, 0) != NULL;
+        int64_t size = source ? (int64_t)dtype_size(j->b.dtype) : k->size;
+        int each = (int)ceil_div(g->kc * k->nr * size / ALIGN, t1 - t0);
         for (int64_t p = p0; p < p1; p++) {
             const char *b = panel_at(j, p) + (size_t)(at * k->nr * k->size);
-            const char *ahead = p + 1 < p1 ? b + panel : last ? panel_at(j, least(p1, j->end - 1)) : panel_at(j, p0) + (size_t)((at + g->kc) * k->nr * k->size);
+            const char *ahead = source ? source_ahead(j, p, p1 - p0, at) : p + 1 < p1 ? b + panel : last ? panel_at(j, least(p1, j->end - 1)) : panel_at(j, p0) + (size_t)((at + g->kc) * k->nr * k->size);
             int cols = (int)least(k->nr, g->N - p * k->nr);
             for (int64_t t = t0; t < t1; t++, ahead += each * ALIGN) {
                 int64_t row = tile_at(&j->rows, t), end = tile_at(&j->rows, t + 1), high = end - row;
@@ -370,13 +382,20 @@ static void meet(int threads)
     }
 }
 
-static void pack_panels(Job *j, int64_t p0, int64_t p1)
+/* Tasks [i, last), their panels packed here, once for all their blocks of tiles. */
+static void pack_and_multiply(Job *j, int64_t i, int64_t last, float *sums)
 {
     const Packed *g = j->g;
-    if (j->first == p0 && j->end == p1) return;
-    j->first = p0;
-    j->end = p1;
-    for (int64_t p = p0; p < p1; p++) g->k->pack_b(j->panels + panel_bytes(g->k, g->K) * (size_t)(p - p0), &j->b, p, g->K, g->N);
+    int64_t few = few_panels(g);
+    while (i < last) {
+        int64_t x = i / j->blocks, y0 = i % j->blocks, y1 = least(j->blocks, y0 + last - i), end = g->panels * (x + 1) / j->groups;
+        for (j->first = g->panels * x / j->groups; j->first < end; j->first = j->end) {
+            j->end = least(j->first + few, end);
+            for (int64_t p = j->first; p < j->end; p++) g->k->pack_b(j->panels + panel_bytes(g->k, g->K) * (size_t)(p - j->first), &j->b, p, g->K, g->N);
+            for (int64_t y = y0; y < y1; y++) task(j, j->rows.tiles * y / j->blocks, j->rows.tiles * (y + 1) / j->blocks, j->first, j->end, sums);
+        }
+        i += y1 - y0;
+    }
 }
 
 /* What thread `self` of `threads` does; all come here. */
@@ -385,10 +404,7 @@ static void share(Job j, int self, int threads, float *sums)
     const Packed *g = j.g;
     const ProductKernel *k = g->k;
     if (k->begin) k->begin();
-    if (j.panels) {
-        j.weight = j.panels += panels_of(g) * (size_t)self;
-        j.first = j.end = 0;
-    }
+    if (j.panels) j.weight = j.panels += panels_of(g) * (size_t)self;
     if (j.weight == j.packed_b)
         for (int64_t p = g->panels * self / threads; p < g->panels * (self + 1) / threads; p++)
             k->pack_b(j.packed_b + panel_bytes(k, g->K) * (size_t)p, &j.b, p, g->K, g->N);
@@ -398,13 +414,9 @@ static void share(Job j, int self, int threads, float *sums)
         for (int64_t t = j.rows.tiles * self / threads; t < j.rows.tiles * (self + 1) / threads; t++) pack_rows(&j, t);
         meet(threads);
         int64_t n = j.groups * j.blocks;
-        for (int64_t i = n * self / threads; i < n * (self + 1) / threads; i++) {
+        if (j.panels) pack_and_multiply(&j, n * self / threads, n * (self + 1) / threads, sums);
+        for (int64_t i = n * self / threads; i < n * (self + 1) / threads && !j.panels; i++) {
             int64_t x = i % j.groups, y = i / j.groups; /* a block of a stays in L2 while b passes */
-            if (j.panels) {
-                x = i / j.blocks; /* and here the panels that were just packed */
-                y = i % j.blocks;
-                pack_panels(&j, g->panels * x / j.groups, g->panels * (x + 1) / j.groups);
-            }
             task(&j, j.rows.tiles * y / j.blocks, j.rows.tiles * (y + 1) / j.blocks, g->panels * x / j.groups, g->panels * (x + 1) / j.groups, sums);
         }
         if (j.row + g->super < g->M) meet(threads);
