@@ -355,8 +355,12 @@ QKV_API qkv_status qkv_image_read(const char *path, int channels, int height, in
 typedef struct qkv_tokenizer qkv_tokenizer;
 /* BERT's WordPiece from a vocab.txt (one token a line). lowercase: also strips accents, as BertTokenizer with do_lower_case. */
 QKV_API qkv_tokenizer *qkv_tokenizer_wordpiece(const char *vocab_path, int lowercase, qkv_error *err);
+/* CLIP's byte-level BPE from its merges as text (bpe_simple_vocab_16e6.txt, merges.txt: one pair a line). hf 0: cleans texts as OpenAI's tokenizer
+ * and SAM 3's do (entities, quotes, ligatures, widths) and pads with 0; 1: as transformers' CLIPTokenizer (NFC) and pads with <end>. */
+QKV_API qkv_tokenizer *qkv_tokenizer_clip(const char *merges_path, int hf, qkv_error *err);
 QKV_API void qkv_tokenizer_free(qkv_tokenizer *t);
-/* [CLS] text [SEP], at most `capacity` ids (the text is cut, [SEP] stays); the number written, or -1 on error. */
+/* WordPiece: [CLS] text [SEP], at most `capacity` ids (the text is cut, [SEP] stays); the number written, or -1 on error. CLIP: <start> text <end> and
+ * padding, always `capacity` ids; the number that the whole text needs, so that more than `capacity` means it was cut and 2 that it has no tokens. */
 QKV_API int qkv_tokenizer_encode(const qkv_tokenizer *t, const char *text, int64_t *ids, int capacity, qkv_error *err);
 
 #ifdef __cplusplus

@@ -15,6 +15,7 @@
 #include "pack.h"
 #include "run/session.h"
 #include "shape/solve.h"
+#include "text/bpe.h"
 #include "text/wordpiece.h"
 #include "verify/compare.h"
 
@@ -41,8 +42,9 @@ struct qkv_tensors {
     int n;
 };
 
-struct qkv_tokenizer {
+struct qkv_tokenizer { /* one of the two */
     Tokenizer *t;
+    Bpe *bpe;
 };
 
 /* ------------------------------------------------------------------ errors */
@@ -597,17 +599,34 @@ qkv_tokenizer *qkv_tokenizer_wordpiece(const char *vocab_path, int lowercase, qk
     return give_null(&e, err);
 }
 
+qkv_tokenizer *qkv_tokenizer_clip(const char *merges_path, int hf, qkv_error *err)
+{
+    Err e = {0};
+    MappedFile f = {0};
+    qkv_tokenizer *t = calloc(1, sizeof *t);
+    if (!t) return no_memory(err);
+    if (file_map(&f, merges_path, &e)) {
+        t->bpe = bpe_open((const char *)f.data, f.size, hf ? CLIP_HF : CLIP_META, &e);
+        if (!t->bpe) within(&e, "%s", merges_path);
+    }
+    file_unmap(&f);
+    if (t->bpe) return t;
+    free(t);
+    return give_null(&e, err);
+}
+
 void qkv_tokenizer_free(qkv_tokenizer *t)
 {
     if (!t) return;
     wordpiece_free(t->t);
+    bpe_free(t->bpe);
     free(t);
 }
 
 int qkv_tokenizer_encode(const qkv_tokenizer *t, const char *text, int64_t *ids, int capacity, qkv_error *err)
 {
     Err e = {0};
-    int n = wordpiece_encode(t->t, text, ids, capacity, &e);
+    int n = t->bpe ? bpe_encode(t->bpe, text, ids, capacity, &e) : wordpiece_encode(t->t, text, ids, capacity, &e);
     if (n < 0) give(&e, err);
     return n;
 }
