@@ -2,8 +2,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/pages.h"
 
-enum { BLOCK = 1 << 16, ALIGN = 16 };
+/* Copies of weights: from LARGE bytes on, several lie in one region of huge pages. */
+enum { BLOCK = 1 << 16, ALIGN = 16, LARGE = 1 << 20, REGION = 1 << 26, LINE = 64 };
 
 typedef struct Block {
     struct Block *next;
@@ -11,8 +13,15 @@ typedef struct Block {
     /* data follows, 16-aligned */
 } Block;
 
+typedef struct Region {
+    struct Region *next;
+    Pages pages;
+    size_t used;
+} Region;
+
 struct Arena {
     Block *blocks;
+    Region *regions;
     size_t total, limit;
     bool failed;
 };
@@ -33,6 +42,11 @@ void arena_destroy(Arena *a)
         next = b->next;
         free(b);
     }
+    for (Region *r = a->regions, *next; r; r = next) {
+        next = r->next;
+        pages_free(&r->pages);
+        free(r);
+    }
     free(a);
 }
 
@@ -47,6 +61,26 @@ static void *no_memory(Arena *a)
     return NULL;
 }
 
+/* Zeroed, as new pages are; NULL where there are none to have. n: from LARGE to half a region. */
+static void *large(Arena *a, size_t n)
+{
+    Region *r = a->regions;
+    if (!r || r->pages.size - r->used < n) {
+        if (!(r = calloc(1, sizeof *r))) return NULL;
+        if (!pages_map(&r->pages, REGION)) {
+            free(r);
+            return NULL;
+        }
+        pages_huge(r->pages.data, REGION);
+        r->next = a->regions;
+        a->regions = r;
+    }
+    void *p = r->pages.data + r->used;
+    r->used += (n + LINE - 1) / LINE * LINE;
+    a->total += n;
+    return p;
+}
+
 void *arena_alloc(Arena *a, size_t count, size_t size)
 {
     size_t n;
@@ -57,6 +91,8 @@ void *arena_alloc(Arena *a, size_t count, size_t size)
         size_t want = n > BLOCK ? n : BLOCK, whole;
         if (!add_size(want, HEAD, &whole)) return no_memory(a);
         if (a->limit && (whole > a->limit || a->total > a->limit - whole)) return no_memory(a);
+        void *p = n >= LARGE && n <= REGION / 2 ? large(a, n) : NULL;
+        if (p) return p;
         Block *fresh = calloc(1, whole);
         if (!fresh) return no_memory(a);
         fresh->size = want;

@@ -3,9 +3,10 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <unistd.h>
 #include "base/arena.h"
 
-enum { ALIGN = 64, PAGE = 4096, HUGE = 1 << 21 };
+enum { ALIGN = 64, SOON = 1 << 16, HUGE = 1 << 21 };
 
 #if defined(__SANITIZE_ADDRESS__)
 enum { MAPPED = 0 }; /* so that what lies behind the end is seen */
@@ -27,7 +28,8 @@ void pages_huge(void *data, size_t n)
 void pages_soon(const void *data, size_t n)
 {
 #ifdef MADV_POPULATE_READ
-    uintptr_t from = (uintptr_t)data / PAGE * PAGE;
+    if (n < SOON) return;
+    uintptr_t from = (uintptr_t)data & ~((uintptr_t)sysconf(_SC_PAGESIZE) - 1);
     madvise((void *)from, (uintptr_t)data + n - from, MADV_POPULATE_READ); /* what cannot be had now is found out when it is read */
 #else
     (void)data;
@@ -35,10 +37,10 @@ void pages_soon(const void *data, size_t n)
 #endif
 }
 
-static bool map(Pages *p, size_t n)
+bool pages_map(Pages *p, size_t n)
 {
     size_t whole;
-    if (!add_size(n, HUGE, &whole)) return false;
+    if (!MAPPED || !add_size(n, HUGE, &whole)) return false;
     void *m = mmap(NULL, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (m == MAP_FAILED) return false;
     uintptr_t at = ((uintptr_t)m + HUGE - 1) / HUGE * HUGE;
@@ -50,7 +52,7 @@ bool pages_take(Pages *p, size_t n, size_t slack)
 {
     size_t with;
     pages_free(p);
-    if (MAPPED && add_size(n, slack, &with) && map(p, with)) {
+    if (add_size(n, slack, &with) && pages_map(p, with)) {
         pages_huge(p->data, n);
         return true;
     }

@@ -5,6 +5,7 @@
  */
 #include <stdlib.h>
 #include <string.h>
+#include "base/pages.h"
 #include "format/onnx_impl.h"
 
 /* Which repeated field holds the elements where raw_data does not. */
@@ -177,7 +178,10 @@ static bool place(OnnxReader *r, OnnxTensor *t, const uint8_t *bytes, Err *err)
     if (!copy) return onnx_no_memory(r, err);
     t->t.data = copy;
     if (bits < 8) onnx_unpack(bytes, n, t->type, copy);
-    else if (n) memcpy(copy, bytes, n);
+    else if (n) {
+        pages_soon(bytes, n);
+        memcpy(copy, bytes, n);
+    }
     for (size_t i = 0; t->type == ONNX_BOOL && i < n; i++) copy[i] = copy[i] != 0;
     return true;
 }

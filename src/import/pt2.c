@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/pages.h"
 #include "import/pt2_impl.h"
 #include "shape/shape.h"
 
@@ -134,6 +135,7 @@ static bool align_entry(Import *im, const char *name, uint64_t size, const void 
         copy = arena_alloc(im->g->arena, size ? size : 1, 1);
         char *key = arena_strdup(im->g->arena, name);
         if (!copy || !key || !map_put(&im->aligned, key, copy)) return fail(im->err, E_LIMIT, "out of memory");
+        pages_soon(*bytes, size);
         memcpy(copy, *bytes, size);
     }
     *bytes = copy;
