@@ -4,8 +4,8 @@
  * panels are outside: a sliver of a panel (kc x nr, in L1) meets every tile of the task (in L2), and the next sliver is fetched meanwhile.
  * b is read once a superblock. Sums that K has cut wait in a buffer of the thread. (Goto and van de Geijn 2008, with the panel of b inside.)
  *
- * A constant b is packed for keeps at its second use. At the first, a product of one superblock packs panels as it comes to them, into memory that
- * its thread uses again and again: who runs a model once writes no second copy of its weights (of fresh memory: as dear as packing itself).
+ * A constant b is packed for keeps at its second use. A product of one superblock packs panels as it comes to them: into their place, or, at the first
+ * use, into memory that its thread uses again and again. Who runs a model once writes no second copy of its weights (fresh memory is as dear as packing).
  */
 #include <omp.h>
 #include <stdlib.h>
@@ -153,11 +153,9 @@ static void *memory(size_t n, Err *err)
 /* Huge pages: a panel's slivers lie 100 KB to 1 MB apart, each on pages of its own otherwise. */
 static bool keep(PackedWeights *p, Weight *w, Err *err)
 {
-    Tensor b = plain(w);
     void *data = memory(w->bytes, err);
     TRY(data);
     if (w->bytes >= HUGE) pages_huge(data, w->bytes);
-    packed_pack(w->kernel, data, &b, w->rounded, omp_get_max_threads());
     w->data = data;
     w->owned = true;
     p->bytes += w->bytes;
@@ -297,7 +295,8 @@ typedef struct Job {
     char *packed_a, *packed_b;
     const char *weight; /* panels [first, end) of b */
     int64_t first, end;
-    char *panels;       /* b is packed as tasks need it: room for few_panels, of each thread */
+    char *panels;       /* b is packed as tasks need it: all its panels, if they are kept, else room for few_panels of each thread */
+    bool keep;
     int64_t row; /* first of the superblock */
     Rows rows;
     int64_t blocks, groups; /* tasks: blocks of tiles by groups of panels */
@@ -389,10 +388,11 @@ static void pack_and_multiply(Job *j, int64_t i, int64_t last, float *sums)
     int64_t few = few_panels(g);
     while (i < last) {
         int64_t x = i / j->blocks, y0 = i % j->blocks, y1 = least(j->blocks, y0 + last - i), end = g->panels * (x + 1) / j->groups;
-        for (j->first = g->panels * x / j->groups; j->first < end; j->first = j->end) {
-            j->end = least(j->first + few, end);
-            for (int64_t p = j->first; p < j->end; p++) g->k->pack_b(j->panels + panel_bytes(g->k, g->K) * (size_t)(p - j->first), &j->b, p, g->K, g->N);
-            for (int64_t y = y0; y < y1; y++) task(j, j->rows.tiles * y / j->blocks, j->rows.tiles * (y + 1) / j->blocks, j->first, j->end, sums);
+        for (int64_t p0 = g->panels * x / j->groups, p1; p0 < end; p0 = p1) {
+            p1 = least(p0 + few, end);
+            if (!j->keep) j->first = p0, j->end = p1;
+            for (int64_t p = p0; p < p1; p++) g->k->pack_b(j->panels + panel_bytes(g->k, g->K) * (size_t)(p - j->first), &j->b, p, g->K, g->N);
+            for (int64_t y = y0; y < y1; y++) task(j, j->rows.tiles * y / j->blocks, j->rows.tiles * (y + 1) / j->blocks, p0, p1, sums);
         }
         i += y1 - y0;
     }
@@ -404,7 +404,7 @@ static void share(Job j, int self, int threads, float *sums)
     const Packed *g = j.g;
     const ProductKernel *k = g->k;
     if (k->begin) k->begin();
-    if (j.panels) j.weight = j.panels += panels_of(g) * (size_t)self;
+    if (j.panels && !j.keep) j.weight = j.panels += panels_of(g) * (size_t)self;
     if (j.weight == j.packed_b)
         for (int64_t p = g->panels * self / threads; p < g->panels * (self + 1) / threads; p++)
             k->pack_b(j.packed_b + panel_bytes(k, g->K) * (size_t)p, &j.b, p, g->K, g->N);
@@ -442,15 +442,26 @@ static Job job_of(const Packed *g, const GemmBuffers *m, int64_t item, char *sha
     return j;
 }
 
-/* Packs a constant b, unless that is to be done on the way; *on_the_way says so. */
-static bool prepare_weight(const Packed *g, int threads, bool *on_the_way, Err *err)
+/* Where a constant b is packed on the way, and whether it is kept there; *to is NULL where it is packed already, or packed here. */
+static bool prepare_weight(const Packed *g, int threads, char **to, bool *keeps, Err *err)
 {
     Weight *w = g->weight >= 0 ? &g->pool->w[g->weight] : NULL;
-    *on_the_way = w && !w->data && !w->used && g->M <= g->super && g->batch == 1;
+    bool way = g->M <= g->super && g->batch == 1, first = w && !w->used;
+    *to = NULL;
     if (!w || w->data) return true;
     w->used = true;
+    *keeps = !way || !first;
     pages_soon(w->from, (size_t)((w->K - 1) * w->rs + (w->N - 1) * w->cs + 1) * dtype_size(w->dtype));
-    return *on_the_way ? panels_for(g->pool, panels_of(g) * (size_t)threads, err) : keep(g->pool, w, err);
+    TRY(*keeps ? keep(g->pool, w, err) : panels_for(g->pool, panels_of(g) * (size_t)threads, err));
+    Job j = {.g = g, .rows = rows_of(g->k, g->M)};
+    cut(&j, threads);
+    if (!*keeps) *to = g->pool->panels;
+    else if (way && (threads == 1 || j.blocks == 1)) *to = (char *)(uintptr_t)w->data; /* else two threads would write one panel */
+    else {
+        Tensor b = plain(w);
+        packed_pack(g->k, (void *)(uintptr_t)w->data, &b, w->rounded, omp_get_max_threads());
+    }
+    return true;
 }
 
 bool packed_run(const Packed *g, const GemmBuffers *m, void *scratch, Err *err)
@@ -458,8 +469,9 @@ bool packed_run(const Packed *g, const GemmBuffers *m, void *scratch, Err *err)
     size_t shared = space(g->a_bytes) + space(g->b_bytes), sums = space(g->sums_bytes);
     char *base = (char *)(((uintptr_t)scratch + ALIGN - 1) / ALIGN * ALIGN), *own = base + (g->across ? shared * (size_t)g->threads : shared);
     int threads = (int)least(g->threads, omp_get_max_threads());
-    bool on_the_way;
-    TRY(prepare_weight(g, threads, &on_the_way, err));
+    char *panels;
+    bool keeps = false;
+    TRY(prepare_weight(g, threads, &panels, &keeps, err));
     if (g->across) {
 #pragma omp parallel for num_threads(threads) if (threads > 1)
         for (int64_t i = 0; i < g->batch; i++) {
@@ -470,7 +482,8 @@ bool packed_run(const Packed *g, const GemmBuffers *m, void *scratch, Err *err)
     }
     for (int64_t i = 0; i < g->batch; i++) {
         Job j = job_of(g, m, i, base);
-        if (on_the_way) j.panels = g->pool->panels;
+        j.panels = panels;
+        j.keep = keeps;
         if (threads == 1) share(j, 0, 1, (float *)own);
         else {
 #pragma omp parallel num_threads(threads)
