@@ -260,6 +260,11 @@ QKV_API void qkv_session_free(qkv_session *s); /* NULL is fine */
  * "0", "1", ... Wrong name, dtype or rank is told here; sizes are checked together by qkv_session_run. */
 QKV_API qkv_status qkv_session_set_input(qkv_session *s, const char *name, const qkv_tensor *t, qkv_error *err);
 QKV_API qkv_status qkv_session_run(qkv_session *s, qkv_error *err);
+/* From now on input `name` stays as it is from when it is set until it is set anew, and what depends on kept inputs and weights alone is computed once:
+ * a picture's features for all texts asked of it, whatever the sizes of other inputs. The next run copies the input; later runs need its memory no
+ * more, and give the numbers of a run without keeping, bit for bit. It must be set again when it was set before. Random ops are always drawn anew;
+ * with a node callback all nodes run. What is kept lies in memory of its own (qkv_stats.kept_bytes). */
+QKV_API qkv_status qkv_session_keep(qkv_session *s, const char *name, qkv_error *err);
 /* Valid until the next run. Output i in flattened order of the tensors that the module returned. shape and strides belong to the session. */
 QKV_API qkv_status qkv_session_output(qkv_session *s, int i, qkv_tensor *out, qkv_error *err);
 
@@ -287,6 +292,7 @@ typedef struct qkv_stats {
     int steps;                  /* kernels run per inference */
     int plans;                  /* size bindings planned so far */
     int threads;                /* in use */
+    size_t kept_bytes;          /* results of kept inputs (qkv_session_keep) */
 } qkv_stats;
 QKV_API void qkv_session_stats(const qkv_session *s, qkv_stats *out);
 

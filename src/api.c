@@ -429,6 +429,14 @@ qkv_status qkv_session_set_input(qkv_session *s, const char *name, const qkv_ten
     return ok ? QKV_OK : give(&e, err);
 }
 
+qkv_status qkv_session_keep(qkv_session *s, const char *name, qkv_error *err)
+{
+    const Graph *g = session_graph(s->session);
+    Err e = {0};
+    int i = find_input(g, name);
+    return (i >= 0 || unknown_input(g, name, &e)) && session_keep(s->session, i, &e) ? QKV_OK : give(&e, err);
+}
+
 qkv_status qkv_session_run(qkv_session *s, qkv_error *err)
 {
     Err e = {0};
@@ -479,7 +487,7 @@ void qkv_session_stats(const qkv_session *s, qkv_stats *out)
     session_stats(s->session, &st);
     qkv_stats all = {.struct_size = out->struct_size, .plan_ms = st.plan_ms, .activation_bytes = st.arena_bytes,
                      .constant_bytes = st.constant_bytes, .packed_bytes = st.packed_bytes, .scratch_bytes = st.scratch_bytes,
-                     .steps = st.steps, .plans = st.plans, .threads = st.threads};
+                     .steps = st.steps, .plans = st.plans, .threads = st.threads, .kept_bytes = st.kept_bytes};
     memcpy(out, &all, out->struct_size < sizeof all ? out->struct_size : sizeof all);
 }
 

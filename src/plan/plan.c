@@ -128,7 +128,8 @@ static bool add_given(Builder *s, Value *v)
     if (!copy) return fail(s->err, E_LIMIT, "out of memory");
     *copy = *t;
     s->p->value[v->id] = copy;
-    s->p->place[v->id] = (Place){HOME_GIVEN, 0, 0};
+    int slot = s->in->slot ? s->in->slot[v->id] : 0;
+    s->p->place[v->id] = slot ? (Place){HOME_INPUT, s->g->ninput + slot - 1, 0} : (Place){HOME_GIVEN, 0, 0};
     s->stable[v->id] = s->constant[v->id] = s->in->stable[v->id];
     return true;
 }
@@ -156,24 +157,34 @@ static bool grow(void **list, int *cap, size_t size)
     return true;
 }
 
+/* Memory that the plan owns, beside the arena: its number, or -1. */
+static int add_owned(Builder *s, size_t bytes, bool kept)
+{
+    Plan *p = s->p;
+    if (p->nconst == s->cap_const) {
+        int cap = s->cap_const;
+        bool *list = grow((void **)&p->const_size, &cap, sizeof(size_t)) ? realloc(p->const_kept, (size_t)cap * sizeof *list) : NULL;
+        if (!list) {
+            fail(s->err, E_LIMIT, "out of memory");
+            return -1;
+        }
+        p->const_kept = list;
+        s->cap_const = cap;
+    }
+    p->const_size[p->nconst] = bytes;
+    p->const_kept[p->nconst] = kept;
+    return p->nconst++;
+}
+
 /* Room for a result: a block of its own. */
 static bool add_storage(Builder *s, const Value *v, Tensor *t, bool constant)
 {
     size_t bytes;
     TRY(shape_bytes(t->dtype, t->rank, t->shape, &bytes, s->err) || within(s->err, "'%s'", v->name));
     if (constant) {
-        if (s->p->nconst == s->cap_const) {
-            int cap = s->cap_const;
-            if (!grow((void **)&s->p->const_size, &cap, sizeof(size_t))) return fail(s->err, E_LIMIT, "out of memory");
-            bool *kept = realloc(s->p->const_kept, (size_t)cap * sizeof *kept);
-            if (!kept) return fail(s->err, E_LIMIT, "out of memory");
-            s->p->const_kept = kept;
-            s->cap_const = cap;
-        }
-        s->p->const_size[s->p->nconst] = bytes;
-        s->p->const_kept[s->p->nconst] = false;
-        s->p->place[v->id] = (Place){HOME_CONST, s->p->nconst++, 0};
-        return true;
+        int at = add_owned(s, bytes, false);
+        s->p->place[v->id] = (Place){HOME_CONST, at, 0};
+        return at >= 0;
     }
     if (s->p->nblock == s->cap_block && !grow((void **)&s->p->block, &s->cap_block, sizeof(Block))) return fail(s->err, E_LIMIT, "out of memory");
     s->p->block[s->p->nblock] = (Block){.size = bytes, .first = s->p->nsteps, .last = s->p->nsteps};
@@ -291,7 +302,7 @@ static bool make_step(Builder *s, const Node *last, const Node *n, const FusedNo
         const Value *v = k == 0 && result ? result : n->out[k];
         Tensor *t = new_tensor(s, v);
         TRY(t);
-        bool free_layout = k == 0 && s->in->fusion && !s->in->wanted && !constant && !s->leaves[v->id];
+        bool free_layout = k == 0 && s->in->fusion && (!s->in->wanted || s->in->apart) && !constant && !s->leaves[v->id];
         if (free_layout) layout_choose(c, t);
         if (!(c->unused >> k & 1) || !leaves_unread(n, k)) TRY(add_storage(s, v, t, constant));
         p->value[v->id] = c->out[k] = t;
@@ -452,10 +463,29 @@ bool plan_settle(Plan *p, Err *err)
     return ok;
 }
 
+/* Results that are wanted move out of the arena. They are those that live to the end. */
+static bool set_apart(Builder *s)
+{
+    Plan *p = s->p;
+    int *at = calloc((size_t)p->nblock + 1, sizeof *at);
+    bool ok = at != NULL || fail(s->err, E_LIMIT, "out of memory");
+    for (int i = 0; ok && i < p->nblock; i++) {
+        at[i] = -1;
+        if (!p->block[i].size || p->block[i].last < p->nsteps) continue;
+        ok = (at[i] = add_owned(s, p->block[i].size, true)) >= 0;
+        p->block[i].size = 0;
+    }
+    for (int i = 0; ok && i < p->nvalues; i++)
+        if (p->place[i].home == HOME_ARENA && at[p->place[i].index] >= 0) p->place[i] = (Place){HOME_CONST, at[p->place[i].index], p->place[i].offset};
+    free(at);
+    return ok;
+}
+
 static bool place_blocks(Builder *s)
 {
     Plan *p = s->p;
     TRY(take_places(s));
+    TRY(!s->in->apart || set_apart(s));
     TRY(memory_plan(s->p->block, s->p->nblock, p->nsteps + 1, &p->arena_bytes, &p->bound_bytes, s->err));
     size_t bytes = p->arena_bytes;
     for (int i = 0; i < p->nconst; i++)

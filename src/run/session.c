@@ -122,7 +122,7 @@ bool session_ready(Session *s, Plan *p, Err *err)
     if (need > s->arena.size || !s->arena.data)
         if (!pages_take(&s->arena, need, SLACK)) return fail(err, E_LIMIT, "out of memory: %zu bytes of activations", need);
     TRY(compute_constants(s, p, err));
-    size_t bytes = (size_t)s->g->ninput * sizeof *s->input_data;
+    size_t bytes = (size_t)(s->g->ninput + (s->keep ? s->keep->n : 0)) * sizeof *s->input_data;
     if (s->current != p || p->base != s->arena.data || (bytes && memcmp(s->placed_input, s->input_data, bytes))) {
         plan_place(p, s->arena.data, s->input_data);
         if (bytes) memcpy(s->placed_input, s->input_data, bytes);
@@ -147,27 +147,47 @@ static void forget(Cached *k)
     *k = (Cached){0};
 }
 
-Cached *session_plan(Session *s, const Binding *b, int stage, const unsigned char *wanted, Err *err)
+void session_forget_plans(Session *s)
 {
-    int oldest = 0;
+    for (int i = 0; i < s->ncached; i++) forget(&s->cached[i]);
+    s->ncached = 0;
+    s->current = NULL;
+}
+
+/* Where a new plan goes: behind the others, or where the one lies that has not been used for longest; that of kept inputs, to whose results others
+ * look, where the last one was. */
+static Cached *free_place(Session *s, int stage)
+{
+    Cached *at = NULL, *oldest = NULL;
     for (int i = 0; i < s->ncached; i++) {
         Cached *k = &s->cached[i];
-        if (k->stage == stage && same_binding(&k->plan->binding, b)) {
-            k->used = ++s->clock;
-            return k;
-        }
-        if (k->used < s->cached[oldest].used) oldest = i;
+        if (k->stage == KEPT) at = stage == KEPT ? k : at;
+        else if (!oldest || k->used < oldest->used) oldest = k;
+    }
+    if (!at) at = s->ncached < MAX_PLANS ? &s->cached[s->ncached++] : oldest;
+    if (at->plan && at->plan == s->current) s->current = NULL;
+    forget(at);
+    return at;
+}
+
+Cached *session_plan(Session *s, const Binding *b, int stage, const unsigned char *wanted, Err *err)
+{
+    for (int i = 0; i < s->ncached; i++) {
+        Cached *k = &s->cached[i];
+        if (k->stage != stage || !same_binding(&k->plan->binding, b)) continue;
+        k->used = ++s->clock;
+        return k;
     }
     double start = now_ms();
-    PlanInput in = {.graph = s->g, .fusion = s->on_node || wanted ? NULL : s->fusion, .wanted = wanted, .given = (const Tensor *const *)s->given,
-                    .stable = s->stable, .memory_limit = s->env.memory_limit};
+    const Keeping *keep = s->on_node || stage == KEPT ? NULL : s->keep;
+    PlanInput in = {.graph = s->g, .fusion = s->on_node || (wanted && stage != KEPT) ? NULL : s->fusion, .wanted = wanted,
+                    .given = keep ? keep->given : (const Tensor *const *)s->given, .stable = s->stable, .slot = keep ? keep->slot : NULL,
+                    .apart = stage == KEPT, .memory_limit = s->env.memory_limit};
     Plan *p = plan_build(&in, b, err);
     if (!p) return NULL;
     s->plan_ms = now_ms() - start;
     s->plans_made++;
-    Cached *at = &s->cached[s->ncached < MAX_PLANS ? s->ncached++ : oldest];
-    if (at->plan && at->plan == s->current) s->current = NULL;
-    forget(at);
+    Cached *at = free_place(s, stage);
     *at = (Cached){.plan = p, .stage = stage, .used = ++s->clock};
     return at;
 }
@@ -327,7 +347,8 @@ Session *session_create(const Graph *g, const Fusion *fusion, int threads, size_
 void session_free(Session *s)
 {
     if (!s) return;
-    for (int i = 0; i < s->ncached; i++) forget(&s->cached[i]);
+    session_forget_plans(s);
+    keeping_free(s);
     profile_free(&s->profile);
     for (int i = 0; i < s->nowned; i++) free(s->owned[i]);
     for (int i = 0; s->own_input && i < s->g->ninput; i++) free(s->own_input[i].data);
@@ -364,6 +385,7 @@ bool session_set_input(Session *s, int i, const Tensor *t, Err *err)
         if (t->shape[k] < 0) return fail(err, E_USAGE, "input '%s': axis %d is %lld", v->name, k, (long long)t->shape[k]);
     s->input[i] = *t;
     s->input_set[i] = true;
+    if (s->keep) s->keep->fresh[i] = true;
     return true;
 }
 
@@ -391,7 +413,11 @@ static bool take_inputs(Session *s, Err *err)
         Tensor *t = &s->input[i];
         if (!s->input_set[i]) return fail(err, E_USAGE, "input '%s' is not given", s->g->input[i]->name);
         s->input_data[i] = t->data;
-        bool direct = tensor_contiguous(t) && (uintptr_t)t->data % dtype_size(t->dtype) == 0;
+        bool kept = s->keep && s->keep->input[i], direct = tensor_contiguous(t) && (uintptr_t)t->data % dtype_size(t->dtype) == 0;
+        if (kept && s->keep->fresh[i]) {
+            s->keep->stale = true;
+            direct &= t->data == s->own_input[i].data;
+        }
         if (direct) continue;
         Tensor copy = tensor_of(t->dtype, t->rank, t->shape, NULL);
         size_t bytes;
@@ -401,15 +427,18 @@ static bool take_inputs(Session *s, Err *err)
         if (!copy.data) return no_memory(err);
         tensor_copy(&copy, t);
         s->input_data[i] = copy.data;
+        if (kept) *t = copy;
     }
+    for (int i = 0; s->keep && i < s->g->ninput; i++) s->keep->fresh[i] = false;
     return true;
 }
 
-/* Every symbol of s->binding, from the inputs' sizes and then from data. */
+/* Every symbol of s->binding, from the inputs' sizes and then from data; in between, what kept inputs give. */
 static bool bind(Session *s, Err *err)
 {
     binding_clear(&s->binding);
     TRY(solve_sizes(s->g, s->sizes, s->scalar, &s->binding, err));
+    TRY(!s->keep || s->on_node || keeping_run(s, err));
     return !s->nstages || (stages_run(s, err) && check_requires(s->g, &s->binding, true, err));
 }
 
@@ -474,7 +503,7 @@ bool session_run(Session *s, Err *err)
     profile_part(&s->profile, PART_INPUTS);
     TRY(bind(s, err));
     profile_part(&s->profile, PART_SIZES);
-    Cached *k = session_plan(s, &s->binding, -1, NULL, err);
+    Cached *k = session_plan(s, &s->binding, WHOLE, NULL, err);
     TRY(k && session_ready(s, k->plan, err));
     profile_part(&s->profile, PART_PLAN);
     TRY(s->on_node ? run_observed(s, k->plan, err) : session_run_steps(s, k->plan, false, err));
@@ -496,6 +525,9 @@ void session_stats(const Session *s, SessionStats *out)
 {
     *out = (SessionStats){.plan_ms = s->plan_ms, .plans = s->plans_made, .packed_bytes = gemm_cache_bytes(&s->env),
                           .threads = s->env.threads};
+    for (int i = 0; i < s->ncached; i++)
+        for (int k = 0; s->cached[i].stage == KEPT && k < s->cached[i].plan->nconst; k++)
+            if (s->cached[i].plan->const_data[k]) out->kept_bytes += s->cached[i].plan->const_size[k];
     const Plan *p = s->current;
     if (!p) return;
     out->arena_bytes = p->arena_bytes;
@@ -531,11 +563,7 @@ void session_each_step(const Session *s, void (*f)(void *user, const Step *step)
 
 void session_on_node(Session *s, NodeFn *f, void *user)
 {
-    if ((s->on_node == NULL) != (f == NULL)) { /* plans differ: without fusion, and with all constants kept */
-        for (int i = 0; i < s->ncached; i++) forget(&s->cached[i]);
-        s->ncached = 0;
-        s->current = NULL;
-    }
+    if ((s->on_node == NULL) != (f == NULL)) session_forget_plans(s); /* they differ: without fusion, and with all constants kept */
     s->on_node = f;
     s->on_node_user = user;
 }

@@ -26,6 +26,9 @@ bool session_set_input(Session *s, int i, const Tensor *t, Err *err);
 const Tensor *session_constant(const Session *s, const Value *v);
 struct GemmPool *session_products(const Session *s); /* packed weights */
 const Tensor *session_input(const Session *s, int i); /* NULL when not set */
+/* Input i stays as it is from when it is set (again, if it is set now) until it is set anew: the session copies it, and what depends on kept inputs and
+ * weights alone, random numbers excepted, is computed once and lies in memory of its own. */
+bool session_keep(Session *s, int i, Err *err);
 bool session_set_scalar(Session *s, int i, int64_t value); /* a dynamic scalar input, by position in graph->scalar_input */
 bool session_run(Session *s, Err *err);
 const Tensor *session_output(const Session *s, int i); /* NULL before the first run */
@@ -40,6 +43,7 @@ typedef struct SessionStats {
     size_t scratch_bytes; /* beyond them, for the scratch of a step that does not fit where nothing is alive */
     size_t bound_bytes;   /* what the order of steps needs at least: the largest sum of results and scratch alive in one */
     size_t constant_bytes, packed_bytes;
+    size_t kept_bytes;    /* results that depend on kept inputs alone */
     int steps, plans, threads;
 } SessionStats;
 void session_stats(const Session *s, SessionStats *out);

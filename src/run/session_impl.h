@@ -7,11 +7,12 @@
 #include "run/session.h"
 
 enum { MAX_PLANS = 64 };
+enum { WHOLE = -1, KEPT = -2 }; /* plans of the whole graph; of what depends on kept inputs alone */
 
 /* A plan and what it was made for. */
 typedef struct Cached {
     Plan *plan;
-    int stage; /* -1: the whole graph; else the symbol that this partial plan finds */
+    int stage; /* WHOLE, KEPT, or the symbol that this partial plan finds */
     long used;
     Call count; /* a partial plan of SYM_SIZE: the node whose sizes are asked for; made the first time */
     size_t scratch; /* its */
@@ -36,6 +37,20 @@ typedef struct Kept {
     bool used; /* in the last run */
 } Kept;
 
+/* Inputs that stay from run to run, and what depends on them alone (kept.c). */
+typedef struct Keeping {
+    bool *input;           /* by input: is it kept? */
+    bool *fresh;           /* by input: set since the last run */
+    unsigned char *wanted; /* by value id: kept results that something else uses */
+    const Value **value;   /* they */
+    int n;
+    int *slot;             /* by value id: 1 + its place in `value` */
+    const Tensor **given;  /* as Session.given, and they */
+    bool *symbol;          /* by symbol: a size of a kept input */
+    Binding sizes;         /* those alone; what the results were made for is their plan's */
+    bool stale;            /* the results are not of the inputs as they are now */
+} Keeping;
+
 struct Session {
     const Graph *g;
     const Fusion *fusion;
@@ -58,6 +73,7 @@ struct Session {
     Tensor *state;          /* per mutation: the buffer's value, owned */
     Room *early;            /* per mutation: the new value, where it looks at a buffer */
     Kept *kept;             /* per output */
+    Keeping *keep;          /* NULL: no input is kept */
     Pages arena;            /* results of the current plan, and scratch above what is alive in each step */
     size_t needed;          /* most bytes of it that any step would have used */
     Cached cached[MAX_PLANS];
@@ -75,13 +91,20 @@ struct Session {
 /* Memory for input i, kept by the session; NULL when out of memory. */
 void *session_own_input(Session *s, int i, size_t bytes);
 
-/* The plan for a binding, made or found again. wanted: NULL for the whole graph (stage -1). */
+/* The plan for a binding, made or found again. wanted: NULL for the whole graph (stage WHOLE). Of stage KEPT there is one plan at a time. */
 Cached *session_plan(Session *s, const Binding *b, int stage, const unsigned char *wanted, Err *err);
 /* Memory, constants and addresses of p, which becomes the current plan. */
 bool session_ready(Session *s, Plan *p, Err *err);
 bool session_run_steps(Session *s, Plan *p, bool constants, Err *err);
 /* One run function; its scratch is `room` bytes of the arena from `top` on (or what there is). *scratch: what it took, if that is more. */
 bool session_call(Session *s, Call *c, size_t top, size_t room, size_t *scratch, Err *err);
+
+/* All plans are made anew. */
+void session_forget_plans(Session *s);
+
+/* kept.c: runs what depends on kept inputs alone, unless its results are there; the whole graph's plan is then given them. */
+bool keeping_run(Session *s, Err *err);
+void keeping_free(Session *s);
 
 /* sizes.c: the stages of a graph, and running them so that every symbol of s->binding is bound. */
 bool stages_make(Session *s, Err *err);
