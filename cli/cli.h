@@ -26,7 +26,7 @@ typedef struct Options {
     const char **arg; /* what is not an option */
     int narg;
     const char *inputs, *output, *expected, *trace, *dtype, *mean, *std, *vocab, *labels, *pool;
-    List from, to, fix, dim, shape, image, atol, rtol, rules, dynamic, check;
+    List from, to, fix, keep, dim, shape, image, atol, rtol, rules, dynamic, check;
     const char *trace_to, *phases, *counterexample, *targets, *explain, *profile;
     int64_t seed, threads, memory_limit, iterations, warmup, max_tokens, top;
     double scale;

@@ -106,6 +106,7 @@ static void print_json(const Options *o, const Loaded *m, const Result *r, bool 
     json_object_update_new(j, json_pack("{s:f, s:f, s:f, s:f, s:i}", "activation_mb", (double)r->stats.activation_bytes / mb, "packed_mb",
                                         (double)r->stats.packed_bytes / mb, "constant_mb", (double)r->stats.constant_bytes / mb, "scratch_mb",
                                         (double)r->stats.scratch_bytes / mb, "steps", r->stats.steps));
+    if (o->keep.n) json_object_set_new(j, "kept_mb", json_real((double)r->stats.kept_bytes / mb));
     json_object_update_new(j, json_pack("{s:i, s:s, s:s, s:s, s:I, s:I, s:o}", "threads", r->stats.threads, "dtype", bf16 ? "bf16" : "f32", "cpu",
                                         qkv_cpu(),
                                         "version", qkv_version(), "iterations", (json_int_t)o->iterations, "warmup", (json_int_t)o->warmup, "inputs",
@@ -133,9 +134,18 @@ static void print_text(const Options *o, const Loaded *m, const Result *r, bool 
     table_print(k);
     printf("\nloaded in %.1f ms, first run %.1f ms (plan %.1f ms), %d step%s\n", r->load_ms, r->first_ms, r->stats.plan_ms, r->stats.steps,
            r->stats.steps == 1 ? "" : "s");
+    if (o->keep.n) printf("kept from run to run: %s\n", bytes_text((double)r->stats.kept_bytes, a, sizeof a));
     printf("peak memory %.1f MiB: activations %s, packed weights %s, scratch %s\n", peak_rss_mb(),
            bytes_text((double)r->stats.activation_bytes, a, sizeof a), bytes_text((double)r->stats.packed_bytes, b, sizeof b),
            bytes_text((double)r->stats.scratch_bytes, c, sizeof c));
+}
+
+static int keep_inputs(const Options *o, Loaded *m)
+{
+    qkv_error e;
+    for (int i = 0; i < o->keep.n; i++)
+        if (qkv_session_keep(m->session, o->keep.item[i], &e)) return problem_of(&e);
+    return 0;
 }
 
 int cmd_bench(const Options *o)
@@ -147,7 +157,8 @@ int cmd_bench(const Options *o)
     int code = model_bf16(o, &bf16);
     if (code || (code = model_open(o, o->arg[0], bf16, false, &m))) return code;
     r.load_ms = m.load_ms;
-    code = inputs_set(o, &m, &in);
+    code = keep_inputs(o, &m);
+    if (!code) code = inputs_set(o, &m, &in);
     if (!code) code = measure(o, &m, &r);
     if (!code && o->json) print_json(o, &m, &r, bf16);
     else if (!code) {

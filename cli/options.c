@@ -88,6 +88,8 @@ static const Option table[] = {
     {{"top", "N", "Print the N most likely classes (default 1).", 0}, CL, INTEGER, AT(top), 1, 1000},
     {{"iterations", "N", "Timed runs (default 20).", 0}, BE, INTEGER, AT(iterations), 1, 10000000},
     {{"warmup", "N", "Runs before timing starts (default 3); the first one plans, the second packs weights.", 0}, BE, INTEGER, AT(warmup), 1, 10000000},
+    {{"keep", "INPUT", "Time runs in which this input stays as it was, so that what depends on it alone is not computed again: a second text for the same picture. May be "
+      "given many times.", 0}, BE, MANY, AT(keep), 0, 0},
     {{"per-op", NULL, "Also print where the time of these runs goes, op by op, and what else a run does; with -v node by node. With GFLOP/s and GB/s from the sizes "
       "and their shares of what this machine does just now: multiply-adds on registers, and reading memory, timed before and after.", 0}, BE, FLAG, AT(per_op), 0, 0},
     {{"trace", "FILE.json", "Write when every step began and how long it took, in the Trace Event Format, which https://ui.perfetto.dev opens.", 0}, RU | BE, TEXT,
@@ -288,7 +290,7 @@ int options_parse(CommandId command, int argc, char **argv, Options *o)
 
 void options_free(Options *o)
 {
-    List *lists[] = {&o->from, &o->to, &o->fix, &o->dim, &o->shape, &o->image, &o->atol, &o->rtol, &o->rules, &o->dynamic, &o->check};
+    List *lists[] = {&o->from, &o->to, &o->fix, &o->keep, &o->dim, &o->shape, &o->image, &o->atol, &o->rtol, &o->rules, &o->dynamic, &o->check};
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) free(lists[i]->item);
     free(o->arg);
 }

@@ -87,7 +87,7 @@ def _declare(lib):
             ("model_generalize", p, C.POINTER(p), i, C.POINTER(GeneralizeOptions), C.POINTER(p), e),
             ("check", i, s, C.POINTER(CheckOptions), C.POINTER(p), e), ("check_explain", s, s), ("check_id", s, i),
             ("session_create", p, p, C.POINTER(SessionOptions), e), ("session_free", None, p),
-            ("session_set_input", i, p, s, tensor, e), ("session_run", i, p, e), ("session_output", i, p, i, tensor, e),
+            ("session_set_input", i, p, s, tensor, e), ("session_keep", i, p, s, e), ("session_run", i, p, e), ("session_output", i, p, i, tensor, e),
             ("session_reset", None, p)):
         f = getattr(lib, "qkv_" + name)
         f.restype, f.argtypes = result, args

@@ -262,10 +262,12 @@ class Model:
         check(made, e)
         return Model._of(made, self)
 
-    def _run(self, feeds):
+    def _run(self, feeds, kept=()):
         if not isinstance(feeds, dict):
             feeds = {str(i): x for i, x in enumerate(feeds if isinstance(feeds, (list, tuple)) else [feeds])}
         e, keep = CError(), []
+        for name in [kept] if isinstance(kept, str) else kept:
+            check(lib().qkv_session_keep(self._session, name.encode(), C.byref(e)) == 0, e)
         for name, x in feeds.items():
             keep.append(_borrow(x))
             check(lib().qkv_session_set_input(self._session, name.encode(), C.byref(keep[-1].c), C.byref(e)) == 0, e)
@@ -276,13 +278,16 @@ class Model:
             results[name] = _own(t)
         return results
 
-    def run(self, feeds):
-        """feeds: {input name: array}, or a list in order. Returns {output_0: NumPy array, ...}."""
-        return {name: np.asarray(o) for name, o in self._run(feeds).items()}
+    def run(self, feeds, keep=()):
+        """feeds: {input name: array}, or a list in order. Returns {output_0: NumPy array, ...}.
 
-    def run_dlpack(self, feeds):
+        keep=["image"]: from this run on that input stays as it is until it is given again, later runs may leave it out, and what depends on such
+        inputs alone is computed once: the features of an image for all texts that follow. The numbers are the same, bit for bit."""
+        return {name: np.asarray(o) for name, o in self._run(feeds, keep).items()}
+
+    def run_dlpack(self, feeds, keep=()):
         """The same, as Output objects that keep bf16 and speak DLPack."""
-        return self._run(feeds)
+        return self._run(feeds, keep)
 
     def reset(self):
         """Buffers that the model writes go back to the file's values."""

@@ -53,3 +53,9 @@ aten.softmax
 $ qkv bench eager.pt2 --iterations 2 -q --per-op --no-optimize | grep -oE 'aten[.](softmax|exp|silu|sigmoid|scaled_dot_product_attention)' | sort
 aten.exp
 aten.sigmoid
+# An input that stays: what depends on it alone is not computed in the timed runs.
+$ qkv bench two.pt2 -q --iterations 2 --threads 1 --keep 0 | grep -oE 'kept from run to run'
+kept from run to run
+$ qkv bench two.pt2 -q --keep y
+! qkv: error: no input is called 'y'; this model has a, b
+? 2

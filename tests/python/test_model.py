@@ -7,6 +7,7 @@ import pytest
 import qkv
 
 DIGITS = os.path.join(os.path.dirname(__file__), "..", "..", "demo", "digits_vit.pt2")
+TWO = os.path.join(os.path.dirname(__file__), "..", "cli", "models", "two.pt2")
 
 
 @pytest.fixture(scope="module")
@@ -56,3 +57,18 @@ def test_rewriting(pixels):
 def test_symbols_and_text(model):
     assert [lo for lo, _ in model.symbols.values()] == [1]
     assert "aten.scaled_dot_product_attention.default" in model.graph_text()
+
+
+def test_kept_input():
+    a, b = np.arange(6).reshape(2, 3), np.ones((2, 3), np.float32)
+    full, kept = qkv.Model(TWO), qkv.Model(TWO)
+    want = full.run({"a": a, "b": b})["output_0"]
+    assert np.array_equal(kept.run({"a": a, "b": b}, keep=["a"])["output_0"], want)
+    a[:] = 7  # the copy counts, not the caller's memory
+    assert np.array_equal(kept.run({"b": b})["output_0"], want)
+    assert np.array_equal(kept.run({"b": 2 * b})["output_0"], want + 1)
+    assert np.array_equal(kept.run({"a": a, "b": b})["output_0"], 8 * b)
+    with pytest.raises(qkv.Error, match="no input is called 'c'"):
+        kept.run({"b": b}, keep="c")
+    with pytest.raises(qkv.Error):  # another number of rows than a has
+        kept.run({"b": b[:1]})
