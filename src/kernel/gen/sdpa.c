@@ -297,8 +297,7 @@ static void begin(const Stack *s, Group *g, int64_t row)
 /* Rows of a mask lie pages apart, where the hardware looks no further: lines `ahead` elements on are asked for. */
 INLINE void ask_for_mask(const Product *p, int rows, int64_t ahead)
 {
-    for (int r = 0; r < rows && p->ldp; r++)
-        for (int j = 0; j < TILE; j += 16) __builtin_prefetch((const char *)((uintptr_t)(p->plus + r * p->ldp) + (uintptr_t)((ahead + j) * 4)));
+    for (int r = 0; r < rows && p->ldp; r++) ask_for((const char *)p->plus + (r * p->ldp + ahead) * 4, TILE * 4);
 }
 
 /* `count` rows of the stack from `row` on. */

@@ -66,6 +66,16 @@ INLINE Row stack_row(const Stack *s, int64_t i)
                  .out = s->q.out + (h * a->os[1] + n * a->os[2]) * element_size(a)};
 }
 
+/* ------------------------------------------------------------------ asking for memory ahead */
+
+enum { LINE = 64 };
+
+/* Nothing is read here: it may lie anywhere. */
+INLINE void ask_for(const char *p, int64_t bytes)
+{
+    for (int64_t i = 0; i < bytes; i += LINE) __builtin_prefetch((const char *)((uintptr_t)p + (uintptr_t)i));
+}
+
 /* ------------------------------------------------------------------ masks */
 
 INLINE void resolve_mask(Stack *s)

@@ -34,12 +34,7 @@ INLINE Vec load(DType t, const char *p, int64_t at, int64_t n)
 }
 
 /* Memory is what a decoding step waits for: rows AHEAD of the one in work are asked for while it is. */
-enum { AHEAD = 32, LINE = 64 };
-
-INLINE void ask_for(const char *p, int64_t bytes)
-{
-    for (int64_t i = 0; i < bytes; i += LINE) __builtin_prefetch(p + i);
-}
+enum { AHEAD = 32 };
 
 /* Partial sums of ROWS rows with 4 keys: part[row][key][lane]. */
 INLINE void dots(DType t, const Stack *s, int64_t key, const float *queries, float *part)

@@ -191,6 +191,7 @@ static void attend(const Stack *s, int64_t first, int64_t count)
     int64_t dp = padded(a->D, STEP), pe = padded(a->E, STEP), pm = padded(s->M, STEP), low = s->M, high = 0, inner = 0, outer = s->M;
     /* Scores are scaled one by one only where something follows that is not multiplied; else by exp's own product. */
     bool scaled = a->softcap > 0 || s->added || (s->masked && a->mask) || !(a->scale > 0), begun = false;
+    bool biased = s->masked && a->mask && a->ms[2] && a->ms[3] == 1; /* rows of it lie pages apart, where the hardware looks no further */
     float scale = scaled ? 1 : a->scale;
     for (int r = 0; r < GROUP; r++) {
         for (int64_t d = 0; d < dp; d += STEP) /* rows that are missing are 0 */
@@ -228,7 +229,10 @@ static void attend(const Stack *s, int64_t first, int64_t count)
         }
         if (to < 0) continue;
         raise_tops(&g, p.out, pe, scale, begun);
-        for (int r = 0; r < g.rows; r++) row_exp(p.scores + r * LEAD + from - m0, g.top[r], scale * LOG2E, to - from, g.sum[r]);
+        for (int r = 0; r < g.rows; r++) {
+            if (biased) ask_for((const char *)(a->mask + g.row[r].masked) + (m0 + KEYS < high ? m0 + KEYS : GROUP * a->ms[2] + low) * 4, KEYS * 4);
+            row_exp(p.scores + r * LEAD + from - m0, g.top[r], scale * LOG2E, to - from, g.sum[r]);
+        }
         product(&(PairProduct){.c = p.out, .ldc = pe * 4, .a = p.scores + from - m0, .lda = LEAD * 4, .b = p.values + from * 16, .next = pm * 16, .K = to - from,
                                .columns = pe, .rows = g.rows, .add = begun});
         begun = true;
