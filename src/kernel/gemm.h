@@ -4,9 +4,10 @@
  *     gemm_run(g, &buffers, scratch);
  *     gemm_free(g);
  *
- * Products are our own (gemm_packed.c, on kernel/product.h), convolutions oneDNN's (gemm_onednn.c); gemm.c chooses.
- * A GemmPool belongs to a session: the packed weights, shared by all products that want the same bytes in the same layout. A weight is packed for keeps when it is used for
- * the second time (gemm_packed.c): its plain bytes must stay where they are.
+ * Products are our own (gemm_packed.c, on kernel/product.h), and so are some convolutions (gemm_conv.c makes products of them); the others are
+ * oneDNN's (gemm_onednn.c). gemm.c chooses.
+ * A GemmPool belongs to a session: the packed weights, shared by all products that want the same bytes in the same layout. A weight is packed for
+ * keeps when it is used for the second time (gemm_packed.c): its plain bytes must stay where they are.
  */
 #ifndef QKV_KERNEL_GEMM_H
 #define QKV_KERNEL_GEMM_H
@@ -27,7 +28,7 @@ typedef enum GemmAct { GEMM_NONE, GEMM_RELU, GEMM_GELU_ERF, GEMM_GELU_TANH, GEMM
  * A row of c depends on its row of a alone, bit for bit: not on M, the row's place, or the number of threads. */
 typedef struct GemmMatmul {
     const Tensor *a, *b, *c, *bias, *residual; /* bias, residual may be NULL; data is not read here but for a constant b */
-    bool b_constant, rounded, times;
+    bool b_constant, rounded, times, act_last; /* act_last: c = act(a @ b + bias + residual) */
     GemmAct act;
 } GemmMatmul;
 

@@ -21,6 +21,28 @@ void packed_pack(const ProductKernel *k, void *to, const Tensor *b, bool rounded
 bool packed_give(PackedWeights *p, const ProductKernel *k, const Tensor *b, bool rounded, const void *packed, Err *err);
 void packed_each(const PackedWeights *p, void (*f)(void *user, const Tensor *b, bool rounded, size_t bytes), void *user);
 
+/* A convolution's own: rows of cells, and the shifts that are its taps (gemm_conv.c). */
+enum { MAX_TAPS = 81 };
+typedef struct ConvRows {
+    int64_t H, W, C, kh, kw, sh, sw, ph, pw, hout, wout; /* of the picture, the window, its steps, the padding in front, the output */
+    int64_t step[3]; /* of a picture's rows, columns, channels, in elements */
+    DType from, to;  /* of pictures and of cells */
+    bool plain;      /* pixels are rows as they lie: no strip is needed */
+    bool patches;
+    int64_t K, taps;             /* elements of a tap; taps */
+    int64_t cell, pitch, positions, reach, super, cells; /* bytes of a cell; rows of a picture's product; what a tap looks ahead; rows and cells of a strip */
+    int planes;
+    int64_t plane[MAX_TAPS][2], jump[MAX_TAPS]; /* jump: of a tap, in bytes */
+    int where[MAX_TAPS];
+} ConvRows;
+/* False: not made for it. */
+bool conv_rows(ConvRows *r, const GemmConv *d, const ProductKernel *k);
+/* The share of thread `self` in the strip for positions [first, first + rows) of picture x. */
+void conv_rows_fill(const ConvRows *r, void *strip, const void *x, int64_t first, int64_t rows, int self, int threads);
+/* Pictures and outputs channels-last (patches: any picture), one group, not transposed, one or two spatial axes; NULL without an error: another one. */
+Packed *packed_conv(PackedWeights *p, const Kernels *k, const GemmConv *d, Err *err);
+bool packed_conv_patches(const Kernels *k, const GemmConv *d); /* windows side by side, seen as one row each */
+
 /* oneDNN: all dtypes equal (the bias may be f32), c and residual contiguous. */
 typedef struct OneDnn OneDnn;
 typedef struct OneDnnPool OneDnnPool;

@@ -1,6 +1,7 @@
 /* Our own matrix products: blocking and threads around the tiles of kernel/product.h.
  *
- * All of a's rows are packed first, a superblock of them at a time; then tasks of some tiles by some panels go to the threads. Within a task,
+ * All of a's rows are packed first, a superblock of them at a time (where the kernel takes them as they lie, and in convolutions, whose rows
+ * gemm_conv.c makes, nothing is packed); then tasks of some tiles by some panels go to the threads. Within a task,
  * panels are outside: a sliver of a panel (kc x nr, in L1) meets every tile of the task (in L2), and the next sliver is fetched meanwhile.
  * b is read once a superblock. Sums that K has cut wait in a buffer of the thread. (Goto and van de Geijn 2008, with the panel of b inside.)
  *
@@ -13,8 +14,10 @@
 #include "base/pages.h"
 #include "kernel/gemm_impl.h"
 
-/* FEW: bytes of panels that are packed together on the way; they, and what the next are made of, stay in L2. WORTH_THREADS: floating-point operations, some 10 us of a core. */
+/* FEW: bytes of panels that are packed together on the way; they, and what the next are made of, stay in L2. WORTH_THREADS: floating-point
+ * operations, some 10 us of a core. A_TILE, B_WHOLE: bytes of a that L1 nearly holds, of b that L2 does: then a tile meets all panels before the next. */
 enum { ALIGN = 64, HUGE = 2 << 20, SUPERBLOCK = 1024, FEW = 300 << 10, MAX_THREADS = 1024, WORTH_THREADS = 1 << 20 };
+enum { MOST_ROWS = 32, A_TILE = 56 << 10, B_WHOLE = 1280 << 10 };
 
 static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 static int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
@@ -23,12 +26,13 @@ static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 
 /* ------------------------------------------------------------------ packed weights */
 
+/* b as a product takes it: one matrix (K, N) for each tap of a convolution, `apart` elements apart; packed, they follow each other along K. */
 typedef struct Weight {
     const void *from;
     const ProductKernel *kernel;
     DType dtype;
     bool rounded, owned;
-    int64_t K, N, rs, cs;
+    int64_t K, N, rs, cs, taps, apart;
     const void *data; /* NULL: not packed so far */
     bool used;        /* by a product that packed it as it went */
     size_t bytes;
@@ -80,28 +84,48 @@ static ProductIn operand(const Tensor *t, bool rounded)
     return (ProductIn){.data = t->data, .dtype = t->dtype, .rs = t->stride[t->rank - 2], .cs = t->stride[t->rank - 1], .rounded = rounded && t->dtype == DT_F32};
 }
 
+static Weight weight_of(const ProductKernel *k, const Tensor *b, bool rounded)
+{
+    return (Weight){.from = b->data, .kernel = k, .dtype = b->dtype, .rounded = rounded && b->dtype == DT_F32, .K = b->shape[b->rank - 2], .N = b->shape[b->rank - 1],
+                    .rs = b->stride[b->rank - 2], .cs = b->stride[b->rank - 1], .taps = 1};
+}
+
+static void pack_panel(const Weight *w, void *to, int64_t panel)
+{
+    size_t each = panel_bytes(w->kernel, w->K);
+    for (int64_t t = 0; t < w->taps; t++) {
+        ProductIn in = {.data = (const char *)w->from + t * w->apart * (int64_t)dtype_size(w->dtype), .dtype = w->dtype, .rs = w->rs, .cs = w->cs, .rounded = w->rounded};
+        w->kernel->pack_b((char *)to + each * (size_t)t, &in, panel, w->K, w->N);
+    }
+}
+
+static void pack_weight(const Weight *w, void *to, int threads)
+{
+    int64_t panels = ceil_div(w->N, w->kernel->nr);
+    size_t each = panel_bytes(w->kernel, w->K) * (size_t)w->taps;
+#pragma omp parallel for num_threads(threads) if (threads > 1)
+    for (int64_t i = 0; i < panels; i++) pack_panel(w, (char *)to + each * (size_t)i, i);
+}
+
 void packed_pack(const ProductKernel *k, void *to, const Tensor *b, bool rounded, int threads)
 {
-    int64_t K = b->shape[b->rank - 2], N = b->shape[b->rank - 1], panels = ceil_div(N, k->nr);
-    ProductIn in = operand(b, rounded);
-#pragma omp parallel for num_threads(threads) if (threads > 1)
-    for (int64_t i = 0; i < panels; i++) k->pack_b((char *)to + panel_bytes(k, K) * (size_t)i, &in, i, K, N);
+    Weight w = weight_of(k, b, rounded);
+    pack_weight(&w, to, threads);
 }
 
 /* Its number; -1: not there. */
-static int find(const PackedWeights *p, const ProductKernel *k, const Tensor *b, bool rounded)
+static int find(const PackedWeights *p, const Weight *x)
 {
     for (int i = 0; i < p->n; i++) {
         const Weight *w = &p->w[i];
-        if (w->from == b->data && w->kernel == k && w->dtype == b->dtype && w->rounded == (rounded && b->dtype == DT_F32) && w->K == b->shape[b->rank - 2] &&
-            w->N == b->shape[b->rank - 1] && w->rs == b->stride[b->rank - 2] && w->cs == b->stride[b->rank - 1])
-            return i;
+        bool alike = w->from == x->from && w->kernel == x->kernel && w->dtype == x->dtype && w->rounded == x->rounded && w->K == x->K && w->N == x->N;
+        if (alike && w->rs == x->rs && w->cs == x->cs && w->taps == x->taps && w->apart == x->apart) return i;
     }
     return -1;
 }
 
 /* Its number; -1 when out of memory. data: packed already, and the caller's. */
-static int add(PackedWeights *p, const ProductKernel *k, const Tensor *b, bool rounded, const void *data, Err *err)
+static int add(PackedWeights *p, const Weight *x, const void *data, Err *err)
 {
     if (p->n == p->cap) {
         int cap = p->cap ? p->cap * 2 : 64;
@@ -114,15 +138,16 @@ static int add(PackedWeights *p, const ProductKernel *k, const Tensor *b, bool r
         p->cap = cap;
     }
     Weight *w = &p->w[p->n];
-    *w = (Weight){.from = b->data, .kernel = k, .dtype = b->dtype, .rounded = rounded && b->dtype == DT_F32, .K = b->shape[b->rank - 2],
-                  .N = b->shape[b->rank - 1], .rs = b->stride[b->rank - 2], .cs = b->stride[b->rank - 1], .data = data};
-    w->bytes = packed_bytes(k, w->K, w->N);
+    *w = *x;
+    w->data = data;
+    w->bytes = packed_bytes(w->kernel, w->K, w->N) * (size_t)w->taps;
     return p->n++;
 }
 
 bool packed_give(PackedWeights *p, const ProductKernel *k, const Tensor *b, bool rounded, const void *packed, Err *err)
 {
-    return find(p, k, b, rounded) >= 0 || add(p, k, b, rounded, packed, err) >= 0;
+    Weight w = weight_of(k, b, rounded);
+    return find(p, &w) >= 0 || add(p, &w, packed, err) >= 0;
 }
 
 static Tensor plain(const Weight *w)
@@ -137,6 +162,7 @@ void packed_each(const PackedWeights *p, void (*f)(void *user, const Tensor *b, 
 {
     for (int i = 0; i < p->n; i++) {
         const Weight *w = &p->w[i];
+        if (w->taps > 1) continue;
         Tensor b = plain(w);
         f(user, &b, w->rounded, w->bytes);
     }
@@ -178,13 +204,20 @@ static bool panels_for(PackedWeights *p, size_t n, Err *err)
 
 struct Packed {
     const ProductKernel *k;
-    int64_t M, N, K, batch;
+    int64_t M, N, K, batch; /* K of a tap; a product that is no convolution has one */
+    int64_t deep;           /* packed: all taps, whole chunks */
     int dims; /* batch dims, and the steps of a, b, c, residual in them, in bytes */
     int64_t shape[MAX_RANK], step[MAX_RANK][4];
-    ProductIn a, b;
+    ProductIn a;
+    Weight b;
     ProductOut out;
     PackedWeights *pool;
     int weight; /* in the pool: b is constant; else -1 */
+    const ConvRows *conv; /* owned; a's rows are made in a strip. NULL: they lie in a */
+    bool direct;          /* tiles read a's rows where they lie */
+    bool rows_first;      /* a tile, which fits into L1, meets all panels before the next */
+    int64_t row_step;     /* then: bytes between them */
+    const int64_t *jump;
     int threads;
     bool across;        /* threads take whole products of the batch; else they share each */
     int64_t panels, kc, super; /* super: rows of a superblock */
@@ -206,21 +239,59 @@ static void batch_dims(Packed *g, const GemmMatmul *d)
 
 /* Tiles of some rows: heights differ by one unit at most. */
 typedef struct Rows {
-    int64_t rows, units, tiles;
+    int64_t rows, units, tiles, low, higher; /* low: units of a tile; the first `higher` tiles have one more */
     int unit;
 } Rows;
 
 static Rows rows_of(const ProductKernel *k, int64_t rows)
 {
-    int64_t units = ceil_div(rows, k->unit);
-    return (Rows){rows, units, ceil_div(units, k->mr / k->unit), k->unit};
+    int64_t units = ceil_div(rows, k->unit), tiles = ceil_div(units, k->mr / k->unit);
+    return (Rows){rows, units, tiles, tiles ? units / tiles : 0, tiles ? units % tiles : 0, k->unit};
 }
 
-static int64_t tile_at(const Rows *r, int64_t i) { return (i * (r->units / r->tiles) + least(i, r->units % r->tiles)) * r->unit; }
+static int64_t tile_at(const Rows *r, int64_t i) { return (i * r->low + least(i, r->higher)) * r->unit; }
 
 /* Sums of a task wait for the rest of K: its most tiles and panels. */
 static int64_t task_tiles(const Packed *g) { return most(1, g->k->mc / g->k->mr); }
 static int64_t task_panels(const Packed *g) { return most(1, g->k->nc / g->k->nr); }
+
+/* Blocks, threads and buffers of a product whose sizes and operands are known. Rows of a superblock: `super`. */
+static Packed *blocked(Packed *g, PackedWeights *p, int64_t super, bool b_constant, Err *err)
+{
+    static const int64_t start[1] = {0};
+    const ProductKernel *k = g->k;
+    g->pool = p;
+    g->weight = b_constant ? find(p, &g->b) : -1;
+    if (b_constant && g->weight < 0 && (g->weight = add(p, &g->b, NULL, err)) < 0) {
+        packed_free(g);
+        return NULL;
+    }
+    int64_t taps = g->b.taps, run = padded_k(k, g->K);
+    g->panels = ceil_div(g->N, k->nr);
+    g->deep = taps * run;
+    g->super = least(g->M, super);
+    g->direct = g->conv || (k->in_place && g->a.cs == 1 && g->K == run && !g->a.rounded && g->a.dtype == (k->size == 2 ? DT_BF16 : DT_F32));
+    g->row_step = g->conv ? g->conv->cell : g->a.rs * k->size;
+    g->jump = g->conv ? g->conv->jump : start;
+    int64_t pieces = ceil_div(g->deep, k->kc);
+    bool one_tile = rows_of(k, g->super).tiles <= 1; /* slivers are used once: nothing to gain from short ones */
+    int64_t seen = g->conv ? g->conv->C * g->conv->kh * (k->mr + g->conv->kw) : g->deep * k->mr; /* elements of a that a tile reads */
+    g->rows_first = k->in_place && g->direct && seen * k->size <= A_TILE && g->deep * g->N * k->size <= B_WHOLE && g->M >= 8 * k->mr;
+    g->kc = pieces <= 1 || one_tile || g->rows_first ? g->deep : round_up(ceil_div(g->deep, pieces), k->chunk);
+    g->threads = 2.0 * (double)g->M * (double)g->N * (double)(g->K * taps) * (double)g->batch < WORTH_THREADS ? 1 : (int)least(omp_get_max_threads(), MAX_THREADS);
+    g->across = g->threads > 1 && g->batch >= g->threads;
+    int64_t packed_rows = round_up(g->direct ? least(k->mr, g->super) : g->super, k->unit);
+    g->a_bytes = (size_t)(g->conv ? g->conv->cells * g->conv->planes * g->conv->cell : packed_rows * g->deep * k->size);
+    g->b_bytes = g->weight >= 0 ? 0 : packed_bytes(k, g->K, g->N) * (size_t)taps;
+    g->sums_bytes = (size_t)(k->mr * k->nr) * sizeof(float) * (size_t)(g->kc < g->deep ? task_tiles(g) * task_panels(g) : 2);
+    return g;
+}
+
+static Packed *no_memory(Err *err)
+{
+    fail(err, E_LIMIT, "out of memory");
+    return NULL;
+}
 
 Packed *packed_matmul(PackedWeights *p, const Kernels *kernels, const GemmMatmul *d, Err *err)
 {
@@ -230,54 +301,89 @@ Packed *packed_matmul(PackedWeights *p, const Kernels *kernels, const GemmMatmul
         return NULL;
     }
     Packed *g = calloc(1, sizeof *g);
-    if (!g) {
-        fail(err, E_LIMIT, "out of memory");
-        return NULL;
-    }
+    if (!g) return no_memory(err);
     const Tensor *a = d->a, *c = d->c;
     bool rounded = d->rounded || d->b->dtype == DT_BF16;
     g->k = k;
-    g->pool = p;
-    g->weight = -1;
     g->M = c->shape[c->rank - 2];
     g->N = c->shape[c->rank - 1];
     g->K = a->shape[a->rank - 1];
     batch_dims(g, d);
     g->a = operand(a, rounded);
-    g->b = operand(d->b, rounded);
-    g->out = (ProductOut){.c_type = c->dtype, .c_step = c->stride[c->rank - 2], .act = (int)d->act};
+    g->b = weight_of(k, d->b, rounded);
+    g->out = (ProductOut){.c_type = c->dtype, .c_step = c->stride[c->rank - 2], .act = (int)d->act, .act_last = d->act_last};
     if (d->bias) g->out.bias_type = d->bias->dtype;
     if (d->residual) {
         g->out.residual_type = d->residual->dtype;
         g->out.times = d->times;
         g->out.residual_step = d->residual->stride[d->residual->rank - 2];
     }
-    if (d->b_constant) {
-        g->weight = find(p, k, d->b, rounded);
-        if (g->weight < 0 && (g->weight = add(p, k, d->b, rounded, NULL, err)) < 0) {
-            free(g);
-            return NULL;
-        }
-    }
-    g->panels = ceil_div(g->N, k->nr);
-    int64_t deep = padded_k(k, g->K), pieces = ceil_div(deep, k->kc);
-    g->super = least(g->M, round_up(SUPERBLOCK, k->mr));
-    bool one_tile = rows_of(k, g->super).tiles <= 1; /* slivers are used once: nothing to gain from short ones */
-    g->kc = pieces <= 1 || one_tile ? deep : round_up(ceil_div(deep, pieces), k->chunk);
-    g->threads = 2.0 * (double)g->M * (double)g->N * (double)g->K * (double)g->batch < WORTH_THREADS ? 1 : (int)least(omp_get_max_threads(), MAX_THREADS);
-    g->across = g->threads > 1 && g->batch >= g->threads;
-    g->a_bytes = (size_t)(round_up(g->super, k->unit) * deep * k->size);
-    g->b_bytes = g->weight >= 0 ? 0 : packed_bytes(k, g->K, g->N);
-    g->sums_bytes = (size_t)(k->mr * k->nr) * sizeof(float) * (size_t)(g->kc < deep ? task_tiles(g) * task_panels(g) : 1);
-    return g;
+    return blocked(g, p, round_up(SUPERBLOCK, k->mr), d->b_constant, err);
 }
 
-void packed_free(Packed *g) { free(g); }
+/* Pictures whose pixels are rows, all of them one after the other: an ordinary product. */
+static Packed *pixelwise(PackedWeights *p, const Kernels *kernels, const GemmConv *d, Err *err)
+{
+    int64_t C = d->x->shape[1], O = d->w->shape[0], rows = C ? tensor_numel(d->x) / C : 0;
+    Tensor a = tensor_of(d->x->dtype, 2, (int64_t[]){rows, C}, NULL), c = tensor_of(d->y->dtype, 2, (int64_t[]){rows, O}, NULL);
+    Tensor b = tensor_of(d->w->dtype, 2, (int64_t[]){C, O}, d->w->data);
+    b.stride[0] = d->w->stride[1];
+    b.stride[1] = d->w->stride[0];
+    GemmMatmul m = {.a = &a, .b = &b, .c = &c, .bias = d->bias, .residual = d->sum ? &c : NULL, .b_constant = d->w_constant, .act_last = d->sum, .act = d->act};
+    return packed_matmul(p, kernels, &m, err);
+}
+
+bool packed_conv_patches(const Kernels *kernels, const GemmConv *d)
+{
+    ConvRows rows;
+    return conv_rows(&rows, d, packed_kernel(kernels, d->w, false)) && rows.patches;
+}
+
+Packed *packed_conv(PackedWeights *p, const Kernels *kernels, const GemmConv *d, Err *err)
+{
+    const ProductKernel *k = packed_kernel(kernels, d->w, false);
+    ConvRows rows;
+    if (!conv_rows(&rows, d, k)) return NULL;
+    if (rows.plain) return pixelwise(p, kernels, d, err);
+    Packed *g = calloc(1, sizeof *g);
+    ConvRows *own = g ? malloc(sizeof *own) : NULL;
+    if (!own) {
+        free(g);
+        return no_memory(err);
+    }
+    *own = rows;
+    int64_t O = d->w->shape[0], pixels = rows.hout * rows.wout;
+    int64_t x_step = (int64_t)dtype_size(d->x->dtype) * rows.C * rows.H * rows.W, y_step = (int64_t)dtype_size(d->y->dtype) * O * pixels;
+    g->k = k;
+    g->conv = own;
+    g->M = rows.positions;
+    g->N = O;
+    g->K = rows.K;
+    g->dims = 1;
+    g->batch = g->shape[0] = d->x->shape[0];
+    memcpy(g->step[0], (int64_t[4]){x_step, 0, y_step, y_step}, sizeof g->step[0]);
+    g->b = (Weight){.from = d->w->data, .kernel = k, .dtype = d->w->dtype, .K = rows.K, .N = O, .rs = rows.patches ? 1 : d->w->stride[1], .cs = d->w->stride[0],
+                    .taps = rows.taps, .apart = rows.patches ? 0 : 1};
+    g->out = (ProductOut){.c_type = d->y->dtype, .c_step = O, .act = (int)d->act, .act_last = d->sum};
+    if (d->bias) g->out.bias_type = d->bias->dtype;
+    if (d->sum) {
+        g->out.residual_type = d->y->dtype;
+        g->out.residual_step = O;
+    }
+    return blocked(g, p, rows.super, d->w_constant, err);
+}
+
+void packed_free(Packed *g)
+{
+    if (g) free((void *)(uintptr_t)g->conv);
+    free(g);
+}
 
 static size_t space(size_t n) { return (n + ALIGN - 1) / ALIGN * ALIGN; }
 
-static int64_t few_panels(const Packed *g) { return most(1, FEW / (int64_t)panel_bytes(g->k, g->K)); }
-static size_t panels_of(const Packed *g) { return space(panel_bytes(g->k, g->K) * (size_t)few_panels(g)); }
+static size_t panel_of(const Packed *g) { return (size_t)(g->deep * g->k->nr * g->k->size); }
+static int64_t few_panels(const Packed *g) { return most(1, FEW / (int64_t)panel_of(g)); }
+static size_t panels_of(const Packed *g) { return space(panel_of(g) * (size_t)few_panels(g)); }
 
 size_t packed_scratch(const Packed *g)
 {
@@ -290,9 +396,10 @@ size_t packed_scratch(const Packed *g)
 /* One product of the batch, with its buffers. */
 typedef struct Job {
     const Packed *g;
-    ProductIn a, b;
+    ProductIn a;
+    Weight b;
     ProductOut out;
-    char *packed_a, *packed_b;
+    char *packed_a, *packed_b; /* packed_a: a superblock's packed rows, or the strip, or, where rows are read as they lie, the last tile */
     const char *weight; /* panels [first, end) of b */
     int64_t first, end;
     char *panels;       /* b is packed as tasks need it: all its panels, if they are kept, else room for few_panels of each thread */
@@ -302,29 +409,104 @@ typedef struct Job {
     int64_t blocks, groups; /* tasks: blocks of tiles by groups of panels */
 } Job;
 
-static void lines_of(const void *data, DType t, int64_t at, int cols, bool written)
+static void lines_of(const char *first, int64_t step, int rows, int64_t bytes, bool written)
 {
-    const char *first = (const char *)data + at * (int64_t)dtype_size(t), *end = first + (int64_t)cols * (int64_t)dtype_size(t);
-    for (const char *p = first; p < end; p += ALIGN) written ? __builtin_prefetch(p, 1, 3) : __builtin_prefetch(p, 0, 3);
+    for (int r = 0; r < rows; r++, first += step)
+        for (int64_t at = 0; at < bytes; at += ALIGN) written ? __builtin_prefetch(first + at, 1, 3) : __builtin_prefetch(first + at, 0, 3);
 }
 
 /* What finish will touch is far away: rows of c and of the residual, fetched while the tile is computed. */
-static void coming(const ProductOut *o, int64_t row, int64_t col, int rows, int cols)
+static void coming(const ProductDone *d)
 {
-    for (int64_t r = row; r < row + rows; r++) {
-        lines_of(o->c, o->c_type, r * o->c_step + col, cols, true);
-        if (o->residual) lines_of(o->residual, o->residual_type, r * o->residual_step + col, cols, false);
+    const ProductOut *o = d->out;
+    int64_t c = o->c_type == DT_BF16 ? 2 : 4, more = o->residual_type == DT_BF16 ? 2 : 4;
+    bool other = o->residual && o->residual != o->c;
+    for (int r = 0, n; r < d->rows; r += n) {
+        int64_t row = d->at ? d->at[r] : d->row;
+        for (n = d->at ? 1 : d->rows; d->at && r + n < d->rows && d->at[r + n] == row + n; n++) {}
+        if (row < 0) continue;
+        lines_of((const char *)o->c + (row * o->c_step + d->col) * c, o->c_step * c, n, d->cols * c, true);
+        if (other) lines_of((const char *)o->residual + (row * o->residual_step + d->col) * more, o->residual_step * more, n, d->cols * more, false);
     }
 }
 
-static const char *panel_at(const Job *j, int64_t p) { return j->weight + panel_bytes(j->g->k, j->g->K) * (size_t)(p - j->first); }
+/* Positions of a picture: those behind the end of a row are none of c's. */
+static void rows_of_positions(const ConvRows *v, int64_t position, int rows, int64_t *at)
+{
+    int64_t i = position / v->pitch, w = position % v->pitch;
+    for (int r = 0; r < rows; r++) {
+        at[r] = w < v->wout ? i * v->wout + w : -1;
+        if (++w == v->pitch) w = 0, i++;
+    }
+}
+
+static const char *panel_at(const Job *j, int64_t p) { return j->weight + panel_of(j->g) * (size_t)(p - j->first); }
 
 /* What the panels behind [p0, p1) will be packed from, where its bytes lie side by side: a sliver's share of panel p's successor. NULL: nowhere. */
 static const char *source_ahead(const Job *j, int64_t p, int64_t few, int64_t at)
 {
     const Packed *g = j->g;
     if (!j->panels || j->b.rs != 1 || j->b.cs != g->K) return NULL;
-    return (const char *)j->b.data + ((least(p + few, g->panels - 1)) * g->K + at) * g->k->nr * (int64_t)dtype_size(j->b.dtype);
+    return (const char *)j->b.from + ((least(p + few, g->panels - 1)) * g->K + at) * g->k->nr * (int64_t)dtype_size(j->b.dtype);
+}
+
+/* Rows of a that are read where they lie, but for the end of a, behind which is no memory: a tile that is no whole number of units is packed. */
+static bool lies(const Job *j, int64_t tile) { return j->g->direct && (j->g->conv || tile_at(&j->rows, tile + 1) <= j->rows.rows); }
+
+static const char *rows_at(const Job *j, int64_t row)
+{
+    return j->g->conv ? j->packed_a + row * j->g->row_step : (const char *)j->a.data + (j->row + row) * j->g->row_step;
+}
+
+/* Where direct rows are the rule, there is room for one packed tile. */
+static char *packed_at(const Job *j, int64_t tile, int64_t at)
+{
+    int64_t row = tile_at(&j->rows, tile), high = tile_at(&j->rows, tile + 1) - row;
+    return j->packed_a + ((j->g->direct ? 0 : row * j->g->deep) + high * at) * j->g->k->size;
+}
+
+/* The tile that waits for its finish, and the one that is computed meanwhile. */
+typedef struct Pair {
+    ProductDone tile[2];
+    int64_t at[2][MOST_ROWS];
+    int turn;
+    const ProductDone *waits;
+} Pair;
+
+/* Tile t by panel p, elements of K from `at` on. What to fetch meanwhile is set in x. */
+static void multiply(const Job *j, Pair *pair, ProductTile x, int64_t t, int64_t p, int64_t at)
+{
+    const Packed *g = j->g;
+    const ProductKernel *k = g->k;
+    int64_t row = tile_at(&j->rows, t), end = tile_at(&j->rows, t + 1);
+    ProductDone *d = &pair->tile[pair->turn];
+    bool last = at + g->kc >= g->deep;
+    x.b = panel_at(j, p) + at * k->nr * k->size;
+    x.n = least(g->kc, g->deep - at);
+    x.rows = (int)(end - row);
+    x.cols = (int)least(k->nr, g->N - p * k->nr);
+    x.add = at > 0;
+    if (lies(j, t)) {
+        x.a = rows_at(j, row);
+        x.step = g->row_step;
+        x.run = g->deep / g->b.taps;
+        x.from = at;
+        x.jump = g->jump;
+    } else {
+        x.n = least(x.n, g->K - at);
+        x.a = packed_at(j, t, at);
+    }
+    if (last) {
+        *d = (ProductDone){.out = &j->out, .acc = x.acc, .row = j->row + row, .col = p * k->nr, .rows = (int)(least(end, j->rows.rows) - row), .cols = x.cols};
+        if (g->conv) rows_of_positions(g->conv, d->row, d->rows, pair->at[pair->turn]);
+        if (g->conv) d->at = pair->at[pair->turn];
+        coming(d);
+    }
+    x.done = pair->waits;
+    k->tile(&x);
+    pair->waits = last && k->overlaps ? d : NULL;
+    if (last) pair->turn = !pair->turn;
+    if (last && !k->overlaps) k->finish(d);
 }
 
 /* Tiles [t0, t1) by panels [p0, p1). */
@@ -332,45 +514,39 @@ static void task(const Job *j, int64_t t0, int64_t t1, int64_t p0, int64_t p1, f
 {
     const Packed *g = j->g;
     const ProductKernel *k = g->k;
-    int64_t deep = padded_k(k, g->K), tile_size = k->mr * k->nr;
-    size_t panel = panel_bytes(k, g->K);
-    for (int64_t at = 0; at < deep; at += g->kc) {
-        int64_t n = least(g->kc, g->K - at);
-        bool last = at + g->kc >= deep;
-        int64_t low = tile_at(&j->rows, t0 + 1) - tile_at(&j->rows, t0);
-        const char *first = j->packed_a + (size_t)(tile_at(&j->rows, t0) * deep + low * at) * (size_t)k->size;
-        bool source = source_ahead(j, p0, 0, 0) != NULL;
+    int64_t tile_size = k->mr * k->nr;
+    Pair pair = {.turn = 0};
+    for (int64_t t = t0; g->rows_first && t < t1; t++)
+        for (int64_t p = p0; p < p1; p++) multiply(j, &pair, (ProductTile){.acc = sums + pair.turn * tile_size}, t, p, 0);
+    for (int64_t at = 0; !g->rows_first && at < g->deep; at += g->kc) {
+        bool last = at + g->kc >= g->deep, source = source_ahead(j, p0, 0, 0) != NULL;
         int64_t size = source ? (int64_t)dtype_size(j->b.dtype) : k->size;
         int each = (int)ceil_div(g->kc * k->nr * size / ALIGN, t1 - t0);
         for (int64_t p = p0; p < p1; p++) {
-            const char *b = panel_at(j, p) + (size_t)(at * k->nr * k->size);
-            const char *ahead = source ? source_ahead(j, p, p1 - p0, at) : p + 1 < p1 ? b + panel : last ? panel_at(j, least(p1, j->end - 1)) : panel_at(j, p0) + (size_t)((at + g->kc) * k->nr * k->size);
-            int cols = (int)least(k->nr, g->N - p * k->nr);
+            const char *next = p + 1 < p1 ? panel_at(j, p + 1) + at * k->nr * k->size : last ? panel_at(j, least(p1, j->end - 1)) : panel_at(j, p0) + (at + g->kc) * k->nr * k->size;
+            const char *ahead = source ? source_ahead(j, p, p1 - p0, at) : next;
             for (int64_t t = t0; t < t1; t++, ahead += each * ALIGN) {
-                int64_t row = tile_at(&j->rows, t), end = tile_at(&j->rows, t + 1), high = end - row;
-                float *acc = g->kc < deep ? sums + ((p - p0) * (t1 - t0) + t - t0) * tile_size : sums;
-                const char *a = j->packed_a + (size_t)(row * deep + high * at) * (size_t)k->size;
-                const char *next = t + 1 < t1 ? a + (size_t)(high * deep) * (size_t)k->size : first + (p + 1 < p1 || last ? 0 : (size_t)(low * g->kc) * (size_t)k->size);
-                if (last) coming(&j->out, j->row + row, p * k->nr, (int)high, cols);
-                k->tile(&(ProductTile){acc, a, b, n, (int)high, cols, at > 0, each, ahead, next});
-                if (last) k->finish(&j->out, acc, j->row + row, p * k->nr, (int)(least(end, j->rows.rows) - row), cols);
+                ProductTile x = {.acc = g->kc < g->deep ? sums + ((p - p0) * (t1 - t0) + t - t0) * tile_size : sums + pair.turn * tile_size, .lines = each, .ahead = ahead};
+                x.next_a = t + 1 < t1 ? packed_at(j, t + 1, at) : packed_at(j, t0, p + 1 < p1 || last ? at : at + g->kc);
+                multiply(j, &pair, x, t, p, at);
             }
         }
     }
+    if (pair.waits) k->finish(pair.waits);
 }
 
 static void pack_rows(const Job *j, int64_t tile)
 {
     const Packed *g = j->g;
-    int64_t row = tile_at(&j->rows, tile), end = tile_at(&j->rows, tile + 1), deep = padded_k(g->k, g->K);
-    g->k->pack_a(j->packed_a + (size_t)(row * deep * g->k->size), &j->a, j->row + row, (int)(least(end, j->rows.rows) - row), g->K);
+    int64_t row = tile_at(&j->rows, tile), end = tile_at(&j->rows, tile + 1);
+    if (!lies(j, tile)) g->k->pack_a(packed_at(j, tile, 0), &j->a, j->row + row, (int)(least(end, j->rows.rows) - row), g->K);
 }
 
 /* How a superblock is cut: enough tasks for the threads, a multiple of them where panels allow. */
 static void cut(Job *j, int threads)
 {
     const Packed *g = j->g;
-    j->groups = least(round_up(ceil_div(g->panels, task_panels(g)), threads), g->panels);
+    j->groups = g->rows_first ? 1 : least(round_up(ceil_div(g->panels, task_panels(g)), threads), g->panels);
     j->blocks = most(ceil_div(j->rows.tiles, task_tiles(g)), least(ceil_div(threads, j->groups), j->rows.tiles));
 }
 
@@ -391,7 +567,7 @@ static void pack_and_multiply(Job *j, int64_t i, int64_t last, float *sums)
         for (int64_t p0 = g->panels * x / j->groups, p1; p0 < end; p0 = p1) {
             p1 = least(p0 + few, end);
             if (!j->keep) j->first = p0, j->end = p1;
-            for (int64_t p = p0; p < p1; p++) g->k->pack_b(j->panels + panel_bytes(g->k, g->K) * (size_t)(p - j->first), &j->b, p, g->K, g->N);
+            for (int64_t p = p0; p < p1; p++) pack_panel(&j->b, j->panels + panel_of(g) * (size_t)(p - j->first), p);
             for (int64_t y = y0; y < y1; y++) task(j, j->rows.tiles * y / j->blocks, j->rows.tiles * (y + 1) / j->blocks, p0, p1, sums);
         }
         i += y1 - y0;
@@ -407,11 +583,13 @@ static void share(Job j, int self, int threads, float *sums)
     if (j.panels && !j.keep) j.weight = j.panels += panels_of(g) * (size_t)self;
     if (j.weight == j.packed_b)
         for (int64_t p = g->panels * self / threads; p < g->panels * (self + 1) / threads; p++)
-            k->pack_b(j.packed_b + panel_bytes(k, g->K) * (size_t)p, &j.b, p, g->K, g->N);
+            pack_panel(&j.b, j.packed_b + panel_of(g) * (size_t)p, p);
     for (; j.row < g->M; j.row += g->super) {
-        j.rows = rows_of(k, least(g->super, g->M - j.row));
+        int64_t rows = least(g->super, g->M - j.row);
+        j.rows = rows_of(k, rows);
         cut(&j, threads);
-        for (int64_t t = j.rows.tiles * self / threads; t < j.rows.tiles * (self + 1) / threads; t++) pack_rows(&j, t);
+        if (g->conv) conv_rows_fill(g->conv, j.packed_a, j.a.data, j.row, rows, self, threads);
+        for (int64_t t = j.rows.tiles * self / threads; t < j.rows.tiles * (self + 1) / threads && !g->conv; t++) pack_rows(&j, t);
         meet(threads);
         int64_t n = j.groups * j.blocks;
         if (j.panels) pack_and_multiply(&j, n * self / threads, n * (self + 1) / threads, sums);
@@ -435,7 +613,7 @@ static Job job_of(const Packed *g, const GemmBuffers *m, int64_t item, char *sha
     }
     j.weight = w ? w->data : j.packed_b;
     j.a.data = (const char *)m->a + at[0];
-    j.b.data = w ? w->from : (const char *)m->b + at[1];
+    j.b.from = w ? w->from : (const char *)m->b + at[1];
     j.out.c = (char *)m->c + at[2];
     j.out.bias = m->bias;
     j.out.residual = m->residual ? (const char *)m->residual + at[3] : NULL;
@@ -451,16 +629,13 @@ static bool prepare_weight(const Packed *g, int threads, char **to, bool *keeps,
     if (!w || w->data) return true;
     w->used = true;
     *keeps = !way || !first;
-    pages_soon(w->from, (size_t)((w->K - 1) * w->rs + (w->N - 1) * w->cs + 1) * dtype_size(w->dtype));
+    pages_soon(w->from, (size_t)((w->K - 1) * w->rs + (w->N - 1) * w->cs + (w->taps - 1) * w->apart + 1) * dtype_size(w->dtype));
     TRY(*keeps ? keep(g->pool, w, err) : panels_for(g->pool, panels_of(g) * (size_t)threads, err));
     Job j = {.g = g, .rows = rows_of(g->k, g->M)};
     cut(&j, threads);
     if (!*keeps) *to = g->pool->panels;
     else if (way && (threads == 1 || j.blocks == 1)) *to = (char *)(uintptr_t)w->data; /* else two threads would write one panel */
-    else {
-        Tensor b = plain(w);
-        packed_pack(g->k, (void *)(uintptr_t)w->data, &b, w->rounded, omp_get_max_threads());
-    }
+    else pack_weight(w, (void *)(uintptr_t)w->data, omp_get_max_threads());
     return true;
 }
 

@@ -11,13 +11,14 @@
 #define QKV_KERNEL_PRODUCT_H
 #include "tensor/tensor.h"
 
-/* act(acc + bias) + residual, or, `times`, act(acc + bias) * residual. Rows of c and residual are contiguous, their steps in elements; dtypes f32 or bf16, each its own. */
+/* act(acc + bias) + residual, or, `times`, act(acc + bias) * residual, or, `act_last`, act(acc + bias + residual). Rows of c and residual are
+ * contiguous, their steps in elements; dtypes f32 or bf16, each its own. */
 typedef struct ProductOut {
     void *c;
     const void *bias, *residual; /* NULL for none */
     DType c_type, bias_type, residual_type;
     int64_t c_step, residual_step;
-    bool times;
+    bool times, act_last;
     int act; /* GemmAct */
 } ProductOut;
 
@@ -30,11 +31,25 @@ typedef struct ProductIn {
     bool rounded;
 } ProductIn;
 
-/* One call of a tile: acc (rows, nr) = [acc +] a b. */
+/* A tile whose sums are complete: rows x cols of acc (step nr) go to c from (row, col) on, or, with `at`, row r to row at[r] of c (-1: nowhere). */
+typedef struct ProductDone {
+    const ProductOut *out;
+    const float *acc;
+    const int64_t *at;
+    int64_t row, col;
+    int rows, cols;
+} ProductDone;
+
+/* One call of a tile: acc (rows, nr) = [acc +] a b. a is packed, or (step > 0) its rows lie where they are: row r of the tile `step` bytes
+ * behind row r - 1, K in runs of `run` elements (whole chunks) of which run i begins jump[i] bytes behind the row; the call takes n elements
+ * from `from` on. Whole units of rows are read. */
 typedef struct ProductTile {
     float *acc;
     const void *a, *b;
     int64_t n; /* elements of K */
+    int64_t step, run, from;
+    const int64_t *jump;
+    const ProductDone *done; /* another tile, to be finished meanwhile; NULL: none. Only where the kernel `overlaps` */
     int rows, cols; /* columns from `cols` on need not be computed */
     bool add;
     int lines;          /* cache lines to fetch from `ahead` on: the sliver of b that follows */
@@ -54,8 +69,11 @@ typedef struct ProductKernel {
     /* before the first and after the last tile on a thread; NULL: nothing to do */
     void (*begin)(void);
     void (*end)(void);
-    /* rows x cols of acc (step nr) to c from (row, col) on */
-    void (*finish)(const ProductOut *o, const float *acc, int64_t row, int64_t col, int rows, int cols);
+    void (*finish)(const ProductDone *d);
+    bool overlaps; /* `tile` finishes another one while it multiplies */
+    /* `tile` takes whole lines of a at once, so that rows of any step may stay where they lie. The others read them word by word: lines that are
+     * a power of two apart would push each other out of L1. */
+    bool in_place;
 } ProductKernel;
 
 typedef struct ProductKernels {

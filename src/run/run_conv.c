@@ -149,7 +149,7 @@ bool run_convolution(Call *c, Err *err)
     pad_end(x, w, y, &s);
     TRY(c->state || make(c, &s, x, w, add, y, err));
     void *scratch = call_scratch(c, gemm_scratch(c->state), err);
-    GemmBuffers m = {x->data, w->data, add ? add->data : NULL, NULL, y->data};
+    GemmBuffers m = {x->data, w->data, add ? add->data : NULL, residual ? y->data : NULL, y->data};
     TRY(scratch && gemm_run(c->state, &m, scratch, err));
     return y == out || run_copy_tensor(out, y, c->env->threads);
 }

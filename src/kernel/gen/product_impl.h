@@ -125,6 +125,18 @@ static inline float gelu_of(float x)
     return 0.5f * x * (1 + e);
 }
 
+__attribute__((always_inline)) static inline float activated(float x, int act)
+{
+    switch (act) {
+    case GEMM_RELU: return x < 0 ? 0 : x;
+    case GEMM_GELU_ERF: return gelu_of(x);
+    case GEMM_GELU_TANH: return vm_gelu_tanh(x);
+    case GEMM_SILU: return vm_silu(x);
+    case GEMM_QUICK_GELU: return vm_silu(1.702f * x) * (1 / 1.702f);
+    default: return x;
+    }
+}
+
 /* The activation is known to the compiler, and so is `cols` where the panel is whole. */
 __attribute__((always_inline)) static inline void finish_act(const ProductOut *o, const float *restrict acc, int64_t row, int64_t col, int rows, int step, int cols, int act)
 {
@@ -133,14 +145,13 @@ __attribute__((always_inline)) static inline void finish_act(const ProductOut *o
     else
         for (int i = 0; i < cols; i++) bias[i] = -0.0f; /* x + -0 is x, for -0 too */
     for (int r = 0; r < rows; r++, acc += step) {
-        for (int i = 0; i < cols; i++) {
-            float x = acc[i] + bias[i];
-            t[i] = act == GEMM_RELU ? (x < 0 ? 0 : x) : act == GEMM_GELU_ERF ? gelu_of(x) : act == GEMM_GELU_TANH ? vm_gelu_tanh(x) : act == GEMM_SILU ? vm_silu(x) : act == GEMM_QUICK_GELU ? vm_silu(1.702f * x) * (1 / 1.702f) : x;
-        }
-        if (o->residual) {
-            load_row(more, o->residual, o->residual_type, (row + r) * o->residual_step + col, cols);
+        if (o->residual) load_row(more, o->residual, o->residual_type, (row + r) * o->residual_step + col, cols);
+        if (o->residual && o->act_last)
+            for (int i = 0; i < cols; i++) t[i] = activated(acc[i] + bias[i] + more[i], act);
+        else
+            for (int i = 0; i < cols; i++) t[i] = activated(acc[i] + bias[i], act);
+        if (o->residual && !o->act_last)
             for (int i = 0; i < cols; i++) t[i] = o->times ? t[i] * more[i] : t[i] + more[i];
-        }
         store_row(o->c, o->c_type, (row + r) * o->c_step + col, t, cols);
     }
 }
@@ -154,6 +165,17 @@ __attribute__((always_inline)) static inline void finish_cols(const ProductOut *
     case GEMM_SILU: finish_act(o, acc, row, col, rows, step, cols, GEMM_SILU); break;
     case GEMM_QUICK_GELU: finish_act(o, acc, row, col, rows, step, cols, GEMM_QUICK_GELU); break;
     default: finish_act(o, acc, row, col, rows, step, cols, GEMM_NONE);
+    }
+}
+/* Rows [from, to) of a tile that is done; `some` is the file's own for whole rows of c that follow each other. */
+typedef void FinishSome(const ProductOut *o, const float *acc, int64_t row, int64_t col, int rows, int cols);
+
+__attribute__((always_inline)) static inline void finish_rows(const ProductDone *d, int step, int from, int to, FinishSome *some)
+{
+    if (!d->at) some(d->out, d->acc + from * step, d->row + from, d->col, to - from, d->cols);
+    for (int r = from, n; d->at && r < to; r += n) {
+        for (n = 1; r + n < to && d->at[r] >= 0 && d->at[r + n] == d->at[r] + n; n++) {}
+        if (d->at[r] >= 0) some(d->out, d->acc + r * step, d->at[r], d->col, n, d->cols);
     }
 }
 #endif

@@ -35,11 +35,52 @@ __attribute__((always_inline)) static inline void tile_of(int rows, int nv, cons
         for (int v = 0; v < nv; v++) *(V *)(acc + r * NR + v * W) = s[r][v];
 }
 
+typedef const float __attribute__((may_alias)) Word; /* of a row that lies where it is: a float, or two bf16 */
+
+/* The same for rows that lie where they are. */
+__attribute__((always_inline)) static inline void rows_of_tile(int rows, int nv, const ProductTile *t)
+{
+    const float *b = t->b;
+    const char *ahead = t->ahead;
+    float *acc = t->acc;
+    int64_t words = t->n / PER_WORD, pace = words ? t->lines * LINE / words : 0, step = t->step, run = t->from ? t->from / t->run : 0, in = t->from ? t->from % t->run : 0;
+    V s[MR][NV];
+#pragma GCC unroll 16
+    for (int r = 0; r < rows; r++)
+#pragma GCC unroll 4
+        for (int v = 0; v < nv; v++) s[r][v] = t->add ? *(const V *)(acc + r * NR + v * W) : (V){0};
+    for (int64_t left = t->n; left > 0; run++, in = 0) {
+        int64_t n = t->run - in < left ? t->run - in : left;
+        const char *a = (const char *)t->a + t->jump[run] + in * (4 / PER_WORD), *end = a + n * (4 / PER_WORD);
+        left -= n;
+        for (; a < end; a += 4, b += NR, ahead += pace) {
+            V y[NV];
+            __builtin_prefetch(ahead, 0, 2);
+#pragma GCC unroll 4
+            for (int v = 0; v < nv; v++) y[v] = *(const V *)(b + v * W);
+#pragma GCC unroll 16
+            for (int r = 0; r < rows; r++) {
+                float one = *(Word *)(const void *)(a + r * step);
+#pragma GCC unroll 4
+                for (int v = 0; v < nv; v++) s[r][v] = MULTIPLY(s[r][v], one, y[v]);
+            }
+        }
+    }
+#pragma GCC unroll 16
+    for (int r = 0; r < rows; r++)
+#pragma GCC unroll 4
+        for (int v = 0; v < nv; v++) *(V *)(acc + r * NR + v * W) = s[r][v];
+}
+
 /* One function per height, so that the sums stay in registers. */
 #define TILE(rows)                                    \
     static void tile_##rows(const ProductTile *t)     \
     {                                                 \
-        if (t->cols > 2 * W) tile_of(rows, NV, t);    \
+        if (t->step) {                                \
+            if (t->cols > 2 * W) rows_of_tile(rows, NV, t); \
+            else if (t->cols > W) rows_of_tile(rows, 2, t); \
+            else rows_of_tile(rows, 1, t);            \
+        } else if (t->cols > 2 * W) tile_of(rows, NV, t); \
         else if (t->cols > W) tile_of(rows, 2, t);    \
         else tile_of(rows, 1, t);                     \
     }

@@ -45,12 +45,57 @@ static void begin(void)
 
 static void end(void) { _tile_release(); }
 
-/* tm x tn tiles; the sums are registers 0 to 3, a's 4 and 5, b's 6 and 7. */
+static inline __m512 wide(const void *from, DType t, int64_t at)
+{
+    if (t == DT_F32) return _mm512_loadu_ps((const float *)from + at);
+    return (__m512)_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)((const uint16_t *)from + at))), 16);
+}
+
+static inline __m512 above_zero(__m512 x) { return _mm512_max_ps(_mm512_setzero_ps(), x); } /* NaN stays */
+
+/* A whole panel without an activation or with ReLU: at a short K this takes as long as the tile. */
+__attribute__((always_inline)) static inline void finish_plain(const ProductOut *o, const float *acc, int64_t row, int64_t col, int rows, bool more, bool relu)
+{
+    __m512 zero = _mm512_set1_ps(-0.0f), left = o->bias ? wide(o->bias, o->bias_type, col) : zero, right = o->bias ? wide(o->bias, o->bias_type, col + T) : zero;
+    for (int64_t r = row; r < row + rows; r++, acc += NR) {
+        __m512 x = _mm512_add_ps(_mm512_loadu_ps(acc), left), y = _mm512_add_ps(_mm512_loadu_ps(acc + T), right);
+        if (more) {
+            x = _mm512_add_ps(x, wide(o->residual, o->residual_type, r * o->residual_step + col));
+            y = _mm512_add_ps(y, wide(o->residual, o->residual_type, r * o->residual_step + col + T));
+        }
+        if (relu) x = above_zero(x), y = above_zero(y);
+        int64_t at = r * o->c_step + col;
+        if (o->c_type == DT_BF16) _mm512_storeu_si512((uint16_t *)o->c + at, (__m512i)_mm512_cvtne2ps_pbh(y, x));
+        else {
+            _mm512_storeu_ps((float *)o->c + at, x);
+            _mm512_storeu_ps((float *)o->c + at + T, y);
+        }
+    }
+}
+
+static void finish_some(const ProductOut *o, const float *acc, int64_t row, int64_t col, int rows, int cols)
+{
+    bool relu = o->act == GEMM_RELU, plain = cols == NR && !(o->residual && o->times);
+    if (plain && o->act == GEMM_NONE && !o->residual) finish_plain(o, acc, row, col, rows, false, false);
+    else if (plain && o->act == GEMM_NONE) finish_plain(o, acc, row, col, rows, true, false);
+    else if (plain && relu && !o->residual) finish_plain(o, acc, row, col, rows, false, true);
+    else if (plain && relu && o->act_last) finish_plain(o, acc, row, col, rows, true, true);
+    else if (cols == NR) finish_cols(o, acc, row, col, rows, NR, NR);
+    else finish_cols(o, acc, row, col, rows, NR, cols);
+}
+
+static void finish(const ProductDone *d) { finish_rows(d, NR, 0, d->rows, finish_some); }
+
+/* tm x tn tiles; the sums are registers 0 to 3, a's 4 and 5, b's 6 and 7. Packed rows are one run whose chunks lie tm tiles apart. The tile
+ * unit leaves the vector units free: some rows of the tile before are finished with every chunk. */
 __attribute__((always_inline)) static inline void tile_of(int tm, int tn, const ProductTile *t)
 {
-    const char *a = t->a, *b = t->b, *ahead = t->ahead;
+    const char *b = t->b, *ahead = t->ahead;
     float *acc = t->acc;
     int64_t chunks = (t->n + CHUNK - 1) / CHUNK, each = chunks ? (t->lines + chunks - 1) / chunks : 0;
+    int64_t step = t->step ? t->step : LINE, lower = T * step, next = t->step ? LINE : tm * TILE;
+    int pending = t->done ? t->done->rows : 0, share = chunks ? (int)((pending + chunks - 1) / chunks) : 0, ready = 0;
+    int64_t most = t->step ? t->run / CHUNK : chunks, run = t->step && t->from ? t->from / t->run : 0, in = t->step && t->from ? t->from % t->run / CHUNK : 0;
     if (t->add) {
         _tile_loadd(0, acc, NR * 4);
         if (tn > 1) _tile_loadd(1, acc + T, NR * 4);
@@ -62,20 +107,30 @@ __attribute__((always_inline)) static inline void tile_of(int tm, int tn, const 
         _tile_zero(2);
         _tile_zero(3);
     }
-    for (int64_t i = 0; i < chunks; i++, a += tm * TILE, b += 2 * TILE) {
-        _tile_loadd(6, b, LINE);
-        _tile_loadd(4, a, LINE);
-        _tile_dpbf16ps(0, 4, 6);
-        if (tn > 1) {
-            _tile_loadd(7, b + TILE, LINE);
-            _tile_dpbf16ps(1, 4, 7);
+    for (int64_t left = chunks; left > 0; run++, in = 0) {
+        int64_t n = most - in < left ? most - in : left;
+        const char *a = (const char *)t->a + (t->step ? t->jump[run] : 0) + in * next;
+        left -= n;
+        for (int64_t i = 0; i < n; i++, a += next, b += 2 * TILE) {
+            _tile_loadd(6, b, LINE);
+            _tile_loadd(4, a, step);
+            _tile_dpbf16ps(0, 4, 6);
+            if (tn > 1) {
+                _tile_loadd(7, b + TILE, LINE);
+                _tile_dpbf16ps(1, 4, 7);
+            }
+            if (tm > 1) {
+                _tile_loadd(5, a + lower, step);
+                _tile_dpbf16ps(2, 5, 6);
+                if (tn > 1) _tile_dpbf16ps(3, 5, 7);
+            }
+            for (int64_t k = 0; k < each; k++, ahead += LINE) __builtin_prefetch(ahead, 0, 2);
+            if (ready < pending) {
+                int end = ready + share < pending ? ready + share : pending;
+                finish_rows(t->done, NR, ready, end, finish_some);
+                ready = end;
+            }
         }
-        if (tm > 1) {
-            _tile_loadd(5, a + TILE, LINE);
-            _tile_dpbf16ps(2, 5, 6);
-            if (tn > 1) _tile_dpbf16ps(3, 5, 7);
-        }
-        for (int64_t k = 0; k < each; k++, ahead += LINE) __builtin_prefetch(ahead, 0, 2);
     }
     _tile_stored(0, acc, NR * 4);
     if (tn > 1) _tile_stored(1, acc + T, NR * 4);
@@ -92,42 +147,9 @@ static void tile(const ProductTile *t)
     else tile_of(1, 1, t);
 }
 
-static inline __m512 wide(const void *from, DType t, int64_t at)
-{
-    if (t == DT_F32) return _mm512_loadu_ps((const float *)from + at);
-    return (__m512)_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)((const uint16_t *)from + at))), 16);
-}
-
-/* A whole panel without an activation: at a short K this takes as long as the tile. */
-__attribute__((always_inline)) static inline void finish_plain(const ProductOut *o, const float *acc, int64_t row, int64_t col, int rows, bool more)
-{
-    __m512 zero = _mm512_set1_ps(-0.0f), left = o->bias ? wide(o->bias, o->bias_type, col) : zero, right = o->bias ? wide(o->bias, o->bias_type, col + T) : zero;
-    for (int64_t r = row; r < row + rows; r++, acc += NR) {
-        __m512 x = _mm512_add_ps(_mm512_loadu_ps(acc), left), y = _mm512_add_ps(_mm512_loadu_ps(acc + T), right);
-        if (more) {
-            x = _mm512_add_ps(x, wide(o->residual, o->residual_type, r * o->residual_step + col));
-            y = _mm512_add_ps(y, wide(o->residual, o->residual_type, r * o->residual_step + col + T));
-        }
-        int64_t at = r * o->c_step + col;
-        if (o->c_type == DT_BF16) _mm512_storeu_si512((uint16_t *)o->c + at, (__m512i)_mm512_cvtne2ps_pbh(y, x));
-        else {
-            _mm512_storeu_ps((float *)o->c + at, x);
-            _mm512_storeu_ps((float *)o->c + at + T, y);
-        }
-    }
-}
-
-static void finish(const ProductOut *o, const float *acc, int64_t row, int64_t col, int rows, int cols)
-{
-    if (cols == NR && o->act == GEMM_NONE && !o->residual) finish_plain(o, acc, row, col, rows, false);
-    else if (cols == NR && o->act == GEMM_NONE && !o->times) finish_plain(o, acc, row, col, rows, true);
-    else if (cols == NR) finish_cols(o, acc, row, col, rows, NR, NR);
-    else finish_cols(o, acc, row, col, rows, NR, cols);
-}
-
 void product_fill_amx(ProductKernels *k);
 void product_fill_amx(ProductKernels *k)
 {
-    k->bf16 = (ProductKernel){.layout = "bf16 tiles of 16 x 32", .mr = MR, .unit = T, .nr = NR, .chunk = CHUNK, .size = 2, .kc = 256, .nc = 4 * NR, .mc = 16 * MR,
-                              .pack_a = pack_a, .pack_b = pack_b, .tile = tile, .begin = begin, .end = end, .finish = finish};
+    k->bf16 = (ProductKernel){.layout = "bf16 tiles of 16 x 32", .mr = MR, .unit = T, .nr = NR, .chunk = CHUNK, .size = 2, .kc = 1024, .nc = 4 * NR, .mc = 16 * MR,
+                              .pack_a = pack_a, .pack_b = pack_b, .tile = tile, .begin = begin, .end = end, .finish = finish, .overlaps = true, .in_place = true};
 }
