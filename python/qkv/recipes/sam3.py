@@ -187,6 +187,10 @@ def export(module, seed=0):
             for key in ("stack_trace", "nn_module_stack", "source_fn_stack", "torch_fn", "from_node"):
                 node.meta.pop(key, None)
     program._example_inputs = None  # they would be saved as a pickle
+    nodes = {n.name: n for n in program.graph.nodes}
+    for spec, name in zip(program.graph_signature.output_specs, OUTPUTS):
+        nodes[spec.arg.name]._rename(name)
+        spec.arg.name = nodes[spec.arg.name].name
     return program
 
 

@@ -1,0 +1,287 @@
+"""SAM 3's recipe on the tiny model: the module against transformers' Sam3Model, the file against the module, in PyTorch and in C."""
+import json
+import os
+import subprocess
+import types
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+import qkv  # noqa: E402
+from qkv.recipes import _clip_merges, _sam3_module, sam3  # noqa: E402
+
+from transformers import Sam3Model  # noqa: E402
+from transformers.models.sam3 import modeling_sam3 as hf  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def model():
+    return sam3.random_model(tiny=True)
+
+
+def quiet(_):
+    pass
+
+
+def differences(want, got):
+    return [float((a - b).abs().max()) for a, b in zip(want, got)]
+
+
+def holds_in_c(path, module, cases, limit=1e-4):
+    m = qkv.Model(path)
+    for batch, prompts, size in cases:
+        x = sam3.sample(module.model, batch, prompts, module.boxes, size, seed=2)
+        with torch.no_grad():
+            want = module(*x.values())
+        got = m.run_dlpack(x)
+        got = [torch.from_dlpack(got[f"output_{i}"]) for i in range(len(want))]
+        assert [t.shape for t in got] == [t.shape for t in want]
+        assert max(differences(want, got)) < limit, (batch, prompts, size)
+
+
+def transformers_outputs(model, x, boxes=None, labels=None):
+    """Sam3Model.forward on every pair of an image and a prompt."""
+    batch, prompts = len(x["patch_batch"]), len(x["token_ids"])
+    mask = (x["token_ids"] != 0).long().repeat(batch, 1)
+    with torch.no_grad():
+        o = model(pixel_values=x["patch_batch"].repeat_interleave(prompts, 0), input_ids=x["token_ids"].repeat(batch, 1), attention_mask=mask,
+                  input_boxes=boxes, input_boxes_labels=labels)
+    return o.pred_logits, o.pred_boxes, o.pred_masks, o.presence_logits
+
+
+@pytest.fixture
+def with_roi_align(monkeypatch):
+    """transformers calls torchvision.ops.roi_align(features, list of boxes, size), which is not installed."""
+
+    def roi_align(features, boxes, size):
+        rois = torch.cat([torch.cat([torch.full((len(b), 1), float(i)), b], 1) for i, b in enumerate(boxes)])
+        return torch.ops.torchvision.roi_align(features, rois, 1.0, size, size, -1, False)
+
+    monkeypatch.setattr(hf, "torchvision", types.SimpleNamespace(ops=types.SimpleNamespace(roi_align=roi_align)), raising=False)
+
+
+# ------------------------------------------------------------------ the module against transformers
+
+
+@pytest.mark.parametrize("batch,prompts", [(1, 1), (2, 3)])
+def test_hf_contract_is_transformers(model, batch, prompts):
+    x = sam3.sample(model, batch, prompts)
+    with torch.no_grad():
+        got = _sam3_module.Grounding(model, "hf").eval()(*x.values())
+    want = transformers_outputs(model, x)
+    assert [t.shape for t in got] == [t.shape for t in want]
+    assert max(differences(want, got)) < 1e-5
+
+
+def test_hf_contract_takes_padding_with_the_end(model):
+    x = sam3.sample(model, 1, 3)
+    module = _sam3_module.Grounding(model, "hf").eval()
+    padded = torch.where(x["token_ids"] == 0, 1023, x["token_ids"])
+    with torch.no_grad():
+        assert max(differences(module(*x.values()), module(x["patch_batch"], padded))) < 1e-6
+
+
+def test_boxes_are_transformers(model, with_roi_align):
+    x = sam3.sample(model, 2, 3, boxes=True)
+    with torch.no_grad():
+        got = _sam3_module.Grounding(model, "hf", boxes=True).eval()(*x.values())
+    want = transformers_outputs(model, x, x["boxes"].flatten(0, 1), x["box_labels"].flatten(0, 1))
+    assert max(differences(want, got)) < 1e-5
+
+
+def test_meta_contract_is_transformers_with_an_empty_box(model, with_roi_align):
+    x = sam3.sample(model, 2, 2)
+    with torch.no_grad():
+        logits, boxes, masks, presence = _sam3_module.Grounding(model, "meta").eval()(*x.values())
+    want = transformers_outputs(model, x, torch.rand(4, 1, 4), torch.full((4, 1), -10))
+    assert logits.shape == (4, 20, 1)
+    assert max(differences(want, (logits[..., 0], _sam3_module.corners(boxes), masks, presence.clamp(-10, 10)))) < 1e-5
+    plain = transformers_outputs(model, x)  # without it, another result: the two contracts differ
+    assert float((plain[0] - want[0]).abs().max()) > 1e-3
+
+
+def test_presence_is_clamped_for_hf_alone(model):
+    other = sam3.random_model(tiny=True)
+    with torch.no_grad():
+        other.detr_decoder.presence_head.layer3.bias.fill_(25.0)
+        x = sam3.sample(other, 1, 1)
+        assert float(_sam3_module.Grounding(other, "hf")(*x.values())[3]) == 10.0
+        assert float(_sam3_module.Grounding(other, "meta")(*x.values())[3]) > 20.0
+
+
+def test_roi_align_is_the_definition():
+    torch.manual_seed(0)
+    features = torch.randn(2, 3, 6, 9)
+    rois = torch.tensor([[0, 1.0, 1.5, 7.2, 4.9], [1, -4.1, -3.0, 2.0, 30.0], [1, 5.0, 2.0, 5.1, 2.1], [0, 20.0, 20.0, 30.0, 30.0], [0, 0.0, 0.0, 9.0, 6.0]])
+
+    def at(image, y, x):
+        h, w = image.shape[1:]
+        if y < -1 or y > h or x < -1 or x > w:
+            return torch.zeros(len(image), dtype=torch.float64)
+        y, x = min(max(y, 0.0), h - 1.0), min(max(x, 0.0), w - 1.0)
+        y0, x0 = int(y), int(x)
+        y1, x1, fy, fx = min(y0 + 1, h - 1), min(x0 + 1, w - 1), y - y0, x - x0
+        return (image[:, y0, x0] * (1 - fx) + image[:, y0, x1] * fx) * (1 - fy) + (image[:, y1, x0] * (1 - fx) + image[:, y1, x1] * fx) * fy
+
+    want = torch.zeros(len(rois), 3, 7, 7, dtype=torch.float64)
+    for k, (b, x0, y0, x1, y1) in enumerate(rois.double().tolist()):
+        bh, bw = max(y1 - y0, 1.0) / 7, max(x1 - x0, 1.0) / 7
+        nh, nw = -int(-bh // 1), -int(-bw // 1)
+        for p in range(7):
+            for q in range(7):
+                s = sum(at(features[int(b)].double(), y0 + p * bh + (i + 0.5) * bh / nh, x0 + q * bw + (j + 0.5) * bw / nw)
+                        for i in range(nh) for j in range(nw))
+                want[k, :, p, q] = s / (nh * nw)
+    got = torch.ops.torchvision.roi_align(features, rois, 1.0, 7, 7, -1, False)
+    assert float((got - want).abs().max()) < 1e-5
+    assert float(want[3].abs().max()) == 0 and float(want[1].abs().max()) > 0.1
+
+
+# ------------------------------------------------------------------ the file
+
+
+def test_file_in_pytorch_and_in_c(tmp_path):
+    """make() itself asserts a difference of 0 to eager PyTorch, before and after saving."""
+    path, said = tmp_path / "sam3.pt2", []
+    module = sam3.make(str(path), tiny=True, say=said.append)
+    assert "21 attentions; nn.MultiheadAttention replaced: 0" in said[0] and len(said) == 12
+    holds_in_c(path, module, [(b, p, None) for b, p in sam3.SIZES])
+    command = [os.environ.get("QKV", "build/qkv"), "rewrite", "--require-fused", str(path)]
+    assert "21 attentions fused, 0 left" in subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    with pytest.raises(qkv.Error, match="patch_batch"):
+        qkv.Model(path).run_dlpack({"patch_batch": torch.zeros(0, 3, 112, 112), "token_ids": torch.zeros(1, 32, dtype=torch.long)})
+
+    extra = {"qkv/tokenizer.bpe": "", "qkv/processor.json": ""}
+    torch.export.load(path, extra_files=extra)
+    text = {k: v if isinstance(v, str) else v.decode() for k, v in extra.items()}
+    merges = text["qkv/tokenizer.bpe"].splitlines()
+    assert len(merges) == 1024 - 514 and merges[:3] == ["i n", "t h", "a n"]
+    given = json.loads(text["qkv/processor.json"])
+    assert given["contract"] == "meta" and given["box_format"] == "cxcywh" and given["outputs"] == list(sam3.OUTPUTS)
+    assert given["image"]["height"] == 112 and given["text"] == {"length": 32, "vocabulary": 1024, "start": 1022, "end": 1023, "pad": 0,
+                                                                 "merges": "qkv/tokenizer.bpe"}
+
+
+def test_bfloat16_in_c(tmp_path):
+    """Autocast's rules are not in the file. C is as near to float32 as PyTorch's autocast is."""
+    path = tmp_path / "sam3.pt2"
+    module = sam3.make(str(path), tiny=True, dtype=torch.bfloat16, pairs=(), say=quiet)
+    x = sam3.sample(module.model, 2, 2, seed=3)
+    with torch.no_grad():
+        exact, rounded = _sam3_module.Grounding(module.model)(*x.values()), module(*x.values())
+    got = qkv.Model(path).run_dlpack(x)
+    for i, (a, b) in enumerate(zip(exact, rounded)):
+        c = torch.from_dlpack(got[f"output_{i}"])
+        assert c.dtype == torch.float32
+        assert float((c - a).abs().mean()) < 1.5 * float((b - a).abs().mean()) + 1e-4
+
+
+def test_boxes_and_sizes_in_c(tmp_path):
+    path = tmp_path / "sam3.pt2"
+    module = sam3.make(str(path), tiny=True, contract="hf", boxes=True, dynamic=True, pairs=(), say=quiet)
+    sides = (112, 168, 560)
+    holds_in_c(path, module, [(1 + (h == w), 1 + h % 3, (h, w)) for h in sides for w in sides])
+    with pytest.raises(qkv.Error, match="patch_batch"):
+        qkv.Model(path).run_dlpack(sam3.sample(module.model, 1, 1, True, (140, 112)))
+
+
+def test_dynamic_size_is_the_model_of_that_size(model):
+    """At another size the module is what transformers gives for a model configured at that size."""
+    config = sam3.tiny_config()
+    config.vision_config.backbone_config.image_size = 168
+    config.vision_config.backbone_feature_sizes = [[48, 48], [24, 24], [12, 12]]
+    larger = Sam3Model(config).eval()
+    larger.load_state_dict(model.state_dict())
+    x = sam3.sample(larger, 1, 2)
+    with torch.no_grad():
+        got = _sam3_module.Grounding(model, "hf", dynamic=True)(*x.values())
+    assert max(differences(transformers_outputs(larger, x), got)) < 1e-5
+
+
+class AsIs(torch.nn.Module):
+    """Sam3Model.forward untouched, every prompt on every image."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, patch_batch, token_ids):
+        m, batch, prompts = self.model, patch_batch.shape[0], token_ids.shape[0]
+        mask = (token_ids != 0).long()
+        image = m.vision_encoder(patch_batch)
+        text = m.get_text_features(input_ids=token_ids, attention_mask=mask)
+        image.fpn_hidden_states = tuple(f.repeat_interleave(prompts, 0) for f in image.fpn_hidden_states)
+        image.fpn_position_encoding = tuple(f.repeat_interleave(prompts, 0) for f in image.fpn_position_encoding)
+        text.pooler_output = text.pooler_output.repeat(batch, 1, 1)
+        o = m(vision_embeds=image, text_embeds=text, attention_mask=mask.repeat(batch, 1))
+        return o.pred_logits, o.pred_boxes, o.pred_masks, o.presence_logits
+
+
+def test_transformers_model_as_it_is_in_c(tmp_path, model):
+    module = AsIs(sam3.random_model(tiny=True)).eval()  # transformers' classes are as they were: the recipe patches none
+    module.boxes = False
+    x = sam3.sample(module.model, 2, 3)
+    dims = {0: torch.export.Dim("batch", min=1)}, {0: torch.export.Dim("prompts", min=1)}
+    program = torch.export.export(module, tuple(x.values()), dynamic_shapes=dims, strict=False)  # with gradients, or it refuses a size from data
+    ops = sam3._ops(program)
+    assert ops["aten.item.default"] and any("wrap_with_set_grad" in name for name in ops)
+    torch.export.save(program, tmp_path / "asis.pt2")
+    holds_in_c(tmp_path / "asis.pt2", module, [(b, p, None) for b, p in sam3.SIZES])
+
+
+# ------------------------------------------------------------------ checkpoints
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory, model):
+    folder = tmp_path_factory.mktemp("sam3")
+    sam3.random_model(tiny=True, seed=5).save_pretrained(folder)
+    lines = "\n".join(f"a {chr(97 + i % 26)}{i}" for i in range(600))
+    (folder / "merges.txt").write_text(f"#version: 0.2\n{lines}\n")
+    (folder / "preprocessor_config.json").write_text(json.dumps({"image_mean": [0.4, 0.5, 0.6], "image_std": [0.2, 0.3, 0.4]}))
+    return folder
+
+
+def test_checkpoint(checkpoint, tmp_path):
+    model = sam3.load_checkpoint(str(checkpoint))
+    want = sam3.random_model(tiny=True, seed=5).state_dict()
+    got = model.state_dict()
+    assert want.keys() == got.keys() and all(torch.equal(want[k], got[k]) for k in want)
+    assert _clip_merges.clip_merges(510, str(checkpoint))[509] == f"a {chr(97 + 509 % 26)}509"
+    assert sam3.processor(model, "hf", checkpoint=str(checkpoint))["image"]["mean"] == [0.4, 0.5, 0.6]
+    with pytest.raises(qkv.Error, match="600 merges; the model's vocabulary needs 48894"):
+        _clip_merges.clip_merges(48894, str(checkpoint))
+
+
+def test_checkpoint_of_the_video_model(checkpoint, tmp_path):
+    """facebook/sam3's own folder: the detector under detector_model, with the tracker beside it."""
+    from safetensors.torch import load_file, save_file
+
+    config = json.loads((checkpoint / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "sam3_video", "detector_config": config, "tracker_config": {}}))
+    tensors = {f"detector_model.{k}": v for k, v in load_file(checkpoint / "model.safetensors").items()}
+    save_file({**tensors, "tracker_model.no_memory_embedding": torch.zeros(3)}, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    got, want = sam3.load_checkpoint(str(tmp_path)).state_dict(), sam3.random_model(tiny=True, seed=5).state_dict()
+    assert all(torch.equal(want[k], got[k]) for k in want)
+
+
+@pytest.mark.parametrize("change,sentence", [
+    ({"model_type": "bert"}, "a checkpoint of model_type 'bert'; this recipe takes 'sam3' or 'sam3_video'"),
+    ({"detr_decoder_config": {"model_type": "sam3_detr_decoder", "num_layers": 3, "num_queries": 20, "hidden_size": 32, "intermediate_size": 64,
+                              "num_attention_heads": 4}}, "of the model's tensors are not in the checkpoint, 'detr_decoder.layers.2"),
+])
+def test_another_architecture_is_refused(checkpoint, tmp_path, change, sentence):
+    config = json.loads((checkpoint / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, **change}))
+    (tmp_path / "model.safetensors").write_bytes((checkpoint / "model.safetensors").read_bytes())
+    with pytest.raises(qkv.Error, match=sentence):
+        sam3.load_checkpoint(str(tmp_path))
+
+
+def test_no_checkpoint_is_one_sentence(tmp_path):
+    with pytest.raises(SystemExit, match="^sam3: .*no config.json in it; a checkpoint is a folder with config.json and"):
+        sam3.main(["--checkpoint", str(tmp_path), "-o", str(tmp_path / "x.pt2")])
+    (tmp_path / "config.json").write_text("[")
+    with pytest.raises(qkv.Error, match="config.json is not a JSON object"):
+        sam3.load_checkpoint(str(tmp_path))
