@@ -25,17 +25,17 @@ typedef struct List { /* an option that may be given many times */
 typedef struct Options {
     const char **arg; /* what is not an option */
     int narg;
-    const char *inputs, *output, *expected, *trace, *dtype, *mean, *std, *vocab, *labels, *pool;
-    List from, to, fix, keep, dim, shape, image, atol, rtol, rules, dynamic, check;
+    const char *inputs, *output, *expected, *trace, *dtype, *mean, *std, *vocab, *labels, *pool, *tokenizer, *processor, *masks, *coco, *images, *out;
+    List text, from, to, fix, keep, dim, shape, image, atol, rtol, rules, dynamic, check;
     const char *trace_to, *phases, *counterexample, *targets, *explain, *profile;
-    int64_t seed, threads, memory_limit, iterations, warmup, max_tokens, top;
-    double scale;
+    int64_t seed, threads, memory_limit, iterations, warmup, max_tokens, top, tile, overlap;
+    double scale, threshold;
     bool weights, all, seeded, json, per_op, cased, man, quiet, help, prove, why_not, require_fused, exact_masked_rows, no_builtin, apart, security, full, strict, external, rewrite, no_optimize, skip_padding;
     int64_t seeds, opset;
     int verbose;
 } Options;
 
-typedef enum CommandId { C_INSPECT, C_RUN, C_VERIFY, C_BENCH, C_EMBED, C_CLASSIFY, C_REWRITE, C_GRAPH, C_GENERALIZE, C_CHECK, C_CONVERT, C_EXTRACT, C_PACK, C_HELP, COMMANDS } CommandId;
+typedef enum CommandId { C_INSPECT, C_RUN, C_VERIFY, C_BENCH, C_EMBED, C_CLASSIFY, C_SEGMENT, C_REWRITE, C_GRAPH, C_GENERALIZE, C_CHECK, C_CONVERT, C_EXTRACT, C_PACK, C_HELP, COMMANDS } CommandId;
 
 typedef struct Command {
     const char *name, *args, *summary; /* "run", "MODEL", "Run a model and write its outputs" */
@@ -65,6 +65,7 @@ int cmd_verify(const Options *o);
 int cmd_bench(const Options *o);
 int cmd_embed(const Options *o);
 int cmd_classify(const Options *o);
+int cmd_segment(const Options *o);
 int cmd_rewrite(const Options *o);
 int cmd_graph(const Options *o);
 int cmd_generalize(const Options *o);

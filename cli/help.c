@@ -14,7 +14,7 @@ static const struct {
     const char *meaning;
 } exit_codes[] = {
     {0, "success"},
-    {1, "numbers differ; a check found errors"},
+    {1, "numbers differ; a check found errors; a picture of many could not be read"},
     {2, "usage: a wrong option, or an input of a wrong name, dtype, rank or size"},
     {3, "a file that is missing, damaged or not what it should be"},
     {4, "a model that uses what qkv has not built yet"},

@@ -58,6 +58,17 @@ const Command commands[COMMANDS] = {
                     "qkv classify digits.pt2 --labels digits.txt 7.png 3.png\tone line a picture\n"
                     "qkv classify vit.pt2 --mean 0.5 --std 0.5 --top 5 cat.jpg\tthe five most likely classes",
                     2, -1, cmd_classify},
+    [C_SEGMENT] = {"segment", "MODEL --image FILE --text TEXT", "Find every instance of a text in a picture",
+                   "Runs a grounding model that python -m qkv.recipes.sam3 has written (SAM 3) on a picture and on all texts at once, prints text, score, box and number of pixels of "
+                   "every instance, and writes masks, an overlay and COCO's JSON where asked. --json prints the same JSON.\n\n"
+                   "Texts are split by CLIP's tokenizer, pictures resized and normalised, and boxes and masks brought back to the picture's size as by the model's own processor: "
+                   "\"meta\" (facebookresearch/sam3) or \"hf\" (transformers). Tokenizer and processor lie in the model file; --tokenizer and --processor give them for one "
+                   "without.",
+                   "qkv segment sam3.pt2 --image street.jpg --text \"red car\" --text person -o overlay.png\ttwo phrases\n"
+                   "qkv segment sam3.pt2 --image street.jpg --text person --masks masks --coco street.json\tmasks as files\n"
+                   "qkv segment sam3.pt2 --images photos --text person --out found\ta folder; again to resume\n"
+                   "qkv segment sam3.pt2 --image map.png --text house --tile 1008\ta large picture",
+                   1, 1, cmd_segment},
     [C_REWRITE] = {"rewrite", "MODEL", "Turn every spelling of attention into one op, and prove it",
                    "Finds the attentions of the model, however they are written, and replaces each by scaled_dot_product_attention with its mask, scale, softcap and grouped "
                    "heads; other compounds (softmax by hand, normalisations, activations) become their op, too. Prints what fired, and for every softmax(QK)V that "

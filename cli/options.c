@@ -13,8 +13,8 @@
 typedef enum Kind { FLAG, COUNT, TEXT, MANY, INTEGER, BYTES, REAL } Kind;
 
 enum {
-    IN = 1 << C_INSPECT, RU = 1 << C_RUN, VE = 1 << C_VERIFY, BE = 1 << C_BENCH, EM = 1 << C_EMBED, CL = 1 << C_CLASSIFY, RW = 1 << C_REWRITE, GR = 1 << C_GRAPH,
-    GE = 1 << C_GENERALIZE, CH = 1 << C_CHECK, CO = 1 << C_CONVERT, EX = 1 << C_EXTRACT, PA = 1 << C_PACK, HE = 1 << C_HELP, INPUTS = RU | VE | BE, RUNS = RU | VE | BE | EM | CL, ALL = IN | RUNS | RW | GR | GE | CH | CO | EX | PA | HE
+    IN = 1 << C_INSPECT, RU = 1 << C_RUN, VE = 1 << C_VERIFY, BE = 1 << C_BENCH, EM = 1 << C_EMBED, CL = 1 << C_CLASSIFY, SE = 1 << C_SEGMENT, RW = 1 << C_REWRITE, GR = 1 << C_GRAPH,
+    GE = 1 << C_GENERALIZE, CH = 1 << C_CHECK, CO = 1 << C_CONVERT, EX = 1 << C_EXTRACT, PA = 1 << C_PACK, HE = 1 << C_HELP, INPUTS = RU | VE | BE, RUNS = RU | VE | BE | EM | CL | SE, ALL = IN | RUNS | RW | GR | GE | CH | CO | EX | PA | HE
 };
 
 typedef struct Option {
@@ -86,6 +86,19 @@ static const Option table[] = {
     {{"max-tokens", "N", "Cut sentences to N tokens (default: what the model allows, at most 512).", 0}, EM, INTEGER, AT(max_tokens), 2, 1 << 20},
     {{"labels", "FILE", "Names of the classes, one a line.", 0}, CL, TEXT, AT(labels), 0, 0},
     {{"top", "N", "Print the N most likely classes (default 1).", 0}, CL, INTEGER, AT(top), 1, 1000},
+    {{"image", "FILE", "The picture, PNG or JPEG.", 0}, SE, MANY, AT(image), 0, 0},
+    {{"images", "DIR", "All PNG and JPEG pictures of a folder, with --out. Goes on after one that cannot be read, lists those in the end and gives exit code 1; pictures "
+      "that an earlier run with the same model, texts and settings has done are not done again.", 0}, SE, TEXT, AT(images), 0, 0},
+    {{"text", "TEXT", "What to look for; may be given many times.", 0}, SE, MANY, AT(text), 0, 0},
+    {{"output", "FILE.png", "Write the picture with masks, boxes, scores and a legend.", 'o'}, SE, TEXT, AT(output), 0, 0},
+    {{"out", "DIR", "Where the results of --images go: NAME.overlay.png and NAME.json per picture, coco.json of all.", 0}, SE, TEXT, AT(out), 0, 0},
+    {{"masks", "DIR", "Write every instance's mask as a PNG, PICTURE-NUMBER-TEXT.png.", 0}, SE, TEXT, AT(masks), 0, 0},
+    {{"coco", "FILE.json", "Write instances in COCO's format, masks as compressed run lengths.", 0}, SE, TEXT, AT(coco), 0, 0},
+    {{"threshold", "X", "Keep instances that score above X (default: the model's processor's).", 0}, SE, REAL, AT(threshold), 0, 0},
+    {{"tile", "N", "Cut pictures that are larger into tiles of N x N pixels, which the model sees one by one; instances in several are joined.", 0}, SE, INTEGER, AT(tile), 16, 1 << 14},
+    {{"overlap", "N", "Pixels that neighbouring tiles share at least (default: a fifth of the tile).", 0}, SE, INTEGER, AT(overlap), 1, 1 << 13},
+    {{"tokenizer", "FILE", "CLIP's merges as text, when the model file does not hold them.", 0}, SE, TEXT, AT(tokenizer), 0, 0},
+    {{"processor", "FILE", "The processor as JSON, when the model file does not hold it; at least {\"contract\": \"meta\"} or \"hf\".", 0}, SE, TEXT, AT(processor), 0, 0},
     {{"iterations", "N", "Timed runs (default 20).", 0}, BE, INTEGER, AT(iterations), 1, 10000000},
     {{"warmup", "N", "Runs before timing starts (default 3); the first one plans, the second packs weights.", 0}, BE, INTEGER, AT(warmup), 1, 10000000},
     {{"keep", "INPUT", "Time runs in which this input stays as it was, so that what depends on it alone is not computed again: a second text for the same picture. May be "
@@ -290,7 +303,7 @@ int options_parse(CommandId command, int argc, char **argv, Options *o)
 
 void options_free(Options *o)
 {
-    List *lists[] = {&o->from, &o->to, &o->fix, &o->keep, &o->dim, &o->shape, &o->image, &o->atol, &o->rtol, &o->rules, &o->dynamic, &o->check};
+    List *lists[] = {&o->text, &o->from, &o->to, &o->fix, &o->keep, &o->dim, &o->shape, &o->image, &o->atol, &o->rtol, &o->rules, &o->dynamic, &o->check};
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) free(lists[i]->item);
     free(o->arg);
 }

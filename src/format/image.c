@@ -80,12 +80,13 @@ static void drop_alpha(Image *im)
 }
 
 /* Everything that may jump back on an error; reads to the end chunk, so that a cut-off file is an error. */
-static bool decode_png(png_structp png, png_infop info, uint64_t size, Image *im, png_bytep *volatile *rows, Err *err)
+static bool decode_png(png_structp png, png_infop info, uint64_t size, bool strip, Image *im, png_bytep *volatile *rows, Err *err)
 {
     png_read_info(png, info);
     TRY(plausible(png_get_image_width(png, info), png_get_image_height(png, info), size, err));
     png_set_expand(png); /* palettes to RGB, 1 to 4 bits to 8, transparent colours to alpha */
     png_set_scale_16(png);
+    if (strip) png_set_strip_alpha(png);
     png_set_interlace_handling(png);
     png_read_update_info(png, info);
     TRY(room(im, png_get_image_width(png, info), png_get_image_height(png, info), png_get_channels(png, info), err));
@@ -98,7 +99,7 @@ static bool decode_png(png_structp png, png_infop info, uint64_t size, Image *im
     return true;
 }
 
-static bool read_png(Image *im, const MappedFile *f, Err *err)
+static bool read_png(Image *im, const MappedFile *f, bool strip, Err *err)
 {
     PngSource source = {f->data, f->size, err};
     png_structp png = png_create_read_struct(PNG_LIBPNG_VER_STRING, &source, png_failed, png_warned);
@@ -116,7 +117,7 @@ static bool read_png(Image *im, const MappedFile *f, Err *err)
     png_set_read_fn(png, &source, png_read_bytes);
     png_set_keep_unknown_chunks(png, PNG_HANDLE_CHUNK_NEVER, NULL, -1); /* texts, profiles ...: skipped, or libpng allocates what they say */
     png_set_user_limits(png, 1u << 28, 1u << 28); /* the product is checked in plausible() */
-    bool ok = decode_png(png, info, f->size, im, &rows, err);
+    bool ok = decode_png(png, info, f->size, strip, im, &rows, err);
     free(rows);
     png_destroy_read_struct(&png, &info, NULL);
     if (ok && im->channels % 2 == 0) drop_alpha(im);
@@ -176,19 +177,38 @@ static bool read_jpeg(Image *im, const MappedFile *f, Err *err)
     return ok;
 }
 
-bool image_read(Image *im, const char *path, Err *err)
+static bool read_either(Image *im, const char *path, bool strip, Err *err)
 {
     MappedFile f;
     *im = (Image){0};
     TRY(file_map(&f, path, err));
     bool ok;
-    if (f.size >= 8 && !memcmp(f.data, "\x89PNG\r\n\x1a\n", 8)) ok = read_png(im, &f, err);
+    if (f.size >= 8 && !memcmp(f.data, "\x89PNG\r\n\x1a\n", 8)) ok = read_png(im, &f, strip, err);
     else if (f.size >= 3 && !memcmp(f.data, "\xff\xd8\xff", 3)) ok = read_jpeg(im, &f, err);
     else ok = fail(err, E_FORMAT, "found neither PNG nor JPEG; convert the picture to one of them");
     file_unmap(&f);
     if (ok) return true;
     image_free(im);
     return within(err, "%s", path);
+}
+
+bool image_read(Image *im, const char *path, Err *err) { return read_either(im, path, false, err); }
+
+bool image_read_rgb(Image *im, const char *path, Err *err)
+{
+    TRY(read_either(im, path, true, err));
+    if (im->channels == 3) return true;
+    size_t n = (size_t)im->width * (size_t)im->height;
+    uint8_t *rgb = malloc(3 * n);
+    if (!rgb) {
+        image_free(im);
+        return fail(err, E_LIMIT, "out of memory");
+    }
+    for (size_t i = 0; i < 3 * n; i++) rgb[i] = im->pixels[i / 3];
+    free(im->pixels);
+    im->pixels = rgb;
+    im->channels = 3;
+    return true;
 }
 
 bool image_write_png(const Image *im, const char *path, Err *err)

@@ -54,7 +54,9 @@ $ ls
 affine.pt2
 affine2.pt2
 baked.onnx
+bare.pt2
 eager.pt2
+ground.pt2
 left.pt2
 make.py
 make_onnx.py

@@ -11,6 +11,7 @@ Commands
   bench       Measure how long one run takes
   embed       Embed sentences and print how similar they are
   classify    Say what is in pictures
+  segment     Find every instance of a text in a picture
   rewrite     Turn every spelling of attention into one op, and prove it
   graph       Print the graph as text
   generalize  Make one model with variable sizes from static exports at several sizes
@@ -27,7 +28,7 @@ Environment
 
 Exit codes
     0  success
-    1  numbers differ; a check found errors
+    1  numbers differ; a check found errors; a picture of many could not be read
     2  usage: a wrong option, or an input of a wrong name, dtype, rank or size
     3  a file that is missing, damaged or not what it should be
     4  a model that uses what qkv has not built yet
@@ -51,6 +52,7 @@ Commands
   bench       Measure how long one run takes
   embed       Embed sentences and print how similar they are
   classify    Say what is in pictures
+  segment     Find every instance of a text in a picture
   rewrite     Turn every spelling of attention into one op, and prove it
   graph       Print the graph as text
   generalize  Make one model with variable sizes from static exports at several sizes
@@ -67,7 +69,7 @@ Environment
 
 Exit codes
     0  success
-    1  numbers differ; a check found errors
+    1  numbers differ; a check found errors; a picture of many could not be read
     2  usage: a wrong option, or an input of a wrong name, dtype, rank or size
     3  a file that is missing, damaged or not what it should be
     4  a model that uses what qkv has not built yet
@@ -149,7 +151,7 @@ Examples
 
 Exit codes
     0  success
-    1  numbers differ; a check found errors
+    1  numbers differ; a check found errors; a picture of many could not be read
     2  usage: a wrong option, or an input of a wrong name, dtype, rank or size
     3  a file that is missing, damaged or not what it should be
     4  a model that uses what qkv has not built yet
@@ -161,6 +163,6 @@ usage: qkv verify MODEL [OTHER] [options]
 
 Prints for each output the largest absolute and relative difference, the largest difference as a
 share of the largest expected value, the cosine, and where and what the largest difference is. The
-$ for c in '' inspect run verify bench embed classify rewrite graph generalize check convert extract pack help; do qkv help $c --man | cmp - $MAN/qkv${c:+-$c}.1 || echo "make new man pages: tests/cli/man.sh"; done
+$ for c in '' inspect run verify bench embed classify segment rewrite graph generalize check convert extract pack help; do qkv help $c --man | cmp - $MAN/qkv${c:+-$c}.1 || echo "make new man pages: tests/cli/man.sh"; done
 $ qkv help | grep -c .
-31
+32

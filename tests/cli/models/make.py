@@ -11,6 +11,8 @@ static_*.pt2    (b, s, 4) with mask (b, s) -> attention with a causal mask that 
 static_table_*.pt2   x (b, s) -> x * a table of s numbers that follow no rule + 137 or 911, at two sizes
 eager.pt2       (B, S, 8) and mask (B, S) -> (B, S, 8): attention of two heads spelled out, a softmax by hand, norm and activation by hand
 left.pt2        the same with a second attention whose mask hides by -50, which keeps the keys in the softmax
+ground.pt2      pictures (B, 3, 32, 32), ids (P, 16) -> logits, boxes, masks, presence, as SAM 3: what is "red", "green" or "blue" in the left and in the right
+                half of a picture; with tokenizer and processor as extra files. bare.pt2 is the same without them
 """
 import pathlib
 import torch
@@ -73,6 +75,32 @@ class Causal(torch.nn.Module):
         return (a.softmax(-1) @ self.value(x).view(b, s, 2, 2).transpose(1, 2)).transpose(1, 2).reshape(b, s, e)
 
 
+MERGES = ["r e", "re d</w>", "g re", "gre e", "gree n</w>", "b l", "bl u", "blu e</w>"]
+
+
+class Ground(torch.nn.Module):
+    """A token's embedding is the colour that it names, nothing for all others."""
+    def __init__(self):
+        super().__init__()
+        self.colour = torch.nn.Embedding(512 + len(MERGES) + 2, 3)
+        self.colour.weight.data.zero_()
+        for i, word in enumerate(("re d</w>", "gree n</w>", "blu e</w>")):
+            self.colour.weight.data[512 + MERGES.index(word)] = torch.where(torch.arange(3) == i, 3., -2.)
+        half = torch.zeros(2, 16, 16)
+        half[0, :, 8:] = half[1, :, :8] = -20
+        self.register_buffer("side", half)
+        self.register_buffer("box", torch.tensor([[0.25, 0.5, 0.5, 1.], [0.75, 0.5, 0.5, 1.]]))
+
+    def forward(self, patch_batch, token_ids):
+        b, p = patch_batch.shape[0], token_ids.shape[0]
+        colour = self.colour(token_ids).sum(1)
+        seen = torch.einsum("bchw,pc->bphw", torch.nn.functional.avg_pool2d(patch_batch, 2), colour)
+        masks = (seen.unsqueeze(2) + self.side - 1).reshape(b * p, 2, 16, 16)
+        logits = masks.amax((2, 3))
+        presence = (colour.abs().sum(1) - 3).unsqueeze(0).expand(b, p).reshape(b * p, 1)
+        return logits.unsqueeze(-1), self.box + 0 * logits.unsqueeze(-1), masks, presence
+
+
 class Eager(torch.nn.Module):
     def __init__(self, fills):
         super().__init__()
@@ -115,7 +143,7 @@ class Table(torch.nn.Module):
         return x * torch.tensor([3., 1, 4] if small else [2., 7, 1, 8, 2]) + (137 if small else 911)
 
 
-def save(name, module, args, dynamic):
+def save(name, module, args, dynamic, extra=None):
     ep = torch.export.export(module.eval(), args, dynamic_shapes=dynamic)
     for gm in ep.graph_module.modules():
         if isinstance(gm, torch.fx.GraphModule):
@@ -123,7 +151,7 @@ def save(name, module, args, dynamic):
                 for k in ["stack_trace", "nn_module_stack", "torch_fn", "from_node", "custom"]:
                     n.meta.pop(k, None)
     ep._example_inputs = None
-    torch.export.save(ep, HERE / f"{name}.pt2")
+    torch.export.save(ep, HERE / f"{name}.pt2", extra_files=extra)
 
 
 def main():
@@ -146,6 +174,10 @@ def main():
     for name, n, s in (("a", 2, 3), ("b", 4, 5)):
         save(f"static_table_{name}", Table(), (torch.rand(n, s),), None)
     save("static_other", Causal(2.0), static(3, 5), None)
+    extra = {"qkv/tokenizer.bpe": "\n".join(MERGES) + "\n", "qkv/processor.json": '{"image_size": 32, "threshold": 0.5, "contract": "meta", "context": 16}'}
+    grounding = (torch.zeros(2, 3, 32, 32), torch.zeros(3, 16, dtype=torch.int64))
+    for name, files in (("ground", extra), ("bare", None)):
+        save(name, Ground(), grounding, {"patch_batch": {0: Dim("b", min=1)}, "token_ids": {0: Dim("p", min=1)}}, files)
 
 
 if __name__ == "__main__":

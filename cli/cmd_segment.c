@@ -1,0 +1,347 @@
+/* qkv segment MODEL --image street.jpg --text "red car": every instance of a text in a picture, or in a folder of them.
+ *
+ *     qkv segment sam3.pt2 --image street.jpg --text "red car" --text person -o overlay.png --masks masks --coco street.json
+ *     qkv segment sam3.pt2 --images photos --text person --out found
+ *
+ * A folder's results lie in --out, per picture NAME: NAME.overlay.png and NAME.json, which is written last, so that a picture with it is done; in the
+ * end coco.json holds them all.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+#include "cli.h"
+
+enum { TILE_OVERLAP = 5 }; /* a fifth of the tile */
+
+typedef struct Segmenter {
+    const Options *o;
+    Loaded m;
+    qkv_segmenter *g;
+    Progress tiles;
+    bool one;        /* picture: its tiles are the progress */
+    double run_ms;
+} Segmenter;
+
+/* ------------------------------------------------------------------ COCO */
+
+static json_t *header(const Segmenter *s)
+{
+    json_t *categories = json_array();
+    for (int i = 0; i < s->o->text.n; i++) json_array_append_new(categories, json_pack("{s:i, s:o}", "id", i + 1, "name", json_text(s->o->text.item[i])));
+    return json_pack("{s:i, s:{s:o, s:f, s:I}, s:o, s:[], s:[]}", "schema", JSON_SCHEMA, "info", "model", json_text(s->o->arg[0]), "threshold", qkv_segmenter_threshold(s->g),
+                     "tile", (json_int_t)s->o->tile, "categories", categories, "images", "annotations");
+}
+
+/* Adds a picture and its instances, numbered on from those that are there. */
+static void add_picture(json_t *coco, const char *name, const qkv_picture *p, const qkv_instances *found)
+{
+    json_t *images = json_object_get(coco, "images"), *all = json_object_get(coco, "annotations");
+    int id = (int)json_array_size(images) + 1;
+    json_array_append_new(images, json_pack("{s:i, s:o, s:i, s:i}", "id", id, "file_name", json_text(name), "width", qkv_picture_width(p), "height", qkv_picture_height(p)));
+    for (int k = 0; k < qkv_instances_count(found); k++) {
+        const qkv_instance *in = qkv_instances_at(found, k);
+        json_array_append_new(all, json_pack("{s:i, s:i, s:i, s:f, s:[f, f, f, f], s:I, s:i, s:{s:[i, i], s:s}}", "id", (int)json_array_size(all) + 1, "image_id", id, "category_id",
+                                             in->prompt + 1, "score", in->score, "bbox", in->box[0], in->box[1], in->box[2] - in->box[0], in->box[3] - in->box[1], "area",
+                                             (json_int_t)in->area, "iscrowd", 0, "segmentation", "size", qkv_picture_height(p), qkv_picture_width(p), "counts", in->counts));
+    }
+}
+
+/* Whole or not at all: written beside it, then renamed. */
+static int write_coco(const json_t *coco, const char *path)
+{
+    char *part;
+    if (asprintf(&part, "%s.part", path) < 0) must(NULL);
+    bool ok = !json_dump_file(coco, part, JSON_COMPACT | JSON_REAL_PRECISION(10)) && !rename(part, path);
+    int code = ok ? 0 : problem(QKV_UNREADABLE, "cannot write '%s': %s", path, strerror(errno));
+    if (!ok) remove(part);
+    free(part);
+    return code;
+}
+
+/* ------------------------------------------------------------------ one picture */
+
+static int make_folder(const char *path)
+{
+    struct stat st;
+    if (!mkdir(path, 0777) || (errno == EEXIST && !stat(path, &st) && S_ISDIR(st.st_mode))) return 0;
+    return problem(QKV_UNREADABLE, "cannot make the folder '%s': %s", path, strerror(errno));
+}
+
+static const char *base_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+/* DIR/street.jpg-001-red_car.png */
+static int write_masks(const Segmenter *s, const char *name, const qkv_instances *found)
+{
+    qkv_error e;
+    int code = make_folder(s->o->masks);
+    for (int k = 0; !code && k < qkv_instances_count(found); k++) {
+        char word[41] = "", *path;
+        const char *text = s->o->text.item[qkv_instances_at(found, k)->prompt];
+        for (size_t i = 0; text[i] && i < sizeof word - 1; i++) {
+            char c = text[i];
+            bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-';
+            word[i] = plain ? c : '_';
+        }
+        if (asprintf(&path, "%s/%s-%03d-%s.png", s->o->masks, base_name(name), k + 1, word) < 0) must(NULL);
+        if (qkv_instances_write_mask(found, k, path, &e)) code = problem_of(&e);
+        free(path);
+    }
+    return code;
+}
+
+static int write_overlay(const Segmenter *s, const char *path, const qkv_picture *p, const qkv_instances *found)
+{
+    qkv_error e;
+    qkv_picture *over = qkv_instances_overlay(found, p, s->o->text.item, s->o->text.n, &e);
+    int code = over && !qkv_picture_write(over, path, &e) ? 0 : problem_of(&e);
+    qkv_picture_free(over);
+    return code;
+}
+
+static int find(Segmenter *s, const qkv_picture *p, qkv_instances **found)
+{
+    qkv_error e;
+    double start = now_ms();
+    if (s->one) progress_start(&s->tiles, "tiles", 1);
+    *found = qkv_segmenter_run(s->g, p, &e);
+    if (s->one) progress_end(&s->tiles);
+    s->run_ms += now_ms() - start;
+    return *found ? 0 : problem_of(&e);
+}
+
+static void print_table(const Segmenter *s, const qkv_instances *found)
+{
+    static const char *const head[] = {"text", "score", "x0", "y0", "x1", "y1", "pixels"};
+    char number[32];
+    Table *t = table_new("lrrrrrr");
+    for (int i = 0; i < 7; i++) table_cell(t, "%s", head[i]);
+    for (int k = 0; k < qkv_instances_count(found); k++) {
+        const qkv_instance *in = qkv_instances_at(found, k);
+        table_cell(t, "%s", s->o->text.item[in->prompt]);
+        table_cell(t, "%.3f", in->score);
+        for (int i = 0; i < 4; i++) table_cell(t, "%.1f", in->box[i]);
+        table_cell(t, "%s", count_text(in->area, number, sizeof number));
+    }
+    table_print(t);
+}
+
+static int segment_one(Segmenter *s, const char *path)
+{
+    qkv_error e;
+    qkv_instances *found = NULL;
+    qkv_picture *p = qkv_picture_read(path, &e);
+    int code = p ? find(s, p, &found) : problem_of(&e);
+    json_t *coco = header(s);
+    if (!code) add_picture(coco, path, p, found);
+    if (!code && s->o->output) code = write_overlay(s, s->o->output, p, found);
+    if (!code && s->o->masks) code = write_masks(s, path, found);
+    if (!code && s->o->coco) code = write_coco(coco, s->o->coco);
+    if (!code && s->o->json) json_print(json_incref(coco));
+    else if (!code) print_table(s, found);
+    if (!code && !qkv_instances_count(found)) note("no instance scores above %g", qkv_segmenter_threshold(s->g));
+    detail("found in %.0f ms", s->run_ms);
+    json_decref(coco);
+    qkv_instances_free(found);
+    qkv_picture_free(p);
+    return code;
+}
+
+/* ------------------------------------------------------------------ a folder */
+
+typedef struct Names {
+    char **item;
+    int n;
+} Names;
+
+static int by_name(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
+
+static int list_pictures(const char *folder, Names *out)
+{
+    DIR *d = opendir(folder);
+    if (!d) return problem(QKV_UNREADABLE, "cannot open the folder '%s': %s", folder, strerror(errno));
+    for (struct dirent *f; (f = readdir(d));) {
+        const char *dot = strrchr(f->d_name, '.');
+        if (f->d_name[0] == '.' || !dot || (strcasecmp(dot, ".png") && strcasecmp(dot, ".jpg") && strcasecmp(dot, ".jpeg"))) continue;
+        out->item = must(realloc(out->item, ((size_t)out->n + 1) * sizeof *out->item));
+        out->item[out->n++] = must(strdup(f->d_name));
+    }
+    closedir(d);
+    if (!out->n) return problem(QKV_USAGE, "'%s' holds no .png, .jpg or .jpeg", folder);
+    qsort(out->item, (size_t)out->n, sizeof *out->item, by_name);
+    return 0;
+}
+
+static char *result_path(const Segmenter *s, const char *name, const char *ending)
+{
+    char *path;
+    if (asprintf(&path, "%s/%s%s", s->o->out, name, ending) < 0) must(NULL);
+    return path;
+}
+
+/* What an earlier run, with the same model, texts and settings, has written of the picture; NULL. */
+static json_t *done_before(const Segmenter *s, const char *name)
+{
+    char *path = result_path(s, name, ".json");
+    json_t *was = json_load_file(path, 0, NULL), *now = header(s);
+    bool same = was && json_array_size(json_object_get(was, "images")) == 1 && json_equal(json_object_get(was, "info"), json_object_get(now, "info")) &&
+                json_equal(json_object_get(was, "categories"), json_object_get(now, "categories"));
+    free(path);
+    json_decref(now);
+    if (same) return was;
+    json_decref(was);
+    return NULL;
+}
+
+static void append(json_t *all, const json_t *one)
+{
+    json_t *images = json_object_get(all, "images"), *list = json_object_get(all, "annotations"), *v;
+    size_t i;
+    int id = (int)json_array_size(images) + 1;
+    json_t *image = json_deep_copy(json_array_get(json_object_get(one, "images"), 0));
+    json_object_set_new(image, "id", json_integer(id));
+    json_array_append_new(images, image);
+    json_array_foreach(json_object_get(one, "annotations"), i, v) {
+        json_t *copy = json_deep_copy(v);
+        json_object_set_new(copy, "id", json_integer((json_int_t)json_array_size(list) + 1));
+        json_object_set_new(copy, "image_id", json_integer(id));
+        json_array_append_new(list, copy);
+    }
+}
+
+/* One picture of a folder into *one; *skipped when it cannot be read. */
+static int segment_named(Segmenter *s, const char *name, json_t **one, bool *skipped)
+{
+    qkv_error e;
+    char *path, *overlay = result_path(s, name, ".overlay.png"), *json = result_path(s, name, ".json");
+    if (asprintf(&path, "%s/%s", s->o->images, name) < 0) must(NULL);
+    qkv_instances *found = NULL;
+    qkv_picture *p = qkv_picture_read(path, &e);
+    int code = 0;
+    *skipped = !p;
+    if (!p) warning("%s", e.message);
+    else code = find(s, p, &found);
+    if (found) {
+        *one = header(s);
+        add_picture(*one, name, p, found);
+        code = write_overlay(s, overlay, p, found);
+        if (!code && s->o->masks) code = write_masks(s, name, found);
+        if (!code) code = write_coco(*one, json);
+    }
+    qkv_instances_free(found);
+    qkv_picture_free(p);
+    free(path);
+    free(overlay);
+    free(json);
+    return code;
+}
+
+static int segment_folder(Segmenter *s)
+{
+    static const char *const head[] = {"picture", "instances", ""};
+    Names names = {0};
+    Progress bar;
+    int code = list_pictures(s->o->images, &names), todo = 0, before = 0, unreadable = 0;
+    if (!code) code = make_folder(s->o->out);
+    json_t *all = header(s), **result = must(calloc((size_t)names.n + 1, sizeof *result));
+    for (int i = 0; !code && i < names.n; i++)
+        if ((result[i] = done_before(s, names.item[i]))) before++;
+    progress_start(&bar, "segment", names.n - before);
+    Table *t = table_new("lrl");
+    for (int i = 0; i < 3; i++) table_cell(t, "%s", head[i]);
+    for (int i = 0; !code && i < names.n; i++) {
+        bool was = result[i], skipped = false;
+        if (!was) {
+            code = segment_named(s, names.item[i], &result[i], &skipped);
+            progress_at(&bar, ++todo);
+        }
+        if (code) break;
+        table_cell(t, "%s", names.item[i]);
+        if (skipped) table_cell(t, "%s", "");
+        else table_cell(t, "%zu", json_array_size(json_object_get(result[i], "annotations")));
+        table_cell(t, "%s", skipped ? "not readable" : was ? "from before" : "");
+        unreadable += skipped;
+        if (!skipped) append(all, result[i]);
+    }
+    progress_end(&bar);
+    char *path = result_path(s, "coco", ".json");
+    if (!code) code = write_coco(all, path);
+    if (!code && s->o->coco) code = write_coco(all, s->o->coco);
+    if (!code && s->o->json) json_print(json_incref(all));
+    if (!code && !s->o->json) table_print(t);
+    else table_free(t);
+    if (!code && unreadable) {
+        code = problem(QKV_MISMATCH, "%d of %d pictures could not be read:", unreadable, names.n);
+        for (int i = 0; i < names.n; i++)
+            if (!result[i]) fprintf(stderr, "  %s/%s\n", s->o->images, names.item[i]);
+    }
+    for (int i = 0; i < names.n; i++) {
+        json_decref(result[i]);
+        free(names.item[i]);
+    }
+    free(path);
+    free(names.item);
+    free(result);
+    json_decref(all);
+    return code;
+}
+
+/* ------------------------------------------------------------------ the command */
+
+static int check_options(const Options *o)
+{
+    if (!o->text.n) return problem(QKV_USAGE, "--text TEXT is missing: what to look for");
+    if (o->image.n == 0 && !o->images) return problem(QKV_USAGE, "--image FILE is missing, or --images DIR");
+    if (o->image.n && o->images) return problem(QKV_USAGE, "--image is for one picture, --images for a folder: use one of both");
+    if (o->image.n > 1) return problem(QKV_USAGE, "%d times --image; --images DIR takes a folder of pictures", o->image.n);
+    if (o->images && !o->out) return problem(QKV_USAGE, "--images needs --out DIR, the folder for the results");
+    if (o->image.n && o->out) return problem(QKV_USAGE, "--out is for --images; -o FILE.png writes the overlay of one picture");
+    if (o->images && o->output) return problem(QKV_USAGE, "-o is for --image; overlays of a folder go to --out");
+    if (o->threshold >= 1) return problem(QKV_USAGE, "option '--threshold': found '%g', expected a number below 1", o->threshold);
+    if (o->overlap && !o->tile) return problem(QKV_USAGE, "--overlap needs --tile");
+    return 0;
+}
+
+static void on_tile(void *user, int done, int total)
+{
+    Segmenter *s = user;
+    if (!s->one || total < 2) return;
+    if (s->tiles.total != total) progress_start(&s->tiles, "tiles", total);
+    progress_at(&s->tiles, done);
+}
+
+static int set_prompts(Segmenter *s)
+{
+    qkv_error e;
+    const List *text = &s->o->text;
+    int *tokens = must(calloc((size_t)text->n, sizeof *tokens)), context = qkv_segmenter_context(s->g), code = 0;
+    if (qkv_segmenter_prompts(s->g, text->item, text->n, tokens, &e)) code = problem_of(&e);
+    for (int i = 0; !code && i < text->n; i++)
+        if (tokens[i] > context) warning("text %d is %d tokens long; the model reads %d, the rest is cut off", i + 1, tokens[i], context);
+    free(tokens);
+    return code;
+}
+
+int cmd_segment(const Options *o)
+{
+    qkv_error e;
+    Segmenter s = {.o = o, .one = o->image.n == 1};
+    bool bf16;
+    int code = check_options(o);
+    if (code || (code = model_bf16(o, &bf16)) || (code = model_open(o, o->arg[0], bf16, false, &s.m))) return code;
+    int overlap = o->overlap ? (int)o->overlap : (int)o->tile / TILE_OVERLAP;
+    qkv_segment_options options = {sizeof options, o->tokenizer, o->processor, o->threshold, (int)o->tile, overlap, on_tile, &s};
+    s.g = qkv_segmenter_create(s.m.model, s.m.session, &options, &e);
+    code = s.g ? set_prompts(&s) : problem_of(&e);
+    if (!code) code = s.one ? segment_one(&s, o->image.item[0]) : segment_folder(&s);
+    qkv_segmenter_free(s.g);
+    model_close(&s.m);
+    return code;
+}

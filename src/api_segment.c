@@ -1,0 +1,405 @@
+/* The part of the public interface that finds instances of texts in pictures: a grounding model's tokenizer, pre- and post-processing around a session.
+ *
+ *     qkv_segmenter *g = qkv_segmenter_create(model, session, NULL, &e);
+ *     qkv_segmenter_prompts(g, (const char *[]){"red car", "person"}, 2, NULL, &e);
+ *     qkv_instances *found = qkv_segmenter_run(g, picture, &e);
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "api_impl.h"
+#include "base/arena.h"
+#include "base/file.h"
+#include "format/image.h"
+#include "format/json.h"
+#include "format/zip.h"
+#include "picture/draw.h"
+#include "picture/instances.h"
+#include "picture/resize.h"
+#include "text/bpe.h"
+
+enum { CONTEXT = 32, MAX_SIDE = 1 << 14 };
+
+struct qkv_picture {
+    Image im;
+};
+
+struct qkv_instances {
+    Instances list;
+    qkv_instance *shown;
+    Buf *counts;
+};
+
+typedef struct Processor {
+    int64_t size, context; /* 0: not said */
+    float mean[3], std[3];
+    double threshold, mask_threshold;
+    bool hf;
+} Processor;
+
+struct qkv_segmenter {
+    const qkv_model *model;
+    qkv_session *session;
+    qkv_segment_options o;
+    Processor p;
+    Bpe *bpe;
+    int pixels, ids;          /* which input is what */
+    int height, width, context, prompts;
+    int64_t *id;              /* prompts x context */
+    float *input;             /* 3 x height x width */
+};
+
+static void *null(const Err *e, qkv_error *err)
+{
+    api_give(e, err);
+    return NULL;
+}
+
+/* ------------------------------------------------------------------ pictures */
+
+qkv_picture *qkv_picture_read(const char *path, qkv_error *err)
+{
+    Err e = {0};
+    qkv_picture *p = calloc(1, sizeof *p);
+    if (p && image_read_rgb(&p->im, path, &e)) return p;
+    if (!p) fail(&e, E_LIMIT, "out of memory");
+    free(p);
+    return null(&e, err);
+}
+
+void qkv_picture_free(qkv_picture *p)
+{
+    if (!p) return;
+    image_free(&p->im);
+    free(p);
+}
+
+int qkv_picture_width(const qkv_picture *p) { return p->im.width; }
+int qkv_picture_height(const qkv_picture *p) { return p->im.height; }
+const uint8_t *qkv_picture_rgb(const qkv_picture *p) { return p->im.pixels; }
+
+qkv_status qkv_picture_write(const qkv_picture *p, const char *path, qkv_error *err)
+{
+    Err e = {0};
+    return image_write_png(&p->im, path, &e) ? QKV_OK : api_give(&e, err);
+}
+
+qkv_status qkv_picture_input(const qkv_picture *p, int height, int width, const float *mean, const float *std, float *out, qkv_error *err)
+{
+    Err e = {0};
+    bool ok = height >= 1 && width >= 1 && height <= MAX_SIDE && width <= MAX_SIDE;
+    if (!ok) fail(&e, E_USAGE, "%d x %d: sides are from 1 to %d", height, width, MAX_SIDE);
+    ok = ok && picture_to_input(&p->im, 0, 0, p->im.width, p->im.height, height, width, mean, std, false, out, &e);
+    return ok ? QKV_OK : api_give(&e, err);
+}
+
+/* ------------------------------------------------------------------ what comes with the model */
+
+/* The bytes of a file, or of the model archive's extra file `name`; *z stays open as long as they are used. */
+static bool attached(const qkv_segmenter *g, const char *path, const char *name, const char *option, MappedFile *f, Zip **z, const void **bytes, uint64_t *size, Err *err)
+{
+    *z = NULL;
+    TRY(file_map(f, path ? path : g->model->path, err));
+    *bytes = f->data;
+    *size = f->size;
+    if (path) return true;
+    Err no_zip = {0};
+    const ZipEntry *found = NULL;
+    *z = zip_open(f->data, f->size, &no_zip);
+    for (size_t i = 0; *z && !found && i < zip_count(*z); i++) {
+        const char *entry = zip_entry(*z, i)->name, *inner = strchr(entry, '/');
+        if (inner && !strncmp(inner, "/extra/", 7) && !strcmp(inner + 7, name)) found = zip_entry(*z, i);
+    }
+    if (!found) return fail(err, E_USAGE, "%s: holds no '%s', which qkv.recipes.sam3 puts into a .pt2; %s FILE gives it", g->model->path, name, option);
+    return zip_data(*z, found, true, bytes, size, err) || within(err, "%s", g->model->path);
+}
+
+static bool number_in(const json_t *o, const char *key, double lo, double hi, double *out, Err *err)
+{
+    const json_t *v = json_object_get(o, key);
+    if (!v) return true;
+    *out = json_number_value(v);
+    if (json_is_number(v) && *out >= lo && *out <= hi) return true;
+    return fail(err, E_FORMAT, "'%s': expected a number from %g to %g", key, lo, hi);
+}
+
+static bool three(const json_t *o, const char *key, double least, float *out, Err *err)
+{
+    const json_t *v = json_object_get(o, key);
+    for (size_t i = 0; v && i < 3; i++) {
+        const json_t *x = json_array_get(v, i);
+        if (!json_is_number(x) || json_array_size(v) != 3 || json_number_value(x) < least || json_number_value(x) > 1e6)
+            return fail(err, E_FORMAT, "'%s': expected three numbers from %g to 1e6", key, least);
+        out[i] = (float)json_number_value(x);
+    }
+    return true;
+}
+
+static bool read_processor(Processor *p, const void *bytes, uint64_t size, Err *err)
+{
+    json_t *o = json_read(bytes, (size_t)size, "processor", err);
+    if (!o) return false;
+    const char *contract = json_string_value(json_object_get(o, "contract"));
+    double image_size = 0, context = 0;
+    *p = (Processor){.mean = {0.5f, 0.5f, 0.5f}, .std = {0.5f, 0.5f, 0.5f}, .mask_threshold = 0.5};
+    bool ok = contract && (!strcmp(contract, "meta") || !strcmp(contract, "hf"));
+    if (!ok) fail(err, E_FORMAT, "'contract': found '%s', expected meta or hf", contract ? contract : json_kind(json_object_get(o, "contract")));
+    p->hf = ok && !strcmp(contract, "hf");
+    p->threshold = p->hf ? 0.3 : 0.5;
+    ok = ok && number_in(o, "image_size", 1, MAX_SIDE, &image_size, err) && number_in(o, "context", 2, 4096, &context, err) && three(o, "mean", -1e6, p->mean, err) &&
+         three(o, "std", 1e-6, p->std, err) && number_in(o, "threshold", 0, 1, &p->threshold, err) && number_in(o, "mask_threshold", 0.001, 0.999, &p->mask_threshold, err);
+    p->size = (int64_t)image_size;
+    p->context = (int64_t)context;
+    json_decref(o);
+    return ok;
+}
+
+static bool read_attached(qkv_segmenter *g, Err *err)
+{
+    MappedFile f = {0};
+    Zip *z = NULL;
+    const void *bytes;
+    uint64_t size;
+    bool ok = attached(g, g->o.processor, "qkv/processor.json", "--processor", &f, &z, &bytes, &size, err) &&
+              (read_processor(&g->p, bytes, size, err) || within(err, "%s", g->o.processor ? g->o.processor : "qkv/processor.json"));
+    zip_close(z);
+    file_unmap(&f);
+    if (!ok) return false;
+    f = (MappedFile){0};
+    z = NULL;
+    if (attached(g, g->o.tokenizer, "qkv/tokenizer.bpe", "--tokenizer", &f, &z, &bytes, &size, err)) {
+        g->bpe = bpe_open(bytes, (size_t)size, g->p.hf ? CLIP_HF : CLIP_META, err);
+        if (!g->bpe) within(err, "%s", g->o.tokenizer ? g->o.tokenizer : "qkv/tokenizer.bpe");
+    }
+    zip_close(z);
+    file_unmap(&f);
+    return g->bpe != NULL;
+}
+
+/* A size that the model fixes, or `said`; 0 when neither is there. */
+static bool settle(const qkv_segmenter *g, int input, int axis, int64_t said, const char *key, int *out, Err *err)
+{
+    const char *text = qkv_model_input_dim(g->model, input, axis);
+    int64_t fixed = text && *text && strspn(text, "0123456789") == strlen(text) ? strtoll(text, NULL, 10) : 0;
+    const char *name = qkv_model_input_name(g->model, input);
+    if (fixed && said && fixed != said) return fail(err, E_USAGE, "input '%s': axis %d is %lld, the processor's %s is %lld", name, axis, (long long)fixed, key, (long long)said);
+    if (!fixed && !said) return fail(err, E_USAGE, "input '%s': axis %d is variable; the processor does not say %s", name, axis, key);
+    if (fixed > MAX_SIDE) return fail(err, E_USAGE, "input '%s': axis %d is %lld, at most %d is supported", name, axis, (long long)fixed, MAX_SIDE);
+    *out = (int)(fixed ? fixed : said);
+    return true;
+}
+
+static bool find_inputs(qkv_segmenter *g, Err *err)
+{
+    const qkv_model *m = g->model;
+    g->pixels = g->ids = -1;
+    for (int i = 0; i < qkv_model_input_count(m); i++) {
+        int rank = qkv_model_input_rank(m, i);
+        qkv_dtype t = qkv_model_input_dtype(m, i);
+        const char *channels = rank == 4 ? qkv_model_input_dim(m, i, 1) : "";
+        if (rank == 4 && t == QKV_F32 && !strcmp(channels, "3") && g->pixels < 0) g->pixels = i;
+        else if (rank == 2 && t == QKV_I64 && g->ids < 0) g->ids = i;
+        else return fail(err, E_USAGE, "input '%s': a grounding model takes one picture (B, 3, H, W) of f32 and token ids (P, context) of i64 only", qkv_model_input_name(m, i));
+    }
+    if (g->pixels < 0 || g->ids < 0) return fail(err, E_USAGE, "the model takes no %s; a grounding model takes a picture (B, 3, H, W) and token ids (P, context)", g->pixels < 0 ? "picture" : "token ids");
+    if (qkv_model_output_count(m) != 3 && qkv_model_output_count(m) != 4)
+        return fail(err, E_USAGE, "the model has %d outputs; a grounding model has logits, boxes, masks and, with one, presence", qkv_model_output_count(m));
+    TRY(settle(g, g->pixels, 2, g->p.size, "image_size", &g->height, err) && settle(g, g->pixels, 3, g->p.size, "image_size", &g->width, err));
+    return settle(g, g->ids, 1, g->p.context ? g->p.context : 0, "context", &g->context, err);
+}
+
+qkv_segmenter *qkv_segmenter_create(const qkv_model *m, qkv_session *s, const qkv_segment_options *options, qkv_error *err)
+{
+    Err e = {0};
+    qkv_segmenter *g = calloc(1, sizeof *g);
+    if (g) {
+        if (options) memcpy(&g->o, options, options->struct_size < sizeof g->o ? options->struct_size : sizeof g->o);
+        g->model = m;
+        g->session = s;
+    }
+    bool ok = g || fail(&e, E_LIMIT, "out of memory");
+    if (ok && g->o.tile && (g->o.tile < 16 || g->o.overlap < 0 || g->o.overlap > g->o.tile / 2))
+        ok = fail(&e, E_USAGE, "tiles of %d pixels with an overlap of %d: expected at least 16, and an overlap of at most half", g->o.tile, g->o.overlap);
+    ok = ok && read_attached(g, &e) && find_inputs(g, &e);
+    if (ok && g->o.threshold > 0) g->p.threshold = g->o.threshold;
+    if (ok) ok = (g->input = malloc(3 * (size_t)g->height * (size_t)g->width * sizeof *g->input)) || fail(&e, E_LIMIT, "out of memory");
+    if (ok) return g;
+    qkv_segmenter_free(g);
+    return null(&e, err);
+}
+
+void qkv_segmenter_free(qkv_segmenter *g)
+{
+    if (!g) return;
+    bpe_free(g->bpe);
+    free(g->id);
+    free(g->input);
+    free(g);
+}
+
+double qkv_segmenter_threshold(const qkv_segmenter *g) { return g->p.threshold; }
+int qkv_segmenter_context(const qkv_segmenter *g) { return g->context; }
+
+qkv_status qkv_segmenter_prompts(qkv_segmenter *g, const char *const *texts, int n, int *tokens, qkv_error *err)
+{
+    Err e = {0};
+    size_t count;
+    bool ok = n >= 1 || fail(&e, E_USAGE, "no text to look for");
+    int64_t *id = ok && mul_size((size_t)n, (size_t)g->context, &count) ? calloc(count, sizeof *id) : NULL;
+    if (ok && !id) ok = fail(&e, E_LIMIT, "out of memory");
+    for (int i = 0; ok && i < n; i++) {
+        int need = bpe_encode(g->bpe, texts[i], id + (size_t)i * (size_t)g->context, g->context, &e);
+        if (need == 2) fail(&e, E_USAGE, "it has no tokens");
+        ok = need > 2 || within(&e, "text %d ('%.40s')", i + 1, texts[i]);
+        if (ok && tokens) tokens[i] = need;
+    }
+    if (!ok) {
+        free(id);
+        return api_give(&e, err);
+    }
+    free(g->id);
+    g->id = id;
+    g->prompts = n;
+    return QKV_OK;
+}
+
+/* ------------------------------------------------------------------ one run */
+
+/* Output i as contiguous f32 with `rank` axes, of them the first (n) and the last ones (want; 0: any). */
+static bool output(qkv_session *s, int i, int rank, const int64_t *want, qkv_tensor *t, Err *err)
+{
+    qkv_error e;
+    if (qkv_session_output(s, i, t, &e)) return fail(err, E_USAGE, "%s", e.message);
+    bool ok = t->dtype == QKV_F32 && t->rank == rank;
+    int64_t step = 1;
+    for (int k = rank - 1; ok && k >= 0; k--) {
+        ok = (!want[k] || t->shape[k] == want[k]) && t->shape[k] > 0 && (t->strides[k] == step || t->shape[k] == 1);
+        step *= t->shape[k];
+    }
+    static const char *const what[] = {"logits (N, queries) or (N, queries, 1)", "boxes (N, queries, 4)", "masks (N, queries, h, w)", "presence (N, 1)"};
+    return ok || fail(err, E_USAGE, "output %d is %s of rank %d, expected %s of f32", i, qkv_dtype_name(t->dtype), t->rank, what[i]);
+}
+
+static bool read_outputs(qkv_segmenter *g, const InstanceRule *rule, Instances *list, Err *err)
+{
+    qkv_session *s = g->session;
+    qkv_tensor logits, boxes, masks, presence;
+    int64_t n = g->prompts;
+    TRY(output(s, 2, 4, (int64_t[]){n, 0, 0, 0}, &masks, err));
+    int64_t queries = masks.shape[1], mh = masks.shape[2], mw = masks.shape[3];
+    if (mh > MAX_SIDE || mw > MAX_SIDE) return fail(err, E_USAGE, "masks of %lld x %lld, at most %d are supported", (long long)mw, (long long)mh, MAX_SIDE);
+    Err other = {0};
+    TRY(output(s, 0, 2, (int64_t[]){n, queries}, &logits, &other) || output(s, 0, 3, (int64_t[]){n, queries, 1}, &logits, err));
+    TRY(output(s, 1, 3, (int64_t[]){n, queries, 4}, &boxes, err));
+    bool has_presence = qkv_model_output_count(g->model) == 4;
+    TRY(!has_presence || output(s, 3, 2, (int64_t[]){n, 1}, &presence, err));
+    for (int64_t p = 0; p < n; p++) {
+        GroundingOutputs out = {(float *)logits.data + p * queries, (float *)boxes.data + p * queries * 4, (float *)masks.data + p * queries * mh * mw,
+                                has_presence ? ((float *)presence.data)[p] : INFINITY, queries, (int)mh, (int)mw};
+        TRY(instances_add(list, rule, &out, (int)p, err));
+    }
+    return true;
+}
+
+/* The part (x, y, w, h) of the picture. */
+static bool run_part(qkv_segmenter *g, const Image *im, int x, int y, int w, int h, Instances *list, Err *err)
+{
+    InstanceRule rule = {.width = w, .height = h, .x = x, .y = y, .full_width = im->width, .full_height = im->height, .threshold = g->p.threshold,
+                         .mask_threshold = g->p.mask_threshold, .corners = g->p.hf, .sigmoid_first = g->p.hf};
+    int64_t pixel_shape[] = {1, 3, g->height, g->width}, id_shape[] = {g->prompts, g->context};
+    qkv_tensor pixels = {QKV_F32, 4, pixel_shape, NULL, g->input}, ids = {QKV_I64, 2, id_shape, NULL, g->id};
+    qkv_error e;
+    TRY(picture_to_input(im, x, y, w, h, g->height, g->width, g->p.mean, g->p.std, g->p.hf, g->input, err));
+    if (qkv_session_set_input(g->session, qkv_model_input_name(g->model, g->pixels), &pixels, &e) ||
+        qkv_session_set_input(g->session, qkv_model_input_name(g->model, g->ids), &ids, &e) || qkv_session_run(g->session, &e))
+        return fail(err, e.code == QKV_LIMIT ? E_LIMIT : e.code == QKV_UNSUPPORTED ? E_UNSUPPORTED : E_USAGE, "%s", e.message);
+    return read_outputs(g, &rule, list, err);
+}
+
+/* How many tiles cover a side, and where tile i begins: evenly spread, neighbours share at least `overlap`. */
+static int tiles_along(int side, int tile, int overlap) { return side <= tile ? 1 : (side - overlap + tile - overlap - 1) / (tile - overlap); }
+static int tile_at(int i, int n, int side, int tile) { return n == 1 ? 0 : (int)((int64_t)(side - tile) * i / (n - 1)); }
+
+static int by_prompt(const void *a, const void *b)
+{
+    const Instance *x = a, *y = b;
+    if (x->prompt != y->prompt) return x->prompt < y->prompt ? -1 : 1;
+    return x->score < y->score ? 1 : -(x->score > y->score);
+}
+
+static bool run_all(qkv_segmenter *g, const Image *im, Instances *list, Err *err)
+{
+    int tile = g->o.tile ? g->o.tile : MAX_SIDE << 14, across = tiles_along(im->width, tile, g->o.overlap), down = tiles_along(im->height, tile, g->o.overlap);
+    int w = across > 1 ? tile : im->width, h = down > 1 ? tile : im->height;
+    for (int i = 0; i < across * down; i++) {
+        TRY(run_part(g, im, tile_at(i % across, across, im->width, w), tile_at(i / across, down, im->height, h), w, h, list, err));
+        if (g->o.progress) g->o.progress(g->o.progress_user, i + 1, across * down);
+    }
+    if (across * down == 1) return true;
+    TRY(instances_merge(list, 0.5, err));
+    qsort(list->item, (size_t)list->n, sizeof *list->item, by_prompt);
+    return true;
+}
+
+qkv_instances *qkv_segmenter_run(qkv_segmenter *g, const qkv_picture *p, qkv_error *err)
+{
+    Err e = {0};
+    qkv_instances *out = calloc(1, sizeof *out);
+    bool ok = out || fail(&e, E_LIMIT, "out of memory");
+    ok = ok && (g->prompts || fail(&e, E_USAGE, "no text to look for"));
+    ok = ok && run_all(g, &p->im, &out->list, &e);
+    if (ok) {
+        out->shown = calloc((size_t)out->list.n + 1, sizeof *out->shown);
+        out->counts = calloc((size_t)out->list.n + 1, sizeof *out->counts);
+        ok = (out->shown && out->counts) || fail(&e, E_LIMIT, "out of memory");
+    }
+    for (int i = 0; ok && i < out->list.n; i++) {
+        const Instance *in = &out->list.item[i];
+        ok = instance_counts(in, &out->counts[i]) || fail(&e, E_LIMIT, "out of memory");
+        out->shown[i] = (qkv_instance){in->prompt, in->score, {in->box[0], in->box[1], in->box[2], in->box[3]}, in->area, out->counts[i].data};
+    }
+    if (ok) return out;
+    qkv_instances_free(out);
+    return null(&e, err);
+}
+
+void qkv_instances_free(qkv_instances *i)
+{
+    if (!i) return;
+    for (int k = 0; i->counts && k < i->list.n; k++) buf_free(&i->counts[k]);
+    instances_free(&i->list);
+    free(i->shown);
+    free(i->counts);
+    free(i);
+}
+
+int qkv_instances_count(const qkv_instances *i) { return i->list.n; }
+const qkv_instance *qkv_instances_at(const qkv_instances *i, int k) { return k >= 0 && k < i->list.n ? &i->shown[k] : NULL; }
+void qkv_instances_mask(const qkv_instances *i, int k, uint8_t *out) { instance_mask(&i->list.item[k], out); }
+
+qkv_status qkv_instances_write_mask(const qkv_instances *i, int k, const char *path, qkv_error *err)
+{
+    Err e = {0};
+    const Instance *in = &i->list.item[k];
+    size_t n = (size_t)in->width * (size_t)in->height;
+    Image im = {in->width, in->height, 1, malloc(n)};
+    bool ok = im.pixels || fail(&e, E_LIMIT, "out of memory");
+    if (ok) instance_mask(in, im.pixels);
+    for (size_t at = 0; ok && at < n; at++) im.pixels[at] = im.pixels[at] ? 255 : 0;
+    ok = ok && image_write_png(&im, path, &e);
+    image_free(&im);
+    return ok ? QKV_OK : api_give(&e, err);
+}
+
+qkv_picture *qkv_instances_overlay(const qkv_instances *i, const qkv_picture *p, const char *const *texts, int n, qkv_error *err)
+{
+    Err e = {0};
+    qkv_picture *out = calloc(1, sizeof *out);
+    bool ok = out || fail(&e, E_LIMIT, "out of memory");
+    for (int k = 0; ok && k < i->list.n; k++)
+        if (i->list.item[k].width != p->im.width || i->list.item[k].height != p->im.height || i->list.item[k].prompt >= n)
+            ok = fail(&e, E_USAGE, "the instances are not of this picture and these texts");
+    if (ok && picture_overlay(&p->im, &i->list, texts, n, &out->im, &e)) return out;
+    free(out);
+    return null(&e, err);
+}

@@ -1,0 +1,15 @@
+/* Instances drawn over their picture: masks, boxes and scores in a colour per prompt, and a legend below.
+ *
+ *     Image over;
+ *     picture_overlay(&im, &list, prompts, nprompts, &over, err);
+ *     image_write_png(&over, "overlay.png", err);
+ *
+ * Letters are 5 x 7 dots, ASCII; what is not ASCII is shown as '?'. Sizes grow with the picture.
+ */
+#ifndef QKV_PICTURE_DRAW_H
+#define QKV_PICTURE_DRAW_H
+#include "format/image.h"
+#include "picture/instances.h"
+
+bool picture_overlay(const Image *im, const Instances *list, const char *const *prompts, int nprompts, Image *out, Err *err);
+#endif

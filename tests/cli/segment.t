@@ -1,0 +1,159 @@
+# ground.pt2 finds what is red, green or blue, in the left and in the right half of what it sees.
+$ make png a.png 40x30 ff0000,ff0000,ff0000,ff0000,ff0000,ff0000,ff0000,ff0000,ff0000,ff0000,ff0000,ff0000,ff0000,ff0000,0000ff; qkv segment ground.pt2 --image a.png --text red --text "a BLUE thing"
+text          score    x0   y0    x1    y1  pixels
+red           0.980   0.0  0.0  20.0  30.0     450
+a BLUE thing  0.980   0.0  0.0  20.0  30.0     150
+a BLUE thing  0.980  20.0  0.0  40.0  30.0     570
+$ qkv segment ground.pt2 --image a.png --text blue --json
+{
+  "schema": 1,
+  "info": {
+    "model": "ground.pt2",
+    "threshold": 0.5,
+    "tile": 0
+  },
+  "categories": [
+    {"id": 1, "name": "blue"}
+  ],
+  "images": [
+    {"id": 1, "file_name": "a.png", "width": 40, "height": 30}
+  ],
+  "annotations": [
+    {"id": 1, "image_id": 1, "category_id": 1, "score": 0.9795856476, "bbox": [0.0, 0.0, 20.0, 30.0], "area": 150, "iscrowd": 0, "segmentation": {"size": [30, 40], "counts": "T=f4fc0"}},
+    {"id": 2, "image_id": 1, "category_id": 1, "score": 0.9795856476, "bbox": [20.0, 0.0, 20.0, 30.0], "area": 570, "iscrowd": 0, "segmentation": {"size": [30, 40], "counts": "fc0ja0"}}
+  ]
+}
+$ qkv segment ground.pt2 --image a.png --text red --text blue -o over.png --masks masks --coco a.json -q; ls masks; head -c 60 a.json; qkv segment ground.pt2 --image over.png --text red -q | head -2
+text  score    x0   y0    x1    y1  pixels
+red   0.980   0.0  0.0  20.0  30.0     450
+blue  0.980   0.0  0.0  20.0  30.0     150
+blue  0.980  20.0  0.0  40.0  30.0     570
+a.png-001-red.png
+a.png-002-blue.png
+a.png-003-blue.png
+{"schema":1,"info":{"model":"ground.pt2","threshold":0.5,"titext  score    x0   y0    x1    y1  pixels
+red   0.971   0.0  0.0  20.0  52.0     553
+$ qkv segment ground.pt2 --image a.png --text thing
+text  score  x0  y0  x1  y1  pixels
+! qkv: no instance scores above 0.5
+$ qkv segment ground.pt2 --image a.png --text red --threshold 0.99
+text  score  x0  y0  x1  y1  pixels
+! qkv: no instance scores above 0.99
+$ qkv segment ground.pt2 --image a.png --text "red and a very long story about it"
+text                                score   x0   y0    x1    y1  pixels
+red and a very long story about it  0.980  0.0  0.0  20.0  30.0     450
+! qkv: warning: text 1 is 27 tokens long; the model reads 16, the rest is cut off
+# hf: other padding, other boxes, another threshold
+$ echo '{"contract": "hf", "image_size": 32, "context": 16}' >hf.json; printf '#version: 0.2\nr e\nre d</w>\ng re\ngre e\ngree n</w>\nb l\nbl u\nblu e</w>\n' >merges.txt
+$ qkv segment bare.pt2 --image a.png --text red --processor hf.json --tokenizer merges.txt
+text  score    x0    y0    x1    y1  pixels
+red   0.980  10.0  15.0  20.0  30.0     450
+# tiles: what lies in several is joined
+$ qkv segment ground.pt2 --image a.png --text red --tile 24 --overlap 8
+text  score    x0   y0    x1    y1  pixels
+red   0.980   0.0  0.0  12.0  30.0     360
+red   0.980  12.0  0.0  24.0  30.0      60
+$ make png tall.png 20x64 ff0000; qkv segment ground.pt2 --image tall.png --text red --tile 16
+text  score   x0   y0    x1    y1  pixels
+red   0.980  0.0  0.0  12.0  64.0     768
+red   0.980  8.0  0.0  20.0  64.0     768
+# a folder
+$ mkdir in; cp a.png in/1.png; make png in/2.PNG 8x8 00ff00; echo broken >in/3.jpg; cp a.png in/4.png; make cut in/4.png 60; qkv segment ground.pt2 --images in --text red --text green --out out
+picture  instances
+1.png            1
+2.PNG            2
+3.jpg               not readable
+4.png               not readable
+! qkv: warning: in/3.jpg: found neither PNG nor JPEG; convert the picture to one of them
+! qkv: warning: in/4.png: PNG: the file is cut off
+! qkv: error: 2 of 4 pictures could not be read:
+!   in/3.jpg
+!   in/4.png
+? 1
+$ ls out; qkv segment ground.pt2 --images in --text red --text green --out out -q
+1.png.json
+1.png.overlay.png
+2.PNG.json
+2.PNG.overlay.png
+coco.json
+picture  instances
+1.png            1  from before
+2.PNG            2  from before
+3.jpg               not readable
+4.png               not readable
+! qkv: error: 2 of 4 pictures could not be read:
+!   in/3.jpg
+!   in/4.png
+? 1
+$ rm in/3.jpg in/4.png out/1.png.json; qkv segment ground.pt2 --images in --text red --text green --out out --masks out/masks; ls out/masks
+picture  instances
+1.png            1
+2.PNG            2  from before
+1.png-001-red.png
+$ qkv segment ground.pt2 --images in --text red --out out
+picture  instances
+1.png            1
+2.PNG            0
+# a picture of one pixel
+$ make png one.png 1x1 ff0000; qkv segment ground.pt2 --image one.png --text red --tile 16
+text  score   x0   y0   x1   y1  pixels
+red   0.980  0.0  0.0  0.5  1.0       0
+red   0.980  0.5  0.0  1.0  1.0       0
+# what is missing or wrong
+$ qkv segment bare.pt2 --image a.png --text red
+! qkv: error: bare.pt2: holds no 'qkv/processor.json', which qkv.recipes.sam3 puts into a .pt2; --processor FILE gives it
+? 2
+$ qkv segment bare.pt2 --image a.png --text red --processor hf.json
+! qkv: error: bare.pt2: holds no 'qkv/tokenizer.bpe', which qkv.recipes.sam3 puts into a .pt2; --tokenizer FILE gives it
+? 2
+$ qkv segment ground.pt2 --image a.png
+! qkv: error: --text TEXT is missing: what to look for
+? 2
+$ qkv segment ground.pt2 --text red
+! qkv: error: --image FILE is missing, or --images DIR
+? 2
+$ qkv segment ground.pt2 --image a.png --text red --text " "
+! qkv: error: text 2 (' '): it has no tokens
+? 2
+$ qkv segment ground.pt2 --image a.png --image one.png --text red
+! qkv: error: 2 times --image; --images DIR takes a folder of pictures
+? 2
+$ qkv segment ground.pt2 --image a.png --images in --text red
+! qkv: error: --image is for one picture, --images for a folder: use one of both
+? 2
+$ qkv segment ground.pt2 --images in --text red
+! qkv: error: --images needs --out DIR, the folder for the results
+? 2
+$ qkv segment ground.pt2 --images out/masks/none --text red --out out
+! qkv: error: cannot open the folder 'out/masks/none': No such file or directory
+? 3
+$ qkv segment ground.pt2 --image a.png --text red --threshold 1
+! qkv: error: option '--threshold': found '1', expected a number below 1
+? 2
+$ qkv segment ground.pt2 --image a.png --text red --overlap 3
+! qkv: error: --overlap needs --tile
+? 2
+$ qkv segment ground.pt2 --image a.png --text red --tile 20 --overlap 11
+! qkv: error: tiles of 20 pixels with an overlap of 11: expected at least 16, and an overlap of at most half
+? 2
+$ qkv segment quadrant.pt2 --image a.png --text red --processor hf.json --tokenizer merges.txt
+! qkv: error: input 'image': a grounding model takes one picture (B, 3, H, W) of f32 and token ids (P, context) of i64 only
+? 2
+$ qkv segment affine.pt2 --image a.png --text red --processor hf.json --tokenizer merges.txt
+! qkv: error: input 'x': a grounding model takes one picture (B, 3, H, W) of f32 and token ids (P, context) of i64 only
+? 2
+$ echo '{"contract": "other"}' >p.json; qkv segment ground.pt2 --image a.png --text red --processor p.json
+! qkv: error: p.json: 'contract': found 'other', expected meta or hf
+? 3
+$ echo '{"contract": "meta", "image_size": 64}' >p.json; qkv segment ground.pt2 --image a.png --text red --processor p.json
+! qkv: error: input 'patch_batch': axis 2 is 32, the processor's image_size is 64
+? 2
+$ echo '{"contract": "meta", "std": [1, 0, 1]}' >p.json; qkv segment ground.pt2 --image a.png --text red --processor p.json
+! qkv: error: p.json: 'std': expected three numbers from 1e-06 to 1e6
+? 3
+$ echo 'red' >bad.txt; qkv segment ground.pt2 --image a.png --text red --tokenizer bad.txt
+! qkv: error: bad.txt: line 1 is no merge: expected two tokens and a space between them
+? 3
+$ qkv segment ground.pt2 --image merges.txt --text red
+! qkv: error: merges.txt: found neither PNG nor JPEG; convert the picture to one of them
+? 3

@@ -1,0 +1,133 @@
+"""`qkv segment` against the reference: pre- and post-processing written with PyTorch (torchvision's resize on uint8, the post-processing of
+facebookresearch/sam3 and of transformers' Sam3ImageProcessor), around tests/cli/models/ground.pt2 run by PyTorch."""
+import ctypes as C
+import json
+import os
+import pathlib
+import subprocess
+
+import numpy as np
+import pytest
+
+from qkv import _lib
+
+torch = pytest.importorskip("torch")
+Image = pytest.importorskip("PIL.Image")
+F = torch.nn.functional
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+MODELS = ROOT / "tests" / "cli" / "models"
+QKV = os.environ.get("QKV", str(ROOT / "build" / "qkv"))
+
+
+def picture(seed, width, height, mode="RGB"):
+    """Something with edges, gradients and noise."""
+    r = np.random.default_rng(seed)
+    y, x = np.mgrid[0:height, 0:width]
+    a = np.stack([x * 255 / width, y * 255 / height, 128 + 120 * np.sin(x / 7) * np.cos(y / 5)], -1) + r.normal(0, 20, (height, width, 3))
+    a[height // 3:height // 2 + 1, width // 4:width // 2 + 1] = r.integers(0, 256, 3)
+    return Image.fromarray(a.clip(0, 255).astype(np.uint8)).convert(mode)
+
+
+def resized(image, size):
+    t = torch.from_numpy(np.array(image.convert("RGB"))).permute(2, 0, 1)[None]
+    return F.interpolate(t, size=size, mode="bilinear", align_corners=False, antialias=True)[0]
+
+
+def qkv_input(path, size):
+    lib, err = _lib.lib(), _lib.CError()
+    lib.qkv_picture_read.restype = C.c_void_p
+    p = lib.qkv_picture_read(str(path).encode(), C.byref(err))
+    assert p, err.message
+    out = np.empty((3, *size), np.float32)
+    half = (C.c_float * 3)(0.5, 0.5, 0.5)
+    assert lib.qkv_picture_input(C.c_void_p(p), size[0], size[1], half, half, out.ctypes.data_as(C.c_void_p), C.byref(err)) == 0, err.message
+    lib.qkv_picture_free(C.c_void_p(p))
+    return torch.from_numpy(out)
+
+
+@pytest.mark.parametrize("width,height,size", [(40, 30, (32, 32)), (32, 32, (32, 32)), (1, 1, (56, 56)), (1, 200, (24, 24)), (5, 3, (112, 112)), (641, 479, (112, 112)),
+                                               (1300, 37, (56, 70)), (100, 900, (252, 252)), (31, 33, (32, 32)), (2000, 1500, (1008, 1008))])
+def test_input(tmp_path, width, height, size):
+    image = picture(width, width, height)
+    image.save(tmp_path / "a.png")
+    want = (resized(image, size).float() / 255 - 0.5) / 0.5
+    assert torch.equal(qkv_input(tmp_path / "a.png", size), want)
+
+
+@pytest.mark.parametrize("mode", ["L", "1", "P", "LA", "RGBA"])
+def test_modes(tmp_path, mode):
+    image = picture(3, 50, 40, "RGB" if mode.endswith("A") else mode)
+    if mode.endswith("A"):
+        image = image.convert(mode)
+        image.putalpha(picture(4, 50, 40, "L"))
+    image.save(tmp_path / "a.png")
+    want = (resized(image, (24, 24)).float() / 255 - 0.5) / 0.5
+    assert torch.equal(qkv_input(tmp_path / "a.png", (24, 24)), want)
+
+
+def decode(segmentation):
+    """COCO's compressed run lengths (maskApi.c: rleFrString)."""
+    runs, text = [], segmentation["counts"].encode()
+    while text:
+        x, shift = 0, 0
+        while True:
+            c, text = text[0] - 48, text[1:]
+            x |= (c & 31) << shift
+            shift += 5
+            if not c & 32:
+                x -= (c >> 4 & 1) << shift
+                break
+        runs.append(x + (runs[-2] if len(runs) > 2 else 0))
+    height, width = segmentation["size"]
+    assert sum(runs) == height * width
+    return np.repeat(np.arange(len(runs)) % 2, runs).reshape(width, height).T
+
+
+@torch.no_grad()
+def reference(image, ids, contract, threshold):
+    """[(prompt, score, box, mask before the threshold)], as the two processors do it."""
+    program = torch.export.load(MODELS / "ground.pt2").module()
+    t = resized(image, (32, 32)).float()
+    t = (t - 127.5) / 127.5 if contract == "hf" else (t / 255 - 0.5) / 0.5
+    logits, boxes, masks, presence = program(t[None], ids)
+    scores = logits.squeeze(-1).sigmoid() * presence.sigmoid()
+    w, h = image.size
+    if contract == "meta":
+        boxes = torch.cat([boxes[..., :2] - boxes[..., 2:] / 2, boxes[..., :2] + boxes[..., 2:] / 2], -1)
+        big = F.interpolate(masks, (h, w), mode="bilinear", align_corners=False).sigmoid()
+    else:
+        big = F.interpolate(masks.sigmoid(), (h, w), mode="bilinear", align_corners=False)
+    boxes = boxes * torch.tensor([w, h, w, h])
+    return [(p, float(scores[p, q]), boxes[p, q].numpy(), big[p, q].numpy()) for p in range(len(ids)) for q in scores[p].argsort(descending=True, stable=True).tolist()
+            if scores[p, q] > threshold]
+
+
+@pytest.mark.parametrize("contract", ["meta", "hf"])
+@pytest.mark.parametrize("width,height", [(40, 30), (9, 14), (301, 200)])
+def test_instances(tmp_path, contract, width, height):
+    image = picture(width, width, height)
+    image.save(tmp_path / "a.png")
+    (tmp_path / "p.json").write_text(json.dumps({"contract": contract, "image_size": 32, "context": 16, "threshold": 0.02}))
+    words = {"red": 512 + 1, "green": 512 + 4, "blue": 512 + 7}
+    ids = torch.zeros(3, 16, dtype=torch.int64) if contract == "meta" else torch.full((3, 16), 521)
+    for i, word in enumerate(words.values()):
+        ids[i, :3] = torch.tensor([520, word, 521])
+    command = [QKV, "segment", str(MODELS / "ground.pt2"), "--image", "a.png", "--processor", "p.json", "--masks", "m", "-o", "over.png", "--json"]
+    out = subprocess.run([*command, *sum((["--text", w] for w in words), [])], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    got, want = json.loads(out)["annotations"], reference(image, ids, contract, 0.02)
+    assert len(got) == len(want) > 1
+    cut = 0
+    for k, (a, (prompt, score, box, mask)) in enumerate(zip(got, want)):
+        assert a["category_id"] == prompt + 1 and abs(a["score"] - score) < 1e-5
+        x, y, w, h = a["bbox"]
+        np.testing.assert_allclose([x, y, x + w, y + h], box, atol=1e-3)
+        have = decode(a["segmentation"])
+        assert have.sum() == a["area"]
+        sure = np.abs(mask - 0.5) > 1e-5
+        assert (have == (mask > 0.5))[sure].all()
+        cut += 0 < have.mean() < 1
+        name = tmp_path / "m" / f"a.png-{k + 1:03d}-{list(words)[prompt]}.png"
+        assert (np.array(Image.open(name)) == 255 * have).all()
+    assert cut
+    over = np.array(Image.open(tmp_path / "over.png"))
+    assert over.shape[1] == width and over.shape[0] > height and (over[:height] != np.array(image)).any()
