@@ -27,6 +27,35 @@ static void test_err(void **state)
     assert_memory_equal(err.msg, "level 199 of", 12);
 }
 
+/* Large pieces lie side by side in regions of their own: zeroed, apart from each other, counted. */
+static void test_arena_large(void **state)
+{
+    static const size_t size[] = {1 << 20, (1 << 20) + 1, 40 << 20, 20 << 20, 30 << 20, (1 << 25) + 1, 3 << 20, 100};
+    enum { N = sizeof size / sizeof *size };
+    Arena *a = arena_create(0);
+    unsigned char *p[N];
+    size_t sum = 0;
+    (void)state;
+    for (int i = 0; i < N; i++) {
+        p[i] = arena_alloc(a, size[i], 1);
+        assert_non_null(p[i]);
+        assert_int_equal((uintptr_t)p[i] % 16, 0);
+        for (size_t k = 0; k < size[i]; k += 4096) assert_int_equal(p[i][k], 0);
+        assert_int_equal(p[i][size[i] - 1], 0);
+        memset(p[i], i + 1, size[i]);
+        sum += size[i];
+    }
+    for (int i = 0; i < N; i++) assert_true(p[i][0] == i + 1 && p[i][size[i] - 1] == i + 1);
+    assert_true(arena_used(a) >= sum && arena_used(a) < sum + (1 << 20));
+    arena_destroy(a);
+    a = arena_create(5 << 20);
+    assert_non_null(arena_alloc(a, 2 << 20, 1));
+    assert_non_null(arena_alloc(a, 2 << 20, 1));
+    assert_null(arena_alloc(a, 2 << 20, 1));
+    assert_true(arena_failed(a));
+    arena_destroy(a);
+}
+
 static void test_arena(void **state)
 {
     (void)state;
@@ -496,7 +525,7 @@ static void test_cpu(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_err),     cmocka_unit_test(test_arena),       cmocka_unit_test(test_sums),        cmocka_unit_test(test_buf),
+        cmocka_unit_test(test_err),     cmocka_unit_test(test_arena), cmocka_unit_test(test_arena_large),      cmocka_unit_test(test_sums),        cmocka_unit_test(test_buf),
         cmocka_unit_test(test_map),     cmocka_unit_test(test_dtype), cmocka_unit_test(test_small_types),       cmocka_unit_test(test_promotion),   cmocka_unit_test(test_half),
         cmocka_unit_test(test_float8),  cmocka_unit_test(test_view),        cmocka_unit_test(test_storage),     cmocka_unit_test(test_shape_bytes),
         cmocka_unit_test(test_copy),    cmocka_unit_test(test_map_file),    cmocka_unit_test(test_outfile),     cmocka_unit_test(test_outfile_full),

@@ -73,7 +73,7 @@ static void pack_b(void *to, const ProductIn *b, int64_t panel, int64_t K, int64
         for (int64_t k = 0; k < K; k += CHUNK) {
             int n = K - k < CHUNK ? (int)(K - k) : CHUNK;
             for (int i = 0; i < some; i++) from[i] = chunk_of(line[i], b, k * b->rs + (col + j + i) * b->cs, b->rs, n);
-            turn(p + k * NR + j, NR, from, some);
+            turn_lines(p + k * NR + j, NR, from, some);
         }
     }
 }

@@ -70,9 +70,6 @@ static inline void turn_sixteen(float *to, int64_t step, const float *const *row
 static inline void turn(float *to, int64_t step, const float *const *row, int rows)
 {
     int r = 0;
-#ifdef __AVX512F__
-    for (; r + LANES <= rows; r += LANES) turn_sixteen(to + r, step, row + r);
-#endif
     for (; r + 4 <= rows; r += 4) turn_four(to + r, step, row + r);
     if (rows - r > 1 && rows >= 4) {
         turn_four(to + rows - 4, step, row + rows - 4);
@@ -80,6 +77,18 @@ static inline void turn(float *to, int64_t step, const float *const *row, int ro
     }
     for (; r < rows; r++)
         for (int k = 0; k < LANES; k++) to[k * step + r] = row[r][k];
+}
+
+/* The same for up to 16 rows. */
+static inline void turn_lines(float *to, int64_t step, const float *const *row, int rows)
+{
+#ifdef __AVX512F__
+    if (rows == LANES) {
+        turn_sixteen(to, step, row);
+        return;
+    }
+#endif
+    turn(to, step, row, rows);
 }
 
 /* ------------------------------------------------------------------ epilogue */

@@ -39,7 +39,7 @@ __attribute__((always_inline)) static inline void pack_chunk(uint32_t *to, int s
         line_of(line[j], b, k * b->rs + (col + j) * b->cs, b->rs, j < cols ? n : 0);
         from[j] = (const float *)(const void *)line[j];
     }
-    turn((float *)to, step, from, LANES);
+    turn_lines((float *)to, step, from, LANES);
 }
 
 /* All of K, chunks `chunk` words apart: more columns at once would be more streams than the hardware fetches ahead. */
