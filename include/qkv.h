@@ -385,8 +385,8 @@ QKV_API qkv_status qkv_picture_input(const qkv_picture *p, int height, int width
 typedef struct qkv_segment_options {
     size_t struct_size;     /* sizeof(qkv_segment_options) */
     const char *tokenizer;  /* CLIP's merges as text; NULL: the file's own, its extra file "qkv/tokenizer.bpe" */
-    const char *processor;  /* JSON {"image_size", "mean", "std", "threshold", "mask_threshold", "contract": "meta" | "hf", "context"}, all but contract
-                             * optional; NULL: the file's own, its extra file "qkv/processor.json" */
+    const char *processor;  /* JSON {"contract": "meta" | "hf", "image": {"height", "width", "mean", "std"}, "text": {"length"}, "score_threshold", "mask_threshold",
+                             * "box_format", "mask_resize"}, all but contract optional (docs/SAM3.md); NULL: the file's own, its extra file "qkv/processor.json" */
     double threshold;       /* keep scores above; 0: the processor's */
     int tile, overlap;      /* pictures with a side above `tile` pixels are cut into tiles of that side, which overlap by so many pixels; 0: never */
     void (*progress)(void *user, int done, int total); /* after every tile */

@@ -18,7 +18,7 @@
 #include "picture/resize.h"
 #include "text/bpe.h"
 
-enum { CONTEXT = 32, MAX_SIDE = 1 << 14 };
+enum { MAX_SIDE = 1 << 14, NO_BOX = -10 /* the label that SAM 3's padding has */ };
 
 struct qkv_picture {
     Image im;
@@ -31,10 +31,10 @@ struct qkv_instances {
 };
 
 typedef struct Processor {
-    int64_t size, context; /* 0: not said */
+    int64_t height, width, context; /* 0: not said */
     float mean[3], std[3];
     double threshold, mask_threshold;
-    bool hf;
+    bool hf, corners, sigmoid_first;
 } Processor;
 
 struct qkv_segmenter {
@@ -43,9 +43,11 @@ struct qkv_segmenter {
     qkv_segment_options o;
     Processor p;
     Bpe *bpe;
-    int pixels, ids;          /* which input is what */
+    int pixels, ids, boxes, labels; /* which input is what; -1: there is none */
     int height, width, context, prompts;
     int64_t *id;              /* prompts x context */
+    int64_t *no_label;        /* prompts */
+    float *no_box;            /* prompts x 4 */
     float *input;             /* 3 x height x width */
 };
 
@@ -135,20 +137,34 @@ static bool three(const json_t *o, const char *key, double least, float *out, Er
     return true;
 }
 
+/* One of two words; `given` stays where the key is missing. */
+static bool choice(const json_t *o, const char *key, const char *no, const char *yes, bool needed, bool *given, Err *err)
+{
+    const json_t *v = json_object_get(o, key);
+    const char *word = json_string_value(v);
+    if (!v && !needed) return true;
+    if (!word || (strcmp(word, no) && strcmp(word, yes))) return fail(err, E_FORMAT, "'%s': found %s%s%s, expected '%s' or '%s'", key, word ? "'" : "", word ? word : json_kind(v), word ? "'" : "", no, yes);
+    *given = !strcmp(word, yes);
+    return true;
+}
+
+/* What qkv.recipes.sam3 writes (docs/SAM3.md). */
 static bool read_processor(Processor *p, const void *bytes, uint64_t size, Err *err)
 {
     json_t *o = json_read(bytes, (size_t)size, "processor", err);
     if (!o) return false;
-    const char *contract = json_string_value(json_object_get(o, "contract"));
-    double image_size = 0, context = 0;
+    const json_t *image = json_object_get(o, "image"), *text = json_object_get(o, "text");
+    double height = 0, width = 0, context = 0;
     *p = (Processor){.mean = {0.5f, 0.5f, 0.5f}, .std = {0.5f, 0.5f, 0.5f}, .mask_threshold = 0.5};
-    bool ok = contract && (!strcmp(contract, "meta") || !strcmp(contract, "hf"));
-    if (!ok) fail(err, E_FORMAT, "'contract': found '%s', expected meta or hf", contract ? contract : json_kind(json_object_get(o, "contract")));
-    p->hf = ok && !strcmp(contract, "hf");
+    bool ok = choice(o, "contract", "meta", "hf", true, &p->hf, err);
     p->threshold = p->hf ? 0.3 : 0.5;
-    ok = ok && number_in(o, "image_size", 1, MAX_SIDE, &image_size, err) && number_in(o, "context", 2, 4096, &context, err) && three(o, "mean", -1e6, p->mean, err) &&
-         three(o, "std", 1e-6, p->std, err) && number_in(o, "threshold", 0, 1, &p->threshold, err) && number_in(o, "mask_threshold", 0.001, 0.999, &p->mask_threshold, err);
-    p->size = (int64_t)image_size;
+    p->corners = p->sigmoid_first = p->hf;
+    ok = ok && choice(o, "box_format", "cxcywh", "xyxy", false, &p->corners, err) && choice(o, "mask_resize", "logits", "probabilities", false, &p->sigmoid_first, err);
+    ok = ok && number_in(image, "height", 1, MAX_SIDE, &height, err) && number_in(image, "width", 1, MAX_SIDE, &width, err) && number_in(text, "length", 2, 4096, &context, err) &&
+         three(image, "mean", -1e6, p->mean, err) && three(image, "std", 1e-6, p->std, err) && number_in(o, "score_threshold", 0, 1, &p->threshold, err) &&
+         number_in(o, "mask_threshold", 0.001, 0.999, &p->mask_threshold, err);
+    p->height = (int64_t)height;
+    p->width = (int64_t)width;
     p->context = (int64_t)context;
     json_decref(o);
     return ok;
@@ -192,20 +208,22 @@ static bool settle(const qkv_segmenter *g, int input, int axis, int64_t said, co
 static bool find_inputs(qkv_segmenter *g, Err *err)
 {
     const qkv_model *m = g->model;
-    g->pixels = g->ids = -1;
+    g->pixels = g->ids = g->boxes = g->labels = -1;
     for (int i = 0; i < qkv_model_input_count(m); i++) {
         int rank = qkv_model_input_rank(m, i);
         qkv_dtype t = qkv_model_input_dtype(m, i);
-        const char *channels = rank == 4 ? qkv_model_input_dim(m, i, 1) : "";
+        const char *channels = rank == 4 ? qkv_model_input_dim(m, i, 1) : "", *corners = rank == 4 ? qkv_model_input_dim(m, i, 3) : "";
         if (rank == 4 && t == QKV_F32 && !strcmp(channels, "3") && g->pixels < 0) g->pixels = i;
         else if (rank == 2 && t == QKV_I64 && g->ids < 0) g->ids = i;
-        else return fail(err, E_USAGE, "input '%s': a grounding model takes one picture (B, 3, H, W) of f32 and token ids (P, context) of i64 only", qkv_model_input_name(m, i));
+        else if (rank == 4 && t == QKV_F32 && !strcmp(corners, "4") && g->boxes < 0) g->boxes = i;
+        else if (rank == 3 && t == QKV_I64 && g->labels < 0) g->labels = i;
+        else return fail(err, E_USAGE, "input '%s': a grounding model takes one picture (B, 3, H, W) of f32 and token ids (P, context) of i64, and box prompts", qkv_model_input_name(m, i));
     }
     if (g->pixels < 0 || g->ids < 0) return fail(err, E_USAGE, "the model takes no %s; a grounding model takes a picture (B, 3, H, W) and token ids (P, context)", g->pixels < 0 ? "picture" : "token ids");
     if (qkv_model_output_count(m) != 3 && qkv_model_output_count(m) != 4)
         return fail(err, E_USAGE, "the model has %d outputs; a grounding model has logits, boxes, masks and, with one, presence", qkv_model_output_count(m));
-    TRY(settle(g, g->pixels, 2, g->p.size, "image_size", &g->height, err) && settle(g, g->pixels, 3, g->p.size, "image_size", &g->width, err));
-    return settle(g, g->ids, 1, g->p.context ? g->p.context : 0, "context", &g->context, err);
+    TRY(settle(g, g->pixels, 2, g->p.height, "image height", &g->height, err) && settle(g, g->pixels, 3, g->p.width, "image width", &g->width, err));
+    return settle(g, g->ids, 1, g->p.context, "text length", &g->context, err);
 }
 
 qkv_segmenter *qkv_segmenter_create(const qkv_model *m, qkv_session *s, const qkv_segment_options *options, qkv_error *err)
@@ -233,6 +251,8 @@ void qkv_segmenter_free(qkv_segmenter *g)
     if (!g) return;
     bpe_free(g->bpe);
     free(g->id);
+    free(g->no_label);
+    free(g->no_box);
     free(g->input);
     free(g);
 }
@@ -243,9 +263,9 @@ int qkv_segmenter_context(const qkv_segmenter *g) { return g->context; }
 qkv_status qkv_segmenter_prompts(qkv_segmenter *g, const char *const *texts, int n, int *tokens, qkv_error *err)
 {
     Err e = {0};
-    size_t count;
-    bool ok = n >= 1 || fail(&e, E_USAGE, "no text to look for");
-    int64_t *id = ok && mul_size((size_t)n, (size_t)g->context, &count) ? calloc(count, sizeof *id) : NULL;
+    size_t count, rows = n > 0 ? (size_t)n : 0;
+    bool ok = rows || fail(&e, E_USAGE, "no text to look for");
+    int64_t *id = ok && mul_size(rows, (size_t)g->context, &count) ? calloc(count, sizeof *id) : NULL;
     if (ok && !id) ok = fail(&e, E_LIMIT, "out of memory");
     for (int i = 0; ok && i < n; i++) {
         int need = bpe_encode(g->bpe, texts[i], id + (size_t)i * (size_t)g->context, g->context, &e);
@@ -258,8 +278,18 @@ qkv_status qkv_segmenter_prompts(qkv_segmenter *g, const char *const *texts, int
         return api_give(&e, err);
     }
     free(g->id);
+    free(g->no_label);
+    free(g->no_box);
     g->id = id;
     g->prompts = n;
+    g->no_label = calloc(rows, sizeof *g->no_label);
+    g->no_box = calloc(rows, 4 * sizeof *g->no_box);
+    if (!g->no_label || !g->no_box) {
+        g->prompts = 0;
+        fail(&e, E_LIMIT, "out of memory");
+        return api_give(&e, err);
+    }
+    for (size_t i = 0; i < rows; i++) g->no_label[i] = NO_BOX;
     return QKV_OK;
 }
 
@@ -301,17 +331,23 @@ static bool read_outputs(qkv_segmenter *g, const InstanceRule *rule, Instances *
     return true;
 }
 
+static qkv_status set(qkv_segmenter *g, int input, const qkv_tensor *t, qkv_error *e)
+{
+    return input < 0 ? QKV_OK : qkv_session_set_input(g->session, qkv_model_input_name(g->model, input), t, e);
+}
+
 /* The part (x, y, w, h) of the picture. */
 static bool run_part(qkv_segmenter *g, const Image *im, int x, int y, int w, int h, Instances *list, Err *err)
 {
     InstanceRule rule = {.width = w, .height = h, .x = x, .y = y, .full_width = im->width, .full_height = im->height, .threshold = g->p.threshold,
-                         .mask_threshold = g->p.mask_threshold, .corners = g->p.hf, .sigmoid_first = g->p.hf};
+                         .mask_threshold = g->p.mask_threshold, .corners = g->p.corners, .sigmoid_first = g->p.sigmoid_first};
     int64_t pixel_shape[] = {1, 3, g->height, g->width}, id_shape[] = {g->prompts, g->context};
     qkv_tensor pixels = {QKV_F32, 4, pixel_shape, NULL, g->input}, ids = {QKV_I64, 2, id_shape, NULL, g->id};
     qkv_error e;
     TRY(picture_to_input(im, x, y, w, h, g->height, g->width, g->p.mean, g->p.std, g->p.hf, g->input, err));
-    if (qkv_session_set_input(g->session, qkv_model_input_name(g->model, g->pixels), &pixels, &e) ||
-        qkv_session_set_input(g->session, qkv_model_input_name(g->model, g->ids), &ids, &e) || qkv_session_run(g->session, &e))
+    int64_t box_shape[] = {1, g->prompts, 1, 4};
+    qkv_tensor boxes = {QKV_F32, 4, box_shape, NULL, g->no_box}, labels = {QKV_I64, 3, box_shape, NULL, g->no_label};
+    if (set(g, g->pixels, &pixels, &e) || set(g, g->ids, &ids, &e) || set(g, g->boxes, &boxes, &e) || set(g, g->labels, &labels, &e) || qkv_session_run(g->session, &e))
         return fail(err, e.code == QKV_LIMIT ? E_LIMIT : e.code == QKV_UNSUPPORTED ? E_UNSUPPORTED : E_USAGE, "%s", e.message);
     return read_outputs(g, &rule, list, err);
 }

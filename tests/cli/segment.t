@@ -44,7 +44,7 @@ text                                score   x0   y0    x1    y1  pixels
 red and a very long story about it  0.980  0.0  0.0  20.0  30.0     450
 ! qkv: warning: text 1 is 27 tokens long; the model reads 16, the rest is cut off
 # hf: other padding, other boxes, another threshold
-$ echo '{"contract": "hf", "image_size": 32, "context": 16}' >hf.json; printf '#version: 0.2\nr e\nre d</w>\ng re\ngre e\ngree n</w>\nb l\nbl u\nblu e</w>\n' >merges.txt
+$ echo '{"contract": "hf", "image": {"height": 32, "width": 32}, "text": {"length": 16}}' >hf.json; printf '#version: 0.2\nr e\nre d</w>\ng re\ngre e\ngree n</w>\nb l\nbl u\nblu e</w>\n' >merges.txt
 $ qkv segment bare.pt2 --image a.png --text red --processor hf.json --tokenizer merges.txt
 text  score    x0    y0    x1    y1  pixels
 red   0.980  10.0  15.0  20.0  30.0     450
@@ -137,18 +137,18 @@ $ qkv segment ground.pt2 --image a.png --text red --tile 20 --overlap 11
 ! qkv: error: tiles of 20 pixels with an overlap of 11: expected at least 16, and an overlap of at most half
 ? 2
 $ qkv segment quadrant.pt2 --image a.png --text red --processor hf.json --tokenizer merges.txt
-! qkv: error: input 'image': a grounding model takes one picture (B, 3, H, W) of f32 and token ids (P, context) of i64 only
+! qkv: error: input 'image': a grounding model takes one picture (B, 3, H, W) of f32 and token ids (P, context) of i64, and box prompts
 ? 2
 $ qkv segment affine.pt2 --image a.png --text red --processor hf.json --tokenizer merges.txt
-! qkv: error: input 'x': a grounding model takes one picture (B, 3, H, W) of f32 and token ids (P, context) of i64 only
+! qkv: error: input 'x': a grounding model takes one picture (B, 3, H, W) of f32 and token ids (P, context) of i64, and box prompts
 ? 2
 $ echo '{"contract": "other"}' >p.json; qkv segment ground.pt2 --image a.png --text red --processor p.json
-! qkv: error: p.json: 'contract': found 'other', expected meta or hf
+! qkv: error: p.json: 'contract': found 'other', expected 'meta' or 'hf'
 ? 3
-$ echo '{"contract": "meta", "image_size": 64}' >p.json; qkv segment ground.pt2 --image a.png --text red --processor p.json
-! qkv: error: input 'patch_batch': axis 2 is 32, the processor's image_size is 64
+$ echo '{"contract": "meta", "image": {"height": 64}}' >p.json; qkv segment ground.pt2 --image a.png --text red --processor p.json
+! qkv: error: input 'patch_batch': axis 2 is 32, the processor's image height is 64
 ? 2
-$ echo '{"contract": "meta", "std": [1, 0, 1]}' >p.json; qkv segment ground.pt2 --image a.png --text red --processor p.json
+$ echo '{"contract": "meta", "image": {"std": [1, 0, 1]}}' >p.json; qkv segment ground.pt2 --image a.png --text red --processor p.json
 ! qkv: error: p.json: 'std': expected three numbers from 1e-06 to 1e6
 ? 3
 $ echo 'red' >bad.txt; qkv segment ground.pt2 --image a.png --text red --tokenizer bad.txt

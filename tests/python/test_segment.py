@@ -107,7 +107,7 @@ def reference(image, ids, contract, threshold):
 def test_instances(tmp_path, contract, width, height):
     image = picture(width, width, height)
     image.save(tmp_path / "a.png")
-    (tmp_path / "p.json").write_text(json.dumps({"contract": contract, "image_size": 32, "context": 16, "threshold": 0.02}))
+    (tmp_path / "p.json").write_text(json.dumps({"contract": contract, "image": {"height": 32, "width": 32}, "text": {"length": 16}, "score_threshold": 0.02}))
     words = {"red": 512 + 1, "green": 512 + 4, "blue": 512 + 7}
     ids = torch.zeros(3, 16, dtype=torch.int64) if contract == "meta" else torch.full((3, 16), 521)
     for i, word in enumerate(words.values()):

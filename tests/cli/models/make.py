@@ -174,7 +174,7 @@ def main():
     for name, n, s in (("a", 2, 3), ("b", 4, 5)):
         save(f"static_table_{name}", Table(), (torch.rand(n, s),), None)
     save("static_other", Causal(2.0), static(3, 5), None)
-    extra = {"qkv/tokenizer.bpe": "\n".join(MERGES) + "\n", "qkv/processor.json": '{"image_size": 32, "threshold": 0.5, "contract": "meta", "context": 16}'}
+    extra = {"qkv/tokenizer.bpe": "\n".join(MERGES) + "\n", "qkv/processor.json": '{"contract": "meta", "image": {"height": 32, "width": 32}, "text": {"length": 16}, "score_threshold": 0.5}'}
     grounding = (torch.zeros(2, 3, 32, 32), torch.zeros(3, 16, dtype=torch.int64))
     for name, files in (("ground", extra), ("bare", None)):
         save(name, Ground(), grounding, {"patch_batch": {0: Dim("b", min=1)}, "token_ids": {0: Dim("p", min=1)}}, files)
