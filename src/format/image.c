@@ -215,8 +215,7 @@ bool image_write_png(const Image *im, const char *path, Err *err)
 {
     png_image png = {.version = PNG_IMAGE_VERSION, .width = (png_uint_32)im->width, .height = (png_uint_32)im->height,
                      .format = im->channels == 3 ? PNG_FORMAT_RGB : PNG_FORMAT_GRAY};
-    png_alloc_size_t n = 0;
-    if (!png_image_write_to_memory(&png, NULL, &n, 0, im->pixels, 0, NULL)) return fail(err, E_LIMIT, "%s: %s", path, png.message);
+    png_alloc_size_t n = PNG_IMAGE_PNG_SIZE_MAX(png); /* pages that stay empty cost nothing; asking for the size would compress twice */
     void *bytes = malloc(n);
     bool ok = bytes || fail(err, E_LIMIT, "out of memory");
     if (ok && !png_image_write_to_memory(&png, bytes, &n, 0, im->pixels, 0, NULL)) ok = fail(err, E_LIMIT, "%s: %s", path, png.message);

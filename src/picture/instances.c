@@ -202,8 +202,19 @@ bool instances_add(Instances *list, const InstanceRule *rule, const GroundingOut
 void instance_mask(const Instance *in, uint8_t *out)
 {
     size_t at = 0, h = (size_t)in->height, w = (size_t)in->width;
-    for (int k = 0; k < in->runs; k++)
-        for (uint32_t i = 0; i < in->run[k]; i++, at++) out[at % h * w + at / h] = k & 1;
+    memset(out, 0, w * h);
+    for (int k = 0; k < in->runs; at += in->run[k++]) {
+        uint8_t *p = out + at % h * w + at / h;
+        size_t y = at % h;
+        for (uint32_t i = 0; k & 1 && i < in->run[k]; i++) {
+            *p = 1;
+            p += w;
+            if (++y == h) { /* on top of the next column */
+                y = 0;
+                p -= w * h - 1;
+            }
+        }
+    }
 }
 
 bool instance_counts(const Instance *in, Buf *out)
