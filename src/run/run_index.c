@@ -575,12 +575,62 @@ static int64_t padded_index(int64_t i, int64_t n, PadMode mode)
     return i < 0 ? -i : 2 * (n - 1) - i;
 }
 
+/* A constant before and behind the elements of one dim d: what lies between is copied, rows of d by blocks small enough that an operand whose axes
+ * lie in another order is read from the cache for each of the outer dims' indices. */
+static void pad_one(const Call *c, int d, int64_t before, const void *fill)
+{
+    enum { BLOCK = 1 << 18 };
+    const Tensor *x = call_in(c, 0);
+    Tensor *out = call_out(c, 0);
+    int64_t outer = 1, inner = 1, n = x->shape[d], all = out->shape[d];
+    for (int k = 0; k < d; k++) outer *= x->shape[k];
+    for (int k = d + 1; k < x->rank; k++) inner *= x->shape[k];
+    size_t size = dtype_size(out->dtype);
+    int64_t fit = BLOCK / (outer * inner * (int64_t)size), each = fit > 1 ? fit : 1, blocks = (n + each - 1) / each, pads = all - n > 0;
+#pragma omp parallel for num_threads(c->env->threads) if (tensor_numel(out) > 1 << 15) schedule(static)
+    for (int64_t i = 0; i < blocks + pads; i++)
+        for (int64_t o = 0; o < outer; o++) {
+            char *to = (char *)out->data + (size_t)(o * all * inner) * size;
+            for (int64_t k = 0; i == blocks && k < (all - n) * inner; k++) memcpy(to + (size_t)(k < before * inner ? k : k + n * inner) * size, fill, size);
+            if (i == blocks) continue;
+            Tensor from = {.dtype = x->dtype, .rank = x->rank - d, .data = x->data}, part = from;
+            for (int64_t k = d - 1, at = o; k >= 0; at /= x->shape[k--]) from.data = (char *)from.data + at % x->shape[k] * x->stride[k] * (int64_t)size;
+            for (int k = d; k < x->rank; k++) {
+                from.shape[k - d] = part.shape[k - d] = k > d ? x->shape[k] : i + 1 < blocks ? each : n - i * each;
+                from.stride[k - d] = x->stride[k];
+            }
+            strides_contiguous(part.rank, part.shape, part.stride);
+            from.data = (char *)from.data + i * each * x->stride[d] * (int64_t)size;
+            part.data = to + (size_t)((before + i * each) * inner) * size;
+            run_copy_tensor(&part, &from, 1);
+        }
+}
+
+/* The only dim that grows, none shrinking; -1: there is none, or more. */
+static int one_dim(const Call *c, const int64_t *pad, int n)
+{
+    const Tensor *x = call_in(c, 0);
+    int only = -1, grows = 0;
+    for (int k = 0; k < n; k++)
+        if (pad[k] < 0) return -1;
+    for (int d = 0; d < x->rank; d++) {
+        if (call_out(c, 0)->shape[d] == x->shape[d]) continue;
+        only = d;
+        grows++;
+    }
+    return grows == 1 && tensor_numel(x) > 0 ? only : -1;
+}
+
 static bool padded(Call *c, PadMode mode, const void *fill, Err *err)
 {
     const Tensor *x = call_in(c, 0);
     Tensor *out = call_out(c, 0);
     int64_t pad[2 * MAX_RANK];
-    int n = call_ints(c, 1, pad, 2 * MAX_RANK);
+    int n = call_ints(c, 1, pad, 2 * MAX_RANK), only = mode == PAD_CONSTANT ? one_dim(c, pad, n) : -1;
+    if (only >= 0) {
+        pad_one(c, only, 2 * (x->rank - 1 - only) < n ? pad[2 * (x->rank - 1 - only)] : 0, fill);
+        return true;
+    }
     Maps m;
     TRY(make_maps(c, out, &m, err));
     for (int d = 0; d < x->rank; d++) {

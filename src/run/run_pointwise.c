@@ -1,7 +1,7 @@
 /* Pointwise ops: any strides, broadcasting, dtypes; rows of numbers go to the kernels.
  *
  * A tensor op is walked as rows: dims that lie alike in all operands are merged, the last one is the row. An operand row that already is
- * contiguous and of the type that is computed in is used in place; any other is loaded into a buffer on the stack.
+ * contiguous and of the type that is computed in is used in place; any other is loaded into a buffer on the stack. Short rows go several at once.
  */
 #include "run/pointwise.h"
 #include <math.h>
@@ -9,7 +9,7 @@
 #include "kernel/kernel.h"
 #include "run/run_table.h"
 
-enum { CHUNK = 512, MAX_IN = 3, PARALLEL = 1 << 15 };
+enum { CHUNK = 512, SHORT = 128, MAX_IN = 3, PARALLEL = 1 << 15 };
 
 /* What a row is computed in. */
 typedef enum Kind { K_F32, K_F64, K_I64 } Kind;
@@ -110,6 +110,27 @@ static void splat(Kind k, void *buffer, double f, int64_t i, int64_t n)
         for (int64_t j = 0; j < n; j++) ((int64_t *)buffer)[j] = i;
 }
 
+/* How many short rows, one below the other from row `at` of the last dim but one, are computed as one. */
+static int64_t rows_at_once(const Walk *w, int64_t at, int64_t left)
+{
+    int64_t inner = w->shape[w->rank - 1], m = w->shape[w->rank - 2] - at, most = CHUNK / inner, whole = left / inner;
+    m = m < most ? m : most;
+    return m < whole ? m : whole > 1 ? whole : 1;
+}
+
+/* m rows of n elements each of an operand, from p on: where they lie one behind the other already, or copied to buffer. NULL: no kernel. */
+static const void *operand_rows(const Walk *w, const Operand *o, const char *p, int64_t m, int64_t n, unsigned char *buffer)
+{
+    int64_t step = o->stride[w->rank - 1], below = m > 1 ? o->stride[w->rank - 2] : 0, size = (int64_t)kind_size[o->kind];
+    bool plain = o->t->dtype == kind_dtype[o->kind] && step == size;
+    if (plain && (m == 1 || below == n * size)) return p;
+    for (int64_t r = 0; r < m; r++, p += below, buffer += n * size) {
+        if (plain) memcpy(buffer, p, (size_t)(n * size));
+        else if (!load(o->kind, buffer, o->t->dtype, p, step, n)) return NULL;
+    }
+    return buffer - m * n * size;
+}
+
 /* Elements [from, to) of the output, in its order. */
 static bool walk_range(const Walk *w, int64_t from, int64_t to)
 {
@@ -128,16 +149,16 @@ static bool walk_range(const Walk *w, int64_t from, int64_t to)
             coord[d] = rest % w->shape[d];
             rest /= w->shape[d];
         }
+        int64_t m = inner < SHORT && w->rank > 1 && at == 0 ? rows_at_once(w, coord[w->rank - 2], to - from) : 1;
         for (int k = 0; k < w->nin; k++) {
             const Operand *o = &w->in[k];
             in[k] = buffer[k];
             if (!o->t) continue;
-            int64_t step = o->stride[w->rank - 1], offset = at * step;
+            int64_t offset = at * o->stride[w->rank - 1];
             for (int d = 0; d < w->rank - 1; d++) offset += coord[d] * o->stride[d];
-            const char *p = (const char *)o->t->data + offset;
-            if (o->t->dtype == kind_dtype[o->kind] && step == (int64_t)kind_size[o->kind]) in[k] = p;
-            else if (!load(o->kind, buffer[k], o->t->dtype, p, step, n)) return false;
+            if (!(in[k] = operand_rows(w, o, (const char *)o->t->data + offset, m, n, buffer[k]))) return false;
         }
+        n *= m;
         char *out = (char *)w->out->data + (size_t)from * out_size;
         if (!w->row(w->what, direct_out ? out : (char *)buffer[MAX_IN], in, n)) return false;
         if (!direct_out && !store(w->out_kind, w->out->dtype, out, buffer[MAX_IN], n)) return false;
