@@ -85,7 +85,7 @@ static void draw_mask(Image *im, const Instance *in, uint8_t *mask, int thick)
             bool border = x < thick || y < thick || x + thick >= w || y + thick >= h || !mask[y * w + x - thick] || !mask[y * w + x + thick] || !mask[(y - thick) * w + x] || !mask[(y + thick) * w + x];
             uint8_t *p = im->pixels + 3 * (y * im->width + x);
             const uint8_t to[3] = {c.r, c.g, c.b};
-            for (int k = 0; k < 3; k++) p[k] = border ? to[k] : (uint8_t)((p[k] + to[k] + 1) / 2);
+            for (int k = 0; k < 3; k++) p[k] = (uint8_t)(border ? to[k] : (p[k] + to[k] + 1) / 2);
         }
 }
 

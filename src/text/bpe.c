@@ -78,7 +78,7 @@ static bool add_merge(Bpe *b, Map *ids, const char *line, size_t n, int number, 
 static bool read_merges(Bpe *b, Map *ids, const char *p, size_t size, Err *err)
 {
     const char *end = p + size;
-    for (int number = 1; p < end && b->merges < CLIP_MERGES; number++) {
+    for (int number = 1; p && p < end && b->merges < CLIP_MERGES; number++) {
         const char *line = p, *stop = memchr(p, '\n', (size_t)(end - p));
         size_t n = stop ? (size_t)(stop - p) : (size_t)(end - p);
         p += n + (stop != NULL);
