@@ -8,6 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
+Image = pytest.importorskip("PIL.Image")
 import qkv  # noqa: E402
 from qkv.recipes import _clip_merges, _sam3_module, sam3  # noqa: E402
 
@@ -18,6 +19,27 @@ from transformers.models.sam3 import modeling_sam3 as hf  # noqa: E402
 @pytest.fixture(scope="module")
 def model():
     return sam3.random_model(tiny=True)
+
+
+QKV = os.environ.get("QKV", "build/qkv")
+
+
+def tokens(text, merges):
+    """CLIP's BPE of plain ASCII words, padded with 0 to 32."""
+    byte = {chr(c): c - 33 for c in range(33, 127)}
+    names = [*byte, *["?"] * (256 - len(byte))]
+    ids = {n: i for i, n in enumerate([*names, *(n + "</w>" for n in names), *(m.replace(" ", "") for m in merges)])}
+    out = [len(merges) + 512]
+    for word in text.lower().split():
+        parts = [*word[:-1], word[-1] + "</w>"]
+        while True:
+            ranks = [merges.index(f"{a} {b}") if f"{a} {b}" in merges else len(merges) for a, b in zip(parts, parts[1:])]
+            if not ranks or min(ranks) == len(merges):
+                break
+            k = ranks.index(min(ranks))
+            parts[k:k + 2] = [parts[k] + parts[k + 1]]
+        out += [ids[p] for p in parts]
+    return [*out, len(merges) + 513, *[0] * (31 - len(out))]
 
 
 def quiet(_):
@@ -147,7 +169,7 @@ def test_file_in_pytorch_and_in_c(tmp_path):
     module = sam3.make(str(path), tiny=True, say=said.append)
     assert "21 attentions; nn.MultiheadAttention replaced: 0" in said[0] and len(said) == 12
     holds_in_c(path, module, [(b, p, None) for b, p in sam3.SIZES])
-    command = [os.environ.get("QKV", "build/qkv"), "rewrite", "--require-fused", str(path)]
+    command = [QKV, "rewrite", "--require-fused", str(path)]
     assert "21 attentions fused, 0 left" in subprocess.run(command, capture_output=True, text=True, check=True).stdout
     with pytest.raises(qkv.Error, match="patch_batch"):
         qkv.Model(path).run_dlpack({"patch_batch": torch.zeros(0, 3, 112, 112), "token_ids": torch.zeros(1, 32, dtype=torch.long)})
@@ -161,6 +183,24 @@ def test_file_in_pytorch_and_in_c(tmp_path):
     assert given["contract"] == "meta" and given["box_format"] == "cxcywh" and given["outputs"] == list(sam3.OUTPUTS)
     assert given["image"]["height"] == 112 and given["text"] == {"length": 32, "vocabulary": 1024, "start": 1022, "end": 1023, "pad": 0,
                                                                  "merges": "qkv/tokenizer.bpe"}
+
+    # the whole way in C: text and picture in, scores and boxes out
+    image = torch.randint(0, 256, (112, 112, 3), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+    Image.fromarray(image.numpy()).save(tmp_path / "a.png")
+    texts = ["A red car", "the"]
+    ids = torch.tensor([tokens(t, merges) for t in texts])
+    with torch.no_grad():
+        logits, boxes, _, presence = module((image.permute(2, 0, 1)[None] / 255 - 0.5) / 0.5, ids)
+    scores, boxes = (logits[..., 0].sigmoid() * presence.sigmoid()).flatten(), (_sam3_module.corners(boxes) * 112).flatten(0, 1)
+    limit = float(scores.sort().values[-6:-4].mean())  # five are above
+    command = [QKV, "segment", str(path), "--image", str(tmp_path / "a.png"), "--threshold", str(limit), "--json"]
+    out = subprocess.run(command + sum((["--text", t] for t in texts), []), capture_output=True, text=True, check=True).stdout
+    found = sorted(json.loads(out)["annotations"], key=lambda a: -a["score"])
+    assert len(found) == 5
+    for a, k in zip(found, scores.argsort(descending=True)):
+        x, y, w, h = a["bbox"]
+        assert a["category_id"] == int(k) // 20 + 1 and abs(a["score"] - float(scores[k])) < 1e-5
+        assert (torch.tensor([x, y, x + w, y + h]) - boxes[k].clamp(0, 112)).abs().max() < 1e-2
 
 
 def test_bfloat16_in_c(tmp_path):
