@@ -74,7 +74,7 @@ bool conv_rows(ConvRows *r, const GemmConv *d, const ProductKernel *k)
     if (!r->K || padded > 2 * r->K) return false; /* mostly zeros: the first layer of a pyramid */
     for (int i = 0; i < 3; i++) /* axes of size 1 may have any stride */
         if ((int64_t[]){r->H, r->W, r->C}[i] == 1) r->step[i] = i == 2 ? 1 : r->C;
-    r->plain = pointwise(r);
+    r->plain = !patches && pointwise(r); /* a window of one pixel over a contiguous picture is a patch: its channels are fetched */
     r->cell = padded * (int64_t)k->size;
     if (r->cell % APART == 0) r->cell += LINE; /* else the rows of a tile would all fall into the same few lines of L1 */
     r->pitch = patches || r->plain ? r->wout : pitch_of(r, dilated);
