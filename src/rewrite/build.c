@@ -5,7 +5,7 @@
 #include <string.h>
 #include "base/map.h"
 
-enum { MADE_PER_NODE = 16 };
+enum { MADE_PER_NODE = 16, MADE_BUILTIN = 64, MADE_FROM_ONE = 400 };
 
 /* ------------------------------------------------------------------ arguments */
 
@@ -172,7 +172,11 @@ Value *rw_add(Rewrite *rw, OpId id, int nargs, const Arg *args)
     }
     Node *n = rewrite_made(rw, op, fit);
     if (n) return n->out[0];
-    if (rw->nghosts > MADE_PER_NODE * (rw->log->nodes_before + 256)) {
+    if (rw->rule && rw->rule->builtin && (rw->nghosts - rw->made_before > MADE_FROM_ONE || rw->nghosts > MADE_BUILTIN * (rw->log->nodes_before + 256))) {
+        rewrite_refuse(rw, "it can be written in too many ways: views of equal sizes or of sizes of 1");
+        return NULL;
+    }
+    if (rw->nghosts > MADE_PER_NODE * (rw->log->nodes_before + 256) && !(rw->rule && rw->rule->builtin)) {
         fail(rw->err, E_LIMIT, "rule '%s': %d nodes were made for a graph of %d; do derive rules go on without end?", rw->rule ? rw->rule->name : "", rw->nghosts, rw->log->nodes_before);
         rw->hard = true;
         return NULL;

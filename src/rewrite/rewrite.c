@@ -463,6 +463,7 @@ static bool try_rules(Rewrite *rw, Node *n, const Node *form)
 
 static bool visit(Rewrite *rw, Node *n)
 {
+    rw->made_before = rw->nghosts;
     derive(rw, n, 0);
     if (try_rules(rw, n, n)) return true;
     for (int i = 0; n->nout == 1 && i < rewrite_info(rw, n->out[0])->nalt; i++) {

@@ -109,6 +109,7 @@ struct Rewrite {
     int ninfo;
     Node **ghost;         /* every node made by a graft, in order */
     int nghosts, ghost_cap;
+    int made_before;      /* ghosts there were when deriving began at the node of the graph in turn */
     Holder *holder;
     int nholders, holder_cap;
     int *bucket, *chain, nbuckets; /* hash of ghost nodes: index + 1 */

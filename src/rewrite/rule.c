@@ -499,6 +499,7 @@ bool rules_builtin(RuleSet *s, Err *err)
 {
     for (int i = 0; rules_text[i]; i++)
         if (!rules_parse(s, rules_text[i], err)) return within(err, "built-in rules, file %d", i);
+    for (int i = 0; i < s->n; i++) s->rule[i]->builtin = true;
     return true;
 }
 

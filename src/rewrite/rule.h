@@ -83,6 +83,7 @@ typedef struct Rule {
     const char *name, *phase;
     int index; /* in its set */
     bool derive;
+    bool builtin;
     int nroots;
     Pat *root[MAX_FORK];
     int out[MAX_FORK]; /* which result of its root each pattern is */
