@@ -2,7 +2,7 @@
  *
  * _tile_dpbf16ps: C (16, 16) f32 += A (16, 32) bf16 * B (32, 16), B as 16 rows of pairs: B[k / 2][n] holds elements k and k + 1 of column n.
  */
-enum { GROUP = 32 };
+enum { GROUP = 32, KEYS = 512 };
 #include "kernel/x86/sdpa_pairs.h"
 
 typedef struct TileConfig {

@@ -2,7 +2,7 @@
  *
  * ROWS rows of VECTORS vectors of sums stay in registers; a pair of a row of the first operand goes to all lanes of a vector.
  */
-enum { GROUP = 24 };
+enum { GROUP = 24, KEYS = 256 };
 #include "kernel/x86/sdpa_pairs.h"
 
 enum { ROWS = 6, VECTORS = 4 };

@@ -1,7 +1,8 @@
-/* Attention in bf16 by instructions that multiply pairs. Includers give GROUP, the query rows that go together, and product(); all else is here.
+/* Attention in bf16 by instructions that multiply pairs. Includers give GROUP, the query rows that go together, KEYS, the keys at a
+ * time, and product(); all else is here.
  * Contract in kernel/sdpa.h, masks and threads in gen/sdpa_stack.h. f32 and f16 are left to the rung below: a bf16 has too few bits for them.
  *
- *     enum { GROUP = 32 };
+ *     enum { GROUP = 32, KEYS = 512 };
  *     #include "kernel/x86/sdpa_pairs.h"
  *     static void product(const PairProduct *p) { ... }
  *     static const SdpaWay way = {GROUP, room, pack, attend, NULL, NULL};
@@ -18,7 +19,7 @@
 #include "kernel/gen/sdpa_stack.h"
 #include "kernel/variant.h"
 
-enum { KEYS = 256, PANEL = 64, LEAD = KEYS + 16, STEP = 32 };
+enum { PANEL = 64, LEAD = KEYS + 16, STEP = 32 };
 static const float LOG2E = 1.44269504f;
 
 /* c (rows, columns) = or += a (rows, K) * b (K, columns), bf16 by bf16 into f32. Operands are there up to multiples of STEP in K and of STEP
