@@ -65,6 +65,30 @@ def test_modes(tmp_path, mode):
     assert torch.equal(qkv_input(tmp_path / "a.png", (24, 24)), want)
 
 
+def test_16_bits(tmp_path):
+    """Reduced to the nearest of 256 levels; Pillow would cut off at 255."""
+    deep = np.random.default_rng(1).integers(0, 65536, (40, 50)).astype(np.uint16)
+    Image.fromarray(deep).save(tmp_path / "a.png")
+    image = Image.fromarray((deep / 257).round().astype(np.uint8))
+    want = (resized(image, (40, 50)).float() / 255 - 0.5) / 0.5
+    assert torch.equal(qkv_input(tmp_path / "a.png", (40, 50)), want)
+
+
+@pytest.mark.parametrize("damage,sentence", [(lambda p: picture(1, 30, 20, "CMYK").save(p), "CMYK"), (lambda p: p.write_bytes(b""), "PNG"), (None, "Premature end")])
+def test_unreadable(tmp_path, damage, sentence):
+    path = tmp_path / "a.jpg"
+    if damage:
+        damage(path)
+    else:
+        picture(1, 90, 80).save(path)
+        path.write_bytes(path.read_bytes()[:2000])
+    err = _lib.CError()
+    lib = _lib.lib()
+    lib.qkv_picture_read.restype = C.c_void_p
+    assert not lib.qkv_picture_read(str(path).encode(), C.byref(err))
+    assert str(path) in err.message.decode() and sentence in err.message.decode()
+
+
 def decode(segmentation):
     """COCO's compressed run lengths (maskApi.c: rleFrString)."""
     runs, text = [], segmentation["counts"].encode()
