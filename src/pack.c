@@ -341,6 +341,7 @@ bool program_packed_fits(const Source *s, Err *err)
 
 bool program_give_packed(const Program *p, Session *s, Err *err)
 {
+    gemm_pool_mapped(session_products(s), p->source->file.data, p->source->file.size);
     for (int i = 0; i < p->source->npacked; i++) {
         const PackedWeight *w = &p->source->packed[i];
         TRY(gemm_pool_give(session_products(s), &w->b, w->rounded, w->data, err));

@@ -37,6 +37,12 @@ void pages_soon(const void *data, size_t n)
 #endif
 }
 
+void pages_done(const void *data, size_t n)
+{
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = ((uintptr_t)data + page - 1) / page * page, to = ((uintptr_t)data + n) / page * page;
+    if (n >= SOON && to > from) madvise((void *)from, to - from, MADV_DONTNEED);
+}
+
 bool pages_map(Pages *p, size_t n)
 {
     size_t whole;

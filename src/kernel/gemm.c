@@ -105,6 +105,8 @@ size_t gemm_packed_bytes(const Tensor *b, bool rounded)
 
 void gemm_pack(void *to, const Tensor *b, bool rounded) { packed_pack(packed_kernel(kernels(), b, rounded), to, b, rounded, omp_get_max_threads()); }
 
+void gemm_pool_mapped(GemmPool *p, const void *file, size_t size) { packed_mapped(p->packed, file, size); }
+
 bool gemm_pool_give(GemmPool *p, const Tensor *b, bool rounded, const void *packed, Err *err)
 {
     return packed_give(p->packed, packed_kernel(kernels(), b, rounded), b, rounded, packed, err);

@@ -56,6 +56,10 @@ typedef struct GemmBuffers {
 } GemmBuffers;
 bool gemm_run(Gemm *g, const GemmBuffers *m, void *scratch, Err *err);
 
+/* Weights between file and file + size, which are mapped read-only, are given back to the system as they are packed for keeps: read again, they come
+ * from the file again. */
+void gemm_pool_mapped(GemmPool *p, const void *file, size_t size);
+
 /* Packed weights in files: what a matmul with the constant b (K, N) (by its strides: a linear's weight turned) would pack.
  *
  *     const char *layout = gemm_layout(b, rounded);      names the bytes' layout: what another CPU level may lay out differently

@@ -18,6 +18,7 @@ bool packed_run(const Packed *g, const GemmBuffers *m, void *scratch, Err *err);
 const ProductKernel *packed_kernel(const Kernels *k, const Tensor *b, bool rounded);
 size_t packed_bytes(const ProductKernel *k, int64_t K, int64_t N);
 void packed_pack(const ProductKernel *k, void *to, const Tensor *b, bool rounded, int threads);
+void packed_mapped(PackedWeights *p, const void *file, size_t size);
 bool packed_give(PackedWeights *p, const ProductKernel *k, const Tensor *b, bool rounded, const void *packed, Err *err);
 void packed_each(const PackedWeights *p, void (*f)(void *user, const Tensor *b, bool rounded, size_t bytes), void *user);
 

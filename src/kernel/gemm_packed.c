@@ -44,6 +44,8 @@ struct PackedWeights {
     size_t bytes; /* of those that are owned */
     void *panels; /* of first uses; given back when a weight is packed for keeps */
     size_t panels_size;
+    const char *file; /* what weights are mapped from */
+    size_t file_size;
 };
 
 PackedWeights *packed_weights_create(Err *err)
@@ -142,6 +144,12 @@ static int add(PackedWeights *p, const Weight *x, const void *data, Err *err)
     w->data = data;
     w->bytes = packed_bytes(w->kernel, w->K, w->N) * (size_t)w->taps;
     return p->n++;
+}
+
+void packed_mapped(PackedWeights *p, const void *file, size_t size)
+{
+    p->file = file;
+    p->file_size = size;
 }
 
 bool packed_give(PackedWeights *p, const ProductKernel *k, const Tensor *b, bool rounded, const void *packed, Err *err)
@@ -620,6 +628,19 @@ static Job job_of(const Packed *g, const GemmBuffers *m, int64_t item, char *sha
     return j;
 }
 
+static size_t plain_bytes(const Weight *w)
+{
+    return (size_t)((w->K - 1) * w->rs + (w->N - 1) * w->cs + (w->taps - 1) * w->apart + 1) * dtype_size(w->dtype);
+}
+
+/* A weight of the file that is packed for keeps is not looked at any more. */
+static void let_go(const PackedWeights *p, const Weight *w)
+{
+    uintptr_t from = (uintptr_t)w->from, file = (uintptr_t)p->file;
+    size_t n = plain_bytes(w);
+    if (p->file && from >= file && n <= p->file_size && from - file <= p->file_size - n) pages_done(w->from, n);
+}
+
 /* Where a constant b is packed on the way, and whether it is kept there; *to is NULL where it is packed already, or packed here. */
 static bool prepare_weight(const Packed *g, int threads, char **to, bool *keeps, Err *err)
 {
@@ -629,7 +650,7 @@ static bool prepare_weight(const Packed *g, int threads, char **to, bool *keeps,
     if (!w || w->data) return true;
     w->used = true;
     *keeps = !way || !first;
-    pages_soon(w->from, (size_t)((w->K - 1) * w->rs + (w->N - 1) * w->cs + (w->taps - 1) * w->apart + 1) * dtype_size(w->dtype));
+    pages_soon(w->from, plain_bytes(w));
     TRY(*keeps ? keep(g->pool, w, err) : panels_for(g->pool, panels_of(g) * (size_t)threads, err));
     Job j = {.g = g, .rows = rows_of(g->k, g->M)};
     cut(&j, threads);
@@ -653,9 +674,8 @@ bool packed_run(const Packed *g, const GemmBuffers *m, void *scratch, Err *err)
             size_t self = (size_t)omp_get_thread_num();
             share(job_of(g, m, i, base + shared * self), 0, 1, (float *)(own + sums * self));
         }
-        return true;
     }
-    for (int64_t i = 0; i < g->batch; i++) {
+    for (int64_t i = 0; i < g->batch && !g->across; i++) {
         Job j = job_of(g, m, i, base);
         j.panels = panels;
         j.keep = keeps;
@@ -665,5 +685,6 @@ bool packed_run(const Packed *g, const GemmBuffers *m, void *scratch, Err *err)
             share(j, omp_get_thread_num(), omp_get_num_threads(), (float *)(own + sums * (size_t)omp_get_thread_num()));
         }
     }
+    if (keeps) let_go(g->pool, &g->pool->w[g->weight]);
     return true;
 }

@@ -1,6 +1,9 @@
 /* Ops at sizes that are worked on in blocks, by two threads, with axes in another order: against the definition, element by element. The golden cases of
  * tests/ops are too small for blocks. */
 #include <math.h>
+#include "base/file.h"
+#include "base/pages.h"
+#include "kernel/gemm.h"
 #include "run/session.h"
 #include "unit_graph.h"
 
@@ -111,12 +114,54 @@ static void test_group_norm(void **state)
     done(&r);
 }
 
+/* Weights of a mapped file give their memory back once they are packed; what is read there later is the file's, and results stay. */
+static void test_mapped_weight(void **state)
+{
+    (void)state;
+    enum { K = 300, N = 700 };
+    Err err = {0};
+    static float w[N * K], x[40 * K];
+    float *y[3];
+    uint64_t seed = 3;
+    for (int i = 0; i < N * K; i++) w[i] = (float)(unit_random(&seed) % 200) / 100 - 1;
+    for (int i = 0; i < 40 * K; i++) x[i] = (float)(unit_random(&seed) % 200) / 100 - 1;
+    const char *path = unit_path("weight");
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(w, sizeof w, 1, f), 1);
+    assert_int_equal(fclose(f), 0);
+    MappedFile file;
+    OK(file_map(&file, path, &err));
+    Tensor weight = tensor_of(DT_F32, 2, (int64_t[]){N, K}, (void *)(uintptr_t)file.data), in = tensor_of(DT_F32, 2, (int64_t[]){40, K}, x);
+    Graph *g = unit_graph("input %x: f32[40, 300]\nweight %w: f32[700, 300] = parameter \"f32[700, 300]\"\n"
+                          "%y: f32[40, 700] = aten.linear.default(%x, %w)\noutput output_0 = %y\n");
+    g->weight[0]->data = &weight;
+    Session *s = session_create(g, NULL, 2, 0, &err);
+    assert_non_null(s);
+    gemm_pool_mapped(session_products(s), file.data, file.size);
+    for (int i = 0; i < 3; i++) {
+        OK(session_set_input(s, 0, &in, &err) && session_run(s, &err));
+        y[i] = malloc(40 * N * sizeof(float));
+        assert_non_null(y[i]);
+        memcpy(y[i], session_output(s, 0)->data, 40 * N * sizeof(float));
+        assert_memory_equal(y[i], y[0], 40 * N * sizeof(float));
+        assert_memory_equal(file.data, w, sizeof w);
+    }
+    for (int i = 0; i < 3; i++) free(y[i]);
+    session_free(s);
+    graph_free(g);
+    pages_done(file.data + 1, file.size - 1);
+    assert_memory_equal(file.data, w, sizeof w);
+    file_unmap(&file);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_pad),
         cmocka_unit_test(test_short_rows),
         cmocka_unit_test(test_group_norm),
+        cmocka_unit_test(test_mapped_weight),
     };
     return cmocka_run_group_tests_name("large", tests, NULL, NULL);
 }
