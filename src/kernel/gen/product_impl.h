@@ -116,7 +116,7 @@ static inline void store_row(void *to, DType t, int64_t at, const float *from, i
 
 /* x Phi(x) with half of vm_gelu's instructions: erf as a quotient of polynomials (Eigen's coefficients), wrong by 5 units in the last place
  * at most; the result by 1.5e-6 at |x| = 5.6, where PyTorch's own is by 1.2e-6. */
-static inline float gelu_of(float x)
+__attribute__((always_inline)) static inline float gelu_of(float x)
 {
     float y = x * 0.70710678118654752f, t = y > 4 ? 4 : y < -4 ? -4 : y, s = t * t;
     float p = fmaf(s, -2.72614225801306e-10f, 2.77068142495902e-08f);
