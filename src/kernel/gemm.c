@@ -55,12 +55,12 @@ Gemm *gemm_matmul(GemmPool *p, const GemmMatmul *d, Err *err)
 }
 
 /* oneDNN generates code for each size of each layer, in 0.6 to 11 ms; ours takes any size in 0.01 ms. On tiles (AMX) it is as fast; on AVX-512 and AVX2 oneDNN's
- * code is 5 to 40 % faster (bench/convolutions.c), but for patches, which are one product. Other CPUs' code it does not generate. */
+ * code is 5 to 40 % faster (bench/convolutions.c). Other CPUs' code it does not generate. */
 static bool ours(const GemmConv *d)
 {
 #if defined(__x86_64__)
     const ProductKernel *k = packed_kernel(kernels(), d->w, false);
-    return k && (k->in_place || packed_conv_patches(kernels(), d));
+    return k && k->in_place;
 #else
     (void)d;
     return true;

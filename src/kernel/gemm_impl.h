@@ -42,7 +42,6 @@ bool conv_rows(ConvRows *r, const GemmConv *d, const ProductKernel *k);
 void conv_rows_fill(const ConvRows *r, void *strip, const void *x, int64_t first, int64_t rows, int self, int threads);
 /* Pictures and outputs channels-last (patches: any picture), one group, not transposed, one or two spatial axes; NULL without an error: another one. */
 Packed *packed_conv(PackedWeights *p, const Kernels *k, const GemmConv *d, Err *err);
-bool packed_conv_patches(const Kernels *k, const GemmConv *d); /* windows side by side, seen as one row each */
 
 /* oneDNN: all dtypes equal (the bias may be f32), c and residual contiguous. */
 typedef struct OneDnn OneDnn;

@@ -291,7 +291,7 @@ static Packed *blocked(Packed *g, PackedWeights *p, int64_t super, bool b_consta
     int64_t packed_rows = round_up(g->direct ? least(k->mr, g->super) : g->super, k->unit);
     g->a_bytes = (size_t)(g->conv ? g->conv->cells * g->conv->planes * g->conv->cell : packed_rows * g->deep * k->size);
     g->b_bytes = g->weight >= 0 ? 0 : packed_bytes(k, g->K, g->N) * (size_t)taps;
-    g->sums_bytes = (size_t)(k->mr * k->nr) * sizeof(float) * (size_t)(g->kc < g->deep ? task_tiles(g) * task_panels(g) : 2);
+    g->sums_bytes = (size_t)(k->mr * k->nr) * sizeof(float) * (size_t)(g->kc < g->deep ? task_tiles(g) * task_panels(g) : k->overlaps ? 2 : 1);
     return g;
 }
 
@@ -339,12 +339,6 @@ static Packed *pixelwise(PackedWeights *p, const Kernels *kernels, const GemmCon
     b.stride[1] = d->w->stride[0];
     GemmMatmul m = {.a = &a, .b = &b, .c = &c, .bias = d->bias, .residual = d->sum ? &c : NULL, .b_constant = d->w_constant, .act_last = d->sum, .act = d->act};
     return packed_matmul(p, kernels, &m, err);
-}
-
-bool packed_conv_patches(const Kernels *kernels, const GemmConv *d)
-{
-    ConvRows rows;
-    return conv_rows(&rows, d, packed_kernel(kernels, d->w, false)) && rows.patches;
 }
 
 Packed *packed_conv(PackedWeights *p, const Kernels *kernels, const GemmConv *d, Err *err)
@@ -513,7 +507,7 @@ static void multiply(const Job *j, Pair *pair, ProductTile x, int64_t t, int64_t
     x.done = pair->waits;
     k->tile(&x);
     pair->waits = last && k->overlaps ? d : NULL;
-    if (last) pair->turn = !pair->turn;
+    if (last && k->overlaps) pair->turn = !pair->turn;
     if (last && !k->overlaps) k->finish(d);
 }
 

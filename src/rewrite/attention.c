@@ -31,8 +31,8 @@ static bool widen(Rewrite *rw, Value **q, Value **k, Value *mask)
     if ((*k)->rank > r) r = (*k)->rank;
     Value *x = rw_pad_rank(rw, *q, r), *y = rw_pad_rank(rw, *k, r);
     TRY(x && y);
-    memcpy(qd, x->dim, sizeof qd);
-    memcpy(kd, y->dim, sizeof kd);
+    memcpy(qd, x->dim, (size_t)x->rank * sizeof *qd);
+    memcpy(kd, y->dim, (size_t)y->rank * sizeof *kd);
     for (int i = r - mask->rank; i < r; i++) {
         Expr *m = mask->dim[i - (r - mask->rank)];
         if (is_one(m)) continue;
@@ -347,7 +347,7 @@ bool make_softmax_sink(Rewrite *rw, int n, const Arg *a, Arg *out)
     bool plain = a[3].e->i != 0;
     if (r < 1 || !dim || (dim->i != -1 && dim->i != r - 1)) return rewrite_refuse(rw, "not over the last axis");
     Expr *d[MAX_RANK], *one = ex_int(rw->ex, 1);
-    memcpy(d, x->dim, sizeof d);
+    memcpy(d, x->dim, (size_t)x->rank * sizeof *d);
     d[r - 1] = one;
     if (constant_of(rw, &a[2], &c)) {
         if (plain && !(c > 0)) return rewrite_refuse(rw, "what joins the sum is no exponential");
@@ -378,10 +378,10 @@ bool make_scores_cat(Rewrite *rw, int n, const Arg *a, Arg *out)
     TRY(more && k);
     int r = s.v->rank;
     Expr *kd[MAX_RANK], *md[MAX_RANK];
-    memcpy(kd, k->dim, sizeof kd);
+    memcpy(kd, k->dim, (size_t)k->rank * sizeof *kd);
     kd[r - 2] = more->dim[r - 1];
     Value *zero = RW(rw, full, arg_exprs(rw->g, r, kd), arg_float(rw->g, 0), arg_dtype(k->dtype));
-    memcpy(md, s.v->dim, sizeof md);
+    memcpy(md, s.v->dim, (size_t)s.v->rank * sizeof *md);
     TRY(zero);
     s.k = RW(rw, cat, arg_values(rw->g, 2, first ? (Value *[]){k, zero} : (Value *[]){zero, k}), arg_int(rw->g, r - 2));
     double by;
@@ -406,7 +406,7 @@ bool make_scores_pad(Rewrite *rw, int n, const Arg *a, Arg *out)
     if (s.masked_rows == 4) s.masked_rows = 2;
     Expr *zero = ex_int(rw->ex, 0), **by = a[1].es, *md[MAX_RANK];
     int r = s.v->rank;
-    memcpy(md, s.v->dim, sizeof md);
+    memcpy(md, s.v->dim, (size_t)s.v->rank * sizeof *md);
     Value *mask = s.mask;
     if (mask && mask->dtype == DT_BOOL) mask = RW(rw, where_self, arg_value(mask), arg_value(scores_number(rw, 0, s.dtype)), arg_value(scores_number(rw, -INFINITY, s.dtype)));
     if (!mask && value != 0) mask = scores_number(rw, 0, s.dtype);

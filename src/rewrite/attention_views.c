@@ -100,8 +100,8 @@ static bool split_keys(Rewrite *rw, Scores *s, Axes *x, Expr *G, Expr *M, Arg *o
     Value *k = rw_pad_rank(rw, s->k, r - 1), *q = k ? rw_pad_rank(rw, s->q, r - 1) : NULL, *m = s->mask;
     TRY(q && k);
     Expr *kd[MAX_RANK], *qd[MAX_RANK];
-    memcpy(kd, k->dim, sizeof kd);
-    memcpy(qd, q->dim, sizeof qd);
+    memcpy(kd, k->dim, (size_t)k->rank * sizeof *kd);
+    memcpy(qd, q->dim, (size_t)q->rank * sizeof *qd);
     kd[r - 3] = G, kd[r - 2] = M, kd[r - 1] = k->dim[r - 2];
     qd[r - 3] = ex_int(rw->ex, 1), qd[r - 2] = q->dim[r - 3], qd[r - 1] = q->dim[r - 2];
     s->k = rw_reshape(rw, k, r, kd);
@@ -465,8 +465,8 @@ bool make_product_sum(Rewrite *rw, int n, const Arg *a, Arg *out)
     }
     if (!is_one(p->dim[r - 1])) return false;
     Expr *pd[MAX_RANK], *vd[MAX_RANK];
-    memcpy(pd, p->dim, sizeof pd);
-    memcpy(vd, v->dim, sizeof vd);
+    memcpy(pd, p->dim, (size_t)p->rank * sizeof *pd);
+    memcpy(vd, v->dim, (size_t)v->rank * sizeof *vd);
     Value *prod;
     if (r >= 3 && is_one(v->dim[r - 3])) { /* an axis of queries */
         vd[r - 3] = v->dim[r - 2], vd[r - 2] = v->dim[r - 1];
