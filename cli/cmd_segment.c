@@ -50,15 +50,12 @@ static void add_picture(json_t *coco, const char *name, const qkv_picture *p, co
     }
 }
 
-/* Whole or not at all: written beside it, then renamed. */
 static int write_coco(const json_t *coco, const char *path)
 {
-    char *part;
-    if (asprintf(&part, "%s.part", path) < 0) must(NULL);
-    bool ok = !json_dump_file(coco, part, JSON_COMPACT | JSON_REAL_PRECISION(10)) && !rename(part, path);
-    int code = ok ? 0 : problem(QKV_UNREADABLE, "cannot write '%s': %s", path, strerror(errno));
-    if (!ok) remove(part);
-    free(part);
+    qkv_error e;
+    char *text = must(json_dumps(coco, JSON_COMPACT | JSON_REAL_PRECISION(10)));
+    int code = qkv_file_write(path, text, strlen(text), &e) ? problem_of(&e) : 0;
+    free(text);
     return code;
 }
 

@@ -348,6 +348,8 @@ QKV_API const char *qkv_tensors_name(const qkv_tensors *t, int i);
 QKV_API const qkv_tensor *qkv_tensors_at(const qkv_tensors *t, int i);
 QKV_API const qkv_tensor *qkv_tensors_find(const qkv_tensors *t, const char *name); /* NULL when absent */
 QKV_API const char *qkv_tensors_metadata(const qkv_tensors *t, const char *key); /* safetensors' __metadata__; NULL when absent */
+/* A file of these bytes, whole or not at all: a temporary file beside it, fsync, rename. */
+QKV_API qkv_status qkv_file_write(const char *path, const void *bytes, size_t n, qkv_error *err);
 /* Format by the ending of path; written whole or not at all. */
 QKV_API qkv_status qkv_tensors_write(const char *path, const char *const *names, const qkv_tensor *tensors, int n, qkv_error *err);
 

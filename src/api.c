@@ -573,6 +573,12 @@ const qkv_tensor *qkv_tensors_find(const qkv_tensors *t, const char *name)
 
 const char *qkv_tensors_metadata(const qkv_tensors *t, const char *key) { return tensorfile_metadata(t->file, key); }
 
+qkv_status qkv_file_write(const char *path, const void *bytes, size_t n, qkv_error *err)
+{
+    Err e = {0};
+    return outfile_all(path, bytes, n, &e) ? QKV_OK : give(&e, err);
+}
+
 qkv_status qkv_tensors_write(const char *path, const char *const *names, const qkv_tensor *tensors, int n, qkv_error *err)
 {
     Err e = {0};

@@ -225,3 +225,11 @@ void outfile_abort(OutFile *o)
     unlink(o->temporary);
     release(o);
 }
+
+bool outfile_all(const char *path, const void *bytes, size_t n, Err *err)
+{
+    OutFile *o = outfile_open(path, err);
+    if (o && outfile_write(o, bytes, n, err)) return outfile_commit(o, err);
+    outfile_abort(o);
+    return false;
+}

@@ -219,10 +219,7 @@ bool image_write_png(const Image *im, const char *path, Err *err)
     void *bytes = malloc(n);
     bool ok = bytes || fail(err, E_LIMIT, "out of memory");
     if (ok && !png_image_write_to_memory(&png, bytes, &n, 0, im->pixels, 0, NULL)) ok = fail(err, E_LIMIT, "%s: %s", path, png.message);
-    OutFile *o = ok ? outfile_open(path, err) : NULL;
-    ok = o && outfile_write(o, bytes, n, err);
-    if (ok) ok = outfile_commit(o, err);
-    else outfile_abort(o);
+    ok = ok && outfile_all(path, bytes, n, err);
     free(bytes);
     return ok;
 }
