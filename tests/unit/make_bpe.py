@@ -13,6 +13,7 @@ import ftfy
 import regex
 import tokenizers
 import transformers
+from c_string import c_string
 
 MERGES = (pathlib.Path(__file__).parent.parent / "python" / "clip_merges.txt").read_text()
 SPECIAL = "<start_of_text>|<end_of_text>"
@@ -30,14 +31,6 @@ TEXTS = [
     "in" * 40, "word " * 40, "\U0001f600" * 20, "Z\u0351\u036b\u0343\u036a\u0302\u036b\u033d\u034f\u0334\u0319\u0324\u031e\u0349\u035a\u032f\u031e\u0320\u034dA",
 ]
 ROOMS = [("red car", 3), ("red car", 4), ("red car", 5), ("red car", 2), ("", 2), ("word " * 40, 32), ("in" * 40, 32)]
-
-
-def c_string(s):
-    out = '"'
-    for b in s.encode():
-        ch = chr(b)
-        out += f"\\{ch}" if ch in '"\\' else ch if 32 <= b < 127 else f"\\{b:03o}"
-    return (out + '"').replace("??", '?""?')
 
 
 def byte_names():

@@ -8,6 +8,7 @@ import tempfile
 
 import tokenizers
 import transformers
+from c_string import c_string
 
 VOCAB = """[PAD] [UNK] [CLS] [SEP] [MASK] ! " # $ % & ' ( ) * + , - . / : ; < = > ? @ [ \\ ] ^ _ ` { | } ~ … “ ” „ – — ¡ ¿ 。 ， 、
 a b c d e f g h i j k l m n o p q r s t u v w x y z 0 1 2 3 ##a ##b ##c ##d ##e ##f ##g ##h ##i ##j ##k ##l ##m ##n ##o ##p ##q ##r ##s
@@ -30,15 +31,6 @@ TEXTS = [
 ]
 LENGTHS = [("the red car", 3), ("the red car", 4), ("the red car", 5), ("the red car", 2), ("unaffable car", 4), ("unaffable car", 5),
            ("a unaffableq b", 4), ("a unaffableq b", 5), ("", 2)]
-
-
-def c_string(s):
-    """A C literal: an escape ends where its string ends, so each is one of its own."""
-    out = '"'
-    for b in s.encode():
-        ch = chr(b)
-        out += f"\\{ch}" if ch in '"\\' else ch if 32 <= b < 127 else f'\\{b:03o}'
-    return (out + '"').replace("??", '?""?')
 
 
 def table(name, rows):
