@@ -17,10 +17,6 @@
 
 enum { STRIP = 512 << 10, FEWEST = 512, APART = 2048, LINE = 64 }; /* bytes of a strip that is wanted; positions it has at least */
 
-static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
-
 /* Columns of plane v that lie in the picture: [first, end). */
 static int64_t first_in(int64_t padding, int64_t v, int64_t stride) { return padding > v ? ceil_div(padding - v, stride) : 0; }
 static int64_t end_in(int64_t size, int64_t padding, int64_t v, int64_t stride) { return most(0, ceil_div(size + padding - v, stride)); }

@@ -4,6 +4,10 @@
 #include "kernel/gemm.h"
 #include "kernel/kernel.h"
 
+static inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+static inline int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
+
 /* Own products. The layout of kernel k for weights; see kernel/product.h. */
 typedef struct Packed Packed;
 typedef struct PackedWeights PackedWeights;

@@ -19,10 +19,7 @@
 enum { ALIGN = 64, HUGE = 2 << 20, SUPERBLOCK = 1024, FEW = 300 << 10, MAX_THREADS = 1024, WORTH_THREADS = 1 << 20 };
 enum { MOST_ROWS = 32, A_TILE = 56 << 10, B_WHOLE = 1280 << 10 };
 
-static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 static int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 
 /* ------------------------------------------------------------------ packed weights */
 
