@@ -72,7 +72,7 @@ static qkv_status give(const Err *from, qkv_error *to)
     return s;
 }
 
-static void *give_null(const Err *from, qkv_error *to)
+void *api_null(const Err *from, qkv_error *to)
 {
     give(from, to);
     return NULL;
@@ -82,7 +82,7 @@ static void *no_memory(qkv_error *to)
 {
     Err e;
     fail(&e, E_LIMIT, "out of memory");
-    return give_null(&e, to);
+    return api_null(&e, to);
 }
 
 qkv_status api_give(const Err *from, qkv_error *to) { return give(from, to); }
@@ -154,7 +154,7 @@ qkv_model *qkv_model_load(const char *path, const qkv_load_options *options, qkv
     Err e = {0};
     if (o.compute != QKV_NONE && o.compute != QKV_F32 && o.compute != QKV_BF16) {
         fail(&e, E_USAGE, "compute dtype '%s': allowed are f32 and bf16", qkv_dtype_name(o.compute));
-        return give_null(&e, err);
+        return api_null(&e, err);
     }
     qkv_model *m = calloc(1, sizeof *m);
     if (!m || !(m->path = strdup(path))) {
@@ -165,7 +165,7 @@ qkv_model *qkv_model_load(const char *path, const qkv_load_options *options, qkv
     if (!fixed_inputs(&o, &open, &e) || !program_open(&m->program, path, &open, &e)) {
         free((void *)(uintptr_t)open.fixed.value);
         qkv_model_free(m);
-        return give_null(&e, err);
+        return api_null(&e, err);
     }
     free((void *)(uintptr_t)open.fixed.value);
     Buf report = {0};
@@ -173,7 +173,7 @@ qkv_model *qkv_model_load(const char *path, const qkv_load_options *options, qkv
     buf_free(&report);
     if (!ok) {
         qkv_model_free(m);
-        return give_null(&e, err);
+        return api_null(&e, err);
     }
     if (!input_texts(m)) {
         qkv_model_free(m);
@@ -363,7 +363,7 @@ qkv_session *qkv_session_create(const qkv_model *m, const qkv_session_options *o
     if (s->session && program_give_packed(&m->program, s->session, &e)) return s;
     if (e.code == E_OK) fail(&e, E_LIMIT, "out of memory");
     qkv_session_free(s);
-    return give_null(&e, err);
+    return api_null(&e, err);
 }
 
 void qkv_session_free(qkv_session *s)
@@ -538,7 +538,7 @@ qkv_tensors *qkv_tensors_open(const char *path, qkv_error *err)
     t->file = tensorfile_open(path, &e);
     if (!t->file) {
         free(t);
-        return give_null(&e, err);
+        return api_null(&e, err);
     }
     t->n = (int)tensorfile_count(t->file);
     t->tensor = calloc((size_t)t->n + 1, sizeof *t->tensor);
@@ -610,7 +610,7 @@ qkv_tokenizer *qkv_tokenizer_wordpiece(const char *vocab_path, int lowercase, qk
     t->t = wordpiece_open(vocab_path, lowercase != 0, &e);
     if (t->t) return t;
     free(t);
-    return give_null(&e, err);
+    return api_null(&e, err);
 }
 
 qkv_tokenizer *qkv_tokenizer_clip(const char *merges_path, int hf, qkv_error *err)
@@ -626,7 +626,7 @@ qkv_tokenizer *qkv_tokenizer_clip(const char *merges_path, int hf, qkv_error *er
     file_unmap(&f);
     if (t->bpe) return t;
     free(t);
-    return give_null(&e, err);
+    return api_null(&e, err);
 }
 
 void qkv_tokenizer_free(qkv_tokenizer *t)

@@ -4,6 +4,7 @@
  *     qkv_segmenter_prompts(g, (const char *[]){"red car", "person"}, 2, NULL, &e);
  *     qkv_instances *found = qkv_segmenter_run(g, picture, &e);
  */
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,12 +52,6 @@ struct qkv_segmenter {
     float *input;             /* 3 x height x width */
 };
 
-static void *null(const Err *e, qkv_error *err)
-{
-    api_give(e, err);
-    return NULL;
-}
-
 /* ------------------------------------------------------------------ pictures */
 
 qkv_picture *qkv_picture_read(const char *path, qkv_error *err)
@@ -66,7 +61,7 @@ qkv_picture *qkv_picture_read(const char *path, qkv_error *err)
     if (p && image_read_rgb(&p->im, path, &e)) return p;
     if (!p) fail(&e, E_LIMIT, "out of memory");
     free(p);
-    return null(&e, err);
+    return api_null(&e, err);
 }
 
 void qkv_picture_free(qkv_picture *p)
@@ -97,23 +92,32 @@ qkv_status qkv_picture_input(const qkv_picture *p, int height, int width, const 
 
 /* ------------------------------------------------------------------ what comes with the model */
 
-/* The bytes of a file, or of the model archive's extra file `name`; *z stays open as long as they are used. */
-static bool attached(const qkv_segmenter *g, const char *path, const char *name, const char *option, MappedFile *f, Zip **z, const void **bytes, uint64_t *size, Err *err)
+/* The model's archive, mapped when something is not given as a file of its own. */
+typedef struct Archive {
+    MappedFile file;
+    Zip *zip;
+} Archive;
+
+/* The bytes of the file `path`, which own then holds, or of the archive's extra file `name`. */
+static bool attached(const qkv_segmenter *g, Archive *a, const char *path, MappedFile *own, const char *name, const char *option, const void **bytes, uint64_t *size, Err *err)
 {
-    *z = NULL;
-    TRY(file_map(f, path ? path : g->model->path, err));
-    *bytes = f->data;
-    *size = f->size;
-    if (path) return true;
-    Err no_zip = {0};
+    if (path) {
+        TRY(file_map(own, path, err));
+        *bytes = own->data;
+        *size = own->size;
+        return true;
+    }
+    if (!a->file.data) {
+        TRY(file_map(&a->file, g->model->path, err));
+        a->zip = zip_open(a->file.data, a->file.size, &(Err){0});
+    }
     const ZipEntry *found = NULL;
-    *z = zip_open(f->data, f->size, &no_zip);
-    for (size_t i = 0; *z && !found && i < zip_count(*z); i++) {
-        const char *entry = zip_entry(*z, i)->name, *inner = strchr(entry, '/');
-        if (inner && !strncmp(inner, "/extra/", 7) && !strcmp(inner + 7, name)) found = zip_entry(*z, i);
+    for (size_t i = 0; a->zip && !found && i < zip_count(a->zip); i++) {
+        const char *entry = zip_entry(a->zip, i)->name, *inner = strchr(entry, '/');
+        if (inner && !strncmp(inner, "/extra/", 7) && !strcmp(inner + 7, name)) found = zip_entry(a->zip, i);
     }
     if (!found) return fail(err, E_USAGE, "%s: holds no '%s', which qkv.recipes.sam3 puts into a .pt2; %s FILE gives it", g->model->path, name, option);
-    return zip_data(*z, found, true, bytes, size, err) || within(err, "%s", g->model->path);
+    return zip_data(a->zip, found, true, bytes, size, err) || within(err, "%s", g->model->path);
 }
 
 static bool number_in(const json_t *o, const char *key, double lo, double hi, double *out, Err *err)
@@ -172,24 +176,19 @@ static bool read_processor(Processor *p, const void *bytes, uint64_t size, Err *
 
 static bool read_attached(qkv_segmenter *g, Err *err)
 {
-    MappedFile f = {0};
-    Zip *z = NULL;
+    Archive a = {0};
+    MappedFile processor = {0}, tokenizer = {0};
     const void *bytes;
     uint64_t size;
-    bool ok = attached(g, g->o.processor, "qkv/processor.json", "--processor", &f, &z, &bytes, &size, err) &&
+    bool ok = attached(g, &a, g->o.processor, &processor, "qkv/processor.json", "--processor", &bytes, &size, err) &&
               (read_processor(&g->p, bytes, size, err) || within(err, "%s", g->o.processor ? g->o.processor : "qkv/processor.json"));
-    zip_close(z);
-    file_unmap(&f);
-    if (!ok) return false;
-    f = (MappedFile){0};
-    z = NULL;
-    if (attached(g, g->o.tokenizer, "qkv/tokenizer.bpe", "--tokenizer", &f, &z, &bytes, &size, err)) {
-        g->bpe = bpe_open(bytes, (size_t)size, g->p.hf ? CLIP_HF : CLIP_META, err);
-        if (!g->bpe) within(err, "%s", g->o.tokenizer ? g->o.tokenizer : "qkv/tokenizer.bpe");
-    }
-    zip_close(z);
-    file_unmap(&f);
-    return g->bpe != NULL;
+    ok = ok && attached(g, &a, g->o.tokenizer, &tokenizer, "qkv/tokenizer.bpe", "--tokenizer", &bytes, &size, err) &&
+         ((g->bpe = bpe_open(bytes, (size_t)size, g->p.hf ? CLIP_HF : CLIP_META, err)) || within(err, "%s", g->o.tokenizer ? g->o.tokenizer : "qkv/tokenizer.bpe"));
+    zip_close(a.zip);
+    file_unmap(&a.file);
+    file_unmap(&processor);
+    file_unmap(&tokenizer);
+    return ok;
 }
 
 /* A size that the model fixes, or `said`; 0 when neither is there. */
@@ -243,7 +242,7 @@ qkv_segmenter *qkv_segmenter_create(const qkv_model *m, qkv_session *s, const qk
     if (ok) ok = (g->input = malloc(3 * (size_t)g->height * (size_t)g->width * sizeof *g->input)) || fail(&e, E_LIMIT, "out of memory");
     if (ok) return g;
     qkv_segmenter_free(g);
-    return null(&e, err);
+    return api_null(&e, err);
 }
 
 void qkv_segmenter_free(qkv_segmenter *g)
@@ -365,7 +364,7 @@ static int by_prompt(const void *a, const void *b)
 
 static bool run_all(qkv_segmenter *g, const Image *im, Instances *list, Err *err)
 {
-    int tile = g->o.tile ? g->o.tile : MAX_SIDE << 14, across = tiles_along(im->width, tile, g->o.overlap), down = tiles_along(im->height, tile, g->o.overlap);
+    int tile = g->o.tile ? g->o.tile : INT_MAX, across = tiles_along(im->width, tile, g->o.overlap), down = tiles_along(im->height, tile, g->o.overlap);
     int w = across > 1 ? tile : im->width, h = down > 1 ? tile : im->height;
     for (int i = 0; i < across * down; i++) {
         TRY(run_part(g, im, tile_at(i % across, across, im->width, w), tile_at(i / across, down, im->height, h), w, h, list, err));
@@ -396,7 +395,7 @@ qkv_instances *qkv_segmenter_run(qkv_segmenter *g, const qkv_picture *p, qkv_err
     }
     if (ok) return out;
     qkv_instances_free(out);
-    return null(&e, err);
+    return api_null(&e, err);
 }
 
 void qkv_instances_free(qkv_instances *i)
@@ -437,5 +436,5 @@ qkv_picture *qkv_instances_overlay(const qkv_instances *i, const qkv_picture *p,
             ok = fail(&e, E_USAGE, "the instances are not of this picture and these texts");
     if (ok && picture_overlay(&p->im, &i->list, texts, n, &out->im, &e)) return out;
     free(out);
-    return null(&e, err);
+    return api_null(&e, err);
 }
