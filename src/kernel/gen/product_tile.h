@@ -3,73 +3,75 @@
  */
 typedef float V __attribute__((vector_size(W * 4)));
 
+#define INLINE static inline __attribute__((always_inline))
+
+INLINE void sums_begin(int rows, int nv, const ProductTile *t, V s[MR][NV])
+{
+#pragma GCC unroll 16
+    for (int r = 0; r < rows; r++)
+#pragma GCC unroll 4
+        for (int v = 0; v < nv; v++) s[r][v] = t->add ? *(const V *)(t->acc + r * NR + v * W) : (V){0};
+}
+
+INLINE void sums_end(int rows, int nv, const ProductTile *t, V s[MR][NV])
+{
+#pragma GCC unroll 16
+    for (int r = 0; r < rows; r++)
+#pragma GCC unroll 4
+        for (int v = 0; v < nv; v++) *(V *)(t->acc + r * NR + v * W) = s[r][v];
+}
+
+typedef const float __attribute__((may_alias)) Word; /* of a: a float, or two bf16 */
+
+/* One word of K: s[r] += a[r * step bytes] * b[0..nv). */
+INLINE void sums_add(int rows, int nv, const char *a, int64_t step, const float *b, V s[MR][NV])
+{
+    V y[NV];
+#pragma GCC unroll 4
+    for (int v = 0; v < nv; v++) y[v] = *(const V *)(b + v * W);
+#pragma GCC unroll 16
+    for (int r = 0; r < rows; r++) {
+        float one = *(Word *)(const void *)(a + r * step);
+#pragma GCC unroll 4
+        for (int v = 0; v < nv; v++) s[r][v] = MULTIPLY(s[r][v], one, y[v]);
+    }
+}
+
 /* rows x nv vectors. While it runs, the next tile's rows come into L1 and lines of the next sliver of b into L2, evenly spread: a branch
  * that is guessed wrong once in sixteen terms costs a twentieth. */
-__attribute__((always_inline)) static inline void tile_of(int rows, int nv, const ProductTile *t)
+INLINE void tile_of(int rows, int nv, const ProductTile *t)
 {
     int64_t words = (t->n + PER_WORD - 1) / PER_WORD, pace = words ? t->lines * LINE / words : 0;
     const float *a = t->a, *b = t->b, *end = a + rows * words, *next = t->next_a;
     const char *ahead = t->ahead;
-    float *acc = t->acc;
     V s[MR][NV];
-#pragma GCC unroll 16
-    for (int r = 0; r < rows; r++)
-#pragma GCC unroll 4
-        for (int v = 0; v < nv; v++) s[r][v] = t->add ? *(const V *)(acc + r * NR + v * W) : (V){0};
+    sums_begin(rows, nv, t, s);
     for (; a < end; a += rows, b += NR, next += rows, ahead += pace) {
-        V y[NV];
         __builtin_prefetch(next, 0, 3);
         __builtin_prefetch(ahead, 0, 2);
-#pragma GCC unroll 4
-        for (int v = 0; v < nv; v++) y[v] = *(const V *)(b + v * W);
-#pragma GCC unroll 16
-        for (int r = 0; r < rows; r++) {
-            float one = a[r];
-#pragma GCC unroll 4
-            for (int v = 0; v < nv; v++) s[r][v] = MULTIPLY(s[r][v], one, y[v]);
-        }
+        sums_add(rows, nv, (const char *)a, 4, b, s);
     }
-#pragma GCC unroll 16
-    for (int r = 0; r < rows; r++)
-#pragma GCC unroll 4
-        for (int v = 0; v < nv; v++) *(V *)(acc + r * NR + v * W) = s[r][v];
+    sums_end(rows, nv, t, s);
 }
 
-typedef const float __attribute__((may_alias)) Word; /* of a row that lies where it is: a float, or two bf16 */
-
 /* The same for rows that lie where they are. */
-__attribute__((always_inline)) static inline void rows_of_tile(int rows, int nv, const ProductTile *t)
+INLINE void rows_of_tile(int rows, int nv, const ProductTile *t)
 {
     const float *b = t->b;
     const char *ahead = t->ahead;
-    float *acc = t->acc;
-    int64_t words = t->n / PER_WORD, pace = words ? t->lines * LINE / words : 0, step = t->step, run = t->from ? t->from / t->run : 0, in = t->from ? t->from % t->run : 0;
+    int64_t words = t->n / PER_WORD, pace = words ? t->lines * LINE / words : 0, run = t->from ? t->from / t->run : 0, in = t->from ? t->from % t->run : 0;
     V s[MR][NV];
-#pragma GCC unroll 16
-    for (int r = 0; r < rows; r++)
-#pragma GCC unroll 4
-        for (int v = 0; v < nv; v++) s[r][v] = t->add ? *(const V *)(acc + r * NR + v * W) : (V){0};
+    sums_begin(rows, nv, t, s);
     for (int64_t left = t->n; left > 0; run++, in = 0) {
         int64_t n = t->run - in < left ? t->run - in : left;
         const char *a = (const char *)t->a + t->jump[run] + in * (4 / PER_WORD), *end = a + n * (4 / PER_WORD);
         left -= n;
         for (; a < end; a += 4, b += NR, ahead += pace) {
-            V y[NV];
             __builtin_prefetch(ahead, 0, 2);
-#pragma GCC unroll 4
-            for (int v = 0; v < nv; v++) y[v] = *(const V *)(b + v * W);
-#pragma GCC unroll 16
-            for (int r = 0; r < rows; r++) {
-                float one = *(Word *)(const void *)(a + r * step);
-#pragma GCC unroll 4
-                for (int v = 0; v < nv; v++) s[r][v] = MULTIPLY(s[r][v], one, y[v]);
-            }
+            sums_add(rows, nv, a, t->step, b, s);
         }
     }
-#pragma GCC unroll 16
-    for (int r = 0; r < rows; r++)
-#pragma GCC unroll 4
-        for (int v = 0; v < nv; v++) *(V *)(acc + r * NR + v * W) = s[r][v];
+    sums_end(rows, nv, t, s);
 }
 
 /* One function per height, so that the sums stay in registers. */
