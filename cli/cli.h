@@ -28,7 +28,7 @@ typedef struct Options {
     const char *inputs, *output, *expected, *trace, *dtype, *mean, *std, *vocab, *labels, *pool, *tokenizer, *processor, *masks, *coco, *images, *out;
     List text, from, to, fix, keep, dim, shape, image, atol, rtol, rules, dynamic, check;
     const char *trace_to, *phases, *counterexample, *targets, *explain, *profile;
-    int64_t seed, threads, memory_limit, iterations, warmup, max_tokens, top, tile, overlap;
+    int64_t seed, threads, memory_limit, iterations, warmup, max_tokens, top, tile, overlap, batch;
     double scale, threshold;
     bool weights, all, seeded, json, per_op, cased, man, quiet, help, prove, why_not, require_fused, exact_masked_rows, no_builtin, apart, security, full, strict, external, rewrite, no_optimize, skip_padding;
     int64_t seeds, opset;

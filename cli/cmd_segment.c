@@ -15,7 +15,7 @@
 #include <sys/stat.h>
 #include "cli.h"
 
-enum { TILE_OVERLAP = 5 }; /* a fifth of the tile */
+enum { TILE_OVERLAP = 5 /* a fifth of the tile */, BATCH_PIXELS = 1 << 26 /* of pictures in memory at once, unless one has more */ };
 
 typedef struct Segmenter {
     const Options *o;
@@ -103,15 +103,15 @@ static int write_overlay(const Segmenter *s, const char *path, const qkv_picture
     return code;
 }
 
-static int find(Segmenter *s, const qkv_picture *p, qkv_instances **found)
+static int find(Segmenter *s, const qkv_picture *const *p, int n, qkv_instances **found)
 {
     qkv_error e;
     double start = now_ms();
     if (s->one) progress_start(&s->tiles, "tiles", 1);
-    *found = qkv_segmenter_run(s->g, p, &e);
+    qkv_status code = qkv_segmenter_run_many(s->g, p, n, found, &e);
     if (s->one) progress_end(&s->tiles);
     s->run_ms += now_ms() - start;
-    return *found ? 0 : problem_of(&e);
+    return code ? problem_of(&e) : 0;
 }
 
 static void print_table(const Segmenter *s, const qkv_instances *found)
@@ -135,7 +135,7 @@ static int segment_one(Segmenter *s, const char *path)
     qkv_error e;
     qkv_instances *found = NULL;
     qkv_picture *p = qkv_picture_read(path, &e);
-    int code = p ? find(s, p, &found) : problem_of(&e);
+    int code = p ? find(s, (const qkv_picture *const[]){p}, 1, &found) : problem_of(&e);
     json_t *coco = header(s);
     if (!code) add_picture(coco, path, p, found);
     if (!code && s->o->output) code = write_overlay(s, s->o->output, p, found);
@@ -213,30 +213,73 @@ static void append(json_t *all, const json_t *one)
     }
 }
 
-/* One picture of a folder into *one; *skipped when it cannot be read. */
-static int segment_named(Segmenter *s, const char *name, json_t **one, bool *skipped)
+/* Pictures of the folder that were read and go through the model together. */
+typedef struct Batch {
+    qkv_picture **picture;
+    int *name; /* which of the names */
+    int n;
+    int64_t pixels;
+} Batch;
+
+/* What was found in one of them: overlay, masks, and in the end NAME.json. */
+static int write_results(Segmenter *s, const char *name, const qkv_picture *p, const qkv_instances *found, json_t **one)
 {
-    qkv_error e;
-    char *path, *overlay = result_path(s, name, ".overlay.png"), *json = result_path(s, name, ".json");
-    if (asprintf(&path, "%s/%s", s->o->images, name) < 0) must(NULL);
-    qkv_instances *found = NULL;
-    qkv_picture *p = qkv_picture_read(path, &e);
-    int code = 0;
-    *skipped = !p;
-    if (!p) warning("%s", e.message);
-    else code = find(s, p, &found);
-    if (found) {
-        *one = header(s);
-        add_picture(*one, name, p, found);
-        code = write_overlay(s, overlay, p, found);
-        if (!code && s->o->masks) code = write_masks(s, name, found);
-        if (!code) code = write_coco(*one, json);
-    }
-    qkv_instances_free(found);
-    qkv_picture_free(p);
-    free(path);
+    char *overlay = result_path(s, name, ".overlay.png"), *json = result_path(s, name, ".json");
+    *one = header(s);
+    add_picture(*one, name, p, found);
+    int code = write_overlay(s, overlay, p, found);
+    if (!code && s->o->masks) code = write_masks(s, name, found);
+    if (!code) code = write_coco(*one, json);
     free(overlay);
     free(json);
+    return code;
+}
+
+static int run_batch(Segmenter *s, Batch *b, const Names *names, json_t **result)
+{
+    qkv_instances **found = must(calloc((size_t)b->n + 1, sizeof *found));
+    int code = b->n ? find(s, (const qkv_picture *const *)b->picture, b->n, found) : 0;
+    for (int i = 0; i < b->n; i++) {
+        if (!code) code = write_results(s, names->item[b->name[i]], b->picture[i], found[i], &result[b->name[i]]);
+        qkv_instances_free(found[i]);
+        qkv_picture_free(b->picture[i]);
+    }
+    free(found);
+    b->n = 0;
+    b->pixels = 0;
+    return code;
+}
+
+/* Results of all pictures that can be read, result[i] of names->item[i]; those that are there stay. */
+static int segment_all(Segmenter *s, const Names *names, json_t **result, int todo)
+{
+    qkv_error e;
+    Progress bar;
+    Batch b = {must(calloc((size_t)names->n + 1, sizeof *b.picture)), must(calloc((size_t)names->n + 1, sizeof *b.name)), 0, 0};
+    int code = 0, done = 0;
+    progress_start(&bar, "segment", todo);
+    for (int i = 0; !code && i < names->n; i++) {
+        if (result[i]) continue;
+        char *path;
+        if (asprintf(&path, "%s/%s", s->o->images, names->item[i]) < 0) must(NULL);
+        qkv_picture *p = qkv_picture_read(path, &e);
+        free(path);
+        done++;
+        if (!p) {
+            warning("%s", e.message);
+            continue;
+        }
+        b.name[b.n] = i;
+        b.picture[b.n++] = p;
+        b.pixels += (int64_t)qkv_picture_width(p) * qkv_picture_height(p);
+        if (b.n < qkv_segmenter_batch(s->g) && b.pixels < BATCH_PIXELS) continue;
+        code = run_batch(s, &b, names, result);
+        progress_at(&bar, done);
+    }
+    if (!code) code = run_batch(s, &b, names, result);
+    progress_end(&bar);
+    free(b.picture);
+    free(b.name);
     return code;
 }
 
@@ -244,30 +287,22 @@ static int segment_folder(Segmenter *s)
 {
     static const char *const head[] = {"picture", "instances", ""};
     Names names = {0};
-    Progress bar;
-    int code = list_pictures(s->o->images, &names), todo = 0, before = 0, unreadable = 0;
+    int code = list_pictures(s->o->images, &names), before = 0, unreadable = 0;
     if (!code) code = make_folder(s->o->out);
     json_t *all = header(s), **result = must(calloc((size_t)names.n + 1, sizeof *result));
-    for (int i = 0; !code && i < names.n; i++)
-        if ((result[i] = done_before(s, names.item[i]))) before++;
-    progress_start(&bar, "segment", names.n - before);
+    bool *was = must(calloc((size_t)names.n + 1, sizeof *was));
+    for (int i = 0; !code && i < names.n; i++) before += was[i] = (result[i] = done_before(s, names.item[i])) != NULL;
+    if (!code) code = segment_all(s, &names, result, names.n - before);
     Table *t = table_new("lrl");
     for (int i = 0; i < 3; i++) table_cell(t, "%s", head[i]);
     for (int i = 0; !code && i < names.n; i++) {
-        bool was = result[i], skipped = false;
-        if (!was) {
-            code = segment_named(s, names.item[i], &result[i], &skipped);
-            progress_at(&bar, ++todo);
-        }
-        if (code) break;
         table_cell(t, "%s", names.item[i]);
-        if (skipped) table_cell(t, "%s", "");
+        if (!result[i]) table_cell(t, "%s", "");
         else table_cell(t, "%zu", json_array_size(json_object_get(result[i], "annotations")));
-        table_cell(t, "%s", skipped ? "not readable" : was ? "from before" : "");
-        unreadable += skipped;
-        if (!skipped) append(all, result[i]);
+        table_cell(t, "%s", !result[i] ? "not readable" : was[i] ? "from before" : "");
+        unreadable += !result[i];
+        if (result[i]) append(all, result[i]);
     }
-    progress_end(&bar);
     char *path = result_path(s, "coco", ".json");
     if (!code) code = write_coco(all, path);
     if (!code && s->o->coco) code = write_coco(all, s->o->coco);
@@ -285,6 +320,7 @@ static int segment_folder(Segmenter *s)
     }
     free(path);
     free(names.item);
+    free(was);
     free(result);
     json_decref(all);
     return code;
@@ -334,7 +370,7 @@ int cmd_segment(const Options *o)
     int code = check_options(o);
     if (code || (code = model_bf16(o, &bf16)) || (code = model_open(o, o->arg[0], bf16, false, &s.m))) return code;
     int overlap = o->overlap ? (int)o->overlap : (int)o->tile / TILE_OVERLAP;
-    qkv_segment_options options = {sizeof options, o->tokenizer, o->processor, o->threshold, (int)o->tile, overlap, on_tile, &s};
+    qkv_segment_options options = {sizeof options, o->tokenizer, o->processor, o->threshold, (int)o->tile, overlap, on_tile, &s, (int)o->batch};
     s.g = qkv_segmenter_create(s.m.model, s.m.session, &options, &e);
     code = s.g ? set_prompts(&s) : problem_of(&e);
     if (!code) code = s.one ? segment_one(&s, o->image.item[0]) : segment_folder(&s);

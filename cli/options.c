@@ -97,6 +97,8 @@ static const Option table[] = {
     {{"threshold", "X", "Keep instances that score above X (default: the model's processor's).", 0}, SE, REAL, AT(threshold), 0, 0},
     {{"tile", "N", "Cut pictures that are larger into tiles of N x N pixels, which the model sees one by one; instances in several are joined.", 0}, SE, INTEGER, AT(tile), 16, 1 << 14},
     {{"overlap", "N", "Pixels that neighbouring tiles share at least (default: a fifth of the tile).", 0}, SE, INTEGER, AT(overlap), 1, 1 << 13},
+    {{"batch", "N", "Pictures of a folder, or tiles, that the model sees at once (default: as many as need at most 1 GiB of activations, up to 16; what the model fixes, "
+      "where it does).", 0}, SE, INTEGER, AT(batch), 1, 1024},
     {{"tokenizer", "FILE", "CLIP's merges as text, when the model file does not hold them.", 0}, SE, TEXT, AT(tokenizer), 0, 0},
     {{"processor", "FILE", "The processor as JSON, when the model file does not hold it; at least {\"contract\": \"meta\"} or \"hf\".", 0}, SE, TEXT, AT(processor), 0, 0},
     {{"iterations", "N", "Timed runs (default 20).", 0}, BE, INTEGER, AT(iterations), 1, 10000000},

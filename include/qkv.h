@@ -391,12 +391,13 @@ typedef struct qkv_segment_options {
                              * "box_format", "mask_resize"}, all but contract optional (docs/SAM3.md); NULL: the file's own, its extra file "qkv/processor.json" */
     double threshold;       /* keep scores above; 0: the processor's */
     int tile, overlap;      /* pictures with a side above `tile` pixels are cut into tiles of that side, which overlap by so many pixels; 0: never */
-    void (*progress)(void *user, int done, int total); /* after every tile */
+    void (*progress)(void *user, int done, int total); /* after every run of the model: how many of the call's pictures or tiles are done */
     void *progress_user;
+    int batch;              /* pictures or tiles that the model sees at once, within what it takes; 0: as many as need at most 1 GiB of activations, up to 16 */
 } qkv_segment_options;
 
-/* A grounding model as qkv.recipes.sam3 exports it: a picture (B, 3, H, W) and token ids (P, context) in; logits, boxes, masks and presence out. Uses m
- * and s, which must outlive it; one thread at a time. */
+/* A grounding model as qkv.recipes.sam3 exports it: pictures (B, 3, H, W) and token ids (P, context) in; logits, boxes, masks and presence out. Uses m
+ * and s, which must outlive it; one thread at a time. The session keeps the ids (qkv_session_keep): texts are encoded once for all pictures. */
 typedef struct qkv_segmenter qkv_segmenter;
 QKV_API qkv_segmenter *qkv_segmenter_create(const qkv_model *m, qkv_session *s, const qkv_segment_options *options, qkv_error *err);
 QKV_API void qkv_segmenter_free(qkv_segmenter *g);
@@ -415,6 +416,10 @@ typedef struct qkv_instance {
 typedef struct qkv_instances qkv_instances;
 /* Every instance of every prompt, in order of prompts, then of scores. */
 QKV_API qkv_instances *qkv_segmenter_run(qkv_segmenter *g, const qkv_picture *p, qkv_error *err);
+/* The same of n pictures, whose parts go through the model in batches; found[i] is of p[i], all are NULL on failure. */
+QKV_API qkv_status qkv_segmenter_run_many(qkv_segmenter *g, const qkv_picture *const *p, int n, qkv_instances **found, qkv_error *err);
+/* How many pictures or tiles go through the model at once as things are; where the options leave it open, 1 until a first run has shown what one needs. */
+QKV_API int qkv_segmenter_batch(const qkv_segmenter *g);
 QKV_API void qkv_instances_free(qkv_instances *i);
 QKV_API int qkv_instances_count(const qkv_instances *i);
 QKV_API const qkv_instance *qkv_instances_at(const qkv_instances *i, int k);

@@ -20,6 +20,7 @@
 #include "text/bpe.h"
 
 enum { MAX_SIDE = 1 << 14, NO_BOX = -10 /* the label that SAM 3's padding has */ };
+enum { BATCH_BYTES = 1 << 30, MAX_BATCH = 16 }; /* activations of a batch that is chosen here, and parts in it */
 
 struct qkv_picture {
     Image im;
@@ -46,10 +47,15 @@ struct qkv_segmenter {
     Bpe *bpe;
     int pixels, ids, boxes, labels; /* which input is what; -1: there is none */
     int height, width, context, prompts;
+    int least, most;          /* pictures that the model takes at once */
+    int fits;                 /* as many of them as BATCH_BYTES hold; 0: not known yet */
     int64_t *id;              /* prompts x context */
-    int64_t *no_label;        /* prompts */
-    float *no_box;            /* prompts x 4 */
-    float *input;             /* 3 x height x width */
+    bool fresh;               /* id has not been given to the session, which keeps it and what follows from it */
+    int room;                 /* pictures that the next three have room for */
+    int64_t *no_label;        /* room x prompts */
+    float *no_box;            /* room x prompts x 4 */
+    float *input;             /* room x 3 x height x width */
+    float *copy[4];           /* of outputs that are not contiguous */
 };
 
 /* ------------------------------------------------------------------ pictures */
@@ -191,17 +197,38 @@ static bool read_attached(qkv_segmenter *g, Err *err)
     return ok;
 }
 
+/* The size of an axis that the model fixes; 0 where it is variable. */
+static int64_t fixed_size(const qkv_segmenter *g, int input, int axis)
+{
+    const char *text = qkv_model_input_dim(g->model, input, axis);
+    return text && *text && strspn(text, "0123456789") == strlen(text) ? strtoll(text, NULL, 10) : 0;
+}
+
 /* A size that the model fixes, or `said`; 0 when neither is there. */
 static bool settle(const qkv_segmenter *g, int input, int axis, int64_t said, const char *key, int *out, Err *err)
 {
-    const char *text = qkv_model_input_dim(g->model, input, axis);
-    int64_t fixed = text && *text && strspn(text, "0123456789") == strlen(text) ? strtoll(text, NULL, 10) : 0;
+    int64_t fixed = fixed_size(g, input, axis);
     const char *name = qkv_model_input_name(g->model, input);
     if (fixed && said && fixed != said) return fail(err, E_USAGE, "input '%s': axis %d is %lld, the processor's %s is %lld", name, axis, (long long)fixed, key, (long long)said);
     if (!fixed && !said) return fail(err, E_USAGE, "input '%s': axis %d is variable; the processor does not say %s", name, axis, key);
     if (fixed > MAX_SIDE) return fail(err, E_USAGE, "input '%s': axis %d is %lld, at most %d is supported", name, axis, (long long)fixed, MAX_SIDE);
     *out = (int)(fixed ? fixed : said);
     return true;
+}
+
+/* How many pictures the model takes at once: what its file fixes, or the range of the size's symbol. */
+static void find_batch(qkv_segmenter *g)
+{
+    int64_t lo = fixed_size(g, g->pixels, 0), hi = lo;
+    const char *dim = qkv_model_input_dim(g->model, g->pixels, 0);
+    if (!lo) hi = INT_MAX;
+    for (int i = 0; !lo && i < qkv_model_symbol_count(g->model); i++)
+        if (!strcmp(qkv_model_symbol(g->model, i, NULL, NULL), dim)) {
+            qkv_model_symbol(g->model, i, &lo, &hi);
+            break;
+        }
+    g->least = lo < 1 ? 1 : lo < INT_MAX ? (int)lo : INT_MAX;
+    g->most = hi < g->least ? g->least : hi < INT_MAX ? (int)hi : INT_MAX;
 }
 
 static bool find_inputs(qkv_segmenter *g, Err *err)
@@ -239,7 +266,9 @@ qkv_segmenter *qkv_segmenter_create(const qkv_model *m, qkv_session *s, const qk
         ok = fail(&e, E_USAGE, "tiles of %d pixels with an overlap of %d: expected at least 16, and an overlap of at most half", g->o.tile, g->o.overlap);
     ok = ok && read_attached(g, &e) && find_inputs(g, &e);
     if (ok && g->o.threshold > 0) g->p.threshold = g->o.threshold;
-    if (ok) ok = (g->input = malloc(3 * (size_t)g->height * (size_t)g->width * sizeof *g->input)) || fail(&e, E_LIMIT, "out of memory");
+    if (ok) find_batch(g);
+    qkv_error kept;
+    if (ok && qkv_session_keep(s, qkv_model_input_name(m, g->ids), &kept)) ok = fail(&e, (ErrCode)kept.code, "%s", kept.message);
     if (ok) return g;
     qkv_segmenter_free(g);
     return api_null(&e, err);
@@ -253,6 +282,7 @@ void qkv_segmenter_free(qkv_segmenter *g)
     free(g->no_label);
     free(g->no_box);
     free(g->input);
+    for (int i = 0; i < 4; i++) free(g->copy[i]);
     free(g);
 }
 
@@ -277,55 +307,74 @@ qkv_status qkv_segmenter_prompts(qkv_segmenter *g, const char *const *texts, int
         return api_give(&e, err);
     }
     free(g->id);
-    free(g->no_label);
-    free(g->no_box);
     g->id = id;
     g->prompts = n;
-    g->no_label = calloc(rows, sizeof *g->no_label);
-    g->no_box = calloc(rows, 4 * sizeof *g->no_box);
-    if (!g->no_label || !g->no_box) {
-        g->prompts = 0;
-        fail(&e, E_LIMIT, "out of memory");
-        return api_give(&e, err);
-    }
-    for (size_t i = 0; i < rows; i++) g->no_label[i] = NO_BOX;
+    g->fresh = true;
+    g->room = g->fits = 0;
     return QKV_OK;
+}
+
+int qkv_segmenter_batch(const qkv_segmenter *g)
+{
+    int n = g->o.batch ? g->o.batch : g->fits ? g->fits : 1;
+    return n < g->least ? g->least : n > g->most ? g->most : n;
 }
 
 /* ------------------------------------------------------------------ one run */
 
-/* Output i as contiguous f32 with `rank` axes, of them the first (n) and the last ones (want; 0: any). */
-static bool output(qkv_session *s, int i, int rank, const int64_t *want, qkv_tensor *t, Err *err)
+/* What the model looks at: (x, y, w, h) of a picture, whose instances go to `list`. */
+typedef struct Part {
+    const Image *im;
+    int x, y, w, h;
+    Instances *list;
+} Part;
+
+/* Output i as contiguous f32 with `rank` axes of the sizes `want` (0: any); a copy where it lies otherwise. */
+static bool output(qkv_segmenter *g, int i, int rank, const int64_t *want, qkv_tensor *t, Err *err)
 {
+    static const char *const what[] = {"logits (N, queries) or (N, queries, 1)", "boxes (N, queries, 4)", "masks (N, queries, h, w)", "presence (N, 1)"};
     qkv_error e;
-    if (qkv_session_output(s, i, t, &e)) return fail(err, E_USAGE, "%s", e.message);
-    bool ok = t->dtype == QKV_F32 && t->rank == rank;
+    if (qkv_session_output(g->session, i, t, &e)) return fail(err, E_USAGE, "%s", e.message);
+    bool ok = t->dtype == QKV_F32 && t->rank == rank, contiguous = true;
     int64_t step = 1;
     for (int k = rank - 1; ok && k >= 0; k--) {
-        ok = (!want[k] || t->shape[k] == want[k]) && t->shape[k] > 0 && (t->strides[k] == step || t->shape[k] == 1);
+        ok = (!want[k] || t->shape[k] == want[k]) && t->shape[k] > 0;
+        contiguous &= t->strides[k] == step || t->shape[k] == 1;
         step *= t->shape[k];
     }
-    static const char *const what[] = {"logits (N, queries) or (N, queries, 1)", "boxes (N, queries, 4)", "masks (N, queries, h, w)", "presence (N, 1)"};
-    return ok || fail(err, E_USAGE, "output %d is %s of rank %d, expected %s of f32", i, qkv_dtype_name(t->dtype), t->rank, what[i]);
+    if (!ok) return fail(err, E_USAGE, "output %d is %s of rank %d, expected %s of f32", i, qkv_dtype_name(t->dtype), t->rank, what[i]);
+    if (contiguous) return true;
+    float *copy = realloc(g->copy[i], (size_t)step * sizeof *copy);
+    if (!copy) return fail(err, E_LIMIT, "out of memory");
+    g->copy[i] = copy;
+    Tensor to = tensor_of(DT_F32, rank, t->shape, copy), from = to;
+    from.data = t->data;
+    memcpy(from.stride, t->strides, (size_t)rank * sizeof *from.stride);
+    tensor_copy(&to, &from);
+    t->data = copy;
+    return true;
 }
 
-static bool read_outputs(qkv_segmenter *g, const InstanceRule *rule, Instances *list, Err *err)
+/* Of `fed` pictures the first n; row b * prompts + p is picture b with prompt p. */
+static bool read_outputs(qkv_segmenter *g, const Part *part, int n, int fed, Err *err)
 {
-    qkv_session *s = g->session;
     qkv_tensor logits, boxes, masks, presence;
-    int64_t n = g->prompts;
-    TRY(output(s, 2, 4, (int64_t[]){n, 0, 0, 0}, &masks, err));
+    int64_t rows = (int64_t)fed * g->prompts;
+    TRY(output(g, 2, 4, (int64_t[]){rows, 0, 0, 0}, &masks, err));
     int64_t queries = masks.shape[1], mh = masks.shape[2], mw = masks.shape[3];
     if (mh > MAX_SIDE || mw > MAX_SIDE) return fail(err, E_USAGE, "masks of %lld x %lld, at most %d are supported", (long long)mw, (long long)mh, MAX_SIDE);
     Err other = {0};
-    TRY(output(s, 0, 2, (int64_t[]){n, queries}, &logits, &other) || output(s, 0, 3, (int64_t[]){n, queries, 1}, &logits, err));
-    TRY(output(s, 1, 3, (int64_t[]){n, queries, 4}, &boxes, err));
+    TRY(output(g, 0, 2, (int64_t[]){rows, queries}, &logits, &other) || output(g, 0, 3, (int64_t[]){rows, queries, 1}, &logits, err));
+    TRY(output(g, 1, 3, (int64_t[]){rows, queries, 4}, &boxes, err));
     bool has_presence = qkv_model_output_count(g->model) == 4;
-    TRY(!has_presence || output(s, 3, 2, (int64_t[]){n, 1}, &presence, err));
-    for (int64_t p = 0; p < n; p++) {
-        GroundingOutputs out = {(float *)logits.data + p * queries, (float *)boxes.data + p * queries * 4, (float *)masks.data + p * queries * mh * mw,
-                                has_presence ? ((float *)presence.data)[p] : INFINITY, queries, (int)mh, (int)mw};
-        TRY(instances_add(list, rule, &out, (int)p, err));
+    TRY(!has_presence || output(g, 3, 2, (int64_t[]){rows, 1}, &presence, err));
+    for (int64_t r = 0; r < (int64_t)n * g->prompts; r++) {
+        const Part *of = &part[r / g->prompts];
+        InstanceRule rule = {.width = of->w, .height = of->h, .x = of->x, .y = of->y, .full_width = of->im->width, .full_height = of->im->height, .threshold = g->p.threshold,
+                             .mask_threshold = g->p.mask_threshold, .corners = g->p.corners, .sigmoid_first = g->p.sigmoid_first};
+        GroundingOutputs out = {(float *)logits.data + r * queries, (float *)boxes.data + r * queries * 4, (float *)masks.data + r * queries * mh * mw,
+                                has_presence ? ((float *)presence.data)[r] : INFINITY, queries, (int)mh, (int)mw};
+        TRY(instances_add(of->list, &rule, &out, (int)(r % g->prompts), err));
     }
     return true;
 }
@@ -335,20 +384,61 @@ static qkv_status set(qkv_segmenter *g, int input, const qkv_tensor *t, qkv_erro
     return input < 0 ? QKV_OK : qkv_session_set_input(g->session, qkv_model_input_name(g->model, input), t, e);
 }
 
-/* The part (x, y, w, h) of the picture. */
-static bool run_part(qkv_segmenter *g, const Image *im, int x, int y, int w, int h, Instances *list, Err *err)
+static bool make_room(qkv_segmenter *g, int n, Err *err)
 {
-    InstanceRule rule = {.width = w, .height = h, .x = x, .y = y, .full_width = im->width, .full_height = im->height, .threshold = g->p.threshold,
-                         .mask_threshold = g->p.mask_threshold, .corners = g->p.corners, .sigmoid_first = g->p.sigmoid_first};
-    int64_t pixel_shape[] = {1, 3, g->height, g->width}, id_shape[] = {g->prompts, g->context};
+    size_t pixels, rows;
+    if (n <= g->room) return true;
+    free(g->input);
+    free(g->no_box);
+    free(g->no_label);
+    bool ok = mul_size(3 * (size_t)g->height * (size_t)g->width, (size_t)n, &pixels) && mul_size((size_t)g->prompts, (size_t)n, &rows);
+    g->input = ok ? malloc(pixels * sizeof *g->input) : NULL;
+    g->no_box = ok ? calloc(rows, 4 * sizeof *g->no_box) : NULL;
+    g->no_label = ok ? calloc(rows, sizeof *g->no_label) : NULL;
+    g->room = g->input && g->no_box && g->no_label ? n : 0;
+    for (size_t i = 0; g->room && i < rows; i++) g->no_label[i] = NO_BOX;
+    return g->room || fail(err, E_LIMIT, "out of memory");
+}
+
+/* n parts in one run of the model; where that takes no fewer than `fed`, it sees the first part again. */
+static bool run_parts(qkv_segmenter *g, const Part *part, int n, int fed, Err *err)
+{
+    size_t each = 3 * (size_t)g->height * (size_t)g->width;
+    TRY(make_room(g, fed, err));
+    for (int i = 0; i < n; i++)
+        TRY(picture_to_input(part[i].im, part[i].x, part[i].y, part[i].w, part[i].h, g->height, g->width, g->p.mean, g->p.std, g->p.hf, g->input + (size_t)i * each, err));
+    for (int i = n; i < fed; i++) memcpy(g->input + (size_t)i * each, g->input, each * sizeof *g->input);
+    int64_t pixel_shape[] = {fed, 3, g->height, g->width}, id_shape[] = {g->prompts, g->context}, box_shape[] = {fed, g->prompts, 1, 4};
     qkv_tensor pixels = {QKV_F32, 4, pixel_shape, NULL, g->input}, ids = {QKV_I64, 2, id_shape, NULL, g->id};
-    qkv_error e;
-    TRY(picture_to_input(im, x, y, w, h, g->height, g->width, g->p.mean, g->p.std, g->p.hf, g->input, err));
-    int64_t box_shape[] = {1, g->prompts, 1, 4};
     qkv_tensor boxes = {QKV_F32, 4, box_shape, NULL, g->no_box}, labels = {QKV_I64, 3, box_shape, NULL, g->no_label};
-    if (set(g, g->pixels, &pixels, &e) || set(g, g->ids, &ids, &e) || set(g, g->boxes, &boxes, &e) || set(g, g->labels, &labels, &e) || qkv_session_run(g->session, &e))
+    qkv_error e;
+    if ((g->fresh && set(g, g->ids, &ids, &e)) || set(g, g->pixels, &pixels, &e) || set(g, g->boxes, &boxes, &e) || set(g, g->labels, &labels, &e) || qkv_session_run(g->session, &e))
         return fail(err, e.code == QKV_LIMIT ? E_LIMIT : e.code == QKV_UNSUPPORTED ? E_UNSUPPORTED : E_USAGE, "%s", e.message);
-    return read_outputs(g, &rule, list, err);
+    g->fresh = false;
+    qkv_stats stats = {.struct_size = sizeof stats};
+    qkv_session_stats(g->session, &stats);
+    size_t one = (stats.activation_bytes + stats.scratch_bytes) / (size_t)fed + 1;
+    if (!g->fits) g->fits = one > BATCH_BYTES ? 1 : BATCH_BYTES / one < MAX_BATCH ? (int)(BATCH_BYTES / one) : MAX_BATCH;
+    return true;
+}
+
+/* All parts, as many at once as the batch has; one that was chosen here and is too large after all is halved. */
+static bool run_batches(qkv_segmenter *g, const Part *part, int n, Err *err)
+{
+    for (int done = 0, now; done < n;) {
+        now = qkv_segmenter_batch(g) < n - done ? qkv_segmenter_batch(g) : n - done;
+        int fed = now > g->least ? now : g->least;
+        if (!run_parts(g, part + done, now, fed, err)) {
+            if (err->code != E_LIMIT || g->o.batch || now <= g->least) return false;
+            *err = (Err){0};
+            g->fits = now / 2;
+            continue;
+        }
+        TRY(read_outputs(g, part + done, now, fed, err));
+        done += now;
+        if (g->o.progress) g->o.progress(g->o.progress_user, done, n);
+    }
+    return true;
 }
 
 /* How many tiles cover a side, and where tile i begins: evenly spread, neighbours share at least `overlap`. */
@@ -362,40 +452,63 @@ static int by_prompt(const void *a, const void *b)
     return x->score < y->score ? 1 : -(x->score > y->score);
 }
 
-static bool run_all(qkv_segmenter *g, const Image *im, Instances *list, Err *err)
+/* The parts of a picture into part (NULL: only counted); their number. */
+static size_t cut(const qkv_segmenter *g, const Image *im, Instances *list, Part *part)
 {
     int tile = g->o.tile ? g->o.tile : INT_MAX, across = tiles_along(im->width, tile, g->o.overlap), down = tiles_along(im->height, tile, g->o.overlap);
     int w = across > 1 ? tile : im->width, h = down > 1 ? tile : im->height;
-    for (int i = 0; i < across * down; i++) {
-        TRY(run_part(g, im, tile_at(i % across, across, im->width, w), tile_at(i / across, down, im->height, h), w, h, list, err));
-        if (g->o.progress) g->o.progress(g->o.progress_user, i + 1, across * down);
+    for (int i = 0; part && i < across * down; i++)
+        part[i] = (Part){im, tile_at(i % across, across, im->width, w), tile_at(i / across, down, im->height, h), w, h, list};
+    return (size_t)across * (size_t)down;
+}
+
+static bool finish(qkv_instances *out, bool tiles, Err *err)
+{
+    if (tiles) {
+        TRY(instances_merge(&out->list, 0.5, err));
+        qsort(out->list.item, (size_t)out->list.n, sizeof *out->list.item, by_prompt);
     }
-    if (across * down == 1) return true;
-    TRY(instances_merge(list, 0.5, err));
-    qsort(list->item, (size_t)list->n, sizeof *list->item, by_prompt);
+    out->shown = calloc((size_t)out->list.n + 1, sizeof *out->shown);
+    out->counts = calloc((size_t)out->list.n + 1, sizeof *out->counts);
+    if (!out->shown || !out->counts) return fail(err, E_LIMIT, "out of memory");
+    for (int i = 0; i < out->list.n; i++) {
+        const Instance *in = &out->list.item[i];
+        if (!instance_counts(in, &out->counts[i])) return fail(err, E_LIMIT, "out of memory");
+        out->shown[i] = (qkv_instance){in->prompt, in->score, {in->box[0], in->box[1], in->box[2], in->box[3]}, in->area, out->counts[i].data};
+    }
     return true;
+}
+
+qkv_status qkv_segmenter_run_many(qkv_segmenter *g, const qkv_picture *const *p, int n, qkv_instances **found, qkv_error *err)
+{
+    Err e = {0};
+    size_t parts = 0, at = 0;
+    bool ok = g->prompts || fail(&e, E_USAGE, "no text to look for");
+    for (int i = 0; i < n; i++) {
+        parts += cut(g, &p[i]->im, NULL, NULL);
+        found[i] = calloc(1, sizeof **found);
+        ok = ok && (found[i] || fail(&e, E_LIMIT, "out of memory"));
+    }
+    if (ok && parts > INT_MAX) ok = fail(&e, E_LIMIT, "%zu tiles are too many", parts);
+    Part *part = ok ? calloc(parts + 1, sizeof *part) : NULL;
+    ok = ok && (part || fail(&e, E_LIMIT, "out of memory"));
+    for (int i = 0; ok && i < n; i++) at += cut(g, &p[i]->im, &found[i]->list, part + at);
+    ok = ok && run_batches(g, part, (int)parts, &e);
+    for (int i = 0; ok && i < n; i++) ok = finish(found[i], cut(g, &p[i]->im, NULL, NULL) > 1, &e);
+    free(part);
+    if (ok) return QKV_OK;
+    for (int i = 0; i < n; i++) {
+        qkv_instances_free(found[i]);
+        found[i] = NULL;
+    }
+    return api_give(&e, err);
 }
 
 qkv_instances *qkv_segmenter_run(qkv_segmenter *g, const qkv_picture *p, qkv_error *err)
 {
-    Err e = {0};
-    qkv_instances *out = calloc(1, sizeof *out);
-    bool ok = out || fail(&e, E_LIMIT, "out of memory");
-    ok = ok && (g->prompts || fail(&e, E_USAGE, "no text to look for"));
-    ok = ok && run_all(g, &p->im, &out->list, &e);
-    if (ok) {
-        out->shown = calloc((size_t)out->list.n + 1, sizeof *out->shown);
-        out->counts = calloc((size_t)out->list.n + 1, sizeof *out->counts);
-        ok = (out->shown && out->counts) || fail(&e, E_LIMIT, "out of memory");
-    }
-    for (int i = 0; ok && i < out->list.n; i++) {
-        const Instance *in = &out->list.item[i];
-        ok = instance_counts(in, &out->counts[i]) || fail(&e, E_LIMIT, "out of memory");
-        out->shown[i] = (qkv_instance){in->prompt, in->score, {in->box[0], in->box[1], in->box[2], in->box[3]}, in->area, out->counts[i].data};
-    }
-    if (ok) return out;
-    qkv_instances_free(out);
-    return api_null(&e, err);
+    qkv_instances *found;
+    qkv_segmenter_run_many(g, &p, 1, &found, err);
+    return found;
 }
 
 void qkv_instances_free(qkv_instances *i)

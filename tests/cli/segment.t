@@ -94,6 +94,19 @@ $ qkv segment ground.pt2 --images in --text red --out out
 picture  instances
 1.png            1
 2.PNG            0
+# pictures and tiles in batches of any size: the same numbers
+$ mkdir many; for c in ff0000 00ff00 0000ff ff00ff 804020; do make png many/$c.png 20x16 $c,000000; done; echo no >many/ffff.jpg; for b in 1 2 5 1024; do qkv segment ground.pt2 --images many --text red --text blue --batch $b --out batch$b -q >batch$b.txt 2>&1; cmp batch$b/coco.json batch1/coco.json; cmp batch$b.txt batch1.txt; done; cat batch2.txt
+picture     instances
+0000ff.png          1
+00ff00.png          0
+804020.png          1
+ff0000.png          1
+ff00ff.png          2
+ffff.jpg               not readable
+qkv: error: 1 of 6 pictures could not be read:
+  many/ffff.jpg
+$ for b in 1 2 3 4; do qkv segment ground.pt2 --image a.png --text red --text blue --tile 16 --overlap 4 --batch $b --json >tiles$b.json; cmp tiles$b.json tiles1.json; done; grep -c image_id tiles1.json
+5
 # a picture of one pixel
 $ make png one.png 1x1 ff0000; qkv segment ground.pt2 --image one.png --text red --tile 16
 text  score   x0   y0   x1   y1  pixels
@@ -129,6 +142,9 @@ $ qkv segment ground.pt2 --images out/masks/none --text red --out out
 ? 3
 $ qkv segment ground.pt2 --image a.png --text red --threshold 1
 ! qkv: error: option '--threshold': found '1', expected a number below 1
+? 2
+$ qkv segment ground.pt2 --images many --text red --batch 0 --out out
+! qkv: error: option '--batch': found '0', expected an integer from 1 to 1024
 ? 2
 $ qkv segment ground.pt2 --image a.png --text red --overlap 3
 ! qkv: error: --overlap needs --tile

@@ -1,6 +1,7 @@
 """`qkv segment` against the reference: pre- and post-processing written with PyTorch (torchvision's resize on uint8, the post-processing of
 facebookresearch/sam3 and of transformers' Sam3ImageProcessor), around tests/cli/models/ground.pt2 run by PyTorch."""
 import ctypes as C
+import importlib.util
 import json
 import os
 import pathlib
@@ -9,6 +10,7 @@ import subprocess
 import numpy as np
 import pytest
 
+import qkv
 from qkv import _lib
 
 torch = pytest.importorskip("torch")
@@ -155,3 +157,56 @@ def test_instances(tmp_path, contract, width, height):
     assert cut
     over = np.array(Image.open(tmp_path / "over.png"))
     assert over.shape[1] == width and over.shape[0] > height and (over[:height] != np.array(image)).any()
+
+
+def functions():
+    lib = _lib.lib()
+    for name in ("qkv_segmenter_create", "qkv_segmenter_run", "qkv_picture_read", "qkv_session_profile_json"):
+        getattr(lib, name).restype = C.c_void_p
+    return lib
+
+
+def test_texts_are_encoded_once(tmp_path):
+    """Two pictures, then another text: the embedding of ids runs with the first and the third."""
+    picture(1, 40, 30).save(tmp_path / "a.png")
+    lib, err = functions(), _lib.CError()
+    m = qkv.Model(MODELS / "ground.pt2")
+    lib.qkv_session_profile(C.c_void_p(m._session), 1)
+    g = C.c_void_p(lib.qkv_segmenter_create(C.c_void_p(m._model), C.c_void_p(m._session), None, C.byref(err)))
+    assert g, err.message
+    p = C.c_void_p(lib.qkv_picture_read(str(tmp_path / "a.png").encode(), C.byref(err)))
+    calls = []
+    for text in (b"red", None, b"blue", None):
+        if text:
+            assert lib.qkv_segmenter_prompts(g, (C.c_char_p * 1)(text), 1, None, C.byref(err)) == 0, err.message
+        found = C.c_void_p(lib.qkv_segmenter_run(g, p, C.byref(err)))
+        assert found, err.message
+        lib.qkv_instances_free(found)
+        steps = json.loads(C.string_at(lib.qkv_session_profile_json(C.c_void_p(m._session), None)))
+        calls.append(sum(s["calls"] for s in steps if "embedding" in s["op"]))
+    lib.qkv_segmenter_free(g)
+    lib.qkv_picture_free(p)
+    assert calls == [1, 1, 2, 2]
+
+
+@pytest.mark.parametrize("batch", [None, "2 to 3"])
+def test_models_that_take_two_pictures(tmp_path, batch):
+    """A batch that the file fixes, or a range from 2: five pictures, the last runs filled up."""
+    spec = importlib.util.spec_from_file_location("make", MODELS / "make.py")
+    make = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(make)
+    dims = {"patch_batch": {0: torch.export.Dim("b", min=2, max=3)} if batch else None, "token_ids": {0: torch.export.Dim("p", min=1)}}
+    program = torch.export.export(make.Ground().eval(), (torch.zeros(2, 3, 32, 32), torch.zeros(3, 16, dtype=torch.int64)), dynamic_shapes=dims)
+    extra = {"qkv/tokenizer.bpe": "\n".join(make.MERGES), "qkv/processor.json": json.dumps({"contract": "meta", "score_threshold": 0.02})}
+    torch.export.save(program, tmp_path / "two.pt2", extra_files=extra)
+    (tmp_path / "in").mkdir()
+    for i in range(5):
+        picture(i, 40 + i, 30).save(tmp_path / "in" / f"{i}.png")
+    found = []
+    for name, n in ((MODELS / "ground.pt2", 1), ("two.pt2", 1), ("two.pt2", 9)):
+        command = [QKV, "segment", str(name), "--images", "in", "--text", "red", "--text", "blue", "--threshold", "0.02", "--batch", str(n), "--out", f"out{len(found)}", "--json"]
+        found.append(json.loads(subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout))
+    assert len(found[0]["annotations"]) > 5
+    for other in found[1:]:
+        for a, b in zip(found[0]["annotations"], other["annotations"], strict=True):
+            assert a["segmentation"] == b["segmentation"] and abs(a["score"] - b["score"]) < 1e-6 and a["image_id"] == b["image_id"]
