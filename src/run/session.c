@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 #include "run/gemm.h"
 #include "run/run_table.h"
 #include "run/session_impl.h"
@@ -310,6 +309,11 @@ static bool fold_weights(Session *s, Err *err)
     return ok;
 }
 
+/* After fork() the child has none of OpenMP's threads, but would wait for them: they are given back before, and made again where they are needed. */
+static void before_fork(void) { omp_pause_resource_all(omp_pause_soft); }
+static void watch_forks(void) { pthread_atfork(before_fork, NULL, NULL); }
+static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
+
 Session *session_create(const Graph *g, const Fusion *fusion, int threads, size_t memory_limit, Err *err)
 {
     Session *s = calloc(1, sizeof *s);
@@ -324,7 +328,7 @@ Session *session_create(const Graph *g, const Fusion *fusion, int threads, size_
     s->env.memory_limit = memory_limit;
     s->env.rng = &s->rng;
     rng_seed(&s->rng, 0);
-    s->pid = getpid();
+    pthread_once(&fork_once, watch_forks);
     s->input = calloc(m, sizeof *s->input);
     s->input_set = calloc(m, sizeof *s->input_set);
     s->sizes = calloc(m, sizeof *s->sizes);
@@ -486,17 +490,8 @@ static bool write_buffers(Session *s, Err *err)
     return true;
 }
 
-/* After fork() the child has none of OpenMP's threads: it runs with one instead of waiting for them. */
-static void after_fork(Session *s)
-{
-    if (s->pid == getpid()) return;
-    s->pid = getpid();
-    s->env.threads = 1;
-}
-
 bool session_run(Session *s, Err *err)
 {
-    after_fork(s);
     omp_set_num_threads(s->env.threads);
     profile_begin(&s->profile);
     TRY(take_inputs(s, err));

@@ -1,7 +1,6 @@
 /* A session's memory, for the files that it is made of: session.c (making and running), sizes.c (sizes that come out of data), random.c. */
 #ifndef QKV_RUN_SESSION_IMPL_H
 #define QKV_RUN_SESSION_IMPL_H
-#include <sys/types.h>
 #include "base/pages.h"
 #include "run/rng.h"
 #include "run/session.h"
@@ -85,7 +84,6 @@ struct Session {
     Profile profile;
     NodeFn *on_node;
     void *on_node_user;
-    pid_t pid;
 };
 
 /* Memory for input i, kept by the session; NULL when out of memory. */
