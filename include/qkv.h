@@ -268,6 +268,12 @@ QKV_API qkv_status qkv_session_keep(qkv_session *s, const char *name, qkv_error 
 /* Valid until the next run. Output i in flattened order of the tensors that the module returned. shape and strides belong to the session. */
 QKV_API qkv_status qkv_session_output(qkv_session *s, int i, qkv_tensor *out, qkv_error *err);
 
+/* Memory for outputs: f is called by every run, once sizes are known, for each output i with its dtype and contiguous shape, and gives memory of that
+ * size, aligned to 64 bytes (NULL ends the run). The output is written there as it is computed, or copied where it is a part or a view of something
+ * else, and is valid as long as that memory is, which must be until the run has ended. f NULL: in the session's memory again. */
+typedef void *qkv_output_memory(void *user, int i, const qkv_tensor *like);
+QKV_API void qkv_session_output_memory(qkv_session *s, qkv_output_memory *f, void *user);
+
 /* Random inputs for given sizes: names[k] = values[k], a name being a symbol ("s0"), an axis ("input_ids.1") or what such an axis is
  * usually called (batch, seq, height, width); the others take their smallest value that satisfies the file),
  * owned by the session and set as its inputs. Integers are drawn so that they are valid indices; masks (bool) keep the first element

@@ -33,6 +33,8 @@ struct qkv_session {
     Shown *output, *input;
     qkv_node_callback *on_node;
     void *on_node_user;
+    qkv_output_memory *memory;
+    void *memory_user;
 };
 
 struct qkv_tensors {
@@ -453,6 +455,22 @@ qkv_status qkv_session_output(qkv_session *s, int i, qkv_tensor *out, qkv_error 
     }
     tensor_out(t, &s->output[i], out);
     return QKV_OK;
+}
+
+static void *ask_memory(void *user, int i, const Tensor *t)
+{
+    qkv_session *s = user;
+    qkv_tensor like;
+    Shown memory;
+    tensor_out(t, &memory, &like);
+    return s->memory(s->memory_user, i, &like);
+}
+
+void qkv_session_output_memory(qkv_session *s, qkv_output_memory *f, void *user)
+{
+    s->memory = f;
+    s->memory_user = user;
+    session_output_memory(s->session, f ? ask_memory : NULL, s);
 }
 
 qkv_status qkv_session_random_inputs(qkv_session *s, const char *const *names, const int64_t *values, int n, uint64_t seed, qkv_error *err)

@@ -46,6 +46,7 @@ class RewriteOptions(C.Structure):
                 ("progress", PROGRESS), ("progress_user", C.c_void_p), ("skip_padding", C.c_int)]
 
 
+OUTPUT_MEMORY = C.CFUNCTYPE(C.c_void_p, C.c_void_p, C.c_int, C.POINTER(CTensor))
 PROFILES = ("ort", "spec", "openvino", "tensorrt")  # qkv_onnx_profile
 
 
@@ -88,6 +89,7 @@ def _declare(lib):
             ("check", i, s, C.POINTER(CheckOptions), C.POINTER(p), e), ("check_explain", s, s), ("check_id", s, i),
             ("session_create", p, p, C.POINTER(SessionOptions), e), ("session_free", None, p),
             ("session_set_input", i, p, s, tensor, e), ("session_keep", i, p, s, e), ("session_run", i, p, e), ("session_output", i, p, i, tensor, e),
+            ("session_output_memory", None, p, OUTPUT_MEMORY, p),
             ("session_reset", None, p)):
         f = getattr(lib, "qkv_" + name)
         f.restype, f.argtypes = result, args

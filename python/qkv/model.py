@@ -1,11 +1,12 @@
 """Model: a .pt2 that runs in C."""
 import ctypes as C
 import json
+import math
 import os
 
 import numpy as np
 
-from ._lib import DTYPES, PROFILES, CError, CTensor, Error, LoadOptions, OnnxOptions, RewriteOptions, SessionOptions, check, lib, text
+from ._lib import DTYPES, OUTPUT_MEMORY, PROFILES, CError, CTensor, Error, LoadOptions, OnnxOptions, RewriteOptions, SessionOptions, check, lib, text
 
 NUMPY = {"f32": np.float32, "f64": np.float64, "f16": np.float16, "i64": np.int64, "i32": np.int32, "i16": np.int16, "i8": np.int8,
          "u8": np.uint8, "bool": np.bool_, "u16": np.uint16, "u32": np.uint32, "u64": np.uint64, "c64": np.complex64, "c128": np.complex128}
@@ -135,6 +136,24 @@ class Output:
         return f"Output({self.dtype}{list(self.shape)})"
 
 
+def _output_memory(made):
+    """The function that a run asks for memory of its outputs: NumPy's, one after the other into `made`."""
+
+    def give(_, i, like):
+        t = like.contents
+        dtype, shape = DTYPES[t.dtype], t.shape[:t.rank]
+        size = math.prod(shape) * (2 if dtype == "bf16" else 1 if dtype in EXTRA else np.dtype(NUMPY[dtype]).itemsize)
+        try:
+            raw = np.empty(size + 63, np.uint8)
+        except MemoryError:
+            return None
+        start = -raw.ctypes.data % 64
+        made.append(Output(dtype, shape, raw[start:start + size]))
+        return raw.ctypes.data + start
+
+    return OUTPUT_MEMORY(give)
+
+
 class Model:
     """A model file, opened, with one session. Not for several threads at once: make one Model a thread.
 
@@ -169,6 +188,9 @@ class Model:
         e, options = CError(), SessionOptions(C.sizeof(SessionOptions), self._args[2] or 0, 0, 0 if self._args[5] else 1)
         self._session = lib().qkv_session_create(self._model, C.byref(options), C.byref(e))
         check(self._session, e)
+        self._made = []
+        self._memory = _output_memory(self._made)
+        lib().qkv_session_output_memory(self._session, self._memory, None)
 
     def _close_session(self):
         if getattr(self, "_session", None):
@@ -271,12 +293,12 @@ class Model:
         for name, x in feeds.items():
             keep.append(_borrow(x))
             check(lib().qkv_session_set_input(self._session, name.encode(), C.byref(keep[-1].c), C.byref(e)) == 0, e)
-        check(lib().qkv_session_run(self._session, C.byref(e)) == 0, e)
-        results, t = {}, CTensor()
-        for i, name in enumerate(self.outputs):
-            check(lib().qkv_session_output(self._session, i, C.byref(t), C.byref(e)) == 0, e)
-            results[name] = _own(t)
-        return results
+        self._made.clear()
+        ok = lib().qkv_session_run(self._session, C.byref(e)) == 0
+        made = self._made[:]
+        self._made.clear()
+        check(ok, e)
+        return dict(zip(self.outputs, made))
 
     def run(self, feeds, keep=()):
         """feeds: {input name: array}, or a list in order. Returns {output_0: NumPy array, ...}.
@@ -299,19 +321,6 @@ def _reopen(args, rewrites):
     for options in rewrites:
         model.rewrite(**options)
     return model
-
-
-def _own(t):
-    """A contiguous copy of an output: the session's memory is used again by the next run."""
-    dtype = DTYPES[t.dtype]
-    size = 2 if dtype == "bf16" else 1 if dtype in EXTRA else np.dtype(NUMPY[dtype]).itemsize
-    shape, strides = t.shape[:t.rank], t.strides[:t.rank]
-    if 0 in shape:
-        return Output(dtype, shape, np.empty(0, np.uint8))
-    span = 1 + sum((n - 1) * s for n, s in zip(shape, strides))
-    raw = np.frombuffer((C.c_uint8 * (span * size)).from_address(t.data), dtype=f"V{size}")
-    view = np.lib.stride_tricks.as_strided(raw, shape, [s * size for s in strides])
-    return Output(dtype, shape, np.array(view, order="C").reshape(-1).view(np.uint8))
 
 
 class InferenceSession:

@@ -481,11 +481,33 @@ static bool set_apart(Builder *s)
     return ok;
 }
 
+/* Blocks that an output fills move out of the arena, to memory that plan_place is told. */
+static bool set_outputs(Builder *s)
+{
+    Plan *p = s->p;
+    int *at = calloc((size_t)p->nblock + 1, sizeof *at);
+    if (!at) return fail(s->err, E_LIMIT, "out of memory");
+    for (int i = 0; i < s->g->noutput; i++) {
+        const Value *v = s->g->output[i].value;
+        const Tensor *t = p->value[v->id];
+        Place pl = p->place[v->id];
+        if (!t || pl.home != HOME_ARENA || pl.offset || !p->block[pl.index].size) continue;
+        if (!tensor_contiguous(t) || tensor_bytes(t) != p->block[pl.index].size) continue;
+        at[pl.index] = s->in->outputs + i; /* 1 + its place */
+        p->block[pl.index].size = 0;
+    }
+    for (int i = 0; i < p->nvalues; i++)
+        if (p->place[i].home == HOME_ARENA && at[p->place[i].index]) p->place[i] = (Place){HOME_INPUT, at[p->place[i].index] - 1, p->place[i].offset};
+    free(at);
+    return true;
+}
+
 static bool place_blocks(Builder *s)
 {
     Plan *p = s->p;
     TRY(take_places(s));
     TRY(!s->in->apart || set_apart(s));
+    TRY(!s->in->outputs || set_outputs(s));
     TRY(memory_plan(s->p->block, s->p->nblock, p->nsteps + 1, &p->arena_bytes, &p->bound_bytes, s->err));
     size_t bytes = p->arena_bytes;
     for (int i = 0; i < p->nconst; i++)

@@ -43,6 +43,7 @@ typedef struct PlanInput {
     const Tensor *const *given;    /* by value id: values that already exist (weights, session constants, buffers); others NULL */
     const unsigned char *stable;   /* by value id: given values whose bytes never change */
     const int *slot;               /* by value id: 1 + the place, behind the inputs, of a given value whose address plan_place is told; NULL: none */
+    int outputs;                   /* output i has place outputs - 1 + i of those that plan_place is told, where it fills memory of its own; 0: none has */
     bool apart;                    /* what is wanted gets memory of its own, beside the plan's constants: it is given to other plans */
     size_t memory_limit;           /* most bytes of activations and constants, 0 = none */
 } PlanInput;
@@ -72,8 +73,10 @@ typedef struct Plan {
 Plan *plan_build(const PlanInput *in, const Binding *b, Err *err);
 void plan_free(Plan *p);
 /* Gives every tensor its address: the arena at base, constants at const_data, inputs at input[i] (NULL: leave unset), and behind the inputs the
- * given values that have a slot. */
+ * given values that have a slot, and outputs. */
 void plan_place(Plan *p, unsigned char *base, void *const *input);
+/* Does a value lie at input[i] of plan_place, from its beginning? */
+static inline bool plan_lies_at(const Plan *p, const Value *v, int i) { return p->place[v->id].home == HOME_INPUT && p->place[v->id].index == i; }
 /* After a run, when the scratch of every step is known: gives results places that leave room for it, where that makes the whole smaller.
  * Tensors stay where they are until plan_place. Does nothing when called again, unless a step took more scratch than before. */
 bool plan_settle(Plan *p, Err *err);

@@ -141,7 +141,7 @@ static bool list_wanted(Session *s, Err *err)
     const Graph *g = s->g;
     k->n = 0;
     for (int i = 0; i < g->next_id; i++) k->n += k->wanted[i];
-    size_t total = (size_t)(g->ninput + k->n) + 1;
+    size_t total = (size_t)(g->ninput + k->n + g->noutput) + 1;
     free(k->value);
     free(s->input_data);
     free(s->placed_input);

@@ -115,13 +115,16 @@ static bool compute_constants(Session *s, Plan *p, Err *err)
     return true;
 }
 
+/* Where outputs' addresses begin in input_data. */
+static int output_place(const Session *s) { return s->g->ninput + (s->keep ? s->keep->n : 0); }
+
 bool session_ready(Session *s, Plan *p, Err *err)
 {
     size_t need = p->arena_bytes > s->needed ? p->arena_bytes : s->needed;
     if (need > s->arena.size || !s->arena.data)
         if (!pages_take(&s->arena, need, SLACK)) return fail(err, E_LIMIT, "out of memory: %zu bytes of activations", need);
     TRY(compute_constants(s, p, err));
-    size_t bytes = (size_t)(s->g->ninput + (s->keep ? s->keep->n : 0)) * sizeof *s->input_data;
+    size_t bytes = (size_t)(output_place(s) + s->g->noutput) * sizeof *s->input_data;
     if (s->current != p || p->base != s->arena.data || (bytes && memcmp(s->placed_input, s->input_data, bytes))) {
         plan_place(p, s->arena.data, s->input_data);
         if (bytes) memcpy(s->placed_input, s->input_data, bytes);
@@ -181,7 +184,7 @@ Cached *session_plan(Session *s, const Binding *b, int stage, const unsigned cha
     const Keeping *keep = s->on_node || stage == KEPT ? NULL : s->keep;
     PlanInput in = {.graph = s->g, .fusion = s->on_node || (wanted && stage != KEPT) ? NULL : s->fusion, .wanted = wanted,
                     .given = keep ? keep->given : (const Tensor *const *)s->given, .stable = s->stable, .slot = keep ? keep->slot : NULL,
-                    .apart = stage == KEPT, .memory_limit = s->env.memory_limit};
+                    .apart = stage == KEPT, .outputs = stage == WHOLE && s->memory ? 1 + output_place(s) : 0, .memory_limit = s->env.memory_limit};
     Plan *p = plan_build(&in, b, err);
     if (!p) return NULL;
     s->plan_ms = now_ms() - start;
@@ -317,7 +320,7 @@ static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
 Session *session_create(const Graph *g, const Fusion *fusion, int threads, size_t memory_limit, Err *err)
 {
     Session *s = calloc(1, sizeof *s);
-    size_t n = (size_t)g->next_id + 1, m = (size_t)g->ninput + 1;
+    size_t n = (size_t)g->next_id + 1, m = (size_t)g->ninput + (size_t)g->noutput + 1;
     if (!s) {
         no_memory(err);
         return NULL;
@@ -335,10 +338,11 @@ Session *session_create(const Graph *g, const Fusion *fusion, int threads, size_
     s->own_input = calloc(m, sizeof *s->own_input);
     s->input_data = calloc(m, sizeof *s->input_data);
     s->placed_input = calloc(m, sizeof *s->placed_input);
+    s->output_data = calloc(m, sizeof *s->output_data);
     s->scalar = calloc((size_t)g->nscalar_input + 1, sizeof *s->scalar);
     s->given = calloc(n, sizeof *s->given);
     s->stable = calloc(n, 1);
-    bool ok = s->input && s->input_set && s->sizes && s->own_input && s->input_data && s->placed_input && s->scalar && s->given && s->stable;
+    bool ok = s->input && s->input_set && s->sizes && s->own_input && s->input_data && s->placed_input && s->output_data && s->scalar && s->given && s->stable;
     if (!ok) no_memory(err);
     for (int i = 0; ok && i < g->ninput; i++) s->sizes[i] = &s->input[i];
     ok = ok && binding_init(&s->binding, g->ex, err) && stages_make(s, err);
@@ -371,6 +375,7 @@ void session_free(Session *s)
     free(s->given);
     free(s->scalar);
     free(s->placed_input);
+    free(s->output_data);
     free(s->input_data);
     free(s->own_input);
     free(s->sizes);
@@ -456,14 +461,31 @@ static bool looks_at_state(const Session *s, const Tensor *t)
     return false;
 }
 
+/* The caller's memory for outputs. */
+static bool take_outputs(Session *s, const Plan *p, Err *err)
+{
+    for (int i = 0; s->memory && i < s->g->noutput; i++) {
+        const Value *v = s->g->output[i].value;
+        const Tensor *made = p->value[v->id];
+        Tensor t = tensor_of(made->dtype, made->rank, made->shape, NULL);
+        int at = output_place(s) + i;
+        s->output_data[i] = s->memory(s->memory_user, i, &t);
+        if (!s->output_data[i]) return fail(err, E_LIMIT, "output %d: no memory was given for its %zu bytes", i, tensor_bytes(&t));
+        if ((uintptr_t)s->output_data[i] % ALIGN) return fail(err, E_USAGE, "output %d: its memory is not aligned to %d bytes", i, ALIGN);
+        s->input_data[at] = plan_lies_at(p, v, at) ? s->output_data[i] : NULL;
+    }
+    return true;
+}
+
 static bool keep_outputs(Session *s, Err *err)
 {
     for (int i = 0; i < s->g->noutput; i++) {
-        const Tensor *t = s->current->value[s->g->output[i].value->id];
+        const Value *v = s->g->output[i].value;
+        const Tensor *t = s->current->value[v->id];
         Kept *k = &s->kept[i];
-        k->used = looks_at_state(s, t);
+        k->used = s->memory ? !plan_lies_at(s->current, v, output_place(s) + i) : looks_at_state(s, t);
         if (!k->used) continue;
-        void *p = room(&k->room, tensor_bytes(t));
+        void *p = s->memory ? s->output_data[i] : room(&k->room, tensor_bytes(t));
         if (!p) return no_memory(err);
         k->copy = tensor_of(t->dtype, t->rank, t->shape, p);
         tensor_copy(&k->copy, t);
@@ -499,10 +521,10 @@ bool session_run(Session *s, Err *err)
     TRY(bind(s, err));
     profile_part(&s->profile, PART_SIZES);
     Cached *k = session_plan(s, &s->binding, WHOLE, NULL, err);
-    TRY(k && session_ready(s, k->plan, err));
+    TRY(k && take_outputs(s, k->plan, err) && session_ready(s, k->plan, err));
     profile_part(&s->profile, PART_PLAN);
     TRY(s->on_node ? run_observed(s, k->plan, err) : session_run_steps(s, k->plan, false, err));
-    TRY(plan_settle(k->plan, err) && (!s->g->nmutation || (keep_outputs(s, err) && write_buffers(s, err))));
+    TRY(plan_settle(k->plan, err) && keep_outputs(s, err) && (!s->g->nmutation || write_buffers(s, err)));
     profile_part(&s->profile, PART_BUFFERS);
     profile_end(&s->profile);
     return true;
@@ -512,6 +534,13 @@ const Tensor *session_output(const Session *s, int i)
 {
     if (!s->current || i < 0 || i >= s->g->noutput) return NULL;
     return s->kept[i].used ? &s->kept[i].copy : s->current->value[s->g->output[i].value->id];
+}
+
+void session_output_memory(Session *s, OutputMemory *f, void *user)
+{
+    if ((s->memory == NULL) != (f == NULL)) session_forget_plans(s); /* in which outputs lie elsewhere */
+    s->memory = f;
+    s->memory_user = user;
 }
 
 /* ------------------------------------------------------------------ looking in */

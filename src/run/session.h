@@ -32,6 +32,9 @@ bool session_keep(Session *s, int i, Err *err);
 bool session_set_scalar(Session *s, int i, int64_t value); /* a dynamic scalar input, by position in graph->scalar_input */
 bool session_run(Session *s, Err *err);
 const Tensor *session_output(const Session *s, int i); /* NULL before the first run */
+/* Asked for every output of a run, with its dtype, shape and strides, when they are known: memory for it, aligned to 64 bytes. NULL stops the run. */
+typedef void *OutputMemory(void *user, int i, const Tensor *t);
+void session_output_memory(Session *s, OutputMemory *f, void *user);
 void session_reset(Session *s);
 void session_seed(Session *s, uint64_t seed);
 /* Fills unset or all inputs with random values owned by the session, sizes from b. */

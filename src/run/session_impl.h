@@ -29,7 +29,7 @@ typedef struct Room {
     size_t size;
 } Room;
 
-/* An output that is a view of a buffer as it was before the run: a copy, owned. */
+/* A copy of an output: of a view of a buffer, as that was before the run, in memory of the session; of what could not be written into the caller's. */
 typedef struct Kept {
     Tensor copy;
     Room room;
@@ -59,7 +59,7 @@ struct Session {
     bool *input_set;
     const Tensor **sizes;   /* their addresses */
     Room *own_input;        /* contiguous copies, and random inputs */
-    void **input_data;      /* address per input for the current run */
+    void **input_data;      /* addresses for the current run: of inputs, of results of kept inputs, of outputs that the caller has memory for */
     void **placed_input;    /* the addresses that the current plan was placed at */
     int64_t *scalar;
     Binding binding;        /* of the current run */
@@ -72,6 +72,8 @@ struct Session {
     Tensor *state;          /* per mutation: the buffer's value, owned */
     Room *early;            /* per mutation: the new value, where it looks at a buffer */
     Kept *kept;             /* per output */
+    OutputMemory *memory;   /* the caller's, for outputs; NULL: they lie in the session's */
+    void *memory_user, **output_data;
     Keeping *keep;          /* NULL: no input is kept */
     Pages arena;            /* results of the current plan, and scratch above what is alive in each step */
     size_t needed;          /* most bytes of it that any step would have used */

@@ -1,0 +1,257 @@
+"""BatchPredictor: a model over dicts of columns, as ray.data.Dataset.map_batches gives them, in this process or in many.
+
+    predict = qkv.BatchPredictor("sam3.pt2", fixed_inputs={"token_ids": ids}, outputs={"output_0": "logits"}, passthrough=["name"])
+    predict({"patch_batch": images, "name": names})            {"logits": (B, P, ...), "name": names}
+"""
+import ast
+import os
+import pickle
+import threading
+import weakref
+
+import numpy as np
+
+from ._lib import Error
+from .model import Model, _numpy_type
+
+
+# ------------------------------------------------------------------ sizes
+
+_OPERATORS = {ast.Add: lambda a, b: a + b, ast.Sub: lambda a, b: a - b, ast.Mult: lambda a, b: a * b, ast.FloorDiv: lambda a, b: a // b,
+              ast.Mod: lambda a, b: a % b, ast.Pow: lambda a, b: a ** b}
+
+
+def _size(size, symbols):
+    """A size as the model describes it (3, "s0*s1", "14*s1 + 1") in numbers; None where it depends on more than `symbols`."""
+
+    def value(node):
+        if isinstance(node, ast.Constant):
+            return node.value
+        if isinstance(node, ast.Name):
+            return symbols[node.id]
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+            return -value(node.operand)
+        if isinstance(node, ast.BinOp):
+            return _OPERATORS[type(node.op)](value(node.left), value(node.right))
+        if isinstance(node, ast.Call):
+            return {"Max": max, "Min": min}[node.func.id](*map(value, node.args))
+        raise KeyError(node)
+
+    try:
+        return value(ast.parse(str(size), mode="eval").body)
+    except (KeyError, SyntaxError, ZeroDivisionError):
+        return None
+
+
+def _shape_text(shape):
+    return f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"
+
+
+# ------------------------------------------------------------------ sessions of this process
+
+class _Opened:
+    """A model with its session, which belongs to one thread at a time."""
+
+    def __init__(self, path, options):
+        self.lock = threading.Lock()
+        self.model = Model(path, **options)
+        d = self.model.describe()
+        self.inputs = {i["name"]: i for i in d["inputs"]}
+        self.outputs = {o["name"]: o for o in d["outputs"]}
+        self.scalars = {s["name"] for s in d["scalar_inputs"]}
+        self.fixed_given = False
+
+
+_opened, _latest, _opening = weakref.WeakValueDictionary(), None, threading.Lock()
+
+
+def _forget():
+    """In a forked child: the parent's sessions are not its own."""
+    global _opened, _latest, _opening
+    _opened, _latest, _opening = weakref.WeakValueDictionary(), None, threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forget)
+
+
+def _open(path, options, fixed):
+    """The session for these, which lives on until another one is opened: a predictor that comes with every task (multiprocessing) opens it once."""
+    global _latest
+    try:
+        status = os.stat(path)
+        version = status.st_ino, status.st_size, status.st_mtime_ns
+    except OSError:
+        version = None  # Model says what is wrong
+    key = pickle.dumps((path, version, options, fixed))
+    with _opening:
+        found = _opened.get(key) or _Opened(path, options)
+        _opened[key] = _latest = found
+    return found
+
+
+# ------------------------------------------------------------------ columns
+
+def _unfit(row, spec):
+    """Why a row cannot be one of the input's, or None. Numbers are widened, never narrowed, and integers are not taken for floats."""
+    shape, want = spec["shape"][1:], np.dtype(_numpy_type(spec["dtype"]))
+    same_kind = row.dtype.kind == want.kind or {row.dtype.kind, want.kind} == {"i", "u"}
+    if row.dtype != want and not (same_kind and np.can_cast(row.dtype, want, "safe")):
+        return f"is {row.dtype}, input '{spec['name']}' takes {want}"
+    if len(shape) != row.ndim or any(isinstance(s, int) and s != n for s, n in zip(shape, row.shape)):
+        return f"has shape {_shape_text(row.shape)}, input '{spec['name']}' takes {_shape_text(shape)}"
+    return None
+
+
+def _column(name, a, spec):
+    """The column as an array for the input: itself, unless it must be widened or its rows came as arrays of their own."""
+    if isinstance(a, (list, tuple)):
+        rows = a
+        a = np.empty(len(rows), object)
+        for i, row in enumerate(rows):
+            a[i] = row
+    a = np.asarray(a)
+    if not spec["shape"]:
+        raise Error(f"input '{spec['name']}' has no axis for a batch's rows; give it in fixed_inputs", 2)
+    if a.ndim == 0 or not len(a):
+        raise Error(f"column '{name}': has no rows", 2)
+    rows = [np.asarray(r) for r in a] if a.dtype == object else a[:1]
+    for i, row in enumerate(rows):
+        why = _unfit(row, spec)
+        if why:
+            raise Error(f"column '{name}': row {i} {why}", 2)
+        if row.shape != rows[0].shape:
+            raise Error(f"column '{name}': row {i} has shape {_shape_text(row.shape)}, row 0 {_shape_text(rows[0].shape)}; one shape a batch", 2)
+    if a.dtype == object:
+        a = np.stack(rows)
+    return a.astype(_numpy_type(spec["dtype"]), copy=False)
+
+
+class BatchPredictor:
+    """Runs a model on a dict of arrays, each with a leading axis of rows, and returns such a dict. It pickles as a path and options: where it
+    arrives, the file is opened at the first call, its weights mapped, with one session per process for all predictors that are equal.
+
+        ray.data.read_parquet(...).map_batches(qkv.BatchPredictor, fn_constructor_kwargs={"path": "model.pt2"}, compute=ray.data.ActorPoolStrategy(size=2))
+
+    fixed_inputs  {input: array}: the same for every batch, such as prompts. What depends on them alone is computed once.
+    columns       {input: column}, where their names differ.
+    outputs       those to return, all by default: a list of names, or {name: column that it becomes}.
+    passthrough   columns of the batch to return as they are: a list, or True for those that are no input.
+    fixed_first   row p * B + b of an output belongs to row b of the batch. By default row b * P + p does.
+    threads, compute and further options are qkv.Model's. threads=None: OMP_NUM_THREADS, which Ray sets to the actor's num_cpus.
+
+    An array that is contiguous and of the input's dtype is read where it lies, also one that Ray shares between processes; integers and floats are
+    widened to the input's; anything else is an error. Outputs of more rows than the batch has, as their sizes say (B * P where the batch binds B
+    and fixed inputs bind P), become (B, P, ...). bfloat16 outputs become float32.
+    """
+
+    def __init__(self, path, *, fixed_inputs=None, columns=None, outputs=None, passthrough=False, fixed_first=False, **options):
+        self.path = os.path.abspath(path)
+        self.fixed_inputs = {name: np.asarray(x) for name, x in (fixed_inputs or {}).items()}
+        self.columns = dict(columns or {})
+        outputs = [outputs] if isinstance(outputs, str) else outputs
+        self.outputs = outputs if outputs is None or isinstance(outputs, dict) else {name: name for name in outputs}
+        self.passthrough = [passthrough] if isinstance(passthrough, str) else passthrough if isinstance(passthrough, bool) else list(passthrough)
+        self.fixed_first, self.options = fixed_first, options
+        self._session = None
+
+    def __getstate__(self):
+        return {**self.__dict__, "_session": None}
+
+    def __repr__(self):
+        return f"BatchPredictor({self.path!r})"
+
+    # ---------------------------------------------------------------- once a process
+
+    def _known(self, what, names, known):
+        for name in names:
+            if name not in known:
+                raise Error(f"{self.path}: {what} '{name}': the model has {', '.join(known)}", 2)
+
+    def _opened(self):
+        if self._session is None or self._session[0] != os.getpid():
+            o = _open(self.path, self.options, self.fixed_inputs)
+            self._known("fixed input", self.fixed_inputs, [*o.inputs, *o.scalars])
+            self._known("columns: input", self.columns, list(o.inputs))
+            self._known("output", self.outputs or (), list(o.outputs))
+            if all(name in self.fixed_inputs for name in o.inputs):
+                raise Error(f"{self.path}: every input is fixed; nothing is left for a batch's columns", 2)
+            self._session = os.getpid(), o
+        return self._session[1]
+
+    # ---------------------------------------------------------------- once a batch
+
+    def _inputs(self, o, batch):
+        feeds, used, first = {}, set(), None
+        for name, spec in o.inputs.items():
+            if name in self.fixed_inputs:
+                continue
+            column = self.columns.get(name, name)
+            if column not in batch:
+                raise Error(f"the batch has no column '{column}' for input '{name}'; it has {', '.join(map(str, batch)) or 'none'}", 2)
+            feeds[name] = _column(column, batch[column], spec)
+            used.add(column)
+            first = first or column
+            if len(feeds[name]) != len(batch[first]):
+                raise Error(f"column '{column}' has {len(feeds[name])} rows, column '{first}' {len(batch[first])}", 2)
+        return feeds, used
+
+    def _factors(self, o, feeds):
+        """{output: rows of it for each row of the batch; 0: it has as many}. From the sizes that the model declares."""
+        symbols, of_rows, n, fixed_rows = {}, set(), len(next(iter(feeds.values()))), True
+        for name, a in {**self.fixed_inputs, **feeds}.items():
+            shape = o.inputs[name]["shape"] if name in o.inputs else ()
+            for axis, (size, value) in enumerate(zip(shape, np.shape(a))):
+                if isinstance(size, str) and size.isidentifier():
+                    symbols[size] = value
+                    if axis == 0 and name in feeds:
+                        of_rows.add(size)
+                if axis == 0 and name in feeds:
+                    fixed_rows &= isinstance(size, int)
+        factors = {}
+        for name in self.outputs or o.outputs:
+            shape = o.outputs[name]["shape"]
+            size = shape[0] if shape else None
+            if size in of_rows:
+                factors[name] = 0
+                continue
+            at = lambda rows: _size(size, {**symbols, **dict.fromkeys(of_rows, rows)})
+            if fixed_rows and isinstance(size, int) and size % n == 0:
+                factors[name] = 0 if size == n else size // n
+                continue
+            each = at(1)
+            if not shape or not each or any(at(rows) != each * rows for rows in (2, 3, n)):
+                what = f"has {size} rows, which is no number for each row of the batch" if shape else "is one number"
+                raise Error(f"{self.path}: output '{name}' {what}; choose others with outputs=[...]", 2)
+            factors[name] = each
+        return factors
+
+    def _rows(self, a, each, n):
+        if not each:
+            return a
+        return a.reshape(each, n, *a.shape[1:]).swapaxes(0, 1) if self.fixed_first else a.reshape(n, each, *a.shape[1:])
+
+    def _passed(self, batch, used):
+        if not self.passthrough:
+            return {}
+        names = [c for c in batch if c not in used] if self.passthrough is True else self.passthrough
+        for name in names:
+            if name not in batch:
+                raise Error(f"the batch has no column '{name}' to pass through; it has {', '.join(map(str, batch))}", 2)
+        return {name: batch[name] for name in names}
+
+    def __call__(self, batch):
+        o = self._opened()
+        feeds, used = self._inputs(o, batch)
+        factors = self._factors(o, feeds)
+        out, n = self._passed(batch, used), len(next(iter(feeds.values())))
+        names = self.outputs or {name: name for name in o.outputs}
+        for column in names.values():
+            if column in out:
+                raise Error(f"column '{column}' is passed through, and an output has that name; rename it with outputs={{...}}", 2)
+        with o.lock:
+            given = {} if o.fixed_given else self.fixed_inputs
+            keep = [name for name in given if name in o.inputs]
+            results = o.model.run({**given, **feeds}, keep)
+            o.fixed_given = True
+        out.update({column: self._rows(results[name], factors[name], n) for name, column in names.items()})
+        return out
