@@ -359,7 +359,7 @@ QKV_API qkv_status qkv_file_write(const char *path, const void *bytes, size_t n,
 /* Format by the ending of path; written whole or not at all. */
 QKV_API qkv_status qkv_tensors_write(const char *path, const char *const *names, const qkv_tensor *tensors, int n, qkv_error *err);
 
-/* A PNG or JPEG as float32 (channels, height, width): converted to 1 or 3 channels, resized with an antialiased triangle filter,
+/* A PNG or JPEG (upright as its EXIF says) as float32 (channels, height, width): converted to 1 or 3 channels, resized with an antialiased triangle filter,
  * x/255, then (x - mean[c]) / std[c]; mean and std may be NULL (0 and 1). out has channels*height*width floats. */
 QKV_API qkv_status qkv_image_read(const char *path, int channels, int height, int width, const float *mean, const float *std,
                                   float *out, qkv_error *err);
@@ -380,7 +380,7 @@ QKV_API int qkv_tokenizer_encode(const qkv_tokenizer *t, const char *text, int64
 /* ---------------------------------------------------------------- instances of a text in a picture */
 
 typedef struct qkv_picture qkv_picture; /* 8-bit RGB */
-/* A PNG or JPEG; alpha is left out, 16 bits are reduced to 8, gray becomes RGB. */
+/* A PNG or JPEG; alpha is left out, 16 bits are reduced to 8, gray becomes RGB, a JPEG is turned upright as its EXIF says. */
 QKV_API qkv_picture *qkv_picture_read(const char *path, qkv_error *err);
 QKV_API void qkv_picture_free(qkv_picture *p);
 QKV_API int qkv_picture_width(const qkv_picture *p);

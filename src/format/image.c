@@ -1,6 +1,5 @@
 /* PNG and JPEG. Contract in image.h. */
 #include "format/image.h"
-#include <math.h>
 #include <setjmp.h>
 #include <stdio.h>
 #include <jpeglib.h>
@@ -11,6 +10,8 @@
 #include "base/arena.h"
 #include "base/buf.h"
 #include "base/file.h"
+#include "format/exif.h"
+#include "format/taps.h"
 
 static const int64_t max_pixels = (int64_t)1 << 28;
 static const int64_t max_packing = 8300; /* pixels to a byte: deflate gives at most 1032 bytes for one, 8 pixels in each; JPEG a bit for a block of a 32 x 32 unit */
@@ -177,6 +178,25 @@ static bool read_jpeg(Image *im, const MappedFile *f, Err *err)
     return ok;
 }
 
+/* As EXIF's orientation says: 5 to 8 lie with rows and columns changed, the others and they may be mirrored across and down. */
+static bool turn_upright(Image *im, int orientation, Err *err)
+{
+    if (orientation == 1) return true;
+    bool turned = orientation >= 5, left = orientation == 2 || orientation == 3 || orientation >= 7, up = orientation == 3 || orientation == 4 || orientation == 6 || orientation == 7;
+    size_t c = (size_t)im->channels, w = (size_t)im->width, h = (size_t)im->height;
+    Image out;
+    TRY(room(&out, turned ? im->height : im->width, turned ? im->width : im->height, im->channels, err));
+    uint8_t *to = out.pixels;
+    for (size_t y = 0; y < (size_t)out.height; y++)
+        for (size_t x = 0; x < (size_t)out.width; x++, to += c) {
+            size_t u = turned ? y : x, v = turned ? x : y;
+            memcpy(to, im->pixels + c * ((up ? h - 1 - v : v) * w + (left ? w - 1 - u : u)), c);
+        }
+    image_free(im);
+    *im = out;
+    return true;
+}
+
 static bool read_either(Image *im, const char *path, bool strip, Err *err)
 {
     MappedFile f;
@@ -184,7 +204,7 @@ static bool read_either(Image *im, const char *path, bool strip, Err *err)
     TRY(file_map(&f, path, err));
     bool ok;
     if (f.size >= 8 && !memcmp(f.data, "\x89PNG\r\n\x1a\n", 8)) ok = read_png(im, &f, strip, err);
-    else if (f.size >= 3 && !memcmp(f.data, "\xff\xd8\xff", 3)) ok = read_jpeg(im, &f, err);
+    else if (f.size >= 3 && !memcmp(f.data, "\xff\xd8\xff", 3)) ok = read_jpeg(im, &f, err) && turn_upright(im, exif_orientation(f.data, f.size), err);
     else ok = fail(err, E_FORMAT, "found neither PNG nor JPEG; convert the picture to one of them");
     file_unmap(&f);
     if (ok) return true;
@@ -226,34 +246,6 @@ bool image_write_png(const Image *im, const char *path, Err *err)
 
 /* ------------------------------------------------------------------ to a tensor */
 
-/* Weights of one output pixel: the triangle filter, widened by the reduction factor (Pillow, Resample.c: bilinear_filter). */
-typedef struct Taps {
-    int first, n;
-    float *w;
-} Taps;
-
-static void make_taps(Taps *t, int in, int out, int at)
-{
-    double scale = (double)in / out, support = scale > 1 ? scale : 1, centre = (at + 0.5) * scale, sum = 0;
-    int first = (int)(centre - support + 0.5), last = (int)(centre + support + 0.5);
-    if (first < 0) first = 0;
-    if (last > in) last = in;
-    t->first = first;
-    t->n = last - first;
-    for (int k = 0; k < t->n; k++) {
-        double x = fabs((k + first - centre + 0.5) / support);
-        t->w[k] = (float)(x < 1 ? 1 - x : 0);
-        sum += t->w[k];
-    }
-    for (int k = 0; k < t->n; k++) t->w[k] = (float)(t->w[k] / sum);
-}
-
-static int most_taps(int in, int out)
-{
-    double scale = (double)in / out;
-    return (int)(2 * (scale > 1 ? scale : 1)) + 3;
-}
-
 static float channel(const Image *im, int x, int y, int c, int want)
 {
     const uint8_t *p = im->pixels + ((size_t)y * (size_t)im->width + (size_t)x) * (size_t)im->channels;
@@ -265,35 +257,28 @@ static float channel(const Image *im, int x, int y, int c, int want)
 bool image_to_tensor(const Image *im, int want, int h, int w, const float *mean, const float *std, float *out, Err *err)
 {
     if ((want != 1 && want != 3) || h < 1 || w < 1) return fail(err, E_USAGE, "%d channels of %d x %d: expected 1 or 3 channels and sizes above 0", want, h, w);
-    size_t line = (size_t)w * (size_t)im->height;
-    int cap = most_taps(im->width, w) > most_taps(im->height, h) ? most_taps(im->width, w) : most_taps(im->height, h);
-    float *rows = malloc(line * sizeof *rows), *weight = malloc((size_t)cap * sizeof *weight);
-    if (!rows || !weight) {
-        free(rows);
-        free(weight);
-        return fail(err, E_LIMIT, "out of memory");
-    }
-    Taps t = {.w = weight};
-    for (int c = 0; c < want; c++) {
-        for (int x = 0; x < w; x++) { /* across */
-            make_taps(&t, im->width, w, x);
+    Taps tx = {0}, ty = {0};
+    float *rows = malloc((size_t)w * (size_t)im->height * sizeof *rows);
+    bool ok = (rows || fail(err, E_LIMIT, "out of memory")) && taps_make(&tx, im->width, w, err) && taps_make(&ty, im->height, h, err);
+    for (int c = 0; ok && c < want; c++) {
+        for (int x = 0; x < w; x++) /* across */
             for (int y = 0; y < im->height; y++) {
+                const double *weight = tx.w + (size_t)x * (size_t)tx.most;
                 float s = 0;
-                for (int k = 0; k < t.n; k++) s += t.w[k] * channel(im, t.first + k, y, c, want);
+                for (int k = 0; k < tx.n[x]; k++) s += (float)weight[k] * channel(im, tx.first[x] + k, y, c, want);
                 rows[(size_t)y * (size_t)w + (size_t)x] = s;
             }
-        }
-        for (int y = 0; y < h; y++) { /* down */
-            make_taps(&t, im->height, h, y);
+        for (int y = 0; y < h; y++) /* down */
             for (int x = 0; x < w; x++) {
+                const double *weight = ty.w + (size_t)y * (size_t)ty.most;
                 float s = 0;
-                for (int k = 0; k < t.n; k++) s += t.w[k] * rows[(size_t)(t.first + k) * (size_t)w + (size_t)x];
+                for (int k = 0; k < ty.n[y]; k++) s += (float)weight[k] * rows[(size_t)(ty.first[y] + k) * (size_t)w + (size_t)x];
                 float v = s / 255.0f;
                 out[((size_t)c * (size_t)h + (size_t)y) * (size_t)w + (size_t)x] = (v - (mean ? mean[c] : 0)) / (std ? std[c] : 1);
             }
-        }
     }
     free(rows);
-    free(weight);
-    return true;
+    taps_free(&tx);
+    taps_free(&ty);
+    return ok;
 }

@@ -4,6 +4,8 @@
  *     image_read(&im, "cat.jpg", err);      8 bits a channel; im.channels 1 (gray), 3 (RGB); alpha dropped over white, palettes and
  *     ... im.pixels[(y * im.width + x) * im.channels + c] ...        16 bits reduced, CMYK refused by name
  *     image_free(&im);
+ *
+ * A JPEG whose EXIF says that it lies on its side or is mirrored is turned upright, as PIL.ImageOps.exif_transpose does.
  */
 #ifndef QKV_FORMAT_IMAGE_H
 #define QKV_FORMAT_IMAGE_H

@@ -3,71 +3,49 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "base/arena.h"
+#include "format/taps.h"
 
-/* Of every output pixel: where its input pixels begin, how many they are, their weights times 2^bits. */
-typedef struct Taps {
-    int most, bits;
-    int *first, *n;
-    int16_t *w; /* most for each */
-} Taps;
+/* Weights times 2^bits, for sums in integers. */
+typedef struct Taps16 {
+    Taps t;
+    int bits;
+    int16_t *w; /* as t.w */
+} Taps16;
 
-static void taps_free(Taps *t)
+static void taps16_free(Taps16 *t)
 {
-    free(t->first);
-    free(t->n);
+    taps_free(&t->t);
     free(t->w);
 }
 
 static int clamp(int v, int lo, int hi) { return v < lo ? lo : v > hi ? hi : v; }
 
-/* The triangle filter in double, then in 16 bits with as many fraction bits as the largest weight leaves. */
-static bool make_taps(Taps *t, int in, int out, Err *err)
+/* As many fraction bits as the largest weight leaves in 16. */
+static bool taps16_make(Taps16 *t, int in, int out, Err *err)
 {
-    double scale = (double)in / out, support = scale >= 1 ? scale : 1, inverse = scale >= 1 ? 1 / scale : 1, largest = 0;
-    t->most = (int)ceil(support) * 2 + 1;
-    size_t count;
-    double *w = mul_size((size_t)out, (size_t)t->most, &count) ? calloc(count, sizeof *w) : NULL;
-    t->first = calloc((size_t)out, sizeof *t->first);
-    t->n = calloc((size_t)out, sizeof *t->n);
-    t->w = w ? calloc(count, sizeof *t->w) : NULL;
-    if (!t->w || !t->first || !t->n) {
-        free(w);
-        return fail(err, E_LIMIT, "out of memory");
-    }
-    for (int i = 0; i < out; i++) {
-        double centre = scale * (i + 0.5), sum = 0, *row = w + (size_t)i * (size_t)t->most;
-        int first = (int)(centre - support + 0.5), last = (int)(centre + support + 0.5);
-        first = first > 0 ? first : 0;
-        t->first[i] = first;
-        t->n[i] = clamp((last < in ? last : in) - first, 0, t->most);
-        for (int k = 0; k < t->n[i]; k++) {
-            double x = fabs((k + first - centre + 0.5) * inverse);
-            sum += row[k] = x < 1 ? 1 - x : 0;
-        }
-        for (int k = 0; k < t->n[i]; k++) {
-            if (sum != 0) row[k] /= sum;
-            largest = fmax(largest, row[k]);
-        }
-    }
+    TRY(taps_make(&t->t, in, out, err));
+    size_t count = (size_t)out * (size_t)t->t.most;
+    double largest = 0;
+    t->w = calloc(count, sizeof *t->w);
+    if (!t->w) return fail(err, E_LIMIT, "out of memory");
+    for (size_t i = 0; i < count; i++) largest = fmax(largest, t->t.w[i]);
     for (t->bits = 0; t->bits < 22; t->bits++)
         if ((int)(0.5 + largest * (1 << (t->bits + 1))) >= 1 << 15) break;
-    for (size_t i = 0; i < count; i++) t->w[i] = (int16_t)(0.5 + w[i] * (1 << t->bits));
-    free(w);
+    for (size_t i = 0; i < count; i++) t->w[i] = (int16_t)(0.5 + t->t.w[i] * (1 << t->bits));
     return true;
 }
 
 static uint8_t rounded(int v, int bits) { return (uint8_t)clamp(v >> bits, 0, 255); }
 
 /* (rows, in, 3) with `stride` bytes a row to (rows, out, 3) */
-static void across(const Taps *t, const uint8_t *from, size_t stride, int rows, int out, uint8_t *to)
+static void across(const Taps16 *t, const uint8_t *from, size_t stride, int rows, int out, uint8_t *to)
 {
     for (int y = 0; y < rows; y++, from += stride)
         for (int x = 0; x < out; x++, to += 3) {
-            const uint8_t *p = from + 3 * (size_t)t->first[x];
-            const int16_t *w = t->w + (size_t)x * (size_t)t->most;
+            const uint8_t *p = from + 3 * (size_t)t->t.first[x];
+            const int16_t *w = t->w + (size_t)x * (size_t)t->t.most;
             int s0 = 1 << (t->bits - 1), s1 = s0, s2 = s0;
-            for (int k = 0; k < t->n[x]; k++, p += 3) {
+            for (int k = 0; k < t->t.n[x]; k++, p += 3) {
                 s0 += w[k] * p[0];
                 s1 += w[k] * p[1];
                 s2 += w[k] * p[2];
@@ -79,13 +57,13 @@ static void across(const Taps *t, const uint8_t *from, size_t stride, int rows, 
 }
 
 /* (in, line) with `stride` bytes a row to (out, line); sum has room for a line */
-static void down(const Taps *t, const uint8_t *from, size_t stride, size_t line, int out, int *sum, uint8_t *to)
+static void down(const Taps16 *t, const uint8_t *from, size_t stride, size_t line, int out, int *sum, uint8_t *to)
 {
     for (int y = 0; y < out; y++, to += line) {
-        const int16_t *w = t->w + (size_t)y * (size_t)t->most;
+        const int16_t *w = t->w + (size_t)y * (size_t)t->t.most;
         for (size_t i = 0; i < line; i++) sum[i] = 1 << (t->bits - 1);
-        for (int k = 0; k < t->n[y]; k++) {
-            const uint8_t *p = from + (size_t)(t->first[y] + k) * stride;
+        for (int k = 0; k < t->t.n[y]; k++) {
+            const uint8_t *p = from + (size_t)(t->t.first[y] + k) * stride;
             for (size_t i = 0; i < line; i++) sum[i] += w[k] * p[i];
         }
         for (size_t i = 0; i < line; i++) to[i] = rounded(sum[i], t->bits);
@@ -94,19 +72,19 @@ static void down(const Taps *t, const uint8_t *from, size_t stride, size_t line,
 
 bool picture_resize(const Image *im, int x, int y, int w, int h, int height, int width, uint8_t *out, Err *err)
 {
-    Taps tx = {0}, ty = {0};
+    Taps16 tx = {0}, ty = {0};
     size_t line = 3 * (size_t)width, stride = 3 * (size_t)im->width;
     const uint8_t *from = im->pixels + (size_t)y * stride + 3 * (size_t)x;
     uint8_t *rows = malloc((size_t)h * line);
     int *sum = malloc(line * sizeof *sum);
     bool ok = (rows && sum) || fail(err, E_LIMIT, "out of memory");
-    ok = ok && make_taps(&tx, w, width, err) && make_taps(&ty, h, height, err);
+    ok = ok && taps16_make(&tx, w, width, err) && taps16_make(&ty, h, height, err);
     if (ok) {
         across(&tx, from, stride, h, width, rows);
         down(&ty, rows, line, line, height, sum, out);
     }
-    taps_free(&tx);
-    taps_free(&ty);
+    taps16_free(&tx);
+    taps16_free(&ty);
     free(rows);
     free(sum);
     return ok;

@@ -8,7 +8,7 @@
 #include "fuzz.h"
 
 static const char *const tokens[] = {"IHDR", "IDAT", "PLTE", "tRNS", "IEND", "gAMA", "iCCP", "zTXt", "\xff\xd8\xff", "\xff\xc0", "\xff\xc2", "\xff\xc4", "\xff\xda", "\xff\xdb", "\xff\xdd", "\xff\xd0",
-                                     "\xff\xd9", "\xff\xee", "JFIF", NULL};
+                                     "\xff\xd9", "\xff\xee", "JFIF", "\xff\xe1", "Exif", "II*", "MM", "\x01\x12", "\x12\x01", NULL};
 
 /* One chunk at `at`; its end. */
 static size_t put_chunk(uint8_t *png, size_t at, const char *type, const uint8_t *data, size_t n)
@@ -37,7 +37,7 @@ static void seed_png(FuzzAdd *add, uint8_t colour, uint8_t depth, uint8_t interl
     add(png, put_chunk(png, at, "IEND", NULL, 0));
 }
 
-static void seed_jpeg(FuzzAdd *add, J_COLOR_SPACE space, int channels, bool progressive, unsigned restart)
+static void seed_jpeg(FuzzAdd *add, J_COLOR_SPACE space, int channels, bool progressive, unsigned restart, const char *exif)
 {
     struct jpeg_compress_struct c;
     struct jpeg_error_mgr e;
@@ -54,6 +54,7 @@ static void seed_jpeg(FuzzAdd *add, J_COLOR_SPACE space, int channels, bool prog
     if (progressive) jpeg_simple_progression(&c);
     c.restart_interval = restart;
     jpeg_start_compress(&c, TRUE);
+    if (exif) jpeg_write_marker(&c, JPEG_APP0 + 1, (const JOCTET *)exif, 32);
     while (c.next_scanline < c.image_height) {
         for (size_t i = 0; i < sizeof row; i++) row[i] = (uint8_t)(i * 7 + c.next_scanline * 11);
         jpeg_write_scanlines(&c, &(JSAMPROW){row}, 1);
@@ -70,9 +71,9 @@ static void seeds(FuzzAdd *add)
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         for (uint8_t interlaced = 0; interlaced < 2; interlaced++) seed_png(add, kinds[i][0], kinds[i][1], interlaced);
     for (int progressive = 0; progressive < 2; progressive++) {
-        seed_jpeg(add, JCS_GRAYSCALE, 1, progressive, 0);
-        seed_jpeg(add, JCS_RGB, 3, progressive, 2);
-        seed_jpeg(add, JCS_CMYK, 4, progressive, 0);
+        seed_jpeg(add, JCS_GRAYSCALE, 1, progressive, 0, "Exif\0\0II*\0\x08\0\0\0\1\0\x12\1\3\0\1\0\0\0\6\0\0\0");
+        seed_jpeg(add, JCS_RGB, 3, progressive, 2, "Exif\0\0MM\0*\0\0\0\x08\0\1\1\x12\0\3\0\0\0\1\0\7\0\0");
+        seed_jpeg(add, JCS_CMYK, 4, progressive, 0, NULL);
     }
 }
 

@@ -5,6 +5,7 @@ import importlib.util
 import json
 import os
 import pathlib
+import struct
 import subprocess
 
 import numpy as np
@@ -15,6 +16,7 @@ from qkv import _lib
 
 torch = pytest.importorskip("torch")
 Image = pytest.importorskip("PIL.Image")
+ImageOps = pytest.importorskip("PIL.ImageOps")
 F = torch.nn.functional
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 MODELS = ROOT / "tests" / "cli" / "models"
@@ -91,6 +93,26 @@ def test_unreadable(tmp_path, damage, sentence):
     assert str(path) in err.message.decode() and sentence in err.message.decode()
 
 
+@pytest.mark.parametrize("mode", ["RGB", "L"])
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_orientation(tmp_path, order, mode):
+    """EXIF's eight ways up, and values that are none."""
+    lib, err = functions(), _lib.CError()
+    for value in range(10):
+        ifd = struct.pack(order + "HHHIHHI", 1, 0x0112, 3, 1, value, 0, 0)
+        exif = b"Exif\0\0" + (b"II*\0" if order == "<" else b"MM\0*") + struct.pack(order + "I", 8) + ifd
+        picture(value, 37, 22, mode).save(tmp_path / "a.jpg", exif=exif)
+        image = Image.open(tmp_path / "a.jpg")
+        assert image.getexif()[0x0112] == value
+        want = np.array(ImageOps.exif_transpose(image).convert("RGB"))
+        p = C.c_void_p(lib.qkv_picture_read(str(tmp_path / "a.jpg").encode(), C.byref(err)))
+        assert p, err.message
+        shape = lib.qkv_picture_height(p), lib.qkv_picture_width(p), 3
+        got = np.ctypeslib.as_array(C.cast(lib.qkv_picture_rgb(p), C.POINTER(C.c_uint8)), shape).copy()
+        lib.qkv_picture_free(p)
+        assert got.shape == want.shape and np.abs(got.astype(int) - want).max() <= 2, value  # two versions of libjpeg may round their IDCT otherwise
+
+
 def decode(segmentation):
     """COCO's compressed run lengths (maskApi.c: rleFrString)."""
     runs, text = [], segmentation["counts"].encode()
@@ -161,7 +183,7 @@ def test_instances(tmp_path, contract, width, height):
 
 def functions():
     lib = _lib.lib()
-    for name in ("qkv_segmenter_create", "qkv_segmenter_run", "qkv_picture_read", "qkv_session_profile_json"):
+    for name in ("qkv_segmenter_create", "qkv_segmenter_run", "qkv_picture_read", "qkv_picture_rgb", "qkv_session_profile_json"):
         getattr(lib, name).restype = C.c_void_p
     return lib
 

@@ -3,6 +3,9 @@
  */
 #include "unit.h"
 #include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "format/exif.h"
 #include "picture/draw.h"
 #include "picture/instances.h"
 #include "picture/resize.h"
@@ -131,10 +134,39 @@ static void test_overlay(void **state)
     }
 }
 
+/* A JPEG's markers with EXIF's orientation in them: what is damaged in any way is 1, and nothing outside is read (each copy has its own length). */
+static void test_orientation(void **state)
+{
+    (void)state;
+    static const uint8_t little[] = {0xFF, 0xD8, 0xFF, 0xE0, 0, 4, 1, 2, 0xFF, 0xFF, 0xE1, 0, 46, 'E', 'x', 'i', 'f', 0, 0, 'I', 'I', '*', 0, 8, 0, 0, 0, 2, 0, 0, 1, 4, 0, 1, 0,
+                                     0, 0, 5, 0, 0, 0, 0x12, 1, 3, 0, 1, 0, 0, 0, 6, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xDA};
+    static const uint8_t big[] = {0xFF, 0xD8, 0xFF, 0xE1, 0, 34, 'E', 'x', 'i', 'f', 0, 0, 'M', 'M', 0, '*', 0, 0, 0, 8, 0, 1, 1, 0x12, 0, 3, 0, 0, 0, 1, 0, 8, 0, 0, 0, 0, 0, 0, 0xFF, 0xDA};
+    static const struct {
+        const uint8_t *jpeg;
+        size_t size;
+        int is;
+    } cases[] = {{little, sizeof little, 6}, {big, sizeof big, 8}};
+    for (size_t i = 0; i < 2; i++)
+        for (size_t n = 1; n <= cases[i].size; n++) { /* cut off: the segment is whole or nothing */
+            uint8_t *copy = malloc(n);
+            memcpy(copy, cases[i].jpeg, n);
+            assert_int_equal(exif_orientation(copy, n), n < cases[i].size - 2 ? 1 : cases[i].is);
+            for (size_t at = 0; at < n; at++) { /* and any byte wrong */
+                for (int v = 0; v < 256; v += n == cases[i].size ? 1 : 51) {
+                    copy[at] = (uint8_t)v;
+                    int o = exif_orientation(copy, n);
+                    assert_true(o >= 1 && o <= 8);
+                }
+                copy[at] = cases[i].jpeg[at];
+            }
+            free(copy);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_runs), cmocka_unit_test(test_kept), cmocka_unit_test(test_tiles), cmocka_unit_test(test_resize), cmocka_unit_test(test_overlay),
+        cmocka_unit_test(test_runs), cmocka_unit_test(test_kept), cmocka_unit_test(test_tiles), cmocka_unit_test(test_resize), cmocka_unit_test(test_overlay), cmocka_unit_test(test_orientation),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
