@@ -48,6 +48,7 @@ else
 fi
 
 if [ "$mode" = all ]; then
+  have ray || skip "tests/python/test_ray.py (no ray in .venv)"
   best=$(build/qkv --version | sed 's/.*(\(.*\))/\1/')
   for rung in ref gen avx2 avx512 avx512bf16; do
     [ "$rung" = "$best" ] && break

