@@ -12,14 +12,14 @@
 #include "base/arena.h"
 #include "base/file.h"
 #include "format/image.h"
-#include "format/json.h"
 #include "format/zip.h"
 #include "picture/draw.h"
 #include "picture/instances.h"
+#include "picture/processor.h"
 #include "picture/resize.h"
 #include "text/bpe.h"
 
-enum { MAX_SIDE = 1 << 14, NO_BOX = -10 /* the label that SAM 3's padding has */ };
+enum { NO_BOX = -10 /* the label that SAM 3's padding has */ };
 enum { BATCH_BYTES = 1 << 30, MAX_BATCH = 16 }; /* activations of a batch that is chosen here, and parts in it */
 
 struct qkv_picture {
@@ -31,13 +31,6 @@ struct qkv_instances {
     qkv_instance *shown;
     Buf *counts;
 };
-
-typedef struct Processor {
-    int64_t height, width, context; /* 0: not said */
-    float mean[3], std[3];
-    double threshold, mask_threshold;
-    bool hf, corners, sigmoid_first;
-} Processor;
 
 struct qkv_segmenter {
     const qkv_model *model;
@@ -90,8 +83,8 @@ qkv_status qkv_picture_write(const qkv_picture *p, const char *path, qkv_error *
 qkv_status qkv_picture_input(const qkv_picture *p, int height, int width, const float *mean, const float *std, float *out, qkv_error *err)
 {
     Err e = {0};
-    bool ok = height >= 1 && width >= 1 && height <= MAX_SIDE && width <= MAX_SIDE;
-    if (!ok) fail(&e, E_USAGE, "%d x %d: sides are from 1 to %d", height, width, MAX_SIDE);
+    bool ok = height >= 1 && width >= 1 && height <= PROCESSOR_MAX_SIDE && width <= PROCESSOR_MAX_SIDE;
+    if (!ok) fail(&e, E_USAGE, "%d x %d: sides are from 1 to %d", height, width, PROCESSOR_MAX_SIDE);
     ok = ok && picture_to_input(&p->im, 0, 0, p->im.width, p->im.height, height, width, mean, std, false, out, &e);
     return ok ? QKV_OK : api_give(&e, err);
 }
@@ -126,60 +119,6 @@ static bool attached(const qkv_segmenter *g, Archive *a, const char *path, Mappe
     return zip_data(a->zip, found, true, bytes, size, err) || within(err, "%s", g->model->path);
 }
 
-static bool number_in(const json_t *o, const char *key, double lo, double hi, double *out, Err *err)
-{
-    const json_t *v = json_object_get(o, key);
-    if (!v) return true;
-    *out = json_number_value(v);
-    if (json_is_number(v) && *out >= lo && *out <= hi) return true;
-    return fail(err, E_FORMAT, "'%s': expected a number from %g to %g", key, lo, hi);
-}
-
-static bool three(const json_t *o, const char *key, double least, float *out, Err *err)
-{
-    const json_t *v = json_object_get(o, key);
-    for (size_t i = 0; v && i < 3; i++) {
-        const json_t *x = json_array_get(v, i);
-        if (!json_is_number(x) || json_array_size(v) != 3 || json_number_value(x) < least || json_number_value(x) > 1e6)
-            return fail(err, E_FORMAT, "'%s': expected three numbers from %g to 1e6", key, least);
-        out[i] = (float)json_number_value(x);
-    }
-    return true;
-}
-
-/* One of two words; `given` stays where the key is missing. */
-static bool choice(const json_t *o, const char *key, const char *no, const char *yes, bool needed, bool *given, Err *err)
-{
-    const json_t *v = json_object_get(o, key);
-    const char *word = json_string_value(v);
-    if (!v && !needed) return true;
-    if (!word || (strcmp(word, no) && strcmp(word, yes))) return fail(err, E_FORMAT, "'%s': found %s%s%s, expected '%s' or '%s'", key, word ? "'" : "", word ? word : json_kind(v), word ? "'" : "", no, yes);
-    *given = !strcmp(word, yes);
-    return true;
-}
-
-/* What qkv.recipes.sam3 writes (docs/SAM3.md). */
-static bool read_processor(Processor *p, const void *bytes, uint64_t size, Err *err)
-{
-    json_t *o = json_read(bytes, (size_t)size, "processor", err);
-    if (!o) return false;
-    const json_t *image = json_object_get(o, "image"), *text = json_object_get(o, "text");
-    double height = 0, width = 0, context = 0;
-    *p = (Processor){.mean = {0.5f, 0.5f, 0.5f}, .std = {0.5f, 0.5f, 0.5f}, .mask_threshold = 0.5};
-    bool ok = choice(o, "contract", "meta", "hf", true, &p->hf, err);
-    p->threshold = p->hf ? 0.3 : 0.5;
-    p->corners = p->sigmoid_first = p->hf;
-    ok = ok && choice(o, "box_format", "cxcywh", "xyxy", false, &p->corners, err) && choice(o, "mask_resize", "logits", "probabilities", false, &p->sigmoid_first, err);
-    ok = ok && number_in(image, "height", 1, MAX_SIDE, &height, err) && number_in(image, "width", 1, MAX_SIDE, &width, err) && number_in(text, "length", 2, 4096, &context, err) &&
-         three(image, "mean", -1e6, p->mean, err) && three(image, "std", 1e-6, p->std, err) && number_in(o, "score_threshold", 0, 1, &p->threshold, err) &&
-         number_in(o, "mask_threshold", 0.001, 0.999, &p->mask_threshold, err);
-    p->height = (int64_t)height;
-    p->width = (int64_t)width;
-    p->context = (int64_t)context;
-    json_decref(o);
-    return ok;
-}
-
 static bool read_attached(qkv_segmenter *g, Err *err)
 {
     Archive a = {0};
@@ -187,7 +126,7 @@ static bool read_attached(qkv_segmenter *g, Err *err)
     const void *bytes;
     uint64_t size;
     bool ok = attached(g, &a, g->o.processor, &processor, "qkv/processor.json", "--processor", &bytes, &size, err) &&
-              (read_processor(&g->p, bytes, size, err) || within(err, "%s", g->o.processor ? g->o.processor : "qkv/processor.json"));
+              (processor_read(&g->p, bytes, size, err) || within(err, "%s", g->o.processor ? g->o.processor : "qkv/processor.json"));
     ok = ok && attached(g, &a, g->o.tokenizer, &tokenizer, "qkv/tokenizer.bpe", "--tokenizer", &bytes, &size, err) &&
          ((g->bpe = bpe_open(bytes, (size_t)size, g->p.hf ? CLIP_HF : CLIP_META, err)) || within(err, "%s", g->o.tokenizer ? g->o.tokenizer : "qkv/tokenizer.bpe"));
     zip_close(a.zip);
@@ -211,7 +150,7 @@ static bool settle(const qkv_segmenter *g, int input, int axis, int64_t said, co
     const char *name = qkv_model_input_name(g->model, input);
     if (fixed && said && fixed != said) return fail(err, E_USAGE, "input '%s': axis %d is %lld, the processor's %s is %lld", name, axis, (long long)fixed, key, (long long)said);
     if (!fixed && !said) return fail(err, E_USAGE, "input '%s': axis %d is variable; the processor does not say %s", name, axis, key);
-    if (fixed > MAX_SIDE) return fail(err, E_USAGE, "input '%s': axis %d is %lld, at most %d is supported", name, axis, (long long)fixed, MAX_SIDE);
+    if (fixed > PROCESSOR_MAX_SIDE) return fail(err, E_USAGE, "input '%s': axis %d is %lld, at most %d is supported", name, axis, (long long)fixed, PROCESSOR_MAX_SIDE);
     *out = (int)(fixed ? fixed : said);
     return true;
 }
@@ -229,6 +168,46 @@ static void find_batch(qkv_segmenter *g)
         }
     g->least = lo < 1 ? 1 : lo < INT_MAX ? (int)lo : INT_MAX;
     g->most = hi < g->least ? g->least : hi < INT_MAX ? (int)hi : INT_MAX;
+}
+
+/* Rows of the table that the ids are looked up in, and its name; 0 when there is none whose rows are a number, -1 without memory. */
+static int64_t table_rows(const Graph *g, const Value *ids, const char **name, Err *err)
+{
+    unsigned char *is = calloc((size_t)g->next_id + 1, 1); /* by value id: the ids, perhaps as another dtype or shape */
+    int64_t rows = 0;
+    if (!is) {
+        fail(err, E_LIMIT, "out of memory");
+        return -1;
+    }
+    is[ids->id] = 1;
+    for (const Node *n = g->first; n && !rows; n = n->next) {
+        bool embedding = n->op->id == OP_embedding, select = n->op->id == OP_index_select;
+        if (embedding || select) {
+            const Value *table = n->arg[0].v;
+            if (is[n->arg[embedding ? 1 : 2].v->id] && table->rank == 2 && table->dim[0]->kind == EX_INT) {
+                rows = table->dim[0]->i;
+                *name = table->fqn ? table->fqn : table->name;
+            }
+        } else if ((n->op->id == OP_to_copy || (n->op->flags & OPF_VIEW)) && n->arg[0].kind == ARG_VALUE) is[n->out[0]->id] = is[n->arg[0].v->id];
+    }
+    free(is);
+    return rows;
+}
+
+/* Every text begins and ends with the tokenizer's last two ids. */
+static bool check_vocabulary(const qkv_segmenter *g, Err *err)
+{
+    const Graph *graph = g->model->program.graph;
+    const char *from = g->o.tokenizer ? g->o.tokenizer : "qkv/tokenizer.bpe", *table = "";
+    int64_t ids = bpe_vocabulary(g->bpe), rows = table_rows(graph, graph->input[g->ids], &table, err), special = 2 * 256 + 2;
+    if (rows < 0) return false;
+    if (rows && ids > rows)
+        return fail(err, E_USAGE, "%s: its last id, <end>, is %lld, the model's table of embeddings '%s' has %lld rows; give the tokenizer that the model was made with, one of %lld merges", from,
+                    (long long)ids - 1, table, (long long)rows, (long long)(rows > special ? rows - special : 0));
+    if (g->p.vocabulary && ids != g->p.vocabulary)
+        return fail(err, E_USAGE, "%s: it has %lld ids, the processor says %lld; give the tokenizer that the model was made with, one of %lld merges", from, (long long)ids,
+                    (long long)g->p.vocabulary, (long long)(g->p.vocabulary - special));
+    return true;
 }
 
 static bool find_inputs(qkv_segmenter *g, Err *err)
@@ -264,7 +243,7 @@ qkv_segmenter *qkv_segmenter_create(const qkv_model *m, qkv_session *s, const qk
     bool ok = g || fail(&e, E_LIMIT, "out of memory");
     if (ok && g->o.tile && (g->o.tile < 16 || g->o.overlap < 0 || g->o.overlap > g->o.tile / 2))
         ok = fail(&e, E_USAGE, "tiles of %d pixels with an overlap of %d: expected at least 16, and an overlap of at most half", g->o.tile, g->o.overlap);
-    ok = ok && read_attached(g, &e) && find_inputs(g, &e);
+    ok = ok && read_attached(g, &e) && find_inputs(g, &e) && check_vocabulary(g, &e);
     if (ok && g->o.threshold > 0) g->p.threshold = g->o.threshold;
     if (ok) find_batch(g);
     qkv_error kept;
@@ -362,7 +341,7 @@ static bool read_outputs(qkv_segmenter *g, const Part *part, int n, int fed, Err
     int64_t rows = (int64_t)fed * g->prompts;
     TRY(output(g, 2, 4, (int64_t[]){rows, 0, 0, 0}, &masks, err));
     int64_t queries = masks.shape[1], mh = masks.shape[2], mw = masks.shape[3];
-    if (mh > MAX_SIDE || mw > MAX_SIDE) return fail(err, E_USAGE, "masks of %lld x %lld, at most %d are supported", (long long)mw, (long long)mh, MAX_SIDE);
+    if (mh > PROCESSOR_MAX_SIDE || mw > PROCESSOR_MAX_SIDE) return fail(err, E_USAGE, "masks of %lld x %lld, at most %d are supported", (long long)mw, (long long)mh, PROCESSOR_MAX_SIDE);
     Err other = {0};
     TRY(output(g, 0, 2, (int64_t[]){rows, queries}, &logits, &other) || output(g, 0, 3, (int64_t[]){rows, queries, 1}, &logits, err));
     TRY(output(g, 1, 3, (int64_t[]){rows, queries, 4}, &boxes, err));

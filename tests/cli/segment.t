@@ -170,6 +170,12 @@ $ echo '{"contract": "meta", "image": {"std": [1, 0, 1]}}' >p.json; qkv segment 
 $ echo 'red' >bad.txt; qkv segment ground.pt2 --image a.png --text red --tokenizer bad.txt
 ! qkv: error: bad.txt: line 1 is no merge: expected two tokens and a space between them
 ? 3
+$ (cat merges.txt; echo 'r x') >more.txt; qkv segment ground.pt2 --image a.png --text red --tokenizer more.txt
+! qkv: error: more.txt: its last id, <end>, is 522, the model's table of embeddings 'colour.weight' has 522 rows; give the tokenizer that the model was made with, one of 8 merges
+? 2
+$ head -5 merges.txt >less.txt; echo '{"contract": "meta", "image": {"height": 32, "width": 32}, "text": {"length": 16, "vocabulary": 522}}' >p.json; qkv segment ground.pt2 --image a.png --text red --processor p.json --tokenizer less.txt
+! qkv: error: less.txt: it has 518 ids, the processor says 522; give the tokenizer that the model was made with, one of 8 merges
+? 2
 $ qkv segment ground.pt2 --image merges.txt --text red
 ! qkv: error: merges.txt: found neither PNG nor JPEG; convert the picture to one of them
 ? 3
