@@ -296,13 +296,52 @@ void out_adaptive_max(Onnx *o, const Node *n, const char *text)
 
 /* ------------------------------------------------------------------ detection */
 
+/* How much each of an axis' `size` pixels weighs in each of `parts` bins of n regions, (n, parts, size): the mean, over a bin's samples, of the two pixels around each, 0
+ * for a sample outside [-1, size] (torchvision/csrc/ops/cpu/roi_align_kernel.cpp, whose weights are products of one along y and one along x). from, extent: (n, 1, 1). */
+static Ref bin_weights(Onnx *o, Ref from, Ref extent, int64_t parts, int64_t ratio, Expr *size)
+{
+    DType t = from.t;
+    Ref zero = number(o, t, 0), one = number(o, t, 1), last = size_scalar(o, ex_add(o->p, size, ex_int(o->p, -1)), t);
+    Ref step = bin(o, "Div", extent, number(o, t, (double)parts)), count = ratio > 0 ? number(o, t, (double)ratio) : NODE(o, "Ceil", t, step), most = integer(o, ratio);
+    if (ratio <= 0) { /* as many samples as pixels: the most that a bin has, 1 where there is no region */
+        Ref each = flat(o, count), least = flat(o, one);
+        attr_int(o, "axis", 0);
+        most = NODE(o, "Concat", t, each, least);
+        most = cast(o, reduce(o, "ReduceMax", most, 1, (int64_t[]){0}, false), DT_I64);
+    }
+    Ref i = cast(o, positions(o, most), t), divisor = bin(o, "Max", count, one);
+    Ref part = unsqueeze(o, cast(o, positions(o, integer(o, parts)), t), 1);
+    Ref at = bin(o, "Div", bin(o, "Mul", bin(o, "Add", i, number(o, t, 0.5)), step), divisor); /* (n, 1, samples) */
+    at = bin(o, "Add", bin(o, "Add", from, bin(o, "Mul", part, step)), at);
+    Ref outside = NODE(o, "Or", DT_BOOL, NODE(o, "Less", DT_BOOL, at, number(o, t, -1)), NODE(o, "Greater", DT_BOOL, at, size_scalar(o, size, t)));
+    outside = NODE(o, "Or", DT_BOOL, outside, negated(o, NODE(o, "Less", DT_BOOL, i, count)));
+    Ref away = NODE(o, "Abs", t, bin(o, "Sub", unsqueeze(o, NODE(o, "Clip", t, at, zero, last), 3), cast(o, positions(o, size_of(o, size)), t)));
+    Ref weight = where(o, unsqueeze(o, outside, 3), zero, bin(o, "Max", bin(o, "Sub", one, away), zero));
+    return bin(o, "Div", reduce(o, "ReduceSum", weight, 1, (int64_t[]){2}, false), divisor);
+}
+
+/* Every region's image, times the weights of its columns and of its rows. */
+static Ref roi_products(Onnx *o, const Node *n, Ref x, Ref box, Ref image)
+{
+    const Value *v = arg_v(n, 0);
+    DType t = x.t;
+    int64_t ratio = arg_i(o, n, 5, 0);
+    Ref shift = number(o, t, arg_b(n, 6) ? 0.5 : 0), one = number(o, t, 1), side[2], from = none(), extent = none();
+    box = bin(o, "Sub", bin(o, "Mul", box, number(o, t, arg_f(o, n, 2, 1))), shift);
+    for (int k = 0; k < 2; k++) {
+        from = unsqueeze(o, slice(o, box, 1, INTS(o, k), INTS(o, k + 1), 1), 2);
+        extent = bin(o, "Sub", unsqueeze(o, slice(o, box, 1, INTS(o, 2 + k), INTS(o, 3 + k), 1), 2), from);
+        if (!arg_b(n, 6)) extent = bin(o, "Max", extent, one);
+        side[k] = unsqueeze(o, bin_weights(o, from, extent, arg_i(o, n, k ? 3 : 4, 1), ratio, v->dim[k ? 2 : 3]), 1);
+    }
+    attr_int(o, "axis", 0);
+    Ref pixels = NODE(o, "Gather", t, x, image);
+    return bin(o, "MatMul", side[1], bin(o, "MatMul", pixels, transpose(o, side[0], 4, (int64_t[]){0, 1, 3, 2})));
+}
+
 void out_roi_align(Onnx *o, const Node *n, const char *text)
 {
     (void)text;
-    if (for_ort(o) && o->opt.opset >= 22) {
-        refuse(o, "ONNX Runtime has RoiAlign up to opset 21");
-        return;
-    }
     Ref x = arg_ref(o, n, 0), rois = arg_ref(o, n, 1);
     if (x.t == DT_F16 || x.t == DT_BF16) {
         x = cast(o, x, DT_F32);
@@ -310,6 +349,10 @@ void out_roi_align(Onnx *o, const Node *n, const char *text)
     }
     Ref batch = cast(o, squeeze(o, slice(o, rois, 1, INTS(o, 0), INTS(o, 1), 1), 1), DT_I64), box = slice(o, rois, 1, INTS(o, 1), INTS(o, 5), 1);
     int64_t h = arg_i(o, n, 3, 1), w = arg_i(o, n, 4, 1), ratio = arg_i(o, n, 5, 0);
+    if (for_ort(o) && o->opt.opset >= 22) { /* ONNX Runtime 1.31 has RoiAlign up to opset 21 */
+        give(o, n, 0, roi_products(o, n, x, box, batch));
+        return;
+    }
     attr_str(o, "coordinate_transformation_mode", arg_b(n, 6) ? "half_pixel" : "output_half_pixel");
     attr_float(o, "spatial_scale", arg_f(o, n, 2, 1));
     attr_int(o, "output_height", h);
