@@ -1,4 +1,4 @@
-"""SAM 3's recipe on the tiny model: the module against transformers' Sam3Model, the file against the module, in PyTorch and in C."""
+"""SAM 3's recipe on the tiny model: the module against transformers' Sam3Model, the file against the module, in PyTorch, in C and as ONNX."""
 import json
 import os
 import subprocess
@@ -42,10 +42,6 @@ def tokens(text, merges):
     return [*out, len(merges) + 513, *[0] * (31 - len(out))]
 
 
-def quiet(_):
-    pass
-
-
 def differences(want, got):
     return [float((a - b).abs().max()) for a, b in zip(want, got)]
 
@@ -60,6 +56,37 @@ def holds_in_c(path, module, cases, limit=1e-4):
         got = [torch.from_dlpack(got[f"output_{i}"]) for i in range(len(want))]
         assert [t.shape for t in got] == [t.shape for t in want]
         assert max(differences(want, got)) < limit, (batch, prompts, size)
+
+
+FILES = {  # the options of make(), which checks against eager PyTorch where pairs are given
+    "text": {}, "bf16": dict(dtype=torch.bfloat16, pairs=()), "boxes and sizes": dict(contract="hf", boxes=True, dynamic=True, pairs=())}
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    """exported(name of FILES, or "transformers"): path, module and what make() said; each is made once."""
+    made, folder = {}, tmp_path_factory.mktemp("exported")
+
+    def get(name):
+        path, said = folder / f"{name.replace(' ', '_')}.pt2", []
+        if name not in made:
+            made[name] = path, as_is(path) if name == "transformers" else sam3.make(str(path), tiny=True, say=said.append, **FILES[name]), said
+        return made[name]
+
+    return get
+
+
+def as_is(path):
+    """Sam3Model.forward untouched, every prompt on every image, exported to `path`; transformers' classes are as they were: the recipe patches none."""
+    module = AsIs(sam3.random_model(tiny=True)).eval()
+    module.boxes = False
+    x = sam3.sample(module.model, 2, 3)
+    dims = {0: torch.export.Dim("batch", min=1)}, {0: torch.export.Dim("prompts", min=1)}
+    program = torch.export.export(module, tuple(x.values()), dynamic_shapes=dims, strict=False)  # with gradients, or it refuses a size from data
+    ops = sam3._ops(program)
+    assert ops["aten.item.default"] and any("wrap_with_set_grad" in name for name in ops)
+    torch.export.save(program, path)
+    return module
 
 
 def transformers_outputs(model, x, boxes=None, labels=None):
@@ -163,10 +190,9 @@ def test_roi_align_is_the_definition():
 # ------------------------------------------------------------------ the file
 
 
-def test_file_in_pytorch_and_in_c(tmp_path):
+def test_file_in_pytorch_and_in_c(exported, tmp_path):
     """make() itself asserts a difference of 0 to eager PyTorch, before and after saving."""
-    path, said = tmp_path / "sam3.pt2", []
-    module = sam3.make(str(path), tiny=True, say=said.append)
+    path, module, said = exported("text")
     assert "21 attentions; nn.MultiheadAttention replaced: 0" in said[0] and len(said) == 12
     holds_in_c(path, module, [(b, p, None) for b, p in sam3.SIZES])
     command = [QKV, "rewrite", "--require-fused", str(path)]
@@ -203,23 +229,27 @@ def test_file_in_pytorch_and_in_c(tmp_path):
         assert (torch.tensor([x, y, x + w, y + h]) - boxes[k].clamp(0, 112)).abs().max() < 1e-2
 
 
-def test_bfloat16_in_c(tmp_path):
-    """Autocast's rules are not in the file. C is as near to float32 as PyTorch's autocast is."""
-    path = tmp_path / "sam3.pt2"
-    module = sam3.make(str(path), tiny=True, dtype=torch.bfloat16, pairs=(), say=quiet)
-    x = sam3.sample(module.model, 2, 2, seed=3)
+def as_near_as_autocast(module, cases):
+    """Of all cases [(inputs, outputs)] together: a prompt's presence is one number, of which bf16 keeps three digits."""
+    exactly, each = _sam3_module.Grounding(module.model), []
     with torch.no_grad():
-        exact, rounded = _sam3_module.Grounding(module.model)(*x.values()), module(*x.values())
-    got = qkv.Model(path).run_dlpack(x)
-    for i, (a, b) in enumerate(zip(exact, rounded)):
-        c = torch.from_dlpack(got[f"output_{i}"])
-        assert c.dtype == torch.float32
-        assert float((c - a).abs().mean()) < 1.5 * float((b - a).abs().mean()) + 1e-4
+        for x, got in cases:
+            each.append([[t.flatten() for t in out] for out in (exactly(*x.values()), module(*x.values()), got)])
+    for k in range(4):
+        exact, rounded, got = (torch.cat([case[i][k] for case in each]) for i in range(3))
+        assert got.dtype == torch.float32
+        assert float((got - exact).abs().mean()) < 1.5 * float((rounded - exact).abs().mean()) + 1e-4
 
 
-def test_boxes_and_sizes_in_c(tmp_path):
-    path = tmp_path / "sam3.pt2"
-    module = sam3.make(str(path), tiny=True, contract="hf", boxes=True, dynamic=True, pairs=(), say=quiet)
+def test_bfloat16_in_c(exported):
+    """Autocast's rules are not in the file. C is as near to float32 as PyTorch's autocast is."""
+    path, module, _ = exported("bf16")
+    m, inputs = qkv.Model(path), [sam3.sample(module.model, b, p, seed=3) for b, p in sam3.SIZES]
+    as_near_as_autocast(module, [(x, [torch.from_dlpack(t) for t in m.run_dlpack(x).values()]) for x in inputs])
+
+
+def test_boxes_and_sizes_in_c(exported):
+    path, module, _ = exported("boxes and sizes")
     sides = (112, 168, 560)
     holds_in_c(path, module, [(1 + (h == w), 1 + h % 3, (h, w)) for h in sides for w in sides])
     with pytest.raises(qkv.Error, match="patch_batch"):
@@ -258,16 +288,46 @@ class AsIs(torch.nn.Module):
         return o.pred_logits, o.pred_boxes, o.pred_masks, o.presence_logits
 
 
-def test_transformers_model_as_it_is_in_c(tmp_path, model):
-    module = AsIs(sam3.random_model(tiny=True)).eval()  # transformers' classes are as they were: the recipe patches none
-    module.boxes = False
-    x = sam3.sample(module.model, 2, 3)
-    dims = {0: torch.export.Dim("batch", min=1)}, {0: torch.export.Dim("prompts", min=1)}
-    program = torch.export.export(module, tuple(x.values()), dynamic_shapes=dims, strict=False)  # with gradients, or it refuses a size from data
-    ops = sam3._ops(program)
-    assert ops["aten.item.default"] and any("wrap_with_set_grad" in name for name in ops)
-    torch.export.save(program, tmp_path / "asis.pt2")
-    holds_in_c(tmp_path / "asis.pt2", module, [(b, p, None) for b, p in sam3.SIZES])
+def test_transformers_model_as_it_is_in_c(exported):
+    path, module, _ = exported("transformers")
+    holds_in_c(path, module, [(b, p, None) for b, p in sam3.SIZES])
+
+
+# ------------------------------------------------------------------ ONNX
+
+
+def in_onnx_runtime(path):
+    ort = pytest.importorskip("onnxruntime")
+    session = ort.InferenceSession(path, providers=["CPUExecutionProvider"])
+    return lambda x: session.run(None, x)
+
+
+def in_openvino(path):
+    openvino = pytest.importorskip("openvino")
+    compiled = openvino.Core().compile_model(path, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    return lambda x: [compiled(x)[i] for i in range(4)]
+
+
+@pytest.mark.parametrize("name,opset,profile", [(n, o, "ort") for n in (*FILES, "transformers") for o in (18, 23)] + [("boxes and sizes", 23, "openvino")])
+def test_onnx(exported, tmp_path, name, opset, profile):
+    """The file as ONNX in another runtime, at any number of images and prompts; and in qkv again."""
+    path, module, _ = exported(name)
+    onnx = str(tmp_path / "sam3.onnx")
+    subprocess.run([QKV, "convert", path, "-o", onnx, "--opset", str(opset), "--profile", profile], check=True, capture_output=True)
+    run = (in_onnx_runtime if profile == "ort" else in_openvino)(onnx)
+    sizes = [(168, 112), (112, 168), (560, 112), (112, 112)] if "sizes" in name else [None] * 4
+    inputs = [sam3.sample(module.model, b, p, module.boxes, size, seed=3) for (b, p), size in zip(sam3.SIZES, sizes)]
+    outputs = [[torch.from_numpy(t.copy()) for t in run({k: v.numpy() for k, v in x.items()})] for x in inputs]
+    if name == "bf16":
+        return as_near_as_autocast(module, list(zip(inputs, outputs)))
+    for x, got in zip(inputs, outputs):
+        with torch.no_grad():
+            want = module(*x.values())
+        assert [t.shape for t in got] == [t.shape for t in want]
+        assert max(differences(want, got)) < 1e-4
+    holds_in_c(onnx, module, [(3, 2, sizes[2])])
+    verified = subprocess.run([QKV, "verify", onnx, path, "-D", "patch_batch.0=2", "-D", "token_ids.0=3"], capture_output=True, text=True)
+    assert "all outputs agree" in verified.stdout, verified
 
 
 # ------------------------------------------------------------------ checkpoints
