@@ -210,6 +210,7 @@ static bool check_vocabulary(const qkv_segmenter *g, Err *err)
     return true;
 }
 
+/* Which input is what, by ranks and dtypes. */
 static bool find_inputs(qkv_segmenter *g, Err *err)
 {
     const qkv_model *m = g->model;
@@ -227,6 +228,11 @@ static bool find_inputs(qkv_segmenter *g, Err *err)
     if (g->pixels < 0 || g->ids < 0) return fail(err, E_USAGE, "the model takes no %s; a grounding model takes a picture (B, 3, H, W) and token ids (P, context)", g->pixels < 0 ? "picture" : "token ids");
     if (qkv_model_output_count(m) != 3 && qkv_model_output_count(m) != 4)
         return fail(err, E_USAGE, "the model has %d outputs; a grounding model has logits, boxes, masks and, with one, presence", qkv_model_output_count(m));
+    return true;
+}
+
+static bool settle_sizes(qkv_segmenter *g, Err *err)
+{
     TRY(settle(g, g->pixels, 2, g->p.height, "image height", &g->height, err) && settle(g, g->pixels, 3, g->p.width, "image width", &g->width, err));
     return settle(g, g->ids, 1, g->p.context, "text length", &g->context, err);
 }
@@ -243,7 +249,7 @@ qkv_segmenter *qkv_segmenter_create(const qkv_model *m, qkv_session *s, const qk
     bool ok = g || fail(&e, E_LIMIT, "out of memory");
     if (ok && g->o.tile && (g->o.tile < 16 || g->o.overlap < 0 || g->o.overlap > g->o.tile / 2))
         ok = fail(&e, E_USAGE, "tiles of %d pixels with an overlap of %d: expected at least 16, and an overlap of at most half", g->o.tile, g->o.overlap);
-    ok = ok && read_attached(g, &e) && find_inputs(g, &e) && check_vocabulary(g, &e);
+    ok = ok && find_inputs(g, &e) && read_attached(g, &e) && settle_sizes(g, &e) && check_vocabulary(g, &e);
     if (ok && g->o.threshold > 0) g->p.threshold = g->o.threshold;
     if (ok) find_batch(g);
     qkv_error kept;
@@ -277,8 +283,8 @@ qkv_status qkv_segmenter_prompts(qkv_segmenter *g, const char *const *texts, int
     if (ok && !id) ok = fail(&e, E_LIMIT, "out of memory");
     for (int i = 0; ok && i < n; i++) {
         int need = bpe_encode(g->bpe, texts[i], id + (size_t)i * (size_t)g->context, g->context, &e);
-        if (need == 2) fail(&e, E_USAGE, "it has no tokens");
-        ok = need > 2 || within(&e, "text %d ('%.40s')", i + 1, texts[i]);
+        if (need == 2) ok = fail(&e, E_USAGE, "text %d has no tokens: it names nothing to look for", i + 1);
+        else ok = need > 2 || within(&e, "text %d", i + 1);
         if (ok && tokens) tokens[i] = need;
     }
     if (!ok) {

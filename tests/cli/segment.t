@@ -126,7 +126,19 @@ $ qkv segment ground.pt2 --text red
 ! qkv: error: --image FILE is missing, or --images DIR
 ? 2
 $ qkv segment ground.pt2 --image a.png --text red --text " "
-! qkv: error: text 2 (' '): it has no tokens
+! qkv: error: text 2 has no tokens: it names nothing to look for
+? 2
+$ qkv segment ground.pt2 --image a.png --text "$(printf '\t\n.')" --text ""
+! qkv: error: text 2 has no tokens: it names nothing to look for
+? 2
+$ qkv run ground.pt2 -D batch=0
+! qkv: error: batch = 0: allowed is s60 at least 1
+? 2
+$ qkv run ground.pt2 --shape token_ids:0x16
+! qkv: error: token_ids.0 = 0: allowed is s69 at least 1
+? 2
+$ qkv segment words.pt2 --image a.png --text red
+! qkv: error: input 'attention_mask': a grounding model takes one picture (B, 3, H, W) of f32 and token ids (P, context) of i64, and box prompts
 ? 2
 $ qkv segment ground.pt2 --image a.png --image one.png --text red
 ! qkv: error: 2 times --image; --images DIR takes a folder of pictures

@@ -197,8 +197,9 @@ def test_file_in_pytorch_and_in_c(exported, tmp_path):
     holds_in_c(path, module, [(b, p, None) for b, p in sam3.SIZES])
     command = [QKV, "rewrite", "--require-fused", str(path)]
     assert "21 attentions fused, 0 left" in subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    with pytest.raises(qkv.Error, match="patch_batch"):
-        qkv.Model(path).run_dlpack({"patch_batch": torch.zeros(0, 3, 112, 112), "token_ids": torch.zeros(1, 32, dtype=torch.long)})
+    for batch, prompts, name in ((0, 1, "patch_batch"), (1, 0, "token_ids")):
+        with pytest.raises(qkv.Error, match=name):
+            qkv.Model(path).run_dlpack({"patch_batch": torch.zeros(batch, 3, 112, 112), "token_ids": torch.zeros(prompts, 32, dtype=torch.long)})
 
     extra = {"qkv/tokenizer.bpe": "", "qkv/processor.json": ""}
     torch.export.load(path, extra_files=extra)

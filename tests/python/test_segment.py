@@ -78,8 +78,8 @@ def test_16_bits(tmp_path):
     assert torch.equal(qkv_input(tmp_path / "a.png", (40, 50)), want)
 
 
-@pytest.mark.parametrize("damage,sentence", [(lambda p: picture(1, 30, 20, "CMYK").save(p), "CMYK"), (lambda p: p.write_bytes(b""), "PNG"), (None, "Premature end")])
-def test_unreadable(tmp_path, damage, sentence):
+@pytest.mark.parametrize("damage,sentence,code", [(lambda p: picture(1, 30, 20, "CMYK").save(p), "CMYK", 4), (lambda p: p.write_bytes(b""), "PNG", 3), (None, "Premature end", 3)])
+def test_unreadable(tmp_path, damage, sentence, code):
     path = tmp_path / "a.jpg"
     if damage:
         damage(path)
@@ -91,6 +91,8 @@ def test_unreadable(tmp_path, damage, sentence):
     lib.qkv_picture_read.restype = C.c_void_p
     assert not lib.qkv_picture_read(str(path).encode(), C.byref(err))
     assert str(path) in err.message.decode() and sentence in err.message.decode()
+    command = subprocess.run([QKV, "segment", str(MODELS / "ground.pt2"), "--image", str(path), "--text", "red"], capture_output=True, text=True)
+    assert command.returncode == code and command.stdout == "" and command.stderr == f"qkv: error: {err.message.decode()}\n"
 
 
 @pytest.mark.parametrize("mode", ["RGB", "L"])
