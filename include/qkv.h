@@ -382,6 +382,8 @@ QKV_API int qkv_tokenizer_encode(const qkv_tokenizer *t, const char *text, int64
 typedef struct qkv_picture qkv_picture; /* 8-bit RGB */
 /* A PNG or JPEG; alpha is left out, 16 bits are reduced to 8, gray becomes RGB, a JPEG is turned upright as its EXIF says. */
 QKV_API qkv_picture *qkv_picture_read(const char *path, qkv_error *err);
+/* A copy of pixels (height, width, channels) of 1 (gray) or 3 channels, row by row. */
+QKV_API qkv_picture *qkv_picture_create(const uint8_t *pixels, int height, int width, int channels, qkv_error *err);
 QKV_API void qkv_picture_free(qkv_picture *p);
 QKV_API int qkv_picture_width(const qkv_picture *p);
 QKV_API int qkv_picture_height(const qkv_picture *p);

@@ -19,7 +19,7 @@
 #include "picture/resize.h"
 #include "text/bpe.h"
 
-enum { NO_BOX = -10 /* the label that SAM 3's padding has */ };
+enum { MAX_PIXELS = 1 << 28 /* as image_read */, NO_BOX = -10 /* the label that SAM 3's padding has */ };
 enum { BATCH_BYTES = 1 << 30, MAX_BATCH = 16 }; /* activations of a batch that is chosen here, and parts in it */
 
 struct qkv_picture {
@@ -58,6 +58,28 @@ qkv_picture *qkv_picture_read(const char *path, qkv_error *err)
     Err e = {0};
     qkv_picture *p = calloc(1, sizeof *p);
     if (p && image_read_rgb(&p->im, path, &e)) return p;
+    if (!p) fail(&e, E_LIMIT, "out of memory");
+    free(p);
+    return api_null(&e, err);
+}
+
+static bool picture_copy(Image *im, const uint8_t *pixels, int height, int width, int channels, Err *err)
+{
+    if (channels != 1 && channels != 3) return fail(err, E_USAGE, "%d channels, expected 1 or 3", channels);
+    if (height < 1 || width < 1 || (int64_t)height * width > MAX_PIXELS) return fail(err, E_USAGE, "%d x %d pixels: a picture has 1 to %d", height, width, MAX_PIXELS);
+    size_t n = (size_t)height * (size_t)width;
+    *im = (Image){width, height, 3, malloc(3 * n)};
+    if (!im->pixels) return fail(err, E_LIMIT, "out of memory");
+    if (channels == 3) memcpy(im->pixels, pixels, 3 * n);
+    for (size_t i = 0; channels == 1 && i < n; i++) memset(im->pixels + 3 * i, pixels[i], 3);
+    return true;
+}
+
+qkv_picture *qkv_picture_create(const uint8_t *pixels, int height, int width, int channels, qkv_error *err)
+{
+    Err e = {0};
+    qkv_picture *p = calloc(1, sizeof *p);
+    if (p && picture_copy(&p->im, pixels, height, width, channels, &e)) return p;
     if (!p) fail(&e, E_LIMIT, "out of memory");
     free(p);
     return api_null(&e, err);

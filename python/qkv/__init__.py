@@ -9,6 +9,7 @@
     qkv.generalize("a.pt2", "b.pt2", path="dyn.pt2")                                   # static exports at two sizes: one for all sizes
     qkv.check("model.onnx", target="ort")                                              # errors and traps, as a Report
     qkv.BatchPredictor("model.pt2")                                                    # picklable, over dicts of columns: multiprocessing, ray.data
+    qkv.Segmenter("sam3.pt2", ["red car"])(image)                                      # every instance of a text: boxes, masks
     qkv.trace(module, (x, mask), "trace.safetensors")                                  # for `qkv verify --per-node`
 
 `Model` needs NumPy alone. Arrays go in without a copy (NumPy, torch, anything with __dlpack__); outputs are `Output` arrays that
@@ -19,8 +20,9 @@ from ._check import check
 from ._generalize import Generalized, generalize
 from .batch import BatchPredictor
 from .model import InferenceSession, Model, Output
+from .segment import Segmenter
 
-__all__ = ["BatchPredictor", "Error", "Generalized", "InferenceSession", "Model", "Output", "check", "export", "generalize", "nn", "trace", "library_path", "version"]
+__all__ = ["BatchPredictor", "Error", "Generalized", "InferenceSession", "Model", "Output", "Segmenter", "check", "export", "generalize", "nn", "trace", "library_path", "version"]
 __version__ = "0.1.0"
 
 

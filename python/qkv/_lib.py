@@ -63,6 +63,15 @@ class CheckOptions(C.Structure):
     _fields_ = [("struct_size", C.c_size_t), ("targets", C.c_char_p), ("security", C.c_int), ("full", C.c_int), ("strict", C.c_int)]
 
 
+class SegmentOptions(C.Structure):
+    _fields_ = [("struct_size", C.c_size_t), ("tokenizer", C.c_char_p), ("processor", C.c_char_p), ("threshold", C.c_double), ("tile", C.c_int),
+                ("overlap", C.c_int), ("progress", PROGRESS), ("progress_user", C.c_void_p), ("batch", C.c_int)]
+
+
+class CInstance(C.Structure):
+    _fields_ = [("prompt", C.c_int), ("score", C.c_double), ("box", C.c_double * 4), ("area", C.c_int64), ("counts", C.c_char_p)]
+
+
 def library_path():
     """QKV_LIBRARY, the library inside the wheel, a checkout's build/, or what the system's loader finds."""
     root = os.path.dirname(os.path.dirname(HERE))
@@ -90,7 +99,14 @@ def _declare(lib):
             ("session_create", p, p, C.POINTER(SessionOptions), e), ("session_free", None, p),
             ("session_set_input", i, p, s, tensor, e), ("session_keep", i, p, s, e), ("session_run", i, p, e), ("session_output", i, p, i, tensor, e),
             ("session_output_memory", None, p, OUTPUT_MEMORY, p),
-            ("session_reset", None, p)):
+            ("session_reset", None, p),
+            ("picture_read", p, s, e), ("picture_create", p, p, i, i, i, e), ("picture_free", None, p), ("picture_width", i, p), ("picture_height", i, p),
+            ("picture_rgb", p, p),
+            ("segmenter_create", p, p, p, C.POINTER(SegmentOptions), e), ("segmenter_free", None, p), ("segmenter_threshold", C.c_double, p),
+            ("segmenter_context", i, p), ("segmenter_prompts", i, p, C.POINTER(s), i, C.POINTER(i), e),
+            ("segmenter_run_many", i, p, C.POINTER(p), i, C.POINTER(p), e),
+            ("instances_free", None, p), ("instances_count", i, p), ("instances_at", C.POINTER(CInstance), p, i),
+            ("instances_overlay", p, p, p, C.POINTER(s), i, e)):
         f = getattr(lib, "qkv_" + name)
         f.restype, f.argtypes = result, args
     return lib

@@ -5,13 +5,12 @@
 """
 import ast
 import os
-import pickle
 import threading
-import weakref
 
 import numpy as np
 
 from ._lib import Error
+from ._process import Lazy
 from .model import Model, _numpy_type
 
 
@@ -47,12 +46,10 @@ def _shape_text(shape):
     return f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"
 
 
-# ------------------------------------------------------------------ sessions of this process
-
 class _Opened:
     """A model with its session, which belongs to one thread at a time."""
 
-    def __init__(self, path, options):
+    def __init__(self, path, options, fixed):
         self.lock = threading.Lock()
         self.model = Model(path, **options)
         d = self.model.describe()
@@ -62,38 +59,21 @@ class _Opened:
         self.fixed_given = False
 
 
-_opened, _latest, _opening = weakref.WeakValueDictionary(), None, threading.Lock()
-
-
-def _forget():
-    """In a forked child: the parent's sessions are not its own."""
-    global _opened, _latest, _opening
-    _opened, _latest, _opening = weakref.WeakValueDictionary(), None, threading.Lock()
-
-
-os.register_at_fork(after_in_child=_forget)
-
-
-def _open(path, options, fixed):
-    """The session for these, which lives on until another one is opened: a predictor that comes with every task (multiprocessing) opens it once."""
-    global _latest
-    try:
-        status = os.stat(path)
-        version = status.st_ino, status.st_size, status.st_mtime_ns
-    except OSError:
-        version = None  # Model says what is wrong
-    key = pickle.dumps((path, version, options, fixed))
-    with _opening:
-        found = _opened.get(key) or _Opened(path, options)
-        _opened[key] = _latest = found
-    return found
-
-
 # ------------------------------------------------------------------ columns
+
+def _type(spec):
+    if spec["dtype"] != "bf16":
+        return np.dtype(_numpy_type(spec["dtype"]))
+    try:
+        import ml_dtypes
+    except ImportError:
+        raise Error(f"input '{spec['name']}' takes bfloat16, which NumPy has once ml_dtypes is installed", 2) from None
+    return np.dtype(ml_dtypes.bfloat16)
+
 
 def _unfit(row, spec):
     """Why a row cannot be one of the input's, or None. Numbers are widened, never narrowed, and integers are not taken for floats."""
-    shape, want = spec["shape"][1:], np.dtype(_numpy_type(spec["dtype"]))
+    shape, want = spec["shape"][1:], _type(spec)
     same_kind = row.dtype.kind == want.kind or {row.dtype.kind, want.kind} == {"i", "u"}
     if row.dtype != want and not (same_kind and np.can_cast(row.dtype, want, "safe")):
         return f"is {row.dtype}, input '{spec['name']}' takes {want}"
@@ -123,10 +103,10 @@ def _column(name, a, spec):
             raise Error(f"column '{name}': row {i} has shape {_shape_text(row.shape)}, row 0 {_shape_text(rows[0].shape)}; one shape a batch", 2)
     if a.dtype == object:
         a = np.stack(rows)
-    return a.astype(_numpy_type(spec["dtype"]), copy=False)
+    return a.astype(_type(spec), copy=False)
 
 
-class BatchPredictor:
+class BatchPredictor(Lazy):
     """Runs a model on a dict of arrays, each with a leading axis of rows, and returns such a dict. It pickles as a path and options: where it
     arrives, the file is opened at the first call, its weights mapped, with one session per process for all predictors that are equal.
 
@@ -152,10 +132,6 @@ class BatchPredictor:
         self.outputs = outputs if outputs is None or isinstance(outputs, dict) else {name: name for name in outputs}
         self.passthrough = [passthrough] if isinstance(passthrough, str) else passthrough if isinstance(passthrough, bool) else list(passthrough)
         self.fixed_first, self.options = fixed_first, options
-        self._session = None
-
-    def __getstate__(self):
-        return {**self.__dict__, "_session": None}
 
     def __repr__(self):
         return f"BatchPredictor({self.path!r})"
@@ -168,15 +144,13 @@ class BatchPredictor:
                 raise Error(f"{self.path}: {what} '{name}': the model has {', '.join(known)}", 2)
 
     def _opened(self):
-        if self._session is None or self._session[0] != os.getpid():
-            o = _open(self.path, self.options, self.fixed_inputs)
-            self._known("fixed input", self.fixed_inputs, [*o.inputs, *o.scalars])
-            self._known("columns: input", self.columns, list(o.inputs))
-            self._known("output", self.outputs or (), list(o.outputs))
-            if all(name in self.fixed_inputs for name in o.inputs):
-                raise Error(f"{self.path}: every input is fixed; nothing is left for a batch's columns", 2)
-            self._session = os.getpid(), o
-        return self._session[1]
+        o = self._mine(_Opened, self.options, self.fixed_inputs)
+        self._known("fixed input", self.fixed_inputs, [*o.inputs, *o.scalars])
+        self._known("columns: input", self.columns, list(o.inputs))
+        self._known("output", self.outputs or (), list(o.outputs))
+        if all(name in self.fixed_inputs for name in o.inputs):
+            raise Error(f"{self.path}: every input is fixed; nothing is left for a batch's columns", 2)
+        return o
 
     # ---------------------------------------------------------------- once a batch
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import qkv
-from qkv import _lib, batch
+from qkv import _lib, _process
 
 MODELS = pathlib.Path(__file__).resolve().parent.parent / "cli" / "models"
 GROUND = MODELS / "ground.pt2"
@@ -213,7 +213,7 @@ def test_relative_path(monkeypatch, tmp_path):
 
 def in_process(task):
     p, x = task
-    return os.getpid(), p({"patch_batch": x})["output_2"], len(batch._opened)
+    return os.getpid(), p({"patch_batch": x})["output_2"], len(_process._opened)
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
