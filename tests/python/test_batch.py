@@ -250,9 +250,10 @@ def memory_of_file(path):
     return out
 
 
-def use_and_measure(path, ids, barrier, answers):
+def use_and_measure(path, x, barrier, answers):
     p = qkv.BatchPredictor(path, threads=1)
-    p({"ids": ids})
+    for _ in range(3):
+        p({"x": x})
     barrier.wait(60)
     answers.put(memory_of_file(path))
     barrier.wait(60)
@@ -260,24 +261,33 @@ def use_and_measure(path, ids, barrier, answers):
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/smaps"), reason="Linux's account of a process's memory")
 def test_processes_share_the_weights(tmp_path):
+    """A table of a .pt2, and a product's packed weight of a .qkv, 16 MB each."""
     torch = pytest.importorskip("torch")
 
-    class Table(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.table = torch.nn.Embedding(8192, 512)  # 16 MB
+    class Table(torch.nn.Embedding):
+        def forward(self, x):
+            return super().forward(x).sum(1)
 
-        def forward(self, ids):
-            return self.table(ids).sum(1)
+    class Product(torch.nn.Linear):
+        def forward(self, x):
+            return super().forward(x)
 
-    path = tmp_path / "table.pt2"
-    torch.export.save(torch.export.export(Table().eval(), (torch.zeros(2, 8192, dtype=torch.long),), dynamic_shapes=({0: torch.export.Dim("b", min=1)},)), path)
-    ids = np.arange(8192)[None]
+    cases = []
+    for name, module, x in (("table", Table(8192, 512), torch.arange(8192)[None]), ("product", Product(2048, 2048), torch.ones(8, 2048))):
+        path = tmp_path / f"{name}.pt2"
+        dims = {0: torch.export.Dim("b", min=1)}
+        torch.export.save(torch.export.export(module.eval(), (x.repeat(2, 1),), dynamic_shapes=(dims,)), path)
+        cases.append((path, x.numpy()))
+    packed = tmp_path / "product.qkv"
+    qkv.Model(cases[1][0]).pack(packed)
+    cases[1] = packed, cases[1][1]
+
     context = multiprocessing.get_context("spawn")
     barrier, answers = context.Barrier(2), context.Queue()
-    workers = [context.Process(target=use_and_measure, args=(path, ids, barrier, answers)) for _ in range(2)]
-    [w.start() for w in workers]
-    found = [answers.get(timeout=60) for _ in workers]
-    [w.join() for w in workers]
-    for m in found:
-        assert m["Rss"] > 16_000 and m["Private_Dirty"] == 0 and m["Pss"] < 0.6 * m["Rss"]
+    for path, x in cases:
+        workers = [context.Process(target=use_and_measure, args=(path, x, barrier, answers)) for _ in range(2)]
+        [w.start() for w in workers]
+        found = [answers.get(timeout=60) for _ in workers]
+        [w.join() for w in workers]
+        for m in found:
+            assert m["Rss"] > 16_000 and m["Private_Dirty"] == 0 and m["Pss"] < 0.6 * m["Rss"]
