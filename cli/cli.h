@@ -27,15 +27,15 @@ typedef struct Options {
     int narg;
     const char *inputs, *output, *expected, *trace, *dtype, *mean, *std, *vocab, *labels, *pool, *tokenizer, *processor, *masks, *coco, *images, *out;
     List text, from, to, fix, keep, dim, shape, image, atol, rtol, rules, dynamic, check;
-    const char *trace_to, *phases, *counterexample, *targets, *explain, *profile;
+    const char *trace_to, *phases, *counterexample, *targets, *explain, *profile, *device, *cudnn;
     int64_t seed, threads, memory_limit, iterations, warmup, max_tokens, top, tile, overlap, batch;
     double scale, threshold;
-    bool weights, all, seeded, json, per_op, cased, man, quiet, help, prove, why_not, require_fused, exact_masked_rows, no_builtin, apart, security, full, strict, external, rewrite, no_optimize, skip_padding;
+    bool weights, all, seeded, json, per_op, cased, man, quiet, help, prove, why_not, require_fused, exact_masked_rows, no_builtin, apart, security, full, strict, external, rewrite, no_optimize, skip_padding, train;
     int64_t seeds, opset;
     int verbose;
 } Options;
 
-typedef enum CommandId { C_INSPECT, C_RUN, C_VERIFY, C_BENCH, C_EMBED, C_CLASSIFY, C_SEGMENT, C_REWRITE, C_GRAPH, C_GENERALIZE, C_CHECK, C_CONVERT, C_EXTRACT, C_PACK, C_HELP, COMMANDS } CommandId;
+typedef enum CommandId { C_INSPECT, C_RUN, C_VERIFY, C_BENCH, C_EMBED, C_CLASSIFY, C_SEGMENT, C_REWRITE, C_GRAPH, C_GENERALIZE, C_CHECK, C_CONVERT, C_EXTRACT, C_PACK, C_BACKENDS, C_HELP, COMMANDS } CommandId;
 
 typedef struct Command {
     const char *name, *args, *summary; /* "run", "MODEL", "Run a model and write its outputs" */
@@ -73,6 +73,7 @@ int cmd_check(const Options *o);
 int cmd_convert(const Options *o);
 int cmd_extract(const Options *o);
 int cmd_pack(const Options *o);
+int cmd_backends(const Options *o);
 int cmd_help(const Options *o);
 void print_help(int command); /* -1: the overview */
 

@@ -130,6 +130,15 @@ const Command commands[COMMANDS] = {
                 "qkv pack bert.pt2 -o bert.qkv --dtype bf16\tweights and products in bfloat16\n"
                 "qkv run bert.qkv -D batch=2\tlike any model",
                 1, 1, cmd_pack},
+    [C_BACKENDS] = {"backends", "MODEL", "Say which kernel PyTorch takes for each attention, and why",
+                    "Lists every scaled_dot_product_attention as the file has it: its module, sizes and mask, and which kernel PyTorch 2.13 takes for it on a device: flash, efficient, "
+                    "cudnn, or math, which computes and keeps all scores. Where sizes that vary decide, the kernel is a list of cases. Below stands which rule keeps an attention "
+                    "from a better kernel, and what to change.\n\n"
+                    "The table for the CPU is tested against PyTorch's own choice, those for CUDA are read from its source (docs/BACKENDS.md).",
+                    "qkv backends vit.pt2\ton the CPU, for all sizes\n"
+                    "qkv backends vit.pt2 --device cuda-sm90 -D batch=8\ton an H100\n"
+                    "qkv backends gpt.pt2 --train --json\twith gradients, for programs",
+                    1, 1, cmd_backends},
     [C_HELP] = {"help", "[COMMAND]", "Print help", "Prints the help of a command, or the list of commands.",
                 "qkv help run\tthe help of qkv run\nqkv help run --man | man -l -\tas a man page", 0, 1, cmd_help},
 };

@@ -14,7 +14,7 @@ typedef enum Kind { FLAG, COUNT, TEXT, MANY, INTEGER, BYTES, REAL } Kind;
 
 enum {
     IN = 1 << C_INSPECT, RU = 1 << C_RUN, VE = 1 << C_VERIFY, BE = 1 << C_BENCH, EM = 1 << C_EMBED, CL = 1 << C_CLASSIFY, SE = 1 << C_SEGMENT, RW = 1 << C_REWRITE, GR = 1 << C_GRAPH,
-    GE = 1 << C_GENERALIZE, CH = 1 << C_CHECK, CO = 1 << C_CONVERT, EX = 1 << C_EXTRACT, PA = 1 << C_PACK, HE = 1 << C_HELP, INPUTS = RU | VE | BE, RUNS = RU | VE | BE | EM | CL | SE, ALL = IN | RUNS | RW | GR | GE | CH | CO | EX | PA | HE
+    GE = 1 << C_GENERALIZE, CH = 1 << C_CHECK, CO = 1 << C_CONVERT, EX = 1 << C_EXTRACT, PA = 1 << C_PACK, BA = 1 << C_BACKENDS, HE = 1 << C_HELP, INPUTS = RU | VE | BE, RUNS = RU | VE | BE | EM | CL | SE, ALL = IN | RUNS | RW | GR | GE | BA | CH | CO | EX | PA | HE
 };
 
 typedef struct Option {
@@ -40,7 +40,11 @@ static const Option table[] = {
     {{"std", "LIST", "Standard deviation of the picture's channels (default 1).", 0}, INPUTS | CL, TEXT, AT(std), 0, 0},
     {{"scale", "X", "White is X before mean and std apply (default 1).", 0}, INPUTS | CL, REAL, AT(scale), 0, 0},
     {{"fix", "NAME=VALUE", "An input of an ONNX model that becomes a constant when the model is read, so that shapes and axes may depend on it: numbers (3 or 0,2) "
-      "or a tensor file.", 0}, IN | RUNS | RW | GR | CO | EX | PA, MANY, AT(fix), 0, 0},
+      "or a tensor file.", 0}, IN | RUNS | RW | GR | CO | EX | PA | BA, MANY, AT(fix), 0, 0},
+    {{"device", "NAME", "cpu (default), or cuda-smNN for a compute capability: cuda-sm80, cuda-sm90, cuda-sm120 ...", 0}, BA, TEXT, AT(device), 0, 0},
+    {{"cudnn", "VERSION", "The cuDNN that PyTorch runs with on the device (default 9.20.0).", 0}, BA, TEXT, AT(cudnn), 0, 0},
+    {{"dim", "NAME=N", "A size that is known; NAME is a symbol of the model (s0), an axis (input_ids.1), or batch, seq, height, width. Others stay symbols.", 'D'}, BA, MANY, AT(dim), 0, 0},
+    {{"train", NULL, "Gradients are on, and every parameter that is not frozen asks for one; otherwise as under torch.no_grad().", 0}, BA, FLAG, AT(train), 0, 0},
     {{"output", "FILE", "Write the results to a .safetensors or .npz file, whole or not at all.", 'o'}, RU | EM, TEXT, AT(output), 0, 0},
     {{"output", "FILE.pt2", "Write the rewritten model, whole or not at all.", 'o'}, RW, TEXT, AT(output), 0, 0},
     {{"from", "LIST", "Values that become the inputs, A,B,C, by their names in qkv graph; those of the model that are needed when it is left out. May be given many "
@@ -125,7 +129,7 @@ static const Option table[] = {
     {{"full", NULL, "Also the checksums of the weights.", 0}, CH, FLAG, AT(full), 0, 0},
     {{"strict", NULL, "Exit code 1 for warnings, too.", 0}, CH, FLAG, AT(strict), 0, 0},
     {{"explain", "ID", "Say what a finding means and what to do, such as Q501; 'all' lists every one. No model is read.", 0}, CH, TEXT, AT(explain), 0, 0},
-    {{"json", NULL, "Print one JSON object, whose \"schema\" counts its versions.", 0}, IN | RUNS | RW | GE | CH | CO | PA, FLAG, AT(json), 0, 0},
+    {{"json", NULL, "Print one JSON object, whose \"schema\" counts its versions.", 0}, IN | RUNS | RW | GE | CH | CO | PA | BA, FLAG, AT(json), 0, 0},
     {{"man", NULL, "Print the man page's source.", 0}, HE, FLAG, AT(man), 0, 0},
     {{"verbose", NULL, "Say more on standard error.", 'v'}, ALL, COUNT, AT(verbose), 0, 0},
     {{"quiet", NULL, "Say nothing on standard error but errors.", 'q'}, ALL, FLAG, AT(quiet), 0, 0},

@@ -185,6 +185,43 @@ enum { QKV_RECOMPOSE = 1, QKV_CONVERT = 2, QKV_FUSE = 4 };
  * not_proven}]}. QKV_MISMATCH when a proof fails: the model is then as it was before that firing. */
 QKV_API qkv_status qkv_model_rewrite(qkv_model *m, const qkv_rewrite_options *options, char **report, qkv_error *err);
 
+/* ---------------------------------------------------------------- which kernel PyTorch takes for an attention */
+
+/* PyTorch's numbers (torch.nn.attention.SDPBackend). */
+typedef enum qkv_sdpa_backend { QKV_SDPA_MATH, QKV_SDPA_FLASH, QKV_SDPA_EFFICIENT, QKV_SDPA_CUDNN } qkv_sdpa_backend;
+
+typedef struct qkv_sdpa_call {
+    size_t struct_size;             /* sizeof(qkv_sdpa_call) */
+    qkv_tensor query, key, value;   /* data is not read and may be NULL; strides NULL = contiguous */
+    const qkv_tensor *mask;         /* NULL: none */
+    int mask_requires_grad;
+    int requires_grad;              /* query, key or value ask for a gradient, and gradients are on */
+    int is_causal, enable_gqa;
+    double dropout_p;
+    int64_t offset[3];              /* of query, key and value into their storages, in elements */
+} qkv_sdpa_call;
+
+/* The backend that PyTorch 2.13 picks for a call of scaled_dot_product_attention on a device: "cpu" (NULL), "cuda-sm80", "cuda-sm90", ... cudnn: its
+ * version as 92000 for 9.20.0, 0 = that. *report (may be NULL; qkv_free it): one JSON object with backend and refused [{backend, rule, what, change,
+ * source}], all that keeps the call from a better one, in PyTorch's order. docs/BACKENDS.md is the table of rules. */
+QKV_API qkv_status qkv_sdpa_choice(const qkv_sdpa_call *call, const char *device, int cudnn, qkv_sdpa_backend *out, char **report, qkv_error *err);
+
+typedef struct qkv_backends_options {
+    size_t struct_size;
+    const char *device;             /* as above */
+    int cudnn;
+    int train;                      /* 1: gradients are on, and every parameter that is not frozen asks for one */
+    const char *const *dim_names;   /* n_dims sizes that are known, by symbol, axis (x.1), or batch, seq, height, width; others stay symbols */
+    const int64_t *dims;
+    int n_dims;
+} qkv_backends_options;
+
+/* The same for every attention of a model as its file has it (one that was rewritten: as qkv_model_save would write it), as one JSON object; qkv_free it.
+ * Keys: device, cudnn (null on the CPU), train, attentions [{node, path, op, query, key, value, mask [sizes, or null], dtype, causal, gqa, dropout, fixed
+ * (the backend that the op names, or null), choice [{backend, when (a condition on sizes; null: otherwise), rule}], refused [{backend, rule, what, change,
+ * source, when (what would have to hold, or null: no size helps)}]}]. options may be NULL. Not while another thread uses m. */
+QKV_API char *qkv_model_backends(const qkv_model *m, const qkv_backends_options *options, qkv_error *err);
+
 /* ---------------------------------------------------------------- static exports made dynamic */
 
 typedef struct qkv_generalize_options {

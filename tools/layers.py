@@ -17,6 +17,7 @@ ALLOWED = {
     "kernel": ["base", "tensor"],
     "ir": ["base", "tensor", "shape/expr.h"],
     "shape": ["base", "tensor", "ir"],
+    "backends": ["base", "tensor", "ir", "shape"],
     "import": ["base", "tensor", "format", "ir", "shape"],
     "emit": ["base", "tensor", "format", "ir", "shape"],
     "rewrite": ["base", "tensor", "ir", "shape"],

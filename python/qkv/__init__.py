@@ -8,6 +8,7 @@
     qkv.nn.replace_mha(module)                                                         # before, for sizes that come out of data
     qkv.generalize("a.pt2", "b.pt2", path="dyn.pt2")                                   # static exports at two sizes: one for all sizes
     qkv.check("model.onnx", target="ort")                                              # errors and traps, as a Report
+    qkv.backends("model.pt2", device="cuda-sm90")                                      # which kernel PyTorch takes for each attention, and why
     qkv.BatchPredictor("model.pt2")                                                    # picklable, over dicts of columns: multiprocessing, ray.data
     qkv.Segmenter("sam3.pt2", ["red car"])(image)                                      # every instance of a text: boxes, masks
     qkv.trace(module, (x, mask), "trace.safetensors")                                  # for `qkv verify --per-node`
@@ -16,13 +17,14 @@
 NumPy reads and that speak DLPack.
 """
 from ._lib import Error, library_path, version
+from ._backends import backends, sdpa_choice
 from ._check import check
 from ._generalize import Generalized, generalize
 from .batch import BatchPredictor
 from .model import InferenceSession, Model, Output
 from .segment import Segmenter
 
-__all__ = ["BatchPredictor", "Error", "Generalized", "InferenceSession", "Model", "Output", "Segmenter", "check", "export", "generalize", "nn", "trace", "library_path", "version"]
+__all__ = ["BatchPredictor", "Error", "Generalized", "InferenceSession", "Model", "Output", "Segmenter", "backends", "check", "export", "generalize", "nn", "sdpa_choice", "trace", "library_path", "version"]
 __version__ = "0.1.0"
 
 

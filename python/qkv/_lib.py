@@ -72,6 +72,16 @@ class CInstance(C.Structure):
     _fields_ = [("prompt", C.c_int), ("score", C.c_double), ("box", C.c_double * 4), ("area", C.c_int64), ("counts", C.c_char_p)]
 
 
+class SdpaCall(C.Structure):
+    _fields_ = [("struct_size", C.c_size_t), ("query", CTensor), ("key", CTensor), ("value", CTensor), ("mask", C.POINTER(CTensor)), ("mask_requires_grad", C.c_int),
+                ("requires_grad", C.c_int), ("is_causal", C.c_int), ("enable_gqa", C.c_int), ("dropout_p", C.c_double), ("offset", C.c_int64 * 3)]
+
+
+class BackendsOptions(C.Structure):
+    _fields_ = [("struct_size", C.c_size_t), ("device", C.c_char_p), ("cudnn", C.c_int), ("train", C.c_int), ("dim_names", C.POINTER(C.c_char_p)), ("dims", C.POINTER(C.c_int64)),
+                ("n_dims", C.c_int)]
+
+
 def library_path():
     """QKV_LIBRARY, the library inside the wheel, a checkout's build/, or what the system's loader finds."""
     root = os.path.dirname(os.path.dirname(HERE))
@@ -95,6 +105,8 @@ def _declare(lib):
             ("model_rewrite", i, p, C.POINTER(RewriteOptions), C.POINTER(p), e),
             ("model_extract", p, p, C.POINTER(s), i, C.POINTER(s), i, e),
             ("model_generalize", p, C.POINTER(p), i, C.POINTER(GeneralizeOptions), C.POINTER(p), e),
+            ("model_backends", p, p, C.POINTER(BackendsOptions), e),
+            ("sdpa_choice", i, C.POINTER(SdpaCall), s, i, C.POINTER(i), C.POINTER(p), e),
             ("check", i, s, C.POINTER(CheckOptions), C.POINTER(p), e), ("check_explain", s, s), ("check_id", s, i),
             ("session_create", p, p, C.POINTER(SessionOptions), e), ("session_free", None, p),
             ("session_set_input", i, p, s, tensor, e), ("session_keep", i, p, s, e), ("session_run", i, p, e), ("session_output", i, p, i, tensor, e),

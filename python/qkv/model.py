@@ -6,7 +6,8 @@ import os
 
 import numpy as np
 
-from ._lib import DTYPES, OUTPUT_MEMORY, PROFILES, CError, CTensor, Error, LoadOptions, OnnxOptions, RewriteOptions, SessionOptions, check, lib, text
+from ._backends import cudnn_number
+from ._lib import DTYPES, OUTPUT_MEMORY, PROFILES, BackendsOptions, CError, CTensor, Error, LoadOptions, OnnxOptions, RewriteOptions, SessionOptions, check, lib, text
 
 NUMPY = {"f32": np.float32, "f64": np.float64, "f16": np.float16, "i64": np.int64, "i32": np.int32, "i16": np.int16, "i8": np.int8,
          "u8": np.uint8, "bool": np.bool_, "u16": np.uint16, "u32": np.uint32, "u64": np.uint64, "c64": np.complex64, "c128": np.complex128}
@@ -251,6 +252,13 @@ class Model:
         check(ok, e)
         self._rewrites.append(dict(rules=list(rules), phases=phases, exact_masked_rows=exact_masked_rows, skip_padding=skip_padding))
         return found
+
+    def backends(self, device="cpu", dims=None, train=False, cudnn=None):
+        """qkv.backends of this model."""
+        e, dims = CError(), dims or {}
+        names = (C.c_char_p * max(len(dims), 1))(*[k.encode() for k in dims])
+        options = BackendsOptions(C.sizeof(BackendsOptions), device.encode(), cudnn_number(cudnn), train, names, (C.c_int64 * max(len(dims), 1))(*dims.values()), len(dims))
+        return json.loads(text(lib().qkv_model_backends(self._model, C.byref(options), C.byref(e)), e))
 
     def save(self, path):
         """Writes a .pt2 that torch.export.load and qkv.Model read, with the same inputs, outputs, weights and numbers."""

@@ -419,6 +419,72 @@ static bool in_place(Import *im, Scope *s, const Call0 *c, Lower *L, const char 
     return slot.ref ? scope_put(im, s, name, slot) : fail(im->err, E_LIMIT, "out of memory");
 }
 
+/* ------------------------------------------------------------------ attentions, for those who ask how the file has them */
+
+static const char *name_of_operand(const json_t *inputs, const char *param)
+{
+    size_t i;
+    json_t *input;
+    json_array_foreach(inputs, i, input) {
+        const json_t *arg = json_object_get(input, "arg"), *optional = json_object_get(arg, "as_optional_tensor");
+        const char *name = json_string_value(json_object_get(input, "name"));
+        if (name && !strcmp(name, param)) return json_string_value(json_object_get(json_object_get(optional ? optional : arg, "as_tensor"), "name"));
+    }
+    return NULL;
+}
+
+static bool operand_as_is(Import *im, Scope *s, const json_t *inputs, const Op *op, const Arg *arg, const char *param, FileTensor *out)
+{
+    int at = op_param(op, param);
+    const char *name = name_of_operand(inputs, param);
+    *out = (FileTensor){0};
+    if (at < 0 || arg[at].kind != ARG_VALUE) return true;
+    out->value = arg[at].v;
+    const json_t *meta = name ? json_object_get(s->tensor_values, name) : NULL, *strides = json_object_get(meta, "strides"), *offset = json_object_get(meta, "storage_offset");
+    if (json_array_size(strides) != (size_t)out->value->rank) return true;
+    Expr **stride = arena_array(im->g->arena, Expr *, out->value->rank + 1);
+    if (!stride) return fail(im->err, E_LIMIT, "out of memory");
+    Err ignored = {0};
+    Import probe = *im;
+    probe.err = &ignored;
+    for (int i = 0; i < out->value->rank; i++)
+        if (!read_sym(&probe, json_array_get(strides, (size_t)i), &stride[i])) return true;
+    out->stride = stride;
+    if (!offset || !read_sym(&probe, offset, &out->offset)) out->offset = NULL;
+    return true;
+}
+
+/* "L__self__,,M;L__self__layers.0,layers.0,Layer": the innermost module's path */
+static const char *module_path(Import *im, const json_t *node)
+{
+    const char *stack = json_string_value(json_object_get(json_object_get(node, "metadata"), "nn_module_stack"));
+    if (!stack) return NULL;
+    const char *last = strrchr(stack, ';'), *comma = strchr(last ? last : stack, ',');
+    return comma ? arena_printf(im->g->arena, "%.*s", (int)strcspn(comma + 1, ","), comma + 1) : NULL;
+}
+
+static bool note_attention(Import *im, Scope *s, const json_t *node, const json_t *inputs, const Call0 *c, const char *label, const Lower *L)
+{
+    Source *f = im->pt2;
+    bool sdpa = c->op->id == OP_scaled_dot_product_attention;
+    if (!sdpa && strncmp(c->op->name, "aten._scaled_dot_product_", 25)) return true;
+    if (f->nattention == f->attention_cap) {
+        int cap = f->attention_cap ? 2 * f->attention_cap : 16;
+        FileAttention *more = arena_array(im->g->arena, FileAttention, cap);
+        if (!more) return fail(im->err, E_LIMIT, "out of memory");
+        if (f->nattention) memcpy(more, f->attention, (size_t)f->nattention * sizeof *more);
+        f->attention = more;
+        f->attention_cap = cap;
+    }
+    FileAttention a = {.node = arena_strdup(im->g->arena, label ? label : c->op->name), .path = module_path(im, node), .op = c->op, .arg = c->arg,
+                       .out = L->result.kind == ARG_VALUE ? L->result.v : L->result.kind == ARG_VALUES && L->result.n ? L->result.vs[0] : NULL};
+    if (!a.node) return fail(im->err, E_LIMIT, "out of memory");
+    TRY(operand_as_is(im, s, inputs, c->op, c->arg, "query", &a.q) && operand_as_is(im, s, inputs, c->op, c->arg, "key", &a.k));
+    TRY(operand_as_is(im, s, inputs, c->op, c->arg, "value", &a.v) && operand_as_is(im, s, inputs, c->op, c->arg, sdpa || op_param(c->op, "attn_mask") >= 0 ? "attn_mask" : "attn_bias", &a.mask));
+    if (a.q.value && a.k.value && a.v.value && a.out) f->attention[f->nattention++] = a;
+    return true;
+}
+
 static DType declared_dtype(Scope *s, const char *name)
 {
     const json_t *code = name ? json_object_get(json_object_get(s->tensor_values, name), "dtype") : NULL;
@@ -454,7 +520,7 @@ static bool aten_node(Import *im, Scope *s, const json_t *node, const Op *op, co
     if (detach && c.self) /* detach_: the same tensor under another name */
         return !n || scope_put(im, s, names[0], (Slot){.kind = SLOT_TENSOR, .ref = c.self});
     if (op->flags & OPF_INPLACE) return in_place(im, s, &c, &L, n ? names[0] : NULL);
-    TRY(lower_op(&L));
+    TRY(lower_op(&L) && note_attention(im, s, node, inputs, &c, label, &L));
     if (L.result.kind == ARG_EXPR) return !number || scope_put(im, s, number, (Slot){.kind = SLOT_NUMBER, .e = L.result.e});
     if (L.result.kind == ARG_VALUE) return !n || !names[0] || take_result(im, s, &c, names[0], L.result.v, 0);
     if (L.result.kind != ARG_VALUES) return true;

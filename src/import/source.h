@@ -20,6 +20,22 @@ typedef struct PackedWeight {
     size_t size;
 } PackedWeight;
 
+/* An operand of an attention as the file has it. */
+typedef struct FileTensor {
+    Value *value;            /* NULL: there is none */
+    Expr **stride, *offset;  /* as the file declares them; NULL where it does not */
+} FileTensor;
+
+/* An attention of the file, before import made it (batch, heads, length, size). */
+typedef struct FileAttention {
+    const char *node;
+    const char *path;        /* of its module, "encoder.layers.0"; "" outside of any, NULL when the file does not say */
+    const Op *op;            /* scaled_dot_product_attention, or one of its backends' own */
+    const Arg *arg;          /* of op */
+    FileTensor q, k, v, mask;
+    Value *out;
+} FileAttention;
+
 typedef struct Source {
     MappedFile file; /* of a .pt2 or a .qkv */
     Zip *zip;
@@ -36,6 +52,8 @@ typedef struct Source {
     Arena *arena;                  /* of a .qkv: the weights' tensors */
     const char **ignored;          /* what was not read, and why */
     int nignored;
+    FileAttention *attention;      /* of a .pt2, in the graph's arena; none once the graph is rewritten */
+    int nattention, attention_cap;
     int ninputs;                   /* of the file; after pt2_open_watched the graph may have more */
     int nguards, nguards_ignored;  /* guards_code: how many were read, how many say nothing about sizes that the graph needs */
 } Source;

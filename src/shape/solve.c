@@ -303,7 +303,7 @@ static bool search_free(const Graph *g, const int *symbol, int nfree, Binding *b
     return ok;
 }
 
-bool choose_sizes(const Graph *g, const char *const *name, const int64_t *value, int n, Binding *b, Err *err)
+bool bind_named(const Graph *g, const char *const *name, const int64_t *value, int n, Binding *b, Err *err)
 {
     for (int k = 0; k < n; k++) {
         int64_t scale;
@@ -319,6 +319,26 @@ bool choose_sizes(const Graph *g, const char *const *name, const int64_t *value,
             return fail(err, E_USAGE, "%s = %lld: %s is %lld already", name[k], (long long)value[k], s->name, (long long)b->value[i]);
         binding_set(b, i, value[k] / scale);
     }
+    return true;
+}
+
+Expr *expr_bound(ExprPool *p, Expr *e, const Binding *b)
+{
+    if (!e || e->kind == EX_INT || e->kind == EX_FLOAT || e->kind == EX_BOOL) return e;
+    if (e->kind == EX_SYM) return e->i < b->n && b->bound[e->i] ? ex_int(p, b->value[e->i]) : e;
+    Expr *arg[3] = {0}, *all = NULL;
+    for (int i = 0; i < e->nargs; i++) {
+        Expr *x = expr_bound(p, e->args[i], b);
+        if (!x) return NULL;
+        if (i < 3) arg[i] = x;
+        all = !i ? x : e->kind == EX_ADD ? ex_add(p, all, x) : e->kind == EX_MUL ? ex_mul(p, all, x) : all;
+    }
+    return e->kind == EX_ADD || e->kind == EX_MUL ? all : ex_make(p, e->kind, arg[0], arg[1], arg[2]);
+}
+
+bool choose_sizes(const Graph *g, const char *const *name, const int64_t *value, int n, Binding *b, Err *err)
+{
+    TRY(bind_named(g, name, value, n, b, err));
     int nfree = 0, *symbol = calloc((size_t)expr_symbol_count(g->ex) + 1, sizeof *symbol);
     if (!symbol) return fail(err, E_LIMIT, "out of memory");
     for (int i = 0; i < expr_symbol_count(g->ex); i++)

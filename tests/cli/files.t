@@ -64,6 +64,7 @@ padded.onnx
 quadrant.pt2
 quadrants.txt
 rgb.pt2
+sdpa.pt2
 spelled.onnx
 static_a.pt2
 static_b.pt2

@@ -11,6 +11,8 @@ static_*.pt2    (b, s, 4) with mask (b, s) -> attention with a causal mask that 
 static_table_*.pt2   x (b, s) -> x * a table of s numbers that follow no rule + 137 or 911, at two sizes
 eager.pt2       (B, S, 8) and mask (B, S) -> (B, S, 8): attention of two heads spelled out, a softmax by hand, norm and activation by hand
 left.pt2        the same with a second attention whose mask hides by -50, which keeps the keys in the softmax
+sdpa.pt2        x (B, N, 24), pair (2, N, N) -> (B, N, 24): scaled_dot_product_attention of 3 axes, of heads of 12, with a mask of 3 axes, and of queries whose last
+                axis is turned
 ground.pt2      pictures (B, 3, 32, 32), ids (P, 16) -> logits, boxes, masks, presence, as SAM 3: what is "red", "green" or "blue" in the left and in the right
                 half of a picture; with tokenizer and processor as extra files. bare.pt2 is the same without them
 """
@@ -73,6 +75,35 @@ class Causal(torch.nn.Module):
         q = x.view(b, s, 2, 2).transpose(1, 2)
         a = (q @ q.transpose(2, 3) + self.masks[s]).masked_fill(~mask.view(b, 1, 1, s), -1e9)
         return (a.softmax(-1) @ self.value(x).view(b, s, 2, 2).transpose(1, 2)).transpose(1, 2).reshape(b, s, e)
+
+
+class Rows(torch.nn.Module):
+    def forward(self, x):
+        return torch.nn.functional.scaled_dot_product_attention(x, x, x, is_causal=True)
+
+
+class Heads(torch.nn.Module):
+    def forward(self, x, mask=None):
+        q = x.unflatten(-1, (2, 12)).transpose(1, 2)
+        return torch.nn.functional.scaled_dot_product_attention(q, q, q, mask).transpose(1, 2).flatten(2)
+
+
+class Turned(torch.nn.Module):
+    def forward(self, x):
+        q = x.transpose(1, 2).contiguous().unflatten(1, (2, 12)).transpose(2, 3)
+        return torch.nn.functional.scaled_dot_product_attention(q, q, q, scale=0.3).transpose(1, 2).flatten(2)
+
+
+class Kinds(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.ModuleList([Rows(), Heads(), Heads(), Turned()])
+
+    def forward(self, x, pair):
+        x = x + self.layers[0](x)
+        x = x + self.layers[1](x)
+        x = x + self.layers[2](x, pair)
+        return x + self.layers[3](x)
 
 
 MERGES = ["r e", "re d</w>", "g re", "gre e", "gree n</w>", "b l", "bl u", "blu e</w>"]
@@ -143,13 +174,14 @@ class Table(torch.nn.Module):
         return x * torch.tensor([3., 1, 4] if small else [2., 7, 1, 8, 2]) + (137 if small else 911)
 
 
-def save(name, module, args, dynamic, extra=None):
+def save(name, module, args, dynamic, extra=None, keep=()):
     ep = torch.export.export(module.eval(), args, dynamic_shapes=dynamic)
     for gm in ep.graph_module.modules():
         if isinstance(gm, torch.fx.GraphModule):
             for n in gm.graph.nodes:
                 for k in ["stack_trace", "nn_module_stack", "torch_fn", "from_node", "custom"]:
-                    n.meta.pop(k, None)
+                    if k not in keep:
+                        n.meta.pop(k, None)
     ep._example_inputs = None
     torch.export.save(ep, HERE / f"{name}.pt2", extra_files=extra)
 
@@ -174,6 +206,7 @@ def main():
     for name, n, s in (("a", 2, 3), ("b", 4, 5)):
         save(f"static_table_{name}", Table(), (torch.rand(n, s),), None)
     save("static_other", Causal(2.0), static(3, 5), None)
+    save("sdpa", Kinds(), (torch.rand(3, 5, 24), torch.rand(2, 5, 5)), {"x": bs, "pair": {1: seq, 2: seq}}, keep=["nn_module_stack"])
     extra = {"qkv/tokenizer.bpe": "\n".join(MERGES) + "\n", "qkv/processor.json": '{"contract": "meta", "image": {"height": 32, "width": 32}, "text": {"length": 16}, "score_threshold": 0.5}'}
     grounding = (torch.zeros(2, 3, 32, 32), torch.zeros(3, 16, dtype=torch.int64))
     for name, files in (("ground", extra), ("bare", None)):

@@ -1,0 +1,163 @@
+/* qkv backends MODEL: which kernel PyTorch takes for every attention, the rule that decides, and what to change.
+ *
+ *     qkv backends vit.pt2 --device cuda-sm90 -D batch=8
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "cli.h"
+
+static const char *text_of(const json_t *v, const char *key)
+{
+    const char *s = json_string_value(json_object_get(v, key));
+    return s ? s : "";
+}
+
+/* "9.20.0" as cuDNN counts: 92000 */
+static int cudnn_of(const Options *o, int *out)
+{
+    int major = 0, minor = 0, patch = 0, used = 0;
+    *out = 0;
+    if (!o->cudnn) return 0;
+    int n = sscanf(o->cudnn, "%d.%d%n.%d%n", &major, &minor, &used, &patch, &used);
+    if (n < 2 || o->cudnn[used] || major < 8 || major > 99 || minor < 0 || minor > 99 || patch < 0 || patch > 99)
+        return problem(QKV_USAGE, "option '--cudnn': found '%s', expected a version of 8 or later, such as 9.20.0", o->cudnn);
+    *out = major * 10000 + minor * 100 + patch;
+    return 0;
+}
+
+/* -D NAME=N, as often as it is given */
+static int dims_of(const Options *o, char **names, int64_t *dims)
+{
+    for (int i = 0; i < o->dim.n; i++) {
+        const char *at = strchr(o->dim.item[i], '=');
+        char *end = NULL;
+        if (at) dims[i] = strtoll(at + 1, &end, 10);
+        if (!at || at == o->dim.item[i] || end == at + 1 || *end || dims[i] < 0) return problem(QKV_USAGE, "option '-D': found '%s', expected NAME=N", o->dim.item[i]);
+        names[i] = must(strndup(o->dim.item[i], (size_t)(at - o->dim.item[i])));
+    }
+    return 0;
+}
+
+static char *sizes_text(const json_t *sizes, const char *prefix, char *buf, size_t room)
+{
+    size_t i, used = (size_t)snprintf(buf, room, "%s(", prefix);
+    json_t *v;
+    if (!json_is_array(sizes)) return strcpy(buf, "-");
+    json_array_foreach(sizes, i, v) {
+        if (used >= room) break;
+        if (json_is_integer(v)) used += (size_t)snprintf(buf + used, room - used, "%s%lld", i ? ", " : "", (long long)json_integer_value(v));
+        else used += (size_t)snprintf(buf + used, room - used, "%s%s", i ? ", " : "", json_string_value(v));
+    }
+    if (used < room) snprintf(buf + used, room - used, ")");
+    return buf;
+}
+
+/* "cudnn where s1 != 1, otherwise flash" */
+static char *choice_text(const json_t *a, char *buf, size_t room)
+{
+    size_t i, used = 0;
+    json_t *c;
+    buf[0] = '\0';
+    if (*text_of(a, "fixed")) snprintf(buf, room, "%s (by its op)", text_of(a, "fixed"));
+    json_array_foreach(json_object_get(a, "choice"), i, c) {
+        if (used >= room) break;
+        const char *when = text_of(c, "when");
+        used += (size_t)snprintf(buf + used, room - used, "%s%s%s%s", i ? *when ? ", else " : ", otherwise " : "", text_of(c, "backend"), *when ? " where " : "", when);
+    }
+    return buf;
+}
+
+static bool same_refusals(const json_t *a, const json_t *b) { return json_equal(json_object_get(a, "refused"), json_object_get(b, "refused")); }
+
+static bool same_rule(const json_t *a, const json_t *b) { return !strcmp(text_of(a, "rule"), text_of(b, "rule")) && !strcmp(text_of(a, "when"), text_of(b, "when")); }
+
+/* A rule once, with all kernels that ask for it. */
+static void print_rule(const json_t *list, size_t at, const json_t *why)
+{
+    size_t i;
+    json_t *other;
+    int n = 0;
+    for (size_t k = 0; k < at; k++)
+        if (same_rule(json_array_get(list, k), why)) return;
+    json_array_foreach(list, i, other) {
+        if (same_rule(other, why)) printf("%s%s", n++ ? ", " : "  ", text_of(other, "backend"));
+    }
+    printf(" %s: %s", n > 1 ? "ask" : "asks", text_of(why, "what"));
+    if (*text_of(why, "when")) printf("; so where %s", text_of(why, "when"));
+    printf(" (%s)\n    to change: %s\n", text_of(why, "rule"), text_of(why, "change"));
+}
+
+/* What keeps attentions from a better kernel, once for all that have the same. */
+static void print_refusals(const json_t *list)
+{
+    size_t i, k, r;
+    json_t *a, *other, *why;
+    json_array_foreach(list, i, a) {
+        size_t before = 0;
+        int alike = 0;
+        while (before < i && !same_refusals(json_array_get(list, before), a)) before++;
+        if (before < i || !json_array_size(json_object_get(a, "refused"))) continue;
+        json_array_foreach(list, k, other) alike += same_refusals(other, a);
+        printf("%s", text_of(a, "node"));
+        if (alike > 1) printf(" and %d more", alike - 1);
+        printf(":\n");
+        json_array_foreach(json_object_get(a, "refused"), r, why) print_rule(json_object_get(a, "refused"), r, why);
+    }
+}
+
+static void print_report(const json_t *report)
+{
+    char sizes[256], mask[256], choice[1024];
+    size_t i;
+    json_t *a, *list = json_object_get(report, "attentions");
+    if (!json_array_size(list)) {
+        printf("no scaled_dot_product_attention; qkv rewrite finds attention that is spelled out\n");
+        return;
+    }
+    Table *t = table_new("lllll");
+    table_cell(t, "attention");
+    table_cell(t, "module");
+    table_cell(t, "query");
+    table_cell(t, "mask");
+    table_cell(t, "kernel");
+    json_array_foreach(list, i, a) {
+        table_cell(t, "%s", text_of(a, "node"));
+        table_cell(t, "%s", *text_of(a, "path") ? text_of(a, "path") : "-");
+        table_cell(t, "%s", sizes_text(json_object_get(a, "query"), text_of(a, "dtype"), sizes, sizeof sizes));
+        table_cell(t, "%s", json_is_true(json_object_get(a, "causal")) ? "causal" : sizes_text(json_object_get(a, "mask"), "", mask, sizeof mask));
+        table_cell(t, "%s", choice_text(a, choice, sizeof choice));
+    }
+    table_print(t);
+    print_refusals(list);
+}
+
+int cmd_backends(const Options *o)
+{
+    qkv_error e;
+    qkv_model *m = NULL;
+    char **names = must(calloc((size_t)o->dim.n + 1, sizeof *names));
+    int64_t *dims = must(calloc((size_t)o->dim.n + 1, sizeof *dims));
+    qkv_backends_options options = {.struct_size = sizeof options, .device = o->device, .train = o->train, .dims = dims, .n_dims = o->dim.n};
+    int code = cudnn_of(o, &options.cudnn);
+    if (!code) code = dims_of(o, names, dims);
+    options.dim_names = (const char *const *)names;
+    if (!code) code = model_load(o, o->arg[0], false, false, &m);
+    char *text = code ? NULL : qkv_model_backends(m, &options, &e);
+    if (!code && !text) code = problem_of(&e);
+    json_t *report = text ? json_loads(text, 0, NULL) : NULL;
+    if (report && o->json) {
+        json_object_set_new(report, "schema", json_integer(JSON_SCHEMA));
+        json_object_set_new(report, "model", json_text(o->arg[0]));
+        json_print(json_incref(report));
+    } else if (report) {
+        print_report(report);
+    }
+    json_decref(report);
+    qkv_free(text);
+    qkv_model_free(m);
+    for (int i = 0; i < o->dim.n; i++) free(names[i]);
+    free(names);
+    free(dims);
+    return code;
+}

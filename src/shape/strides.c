@@ -1,0 +1,114 @@
+/* Strides in PyTorch. Contract in strides.h. */
+#include "shape/strides.h"
+
+enum { MAX_CHAIN = 200 };
+
+bool expr_strides(ExprPool *p, int rank, Expr *const *dim, Expr **stride)
+{
+    Expr *step = ex_int(p, 1);
+    for (int i = rank - 1; i >= 0; i--) {
+        stride[i] = step;
+        if (!ex_equals_int(dim[i], 0)) step = ex_mul(p, step, dim[i]); /* ATen counts an empty axis as one of 1 */
+        if (!step) return false;
+    }
+    return true;
+}
+
+/* at::detail::computeStride: the old axes in runs that lie behind each other, each cut anew. False: no view can be it. */
+static bool view_strides(ExprPool *p, const Value *x, Expr *const *old, const Value *v, Expr **stride)
+{
+    int at = v->rank - 1;
+    if (!x->rank || !v->rank) return expr_strides(p, v->rank, v->dim, stride);
+    Expr *base = old[x->rank - 1], *have = ex_int(p, 1), *made = ex_int(p, 1);
+    for (int i = x->rank - 1; i >= 0; i--) {
+        have = ex_mul(p, have, x->dim[i]);
+        if (!have || !base) return false;
+        if (i > 0 && (ex_equals_int(x->dim[i - 1], 1) || old[i - 1] == ex_mul(p, have, base))) continue;
+        while (at >= 0 && (made != have || ex_equals_int(v->dim[at], 1))) {
+            stride[at] = ex_mul(p, made, base);
+            made = ex_mul(p, made, v->dim[at--]);
+            if (!made) return false;
+        }
+        if (made != have) return false;
+        if (i > 0) base = old[i - 1];
+        have = made = ex_int(p, 1);
+    }
+    return at < 0;
+}
+
+static bool elementwise(OpId id)
+{
+    switch (id) {
+    case OP_add_Tensor: case OP_sub_Tensor: case OP_mul_Tensor: case OP_div_Tensor: case OP_neg: case OP_to_copy: case OP_relu: case OP_gelu: case OP_silu:
+    case OP_sigmoid: case OP_tanh: case OP_exp: case OP_sqrt: case OP_rsqrt: case OP_where_self: case OP_logical_and: case OP_logical_not: return true;
+    default: return false;
+    }
+}
+
+static const Value *same_sizes(const Node *n, const Value *v)
+{
+    for (int i = 0; i < n->op->schema->nparams; i++) {
+        const Value *x = n->arg[i].kind == ARG_VALUE ? n->arg[i].v : NULL;
+        bool same = x && x->rank == v->rank;
+        for (int k = 0; same && k < v->rank; k++) same = x->dim[k] == v->dim[k];
+        if (same) return x;
+    }
+    return NULL;
+}
+
+static int axis_of(const Arg *a, int rank)
+{
+    int64_t d = a->kind == ARG_EXPR && ex_is_int(a->e) ? a->e->i : 0;
+    d += d < 0 ? rank : 0;
+    return d < 0 || d >= rank ? 0 : (int)d;
+}
+
+static bool strides_of(ExprPool *p, const Value *v, Expr **stride, int depth)
+{
+    const Node *n = v->kind == V_NODE ? v->def : NULL;
+    for (int i = 0; v->kind == V_WEIGHT && v->data && i < v->rank; i++)
+        if (!(stride[i] = ex_int(p, v->data->stride[i]))) return false;
+    if (v->kind == V_WEIGHT && v->data) return true;
+    const Value *x = n && n->arg && n->op->schema->nparams && n->arg[0].kind == ARG_VALUE ? n->arg[0].v : NULL;
+    bool moves = false;
+    if (x) {
+        switch (n->op->id) {
+        case OP_permute: case OP_expand: case OP_select_int: case OP_slice_Tensor: case OP_reshape: moves = true; break;
+        default: moves = elementwise(n->op->id) && (x = same_sizes(n, v));
+        }
+    }
+    Expr *old[MAX_RANK];
+    if (!moves || depth > MAX_CHAIN) return expr_strides(p, v->rank, v->dim, stride);
+    if (!strides_of(p, x, old, depth + 1)) return false;
+    int d = 0;
+    switch (n->op->id) {
+    case OP_permute:
+        for (int i = 0; i < v->rank; i++) {
+            Arg one = {.kind = ARG_EXPR, .e = n->arg[1].es[i]};
+            stride[i] = old[axis_of(&one, x->rank)];
+        }
+        return true;
+    case OP_expand:
+        for (int i = 0; i < v->rank; i++) {
+            int from = i - (v->rank - x->rank);
+            bool grown = from < 0 || (ex_equals_int(x->dim[from], 1) && x->dim[from] != v->dim[i]);
+            if (!(stride[i] = grown ? ex_int(p, 0) : old[from])) return false;
+        }
+        return true;
+    case OP_select_int:
+        d = axis_of(&n->arg[1], x->rank);
+        for (int i = 0; i < v->rank; i++) stride[i] = old[i + (i >= d)];
+        return true;
+    case OP_slice_Tensor:
+        d = axis_of(&n->arg[1], x->rank);
+        for (int i = 0; i < v->rank; i++)
+            if (!(stride[i] = i == d && n->arg[4].kind == ARG_EXPR ? ex_mul(p, old[i], n->arg[4].e) : old[i])) return false;
+        return true;
+    case OP_reshape: return view_strides(p, x, old, v, stride) || expr_strides(p, v->rank, v->dim, stride);
+    default:
+        for (int i = 0; i < v->rank; i++) stride[i] = old[i];
+        return true;
+    }
+}
+
+bool value_strides(ExprPool *p, const Value *v, Expr **stride) { return strides_of(p, v, stride, 0); }
