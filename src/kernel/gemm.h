@@ -25,7 +25,8 @@ typedef enum GemmAct { GEMM_NONE, GEMM_RELU, GEMM_GELU_ERF, GEMM_GELU_TANH, GEMM
  * a, b and c are equal. The last dim of c, residual and bias is contiguous, their other dims may have any stride; residual has c's shape.
  * a, b, c, bias, residual: f32 or bf16, each its own. The product is of bf16 numbers (sums in f32) if b is bf16 or `rounded`: a and b
  * that are f32 are rounded first; else it is of f32 numbers.
- * A row of c depends on its row of a alone, bit for bit: not on M, the row's place, or the number of threads. */
+ * A row of c depends on its row of a alone, bit for bit: not on M, the row's place, or the number of threads; but on AMX float32 products of 768 rows and more, whose weights were not
+ * given packed, are summed otherwise than smaller ones (x86/product_amx_f32.c), no less exactly. */
 typedef struct GemmMatmul {
     const Tensor *a, *b, *c, *bias, *residual; /* bias, residual may be NULL; data is not read here but for a constant b */
     bool b_constant, rounded, times, act_last; /* act_last: c = act(a @ b + bias + residual) */

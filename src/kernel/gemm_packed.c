@@ -15,8 +15,9 @@
 #include "kernel/gemm_impl.h"
 
 /* FEW: bytes of panels that are packed together on the way; they, and what the next are made of, stay in L2. WORTH_THREADS: floating-point
- * operations, some 10 us of a core. A_TILE, B_WHOLE: bytes of a that L1 nearly holds, of b that L2 does: then a tile meets all panels before the next. */
+ * operations, some 10 us of a core. TILES_*: from these sizes on packing both operands is little beside what float32 gains by tiles. A_TILE, B_WHOLE: bytes of a that L1 nearly holds, of b that L2 does: then a tile meets all panels before the next. */
 enum { ALIGN = 64, HUGE = 2 << 20, SUPERBLOCK = 1024, FEW = 300 << 10, MAX_THREADS = 1024, WORTH_THREADS = 1 << 20 };
+enum { TILES_M = 768, TILES_N = 128, TILES_K = 64 };
 enum { MOST_ROWS = 32, A_TILE = 56 << 10, B_WHOLE = 1280 << 10 };
 
 static int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
@@ -298,9 +299,21 @@ static Packed *no_memory(Err *err)
     return NULL;
 }
 
+/* Whether float32 goes by tiles, which pack both operands each time: nobody gave b packed otherwise, and there is much to do for each element. */
+static bool by_tiles(const PackedWeights *p, const Kernels *kernels, const GemmMatmul *d)
+{
+    const Tensor *c = d->c;
+    if (!kernels->product.f32_tiles.layout || d->rounded || d->b->dtype != DT_F32 || d->a->dtype != DT_F32) return false;
+    Weight plain = weight_of(&kernels->product.f32, d->b, false);
+    int i = d->b_constant ? find(p, &plain) : -1;
+    bool given = i >= 0 && p->w[i].data && !p->w[i].owned;
+    return !given && c->shape[c->rank - 2] >= TILES_M && c->shape[c->rank - 1] >= TILES_N && d->a->shape[d->a->rank - 1] >= TILES_K;
+}
+
 Packed *packed_matmul(PackedWeights *p, const Kernels *kernels, const GemmMatmul *d, Err *err)
 {
-    const ProductKernel *k = packed_kernel(kernels, d->b, d->rounded);
+    bool tiles = by_tiles(p, kernels, d);
+    const ProductKernel *k = tiles ? &kernels->product.f32_tiles : packed_kernel(kernels, d->b, d->rounded);
     if (!k) {
         fail(err, E_UNSUPPORTED, "no product of %s on this CPU level", dtype_name(d->b->dtype));
         return NULL;
@@ -323,7 +336,7 @@ Packed *packed_matmul(PackedWeights *p, const Kernels *kernels, const GemmMatmul
         g->out.times = d->times;
         g->out.residual_step = d->residual->stride[d->residual->rank - 2];
     }
-    return blocked(g, p, round_up(SUPERBLOCK, k->mr), d->b_constant, err);
+    return blocked(g, p, round_up(SUPERBLOCK, k->mr), d->b_constant && !tiles, err);
 }
 
 /* Pictures whose pixels are rows, all of them one after the other: an ordinary product. */

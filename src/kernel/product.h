@@ -1,7 +1,7 @@
 /* The inner kernels of matrix products: packing, one tile, its epilogue. src/kernel/gemm_packed.c puts products together of them.
  *
  * c (M, N) = a (M, K) b (K, N). Rows of a are cut into tiles of at most `mr` rows, columns of b into panels of `nr` columns, K into chunks
- * of 64 bytes (`chunk` elements):
+ * of `chunk` elements:
  *     a packed: tile after tile, R * chunk elements to a chunk of a tile of R rows (R rounded up to `unit`), in the rung's order
  *     b packed: panel after panel, chunk * nr elements to a chunk, in the rung's order; columns and K padded with zeros
  * `tile` multiplies one tile by one panel over n elements of K (whole chunks, but at the end of K) into mr x nr floats; `finish` takes the
@@ -78,5 +78,6 @@ typedef struct ProductKernel {
 
 typedef struct ProductKernels {
     ProductKernel f32, bf16; /* a and b packed as f32, as bf16; accumulation in f32 */
+    ProductKernel f32_tiles; /* f32 too, for products so large that packing both operands is little beside them. No layout: this rung has none */
 } ProductKernels;
 #endif

@@ -48,12 +48,25 @@ static double activation(GemmAct act, double x)
 
 static Case now;
 static CpuLevel rung;
+static bool tiles; /* the kernel of large float32 products takes the place of the small ones': all sizes then run on it */
+
+static CpuLevel first_rung(void) { return tiles ? CPU_AMX : next_rung(CPU_REF); }
+
+static const Kernels *kernels_here(void)
+{
+    static Kernels changed;
+    if (!tiles) return kernels_at(rung);
+    changed = *kernels_at(rung);
+    changed.product.f32 = changed.product.f32_tiles;
+    changed.product.f32_tiles.layout = NULL;
+    return &changed;
+}
 
 static Packed *made(PackedWeights *w, const Tensor *a, const Tensor *b, const Tensor *c, const Tensor *bias, const Tensor *more)
 {
     Err err = {0};
     GemmMatmul d = {.a = a, .b = b, .c = c, .bias = bias, .residual = more, .b_constant = now.constant, .rounded = now.rounded, .times = now.times, .act = now.act};
-    Packed *g = packed_matmul(w, kernels_at(rung), &d, &err);
+    Packed *g = packed_matmul(w, kernels_here(), &d, &err);
     if (!g) STOP("%s", err.msg);
     return g;
 }
@@ -141,7 +154,7 @@ static void test_sizes(void **state)
                          Ks[] = {1, 2, 3, 15, 16, 17, 31, 32, 33, 63, 64, 127, 128, 129, 255, 257, 600};
     uint64_t seed = 7;
     (void)state;
-    for (rung = next_rung(CPU_REF); rung < CPU_LEVELS; rung = next_rung(rung))
+    for (rung = first_rung(); rung < CPU_LEVELS; rung = next_rung(rung))
         for (int i = 0; i < 400; i++) {
             DType t = types[i % 2];
             Case s = {.batch = 1, .M = Ms[unit_random(&seed) % 19], .N = Ns[unit_random(&seed) % 14], .K = Ks[unit_random(&seed) % 17], .a = t, .b = t, .c = t,
@@ -154,7 +167,7 @@ static void test_epilogues(void **state)
 {
     uint64_t seed = 11;
     (void)state;
-    for (rung = next_rung(CPU_REF); rung < CPU_LEVELS; rung = next_rung(rung))
+    for (rung = first_rung(); rung < CPU_LEVELS; rung = next_rung(rung))
         for (int i = 0; i < 320; i++) {
             Case s = {.batch = 1, .M = 1 + (int64_t)(unit_random(&seed) % 40), .N = 1 + (int64_t)(unit_random(&seed) % 100), .K = 1 + (int64_t)(unit_random(&seed) % 300), .a = types[i & 1],
                       .b = types[i >> 1 & 1], .c = types[i >> 2 & 1], .bias = (DType[]){DT_NONE, DT_F32, DT_BF16}[i % 3], .more = (DType[]){DT_BF16, DT_NONE, DT_F32}[i / 3 % 3],
@@ -167,7 +180,7 @@ static void test_batches(void **state)
 {
     uint64_t seed = 13;
     (void)state;
-    for (rung = next_rung(CPU_REF); rung < CPU_LEVELS; rung = next_rung(rung))
+    for (rung = first_rung(); rung < CPU_LEVELS; rung = next_rung(rung))
         for (int i = 0; i < 40; i++) {
             DType t = types[i % 2];
             Case s = {.batch = 1 + (int64_t)(unit_random(&seed) % 6), .M = 1 + (int64_t)(unit_random(&seed) % 70), .N = 1 + (int64_t)(unit_random(&seed) % 70),
@@ -181,7 +194,7 @@ static void test_large(void **state)
 {
     uint64_t seed = 17;
     (void)state;
-    for (rung = next_rung(CPU_REF); rung < CPU_LEVELS; rung = next_rung(rung))
+    for (rung = first_rung(); rung < CPU_LEVELS; rung = next_rung(rung))
         for (int i = 0; i < 4; i++) {
             Case s = {.batch = 1, .M = i < 2 ? 2111 : 300, .N = i < 2 ? 40 : 451, .K = i < 2 ? 37 : 700, .a = types[i % 2], .b = types[i % 2], .c = types[i % 2], .constant = true};
             check(&s, &seed);
@@ -194,14 +207,14 @@ static void test_extremes(void **state)
     enum { M = 20, K = 40, N = 50 };
     Err err = {0};
     (void)state;
-    for (rung = next_rung(CPU_REF); rung < CPU_LEVELS; rung = next_rung(rung)) {
+    for (rung = first_rung(); rung < CPU_LEVELS; rung = next_rung(rung)) {
         float *a = room(A, M * K * 4), *b = room(B, K * N * 4), *c = room(C, M * N * 4);
         for (int i = 0; i < M * K; i++) a[i] = i / K == 3 && i % K == 5 ? NAN : i / K == 18 && i % K == 0 ? INFINITY : 1;
         for (int i = 0; i < K * N; i++) b[i] = i % N == 49 && i / N == 39 ? NAN : 0.5f;
         Tensor ta = tensor_of(DT_F32, 2, (int64_t[]){M, K}, a), tb = tensor_of(DT_F32, 2, (int64_t[]){K, N}, b), tc = tensor_of(DT_F32, 2, (int64_t[]){M, N}, c);
         for (int low = 0; low < 2; low++) {
             GemmMatmul d = {.a = &ta, .b = &tb, .c = &tc, .rounded = low};
-            Packed *g = packed_matmul(NULL, kernels_at(rung), &d, &err);
+            Packed *g = packed_matmul(NULL, kernels_here(), &d, &err);
             run(g, &ta, &tb, c, NULL, NULL);
             packed_free(g);
             for (int i = 0; i < M * N; i++) {
@@ -219,10 +232,10 @@ static void test_given(void **state)
     Err err = {0};
     uint64_t seed = 19;
     (void)state;
-    for (rung = next_rung(CPU_REF); rung < CPU_LEVELS; rung = next_rung(rung))
+    for (rung = first_rung(); rung < CPU_LEVELS; rung = next_rung(rung))
         for (int low = 0; low < 2; low++) {
             Tensor a = operand(A, DT_F32, 1, M, K, 0, &seed), b = operand(B, DT_F32, 1, K, N, 1, &seed), c = tensor_of(DT_F32, 3, (int64_t[]){1, M, N}, room(C, M * N * 4));
-            const ProductKernel *k = packed_kernel(kernels_at(rung), &b, low);
+            const ProductKernel *k = packed_kernel(kernels_here(), &b, low);
             float want[M * N];
             void *packed = aligned_alloc(64, (packed_bytes(k, K, N) + 63) / 64 * 64);
             GemmMatmul d = {.a = &a, .b = &b, .c = &c, .b_constant = true, .rounded = low};
@@ -233,7 +246,7 @@ static void test_given(void **state)
                     memset(b.data, 0xff, (size_t)(N * (K + 2)) * 4);
                     assert_true(packed_give(w, k, &b, low, packed, &err));
                 }
-                Packed *g = packed_matmul(w, kernels_at(rung), &d, &err);
+                Packed *g = packed_matmul(w, kernels_here(), &d, &err);
                 for (int use = 0; use < 3; use++) {
                     run(g, &a, &b, c.data, NULL, NULL);
                     assert_true(packed_weights_bytes(w) == (given || !use ? 0 : packed_bytes(k, K, N)));
@@ -247,9 +260,75 @@ static void test_given(void **state)
         }
 }
 
+/* Products that are large for each of their elements take the tiles' kernel, but for weights that were given packed; rows are the same wherever they lie. */
+static void test_choice(void **state)
+{
+    enum { M = 900, K = 70, N = 130, FROM = 100 };
+    Err err = {0};
+    uint64_t seed = 23;
+    (void)state;
+    rung = cpu_best();
+    const ProductKernel *plain = &kernels_at(rung)->product.f32, *large = &kernels_at(rung)->product.f32_tiles;
+    if (!large->layout) return;
+    omp_set_num_threads(2);
+    Tensor a = operand(A, DT_F32, 1, M, K, 0, &seed), b = operand(B, DT_F32, 1, K, N, 1, &seed), c = tensor_of(DT_F32, 3, (int64_t[]){1, M, N}, room(C, M * N * 4));
+    GemmMatmul d = {.a = &a, .b = &b, .c = &c, .b_constant = true};
+    PackedWeights *w = packed_weights_create(&err);
+    Packed *g = packed_matmul(w, kernels_at(rung), &d, &err);
+    assert_true(packed_scratch(g) > packed_bytes(large, K, N)); /* b, packed each time */
+    run(g, &a, &b, c.data, NULL, NULL);
+    packed_free(g);
+    assert_int_equal(packed_weights_bytes(w), 0);
+    Tensor some = a, out = c;
+    some.shape[1] = out.shape[1] = M - FROM;
+    some.data = (float *)a.data + FROM * K;
+    out.data = room(OTHER, (M - FROM) * N * 4);
+    d.a = &some;
+    d.c = &out;
+    g = packed_matmul(w, kernels_at(rung), &d, &err);
+    run(g, &some, &b, out.data, NULL, NULL);
+    packed_free(g);
+    assert_memory_equal(out.data, (float *)c.data + FROM * N, (size_t)(M - FROM) * N * 4);
+    void *packed = aligned_alloc(64, (packed_bytes(plain, K, N) + 63) / 64 * 64);
+    packed_pack(plain, packed, &b, false, 1);
+    memset(b.data, 0xff, (size_t)(N * (K + 2)) * 4);
+    assert_true(packed_give(w, plain, &b, false, packed, &err));
+    g = packed_matmul(w, kernels_at(rung), &d, &err);
+    run(g, &some, &b, out.data, NULL, NULL);
+    packed_free(g);
+    packed_weights_free(w);
+    free(packed);
+    for (int i = 0; i < (M - FROM) * N; i++) assert_true(fabsf(((float *)out.data)[i] - ((float *)c.data)[FROM * N + i]) < 1e-5f);
+}
+
+/* Operands of all magnitudes: each bit of a float counts, the largest too. */
+static void test_magnitudes(void **state)
+{
+    enum { M = 33, K = 1, N = 50 };
+    Err err = {0};
+    uint64_t seed = 29;
+    (void)state;
+    for (rung = first_rung(); rung < CPU_LEVELS; rung = next_rung(rung)) {
+        float *a = room(A, M * K * 4), *b = room(B, K * N * 4), *c = room(C, M * N * 4);
+        for (int i = 0; i < M; i++) a[i] = i ? ldexpf(random_unit(&seed), i * 5 - 75) : 0x1.fffffep127f;
+        for (int i = 0; i < N; i++) b[i] = i ? random_unit(&seed) : 1;
+        Tensor ta = tensor_of(DT_F32, 2, (int64_t[]){M, K}, a), tb = tensor_of(DT_F32, 2, (int64_t[]){K, N}, b), tc = tensor_of(DT_F32, 2, (int64_t[]){M, N}, c);
+        Packed *g = packed_matmul(NULL, kernels_here(), &(GemmMatmul){.a = &ta, .b = &tb, .c = &tc}, &err);
+        run(g, &ta, &tb, c, NULL, NULL);
+        packed_free(g);
+        for (int i = 0; i < M * N; i++) {
+            double want = (double)a[i / N] * b[i % N];
+            if (!(fabs(c[i] - want) <= fabs(want) * 0x1p-23)) STOP("%a times %a on %s is %a", (double)a[i / N], (double)b[i % N], cpu_level_name(rung), (double)c[i]);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_sizes),  cmocka_unit_test(test_epilogues), cmocka_unit_test(test_batches),
-                                       cmocka_unit_test(test_large), cmocka_unit_test(test_extremes),  cmocka_unit_test(test_given)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+                                       cmocka_unit_test(test_large), cmocka_unit_test(test_extremes),  cmocka_unit_test(test_given),
+                                       cmocka_unit_test(test_magnitudes), cmocka_unit_test(test_choice)};
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    tiles = kernels_at(CPU_AMX)->product.f32_tiles.layout != NULL;
+    return failed || !tiles ? failed : cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -43,7 +43,7 @@ __attribute__((always_inline)) static inline void pack_chunk(uint32_t *to, int s
 }
 
 /* All of K, chunks `chunk` words apart: more columns at once would be more streams than the hardware fetches ahead. */
-static void pack_words(uint32_t *to, int step, int64_t chunk, const ProductIn *b, int64_t K, int64_t col, int cols)
+static inline void pack_words(uint32_t *to, int step, int64_t chunk, const ProductIn *b, int64_t K, int64_t col, int cols)
 {
     for (int64_t k = 0; k < K; k += CHUNK, to += chunk) pack_chunk(to, step, b, k, K - k < CHUNK ? (int)(K - k) : CHUNK, col, cols);
 }

@@ -1,0 +1,67 @@
+/* What products on AMX's tiles share: configuration, the epilogue of 32 columns. */
+#ifndef QKV_KERNEL_X86_PRODUCT_TILES_H
+#define QKV_KERNEL_X86_PRODUCT_TILES_H
+#include <immintrin.h>
+#include "kernel/kernel.h"
+#include "kernel/x86/product_pairs.h"
+
+enum { T = 16, MR = 2 * T, NR = 2 * T, TILE = T * LINE }; /* TILE in bytes */
+
+static void begin(void)
+{
+    struct {
+        uint8_t palette, start, zero[14];
+        uint16_t bytes[16];
+        uint8_t rows[16];
+    } all = {.palette = 1};
+    for (int i = 0; i < 8; i++) {
+        all.bytes[i] = LINE;
+        all.rows[i] = T;
+    }
+    __asm__ volatile("" : : "r"(&all) : "memory"); /* gcc 12's intrinsic says that it reads 8 bytes */
+    _tile_loadconfig(&all);
+}
+
+static void end(void) { _tile_release(); }
+
+static inline __m512 wide(const void *from, DType t, int64_t at)
+{
+    if (t == DT_F32) return _mm512_loadu_ps((const float *)from + at);
+    return (__m512)_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)((const uint16_t *)from + at))), 16);
+}
+
+static inline __m512 above_zero(__m512 x) { return _mm512_max_ps(_mm512_setzero_ps(), x); } /* NaN stays */
+
+/* A whole panel without an activation or with ReLU: at a short K this takes as long as the tile. */
+__attribute__((always_inline)) static inline void finish_plain(const ProductOut *o, const float *acc, int64_t row, int64_t col, int rows, bool more, bool relu)
+{
+    __m512 zero = _mm512_set1_ps(-0.0f), left = o->bias ? wide(o->bias, o->bias_type, col) : zero, right = o->bias ? wide(o->bias, o->bias_type, col + T) : zero;
+    for (int64_t r = row; r < row + rows; r++, acc += NR) {
+        __m512 x = _mm512_add_ps(_mm512_loadu_ps(acc), left), y = _mm512_add_ps(_mm512_loadu_ps(acc + T), right);
+        if (more) {
+            x = _mm512_add_ps(x, wide(o->residual, o->residual_type, r * o->residual_step + col));
+            y = _mm512_add_ps(y, wide(o->residual, o->residual_type, r * o->residual_step + col + T));
+        }
+        if (relu) x = above_zero(x), y = above_zero(y);
+        int64_t at = r * o->c_step + col;
+        if (o->c_type == DT_BF16) _mm512_storeu_si512((uint16_t *)o->c + at, (__m512i)_mm512_cvtne2ps_pbh(y, x));
+        else {
+            _mm512_storeu_ps((float *)o->c + at, x);
+            _mm512_storeu_ps((float *)o->c + at + T, y);
+        }
+    }
+}
+
+static void finish_some(const ProductOut *o, const float *acc, int64_t row, int64_t col, int rows, int cols)
+{
+    bool relu = o->act == GEMM_RELU, plain = cols == NR && !(o->residual && o->times);
+    if (plain && o->act == GEMM_NONE && !o->residual) finish_plain(o, acc, row, col, rows, false, false);
+    else if (plain && o->act == GEMM_NONE) finish_plain(o, acc, row, col, rows, true, false);
+    else if (plain && relu && !o->residual) finish_plain(o, acc, row, col, rows, false, true);
+    else if (plain && relu && o->act_last) finish_plain(o, acc, row, col, rows, true, true);
+    else if (cols == NR) finish_cols(o, acc, row, col, rows, NR, NR);
+    else finish_cols(o, acc, row, col, rows, NR, cols);
+}
+
+static void finish(const ProductDone *d) { finish_rows(d, NR, 0, d->rows, finish_some); }
+#endif
