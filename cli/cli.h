@@ -100,13 +100,14 @@ void table_free(Table *t);
 
 /* A bar on stderr, only when that is a terminal; with the time left after two seconds. */
 typedef struct Progress {
-    const char *what;
-    int64_t total;
+    const char *what, *stage; /* stage: what is being done of it, shown behind; NULL: nothing */
+    int64_t total;            /* 1: shown in percent */
     double start, shown;
     bool on, drawn;
 } Progress;
 void progress_start(Progress *p, const char *what, int64_t total);
-void progress_at(Progress *p, int64_t done);
+void progress_at(Progress *p, double done);
+void progress_hide(Progress *p); /* until the next progress_at: something else is printed */
 void progress_end(Progress *p);
 
 double now_ms(void);

@@ -74,7 +74,7 @@ static int measure(const Options *o, Loaded *m, Result *r)
         double took = now_ms() - start;
         if (i == 0) r->first_ms = took;
         if (i >= o->warmup) ms[i - o->warmup] = took;
-        progress_at(&bar, i + 1);
+        progress_at(&bar, (double)i + 1);
     }
     progress_end(&bar);
     if (!code) r->t = times_of(ms, o->iterations);

@@ -21,8 +21,9 @@ typedef struct Segmenter {
     const Options *o;
     Loaded m;
     qkv_segmenter *g;
-    Progress tiles;
-    bool one;        /* picture: its tiles are the progress */
+    Progress bar;      /* over pictures, or the tiles of the one picture */
+    int finished, now; /* pictures of the folder that are done, and those that are being looked at */
+    int parts_done, parts, batch; /* of these: tiles, and how many the model sees at once */
     double run_ms;
 } Segmenter;
 
@@ -107,9 +108,10 @@ static int find(Segmenter *s, const qkv_picture *const *p, int n, qkv_instances 
 {
     qkv_error e;
     double start = now_ms();
-    if (s->one) progress_start(&s->tiles, "tiles", 1);
+    s->now = n;
     qkv_status code = qkv_segmenter_run_many(s->g, p, n, found, &e);
-    if (s->one) progress_end(&s->tiles);
+    s->finished += n;
+    s->now = 0;
     s->run_ms += now_ms() - start;
     return code ? problem_of(&e) : 0;
 }
@@ -135,7 +137,9 @@ static int segment_one(Segmenter *s, const char *path)
     qkv_error e;
     qkv_instances *found = NULL;
     qkv_picture *p = qkv_picture_read(path, &e);
+    progress_start(&s->bar, "segment", 1);
     int code = p ? find(s, (const qkv_picture *const[]){p}, 1, &found) : problem_of(&e);
+    progress_end(&s->bar);
     json_t *coco = header(s);
     if (!code) add_picture(coco, path, p, found);
     if (!code && s->o->output) code = write_overlay(s, s->o->output, p, found);
@@ -239,7 +243,9 @@ static int run_batch(Segmenter *s, Batch *b, const Names *names, json_t **result
 {
     qkv_instances **found = must(calloc((size_t)b->n + 1, sizeof *found));
     int code = b->n ? find(s, (const qkv_picture *const *)b->picture, b->n, found) : 0;
+    s->bar.stage = "writing";
     for (int i = 0; i < b->n; i++) {
+        progress_at(&s->bar, s->finished);
         if (!code) code = write_results(s, names->item[b->name[i]], b->picture[i], found[i], &result[b->name[i]]);
         qkv_instances_free(found[i]);
         qkv_picture_free(b->picture[i]);
@@ -254,19 +260,19 @@ static int run_batch(Segmenter *s, Batch *b, const Names *names, json_t **result
 static int segment_all(Segmenter *s, const Names *names, json_t **result, int todo)
 {
     qkv_error e;
-    Progress bar;
     Batch b = {must(calloc((size_t)names->n + 1, sizeof *b.picture)), must(calloc((size_t)names->n + 1, sizeof *b.name)), 0, 0};
-    int code = 0, done = 0;
-    progress_start(&bar, "segment", todo);
+    int code = 0;
+    progress_start(&s->bar, "segment", todo);
     for (int i = 0; !code && i < names->n; i++) {
         if (result[i]) continue;
         char *path;
         if (asprintf(&path, "%s/%s", s->o->images, names->item[i]) < 0) must(NULL);
         qkv_picture *p = qkv_picture_read(path, &e);
         free(path);
-        done++;
         if (!p) {
+            progress_hide(&s->bar);
             warning("%s", e.message);
+            s->finished++;
             continue;
         }
         b.name[b.n] = i;
@@ -274,10 +280,9 @@ static int segment_all(Segmenter *s, const Names *names, json_t **result, int to
         b.pixels += (int64_t)qkv_picture_width(p) * qkv_picture_height(p);
         if (b.n < qkv_segmenter_batch(s->g) && b.pixels < BATCH_PIXELS) continue;
         code = run_batch(s, &b, names, result);
-        progress_at(&bar, done);
     }
     if (!code) code = run_batch(s, &b, names, result);
-    progress_end(&bar);
+    progress_end(&s->bar);
     free(b.picture);
     free(b.name);
     return code;
@@ -342,12 +347,22 @@ static int check_options(const Options *o)
     return 0;
 }
 
-static void on_tile(void *user, int done, int total)
+/* Of one picture the bar is over its tiles; of a folder over pictures, those that are being looked at by the share of their tiles. */
+static void on_run(void *user, const char *module, double done)
 {
     Segmenter *s = user;
-    if (!s->one || total < 2) return;
-    if (s->tiles.total != total) progress_start(&s->tiles, "tiles", total);
-    progress_at(&s->tiles, done);
+    double parts = s->parts_done + done * (s->batch < s->parts - s->parts_done ? s->batch : s->parts - s->parts_done);
+    s->bar.stage = module;
+    progress_at(&s->bar, s->o->images ? s->finished + s->now * parts / s->parts : parts);
+}
+
+static void on_parts(void *user, int done, int total)
+{
+    Segmenter *s = user;
+    s->parts_done = done;
+    s->parts = total;
+    s->batch = qkv_segmenter_batch(s->g);
+    if (!s->o->images) s->bar.total = total;
 }
 
 static int set_prompts(Segmenter *s)
@@ -365,15 +380,16 @@ static int set_prompts(Segmenter *s)
 int cmd_segment(const Options *o)
 {
     qkv_error e;
-    Segmenter s = {.o = o, .one = o->image.n == 1};
+    Segmenter s = {.o = o};
     bool bf16;
     int code = check_options(o);
     if (code || (code = model_bf16(o, &bf16)) || (code = model_open(o, o->arg[0], bf16, false, &s.m))) return code;
     int overlap = o->overlap ? (int)o->overlap : (int)o->tile / TILE_OVERLAP;
-    qkv_segment_options options = {sizeof options, o->tokenizer, o->processor, o->threshold, (int)o->tile, overlap, on_tile, &s, (int)o->batch};
+    qkv_segment_options options = {sizeof options, o->tokenizer, o->processor, o->threshold, (int)o->tile, overlap, on_parts, &s, (int)o->batch};
+    qkv_session_on_progress(s.m.session, on_run, &s);
     s.g = qkv_segmenter_create(s.m.model, s.m.session, &options, &e);
     code = s.g ? set_prompts(&s) : problem_of(&e);
-    if (!code) code = s.one ? segment_one(&s, o->image.item[0]) : segment_folder(&s);
+    if (!code) code = !o->images ? segment_one(&s, o->image.item[0]) : segment_folder(&s);
     qkv_segmenter_free(s.g);
     model_close(&s.m);
     return code;

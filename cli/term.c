@@ -5,6 +5,7 @@
  *     table_cell(t, "%s", name); table_cell(t, "%.2f", ms);
  *     table_print(t);
  */
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -156,22 +157,34 @@ void table_free(Table *t)
 
 enum { BAR_AFTER_MS = 500, BAR_EVERY_MS = 100, LEFT_AFTER_MS = 2000, BAR_WIDTH = 24 };
 
-void progress_start(Progress *p, const char *what, int64_t total) { *p = (Progress){what, total, now_ms(), 0, bar && total > 1, false}; }
+void progress_start(Progress *p, const char *what, int64_t total) { *p = (Progress){.what = what, .total = total, .start = now_ms(), .on = bar && total > 0}; }
 
-void progress_at(Progress *p, int64_t done)
+void progress_at(Progress *p, double done)
 {
-    double t = now_ms(), spent = t - p->start;
+    double t = now_ms(), spent = t - p->start, total = (double)p->total;
     if (!p->on || spent < BAR_AFTER_MS || t - p->shown < BAR_EVERY_MS) return;
-    int full = (int)(done * BAR_WIDTH / p->total);
-    fprintf(stderr, "\r%s [%.*s%*s] %lld/%lld", p->what, full, "########################", BAR_WIDTH - full, "", (long long)done,
-            (long long)p->total);
-    if (spent > LEFT_AFTER_MS && done) fprintf(stderr, " %.0f s left ", spent / (double)done * (double)(p->total - done) * 1e-3);
+    int full = (int)(done * BAR_WIDTH / total);
+    fprintf(stderr, "\r%s [%.*s%*s] ", p->what, full, "########################", BAR_WIDTH - full, "");
+    if (p->total > 1) fprintf(stderr, "%.0f/%lld", floor(done), (long long)p->total);
+    else fprintf(stderr, "%.0f%%", floor(100 * done));
+    if (spent > LEFT_AFTER_MS && done > 0) fprintf(stderr, "  %.0f s left", spent / done * (total - done) * 1e-3);
+    if (p->stage && *p->stage) {
+        fputs("  ", stderr);
+        for (const char *c = p->stage; *c; c++) fputc(*c == '_' ? ' ' : *c, stderr);
+    }
     fputs("\033[K", stderr);
     p->shown = t;
     p->drawn = true;
 }
 
-void progress_end(Progress *p)
+void progress_hide(Progress *p)
 {
     if (p->drawn) fputs("\r\033[K", stderr);
+    p->drawn = false;
+}
+
+void progress_end(Progress *p)
+{
+    progress_hide(p);
+    p->on = false;
 }

@@ -367,6 +367,12 @@ QKV_API qkv_status qkv_measure_peak(int threads, qkv_peak *out, qkv_error *err);
 typedef int qkv_node_callback(void *user, const char *node, const char *op, const qkv_tensor *outputs, int n);
 QKV_API void qkv_session_on_node(qkv_session *s, qkv_node_callback *f, void *user);
 
+/* Called before every step of every run: the module of the model that it belongs to, by the names of its weights ("vision_encoder" of
+ * "model.vision_encoder.layers.3.fc1.weight": what follows that which all names begin with; "" where names say nothing), and the share of the run's
+ * work that is done, from 0 to 1; 0 while what kept inputs give is computed. f must be quick. NULL switches it off. */
+typedef void qkv_progress_callback(void *user, const char *module, double done);
+QKV_API void qkv_session_on_progress(qkv_session *s, qkv_progress_callback *f, void *user);
+
 /* ---------------------------------------------------------------- comparing */
 
 typedef struct qkv_difference {
@@ -436,7 +442,7 @@ typedef struct qkv_segment_options {
                              * "box_format", "mask_resize"}, all but contract optional (docs/SAM3.md); NULL: the file's own, its extra file "qkv/processor.json" */
     double threshold;       /* keep scores above; 0: the processor's */
     int tile, overlap;      /* pictures with a side above `tile` pixels are cut into tiles of that side, which overlap by so many pixels; 0: never */
-    void (*progress)(void *user, int done, int total); /* after every run of the model: how many of the call's pictures or tiles are done */
+    void (*progress)(void *user, int done, int total); /* at first and after every run of the model: how many of the call's pictures or tiles are done */
     void *progress_user;
     int batch;              /* pictures or tiles that the model sees at once, within what it takes; 0: as many as need at most 1 GiB of activations, up to 16 */
 } qkv_segment_options;

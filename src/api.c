@@ -532,6 +532,8 @@ void qkv_session_on_node(qkv_session *s, qkv_node_callback *f, void *user)
     session_on_node(s->session, f ? tell_node : NULL, s);
 }
 
+void qkv_session_on_progress(qkv_session *s, qkv_progress_callback *f, void *user) { session_on_progress(s->session, f, user); }
+
 /* ------------------------------------------------------------------ comparing */
 
 qkv_status qkv_compare(const qkv_tensor *a, const qkv_tensor *b, double atol, double rtol, qkv_difference *d, qkv_error *err)

@@ -432,6 +432,7 @@ static bool run_parts(qkv_segmenter *g, const Part *part, int n, int fed, Err *e
 /* All parts, as many at once as the batch has; one that was chosen here and is too large after all is halved. */
 static bool run_batches(qkv_segmenter *g, const Part *part, int n, Err *err)
 {
+    if (g->o.progress) g->o.progress(g->o.progress_user, 0, n);
     for (int done = 0, now; done < n;) {
         now = qkv_segmenter_batch(g) < n - done ? qkv_segmenter_batch(g) : n - done;
         int fed = now > g->least ? now : g->least;

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <time.h>
 #include "run/gemm.h"
+#include "run/modules.h"
 #include "run/run_table.h"
 #include "run/session_impl.h"
 #include "shape/solve.h"
@@ -71,8 +72,22 @@ bool session_call(Session *s, Call *c, size_t top, size_t room, size_t *scratch,
     return ok;
 }
 
+/* What a step takes, roughly: in the time of moving a byte a CPU does some 16 operations. */
+static double cost(const Step *step)
+{
+    Work w = work_of(&step->call);
+    return w.flops + 16 * w.bytes;
+}
+
+static void tell_progress(Session *s, const Step *step)
+{
+    s->on_progress(s->on_progress_user, s->module ? s->module[step->node->out[0]->id] : "", s->work > 0 ? s->done / s->work : 0);
+    s->done += cost(step);
+}
+
 static bool run_step(Session *s, Step *step, Err *err)
 {
+    if (s->on_progress) tell_progress(s, step);
     bool ok = session_call(s, &step->call, step->top, step->room, &step->scratch, err);
     profile_step(&s->profile, step);
     return ok || within(err, "%s", step->call.node->op->name);
@@ -373,6 +388,7 @@ void session_free(Session *s)
     free(s->kept);
     free(s->stable);
     free(s->given);
+    free(s->module);
     free(s->scalar);
     free(s->placed_input);
     free(s->output_data);
@@ -516,6 +532,7 @@ bool session_run(Session *s, Err *err)
 {
     omp_set_num_threads(s->env.threads);
     profile_begin(&s->profile);
+    s->work = s->done = 0;
     TRY(take_inputs(s, err));
     profile_part(&s->profile, PART_INPUTS);
     TRY(bind(s, err));
@@ -523,6 +540,8 @@ bool session_run(Session *s, Err *err)
     Cached *k = session_plan(s, &s->binding, WHOLE, NULL, err);
     TRY(k && take_outputs(s, k->plan, err) && session_ready(s, k->plan, err));
     profile_part(&s->profile, PART_PLAN);
+    s->done = 0;
+    for (int i = 0; s->on_progress && i < k->plan->nsteps; i++) s->work += k->plan->step[i].constant ? 0 : cost(&k->plan->step[i]);
     TRY(s->on_node ? run_observed(s, k->plan, err) : session_run_steps(s, k->plan, false, err));
     TRY(plan_settle(k->plan, err) && keep_outputs(s, err) && (!s->g->nmutation || write_buffers(s, err)));
     profile_part(&s->profile, PART_BUFFERS);
@@ -590,4 +609,11 @@ void session_on_node(Session *s, NodeFn *f, void *user)
     if ((s->on_node == NULL) != (f == NULL)) session_forget_plans(s); /* they differ: without fusion, and with all constants kept */
     s->on_node = f;
     s->on_node_user = user;
+}
+
+void session_on_progress(Session *s, ProgressFn *f, void *user)
+{
+    if (f && !s->module) s->module = modules_of(s->g);
+    s->on_progress = f;
+    s->on_progress_user = user;
 }

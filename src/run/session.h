@@ -57,4 +57,7 @@ Profile *session_profile_of(Session *s);
 /* After every node with its results; f returns false to stop the run. */
 typedef bool NodeFn(void *user, const Node *n, Tensor *const *out);
 void session_on_node(Session *s, NodeFn *f, void *user);
+/* Before every step that runs: its module (modules.h), and the share of the run's work that is done, 0 while it is not known. */
+typedef void ProgressFn(void *user, const char *module, double done);
+void session_on_progress(Session *s, ProgressFn *f, void *user);
 #endif

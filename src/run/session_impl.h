@@ -86,6 +86,10 @@ struct Session {
     Profile profile;
     NodeFn *on_node;
     void *on_node_user;
+    ProgressFn *on_progress;
+    void *on_progress_user;
+    const char **module;    /* by value id; NULL: nobody asked */
+    double work, done;      /* of the current run, while on_progress is set; work 0: not known yet */
 };
 
 /* Memory for input i, kept by the session; NULL when out of memory. */

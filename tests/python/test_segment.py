@@ -5,6 +5,7 @@ import importlib.util
 import json
 import os
 import pathlib
+import pty
 import struct
 import subprocess
 
@@ -234,3 +235,29 @@ def test_models_that_take_two_pictures(tmp_path, batch):
     for other in found[1:]:
         for a, b in zip(found[0]["annotations"], other["annotations"], strict=True):
             assert a["segmentation"] == b["segmentation"] and abs(a["score"] - b["score"]) < 1e-6 and a["image_id"] == b["image_id"]
+
+
+def test_progress(tmp_path):
+    """On a terminal: pictures done, the time left, what runs. Elsewhere nothing (tests/cli/segment.t)."""
+    (tmp_path / "in").mkdir()
+    large = picture(1, 1500, 1200)
+    for i in range(6):
+        large.save(tmp_path / "in" / f"{i}.jpg", quality=50)
+    (tmp_path / "in" / "3.jpg").write_bytes(b"")
+    command = [QKV, "segment", str(MODELS / "ground.pt2"), "--images", "in", "--text", "red", "--batch", "1", "--out", "out"]
+    ours, theirs = pty.openpty()
+    child = subprocess.Popen(command, cwd=tmp_path, stdout=theirs, stderr=theirs, env={**os.environ, "TERM": "xterm"})
+    os.close(theirs)
+    out = b""
+    while True:
+        try:
+            out += os.read(ours, 65536)
+        except OSError:
+            break
+    os.close(ours)
+    assert child.wait() == 1
+    bars = [line for line in out.decode().replace("\x1b[K", "").split("\r") if "[" in line and "/6" in line]
+    assert bars and all(line.startswith("segment [") for line in bars)
+    done = [int(line.split("]")[1].split("/")[0]) for line in bars]
+    assert done == sorted(done) and done[-1] >= 4
+    assert any("colour" in line or "writing" in line for line in bars)
