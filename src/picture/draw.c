@@ -4,25 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/arena.h"
+#include "picture/font.h"
 
-/* ' ' to '~', five columns each, the lowest bit on top. */
-static const uint8_t font[95][5] = {
-    {0, 0, 0, 0, 0}, {0, 0, 0x5F, 0, 0}, {0, 7, 0, 7, 0}, {0x14, 0x7F, 0x14, 0x7F, 0x14}, {0x24, 0x2A, 0x7F, 0x2A, 0x12}, {0x23, 0x13, 8, 0x64, 0x62}, {0x36, 0x49, 0x56, 0x20, 0x50},
-    {0, 8, 7, 3, 0}, {0, 0x1C, 0x22, 0x41, 0}, {0, 0x41, 0x22, 0x1C, 0}, {0x2A, 0x1C, 0x7F, 0x1C, 0x2A}, {8, 8, 0x3E, 8, 8}, {0, 0x80, 0x70, 0x30, 0}, {8, 8, 8, 8, 8}, {0, 0, 0x60, 0x60, 0},
-    {0x20, 0x10, 8, 4, 2}, {0x3E, 0x51, 0x49, 0x45, 0x3E}, {0, 0x42, 0x7F, 0x40, 0}, {0x72, 0x49, 0x49, 0x49, 0x46}, {0x21, 0x41, 0x49, 0x4D, 0x33}, {0x18, 0x14, 0x12, 0x7F, 0x10},
-    {0x27, 0x45, 0x45, 0x45, 0x39}, {0x3C, 0x4A, 0x49, 0x49, 0x31}, {0x41, 0x21, 0x11, 9, 7}, {0x36, 0x49, 0x49, 0x49, 0x36}, {0x46, 0x49, 0x49, 0x29, 0x1E}, {0, 0, 0x14, 0, 0},
-    {0, 0x40, 0x34, 0, 0}, {0, 8, 0x14, 0x22, 0x41}, {0x14, 0x14, 0x14, 0x14, 0x14}, {0, 0x41, 0x22, 0x14, 8}, {2, 1, 0x59, 9, 6}, {0x3E, 0x41, 0x5D, 0x59, 0x4E}, {0x7C, 0x12, 0x11, 0x12, 0x7C},
-    {0x7F, 0x49, 0x49, 0x49, 0x36}, {0x3E, 0x41, 0x41, 0x41, 0x22}, {0x7F, 0x41, 0x41, 0x41, 0x3E}, {0x7F, 0x49, 0x49, 0x49, 0x41}, {0x7F, 9, 9, 9, 1}, {0x3E, 0x41, 0x41, 0x51, 0x73},
-    {0x7F, 8, 8, 8, 0x7F}, {0, 0x41, 0x7F, 0x41, 0}, {0x20, 0x40, 0x41, 0x3F, 1}, {0x7F, 8, 0x14, 0x22, 0x41}, {0x7F, 0x40, 0x40, 0x40, 0x40}, {0x7F, 2, 0x1C, 2, 0x7F}, {0x7F, 4, 8, 0x10, 0x7F},
-    {0x3E, 0x41, 0x41, 0x41, 0x3E}, {0x7F, 9, 9, 9, 6}, {0x3E, 0x41, 0x51, 0x21, 0x5E}, {0x7F, 9, 0x19, 0x29, 0x46}, {0x26, 0x49, 0x49, 0x49, 0x32}, {3, 1, 0x7F, 1, 3}, {0x3F, 0x40, 0x40, 0x40, 0x3F},
-    {0x1F, 0x20, 0x40, 0x20, 0x1F}, {0x3F, 0x40, 0x38, 0x40, 0x3F}, {0x63, 0x14, 8, 0x14, 0x63}, {3, 4, 0x78, 4, 3}, {0x61, 0x59, 0x49, 0x4D, 0x43}, {0, 0x7F, 0x41, 0x41, 0x41}, {2, 4, 8, 0x10, 0x20},
-    {0, 0x41, 0x41, 0x41, 0x7F}, {4, 2, 1, 2, 4}, {0x40, 0x40, 0x40, 0x40, 0x40}, {0, 3, 7, 8, 0}, {0x20, 0x54, 0x54, 0x78, 0x40}, {0x7F, 0x28, 0x44, 0x44, 0x38}, {0x38, 0x44, 0x44, 0x44, 0x28},
-    {0x38, 0x44, 0x44, 0x28, 0x7F}, {0x38, 0x54, 0x54, 0x54, 0x18}, {0, 8, 0x7E, 9, 2}, {0x18, 0xA4, 0xA4, 0x9C, 0x78}, {0x7F, 8, 4, 4, 0x78}, {0, 0x44, 0x7D, 0x40, 0}, {0x20, 0x40, 0x40, 0x3D, 0},
-    {0x7F, 0x10, 0x28, 0x44, 0}, {0, 0x41, 0x7F, 0x40, 0}, {0x7C, 4, 0x78, 4, 0x78}, {0x7C, 8, 4, 4, 0x78}, {0x38, 0x44, 0x44, 0x44, 0x38}, {0xFC, 0x18, 0x24, 0x24, 0x18}, {0x18, 0x24, 0x24, 0x18, 0xFC},
-    {0x7C, 8, 4, 4, 8}, {0x48, 0x54, 0x54, 0x54, 0x24}, {4, 4, 0x3F, 0x44, 0x24}, {0x3C, 0x40, 0x40, 0x20, 0x7C}, {0x1C, 0x20, 0x40, 0x20, 0x1C}, {0x3C, 0x40, 0x30, 0x40, 0x3C},
-    {0x44, 0x28, 0x10, 0x28, 0x44}, {0x4C, 0x90, 0x90, 0x90, 0x7C}, {0x44, 0x64, 0x54, 0x4C, 0x44}, {0, 8, 0x36, 0x41, 0}, {0, 0, 0x77, 0, 0}, {0, 0x41, 0x36, 8, 0}, {2, 1, 2, 4, 2},
-};
-enum { ADVANCE = 6, LINE = 10 }; /* dots from letter to letter, from line to line */
+enum { LINE = FONT_HEIGHT + 1, LABEL = 9 /* dots from line to line; height of a score, which has no letters below the line */, CAPITAL = 7, REPLACEMENT = 0xFFFD };
 
 typedef struct Colour {
     uint8_t r, g, b;
@@ -50,24 +34,55 @@ static void fill(Image *im, int64_t x0, int64_t y0, int64_t x1, int64_t y1, Colo
         for (int64_t x = x0; x < x1 && x < im->width; x++) dot(im, x, y, c);
 }
 
-/* Characters, not bytes: one that is not ASCII is one '?'. */
+/* The next character, which is not the end; a byte that belongs to none is REPLACEMENT. */
+static uint32_t next_letter(const char **at)
+{
+    const unsigned char *s = (const unsigned char *)*at;
+    int more = *s < 0x80 ? 0 : *s >= 0xC2 && *s < 0xE0 ? 1 : *s >= 0xE0 && *s < 0xF0 ? 2 : *s >= 0xF0 && *s < 0xF5 ? 3 : -1;
+    uint32_t c = more < 0 ? REPLACEMENT : more == 0 ? *s : *s & (0x3Fu >> more);
+    for (int k = 1; k <= more; k++) {
+        if ((s[k] & 0xC0) != 0x80) {
+            *at += k;
+            return REPLACEMENT;
+        }
+        c = c << 6 | (s[k] & 0x3F);
+    }
+    *at += more < 0 ? 1 : more + 1;
+    return c;
+}
+
+/* Accents that follow their letter, and what joins emoji: they are left out. */
+static bool takes_no_room(uint32_t c) { return (c >= 0x300 && c < 0x370) || (c >= 0x200B && c < 0x2010) || (c >= 0xFE00 && c < 0xFE10); }
+
+static uint64_t glyph_of(uint32_t c)
+{
+    uint64_t replacement = 0;
+    for (size_t i = 0; i < sizeof font_range / sizeof *font_range; i++) {
+        if (c >= font_range[i].first && c <= font_range[i].last) {
+            uint64_t g = font_glyph[font_range[i].at + c - font_range[i].first];
+            if (g || c == ' ' || c == 0xA0) return g;
+        }
+        if (font_range[i].first == REPLACEMENT) replacement = font_glyph[font_range[i].at];
+    }
+    return replacement;
+}
+
 static int letters(const char *s)
 {
     int n = 0;
-    for (; *s; s++) n += ((unsigned char)*s & 0xC0) != 0x80;
+    while (*s) n += !takes_no_room(next_letter(&s));
     return n;
 }
 
 static void write_text(Image *im, int64_t x, int64_t y, int scale, const char *s, Colour c)
 {
-    for (; *s; s++) {
-        unsigned char letter = (unsigned char)*s;
-        if ((letter & 0xC0) == 0x80) continue;
-        const uint8_t *glyph = font[letter >= ' ' && letter <= '~' ? letter - ' ' : '?' - ' '];
-        for (int k = 0; k < 5; k++)
-            for (int bit = 0; bit < 8; bit++)
-                if (glyph[k] >> bit & 1) fill(im, x + k * scale, y + bit * scale, x + (k + 1) * scale, y + (bit + 1) * scale, c);
-        x += ADVANCE * scale;
+    while (*s) {
+        uint32_t letter = next_letter(&s);
+        if (takes_no_room(letter)) continue;
+        uint64_t glyph = glyph_of(letter);
+        for (int k = 0; glyph; k++, glyph >>= 1)
+            if (glyph & 1) fill(im, x + k % FONT_WIDTH * scale, y + k / FONT_WIDTH * scale, x + (k % FONT_WIDTH + 1) * scale, y + (k / FONT_WIDTH + 1) * scale, c);
+        x += FONT_WIDTH * scale;
     }
 }
 
@@ -100,11 +115,11 @@ static void draw_box(Image *im, const Instance *in, int thick, int scale)
     fill(im, x1 - thick, y0, x1, y1, c);
     char label[16];
     snprintf(label, sizeof label, "%.2f", in->score);
-    int64_t wide = ADVANCE * scale * letters(label) + scale, high = (LINE - 1) * scale, top = y0 >= high ? y0 - high : y0;
+    int64_t wide = FONT_WIDTH * scale * letters(label) + scale, high = LABEL * scale, top = y0 >= high ? y0 - high : y0;
     if (wide > in->width || high > in->height) return; /* a picture too small for letters */
     if (x0 + wide > in->width) x0 = in->width - wide;
     fill(im, x0, top, x0 + wide, top + high, c);
-    write_text(im, x0 + scale, top + scale, scale, label, ink(c));
+    write_text(im, x0 + scale, top, scale, label, ink(c));
 }
 
 static void draw_legend(Image *im, int top, const Instances *list, const char *const *prompts, int nprompts, int scale)
@@ -112,13 +127,13 @@ static void draw_legend(Image *im, int top, const Instances *list, const char *c
     static const Colour paper = {255, 255, 255}, black = {0, 0, 0};
     fill(im, 0, top, im->width, im->height, paper);
     for (int p = 0; p < nprompts; p++) {
-        int64_t y = top + (int64_t)p * LINE * scale + 2 * scale, count = 0;
+        int64_t y = top + (int64_t)p * LINE * scale + scale, count = 0;
         char number[32];
         for (int i = 0; i < list->n; i++) count += list->item[i].prompt == p;
         snprintf(number, sizeof number, ": %lld", (long long)count);
-        fill(im, 2 * scale, y, 9 * scale, y + 7 * scale, palette[p % COLOURS]);
+        fill(im, 2 * scale, y + scale, 9 * scale, y + (1 + CAPITAL) * scale, palette[p % COLOURS]);
         write_text(im, 11 * scale, y, scale, prompts[p], black);
-        write_text(im, (11 + ADVANCE * (int64_t)letters(prompts[p])) * scale, y, scale, number, black);
+        write_text(im, (11 + FONT_WIDTH * (int64_t)letters(prompts[p])) * scale, y, scale, number, black);
     }
 }
 

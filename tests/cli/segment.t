@@ -32,7 +32,7 @@ a.png-001-red.png
 a.png-002-blue.png
 a.png-003-blue.png
 {"schema":1,"info":{"model":"ground.pt2","threshold":0.5,"titext  score    x0   y0    x1    y1  pixels
-red   0.971   0.0  0.0  20.0  52.0     553
+red   0.971   0.0  0.0  20.0  54.0     559
 $ qkv segment ground.pt2 --image a.png --text thing
 text  score  x0  y0  x1  y1  pixels
 ! qkv: no instance scores above 0.5

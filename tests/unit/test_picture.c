@@ -125,13 +125,51 @@ static void test_overlay(void **state)
         list.item[0].box[0] = -1e30;
         list.item[0].box[3] = NAN;
         OK(picture_overlay(&im, &list, prompts, 2, &over, &err));
-        assert_true(over.width == side && over.height == side + 22 && over.channels == 3);
+        assert_true(over.width == side && over.height == side + 24 && over.channels == 3);
         assert_memory_equal(over.pixels + 3 * (size_t)side * (size_t)side, "\xff\xff\xff", 3); /* the legend's paper */
         assert_memory_equal(over.pixels, "\x56\xb4\xe9", 3);                                   /* the mask's border */
         image_free(&over);
         image_free(&im);
         instances_free(&list);
     }
+}
+
+/* Ink in the legend of a prompt: its picture as rows of dots, to the right of the swatch. */
+static void legend(const char *text, char *out)
+{
+    Err err = {0};
+    Image im = {120, 4, 3, calloc(120 * 4, 3)}, over = {0};
+    Instances none = {0};
+    OK(picture_overlay(&im, &none, &text, 1, &over, &err));
+    for (int y = 5; y < over.height; y++) {
+        for (int x = 11; x < 120; x++) *out++ = over.pixels[3 * (y * 120 + x)] ? '.' : '#';
+        *out++ = '\n';
+    }
+    *out = '\0';
+    image_free(&over);
+    image_free(&im);
+}
+
+static void test_letters(void **state)
+{
+    (void)state;
+    char a[4096], b[4096];
+    static const char *const same[][2] = {{"A", "\xce\x91"}, {"A", "\xd0\x90"}, {"e\xcc\x81", "e"}, {"\xe2\x98\x83", "\xf0\x9f\x9a\x97"}, {"\xff", "\xef\xbf\xbd"}, {"\xc3", "\xc0"},
+                                          {"a\xc2\xa0z", "a z"}, {"\xe4\xb8", "\xff"}};
+    static const char *const other[][2] = {{"\xc3\xa9", "e"}, {"\xc5\xbe", "z"}, {"\xd0\x96", "\xff"}, {"\xce\xa9", "\xff"}, {"\xc8\x99", "s"}, {"?", "\xff"}, {"a", " "}};
+    for (size_t i = 0; i < sizeof same / sizeof *same; i++) {
+        legend(same[i][0], a);
+        legend(same[i][1], b);
+        assert_string_equal(a, b);
+    }
+    for (size_t i = 0; i < sizeof other / sizeof *other; i++) {
+        legend(other[i][0], a);
+        legend(other[i][1], b);
+        assert_string_not_equal(a, b);
+    }
+    static const char *const umlaut[] = {".#.#..", "......", ".###..", "#...#.", "#...#.", "#####.", "#...#.", "#...#."}; /* A with two dots */
+    legend("\xc3\x84", a);
+    for (int y = 0; y < 8; y++) assert_memory_equal(a + 110 * y, umlaut[y], 6);
 }
 
 /* A JPEG's markers with EXIF's orientation in them: what is damaged in any way is 1, and nothing outside is read (each copy has its own length). */
@@ -166,7 +204,7 @@ static void test_orientation(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_runs), cmocka_unit_test(test_kept), cmocka_unit_test(test_tiles), cmocka_unit_test(test_resize), cmocka_unit_test(test_overlay), cmocka_unit_test(test_orientation),
+        cmocka_unit_test(test_runs), cmocka_unit_test(test_kept), cmocka_unit_test(test_tiles), cmocka_unit_test(test_resize), cmocka_unit_test(test_overlay), cmocka_unit_test(test_letters), cmocka_unit_test(test_orientation),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
