@@ -125,7 +125,7 @@ QKV_API char *qkv_model_describe(const qkv_model *m, qkv_error *err);
 /* The graph as text, after import; qkv_free it. */
 QKV_API char *qkv_model_graph_text(const qkv_model *m, qkv_error *err);
 /* Writes the model as a .pt2 that torch.export.load and qkv_model_load read, whole or not at all: the same inputs, outputs, weights, sizes
- * and numbers, every op spelled in ATen. Not while another thread uses m. */
+ * and numbers, every op spelled in ATen; extra files of its own file go along. Not while another thread uses m. */
 QKV_API qkv_status qkv_model_save(const qkv_model *m, const char *path, qkv_error *err);
 
 typedef struct qkv_pack_info {

@@ -298,7 +298,10 @@ char *qkv_model_graph_text(const qkv_model *m, qkv_error *err)
 qkv_status qkv_model_save(const qkv_model *m, const char *path, qkv_error *err)
 {
     Err e = {0};
-    return pt2_save(graph_of(m), path, &e) ? QKV_OK : give(&e, err);
+    Extras x;
+    bool ok = (extras_open(&x, m->program.source, &e) || within(&e, "%s", m->path)) && pt2_save(graph_of(m), x.file, x.n, path, &e);
+    extras_close(&x);
+    return ok ? QKV_OK : give(&e, err);
 }
 
 qkv_status qkv_model_pack(const qkv_model *m, const char *path, qkv_pack_info *info, qkv_error *err)

@@ -12,7 +12,6 @@
 #include "base/arena.h"
 #include "base/file.h"
 #include "format/image.h"
-#include "format/zip.h"
 #include "picture/draw.h"
 #include "picture/instances.h"
 #include "picture/processor.h"
@@ -113,14 +112,8 @@ qkv_status qkv_picture_input(const qkv_picture *p, int height, int width, const 
 
 /* ------------------------------------------------------------------ what comes with the model */
 
-/* The model's archive, mapped when something is not given as a file of its own. */
-typedef struct Archive {
-    MappedFile file;
-    Zip *zip;
-} Archive;
-
-/* The bytes of the file `path`, which own then holds, or of the archive's extra file `name`. */
-static bool attached(const qkv_segmenter *g, Archive *a, const char *path, MappedFile *own, const char *name, const char *option, const void **bytes, uint64_t *size, Err *err)
+/* The bytes of the file `path`, which own then holds, or of the model's extra file `name`. */
+static bool attached(const qkv_segmenter *g, const Extras *x, const char *path, MappedFile *own, const char *name, const char *option, const void **bytes, uint64_t *size, Err *err)
 {
     if (path) {
         TRY(file_map(own, path, err));
@@ -128,31 +121,27 @@ static bool attached(const qkv_segmenter *g, Archive *a, const char *path, Mappe
         *size = own->size;
         return true;
     }
-    if (!a->file.data) {
-        TRY(file_map(&a->file, g->model->path, err));
-        a->zip = zip_open(a->file.data, a->file.size, &(Err){0});
-    }
-    const ZipEntry *found = NULL;
-    for (size_t i = 0; a->zip && !found && i < zip_count(a->zip); i++) {
-        const char *entry = zip_entry(a->zip, i)->name, *inner = strchr(entry, '/');
-        if (inner && !strncmp(inner, "/extra/", 7) && !strcmp(inner + 7, name)) found = zip_entry(a->zip, i);
-    }
-    if (!found) return fail(err, E_USAGE, "%s: holds no '%s', which qkv.recipes.sam3 puts into a .pt2; %s FILE gives it", g->model->path, name, option);
-    return zip_data(a->zip, found, true, bytes, size, err) || within(err, "%s", g->model->path);
+    for (int i = 0; i < x->n; i++)
+        if (!strcmp(x->file[i].name, name)) {
+            *bytes = x->file[i].bytes;
+            *size = x->file[i].size;
+            return true;
+        }
+    return fail(err, E_USAGE, "%s: holds no '%s', which qkv.recipes.sam3 puts into a .pt2; %s FILE gives it", g->model->path, name, option);
 }
 
 static bool read_attached(qkv_segmenter *g, Err *err)
 {
-    Archive a = {0};
+    Extras x = {0};
     MappedFile processor = {0}, tokenizer = {0};
-    const void *bytes;
-    uint64_t size;
-    bool ok = attached(g, &a, g->o.processor, &processor, "qkv/processor.json", "--processor", &bytes, &size, err) &&
+    const void *bytes = NULL;
+    uint64_t size = 0;
+    bool ok = (g->o.processor && g->o.tokenizer) || extras_open(&x, g->model->program.source, err) || within(err, "%s", g->model->path);
+    ok = ok && attached(g, &x, g->o.processor, &processor, "qkv/processor.json", "--processor", &bytes, &size, err) &&
               (processor_read(&g->p, bytes, size, err) || within(err, "%s", g->o.processor ? g->o.processor : "qkv/processor.json"));
-    ok = ok && attached(g, &a, g->o.tokenizer, &tokenizer, "qkv/tokenizer.bpe", "--tokenizer", &bytes, &size, err) &&
+    ok = ok && attached(g, &x, g->o.tokenizer, &tokenizer, "qkv/tokenizer.bpe", "--tokenizer", &bytes, &size, err) &&
          ((g->bpe = bpe_open(bytes, (size_t)size, g->p.hf ? CLIP_HF : CLIP_META, err)) || within(err, "%s", g->o.tokenizer ? g->o.tokenizer : "qkv/tokenizer.bpe"));
-    zip_close(a.zip);
-    file_unmap(&a.file);
+    extras_close(&x);
     file_unmap(&processor);
     file_unmap(&tokenizer);
     return ok;

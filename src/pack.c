@@ -33,6 +33,8 @@ typedef struct Packer {
     void **own;        /* packed bytes */
     int nown;
     Buf packed;        /* JSON of packed weights, with placeholders for offsets */
+    Extras extra;
+    int *blob_of_extra;
     Buf text, json;
     PackInfo *info;
     Err *err;
@@ -230,6 +232,32 @@ static void put_weights(Packer *k)
     buf_puts(b, "],\n");
 }
 
+/* The source's extra files: blobs like any other. */
+static bool place_extras(Packer *k, const Source *from)
+{
+    TRY(extras_open(&k->extra, from, k->err));
+    k->blob_of_extra = calloc((size_t)k->extra.n + 1, sizeof *k->blob_of_extra);
+    if (!k->blob_of_extra) return no_memory(k);
+    for (int i = 0; i < k->extra.n; i++) {
+        k->blob_of_extra[i] = add_blob(k, k->extra.file[i].bytes, k->extra.file[i].size);
+        if (k->blob_of_extra[i] < 0) return no_memory(k);
+    }
+    return true;
+}
+
+static void put_extras(Packer *k)
+{
+    Buf *b = &k->json;
+    buf_puts(b, "\"extra\": [");
+    for (int i = 0; i < k->extra.n; i++) {
+        const PackBlob *blob = &k->blobs.blob[k->blob_of_extra[i]];
+        buf_puts(b, i ? ",\n{\"name\": " : "\n{\"name\": ");
+        json_put_string(b, k->extra.file[i].name);
+        buf_printf(b, ", \"offset\": %llu, \"size\": %llu}", (unsigned long long)blob->offset, (unsigned long long)blob->size);
+    }
+    buf_puts(b, "],\n");
+}
+
 static int input_number(const Graph *g, const Value *v)
 {
     for (int i = 0; v && i < g->ninput; i++)
@@ -285,6 +313,7 @@ static bool write_file(Packer *k, const Source *from, const char *path)
     json_put_string(b, from->producer);
     buf_printf(b, ", \"schema_major\": %d, \"schema_minor\": %d, \"opset\": %lld},\n", from->schema_major, from->schema_minor, (long long)from->opset);
     put_weights(k);
+    put_extras(k);
     put_sizes(k);
     buf_puts(b, "}\n");
     if (b->failed || k->packed.failed || !b->data) return no_memory(k);
@@ -304,7 +333,7 @@ bool program_pack(Program *p, const char *path, PackInfo *info, Err *err)
     if (ok) graph_print(k.g, &k.text);
     if (ok && (k.text.failed || !k.text.data)) ok = no_memory(&k);
     ok = ok && (k.read = graph_copy(k.g, err)) != NULL;
-    ok = ok && collect_weights(&k, k.read) && place_weights(&k) && run_products(&k, &s) && write_file(&k, p->source, path);
+    ok = ok && collect_weights(&k, k.read) && place_weights(&k) && run_products(&k, &s) && place_extras(&k, p->source) && write_file(&k, p->source, path);
     session_free(s);
     if (k.read) graph_free(k.read);
     session_free(k.folder);
@@ -315,6 +344,8 @@ bool program_pack(Program *p, const char *path, PackInfo *info, Err *err)
     for (int i = 0; i < k.nown; i++) free(k.own[i]);
     free(k.own);
     free(k.blob_of);
+    free(k.blob_of_extra);
+    extras_close(&k.extra);
     free(k.weight);
     free(k.blobs.blob);
     buf_free(&k.packed);

@@ -25,6 +25,12 @@ bool file_map(MappedFile *f, const char *path, Err *err); /* regular files only 
 bool file_map_inside(MappedFile *f, const char *folder, const char *relative, Err *err);
 void file_unmap(MappedFile *f);
 
+typedef struct NamedBytes {
+    const char *name;
+    const void *bytes;
+    uint64_t size;
+} NamedBytes;
+
 typedef struct OutFile OutFile;
 OutFile *outfile_open(const char *path, Err *err);
 bool outfile_write(OutFile *o, const void *bytes, size_t n, Err *err);

@@ -477,7 +477,7 @@ static bool make_program(Emit *e, const Weights *all, Buf *out)
     return ok;
 }
 
-static bool write_archive(Emit *e, const Weights *all, const Buf *program, const char *path)
+static bool write_archive(Emit *e, const Weights *all, const Buf *program, const NamedBytes *extra, int nextra, const char *path)
 {
     static const struct {
         const char *name, *text;
@@ -486,6 +486,10 @@ static bool write_archive(Emit *e, const Weights *all, const Buf *program, const
     ZipWriter *zip = out ? zip_writer(out, e->err) : NULL;
     bool ok = zip && add_weights(e, zip, all, false) && add_weights(e, zip, all, true) && zip_add(zip, "model/models/model.json", program->data, program->len, e->err);
     for (size_t i = 0; ok && i < sizeof fixed / sizeof *fixed; i++) ok = zip_add(zip, fixed[i].name, fixed[i].text, strlen(fixed[i].text), e->err);
+    for (int i = 0; ok && i < nextra; i++) {
+        const char *name = arena_printf(e->arena, "model/extra/%s", extra[i].name);
+        ok = name ? zip_add(zip, name, extra[i].bytes, extra[i].size, e->err) : fail(e->err, E_LIMIT, "out of memory");
+    }
     if (zip) {
         Err ignored = {0};
         ok = zip_finish(zip, ok ? e->err : &ignored) && ok;
@@ -494,13 +498,13 @@ static bool write_archive(Emit *e, const Weights *all, const Buf *program, const
     return ok && outfile_commit(out, e->err);
 }
 
-bool pt2_save(const Graph *g, const char *path, Err *err)
+bool pt2_save(const Graph *g, const NamedBytes *extra, int nextra, const char *path, Err *err)
 {
     Emit e = {.g = g, .arena = arena_create(0), .scratch = graph_create(), .err = err};
     Weights all = {0};
     Buf program = {0};
     bool ok = (e.arena && e.scratch) || fail(err, E_LIMIT, "out of memory");
-    ok = ok && check_dtypes(&e) && collect_weights(&e, &all) && make_program(&e, &all, &program) && write_archive(&e, &all, &program, path);
+    ok = ok && check_dtypes(&e) && collect_weights(&e, &all) && make_program(&e, &all, &program) && write_archive(&e, &all, &program, extra, nextra, path);
     Buf *parts[] = {&program, &e.nodes, &e.tensors, &e.ints, &e.bools, &e.floats, &e.guards};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) buf_free(parts[i]);
     binding_free(&e.hint);

@@ -117,6 +117,33 @@ static bool read_packed(Reader *r)
     return true;
 }
 
+/* Files of the source that are only carried; older files have no such list. */
+static bool read_extras(Reader *r)
+{
+    json_t *list;
+    int n = 0;
+    Source *s = r->s;
+    if (!json_object_get(r->root, "extra")) return true;
+    TRY(array_of(r, "extra", &list, &n));
+    s->extra = arena_array(s->arena, NamedBytes, n + 1);
+    s->ignored = arena_array(s->arena, const char *, n + 1);
+    if (!s->extra || !s->ignored) return no_memory(r);
+    for (; s->nextra < n; s->nextra++) {
+        const json_t *from = json_array_get(list, (size_t)s->nextra);
+        NamedBytes *f = &s->extra[s->nextra];
+        const unsigned char *data;
+        int64_t offset, size;
+        TRY(json_want_string(from, "name", &f->name, r->err) && json_want_int(from, "offset", &offset, r->err) && json_want_int(from, "size", &size, r->err));
+        TRY(packfile_blob(&r->file, offset, size, &data, r->err) || within(r->err, "extra file %d", s->nextra));
+        f->bytes = data;
+        f->size = (uint64_t)size;
+        f->name = kept(r, f->name);
+        s->ignored[s->nignored] = f->name ? arena_printf(s->arena, "extra/%s (extra file)", f->name) : NULL;
+        if (!s->ignored[s->nignored++]) return no_memory(r);
+    }
+    return true;
+}
+
 /* ------------------------------------------------------------------ nodes */
 
 /* As from any other file: lowering checks the arguments. What was written is plain already, so it stays as it is. */
@@ -211,7 +238,7 @@ static bool read_all(Reader *r)
 {
     TRY(packfile_read(&r->file, r->s->file.data, r->s->file.size, r->err));
     r->root = json_read(r->file.json, r->file.json_size, "description", r->err);
-    TRY(r->root && read_source(r) && read_weights(r) && read_packed(r));
+    TRY(r->root && read_source(r) && read_weights(r) && read_packed(r) && read_extras(r));
     r->s->graph = graph_parse_checked(r->file.text, next_weight, r, lowered, r->err);
     if (!r->s->graph) return within(r->err, "graph");
     if (r->next != r->nweight) return fail(r->err, E_FORMAT, "%d weights, but the graph names %d", r->nweight, r->next);

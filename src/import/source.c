@@ -1,6 +1,7 @@
 /* What a model file and its graph are kept in. Contract in source.h. */
 #include "import/source.h"
 #include <stdlib.h>
+#include <string.h>
 
 Source *source_new(Err *err)
 {
@@ -22,4 +23,30 @@ void source_close(Source *s)
     arena_destroy(s->arena);
     file_unmap(&s->file);
     free(s);
+}
+
+/* The archive's own directory is not touched: a deflated file would be inflated into it, and the source is read by several threads. */
+bool extras_open(Extras *x, const Source *s, Err *err)
+{
+    *x = (Extras){.file = s->extra, .n = s->nextra};
+    if (!s->zip) return true;
+    TRY(x->zip = zip_open(s->file.data, s->file.size, err));
+    x->file = x->own = calloc(zip_count(x->zip) + 1, sizeof *x->own);
+    if (!x->own) return fail(err, E_LIMIT, "out of memory");
+    for (size_t i = 0; i < zip_count(x->zip); i++) {
+        const ZipEntry *e = zip_entry(x->zip, i);
+        const char *inner = strchr(e->name, '/');
+        if (!inner || strncmp(inner, "/extra/", 7) || !inner[7]) continue;
+        NamedBytes *f = &x->own[x->n++];
+        f->name = inner + 7;
+        TRY(zip_data(x->zip, e, true, &f->bytes, &f->size, err));
+    }
+    return true;
+}
+
+void extras_close(Extras *x)
+{
+    free(x->own);
+    zip_close(x->zip);
+    *x = (Extras){0};
 }

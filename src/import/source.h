@@ -49,6 +49,8 @@ typedef struct Source {
     const char *cpu;               /* of a .qkv: the level that it was packed at */
     PackedWeight *packed;          /* of a .qkv */
     int npacked;
+    NamedBytes *extra;             /* of a .qkv: its source's extra files */
+    int nextra;
     Arena *arena;                  /* of a .qkv: the weights' tensors */
     const char **ignored;          /* what was not read, and why */
     int nignored;
@@ -67,4 +69,15 @@ typedef struct SourceWatch {
 
 Source *source_new(Err *err);    /* with nothing in it */
 void source_close(Source *s);    /* NULL is fine */
+
+/* Files that came with a model, which mean nothing to it: ARCHIVE/extra/NAME of a .pt2 (torch.export.save's extra_files), or what a .qkv carries of them. */
+typedef struct Extras {
+    NamedBytes *file; /* by NAME; bytes live as long as this and the source */
+    int n;
+    NamedBytes *own;
+    Zip *zip;
+} Extras;
+
+bool extras_open(Extras *x, const Source *s, Err *err); /* every one is read and its checksum held against it; x may be closed after a failure, too */
+void extras_close(Extras *x);
 #endif

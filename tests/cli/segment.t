@@ -48,6 +48,16 @@ $ echo '{"contract": "hf", "image": {"height": 32, "width": 32}, "text": {"lengt
 $ qkv segment bare.pt2 --image a.png --text red --processor hf.json --tokenizer merges.txt
 text  score    x0    y0    x1    y1  pixels
 red   0.980  10.0  15.0  20.0  30.0     450
+# what the file holds goes along into every other
+$ qkv pack ground.pt2 -o g.qkv -q >log; qkv rewrite ground.pt2 -o r.pt2 -q >log; qkv convert g.qkv -o c.pt2 -q >log; for f in g.qkv r.pt2 c.pt2; do qkv segment $f --image a.png --text red | tail -1; done
+red   0.980   0.0  0.0  20.0  30.0     450
+red   0.980   0.0  0.0  20.0  30.0     450
+red   0.980   0.0  0.0  20.0  30.0     450
+$ qkv inspect g.qkv | grep extra; qkv inspect c.pt2 | grep extra
+extra/qkv/tokenizer.bpe (extra file)
+extra/qkv/processor.json (extra file)
+extra/qkv/tokenizer.bpe (extra file)
+extra/qkv/processor.json (extra file)
 # tiles: what lies in several is joined
 $ qkv segment ground.pt2 --image a.png --text red --tile 24 --overlap 8
 text  score    x0   y0    x1    y1  pixels

@@ -56,7 +56,7 @@ static void seeds(FuzzAdd *add)
          "\"sizes\": [{\"name\": \"s0\", \"input\": 0, \"axis\": 0}], \"scalars\": [{\"name\": \"n\", \"at\": 1, \"number\": \"3\"}]}",
          "symbol s0 in [1, 8]\ninput %x: f32[s0, 4]\nweight %w: f32[3, 4] = parameter \"w\"\nweight %b: f32[3] = buffer \"b\"\n"
          "%y: f32[s0, 3] = aten.linear.default(%x, %w, %b)\nmutate %b = %b\noutput output_0 = %y\n"},
-        {"\"weights\": [], \"packed\": [], \"sizes\": [], \"scalars\": []}",
+        {"\"weights\": [], \"packed\": [], \"extra\": [{\"name\": \"a/b\", \"offset\": 64, \"size\": 64}], \"sizes\": [], \"scalars\": []}",
          "symbol u0 = size %i 0 in [0, 4]\ninput %x: f32[4]\n%i: i64[u0, 1] = aten.nonzero.default(%x)\noutput output_0 = %i\n"}};
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         uint8_t file[DATA + 128];

@@ -242,6 +242,7 @@ static void hostile(const char *path)
     replaced(&b, "\"offset\": 0}", "\"offset\": 8}", QKV_UNREADABLE, "multiple of 64");
     replaced(&b, "\"dtype\": \"f32\"", "\"dtype\": \"f33\"", QKV_UNREADABLE, "f33");
     replaced(&b, "\"dtype\": \"f32\"", "\"dtype\": \"i32\"", QKV_UNREADABLE, "another dtype or shape");
+    replaced(&b, "\"extra\": []", "\"extra\": {}", QKV_UNREADABLE, "'extra'");
     replaced(&b, "\"weights\"", "\"wieghts\"", QKV_UNREADABLE, "'weights'");
     char *layout = memmem(b.data, b.size, "\"layout\": \"", 11);
     if (layout) { /* the reference rung packs nothing */

@@ -48,7 +48,7 @@ static char *saved(const char *text)
     Err err = {0};
     Graph *g = unit_graph(text);
     const char *path = unit_path("saved.pt2");
-    OK(pt2_save(g, path, &err));
+    OK(pt2_save(g, NULL, 0, path, &err));
     Source *p = pt2_open(path, DT_NONE, &err);
     if (!p) STOP("%s\n%s", text, err.msg);
     same_numbers(text, g, p->graph, 2);
@@ -193,7 +193,7 @@ static void test_weights(void **state)
         v->persistent = i != 3;
     }
     const char *path = unit_path("weights.pt2");
-    OK(pt2_save(g, path, &err));
+    OK(pt2_save(g, NULL, 0, path, &err));
     Source *p = pt2_open(path, DT_NONE, &err);
     if (!p) STOP("%s", err.msg);
     assert_int_equal(p->graph->nweight, 6);
@@ -208,20 +208,45 @@ static void test_weights(void **state)
     graph_free(g);
 }
 
+static void test_extra_files(void **state)
+{
+    (void)state;
+    static const NamedBytes files[] = {{"notes", "two\nlines\n", 10}, {"a/b.json", "{}", 2}, {"empty", "", 0}}, outside = {"../notes", "", 0};
+    Err err = {0};
+    Extras x;
+    Graph *g = unit_graph("input %x: f32[2]\noutput output_0 = %x\n");
+    const char *path = unit_path("extra.pt2");
+    OK(pt2_save(g, files, 3, path, &err));
+    Source *p = pt2_open(path, DT_NONE, &err);
+    if (!p) STOP("%s", err.msg);
+    OK(extras_open(&x, p, &err));
+    assert_int_equal(x.n, 3);
+    for (int i = 0; i < 3; i++) {
+        assert_string_equal(x.file[i].name, files[i].name);
+        assert_int_equal(x.file[i].size, files[i].size);
+        assert_memory_equal(x.file[i].bytes, files[i].bytes, files[i].size);
+    }
+    extras_close(&x);
+    source_close(p);
+    REFUSED(pt2_save(g, &outside, 1, path, &err), E_USAGE);
+    REFUSED(pt2_save(g, (NamedBytes[]){files[0], files[0]}, 2, path, &err), E_USAGE);
+    graph_free(g);
+}
+
 static void test_refused(void **state)
 {
     (void)state;
     Err err;
     Graph *g = unit_graph("symbol n in [0, 9]\ninput %x: f32[n*n]\n%y: i64[n] = aten.arange.start_step(0, n, dtype=i64)\noutput output_0 = %y\n");
     const char *path = unit_path("refused.pt2");
-    REFUSED(pt2_save(g, path, &err), E_UNSUPPORTED);
+    REFUSED(pt2_save(g, NULL, 0, path, &err), E_UNSUPPORTED);
     assert_non_null(strstr(err.msg, "node 'y'"));
     assert_int_not_equal(access(path, F_OK), 0);
-    REFUSED(pt2_save(g, "/", &err), E_UNSUPPORTED);
+    REFUSED(pt2_save(g, NULL, 0, "/", &err), E_UNSUPPORTED);
     graph_free(g);
     g = unit_graph("input %x: f32[2]\noutput output_0 = %x\n");
-    REFUSED(pt2_save(g, "/", &err), E_IO);
-    REFUSED(pt2_save(g, "/no/such/folder/x.pt2", &err), E_IO);
+    REFUSED(pt2_save(g, NULL, 0, "/", &err), E_IO);
+    REFUSED(pt2_save(g, NULL, 0, "/no/such/folder/x.pt2", &err), E_IO);
     graph_free(g);
 }
 
@@ -247,6 +272,6 @@ static void test_rotary(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_same_text), cmocka_unit_test(test_attention), cmocka_unit_test(test_rotary), cmocka_unit_test(test_recurrent),
-                                       cmocka_unit_test(test_weights), cmocka_unit_test(test_refused)};
+                                       cmocka_unit_test(test_weights), cmocka_unit_test(test_extra_files), cmocka_unit_test(test_refused)};
     return cmocka_run_group_tests_name("save", tests, NULL, NULL);
 }
