@@ -4,11 +4,12 @@
 # make check       tests that need neither torch nor network
 # make check-all   all tests; ends with "N passed, N failed"
 # make coverage-attention   spellings, traps and models of attention: the figures of docs/ATTENTION.md
+# make tutorial    draws the scene of docs/TUTORIAL-SAM3.md, runs its commands, writes what they print and show
 # make asan | fuzz | bench | wheel | install [DESTDIR= PREFIX=] | clean
 PREFIX ?= /usr/local
 PY = .venv/bin/python
 
-.PHONY: all demo demo-minilm check check-all coverage-attention asan fuzz bench wheel install clean
+.PHONY: all demo demo-minilm check check-all coverage-attention tutorial asan fuzz bench wheel install clean
 all: build/build.ninja
 	@ninja -C build $(NINJAFLAGS)
 	@test -e build/qkv || ln -s cli/qkv build/qkv
@@ -35,6 +36,10 @@ check-all: all
 coverage-attention: all
 	@tools/setup.sh torch
 	@$(PY) tests/spellings/coverage.py
+
+tutorial: all
+	@tools/setup.sh torch
+	@$(PY) tools/tutorial.py build/qkv
 
 asan:
 	@tools/setup.sh build

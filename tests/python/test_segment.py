@@ -217,9 +217,7 @@ def test_texts_are_encoded_once(tmp_path):
 @pytest.mark.parametrize("batch", [None, "2 to 3"])
 def test_models_that_take_two_pictures(tmp_path, batch):
     """A batch that the file fixes, or a range from 2: five pictures, the last runs filled up."""
-    spec = importlib.util.spec_from_file_location("make", MODELS / "make.py")
-    make = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(make)
+    make = load(MODELS / "make.py")
     dims = {"patch_batch": {0: torch.export.Dim("b", min=2, max=3)} if batch else None, "token_ids": {0: torch.export.Dim("p", min=1)}}
     program = torch.export.export(make.Ground().eval(), (torch.zeros(2, 3, 32, 32), torch.zeros(3, 16, dtype=torch.int64)), dynamic_shapes=dims)
     extra = {"qkv/tokenizer.bpe": "\n".join(make.MERGES), "qkv/processor.json": json.dumps({"contract": "meta", "score_threshold": 0.02})}
@@ -261,3 +259,28 @@ def test_progress(tmp_path):
     done = [int(line.split("]")[1].split("/")[0]) for line in bars]
     assert done == sorted(done) and done[-1] >= 4
     assert any("colour" in line or "writing" in line for line in bars)
+
+
+def load(path):
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_tutorial(tmp_path):
+    """docs/TUTORIAL-SAM3.md holds what its commands print and draw; those that need Python, or depend on Pillow's JPEGs or on random weights, are left out."""
+    tutorial, tests = load(ROOT / "tools" / "tutorial.py"), load(ROOT / "tests" / "cli" / "run.py")
+    (tmp_path / "work").mkdir()
+    tutorial.prepare(tmp_path / "work", Image.open(ROOT / "docs" / "tutorial" / "scene.png"))
+    ran = 0
+    for line, printed in tutorial.blocks(tutorial.DOCUMENT.read_text()):
+        if not line.startswith("    $ ") or any(word in line for word in ("python", "tiny.pt2", "phone.jpg")):
+            continue
+        got = tutorial.run(line[6:], tmp_path / "work", QKV)
+        assert tests.same([one.rstrip() for one in printed], got), (line, got)
+        ran += 1
+    assert ran >= 8
+    for name in ("overlay.png", "mask.png", "tiles.png"):
+        shown, made = (np.array(Image.open(f / name)).astype(int) for f in (ROOT / "docs" / "tutorial", tmp_path / "work"))
+        assert shown.shape == made.shape and (shown != made).mean() < 0.001, name
