@@ -195,7 +195,7 @@ def test_file_in_pytorch_and_in_c(exported, tmp_path):
     path, module, said = exported("text")
     assert "21 attentions; nn.MultiheadAttention replaced: 0" in said[0] and len(said) == 12
     holds_in_c(path, module, [(b, p, None) for b, p in sam3.SIZES])
-    command = [QKV, "rewrite", "--require-fused", str(path)]
+    command = [QKV, "rewrite", "--require-fused", str(path), "-o", str(tmp_path / "fused.pt2")]
     assert "21 attentions fused, 0 left" in subprocess.run(command, capture_output=True, text=True, check=True).stdout
     for batch, prompts, name in ((0, 1, "patch_batch"), (1, 0, "token_ids")):
         with pytest.raises(qkv.Error, match=name):
@@ -203,6 +203,9 @@ def test_file_in_pytorch_and_in_c(exported, tmp_path):
 
     extra = {"qkv/tokenizer.bpe": "", "qkv/processor.json": ""}
     torch.export.load(path, extra_files=extra)
+    along = dict.fromkeys(extra, "")
+    torch.export.load(tmp_path / "fused.pt2", extra_files=along)
+    assert along == extra and all(extra.values())
     text = {k: v if isinstance(v, str) else v.decode() for k, v in extra.items()}
     merges = text["qkv/tokenizer.bpe"].splitlines()
     assert len(merges) == 1024 - 514 and merges[:3] == ["i n", "t h", "a n"]
