@@ -291,6 +291,23 @@ static bool copy_symbols(const Graph *from, Graph *to)
     return true;
 }
 
+/* What the text does not say of weights, inputs, results and the way that Python calls the model. */
+static bool copy_facts(const Graph *from, Graph *to)
+{
+    const char *const spec[] = {from->in_spec, from->out_spec, from->forward_args, from->namedtuples};
+    const char **mine[] = {&to->in_spec, &to->out_spec, &to->forward_args, &to->namedtuples};
+    for (int i = 0; i < from->nweight; i++) {
+        to->weight[i]->frozen = from->weight[i]->frozen;
+        to->weight[i]->persistent = from->weight[i]->persistent;
+    }
+    for (int i = 0; i < from->ninput; i++) to->input[i]->trains = from->input[i]->trains;
+    for (int i = 0; i < from->noutput; i++)
+        if (from->output[i].value_name && !(to->output[i].value_name = arena_strdup(to->arena, from->output[i].value_name))) return false;
+    for (size_t i = 0; i < sizeof spec / sizeof *spec; i++)
+        if (spec[i] && !(*mine[i] = arena_strdup(to->arena, spec[i]))) return false;
+    return true;
+}
+
 Graph *graph_copy(const Graph *g, Err *err)
 {
     Buf text = {0};
@@ -301,7 +318,7 @@ Graph *graph_copy(const Graph *g, Err *err)
     Graph *copy = ok ? graph_parse(text.data ? text.data : "", next_weight, &w, err) : NULL;
     free(w.data);
     buf_free(&text);
-    if (copy && copy_scalars(g, copy) && copy_symbols(g, copy)) return copy;
+    if (copy && copy_scalars(g, copy) && copy_symbols(g, copy) && copy_facts(g, copy)) return copy;
     if (copy) {
         graph_free(copy);
         fail(err, E_LIMIT, "out of memory");

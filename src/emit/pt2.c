@@ -298,24 +298,49 @@ static bool put_mutations(Emit *e, Ends *ends, const Weights *all)
     return true;
 }
 
-static bool put_user_outputs(Emit *e, Ends *ends)
+/* Of a joint graph: which parameter or input a gradient belongs to. */
+static void put_gradient(const Emit *e, const Weights *all, const Value *of, const char *name, Buf *out)
+{
+    const char *what = of->kind == V_INPUT ? "user_input" : "parameter", *target = e->name[of->id];
+    for (int i = 0; i < all->n; i++)
+        if (all->w[i].v == of) target = all->w[i].fqn;
+    buf_printf(out, "{\"gradient_to_%s\": {\"arg\": {\"name\": \"%s\"}, \"%s_name\": ", what, name, what);
+    json_put_string(out, target);
+    buf_puts(out, "}}");
+}
+
+/* The signature finds a gradient by its name, so that it needs one of its own. */
+static bool gradient_is_shared(const Graph *g, int k)
+{
+    const Value *v = g->output[k].value;
+    if (!g->output[k].gradient_of) return false;
+    for (int i = 0; i < k; i++)
+        if (g->output[i].value == v) return true;
+    return v->kind != V_NODE;
+}
+
+static bool put_user_outputs(Emit *e, Ends *ends, const Weights *all)
 {
     const Graph *g = e->g;
     for (int tensor = 0, scalar = 0; tensor < g->noutput || scalar < g->nscalar_output;) {
-        Buf one = {0};
+        Buf one = {0}, spec = {0};
         bool ok = true;
         if (scalar < g->nscalar_output && (tensor == g->noutput || g->scalar_output[scalar].at <= tensor + scalar)) {
             ok = put_constant(e, &g->scalar_output[scalar++].value, &one);
         } else {
-            Value *v = g->output[tensor++].value;
-            const char *name = e->name[v->id];
-            if (shares_target(g, v)) ok = cloned(e, v, &name);
+            const Output *o = &g->output[tensor++];
+            const char *name = e->name[o->value->id];
+            if (shares_target(g, o->value) || gradient_is_shared(g, tensor - 1)) ok = cloned(e, o->value, &name);
             buf_printf(&one, "{\"as_tensor\": {\"name\": \"%s\"}}", name);
+            if (o->loss) buf_printf(&spec, "{\"loss_output\": {\"arg\": {\"name\": \"%s\"}}}", name);
+            if (o->gradient_of) put_gradient(e, all, o->gradient_of, name, &spec);
         }
         buf_printf(&ends->outputs, "%s%s", comma(&ends->outputs), one.data ? one.data : "");
-        buf_printf(&ends->output_specs, "%s{\"user_output\": {\"arg\": %s}}", comma(&ends->output_specs), one.data ? one.data : "");
-        ends->outputs.failed |= one.failed;
+        if (spec.len) buf_printf(&ends->output_specs, "%s%s", comma(&ends->output_specs), spec.data);
+        else buf_printf(&ends->output_specs, "%s{\"user_output\": {\"arg\": %s}}", comma(&ends->output_specs), one.data ? one.data : "");
+        ends->outputs.failed |= one.failed || spec.failed;
         buf_free(&one);
+        buf_free(&spec);
         TRY(ok);
     }
     return true;
@@ -467,7 +492,7 @@ static bool make_program(Emit *e, const Weights *all, Buf *out)
 {
     Ends ends = {0};
     bool ok = name_values(e) && sizes_open(e) && put_weight_inputs(e, all, &ends) && put_user_inputs(e, &ends) && put_guards(e) && emit_nodes(e);
-    ok = ok && put_mutations(e, &ends, all) && put_user_outputs(e, &ends);
+    ok = ok && put_mutations(e, &ends, all) && put_user_outputs(e, &ends, all);
     if (ok) put_program(e, &ends, out);
     if (ok && out->failed) ok = fail(e->err, E_LIMIT, "out of memory");
     buf_free(&ends.inputs);

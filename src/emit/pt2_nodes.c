@@ -120,8 +120,8 @@ static void put_stride(Emit *e, const Value *v, int axis, Buf *out)
 
 bool requires_grad(const Value *v)
 {
-    bool trains = dtype_is_float(v->dtype) || dtype_is_complex(v->dtype);
-    return v->kind == V_WEIGHT && v->weight == W_PARAMETER && !v->frozen && trains;
+    bool floats = dtype_is_float(v->dtype) || dtype_is_complex(v->dtype);
+    return floats && (v->kind == V_INPUT ? v->trains : v->kind == V_WEIGHT && v->weight == W_PARAMETER && !v->frozen);
 }
 
 enum { MAX_JSON = 512 << 20 }; /* what readers take */

@@ -94,6 +94,7 @@ static bool add_user_input(Import *im, Scope *s, const json_t *spec)
         Value *value = graph_add_input(im->g, name, t, rank, dim);
         Ref *r = value ? ref_root(im->g, value, meta) : NULL;
         if (!r) return fail(im->err, E_LIMIT, "out of memory");
+        value->trains = json_is_true(json_object_get(meta, "requires_grad"));
         for (int i = 0; i < rank; i++)
             if (dim[i]->kind == EX_SYM) {
                 Symbol *sym = expr_symbol(im->g->ex, (int)dim[i]->i);
@@ -174,6 +175,24 @@ static const char *mutation_key(const char *tag)
     return NULL;
 }
 
+/* A result of a joint graph: the loss, or the gradient of what the entry names. */
+static bool add_gradient(Import *im, Value *v, const char *tag, const json_t *spec)
+{
+    Graph *g = im->g;
+    Value *of = NULL;
+    const char *name;
+    bool input = !strcmp(tag, "gradient_to_user_input");
+    TRY(json_want_string(spec, input ? "user_input_name" : "parameter_name", &name, im->err));
+    for (int k = 0; k < (input ? g->ninput : g->nweight); k++)
+        if (!strcmp(input ? g->input[k]->name : g->weight[k]->fqn, name)) of = input ? g->input[k] : g->weight[k];
+    if (!of) return fail(im->err, E_FORMAT, "a gradient of '%s', which is no %s", name, input ? "input" : "parameter");
+    const char *output = arena_printf(g->arena, "grad.%s", name);
+    if (!output) return fail(im->err, E_LIMIT, "out of memory");
+    TRY(graph_add_output(g, output, v, im->err));
+    g->output[g->noutput - 1].gradient_of = of;
+    return true;
+}
+
 bool add_outputs(Import *im, Scope *s, const json_t *specs)
 {
     size_t i;
@@ -182,9 +201,9 @@ bool add_outputs(Import *im, Scope *s, const json_t *specs)
     json_array_foreach(specs, i, spec) {
         const char *tag, *kind, *name, *fqn = NULL;
         TRY(json_want_union(spec, &tag, &v, im->err));
-        bool user = !strcmp(tag, "user_output");
+        bool user = !strcmp(tag, "user_output"), loss = !strcmp(tag, "loss_output"), gradient = !strncmp(tag, "gradient_to_", 12);
         const char *target = mutation_key(tag);
-        if (!user && !target) continue; /* a token */
+        if (!user && !target && !loss && !gradient) continue; /* a token */
         TRY(json_want_object(v, "arg", &arg, im->err));
         if (user) {
             TRY(json_want_union(arg, &kind, &arg, im->err));
@@ -192,7 +211,7 @@ bool add_outputs(Import *im, Scope *s, const json_t *specs)
                 TRY(add_scalar_output(im, s, kind, arg));
                 continue;
             }
-        } else {
+        } else if (target) {
             TRY(json_want_string(v, target, &fqn, im->err));
         }
         TRY(json_want_string(arg, "name", &name, im->err));
@@ -200,10 +219,12 @@ bool add_outputs(Import *im, Scope *s, const json_t *specs)
         if (!slot || slot->kind != SLOT_TENSOR) return fail(im->err, E_FORMAT, "output '%s' is never computed", name);
         Value *value = ref_value(im->g, slot->ref, im->err);
         TRY(value);
-        if (user) {
+        if (!target) {
             char output[32];
-            snprintf(output, sizeof output, "output_%d", count++);
-            TRY(graph_add_output(im->g, output, value, im->err));
+            snprintf(output, sizeof output, "output_%d", count);
+            count += !gradient;
+            TRY(gradient ? add_gradient(im, value, tag, v) : graph_add_output(im->g, output, value, im->err));
+            im->g->output[im->g->noutput - 1].loss = loss;
             im->g->output[im->g->noutput - 1].value_name = arena_strdup(im->g->arena, name);
             continue;
         }

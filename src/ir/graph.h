@@ -36,6 +36,7 @@ struct Value {
     enum { W_PARAMETER, W_BUFFER, W_CONSTANT } weight;
     bool persistent;
     bool frozen;    /* a parameter that asks for no gradient */
+    bool trains;    /* V_INPUT: one that asks for a gradient */
 };
 
 typedef enum ArgKind {
@@ -78,6 +79,8 @@ typedef struct Output {
     const char *name;  /* output_0, output_1, ... in flattened order of tensor leaves */
     const char *value_name; /* the name in the file */
     Value *value;
+    bool loss;         /* of a joint graph: what the gradients are of */
+    Value *gradient_of; /* of a joint graph: the weight or input whose gradient this is; NULL otherwise */
 } Output;
 
 typedef struct Mutation { /* after a run, the weight (a buffer) takes this value; of inputs, only Python's callers see it */

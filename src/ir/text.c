@@ -193,7 +193,10 @@ void graph_print(const Graph *cg, Buf *out)
         buf_puts(out, "output ");
         if (is_word(g->output[i].name)) buf_puts(out, g->output[i].name);
         else print_string(g->output[i].name, out);
-        buf_printf(out, " = %%%s\n", g->output[i].value->name);
+        buf_printf(out, " = %%%s", g->output[i].value->name);
+        if (g->output[i].loss) buf_puts(out, " loss");
+        if (g->output[i].gradient_of) buf_printf(out, " gradient of %%%s", g->output[i].gradient_of->name);
+        buf_puts(out, "\n");
     }
 }
 
@@ -680,7 +683,12 @@ static bool statement(Reader *r)
         TRY(need(r, "="));
         TRY(need(r, "%"));
         TRY(value_ref(r, &v));
-        return mutate ? graph_add_mutation(g, target, v, r->err) : graph_add_output(g, output, v, r->err);
+        if (mutate) return graph_add_mutation(g, target, v, r->err);
+        TRY(graph_add_output(g, output, v, r->err));
+        Output *o = &g->output[g->noutput - 1];
+        o->loss = token(r, "loss");
+        if (!token(r, "gradient")) return true;
+        return need(r, "of") && need(r, "%") && value_ref(r, &o->gradient_of);
     }
     if (!r->guard) TRY(assume_guards(r));
     return node(r);
