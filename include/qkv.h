@@ -245,6 +245,26 @@ typedef struct qkv_generalize_options {
 QKV_API qkv_model *qkv_model_generalize(const qkv_model *const *models, int n, const qkv_generalize_options *options, char **report,
                                         qkv_error *err);
 
+/* ---------------------------------------------------------------- gradients */
+
+typedef struct qkv_joint_options {
+    size_t struct_size;         /* sizeof(qkv_joint_options) */
+    const char *loss;           /* the output that is differentiated, one number; NULL: the only output */
+    const char *decompose;      /* NULL or "none": attention stays one op, and the backward pass computes its probabilities anew; "math": products and a
+                                 * softmax, whose result the backward pass reads */
+    const char *const *inputs;  /* n_inputs names of inputs whose gradients are wanted too, beside those that asked for one when the model was exported; */
+    int n_inputs;               /* "*": all of floats */
+    int inputs_only;            /* 1: no gradients of parameters */
+} qkv_joint_options;
+
+/* The model and the gradients of its loss as one model: the model's outputs, then the gradient "grad.NAME" of every parameter that asks for one and
+ * reaches the loss, in the order of the state dict, then those of inputs. It runs, and is written as .pt2 or ONNX, like any model; docs/JOINT.md. It borrows
+ * the weights of m, which must outlive it. NULL with QKV_USAGE for a loss that is not one number or is not there, integer parameters, and nothing
+ * to differentiate; with QKV_UNSUPPORTED for an op without a gradient: the message names it and its path to the loss. options may be NULL. *report (may
+ * be NULL; qkv_free it): one JSON object with loss, nodes_before, nodes_after, gradients [{output, parameter or input, dtype, shape}], without [parameters
+ * that do not reach the loss]. */
+QKV_API qkv_model *qkv_model_joint(const qkv_model *m, const qkv_joint_options *options, char **report, qkv_error *err);
+
 /* ---------------------------------------------------------------- checking */
 
 typedef struct qkv_check_options {

@@ -21,6 +21,7 @@ ALLOWED = {
     "import": ["base", "tensor", "format", "ir", "shape"],
     "emit": ["base", "tensor", "format", "ir", "shape"],
     "rewrite": ["base", "tensor", "ir", "shape"],
+    "grad": ["base", "tensor", "ir", "shape", "rewrite"],
     "verify": ["base", "tensor", "format", "ir", "shape"],
     "plan": ["base", "tensor", "ir", "shape", "kernel/kernel.h"],
     "run": ["base", "tensor", "ir", "shape", "plan", "kernel"],

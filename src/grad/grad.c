@@ -1,0 +1,313 @@
+/* The engine: which values lie between the loss and what gradients are asked for, and the walk back over them. Contract in grad.h.
+ *
+ * A value's gradient is complete when all that use it have sent theirs: nodes are visited last to first, so at a node's turn that is so. Parts of a
+ * value (from slices and selections) are collected first: three slices of a projection give one cat, not three padded tensors and two sums.
+ */
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include "base/buf.h"
+#include "grad/grad_impl.h"
+
+static const struct {
+    GradFn *fn;
+    const char *text, *kind;
+} rows[OP_COUNT] = {
+#define ROW(id, fn_, text_) [OP_##id] = {.fn = grad_##fn_, .text = text_, .kind = #fn_},
+#include "grad/gradients.def"
+#undef ROW
+};
+
+bool gradient_known(OpId op, const char **kind)
+{
+    const char *k = rows[op].kind;
+    bool named = k && (!strcmp(k, "formula") || !strcmp(k, "zero") || !strcmp(k, "never"));
+    *kind = !k || named ? k : "code";
+    return k != NULL;
+}
+
+/* ------------------------------------------------------------------ sending gradients */
+
+bool gd_wants(const Grad *d, const Value *v) { return v && v->id < d->nleaf && d->leaf[v->id].wanted; }
+
+int gd_dim(const Grad *d, int i, int rank)
+{
+    const Arg *a = &d->node->arg[i];
+    int64_t k = a->kind == ARG_EXPR ? a->e->i : 0;
+    return (int)(k < 0 ? k + (rank ? rank : 1) : k);
+}
+
+bool gd_send(Grad *d, Value *v, Value *grad)
+{
+    if (!grad) return d->err->code == E_OK ? fail(d->err, E_LIMIT, "out of memory") : false;
+    if (!gd_wants(d, v)) return true;
+    Leaf *l = &d->leaf[v->id];
+    grad = gd_cast(d, gd_sum_to(d, grad, v->rank, v->dim), v->dtype);
+    if (!l->user) l->user = d->node;
+    l->grad = l->grad ? gd_plus(d, l->grad, grad) : grad;
+    return l->grad != NULL;
+}
+
+bool gd_send_part(Grad *d, Value *v, int axis, Expr *start, Expr *n, Value *grad)
+{
+    if (!grad) return d->err->code == E_OK ? fail(d->err, E_LIMIT, "out of memory") : false;
+    if (!gd_wants(d, v)) return true;
+    Leaf *l = &d->leaf[v->id];
+    Part *p = arena_new(d->g->arena, Part);
+    if (!p) return fail(d->err, E_LIMIT, "out of memory");
+    *p = (Part){l->parts, axis, start, n, gd_cast(d, grad, v->dtype)};
+    if (!l->user) l->user = d->node;
+    l->parts = p;
+    return p->grad != NULL;
+}
+
+/* Parts that cover an axis from end to end, one after the other, as one tensor; *left: the others. NULL: they do not. */
+static Value *joined(Grad *d, const Value *v, Part **parts)
+{
+    int axis = (*parts)->axis, n = 0, all = 0;
+    for (Part *p = *parts; p; p = p->next) all++;
+    Value **piece = arena_array(d->g->arena, Value *, all);
+    if (!piece) return NULL;
+    for (Expr *at = gd_int(d, 0); at != v->dim[axis];) {
+        Part *next = *parts;
+        while (next && (next->axis != axis || next->start != at || ex_equals_int(next->n, 0))) next = next->next;
+        if (!next || n == all) return NULL;
+        piece[n++] = next->grad;
+        at = ex_add(d->ex, at, next->n);
+    }
+    if (n != all) return NULL; /* some overlap */
+    *parts = NULL;
+    return n == 1 ? piece[0] : GD(d, cat, arg_values(d->g, n, piece), arg_int(d->g, axis));
+}
+
+static Value *padded(Grad *d, const Value *v, const Part *p)
+{
+    Expr *pad[2 * MAX_RANK], *behind = ex_sub(d->ex, ex_sub(d->ex, v->dim[p->axis], p->start), p->n);
+    int k = v->rank - 1 - p->axis;
+    for (int i = 0; i < 2 * k; i++) pad[i] = gd_int(d, 0);
+    pad[2 * k] = p->start;
+    pad[2 * k + 1] = behind;
+    return GD(d, constant_pad_nd, V(p->grad), arg_exprs(d->g, 2 * k + 2, pad), arg_float(d->g, 0));
+}
+
+/* The gradient of v, now that all that use it have sent theirs; NULL with no error: none. */
+static Value *complete(Grad *d, Value *v)
+{
+    Leaf *l = &d->leaf[v->id];
+    if (l->parts) {
+        Value *all = joined(d, v, &l->parts);
+        for (; l->parts && d->err->code == E_OK; l->parts = l->parts->next) {
+            Value *one = padded(d, v, l->parts);
+            all = all ? gd_plus(d, all, one) : one;
+        }
+        l->parts = NULL;
+        l->grad = l->grad && all ? gd_plus(d, l->grad, all) : all;
+    }
+    return l->grad;
+}
+
+/* ------------------------------------------------------------------ errors */
+
+/* "histc, mul_1, sum_2": from this node to the loss */
+static void path_to_loss(const Grad *d, Buf *out)
+{
+    const Node *n = d->node;
+    for (int k = 0; n && k < 12; k++) {
+        buf_printf(out, "%s%s", k ? " -> " : "", n->name);
+        const Node *next = NULL;
+        for (int i = 0; i < n->nout && !next; i++) next = d->leaf[n->out[i]->id].user;
+        n = next;
+    }
+    buf_puts(out, n ? " -> ..." : " -> the loss");
+}
+
+bool gd_refuse(Grad *d, const char *fmt, ...)
+{
+    char why[400];
+    Buf path = {0};
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(why, sizeof why, fmt, ap);
+    va_end(ap);
+    path_to_loss(d, &path);
+    fail(d->err, E_UNSUPPORTED, "node '%s' (%s) has no gradient: %s; its path to the loss is %s", d->node->name, d->node->op->name, why, path.data ? path.data : "?");
+    buf_free(&path);
+    return false;
+}
+
+bool grad_never(Grad *d) { return gd_refuse(d, "%s", d->text); }
+bool grad_zero(Grad *d)
+{
+    (void)d;
+    return true;
+}
+
+/* ------------------------------------------------------------------ what lies between */
+
+typedef struct Wants {
+    Grad *d;
+    bool any;
+} Wants;
+
+static void look(void *user, Value **slot)
+{
+    Wants *w = user;
+    w->any |= gd_wants(w->d, *slot);
+}
+
+static bool reaches(Grad *d, const Node *n)
+{
+    Wants w = {d, false};
+    node_each_operand((Node *)n, look, &w);
+    return w.any;
+}
+
+static bool differentiable(DType t) { return dtype_is_float(t) || dtype_is_complex(t); }
+
+/* Wanted are floats behind which a wanted leaf lies; rows whose derivative is zero everywhere stop it. */
+static void spread(Grad *d)
+{
+    for (const Node *n = d->g->first; n; n = n->next) {
+        if (rows[n->op->id].fn == grad_zero || !reaches(d, n)) continue;
+        for (int i = 0; i < n->nout; i++) d->leaf[n->out[i]->id].wanted = differentiable(n->out[i]->dtype);
+    }
+}
+
+static Value *find_input(const Graph *g, const char *name)
+{
+    for (int i = 0; i < g->ninput; i++)
+        if (!strcmp(value_label(g->input[i]), name) || !strcmp(g->input[i]->name, name)) return g->input[i];
+    return NULL;
+}
+
+static bool want_inputs(Grad *d)
+{
+    const Graph *g = d->g;
+    for (int i = 0; i < g->ninput; i++) d->leaf[g->input[i]->id].wanted = g->input[i]->trains && differentiable(g->input[i]->dtype);
+    for (int k = 0; k < d->o->ninputs; k++) {
+        const char *name = d->o->inputs[k];
+        Value *v = find_input(g, name);
+        if (v && !differentiable(v->dtype)) return fail(d->err, E_USAGE, "input '%s' is %s: only floats have gradients", name, dtype_name(v->dtype));
+        if (!v && strcmp(name, "*")) return fail(d->err, E_USAGE, "the model has no input '%s'", name);
+        for (int i = 0; i < g->ninput; i++)
+            if (g->input[i] == v || (!v && differentiable(g->input[i]->dtype))) d->leaf[g->input[i]->id].wanted = true;
+    }
+    return true;
+}
+
+static bool want_parameters(Grad *d)
+{
+    const Graph *g = d->g;
+    for (int i = 0; i < g->nweight && !d->o->inputs_only; i++) {
+        const Value *v = g->weight[i];
+        if (v->weight != W_PARAMETER || v->frozen) continue;
+        if (!differentiable(v->dtype))
+            return fail(d->err, E_USAGE, "parameter '%s' is %s: only floats have gradients; export it with requires_grad_(False), or as a buffer", v->fqn ? v->fqn : v->name, dtype_name(v->dtype));
+        d->leaf[v->id].wanted = true;
+    }
+    return true;
+}
+
+static Output *find_loss(Grad *d)
+{
+    const Graph *g = d->g;
+    Buf names = {0};
+    if (!d->o->loss && g->noutput == 1) return &g->output[0];
+    for (int i = 0; i < g->noutput && d->o->loss; i++)
+        if (!strcmp(g->output[i].name, d->o->loss) || (g->output[i].value_name && !strcmp(g->output[i].value_name, d->o->loss))) return &g->output[i];
+    for (int i = 0; i < g->noutput && i < 12; i++) buf_printf(&names, "%s%s", i ? ", " : "", g->output[i].name);
+    if (!d->o->loss) fail(d->err, E_USAGE, "which output is the loss? The model has %s", names.data ? names.data : "none");
+    else fail(d->err, E_USAGE, "the model has no output '%s' to take as the loss; it has %s", d->o->loss, names.data ? names.data : "none");
+    buf_free(&names);
+    return NULL;
+}
+
+static bool check_loss(Grad *d, const Output *o)
+{
+    const Value *v = o->value;
+    Buf dims = {0};
+    bool one = true;
+    for (int i = 0; i < v->rank; i++) {
+        if (i) buf_puts(&dims, ", ");
+        ex_print(d->ex, v->dim[i], &dims);
+        one = one && ex_equals_int(v->dim[i], 1);
+    }
+    if (!one) fail(d->err, E_USAGE, "output '%s' is no loss: its shape is (%s), expected one number; let the model end with a mean or a sum", o->name, dims.data ? dims.data : "");
+    else if (!dtype_is_float(v->dtype)) fail(d->err, E_USAGE, "output '%s' is no loss: it is %s, expected a float", o->name, dtype_name(v->dtype));
+    else if (!d->leaf[v->id].wanted) {
+        one = false;
+        fail(d->err, E_USAGE, "the loss '%s' does not depend on any %s", o->name, d->o->ninputs ? "parameter or input whose gradient is asked for" : "parameter that asks for a gradient");
+    }
+    buf_free(&dims);
+    return one && dtype_is_float(v->dtype);
+}
+
+/* ------------------------------------------------------------------ the walk */
+
+static bool visit(Grad *d, const Node *n)
+{
+    Value **grads = arena_array(d->g->arena, Value *, n->nout + 1);
+    if (!grads) return fail(d->err, E_LIMIT, "out of memory");
+    d->node = n;
+    d->grad = NULL;
+    d->grads = grads;
+    for (int i = 0; i < n->nout; i++) {
+        grads[i] = n->out[i]->id < d->nleaf ? complete(d, n->out[i]) : NULL;
+        if (!d->grad) d->grad = grads[i];
+    }
+    if (d->err->code != E_OK) return false;
+    if (!d->grad || !reaches(d, n)) return true;
+    d->text = rows[n->op->id].text;
+    if (!rows[n->op->id].fn) return gd_refuse(d, "there is no rule for it");
+    return rows[n->op->id].fn(d) || within(d->err, "the gradient of node '%s'", n->name);
+}
+
+static bool add_gradient(Grad *d, Value *of, const char *name)
+{
+    d->node = NULL;
+    Value *grad = complete(d, of);
+    if (!grad) return d->err->code == E_OK;
+    char *output = arena_printf(d->g->arena, "grad.%s", name);
+    for (int i = 0; output && i < d->g->noutput; i++)
+        if (!strcmp(d->g->output[i].name, output)) output = arena_printf(d->g->arena, "%s_%d", output, d->g->noutput);
+    if (!output) return fail(d->err, E_LIMIT, "out of memory");
+    TRY(graph_add_output(d->g, output, grad, d->err));
+    d->g->output[d->g->noutput - 1].gradient_of = of;
+    return true;
+}
+
+static bool differentiate(Grad *d)
+{
+    Graph *g = d->g;
+    Output *loss = find_loss(d);
+    TRY(loss && want_parameters(d) && want_inputs(d));
+    spread(d);
+    TRY(check_loss(d, loss));
+    for (int i = 0; i < g->noutput; i++)
+        if (g->output[i].gradient_of || g->output[i].loss) return fail(d->err, E_USAGE, "the model has gradients already: output '%s'", g->output[i].name);
+    loss->loss = true;
+    Value *v = loss->value;
+    d->leaf[v->id].grad = gd_full(d, 1, v->dtype, v->rank, v->dim);
+    for (const Node *n = g->last; n; n = n->prev)
+        if (n->nout && n->out[0]->id < d->nleaf) TRY(visit(d, n));
+    for (int i = 0; i < g->nweight; i++)
+        if (d->leaf[g->weight[i]->id].wanted) TRY(add_gradient(d, g->weight[i], g->weight[i]->fqn ? g->weight[i]->fqn : g->weight[i]->name));
+    for (int i = 0; i < g->ninput; i++)
+        if (d->leaf[g->input[i]->id].wanted) TRY(add_gradient(d, g->input[i], value_label(g->input[i])));
+    g->out_spec = NULL; /* of the model's own results: now they are a tuple of tensors */
+    graph_dce(g);
+    return true;
+}
+
+bool graph_joint(Graph *g, const JointOptions *o, Err *err)
+{
+    Err own = {0};
+    Grad d = {.g = g, .ex = g->ex, .err = &own, .o = o};
+    bool ok = true;
+    if (o->decompose == DECOMPOSE_MATH) ok = decompose_attention(&d);
+    d.nleaf = g->next_id;
+    d.leaf = arena_array(g->arena, Leaf, d.nleaf + 1);
+    ok = ok && (d.leaf || fail(&own, E_LIMIT, "out of memory")) && differentiate(&d);
+    if (!ok) *err = own;
+    return ok;
+}

@@ -1,0 +1,31 @@
+/* Reverse-mode differentiation on the graph: forward and backward become one graph.
+ *
+ *     JointOptions o = {.loss = "output_0"};
+ *     if (!graph_joint(g, &o, err)) ...       g has further outputs: the gradients of its parameters, then of inputs
+ *
+ * The graph is one that import made, before kernels are chosen: every row of the op table that runs has a row in gradients.def, which says what its
+ * gradient is, in rows of the op table. So a joint graph is a graph like any other: it runs, is rewritten, and is written as .pt2 or ONNX.
+ * Nodes are added only where a wanted leaf reaches the loss. A float operand that a node needs again is read again, not saved under another name: what
+ * a softmax, an exponential or a norm needs of its result is its result.
+ */
+#ifndef QKV_GRAD_GRAD_H
+#define QKV_GRAD_GRAD_H
+#include "ir/graph.h"
+
+typedef enum Decompose { DECOMPOSE_NONE, DECOMPOSE_MATH } Decompose;
+
+typedef struct JointOptions {
+    const char *loss;          /* an output's name, or that of its value */
+    Decompose decompose;       /* of attention, before it is differentiated: as it is, or products and a softmax that the backward pass reads */
+    const char *const *inputs; /* whose gradients are wanted, beside those of parameters; "*": all of floats */
+    int ninputs;
+    bool inputs_only;          /* no gradients of parameters */
+} JointOptions;
+
+/* Errors: E_USAGE (no such output or input, a loss that is not one number, an integer parameter or input, nothing to differentiate), E_UNSUPPORTED (an
+ * op without a gradient: named, with its path from the loss), E_LIMIT. After an error the graph is of no more use. */
+bool graph_joint(Graph *g, const JointOptions *o, Err *err);
+
+/* Is there a row in gradients.def? *kind: "formula", "code", "zero" or "never". For tests and docs. */
+bool gradient_known(OpId op, const char **kind);
+#endif

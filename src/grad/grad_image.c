@@ -1,0 +1,286 @@
+/* Gradients of convolution, pooling and resampling.
+ *
+ *     y = conv(x, w):   dx = conv_transpose(dy, w),   dw = dy unfold(x)^T
+ */
+#include <stdlib.h>
+#include <string.h>
+#include "grad/grad_impl.h"
+
+/* ------------------------------------------------------------------ convolution */
+
+/* x (N, C, ...) padded, as windows (groups, N positions, C / groups * kernel) of a convolution with kernel sizes k[]. */
+static Value *windows(Grad *d, Value *x, int64_t groups, int n, Expr *const *k)
+{
+    const Arg *arg = d->node->arg;
+    Expr *pad[2 * MAX_RANK], *dim[MAX_RANK], *rows = NULL, *columns;
+    int perm[MAX_RANK];
+    bool pads = false;
+    for (int i = 0; i < n; i++) {
+        pad[2 * (n - 1 - i)] = pad[2 * (n - 1 - i) + 1] = arg[4].es[i];
+        pads |= !ex_equals_int(arg[4].es[i], 0);
+    }
+    if (pads) x = GD(d, constant_pad_nd, V(x), arg_exprs(d->g, 2 * n, pad), arg_float(d->g, 0));
+    for (int i = 0; i < n && x; i++) {
+        Expr *dilation = arg[5].es[i], *span = ex_add(d->ex, ex_mul(d->ex, dilation, ex_sub(d->ex, k[i], gd_int(d, 1))), gd_int(d, 1));
+        x = GD(d, unfold, V(x), arg_int(d->g, 2 + i), arg_expr(span), arg_expr(arg[3].es[i]));
+        if (x && !ex_equals_int(dilation, 1)) x = GD(d, slice_Tensor, V(x), arg_int(d->g, x->rank - 1), arg_int(d->g, 0), arg_expr(span), arg_expr(dilation));
+    }
+    if (!x) return NULL; /* (N, C, out..., kernel...) */
+    Expr *each = ex_floordiv(d->ex, x->dim[1], gd_int(d, groups));
+    dim[0] = x->dim[0];
+    dim[1] = gd_int(d, groups);
+    dim[2] = each;
+    for (int i = 2; i < x->rank; i++) dim[i + 1] = x->dim[i];
+    rows = x->dim[0];
+    columns = each;
+    perm[0] = 1;
+    perm[1] = 0;
+    for (int i = 0; i < n; i++) {
+        rows = ex_mul(d->ex, rows, x->dim[2 + i]);
+        columns = ex_mul(d->ex, columns, x->dim[2 + n + i]);
+        perm[2 + i] = 3 + i;
+        perm[3 + n + i] = 3 + n + i;
+    }
+    perm[2 + n] = 2;
+    x = gd_permute(d, gd_reshape(d, x, x->rank + 1, dim), perm);
+    return gd_reshape(d, x, 3, (Expr *[]){gd_int(d, groups), rows, columns});
+}
+
+/* g (N, C, ...) as (groups, C / groups, N positions) */
+static Value *by_channel(Grad *d, Value *g, int64_t groups)
+{
+    Expr *dim[MAX_RANK], *each = ex_floordiv(d->ex, g->dim[1], gd_int(d, groups)), *rows = g->dim[0];
+    int perm[MAX_RANK] = {1, 2, 0};
+    dim[0] = g->dim[0];
+    dim[1] = gd_int(d, groups);
+    dim[2] = each;
+    for (int i = 2; i < g->rank; i++) {
+        dim[i + 1] = g->dim[i];
+        perm[i + 1] = i + 1;
+        rows = ex_mul(d->ex, rows, g->dim[i]);
+    }
+    return gd_reshape(d, gd_permute(d, gd_reshape(d, g, g->rank + 1, dim), perm), 3, (Expr *[]){gd_int(d, groups), each, rows});
+}
+
+/* What a transposed convolution adds at the end so that its result has the sizes of x. */
+static Arg missing(Grad *d, const Value *x, const Value *g, int n, Expr *const *k)
+{
+    const Arg *arg = d->node->arg;
+    ExprPool *p = d->ex;
+    Expr *extra[3], *one = gd_int(d, 1);
+    for (int i = 0; i < n; i++) {
+        Expr *covered = ex_add(p, ex_mul(p, ex_sub(p, g->dim[2 + i], one), arg[3].es[i]), ex_mul(p, arg[5].es[i], ex_sub(p, k[i], one)));
+        extra[i] = ex_sub(p, ex_sub(p, ex_add(p, x->dim[2 + i], ex_mul(p, arg[4].es[i], gd_int(d, 2))), covered), one);
+    }
+    return arg_exprs(d->g, n, extra);
+}
+
+bool grad_convolution(Grad *d)
+{
+    Value *x = gd_value(d, 0), *w = gd_value(d, 1), *b = gd_value(d, 2), *g = d->grad;
+    const Arg *arg = d->node->arg;
+    bool transposed = gd_truth(d, 6);
+    int n = x->rank - 2, dims[MAX_RANK] = {0};
+    int64_t groups = arg[8].e->i, none[3] = {0, 0, 0};
+    if (gd_wants(d, x)) {
+        Arg extra = transposed ? arg_ints(d->g, n, none) : missing(d, x, g, n, w->dim + 2);
+        TRY(gd_send(d, x, GD(d, convolution, V(g), V(w), arg_none(), arg[3], arg[4], arg[5], arg_bool(d->g, !transposed), extra, arg[8])));
+    }
+    if (gd_wants(d, w)) {
+        Value *large = transposed ? g : x, *small = transposed ? x : g, *rows = windows(d, large, groups, n, w->dim + 2);
+        TRY(gd_send(d, w, gd_reshape(d, gd_matmul(d, by_channel(d, small, groups), rows), w->rank, w->dim)));
+    }
+    for (int i = 0; i < n; i++) dims[1 + i] = 2 + i;
+    return !gd_wants(d, b) || gd_send(d, b, gd_sum(d, g, n + 1, dims, false));
+}
+
+/* ------------------------------------------------------------------ pooling */
+
+/* The last n axes as one. */
+static Value *flat(Grad *d, Value *x, int n)
+{
+    Expr *dim[MAX_RANK];
+    int lead = x->rank - n;
+    for (int i = 0; i < lead; i++) dim[i] = x->dim[i];
+    dim[lead] = gd_product(d, n, x->dim + lead);
+    return gd_reshape(d, x, lead + 1, dim);
+}
+
+/* (values, indices): an index counts through the last text axes */
+bool grad_max_pool(Grad *d)
+{
+    Value *x = gd_value(d, 0);
+    int n = atoi(d->text), lead = x->rank - n;
+    Expr *dim[MAX_RANK];
+    for (int i = 0; i < lead; i++) dim[i] = x->dim[i];
+    dim[lead] = gd_product(d, n, x->dim + lead);
+    Value *sum = GD(d, scatter_add, V(gd_zeros(d, d->grad->dtype, lead + 1, dim)), arg_int(d->g, lead), V(flat(d, d->node->out[1], n)), V(flat(d, d->grad, n)));
+    return gd_send(d, x, gd_reshape(d, sum, x->rank, x->dim));
+}
+
+static Expr *number_at(const Arg *a, int i, Expr *otherwise) { return a->kind == ARG_EXPRS && a->n ? a->es[a->n == 1 ? 0 : i] : otherwise; }
+
+/* avg_pool2d(x, kernel, stride, padding, ceil_mode, count_include_pad, divisor): every element of a window gets its share */
+bool grad_avg_pool(Grad *d)
+{
+    Value *x = gd_value(d, 0), *g = d->grad;
+    const Arg *arg = d->node->arg;
+    if (gd_truth(d, 4)) return gd_refuse(d, "not written yet: ceil_mode");
+    bool padded = false;
+    Expr *k[2], *stride[2], *pad[2], *area = gd_int(d, 1), *lead = x->rank == 4 ? ex_mul(d->ex, x->dim[0], x->dim[1]) : x->dim[0];
+    for (int i = 0; i < 2; i++) {
+        k[i] = number_at(&arg[1], i, NULL);
+        stride[i] = number_at(&arg[2], i, k[i]);
+        pad[i] = number_at(&arg[3], i, gd_int(d, 0));
+        padded |= !ex_equals_int(pad[i], 0);
+        area = ex_mul(d->ex, area, k[i]);
+    }
+    if (arg[6].kind == ARG_EXPR) g = GD(d, div_Tensor, V(g), arg[6]);
+    else if (padded && !gd_truth(d, 5)) { /* how many elements of a window there are: the mean of ones, padding counted, times its area */
+        Value *share = GD(d, avg_pool2d, V(gd_full(d, 1, g->dtype, x->rank, x->dim)), arg[1], arg[2], arg[3], arg[4], arg_bool(d->g, true));
+        g = GD(d, div_Tensor, V(g), V(gd_scale(d, share, area)));
+    } else g = GD(d, div_Tensor, V(g), arg_expr(area));
+    if (!g) return false;
+    Expr *places = ex_mul(d->ex, g->dim[g->rank - 2], g->dim[g->rank - 1]), *one = gd_int(d, 1);
+    g = gd_expand(d, gd_reshape(d, g, 3, (Expr *[]){lead, one, places}), 3, (Expr *[]){lead, area, places});
+    Value *sum = GD(d, col2im, V(g), arg_exprs(d->g, 2, &x->dim[x->rank - 2]), arg_exprs(d->g, 2, k), arg_ints(d->g, 2, (int64_t[]){1, 1}), arg_exprs(d->g, 2, pad), arg_exprs(d->g, 2, stride));
+    return gd_send(d, x, gd_reshape(d, sum, x->rank, x->dim));
+}
+
+/* ------------------------------------------------------------------ linear maps, axis by axis */
+
+/* The op itself on the unit vectors of an axis of n elements: a matrix (n, results). The other axes have one element. */
+typedef Value *AxisFn(Grad *d, Value *unit, int axis, int axes);
+
+static Value *matrix_of(Grad *d, AxisFn *apply, const Value *x, int axis, int axes)
+{
+    Expr *n = x->dim[x->rank - axes + axis], *one = gd_int(d, 1), *dim[MAX_RANK] = {one, n};
+    for (int i = 0; i < axes; i++) dim[2 + i] = i == axis ? n : one;
+    Value *unit = gd_reshape(d, GD(d, eye_m, arg_expr(n), arg_expr(n), arg_dtype(d->grad->dtype)), axes + 2, dim);
+    Value *y = unit ? apply(d, unit, axis, axes) : NULL;
+    return y ? gd_reshape(d, y, 2, (Expr *[]){n, y->dim[2 + axis]}) : NULL;
+}
+
+static bool axis_by_axis(Grad *d, AxisFn *apply, int axes)
+{
+    Value *x = gd_value(d, 0), *g = d->grad;
+    for (int i = axes - 1; i >= 0; i--) {
+        int at = x->rank - axes + i, last = x->rank - 1;
+        if (x->dim[at] == d->node->out[0]->dim[at] && ex_equals_int(x->dim[at], 1)) continue;
+        Value *m = matrix_of(d, apply, x, i, axes);
+        g = gd_swap(d, gd_matmul(d, gd_swap(d, g, at, last), gd_swap(d, m, 0, 1)), at, last);
+    }
+    return gd_send(d, x, g);
+}
+
+static Arg one_axis(Grad *d, const Arg *a, int axis, Expr *otherwise)
+{
+    Expr *list[3] = {otherwise, otherwise, otherwise};
+    if (a->kind != ARG_EXPRS) return *a;
+    list[axis] = a->es[axis];
+    return arg_exprs(d->g, a->n, list);
+}
+
+static Value *upsampled(Grad *d, Value *unit, int axis, int axes)
+{
+    (void)axes;
+    const Arg *a = d->node->arg;
+    return GD(d, upsample, V(unit), one_axis(d, &a[1], axis, gd_int(d, 1)), a[2], a[3], one_axis(d, &a[4], axis, gd_float(d, 1)));
+}
+
+bool grad_upsample(Grad *d) { return axis_by_axis(d, upsampled, d->node->arg[1].n); }
+
+static Value *averaged(Grad *d, Value *unit, int axis, int axes)
+{
+    Arg size = one_axis(d, &d->node->arg[1], axis, gd_int(d, 1));
+    return axes == 2 ? GD(d, _adaptive_avg_pool2d, V(unit), size) : GD(d, _adaptive_avg_pool3d, V(unit), size);
+}
+
+bool grad_adaptive_avg(Grad *d) { return axis_by_axis(d, averaged, atoi(d->text)); }
+
+/* ------------------------------------------------------------------ sampling at places */
+
+typedef struct Places { /* of one axis, (N, positions) each */
+    Value *place;   /* where, in elements */
+    Value *below, *far; /* the element before it, as a float; how far behind that it lies */
+    Expr *n;
+    Expr *slope;    /* d place / d grid */
+    Value *moves;   /* border: where the place follows the grid */
+} Places;
+
+static bool places(Grad *d, int axis, Places *p)
+{
+    Value *x = gd_value(d, 0), *grid = gd_value(d, 1);
+    bool aligned = gd_truth(d, 4), border = ex_equals_int(d->node->arg[3].e, 1);
+    Expr *last;
+    p->n = x->dim[3 - axis]; /* coordinate 0 is x, the last axis */
+    last = ex_sub(d->ex, p->n, gd_int(d, 1));
+    Value *u = GD(d, select_int, V(grid), arg_int(d->g, 3), arg_int(d->g, axis));
+    u = u ? gd_reshape(d, u, 2, (Expr *[]){grid->dim[0], ex_mul(d->ex, grid->dim[1], grid->dim[2])}) : NULL;
+    Value *up = GD(d, add_Tensor, V(u), arg_float(d->g, 1));
+    if (aligned) p->place = gd_scale(d, GD(d, div_Tensor, V(up), arg_float(d->g, 2)), last);
+    else p->place = GD(d, div_Tensor, V(GD(d, sub_Tensor, V(gd_scale(d, up, p->n)), arg_float(d->g, 1))), arg_float(d->g, 2));
+    p->slope = ex_make(d->ex, EX_TRUEDIV, ex_make(d->ex, EX_TOFLOAT, aligned ? last : p->n, NULL, NULL), gd_float(d, 2), NULL);
+    if (border) {
+        p->moves = GD(d, logical_and, V(GD(d, gt_Tensor, V(p->place), arg_int(d->g, 0))), V(GD(d, lt_Tensor, V(p->place), arg_expr(last))));
+        p->place = GD(d, clamp, V(p->place), arg_int(d->g, 0), arg_expr(last));
+    }
+    p->below = GD(d, floor, V(p->place));
+    p->far = gd_minus(d, p->place, p->below);
+    return p->far != NULL;
+}
+
+/* Element below + step as an index inside the axis; *inside: was it there? */
+static Value *element(Grad *d, const Places *p, int step, Value **inside)
+{
+    Expr *last = ex_sub(d->ex, p->n, gd_int(d, 1));
+    Value *at = gd_cast(d, p->below, DT_I64);
+    if (step) at = GD(d, add_Tensor, V(at), arg_int(d->g, step));
+    *inside = GD(d, logical_and, V(GD(d, ge_Tensor, V(at), arg_int(d->g, 0))), V(GD(d, le_Tensor, V(at), arg_expr(last))));
+    return GD(d, clamp, V(at), arg_int(d->g, 0), arg_expr(last));
+}
+
+static Value *weight_of(Grad *d, const Places *p, int step) { return step ? p->far : GD(d, sub_Tensor, arg_float(d->g, 1), V(p->far)); }
+
+/* Bilinear: four elements around each place, those outside count as 0 (zeros), or the place is moved inside (border). */
+bool grad_grid_sampler(Grad *d)
+{
+    Value *x = gd_value(d, 0), *grid = gd_value(d, 1);
+    const Arg *arg = d->node->arg;
+    if (x->rank != 4 || !ex_equals_int(arg[2].e, 0)) return gd_refuse(d, "only bilinear sampling of pictures has one so far");
+    if (!ex_equals_int(arg[3].e, 0) && !ex_equals_int(arg[3].e, 1)) return gd_refuse(d, "only padding with zeros or the border has one so far");
+    Places p[2] = {0};
+    TRY(places(d, 0, &p[0]) && places(d, 1, &p[1]));
+    Expr *P = ex_mul(d->ex, grid->dim[1], grid->dim[2]), *N = x->dim[0], *C = x->dim[1], *one = gd_int(d, 1);
+    Value *g = gd_reshape(d, d->grad, 3, (Expr *[]){N, C, P}), *pixels = flat(d, x, 2), *to_x = NULL, *slope[2] = {NULL, NULL};
+    if (!g || !pixels) return false;
+    if (gd_wants(d, x)) to_x = gd_zeros(d, g->dtype, 3, pixels->dim);
+    for (int corner = 0; corner < 4; corner++) {
+        int sx = corner & 1, sy = corner >> 1;
+        Value *in_x, *in_y, *ix = element(d, &p[0], sx, &in_x), *iy = element(d, &p[1], sy, &in_y);
+        Value *at = gd_plus(d, gd_scale(d, iy, p[0].n), ix), *inside = GD(d, logical_and, V(in_x), V(in_y));
+        at = gd_expand(d, gd_reshape(d, at, 3, (Expr *[]){N, one, P}), 3, (Expr *[]){N, C, P});
+        Value *wx = weight_of(d, &p[0], sx), *wy = weight_of(d, &p[1], sy);
+        if (to_x) {
+            Value *w = gd_reshape(d, gd_where(d, inside, gd_mul(d, wx, wy), 0), 3, (Expr *[]){N, one, P});
+            to_x = GD(d, scatter_add, V(to_x), arg_int(d->g, 2), V(at), V(gd_mul(d, g, w)));
+        }
+        if (!gd_wants(d, grid)) continue;
+        /* sum over channels of grad times the element */
+        Value *here = gd_where(d, inside, gd_sum(d, gd_mul(d, g, GD(d, gather, V(pixels), arg_int(d->g, 2), V(at))), 1, (int[]){1}, false), 0);
+        for (int k = 0; k < 2; k++) {
+            Value *part = gd_mul(d, here, k ? wx : wy);
+            if (!(k ? sy : sx)) part = part ? GD(d, neg, V(part)) : NULL;
+            slope[k] = slope[k] ? gd_plus(d, slope[k], part) : part;
+        }
+    }
+    if (to_x) TRY(gd_send(d, x, gd_reshape(d, to_x, 4, x->dim)));
+    if (!gd_wants(d, grid)) return true;
+    for (int k = 0; k < 2; k++) {
+        slope[k] = gd_scale(d, slope[k], p[k].slope);
+        if (p[k].moves) slope[k] = gd_where(d, p[k].moves, slope[k], 0);
+        slope[k] = slope[k] ? gd_reshape(d, slope[k], 4, (Expr *[]){N, grid->dim[1], grid->dim[2], one}) : NULL;
+        if (!slope[k]) return false;
+    }
+    return gd_send(d, grid, GD(d, cat, arg_values(d->g, 2, slope), arg_int(d->g, 3)));
+}

@@ -1,0 +1,87 @@
+/* Gradients of looking up and of writing by index: what was read several times adds up.
+ *
+ *     embedding(weight, ids)  ->  zeros with grad added to the rows ids
+ */
+#include "grad/grad_impl.h"
+
+static Value *zeros_like(Grad *d, const Value *x) { return gd_zeros(d, d->grad->dtype, x->rank, x->dim); }
+
+/* Rows of the padding index learn nothing. */
+bool grad_embedding(Grad *d)
+{
+    Value *w = gd_value(d, 0), *ids = gd_value(d, 1), *grad = d->grad;
+    const Expr *padding = d->node->arg[2].e;
+    Expr *dim[MAX_RANK];
+    if (gd_truth(d, 3)) return gd_refuse(d, "scale_grad_by_freq counts how often each row occurs");
+    if (!ex_equals_int(padding, -1)) {
+        for (int i = 0; i < ids->rank; i++) dim[i] = ids->dim[i];
+        dim[ids->rank] = gd_int(d, 1);
+        Value *real = GD(d, ne_Tensor, V(ids), arg_expr(d->node->arg[2].e));
+        grad = gd_where(d, gd_reshape(d, real, ids->rank + 1, dim), grad, 0);
+    }
+    return gd_send(d, w, GD(d, index_put, V(zeros_like(d, w)), arg_values(d->g, 1, &ids), V(grad), arg_bool(d->g, true)));
+}
+
+bool grad_gather(Grad *d)
+{
+    Value *x = gd_value(d, 0), *index = gd_value(d, 2);
+    if (x->rank != index->rank) return gd_refuse(d, "operand and index have ranks %d and %d", x->rank, index->rank);
+    return gd_send(d, x, GD(d, scatter_add, V(zeros_like(d, x)), d->node->arg[1], V(index), V(d->grad)));
+}
+
+bool grad_index_select(Grad *d)
+{
+    Value *x = gd_value(d, 0), *at[MAX_RANK] = {NULL}, *index = gd_value(d, 2);
+    if (!x->rank) return gd_send(d, x, d->grad);
+    int axis = gd_dim(d, 1, x->rank);
+    at[axis] = gd_reshape(d, index, 1, &d->grad->dim[axis]);
+    return gd_send(d, x, !at[axis] ? NULL : GD(d, index_put, V(zeros_like(d, x)), arg_values(d->g, axis + 1, at), V(d->grad), arg_bool(d->g, true)));
+}
+
+bool grad_index(Grad *d)
+{
+    Value *x = gd_value(d, 0);
+    return gd_send(d, x, GD(d, index_put, V(zeros_like(d, x)), d->node->arg[1], V(d->grad), arg_bool(d->g, true)));
+}
+
+bool grad_index_put(Grad *d)
+{
+    Value *x = gd_value(d, 0), *values = gd_value(d, 2);
+    const Arg *at = &d->node->arg[1];
+    if (gd_wants(d, x))
+        TRY(gd_send(d, x, gd_truth(d, 3) ? d->grad : GD(d, index_put, V(d->grad), *at, V(gd_zeros(d, d->grad->dtype, 0, NULL)), arg_bool(d->g, false))));
+    return !gd_wants(d, values) || gd_send(d, values, GD(d, index_Tensor, V(d->grad), *at));
+}
+
+bool grad_scatter(Grad *d)
+{
+    Value *x = gd_value(d, 0), *index = gd_value(d, 2), *src = gd_value(d, 3);
+    bool add = d->node->op->id == OP_scatter_add;
+    if (gd_wants(d, src) && !gd_same_dims(src, index->rank, index->dim)) return gd_refuse(d, "its source is larger than its index");
+    if (gd_wants(d, x)) TRY(gd_send(d, x, add ? d->grad : GD(d, scatter_src, V(d->grad), d->node->arg[1], V(index), V(zeros_like(d, index)))));
+    return !gd_wants(d, src) || gd_send(d, src, GD(d, gather, V(d->grad), d->node->arg[1], V(index)));
+}
+
+bool grad_slice_scatter(Grad *d)
+{
+    Value *x = gd_value(d, 0), *src = gd_value(d, 1);
+    const Arg *a = d->node->arg;
+    if (gd_wants(d, x)) TRY(gd_send(d, x, GD(d, slice_scatter, V(d->grad), V(zeros_like(d, src)), a[2], a[3], a[4], a[5])));
+    return !gd_wants(d, src) || gd_send(d, src, GD(d, slice_Tensor, V(d->grad), a[2], a[3], a[4], a[5]));
+}
+
+bool grad_select_scatter(Grad *d)
+{
+    Value *x = gd_value(d, 0), *src = gd_value(d, 1);
+    const Arg *a = d->node->arg;
+    if (gd_wants(d, x)) TRY(gd_send(d, x, GD(d, select_scatter, V(d->grad), V(zeros_like(d, src)), a[2], a[3])));
+    return !gd_wants(d, src) || gd_send(d, src, GD(d, select_int, V(d->grad), a[2], a[3]));
+}
+
+bool grad_diagonal_scatter(Grad *d)
+{
+    Value *x = gd_value(d, 0), *src = gd_value(d, 1);
+    const Arg *a = d->node->arg;
+    if (gd_wants(d, x)) TRY(gd_send(d, x, GD(d, diagonal_scatter, V(d->grad), V(zeros_like(d, src)), a[2], a[3], a[4])));
+    return !gd_wants(d, src) || gd_send(d, src, GD(d, diagonal, V(d->grad), a[2], a[3], a[4]));
+}

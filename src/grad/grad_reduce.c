@@ -1,0 +1,168 @@
+/* Gradients of reductions, scans, softmax and sorting.
+ *
+ *     softmax: y * (grad - sum(grad * y))
+ */
+#include <math.h>
+#include <stdlib.h>
+#include "grad/grad_impl.h"
+
+/* The gradient, with axes of 1 where the reduction took them. */
+static Value *kept(Grad *d, Value *x, const bool *set) { return gd_keep_axes(d, d->grad, x->rank, set); }
+
+/* The same for all axes: one number broadcasts by itself. */
+static Value *spread(Grad *d, Value *x, const bool *set) { return d->grad->rank ? kept(d, x, set) : d->grad; }
+
+static Value *result_kept(Grad *d, Value *x, const bool *set) { return gd_keep_axes(d, d->node->out[0], x->rank, set); }
+
+static Expr *count_of(Grad *d, const Value *x, const bool *set)
+{
+    Expr *n = gd_int(d, 1);
+    for (int i = 0; i < x->rank; i++)
+        if (set[i]) n = ex_mul(d->ex, n, x->dim[i]);
+    return n;
+}
+
+bool grad_sum(Grad *d)
+{
+    Value *x = gd_value(d, 0);
+    bool set[MAX_RANK];
+    gd_dims(&d->node->arg[1], x->rank, set);
+    return gd_send(d, x, gd_expand(d, spread(d, x, set), x->rank, x->dim));
+}
+
+bool grad_mean(Grad *d)
+{
+    Value *x = gd_value(d, 0);
+    bool set[MAX_RANK];
+    gd_dims(&d->node->arg[1], x->rank, set);
+    Value *each = GD(d, div_Tensor, V(spread(d, x, set)), arg_expr(count_of(d, x, set)));
+    return gd_send(d, x, gd_expand(d, each, x->rank, x->dim));
+}
+
+/* The product of all elements before one: a running product behind a 1. */
+static Value *product_before(Grad *d, Value *x, int axis)
+{
+    Expr *dim[MAX_RANK];
+    for (int i = 0; i < x->rank; i++) dim[i] = i == axis ? gd_int(d, 1) : x->dim[i];
+    Value *piece[2] = {gd_full(d, 1, x->dtype, x->rank, dim), gd_slice(d, x, axis, gd_int(d, 0), ex_sub(d->ex, x->dim[axis], gd_int(d, 1)))};
+    if (!piece[0] || !piece[1]) return NULL;
+    return GD(d, cumprod, V(GD(d, cat, arg_values(d->g, 2, piece), arg_int(d->g, axis))), arg_int(d->g, axis));
+}
+
+/* Of the others, so that zeros do no harm. */
+bool grad_prod(Grad *d)
+{
+    Value *x = gd_value(d, 0);
+    int axis = gd_dim(d, 1, x->rank);
+    bool set[MAX_RANK] = {false};
+    if (!x->rank) return gd_send(d, x, d->grad);
+    set[axis] = true;
+    Arg axes = arg_ints(d->g, 1, (int64_t[]){axis});
+    Value *behind = GD(d, flip, V(product_before(d, GD(d, flip, V(x), axes), axis)), axes);
+    return gd_send(d, x, gd_mul(d, gd_mul(d, product_before(d, x, axis), behind), kept(d, x, set)));
+}
+
+/* Of several largest elements each gets its share. */
+bool grad_extreme(Grad *d)
+{
+    Value *x = gd_value(d, 0);
+    bool set[MAX_RANK], all = d->node->op->id == OP_median || d->node->op->id == OP_nanmedian;
+    int dims[MAX_RANK];
+    gd_dims(all ? &(Arg){.kind = ARG_NONE} : &d->node->arg[1], x->rank, set);
+    Value *hit = GD(d, eq_Tensor, V(x), V(result_kept(d, x, set)));
+    Value *count = gd_sum(d, gd_cast(d, hit, x->dtype), gd_list(set, x->rank, dims), dims, true);
+    Value *share = count ? GD(d, div_Tensor, V(kept(d, x, set)), V(count)) : NULL;
+    return gd_send(d, x, gd_where(d, hit, share, 0));
+}
+
+static bool scattered(Grad *d, Value *x, int axis, Value *grad, Value *index)
+{
+    return gd_send(d, x, GD(d, scatter_add, V(gd_zeros(d, grad->dtype, x->rank, x->dim)), arg_int(d->g, axis), V(index), V(grad)));
+}
+
+/* (values, indices) of one dim, which is argument number text */
+bool grad_picked(Grad *d)
+{
+    Value *x = gd_value(d, 0);
+    int axis = gd_dim(d, atoi(d->text), x->rank);
+    bool set[MAX_RANK] = {false};
+    if (!x->rank) return gd_send(d, x, d->grad);
+    set[axis] = true;
+    Value *index = gd_keep_axes(d, d->node->out[1], x->rank, set), *grad = kept(d, x, set);
+    return index && grad ? scattered(d, x, axis, grad, index) : false;
+}
+
+bool grad_sorted(Grad *d)
+{
+    Value *x = gd_value(d, 0);
+    return x->rank ? scattered(d, x, gd_dim(d, atoi(d->text), x->rank), d->grad, d->node->out[1]) : gd_send(d, x, d->grad);
+}
+
+bool grad_logsumexp(Grad *d)
+{
+    Value *x = gd_value(d, 0);
+    bool set[MAX_RANK];
+    gd_dims(&d->node->arg[1], x->rank, set);
+    return gd_send(d, x, gd_mul(d, GD(d, exp, V(gd_minus(d, x, result_kept(d, x, set)))), kept(d, x, set)));
+}
+
+/* 2 / (n - correction) * (x - mean) */
+bool grad_var(Grad *d)
+{
+    Value *x = gd_value(d, 0);
+    const Arg *a = d->node->arg;
+    bool set[MAX_RANK];
+    int dims[MAX_RANK];
+    gd_dims(&a[1], x->rank, set);
+    Expr *n = ex_make(d->ex, EX_TOFLOAT, count_of(d, x, set), NULL, NULL), *less = a[2].kind == ARG_EXPR ? ex_make(d->ex, EX_TOFLOAT, a[2].e, NULL, NULL) : gd_float(d, 1);
+    Value *off = gd_minus(d, x, gd_mean(d, x, gd_list(set, x->rank, dims), dims, true));
+    Value *each = GD(d, div_Tensor, V(gd_scale(d, kept(d, x, set), gd_float(d, 2))), arg_expr(ex_sub(d->ex, n, less)));
+    return gd_send(d, x, gd_mul(d, off, each));
+}
+
+/* (sum |x|^p)^(1/p): x |x|^(p - 2) / norm^(p - 1), 0 where the norm is 0 */
+bool grad_vector_norm(Grad *d)
+{
+    Value *x = gd_value(d, 0);
+    const Arg *a = d->node->arg;
+    bool set[MAX_RANK];
+    gd_dims(&a[2], x->rank, set);
+    if (!ex_is_const(a[1].e)) return gd_refuse(d, "its order is a size");
+    double p = a[1].e->kind == EX_FLOAT ? a[1].e->f : (double)a[1].e->i;
+    Value *grad = kept(d, x, set), *norm = result_kept(d, x, set), *sign = GD(d, sign, V(x)), *each;
+    if (p == 0) return true;
+    if (p == 1) return gd_send(d, x, gd_mul(d, sign, grad));
+    if (isinf(p)) {
+        Value *hit = GD(d, eq_Tensor, V(GD(d, abs, V(x))), V(norm));
+        int dims[MAX_RANK];
+        Value *count = gd_sum(d, gd_cast(d, hit, x->dtype), gd_list(set, x->rank, dims), dims, true);
+        return gd_send(d, x, gd_where(d, hit, count ? gd_mul(d, sign, GD(d, div_Tensor, V(grad), V(count))) : NULL, 0));
+    }
+    if (p == 2) each = GD(d, div_Tensor, V(x), V(norm));
+    else each = gd_mul(d, sign, GD(d, pow_Tensor_Tensor, V(GD(d, div_Tensor, V(GD(d, abs, V(x))), V(norm))), arg_float(d->g, p - 1)));
+    Value *real = GD(d, ne_Tensor, V(norm), arg_float(d->g, 0));
+    return gd_send(d, x, gd_where(d, real, gd_mul(d, each, grad), 0));
+}
+
+bool grad_cumsum(Grad *d)
+{
+    Value *x = gd_value(d, 0);
+    if (!x->rank) return gd_send(d, x, d->grad);
+    int axis = gd_dim(d, 1, x->rank);
+    Arg axes = arg_ints(d->g, 1, (int64_t[]){axis});
+    return gd_send(d, x, GD(d, flip, V(GD(d, cumsum, V(GD(d, flip, V(d->grad), axes)), arg_int(d->g, axis))), axes));
+}
+
+bool grad_softmax(Grad *d)
+{
+    Value *y = d->node->out[0], *each = gd_mul(d, d->grad, y);
+    int axis = gd_dim(d, 1, y->rank);
+    return gd_send(d, gd_value(d, 0), gd_minus(d, each, gd_mul(d, y, gd_sum(d, each, y->rank ? 1 : 0, &axis, true))));
+}
+
+bool grad_log_softmax(Grad *d)
+{
+    Value *y = d->node->out[0];
+    int axis = gd_dim(d, 1, y->rank);
+    return gd_send(d, gd_value(d, 0), gd_minus(d, d->grad, gd_mul(d, GD(d, exp, V(y)), gd_sum(d, d->grad, y->rank ? 1 : 0, &axis, true))));
+}

@@ -1,0 +1,101 @@
+/* Gradients of views, joining and padding: the way back of where elements went.
+ *
+ *     slice(x, 1, 2, 5)  ->  a part of x's gradient (grad.c joins parts that tile an axis)
+ */
+#include "grad/grad_impl.h"
+
+bool grad_reshape(Grad *d)
+{
+    Value *x = gd_value(d, 0);
+    return gd_send(d, x, gd_reshape(d, d->grad, x->rank, x->dim));
+}
+
+bool grad_permute(Grad *d)
+{
+    const Arg *a = &d->node->arg[1];
+    int back[MAX_RANK];
+    for (int i = 0; i < a->n; i++) back[a->es[i]->i < 0 ? a->es[i]->i + a->n : a->es[i]->i] = i;
+    return gd_send(d, gd_value(d, 0), gd_permute(d, d->grad, back));
+}
+
+bool grad_expand(Grad *d) { return gd_send(d, gd_value(d, 0), d->grad); } /* summed there */
+
+bool grad_select(Grad *d)
+{
+    Value *x = gd_value(d, 0);
+    int axis = gd_dim(d, 1, x->rank);
+    bool gone[MAX_RANK] = {false};
+    gone[axis] = true;
+    return gd_send_part(d, x, axis, d->node->arg[2].e, gd_int(d, 1), gd_keep_axes(d, d->grad, x->rank, gone));
+}
+
+bool grad_slice(Grad *d)
+{
+    Value *x = gd_value(d, 0);
+    const Arg *a = d->node->arg;
+    int axis = gd_dim(d, 1, x->rank);
+    if (ex_equals_int(a[4].e, 1)) return gd_send_part(d, x, axis, a[2].e, d->grad->dim[axis], d->grad);
+    return gd_send(d, x, GD(d, slice_scatter, V(gd_zeros(d, d->grad->dtype, x->rank, x->dim)), V(d->grad), arg_int(d->g, axis), a[2], a[3], a[4]));
+}
+
+bool grad_diagonal(Grad *d)
+{
+    Value *x = gd_value(d, 0);
+    const Arg *a = d->node->arg;
+    return gd_send(d, x, GD(d, diagonal_scatter, V(gd_zeros(d, d->grad->dtype, x->rank, x->dim)), V(d->grad), a[1], a[2], a[3]));
+}
+
+/* Windows: window i holds x[i * step + j] as its element j, on an axis at the end. */
+bool grad_unfold(Grad *d)
+{
+    Value *x = gd_value(d, 0), *at[MAX_RANK] = {NULL}, *grad = d->grad;
+    const Arg *a = d->node->arg;
+    int axis = gd_dim(d, 1, x->rank), perm[MAX_RANK];
+    if (!x->rank) return gd_refuse(d, "its operand has no axes");
+    Value *first = gd_scale(d, gd_arange(d, grad->dim[axis]), a[3].e);
+    at[axis] = gd_plus(d, gd_reshape(d, first, 2, (Expr *[]){grad->dim[axis], gd_int(d, 1)}), gd_arange(d, a[2].e));
+    for (int i = 0; i <= x->rank; i++) perm[i] = i <= axis ? i : i == axis + 1 ? x->rank : i - 1;
+    return gd_send(d, x, !at[axis] ? NULL : GD(d, index_put, V(gd_zeros(d, grad->dtype, x->rank, x->dim)), arg_values(d->g, axis + 1, at), V(gd_permute(d, grad, perm)), arg_bool(d->g, true)));
+}
+
+bool grad_cat(Grad *d)
+{
+    const Arg *a = &d->node->arg[0];
+    int axis = gd_dim(d, 1, d->grad->rank);
+    Expr *at = gd_int(d, 0);
+    for (int i = 0; i < a->n; i++) {
+        Expr *end = ex_add(d->ex, at, a->vs[i]->dim[axis]);
+        if (gd_wants(d, a->vs[i])) TRY(gd_send(d, a->vs[i], gd_slice(d, d->grad, axis, at, end)));
+        at = end;
+    }
+    return true;
+}
+
+bool grad_flip(Grad *d) { return gd_send(d, gd_value(d, 0), GD(d, flip, V(d->grad), d->node->arg[1])); }
+
+bool grad_triangle(Grad *d)
+{
+    const Arg *a = &d->node->arg[1];
+    return gd_send(d, gd_value(d, 0), d->node->op->id == OP_tril ? GD(d, tril, V(d->grad), *a) : GD(d, triu, V(d->grad), *a));
+}
+
+bool grad_pad(Grad *d)
+{
+    const Arg *a = &d->node->arg[1];
+    Expr *pad[2 * MAX_RANK];
+    for (int i = 0; i < a->n; i++) pad[i] = ex_neg(d->ex, a->es[i]);
+    return gd_send(d, gd_value(d, 0), GD(d, constant_pad_nd, V(d->grad), arg_exprs(d->g, a->n, pad), arg_float(d->g, 0)));
+}
+
+/* The last axis, extended by its edge (replication) or mirrored at it: result j is x[source(j - left)]. */
+bool grad_index_pad(Grad *d)
+{
+    Value *x = gd_value(d, 0), *at[MAX_RANK] = {NULL};
+    int axis = x->rank - 1;
+    Expr *last = ex_sub(d->ex, x->dim[axis], gd_int(d, 1));
+    Value *j = GD(d, sub_Tensor, V(gd_arange(d, d->grad->dim[axis])), arg_expr(d->node->arg[1].es[0]));
+    if (d->node->op->id == OP_replication_pad1d) j = GD(d, clamp, V(j), arg_int(d->g, 0), arg_expr(last));
+    else j = GD(d, sub_Tensor, arg_expr(last), V(GD(d, abs, V(GD(d, sub_Tensor, arg_expr(last), V(GD(d, abs, V(j))))))));
+    at[axis] = j;
+    return gd_send(d, x, !j ? NULL : GD(d, index_put, V(gd_zeros(d, d->grad->dtype, x->rank, x->dim)), arg_values(d->g, axis + 1, at), V(d->grad), arg_bool(d->g, true)));
+}

@@ -1,0 +1,383 @@
+/* Gradients against finite differences in float64: every row of gradients.def that has one.
+ *
+ * A case is a graph whose last value is y; the loss is the sum of y times numbers between 0 and 1, so that every element of y counts differently. Rows
+ * with formulas need no case: their graph is made from the schema.
+ */
+#include <math.h>
+#include "grad/grad.h"
+#include "plan/fuse.h"
+#include "run/session.h"
+#include "unit_graph.h"
+
+typedef struct Case {
+    const char *op;      /* whose gradient it tests */
+    double lo, hi;       /* of inputs */
+    const char *text;
+} Case;
+
+#define X "input %x: f64[2, 3]\n"
+#define X3 "input %x: f64[2, 3, 4]\n"
+#define PICTURE "input %x: f64[2, 4, 5, 6]\n"
+#define I3 "weight %w: i64[3] = constant \"i64[3]\"\n%i: i64[3] = aten.remainder.Tensor(%w, 2)\n" /* 1 0 1 */
+#define QKV "input %q: f64[2, 4, 3, 2]\ninput %k: f64[2, 4, 5, 2]\ninput %v: f64[2, 4, 5, 3]\n"
+
+static const Case cases[] = {
+    /* views */
+    {"reshape", -1, 1, "symbol s in [1, 8]\ninput %x: f64[s, 4]\n%y: f64[2*s, 2] = aten.reshape.default(%x, [2*s, 2])\n"},
+    {"permute", -1, 1, X3 "%y: f64[4, 2, 3] = aten.permute.default(%x, [2, 0, -2])\n"},
+    {"expand", -1, 1, "symbol s in [1, 8]\ninput %x: f64[s, 1]\n%y: f64[2, s, 3] = aten.expand.default(%x, [2, s, 3])\n"},
+    {"select_int", -1, 1, X3 "%y: f64[2, 4] = aten.select.int(%x, 1, 2)\n"},
+    {"slice_Tensor", -1, 1, X3 "%y: f64[2, 2, 4] = aten.slice.Tensor(%x, 1, 1, 3, 1)\n"},
+    {"slice_Tensor", -1, 1, X3 "%y: f64[2, 3, 2] = aten.slice.Tensor(%x, 2, 1, 4, 2)\n"},
+    {"slice_Tensor", -1, 1, /* parts that tile an axis, one of them used twice */
+     "symbol s in [2, 8]\ninput %x: f64[2, s]\n%a: f64[2, 1] = aten.slice.Tensor(%x, 1, 0, 1, 1)\n%b: f64[2, s - 1] = aten.slice.Tensor(%x, 1, 1, s, 1)\n"
+     "%c: f64[2, s - 1] = aten.sin.default(%b)\n%d: f64[2, s - 1] = aten.mul.Tensor(%c, %a)\n%y: f64[2, s - 1] = aten.add.Tensor(%d, %b)\n"},
+    {"slice_Tensor", -1, 1, /* parts that overlap */
+     X "%a: f64[2, 2] = aten.slice.Tensor(%x, 1, 0, 2, 1)\n%b: f64[2, 2] = aten.slice.Tensor(%x, 1, 1, 3, 1)\n%y: f64[2, 2] = aten.mul.Tensor(%a, %b)\n"},
+    {"diagonal", -1, 1, X3 "%y: f64[3, 2] = aten.diagonal.default(%x, 1, 0, 2)\n"},
+    {"unfold", -1, 1, "input %x: f64[2, 7]\n%y: f64[2, 3, 3] = aten.unfold.default(%x, 1, 3, 2)\n"},
+    {"unfold", -1, 1, "input %x: f64[5, 2]\n%y: f64[2, 2, 3] = aten.unfold.default(%x, 0, 3, 2)\n"},
+    {"cat", -1, 1, X "input %z: f64[2, 2]\n%a: f64[2, 8] = aten.cat.default([%x, %z, %x], 1)\n%y: f64[2, 8] = aten.sin.default(%a)\n"},
+    {"flip", -1, 1, X3 "%y: f64[2, 3, 4] = aten.flip.default(%x, [0, 2])\n"},
+    {"tril", -1, 1, X "%y: f64[2, 3] = aten.tril.default(%x, 1)\n"},
+    {"triu", -1, 1, X "%y: f64[2, 3] = aten.triu.default(%x, 1)\n"},
+    {"constant_pad_nd", -1, 1, X "%y: f64[3, 4] = aten.constant_pad_nd.default(%x, [2, -1, 1, 0], 0.5)\n"},
+    {"reflection_pad1d", -1, 1, X "%y: f64[2, 7] = aten.reflection_pad1d.default(%x, [2, 2])\n"},
+    {"replication_pad1d", -1, 1, X "%y: f64[2, 6] = aten.replication_pad1d.default(%x, [1, 2])\n"},
+    /* indexing */
+    {"embedding", -1, 1, "input %x: f64[4, 3]\n" I3 "%y: f64[3, 3] = aten.embedding.default(%x, %i)\n"},
+    {"gather", -1, 1, X "weight %w: i64[2, 4] = constant \"i64[2, 4]\"\n%i: i64[2, 4] = aten.remainder.Tensor(%w, 3)\n%y: f64[2, 4] = aten.gather.default(%x, 1, %i)\n"},
+    {"index_select", -1, 1, X3 I3 "%y: f64[2, 3, 4] = aten.index_select.default(%x, 1, %i)\n"},
+    {"index_Tensor", -1, 1, X3 I3 "%y: f64[2, 3, 4] = aten.index.Tensor(%x, [none, %i])\n"},
+    {"index_Tensor", -1, 1, X3 I3 "%y: f64[3, 3] = aten.index.Tensor(%x, [%i, none, %i])\n"},
+    {"index_put", -1, 1, X3 "input %z: f64[3, 4]\n" I3 "%y: f64[2, 3, 4] = aten.index_put.default(%x, [none, %i], %z, true)\n"},
+    {"index_put", -1, 1, X3 "input %z: f64[4]\nweight %i: i64[1] = constant \"i64[1]\"\n%y: f64[2, 3, 4] = aten.index_put.default(%x, [none, %i], %z)\n"},
+    {"scatter_src", -1, 1, X "input %z: f64[1, 3]\nweight %i: i64[1, 1] = constant \"i64[1, 1]\"\n%j: i64[1, 3] = aten.expand.default(%i, [1, 3])\n"
+                             "%y: f64[2, 3] = aten.scatter.src(%x, 0, %j, %z)\n"},
+    {"scatter_add", -1, 1, X "input %z: f64[2, 3]\nweight %w: i64[2, 3] = constant \"i64[2, 3]\"\n%i: i64[2, 3] = aten.remainder.Tensor(%w, 2)\n"
+                             "%y: f64[2, 3] = aten.scatter_add.default(%x, 1, %i, %z)\n"},
+    {"slice_scatter", -1, 1, X "input %z: f64[2, 2]\n%y: f64[2, 3] = aten.slice_scatter.default(%x, %z, 1, 0, 2, 1)\n"},
+    {"select_scatter", -1, 1, X "input %z: f64[3]\n%y: f64[2, 3] = aten.select_scatter.default(%x, %z, 0, 1)\n"},
+    {"diagonal_scatter", -1, 1, X "input %z: f64[2]\n%y: f64[2, 3] = aten.diagonal_scatter.default(%x, %z, 1)\n"},
+    /* pointwise rows that are no formula */
+    {"gelu", -2, 2, X "%y: f64[2, 3] = aten.gelu.default(%x)\n"},
+    {"gelu", -2, 2, X "%y: f64[2, 3] = aten.gelu.default(%x, approximate=\"tanh\")\n"},
+    {"clamp", -1, 1, X "%y: f64[2, 3] = aten.clamp.default(%x, -0.3, 0.4)\n"},
+    {"clamp", -1, 1, X "%y: f64[2, 3] = aten.clamp.default(%x, none, 0.1)\n"},
+    {"to_copy", -1, 1, X "%z: f64[2, 3] = aten.sin.default(%x)\n%y: f64[2, 3] = aten._to_copy.default(%z, dtype=f64)\n"},
+    {"pow_Tensor_Tensor", 0.3, 1.5, X "input %z: f64[3]\n%y: f64[2, 3] = aten.pow.Tensor_Tensor(%x, %z)\n"},
+    {"pow_Tensor_Tensor", -1, 1, X "%y: f64[2, 3] = aten.pow.Tensor_Tensor(%x, 3)\n"},
+    {"pow_Tensor_Tensor", -1, 1, X "%y: f64[2, 3] = aten.pow.Tensor_Tensor(2.5, %x)\n"},
+    {"prelu", -1, 1, X3 "input %z: f64[3]\n%y: f64[2, 3, 4] = aten.prelu.default(%x, %z)\n"},
+    {"where_self", -1, 1, X "input %z: f64[3]\n%c: bool[2, 3] = aten.gt.Tensor(%x, 0.1)\n%y: f64[2, 3] = aten.where.self(%c, %x, %z)\n"},
+    {"threshold", -1, 1, X "%y: f64[2, 3] = aten.threshold.default(%x, 0.1, 20.0)\n"},
+    {"mul_Tensor", -1, 1, X "%y: f64[2, 3] = aten.mul.Tensor(%x, %x)\n"},
+    {"sub_Tensor", -1, 1, X "%y: f64[2, 3] = aten.sub.Tensor(1, %x)\n"},
+    {"div_Tensor", 0.5, 1, X "%y: f64[2, 3] = aten.div.Tensor(2, %x)\n"},
+    /* reductions */
+    {"sum_dim_IntList", -1, 1, X3 "%y: f64[3] = aten.sum.dim_IntList(%x, [0, 2])\n"},
+    {"mean_dim", -1, 1, "symbol s in [1, 8]\ninput %x: f64[s, 3]\n%y: f64[] = aten.mean.dim(%x, none)\n"},
+    {"mean_dim", -1, 1, X3 "%y: f64[2, 1, 4] = aten.mean.dim(%x, [1], true)\n"},
+    {"prod_dim_int", -1, 1, X3 "%y: f64[2, 4] = aten.prod.dim_int(%x, 1)\n"},
+    {"amax", -1, 1, X3 "%y: f64[3] = aten.amax.default(%x, [0, 2])\n"},
+    {"amin", -1, 1, X3 "%y: f64[2, 1, 4] = aten.amin.default(%x, [1], true)\n"},
+    {"max_dim", -1, 1, X3 "%y: f64[2, 4], %i: i64[2, 4] = aten.max.dim(%x, 1)\n"},
+    {"min_dim", -1, 1, X3 "%y: f64[2, 3, 1], %i: i64[2, 3, 1] = aten.min.dim(%x, -1, true)\n"},
+    {"median_dim", -1, 1, X3 "%y: f64[2, 3], %i: i64[2, 3] = aten.median.dim(%x, 2)\n"},
+    {"nanmedian_dim", -1, 1, X3 "%y: f64[2, 3], %i: i64[2, 3] = aten.nanmedian.dim(%x, 2)\n"},
+    {"mode", -1, 1, X3 "%y: f64[2, 3], %i: i64[2, 3] = aten.mode.default(%x, 2)\n"},
+    {"kthvalue", -1, 1, X3 "%y: f64[2, 3], %i: i64[2, 3] = aten.kthvalue.default(%x, 2, 2)\n"},
+    {"median", -1, 1, X "%y: f64[] = aten.median.default(%x)\n"},
+    {"nanmedian", -1, 1, X "%y: f64[] = aten.nanmedian.default(%x)\n"},
+    {"sort", -1, 1, X3 "%y: f64[2, 3, 4], %i: i64[2, 3, 4] = aten.sort.default(%x, 2, true)\n"},
+    {"topk", -1, 1, X3 "%y: f64[2, 3, 2], %i: i64[2, 3, 2] = aten.topk.default(%x, 2, 2)\n"},
+    {"cummax", -1, 1, X3 "%y: f64[2, 3, 4], %i: i64[2, 3, 4] = aten.cummax.default(%x, 2)\n"},
+    {"cummin", -1, 1, X3 "%y: f64[2, 3, 4], %i: i64[2, 3, 4] = aten.cummin.default(%x, 1)\n"},
+    {"logsumexp", -1, 1, X3 "%y: f64[2, 4] = aten.logsumexp.default(%x, [1])\n"},
+    {"var_correction", -1, 1, X3 "%y: f64[2] = aten.var.correction(%x, [1, 2], correction=1)\n"},
+    {"var_correction", -1, 1, X3 "%y: f64[2, 1, 4] = aten.var.correction(%x, [1], correction=0, keepdim=true)\n"},
+    {"linalg_vector_norm", -1, 1, X3 "%y: f64[2, 4] = aten.linalg_vector_norm.default(%x, 2, [1])\n"},
+    {"linalg_vector_norm", -1, 1, X3 "%y: f64[2, 4] = aten.linalg_vector_norm.default(%x, 3, [1])\n"},
+    {"linalg_vector_norm", -1, 1, X3 "%y: f64[2, 4] = aten.linalg_vector_norm.default(%x, 1, [1])\n"},
+    {"linalg_vector_norm", -1, 1, X3 "%y: f64[2, 1, 4] = aten.linalg_vector_norm.default(%x, inf, [1], true)\n"},
+    {"cumsum", -1, 1, X3 "%y: f64[2, 3, 4] = aten.cumsum.default(%x, 1)\n"},
+    {"softmax_int", -1, 1, X3 "%y: f64[2, 3, 4] = aten.softmax.int(%x, 1)\n"},
+    {"safe_softmax", -1, 1, X3 "%y: f64[2, 3, 4] = aten._safe_softmax.default(%x, -1)\n"},
+    {"log_softmax_int", -1, 1, X3 "%y: f64[2, 3, 4] = aten.log_softmax.int(%x, -1)\n"},
+    {"layer_norm", -1, 1, X3 "input %w: f64[3, 4]\ninput %b: f64[3, 4]\n%y: f64[2, 3, 4] = aten.layer_norm.default(%x, [3, 4], %w, %b, 1e-05)\n"},
+    {"layer_norm", -1, 1, "symbol s in [1, 8]\ninput %x: f64[s, 4]\n%y: f64[s, 4] = aten.layer_norm.default(%x, [4])\n"},
+    {"rms_norm", -1, 1, X3 "input %w: f64[4]\n%y: f64[2, 3, 4] = aten.rms_norm.default(%x, [4], %w)\n"},
+    {"group_norm", -1, 1, "input %x: f64[2, 4, 3]\ninput %w: f64[4]\ninput %b: f64[4]\n%y: f64[2, 4, 3] = aten.group_norm.default(%x, 2, %w, %b)\n"},
+    {"batch_norm", -1, 1, "input %x: f64[2, 4, 3]\ninput %w: f64[4]\ninput %b: f64[4]\nweight %m: f64[4] = buffer \"f64[4]\"\nweight %s: f64[4] = buffer \"f64[4]\"\n"
+                          "%y: f64[2, 4, 3] = aten.batch_norm.default(%x, %w, %b, %m, %s, false, 0.1, 1e-05, true)\n"},
+    /* products */
+    {"linear", -1, 1, X3 "input %w: f64[5, 4]\ninput %b: f64[5]\n%y: f64[2, 3, 5] = aten.linear.default(%x, %w, %b)\n"},
+    {"linear", -1, 1, "input %x: f64[4]\ninput %w: f64[5, 4]\n%y: f64[5] = aten.linear.default(%x, %w)\n"},
+    {"matmul", -1, 1, X3 "input %w: f64[4, 2]\n%y: f64[2, 3, 2] = aten.matmul.default(%x, %w)\n"},
+    {"matmul", -1, 1, X3 "input %w: f64[3, 1, 4, 2]\n%y: f64[3, 2, 3, 2] = aten.matmul.default(%x, %w)\n"},
+    {"convolution", -1, 1, PICTURE "input %w: f64[3, 4, 3, 2]\ninput %b: f64[3]\n%y: f64[2, 3, 3, 4] = aten.convolution.default(%x, %w, %b, [2, 2], [1, 1], [1, 1], false, [0, 0], 1)\n"},
+    {"convolution", -1, 1, PICTURE "input %w: f64[6, 2, 2, 2]\n%y: f64[2, 6, 3, 4] = aten.convolution.default(%x, %w, none, [1, 1], [0, 0], [2, 2], false, [0, 0], 2)\n"},
+    {"convolution", -1, 1, "symbol s in [3, 8]\ninput %x: f64[1, 2, s]\ninput %w: f64[3, 2, 3]\n%y: f64[1, 3, s] = aten.convolution.default(%x, %w, none, [1], [1], [1], false, [0], 1)\n"},
+    {"convolution", -1, 1, PICTURE "input %w: f64[4, 3, 2, 2]\ninput %b: f64[6]\n%y: f64[2, 6, 10, 12] = aten.convolution.default(%x, %w, %b, [2, 2], [0, 0], [1, 1], true, [0, 0], 2)\n"},
+    /* attention: mask with gradient, grouped heads, causal, softcap, bounds, a mask whose rows allow no key */
+    {"scaled_dot_product_attention", -1, 1, QKV "%y: f64[2, 4, 3, 3] = aten.scaled_dot_product_attention.default(%q, %k, %v)\n"},
+    {"scaled_dot_product_attention", -1, 1, QKV "input %m: f64[4, 1, 5]\n%y: f64[2, 4, 3, 3] = aten.scaled_dot_product_attention.default(%q, %k, %v, %m, scale=0.3)\n"},
+    {"scaled_dot_product_attention", -1, 1, "symbol s in [3, 8]\ninput %q: f64[1, 4, s, 2]\ninput %k: f64[1, 2, s, 2]\ninput %v: f64[1, 2, s, 2]\n"
+     "%y: f64[1, 4, s, 2] = aten.scaled_dot_product_attention.default(%q, %k, %v, is_causal=true, enable_gqa=true)\n"},
+    {"scaled_dot_product_attention", -1, 1, QKV "%y: f64[2, 4, 3, 3] = aten.scaled_dot_product_attention.default(%q, %k, %v, softcap=2.0, lower=-1, upper=1)\n"},
+    {"scaled_dot_product_attention", -1, 1, QKV "%a: i64[5] = aten.arange.start_step(0, 5)\n%b: i64[3] = aten.arange.start_step(0, 3)\n%c: i64[3, 1] = aten.reshape.default(%b, [3, 1])\n"
+     "%m: bool[3, 5] = aten.lt.Tensor(%a, %c)\n%y: f64[2, 4, 3, 3] = aten.scaled_dot_product_attention.default(%q, %k, %v, %m)\n"},
+    /* pictures */
+    {"upsample", -1, 1, PICTURE "%y: f64[2, 4, 7, 9] = qkv.upsample.default(%x, [7, 9], \"bilinear\")\n"},
+    {"upsample", -1, 1, PICTURE "%y: f64[2, 4, 10, 3] = qkv.upsample.default(%x, [10, 3], \"bicubic\", true)\n"},
+    {"upsample", -1, 1, PICTURE "%y: f64[2, 4, 10, 12] = qkv.upsample.default(%x, [10, 12], \"nearest\")\n"},
+    {"grid_sampler", -1.2, 1.2, "input %x: f64[2, 2, 4, 5]\ninput %z: f64[2, 3, 2, 2]\n%y: f64[2, 2, 3, 2] = aten.grid_sampler.default(%x, %z, 0, 0, false)\n"},
+    {"grid_sampler", -1.2, 1.2, "input %x: f64[2, 2, 4, 5]\ninput %z: f64[2, 3, 2, 2]\n%y: f64[2, 2, 3, 2] = aten.grid_sampler.default(%x, %z, 0, 1, true)\n"},
+    {"max_pool2d_with_indices", -1, 1, PICTURE "%y: f64[2, 4, 3, 3], %i: i64[2, 4, 3, 3] = aten.max_pool2d_with_indices.default(%x, [3, 3], [2, 2], [1, 1])\n"},
+    {"max_pool3d_with_indices", -1, 1, "input %x: f64[2, 3, 4, 4]\n%y: f64[2, 1, 2, 2], %i: i64[2, 1, 2, 2] = aten.max_pool3d_with_indices.default(%x, [2, 2, 2])\n"},
+    {"adaptive_max_pool2d", -1, 1, PICTURE "%y: f64[2, 4, 2, 4], %i: i64[2, 4, 2, 4] = aten.adaptive_max_pool2d.default(%x, [2, 4])\n"},
+    {"adaptive_max_pool3d", -1, 1, "input %x: f64[2, 3, 4, 4]\n%y: f64[2, 2, 2, 3], %i: i64[2, 2, 2, 3] = aten.adaptive_max_pool3d.default(%x, [2, 2, 3])\n"},
+    {"avg_pool2d", -1, 1, PICTURE "%y: f64[2, 4, 3, 3] = aten.avg_pool2d.default(%x, [3, 3], [2, 2], [1, 1])\n"},
+    {"avg_pool2d", -1, 1, PICTURE "%y: f64[2, 4, 3, 3] = aten.avg_pool2d.default(%x, [3, 3], [2, 2], [1, 1], false, false)\n"},
+    {"_adaptive_avg_pool2d", -1, 1, PICTURE "%y: f64[2, 4, 2, 4] = aten._adaptive_avg_pool2d.default(%x, [2, 4])\n"},
+    {"_adaptive_avg_pool3d", -1, 1, "input %x: f64[2, 3, 4, 5]\n%y: f64[2, 2, 2, 3] = aten._adaptive_avg_pool3d.default(%x, [2, 2, 3])\n"},
+};
+enum { CASES = sizeof cases / sizeof *cases };
+
+static const struct {
+    const char *id, *name, *run;
+} rows[OP_COUNT] = {
+#define OP(id_, name_, schema, lower, shape, view, run_, flags) [OP_##id_] = {#id_, name_, #run_},
+#include "ir/ops.def"
+#undef OP
+};
+
+/* ------------------------------------------------------------------ one case */
+
+typedef struct Numbers {
+    int n;
+    int64_t count[8];
+    double *x[8];
+    Tensor t[8];
+} Numbers;
+
+static void fill(const Graph *g, double lo, double hi, Numbers *in)
+{
+    uint64_t seed = 5;
+    in->n = g->ninput;
+    for (int i = 0; i < g->ninput; i++) {
+        int64_t shape[MAX_RANK], n = 1;
+        const Value *v = g->input[i];
+        for (int k = 0; k < v->rank; k++) n *= shape[k] = ex_is_int(v->dim[k]) ? v->dim[k]->i : 4;
+        in->count[i] = n;
+        in->x[i] = malloc((size_t)n * sizeof(double));
+        for (int64_t k = 0; k < n; k++) in->x[i][k] = lo + (hi - lo) * (double)(unit_random(&seed) % 100000) / 100000;
+        in->t[i] = tensor_of(DT_F64, v->rank, shape, in->x[i]);
+    }
+}
+
+static double loss_of(Session *s, const Numbers *in, int output)
+{
+    Err err = {0};
+    for (int i = 0; i < in->n; i++)
+        if (!session_set_input(s, i, &in->t[i], &err)) STOP("%s", err.msg);
+    if (!session_run(s, &err)) STOP("%s", err.msg);
+    return tensor_get(session_output(s, output), 0);
+}
+
+/* %y becomes a loss: the sum of its elements times numbers between 0 and 1. */
+static void add_loss(Graph *g)
+{
+    Err err = {0};
+    Value *y = graph_find_value(g, "y");
+    assert_non_null(y);
+    Node *w = graph_add(g, OP_seeded_uniform, 2, (Arg[]){arg_exprs(g, y->rank, y->dim), arg_int(g, 3)}, "w", &err);
+    Node *wy = w ? graph_add(g, OP_mul_Tensor, 2, (Arg[]){arg_value(y), arg_value(w->out[0])}, "wy", &err) : NULL;
+    Node *sum = wy ? graph_add(g, OP_sum_dim_IntList, 1, (Arg[]){arg_value(wy->out[0])}, "loss", &err) : NULL;
+    if (!sum || !graph_add_output(g, "output_0", sum->out[0], &err)) STOP("%s", err.msg);
+}
+
+static void check_case(const Case *c, Decompose decompose)
+{
+    Err err = {0};
+    Numbers in = {0};
+    Fusion fusion;
+    const char *all = "*";
+    Graph *g = unit_graph(c->text);
+    add_loss(g);
+    if (!graph_joint(g, &(JointOptions){.loss = "output_0", .decompose = decompose, .inputs = &all, .ninputs = 1}, &err)) STOP("%s\n%s", c->text, err.msg);
+    OK(graph_check(g, &err));
+    assert_int_equal(g->noutput, 1 + g->ninput);
+    fill(g, c->lo, c->hi, &in);
+    OK(fuse_graph(g, &fusion, &err));
+    Session *s = session_create(g, &fusion, 1, 0, &err);
+    assert_non_null(s);
+    loss_of(s, &in, 0);
+    double *grad[8], largest = 0;
+    for (int i = 0; i < in.n; i++) {
+        const Tensor *t = session_output(s, 1 + i);
+        assert_int_equal(tensor_numel(t), in.count[i]);
+        grad[i] = malloc((size_t)in.count[i] * sizeof(double));
+        for (int64_t k = 0; k < in.count[i]; k++) {
+            grad[i][k] = tensor_get(t, k);
+            largest = fmax(largest, fabs(grad[i][k]));
+        }
+    }
+    for (int i = 0; i < in.n; i++)
+        for (int64_t k = 0; k < in.count[i]; k++) {
+            double x = in.x[i][k], h = 1e-6;
+            in.x[i][k] = x + h;
+            double up = loss_of(s, &in, 0);
+            in.x[i][k] = x - h;
+            double want = (up - loss_of(s, &in, 0)) / (2 * h);
+            in.x[i][k] = x;
+            if (!(fabs(grad[i][k] - want) <= 2e-7 * fmax(largest, 1)))
+                STOP("%s\ninput '%s', element %lld: gradient %.12g, by differences %.12g", c->text, g->input[i]->name, (long long)k, grad[i][k], want);
+        }
+    for (int i = 0; i < in.n; i++) {
+        free(grad[i]);
+        free(in.x[i]);
+    }
+    session_free(s);
+    fusion_free(&fusion);
+    graph_free(g);
+}
+
+static void test_cases(void **state)
+{
+    (void)state;
+    for (int i = 0; i < CASES; i++) {
+        check_case(&cases[i], DECOMPOSE_NONE);
+        if (!strcmp(cases[i].op, "scaled_dot_product_attention")) check_case(&cases[i], DECOMPOSE_MATH);
+    }
+}
+
+/* ------------------------------------------------------------------ formulas */
+
+/* Where the default range, -0.95 to 0.95, is no good. */
+static void range_of(const char *id, double *lo, double *hi)
+{
+    static const struct {
+        const char *id;
+        double lo, hi;
+    } special[] = {{"acosh", 1.2, 3}, {"log", 0.2, 2}, {"log2", 0.2, 2}, {"log10", 0.2, 2}, {"sqrt", 0.2, 2}, {"rsqrt", 0.2, 2}, {"lgamma", 0.5, 3}, {"special_entr", 0.2, 2},
+                   {"reciprocal", 0.3, 2}, {"hardsigmoid", -4, 4}, {"hardswish", -4, 4}, {"div_Tensor", 0.3, 2}, {"xlogy_Tensor", 0.2, 2}, {"special_xlog1py", 0.2, 2},
+                   {"hypot", 0.2, 2}, {"remainder_Tensor", 0.3, 2}, {"fmod_Tensor", 0.3, 2}};
+    *lo = -0.95;
+    *hi = 0.95;
+    for (size_t i = 0; i < sizeof special / sizeof *special; i++)
+        if (!strcmp(special[i].id, id)) {
+            *lo = special[i].lo;
+            *hi = special[i].hi;
+        }
+}
+
+static bool has_case(const char *id)
+{
+    for (int i = 0; i < CASES; i++)
+        if (!strcmp(cases[i].op, id)) return true;
+    return false;
+}
+
+static void test_formulas(void **state)
+{
+    (void)state;
+    for (int id = 1; id < OP_COUNT; id++) {
+        const char *kind;
+        char text[400];
+        if (!gradient_known((OpId)id, &kind) || strcmp(kind, "formula")) continue;
+        const Schema *s = op_get((OpId)id)->schema;
+        int tensors = 0;
+        for (int i = 0; i < s->nparams; i++) tensors += s->params[i].type == PT_TENSOR;
+        if (!strcmp(rows[id].id, "threshold")) continue; /* its numbers have no defaults: it has a case */
+        snprintf(text, sizeof text, "input %%x: f64[2, 3]\n%s%%y: f64[2, 3] = %s(%s)\n", tensors == 1 ? "" : "input %z: f64[3]\n", rows[id].name, tensors == 1 ? "%x" : "%x, %z");
+        Case c = {.text = text};
+        range_of(rows[id].id, &c.lo, &c.hi);
+        check_case(&c, DECOMPOSE_NONE);
+    }
+}
+
+static void test_every_row(void **state)
+{
+    (void)state;
+    for (int id = 1; id < OP_COUNT; id++) {
+        const char *kind;
+        bool known = gradient_known((OpId)id, &kind), runs = strcmp(rows[id].run, "none") != 0;
+        if (runs && !known) STOP("%s has no row in src/grad/gradients.def", rows[id].name);
+        if (!runs && known) STOP("%s has a row in src/grad/gradients.def, but is never run", rows[id].name);
+        if (known && !strcmp(kind, "code") && !has_case(rows[id].id)) STOP("%s has a gradient and no case here", rows[id].name);
+    }
+}
+
+/* ------------------------------------------------------------------ the graph */
+
+static void expect_error(const char *text, const JointOptions *o, ErrCode code, const char *message)
+{
+    Err err = {0};
+    Graph *g = unit_graph(text);
+    assert_false(graph_joint(g, o, &err));
+    assert_int_equal(err.code, code);
+    if (strcmp(err.msg, message)) STOP("found    %s\nexpected %s", err.msg, message);
+    graph_free(g);
+}
+
+#define WEIGHT "weight %p: f64[2, 3] = parameter \"f64[2, 3]\"\n"
+
+static void test_errors(void **state)
+{
+    (void)state;
+    JointOptions o = {.loss = "output_0"};
+    const char *none = "nobody", *ids = "i";
+    expect_error(X WEIGHT "%y: f64[2, 3] = aten.mul.Tensor(%x, %p)\noutput output_0 = %y\n", &o, E_USAGE,
+                 "output 'output_0' is no loss: its shape is (2, 3), expected one number; let the model end with a mean or a sum");
+    expect_error(X WEIGHT "%y: i64[] = aten.argmax.default(%p)\noutput output_0 = %y\n", &o, E_USAGE, "output 'output_0' is no loss: it is i64, expected a float");
+    expect_error(X WEIGHT "%y: f64[] = aten.sum.dim_IntList(%x, none)\noutput output_0 = %y\n", &o, E_USAGE,
+                 "the loss 'output_0' does not depend on any parameter that asks for a gradient");
+    expect_error(X "%y: f64[] = aten.sum.dim_IntList(%x, none)\noutput output_0 = %y\n", &(JointOptions){.loss = "loss"}, E_USAGE,
+                 "the model has no output 'loss' to take as the loss; it has output_0");
+    expect_error(X "weight %p: i64[2, 3] = parameter \"i64[2, 3]\"\n%z: f64[2, 3] = aten.mul.Tensor(%x, %p)\n%y: f64[] = aten.sum.dim_IntList(%z, none)\noutput output_0 = %y\n", &o,
+                 E_USAGE, "parameter 'i64[2, 3]' is i64: only floats have gradients; export it with requires_grad_(False), or as a buffer");
+    expect_error(WEIGHT "input %i: i64[2]\n%y: f64[] = aten.sum.dim_IntList(%p, none)\noutput output_0 = %y\n", &(JointOptions){.loss = "output_0", .inputs = &ids, .ninputs = 1}, E_USAGE,
+                 "input 'i' is i64: only floats have gradients");
+    expect_error(X WEIGHT "%y: f64[] = aten.sum.dim_IntList(%p, none)\noutput output_0 = %y\n", &(JointOptions){.loss = "output_0", .inputs = &none, .ninputs = 1}, E_USAGE,
+                 "the model has no input 'nobody'");
+    expect_error(WEIGHT "%h: f64[4] = aten.histc.default(%p, 4)\n%e: f64[4] = aten.exp.default(%h)\n%y: f64[] = aten.sum.dim_IntList(%e, none)\noutput output_0 = %y\n", &o, E_UNSUPPORTED,
+                 "the gradient of node 'h': node 'h' (aten.histc.default) has no gradient: PyTorch has no derivative of a histogram; its path to the loss is h -> e -> y -> the loss");
+}
+
+/* Only what lies between is differentiated; the rest of the graph stays; three slices of one projection give one cat. */
+static void test_no_more_than_needed(void **state)
+{
+    (void)state;
+    Err err = {0};
+    Graph *g = unit_graph(WEIGHT X
+                          "%dead: f64[4] = aten.histc.default(%p, 4)\n"
+                          "%z: f64[2, 3] = aten.mul.Tensor(%x, %p)\n"
+                          "%a: f64[2, 1] = aten.slice.Tensor(%z, 1, 0, 1, 1)\n%b: f64[2, 2] = aten.slice.Tensor(%z, 1, 1, 3, 1)\n"
+                          "%c: f64[2, 2] = aten.mul.Tensor(%a, %b)\n"
+                          "%y: f64[] = aten.sum.dim_IntList(%c, none)\n"
+                          "output output_0 = %y\noutput output_1 = %dead\n");
+    OK(graph_joint(g, &(JointOptions){.loss = "output_0"}, &err));
+    char *text = unit_text(g);
+    assert_null(strstr(text, "pad"));
+    assert_non_null(strstr(text, "aten.cat.default"));
+    assert_non_null(strstr(text, "output output_0 = %y loss\n"));
+    assert_non_null(strstr(text, "output \"grad.f64[2, 3]\" = %z_grad"));
+    assert_non_null(strstr(text, " gradient of %p\n"));
+    assert_null(strstr(text, "x_grad"));
+    Graph *again = unit_graph(text);
+    char *twice = unit_text(again);
+    assert_string_equal(text, twice);
+    free(text);
+    free(twice);
+    graph_free(again);
+    graph_free(g);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_cases), cmocka_unit_test(test_formulas), cmocka_unit_test(test_every_row), cmocka_unit_test(test_errors), cmocka_unit_test(test_no_more_than_needed),
+    };
+    return cmocka_run_group_tests_name("grad", tests, NULL, NULL);
+}
