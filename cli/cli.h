@@ -26,16 +26,16 @@ typedef struct Options {
     const char **arg; /* what is not an option */
     int narg;
     const char *inputs, *output, *expected, *trace, *dtype, *mean, *std, *vocab, *labels, *pool, *tokenizer, *processor, *masks, *coco, *images, *out;
-    List text, from, to, fix, keep, dim, shape, image, atol, rtol, rules, dynamic, check;
-    const char *trace_to, *phases, *counterexample, *targets, *explain, *profile, *device, *cudnn;
+    List text, from, to, grad, fix, keep, dim, shape, image, atol, rtol, rules, dynamic, check;
+    const char *loss, *decompose, *trace_to, *phases, *counterexample, *targets, *explain, *profile, *device, *cudnn;
     int64_t seed, threads, memory_limit, iterations, warmup, max_tokens, top, tile, overlap, batch;
     double scale, threshold;
-    bool weights, all, seeded, json, per_op, cased, man, quiet, help, prove, why_not, require_fused, exact_masked_rows, no_builtin, apart, security, full, strict, external, rewrite, no_optimize, skip_padding, train;
+    bool inputs_only, weights, all, seeded, json, per_op, cased, man, quiet, help, prove, why_not, require_fused, exact_masked_rows, no_builtin, apart, security, full, strict, external, rewrite, no_optimize, skip_padding, train;
     int64_t seeds, opset;
     int verbose;
 } Options;
 
-typedef enum CommandId { C_INSPECT, C_RUN, C_VERIFY, C_BENCH, C_EMBED, C_CLASSIFY, C_SEGMENT, C_REWRITE, C_GRAPH, C_GENERALIZE, C_CHECK, C_CONVERT, C_EXTRACT, C_PACK, C_BACKENDS, C_HELP, COMMANDS } CommandId;
+typedef enum CommandId { C_INSPECT, C_RUN, C_VERIFY, C_BENCH, C_EMBED, C_CLASSIFY, C_SEGMENT, C_REWRITE, C_GRAPH, C_GENERALIZE, C_CHECK, C_CONVERT, C_EXTRACT, C_JOINT, C_PACK, C_BACKENDS, C_HELP, COMMANDS } CommandId;
 
 typedef struct Command {
     const char *name, *args, *summary; /* "run", "MODEL", "Run a model and write its outputs" */
@@ -72,6 +72,7 @@ int cmd_generalize(const Options *o);
 int cmd_check(const Options *o);
 int cmd_convert(const Options *o);
 int cmd_extract(const Options *o);
+int cmd_joint(const Options *o);
 int cmd_pack(const Options *o);
 int cmd_backends(const Options *o);
 int cmd_help(const Options *o);
@@ -144,6 +145,13 @@ void model_close(Loaded *m);
 int trace_start(const Options *o, Loaded *m, int64_t runs);
 int trace_finish(const Options *o, Loaded *m);
 int model_bf16(const Options *o, bool *bf16); /* --dtype */
+typedef struct Words { /* a list option's words, cut at commas */
+    char *text;
+    const char **name;
+    int n;
+} Words;
+void words_of(const List *l, Words *out);
+void words_free(Words *n);
 int model_can_write(const Options *o);         /* the words that say where a model goes: -o, --profile ... */
 int model_write(const Options *o, const qkv_model *m);
 bool is_tensor_file(const char *path);         /* by its ending */

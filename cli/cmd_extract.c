@@ -7,16 +7,10 @@
 #include <string.h>
 #include "cli.h"
 
-typedef struct Names {
-    char *text; /* the options' words, cut at commas */
-    const char **name;
-    int n;
-} Names;
-
-static void names_of(const List *l, Names *out)
+void words_of(const List *l, Words *out)
 {
     size_t bytes = 1, words = 1;
-    *out = (Names){0};
+    *out = (Words){0};
     for (int i = 0; i < l->n; i++) {
         bytes += strlen(l->item[i]) + 1;
         for (const char *s = l->item[i]; s; s = strchr(s + 1, ',')) words++;
@@ -33,7 +27,7 @@ static void names_of(const List *l, Names *out)
     }
 }
 
-static void names_free(Names *n)
+void words_free(Words *n)
 {
     free(n->text);
     free(n->name);
@@ -48,15 +42,15 @@ static void tell(const qkv_model *m)
 static int cut(const Options *o, const qkv_model *m)
 {
     qkv_error e;
-    Names from, to;
-    names_of(&o->from, &from);
-    names_of(&o->to, &to);
+    Words from, to;
+    words_of(&o->from, &from);
+    words_of(&o->to, &to);
     qkv_model *part = qkv_model_extract(m, from.name, from.n, to.name, to.n, &e);
     int code = part ? model_write(o, part) : problem_of(&e);
     if (!code) tell(part);
     qkv_model_free(part);
-    names_free(&from);
-    names_free(&to);
+    words_free(&from);
+    words_free(&to);
     return code;
 }
 

@@ -121,6 +121,16 @@ const Command commands[COMMANDS] = {
                    "qkv extract bert.pt2 --from layer_norm_4,mask --to layer_norm_6 -o block.onnx\tone block, as ONNX\n"
                    "qkv extract bert.pt2 --weights -o bert.safetensors\tthe state dict",
                    1, 1, cmd_extract},
+    [C_JOINT] = {"joint", "MODEL --loss OUTPUT -o FILE", "Write a model with the gradients of its loss: forward and backward in one graph",
+                 "Differentiates the graph from the output that --loss names, one number, back to every parameter that asks for a gradient, and writes both as one model: the "
+                 "model's outputs, then grad.NAME for each parameter in the order of the state dict, then for inputs. The file is a .pt2 whose signature says which gradient "
+                 "belongs to which parameter, and torch.export.load reads it; or ONNX when its name ends in .onnx. qkv run computes loss and gradients.\n\n"
+                 "Only what lies between the loss and a wanted gradient is differentiated. An op without a gradient is an error (exit code 4) that names it and its path to "
+                 "the loss.",
+                 "qkv joint classifier.pt2 --loss output_0 -o joint.pt2\tgradients of all parameters\n"
+                 "qkv joint classifier.pt2 --loss output_0 --grad x -o joint.pt2\tof the input x, too\n"
+                 "qkv run joint.pt2 -i batch.npz -o step.npz\tloss and gradients",
+                 1, 1, cmd_joint},
     [C_PACK] = {"pack", "MODEL -o FILE.qkv", "Write a model as this machine runs it, in a file that opens at once",
                 "Writes the model after the rules (as --no-optimize leaves them out), with everything computed that depends on weights alone, and with weights as this CPU's matrix "
                 "products take them. The file is mapped, not read: run, bench, verify, embed, classify and the library open it like any model, and no run packs "

@@ -14,7 +14,7 @@ typedef enum Kind { FLAG, COUNT, TEXT, MANY, INTEGER, BYTES, REAL } Kind;
 
 enum {
     IN = 1 << C_INSPECT, RU = 1 << C_RUN, VE = 1 << C_VERIFY, BE = 1 << C_BENCH, EM = 1 << C_EMBED, CL = 1 << C_CLASSIFY, SE = 1 << C_SEGMENT, RW = 1 << C_REWRITE, GR = 1 << C_GRAPH,
-    GE = 1 << C_GENERALIZE, CH = 1 << C_CHECK, CO = 1 << C_CONVERT, EX = 1 << C_EXTRACT, PA = 1 << C_PACK, BA = 1 << C_BACKENDS, HE = 1 << C_HELP, INPUTS = RU | VE | BE, RUNS = RU | VE | BE | EM | CL | SE, ALL = IN | RUNS | RW | GR | GE | BA | CH | CO | EX | PA | HE
+    GE = 1 << C_GENERALIZE, CH = 1 << C_CHECK, CO = 1 << C_CONVERT, EX = 1 << C_EXTRACT, JO = 1 << C_JOINT, PA = 1 << C_PACK, BA = 1 << C_BACKENDS, HE = 1 << C_HELP, INPUTS = RU | VE | BE, RUNS = RU | VE | BE | EM | CL | SE, ALL = IN | RUNS | RW | GR | GE | BA | CH | CO | EX | JO | PA | HE
 };
 
 typedef struct Option {
@@ -40,7 +40,7 @@ static const Option table[] = {
     {{"std", "LIST", "Standard deviation of the picture's channels (default 1).", 0}, INPUTS | CL, TEXT, AT(std), 0, 0},
     {{"scale", "X", "White is X before mean and std apply (default 1).", 0}, INPUTS | CL, REAL, AT(scale), 0, 0},
     {{"fix", "NAME=VALUE", "An input of an ONNX model that becomes a constant when the model is read, so that shapes and axes may depend on it: numbers (3 or 0,2) "
-      "or a tensor file.", 0}, IN | RUNS | RW | GR | CO | EX | PA | BA, MANY, AT(fix), 0, 0},
+      "or a tensor file.", 0}, IN | RUNS | RW | GR | CO | EX | JO | PA | BA, MANY, AT(fix), 0, 0},
     {{"device", "NAME", "cpu (default), or cuda-smNN for a compute capability: cuda-sm80, cuda-sm90, cuda-sm120 ...", 0}, BA, TEXT, AT(device), 0, 0},
     {{"cudnn", "VERSION", "The cuDNN that PyTorch runs with on the device (default 9.20.0).", 0}, BA, TEXT, AT(cudnn), 0, 0},
     {{"dim", "NAME=N", "A size that is known; NAME is a symbol of the model (s0), an axis (input_ids.1), or batch, seq, height, width. Others stay symbols.", 'D'}, BA, MANY, AT(dim), 0, 0},
@@ -54,10 +54,17 @@ static const Option table[] = {
     {{"all", NULL, "With --weights: also constants, and buffers that are in no state dict.", 0}, EX, FLAG, AT(all), 0, 0},
     {{"output", "FILE", "Where to: FILE.pt2 or FILE.onnx; with --weights FILE.safetensors or FILE.npz. Written whole or not at all.", 'o'}, EX, TEXT, AT(output), 0, 0},
     {{"output", "FILE", "Where to: FILE.onnx or FILE.pt2; of a tensor file FILE.safetensors, FILE.npz or FILE.npy. Written whole or not at all.", 'o'}, CO, TEXT, AT(output), 0, 0},
+    {{"loss", "OUTPUT", "The output that is differentiated, one number (default: the only output).", 0}, JO, TEXT, AT(loss), 0, 0},
+    {{"grad", "LIST", "Also the gradients of these inputs, A,B,C; '*' means all of floats. Those that asked for one when the model was exported have it in any case. May be "
+      "given many times.", 0}, JO, MANY, AT(grad), 0, 0},
+    {{"inputs-only", NULL, "No gradients of parameters.", 0}, JO, FLAG, AT(inputs_only), 0, 0},
+    {{"decompose", "HOW", "none (default): attention stays one op, and its backward pass computes the probabilities anew. math: it becomes products and a softmax, whose "
+      "result the backward pass reads: more memory, less time.", 0}, JO, TEXT, AT(decompose), 0, 0},
+    {{"output", "FILE", "Where to: FILE.pt2 or FILE.onnx. Written whole or not at all.", 'o'}, JO, TEXT, AT(output), 0, 0},
     {{"output", "FILE.qkv", "Where to. Written whole or not at all.", 'o'}, PA, TEXT, AT(output), 0, 0},
-    {{"opset", "N", "ONNX operators of this version, 17 to 25 (default 18).", 0}, CO | EX, INTEGER, AT(opset), 17, 25},
-    {{"profile", "NAME", "For whom: ort (default), spec, openvino or tensorrt.", 0}, CO | EX, TEXT, AT(profile), 0, 0},
-    {{"external-data", NULL, "Weights in a file of their own beside the model, FILE.data; otherwise only above 2 GiB.", 0}, CO | EX, FLAG, AT(external), 0, 0},
+    {{"opset", "N", "ONNX operators of this version, 17 to 25 (default 18).", 0}, CO | EX | JO, INTEGER, AT(opset), 17, 25},
+    {{"profile", "NAME", "For whom: ort (default), spec, openvino or tensorrt.", 0}, CO | EX | JO, TEXT, AT(profile), 0, 0},
+    {{"external-data", NULL, "Weights in a file of their own beside the model, FILE.data; otherwise only above 2 GiB.", 0}, CO | EX | JO, FLAG, AT(external), 0, 0},
     {{"rewrite", NULL, "First turn every spelling of attention and of norms into one op, as qkv rewrite does.", 0}, CO, FLAG, AT(rewrite), 0, 0},
     {{"strict", NULL, "A warning about the profile's runtime is an error (exit code 1); the file is written all the same.", 0}, CO, FLAG, AT(strict), 0, 0},
     {{"prove", NULL, "Evaluate every replacement against what it replaces before it is made.", 0}, RW, FLAG, AT(prove), 0, 0},
@@ -129,7 +136,7 @@ static const Option table[] = {
     {{"full", NULL, "Also the checksums of the weights.", 0}, CH, FLAG, AT(full), 0, 0},
     {{"strict", NULL, "Exit code 1 for warnings, too.", 0}, CH, FLAG, AT(strict), 0, 0},
     {{"explain", "ID", "Say what a finding means and what to do, such as Q501; 'all' lists every one. No model is read.", 0}, CH, TEXT, AT(explain), 0, 0},
-    {{"json", NULL, "Print one JSON object, whose \"schema\" counts its versions.", 0}, IN | RUNS | RW | GE | CH | CO | PA | BA, FLAG, AT(json), 0, 0},
+    {{"json", NULL, "Print one JSON object, whose \"schema\" counts its versions.", 0}, IN | RUNS | RW | GE | CH | CO | JO | PA | BA, FLAG, AT(json), 0, 0},
     {{"man", NULL, "Print the man page's source.", 0}, HE, FLAG, AT(man), 0, 0},
     {{"verbose", NULL, "Say more on standard error.", 'v'}, ALL, COUNT, AT(verbose), 0, 0},
     {{"quiet", NULL, "Say nothing on standard error but errors.", 'q'}, ALL, FLAG, AT(quiet), 0, 0},

@@ -59,6 +59,11 @@ class GeneralizeOptions(C.Structure):
                 ("n_dynamic", C.c_int), ("apart", C.c_int), ("check", C.POINTER(C.c_void_p)), ("n_check", C.c_int)]
 
 
+class JointOptions(C.Structure):
+    _fields_ = [("struct_size", C.c_size_t), ("loss", C.c_char_p), ("decompose", C.c_char_p), ("inputs", C.POINTER(C.c_char_p)), ("n_inputs", C.c_int),
+                ("inputs_only", C.c_int)]
+
+
 class CheckOptions(C.Structure):
     _fields_ = [("struct_size", C.c_size_t), ("targets", C.c_char_p), ("security", C.c_int), ("full", C.c_int), ("strict", C.c_int)]
 
@@ -104,6 +109,7 @@ def _declare(lib):
             ("model_save_onnx", i, p, s, C.POINTER(OnnxOptions), C.POINTER(p), e),
             ("model_rewrite", i, p, C.POINTER(RewriteOptions), C.POINTER(p), e),
             ("model_extract", p, p, C.POINTER(s), i, C.POINTER(s), i, e),
+            ("model_joint", p, p, C.POINTER(JointOptions), C.POINTER(p), e),
             ("model_generalize", p, C.POINTER(p), i, C.POINTER(GeneralizeOptions), C.POINTER(p), e),
             ("model_backends", p, p, C.POINTER(BackendsOptions), e),
             ("sdpa_choice", i, C.POINTER(SdpaCall), s, i, C.POINTER(i), C.POINTER(p), e),

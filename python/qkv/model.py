@@ -7,7 +7,7 @@ import os
 import numpy as np
 
 from ._backends import cudnn_number
-from ._lib import DTYPES, OUTPUT_MEMORY, PROFILES, BackendsOptions, CError, CTensor, Error, LoadOptions, OnnxOptions, RewriteOptions, SessionOptions, check, lib, text
+from ._lib import DTYPES, OUTPUT_MEMORY, PROFILES, BackendsOptions, CError, CTensor, Error, JointOptions, LoadOptions, OnnxOptions, RewriteOptions, SessionOptions, check, lib, text
 
 NUMPY = {"f32": np.float32, "f64": np.float64, "f16": np.float16, "i64": np.int64, "i32": np.int32, "i16": np.int16, "i8": np.int8,
          "u8": np.uint8, "bool": np.bool_, "u16": np.uint16, "u32": np.uint32, "u64": np.uint64, "c64": np.complex64, "c128": np.complex128}
@@ -292,6 +292,19 @@ class Model:
         check(made, e)
         return Model._of(made, self)
 
+    def joint(self, loss=None, inputs=(), parameters=True, decompose="none"):
+        """The model and the gradients of its output `loss` (one number; None: the only output) as one model: its outputs, then grad.NAME of every
+        parameter that asks for a gradient and of inputs that asked for one at export or are named here ("*": all of floats). decompose="math" writes
+        attention as products and a softmax, whose result the backward pass reads. The report of `qkv joint --json` is the result's `joint_report`."""
+        e, report, names = CError(), C.c_void_p(), [inputs] if isinstance(inputs, str) else list(inputs)
+        texts = (C.c_char_p * max(len(names), 1))(*[n.encode() for n in names])
+        options = JointOptions(C.sizeof(JointOptions), loss.encode() if loss else None, decompose.encode(), texts, len(names), not parameters)
+        made = lib().qkv_model_joint(self._model, C.byref(options), C.byref(report), C.byref(e))
+        check(made, e)
+        model = Model._of(made, self)
+        model.joint_report = json.loads(text(report.value, e))
+        return model
+
     def _run(self, feeds, kept=()):
         if not isinstance(feeds, dict):
             feeds = {str(i): x for i, x in enumerate(feeds if isinstance(feeds, (list, tuple)) else [feeds])}
@@ -322,6 +335,14 @@ class Model:
     def reset(self):
         """Buffers that the model writes go back to the file's values."""
         lib().qkv_session_reset(self._session)
+
+
+def joint(model, loss=None, path=None, **options):
+    """Model.joint of a path or Model; writes a .pt2, or ONNX for a path that ends in .onnx, if path is given."""
+    made = (model if isinstance(model, Model) else Model(model)).joint(loss, **options)
+    if path:
+        (made.save_onnx if os.fspath(path).endswith(".onnx") else made.save)(path)
+    return made
 
 
 def _reopen(args, rewrites):

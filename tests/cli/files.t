@@ -73,6 +73,7 @@ static_loop.pt2
 static_other.pt2
 static_table_a.pt2
 static_table_b.pt2
+train.pt2
 two.pt2
 vocab.txt
 words.pt2

@@ -18,6 +18,7 @@ Commands
   check       Look for errors and traps in a model file, without running it
   convert     Write a model in another format: ONNX, or .pt2
   extract     Cut a part of a model into its own file, or write its weights
+  joint       Write a model with the gradients of its loss: forward and backward in one graph
   pack        Write a model as this machine runs it, in a file that opens at once
   backends    Say which kernel PyTorch takes for each attention, and why
   help        Print help
@@ -60,6 +61,7 @@ Commands
   check       Look for errors and traps in a model file, without running it
   convert     Write a model in another format: ONNX, or .pt2
   extract     Cut a part of a model into its own file, or write its weights
+  joint       Write a model with the gradients of its loss: forward and backward in one graph
   pack        Write a model as this machine runs it, in a file that opens at once
   backends    Say which kernel PyTorch takes for each attention, and why
   help        Print help
@@ -165,6 +167,6 @@ usage: qkv verify MODEL [OTHER] [options]
 
 Prints for each output the largest absolute and relative difference, the largest difference as a
 share of the largest expected value, the cosine, and where and what the largest difference is. The
-$ for c in '' inspect run verify bench embed classify segment rewrite graph generalize check convert extract pack backends help; do qkv help $c --man | cmp - $MAN/qkv${c:+-$c}.1 || echo "make new man pages: tests/cli/man.sh"; done
+$ for c in '' inspect run verify bench embed classify segment rewrite graph generalize check convert extract joint pack backends help; do qkv help $c --man | cmp - $MAN/qkv${c:+-$c}.1 || echo "make new man pages: tests/cli/man.sh"; done
 $ qkv help | grep -c .
-33
+34

@@ -6,6 +6,7 @@ rgb.pt2         (1, 3, 4, 6) -> itself: shows how a picture is read
 words.pt2       (B, S) ids, mask, types -> (B, S, 8) and pooled (B, 8); each token has its own direction, scaled by its type
 affine.pt2      (B, 4) -> relu(x @ w + b) * 2; affine2.pt2 is the same with one bias changed
 two.pt2         a (B, 3) i64, b (B, 3) f32 -> a + b, a > b
+train.pt2       x (B, 4), target (B, 3) -> the mean squared error of affine.pt2's layer, and what it predicts; x asks for a gradient
 static_*.pt2    (b, s, 4) with mask (b, s) -> attention with a causal mask that is a constant; at three sizes, without dynamic sizes;
                 static_loop.pt2 has the same signature and other nodes, static_other.pt2 other weights
 static_table_*.pt2   x (b, s) -> x * a table of s numbers that follow no rule + 137 or 911, at two sizes
@@ -55,6 +56,17 @@ class Affine(torch.nn.Module):
 
     def forward(self, x):
         return torch.relu(self.layer(x)) * 2
+
+
+class Train(Affine):
+    def __init__(self):
+        super().__init__(1.0)
+        self.layer.bias.requires_grad_(False)
+        self.unused = torch.nn.Parameter(torch.ones(2))
+
+    def forward(self, x, target):
+        y = super().forward(x)
+        return (y - target).square().mean(), y
 
 
 class Two(torch.nn.Module):
@@ -196,6 +208,7 @@ def main():
     save("affine", Affine(0.5), (torch.rand(3, 4),), {"x": {0: batch}})
     save("affine2", Affine(0.75), (torch.rand(3, 4),), {"x": {0: batch}})
     save("two", Two(), (torch.ones(3, 3, dtype=torch.int64), torch.rand(3, 3)), {"a": {0: batch}, "b": {0: batch}})
+    save("train", Train(), (torch.rand(3, 4, requires_grad=True), torch.rand(3, 3)), {"x": {0: batch}, "target": {0: batch}})
     static = lambda n, s: (torch.rand(n, s, 4), torch.ones(n, s, dtype=torch.bool))
     for name, n, s in (("a", 2, 3), ("b", 3, 5), ("c", 4, 8)):
         save(f"static_{name}", Causal(), static(n, s), None)

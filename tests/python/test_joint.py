@@ -1,0 +1,177 @@
+"""Joint graphs: gradients are torch.autograd's, in qkv and in PyTorch after saving, for sizes that the example did not have."""
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+import qkv  # noqa: E402
+import torch.nn.functional as F  # noqa: E402
+from torch import nn  # noqa: E402
+from torch.export import Dim  # noqa: E402
+
+B, S = Dim("b", min=1, max=8), Dim("s", min=3, max=32)
+
+
+class Attention(nn.Module):
+    """Embedding (a row of padding, a tied head), grouped heads, causal or masked or biased attention, norms, an MLP, cross entropy."""
+
+    def __init__(self, kind):
+        super().__init__()
+        self.kind = kind
+        self.table = nn.Embedding(11, 16, padding_idx=0)
+        self.norm, self.last = nn.LayerNorm(16), nn.RMSNorm(16)
+        self.q, self.kv, self.out = nn.Linear(16, 16), nn.Linear(16, 16), nn.Linear(16, 16)
+        self.bias = nn.Parameter(torch.randn(4, 1, 1))
+        self.mlp = nn.Sequential(nn.Linear(16, 32), nn.GELU(), nn.Linear(32, 16), nn.SiLU())
+        self.frozen = nn.Parameter(torch.ones(16), requires_grad=False)
+        self.unused = nn.Parameter(torch.ones(3))
+
+    def forward(self, ids, x):
+        h = self.table(ids) + x
+        n = self.norm(h)
+        q = self.q(n).unflatten(-1, (4, 4)).transpose(1, 2)
+        k, v = self.kv(n).unflatten(-1, (2, 2, 4)).permute(2, 0, 3, 1, 4).unbind(0)
+        if self.kind == "causal":
+            a = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True, scale=0.3)
+        elif self.kind == "mask":
+            a = F.scaled_dot_product_attention(q, k, v, (ids != 3)[:, None, None, :], enable_gqa=True)
+        else:
+            s = q @ k.repeat_interleave(2, 1).mT / 2 + self.bias
+            a = s.softmax(-1) @ v.repeat_interleave(2, 1)
+        h = h + self.out(a.transpose(1, 2).flatten(2)) * self.frozen
+        h = self.last(h + self.mlp(h))
+        logits = h @ self.table.weight.T
+        loss = F.cross_entropy(logits.flatten(0, 1), ids.flatten())
+        return {"loss": loss, "logits": logits}
+
+
+class Picture(nn.Module):
+    """Convolutions, pooling, resampling, group and batch norm, a grid, on pictures of any size."""
+
+    def __init__(self):
+        super().__init__()
+        self.a = nn.Conv2d(3, 8, 3, stride=2, padding=1)
+        self.group, self.batch = nn.GroupNorm(2, 8), nn.BatchNorm2d(8)
+        self.deep = nn.Conv2d(8, 8, 3, padding=1, groups=8)
+        self.up = nn.ConvTranspose2d(8, 4, 2, stride=2)
+
+    def forward(self, image, grid):
+        x = F.relu(self.batch(self.group(self.a(image))))
+        x = x + self.deep(F.max_pool2d(x, 3, 1, 1))
+        x = F.interpolate(self.up(x), size=(9, 11), mode="bilinear") + F.adaptive_avg_pool2d(x, (9, 11))[:, ::2]
+        sampled = F.grid_sample(x, grid, align_corners=False)
+        return (sampled.square().mean() + F.avg_pool2d(x, 2).abs().amax(dim=(2, 3)).sum()).reshape(1)
+
+
+def tokens(batch, length, dtype):
+    ids = torch.randint(0, 11, (batch, length), generator=torch.Generator().manual_seed(batch))
+    return ids, torch.randn(batch, length, 16, dtype=dtype)
+
+
+def pictures(batch, size, dtype):
+    return torch.randn(batch, 3, size, size + 2, dtype=dtype), torch.rand(batch, 3, 4, 2, dtype=dtype) * 2.4 - 1.2
+
+
+CASES = {
+    "causal": (lambda: Attention("causal"), tokens, ({0: B, 1: S}, {0: B, 1: S}), "x"),
+    "mask": (lambda: Attention("mask"), tokens, ({0: B, 1: S}, {0: B, 1: S}), "x"),
+    "bias": (lambda: Attention("bias"), tokens, ({0: B, 1: S}, {0: B, 1: S}), "x"),
+    "picture": (Picture, pictures, ({0: B}, {0: B}), "*"),
+}
+
+
+def close(got, want, dtype, name):
+    got, want = np.asarray(got), want.detach().numpy()
+    assert got.shape == want.shape and got.dtype == want.dtype, name
+    assert np.abs(got - want).max() <= (1e-4 if dtype == torch.float32 else 1e-9) * max(np.abs(want).max(), 1e-3), name
+
+
+@pytest.mark.parametrize("decompose", ["none", "math"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", CASES)
+def test_autograd(name, dtype, decompose, tmp_path):
+    make, inputs, dynamic, wanted = CASES[name]
+    if decompose == "math" and name == "picture":
+        pytest.skip("no attention")
+    torch.manual_seed(0)
+    module = make().to(dtype).eval()
+    torch.export.save(torch.export.export(module, inputs(2, 6, dtype), dynamic_shapes=dynamic), tmp_path / "m.pt2")
+    joint = qkv.joint(tmp_path / "m.pt2", loss="output_0", path=tmp_path / "j.pt2", inputs=wanted, decompose=decompose)
+    written, loaded = qkv.Model(tmp_path / "j.pt2"), torch.export.load(tmp_path / "j.pt2")
+    signature = loaded.graph_signature
+    for args in (inputs(2, 6, dtype), inputs(3, 6 if name == "picture" else 9, dtype)):
+        leaves = {n: p for n, p in module.named_parameters() if p.requires_grad and n not in joint.joint_report["without"]}
+        floats = {n: a.requires_grad_() for n, a in zip(joint.inputs, args) if a.is_floating_point()}
+        result = module(*args)
+        loss = result["loss"] if isinstance(result, dict) else result
+        want = dict(zip([*leaves, *floats], torch.autograd.grad(loss.sum(), [*leaves.values(), *floats.values()])))
+        args = [a.detach() for a in args]
+        feeds = {n: a.numpy() for n, a in zip(joint.inputs, args)}
+        for run in (joint.run(feeds), written.run(feeds)):
+            assert list(run) == ["output_0", *(["output_1"] if isinstance(result, dict) else []), *("grad." + n for n in want)]
+            close(run["output_0"], loss, dtype, "loss")
+            for n, g in want.items():
+                close(run["grad." + n], g, dtype, n)
+        values = loaded.module()(*args)
+        assert [s.kind.name for s in signature.output_specs] == ["LOSS_OUTPUT", *(["USER_OUTPUT"] if isinstance(result, dict) else []), *["GRADIENT_TO_PARAMETER"] * len(leaves),
+                                                                 *["GRADIENT_TO_USER_INPUT"] * len(floats)]
+        for s, v in zip(signature.output_specs, values):
+            close(v.detach().numpy(), loss if s.kind.name == "LOSS_OUTPUT" else want[s.target] if s.target else result["logits"], dtype, s)
+    assert joint.joint_report["without"] == {"picture": [], "bias": ["unused"]}.get(name, ["bias", "unused"])
+    assert set(signature.backward_signature.gradients_to_parameters.values()) == set(leaves)
+
+
+def test_buffers_dropout_and_given_masks(tmp_path):
+    """A buffer that changes comes first and is not taken for the loss; a mask of dropout that is an input; loss of shape (1,)."""
+
+    class Counting(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("steps", torch.zeros(()))
+            self.fc = nn.Linear(4, 2)
+
+        def forward(self, x, keep):
+            self.steps.add_(1)
+            return F.dropout(self.fc(x), 0.0, True) * keep, (self.fc(x * keep.sum()) ** 2).mean(0, keepdim=True).sum(1)
+
+    module, x, keep = Counting(), torch.randn(3, 4, requires_grad=True), torch.tensor([1.0, 0.0])
+    torch.export.save(torch.export.export(module, (x, keep)), tmp_path / "m.pt2")
+    joint = qkv.joint(tmp_path / "m.pt2", "output_1", path=tmp_path / "j.pt2")
+    assert list(joint.outputs) == ["output_0", "output_1", "grad.fc.weight", "grad.fc.bias", "grad.x"]
+    ep = torch.export.load(tmp_path / "j.pt2")
+    assert [s.kind.name for s in ep.graph_signature.output_specs][:3] == ["BUFFER_MUTATION", "USER_OUTPUT", "LOSS_OUTPUT"]
+    loss = module(x, keep)[1]
+    loss.sum().backward()
+    run = joint.run([x.detach().numpy(), keep.numpy()])
+    for name, g in (("fc.weight", module.fc.weight.grad), ("fc.bias", module.fc.bias.grad), ("x", x.grad)):
+        close(run["grad." + name], g, torch.float32, name)
+
+
+def test_onnx(tmp_path):
+    ort = pytest.importorskip("onnxruntime")
+    torch.manual_seed(0)
+    args = tokens(2, 6, torch.float32)
+    torch.export.save(torch.export.export(Attention("bias").eval(), args), tmp_path / "m.pt2")
+    joint = qkv.joint(tmp_path / "m.pt2", "output_0", path=tmp_path / "j.onnx")
+    feeds = {n: a.numpy() for n, a in zip(joint.inputs, args)}
+    session = ort.InferenceSession(tmp_path / "j.onnx", providers=["CPUExecutionProvider"])
+    want = joint.run(feeds)
+    for o, got in zip(session.get_outputs(), session.run(None, feeds)):
+        assert np.abs(got - want[o.name]).max() <= 1e-4 * max(np.abs(want[o.name]).max(), 1e-3), o.name
+
+
+def test_refused(tmp_path):
+    class Odd(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.w = nn.Parameter(torch.rand(5))
+
+        def forward(self, x):
+            return torch.histc(self.w * x, 4).exp().sum(), self.w * x
+
+    torch.export.save(torch.export.export(Odd(), (torch.rand(5),)), tmp_path / "m.pt2")
+    model = qkv.Model(tmp_path / "m.pt2")
+    for options, code, words in (({"loss": "output_0"}, 4, "histc -> exp -> sum_1 -> the loss"), ({"loss": "output_1"}, 2, r"its shape is \(5\), expected one number"),
+                                 ({}, 2, "which output is the loss"), ({"loss": "output_9"}, 2, "no output 'output_9'"), ({"loss": "output_0", "decompose": "x"}, 2, "none or math")):
+        with pytest.raises(qkv.Error, match=words) as e:
+            model.joint(**options)
+        assert e.value.code == code
