@@ -117,6 +117,11 @@ qkv: error: 1 of 6 pictures could not be read:
   many/ffff.jpg
 $ for b in 1 2 3 4; do qkv segment ground.pt2 --image a.png --text red --text blue --tile 16 --overlap 4 --batch $b --json >tiles$b.json; cmp tiles$b.json tiles1.json; done; grep -c image_id tiles1.json
 5
+# a batch that was chosen is made smaller where memory is limited, one that was asked for is not
+$ mkdir more; for i in $(seq 18); do cp many/ff00ff.png more/$i.png; done; for l in 100K 1G; do qkv segment ground.pt2 --images more --text red --text blue --memory-limit $l --out more$l | grep -c png; done; cmp more100K/coco.json more1G/coco.json; qkv segment ground.pt2 --images more --text red --text blue --memory-limit 100K --batch 16 --out sixteen 2>/dev/null || echo $?
+18
+18
+5
 # a picture of one pixel
 $ make png one.png 1x1 ff0000; qkv segment ground.pt2 --image one.png --text red --tile 16
 text  score   x0   y0   x1   y1  pixels
