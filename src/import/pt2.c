@@ -264,12 +264,28 @@ static Expr *root_of(Expr *e)
     return root_of(e->args[ex_is_int(e->args[0])]);
 }
 
+/* Nobody declared this minimum: torch writes 2 where a size has none (Dim.AUTO, Dim.DYNAMIC), as sizes of 0 and 1 are left out while it traces,
+ * and runs 1 all the same. A maximum beside it is then one that tracing found, which is among the guards. */
+static bool undeclared(const json_t *top, const char *symbol, int64_t lo, int64_t hi)
+{
+    char bound[32];
+    size_t i, n = (size_t)snprintf(bound, sizeof bound, " <= %lld", (long long)hi);
+    json_t *guard;
+    if (lo != 2 || symbol[0] != 's') return false; /* u0 and its kin come out of data; torch keeps what was checked of them */
+    if (hi == INT64_MAX) return true;
+    json_array_foreach(json_object_get(top, "guards_code"), i, guard) {
+        size_t length = json_string_length(guard);
+        if (length > n && !strcmp(json_string_value(guard) + length - n, bound)) return true;
+    }
+    return false;
+}
+
 /* torch lists 2 as the least value of s0 where 14*s0 is declared from 14 on, and runs 14 all the same: sizes of 0 and 1 are left out of its
  * ranges while it traces, and it puts back the declared minimum of plain symbols and of derived sizes alone. */
 static void widen_root(ExprPool *p, Expr *e, int64_t lo, int64_t hi)
 {
     Expr *root = root_of(e);
-    if (!root || e == root || expr_symbol(p, (int)root->i)->lo != 2) return;
+    if (!root || e == root || expr_symbol(p, (int)root->i)->lo > 2 || expr_symbol(p, (int)root->i)->lo < 1) return;
     int64_t least = 2, top = expr_symbol(p, (int)root->i)->hi, a = lo, b = hi;
     while (least > 0 && a >= lo && b <= hi) {
         expr_set_range(p, (int)root->i, least - 1, least - 1);
@@ -293,7 +309,7 @@ static bool read_ranges(Import *im, const json_t *top, bool plain)
         if (lo > hi) return fail(im->err, E_FORMAT, "range_constraints: '%.60s': minimum %lld is above maximum %lld", key, (long long)lo, (long long)hi);
         Expr *e = ex_parse(im->g->ex, key, NULL, NULL, im->err);
         if (!e) return within(im->err, "range_constraints");
-        if (plain && e->kind == EX_SYM) expr_set_range(im->g->ex, (int)e->i, lo, hi);
+        if (plain && e->kind == EX_SYM) expr_set_range(im->g->ex, (int)e->i, undeclared(top, key, lo, hi) ? 1 : lo, hi);
         if (plain || e->kind == EX_SYM) continue;
         Expr *in = ex_bool(im->g->ex, true);
         if (lo != INT64_MIN) in = ex_make(im->g->ex, EX_AND, in, ex_make(im->g->ex, EX_LE, ex_int(im->g->ex, lo), e, NULL), NULL);

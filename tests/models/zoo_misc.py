@@ -421,6 +421,26 @@ def _():
     mk = lambda b, h, w: dict(x=R(b, 3, h, w))
     return m, [mk(2, 16, 24), mk(1, 32, 20)], dict(x={0: batch(), 2: 4 * Dim("h", min=4, max=16), 3: 4 * Dim("w", min=4, max=16)})
 
+@model("no_minimum_declared")
+def _():
+    class M(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.words, self.places, self.layer = nn.Embedding(40, 16), nn.Embedding(24, 16), nn.TransformerEncoderLayer(16, 2, 24, batch_first=True)
+
+        def forward(self, ids, seen):
+            x = self.words(ids) + self.places.weight[:ids.shape[1]]
+            return self.layer(x, src_key_padding_mask=seen == 0), x.mean(1)
+
+    def mk(b, n):
+        seen = torch.ones(b, n, dtype=torch.int64)
+        seen[-1, n // 2 + 1:] = 0
+        return dict(ids=I(40, b, n), seen=seen)
+
+    # torch writes 2 to infinity for the batch and 2 to 24 for the length, and runs 1 of either
+    return seeded(M), [mk(2, 6), mk(1, 9), mk(3, 1), mk(1, 1)], dict(ids={0: Dim.DYNAMIC, 1: Dim.DYNAMIC}, seen={0: Dim.DYNAMIC, 1: Dim.DYNAMIC})
+
+
 
 @model("mask_lies_otherwise")  # a bias that comes with its heads last, at sizes of 1, whose strides say nothing
 def _():
