@@ -63,9 +63,17 @@ static void print_json(const Options *o, const char *const *name, const qkv_tens
                          "outputs", outputs));
 }
 
+static void on_progress(void *user, const char *module, double done)
+{
+    Progress *bar = user;
+    bar->stage = module;
+    progress_at(bar, done);
+}
+
 int cmd_run(const Options *o)
 {
     Loaded m;
+    Progress bar;
     Inputs in = {0};
     qkv_error e;
     bool bf16;
@@ -78,9 +86,13 @@ int cmd_run(const Options *o)
     code = inputs_set(o, &m, &in);
     if (!code) code = trace_start(o, &m, 1);
     if (!code) {
+        progress_start(&bar, "run", 1);
+        if (bar.on) qkv_session_on_progress(m.session, on_progress, &bar);
         start = now_ms();
-        if (qkv_session_run(m.session, &e)) code = problem_of(&e);
+        qkv_status status = qkv_session_run(m.session, &e);
         ms = now_ms() - start;
+        progress_end(&bar);
+        if (status) code = problem_of(&e);
         detail("ran in %.1f ms", ms);
     }
     if (!code) code = trace_finish(o, &m);
