@@ -506,7 +506,10 @@ void graph_count_uses(const Graph *g, int *uses)
 {
     memset(uses, 0, (size_t)g->next_id * sizeof *uses);
     for (Node *n = g->first; n; n = n->next) node_each_operand(n, count_operand, uses);
-    for (int i = 0; i < g->noutput; i++) uses[g->output[i].value->id]++;
+    for (int i = 0; i < g->noutput; i++) {
+        uses[g->output[i].value->id]++;
+        if (g->output[i].gradient_of) uses[g->output[i].gradient_of->id]++; /* it stays in the graph, as it is */
+    }
     for (int i = 0; i < g->nmutation; i++) uses[g->mutation[i].value->id]++;
     for (int i = 0; i < g->ninput_mutation; i++) uses[g->input_mutation[i].value->id]++;
     count_symbols(g, uses);

@@ -176,7 +176,7 @@ void graph_remove(Graph *g, Node *n);                       /* unlinks; nobody m
 void graph_link_before(Graph *g, Node *n, Node *at);        /* links a node that was removed again, NULL = at the end */
 bool graph_sort(Graph *g, Err *err);                        /* operands before their users, otherwise in the order that there is */
 int graph_dce(Graph *g);                                    /* removes unused pure nodes; how many */
-/* Count of uses per value id (nodes, outputs, mutations), in the caller's array of g->next_id ints. */
+/* Count of uses per value id (nodes, outputs, what outputs are gradients of, mutations), in the caller's array of g->next_id ints. */
 void graph_count_uses(const Graph *g, int *uses);
 /* Calls f for each Value* operand of a node (lists flattened, NULLs skipped); f may replace it. */
 void node_each_operand(Node *n, void (*f)(void *user, Value **slot), void *user);

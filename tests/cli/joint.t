@@ -36,6 +36,12 @@ output_0           f32    ()       21.9583  21.9583  21.9583           0
 output_1           f32    (2, 3)       1.5        8     5.75           0
 grad.layer.weight  f32    (3, 4)  -3.16667  10.8333      2.5           0
 grad.x             f32    (2, 4)         9  20.1667  13.6458           0
+$ qkv pack joint.pt2 -o joint.qkv -q >packed.txt; qkv run joint.qkv -i in.safetensors -q | tail -1; qkv rewrite joint.pt2 -o again.pt2 -q; qkv graph again.pt2 | tail -3
+grad.x             f32    (2, 4)         9  20.1667  13.6458           0
+0 attentions fused, 0 left; 17 nodes, were 17
+output output_1 = %mul
+output grad.layer.weight = %linear_grad__21 gradient of %p_layer_weight
+output grad.x = %linear_grad gradient of %x
 $ qkv joint train.pt2 --loss output_0 --inputs-only --grad target -o joint.onnx; qkv run joint.onnx -i in.safetensors -q
 opset 18, profile ort: 20 nodes, 8 weights and constants, 0 attentions (0 as one op)
 loss output_0: 2 gradients, 16 nodes (the model has 6)
