@@ -143,6 +143,29 @@ def test_buffers_dropout_and_given_masks(tmp_path):
         close(run["grad." + name], g, torch.float32, name)
 
 
+def test_dropout_of_a_seed(tmp_path):
+    """In training mode, attention's dropout included: numbers and gradients are PyTorch's after torch.manual_seed (0 for a new session)."""
+
+    class Dropping(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = nn.Linear(8, 16), nn.Linear(16, 4)
+
+        def forward(self, x):
+            q = F.dropout(F.relu(self.a(x)), 0.3, True).reshape(2, 3, 2, 8).transpose(1, 2)
+            return self.b(F.scaled_dot_product_attention(q, q, q, dropout_p=0.2).transpose(1, 2).flatten(2)).square().mean()
+
+    module, x = Dropping(), torch.randn(2, 3, 8)
+    torch.export.save(torch.export.export(module, (x,)), tmp_path / "m.pt2")
+    run = qkv.joint(tmp_path / "m.pt2").run([x.numpy()])
+    torch.manual_seed(0)
+    loss = module(x)
+    loss.backward()
+    close(run["output_0"], loss, torch.float32, "loss")
+    for name, p in module.named_parameters():
+        close(run["grad." + name], p.grad, torch.float32, name)
+
+
 def test_onnx(tmp_path):
     ort = pytest.importorskip("onnxruntime")
     torch.manual_seed(0)
