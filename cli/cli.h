@@ -30,7 +30,7 @@ typedef struct Options {
     const char *loss, *decompose, *trace_to, *phases, *counterexample, *targets, *explain, *profile, *device, *cudnn;
     int64_t seed, threads, memory_limit, iterations, warmup, max_tokens, top, tile, overlap, batch;
     double scale, threshold;
-    bool inputs_only, weights, all, seeded, json, per_op, cased, man, quiet, help, prove, why_not, require_fused, exact_masked_rows, no_builtin, apart, security, full, strict, external, rewrite, no_optimize, skip_padding, train;
+    bool inputs_only, weights, all, seeded, json, per_op, cased, man, quiet, help, prove, why_not, require_fused, exact_masked_rows, no_builtin, apart, security, full, strict, external, rewrite, no_optimize, skip_padding, train, lift_sdpa;
     int64_t seeds, opset;
     int verbose;
 } Options;
@@ -144,6 +144,7 @@ void model_close(Loaded *m);
 /* --trace: from now on, with room for so many runs; and written. Nothing without the option. */
 int trace_start(const Options *o, Loaded *m, int64_t runs);
 int trace_finish(const Options *o, Loaded *m);
+int cudnn_of(const Options *o, int *out);       /* --cudnn, as the library counts; 0 without it */
 int model_bf16(const Options *o, bool *bf16); /* --dtype */
 typedef struct Words { /* a list option's words, cut at commas */
     char *text;

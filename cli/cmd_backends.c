@@ -14,7 +14,7 @@ static const char *text_of(const json_t *v, const char *key)
 }
 
 /* "9.20.0" as cuDNN counts: 92000 */
-static int cudnn_of(const Options *o, int *out)
+int cudnn_of(const Options *o, int *out)
 {
     int major = 0, minor = 0, patch = 0, used = 0;
     *out = 0;

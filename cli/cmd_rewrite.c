@@ -99,6 +99,9 @@ int cmd_rewrite(const Options *o)
                                    .prove = o->prove, .seeds = (int)o->seeds, .counterexample = o->counterexample ? o->counterexample : "counterexample.safetensors",
                                    .exact_masked_rows = o->exact_masked_rows, .skip_padding = o->skip_padding, .progress = on_progress, .progress_user = &progress};
     int code = phases_of(o, &options.phases);
+    if (!code && !o->lift_sdpa && (o->device || o->cudnn)) code = problem(QKV_USAGE, "options '--device' and '--cudnn' go with --lift-sdpa");
+    if (!code) code = cudnn_of(o, &options.cudnn);
+    if (o->lift_sdpa) options.lift_sdpa = o->device ? o->device : "cpu";
     if (code) return code;
     qkv_model *m;
     Options plain = *o;

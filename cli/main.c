@@ -77,6 +77,7 @@ const Command commands[COMMANDS] = {
                    "allow no key among them; one that differs ends the command with exit code 1 and its tensors in a file.",
                    "qkv rewrite bert.pt2 -o fused.pt2 --prove\tread, rewrite, prove, write\n"
                    "qkv rewrite bert.pt2 --why-not\twhat is left, and why\n"
+                   "qkv rewrite vit.pt2 --lift-sdpa --device cuda-sm90 --prove -o fast.pt2\tattention for PyTorch's kernels on an H100\n"
                    "qkv rewrite bert.pt2 --require-fused -q\tin a build: exit code 1 when an attention is left",
                    1, 1, cmd_rewrite},
     [C_GRAPH] = {"graph", "MODEL", "Print the graph as text",
@@ -143,7 +144,7 @@ const Command commands[COMMANDS] = {
     [C_BACKENDS] = {"backends", "MODEL", "Say which kernel PyTorch takes for each attention, and why",
                     "Lists every scaled_dot_product_attention as the file has it: its module, sizes and mask, and which kernel PyTorch 2.13 takes for it on a device: flash, efficient, "
                     "cudnn, or math, which computes and keeps all scores. Where sizes that vary decide, the kernel is a list of cases. Below stands which rule keeps an attention "
-                    "from a better kernel, and what to change.\n\n"
+                    "from a better kernel, and what to change; qkv rewrite --lift-sdpa does it where the numbers stay.\n\n"
                     "The table for the CPU is tested against PyTorch's own choice, those for CUDA are read from its source (docs/BACKENDS.md).",
                     "qkv backends vit.pt2\ton the CPU, for all sizes\n"
                     "qkv backends vit.pt2 --device cuda-sm90 -D batch=8\ton an H100\n"

@@ -41,8 +41,8 @@ static const Option table[] = {
     {{"scale", "X", "White is X before mean and std apply (default 1).", 0}, INPUTS | CL, REAL, AT(scale), 0, 0},
     {{"fix", "NAME=VALUE", "An input of an ONNX model that becomes a constant when the model is read, so that shapes and axes may depend on it: numbers (3 or 0,2) "
       "or a tensor file.", 0}, IN | RUNS | RW | GR | CO | EX | JO | PA | BA, MANY, AT(fix), 0, 0},
-    {{"device", "NAME", "cpu (default), or cuda-smNN for a compute capability: cuda-sm80, cuda-sm90, cuda-sm120 ...", 0}, BA, TEXT, AT(device), 0, 0},
-    {{"cudnn", "VERSION", "The cuDNN that PyTorch runs with on the device (default 9.20.0).", 0}, BA, TEXT, AT(cudnn), 0, 0},
+    {{"device", "NAME", "cpu (default), or cuda-smNN for a compute capability: cuda-sm80, cuda-sm90, cuda-sm120 ...", 0}, BA | RW, TEXT, AT(device), 0, 0},
+    {{"cudnn", "VERSION", "The cuDNN that PyTorch runs with on the device (default 9.20.0).", 0}, BA | RW, TEXT, AT(cudnn), 0, 0},
     {{"dim", "NAME=N", "A size that is known; NAME is a symbol of the model (s0), an axis (input_ids.1), or batch, seq, height, width. Others stay symbols.", 'D'}, BA, MANY, AT(dim), 0, 0},
     {{"train", NULL, "Gradients are on, and every parameter that is not frozen asks for one; otherwise as under torch.no_grad().", 0}, BA, FLAG, AT(train), 0, 0},
     {{"output", "FILE", "Write the results to a .safetensors or .npz file, whole or not at all.", 'o'}, RU | EM, TEXT, AT(output), 0, 0},
@@ -67,6 +67,8 @@ static const Option table[] = {
     {{"external-data", NULL, "Weights in a file of their own beside the model, FILE.data; otherwise only above 2 GiB.", 0}, CO | EX | JO, FLAG, AT(external), 0, 0},
     {{"rewrite", NULL, "First turn every spelling of attention and of norms into one op, as qkv rewrite does.", 0}, CO, FLAG, AT(rewrite), 0, 0},
     {{"strict", NULL, "A warning about the profile's runtime is an error (exit code 1); the file is written all the same.", 0}, CO, FLAG, AT(strict), 0, 0},
+    {{"lift-sdpa", NULL, "Afterwards, give every attention the form for which PyTorch has a better kernel on --device (see qkv backends): 4 axes, masks of 4 axes, head sizes padded "
+      "with the scale kept, operands contiguous.", 0}, RW, FLAG, AT(lift_sdpa), 0, 0},
     {{"prove", NULL, "Evaluate every replacement against what it replaces before it is made.", 0}, RW, FLAG, AT(prove), 0, 0},
     {{"seeds", "N", "Random inputs per proof and size (default 3).", 0}, RW, INTEGER, AT(seeds), 1, 1000},
     {{"counterexample", "FILE", "Where a failed proof writes its tensors (default counterexample.safetensors).", 0}, RW, TEXT, AT(counterexample), 0, 0},

@@ -173,6 +173,8 @@ typedef struct qkv_rewrite_options {
     void (*progress)(void *user, int done, int total);
     void *progress_user;
     int skip_padding;               /* 1: afterwards, where a key padding mask marks tokens, the network runs on real tokens only */
+    const char *lift_sdpa;          /* a device as in qkv_sdpa_choice: afterwards, attention takes the form for which PyTorch has a better kernel there; NULL: no */
+    int cudnn;                      /* with lift_sdpa */
 } qkv_rewrite_options;
 enum { QKV_RECOMPOSE = 1, QKV_CONVERT = 2, QKV_FUSE = 4 };
 

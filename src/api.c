@@ -219,7 +219,7 @@ qkv_status qkv_model_rewrite(qkv_model *m, const qkv_rewrite_options *options, c
     qkv_rewrite_options q = {0};
     if (options) memcpy(&q, options, options->struct_size < sizeof q ? options->struct_size : sizeof q);
     OptimiseOptions o = {.rule_file = q.rule_files, .nrule_files = q.rule_file_count, .no_builtin = q.no_builtin_rules != 0, .phases = q.phases, .prove = q.prove != 0,
-                         .seeds = q.seeds, .counterexample = q.counterexample, .exact_masked_rows = q.exact_masked_rows != 0, .skip_padding = q.skip_padding != 0, .progress = q.progress,
+                         .seeds = q.seeds, .counterexample = q.counterexample, .exact_masked_rows = q.exact_masked_rows != 0, .skip_padding = q.skip_padding != 0, .lift = q.lift_sdpa, .cudnn = q.cudnn, .progress = q.progress,
                          .progress_user = q.progress_user};
     Err e = {0};
     Buf b = {0};

@@ -118,7 +118,8 @@ typedef struct Model {
 
 static bool trained(const Value *v)
 {
-    return v->kind == V_WEIGHT && v->weight == W_PARAMETER && !v->frozen && (dtype_is_float(v->dtype) || dtype_is_complex(v->dtype));
+    bool floats = dtype_is_float(v->dtype) || dtype_is_complex(v->dtype);
+    return floats && (v->kind == V_INPUT ? v->trains : v->kind == V_WEIGHT && v->weight == W_PARAMETER && !v->frozen);
 }
 
 /* A parameter and its views ask for a gradient even under torch.no_grad(). */
@@ -141,6 +142,7 @@ static void operand_learns(void *user, Value **slot)
 
 static void mark_learning(Model *m)
 {
+    for (int i = 0; i < m->g->ninput; i++) m->learns[m->g->input[i]->id] = trained(m->g->input[i]);
     for (int i = 0; i < m->g->nweight; i++) m->learns[m->g->weight[i]->id] = trained(m->g->weight[i]);
     for (Node *n = m->g->first; n; n = n->next) {
         Any any = {m, false};
@@ -176,27 +178,6 @@ static bool flag(const FileAttention *a, const char *name)
     return e && ex_is_const(e) && e->i;
 }
 
-/* What a graph that was rewritten becomes in a file: bounds are a mask, unless they are is_causal (emit/pt2_attention.c). */
-static bool spelled_mask(const Model *m, const FileAttention *a, SdpaCall *c)
-{
-    const Expr *lower = argument(a, "lower"), *upper = argument(a, "upper");
-    if (!lower && !upper) return true;
-    if (!lower && !c->has_mask && upper && ex_equals_int(upper, 0)) {
-        c->causal = true;
-        return true;
-    }
-    ExprPool *p = m->g->ex;
-    Expr *both[2] = {c->q.dim[c->q.rank - 2], c->k.dim[c->k.rank - 2]};
-    int rank = c->has_mask && c->mask.rank > 2 ? c->mask.rank : 2;
-    Expr **dim = arena_array(m->arena, Expr *, rank), **stride = arena_array(m->arena, Expr *, rank);
-    if (!dim || !stride) return fail(m->err, E_LIMIT, "out of memory");
-    for (int i = 0; i < rank; i++) dim[i] = i >= rank - 2 ? both[i - (rank - 2)] : c->mask.dim[i];
-    c->mask = (SdpaTensor){.dtype = c->has_mask ? c->mask.dtype : DT_BOOL, .rank = rank, .dim = dim, .stride = stride};
-    c->has_mask = true;
-    c->causal = false;
-    return expr_strides(p, rank, dim, stride) || fail(m->err, E_LIMIT, "out of memory");
-}
-
 static bool call_of(const Model *m, const FileAttention *a, SdpaCall *c)
 {
     const Expr *p = argument(a, "dropout_p");
@@ -205,7 +186,8 @@ static bool call_of(const Model *m, const FileAttention *a, SdpaCall *c)
     const Value *const v[3] = {a->q.value, a->k.value, a->v.value};
     for (int i = 0; i < 3; i++) c->training |= m->train && m->learns[v[i]->id];
     c->mask_grad = c->has_mask && (m->train ? m->learns[a->mask.value->id] : shows_trained(a->mask.value));
-    return spelled_mask(m, a, c);
+    Expr **dim = arena_array(m->arena, Expr *, MAX_RANK), **stride = arena_array(m->arena, Expr *, MAX_RANK);
+    return (dim && stride && sdpa_bounds(m->g->ex, argument(a, "lower"), argument(a, "upper"), dim, stride, c)) || fail(m->err, E_LIMIT, "out of memory");
 }
 
 /* What the op itself says; a softcap is written out. */

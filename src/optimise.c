@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "format/json.h"
 #include "format/tensors.h"
+#include "rewrite/lift_sdpa.h"
 #include "rewrite/precision.h"
 #include "rewrite/skip_padding.h"
 #include "run/session.h"
@@ -154,15 +155,15 @@ static void put_skips(Buf *b, const SkipLog *skip, bool proven)
     buf_puts(b, "]}");
 }
 
-static void put_report(Buf *b, const RewriteLog *log, const SkipLog *skip, bool proven, double ms)
+static void put_report(Buf *b, const RewriteLog *log, const RewriteLog *lifted, const SkipLog *skip, bool proven, double ms)
 {
     buf_printf(b, "{\"attentions_fused\": %d, \"attentions_left\": %d, \"nodes_before\": %d, \"nodes_after\": %d, \"proven\": %s, \"ms\": ", log->fused, log->nleft,
                log->nodes_before, log->nodes_after, proven ? "true" : "false");
     json_put_number(b, ms);
     buf_puts(b, ", \"firings\": [");
-    for (int i = 0; i < log->nfirings; i++) {
+    for (int i = 0; i < log->nfirings + lifted->nfirings; i++) {
         buf_puts(b, i ? ",\n" : "\n");
-        put_firing(b, &log->firing[i], proven);
+        put_firing(b, i < log->nfirings ? &log->firing[i] : &lifted->firing[i - log->nfirings], proven);
     }
     buf_puts(b, "], \"left\": [");
     for (int i = 0; i < log->nleft; i++) {
@@ -198,6 +199,29 @@ static double now_ms(void)
     return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
 }
 
+/* ------------------------------------------------------------------ attention for PyTorch's kernels */
+
+static Expr *argument(const FileAttention *a, const char *name)
+{
+    int i = op_param(a->op, name);
+    return i >= 0 && a->arg[i].kind == ARG_EXPR ? a->arg[i].e : NULL;
+}
+
+/* Import made all of them 4 axes; said, and proven, before rules change what they read. */
+static bool lift_ranks(const Program *p, const Prover *prover, RewriteLog *lifted, Err *err)
+{
+    for (int i = 0; i < p->source->nattention; i++) {
+        const FileAttention *a = &p->source->attention[i];
+        const Expr *causal = argument(a, "is_causal"), *gqa = argument(a, "enable_gqa"), *dropout = argument(a, "dropout_p");
+        bool drops = dropout && (dropout->kind == EX_FLOAT ? dropout->f > 0 : dropout->i > 0);
+        LiftSource s = {a->node, a->q.value, a->k.value, a->v.value, a->mask.value, a->out, causal && causal->i, gqa && gqa->i, argument(a, "scale")};
+        bool apart = false; /* axes that broadcast */
+        for (int k = 0; !s.gqa && s.q->rank == 4 && k < 2; k++) apart |= s.q->dim[k] != s.k->dim[k] || s.q->dim[k] != s.v->dim[k];
+        if (a->op->id == OP_scaled_dot_product_attention && (s.q->rank != 4 || apart) && !drops) TRY(lift_rank(p->graph, &s, prover, lifted, err));
+    }
+    return true;
+}
+
 bool program_rewrite(Program *p, const OptimiseOptions *o, Buf *report, Err *err)
 {
     Evaluator evaluator = {.counterexample = o->counterexample};
@@ -216,12 +240,21 @@ bool program_rewrite(Program *p, const OptimiseOptions *o, Buf *report, Err *err
         RewriteOptions options = {.rules = rules, .exact_masked_rows = o->exact_masked_rows, .phases = o->phases, .prove = o->prove ? prove_claim : NULL,
                                   .prove_user = &prover, .progress = o->progress, .progress_user = o->progress_user};
         RewriteLog log = {0};
+        RewriteLog lifted = {0};
         SkipLog skip = {0};
+        SdpaDevice device;
         double start = now_ms();
-        ok = rewrite_graph(p->graph, &options, &log, err);
+        if (o->lift) ok = sdpa_device(o->lift, o->cudnn, &device, err) && lift_ranks(p, o->prove ? &prover : NULL, &lifted, err);
+        ok = ok && rewrite_graph(p->graph, &options, &log, err);
+        p->source->nattention = 0; /* what the file had is no more */
         if (ok && o->skip_padding) ok = skip_padding(p->graph, o->prove ? &prover : NULL, &skip, err);
-        put_report(report, &log, o->skip_padding ? &skip : NULL, o->prove, now_ms() - start);
+        if (ok && o->lift) {
+            ok = lift_sdpa(p->graph, &device, o->prove ? &prover : NULL, &lifted, err);
+            log.nodes_after = p->graph->nnodes;
+        }
+        put_report(report, &log, &lifted, o->skip_padding ? &skip : NULL, o->prove, now_ms() - start);
         rewrite_log_free(&log);
+        rewrite_log_free(&lifted);
         skip_log_free(&skip);
         if (ok && fused) ok = p->fused = fuse_graph(p->graph, &p->fusion, err);
     }

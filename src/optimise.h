@@ -15,6 +15,8 @@ typedef struct OptimiseOptions {
     const char *counterexample; /* where a failed proof writes its tensors (.safetensors or .npz); NULL: nowhere */
     bool exact_masked_rows;
     bool skip_padding;       /* real tokens only, where a key padding mask marks them (rewrite/skip_padding.h) */
+    const char *lift;        /* NULL, or the device for whose kernels attention is lifted (rewrite/lift_sdpa.h) */
+    int cudnn;
     void (*progress)(void *user, int done, int total);
     void *progress_user;
 } OptimiseOptions;

@@ -43,7 +43,8 @@ PROGRESS = C.CFUNCTYPE(None, C.c_void_p, C.c_int, C.c_int)
 class RewriteOptions(C.Structure):
     _fields_ = [("struct_size", C.c_size_t), ("rule_files", C.POINTER(C.c_char_p)), ("rule_file_count", C.c_int), ("no_builtin_rules", C.c_int),
                 ("phases", C.c_uint), ("prove", C.c_int), ("seeds", C.c_int), ("counterexample", C.c_char_p), ("exact_masked_rows", C.c_int),
-                ("progress", PROGRESS), ("progress_user", C.c_void_p), ("skip_padding", C.c_int)]
+                ("progress", PROGRESS), ("progress_user", C.c_void_p), ("skip_padding", C.c_int), ("lift_sdpa", C.c_char_p),
+                ("cudnn", C.c_int)]
 
 
 OUTPUT_MEMORY = C.CFUNCTYPE(C.c_void_p, C.c_void_p, C.c_int, C.POINTER(CTensor))

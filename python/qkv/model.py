@@ -236,21 +236,22 @@ class Model:
         return text(lib().qkv_model_graph_text(self._model, C.byref(e)), e)
 
     def rewrite(self, prove=False, rules=(), phases=("recompose", "convert", "fuse"), exact_masked_rows=False, counterexample=None,
-                skip_padding=False):
+                skip_padding=False, lift_sdpa=None, cudnn=None):
         """Turns every spelling of attention into scaled_dot_product_attention, other compounds into their op; the report that
         `qkv rewrite --json` prints, as a dict. prove=True evaluates every replacement first; one that differs raises Error (code 1).
-        skip_padding=True: afterwards, where a key padding mask marks tokens, the network runs on the real ones only (docs/SKIP_PADDING.md)."""
+        skip_padding=True: afterwards, where a key padding mask marks tokens, the network runs on the real ones only (docs/SKIP_PADDING.md).
+        lift_sdpa="cpu", "cuda-sm90" ...: afterwards, attention takes the form for which PyTorch has a better kernel on that device (docs/BACKENDS.md)."""
         e, report = CError(), C.c_void_p()
         files = (C.c_char_p * max(len(rules), 1))(*[os.fsencode(r) for r in rules])
         bits = sum({"recompose": 1, "convert": 2, "fuse": 4}[p] for p in phases)
         options = RewriteOptions(C.sizeof(RewriteOptions), files, len(rules), 0, bits, prove, 0, os.fsencode(counterexample) if counterexample else None,
-                                 exact_masked_rows, skip_padding=skip_padding)
+                                 exact_masked_rows, skip_padding=skip_padding, lift_sdpa=lift_sdpa.encode() if lift_sdpa else None, cudnn=cudnn_number(cudnn))
         self._close_session()
         ok = lib().qkv_model_rewrite(self._model, C.byref(options), C.byref(report), C.byref(e)) == 0
         found = json.loads(text(report.value, e)) if report.value else None
         self._open_session()
         check(ok, e)
-        self._rewrites.append(dict(rules=list(rules), phases=phases, exact_masked_rows=exact_masked_rows, skip_padding=skip_padding))
+        self._rewrites.append(dict(rules=list(rules), phases=phases, exact_masked_rows=exact_masked_rows, skip_padding=skip_padding, lift_sdpa=lift_sdpa, cudnn=cudnn))
         return found
 
     def backends(self, device="cpu", dims=None, train=False, cudnn=None):

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "shape/strides.h"
 
 enum { MAX_CONDITIONS = SDPA_RULES + 8, FLASH_HEAD = 256, CUDNN_DIM = 65535, VECTOR_BYTES = 16, MAX_PRINTED = 16 };
 
@@ -274,6 +275,22 @@ bool sdpa_choose(const SdpaDevice *d, const SdpaCall *call, ExprPool *p, SdpaCho
         if (!when.condition) return true;
     }
     return true;
+}
+
+/* As emit/pt2_attention.c writes it. */
+bool sdpa_bounds(ExprPool *p, const Expr *lower, const Expr *upper, Expr **dim, Expr **stride, SdpaCall *c)
+{
+    if (!lower && !upper) return true;
+    if (!lower && !c->has_mask && ex_equals_int(upper, 0)) {
+        c->causal = true;
+        return true;
+    }
+    int rank = c->has_mask && c->mask.rank > 2 ? c->mask.rank : 2;
+    for (int i = 0; i < rank; i++) dim[i] = i == rank - 2 ? c->q.dim[c->q.rank - 2] : i == rank - 1 ? c->k.dim[c->k.rank - 2] : c->mask.dim[i];
+    c->mask = (SdpaTensor){.dtype = c->has_mask ? c->mask.dtype : DT_BOOL, .rank = rank, .dim = dim, .stride = stride};
+    c->has_mask = true;
+    c->causal = false;
+    return expr_strides(p, rank, dim, stride);
 }
 
 /* ------------------------------------------------------------------ words */

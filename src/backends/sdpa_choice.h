@@ -53,6 +53,9 @@ typedef struct SdpaCall {
     double dropout;
 } SdpaCall;
 
+/* A call whose node has bounds on the distance of key and query (NULL: none), as a file has it: is_causal, or a mask. dim, stride: room for MAX_RANK. */
+bool sdpa_bounds(ExprPool *p, const Expr *lower, const Expr *upper, Expr **dim, Expr **stride, SdpaCall *c);
+
 typedef struct SdpaRefusal {
     SdpaBackend backend; /* a better one */
     SdpaRule rule;

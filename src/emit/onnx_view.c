@@ -34,6 +34,12 @@ void out_expand(Onnx *o, const Node *n, const char *text)
     give(o, n, 0, expand(o, arg_ref(o, n, 0), from_rank, from, rank, to));
 }
 
+void out_same(Onnx *o, const Node *n, const char *text)
+{
+    (void)text;
+    give(o, n, 0, arg_ref(o, n, 0));
+}
+
 void out_permute(Onnx *o, const Node *n, const char *text)
 {
     (void)text;

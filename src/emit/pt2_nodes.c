@@ -7,6 +7,7 @@
 #include <string.h>
 #include "emit/pt2_impl.h"
 #include "ir/text.h"
+#include "shape/strides.h"
 
 /* ------------------------------------------------------------------ names */
 
@@ -81,43 +82,6 @@ Value *new_value(Emit *e, const char *base, DType t, int rank, Expr *const *dim)
 
 /* ------------------------------------------------------------------ types */
 
-/* A stride of a contiguous tensor: the product of the sizes behind the axis. */
-static void put_stride(Emit *e, const Value *v, int axis, Buf *out)
-{
-    int64_t fixed = 1;
-    Buf text = {0};
-    int symbolic = 0;
-    double hint = 1;
-    bool hinted = true;
-    for (int i = axis + 1; i < v->rank; i++) {
-        const Expr *x = v->dim[i];
-        int64_t n = 0;
-        Err ignored = {0};
-        hinted = hinted && ex_eval_i64(e->g->ex, x, &e->hint, &n, &ignored);
-        hint *= (double)(n ? n : 1);
-        if (ex_is_int(x)) {
-            if (x->i > 1 && !mul_i64(fixed, x->i, &fixed)) fixed = 1;
-            continue;
-        }
-        buf_puts(&text, ", ");
-        put_srepr(e, x, &text);
-        symbolic++;
-    }
-    if (!symbolic) {
-        buf_printf(out, "{\"as_int\": %lld}", (long long)fixed);
-    } else {
-        Buf whole = {0};
-        buf_printf(&whole, "Mul(Integer(%lld)%s)", (long long)fixed, text.data ? text.data : "");
-        buf_puts(out, "{\"as_expr\": {\"expr_str\": ");
-        json_put_string(out, whole.data ? whole.data : "");
-        if (hinted && hint < 0x1p53) buf_printf(out, ", \"hint\": {\"as_int\": %lld}}}", (long long)hint);
-        else buf_puts(out, ", \"hint\": null}}");
-        out->failed |= text.failed || whole.failed;
-        buf_free(&whole);
-    }
-    buf_free(&text);
-}
-
 bool requires_grad(const Value *v)
 {
     bool floats = dtype_is_float(v->dtype) || dtype_is_complex(v->dtype);
@@ -138,10 +102,12 @@ bool put_meta(Emit *e, const Value *v)
     buf_printf(out, "], \"requires_grad\": %s, \"device\": {\"type\": \"cpu\", \"index\": null}, \"strides\": [", requires_grad(v) ? "true" : "false");
     bool own = v->kind == V_WEIGHT && v->data;
     for (int i = 0; own && i < v->rank; i++) own = v->data->stride[i] >= 0;
+    Expr *stride[MAX_RANK];
+    if (!own && !value_strides(e->g->ex, v, stride)) return fail(e->err, E_LIMIT, "a size expression is too large");
     for (int i = 0; i < v->rank; i++) {
         if (i) buf_puts(out, ", ");
         if (own) buf_printf(out, "{\"as_int\": %lld}", (long long)v->data->stride[i]);
-        else put_stride(e, v, i, out);
+        else put_size(e, stride[i], out);
     }
     buf_puts(out, "], \"storage_offset\": {\"as_int\": 0}, \"layout\": 7}");
     return true;

@@ -21,6 +21,12 @@ bool view_none(const Call *c, Tensor *out)
     return false;
 }
 
+bool view_same(const Call *c, Tensor *out)
+{
+    *out = *call_in(c, 0);
+    return true;
+}
+
 /* Padding by nothing, as Swin's windows do where the size divides. */
 bool view_constant_pad_nd(const Call *c, Tensor *out)
 {

@@ -66,9 +66,11 @@ static int axis_of(const Arg *a, int rank)
 static bool strides_of(ExprPool *p, const Value *v, Expr **stride, int depth)
 {
     const Node *n = v->kind == V_NODE ? v->def : NULL;
-    for (int i = 0; v->kind == V_WEIGHT && v->data && i < v->rank; i++)
+    bool given = v->kind == V_WEIGHT && v->data;
+    for (int i = 0; given && i < v->rank; i++) given = v->data->stride[i] >= 0; /* PyTorch has no others */
+    for (int i = 0; given && i < v->rank; i++)
         if (!(stride[i] = ex_int(p, v->data->stride[i]))) return false;
-    if (v->kind == V_WEIGHT && v->data) return true;
+    if (given) return true;
     const Value *x = n && n->arg && n->op->schema->nparams && n->arg[0].kind == ARG_VALUE ? n->arg[0].v : NULL;
     bool moves = false;
     if (x) {

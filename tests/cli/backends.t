@@ -7,13 +7,13 @@ scaled_dot_product_attention_2  layers.2  f32(s77, 2, s27, 12)  (2, s27, s27)  m
 scaled_dot_product_attention_3  layers.3  f32(s77, 2, s27, 12)  -              math
 scaled_dot_product_attention:
   flash asks: query, key and value have 4 axes (rank)
-    to change: unsqueeze them to (batch, heads, length, size)
+    to change: unsqueeze them to (batch, heads, length, size): qkv rewrite --lift-sdpa
 scaled_dot_product_attention_2:
   flash asks: the mask has 2 or 4 axes, each of 1 or of (batch, heads, queries, keys) (mask_shape)
-    to change: unsqueeze or reshape the mask
+    to change: unsqueeze or reshape the mask: qkv rewrite --lift-sdpa
 scaled_dot_product_attention_3:
   flash asks: the last axis of query, key and value has stride 1 (last_stride)
-    to change: make them contiguous() after a transpose of the last axis
+    to change: make them contiguous() after a transpose of the last axis: qkv rewrite --lift-sdpa
 $ qkv backends sdpa.pt2 --device cuda-sm90 -D x.1=5
 attention                       module    query               mask       kernel
 scaled_dot_product_attention    layers.0  f32(s77, 5, 24)     causal     math
@@ -22,30 +22,30 @@ scaled_dot_product_attention_2  layers.2  f32(s77, 2, 5, 12)  (2, 5, 5)  efficie
 scaled_dot_product_attention_3  layers.3  f32(s77, 2, 5, 12)  -          math
 scaled_dot_product_attention:
   cudnn, flash, efficient ask: query, key and value have 4 axes (rank)
-    to change: unsqueeze them to (batch, heads, length, size)
+    to change: unsqueeze them to (batch, heads, length, size): qkv rewrite --lift-sdpa
   cudnn, flash ask: query, key and value have one dtype, which the kernel has (dtype)
     to change: cast them to one dtype that the kernel has, or use autocast
 scaled_dot_product_attention_1:
   cudnn, flash ask: query, key and value have one dtype, which the kernel has (dtype)
     to change: cast them to one dtype that the kernel has, or use autocast
   cudnn asks: head sizes are multiples of the kernel's vectors (head_multiple)
-    to change: pad the head size with zeros, scale kept, and cut the result
+    to change: pad the head size with zeros, scale kept, and cut the result: qkv rewrite --lift-sdpa
 scaled_dot_product_attention_2:
   cudnn, flash ask: query, key and value have one dtype, which the kernel has (dtype)
     to change: cast them to one dtype that the kernel has, or use autocast
   cudnn asks: the mask has 2 or 4 axes, each of 1 or of (batch, heads, queries, keys) (mask_shape)
-    to change: unsqueeze or reshape the mask
+    to change: unsqueeze or reshape the mask: qkv rewrite --lift-sdpa
   cudnn asks: head sizes are multiples of the kernel's vectors (head_multiple)
-    to change: pad the head size with zeros, scale kept, and cut the result
+    to change: pad the head size with zeros, scale kept, and cut the result: qkv rewrite --lift-sdpa
   flash asks: there is no mask (no_mask)
     to change: leave the mask out; a causal one is is_causal=True, which qkv rewrite finds
 scaled_dot_product_attention_3:
   cudnn, flash ask: query, key and value have one dtype, which the kernel has (dtype)
     to change: cast them to one dtype that the kernel has, or use autocast
   cudnn, flash, efficient ask: the last axis of query, key and value has stride 1 (last_stride)
-    to change: make them contiguous() after a transpose of the last axis
+    to change: make them contiguous() after a transpose of the last axis: qkv rewrite --lift-sdpa
   cudnn asks: head sizes are multiples of the kernel's vectors (head_multiple)
-    to change: pad the head size with zeros, scale kept, and cut the result
+    to change: pad the head size with zeros, scale kept, and cut the result: qkv rewrite --lift-sdpa
 $ qkv backends sdpa.pt2 --device cuda-sm90 --cudnn 9.20 -D x.0=2 --json | head -5
 {
   "device": "cuda-sm90",

@@ -224,3 +224,26 @@ $ qkv embed words.pt2 --vocab vocab.txt --skip-padding cat dog
 ! qkv: skip-padding: no padding to skip: there is no attention; the model runs dense
 $ qkv rewrite left.pt2 --skip-padding --json | python3 -c "import json, sys; print(json.load(sys.stdin)['skip_padding']['masks'][0])"
 {'mask': 'mask', 'applied': False, 'why': "'matmul_2' (aten.matmul.default) reads padded positions", 'attentions': 0, 'nodes': 0, 'stops': []}
+# sdpa.pt2: attention of 3 axes; of heads of 12; with a mask of 3 axes; of queries whose last axis is turned
+$ qkv rewrite sdpa.pt2 --lift-sdpa --prove -o lifted.pt2
+rule        gives                                      at                              nodes  runs  largest difference
+fold_views  aten.permute.default                       transpose_5                         3    12                   0
+lift_rank   aten.scaled_dot_product_attention.default  scaled_dot_product_attention        1    12            4.77e-07
+lift_sdpa   aten.scaled_dot_product_attention.default  scaled_dot_product_attention_2      1    12                   0
+scaled_dot_product_attention: 3 axes became (batch, heads, length, size)
+scaled_dot_product_attention_2: the mask has 4 axes
+4 attentions fused, 0 left; 23 nodes, were 25
+$ qkv backends lifted.pt2
+attention                        module  query                 mask              kernel
+scaled_dot_product_attention__5  -       f32(1, s77, s27, 24)  causal            flash
+scaled_dot_product_attention_1   -       f32(s77, 2, s27, 12)  -                 flash
+scaled_dot_product_attention_2   -       f32(s77, 2, s27, 12)  (1, 2, s27, s27)  flash
+scaled_dot_product_attention_3   -       f32(s77, 2, s27, 12)  -                 flash
+$ make st sdpa.safetensors x:f32:1x2x24:1,0.5,-1,2,0,-0.25,3,-2,0.125,1,1,-1,1,0.5,-1,2,0,-0.25,3,-2,0.125,1,1,-1,2,0.5,-1,2,0,-0.25,3,-2,0.125,1,1,-1,1,0.5,-1,2,1,-0.25,3,-2,0.125,1,1,-2 pair:f32:2x2x2:1,0,0,1,-1,0,0.5,2; qkv verify lifted.pt2 sdpa.pt2 -i sdpa.safetensors | tail -1
+the output agrees
+$ qkv rewrite sdpa.pt2 --device cuda-sm90
+! qkv: error: options '--device' and '--cudnn' go with --lift-sdpa
+? 2
+$ qkv rewrite sdpa.pt2 --lift-sdpa --device gpu
+! qkv: error: device 'gpu': expected cpu or cuda-smNN with a compute capability of at least 50, as cuda-sm80 or cuda-sm90
+? 2

@@ -274,3 +274,68 @@ def test_paths_and_cases(tmp_path):
     assert some["refused"][0]["rule"] == "many" and some["refused"][0]["when"] is None
     with pytest.raises(qkv.Error, match="no size is called"):
         qkv.backends(path, dims={"nothing": 3})
+
+
+# ---------------------------------------------------------------- lifting
+
+
+def test_lift(kinds, tmp_path):
+    """What is left with math on the CPU is what changes numbers or needs another model: a mask that asks for a gradient."""
+    path, args = kinds
+    module = torch.export.load(path).module()
+    model, out = qkv.Model(path), str(tmp_path / "lifted.pt2")
+    before = [a["choice"][0]["backend"] for a in model.backends()["attentions"]]
+    report = model.rewrite(prove=True, lift_sdpa="cpu")
+    lifts = [f for f in report["firings"] if f["rule"].startswith("lift")]
+    assert all(f["runs"] > 0 and f["not_proven"] is None for f in lifts), lifts
+    assert {f["note"] for f in lifts} >= {"2 axes became (batch, heads, length, size)", "3 axes became (batch, heads, length, size)", "5 axes became (batch, heads, length, size)",
+                                          "batch and heads that broadcast are written out", "head sizes 4, 8 padded to 8, 8"}
+    assert any("contiguous" in f["note"] for f in lifts)
+    model.save(out)
+    seen, got = picked(torch.export.load(out).module(), args)
+    want = module(*args)
+    assert (got - want).abs().max() <= 2e-5 * want.abs().max()
+    assert seen.count("math") == 3 and before.count("math") > 8  # self.bias, self.bias[None], self.whole
+    told = qkv.backends(out)["attentions"]
+    assert [a["choice"][0]["backend"] for a in told] == seen == [a["choice"][0]["backend"] for a in model.backends()["attentions"]]
+    assert {r["rule"] for a in told for r in a["refused"]} == {"mask_grad"}
+
+
+class Heads(nn.Module):
+    """Heads of 18, which no CUDA kernel takes with a mask."""
+
+    def forward(self, x, mask):
+        q = x.unflatten(-1, (2, 18)).transpose(1, 2)
+        return F.scaled_dot_product_attention(q, q, q, mask).transpose(1, 2).flatten(2) + F.scaled_dot_product_attention(q, q, q[..., :9], is_causal=True).mean()
+
+
+@pytest.mark.parametrize("device, size", [("cuda-sm80", 20), ("cuda-sm90", 20), ("cuda-sm75", 18)])
+def test_lift_for_cuda(device, size, tmp_path):
+    torch.manual_seed(0)
+    path, out = str(tmp_path / "heads.pt2"), str(tmp_path / "lifted.pt2")
+    batch, n = torch.export.Dim("batch", min=1), torch.export.Dim("n", min=2)
+    args = torch.randn(3, 5, 36), torch.randn(5, 5)
+    torch.export.save(torch.export.export(Heads(), args, dynamic_shapes={"x": {0: batch, 1: n}, "mask": {0: n, 1: n}}), path)
+    model = qkv.Model(path)
+    report = model.rewrite(prove=True, lift_sdpa=device)
+    assert all(f["not_proven"] is None for f in report["firings"])
+    model.save(out)
+    told = qkv.backends(out, device=device)["attentions"]
+    assert [a["choice"][0]["backend"] for a in told] == ["efficient"] * 2 and told[0]["query"][3] == size
+    x = torch.randn(2, 7, 36), torch.randn(7, 7)
+    want, got = Heads()(*x), torch.export.load(out).module()(*x)
+    assert (got - want).abs().max() <= 2e-5 * want.abs().max()
+
+
+def test_lift_leaves_alone(tmp_path):
+    """Nothing is done where nothing is won."""
+    class Plain(nn.Module):
+        def forward(self, q):
+            return F.scaled_dot_product_attention(q, q, q) + F.scaled_dot_product_attention(q, q, q, is_causal=True)
+
+    path = str(tmp_path / "plain.pt2")
+    torch.export.save(torch.export.export(Plain(), (torch.randn(2, 4, 6, 18),)), path)
+    report = qkv.Model(path).rewrite(lift_sdpa="cpu")
+    assert not report["firings"] and report["nodes_after"] == report["nodes_before"]
+    with pytest.raises(qkv.Error, match="expected cpu or cuda-smNN"):
+        qkv.Model(path).rewrite(lift_sdpa="gpu")
