@@ -259,7 +259,8 @@ static bool visit(Grad *d, const Node *n)
     if (!d->grad || !reaches(d, n)) return true;
     d->text = rows[n->op->id].text;
     if (!rows[n->op->id].fn) return gd_refuse(d, "there is no rule for it");
-    return rows[n->op->id].fn(d) || within(d->err, "the gradient of node '%s'", n->name);
+    if (rows[n->op->id].fn(d)) return true;
+    return d->err->code != E_UNSUPPORTED && within(d->err, "the gradient of node '%s'", n->name); /* gd_refuse has named it */
 }
 
 static bool add_gradient(Grad *d, Value *of, const char *name)

@@ -342,7 +342,7 @@ static void test_errors(void **state)
     expect_error(X WEIGHT "%y: f64[] = aten.sum.dim_IntList(%p, none)\noutput output_0 = %y\n", &(JointOptions){.loss = "output_0", .inputs = &none, .ninputs = 1}, E_USAGE,
                  "the model has no input 'nobody'");
     expect_error(WEIGHT "%h: f64[4] = aten.histc.default(%p, 4)\n%e: f64[4] = aten.exp.default(%h)\n%y: f64[] = aten.sum.dim_IntList(%e, none)\noutput output_0 = %y\n", &o, E_UNSUPPORTED,
-                 "the gradient of node 'h': node 'h' (aten.histc.default) has no gradient: PyTorch has no derivative of a histogram; its path to the loss is h -> e -> y -> the loss");
+                 "node 'h' (aten.histc.default) has no gradient: PyTorch has no derivative of a histogram; its path to the loss is h -> e -> y -> the loss");
 }
 
 /* Only what lies between is differentiated; the rest of the graph stays; three slices of one projection give one cat. */
