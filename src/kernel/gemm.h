@@ -25,12 +25,13 @@ typedef enum GemmAct { GEMM_NONE, GEMM_RELU, GEMM_GELU_ERF, GEMM_GELU_TANH, GEMM
  * a, b and c are equal. The last dim of c, residual and bias is contiguous, their other dims may have any stride; residual has c's shape.
  * a, b, c, bias, residual: f32 or bf16, each its own. The product is of bf16 numbers (sums in f32) if b is bf16 or `rounded`: a and b
  * that are f32 are rounded first; else it is of f32 numbers.
- * A row of c depends on its row of a alone, bit for bit: not on M, the row's place, or the number of threads; but on AMX float32 products of 768 rows and more, whose weights were not
- * given packed, are summed otherwise than smaller ones (x86/product_amx_f32.c), no less exactly. */
+ * A row of c depends on its row of a and on least_rows alone, bit for bit: not on M, the row's place, or the number of threads. On AMX float32 products that always have so many rows
+ * (and weights that were not given packed) are summed otherwise than others (x86/product_amx_f32.c), no less exactly. */
 typedef struct GemmMatmul {
     const Tensor *a, *b, *c, *bias, *residual; /* bias, residual may be NULL; data is not read here but for a constant b */
     bool b_constant, rounded, times, act_last; /* act_last: c = act(a @ b + bias + residual) */
     GemmAct act;
+    int64_t least_rows; /* M (with the batch dims) in every call that has to give the same bits, at least; 0: not known. The choice may rest on it, not on M: a batch of one is as a batch of many */
 } GemmMatmul;
 
 /* y = act(conv(x, w) + bias), or with `sum` act(conv(x, w) + bias + y).

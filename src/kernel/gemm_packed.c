@@ -307,7 +307,7 @@ static bool by_tiles(const PackedWeights *p, const Kernels *kernels, const GemmM
     Weight plain = weight_of(&kernels->product.f32, d->b, false);
     int i = d->b_constant ? find(p, &plain) : -1;
     bool given = i >= 0 && p->w[i].data && !p->w[i].owned;
-    return !given && c->shape[c->rank - 2] >= TILES_M && c->shape[c->rank - 1] >= TILES_N && d->a->shape[d->a->rank - 1] >= TILES_K;
+    return !given && d->least_rows >= TILES_M && c->shape[c->rank - 2] >= TILES_M && c->shape[c->rank - 1] >= TILES_N && d->a->shape[d->a->rank - 1] >= TILES_K;
 }
 
 Packed *packed_matmul(PackedWeights *p, const Kernels *kernels, const GemmMatmul *d, Err *err)

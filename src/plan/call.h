@@ -27,6 +27,7 @@ typedef struct Call {
     struct RunEnv *env;
     void *state;                /* the step's own; NULL the first time */
     void (*state_free)(void *); /* set together with state */
+    int64_t least_rows;         /* of a product: rows that its result has at all sizes of the inputs, at least; 0: not known */
     /* What the planner fused behind this node (src/plan/fuse.c); zero when nothing. Only for ops that say they take it. */
     struct Epilogue {
         enum { ACT_NONE, ACT_RELU, ACT_GELU_ERF, ACT_GELU_TANH, ACT_SILU, ACT_QUICK_GELU } act;

@@ -179,9 +179,21 @@ static void fuse_rounding(Fuser *s, Node *n)
     end_chain(&c, n);
 }
 
+/* All dims but the last, each at its least; 0 when that is too much or not known. */
+static int64_t least_rows(const Graph *g, const Value *v)
+{
+    int64_t rows = 1, lo, hi;
+    for (int i = 0; i < v->rank - 1; i++) {
+        ex_range(g->ex, v->dim[i], &lo, &hi);
+        if (lo <= 0 || !mul_i64(rows, lo, &rows)) return 0;
+    }
+    return rows;
+}
+
 static void fuse_one(Fuser *s, Node *n)
 {
     bool conv = n->op->id == OP_convolution;
+    if (n->op->id == OP_linear || n->op->id == OP_matmul) entry(s, n)->least_rows = least_rows(s->g, n->out[0]);
     if (conv || n->op->id == OP_linear || (n->op->id == OP_matmul && n->arg[1].v->rank == 2)) fuse_product(s, n, conv);
     else if (n->nout == 1 && any_float(n)) fuse_rounding(s, n);
 }

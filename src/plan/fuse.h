@@ -22,6 +22,7 @@ typedef struct FusedNode {
     Value *residual;       /* on the producer: added after the activation; NULL = none */
     bool times;            /* on the producer: the residual is multiplied with */
     bool act_last;         /* on the producer: the activation comes after the residual */
+    int64_t least_rows;    /* of a linear or matmul: rows of its result at the least sizes of the inputs, whatever they are in a run */
     Value *result;         /* on the producer: the value its step writes; NULL = its own output (nothing fused) */
 } FusedNode;
 

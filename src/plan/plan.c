@@ -311,6 +311,7 @@ static bool make_step(Builder *s, const Node *last, const Node *n, const FusedNo
         if (n->arg[i].kind == ARG_VALUE) c->arg[i].constant = s->stable[n->arg[i].v->id];
     Toucher t = {s, p->nsteps, constant};
     node_each_operand((Node *)(uintptr_t)n, touch_operand, &t);
+    c->least_rows = fused ? fused->least_rows : 0;
     if (fused && result) {
         c->epilogue.act = (unsigned)fused->act;
         c->epilogue.act_last = fused->act_last;

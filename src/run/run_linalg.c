@@ -133,7 +133,7 @@ static bool multiply(Call *c, const Tensor *a, const Tensor *b, bool b_constant,
         Tensor shape = *y; /* a residual of another rank has as many elements in the same order */
         if (more) shape.dtype = more->dtype;
         GemmMatmul d = {.a = x, .b = w, .c = y, .bias = add, .residual = more ? &shape : NULL, .b_constant = b_constant && w == b,
-                        .rounded = rounded, .times = c->epilogue.times, .act = product_act((int)c->epilogue.act)};
+                        .rounded = rounded, .times = c->epilogue.times, .act = product_act((int)c->epilogue.act), .least_rows = c->least_rows};
         c->state = gemm_matmul(c->env->gemm, &d, err);
         TRY(c->state);
         c->state_free = free_gemm;

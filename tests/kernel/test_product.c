@@ -260,7 +260,8 @@ static void test_given(void **state)
         }
 }
 
-/* Products that are large for each of their elements take the tiles' kernel, but for weights that were given packed; rows are the same wherever they lie. */
+/* Products that are large for each of their elements at all sizes take the tiles' kernel, but for weights that were given packed; rows are the same wherever they lie, and in a
+ * product that may be smaller the same as in a small one. */
 static void test_choice(void **state)
 {
     enum { M = 900, K = 70, N = 130, FROM = 100 };
@@ -272,9 +273,22 @@ static void test_choice(void **state)
     if (!large->layout) return;
     omp_set_num_threads(2);
     Tensor a = operand(A, DT_F32, 1, M, K, 0, &seed), b = operand(B, DT_F32, 1, K, N, 1, &seed), c = tensor_of(DT_F32, 3, (int64_t[]){1, M, N}, room(C, M * N * 4));
-    GemmMatmul d = {.a = &a, .b = &b, .c = &c, .b_constant = true};
+    GemmMatmul d = {.a = &a, .b = &b, .c = &c};
     PackedWeights *w = packed_weights_create(&err);
-    Packed *g = packed_matmul(w, kernels_at(rung), &d, &err);
+    Packed *g = packed_matmul(NULL, kernels_at(rung), &d, &err);
+    run(g, &a, &b, c.data, NULL, NULL);
+    packed_free(g);
+    Tensor one = a, row = c;
+    one.shape[1] = row.shape[1] = 1;
+    row.data = room(OTHER, N * 4);
+    d.a = &one;
+    d.c = &row;
+    g = packed_matmul(NULL, kernels_at(rung), &d, &err);
+    run(g, &one, &b, row.data, NULL, NULL);
+    packed_free(g);
+    assert_memory_equal(row.data, c.data, N * 4);
+    d = (GemmMatmul){.a = &a, .b = &b, .c = &c, .b_constant = true, .least_rows = M - FROM};
+    g = packed_matmul(w, kernels_at(rung), &d, &err);
     assert_true(packed_scratch(g) > packed_bytes(large, K, N)); /* b, packed each time */
     run(g, &a, &b, c.data, NULL, NULL);
     packed_free(g);

@@ -28,6 +28,18 @@ def test_rows_of_a_batch_are_independent(model, pixels):
         assert np.abs(model.run([pixels[i:i + 1]])["output_0"] - whole[i]).max() < 1e-5
 
 
+def test_a_large_batch_is_as_its_rows(tmp_path):
+    """Products of many rows may be summed otherwise than those of few (x86/product_amx_f32.c), but not because the batch is large."""
+    torch = pytest.importorskip("torch")
+    m = torch.nn.TransformerEncoderLayer(64, 4, 160, batch_first=True).eval()
+    ep = torch.export.export(m, (torch.zeros(3, 40, 64),), dynamic_shapes=({0: torch.export.Dim("b", min=1, max=64)},))
+    torch.export.save(ep, tmp_path / "m.pt2")
+    model, x = qkv.Model(str(tmp_path / "m.pt2")), torch.randn(32, 40, 64)
+    (whole,), (one,) = model.run([x.numpy()]).values(), model.run([x[5:6].numpy()]).values()
+    assert np.array_equal(whole[5:6], one)
+    assert np.abs(whole - m(x).detach().numpy()).max() < 1e-5
+
+
 def test_strides_and_names(model, pixels):
     turned = np.asfortranarray(pixels)
     assert np.array_equal(model.run({model.inputs[0]: turned})["output_0"], model.run([pixels])["output_0"])
