@@ -466,7 +466,8 @@ static Value *spread(Lower *L, Value *v, Expr *batch, Expr *heads)
     return EMIT(L, expand, arg_value(v), arg_exprs(L->g, 4, dim));
 }
 
-static bool attention(Lower *L, Value *q, Value *k, Value *v, Value *mask, Arg causal, Arg scale, Arg gqa)
+/* own: softcap, lower, upper, which a packed model has; NULL: none. */
+static bool attention(Lower *L, Value *q, Value *k, Value *v, Value *mask, Arg causal, Arg scale, Arg gqa, const Arg *own)
 {
     if (q->rank < 2 || q->rank != k->rank || q->rank != v->rank) return lower_fail(L, 0, "ranks %d, %d, %d, expected equal ranks of 2 or more", q->rank, k->rank, v->rank);
     int rank = q->rank;
@@ -485,7 +486,8 @@ static bool attention(Lower *L, Value *q, Value *k, Value *v, Value *mask, Arg c
     }
     if (mask && !dtype_is_float(mask->dtype) && mask->dtype != DT_BOOL) return lower_fail(L, 3, "dtype %s, expected bool or a float", dtype_name(mask->dtype));
     if (mask && mask->rank > 4) TRY(mask = rank4(L, mask));
-    Value *y = EMIT(L, scaled_dot_product_attention, arg_value(q4), arg_value(k4), arg_value(v4), arg_value(mask), arg_float(L->g, 0), causal, scale, gqa);
+    Value *y = EMIT(L, scaled_dot_product_attention, arg_value(q4), arg_value(k4), arg_value(v4), arg_value(mask), arg_float(L->g, 0), causal, scale, gqa,
+                    own ? own[0] : arg_float(L->g, 0), own ? own[1] : arg_none(), own ? own[2] : arg_none());
     return y && lower_return(L, rank == 4 ? y : lower_reshape(L, y, rank, dim));
 }
 
@@ -534,7 +536,7 @@ bool lower_sdpa(Lower *L)
         if (grouped || p->kind != EX_FLOAT || !(p->f > 0 && p->f < 1)) return no_dropout(L, 4);
         return attention_dropout(L, q, k, v, lower_value(L, 3), causal, L->arg[6], p->f);
     }
-    return attention(L, q, k, v, lower_value(L, 3), L->arg[5], L->arg[6], L->arg[7]);
+    return attention(L, q, k, v, lower_value(L, 3), L->arg[5], L->arg[6], L->arg[7], &L->arg[8]);
 }
 
 /* The backends' own ops: the first result; log-sum-exp and random state are for training and stay undefined (using one fails). */
@@ -545,6 +547,6 @@ bool lower_sdpa_other(Lower *L)
     TRY(two(L, 0, 1, &q, &k) && no_dropout(L, op_param(L->op, "dropout_p")));
     if (!v) return lower_fail(L, 2, "expected a tensor");
     Value *m = mask >= 0 ? lower_value(L, mask) : bias >= 0 ? lower_value(L, bias) : NULL;
-    TRY(attention(L, q, k, v, m, L->arg[op_param(L->op, "is_causal")], scale >= 0 ? L->arg[scale] : arg_none(), gqa >= 0 ? L->arg[gqa] : arg_bool(L->g, false)));
+    TRY(attention(L, q, k, v, m, L->arg[op_param(L->op, "is_causal")], scale >= 0 ? L->arg[scale] : arg_none(), gqa >= 0 ? L->arg[gqa] : arg_bool(L->g, false), NULL));
     return lower_return_values(L, L->op->schema->nreturns, (Value *[16]){L->result.v});
 }

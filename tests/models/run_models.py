@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Runs `qkv run` on every model that generate.py makes, at every size, and compares with PyTorch's eager outputs. TAP, one line a variant.
+Packs every model (`qkv pack`) and runs what comes of it in the same way, one line a model.
 Then saves every model with qkv and compares what PyTorch and qkv make of the result (save_models.py), one line a model; then the same with
 ONNX for ONNX Runtime and OpenVINO (convert_models.py), where those are installed.
 
@@ -78,17 +79,37 @@ def differ(got, want, tol):
     return "", worst
 
 
-def one(folder, name, v, tol, tmp):
-    base, out = folder / f"{name}.v{v}", os.path.join(tmp, f"{name}.v{v}.safetensors")
+def qkv(*args):
+    """'', or what went wrong."""
     try:
-        p = subprocess.run([QKV, "run", str(folder / f"{name}.pt2"), "-i", f"{base}.in.safetensors", "-o", out, "--threads", "1"], capture_output=True, text=True, timeout=120)
+        p = subprocess.run([QKV, *map(str, args)], capture_output=True, text=True, timeout=120)
     except subprocess.TimeoutExpired:
-        return "took more than 120 s", 0.0
-    if p.returncode:
-        return f"exit {p.returncode}: {p.stderr.strip()[-400:]}", 0.0
+        return f"{args[0]} took more than 120 s"
+    return f"{args[0]}: exit {p.returncode}: {p.stderr.strip()[-400:]}" if p.returncode else ""
+
+
+def one(folder, name, v, tol, tmp, model=None):
+    base, out = folder / f"{name}.v{v}", os.path.join(tmp, f"{name}.v{v}.safetensors")
+    wrong = qkv("run", model or folder / f"{name}.pt2", "-i", f"{base}.in.safetensors", "-o", out, "--threads", "1")
+    if wrong:
+        return wrong, 0.0
     result = differ(read(out), read(f"{base}.out.safetensors"), tol)
     os.unlink(out)
     return result
+
+
+def packed(folder, name, variants, tol, tmp):
+    """The first variant that is wrong, else the largest error."""
+    model, worst = os.path.join(tmp, f"{name}.qkv"), 0.0
+    wrong = qkv("pack", folder / f"{name}.pt2", "-o", model)
+    for v in range(0 if wrong else variants):
+        wrong, err = one(folder, name, v, tol, tmp, model)
+        worst = max(worst, err)
+        if wrong:
+            wrong = f"v{v}: {wrong}"
+            break
+    pathlib.Path(model).unlink(missing_ok=True)
+    return wrong, worst
 
 
 def onnx_profiles():
@@ -126,19 +147,24 @@ def main():
             folder = pathlib.Path(tmp) / "models"
             made = subprocess.run([sys.executable, str(HERE / "generate.py"), "--out", str(folder)], stdout=subprocess.PIPE, text=True)
             unmade = made.stdout
-        jobs, names = [], []
+        jobs, names, whole = [], [], []
         for f in sorted(folder.glob("*.json")):
             m = json.loads(f.read_text())
             if not a.names or m["name"] in a.names:
                 names.append(m["name"])
+                whole.append((m["name"], m["variants"], m["tol"]))
                 jobs += [(m["name"], v, m["tol"]) for v in range(m["variants"])]
         bad, k, profiles = 0, 0, onnx_profiles()
-        print(f"1..{len(jobs) + len(unmade.splitlines()) + (0 if a.no_save else len(names) * (1 + len(profiles)))}")
+        print(f"1..{len(jobs) + len(whole) + len(unmade.splitlines()) + (0 if a.no_save else len(names) * (1 + len(profiles)))}")
         with concurrent.futures.ThreadPoolExecutor(a.jobs) as pool:
             for (name, v, tol), (what, err) in zip(jobs, pool.map(lambda j: one(folder, j[0], j[1], j[2], tmp), jobs)):
                 k += 1
                 bad += bool(what)
                 print(f"{'not ' if what else ''}ok {k} - model: {name} v{v} " + (what.replace(chr(10), " ") if what else f"{err:.1e}"), flush=True)
+            for (name, _, _), (what, err) in zip(whole, pool.map(lambda j: packed(folder, *j, tmp), whole)):
+                k += 1
+                bad += bool(what)
+                print(f"{'not ' if what else ''}ok {k} - pack: {name} " + (what.replace(chr(10), " ") if what else f"{err:.1e}"), flush=True)
         for right, what in () if a.no_save else saved(folder, names, a.jobs):
             k += 1
             bad += not right
