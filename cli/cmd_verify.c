@@ -154,9 +154,12 @@ static void print_table(const Compared *c, int n)
 static int output_called(const Options *o, const qkv_model *m, const char *name)
 {
     char position[16];
+    const char *at = strncmp(name, "output_", 7) ? position_of(o->expected, name) : name + 7; /* of a model that has other names, too */
+    for (int i = 0; i < qkv_model_output_count(m); i++)
+        if (!strcmp(name, qkv_model_output_name(m, i))) return i;
     for (int i = 0; i < qkv_model_output_count(m); i++) {
         snprintf(position, sizeof position, "%d", i);
-        if (!strcmp(name, qkv_model_output_name(m, i)) || !strcmp(position_of(o->expected, name), position)) return i;
+        if (!strcmp(at, position)) return i;
     }
     return -1;
 }

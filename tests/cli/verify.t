@@ -131,3 +131,5 @@ $ qkv verify affine.pt2 -i x.safetensors --per-node trace.safetensors --json
 $ qkv verify affine.pt2 -i x.safetensors --per-node y.safetensors
 ! qkv: error: y.safetensors: none of its 1 tensors is called like a node of the model
 ? 2
+$ make st qkv.safetensors q:f32:1x2x1x8:1 k:f32:1x2x1x8:1 v:f32:1x2x1x8:3 mask:bool:1x1x1x1:1; make st third.safetensors output_0:f32:1x2x1x8:3; qkv verify spelled.onnx -i qkv.safetensors -e third.safetensors | tail -1
+the output agrees
