@@ -21,7 +21,7 @@ def how(r):
         return "checked" if r.lower != "ignore" else "nothing at run time"
     if r.lower in ("drop", "ignore"):
         return "nothing at run time"
-    if r.lower in ("keep", "promote"):
+    if r.lower in ("keep", "promote") or r.run != "none":
         return "view" if r.view != "none" else "kernel"
     return "other ops"
 

@@ -129,6 +129,7 @@ def convolutions(F):
     c(t(2, 4, 7, 6), t(6, 2, 3, 3), None, [1, 2], [1, 0], [1, 1], False, [0, 0], 2)
     c(t(2, 4, 5, 4), t(4, 3, 2, 2), t(3), [2, 2], [0, 0], [1, 1], True, [1, 1], 1)
     c(t(0, 4, 5, 4), t(3, 4, 2, 2), t(3), [2, 2], [0, 0], [1, 1], False, [0, 0], 1)
+    c(t(2, 4, 7, 6), t(6, 4, 3, 3), t(6), [2], [0], [1], False, [0], 1)  # as conv2d with padding "valid" decomposes
     conv("aten._convolution.default")(t(2, 4, 9), t(6, 4, 3), t(6), [1], [0], [1], False, [0], 1, False, False, True, True)
     F.op("aten.conv_tbc.default")(t(5, 2, 3), t(3, 3, 4), t(4), 1)
 
