@@ -24,7 +24,7 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void fill(void)
 {
-    for (int level = CPU_REF; level < CPU_LEVELS; level++) {
+    for (int level = CPU_REF; level <= (int)cpu_best(); level++) { /* a rung's fill is compiled with its instructions, too */
         Kernels *k = &table[level];
 #define FAMILY(name, T)                                        \
     name##_fill_ref(&k->name);                                 \
@@ -38,7 +38,7 @@ static void fill(void)
         KERNEL_FAMILIES(FAMILY)
 #undef FAMILY
         if (level >= CPU_AVX512BF16) peak_fill_avx512bf16(&k->peak);
-        if (level >= CPU_AMX && cpu_best() >= CPU_AMX) peak_fill_amx(&k->peak);
+        if (level >= CPU_AMX) peak_fill_amx(&k->peak);
         if (level >= CPU_AVX512BF16) product_fill_avx512bf16(&k->product);
         if (level >= CPU_AMX) product_fill_amx(&k->product);
         if (level >= CPU_AVX512BF16) sdpa_fill_avx512bf16(&k->sdpa);
