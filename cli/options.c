@@ -59,7 +59,7 @@ static const Option table[] = {
       "given many times.", 0}, JO, MANY, AT(grad), 0, 0},
     {{"inputs-only", NULL, "No gradients of parameters.", 0}, JO, FLAG, AT(inputs_only), 0, 0},
     {{"decompose", "HOW", "none (default): attention stays one op, and its backward pass computes the probabilities anew. math: it becomes products and a softmax, whose "
-      "result the backward pass reads: more memory, less time.", 0}, JO, TEXT, AT(decompose), 0, 0},
+      "result the backward pass reads: more memory, less time. core: that, and every other op in core ops of ATen; what has no such form is an error.", 0}, JO, TEXT, AT(decompose), 0, 0},
     {{"output", "FILE", "Where to: FILE.pt2 or FILE.onnx. Written whole or not at all.", 'o'}, JO, TEXT, AT(output), 0, 0},
     {{"output", "FILE.qkv", "Where to. Written whole or not at all.", 'o'}, PA, TEXT, AT(output), 0, 0},
     {{"opset", "N", "ONNX operators of this version, 17 to 25 (default 18).", 0}, CO | EX | JO, INTEGER, AT(opset), 17, 25},

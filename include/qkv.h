@@ -253,7 +253,7 @@ typedef struct qkv_joint_options {
     size_t struct_size;         /* sizeof(qkv_joint_options) */
     const char *loss;           /* the output that is differentiated, one number; NULL: the only output */
     const char *decompose;      /* NULL or "none": attention stays one op, and the backward pass computes its probabilities anew; "math": products and a
-                                 * softmax, whose result the backward pass reads */
+                                 * softmax, whose result the backward pass reads; "core": that, and all else in ATen's core ops, too */
     const char *const *inputs;  /* n_inputs names of inputs whose gradients are wanted too, beside those that asked for one when the model was exported; */
     int n_inputs;               /* "*": all of floats */
     int inputs_only;            /* 1: no gradients of parameters */

@@ -63,10 +63,14 @@ static void put_report(const Graph *g, int before, bool inputs_only, Buf *out)
 
 static bool read_decompose(const char *name, Decompose *out, Err *err)
 {
+    static const char *const names[] = {[DECOMPOSE_NONE] = "none", [DECOMPOSE_CORE] = "core", [DECOMPOSE_MATH] = "math"};
     *out = DECOMPOSE_NONE;
-    if (!name || !strcmp(name, "none")) return true;
-    *out = DECOMPOSE_MATH;
-    return !strcmp(name, "math") || fail(err, E_USAGE, "decompose: found '%s', expected none or math", name);
+    for (size_t i = 0; name && i < sizeof names / sizeof *names; i++)
+        if (!strcmp(name, names[i])) {
+            *out = (Decompose)i;
+            return true;
+        }
+    return !name || fail(err, E_USAGE, "decompose: found '%s', expected none, core or math", name);
 }
 
 qkv_model *qkv_model_joint(const qkv_model *m, const qkv_joint_options *options, char **report, qkv_error *err)

@@ -351,6 +351,7 @@ Graph *graph_copy(const Graph *g, Err *err)
     Graph *copy = ok ? graph_parse(text.data ? text.data : "", next_weight, &w, err) : NULL;
     free(w.data);
     buf_free(&text);
+    if (copy) copy->core = g->core;
     if (copy && copy_scalars(g, copy) && copy_symbols(g, copy) && copy_facts(g, copy)) return copy;
     if (copy) {
         graph_free(copy);

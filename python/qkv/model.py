@@ -296,7 +296,7 @@ class Model:
     def joint(self, loss=None, inputs=(), parameters=True, decompose="none"):
         """The model and the gradients of its output `loss` (one number; None: the only output) as one model: its outputs, then grad.NAME of every
         parameter that asks for a gradient and of inputs that asked for one at export or are named here ("*": all of floats). decompose="math" writes
-        attention as products and a softmax, whose result the backward pass reads. The report of `qkv joint --json` is the result's `joint_report`."""
+        attention as products and a softmax, whose result the backward pass reads; "core" writes all else in ATen's core ops, too. The report of `qkv joint --json` is the result's `joint_report`."""
         e, report, names = CError(), C.c_void_p(), [inputs] if isinstance(inputs, str) else list(inputs)
         texts = (C.c_char_p * max(len(names), 1))(*[n.encode() for n in names])
         options = JointOptions(C.sizeof(JointOptions), loss.encode() if loss else None, decompose.encode(), texts, len(names), not parameters)

@@ -12,6 +12,7 @@ typedef struct Emit {
     const char **name; bool *written; int nvalues, room; /* by value id: its name in the file; is it there yet? */
     bool *absorbed; /* by value id: a node that another one says with its own (find_absorbed) */
     int depth;     /* of values written in front of their place */
+    signed char *dense; /* by value id, for core: is it contiguous in PyTorch? 0: not known yet, 1 yes, -1 perhaps not */
     const char **size; bool *asked, *known; uint32_t nsizes; /* by Expr id: the node that gives it, once there is one; being looked for; size_known */
     const char **symbol; /* by index: its name in the file */
     struct Solution **solved; /* by index: the axis that it is computed from, once one is chosen: two symbols of one axis must not be computed from each other */
@@ -69,6 +70,12 @@ Value *put(Emit *e, OpId op, int n, const Arg *args, const char *base, DType t, 
 /* pt2_spell.c: rows that ATen says otherwise. Done: it was one of them and is written. */
 bool find_absorbed(Emit *e);
 bool spell_node(Emit *e, const Node *n, bool *done);
+
+/* pt2_core.c: for graphs that ask for ATen's core alone. */
+bool core_open(Emit *e);
+bool core_spell(Emit *e, const Node *n, bool *done);           /* rows that core says otherwise */
+bool core_overload(Emit *e, const Node *n, Arg *args);         /* the row's own overload, with tensors where core has none for numbers */
+bool core_target(const char *name);                            /* "aten.add.Tensor": is it in ATen's core? */
 
 /* pt2_attention.c */
 bool spell_attention(Emit *e, const Node *n);

@@ -258,6 +258,7 @@ bool write_node(Emit *e, const Op *op, const Arg *args, int nout, Value *const *
         name = plain ? fresh_name(e, plain) : NULL;
     }
     bool ok = (name && target) || fail(e->err, E_LIMIT, "out of memory");
+    if (e->g->core && !core_target(op->name)) ok = fail(e->err, E_UNSUPPORTED, "%s is not in ATen's core, and has no form that is; write the model without --decompose core", op->name);
     for (int i = 0; ok && i < op->schema->nparams; i++) ok = emit_operand(e, &args[i]);
     ok = ok && put_args(e, op, args, &inputs);
     for (int k = 0; k < nout; k++) buf_printf(&outputs, "%s{\"as_tensor\": {\"name\": \"%s\"}}", k ? ", " : "", e->name[out[k]->id]);
@@ -336,10 +337,15 @@ static bool emit_node(Emit *e, const Node *n)
 {
     bool done = false;
     Arg args[64] = {{0}};
-    TRY(spell_node(e, n, &done));
+    if (e->g->core) TRY(core_spell(e, n, &done));
+    if (!done) TRY(spell_node(e, n, &done));
     if (done) return true;
     for (int i = 0; i < n->op->schema->nparams && i < 64; i++) args[i] = n->arg[i];
     const Op *op = overload_of(n, args);
+    if (e->g->core && !core_target(op->name)) {
+        TRY(core_overload(e, n, args));
+        op = n->op;
+    }
     if (strncmp(n->op->name, "qkv.", 4)) return write_node(e, op, args, n->nout, n->out);
     return fail(e->err, E_UNSUPPORTED, "ATen has no such op");
 }
@@ -360,7 +366,7 @@ bool emit_value(Emit *e, Value *v)
 
 bool emit_nodes(Emit *e)
 {
-    TRY(find_absorbed(e));
+    TRY(find_absorbed(e) && (!e->g->core || core_open(e)));
     for (const Node *n = e->g->first; n; n = n->next)
         if (!n->nout || !e->absorbed[n->out[0]->id]) TRY(emit_named(e, n));
     return true;

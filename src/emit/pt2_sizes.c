@@ -452,6 +452,6 @@ bool put_item(Emit *e, Value *v, const Expr *x)
         TRY(number && write_node(e, op_get(OP_to_copy), (Arg[7]){arg_value(v), arg_dtype(DT_I64)}, 1, &number));
         v = number;
     }
-    return room(e, x) && reading_node(e, "torch.ops.aten.item.default", "item", v, -1, x, &e->size[x->id]);
+    return room(e, x) && reading_node(e, e->g->core ? "torch.ops.aten._local_scalar_dense.default" : "torch.ops.aten.item.default", "item", v, -1, x, &e->size[x->id]);
 }
 

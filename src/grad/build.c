@@ -20,7 +20,7 @@ Arg gd_arg(Grad *d, Value *v)
 static Value *made_before(const Grad *d, OpId op, const Arg *args)
 {
     int k = 0;
-    for (const Node *n = d->g->last; n && k < RECENT && n->nout && n->out[0]->id >= d->nleaf; n = n->prev, k++) {
+    for (const Node *n = d->at ? d->at->prev : d->g->last; n && k < RECENT && n->nout && n->out[0]->id >= d->nleaf; n = n->prev, k++) {
         if (n->op->id != op) continue;
         bool same = true;
         for (int i = 0; i < n->op->schema->nparams && same; i++) same = arg_same(&n->arg[i], &args[i]);
@@ -33,7 +33,7 @@ Value *gd_add_node(Grad *d, OpId op, int n, const Arg *args)
 {
     Arg fit[MAX_PARAMS];
     if (d->err->code != E_OK) return NULL;
-    if (!d->at && op_get(op)->schema->nparams <= MAX_PARAMS) {
+    if (op_get(op)->schema->nparams <= MAX_PARAMS) {
         if (!op_fit_args(d->g, op_get(op), n, args, fit, d->err)) return NULL;
         Value *v = made_before(d, op, fit);
         if (v) return v;
@@ -107,6 +107,14 @@ Value *gd_reshape(Grad *d, Value *v, int rank, Expr *const *dim)
 {
     if (!v || gd_same_dims(v, rank, dim)) return v;
     return GD(d, reshape, V(v), arg_exprs(d->g, rank, dim));
+}
+
+Value *gd_insert_axis(Grad *d, Value *v, int at)
+{
+    Expr *dim[MAX_RANK + 1];
+    if (!v) return NULL;
+    for (int i = 0; i <= v->rank; i++) dim[i] = i < at ? v->dim[i] : i == at ? gd_int(d, 1) : v->dim[i - 1];
+    return gd_reshape(d, v, v->rank + 1, dim);
 }
 
 Value *gd_permute(Grad *d, Value *v, const int *perm)

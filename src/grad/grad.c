@@ -305,10 +305,11 @@ bool graph_joint(Graph *g, const JointOptions *o, Err *err)
     Err own = {0};
     Grad d = {.g = g, .ex = g->ex, .err = &own, .o = o};
     bool ok = true;
-    if (o->decompose == DECOMPOSE_MATH) ok = decompose_attention(&d);
+    if (o->decompose != DECOMPOSE_NONE) ok = decompose_attention(&d);
     d.nleaf = g->next_id;
     d.leaf = arena_array(g->arena, Leaf, d.nleaf + 1);
     ok = ok && (d.leaf || fail(&own, E_LIMIT, "out of memory")) && differentiate(&d);
+    if (ok && o->decompose == DECOMPOSE_CORE) ok = decompose_core(&d);
     if (!ok) *err = own;
     return ok;
 }

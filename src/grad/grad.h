@@ -12,11 +12,15 @@
 #define QKV_GRAD_GRAD_H
 #include "ir/graph.h"
 
-typedef enum Decompose { DECOMPOSE_NONE, DECOMPOSE_MATH } Decompose;
+typedef enum Decompose {
+    DECOMPOSE_NONE,
+    DECOMPOSE_CORE, /* attention as for math, then every row that ATen's core has not as rows that it has; the .pt2 holds core ops alone */
+    DECOMPOSE_MATH,
+} Decompose;
 
 typedef struct JointOptions {
     const char *loss;          /* an output's name, or that of its value */
-    Decompose decompose;       /* of attention, before it is differentiated: as it is, or products and a softmax that the backward pass reads */
+    Decompose decompose;       /* of attention, before it is differentiated: as it is, or products and a softmax that the backward pass reads; of all else, after it */
     const char *const *inputs; /* whose gradients are wanted, beside those of parameters; "*": all of floats */
     int ninputs;
     bool inputs_only;          /* no gradients of parameters */

@@ -55,6 +55,7 @@ Value *gd_add_node(Grad *d, OpId op, int n, const Arg *args);
 Arg gd_arg(Grad *d, Value *v); /* remembers that an operand was NULL */
 Value *gd_formula(Grad *d, const char *text); /* formula.c */
 bool decompose_attention(Grad *d);              /* attention.c: every attention as products and softmax */
+bool decompose_core(Grad *d);                   /* core.c: every row as rows of ATen's core, as far as they have such a form */
 Value *gd_mul(Grad *d, Value *a, Value *b);
 Value *gd_scale(Grad *d, Value *a, Expr *c); /* a times a number */
 Value *gd_plus(Grad *d, Value *a, Value *b);
@@ -62,6 +63,7 @@ Value *gd_minus(Grad *d, Value *a, Value *b);
 Value *gd_zeros(Grad *d, DType t, int rank, Expr *const *dim);
 Value *gd_full(Grad *d, double x, DType t, int rank, Expr *const *dim);
 Value *gd_reshape(Grad *d, Value *v, int rank, Expr *const *dim);
+Value *gd_insert_axis(Grad *d, Value *v, int at);          /* an axis of 1 in front of axis `at` */
 Value *gd_permute(Grad *d, Value *v, const int *perm);
 Value *gd_swap(Grad *d, Value *v, int a, int b);          /* two axes, negative ones from the end */
 Value *gd_expand(Grad *d, Value *v, int rank, Expr *const *dim);

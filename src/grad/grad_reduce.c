@@ -166,3 +166,62 @@ bool grad_log_softmax(Grad *d)
     int axis = gd_dim(d, 1, y->rank);
     return gd_send(d, gd_value(d, 0), gd_minus(d, d->grad, gd_mul(d, GD(d, exp, V(y)), gd_sum(d, d->grad, y->rank ? 1 : 0, &axis, true))));
 }
+
+/* Distances of rows x_i, y_j: with u = x_i - y_j, d |u|_p = sign(u) |u|^(p - 1) / |u|_p^(p - 1), 0 where the distance is 0. Memory of (.., P, R, M). */
+bool grad_cdist(Grad *d)
+{
+    Value *x = gd_value(d, 0), *y = gd_value(d, 1), *norm = d->node->out[0];
+    const Arg *a = &d->node->arg[2];
+    if (a->kind != ARG_EXPR || !ex_is_const(a->e)) return gd_refuse(d, "its order is a size");
+    double p = a->e->kind == EX_FLOAT ? a->e->f : (double)a->e->i;
+    if (x->rank >= MAX_RANK || y->rank >= MAX_RANK) return gd_refuse(d, "its operands have rank %d", x->rank);
+    if (p == 0) return true;
+    Value *apart = gd_minus(d, gd_insert_axis(d, x, x->rank - 1), gd_insert_axis(d, y, y->rank - 2)), *each;
+    Value *grad = gd_insert_axis(d, d->grad, d->grad->rank), *far = gd_insert_axis(d, norm, norm->rank), *sign = p == 2 ? NULL : GD(d, sign, V(apart));
+    if (p == 2) each = gd_mul(d, apart, GD(d, div_Tensor, V(grad), V(far)));
+    else if (p == 1) each = gd_mul(d, sign, grad);
+    else if (isinf(p)) each = gd_mul(d, gd_where(d, GD(d, eq_Tensor, V(GD(d, abs, V(apart))), V(far)), sign, 0), grad);
+    else each = gd_mul(d, gd_mul(d, sign, GD(d, pow_Tensor_Tensor, V(GD(d, div_Tensor, V(GD(d, abs, V(apart))), V(far))), arg_float(d->g, p - 1))), grad);
+    each = gd_where(d, GD(d, ne_Tensor, V(far), arg_float(d->g, 0)), each, 0);
+    if (!each) return false;
+    if (gd_wants(d, x)) TRY(gd_send(d, x, gd_sum(d, each, 1, (int[]){each->rank - 2}, false)));
+    return !gd_wants(d, y) || gd_send(d, y, GD(d, neg, V(gd_sum(d, each, 1, (int[]){each->rank - 3}, false))));
+}
+
+/* y_i = x_0 .. x_i:  dx_j = sum over i >= j of dy_i y_i / x_j; where x_j is 0, of dy_i times the product of the others. The products of the others are
+ * those before j times those between j and i, which is a running product of x with the elements up to j made 1: memory of n for each element. */
+bool grad_cumprod(Grad *d)
+{
+    Value *x = gd_value(d, 0);
+    if (!x->rank) return gd_send(d, x, d->grad);
+    int axis = gd_dim(d, 1, x->rank), last = x->rank;
+    if (x->rank >= MAX_RANK) return gd_refuse(d, "its operand has rank %d", x->rank);
+    Value *rows = gd_swap(d, x, axis, last - 1), *grad = gd_swap(d, d->grad, axis, last - 1);
+    if (!rows || !grad) return false;
+    Expr *n = x->dim[axis], *dim[MAX_RANK];
+    for (int i = 0; i < last; i++) dim[i] = rows->dim[i];
+    dim[last] = n;
+    Value *before = product_before(d, rows, last - 1); /* of x_0 .. x_(j - 1) */
+    Value *j = gd_reshape(d, gd_arange(d, n), 2, (Expr *[]){n, gd_int(d, 1)}), *i = gd_arange(d, n);
+    Value *behind = GD(d, gt_Tensor, V(i), V(j)), *from = GD(d, ge_Tensor, V(i), V(j));
+    Value *between = gd_where(d, behind, gd_expand(d, gd_insert_axis(d, rows, last - 1), last + 1, dim), 1);
+    between = between ? GD(d, cumprod, V(between), arg_int(d->g, last)) : NULL; /* row j, column i: of x_(j + 1) .. x_i */
+    Value *sum = gd_sum(d, gd_where(d, from, gd_mul(d, between, gd_insert_axis(d, grad, last - 1)), 0), 1, &last, false);
+    return gd_send(d, x, gd_swap(d, gd_mul(d, before, sum), axis, last - 1));
+}
+
+/* y_i = log(sum over j <= i of exp(x_j)):  dx_j = sum over i >= j of dy_i exp(x_j - y_i). Differences of i and j are taken before exp, so that none of them
+ * leaves the range: memory of n for each element. */
+bool grad_logcumsumexp(Grad *d)
+{
+    Value *x = gd_value(d, 0);
+    if (!x->rank) return gd_send(d, x, d->grad);
+    int axis = gd_dim(d, 1, x->rank), last = x->rank;
+    if (x->rank >= MAX_RANK) return gd_refuse(d, "its operand has rank %d", x->rank);
+    Value *rows = gd_swap(d, x, axis, last - 1), *grad = gd_swap(d, d->grad, axis, last - 1), *y = gd_swap(d, d->node->out[0], axis, last - 1);
+    Expr *n = x->dim[axis];
+    Value *j = gd_reshape(d, gd_arange(d, n), 2, (Expr *[]){n, gd_int(d, 1)}), *i = gd_arange(d, n), *from = GD(d, ge_Tensor, V(i), V(j));
+    Value *apart = gd_where(d, from, gd_minus(d, gd_insert_axis(d, rows, last), gd_insert_axis(d, y, last - 1)), -INFINITY);
+    Value *each = apart ? gd_mul(d, GD(d, exp, V(apart)), gd_insert_axis(d, grad, last - 1)) : NULL;
+    return gd_send(d, x, gd_swap(d, gd_sum(d, each, 1, &last, false), axis, last - 1));
+}

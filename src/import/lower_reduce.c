@@ -493,7 +493,8 @@ bool lower_native_batch_norm(Lower *L)
 {
     TRY(evaluation(L, "training"));
     Arg eps = argument(L, "eps"), e2 = argument(L, "epsilon");
-    Value *y = batch_norm(L, eps.kind == ARG_EXPR ? eps : e2), *none = EMIT(L, full, arg_ints(L->g, 1, (int64_t[]){0}), arg_int(L->g, 0), arg_dtype(DT_F32));
+    Value *y = batch_norm(L, eps.kind == ARG_EXPR ? eps : e2);
+    Value *none = y ? EMIT(L, full, arg_ints(L->g, 1, (int64_t[]){0}), arg_int(L->g, 0), arg_dtype(y->dtype)) : NULL;
     return y && none && lower_return_values(L, L->op->schema->nreturns, (Value *[]){y, none, none, none});
 }
 

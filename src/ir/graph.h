@@ -117,6 +117,7 @@ struct Graph {
     Require *require; int nrequire, require_cap;
     Map names;      /* value name -> Value* */
     struct Body *bodies; /* of arguments: freed with the graph */
+    bool core;      /* a .pt2 of it holds ops of ATen's core alone */
     /* How Python calls the model, as JSON text for writers; each may be NULL: pytrees of arguments and results, the list of forward's
      * argument names, the fields of named tuples. */
     const char *in_spec, *out_spec, *forward_args, *namedtuples;

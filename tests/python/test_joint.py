@@ -1,4 +1,7 @@
 """Joint graphs: gradients are torch.autograd's, in qkv and in PyTorch after saving, for sizes that the example did not have."""
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -85,7 +88,76 @@ def close(got, want, dtype, name):
     assert np.abs(got - want).max() <= (1e-4 if dtype == torch.float32 else 1e-9) * max(np.abs(want).max(), 1e-3), name
 
 
-@pytest.mark.parametrize("dtype, decompose", [(torch.float32, "none"), (torch.float64, "math")])
+def all_core(program):
+    """Every node is a core op of ATen, a number out of sizes, or an assert."""
+    others = {str(n.target) for n in program.graph.nodes if isinstance(n.target, torch._ops.OpOverload) and torch.Tag.core not in n.target.tags}
+    assert others <= {"aten._assert_scalar.default"}, others
+
+
+def test_the_list_of_core_ops_is_pytorchs():
+    found = set()
+    for name in torch._C._dispatch_get_all_op_names():
+        space, op, overload = (*name.replace("::", ".").split("."), "default")[:3]
+        op = getattr(getattr(torch.ops, space), op, None) if space == "aten" else None
+        if op is not None and overload in op.overloads() and torch.Tag.core in getattr(op, overload).tags:
+            found.add(str(getattr(op, overload)))
+    text = (Path(__file__).parents[2] / "src/emit/core_aten.def").read_text()
+    listed = re.findall(r'CORE_ATEN\("(.*?)"\)', text)
+    assert listed == sorted(listed) and set(listed) == found
+
+
+class Composite(nn.Module):
+    """Ops that ATen's core has not, in both passes."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc, self.rms, self.slope = nn.Linear(6, 6), nn.RMSNorm(6), nn.PReLU(3)
+        self.conv = nn.Conv1d(3, 3, 3, padding=1, padding_mode="replicate")
+
+    def forward(self, x):
+        h = self.slope(self.conv(self.rms(self.fc(x))))
+        h = F.silu(h) + F.mish(h) + F.softplus(h) + F.hardswish(h) + F.logsigmoid(h) + F.hardshrink(h) + F.softshrink(h)
+        h = h + torch.logaddexp(h, -h) + torch.xlogy(h.abs() + 1, h.abs() + 2) + torch.hypot(h, h + 3) + torch.nan_to_num(h) + torch.special.ndtr(h) + torch.frac(h)
+        n = torch.linalg.vector_norm(h, dim=-1) + torch.linalg.vector_norm(h, ord=3, dim=-1) + torch.logsumexp(h, -1) + torch.cdist(h, h + 1).sum(-1)
+        d = torch.diagonal(h @ h.mT, 1, 1, 2)
+        seen = torch.eye(3, dtype=torch.bool) | (torch.tril(h @ h.mT) > 0).all(-1, keepdim=True)
+        s = F.softmax((h @ h.mT).masked_fill(~seen, float("-inf")), -1)
+        up = F.interpolate(h[:, None], scale_factor=2.0, mode="bilinear") * torch.linspace(0, 1, 12)
+        return n.sum() + d.square().sum() + (torch.triu(s) @ h).square().mean() + up.square().mean() + torch.where(h > 0, 1.0, 2.0).mul(h).mean()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_core_ops_alone(dtype, tmp_path):
+    torch.manual_seed(0)
+    module, x = Composite().to(dtype), torch.randn(2, 3, 6, dtype=dtype)
+    torch.export.save(torch.export.export(module, (x,), dynamic_shapes=({0: B},)), tmp_path / "m.pt2")
+    joint = qkv.joint(tmp_path / "m.pt2", path=tmp_path / "j.pt2", decompose="core")
+    loaded = torch.export.load(tmp_path / "j.pt2")
+    all_core(loaded)
+    for x in (x, torch.randn(5, 3, 6, dtype=dtype)):
+        loss = module(x)
+        want = [loss, *torch.autograd.grad(loss, list(module.parameters()))]
+        for got in (joint.run([x.numpy()]).values(), qkv.Model(tmp_path / "j.pt2").run([x.numpy()]).values(), loaded.module()(x)):
+            for g, w, name in zip(got, want, ["loss", *dict(module.named_parameters())], strict=True):
+                close(g.detach() if torch.is_tensor(g) else g, w, dtype, name)
+
+
+def test_no_core_form(tmp_path):
+    class Sorting(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.w = nn.Parameter(torch.rand(5))
+
+        def forward(self, x):
+            return torch.lgamma(self.w * x + 1).sum()
+
+    torch.export.save(torch.export.export(Sorting(), (torch.rand(5),)), tmp_path / "m.pt2")
+    with pytest.raises(qkv.Error, match=r"node 'lgamma' .*aten.lgamma.default is not in ATen's core") as e:
+        qkv.joint(tmp_path / "m.pt2", path=tmp_path / "j.pt2", decompose="core")
+    assert e.value.code == 4 and not (tmp_path / "j.pt2").exists()
+
+
+@pytest.mark.parametrize("dtype, decompose", [(torch.float32, "none"), (torch.float64, "math"), (torch.float64, "core")])
 @pytest.mark.parametrize("name", CASES)
 def test_autograd(name, dtype, decompose, tmp_path):
     make, inputs, dynamic, wanted = CASES[name]
@@ -94,6 +166,8 @@ def test_autograd(name, dtype, decompose, tmp_path):
     torch.export.save(torch.export.export(module, inputs(2, 6, dtype), dynamic_shapes=dynamic), tmp_path / "m.pt2")
     joint = qkv.joint(tmp_path / "m.pt2", loss="output_0", path=tmp_path / "j.pt2", inputs=wanted, decompose=decompose)
     written, loaded = qkv.Model(tmp_path / "j.pt2"), torch.export.load(tmp_path / "j.pt2")
+    if decompose == "core":
+        all_core(loaded)
     signature = loaded.graph_signature
     for args in (inputs(2, 6, dtype), inputs(3, 6 if name == "picture" else 9, dtype)):
         leaves = {n: p for n, p in module.named_parameters() if p.requires_grad and n not in joint.joint_report["without"]}
@@ -157,13 +231,19 @@ def test_dropout_of_a_seed(tmp_path):
 
     module, x = Dropping(), torch.randn(2, 3, 8)
     torch.export.save(torch.export.export(module, (x,)), tmp_path / "m.pt2")
-    run = qkv.joint(tmp_path / "m.pt2").run([x.numpy()])
     torch.manual_seed(0)
     loss = module(x)
     loss.backward()
-    close(run["output_0"], loss, torch.float32, "loss")
-    for name, p in module.named_parameters():
-        close(run["grad." + name], p.grad, torch.float32, name)
+    want = {"output_0": loss, **{"grad." + n: p.grad for n, p in module.named_parameters()}}
+    for options in ({}, {"decompose": "core", "path": tmp_path / "j.pt2"}):
+        run = qkv.joint(tmp_path / "m.pt2", **options).run([x.numpy()])
+        for name, w in want.items():
+            close(run[name], w, torch.float32, name)
+    loaded = torch.export.load(tmp_path / "j.pt2")
+    all_core(loaded)
+    torch.manual_seed(0)
+    for got, (name, w) in zip(loaded.module()(x), want.items(), strict=True):
+        close(got.detach(), w, torch.float32, name)
 
 
 def test_onnx(tmp_path):
@@ -191,7 +271,7 @@ def test_refused(tmp_path):
     torch.export.save(torch.export.export(Odd(), (torch.rand(5),)), tmp_path / "m.pt2")
     model = qkv.Model(tmp_path / "m.pt2")
     for options, code, words in (({"loss": "output_0"}, 4, "histc -> exp -> sum_1 -> the loss"), ({"loss": "output_1"}, 2, r"its shape is \(5\), expected one number"),
-                                 ({}, 2, "which output is the loss"), ({"loss": "output_9"}, 2, "no output 'output_9'"), ({"loss": "output_0", "decompose": "x"}, 2, "none or math")):
+                                 ({}, 2, "which output is the loss"), ({"loss": "output_9"}, 2, "no output 'output_9'"), ({"loss": "output_0", "decompose": "x"}, 2, "none, core or math")):
         with pytest.raises(qkv.Error, match=words) as e:
             model.joint(**options)
         assert e.value.code == code

@@ -101,6 +101,13 @@ static const Case cases[] = {
     {"linalg_vector_norm", -1, 1, X3 "%y: f64[2, 4] = aten.linalg_vector_norm.default(%x, 1, [1])\n"},
     {"linalg_vector_norm", -1, 1, X3 "%y: f64[2, 1, 4] = aten.linalg_vector_norm.default(%x, inf, [1], true)\n"},
     {"cumsum", -1, 1, X3 "%y: f64[2, 3, 4] = aten.cumsum.default(%x, 1)\n"},
+    {"cumprod", -1, 1, X3 "%y: f64[2, 3, 4] = aten.cumprod.default(%x, 1)\n"},
+    {"cumprod", 0, 0, X3 "%r: f64[4] = aten.arange.start_step(-1, 3, dtype=f64)\n%w: f64[2, 3, 4] = aten.add.Tensor(%x, %r)\n%y: f64[2, 3, 4] = aten.cumprod.default(%w, -1)\n"}, /* -1 0 1 2 */
+    {"logcumsumexp", -9, 9, X3 "%y: f64[2, 3, 4] = aten.logcumsumexp.default(%x, 1)\n"},
+    {"cdist", -1, 1, X3 "input %z: f64[2, 5, 4]\n%y: f64[2, 3, 5] = aten.cdist.default(%x, %z)\n"},
+    {"cdist", -1, 1, X3 "input %z: f64[5, 4]\n%y: f64[2, 3, 5] = aten.cdist.default(%x, %z, 3.)\n"},
+    {"cdist", -1, 1, X3 "input %z: f64[5, 4]\n%y: f64[2, 3, 5] = aten.cdist.default(%x, %z, 1.)\n"},
+    {"cdist", -1, 1, X3 "input %z: f64[5, 4]\n%y: f64[2, 3, 5] = aten.cdist.default(%x, %z, inf)\n"},
     {"softmax_int", -1, 1, X3 "%y: f64[2, 3, 4] = aten.softmax.int(%x, 1)\n"},
     {"safe_softmax", -1, 1, X3 "%y: f64[2, 3, 4] = aten._safe_softmax.default(%x, -1)\n"},
     {"log_softmax_int", -1, 1, X3 "%y: f64[2, 3, 4] = aten.log_softmax.int(%x, -1)\n"},
