@@ -245,6 +245,9 @@ bool lower_addcmul(Lower *L)
     return p && lower_return(L, EMIT(L, add_Tensor, arg[0], arg_value(p)));
 }
 
+/* a * b + c, rounded twice: torch.compile's own op of decomposed graphs */
+bool lower_fma(Lower *L) { return lower_return(L, AS(L, add_Tensor, arg_value(AS(L, mul_Tensor, L->arg[0], L->arg[1])), L->arg[2])); }
+
 /* a + w (b - a) for |w| < 0.5, else b - (1 - w) (b - a): each end is met exactly */
 bool lower_lerp(Lower *L)
 {
@@ -506,6 +509,14 @@ bool lower_arange(Lower *L)
     bool is_float = start.e->is_float || end.e->is_float || step.e->is_float;
     DType t = L->arg[at].kind == ARG_DTYPE ? L->arg[at].dtype : is_float ? DT_F32 : DT_I64;
     return lower_return(L, EMIT(L, arange_start_step, start, end, step, arg_dtype(t)));
+}
+
+/* start + i * step for i in 0 .. length - 1 */
+bool lower_iota(Lower *L)
+{
+    Arg length = L->arg[0], start = L->arg[1], step = L->arg[2];
+    Expr *end = ex_add(L->ex, start.e, ex_mul(L->ex, length.e, step.e));
+    return lower_return(L, EMIT(L, arange_start_step, start, arg_expr(end), step, L->arg[op_param(L->op, "dtype")]));
 }
 
 bool lower_linspace(Lower *L)

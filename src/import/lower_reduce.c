@@ -386,6 +386,24 @@ bool lower_softmax_half(Lower *L)
     return softmax(L, L->op->id == OP__softmax ? OP_softmax_int : OP_log_softmax_int, to_float ? arg_dtype(DT_F32) : arg_none());
 }
 
+/* What comes back through y = softmax(x): y (dy - sum(y dy)); through y = log_softmax(x): dy - exp(y) sum(dy). Computed in float32 for half types, as ATen does. */
+bool lower_softmax_backward(Lower *L)
+{
+    Value *dy, *y = lower_value(L, 1);
+    TRY(want(L, &dy));
+    if (!y) return lower_fail(L, 1, "expected a tensor");
+    bool logarithm = L->op->id == OP__log_softmax_backward_data;
+    Arg to = argument(L, "input_dtype"), keep = arg_bool(L->g, true), dim = y->rank ? arg_exprs(L->g, 1, (Expr *[]){L->arg[2].e}) : arg_exprs(L->g, 0, NULL);
+    DType t = dy->dtype == DT_F64 || y->dtype == DT_F64 ? DT_F64 : DT_F32;
+    TRY(dy = lower_cast(L, dy, t));
+    TRY(y = lower_cast(L, y, t));
+    Value *part = logarithm ? dy : EMIT(L, mul_Tensor, arg_value(dy), arg_value(y));
+    Value *sum = part ? EMIT(L, sum_dim_IntList, arg_value(part), dim, keep) : NULL, *weight = logarithm ? EMIT(L, exp, arg_value(y)) : y;
+    Value *mean = sum && weight ? EMIT(L, mul_Tensor, arg_value(weight), arg_value(sum)) : NULL;
+    Value *dx = mean ? EMIT(L, sub_Tensor, arg_value(part), arg_value(mean)) : NULL;
+    return dx && lower_return(L, lower_cast(L, dx, to.kind == ARG_DTYPE ? to.dtype : t));
+}
+
 /* ------------------------------------------------------------------ norms */
 
 /* Operands in one dtype: under autocast a float32 weight meets a bfloat16 input (ATen computes in float and rounds to the input's). */

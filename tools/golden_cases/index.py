@@ -281,6 +281,9 @@ def makes(F):
     c = F.op("aten.arange.start_step")
     for a, kw in (((0, 10, 3), {}), ((10, 0, -4), {}), ((0.0, 1.0, 0.1), {}), ((0, 10, 2), dict(dtype=f32)), ((1, 2, 0.25), {}), ((0, 8, 2), dict(dtype=i32))):
         c(*a, **kw)
+    c = F.op("prims.iota.default")
+    for n, start, step, dt in ((5, 0, 1, i64), (4, 2, 3, i64), (3, 7, -2, i32), (0, 0, 1, i64)):
+        c(n, start=start, step=step, dtype=dt, device=torch.device("cpu"), requires_grad=False)
     c = F.op("aten.linspace.default")
     for a, kw in (((0, 1, 5), {}), ((-1.0, 1.0, 7), {}), ((3, 3, 1), {}), ((3, 5, 1), {}), ((0, 10, 4), dict(dtype=i64)), ((5, -5, 6), dict(dtype=f64)), ((0, 1, 33), {}), ((0, 1, 0), {})):
         c(*a, **kw)

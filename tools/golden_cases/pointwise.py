@@ -260,6 +260,9 @@ def ternary(F):
         F.op("aten.lerp.Scalar")(t(2, 9, dt=dt), t(9, dt=dt), 0.3)
         F.op("aten.lerp.Scalar")(t(2, 9, dt=dt), t(9, dt=dt), 0.8)
         F.op("aten.lerp.Tensor")(t(2, 9, dt=dt), t(9, dt=dt), t(2, 1, dt=dt, lo=0, hi=1))
+    fma = F.own("prims.fma.default", lambda a, b, c: a * b + c)  # torch registers it with its compiler
+    for dt in FLOATS:
+        fma(t(2, 5, dt=dt), t(5, dt=dt), t(2, 1, dt=dt))
     for n in ("addcmul", "addcdiv"):
         c = F.op(f"aten.{n}.default")
         for dt in ALL:

@@ -135,6 +135,13 @@ def softmaxes(F):
             c.maybe(t(3, 5, dt=bf16), 1, f32)
             c.maybe(t(3, 5, dt=f16), -1, dtype=f32)
             c.maybe(t(3, 5, dt=i64), -1, dtype=f32)
+    for n in ("softmax", "log_softmax"):
+        c = F.op(f"aten._{n}_backward_data.default")
+        forward = getattr(torch, n)
+        for s, d in (((5,), 0), ((2, 3, 5), -1), ((2, 3, 5), 1), ((3, 70), -1), ((), 0), ((0, 4), 1)):
+            c(t(s), forward(t(s, lo=-8, hi=8), d), d, f32)
+        for dt in FLOATS:
+            c(t(3, 9, dt=dt), forward(t(3, 9, dt=dt), -1), -1, dt)
 
 
 def norms(F):
