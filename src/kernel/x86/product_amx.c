@@ -34,17 +34,7 @@ __attribute__((always_inline)) static inline void tile_of(int tm, int tn, const 
     int64_t step = t->step ? t->step : LINE, lower = T * step, next = t->step ? LINE : tm * TILE;
     int pending = t->done ? t->done->rows : 0, share = chunks ? (int)((pending + chunks - 1) / chunks) : 0, ready = 0;
     int64_t most = t->step ? t->run / CHUNK : chunks, run = t->step && t->from ? t->from / t->run : 0, in = t->step && t->from ? t->from % t->run / CHUNK : 0;
-    if (t->add) {
-        _tile_loadd(0, acc, NR * 4);
-        if (tn > 1) _tile_loadd(1, acc + T, NR * 4);
-        if (tm > 1) _tile_loadd(2, acc + T * NR, NR * 4);
-        if (tm > 1 && tn > 1) _tile_loadd(3, acc + T * NR + T, NR * 4);
-    } else {
-        _tile_zero(0);
-        _tile_zero(1);
-        _tile_zero(2);
-        _tile_zero(3);
-    }
+    sums_begin(tm, tn, acc, t->add);
     for (int64_t left = chunks; left > 0; run++, in = 0) {
         int64_t n = most - in < left ? most - in : left;
         const char *a = (const char *)t->a + (t->step ? t->jump[run] : 0) + in * next;
@@ -70,10 +60,7 @@ __attribute__((always_inline)) static inline void tile_of(int tm, int tn, const 
             }
         }
     }
-    _tile_stored(0, acc, NR * 4);
-    if (tn > 1) _tile_stored(1, acc + T, NR * 4);
-    if (tm > 1) _tile_stored(2, acc + T * NR, NR * 4);
-    if (tm > 1 && tn > 1) _tile_stored(3, acc + T * NR + T, NR * 4);
+    sums_end(tm, tn, acc);
 }
 
 static void tile(const ProductTile *t)

@@ -147,17 +147,7 @@ __attribute__((always_inline)) static inline void tile_of(int tm, int tn, const 
     _Alignas(LINE) float now[MR * NR];
     int64_t chunks = (t->n + CHUNK - 1) / CHUNK, each = chunks ? (t->lines + chunks - 1) / chunks : 0;
     int pending = t->done ? t->done->rows : 0, share = chunks ? (int)((pending + chunks - 1) / chunks) : 0, ready = 0;
-    if (t->add) {
-        _tile_loadd(0, t->acc, NR * 4);
-        if (tn > 1) _tile_loadd(1, t->acc + T, NR * 4);
-        if (tm > 1) _tile_loadd(2, t->acc + T * NR, NR * 4);
-        if (tm > 1 && tn > 1) _tile_loadd(3, t->acc + T * NR + T, NR * 4);
-    } else {
-        _tile_zero(0);
-        _tile_zero(1);
-        _tile_zero(2);
-        _tile_zero(3);
-    }
+    sums_begin(tm, tn, t->acc, t->add);
     for (int64_t i = 0; i < chunks; i++, a += PARTS * tm * TILE, b += PARTS * 2 * TILE) {
         const char *soon = i + 1 < chunks ? a + PARTS * tm * TILE : t->next_a;
         LOAD_A(0);
@@ -180,10 +170,7 @@ __attribute__((always_inline)) static inline void tile_of(int tm, int tn, const 
             ready = end;
         }
     }
-    _tile_stored(0, now, NR * 4);
-    if (tn > 1) _tile_stored(1, now + T, NR * 4);
-    if (tm > 1) _tile_stored(2, now + T * NR, NR * 4);
-    if (tm > 1 && tn > 1) _tile_stored(3, now + T * NR + T, NR * 4);
+    sums_end(tm, tn, now);
     __m512i odd = _mm512_setzero_si512(), exponent = _mm512_set1_epi32(0x7f800000);
     for (int r = 0; r < tm * T; r++)
         for (int h = 0; h < tn; h++)

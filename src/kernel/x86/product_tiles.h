@@ -24,6 +24,30 @@ static void begin(void)
 
 static void end(void) { _tile_release(); }
 
+/* The sums of tm x tn tiles, registers 0 to 3: zero, or from rows of NR floats. */
+__attribute__((always_inline)) static inline void sums_begin(int tm, int tn, const float *from, bool add)
+{
+    if (!add) {
+        _tile_zero(0);
+        _tile_zero(1);
+        _tile_zero(2);
+        _tile_zero(3);
+        return;
+    }
+    _tile_loadd(0, from, NR * 4);
+    if (tn > 1) _tile_loadd(1, from + T, NR * 4);
+    if (tm > 1) _tile_loadd(2, from + T * NR, NR * 4);
+    if (tm > 1 && tn > 1) _tile_loadd(3, from + T * NR + T, NR * 4);
+}
+
+__attribute__((always_inline)) static inline void sums_end(int tm, int tn, float *to)
+{
+    _tile_stored(0, to, NR * 4);
+    if (tn > 1) _tile_stored(1, to + T, NR * 4);
+    if (tm > 1) _tile_stored(2, to + T * NR, NR * 4);
+    if (tm > 1 && tn > 1) _tile_stored(3, to + T * NR + T, NR * 4);
+}
+
 static inline __m512 wide(const void *from, DType t, int64_t at)
 {
     if (t == DT_F32) return _mm512_loadu_ps((const float *)from + at);
