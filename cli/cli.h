@@ -50,6 +50,21 @@ int command_find(const char *name); /* -1: tells the user, with the nearest name
 /* Parses what follows the command; 0, or the exit code after a message. */
 int options_parse(CommandId command, int argc, char **argv, Options *o);
 void options_free(Options *o);
+typedef struct Words { /* a list option's words, cut at commas */
+    char *text;
+    const char **name;
+    int n;
+} Words;
+void words_of(const List *l, Words *out);
+void words_free(Words *n);
+
+typedef struct Sizes { /* -D, --shape: names of sizes, or of an input and its axis, and what they are */
+    char **name;
+    int64_t *value;
+    int n;
+} Sizes;
+int sizes_of_dims(const Options *o, Sizes *s); /* adds -D NAME=N, as often as it is given; 0, or the exit code after a message */
+void sizes_free(Sizes *s);
 /* The name in names[0 .. n) that is closest to `given`, NULL when none is close. */
 const char *nearest(const char *given, const char *const *names, int n);
 
@@ -118,6 +133,7 @@ void *must(void *p); /* exits with QKV_LIMIT when p is NULL */
 
 json_t *json_number(double v);      /* NaN and infinities as strings */
 json_t *json_text(const char *s);   /* null for NULL; file names need not be UTF-8, JSON must: other bytes become '?' */
+const char *text_at(const json_t *object, const char *key); /* "" where there is no text */
 void utf8_clean(char *s);           /* those bytes, in place */
 json_t *json_shape(const qkv_tensor *t);
 json_t *json_index(const qkv_tensor *t, int64_t flat); /* of a row-major element */
@@ -146,13 +162,6 @@ int trace_start(const Options *o, Loaded *m, int64_t runs);
 int trace_finish(const Options *o, Loaded *m);
 int cudnn_of(const Options *o, int *out);       /* --cudnn, as the library counts; 0 without it */
 int model_bf16(const Options *o, bool *bf16); /* --dtype */
-typedef struct Words { /* a list option's words, cut at commas */
-    char *text;
-    const char **name;
-    int n;
-} Words;
-void words_of(const List *l, Words *out);
-void words_free(Words *n);
 int model_can_write(const Options *o);         /* the words that say where a model goes: -o, --profile ... */
 int model_write(const Options *o, const qkv_model *m);
 bool is_tensor_file(const char *path);         /* by its ending */

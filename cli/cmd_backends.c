@@ -7,12 +7,6 @@
 #include <string.h>
 #include "cli.h"
 
-static const char *text_of(const json_t *v, const char *key)
-{
-    const char *s = json_string_value(json_object_get(v, key));
-    return s ? s : "";
-}
-
 /* "9.20.0" as cuDNN counts: 92000 */
 int cudnn_of(const Options *o, int *out)
 {
@@ -23,19 +17,6 @@ int cudnn_of(const Options *o, int *out)
     if (n < 2 || o->cudnn[used] || major < 8 || major > 99 || minor < 0 || minor > 99 || patch < 0 || patch > 99)
         return problem(QKV_USAGE, "option '--cudnn': found '%s', expected a version of 8 or later, such as 9.20.0", o->cudnn);
     *out = major * 10000 + minor * 100 + patch;
-    return 0;
-}
-
-/* -D NAME=N, as often as it is given */
-static int dims_of(const Options *o, char **names, int64_t *dims)
-{
-    for (int i = 0; i < o->dim.n; i++) {
-        const char *at = strchr(o->dim.item[i], '=');
-        char *end = NULL;
-        if (at) dims[i] = strtoll(at + 1, &end, 10);
-        if (!at || at == o->dim.item[i] || end == at + 1 || *end || dims[i] < 0) return problem(QKV_USAGE, "option '-D': found '%s', expected NAME=N", o->dim.item[i]);
-        names[i] = must(strndup(o->dim.item[i], (size_t)(at - o->dim.item[i])));
-    }
     return 0;
 }
 
@@ -59,18 +40,18 @@ static char *choice_text(const json_t *a, char *buf, size_t room)
     size_t i, used = 0;
     json_t *c;
     buf[0] = '\0';
-    if (*text_of(a, "fixed")) snprintf(buf, room, "%s (by its op)", text_of(a, "fixed"));
+    if (*text_at(a, "fixed")) snprintf(buf, room, "%s (by its op)", text_at(a, "fixed"));
     json_array_foreach(json_object_get(a, "choice"), i, c) {
         if (used >= room) break;
-        const char *when = text_of(c, "when");
-        used += (size_t)snprintf(buf + used, room - used, "%s%s%s%s", i ? *when ? ", else " : ", otherwise " : "", text_of(c, "backend"), *when ? " where " : "", when);
+        const char *when = text_at(c, "when");
+        used += (size_t)snprintf(buf + used, room - used, "%s%s%s%s", i ? *when ? ", else " : ", otherwise " : "", text_at(c, "backend"), *when ? " where " : "", when);
     }
     return buf;
 }
 
 static bool same_refusals(const json_t *a, const json_t *b) { return json_equal(json_object_get(a, "refused"), json_object_get(b, "refused")); }
 
-static bool same_rule(const json_t *a, const json_t *b) { return !strcmp(text_of(a, "rule"), text_of(b, "rule")) && !strcmp(text_of(a, "when"), text_of(b, "when")); }
+static bool same_rule(const json_t *a, const json_t *b) { return !strcmp(text_at(a, "rule"), text_at(b, "rule")) && !strcmp(text_at(a, "when"), text_at(b, "when")); }
 
 /* A rule once, with all kernels that ask for it. */
 static void print_rule(const json_t *list, size_t at, const json_t *why)
@@ -81,11 +62,11 @@ static void print_rule(const json_t *list, size_t at, const json_t *why)
     for (size_t k = 0; k < at; k++)
         if (same_rule(json_array_get(list, k), why)) return;
     json_array_foreach(list, i, other) {
-        if (same_rule(other, why)) printf("%s%s", n++ ? ", " : "  ", text_of(other, "backend"));
+        if (same_rule(other, why)) printf("%s%s", n++ ? ", " : "  ", text_at(other, "backend"));
     }
-    printf(" %s: %s", n > 1 ? "ask" : "asks", text_of(why, "what"));
-    if (*text_of(why, "when")) printf("; so where %s", text_of(why, "when"));
-    printf(" (%s)\n    to change: %s\n", text_of(why, "rule"), text_of(why, "change"));
+    printf(" %s: %s", n > 1 ? "ask" : "asks", text_at(why, "what"));
+    if (*text_at(why, "when")) printf("; so where %s", text_at(why, "when"));
+    printf(" (%s)\n    to change: %s\n", text_at(why, "rule"), text_at(why, "change"));
 }
 
 /* What keeps attentions from a better kernel, once for all that have the same. */
@@ -99,7 +80,7 @@ static void print_refusals(const json_t *list)
         while (before < i && !same_refusals(json_array_get(list, before), a)) before++;
         if (before < i || !json_array_size(json_object_get(a, "refused"))) continue;
         json_array_foreach(list, k, other) alike += same_refusals(other, a);
-        printf("%s", text_of(a, "node"));
+        printf("%s", text_at(a, "node"));
         if (alike > 1) printf(" and %d more", alike - 1);
         printf(":\n");
         json_array_foreach(json_object_get(a, "refused"), r, why) print_rule(json_object_get(a, "refused"), r, why);
@@ -122,9 +103,9 @@ static void print_report(const json_t *report)
     table_cell(t, "mask");
     table_cell(t, "kernel");
     json_array_foreach(list, i, a) {
-        table_cell(t, "%s", text_of(a, "node"));
-        table_cell(t, "%s", *text_of(a, "path") ? text_of(a, "path") : "-");
-        table_cell(t, "%s", sizes_text(json_object_get(a, "query"), text_of(a, "dtype"), sizes, sizeof sizes));
+        table_cell(t, "%s", text_at(a, "node"));
+        table_cell(t, "%s", *text_at(a, "path") ? text_at(a, "path") : "-");
+        table_cell(t, "%s", sizes_text(json_object_get(a, "query"), text_at(a, "dtype"), sizes, sizeof sizes));
         table_cell(t, "%s", json_is_true(json_object_get(a, "causal")) ? "causal" : sizes_text(json_object_get(a, "mask"), "", mask, sizeof mask));
         table_cell(t, "%s", choice_text(a, choice, sizeof choice));
     }
@@ -136,12 +117,13 @@ int cmd_backends(const Options *o)
 {
     qkv_error e;
     qkv_model *m = NULL;
-    char **names = must(calloc((size_t)o->dim.n + 1, sizeof *names));
-    int64_t *dims = must(calloc((size_t)o->dim.n + 1, sizeof *dims));
-    qkv_backends_options options = {.struct_size = sizeof options, .device = o->device, .train = o->train, .dims = dims, .n_dims = o->dim.n};
+    Sizes dims = {0};
+    qkv_backends_options options = {.struct_size = sizeof options, .device = o->device, .train = o->train};
     int code = cudnn_of(o, &options.cudnn);
-    if (!code) code = dims_of(o, names, dims);
-    options.dim_names = (const char *const *)names;
+    if (!code) code = sizes_of_dims(o, &dims);
+    options.dim_names = (const char *const *)dims.name;
+    options.dims = dims.value;
+    options.n_dims = dims.n;
     if (!code) code = model_load(o, o->arg[0], false, false, &m);
     char *text = code ? NULL : qkv_model_backends(m, &options, &e);
     if (!code && !text) code = problem_of(&e);
@@ -156,8 +138,6 @@ int cmd_backends(const Options *o)
     json_decref(report);
     qkv_free(text);
     qkv_model_free(m);
-    for (int i = 0; i < o->dim.n; i++) free(names[i]);
-    free(names);
-    free(dims);
+    sizes_free(&dims);
     return code;
 }

@@ -3,12 +3,6 @@
 #include <string.h>
 #include "cli.h"
 
-static const char *text_of(const json_t *v, const char *key)
-{
-    const char *s = json_string_value(json_object_get(v, key));
-    return s ? s : "";
-}
-
 static int count_of(const json_t *v, const char *key) { return (int)json_integer_value(json_object_get(v, key)); }
 
 /* "Q501  warning  title", and with one id the rest. */
@@ -42,22 +36,22 @@ static void print_report(const Options *o, const json_t *j)
         static const char *const head[] = {"severity", "id", "place", "finding"};
         for (int k = 0; k < 4; k++) table_cell(t, "%s", head[k]);
         json_array_foreach(list, i, f) {
-            const char *severity = text_of(f, "severity");
+            const char *severity = text_at(f, "severity");
             if (o->quiet && !strcmp(severity, "note")) continue;
             table_cell(t, "%s", severity);
             table_color(t, !strcmp(severity, "error") ? RED : PLAIN);
-            table_cell(t, "%s", text_of(f, "id"));
-            table_cell(t, "%s", text_of(f, "place"));
-            table_cell(t, "%s", text_of(f, "message"));
+            table_cell(t, "%s", text_at(f, "id"));
+            table_cell(t, "%s", text_at(f, "place"));
+            table_cell(t, "%s", text_at(f, "message"));
         }
         table_print(t);
         putchar('\n');
     }
     int errors = count_of(j, "errors"), warnings = count_of(j, "warnings"), notes = count_of(j, "notes");
     int nodes = count_of(j, "nodes"), weights = count_of(j, "weights");
-    printf("%s: %d node%s, %d weight%s: %d error%s, %d warning%s, %d note%s\n", text_of(j, "file"), nodes, nodes == 1 ? "" : "s", weights, weights == 1 ? "" : "s", errors,
+    printf("%s: %d node%s, %d weight%s: %d error%s, %d warning%s, %d note%s\n", text_at(j, "file"), nodes, nodes == 1 ? "" : "s", weights, weights == 1 ? "" : "s", errors,
            errors == 1 ? "" : "s", warnings, warnings == 1 ? "" : "s", notes, notes == 1 ? "" : "s");
-    if (json_array_size(list)) note("'qkv check --explain %s' says more", text_of(json_array_get(list, 0), "id"));
+    if (json_array_size(list)) note("'qkv check --explain %s' says more", text_at(json_array_get(list, 0), "id"));
 }
 
 int cmd_check(const Options *o)

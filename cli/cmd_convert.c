@@ -28,21 +28,15 @@ static bool ends_in(const char *path, const char *end)
     return n > k && !strcmp(path + n - k, end);
 }
 
-static const char *text_of(const json_t *v, const char *key)
-{
-    const char *s = json_string_value(json_object_get(v, key));
-    return s ? s : "";
-}
-
 static void tell(const json_t *report)
 {
     size_t i;
     json_t *x;
-    json_array_foreach(json_object_get(report, "warnings"), i, x) warning("node '%s': %s", text_of(x, "node"), text_of(x, "reason"));
+    json_array_foreach(json_object_get(report, "warnings"), i, x) warning("node '%s': %s", text_at(x, "node"), text_at(x, "reason"));
     json_array_foreach(json_object_get(report, "notes"), i, x) note("%s", json_string_value(x));
     json_array_foreach(json_object_get(report, "dropped"), i, x) detail("not in the file: %s", json_string_value(x));
     if (json_array_size(json_object_get(report, "missing")) > 4) /* the message may be cut */
-        json_array_foreach(json_object_get(report, "missing"), i, x) note("'%s' (%s): %s", text_of(x, "node"), text_of(x, "op"), text_of(x, "reason"));
+        json_array_foreach(json_object_get(report, "missing"), i, x) note("'%s' (%s): %s", text_at(x, "node"), text_at(x, "op"), text_at(x, "reason"));
 }
 
 static int rewritten(const Options *o, qkv_model *m)
@@ -72,7 +66,7 @@ static int write_onnx(const Options *o, const qkv_model *m, qkv_onnx_profile pro
     } else if (report && status == QKV_OK) {
         const json_t *a = json_object_get(report, "attentions");
         printf("opset %d, profile %s: %d nodes, %d weights and constants, %d attention%s (%d as one op)\n", (int)json_integer_value(json_object_get(report, "opset")),
-               text_of(report, "profile"), (int)json_integer_value(json_object_get(report, "nodes")), (int)json_integer_value(json_object_get(report, "weights")),
+               text_at(report, "profile"), (int)json_integer_value(json_object_get(report, "nodes")), (int)json_integer_value(json_object_get(report, "weights")),
                (int)(json_integer_value(json_object_get(a, "op")) + json_integer_value(json_object_get(a, "decomposed"))),
                json_integer_value(json_object_get(a, "op")) + json_integer_value(json_object_get(a, "decomposed")) == 1 ? "" : "s",
                (int)json_integer_value(json_object_get(a, "op")));

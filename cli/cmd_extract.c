@@ -7,32 +7,6 @@
 #include <string.h>
 #include "cli.h"
 
-void words_of(const List *l, Words *out)
-{
-    size_t bytes = 1, words = 1;
-    *out = (Words){0};
-    for (int i = 0; i < l->n; i++) {
-        bytes += strlen(l->item[i]) + 1;
-        for (const char *s = l->item[i]; s; s = strchr(s + 1, ',')) words++;
-    }
-    out->text = must(calloc(bytes, 1));
-    out->name = must(calloc(words, sizeof *out->name));
-    char *at = out->text;
-    for (int i = 0; i < l->n; i++) {
-        strcpy(at, l->item[i]);
-        char *rest = at, *word;
-        at += strlen(at) + 1;
-        while ((word = strsep(&rest, ",")))
-            if (*word) out->name[out->n++] = word;
-    }
-}
-
-void words_free(Words *n)
-{
-    free(n->text);
-    free(n->name);
-}
-
 static void tell(const qkv_model *m)
 {
     for (int i = 0; i < qkv_model_input_count(m); i++) note("input %s", qkv_model_input_name(m, i));

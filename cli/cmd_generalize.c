@@ -6,12 +6,6 @@
 
 enum { MOST_FILES = 8 };
 
-static const char *string_of(const json_t *j, const char *key)
-{
-    const char *s = json_string_value(json_object_get(j, key));
-    return s ? s : "";
-}
-
 /* The elements of a list with ", " between them. */
 static const char *joined(const json_t *list, char *out, size_t n)
 {
@@ -48,8 +42,8 @@ static void print_sizes(const json_t *report)
     }
     for (int k = 0; k < 4; k++) table_cell(t, "%s", head[k]);
     json_array_foreach(list, i, z) {
-        table_cell(t, "%s", string_of(z, "expr"));
-        table_cell(t, "%s", string_of(z, "axes"));
+        table_cell(t, "%s", text_at(z, "expr"));
+        table_cell(t, "%s", text_at(z, "axes"));
         table_cell(t, "%s", joined(json_object_get(z, "values"), values, sizeof values));
         table_cell(t, "%s", json_is_true(json_object_get(z, "tied")) ? "taken for one size: equal in every file" : "");
     }
@@ -69,13 +63,13 @@ static void print_numbers(const json_t *report, const char *key)
     for (int k = 0; k < 5; k++) table_cell(t, "%s", head[k]);
     json_array_foreach(list, i, x) {
         long long more = json_integer_value(json_object_get(x, "places")) - 1;
-        if (more > 0) table_cell(t, "%s and %lld more", string_of(x, "node"), more);
-        else table_cell(t, "%s", string_of(x, "node"));
-        table_cell(t, "%s", string_of(x, "argument"));
+        if (more > 0) table_cell(t, "%s and %lld more", text_at(x, "node"), more);
+        else table_cell(t, "%s", text_at(x, "node"));
+        table_cell(t, "%s", text_at(x, "argument"));
         table_cell(t, "%s", joined(json_object_get(x, "values"), values, sizeof values));
-        table_cell(t, "%s", string_of(x, solved ? "expr" : "why"));
+        table_cell(t, "%s", text_at(x, solved ? "expr" : "why"));
         if (!solved) table_color(t, RED);
-        table_cell(t, "%s", string_of(x, "also"));
+        table_cell(t, "%s", text_at(x, "also"));
     }
     table_print(t);
 }
@@ -100,7 +94,7 @@ static void print_checks(const json_t *report)
     static const char *const head[] = {"against", "sizes", "result", "of peak"};
     for (int k = 0; k < 4; k++) table_cell(t, "%s", head[k]);
     json_array_foreach(list, i, c) {
-        const char *file = json_string_value(json_object_get(c, "against")), *wrong = string_of(c, "problem");
+        const char *file = json_string_value(json_object_get(c, "against")), *wrong = text_at(c, "problem");
         const json_t *d = json_object_get(c, "max_abs_over_peak");
         bool agrees = json_is_true(json_object_get(c, "agrees"));
         table_cell(t, "%s", file ? file : "sizes of no file");

@@ -6,12 +6,6 @@
 #include <string.h>
 #include "cli.h"
 
-static const char *text_of(const json_t *v, const char *key)
-{
-    const char *s = json_string_value(json_object_get(v, key));
-    return s ? s : "";
-}
-
 static void tell(const Options *o, json_t *report)
 {
     size_t i, n = json_array_size(json_object_get(report, "gradients"));
@@ -24,9 +18,9 @@ static void tell(const Options *o, json_t *report)
         return;
     }
     json_array_foreach(json_object_get(report, "without"), i, x) note("parameter '%s' does not reach the loss: it has no gradient", json_string_value(x));
-    printf("loss %s: %zu gradient%s, %d nodes (the model has %d)\n", text_of(report, "loss"), n, n == 1 ? "" : "s", (int)json_integer_value(json_object_get(report, "nodes_after")),
+    printf("loss %s: %zu gradient%s, %d nodes (the model has %d)\n", text_at(report, "loss"), n, n == 1 ? "" : "s", (int)json_integer_value(json_object_get(report, "nodes_after")),
            (int)json_integer_value(json_object_get(report, "nodes_before")));
-    json_array_foreach(json_object_get(report, "gradients"), i, x) detail("%s %s", text_of(x, "output"), text_of(x, "dtype"));
+    json_array_foreach(json_object_get(report, "gradients"), i, x) detail("%s %s", text_at(x, "output"), text_at(x, "dtype"));
 }
 
 int cmd_joint(const Options *o)

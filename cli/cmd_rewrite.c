@@ -26,12 +26,6 @@ static void on_progress(void *user, int done, int total)
     progress_at(p, done);
 }
 
-static const char *text_of(const json_t *v, const char *key)
-{
-    const char *s = json_string_value(json_object_get(v, key));
-    return s ? s : "";
-}
-
 static int64_t integer_of(const json_t *v, const char *key) { return json_integer_value(json_object_get(v, key)); }
 
 static void print_firings(const json_t *report, bool proven)
@@ -50,20 +44,20 @@ static void print_firings(const json_t *report, bool proven)
     }
     json_array_foreach(list, i, f)
     {
-        const char *op = text_of(f, "op");
-        table_cell(t, "%s", text_of(f, "rule"));
+        const char *op = text_at(f, "op");
+        table_cell(t, "%s", text_at(f, "rule"));
         table_cell(t, "%s", op);
-        table_cell(t, "%s", text_of(f, "result"));
+        table_cell(t, "%s", text_at(f, "result"));
         table_cell(t, "%zu", json_array_size(json_object_get(f, "nodes")));
         if (!proven) continue;
         table_cell(t, "%d", (int)integer_of(f, "runs"));
-        if (json_is_string(json_object_get(f, "not_proven"))) table_cell(t, "not proven: %s", text_of(f, "not_proven"));
+        if (json_is_string(json_object_get(f, "not_proven"))) table_cell(t, "not proven: %s", text_at(f, "not_proven"));
         else table_cell(t, "%.3g", json_number_value(json_object_get(f, "max_abs")));
     }
     table_print(t);
     json_array_foreach(list, i, f)
     {
-        if (*text_of(f, "note")) printf("%s: %s\n", text_of(f, "result"), text_of(f, "note"));
+        if (*text_at(f, "note")) printf("%s: %s\n", text_at(f, "result"), text_at(f, "note"));
     }
 }
 
@@ -73,12 +67,12 @@ static void print_left(const json_t *report)
     json_t *l;
     json_array_foreach(json_object_get(report, "left"), i, l)
     {
-        printf("left: softmax '%s'\n", text_of(l, "node"));
-        if (*text_of(l, "matched")) printf("  recognised: %s\n", text_of(l, "matched"));
-        printf("  stopped at '%s'", text_of(l, "at"));
-        if (*text_of(l, "rule")) printf(", rule '%s'", text_of(l, "rule"));
-        printf(": %s\n", text_of(l, "reason"));
-        if (*text_of(l, "advice")) printf("  to change: %s\n", text_of(l, "advice"));
+        printf("left: softmax '%s'\n", text_at(l, "node"));
+        if (*text_at(l, "matched")) printf("  recognised: %s\n", text_at(l, "matched"));
+        printf("  stopped at '%s'", text_at(l, "at"));
+        if (*text_at(l, "rule")) printf(", rule '%s'", text_at(l, "rule"));
+        printf(": %s\n", text_at(l, "reason"));
+        if (*text_at(l, "advice")) printf("  to change: %s\n", text_at(l, "advice"));
     }
 }
 

@@ -106,12 +106,6 @@ static int input_called(const qkv_model *m, const char *name, size_t n)
 }
 
 /* The sizes that -D, --shape and the number of pictures ask for, as names and values for the library. */
-typedef struct Sizes {
-    char **name;
-    int64_t *value;
-    int n;
-} Sizes;
-
 static void size_add(Sizes *s, const char *name, int len, int axis, int64_t value)
 {
     s->name = must(realloc(s->name, ((size_t)s->n + 1) * sizeof *s->name));
@@ -120,19 +114,21 @@ static void size_add(Sizes *s, const char *name, int len, int axis, int64_t valu
     s->value[s->n++] = value;
 }
 
-static void sizes_free(Sizes *s)
+void sizes_free(Sizes *s)
 {
     for (int i = 0; i < s->n; i++) free(s->name[i]);
     free(s->name);
     free(s->value);
 }
 
-static int take_dim(const char *text, Sizes *s)
+int sizes_of_dims(const Options *o, Sizes *s)
 {
-    const char *eq = strrchr(text, '=');
-    if (!eq || eq == text || !is_number(eq + 1) || strlen(eq + 1) > 18)
-        return problem(QKV_USAGE, "option '-D': found '%s', expected NAME=N such as batch=2", text);
-    size_add(s, text, (int)(eq - text), -1, strtoll(eq + 1, NULL, 10));
+    for (int i = 0; i < o->dim.n; i++) {
+        const char *text = o->dim.item[i], *eq = strrchr(text, '=');
+        if (!eq || eq == text || !is_number(eq + 1) || strlen(eq + 1) > 18)
+            return problem(QKV_USAGE, "option '-D': found '%s', expected NAME=N such as batch=2", text);
+        size_add(s, text, (int)(eq - text), -1, strtoll(eq + 1, NULL, 10));
+    }
     return 0;
 }
 
@@ -320,7 +316,7 @@ static int set_random(const Options *o, Loaded *m, bool quiet)
                            qkv_model_input_dim(m->model, at, 0), (long long)min, (long long)max);
         else size_add(&s, name, (int)strlen(name), 0, pictures);
     }
-    for (int i = 0; !code && i < o->dim.n; i++) code = take_dim(o->dim.item[i], &s);
+    if (!code) code = sizes_of_dims(o, &s);
     for (int i = 0; !code && i < o->shape.n; i++) code = take_shape(m->model, o->shape.item[i], &s);
     if (!code && qkv_session_random_inputs(m->session, (const char *const *)s.name, s.value, s.n, (uint64_t)o->seed, &e)) code = problem_of(&e);
     sizes_free(&s);

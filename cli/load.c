@@ -66,32 +66,26 @@ static int fix_one(const char *text, FixedInputs *f)
     return 0;
 }
 
-static const char *text_of(const json_t *v, const char *key)
-{
-    const char *s = json_string_value(json_object_get(v, key));
-    return s ? s : "";
-}
-
 void print_skipped(const json_t *report)
 {
     size_t i, k;
     const json_t *skip = json_object_get(report, "skip_padding"), *m, *stop;
     if (!skip) return;
-    if (*text_of(skip, "nothing")) note("skip-padding: no padding to skip: %s; the model runs dense", text_of(skip, "nothing"));
+    if (*text_at(skip, "nothing")) note("skip-padding: no padding to skip: %s; the model runs dense", text_at(skip, "nothing"));
     json_array_foreach(json_object_get(skip, "masks"), i, m)
     {
         if (!json_is_true(json_object_get(m, "applied"))) {
-            note("skip-padding: mask '%s': %s; it runs dense", text_of(m, "mask"), text_of(m, "why"));
+            note("skip-padding: mask '%s': %s; it runs dense", text_at(m, "mask"), text_at(m, "why"));
             continue;
         }
         int attentions = (int)json_integer_value(json_object_get(m, "attentions"));
-        note("skip-padding: mask '%s': %d attention%s and %d other nodes run on real tokens", text_of(m, "mask"), attentions, attentions == 1 ? "" : "s",
+        note("skip-padding: mask '%s': %d attention%s and %d other nodes run on real tokens", text_at(m, "mask"), attentions, attentions == 1 ? "" : "s",
              (int)json_integer_value(json_object_get(m, "nodes")) - attentions);
         json_array_foreach(json_object_get(m, "stops"), k, stop)
         {
-            note("  dense again: '%s' for '%s'%s%s (%s)", text_of(stop, "value"), text_of(stop, "node"), *text_of(stop, "op") ? ", " : "", text_of(stop, "op"), text_of(stop, "why"));
+            note("  dense again: '%s' for '%s'%s%s (%s)", text_at(stop, "value"), text_at(stop, "node"), *text_at(stop, "op") ? ", " : "", text_at(stop, "op"), text_at(stop, "why"));
         }
-        if (json_is_string(json_object_get(m, "not_proven"))) note("  not proven: %s", text_of(m, "not_proven"));
+        if (json_is_string(json_object_get(m, "not_proven"))) note("  not proven: %s", text_at(m, "not_proven"));
         else if (json_object_get(m, "runs")) note("  proven by %d evaluations, largest difference %.3g of the peak", (int)json_integer_value(json_object_get(m, "runs")),
                                                   json_number_value(json_object_get(m, "max_rel_peak")));
     }

@@ -152,6 +152,12 @@ void utf8_clean(char *s)
     }
 }
 
+const char *text_at(const json_t *object, const char *key)
+{
+    const char *s = json_string_value(json_object_get(object, key));
+    return s ? s : "";
+}
+
 json_t *json_text(const char *s)
 {
     if (!s) return json_null();

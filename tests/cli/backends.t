@@ -61,7 +61,7 @@ $ qkv backends sdpa.pt2 --cudnn 7
 ! qkv: error: option '--cudnn': found '7', expected a version of 8 or later, such as 9.20.0
 ? 2
 $ qkv backends sdpa.pt2 -D x.1
-! qkv: error: option '-D': found 'x.1', expected NAME=N
+! qkv: error: option '-D': found 'x.1', expected NAME=N such as batch=2
 ? 2
 $ qkv backends sdpa.pt2 -D nothing=3
 ! qkv: error: no size is called 'nothing'; this model has s77 (x.0), s27 (x.1)
