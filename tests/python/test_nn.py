@@ -352,6 +352,7 @@ class Calls(nn.Module):
         self.patches, self.table = nn.Conv2d(3, E, 14, 14), nn.Parameter(torch.randn(H, 201))
         for p in self.parameters():
             nn.init.normal_(p, std=0.3)
+        nn.init.normal_(self.patches.weight, std=0.04)  # 588 terms a patch: tokens of about 1, or scores of some hundreds would amplify any rounding
 
     def forward(self, *args):
         return self.function(self, *args)
