@@ -23,6 +23,7 @@ typedef float Vec __attribute__((vector_size(LANES * 4), aligned(4), may_alias))
 typedef int32_t IVec __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
 typedef uint32_t UVec __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
 typedef uint16_t HVec __attribute__((vector_size(LANES * 2), aligned(2), may_alias));
+typedef uint16_t Half __attribute__((may_alias)); /* rows of halves pass through buffers of other types (vec_load_some): without may_alias reads overtake what is written there */
 
 #define INLINE static inline __attribute__((always_inline, unused))
 
@@ -113,7 +114,7 @@ INLINE Vec vec_load(DType t, const void *p)
     return (Vec)_mm256_cvtph_ps(_mm_loadu_si128(p));
 #else
     Vec x;
-    for (int i = 0; i < LANES; i++) x[i] = f16_to_f32(((const uint16_t *)p)[i]);
+    for (int i = 0; i < LANES; i++) x[i] = f16_to_f32(((const Half *)p)[i]);
     return x;
 #endif
 }
@@ -156,7 +157,7 @@ INLINE void vec_store(DType t, void *p, Vec x)
 {
     if (t == DT_F32) *(Vec *)p = x;
     else
-        for (int i = 0; i < LANES; i++) ((uint16_t *)p)[i] = t == DT_BF16 ? f32_to_bf16(x[i]) : f32_to_f16(x[i]);
+        for (int i = 0; i < LANES; i++) ((Half *)p)[i] = t == DT_BF16 ? f32_to_bf16(x[i]) : f32_to_f16(x[i]);
 }
 
 INLINE void vec_store_some(DType t, void *p, Vec x, int64_t n)
