@@ -59,7 +59,9 @@ static bool channels_last(const Call *c, const Tensor *t)
 
 void layout_choose(const Call *c, Tensor *t)
 {
-    if (c->node->op->id == OP_scaled_dot_product_attention && t->rank == 4) {
+    OpId id = c->node->op->id;
+    bool heads = id == OP_scaled_dot_product_attention || id == OP_sdpa_lse || id == OP_sdpa_backward;
+    if (heads && t->rank == 4) {
         int64_t H = t->shape[1], N = t->shape[2], E = t->shape[3];
         memcpy(t->stride, (int64_t[]){N * H * E, E, H * E, 1}, 4 * sizeof *t->stride);
     } else if (channels_last(c, t)) {

@@ -289,7 +289,14 @@ static bool take_places(Builder *s)
 }
 
 /* Does its run function leave result k out when nobody reads it? */
-static bool leaves_unread(const Node *n, int k) { return k == 1 && (n->op->id == OP_max_pool2d_with_indices || n->op->id == OP_max_pool3d_with_indices); }
+static bool leaves_unread(const Node *n, int k)
+{
+    switch (n->op->id) {
+    case OP_max_pool2d_with_indices: case OP_max_pool3d_with_indices: case OP_sdpa_lse: return k == 1;
+    case OP_sdpa_backward: return true;
+    default: return false;
+    }
+}
 
 static bool make_step(Builder *s, const Node *last, const Node *n, const FusedNode *fused, Call *c)
 {
@@ -302,7 +309,7 @@ static bool make_step(Builder *s, const Node *last, const Node *n, const FusedNo
         const Value *v = k == 0 && result ? result : n->out[k];
         Tensor *t = new_tensor(s, v);
         TRY(t);
-        bool free_layout = k == 0 && s->in->fusion && (!s->in->wanted || s->in->apart) && !constant && !s->leaves[v->id];
+        bool free_layout = (k == 0 || (k < 3 && n->op->id == OP_sdpa_backward)) && s->in->fusion && (!s->in->wanted || s->in->apart) && !constant && !s->leaves[v->id];
         if (free_layout) layout_choose(c, t);
         if (!(c->unused >> k & 1) || !leaves_unread(n, k)) TRY(add_storage(s, v, t, constant));
         p->value[v->id] = c->out[k] = t;

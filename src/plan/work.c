@@ -44,14 +44,20 @@ static int64_t bound_or(const Call *c, int i, int64_t far)
     return v < -FAR ? -FAR : v > FAR ? FAR : v;
 }
 
-static double attention(const Call *c)
+/* Pairs of a query and a key over all heads; arguments: the query, the key, is_causal, lower. */
+static double attention_pairs(const Call *c, int query, int causal, int lower)
 {
-    const Tensor *q = call_in(c, 0), *k = call_in(c, 1), *v = call_in(c, 2);
-    int64_t upper = bound_or(c, 10, FAR);
-    if (call_bool(c, 5) && upper > 0) upper = 0;
-    double rows = (double)q->shape[0] * (double)q->shape[1];
-    return 2 * rows * pairs(q->shape[2], k->shape[2], bound_or(c, 9, -FAR), upper) * (size_at(q, 1) + size_at(v, 1));
+    const Tensor *q = call_in(c, query), *k = call_in(c, query + 1);
+    int64_t upper = bound_or(c, lower + 1, FAR);
+    if (call_bool(c, causal) && upper > 0) upper = 0;
+    return (double)q->shape[0] * (double)q->shape[1] * pairs(q->shape[2], k->shape[2], bound_or(c, lower, -FAR), upper);
 }
+
+static double attention(const Call *c) { return 2 * attention_pairs(c, 0, 5, 9) * (size_at(call_in(c, 0), 1) + size_at(call_in(c, 2), 1)); }
+static double attention_lse(const Call *c) { return 2 * attention_pairs(c, 0, 4, 7) * (size_at(call_in(c, 0), 1) + size_at(call_in(c, 2), 1)); }
+
+/* Scores, dq and dk; dP and dv. */
+static double attention_backward(const Call *c) { return 2 * attention_pairs(c, 1, 7, 10) * (3 * size_at(call_in(c, 1), 1) + 2 * size_at(call_in(c, 3), 1)); }
 
 /* Rows of sequence b lie between offsets b and b + 1; q is (rows, H, D). */
 static double attention_ragged(const Call *c)
@@ -110,6 +116,8 @@ static const struct {
     {OP_grouped_mm, {FORMULA, 0, product, false}},
     {OP_convolution, {FORMULA, 0, convolution, false}},
     {OP_scaled_dot_product_attention, {FORMULA, 0, attention, false}},
+    {OP_sdpa_lse, {FORMULA, 0, attention_lse, false}},
+    {OP_sdpa_backward, {FORMULA, 0, attention_backward, false}},
     {OP_sdpa_varlen, {FORMULA, 0, attention_ragged, false}},
     {OP_lstm_layer, {FORMULA, 0, recurrent, false}},
     {OP_rnn_layer, {FORMULA, 0, recurrent, false}},

@@ -5,46 +5,11 @@
 #include "kernel/kernel.h"
 #include "run/run_table.h"
 
-/* Rows of the last dim must be contiguous. */
+/* Rows of the last dim must be contiguous. NULL: an error. */
 static const Tensor *rows_of(Call *c, const Tensor *x, DType t, Err *err)
 {
     bool fine = x->dtype == t && (x->stride[x->rank - 1] == 1 || x->shape[x->rank - 1] == 1);
     return fine ? x : call_contiguous(c, x, t, err);
-}
-
-/* In double: the reference's order of operations, for f64 inputs. p: as many numbers as there are keys. */
-static void attend_f64(double *p, const Tensor *q, const Tensor *k, const Tensor *v, const Tensor *mask, Tensor *out, double scale, double softcap, int64_t lower, int64_t upper)
-{
-    int64_t B = q->shape[0], H = q->shape[1], N = q->shape[2], D = q->shape[3], M = k->shape[2], E = v->shape[3], per = H / k->shape[1];
-    for (int64_t row = 0; row < B * H * N; row++) {
-        int64_t n = row % N, h = row / N % H, b = row / N / H;
-        double *o = (double *)out->data + b * out->stride[0] + h * out->stride[1] + n * out->stride[2];
-        const double *x = (const double *)q->data + b * q->stride[0] + h * q->stride[1] + n * q->stride[2];
-        double top = -INFINITY, sum = 0;
-        for (int64_t m = 0; m < M; m++) {
-            const double *y = (const double *)k->data + b * k->stride[0] + h / per * k->stride[1] + m * k->stride[2];
-            double s = 0;
-            for (int64_t d = 0; d < D; d++) s += x[d * q->stride[3]] * y[d * k->stride[3]];
-            s *= scale;
-            if (softcap > 0) s = softcap * tanh(s / softcap);
-            if (mask) {
-                const char *at = (const char *)mask->data +
-                                 (b * mask->stride[0] + h * mask->stride[1] + n * mask->stride[2] + m * mask->stride[3]) * (int64_t)dtype_size(mask->dtype);
-                if (mask->dtype == DT_BOOL) s = *(const uint8_t *)at ? s : -INFINITY;
-                else s += load_f64(mask->dtype, at);
-            }
-            if (m < n + lower || m > n + upper) s = -INFINITY;
-            p[m] = s;
-            if (s > top || s != s) top = s;
-        }
-        for (int64_t m = 0; m < M; m++) sum += p[m] = top == -INFINITY ? 0 : exp(p[m] - top);
-        for (int64_t e = 0; e < E; e++) {
-            double s = 0;
-            for (int64_t m = 0; m < M; m++)
-                s += p[m] * ((const double *)v->data)[b * v->stride[0] + h / per * v->stride[1] + m * v->stride[2] + e * v->stride[3]];
-            o[e * out->stride[3]] = sum == 0 ? 0 : s / sum;
-        }
-    }
 }
 
 /* The mask as (B, H, N, M) with 0 strides where it broadcasts. */
@@ -62,50 +27,124 @@ static Tensor spread_mask(const Tensor *m, const Tensor *q, const Tensor *k)
 
 static int64_t bound(int64_t x) { return x < -SDPA_ANY ? -SDPA_ANY : x > SDPA_ANY ? SDPA_ANY : x; }
 
-/* Out may have any strides that leave its last dim contiguous. Ranks other than 4 have their leading dims as batch: lowering made them 4 (import/lower_linalg.c). */
-bool run_scaled_dot_product_attention(Call *c, Err *err)
+/* What every form of attention is told; arguments by where the form has them. */
+typedef struct Attention {
+    const Tensor *q, *k, *v, *mask;
+    double scale, softcap;
+    int64_t lower, upper;
+} Attention;
+
+static Attention read_attention(const Call *c, int query, int mask, int causal, int scale, int softcap)
 {
-    const Tensor *q = call_in(c, 0), *k = call_in(c, 1), *v = call_in(c, 2), *mask = call_in(c, 3);
+    Attention a = {call_in(c, query), call_in(c, query + 1), call_in(c, query + 2), call_in(c, mask), .softcap = call_f64(c, softcap)};
+    a.scale = call_given(c, scale) ? call_f64(c, scale) : 1 / sqrt((double)a.q->shape[3]);
+    a.lower = call_given(c, softcap + 1) ? bound(call_i64(c, softcap + 1)) : -SDPA_ANY;
+    a.upper = call_given(c, softcap + 2) ? bound(call_i64(c, softcap + 2)) : SDPA_ANY;
+    if (call_bool(c, causal) && a.upper > 0) a.upper = 0;
+    return a;
+}
+
+static void copy_strides(int64_t *to, const Tensor *x) { memcpy(to, x->stride, 3 * sizeof *to); }
+
+/* Operands and mask as the kernel takes them, of type t. lse: NULL for none. */
+static bool kernel_operands(Call *c, const Attention *in, DType t, const Tensor *out, const Tensor *lse, Sdpa *a, Err *err)
+{
+    const Tensor *q = rows_of(c, in->q, t, err), *k = rows_of(c, in->k, t, err), *v = rows_of(c, in->v, t, err), *m = in->mask;
+    TRY(q && k && v);
+    DType wide = t == DT_F64 ? DT_F64 : DT_F32;
+    if (m && m->dtype != DT_BOOL && m->dtype != wide) TRY(m = call_contiguous(c, m, wide, err));
+    *a = (Sdpa){.t = t, .B = q->shape[0], .H = q->shape[1], .Hkv = k->shape[1], .N = q->shape[2], .M = k->shape[2], .D = q->shape[3], .E = v->shape[3], .q = q->data,
+                .k = k->data, .v = v->data, .out = out->data, .scale = in->scale, .softcap = in->softcap, .lower = in->lower, .upper = in->upper};
+    copy_strides(a->qs, q);
+    copy_strides(a->ks, k);
+    copy_strides(a->vs, v);
+    copy_strides(a->os, out);
+    if (lse) {
+        a->lse = lse->data;
+        copy_strides(a->ls, lse);
+    }
+    if (!m) return true;
+    if (m->dtype == DT_BOOL) a->truth = m->data;
+    else if (t == DT_F64) a->mask_f64 = m->data;
+    else a->mask = m->data;
+    Tensor spread = spread_mask(m, q, k);
+    memcpy(a->ms, spread.stride, sizeof a->ms);
+    return true;
+}
+
+static const SdpaKernels *kernels_for(DType t) { return t == DT_F64 ? &kernels_at(CPU_REF)->sdpa : &kernels()->sdpa; }
+
+static bool attend(Call *c, const Attention *in, Tensor *lse, Err *err)
+{
     Tensor *out = call_out(c, 0);
-    int64_t D = q->shape[3];
-    double scale = call_given(c, 6) ? call_f64(c, 6) : 1 / sqrt((double)D);
-    double softcap = call_f64(c, 8);
-    int64_t lower = call_given(c, 9) ? bound(call_i64(c, 9)) : -SDPA_ANY, upper = call_given(c, 10) ? bound(call_i64(c, 10)) : SDPA_ANY;
-    if (call_bool(c, 5) && upper > 0) upper = 0;
-    if (tensor_numel(out) == 0) return true;
-    Tensor spread;
-    if (out->dtype == DT_F64) {
-        if (mask) spread = spread_mask(mask, q, k);
-        double *p = call_scratch(c, (size_t)k->shape[2] * sizeof *p, err);
-        TRY(p);
-        attend_f64(p, q, k, v, mask ? &spread : NULL, out, scale, softcap, lower, upper);
-        return true;
-    }
-    const Tensor *m = mask;
-    DType t = out->dtype;
-    if (mask && mask->dtype != DT_BOOL && mask->dtype != DT_F32) TRY(m = call_contiguous(c, mask, DT_F32, err));
-    q = rows_of(c, q, t, err);
-    k = rows_of(c, k, t, err);
-    v = rows_of(c, v, t, err);
-    if (!q || !k || !v) return false;
-    Sdpa a = {.t = t, .B = q->shape[0], .H = q->shape[1], .Hkv = k->shape[1], .N = q->shape[2], .M = k->shape[2], .D = D, .E = v->shape[3], .q = q->data,
-              .k = k->data, .v = v->data, .out = out->data, .scale = (float)scale, .softcap = (float)softcap, .lower = lower, .upper = upper};
-    for (int i = 0; i < 3; i++) {
-        a.qs[i] = q->stride[i];
-        a.ks[i] = k->stride[i];
-        a.vs[i] = v->stride[i];
-        a.os[i] = out->stride[i];
-    }
-    if (m) {
-        spread = spread_mask(m, q, k);
-        if (m->dtype == DT_BOOL) a.truth = m->data;
-        else a.mask = m->data;
-        for (int i = 0; i < 4; i++) a.ms[i] = spread.stride[i];
-    }
-    const SdpaKernels *kernel = &kernels()->sdpa;
+    Sdpa a;
+    if (tensor_numel(out) == 0 && (!lse || tensor_numel(lse) == 0)) return true;
+    TRY(kernel_operands(c, in, out->dtype, out, lse, &a, err));
+    const SdpaKernels *kernel = kernels_for(a.t);
     void *space = call_scratch(c, kernel->workspace(&a, c->env->threads), err);
     TRY(space);
     kernel->run(&a, space, c->env->threads);
+    return true;
+}
+
+/* Out may have any strides that leave its last dim contiguous. Ranks other than 4 have their leading dims as batch: lowering made them 4 (import/lower_linalg.c). */
+bool run_scaled_dot_product_attention(Call *c, Err *err)
+{
+    Attention a = read_attention(c, 0, 3, 5, 6, 8);
+    return attend(c, &a, NULL, err);
+}
+
+bool run_sdpa_lse(Call *c, Err *err)
+{
+    Attention a = read_attention(c, 0, 3, 4, 5, 6);
+    return attend(c, &a, c->unused & 2 ? NULL : call_out(c, 1), err);
+}
+
+/* ------------------------------------------------------------------ gradient */
+
+static void want(const Call *c, int k, void **data, int64_t *stride)
+{
+    if (c->unused >> k & 1) return;
+    *data = call_out(c, k)->data;
+    copy_strides(stride, call_out(c, k));
+}
+
+/* The kernel sums up the mask's gradient in float (double); what else it is to be is cast. */
+static bool want_mask(Call *c, const Attention *in, SdpaBackward *g, Tensor *wide, Err *err)
+{
+    Tensor *out = call_out(c, 3), spread;
+    *wide = *out;
+    wide->dtype = g->f.t == DT_F64 ? DT_F64 : DT_F32;
+    if (!call_bool(c, 12) || c->unused & 8 || tensor_numel(out) == 0) return true;
+    if (out->dtype != wide->dtype) {
+        strides_contiguous(wide->rank, wide->shape, wide->stride);
+        TRY(wide->data = call_scratch(c, (size_t)tensor_numel(out) * dtype_size(wide->dtype), err));
+    }
+    g->dmask = wide->data;
+    spread = spread_mask(wide, in->q, in->k);
+    memcpy(g->dms, spread.stride, sizeof g->dms);
+    return true;
+}
+
+bool run_sdpa_backward(Call *c, Err *err)
+{
+    Attention in = read_attention(c, 1, 6, 7, 8, 9);
+    DType t = call_out(c, 0)->dtype;
+    const Tensor *dout = rows_of(c, call_in(c, 0), t, err), *out = rows_of(c, call_in(c, 4), t, err);
+    SdpaBackward g = {.dout = NULL};
+    Tensor mask;
+    TRY(dout && out && kernel_operands(c, &in, t, out, call_in(c, 5), &g.f, err));
+    g.dout = dout->data;
+    copy_strides(g.dos, dout);
+    want(c, 0, &g.dq, g.dqs);
+    want(c, 1, &g.dk, g.dks);
+    want(c, 2, &g.dv, g.dvs);
+    TRY(want_mask(c, &in, &g, &mask, err));
+    const SdpaKernels *kernel = kernels_for(t);
+    void *space = call_scratch(c, kernel->backward_workspace(&g, c->env->threads), err);
+    TRY(space);
+    kernel->backward(&g, space, c->env->threads);
+    if (g.dmask && mask.data != call_out(c, 3)->data) tensor_copy(call_out(c, 3), &mask);
     return true;
 }
 
@@ -122,17 +161,6 @@ static bool check_offsets(const Tensor *t, int64_t rows, int64_t *most, Err *err
         if (n > *most) *most = n;
     }
     return true;
-}
-
-/* Rows from .. to of x (rows, H, D) as (1, H, to - from, D). */
-static Tensor sequence_of(const Tensor *x, int64_t from, int64_t to)
-{
-    Tensor y = *x;
-    y.rank = 4;
-    y.data = (char *)x->data + from * x->stride[0] * (int64_t)dtype_size(x->dtype);
-    memcpy(y.shape, (int64_t[]){1, x->shape[1], to - from, x->shape[2]}, 4 * sizeof *y.shape);
-    memcpy(y.stride, (int64_t[]){0, x->stride[1], x->stride[0], x->stride[2]}, 4 * sizeof *y.stride);
-    return y;
 }
 
 bool run_sdpa_varlen(Call *c, Err *err)
@@ -153,21 +181,11 @@ bool run_sdpa_varlen(Call *c, Err *err)
     memset(out->data, 0, (size_t)first * row); /* rows of no sequence */
     memset((char *)out->data + (size_t)last * row, 0, (size_t)(out->shape[0] - last) * row);
     if (bias) TRY(bias = call_contiguous(c, bias, t == DT_F64 ? DT_F64 : DT_F32, err));
-    if (t == DT_F64) {
-        double *p = call_scratch(c, (size_t)M * sizeof *p, err);
-        TRY(p);
-        for (int64_t b = 0; b < B; b++) {
-            Tensor y = sequence_of(out, qr[b], qr[b + 1]), x[3] = {sequence_of(q, qr[b], qr[b + 1]), sequence_of(k, kr[b], kr[b + 1]), sequence_of(v, kr[b], kr[b + 1])}, mask;
-            if (bias) mask = (Tensor){.dtype = DT_F64, .rank = 4, .data = (double *)bias->data + kr[b], .stride = {0, 0, 0, 1}};
-            attend_f64(p, &x[0], &x[1], &x[2], bias ? &mask : NULL, &y, scale, softcap, lower, upper);
-        }
-        return true;
-    }
     TRY((q = rows_of(c, q, t, err)) && (k = rows_of(c, k, t, err)) && (v = rows_of(c, v, t, err)));
     Sdpa a = {.t = t, .B = B, .H = q->shape[1], .Hkv = k->shape[1], .N = N, .M = M, .D = q->shape[2], .E = v->shape[2], .q = q->data, .k = k->data, .v = v->data,
               .out = out->data, .qs = {0, q->stride[1], q->stride[0]}, .ks = {0, k->stride[1], k->stride[0]}, .vs = {0, v->stride[1], v->stride[0]},
-              .os = {0, out->stride[1], out->stride[0]}, .scale = (float)scale, .softcap = (float)softcap, .lower = lower, .upper = upper, .q_rows = qr, .k_rows = kr};
-    const SdpaKernels *kernel = &kernels()->sdpa;
+              .os = {0, out->stride[1], out->stride[0]}, .scale = scale, .softcap = softcap, .lower = lower, .upper = upper, .q_rows = qr, .k_rows = kr};
+    const SdpaKernels *kernel = kernels_for(t);
     if (!bias) {
         void *space = call_scratch(c, kernel->workspace(&a, c->env->threads), err);
         TRY(space);
@@ -181,7 +199,8 @@ bool run_sdpa_varlen(Call *c, Err *err)
     for (int64_t b = 0; b < B; b++) { /* the bias of a sequence begins at its first row */
         a.q_rows = qr + b;
         a.k_rows = kr + b;
-        a.mask = (const float *)bias->data + kr[b];
+        if (t == DT_F64) a.mask_f64 = (const double *)bias->data + kr[b];
+        else a.mask = (const float *)bias->data + kr[b];
         kernel->run(&a, space, c->env->threads);
     }
     return true;

@@ -109,31 +109,67 @@ bool shape_convolution(Shape *s)
 }
 
 /* q (B, H, N, D), k (B, Hkv, M, D), v (B, Hkv, M, E) -> (B, H, N, E) */
+/* q (B, H, N, D), k (B, Hkv, M, D), v (B, Hkv, M, E) from argument `first` on, a mask at argument `at` that broadcasts to (B, H, N, M). */
+static bool attention_operands(Shape *s, int first, int at, bool grouped, Value **q, Value **k, Value **v, DType *t)
+{
+    Value *mask = shape_value(s, at);
+    bool ok;
+    TRY(shape_want_value(s, first, q) && shape_want_value(s, first + 1, k) && shape_want_value(s, first + 2, v));
+    Value *x = *q, *y = *k, *z = *v;
+    if (x->rank != 4 || y->rank != 4 || z->rank != 4) return shape_fail(s, first, "ranks %d, %d, %d, expected 4", x->rank, y->rank, z->rank);
+    *t = product_dtype(s, x, y, &ok);
+    TRY(ok);
+    product_dtype(s, x, z, &ok);
+    TRY(ok && shape_require_equal(s, x->dim[3], y->dim[3], "head sizes of query and key") && shape_require_equal(s, y->dim[2], z->dim[2], "lengths of key and value"));
+    TRY(shape_require_equal(s, y->dim[1], z->dim[1], "heads of key and value") && shape_require_equal(s, x->dim[0], y->dim[0], "batches of query and key"));
+    TRY(shape_require_equal(s, y->dim[0], z->dim[0], "batches of key and value"));
+    if (!grouped) TRY(shape_require_equal(s, x->dim[1], y->dim[1], "heads of query and key"));
+    else TRY(graph_require(s->g, ex_make(s->ex, EX_EQ, ex_mod(s->ex, x->dim[1], y->dim[1]), ex_int(s->ex, 0), NULL), s->err,
+                           "node '%s': heads of the key divide those of the query", s->node->name));
+    if (!mask) return true;
+    int rank = 4;
+    Expr *dim[MAX_RANK] = {x->dim[0], x->dim[1], x->dim[2], y->dim[2]};
+    if (mask->rank > 4) return shape_fail(s, at, "rank %d, expected at most 4", mask->rank);
+    if (mask->dtype != DT_BOOL && !dtype_is_float(mask->dtype)) return shape_fail(s, at, "dtype %s, expected bool or a float", dtype_name(mask->dtype));
+    TRY(shape_broadcast(s, &rank, dim, mask->rank, mask->dim, "mask to (batch, heads, queries, keys)"));
+    for (int i = 0; i < 4; i++) /* a size of 1 does not grow with the mask */
+        if (ex_equals_int(i < 3 ? x->dim[i] : y->dim[2], 1) && !ex_equals_int(dim[i], 1)) return shape_fail(s, at, "its size is not 1 in dim %d of (batch, heads, queries, keys)", i);
+    return true;
+}
+
 bool shape_sdpa(Shape *s)
 {
-    Value *q, *k, *v, *mask = shape_value(s, 3);
-    bool ok, gqa;
-    TRY(shape_want_value(s, 0, &q) && shape_want_value(s, 1, &k) && shape_want_value(s, 2, &v) && shape_const_bool(s, 7, &gqa));
-    if (q->rank != 4 || k->rank != 4 || v->rank != 4) return shape_fail(s, 0, "ranks %d, %d, %d, expected 4", q->rank, k->rank, v->rank);
-    DType t = product_dtype(s, q, k, &ok);
-    TRY(ok);
-    product_dtype(s, q, v, &ok);
-    TRY(ok && shape_require_equal(s, q->dim[3], k->dim[3], "head sizes of query and key") && shape_require_equal(s, k->dim[2], v->dim[2], "lengths of key and value"));
-    TRY(shape_require_equal(s, k->dim[1], v->dim[1], "heads of key and value") && shape_require_equal(s, q->dim[0], k->dim[0], "batches of query and key"));
-    TRY(shape_require_equal(s, k->dim[0], v->dim[0], "batches of key and value"));
-    if (!gqa) TRY(shape_require_equal(s, q->dim[1], k->dim[1], "heads of query and key"));
-    else TRY(graph_require(s->g, ex_make(s->ex, EX_EQ, ex_mod(s->ex, q->dim[1], k->dim[1]), ex_int(s->ex, 0), NULL), s->err,
-                           "node '%s': heads of the key divide those of the query", s->node->name));
-    if (mask) {
-        int rank = 4;
-        Expr *dim[MAX_RANK] = {q->dim[0], q->dim[1], q->dim[2], k->dim[2]};
-        if (mask->rank > 4) return shape_fail(s, 3, "rank %d, expected at most 4", mask->rank);
-        if (mask->dtype != DT_BOOL && !dtype_is_float(mask->dtype)) return shape_fail(s, 3, "dtype %s, expected bool or a float", dtype_name(mask->dtype));
-        TRY(shape_broadcast(s, &rank, dim, mask->rank, mask->dim, "mask to (batch, heads, queries, keys)"));
-        for (int i = 0; i < 4; i++) /* a size of 1 does not grow with the mask */
-            if (ex_equals_int(i < 3 ? q->dim[i] : k->dim[2], 1) && !ex_equals_int(dim[i], 1)) return shape_fail(s, 3, "its size is not 1 in dim %d of (batch, heads, queries, keys)", i);
-    }
+    Value *q, *k, *v;
+    DType t;
+    bool gqa;
+    TRY(shape_const_bool(s, 7, &gqa) && attention_operands(s, 0, 3, gqa, &q, &k, &v, &t));
     return shape_out(s, 0, t, 4, (Expr *[]){q->dim[0], q->dim[1], q->dim[2], v->dim[3]});
+}
+
+bool shape_sdpa_lse(Shape *s)
+{
+    Value *q, *k, *v;
+    DType t;
+    TRY(attention_operands(s, 0, 3, true, &q, &k, &v, &t));
+    return shape_out(s, 0, t, 4, (Expr *[]){q->dim[0], q->dim[1], q->dim[2], v->dim[3]}) && shape_out(s, 1, t == DT_F64 ? t : DT_F32, 3, q->dim);
+}
+
+bool shape_sdpa_backward(Shape *s)
+{
+    Value *q, *k, *v, *grad, *out, *lse, *mask = shape_value(s, 6);
+    DType t;
+    bool wanted;
+    TRY(shape_const_bool(s, 12, &wanted) && attention_operands(s, 1, 6, true, &q, &k, &v, &t));
+    TRY(shape_want_value(s, 0, &grad) && shape_want_value(s, 4, &out) && shape_want_value(s, 5, &lse));
+    Expr *dim[4] = {q->dim[0], q->dim[1], q->dim[2], v->dim[3]};
+    if (grad->rank != 4 || out->rank != 4 || lse->rank != 3) return shape_fail(s, 0, "grad_out, output and logsumexp of ranks %d, %d, %d, expected 4, 4, 3", grad->rank, out->rank, lse->rank);
+    if (grad->dtype != t || out->dtype != t || lse->dtype != (t == DT_F64 ? t : DT_F32))
+        return shape_fail(s, 0, "grad_out, output and logsumexp are %s, %s, %s of operands that are %s", dtype_name(grad->dtype), dtype_name(out->dtype), dtype_name(lse->dtype), dtype_name(t));
+    for (int i = 0; i < 4; i++) TRY(shape_require_equal(s, grad->dim[i], dim[i], "sizes of grad_out and the output") && shape_require_equal(s, out->dim[i], dim[i], "sizes of the output"));
+    for (int i = 0; i < 3; i++) TRY(shape_require_equal(s, lse->dim[i], dim[i], "sizes of logsumexp and the output"));
+    if (wanted && (!mask || !dtype_is_float(mask->dtype))) return shape_fail(s, 12, "grad_mask of no mask of floats");
+    TRY(shape_out_like(s, 0, q, t) && shape_out_like(s, 1, k, t) && shape_out_like(s, 2, v, t));
+    return wanted ? shape_out_like(s, 3, mask, mask->dtype) : shape_out(s, 3, t, 1, (Expr *[]){ex_int(s->ex, 0)});
 }
 
 /* q (T, H, D), k (U, Hkv, D), v (U, Hkv, E), offsets (B + 1) each, bias (U) -> (T, H, E) */

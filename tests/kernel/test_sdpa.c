@@ -44,7 +44,8 @@ static void make_mask(Sdpa *a, MaskKind kind, uint64_t *state)
 /* One output row and how far a float kernel may be from it. To first order, in units of 2^-24: a score is off by its products and sums (D + 3 times
  * the magnitudes in it), the difference to the maximum by itself, exp by 2; the weighted sum and the normaliser take that on and add one rounding
  * a key; each block of keys may rescale (exp, two products). */
-static void sdpa_model(const Sdpa *a, int64_t b, int64_t h, int64_t n, double *want, double *far, double *p, double *c)
+/* lse[0]: the logarithm of the row's sum; lse[1]: how far it may be off. */
+static void sdpa_model(const Sdpa *a, int64_t b, int64_t h, int64_t n, double *want, double *far, double *p, double *c, double *lse)
 {
     int64_t kv = h / (a->H / a->Hkv);
     double top = -INFINITY, sum = 0, spread = 0;
@@ -55,10 +56,10 @@ static void sdpa_model(const Sdpa *a, int64_t b, int64_t h, int64_t n, double *w
         int64_t at = b * a->ms[0] + h * a->ms[1] + n * a->ms[2] + m * a->ms[3];
         double s = 0, size = 0, extra = a->mask ? (double)a->mask[at] : a->truth && !a->truth[at] ? -INFINITY : 0;
         for (int64_t d = 0; d < a->D; d++) s += (double)q[d] * k[d], size += fabs((double)q[d] * k[d]);
-        s *= (double)a->scale;
-        if (a->softcap > 0) s = (double)a->softcap * tanh(s / (double)a->softcap);
+        s *= a->scale;
+        if (a->softcap > 0) s = a->softcap * tanh(s / a->softcap);
         p[m] = m < n + a->lower || m > n + a->upper ? -INFINITY : s + extra;
-        c[m] = (double)(a->D + 3) * size * fabs((double)a->scale) + (isinf(extra) ? 0 : fabs(extra)) + fabs(p[m]) + 4;
+        c[m] = (double)(a->D + 3) * size * fabs(a->scale) + (isinf(extra) ? 0 : fabs(extra)) + fabs(p[m]) + 4;
         nan |= isnan(p[m]);
         top = p[m] > top ? p[m] : top;
     }
@@ -67,6 +68,8 @@ static void sdpa_model(const Sdpa *a, int64_t b, int64_t h, int64_t n, double *w
         sum += p[m] = top == -INFINITY && !nan ? 0 : exp(p[m] - top);
         if (p[m] > 0) spread += p[m] * c[m];
     }
+    lse[0] = sum == 0 ? -INFINITY : top + log(sum);
+    lse[1] = sum == 0 ? 0 : (spread / sum + fabs(lse[0]) + fabs(top) + (double)a->M + 16) * 0x1p-24;
     for (int64_t e = 0; e < a->E; e++) {
         double s = 0, size = 0, own = 0;
         for (int64_t m = 0; m < a->M && sum != 0; m++) {
@@ -81,16 +84,27 @@ static void sdpa_model(const Sdpa *a, int64_t b, int64_t h, int64_t n, double *w
 
 enum { KEYS_MOST = 1100, WIDTH_MOST = 100 };
 
+static void check_lse(CpuLevel l, const Sdpa *a, const float *got, int64_t row, const double *lse, const char *mask)
+{
+    double y = (double)got[row], unit = a->t == DT_BF16 ? 0x1p-13 : 0; /* weights that become bf16 are off by 7.5e-5 */
+    if (isnan(lse[0]) ? !isnan(y) : y != lse[0] && !(fabs(y - lse[0]) <= lse[1] + unit))
+        STOP("sdpa of %s on %s, B %d H %d/%d N %d M %d D %d E %d, mask %s, lower %d, upper %d, softcap %g: logsumexp of row %d: %a, expected %a; %g off, %g allowed", dtype_name(a->t),
+             cpu_level_name(l), (int)a->B, (int)a->H, (int)a->Hkv, (int)a->N, (int)a->M, (int)a->D, (int)a->E, mask, (int)a->lower, (int)a->upper, a->softcap, (int)row, y, lse[0],
+             fabs(y - lse[0]), lse[1] + unit);
+}
+
 static void check_sdpa(CpuLevel l, const Sdpa *a, const float *out, const char *mask)
 {
+    double lse[2];
     static double want[WIDTH_MOST], far[WIDTH_MOST], p[KEYS_MOST], c[KEYS_MOST];
     for (int64_t row = 0; row < a->B * a->H * a->N; row++) {
-        sdpa_model(a, row / a->N / a->H, row / a->N % a->H, row % a->N, want, far, p, c);
+        sdpa_model(a, row / a->N / a->H, row / a->N % a->H, row % a->N, want, far, p, c, lse);
+        check_lse(l, a, a->lse, row, lse, mask);
         for (int64_t e = 0; e < a->E; e++) {
             double y = out[row * a->E + e];
             if (isnan(want[e]) ? !isnan(y) : y != want[e] && !(fabs(y - want[e]) <= far[e]))
                 STOP("sdpa on %s, B %d H %d/%d N %d M %d D %d E %d, mask %s, lower %d, upper %d, softcap %g: row %d, %d: %a, expected %a; %g off, %g allowed", cpu_level_name(l), (int)a->B,
-                     (int)a->H, (int)a->Hkv, (int)a->N, (int)a->M, (int)a->D, (int)a->E, mask, (int)a->lower, (int)a->upper, (double)a->softcap, (int)row, (int)e, y, want[e], fabs(y - want[e]), far[e]);
+                     (int)a->H, (int)a->Hkv, (int)a->N, (int)a->M, (int)a->D, (int)a->E, mask, (int)a->lower, (int)a->upper, a->softcap, (int)row, (int)e, y, want[e], fabs(y - want[e]), far[e]);
         }
     }
 }
@@ -107,16 +121,25 @@ static const void *in_dtype(int at, DType t, float *x, int64_t n)
     return y;
 }
 
+/* (B, H, N) into a room of its own. */
+static void place_lse(Sdpa *a)
+{
+    a->lse = room(11, a->B * a->H * a->N * 4);
+    a->ls[2] = 1, a->ls[1] = a->N, a->ls[0] = a->H * a->N;
+}
+
 /* Into room 5, workspace in room 6. */
 static float *run_sdpa(CpuLevel l, Sdpa *a, int threads)
 {
     const SdpaKernels *k = &kernels_at(l)->sdpa;
     float *out = room(5, a->B * a->H * a->N * a->E * (int64_t)dtype_size(a->t)), *space = room(6, ((int64_t)k->workspace(a, threads) + 63) / 64 * 64);
     a->out = out;
+    place_lse(a);
     a->os[2] = a->E, a->os[1] = a->N * a->E, a->os[0] = a->H * a->N * a->E;
     k->run(a, space, threads);
     assert_guard(out);
     assert_guard(space);
+    assert_guard(a->lse);
     return out;
 }
 
@@ -190,14 +213,18 @@ static void check_typed(CpuLevel l, const Sdpa *f, const Sdpa *a, const char *ma
     o.os[2] = a->H * (a->E + 3), o.os[1] = a->E + 3, o.os[0] = a->N * o.os[2];
     int64_t n = span(o.B, o.H, o.N, o.E, o.os), written = 0;
     uint16_t *out = o.out = room(5, n * 2);
+    double lse[2];
+    place_lse(&o);
     void *space = room(6, ((int64_t)k->workspace(a, 2) + 63) / 64 * 64);
     k->run(&o, space, 2);
     assert_guard(out);
     assert_guard(space);
+    assert_guard(o.lse);
     for (int64_t row = 0; row < a->B * a->H * a->N; row++) {
         int64_t b = row / a->N / a->H, h = row / a->N % a->H, at = row % a->N;
-        sdpa_model(&positive, b, h, at, size, far, p, c);
-        sdpa_model(f, b, h, at, want, far, p, c);
+        sdpa_model(&positive, b, h, at, size, far, p, c, lse);
+        sdpa_model(f, b, h, at, want, far, p, c, lse);
+        check_lse(l, &o, o.lse, row, lse, mask);
         for (int64_t e = 0; e < a->E; e++) {
             uint16_t *y = &out[b * o.os[0] + h * o.os[1] + at * o.os[2] + e];
             double got = (double)(a->t == DT_BF16 ? bf16_to_f32(*y) : f16_to_f32(*y));

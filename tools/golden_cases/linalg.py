@@ -181,6 +181,67 @@ def attention(F):
     F.op("aten._native_multi_head_attention.default").maybe(q(2, 5, 8), q(2, 5, 8), q(2, 5, 8), 8, 2, t(24, 8), t(24), t(8, 8), t(8), None, False, static=True)
 
 
+def trained(F):
+    """Attention with the logarithms of its sums, and its gradient: PyTorch's autograd over products and a softmax in float64."""
+    def scores(q, k, mask, is_causal, scale, softcap, lower, upper):
+        N, M = q.shape[2], k.shape[2]
+        s = q @ k.mT * (q.shape[3] ** -0.5 if scale is None else scale)
+        if softcap:
+            s = softcap * torch.tanh(s / softcap)
+        d = torch.arange(M) - torch.arange(N)[:, None]
+        hidden = (d < (-9999 if lower is None else lower)) | (d > min(0 if is_causal else 9999, 9999 if upper is None else upper))
+        if mask is not None:
+            s = s.masked_fill(~mask, -inf) if mask.dtype == b8 else s + mask
+        return s.masked_fill(hidden, -inf)
+
+    def attend(q, k, v, mask, *how):
+        per = q.shape[1] // k.shape[1]
+        s = scores(q, k.repeat_interleave(per, 1), mask, *how)
+        lse = torch.logsumexp(s, -1)
+        none = (lse == -inf)[..., None]
+        p = torch.softmax(s.masked_fill(none, 0.0), -1).masked_fill(none, 0.0)
+        return p @ v.repeat_interleave(per, 1), lse
+
+    wide = lambda x: x if x is None or x.dtype == b8 else x.double()
+
+    def forward(q, k, v, mask=None, is_causal=False, scale=None, softcap=0.0, lower=None, upper=None):
+        y, lse = attend(wide(q), wide(k), wide(v), wide(mask), is_causal, scale, softcap, lower, upper)
+        return y.to(q.dtype), lse.to(f64 if q.dtype == f64 else f32)
+
+    def backward(grad, q, k, v, y, lse, mask=None, is_causal=False, scale=None, softcap=0.0, lower=None, upper=None, grad_mask=False):
+        with torch.enable_grad():
+            x = [wide(a).clone().requires_grad_() for a in (q, k, v)] + [mask if mask is None or mask.dtype == b8 else wide(mask).clone().requires_grad_()]
+            out, _ = attend(*x, is_causal, scale, softcap, lower, upper)
+            g = torch.autograd.grad(out, x[:3] + ([x[3]] if grad_mask else []), wide(grad))
+        return tuple(a.to(q.dtype) for a in g[:3]) + ((g[3].to(mask.dtype),) if grad_mask else (torch.empty(0, dtype=q.dtype),))
+
+    one, back = F.own("qkv.sdpa_lse.default", forward), F.own("qkv.sdpa_backward.default", backward)
+    q = lambda *s, dt=f32: t(*s, dt=dt, lo=-2, hi=2)
+
+    def both(q, k, v, *mask, **kw):
+        one(q, k, v, *mask, **{n: x for n, x in kw.items() if n != "grad_mask"})
+        y, lse = forward(q, k, v, *mask, **{n: x for n, x in kw.items() if n != "grad_mask"})
+        back(t(*y.shape, dt=y.dtype), q, k, v, y, lse, *mask, **kw)
+
+    three = lambda N=5, M=7, H=2, kv=2, D=8, E=8, dt=f32: (q(2, H, N, D, dt=dt), q(2, kv, M, D, dt=dt), q(2, kv, M, E, dt=dt))
+    for dt in FLOATS:
+        both(*three(dt=dt, E=6))
+        both(*three(dt=dt, N=7), is_causal=True)
+        both(*three(dt=dt), t(2, 1, 5, 7, dt=b8), scale=0.4)
+        both(*three(dt=dt), t(5, 7, dt=dt), grad_mask=True)
+    both(*three(H=4, E=6))
+    both(*three(H=4, kv=1), t(1, 4, 1, 7), grad_mask=True)
+    both(*three(), t(2, 1, 1, 7), softcap=1.5, grad_mask=True)
+    both(*three(N=9, M=9), lower=-3, upper=2, softcap=2.0, scale=1.0)
+    both(*three(N=9, M=4), lower=-2)                                            # the last queries see no key
+    both(*three(N=4, M=9), is_causal=True)
+    dead = t(2, 1, 5, 7, dt=b8).index_fill(2, torch.tensor(1), False)
+    both(*three(), dead)
+    both(*three(N=1, M=40))
+    both(*three(N=33, M=70, D=16))
+    both(*three(N=3, M=4), torch.zeros(3, 4), grad_mask=False)
+
+
 def sequences(F):
     """Attention over sequences of different lengths, one after the other: PyTorch's on each alone."""
     def varlen(q, k, v, qo, ko, key_bias=None, scale=None, softcap=0.0, lower=None, upper=None):
@@ -324,6 +385,7 @@ def add(F):
     products(F)
     convolutions(F)
     attention(F)
+    trained(F)
     sequences(F)
     grouped(F)
     recurrent(F)

@@ -266,6 +266,7 @@ static void write_out(const Stack *s, Group *g)
 {
     const Sdpa *a = s->a;
     int64_t pe = values_width(a->E), size = element_size(a);
+    for (int r = 0; r < g->rows && a->lse; r++) put_lse(&g->row[r], g->top[r], vec_total(vec_at(g->sum[r])));
     for (int r = 0; r < g->rows && !g->written; r++) {
         float sum = vec_total(vec_at(g->sum[r])), times = g->done ? 1 : 1 / sum;
         for (int64_t e = 0; e < a->E; e += LANES) {
@@ -290,7 +291,7 @@ static void begin(const Stack *s, Group *g, int64_t row)
         g->inner = most(g->inner, w.low), g->outer = least(g->outer, w.high);
         g->top[r] = -INFINITY;
         vec_put(g->sum[r], vec_set(0));
-        vec_row(a->t, g->queries + r * a->D, w.q, a->D, a->scale); /* the last vector may reach into the next row, which comes later */
+        vec_row(a->t, g->queries + r * a->D, w.q, a->D, (float)a->scale); /* the last vector may reach into the next row, which comes later */
     }
 }
 
@@ -364,4 +365,4 @@ static size_t workspace(const Sdpa *a, int threads) { return sdpa_room(a, way_of
 static void sdpa(const Sdpa *a, void *space, int threads) { sdpa_all(a, way_of(a), space, threads); }
 
 void KERNEL(sdpa_fill)(SdpaKernels *k);
-void KERNEL(sdpa_fill)(SdpaKernels *k) { *k = (SdpaKernels){workspace, sdpa}; }
+void KERNEL(sdpa_fill)(SdpaKernels *k) { k->workspace = workspace, k->run = sdpa; }

@@ -36,6 +36,7 @@ typedef struct Row {
     int64_t low, high; /* keys within bounds */
     const char *q;
     char *out;
+    float *lse; /* NULL: not wanted */
 } Row;
 
 typedef struct SdpaWay {
@@ -63,7 +64,14 @@ INLINE Row stack_row(const Stack *s, int64_t i)
                  .low = most(0, n + a->lower),
                  .high = least(s->M, n + a->upper + 1),
                  .q = s->q.q + (h * a->qs[1] + n * a->qs[2]) * element_size(a),
-                 .out = s->q.out + (h * a->os[1] + n * a->os[2]) * element_size(a)};
+                 .out = s->q.out + (h * a->os[1] + n * a->os[2]) * element_size(a),
+                 .lse = a->lse ? (float *)a->lse + s->b * a->ls[0] + h * a->ls[1] + n * a->ls[2] : NULL};
+}
+
+/* Scores of a row were summed up as exp(score - top). */
+INLINE void put_lse(const Row *row, float top, float sum)
+{
+    if (row->lse) *row->lse = sum == 0 ? -INFINITY : top + logf(sum);
 }
 
 /* ------------------------------------------------------------------ asking for memory ahead */
@@ -131,8 +139,9 @@ INLINE bool panel_live(const Stack *s, const Row *row, int rows, int64_t t, int6
 INLINE Vec mask_row(const Stack *s, const Row *row, float *restrict x, int64_t t, int64_t n, int64_t width, float scale, Vec top)
 {
     const Sdpa *a = s->a;
+    float cap = (float)a->softcap;
     int64_t step = a->ms[3], from = row->low - t, to = least(n, row->high - t);
-    if (!(a->softcap > 0) && from <= 0 && to == width && (s->masked ? a->mask && step == 1 : s->added != NULL)) { /* a whole panel, and only sums: one pass */
+    if (!(cap > 0) && from <= 0 && to == width && (s->masked ? a->mask && step == 1 : s->added != NULL)) { /* a whole panel, and only sums: one pass */
         const float *m = s->masked ? a->mask + row->masked + t : s->added + t;
         for (int64_t j = 0; j < width; j += LANES) {
             Vec y = vec_at(x + j) * scale + vec_at(m + j);
@@ -143,8 +152,8 @@ INLINE Vec mask_row(const Stack *s, const Row *row, float *restrict x, int64_t t
     }
     if (scale != 1)
         for (int64_t j = 0; j < width; j++) x[j] *= scale;
-    if (a->softcap > 0)
-        for (int64_t j = 0; j < n; j++) x[j] = a->softcap * vm_tanh(x[j] / a->softcap);
+    if (cap > 0)
+        for (int64_t j = 0; j < n; j++) x[j] = cap * vm_tanh(x[j] / cap);
     if (s->added)
         for (int64_t j = 0; j < n; j++) x[j] += s->added[t + j];
     if (s->masked && a->mask) {

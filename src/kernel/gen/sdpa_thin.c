@@ -147,7 +147,7 @@ static void attend(const Stack *s, int64_t first, int64_t count)
     memset(p.scores, 0, ROWS * KEYS * sizeof(float));
     for (int r = 0; r < rows; r++) {
         row[r] = stack_row(s, first + r);
-        vec_row(a->t, p.queries + r * dw, row[r].q, a->D, a->scale);
+        vec_row(a->t, p.queries + r * dw, row[r].q, a->D, (float)a->scale);
         low = least(low, row[r].low), high = most(high, row[r].high);
         top[r] = -INFINITY;
     }
@@ -170,13 +170,15 @@ static void attend(const Stack *s, int64_t first, int64_t count)
         }
         values(s, m0, m0 + n, p.scores, p.out);
     }
-    for (int r = 0; r < rows; r++)
+    for (int r = 0; r < rows; r++) {
+        put_lse(&row[r], top[r], sum[r]);
         for (int64_t e = 0; e < a->E; e += LANES) {
             Vec x = vec_set(0);
             if (sum[r] != 0) x = vec_at(p.out + r * ew + e) * (1 / sum[r]); /* 0 * NaN is not 0 */
             if (e + LANES <= a->E) vec_store(a->t, row[r].out + e * element_size(a), x);
             else vec_store_some(a->t, row[r].out + e * element_size(a), x, a->E - e);
         }
+    }
 }
 
 const SdpaWay *KERNEL(sdpa_thin)(void);

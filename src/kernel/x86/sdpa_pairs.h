@@ -171,12 +171,13 @@ static void raise_tops(Group *g, float *out, int64_t width, float scale, bool be
     }
 }
 
-static void write_out(const Stack *s, const Group *g, const float *out, int64_t width)
+static void write_out(const Stack *s, const Group *g, const float *out, int64_t width, float scale)
 {
     int64_t E = s->a->E;
     for (int r = 0; r < g->rows; r++) {
         float sum = vec_total(vec_at(g->sum[r]));
         __m512 times = _mm512_set1_ps(1 / sum);
+        put_lse(&g->row[r], g->top[r] * scale, sum);
         for (int64_t e = 0; e < E; e += 16) {
             __m512 x = sum != 0 ? _mm512_mul_ps(_mm512_load_ps(out + r * width + e), times) : _mm512_setzero_ps(); /* 0 * NaN is not 0 */
             _mm256_mask_storeu_epi16(g->row[r].out + e * 2, (__mmask16)(E - e >= 16 ? 0xffff : (1 << (E - e)) - 1), (__m256i)_mm512_cvtneps_pbh(x));
@@ -193,7 +194,7 @@ static void attend(const Stack *s, int64_t first, int64_t count)
     /* Scores are scaled one by one only where something follows that is not multiplied; else by exp's own product. */
     bool scaled = a->softcap > 0 || s->added || (s->masked && a->mask) || !(a->scale > 0), begun = false;
     bool biased = s->masked && a->mask && a->ms[2] && a->ms[3] == 1; /* rows of it lie pages apart, where the hardware looks no further */
-    float scale = scaled ? 1 : a->scale;
+    float scale = scaled ? 1 : (float)a->scale;
     for (int r = 0; r < GROUP; r++) {
         for (int64_t d = 0; d < dp; d += STEP) /* rows that are missing are 0 */
             _mm512_store_si512(p.queries + r * dp + d, r < count ? some(stack_row(s, first + r).q + d * 2, a->D - d) : _mm512_setzero_si512());
@@ -222,7 +223,7 @@ static void attend(const Stack *s, int64_t first, int64_t count)
                 Vec top = vec_at(g.tops[r]);
                 if (clean)
                     for (int64_t j = 0; j < width; j += LANES) top = vec_max(vec_at(scores + r * LEAD + j), top);
-                else top = mask_row(s, &g.row[r], scores + r * LEAD, t, n, width, scaled ? a->scale : 1, top);
+                else top = mask_row(s, &g.row[r], scores + r * LEAD, t, n, width, scaled ? (float)a->scale : 1, top);
                 vec_put(g.tops[r], top);
             }
             if (from < 0) from = t;
@@ -238,7 +239,7 @@ static void attend(const Stack *s, int64_t first, int64_t count)
                                .columns = pe, .rows = g.rows, .add = begun});
         begun = true;
     }
-    write_out(s, &g, p.out, pe);
+    write_out(s, &g, p.out, pe, scale);
 }
 
 /* ------------------------------------------------------------------ entry */
@@ -260,7 +261,7 @@ static void fill(SdpaKernels *k, const SdpaWay *way)
 {
     pairs = way;
     below = *k;
-    *k = (SdpaKernels){workspace, sdpa};
+    k->workspace = workspace, k->run = sdpa;
 }
 
 void KERNEL(sdpa_fill)(SdpaKernels *k);
