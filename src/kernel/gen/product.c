@@ -39,11 +39,26 @@ static inline const float *chunk_of(float *restrict to, const ProductIn *x, int6
     return to;
 }
 
+/* A tile of rows that lie side by side (a transposed operand: the gradient of a weight): a step of K is a copy. Whole chunks of K, as below. */
+static void pack_columns(float *to, const ProductIn *a, int64_t row, int rows, int64_t K)
+{
+    const float *from = (const float *)a->data + row;
+    if (rows == MR)
+        for (int64_t k = 0; k < K; k++, to += MR, from += a->cs) memcpy(to, from, MR * sizeof *to);
+    else
+        for (int64_t k = 0; k < K; k++, to += rows, from += a->cs) memcpy(to, from, (size_t)rows * sizeof *to);
+    memset(to, 0, (size_t)((K + CHUNK - 1) / CHUNK * CHUNK - K) * (size_t)rows * sizeof *to);
+}
+
 /* Tiles are [K][rows]. */
 static void pack_a(void *to, const ProductIn *a, int64_t row, int rows, int64_t K)
 {
     float *p = to, line[MR][CHUNK];
     const float *from[MR];
+    if (a->rs == 1 && a->cs != 1 && a->dtype == DT_F32 && !a->rounded) {
+        pack_columns(to, a, row, rows, K);
+        return;
+    }
     for (int64_t k = 0; k < K; k += CHUNK, p += rows * CHUNK) {
         int n = K - k < CHUNK ? (int)(K - k) : CHUNK;
         for (int r = 0; r < rows; r++) from[r] = chunk_of(line[r], a, (row + r) * a->rs + k * a->cs, a->cs, n);
