@@ -54,13 +54,23 @@ Gemm *gemm_matmul(GemmPool *p, const GemmMatmul *d, Err *err)
     return gemm_of(packed_matmul(p->packed, kernels(), d, err), NULL, err);
 }
 
+#if defined(__x86_64__)
+/* Windows side by side over a picture whose channels are planes: the first layer of a vision transformer. */
+static bool patches(const GemmConv *d)
+{
+    bool apart = d->spatial == 2 && !tensor_channels_last(d->x);
+    for (int i = 0; i < d->spatial; i++) apart &= d->stride[i] == d->w->shape[2 + i] && !d->padding[i] && d->dilation[i] == 1;
+    return apart;
+}
+#endif
+
 /* oneDNN generates code for each size of each layer, in 0.6 to 11 ms; ours takes any size in 0.01 ms. On tiles (AMX) it is as fast; on AVX-512 and AVX2 oneDNN's
- * code is 5 to 40 % faster (bench/convolutions.c). Other CPUs' code it does not generate. */
+ * code is 5 to 40 % faster (bench/convolutions.c), but for patches on AVX2, where it has none. Other CPUs' code it does not generate. */
 static bool ours(const GemmConv *d)
 {
 #if defined(__x86_64__)
     const ProductKernel *k = packed_kernel(kernels(), d->w, false);
-    return k && k->in_place;
+    return k && (k->in_place || patches(d));
 #else
     (void)d;
     return true;
