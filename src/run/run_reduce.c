@@ -99,10 +99,69 @@ static int64_t fold_int(const Rows *r, const int64_t *x, Fold f)
     }
 }
 
+/* x (float32) as a matrix whose columns are summed: the set dims are stepped over evenly, the others lie side by side behind them. */
+static bool columns_of(const Tensor *x, const bool *set, int64_t *rows, int64_t *step, int64_t *n)
+{
+    int order[MAX_RANK], dims = 0;
+    *rows = *n = 1;
+    *step = 0;
+    for (int i = x->rank - 1; i >= 0; i--) {
+        if (x->shape[i] == 1) continue;
+        if (!set[i] && x->stride[i] != *n) return false;
+        if (!set[i]) *n *= x->shape[i];
+        else {
+            int k = dims++;
+            for (; k > 0 && x->stride[order[k - 1]] > x->stride[i]; k--) order[k] = order[k - 1];
+            order[k] = i;
+        }
+    }
+    for (int k = 0; k < dims; k++) {
+        int64_t stride = x->stride[order[k]];
+        if (k == 0) *step = stride;
+        else if (stride != *step * *rows) return false;
+        *rows *= x->shape[order[k]];
+    }
+    return x->dtype == DT_F32 && *n > 1 && *rows > 1 && *step >= *n;
+}
+
+/* Parts of rows that do not depend on the number of threads: each has sums of its own, which are added in order. */
+enum { PARTS = 16, PART_ROWS = 64 };
+static int64_t parts_of(int64_t rows) { return rows < PARTS * PART_ROWS ? (rows + PART_ROWS - 1) / PART_ROWS : PARTS; }
+
+static void add_parts(double *sum, int64_t parts, int64_t n)
+{
+    for (int64_t p = 1; p < parts; p++)
+        for (int64_t i = 0; i < n; i++) sum[i] += sum[p * n + i];
+}
+
+/* Sums over dims in front: what a bias or a broadcast operand gathers. */
+static bool sum_columns(Call *c, const bool *set, Fold f, bool *done, Err *err)
+{
+    const Tensor *x = call_in(c, 0);
+    Tensor *out = call_out(c, 0);
+    int64_t rows, step, n;
+    *done = (f == FOLD_SUM || f == FOLD_MEAN) && out->dtype == DT_F32 && tensor_contiguous(out) && columns_of(x, set, &rows, &step, &n);
+    if (!*done) return true;
+    int64_t parts = parts_of(rows);
+    double *sum = call_scratch(c, (size_t)(parts * n) * sizeof *sum, err);
+    TRY(sum);
+#pragma omp parallel for num_threads(c->env->threads) if (rows * n > 1 << 15)
+    for (int64_t p = 0; p < parts; p++) {
+        int64_t from = rows * p / parts, to = rows * (p + 1) / parts;
+        kernels()->reduce.columns_f32(sum + p * n, (const float *)x->data + from * step, to - from, step, n);
+    }
+    add_parts(sum, parts, n);
+    for (int64_t i = 0; i < n; i++) ((float *)out->data)[i] = (float)(f == FOLD_MEAN ? sum[i] / (double)rows : sum[i]);
+    return true;
+}
+
 static bool reduce(Call *c, const bool *set, Fold f, double p, Err *err)
 {
     Rows r;
     Tensor *out = call_out(c, 0);
+    bool done;
+    TRY(sum_columns(c, set, f, &done, err));
+    if (done) return true;
     TRY(rows_of(c, call_in(c, 0), set, &r, err));
     bool needs_one = f == FOLD_MAX || f == FOLD_MIN;
     if (needs_one && r.n == 0 && r.rows) return call_fail(c, E_USAGE, err, "the largest of no elements");

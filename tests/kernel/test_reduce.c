@@ -246,6 +246,87 @@ static void test_sum(void **state)
         }
 }
 
+/* Columns of a matrix whose rows are `step` apart: what lies between them is NaN. */
+static void test_columns(void **state)
+{
+    static const int64_t rows[] = {0, 1, 2, 63, 64, 65, 200}, columns[] = {1, 2, 15, 16, 63, 64, 65, 129};
+    uint64_t seed = 8;
+    (void)state;
+    for (int i = 0; i < 7 * 8; i++) {
+        int64_t R = rows[i / 8], n = columns[i % 8], step = n + i % 3;
+        float *x = room(0, R * step * 4);
+        double *d = room(1, R * step * 8), *sum = room(2, n * 8);
+        fill_random(x, R * step, 2, &seed);
+        for (int64_t k = 0; k < R * step; k++) d[k] = x[k] = k % step < n ? x[k] : NAN;
+        for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung(l))
+            for (int wide = 0; wide < 2; wide++) {
+                if (wide) kernels_at(l)->reduce.columns_f64(sum, d, R, step, n);
+                else kernels_at(l)->reduce.columns_f32(sum, x, R, step, n);
+                for (int64_t j = 0; j < n; j++) {
+                    long double exact = 0, size = 0;
+                    for (int64_t r = 0; r < R; r++) exact += d[r * step + j], size += fabs(d[r * step + j]);
+                    double far = (wide || l == CPU_REF ? (double)R * 0x1p-53 : 66 * 0x1p-24) * (double)size; /* 64 rows in float, blocks in double */
+                    if (!(fabs(sum[j] - (double)exact) <= far)) STOP("column %d of %d rows on %s: %.17g, expected %.17g", (int)j, (int)R, cpu_level_name(l), sum[j], (double)exact);
+                }
+            }
+    }
+}
+
+/* The gradient of a norm by its formula in long double. What is added to stays: dw and db begin at 1. */
+static void norm_back_model(double *dx, double *dw, double *db, const double *dy, const double *x, const double *w, int64_t rows, int64_t n, double eps, bool rms)
+{
+    for (int64_t i = 0; i < n; i++) dw[i] = db[i] = 1;
+    for (int64_t r = 0; r < rows; r++, dx += n, dy += n, x += n) {
+        long double mean = 0, square = 0, first = 0, second = 0;
+        for (int64_t i = 0; i < n && !rms; i++) mean += x[i] / (long double)n;
+        for (int64_t i = 0; i < n; i++) square += (x[i] - mean) * (x[i] - mean) / (long double)n;
+        long double rstd = 1 / sqrtl(square + eps);
+        for (int64_t i = 0; i < n; i++) {
+            if (!rms) first += (long double)dy[i] * w[i] / (long double)n;
+            second += (long double)dy[i] * w[i] * (x[i] - mean) * rstd / (long double)n;
+        }
+        for (int64_t i = 0; i < n; i++) {
+            long double h = (x[i] - mean) * rstd;
+            dx[i] = (double)(((long double)dy[i] * w[i] - first - h * second) * rstd);
+            dw[i] += (double)(dy[i] * h);
+            db[i] += dy[i];
+        }
+    }
+}
+
+static void check_norm_back(const double *got, const double *want, int64_t n, double scale, double far, const char *what, CpuLevel l)
+{
+    for (int64_t i = 0; i < n; i++)
+        if (!(fabs(got[i] - want[i]) <= far * scale)) STOP("%s %d of %d on %s: %.9g, expected %.9g", what, (int)i, (int)n, cpu_level_name(l), got[i], want[i]);
+}
+
+static void test_norm_back(void **state)
+{
+    uint64_t seed = 9;
+    (void)state;
+    for (int i = 1; i < 2 * LENGTHS; i++) {
+        int64_t n = lengths[i % LENGTHS], rows = 1 + i % 4;
+        bool rms = i % 2;
+        if (!n) continue;
+        float *x = room(0, rows * n * 4), *dy = room(1, rows * n * 4), *w = room(2, n * 4), *dx = room(3, rows * n * 4);
+        fill_random(x, rows * n, 2, &seed);
+        fill_random(dy, rows * n, 2, &seed);
+        fill_random(w, n, 2, &seed);
+        double *x2 = widened(4, x, rows * n), *dy2 = widened(5, dy, rows * n), *w2 = widened(6, w, n), *want = room(7, (rows + 2) * n * 8), *got = room(8, (rows + 2) * n * 8);
+        norm_back_model(want, want + rows * n, want + (rows + 1) * n, dy2, x2, w2, rows, n, 1e-3, rms);
+        double top = 1;
+        for (int64_t k = 0; k < rows * n; k++) top = fmax(top, fabs(want[k]));
+        for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung(l))
+            for (int wide = 0; wide < 2; wide++) {
+                for (int64_t k = 0; k < 2 * n; k++) got[rows * n + k] = 1;
+                if (wide) kernels_at(l)->reduce.norm_back_f64(got, got + rows * n, got + (rows + 1) * n, dy2, x2, w2, rows, n, 1e-3, rms);
+                else kernels_at(l)->reduce.norm_back_f32(dx, got + rows * n, got + (rows + 1) * n, dy, x, w, rows, n, 1e-3, rms);
+                for (int64_t k = 0; k < rows * n && !wide; k++) got[k] = dx[k];
+                check_norm_back(got, want, (rows + 2) * n, top, wide ? 1e-12 : 1e-5, "number", l); /* dx, dw, db */
+            }
+    }
+}
+
 /* The first of the largest, or the first NaN. */
 static int64_t extreme_model(const double *x, int64_t n, bool smallest)
 {
@@ -329,7 +410,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_softmax), cmocka_unit_test(test_softmax_masked), cmocka_unit_test(test_norm), cmocka_unit_test(test_norm_long),
-        cmocka_unit_test(test_sum),     cmocka_unit_test(test_extreme),        cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_sum),     cmocka_unit_test(test_extreme),        cmocka_unit_test(test_threads), cmocka_unit_test(test_columns),      cmocka_unit_test(test_norm_back),
     };
     return cmocka_run_group_tests_name("reduce", tests, NULL, NULL);
 }

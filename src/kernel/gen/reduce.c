@@ -17,4 +17,6 @@ void KERNEL(reduce_fill)(ReduceKernels *k)
     k->norm_f32 = norm_f32;
     k->sum_f32 = sum_f32;
     k->extreme_f32 = extreme_f32;
+    k->columns_f32 = columns_f32;
+    k->norm_back_f32 = norm_back_f32;
 }

@@ -116,3 +116,66 @@ static void NAME(norm)(T *out, const T *x, const T *w, const T *b, int64_t rows,
     for (int64_t r = 0; r < rows; r++)
         NAME(norm_row)(out + r * n, x + r * n, w, b, n, eps, rms, mean ? mean + r : NULL, rstd ? rstd + r : NULL);
 }
+
+/* In strips of columns and blocks of rows whose sums are added in double. */
+static void NAME(columns)(double *sum, const T *x, int64_t rows, int64_t step, int64_t n)
+{
+    enum { STRIP = 64, BLOCK = 64 };
+    for (int64_t at = 0; at < n; at += STRIP) {
+        int64_t cols = n - at < STRIP ? n - at : STRIP;
+        double total[STRIP] = {0};
+        for (int64_t r = 0, end; r < rows; r = end) {
+            ACC part[STRIP] = {0};
+            const T *from = x + r * step + at;
+            end = rows - r < BLOCK ? rows : r + BLOCK;
+            if (cols == STRIP)
+                for (int64_t k = r; k < end; k++, from += step)
+                    for (int l = 0; l < STRIP; l++) part[l] += (ACC)from[l];
+            else
+                for (int64_t k = r; k < end; k++, from += step)
+                    for (int64_t l = 0; l < cols; l++) part[l] += (ACC)from[l];
+            for (int64_t l = 0; l < cols; l++) total[l] += (double)part[l];
+        }
+        for (int64_t l = 0; l < cols; l++) sum[at + l] = total[l];
+    }
+}
+
+/* Sums of dy w and of dy w h over a row, h = (x - mean) rstd. */
+static void NAME(norm_back_sums)(const T *dy, const T *x, const T *w, T mean, T rstd, int64_t n, double *first, double *second)
+{
+    *first = *second = 0;
+    for (int64_t i = 0, end; i < n; i = end) {
+        ACC a[16] = {0}, b[16] = {0}, s = 0, t = 0;
+        end = n - i < 1024 ? n : i + 1024;
+        for (; i + 16 <= end; i += 16)
+            for (int l = 0; l < 16; l++) {
+                ACC g = (ACC)dy[i + l] * (ACC)w[i + l];
+                a[l] += g;
+                b[l] += g * (ACC)((x[i + l] - mean) * rstd);
+            }
+        for (; i < end; i++) {
+            ACC g = (ACC)dy[i] * (ACC)w[i];
+            s += g;
+            t += g * (ACC)((x[i] - mean) * rstd);
+        }
+        for (int l = 0; l < 16; l++) s += a[l], t += b[l];
+        *first += (double)s;
+        *second += (double)t;
+    }
+}
+
+static void NAME(norm_back)(T *dx, double *dw, double *db, const T *dy, const T *x, const T *w, int64_t rows, int64_t n, double eps, bool rms)
+{
+    for (int64_t r = 0; r < rows; r++, dx += n, dy += n, x += n) {
+        double first, second;
+        T mean = rms ? 0 : (T)(NAME(sum)(x, n) / (double)n), rstd = (T)(1 / sqrt(NAME(squares)(x, mean, n) / (double)n + eps));
+        NAME(norm_back_sums)(dy, x, w, mean, rstd, n, &first, &second);
+        T all = rms ? 0 : (T)(first / (double)n), along = (T)(second / (double)n);
+        for (int64_t i = 0; i < n; i++) {
+            T h = (x[i] - mean) * rstd;
+            dx[i] = (dy[i] * w[i] - all - h * along) * rstd;
+            dw[i] += (double)(dy[i] * h);
+            db[i] += (double)dy[i];
+        }
+    }
+}
