@@ -21,7 +21,7 @@ __attribute__((unused)) static CpuLevel next_rung(CpuLevel l)
 
 /* ------------------------------------------------------------------ memory */
 
-enum { ROOMS = 12, ROOM_BYTES = 6 << 20, GUARD = 64 };
+enum { ROOMS = 20, ROOM_BYTES = 6 << 20, GUARD = 64 };
 
 /* Room i, of these bytes, which end where an unreadable page begins: reading or writing past them faults. They and the GUARD bytes in
  * front of them are poison at first (0xff: NaN, -1). Good until the next call for the same i. */

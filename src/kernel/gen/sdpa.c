@@ -364,5 +364,10 @@ static const SdpaWay *way_of(const Sdpa *a) { return sdpa_is_thin(a) ? KERNEL(sd
 static size_t workspace(const Sdpa *a, int threads) { return sdpa_room(a, way_of(a)) * (size_t)threads; }
 static void sdpa(const Sdpa *a, void *space, int threads) { sdpa_all(a, way_of(a), space, threads); }
 
+void KERNEL(sdpa_backward_fill)(SdpaKernels *k);
 void KERNEL(sdpa_fill)(SdpaKernels *k);
-void KERNEL(sdpa_fill)(SdpaKernels *k) { k->workspace = workspace, k->run = sdpa; }
+void KERNEL(sdpa_fill)(SdpaKernels *k)
+{
+    k->workspace = workspace, k->run = sdpa;
+    KERNEL(sdpa_backward_fill)(k);
+}

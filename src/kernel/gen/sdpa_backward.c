@@ -1,0 +1,359 @@
+/* The gradient of attention in portable C with gcc's vector types; compiled once per rung. Contract and formulas in kernel/sdpa.h.
+ *
+ * A job is a range of the keys of one head of keys, with all query rows that use them. Queries (times scale) and dout are packed once as rows of
+ * floats. KEYS keys at a time, whose dk and dv are summed up where they stay in the cache, the rows go by in blocks of QUERIES: scores and dP are
+ * made, become weights P and dS, and are multiplied into dv, dk and dq. So five products of (QUERIES, KEYS) blocks, and nothing of the size
+ * (N, M): memory is O((N + KEYS) (D + E)) a job. All products are one micro-kernel, C (ROWS, TILE) += A (ROWS, K) B (K, TILE), whose A is read
+ * element by element by any strides: P^T and dS^T need no transposing.
+ * Blocks that neither mask nor bounds allow are skipped. Where there are few heads of keys their keys are cut into ranges, by a rule that does not
+ * know the number of threads; each has its own sum of dq, and these are added up in order: the same bits for any number of threads.
+ */
+#include "kernel/gen/sdpa_stack.h"
+#include "kernel/variant.h"
+
+#if defined(__AVX512F__)
+enum { ROWS = 6, VECTORS = 4, KEYS = 64, QUERIES = 48 };
+#else
+enum { ROWS = 6, VECTORS = 2, KEYS = 96, QUERIES = 48 };
+#endif
+enum { TILE = LANES * VECTORS, LEAD = KEYS + 16, JOBS = 8 }; /* of JOBS jobs there is enough for the threads of most machines */
+static const float LOG2E = 1.44269504f;
+
+/* ------------------------------------------------------------------ products */
+
+/* C (rows, columns) = or += A (rows, K) B (K, columns); A(r, k) lies at a[r * ra + k * ka]. B and C are there up to whole vectors. */
+typedef struct Product {
+    const float *a, *b;
+    int64_t ra, ka, ldb, K;
+    float *c;
+    int64_t ldc, rows, columns;
+    bool add;
+} Product;
+
+/* Unrolled whatever the compiler thinks of it: the accumulators must be registers. */
+#define EACH_ROW _Pragma("GCC unroll 8") for (int r = 0; r < rows; r++)
+#define EACH_VECTOR _Pragma("GCC unroll 8") for (int v = 0; v < vectors; v++)
+
+INLINE void micro(int rows, int vectors, const Product *p, int64_t row, int64_t column)
+{
+    Vec acc[ROWS][VECTORS];
+    const float *a = p->a + row * p->ra, *b = p->b + column;
+    float *c = p->c + row * p->ldc + column;
+    int64_t ra = p->ra, ka = p->ka, ldb = p->ldb, ldc = p->ldc;
+    EACH_ROW EACH_VECTOR acc[r][v] = p->add ? vec_at(c + r * ldc + v * LANES) : vec_set(0);
+    for (int64_t k = 0; k < p->K; k++, a += ka, b += ldb) {
+        Vec y[VECTORS];
+        EACH_VECTOR y[v] = vec_at(b + v * LANES);
+        EACH_ROW EACH_VECTOR acc[r][v] += a[r * ra] * y[v];
+    }
+    EACH_ROW EACH_VECTOR vec_put(c + r * ldc + v * LANES, acc[r][v]);
+}
+
+/* The row count is a constant in each case: the accumulators stay in registers. */
+INLINE void rows_times(int64_t rows, int vectors, const Product *p, int64_t row, int64_t column)
+{
+    switch (rows) {
+    case 6: micro(6, vectors, p, row, column); break;
+    case 5: micro(5, vectors, p, row, column); break;
+    case 4: micro(4, vectors, p, row, column); break;
+    case 3: micro(3, vectors, p, row, column); break;
+    case 2: micro(2, vectors, p, row, column); break;
+    default: micro(1, vectors, p, row, column); break;
+    }
+}
+
+static void product(const Product *p)
+{
+    for (int64_t j = 0; j < p->columns; j += TILE)
+        for (int64_t r = 0; r < p->rows; r += ROWS) {
+            int64_t rows = least(ROWS, p->rows - r);
+            switch (least(VECTORS, (p->columns - j + LANES - 1) / LANES)) {
+#if defined(__AVX512F__)
+            case 4: rows_times(rows, 4, p, r, j); break;
+            case 3: rows_times(rows, 3, p, r, j); break;
+#endif
+            case 2: rows_times(rows, 2, p, r, j); break;
+            default: rows_times(rows, 1, p, r, j); break;
+            }
+        }
+}
+
+/* ------------------------------------------------------------------ room */
+
+/* Rows of n floats as vectors read them; not a power of two apart, where they would share few sets of the cache. */
+static int64_t lead(int64_t n) { return padded(n, TILE) + 16; }
+
+/* What there is to do: jobs = units * ranges, a unit is a head of keys of a batch, a range `keys` of its keys. */
+typedef struct Work {
+    int64_t rows, units, ranges, keys; /* query rows of a unit */
+    int64_t ld, le;                    /* leads of D and E */
+} Work;
+
+static Work work_of(const Sdpa *a)
+{
+    Work w = {.rows = a->Hkv ? a->H / a->Hkv * a->N : 0, .units = a->B * a->Hkv, .ranges = 1, .ld = lead(a->D), .le = lead(a->E)};
+    if (w.units && w.units < JOBS) w.ranges = (JOBS + w.units - 1) / w.units;
+    w.keys = most(padded((a->M + w.ranges - 1) / w.ranges, KEYS), KEYS);
+    w.ranges = most(1, (a->M + w.keys - 1) / w.keys);
+    return w;
+}
+
+/* Of a thread, in floats; dq sums of jobs (ranges > 1) lie behind those of all threads. */
+typedef struct Space {
+    float *q, *dout, *lse, *delta;     /* rows of the unit */
+    float *dq;
+    float *keys, *values, *rows;       /* of KEYS keys: transposed (D, LEAD) and (E, LEAD), and keys as rows (KEYS, ld) */
+    float *dk, *dv;                    /* (KEYS, ld), (KEYS, le) */
+    float *p, *ds, *slope;             /* (QUERIES, LEAD) */
+} Space;
+
+static int64_t lay_out(const Sdpa *a, const Work *w, float *from, Space *s)
+{
+    int64_t at = 0, size[] = {w->rows * w->ld, w->rows * w->le, w->rows, w->rows, w->ranges == 1 ? w->rows * w->ld : 0, a->D * LEAD, a->E * LEAD, KEYS * w->ld, KEYS * w->ld,
+                              KEYS * w->le, QUERIES * LEAD, QUERIES * LEAD, a->softcap > 0 ? QUERIES * LEAD : 0};
+    float **to[] = {&s->q, &s->dout, &s->lse, &s->delta, &s->dq, &s->keys, &s->values, &s->rows, &s->dk, &s->dv, &s->p, &s->ds, &s->slope};
+    for (size_t i = 0; i < sizeof size / sizeof *size; i++) {
+        if (from) *to[i] = from + at;
+        at += padded(size[i], 16);
+    }
+    return at;
+}
+
+static size_t workspace(const SdpaBackward *g, int threads)
+{
+    Work w = work_of(&g->f);
+    Space s;
+    int64_t apart = w.ranges > 1 ? w.units * w.ranges * w.rows * w.ld : 0;
+    return (size_t)(lay_out(&g->f, &w, NULL, &s) * threads + padded(apart, 16)) * sizeof(float);
+}
+
+/* ------------------------------------------------------------------ a job */
+
+typedef struct Job {
+    const SdpaBackward *g;
+    const Work *w;
+    Stack stack;        /* masks and rows, with no softcap of its own */
+    Sdpa plain;
+    Space s;
+    float *dq;          /* (rows, ld), summed up */
+} Job;
+
+static int64_t bytes(const Sdpa *a, int64_t n) { return n * element_size(a); }
+
+/* n floats times `factor` as type t. */
+static void put_row(DType t, char *to, const float *from, int64_t n, float factor)
+{
+    int64_t i = 0, size = t == DT_F32 ? 4 : 2;
+    for (; i + LANES <= n; i += LANES) vec_store(t, to + i * size, vec_at(from + i) * factor);
+    if (i < n) vec_store_some(t, to + i * size, vec_at(from + i) * factor, n - i);
+}
+
+/* Row i's dq. */
+static char *query_result(const Job *j, int64_t i)
+{
+    const SdpaBackward *g = j->g;
+    int64_t h = j->stack.kv * j->stack.per + i / g->f.N, n = i % g->f.N;
+    return (char *)g->dq + bytes(&g->f, j->stack.b * g->dqs[0] + h * g->dqs[1] + n * g->dqs[2]);
+}
+
+/* Queries, dout, logsumexp and the sums of dout out, row by row. */
+static void pack_queries(Job *j)
+{
+    const SdpaBackward *g = j->g;
+    const Sdpa *a = &g->f;
+    float out[LANES];
+    for (int64_t i = 0; i < j->w->rows; i++) {
+        Row row = stack_row(&j->stack, i);
+        int64_t h = j->stack.kv * j->stack.per + i / a->N;
+        const char *dout = (const char *)g->dout + bytes(a, j->stack.b * g->dos[0] + h * g->dos[1] + row.n * g->dos[2]);
+        float *to = j->s.dout + i * j->w->le;
+        Vec sum = vec_set(0);
+        vec_row(a->t, j->s.q + i * j->w->ld, row.q, a->D, (float)a->scale);
+        vec_row(a->t, to, dout, a->E, 1);
+        for (int64_t e = 0; e < a->E; e += LANES) {
+            vec_put(out, vec_set(0));
+            vec_row(a->t, out, row.out + bytes(a, e), least(LANES, a->E - e), 1);
+            sum += vec_at(to + e) * vec_at(out);
+        }
+        j->s.delta[i] = vec_total(sum);
+        j->s.lse[i] = *row.lse == -INFINITY ? INFINITY : *row.lse; /* no key: weights 0 */
+    }
+}
+
+/* n rows of `width` elements as columns: to[d * LEAD + i]; 0 behind the last. */
+static void transpose(const float *rows, int64_t ld, int64_t n, int64_t width, float *to)
+{
+    for (int64_t i = 0; i < padded(n, LANES); i += LANES)
+        for (int64_t d = 0; d < width; d += LANES) {
+            Vec x[LANES];
+#pragma GCC unroll 16
+            for (int k = 0; k < LANES; k++) x[k] = i + k < n ? vec_at(rows + (i + k) * ld + d) : vec_set(0);
+            vec_transpose(x);
+#pragma GCC unroll 16
+            for (int k = 0; k < LANES; k++)
+                if (d + k < width) vec_put(to + (d + k) * LEAD + i, x[k]);
+        }
+}
+
+static void pack_keys(Job *j, int64_t from, int64_t n)
+{
+    const Sdpa *a = &j->g->f;
+    for (int64_t i = 0; i < n; i++) vec_row(a->t, j->s.dv + i * j->w->le, value_at(&j->stack, from + i), a->E, 1); /* room that is free until it is summed up in */
+    transpose(j->s.dv, j->w->le, n, a->E, j->s.values);
+    for (int64_t i = 0; i < n; i++) vec_row(a->t, j->s.rows + i * j->w->ld, key_at(&j->stack, from + i), a->D, 1);
+    transpose(j->s.rows, j->w->ld, n, a->D, j->s.keys);
+    memset(j->s.dk, 0, (size_t)(KEYS * j->w->ld) * sizeof(float));
+    memset(j->s.dv, 0, (size_t)(KEYS * j->w->le) * sizeof(float));
+}
+
+static void put_keys(const Job *j, int64_t from, int64_t n)
+{
+    const SdpaBackward *g = j->g;
+    const Sdpa *a = &g->f;
+    for (int64_t i = from; i < from + n; i++) {
+        if (g->dk) put_row(a->t, (char *)g->dk + bytes(a, j->stack.b * g->dks[0] + j->stack.kv * g->dks[1] + i * g->dks[2]), j->s.dk + (i - from) * j->w->ld, a->D, 1);
+        if (g->dv) put_row(a->t, (char *)g->dv + bytes(a, j->stack.b * g->dvs[0] + j->stack.kv * g->dvs[1] + i * g->dvs[2]), j->s.dv + (i - from) * j->w->le, a->E, 1);
+    }
+}
+
+/* Scores x become softcap tanh(x / softcap); slope: by which its gradient is multiplied. */
+static void soften(float *x, float *slope, int64_t n, float cap)
+{
+    for (int64_t i = 0; i < n; i++) {
+        float t = vm_tanh(x[i] / cap);
+        x[i] = cap * t;
+        slope[i] = 1 - t * t;
+    }
+}
+
+static void add_mask_gradient(const Job *j, const Row *row, int64_t h, int64_t t, int64_t n, const float *ds)
+{
+    const SdpaBackward *g = j->g;
+    float *to = (float *)g->dmask + j->stack.b * g->dms[0] + h * g->dms[1] + row->n * g->dms[2] + t * g->dms[3];
+    for (int64_t i = most(0, row->low - t); i < least(n, row->high - t); i++) to[i * g->dms[3]] += ds[i];
+}
+
+/* Scores p of one row with keys t .. t + n become weights, dP in ds becomes dS. */
+static void weigh(const Job *j, const Row *row, int64_t i, int64_t t, int64_t n, bool whole, float *p, float *ds, float *slope)
+{
+    const SdpaBackward *g = j->g;
+    int64_t width = padded(n, LANES);
+    float lse = j->s.lse[i], delta = j->s.delta[i];
+    if (slope) soften(p, slope, n, (float)g->f.softcap);
+    if (!whole) mask_row(&j->stack, row, p, t, n, width, 1, vec_set(0));
+    for (int64_t k = 0; k < width; k += LANES) {
+        Vec y = vec_exp2((vec_at(p + k) - lse) * LOG2E);
+        vec_put(p + k, y);
+        vec_put(ds + k, y * (vec_at(ds + k) - delta));
+    }
+    if (g->dmask) add_mask_gradient(j, row, j->stack.kv * j->stack.per + i / g->f.N, t, n, ds);
+    if (slope)
+        for (int64_t k = 0; k < n; k++) ds[k] *= slope[k];
+}
+
+/* Rows from `row` on, `count` of them, with keys t .. t + n. */
+static void block(Job *j, int64_t row, int64_t count, int64_t t, int64_t n)
+{
+    const SdpaBackward *g = j->g;
+    const Sdpa *a = &g->f;
+    const Space *s = &j->s;
+    int64_t ld = j->w->ld, le = j->w->le, low = a->M, high = 0, inner = 0, outer = a->M;
+    Row rows[QUERIES];
+    for (int64_t i = 0; i < count; i++) {
+        rows[i] = stack_row(&j->stack, row + i);
+        low = least(low, rows[i].low), high = most(high, rows[i].high);
+        inner = most(inner, rows[i].low), outer = least(outer, rows[i].high);
+    }
+    bool whole = !j->stack.masked && t >= inner && t + n <= outer;
+    if (t >= high || t + n <= low || (!whole && !panel_live(&j->stack, rows, (int)count, t, n))) return;
+    float *q = s->q + row * ld, *dout = s->dout + row * le;
+    product(&(Product){.a = q, .ra = ld, .ka = 1, .b = s->keys, .ldb = LEAD, .K = a->D, .c = s->p, .ldc = LEAD, .rows = count, .columns = n});
+    product(&(Product){.a = dout, .ra = le, .ka = 1, .b = s->values, .ldb = LEAD, .K = a->E, .c = s->ds, .ldc = LEAD, .rows = count, .columns = n});
+    for (int64_t i = 0; i < count; i++)
+        weigh(j, &rows[i], row + i, t, n, whole, s->p + i * LEAD, s->ds + i * LEAD, a->softcap > 0 ? s->slope + i * LEAD : NULL);
+    if (g->dv) product(&(Product){.a = s->p, .ra = 1, .ka = LEAD, .b = dout, .ldb = le, .K = count, .c = s->dv, .ldc = le, .rows = n, .columns = a->E, .add = true});
+    if (g->dk) product(&(Product){.a = s->ds, .ra = 1, .ka = LEAD, .b = q, .ldb = ld, .K = count, .c = s->dk, .ldc = ld, .rows = n, .columns = a->D, .add = true});
+    if (g->dq) product(&(Product){.a = s->ds, .ra = LEAD, .ka = 1, .b = s->rows, .ldb = ld, .K = n, .c = j->dq + row * ld, .ldc = ld, .rows = count, .columns = a->D, .add = true});
+}
+
+static void run_job(Job *j, int64_t from, int64_t to)
+{
+    const Work *w = j->w;
+    pack_queries(j);
+    memset(j->dq, 0, (size_t)(w->rows * w->ld) * sizeof(float));
+    for (int64_t t = from; t < to; t += KEYS) {
+        int64_t n = least(KEYS, to - t);
+        pack_keys(j, t, n);
+        for (int64_t row = 0; row < w->rows; row += QUERIES) block(j, row, least(QUERIES, w->rows - row), t, n);
+        put_keys(j, t, n);
+    }
+}
+
+static void put_queries(const Job *j, const float *dq)
+{
+    for (int64_t i = 0; i < j->w->rows && j->g->dq; i++) put_row(j->g->f.t, query_result(j, i), dq + i * j->w->ld, j->g->f.D, (float)j->g->f.scale);
+}
+
+/* ------------------------------------------------------------------ all jobs */
+
+static void open_job(Job *j, const SdpaBackward *g, const Work *w, int64_t unit)
+{
+    j->g = g;
+    j->w = w;
+    j->plain = g->f;
+    j->plain.softcap = 0;
+    j->stack = (Stack){.a = &j->plain, .b = unit / g->f.Hkv, .kv = unit % g->f.Hkv, .per = g->f.H / g->f.Hkv, .M = g->f.M, .masked = g->f.mask || g->f.truth};
+    j->stack.q = sdpa_sequence(&g->f, j->stack.b);
+}
+
+static void clear_mask_gradient(const SdpaBackward *g)
+{
+    int64_t n[4] = {g->f.B, g->f.H, g->f.N, g->f.M}, i[4];
+    for (int k = 0; k < 4; k++) n[k] = g->dms[k] ? n[k] : 1;
+    for (i[0] = 0; i[0] < n[0]; i[0]++)
+        for (i[1] = 0; i[1] < n[1]; i[1]++)
+            for (i[2] = 0; i[2] < n[2]; i[2]++)
+                for (i[3] = 0; i[3] < n[3]; i[3]++) ((float *)g->dmask)[i[0] * g->dms[0] + i[1] * g->dms[1] + i[2] * g->dms[2] + i[3] * g->dms[3]] = 0;
+}
+
+static void backward(const SdpaBackward *g, void *space, int threads)
+{
+    Work w = work_of(&g->f);
+    Space all;
+    int64_t each = lay_out(&g->f, &w, NULL, &all), jobs = w.units * w.ranges, next = 0;
+    float *sums = (float *)space + each * threads;
+    if (g->dmask) {
+        clear_mask_gradient(g);
+        threads = 1; /* sums over axes along which it broadcasts stay in order */
+    }
+    if ((double)w.units * (double)w.rows * (double)g->f.M * (double)(g->f.D + g->f.E) < 1 << 17) threads = 1; /* less than it takes to wake another */
+#pragma omp parallel for num_threads(threads) if (threads > 1) schedule(static, 1)
+    for (int i = 0; i < threads; i++) {
+        Job j;
+        lay_out(&g->f, &w, (float *)space + each * i, &j.s);
+        for (;;) {
+            int64_t job;
+#pragma omp atomic capture
+            job = next++;
+            if (job >= jobs) break;
+            int64_t from = job % w.ranges * w.keys;
+            open_job(&j, g, &w, job / w.ranges);
+            j.dq = w.ranges > 1 ? sums + job * w.rows * w.ld : j.s.dq;
+            run_job(&j, from, least(g->f.M, from + w.keys));
+            if (w.ranges == 1) put_queries(&j, j.dq);
+        }
+    }
+    if (w.ranges == 1 || !g->dq) return;
+#pragma omp parallel for num_threads(threads) if (threads > 1) schedule(static, 1)
+    for (int64_t unit = 0; unit < w.units; unit++) {
+        Job j;
+        float *sum = sums + unit * w.ranges * w.rows * w.ld;
+        open_job(&j, g, &w, unit);
+        for (int64_t r = 1; r < w.ranges; r++)
+            for (int64_t k = 0; k < w.rows * w.ld; k++) sum[k] += sum[r * w.rows * w.ld + k];
+        put_queries(&j, sum);
+    }
+}
+
+void KERNEL(sdpa_backward_fill)(SdpaKernels *k);
+void KERNEL(sdpa_backward_fill)(SdpaKernels *k) { k->backward_workspace = workspace, k->backward = backward; }
