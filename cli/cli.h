@@ -27,7 +27,7 @@ typedef struct Options {
     int narg;
     const char *inputs, *output, *expected, *trace, *dtype, *mean, *std, *vocab, *labels, *pool, *tokenizer, *processor, *masks, *coco, *images, *out;
     List text, from, to, grad, fix, keep, dim, shape, image, atol, rtol, rules, dynamic, check;
-    const char *loss, *decompose, *trace_to, *phases, *counterexample, *targets, *explain, *profile, *device, *cudnn;
+    const char *loss, *decompose, *recompute, *trace_to, *phases, *counterexample, *targets, *explain, *profile, *device, *cudnn;
     int64_t seed, threads, memory_limit, iterations, warmup, max_tokens, top, tile, overlap, batch;
     double scale, threshold;
     bool inputs_only, weights, all, seeded, json, per_op, cased, man, quiet, help, prove, why_not, require_fused, exact_masked_rows, no_builtin, apart, security, full, strict, external, rewrite, no_optimize, skip_padding, train, lift_sdpa;

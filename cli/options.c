@@ -60,6 +60,10 @@ static const Option table[] = {
     {{"inputs-only", NULL, "No gradients of parameters.", 0}, JO, FLAG, AT(inputs_only), 0, 0},
     {{"decompose", "HOW", "none (default): attention stays one op, and its backward pass computes the probabilities anew. math: it becomes products and a softmax, whose "
       "result the backward pass reads: more memory, less time. core: that, and every other op in core ops of ATen; what has no such form is an error.", 0}, JO, TEXT, AT(decompose), 0, 0},
+    {{"recompute", "HOW", "What the backward pass computes again instead of keeping it; the numbers are the same. none (default): nothing. cheap: norms, activations, softmax and "
+      "their kin that follow from what is kept anyway. blocks: all between few cuts, as torch.utils.checkpoint. Prints memory and work with and without.", 0}, JO, TEXT, AT(recompute), 0, 0},
+    {{"dim", "NAME=N", "A size at which --recompute weighs and tells memory; NAME is a symbol of the model (s0), an axis (x.1), or batch, seq, height, width. Others are the file's "
+      "examples.", 'D'}, JO, MANY, AT(dim), 0, 0},
     {{"output", "FILE", "Where to: FILE.pt2 or FILE.onnx. Written whole or not at all.", 'o'}, JO, TEXT, AT(output), 0, 0},
     {{"output", "FILE.qkv", "Where to. Written whole or not at all.", 'o'}, PA, TEXT, AT(output), 0, 0},
     {{"opset", "N", "ONNX operators of this version, 17 to 25 (default 18).", 0}, CO | EX | JO, INTEGER, AT(opset), 17, 25},

@@ -257,6 +257,11 @@ typedef struct qkv_joint_options {
     const char *const *inputs;  /* n_inputs names of inputs whose gradients are wanted too, beside those that asked for one when the model was exported; */
     int n_inputs;               /* "*": all of floats */
     int inputs_only;            /* 1: no gradients of parameters */
+    const char *recompute;      /* NULL or "none": what the backward pass reads of the forward pass is kept until then; "cheap": it computes norms, activations, softmax
+                                 * and their kin anew where what they follow from is kept anyway; "blocks": all between few cuts, as torch.utils.checkpoint */
+    const char *const *dim_names; /* n_dims sizes for which recompute weighs and the report tells, as those of qkv_backends_options; others are the file's */
+    const int64_t *dims;          /* examples */
+    int n_dims;
 } qkv_joint_options;
 
 /* The model and the gradients of its loss as one model: the model's outputs, then the gradient "grad.NAME" of every parameter that asks for one and
@@ -264,7 +269,8 @@ typedef struct qkv_joint_options {
  * the weights of m, which must outlive it. NULL with QKV_USAGE for a loss that is not one number or is not there, integer parameters, and nothing
  * to differentiate; with QKV_UNSUPPORTED for an op without a gradient: the message names it and its path to the loss. options may be NULL. *report (may
  * be NULL; qkv_free it): one JSON object with loss, nodes_before, nodes_after, gradients [{output, parameter or input, dtype, shape}], without [parameters
- * that do not reach the loss]. */
+ * that do not reach the loss]; with recompute also recompute {how, sizes, without, with}, each of the two {memory (bytes of results alive at once), flops, bytes} of
+ * a run at those sizes, or null where they come out of data. */
 QKV_API qkv_model *qkv_model_joint(const qkv_model *m, const qkv_joint_options *options, char **report, qkv_error *err);
 
 /* ---------------------------------------------------------------- checking */

@@ -62,7 +62,7 @@ class GeneralizeOptions(C.Structure):
 
 class JointOptions(C.Structure):
     _fields_ = [("struct_size", C.c_size_t), ("loss", C.c_char_p), ("decompose", C.c_char_p), ("inputs", C.POINTER(C.c_char_p)), ("n_inputs", C.c_int),
-                ("inputs_only", C.c_int)]
+                ("inputs_only", C.c_int), ("recompute", C.c_char_p), ("dim_names", C.POINTER(C.c_char_p)), ("dims", C.POINTER(C.c_int64)), ("n_dims", C.c_int)]
 
 
 class CheckOptions(C.Structure):

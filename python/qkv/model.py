@@ -293,13 +293,17 @@ class Model:
         check(made, e)
         return Model._of(made, self)
 
-    def joint(self, loss=None, inputs=(), parameters=True, decompose="none"):
+    def joint(self, loss=None, inputs=(), parameters=True, decompose="none", recompute="none", dims=None):
         """The model and the gradients of its output `loss` (one number; None: the only output) as one model: its outputs, then grad.NAME of every
         parameter that asks for a gradient and of inputs that asked for one at export or are named here ("*": all of floats). decompose="math" writes
-        attention as products and a softmax, whose result the backward pass reads; "core" writes all else in ATen's core ops, too. The report of `qkv joint --json` is the result's `joint_report`."""
+        attention as products and a softmax, whose result the backward pass reads; "core" writes all else in ATen's core ops, too. recompute="cheap" or
+        "blocks" trades time for memory (docs/JOINT.md), weighed at the sizes `dims` ({"batch": 8}; others are the file's examples). The report of `qkv joint --json` is the
+        result's `joint_report`."""
         e, report, names = CError(), C.c_void_p(), [inputs] if isinstance(inputs, str) else list(inputs)
         texts = (C.c_char_p * max(len(names), 1))(*[n.encode() for n in names])
-        options = JointOptions(C.sizeof(JointOptions), loss.encode() if loss else None, decompose.encode(), texts, len(names), not parameters)
+        dims = dims or {}
+        sizes = (C.c_char_p * max(len(dims), 1))(*[k.encode() for k in dims]), (C.c_int64 * max(len(dims), 1))(*dims.values())
+        options = JointOptions(C.sizeof(JointOptions), loss.encode() if loss else None, decompose.encode(), texts, len(names), not parameters, recompute.encode(), *sizes, len(dims))
         made = lib().qkv_model_joint(self._model, C.byref(options), C.byref(report), C.byref(e))
         check(made, e)
         model = Model._of(made, self)

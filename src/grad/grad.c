@@ -309,6 +309,9 @@ bool graph_joint(Graph *g, const JointOptions *o, Err *err)
     d.nleaf = g->next_id;
     d.leaf = arena_array(g->arena, Leaf, d.nleaf + 1);
     ok = ok && (d.leaf || fail(&own, E_LIMIT, "out of memory")) && differentiate(&d);
+    const Node *border = g->last;
+    while (border && border->nout && border->out[0]->id >= d.nleaf) border = border->prev;
+    if (ok && border) ok = graph_recompute(g, border, o->recompute, o->sizes, &own);
     if (ok && o->decompose == DECOMPOSE_CORE) ok = decompose_core(&d);
     if (!ok) *err = own;
     return ok;

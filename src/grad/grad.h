@@ -18,17 +18,29 @@ typedef enum Decompose {
     DECOMPOSE_MATH,
 } Decompose;
 
+/* What of the forward pass is computed again behind it, so that it need not be kept until then. The numbers are the same: random numbers are drawn once. */
+typedef enum Recompute {
+    RECOMPUTE_NONE,
+    RECOMPUTE_CHEAP,  /* results of ops that cost no product (norms, activations, softmax, casts) and follow from what is kept anyway */
+    RECOMPUTE_BLOCKS, /* all between cuts of the forward pass where the least is alive, as torch.utils.checkpoint around blocks; cuts such that the least is kept at `sizes` */
+} Recompute;
+
 typedef struct JointOptions {
     const char *loss;          /* an output's name, or that of its value */
     Decompose decompose;       /* of attention, before it is differentiated: as it is, or products and a softmax that the backward pass reads; of all else, after it */
     const char *const *inputs; /* whose gradients are wanted, beside those of parameters; "*": all of floats */
     int ninputs;
     bool inputs_only;          /* no gradients of parameters */
+    Recompute recompute;
+    const Binding *sizes;      /* for which recompute weighs bytes; NULL with RECOMPUTE_NONE */
 } JointOptions;
 
 /* Errors: E_USAGE (no such output or input, a loss that is not one number, an integer parameter or input, nothing to differentiate), E_UNSUPPORTED (an
  * op without a gradient: named, with its path from the loss), E_LIMIT. After an error the graph is of no more use. */
 bool graph_joint(Graph *g, const JointOptions *o, Err *err);
+
+/* The same for a joint graph: border is the last node of its forward pass. E_LIMIT. */
+bool graph_recompute(Graph *g, const Node *border, Recompute how, const Binding *sizes, Err *err);
 
 /* Is there a row in gradients.def? *kind: "formula", "code", "zero" or "never". For tests and docs. */
 bool gradient_known(OpId op, const char **kind);

@@ -473,13 +473,31 @@ static bool visit(Rewrite *rw, Node *n)
     return false;
 }
 
-/* The same op on the same arguments is computed once. */
+static void forget_made(Rewrite *rw)
+{
+    rw->nghosts = 0;
+    for (int i = 0; i < rw->ninfo; i++) rw->info[i].holders = 0;
+    rw->nholders = 0;
+    if (rw->nbuckets) memset(rw->bucket, 0, (size_t)rw->nbuckets * sizeof *rw->bucket);
+}
+
+/* Of a joint graph: where the backward pass begins. */
+static const Node *loss_node(const Graph *g)
+{
+    for (int i = 0; i < g->noutput; i++)
+        if (g->output[i].loss) return g->output[i].value->def;
+    return NULL;
+}
+
+/* The same op on the same arguments is computed once. In a joint graph once a pass: what its backward pass computes again need not be kept until then. */
 static bool merge_equal(Rewrite *rw)
 {
     Graph *g = rw->g;
+    const Node *loss = loss_node(g);
     if (!start_round(rw)) return false;
     for (Node *n = g->first, *next; n; n = next) {
         next = n->next;
+        if (loss && n->prev == loss) forget_made(rw);
         if (!n->nout || (n->op->flags & (OPF_RANDOM | OPF_EFFECT | OPF_DATA_SIZE | OPF_INPLACE))) continue;
         Node *same = rewrite_made(rw, n->op, n->arg);
         bool fits = same != NULL;
@@ -491,10 +509,7 @@ static bool merge_equal(Rewrite *rw)
         for (int k = 0; k < n->nout; k++) graph_replace_uses(g, n->out[k], same->out[k]);
         graph_remove(g, n);
     }
-    rw->nghosts = 0;
-    for (int i = 0; i < rw->ninfo; i++) rw->info[i].holders = 0;
-    rw->nholders = 0;
-    if (rw->nbuckets) memset(rw->bucket, 0, (size_t)rw->nbuckets * sizeof *rw->bucket);
+    forget_made(rw);
     return true;
 }
 

@@ -1,4 +1,5 @@
 """Joint graphs: gradients are torch.autograd's, in qkv and in PyTorch after saving, for sizes that the example did not have."""
+import ctypes as C
 import re
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 import qkv  # noqa: E402
+from qkv._lib import lib  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.export import Dim  # noqa: E402
@@ -246,6 +248,62 @@ def test_dropout_of_a_seed(tmp_path):
         close(got.detach(), w, torch.float32, name)
 
 
+class Stats(C.Structure):
+    _fields_ = [("struct_size", C.c_size_t), ("plan_ms", C.c_double), ("activation_bytes", C.c_size_t)]
+
+
+class Blocks(nn.Module):
+    """Residual blocks of attention and an MLP with dropout."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.ModuleDict({"norm": nn.LayerNorm(16), "qkv": nn.Linear(16, 48), "out": nn.Linear(16, 16), "last": nn.RMSNorm(16), "up": nn.Linear(16, 64),
+                                                   "down": nn.Linear(64, 16)}) for _ in range(6))
+
+    def forward(self, x):
+        for layer in self.layers:
+            q, k, v = layer["qkv"](layer["norm"](x)).unflatten(-1, (3, 2, 8)).permute(2, 0, 3, 1, 4).unbind(0)
+            x = x + layer["out"](F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2))
+            x = x + F.dropout(layer["down"](F.gelu(layer["up"](layer["last"](x)))), 0.25, True)
+        return x.square().mean()
+
+
+@pytest.mark.parametrize("decompose", ["none", "math", "core"])
+def test_recompute(decompose, tmp_path):
+    """Less memory by the plan, also of the written file; the same numbers, and the masks of dropout drawn once."""
+    torch.manual_seed(0)
+    module, x = Blocks(), torch.randn(2, 32, 16)
+    torch.export.save(torch.export.export(module, (x,), dynamic_shapes=({0: B, 1: S},)), tmp_path / "m.pt2")
+    model, memory, runs = qkv.Model(tmp_path / "m.pt2"), {}, {}
+    for how in ("none", "cheap", "blocks"):
+        joint = qkv.joint(model, path=tmp_path / "j.pt2", decompose=decompose, recompute=how, dims={"batch": 4})
+        assert how == "none" or joint.joint_report["recompute"]["how"] == how
+        memory[how] = joint.joint_report["recompute"] if how != "none" else None
+        runs[how] = joint.run([x.numpy()])
+        written = qkv.Model(tmp_path / "j.pt2")
+        for name, got in written.run([x.numpy()]).items():
+            assert np.array_equal(got, runs[how][name]) or decompose == "core", name
+        assert written.graph_text().count("aten.bernoulli.p(") == 6
+        if how != "none":  # another size, in the same memory as the report says
+            written.run([torch.randn(4, 32, 16).numpy()])
+            stats = Stats(C.sizeof(Stats))
+            lib().qkv_session_stats(C.c_void_p(written._session), C.byref(stats))
+            assert 0 < stats.activation_bytes < 1.15 * memory[how]["with"]["memory"]
+    torch.manual_seed(0)
+    loss = module(x)
+    loss.backward()
+    for run in runs.values():
+        close(run["output_0"], loss, torch.float32, "loss")
+        for name, p in module.named_parameters():
+            close(run["grad." + name], p.grad, torch.float32, name)
+    without = memory["cheap"]["without"]
+    assert without == memory["blocks"]["without"] and memory["cheap"]["sizes"] == memory["blocks"]["sizes"]
+    assert sorted(memory["cheap"]["sizes"].values()) == [4, 32]
+    cheap, blocks = memory["cheap"]["with"], memory["blocks"]["with"]
+    assert cheap["memory"] < 0.85 * without["memory"] and cheap["flops"] < 1.1 * without["flops"]
+    assert blocks["memory"] < 0.65 * without["memory"] and cheap["flops"] < blocks["flops"] < 1.5 * without["flops"]
+
+
 def test_onnx(tmp_path):
     ort = pytest.importorskip("onnxruntime")
     torch.manual_seed(0)
@@ -271,7 +329,7 @@ def test_refused(tmp_path):
     torch.export.save(torch.export.export(Odd(), (torch.rand(5),)), tmp_path / "m.pt2")
     model = qkv.Model(tmp_path / "m.pt2")
     for options, code, words in (({"loss": "output_0"}, 4, "histc -> exp -> sum_1 -> the loss"), ({"loss": "output_1"}, 2, r"its shape is \(5\), expected one number"),
-                                 ({}, 2, "which output is the loss"), ({"loss": "output_9"}, 2, "no output 'output_9'"), ({"loss": "output_0", "decompose": "x"}, 2, "none, core or math")):
+                                 ({}, 2, "which output is the loss"), ({"loss": "output_9"}, 2, "no output 'output_9'"), ({"loss": "output_0", "decompose": "x"}, 2, "none, core or math"), ({"loss": "output_0", "recompute": "x"}, 2, "none, cheap or blocks")):
         with pytest.raises(qkv.Error, match=words) as e:
             model.joint(**options)
         assert e.value.code == code
