@@ -25,3 +25,12 @@ bool grad_matmul(Grad *d)
     if (b->rank == 2 && a->rank > 2) return gd_send(d, b, gd_matmul(d, gd_swap(d, as_rows(d, a), 0, 1), as_rows(d, g)));
     return gd_send(d, b, gd_matmul(d, gd_swap(d, a, -1, -2), g));
 }
+
+/* Groups of rows with a matrix each: the same rows with transposed matrices, and a matrix a group of columns with rows. */
+bool grad_grouped_mm(Grad *d)
+{
+    Value *a = gd_value(d, 0), *b = gd_value(d, 1), *offs = gd_value(d, 2), *g = d->grad;
+    if (b->rank == 2) return gd_refuse(d, "it is a gradient itself");
+    if (gd_wants(d, a)) TRY(gd_send(d, a, GD(d, grouped_mm, V(g), V(gd_swap(d, b, 1, 2)), V(offs))));
+    return !gd_wants(d, b) || gd_send(d, b, GD(d, grouped_mm, V(gd_swap(d, a, 0, 1)), V(g), V(offs)));
+}

@@ -47,7 +47,8 @@ bool lower_grouped_mm(Lower *L)
     bool whole = L->op->id == OP_grouped_mm;
     if (whole && !lower_is_none(L, 3)) return lower_fail(L, 3, "PyTorch takes no bias here");
     if (a->rank == 3 && b->rank == 3 && !offs) c = product(L, a, b);
-    else if (a->rank != 2 || b->rank != 3 || !offs) return lower_fail(L, 0, "ranks %d and %d, expected rows (S, K) with matrices (G, K, N)", a->rank, b->rank);
+    else if (a->rank != 2 || (b->rank != 3 && b->rank != 2) || !offs)
+        return lower_fail(L, 0, "ranks %d and %d, expected rows (S, K) with matrices (G, K, N), or columns (M, S) with rows (S, N)", a->rank, b->rank);
     else c = (offs = lower_cast(L, offs, DT_I32)) ? EMIT(L, grouped_mm, arg_value(a), arg_value(b), arg_value(offs), arg_none(), arg_none()) : NULL;
     return lower_return(L, c && whole && L->arg[4].kind == ARG_DTYPE ? lower_cast(L, c, L->arg[4].dtype) : c);
 }

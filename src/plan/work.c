@@ -15,6 +15,13 @@ static double size_at(const Tensor *t, int from_end) { return t && t->rank >= fr
 /* out (..., N) = input (..., K) weight^T; also matmul, whose K is the last axis of its first operand, too. */
 static double product(const Call *c) { return 2 * elements(call_out(c, 0)) * size_at(call_in(c, 0), 1); }
 
+/* Each row of the first operand (of either form) once with all columns of the second. */
+static double grouped(const Call *c)
+{
+    const Tensor *b = call_in(c, 1);
+    return 2 * elements(call_in(c, 0)) * size_at(b, 1);
+}
+
 /* Every element of the smaller side of a plain convolution's products is a dot product over C / groups and the kernel; transposed, of the input's. */
 static double convolution(const Call *c)
 {
@@ -113,7 +120,7 @@ static const struct {
 } special[] = {
     {OP_linear, {FORMULA, 0, product, false}},
     {OP_matmul, {FORMULA, 0, product, false}},
-    {OP_grouped_mm, {FORMULA, 0, product, false}},
+    {OP_grouped_mm, {FORMULA, 0, grouped, false}},
     {OP_convolution, {FORMULA, 0, convolution, false}},
     {OP_scaled_dot_product_attention, {FORMULA, 0, attention, false}},
     {OP_sdpa_lse, {FORMULA, 0, attention_lse, false}},

@@ -195,31 +195,51 @@ bool run_matmul(Call *c, Err *err)
     return multiply(c, &a, &b, constant && b.rank == 2, NULL, &y, c->epilogue.residual, err);
 }
 
-/* One product a group of rows; rows behind the last group are zero. Sizes of groups are data, so no primitive is kept. */
+/* n of an axis from `start`. */
+static Tensor cut(const Tensor *t, int axis, int64_t start, int64_t n)
+{
+    Tensor part = *t;
+    part.shape[axis] = n;
+    part.data = (char *)t->data + t->stride[axis] * start * (int64_t)dtype_size(t->dtype);
+    return part;
+}
+
+/* Matrix g of a (G, rows, columns). */
+static Tensor matrix_at(const Tensor *t, int64_t g)
+{
+    Tensor m = tensor_of(t->dtype, 2, &t->shape[1], (char *)t->data + t->stride[0] * g * (int64_t)dtype_size(t->dtype));
+    m.stride[0] = t->stride[1];
+    m.stride[1] = t->stride[2];
+    return m;
+}
+
+/* One product a group: of its rows with its matrix, rows behind the last group are zero; or of its columns with its rows, a matrix each. Sizes of groups are
+ * data, so no primitive is kept. */
 bool run_grouped_mm(Call *c, Err *err)
 {
     const Tensor *a = call_in(c, 0), *b = call_in(c, 1), *offs = call_in(c, 2);
     Tensor *out = call_out(c, 0);
-    int64_t S = out->shape[0], N = out->shape[1], start = 0;
-    size_t row = (size_t)N * dtype_size(out->dtype);
-    for (int64_t g = 0; g < b->shape[0]; g++) {
+    bool inner = b->rank == 2; /* groups lie along the axis that is summed */
+    int64_t S = a->shape[inner ? 1 : 0], start = 0;
+    for (int64_t g = 0; g < offs->shape[0]; g++) {
         int64_t end = tensor_get_i64(offs, g);
         if (end < start || end > S)
             return call_fail(c, E_USAGE, err, "group %lld ends at row %lld, expected %lld to %lld", (long long)g, (long long)end, (long long)start, (long long)S);
-        if (end == start) continue;
-        Tensor x = *a, w = tensor_of(b->dtype, 2, &b->shape[1], (char *)b->data + b->stride[0] * g * (int64_t)dtype_size(b->dtype));
-        Tensor y = tensor_of(out->dtype, 2, (int64_t[]){end - start, N}, (char *)out->data + (size_t)start * row);
-        x.shape[0] = end - start;
-        x.data = (char *)a->data + a->stride[0] * start * (int64_t)dtype_size(a->dtype);
-        w.stride[0] = b->stride[1];
-        w.stride[1] = b->stride[2];
+        Tensor x = cut(a, inner ? 1 : 0, start, end - start), w = inner ? cut(b, 0, start, end - start) : matrix_at(b, g);
+        Tensor y = inner ? matrix_at(out, g) : cut(out, 0, start, end - start);
+        if (end == start) {
+            if (inner) memset(y.data, 0, tensor_bytes(&y));
+            continue;
+        }
         bool ok = multiply(c, &x, &w, false, NULL, &y, NULL, err);
         gemm_free(c->state);
         c->state = NULL;
         TRY(ok);
         start = end;
     }
-    if (start < S) memset((char *)out->data + (size_t)start * row, 0, (size_t)(S - start) * row);
+    if (inner || start == S) return true;
+    Tensor rest = cut(out, 0, start, S - start);
+    memset(rest.data, 0, tensor_bytes(&rest));
     return true;
 }
 

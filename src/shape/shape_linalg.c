@@ -57,14 +57,16 @@ bool shape_singular_values(Shape *s)
 }
 
 /* self (S, K), mat2 (G, K, N), offs (G) -> (S, N) */
+/* Rows (S, K) with matrices (G, K, N), group by group of rows; or columns (M, S) with rows (S, N): a matrix (M, N) a group, the gradient of the former. */
 bool shape_grouped_mm(Shape *s)
 {
     Value *a, *b, *offs;
     bool ok;
     TRY(shape_want_value(s, 0, &a) && shape_want_value(s, 1, &b) && shape_want_value(s, 2, &offs));
-    if (a->rank != 2 || b->rank != 3 || offs->rank != 1) return shape_fail(s, 0, "ranks %d, %d, %d, expected 2, 3, 1", a->rank, b->rank, offs->rank);
+    if (a->rank != 2 || (b->rank != 3 && b->rank != 2) || offs->rank != 1) return shape_fail(s, 0, "ranks %d, %d, %d, expected 2, 3, 1 or 2, 2, 1", a->rank, b->rank, offs->rank);
     DType t = product_dtype(s, a, b, &ok);
-    TRY(ok && shape_require_equal(s, a->dim[1], b->dim[1], "inner sizes of the product"));
+    TRY(ok && shape_require_equal(s, a->dim[1], b->dim[b->rank - 2], "inner sizes of the product"));
+    if (b->rank == 2) return shape_out(s, 0, t, 3, (Expr *[]){offs->dim[0], a->dim[0], b->dim[1]});
     TRY(shape_require_equal(s, offs->dim[0], b->dim[0], "number of groups"));
     return shape_out(s, 0, t, 2, (Expr *[]){a->dim[0], b->dim[2]});
 }

@@ -122,6 +122,9 @@ static const Case cases[] = {
     {"linear", -1, 1, "input %x: f64[4]\ninput %w: f64[5, 4]\n%y: f64[5] = aten.linear.default(%x, %w)\n"},
     {"matmul", -1, 1, X3 "input %w: f64[4, 2]\n%y: f64[2, 3, 2] = aten.matmul.default(%x, %w)\n"},
     {"matmul", -1, 1, X3 "input %w: f64[3, 1, 4, 2]\n%y: f64[3, 2, 3, 2] = aten.matmul.default(%x, %w)\n"},
+    {"grouped_mm", -1, 1, /* groups of 0, 1 and 2 rows; one row behind them */
+     "input %x: f64[4, 3]\ninput %w: f64[3, 3, 2]\n%a: i64[3] = aten.arange.start_step(0, 3)\n%b: i64[3] = aten.mul.Tensor(%a, %a)\n"
+     "%d: i64[3] = aten.clamp.default(%b, none, 3)\n%e: i32[3] = aten._to_copy.default(%d, dtype=i32)\n%y: f64[4, 2] = aten._grouped_mm.default(%x, %w, %e)\n"},
     {"convolution", -1, 1, PICTURE "input %w: f64[3, 4, 3, 2]\ninput %b: f64[3]\n%y: f64[2, 3, 3, 4] = aten.convolution.default(%x, %w, %b, [2, 2], [1, 1], [1, 1], false, [0, 0], 1)\n"},
     {"convolution", -1, 1, PICTURE "input %w: f64[6, 2, 2, 2]\n%y: f64[2, 6, 3, 4] = aten.convolution.default(%x, %w, none, [1, 1], [0, 0], [2, 2], false, [0, 0], 2)\n"},
     {"convolution", -1, 1, "symbol s in [3, 8]\ninput %x: f64[1, 2, s]\ninput %w: f64[3, 2, 3]\n%y: f64[1, 3, s] = aten.convolution.default(%x, %w, none, [1], [1], [1], false, [0], 1)\n"},
