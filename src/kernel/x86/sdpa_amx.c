@@ -3,7 +3,7 @@
  * _tile_dpbf16ps: C (16, 16) f32 += A (16, 32) bf16 * B (32, 16), B as 16 rows of pairs: B[k / 2][n] holds elements k and k + 1 of column n.
  */
 enum { GROUP = 32, KEYS = 512 };
-#include "kernel/x86/sdpa_pairs.h"
+#include "kernel/x86/sdpa_pairs_back.h"
 
 typedef struct TileConfig {
     uint8_t palette, start, reserved[14];
@@ -62,4 +62,8 @@ static void leave(void) { _tile_release(); }
 
 static const SdpaWay way = {GROUP, room, pack, attend, enter, leave};
 
-void KERNEL(sdpa_fill)(SdpaKernels *k) { fill(k, &way); }
+void KERNEL(sdpa_fill)(SdpaKernels *k)
+{
+    fill(k, &way);
+    fill_back(k);
+}

@@ -3,7 +3,7 @@
  * ROWS rows of VECTORS vectors of sums stay in registers; a pair of a row of the first operand goes to all lanes of a vector.
  */
 enum { GROUP = 24, KEYS = 256 };
-#include "kernel/x86/sdpa_pairs.h"
+#include "kernel/x86/sdpa_pairs_back.h"
 
 enum { ROWS = 6, VECTORS = 4 };
 
@@ -56,4 +56,8 @@ static void product(const PairProduct *p)
 
 static const SdpaWay way = {GROUP, room, pack, attend, NULL, NULL};
 
-void KERNEL(sdpa_fill)(SdpaKernels *k) { fill(k, &way); }
+void KERNEL(sdpa_fill)(SdpaKernels *k)
+{
+    fill(k, &way);
+    fill_back(k);
+}

@@ -80,31 +80,37 @@ static inline __m512i some(const void *p, int64_t n)
     return _mm512_maskz_loadu_epi16(n >= 32 ? 0xffffffffu : (1u << n) - 1, p);
 }
 
-/* Blocks of 16 keys, [pair of d][key]; keys to a multiple of 32, 0 where there is none. */
-static void pack_keys(const Stack *s, uint16_t *to)
+typedef const char *RowAt(const Stack *s, int64_t j); /* row j of keys or of values */
+
+/* Blocks of 16 rows, [pair of d][row]; rows to a multiple of 32, 0 where there is none. */
+INLINE void pack_across(const Stack *s, RowAt *row_at, int64_t width, uint16_t *to)
 {
     for (int64_t t = 0; t < padded(s->M, STEP); t += 16)
-        for (int64_t d = 0; d < s->a->D; d += STEP, to += 512) {
+        for (int64_t d = 0; d < width; d += STEP, to += 512) {
             Vec x[16];
 #pragma GCC unroll 16
-            for (int i = 0; i < 16; i++) x[i] = t + i < s->M ? (Vec)some(key_at(s, t + i) + d * 2, s->a->D - d) : vec_set(0);
+            for (int i = 0; i < 16; i++) x[i] = t + i < s->M ? (Vec)some(row_at(s, t + i) + d * 2, width - d) : vec_set(0);
             vec_transpose(x);
 #pragma GCC unroll 16
             for (int i = 0; i < 16; i++) _mm512_store_si512(to + i * 32, (__m512i)x[i]);
         }
 }
 
-/* Blocks of 16 columns, [pair of keys][column]. */
-static void pack_values(const Stack *s, uint16_t *to)
+/* Elements i of two rows side by side: elements 0 to 15, and with `upper` 16 to 31. */
+static const uint16_t side_by_side[32] = {0, 32, 1, 33, 2, 34, 3, 35, 4, 36, 5, 37, 6, 38, 7, 39, 8, 40, 9, 41, 10, 42, 11, 43, 12, 44, 13, 45, 14, 46, 15, 47};
+
+INLINE __m512i pairs_order(bool upper) { return _mm512_add_epi16(_mm512_loadu_si512(side_by_side), _mm512_set1_epi16(upper ? 16 : 0)); }
+
+/* Blocks of 16 columns, [pair of rows][column]. */
+INLINE void pack_down(const Stack *s, RowAt *row_at, int64_t width, uint16_t *to)
 {
-    int64_t steps = padded(s->M, STEP) / STEP, E = s->a->E;
-    static const uint16_t low[32] = {0, 32, 1, 33, 2, 34, 3, 35, 4, 36, 5, 37, 6, 38, 7, 39, 8, 40, 9, 41, 10, 42, 11, 43, 12, 44, 13, 45, 14, 46, 15, 47};
-    __m512i first = _mm512_loadu_si512(low), second = _mm512_add_epi16(first, _mm512_set1_epi16(16));
-    for (int64_t e = 0; e < E; e += STEP) {
+    int64_t steps = padded(s->M, STEP) / STEP;
+    __m512i first = pairs_order(false), second = pairs_order(true);
+    for (int64_t e = 0; e < width; e += STEP) {
         uint16_t *left = to + e / 16 * steps * 512, *right = left + steps * 512;
         for (int64_t m = 0; m < steps * STEP; m += 2) {
-            __m512i x = m < s->M ? some(value_at(s, m) + e * 2, E - e) : _mm512_setzero_si512();
-            __m512i y = m + 1 < s->M ? some(value_at(s, m + 1) + e * 2, E - e) : _mm512_setzero_si512();
+            __m512i x = m < s->M ? some(row_at(s, m) + e * 2, width - e) : _mm512_setzero_si512();
+            __m512i y = m + 1 < s->M ? some(row_at(s, m + 1) + e * 2, width - e) : _mm512_setzero_si512();
             _mm512_store_si512(left + m * 16, _mm512_permutex2var_epi16(x, first, y));
             _mm512_store_si512(right + m * 16, _mm512_permutex2var_epi16(x, second, y));
         }
@@ -114,8 +120,8 @@ static void pack_values(const Stack *s, uint16_t *to)
 static void pack(const Stack *s)
 {
     Space p = space_in(s->a, s->room);
-    pack_keys(s, p.keys);
-    pack_values(s, p.values);
+    pack_across(s, key_at, s->a->D, p.keys);
+    pack_down(s, value_at, s->a->E, p.values);
 }
 
 /* ------------------------------------------------------------------ softmax */
