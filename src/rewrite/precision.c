@@ -65,7 +65,7 @@ static bool few(const Node *n)
     return n->op->id != OP_convolution && k && k->kind == EX_INT && k->i <= FEW;
 }
 
-/* How many leading arguments are computed with; 0: not an op for narrow floats. Bias and mask are added in float32. */
+/* How many leading arguments are computed with; 0: not an op for narrow floats. Bias and mask are added in float32, and logsumexp is float32 as it is made. */
 static int operands(const Node *n)
 {
     switch (n->op->id) {
@@ -73,7 +73,9 @@ static int operands(const Node *n)
     case OP_matmul:
     case OP_convolution: return 2;
     case OP_scaled_dot_product_attention:
+    case OP_sdpa_lse:
     case OP_sdpa_varlen: return 3;
+    case OP_sdpa_backward: return 5;
     default: return 0;
     }
 }
@@ -81,7 +83,7 @@ static int operands(const Node *n)
 static bool lowers(const Node *n)
 {
     int k = operands(n);
-    if (!k || n->nout != 1 || few(n)) return false;
+    if (!k || few(n)) return false;
     for (int i = 0; i < k; i++)
         if (n->arg[i].kind != ARG_VALUE || n->arg[i].v->dtype != DT_F32) return false;
     return true;
@@ -94,16 +96,16 @@ static Node *like(Lowering *s, Node *n, Arg *arg)
     return made && graph_rename(s->g, made->out[0], n->out[0]->name, s->err) ? made : NULL;
 }
 
-/* A node like n with other arguments, and the cast of its (first) result to float32, take its place. */
+/* A node like n with other arguments, and casts to float32 of those of its results that became narrow, take its place. */
 static bool replace(Lowering *s, Node *n, Arg *arg)
 {
     Node *made = like(s, n, arg);
-    Value *v = made ? cast_before(s, n, made->out[0], DT_F32) : NULL;
-    if (!v) return false;
-    graph_replace_uses(s->g, n->out[0], v);
-    for (int k = 1; k < n->nout; k++) {
-        TRY(graph_rename(s->g, made->out[k], n->out[k]->name, s->err));
-        graph_replace_uses(s->g, n->out[k], made->out[k]);
+    TRY(made);
+    for (int k = 0; k < n->nout; k++) {
+        Value *v = made->out[k];
+        if (k > 0) TRY(graph_rename(s->g, v, n->out[k]->name, s->err));
+        if (v->dtype != n->out[k]->dtype) TRY(v = cast_before(s, n, v, DT_F32));
+        graph_replace_uses(s->g, n->out[k], v);
     }
     graph_remove(s->g, n);
     return true;

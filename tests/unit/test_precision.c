@@ -108,6 +108,41 @@ static void test_views(void **state)
            "output q = %e__26\n");
 }
 
+/* Attention that is trained: products, its output and gradients are narrow, logsumexp and mask float32; the backward pass reads the same narrow numbers that the forward pass read and made. */
+static void test_attention_pair(void **state)
+{
+    (void)state;
+    expect("input %q: f32[1, 2, 8, 16]\n"
+           "input %k: f32[1, 2, 9, 16]\n"
+           "input %m: f32[8, 9]\n"
+           "input %w: f32[16, 16]\n"
+           "%o: f32[1, 2, 8, 16], %l: f32[1, 2, 8] = qkv.sdpa_lse.default(%q, %k, %k, %m)\n"
+           "%y: f32[1, 2, 8, 16] = aten.matmul.default(%o, %w)\n"
+           "%g: f32[1, 2, 8, 16] = aten.neg.default(%y)\n"
+           "%dq: f32[1, 2, 8, 16], %dk: f32[1, 2, 9, 16], %dv: f32[1, 2, 9, 16], %dm: f32[8, 9] = qkv.sdpa_backward.default(%g, %q, %k, %k, %o, %l, %m, grad_mask=true)\n"
+           "%e: f32[1, 2, 8, 16] = aten.matmul.default(%dq, %w)\n"
+           "%s: f32[1, 2, 9, 16] = aten.add.Tensor(%dk, %dv)\n"
+           "output o = %e\noutput p = %s\noutput n = %dm\noutput l = %l\n",
+           "%q__14: bf16[1, 2, 8, 16] = aten._to_copy.default(%q, dtype=bf16)\n"
+           "%k__15: bf16[1, 2, 9, 16] = aten._to_copy.default(%k, dtype=bf16)\n"
+           "%o: bf16[1, 2, 8, 16], %l: f32[1, 2, 8] = qkv.sdpa_lse.default(%q__14, %k__15, %k__15, %m)\n"
+           "%w__19: bf16[16, 16] = aten._to_copy.default(%w, dtype=bf16)\n"
+           "%y: bf16[1, 2, 8, 16] = aten.matmul.default(%o, %w__19)\n"
+           "%y__21: f32[1, 2, 8, 16] = aten._to_copy.default(%y, dtype=f32)\n"
+           "%g: f32[1, 2, 8, 16] = aten.neg.default(%y__21)\n"
+           "%g__22: bf16[1, 2, 8, 16] = aten._to_copy.default(%g, dtype=bf16)\n"
+           "%dq: bf16[1, 2, 8, 16], %dk: bf16[1, 2, 9, 16], %dv: bf16[1, 2, 9, 16], %dm: f32[8, 9] = qkv.sdpa_backward.default(%g__22, %q__14, %k__15, %k__15, %o, %l, %m, grad_mask=true)\n"
+           "%dk__28: f32[1, 2, 9, 16] = aten._to_copy.default(%dk, dtype=f32)\n"
+           "%dv__29: f32[1, 2, 9, 16] = aten._to_copy.default(%dv, dtype=f32)\n"
+           "%e: bf16[1, 2, 8, 16] = aten.matmul.default(%dq, %w__19)\n"
+           "%e__31: f32[1, 2, 8, 16] = aten._to_copy.default(%e, dtype=f32)\n"
+           "%s: f32[1, 2, 9, 16] = aten.add.Tensor(%dk__28, %dv__29)\n"
+           "output o = %e__31\n"
+           "output p = %s\n"
+           "output n = %dm\n"
+           "output l = %l\n");
+}
+
 /* Products over a few numbers, and of other floats, stay. */
 static void test_stays(void **state)
 {
@@ -126,7 +161,7 @@ static void test_stays(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_products), cmocka_unit_test(test_convolutions), cmocka_unit_test(test_views), cmocka_unit_test(test_stays)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_products), cmocka_unit_test(test_convolutions), cmocka_unit_test(test_views), cmocka_unit_test(test_attention_pair), cmocka_unit_test(test_stays)};
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
