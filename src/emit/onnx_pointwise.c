@@ -344,6 +344,22 @@ static Ref not_nan(Onnx *o, const char *op, Ref a, Ref b)
     return dtype_is_float(a.t) ? where(o, is_nan(o, a), b, where(o, is_nan(o, b), a, y)) : y;
 }
 
+static Ref silu_slope(Onnx *o, Ref x)
+{
+    Ref s = un(o, "Sigmoid", x), one = like(o, x, 1);
+    return mul(o, s, add(o, mul(o, x, sub(o, one, s)), one));
+}
+
+/* Of x Phi(x), or of its form by tanh. */
+static Ref gelu_slope(Onnx *o, Ref x, bool tanh_form)
+{
+    Ref one = like(o, x, 1), square = mul(o, x, x);
+    if (!tanh_form) return add(o, normal_cdf(o, x), scaled(o, mul(o, x, un(o, "Exp", scaled(o, square, -0.5))), 0.39894228040143267794));
+    Ref t = un(o, "Tanh", scaled(o, add(o, x, scaled(o, mul(o, square, x), 0.044715)), 0.79788456080286535588));
+    Ref slope = add(o, scaled(o, square, 0.053516112204450186), like(o, x, 0.39894228040143267794));
+    return add(o, scaled(o, add(o, t, one), 0.5), mul(o, mul(o, x, sub(o, one, mul(o, t, t))), slope));
+}
+
 void out_written2(Onnx *o, const Node *n, const char *text)
 {
     Ref a, b, y = none();
@@ -353,6 +369,8 @@ void out_written2(Onnx *o, const Node *n, const char *text)
     b = wide(o, b);
     if (!strcmp(text, "remainder")) y = remainder_of(o, a, b);
     else if (!strcmp(text, "fmod")) y = float_mod(o, a, b);
+    else if (!strcmp(text, "silu_backward")) y = mul(o, a, silu_slope(o, b));
+    else if (!strcmp(text, "gelu_backward")) y = mul(o, a, gelu_slope(o, b, !strcmp(arg_s(n, 2, "none"), "tanh")));
     else if (!strcmp(text, "atan2")) y = atan2_of(o, a, b);
     else if (!strcmp(text, "hypot")) y = hypot_of(o, a, b);
     else if (!strcmp(text, "fmax")) y = not_nan(o, "Max", a, b);

@@ -45,6 +45,18 @@ static Value *core_formula(Grad *d)
     return out;
 }
 
+static Value *core_gelu_backward(Grad *d)
+{
+    const Arg *a = &d->node->arg[2];
+    bool tanh = a->kind == ARG_STR && !strcmp(a->s, "tanh");
+    /* u = sqrt(2/pi) (x + 0.044715 x^3) */
+#define TANH_U "tanh(self * 0.7978845608028654 + self * self * self * 0.035677408136300125)"
+    d->text = tanh ? "grad_output * ((1 + " TANH_U ") * 0.5 + self * (1 - " TANH_U " * " TANH_U ") * (self * self * 0.053516112204450186 + 0.3989422804014327))"
+                   : "grad_output * ((erf(self * 0.7071067811865476) + 1) * 0.5 + self * exp(self * self * -0.5) * 0.3989422804014327)";
+#undef TANH_U
+    return core_formula(d);
+}
+
 static Arg zero_of(Grad *d, DType t) { return dtype_is_float(t) ? arg_float(d->g, 0) : arg_int(d->g, 0); }
 
 static Value *core_nan_to_num(Grad *d)

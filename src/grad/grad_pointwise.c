@@ -8,14 +8,8 @@
 
 bool grad_gelu(Grad *d)
 {
-    const Arg *a = &d->node->arg[1];
-    bool tanh = a->kind == ARG_STR && !strcmp(a->s, "tanh");
-    /* u = sqrt(2/pi) (x + 0.044715 x^3) */
-#define TANH_U "tanh(self * 0.7978845608028654 + self * self * self * 0.035677408136300125)"
-    d->text = tanh ? "grad * ((1 + " TANH_U ") * 0.5 + self * (1 - " TANH_U " * " TANH_U ") * (self * self * 0.053516112204450186 + 0.3989422804014327))"
-                   : "grad * ((erf(self * 0.7071067811865476) + 1) * 0.5 + self * exp(self * self * -0.5) * 0.3989422804014327)";
-#undef TANH_U
-    return grad_formula(d);
+    Value *x = gd_value(d, 0);
+    return !gd_wants(d, x) || gd_send(d, x, GD(d, gelu_backward, V(d->grad), V(x), d->node->arg[1]));
 }
 
 bool grad_clamp(Grad *d)

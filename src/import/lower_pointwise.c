@@ -60,6 +60,14 @@ static bool emit_promoted(Lower *L, OpId op, const Arg *from, bool to_float)
 bool lower_promote(Lower *L) { return emit_promoted(L, L->op->id, L->arg, false); }
 bool lower_float2(Lower *L) { return emit_promoted(L, L->op->id, L->arg, true); }
 
+/* (grad_output, self, approximate) */
+bool lower_gelu_backward(Lower *L)
+{
+    Arg arg[3] = {L->arg[0], L->arg[1], L->arg[2]};
+    DType t = common(arg, 0, 2);
+    return cast_args(L, arg, 0, 2, t) && lower_return(L, lower_emit(L, L->op->id, 3, arg));
+}
+
 /* Ops of one tensor whose integer operands become float32. */
 bool lower_float(Lower *L)
 {

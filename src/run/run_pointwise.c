@@ -387,7 +387,7 @@ RUN_UNARY(entr) RUN_UNARY(ndtr)
 RUN_BINARY(mul) RUN_BINARY(maximum) RUN_BINARY(minimum) RUN_BINARY(fmax) RUN_BINARY(fmin) RUN_BINARY(pow) RUN_BINARY(remainder)
 RUN_BINARY(fmod) RUN_BINARY(div) RUN_BINARY(atan2) RUN_BINARY(hypot) RUN_BINARY(copysign) RUN_BINARY(logaddexp) RUN_BINARY(xlogy)
 RUN_BINARY(heaviside) RUN_BINARY(bitwise_and) RUN_BINARY(bitwise_or) RUN_BINARY(bitwise_xor) RUN_BINARY(shift_left)
-RUN_BINARY(shift_right) RUN_BINARY(logaddexp2) RUN_BINARY(xlog1py)
+RUN_BINARY(shift_right) RUN_BINARY(silu_backward) RUN_BINARY(logaddexp2) RUN_BINARY(xlog1py)
 RUN_COMPARE(eq) RUN_COMPARE(ne) RUN_COMPARE(lt) RUN_COMPARE(le) RUN_COMPARE(gt) RUN_COMPARE(ge) RUN_COMPARE(logical_and)
 RUN_COMPARE(logical_or) RUN_COMPARE(logical_xor)
 RUN_TEST(logical_not) RUN_TEST(isnan) RUN_TEST(isinf) RUN_TEST(isfinite) RUN_TEST(isneginf) RUN_TEST(isposinf) RUN_TEST(signbit)
@@ -408,6 +408,7 @@ bool run_nextafter(Call *c, Err *err)
     return run_binary_op(c, t == DT_F16 ? PW_nextafter_f16 : t == DT_BF16 ? PW_nextafter_bf16 : PW_nextafter, 0, 1, err);
 }
 
+bool run_gelu_backward(Call *c, Err *err) { return run_binary_op(c, !strcmp(c->arg[2].str, "tanh") ? PW_gelu_tanh_backward : PW_gelu_backward, 0, 1, err); }
 bool run_gelu(Call *c, Err *err) { return run_unary(c, !strcmp(c->arg[1].str, "tanh") ? PW_gelu_tanh : PW_gelu, NULL, err); }
 
 bool run_clamp(Call *c, Err *err)

@@ -127,6 +127,8 @@ static const struct {
     {PW_i0, 0.7, 0, 1.1263030183068092}, {PW_i0, -9.5, 0, 1753.480990527323}, {PW_sinc, 0, 0, 1}, {PW_sinc, 0.5, 0, 0.63661977236758138},
     {PW_entr, 0.7, 0, 0.24967246075711269}, {PW_entr, 0, 0, 0}, {PW_entr, -1, 0, -INFINITY}, {PW_ndtr, 0.7, 0, 0.75803634777692697},
     {PW_logaddexp2, 0.7, 1.9, 2.4213274681763663}, {PW_xlog1py, 0.7, 1.9, 0.74529751589469972}, {PW_xlog1py, 0, INFINITY, 0},
+    {PW_silu_backward, 0.7, 1.9, 0.75945381276426971}, {PW_gelu_backward, 0.7, 1.9, 0.76716744177911866}, {PW_gelu_tanh_backward, 0.7, 1.9, 0.76774726566985607},
+    {PW_silu_backward, 0.7, 0.4, 0.48635437088634453}, {PW_gelu_backward, 0.7, 0.4, 0.56191085841215749}, {PW_gelu_tanh_backward, 0.7, 0.4, 0.5618611840943929},
     {PW_nextafter, 1, 2, 1 + 0x1p-52}, {PW_nextafter_f16, 1, 2, 1 + 0x1p-10}, {PW_nextafter_f16, 0, -1, -0x1p-24},
     {PW_nextafter_bf16, -1, 2, -1 + 0x1p-8}, {PW_nextafter_bf16, 0, 1, 0x1p-133},
 };
@@ -195,9 +197,14 @@ static const struct Tolerance {
     {PW_sinc, 3, 0x1p-23, 0},
     /* erfc's 3; the argument's two roundings count 2 t^2 times (allowed_ulps) */
     {PW_ndtr, 4, 0, 0},
+    /* slopes are sums that cancel near their roots: see close_f32 */
+    {PW_silu_backward, 4, 0, 0}, {PW_gelu_backward, 4, 0, 0}, {PW_gelu_tanh_backward, 4, 0, 0},
     /* a - mod and the quotient round as ATen's do; whole numbers below 2^22 come out exact all the same */
     {PW_div_floor, 2, 0, 0},
 };
+
+/* a times the slope of an activation: sigmoid and tanh are within 2^-22, and 1 minus one of them is multiplied by x, at most 17 where it is not 0. */
+static bool is_slope(PointwiseOp op) { return op == PW_silu_backward || op == PW_gelu_backward || op == PW_gelu_tanh_backward; }
 
 static const struct Tolerance *tolerance_of(PointwiseOp op)
 {
@@ -214,6 +221,7 @@ static bool float_only(PointwiseOp op, float a, float b, double *want)
     case PW_div_trunc: *want = (double)truncf(a / b); return true;                 /* so does the quotient */
     case PW_nextafter: *want = (double)nextafterf(a, b); return true;
     case PW_sinc: *want = NAN; return fabsf(a) > 0x1.fffffep127f / 3.1415927f; /* pi x overflows */
+    case PW_gelu_tanh_backward: *want = NAN; return isinf(0.0535161122f * b * b); /* 0 times the square, in ATen too */
     case PW_hardswish:                                                            /* x * 6 overflows, in ATen too */
         *want = copysign(INFINITY, (double)a);
         return a > 0x1.fffffep127f / 6;
@@ -224,9 +232,11 @@ static bool float_only(PointwiseOp op, float a, float b, double *want)
 static bool close_f32(PointwiseOp op, float y, double want, double x)
 {
     const struct Tolerance *t = tolerance_of(op);
+    if (is_slope(op) && isinf(x)) return !isfinite(y); /* times a slope that may be 0 in float */
+    if (is_slope(op) && y == 0 && want == 0) return true; /* which may be of either sign */
     double last = ulps_f32(y, want), ulps = t->ulps + (op == PW_ndtr && fabs(x) < 20 ? 2 * x * x : 0);
     if (isnan(y) || isnan(want) || (y == 0 && want == 0) || (op == PW_div_floor && fabs(want) < 0x1p22)) return same_f32(y, (float)want);
-    return last <= ulps || fabs((double)y - want) <= t->more + t->per_x * fmin(fabs(x), 128) + ulps * ldexp(fabs(want), -23);
+    return last <= ulps || fabs((double)y - want) <= t->more + t->per_x * fmin(fabs(x), 128) + (is_slope(op) ? fabs(x) * 17 * 0x1p-22 : 0) + ulps * ldexp(fabs(want), -23);
 }
 
 static void check_f32(int i, CpuLevel l, float y, double want, float a, float b)
@@ -307,6 +317,7 @@ static double contracted(PointwiseOp op, double x, double y)
 {
     switch (op) {
     case PW_gelu_tanh: return ldexp(fmin(fabs(x), 8), -51);             /* x + c x^3, then tanh's 2 ulp for each, 1 + tanh, times x / 2 */
+    case PW_silu_backward: case PW_gelu_backward: case PW_gelu_tanh_backward: return ldexp(fabs(x), -48); /* 17 times sigmoid's or tanh's last places */
     case PW_erfinv: return ldexp(1 + exp(fmin(y * y, 40)), -50);        /* erf's last place, through 1 / erf' */
     case PW_logaddexp2: return ldexp(1 + fabs(y), -52);                 /* the sum's last place */
     case PW_digamma: return ldexp(1 + fabs(x) + fabs(y), -48);          /* ten terms and a series; tan(pi x) sees |x| last places */

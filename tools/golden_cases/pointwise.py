@@ -431,6 +431,18 @@ def dequantize(x, scale, zero, axis=1, block_size=0, dtype=None):
     return y.to(dtype or scale.dtype)
 
 
+def slopes(F):
+    """Gradients of activations, as PyTorch's joint graphs have them."""
+    for dt in FLOATS:
+        F.op("aten.silu_backward.default")(t(3, 37, dt=dt), t(3, 37, dt=dt, lo=-6, hi=6))
+        for how in ("none", "tanh"):
+            F.op("aten.gelu_backward.default")(t(3, 37, dt=dt), t(3, 37, dt=dt, lo=-6, hi=6), approximate=how)
+    for x in (torch.tensor([0.0, -0.0, 20.0, -20.0, nan]),):
+        F.op("aten.silu_backward.default")(torch.ones(5), x)
+        F.op("aten.gelu_backward.default")(torch.ones(5), x)
+        F.op("aten.gelu_backward.default")(torch.ones(5), x, approximate="tanh")
+
+
 def few_bits(F):
     c, d = F.own("qkv.quantize_linear.default", quantize), F.own("qkv.dequantize_linear.default", dequantize)
     one = torch.tensor(0.05)
@@ -468,3 +480,4 @@ def add(F):
     complexes(F)
     far_integers(F)
     few_bits(F)
+    slopes(F)
