@@ -193,6 +193,7 @@ qkv_model *api_model_of(Graph *g, const char *name, const qkv_model *like, Err *
         if (err->code == E_OK) fail(err, E_LIMIT, "out of memory");
         return NULL;
     }
+    m->program.compute = like->program.fused ? like->program.compute : DT_NONE; /* else the graph itself has its casts */
     m->path = strdup(name);
     if (m->path && input_texts(m)) return m;
     qkv_model_free(m);

@@ -12,7 +12,8 @@ struct qkv_model {
 
 qkv_status api_give(const Err *from, qkv_error *to); /* hands an internal error out */
 void *api_null(const Err *from, qkv_error *to);        /* the same, for who returns a pointer: NULL */
-/* A model of a graph that was made here; takes the graph, in any case. like: whose file's versions it shows. */
+/* A model of a graph that was made here; takes the graph, in any case. like: whose file's versions it shows, and whose dtype
+ * of products its runs have. */
 qkv_model *api_model_of(Graph *g, const char *name, const qkv_model *like, Err *err);
 struct Session *api_session(const qkv_session *s);
 #endif

@@ -112,3 +112,46 @@ def test_optimized_is_exact(model):
         x = inputs(n).numpy()
         a, b = (q.run([x])["output_0"] for q in (fast, plain))
         assert np.abs(a - b).max() <= 4e-6 * np.abs(b).max()
+
+
+class Trained(nn.Module):
+    """Attention of grouped heads, causal or with a key padding mask, between two projections; a loss."""
+
+    def __init__(self, causal):
+        super().__init__()
+        self.causal = causal
+        self.q, self.k, self.v, self.out = nn.Linear(64, 64), nn.Linear(64, 32, bias=False), nn.Linear(64, 32), nn.Linear(64, 64)
+
+    def forward(self, x, mask):
+        heads = lambda y: y.unflatten(-1, (-1, 16)).transpose(1, 2)
+        q, k, v = heads(self.q(x)), heads(self.k(x)), heads(self.v(x))
+        masks = {"is_causal": True} if self.causal else {"attn_mask": mask[:, None, None]}
+        a = nn.functional.scaled_dot_product_attention(q, k, v, enable_gqa=True, **masks)
+        return (self.out(a.transpose(1, 2).flatten(2)) * mask[..., None]).square().mean()
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_bf16_of_gradients(causal, tmp_path):
+    """A joint model of one that computes in bf16 does, too; so does one that was written. Gradients are float32."""
+    torch.manual_seed(0)
+    m, inputs = Trained(causal), lambda b, n: (torch.randn(b, n, 64), torch.arange(n) < torch.randint(n // 2, n, (b, 1)))
+    sizes = {0: D("b", max=8), 1: D("n", min=4, max=128)}
+    torch.export.save(torch.export.export(m, inputs(2, 8), dynamic_shapes=(sizes, sizes)), tmp_path / "m.pt2")
+    made = qkv.Model(tmp_path / "m.pt2", compute="bf16").joint()
+    made.save(tmp_path / "j.pt2")
+    for joint in (made, qkv.Model(tmp_path / "j.pt2", compute="bf16")):
+        far, theirs = [], []
+        for b, n in ((1, 5), (3, 17), (2, 100)):
+            x, mask = inputs(b, n)
+            got, parameters = joint.run([x.numpy(), mask.numpy()]), dict(m.named_parameters())
+            want = torch.autograd.grad(m(x, mask), list(parameters.values()))
+            with torch.autocast("cpu", torch.bfloat16):
+                loss = m(x, mask)
+            cast = torch.autograd.grad(loss, list(parameters.values()))
+            for name, w, c in zip(parameters, want, cast):
+                assert got["grad." + name].dtype == np.float32
+                assert not np.array_equal(got["grad." + name], w.numpy())
+                far.append(distances(got["grad." + name], w.numpy()))
+                theirs.append(distances(c.numpy(), w.numpy()))
+        assert max(f[0] for f in far) < 2e-2
+        assert np.mean([f[1] for f in far]) <= np.mean([t[1] for t in theirs])
