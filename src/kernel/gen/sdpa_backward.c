@@ -16,7 +16,7 @@ enum { ROWS = 6, VECTORS = 4, KEYS = 64, QUERIES = 48 };
 #else
 enum { ROWS = 6, VECTORS = 2, KEYS = 96, QUERIES = 48 };
 #endif
-enum { TILE = LANES * VECTORS, LEAD = KEYS + 16, JOBS = 8 }; /* of JOBS jobs there is enough for the threads of most machines */
+enum { TILE = LANES * VECTORS, JOBS = 8 }; /* of JOBS jobs there is enough for the threads of most machines */
 static const float LOG2E = 1.44269504f;
 
 /* ------------------------------------------------------------------ products */
@@ -87,6 +87,7 @@ static int64_t lead(int64_t n) { return padded(n, TILE) + 16; }
 typedef struct Work {
     int64_t rows, units, ranges, keys; /* query rows of a unit */
     int64_t ld, le;                    /* leads of D and E */
+    int64_t nk, nq, lk;                /* keys and rows of a block, if there are so many; the lead of rows of keys */
 } Work;
 
 static Work work_of(const Sdpa *a)
@@ -95,6 +96,7 @@ static Work work_of(const Sdpa *a)
     if (w.units && w.units < JOBS) w.ranges = (JOBS + w.units - 1) / w.units;
     w.keys = most(padded((a->M + w.ranges - 1) / w.ranges, KEYS), KEYS);
     w.ranges = most(1, (a->M + w.keys - 1) / w.keys);
+    w.nk = least(KEYS, a->M), w.nq = least(QUERIES, w.rows), w.lk = padded(w.nk, LANES) + 16;
     return w;
 }
 
@@ -102,15 +104,15 @@ static Work work_of(const Sdpa *a)
 typedef struct Space {
     float *q, *dout, *lse, *delta;     /* rows of the unit */
     float *dq;
-    float *keys, *values, *rows;       /* of KEYS keys: transposed (D, LEAD) and (E, LEAD), and keys as rows (KEYS, ld) */
-    float *dk, *dv;                    /* (KEYS, ld), (KEYS, le) */
-    float *p, *ds, *slope;             /* (QUERIES, LEAD) */
+    float *keys, *values, *rows;       /* of nk keys: transposed (D, lk) and (E, lk), and keys as rows (nk, ld) */
+    float *dk, *dv;                    /* (nk, ld), (nk, le) */
+    float *p, *ds, *slope;             /* (nq, lk) */
 } Space;
 
 static int64_t lay_out(const Sdpa *a, const Work *w, float *from, Space *s)
 {
-    int64_t at = 0, size[] = {w->rows * w->ld, w->rows * w->le, w->rows, w->rows, w->ranges == 1 ? w->rows * w->ld : 0, a->D * LEAD, a->E * LEAD, KEYS * w->ld, KEYS * w->ld,
-                              KEYS * w->le, QUERIES * LEAD, QUERIES * LEAD, a->softcap > 0 ? QUERIES * LEAD : 0};
+    int64_t at = 0, size[] = {w->rows * w->ld, w->rows * w->le, w->rows, w->rows, w->ranges == 1 ? w->rows * w->ld : 0, a->D * w->lk, a->E * w->lk, w->nk * w->ld, w->nk * w->ld,
+                              w->nk * w->le, w->nq * w->lk, w->nq * w->lk, a->softcap > 0 ? w->nq * w->lk : 0};
     float **to[] = {&s->q, &s->dout, &s->lse, &s->delta, &s->dq, &s->keys, &s->values, &s->rows, &s->dk, &s->dv, &s->p, &s->ds, &s->slope};
     for (size_t i = 0; i < sizeof size / sizeof *size; i++) {
         if (from) *to[i] = from + at;
@@ -180,8 +182,8 @@ static void pack_queries(Job *j)
     }
 }
 
-/* n rows of `width` elements as columns: to[d * LEAD + i]; 0 behind the last. */
-static void transpose(const float *rows, int64_t ld, int64_t n, int64_t width, float *to)
+/* n rows of `width` elements as columns: to[d * lead_to + i]; 0 behind the last. */
+static void transpose(const float *rows, int64_t ld, int64_t n, int64_t width, float *to, int64_t lead_to)
 {
     for (int64_t i = 0; i < padded(n, LANES); i += LANES)
         for (int64_t d = 0; d < width; d += LANES) {
@@ -191,7 +193,7 @@ static void transpose(const float *rows, int64_t ld, int64_t n, int64_t width, f
             vec_transpose(x);
 #pragma GCC unroll 16
             for (int k = 0; k < LANES; k++)
-                if (d + k < width) vec_put(to + (d + k) * LEAD + i, x[k]);
+                if (d + k < width) vec_put(to + (d + k) * lead_to + i, x[k]);
         }
 }
 
@@ -199,11 +201,11 @@ static void pack_keys(Job *j, int64_t from, int64_t n)
 {
     const Sdpa *a = &j->g->f;
     for (int64_t i = 0; i < n; i++) vec_row(a->t, j->s.dv + i * j->w->le, value_at(&j->stack, from + i), a->E, 1); /* room that is free until it is summed up in */
-    transpose(j->s.dv, j->w->le, n, a->E, j->s.values);
+    transpose(j->s.dv, j->w->le, n, a->E, j->s.values, j->w->lk);
     for (int64_t i = 0; i < n; i++) vec_row(a->t, j->s.rows + i * j->w->ld, key_at(&j->stack, from + i), a->D, 1);
-    transpose(j->s.rows, j->w->ld, n, a->D, j->s.keys);
-    memset(j->s.dk, 0, (size_t)(KEYS * j->w->ld) * sizeof(float));
-    memset(j->s.dv, 0, (size_t)(KEYS * j->w->le) * sizeof(float));
+    transpose(j->s.rows, j->w->ld, n, a->D, j->s.keys, j->w->lk);
+    memset(j->s.dk, 0, (size_t)(j->w->nk * j->w->ld) * sizeof(float));
+    memset(j->s.dv, 0, (size_t)(j->w->nk * j->w->le) * sizeof(float));
 }
 
 static void put_keys(const Job *j, int64_t from, int64_t n)
@@ -257,7 +259,7 @@ static void block(Job *j, int64_t row, int64_t count, int64_t t, int64_t n)
     const SdpaBackward *g = j->g;
     const Sdpa *a = &g->f;
     const Space *s = &j->s;
-    int64_t ld = j->w->ld, le = j->w->le, low = a->M, high = 0, inner = 0, outer = a->M;
+    int64_t ld = j->w->ld, le = j->w->le, lk = j->w->lk, low = a->M, high = 0, inner = 0, outer = a->M;
     Row rows[QUERIES];
     for (int64_t i = 0; i < count; i++) {
         rows[i] = stack_row(&j->stack, row + i);
@@ -267,13 +269,13 @@ static void block(Job *j, int64_t row, int64_t count, int64_t t, int64_t n)
     bool whole = !j->stack.masked && t >= inner && t + n <= outer;
     if (t >= high || t + n <= low || (!whole && !panel_live(&j->stack, rows, (int)count, t, n))) return;
     float *q = s->q + row * ld, *dout = s->dout + row * le;
-    product(&(Product){.a = q, .ra = ld, .ka = 1, .b = s->keys, .ldb = LEAD, .K = a->D, .c = s->p, .ldc = LEAD, .rows = count, .columns = n});
-    product(&(Product){.a = dout, .ra = le, .ka = 1, .b = s->values, .ldb = LEAD, .K = a->E, .c = s->ds, .ldc = LEAD, .rows = count, .columns = n});
+    product(&(Product){.a = q, .ra = ld, .ka = 1, .b = s->keys, .ldb = lk, .K = a->D, .c = s->p, .ldc = lk, .rows = count, .columns = n});
+    product(&(Product){.a = dout, .ra = le, .ka = 1, .b = s->values, .ldb = lk, .K = a->E, .c = s->ds, .ldc = lk, .rows = count, .columns = n});
     for (int64_t i = 0; i < count; i++)
-        weigh(j, &rows[i], row + i, t, n, whole, s->p + i * LEAD, s->ds + i * LEAD, a->softcap > 0 ? s->slope + i * LEAD : NULL);
-    if (g->dv) product(&(Product){.a = s->p, .ra = 1, .ka = LEAD, .b = dout, .ldb = le, .K = count, .c = s->dv, .ldc = le, .rows = n, .columns = a->E, .add = true});
-    if (g->dk) product(&(Product){.a = s->ds, .ra = 1, .ka = LEAD, .b = q, .ldb = ld, .K = count, .c = s->dk, .ldc = ld, .rows = n, .columns = a->D, .add = true});
-    if (g->dq) product(&(Product){.a = s->ds, .ra = LEAD, .ka = 1, .b = s->rows, .ldb = ld, .K = n, .c = j->dq + row * ld, .ldc = ld, .rows = count, .columns = a->D, .add = true});
+        weigh(j, &rows[i], row + i, t, n, whole, s->p + i * lk, s->ds + i * lk, a->softcap > 0 ? s->slope + i * lk : NULL);
+    if (g->dv) product(&(Product){.a = s->p, .ra = 1, .ka = lk, .b = dout, .ldb = le, .K = count, .c = s->dv, .ldc = le, .rows = n, .columns = a->E, .add = true});
+    if (g->dk) product(&(Product){.a = s->ds, .ra = 1, .ka = lk, .b = q, .ldb = ld, .K = count, .c = s->dk, .ldc = ld, .rows = n, .columns = a->D, .add = true});
+    if (g->dq) product(&(Product){.a = s->ds, .ra = lk, .ka = 1, .b = s->rows, .ldb = ld, .K = n, .c = j->dq + row * ld, .ldc = ld, .rows = count, .columns = a->D, .add = true});
 }
 
 static void run_job(Job *j, int64_t from, int64_t to)
