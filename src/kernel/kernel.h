@@ -19,6 +19,7 @@
 #include "kernel/image.h"
 #include "kernel/index.h"
 #include "kernel/linalg.h"
+#include "kernel/optim.h"
 #include "kernel/peak.h"
 #include "kernel/pointwise.h"
 #include "kernel/product.h"
@@ -32,6 +33,7 @@
     FAMILY(index, IndexKernels)           \
     FAMILY(image, ImageKernels)           \
     FAMILY(linalg, LinalgKernels)         \
+    FAMILY(optim, OptimKernels)           \
     FAMILY(peak, PeakKernels)             \
     FAMILY(product, ProductKernels)       \
     FAMILY(sdpa, SdpaKernels)
