@@ -21,7 +21,7 @@ int model_bf16(const Options *o, bool *bf16)
 int model_open(const Options *o, const char *path, bool bf16, bool no_fuse, Loaded *out)
 {
     qkv_error e;
-    qkv_session_options session = {sizeof session, (int)o->threads, (size_t)o->memory_limit, o->no_optimize};
+    qkv_session_options session = {.struct_size = sizeof session, .threads = (int)o->threads, .memory_limit = (size_t)o->memory_limit, .no_optimize = o->no_optimize};
     double start = now_ms();
     *out = (Loaded){0};
     int code = model_load(o, path, bf16, no_fuse, &out->model);

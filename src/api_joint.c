@@ -82,7 +82,7 @@ static bool cost_of(Program *p, const qkv_joint_options *o, Cost *c, Err *err)
     const Fusion *fusion;
     Binding b;
     Err ignored = {0};
-    TRY(program_for_runs(p, true, &g, &fusion, err) && example_sizes(g, o, &b, err));
+    TRY(program_for_runs(p, true, false, &g, &fusion, err) && example_sizes(g, o, &b, err));
     const Tensor **given = calloc((size_t)g->next_id + 1, sizeof *given);
     unsigned char *stable = calloc((size_t)g->next_id + 1, 1);
     for (int i = 0; given && stable && i < g->nweight; i++) {

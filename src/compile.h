@@ -12,7 +12,7 @@ typedef struct Program {
     Fusion fusion;
     bool fused;
     DType compute;            /* of products in runs: DT_NONE as the graph says */
-    struct ForRuns *for_runs[2]; /* src/optimise.c: as the file says, optimised */
+    struct ForRuns *for_runs[4]; /* src/optimise.c: as the file says, optimised; both again for sessions that train */
     pthread_mutex_t lock;     /* of for_runs: sessions may be made by several threads */
 } Program;
 

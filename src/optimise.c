@@ -332,6 +332,7 @@ static bool copy_facts(const Graph *from, Graph *to)
     for (int i = 0; i < from->nweight; i++) {
         to->weight[i]->frozen = from->weight[i]->frozen;
         to->weight[i]->persistent = from->weight[i]->persistent;
+        to->weight[i]->changes = from->weight[i]->changes;
     }
     for (int i = 0; i < from->ninput; i++) to->input[i]->trains = from->input[i]->trains;
     for (int i = 0; i < from->noutput; i++)
@@ -377,11 +378,19 @@ static bool rewrite_for_runs(Graph *g, Err *err)
     return ok;
 }
 
-static bool make_for_runs(const Program *p, bool optimise, ForRuns *r, Err *err)
+static void mark_trained(Graph *g)
+{
+    for (int i = 0; i < g->noutput; i++)
+        if (g->output[i].gradient_of && g->output[i].gradient_of->kind == V_WEIGHT) g->output[i].gradient_of->changes = true;
+}
+
+static bool make_for_runs(const Program *p, bool optimise, bool trains, ForRuns *r, Err *err)
 {
     Err ignored;
     r->graph = p->source->prepared || p->graph->bodies ? NULL : graph_copy(p->graph, &ignored);
+    if (!r->graph && trains) return fail(err, E_UNSUPPORTED, "a packed model, or one with loops or branches, does not train");
     if (!r->graph) return p->compute == DT_NONE || fail(err, E_UNSUPPORTED, "a model with loops or branches has no other compute dtype");
+    if (trains) mark_trained(r->graph);
     bool ok = !optimise || rewrite_for_runs(r->graph, err);
     ok = ok && (p->compute == DT_NONE || lower_precision(r->graph, p->compute, err));
     if (ok && fuse_graph(r->graph, &r->fusion, err)) return true;
@@ -389,14 +398,14 @@ static bool make_for_runs(const Program *p, bool optimise, ForRuns *r, Err *err)
     return false;
 }
 
-bool program_for_runs(Program *p, bool optimise, const Graph **g, const Fusion **fusion, Err *err)
+bool program_for_runs(Program *p, bool optimise, bool trains, const Graph **g, const Fusion **fusion, Err *err)
 {
     bool ok = true;
-    struct ForRuns **made = &p->for_runs[optimise];
+    struct ForRuns **made = &p->for_runs[optimise + 2 * trains];
     pthread_mutex_lock(&p->lock);
-    if (p->fused && !*made && (optimise || p->compute != DT_NONE)) {
+    if (p->fused && !*made && (optimise || trains || p->compute != DT_NONE)) {
         ForRuns *r = calloc(1, sizeof *r);
-        ok = r ? make_for_runs(p, optimise, r, err) : fail(err, E_LIMIT, "out of memory");
+        ok = r ? make_for_runs(p, optimise, trains, r, err) : fail(err, E_LIMIT, "out of memory");
         if (ok) *made = r;
         else free(r);
     }
@@ -409,7 +418,7 @@ bool program_for_runs(Program *p, bool optimise, const Graph **g, const Fusion *
 
 void program_forget_runs(Program *p)
 {
-    for (int i = 0; i < 2; i++) {
+    for (size_t i = 0; i < sizeof p->for_runs / sizeof *p->for_runs; i++) {
         ForRuns *r = p->for_runs[i];
         if (r && r->graph) {
             fusion_free(&r->fusion);

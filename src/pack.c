@@ -327,7 +327,7 @@ bool program_pack(Program *p, const char *path, PackInfo *info, Err *err)
     Session *s = NULL;
     Packer k = {.info = info, .err = err};
     *info = (PackInfo){.cpu = cpu_level_name(cpu_level())};
-    TRY(program_for_runs(p, true, &g, &ignored, err));
+    TRY(program_for_runs(p, true, false, &g, &ignored, err));
     k.g = graph_copy(g, err);
     bool ok = k.g && fold(&k);
     if (ok) graph_print(k.g, &k.text);

@@ -176,6 +176,7 @@ const Mutation *graph_mutation(const Graph *g, int i) { return i < g->nmutation 
 
 bool graph_writes(const Graph *g, const Value *v)
 {
+    if (v->changes) return true;
     for (int i = 0; i < g->nmutation; i++)
         if (g->mutation[i].target == v) return true;
     return false;

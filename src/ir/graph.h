@@ -37,6 +37,7 @@ struct Value {
     bool persistent;
     bool frozen;    /* a parameter that asks for no gradient */
     bool trains;    /* V_INPUT: one that asks for a gradient */
+    bool changes;   /* V_WEIGHT: a training session changes its numbers between runs */
 };
 
 typedef enum ArgKind {
@@ -166,7 +167,7 @@ bool graph_add_mutation(Graph *g, Value *target, Value *v, Err *err); /* of a we
 const char *value_label(const Value *v);                  /* label, or name */
 int graph_mutations(const Graph *g);                     /* of weights, then of inputs */
 const Mutation *graph_mutation(const Graph *g, int i);
-bool graph_writes(const Graph *g, const Value *v);       /* does a run change this weight? */
+bool graph_writes(const Graph *g, const Value *v);       /* does a run, or a training session between runs, change this weight? */
 /* Gives v this name; a value that had it takes v's old one. */
 bool graph_rename(Graph *g, Value *v, const char *name, Err *err);
 Value *graph_find_value(const Graph *g, const char *name);

@@ -211,8 +211,27 @@ Cached *session_plan(Session *s, const Binding *b, int stage, const unsigned cha
 
 /* ------------------------------------------------------------------ session */
 
+/* Weights that training changes: a copy of the session's own, or the lender's. */
+static bool init_changing(Session *s, const Session *lender, Err *err)
+{
+    s->changing = calloc((size_t)s->g->nweight + 1, sizeof *s->changing);
+    if (!s->changing) return no_memory(err);
+    for (int i = 0; i < s->g->nweight; i++) {
+        const Value *w = s->g->weight[i];
+        const Tensor *lent = lender ? session_weight(lender, w->name) : NULL;
+        if (!w->changes) continue;
+        Tensor *t = &s->changing[i];
+        *t = lent ? *lent : tensor_of(w->data->dtype, w->data->rank, w->data->shape, own(s, tensor_bytes(w->data)));
+        if (!t->data) return no_memory(err);
+        if (!lent) tensor_copy(t, w->data);
+        s->given[w->id] = t;
+        s->stable[w->id] = 0;
+    }
+    return true;
+}
+
 /* Weights that no node writes are given as they are; a written buffer starts as a copy that the session owns. */
-static bool init_weights(Session *s, Err *err)
+static bool init_weights(Session *s, const Session *lender, Err *err)
 {
     for (int i = 0; i < s->g->nweight; i++) {
         Value *w = s->g->weight[i];
@@ -232,6 +251,7 @@ static bool init_weights(Session *s, Err *err)
         s->given[w->id] = t;
         s->stable[w->id] = 0;
     }
+    TRY(init_changing(s, lender, err));
     for (const Node *n = s->g->first; n && s->fusion; n = n->next) { /* products round these weights as they pack them */
         if (!n->nout || !s->fusion->node[n->out[0]->id].rounds_weight) continue;
         s->given[n->out[0]->id] = s->given[n->arg[0].v->id];
@@ -334,6 +354,11 @@ static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
 
 Session *session_create(const Graph *g, const Fusion *fusion, int threads, size_t memory_limit, Err *err)
 {
+    return session_create_beside(NULL, g, fusion, threads, memory_limit, err);
+}
+
+Session *session_create_beside(const Session *lender, const Graph *g, const Fusion *fusion, int threads, size_t memory_limit, Err *err)
+{
     Session *s = calloc(1, sizeof *s);
     size_t n = (size_t)g->next_id + 1, m = (size_t)g->ninput + (size_t)g->noutput + 1;
     if (!s) {
@@ -361,7 +386,7 @@ Session *session_create(const Graph *g, const Fusion *fusion, int threads, size_
     if (!ok) no_memory(err);
     for (int i = 0; ok && i < g->ninput; i++) s->sizes[i] = &s->input[i];
     ok = ok && binding_init(&s->binding, g->ex, err) && stages_make(s, err);
-    ok = ok && gemm_cache_create(&s->env, err) && init_weights(s, err) && fold_weights(s, err);
+    ok = ok && gemm_cache_create(&s->env, err) && init_weights(s, lender, err) && fold_weights(s, err);
     if (ok) return s;
     session_free(s);
     return NULL;
@@ -384,6 +409,7 @@ void session_free(Session *s)
     pages_free(&s->arena);
     free(s->owned);
     free(s->state);
+    free(s->changing);
     free(s->early);
     free(s->kept);
     free(s->stable);
@@ -467,13 +493,19 @@ static bool bind(Session *s, Err *err)
     return !s->nstages || (stages_run(s, err) && check_requires(s->g, &s->binding, true, err));
 }
 
-/* Does t look at the memory of a written buffer? */
+static bool overlap(const Tensor *a, const Tensor *b)
+{
+    uintptr_t from = (uintptr_t)b->data, at = (uintptr_t)a->data;
+    return at >= from && at < from + tensor_bytes(b);
+}
+
+/* Does t look at the memory of a written buffer, or of a weight that changes between runs? */
 static bool looks_at_state(const Session *s, const Tensor *t)
 {
-    for (int i = 0; t && i < s->g->nmutation; i++) {
-        uintptr_t from = (uintptr_t)s->state[i].data, at = (uintptr_t)t->data;
-        if (at >= from && at < from + tensor_bytes(&s->state[i])) return true;
-    }
+    for (int i = 0; t && i < s->g->nmutation; i++)
+        if (overlap(t, &s->state[i])) return true;
+    for (int i = 0; t && i < s->g->nweight; i++)
+        if (s->changing[i].data && overlap(t, &s->changing[i])) return true;
     return false;
 }
 
@@ -499,7 +531,7 @@ static bool keep_outputs(Session *s, Err *err)
         const Value *v = s->g->output[i].value;
         const Tensor *t = s->current->value[v->id];
         Kept *k = &s->kept[i];
-        k->used = s->memory ? !plan_lies_at(s->current, v, output_place(s) + i) : looks_at_state(s, t);
+        k->used = s->memory ? !plan_lies_at(s->current, v, output_place(s) + i) : s->current->place[v->id].home == HOME_GIVEN && looks_at_state(s, t);
         if (!k->used) continue;
         void *p = s->memory ? s->output_data[i] : room(&k->room, tensor_bytes(t));
         if (!p) return no_memory(err);
@@ -543,11 +575,25 @@ bool session_run(Session *s, Err *err)
     s->done = 0;
     for (int i = 0; s->on_progress && i < k->plan->nsteps; i++) s->work += k->plan->step[i].constant ? 0 : cost(&k->plan->step[i]);
     TRY(s->on_node ? run_observed(s, k->plan, err) : session_run_steps(s, k->plan, false, err));
-    TRY(plan_settle(k->plan, err) && keep_outputs(s, err) && (!s->g->nmutation || write_buffers(s, err)));
+    TRY(plan_settle(k->plan, err) && keep_outputs(s, err) && (!s->g->nmutation || s->hold || write_buffers(s, err)));
     profile_part(&s->profile, PART_BUFFERS);
     profile_end(&s->profile);
     return true;
 }
+
+Tensor *session_weight(const Session *s, const char *name)
+{
+    for (int i = 0; i < s->g->nmutation; i++)
+        if (!strcmp(s->g->mutation[i].target->name, name)) return &s->state[i];
+    for (int i = 0; i < s->g->nweight; i++)
+        if (s->changing[i].data && !strcmp(s->g->weight[i]->name, name)) return &s->changing[i];
+    return NULL;
+}
+
+void session_hold(Session *s, bool on) { s->hold = on; }
+bool session_commit(Session *s, Err *err) { return !s->current || write_buffers(s, err); }
+Rng *session_generator(Session *s) { return &s->rng; }
+int session_threads(const Session *s) { return s->env.threads; }
 
 const Tensor *session_output(const Session *s, int i)
 {

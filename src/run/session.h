@@ -18,6 +18,9 @@
 typedef struct Session Session;
 
 Session *session_create(const Graph *g, const Fusion *fusion, int threads, size_t memory_limit, Err *err);
+/* The same beside a session that trains: weights that change (Value.changes) are those of `lender`, by name, and not copies of their own. It must outlive this
+ * one, and the two do not run at the same time. */
+Session *session_create_beside(const Session *lender, const Graph *g, const Fusion *fusion, int threads, size_t memory_limit, Err *err);
 const Graph *session_graph(const Session *s);
 void session_free(Session *s);
 /* dtype and rank must be the input's (E_USAGE names it); sizes are checked by session_run. */
@@ -31,6 +34,13 @@ const Tensor *session_input(const Session *s, int i); /* NULL when not set */
 bool session_keep(Session *s, int i, Err *err);
 bool session_set_scalar(Session *s, int i, int64_t value); /* a dynamic scalar input, by position in graph->scalar_input */
 bool session_run(Session *s, Err *err);
+/* What weight `name` is to the next run, where runs or training change it: contiguous, the session's; may be written between runs. NULL for any other. */
+Tensor *session_weight(const Session *s, const char *name);
+/* on: runs leave written buffers as they are; session_commit gives them the values of the last run. */
+void session_hold(Session *s, bool on);
+bool session_commit(Session *s, Err *err);
+struct Rng *session_generator(Session *s);
+int session_threads(const Session *s);
 const Tensor *session_output(const Session *s, int i); /* NULL before the first run */
 /* Asked for every output of a run, with its dtype, shape and strides, when they are known: memory for it, aligned to 64 bytes. NULL stops the run. */
 typedef void *OutputMemory(void *user, int i, const Tensor *t);

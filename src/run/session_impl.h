@@ -70,6 +70,8 @@ struct Session {
     void **owned;           /* memory of session constants and buffers */
     int nowned, cap_owned;
     Tensor *state;          /* per mutation: the buffer's value, owned */
+    Tensor *changing;       /* by place in g->weight: the value of one that changes between runs, owned or lent; no data for the others */
+    bool hold;              /* written buffers wait for session_commit */
     Room *early;            /* per mutation: the new value, where it looks at a buffer */
     Kept *kept;             /* per output */
     OutputMemory *memory;   /* the caller's, for outputs; NULL: they lie in the session's */
