@@ -22,21 +22,6 @@
 _Static_assert((int)QKV_F32 == (int)DT_F32 && (int)QKV_BOOL == (int)DT_BOOL && (int)QKV_F4E2M1 == (int)DT_F4E2M1, "dtype codes agree");
 _Static_assert((int)QKV_MAX_RANK == (int)MAX_RANK, "ranks agree");
 
-/* What a tensor given out points into. */
-typedef struct Shown {
-    int64_t shape[MAX_RANK], stride[MAX_RANK];
-} Shown;
-
-struct qkv_session {
-    const qkv_model *model;
-    Session *session;
-    Shown *output, *input;
-    qkv_node_callback *on_node;
-    void *on_node_user;
-    qkv_output_memory *memory;
-    void *memory_user;
-};
-
 struct qkv_tensors {
     TensorFile *file;
     qkv_tensor *tensor;
@@ -100,7 +85,7 @@ const char *qkv_dtype_name(qkv_dtype t) { return (int)t >= 0 && (int)t < DT_COUN
 qkv_dtype qkv_dtype_from_name(const char *name) { return (qkv_dtype)dtype_from_name(name); }
 size_t qkv_dtype_size(qkv_dtype t) { return (int)t >= 0 && (int)t < DT_COUNT ? dtype_size((DType)t) : 0; }
 
-static bool tensor_in(const qkv_tensor *q, Tensor *t, Err *err)
+bool api_tensor(const qkv_tensor *q, Tensor *t, Err *err)
 {
     if (!q || (int)q->dtype <= 0 || (int)q->dtype >= DT_COUNT) return fail(err, E_USAGE, "a tensor without a known dtype");
     if (q->rank < 0 || q->rank > MAX_RANK) return fail(err, E_USAGE, "rank %d: allowed is 0 to %d", q->rank, MAX_RANK);
@@ -145,7 +130,7 @@ static bool fixed_inputs(const qkv_load_options *o, OpenOptions *open, Err *err)
     Tensor *t = calloc((size_t)o->n_fixed, sizeof *t);
     if (!t) return fail(err, E_LIMIT, "out of memory");
     open->fixed = (Fixed){o->fixed_names, t, o->n_fixed};
-    for (int i = 0; i < o->n_fixed; i++) TRY(tensor_in(&o->fixed[i], &t[i], err) || within(err, "input '%s'", o->fixed_names[i]));
+    for (int i = 0; i < o->n_fixed; i++) TRY(api_tensor(&o->fixed[i], &t[i], err) || within(err, "input '%s'", o->fixed_names[i]));
     return true;
 }
 
@@ -364,9 +349,11 @@ qkv_session *qkv_session_create(const qkv_model *m, const qkv_session_options *o
     const Graph *g = graph_of(m);
     const Fusion *fusion = m->program.fused ? &m->program.fusion : NULL;
     bool ok = s->output && s->input;
-    ok = ok && program_for_runs((Program *)(uintptr_t)&m->program, !o.no_optimize, &g, &fusion, &e);
-    s->session = ok ? session_create(g, fusion, o.threads > 0 ? o.threads : default_threads(), o.memory_limit, &e) : NULL;
-    if (s->session && program_give_packed(&m->program, s->session, &e)) return s;
+    int threads = o.threads > 0 ? o.threads : default_threads();
+    ok = ok && program_for_runs((Program *)(uintptr_t)&m->program, !o.no_optimize, o.train, &g, &fusion, &e);
+    s->session = ok ? session_create(g, fusion, threads, o.memory_limit, &e) : NULL;
+    ok = s->session && program_give_packed(&m->program, s->session, &e);
+    if (ok && (!o.train || api_training_create(s, o.train, threads, o.memory_limit, &e))) return s;
     if (e.code == E_OK) fail(&e, E_LIMIT, "out of memory");
     qkv_session_free(s);
     return api_null(&e, err);
@@ -375,6 +362,7 @@ qkv_session *qkv_session_create(const qkv_model *m, const qkv_session_options *o
 void qkv_session_free(qkv_session *s)
 {
     if (!s) return;
+    api_training_free(s);
     session_free(s->session);
     free(s->output);
     free(s->input);
@@ -382,7 +370,7 @@ void qkv_session_free(qkv_session *s)
 }
 
 /* By name, or by position "0", "1", ... */
-static int find_input(const Graph *g, const char *name)
+int api_find_input(const Graph *g, const char *name)
 {
     for (int i = 0; i < g->ninput; i++)
         if (!strcmp(value_label(g->input[i]), name) || !strcmp(g->input[i]->name, name)) return i;
@@ -415,7 +403,7 @@ static bool set_scalar(qkv_session *s, int i, const Tensor *t, Err *err)
     return v == fixed || fail(err, E_USAGE, "input '%s' is %g, but it was fixed to %g when the model was exported", in->name, v, fixed);
 }
 
-static bool unknown_input(const Graph *g, const char *name, Err *err)
+bool api_unknown_input(const Graph *g, const char *name, Err *err)
 {
     Buf b = {0};
     for (int i = 0; i < g->ninput; i++) buf_printf(&b, "%s%s", i ? ", " : "", value_label(g->input[i]));
@@ -429,8 +417,8 @@ qkv_status qkv_session_set_input(qkv_session *s, const char *name, const qkv_ten
     const Graph *g = session_graph(s->session);
     Err e = {0};
     Tensor in;
-    int i = find_input(g, name), k = i < 0 ? find_scalar(g, name) : -1;
-    bool ok = i >= 0 || k >= 0 ? tensor_in(t, &in, &e) || within(&e, "input '%s'", name) : unknown_input(g, name, &e);
+    int i = api_find_input(g, name), k = i < 0 ? find_scalar(g, name) : -1;
+    bool ok = i >= 0 || k >= 0 ? api_tensor(t, &in, &e) || within(&e, "input '%s'", name) : api_unknown_input(g, name, &e);
     ok = ok && (i >= 0 ? session_set_input(s->session, i, &in, &e) : set_scalar(s, k, &in, &e));
     return ok ? QKV_OK : give(&e, err);
 }
@@ -439,8 +427,8 @@ qkv_status qkv_session_keep(qkv_session *s, const char *name, qkv_error *err)
 {
     const Graph *g = session_graph(s->session);
     Err e = {0};
-    int i = find_input(g, name);
-    return (i >= 0 || unknown_input(g, name, &e)) && session_keep(s->session, i, &e) ? QKV_OK : give(&e, err);
+    int i = api_find_input(g, name);
+    return (i >= 0 || api_unknown_input(g, name, &e)) && session_keep(s->session, i, &e) ? QKV_OK : give(&e, err);
 }
 
 qkv_status qkv_session_run(qkv_session *s, qkv_error *err)
@@ -545,7 +533,7 @@ qkv_status qkv_compare(const qkv_tensor *a, const qkv_tensor *b, double atol, do
     Err e = {0};
     Tensor x, y;
     Difference r;
-    if (!tensor_in(a, &x, &e) || !tensor_in(b, &y, &e) || !compare_tensors(&x, &y, atol, rtol, &r, &e)) return give(&e, err);
+    if (!api_tensor(a, &x, &e) || !api_tensor(b, &y, &e) || !compare_tensors(&x, &y, atol, rtol, &r, &e)) return give(&e, err);
     *d = (qkv_difference){r.max_abs, r.max_rel, r.max_abs_over_peak, r.cosine, r.index, r.a, r.b, r.nonfinite, r.failed};
     if (!r.failed) return QKV_OK;
     fail(&e, E_MISMATCH, "%lld elements differ beyond the tolerance", (long long)r.failed);
@@ -608,7 +596,7 @@ qkv_status qkv_tensors_write(const char *path, const char *const *names, const q
     Err e = {0};
     Tensor *all = calloc((size_t)n + 1, sizeof *all);
     bool ok = all || fail(&e, E_LIMIT, "out of memory");
-    for (int i = 0; ok && i < n; i++) ok = tensor_in(&tensors[i], &all[i], &e) || within(&e, "'%s'", names[i]);
+    for (int i = 0; ok && i < n; i++) ok = api_tensor(&tensors[i], &all[i], &e) || within(&e, "'%s'", names[i]);
     ok = ok && tensorfile_write(path, names, all, (size_t)n, &e);
     free(all);
     return ok ? QKV_OK : give(&e, err);

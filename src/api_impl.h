@@ -10,10 +10,32 @@ struct qkv_model {
     char ***input_dim; /* per input, per axis: text */
 };
 
+/* What a tensor given out points into. */
+typedef struct Shown {
+    int64_t shape[MAX_RANK], stride[MAX_RANK];
+} Shown;
+
+struct qkv_session {
+    const qkv_model *model;
+    struct Session *session;
+    struct Training *training; /* api_train.c; NULL: it runs only */
+    Shown *output, *input;
+    qkv_node_callback *on_node;
+    void *on_node_user;
+    qkv_output_memory *memory;
+    void *memory_user;
+};
+
 qkv_status api_give(const Err *from, qkv_error *to); /* hands an internal error out */
 void *api_null(const Err *from, qkv_error *to);        /* the same, for who returns a pointer: NULL */
 /* A model of a graph that was made here; takes the graph, in any case. like: whose file's versions it shows, and whose dtype
  * of products its runs have. */
 qkv_model *api_model_of(Graph *g, const char *name, const qkv_model *like, Err *err);
 struct Session *api_session(const qkv_session *s);
+bool api_tensor(const qkv_tensor *q, Tensor *t, Err *err);
+int api_find_input(const Graph *g, const char *name); /* by name, or by position "0", "1", ...; -1: api_unknown_input says so */
+bool api_unknown_input(const Graph *g, const char *name, Err *err);
+/* api_train.c: what a session needs that was asked to train. */
+bool api_training_create(qkv_session *s, const qkv_train_options *o, int threads, size_t memory_limit, Err *err);
+void api_training_free(qkv_session *s);
 #endif

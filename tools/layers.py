@@ -25,6 +25,7 @@ ALLOWED = {
     "verify": ["base", "tensor", "format", "ir", "shape"],
     "plan": ["base", "tensor", "ir", "shape", "kernel/kernel.h"],
     "run": ["base", "tensor", "ir", "shape", "plan", "kernel"],
+    "train": ["base", "tensor", "format", "ir", "run", "kernel/kernel.h"],
     "text": ["base", "format"],
     "picture": ["base", "format"],
 }
