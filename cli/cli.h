@@ -32,10 +32,14 @@ typedef struct Options {
     double scale, threshold;
     bool inputs_only, weights, all, seeded, json, per_op, cased, man, quiet, help, prove, why_not, require_fused, exact_masked_rows, no_builtin, apart, security, full, strict, external, rewrite, no_optimize, skip_padding, train, lift_sdpa;
     int64_t seeds, opset;
+    const char *data, *val, *optimizer, *betas, *schedule, *logits, *label_input, *checkpoint, *resume, *save, *into, *plot, *log, *weight_file; /* of qkv train; numbers below 0: not given */
+    double lr, eps, weight_decay, momentum, dampening, clip_norm, gamma, lr_end;
+    int64_t epochs, every, lr_warmup, step_size;
+    bool nesterov, drop_last, in_order;
     int verbose;
 } Options;
 
-typedef enum CommandId { C_INSPECT, C_RUN, C_VERIFY, C_BENCH, C_EMBED, C_CLASSIFY, C_SEGMENT, C_REWRITE, C_GRAPH, C_GENERALIZE, C_CHECK, C_CONVERT, C_EXTRACT, C_JOINT, C_PACK, C_BACKENDS, C_HELP, COMMANDS } CommandId;
+typedef enum CommandId { C_INSPECT, C_RUN, C_VERIFY, C_BENCH, C_EMBED, C_CLASSIFY, C_SEGMENT, C_REWRITE, C_GRAPH, C_GENERALIZE, C_CHECK, C_CONVERT, C_EXTRACT, C_JOINT, C_TRAIN, C_PACK, C_BACKENDS, C_HELP, COMMANDS } CommandId;
 
 typedef struct Command {
     const char *name, *args, *summary; /* "run", "MODEL", "Run a model and write its outputs" */
@@ -88,6 +92,7 @@ int cmd_check(const Options *o);
 int cmd_convert(const Options *o);
 int cmd_extract(const Options *o);
 int cmd_joint(const Options *o);
+int cmd_train(const Options *o);
 int cmd_pack(const Options *o);
 int cmd_backends(const Options *o);
 int cmd_help(const Options *o);
@@ -167,6 +172,7 @@ int model_write(const Options *o, const qkv_model *m);
 bool is_tensor_file(const char *path);         /* by its ending */
 int convert_tensors(const Options *o);
 int write_weights(const Options *o, const qkv_model *m);
+int give_weights(qkv_model *m, const char *path); /* those of a tensor file, by name */
 
 typedef struct Inputs {
     qkv_tensors *file;

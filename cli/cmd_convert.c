@@ -104,6 +104,7 @@ int cmd_convert(const Options *o)
     if (is_tensor_file(o->output)) return convert_tensors(o);
     int code = model_can_write(o);
     if (!code) code = model_load(o, o->arg[0], false, false, &m);
+    if (!code && o->weight_file) code = give_weights(m, o->weight_file);
     if (!code) code = rewritten(o, m);
     if (!code) code = model_write(o, m);
     qkv_model_free(m);

@@ -72,3 +72,22 @@ int write_weights(const Options *o, const qkv_model *m)
     free(t);
     return code;
 }
+
+int give_weights(qkv_model *m, const char *path)
+{
+    qkv_error e;
+    qkv_tensors *file = qkv_tensors_open(path, &e);
+    if (!file) return problem_of(&e);
+    int n = qkv_tensors_count(file);
+    const char **name = must(calloc((size_t)n + 1, sizeof *name));
+    qkv_tensor *tensor = must(calloc((size_t)n + 1, sizeof *tensor));
+    for (int i = 0; i < n; i++) {
+        name[i] = qkv_tensors_name(file, i);
+        tensor[i] = *qkv_tensors_at(file, i);
+    }
+    int code = qkv_model_set_weights(m, name, tensor, n, &e) ? problem((int)e.code, "%s: %s", path, e.message) : 0;
+    free(name);
+    free(tensor);
+    qkv_tensors_free(file);
+    return code;
+}

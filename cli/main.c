@@ -132,6 +132,16 @@ const Command commands[COMMANDS] = {
                  "qkv joint classifier.pt2 --loss output_0 --grad x -o joint.pt2\tof the input x, too\n"
                  "qkv run joint.pt2 -i batch.npz -o step.npz\tloss and gradients",
                  1, 1, cmd_joint},
+    [C_TRAIN] = {"train", "JOINT --data FILE", "Train the parameters of a joint graph, without Python",
+                 "Runs a joint graph (qkv joint) on batches of the data, and after each an optimizer on the parameters that have gradients. Optimizers, schedules, clipping and the order "
+                 "of examples are PyTorch's: the same seed gives the same batches. Frozen parameters stay, buffers that the model writes go on from step to step.\n\n"
+                 "A checkpoint holds all that the rest of the run depends on, so that --resume gives the bits of a run that was never stopped. Ctrl-C ends the step, writes the checkpoint "
+                 "and gives exit code 130. A loss or gradient that is NaN or infinite ends the run with exit code 1 and names the step and the node that made the first such number; the "
+                 "checkpoint is of the moment before.",
+                 "qkv train joint.pt2 --data train.npz --epochs 10 --save tuned.safetensors\tAdamW, batches of 32\n"
+                 "qkv train joint.pt2 --data train.npz --val test.npz --logits output_1 --labels target --save tuned.pt2\twith the accuracy\n"
+                 "qkv train joint.pt2 --data train.npz --epochs 10 --checkpoint run.safetensors --resume run.safetensors\tgoes on",
+                 1, 1, cmd_train},
     [C_PACK] = {"pack", "MODEL -o FILE.qkv", "Write a model as this machine runs it, in a file that opens at once",
                 "Writes the model after the rules (as --no-optimize leaves them out), with everything computed that depends on weights alone, and with weights as this CPU's matrix "
                 "products take them. The file is mapped, not read: run, bench, verify, embed, classify and the library open it like any model, and no run packs "

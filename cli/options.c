@@ -10,11 +10,11 @@
 #include <string.h>
 #include "cli.h"
 
-typedef enum Kind { FLAG, COUNT, TEXT, MANY, INTEGER, BYTES, REAL } Kind;
+typedef enum Kind { FLAG, COUNT, TEXT, MANY, INTEGER, BYTES, REAL, ZERO_ON /* a real number from 0 on */ } Kind;
 
 enum {
     IN = 1 << C_INSPECT, RU = 1 << C_RUN, VE = 1 << C_VERIFY, BE = 1 << C_BENCH, EM = 1 << C_EMBED, CL = 1 << C_CLASSIFY, SE = 1 << C_SEGMENT, RW = 1 << C_REWRITE, GR = 1 << C_GRAPH,
-    GE = 1 << C_GENERALIZE, CH = 1 << C_CHECK, CO = 1 << C_CONVERT, EX = 1 << C_EXTRACT, JO = 1 << C_JOINT, PA = 1 << C_PACK, BA = 1 << C_BACKENDS, HE = 1 << C_HELP, INPUTS = RU | VE | BE, RUNS = RU | VE | BE | EM | CL | SE, ALL = IN | RUNS | RW | GR | GE | BA | CH | CO | EX | JO | PA | HE
+    GE = 1 << C_GENERALIZE, CH = 1 << C_CHECK, CO = 1 << C_CONVERT, EX = 1 << C_EXTRACT, JO = 1 << C_JOINT, TR = 1 << C_TRAIN, PA = 1 << C_PACK, BA = 1 << C_BACKENDS, HE = 1 << C_HELP, INPUTS = RU | VE | BE, RUNS = RU | VE | BE | EM | CL | SE, ALL = IN | RUNS | RW | GR | GE | BA | CH | CO | EX | JO | TR | PA | HE
 };
 
 typedef struct Option {
@@ -65,10 +65,42 @@ static const Option table[] = {
     {{"dim", "NAME=N", "A size at which --recompute weighs and tells memory; NAME is a symbol of the model (s0), an axis (x.1), or batch, seq, height, width. Others are the file's "
       "examples.", 'D'}, JO, MANY, AT(dim), 0, 0},
     {{"output", "FILE", "Where to: FILE.pt2 or FILE.onnx. Written whole or not at all.", 'o'}, JO, TEXT, AT(output), 0, 0},
+    {{"data", "FILE", "Examples, a .safetensors or .npz file with the model's inputs by name or position, one example a row.", 0}, TR, TEXT, AT(data), 0, 0},
+    {{"val", "FILE", "The same for validation after every epoch. The model's forward part runs on it as it was exported.", 0}, TR, TEXT, AT(val), 0, 0},
+    {{"logits", "OUTPUT", "With --labels: the output (.., classes) whose largest element is the prediction, for the accuracy of validation.", 0}, TR, TEXT, AT(logits), 0, 0},
+    {{"labels", "INPUT", "The input of integers (..) that says what is right; those below 0 are not counted.", 0}, TR, TEXT, AT(label_input), 0, 0},
+    {{"optimizer", "NAME", "adamw (default), adam or sgd, with PyTorch's defaults.", 0}, TR, TEXT, AT(optimizer), 0, 0},
+    {{"lr", "X", "Learning rate (default 0.001).", 0}, TR, REAL, AT(lr), 0, 0},
+    {{"betas", "A,B", "Of adamw and adam (default 0.9,0.999).", 0}, TR, TEXT, AT(betas), 0, 0},
+    {{"eps", "X", "Of adamw and adam (default 1e-8).", 0}, TR, ZERO_ON, AT(eps), 0, 0},
+    {{"weight-decay", "X", "adamw: decoupled (default 0.01); adam and sgd: added to the gradient (default 0).", 0}, TR, ZERO_ON, AT(weight_decay), 0, 0},
+    {{"momentum", "X", "Of sgd (default 0).", 0}, TR, ZERO_ON, AT(momentum), 0, 0},
+    {{"dampening", "X", "Of sgd's momentum (default 0).", 0}, TR, ZERO_ON, AT(dampening), 0, 0},
+    {{"nesterov", NULL, "Nesterov's momentum.", 0}, TR, FLAG, AT(nesterov), 0, 0},
+    {{"clip-norm", "X", "Scale gradients so that the norm of all together is at most X.", 0}, TR, ZERO_ON, AT(clip_norm), 0, 0},
+    {{"schedule", "NAME", "How the learning rate goes on: constant (default); linear or cosine, down to --lr-end over all steps; step: times --gamma every --step-size steps.", 0}, TR, TEXT,
+     AT(schedule), 0, 0},
+    {{"warmup", "N", "Steps at first in which the learning rate grows from 1/N of it.", 0}, TR, INTEGER, AT(lr_warmup), 0, 1000000000},
+    {{"lr-end", "X", "Of linear and cosine (default 0).", 0}, TR, ZERO_ON, AT(lr_end), 0, 0},
+    {{"step-size", "N", "Of step: steps.", 0}, TR, INTEGER, AT(step_size), 1, INT64_MAX},
+    {{"gamma", "X", "Of step (default 0.1).", 0}, TR, REAL, AT(gamma), 0, 0},
+    {{"epochs", "N", "How often all examples are seen (default 1).", 0}, TR, INTEGER, AT(epochs), 1, 1000000000},
+    {{"batch", "N", "Examples a step (default: what the model fixes, else 32).", 0}, TR, INTEGER, AT(batch), 1, 1000000000},
+    {{"drop-last", NULL, "Leave out the examples behind the last whole batch of an epoch.", 0}, TR, FLAG, AT(drop_last), 0, 0},
+    {{"in-order", NULL, "Take examples in their order; otherwise shuffled anew every epoch, as torch.randperm does with a generator of this seed.", 0}, TR, FLAG, AT(in_order), 0, 0},
+    {{"seed", "N", "Seed of the order, and as torch.manual_seed of dropout and other random ops (default 0).", 0}, TR, INTEGER, AT(seed), 0, INT64_MAX},
+    {{"save", "FILE", "Where the result goes: .safetensors or .npz, weights named as in the state dict; .pt2, the model without gradients.", 0}, TR, TEXT, AT(save), 0, 0},
+    {{"into", "MODEL", "With --save FILE.pt2: the weights go into this model, by name: the one that qkv joint was given, or its export in eval mode.", 0}, TR, TEXT, AT(into), 0, 0},
+    {{"checkpoint", "FILE", "A .safetensors, written after every epoch and when interrupted, from which --resume goes on to the same bits.", 0}, TR, TEXT, AT(checkpoint), 0, 0},
+    {{"every", "N", "Write the checkpoint every N steps, too.", 0}, TR, INTEGER, AT(every), 1, INT64_MAX},
+    {{"resume", "FILE", "Go on from a checkpoint; give the other options as they were.", 0}, TR, TEXT, AT(resume), 0, 0},
+    {{"plot", "FILE.svg", "Draw the losses.", 0}, TR, TEXT, AT(plot), 0, 0},
+    {{"log", "FILE.jsonl", "Write one JSON object a step and an epoch, as they end.", 0}, TR, TEXT, AT(log), 0, 0},
     {{"output", "FILE.qkv", "Where to. Written whole or not at all.", 'o'}, PA, TEXT, AT(output), 0, 0},
     {{"opset", "N", "ONNX operators of this version, 17 to 25 (default 18).", 0}, CO | EX | JO, INTEGER, AT(opset), 17, 25},
     {{"profile", "NAME", "For whom: ort (default), spec, openvino or tensorrt.", 0}, CO | EX | JO, TEXT, AT(profile), 0, 0},
     {{"external-data", NULL, "Weights in a file of their own beside the model, FILE.data; otherwise only above 2 GiB.", 0}, CO | EX | JO, FLAG, AT(external), 0, 0},
+    {{"weights", "FILE", "Give the model the weights of a tensor file, by their names in the state dict, such as qkv train saves.", 0}, CO, TEXT, AT(weight_file), 0, 0},
     {{"rewrite", NULL, "First turn every spelling of attention and of norms into one op, as qkv rewrite does.", 0}, CO, FLAG, AT(rewrite), 0, 0},
     {{"strict", NULL, "A warning about the profile's runtime is an error (exit code 1); the file is written all the same.", 0}, CO, FLAG, AT(strict), 0, 0},
     {{"lift-sdpa", NULL, "Afterwards, give every attention the form for which PyTorch has a better kernel on --device (see qkv backends): 4 axes, masks of 4 axes, head sizes padded "
@@ -130,19 +162,19 @@ static const Option table[] = {
      RUNS | PA, TEXT, AT(dtype), 0, 0},
     {{"skip-padding", NULL, "Where a key padding mask marks tokens, run the network on the real ones only: real positions of outputs stay, padded ones are 0. Says what "
       "it found, and where it stops.", 0}, RUNS | RW | GR | PA, FLAG, AT(skip_padding), 0, 0},
-    {{"threads", "N", "Threads (default: QKV_NUM_THREADS, else OMP_NUM_THREADS, else the CPUs that this process may use).", 0}, RUNS, INTEGER,
+    {{"threads", "N", "Threads (default: QKV_NUM_THREADS, else OMP_NUM_THREADS, else the CPUs that this process may use).", 0}, RUNS | TR, INTEGER,
      AT(threads), 1, 4096},
     {{"no-optimize", NULL, "Run the nodes of the file as they are; otherwise attention, norms and activations in any spelling are first made one op, as qkv rewrite "
-      "--exact-masked-rows does.", 0}, RUNS, FLAG, AT(no_optimize), 0, 0},
+      "--exact-masked-rows does.", 0}, RUNS | TR, FLAG, AT(no_optimize), 0, 0},
     {{"memory-limit", "SIZE", "Most bytes of activations and scratch; suffixes K, M, G. A run that needs more ends with exit code 5.", 0},
-     RUNS, BYTES, AT(memory_limit), 1, INT64_MAX},
+     RUNS | TR, BYTES, AT(memory_limit), 1, INT64_MAX},
     {{"target", "LIST", "Also what some of qkv,ort,openvino,tensorrt do not have or refuse.", 0}, CH, TEXT, AT(targets), 0, 0},
     {{"security", NULL, "Also the container itself: pickles and what they would import, code, names that leave the folder, entries that are there twice, overlap, or "
       "are bombs.", 0}, CH, FLAG, AT(security), 0, 0},
     {{"full", NULL, "Also the checksums of the weights.", 0}, CH, FLAG, AT(full), 0, 0},
     {{"strict", NULL, "Exit code 1 for warnings, too.", 0}, CH, FLAG, AT(strict), 0, 0},
     {{"explain", "ID", "Say what a finding means and what to do, such as Q501; 'all' lists every one. No model is read.", 0}, CH, TEXT, AT(explain), 0, 0},
-    {{"json", NULL, "Print one JSON object, whose \"schema\" counts its versions.", 0}, IN | RUNS | RW | GE | CH | CO | JO | PA | BA, FLAG, AT(json), 0, 0},
+    {{"json", NULL, "Print one JSON object, whose \"schema\" counts its versions.", 0}, IN | RUNS | RW | GE | CH | CO | JO | TR | PA | BA, FLAG, AT(json), 0, 0},
     {{"man", NULL, "Print the man page's source.", 0}, HE, FLAG, AT(man), 0, 0},
     {{"verbose", NULL, "Say more on standard error.", 'v'}, ALL, COUNT, AT(verbose), 0, 0},
     {{"quiet", NULL, "Say nothing on standard error but errors.", 'q'}, ALL, FLAG, AT(quiet), 0, 0},
@@ -239,10 +271,10 @@ static int take(Options *o, const Option *op, const char *value)
         l->item[l->n++] = value;
         return 0;
     }
-    case REAL: {
+    case REAL: case ZERO_ON: {
         char *end;
         double v = strtod(value, &end);
-        if (end == value || *end || !isfinite(v) || v <= 0) return bad_value(op, value, "a number above 0");
+        if (end == value || *end || !isfinite(v) || v < 0 || (v == 0 && op->kind == REAL)) return bad_value(op, value, op->kind == REAL ? "a number above 0" : "a number from 0 on");
         *(double *)at = v;
         return 0;
     }
@@ -302,7 +334,8 @@ static int short_options(CommandId command, char **argv, int argc, int *i, Optio
 int options_parse(CommandId command, int argc, char **argv, Options *o)
 {
     const Command *c = &commands[command];
-    *o = (Options){.seed = 1, .iterations = 20, .warmup = 3, .top = 1, .scale = 1};
+    *o = (Options){.seed = 1, .iterations = 20, .warmup = 3, .top = 1, .scale = 1, .epochs = 1, .lr = -1, .eps = -1, .weight_decay = -1, .momentum = -1, .dampening = -1, .clip_norm = -1, .gamma = -1,
+                   .lr_end = -1};
     o->arg = must(calloc((size_t)argc + 1, sizeof *o->arg));
     bool ended = false;
     for (int i = 0; i < argc; i++) {

@@ -19,6 +19,7 @@ Commands
   convert     Write a model in another format: ONNX, or .pt2
   extract     Cut a part of a model into its own file, or write its weights
   joint       Write a model with the gradients of its loss: forward and backward in one graph
+  train       Train the parameters of a joint graph, without Python
   pack        Write a model as this machine runs it, in a file that opens at once
   backends    Say which kernel PyTorch takes for each attention, and why
   help        Print help
@@ -62,6 +63,7 @@ Commands
   convert     Write a model in another format: ONNX, or .pt2
   extract     Cut a part of a model into its own file, or write its weights
   joint       Write a model with the gradients of its loss: forward and backward in one graph
+  train       Train the parameters of a joint graph, without Python
   pack        Write a model as this machine runs it, in a file that opens at once
   backends    Say which kernel PyTorch takes for each attention, and why
   help        Print help
@@ -167,6 +169,6 @@ usage: qkv verify MODEL [OTHER] [options]
 
 Prints for each output the largest absolute and relative difference, the largest difference as a
 share of the largest expected value, the cosine, and where and what the largest difference is. The
-$ for c in '' inspect run verify bench embed classify segment rewrite graph generalize check convert extract joint pack backends help; do qkv help $c --man | cmp - $MAN/qkv${c:+-$c}.1 || echo "make new man pages: tests/cli/man.sh"; done
+$ for c in '' inspect run verify bench embed classify segment rewrite graph generalize check convert extract joint train pack backends help; do qkv help $c --man | cmp - $MAN/qkv${c:+-$c}.1 || echo "make new man pages: tests/cli/man.sh"; done
 $ qkv help | grep -c .
-34
+35
