@@ -8,6 +8,7 @@
     qkv.nn.replace_mha(module)                                                         # before, for sizes that come out of data
     qkv.generalize("a.pt2", "b.pt2", path="dyn.pt2")                                   # static exports at two sizes: one for all sizes
     qkv.joint("model.pt2", loss="output_0", path="joint.pt2")                          # the model and the gradients of its loss
+    qkv.Trainer("joint.pt2", lr=1e-3).fit({"x": x, "target": y}, epochs=10)                # trains its parameters
     qkv.check("model.onnx", target="ort")                                              # errors and traps, as a Report
     qkv.backends("model.pt2", device="cuda-sm90")                                      # which kernel PyTorch takes for each attention, and why
     qkv.BatchPredictor("model.pt2")                                                    # picklable, over dicts of columns: multiprocessing, ray.data
@@ -24,8 +25,9 @@ from ._generalize import Generalized, generalize
 from .batch import BatchPredictor
 from .model import InferenceSession, Model, Output, joint
 from .segment import Segmenter
+from .train import Step, Trainer
 
-__all__ = ["BatchPredictor", "Error", "Generalized", "InferenceSession", "Model", "Output", "Segmenter", "backends", "check", "export", "generalize", "joint", "nn", "sdpa_choice", "trace", "library_path", "version"]
+__all__ = ["BatchPredictor", "Error", "Generalized", "InferenceSession", "Model", "Output", "Segmenter", "Step", "Trainer", "backends", "check", "export", "generalize", "joint", "nn", "sdpa_choice", "trace", "library_path", "version"]
 __version__ = "0.1.0"
 
 

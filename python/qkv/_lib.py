@@ -34,7 +34,32 @@ class LoadOptions(C.Structure):
 
 
 class SessionOptions(C.Structure):
-    _fields_ = [("struct_size", C.c_size_t), ("threads", C.c_int), ("memory_limit", C.c_size_t), ("no_optimize", C.c_int)]
+    _fields_ = [("struct_size", C.c_size_t), ("threads", C.c_int), ("memory_limit", C.c_size_t), ("no_optimize", C.c_int), ("train", C.c_void_p)]
+
+
+class TrainOptions(C.Structure):
+    _fields_ = [("struct_size", C.c_size_t), ("optimizer", C.c_char_p), *((name, C.c_double) for name in ("lr", "beta1", "beta2", "eps", "weight_decay", "momentum", "dampening")),
+                ("nesterov", C.c_int), ("clip_norm", C.c_double), ("schedule", C.c_char_p), ("warmup", C.c_int64), ("steps", C.c_int64), ("step_size", C.c_int64),
+                ("gamma", C.c_double), ("lr_end", C.c_double), ("seed", C.c_uint64)]
+
+
+class CStep(C.Structure):
+    _fields_ = [("struct_size", C.c_size_t), ("step", C.c_int64), ("loss", C.c_double), ("lr", C.c_double), ("grad_norm", C.c_double)]
+
+
+class CFitEvent(C.Structure):
+    _fields_ = [("struct_size", C.c_size_t), ("epoch_end", C.c_int), ("replayed", C.c_int), ("epoch", C.c_int64), ("step", C.c_int64), ("steps", C.c_int64), ("loss", C.c_double),
+                ("lr", C.c_double), ("grad_norm", C.c_double), ("val_loss", C.c_double), ("val_accuracy", C.c_double)]
+
+
+FIT_CALLBACK = C.CFUNCTYPE(C.c_int, C.c_void_p, C.POINTER(CFitEvent))
+
+
+class FitOptions(C.Structure):
+    _fields_ = [("struct_size", C.c_size_t), ("names", C.POINTER(C.c_char_p)), ("tensors", C.POINTER(CTensor)), ("n", C.c_int), ("val_names", C.POINTER(C.c_char_p)),
+                ("val_tensors", C.POINTER(CTensor)), ("n_val", C.c_int), ("epochs", C.c_int64), ("batch", C.c_int64), ("drop_last", C.c_int), ("in_order", C.c_int),
+                ("checkpoint", C.c_char_p), ("checkpoint_every", C.c_int64), ("resume", C.c_char_p), ("logits", C.c_char_p), ("labels", C.c_char_p), ("tell", FIT_CALLBACK),
+                ("user", C.c_void_p)]
 
 
 PROGRESS = C.CFUNCTYPE(None, C.c_void_p, C.c_int, C.c_int)
@@ -119,6 +144,10 @@ def _declare(lib):
             ("session_set_input", i, p, s, tensor, e), ("session_keep", i, p, s, e), ("session_run", i, p, e), ("session_output", i, p, i, tensor, e),
             ("session_output_memory", None, p, OUTPUT_MEMORY, p),
             ("session_reset", None, p),
+            ("train_defaults", i, C.POINTER(TrainOptions), s, e), ("session_step", i, p, C.POINTER(CStep), e), ("session_weight", i, p, s, tensor, e),
+            ("session_set_weight", i, p, s, tensor, e), ("session_save", i, p, s, e), ("session_load", i, p, s, e), ("session_trained", p, p, e),
+            ("session_fit", i, p, C.POINTER(FitOptions), C.POINTER(i), e), ("model_weight_count", i, p), ("model_weight", s, p, i, tensor, C.POINTER(i), C.POINTER(i)),
+            ("model_set_weights", i, p, C.POINTER(s), tensor, i, e),
             ("picture_read", p, s, e), ("picture_create", p, p, i, i, i, e), ("picture_free", None, p), ("picture_width", i, p), ("picture_height", i, p),
             ("picture_rgb", p, p),
             ("segmenter_create", p, p, p, C.POINTER(SegmentOptions), e), ("segmenter_free", None, p), ("segmenter_threshold", C.c_double, p),

@@ -105,6 +105,18 @@ def _contiguous(shape):
     return strides
 
 
+def _array_of(t):
+    """A copy of a CTensor, as np.asarray of an Output gives it."""
+    dtype, shape = DTYPES[t.dtype], t.shape[:t.rank]
+    strides = t.strides[:t.rank] if t.strides else _contiguous(shape)
+    item = np.dtype(np.uint16 if dtype == "bf16" else _numpy_type(dtype))
+    if 0 in shape:
+        return np.empty(shape, item)
+    raw = np.ctypeslib.as_array(C.cast(t.data, C.POINTER(C.c_uint8)), (sum((n - 1) * s for n, s in zip(shape, strides)) * item.itemsize + item.itemsize,))
+    a = np.lib.stride_tricks.as_strided(raw.view(item), shape, [s * item.itemsize for s in strides])
+    return (a.astype(np.uint32) << 16).view(np.float32) if dtype == "bf16" else a.copy()
+
+
 class Output:
     """One result. np.asarray(o) gives it as NumPy without a copy (bf16, which NumPy lacks, as float32; types of 8 bits and fewer that NumPy lacks as
     ml_dtypes has them, or as the plain bytes where it is not installed); torch.from_dlpack(o) as it is."""
@@ -309,6 +321,24 @@ class Model:
         model = Model._of(made, self)
         model.joint_report = json.loads(text(report.value, e))
         return model
+
+    def weights(self):
+        """{name in the state dict: NumPy array}: parameters and persistent buffers, copied."""
+        out, t, kind, persistent = {}, CTensor(), C.c_int(), C.c_int()
+        for i in range(lib().qkv_model_weight_count(self._model)):
+            name = lib().qkv_model_weight(self._model, i, C.byref(t), C.byref(kind), C.byref(persistent)).decode()
+            if kind.value == 0 or persistent.value:
+                out[name] = _array_of(t)
+        return out
+
+    def set_weights(self, weights):
+        """Other numbers for the weights of these names, {name: array}, with the same dtypes and sizes; all or none."""
+        e, borrowed = CError(), [_borrow(x) for x in weights.values()]
+        names = (C.c_char_p * max(len(borrowed), 1))(*[name.encode() for name in weights])
+        self._close_session()
+        ok = lib().qkv_model_set_weights(self._model, names, (CTensor * max(len(borrowed), 1))(*[b.c for b in borrowed]), len(borrowed), C.byref(e)) == 0
+        self._open_session()
+        check(ok, e)
 
     def _run(self, feeds, kept=()):
         if not isinstance(feeds, dict):
