@@ -12,6 +12,11 @@
 #define QKV_IMPORT_LOWER_H
 #include "ir/graph.h"
 
+typedef struct LowerWrite { /* an argument that the op writes to beside its results, which its schema need not say: running statistics */
+    int param;
+    Value *value;
+} LowerWrite;
+
 typedef struct Lower {
     Graph *g;
     ExprPool *ex;
@@ -23,6 +28,7 @@ typedef struct Lower {
     Expr *const *declared; /* sizes the file declares for the first result; NULL when it declares none (OPF_DATA_SIZE needs them) */
     int declared_rank;
     Expr *declared_number; /* what the file says a size or truth result is; NULL when it says nothing */
+    LowerWrite write[2]; int nwrites;
     Arg result;        /* ARG_VALUE, ARG_VALUES (several results, or a list), ARG_EXPR (sym_size, item) */
     Err *err;
 } Lower;

@@ -486,11 +486,10 @@ bool lower_native_group_norm(Lower *L)
     return m && v && lower_return_values(L, 3, (Value *[]){y, m, v});
 }
 
-static bool evaluation(Lower *L, const char *flag)
+static bool in_training(Lower *L)
 {
-    Arg t = argument(L, flag);
-    bool training = t.kind == ARG_EXPR && ex_is_const(t.e) && t.e->i;
-    return !training || fail(L->err, E_UNSUPPORTED, "batch norm in training mode; call model.eval() before exporting");
+    Arg t = argument(L, "training");
+    return t.kind == ARG_EXPR && ex_is_const(t.e) && t.e->i;
 }
 
 static Value *batch_norm(Lower *L, Arg eps)
@@ -501,19 +500,21 @@ static Value *batch_norm(Lower *L, Arg eps)
 bool lower_batch_norm(Lower *L)
 {
     if (lower_is_none(L, 3) && lower_is_none(L, 4)) return lower_batch_statistics(L);
-    TRY(evaluation(L, "training"));
     if (!lower_value(L, 3) || !lower_value(L, 4)) return fail(L->err, E_UNSUPPORTED, "batch norm with one running statistic of two");
+    if (in_training(L)) return lower_batch_statistics(L);
     return lower_return(L, batch_norm(L, L->arg[7]));
 }
 
 /* The saved statistics are empty in evaluation. */
 bool lower_native_batch_norm(Lower *L)
 {
-    TRY(evaluation(L, "training"));
+    int returns = L->op->schema->nreturns;
+    if (in_training(L) && returns == 4) return fail(L->err, E_UNSUPPORTED, "cuDNN's batch norm in training mode; export the model on the CPU");
+    if (in_training(L)) return lower_batch_statistics(L);
     Arg eps = argument(L, "eps"), e2 = argument(L, "epsilon");
     Value *y = batch_norm(L, eps.kind == ARG_EXPR ? eps : e2);
     Value *none = y ? EMIT(L, full, arg_ints(L->g, 1, (int64_t[]){0}), arg_int(L->g, 0), arg_dtype(y->dtype)) : NULL;
-    return y && none && lower_return_values(L, L->op->schema->nreturns, (Value *[]){y, none, none, none});
+    return y && none && lower_return_values(L, returns, (Value *[]){y, none, none, returns == 5 ? lower_value(L, 3) : none, lower_value(L, 4)});
 }
 
 /* Without running statistics it is a group norm with one channel a group. */

@@ -129,11 +129,34 @@ static Value *per_channel(Lower *L, Value *w, const Value *x)
     return w ? lower_reshape(L, w, x->rank, dim) : NULL;
 }
 
-/* Batch norm by the mean and variance over all dims but 1; those and 1 / sqrt(var + eps) are results of the native form. */
+/* (1 - momentum) * running + momentum * now */
+static Value *moved(Lower *L, Value *running, Value *now, Expr *momentum)
+{
+    Expr *rest = ex_sub(L->ex, ex_float(L->ex, 1), momentum);
+    if (!running || !now || !rest) return NULL;
+    return lower_cast(L, add(L, AS(L, mul_Tensor, v(running), arg_expr(rest)), AS(L, mul_Tensor, v(lower_cast(L, now, running->dtype)), arg_expr(momentum))), running->dtype);
+}
+
+/* Running statistics after a step: of the mean, and of the variance with n - 1 below. As results of the functional form, or written. */
+static bool move_running(Lower *L, const Value *x, Value *mean, Value *var, Value **moved_mean, Value **moved_var)
+{
+    int m = op_param(L->op, "momentum");
+    Expr *n = ex_int(L->ex, 1), *momentum = m < 0 ? NULL : lower_expr(L, m);
+    for (int i = 0; i < x->rank; i++)
+        if (i != 1) n = ex_mul(L->ex, n, x->dim[i]);
+    if (!momentum || !n) return fail(L->err, E_UNSUPPORTED, "%s in training mode: call model.eval() before exporting", L->op->name);
+    Expr *ratio = ex_make(L->ex, EX_TRUEDIV, ex_make(L->ex, EX_TOFLOAT, n, NULL, NULL), ex_make(L->ex, EX_TOFLOAT, ex_sub(L->ex, n, ex_int(L->ex, 1)), NULL, NULL), NULL);
+    *moved_mean = moved(L, lower_value(L, 3), mean, momentum);
+    *moved_var = moved(L, lower_value(L, 4), ratio ? AS(L, mul_Tensor, v(var), arg_expr(ratio)) : NULL, momentum);
+    return *moved_mean && *moved_var;
+}
+
+/* Batch norm by the mean and variance over all dims but 1; those and 1 / sqrt(var + eps) are results of the native form. In training, running statistics,
+ * where there are any, move towards those of the batch. */
 bool lower_batch_statistics(Lower *L)
 {
-    Value *x, *w = lower_value(L, 1), *b = lower_value(L, 2);
-    int n = 0;
+    Value *x, *w = lower_value(L, 1), *b = lower_value(L, 2), *moved_mean = NULL, *moved_var = NULL;
+    int n = 0, returns = L->op->schema->nreturns;
     int64_t dims[MAX_RANK];
     TRY(want(L, &x));
     if (x->rank < 2) return lower_fail(L, 0, "rank %d, expected at least 2", x->rank);
@@ -143,6 +166,7 @@ bool lower_batch_statistics(Lower *L)
     Value *wide = dtype_size(x->dtype) == 2 ? lower_cast(L, x, DT_F32) : x;
     Value *mean = AS(L, mean_dim, v(wide), d), *var = AS(L, var_correction, v(wide), d, arg_int(L->g, 0));
     Value *scale = AS(L, rsqrt, v(AS(L, add_Tensor, v(var), L->arg[op_param(L->op, "eps")])));
+    if (op_param(L->op, "running_mean") >= 0 && lower_value(L, 3)) TRY(move_running(L, x, mean, var, &moved_mean, &moved_var));
     DType t = w ? w->dtype : x->dtype; /* of the statistics as PyTorch keeps them, and normalises with them */
     mean = lower_cast(L, lower_cast(L, mean, t), wide->dtype);
     scale = lower_cast(L, lower_cast(L, scale, t), wide->dtype);
@@ -150,6 +174,10 @@ bool lower_batch_statistics(Lower *L)
     if (w) y = mul(L, y, per_channel(L, w, x));
     if (b) y = add(L, y, per_channel(L, b, x));
     TRY(y && (y = lower_cast(L, y, x->dtype)));
-    if (L->op->schema->nreturns == 1) return lower_return(L, y);
-    return lower_return_values(L, 3, (Value *[]){y, lower_cast(L, mean, t), lower_cast(L, scale, t)});
+    if (moved_mean && returns < 5) {
+        L->write[L->nwrites++] = (LowerWrite){3, moved_mean};
+        L->write[L->nwrites++] = (LowerWrite){4, moved_var};
+    }
+    if (returns == 1) return lower_return(L, y);
+    return lower_return_values(L, returns, (Value *[]){y, lower_cast(L, mean, t), lower_cast(L, scale, t), moved_mean, moved_var});
 }

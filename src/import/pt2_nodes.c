@@ -485,6 +485,18 @@ static bool note_attention(Import *im, Scope *s, const json_t *node, const json_
     return true;
 }
 
+/* What the op writes to beside its results (running statistics of a batch norm) takes its new value. */
+static bool take_writes(Import *im, Scope *s, const json_t *inputs, const Lower *L)
+{
+    for (int i = 0; i < L->nwrites; i++) {
+        const char *param = L->op->schema->params[L->write[i].param].name, *name = name_of_operand(inputs, param);
+        Slot *slot = name ? scope_find(s, name) : NULL;
+        if (!slot || slot->kind != SLOT_TENSOR) return fail(im->err, E_FORMAT, "argument '%s': expected a tensor to write to", param);
+        TRY(ref_write(im->g, slot->ref, L->write[i].value, im->err));
+    }
+    return true;
+}
+
 static DType declared_dtype(Scope *s, const char *name)
 {
     const json_t *code = name ? json_object_get(json_object_get(s->tensor_values, name), "dtype") : NULL;
@@ -520,7 +532,7 @@ static bool aten_node(Import *im, Scope *s, const json_t *node, const Op *op, co
     if (detach && c.self) /* detach_: the same tensor under another name */
         return !n || scope_put(im, s, names[0], (Slot){.kind = SLOT_TENSOR, .ref = c.self});
     if (op->flags & OPF_INPLACE) return in_place(im, s, &c, &L, n ? names[0] : NULL);
-    TRY(lower_op(&L) && note_attention(im, s, node, inputs, &c, label, &L));
+    TRY(lower_op(&L) && note_attention(im, s, node, inputs, &c, label, &L) && take_writes(im, s, inputs, &L));
     if (L.result.kind == ARG_EXPR) return !number || scope_put(im, s, number, (Slot){.kind = SLOT_NUMBER, .e = L.result.e});
     if (L.result.kind == ARG_VALUE) return !n || !names[0] || take_result(im, s, &c, names[0], L.result.v, 0);
     if (L.result.kind != ARG_VALUES) return true;

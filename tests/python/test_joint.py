@@ -248,6 +248,38 @@ def test_dropout_of_a_seed(tmp_path):
         close(got.detach(), w, torch.float32, name)
 
 
+@pytest.mark.parametrize("functional", [False, True])
+def test_batch_norm_in_training(functional, tmp_path):
+    """Statistics of the batch, running ones moved after each run, as PyTorch does; also as its functional form, and written again."""
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 3, 2), nn.BatchNorm2d(3, momentum=0.3, affine=False)).double()
+    x = torch.randn(2, 2, 6, 5, dtype=torch.float64)
+
+    class Loss(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = module
+
+        def forward(self, x):
+            return self.net(x).pow(3).mean()
+
+    program = torch.export.export(Loss(), (x,), dynamic_shapes=({0: B},))
+    torch.export.save(program.run_decompositions({}) if functional else program, tmp_path / "m.pt2")
+    joint = qkv.joint(tmp_path / "m.pt2", path=tmp_path / "j.pt2", decompose="core")
+    program = torch.export.load(tmp_path / "j.pt2")
+    all_core(program)
+    assert len(program.graph_signature.buffers_to_mutate) == 6
+    written, loaded = qkv.Model(tmp_path / "j.pt2"), program.module()
+    for x in (x, torch.randn(3, 2, 6, 5, dtype=torch.float64)):
+        loss = Loss()(x)
+        want = [loss, *torch.autograd.grad(loss, list(module.parameters()))]
+        for got in (joint.run([x.numpy()]).values(), written.run([x.numpy()]).values(), loaded(x)):
+            for g, w in zip(got, want, strict=True):
+                close(g.detach() if torch.is_tensor(g) else g, w, torch.float64, "batch norm")
+    for name, buffer in module.named_buffers():
+        assert torch.allclose(loaded.state_dict()["net." + name], buffer, rtol=1e-12), name
+
+
 class Stats(C.Structure):
     _fields_ = [("struct_size", C.c_size_t), ("plan_ms", C.c_double), ("activation_bytes", C.c_size_t)]
 
