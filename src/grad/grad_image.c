@@ -125,7 +125,7 @@ bool grad_avg_pool(Grad *d)
 {
     Value *x = gd_value(d, 0), *g = d->grad;
     const Arg *arg = d->node->arg;
-    if (gd_truth(d, 4)) return gd_refuse(d, "not written yet: ceil_mode");
+    if (gd_truth(d, 4)) return grad_avg_pool_axes(d);
     bool padded = false;
     Expr *k[2], *stride[2], *pad[2], *area = gd_int(d, 1), *lead = x->rank == 4 ? ex_mul(d->ex, x->dim[0], x->dim[1]) : x->dim[0];
     for (int i = 0; i < 2; i++) {
@@ -198,6 +198,62 @@ static Value *averaged(Grad *d, Value *unit, int axis, int axes)
 
 bool grad_adaptive_avg(Grad *d) { return axis_by_axis(d, averaged, atoi(d->text)); }
 
+static Value *pooled(Grad *d, Value *unit, int axis, int axes)
+{
+    const Arg *arg = d->node->arg;
+    Expr *one = gd_int(d, 1), *zero = gd_int(d, 0), *k[3] = {one, one, one}, *stride[3] = {one, one, one}, *pad[3] = {zero, zero, zero};
+    k[axis] = number_at(&arg[1], axis, NULL);
+    stride[axis] = number_at(&arg[2], axis, k[axis]);
+    pad[axis] = number_at(&arg[3], axis, zero);
+    Arg sum = arg[6].kind == ARG_EXPR ? arg_int(d->g, 1) : arg_none(); /* its own divisor is for all axes together */
+    Arg kernel = arg_exprs(d->g, axes, k), step = arg_exprs(d->g, axes, stride), padding = arg_exprs(d->g, axes, pad);
+    return axes == 2 ? GD(d, avg_pool2d, V(unit), kernel, step, padding, arg[4], arg[5], sum) : GD(d, avg_pool3d, V(unit), kernel, step, padding, arg[4], arg[5], sum);
+}
+
+/* Windows of volumes, and those that reach over the end: how many elements one has is a product over axes. */
+bool grad_avg_pool_axes(Grad *d)
+{
+    if (d->node->arg[6].kind == ARG_EXPR) d->grad = GD(d, div_Tensor, V(d->grad), d->node->arg[6]);
+    return d->grad && axis_by_axis(d, pooled, d->node->op->id == OP_avg_pool2d ? 2 : 3);
+}
+
+/* Sums of windows back into a picture: each element of a window is read where it was added. */
+bool grad_col2im(Grad *d)
+{
+    Value *x = gd_value(d, 0), *g = d->grad;
+    const Arg *arg = d->node->arg;
+    bool batch = x->rank == 3;
+    Expr *N = batch ? x->dim[0] : gd_int(d, 1), *C = g->dim[batch], *pad[4];
+    g = gd_reshape(d, g, 4, (Expr *[]){N, C, g->dim[g->rank - 2], g->dim[g->rank - 1]});
+    for (int i = 0; i < 2; i++) pad[2 - 2 * i] = pad[3 - 2 * i] = number_at(&arg[4], i, gd_int(d, 0));
+    g = GD(d, constant_pad_nd, V(g), arg_exprs(d->g, 4, pad), arg_float(d->g, 0));
+    for (int i = 0; i < 2 && g; i++) {
+        Expr *dilation = number_at(&arg[3], i, gd_int(d, 1)), *k = number_at(&arg[2], i, NULL), *span = ex_add(d->ex, ex_mul(d->ex, dilation, ex_sub(d->ex, k, gd_int(d, 1))), gd_int(d, 1));
+        g = GD(d, unfold, V(g), arg_int(d->g, 2 + i), arg_expr(span), arg_expr(number_at(&arg[5], i, gd_int(d, 1))));
+        if (g && !ex_equals_int(dilation, 1)) g = GD(d, slice_Tensor, V(g), arg_int(d->g, g->rank - 1), arg_int(d->g, 0), arg_expr(span), arg_expr(dilation));
+    }
+    g = gd_permute(d, g, (int[]){0, 1, 4, 5, 2, 3}); /* (N, C, kernel.., windows..) */
+    if (!g) return false;
+    return gd_send(d, x, gd_reshape(d, g, x->rank, x->dim));
+}
+
+/* A grid is a fixed one of places (H W, axes + 1) times theta (N, axes, axes + 1): places by the op itself, of a theta that changes nothing. */
+bool grad_affine_grid(Grad *d)
+{
+    Value *theta = gd_value(d, 0), *g = d->grad, *part[2];
+    int axes = g->rank - 2;
+    Expr *one = gd_int(d, 1), *size[5], *dim[5], *places = gd_product(d, axes, g->dim + 1), *wide = gd_int(d, axes + 1);
+    for (int i = 0; i < axes + 2; i++) size[i] = i ? d->node->arg[1].es[i] : one;
+    Value *unit = gd_reshape(d, GD(d, eye_m, arg_int(d->g, axes), arg_int(d->g, axes + 1), arg_dtype(g->dtype)), 3, (Expr *[]){one, gd_int(d, axes), wide});
+    part[0] = GD(d, affine_grid_generator, V(unit), arg_exprs(d->g, axes + 2, size), d->node->arg[2]);
+    for (int i = 0; i <= axes; i++) dim[i] = i ? g->dim[i] : one;
+    dim[axes + 1] = one;
+    part[1] = gd_full(d, 1, g->dtype, axes + 2, dim);
+    if (!part[0] || !part[1]) return false;
+    Value *base = gd_reshape(d, GD(d, cat, arg_values(d->g, 2, part), arg_int(d->g, axes + 1)), 2, (Expr *[]){places, wide});
+    return gd_send(d, theta, gd_matmul(d, gd_swap(d, gd_reshape(d, g, 3, (Expr *[]){g->dim[0], places, gd_int(d, axes)}), 1, 2), base));
+}
+
 /* ------------------------------------------------------------------ sampling at places */
 
 typedef struct Places { /* of one axis, (N, positions) each */
@@ -242,12 +298,13 @@ static Value *element(Grad *d, const Places *p, int step, Value **inside)
 
 static Value *weight_of(Grad *d, const Places *p, int step) { return step ? p->far : GD(d, sub_Tensor, arg_float(d->g, 1), V(p->far)); }
 
-/* Bilinear: four elements around each place, those outside count as 0 (zeros), or the place is moved inside (border). */
+/* Nearest: one element, and a grid that does not matter. Bilinear: four elements around each place, those outside count as 0 (zeros), or the place is moved inside (border). */
 bool grad_grid_sampler(Grad *d)
 {
     Value *x = gd_value(d, 0), *grid = gd_value(d, 1);
     const Arg *arg = d->node->arg;
-    if (x->rank != 4 || !ex_equals_int(arg[2].e, 0)) return gd_refuse(d, "only bilinear sampling of pictures has one so far");
+    bool nearest = ex_equals_int(arg[2].e, 1);
+    if (x->rank != 4 || (!nearest && !ex_equals_int(arg[2].e, 0))) return gd_refuse(d, "only bilinear and nearest sampling of pictures have one so far");
     if (!ex_equals_int(arg[3].e, 0) && !ex_equals_int(arg[3].e, 1)) return gd_refuse(d, "only padding with zeros or the border has one so far");
     Places p[2] = {0};
     TRY(places(d, 0, &p[0]) && places(d, 1, &p[1]));
@@ -255,17 +312,19 @@ bool grad_grid_sampler(Grad *d)
     Value *g = gd_reshape(d, d->grad, 3, (Expr *[]){N, C, P}), *pixels = flat(d, x, 2), *to_x = NULL, *slope[2] = {NULL, NULL};
     if (!g || !pixels) return false;
     if (gd_wants(d, x)) to_x = gd_zeros(d, g->dtype, 3, pixels->dim);
-    for (int corner = 0; corner < 4; corner++) {
+    for (int k = 0; k < 2 && nearest; k++) p[k].below = GD(d, round, V(p[k].place));
+    for (int corner = 0; corner < (nearest ? 1 : 4); corner++) {
         int sx = corner & 1, sy = corner >> 1;
         Value *in_x, *in_y, *ix = element(d, &p[0], sx, &in_x), *iy = element(d, &p[1], sy, &in_y);
         Value *at = gd_plus(d, gd_scale(d, iy, p[0].n), ix), *inside = GD(d, logical_and, V(in_x), V(in_y));
         at = gd_expand(d, gd_reshape(d, at, 3, (Expr *[]){N, one, P}), 3, (Expr *[]){N, C, P});
         Value *wx = weight_of(d, &p[0], sx), *wy = weight_of(d, &p[1], sy);
         if (to_x) {
-            Value *w = gd_reshape(d, gd_where(d, inside, gd_mul(d, wx, wy), 0), 3, (Expr *[]){N, one, P});
+            Value *w = nearest ? gd_cast(d, inside, g->dtype) : gd_where(d, inside, gd_mul(d, wx, wy), 0);
+            w = gd_reshape(d, w, 3, (Expr *[]){N, one, P});
             to_x = GD(d, scatter_add, V(to_x), arg_int(d->g, 2), V(at), V(gd_mul(d, g, w)));
         }
-        if (!gd_wants(d, grid)) continue;
+        if (!gd_wants(d, grid) || nearest) continue;
         /* sum over channels of grad times the element */
         Value *here = gd_where(d, inside, gd_sum(d, gd_mul(d, g, GD(d, gather, V(pixels), arg_int(d->g, 2), V(at))), 1, (int[]){1}, false), 0);
         for (int k = 0; k < 2; k++) {
@@ -276,6 +335,7 @@ bool grad_grid_sampler(Grad *d)
     }
     if (to_x) TRY(gd_send(d, x, gd_reshape(d, to_x, 4, x->dim)));
     if (!gd_wants(d, grid)) return true;
+    if (nearest) return gd_send(d, grid, gd_zeros(d, g->dtype, 4, grid->dim));
     for (int k = 0; k < 2; k++) {
         slope[k] = gd_scale(d, slope[k], p[k].slope);
         if (p[k].moves) slope[k] = gd_where(d, p[k].moves, slope[k], 0);

@@ -2,6 +2,7 @@
  *
  *     embedding(weight, ids)  ->  zeros with grad added to the rows ids
  */
+#include <string.h>
 #include "grad/grad_impl.h"
 
 static Value *zeros_like(Grad *d, const Value *x) { return gd_zeros(d, d->grad->dtype, x->rank, x->dim); }
@@ -84,4 +85,33 @@ bool grad_diagonal_scatter(Grad *d)
     const Arg *a = d->node->arg;
     if (gd_wants(d, x)) TRY(gd_send(d, x, GD(d, diagonal_scatter, V(d->grad), V(zeros_like(d, src)), a[2], a[3], a[4])));
     return !gd_wants(d, src) || gd_send(d, src, GD(d, diagonal, V(d->grad), a[2], a[3], a[4]));
+}
+
+/* Of those that are largest (or smallest) each gets its share; a mean is a sum whose gradient is divided by how many there were. */
+bool grad_scatter_reduce(Grad *d)
+{
+    Value *x = gd_value(d, 0), *index = gd_value(d, 2), *src = gd_value(d, 3), *y = d->node->out[0], *grad = d->grad, *from = NULL, *in_x = NULL, *in_src = NULL;
+    const Arg *axis = &d->node->arg[1];
+    const char *reduce = d->node->arg[4].s;
+    bool self = gd_truth(d, 5);
+    if (!gd_same_dims(src, index->rank, index->dim)) return gd_refuse(d, "its source is larger than its index");
+    if (!strcmp(reduce, "prod")) return gd_refuse(d, "not written yet: products by index");
+    if (!strcmp(reduce, "mean")) {
+        Value *start = self ? gd_full(d, 1, grad->dtype, x->rank, x->dim) : zeros_like(d, x);
+        Value *count = GD(d, scatter_add, V(start), *axis, V(index), V(gd_full(d, 1, grad->dtype, src->rank, src->dim)));
+        grad = GD(d, div_Tensor, V(grad), V(GD(d, clamp, V(count), arg_int(d->g, 1), arg_none())));
+    } else if (strcmp(reduce, "sum")) {
+        in_x = GD(d, eq_Tensor, V(x), V(y));
+        in_src = GD(d, eq_Tensor, V(src), V(GD(d, gather, V(y), *axis, V(index))));
+        Value *count = GD(d, scatter_add, V(gd_cast(d, in_x, grad->dtype)), *axis, V(index), V(gd_cast(d, in_src, grad->dtype)));
+        grad = GD(d, div_Tensor, V(grad), V(GD(d, clamp, V(count), arg_int(d->g, 1), arg_none())));
+    }
+    if (!grad) return false;
+    if (gd_wants(d, x)) {
+        from = in_x ? gd_where(d, in_x, grad, 0) : grad;
+        TRY(gd_send(d, x, self ? from : GD(d, scatter_src, V(from), *axis, V(index), V(zeros_like(d, index)))));
+    }
+    if (!gd_wants(d, src)) return true;
+    from = GD(d, gather, V(grad), *axis, V(index));
+    return gd_send(d, src, in_src ? gd_where(d, in_src, from, 0) : from);
 }

@@ -99,3 +99,29 @@ bool grad_index_pad(Grad *d)
     at[axis] = j;
     return gd_send(d, x, !j ? NULL : GD(d, index_put, V(gd_zeros(d, d->grad->dtype, x->rank, x->dim)), arg_values(d->g, axis + 1, at), V(d->grad), arg_bool(d->g, true)));
 }
+
+/* Element (i, j, ..) is x's element offset + i * stride_0 + j * stride_1 + .. in memory, x contiguous: what is seen several times adds up. */
+bool grad_as_strided(Grad *d)
+{
+    Value *x = gd_value(d, 0), *at = NULL, *grad = d->grad;
+    const Arg *a = d->node->arg;
+    Expr *all = gd_product(d, x->rank, x->dim), *n = gd_product(d, grad->rank, grad->dim), *dim[MAX_RANK];
+    for (int i = 0; i < grad->rank; i++) {
+        for (int k = 0; k < grad->rank; k++) dim[k] = k == i ? grad->dim[i] : gd_int(d, 1);
+        Value *along = gd_reshape(d, gd_scale(d, gd_arange(d, grad->dim[i]), a[2].es[i]), grad->rank, dim);
+        at = at ? gd_plus(d, at, along) : along;
+    }
+    if (!at) at = GD(d, full, arg_exprs(d->g, 0, NULL), arg_int(d->g, 0), arg_dtype(DT_I64));
+    if (a[3].kind == ARG_EXPR) at = GD(d, add_Tensor, V(at), a[3]);
+    at = gd_reshape(d, gd_expand(d, at, grad->rank, grad->dim), 1, &n);
+    Value *sum = !at ? NULL : GD(d, index_put, V(gd_zeros(d, grad->dtype, 1, &all)), arg_values(d->g, 1, &at), V(gd_reshape(d, grad, 1, &n)), arg_bool(d->g, true));
+    return gd_send(d, x, gd_reshape(d, sum, x->rank, x->dim));
+}
+
+bool grad_as_strided_scatter(Grad *d)
+{
+    Value *x = gd_value(d, 0), *src = gd_value(d, 1);
+    const Arg *a = d->node->arg;
+    if (gd_wants(d, x)) TRY(gd_send(d, x, GD(d, as_strided_scatter, V(d->grad), V(gd_zeros(d, d->grad->dtype, src->rank, src->dim)), a[2], a[3], a[4])));
+    return !gd_wants(d, src) || gd_send(d, src, GD(d, as_strided, V(d->grad), a[2], a[3], a[4]));
+}
