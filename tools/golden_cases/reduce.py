@@ -178,6 +178,9 @@ def norms(F):
             F.op("aten._native_batch_norm_legit.no_stats").maybe(t(shape, dt=dt), *stats[:2], True, 0.1, 1e-5, fixed="0.1")
             F.op("aten._native_batch_norm_legit.no_stats").maybe(t(shape, dt=dt), None, None, True, 0.1, 1e-3)
             F.op("aten.batch_norm.default").maybe(t(shape, dt=dt), *stats[:2], None, None, True, 0.1, 1e-5, False, fixed="0.1")
+        if dt in (f32, f64):
+            for training in (False, True):
+                F.op("aten._native_batch_norm_legit_functional.default")(t(2, 5, 7, dt=dt), *stats, training, 0.3, 1e-5, static=True)
         F.op("aten._batch_norm_with_update_functional.default").maybe(t(2, 5, 7, dt=dt), *stats, 0.1, 1e-5, static=True, outs=1)
         F.op("aten._batch_norm_no_update.default").maybe(t(2, 5, 7, dt=dt), *stats, 0.1, 1e-5, static=True, outs=1)
         F.op("aten._batch_norm_impl_index.default").maybe(t(2, 5, 7, dt=dt), *stats, False, 0.1, 1e-5, False, static=True, outs=1)
