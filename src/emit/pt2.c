@@ -392,6 +392,14 @@ static void put_ranges(const Emit *e, Buf *out)
     }
 }
 
+/* Joint graphs that PyTorch writes have a spec of the model's own results alone, with which .module() cannot give the gradients: theirs is a tuple of all. */
+static bool is_joint(const Graph *g)
+{
+    bool any = false;
+    for (int i = 0; i < g->noutput; i++) any |= g->output[i].gradient_of != NULL;
+    return any;
+}
+
 /* Inputs by position, results as a tuple: of a graph that came from no file. */
 static void put_plain_spec(int n, bool arguments, Buf *out)
 {
@@ -413,7 +421,7 @@ static void put_call(const Emit *e, Buf *out)
     if (g->in_spec) json_put_string(out, g->in_spec);
     else put_plain_spec(g->ninput + g->nscalar_input, true, out);
     buf_puts(out, ", \"out_spec\": ");
-    if (g->out_spec) json_put_string(out, g->out_spec);
+    if (g->out_spec && !is_joint(g)) json_put_string(out, g->out_spec);
     else put_plain_spec(g->noutput + g->nscalar_output, false, out);
     buf_puts(out, ", \"forward_arg_names\": ");
     if (g->forward_args || g->in_spec) buf_puts(out, g->forward_args ? g->forward_args : "null");

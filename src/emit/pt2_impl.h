@@ -79,4 +79,6 @@ bool core_target(const char *name);                            /* "aten.add.Tens
 
 /* pt2_attention.c */
 bool spell_attention(Emit *e, const Node *n);
+bool spell_sdpa_lse(Emit *e, const Node *n);
+bool spell_sdpa_backward(Emit *e, const Node *n);
 #endif

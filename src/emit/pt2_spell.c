@@ -351,6 +351,8 @@ bool spell_node(Emit *e, const Node *n, bool *done)
     case OP_slice_Tensor: return spell_slice(e, n, done);
     case OP_lstm_layer: case OP_rnn_layer: return spell_layer(e, n);
     case OP_scaled_dot_product_attention: return spell_attention(e, n);
+    case OP_sdpa_lse: return spell_sdpa_lse(e, n);
+    case OP_sdpa_backward: return spell_sdpa_backward(e, n);
     case OP_rotary: return spell_rotary(e, n);
     case OP_sdpa_varlen: return fail(e->err, E_UNSUPPORTED, "ATen has no attention over sequences of different lengths: write the model without --skip-padding");
     case OP_quantize_linear: return spell_quantize(e, n);

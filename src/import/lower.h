@@ -37,6 +37,9 @@ typedef bool LowerFn(Lower *L);
 /* Lowers one op by its table row. */
 bool lower_op(Lower *L);
 
+/* When a graph is complete: attentions whose logarithms of sums (qkv.sdpa_lse) nobody reads become scaled_dot_product_attention. */
+bool sdpa_lse_unread(Graph *g, Err *err);
+
 /* For lower_NAME functions. */
 Value *lower_value(Lower *L, int i);                 /* NULL when None */
 bool lower_is_none(const Lower *L, int i);

@@ -6,6 +6,7 @@
  *     sdpa of rank 2, 3, 5           -> reshape to rank 4, sdpa, reshape
  */
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 #include "import/lower_table.h"
 #include "shape/shape.h"
@@ -469,8 +470,8 @@ static Value *spread(Lower *L, Value *v, Expr *batch, Expr *heads)
     return EMIT(L, expand, arg_value(v), arg_exprs(L->g, 4, dim));
 }
 
-/* own: softcap, lower, upper, which a packed model has; NULL: none. */
-static bool attention(Lower *L, Value *q, Value *k, Value *v, Value *mask, Arg causal, Arg scale, Arg gqa, const Arg *own)
+/* own: softcap, lower, upper, which a packed model has; NULL: none. lse: the logarithms of the sums are wanted, too; NULL: they are not. */
+static bool attention(Lower *L, Value *q, Value *k, Value *v, Value *mask, Arg causal, Arg scale, Arg gqa, const Arg *own, Value **lse)
 {
     if (q->rank < 2 || q->rank != k->rank || q->rank != v->rank) return lower_fail(L, 0, "ranks %d, %d, %d, expected equal ranks of 2 or more", q->rank, k->rank, v->rank);
     int rank = q->rank;
@@ -489,6 +490,12 @@ static bool attention(Lower *L, Value *q, Value *k, Value *v, Value *mask, Arg c
     }
     if (mask && !dtype_is_float(mask->dtype) && mask->dtype != DT_BOOL) return lower_fail(L, 3, "dtype %s, expected bool or a float", dtype_name(mask->dtype));
     if (mask && mask->rank > 4) TRY(mask = rank4(L, mask));
+    if (lse) {
+        const Node *n = lower_emit_node(L, OP_sdpa_lse, 6, (Arg[]){arg_value(q4), arg_value(k4), arg_value(v4), arg_value(mask), causal, scale});
+        TRY(n);
+        *lse = n->out[1];
+        return lower_return(L, n->out[0]);
+    }
     Value *y = EMIT(L, scaled_dot_product_attention, arg_value(q4), arg_value(k4), arg_value(v4), arg_value(mask), arg_float(L->g, 0), causal, scale, gqa,
                     own ? own[0] : arg_float(L->g, 0), own ? own[1] : arg_none(), own ? own[2] : arg_none());
     return y && lower_return(L, rank == 4 ? y : lower_reshape(L, y, rank, dim));
@@ -539,17 +546,76 @@ bool lower_sdpa(Lower *L)
         if (grouped || p->kind != EX_FLOAT || !(p->f > 0 && p->f < 1)) return no_dropout(L, 4);
         return attention_dropout(L, q, k, v, lower_value(L, 3), causal, L->arg[6], p->f);
     }
-    return attention(L, q, k, v, lower_value(L, 3), L->arg[5], L->arg[6], L->arg[7], &L->arg[8]);
+    return attention(L, q, k, v, lower_value(L, 3), L->arg[5], L->arg[6], L->arg[7], &L->arg[8], NULL);
 }
 
-/* The backends' own ops: the first result; log-sum-exp and random state are for training and stay undefined (using one fails). */
+/* The backends' own ops: the result and, of ranks that a gradient takes, the logarithms of its sums; where nobody reads them import makes it scaled_dot_product_attention
+ * (sdpa_lse_unread). Random state is for dropout and stays undefined (using it fails). */
 bool lower_sdpa_other(Lower *L)
 {
-    Value *q, *k, *v = lower_value(L, 2);
+    Value *q, *k, *v = lower_value(L, 2), *lse = NULL;
     int mask = op_param(L->op, "attn_mask"), bias = op_param(L->op, "attn_bias"), scale = op_param(L->op, "scale"), gqa = op_param(L->op, "enable_gqa");
     TRY(two(L, 0, 1, &q, &k) && no_dropout(L, op_param(L->op, "dropout_p")));
     if (!v) return lower_fail(L, 2, "expected a tensor");
     Value *m = mask >= 0 ? lower_value(L, mask) : bias >= 0 ? lower_value(L, bias) : NULL;
-    TRY(attention(L, q, k, v, m, L->arg[op_param(L->op, "is_causal")], scale >= 0 ? L->arg[scale] : arg_none(), gqa >= 0 ? L->arg[gqa] : arg_bool(L->g, false), NULL));
-    return lower_return_values(L, L->op->schema->nreturns, (Value *[16]){L->result.v});
+    bool trains = L->op->id != OP_scaled_dot_product_attention_math && q->rank == 4 && k->rank == 4 && v->rank == 4;
+    Arg grouped = gqa >= 0 ? L->arg[gqa] : arg_bool(L->g, trains && q->dim[1] != k->dim[1]);
+    TRY(attention(L, q, k, v, m, L->arg[op_param(L->op, "is_causal")], scale >= 0 ? L->arg[scale] : arg_none(), grouped, NULL, trains ? &lse : NULL));
+    return lower_return_values(L, L->op->schema->nreturns, (Value *[16]){L->result.v, lse});
+}
+
+/* The logarithms as sdpa_backward takes them, (B, H, N): cuDNN has one axis more, the efficient kernel pads N. Weights in their place, (B, H, N, M), are what PyTorch's
+ * decomposition of the forward op alone leaves there: they are computed anew then. */
+static Value *logarithms(Lower *L, Value *lse, Value *const *x, Arg mask, Arg causal, Arg scale)
+{
+    Value *q = x[1], *k = x[2];
+    if (lse->rank == 4 && lse->dim[3] == k->dim[2] && !ex_equals_int(lse->dim[3], 1)) {
+        const Node *n = lower_emit_node(L, OP_sdpa_lse, 6, (Arg[]){arg_value(q), arg_value(k), arg_value(x[3]), mask, causal, scale});
+        return n ? n->out[1] : NULL;
+    }
+    if (lse->rank == 4 && ex_equals_int(lse->dim[3], 1)) lse = lower_reshape(L, lse, 3, (Expr *[]){lse->dim[0], lse->dim[1], lse->dim[2]});
+    if (lse && lse->rank == 3 && lse->dim[2] != q->dim[2]) lse = EMIT(L, slice_Tensor, arg_value(lse), arg_int(L->g, 2), arg_int(L->g, 0), arg_expr(q->dim[2]), arg_int(L->g, 1));
+    return lse;
+}
+
+bool lower_sdpa_other_backward(Lower *L)
+{
+    Value *x[6];
+    int mask = op_param(L->op, "attn_mask"), bias = op_param(L->op, "attn_bias"), wanted = op_param(L->op, "grad_input_mask");
+    const int at[6] = {0, 1, 2, 3, op_param(L->op, "out"), op_param(L->op, "logsumexp")};
+    TRY(no_dropout(L, op_param(L->op, "dropout_p")));
+    for (int i = 0; i < 6; i++) {
+        if (!(x[i] = lower_value(L, at[i]))) return lower_fail(L, at[i], "expected a tensor");
+        if (i < 5 && x[i]->rank != 4) return lower_fail(L, at[i], "rank %d, expected 4", x[i]->rank);
+    }
+    Value *m = mask >= 0 ? lower_value(L, mask) : bias >= 0 ? lower_value(L, bias) : NULL;
+    Arg causal = L->arg[op_param(L->op, "is_causal")], scale = L->arg[op_param(L->op, "scale")];
+    const Arg *want = wanted >= 0 ? &L->arg[wanted] : NULL;
+    bool grad_mask = want && m && dtype_is_float(m->dtype) && want->kind == ARG_EXPRS && want->n == 4 && want->es[3]->i;
+    Value *lse = logarithms(L, x[5], x, arg_value(m), causal, scale);
+    TRY(lse);
+    const Node *n = lower_emit_node(L, OP_sdpa_backward, 13, (Arg[]){arg_value(x[0]), arg_value(x[1]), arg_value(x[2]), arg_value(x[3]), arg_value(x[4]), arg_value(lse), arg_value(m), causal, scale,
+                                                                  arg_float(L->g, 0), arg_none(), arg_none(), arg_bool(L->g, grad_mask)});
+    return n && lower_return_values(L, L->op->schema->nreturns, n->out);
+}
+
+bool sdpa_lse_unread(Graph *g, Err *err)
+{
+    int *uses = malloc(((size_t)g->next_id + 1) * sizeof *uses);
+    bool ok = uses || fail(err, E_LIMIT, "out of memory");
+    if (ok) graph_count_uses(g, uses);
+    for (Node *n = g->first, *next; ok && n; n = next) {
+        next = n->next;
+        if (n->op->id != OP_sdpa_lse || n->out[1]->id >= g->next_id || uses[n->out[1]->id]) continue;
+        const Arg *a = n->arg;
+        bool grouped = a[0].v->dim[1] != a[1].v->dim[1];
+        Node *y = graph_add_before(g, n, OP_scaled_dot_product_attention, 11, (Arg[]){a[0], a[1], a[2], a[3], arg_float(g, 0), a[4], a[5], arg_bool(g, grouped), a[6], a[7], a[8]}, "attention", err);
+        const char *name = n->out[0]->name;
+        if (!(ok = y != NULL)) break;
+        graph_replace_uses(g, n->out[0], y->out[0]);
+        graph_remove(g, n);
+        ok = graph_rename(g, y->out[0], name, err);
+    }
+    free(uses);
+    return ok;
 }

@@ -438,7 +438,7 @@ static bool open_archive(Source *p, DType compute, const SourceWatch *watch, Err
     map_free(&im.aligned);
     if (!ok) return false;
     graph_dce(p->graph);
-    return graph_check(p->graph, err);
+    return sdpa_lse_unread(p->graph, err) && graph_check(p->graph, err);
 }
 
 static Source *open_file(const char *path, DType compute, const SourceWatch *watch, Err *err)

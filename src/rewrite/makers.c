@@ -7,6 +7,7 @@
 #include "rewrite/mask.h"
 #include "rewrite/rewrite.h"
 #include "rewrite/rotary.h"
+#include "rewrite/sdpa_pair.h"
 
 static const Maker makers[] = {
     {"scores", make_scores, "tt"},
@@ -25,6 +26,7 @@ static const Maker makers[] = {
     {"scores_reshape", make_scores_reshape, "ta"},
     {"scores_permute", make_scores_permute, "tp"},
     {"scores_softmax", make_scores_softmax, "teb"},
+    {"softmax_backward", make_softmax_backward, "tt"},
     {"through_permute", make_through_permute, "ttp"},
     {"through_reshape", make_through_reshape, "tt"},
     {"view", make_view, "t"},

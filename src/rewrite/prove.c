@@ -452,7 +452,9 @@ static void find_functions(Cone *c, size_t n)
     memset(c->mask, 0, n);
     for (int i = 0; i < c->nnodes; i++) {
         const Node *x = c->node[i];
-        if (x->op->id == OP_scaled_dot_product_attention && x->arg[3].kind == ARG_VALUE) mark_mask(c, x->arg[3].v, 0);
+        OpId id = x->op->id;
+        int mask = id == OP_scaled_dot_product_attention || id == OP_sdpa_lse ? 3 : id == OP_sdpa_backward ? 6 : -1;
+        if (mask >= 0 && x->arg[mask].kind == ARG_VALUE) mark_mask(c, x->arg[mask].v, 0);
         if (x->op->flags & OPF_RANDOM) c->ok = false;
     }
 }

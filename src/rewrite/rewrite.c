@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "rewrite/build.h"
+#include "rewrite/sdpa_pair.h"
 
 enum { MAX_ROUNDS = 64 };
 
@@ -89,6 +90,8 @@ int rewrite_cost(const Node *n)
         const Value *mask = n->arg[3].kind == ARG_VALUE ? n->arg[3].v : NULL;
         return 200 + (!mask ? 0 : mask->rank >= 2 && !is_one(mask->dim[mask->rank - 2]) ? 100 : 50);
     }
+    case OP_sdpa_lse: return 350;
+    case OP_sdpa_backward: return 900;
     case OP_softmax_int: case OP_safe_softmax: return 60;
     case OP_pow_Tensor_Tensor: return 60;
     case OP_relu: case OP_gelu: case OP_silu: return 40; /* a product takes them along */
@@ -117,6 +120,7 @@ struct Firer {
     Node *at, *first;     /* in front of what; the first that was put there */
     bool ok, dry;
     int cost, depth;
+    const Value *gone;    /* must be among the dead; NULL */
     Node *seen[MAX_DEAD];
     int nseen;
 };
@@ -163,6 +167,13 @@ static void bury(Firer *f, Node *n)
     node_each_operand(n, reach, &r);
     for (int i = 0; i < r.n; i++)
         if (r.node[i]->nout && !rewrite_info(f->rw, r.node[i]->out[0])->ghost && unused(f->rw, r.node[i])) bury(f, r.node[i]);
+}
+
+static bool is_dead(const Firer *f, const Node *n)
+{
+    for (int i = 0; i < f->ndead; i++)
+        if (f->dead[i] == n) return true;
+    return false;
 }
 
 static void unbury(Firer *f)
@@ -267,13 +278,6 @@ static void redirect(Rewrite *rw, Value *from, Value *to)
     rewrite_info(rw, from)->holders = 0;
 }
 
-static bool is_dead(const Firer *f, const Node *n)
-{
-    for (int i = 0; i < f->ndead; i++)
-        if (f->dead[i] == n) return true;
-    return false;
-}
-
 static bool commit(Firer *f)
 {
     Rewrite *rw = f->rw;
@@ -350,6 +354,7 @@ static bool worth_it(Firer *f, const Rule *rule)
     for (int i = 0; i < f->n; i++)
         if (unused(rw, f->root[i])) bury(f, f->root[i]);
     for (int i = 0; i < f->ndead; i++) before += rewrite_cost(f->dead[i]);
+    if (f->ok && f->gone && !is_dead(f, f->gone->def)) f->ok = rewrite_refuse(rw, "'%s' is read by others, too", f->gone->name);
     if (f->ok && f->cost >= before) f->ok = rewrite_refuse(rw, "it would not make the graph smaller (cost %d, was %d)", f->cost, before);
     if (f->ok && rw->o->prove) {
         Claim c = {rw->g, rule->name, f->n, f->from, f->to, rw->masked_rows};
@@ -377,7 +382,23 @@ static bool fire_rule(Rewrite *rw, const Rule *rule, Node *const *root, const Ar
     f->n = rule->nroots;
     rw->note = NULL;
     rw->masked_rows = 0;
+    f->gone = NULL;
     return build(f, rule, bound, has) && worth_it(f, rule) && commit(f);
+}
+
+bool rewrite_fire(Rewrite *rw, const Rule *rule, int n, Node *const *root, Value *const *from, Value *const *to, const Value *gone)
+{
+    Firer *f = rw->firer;
+    f->rw = rw;
+    f->root = root;
+    f->n = n;
+    f->gone = gone;
+    for (int i = 0; i < n; i++) {
+        f->from[i] = from[i];
+        f->to[i] = to[i];
+        TRY(same_form(rw, from[i], to[i]));
+    }
+    return worth_it(f, rule) && commit(f);
 }
 
 /* ------------------------------------------------------------------ deriving */
@@ -581,7 +602,7 @@ static bool drop_weights(Graph *g, const int *used, int fresh, Err *err)
 static int attentions(const Graph *g)
 {
     int n = 0;
-    for (const Node *p = g->first; p; p = p->next) n += p->op->id == OP_scaled_dot_product_attention;
+    for (const Node *p = g->first; p; p = p->next) n += p->op->id == OP_scaled_dot_product_attention || p->op->id == OP_sdpa_lse;
     return n;
 }
 
@@ -603,6 +624,7 @@ bool rewrite_graph(Graph *g, const RewriteOptions *o, RewriteLog *log, Err *err)
         for (int round = 0; ok && changed && round < MAX_ROUNDS; round++) {
             changed = false;
             ok = one_round(&rw, &changed);
+            if (ok && !changed && p == PHASE_RECOMPOSE) ok = sdpa_pairs(&rw, &changed);
         }
         if (ok && p == PHASE_RECOMPOSE) ok = rewrite_leftovers(&rw, log, err);
     }

@@ -137,6 +137,9 @@ Value *rewrite_form(Rewrite *rw, Value *v, OpId id);
  * each until it returns true. */
 typedef bool FireFn(Rewrite *rw, const Rule *rule, Node *const *root, const Arg *bound, const bool *has);
 bool rewrite_match(Rewrite *rw, const Rule *rule, Node *n, const Node *form, FireFn *fire);
+/* Replaces from[i], results of root[i], by to[i] when that is cheaper, of the same dtypes and sizes, and proven if asked; logs it as `rule`. gone: a value that
+ * must lose its last reader; NULL. False: rewrite_refuse says why, or rw->hard. */
+bool rewrite_fire(Rewrite *rw, const Rule *rule, int n, Node *const *root, Value *const *from, Value *const *to, const Value *gone);
 /* graft.c: evaluates a graft. */
 bool rewrite_graft(Rewrite *rw, const Graft *t, const Arg *bound, const bool *has, Arg *out);
 /* whynot.c */

@@ -7,6 +7,7 @@
 #include <string.h>
 #include "rewrite/build.h"
 #include "rewrite/rewrite.h"
+#include "rewrite/sdpa_pair.h"
 
 enum { MAX_CHAIN = 64 };
 
@@ -200,7 +201,8 @@ bool rewrite_leftovers(Rewrite *rw, RewriteLog *log, Err *err)
         if (!by_hand && n->op->id != OP_softmax_int && n->op->id != OP_safe_softmax) continue;
         if (n->arg[0].kind != ARG_VALUE || !back(n->arg[0].v, path, &length, 0)) continue;
         const Node *values = forth(&c, n);
-        if (values) ok = explain(&c, log, n, path, length, values, err);
+        if (rewrite_info(rw, n->out[0])->rule == sdpa_backward_rule) ok = add_left(rw, log, n, n, n->out[0], "", err); /* its forward pass is fused, its backward pass is not */
+        else if (values) ok = explain(&c, log, n, path, length, values, err);
     }
     free(c.after);
     return ok;

@@ -165,7 +165,7 @@ def attention(F):
     c(*k3(), torch.full((5, 7), -1e30).masked_fill(t(5, 7, dt=b8), -inf).index_fill(1, torch.tensor(2), -1e30).index_fill(0, torch.tensor(3), 0.0))  # rows hidden by a number
     c = F.op("aten._scaled_dot_product_flash_attention_for_cpu.default")
     for kw in ({}, dict(is_causal=True), dict(attn_mask=t(2, 1, 5, 7)), dict(scale=0.4)):
-        c(q(2, 2, 5, 8), q(2, 2, 7, 8), q(2, 2, 7, 8), outs=1, **kw)
+        c(q(2, 2, 5, 8), q(2, 2, 7, 8), q(2, 2, 7, 8), **kw)
     # CUDA's forms, by their meaning
     math = torch.ops.aten._scaled_dot_product_attention_math.default
     flash = lambda q, k, v, p=0.0, is_causal=False, **kw: math(q, k, v, None, p, is_causal, **kw)
@@ -240,6 +240,39 @@ def trained(F):
     both(*three(N=1, M=40))
     both(*three(N=33, M=70, D=16))
     both(*three(N=3, M=4), torch.zeros(3, 4), grad_mask=False)
+
+
+def backends(F):
+    """The gradients of the kernels that PyTorch chooses among: its CPU's by itself, CUDA's by their meaning."""
+    q = lambda *s, dt=f32: t(*s, dt=dt, lo=-2, hi=2)
+    forward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
+    c = F.op("aten._scaled_dot_product_flash_attention_for_cpu_backward.default")
+    for dt in FLOATS:
+        x = q(2, 2, 5, 8, dt=dt), q(2, 2, 7, 8, dt=dt), q(2, 2, 7, 8, dt=dt)
+        for causal, kw in ((False, {}), (True, {}), (False, dict(attn_mask=t(2, 1, 5, 7, dt=dt))), (False, dict(scale=0.4))):
+            c(t(2, 2, 5, 8, dt=dt), *x, *forward(*x, 0.0, causal, **kw), 0.0, causal, **kw)
+    x = q(2, 4, 5, 8), q(2, 2, 7, 8), q(2, 2, 7, 8)
+    c(t(2, 4, 5, 8), *x, *forward(*x), 0.0, False)
+
+    def gradients(grad, q, k, v, bias, is_causal, scale=None):
+        with torch.enable_grad():
+            x = [a.double().requires_grad_() for a in (q, k, v)] + ([] if bias is None else [bias.double().requires_grad_()])
+            y = torch.ops.aten._scaled_dot_product_attention_math.default(*x[:3], x[3] if bias is not None else None, 0.0, is_causal, scale=scale)[0]
+            return [g.to(grad.dtype) for g in torch.autograd.grad(y, x, grad.double())]
+
+    flash = lambda g, q, k, v, out, lse, a, b, n, m, p, causal, seed, offset, **kw: gradients(g, q, k, v, None, causal, **kw)
+    cudnn = lambda g, q, k, v, out, lse, seed, offset, bias, a, b, n, m, p, causal, **kw: gradients(g, q, k, v, bias, causal, **kw)[:3]
+    efficient = lambda g, q, k, v, bias, out, lse, seed, offset, p, wanted, causal=False, **kw: gradients(g, q, k, v, bias, causal, **kw)
+    y, lse = forward(*(x := (q(2, 2, 5, 8), q(2, 2, 5, 8), q(2, 2, 5, 8))), 0.0, True, scale=0.4)
+    F.own("aten._scaled_dot_product_flash_attention_backward.default", flash)(t(2, 2, 5, 8), *x, y, lse, None, None, 5, 5, 0.0, True, None, None, scale=0.4, static=True)
+    bias = t(1, 2, 5, 5)
+    y, lse = forward(*x, attn_mask=bias)
+    F.own("aten._scaled_dot_product_cudnn_attention_backward.default", cudnn)(t(2, 2, 5, 8), *x, y, lse[..., None], None, None, bias, None, None, 5, 5, 0.0, False, static=True)
+    padded = torch.cat([lse, torch.full((2, 2, 27), inf)], 2)  # to a multiple of 32
+    c = F.own("aten._scaled_dot_product_efficient_attention_backward.default", efficient)
+    c(t(2, 2, 5, 8), *x, bias, y, padded, None, None, 0.0, [True, True, True, True], static=True)
+    y, lse = forward(*x, 0.0, True)
+    c(t(2, 2, 5, 8), *x, None, y, lse, None, None, 0.0, [True, True, True, False], True, outs=3, static=True)
 
 
 def sequences(F):
@@ -386,6 +419,7 @@ def add(F):
     convolutions(F)
     attention(F)
     trained(F)
+    backends(F)
     sequences(F)
     grouped(F)
     recurrent(F)

@@ -1,0 +1,125 @@
+"""Joint graphs that PyTorch wrote, and ours: forward and backward attention, decomposed or PyTorch's own ops, become qkv.sdpa_lse and qkv.sdpa_backward, proven; gradients stay
+torch.autograd's here, saved and in PyTorch."""
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+import qkv  # noqa: E402
+import torch.nn.functional as F  # noqa: E402
+from torch import nn  # noqa: E402
+from torch._decomp import core_aten_decompositions  # noqa: E402
+from torch._inductor.decomposition import decompositions as inductor  # noqa: E402
+from torch.export import Dim  # noqa: E402
+from torch.export.exported_program import _decompose_exported_program  # noqa: E402
+
+N, M = Dim("n", min=3, max=64), Dim("m", min=3, max=64)
+TABLES = {"none": lambda: {}, "core": core_aten_decompositions, "inductor": lambda: inductor}
+
+
+class Heads(nn.Module):
+    """Projections around one attention: heads of queries and keys (None: no axis of heads), sizes of keys and values."""
+
+    def __init__(self, heads=None, shared=None, D=4, E=None, bias=None, **how):
+        super().__init__()
+        self.heads, self.shared, self.D, self.E, self.how = heads, shared or heads, D, E or D, how
+        self.q, self.k, self.v = (nn.Linear(6, size * (n or 1)) for size, n in ((D, heads), (D, self.shared), (self.E, self.shared)))
+        self.bias = nn.Parameter(torch.randn(*bias)) if bias else None
+
+    def forward(self, x, y, *mask):
+        q, k, v = self.q(x), self.k(y), self.v(y)
+        if self.heads:
+            q, k, v = (t.unflatten(-1, (n, -1)).transpose(1, 2) for t, n in ((q, self.heads), (k, self.shared), (v, self.shared)))
+        o = F.scaled_dot_product_attention(q, k, v, mask[0] if mask else self.bias, **self.how)
+        return (o * o.sin()).mean()
+
+
+def masks(kind, n, m):
+    seen = torch.rand(2, 1, n, m) > 0.3
+    seen[:, :, :, 0] = True
+    return {"bool": [seen], "rows": [seen[:, 0]], "numbers": [torch.randn(n, m)]}.get(kind, [])
+
+
+CASES = {
+    "three axes": (lambda: Heads(), "", True),
+    "three axes, causal, a scale": (lambda: Heads(is_causal=True, scale=0.4), "", True),
+    "three axes, a mask": (lambda: Heads(), "rows", True),
+    "other sizes of values": (lambda: Heads(2, E=8), "bool", True),
+    "heads share keys": (lambda: Heads(6, 2, E=8, enable_gqa=True), "", True),
+    "a bias is learnt": (lambda: Heads(2, bias=(1, 2, 5, 7)), "", False),
+    "PyTorch's kernel, causal": (lambda: Heads(2, is_causal=True), "", True),
+    "PyTorch's kernel, a mask": (lambda: Heads(2), "numbers", True),
+}
+
+
+def inputs(kind, n, m):
+    return torch.randn(2, n, 6), torch.randn(2, m, 6), *masks(kind, n, m)
+
+
+def exported(module, kind, dynamic):
+    args = inputs(kind, 5, 7)
+    shapes = [{1: N}, {1: M}] if dynamic else [None, None]
+    if len(args) > 2:
+        shapes.append(({args[2].dim() - 2: N, args[2].dim() - 1: M},))
+    return torch.export.export(module, args, dynamic_shapes=tuple(shapes) if dynamic else None)
+
+
+def close(got, want, name):
+    got, want = np.asarray(got), want.detach().numpy()
+    assert got.shape == want.shape and np.abs(got - want).max() <= 2e-5 * max(np.abs(want).max(), 1e-3), name
+
+
+def check(model, module, kind, sizes, path):
+    """Here, in the file that it writes, and in PyTorch: the loss and its gradients."""
+    loaded = qkv.Model(path), torch.export.load(path)
+    for n, m in sizes:
+        args = inputs(kind, n, m)
+        loss = module(*args)
+        want = [loss, *torch.autograd.grad(loss, list(module.parameters()))]
+        for run in (model, loaded[0]):
+            values = run.run([a.numpy() for a in args])
+            assert len(values) == len(want)
+            for name, w in zip(values, want):
+                close(values[name], w, name)
+        with torch.no_grad():
+            for i, (g, w) in enumerate(zip(loaded[1].module()(*args), want)):
+                close(g.detach(), w, i)
+
+
+def ops(path):
+    program = torch.export.load(path)
+    return [str(n.target) for n in program.graph.nodes if n.op == "call_function"]
+
+
+# Each of PyTorch's tables with what it writes in its own way.
+PYTORCHS = [("three axes", "none"), ("three axes, a mask", "core"), ("other sizes of values", "inductor"), ("heads share keys", "none"), ("a bias is learnt", "core"),
+            ("PyTorch's kernel, causal", "core"), ("PyTorch's kernel, a mask", "none")]
+
+
+@pytest.mark.parametrize("name, table", PYTORCHS)
+def test_pytorchs_joint_graphs(name, table, tmp_path):
+    make, kind, dynamic = CASES[name]
+    torch.manual_seed(0)
+    module = make()
+    program = _decompose_exported_program(exported(module, kind, dynamic), cia_to_decomp={}, python_decomp_table=TABLES[table](), joint_loss_index=0, decompose_custom_triton_ops=False)
+    torch.export.save(program, tmp_path / "j.pt2")
+    model = qkv.Model(tmp_path / "j.pt2")
+    report = model.rewrite(prove=True)
+    assert report["attentions_fused"] == 1 and report["attentions_left"] == 0
+    model.save(tmp_path / "out.pt2")
+    written = ops(tmp_path / "out.pt2")
+    if name.startswith(("PyTorch's", "three")):
+        assert sum("for_cpu" in op for op in written) == 2 and not any("softmax" in op for op in written)
+    check(model, module, kind, [(5, 7), (4, 9)] if dynamic else [(5, 7)], tmp_path / "out.pt2")
+
+
+@pytest.mark.parametrize("name, decompose", [("three axes, causal, a scale", "math"), ("a bias is learnt", "none")])
+def test_our_joint_graphs(name, decompose, tmp_path):
+    make, kind, dynamic = CASES[name]
+    torch.manual_seed(0)
+    module = make()
+    torch.export.save(exported(module, kind, dynamic), tmp_path / "m.pt2")
+    model = qkv.joint(tmp_path / "m.pt2", loss="output_0", path=tmp_path / "j.pt2", decompose=decompose)
+    report = model.rewrite(prove=True)
+    assert report["attentions_left"] == 0
+    model.save(tmp_path / "out.pt2")
+    check(model, module, kind, [(5, 7), (4, 9)] if dynamic else [(5, 7)], tmp_path / "out.pt2")
