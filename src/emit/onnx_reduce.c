@@ -411,3 +411,24 @@ void out_median(Onnx *o, const Node *n, const char *text)
     at = where(o, some, arg_extreme(o, x, axis, true, true), at);
     give(o, n, 1, keep ? at : squeeze(o, at, axis));
 }
+
+/* (grad_output, input, sizes, weight, eps, rms): with h = (x - mean) rstd and g = dy w, dx = (g - mean(g) - h mean(g h)) rstd. */
+void out_norm_backward(Onnx *o, const Node *n, const char *text)
+{
+    (void)text;
+    const Value *v = arg_v(n, 1);
+    int axes = n->arg[2].n, lead = v->rank - axes;
+    int64_t last[MAX_RANK], first[MAX_RANK];
+    bool rms = n->arg[5].e->i;
+    for (int i = 0; i < axes; i++) last[i] = lead + i;
+    for (int i = 0; i < lead; i++) first[i] = i;
+    Ref dy = wide(o, arg_ref(o, n, 0)), x = wide(o, arg_ref(o, n, 1)), g = bin(o, "Mul", dy, wide(o, arg_ref(o, n, 3)));
+    if (!rms) x = bin(o, "Sub", x, reduce(o, "ReduceMean", x, axes, last, true));
+    Ref var = reduce(o, "ReduceMean", bin(o, "Mul", x, x), axes, last, true);
+    Ref rstd = un(o, "Reciprocal", un(o, "Sqrt", bin(o, "Add", var, like(o, var, arg_f(o, n, 4, 1e-5))))), h = bin(o, "Mul", x, rstd);
+    Ref along = bin(o, "Mul", h, reduce(o, "ReduceMean", bin(o, "Mul", g, h), axes, last, true));
+    if (!rms) g = bin(o, "Sub", g, reduce(o, "ReduceMean", g, axes, last, true));
+    give(o, n, 0, bin(o, "Mul", bin(o, "Sub", g, along), rstd));
+    give(o, n, 1, reduce(o, "ReduceSum", bin(o, "Mul", dy, h), lead, first, false));
+    give(o, n, 2, lead ? reduce(o, "ReduceSum", dy, lead, first, false) : un(o, "Identity", dy));
+}

@@ -339,6 +339,61 @@ static bool spell_quantize(Emit *e, const Node *n)
     return write_node(e, op_get(OP_to_copy), (Arg[7]){arg_value(y), arg_dtype(t)}, 1, n->out);
 }
 
+/* ------------------------------------------------------------------ gradients of norms */
+
+static bool sum_leading(Emit *e, Value *v, int lead, Value *out)
+{
+    Expr *first[MAX_RANK];
+    for (int i = 0; i < lead; i++) first[i] = ex_int(e->g->ex, i);
+    Value *s = lead ? PUT(e, sum_dim_IntList, "sum", v->dtype, out->rank, out->dim, arg_value(v), sizes_of(lead, first), truth(e, false)) : v;
+    return s && write_node(e, op_get(OP_to_copy), (Arg[7]){arg_value(s), arg_dtype(out->dtype)}, 1, &out);
+}
+
+/* ATen has the gradient of an RMS norm for CUDA alone: by its formula, in float32 for half types. */
+static bool spell_rms_backward(Emit *e, const Node *n)
+{
+    Value *x = n->arg[1].v, *w = n->arg[3].v, *dy = n->arg[0].v;
+    DType t = dtype_size(x->dtype) == 2 ? DT_F32 : x->dtype;
+    Expr *one[MAX_RANK], *last[MAX_RANK];
+    int axes = n->arg[2].n, lead = x->rank - axes;
+    for (int i = 0; i < x->rank; i++) one[i] = i < lead ? x->dim[i] : ex_int(e->g->ex, 1);
+    for (int i = 0; i < axes; i++) last[i] = ex_int(e->g->ex, lead + i);
+    Arg dims = sizes_of(axes, last), keep = truth(e, true);
+#define WIDE(v) TRY((v)->dtype == t || ((v) = PUT(e, to_copy, "wide", t, (v)->rank, (v)->dim, arg_value(v), arg_dtype(t))))
+#define FULL(op, a, b) PUT(e, op, "norm_backward", t, x->rank, x->dim, arg_value(a), arg_value(b))
+#define ROWS(op, ...) PUT(e, op, "norm_backward", t, x->rank, one, __VA_ARGS__)
+    WIDE(x);
+    WIDE(w);
+    WIDE(dy);
+    Value *square = FULL(mul_Tensor, x, x), *rstd = square ? ROWS(mean_dim, arg_value(square), dims, keep) : NULL;
+    rstd = rstd ? ROWS(add_Tensor, arg_value(rstd), n->arg[4]) : NULL;
+    rstd = rstd ? ROWS(rsqrt, arg_value(rstd)) : NULL;
+    Value *h = rstd ? FULL(mul_Tensor, x, rstd) : NULL, *g = h ? FULL(mul_Tensor, dy, w) : NULL, *gh = g ? FULL(mul_Tensor, g, h) : NULL;
+    Value *along = gh ? ROWS(mean_dim, arg_value(gh), dims, keep) : NULL, *part = along ? FULL(mul_Tensor, h, along) : NULL;
+    Value *dx = part ? FULL(sub_Tensor, g, part) : NULL, *dw = dx ? FULL(mul_Tensor, dy, h) : NULL;
+    dx = dw ? FULL(mul_Tensor, dx, rstd) : NULL;
+#undef WIDE
+#undef FULL
+#undef ROWS
+    return dx && write_node(e, op_get(OP_to_copy), (Arg[7]){arg_value(dx), arg_dtype(n->out[0]->dtype)}, 1, n->out) && sum_leading(e, dw, lead, n->out[1])
+           && sum_leading(e, dy, lead, n->out[2]);
+}
+
+/* The statistics by native_layer_norm, the gradient from them. Its bias is looked at for its sizes alone: the weight has them. */
+static bool spell_norm_backward(Emit *e, const Node *n)
+{
+    Value *x = n->arg[1].v, *all[3];
+    DType t = dtype_size(x->dtype) == 2 ? DT_F32 : x->dtype;
+    Expr *one[MAX_RANK], *yes[3] = {ex_bool(e->g->ex, true), ex_bool(e->g->ex, true), ex_bool(e->g->ex, true)};
+    if (n->arg[5].e->i) return spell_rms_backward(e, n);
+    for (int i = 0; i < x->rank; i++) one[i] = i < x->rank - n->arg[2].n ? x->dim[i] : ex_int(e->g->ex, 1);
+    all[0] = new_value(e, "normalized", x->dtype, x->rank, x->dim);
+    all[1] = new_value(e, "mean", t, x->rank, one);
+    all[2] = new_value(e, "rstd", t, x->rank, one);
+    TRY(all[0] && all[1] && all[2] && write_node(e, op_get(OP_native_layer_norm), (Arg[5]){n->arg[1], n->arg[2], n->arg[3], arg_none(), n->arg[4]}, 3, all));
+    return write_node(e, op_get(OP_native_layer_norm_backward), (Arg[8]){n->arg[0], n->arg[1], n->arg[2], arg_value(all[1]), arg_value(all[2]), n->arg[3], n->arg[3], sizes_of(3, yes)}, 3, n->out);
+}
+
 /* ------------------------------------------------------------------ all of them */
 
 bool spell_node(Emit *e, const Node *n, bool *done)
@@ -354,6 +409,7 @@ bool spell_node(Emit *e, const Node *n, bool *done)
     case OP_sdpa_lse: return spell_sdpa_lse(e, n);
     case OP_sdpa_backward: return spell_sdpa_backward(e, n);
     case OP_rotary: return spell_rotary(e, n);
+    case OP_norm_backward: return spell_norm_backward(e, n);
     case OP_sdpa_varlen: return fail(e->err, E_UNSUPPORTED, "ATen has no attention over sequences of different lengths: write the model without --skip-padding");
     case OP_quantize_linear: return spell_quantize(e, n);
     case OP_seeded_uniform: return fail(e->err, E_UNSUPPORTED, "ATen has no random numbers with a seed of their own");

@@ -33,6 +33,12 @@ static bool last_axes(Grad *d, Value *w, Value *b, Norm *m)
 {
     Value *x = m->x;
     int n = d->node->arg[1].n;
+    /* One row, one pass. Not for RMS norms: ATen has no word for it on the CPU, and a file that is written must give the same bits when it is read. */
+    if (m->centred && w && w->dtype == x->dtype && d->o->decompose != DECOMPOSE_CORE) {
+        Value *dx = GD(d, norm_backward, V(d->grad), V(x), d->node->arg[1], V(w), arg_expr(m->eps), arg_bool(d->g, false));
+        TRY(dx && (!gd_wants(d, x) || gd_send(d, x, dx)) && (!gd_wants(d, w) || gd_send(d, w, dx->def->out[1])));
+        return !gd_wants(d, b) || gd_send(d, b, dx->def->out[2]);
+    }
     for (int i = 0; i < n; i++) m->dims[m->n++] = x->rank - n + i;
     if (gd_wants(d, x) || gd_wants(d, w)) TRY(normalise(d, m));
     if (gd_wants(d, x)) TRY(gd_send(d, x, back(d, m, w ? gd_mul(d, d->grad, w) : d->grad)));

@@ -442,6 +442,54 @@ bool lower_native_layer_norm(Lower *L)
     return m && v && lower_return_values(L, 3, (Value *[]){y, m, v});
 }
 
+/* The number that was added to the variance, where rstd is 1/sqrt(var + eps) of this very x as lower_native_layer_norm makes it. */
+static const Expr *epsilon_within(const Value *rstd, const Value *x)
+{
+    const Node *n = rstd->kind == V_NODE && rstd->def->op->id == OP_rsqrt ? rstd->def : NULL;
+    n = n && n->arg[0].v->kind == V_NODE && n->arg[0].v->def->op->id == OP_add_Tensor ? n->arg[0].v->def : NULL;
+    if (!n || n->arg[0].kind != ARG_VALUE || n->arg[1].kind != ARG_EXPR || n->arg[0].v->kind != V_NODE) return NULL;
+    const Node *var = n->arg[0].v->def;
+    return var->op->id == OP_var_correction && var->arg[0].v == x ? n->arg[1].e : NULL;
+}
+
+/* (grad_out, input, normalized_shape, mean, rstd, weight, bias, output_mask): one row where the statistics are the input's, else
+ * dx = (g - mean(g) - h mean(g h)) rstd with h = (x - mean) rstd and g = dy w. */
+bool lower_native_layer_norm_backward(Lower *L)
+{
+    Value *dy = lower_value(L, 0), *x = lower_value(L, 1), *m = lower_value(L, 3), *rstd = lower_value(L, 4), *w = lower_value(L, 5), *g = dy;
+    if (!dy || !x || !m || !rstd) return lower_fail(L, 0, "expected tensors");
+    const Expr *eps = epsilon_within(rstd, x);
+    if (w && eps && w->dtype == x->dtype) {
+        Value *dx = EMIT(L, norm_backward, arg_value(dy), arg_value(x), L->arg[2], arg_value(w), arg_expr((Expr *)(uintptr_t)eps), arg_bool(L->g, false));
+        return dx && lower_return_values(L, 3, (Value *[]){dx, dx->def->out[1], dx->def->out[2]});
+    }
+    DType t = dtype_size(x->dtype) == 2 ? DT_F32 : x->dtype; /* statistics of half types are float */
+    int n = L->arg[2].n;
+    int64_t last[MAX_RANK], first[MAX_RANK];
+    for (int i = 0; i < n; i++) last[i] = x->rank - n + i;
+    for (int i = 0; i < x->rank - n; i++) first[i] = i;
+    Arg dims = arg_ints(L->g, n, last), lead = arg_ints(L->g, x->rank - n, first), keep = arg_bool(L->g, true), drop = arg_bool(L->g, false);
+    TRY((dy = lower_cast(L, dy, t)) && (m = lower_cast(L, m, t)) && (rstd = lower_cast(L, rstd, t)));
+    Value *wide = lower_cast(L, x, t), *h = wide ? EMIT(L, sub_Tensor, arg_value(wide), arg_value(m)) : NULL;
+    h = h ? EMIT(L, mul_Tensor, arg_value(h), arg_value(rstd)) : NULL;
+    if (w && h) w = lower_cast(L, w, t);
+    g = !h ? NULL : w ? EMIT(L, mul_Tensor, arg_value(dy), arg_value(w)) : dy;
+    Value *gh = g ? EMIT(L, mul_Tensor, arg_value(g), arg_value(h)) : NULL, *along = mean(L, gh, dims, keep), *all = along ? mean(L, g, dims, keep) : NULL;
+    along = all ? EMIT(L, mul_Tensor, arg_value(h), arg_value(along)) : NULL;
+    Value *dx = along ? EMIT(L, sub_Tensor, arg_value(g), arg_value(all)) : NULL;
+    dx = dx ? EMIT(L, sub_Tensor, arg_value(dx), arg_value(along)) : NULL;
+    dx = dx ? EMIT(L, mul_Tensor, arg_value(dx), arg_value(rstd)) : NULL;
+    dx = dx ? lower_cast(L, dx, x->dtype) : NULL;
+    Value *dw = dx ? EMIT(L, mul_Tensor, arg_value(dy), arg_value(h)) : NULL, *db = dy;
+    if (dw && x->rank > n) {
+        dw = sum(L, dw, lead, drop);
+        db = dw ? sum(L, db, lead, drop) : NULL;
+    }
+    dw = dw && db ? lower_cast(L, dw, x->dtype) : NULL;
+    db = dw ? lower_cast(L, db, x->dtype) : NULL;
+    return db && lower_return_values(L, 3, (Value *[]){dx, dw, db});
+}
+
 static double epsilon_of(DType t) { return t == DT_F64 ? 2.220446049250313e-16 : t == DT_BF16 ? 0.0078125 : t == DT_F16 ? 0.0009765625 : 1.1920928955078125e-07; }
 
 bool lower_rms_norm(Lower *L)

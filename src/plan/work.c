@@ -131,6 +131,7 @@ static const struct {
     {OP_rotary, {PER_RESULT, 3, NULL, false}},
     {OP_layer_norm, {PER_RESULT, 7, NULL, false}},
     {OP_group_norm, {PER_RESULT, 7, NULL, false}},
+    {OP_norm_backward, {PER_RESULT, 18, NULL, false}},
     {OP_rms_norm, {PER_RESULT, 4, NULL, false}},
     {OP_batch_norm, {PER_RESULT, 2, NULL, false}},
     {OP_softmax_int, {PER_RESULT, 5, NULL, false}},

@@ -418,6 +418,48 @@ static bool norm(Call *c, const Tensor *w0, const Tensor *b0, double eps, bool r
 bool run_layer_norm(Call *c, Err *err) { return norm(c, call_in(c, 2), call_in(c, 3), call_f64(c, 4), false, err); }
 bool run_rms_norm(Call *c, Err *err) { return norm(c, call_in(c, 2), NULL, call_f64(c, 3), true, err); }
 
+/* The place for a result, in the type that is computed in. */
+static void *result_room(Call *c, int k, DType t, Err *err)
+{
+    Tensor *out = call_out(c, k);
+    return out->dtype == t ? out->data : call_scratch(c, (size_t)tensor_numel(out) * dtype_size(t), err);
+}
+
+static bool result_back(Call *c, int k, DType t, void *from)
+{
+    Tensor *out = call_out(c, k), u = tensor_of(t, out->rank, out->shape, from);
+    return from == out->data || run_copy_tensor(out, &u, c->env->threads);
+}
+
+/* Rows go in parts that do not depend on the number of threads, each with sums of its own for weight and bias. */
+bool run_norm_backward(Call *c, Err *err)
+{
+    DType t = row_type(call_in(c, 1)->dtype);
+    const Tensor *dy = call_contiguous(c, call_in(c, 0), t, err), *x = dy ? call_contiguous(c, call_in(c, 1), t, err) : NULL, *w = x ? call_contiguous(c, call_in(c, 3), t, err) : NULL;
+    TRY(w);
+    int64_t n = tensor_numel(w), rows = n ? tensor_numel(x) / n : 0, parts = rows ? parts_of(rows) : 1;
+    double eps = call_f64(c, 4), *sum = call_scratch(c, (size_t)(parts * 2 * n) * sizeof *sum, err);
+    bool rms = call_bool(c, 5), wide = t == DT_F64;
+    void *dx = result_room(c, 0, t, err), *dw = result_room(c, 1, t, err), *db = result_room(c, 2, t, err);
+    if (n == 0) return true;
+    TRY(sum && dx && dw && db);
+    memset(sum, 0, (size_t)(parts * 2 * n) * sizeof *sum);
+    const ReduceKernels *k = &kernels()->reduce;
+#pragma omp parallel for num_threads(c->env->threads) if (rows * n > 1 << 14)
+    for (int64_t p = 0; p < parts; p++) {
+        int64_t from = rows * p / parts, many = rows * (p + 1) / parts - from, at = from * n;
+        double *own = sum + p * 2 * n;
+        if (wide) k->norm_back_f64((double *)dx + at, own, own + n, (const double *)dy->data + at, (const double *)x->data + at, w->data, many, n, eps, rms);
+        else k->norm_back_f32((float *)dx + at, own, own + n, (const float *)dy->data + at, (const float *)x->data + at, w->data, many, n, eps, rms);
+    }
+    add_parts(sum, parts, 2 * n);
+    for (int64_t i = 0; i < n; i++) {
+        if (wide) ((double *)dw)[i] = sum[i], ((double *)db)[i] = sum[n + i];
+        else ((float *)dw)[i] = (float)sum[i], ((float *)db)[i] = (float)sum[n + i];
+    }
+    return result_back(c, 0, t, dx) && result_back(c, 1, t, dw) && result_back(c, 2, t, db);
+}
+
 /* y = x * scale[channel] + shift[channel] for planes of `plane` numbers; x, y contiguous (N, C, plane) */
 static void affine_planes(const Rows *x, void *y, int64_t channels, int64_t plane, const double *scale, const double *shift, int threads)
 {

@@ -133,6 +133,21 @@ bool shape_layer_norm(Shape *s)
 
 bool shape_rms_norm(Shape *s) { return shape_layer_norm(s); }
 
+/* (grad_output, input, sizes, weight) -> gradients of input, weight and bias */
+bool shape_norm_backward(Shape *s)
+{
+    Value *g, *x, *w;
+    TRY(shape_want_value(s, 0, &g) && shape_want_value(s, 1, &x) && shape_want_value(s, 3, &w));
+    const Arg *a = shape_arg(s, 2);
+    if (a->n < 1 || a->n > x->rank) return shape_fail(s, 2, "found %d sizes for a tensor of rank %d", a->n, x->rank);
+    if (g->rank != x->rank) return shape_fail(s, 0, "rank %d, expected %d", g->rank, x->rank);
+    if (w->rank != a->n) return shape_fail(s, 3, "rank %d, expected %d", w->rank, a->n);
+    for (int i = 0; i < x->rank; i++) TRY(shape_require_equal(s, g->dim[i], x->dim[i], "sizes of the gradient"));
+    for (int i = 0; i < a->n; i++)
+        TRY(shape_require_equal(s, x->dim[x->rank - a->n + i], a->es[i], "normalized size") && shape_require_equal(s, w->dim[i], a->es[i], "size of the weight"));
+    return shape_out_like(s, 0, x, x->dtype) && shape_out(s, 1, w->dtype, w->rank, w->dim) && shape_out(s, 2, w->dtype, w->rank, w->dim);
+}
+
 static bool channels(Shape *s, const Value *x, int first, int last)
 {
     if (x->rank < 2) return shape_fail(s, 0, "rank %d, expected at least 2", x->rank);

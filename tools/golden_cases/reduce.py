@@ -144,6 +144,15 @@ def softmaxes(F):
             c(t(3, 9, dt=dt), forward(t(3, 9, dt=dt), -1), -1, dt)
 
 
+def norm_backward(dy, x, shape, w, eps, rms):
+    """Autograd's answer in float64, rounded once."""
+    with torch.enable_grad():
+        x, w = (v.detach().to(f64).requires_grad_() for v in (x, w))
+        b = torch.zeros_like(w, requires_grad=True)
+        y = torch.nn.functional.rms_norm(x, shape, w, eps) + b if rms else torch.nn.functional.layer_norm(x, shape, w, b, eps)
+        return tuple(g.to(dy.dtype) for g in torch.autograd.grad(y, (x, w, b), dy.to(f64)))
+
+
 def norms(F):
     for dt in FLOATS:
         w = lambda n: t(n, dt=dt)
@@ -155,6 +164,15 @@ def norms(F):
         c = F.op("aten.native_layer_norm.default")
         c(t(2, 3, 17, dt=dt), [17], w(17), w(17), 1e-5, static=True)
         c(t(2, 3, 5, dt=dt), [3, 5], None, None, 1e-5, static=True)
+        c = F.op("aten.native_layer_norm_backward.default")
+        c(t(2, 3, 17, dt=dt), t(2, 3, 17, dt=dt), [17], t(2, 3, 1, dt=dt), t(2, 3, 1, dt=dt, lo=0.5, hi=2), w(17), w(17), [True, True, True], static=True)
+        c(t(2, 3, 5, dt=dt), t(2, 3, 5, dt=dt), [3, 5], t(2, 1, 1, dt=dt), t(2, 1, 1, dt=dt, lo=0.5, hi=2), t(3, 5, dt=dt), t(3, 5, dt=dt), [True, True, True], static=True)
+        c = F.own("qkv.norm_backward.default", norm_backward)
+        for rms in (False, True):
+            c(t(2, 3, 17, dt=dt), t(2, 3, 17, dt=dt), [17], w(17), 1e-5, rms, static=True)
+            c(t(2, 3, 5, dt=dt), t(2, 3, 5, dt=dt), [3, 5], t(3, 5, dt=dt), 1e-3, rms, static=True)
+            c(t(200, 9, dt=dt), t(200, 9, dt=dt), [9], w(9), 1e-5, rms, static=True)
+            c(t(7, dt=dt), t(7, dt=dt), [7], w(7), 1e-5, rms, static=True)
         c = F.op("aten.rms_norm.default")
         c(t(2, 3, 17, dt=dt), [17], w(17), static=True)
         c(t(2, 3, 17, dt=dt), [17], None, 1e-6, static=True)
