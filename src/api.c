@@ -11,6 +11,7 @@
 #include "format/image.h"
 #include "format/json.h"
 #include "format/tensors.h"
+#include "grad/grad.h"
 #include "optimise.h"
 #include "pack.h"
 #include "run/session.h"
@@ -302,6 +303,15 @@ qkv_status qkv_model_pack(const qkv_model *m, const char *path, qkv_pack_info *i
     return QKV_OK;
 }
 
+/* For ONNX, which has no gradient of attention: *own, the caller's to free, is a copy with products in its place; NULL where nothing stands in the way. */
+static bool spell_out(const Graph *g, Graph **own, Err *err)
+{
+    const Node *n = g->first;
+    *own = NULL;
+    while (n && n->op->id != OP_sdpa_lse && n->op->id != OP_sdpa_backward) n = n->next;
+    return !n || ((*own = graph_copy(g, err)) && attention_written_out(*own, err));
+}
+
 qkv_status qkv_model_save_onnx(const qkv_model *m, const char *path, const qkv_onnx_options *options, char **report, qkv_error *err)
 {
     static const OnnxProfile profiles[] = {[QKV_ONNX_ORT] = ONNX_FOR_ORT, [QKV_ONNX_SPEC] = ONNX_FOR_SPEC, [QKV_ONNX_OPENVINO] = ONNX_FOR_OPENVINO,
@@ -316,7 +326,9 @@ qkv_status qkv_model_save_onnx(const qkv_model *m, const char *path, const qkv_o
         return give(&e, err);
     }
     OnnxOptions to = {.opset = o.opset, .profile = profiles[o.profile], .torch_version = m->program.source->torch_version, .external = o.external_data};
-    bool ok = onnx_save(graph_of(m), path, &to, &text, &e);
+    Graph *own;
+    bool ok = spell_out(graph_of(m), &own, &e) && onnx_save(own ? own : graph_of(m), path, &to, &text, &e);
+    if (own) graph_free(own);
     if (ok && text.failed) ok = fail(&e, E_LIMIT, "out of memory");
     if (report && !text.failed) *report = text.data;
     else buf_free(&text);

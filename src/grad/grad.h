@@ -27,7 +27,7 @@ typedef enum Recompute {
 
 typedef struct JointOptions {
     const char *loss;          /* an output's name, or that of its value */
-    Decompose decompose;       /* of attention, before it is differentiated: as it is, or products and a softmax that the backward pass reads; of all else, after it */
+    Decompose decompose;       /* of attention: its gradient is one op, as it is, or products and a softmax that the backward pass reads; of all else, after it */
     const char *const *inputs; /* whose gradients are wanted, beside those of parameters; "*": all of floats */
     int ninputs;
     bool inputs_only;          /* no gradients of parameters */
@@ -41,6 +41,10 @@ bool graph_joint(Graph *g, const JointOptions *o, Err *err);
 
 /* The same for a joint graph: border is the last node of its forward pass. E_LIMIT. */
 bool graph_recompute(Graph *g, const Node *border, Recompute how, const Binding *sizes, Err *err);
+
+/* For formats without a gradient of attention: every qkv.sdpa_backward becomes products and a softmax, and each qkv.sdpa_lse whose logarithms nobody else
+ * reads becomes scaled_dot_product_attention. Errors: E_LIMIT. */
+bool attention_written_out(Graph *g, Err *err);
 
 /* Is there a row in gradients.def? *kind: "formula", "code", "zero" or "never". For tests and docs. */
 bool gradient_known(OpId op, const char **kind);

@@ -601,6 +601,8 @@ bool lower_sdpa_other_backward(Lower *L)
 
 bool sdpa_lse_unread(Graph *g, Err *err)
 {
+    for (int i = 0; i < g->noutput; i++)
+        if (g->output[i].loss) return true; /* a joint graph stays the pairs that it was written as */
     int *uses = malloc(((size_t)g->next_id + 1) * sizeof *uses);
     bool ok = uses || fail(err, E_LIMIT, "out of memory");
     if (ok) graph_count_uses(g, uses);

@@ -320,7 +320,7 @@ def test_recompute(decompose, tmp_path):
             written.run([torch.randn(4, 32, 16).numpy()])
             stats = Stats(C.sizeof(Stats))
             lib().qkv_session_stats(C.c_void_p(written._session), C.byref(stats))
-            assert 0 < stats.activation_bytes < 1.15 * memory[how]["with"]["memory"]
+            assert 0 < stats.activation_bytes < 1.05 * memory[how]["with"]["memory"] + (48 << 10)  # the room of kernels themselves
     torch.manual_seed(0)
     loss = module(x)
     loss.backward()

@@ -143,6 +143,7 @@ static const Case cases[] = {
     {"scaled_dot_product_attention", -1, 1, "symbol s in [3, 8]\ninput %q: f64[1, 4, s, 2]\ninput %k: f64[1, 2, s, 2]\ninput %v: f64[1, 2, s, 2]\n"
      "%y: f64[1, 4, s, 2] = aten.scaled_dot_product_attention.default(%q, %k, %v, is_causal=true, enable_gqa=true)\n"},
     {"scaled_dot_product_attention", -1, 1, QKV "%y: f64[2, 4, 3, 3] = aten.scaled_dot_product_attention.default(%q, %k, %v, softcap=2.0, lower=-1, upper=1)\n"},
+    {"sdpa_lse", -1, 1, QKV "input %m: f64[4, 1, 5]\n%y: f64[2, 4, 3, 3], %l: f64[2, 4, 3] = qkv.sdpa_lse.default(%q, %k, %v, %m, softcap=2.0, upper=1)\n"},
     {"scaled_dot_product_attention", -1, 1, QKV "%a: i64[5] = aten.arange.start_step(0, 5)\n%b: i64[3] = aten.arange.start_step(0, 3)\n%c: i64[3, 1] = aten.reshape.default(%b, [3, 1])\n"
      "%m: bool[3, 5] = aten.lt.Tensor(%a, %c)\n%y: f64[2, 4, 3, 3] = aten.scaled_dot_product_attention.default(%q, %k, %v, %m)\n"},
     /* pictures */
@@ -224,7 +225,8 @@ static void add_loss(Graph *g)
     if (!sum || !graph_add_output(g, "output_0", sum->out[0], &err)) STOP("%s", err.msg);
 }
 
-static void check_case(const Case *c, Decompose decompose)
+/* written_out: attention's gradient as products, as files have it. */
+static void check_case(const Case *c, Decompose decompose, bool written_out)
 {
     Err err = {0};
     Numbers in = {0};
@@ -233,6 +235,8 @@ static void check_case(const Case *c, Decompose decompose)
     Graph *g = unit_graph(c->text);
     add_loss(g);
     if (!graph_joint(g, &(JointOptions){.loss = "output_0", .decompose = decompose, .inputs = &all, .ninputs = 1}, &err)) STOP("%s\n%s", c->text, err.msg);
+    if (written_out) OK(attention_written_out(g, &err));
+    for (const Node *n = g->first; n; n = n->next) assert_true(!written_out || (n->op->id != OP_sdpa_lse && n->op->id != OP_sdpa_backward));
     OK(graph_check(g, &err));
     assert_int_equal(g->noutput, 1 + g->ninput);
     fill(g, c->lo, c->hi, &in);
@@ -274,8 +278,10 @@ static void test_cases(void **state)
 {
     (void)state;
     for (int i = 0; i < CASES; i++) {
-        check_case(&cases[i], DECOMPOSE_NONE);
-        if (!strcmp(cases[i].op, "scaled_dot_product_attention")) check_case(&cases[i], DECOMPOSE_MATH);
+        bool attention = !strcmp(cases[i].op, "scaled_dot_product_attention") || !strcmp(cases[i].op, "sdpa_lse");
+        check_case(&cases[i], DECOMPOSE_NONE, false);
+        if (attention) check_case(&cases[i], DECOMPOSE_MATH, false);
+        if (attention) check_case(&cases[i], DECOMPOSE_NONE, true);
     }
 }
 
@@ -320,7 +326,7 @@ static void test_formulas(void **state)
         snprintf(text, sizeof text, "input %%x: f64[2, 3]\n%s%%y: f64[2, 3] = %s(%s)\n", tensors == 1 ? "" : "input %z: f64[3]\n", rows[id].name, tensors == 1 ? "%x" : "%x, %z");
         Case c = {.text = text};
         range_of(rows[id].id, &c.lo, &c.hi);
-        check_case(&c, DECOMPOSE_NONE);
+        check_case(&c, DECOMPOSE_NONE, false);
     }
 }
 
