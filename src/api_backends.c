@@ -125,7 +125,7 @@ static bool trained(const Value *v)
 /* A parameter and its views ask for a gradient even under torch.no_grad(). */
 static bool shows_trained(const Value *v)
 {
-    while (v->kind == V_NODE && (v->def->op->flags & OPF_VIEW) && v->def->arg[0].kind == ARG_VALUE) v = v->def->arg[0].v;
+    while (v->kind == V_NODE && (v->def->op->flags & OPF_VIEW) && v->def->op->id != OP_detach && v->def->arg[0].kind == ARG_VALUE) v = v->def->arg[0].v;
     return trained(v);
 }
 
@@ -146,7 +146,7 @@ static void mark_learning(Model *m)
     for (int i = 0; i < m->g->nweight; i++) m->learns[m->g->weight[i]->id] = trained(m->g->weight[i]);
     for (Node *n = m->g->first; n; n = n->next) {
         Any any = {m, false};
-        node_each_operand(n, operand_learns, &any);
+        if (n->op->id != OP_detach) node_each_operand(n, operand_learns, &any);
         for (int i = 0; i < n->nout; i++) m->learns[n->out[i]->id] = any.learns && (dtype_is_float(n->out[i]->dtype) || dtype_is_complex(n->out[i]->dtype));
     }
 }

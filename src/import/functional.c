@@ -86,6 +86,7 @@ static Value *put_back(Graph *g, const Value *view, Value *v, Err *err)
         arg[4] = n->arg[3];
         nargs = 5;
         break;
+    case OP_detach: return v;
     default:
         fail(err, E_UNSUPPORTED, "a write through a view made by %s", n->op->name);
         return NULL;

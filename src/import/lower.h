@@ -3,7 +3,7 @@
  *
  *     keep    the row itself is the plain form: casts for type promotion are inserted by lower_keep for rows whose lower token is
  *             `promote`, then the node is added as it is
- *     drop    the result is the first argument (detach, alias, contiguous, dropout in eval)
+ *     drop    the result is the first argument (alias, contiguous, dropout in eval)
  *     NAME    bool lower_NAME(Lower *L): reads L->arg, emits plain nodes, sets L->result
  *
  * In-place rows (OPF_INPLACE) are lowered as their pure form by name (add_ -> add); the functionaliser around them updates aliases.
@@ -37,6 +37,8 @@ typedef bool LowerFn(Lower *L);
 /* Lowers one op by its table row. */
 bool lower_op(Lower *L);
 
+/* x, through aten.detach where a parameter that is trained, or an input of floats, lies behind it. NULL on error. */
+Value *detached(Graph *g, Value *x, Err *err);
 /* When a graph is complete: attentions whose logarithms of sums (qkv.sdpa_lse) nobody reads become scaled_dot_product_attention. */
 bool sdpa_lse_unread(Graph *g, Err *err);
 

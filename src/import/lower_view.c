@@ -5,6 +5,7 @@
  *     x.chunk(2, -1)           -> slice(x, 2, 0, 8), slice(x, 2, 8, 16)
  */
 #include <stdio.h>
+#include <stdlib.h>
 #include "import/lower_table.h"
 
 static bool want(Lower *L, Value **x)
@@ -18,6 +19,46 @@ static Expr *numel(Lower *L, const Value *x)
     Expr *n = ex_int(L->ex, 1);
     for (int i = 0; i < x->rank; i++) n = ex_mul(L->ex, n, x->dim[i]);
     return n;
+}
+
+/* ------------------------------------------------------------------ detach */
+
+typedef struct Behind {
+    Value **todo;
+    int n;
+    bool *seen, trains;
+} Behind;
+
+static void look_behind(void *user, Value **slot)
+{
+    Behind *b = user;
+    const Value *v = *slot;
+    bool floats = dtype_is_float(v->dtype) || dtype_is_complex(v->dtype);
+    if (b->seen[v->id]) return;
+    b->seen[v->id] = true;
+    b->trains |= floats && (v->kind == V_INPUT || (v->kind == V_WEIGHT && v->weight == W_PARAMETER && !v->frozen));
+    if (v->kind == V_NODE && floats) b->todo[b->n++] = *slot;
+}
+
+Value *detached(Graph *g, Value *x, Err *err)
+{
+    size_t n = (size_t)g->next_id + 1;
+    Behind b = {.todo = calloc(n, sizeof *b.todo), .seen = calloc(n, sizeof *b.seen)};
+    bool ok = b.todo && b.seen;
+    if (ok) look_behind(&b, &x);
+    while (ok && b.n && !b.trains) node_each_operand(b.todo[--b.n]->def, look_behind, &b);
+    free(b.todo);
+    free(b.seen);
+    if (!ok) fail(err, E_LIMIT, "out of memory");
+    if (!ok || !b.trains) return ok ? x : NULL;
+    Node *made = graph_add(g, OP_detach, 1, (Arg[]){arg_value(x)}, x->name, err);
+    return made ? made->out[0] : NULL;
+}
+
+bool lower_detach(Lower *L)
+{
+    Value *x;
+    return want(L, &x) && lower_return(L, detached(L->g, x, L->err));
 }
 
 /* ------------------------------------------------------------------ reshape */

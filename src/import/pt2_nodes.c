@@ -601,7 +601,8 @@ static bool bind_operand(Import *im, Scope *outer, Scope *inner, const json_t *p
     return scope_put(im, inner, name, (Slot){.kind = SLOT_NUMBER, .e = a.e});
 }
 
-static bool bind_result(Import *im, Scope *outer, Scope *inner, const json_t *from, const char *name)
+/* without_grad: under torch.no_grad(), where values from `mark` on were made. */
+static bool bind_result(Import *im, Scope *outer, Scope *inner, const json_t *from, const char *name, bool without_grad, int mark)
 {
     const char *tag;
     json_t *v;
@@ -610,7 +611,20 @@ static bool bind_result(Import *im, Scope *outer, Scope *inner, const json_t *fr
     const char *source = json_string_value(json_object_get(v, strcmp(tag, "as_tensor") ? "as_name" : "name"));
     if (!source) return true;
     Slot *slot = want_slot(im, inner, source);
-    return slot && scope_put(im, outer, name, *slot);
+    TRY(slot);
+    Value *made = without_grad && slot->kind == SLOT_TENSOR ? ref_value(im->g, slot->ref, im->err) : NULL;
+    TRY(im->err->code == E_OK);
+    if (!made || made->id < mark) return scope_put(im, outer, name, *slot);
+    Value *still = detached(im->g, made, im->err);
+    Ref *r = !still ? NULL : still == made ? slot->ref : ref_root(im->g, still, slot->ref->meta);
+    if (still && !r) fail(im->err, E_LIMIT, "out of memory");
+    return r && scope_put(im, outer, name, (Slot){.kind = SLOT_TENSOR, .ref = r});
+}
+
+/* Does the node run its graph under torch.no_grad()? */
+static bool stops_gradients(const json_t *inputs, int at)
+{
+    return at == 1 && json_is_false(json_object_get(json_object_get(json_array_get(inputs, 0), "arg"), "as_bool"));
 }
 
 static bool subgraph_node(Import *im, Scope *s, const json_t *node, int at)
@@ -630,6 +644,7 @@ static bool subgraph_node(Import *im, Scope *s, const json_t *node, int at)
     /* invoke_subgraph puts an identifier between the graph and its operands */
     if (given > first + n) first = given - n;
     bool ok = given >= first + n || fail(im->err, E_FORMAT, "the subgraph takes %zu operands, %zu are given", n, given - first);
+    int mark = im->g->next_id;
     for (size_t i = 0; ok && i < n; i++) ok = bind_operand(im, s, &inner, json_array_get(placeholders, i), json_array_get(inputs, first + i));
     ok = ok && import_nodes(im, &inner);
     size_t count = json_array_size(results), r;
@@ -639,7 +654,7 @@ static bool subgraph_node(Import *im, Scope *s, const json_t *node, int at)
     if (ok && !names) ok = fail(im->err, E_LIMIT, "out of memory");
     if (ok) m = result_names(json_object_get(node, "outputs"), names, (int)count + 64);
     json_array_foreach(results, r, out) {
-        if (ok && (int)r < m) ok = bind_result(im, s, &inner, out, names[r]);
+        if (ok && (int)r < m) ok = bind_result(im, s, &inner, out, names[r], stops_gradients(inputs, at), mark);
     }
     map_free(&inner.names);
     return ok;

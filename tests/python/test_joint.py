@@ -1,4 +1,5 @@
 """Joint graphs: gradients are torch.autograd's, in qkv and in PyTorch after saving, for sizes that the example did not have."""
+import copy
 import ctypes as C
 import re
 from pathlib import Path
@@ -334,6 +335,41 @@ def test_recompute(decompose, tmp_path):
     cheap, blocks = memory["cheap"]["with"], memory["blocks"]["with"]
     assert cheap["memory"] < 0.85 * without["memory"] and cheap["flops"] < 1.1 * without["flops"]
     assert blocks["memory"] < 0.65 * without["memory"] and cheap["flops"] < blocks["flops"] < 1.5 * without["flops"]
+
+
+class Detached(nn.Module):
+    """Values that pass and stop gradients: detach, torch.no_grad(), both of a buffer's new value and of an input's."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc, self.out = nn.Linear(4, 4), nn.Linear(4, 1)
+        self.register_buffer("mean", torch.zeros(4))
+
+    def forward(self, x):
+        h = self.fc(x)
+        self.mean.mul_(0.9).add_(h.detach().mean(0), alpha=0.1)
+        with torch.no_grad():
+            target = torch.tanh(self.out(h) + x.sum())
+            size = (x * x).sum() + 1
+        return (self.out(h - self.mean) - target).square().mean() / size + (h * x.detach()).sum() * 0.1
+
+
+@pytest.mark.parametrize("decompose", ["none", "core"])
+def test_detach(decompose, tmp_path):
+    torch.manual_seed(0)
+    module, x = Detached().double(), torch.randn(3, 4, dtype=torch.float64)
+    torch.export.save(torch.export.export(module, (x,), dynamic_shapes=({0: B},)), tmp_path / "m.pt2")
+    qkv.joint(tmp_path / "m.pt2", path=tmp_path / "j.pt2", loss="output_0", inputs=["x"], decompose=decompose)
+    assert "detach" not in str(torch.export.load(tmp_path / "j.pt2").graph)
+    for x in (x, torch.randn(5, 4, dtype=torch.float64)):
+        own, at = copy.deepcopy(module), x.clone().requires_grad_()
+        loss = own(at)
+        want = torch.autograd.grad(loss, [*own.parameters(), at])
+        for step in (qkv.joint(tmp_path / "m.pt2", loss="output_0", inputs=["x"], decompose=decompose).run([x.numpy()]), qkv.Model(tmp_path / "j.pt2").run([x.numpy()])):
+            close(step["output_0"], loss, torch.float64, "loss")
+            for name, w in zip([*dict(own.named_parameters()), "x"], want, strict=True):
+                close(step["grad." + name], w, torch.float64, name)
+        close(qkv.Model(tmp_path / "m.pt2").run([x.numpy()])["output_0"], loss, torch.float64, "without gradients")
 
 
 def test_onnx(tmp_path):

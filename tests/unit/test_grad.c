@@ -173,9 +173,9 @@ static const Case cases[] = {
 enum { CASES = sizeof cases / sizeof *cases };
 
 static const struct {
-    const char *id, *name, *run;
+    const char *id, *name, *view, *run;
 } rows[OP_COUNT] = {
-#define OP(id_, name_, schema, lower, shape, view, run_, flags) [OP_##id_] = {#id_, name_, #run_},
+#define OP(id_, name_, schema, lower, shape, view, run_, flags) [OP_##id_] = {#id_, name_, #view, #run_},
 #include "ir/ops.def"
 #undef OP
 };
@@ -337,7 +337,7 @@ static void test_every_row(void **state)
         const char *kind;
         bool known = gradient_known((OpId)id, &kind), runs = strcmp(rows[id].run, "none") != 0;
         if (runs && !known) STOP("%s has no row in src/grad/gradients.def", rows[id].name);
-        if (!runs && known) STOP("%s has a row in src/grad/gradients.def, but is never run", rows[id].name);
+        if (!runs && known && !strcmp(rows[id].view, "none")) STOP("%s has a row in src/grad/gradients.def, but is never run", rows[id].name);
         if (known && !strcmp(kind, "code") && !has_case(rows[id].id)) STOP("%s has a gradient and no case here", rows[id].name);
     }
 }
