@@ -65,12 +65,13 @@ static bool patches(const GemmConv *d)
 #endif
 
 /* oneDNN generates code for each size of each layer, in 0.6 to 11 ms; ours takes any size in 0.01 ms. On tiles (AMX) it is as fast; on AVX-512 and AVX2 oneDNN's
- * code is 5 to 40 % faster (bench/convolutions.c), but for patches on AVX2, where it has none. Other CPUs' code it does not generate. */
+ * code is 5 to 40 % faster (bench/convolutions.c), but for patches on AVX2, where it has none, and weights that change from run to run (training), which it wants in a layout
+ * of its own or takes by plain loops. Other CPUs' code it does not generate. */
 static bool ours(const GemmConv *d)
 {
 #if defined(__x86_64__)
     const ProductKernel *k = packed_kernel(kernels(), d->w, false);
-    return k && (k->in_place || patches(d));
+    return k && (k->in_place || !d->w_constant || patches(d));
 #else
     (void)d;
     return true;

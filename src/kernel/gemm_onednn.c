@@ -1,5 +1,5 @@
 /* oneDNN 2.x behind gemm_impl.h. Every *_desc_init, attribute and query of oneDNN is in this file.
- * Weights: the primitive is asked which layout it wants (format tag any), and constant weights are reordered into it once.
+ * Weights: the primitive is asked which layout it wants (format tag any), and constant weights are reordered into it once, those of a convolution that change in every run.
  */
 #include "kernel/gemm_impl.h"
 #include <oneapi/dnnl/dnnl.h>
@@ -69,28 +69,29 @@ size_t onednn_pool_bytes(const OneDnnPool *p) { return p ? p->bytes : 0; }
 
 struct OneDnn {
     OneDnnPool *pool;
-    dnnl_primitive_t main, in, out, back; /* in, out, back (of what is summed): reorders around a convolution in another layout; NULL otherwise */
-    dnnl_memory_t a, b, c, bias, residual, scratch, in_memory, out_memory;
+    dnnl_primitive_t main, in, out, back, turn; /* in, out, back (of what is summed), turn (of weights): reorders around a convolution in another layout; NULL otherwise */
+    dnnl_memory_t a, b, c, bias, residual, scratch, in_memory, out_memory, turned; /* turned: weights in the layout that is wanted */
     dnnl_memory_desc_t plain_a, plain_b, plain_c;
     int residual_arg;
     bool b_packed, alone; /* alone: too little work to wake a second thread for */
-    size_t scratch_main, scratch_in, scratch_out;
+    size_t scratch_main, scratch_in, scratch_out, scratch_turned;
 };
 
 static size_t round_up(size_t n) { return (n + ALIGN - 1) / ALIGN * ALIGN; }
 
-size_t onednn_scratch(const OneDnn *g) { return round_up(g->scratch_main) + round_up(g->scratch_in) + round_up(g->scratch_out); }
+size_t onednn_scratch(const OneDnn *g) { return round_up(g->scratch_main) + round_up(g->scratch_in) + round_up(g->scratch_out) + round_up(g->scratch_turned); }
 
 void onednn_free(OneDnn *g)
 {
     if (!g) return;
-    dnnl_memory_t all[] = {g->a, g->b, g->c, g->bias, g->residual, g->scratch, g->in_memory, g->out_memory};
+    dnnl_memory_t all[] = {g->a, g->b, g->c, g->bias, g->residual, g->scratch, g->in_memory, g->out_memory, g->turned};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (all[i]) dnnl_memory_destroy(all[i]);
     if (g->main) dnnl_primitive_destroy(g->main);
     if (g->in) dnnl_primitive_destroy(g->in);
     if (g->out) dnnl_primitive_destroy(g->out);
     if (g->back) dnnl_primitive_destroy(g->back);
+    if (g->turn) dnnl_primitive_destroy(g->turn);
     free(g);
 }
 
@@ -352,31 +353,52 @@ static bool channels_desc(dnnl_memory_desc_t *md, const Tensor *t, const dnnl_me
     return true;
 }
 
-static bool create_conv(OneDnn *g, const GemmConv *d, const dnnl_memory_desc_t *w, dnnl_primitive_desc_t *pd, Err *err)
+/* as_it_lies: in the layout that x and y have. */
+static bool create_conv(OneDnn *g, const GemmConv *d, const dnnl_memory_desc_t *w, bool as_it_lies, dnnl_primitive_desc_t *pd, Err *err)
 {
     dnnl_memory_desc_t x_any, w_any, y_any, bias;
     dnnl_dims_t dilation;
     dnnl_primitive_attr_t attr = NULL;
-    TRY(channels_desc(&x_any, d->x, &g->plain_a, err) && any_layout(&w_any, w, err) && channels_desc(&y_any, d->y, &g->plain_c, err));
+    if (as_it_lies) TRY(channels_desc(&x_any, d->x, &g->plain_a, err) && channels_desc(&y_any, d->y, &g->plain_c, err));
+    else TRY(any_layout(&x_any, &g->plain_a, err) && any_layout(&y_any, &g->plain_c, err));
+    TRY(any_layout(&w_any, w, err));
     if (d->bias) DNNL(dnnl_memory_desc_init_by_tag(&bias, 1, (dnnl_dims_t){d->bias->shape[0]}, type_of(d->bias->dtype), dnnl_a));
     for (int i = 0; i < d->spatial; i++) dilation[i] = d->dilation[i] - 1;
-    dnnl_memory_desc_t *weights = d->w_constant ? &w_any : (dnnl_memory_desc_t *)(uintptr_t)w;
     bool ok = conv_attributes(&attr, d, err);
     dnnl_status_t s = dnnl_unimplemented;
     if (ok && d->transposed) {
         dnnl_deconvolution_desc_t desc;
-        s = dnnl_dilated_deconvolution_forward_desc_init(&desc, dnnl_forward_inference, dnnl_deconvolution_direct, &x_any, weights,
+        s = dnnl_dilated_deconvolution_forward_desc_init(&desc, dnnl_forward_inference, dnnl_deconvolution_direct, &x_any, &w_any,
                                                          d->bias ? &bias : NULL, &y_any, d->stride, dilation, d->padding, d->padding_end);
         if (s == dnnl_success) s = dnnl_primitive_desc_create(pd, &desc, attr, g->pool->engine, NULL);
     } else if (ok) {
         dnnl_convolution_desc_t desc;
-        s = dnnl_dilated_convolution_forward_desc_init(&desc, dnnl_forward_inference, dnnl_convolution_direct, &x_any, weights,
+        s = dnnl_dilated_convolution_forward_desc_init(&desc, dnnl_forward_inference, dnnl_convolution_direct, &x_any, &w_any,
                                                        d->bias ? &bias : NULL, &y_any, d->stride, dilation, d->padding, d->padding_end);
         if (s == dnnl_success) s = dnnl_primitive_desc_create(pd, &desc, attr, g->pool->engine, NULL);
     }
     if (attr) dnnl_primitive_attr_destroy(attr);
     if (!ok || s != dnnl_success) return ok && failed(err, "convolution", s);
-    if (d->bias) TRY(memory_for(g->pool, &g->bias, &bias, DNNL_MEMORY_NONE, err));
+    if (d->bias && !g->bias) TRY(memory_for(g->pool, &g->bias, &bias, DNNL_MEMORY_NONE, err));
+    return true;
+}
+
+/* oneDNN's plain loops, some hundred times slower than its generated code. */
+static bool is_reference(dnnl_primitive_desc_t pd)
+{
+    const char *name = NULL;
+    return dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, &name) == dnnl_success && name && !strncmp(name, "ref", 3);
+}
+
+/* Channels-last stays so if there is code for it (below AVX-512 there is little). */
+static bool choose_conv(OneDnn *g, const GemmConv *d, dnnl_primitive_desc_t *pd, Err *err)
+{
+    TRY(create_conv(g, d, &g->plain_b, true, pd, err));
+    if (!is_reference(*pd)) return true;
+    dnnl_primitive_desc_t other = NULL;
+    TRY(create_conv(g, d, &g->plain_b, false, &other, err));
+    dnnl_primitive_desc_destroy(*pd);
+    *pd = other;
     return true;
 }
 
@@ -384,7 +406,7 @@ static bool build_conv(OneDnn *g, const void *what, dnnl_primitive_desc_t *pd, E
 {
     const GemmConv *d = what;
     TRY(activations_desc(&g->plain_a, d->x, err) && activations_desc(&g->plain_c, d->y, err) && weight_desc(&g->plain_b, d, err));
-    TRY(create_conv(g, d, &g->plain_b, pd, err));
+    TRY(choose_conv(g, d, pd, err));
     const dnnl_memory_desc_t *x = dnnl_primitive_desc_query_md(*pd, dnnl_query_src_md, 0), *y = dnnl_primitive_desc_query_md(*pd, dnnl_query_dst_md, 0),
                              *w = dnnl_primitive_desc_query_md(*pd, dnnl_query_weights_md, 0),
                              *scratch = dnnl_primitive_desc_query_md(*pd, dnnl_query_scratchpad_md, 0);
@@ -393,6 +415,11 @@ static bool build_conv(OneDnn *g, const void *what, dnnl_primitive_desc_t *pd, E
     void *weight = NULL;
     if (d->w_constant) TRY(packed_weight(g->pool, d->w->data, &g->plain_b, w, &weight, err));
     g->b_packed = d->w_constant;
+    if (!d->w_constant && !dnnl_memory_desc_equal(w, &g->plain_b)) {
+        TRY(reorder_for(g, &g->turn, &g->plain_b, w, err) && memory_for(g->pool, &g->turned, w, DNNL_MEMORY_NONE, err));
+        g->scratch_turned = dnnl_memory_desc_get_size(w);
+        w = &g->plain_b;
+    }
     if (!dnnl_memory_desc_equal(x, &g->plain_a)) {
         TRY(reorder_for(g, &g->in, &g->plain_a, x, err) && memory_for(g->pool, &g->in_memory, x, DNNL_MEMORY_NONE, err));
         g->scratch_in = dnnl_memory_desc_get_size(x);
@@ -424,12 +451,13 @@ static bool point(dnnl_memory_t m, const void *data, Err *err)
 
 static bool execute(OneDnn *g, const GemmBuffers *m, void *scratch, Err *err)
 {
-    char *s = scratch, *in = s + round_up(g->scratch_main), *out = in + round_up(g->scratch_in);
+    char *s = scratch, *in = s + round_up(g->scratch_main), *out = in + round_up(g->scratch_in), *turned = out + round_up(g->scratch_out);
     TRY(point(g->a, m->a, err) && point(g->c, m->c, err) && point(g->bias, m->bias, err) && point(g->residual, m->residual, err));
-    TRY(point(g->scratch, s, err) && point(g->in_memory, in, err) && point(g->out_memory, out, err));
+    TRY(point(g->scratch, s, err) && point(g->in_memory, in, err) && point(g->out_memory, out, err) && point(g->turned, turned, err));
     if (!g->b_packed) TRY(point(g->b, m->b, err));
+    if (g->turn) DNNL(dnnl_primitive_execute(g->turn, g->pool->stream, 2, (dnnl_exec_arg_t[]){{DNNL_ARG_FROM, g->b}, {DNNL_ARG_TO, g->turned}}));
     if (g->in) DNNL(dnnl_primitive_execute(g->in, g->pool->stream, 2, (dnnl_exec_arg_t[]){{DNNL_ARG_FROM, g->a}, {DNNL_ARG_TO, g->in_memory}}));
-    dnnl_exec_arg_t args[MAX_ARGS] = {{DNNL_ARG_SRC, g->in ? g->in_memory : g->a}, {DNNL_ARG_WEIGHTS, g->b}, {DNNL_ARG_DST, g->out ? g->out_memory : g->c},
+    dnnl_exec_arg_t args[MAX_ARGS] = {{DNNL_ARG_SRC, g->in ? g->in_memory : g->a}, {DNNL_ARG_WEIGHTS, g->turn ? g->turned : g->b}, {DNNL_ARG_DST, g->out ? g->out_memory : g->c},
                                       {DNNL_ARG_SCRATCHPAD, g->scratch}};
     int n = 4;
     if (g->bias) args[n++] = (dnnl_exec_arg_t){DNNL_ARG_BIAS, g->bias};
