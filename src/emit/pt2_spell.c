@@ -379,17 +379,16 @@ static bool spell_rms_backward(Emit *e, const Node *n)
            && sum_leading(e, dy, lead, n->out[2]);
 }
 
-/* The statistics by native_layer_norm, the gradient from them. Its bias is looked at for its sizes alone: the weight has them. */
+/* The statistics by native_layer_norm, on CPUs of the input's type, the gradient from them. Its bias is looked at for its sizes alone: the weight has them. */
 static bool spell_norm_backward(Emit *e, const Node *n)
 {
     Value *x = n->arg[1].v, *all[3];
-    DType t = dtype_size(x->dtype) == 2 ? DT_F32 : x->dtype;
     Expr *one[MAX_RANK], *yes[3] = {ex_bool(e->g->ex, true), ex_bool(e->g->ex, true), ex_bool(e->g->ex, true)};
     if (n->arg[5].e->i) return spell_rms_backward(e, n);
     for (int i = 0; i < x->rank; i++) one[i] = i < x->rank - n->arg[2].n ? x->dim[i] : ex_int(e->g->ex, 1);
     all[0] = new_value(e, "normalized", x->dtype, x->rank, x->dim);
-    all[1] = new_value(e, "mean", t, x->rank, one);
-    all[2] = new_value(e, "rstd", t, x->rank, one);
+    all[1] = new_value(e, "mean", x->dtype, x->rank, one);
+    all[2] = new_value(e, "rstd", x->dtype, x->rank, one);
     TRY(all[0] && all[1] && all[2] && write_node(e, op_get(OP_native_layer_norm), (Arg[5]){n->arg[1], n->arg[2], n->arg[3], arg_none(), n->arg[4]}, 3, all));
     return write_node(e, op_get(OP_native_layer_norm_backward), (Arg[8]){n->arg[0], n->arg[1], n->arg[2], arg_value(all[1]), arg_value(all[2]), n->arg[3], n->arg[3], sizes_of(3, yes)}, 3, n->out);
 }
