@@ -320,23 +320,52 @@ static Ref bin_weights(Onnx *o, Ref from, Ref extent, int64_t parts, int64_t rat
     return bin(o, "Div", reduce(o, "ReduceSum", weight, 1, (int64_t[]){2}, false), divisor);
 }
 
-/* Every region's image, times the weights of its columns and of its rows. */
-static Ref roi_products(Onnx *o, const Node *n, Ref x, Ref box, Ref image)
+typedef struct Regions { /* n of them */
+    Ref image;   /* (n) i64: which one each is of */
+    Ref side[2]; /* (n, 1, pw, w) and (n, 1, ph, h): what a bin takes of a column, of a row */
+} Regions;
+
+/* rois (n, 5); h, w: sizes of a picture; ratio: the argument that holds sampling_ratio, the one behind it is aligned. */
+static Regions regions(Onnx *o, const Node *n, Ref rois, Expr *h, Expr *w, int ratio)
 {
-    const Value *v = arg_v(n, 0);
-    DType t = x.t;
-    int64_t ratio = arg_i(o, n, 5, 0);
-    Ref shift = number(o, t, arg_b(n, 6) ? 0.5 : 0), one = number(o, t, 1), side[2], from = none(), extent = none();
+    DType t = rois.t;
+    bool aligned = arg_b(n, ratio + 1);
+    Regions r = {.image = cast(o, squeeze(o, slice(o, rois, 1, INTS(o, 0), INTS(o, 1), 1), 1), DT_I64)};
+    Ref box = slice(o, rois, 1, INTS(o, 1), INTS(o, 5), 1), shift = number(o, t, aligned ? 0.5 : 0), one = number(o, t, 1), from = none(), extent = none();
     box = bin(o, "Sub", bin(o, "Mul", box, number(o, t, arg_f(o, n, 2, 1))), shift);
     for (int k = 0; k < 2; k++) {
         from = unsqueeze(o, slice(o, box, 1, INTS(o, k), INTS(o, k + 1), 1), 2);
         extent = bin(o, "Sub", unsqueeze(o, slice(o, box, 1, INTS(o, 2 + k), INTS(o, 3 + k), 1), 2), from);
-        if (!arg_b(n, 6)) extent = bin(o, "Max", extent, one);
-        side[k] = unsqueeze(o, bin_weights(o, from, extent, arg_i(o, n, k ? 3 : 4, 1), ratio, v->dim[k ? 2 : 3]), 1);
+        if (!aligned) extent = bin(o, "Max", extent, one);
+        r.side[k] = unsqueeze(o, bin_weights(o, from, extent, arg_i(o, n, k ? 3 : 4, 1), arg_i(o, n, ratio, 0), k ? h : w), 1);
     }
+    return r;
+}
+
+/* Every region's image, times the weights of its columns and of its rows. */
+static Ref roi_products(Onnx *o, const Node *n, Ref x, Ref rois)
+{
+    const Value *v = arg_v(n, 0);
+    Regions r = regions(o, n, rois, v->dim[2], v->dim[3], 5);
     attr_int(o, "axis", 0);
-    Ref pixels = NODE(o, "Gather", t, x, image);
-    return bin(o, "MatMul", side[1], bin(o, "MatMul", pixels, transpose(o, side[0], 4, (int64_t[]){0, 1, 3, 2})));
+    Ref pixels = NODE(o, "Gather", x.t, x, r.image);
+    return bin(o, "MatMul", r.side[1], bin(o, "MatMul", pixels, transpose(o, r.side[0], 4, (int64_t[]){0, 1, 3, 2})));
+}
+
+/* The same products the other way, then the sum of what belongs to an image: a product with ones where a region is of it. */
+void out_roi_align_backward(Onnx *o, const Node *n, const char *text)
+{
+    (void)text;
+    const Value *v = n->out[0];
+    Ref g = arg_ref(o, n, 0), rois = arg_ref(o, n, 1);
+    DType t = g.t == DT_F64 ? DT_F64 : DT_F32;
+    Expr *pixels = ex_mul(o->p, v->dim[1], ex_mul(o->p, v->dim[2], v->dim[3]));
+    g = cast(o, g, t);
+    Regions r = regions(o, n, cast(o, rois, t), v->dim[2], v->dim[3], 9);
+    g = bin(o, "MatMul", transpose(o, r.side[1], 4, (int64_t[]){0, 1, 3, 2}), bin(o, "MatMul", g, r.side[0])); /* (n, C, h, w) */
+    Ref owner = NODE(o, "Equal", DT_BOOL, unsqueeze(o, positions(o, size_of(o, v->dim[0])), 1), unsqueeze(o, r.image, 0)); /* (N, n) */
+    Ref sum = bin(o, "MatMul", cast(o, owner, t), to_shape(o, g, 2, (Expr *[]){arg_v(n, 0)->dim[0], pixels}));
+    give(o, n, 0, to_shape(o, sum, 4, v->dim));
 }
 
 void out_roi_align(Onnx *o, const Node *n, const char *text)
@@ -347,12 +376,12 @@ void out_roi_align(Onnx *o, const Node *n, const char *text)
         x = cast(o, x, DT_F32);
         rois = cast(o, rois, DT_F32);
     }
-    Ref batch = cast(o, squeeze(o, slice(o, rois, 1, INTS(o, 0), INTS(o, 1), 1), 1), DT_I64), box = slice(o, rois, 1, INTS(o, 1), INTS(o, 5), 1);
-    int64_t h = arg_i(o, n, 3, 1), w = arg_i(o, n, 4, 1), ratio = arg_i(o, n, 5, 0);
     if (for_ort(o) && o->opt.opset >= 22) { /* ONNX Runtime 1.31 has RoiAlign up to opset 21 */
-        give(o, n, 0, roi_products(o, n, x, box, batch));
+        give(o, n, 0, roi_products(o, n, x, rois));
         return;
     }
+    Ref batch = cast(o, squeeze(o, slice(o, rois, 1, INTS(o, 0), INTS(o, 1), 1), 1), DT_I64), box = slice(o, rois, 1, INTS(o, 1), INTS(o, 5), 1);
+    int64_t h = arg_i(o, n, 3, 1), w = arg_i(o, n, 4, 1), ratio = arg_i(o, n, 5, 0);
     attr_str(o, "coordinate_transformation_mode", arg_b(n, 6) ? "half_pixel" : "output_half_pixel");
     attr_float(o, "spatial_scale", arg_f(o, n, 2, 1));
     attr_int(o, "output_height", h);

@@ -344,3 +344,13 @@ bool grad_grid_sampler(Grad *d)
     }
     return gd_send(d, grid, GD(d, cat, arg_values(d->g, 2, slope), arg_int(d->g, 3)));
 }
+
+/* Regions have none, as in torchvision. */
+bool grad_roi_align(Grad *d)
+{
+    Value *x = gd_value(d, 0);
+    const Arg *arg = d->node->arg;
+    Expr *const *dim = x->dim;
+    if (!gd_wants(d, x)) return true;
+    return gd_send(d, x, GD(d, torchvision_roi_align_backward, V(d->grad), arg[1], arg[2], arg[3], arg[4], arg_expr(dim[0]), arg_expr(dim[1]), arg_expr(dim[2]), arg_expr(dim[3]), arg[5], arg[6]));
+}

@@ -366,23 +366,72 @@ bool run_affine_grid(Call *c, Err *err)
 
 /* ------------------------------------------------------------------ detection */
 
+/* A region of a picture, divided into bins of samples. */
+typedef struct Roi {
+    double x, y, high, wide; /* its corner, the size of a bin */
+    int64_t rows, columns;   /* samples of a bin */
+    double count;
+} Roi;
+
+/* box: image, x1, y1, x2, y2 */
+static Roi roi_of(const double *box, double scale, double shift, int64_t ph, int64_t pw, int64_t ratio)
+{
+    double x0 = box[1] * scale - shift, y0 = box[2] * scale - shift, rw = box[3] * scale - shift - x0, rh = box[4] * scale - shift - y0;
+    if (shift == 0) {
+        if (rw < 1) rw = 1;
+        if (rh < 1) rh = 1;
+    }
+    Roi r = {.x = x0, .y = y0, .high = rh / (double)ph, .wide = rw / (double)pw};
+    r.rows = ratio > 0 ? ratio : (int64_t)ceil(r.high);
+    r.columns = ratio > 0 ? ratio : (int64_t)ceil(r.wide);
+    r.count = (double)(r.rows * r.columns > 1 ? r.rows * r.columns : 1);
+    return r;
+}
+
+static double roi_y(const Roi *r, int64_t bin, int64_t i) { return r->y + (double)bin * r->high + ((double)i + 0.5) * r->high / (double)r->rows; }
+static double roi_x(const Roi *r, int64_t bin, int64_t i) { return r->x + (double)bin * r->wide + ((double)i + 0.5) * r->wide / (double)r->columns; }
+
 /* Bilinear; 0 outside [-1, n]. */
+static bool roi_inside(double y, double x, int64_t h, int64_t w) { return y >= -1 && y <= (double)h && x >= -1 && x <= (double)w; }
+
+/* The two elements of an axis around a place inside; how far behind the first it lies. */
+static double roi_between(double at, int64_t n, int64_t *low, int64_t *high)
+{
+    if (at <= 0) at = 0;
+    *low = (int64_t)at;
+    *high = *low + 1;
+    if (*low < n - 1) return at - (double)*low;
+    *low = *high = n - 1;
+    return 0;
+}
+
 static double roi_pixel(const double *plane, double y, double x, int64_t h, int64_t w)
 {
-    if (!(y >= -1 && y <= (double)h && x >= -1 && x <= (double)w)) return 0;
-    if (y <= 0) y = 0;
-    if (x <= 0) x = 0;
-    int64_t y0 = (int64_t)y, x0 = (int64_t)x, y1 = y0 + 1, x1 = x0 + 1;
-    if (y0 >= h - 1) {
-        y0 = y1 = h - 1;
-        y = (double)y0;
-    }
-    if (x0 >= w - 1) {
-        x0 = x1 = w - 1;
-        x = (double)x0;
-    }
-    double ly = y - (double)y0, lx = x - (double)x0;
+    if (!roi_inside(y, x, h, w)) return 0;
+    int64_t x0, x1, y0, y1;
+    double ly = roi_between(y, h, &y0, &y1), lx = roi_between(x, w, &x0, &x1);
     return (1 - ly) * ((1 - lx) * plane[y0 * w + x0] + lx * plane[y0 * w + x1]) + ly * ((1 - lx) * plane[y1 * w + x0] + lx * plane[y1 * w + x1]);
+}
+
+/* Adds the gradient g of roi_pixel's result. */
+static void roi_pixel_backward(double *plane, double y, double x, int64_t h, int64_t w, double g)
+{
+    if (!roi_inside(y, x, h, w)) return;
+    int64_t x0, x1, y0, y1;
+    double ly = roi_between(y, h, &y0, &y1), lx = roi_between(x, w, &x0, &x1);
+    plane[y0 * w + x0] += (1 - ly) * (1 - lx) * g;
+    plane[y0 * w + x1] += (1 - ly) * lx * g;
+    plane[y1 * w + x0] += ly * (1 - lx) * g;
+    plane[y1 * w + x1] += ly * lx * g;
+}
+
+static bool roi_images(Call *c, const Tensor *rois, int64_t images, Err *err)
+{
+    const double *r = rois->data;
+    for (int64_t i = 0; i < rois->shape[0]; i++)
+        if (!(r[i * 5] >= 0 && r[i * 5] < (double)images))
+            return call_fail(c, E_USAGE, err, "region %lld belongs to image %g, there are %lld", (long long)i, r[i * 5], (long long)images);
+    return true;
 }
 
 bool run_roi_align(Call *c, Err *err)
@@ -393,29 +442,49 @@ bool run_roi_align(Call *c, Err *err)
     double scale = call_f64(c, 2), shift = call_bool(c, 6) ? 0.5 : 0;
     int64_t ratio = call_i64(c, 5), C = x->shape[1], h = x->shape[2], w = x->shape[3], ph = out->shape[2], pw = out->shape[3], n = out->shape[0];
     const double *r = rois->data;
-    for (int64_t i = 0; i < n; i++)
-        if (!(r[i * 5] >= 0 && r[i * 5] < (double)x->shape[0]))
-            return call_fail(c, E_USAGE, err, "region %lld belongs to image %g, there are %lld", (long long)i, r[i * 5], (long long)x->shape[0]);
+    TRY(roi_images(c, rois, x->shape[0], err));
 #pragma omp parallel for num_threads(c->env->threads) if (n * C > 64)
     for (int64_t k = 0; k < n * C; k++) {
         const double *box = r + k / C * 5, *plane = (const double *)x->data + ((int64_t)box[0] * C + k % C) * h * w;
-        double x0 = box[1] * scale - shift, y0 = box[2] * scale - shift, rw = box[3] * scale - shift - x0, rh = box[4] * scale - shift - y0;
-        if (shift == 0) {
-            if (rw < 1) rw = 1;
-            if (rh < 1) rh = 1;
-        }
-        double bh = rh / (double)ph, bw = rw / (double)pw;
-        int64_t gh = ratio > 0 ? ratio : (int64_t)ceil(bh), gw = ratio > 0 ? ratio : (int64_t)ceil(bw), count = gh * gw > 1 ? gh * gw : 1;
+        Roi roi = roi_of(box, scale, shift, ph, pw, ratio);
         for (int64_t p = 0; p < ph * pw; p++) {
             double s = 0;
-            for (int64_t iy = 0; iy < gh; iy++)
-                for (int64_t ix = 0; ix < gw; ix++)
-                    s += roi_pixel(plane, y0 + (double)(p / pw) * bh + ((double)iy + 0.5) * bh / (double)gh,
-                                   x0 + (double)(p % pw) * bw + ((double)ix + 0.5) * bw / (double)gw, h, w);
-            store_f64(out->dtype, (char *)out->data + (size_t)(k * ph * pw + p) * dtype_size(out->dtype), s / (double)count);
+            for (int64_t iy = 0; iy < roi.rows; iy++)
+                for (int64_t ix = 0; ix < roi.columns; ix++) s += roi_pixel(plane, roi_y(&roi, p / pw, iy), roi_x(&roi, p % pw, ix), h, w);
+            store_f64(out->dtype, (char *)out->data + (size_t)(k * ph * pw + p) * dtype_size(out->dtype), s / roi.count);
         }
     }
     return true;
+}
+
+/* out (N, C, h, w): every sample of a region gives its bin's share of grad (regions, C, ph, pw) to the pixels around it. A plane belongs to one thread and takes its regions
+ * in order, summed in double: the same bits for any number of threads. */
+bool run_roi_align_backward(Call *c, Err *err)
+{
+    const Tensor *grad = call_contiguous(c, call_in(c, 0), DT_F64, err), *rois = grad ? call_contiguous(c, call_in(c, 1), DT_F64, err) : NULL;
+    Tensor *out = call_out(c, 0);
+    if (!grad || !rois) return false;
+    double scale = call_f64(c, 2), shift = call_bool(c, 10) ? 0.5 : 0;
+    int64_t ratio = call_i64(c, 9), C = out->shape[1], h = out->shape[2], w = out->shape[3], ph = grad->shape[2], pw = grad->shape[3], planes = out->shape[0] * C;
+    const double *r = rois->data;
+    TRY(roi_images(c, rois, out->shape[0], err));
+    Tensor sum = tensor_of(DT_F64, 4, out->shape, NULL);
+    TRY(sum.data = call_scratch(c, tensor_bytes(&sum), err));
+#pragma omp parallel for num_threads(c->env->threads) if (planes * rois->shape[0] > 64)
+    for (int64_t k = 0; k < planes; k++) {
+        double *plane = (double *)sum.data + k * h * w;
+        for (int64_t i = 0; i < h * w; i++) plane[i] = 0;
+        for (int64_t i = 0; i < rois->shape[0]; i++) {
+            if ((int64_t)r[i * 5] != k / C) continue;
+            Roi roi = roi_of(r + i * 5, scale, shift, ph, pw, ratio);
+            const double *g = (const double *)grad->data + (i * C + k % C) * ph * pw;
+            for (int64_t p = 0; p < ph * pw; p++)
+                for (int64_t iy = 0; iy < roi.rows; iy++)
+                    for (int64_t ix = 0; ix < roi.columns; ix++)
+                        roi_pixel_backward(plane, roi_y(&roi, p / pw, iy), roi_x(&roi, p % pw, ix), h, w, g[p] / roi.count);
+        }
+    }
+    return run_copy_tensor(out, &sum, c->env->threads);
 }
 
 typedef struct Scored {

@@ -182,6 +182,20 @@ bool shape_roi_align(Shape *s)
     return shape_out(s, 0, x->dtype, 4, (Expr *[]){rois->dim[0], x->dim[1], shape_arg(s, 3)->e, shape_arg(s, 4)->e});
 }
 
+/* grad (n, C, ph, pw) of n regions -> (batch, C, height, width), the gradient of what they were read from */
+bool shape_roi_align_backward(Shape *s)
+{
+    Value *g, *rois;
+    TRY(shape_want_value(s, 0, &g) && shape_want_value(s, 1, &rois));
+    if (g->rank != 4 || rois->rank != 2) return shape_fail(s, 1, "ranks %d and %d, expected 4 and 2", g->rank, rois->rank);
+    TRY(shape_require_equal(s, rois->dim[1], ex_int(s->ex, 5), "numbers of a region (image, x1, y1, x2, y2)") &&
+        shape_require_equal(s, rois->dim[0], g->dim[0], "regions and gradients") && shape_require_equal(s, shape_arg(s, 3)->e, g->dim[2], "rows of a region") &&
+        shape_require_equal(s, shape_arg(s, 4)->e, g->dim[3], "columns of a region") && shape_require_equal(s, shape_arg(s, 6)->e, g->dim[1], "channels"));
+    Expr *dim[4];
+    for (int i = 0; i < 4; i++) dim[i] = shape_arg(s, 5 + i)->e;
+    return shape_out(s, 0, g->dtype, 4, dim);
+}
+
 bool shape_nms(Shape *s)
 {
     Value *boxes, *scores;

@@ -385,6 +385,44 @@ def test_onnx(tmp_path):
         assert np.abs(got - want[o.name]).max() <= 1e-4 * max(np.abs(want[o.name]).max(), 1e-3), o.name
 
 
+@pytest.mark.parametrize("sampling, aligned", [(-1, False), (2, True)])
+def test_roi_align(sampling, aligned, tmp_path):
+    """Box prompts: the gradient is torchvision's op in the .pt2, two products in ONNX; against autograd through those products of the forward pass."""
+    ort = pytest.importorskip("onnxruntime")
+    from qkv.recipes import _sam3_module as sam3
+
+    class Boxes(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = nn.Conv2d(3, 4, 3, padding=1)
+            self.align = torch.ops.torchvision.roi_align
+
+        def forward(self, image, rois):
+            return self.align(self.conv(image), rois, 0.75, 3, 2, sampling, aligned).tanh().square().mean()
+
+    def inputs(batch, boxes, size):
+        corner = torch.rand(boxes, 2) * size
+        return torch.randn(batch, 3, size, size + 2), torch.cat([torch.arange(boxes).float()[:, None] % batch, corner, corner + torch.rand(boxes, 2) * size], 1)
+
+    torch.manual_seed(0)
+    module, n, size = Boxes(), Dim("n", min=2, max=9), Dim("size", min=4, max=20)
+    torch.export.save(torch.export.export(module, inputs(2, 5, 7), dynamic_shapes={"image": {0: B, 2: size, 3: size + 2}, "rois": {0: n}}), tmp_path / "m.pt2")
+    joint = qkv.joint(tmp_path / "m.pt2", "output_0", path=tmp_path / "j.pt2", inputs=["image"])
+    joint.save_onnx(tmp_path / "j.onnx")
+    written, loaded = qkv.Model(tmp_path / "j.pt2"), torch.export.load(tmp_path / "j.pt2").module()
+    session = ort.InferenceSession(tmp_path / "j.onnx", providers=["CPUExecutionProvider"])
+    module.align = sam3.roi_align
+    for args in (inputs(2, 5, 7), inputs(3, 7, 11)):
+        args[0].requires_grad_()
+        loss = module(*args)
+        want = [loss, *torch.autograd.grad(loss, [module.conv.weight, module.conv.bias, args[0]])]
+        args = [a.detach() for a in args]
+        feeds = {n: a.numpy() for n, a in zip(joint.inputs, args)}
+        for got in (joint.run(feeds).values(), written.run(feeds).values(), [v.detach().numpy() for v in loaded(*args)], session.run(None, feeds)):
+            for g, w in zip(got, want, strict=True):
+                close(g, w, torch.float32, "roi_align")
+
+
 def test_refused(tmp_path):
     class Odd(nn.Module):
         def __init__(self):

@@ -19,6 +19,9 @@ typedef struct Case {
 #define X3 "input %x: f64[2, 3, 4]\n"
 #define PICTURE "input %x: f64[2, 4, 5, 6]\n"
 #define I3 "weight %w: i64[3] = constant \"i64[3]\"\n%i: i64[3] = aten.remainder.Tensor(%w, 2)\n" /* 1 0 1 */
+#define ROIS "weight %w: f64[10] = constant \"f64[10]\"\n%r: f64[10] = aten.remainder.Tensor(%w, 7)\n%s: f64[2, 5] = aten.reshape.default(%r, [2, 5])\n" \
+             "%b: f64[2, 1] = aten.slice.Tensor(%s, 1, 0, 1, 1)\n%i: f64[2, 1] = aten.remainder.Tensor(%b, 2)\n%p: f64[2, 4] = aten.slice.Tensor(%s, 1, 1, 5, 1)\n" \
+             "%rois: f64[2, 5] = aten.cat.default([%i, %p], 1)\n"
 #define QKV "input %q: f64[2, 4, 3, 2]\ninput %k: f64[2, 4, 5, 2]\ninput %v: f64[2, 4, 5, 3]\n"
 
 static const Case cases[] = {
@@ -154,6 +157,8 @@ static const Case cases[] = {
     {"grid_sampler", -1.2, 1.2, "input %x: f64[2, 2, 4, 5]\ninput %z: f64[2, 3, 2, 2]\n%y: f64[2, 2, 3, 2] = aten.grid_sampler.default(%x, %z, 0, 1, true)\n"},
     {"grid_sampler", -1.2, 1.2, "input %x: f64[2, 2, 4, 5]\ninput %z: f64[2, 3, 2, 2]\n%y: f64[2, 2, 3, 2] = aten.grid_sampler.default(%x, %z, 1, 0, false)\n"},
     {"grid_sampler", -1.2, 1.2, "input %x: f64[2, 2, 4, 5]\ninput %z: f64[2, 3, 2, 2]\n%y: f64[2, 2, 3, 2] = aten.grid_sampler.default(%x, %z, 1, 1, true)\n"},
+    {"torchvision_roi_align", -1, 1, PICTURE ROIS "%y: f64[2, 4, 2, 3] = torchvision.roi_align.default(%x, %rois, 0.75, 2, 3, 2, false)\n"},
+    {"torchvision_roi_align", -1, 1, "symbol s in [2, 9]\ninput %x: f64[2, 3, s, 5]\n" ROIS "%y: f64[2, 3, 3, 2] = torchvision.roi_align.default(%x, %rois, 1.5, 3, 2, -1, true)\n"},
     {"max_pool2d_with_indices", -1, 1, PICTURE "%y: f64[2, 4, 3, 3], %i: i64[2, 4, 3, 3] = aten.max_pool2d_with_indices.default(%x, [3, 3], [2, 2], [1, 1])\n"},
     {"max_pool3d_with_indices", -1, 1, "input %x: f64[2, 3, 4, 4]\n%y: f64[2, 1, 2, 2], %i: i64[2, 1, 2, 2] = aten.max_pool3d_with_indices.default(%x, [2, 2, 2])\n"},
     {"adaptive_max_pool2d", -1, 1, PICTURE "%y: f64[2, 4, 2, 4], %i: i64[2, 4, 2, 4] = aten.adaptive_max_pool2d.default(%x, [2, 4])\n"},

@@ -208,9 +208,28 @@ def detections(F):
         c(b, t(k, lo=0, hi=1), thr)
 
 
+def roi_align_backward(g, boxes, scale, ph, pw, batch, channels, h, w, sampling, aligned):
+    """The gradient of roi_align above, by autograd."""
+    with torch.enable_grad():
+        x = torch.zeros(batch, channels, h, w, dtype=f64, requires_grad=True)
+        y = roi_align(x, boxes, scale, ph, pw, sampling, aligned) + 0 * x.sum()  # also where no sample lies inside
+        return torch.autograd.grad(y, x, g.double())[0].to(g.dtype)
+
+
+def rois_backward(F):
+    c = F.own("torchvision._roi_align_backward.default", roi_align_backward)
+    boxes = lambda k: torch.cat([idx(2, k, 1).float(), t(k, 2, lo=0, hi=6), t(k, 2, lo=6, hi=14)], 1)
+    for scale, ph, pw, sampling, aligned in ((1.0, 2, 3, 2, False), (0.5, 2, 2, 2, True), (0.5, 3, 3, -1, False), (1.0, 2, 2, 0, True), (0.25, 7, 7, 1, False)):
+        c(t(4, 3, ph, pw), boxes(4), scale, ph, pw, 2, 3, 8, 9, sampling, aligned)
+    c(t(3, 3, 2, 2, dt=f64), boxes(3).double(), 1.0, 2, 2, 3, 3, 8, 9, 2, True)
+    c(t(3, 40, 2, 2), torch.tensor([[0, -3.0, -3, 2, 2], [1, 2, 2, 9, 9], [0, 3, 3, 1, 1]]), 1.0, 2, 2, 2, 40, 4, 4, 2, False)
+    c(t(0, 3, 2, 2), boxes(4)[:0], 1.0, 2, 2, 2, 3, 8, 9, 2, True)
+
+
 def add(F):
     pools(F)
     resamples(F)
     grids(F)
     rois(F)
     detections(F)
+    rois_backward(F)

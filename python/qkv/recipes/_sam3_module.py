@@ -282,9 +282,8 @@ def sine_table(encoding, h, w, like):
 # --- torchvision::roi_align where torchvision is not installed
 
 
-def roi_align(features, rois, scale, height, width, sampling, aligned):
-    """torchvision's roi_align as its C++ defines it (torchvision/csrc/ops/cpu/roi_align_kernel.cpp): a sample outside [-1, size] is 0. Bilinear
-    sampling is separable, so that a box is two small products: out[k,c,p,q] = sum_yx Wy[k,p,y] features[image of k,c,y,x] Wx[k,q,x]."""
+def _bins(rois, scale, height, width, rows, columns, sampling, aligned):
+    """What bins take of rows and of columns of a picture: Wy [K, height, rows], Wx [K, width, columns]."""
 
     def weights(low, high, bins, n):
         length = high - low if aligned else (high - low).clamp(min=1.0)
@@ -299,8 +298,20 @@ def roi_align(features, rois, scale, height, width, sampling, aligned):
         return torch.where(used[..., None], triangle, 0.0).sum(2) / samples.clamp(min=1.0)[:, None, None]
 
     x0, y0, x1, y1 = (rois[:, 1:] * scale - (0.5 if aligned else 0.0)).unbind(-1)
-    wy, wx = weights(y0, y1, height, features.shape[2]), weights(x0, x1, width, features.shape[3])
+    return weights(y0, y1, height, rows), weights(x0, x1, width, columns)
+
+
+def roi_align(features, rois, scale, height, width, sampling, aligned):
+    """torchvision's roi_align as its C++ defines it (torchvision/csrc/ops/cpu/roi_align_kernel.cpp): a sample outside [-1, size] is 0. Bilinear
+    sampling is separable, so that a box is two small products: out[k,c,p,q] = sum_yx Wy[k,p,y] features[image of k,c,y,x] Wx[k,q,x]."""
+    wy, wx = _bins(rois, scale, height, width, *features.shape[2:], sampling, aligned)
     return wy[:, None] @ features[rois[:, 0].long()] @ wx[:, None].transpose(-1, -2)
+
+
+def roi_align_backward(grad, rois, scale, height, width, batch, channels, rows, columns, sampling, aligned):
+    """torchvision's _roi_align_backward: the same products the other way, added up by image."""
+    wy, wx = _bins(rois, scale, height, width, rows, columns, sampling, aligned)
+    return grad.new_zeros(batch, channels, rows, columns).index_add_(0, rois[:, 0].long(), wy[:, None].transpose(-1, -2) @ grad @ wx[:, None])
 
 
 def _register():
@@ -315,10 +326,14 @@ def _register():
     try:
         library.define("roi_align(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, SymInt pooled_width, int sampling_ratio, "
                        "bool aligned) -> Tensor")
+        library.define("_roi_align_backward(Tensor grad, Tensor rois, float spatial_scale, SymInt pooled_height, SymInt pooled_width, SymInt batch_size, "
+                       "SymInt channels, SymInt height, SymInt width, int sampling_ratio, bool aligned) -> Tensor")
     except RuntimeError:  # somebody else has
         return None
     library.impl("roi_align", roi_align, "CPU")
     library.impl("roi_align", lambda x, rois, scale, h, w, sampling, aligned: x.new_empty(rois.shape[0], x.shape[1], h, w), "Meta")
+    library.impl("_roi_align_backward", roi_align_backward, "CPU")
+    library.impl("_roi_align_backward", lambda g, rois, scale, ph, pw, n, c, h, w, sampling, aligned: g.new_empty(n, c, h, w), "Meta")
     return library
 
 
