@@ -63,6 +63,17 @@ static bool split_queries(Rewrite *rw, Scores *s, Axes *x, Expr *G, Expr *N)
     return true;
 }
 
+/* v with size 1 at an axis along which it was expanded. */
+static Value *unexpanded(Rewrite *rw, Value *v, int axis)
+{
+    Expr *dim[MAX_RANK];
+    Value *x = v->def && v->def->op->id == OP_expand ? rw_pad_rank(rw, v->def->arg[0].v, v->rank) : NULL;
+    if (!x || !is_one(x->dim[axis])) return v;
+    memcpy(dim, v->dim, (size_t)v->rank * sizeof *dim);
+    dim[axis] = x->dim[axis];
+    return rw_expand(rw, x, v->rank, dim);
+}
+
 /* (..., G, N, M) -> (..., G * N, M), where keys do not depend on the group. */
 static bool merge_queries(Rewrite *rw, Scores *s, Axes *x)
 {
@@ -73,6 +84,7 @@ static bool merge_queries(Rewrite *rw, Scores *s, Axes *x)
         Value *v = *part[i];
         if (!v) continue;
         TRY(v = rw_pad_rank(rw, v, r));
+        if (i == 1) TRY(v = unexpanded(rw, v, r - 3));
         if (i == 1 && !is_one(v->dim[r - 3])) return rewrite_refuse(rw, "queries are merged with an axis along which keys differ");
         bool one = i == 2 && is_one(v->dim[r - 3]) && is_one(v->dim[r - 2]);
         memcpy(dim, v->dim, (size_t)r * sizeof *dim);

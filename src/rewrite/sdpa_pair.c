@@ -33,6 +33,7 @@ typedef struct Root {
     bool transposed;
     double factor;
     Value *product; /* before the views */
+    Expr *over;     /* what it sums: rows of queries, or keys */
     int nviews;
     const Node *view[MAX_VIEWS];
     const Node *sum;         /* of the heads of a group, where it follows; NULL */
@@ -44,6 +45,7 @@ typedef struct Root {
 /* P or dS, seen through the views that were followed: the value is the form, its last two axes swapped if transposed, times factor. */
 typedef struct Seen {
     Value *v;
+    Value *views; /* P, seen through them alone */
     Arg p, dp; /* forms qkv.scores of the probabilities and of their gradient, with the same views */
     bool grad, transposed;
     double factor;
@@ -177,20 +179,45 @@ static bool see_view(Rewrite *rw, Seen *s, const Node *view)
             if (!exprs_same(2, &y->dim[r - 2], &x->dim[x->rank - 2])) return false;
             swap_last(r, dim);
         }
-        if (!form_reshape(rw, &s->p, r, dim) || !form_reshape(rw, &s->dp, r, dim)) return false;
+        if (!form_reshape(rw, &s->p, r, dim) || !form_reshape(rw, &s->dp, r, dim) || !(s->views = rw_reshape(rw, s->views, r, dim))) return false;
     } else {
         permutation_of(view, perm);
         if (s->transposed)
             for (int i = 0; i < r; i++) perm[i] = perm[i] == r - 1 ? r - 2 : perm[i] == r - 2 ? r - 1 : perm[i];
         s->transposed = perm[r - 1] == r - 2 && perm[r - 2] == r - 1;
         if (s->transposed) perm[r - 1] = r - 1, perm[r - 2] = r - 2;
-        if (!form_permute(rw, &s->p, r, perm) || !form_permute(rw, &s->dp, r, perm)) return false;
+        if (!form_permute(rw, &s->p, r, perm) || !form_permute(rw, &s->dp, r, perm) || !(s->views = rw_permute(rw, s->views, perm))) return false;
     }
     s->v = y;
     return true;
 }
 
 /* ------------------------------------------------------------------ products */
+
+/* The sizes of the parts that both axes of x and those of `dim` are made of; how many, -1 where they do not divide each other. */
+static int parts_of(ExprPool *p, const Value *x, int rank, Expr *const *dim, Expr **part)
+{
+    Expr *a = NULL, *b = NULL, *c;
+    for (int n = 0, i = 0, j = 0;;) {
+        if (!a && i < x->rank) a = x->dim[i++];
+        if (!b && j < rank) b = dim[j++];
+        if (!a && !b) return n;
+        if (!a || !b || n == MAX_RANK) return -1;
+        if (a == b) part[n++] = a, a = b = NULL;
+        else if ((c = ex_floordiv(p, a, b)) && ex_mul(p, b, c) == a) part[n++] = b, a = c, b = NULL;
+        else if ((c = ex_floordiv(p, b, a)) && ex_mul(p, a, c) == b) part[n++] = a, b = c, a = NULL;
+        else return -1;
+    }
+}
+
+/* reshape(permute(x)) as a permute and a merge of the parts of x's axes, as far as that is possible: it has many spellings otherwise. */
+static Value *folded_reshape(Rewrite *rw, Value *x, int rank, Expr *const *dim)
+{
+    Expr *part[MAX_RANK];
+    int n = x && x->def && x->def->op->id == OP_permute ? parts_of(rw->ex, x, rank, dim, part) : -1;
+    if (n > 0) x = rw_reshape(rw, x, n, part);
+    return rw_reshape(rw, x, rank, dim);
+}
 
 /* v with its views folded: a permute that undoes another is nothing, and so on. */
 static Value *folded(Rewrite *rw, Value *v, int depth)
@@ -200,7 +227,7 @@ static Value *folded(Rewrite *rw, Value *v, int depth)
     if (!n || depth > MAX_VIEWS || (!is_view(n) && n->op->id != OP_expand)) return v;
     Value *x = folded(rw, n->arg[0].v, depth + 1);
     if (permutation_of(n, perm)) return rw_permute(rw, x, perm);
-    return n->op->id == OP_reshape ? rw_reshape(rw, x, v->rank, v->dim) : rw_expand(rw, x, v->rank, v->dim);
+    return n->op->id == OP_reshape ? folded_reshape(rw, x, v->rank, v->dim) : rw_expand(rw, x, v->rank, v->dim);
 }
 
 /* Operand x of a product, brought to the axes of `like` and its last two, as a number times something: both are comparable then. */
@@ -254,11 +281,11 @@ static void extend(Pair *p, Root *r)
     }
 }
 
-static bool add_root(Pair *p, Node *product, int which, bool transposed, double factor)
+static bool add_root(Pair *p, const Seen *s, Node *product, int which, bool transposed, double factor)
 {
     if (p->nroots == MAX_FORK) return rewrite_refuse(p->rw, "more than %d gradients", MAX_FORK);
     Root *r = &p->root[p->nroots++];
-    *r = (Root){.from = product->out[0], .product = product->out[0], .which = which, .transposed = transposed, .factor = factor};
+    *r = (Root){.from = product->out[0], .product = product->out[0], .over = s->p.v->dim[s->p.v->rank - (which == GRAD_QUERY ? 1 : 2)], .which = which, .transposed = transposed, .factor = factor};
     extend(p, r);
     return true;
 }
@@ -273,20 +300,34 @@ static bool product_root(Pair *p, const Seen *s, Node *n)
     Value *q = f[0].v, *k = f[1].v, *dout = d[0].v;
     double c;
     if (other == s->v || other->dtype != s->v->dtype) return rewrite_refuse(rw, "'%s' multiplies it with something else", n->name);
+    Value *straight = folded(rw, rw_reshape(rw, s->views, p->base->rank, p->base->dim), 0);
+    if (!straight || !alike(straight, folded(rw, p->base, 0), 0)) return rewrite_refuse(rw, "'%s' has batch and heads in another order than the probabilities", n->name);
     if (!s->grad) {
         if (s->transposed != left || !is_times(rw, other, !left, dout, s->v, &c))
             return rewrite_refuse(rw, s->transposed == left ? "'%s' multiplies the probabilities with something else than the gradient of the result" : "'%s' still reads the probabilities", n->name);
         if (left && !p->dout) p->dout = other;
-        return add_root(p, n, GRAD_VALUE, !left, c);
+        return add_root(p, s, n, GRAD_VALUE, !left, c);
     }
     bool keys = left != s->transposed; /* dS k, or (dS k)^T = k^T dS^T */
     if (!is_times(rw, other, !left, keys ? k : q, s->v, &c)) return rewrite_refuse(rw, "'%s' multiplies the gradient of the scores with something else than %s", n->name, keys ? "keys" : "queries");
-    return add_root(p, n, keys ? GRAD_QUERY : GRAD_KEY, !left, c * s->factor);
+    return add_root(p, s, n, keys ? GRAD_QUERY : GRAD_KEY, !left, c * s->factor);
 }
 
 /* ------------------------------------------------------------------ following */
 
-/* Is what `keep` hides hidden by the mask, too? */
+/* Does an operator that reads its result broadcast it as it would its operand? */
+static bool broadcasts(const Node *n)
+{
+    const Value *x = n->arg[0].v, *y = n->out[0];
+    int more = y->rank - x->rank;
+    if (n->op->id == OP_expand) return true;
+    if (n->op->id != OP_reshape || more < 0 || !exprs_same(x->rank, x->dim, y->dim + more)) return false;
+    for (int i = 0; i < more; i++)
+        if (!is_one(y->dim[i])) return false;
+    return true;
+}
+
+/* Is what `keep` hides hidden by the mask, too? Both are broadcast to the scores. */
 static bool hidden_by(const Value *mask, const Value *keep, int depth)
 {
     const Node *m = mask ? mask->def : NULL;
@@ -296,7 +337,9 @@ static bool hidden_by(const Value *mask, const Value *keep, int depth)
     case OP_where_self: return m->arg[0].kind == ARG_VALUE && (m->arg[0].v == keep || (m->arg[1].kind == ARG_VALUE && hidden_by(m->arg[1].v, keep, depth + 1)));
     case OP_logical_and: case OP_bitwise_and_Tensor:
         return (m->arg[0].kind == ARG_VALUE && hidden_by(m->arg[0].v, keep, depth + 1)) || (m->arg[1].kind == ARG_VALUE && hidden_by(m->arg[1].v, keep, depth + 1));
-    case OP_reshape: case OP_permute: case OP_expand: return keep->def && keep->def->op == m->op && arg_same(&m->arg[1], &keep->def->arg[1]) && hidden_by(m->arg[0].v, keep->def->arg[0].v, depth + 1);
+    case OP_reshape: case OP_permute: case OP_expand:
+        if (broadcasts(m) && hidden_by(m->arg[0].v, keep, depth + 1)) return true;
+        return keep->def && keep->def->op == m->op && arg_same(&m->arg[1], &keep->def->arg[1]) && hidden_by(m->arg[0].v, keep->def->arg[0].v, depth + 1);
     default: return false;
     }
 }
@@ -398,7 +441,7 @@ static bool find_pair(Pair *p, Value *form)
     if (!f || !d || !find_inner(p, p->ds)) return false;
     p->form = arg_value(f);
     p->grad_form = arg_value(d);
-    Seen s = {.v = p->ds, .p = p->form, .dp = p->grad_form, .grad = true, .factor = 1};
+    Seen s = {.v = p->ds, .views = p->p, .p = p->form, .dp = p->grad_form, .grad = true, .factor = 1};
     const Arg *arg = f->def->arg;
     if (scores_capped(&(Scores){.softcap = arg[4]})) return rewrite_refuse(rw, "the scores have a softcap");
     if (!ex_is_const(arg[3].e) || number_value(arg[3].e) == 0 || !ex_is_const(d->def->arg[3].e)) return rewrite_refuse(rw, "the scale is no known number");
@@ -409,7 +452,7 @@ static bool find_pair(Pair *p, Value *form)
     }
     if (!p->base->def) return false;
     TRY(follow(p, s));
-    s = (Seen){.v = p->base, .p = p->form, .dp = p->grad_form, .factor = 1};
+    s = (Seen){.v = p->base, .views = p->base, .p = p->form, .dp = p->grad_form, .factor = 1};
     return follow(p, s) && (p->nroots || rewrite_refuse(rw, "nobody reads its gradients"));
 }
 
@@ -430,15 +473,26 @@ static double scale_of(const Node *n)
     return ex_is_int(size) && size->i > 0 ? 1 / sqrt((double)size->i) : 0;
 }
 
-/* Do two attentions give the same? Their masks may be expanded to different sizes. */
+/* Has x the heads of each group of n as rows of one matrix, queries (batch, heads of keys, group * rows, size)? */
+static bool merges_groups(Rewrite *rw, const Node *x, const Node *n)
+{
+    const Value *q = x->arg[Q].v, *of = n->arg[Q].v, *k = n->arg[K].v;
+    if (q->rank != 4 || of->rank != 4 || of->dim[1] == k->dim[1] || q->dim[1] != k->dim[1] || x->arg[CAUSAL].e->i || x->arg[LOWER].kind != ARG_NONE || x->arg[UPPER].kind != ARG_NONE) return false;
+    return q->dim[2] == ex_mul(rw->ex, ex_floordiv(rw->ex, of->dim[1], k->dim[1]), of->dim[2]);
+}
+
+/* Do two attentions give the same numbers in the same order? Their masks may be expanded to different sizes. */
 static bool same_attention(Rewrite *rw, const Node *x, const Node *n)
 {
     double scale = scale_of(n);
-    bool same = x->op == n->op && scale != 0 && fabs(scale_of(x) / scale - 1) <= ROUNDING && x->arg[MASK].kind == n->arg[MASK].kind;
-    for (int i = DROPOUT; same && i < n->op->schema->nparams; i++) same = i == SCALE || arg_same(&x->arg[i], &n->arg[i]);
-    for (int i = Q; same && i <= V; i++) same = alike(folded(rw, x->arg[i].v, 0), folded(rw, n->arg[i].v, 0), 0);
+    bool same = x->op == n->op && scale != 0 && fabs(scale_of(x) / scale - 1) <= ROUNDING && x->arg[MASK].kind == n->arg[MASK].kind, merged = same && merges_groups(rw, x, n);
+    for (int i = DROPOUT; same && i < n->op->schema->nparams; i++) same = i == SCALE || (merged && i == GQA) || arg_same(&x->arg[i], &n->arg[i]);
+    Value *q = !same ? NULL : merged ? rw_reshape(rw, x->arg[Q].v, 4, n->arg[Q].v->dim) : x->arg[Q].v;
+    same = q && alike(folded(rw, q, 0), folded(rw, n->arg[Q].v, 0), 0);
+    for (int i = K; same && i <= V; i++) same = alike(folded(rw, x->arg[i].v, 0), folded(rw, n->arg[i].v, 0), 0);
     if (!same || n->arg[MASK].kind == ARG_NONE) return same;
     Value *a = spread(rw, x, MASK), *b = spread(rw, n, MASK);
+    if (a && b && merged) a = rw_reshape(rw, a, 4, b->dim);
     return a && b && alike(folded(rw, a, 0), folded(rw, b, 0), 0);
 }
 
@@ -497,15 +551,15 @@ static Value *times(Rewrite *rw, Value *v, double factor)
     return v && fabs(factor - 1) > ROUNDING ? rw_binary(rw, OP_mul_Tensor, v, arg_float(rw->g, factor)) : v;
 }
 
-/* The gradient as the source has it: grad (batch, heads, rows, size), of keys with fewer heads than queries already summed. */
-static Value *as_source(Pair *p, Root *r, Value *grad, Expr *heads, double factor)
+/* The gradient as the source has it: grad (batch, heads, rows, size), of keys with fewer heads than queries already summed: by a sum, or by a product over the rows of a group. */
+static Value *as_source(Pair *p, Root *r, Value *grad, const Value *o, double factor)
 {
     Rewrite *rw = p->rw;
     const Value *x = r->product;
     Expr *dim[MAX_RANK];
     Value *v;
-    if (grad->dim[1] != heads) {
-        Expr *group = ex_floordiv(rw->ex, heads, grad->dim[1]);
+    Expr *group = ex_floordiv(rw->ex, o->dim[1], grad->dim[1]);
+    if (grad->dim[1] != o->dim[1] && r->over != ex_mul(rw->ex, group, o->dim[2])) {
         if (!r->sum || !sums_group(rw, r, grad, group)) return rewrite_refuse(rw, "the gradient of '%s' is not summed over the heads that share keys", x->name), NULL;
         v = replay(rw, r, rw_reshape(rw, grad, r->sum->out[0]->rank, r->sum->out[0]->dim), r->summed, r->nviews);
     } else {
@@ -525,6 +579,7 @@ static Value *as_source(Pair *p, Root *r, Value *grad, Expr *heads, double facto
 typedef struct Made {
     const Node *forward; /* in the graph */
     Node *lse, *backward;
+    Value *result;       /* of the forward attention, from lse */
     double scale;        /* of what comes back, as the form has it */
 } Made;
 
@@ -573,14 +628,15 @@ static bool make_pair(Pair *p, const Node *attention, Made *m)
     }
     for (int i = 0; whole && i < p->nroots; i++)
         if (p->root[i].which == GRAD_MASK) p->root[i].from = p->ds;
-    memcpy(a, m->forward->arg, sizeof a);
+    memcpy(a, (merges_groups(rw, m->forward, attention) ? attention : m->forward)->arg, sizeof a);
     TRY(choose_mask(p, attention, grad, whole, a));
     Value *o = RW(rw, sdpa_lse, a[Q], a[K], a[V], a[MASK], a[CAUSAL], a[SCALE], a[SOFTCAP], a[LOWER], a[UPPER]), *dout = o ? incoming(p, o, &m->scale) : NULL;
     if (!dout) return false;
     m->lse = o->def;
+    m->result = rw_reshape(rw, o, m->forward->out[0]->rank, m->forward->out[0]->dim);
     Value *g = RW(rw, sdpa_backward, arg_value(dout), a[Q], a[K], a[V], arg_value(o), arg_value(m->lse->out[1]), a[MASK], a[CAUSAL], a[SCALE], a[SOFTCAP], a[LOWER], a[UPPER], arg_bool(rw->g, grad));
     m->backward = g ? g->def : NULL;
-    return g != NULL;
+    return g != NULL && m->result;
 }
 
 /* The pair, and what takes the place of each root. */
@@ -597,7 +653,7 @@ static bool build_pair(Pair *p, Made *m, Value **to)
         Root *r = &p->root[i];
         Value *grad = m->backward->out[r->which];
         if (r->which == GRAD_MASK) to[i] = times(rw, rw_reshape(rw, grad, r->from->rank, r->from->dim), come);
-        else to[i] = as_source(p, r, grad, m->lse->out[0]->dim[1], r->which == GRAD_VALUE ? r->factor / m->scale : r->factor * come / by);
+        else to[i] = as_source(p, r, grad, m->lse->out[0], r->which == GRAD_VALUE ? r->factor / m->scale : r->factor * come / by);
         if (!to[i]) return false;
     }
     return true;
@@ -672,7 +728,7 @@ static bool fire_pair(Pair *p, const Rule *backward, const Rule *forward)
     rw->note = NULL;
     rw->masked_rows = rows;
     Node *old = (Node *)(uintptr_t)m.forward;
-    rewrite_fire(rw, forward, 1, &old, old->out, m.lse->out, NULL);
+    rewrite_fire(rw, forward, 1, &old, old->out, &m.result, NULL);
     return true;
 }
 
@@ -690,7 +746,8 @@ static void join_forward(Rewrite *rw, const Rule *rule, Node *lse, bool *changed
         if (!same && x->arg[MASK].kind == ARG_VALUE && make_banded(rw, 1, (Arg[]){arg_value(x->out[0])}, &y)) same = same_attention(rw, y.v->def, plain->def);
         rw->note = NULL;
         rw->masked_rows = 0;
-        if (!same || !rewrite_fire(rw, rule, 1, &x, x->out, lse->out, NULL)) continue;
+        Value *result = same ? rw_reshape(rw, lse->out[0], x->out[0]->rank, x->out[0]->dim) : NULL;
+        if (!result || !rewrite_fire(rw, rule, 1, &x, x->out, &result, NULL)) continue;
         *changed = true;
         return;
     }

@@ -45,6 +45,9 @@ CASES = {
     "three axes, a mask": (lambda: Heads(), "rows", True),
     "other sizes of values": (lambda: Heads(2, E=8), "bool", True),
     "heads share keys": (lambda: Heads(6, 2, E=8, enable_gqa=True), "", True),
+    "heads share keys, causal": (lambda: Heads(6, 2, enable_gqa=True, is_causal=True), "", True),
+    "heads share keys, a mask": (lambda: Heads(6, 2, E=8, enable_gqa=True, scale=0.3), "bool", True),
+    "all heads share a key, a bias is learnt": (lambda: Heads(4, 1, bias=(1, 4, 5, 7), enable_gqa=True), "", False),
     "a bias is learnt": (lambda: Heads(2, bias=(1, 2, 5, 7)), "", False),
     "PyTorch's kernel, causal": (lambda: Heads(2, is_causal=True), "", True),
     "PyTorch's kernel, a mask": (lambda: Heads(2), "numbers", True),
@@ -112,7 +115,8 @@ def test_pytorchs_joint_graphs(name, table, tmp_path):
     check(model, module, kind, [(5, 7), (4, 9)] if dynamic else [(5, 7)], tmp_path / "out.pt2")
 
 
-@pytest.mark.parametrize("name, decompose", [("three axes, causal, a scale", "math"), ("a bias is learnt", "none")])
+@pytest.mark.parametrize("name, decompose", [("three axes, causal, a scale", "math"), ("heads share keys, causal", "math"), ("heads share keys, a mask", "math"),
+                                             ("all heads share a key, a bias is learnt", "math"), ("a bias is learnt", "none")])
 def test_our_joint_graphs(name, decompose, tmp_path):
     make, kind, dynamic = CASES[name]
     torch.manual_seed(0)
@@ -120,6 +124,6 @@ def test_our_joint_graphs(name, decompose, tmp_path):
     torch.export.save(exported(module, kind, dynamic), tmp_path / "m.pt2")
     model = qkv.joint(tmp_path / "m.pt2", loss="output_0", path=tmp_path / "j.pt2", decompose=decompose)
     report = model.rewrite(prove=True)
-    assert report["attentions_left"] == 0
+    assert report["attentions_left"] == 0 and (decompose == "none" or any(f["rule"] == "sdpa_backward" for f in report["firings"]))
     model.save(tmp_path / "out.pt2")
     check(model, module, kind, [(5, 7), (4, 9)] if dynamic else [(5, 7)], tmp_path / "out.pt2")
