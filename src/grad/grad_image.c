@@ -261,13 +261,24 @@ typedef struct Places { /* of one axis, (N, positions) each */
     Value *below, *far; /* the element before it, as a float; how far behind that it lies */
     Expr *n;
     Expr *slope;    /* d place / d grid */
-    Value *moves;   /* border: where the place follows the grid */
+    Value *moves;   /* border and reflection: where the place follows the grid */
+    Value *sign;    /* reflection: 1 where it goes the grid's way, else -1 */
 } Places;
+
+/* Back and forth between the middles of the outer elements (aligned), or between their edges: |((place - low) mod 2 span) - span|, as GridSampler.h's reflect_coordinates. */
+static Value *reflected(Grad *d, Value *place, Expr *n, bool aligned, Value **sign)
+{
+    Expr *span = aligned ? ex_sub(d->ex, n, gd_int(d, 1)) : n, *turn = ex_make(d->ex, EX_MAX, ex_mul(d->ex, span, gd_int(d, 2)), gd_int(d, 1), NULL); /* one element: all is there */
+    Arg low = arg_float(d->g, aligned ? 0 : 0.5);
+    Value *from = GD(d, add_Tensor, V(place), low), *behind = GD(d, sub_Tensor, V(GD(d, remainder_Tensor, V(GD(d, abs, V(from))), arg_expr(turn))), arg_expr(span));
+    *sign = GD(d, neg, V(gd_mul(d, GD(d, sign, V(from)), GD(d, sign, V(behind)))));
+    return GD(d, sub_Tensor, V(GD(d, sub_Tensor, arg_expr(span), V(GD(d, abs, V(behind))))), low);
+}
 
 static bool places(Grad *d, int axis, Places *p)
 {
     Value *x = gd_value(d, 0), *grid = gd_value(d, 1);
-    bool aligned = gd_truth(d, 4), border = ex_equals_int(d->node->arg[3].e, 1);
+    bool aligned = gd_truth(d, 4), cubic = ex_equals_int(d->node->arg[2].e, 2); /* whose elements are moved inside one by one */
     Expr *last;
     p->n = x->dim[3 - axis]; /* coordinate 0 is x, the last axis */
     last = ex_sub(d->ex, p->n, gd_int(d, 1));
@@ -277,7 +288,8 @@ static bool places(Grad *d, int axis, Places *p)
     if (aligned) p->place = gd_scale(d, GD(d, div_Tensor, V(up), arg_float(d->g, 2)), last);
     else p->place = GD(d, div_Tensor, V(GD(d, sub_Tensor, V(gd_scale(d, up, p->n)), arg_float(d->g, 1))), arg_float(d->g, 2));
     p->slope = ex_make(d->ex, EX_TRUEDIV, ex_make(d->ex, EX_TOFLOAT, aligned ? last : p->n, NULL, NULL), gd_float(d, 2), NULL);
-    if (border) {
+    if (ex_equals_int(d->node->arg[3].e, 2) && !cubic) p->place = reflected(d, p->place, p->n, aligned, &p->sign);
+    if (!ex_equals_int(d->node->arg[3].e, 0) && !cubic) {
         p->moves = GD(d, logical_and, V(GD(d, gt_Tensor, V(p->place), arg_int(d->g, 0))), V(GD(d, lt_Tensor, V(p->place), arg_expr(last))));
         p->place = GD(d, clamp, V(p->place), arg_int(d->g, 0), arg_expr(last));
     }
@@ -286,28 +298,104 @@ static bool places(Grad *d, int axis, Places *p)
     return p->far != NULL;
 }
 
-/* Element below + step as an index inside the axis; *inside: was it there? */
-static Value *element(Grad *d, const Places *p, int step, Value **inside)
+/* at, moved inside the axis; *inside: was it there? */
+static Value *moved_inside(Grad *d, const Places *p, Value *at, Value **inside)
 {
     Expr *last = ex_sub(d->ex, p->n, gd_int(d, 1));
-    Value *at = gd_cast(d, p->below, DT_I64);
-    if (step) at = GD(d, add_Tensor, V(at), arg_int(d->g, step));
     *inside = GD(d, logical_and, V(GD(d, ge_Tensor, V(at), arg_int(d->g, 0))), V(GD(d, le_Tensor, V(at), arg_expr(last))));
     return GD(d, clamp, V(at), arg_int(d->g, 0), arg_expr(last));
 }
 
+/* Element below + step as an index inside the axis; *inside: was it there? */
+static Value *element(Grad *d, const Places *p, int step, Value **inside)
+{
+    Value *at = gd_cast(d, p->below, DT_I64);
+    if (step) at = GD(d, add_Tensor, V(at), arg_int(d->g, step));
+    return moved_inside(d, p, at, inside);
+}
+
 static Value *weight_of(Grad *d, const Places *p, int step) { return step ? p->far : GD(d, sub_Tensor, arg_float(d->g, 1), V(p->far)); }
 
-/* Nearest: one element, and a grid that does not matter. Bilinear: four elements around each place, those outside count as 0 (zeros), or the place is moved inside (border). */
+/* c3 x^3 + c2 x^2 + c1 x + c0 */
+static Value *polynomial(Grad *d, Value *x, double c3, double c2, double c1, double c0)
+{
+    Value *y = GD(d, add_Tensor, V(gd_scale(d, x, gd_float(d, c3))), arg_float(d->g, c2));
+    y = GD(d, add_Tensor, V(gd_mul(d, y, x)), arg_float(d->g, c1));
+    return GD(d, add_Tensor, V(gd_mul(d, y, x)), arg_float(d->g, c0));
+}
+
+typedef struct Taps { /* of one axis: the elements from below - 1 to below + 2, (N, 4, positions) each */
+    Value *at, *inside; /* index, moved inside as padding says; NULL: all count */
+    Value *weight, *slope; /* slope: d weight / d place */
+} Taps;
+
+/* Convolution with Keys' cubic, a = -3/4 (UpSample.h), of the distance s to each tap. */
+static bool taps(Grad *d, const Places *p, Taps *t)
+{
+    const double a = -0.75;
+    bool aligned = gd_truth(d, 4), zeros = ex_equals_int(d->node->arg[3].e, 0);
+    Value *sign, *inside, *step = GD(d, sub_Tensor, V(gd_arange(d, gd_int(d, 4))), arg_int(d->g, 1));
+    step = gd_cast(d, gd_reshape(d, step, 3, (Expr *[]){gd_int(d, 1), gd_int(d, 4), gd_int(d, 1)}), p->far->dtype);
+    Value *place = gd_plus(d, gd_insert_axis(d, p->below, 1), step), *behind = gd_minus(d, gd_insert_axis(d, p->far, 1), step), *s = GD(d, abs, V(behind));
+    if (ex_equals_int(d->node->arg[3].e, 2)) place = reflected(d, place, p->n, aligned, &sign);
+    t->at = moved_inside(d, p, gd_cast(d, place, DT_I64), &inside);
+    t->inside = zeros ? inside : NULL;
+    Value *near = GD(d, le_Tensor, V(s), arg_int(d->g, 1));
+    t->weight = GD(d, where_self, V(near), V(polynomial(d, s, a + 2, -(a + 3), 0, 1)), V(polynomial(d, s, a, -5 * a, 8 * a, -4 * a)));
+    t->slope = GD(d, where_self, V(near), V(polynomial(d, s, 0, 3 * (a + 2), -2 * (a + 3), 0)), V(polynomial(d, s, 0, 3 * a, -10 * a, 8 * a)));
+    t->slope = gd_mul(d, t->slope, GD(d, sign, V(behind)));
+    return t->at && t->weight && t->slope && (!zeros || inside);
+}
+
+/* A row's taps (N, 4, P) with a column's: (N, 16, P) */
+static Value *square(Grad *d, OpId op, Value *y, Value *x)
+{
+    Value *all = gd_add_node(d, op, 2, (Arg[]){V(gd_insert_axis(d, y, 2)), V(gd_insert_axis(d, x, 1))});
+    return all ? gd_reshape(d, all, 3, (Expr *[]){all->dim[0], gd_int(d, 16), all->dim[3]}) : NULL;
+}
+
+/* Sixteen elements around each place, all at once. */
+static bool bicubic(Grad *d, const Places *p)
+{
+    Value *x = gd_value(d, 0), *grid = gd_value(d, 1), *slope[2];
+    Taps tx, ty;
+    TRY(taps(d, &p[0], &tx) && taps(d, &p[1], &ty));
+    Expr *P = tx.at->dim[2], *N = x->dim[0], *C = x->dim[1], *one = gd_int(d, 1), *wide = gd_int(d, 16), *all = ex_mul(d->ex, wide, P);
+    Value *g = gd_reshape(d, d->grad, 4, (Expr *[]){N, C, one, P}), *pixels = flat(d, x, 2);
+    Value *at = square(d, OP_add_Tensor, gd_scale(d, ty.at, p[0].n), tx.at), *inside = tx.inside ? square(d, OP_logical_and, ty.inside, tx.inside) : NULL;
+    at = gd_expand(d, gd_reshape(d, at, 3, (Expr *[]){N, one, all}), 3, (Expr *[]){N, C, all});
+    if (!g || !pixels || !at || (tx.inside && !inside)) return false;
+    if (gd_wants(d, x)) {
+        Value *w = square(d, OP_mul_Tensor, ty.weight, tx.weight);
+        if (inside) w = gd_where(d, inside, w, 0);
+        Value *shares = gd_reshape(d, gd_mul(d, g, gd_insert_axis(d, w, 1)), 3, (Expr *[]){N, C, all});
+        Value *sum = GD(d, scatter_add, V(gd_zeros(d, g->dtype, 3, pixels->dim)), arg_int(d->g, 2), V(at), V(shares));
+        TRY(gd_send(d, x, gd_reshape(d, sum, 4, x->dim)));
+    }
+    if (!gd_wants(d, grid)) return true;
+    Value *here = gd_reshape(d, GD(d, gather, V(pixels), arg_int(d->g, 2), V(at)), 4, (Expr *[]){N, C, wide, P}); /* sum over channels of grad times the element */
+    here = gd_sum(d, gd_mul(d, g, here), 1, (int[]){1}, false);
+    if (inside) here = gd_where(d, inside, here, 0);
+    for (int k = 0; k < 2; k++) {
+        slope[k] = gd_sum(d, gd_mul(d, here, square(d, OP_mul_Tensor, k ? ty.slope : ty.weight, k ? tx.weight : tx.slope)), 1, (int[]){1}, false);
+        slope[k] = gd_scale(d, slope[k], p[k].slope);
+        slope[k] = slope[k] ? gd_reshape(d, slope[k], 4, (Expr *[]){N, grid->dim[1], grid->dim[2], one}) : NULL;
+        if (!slope[k]) return false;
+    }
+    return gd_send(d, grid, GD(d, cat, arg_values(d->g, 2, slope), arg_int(d->g, 3)));
+}
+
+/* Nearest: one element, and a grid that does not matter. Bilinear: four elements around each place, those outside count as 0 (zeros), or the place is moved inside (border,
+ * reflection). */
 bool grad_grid_sampler(Grad *d)
 {
     Value *x = gd_value(d, 0), *grid = gd_value(d, 1);
     const Arg *arg = d->node->arg;
     bool nearest = ex_equals_int(arg[2].e, 1);
-    if (x->rank != 4 || (!nearest && !ex_equals_int(arg[2].e, 0))) return gd_refuse(d, "only bilinear and nearest sampling of pictures have one so far");
-    if (!ex_equals_int(arg[3].e, 0) && !ex_equals_int(arg[3].e, 1)) return gd_refuse(d, "only padding with zeros or the border has one so far");
+    if (x->rank != 4) return gd_refuse(d, "only sampling of pictures has one so far");
     Places p[2] = {0};
     TRY(places(d, 0, &p[0]) && places(d, 1, &p[1]));
+    if (ex_equals_int(arg[2].e, 2)) return bicubic(d, p);
     Expr *P = ex_mul(d->ex, grid->dim[1], grid->dim[2]), *N = x->dim[0], *C = x->dim[1], *one = gd_int(d, 1);
     Value *g = gd_reshape(d, d->grad, 3, (Expr *[]){N, C, P}), *pixels = flat(d, x, 2), *to_x = NULL, *slope[2] = {NULL, NULL};
     if (!g || !pixels) return false;
@@ -338,6 +426,7 @@ bool grad_grid_sampler(Grad *d)
     if (nearest) return gd_send(d, grid, gd_zeros(d, g->dtype, 4, grid->dim));
     for (int k = 0; k < 2; k++) {
         slope[k] = gd_scale(d, slope[k], p[k].slope);
+        if (p[k].sign) slope[k] = gd_mul(d, slope[k], p[k].sign);
         if (p[k].moves) slope[k] = gd_where(d, p[k].moves, slope[k], 0);
         slope[k] = slope[k] ? gd_reshape(d, slope[k], 4, (Expr *[]){N, grid->dim[1], grid->dim[2], one}) : NULL;
         if (!slope[k]) return false;

@@ -385,6 +385,36 @@ def test_onnx(tmp_path):
         assert np.abs(got - want[o.name]).max() <= 1e-4 * max(np.abs(want[o.name]).max(), 1e-3), o.name
 
 
+def test_grid_sample(tmp_path):
+    """Reflection and bicubic sampling, in ops that ATen's core has."""
+
+    class Samples(nn.Module):
+        def forward(self, x, grid):
+            loss = 0
+            for mode, padding, aligned in (("bilinear", "reflection", True), ("nearest", "reflection", False), ("bicubic", "zeros", False), ("bicubic", "border", True),
+                                           ("bicubic", "reflection", False)):
+                loss = loss * 0.9 + F.grid_sample(x, grid, mode, padding, aligned).tanh().sum()
+            return loss
+
+    def inputs(batch, size, places):
+        return torch.randn(batch, 3, size, size + 1, dtype=torch.float64), torch.randn(batch, places, 3, 2, dtype=torch.float64) * 1.5
+
+    torch.manual_seed(0)
+    size = Dim("size", min=2, max=20)
+    torch.export.save(torch.export.export(Samples(), inputs(2, 4, 3), dynamic_shapes={"x": {0: B, 2: size, 3: size + 1}, "grid": {0: B, 1: Dim("places", min=2, max=20)}}), tmp_path / "m.pt2")
+    joint = qkv.joint(tmp_path / "m.pt2", "output_0", path=tmp_path / "j.pt2", inputs=["x", "grid"], decompose="core")
+    loaded = torch.export.load(tmp_path / "j.pt2")
+    all_core(loaded)
+    for args in (inputs(2, 4, 3), inputs(3, 7, 5)):
+        leaves = [a.requires_grad_() for a in args]
+        loss = Samples()(*leaves)
+        want = [loss, *torch.autograd.grad(loss, leaves)]
+        args = [a.detach() for a in args]
+        for got in (joint.run([a.numpy() for a in args]).values(), [v.detach().numpy() for v in loaded.module()(*args)]):
+            for g, w in zip(got, want, strict=True):
+                close(g, w, torch.float64, "grid_sample")
+
+
 @pytest.mark.parametrize("sampling, aligned", [(-1, False), (2, True)])
 def test_roi_align(sampling, aligned, tmp_path):
     """Box prompts: the gradient is torchvision's op in the .pt2, two products in ONNX; against autograd through those products of the forward pass."""
