@@ -280,10 +280,11 @@ static bool places(Grad *d, int axis, Places *p)
     Value *x = gd_value(d, 0), *grid = gd_value(d, 1);
     bool aligned = gd_truth(d, 4), cubic = ex_equals_int(d->node->arg[2].e, 2); /* whose elements are moved inside one by one */
     Expr *last;
-    p->n = x->dim[3 - axis]; /* coordinate 0 is x, the last axis */
+    int n = x->rank - 2;
+    p->n = x->dim[n + 1 - axis]; /* coordinate 0 is x, the last axis */
     last = ex_sub(d->ex, p->n, gd_int(d, 1));
-    Value *u = GD(d, select_int, V(grid), arg_int(d->g, 3), arg_int(d->g, axis));
-    u = u ? gd_reshape(d, u, 2, (Expr *[]){grid->dim[0], ex_mul(d->ex, grid->dim[1], grid->dim[2])}) : NULL;
+    Value *u = GD(d, select_int, V(grid), arg_int(d->g, n + 1), arg_int(d->g, axis));
+    u = u ? gd_reshape(d, u, 2, (Expr *[]){grid->dim[0], gd_product(d, n, grid->dim + 1)}) : NULL;
     Value *up = GD(d, add_Tensor, V(u), arg_float(d->g, 1));
     if (aligned) p->place = gd_scale(d, GD(d, div_Tensor, V(up), arg_float(d->g, 2)), last);
     else p->place = GD(d, div_Tensor, V(GD(d, sub_Tensor, V(gd_scale(d, up, p->n)), arg_float(d->g, 1))), arg_float(d->g, 2));
@@ -315,6 +316,23 @@ static Value *element(Grad *d, const Places *p, int step, Value **inside)
 }
 
 static Value *weight_of(Grad *d, const Places *p, int step) { return step ? p->far : GD(d, sub_Tensor, arg_float(d->g, 1), V(p->far)); }
+
+/* slope[k] (N, positions): the derivative by the place along axis k of n */
+static bool send_grid(Grad *d, const Places *p, int n, Value **slope)
+{
+    Value *grid = gd_value(d, 1);
+    Expr *dim[5];
+    for (int i = 0; i <= n; i++) dim[i] = grid->dim[i];
+    dim[n + 1] = gd_int(d, 1);
+    for (int k = 0; k < n; k++) {
+        slope[k] = gd_scale(d, slope[k], p[k].slope);
+        if (p[k].sign) slope[k] = gd_mul(d, slope[k], p[k].sign);
+        if (p[k].moves) slope[k] = gd_where(d, p[k].moves, slope[k], 0);
+        slope[k] = gd_reshape(d, slope[k], n + 2, dim);
+        if (!slope[k]) return false;
+    }
+    return gd_send(d, grid, GD(d, cat, arg_values(d->g, n, slope), arg_int(d->g, n + 1)));
+}
 
 /* c3 x^3 + c2 x^2 + c1 x + c0 */
 static Value *polynomial(Grad *d, Value *x, double c3, double c2, double c1, double c0)
@@ -376,62 +394,75 @@ static bool bicubic(Grad *d, const Places *p)
     Value *here = gd_reshape(d, GD(d, gather, V(pixels), arg_int(d->g, 2), V(at)), 4, (Expr *[]){N, C, wide, P}); /* sum over channels of grad times the element */
     here = gd_sum(d, gd_mul(d, g, here), 1, (int[]){1}, false);
     if (inside) here = gd_where(d, inside, here, 0);
-    for (int k = 0; k < 2; k++) {
+    for (int k = 0; k < 2; k++)
         slope[k] = gd_sum(d, gd_mul(d, here, square(d, OP_mul_Tensor, k ? ty.slope : ty.weight, k ? tx.weight : tx.slope)), 1, (int[]){1}, false);
-        slope[k] = gd_scale(d, slope[k], p[k].slope);
-        slope[k] = slope[k] ? gd_reshape(d, slope[k], 4, (Expr *[]){N, grid->dim[1], grid->dim[2], one}) : NULL;
-        if (!slope[k]) return false;
-    }
-    return gd_send(d, grid, GD(d, cat, arg_values(d->g, 2, slope), arg_int(d->g, 3)));
+    return send_grid(d, p, 2, slope);
 }
 
-/* Nearest: one element, and a grid that does not matter. Bilinear: four elements around each place, those outside count as 0 (zeros), or the place is moved inside (border,
- * reflection). */
+typedef struct Corner { /* of a cell: bit k says whether it is the far one along axis k */
+    Value *at, *inside; /* (N, positions): index among all elements; was it there? */
+} Corner;
+
+static bool corner_of(Grad *d, const Places *p, int n, int corner, Corner *c)
+{
+    *c = (Corner){0};
+    for (int k = n - 1; k >= 0; k--) {
+        Value *inside, *at = element(d, &p[k], corner >> k & 1, &inside);
+        c->at = c->at ? gd_plus(d, gd_scale(d, c->at, p[k].n), at) : at;
+        c->inside = c->inside ? GD(d, logical_and, V(c->inside), V(inside)) : inside;
+    }
+    return c->at && c->inside;
+}
+
+/* The product of a corner's weights along all axes but `without` (-1: all). */
+static Value *corner_weight(Grad *d, const Places *p, int n, int corner, int without)
+{
+    Value *all = NULL;
+    for (int k = 0; k < n; k++) {
+        if (k == without) continue;
+        Value *w = weight_of(d, &p[k], corner >> k & 1);
+        all = all ? gd_mul(d, all, w) : w;
+    }
+    return all;
+}
+
+/* Pictures and volumes. Nearest: one element, and a grid that does not matter. Linear: four or eight elements around each place, those outside count as 0 (zeros), or the
+ * place is moved inside (border, reflection). */
 bool grad_grid_sampler(Grad *d)
 {
     Value *x = gd_value(d, 0), *grid = gd_value(d, 1);
     const Arg *arg = d->node->arg;
     bool nearest = ex_equals_int(arg[2].e, 1);
-    if (x->rank != 4) return gd_refuse(d, "only sampling of pictures has one so far");
-    Places p[2] = {0};
-    TRY(places(d, 0, &p[0]) && places(d, 1, &p[1]));
-    if (ex_equals_int(arg[2].e, 2)) return bicubic(d, p);
-    Expr *P = ex_mul(d->ex, grid->dim[1], grid->dim[2]), *N = x->dim[0], *C = x->dim[1], *one = gd_int(d, 1);
-    Value *g = gd_reshape(d, d->grad, 3, (Expr *[]){N, C, P}), *pixels = flat(d, x, 2), *to_x = NULL, *slope[2] = {NULL, NULL};
+    int n = x->rank - 2;
+    Places p[3] = {0};
+    for (int k = 0; k < n; k++) TRY(places(d, k, &p[k]));
+    if (ex_equals_int(arg[2].e, 2)) return n == 2 ? bicubic(d, p) : gd_refuse(d, "there is no bicubic sampling of volumes");
+    Expr *P = gd_product(d, n, grid->dim + 1), *N = x->dim[0], *C = x->dim[1], *one = gd_int(d, 1);
+    Value *g = gd_reshape(d, d->grad, 3, (Expr *[]){N, C, P}), *pixels = flat(d, x, n), *to_x = NULL, *slope[3] = {NULL, NULL, NULL};
     if (!g || !pixels) return false;
     if (gd_wants(d, x)) to_x = gd_zeros(d, g->dtype, 3, pixels->dim);
-    for (int k = 0; k < 2 && nearest; k++) p[k].below = GD(d, round, V(p[k].place));
-    for (int corner = 0; corner < (nearest ? 1 : 4); corner++) {
-        int sx = corner & 1, sy = corner >> 1;
-        Value *in_x, *in_y, *ix = element(d, &p[0], sx, &in_x), *iy = element(d, &p[1], sy, &in_y);
-        Value *at = gd_plus(d, gd_scale(d, iy, p[0].n), ix), *inside = GD(d, logical_and, V(in_x), V(in_y));
-        at = gd_expand(d, gd_reshape(d, at, 3, (Expr *[]){N, one, P}), 3, (Expr *[]){N, C, P});
-        Value *wx = weight_of(d, &p[0], sx), *wy = weight_of(d, &p[1], sy);
+    for (int k = 0; k < n && nearest; k++) p[k].below = GD(d, round, V(p[k].place));
+    for (int corner = 0; corner < (nearest ? 1 : 1 << n); corner++) {
+        Corner c;
+        TRY(corner_of(d, p, n, corner, &c));
+        Value *at = gd_expand(d, gd_reshape(d, c.at, 3, (Expr *[]){N, one, P}), 3, (Expr *[]){N, C, P});
         if (to_x) {
-            Value *w = nearest ? gd_cast(d, inside, g->dtype) : gd_where(d, inside, gd_mul(d, wx, wy), 0);
+            Value *w = nearest ? gd_cast(d, c.inside, g->dtype) : gd_where(d, c.inside, corner_weight(d, p, n, corner, -1), 0);
             w = gd_reshape(d, w, 3, (Expr *[]){N, one, P});
             to_x = GD(d, scatter_add, V(to_x), arg_int(d->g, 2), V(at), V(gd_mul(d, g, w)));
         }
         if (!gd_wants(d, grid) || nearest) continue;
         /* sum over channels of grad times the element */
-        Value *here = gd_where(d, inside, gd_sum(d, gd_mul(d, g, GD(d, gather, V(pixels), arg_int(d->g, 2), V(at))), 1, (int[]){1}, false), 0);
-        for (int k = 0; k < 2; k++) {
-            Value *part = gd_mul(d, here, k ? wx : wy);
-            if (!(k ? sy : sx)) part = part ? GD(d, neg, V(part)) : NULL;
+        Value *here = gd_where(d, c.inside, gd_sum(d, gd_mul(d, g, GD(d, gather, V(pixels), arg_int(d->g, 2), V(at))), 1, (int[]){1}, false), 0);
+        for (int k = 0; k < n; k++) {
+            Value *part = gd_mul(d, here, corner_weight(d, p, n, corner, k));
+            if (!(corner >> k & 1)) part = part ? GD(d, neg, V(part)) : NULL;
             slope[k] = slope[k] ? gd_plus(d, slope[k], part) : part;
         }
     }
-    if (to_x) TRY(gd_send(d, x, gd_reshape(d, to_x, 4, x->dim)));
+    if (to_x) TRY(gd_send(d, x, gd_reshape(d, to_x, x->rank, x->dim)));
     if (!gd_wants(d, grid)) return true;
-    if (nearest) return gd_send(d, grid, gd_zeros(d, g->dtype, 4, grid->dim));
-    for (int k = 0; k < 2; k++) {
-        slope[k] = gd_scale(d, slope[k], p[k].slope);
-        if (p[k].sign) slope[k] = gd_mul(d, slope[k], p[k].sign);
-        if (p[k].moves) slope[k] = gd_where(d, p[k].moves, slope[k], 0);
-        slope[k] = slope[k] ? gd_reshape(d, slope[k], 4, (Expr *[]){N, grid->dim[1], grid->dim[2], one}) : NULL;
-        if (!slope[k]) return false;
-    }
-    return gd_send(d, grid, GD(d, cat, arg_values(d->g, 2, slope), arg_int(d->g, 3)));
+    return nearest ? gd_send(d, grid, gd_zeros(d, g->dtype, n + 2, grid->dim)) : send_grid(d, p, n, slope);
 }
 
 /* Regions have none, as in torchvision. */

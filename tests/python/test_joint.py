@@ -386,7 +386,7 @@ def test_onnx(tmp_path):
 
 
 def test_grid_sample(tmp_path):
-    """Reflection and bicubic sampling, in ops that ATen's core has."""
+    """Reflection, bicubic sampling and a volume, in ops that ATen's core has."""
 
     class Samples(nn.Module):
         def forward(self, x, grid):
@@ -394,7 +394,8 @@ def test_grid_sample(tmp_path):
             for mode, padding, aligned in (("bilinear", "reflection", True), ("nearest", "reflection", False), ("bicubic", "zeros", False), ("bicubic", "border", True),
                                            ("bicubic", "reflection", False)):
                 loss = loss * 0.9 + F.grid_sample(x, grid, mode, padding, aligned).tanh().sum()
-            return loss
+            places = torch.cat([grid, grid[..., :1] * 0.7], -1)[:, :, :, None]
+            return loss + F.grid_sample(x[:, None], places, padding_mode="border", align_corners=False).tanh().sum()
 
     def inputs(batch, size, places):
         return torch.randn(batch, 3, size, size + 1, dtype=torch.float64), torch.randn(batch, places, 3, 2, dtype=torch.float64) * 1.5

@@ -167,6 +167,11 @@ static const Case cases[] = {
     {"grid_sampler", -1.4, 1.4, SAMPLED "(%x, %z, 2, 1, true)\n"},
     {"grid_sampler", -2.9, 2.9, SAMPLED "(%x, %z, 2, 2, false)\n"},
     {"grid_sampler", -2.9, 2.9, SAMPLED "(%x, %z, 2, 2, true)\n"},
+#define VOLUME "symbol s in [2, 9]\ninput %x: f64[2, 2, 3, s, 5]\ninput %z: f64[2, 2, 1, 2, 3]\n%y: f64[2, 2, 2, 1, 2] = aten.grid_sampler.default"
+    {"grid_sampler", -1.2, 1.2, VOLUME "(%x, %z, 0, 0, false)\n"},
+    {"grid_sampler", -1.2, 1.2, VOLUME "(%x, %z, 0, 1, true)\n"},
+    {"grid_sampler", -2.9, 2.9, VOLUME "(%x, %z, 0, 2, false)\n"},
+    {"grid_sampler", -1.2, 1.2, VOLUME "(%x, %z, 1, 0, true)\n"},
     {"max_pool2d_with_indices", -1, 1, PICTURE "%y: f64[2, 4, 3, 3], %i: i64[2, 4, 3, 3] = aten.max_pool2d_with_indices.default(%x, [3, 3], [2, 2], [1, 1])\n"},
     {"max_pool3d_with_indices", -1, 1, "input %x: f64[2, 3, 4, 4]\n%y: f64[2, 1, 2, 2], %i: i64[2, 1, 2, 2] = aten.max_pool3d_with_indices.default(%x, [2, 2, 2])\n"},
     {"adaptive_max_pool2d", -1, 1, PICTURE "%y: f64[2, 4, 2, 4], %i: i64[2, 4, 2, 4] = aten.adaptive_max_pool2d.default(%x, [2, 4])\n"},
