@@ -599,6 +599,97 @@ bool lower_sdpa_other_backward(Lower *L)
     return n && lower_return_values(L, L->op->schema->nreturns, n->out);
 }
 
+/* An operand or result of the kernels beneath, (batch, rows, heads, size), as (batch, heads, rows, size), and back. */
+static Value *heads_first(Lower *L, Value *v) { return lower_permute(L, v, (int[]){0, 2, 1, 3}); }
+
+static bool kernel_operand(Lower *L, int i, Value **x)
+{
+    Value *v = lower_value(L, i);
+    if (!v || v->rank != 4) return lower_fail(L, i, "expected a tensor of 4 axes: batch, rows, heads, size");
+    return (*x = heads_first(L, v)) != NULL;
+}
+
+/* No dropout, no window of the efficient kernel, and one sequence a batch: nothing that says where others begin or end. */
+static bool plain_kernel(Lower *L)
+{
+    static const char *const refused[] = {"cu_seqlens_q", "cu_seqlens_k", "cum_seq_q", "cum_seq_k", "seqlen_k", "seqused_k", "alibi_slopes", "block_table"};
+    TRY(no_dropout(L, op_param(L->op, "dropout_p")));
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        int at = op_param(L->op, refused[i]);
+        if (at >= 0 && !lower_is_none(L, at)) return fail(L->err, E_UNSUPPORTED, "%s with '%s'; expected none: sequences of one length, without slopes or pages", L->op->name, refused[i]);
+    }
+    int window = op_param(L->op, "window_size");
+    if (window < 0 || lower_is_none(L, window) || is_number(&L->arg[window], 0)) return true;
+    return fail(L->err, E_UNSUPPORTED, "%s with a window_size; expected none: give the window as a bias", L->op->name);
+}
+
+/* One side of a window: how many keys beyond the diagonal; NULL for none or a negative number. */
+static Expr *window_side(Lower *L, const char *name)
+{
+    int at = op_param(L->op, name);
+    Expr *e = at < 0 ? NULL : lower_expr(L, at);
+    return e && ex_is_const(e) && e->i < 0 ? NULL : e;
+}
+
+/* Which keys j a query i sees, i + lower <= j <= i + upper. The kernels align the last query with the last key, but custom_mask_type 1 the first ones. bound: is_causal, lower, upper.
+ * Sources: aten/src/ATen/native/transformers/cuda/attention.cu, flash_attn/src/mask.h, mem_eff_attention/kernel_forward.h (CustomMaskType). */
+static bool kernel_bounds(Lower *L, const Value *q, const Value *k, Arg *bound)
+{
+    int type = op_param(L->op, "custom_mask_type");
+    int64_t mask = 0;
+    bool causal = false;
+    if (type >= 0) {
+        TRY(lower_const_int(L, type, &mask));
+        if (mask < 0 || mask > 2) return lower_fail(L, type, "%lld, expected 0 (none), 1 (causal from the first key) or 2 (causal from the last key)", (long long)mask);
+    } else {
+        TRY(lower_const_bool(L, op_param(L->op, "is_causal"), &causal));
+    }
+    Expr *shift = ex_sub(L->ex, k->dim[2], q->dim[2]), *left = window_side(L, "window_size_left"), *right = causal || mask == 2 ? ex_int(L->ex, 0) : window_side(L, "window_size_right");
+    Expr *lower = left ? ex_sub(L->ex, shift, left) : NULL, *upper = right ? ex_add(L->ex, shift, right) : NULL;
+    bool top = mask == 1 || (upper && ex_equals_int(upper, 0));
+    bound[0] = arg_bool(L->g, top);
+    bound[1] = lower ? arg_expr(lower) : arg_none();
+    bound[2] = upper && !top ? arg_expr(upper) : arg_none();
+    return true;
+}
+
+/* The kernels that PyTorch's forward ops call, as inductor and hand-written models do. */
+bool lower_sdpa_kernel(Lower *L)
+{
+    Value *x[3];
+    Arg bound[3];
+    TRY(plain_kernel(L));
+    for (int i = 0; i < 3; i++) TRY(kernel_operand(L, i, &x[i]));
+    TRY(kernel_bounds(L, x[0], x[1], bound));
+    int bias = op_param(L->op, "bias");
+    const Node *n = lower_emit_node(L, OP_sdpa_lse, 9, (Arg[]){arg_value(x[0]), arg_value(x[1]), arg_value(x[2]), arg_value(bias < 0 ? NULL : lower_value(L, bias)), bound[0],
+                                                              L->arg[op_param(L->op, "scale")], arg_float(L->g, 0), bound[1], bound[2]});
+    Value *y = n ? heads_first(L, n->out[0]) : NULL;
+    return y && lower_return_values(L, L->op->schema->nreturns, (Value *[8]){y, n->out[1]});
+}
+
+bool lower_sdpa_kernel_backward(Lower *L)
+{
+    Value *x[5], *result[4];
+    Arg bound[3];
+    int at = op_param(L->op, "logsumexp"), bias = op_param(L->op, "bias"), wanted = op_param(L->op, "bias_requires_grad");
+    bool grad_mask = false;
+    TRY(plain_kernel(L));
+    for (int i = 0; i < 5; i++) TRY(kernel_operand(L, i < 4 ? i : op_param(L->op, "out"), &x[i]));
+    TRY(kernel_bounds(L, x[1], x[2], bound));
+    if (wanted >= 0) TRY(lower_const_bool(L, wanted, &grad_mask));
+    Value *lse = lower_value(L, at), *mask = bias < 0 ? NULL : lower_value(L, bias);
+    Arg scale = L->arg[op_param(L->op, "scale")];
+    if (!lse || lse->rank != 3) return lower_fail(L, at, "expected a tensor of 3 axes: batch, heads, rows");
+    TRY(lse = logarithms(L, lse, x, arg_value(mask), bound[0], scale));
+    const Node *n = lower_emit_node(L, OP_sdpa_backward, 13, (Arg[]){arg_value(x[0]), arg_value(x[1]), arg_value(x[2]), arg_value(x[3]), arg_value(x[4]), arg_value(lse), arg_value(mask), bound[0],
+                                                                  scale, arg_float(L->g, 0), bound[1], bound[2], arg_bool(L->g, grad_mask && mask)});
+    TRY(n);
+    for (int i = 0; i < 3; i++) TRY(result[i] = heads_first(L, n->out[i]));
+    result[3] = n->out[3];
+    return lower_return_values(L, L->op->schema->nreturns, result);
+}
+
 bool sdpa_lse_unread(Graph *g, Err *err)
 {
     for (int i = 0; i < g->noutput; i++)

@@ -7,7 +7,7 @@
 
 /* What a name of the file stands for. */
 typedef struct Slot {
-    enum { SLOT_TENSOR, SLOT_NUMBER, SLOT_OTHER } kind;
+    enum { SLOT_TENSOR, SLOT_NUMBER, SLOT_OTHER } kind; /* SLOT_OTHER: a result that is not computed here, as random state of attention */
     Ref *ref;   /* SLOT_TENSOR */
     Expr *e;    /* SLOT_NUMBER */
 } Slot;

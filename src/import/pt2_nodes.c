@@ -134,6 +134,7 @@ static bool tensor_named(Import *im, Scope *s, const json_t *v, Ref **ref, Value
     TRY(json_want_string(v, "name", &name, im->err));
     Slot *slot = want_slot(im, s, name);
     TRY(slot);
+    if (slot->kind == SLOT_OTHER) return fail(im->err, E_UNSUPPORTED, "'%s' is a result that is not computed here, as random state and debug results are not", name);
     if (slot->kind != SLOT_TENSOR) return fail(im->err, E_FORMAT, "'%s' is not a tensor", name);
     *ref = slot->ref;
     return (*out = ref_value(im->g, slot->ref, im->err)) != NULL;
@@ -362,6 +363,17 @@ static bool take_result(Import *im, Scope *s, const Call0 *c, const char *name, 
 
 /* ------------------------------------------------------------------ one node */
 
+/* Does a backward op of attention hand on the random state of its forward op? Without dropout nobody reads it. */
+static bool hands_on_state(Scope *s, const char *param, const json_t *arg)
+{
+    static const char *const states[] = {"philox_seed", "philox_offset", "rng_state", "unused"};
+    const char *name = json_string_value(json_object_get(json_object_get(arg, "as_tensor"), "name"));
+    const Slot *slot = name ? scope_find(s, name) : NULL;
+    for (size_t i = 0; slot && slot->kind == SLOT_OTHER && i < sizeof states / sizeof *states; i++)
+        if (!strcmp(param, states[i])) return true;
+    return false;
+}
+
 static bool read_args(Import *im, Scope *s, const json_t *inputs, Call0 *c)
 {
     size_t i;
@@ -375,6 +387,10 @@ static bool read_args(Import *im, Scope *s, const json_t *inputs, Call0 *c)
         TRY(json_want_object(input, "arg", &v, im->err) || within(im->err, "argument '%s'", name));
         int at = op_param(c->op, name);
         if (at < 0) return fail(im->err, E_FORMAT, "argument '%s': %s has none of that name", name, c->op->name);
+        if (hands_on_state(s, name, v)) {
+            given[at] = arg_none();
+            continue;
+        }
         TRY(read_arg(im, s, v, &given[at], &ref) || within(im->err, "argument '%s'", name));
         if (at == 0) c->self = ref;
     }
@@ -538,7 +554,7 @@ static bool aten_node(Import *im, Scope *s, const json_t *node, const Op *op, co
     if (L.result.kind != ARG_VALUES) return true;
     if (n > L.result.n) return fail(im->err, E_FORMAT, "the file names %d results, the op gives %d", n, L.result.n);
     for (int k = 0; k < n; k++)
-        if (names[k] && L.result.vs[k]) TRY(take_result(im, s, &c, names[k], L.result.vs[k], k));
+        if (names[k]) TRY(L.result.vs[k] ? take_result(im, s, &c, names[k], L.result.vs[k], k) : scope_put(im, s, names[k], (Slot){.kind = SLOT_OTHER}));
     return true;
 }
 

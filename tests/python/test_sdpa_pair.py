@@ -127,3 +127,49 @@ def test_our_joint_graphs(name, decompose, tmp_path):
     assert report["attentions_left"] == 0 and (decompose == "none" or any(f["rule"] == "sdpa_backward" for f in report["firings"]))
     model.save(tmp_path / "out.pt2")
     check(model, module, kind, [(5, 7), (4, 9)] if dynamic else [(5, 7)], tmp_path / "out.pt2")
+
+
+class Kernels(nn.Module):
+    """The kernels beneath PyTorch's ops, operands (batch, rows, heads, size): the backward one reads the random state of the forward one."""
+
+    def __init__(self, dropout=0.0, **how):
+        super().__init__()
+        self.dropout, self.how = dropout, how
+
+    def forward(self, g, q, k, v):
+        n, m, aten = q.shape[1], k.shape[1], torch.ops.aten
+        o, lse, state, unused, _ = aten._flash_attention_forward(q, k, v, None, None, n, m, self.dropout, True, False, **self.how)
+        return o, *aten._flash_attention_backward(g, q, k, v, o, lse, None, None, n, m, self.dropout, True, state, unused,
+                                                  **{k: a for k, a in self.how.items() if k.startswith("window")})
+
+
+def kernels(path, n=5, m=7, **how):
+    x = [torch.randn(2, size, heads, 8) for size, heads in ((n, 4), (n, 4), (m, 2), (m, 2))]
+    torch.export.save(torch.export.export(Kernels(**how), tuple(x), dynamic_shapes=({1: N}, {1: N}, {1: M}, {1: M}), strict=False), path)
+
+
+@pytest.mark.parametrize("how", [{}, {"window_size_left": 2, "window_size_right": 0}])
+def test_kernels_beneath(how, tmp_path):
+    kernels(tmp_path / "k.pt2", **how)
+    model = qkv.Model(tmp_path / "k.pt2")
+    for n, m in ((5, 7), (6, 6), (3, 11)):
+        g, q, k, v = x = [torch.randn(2, size, heads, 8) for size, heads in ((n, 4), (n, 4), (m, 2), (m, 2))]
+        ahead = torch.arange(m) - torch.arange(n)[:, None] - (m - n)
+        seen = (ahead <= 0) & (ahead >= -how.get("window_size_left", m))
+        with torch.enable_grad():
+            leaves = [a.requires_grad_() for a in (q, k, v)]
+            o = F.scaled_dot_product_attention(*(a.transpose(1, 2) for a in leaves), attn_mask=seen, enable_gqa=True).transpose(1, 2)
+            want = [o, *torch.autograd.grad(o, leaves, g)]
+        got = model.run([a.detach().numpy() for a in x])
+        assert len(got) == 4
+        for name, w in zip(got, want):
+            close(got[name], w, name)
+
+
+def test_kernels_beneath_are_refused(tmp_path):
+    kernels(tmp_path / "d.pt2", dropout=0.5)
+    with pytest.raises(qkv.Error, match="dropout"):
+        qkv.Model(tmp_path / "d.pt2")
+    kernels(tmp_path / "s.pt2", seqused_k=torch.tensor([3, 7], dtype=torch.int32))
+    with pytest.raises(qkv.Error, match="'seqused_k'; expected none"):
+        qkv.Model(tmp_path / "s.pt2")

@@ -275,6 +275,56 @@ def backends(F):
     c(t(2, 2, 5, 8), *x, None, y, lse, None, None, 0.0, [True, True, True, False], True, outs=3, static=True)
 
 
+def kernels(F):
+    """The kernels beneath CUDA's ops, (batch, rows, heads, size), by their meaning in float64: causal and windows count from the last query and the last key, custom_mask_type 1 from the first."""
+    q = lambda *s, dt=f32: t(*s, dt=dt, lo=-2, hi=2)
+
+    def attend(x, bias, scale, top, left, right):
+        a, b, c = (y.double().transpose(1, 2) for y in x)
+        b, c = (y.repeat_interleave(a.shape[1] // y.shape[1], 1) for y in (b, c))
+        n, m = a.shape[2], b.shape[2]
+        s = a @ b.mT * (a.shape[3] ** -0.5 if scale is None else scale) + (0 if bias is None else bias.double())
+        ahead = torch.arange(m) - torch.arange(n)[:, None] - (0 if top else m - n)
+        hidden = torch.zeros(n, m, dtype=torch.bool)
+        hidden |= ahead > right if right is not None else hidden
+        hidden |= ahead < -left if left is not None else hidden
+        s = s.masked_fill(hidden, -inf)
+        return (torch.softmax(s, -1).masked_fill(hidden.all(-1)[:, None], 0) @ c).transpose(1, 2), torch.logsumexp(s, -1)
+
+    def gradients(grad, x, bias, *how):
+        with torch.enable_grad():
+            x = [a.double().requires_grad_() for a in x]
+            b = None if bias is None else bias.double().requires_grad_()
+            g = torch.autograd.grad(attend(x, b, *how)[0], x + ([] if b is None else [b]), grad.double())
+        return [a.to(grad.dtype) for a in g]
+
+    side = lambda w: None if w is None or w < 0 else w
+    def flash_how(causal, scale=None, window_size_left=None, window_size_right=None): return scale, False, side(window_size_left), 0 if causal else side(window_size_right)
+    def efficient_how(kind, scale=None): return scale, kind == 1, None, 0 if kind else None
+    def rounded(x, y): return y[0].to(x.dtype), y[1].float()
+    flash = lambda q, k, v, a, b, n, m, p, causal, debug, **kw: rounded(q, attend((q, k, v), None, *flash_how(causal, **kw)))
+    efficient = lambda q, k, v, bias, a, b, n, m, p, kind, lse, **kw: rounded(q, attend((q, k, v), bias, *efficient_how(kind, **kw)))
+    flash_back = lambda g, q, k, v, o, lse, a, b, n, m, p, causal, r, u, **kw: gradients(g, (q, k, v), None, *flash_how(causal, **kw))
+    efficient_back = lambda g, q, k, v, bias, o, a, b, n, m, lse, p, r, u, kind, wanted, **kw: gradients(g, (q, k, v), bias, *efficient_how(kind, **kw))[:4 if wanted else 3]
+    forward, backward = F.own("aten._flash_attention_forward.default", flash), F.own("aten._flash_attention_backward.default", flash_back)
+    x, few, wide = (q(2, 5, 4, 8), q(2, 7, 2, 8), q(2, 7, 2, 8)), (q(2, 7, 3, 8), q(2, 5, 3, 8), q(2, 5, 3, 8)), (q(2, 5, 2, 8), q(2, 5, 2, 8), q(2, 5, 2, 8))
+    for y, causal, kw in ((x, False, {}), (x, True, dict(scale=0.4)), (x, False, dict(window_size_left=2, window_size_right=1)), (x, True, dict(window_size_left=3, window_size_right=-1)),
+                          (few, False, dict(window_size_left=-1, window_size_right=2)), (wide, True, {})):
+        n, m = y[0].shape[1], y[1].shape[1]
+        args = (*y, None, None, n, m, 0.0, causal, False)
+        forward(*args, outs=2, **kw)
+        backward(t(*y[0].shape), *y, *flash(*args, **kw), None, None, n, m, 0.0, causal, None, None, **kw)
+    forward(*few, None, None, 7, 5, 0.0, True, False, outs=1)  # queries before every key: 0
+    forward, backward = F.own("aten._efficient_attention_forward.default", efficient), F.own("aten._efficient_attention_backward.default", efficient_back)
+    x = q(2, 5, 2, 8), q(2, 7, 2, 8), q(2, 7, 2, 6)
+    for bias, kind, kw in ((None, 0, {}), (t(2, 2, 5, 7), 0, dict(scale=0.4)), (None, 1, {}), (t(2, 2, 5, 7), 2, {})):
+        args = (*x, bias, None, None, None, None, 0.0, kind, True)
+        y, lse = efficient(*args, **kw)
+        forward(*args, outs=2, **kw)
+        padded = torch.cat([lse, torch.full((2, 2, 27), inf)], 2)  # to a multiple of 32
+        backward(t(*y.shape), *x, bias, y, None, None, 5, 7, padded, 0.0, None, None, kind, bias is not None, static=True, **kw)
+
+
 def sequences(F):
     """Attention over sequences of different lengths, one after the other: PyTorch's on each alone."""
     def varlen(q, k, v, qo, ko, key_bias=None, scale=None, softcap=0.0, lower=None, upper=None):
@@ -420,6 +470,7 @@ def add(F):
     attention(F)
     trained(F)
     backends(F)
+    kernels(F)
     sequences(F)
     grouped(F)
     recurrent(F)
