@@ -124,7 +124,8 @@ static const struct {
     {PW_logaddexp, INFINITY, INFINITY, INFINITY}, {PW_xlogy, 0.7, 1.9, 0.44929772032067627}, {PW_xlogy, 0, 0, 0}, {PW_xlogy, 0, NAN, NAN},
     {PW_prelu, -0.5, 0.25, -0.125}, {PW_prelu, 0.5, 0.25, 0.5}, {PW_lgamma, 0.7, 0, 0.26086724653166654}, {PW_lgamma, -1.3, 0, 1.2024757863901114},
     {PW_digamma, 0.7, 0, -1.2200235536979347}, {PW_digamma, -1.3, 0, 2.8825405488661673}, {PW_digamma, -1, 0, NAN}, {PW_digamma, 0, 0, -INFINITY},
-    {PW_i0, 0.7, 0, 1.1263030183068092}, {PW_i0, -9.5, 0, 1753.480990527323}, {PW_sinc, 0, 0, 1}, {PW_sinc, 0.5, 0, 0.63661977236758138},
+    {PW_i0, 0.7, 0, 1.1263030183068092}, {PW_special_i1, 0.7, 0, 0.37187967777700853}, {PW_special_i1, -9.5, 0, -1658.4530777821344},
+    {PW_i0, -9.5, 0, 1753.480990527323}, {PW_sinc, 0, 0, 1}, {PW_sinc, 0.5, 0, 0.63661977236758138},
     {PW_entr, 0.7, 0, 0.24967246075711269}, {PW_entr, 0, 0, 0}, {PW_entr, -1, 0, -INFINITY}, {PW_ndtr, 0.7, 0, 0.75803634777692697},
     {PW_logaddexp2, 0.7, 1.9, 2.4213274681763663}, {PW_xlog1py, 0.7, 1.9, 0.74529751589469972}, {PW_xlog1py, 0, INFINITY, 0},
     {PW_silu_backward, 0.7, 1.9, 0.75945381276426971}, {PW_gelu_backward, 0.7, 1.9, 0.76716744177911866}, {PW_gelu_tanh_backward, 0.7, 1.9, 0.76774726566985607},
@@ -190,7 +191,7 @@ static const struct Tolerance {
     /* logarithm and product */
     {PW_xlogy, 4, 0, 0}, {PW_xlog1py, 4, 0, 0}, {PW_entr, 4, 0, 0},
     /* computed in double on every rung, contracted or not; digamma's terms cancel near its roots */
-    {PW_i0, 0.51, 0, 0}, {PW_digamma, 0.51, 0x1p-46, 0},
+    {PW_i0, 0.51, 0, 0}, {PW_special_i1, 0.51, 0, 0}, {PW_digamma, 0.51, 0x1p-46, 0},
     /* glibc's lgammaf near the roots below 0 */
     {PW_lgamma, 7.5, 0, 0},
     /* pi, and pi x, round: 2^-23 |pi x| of the sine's argument, over |pi x| */
@@ -321,7 +322,7 @@ static double contracted(PointwiseOp op, double x, double y)
     case PW_erfinv: return ldexp(1 + exp(fmin(y * y, 40)), -50);        /* erf's last place, through 1 / erf' */
     case PW_logaddexp2: return ldexp(1 + fabs(y), -52);                 /* the sum's last place */
     case PW_digamma: return ldexp(1 + fabs(x) + fabs(y), -48);          /* ten terms and a series; tan(pi x) sees |x| last places */
-    case PW_i0: return ldexp(fabs(y), -46);                             /* x^2 / 4 to the powers that matter, 50 of them */
+    case PW_i0: case PW_special_i1: return ldexp(fabs(y), -46);                             /* x^2 / 4 to the powers that matter, 50 of them */
     default: return 0;
     }
 }

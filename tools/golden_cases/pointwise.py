@@ -5,7 +5,7 @@ from golden import *
 UNARY = {n: (-3, 3) for n in """abs absolute atan arctan ceil cos cosh deg2rad erf erfc exp exp2 expm1 fix floor frac isfinite isinf isnan isneginf
 isposinf logical_not neg negative positive rad2deg reciprocal relu relu6 round sgn sigmoid sign signbit silu sin sinc sinh square tan tanh trunc
 asinh arcsinh hardswish hardsigmoid hardtanh leaky_relu elu selu celu gelu softplus mish log_sigmoid hardshrink softshrink nan_to_num
-special_expit special_ndtr special_exp2 special_erf special_erfc special_expm1 special_sinc i0 special_i0""".split()}
+special_expit special_ndtr special_exp2 special_erf special_erfc special_expm1 special_sinc i0 special_i0 special_i1""".split()}
 UNARY |= {n: (0.05, 4) for n in "log log10 log1p log2 rsqrt sqrt special_log1p lgamma digamma special_gammaln special_digamma special_psi".split()}
 UNARY |= {n: (-0.95, 0.95) for n in "acos arccos asin arcsin atanh arctanh erfinv special_erfinv".split()}
 UNARY |= {n: (1, 4) for n in "acosh arccosh".split()}
@@ -67,7 +67,7 @@ def unary(F):
         c(t(19, lo=-30, hi=30), decimals=d)
     F.op("aten.special_round.default")(t(19, lo=-30, hi=30))
     F.op("aten.special_round.default")(t(19, lo=-30, hi=30), decimals=1)
-    for n in ("lgamma", "digamma", "i0"):
+    for n in ("lgamma", "digamma", "i0", "special_i1"):
         F.op(f"aten.{n}.default")(t(64, dt=f64, lo=-20, hi=20))
         F.op(f"aten.{n}.default")(torch.tensor([-1.0, -2, 1, 2, 10, 1e-30, -1e-30, 1e10, 80, -80]))
     for name, argss in {

@@ -66,6 +66,15 @@ static double bessel_i0(double x)
     return x == x ? sum : x;
 }
 
+/* Of order 1, the derivative of order 0: x / 2 times the sum of (x^2 / 4)^k / (k! (k + 1)!). */
+static double bessel_i1(double x)
+{
+    double term = 1, sum = 1, q = x * x / 4;
+    if (fabs(x) > 720) return isinf(x) ? (double)NAN : copysign(INFINITY, x); /* of infinity: NaN, as ATen's */
+    for (int k = 1; term > sum * 1e-18; k++) sum += term *= q / ((double)k * (k + 1));
+    return x == x ? x / 2 * sum : x;
+}
+
 /* The next number of a short dtype after a towards b. */
 static float next_short(double a, double b, DType t)
 {
