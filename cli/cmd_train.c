@@ -202,8 +202,8 @@ static int save_trained(const Run *r)
 static void print_result(const Run *r, bool stopped)
 {
     const Options *o = r->o;
-    json_t *epochs = json_array();
     if (!o->json) return;
+    json_t *epochs = json_array();
     for (int i = 0; i < r->nepochs; i++) json_array_append_new(epochs, json_epoch(&r->epoch[i]));
     json_print(json_pack("{s:i, s:o, s:I, s:o, s:b, s:o, s:o, s:o}", "schema", JSON_SCHEMA, "model", json_text(o->arg[0]), "steps", (json_int_t)(r->nsteps ? r->step[r->nsteps - 1].step : 0),
                          "epochs", epochs, "stopped", stopped, "checkpoint", json_text(o->checkpoint), "saved", stopped ? json_null() : json_text(o->save), "train_ms",

@@ -241,7 +241,9 @@ static bool copy_node(Recomputing *r, const Node *n)
 static bool copied(Recomputing *r, Value **slot)
 {
     Value *v = *slot;
-    if (v->id >= r->next_id || v->kind != V_NODE || !r->root[root_of(v)->id].anew) return true;
+    if (v->id >= r->next_id || v->kind != V_NODE) return true;
+    int root = root_of(v)->id; /* that of a view of the backward pass may be a copy by now */
+    if (root >= r->next_id || !r->root[root].anew) return true;
     if (!r->copy[v->id]) TRY(copy_node(r, v->def));
     *slot = r->copy[v->id];
     return true;
