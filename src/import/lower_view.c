@@ -23,9 +23,11 @@ static Expr *numel(Lower *L, const Value *x)
 
 /* ------------------------------------------------------------------ detach */
 
+enum { MOST_BEHIND = 4096 }; /* nodes that are looked at: a file may have many detaches behind each other, and one too many does no harm */
+
 typedef struct Behind {
     Value **todo;
-    int n;
+    int n, nodes;
     bool *seen, trains;
 } Behind;
 
@@ -46,11 +48,11 @@ Value *detached(Graph *g, Value *x, Err *err)
     Behind b = {.todo = calloc(n, sizeof *b.todo), .seen = calloc(n, sizeof *b.seen)};
     bool ok = b.todo && b.seen;
     if (ok) look_behind(&b, &x);
-    while (ok && b.n && !b.trains) node_each_operand(b.todo[--b.n]->def, look_behind, &b);
+    while (ok && b.n && !b.trains && b.nodes++ < MOST_BEHIND) node_each_operand(b.todo[--b.n]->def, look_behind, &b);
     free(b.todo);
     free(b.seen);
     if (!ok) fail(err, E_LIMIT, "out of memory");
-    if (!ok || !b.trains) return ok ? x : NULL;
+    if (!ok || (!b.n && !b.trains)) return ok ? x : NULL;
     Node *made = graph_add(g, OP_detach, 1, (Arg[]){arg_value(x)}, x->name, err);
     return made ? made->out[0] : NULL;
 }
