@@ -46,12 +46,12 @@ static bool once_only(const Op *op) { return op->flags & (OPF_RANDOM | OPF_EFFEC
 /* Products, attention, convolutions, scans and sorting cost more than keeping their result. */
 static bool cheap(const Op *op)
 {
-    static const OpId dear[] = {OP_linear, OP_matmul, OP_grouped_mm, OP_convolution, OP_scaled_dot_product_attention, OP_lstm_layer, OP_rnn_layer, OP_sort, OP_topk, OP_cdist,
+    static const OpId dear[] = {OP_linear, OP_matmul, OP_grouped_mm, OP_convolution, OP_scaled_dot_product_attention, OP_sdpa_lse, OP_sdpa_backward, OP_sdpa_varlen, OP_lstm_layer, OP_rnn_layer, OP_sort, OP_topk, OP_cdist,
                                 OP_upsample, OP_grid_sampler, OP_torchvision_roi_align, OP_torchvision_roi_align_backward, OP_linalg_svdvals, OP_cumprod, OP_logcumsumexp, OP_cummax, OP_cummin, OP_col2im,
                                 OP_mode, OP_kthvalue, OP_median, OP_median_dim, OP_nanmedian, OP_nanmedian_dim};
     for (size_t i = 0; i < sizeof dear / sizeof *dear; i++)
         if (op->id == dear[i]) return false;
-    return !once_only(op) && strncmp(op->name, "qkv.sdpa", 8);
+    return !once_only(op);
 }
 
 static double bytes_of(const Recomputing *r, const Value *v)
@@ -67,7 +67,7 @@ static double bytes_of(const Recomputing *r, const Value *v)
 
 typedef struct Reader {
     Recomputing *r;
-    int at; /* INT_MAX: the backward pass */
+    int at; /* the node's place; -1: in the backward pass */
 } Reader;
 
 static void note_read(void *user, Value **slot)
