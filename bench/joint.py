@@ -9,7 +9,7 @@ minimum over all rounds. The share of peak takes PyTorch's count of floating-poi
 The largest difference of a gradient, relative to its own largest element (or a thousandth of the largest of all), is printed too.
 Needs: torch, transformers, safetensors; cc for the peak.
 """
-import argparse, datetime, json, os, subprocess, sys, time
+import argparse, datetime, json, os, subprocess, sys
 
 HERE = os.path.abspath(__file__)
 sys.path[:0] = [os.path.dirname(HERE), os.path.join(os.path.dirname(HERE), "..", "demo")]
@@ -120,15 +120,7 @@ def worker(name, threads):
     def step():
         m.zero_grad(set_to_none=True)
         m(*x).backward()
-    step(), step()
-    print("ready", flush=True)
-    for line in sys.stdin:
-        best = float("inf")
-        for _ in range(int(line)):
-            t = time.perf_counter()
-            step()
-            best = min(best, time.perf_counter() - t)
-        print(best * 1e3, flush=True)
+    machine.serve(step)
 
 
 def ours(base, n, a):

@@ -169,6 +169,7 @@ int cudnn_of(const Options *o, int *out);       /* --cudnn, as the library count
 int model_bf16(const Options *o, bool *bf16); /* --dtype */
 int model_can_write(const Options *o);         /* the words that say where a model goes: -o, --profile ... */
 int model_write(const Options *o, const qkv_model *m);
+bool ends_in(const char *path, const char *end);
 bool is_tensor_file(const char *path);         /* by its ending */
 int convert_tensors(const Options *o);
 int write_weights(const Options *o, const qkv_model *m);

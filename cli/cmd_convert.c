@@ -22,12 +22,6 @@ static int profile_of(const Options *o, qkv_onnx_profile *out)
                    close ? close : "", close ? "'?" : "");
 }
 
-static bool ends_in(const char *path, const char *end)
-{
-    size_t n = strlen(path), k = strlen(end);
-    return n > k && !strcmp(path + n - k, end);
-}
-
 static void tell(const json_t *report)
 {
     size_t i;

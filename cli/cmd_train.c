@@ -116,12 +116,6 @@ static int options_of(const Options *o, qkv_train_options *t)
     return o->betas ? parse_betas(o->betas, t) : 0;
 }
 
-static bool ends_in(const char *path, const char *end)
-{
-    size_t n = strlen(path), k = strlen(end);
-    return n > k && !strcmp(path + n - k, end);
-}
-
 /* What can be said before anything is read. */
 static int check_options(const Options *o)
 {

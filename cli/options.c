@@ -385,3 +385,9 @@ void words_free(Words *n)
     free(n->text);
     free(n->name);
 }
+
+bool ends_in(const char *path, const char *end)
+{
+    size_t n = strlen(path), k = strlen(end);
+    return n > k && !strcmp(path + n - k, end);
+}

@@ -43,8 +43,7 @@ Trainer *trainer_create(Session *s, const TrainOptions *options, Err *err)
     }
     t->session = s;
     t->is = *options;
-    bool falls = t->is.schedule.kind == SCHEDULE_LINEAR || t->is.schedule.kind == SCHEDULE_COSINE;
-    bool ok = find_parameters(t, err) && ((falls && !t->is.schedule.steps) || schedule_check(&t->is.schedule, err));
+    bool ok = find_parameters(t, err) && ((schedule_falls(&t->is.schedule) && !t->is.schedule.steps) || schedule_check(&t->is.schedule, err));
     if (ok && (t->optimizer = optimizer_create(&t->is.optimizer, t->parameter, t->n, session_threads(s), err))) {
         session_seed(s, t->is.seed);
         session_hold(s, true);
