@@ -437,11 +437,12 @@ def test_quantized_by_onnx_runtime(how, tmp_path):
         def get_next(self):
             return next(self.left, None)
 
+    # 7 bits: without VNNI its product of uint8 by int8 adds pairs in 16 bits, which 8 bits overflow
     if how.startswith("dynamic"):
-        quantization.quantize_dynamic(plain, path)
+        quantization.quantize_dynamic(plain, path, reduce_range=True)
     else:
         kind = quantization.QuantFormat.QDQ if how == "pairs" else quantization.QuantFormat.QOperator
-        quantization.quantize_static(plain, path, Samples(), quant_format=kind, per_channel=True)
+        quantization.quantize_static(plain, path, Samples(), quant_format=kind, per_channel=True, reduce_range=True)
     options = ort.SessionOptions()
     options.log_severity_level = 4
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED if "fused" in how else ort.GraphOptimizationLevel.ORT_DISABLE_ALL

@@ -93,7 +93,7 @@ INLINE Vec vec_exp2(Vec z)
     p = p * r + 2.402211972e-1f;
     p = p * r + 6.931469671e-1f;
     p = p * r + 1.000000072f;
-    p *= (Vec)(((IVec)shifted << 23) + 0x3f800000);
+    p *= (Vec)(((UVec)shifted << 23) + 0x3f800000u); /* unsigned: a NaN's bits may wrap */
     return (Vec)((IVec)p & ~(IVec)(z < vec_set(-126.0f)));
 #endif
 }
