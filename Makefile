@@ -29,7 +29,9 @@ check: all
 	@tools/setup.sh check || true
 	@tools/check.sh quick
 
-check-all: all
+check-all: build/build.ninja
+	@meson configure build -Dwerror=true
+	@$(MAKE) --no-print-directory all
 	@tools/setup.sh torch
 	@tools/check.sh all
 
@@ -43,7 +45,7 @@ tutorial: all
 
 asan:
 	@tools/setup.sh build
-	@test -f build-asan/build.ninja || meson setup build-asan -Db_sanitize=address,undefined -Db_lundef=false --buildtype=debugoptimized >/dev/null
+	@test -f build-asan/build.ninja || meson setup build-asan -Db_sanitize=address,undefined -Db_lundef=false -Doptimization=1 -Ddebug=true >/dev/null
 	@ninja -C build-asan
 	@meson test -C build-asan --no-rebuild --print-errorlogs
 
@@ -61,4 +63,4 @@ install: all
 	@meson install -C build --no-rebuild
 
 clean:
-	@rm -rf build build-asan build-werror dist
+	@rm -rf build build-asan dist

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs the test suites and adds them up. Called by `make check` and `make check-all`.
 #   tools/check.sh quick    C tests, command line, installed library, layers, documents: no torch, no network
-#   tools/check.sh all      the same, then sanitizers, every CPU rung, warnings as errors, Python and the models made with torch
+#   tools/check.sh all      the same, then sanitizers, every CPU rung, Python and the models made with torch
 # Logs are kept in build/check/. The last line is "N passed, N failed"; the exit code says whether all passed.
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -9,24 +9,24 @@ mode="${1:-quick}"
 logs=build/check
 rm -rf $logs && mkdir -p $logs
 export QKV="$PWD/build/qkv" QKV_LIBRARY="$PWD/build/libqkv.so" LC_ALL=C.UTF-8
-suites=()
 
+ended() { # NAME LOG CODE SECONDS
+  printf '%-20s %s (%d s)\n' "$1" "$([ "$3" = 0 ] && echo ok || echo "FAILED, see $logs/$1.log")" "$4" >&2
+  echo "$1=$2:$3" >>$logs/suites
+}
 suite() { # NAME COMMAND...: its output into a log, its exit code remembered
   local name=$1 t=$SECONDS code=0
   shift
-  printf '%-20s ' "$name" >&2
   "$@" >"$logs/$name.log" 2>&1 </dev/null || code=$?
-  printf '%s (%d s)\n' "$([ $code = 0 ] && echo ok || echo "FAILED, see $logs/$name.log")" $((SECONDS - t)) >&2
-  suites+=("$name=$logs/$name.log:$code")
+  ended "$name" "$logs/$name.log" $code $((SECONDS - t))
 }
-meson_suite() { # NAME BUILDDIR [VARIABLE=VALUE...]: all programs of meson test; counted from its JSON log
-  local name=$1 dir=$2 t=$SECONDS code=0
+meson_suite() { # NAME BUILDDIR [VARIABLE=VALUE...] [-- OPTION...]: programs of meson test; counted from its JSON log
+  local name=$1 dir=$2 t=$SECONDS code=0 variables=()
   shift 2
-  printf '%-20s ' "$name" >&2
-  env "$@" meson test -C "$dir" --no-rebuild --print-errorlogs --logbase "$name" >"$logs/$name.log" 2>&1 </dev/null || code=$?
+  while [ $# -gt 0 ] && [ "$1" != -- ]; do variables+=("$1") && shift; done
+  env "${variables[@]}" meson test -C "$dir" --no-rebuild --print-errorlogs --logbase "$name" "${@:2}" >"$logs/$name.log" 2>&1 </dev/null || code=$?
   cp "$dir/meson-logs/$name.json" "$logs/$name.json" 2>/dev/null
-  printf '%s (%d s)\n' "$([ $code = 0 ] && echo ok || echo "FAILED, see $logs/$name.log")" $((SECONDS - t)) >&2
-  suites+=("$name=$logs/$name.json:$code")
+  ended "$name" "$logs/$name.json" $code $((SECONDS - t))
 }
 build_with() { # DIR OPTION...
   [ -f "$1/build.ninja" ] || meson setup "$@"
@@ -41,22 +41,16 @@ suite layers python3 tools/layers.py
 suite documents python3 tools/opsdoc.py --check
 suite findings python3 tools/checkdoc.py --check
 [ -f tests/install.sh ] && suite install bash tests/install.sh
-if have pytest && have numpy; then
-  suite python $python -m pytest -q -p no:cacheprovider tests/python --ignore tests/python/test_onnx_backend.py --ignore tests/python/test_onnx_ops.py
-else
-  skip "tests/python (no numpy and pytest in .venv; tools/setup.sh check installs them)"
-fi
 
-if [ "$mode" = all ]; then
-  have ray || skip "tests/python/test_ray.py (no ray in .venv)"
-  best=$(build/qkv --version | sed 's/.*(\(.*\))/\1/')
-  for rung in ref gen avx2 avx512 avx512bf16; do
-    [ "$rung" = "$best" ] && break
-    meson_suite "rung_$rung" build QKV_CPU=$rung
-  done
-  suite warnings build_with build-werror -Dwerror=true --buildtype=debugoptimized
-  suite asan_build build_with build-asan -Db_sanitize=address,undefined -Db_lundef=false --buildtype=debugoptimized
-  meson_suite asan build-asan
+python_tests() {
+  if have pytest && have numpy; then
+    suite python $python -m pytest -q -p no:cacheprovider --durations=20 tests/python --ignore tests/python/test_onnx_backend.py --ignore tests/python/test_onnx_ops.py
+  else
+    skip "tests/python (no numpy and pytest in .venv; tools/setup.sh check installs them)"
+  fi
+}
+
+torch_models() {
   suite golden $python tools/golden.py --check
   suite models $python tests/models/run_models.py
   if have onnxruntime && have ml_dtypes; then
@@ -74,6 +68,23 @@ if [ "$mode" = all ]; then
   else
     skip "tests/python/test_onnx_backend.py, tests/models/onnx_models.py (no onnx in .venv)"
   fi
+}
+
+if [ "$mode" = all ]; then
+  have ray || skip "tests/python/test_ray.py (no ray in .venv)"
+  best=$(build/qkv --version | sed 's/.*(\(.*\))/\1/')
+  for rung in ref gen avx2 avx512 avx512bf16; do
+    [ "$rung" = "$best" ] && break
+    meson_suite "rung_$rung" build QKV_CPU=$rung -- --no-suite fuzz
+  done
+  suite asan_build build_with build-asan -Db_sanitize=address,undefined -Db_lundef=false -Doptimization=1 -Ddebug=true
+  meson_suite asan build-asan
+  torch_models & # mostly one thread each: side by side
+  python_tests
+  wait
+else
+  python_tests
 fi
 [ -s $logs/skipped ] && cat $logs/skipped
+mapfile -t suites <$logs/suites
 python3 tools/count.py "${suites[@]}"

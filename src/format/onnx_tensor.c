@@ -74,7 +74,7 @@ void onnx_unpack(const uint8_t *from, uint64_t n, int type, uint8_t *to)
 {
     unsigned bits = (unsigned)onnx_bits(type), per = 8 / bits, mask = (1u << bits) - 1, sign = type == ONNX_INT4 || type == ONNX_INT2 ? 1u << (bits - 1) : 0;
     for (uint64_t i = 0; i < n; i++) {
-        unsigned v = from[i / per] >> i % per * bits & mask;
+        unsigned v = (unsigned)from[i / per] >> i % per * bits & mask;
         to[i] = (uint8_t)((v ^ sign) - sign);
     }
 }

@@ -4,7 +4,7 @@
 cd "$(dirname "$0")/../.." || exit 2
 dir=build-asan save=build-asan/findings seed=${FUZZ_SEED:-$(date +%s)} status=0
 tools/setup.sh build || exit 2
-[ -f $dir/build.ninja ] || meson setup $dir -Db_sanitize=address,undefined -Db_lundef=false --buildtype=debugoptimized >/dev/null || exit 2
+[ -f $dir/build.ninja ] || meson setup $dir -Db_sanitize=address,undefined -Db_lundef=false -Doptimization=1 -Ddebug=true >/dev/null || exit 2
 ninja -C $dir fuzz >&2 || exit 2
 mkdir -p $save
 for exe in $dir/tests/fuzz/fuzz_*; do

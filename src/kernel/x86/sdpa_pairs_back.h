@@ -50,35 +50,35 @@ static int64_t stack_rows(const Sdpa *a) { return a->H / a->Hkv * a->N; }
 static int64_t part_rows(const Sdpa *a) { return most(4 * BACK_ROWS, padded((stack_rows(a) + PARTS_MOST - 1) / PARTS_MOST, BACK_ROWS)); }
 static int64_t parts_of_stack(const Sdpa *a) { return most(1, (stack_rows(a) + part_rows(a) - 1) / part_rows(a)); }
 
-/* bytes more, on a line of their own; where they begin */
-static char *taken(char **at, int64_t bytes)
+/* bytes more, on a line of their own, of a room that may be NULL (they are only counted); where they begin */
+static char *taken(char *room, int64_t *used, int64_t bytes)
 {
-    char *p = *at;
-    *at = p + padded(bytes, LINE);
+    char *p = room ? room + *used : NULL;
+    *used += padded(bytes, LINE);
     return p;
 }
 
-/* The thread's pieces from `at` on; *end: where they end. Only counted when nothing lies at `at`. */
-static BackSpace back_space(const Sdpa *a, char *at, char **end)
+/* The thread's pieces of a room, and the bytes of it that they use; a room of NULL: the bytes only. */
+static BackSpace back_space(const Sdpa *a, char *room, int64_t *used)
 {
     int64_t dp = padded(a->D, STEP), pe = padded(a->E, STEP), pm = padded(a->M, STEP);
     BackSpace s;
-    s.scores = (float *)(void *)taken(&at, GROUP * BACK_LEAD * 4);
-    s.dp = (float *)(void *)taken(&at, GROUP * BACK_LEAD * 4);
-    s.dq = (float *)(void *)taken(&at, BACK_ROWS * dp * 4);
-    s.q = (uint16_t *)(void *)taken(&at, BACK_ROWS * dp * 2);
-    s.dout = (uint16_t *)(void *)taken(&at, BACK_ROWS * pe * 2);
-    s.turned_q = (uint16_t *)(void *)taken(&at, dp * BACK_TURNED * 2);
-    s.turned_dout = (uint16_t *)(void *)taken(&at, pe * BACK_TURNED * 2);
-    s.first = (uint16_t *)(void *)taken(&at, GROUP * BACK_FIRST * 2);
-    s.p = (uint16_t *)(void *)taken(&at, BACK_KEYS / 16 * BACK_NEXT * 2);
-    s.ds = (uint16_t *)(void *)taken(&at, BACK_KEYS / 16 * BACK_NEXT * 2);
-    s.keys = (uint16_t *)(void *)taken(&at, pm * dp * 2);
-    s.values = (uint16_t *)(void *)taken(&at, pm * pe * 2);
-    s.keys_down = (uint16_t *)(void *)taken(&at, pm * dp * 2);
-    s.sums = (float *)(void *)taken(&at, sums_of(a) * 4);
-    s.part = (float *)(void *)taken(&at, sums_of(a) * 4);
-    *end = at;
+    *used = 0;
+    s.scores = (float *)(void *)taken(room, used, GROUP * BACK_LEAD * 4);
+    s.dp = (float *)(void *)taken(room, used, GROUP * BACK_LEAD * 4);
+    s.dq = (float *)(void *)taken(room, used, BACK_ROWS * dp * 4);
+    s.q = (uint16_t *)(void *)taken(room, used, BACK_ROWS * dp * 2);
+    s.dout = (uint16_t *)(void *)taken(room, used, BACK_ROWS * pe * 2);
+    s.turned_q = (uint16_t *)(void *)taken(room, used, dp * BACK_TURNED * 2);
+    s.turned_dout = (uint16_t *)(void *)taken(room, used, pe * BACK_TURNED * 2);
+    s.first = (uint16_t *)(void *)taken(room, used, GROUP * BACK_FIRST * 2);
+    s.p = (uint16_t *)(void *)taken(room, used, BACK_KEYS / 16 * BACK_NEXT * 2);
+    s.ds = (uint16_t *)(void *)taken(room, used, BACK_KEYS / 16 * BACK_NEXT * 2);
+    s.keys = (uint16_t *)(void *)taken(room, used, pm * dp * 2);
+    s.values = (uint16_t *)(void *)taken(room, used, pm * pe * 2);
+    s.keys_down = (uint16_t *)(void *)taken(room, used, pm * dp * 2);
+    s.sums = (float *)(void *)taken(room, used, sums_of(a) * 4);
+    s.part = (float *)(void *)taken(room, used, sums_of(a) * 4);
     return s;
 }
 
@@ -93,10 +93,9 @@ static int64_t mask_room(const Sdpa *a) { return padded(padded(a->M, 16) * 8, LI
 
 static int64_t back_room(const Sdpa *a)
 {
-    _Alignas(LINE) static char here[LINE];
-    char *end;
-    back_space(a, here, &end);
-    return mask_room(a) + (end - here);
+    int64_t bytes;
+    back_space(a, NULL, &bytes);
+    return mask_room(a) + bytes;
 }
 
 /* ------------------------------------------------------------------ a block of query rows */
@@ -363,10 +362,10 @@ static Stack back_stack(const Sdpa *a, char *room, int64_t stack)
 
 static void begin_stack(Back *k, const SdpaBackward *d, char *room, int64_t stack)
 {
-    char *end;
+    int64_t used;
     k->d = d;
     k->s = back_stack(&d->f, room, stack);
-    k->space = back_space(&d->f, room + mask_room(&d->f), &end);
+    k->space = back_space(&d->f, room + mask_room(&d->f), &used);
     k->scaled = k->s.added || (k->s.masked && d->f.mask) || !(d->f.scale > 0);
     pack_back(k);
 }
