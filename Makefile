@@ -9,7 +9,7 @@
 PREFIX ?= /usr/local
 PY = .venv/bin/python
 
-.PHONY: all demo demo-minilm check check-all coverage-attention tutorial asan fuzz bench wheel install clean
+.PHONY: all demo demo-minilm check check-all coverage-attention tutorial asan-build asan fuzz bench wheel install clean
 all: build/build.ninja
 	@ninja -C build $(NINJAFLAGS)
 	@test -e build/qkv || ln -s cli/qkv build/qkv
@@ -43,10 +43,14 @@ tutorial: all
 	@tools/setup.sh torch
 	@$(PY) tools/tutorial.py build/qkv
 
-asan:
+build-asan/build.ninja:
 	@tools/setup.sh build
-	@test -f build-asan/build.ninja || meson setup build-asan -Db_sanitize=address,undefined -Db_lundef=false -Doptimization=1 -Ddebug=true >/dev/null
+	@meson setup build-asan -Db_sanitize=address,undefined -Db_lundef=false -Doptimization=1 -Ddebug=true >/dev/null
+
+asan-build: build-asan/build.ninja
 	@ninja -C build-asan
+
+asan: asan-build
 	@meson test -C build-asan --no-rebuild --print-errorlogs
 
 fuzz: all

@@ -29,10 +29,6 @@ meson_suite() { # NAME BUILDDIR [VARIABLE=VALUE...] [-- OPTION...]: programs of 
   cp "$dir/meson-logs/$name.json" "$logs/$name.json" 2>/dev/null
   ended "$name" "$logs/$name.json" $code $((SECONDS - t))
 }
-build_with() { # DIR OPTION...
-  [ -f "$1/build.ninja" ] || meson setup "$@"
-  ninja -C "$1"
-}
 python=.venv/bin/python
 have() { [ -x $python ] && $python -c "import $1" 2>/dev/null; }
 skip() { echo "skipped: $1" >>$logs/skipped; }
@@ -78,14 +74,12 @@ if [ "$mode" = all ]; then
     [ "$rung" = "$best" ] && break
     meson_suite "rung_$rung" build QKV_CPU=$rung -- --no-suite fuzz
   done
-  suite asan_build build_with build-asan -Db_sanitize=address,undefined -Db_lundef=false -Doptimization=1 -Ddebug=true
+  suite asan_build make asan-build
   meson_suite asan build-asan
-  torch_models & # mostly one thread each: side by side
-  python_tests
-  wait
-else
-  python_tests
+  torch_models & # beside the Python suite: mostly one thread each
 fi
+python_tests
+wait
 [ -s $logs/skipped ] && cat $logs/skipped
 mapfile -t suites <$logs/suites
 python3 tools/count.py "${suites[@]}"

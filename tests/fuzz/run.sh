@@ -3,8 +3,7 @@
 #   FUZZ_SECONDS (60) for each target, FUZZ_SEED (the time), FUZZ_TARGETS ("zip json": all when empty). A finding is kept in build-asan/findings.
 cd "$(dirname "$0")/../.." || exit 2
 dir=build-asan save=build-asan/findings seed=${FUZZ_SEED:-$(date +%s)} status=0
-tools/setup.sh build || exit 2
-[ -f $dir/build.ninja ] || meson setup $dir -Db_sanitize=address,undefined -Db_lundef=false -Doptimization=1 -Ddebug=true >/dev/null || exit 2
+make --no-print-directory $dir/build.ninja >&2 || exit 2
 ninja -C $dir fuzz >&2 || exit 2
 mkdir -p $save
 for exe in $dir/tests/fuzz/fuzz_*; do

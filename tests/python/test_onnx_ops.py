@@ -437,7 +437,7 @@ def test_quantized_by_onnx_runtime(how, tmp_path):
         def get_next(self):
             return next(self.left, None)
 
-    # 7 bits: without VNNI its product of uint8 by int8 adds pairs in 16 bits, which 8 bits overflow
+    # 7 bits: without VNNI ONNX Runtime's product of uint8 by int8 adds pairs in 16 bits, which 8 bits overflow
     if how.startswith("dynamic"):
         quantization.quantize_dynamic(plain, path, reduce_range=True)
     else:
