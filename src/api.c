@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/cpu.h"
+#include "base/number.h"
 #include "describe.h"
 #include "emit/onnx.h"
 #include "emit/pt2.h"
@@ -342,7 +343,7 @@ static int default_threads(void)
     static const char *const names[] = {"QKV_NUM_THREADS", "OMP_NUM_THREADS"};
     for (int i = 0; i < 2; i++) {
         const char *s = getenv(names[i]);
-        long n = s ? strtol(s, NULL, 10) : 0;
+        long n = s ? parse_int(s, NULL) : 0;
         if (n > 0 && n < 4096) return (int)n;
     }
     return cpu_count();
@@ -386,8 +387,8 @@ int api_find_input(const Graph *g, const char *name)
 {
     for (int i = 0; i < g->ninput; i++)
         if (!strcmp(value_label(g->input[i]), name) || !strcmp(g->input[i]->name, name)) return i;
-    char *end;
-    long k = strtol(name, &end, 10);
+    const char *end;
+    long k = parse_int(name, &end);
     return *name && !*end && k >= 0 && k < g->ninput ? (int)k : -1;
 }
 

@@ -5,6 +5,7 @@
 #include <string.h>
 #include "api_impl.h"
 #include "base/buf.h"
+#include "base/number.h"
 #include "format/json.h"
 #include "rewrite/generalize.h"
 
@@ -71,7 +72,7 @@ static bool compare_outputs(Checks *c, qkv_session *other, int n, Check *k, qkv_
         if (s && s != QKV_MISMATCH) return false;
         if (d.max_abs_over_peak > k->of_peak) k->of_peak = d.max_abs_over_peak;
         if (s != QKV_MISMATCH) continue;
-        snprintf(k->problem, sizeof k->problem, "output_%d differs: %lld elements, the largest difference is %.3g of its peak", i, (long long)d.failed, d.max_abs_over_peak);
+        text_printf(k->problem, sizeof k->problem, "output_%d differs: %lld elements, the largest difference is %.3g of its peak", i, (long long)d.failed, d.max_abs_over_peak);
         return true;
     }
     k->agrees = true;
@@ -126,7 +127,7 @@ static void first_axis(const Graph *g, const GenSize *z, int *input, int *axis)
     for (int v = 0; dot && v < g->ninput; v++) {
         if (strlen(g->input[v]->name) != (size_t)(dot - z->axes) || strncmp(g->input[v]->name, z->axes, (size_t)(dot - z->axes))) continue;
         *input = v;
-        *axis = atoi(dot + 1);
+        *axis = (int)parse_int(dot + 1, NULL);
     }
     for (int v = 0; *input < 0 && v < g->nscalar_input; v++)
         if (strlen(g->scalar_input[v].name) == n && !strncmp(g->scalar_input[v].name, z->axes, n)) *axis = v;

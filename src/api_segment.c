@@ -11,6 +11,7 @@
 #include "api_impl.h"
 #include "base/arena.h"
 #include "base/file.h"
+#include "base/number.h"
 #include "format/image.h"
 #include "picture/draw.h"
 #include "picture/instances.h"
@@ -151,7 +152,7 @@ static bool read_attached(qkv_segmenter *g, Err *err)
 static int64_t fixed_size(const qkv_segmenter *g, int input, int axis)
 {
     const char *text = qkv_model_input_dim(g->model, input, axis);
-    return text && *text && strspn(text, "0123456789") == strlen(text) ? strtoll(text, NULL, 10) : 0;
+    return text && *text && strspn(text, "0123456789") == strlen(text) ? parse_int(text, NULL) : 0;
 }
 
 /* A size that the model fixes, or `said`; 0 when neither is there. */

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs the test suites and adds them up. Called by `make check` and `make check-all`.
 #   tools/check.sh quick    C tests, command line, installed library, layers, documents: no torch, no network
-#   tools/check.sh all      the same, then sanitizers, every CPU rung, Python and the models made with torch
+#   tools/check.sh all      the same, then sanitizers, every CPU rung, a decimal comma, Python and the models made with torch
 # Logs are kept in build/check/. The last line is "N passed, N failed"; the exit code says whether all passed.
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -74,6 +74,11 @@ if [ "$mode" = all ]; then
     [ "$rung" = "$best" ] && break
     meson_suite "rung_$rung" build QKV_CPU=$rung -- --no-suite fuzz
   done
+  if comma=$(tests/locale.sh build/locale 2>/dev/null); then
+    meson_suite locale build LOCPATH="$comma" QKV_TEST_LOCALE=de_DE.UTF-8 -- --suite locale
+  else
+    skip "the C tests under a decimal comma (tests/locale.sh cannot make the locale)"
+  fi
   suite asan_build make asan-build
   meson_suite asan build-asan
   torch_models & # beside the Python suite: mostly one thread each

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/number.h"
 #include "shape/strides.h"
 
 enum { MAX_CONDITIONS = SDPA_RULES + 8, FLASH_HEAD = 256, CUDNN_DIM = 65535, VECTOR_BYTES = 16, MAX_PRINTED = 16 };
@@ -26,10 +27,10 @@ const char *sdpa_backend_name(SdpaBackend b)
 
 bool sdpa_device(const char *name, int cudnn, SdpaDevice *out, Err *err)
 {
-    char *end;
+    const char *end;
     *out = (SdpaDevice){.cudnn = cudnn ? cudnn : SDPA_CUDNN_DEFAULT};
     if (!strcmp(name, "cpu")) return true;
-    long sm = strncmp(name, "cuda-sm", 7) ? 0 : strtol(name + 7, &end, 10);
+    long sm = strncmp(name, "cuda-sm", 7) ? 0 : parse_int(name + 7, &end);
     if (sm < 50 || sm > 999 || *end) return fail(err, E_USAGE, "device '%.60s': expected cpu or cuda-smNN with a compute capability of at least 50, as cuda-sm80 or cuda-sm90", name);
     out->cuda = true;
     out->major = (int)sm / 10;

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/number.h"
 #include "base/pages.h"
 
 /* Copies of weights: from LARGE bytes on, several lie in one region of huge pages. */
@@ -125,10 +126,10 @@ char *arena_printf(Arena *a, const char *fmt, ...)
     va_list ap, again;
     va_start(ap, fmt);
     va_copy(again, ap);
-    int n = vsnprintf(NULL, 0, fmt, ap);
+    int n = text_vprintf(NULL, 0, fmt, ap);
     va_end(ap);
     char *p = n >= 0 ? arena_alloc(a, (size_t)n + 1, 1) : NULL;
-    if (p) vsnprintf(p, (size_t)n + 1, fmt, again);
+    if (p) text_vprintf(p, (size_t)n + 1, fmt, again);
     va_end(again);
     return p;
 }

@@ -1,9 +1,8 @@
 #include "base/buf.h"
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/arena.h"
+#include "base/number.h"
 
 static bool reserve(Buf *b, size_t more)
 {
@@ -32,15 +31,21 @@ void buf_puts(Buf *b, const char *s) { buf_add(b, s, strlen(s)); }
 
 void buf_printf(Buf *b, const char *fmt, ...)
 {
-    va_list ap, again;
+    va_list ap;
     va_start(ap, fmt);
-    va_copy(again, ap);
-    int n = vsnprintf(NULL, 0, fmt, ap);
+    buf_vprintf(b, fmt, ap);
     va_end(ap);
+}
+
+void buf_vprintf(Buf *b, const char *fmt, va_list ap)
+{
+    va_list again;
+    va_copy(again, ap);
+    int n = text_vprintf(NULL, 0, fmt, ap);
     if (n < 0)
         b->failed = true;
     else if (reserve(b, (size_t)n)) {
-        vsnprintf(b->data + b->len, (size_t)n + 1, fmt, again);
+        text_vprintf(b->data + b->len, (size_t)n + 1, fmt, again);
         b->len += (size_t)n;
     }
     va_end(again);

@@ -9,6 +9,7 @@
  */
 #ifndef QKV_BASE_BUF_H
 #define QKV_BASE_BUF_H
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include "base/err.h"
@@ -22,5 +23,6 @@ typedef struct Buf {
 void buf_add(Buf *b, const void *bytes, size_t n);
 void buf_puts(Buf *b, const char *s);
 void buf_printf(Buf *b, const char *fmt, ...) QKV_PRINTF(2, 3);
+void buf_vprintf(Buf *b, const char *fmt, va_list ap) QKV_PRINTF(2, 0);
 void buf_free(Buf *b);
 #endif

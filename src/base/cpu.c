@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "base/number.h"
 
 static const char *const names[CPU_LEVELS] = {"ref", "gen", "avx2", "avx512", "avx512bf16", "amx"};
 static CpuLevel best, level;
@@ -72,36 +73,39 @@ const char *cpu_level_name(CpuLevel l) { return l < CPU_LEVELS ? names[l] : "unk
 
 /* ------------------------------------------------------------------ how many */
 
-static double number_in(const char *path)
+/* Up to n numbers of a file's first line; how many there are. */
+static int numbers_in(const char *path, double *v, int n)
 {
-    double v = 0;
+    char line[256];
     FILE *f = fopen(path, "r");
     if (!f) return 0;
-    if (fscanf(f, "%lf", &v) != 1) v = 0;
+    const char *at = fgets(line, sizeof line, f), *end;
     fclose(f);
-    return v;
+    int found = 0;
+    for (; at && found < n; at = end, found++) {
+        v[found] = parse_double(at, &end);
+        if (end == at) break;
+    }
+    return found;
 }
 
 /* CPUs worth of time that one cgroup folder grants; 0 when it sets no limit. */
 static double quota_v2(const char *folder)
 {
     char path[PATH_MAX + 64];
-    double quota = 0, period = 0;
+    double v[2]; /* quota and period; "max 100000": no limit */
     snprintf(path, sizeof path, "/sys/fs/cgroup%s/cpu.max", folder);
-    FILE *f = fopen(path, "r");
-    if (!f) return 0;
-    if (fscanf(f, "%lf %lf", &quota, &period) != 2) quota = 0; /* "max 100000": no limit */
-    fclose(f);
-    return quota > 0 && period > 0 ? quota / period : 0;
+    return numbers_in(path, v, 2) == 2 && v[0] > 0 && v[1] > 0 ? v[0] / v[1] : 0;
 }
 
 static double quota_v1(const char *folder)
 {
     char path[PATH_MAX + 64];
+    double quota, period;
     snprintf(path, sizeof path, "/sys/fs/cgroup/cpu%s/cpu.cfs_quota_us", folder);
-    double quota = number_in(path);
+    if (!numbers_in(path, &quota, 1)) return 0;
     snprintf(path, sizeof path, "/sys/fs/cgroup/cpu%s/cpu.cfs_period_us", folder);
-    double period = number_in(path);
+    if (!numbers_in(path, &period, 1)) return 0;
     return quota > 0 && period > 0 ? quota / period : 0;
 }
 

@@ -1,14 +1,14 @@
 #include "base/err.h"
 #include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
+#include "base/number.h"
 
 bool fail(Err *err, ErrCode code, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
     err->code = code;
-    vsnprintf(err->msg, sizeof err->msg, fmt, ap);
+    text_vprintf(err->msg, sizeof err->msg, fmt, ap);
     va_end(ap);
     return false;
 }
@@ -18,7 +18,7 @@ bool within(Err *err, const char *fmt, ...)
     char where[512];
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(where, sizeof where, fmt, ap);
+    text_vprintf(where, sizeof where, fmt, ap);
     va_end(ap);
     size_t n = strlen(where), m = strlen(err->msg), cap = sizeof err->msg;
     if (n + 3 > cap) n = cap - 3;

@@ -35,14 +35,14 @@ const char *onnx_profile_name(OnnxProfile p) { return (unsigned)p < ONNX_PROFILE
 static void put_sentence(Onnx *o, Buf *list, const char *fmt, va_list ap) QKV_PRINTF(3, 0);
 static void put_sentence(Onnx *o, Buf *list, const char *fmt, va_list ap)
 {
-    char *text = NULL;
-    if (vasprintf(&text, fmt, ap) < 0) {
-        out_of_memory(o);
-        return;
+    Buf text = {0};
+    buf_vprintf(&text, fmt, ap);
+    if (text.failed) out_of_memory(o);
+    else {
+        if (list->len) buf_puts(list, ", ");
+        json_put_string(list, text.data);
     }
-    if (list->len) buf_puts(list, ", ");
-    json_put_string(list, text);
-    free(text);
+    buf_free(&text);
 }
 
 void onnx_note(Onnx *o, const char *fmt, ...)
@@ -70,14 +70,14 @@ static void put_about(Buf *list, const Node *n, const char *rule, const char *re
 
 void onnx_warn(Onnx *o, const Node *n, const char *rule, const char *fmt, ...)
 {
-    char *text = NULL;
+    Buf text = {0};
     va_list ap;
     va_start(ap, fmt);
-    if (vasprintf(&text, fmt, ap) < 0) text = NULL;
+    buf_vprintf(&text, fmt, ap);
     va_end(ap);
-    put_about(&o->warnings, n, rule, text ? text : "");
+    put_about(&o->warnings, n, rule, text.failed ? "" : text.data);
     o->nwarnings++;
-    free(text);
+    buf_free(&text);
 }
 
 static void put_report(const Onnx *o, Buf *out)

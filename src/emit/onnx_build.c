@@ -7,6 +7,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/number.h"
 #include "emit/onnx_impl.h"
 
 /* ------------------------------------------------------------------ what cannot be */
@@ -16,11 +17,8 @@ void refuse(Onnx *o, const char *fmt, ...)
     if (o->refused || o->broken) return;
     va_list ap;
     va_start(ap, fmt);
-    char *why = NULL;
-    if (vasprintf(&why, fmt, ap) < 0) why = NULL;
+    text_vprintf(o->why, sizeof o->why, fmt, ap);
     va_end(ap);
-    snprintf(o->why, sizeof o->why, "%s", why ? why : "out of memory");
-    free(why);
     o->refused = true;
 }
 
@@ -348,7 +346,7 @@ static Ref small_const(Onnx *o, DType t, int rank, int n, const void *data, cons
     return r;
 }
 
-static void number_text(DType t, double v, char *text, size_t n) { snprintf(text, n, t == DT_F64 || isnan(v) ? "%.17g" : "%.9g", v); }
+static void number_text(DType t, double v, char *text, size_t n) { text_printf(text, n, t == DT_F64 || isnan(v) ? "%.17g" : "%.9g", v); }
 
 /* A constant of a file that was read is made as one of ours, so that writing it again gives the same names. */
 Ref constant_like(Onnx *o, const Tensor *t)

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/number.h"
 #include "emit/onnx_impl.h"
 #include "shape/solve.h"
 
@@ -124,7 +125,7 @@ static Ref constant(Onnx *o, const Expr *x)
     if (t == DT_BOOL) store_i64(t, data, x->i);
     else store_f64(t, data, x->f);
     char name[48];
-    snprintf(name, sizeof name, "size.%s.%.17g", dtype_name(t), t == DT_BOOL ? (double)x->i : x->f);
+    text_printf(name, sizeof name, "size.%s.%.17g", dtype_name(t), t == DT_BOOL ? (double)x->i : x->f);
     Tensor v = tensor_of(t, 1, (int64_t[]){1}, arena_alloc(o->a, 1, 16));
     if (!v.data) {
         out_of_memory(o);

@@ -3,8 +3,8 @@
  *     %y: f32[s0, 4] = aten.linear.default(%x, %p_w)  ->
  *     {"target": "torch.ops.aten.linear.default", "inputs": [{"name": "input", "arg": {"as_tensor": {"name": "x"}}, "kind": 1}, ...
  */
-#include <ctype.h>
 #include <string.h>
+#include "base/number.h"
 #include "emit/pt2_impl.h"
 #include "ir/text.h"
 #include "shape/strides.h"
@@ -27,9 +27,9 @@ static bool reserved(const char *s)
 /* A name of the file that nothing has: base, base_1, ... */
 const char *fresh_name(Emit *e, const char *base)
 {
-    char *plain = arena_printf(e->arena, "%s%s", isdigit((unsigned char)*base) || !*base ? "_" : "", base), *name = plain;
+    char *plain = arena_printf(e->arena, "%s%s", is_digit(*base) || !*base ? "_" : "", base), *name = plain;
     for (char *c = plain; c && *c; c++)
-        if (!isalnum((unsigned char)*c) && *c != '_') *c = '_';
+        if (!is_alnum(*c) && *c != '_') *c = '_';
     int *count = plain ? map_get(&e->taken, plain) : NULL;
     for (int k = count ? *count : plain && reserved(plain); name && (k || count); k++) {
         name = arena_printf(e->arena, "%s_%d", plain, k);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/buf.h"
+#include "base/number.h"
 
 enum { MAX_DEPTH = 64 };
 static const size_t max_size = (size_t)512 << 20;
@@ -124,16 +125,7 @@ void json_put_string(Buf *b, const char *s)
 
 void json_put_number(Buf *b, double v)
 {
-    char s[40];
-    if (!isfinite(v)) {
-        buf_puts(b, "null");
-        return;
-    }
-    for (int digits = 1; digits <= 17; digits++) {
-        snprintf(s, sizeof s, "%.*g", digits, v);
-        if (strtod(s, NULL) == v) break;
-    }
-    for (char *p = s; *p; p++) /* the host program may have set a locale with a decimal comma */
-        if (!strchr("0123456789+-e.", *p)) *p = '.';
+    char s[DOUBLE_TEXT] = "null";
+    if (isfinite(v)) print_double(s, v);
     buf_puts(b, s);
 }

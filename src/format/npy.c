@@ -1,9 +1,9 @@
 /* .npy and .npz. A .npy is "\x93NUMPY", version, header length, a Python dict literal {'descr', 'fortran_order', 'shape'}, then the bytes
  * (numpy/lib/format.py). A .npz is a ZIP of them. Pickled object arrays are refused. */
-#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/number.h"
 #include "format/tensors_impl.h"
 
 enum { MAX_HEADER = 1 << 16 };
@@ -68,10 +68,10 @@ static bool read_shape(const char **p, Tensor *t, Err *err)
     if (!literal(p, "(")) return fail(err, E_FORMAT, ".npy header: 'shape' is no tuple");
     t->rank = 0;
     for (bool comma = true; !literal(p, ")"); comma = literal(p, ",")) {
-        if (!comma || !isdigit((unsigned char)**p)) return fail(err, E_FORMAT, ".npy header: size %d is no number", t->rank);
+        if (!comma || !is_digit(**p)) return fail(err, E_FORMAT, ".npy header: size %d is no number", t->rank);
         if (t->rank == MAX_RANK) return fail(err, E_UNSUPPORTED, "rank above %d", MAX_RANK);
-        char *end;
-        t->shape[t->rank++] = strtoll(*p, &end, 10); /* too large ones become the largest and fail as sizes */
+        const char *end;
+        t->shape[t->rank++] = parse_int(*p, &end); /* too large ones become the largest and fail as sizes */
         *p = *end == 'L' ? end + 1 : end;
         space(p);
         if (t->rank == 1 && **p == ')') return fail(err, E_FORMAT, ".npy header: 'shape' is no tuple");

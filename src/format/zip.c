@@ -1,6 +1,5 @@
 /* ZIP archives: the directory through minizip over memory, every offset and size checked again, entries mapped. Contract in zip.h. */
 #include "format/zip.h"
-#include <ctype.h>
 #include <minizip/unzip.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,6 +8,7 @@
 #include "base/arena.h"
 #include "base/file.h"
 #include "base/map.h"
+#include "base/number.h"
 
 enum { MAX_ENTRIES = 200000, MAX_NAME = 4096, MAX_RATIO = 1000, LOCAL_HEADER = 30, CENTRAL_HEADER = 46, END_RECORD = 22 };
 #define FULL 0xffffffffu /* in a 32-bit size or offset: look into the ZIP64 field */
@@ -140,7 +140,7 @@ static char *folded(Arena *a, const char *name, bool cased)
 
 static bool safe_name(const char *n)
 {
-    if (!*n || *n == '/' || *n == '\\' || (isalpha((unsigned char)n[0]) && n[1] == ':')) return false;
+    if (!*n || *n == '/' || *n == '\\' || (is_alpha(n[0]) && n[1] == ':')) return false;
     for (const char *p = n; *p;) {
         size_t k = strcspn(p, "/\\");
         if (k == 2 && p[0] == '.' && p[1] == '.') return false;

@@ -5,10 +5,10 @@
  * Names: grad, result, the parameters of the row's schema. Numbers, + - * /, unary -, parentheses, and calls of rows of the op table: cos(x) is
  * aten.cos.default, lt(x, 0) aten.lt.Tensor, where(c, a, b) aten.where.self. keep(c, x) is x where c holds, 0 elsewhere.
  */
-#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/number.h"
 #include "grad/grad_impl.h"
 
 typedef struct Term { /* a tensor, or a number */
@@ -106,15 +106,15 @@ static Term atom(Formula *f)
         Term t = sum(f);
         return next(f, ')') ? t : wrong(f, "expected )");
     }
-    if (isdigit((unsigned char)*f->at)) {
-        char *end;
-        double x = strtod(f->at, &end);
+    if (is_digit(*f->at)) {
+        const char *end;
+        double x = parse_double(f->at, &end);
         f->at = end;
         return (Term){.e = gd_float(f->d, x)};
     }
     char name[40];
     size_t n = 0;
-    while (n + 1 < sizeof name && (isalnum((unsigned char)*f->at) || *f->at == '_')) name[n++] = *f->at++;
+    while (n + 1 < sizeof name && (is_alnum(*f->at) || *f->at == '_')) name[n++] = *f->at++;
     name[n] = 0;
     return next(f, '(') ? call(f, name) : named(f, name);
 }

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/buf.h"
+#include "base/number.h"
 #include "grad/grad_impl.h"
 #include "rewrite/rewrite.h"
 
@@ -128,7 +129,7 @@ bool gd_refuse(Grad *d, const char *fmt, ...)
     Buf path = {0};
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(why, sizeof why, fmt, ap);
+    text_vprintf(why, sizeof why, fmt, ap);
     va_end(ap);
     path_to_loss(d, &path);
     fail(d->err, E_UNSUPPORTED, "node '%s' (%s) has no gradient: %s; its path to the loss is %s", d->node->name, d->node->op->name, why, path.data ? path.data : "?");

@@ -4,6 +4,7 @@
  */
 #include <stdlib.h>
 #include <string.h>
+#include "base/number.h"
 #include "grad/grad_impl.h"
 
 /* ------------------------------------------------------------------ convolution */
@@ -110,7 +111,7 @@ static Value *flat(Grad *d, Value *x, int n)
 bool grad_max_pool(Grad *d)
 {
     Value *x = gd_value(d, 0);
-    int n = atoi(d->text), lead = x->rank - n;
+    int n = (int)parse_int(d->text, NULL), lead = x->rank - n;
     Expr *dim[MAX_RANK];
     for (int i = 0; i < lead; i++) dim[i] = x->dim[i];
     dim[lead] = gd_product(d, n, x->dim + lead);
@@ -196,7 +197,7 @@ static Value *averaged(Grad *d, Value *unit, int axis, int axes)
     return axes == 2 ? GD(d, _adaptive_avg_pool2d, V(unit), size) : GD(d, _adaptive_avg_pool3d, V(unit), size);
 }
 
-bool grad_adaptive_avg(Grad *d) { return axis_by_axis(d, averaged, atoi(d->text)); }
+bool grad_adaptive_avg(Grad *d) { return axis_by_axis(d, averaged, (int)parse_int(d->text, NULL)); }
 
 static Value *pooled(Grad *d, Value *unit, int axis, int axes)
 {

@@ -4,6 +4,7 @@
  */
 #include <math.h>
 #include <stdlib.h>
+#include "base/number.h"
 #include "grad/grad_impl.h"
 
 /* The gradient, with axes of 1 where the reduction took them. */
@@ -84,7 +85,7 @@ static bool scattered(Grad *d, Value *x, int axis, Value *grad, Value *index)
 bool grad_picked(Grad *d)
 {
     Value *x = gd_value(d, 0);
-    int axis = gd_dim(d, atoi(d->text), x->rank);
+    int axis = gd_dim(d, (int)parse_int(d->text, NULL), x->rank);
     bool set[MAX_RANK] = {false};
     if (!x->rank) return gd_send(d, x, d->grad);
     set[axis] = true;
@@ -95,7 +96,7 @@ bool grad_picked(Grad *d)
 bool grad_sorted(Grad *d)
 {
     Value *x = gd_value(d, 0);
-    return x->rank ? scattered(d, x, gd_dim(d, atoi(d->text), x->rank), d->grad, d->node->out[1]) : gd_send(d, x, d->grad);
+    return x->rank ? scattered(d, x, gd_dim(d, (int)parse_int(d->text, NULL), x->rank), d->grad, d->node->out[1]) : gd_send(d, x, d->grad);
 }
 
 bool grad_logsumexp(Grad *d)

@@ -2,6 +2,7 @@
 #include "import/lower.h"
 #include <stdarg.h>
 #include <stdio.h>
+#include "base/number.h"
 #include "import/lower_table.h"
 #include "shape/shape.h"
 
@@ -68,7 +69,7 @@ bool lower_fail(Lower *L, int i, const char *fmt, ...)
     char what[512];
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(what, sizeof what, fmt, ap);
+    text_vprintf(what, sizeof what, fmt, ap);
     va_end(ap);
     return fail(L->err, E_FORMAT, "argument '%s': %s", L->op->schema->params[i].name, what);
 }

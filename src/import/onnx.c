@@ -1,9 +1,9 @@
 /* The model around the nodes: opset imports, inputs and their symbols, initializers, outputs. Contract in onnx.h. */
 #include "import/onnx.h"
-#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/number.h"
 #include "import/onnx_impl.h"
 #include "shape/shape.h"
 
@@ -37,15 +37,15 @@ static Expr *param_size(OnnxImport *im, const char *param)
     Expr *e = map_get(&im->symbols, param);
     if (e) return e;
     bool plain = true;
-    for (const char *c = param; *c; c++) plain = plain && (isalnum((unsigned char)*c) || *c == '_');
+    for (const char *c = param; *c; c++) plain = plain && (is_alnum(*c) || *c == '_');
     Err ignored = {0};
     if (!plain && strpbrk(param, "*+/(")) e = ex_parse(im->g->ex, param, NULL, NULL, &ignored);
     if (e && (e->is_float || e->is_bool)) e = NULL;
     if (!e) {
         char *name = arena_strdup(im->g->arena, param);
         for (char *c = name; c && *c; c++)
-            if (!isalnum((unsigned char)*c)) *c = '_';
-        if (name && !isalpha((unsigned char)*name) && *name != '_') name = arena_printf(im->g->arena, "d_%s", name);
+            if (!is_alnum(*c)) *c = '_';
+        if (name && !is_alpha(*name) && *name != '_') name = arena_printf(im->g->arena, "d_%s", name);
         while (name && !plain && expr_find_symbol(im->g->ex, name)) name = arena_printf(im->g->arena, "%s_", name); /* "a.b" beside "a_b" */
         if (!name) return NULL;
         e = ex_symbol(im->g->ex, name);
@@ -76,11 +76,11 @@ static void known_range(const OnnxModel *m, const char *symbol, int64_t *lo, int
     for (int i = 0; i < m->nmetadata; i++) {
         const OnnxPair *p = &m->metadata[i];
         if (strncmp(p->key, ONNX_RANGE_KEY, prefix) || strcmp(p->key + prefix, symbol)) continue;
-        char *end;
-        long long from = strtoll(p->value, &end, 10);
+        const char *end;
+        long long from = parse_int(p->value, &end);
         if (end == p->value || strncmp(end, "..", 2) || from < 0) return;
         const char *last = end + 2;
-        long long to = *last ? strtoll(last, &end, 10) : INT64_MAX;
+        long long to = *last ? parse_int(last, &end) : INT64_MAX;
         if ((*last && (end == last || *end)) || to < from) return;
         *lo = from;
         *hi = to;

@@ -3,10 +3,10 @@
  * A constant stays a Cell until somebody wants its tensor, so that shapes and axes leave no weights behind. Elements of a Cell that are
  * known as expressions (a shape that was put together) become a tensor only where an op wants one.
  */
-#include <ctype.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include "base/number.h"
 #include "import/onnx_impl.h"
 
 static bool no_memory(OnnxImport *im) { return fail(im->err, E_LIMIT, "out of memory"); }
@@ -15,9 +15,9 @@ const char *plain_name(OnnxImport *im, const char *name)
 {
     char *s = arena_strdup(im->g->arena, *name ? name : "value");
     for (char *c = s; c && *c; c++)
-        if (!isalnum((unsigned char)*c)) *c = '_';
+        if (!is_alnum(*c)) *c = '_';
     while (s && *s == '_' && s[1]) s++; /* "/encoder/Add" -> "encoder_Add" */
-    return s && isdigit((unsigned char)*s) ? arena_printf(im->g->arena, "v%s", s) : s;
+    return s && is_digit(*s) ? arena_printf(im->g->arena, "v%s", s) : s;
 }
 
 static Cell *new_cell(OnnxImport *im, const char *name)
@@ -206,7 +206,7 @@ bool op_fail(OnnxOp *o, int i, const char *fmt, ...)
     char what[512];
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(what, sizeof what, fmt, ap);
+    text_vprintf(what, sizeof what, fmt, ap);
     va_end(ap);
     return fail(o->im->err, E_FORMAT, "input %d '%.100s': %s", i, input_name(o, i), what);
 }
@@ -216,7 +216,7 @@ bool op_unsupported(OnnxOp *o, const char *fmt, ...)
     char what[512];
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(what, sizeof what, fmt, ap);
+    text_vprintf(what, sizeof what, fmt, ap);
     va_end(ap);
     return fail(o->im->err, E_UNSUPPORTED, "%s", what);
 }

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/number.h"
 #include "import/pt2_impl.h"
 
 typedef struct GuardAtom {
@@ -35,8 +36,8 @@ static Expr *size_atom(void *user, const char *text, size_t *used)
     const char *size = ".size()[";
     Value *v = graph_find_value(a->im->g, name);
     if (!v || v->kind != V_INPUT || strncmp(s, size, strlen(size))) return NULL;
-    char *end;
-    long axis = strtol(s + strlen(size), &end, 10);
+    const char *end;
+    long axis = parse_int(s + strlen(size), &end);
     if (*end != ']' || axis < 0 || axis >= v->rank) return NULL;
     *used = (size_t)(end + 1 - text);
     return v->dim[axis];

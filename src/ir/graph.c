@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/number.h"
 #include "ir/text.h"
 
 enum { MAX_GRAPH_NODES = 2000000 };
@@ -371,7 +372,7 @@ bool graph_require(Graph *g, Expr *cond, Err *err, const char *fmt, ...)
     char where[256];
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(where, sizeof where, fmt, ap);
+    text_vprintf(where, sizeof where, fmt, ap);
     va_end(ap);
     if (!cond) return fail(err, E_LIMIT, "%s: condition too large", where);
     if (cond->kind == EX_BOOL && cond->i) return true;

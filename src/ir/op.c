@@ -4,12 +4,12 @@
  *   (Tensor self, int[2] stride=[1, 1], *, Scalar alpha=1, ScalarType? dtype=None) -> (Tensor, Tensor)
  */
 #include "ir/op.h"
-#include <ctype.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/arena.h"
 #include "base/map.h"
+#include "base/number.h"
 
 static Op table[OP_COUNT] = {
 #define OP(id_, name_, schema_, lower_, shape_, view_, run_, flags_) \
@@ -50,7 +50,7 @@ static void parse_param(const char **s, bool kwonly, Param *p)
 {
     *p = (Param){.kwonly = kwonly};
     const char *type = *s;
-    while (isalnum((unsigned char)**s) || **s == '_' || **s == '.') ++*s;
+    while (is_alnum(**s) || **s == '_' || **s == '.') ++*s;
     size_t n = (size_t)(*s - type);
     if (**s == '(') { /* alias annotation: (a), (a!), (a -> *) */
         p->aliased = true;
@@ -64,7 +64,7 @@ static void parse_param(const char **s, bool kwonly, Param *p)
     if (**s == '[') {
         list = true;
         ++*s;
-        p->fixed_len = (int)strtol(*s, NULL, 10);
+        p->fixed_len = (int)parse_int(*s, NULL);
         while (**s != ']') ++*s;
         ++*s;
         if (**s == '(') {
@@ -76,7 +76,7 @@ static void parse_param(const char **s, bool kwonly, Param *p)
     p->type = type_of(type, n, list);
     while (**s == ' ') ++*s;
     const char *name = *s;
-    while (isalnum((unsigned char)**s) || **s == '_') ++*s;
+    while (is_alnum(**s) || **s == '_') ++*s;
     p->name = arena_strndup(memory, name, (size_t)(*s - name));
     if (starts(s, "=")) {
         const char *def = *s;

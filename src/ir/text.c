@@ -16,11 +16,11 @@
  * Declared types of results are checked against shape inference, not trusted.
  */
 #include "ir/text.h"
-#include <ctype.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/number.h"
 
 /* ------------------------------------------------------------------ printing */
 
@@ -140,7 +140,7 @@ static void print_node(Graph *g, const Node *n, Buf *out)
 static bool is_word(const char *s)
 {
     for (const char *c = s; *c; c++)
-        if (!isalnum((unsigned char)*c) && *c != '_' && *c != '.') return false;
+        if (!is_alnum(*c) && *c != '_' && *c != '.') return false;
     return *s != 0;
 }
 
@@ -244,7 +244,7 @@ static bool token(Reader *r, const char *t)
     blanks(r);
     size_t n = strlen(t);
     if (strncmp(r->at, t, n)) return false;
-    if (isalnum((unsigned char)t[n - 1]) && (isalnum((unsigned char)r->at[n]) || r->at[n] == '_' || r->at[n] == '.')) return false;
+    if (is_alnum(t[n - 1]) && (is_alnum(r->at[n]) || r->at[n] == '_' || r->at[n] == '.')) return false;
     r->at += n;
     return true;
 }
@@ -261,7 +261,7 @@ static bool word(Reader *r, char *out, size_t cap)
 {
     blanks(r);
     size_t n = 0;
-    while (isalnum((unsigned char)r->at[n]) || strchr("_.", r->at[n]) ? r->at[n] != 0 : false) n++;
+    while (is_alnum(r->at[n]) || strchr("_.", r->at[n]) ? r->at[n] != 0 : false) n++;
     if (n == 0 || n >= cap) return bad(r, "expected a name");
     memcpy(out, r->at, n);
     out[n] = 0;
@@ -401,7 +401,7 @@ static bool argument(Reader *r, Arg *out)
     if (*r->at == '{') return body(r, out);
     const char *back = r->at;
     char name[64];
-    if (isalpha((unsigned char)*r->at) && word(r, name, sizeof name)) {
+    if (is_alpha(*r->at) && word(r, name, sizeof name)) {
         DType t = dtype_from_name(name);
         if (t != DT_NONE && (!*r->at || *r->at == ',' || *r->at == ')')) {
             *out = arg_dtype(t);
@@ -427,7 +427,7 @@ static bool call(Reader *r, const Op **op, Arg **args)
         int at = k;
         blanks(r);
         const char *back = r->at;
-        if (isalpha((unsigned char)*back) || *back == '_') {
+        if (is_alpha(*back) || *back == '_') {
             TRY(word(r, name, sizeof name));
             if (*r->at == '=' && r->at[1] != '=') {
                 at = op_param(*op, name);
@@ -492,7 +492,7 @@ static bool symbol(Reader *r)
         if (!item) TRY(need(r, "size"));
         TRY(need(r, "%"));
         TRY(word(r, from, sizeof from));
-        if (!item) dim = (int)strtol(r->at, (char **)(uintptr_t)&r->at, 10);
+        if (!item) dim = (int)parse_int(r->at, &r->at);
         Expr *e = ex_symbol(r->g->ex, name);
         if (!e) return fail(r->err, E_LIMIT, "out of memory");
         Symbol *s = expr_symbol(r->g->ex, (int)e->i);
@@ -508,9 +508,9 @@ static bool symbol(Reader *r)
     TRY(need(r, "in"));
     TRY(need(r, "["));
     int64_t lo = INT64_MIN, hi = INT64_MAX;
-    if (!token(r, "-inf")) lo = strtoll(r->at, (char **)(uintptr_t)&r->at, 10);
+    if (!token(r, "-inf")) lo = parse_int(r->at, &r->at);
     TRY(need(r, ","));
-    if (!token(r, "inf")) hi = strtoll(r->at, (char **)(uintptr_t)&r->at, 10);
+    if (!token(r, "inf")) hi = parse_int(r->at, &r->at);
     TRY(need(r, "]"));
     expr_set_range(r->g->ex, (int)e->i, lo, hi);
     return true;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/arena.h"
+#include "base/number.h"
 #include "picture/font.h"
 
 enum { LINE = FONT_HEIGHT + 1, LABEL = 9 /* dots from line to line; height of a score, which has no letters below the line */, CAPITAL = 7, REPLACEMENT = 0xFFFD };
@@ -114,7 +115,7 @@ static void draw_box(Image *im, const Instance *in, int thick, int scale)
     fill(im, x0, y0, x0 + thick, y1, c);
     fill(im, x1 - thick, y0, x1, y1, c);
     char label[16];
-    snprintf(label, sizeof label, "%.2f", in->score);
+    text_printf(label, sizeof label, "%.2f", in->score);
     int64_t wide = FONT_WIDTH * scale * letters(label) + scale, high = LABEL * scale, top = y0 >= high ? y0 - high : y0;
     if (wide > in->width || high > in->height) return; /* a picture too small for letters */
     if (x0 + wide > in->width) x0 = in->width - wide;

@@ -4,10 +4,10 @@
  * expressions are built anew; a size that the new inputs cannot tell is stood for by a new symbol.
  */
 #include "rewrite/extract.h"
-#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/number.h"
 #include "shape/solve.h"
 
 enum { NEAR = 3 };
@@ -38,7 +38,7 @@ static bool no_memory(Cut *c) { return fail(c->err, E_LIMIT, "out of memory"); }
 static bool plain_same(const char *name, const char *given)
 {
     for (; *name && *given; name++, given++)
-        if (*name != *given && (*name != '_' || isalnum((unsigned char)*given))) return false;
+        if (*name != *given && (*name != '_' || is_alnum(*given))) return false;
     return !*name && !*given;
 }
 

@@ -1,7 +1,7 @@
 /* Which input sizes vary, which axes are one size, and what the user calls them. Contract in generalize_impl.h. */
-#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/number.h"
 #include "rewrite/generalize_build.h"
 
 static bool no_memory(Err *err) { return fail(err, E_LIMIT, "out of memory"); }
@@ -75,8 +75,8 @@ static bool find_axis(const Gen *gen, const char *text, size_t n, const char *op
     for (int i = 0; i < g->ninput; i++) {
         size_t m = strlen(g->input[i]->name);
         if (n < m + 2 || strncmp(g->input[i]->name, text, m) || text[m] != '.') continue;
-        char *end;
-        long d = strtol(text + m + 1, &end, 10);
+        const char *end;
+        long d = parse_int(text + m + 1, &end);
         if (end != text + n || d < -g->input[i]->rank || d >= g->input[i]->rank) continue;
         *input = i;
         *axis = (int)(d < 0 ? d + g->input[i]->rank : d);
@@ -93,8 +93,8 @@ static bool find_axis(const Gen *gen, const char *text, size_t n, const char *op
 static bool named_size(Gen *gen, const char *text, Err *err)
 {
     const char *eq = strchr(text, '=');
-    bool ok = eq && eq > text && !isdigit((unsigned char)*text);
-    for (const char *p = text; ok && p < eq; p++) ok = isalnum((unsigned char)*p) || *p == '_';
+    bool ok = eq && eq > text && !is_digit(*text);
+    for (const char *p = text; ok && p < eq; p++) ok = is_alnum(*p) || *p == '_';
     if (!ok) return fail(err, E_USAGE, "option 'dim': found '%s', expected NAME=INPUT.AXIS[,INPUT.AXIS...]", text);
     char *name = arena_strndup(gen->arena, text, (size_t)(eq - text));
     Size *z = NULL;
@@ -123,7 +123,7 @@ static char *plain_name(Gen *gen, int input, int axis)
     const Graph *g = gen->al.file[0];
     char *s = input < 0 ? arena_strdup(gen->arena, g->scalar_input[axis].name) : arena_printf(gen->arena, "%s_%d", g->input[input]->name, axis);
     for (char *p = s; p && *p; p++)
-        if (!isalnum((unsigned char)*p) && *p != '_') *p = '_';
+        if (!is_alnum(*p) && *p != '_') *p = '_';
     return s;
 }
 

@@ -1,7 +1,7 @@
 /* Evaluating grafts: from captures to the arguments and nodes that a rule puts in place of what it matched. */
-#include <ctype.h>
 #include <math.h>
 #include <string.h>
+#include "base/number.h"
 #include "rewrite/build.h"
 #include "rewrite/rewrite.h"
 
@@ -76,8 +76,8 @@ static bool is_permutation(const Arg *a)
 /* Is an argument of the kind that a graft function takes? */
 static bool fits(char kind, const Arg *a)
 {
-    if (isupper((unsigned char)kind) && a->kind == ARG_NONE) return true;
-    switch (tolower((unsigned char)kind)) {
+    if (is_upper(kind) && a->kind == ARG_NONE) return true;
+    switch (to_lower(kind)) {
     case 't': return a->kind == ARG_VALUE;
     case 'l': return a->kind == ARG_VALUE && a->v->def && a->v->def->op->id == OP_linear;
     case 'o': return a->kind == ARG_VALUE && a->v->def && a->v->def->op->id == OP_scaled_dot_product_attention;

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/number.h"
 #include "rewrite/build.h"
 #include "rewrite/sdpa_pair.h"
 
@@ -34,7 +35,7 @@ bool rewrite_refuse(Rewrite *rw, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(rw->why, sizeof rw->why, fmt, ap);
+    text_vprintf(rw->why, sizeof rw->why, fmt, ap);
     va_end(ap);
     return false;
 }

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/map.h"
+#include "base/number.h"
 #include "rewrite/sexpr.h"
 
 typedef struct Compiler {
@@ -60,7 +61,7 @@ static bool refuse(Compiler *c, const Sexpr *s, const char *fmt, ...)
     char text[512];
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
+    text_vprintf(text, sizeof text, fmt, ap);
     va_end(ap);
     if (c->rule && c->rule->name) return fail(c->err, E_FORMAT, "line %d: rule '%s': %s", s->line, c->rule->name, text);
     return fail(c->err, E_FORMAT, "line %d: %s", s->line, text);

@@ -1,9 +1,9 @@
 /* S-expressions. Contract in sexpr.h. */
 #include "rewrite/sexpr.h"
-#include <ctype.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/number.h"
 
 enum { MAX_DEPTH = 64 };
 static const double MAX_WHOLE = 0x1p53; /* beyond, not every whole number is a double */
@@ -20,7 +20,7 @@ static void skip_space(Reader *r)
     for (; *r->at; r->at++) {
         if (*r->at == ';') r->at += strcspn(r->at, "\n");
         if (*r->at == '\n') r->line++;
-        else if (!isspace((unsigned char)*r->at)) return;
+        else if (!is_space(*r->at)) return;
     }
 }
 
@@ -86,15 +86,15 @@ static Sexpr *read_text(Reader *r)
 static Sexpr *read_atom(Reader *r)
 {
     const char *start = r->at;
-    while (*r->at && !isspace((unsigned char)*r->at) && !strchr("()[];\"", *r->at)) r->at++;
+    while (*r->at && !is_space(*r->at) && !strchr("()[];\"", *r->at)) r->at++;
     Sexpr *s = make(r, SX_SYMBOL);
     if (!s) return NULL;
     s->text = arena_strndup(r->arena, start, (size_t)(r->at - start));
     if (!s->text) return NULL;
-    char *end;
-    bool digits = isdigit((unsigned char)*start) || ((*start == '-' || *start == '.') && start[1]);
+    const char *end;
+    bool digits = is_digit(*start) || ((*start == '-' || *start == '.') && start[1]);
     digits |= !strcmp(s->text, "inf");
-    double v = digits ? strtod(s->text, &end) : 0;
+    double v = digits ? parse_double(s->text, &end) : 0;
     if (digits && !*end && !isnan(v)) {
         s->kind = SX_NUMBER;
         s->number = v;

@@ -2,6 +2,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include "base/number.h"
 #include "run/pointwise.h"
 #include "run/run.h"
 
@@ -72,7 +73,7 @@ bool call_fail(Call *c, ErrCode code, Err *err, const char *fmt, ...)
     char what[512];
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(what, sizeof what, fmt, ap);
+    text_vprintf(what, sizeof what, fmt, ap);
     va_end(ap);
     return fail(err, code, "node '%s': %s", c->node->name, what);
 }

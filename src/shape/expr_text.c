@@ -1,12 +1,12 @@
 /* Expressions as text: printing infix, and one recursive-descent parser for infix (Python's operators), sympy's srepr and the guards
  * that torch.export writes. ex_parse(p, "Add(Symbol('s0', integer=True), Integer(1))", ...) is ex_parse(p, "s0 + 1", ...).
  */
-#include <ctype.h>
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/number.h"
 #include "shape/expr.h"
 
 /* ------------------------------------------------------------------ printing */
@@ -82,11 +82,8 @@ static void print(const ExprPool *p, const Expr *e, Buf *out)
     case EX_INT: buf_printf(out, "%lld", (long long)e->i); return;
     case EX_BOOL: buf_puts(out, e->i ? "True" : "False"); return;
     case EX_FLOAT: {
-        char s[40];
-        for (int digits = 1; digits <= 17; digits++) {
-            snprintf(s, sizeof s, "%.*g", digits, isnan(e->f) ? fabs(e->f) : e->f); /* no "-nan": it reads back as another value */
-            if (strtod(s, NULL) == e->f) break;
-        }
+        char s[DOUBLE_TEXT];
+        print_double(s, e->f);
         buf_puts(out, s);
         if (isfinite(e->f) && !strpbrk(s, ".e")) buf_puts(out, ".0");
         return;
@@ -150,7 +147,7 @@ static Expr *refuse(Parser *s, const char *what)
 
 static void skip(Parser *s)
 {
-    while (isspace((unsigned char)*s->at)) s->at++;
+    while (is_space(*s->at)) s->at++;
 }
 
 static bool take(Parser *s, const char *token)
@@ -158,7 +155,7 @@ static bool take(Parser *s, const char *token)
     skip(s);
     size_t n = strlen(token);
     if (strncmp(s->at, token, n)) return false;
-    if (isalpha((unsigned char)token[0]) && (isalnum((unsigned char)s->at[n]) || s->at[n] == '_')) return false;
+    if (is_alpha(token[0]) && (is_alnum(s->at[n]) || s->at[n] == '_')) return false;
     s->at += n;
     return true;
 }
@@ -237,8 +234,8 @@ static bool is_name(const char *s)
     static const char *const reserved[] = {"and", "or", "not", "True", "true", "False", "false", "inf", "nan"};
     for (size_t i = 0; i < sizeof reserved / sizeof *reserved; i++)
         if (!strcmp(s, reserved[i])) return false;
-    bool plain = isalpha((unsigned char)*s) || *s == '_';
-    for (; *s; s++) plain = plain && (isalnum((unsigned char)*s) || *s == '_');
+    bool plain = is_alpha(*s) || *s == '_';
+    for (; *s; s++) plain = plain && (is_alnum(*s) || *s == '_');
     return plain;
 }
 
@@ -257,28 +254,28 @@ static Expr *parse_literal_call(Parser *s, char kind)
     if (quote) s->at++;
     while (take(s, ",")) {
         skip(s);
-        while (isalnum((unsigned char)*s->at) || *s->at == '_' || *s->at == '=') s->at++;
+        while (is_alnum(*s->at) || *s->at == '_' || *s->at == '=') s->at++;
     }
     if (!take(s, ")")) return refuse(s, "expected ')'");
-    char *end;
+    const char *end;
     if (kind == 'S') return is_name(word) ? made(s, ex_symbol(s->pool, word)) : refuse(s, "a symbol's name must be letters, digits and '_'");
     if (kind == 'F') {
-        double v = strtod(word, &end);
+        double v = parse_double(word, &end);
         return *end ? refuse(s, "not a number") : made(s, ex_float(s->pool, v));
     }
     errno = 0;
-    long long v = strtoll(word, &end, 10);
+    long long v = parse_int(word, &end);
     if (*end || errno == ERANGE) return refuse(s, "not a 64-bit integer");
     return made(s, ex_int(s->pool, v));
 }
 
 static Expr *parse_number(Parser *s)
 {
-    char *end;
+    const char *end;
     errno = 0;
-    long long v = strtoll(s->at, &end, 10);
+    long long v = parse_int(s->at, &end);
     if (*end == '.' || *end == 'e' || *end == 'E') {
-        double f = strtod(s->at, &end);
+        double f = parse_double(s->at, &end);
         s->at = end;
         return made(s, ex_float(s->pool, f));
     }
@@ -298,13 +295,13 @@ static Expr *parse_atom(Parser *s)
             return e;
         }
     }
-    if (isdigit((unsigned char)*s->at) || *s->at == '.') return parse_number(s);
+    if (is_digit(*s->at) || *s->at == '.') return parse_number(s);
     if (take(s, "(")) {
         Expr *e = parse_or(s);
         return e && !take(s, ")") ? refuse(s, "expected ')'") : e;
     }
     const char *name = s->at;
-    while (isalnum((unsigned char)*s->at) || *s->at == '_' || *s->at == '.') s->at++;
+    while (is_alnum(*s->at) || *s->at == '_' || *s->at == '.') s->at++;
     size_t n = (size_t)(s->at - name);
     if (!n) return refuse(s, "expected a size");
     if (!strncmp(name, "math.", 5)) name += 5, n -= 5;

@@ -1,6 +1,7 @@
 /* Shape inference: the table from op to shape function, and what the functions share. Contract in shape.h. */
 #include <stdarg.h>
 #include <stdio.h>
+#include "base/number.h"
 #include "shape/shape.h"
 #include "shape/shape_table.h"
 
@@ -54,7 +55,7 @@ bool shape_fail(Shape *s, int i, const char *fmt, ...)
     char what[512];
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(what, sizeof what, fmt, ap);
+    text_vprintf(what, sizeof what, fmt, ap);
     va_end(ap);
     return fail(s->err, E_FORMAT, "argument '%s': %s", s->node->op->schema->params[i].name, what);
 }

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/number.h"
 
 static void text_of(const Graph *g, const Expr *e, char *out, size_t n)
 {
@@ -229,8 +230,8 @@ static int symbol_called(const Graph *g, const char *name, int64_t *scale, Err *
     } customary[] = {{"batch", 0, 1, 16}, {"b", 0, 1, 16}, {"seq", 1, 2, 3}, {"sequence", 1, 2, 3}, {"length", 1, 2, 3},
                      {"height", 2, 4, 4}, {"h", 2, 4, 4}, {"width", 3, 4, 4}, {"w", 3, 4, 4}};
     const char *dot = strrchr(name, '.');
-    char *end = NULL;
-    long axis = dot ? strtol(dot + 1, &end, 10) : -1;
+    const char *end = NULL;
+    long axis = dot ? parse_int(dot + 1, &end) : -1;
     if (dot && (*end || end == dot + 1)) dot = NULL;
     for (int i = 0; i < g->ninput; i++) {
         const Value *v = g->input[i];

@@ -1,5 +1,5 @@
 #include "tensor/dtype.h"
-#include <strings.h>
+#include "base/number.h"
 
 static const struct {
     const char *name, *st;
@@ -37,7 +37,7 @@ DType dtype_from_name(const char *s)
     for (int t = DT_NONE + 1; t < DT_COUNT; t++)
         if (!strcmp(s, info[t].name) || (info[t].st && !strcmp(s, info[t].st))) return (DType)t;
     for (size_t i = 0; i < sizeof torch_names / sizeof *torch_names; i++)
-        if (!strcasecmp(s, torch_names[i].name)) return torch_names[i].t;
+        if (same_word(s, torch_names[i].name)) return torch_names[i].t;
     return DT_NONE;
 }
 

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
+#include "base/number.h"
 
 static const FindingText table[] = {
 #define ERROR SEVERITY_ERROR
@@ -41,7 +41,7 @@ const char *finding_name(int i) { return i >= 0 && i < NFINDINGS ? names[i] : NU
 const char *finding_explained(const char *name)
 {
     for (int i = 0; i < NFINDINGS; i++)
-        if (!strcasecmp(names[i], name)) return explained[i];
+        if (same_word(names[i], name)) return explained[i];
     return NULL;
 }
 
@@ -92,7 +92,7 @@ void check_end(Check *c)
 static const char *text_of(Check *c, const char *fmt, va_list args)
 {
     char text[2048]; /* a sentence; names of a megabyte are cut */
-    vsnprintf(text, sizeof text, fmt, args);
+    text_vprintf(text, sizeof text, fmt, args);
     for (char *p = text; *p; p++)
         if ((unsigned char)*p < ' ') *p = '?';
     const char *copy = arena_strdup(c->arena, text);

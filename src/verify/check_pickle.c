@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/number.h"
 #include "verify/check.h"
 
 enum { MAX_GLOBAL = 128, MAX_MEMO = 4096 };
@@ -144,7 +145,7 @@ static bool step(Pickle *k, unsigned char op)
         else if (op == 'V') pushed(k, a);
         else if (op == 'S') pushed(k, a.n >= 2 ? (Text){a.p + 1, a.n - 2} : a);
         else if (op == 'g' || op == 'p') {
-            uint64_t at = strtoull((const char *)a.p, NULL, 10); /* ends at the newline */
+            uint64_t at = (uint64_t)parse_int((const char *)a.p, NULL); /* ends at the newline */
             if (op == 'p') remember(k, at);
             else if (at < MAX_MEMO) pushed(k, k->memo[at]);
         }

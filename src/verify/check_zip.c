@@ -3,9 +3,9 @@
  *
  *     end record -> directory at .. -> per entry: its names, sizes, flags; its local header again; the bytes between entries
  */
-#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/number.h"
 #include "format/zip.h"
 #include "verify/check.h"
 
@@ -93,7 +93,7 @@ static void check_name(Walk *w, const Entry *e)
         else if (s[i] == '.' && i + 1 < e->nname && s[i + 1] == '.' && (i == 0 || s[i - 1] == '/') && (i + 2 == e->nname || s[i + 2] == '/')) why = "'..'";
     }
     if (!why && e->nname && s[0] == '/') why = "an absolute path";
-    if (!why && e->nname > 1 && isalpha(s[0]) && s[1] == ':') why = "a drive";
+    if (!why && e->nname > 1 && is_alpha(s[0]) && s[1] == ':') why = "a drive";
     if (why) check_add(w->c, Q(904), e->place, "its name has %s", why);
     if (e->nname > 4096) check_add(w->c, Q(904), e->place, "its name has %u bytes", e->nname);
 }
@@ -175,7 +175,7 @@ static int by_name(const void *a, const void *b)
 {
     const Entry *x = a, *y = b;
     for (unsigned i = 0; i < x->nname && i < y->nname; i++) {
-        int d = tolower(x->name[i]) - tolower(y->name[i]);
+        int d = to_lower(x->name[i]) - to_lower(y->name[i]);
         if (d) return d;
     }
     return (int)x->nname - (int)y->nname;

@@ -3,6 +3,7 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include "base/number.h"
 #include "verify/onnx_infer_impl.h"
 
 OnnxShape onnx_shape_unknown(void) { return (OnnxShape){.kind = ONNX_KIND_NONE, .rank = -1, .n = -1}; }
@@ -37,7 +38,7 @@ void infer_refuse(OnnxInfer *f, const char *fmt, ...)
     char text[600];
     va_list args;
     va_start(args, fmt);
-    vsnprintf(text, sizeof text, fmt, args);
+    text_vprintf(text, sizeof text, fmt, args);
     va_end(args);
     check_add(f->c, Q(204), f->place, "%s", text);
     f->bad = true;

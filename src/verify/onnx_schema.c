@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/number.h"
 
 static const OnnxTypes type_sets[] = {
 #define ONNX_TYPES(index, tensor, sequence, optional, optional_sequence, other) {tensor, sequence, optional, optional_sequence, other},
@@ -82,7 +83,7 @@ const OnnxTypes *onnx_types(const OnnxSchema *s, const char *type)
     for (const char *p = s->types; *p;) {
         const char *e = item_end(p, ',');
         if (!strncmp(p, type, n) && p[n] == ':') {
-            int at = atoi(p + n + 1);
+            int at = (int)parse_int(p + n + 1, NULL);
             return at >= 0 && at < SETS ? &type_sets[at] : NULL;
         }
         p = e + (*e != 0);

@@ -27,6 +27,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/buf.h"
+#include "base/number.h"
 #include "ir/text.h"
 #include "rewrite/skip_padding.h"
 #include "run/session.h"
@@ -206,7 +207,7 @@ static bool read_weight(Weights *w, const char *line, Buf *out, Err *err)
     const char *s = line + at;
     while (*s && *s != ']') {
         if (rank == MAX_RANK) return fail(err, E_FORMAT, "%s", line);
-        shape[rank] = strtoll(s, (char **)(uintptr_t)&s, 10);
+        shape[rank] = parse_int(s, &s);
         n *= shape[rank++];
         s += strspn(s, ", ");
     }
@@ -214,8 +215,8 @@ static bool read_weight(Weights *w, const char *line, Buf *out, Err *err)
     double number[64];
     int count = 0;
     s += strspn(s, "]= ");
-    for (char *end; *s && count < 64; s = end + strspn(end, " ")) {
-        number[count++] = strtod(s, &end);
+    for (const char *end; *s && count < 64; s = end + strspn(end, " ")) {
+        number[count++] = parse_double(s, &end);
         if (end == s) return fail(err, E_FORMAT, "%s", line);
     }
     Tensor *t = &w->t[w->n];

@@ -11,6 +11,7 @@
 #include "base/cpu.h"
 #include "base/file.h"
 #include "base/map.h"
+#include "base/number.h"
 #include "tensor/tensor.h"
 
 static void test_err(void **state)
@@ -514,6 +515,67 @@ static void test_outfile_killed(void **state)
     }
 }
 
+/* Under QKV_TEST_LOCALE (a decimal comma) as without. */
+static void test_number(void **state)
+{
+    (void)state;
+    static const double doubles[] = {0, -0.5, 0.1, 1.0 / 3, 1e30, 5e-324, 1.7976931348623157e308, INFINITY, -INFINITY};
+    static const char *const shortest[] = {"0", "-0.5", "0.1", "0.3333333333333333", "1e+30", "5e-324", "1.7976931348623157e+308", "inf", "-inf"};
+    char text[DOUBLE_TEXT];
+    const char *end;
+    for (size_t i = 0; i < sizeof doubles / sizeof *doubles; i++) {
+        print_double(text, doubles[i]);
+        assert_string_equal(text, shortest[i]);
+        assert_true(parse_double(text, &end) == doubles[i] && !*end);
+    }
+    print_double(text, -NAN);
+    assert_string_equal(text, "nan");
+    assert_true(parse_double("0.25,5", &end) == 0.25);
+    assert_string_equal(end, ",5");
+    assert_true(parse_double("x", &end) == 0);
+    assert_string_equal(end, "x");
+    assert_int_equal(text_printf(text, sizeof text, "%.2f %g %s", 1.5, 2.25, "x"), 11);
+    assert_string_equal(text, "1.50 2.25 x");
+    Buf b = {0};
+    buf_printf(&b, "%.3g", 0.125);
+    assert_string_equal(b.data, "0.125");
+    buf_free(&b);
+    Err err;
+    fail(&err, E_USAGE, "%g", 0.5);
+    assert_string_equal(err.msg, "0.5");
+
+    static const struct {
+        const char *text;
+        int64_t value;
+        size_t used;
+        bool fits;
+    } whole[] = {
+        {"0", 0, 1, true}, {" \t-12x", -12, 5, true}, {"+7", 7, 2, true}, {"9223372036854775807", INT64_MAX, 19, true}, {"-9223372036854775808", INT64_MIN, 20, true},
+        {"9223372036854775808", INT64_MAX, 19, false}, {"-99999999999999999999.5", INT64_MIN, 21, false}, {"", 0, 0, true}, {" -", 0, 0, true}, {"x1", 0, 0, true},
+    };
+    for (size_t i = 0; i < sizeof whole / sizeof *whole; i++) {
+        errno = 0;
+        assert_true(parse_int(whole[i].text, &end) == whole[i].value);
+        assert_int_equal(end - whole[i].text, whole[i].used);
+        assert_int_equal(errno, whole[i].fits ? 0 : ERANGE);
+    }
+    assert_int_equal(parse_int("5", NULL), 5);
+}
+
+/* ASCII alone: in a locale of one byte a letter, isalpha(0xe4) holds. */
+static void test_characters(void **state)
+{
+    (void)state;
+    for (int c = -128; c < 256; c++) {
+        bool digit = c > 0 && strchr("0123456789", c), upper = c > 0 && strchr("ABCDEFGHIJKLMNOPQRSTUVWXYZ", c), lower = c > 0 && strchr("abcdefghijklmnopqrstuvwxyz", c);
+        assert_true(is_digit(c) == digit && is_upper(c) == upper && is_alpha(c) == (upper || lower) && is_alnum(c) == (digit || upper || lower));
+        assert_true(is_space(c) == (c > 0 && strchr(" \t\n\v\f\r", c)));
+        assert_int_equal(to_lower(c), upper ? c + 32 : c);
+    }
+    assert_true(same_word("bFloat16", "BFLOAT16") && same_word("", ""));
+    assert_false(same_word("float", "float1") || same_word("float1", "float") || same_word("a", "b"));
+}
+
 static void test_cpu(void **state)
 {
     (void)state;
@@ -529,7 +591,7 @@ int main(void)
         cmocka_unit_test(test_map),     cmocka_unit_test(test_dtype), cmocka_unit_test(test_small_types),       cmocka_unit_test(test_promotion),   cmocka_unit_test(test_half),
         cmocka_unit_test(test_float8),  cmocka_unit_test(test_view),        cmocka_unit_test(test_storage),     cmocka_unit_test(test_shape_bytes),
         cmocka_unit_test(test_copy),    cmocka_unit_test(test_map_file),    cmocka_unit_test(test_outfile),     cmocka_unit_test(test_outfile_full),
-        cmocka_unit_test(test_outfile_killed), cmocka_unit_test(test_cpu),
+        cmocka_unit_test(test_outfile_killed), cmocka_unit_test(test_cpu), cmocka_unit_test(test_number), cmocka_unit_test(test_characters),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);

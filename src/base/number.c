@@ -1,0 +1,84 @@
+#include "base/number.h"
+#include <errno.h>
+#include <locale.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#ifdef __APPLE__
+#include <xlocale.h>
+#endif
+
+static locale_t plain; /* the "C" locale; none where the system has no memory for it, and the program's locale stays */
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static void make_plain(void) { plain = newlocale(LC_ALL_MASK, "C", (locale_t)0); }
+
+/* Puts this thread, no other, into the "C" locale; give what it returns to uselocale. */
+static locale_t enter_plain(void)
+{
+    pthread_once(&once, make_plain);
+    return uselocale(plain);
+}
+
+double parse_double(const char *text, const char **end)
+{
+    char *stop;
+    locale_t before = enter_plain();
+    double v = strtod(text, &stop);
+    uselocale(before);
+    if (end) *end = stop;
+    return v;
+}
+
+int64_t parse_int(const char *text, const char **end)
+{
+    const char *at = text;
+    int64_t v = 0;
+    while (is_space(*at)) at++;
+    bool minus = *at == '-';
+    if (minus || *at == '+') at++;
+    if (end) *end = is_digit(*at) ? at : text;
+    for (bool fits = true; is_digit(*at); at++) {
+        int digit = minus ? '0' - *at : *at - '0';
+        fits = fits && !__builtin_mul_overflow(v, 10, &v) && !__builtin_add_overflow(v, digit, &v);
+        if (end) *end = at + 1;
+        if (fits) continue;
+        v = minus ? INT64_MIN : INT64_MAX;
+        errno = ERANGE;
+    }
+    return v;
+}
+
+int text_vprintf(char *out, size_t size, const char *fmt, va_list ap)
+{
+    locale_t before = enter_plain();
+    int n = vsnprintf(out, size, fmt, ap);
+    uselocale(before);
+    return n;
+}
+
+int text_printf(char *out, size_t size, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    int n = text_vprintf(out, size, fmt, ap);
+    va_end(ap);
+    return n;
+}
+
+void print_double(char out[DOUBLE_TEXT], double v)
+{
+    locale_t before = enter_plain();
+    if (isnan(v)) v = fabs(v);
+    for (int digits = 1; digits <= 17; digits++) {
+        snprintf(out, DOUBLE_TEXT, "%.*g", digits, v);
+        if (strtod(out, NULL) == v) break;
+    }
+    uselocale(before);
+}
+
+bool same_word(const char *a, const char *b)
+{
+    while (*a && to_lower(*a) == to_lower(*b)) a++, b++;
+    return to_lower(*a) == to_lower(*b);
+}
