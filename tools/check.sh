@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs the test suites and adds them up. Called by `make check` and `make check-all`.
-#   tools/check.sh quick    C tests, command line, installed library, layers, documents: no torch, no network
+#   tools/check.sh quick    C tests, command line, installed library, layers, sources, documents: no torch, no network
 #   tools/check.sh all      the same, then sanitizers, every CPU rung, a decimal comma, Python and the models made with torch
 # Logs are kept in build/check/. The last line is "N passed, N failed"; the exit code says whether all passed.
 set -uo pipefail
@@ -35,6 +35,7 @@ skip() { echo "skipped: $1" >>$logs/skipped; }
 
 meson_suite c build
 suite layers python3 tools/layers.py
+suite checksrc python3 tools/checksrc.py
 suite documents python3 tools/opsdoc.py --check
 suite findings python3 tools/checkdoc.py --check
 [ -f tests/install.sh ] && suite install bash tests/install.sh

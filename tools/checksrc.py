@@ -1,0 +1,57 @@
+#!/usr/bin/env python3
+"""Refuses what the sources may not use, one row of BANNED each. Prints TAP, one line a row.
+
+    tools/checksrc.py        not ok 1 - checksrc: strtod
+                             # src/rewrite/sexpr.c:97 strtod: follows the program's locale; use parse_double ...
+"""
+import pathlib
+import re
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+LOCALE = "follows the program's locale; use {} of base/number.h"
+NUMBER = ["src/base/number.c"]
+STRING = r'"(?:\\.|[^"\\\n])*"'
+# the arguments of a call up to a conversion of a floating number in one of its strings
+FLOAT = r'\s*\((?:[^;"]|' + STRING + r')*?"(?:\\.|[^"\\\n])*?(?<!%)%[-+#0*\d.]*[lL]?[aefgAEFG]'
+
+# name, what the code may not have (comments are left out), folders, files that may, why and what to use instead
+BANNED = [
+    ("strtod", r"\b(?:strto(?:d|f|ld)|atof)\s*\(", ["src"], NUMBER, LOCALE.format("parse_double")),
+    ("strtol", r"\b(?:strto(?:l|ll|imax)|ato(?:i|l|ll))\s*\(", ["src"], [], "use parse_int of base/number.h, which saturates"),
+    ("printf of a double", r"\b(?:[fd]|sn?|as)?printf" + FLOAT, ["src"], NUMBER, LOCALE.format("text_printf")),
+    ("vprintf", r"\bv(?:[fd]|sn?|as)?printf\s*\(", ["src"], NUMBER, LOCALE.format("text_vprintf")),
+    ("scanf of a double", r"\b[fs]?scanf" + FLOAT, ["src"], [], LOCALE.format("parse_double")),
+    ("ctype.h", r"<w?ctype\.h>", ["src"], [], LOCALE.format("is_alpha, is_digit, to_lower and the like")),
+    ("strcasecmp", r"\bstrn?casecmp\s*\(|<strings\.h>", ["src"], [], LOCALE.format("same_word")),
+    ("strcoll", r"\b(?:strcoll|strxfrm)\s*\(", ["src", "cli"], [], "sorts by the user's locale; use strcmp"),
+    ("setlocale", r"\bsetlocale\s*\(", ["src", "cli"], [],
+     "the locale belongs to the program that embeds us; the command stays in the \"C\" locale, so that its printf writes points"),
+]
+COMMENT = re.compile(STRING + r"|/\*.*?\*/|//[^\n]*", re.S)
+
+
+def code(path):
+    """The file without comments; strings and line numbers stay."""
+    text = path.read_text(errors="replace")
+    return COMMENT.sub(lambda m: m[0] if m[0][0] == '"' else "\n" * m[0].count("\n"), text)
+
+
+def main():
+    paths = [p for folder in ("src", "cli") for p in sorted((ROOT / folder).rglob("*.[ch]"))]
+    files = {str(p.relative_to(ROOT)): code(p) for p in paths}
+    failed = False
+    print(f"1..{len(BANNED)}")
+    for k, (name, pattern, folders, allowed, why) in enumerate(BANNED, 1):
+        found = [f"{f}:{text.count(chr(10), 0, m.start()) + 1} {m[0].split('(')[0]}: {why}"
+                 for f, text in files.items() if f.split("/")[0] in folders and f not in allowed
+                 for m in re.finditer(pattern, text)]
+        failed |= bool(found)
+        print(f"{'not ' if found else ''}ok {k} - checksrc: {name}")
+        for line in found:
+            print(f"# {line}")
+    sys.exit(failed)
+
+
+if __name__ == "__main__":
+    main()
