@@ -160,7 +160,7 @@ static bool operand(const Model *m, const FileTensor *f, SdpaTensor *out)
     for (int i = 0; i < v->rank; i++) {
         out->dim[i] = expr_bound(p, v->dim[i], m->bound);
         out->stride[i] = expr_bound(p, f->stride ? f->stride[i] : out->stride[i], m->bound);
-        if (!out->dim[i] || !out->stride[i]) return fail(m->err, E_LIMIT, "out of memory");
+        if (!out->dim[i] || !out->stride[i]) return fail(m->err, E_LIMIT, "axis %d of an operand: its size is too large", i);
     }
     if (out->offset) out->offset = expr_bound(p, out->offset, m->bound);
     return true;

@@ -323,18 +323,28 @@ bool bind_named(const Graph *g, const char *const *name, const int64_t *value, i
     return true;
 }
 
-Expr *expr_bound(ExprPool *p, Expr *e, const Binding *b)
+/* known[id]: what a part gave before; parts are shared, and without it the time is exponential in the depth. */
+static Expr *bound_part(ExprPool *p, Expr *e, const Binding *b, Expr **known)
 {
-    if (!e || e->kind == EX_INT || e->kind == EX_FLOAT || e->kind == EX_BOOL) return e;
+    if (e->kind == EX_INT || e->kind == EX_FLOAT || e->kind == EX_BOOL) return e;
     if (e->kind == EX_SYM) return e->i < b->n && b->bound[e->i] ? ex_int(p, b->value[e->i]) : e;
+    if (known[e->id]) return known[e->id];
     Expr *arg[3] = {0}, *all = NULL;
     for (int i = 0; i < e->nargs; i++) {
-        Expr *x = expr_bound(p, e->args[i], b);
+        Expr *x = bound_part(p, e->args[i], b, known);
         if (!x) return NULL;
         if (i < 3) arg[i] = x;
         all = !i ? x : e->kind == EX_ADD ? ex_add(p, all, x) : e->kind == EX_MUL ? ex_mul(p, all, x) : all;
     }
-    return e->kind == EX_ADD || e->kind == EX_MUL ? all : ex_make(p, e->kind, arg[0], arg[1], arg[2]);
+    return known[e->id] = e->kind == EX_ADD || e->kind == EX_MUL ? all : ex_make(p, e->kind, arg[0], arg[1], arg[2]);
+}
+
+Expr *expr_bound(ExprPool *p, Expr *e, const Binding *b)
+{
+    if (!e) return NULL;
+    Expr **known = calloc((size_t)e->id + 1, sizeof *known), *bound = known ? bound_part(p, e, b, known) : NULL;
+    free(known);
+    return bound;
 }
 
 bool choose_sizes(const Graph *g, const char *const *name, const int64_t *value, int n, Binding *b, Err *err)

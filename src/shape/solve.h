@@ -12,7 +12,7 @@ bool check_requires(const Graph *g, const Binding *b, bool data_dependent, Err *
 /* Values for all input symbols: the given ones (by symbol name, "input.axis", or the customary batch, seq, height, width), the others the
  * smallest that satisfy ranges and requirements. E_USAGE names what can be given. */
 bool choose_sizes(const Graph *g, const char *const *name, const int64_t *value, int n, Binding *b, Err *err);
-/* The given ones alone; and an expression with the symbols that are bound as their numbers (NULL when out of memory). */
+/* The given ones alone; and an expression with the symbols that are bound as their numbers (NULL when out of memory or too large). */
 bool bind_named(const Graph *g, const char *const *name, const int64_t *value, int n, Binding *b, Err *err);
 Expr *expr_bound(ExprPool *p, Expr *e, const Binding *b);
 /* Is e = a*s + c, with a and c free of s? */

@@ -1,5 +1,6 @@
 /* Sizes: from input shapes to symbols, what is refused and in which words, and sizes chosen for the caller. */
 #include "unit_graph.h"
+#include <unistd.h>
 #include "shape/solve.h"
 
 /* shapes: "2,3 4" are the sizes of two inputs; an input of rank 0 is "-". */
@@ -328,12 +329,37 @@ static void test_choose(void **state)
     choose("symbol s0 in [9223372036854775800, inf]\ninput %x: f32[s0]\nrequire s0 % 50000 == 1 \"far\"", "", "!far");
 }
 
+/* A product of 30 sums of 7 terms is 15 levels, each of which has the one below 7 times. */
+static void test_bound(void **state)
+{
+    (void)state;
+    Err err = {0};
+    Arena *a = arena_create(0);
+    ExprPool *p = expr_pool(a);
+    Expr *sum = ex_int(p, 0), *product = ex_int(p, 1);
+    for (int i = 0; i < 7; i++) sum = ex_add(p, sum, ex_symbol(p, (const char *[]){"a", "b", "c", "d", "e", "f", "g"}[i]));
+    for (int i = 0; i < 30; i++) product = ex_mul(p, product, sum);
+    assert_non_null(product);
+    Binding b;
+    OK(binding_init(&b, p, &err));
+    alarm(60); /* milliseconds; without sharing, 7 to the 15th steps */
+    assert_non_null(expr_bound(p, product, &b));
+    for (int i = 0; i < 7; i++) binding_set(&b, i, i == 0 ? 3 : 0);
+    assert_ptr_equal(expr_bound(p, product, &b), ex_int(p, 205891132094649)); /* 3 to the 30th */
+    binding_set(&b, 1, 7);
+    assert_null(expr_bound(p, product, &b)); /* 10 to the 30th */
+    alarm(0);
+    binding_free(&b);
+    expr_pool_free(p);
+    arena_destroy(a);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_solve),          cmocka_unit_test(test_refused), cmocka_unit_test(test_extremes),
         cmocka_unit_test(test_data_dependent), cmocka_unit_test(test_scalar),  cmocka_unit_test(test_random),
-        cmocka_unit_test(test_choose),
+        cmocka_unit_test(test_choose),         cmocka_unit_test(test_bound),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
