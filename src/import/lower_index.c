@@ -617,6 +617,5 @@ bool lower_pad(Lower *L)
     if (!strcmp(mode, "circular")) return circular(L, x, &L->arg[1]);
     if (!strcmp(mode, "reflect")) return lower_return(L, EMIT(L, reflection_pad1d, arg_value(x), L->arg[1]));
     if (!strcmp(mode, "replicate")) return lower_return(L, EMIT(L, replication_pad1d, arg_value(x), L->arg[1]));
-    if (strcmp(mode, "constant")) return lower_fail(L, 2, "found '%.20s', expected constant, reflect, replicate or circular", mode);
     return lower_return(L, EMIT(L, constant_pad_nd, arg_value(x), L->arg[1], lower_is_none(L, 3) ? arg_int(L->g, 0) : L->arg[3]));
 }

@@ -24,12 +24,7 @@ static bool tensors(Lower *L, int n)
     return true;
 }
 
-static bool reduction(Lower *L, int64_t *how)
-{
-    int at = op_param(L->op, "reduction");
-    TRY(lower_const_int(L, at, how));
-    return (*how >= 0 && *how <= 2) || lower_fail(L, at, "found %lld, expected 0, 1 or 2", (long long)*how);
-}
+static bool reduction(Lower *L, int64_t *how) { return lower_const_int(L, op_param(L->op, "reduction"), how); }
 
 static bool finish(Lower *L, Value *loss)
 {

@@ -83,8 +83,8 @@ bool lower_rnn(Lower *L)
     if (lstm && (hx->kind != ARG_VALUES || hx->n != 2 || !hx->vs[0] || !hx->vs[1])) return lower_fail(L, 1, "expected two tensors");
     net.h0 = lstm ? hx->vs[0] : lower_value(L, 1);
     net.c0 = lstm ? hx->vs[1] : NULL;
-    int directions = both ? 2 : 1, cells = (int)layers * directions;
     if (layers < 1 || layers > MAX_CELLS / 2) return lower_fail(L, 4, "found %lld, expected 1 to %d", (long long)layers, MAX_CELLS / 2);
+    int directions = both ? 2 : 1, cells = (int)layers * directions;
     net.per = net.params->kind == ARG_VALUES ? net.params->n / cells : 0;
     int least = net.biases ? 4 : 2;
     if (net.per * cells != net.params->n || net.per < least || net.per > least + lstm) return lower_fail(L, 2, "found %d weights for %d layers", net.params->n, cells);

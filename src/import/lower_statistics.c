@@ -58,7 +58,6 @@ bool lower_quantile(Lower *L)
     if (!strcmp(how, "lower")) r = AS(L, floor, v(r));
     else if (!strcmp(how, "higher")) r = AS(L, ceil, v(r));
     else if (!strcmp(how, "nearest")) r = AS(L, round, v(r));
-    else if (strcmp(how, "linear") && strcmp(how, "midpoint")) return lower_fail(L, 4, "found '%.20s'", how);
     Value *y = low = at_rank(L, x, r);
     if (!strcmp(how, "linear")) y = AS(L, lerp_Tensor, v(low), v(at_rank(L, x, AS(L, ceil, v(r)))), v(AS(L, frac, v(r))));
     if (!strcmp(how, "midpoint")) y = AS(L, lerp_Scalar, v(low), v(at_rank(L, x, AS(L, ceil, v(r)))), arg_float(L->g, 0.5));

@@ -234,7 +234,7 @@ static bool read_arg(Import *im, Scope *s, const json_t *v, Arg *out, Ref **ref)
         return true;
     }
     if (!strcmp(tag, "as_scalar_type")) {
-        *out = arg_dtype(dtype_from_pt2((int)json_integer_value(inner)));
+        *out = arg_dtype(dtype_from_pt2(json_integer_value(inner)));
         return out->kind == ARG_DTYPE || fail(im->err, E_UNSUPPORTED, "dtype code %lld is not known", (long long)json_integer_value(inner));
     }
     if (!strcmp(tag, "as_none") || !strcmp(tag, "as_device") || !strcmp(tag, "as_layout") || !strcmp(tag, "as_memory_format")) return true;
@@ -516,7 +516,7 @@ static bool take_writes(Import *im, Scope *s, const json_t *inputs, const Lower 
 static DType declared_dtype(Scope *s, const char *name)
 {
     const json_t *code = name ? json_object_get(json_object_get(s->tensor_values, name), "dtype") : NULL;
-    return json_is_integer(code) ? dtype_from_pt2((int)json_integer_value(code)) : DT_NONE;
+    return json_is_integer(code) ? dtype_from_pt2(json_integer_value(code)) : DT_NONE;
 }
 
 static bool aten_node(Import *im, Scope *s, const json_t *node, const Op *op, const char *label)

@@ -217,6 +217,26 @@ static bool wrong_kind(const Param *p, const Arg *a, Err *err)
     return fail(err, E_FORMAT, "argument '%s': found %s, expected %s", p->name, arg_kind_name(a), names[p->type]);
 }
 
+/* An argument that is one of a few things: an index into their names, or a name. */
+static bool one_of(const Param *p, const Arg *a, Err *err)
+{
+    char list[200] = "", found[48];
+    int64_t n = 0;
+    for (; p->choices[n]; n++)
+        if (a->kind == ARG_STR && !strcmp(a->s, p->choices[n])) return true;
+    if (a->kind == ARG_EXPR && ex_is_int(a->e) && a->e->i >= 0 && a->e->i < n) return true;
+    for (int64_t i = 0, at = 0; i < n; i++) {
+        const char *before = i == 0 ? "" : i == n - 1 ? " or " : ", ";
+        int wrote = a->kind == ARG_STR ? snprintf(list + at, sizeof list - (size_t)at, "%s'%s'", before, p->choices[i])
+                                       : snprintf(list + at, sizeof list - (size_t)at, "%s%lld (%s)", before, (long long)i, p->choices[i]);
+        at += wrote;
+    }
+    if (a->kind == ARG_STR) snprintf(found, sizeof found, "'%.40s'", a->s);
+    else if (ex_is_int(a->e)) snprintf(found, sizeof found, "%lld", (long long)a->e->i);
+    else snprintf(found, sizeof found, "a number that varies");
+    return fail(err, E_FORMAT, "argument '%s': found %s, expected %s", p->name, found, list);
+}
+
 static bool integral(const Expr *e) { return e && !e->is_float; }
 
 /* Checks an argument against its parameter and puts it in the form the table promises (a lone int for int[2] is repeated). */
@@ -242,7 +262,7 @@ static bool fit_arg(Graph *g, const Param *p, Arg *a, Err *err)
         }
         break;
     case PT_INT: case PT_BOOL:
-        if (a->kind == ARG_EXPR && integral(a->e)) return true;
+        if (a->kind == ARG_EXPR && integral(a->e)) return !p->choices || one_of(p, a, err);
         break;
     case PT_FLOAT: case PT_SCALAR:
         if (a->kind == ARG_EXPR && a->e) return true;
@@ -260,7 +280,7 @@ static bool fit_arg(Graph *g, const Param *p, Arg *a, Err *err)
             if (!a->es[i] || (p->type != PT_FLOATS && p->type != PT_SCALARS && !integral(a->es[i]))) return wrong_kind(p, a, err);
         return true;
     case PT_STR:
-        if (a->kind == ARG_STR) return true;
+        if (a->kind == ARG_STR) return !p->choices || one_of(p, a, err);
         break;
     case PT_DTYPE:
         if (a->kind == ARG_DTYPE) return true;

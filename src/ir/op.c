@@ -90,7 +90,24 @@ static void parse_param(const char **s, bool kwonly, Param *p)
     }
 }
 
-static const Schema *parse_schema(const char *text)
+static const struct {
+    const char *op, *param, *names[8]; /* NULL at the end */
+} choices[] = {
+#define CHOICE(op, param, ...) {op, param, {__VA_ARGS__}},
+#include "ir/choices.def"
+#undef CHOICE
+};
+
+static const char *const *choices_of(const char *op, const Param *p)
+{
+    for (size_t i = 0; i < sizeof choices / sizeof *choices; i++)
+        if ((p->type == PT_INT || p->type == PT_STR) && !strcmp(choices[i].param, p->name) &&
+            (!*choices[i].op || !strcmp(choices[i].op, op)))
+            return choices[i].names;
+    return NULL;
+}
+
+static const Schema *parse_schema(const char *op, const char *text)
 {
     Param params[64];
     Schema *schema = arena_new(memory, Schema);
@@ -103,7 +120,9 @@ static const Schema *parse_schema(const char *text)
             s++;
             continue;
         }
-        parse_param(&s, kwonly, &params[schema->nparams++]);
+        Param *p = &params[schema->nparams++];
+        parse_param(&s, kwonly, p);
+        p->choices = choices_of(op, p);
     }
     schema->params = arena_array(memory, Param, schema->nparams + 1);
     memcpy(schema->params, params, (size_t)schema->nparams * sizeof *params);
@@ -124,7 +143,7 @@ static void load(void)
 {
     memory = arena_create(0);
     for (int i = OP_NONE + 1; i < OP_COUNT; i++) {
-        table[i].schema = parse_schema(table[i].schema_text);
+        table[i].schema = parse_schema(table[i].name, table[i].schema_text);
         map_put(&by_name, table[i].name, &table[i]);
     }
 }

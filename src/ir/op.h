@@ -45,6 +45,7 @@ typedef struct Param {
     bool written;   /* (a!) */
     int fixed_len;  /* int[2]: a single int is repeated; 0 otherwise */
     const char *def; /* text of the default; NULL when required */
+    const char *const *choices; /* what it is one of, NULL at the end (choices.def); NULL: anything */
 } Param;
 
 typedef struct Schema {

@@ -41,7 +41,7 @@ DType dtype_from_name(const char *s)
     return DT_NONE;
 }
 
-DType dtype_from_pt2(int code)
+DType dtype_from_pt2(int64_t code)
 {
     for (int t = DT_NONE + 1; t < DT_COUNT; t++)
         if (info[t].code == code && code >= 0) return (DType)t;

@@ -19,7 +19,7 @@ const char *dtype_safetensors(DType t);      /* "F32"; NULL when the format has 
 size_t dtype_size(DType t);                  /* bytes that an element takes in memory */
 int dtype_bits(DType t);                     /* bits of information in an element: 4 or 2 for ONNX's small types, which take a byte in memory */
 DType dtype_from_name(const char *s);        /* accepts "f32", "float32", "F32", "torch.float32"; DT_NONE if unknown */
-DType dtype_from_pt2(int code);              /* DT_NONE if unknown */
+DType dtype_from_pt2(int64_t code);          /* DT_NONE if unknown */
 int dtype_pt2(DType t);                      /* -1: PyTorch has none */
 bool dtype_is_float(DType t);
 bool dtype_is_int(DType t);                  /* signed or unsigned; not bool */

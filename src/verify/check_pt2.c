@@ -428,7 +428,7 @@ static void check_weight(Records *r, Zip *z, const char *root, const char *folde
         return;
     }
     if (!json_is_object(meta)) return; /* a custom object */
-    Tensor t = {.dtype = dtype_from_pt2((int)json_integer_value(get(meta, "dtype"))), .rank = (int)json_array_size(sizes)};
+    Tensor t = {.dtype = dtype_from_pt2(json_integer_value(get(meta, "dtype"))), .rank = (int)json_array_size(sizes)};
     int64_t offset;
     Err err;
     size_t bytes;

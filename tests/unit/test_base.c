@@ -160,6 +160,7 @@ static void test_dtype(void **state)
     assert_int_equal(dtype_from_name("float32"), DT_F32);
     assert_int_equal(dtype_from_name("string"), DT_NONE);
     assert_int_equal(dtype_from_pt2(999), DT_NONE);
+    assert_int_equal(dtype_from_pt2((1ll << 32) + dtype_pt2(DT_F32)), DT_NONE);
 }
 
 /* ONNX's Cast: from a float to the nearer end of the range, from an integer the low bits. */

@@ -150,8 +150,8 @@ static const Case cases[] = {
     {"scaled_dot_product_attention", -1, 1, QKV "%a: i64[5] = aten.arange.start_step(0, 5)\n%b: i64[3] = aten.arange.start_step(0, 3)\n%c: i64[3, 1] = aten.reshape.default(%b, [3, 1])\n"
      "%m: bool[3, 5] = aten.lt.Tensor(%a, %c)\n%y: f64[2, 4, 3, 3] = aten.scaled_dot_product_attention.default(%q, %k, %v, %m)\n"},
     /* pictures */
-    {"upsample", -1, 1, PICTURE "%y: f64[2, 4, 7, 9] = qkv.upsample.default(%x, [7, 9], \"bilinear\")\n"},
-    {"upsample", -1, 1, PICTURE "%y: f64[2, 4, 10, 3] = qkv.upsample.default(%x, [10, 3], \"bicubic\", true)\n"},
+    {"upsample", -1, 1, PICTURE "%y: f64[2, 4, 7, 9] = qkv.upsample.default(%x, [7, 9], \"linear\")\n"},
+    {"upsample", -1, 1, PICTURE "%y: f64[2, 4, 10, 3] = qkv.upsample.default(%x, [10, 3], \"cubic\", true)\n"},
     {"upsample", -1, 1, PICTURE "%y: f64[2, 4, 10, 12] = qkv.upsample.default(%x, [10, 12], \"nearest\")\n"},
     {"grid_sampler", -1.2, 1.2, "input %x: f64[2, 2, 4, 5]\ninput %z: f64[2, 3, 2, 2]\n%y: f64[2, 2, 3, 2] = aten.grid_sampler.default(%x, %z, 0, 0, false)\n"},
     {"grid_sampler", -1.2, 1.2, "input %x: f64[2, 2, 4, 5]\ninput %z: f64[2, 3, 2, 2]\n%y: f64[2, 2, 3, 2] = aten.grid_sampler.default(%x, %z, 0, 1, true)\n"},

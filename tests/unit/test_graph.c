@@ -117,6 +117,50 @@ static void test_arguments(void **state)
     graph_free(g);
 }
 
+/* What is one of a few things is one of them, in every row that has such an argument. */
+static void test_choices(void **state)
+{
+    (void)state;
+    Graph *g = graph_create();
+    Err err = {0};
+    Arg in[64], out[64];
+    static const int64_t outside[] = {-1, 3, 7, 1 << 20, 1ll << 40, INT64_MIN, INT64_MAX};
+    int numbers = 0, words = 0;
+    for (int id = OP_NONE + 1; id < OP_COUNT; id++) {
+        const Op *op = op_get((OpId)id);
+        for (int i = 0; i < op->schema->nparams; i++) {
+            const Param *p = &op->schema->params[i];
+            if (!p->choices) continue;
+            numbers += p->type == PT_INT;
+            words += p->type == PT_STR;
+            for (int k = 0; k < 64; k++) in[k] = arg_none();
+            for (int k = 0; k < op->schema->nparams; k++) { /* all others fit */
+                ParamType t = op->schema->params[k].type;
+                if (t == PT_TENSOR || t == PT_INT || t == PT_BOOL || t == PT_FLOAT || t == PT_SCALAR) in[k] = arg_int(g, 0);
+                else if (t == PT_INTS || t == PT_FLOATS) in[k] = arg_ints(g, 1, (int64_t[]){1});
+                else if (t == PT_TENSORS) in[k] = arg_values(g, 0, NULL);
+                else if (t == PT_STR && op->schema->params[k].choices) in[k] = arg_str(g, op->schema->params[k].choices[0]);
+            }
+            for (int k = 0; p->choices[k]; k++) {
+                in[i] = p->type == PT_INT ? arg_int(g, k) : arg_str(g, p->choices[k]);
+                OK(op_fit_args(g, op, op->schema->nparams, in, out, &err));
+            }
+            for (size_t k = 0; k < sizeof outside / sizeof *outside; k++) {
+                in[i] = p->type == PT_INT ? arg_int(g, outside[k]) : arg_str(g, k ? "no such word" : "");
+                REFUSED(op_fit_args(g, op, op->schema->nparams, in, out, &err), E_FORMAT);
+                if (!strstr(err.msg, p->name) || !strstr(err.msg, p->choices[0])) STOP("%s: %s", op->name, err.msg);
+            }
+            if (p->type == PT_INT) {
+                in[i] = arg_expr(ex_symbol(g->ex, "s7"));
+                REFUSED(op_fit_args(g, op, op->schema->nparams, in, out, &err), E_FORMAT);
+            }
+        }
+    }
+    assert_true(numbers > 20 && words > 20);
+    assert_string_equal(op_get(OP_grid_sampler)->schema->params[3].choices[2], "reflection");
+    graph_free(g);
+}
+
 /* ------------------------------------------------------------------ building and changing */
 
 static void expect_graph(const Graph *g, const char *want)
@@ -286,7 +330,7 @@ static void test_check(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_table), cmocka_unit_test(test_schema), cmocka_unit_test(test_arguments),
+        cmocka_unit_test(test_table), cmocka_unit_test(test_schema), cmocka_unit_test(test_arguments), cmocka_unit_test(test_choices),
         cmocka_unit_test(test_build), cmocka_unit_test(test_change), cmocka_unit_test(test_check),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
