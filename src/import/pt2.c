@@ -88,7 +88,9 @@ static bool note_ignored(Source *p, const char *root, Err *err)
     p->ignored = arena_array(p->graph->arena, const char *, count + 1);
     if (!p->ignored) return fail(err, E_LIMIT, "out of memory");
     for (size_t i = 0; i < count; i++) {
-        const char *e = zip_entry(p->zip, i)->name + strlen(root);
+        const char *e = zip_entry(p->zip, i)->name;
+        if (strncmp(e, root, strlen(root))) continue; /* outside the root */
+        e += strlen(root);
         for (size_t k = 0; k < sizeof skipped / sizeof *skipped; k++)
             if (!strncmp(e, skipped[k].folder, strlen(skipped[k].folder)))
                 p->ignored[p->nignored++] = arena_printf(p->graph->arena, "%s (%s)", e, skipped[k].why);
@@ -111,7 +113,7 @@ static bool weight_view(const json_t *meta, Tensor *t, int64_t *offset, Err *err
     json_t *sizes, *strides;
     int64_t code;
     TRY(json_want_int(meta, "dtype", &code, err));
-    t->dtype = dtype_from_pt2((int)code);
+    t->dtype = dtype_from_pt2(code);
     if (t->dtype == DT_NONE) return fail(err, E_UNSUPPORTED, "dtype code %lld is not known", (long long)code);
     TRY(json_want_array(meta, "sizes", &sizes, err));
     TRY(json_want_array(meta, "strides", &strides, err));
@@ -231,7 +233,7 @@ bool read_meta(Import *im, const json_t *meta, DType *t, int *rank, Expr **dim)
     int64_t code;
     json_t *sizes;
     TRY(json_want_int(meta, "dtype", &code, im->err));
-    *t = dtype_from_pt2((int)code);
+    *t = dtype_from_pt2(code);
     if (*t == DT_NONE) return fail(im->err, E_UNSUPPORTED, "dtype code %lld is not known", (long long)code);
     TRY(json_want_array(meta, "sizes", &sizes, im->err));
     if (json_array_size(sizes) > MAX_RANK)

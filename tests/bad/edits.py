@@ -122,6 +122,9 @@ edit("reject", "unflatten_overflow", lambda d: put(first(d, "unflatten")["inputs
 edit("reject", "unflatten_negative", lambda d: put(first(d, "unflatten")["inputs"][2], "arg", {"as_ints": [-3, -16]}), **M)
 edit("reject", "view_huge", lambda d: put(first(d, "view")["inputs"][1], "arg", {"as_ints": [(1 << 63) - 1]}), **M)
 edit("reject", "permute_twice", lambda d: put(first(d, "permute")["inputs"][1], "arg", {"as_ints": [0, 0, 1, 3]}), **M)
+extra = lambda d, part, name, value: first(d, part)["inputs"].append({"name": name, "arg": value, "kind": 2})
+edit("reject", "word_unknown", lambda d: extra(d, "gelu", "approximate", {"as_string": "tahn"}), base="encoder_prenorm_gelu")
+edit("reject", "dtype_2_32", lambda d: put(graph(d)["tensor_values"]["x"], "dtype", (1 << 32) + 7), **M)
 edit("reject", "op_unknown", lambda d: put(first(d, "linear"), "target", "torch.ops.aten.no_such_op.default"), **M)
 edit("reject", "op_name_1mb", lambda d: put(first(d, "linear"), "target", "torch.ops.aten." + "a" * (1 << 20)), **M)
 edit("reject", "op_from_elsewhere", lambda d: put(first(d, "linear"), "target", "os.system"), **M)
@@ -155,6 +158,8 @@ root = next(iter(files)).split("/")[0]
 write("accept", "zip_plain", archive(files))
 write("accept", "zip_deflated", archive(files, zipfile.ZIP_DEFLATED))
 write("accept", "zip_other_root", archive({k.replace(root, "any name", 1): v for k, v in files.items()}))
+long = {k.replace(root, "r" * 400, 1): v for k, v in files.items()}
+write("accept", "zip_name_beside_root", archive([("z", b"")] + list(long.items())))
 write("accept", "zip_prefix_comment", archive(files)[:-2] + struct.pack("<H", 5) + b"hello")
 for end in ("models/model.json", "archive_format", "model_weights_config.json"):
     write("reject", "zip_without_" + end.rsplit("/", 1)[-1].split(".")[0], archive({k: v for k, v in files.items() if not k.endswith(end)}))
