@@ -181,14 +181,14 @@ void out_avg_pool(Onnx *o, const Node *n, const char *text)
         }
     }
     if (!p.batched) x = unsqueeze(o, x, 0);
-    int64_t size = 1;
-    for (int i = 0; i < axes; i++) size *= p.kernel[i];
+    double size = 1;
+    for (int i = 0; i < axes; i++) size *= (double)p.kernel[i];
     bool padded = false;
     for (int i = 0; i < axes; i++) padded |= p.pads[i] != 0;
     attrs_of_pool(o, &p);
     if ((all || divided) && padded) attr_int(o, "count_include_pad", 1);
     Ref y = NODE(o, "AveragePool", x.t, x);
-    if (divided) y = bin(o, "Mul", y, like(o, y, (double)size / (double)arg_i(o, n, 6, 1)));
+    if (divided) y = bin(o, "Mul", y, like(o, y, size / (double)arg_i(o, n, 6, 1)));
     give(o, n, 0, p.batched ? y : squeeze(o, y, 0));
 }
 

@@ -153,7 +153,7 @@ void out_round_decimals(Onnx *o, const Node *n, const char *text)
     (void)text;
     Ref x = in_wide(o, n, 0);
     int64_t d = arg_i(o, n, 1, 0);
-    Ref ten = like(o, x, pow(10, (double)(d < 0 ? -d : d)));
+    Ref ten = like(o, x, pow(10, fabs((double)d)));
     Ref y = un(o, "Round", d < 0 ? quotient(o, x, ten) : mul(o, x, ten));
     give(o, n, 0, d < 0 ? mul(o, y, ten) : quotient(o, y, ten));
 }

@@ -137,7 +137,7 @@ static Ref diagonal_places(Onnx *o, Expr *columns, Expr *count, int64_t offset)
 {
     Ref i = positions(o, size_of(o, count)), step = size_of(o, ex_add(o->p, columns, ex_int(o->p, 1)));
     i = NODE(o, "Mul", DT_I64, i, step);
-    Ref first = offset >= 0 ? INTS(o, offset) : size_of(o, ex_mul(o->p, columns, ex_int(o->p, -offset)));
+    Ref first = offset >= 0 ? INTS(o, offset) : size_of(o, ex_neg(o->p, ex_mul(o->p, columns, ex_int(o->p, offset))));
     return NODE(o, "Add", DT_I64, i, first);
 }
 

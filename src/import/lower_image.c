@@ -1,5 +1,6 @@
 /* Lowering of resampling, pooling and pixels moved between axes: every interpolate is one row (qkv.upsample), one-dimensional pools are
  * two-dimensional ones. */
+#include <math.h>
 #include <string.h>
 #include "import/lower_table.h"
 
@@ -13,7 +14,7 @@ static bool want(Lower *L, Value **x)
 static Expr *scaled_size(Lower *L, Expr *size, Expr *scale)
 {
     double f = ex_is_const(scale) ? (scale->kind == EX_FLOAT ? scale->f : (double)scale->i) : 0.5;
-    if (f == (double)(int64_t)f) return ex_mul(L->ex, size, ex_int(L->ex, (int64_t)f));
+    if (fabs(f) < 0x1p62 && f == floor(f)) return ex_mul(L->ex, size, ex_int(L->ex, (int64_t)f));
     return ex_make(L->ex, EX_TRUNC, ex_mul(L->ex, ex_make(L->ex, EX_TOFLOAT, size, NULL, NULL), scale), NULL, NULL);
 }
 
@@ -214,7 +215,8 @@ bool lower_pixel_shuffle(Lower *L)
     Value *x;
     int64_t r;
     TRY(want(L, &x) && lower_const_int(L, 1, &r));
-    if (x->rank < 3 || x->rank + 2 > MAX_RANK || r < 1) return lower_fail(L, 0, "rank %d", x->rank);
+    if (x->rank < 3 || x->rank + 2 > MAX_RANK) return lower_fail(L, 0, "rank %d", x->rank);
+    if (r < 1 || r > 1 << 20) return lower_fail(L, 1, "found %lld, allowed is 1 to 2^20", (long long)r);
     Expr *const *d = x->dim + x->rank - 3, *f = ex_int(L->ex, r), *c = ex_floordiv(L->ex, d[0], ex_mul(L->ex, f, f));
     return reordered(L, x, (Expr *[]){c, f, f, d[1], d[2]}, (int[]){0, 3, 1, 4, 2}, (Expr *[]){c, ex_mul(L->ex, d[1], f), ex_mul(L->ex, d[2], f)});
 }
@@ -224,7 +226,8 @@ bool lower_pixel_unshuffle(Lower *L)
     Value *x;
     int64_t r;
     TRY(want(L, &x) && lower_const_int(L, 1, &r));
-    if (x->rank < 3 || x->rank + 2 > MAX_RANK || r < 1) return lower_fail(L, 0, "rank %d", x->rank);
+    if (x->rank < 3 || x->rank + 2 > MAX_RANK) return lower_fail(L, 0, "rank %d", x->rank);
+    if (r < 1 || r > 1 << 20) return lower_fail(L, 1, "found %lld, allowed is 1 to 2^20", (long long)r);
     Expr *const *d = x->dim + x->rank - 3, *f = ex_int(L->ex, r), *h = ex_floordiv(L->ex, d[1], f), *w = ex_floordiv(L->ex, d[2], f);
     return reordered(L, x, (Expr *[]){d[0], h, f, w, f}, (int[]){0, 2, 4, 1, 3}, (Expr *[]){ex_mul(L->ex, d[0], ex_mul(L->ex, f, f)), h, w});
 }

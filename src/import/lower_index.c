@@ -582,7 +582,7 @@ bool lower_diag_embed(Lower *L)
     Expr *dim[MAX_RANK];
     TRY(want(L, &x) && lower_const_int(L, 1, &offset) && lower_dim(L, 2, x->rank + 1, &d1) && lower_dim(L, 3, x->rank + 1, &d2));
     if (!x->rank || x->rank >= MAX_RANK || d1 == d2) return lower_fail(L, 0, "rank %d", x->rank);
-    Expr *n = ex_add(L->ex, x->dim[x->rank - 1], ex_int(L->ex, offset < 0 ? -offset : offset));
+    Expr *off = ex_int(L->ex, offset), *n = ex_add(L->ex, x->dim[x->rank - 1], offset < 0 ? ex_neg(L->ex, off) : off);
     for (int i = 0; i <= x->rank; i++) dim[i] = i == d1 || i == d2 ? n : x->dim[k++];
     Value *zero = EMIT(L, full, arg_exprs(L->g, x->rank + 1, dim), arg_int(L->g, 0), arg_dtype(x->dtype));
     return zero && lower_return(L, EMIT(L, diagonal_scatter, arg_value(zero), arg_value(x), L->arg[1], L->arg[2], L->arg[3]));

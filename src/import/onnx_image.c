@@ -458,7 +458,8 @@ static bool read_blocks(OnnxOp *o, Value **x, int64_t *b, bool *crd)
 {
     const char *mode;
     TRY(op_tensor(o, 0, x) && op_attr_int(o, "blocksize", 0, b) && op_attr_string(o, "mode", "DCR", &mode));
-    if ((*x)->rank != 4 || *b < 1) return op_fail(o, 0, "rank %d with blocks of %lld, expected rank 4", (*x)->rank, (long long)*b);
+    if ((*x)->rank != 4 || *b < 1 || *b > 1 << 20)
+        return op_fail(o, 0, "rank %d with blocks of %lld, expected rank 4 and blocks of 1 to 2^20", (*x)->rank, (long long)*b);
     *crd = !strcmp(mode, "CRD");
     return true;
 }
@@ -470,7 +471,7 @@ bool onnx_depth_to_space(OnnxOp *o)
     bool crd;
     TRY(read_blocks(o, &x, &b, &crd));
     if (crd) return op_return(o, 0, AS(&o->L, pixel_shuffle, v(x), arg_int(o->g, b)));
-    Expr *f = num(o, b), *c = ex_floordiv(o->ex, x->dim[1], num(o, b * b)), *h = x->dim[2], *w = x->dim[3];
+    Expr *f = num(o, b), *c = ex_floordiv(o->ex, x->dim[1], ex_mul(o->ex, f, f)), *h = x->dim[2], *w = x->dim[3];
     Value *y = lower_reshape(&o->L, x, 6, (Expr *[]){x->dim[0], f, f, c, h, w});
     y = y ? lower_permute(&o->L, y, (int[]){0, 3, 4, 1, 5, 2}) : NULL;
     return op_return(o, 0, y ? lower_reshape(&o->L, y, 4, (Expr *[]){x->dim[0], c, ex_mul(o->ex, h, f), ex_mul(o->ex, w, f)}) : NULL);
@@ -486,5 +487,5 @@ bool onnx_space_to_depth(OnnxOp *o)
     Expr *f = num(o, b), *h = ex_floordiv(o->ex, x->dim[2], f), *w = ex_floordiv(o->ex, x->dim[3], f);
     Value *y = lower_reshape(&o->L, x, 6, (Expr *[]){x->dim[0], x->dim[1], h, f, w, f});
     y = y ? lower_permute(&o->L, y, (int[]){0, 3, 5, 1, 2, 4}) : NULL;
-    return op_return(o, 0, y ? lower_reshape(&o->L, y, 4, (Expr *[]){x->dim[0], ex_mul(o->ex, x->dim[1], num(o, b * b)), h, w}) : NULL);
+    return op_return(o, 0, y ? lower_reshape(&o->L, y, 4, (Expr *[]){x->dim[0], ex_mul(o->ex, x->dim[1], ex_mul(o->ex, f, f)), h, w}) : NULL);
 }

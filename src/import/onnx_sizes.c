@@ -478,7 +478,8 @@ static bool fold_range(OnnxOp *o, bool *taken)
         if (!load_known(o, i, &v[i]) || v[i].n != 1 || !ex_is_int(v[i].e[0])) return true;
     int64_t start = v[0].e[0]->i, end = v[1].e[0]->i, step = v[2].e[0]->i;
     if (step == 0) return fail(o->im->err, E_FORMAT, "input 2: a step of 0");
-    if (llabs(start) > (1LL << 40) || llabs(end) > (1LL << 40) || llabs(step) > (1LL << 40)) return true;
+    const int64_t far = 1LL << 40;
+    if (start < -far || start > far || end < -far || end > far || step < -far || step > far) return true;
     int64_t n = step > 0 ? (end - start + step - 1) / step : (start - end - step - 1) / -step;
     Known y = {.t = v[0].t, .rank = 1, .n = n > 0 && n <= CELL_MAX ? (int)n : 0, .dim = {n > 0 ? n : 0}, .e = room(o, n > 0 ? n : 0)};
     for (int i = 0; y.e && i < y.n; i++) y.e[i] = ex_int(o->ex, start + step * i);

@@ -158,7 +158,7 @@ bool view_unfold(const Call *c, Tensor *out)
     out->stride[x->rank] = x->rank ? x->stride[d] : 1;
     if (x->rank) {
         out->shape[d] = (x->shape[d] - size) / step + 1;
-        out->stride[d] = x->stride[d] * step;
+        if (!mul_i64(x->stride[d], step, &out->stride[d])) out->stride[d] = 0; /* nothing is a step so large away */
     }
     return true;
 }

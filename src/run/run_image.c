@@ -17,6 +17,13 @@ typedef struct Axis {
     double *weight;
 } Axis;
 
+/* The whole number of x, at most 2^62 away: files give scales, regions and places of any size. */
+static int64_t whole(double x)
+{
+    const int64_t far = 1ll << 62;
+    return x > -0x1p62 && x < 0x1p62 ? (int64_t)x : x > 0 ? far : x < 0 ? -far : 0;
+}
+
 static double cubic_near(double x, double a) { return ((a + 2) * x - (a + 3)) * x * x + 1; }
 static double cubic_far(double x, double a) { return ((a * x - 5 * a) * x + 8 * a) * x - 4 * a; }
 
@@ -43,9 +50,13 @@ static bool make_axis(Call *c, Axis *a, const char *mode, bool align, double giv
     bool cubic = !strncmp(mode, "cubic", 5), linear = !strncmp(mode, "linear", 6), aa = strstr(mode, "-aa") != NULL, exact = !strcmp(mode, "nearest-exact");
     double scale = axis_scale(a->in, a->out, align && (cubic || linear), given, f64);
     double support = aa ? (scale >= 1 ? (cubic ? 2 : 1) * scale : (cubic ? 2 : 1)) : 0;
+    size_t count, bytes;
+    if (!(support < 0x1p31)) return call_fail(c, E_LIMIT, err, "a scale of %g, which averages %g pixels", 1 / scale, support);
     a->taps = aa ? (int64_t)ceil(support) * 2 + 1 : cubic ? 4 : linear ? 2 : 1;
-    a->at = call_scratch(c, (size_t)(a->out * a->taps) * sizeof *a->at, err);
-    a->weight = call_scratch(c, (size_t)(a->out * a->taps) * sizeof *a->weight, err);
+    if (!mul_size((size_t)a->out, (size_t)a->taps, &count) || !mul_size(count, sizeof *a->weight, &bytes))
+        return call_fail(c, E_LIMIT, err, "%lld weights for each of %lld pixels", (long long)a->taps, (long long)a->out);
+    a->at = call_scratch(c, bytes, err);
+    a->weight = call_scratch(c, bytes, err);
     if (!a->at || !a->weight) return false;
     for (int64_t j = 0; j < a->out; j++) {
         int64_t *at = a->at + j * a->taps;
@@ -53,7 +64,7 @@ static bool make_axis(Call *c, Axis *a, const char *mode, bool align, double giv
         if (!f64) x = align ? (double)((float)j * (float)scale) : (double)(((float)j + 0.5f) * (float)scale - 0.5f);
         if (aa) {
             double centre = scale * ((double)j + 0.5), sum = 0, shrink = scale >= 1 ? 1 / scale : 1;
-            int64_t first = (int64_t)(centre - support + 0.5), last = (int64_t)(centre + support + 0.5);
+            int64_t first = whole(centre - support + 0.5), last = whole(centre + support + 0.5);
             if (first < 0) first = 0;
             if (last > a->in) last = a->in;
             for (int64_t k = 0; k < a->taps; k++) {
@@ -64,8 +75,8 @@ static bool make_axis(Call *c, Axis *a, const char *mode, bool align, double giv
             }
             for (int64_t k = 0; k < a->taps; k++) w[k] /= sum != 0 ? sum : 1;
         } else if (cubic) {
-            int64_t i = (int64_t)floor(x);
-            double t = x - (double)i;
+            int64_t i = whole(floor(x));
+            double t = x - floor(x);
             w[0] = cubic_far(t + 1, -0.75);
             w[1] = cubic_near(t, -0.75);
             w[2] = cubic_near(1 - t, -0.75);
@@ -73,7 +84,7 @@ static bool make_axis(Call *c, Axis *a, const char *mode, bool align, double giv
             for (int64_t k = 0; k < 4; k++) at[k] = clampi(i - 1 + k, a->in);
         } else if (linear) {
             if (x < 0) x = 0;
-            int64_t i = clampi((int64_t)x, a->in);
+            int64_t i = clampi(whole(x), a->in);
             at[0] = i;
             at[1] = i < a->in - 1 ? i + 1 : i;
             w[1] = x - (double)i > 1 ? 1 : x - (double)i;
@@ -81,7 +92,7 @@ static bool make_axis(Call *c, Axis *a, const char *mode, bool align, double giv
         } else {
             double p = exact ? ((double)j + 0.5) * scale : (double)j * scale;
             if (!f64) p = exact ? (double)(((float)j + 0.5f) * (float)scale) : (double)((float)j * (float)scale);
-            at[0] = clampi((int64_t)floor(p), a->in);
+            at[0] = clampi(whole(floor(p)), a->in);
             w[0] = 1;
         }
     }
@@ -203,7 +214,7 @@ static double pixel_padded(const double *plane, double y, double x, int64_t h, i
         y = y < 0 ? 0 : y > (double)(h - 1) ? (double)(h - 1) : y;
         x = x < 0 ? 0 : x > (double)(w - 1) ? (double)(w - 1) : x;
     }
-    return pixel(plane, (int64_t)y, (int64_t)x, h, w);
+    return pixel(plane, whole(y), whole(x), h, w);
 }
 
 /* One point of a picture, bicubic (mode 2) or nearest (1). */
@@ -382,14 +393,43 @@ static Roi roi_of(const double *box, double scale, double shift, int64_t ph, int
         if (rh < 1) rh = 1;
     }
     Roi r = {.x = x0, .y = y0, .high = rh / (double)ph, .wide = rw / (double)pw};
-    r.rows = ratio > 0 ? ratio : (int64_t)ceil(r.high);
-    r.columns = ratio > 0 ? ratio : (int64_t)ceil(r.wide);
-    r.count = (double)(r.rows * r.columns > 1 ? r.rows * r.columns : 1);
+    r.rows = ratio > 0 ? ratio : whole(ceil(r.high));
+    r.columns = ratio > 0 ? ratio : whole(ceil(r.wide));
+    r.count = fmax((double)r.rows * (double)r.columns, 1);
     return r;
 }
 
 static double roi_y(const Roi *r, int64_t bin, int64_t i) { return r->y + (double)bin * r->high + ((double)i + 0.5) * r->high / (double)r->rows; }
 static double roi_x(const Roi *r, int64_t bin, int64_t i) { return r->x + (double)bin * r->wide + ((double)i + 0.5) * r->wide / (double)r->columns; }
+
+typedef struct Span {
+    int64_t from, to;
+} Span;
+
+typedef double RoiPlace(const Roi *r, int64_t bin, int64_t i);
+
+/* How many of a bin's samples lie below `limit`; their places grow. */
+static int64_t roi_below(RoiPlace *place, const Roi *r, int64_t bin, int64_t count, double limit)
+{
+    int64_t low = 0, high = count;
+    while (low < high) {
+        int64_t i = low + (high - low) / 2;
+        if (place(r, bin, i) < limit) low = i + 1;
+        else high = i;
+    }
+    return low;
+}
+
+/* The samples of a bin along an axis of n pixels that may count: a region can be far larger than its picture. */
+static Span roi_span(RoiPlace *place, const Roi *r, int64_t bin, int64_t count, double size, int64_t n)
+{
+    if (!(size > 0)) return (Span){0, count};
+    int64_t from = roi_below(place, r, bin, count, -1), to = roi_below(place, r, bin, count, nextafter((double)n, INFINITY));
+    return (Span){from, to};
+}
+
+static Span roi_rows(const Roi *r, int64_t bin, int64_t h) { return roi_span(roi_y, r, bin, r->rows, r->high, h); }
+static Span roi_columns(const Roi *r, int64_t bin, int64_t w) { return roi_span(roi_x, r, bin, r->columns, r->wide, w); }
 
 /* Bilinear; 0 outside [-1, n]. */
 static bool roi_inside(double y, double x, int64_t h, int64_t w) { return y >= -1 && y <= (double)h && x >= -1 && x <= (double)w; }
@@ -449,8 +489,9 @@ bool run_roi_align(Call *c, Err *err)
         Roi roi = roi_of(box, scale, shift, ph, pw, ratio);
         for (int64_t p = 0; p < ph * pw; p++) {
             double s = 0;
-            for (int64_t iy = 0; iy < roi.rows; iy++)
-                for (int64_t ix = 0; ix < roi.columns; ix++) s += roi_pixel(plane, roi_y(&roi, p / pw, iy), roi_x(&roi, p % pw, ix), h, w);
+            Span rows = roi_rows(&roi, p / pw, h), columns = roi_columns(&roi, p % pw, w);
+            for (int64_t iy = rows.from; iy < rows.to; iy++)
+                for (int64_t ix = columns.from; ix < columns.to; ix++) s += roi_pixel(plane, roi_y(&roi, p / pw, iy), roi_x(&roi, p % pw, ix), h, w);
             store_f64(out->dtype, (char *)out->data + (size_t)(k * ph * pw + p) * dtype_size(out->dtype), s / roi.count);
         }
     }
@@ -478,10 +519,12 @@ bool run_roi_align_backward(Call *c, Err *err)
             if ((int64_t)r[i * 5] != k / C) continue;
             Roi roi = roi_of(r + i * 5, scale, shift, ph, pw, ratio);
             const double *g = (const double *)grad->data + (i * C + k % C) * ph * pw;
-            for (int64_t p = 0; p < ph * pw; p++)
-                for (int64_t iy = 0; iy < roi.rows; iy++)
-                    for (int64_t ix = 0; ix < roi.columns; ix++)
+            for (int64_t p = 0; p < ph * pw; p++) {
+                Span rows = roi_rows(&roi, p / pw, h), columns = roi_columns(&roi, p % pw, w);
+                for (int64_t iy = rows.from; iy < rows.to; iy++)
+                    for (int64_t ix = columns.from; ix < columns.to; ix++)
                         roi_pixel_backward(plane, roi_y(&roi, p / pw, iy), roi_x(&roi, p % pw, ix), h, w, g[p] / roi.count);
+            }
         }
     }
     return run_copy_tensor(out, &sum, c->env->threads);

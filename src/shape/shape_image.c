@@ -173,12 +173,21 @@ bool shape_col2im(Shape *s)
     return shape_out(s, 0, x->dtype, n + 3, dim);
 }
 
+/* Each bin takes so many samples a side, squared: a file must not ask for hours of them. */
+static bool few_samples(Shape *s, int i)
+{
+    enum { MOST = 1024 };
+    int64_t ratio = 0;
+    TRY(shape_const_int(s, i, &ratio));
+    return ratio <= MOST || fail(s->err, E_LIMIT, "argument 'sampling_ratio': found %lld, at most %d samples a side are taken", (long long)ratio, MOST);
+}
+
 bool shape_roi_align(Shape *s)
 {
     Value *x, *rois;
     TRY(shape_want_value(s, 0, &x) && shape_want_value(s, 1, &rois));
     if (x->rank != 4 || rois->rank != 2) return shape_fail(s, 1, "ranks %d and %d, expected 4 and 2", x->rank, rois->rank);
-    TRY(shape_require_equal(s, rois->dim[1], ex_int(s->ex, 5), "numbers of a region (image, x1, y1, x2, y2)"));
+    TRY(few_samples(s, 5) && shape_require_equal(s, rois->dim[1], ex_int(s->ex, 5), "numbers of a region (image, x1, y1, x2, y2)"));
     return shape_out(s, 0, x->dtype, 4, (Expr *[]){rois->dim[0], x->dim[1], shape_arg(s, 3)->e, shape_arg(s, 4)->e});
 }
 
@@ -188,7 +197,7 @@ bool shape_roi_align_backward(Shape *s)
     Value *g, *rois;
     TRY(shape_want_value(s, 0, &g) && shape_want_value(s, 1, &rois));
     if (g->rank != 4 || rois->rank != 2) return shape_fail(s, 1, "ranks %d and %d, expected 4 and 2", g->rank, rois->rank);
-    TRY(shape_require_equal(s, rois->dim[1], ex_int(s->ex, 5), "numbers of a region (image, x1, y1, x2, y2)") &&
+    TRY(few_samples(s, 9) && shape_require_equal(s, rois->dim[1], ex_int(s->ex, 5), "numbers of a region (image, x1, y1, x2, y2)") &&
         shape_require_equal(s, rois->dim[0], g->dim[0], "regions and gradients") && shape_require_equal(s, shape_arg(s, 3)->e, g->dim[2], "rows of a region") &&
         shape_require_equal(s, shape_arg(s, 4)->e, g->dim[3], "columns of a region") && shape_require_equal(s, shape_arg(s, 6)->e, g->dim[1], "channels"));
     Expr *dim[4];

@@ -97,6 +97,12 @@ bool shape_convolution(Shape *s)
         int64_t lo, hi;
         ex_range(p, stride, &lo, &hi);
         if (hi < 1) return shape_fail(s, 3, "must be at least 1");
+        ex_range(p, pad, &lo, &hi);
+        if (hi < 0) return shape_fail(s, 4, "must be at least 0");
+        ex_range(p, dilation, &lo, &hi);
+        if (hi < 1) return shape_fail(s, 5, "must be at least 1");
+        ex_range(p, extra, &lo, &hi);
+        if (hi < 0) return shape_fail(s, 7, "must be at least 0");
         Expr *span = ex_mul(p, dilation, ex_sub(p, w->dim[2 + i], one)), *twice = ex_mul(p, pad, ex_int(p, 2));
         if (transposed) {
             Expr *e = ex_mul(p, ex_sub(p, x->dim[2 + i], one), stride);

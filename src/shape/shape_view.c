@@ -107,9 +107,9 @@ bool shape_diagonal(Shape *s)
     if (d1 == d2) return shape_fail(s, 3, "the two dims are the same (%d)", d1);
     for (int i = 0; i < x->rank; i++)
         if (i != d1 && i != d2) dim[k++] = x->dim[i];
-    Expr *rows = x->dim[d1], *cols = x->dim[d2], *off = ex_int(s->ex, offset < 0 ? -offset : offset);
+    Expr *rows = x->dim[d1], *cols = x->dim[d2], *off = ex_int(s->ex, offset);
     if (offset >= 0) cols = ex_sub(s->ex, cols, off);
-    else rows = ex_sub(s->ex, rows, off);
+    else rows = ex_add(s->ex, rows, off);
     dim[k++] = ex_max(s->ex, ex_int(s->ex, 0), ex_min(s->ex, rows, cols));
     return shape_out(s, 0, x->dtype, k, dim);
 }

@@ -54,8 +54,9 @@ static bool differ(const Graph *g, const Expr *a, const Expr *b, char *where, si
     for (int round = 0; round < 4 && !found; round++) {
         for (int i = 0; i < expr_symbol_count(g->ex); i++) {
             const Symbol *s = expr_symbol(g->ex, i);
-            int64_t lo = s->lo < 2 ? 2 : s->lo, v = round == 0 && s->has_hint ? s->hint : lo + (int64_t)round * (7 + 2 * i);
-            if (v > s->hi) v = s->hi;
+            int64_t lo = s->lo < 2 ? 2 : s->lo, v = s->hint;
+            bool near = (round == 0 && s->has_hint) || add_i64(lo, (int64_t)round * (7 + 2 * i), &v);
+            if (!near || v > s->hi) v = s->hi;
             binding_set(&bind, i, v);
         }
         int64_t x, y;

@@ -251,6 +251,22 @@ for what, dims in {"2_63": (1 << 62, 1 << 62), "negative": (-2, 3), "two_unknown
     with_nodes("any" if what == "zero" else "reject", "reshape_" + what, [node("Reshape", ["x", "s"], ["y"])], inits=(shape(*dims),))
 with_nodes("reject", "gather_beyond", [node("Gather", ["x", "k"], ["y"], attr_i("axis", 1))], inits=(tensor("k", [1], struct.pack("<q", 3), INT64),))
 with_nodes("any", "expand_huge", [node("Expand", ["w", "s"], ["y"])], inits=(W, shape(1 << 40, 3)))
+# ------------------------------------------------------------------ numbers of any size
+P = value("x", ["n", 1, 5, 5])
+int64 = lambda name, dims, *v: tensor(name, dims, struct.pack(f"<{len(v)}q", *v), INT64)
+for what, n in {"2_40": 1 << 40, "min": -(1 << 63), "max": (1 << 63) - 1}.items():
+    for op in ("DepthToSpace", "SpaceToDepth"):
+        write("reject", f"{op}_{what}", model(graph([node(op, ["x"], ["y"], attr_i("blocksize", n))], [P], [value("y", "ncij")])))
+ends = lambda *v: [int64(name, [], n) for name, n in zip("asd", v)]
+for what, v in {"min": (-(1 << 63), 5, 1), "far": (5, (1 << 63) - 1, 1), "back": (5, -(1 << 63), -(1 << 63)), "step": (0, 5, -(1 << 63))}.items():
+    write("any", "range_" + what, model(graph([node("Range", ["a", "s", "d"], ["y"])], [], [value("y", ["n"], INT64)], ends(*v))))
+for what, box in {"1e5": (-1e5, -1e5, 1e5, 1e5), "1e30": (-1e30, -1e30, 1e30, 1e30), "nan": (float("nan"),) * 4, "inf": (float("-inf"), 0, 0, float("inf"))}.items():
+    for kind, ratio in (("accept", 0), ("accept", 2), ("reject", 1 << 40)):
+        roi = node("RoiAlign", ["x", "r", "k"], ["y"], attr_i("output_height", 2), attr_i("output_width", 2), attr_i("sampling_ratio", ratio))
+        if kind == "accept" and what in ("nan", "inf"):
+            kind = "any"    # it runs; the checker minds the weight
+        write(kind, f"roi_{what}_{ratio}", model(graph([roi], [P], [value("y", [1, 1, 2, 2])], [tensor("r", [1, 4], floats(*box)), int64("k", [1], 0)])))
+
 Q = value("x", ["b", "h", "n", 8])
 for what, attrs in {"heads_zero": [A("q_num_heads", 0), A("kv_num_heads", 0)], "heads_negative": [A("q_num_heads", -1), A("kv_num_heads", -1)],
                     "heads_2_31": [A("q_num_heads", 1 << 31), A("kv_num_heads", 1 << 31)], "softmax_type": [A("softmax_precision", 999)]}.items():
