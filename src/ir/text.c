@@ -545,7 +545,16 @@ static bool named_size(Reader *r, Expr **have, Expr *declared)
 {
     Symbol *fresh = (*have)->kind == EX_SYM ? expr_symbol(r->g->ex, (int)(*have)->i) : NULL;
     bool mine = fresh && (fresh->source == SYM_SIZE || fresh->source == SYM_GONE) && fresh->value && fresh->value->id >= r->made_from;
-    if (!mine || declared->kind != EX_SYM) return bad(r, "declared size of a result is not what the op gives");
+    if (!mine || declared->kind != EX_SYM) {
+        Buf says = {0}, gives = {0};
+        ex_print(r->g->ex, declared, &says);
+        ex_print(r->g->ex, *have, &gives);
+        fail(r->err, E_FORMAT, "line %d: the declared size %.200s of a result is not what the op gives, %.200s", r->line,
+             says.data ? says.data : "", gives.data ? gives.data : "");
+        buf_free(&says);
+        buf_free(&gives);
+        return false;
+    }
     fresh->source = SYM_GONE;
     *have = declared;
     return true;

@@ -459,15 +459,26 @@ Expr *ex_mod(ExprPool *p, Expr *a, Expr *b)
     return intern(p, &(Expr){.kind = EX_MOD, .nargs = 2, .args = (Expr *[]){a, b}, .is_float = a->is_float || b->is_float});
 }
 
-/* a <= b by how they are made: Min(b, ..) <= b, a <= Max(a, ..), x % b <= b. */
-static bool at_most(const ExprPool *p, const Expr *a, const Expr *b)
+/* a <= b by their ranges, or by how they are made: Min(b, ..) <= b, a <= Max(a, ..), Max(0, b - 1) <= b, x % b <= b. What was bounded once
+ * is so bounded to itself: lowering a slice again, as a packed model is read, gives the same sizes. */
+static bool at_most(ExprPool *p, Expr *a, Expr *b, int depth)
 {
     int64_t lo, hi;
-    if (a->kind == EX_MIN && (a->args[0] == b || a->args[1] == b)) return true;
-    if (b->kind == EX_MAX && (b->args[0] == a || b->args[1] == a)) return true;
-    if (a->kind != EX_MOD || a->args[1] != b) return false;
-    ex_range(p, b, &lo, &hi);
-    return lo > 0;
+    if (a == b) return true;
+    if (a->is_float || b->is_float) return false;
+    if (a->kind == EX_MOD && a->args[1] == b) {
+        ex_range(p, b, &lo, &hi);
+        return lo > 0;
+    }
+    Expr *room = ex_sub(p, b, a);
+    if (!room) return false;
+    ex_range(p, room, &lo, &hi);
+    if (lo >= 0) return true;
+    if (depth == 0) return false;
+    if (a->kind == EX_MIN && (at_most(p, a->args[0], b, depth - 1) || at_most(p, a->args[1], b, depth - 1))) return true;
+    if (b->kind == EX_MAX && (at_most(p, a, b->args[0], depth - 1) || at_most(p, a, b->args[1], depth - 1))) return true;
+    if (a->kind == EX_MAX && at_most(p, a->args[0], b, depth - 1) && at_most(p, a->args[1], b, depth - 1)) return true;
+    return b->kind == EX_MIN && at_most(p, a, b->args[0], depth - 1) && at_most(p, a, b->args[1], depth - 1);
 }
 
 static Expr *min_max(ExprPool *p, ExprKind kind, Expr *a, Expr *b)
@@ -480,8 +491,8 @@ static Expr *min_max(ExprPool *p, ExprKind kind, Expr *a, Expr *b)
         ex_range(p, ex_sub(p, a, b), &lo, &hi);
         if (lo >= 0) return kind == EX_MAX ? a : b;
         if (hi <= 0) return kind == EX_MAX ? b : a;
-        if (at_most(p, a, b)) return kind == EX_MAX ? b : a;
-        if (at_most(p, b, a)) return kind == EX_MAX ? a : b;
+        if (at_most(p, a, b, 2)) return kind == EX_MAX ? b : a;
+        if (at_most(p, b, a, 2)) return kind == EX_MAX ? a : b;
     }
     Expr *args[2] = {a->id < b->id ? a : b, a->id < b->id ? b : a};
     return intern(p, &(Expr){.kind = kind, .nargs = 2, .args = args, .is_float = is_float});
@@ -516,7 +527,7 @@ static Expr *comparison(ExprPool *p, ExprKind kind, Expr *a, Expr *b)
         if (kind == EX_NE && apart) return ex_bool(p, true);
         if (kind == EX_LT && (hi < 0 || lo >= 0)) return ex_bool(p, hi < 0);
         if (kind == EX_LE && (hi <= 0 || lo > 0)) return ex_bool(p, hi <= 0);
-        if (kind == EX_LE && at_most(p, a, b)) return ex_bool(p, true);
+        if (kind == EX_LE && at_most(p, a, b, 2)) return ex_bool(p, true);
     }
     return intern(p, &(Expr){.kind = kind, .nargs = 2, .args = (Expr *[]){a, b}, .is_bool = true});
 }

@@ -47,6 +47,7 @@ static void test_equal(void **state)
         {"Min(a, a + 1)", "a"},
         {"Min(a, Min(a, b))", "Min(a, b)"},
         {"Max(Min(a, b), b)", "b"},
+        {"Min(Max(0, a - 1), Max(a, 0))", "Max(0, a - 1)"},
         {"Max(3, 4, 2)", "4"},
         {"a < a + 1", "True"},
         {"a <= a", "True"},
