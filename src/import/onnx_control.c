@@ -6,6 +6,7 @@
  */
 #include <stdio.h>
 #include <string.h>
+#include "base/vec.h"
 #include "import/onnx_impl.h"
 
 enum { MAX_TURNS = 64, MAX_ROUNDS = 8 };
@@ -110,9 +111,8 @@ static Cell *captured(OnnxImport *im, OnnxCapture *cap, Cell *outer)
         return c;
     }
     Value *v = cell_value(cap->outer, outer);
-    Value **all = v ? arena_array(cap->outer->g->arena, Value *, cap->n + 1) : NULL;
+    Value **all = v ? vec_room(cap->outer->g->arena, cap->value, cap->n, sizeof(Value *)) : NULL;
     if (!all) return NULL;
-    if (cap->n) memcpy(all, cap->value, (size_t)cap->n * sizeof *all);
     all[cap->n] = v;
     cap->value = all;
     Cell *c = body_input(im, cap, outer->name, v, NULL);

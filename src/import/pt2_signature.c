@@ -1,6 +1,7 @@
 /* The signature of a .pt2: which placeholder is which weight or input, which output is a result or a new value of a buffer or input. */
 #include <stdio.h>
 #include <string.h>
+#include "base/vec.h"
 #include "import/pt2_impl.h"
 
 Slot *scope_find(const Scope *s, const char *name) { return map_get(&s->names, name); }
@@ -54,11 +55,11 @@ static bool add_weight(Import *im, Scope *s, const json_t *spec, const char *nam
 static bool add_scalar_input(Import *im, const char *name, Arg value)
 {
     Graph *g = im->g;
-    ScalarInput *all = arena_array(g->arena, ScalarInput, g->nscalar_input + 1);
-    if (!all) return fail(im->err, E_LIMIT, "out of memory");
-    if (g->nscalar_input) memcpy(all, g->scalar_input, (size_t)g->nscalar_input * sizeof *all);
+    ScalarInput *all = vec_room(g->arena, g->scalar_input, g->nscalar_input, sizeof *all);
+    const char *copy = arena_strdup(g->arena, name);
+    if (!all || !copy) return fail(im->err, E_LIMIT, "out of memory");
     int at = g->ninput + g->nscalar_input;
-    all[g->nscalar_input++] = (ScalarInput){arena_strdup(g->arena, name), value, at};
+    all[g->nscalar_input++] = (ScalarInput){copy, value, at};
     g->scalar_input = all;
     return true;
 }
@@ -157,9 +158,8 @@ static bool add_scalar_output(Import *im, Scope *s, const char *kind, const json
         else TRY(read_sym(im, arg, &e));
         value = arg_expr(e);
     } else if (json_is_number(arg) || json_is_boolean(arg) || json_is_string(arg)) TRY(constant_argument(im, kind, arg, &value));
-    ScalarOutput *all = arena_array(g->arena, ScalarOutput, g->nscalar_output + 1);
+    ScalarOutput *all = vec_room(g->arena, g->scalar_output, g->nscalar_output, sizeof *all);
     if (!all) return fail(im->err, E_LIMIT, "out of memory");
-    if (g->nscalar_output) memcpy(all, g->scalar_output, (size_t)g->nscalar_output * sizeof *all);
     int at = g->noutput + g->nscalar_output;
     all[g->nscalar_output++] = (ScalarOutput){value, at};
     g->scalar_output = all;

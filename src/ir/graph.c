@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/number.h"
+#include "base/vec.h"
 #include "ir/text.h"
 
 enum { MAX_GRAPH_NODES = 2000000 };
@@ -115,23 +116,19 @@ static Value *new_value(Graph *g, ValueKind kind, const char *name, DType t, int
     return map_put(&g->names, unique, v) ? v : NULL;
 }
 
-static Value **append(Graph *g, Value **list, int n, Value *v)
+static bool append(Graph *g, Value ***list, int *n, Value *v)
 {
-    Value **grown = list;
-    if ((n & (n - 1)) == 0) { /* room doubles at each power of two */
-        grown = arena_array(g->arena, Value *, n ? n * 2 : 1);
-        if (!grown) return NULL;
-        if (n) memcpy(grown, list, (size_t)n * sizeof *list);
-    }
-    grown[n] = v;
-    return grown;
+    Value **all = vec_room(g->arena, *list, *n, sizeof(Value *));
+    if (!all) return false;
+    all[(*n)++] = v;
+    *list = all;
+    return true;
 }
 
 Value *graph_add_input(Graph *g, const char *name, DType t, int rank, Expr *const *dim)
 {
     Value *v = new_value(g, V_INPUT, name, t, rank, dim);
-    if (!v || !(g->input = append(g, g->input, g->ninput, v))) return NULL;
-    g->ninput++;
+    if (!v || !append(g, &g->input, &g->ninput, v)) return NULL;
     return v;
 }
 
@@ -141,8 +138,7 @@ Value *graph_add_weight(Graph *g, const char *name, const char *fqn, const Tenso
     for (int i = 0; i < data->rank; i++)
         if (!(dim[i] = ex_int(g->ex, data->shape[i]))) return NULL;
     Value *v = new_value(g, V_WEIGHT, name, data->dtype, data->rank, dim);
-    if (!v || !(g->weight = append(g, g->weight, g->nweight, v))) return NULL;
-    g->nweight++;
+    if (!v || !append(g, &g->weight, &g->nweight, v)) return NULL;
     v->data = data;
     v->fqn = fqn;
     return v;
@@ -150,10 +146,9 @@ Value *graph_add_weight(Graph *g, const char *name, const char *fqn, const Tenso
 
 bool graph_add_output(Graph *g, const char *name, Value *v, Err *err)
 {
-    Output *all = arena_array(g->arena, Output, g->noutput + 1);
+    Output *all = vec_room(g->arena, g->output, g->noutput, sizeof *all);
     const char *copy = arena_strdup(g->arena, name);
     if (!all || !copy) return fail(err, E_LIMIT, "out of memory");
-    if (g->noutput) memcpy(all, g->output, (size_t)g->noutput * sizeof *all);
     all[g->noutput++] = (Output){.name = copy, .value_name = v->name, .value = v};
     g->output = all;
     return true;
@@ -164,9 +159,8 @@ bool graph_add_mutation(Graph *g, Value *target, Value *v, Err *err)
     bool input = target->kind == V_INPUT;
     Mutation **list = input ? &g->input_mutation : &g->mutation, *all;
     int *n = input ? &g->ninput_mutation : &g->nmutation;
-    all = arena_array(g->arena, Mutation, *n + 1);
+    all = vec_room(g->arena, *list, *n, sizeof *all);
     if (!all) return fail(err, E_LIMIT, "out of memory");
-    if (*n) memcpy(all, *list, (size_t)*n * sizeof *all);
     all[(*n)++] = (Mutation){target, v};
     *list = all;
     return true;

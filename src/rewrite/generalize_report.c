@@ -1,15 +1,15 @@
 /* What was found, in words: sizes, numbers, steps that only some files have, requirements. Contract in generalize_impl.h. */
 #include <stdlib.h>
 #include <string.h>
+#include "base/vec.h"
 #include "rewrite/generalize_build.h"
 
 static bool no_memory(Err *err) { return fail(err, E_LIMIT, "out of memory"); }
 
 bool report_note(Generalized *r, const char *text, Err *err)
 {
-    const char **all = arena_array(r->arena, const char *, r->nnote + 1);
+    const char **all = vec_room(r->arena, r->note, r->nnote, sizeof *all);
     if (!all || !text) return no_memory(err);
-    if (r->nnote) memcpy(all, r->note, (size_t)r->nnote * sizeof *all);
     all[r->nnote++] = text;
     r->note = all;
     return true;

@@ -327,11 +327,29 @@ static void test_check(void **state)
     graph_free(other);
 }
 
+/* A file may name one value as a hundred thousand outputs: lists double where they grow. */
+static void test_growth(void **state)
+{
+    (void)state;
+    enum { MANY = 30000 };
+    Err err = {0};
+    Graph *g = graph_create();
+    Value *x = graph_add_input(g, "x", DT_F32, 0, NULL);
+    for (int i = 0; i < MANY; i++) OK(graph_add_output(g, "output", x, &err));
+    for (int i = 0; i < MANY; i++) OK(graph_add_mutation(g, x, x, &err));
+    assert_int_equal(g->noutput, MANY);
+    assert_ptr_equal(g->output[MANY - 1].value, x);
+    assert_ptr_equal(g->input_mutation[MANY - 1].target, x);
+    if (arena_used(g->arena) > (size_t)MANY * 400) STOP("%zu bytes for %d outputs and mutations", arena_used(g->arena), MANY);
+    graph_free(g);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_table), cmocka_unit_test(test_schema), cmocka_unit_test(test_arguments), cmocka_unit_test(test_choices),
         cmocka_unit_test(test_build), cmocka_unit_test(test_change), cmocka_unit_test(test_check),
+        cmocka_unit_test(test_growth),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
