@@ -5,6 +5,7 @@
  * pack, and how.
  */
 #include "pack.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/cpu.h"

@@ -348,7 +348,7 @@ static bool say_missing(Onnx *o)
     json_t *list = NULL;
     Buf text = {0}, all = {0};
     buf_printf(&text, "[%s]", o->missing.data ? o->missing.data : "");
-    list = text.failed ? NULL : json_loads(text.data, 0, NULL);
+    list = text.failed ? NULL : json_read(text.data, text.len, "missing ops", o->err);
     size_t i;
     json_t *m;
     json_array_foreach(list, i, m)
@@ -356,7 +356,7 @@ static bool say_missing(Onnx *o)
                    json_string_value(json_object_get(m, "reason")));
     fail(o->err, E_UNSUPPORTED, "%d node%s cannot be written as ONNX (opset %d, profile %s): %s", o->nmissing, o->nmissing == 1 ? "" : "s", o->opt.opset,
          onnx_profile_name(o->opt.profile), all.data ? all.data : "");
-    json_decref(list);
+    json_free(list);
     buf_free(&text);
     buf_free(&all);
     return false;

@@ -1,36 +1,321 @@
-/* JSON over jansson. Contract in json.h. */
+/* JSON into one block. Contract in json.h; writing is at the end. */
 #include "format/json.h"
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/arena.h"
 #include "base/buf.h"
 #include "base/number.h"
+#include "base/map.h"
 
-enum { MAX_DEPTH = 64 };
+/* FEW: keys of an object that are compared one by one; more of them get a hash table. */
+enum { MAX_DEPTH = 64, FEW = 8 };
 static const size_t max_size = (size_t)512 << 20;
 
-/* jansson recurses; brackets outside strings are counted first. */
-static bool check_depth(const char *s, size_t n, const char *what, Err *err)
+typedef struct Reader {
+    char *text, *end, *s; /* the copy, its end (a NUL) and where reading is; strings are unescaped in place */
+    json_t *next;         /* the next value to fill */
+    const char *problem;  /* what is wrong at s */
+} Reader;
+
+/* Brackets outside strings are counted before anything recurses, and with them values and keys: none is missed where the text is JSON. */
+static bool survey(const char *s, size_t n, const char *what, size_t *values, size_t *keys, Err *err)
 {
     int depth = 0;
-    bool in_string = false;
+    bool in_string = false, in_word = false;
     for (size_t i = 0; i < n; i++) {
         char c = s[i];
         if (in_string) {
             if (c == '\\') i++;
             else if (c == '"') in_string = false;
-        } else if (c == '"') in_string = true;
-        else if (c == '[' || c == '{') {
+            continue;
+        }
+        bool word = false;
+        switch (c) {
+        case '"':
+            in_string = true;
+            ++*values;
+            break;
+        case '[': case '{':
             if (++depth > MAX_DEPTH) return fail(err, E_LIMIT, "%s: byte %zu: nested deeper than %d", what, i, MAX_DEPTH);
-        } else if (c == ']' || c == '}') depth--;
+            ++*values;
+            break;
+        case ']': case '}': depth--; break;
+        case ':': ++*keys; break;
+        case ',': case ' ': case '\t': case '\n': case '\r': break;
+        default:
+            word = true;
+            *values += !in_word;
+        }
+        in_word = word;
     }
     return true;
 }
 
-json_t *json_read(const void *bytes, size_t size, const char *what, Err *err)
+/* ------------------------------------------------------------------ reading */
+
+static bool wrong(Reader *r, const char *problem)
 {
-    json_error_t e;
+    if (!r->problem) r->problem = problem;
+    return false;
+}
+
+static void skip_space(Reader *r)
+{
+    while (*r->s == ' ' || *r->s == '\t' || *r->s == '\n' || *r->s == '\r') r->s++;
+}
+
+static json_t *put(Reader *r, JsonType t, const char *text)
+{
+    json_t *v = r->next++;
+    *v = (json_t){.at = text ? (uint32_t)(text - (const char *)v) : 0, .type = (unsigned)t & 7, .span = 1};
+    return v;
+}
+
+/* Bytes of the UTF-8 character at s, 0 where there is none: no overlong form, no surrogate, nothing above U+10FFFF. */
+static int utf8_length(const char *text)
+{
+    const unsigned char *s = (const unsigned char *)text;
+    if (s[0] < 0x80) return 1;
+    int n = s[0] >= 0xc2 && s[0] < 0xe0 ? 2 : (s[0] & 0xf0) == 0xe0 ? 3 : s[0] >= 0xf0 && s[0] < 0xf5 ? 4 : 0;
+    for (int i = 1; i < n; i++)
+        if ((s[i] & 0xc0) != 0x80) return 0;
+    bool bad = (s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] > 0x9f) || (s[0] == 0xf0 && s[1] < 0x90) || (s[0] == 0xf4 && s[1] > 0x8f);
+    return bad ? 0 : n;
+}
+
+bool json_is_utf8(const char *s)
+{
+    for (int n; *s; s += n)
+        if (!(n = utf8_length(s))) return false;
+    return true;
+}
+
+static int four_hex(const char *s)
+{
+    int v = 0;
+    for (int i = 0; i < 4; i++) {
+        int d = s[i] >= '0' && s[i] <= '9' ? s[i] - '0' : s[i] >= 'a' && s[i] <= 'f' ? s[i] - 'a' + 10 : s[i] >= 'A' && s[i] <= 'F' ? s[i] - 'A' + 10 : -1;
+        if (d < 0) return -1;
+        v = v * 16 + d;
+    }
+    return v;
+}
+
+/* \uXXXX at r->s, or a pair of them; *to goes on by the character's bytes. */
+static bool read_unicode(Reader *r, char **to)
+{
+    int c = four_hex(r->s + 2), low = -1;
+    if (c < 0) return wrong(r, "four hexadecimal digits expected after \\u");
+    if (c == 0) return wrong(r, "\\u0000 is not supported");
+    if (c >= 0xd800 && c < 0xe000) {
+        if (c < 0xdc00 && r->s[6] == '\\' && r->s[7] == 'u') low = four_hex(r->s + 8);
+        if (low < 0xdc00 || low > 0xdfff) return wrong(r, "half of a surrogate pair");
+        c = 0x10000 + ((c - 0xd800) << 10) + (low - 0xdc00);
+        r->s += 6;
+    }
+    r->s += 6;
+    char *p = *to;
+    if (c < 0x80) *p++ = (char)c;
+    else {
+        if (c < 0x800) *p++ = (char)(0xc0 | c >> 6);
+        else {
+            if (c < 0x10000) *p++ = (char)(0xe0 | c >> 12);
+            else {
+                *p++ = (char)(0xf0 | c >> 18);
+                *p++ = (char)(0x80 | (c >> 12 & 0x3f));
+            }
+            *p++ = (char)(0x80 | (c >> 6 & 0x3f));
+        }
+        *p++ = (char)(0x80 | (c & 0x3f));
+    }
+    *to = p;
+    return true;
+}
+
+static bool read_string(Reader *r)
+{
+    static const char from[] = "\"\\/bfnrt", into[] = "\"\\/\b\f\n\r\t";
+    char *start = ++r->s, *to = start;
+    while (*r->s != '"') {
+        unsigned char c = (unsigned char)*r->s;
+        if (c == '\\') {
+            const char *e = r->s[1] ? strchr(from, r->s[1]) : NULL;
+            if (e) {
+                *to++ = into[e - from];
+                r->s += 2;
+            } else if (r->s[1] != 'u') return wrong(r, "invalid escape");
+            else if (!read_unicode(r, &to)) return false;
+        } else if (c < 0x20) return wrong(r, r->s == r->end ? "the text ends within a string" : "control character in a string");
+        else {
+            int n = utf8_length(r->s);
+            if (!n) return wrong(r, "not UTF-8");
+            for (; n; n--) *to++ = *r->s++;
+        }
+    }
+    r->s++;
+    *to = 0;
+    put(r, JSON_STRING, start)->span = (uint32_t)(to - start) & 0x1fffffff;
+    return true;
+}
+
+static bool digits(Reader *r)
+{
+    const char *start = r->s;
+    while (*r->s >= '0' && *r->s <= '9') r->s++;
+    return r->s > start || wrong(r, "digit expected");
+}
+
+static size_t number_length(const char *s) { return strspn(s, "+-0123456789.eE"); }
+
+static bool read_number(Reader *r)
+{
+    const char *start = r->s;
+    bool real = false;
+    r->s += *r->s == '-';
+    if (*r->s == '0') r->s++;
+    else if (!digits(r)) return false;
+    if (*r->s == '.') {
+        real = true;
+        r->s++;
+        if (!digits(r)) return false;
+    }
+    if (*r->s == 'e' || *r->s == 'E') {
+        real = true;
+        r->s++;
+        r->s += *r->s == '+' || *r->s == '-';
+        if (!digits(r)) return false;
+    }
+    if (real && !isfinite(parse_double(start, NULL))) return wrong(r, "number too large");
+    if (!real && r->s - start >= 19) {
+        errno = 0;
+        parse_int(start, NULL);
+        if (errno) return wrong(r, "integer too large for 64 bits");
+    }
+    put(r, real ? JSON_REAL : JSON_INTEGER, start);
+    return true;
+}
+
+static bool read_word(Reader *r, const char *word, JsonType t)
+{
+    if (strncmp(r->s, word, strlen(word))) return wrong(r, "a value expected");
+    r->s += strlen(word);
+    put(r, t, NULL);
+    return true;
+}
+
+/* Slots of the table after an object's members: places of keys, counted from the object; 0 = free. */
+static uint32_t table_size(uint32_t members)
+{
+    uint32_t n = 2 * FEW;
+    if (members <= FEW) return 0;
+    while (n < members + members / 2) n *= 2;
+    return n;
+}
+
+static uint32_t *table_of(const json_t *obj, uint32_t n) { return (uint32_t *)(uintptr_t)(obj + obj->span) - n; }
+
+/* Where `key` stands or would stand. */
+static uint32_t *slot_of(const json_t *obj, uint32_t *table, uint32_t n, const char *key, size_t length)
+{
+    for (uint64_t i = hash_bytes(key, length);; i++) {
+        uint32_t *slot = &table[i & (n - 1)];
+        if (!*slot || !strcmp(json_string_value(obj + *slot), key)) return slot;
+    }
+}
+
+static bool close_object(Reader *r, json_t *obj)
+{
+    uint32_t n = table_size(obj->at), *table = (uint32_t *)r->next, i = 0;
+    const json_t *k = obj + 1;
+    memset(table, 0, n * sizeof *table);
+    r->next += n / 2;
+    obj->span = (uint32_t)(r->next - obj) & 0x1fffffff;
+    for (; i < obj->at; i++, k = json_next(k + 1)) {
+        const char *key = json_string_value(k);
+        if (n) {
+            uint32_t *slot = slot_of(obj, table, n, key, json_string_length(k));
+            if (*slot) return wrong(r, "duplicate object key in the object that ends here");
+            *slot = (uint32_t)(k - obj);
+            continue;
+        }
+        for (const json_t *j = obj + 1; j < k; j = json_next(j + 1))
+            if (!strcmp(json_string_value(j), key)) return wrong(r, "duplicate object key in the object that ends here");
+    }
+    return true;
+}
+
+static bool read_value(Reader *r);
+
+static bool read_members(Reader *r, bool object)
+{
+    char close = object ? '}' : ']';
+    json_t *v = put(r, object ? JSON_OBJECT : JSON_ARRAY, NULL);
+    r->s++;
+    skip_space(r);
+    while (*r->s != close) {
+        if (v->at) {
+            if (*r->s != ',') return wrong(r, object ? "',' or '}' expected" : "',' or ']' expected");
+            r->s++;
+            skip_space(r);
+        }
+        if (object) {
+            if (*r->s != '"') return wrong(r, "a key in quotes expected");
+            if (!read_string(r)) return false;
+            skip_space(r);
+            if (*r->s != ':') return wrong(r, "':' expected");
+            r->s++;
+            skip_space(r);
+        }
+        if (!read_value(r)) return false;
+        skip_space(r);
+        v->at++;
+    }
+    r->s++;
+    v->span = (uint32_t)(r->next - v) & 0x1fffffff;
+    return !object || close_object(r, v);
+}
+
+static bool read_value(Reader *r)
+{
+    switch (*r->s) {
+    case '{': return read_members(r, true);
+    case '[': return read_members(r, false);
+    case '"': return read_string(r);
+    case 't': return read_word(r, "true", JSON_TRUE);
+    case 'f': return read_word(r, "false", JSON_FALSE);
+    case 'n': return read_word(r, "null", JSON_NULL);
+    case '-': case '0': case '1': case '2': case '3': case '4': case '5': case '6': case '7': case '8': case '9': return read_number(r);
+    default: return wrong(r, r->s == r->end ? "the text ends within a value" : "a value expected");
+    }
+}
+
+static bool read_top(Reader *r)
+{
+    skip_space(r);
+    if (*r->s != '{' && *r->s != '[') return wrong(r, "'[' or '{' expected");
+    if (!read_value(r)) return false;
+    skip_space(r);
+    return r->s == r->end || wrong(r, "end of the text expected");
+}
+
+static void locate(const char *text, size_t n, int *line, int *column)
+{
+    *line = *column = 1;
+    for (size_t i = 0; i < n; i++) {
+        if (text[i] == '\n') {
+            ++*line;
+            *column = 1;
+        } else *column += ((unsigned char)text[i] & 0xc0) != 0x80;
+    }
+}
+
+json_t *json_read_within(const void *bytes, size_t size, size_t most, const char *what, Err *err)
+{
+    size_t values = 0, keys = 0, need, table;
+    json_t *root = NULL;
     if (size == 0) {
         fail(err, E_FORMAT, "%s: empty, expected JSON", what);
         return NULL;
@@ -39,11 +324,60 @@ json_t *json_read(const void *bytes, size_t size, const char *what, Err *err)
         fail(err, E_LIMIT, "%s: %zu bytes of JSON, at most %zu are read", what, size, max_size);
         return NULL;
     }
-    if (!check_depth(bytes, size, what, err)) return NULL;
-    json_t *root = json_loadb(bytes, size, JSON_REJECT_DUPLICATES, &e);
-    if (!root && json_error_code(&e) == json_error_out_of_memory) fail(err, E_LIMIT, "%s: out of memory", what);
-    else if (!root) fail(err, E_FORMAT, "%s: line %d, column %d (byte %d): %s", what, e.line, e.column, e.position, e.text);
-    return root;
+    if (!survey(bytes, size, what, &values, &keys, err)) return NULL;
+    /* Room for tables: 3 slots of 4 bytes a key at most. What is not needed of it is never written, and so takes no memory. */
+    if (!mul_size(values, sizeof *root, &need) || !mul_size(keys, 3 * sizeof(uint32_t), &table) || !add_size(need, table, &need) ||
+        !add_size(need, size + 1, &need) || need > UINT32_MAX || need > most) {
+        fail(err, E_LIMIT, "%s: its %zu bytes hold %zu values, which take %zu MiB to read; at most %zu are allowed for a file of this size", what, size, values,
+             need >> 20, (need > most ? most : UINT32_MAX) >> 20);
+        return NULL;
+    }
+    root = malloc(need);
+    if (!root) {
+        fail(err, E_LIMIT, "%s: out of memory", what);
+        return NULL;
+    }
+    Reader r = {.text = (char *)root + (need - size - 1), .next = root};
+    memcpy(r.text, bytes, size);
+    r.s = r.text;
+    r.end = r.text + size;
+    *r.end = 0;
+    if (read_top(&r)) return root;
+    int line, column;
+    locate(bytes, (size_t)(r.s - r.text), &line, &column);
+    fail(err, E_FORMAT, "%s: line %d, column %d (byte %zu): %s", what, line, column, (size_t)(r.s - r.text), r.problem);
+    free(root);
+    return NULL;
+}
+
+void json_free(json_t *root) { free(root); }
+
+/* ------------------------------------------------------------------ access */
+
+int64_t json_integer_value(const json_t *v) { return json_is_integer(v) ? parse_int((const char *)v + v->at, NULL) : 0; }
+
+double json_number_value(const json_t *v) { return json_is_real(v) ? parse_double((const char *)v + v->at, NULL) : (double)json_integer_value(v); }
+
+json_t *json_find(const json_t *obj, const char *key)
+{
+    if (!json_is_object(obj)) return NULL;
+    uint32_t n = table_size(obj->at);
+    if (n) {
+        uint32_t at = *slot_of(obj, table_of(obj, n), n, key, strlen(key));
+        return at ? (json_t *)(uintptr_t)(obj + at + 1) : NULL;
+    }
+    const json_t *k = obj + 1;
+    for (uint32_t i = 0; i < obj->at; i++, k = json_next(k + 1))
+        if (!strcmp(json_string_value(k), key)) return (json_t *)(uintptr_t)(k + 1);
+    return NULL;
+}
+
+json_t *json_element(const json_t *array, size_t i)
+{
+    if (i >= json_array_size(array)) return NULL;
+    const json_t *v = array + 1;
+    for (; i; i--) v = json_next(v);
+    return (json_t *)(uintptr_t)v;
 }
 
 const char *json_kind(const json_t *v)
@@ -62,39 +396,33 @@ static json_t *field(const json_t *obj, const char *key, const char *expected, b
     return NULL;
 }
 
-static bool is_object(const json_t *v) { return json_is_object(v); }
-static bool is_array(const json_t *v) { return json_is_array(v); }
-static bool is_string(const json_t *v) { return json_is_string(v); }
-static bool is_integer(const json_t *v) { return json_is_integer(v); }
-static bool is_bool(const json_t *v) { return json_is_boolean(v); }
-
 bool json_want_object(const json_t *obj, const char *key, json_t **out, Err *err)
 {
-    return (*out = field(obj, key, "an object", is_object, err)) != NULL;
+    return (*out = field(obj, key, "an object", json_is_object, err)) != NULL;
 }
 
 bool json_want_array(const json_t *obj, const char *key, json_t **out, Err *err)
 {
-    return (*out = field(obj, key, "an array", is_array, err)) != NULL;
+    return (*out = field(obj, key, "an array", json_is_array, err)) != NULL;
 }
 
 bool json_want_string(const json_t *obj, const char *key, const char **out, Err *err)
 {
-    json_t *v = field(obj, key, "a string", is_string, err);
+    json_t *v = field(obj, key, "a string", json_is_string, err);
     *out = json_string_value(v);
     return v != NULL;
 }
 
 bool json_want_int(const json_t *obj, const char *key, int64_t *out, Err *err)
 {
-    json_t *v = field(obj, key, "an integer", is_integer, err);
+    json_t *v = field(obj, key, "an integer", json_is_integer, err);
     *out = json_integer_value(v);
     return v != NULL;
 }
 
 bool json_want_bool(const json_t *obj, const char *key, bool *out, Err *err)
 {
-    json_t *v = field(obj, key, "a truth value", is_bool, err);
+    json_t *v = field(obj, key, "a truth value", json_is_boolean, err);
     *out = json_is_true(v);
     return v != NULL;
 }
@@ -103,11 +431,12 @@ bool json_want_union(const json_t *obj, const char **tag, json_t **value, Err *e
 {
     if (!json_is_object(obj)) return fail(err, E_FORMAT, "found %s, expected an object with one key", json_kind(obj));
     if (json_object_size(obj) != 1) return fail(err, E_FORMAT, "found an object with %zu keys, expected one key", json_object_size(obj));
-    void *it = json_object_iter((json_t *)(uintptr_t)obj);
-    *tag = json_object_iter_key(it);
-    *value = json_object_iter_value(it);
+    *tag = json_string_value(obj + 1);
+    *value = json_below(obj) + 1;
     return true;
 }
+
+/* ------------------------------------------------------------------ writing */
 
 void json_put_string(Buf *b, const char *s)
 {
@@ -128,4 +457,35 @@ void json_put_number(Buf *b, double v)
     char s[DOUBLE_TEXT] = "null";
     if (isfinite(v)) print_double(s, v);
     buf_puts(b, s);
+}
+
+void json_put(Buf *b, const json_t *v)
+{
+    static const char *const words[] = {[JSON_TRUE] = "true", [JSON_FALSE] = "false", [JSON_NULL] = "null"};
+    const char *key;
+    json_t *below;
+    size_t i;
+    switch (json_typeof(v)) {
+    case JSON_OBJECT:
+        i = 0;
+        json_object_foreach(v, key, below) {
+            buf_puts(b, i++ ? "," : "{");
+            json_put_string(b, key);
+            buf_puts(b, ":");
+            json_put(b, below);
+        }
+        buf_puts(b, i ? "}" : "{}");
+        break;
+    case JSON_ARRAY:
+        buf_puts(b, "[");
+        json_array_foreach(v, i, below) {
+            if (i) buf_puts(b, ",");
+            json_put(b, below);
+        }
+        buf_puts(b, "]");
+        break;
+    case JSON_STRING: json_put_string(b, json_string_value(v)); break;
+    case JSON_INTEGER: case JSON_REAL: buf_add(b, (const char *)v + v->at, number_length((const char *)v + v->at)); break;
+    default: buf_puts(b, words[json_typeof(v)]);
+    }
 }

@@ -81,7 +81,7 @@ static bool read_header(TensorFile *f, const json_t *header, const unsigned char
     json_object_foreach((json_t *)(uintptr_t)header, name, info) {
         if (!strcmp(name, "__metadata__")) {
             TRY(check_metadata(info, err));
-            f->metadata = json_incref(info);
+            f->metadata = info;
             continue;
         }
         Tensor *t = &f->tensor[f->n];
@@ -118,7 +118,8 @@ bool safetensors_read(TensorFile *f, Err *err)
     if (ok && !spans) ok = fail(err, E_LIMIT, "out of memory");
     ok = ok && tensorfile_room(f, json_object_size(header), err) && read_header(f, header, f->file.data + 8 + n, f->file.size - 8 - n, spans, err);
     free(spans);
-    json_decref(header);
+    if (f->metadata) f->header = header;
+    else json_free(header);
     return ok;
 }
 
@@ -131,11 +132,9 @@ static bool check_names(const char *const *names, size_t n, Err *err)
     Map seen = {0};
     bool ok = true;
     for (size_t i = 0; ok && i < n; i++) {
-        json_t *utf8 = json_string(names[i]);
-        if (!utf8 || !strcmp(names[i], "__metadata__")) ok = fail(err, E_USAGE, "'%s' cannot name a tensor in a .safetensors", names[i]);
+        if (!json_is_utf8(names[i]) || !strcmp(names[i], "__metadata__")) ok = fail(err, E_USAGE, "'%s' cannot name a tensor in a .safetensors", names[i]);
         else if (map_has(&seen, names[i])) ok = fail(err, E_USAGE, "two tensors named '%s'", names[i]);
         else if (!map_put(&seen, names[i], (void *)(uintptr_t)names[i])) ok = fail(err, E_LIMIT, "out of memory");
-        json_decref(utf8);
     }
     map_free(&seen);
     return ok;

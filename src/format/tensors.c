@@ -60,7 +60,7 @@ void tensorfile_close(TensorFile *f)
 {
     if (!f) return;
     zip_close(f->zip);
-    json_decref(f->metadata);
+    json_free(f->header);
     file_unmap(&f->file);
     arena_destroy(f->arena);
     free(f);

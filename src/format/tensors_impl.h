@@ -12,7 +12,8 @@ struct TensorFile {
     MappedFile file;
     Arena *arena;
     Zip *zip;            /* .npz */
-    json_t *metadata;    /* safetensors' __metadata__ */
+    json_t *header;      /* of safetensors, kept where metadata is in it */
+    const json_t *metadata; /* safetensors' __metadata__ */
     const char **name;
     Tensor *tensor;
     size_t n;

@@ -352,6 +352,12 @@ void zip_close(Zip *z)
     free(z);
 }
 
+const void *zip_bytes(const Zip *z, uint64_t *size)
+{
+    *size = z->size;
+    return z->bytes;
+}
+
 size_t zip_count(const Zip *z) { return z->count; }
 const ZipEntry *zip_entry(const Zip *z, size_t i) { return &z->entry[i]; }
 const ZipEntry *zip_find(const Zip *z, const char *name) { return map_get(&z->by_name, name); }

@@ -29,6 +29,7 @@ Zip *zip_open(const void *bytes, uint64_t size, Err *err); /* E_FORMAT with the 
 /* The same, but names may differ in case alone, as the arrays of a .npz do ("w", "W"). */
 Zip *zip_open_cased(const void *bytes, uint64_t size, Err *err);
 void zip_close(Zip *z);
+const void *zip_bytes(const Zip *z, uint64_t *size); /* the archive as it was given */
 size_t zip_count(const Zip *z);
 const ZipEntry *zip_entry(const Zip *z, size_t i); /* in directory order */
 const ZipEntry *zip_find(const Zip *z, const char *name);

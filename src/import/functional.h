@@ -9,7 +9,7 @@
  */
 #ifndef QKV_IMPORT_FUNCTIONAL_H
 #define QKV_IMPORT_FUNCTIONAL_H
-#include <jansson.h>
+#include "format/json.h"
 #include "import/lower.h"
 
 typedef struct Ref {

@@ -56,11 +56,12 @@ static bool weight(Reader *r, const json_t *from, Tensor *t)
 
 static bool read_weights(Reader *r)
 {
-    json_t *list;
+    json_t *list, *from;
     TRY(array_of(r, "weights", &list, &r->nweight));
     r->weight = arena_array(r->s->arena, Tensor, r->nweight + 1);
     if (!r->weight) return no_memory(r);
-    for (int i = 0; i < r->nweight; i++) TRY(weight(r, json_array_get(list, (size_t)i), &r->weight[i]) || within(r->err, "weight %d", i));
+    size_t i;
+    json_array_foreach(list, i, from) TRY(weight(r, from, &r->weight[i]) || within(r->err, "weight %zu", i));
     return true;
 }
 
@@ -108,19 +109,20 @@ static bool packed(Reader *r, const json_t *from, PackedWeight *p)
 
 static bool read_packed(Reader *r)
 {
-    json_t *list;
+    json_t *list, *from;
     Source *s = r->s;
     TRY(array_of(r, "packed", &list, &s->npacked));
     s->packed = arena_array(s->arena, PackedWeight, s->npacked + 1);
     if (!s->packed) return no_memory(r);
-    for (int i = 0; i < s->npacked; i++) TRY(packed(r, json_array_get(list, (size_t)i), &s->packed[i]) || within(r->err, "packed weight %d", i));
+    size_t i;
+    json_array_foreach(list, i, from) TRY(packed(r, from, &s->packed[i]) || within(r->err, "packed weight %zu", i));
     return true;
 }
 
 /* Files of the source that are only carried; older files have no such list. */
 static bool read_extras(Reader *r)
 {
-    json_t *list;
+    json_t *list, *from;
     int n = 0;
     Source *s = r->s;
     if (!json_object_get(r->root, "extra")) return true;
@@ -128,18 +130,19 @@ static bool read_extras(Reader *r)
     s->extra = arena_array(s->arena, NamedBytes, n + 1);
     s->ignored = arena_array(s->arena, const char *, n + 1);
     if (!s->extra || !s->ignored) return no_memory(r);
-    for (; s->nextra < n; s->nextra++) {
-        const json_t *from = json_array_get(list, (size_t)s->nextra);
-        NamedBytes *f = &s->extra[s->nextra];
+    size_t i;
+    json_array_foreach(list, i, from) {
+        NamedBytes *f = &s->extra[i];
         const unsigned char *data;
         int64_t offset, size;
         TRY(json_want_string(from, "name", &f->name, r->err) && json_want_int(from, "offset", &offset, r->err) && json_want_int(from, "size", &size, r->err));
-        TRY(packfile_blob(&r->file, offset, size, &data, r->err) || within(r->err, "extra file %d", s->nextra));
+        TRY(packfile_blob(&r->file, offset, size, &data, r->err) || within(r->err, "extra file %zu", i));
         f->bytes = data;
         f->size = (uint64_t)size;
         f->name = kept(r, f->name);
         s->ignored[s->nignored] = f->name ? arena_printf(s->arena, "extra/%s (extra file)", f->name) : NULL;
         if (!s->ignored[s->nignored++]) return no_memory(r);
+        s->nextra++;
     }
     return true;
 }
@@ -166,12 +169,12 @@ static bool lowered(Graph *g, const Op *op, const Arg *arg, const char *name, Va
 /* Which input's axis tells a size. */
 static bool read_symbols(Reader *r)
 {
-    json_t *list;
+    json_t *list, *from;
     int n = 0;
     Graph *g = r->s->graph;
     TRY(array_of(r, "sizes", &list, &n));
-    for (int i = 0; i < n; i++) {
-        const json_t *from = json_array_get(list, (size_t)i);
+    size_t i;
+    json_array_foreach(list, i, from) {
         const char *name;
         int64_t input, axis;
         TRY(json_want_string(from, "name", &name, r->err) && json_want_int(from, "input", &input, r->err) && json_want_int(from, "axis", &axis, r->err));
@@ -190,14 +193,15 @@ static bool read_symbols(Reader *r)
 /* {"name", "at", "value": null, text, or a number's expression in "number"} */
 static bool read_scalars(Reader *r)
 {
-    json_t *list;
+    json_t *list, *from;
     int n = 0;
     Graph *g = r->s->graph;
     TRY(array_of(r, "scalars", &list, &n));
     g->scalar_input = arena_array(g->arena, ScalarInput, n + 1);
     if (!g->scalar_input) return no_memory(r);
-    for (int i = 0; i < n; i++) {
-        const json_t *from = json_array_get(list, (size_t)i), *text = json_object_get(from, "text"), *number = json_object_get(from, "number");
+    size_t i;
+    json_array_foreach(list, i, from) {
+        const json_t *text = json_object_get(from, "text"), *number = json_object_get(from, "number");
         const char *name;
         int64_t at;
         TRY(json_want_string(from, "name", &name, r->err) && json_want_int(from, "at", &at, r->err));
@@ -255,7 +259,7 @@ Source *packed_open(const char *path, Err *err)
     s->arena = arena_create(0);
     bool ok = s->arena ? file_map(&s->file, path, err) : no_memory(&r);
     if (ok && !read_all(&r)) ok = within(err, "%s", path);
-    json_decref(r.root);
+    json_free(r.root);
     if (ok) return s;
     source_close(s);
     return NULL;

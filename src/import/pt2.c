@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/pages.h"
+#include "format/zip_json.h"
 #include "import/pt2_impl.h"
 #include "shape/shape.h"
 
@@ -191,7 +192,7 @@ static bool read_weights(Import *im, const char *root, const char *folder, const
             return fail(im->err, E_UNSUPPORTED, "'%s' is a pickle (torch 2.8); save the file again with torch 2.9 or newer", path);
     }
     TRY(read_entry(im->pt2, root, config, true, &bytes, &size, im->err));
-    json_t *top = json_read(bytes, size, config, im->err), *list;
+    json_t *top = zip_json(im->pt2->zip, bytes, size, config, im->err), *list;
     if (!top) return false;
     bool ok = json_want_object(top, "config", &list, im->err);
     const char *fqn;
@@ -200,7 +201,7 @@ static bool read_weights(Import *im, const char *root, const char *folder, const
         ok = read_weight(im, root, folder, fqn, entry, into);
         if (!ok) break;
     }
-    json_decref(top);
+    json_free(top);
     return ok || within(im->err, "%s", config);
 }
 
@@ -379,9 +380,11 @@ static bool read_graph(Import *im, const json_t *top)
 /* Text of a part that only writers need. */
 static const char *kept_json(Import *im, const json_t *v)
 {
-    char *text = json_is_array(v) || json_is_object(v) ? json_dumps(v, JSON_COMPACT) : NULL;
-    const char *copy = text ? arena_strdup(im->g->arena, text) : NULL;
-    free(text);
+    if (!json_is_array(v) && !json_is_object(v)) return NULL;
+    Buf text = {0};
+    json_put(&text, v);
+    const char *copy = text.failed ? NULL : arena_strdup(im->g->arena, text.data);
+    buf_free(&text);
     return copy;
 }
 
@@ -430,11 +433,11 @@ static bool open_archive(Source *p, DType compute, const SourceWatch *watch, Err
     snprintf(entry, sizeof entry, "models/%s.json", model);
     TRY(read_entry(p, root, entry, true, &bytes, &size, err));
     Import im = {.pt2 = p, .g = p->graph, .compute = compute, .watch = watch, .err = err};
-    json_t *top = json_read(bytes, size, entry, err);
+    json_t *top = zip_json(p->zip, bytes, size, entry, err);
     bool ok = top && read_weights(&im, root, "data/weights/", model, "weights", &im.weights) &&
               read_weights(&im, root, "data/constants/", model, "constants", &im.constants);
     ok = ok && (read_program(&im, top) || within(err, "%s", entry));
-    json_decref(top);
+    json_free(top);
     map_free(&im.weights);
     map_free(&im.constants);
     map_free(&im.aligned);

@@ -159,7 +159,7 @@ bool read_number(Import *im, const json_t *v, Expr **out)
 {
     ExprPool *p = im->g->ex;
     if (json_is_integer(v)) *out = ex_int(p, json_integer_value(v));
-    else if (json_is_real(v)) *out = ex_float(p, json_real_value(v));
+    else if (json_is_real(v)) *out = ex_float(p, json_number_value(v));
     else if (json_is_boolean(v)) *out = ex_bool(p, json_is_true(v));
     else if (json_is_string(v)) { /* torch writes the odd floats as strings */
         const char *t = json_string_value(v);
@@ -177,8 +177,9 @@ static bool number_list(Import *im, Scope *s, const json_t *list, bool symbolic,
     size_t n = json_array_size(list);
     *out = (Arg){.kind = ARG_EXPRS, .n = (int)n, .es = arena_array(im->g->arena, Expr *, n + 1)};
     if (!out->es) return fail(im->err, E_LIMIT, "out of memory");
-    for (size_t i = 0; i < n; i++) {
-        const json_t *v = json_array_get(list, i);
+    size_t i;
+    json_t *v;
+    json_array_foreach(list, i, v) {
         TRY(symbolic ? number_named(im, s, v, &out->es[i]) : read_number(im, v, &out->es[i]));
         if (to_float && out->es[i]->kind == EX_INT) out->es[i] = ex_float(im->g->ex, (double)out->es[i]->i);
     }
@@ -191,8 +192,10 @@ static bool tensor_list(Import *im, Scope *s, const json_t *list, Arg *out)
     size_t n = json_array_size(list);
     *out = (Arg){.kind = ARG_VALUES, .n = (int)n, .vs = arena_array(im->g->arena, Value *, n + 1)};
     if (!out->vs) return fail(im->err, E_LIMIT, "out of memory");
-    for (size_t i = 0; i < n; i++) {
-        const json_t *v = json_array_get(list, i), *inner = json_object_get(v, "as_tensor");
+    size_t i;
+    json_t *v;
+    json_array_foreach(list, i, v) {
+        const json_t *inner = json_object_get(v, "as_tensor");
         Ref *ref;
         if (json_object_get(v, "as_none")) continue;
         TRY(tensor_named(im, s, inner ? inner : v, &ref, &out->vs[i]));
@@ -523,8 +526,9 @@ static bool aten_node(Import *im, Scope *s, const json_t *node, const Op *op, co
 {
     const json_t *outputs = json_object_get(node, "outputs");
     json_t *inputs;
-    size_t room = 1;
-    for (size_t i = 0; i < json_array_size(outputs); i++) room += 1 + json_array_size(json_object_get(json_array_get(outputs, i), "as_tensors"));
+    size_t room = 1, at;
+    json_t *output;
+    json_array_foreach(outputs, at, output) room += 1 + json_array_size(json_object_get(output, "as_tensors"));
     const char **names = arena_array(im->g->arena, const char *, room);
     if (!names) return fail(im->err, E_LIMIT, "out of memory");
     int n = result_names(outputs, names, (int)room);
@@ -661,7 +665,13 @@ static bool subgraph_node(Import *im, Scope *s, const json_t *node, int at)
     if (given > first + n) first = given - n;
     bool ok = given >= first + n || fail(im->err, E_FORMAT, "the subgraph takes %zu operands, %zu are given", n, given - first);
     int mark = im->g->next_id;
-    for (size_t i = 0; ok && i < n; i++) ok = bind_operand(im, s, &inner, json_array_get(placeholders, i), json_array_get(inputs, first + i));
+    const json_t *operand = json_array_get(inputs, first);
+    json_t *placeholder;
+    size_t i;
+    json_array_foreach(placeholders, i, placeholder) {
+        ok = ok && bind_operand(im, s, &inner, placeholder, operand);
+        operand = ok ? json_following(inputs, first + i, operand) : NULL;
+    }
     ok = ok && import_nodes(im, &inner);
     size_t count = json_array_size(results), r;
     const char **names = arena_array(im->g->arena, const char *, count + 64);

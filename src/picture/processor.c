@@ -54,6 +54,6 @@ bool processor_read(Processor *p, const void *bytes, size_t size, Err *err)
     p->width = (int64_t)width;
     p->context = (int64_t)context;
     p->vocabulary = (int64_t)vocabulary;
-    json_decref(o);
+    json_free(o);
     return ok;
 }

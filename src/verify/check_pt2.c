@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "format/json.h"
+#include "format/zip_json.h"
 #include "ir/op.h"
 #include "shape/expr.h"
 
@@ -189,8 +189,7 @@ static void check_meta(Records *r, const json_t *meta, const char *place)
 
 static const char *tag_of(const json_t *arg)
 {
-    const char *tag = json_object_iter_key(json_object_iter((json_t *)(uintptr_t)arg));
-    return tag ? tag : "";
+    return json_object_size(arg) ? json_string_value(json_below(arg)) : "";
 }
 
 static bool one_of(const char *tag, const char *list)
@@ -458,11 +457,11 @@ static bool check_config(Records *r, Zip *z, const char *root, const char *folde
     }
     map_put(touched, name, r);
     TRY(zip_data(z, e, true, &bytes, &size, err));
-    json_t *top = json_read(bytes, size, name, err), *entry;
+    json_t *top = zip_json(z, bytes, size, name, err), *entry;
     if (!top) return false;
     const char *fqn;
     json_object_foreach((json_t *)(uintptr_t)get(top, "config"), fqn, entry) check_weight(r, z, root, folder, fqn, entry, touched);
-    json_decref(top);
+    json_free(top);
     return true;
 }
 
@@ -495,13 +494,15 @@ static bool tied_and_used(const Records *r, const Scope *s, const json_t *specs,
 
 static void check_inputs(Records *r, const Scope *s, const json_t *specs, Map *listed)
 {
-    json_t *spec, *inputs = (json_t *)(uintptr_t)get(s->graph, "inputs");
+    json_t *spec;
+    const json_t *inputs = get(s->graph, "inputs"), *input = json_array_get(inputs, 0);
     size_t i;
     if (json_array_size(specs) != json_array_size(inputs))
         check_add(r->c, Q(117), "model", "the signature lists %zu inputs, the graph %zu", json_array_size(specs), json_array_size(inputs));
     json_array_foreach(specs, i, spec) {
-        const char *fqn, *name = spec_name(spec, &fqn), *graph = named(json_array_get(inputs, i)), *path = fqn ? map_get(&r->weight, fqn) : NULL;
+        const char *fqn, *name = spec_name(spec, &fqn), *graph = named(input), *path = fqn ? map_get(&r->weight, fqn) : NULL;
         const Name *n = name ? map_get(&s->names, name) : NULL;
+        input = json_following(inputs, i, input);
         if (fqn) r->c->failed |= !map_put(listed, fqn, r);
         if (name && graph && strcmp(name, graph)) check_add(r->c, Q(117), "model", "input %zu is '%.200s' in the signature and '%.200s' in the graph", i, name, graph);
         if (fqn && !path && !get(spec, "custom_obj")) check_add(r->c, Q(302), check_place(r->c, "weight '%.200s'", fqn), "the archive lists no such weight");
@@ -512,12 +513,14 @@ static void check_inputs(Records *r, const Scope *s, const json_t *specs, Map *l
 
 static void check_outputs(Records *r, const Scope *s, const json_t *specs)
 {
-    json_t *spec, *outputs = (json_t *)(uintptr_t)get(s->graph, "outputs");
+    json_t *spec;
+    const json_t *outputs = get(s->graph, "outputs"), *output = json_array_get(outputs, 0);
     size_t i;
     if (json_array_size(specs) != json_array_size(outputs))
         check_add(r->c, Q(117), "model", "the signature lists %zu outputs, the graph %zu", json_array_size(specs), json_array_size(outputs));
     json_array_foreach(specs, i, spec) {
-        const char *fqn, *name = spec_name(spec, &fqn), *graph = named(json_array_get(outputs, i));
+        const char *fqn, *name = spec_name(spec, &fqn), *graph = named(output);
+        output = json_following(outputs, i, output);
         if (name && graph && strcmp(name, graph)) check_add(r->c, Q(117), "model", "output %zu is '%.200s' in the signature and '%.200s' in the graph", i, name, graph);
         else if (name && !find(s, name)) check_add(r->c, Q(111), "model", "output '%.200s' is never computed", name);
     }
@@ -601,10 +604,10 @@ bool check_pt2(Check *c, Zip *z, Err *err)
     bool ok = r.pool || fail(err, E_LIMIT, "out of memory");
     ok = ok && check_config(&r, z, root, "data/weights/", model, "weights", &touched, err) && check_config(&r, z, root, "data/constants/", model, "constants", &touched, err);
     const char *entry = arena_printf(c->arena, "%s%s.json", folder, model);
-    json_t *top = ok && zip_data(z, zip_find(z, entry), true, &bytes, &size, err) ? json_read(bytes, size, entry, err) : NULL;
+    json_t *top = ok && zip_data(z, zip_find(z, entry), true, &bytes, &size, err) ? zip_json(z, bytes, size, entry, err) : NULL;
     if (top) check_program(&r, top);
     if (top) check_entries(&r, z, root, &touched);
-    json_decref(top);
+    json_free(top);
     if (r.pool) expr_pool_free(r.pool);
     arena_destroy(scratch);
     map_free(&r.weight);

@@ -32,7 +32,7 @@ static void test_json_list(void **state)
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
         json_t *j = json_read(good[i], strlen(good[i]), "x.json", &err);
         if (!j) STOP("%s: %s", good[i], err.msg);
-        json_decref(j);
+        json_free(j);
     }
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         err = (Err){0};
@@ -58,7 +58,7 @@ static void test_json_large(void **state)
         memset(s + depth, ']', (size_t)depth);
         json_t *j = json_read(s, 2 * (size_t)depth, "deep", &err);
         assert_true(depth <= 64 ? j != NULL : j == NULL && err.code == E_LIMIT);
-        json_decref(j);
+        json_free(j);
     }
     s[0] = '[';
     memset(s + 1, '7', DIGITS);
@@ -93,7 +93,57 @@ static void test_json_fields(void **state)
     REFUSED(json_want_union(json_object_get(j, "two"), &s, &v, &err), E_FORMAT);
     assert_string_equal(err.msg, "found an object with 2 keys, expected one key");
     REFUSED(json_want_union(json_object_get(j, "a"), &s, &v, &err), E_FORMAT);
-    json_decref(j);
+    json_free(j);
+}
+
+/* Objects of every size around where they get a table, loops over nested values, and the bound on what all of it takes. */
+static void test_json_many(void **state)
+{
+    (void)state;
+    Err err = {0};
+    for (int n = 0; n <= 3000; n = n < 40 ? n + 1 : n * 4) {
+        Buf b = {0};
+        buf_puts(&b, "{");
+        for (int i = 0; i < n; i++) buf_printf(&b, "%s\"key_%d\": [%d, [\"x\"], {\"y\": %d.5}]", i ? "," : "", i, i, i);
+        buf_puts(&b, "}");
+        json_t *j = json_read(b.data, b.len, "many", &err), *v, *x;
+        OK(j);
+        assert_int_equal(json_object_size(j), n);
+        const char *key;
+        char name[32];
+        int at = 0;
+        json_object_foreach(j, key, v) {
+            snprintf(name, sizeof name, "key_%d", at);
+            assert_string_equal(key, name);
+            assert_ptr_equal(json_object_get(j, name), v);
+            size_t k;
+            json_array_foreach(v, k, x) assert_ptr_equal(x, json_array_get(v, k));
+            assert_int_equal(k, 3);
+            assert_int_equal(json_integer_value(json_array_get(v, 0)), at);
+            assert_true(json_number_value(json_object_get(json_array_get(v, 2), "y")) == at + 0.5);
+            at++;
+        }
+        assert_int_equal(at, n);
+        assert_null(json_object_get(j, "key_"));
+        assert_null(json_object_get(json_array_get(j, 0), "y"));
+        json_free(j);
+        if (n) { /* the first key once more, at the end */
+            b.data[b.len - 1] = ' ';
+            buf_puts(&b, ",\"key_0\":0}");
+            REFUSED(json_read(b.data, b.len, "many", &err), E_FORMAT);
+            assert_non_null(strstr(err.msg, "duplicate"));
+        }
+        buf_free(&b);
+    }
+    Buf b = {0};
+    buf_puts(&b, "[{}");
+    for (int i = 0; i < 9999; i++) buf_puts(&b, ",{}");
+    buf_puts(&b, "]");
+    REFUSED(json_read_within(b.data, b.len, 4 * b.len - 20000, "bomb", &err), E_LIMIT);
+    json_t *j = json_read_within(b.data, b.len, 4 * b.len, "bomb", &err);
+    OK(j);
+    json_free(j);
+    buf_free(&b);
 }
 
 static void test_json_put(void **state)
@@ -118,7 +168,7 @@ static void test_json_put(void **state)
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) assert_true(json_number_value(json_array_get(j, i + 1)) == numbers[i]);
     assert_true(json_is_null(json_array_get(j, json_array_size(j) - 1)));
     assert_non_null(strstr(b.data, ",0.1,")); /* the shortest that reads back */
-    json_decref(j);
+    json_free(j);
     buf_free(&b);
 }
 
@@ -640,7 +690,7 @@ static void test_image_to_tensor(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_json_list),    cmocka_unit_test(test_json_large),  cmocka_unit_test(test_json_fields),         cmocka_unit_test(test_json_put),
+        cmocka_unit_test(test_json_list),    cmocka_unit_test(test_json_large),  cmocka_unit_test(test_json_fields),         cmocka_unit_test(test_json_many), cmocka_unit_test(test_json_put),
         cmocka_unit_test(test_tensor_round_trip), cmocka_unit_test(test_tensor_small_types), cmocka_unit_test(test_tensor_names), cmocka_unit_test(test_safetensors),   cmocka_unit_test(test_safetensors_hostile),
         cmocka_unit_test(test_npy),          cmocka_unit_test(test_npy_hostile), cmocka_unit_test(test_npz),                 cmocka_unit_test(test_png),
         cmocka_unit_test(test_png_raw),      cmocka_unit_test(test_jpeg),        cmocka_unit_test(test_image_to_tensor),
