@@ -354,9 +354,9 @@ void json_free(json_t *root) { free(root); }
 
 /* ------------------------------------------------------------------ access */
 
-int64_t json_integer_value(const json_t *v) { return json_is_integer(v) ? parse_int((const char *)v + v->at, NULL) : 0; }
+int64_t json_to_int(const json_t *v) { return json_is_integer(v) ? parse_int((const char *)v + v->at, NULL) : 0; }
 
-double json_number_value(const json_t *v) { return json_is_real(v) ? parse_double((const char *)v + v->at, NULL) : (double)json_integer_value(v); }
+double json_to_double(const json_t *v) { return json_is_real(v) ? parse_double((const char *)v + v->at, NULL) : (double)json_integer_value(v); }
 
 json_t *json_find(const json_t *obj, const char *key)
 {

@@ -6,7 +6,8 @@
  *
  * A graph of 100 MB is JSON of ten million values, so a value takes 8 bytes beside its text: all lie in one block, in the order of the file,
  * with a copy of the text after them, and an object of many keys has a hash table after its members. The names are those of jansson,
- * which has no place here: its values take 50 to 240 bytes. One source file cannot include both.
+ * which has no place here: its values take 50 to 240 bytes. They are inline here: a program
+ * may link both, but one source file cannot include both.
  */
 #ifndef QKV_FORMAT_JSON_H
 #define QKV_FORMAT_JSON_H
@@ -50,8 +51,10 @@ static inline bool json_is_null(const json_t *v) { return json_is(v, JSON_NULL);
 /* Of another type: NULL, 0. */
 static inline const char *json_string_value(const json_t *v) { return json_is_string(v) ? (const char *)v + v->at : NULL; }
 static inline size_t json_string_length(const json_t *v) { return json_is_string(v) ? v->span : 0; }
-int64_t json_integer_value(const json_t *v);
-double json_number_value(const json_t *v); /* of an integer, too */
+int64_t json_to_int(const json_t *v);
+double json_to_double(const json_t *v); /* of an integer, too */
+static inline int64_t json_integer_value(const json_t *v) { return json_to_int(v); }
+static inline double json_number_value(const json_t *v) { return json_to_double(v); }
 
 static inline size_t json_array_size(const json_t *v) { return json_is_array(v) ? v->at : 0; }
 static inline size_t json_object_size(const json_t *v) { return json_is_object(v) ? v->at : 0; }
