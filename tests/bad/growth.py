@@ -1,0 +1,140 @@
+"""Memory and time of `qkv inspect` and `qkv check` on model files that grow: what they take must be in proportion to the file.
+
+    python3 growth.py QKV [--mb 1 10 100] [--kind NAME ...]
+
+Makes a file of each kind and size with Python's standard library, runs each command on it and prints a table. A run fails where it takes more
+than 4 times the file and 64 MiB, more than 2 s of CPU per 10 MB (and no less than 2 s), or ends other than with 0, 1, 3, 4 or 5. TAP.
+"""
+import argparse, json, os, subprocess, sys, tempfile, zipfile
+
+TENSOR = {"dtype": 7, "sizes": [{"as_int": 4}], "requires_grad": False, "device": {"type": "cpu", "index": None}, "strides": [{"as_int": 1}],
+          "storage_offset": {"as_int": 0}, "layout": 7}
+SPEC = '[1, {"type": "builtins.tuple", "context": "null", "children_spec": []}]'
+
+
+def tensor(name):
+    return {"as_tensor": {"name": name}}
+
+
+def archive(path, nodes=(), values=(), inputs=(), outputs=(), weights=(), deflate=False):
+    """A .pt2 with one input x of 4 numbers; `values` names more tensors, `weights` more parameters of one shared entry."""
+    specs = [{"user_input": {"arg": tensor("x")}}] + list(inputs)
+    graph = {"inputs": [], "outputs": [], "nodes": list(nodes), "tensor_values": {n: TENSOR for n in ["x", *values, *weights]}, "sym_int_values": {},
+             "sym_bool_values": {}, "sym_float_values": {}, "is_single_tensor_return": False, "custom_obj_values": {}}
+    specs += [{"parameter": {"arg": {"name": w}, "parameter_name": w}} for w in weights]
+    call = {"fqn": "", "signature": {"inputs": [], "outputs": [], "in_spec": SPEC, "out_spec": SPEC, "forward_arg_names": ["x"]}}
+    program = {"graph_module": {"graph": graph, "signature": {"input_specs": specs, "output_specs": list(outputs)}, "module_call_graph": [call], "metadata": {},
+                                "treespec_namedtuple_fields": {}},
+               "opset_version": {"aten": 10}, "range_constraints": {}, "schema_version": {"major": 8, "minor": 14}, "verifiers": [], "torch_version": "2.13.0",
+               "guards_code": []}
+    config = {"config": {w: {"path_name": "weight_0", "is_param": True, "use_pickle": False, "tensor_meta": TENSOR} for w in weights}}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED if deflate else zipfile.ZIP_STORED) as z:
+        for name, text in {"archive_format": "pt2", "archive_version": "0", "byteorder": "little", "models/model.json": json.dumps(program),
+                           "data/weights/model_weights_config.json": json.dumps(config), "data/constants/model_constants_config.json": '{"config": {}}',
+                           "data/weights/weight_0": b"\0" * 16}.items():
+            z.writestr("m/" + name, text)
+
+
+def relu(i, of):
+    return {"target": "torch.ops.aten.relu.default", "inputs": [{"name": "self", "arg": tensor(of), "kind": 1}], "outputs": [tensor(f"r{i}")], "metadata": {},
+            "is_hop_single_tensor_return": None}
+
+
+def nodes(path, n):
+    archive(path, [relu(i, f"r{i - 1}" if i else "x") for i in range(n)], [f"r{i}" for i in range(n)], outputs=[{"user_output": {"arg": tensor(f"r{n - 1}")}}])
+
+
+def bomb(path, n):
+    """Objects without members, deflated to a hundredth and less: refused, or read within the bound."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as z:
+        for name, text in {"archive_format": "pt2", "archive_version": "0", "models/model.json": '{"a": [' + ",".join(["{}"] * n) + "]}",
+                           "data/weights/model_weights_config.json": '{"config": {}}', "data/constants/model_constants_config.json": '{"config": {}}'}.items():
+            z.writestr("m/" + name, text)
+
+
+def varint(n):
+    out = b""
+    while n > 127:
+        out, n = out + bytes([n & 127 | 128]), n >> 7
+    return out + bytes([n])
+
+
+def field(number, value):
+    if isinstance(value, int):
+        return varint(number << 3) + varint(value)
+    value = value.encode() if isinstance(value, str) else value
+    return varint(number << 3 | 2) + varint(len(value)) + value
+
+
+def value_info(name):
+    return field(1, name) + field(2, field(1, field(1, 1) + field(2, field(1, field(1, 4)))))
+
+
+def onnx(path, graph):
+    with open(path, "wb") as f:
+        f.write(field(1, 8) + field(7, graph) + field(8, field(1, "") + field(2, 17)))
+
+
+def onnx_outputs(path, n):
+    node = field(1, field(1, "x") + field(2, "y") + field(4, "Relu"))
+    onnx(path, node + field(2, "g") + field(11, value_info("x")) + b"".join([field(12, value_info("y"))] * n))
+
+
+def onnx_chain(path, n):
+    body = b"".join(field(1, field(1, f"r{i - 1}" if i else "x") + field(2, f"r{i}") + field(4, "Relu")) for i in range(n))
+    onnx(path, body + field(2, "g") + field(11, value_info("x")) + field(12, value_info(f"r{n - 1}")))
+
+
+# kind: what makes a file of n elements, and its bytes an element
+KINDS = {
+    "unused tensor_values": (lambda p, n: archive(p, values=[f"t{i}" for i in range(n)]), 222),
+    "nodes": (nodes, 420),
+    "scalar inputs": (lambda p, n: archive(p, inputs=[{"constant_input": {"name": f"c{i}", "value": {"as_int": i}}} for i in range(n)]), 65),
+    "scalar outputs": (lambda p, n: archive(p, outputs=[{"user_output": {"arg": {"as_int": i}}} for i in range(n)]), 45),
+    "weights on one entry": (lambda p, n: archive(p, weights=[f"w{i}" for i in range(n)]), 620),
+    "deflated objects": (bomb, 3),
+}
+# what is still above the bound (lists, cells, names and values of a node of 25 bytes take 860): measured by --kind, no test
+MORE = {
+    "outputs of one value": (lambda p, n: archive(p, outputs=[{"user_output": {"arg": tensor("x")}}] * n), 56),
+    "ONNX outputs": (onnx_outputs, 19),
+    "ONNX chain": (onnx_chain, 24),
+}
+
+
+def measure(command):
+    """Exit code, MB and CPU seconds of one run: the peak of resource usage of children is the largest of all, so each gets a process of its own."""
+    code = ("import resource, subprocess, sys\n"
+            "p = subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)\n"
+            "u = resource.getrusage(resource.RUSAGE_CHILDREN)\n"
+            "print(p.returncode, u.ru_maxrss, u.ru_utime + u.ru_stime)")
+    out = subprocess.run([sys.executable, "-c", code, *command], capture_output=True, text=True, check=True).stdout.split()
+    return int(out[0]), int(out[1]) / 1024, float(out[2])
+
+
+def main():
+    p = argparse.ArgumentParser()
+    p.add_argument("qkv")
+    p.add_argument("--mb", type=float, nargs="+", default=[1, 10])
+    p.add_argument("--kind", nargs="+", default=list(KINDS))
+    a = p.parse_args()
+    count, failed = 0, 0
+    with tempfile.TemporaryDirectory() as folder:
+        for kind in a.kind:
+            make, each = {**KINDS, **MORE}[kind]
+            for mb in a.mb:
+                path = os.path.join(folder, "m.onnx" if "ONNX" in kind else "m.pt2")
+                make(path, int(mb * 1e6 / each))
+                size = os.path.getsize(path) / 1e6
+                for command in ["inspect"], ["check"]:
+                    code, peak, cpu = measure([a.qkv, *command, path])
+                    most, time = 4 * size * 1e6 / 2**20 + 64, max(2, 0.2 * mb)
+                    ok = peak <= most and cpu <= time and code in (0, 1, 3, 4, 5)
+                    count, failed = count + 1, failed + (not ok)
+                    print(f"{'ok' if ok else 'not ok'} {count} - {kind}: {size:.2f} MB {command[0]}: exit {code}, {peak:.0f} of {most:.0f} MiB, {cpu:.2f} of {time:.0f} s", flush=True)
+    print(f"1..{count}")
+    return failed > 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
