@@ -193,7 +193,7 @@ static double reflect(double x, double twice_low, double twice_high)
 }
 
 /* padding 0 zeros, 1 border, 2 reflection */
-static double place(double x, int64_t n, int64_t padding, bool align)
+static double grid_place(double x, int64_t n, int64_t padding, bool align)
 {
     x = unnormalize(x, n, align);
     if (padding == 2) x = align ? reflect(x, 0, 2 * (double)(n - 1)) : reflect(x, -1, 2 * (double)n - 1);
@@ -228,7 +228,7 @@ static double sample(const double *plane, double gy, double gx, int64_t h, int64
             for (int i = 0; i < 4; i++) s += wy[j] * wx[i] * pixel_padded(plane, y0 - 1 + j, x0 - 1 + i, h, w, padding, align);
         return s;
     }
-    double x = place(gx, w, padding, align), y = place(gy, h, padding, align);
+    double x = grid_place(gx, w, padding, align), y = grid_place(gy, h, padding, align);
     if (!(fabs(x) < 1e15) || !(fabs(y) < 1e15)) return 0;
     return pixel(plane, (int64_t)nearbyint(y), (int64_t)nearbyint(x), h, w);
 }
@@ -242,7 +242,7 @@ typedef struct Corners {
 static Corners corners_of(double gy, double gx, int64_t h, int64_t w, int64_t padding, bool align)
 {
     Corners c = {{-1, -1, -1, -1}, {0}};
-    double x = place(gx, w, padding, align), y = place(gy, h, padding, align);
+    double x = grid_place(gx, w, padding, align), y = grid_place(gy, h, padding, align);
     if (!(fabs(x) < 1e15) || !(fabs(y) < 1e15)) return c;
     int64_t x0 = (int64_t)floor(x), y0 = (int64_t)floor(y);
     double tx = x - (double)x0, ty = y - (double)y0;
@@ -293,7 +293,7 @@ static double sample_volume(const double *volume, const double *g, const int64_t
     int64_t low[3];
     double t[3], s = 0;
     for (int i = 0; i < 3; i++) {
-        double x = place(g[2 - i], n[i], padding, align);
+        double x = grid_place(g[2 - i], n[i], padding, align);
         if (!(fabs(x) < 1e15)) return 0;
         low[i] = (int64_t)(mode == 1 ? nearbyint(x) : floor(x));
         t[i] = x - (double)low[i];
