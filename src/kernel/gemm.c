@@ -5,12 +5,38 @@
 
 struct GemmPool {
     PackedWeights *packed;
+#ifdef QKV_ONEDNN
     OneDnnPool *onednn; /* made when first wanted */
+#endif
 };
+
+/* A convolution that is no product of ours: oneDNN's, or loops where oneDNN is not built in. */
+#ifdef QKV_ONEDNN
+typedef OneDnn Other;
+static void free_others(GemmPool *p) { onednn_pool_free(p->onednn); }
+static size_t others_bytes(const GemmPool *p) { return onednn_pool_bytes(p->onednn); }
+static void free_other(Other *g) { onednn_free(g); }
+static size_t other_scratch(const Other *g) { return onednn_scratch(g); }
+static bool run_other(Other *g, const GemmBuffers *m, void *scratch, Err *err) { return onednn_run(g, m, scratch, err); }
+
+static Other *other_conv(GemmPool *p, const GemmConv *d, Err *err)
+{
+    if (!p->onednn) p->onednn = onednn_pool_create(err);
+    return p->onednn ? onednn_conv(p->onednn, d, err) : NULL;
+}
+#else
+typedef Direct Other;
+static void free_others(GemmPool *p) { (void)p; } /* loops keep no weights */
+static size_t others_bytes(const GemmPool *p) { return (void)p, 0; }
+static void free_other(Other *g) { direct_free(g); }
+static size_t other_scratch(const Other *g) { return direct_scratch(g); }
+static bool run_other(Other *g, const GemmBuffers *m, void *scratch, Err *err) { return direct_run(g, m, scratch, err); }
+static Other *other_conv(GemmPool *p, const GemmConv *d, Err *err) { return (void)p, direct_conv(d, err); }
+#endif
 
 struct Gemm {
     Packed *packed; /* one of the two */
-    OneDnn *onednn;
+    Other *other;
 };
 
 GemmPool *gemm_pool_create(Err *err)
@@ -26,26 +52,20 @@ void gemm_pool_free(GemmPool *p)
 {
     if (!p) return;
     packed_weights_free(p->packed);
-    onednn_pool_free(p->onednn);
+    free_others(p);
     free(p);
 }
 
-size_t gemm_pool_bytes(const GemmPool *p) { return p ? packed_weights_bytes(p->packed) + onednn_pool_bytes(p->onednn) : 0; }
+size_t gemm_pool_bytes(const GemmPool *p) { return p ? packed_weights_bytes(p->packed) + others_bytes(p) : 0; }
 
-static OneDnnPool *onednn_pool(GemmPool *p, Err *err)
+static Gemm *gemm_of(Packed *packed, Other *other, Err *err)
 {
-    if (!p->onednn) p->onednn = onednn_pool_create(err);
-    return p->onednn;
-}
-
-static Gemm *gemm_of(Packed *packed, OneDnn *onednn, Err *err)
-{
-    if (!packed && !onednn) return NULL;
+    if (!packed && !other) return NULL;
     Gemm *g = malloc(sizeof *g);
-    if (g) *g = (Gemm){packed, onednn};
+    if (g) *g = (Gemm){packed, other};
     else fail(err, E_LIMIT, "out of memory");
     if (!g) packed_free(packed);
-    if (!g) onednn_free(onednn);
+    if (!g) free_other(other);
     return g;
 }
 
@@ -54,7 +74,7 @@ Gemm *gemm_matmul(GemmPool *p, const GemmMatmul *d, Err *err)
     return gemm_of(packed_matmul(p->packed, kernels(), d, err), NULL, err);
 }
 
-#if defined(__x86_64__)
+#if defined(__x86_64__) && defined(QKV_ONEDNN)
 /* Windows side by side over a picture whose channels are planes: the first layer of a vision transformer. */
 static bool patches(const GemmConv *d)
 {
@@ -66,10 +86,11 @@ static bool patches(const GemmConv *d)
 
 /* oneDNN generates code for each size of each layer, in 0.6 to 11 ms; ours takes any size in 0.01 ms. On tiles (AMX) it is as fast; on AVX-512 and AVX2 oneDNN's
  * code is 5 to 40 % faster (bench/convolutions.c), but for patches on AVX2, where it has none, and weights that change from run to run (training), which it wants in a layout
- * of its own or takes by plain loops. Other CPUs' code it does not generate. */
+ * of its own or takes by plain loops. Other CPUs' code it does not generate,
+ * and a build may be without it: then all are ours that can be. */
 static bool ours(const GemmConv *d)
 {
-#if defined(__x86_64__)
+#if defined(__x86_64__) && defined(QKV_ONEDNN)
     const ProductKernel *k = packed_kernel(kernels(), d->w, false);
     return k && (k->in_place || !d->w_constant || patches(d));
 #else
@@ -81,24 +102,22 @@ static bool ours(const GemmConv *d)
 Gemm *gemm_conv(GemmPool *p, const GemmConv *d, Err *err)
 {
     Packed *own = ours(d) ? packed_conv(p->packed, kernels(), d, &(Err){0}) : NULL;
-    if (own) return gemm_of(own, NULL, err);
-    OneDnnPool *q = onednn_pool(p, err);
-    return q ? gemm_of(NULL, onednn_conv(q, d, err), err) : NULL;
+    return own ? gemm_of(own, NULL, err) : gemm_of(NULL, other_conv(p, d, err), err);
 }
 
 void gemm_free(Gemm *g)
 {
     if (!g) return;
     packed_free(g->packed);
-    onednn_free(g->onednn);
+    free_other(g->other);
     free(g);
 }
 
-size_t gemm_scratch(const Gemm *g) { return g->packed ? packed_scratch(g->packed) : onednn_scratch(g->onednn); }
+size_t gemm_scratch(const Gemm *g) { return g->packed ? packed_scratch(g->packed) : other_scratch(g->other); }
 
 bool gemm_run(Gemm *g, const GemmBuffers *m, void *scratch, Err *err)
 {
-    return g->packed ? packed_run(g->packed, m, scratch, err) : onednn_run(g->onednn, m, scratch, err);
+    return g->packed ? packed_run(g->packed, m, scratch, err) : run_other(g->other, m, scratch, err);
 }
 
 /* ------------------------------------------------------------------ packed weights in files */

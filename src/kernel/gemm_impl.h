@@ -1,4 +1,4 @@
-/* The two ways of gemm.c, for tests and measurements that compare them. */
+/* The ways of gemm.c, for tests and measurements that compare them. */
 #ifndef QKV_KERNEL_GEMM_IMPL_H
 #define QKV_KERNEL_GEMM_IMPL_H
 #include "kernel/gemm.h"
@@ -47,7 +47,14 @@ void conv_rows_fill(const ConvRows *r, void *strip, const void *x, int64_t first
 /* Pictures and outputs channels-last (patches: any picture), one group, not transposed, one or two spatial axes; NULL without an error: another one. */
 Packed *packed_conv(PackedWeights *p, const Kernels *k, const GemmConv *d, Err *err);
 
-/* oneDNN: all dtypes equal (the bias may be f32), c and residual contiguous. */
+/* Convolutions by loops: any of them. */
+typedef struct Direct Direct;
+Direct *direct_conv(const GemmConv *d, Err *err);
+void direct_free(Direct *g);
+size_t direct_scratch(const Direct *g);
+bool direct_run(const Direct *g, const GemmBuffers *m, void *scratch, Err *err);
+
+/* oneDNN, in builds that have it (QKV_ONEDNN): all dtypes equal (the bias may be f32), c and residual contiguous. */
 typedef struct OneDnn OneDnn;
 typedef struct OneDnnPool OneDnnPool;
 OneDnnPool *onednn_pool_create(Err *err);

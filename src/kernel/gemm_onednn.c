@@ -1,20 +1,16 @@
-/* oneDNN 2.x behind gemm_impl.h. Every *_desc_init, attribute and query of oneDNN is in this file.
+/* oneDNN 2 or 3 behind gemm_impl.h: every primitive, attribute and query of oneDNN is in this file, what the versions differ in is in onednn_api.h.
  * Weights: the primitive is asked which layout it wants (format tag any), and constant weights are reordered into it once, those of a convolution that change in every run.
  */
 #include "kernel/gemm_impl.h"
-#include <oneapi/dnnl/dnnl.h>
 #include <omp.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/cpu.h"
-
-#if DNNL_VERSION_MAJOR != 2
-#error "gemm_onednn.c is written for oneDNN 2 (Debian's libdnnl-dev)"
-#endif
+#include "kernel/onednn_api.h"
 
 typedef struct Reordered {
     const void *from;
-    dnnl_memory_desc_t plain, want;
+    Desc plain, want;
     void *data;
 } Reordered;
 
@@ -26,7 +22,7 @@ struct OneDnnPool {
     size_t bytes;
 };
 
-enum { ALIGN = 64, MAX_ARGS = 8 };
+enum { ALIGN = 64, MAX_ARGS = 8, MAX_DESCS = 12 };
 
 static bool failed(Err *err, const char *what, dnnl_status_t s)
 {
@@ -58,7 +54,11 @@ OneDnnPool *onednn_pool_create(Err *err)
 void onednn_pool_free(OneDnnPool *p)
 {
     if (!p) return;
-    for (int i = 0; i < p->npacked; i++) free(p->packed[i].data);
+    for (int i = 0; i < p->npacked; i++) {
+        dnnl_memory_desc_destroy(p->packed[i].plain);
+        dnnl_memory_desc_destroy(p->packed[i].want);
+        free(p->packed[i].data);
+    }
     free(p->packed);
     if (p->stream) dnnl_stream_destroy(p->stream);
     if (p->engine) dnnl_engine_destroy(p->engine);
@@ -71,7 +71,9 @@ struct OneDnn {
     OneDnnPool *pool;
     dnnl_primitive_t main, in, out, back, turn; /* in, out, back (of what is summed), turn (of weights): reorders around a convolution in another layout; NULL otherwise */
     dnnl_memory_t a, b, c, bias, residual, scratch, in_memory, out_memory, turned; /* turned: weights in the layout that is wanted */
-    dnnl_memory_desc_t plain_a, plain_b, plain_c;
+    DescView plain_a, plain_b, plain_c;
+    Desc descs[MAX_DESCS]; /* all that were made for it */
+    int ndescs;
     int residual_arg;
     bool b_packed, alone; /* alone: too little work to wake a second thread for */
     size_t scratch_main, scratch_in, scratch_out, scratch_turned;
@@ -92,31 +94,39 @@ void onednn_free(OneDnn *g)
     if (g->out) dnnl_primitive_destroy(g->out);
     if (g->back) dnnl_primitive_destroy(g->back);
     if (g->turn) dnnl_primitive_destroy(g->turn);
+    for (int i = 0; i < g->ndescs; i++) dnnl_memory_desc_destroy(g->descs[i]);
     free(g);
 }
 
 static dnnl_data_type_t type_of(DType t) { return t == DT_F32 ? dnnl_f32 : t == DT_BF16 ? dnnl_bf16 : dnnl_data_type_undef; }
 
-static bool plain(dnnl_memory_desc_t *md, const Tensor *t, Err *err)
+static bool strided(OneDnn *g, DescView *md, int rank, const dnnl_dims_t dims, DType t, const dnnl_dims_t strides, Err *err)
+{
+    DNNL(dnnl_memory_desc_create_with_strides(&g->descs[g->ndescs], rank, dims, type_of(t), strides));
+    *md = g->descs[g->ndescs++];
+    return true;
+}
+
+static bool plain(OneDnn *g, DescView *md, const Tensor *t, Err *err)
 {
     dnnl_dims_t dims, strides;
     for (int i = 0; i < t->rank; i++) {
         dims[i] = t->shape[i];
         strides[i] = t->stride[i];
     }
-    DNNL(dnnl_memory_desc_init_by_strides(md, t->rank, dims, type_of(t->dtype), strides));
-    return true;
+    return strided(g, md, t->rank, dims, t->dtype, strides, err);
 }
 
-static bool any_layout(dnnl_memory_desc_t *md, const dnnl_memory_desc_t *like, Err *err)
+static bool any_layout(OneDnn *g, DescView *md, DescView like, Err *err)
 {
-    DNNL(dnnl_memory_desc_init_by_tag(md, like->ndims, like->dims, like->data_type, dnnl_format_tag_any));
+    DNNL(desc_any(&g->descs[g->ndescs], like));
+    *md = g->descs[g->ndescs++];
     return true;
 }
 
 static const dnnl_alg_kind_t eltwise[] = {0, dnnl_eltwise_relu, dnnl_eltwise_gelu_erf, dnnl_eltwise_gelu_tanh, dnnl_eltwise_swish}; /* by GemmAct */
 
-static bool attributes(dnnl_primitive_attr_t *attr, GemmAct act, const dnnl_memory_desc_t *residual, int *residual_arg, Err *err)
+static bool attributes(dnnl_primitive_attr_t *attr, GemmAct act, DescView residual, int *residual_arg, Err *err)
 {
     dnnl_post_ops_t post;
     int n = 0;
@@ -126,7 +136,7 @@ static bool attributes(dnnl_primitive_attr_t *attr, GemmAct act, const dnnl_memo
     DNNL(dnnl_post_ops_create(&post));
     dnnl_status_t s = dnnl_success;
     if (act != GEMM_NONE) {
-        s = dnnl_post_ops_append_eltwise(post, 1.0f, eltwise[act], act == GEMM_SILU ? 1.0f : 0.0f, 0.0f);
+        s = post_eltwise(post, eltwise[act], act == GEMM_SILU ? 1.0f : 0.0f);
         n++;
     }
     if (s == dnnl_success && residual) {
@@ -145,15 +155,15 @@ static bool conv_attributes(dnnl_primitive_attr_t *attr, const GemmConv *d, Err 
     DNNL(dnnl_primitive_attr_create(attr));
     DNNL(dnnl_primitive_attr_set_scratchpad_mode(*attr, dnnl_scratchpad_mode_user));
     DNNL(dnnl_post_ops_create(&post));
-    dnnl_status_t s = d->sum ? dnnl_post_ops_append_sum(post, 1.0f) : dnnl_success;
-    if (s == dnnl_success && d->act != GEMM_NONE) s = dnnl_post_ops_append_eltwise(post, 1.0f, eltwise[d->act], d->act == GEMM_SILU ? 1.0f : 0.0f, 0.0f);
+    dnnl_status_t s = d->sum ? post_sum(post) : dnnl_success;
+    if (s == dnnl_success && d->act != GEMM_NONE) s = post_eltwise(post, eltwise[d->act], d->act == GEMM_SILU ? 1.0f : 0.0f);
     if (s == dnnl_success) s = dnnl_primitive_attr_set_post_ops(*attr, post);
     dnnl_post_ops_destroy(post);
     return s == dnnl_success || failed(err, "post-ops", s);
 }
 
 /* One reorder from -> to with its own buffers, run at once. */
-static bool reorder_now(OneDnnPool *p, const dnnl_memory_desc_t *from, const void *src, const dnnl_memory_desc_t *to, void *dst, Err *err)
+static bool reorder_now(OneDnnPool *p, DescView from, const void *src, DescView to, void *dst, Err *err)
 {
     dnnl_primitive_desc_t pd = NULL;
     dnnl_primitive_t prim = NULL;
@@ -173,7 +183,7 @@ static bool reorder_now(OneDnnPool *p, const dnnl_memory_desc_t *from, const voi
 }
 
 /* The weight's bytes in the layout that a primitive wants; made once. A layout that is the plain one costs nothing. */
-static bool packed_weight(OneDnnPool *p, const void *data, const dnnl_memory_desc_t *have, const dnnl_memory_desc_t *want, void **out, Err *err)
+static bool packed_weight(OneDnnPool *p, const void *data, DescView have, DescView want, void **out, Err *err)
 {
     if (dnnl_memory_desc_equal(have, want)) {
         *out = (void *)(uintptr_t)data;
@@ -181,7 +191,7 @@ static bool packed_weight(OneDnnPool *p, const void *data, const dnnl_memory_des
     }
     for (int i = 0; i < p->npacked; i++) {
         Reordered *k = &p->packed[i];
-        if (k->from == data && dnnl_memory_desc_equal(&k->plain, have) && dnnl_memory_desc_equal(&k->want, want)) {
+        if (k->from == data && dnnl_memory_desc_equal(k->plain, have) && dnnl_memory_desc_equal(k->want, want)) {
             *out = k->data;
             return true;
         }
@@ -194,19 +204,22 @@ static bool packed_weight(OneDnnPool *p, const void *data, const dnnl_memory_des
         p->cap = cap;
     }
     size_t n = dnnl_memory_desc_get_size(want);
-    void *to = aligned_alloc(ALIGN, round_up(n));
-    if (!to) return fail(err, E_LIMIT, "out of memory: %zu bytes of packed weights", n);
-    if (!reorder_now(p, have, data, want, to, err)) {
-        free(to);
-        return false;
+    Reordered k = {.from = data, .data = aligned_alloc(ALIGN, round_up(n))};
+    bool ok = k.data ? reorder_now(p, have, data, want, k.data, err) : fail(err, E_LIMIT, "out of memory: %zu bytes of packed weights", n);
+    dnnl_status_t s = ok ? dnnl_memory_desc_clone(&k.plain, have) : dnnl_success;
+    if (ok && s == dnnl_success) s = dnnl_memory_desc_clone(&k.want, want);
+    if (!ok || s != dnnl_success) {
+        if (k.plain) dnnl_memory_desc_destroy(k.plain);
+        free(k.data);
+        return ok && failed(err, "layout of weights", s);
     }
-    p->packed[p->npacked++] = (Reordered){data, *have, *want, to};
+    p->packed[p->npacked++] = k;
     p->bytes += n;
-    *out = to;
+    *out = k.data;
     return true;
 }
 
-static bool memory_for(OneDnnPool *p, dnnl_memory_t *m, const dnnl_memory_desc_t *md, void *data, Err *err)
+static bool memory_for(OneDnnPool *p, dnnl_memory_t *m, DescView md, void *data, Err *err)
 {
     DNNL(dnnl_memory_create(m, md, p->engine, data));
     return true;
@@ -233,36 +246,36 @@ static bool build_matmul(OneDnn *g, const void *what, dnnl_primitive_desc_t *pd,
     const GemmMatmul *d = what;
     OneDnnPool *p = g->pool;
     Tensor a = unexpanded(d->a), b = unexpanded(d->b);
-    dnnl_memory_desc_t wb, bias, residual;
-    dnnl_matmul_desc_t desc;
+    DescView bias = NULL, residual = NULL;
     dnnl_primitive_attr_t attr = NULL;
-    TRY(plain(&g->plain_a, &a, err) && plain(&g->plain_b, &b, err) && plain(&g->plain_c, d->c, err));
-    wb = g->plain_b;
-    if (d->b_constant) TRY(any_layout(&wb, &g->plain_b, err));
+    TRY(plain(g, &g->plain_a, &a, err) && plain(g, &g->plain_b, &b, err) && plain(g, &g->plain_c, d->c, err));
+    DescView wb = g->plain_b;
+    if (d->b_constant) TRY(any_layout(g, &wb, g->plain_b, err));
     if (d->bias) {
-        dnnl_dims_t dims;
-        for (int i = 0; i < d->c->rank; i++) dims[i] = i == d->c->rank - 1 ? d->c->shape[i] : 1;
-        DNNL(dnnl_memory_desc_init_by_strides(&bias, d->c->rank, dims, type_of(d->bias->dtype), NULL));
+        Tensor row = *d->bias; /* broadcast over all but the last dim */
+        row.rank = d->c->rank;
+        for (int i = 0; i < row.rank; i++) row.shape[i] = i == row.rank - 1 ? d->c->shape[i] : 1;
+        strides_contiguous(row.rank, row.shape, row.stride);
+        TRY(plain(g, &bias, &row, err));
     }
-    if (d->residual) TRY(plain(&residual, d->residual, err));
-    DNNL(dnnl_matmul_desc_init(&desc, &g->plain_a, &wb, d->bias ? &bias : NULL, &g->plain_c));
-    bool ok = attributes(&attr, d->act, d->residual ? &residual : NULL, &g->residual_arg, err);
-    dnnl_status_t s = ok ? dnnl_primitive_desc_create(pd, &desc, attr, p->engine, NULL) : dnnl_unimplemented;
+    if (d->residual) TRY(plain(g, &residual, d->residual, err));
+    bool ok = attributes(&attr, d->act, residual, &g->residual_arg, err);
+    dnnl_status_t s = ok ? dnnl_matmul_primitive_desc_create(pd, p->engine, g->plain_a, wb, bias, g->plain_c, attr) : dnnl_unimplemented;
     if (attr) dnnl_primitive_attr_destroy(attr);
     if (!ok || s != dnnl_success) return ok && failed(err, "matmul", s);
-    const dnnl_memory_desc_t *scratch = dnnl_primitive_desc_query_md(*pd, dnnl_query_scratchpad_md, 0);
+    DescView scratch = dnnl_primitive_desc_query_md(*pd, dnnl_query_scratchpad_md, 0);
     g->scratch_main = dnnl_memory_desc_get_size(scratch);
     DNNL(dnnl_primitive_create(&g->main, *pd));
     void *weight = NULL;
-    const dnnl_memory_desc_t *want = dnnl_primitive_desc_query_md(*pd, dnnl_query_weights_md, 0);
-    if (d->b_constant) TRY(packed_weight(p, d->b->data, &g->plain_b, want, &weight, err));
+    DescView want = dnnl_primitive_desc_query_md(*pd, dnnl_query_weights_md, 0);
+    if (d->b_constant) TRY(packed_weight(p, d->b->data, g->plain_b, want, &weight, err));
     g->b_packed = d->b_constant;
-    TRY(memory_for(p, &g->a, &g->plain_a, DNNL_MEMORY_NONE, err));
+    TRY(memory_for(p, &g->a, g->plain_a, DNNL_MEMORY_NONE, err));
     TRY(memory_for(p, &g->b, want, d->b_constant ? weight : DNNL_MEMORY_NONE, err));
-    TRY(memory_for(p, &g->c, &g->plain_c, DNNL_MEMORY_NONE, err));
+    TRY(memory_for(p, &g->c, g->plain_c, DNNL_MEMORY_NONE, err));
     TRY(memory_for(p, &g->scratch, scratch, DNNL_MEMORY_NONE, err));
-    if (d->bias) TRY(memory_for(p, &g->bias, &bias, DNNL_MEMORY_NONE, err));
-    if (d->residual) TRY(memory_for(p, &g->residual, &residual, DNNL_MEMORY_NONE, err));
+    if (d->bias) TRY(memory_for(p, &g->bias, bias, DNNL_MEMORY_NONE, err));
+    if (d->residual) TRY(memory_for(p, &g->residual, residual, DNNL_MEMORY_NONE, err));
     return true;
 }
 
@@ -305,7 +318,7 @@ OneDnn *onednn_matmul(OneDnnPool *p, const GemmMatmul *d, Err *err)
 /* ------------------------------------------------------------------ convolution */
 
 /* (O, C/g, k...) as (g, O/g, C/g, k...); transposed (C, O/g, k...) as (g, O/g, C/g, k...), which swaps two strides. */
-static bool weight_desc(dnnl_memory_desc_t *md, const GemmConv *d, Err *err)
+static bool weight_desc(OneDnn *p, const GemmConv *d, Err *err)
 {
     dnnl_dims_t dims, strides;
     const Tensor *w = d->w;
@@ -323,11 +336,10 @@ static bool weight_desc(dnnl_memory_desc_t *md, const GemmConv *d, Err *err)
         dims[n] = w->shape[2 + i];
         strides[n++] = w->stride[2 + i];
     }
-    DNNL(dnnl_memory_desc_init_by_strides(md, n, dims, type_of(w->dtype), strides));
-    return true;
+    return strided(p, &p->plain_b, n, dims, w->dtype, strides, err);
 }
 
-static bool reorder_for(OneDnn *g, dnnl_primitive_t *prim, const dnnl_memory_desc_t *from, const dnnl_memory_desc_t *to, Err *err)
+static bool reorder_for(OneDnn *g, dnnl_primitive_t *prim, DescView from, DescView to, Err *err)
 {
     dnnl_primitive_desc_t pd;
     DNNL(dnnl_reorder_primitive_desc_create(&pd, from, g->pool->engine, to, g->pool->engine, NULL));
@@ -337,49 +349,44 @@ static bool reorder_for(OneDnn *g, dnnl_primitive_t *prim, const dnnl_memory_des
 }
 
 /* x or y as it lies: strides of axes of size 1 are free, and oneDNN knows a layout by all of them. */
-static bool activations_desc(dnnl_memory_desc_t *md, const Tensor *t, Err *err)
+static bool activations_desc(OneDnn *g, DescView *md, const Tensor *t, Err *err)
 {
     Tensor u = *t;
     if (tensor_channels_last(t)) strides_channels_last(u.rank, u.shape, u.stride);
     else strides_contiguous(u.rank, u.shape, u.stride);
-    return plain(md, &u, err);
+    return plain(g, md, &u, err);
 }
 
 /* What the convolution computes on: channels-last stays (the fast kernels take it), a contiguous tensor is what the kernel likes best. */
-static bool channels_desc(dnnl_memory_desc_t *md, const Tensor *t, const dnnl_memory_desc_t *have, Err *err)
+static bool channels_desc(OneDnn *g, DescView *md, const Tensor *t, DescView have, Err *err)
 {
-    if (!tensor_channels_last(t)) return any_layout(md, have, err);
-    *md = *have;
+    if (!tensor_channels_last(t)) return any_layout(g, md, have, err);
+    *md = have;
     return true;
 }
 
 /* as_it_lies: in the layout that x and y have. */
-static bool create_conv(OneDnn *g, const GemmConv *d, const dnnl_memory_desc_t *w, bool as_it_lies, dnnl_primitive_desc_t *pd, Err *err)
+static bool create_conv(OneDnn *g, const GemmConv *d, bool as_it_lies, dnnl_primitive_desc_t *pd, Err *err)
 {
-    dnnl_memory_desc_t x_any, w_any, y_any, bias;
+    DescView x = NULL, w = NULL, y = NULL, bias = NULL;
     dnnl_dims_t dilation;
     dnnl_primitive_attr_t attr = NULL;
-    if (as_it_lies) TRY(channels_desc(&x_any, d->x, &g->plain_a, err) && channels_desc(&y_any, d->y, &g->plain_c, err));
-    else TRY(any_layout(&x_any, &g->plain_a, err) && any_layout(&y_any, &g->plain_c, err));
-    TRY(any_layout(&w_any, w, err));
-    if (d->bias) DNNL(dnnl_memory_desc_init_by_tag(&bias, 1, (dnnl_dims_t){d->bias->shape[0]}, type_of(d->bias->dtype), dnnl_a));
+    if (as_it_lies) TRY(channels_desc(g, &x, d->x, g->plain_a, err) && channels_desc(g, &y, d->y, g->plain_c, err));
+    else TRY(any_layout(g, &x, g->plain_a, err) && any_layout(g, &y, g->plain_c, err));
+    TRY(any_layout(g, &w, g->plain_b, err));
+    if (d->bias) TRY(strided(g, &bias, 1, (dnnl_dims_t){d->bias->shape[0]}, d->bias->dtype, (dnnl_dims_t){1}, err));
     for (int i = 0; i < d->spatial; i++) dilation[i] = d->dilation[i] - 1;
-    bool ok = conv_attributes(&attr, d, err);
     dnnl_status_t s = dnnl_unimplemented;
-    if (ok && d->transposed) {
-        dnnl_deconvolution_desc_t desc;
-        s = dnnl_dilated_deconvolution_forward_desc_init(&desc, dnnl_forward_inference, dnnl_deconvolution_direct, &x_any, &w_any,
-                                                         d->bias ? &bias : NULL, &y_any, d->stride, dilation, d->padding, d->padding_end);
-        if (s == dnnl_success) s = dnnl_primitive_desc_create(pd, &desc, attr, g->pool->engine, NULL);
-    } else if (ok) {
-        dnnl_convolution_desc_t desc;
-        s = dnnl_dilated_convolution_forward_desc_init(&desc, dnnl_forward_inference, dnnl_convolution_direct, &x_any, &w_any,
-                                                       d->bias ? &bias : NULL, &y_any, d->stride, dilation, d->padding, d->padding_end);
-        if (s == dnnl_success) s = dnnl_primitive_desc_create(pd, &desc, attr, g->pool->engine, NULL);
-    }
+    bool ok = conv_attributes(&attr, d, err);
+    if (ok && d->transposed)
+        s = dnnl_deconvolution_forward_primitive_desc_create(pd, g->pool->engine, dnnl_forward_inference, dnnl_deconvolution_direct, x, w, bias, y, d->stride, dilation, d->padding,
+                                                             d->padding_end, attr);
+    else if (ok)
+        s = dnnl_convolution_forward_primitive_desc_create(pd, g->pool->engine, dnnl_forward_inference, dnnl_convolution_direct, x, w, bias, y, d->stride, dilation, d->padding,
+                                                           d->padding_end, attr);
     if (attr) dnnl_primitive_attr_destroy(attr);
     if (!ok || s != dnnl_success) return ok && failed(err, "convolution", s);
-    if (d->bias && !g->bias) TRY(memory_for(g->pool, &g->bias, &bias, DNNL_MEMORY_NONE, err));
+    if (d->bias && !g->bias) TRY(memory_for(g->pool, &g->bias, bias, DNNL_MEMORY_NONE, err));
     return true;
 }
 
@@ -393,10 +400,10 @@ static bool is_reference(dnnl_primitive_desc_t pd)
 /* Channels-last stays so if there is code for it (below AVX-512 there is little). */
 static bool choose_conv(OneDnn *g, const GemmConv *d, dnnl_primitive_desc_t *pd, Err *err)
 {
-    TRY(create_conv(g, d, &g->plain_b, true, pd, err));
+    TRY(create_conv(g, d, true, pd, err));
     if (!is_reference(*pd)) return true;
     dnnl_primitive_desc_t other = NULL;
-    TRY(create_conv(g, d, &g->plain_b, false, &other, err));
+    TRY(create_conv(g, d, false, &other, err));
     dnnl_primitive_desc_destroy(*pd);
     *pd = other;
     return true;
@@ -405,33 +412,32 @@ static bool choose_conv(OneDnn *g, const GemmConv *d, dnnl_primitive_desc_t *pd,
 static bool build_conv(OneDnn *g, const void *what, dnnl_primitive_desc_t *pd, Err *err)
 {
     const GemmConv *d = what;
-    TRY(activations_desc(&g->plain_a, d->x, err) && activations_desc(&g->plain_c, d->y, err) && weight_desc(&g->plain_b, d, err));
+    TRY(activations_desc(g, &g->plain_a, d->x, err) && activations_desc(g, &g->plain_c, d->y, err) && weight_desc(g, d, err));
     TRY(choose_conv(g, d, pd, err));
-    const dnnl_memory_desc_t *x = dnnl_primitive_desc_query_md(*pd, dnnl_query_src_md, 0), *y = dnnl_primitive_desc_query_md(*pd, dnnl_query_dst_md, 0),
-                             *w = dnnl_primitive_desc_query_md(*pd, dnnl_query_weights_md, 0),
-                             *scratch = dnnl_primitive_desc_query_md(*pd, dnnl_query_scratchpad_md, 0);
+    DescView x = dnnl_primitive_desc_query_md(*pd, dnnl_query_src_md, 0), y = dnnl_primitive_desc_query_md(*pd, dnnl_query_dst_md, 0);
+    DescView w = dnnl_primitive_desc_query_md(*pd, dnnl_query_weights_md, 0), scratch = dnnl_primitive_desc_query_md(*pd, dnnl_query_scratchpad_md, 0);
     g->scratch_main = dnnl_memory_desc_get_size(scratch);
     DNNL(dnnl_primitive_create(&g->main, *pd));
     void *weight = NULL;
-    if (d->w_constant) TRY(packed_weight(g->pool, d->w->data, &g->plain_b, w, &weight, err));
+    if (d->w_constant) TRY(packed_weight(g->pool, d->w->data, g->plain_b, w, &weight, err));
     g->b_packed = d->w_constant;
-    if (!d->w_constant && !dnnl_memory_desc_equal(w, &g->plain_b)) {
-        TRY(reorder_for(g, &g->turn, &g->plain_b, w, err) && memory_for(g->pool, &g->turned, w, DNNL_MEMORY_NONE, err));
+    if (!d->w_constant && !dnnl_memory_desc_equal(w, g->plain_b)) {
+        TRY(reorder_for(g, &g->turn, g->plain_b, w, err) && memory_for(g->pool, &g->turned, w, DNNL_MEMORY_NONE, err));
         g->scratch_turned = dnnl_memory_desc_get_size(w);
-        w = &g->plain_b;
+        w = g->plain_b;
     }
-    if (!dnnl_memory_desc_equal(x, &g->plain_a)) {
-        TRY(reorder_for(g, &g->in, &g->plain_a, x, err) && memory_for(g->pool, &g->in_memory, x, DNNL_MEMORY_NONE, err));
+    if (!dnnl_memory_desc_equal(x, g->plain_a)) {
+        TRY(reorder_for(g, &g->in, g->plain_a, x, err) && memory_for(g->pool, &g->in_memory, x, DNNL_MEMORY_NONE, err));
         g->scratch_in = dnnl_memory_desc_get_size(x);
     }
-    if (!dnnl_memory_desc_equal(y, &g->plain_c)) {
-        TRY(reorder_for(g, &g->out, y, &g->plain_c, err) && memory_for(g->pool, &g->out_memory, y, DNNL_MEMORY_NONE, err));
+    if (!dnnl_memory_desc_equal(y, g->plain_c)) {
+        TRY(reorder_for(g, &g->out, y, g->plain_c, err) && memory_for(g->pool, &g->out_memory, y, DNNL_MEMORY_NONE, err));
         g->scratch_out = dnnl_memory_desc_get_size(y);
-        if (d->sum) TRY(reorder_for(g, &g->back, &g->plain_c, y, err));
+        if (d->sum) TRY(reorder_for(g, &g->back, g->plain_c, y, err));
     }
-    TRY(memory_for(g->pool, &g->a, &g->plain_a, DNNL_MEMORY_NONE, err));
+    TRY(memory_for(g->pool, &g->a, g->plain_a, DNNL_MEMORY_NONE, err));
     TRY(memory_for(g->pool, &g->b, w, d->w_constant ? weight : DNNL_MEMORY_NONE, err));
-    TRY(memory_for(g->pool, &g->c, &g->plain_c, DNNL_MEMORY_NONE, err));
+    TRY(memory_for(g->pool, &g->c, g->plain_c, DNNL_MEMORY_NONE, err));
     return memory_for(g->pool, &g->scratch, scratch, DNNL_MEMORY_NONE, err);
 }
 
