@@ -1,7 +1,7 @@
 # make             build/qkv, build/libqkv.a, build/libqkv.so (installs missing Debian packages first)
 # make demo        classify handwritten digits with a small trained Vision Transformer
-# make demo-minilm similarity of sentences with real 22M-parameter weights (needs pip: torch)
-# make check       tests that need neither torch nor network
+# make demo-minilm similarity of sentences with real 22M-parameter weights (installs torch and transformers into .venv)
+# make check       builds and runs the tests that need neither torch nor network
 # make check-all   all tests; ends with "N passed, N failed"
 # make coverage-attention   spellings, traps and models of attention: the figures of docs/ATTENTION.md
 # make tutorial    draws the scene of docs/TUTORIAL-SAM3.md, runs its commands, writes what they print and show
@@ -9,29 +9,34 @@
 PREFIX ?= /usr/local
 PY = .venv/bin/python
 
-.PHONY: all demo demo-minilm check check-all coverage-attention tutorial asan-build asan fuzz bench wheel install clean
+.PHONY: all tests demo demo-minilm check check-all coverage-attention tutorial asan-build asan fuzz bench wheel install clean
 all: build/build.ninja
-	@ninja -C build $(NINJAFLAGS)
+	@ninja -C build $(NINJAFLAGS) product
 	@test -e build/qkv || ln -s cli/qkv build/qkv
 
 build/build.ninja:
 	@tools/setup.sh build
 	@meson setup build --prefix=$(PREFIX) >/dev/null
 
+# Meson looks once more for what a first `make` did without.
+tests: all
+	@tools/setup.sh check
+	@grep -q cmocka build/meson-info/intro-dependencies.json || meson setup --reconfigure build >/dev/null
+	@ninja -C build $(NINJAFLAGS)
+
 demo: all
 	@sh examples/demo.sh
 
 demo-minilm: all
-	@tools/setup.sh torch
+	@tools/setup.sh minilm
 	@sh examples/demo_minilm.sh
 
-check: all
-	@tools/setup.sh check || true
+check: tests
 	@tools/check.sh quick
 
 check-all: build/build.ninja
 	@meson configure build -Dwerror=true
-	@$(MAKE) --no-print-directory all
+	@$(MAKE) --no-print-directory tests
 	@tools/setup.sh torch
 	@tools/check.sh all
 
@@ -40,11 +45,12 @@ coverage-attention: all
 	@$(PY) tests/spellings/coverage.py
 
 tutorial: all
-	@tools/setup.sh torch
+	@tools/setup.sh sam3
 	@$(PY) tools/tutorial.py build/qkv
 
 build-asan/build.ninja:
 	@tools/setup.sh build
+	@tools/setup.sh check
 	@meson setup build-asan -Db_sanitize=address,undefined -Db_lundef=false -Doptimization=1 -Ddebug=true >/dev/null
 
 asan-build: build-asan/build.ninja
