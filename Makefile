@@ -5,11 +5,12 @@
 # make check-all   all tests; ends with "N passed, N failed"
 # make coverage-attention   spellings, traps and models of attention: the figures of docs/ATTENTION.md
 # make tutorial    draws the scene of docs/TUTORIAL-SAM3.md, runs its commands, writes what they print and show
-# make asan | fuzz | bench | wheel | install [DESTDIR= PREFIX=] | clean
+# make install     [PREFIX=/usr/local DESTDIR=]; make uninstall takes the same files away; make deb writes dist/qkv_*.deb
+# make asan | fuzz | bench | wheel | clean
 PREFIX ?= /usr/local
 PY = .venv/bin/python
 
-.PHONY: all tests demo demo-minilm check check-all coverage-attention tutorial asan-build asan fuzz bench wheel install clean
+.PHONY: all tests demo demo-minilm check check-all coverage-attention tutorial asan-build asan fuzz bench wheel prefixed install uninstall deb clean
 all: build/build.ninja
 	@ninja -C build $(NINJAFLAGS) product
 	@test -e build/qkv || ln -s cli/qkv build/qkv
@@ -69,8 +70,20 @@ wheel: all
 	@tools/setup.sh check
 	@$(PY) -m pip wheel -q --no-deps -w dist .
 
-install: all
-	@meson install -C build --no-rebuild
+# What was configured before does not matter: PREFIX is set first.
+prefixed: build/build.ninja
+	@meson configure build -Dprefix=$(abspath $(PREFIX))
+	@$(MAKE) --no-print-directory all
+
+install: prefixed
+	@DESTDIR=$(abspath $(DESTDIR)) meson install -C build --no-rebuild
+
+uninstall: prefixed
+	@tools/package.sh uninstall $(abspath $(DESTDIR))
+
+deb:
+	@$(MAKE) --no-print-directory prefixed PREFIX=/usr
+	@tools/package.sh deb
 
 clean:
 	@rm -rf build build-asan dist
