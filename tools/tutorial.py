@@ -79,19 +79,21 @@ def prepare(folder, im):
 
 
 def blocks(text):
-    """[line without output, [output lines]]; a line that is a command is followed by what it prints, up to the end of its indented block."""
-    out, inside = [], False
+    """[line without output, [output lines]]; a line that is a command is followed by what it prints, up to the end of its indented block: the blank lines in
+    it are its, those behind it are the page's."""
+    out, inside, blank = [], False, 0
     for line in text.splitlines():
         indented = line.startswith("    ")
-        if indented and line[4:].startswith("$ "):
-            inside = True
-            out.append([line, []])
-        elif indented and inside:
-            out[-1][1].append(line[4:])
+        if inside and not line.strip():
+            blank += 1
+        elif inside and indented and not line[4:].startswith("$ "):
+            out[-1][1] += [""] * blank + [line[4:]]
+            blank = 0
         else:
-            inside = False
+            out += [["", []] for _ in range(blank)]
+            inside, blank = indented and line[4:].startswith("$ "), 0
             out.append([line, []])
-    return out
+    return out + [["", []] for _ in range(blank)]
 
 
 def run(command, folder, qkv):

@@ -268,6 +268,13 @@ def load(path):
     return module
 
 
+def test_tutorial_blocks():
+    """Output with a blank line in it belongs to its command as a whole: written again, the page stays as it is."""
+    tutorial = load(ROOT / "tools" / "tutorial.py")
+    page = "Text.\n\n    $ a\n    one\n\n    two\n\n    $ b\n\nText.\n    code\n"
+    assert tutorial.blocks(page) == [["Text.", []], ["", []], ["    $ a", ["one", "", "two"]], ["", []], ["    $ b", []], ["", []], ["Text.", []], ["    code", []]]
+
+
 def test_tutorial(tmp_path):
     """docs/TUTORIAL-SAM3.md holds what its commands print and draw; those that need Python, or depend on Pillow's JPEGs or on random weights, are left out."""
     tutorial, tests = load(ROOT / "tools" / "tutorial.py"), load(ROOT / "tests" / "cli" / "run.py")
