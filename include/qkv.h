@@ -345,6 +345,9 @@ typedef struct qkv_session_options {
 QKV_API qkv_session *qkv_session_create(const qkv_model *m, const qkv_session_options *options, qkv_error *err);
 QKV_API void qkv_session_free(qkv_session *s); /* NULL is fine */
 
+/* Any number of threads may run sessions of one model at once, each its own. A session is for one thread at a time: a call during another thread's call on the same session does
+ * nothing and is QKV_USAGE; where it has no status to say so (reset, seed, free ...) the call that it met is. Callbacks may call on. */
+
 /* Inputs are borrowed: their memory must stay until qkv_session_run returns. `name` is the model's input name, or its position
  * "0", "1", ... Wrong name, dtype or rank is told here; sizes are checked together by qkv_session_run. */
 QKV_API qkv_status qkv_session_set_input(qkv_session *s, const char *name, const qkv_tensor *t, qkv_error *err);

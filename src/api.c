@@ -374,7 +374,7 @@ qkv_session *qkv_session_create(const qkv_model *m, const qkv_session_options *o
 
 void qkv_session_free(qkv_session *s)
 {
-    if (!s) return;
+    if (!s || !api_enter_silent(s)) return;
     api_training_free(s);
     session_free(s->session);
     free(s->output);
@@ -430,36 +430,36 @@ qkv_status qkv_session_set_input(qkv_session *s, const char *name, const qkv_ten
     const Graph *g = session_graph(s->session);
     Err e = {0};
     Tensor in;
+    if (!api_enter(s, &e)) return give(&e, err);
     int i = api_find_input(g, name), k = i < 0 ? find_scalar(g, name) : -1;
     bool ok = i >= 0 || k >= 0 ? api_tensor(t, &in, &e) || within(&e, "input '%s'", name) : api_unknown_input(g, name, &e);
     ok = ok && (i >= 0 ? session_set_input(s->session, i, &in, &e) : set_scalar(s, k, &in, &e));
-    return ok ? QKV_OK : give(&e, err);
+    return api_done(s, ok, &e, err);
 }
 
 qkv_status qkv_session_keep(qkv_session *s, const char *name, qkv_error *err)
 {
     const Graph *g = session_graph(s->session);
     Err e = {0};
+    if (!api_enter(s, &e)) return give(&e, err);
     int i = api_find_input(g, name);
-    return (i >= 0 || api_unknown_input(g, name, &e)) && session_keep(s->session, i, &e) ? QKV_OK : give(&e, err);
+    return api_done(s, (i >= 0 || api_unknown_input(g, name, &e)) && session_keep(s->session, i, &e), &e, err);
 }
 
 qkv_status qkv_session_run(qkv_session *s, qkv_error *err)
 {
     Err e = {0};
-    return session_run(s->session, &e) ? QKV_OK : give(&e, err);
+    return api_enter(s, &e) ? api_done(s, session_run(s->session, &e), &e, err) : give(&e, err);
 }
 
 qkv_status qkv_session_output(qkv_session *s, int i, qkv_tensor *out, qkv_error *err)
 {
     Err e = {0};
+    if (!api_enter(s, &e)) return give(&e, err);
     const Tensor *t = session_output(s->session, i);
-    if (!t) {
-        fail(&e, E_USAGE, "output %d: %s", i, i >= 0 && i < session_graph(s->session)->noutput ? "nothing has run yet" : "the model has no such output");
-        return give(&e, err);
-    }
-    tensor_out(t, &s->output[i], out);
-    return QKV_OK;
+    if (t) tensor_out(t, &s->output[i], out);
+    else fail(&e, E_USAGE, "output %d: %s", i, i >= 0 && i < session_graph(s->session)->noutput ? "nothing has run yet" : "the model has no such output");
+    return api_done(s, t != NULL, &e, err);
 }
 
 static void *ask_memory(void *user, int i, const Tensor *t)
@@ -473,41 +473,55 @@ static void *ask_memory(void *user, int i, const Tensor *t)
 
 void qkv_session_output_memory(qkv_session *s, qkv_output_memory *f, void *user)
 {
+    if (!api_enter_silent(s)) return;
     s->memory = f;
     s->memory_user = user;
     session_output_memory(s->session, f ? ask_memory : NULL, s);
+    api_leave(s);
 }
 
 qkv_status qkv_session_random_inputs(qkv_session *s, const char *const *names, const int64_t *values, int n, uint64_t seed, qkv_error *err)
 {
     Err e = {0};
     Binding b;
+    if (!api_enter(s, &e)) return give(&e, err);
     bool ok = binding_init(&b, session_graph(s->session)->ex, &e);
     ok = ok && choose_sizes(session_graph(s->session), names, values, n, &b, &e) && session_random_inputs(s->session, &b, seed, &e);
     binding_free(&b);
-    return ok ? QKV_OK : give(&e, err);
+    return api_done(s, ok, &e, err);
 }
 
 qkv_status qkv_session_input(qkv_session *s, int i, qkv_tensor *out, qkv_error *err)
 {
     Err e = {0};
+    if (!api_enter(s, &e)) return give(&e, err);
     const Tensor *t = session_input(s->session, i);
-    if (!t) {
-        fail(&e, E_USAGE, "input %d is not set", i);
-        return give(&e, err);
-    }
-    tensor_out(t, &s->input[i], out);
-    return QKV_OK;
+    if (t) tensor_out(t, &s->input[i], out);
+    else fail(&e, E_USAGE, "input %d is not set", i);
+    return api_done(s, t != NULL, &e, err);
 }
 
-void qkv_session_seed(qkv_session *s, uint64_t seed) { session_seed(s->session, seed); }
+void qkv_session_seed(qkv_session *s, uint64_t seed)
+{
+    if (!api_enter_silent(s)) return;
+    session_seed(s->session, seed);
+    api_leave(s);
+}
 
-void qkv_session_reset(qkv_session *s) { session_reset(s->session); }
+void qkv_session_reset(qkv_session *s)
+{
+    if (!api_enter_silent(s)) return;
+    session_reset(s->session);
+    api_leave(s);
+}
 
 void qkv_session_stats(const qkv_session *s, qkv_stats *out)
 {
-    SessionStats st;
-    session_stats(s->session, &st);
+    SessionStats st = {0};
+    if (api_enter_silent(s)) {
+        session_stats(s->session, &st);
+        api_leave(s);
+    }
     qkv_stats all = {.struct_size = out->struct_size, .plan_ms = st.plan_ms, .activation_bytes = st.arena_bytes,
                      .constant_bytes = st.constant_bytes, .packed_bytes = st.packed_bytes, .scratch_bytes = st.scratch_bytes,
                      .steps = st.steps, .plans = st.plans, .threads = st.threads, .kept_bytes = st.kept_bytes};
@@ -532,12 +546,19 @@ static bool tell_node(void *user, const Node *n, Tensor *const *out)
 
 void qkv_session_on_node(qkv_session *s, qkv_node_callback *f, void *user)
 {
+    if (!api_enter_silent(s)) return;
     s->on_node = f;
     s->on_node_user = user;
     session_on_node(s->session, f ? tell_node : NULL, s);
+    api_leave(s);
 }
 
-void qkv_session_on_progress(qkv_session *s, qkv_progress_callback *f, void *user) { session_on_progress(s->session, f, user); }
+void qkv_session_on_progress(qkv_session *s, qkv_progress_callback *f, void *user)
+{
+    if (!api_enter_silent(s)) return;
+    session_on_progress(s->session, f, user);
+    api_leave(s);
+}
 
 /* ------------------------------------------------------------------ comparing */
 

@@ -1,6 +1,7 @@
 /* What the files of the public interface share. */
 #ifndef QKV_API_IMPL_H
 #define QKV_API_IMPL_H
+#include <stdatomic.h>
 #include "compile.h"
 #include "qkv.h"
 
@@ -24,7 +25,18 @@ struct qkv_session {
     void *on_node_user;
     qkv_output_memory *memory;
     void *memory_user;
+    atomic_uintptr_t user; /* the thread that is in a call on this session; 0: none */
+    int depth;             /* calls that it makes from inside that call */
+    atomic_bool disturbed; /* another thread wanted in meanwhile, by a function that cannot say so */
 };
+
+/* api_use.c: every call on a session stands between the two. False, with the error: another thread is in one. */
+bool api_enter(const qkv_session *s, Err *err);
+void api_leave(const qkv_session *s);
+/* For functions without a status: false makes the call that is under way an error. */
+bool api_enter_silent(const qkv_session *s);
+/* Leaves; the status and error of a call that went well or not. */
+qkv_status api_done(const qkv_session *s, bool ok, Err *e, qkv_error *err);
 
 qkv_status api_give(const Err *from, qkv_error *to); /* hands an internal error out */
 void *api_null(const Err *from, qkv_error *to);        /* the same, for who returns a pointer: NULL */

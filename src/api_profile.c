@@ -25,7 +25,12 @@ static void put_number(Buf *b, const char *key, double x, const char *after)
 
 /* ------------------------------------------------------------------ profile */
 
-void qkv_session_profile(qkv_session *s, int on) { session_profile(api_session(s), on != 0); }
+void qkv_session_profile(qkv_session *s, int on)
+{
+    if (!api_enter_silent(s)) return;
+    session_profile(api_session(s), on != 0);
+    api_leave(s);
+}
 
 typedef struct Rows {
     Buf b;
@@ -60,6 +65,7 @@ char *qkv_session_profile_json(const qkv_session *s, qkv_error *err)
 {
     Err e = {0};
     Rows r = {.p = session_profile_of(api_session(s))};
+    if (!api_enter(s, &e)) return api_null(&e, err);
     buf_puts(&r.b, "[");
     session_each_step(api_session(s), put_step, &r);
     for (int i = 0; i < PARTS && r.p->runs; i++) {
@@ -68,10 +74,9 @@ char *qkv_session_profile_json(const qkv_session *s, qkv_error *err)
         buf_puts(&r.b, "}");
     }
     buf_puts(&r.b, "]");
-    if (!r.b.failed) return r.b.data;
+    if (r.b.failed) fail(&e, E_LIMIT, "out of memory");
+    if (api_done(s, !r.b.failed, &e, err) == QKV_OK) return r.b.data;
     buf_free(&r.b);
-    fail(&e, E_LIMIT, "out of memory");
-    api_give(&e, err);
     return NULL;
 }
 
@@ -80,7 +85,8 @@ char *qkv_session_profile_json(const qkv_session *s, qkv_error *err)
 qkv_status qkv_session_trace(qkv_session *s, int64_t events, qkv_error *err)
 {
     Err e = {0};
-    return profile_trace(session_profile_of(api_session(s)), events, &e) ? QKV_OK : api_give(&e, err);
+    if (!api_enter(s, &e)) return api_give(&e, err);
+    return api_done(s, profile_trace(session_profile_of(api_session(s)), events, &e), &e, err);
 }
 
 /* "Complete" events of the Trace Event Format: microseconds, and what is known of the piece as args. */
@@ -149,11 +155,9 @@ qkv_status qkv_session_trace_write(const qkv_session *s, const char *path, qkv_e
     Err e = {0};
     SessionStats stats;
     const Profile *p = session_profile_of(api_session(s));
+    if (!api_enter(s, &e)) return api_give(&e, err);
     session_stats(api_session(s), &stats);
-    if (!p->cap_events) {
-        fail(&e, E_USAGE, "%s: no trace was switched on", path);
-        return api_give(&e, err);
-    }
+    if (!p->cap_events) return api_done(s, fail(&e, E_USAGE, "%s: no trace was switched on", path), &e, err);
     Buf b = {0};
     OutFile *f = outfile_open(path, &e);
     put_head(&b, p, stats.threads);
@@ -161,8 +165,7 @@ qkv_status qkv_session_trace_write(const qkv_session *s, const char *path, qkv_e
     buf_puts(&b, "\n]}\n");
     ok = ok && flush(&b, f, &e);
     buf_free(&b);
-    if (ok ? outfile_commit(f, &e) : (outfile_abort(f), false)) return QKV_OK;
-    return api_give(&e, err);
+    return api_done(s, ok ? outfile_commit(f, &e) : (outfile_abort(f), false), &e, err);
 }
 
 /* ------------------------------------------------------------------ peak */

@@ -91,12 +91,14 @@ qkv_status qkv_session_step(qkv_session *s, qkv_step *out, qkv_error *err)
 {
     Err e = {0};
     TrainStep step;
+    if (!api_enter(s, &e)) return api_give(&e, err);
     const Training *t = training_of(s, &e);
-    if (!t || !trainer_step(t->trainer, &step, &e)) return api_give(&e, err);
-    if (!out) return QKV_OK;
-    qkv_step all = {out->struct_size, step.step, step.loss, step.lr, step.norm};
-    memcpy(out, &all, out->struct_size < sizeof all ? out->struct_size : sizeof all);
-    return QKV_OK;
+    bool ok = t && trainer_step(t->trainer, &step, &e);
+    if (ok && out) {
+        qkv_step all = {out->struct_size, step.step, step.loss, step.lr, step.norm};
+        memcpy(out, &all, out->struct_size < sizeof all ? out->struct_size : sizeof all);
+    }
+    return api_done(s, ok, &e, err);
 }
 
 static const Value *weight_called(const Graph *g, const char *name, Err *err)
@@ -110,11 +112,11 @@ static const Value *weight_called(const Graph *g, const char *name, Err *err)
 qkv_status qkv_session_weight(const qkv_session *s, const char *name, qkv_tensor *out, qkv_error *err)
 {
     Err e = {0};
+    if (!api_enter(s, &e)) return api_give(&e, err);
     const Value *v = weight_called(s->model->program.graph, name, &e);
-    if (!v) return api_give(&e, err);
-    const Tensor *now = session_weight(s->session, v->name), *t = now ? now : v->data;
-    *out = (qkv_tensor){(qkv_dtype)t->dtype, t->rank, t->shape, t->stride, t->data};
-    return QKV_OK;
+    const Tensor *now = v ? session_weight(s->session, v->name) : NULL, *t = now || !v ? now : v->data;
+    if (t) *out = (qkv_tensor){(qkv_dtype)t->dtype, t->rank, t->shape, t->stride, t->data};
+    return api_done(s, t != NULL, &e, err);
 }
 
 static bool same_form(const Tensor *x, const Tensor *like, const char *name, Err *err)
@@ -129,11 +131,12 @@ qkv_status qkv_session_set_weight(qkv_session *s, const char *name, const qkv_te
 {
     Err e = {0};
     Tensor x;
+    if (!api_enter(s, &e)) return api_give(&e, err);
     const Value *v = weight_called(s->model->program.graph, name, &e);
     Tensor *now = v ? session_weight(s->session, v->name) : NULL;
     bool ok = v && (now || fail(&e, E_USAGE, "weight '%s' does not change in this session", name)) && api_tensor(t, &x, &e) && same_form(&x, now, name, &e);
     if (ok) tensor_copy(now, &x);
-    return ok ? QKV_OK : api_give(&e, err);
+    return api_done(s, ok, &e, err);
 }
 
 /* A graph's weight gets numbers of its own. */
@@ -208,6 +211,7 @@ static bool make_evaluator(const qkv_session *s, Training *t, Err *err)
 qkv_model *qkv_session_trained(const qkv_session *s, qkv_error *err)
 {
     Err e = {0};
+    if (!api_enter(s, &e)) return api_null(&e, err);
     Graph *g = training_of(s, &e) ? forward_graph(s->model->program.graph, false, &e) : NULL;
     bool ok = g != NULL;
     for (int i = 0; ok && i < g->nweight; i++) {
@@ -216,14 +220,17 @@ qkv_model *qkv_session_trained(const qkv_session *s, qkv_error *err)
     }
     qkv_model *m = ok ? api_model_of(g, s->model->path, s->model, &e) : NULL;
     if (!ok && g) graph_free(g);
-    return m ? m : api_null(&e, err);
+    if (api_done(s, m != NULL, &e, err) == QKV_OK) return m;
+    qkv_model_free(m);
+    return NULL;
 }
 
 qkv_status qkv_session_save(qkv_session *s, const char *path, qkv_error *err)
 {
     Err e = {0};
+    if (!api_enter(s, &e)) return api_give(&e, err);
     const Training *t = training_of(s, &e);
-    return t && trainer_save(t->trainer, path, NULL, 0, &e) ? QKV_OK : api_give(&e, err);
+    return api_done(s, t && trainer_save(t->trainer, path, NULL, 0, &e), &e, err);
 }
 
 /* What qkv_session_fit writes beside it is its own. */
@@ -237,8 +244,9 @@ static bool ignore(void *user, const char *name, const Tensor *x, Err *err)
 qkv_status qkv_session_load(qkv_session *s, const char *path, qkv_error *err)
 {
     Err e = {0};
+    if (!api_enter(s, &e)) return api_give(&e, err);
     const Training *t = training_of(s, &e);
-    return t && trainer_load(t->trainer, path, ignore, NULL, &e) ? QKV_OK : api_give(&e, err);
+    return api_done(s, t && trainer_load(t->trainer, path, ignore, NULL, &e), &e, err);
 }
 
 /* ------------------------------------------------------------------ epochs */
@@ -301,6 +309,7 @@ qkv_status qkv_session_fit(qkv_session *s, const qkv_fit_options *options, int *
     Err e = {0};
     qkv_fit_options o = {0};
     memcpy(&o, options, options->struct_size < sizeof o ? options->struct_size : sizeof o);
+    if (!api_enter(s, &e)) return api_give(&e, err);
     Training *t = training_of(s, &e);
     Teller teller = {o.tell, o.user};
     FitOptions f = {.epochs = o.epochs, .drop_last = o.drop_last != 0, .in_order = o.in_order != 0, .checkpoint = o.checkpoint, .every = o.checkpoint_every, .resume = o.resume,
@@ -320,5 +329,5 @@ qkv_status qkv_session_fit(qkv_session *s, const qkv_fit_options *options, int *
     data_free(f.data);
     data_free(f.val);
     if (stopped) *stopped = end;
-    return ok ? QKV_OK : api_give(&e, err);
+    return api_done(s, ok, &e, err);
 }

@@ -1,5 +1,5 @@
 /* The same bits in any company, for each small model (tests/models/small): with 1, 2 and 3 threads; with other sessions beside it in other threads;
- * and, for float32 models with a batch, a row alone and in its batch. TAP.
+ * and, for float32 models with a batch, a row alone and in its batch. One session in two threads at once is an error. TAP.
  *
  *     run_company tests/models/small
  */
@@ -10,7 +10,7 @@
 #include "folder.h"
 #include "tap.h"
 
-enum { MAX_VARIANTS = 8, MAX_INPUTS = 16, MAX_OUTPUTS = 32, SESSIONS = 4, TURNS = 6 };
+enum { MAX_VARIANTS = 8, MAX_INPUTS = 16, MAX_OUTPUTS = 32, SESSIONS = 16, TURNS = 6 };
 
 typedef struct Copy {
     void *data;
@@ -126,6 +126,66 @@ static void side_by_side(const Case *c)
     tap_ok(n == SESSIONS && !bad, "%s: the same bits in %d sessions side by side", c->name, SESSIONS);
 }
 
+/* A second thread that comes while the first is in a run. */
+typedef struct Meeting {
+    const Case *c;
+    qkv_session *s;
+    bool silent;   /* it calls what has no status */
+    int met, told; /* calls of the second thread; those that were QKV_USAGE, with a sentence */
+    bool mine;     /* the first may call on from inside */
+} Meeting;
+
+static void *second_thread(void *user)
+{
+    Meeting *m = user;
+    qkv_error e[3] = {{0}};
+    qkv_tensor t;
+    if (m->silent) {
+        qkv_session_reset(m->s);
+        return NULL;
+    }
+    qkv_session_run(m->s, &e[0]);
+    qkv_session_output(m->s, 0, &t, &e[1]);
+    qkv_session_set_input(m->s, "0", m->c->in[0][0], &e[2]);
+    for (int i = 0; i < 3; i++, m->met++)
+        m->told += e[i].code == QKV_USAGE && strstr(e[i].message, "another thread is in a call on this session") != NULL;
+    return NULL;
+}
+
+static int at_a_node(void *user, const char *node, const char *op, const qkv_tensor *out, int n)
+{
+    (void)node, (void)op, (void)out, (void)n;
+    Meeting *m = user;
+    pthread_t thread;
+    qkv_tensor t;
+    if (m->mine) return 0;
+    m->mine = qkv_session_input(m->s, 0, &t, NULL) == QKV_OK;
+    if (!pthread_create(&thread, NULL, second_thread, m)) pthread_join(thread, NULL);
+    return 0;
+}
+
+static void two_threads(const Case *c)
+{
+    Meeting m = {.c = c, .s = session(c->m, 1)};
+    qkv_error e = {0};
+    if (!m.s || !qkv_model_input_count(c->m)) {
+        qkv_session_free(m.s);
+        return;
+    }
+    qkv_session_on_node(m.s, at_a_node, &m);
+    for (int i = 0; i < qkv_model_input_count(c->m); i++)
+        qkv_session_set_input(m.s, qkv_model_input_name(c->m, i), c->in[0][i], NULL);
+    bool ran = qkv_session_run(m.s, &e) == QKV_OK;
+    tap_ok(ran && m.mine && m.met == 3 && m.told == 3, "%s: a second thread in one session is told so, the first goes on %s",
+           c->name, e.message);
+    m.mine = false;
+    m.silent = true;
+    bool disturbed = qkv_session_run(m.s, &e) == QKV_USAGE && strstr(e.message, "another thread");
+    qkv_session_on_node(m.s, NULL, NULL);
+    tap_ok(disturbed && !differ(c, m.s, 0), "%s: a reset by a second thread is the run's error and does nothing", c->name);
+    qkv_session_free(m.s);
+}
+
 /* Is axis 0 of every input the same variable size, and all of it float32 or no float? */
 static bool has_batch(const qkv_model *m)
 {
@@ -206,6 +266,7 @@ static void run_model(const char *dir, const char *name)
     if (c.variants) {
         any_threads(&c);
         side_by_side(&c);
+        two_threads(&c);
         batch_rows(&c);
     }
     for (int v = 0; v < c.variants; v++) {
