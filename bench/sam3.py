@@ -54,13 +54,14 @@ def run_qkv(a, result):
     told = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_double)(lambda _, module, done: seen.append((time.perf_counter(), module)))
     on_progress = _lib.lib().qkv_session_on_progress
     on_progress.argtypes, on_progress.restype = [ctypes.c_void_p, type(told), ctypes.c_void_p], None
-    on_progress(m._session, told, None)
+    session = m.session()
+    on_progress(session._opened.pointer, told, None)
     one, two = inputs(a, 1), inputs(a, 2)
     runs = []
     for _ in range(2):
         seen.clear()
         start = time.perf_counter()
-        out = m.run(one)
+        out = session.run(one)
         end = time.perf_counter()
         stages = {}
         for (at, module), (after, _) in zip(seen, seen[1:] + [(end, b"")]):
@@ -69,11 +70,11 @@ def run_qkv(a, result):
     result["seconds"], result["stages"] = min(runs, key=lambda r: r[0])
     result["out"] = out
     if a.prompts:
-        m.run(one, keep=["patch_batch"])
+        session.run(one, keep=["patch_batch"])
         times = []
         for i in (1, 0):
             start = time.perf_counter()
-            m.run({"token_ids": two["token_ids"][i:i + 1]})
+            session.run({"token_ids": two["token_ids"][i:i + 1]})
             times.append(time.perf_counter() - start)
         result["prompt"] = min(times)
 

@@ -117,6 +117,10 @@ QKV_API const char *qkv_model_output_name(const qkv_model *m, int i); /* "output
 QKV_API int qkv_model_symbol_count(const qkv_model *m);
 /* Name and inclusive range of a size symbol; INT64_MAX = unbounded. */
 QKV_API const char *qkv_model_symbol(const qkv_model *m, int i, int64_t *min, int64_t *max);
+/* What a run leaves to the next of its session, as a sum: buffers that it writes (caches, counters), the place in the
+ * sequence of random numbers. 0: runs know nothing of each other. */
+typedef enum qkv_state { QKV_WRITES_BUFFERS = 1, QKV_DRAWS_RANDOM = 2 } qkv_state;
+QKV_API unsigned qkv_model_state(const qkv_model *m);
 /* Everything that `qkv inspect --json` prints, as one JSON object. Keys: file, format, torch, producer, opset, schema, inputs [{name, dtype, shape}],
  * scalar_inputs, outputs [{name, value, dtype, shape}], symbols [{name, min, max, bound_by}], parameters, parameter_bytes, buffers,
  * constants, nodes, ops {name: count}, attentions [{node, op, query, key, value, mask, scale, causal}], requirements [..],
@@ -345,13 +349,17 @@ typedef struct qkv_session_options {
 QKV_API qkv_session *qkv_session_create(const qkv_model *m, const qkv_session_options *options, qkv_error *err);
 QKV_API void qkv_session_free(qkv_session *s); /* NULL is fine */
 
-/* Any number of threads may run sessions of one model at once, each its own. A session is for one thread at a time: a call during another thread's call on the same session does
- * nothing and is QKV_USAGE; where it has no status to say so (reset, seed, free ...) the call that it met is. Callbacks may call on. */
+/* Any number of threads may run sessions of one model at once, each its own. A session is for one thread at a time: a
+ * call during another thread's call on the same session does nothing and is QKV_USAGE; where it has no status to say so
+ * (reset, seed, free ...) the call that it met is. Callbacks may call on. Each session packs weights for itself, from the
+ * second run on; those of a .qkv (qkv_model_pack) are packed in the file, which all share. */
 
 /* Inputs are borrowed: their memory must stay until qkv_session_run returns. `name` is the model's input name, or its position
  * "0", "1", ... Wrong name, dtype or rank is told here; sizes are checked together by qkv_session_run. */
 QKV_API qkv_status qkv_session_set_input(qkv_session *s, const char *name, const qkv_tensor *t, qkv_error *err);
 QKV_API qkv_status qkv_session_run(qkv_session *s, qkv_error *err);
+/* No input is set any more, but for kept ones that a run has copied. */
+QKV_API void qkv_session_clear_inputs(qkv_session *s);
 /* From now on input `name` stays as it is from when it is set until it is set anew, and what depends on kept inputs and weights alone is computed once:
  * a picture's features for all texts asked of it, whatever the sizes of other inputs. The next run copies the input; later runs need its memory no
  * more, and give the numbers of a run without keeping, bit for bit. It must be set again when it was set before. Random ops are always drawn anew;

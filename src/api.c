@@ -219,6 +219,21 @@ qkv_status qkv_model_rewrite(qkv_model *m, const qkv_rewrite_options *options, c
 
 static const Graph *graph_of(const qkv_model *m) { return m->program.graph; }
 
+static bool draws(const Graph *g)
+{
+    for (const Node *n = g->first; n; n = n->next) {
+        if (n->op->flags & OPF_RANDOM) return true;
+        for (int i = 0; i < n->op->schema->nparams; i++)
+            if (n->arg[i].kind == ARG_GRAPH && draws(n->arg[i].g)) return true;
+    }
+    return false;
+}
+
+unsigned qkv_model_state(const qkv_model *m)
+{
+    return (graph_of(m)->nmutation ? QKV_WRITES_BUFFERS : 0u) | (draws(graph_of(m)) ? QKV_DRAWS_RANDOM : 0u);
+}
+
 int qkv_model_input_count(const qkv_model *m) { return graph_of(m)->ninput; }
 int qkv_model_output_count(const qkv_model *m) { return graph_of(m)->noutput; }
 
@@ -444,6 +459,13 @@ qkv_status qkv_session_keep(qkv_session *s, const char *name, qkv_error *err)
     if (!api_enter(s, &e)) return give(&e, err);
     int i = api_find_input(g, name);
     return api_done(s, (i >= 0 || api_unknown_input(g, name, &e)) && session_keep(s->session, i, &e), &e, err);
+}
+
+void qkv_session_clear_inputs(qkv_session *s)
+{
+    if (!api_enter_silent(s)) return;
+    session_clear_inputs(s->session);
+    api_leave(s);
 }
 
 qkv_status qkv_session_run(qkv_session *s, qkv_error *err)

@@ -23,11 +23,11 @@ from ._backends import backends, sdpa_choice
 from ._check import check
 from ._generalize import Generalized, generalize
 from .batch import BatchPredictor
-from .model import InferenceSession, Model, Output, joint
+from .model import InferenceSession, Model, Output, Session, joint
 from .segment import Segmenter
 from .train import Step, Trainer
 
-__all__ = ["BatchPredictor", "Error", "Generalized", "InferenceSession", "Model", "Output", "Segmenter", "Step", "Trainer", "backends", "check", "export", "generalize", "joint", "nn", "sdpa_choice", "trace", "library_path", "version"]
+__all__ = ["BatchPredictor", "Error", "Generalized", "InferenceSession", "Model", "Output", "Segmenter", "Session", "Step", "Trainer", "backends", "check", "export", "generalize", "joint", "nn", "sdpa_choice", "trace", "library_path", "version"]
 __version__ = "0.1.0"
 
 

@@ -52,6 +52,7 @@ class _Opened:
     def __init__(self, path, options, fixed):
         self.lock = threading.Lock()
         self.model = Model(path, **options)
+        self.session = self.model.session()
         d = self.model.describe()
         self.inputs = {i["name"]: i for i in d["inputs"]}
         self.outputs = {o["name"]: o for o in d["outputs"]}
@@ -223,9 +224,9 @@ class BatchPredictor(Lazy):
             if column in out:
                 raise Error(f"column '{column}' is passed through, and an output has that name; rename it with outputs={{...}}", 2)
         with o.lock:
-            given = {} if o.fixed_given else self.fixed_inputs
+            given = {name: x for name, x in self.fixed_inputs.items() if name in o.scalars or not o.fixed_given}
             keep = [name for name in given if name in o.inputs]
-            results = o.model.run({**given, **feeds}, keep)
+            results = o.session.run({**given, **feeds}, keep)
             o.fixed_given = True
         out.update({column: self._rows(results[name], factors[name], n) for name, column in names.items()})
         return out

@@ -1,13 +1,18 @@
 """Model: a .pt2 that runs in C."""
+import asyncio
+import contextlib
 import ctypes as C
+import functools
 import json
 import math
 import os
+import threading
 
 import numpy as np
 
 from ._backends import cudnn_number
 from ._lib import DTYPES, OUTPUT_MEMORY, PROFILES, BackendsOptions, CError, CTensor, Error, JointOptions, LoadOptions, OnnxOptions, RewriteOptions, SessionOptions, check, lib, text
+from ._sessions import WRITES_BUFFERS, Sessions
 
 NUMPY = {"f32": np.float32, "f64": np.float64, "f16": np.float16, "i64": np.int64, "i32": np.int32, "i16": np.int16, "i8": np.int8,
          "u8": np.uint8, "bool": np.bool_, "u16": np.uint16, "u32": np.uint32, "u64": np.uint64, "c64": np.complex64, "c128": np.complex128}
@@ -167,8 +172,131 @@ def _output_memory(made):
     return OUTPUT_MEMORY(give)
 
 
-class Model:
-    """A model file, opened, with one session. Not for several threads at once: make one Model a thread.
+class _Opened:
+    """One session of the library, for one use at a time."""
+
+    def __init__(self, model, threads, optimize):
+        self.pointer = None
+        e, options = CError(), SessionOptions(C.sizeof(SessionOptions), threads or 0, 0, 0 if optimize else 1)
+        self._free = lib().qkv_session_free
+        self.pointer = lib().qkv_session_create(model, C.byref(options), C.byref(e))
+        check(self.pointer, e)
+        self._made = []
+        self._memory = _output_memory(self._made)
+        lib().qkv_session_output_memory(self.pointer, self._memory, None)
+
+    def run(self, feeds, kept, outputs):
+        if not isinstance(feeds, dict):
+            feeds = {str(i): x for i, x in enumerate(feeds if isinstance(feeds, (list, tuple)) else [feeds])}
+        e, alive = CError(), []
+        try:
+            for name in kept:
+                check(lib().qkv_session_keep(self.pointer, name.encode(), C.byref(e)) == 0, e)
+            for name, x in feeds.items():
+                alive.append(_borrow(x))
+                tensor = C.byref(alive[-1].c)
+                check(lib().qkv_session_set_input(self.pointer, name.encode(), tensor, C.byref(e)) == 0, e)
+            check(lib().qkv_session_run(self.pointer, C.byref(e)) == 0, e)
+            return dict(zip(outputs, self._made))
+        finally:  # arrays of this run are not the next one's
+            self._made.clear()
+            lib().qkv_session_clear_inputs(self.pointer)
+
+    def reset(self):
+        lib().qkv_session_reset(self.pointer)
+
+    def close(self):
+        if self.pointer:
+            self._free(self.pointer)
+        self.pointer = None
+
+    __del__ = close
+
+
+class _Runs:
+    """The ways to run, over `_run`."""
+
+    def run(self, feeds, keep=()):
+        """feeds: {input name: array}, or a list in order. Returns {output_0: NumPy array, ...}.
+
+        keep=["image"]: from this run on that input stays as it is until it is given again, later runs may leave it out,
+        and what depends on such inputs alone is computed once: the features of an image for all texts that follow. The
+        numbers are the same, bit for bit."""
+        return {name: np.asarray(o) for name, o in self._run(feeds, _names(keep)).items()}
+
+    def run_dlpack(self, feeds, keep=()):
+        """The same, as Output objects that keep bf16 and speak DLPack."""
+        return self._run(feeds, _names(keep))
+
+
+def _names(keep):
+    return [keep] if isinstance(keep, str) else list(keep)
+
+
+class Session(_Runs):
+    """What Model.session() gives: buffers that runs write, kept inputs and random numbers of its own. Its weights are the
+    model's. Any thread may use it, one at a time: a use during another is an Error. Model.rewrite and Model.set_weights
+    want all sessions closed."""
+
+    def __init__(self, model):
+        self._model, self._lock, self._kept = model, threading.Lock(), False
+        self._opened = None
+        self._opened = model._sessions.hold()
+
+    @contextlib.contextmanager
+    def _use(self):
+        if not self._lock.acquire(blocking=False):
+            raise Error("another thread is using this session: take one for each thread, model.session(), or let one wait "
+                        "for the other", 2)
+        try:
+            if self._opened is None:
+                raise Error("this session is closed", 2)
+            yield self._opened
+        finally:
+            self._lock.release()
+
+    def _run(self, feeds, keep):
+        with self._use() as opened:
+            self._kept |= bool(keep)
+            return opened.run(feeds, keep, self._model.outputs)
+
+    async def arun(self, feeds, keep=()):
+        """run, in a thread of asyncio's while others go on."""
+        return await asyncio.to_thread(self.run, feeds, keep)
+
+    def reset(self):
+        """Buffers that the model writes go back to the file's values."""
+        with self._use() as opened:
+            opened.reset()
+
+    def close(self):
+        """Kept inputs and buffers are gone; runs are errors from now on."""
+        if self._opened is None:
+            return
+        with self._use() as opened:
+            self._opened = None
+            self._model._sessions.release(opened, again=not self._kept and not self._model._sessions.state)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def __del__(self):
+        if getattr(self, "_opened", None):
+            self.close()
+
+
+class Model(_Runs):
+    """A model file, opened. Any number of threads may run it at once: each run has a session to itself while it lasts,
+    taken from those that are free or made. They share the mapped weights; each packs them for itself, from its second run
+    on, unless they come packed (Model.pack).
+
+    What one run leaves to the next is never mixed. Inputs that a thread keeps (keep=[...]) are that thread's alone. A
+    model that writes buffers (a StaticCache) has one such state, which belongs to the thread that ran it first, until
+    reset(); another thread's run is an Error then, and session() gives each its own. A model that draws random numbers
+    runs in one thread at a time, so that no two draw the same.
 
     compute="bf16" runs matrix products, convolutions and attention on bfloat16 numbers, summed in float32; outputs keep their dtypes. threads=None takes QKV_NUM_THREADS,
     OMP_NUM_THREADS, or the CPUs that this process may use. fixed={name: array}: inputs of an ONNX model that become constants, so that shapes
@@ -178,7 +306,7 @@ class Model:
     """
 
     def __init__(self, path, compute=None, threads=None, fuse=True, fixed=None, optimize=True, skip_padding=False):
-        self._model = self._session = None
+        self._model = self._sessions = None
         self.path, self._args = str(path), (path, compute, threads, fuse, fixed, optimize, skip_padding)
         e = CError()
         borrowed = [_borrow(x) for x in (fixed or {}).values()]
@@ -189,7 +317,7 @@ class Model:
         self._model = lib().qkv_model_load(self.path.encode(), C.byref(options), C.byref(e))
         check(self._model, e)
         self._rewrites = []
-        self._open_session()
+        self._open_sessions()
         self._list_ends()
 
     def _list_ends(self):
@@ -197,21 +325,14 @@ class Model:
         self.inputs = [lib().qkv_model_input_name(m, i).decode() for i in range(lib().qkv_model_input_count(m))]
         self.outputs = [lib().qkv_model_output_name(m, i).decode() for i in range(lib().qkv_model_output_count(m))]
 
-    def _open_session(self):
-        e, options = CError(), SessionOptions(C.sizeof(SessionOptions), self._args[2] or 0, 0, 0 if self._args[5] else 1)
-        self._session = lib().qkv_session_create(self._model, C.byref(options), C.byref(e))
-        check(self._session, e)
-        self._made = []
-        self._memory = _output_memory(self._made)
-        lib().qkv_session_output_memory(self._session, self._memory, None)
-
-    def _close_session(self):
-        if getattr(self, "_session", None):
-            lib().qkv_session_free(self._session)
-        self._session = None
+    def _open_sessions(self):
+        make = functools.partial(_Opened, self._model, self._args[2], self._args[5])
+        self._sessions = Sessions(make, lib().qkv_model_state(self._model))
+        self._sessions.warm()
 
     def __del__(self):
-        self._close_session()
+        if getattr(self, "_sessions", None):
+            self._sessions.close()
         if getattr(self, "_model", None):
             lib().qkv_model_free(self._model)
 
@@ -219,8 +340,8 @@ class Model:
     def _of(cls, pointer, keep):
         """A model that the library made in memory; keep: what its weights lie in."""
         m = cls.__new__(cls)
-        m._model, m._session, m._keep, m.path, m._args, m._rewrites = pointer, None, keep, None, (None, None, None, True, None, True), []
-        m._open_session()
+        m._model, m._sessions, m._keep, m.path, m._args, m._rewrites = pointer, None, keep, None, (None, None, None, True, None, True), []
+        m._open_sessions()
         m._list_ends()
         return m
 
@@ -258,10 +379,9 @@ class Model:
         bits = sum({"recompose": 1, "convert": 2, "fuse": 4}[p] for p in phases)
         options = RewriteOptions(C.sizeof(RewriteOptions), files, len(rules), 0, bits, prove, 0, os.fsencode(counterexample) if counterexample else None,
                                  exact_masked_rows, skip_padding=skip_padding, lift_sdpa=lift_sdpa.encode() if lift_sdpa else None, cudnn=cudnn_number(cudnn))
-        self._close_session()
-        ok = lib().qkv_model_rewrite(self._model, C.byref(options), C.byref(report), C.byref(e)) == 0
-        found = json.loads(text(report.value, e)) if report.value else None
-        self._open_session()
+        with self._sessions.closed():
+            ok = lib().qkv_model_rewrite(self._model, C.byref(options), C.byref(report), C.byref(e)) == 0
+            found = json.loads(text(report.value, e)) if report.value else None
         check(ok, e)
         self._rewrites.append(dict(rules=list(rules), phases=phases, exact_masked_rows=exact_masked_rows, skip_padding=skip_padding, lift_sdpa=lift_sdpa, cudnn=cudnn))
         return found
@@ -335,41 +455,41 @@ class Model:
         """Other numbers for the weights of these names, {name: array}, with the same dtypes and sizes; all or none."""
         e, borrowed = CError(), [_borrow(x) for x in weights.values()]
         names = (C.c_char_p * max(len(borrowed), 1))(*[name.encode() for name in weights])
-        self._close_session()
-        ok = lib().qkv_model_set_weights(self._model, names, (CTensor * max(len(borrowed), 1))(*[b.c for b in borrowed]), len(borrowed), C.byref(e)) == 0
-        self._open_session()
+        with self._sessions.closed():
+            ok = lib().qkv_model_set_weights(self._model, names, (CTensor * max(len(borrowed), 1))(*[b.c for b in borrowed]), len(borrowed), C.byref(e)) == 0
         check(ok, e)
 
-    def _run(self, feeds, kept=()):
-        if not isinstance(feeds, dict):
-            feeds = {str(i): x for i, x in enumerate(feeds if isinstance(feeds, (list, tuple)) else [feeds])}
-        e, keep = CError(), []
-        for name in [kept] if isinstance(kept, str) else kept:
-            check(lib().qkv_session_keep(self._session, name.encode(), C.byref(e)) == 0, e)
-        for name, x in feeds.items():
-            keep.append(_borrow(x))
-            check(lib().qkv_session_set_input(self._session, name.encode(), C.byref(keep[-1].c), C.byref(e)) == 0, e)
-        self._made.clear()
-        ok = lib().qkv_session_run(self._session, C.byref(e)) == 0
-        made = self._made[:]
-        self._made.clear()
-        check(ok, e)
-        return dict(zip(self.outputs, made))
+    def _run(self, feeds, keep):
+        sessions = self._sessions
+        if sessions.state:
+            lent = sessions.only(keeps=bool(keep))
+        else:
+            lent = sessions.own() if keep or sessions.has_own() else sessions.lend()
+        with lent as opened:
+            return opened.run(feeds, keep, self.outputs)
 
-    def run(self, feeds, keep=()):
-        """feeds: {input name: array}, or a list in order. Returns {output_0: NumPy array, ...}.
+    async def arun(self, feeds):
+        """run, in a thread of asyncio's while others go on. What one run leaves to the next (buffers that the model
+        writes, keep) wants a session: await model.session().arun(...)."""
+        if self._sessions.state & WRITES_BUFFERS:
+            raise Error("this model goes on from the buffers that its last run wrote: take model.session() and await its arun", 2)
 
-        keep=["image"]: from this run on that input stays as it is until it is given again, later runs may leave it out, and what depends on such
-        inputs alone is computed once: the features of an image for all texts that follow. The numbers are the same, bit for bit."""
-        return {name: np.asarray(o) for name, o in self._run(feeds, keep).items()}
+        def run():
+            sessions = self._sessions
+            with sessions.only() if sessions.state else sessions.lend() as opened:
+                return {name: np.asarray(o) for name, o in opened.run(feeds, (), self.outputs).items()}
 
-    def run_dlpack(self, feeds, keep=()):
-        """The same, as Output objects that keep bf16 and speak DLPack."""
-        return self._run(feeds, keep)
+        return await asyncio.to_thread(run)
+
+    def session(self):
+        """A Session of one's own: `with model.session() as s: s.run(...)`."""
+        return Session(self)
 
     def reset(self):
         """Buffers that the model writes go back to the file's values."""
-        lib().qkv_session_reset(self._session)
+        if self._sessions.state:
+            with self._sessions.only(begin=True) as opened:
+                opened.reset()
 
 
 def joint(model, loss=None, path=None, **options):

@@ -130,10 +130,12 @@ class _Opened:
         self.lock, self.segmenter, self.texts, e = threading.Lock(), None, None, CError()
         self._free = lib().qkv_segmenter_free
         self.model = Model(path, **options)
-        lib().qkv_session_output_memory(self.model._session, OUTPUT_MEMORY(), None)  # outputs are read in C
+        self.session = self.model.session()
+        pointer = self.session._opened.pointer
+        lib().qkv_session_output_memory(pointer, OUTPUT_MEMORY(), None)  # outputs are read in C
         given = SegmentOptions(C.sizeof(SegmentOptions), os.fsencode(tokenizer) if tokenizer else None, os.fsencode(processor) if processor else None, threshold or 0, tile,
                                tile // 5 if overlap is None else overlap, batch=batch)
-        self.segmenter = lib().qkv_segmenter_create(self.model._model, self.model._session, C.byref(given), C.byref(e))
+        self.segmenter = lib().qkv_segmenter_create(self.model._model, pointer, C.byref(given), C.byref(e))
         check(self.segmenter, e)
         self.threshold = lib().qkv_segmenter_threshold(self.segmenter)
 

@@ -440,6 +440,12 @@ bool session_set_input(Session *s, int i, const Tensor *t, Err *err)
     return true;
 }
 
+void session_clear_inputs(Session *s)
+{
+    for (int i = 0; i < s->g->ninput; i++) s->input_set[i] &= s->keep && s->keep->input[i] && !s->keep->fresh[i];
+    for (int i = 0; i < s->g->nscalar_input; i++) s->scalar[i] = 0;
+}
+
 bool session_set_scalar(Session *s, int i, int64_t value)
 {
     if (i < 0 || i >= s->g->nscalar_input) return false;

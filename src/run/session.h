@@ -32,6 +32,8 @@ const Tensor *session_input(const Session *s, int i); /* NULL when not set */
 /* Input i stays as it is from when it is set (again, if it is set now) until it is set anew: the session copies it, and what depends on kept inputs and
  * weights alone, random numbers excepted, is computed once and lies in memory of its own. */
 bool session_keep(Session *s, int i, Err *err);
+/* Inputs are not set any more, but for kept ones that the session has copied. */
+void session_clear_inputs(Session *s);
 bool session_set_scalar(Session *s, int i, int64_t value); /* a dynamic scalar input, by position in graph->scalar_input */
 bool session_run(Session *s, Err *err);
 /* What weight `name` is to the next run, where runs or training change it: contiguous, the session's; may be written between runs. NULL for any other. */

@@ -196,8 +196,9 @@ def test_texts_are_encoded_once(tmp_path):
     picture(1, 40, 30).save(tmp_path / "a.png")
     lib, err = functions(), _lib.CError()
     m = qkv.Model(MODELS / "ground.pt2")
-    lib.qkv_session_profile(C.c_void_p(m._session), 1)
-    g = C.c_void_p(lib.qkv_segmenter_create(C.c_void_p(m._model), C.c_void_p(m._session), None, C.byref(err)))
+    session = m.session()
+    lib.qkv_session_profile(C.c_void_p(session._opened.pointer), 1)
+    g = C.c_void_p(lib.qkv_segmenter_create(C.c_void_p(m._model), C.c_void_p(session._opened.pointer), None, C.byref(err)))
     assert g, err.message
     p = C.c_void_p(lib.qkv_picture_read(str(tmp_path / "a.png").encode(), C.byref(err)))
     calls = []
@@ -207,7 +208,7 @@ def test_texts_are_encoded_once(tmp_path):
         found = C.c_void_p(lib.qkv_segmenter_run(g, p, C.byref(err)))
         assert found, err.message
         lib.qkv_instances_free(found)
-        steps = json.loads(C.string_at(lib.qkv_session_profile_json(C.c_void_p(m._session), None)))
+        steps = json.loads(C.string_at(lib.qkv_session_profile_json(C.c_void_p(session._opened.pointer), None)))
         calls.append(sum(s["calls"] for s in steps if "embedding" in s["op"]))
     lib.qkv_segmenter_free(g)
     lib.qkv_picture_free(p)

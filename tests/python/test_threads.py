@@ -1,0 +1,241 @@
+"""One model used by many threads: the numbers of one thread, and nothing of what runs leave behind gets mixed."""
+import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+import qkv  # noqa: E402
+from torch import nn  # noqa: E402
+
+
+class Pair(nn.Module):
+    """Two inputs, one of which is worth keeping."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.attention = nn.MultiheadAttention(32, 4, batch_first=True)
+        self.picture, self.text = nn.Linear(32, 32), nn.Linear(32, 32)
+
+    def forward(self, picture, text):
+        p, t = self.picture(picture), self.text(text)
+        return self.attention(t, p, p, need_weights=False)[0] + t, p
+
+
+class Counter(nn.Module):
+    """A cache: what it gives depends on all runs so far."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("seen", torch.zeros(3))
+
+    def forward(self, x):
+        self.seen.add_(x)
+        return self.seen * 1.0
+
+
+class Noise(nn.Module):
+    def forward(self, x):
+        return x + torch.rand_like(x)
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    at = tmp_path_factory.mktemp("threads") / "pair.pt2"
+    n, m = torch.export.Dim("n", max=64), torch.export.Dim("m", max=64)
+    args = torch.randn(2, 5, 32), torch.randn(2, 7, 32)
+    qkv.export(Pair().eval(), args, dynamic_shapes=({1: n}, {1: m}), path=str(at))
+    return at
+
+
+def saved(module, *args, at):
+    torch.export.save(torch.export.export(module, args), at)
+    return qkv.Model(at)
+
+
+def feeds(k):
+    r = np.random.default_rng(k)
+    return {"picture": r.random((2, 3 + k % 5, 32), np.float32), "text": r.random((2, 4 + k % 7, 32), np.float32)}
+
+
+def in_threads(f, n, *args):
+    """f(*args, i) in n threads that begin together."""
+    together = threading.Barrier(n)
+
+    def one(i):
+        together.wait()
+        return f(*args, i)
+
+    with ThreadPoolExecutor(n) as pool:
+        return [x.result() for x in [pool.submit(one, i) for i in range(n)]]
+
+
+@pytest.mark.parametrize("threads", [4, 16])
+def test_one_model_in_many_threads(path, threads):
+    """Different sizes and numbers: what one thread gets from a model of its own; results stay as they are."""
+    alone, model = qkv.Model(path, threads=1), qkv.Model(path, threads=1)
+    want = [alone.run(feeds(k)) for k in range(12)]
+
+    def work(i):
+        ks = [(i + j) % 12 for j in range(24)]
+        return [(k, model.run(feeds(k))) for k in ks]
+
+    for got in in_threads(work, threads):
+        for k, out in got:
+            for name in want[k]:
+                np.testing.assert_array_equal(out[name], want[k][name], err_msg=f"{k} {name}")
+
+
+def test_missing_input_is_not_the_last_runs(path):
+    model = qkv.Model(path)
+    model.run(feeds(1))
+    with pytest.raises(qkv.Error, match="input 'text' is not given"):
+        model.run({"picture": feeds(1)["picture"]})
+
+
+def test_kept_inputs_are_the_threads_own(path):
+    model, alone = qkv.Model(path, threads=1), qkv.Model(path, threads=1)
+    met = threading.Barrier(4)
+
+    def work(i):
+        model.run(feeds(i), keep=["picture"])
+        met.wait()
+        return model.run({"text": feeds(i + 20)["text"]})["output_0"]
+
+    for i, got in enumerate(in_threads(work, 4)):
+        want = alone.run({"picture": feeds(i)["picture"], "text": feeds(i + 20)["text"]})
+        np.testing.assert_array_equal(got, want["output_0"])
+    with pytest.raises(qkv.Error, match="input 'picture' is not given"):
+        model.run({"text": feeds(0)["text"]})  # this thread has kept nothing
+
+
+def test_sessions(path):
+    model, alone = qkv.Model(path, threads=1), qkv.Model(path, threads=1)
+    with model.session() as a, model.session() as b:
+        a.run(feeds(1), keep="picture")
+        b.run(feeds(2), keep="picture")
+        for session, k in ((a, 1), (b, 2)):
+            want = alone.run({"picture": feeds(k)["picture"], "text": feeds(9)["text"]})
+            np.testing.assert_array_equal(session.run({"text": feeds(9)["text"]})["output_0"], want["output_0"])
+        with pytest.raises(qkv.Error, match="sessions of this model .* are open, 2 in number"):
+            model.set_weights({})
+    with pytest.raises(qkv.Error, match="closed"):
+        a.run(feeds(1))
+    model.set_weights({"text.bias": np.zeros(32, np.float32)})
+    assert not np.array_equal(model.run(feeds(1))["output_0"], alone.run(feeds(1))["output_0"])
+
+
+def test_weights_change_between_runs_of_others(path):
+    """set_weights waits for runs that are under way; each run has the old weights or the new ones."""
+    model, bias = qkv.Model(path, threads=1), np.ones(32, np.float32)
+    old = model.run(feeds(3))["output_1"]
+    stop = threading.Event()
+
+    def work(i):
+        if i:
+            got = []
+            while not stop.is_set():
+                got.append(model.run(feeds(3))["output_1"])
+            return got
+        for k in range(6):
+            model.set_weights({"picture.bias": bias * k})
+        stop.set()
+        return [model.run(feeds(3))["output_1"]]
+
+    results = in_threads(work, 4)
+    allowed = [old]
+    for k in range(6):
+        model.set_weights({"picture.bias": bias * k})
+        allowed.append(model.run(feeds(3))["output_1"])
+    np.testing.assert_array_equal(results[0][0], allowed[-1])
+    assert all(any(np.array_equal(x, a) for a in allowed) for got in results for x in got)
+
+
+def test_written_buffers_belong_to_one_thread(tmp_path):
+    model = saved(Counter(), torch.ones(3), at=tmp_path / "counter.pt2")
+    one = [np.ones(3, np.float32)]
+    assert [model.run(one)["output_0"][0] for _ in range(2)] == [1, 2]  # a single thread: as ever
+    with ThreadPoolExecutor(1) as pool:
+        with pytest.raises(qkv.Error, match=r"buffers that it writes.*thread 'MainThread'.*model.session\(\)"):
+            pool.submit(model.run, one).result()
+        assert model.run(one)["output_0"][0] == 3
+
+        def begin():
+            model.reset()
+            return model.run(one)["output_0"][0]
+
+        assert pool.submit(begin).result() == 1
+
+    def work(i):
+        with model.session() as s:
+            first = [s.run(one)["output_0"][0] for _ in range(20)]
+            s.reset()
+            return first + [s.run(one)["output_0"][0]]
+
+    assert in_threads(work, 8) == [[*range(1, 21), 1]] * 8
+
+
+def test_random_numbers_are_drawn_once(tmp_path):
+    model, alone = (saved(Noise(), torch.ones(64), at=tmp_path / f"{k}.pt2") for k in range(2))
+    x = [np.zeros(64, np.float32)]
+    want = {alone.run(x)["output_0"].tobytes() for _ in range(40)}
+    got = [a.tobytes() for part in in_threads(lambda i: [model.run(x)["output_0"] for _ in range(10)], 4) for a in part]
+    assert len(want) == 40 and set(got) == want
+
+
+def test_one_session_in_two_threads(path):
+    """Python says so; so does the library, whoever calls it."""
+    with qkv.Model(path).session() as s:
+        error = pytest.raises(qkv.Error, match="another thread is using this session")
+        with s._use(), ThreadPoolExecutor(1) as pool, error:
+            pool.submit(s.run, feeds(1)).result()
+        s.run(feeds(1))
+        with ThreadPoolExecutor(1) as pool:  # one after the other is fine
+            pool.submit(s.run, feeds(1)).result()
+
+
+def test_asyncio(path, tmp_path):
+    model, alone = qkv.Model(path, threads=1), qkv.Model(path, threads=1)
+
+    async def many():
+        return await asyncio.gather(*[model.arun(feeds(k)) for k in range(12)])
+
+    for k, got in enumerate(asyncio.run(many())):
+        np.testing.assert_array_equal(got["output_0"], alone.run(feeds(k))["output_0"])
+    counter = saved(Counter(), torch.ones(3), at=tmp_path / "counter.pt2")
+
+    async def steps():
+        with pytest.raises(qkv.Error, match="await its arun"):
+            await counter.arun([np.ones(3, np.float32)])
+        with counter.session() as s:
+            return [(await s.arun([np.ones(3, np.float32)]))["output_0"][0] for _ in range(3)]
+
+    assert asyncio.run(steps()) == [1, 2, 3]
+
+
+def test_web_server(path):
+    """FastAPI runs plain functions in a pool of threads."""
+    fastapi = pytest.importorskip("fastapi")
+    client = pytest.importorskip("fastapi.testclient")
+    app, model, alone = fastapi.FastAPI(), qkv.Model(path, threads=1), qkv.Model(path, threads=1)
+
+    @app.get("/{k}")
+    def answer(k: int):
+        return float(model.run(feeds(k))["output_0"].sum())
+
+    c = client.TestClient(app)
+    for k, got in enumerate(in_threads(lambda i: c.get(f"/{i}").json(), 8)):
+        assert got == float(alone.run(feeds(k))["output_0"].sum())
+
+
+def test_model_is_freed_with_its_last_reference(path):
+    import weakref
+
+    model = qkv.Model(path)
+    model.run(feeds(1), keep="picture")
+    gone = weakref.ref(model)
+    del model
+    assert gone() is None
