@@ -11,6 +11,7 @@ nn.TransformerDecoder look at the numbers of a mask to see whether it is causal,
 """
 import copy
 import functools
+import inspect
 import math
 import types
 import warnings
@@ -39,11 +40,13 @@ class ExportFriendlyMultiheadAttention(nn.MultiheadAttention):
     @classmethod
     def from_nn_mha(cls, mha, share=False):
         """An attention like `mha` (options, dtype, device, mode, hooks). It has its own copy of the weights; share=True makes it use the very
-        Parameter objects, so that optimizers and tied modules keep working. A subclass of nn.MultiheadAttention keeps its other methods."""
+        Parameter objects, so that optimizers and tied modules keep working. A subclass of nn.MultiheadAttention keeps its
+        methods, forward too if that calls super().forward."""
         if not isinstance(mha, nn.MultiheadAttention):
             raise TypeError(f"from_nn_mha takes an nn.MultiheadAttention, not {type(mha).__name__}")
-        if not isinstance(mha, cls) and _has_own_forward(mha, nn.MultiheadAttention):
-            raise TypeError(f"{type(mha).__name__} has a forward of its own, which ExportFriendlyMultiheadAttention would not run")
+        if not isinstance(mha, cls) and not _reaches(mha, nn.MultiheadAttention):
+            raise TypeError(f"{type(mha).__name__} has a forward of its own that does not call super().forward: there is nothing "
+                            "that ExportFriendlyMultiheadAttention could replace")
         kept = {id(t): t for t in (*mha.parameters(), *mha.buffers())} if share else {}
         new = copy.deepcopy(mha, kept)
         _become(new, cls)
@@ -221,8 +224,10 @@ def replace_mha(model, verbose=False):
     """Makes every nn.MultiheadAttention in `model` an ExportFriendlyMultiheadAttention, and returns how many there were.
 
     A module keeps its identity: only its class changes. Parameters, hooks, optimizers, a module used in several places and references from
-    outside stay what they are, and `model` itself may be an attention. Subclasses of nn.MultiheadAttention that inherit forward are replaced
-    and stay instances of their class; one with a forward of its own is left alone with a warning. nn.TransformerEncoder, its layers and
+    outside stay what they are, and `model` itself may be an attention. Subclasses of nn.MultiheadAttention stay
+    instances of their class; a forward of their own goes on doing what it does around super().forward, which is now the
+    replacement's. One that does not call it (a call on a copy, with small tensors, tells) is left alone with a warning.
+    nn.TransformerEncoder, its layers and
     nn.TransformerDecoder (nn.Transformer has them) behave during export alone; they are not counted. A second call finds nothing to do.
     verbose=True prints one line per module.
 
@@ -236,8 +241,8 @@ def replace_mha(model, verbose=False):
         if of is None or isinstance(module, _VARIANTS[of]):
             continue
         where = f"{name or 'the model'} ({type(module).__name__})"
-        if _has_own_forward(module, of):
-            left = f"{where} has a forward of its own: left alone"
+        if not _reaches(module, of):
+            left = f"{where} has a forward of its own that does not call super().forward: left alone"
             if of is nn.MultiheadAttention:
                 warnings.warn(left, stacklevel=2)
             if verbose:
@@ -250,8 +255,51 @@ def replace_mha(model, verbose=False):
     return count
 
 
-def _has_own_forward(module, of):
-    return type(module).forward is not of.forward or "forward" in vars(module)
+class _Reached(BaseException):
+    pass
+
+
+def _reaches(module, of):
+    """Does the module's forward come to that of torch's class `of`? A forward of its own is called, on a copy, and stopped
+    where it gets there. Where it stops before, with an error that small tensors without meaning may well cause, its code
+    tells."""
+    if "forward" in vars(module):
+        return False
+    if type(module).forward is of.forward:
+        return True
+
+    def forward(self, *args, **kwargs):
+        raise _Reached
+
+    cls = type(module)
+    try:
+        there = types.new_class("Reached", (of,), {}, lambda namespace: namespace.update(forward=forward))
+        tried = copy.deepcopy(module, {id(p): p for p in module.parameters()})
+        tried.__class__ = types.new_class(cls.__name__, (cls, there))
+        args, kwargs = _small_arguments(tried, of)
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            tried.forward(*args, **kwargs)
+    except _Reached:
+        return True
+    except Exception:
+        own = [inspect.unwrap(vars(c)["forward"]) for c in cls.__mro__[:cls.__mro__.index(of)] if "forward" in vars(c)]
+        return all(inspect.isfunction(f) and "super" in f.__code__.co_names for f in own)
+    return False
+
+
+def _small_arguments(module, of):
+    """Something for each argument that forward must be given: tensors first."""
+    like = next(module.parameters())
+    widths = (like.size(-1),) * (2 if of is nn.TransformerDecoder else 1)
+    if of is nn.MultiheadAttention:
+        widths = module.embed_dim, module.kdim, module.vdim
+    parameters = inspect.signature(module.forward).parameters.values()
+    required = [p for p in parameters if p.default is p.empty]
+    n = sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in required)
+    if any(p.kind is p.VAR_POSITIONAL for p in parameters):
+        n = len(widths)
+    tensors = [torch.zeros(2, 2, w, dtype=like.dtype, device=like.device) for w in widths]
+    return [*tensors, *[None] * n][:max(n, 1)], {p.name: None for p in required if p.kind is p.KEYWORD_ONLY}
 
 
 def _become(module, friendly):
@@ -265,7 +313,8 @@ def _become(module, friendly):
 
 @functools.lru_cache(maxsize=None)
 def _variant(cls, friendly):
-    """The class a module of class `cls` gets: `friendly` for torch's own, for a user's subclass one that derives from both."""
+    """The class a module of class `cls` gets: `friendly` for torch's own, for a user's subclass one that derives from both,
+    so that its super() is `friendly`."""
     if issubclass(cls, friendly):
         return cls
     if cls in _VARIANTS:
@@ -276,7 +325,7 @@ def _variant(cls, friendly):
         return (_revive, (cls, friendly), *state)
 
     members = {"__module__": cls.__module__, "__doc__": cls.__doc__, "__reduce_ex__": reduce}
-    both = types.new_class(f"ExportFriendly{cls.__name__}", (friendly, cls), {}, lambda namespace: namespace.update(members))
+    both = types.new_class(f"ExportFriendly{cls.__name__}", (cls, friendly), {}, lambda namespace: namespace.update(members))
     return both
 
 

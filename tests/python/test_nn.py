@@ -214,6 +214,12 @@ class OwnForward(nn.MultiheadAttention):
         return super().forward(x, x, x, need_weights=False)[0]
 
 
+class IgnoresSuper(nn.MultiheadAttention):
+    def forward(self, x):
+        q, k, v = nn.functional.linear(x, self.in_proj_weight, self.in_proj_bias).chunk(3, -1)
+        return self.out_proj(nn.functional.scaled_dot_product_attention(q, k, v))
+
+
 class Zoo(nn.Module):
     def __init__(self):
         super().__init__()
@@ -222,12 +228,13 @@ class Zoo(nn.Module):
         self.shared = self.layer.self_attn
         self.list = nn.ModuleList([nn.MultiheadAttention(E, H, batch_first=True), Inherits(E)])
         self.own = OwnForward(E, H, batch_first=True)
+        self.ignores = IgnoresSuper(E, H, batch_first=True)
 
     def forward(self, x):
         x = self.shared(self.layer(x), x, x)[0]
         for mha in self.list:
             x = x + mha(x, x, x)[0]
-        return self.own(x)
+        return self.ignores(self.own(x))
 
 
 def test_replace_keeps_identity_and_reports(capsys):
@@ -235,14 +242,14 @@ def test_replace_keeps_identity_and_reports(capsys):
     before, optimizer, x = copy.deepcopy(model), torch.optim.SGD(model.parameters(), lr=0.5), torch.randn(2, 5, E)
     seen = []
     model.list[0].register_forward_hook(lambda m, a, out: seen.append(m))
-    with pytest.warns(UserWarning, match=r"own \(OwnForward\) has a forward of its own"):
-        assert qkv.nn.replace_mha(model, verbose=True) == 3
+    with pytest.warns(UserWarning, match=r"ignores \(IgnoresSuper\) has a forward of its own that does not call super"):
+        assert qkv.nn.replace_mha(model, verbose=True) == 4
     printed = capsys.readouterr().out
     assert all(line in printed for line in ("layer.self_attn (MultiheadAttention): now ExportFriendlyMultiheadAttention", "list.1 (Inherits)", "own (OwnForward)"))
     friendly = qkv.nn.ExportFriendlyMultiheadAttention
     assert model.shared is model.layer.self_attn and isinstance(model.shared, friendly) and isinstance(model.list[0], friendly)
     assert isinstance(model.list[1], Inherits) and isinstance(model.list[1], friendly) and model.list[1]._project() == "the user's"
-    assert type(model.own) is OwnForward
+    assert isinstance(model.own, OwnForward) and isinstance(model.own, friendly) and type(model.ignores) is IgnoresSuper
     same(model(x), before(x))
     assert seen == [model.list[0]]
     model(x).sum().backward()
@@ -592,3 +599,122 @@ def test_export_names_the_remedy_for_sizes_from_data(tmp_path):
     assert qkv.export(model, args, dynamic_shapes=shapes, path=tmp_path / "m.pt2").max_rel < 2e-5
     with pytest.raises(qkv.Error, match="torch._check"):
         qkv.export(Calls(lambda m, x, at: x if at[0].item() > 2 else -x), args, dynamic_shapes=shapes, path=tmp_path / "m.pt2")
+
+
+# ------------------------------------------------------------------ subclasses with a forward of their own
+
+
+class NoWeights(nn.MultiheadAttention):
+    """Meta's MultiheadAttentionWrapper."""
+
+    def forward(self, *args, **kwargs):
+        kwargs["need_weights"] = False
+        return super().forward(*args, **kwargs)
+
+
+class Gated(nn.MultiheadAttention):
+    """Changes the result, has arguments and state of its own, and counts its calls in a buffer."""
+
+    def __init__(self, *args, gate, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.gate = nn.Parameter(torch.full((E,), gate))
+        self.register_buffer("calls", torch.zeros(()))
+        self.extra = {"gate": gate}
+
+    def forward(self, query, key, value, scale, **kwargs):
+        self.calls += 1
+        out, weights = super().forward(query * 1.0 if scale is None else query * scale, key, value, **kwargs)
+        return out * self.gate, weights
+
+
+class SecondLayer(Gated):
+    """A forward that comes to nn.MultiheadAttention's by way of another one's."""
+
+    def forward(self, x):
+        return super().forward(x, x, x, 0.5, need_weights=False)[0] + x
+
+
+class Particular(nn.MultiheadAttention):
+    """Takes no tensors without meaning: only its code tells that it calls super().forward."""
+
+    def forward(self, query, memory):
+        if query.shape[-2] != memory["tokens"].shape[-2]:
+            raise ValueError("sizes")
+        return super().forward(query, memory["tokens"], memory["tokens"], need_weights=False)[0]
+
+
+class Asking(nn.TransformerEncoderLayer):
+    def _sa_block(self, x, attn_mask, key_padding_mask, is_causal=False):
+        masks = dict(attn_mask=attn_mask, key_padding_mask=key_padding_mask, is_causal=is_causal)
+        out, weights = self.self_attn(x, x, x, need_weights=True, **masks)
+        return self.dropout1(out) * (1 + weights.amax())
+
+    def forward(self, src, *args, **kwargs):
+        return super().forward(src, *args, **kwargs) * 2
+
+
+class Crossing(nn.TransformerDecoderLayer):
+    def _sa_block(self, x, attn_mask, key_padding_mask, is_causal=False):
+        return super()._sa_block(x * 0.5, attn_mask, key_padding_mask, is_causal)
+
+    def _mha_block(self, x, mem, attn_mask, key_padding_mask, is_causal=False):
+        return super()._mha_block(x, mem * 2, attn_mask, key_padding_mask, is_causal) + x
+
+
+class Caller(nn.Module):
+    def __init__(self, module, call):
+        super().__init__()
+        self.module, self.call = module, call
+
+    def forward(self, x, rows):
+        x = x[:, :rows.item()]  # a size that comes out of data
+        return self.call(self.module, x)
+
+
+WRAPPERS = {
+    "no_weights": (lambda: NoWeights(E, H, batch_first=True), lambda m, x: m(x, x, x)[0], 1),
+    "gated": (lambda: Gated(E, H, batch_first=True, gate=0.5), lambda m, x: m(x, x, x, 0.7)[0], 1),
+    "second_layer": (lambda: SecondLayer(E, H, batch_first=True, gate=2.0), lambda m, x: m(x), 1),
+    "particular": (lambda: Particular(E, H, batch_first=True), lambda m, x: m(x, {"tokens": x * 2}), 1),
+    "encoder_layer": (lambda: Asking(E, H, 32, batch_first=True, dropout=0.0), lambda m, x: m(x), 1),
+    "decoder_layer": (lambda: Crossing(E, H, 32, batch_first=True, dropout=0.0), lambda m, x: m(x, x * 3), 2),
+}
+
+
+@pytest.mark.parametrize("name", WRAPPERS)
+def test_wrappers_of_attention(name, tmp_path):
+    make, call, count = WRAPPERS[name]
+    torch.manual_seed(3)
+    model = Caller(make(), call).eval()
+    before, keys, state, cls = copy.deepcopy(model), list(model.state_dict()), torch.get_rng_state(), type(model.module)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert qkv.nn.replace_mha(model) == count
+    assert isinstance(model.module, cls) and list(model.state_dict()) == keys
+    assert torch.equal(torch.get_rng_state(), state)  # the trial left no trace
+    assert all(torch.equal(a, b) for a, b in zip(model.state_dict().values(), before.state_dict().values()))
+    attentions = [m for m in model.modules() if isinstance(m, nn.MultiheadAttention)]
+    assert attentions and all(isinstance(m, qkv.nn.ExportFriendlyMultiheadAttention) for m in attentions)
+    x, rows = torch.randn(2, 6, E), torch.tensor(4)
+    same(model(x, rows), before(x, rows))
+    if name == "no_weights":
+        assert torch.equal(model(x, rows), before(x, rows))
+    if name == "gated":
+        assert model.module.calls == 1 and model.module.extra == {"gate": 0.5}
+    again = pickle.loads(pickle.dumps(model.module)).state_dict()
+    same(again[keys[0].removeprefix("module.")], model.state_dict()[keys[0]])
+
+    batch = torch.export.Dim("batch")
+    qkv.export(model, (x, rows), dynamic_shapes=({0: batch}, {}), path=str(tmp_path / "m.pt2"))
+    y, fewer = torch.randn(3, 6, E), torch.tensor(5)
+    got = qkv.Model(tmp_path / "m.pt2").run([y.numpy(), fewer.numpy()])["output_0"]
+    same(torch.from_numpy(got), before(y, fewer).detach(), 1e-5)
+
+
+def test_from_nn_mha_of_wrappers():
+    mha, x = NoWeights(E, H, batch_first=True), torch.randn(2, 5, E)
+    new = qkv.nn.ExportFriendlyMultiheadAttention.from_nn_mha(mha)
+    assert type(mha) is NoWeights and isinstance(new, NoWeights) and new(x, x, x)[1] is None
+    same(new(x, x, x)[0], mha(x, x, x)[0])
+    with pytest.raises(TypeError, match=r"IgnoresSuper has a forward of its own that does not call super\(\).forward"):
+        qkv.nn.ExportFriendlyMultiheadAttention.from_nn_mha(IgnoresSuper(E, H, batch_first=True))
