@@ -11,7 +11,6 @@
 #include "format/json.h"
 #include "import/onnx.h"
 #include "import/pt2.h"
-#include "shape/shape.h"
 #include "verify/check_graph.h"
 #include "verify/check_onnx.h"
 #include "verify/check_pt2.h"
@@ -176,7 +175,6 @@ bool model_check(const char *path, const CheckOptions *o, Buf *report, CheckCoun
 {
     Run r = {.c = {.targets = o->targets, .security = o->security, .full = o->full}, .format = "unknown"};
     TRY(check_begin(&r.c, err));
-    shape_install();
     bool ok = check_file(&r, path, err);
     if (!ok) check_add(&r.c, Q(100), "file", "%s", err->msg);
     put_report(&r, path, ok, report);

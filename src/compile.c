@@ -5,7 +5,6 @@
 #include "import/packed.h"
 #include "optimise.h"
 #include "pack.h"
-#include "shape/shape.h"
 
 typedef struct Passes {
     Program *program;
@@ -73,7 +72,6 @@ static const struct {
 bool program_open(Program *p, const char *path, const OpenOptions *options, Err *err)
 {
     *p = (Program){.lock = PTHREAD_MUTEX_INITIALIZER};
-    shape_install();
     Passes s = {p, path, options};
     for (size_t i = 0; i < sizeof passes / sizeof *passes; i++) {
         bool ok = passes[i].run(&s, err);

@@ -5,7 +5,6 @@
 #include <string.h>
 #include "base/number.h"
 #include "import/onnx_impl.h"
-#include "shape/shape.h"
 
 enum { MIN_OPSET = 1, MAX_OPSET = 28, MAX_IMPORTS = 256 };
 
@@ -245,7 +244,6 @@ Source *onnx_import(const char *path, const Fixed *fixed, Err *err)
 {
     Source *p = source_new(err);
     if (!p) return NULL;
-    shape_install();
     p->onnx = onnx_open(path, err);
     if (p->onnx) {
         p->graph = graph_create();

@@ -450,7 +450,6 @@ static Source *open_file(const char *path, DType compute, const SourceWatch *wat
 {
     Source *p = source_new(err);
     if (!p) return NULL;
-    shape_install();
     if (file_map(&p->file, path, err)) { /* which names the file itself where it fails */
         if (open_archive(p, compute, watch, err)) return p;
         within(err, "%s", path);

@@ -11,10 +11,6 @@
 
 enum { MAX_GRAPH_NODES = 2000000 };
 
-static InferFn *infer;
-
-void graph_set_infer(InferFn *f) { infer = f; }
-
 Graph *graph_create(void)
 {
     Arena *a = arena_create(0);
@@ -326,7 +322,7 @@ Node *graph_add_before(Graph *g, Node *at, OpId id, int nargs, const Arg *args, 
         return NULL;
     }
     n->op = op;
-    if (!op_fit_args(g, op, nargs, args, n->arg, err) || !infer(g, n, err)) {
+    if (!op_fit_args(g, op, nargs, args, n->arg, err) || !graph_infer(g, n, err)) {
         within(err, "node '%s' (%s)", n->name, op->name);
         return NULL;
     }

@@ -146,8 +146,8 @@ bool op_fit_args(Graph *g, const Op *op, int nargs, const Arg *args, Arg *out, E
 
 Value *graph_add_input(Graph *g, const char *name, DType t, int rank, Expr *const *dim);
 Value *graph_add_weight(Graph *g, const char *name, const char *fqn, const Tensor *data);
-/* Appends a node; args in schema order, missing trailing ones take their defaults. The shape function (handed in by shape/, see
- * graph_set_infer) gives the outputs. `name`: of the first output; made unique with a suffix; NULL = the op's own name.
+/* Appends a node; args in schema order, missing trailing ones take their defaults. The shape function (graph_infer)
+ * gives the outputs. `name`: of the first output; made unique with a suffix; NULL = the op's own name.
  * NULL on error, err names node and argument. */
 Node *graph_add(Graph *g, OpId op, int nargs, const Arg *args, const char *name, Err *err);
 /* The same, placed before `at` (NULL = at the end). */
@@ -157,9 +157,8 @@ Node *graph_add_declared(Graph *g, const Op *op, Arg *args, int nout, const char
 /* Declares output k of node n, for shape functions. */
 bool node_set_out(Graph *g, Node *n, int k, DType t, int rank, Expr *const *dim, Err *err);
 bool graph_set_nout(Graph *g, Node *n, int nout, Err *err);
-/* The inference that graph_add calls; set once by shape/ through shape_install(). */
-typedef bool InferFn(Graph *g, Node *n, Err *err);
-void graph_set_infer(InferFn *f);
+/* The outputs of a node from its arguments, for graph_add: the one function of ir/ that shape/ has (shape/infer.c). */
+bool graph_infer(Graph *g, Node *n, Err *err);
 bool graph_require(Graph *g, Expr *cond, Err *err, const char *fmt, ...) QKV_PRINTF(4, 5); /* folds true; E_FORMAT on provably false */
 
 bool graph_add_output(Graph *g, const char *name, Value *v, Err *err);

@@ -28,7 +28,7 @@ static bool check_tensors(Shape *s)
     return true;
 }
 
-static bool infer(Graph *g, Node *n, Err *err)
+bool graph_infer(Graph *g, Node *n, Err *err)
 {
     Shape s = {.g = g, .ex = g->ex, .node = n, .err = err};
     TRY(check_tensors(&s));
@@ -41,8 +41,6 @@ static bool infer(Graph *g, Node *n, Err *err)
         }
     return true;
 }
-
-void shape_install(void) { graph_set_infer(infer); }
 
 /* ------------------------------------------------------------------ arguments */
 

@@ -17,8 +17,6 @@ typedef struct Shape {
 } Shape;
 typedef bool ShapeFn(Shape *s);
 
-void shape_install(void); /* hands shape inference to ir/graph.c; called once by compile.c, import and tests */
-
 /* Arguments by schema position. */
 const Arg *shape_arg(const Shape *s, int i);
 Value *shape_value(const Shape *s, int i);            /* NULL when None */

@@ -200,7 +200,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (size > MAX_CALL) return 0;
     memcpy(text, data, size);
     text[size] = 0;
-    shape_install();
     while (n < MAX_INPUTS && *at && *at != ':' && read_type(&at, &in[n])) n++;
     for (int i = 0; i < n; i++) fill(&in[i], (uint32_t)(size + 17 * (size_t)i));
     if (*at == ':')

@@ -3,7 +3,6 @@
 #include <string.h>
 #include "fuzz.h"
 #include "rewrite/rewrite.h"
-#include "shape/shape.h"
 
 static const char *const tokens[] = {"(rule a ", "(derive b ", "(phase fuse)", "?x", "?y", "_", "...", "(= ?x ", "(any ", "(opt ", "(shared ", "(out 1 ", "(fork ", "none", "true", "f32", "-1", "0", "0.5",
                                      "inf", "-inf", "1e308", "[0 1]", "[]", "[1 0]", "(@scores ?x ?y)", "(@softmax ?x ?y)", "(@attention ?x ?y)", "(@permute ?x ?y)", "(or ?x ", "(+ ?x 1)", "(sqrt 2)",
@@ -129,7 +128,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     Err err = {0};
     char *text = malloc(size + 1);
-    shape_install();
     for (int builtin = 0; builtin < 2 && text; builtin++) { /* alone, then after the built-in ones */
         RuleSet *rules = rules_create();
         memcpy(text, data, size);

@@ -13,7 +13,6 @@
 #include <string.h>
 #include "golden.h"
 #include "run/session.h"
-#include "shape/shape.h"
 #include "tap.h"
 
 typedef enum Answer { SAME, DIFFERENT, REFUSED } Answer;
@@ -137,7 +136,6 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: run_ops FOLDER [WORD...]\n");
         return 2;
     }
-    shape_install();
     bool each = argc > 2;
     for (int f = 0; f < golden_family_count; f++) {
         Err err = {0};

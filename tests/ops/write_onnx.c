@@ -9,7 +9,6 @@
 #include <string.h>
 #include "emit/onnx.h"
 #include "golden.h"
-#include "shape/shape.h"
 
 typedef struct Target {
     const char *folder;
@@ -69,7 +68,6 @@ int main(int argc, char **argv)
     }
     Target t = {.folder = argv[2], .options = {.opset = atoi(argv[4])}};
     while (t.options.profile < ONNX_PROFILES && strcmp(onnx_profile_name(t.options.profile), argv[3])) t.options.profile++;
-    shape_install();
     for (int f = 0; f < golden_family_count; f++) {
         Err err = {0};
         if (!golden_each(argv[1], golden_families[f], argv + 5, argc - 5, on_case, &t, &err)) {

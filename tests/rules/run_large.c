@@ -8,7 +8,6 @@
 #include <time.h>
 #include "base/buf.h"
 #include "rewrite/rewrite.h"
-#include "shape/shape.h"
 #include "tap.h"
 
 enum { LAYERS = 330, WINDOWED = 12, WIDTH = 16 };
@@ -127,7 +126,6 @@ int main(int argc, char **argv)
     Err err = {0};
     float numbers[WIDTH * WIDTH] = {0};
     Tensor weights[2] = {tensor_of(DT_F32, 2, (int64_t[]){WIDTH, WIDTH}, numbers), tensor_of(DT_F32, 1, (int64_t[]){WIDTH}, numbers)};
-    shape_install();
     RuleSet *rules = rules_create();
     if (!rules || !rules_builtin(rules, &err)) {
         printf("Bail out! %s\n", err.msg);

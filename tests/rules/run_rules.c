@@ -31,7 +31,6 @@
 #include "ir/text.h"
 #include "rewrite/skip_padding.h"
 #include "run/session.h"
-#include "shape/shape.h"
 #include "tap.h"
 
 enum { MAX_SECTIONS = 8, MAX_WEIGHTS = 32, MAX_CASES = 400 };
@@ -551,7 +550,6 @@ int main(int argc, char **argv)
     char **words = argv + 2 + bless, *list[64], path[1024];
     int nwords = argc - 2 - bless, n = 0;
     Err err = {0};
-    shape_install();
     RuleSet *builtin = rules_create();
     if (!builtin || !rules_builtin(builtin, &err)) stop(err.msg, "built-in rules");
     Coverage *cover = calloc((size_t)builtin->n + 1, sizeof *cover);

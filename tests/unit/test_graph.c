@@ -176,7 +176,6 @@ static void test_build(void **state)
 {
     (void)state;
     Err err = {0};
-    shape_install();
     Graph *g = graph_create();
     Expr *s0 = ex_symbol(g->ex, "s0");
     expr_set_range(g->ex, 0, 1, 8);

@@ -209,7 +209,6 @@ static void test_refused(void **state)
         {"%a: f32[2, 3] = aten.add.Tensor(%x, 99999999999999999999)", "does not fit"},
     };
     Err err = {0};
-    shape_install();
     for (size_t i = 0; i < sizeof rows / sizeof *rows + sizeof nodes / sizeof *nodes; i++) {
         char text[512];
         size_t k = i - sizeof rows / sizeof *rows;
@@ -243,7 +242,6 @@ static void test_bytes(void **state)
     uint64_t r = 3;
     char copy[sizeof text];
     int accepted = 0;
-    shape_install();
     expect_same(text);
     for (size_t i = 0; i < 4 * sizeof text; i++) {
         memcpy(copy, text, sizeof text);

@@ -1,6 +1,7 @@
 /* Shape inference: dtypes and symbolic sizes of results, what is required of the sizes, what is refused; type promotion as PyTorch's. */
 #include "unit_graph.h"
 #include "ir/text.h"
+#include "shape/shape.h"
 
 static const char *const inputs = "symbol s0 in [1, inf]\n"
                                   "symbol s1 in [1, inf]\n"

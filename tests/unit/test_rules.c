@@ -2,7 +2,6 @@
 #include "unit.h"
 #include "rewrite/rule.h"
 #include "rewrite/sexpr.h"
-#include "shape/shape.h"
 
 static void expect(const char *text, const char *want)
 {
@@ -145,7 +144,6 @@ static void test_replaced(void **state)
     (void)state;
     Err err = {0};
     RuleSet *s = rules_create();
-    shape_install();
     OK(rules_parse(s, "(rule a (neg ?x) ?x) (rule b (abs ?x) ?x)", &err));
     OK(rules_parse(s, "(phase fuse) (derive a (exp ?x) ?x) (rule c (log ?x) ?x)", &err));
     assert_int_equal(s->n, 3);

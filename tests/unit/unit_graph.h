@@ -4,7 +4,6 @@
 #define QKV_TESTS_UNIT_GRAPH_H
 #include "unit.h"
 #include "ir/graph.h"
-#include "shape/shape.h"
 
 /* The weight called "f32[4, 3]": its numbers are 1, 2, 3 ... Lives until the end of the program. */
 __attribute__((unused)) static const Tensor *unit_weight(void *user, const char *fqn)
@@ -55,7 +54,6 @@ __attribute__((unused)) static void unit_mark_inputs(Graph *g)
 __attribute__((unused)) static Graph *unit_graph(const char *text)
 {
     Err err = {0};
-    shape_install();
     Graph *g = graph_parse(text, unit_weight, NULL, &err);
     if (!g) STOP("%s\n%s", text, err.msg);
     unit_mark_inputs(g);
