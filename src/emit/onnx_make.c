@@ -95,7 +95,7 @@ void out_arange(Onnx *o, const Node *n, const char *text)
     (void)text;
     const Value *v = n->out[0];
     const Expr *start = arg_e(n, 0), *step = arg_e(n, 2);
-    DType t = dtype_is_float(v->dtype) || (start && start->is_float) || (step && step->is_float) ? DT_F64 : DT_I64;
+    DType t = dtype_is_float(v->dtype) ? DT_F64 : DT_I64;
     Expr *end = arg_e(n, 1);
     bool plain = t == DT_I64 && end && !end->is_float && start && ex_equals_int(start, 0) && step && ex_equals_int(step, 1);
     Ref i = cast(o, positions(o, size_of(o, plain ? end : v->dim[0])), t);

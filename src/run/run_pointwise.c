@@ -492,17 +492,19 @@ bool run_full(Call *c, Err *err)
 }
 
 /* start + i * step; integers exactly, floats in double as ATen's arange does. */
+/* In whole numbers where the result is: PyTorch cuts start and step before it counts. */
 bool run_arange(Call *c, Err *err)
 {
     (void)err;
     Tensor *out = call_out(c, 0);
     int64_t n = tensor_numel(out);
     Scalar start = c->arg[0].s, step = c->arg[2].s;
-    bool ints = start.kind != SC_FLOAT && step.kind != SC_FLOAT;
+    bool ints = !dtype_is_float(out->dtype) || (start.kind != SC_FLOAT && step.kind != SC_FLOAT);
+    int64_t first = ints ? scalar_i64(start) : 0, by = ints ? scalar_i64(step) : 0;
     size_t size = dtype_size(out->dtype);
     for (int64_t i = 0; i < n; i++) {
         void *p = (char *)out->data + (size_t)i * size;
-        if (ints) store_i64(out->dtype, p, (int64_t)((uint64_t)start.i + (uint64_t)i * (uint64_t)step.i));
+        if (ints) store_i64(out->dtype, p, (int64_t)((uint64_t)first + (uint64_t)i * (uint64_t)by));
         else store_f64(out->dtype, p, scalar_f64(start) + (double)i * scalar_f64(step));
     }
     return true;

@@ -102,18 +102,33 @@ bool shape_randint(Shape *s)
 
 static bool is_one(const Expr *e) { return ex_equals_int(e, 1) || (e->kind == EX_FLOAT && e->f == 1); }
 
-/* ceil((end - start) / step); arange(0.5, n) has n elements for every n, which the quotient of floats would not say */
+static Expr *cut_to_whole(ExprPool *p, Expr *e)
+{
+    if (e->kind == EX_FLOAT && fabs(e->f) < 0x1p53) return ex_int(p, (int64_t)e->f);
+    return e->is_float ? ex_make(p, EX_TRUNC, e, NULL, NULL) : e;
+}
+
+/* ceil((end - start) / step); arange(0.5, n) has n elements for every n, which the quotient of floats would not say. PyTorch cuts all three
+ * to whole numbers first for int64, though for no other integers. */
 bool shape_arange(Shape *s)
 {
     ExprPool *p = s->ex;
     Expr *start = shape_arg(s, 0)->e, *end = shape_arg(s, 1)->e, *step = shape_arg(s, 2)->e, *n;
+    DType t = shape_dtype(s, op_param(s->node->op, "dtype"), DT_I64);
+    if (t == DT_I64) {
+        start = cut_to_whole(p, start);
+        end = cut_to_whole(p, end);
+        step = cut_to_whole(p, step);
+        if (!start || !end || !step) return fail(s->err, E_LIMIT, "a size expression is too large");
+        if (ex_equals_int(step, 0)) return shape_fail(s, 2, "a step of 0 when cut to a whole number");
+    }
     Expr *whole = end->kind == EX_TOFLOAT ? end->args[0] : end;
     if (is_one(step) && !whole->is_float && start->kind == EX_FLOAT && fabs(start->f) < 0x1p53) n = ex_sub(p, whole, ex_int(p, (int64_t)floor(start->f)));
     else if (start->is_float || end->is_float || step->is_float)
         n = ex_make(p, EX_CEIL, ex_make(p, EX_TRUEDIV, ex_make(p, EX_TOFLOAT, ex_sub(p, end, start), NULL, NULL), ex_make(p, EX_TOFLOAT, step, NULL, NULL), NULL), NULL, NULL);
     else n = ex_neg(p, ex_floordiv(p, ex_sub(p, start, end), step));
     n = n ? ex_max(p, n, ex_int(p, 0)) : NULL;
-    return shape_out(s, 0, shape_dtype(s, op_param(s->node->op, "dtype"), DT_I64), 1, &n);
+    return shape_out(s, 0, t, 1, &n);
 }
 
 bool shape_linspace(Shape *s)

@@ -281,6 +281,12 @@ def makes(F):
     c = F.op("aten.arange.start_step")
     for a, kw in (((0, 10, 3), {}), ((10, 0, -4), {}), ((0.0, 1.0, 0.1), {}), ((0, 10, 2), dict(dtype=f32)), ((1, 2, 0.25), {}), ((0, 8, 2), dict(dtype=i32))):
         c(*a, **kw)
+    for dt in (i64, i32, u8):    # int64 counts in whole numbers, the others count what lies between the floats
+        c.maybe(0.1, 7.9, 4.0, dtype=dt)
+        c.maybe(0.5, 3.9, 1.25, dtype=dt)
+    for dt in (i64, i32):
+        c(0.1, -7.9, -4.0, dtype=dt)
+        c(-2.7, 2.7, 1.5, dtype=dt)
     c = F.op("prims.iota.default")
     for n, start, step, dt in ((5, 0, 1, i64), (4, 2, 3, i64), (3, 7, -2, i32), (0, 0, 1, i64)):
         c(n, start=start, step=step, dtype=dt, device=torch.device("cpu"), requires_grad=False)
