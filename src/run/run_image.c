@@ -181,36 +181,58 @@ bool run_upsample(Call *c, Err *err)
 
 /* ------------------------------------------------------------------ grid_sampler */
 
-static double unnormalize(double x, int64_t n, bool align) { return align ? (x + 1) / 2 * (double)(n - 1) : ((x + 1) * (double)n - 1) / 2; }
+/* How points become places in a picture: padding 0 zeros, 1 border, 2 reflection; PyTorch rounds each step to the picture's type. */
+typedef struct Placing {
+    int64_t padding;
+    bool align;
+    DType type;
+} Placing;
 
-static double reflect(double x, double twice_low, double twice_high)
+static double rounded(DType t, double x)
 {
-    if (twice_low == twice_high) return 0;
-    double low = twice_low / 2, span = (twice_high - twice_low) / 2;
-    x = fabs(x - low);
-    double extra = fmod(x, span), flips = floor(x / span);
-    return fmod(flips, 2) == 0 ? extra + low : span - extra + low;
+    switch (t) {
+    case DT_F16: return (double)f16_to_f32(f32_to_f16((float)x));
+    case DT_BF16: return (double)bf16_to_f32(f32_to_bf16((float)x));
+    case DT_F32: return (double)(float)x;
+    default: return x;
+    }
 }
 
-/* padding 0 zeros, 1 border, 2 reflection */
-static double grid_place(double x, int64_t n, int64_t padding, bool align)
+static double unnormalize(double x, int64_t n, const Placing *p)
 {
-    x = unnormalize(x, n, align);
-    if (padding == 2) x = align ? reflect(x, 0, 2 * (double)(n - 1)) : reflect(x, -1, 2 * (double)n - 1);
-    if (padding != 0) x = x < 0 || x != x ? 0 : x > (double)(n - 1) ? (double)(n - 1) : x;
+    DType t = p->type;
+    x = rounded(t, x + 1);
+    return p->align ? rounded(t, x / 2 * (double)(n - 1)) : rounded(t, rounded(t, x * (double)n) - 1) / 2;
+}
+
+static double reflect(double x, int64_t n, const Placing *p)
+{
+    DType t = p->type;
+    double low = p->align ? 0 : -0.5, span = (double)(p->align ? n - 1 : n);
+    if (span == 0) return 0;
+    x = fabs(rounded(t, x - low));
+    double extra = rounded(t, fmod(x, span)), flips = floor(x / span);
+    return rounded(t, (fmod(flips, 2) == 0 ? extra : rounded(t, span - extra)) + low);
+}
+
+static double grid_place(double x, int64_t n, const Placing *p)
+{
+    x = unnormalize(x, n, p);
+    if (p->padding == 2) x = reflect(x, n, p);
+    if (p->padding != 0) x = x < 0 || x != x ? 0 : x > (double)(n - 1) ? (double)(n - 1) : x;
     return x;
 }
 
 static double pixel(const double *plane, int64_t y, int64_t x, int64_t h, int64_t w) { return y < 0 || x < 0 || y >= h || x >= w ? 0 : plane[y * w + x]; }
 
 /* bicubic: taps are placed one by one, so that each is padded as its mode says */
-static double pixel_padded(const double *plane, double y, double x, int64_t h, int64_t w, int64_t padding, bool align)
+static double pixel_padded(const double *plane, double y, double x, int64_t h, int64_t w, const Placing *p)
 {
-    if (padding == 2) {
-        y = align ? reflect(y, 0, 2 * (double)(h - 1)) : reflect(y, -1, 2 * (double)h - 1);
-        x = align ? reflect(x, 0, 2 * (double)(w - 1)) : reflect(x, -1, 2 * (double)w - 1);
+    if (p->padding == 2) {
+        y = reflect(y, h, p);
+        x = reflect(x, w, p);
     }
-    if (padding != 0) {
+    if (p->padding != 0) {
         y = y < 0 ? 0 : y > (double)(h - 1) ? (double)(h - 1) : y;
         x = x < 0 ? 0 : x > (double)(w - 1) ? (double)(w - 1) : x;
     }
@@ -218,17 +240,17 @@ static double pixel_padded(const double *plane, double y, double x, int64_t h, i
 }
 
 /* One point of a picture, bicubic (mode 2) or nearest (1). */
-static double sample(const double *plane, double gy, double gx, int64_t h, int64_t w, int64_t mode, int64_t padding, bool align)
+static double sample(const double *plane, double gy, double gx, int64_t h, int64_t w, int64_t mode, const Placing *p)
 {
     if (mode == 2) {
-        double x = unnormalize(gx, w, align), y = unnormalize(gy, h, align), x0 = floor(x), y0 = floor(y), tx = x - x0, ty = y - y0, s = 0;
+        double x = unnormalize(gx, w, p), y = unnormalize(gy, h, p), x0 = floor(x), y0 = floor(y), tx = x - x0, ty = y - y0, s = 0;
         double wx[4] = {cubic_far(tx + 1, -0.75), cubic_near(tx, -0.75), cubic_near(1 - tx, -0.75), cubic_far(2 - tx, -0.75)};
         double wy[4] = {cubic_far(ty + 1, -0.75), cubic_near(ty, -0.75), cubic_near(1 - ty, -0.75), cubic_far(2 - ty, -0.75)};
         for (int j = 0; j < 4; j++)
-            for (int i = 0; i < 4; i++) s += wy[j] * wx[i] * pixel_padded(plane, y0 - 1 + j, x0 - 1 + i, h, w, padding, align);
+            for (int i = 0; i < 4; i++) s += wy[j] * wx[i] * pixel_padded(plane, y0 - 1 + j, x0 - 1 + i, h, w, p);
         return s;
     }
-    double x = grid_place(gx, w, padding, align), y = grid_place(gy, h, padding, align);
+    double x = grid_place(gx, w, p), y = grid_place(gy, h, p);
     if (!(fabs(x) < 1e15) || !(fabs(y) < 1e15)) return 0;
     return pixel(plane, (int64_t)nearbyint(y), (int64_t)nearbyint(x), h, w);
 }
@@ -239,10 +261,10 @@ typedef struct Corners {
     double weight[4];
 } Corners;
 
-static Corners corners_of(double gy, double gx, int64_t h, int64_t w, int64_t padding, bool align)
+static Corners corners_of(double gy, double gx, int64_t h, int64_t w, const Placing *p)
 {
     Corners c = {{-1, -1, -1, -1}, {0}};
-    double x = grid_place(gx, w, padding, align), y = grid_place(gy, h, padding, align);
+    double x = grid_place(gx, w, p), y = grid_place(gy, h, p);
     if (!(fabs(x) < 1e15) || !(fabs(y) < 1e15)) return c;
     int64_t x0 = (int64_t)floor(x), y0 = (int64_t)floor(y);
     double tx = x - (double)x0, ty = y - (double)y0;
@@ -255,7 +277,7 @@ static Corners corners_of(double gy, double gx, int64_t h, int64_t w, int64_t pa
 }
 
 /* x (N, C, h, w) in f32 or f64, grid (N, points, 2): the corners of a block of points serve all channels. */
-static void sample_bilinear(const Tensor *x, const double *grid, Tensor *out, int64_t points, int64_t padding, bool align, int threads)
+static void sample_bilinear(const Tensor *x, const double *grid, Tensor *out, int64_t points, const Placing *how, int threads)
 {
     enum { BLOCK = 64 };
     int64_t C = x->shape[1], h = x->shape[2], w = x->shape[3], blocks = (points + BLOCK - 1) / BLOCK;
@@ -265,7 +287,7 @@ static void sample_bilinear(const Tensor *x, const double *grid, Tensor *out, in
         int64_t image = b / blocks, from = b % blocks * BLOCK, n = points - from < BLOCK ? points - from : BLOCK;
         for (int64_t i = 0; i < n; i++) {
             const double *g = grid + (image * points + from + i) * 2;
-            corner[i] = corners_of(g[1], g[0], h, w, padding, align);
+            corner[i] = corners_of(g[1], g[0], h, w, how);
         }
         for (int64_t p = image * C; p < (image + 1) * C; p++)
             for (int64_t i = 0; i < n; i++) {
@@ -288,12 +310,12 @@ static double voxel(const double *volume, const int64_t *at, const int64_t *n)
 }
 
 /* g: x, y, z; n: depth, height, width. Mode 0 trilinear, 1 nearest. */
-static double sample_volume(const double *volume, const double *g, const int64_t *n, int64_t mode, int64_t padding, bool align)
+static double sample_volume(const double *volume, const double *g, const int64_t *n, int64_t mode, const Placing *p)
 {
     int64_t low[3];
     double t[3], s = 0;
     for (int i = 0; i < 3; i++) {
-        double x = grid_place(g[2 - i], n[i], padding, align);
+        double x = grid_place(g[2 - i], n[i], p);
         if (!(fabs(x) < 1e15)) return 0;
         low[i] = (int64_t)(mode == 1 ? nearbyint(x) : floor(x));
         t[i] = x - (double)low[i];
@@ -314,8 +336,8 @@ static double sample_volume(const double *volume, const double *g, const int64_t
 
 bool run_grid_sampler(Call *c, Err *err)
 {
-    int64_t mode = call_i64(c, 2), padding = call_i64(c, 3);
-    bool align = call_bool(c, 4);
+    int64_t mode = call_i64(c, 2);
+    const Placing how = {.padding = call_i64(c, 3), .align = call_bool(c, 4), .type = call_in(c, 0)->dtype};
     int n = call_in(c, 0)->rank - 2;
     DType t = n == 2 && mode == 0 ? work_type(call_in(c, 0)->dtype) : DT_F64;
     const Tensor *x = call_contiguous(c, call_in(c, 0), t, err), *g = x ? call_contiguous(c, call_in(c, 1), DT_F64, err) : NULL;
@@ -324,7 +346,7 @@ bool run_grid_sampler(Call *c, Err *err)
     const int64_t *size = x->shape + 2;
     int64_t C = x->shape[1], total = out->shape[0] * C, points = total ? tensor_numel(out) / total : 0, area = size[0] * size[1] * (n == 3 ? size[2] : 1);
     if (n == 2 && mode == 0) {
-        sample_bilinear(x, g->data, out, points, padding, align, c->env->threads);
+        sample_bilinear(x, g->data, out, points, &how, c->env->threads);
         return true;
     }
     if (n == 3 && mode == 2) return call_fail(c, E_UNSUPPORTED, err, "bicubic sampling of volumes, which PyTorch has not, either");
@@ -333,8 +355,8 @@ bool run_grid_sampler(Call *c, Err *err)
         const double *plane = (const double *)x->data + p * area, *grid = (const double *)g->data + p / C * points * n;
         for (int64_t i = 0; i < points; i++)
             store_f64(out->dtype, (char *)out->data + (size_t)(p * points + i) * dtype_size(out->dtype),
-                      n == 3 ? sample_volume(plane, grid + 3 * i, size, mode, padding, align)
-                             : sample(plane, grid[2 * i + 1], grid[2 * i], size[0], size[1], mode, padding, align));
+                      n == 3 ? sample_volume(plane, grid + 3 * i, size, mode, &how)
+                             : sample(plane, grid[2 * i + 1], grid[2 * i], size[0], size[1], mode, &how));
     }
     return true;
 }

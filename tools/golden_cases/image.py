@@ -107,8 +107,16 @@ def grids(F):
     c = F.op("aten.grid_sampler_2d.default")
     c(t(1, 1, 3, 3), torch.tensor([[[[-1.0, -1.0], [1, 1], [0, 0], [5, -5]]]]), 0, 0, False)
     c(t(1, 1, 3, 3), torch.tensor([[[[-1.0, -1.0], [1, 1], [0, 0], [5, -5]]]]), 0, 0, True)
+    for h, w, n in ((7, 14, 27), (8, 33, 65)):   # many points halfway between two pixels
+        c(t(1, 2, h, w), torch.linspace(-1, 1, n)[None, None, :, None].expand(1, 1, n, 2), 1, 1, True)
+    for dt in (f16, bf16):
+        for interp in (0, 1):
+            for pad in (0, 1, 2):
+                for align in (False, True):
+                    c(t(1, 2, 9, 33, dt=dt), t(1, 3, 20, 2, dt=dt, lo=-1.4, hi=1.4), interp, pad, align)
     for interp in (0, 1):
         for pad in (0, 1):
+            F.op("aten.grid_sampler_3d.default")(t(1, 2, 3, 9, 33, dt=bf16), t(1, 2, 5, 3, 3, dt=bf16, lo=-1.2, hi=1.2), interp, pad, True)
             F.op("aten.grid_sampler_3d.default")(t(1, 2, 3, 4, 5), t(1, 2, 2, 3, 3, lo=-1.2, hi=1.2), interp, pad, False)
     F.op("aten.affine_grid_generator.default")(t(2, 2, 3), [2, 1, 3, 4], False, static=True)
     F.op("aten.affine_grid_generator.default")(t(2, 2, 3), [2, 1, 3, 4], True, static=True)
