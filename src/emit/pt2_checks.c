@@ -134,13 +134,25 @@ static bool assert_range(Emit *e, const Symbol *s, const char *symbol)
     for (int k = !above; k < 1 + below; k++) {
         int64_t bound = k ? s->hi : s->lo;
         Expr *part[2] = {s->expr, ex_int(p, bound)}, *swapped[2] = {part[1], part[0]};
-        Expr cond = {.kind = EX_LE, .nargs = 2, .args = k ? part : swapped, .is_bool = true};
+        Expr compared = {.kind = EX_LE, .nargs = 2, .args = k ? part : swapped, .is_bool = true};
+        const Expr *cond = s->lo == s->hi ? ex_bool(p, true) : &compared;
         const char *name = fresh_name(e, k ? "le" : "ge"), *names[2] = {size, NULL};
         const char *message = arena_printf(e->arena, "Runtime assertion failed for expression %s %s %lld", symbol, k ? "<=" : ">=", (long long)bound);
         TRY((part[1] && message) || fail(e->err, E_LIMIT, "out of memory"));
-        TRY(name && write_size_node(e, k ? "_operator.le" : "_operator.ge", name, &cond, 2, part, names) && assert_named(e, name, message));
+        TRY(name && write_size_node(e, k ? "_operator.le" : "_operator.ge", name, cond, 2, part, names) && assert_named(e, name, message));
     }
     return true;
+}
+
+/* The item of a bool tensor that may only be true, or only false. */
+static bool assert_truth(Emit *e, const Symbol *s, const char *symbol)
+{
+    if (s->lo != s->hi) return true;
+    Expr *truth = is_true(e, s->expr);
+    if (s->lo == 0) truth = ex_make(e->g->ex, EX_NOT, truth, NULL, NULL);
+    const char *name, *message = arena_printf(e->arena, "Runtime assertion failed for expression Eq(%s, %lld)", symbol, (long long)s->lo);
+    TRY((truth && message) || fail(e->err, E_LIMIT, "out of memory"));
+    return size_name(e, truth, &name) && assert_named(e, name, message);
 }
 
 bool note_value(Emit *e, const Value *v)
@@ -151,7 +163,7 @@ bool note_value(Emit *e, const Value *v)
         if (!out_of_data(s) || s->value != v || e->bound[i]) continue;
         if (s->source == SYM_ITEM) TRY(put_item(e, s->value, s->expr));
         e->bound[i] = any = true;
-        TRY(assert_range(e, s, e->symbol[i]));
+        TRY(v->dtype == DT_BOOL ? assert_truth(e, s, e->symbol[i]) : assert_range(e, s, e->symbol[i]));
     }
     return !any || put_asserts(e);
 }

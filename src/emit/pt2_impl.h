@@ -35,6 +35,7 @@ bool size_name(Emit *e, const Expr *x, const char **name);     /* the node that 
 bool size_known(Emit *e, const Expr *x);                       /* can it be computed here? */
 bool write_size_node(Emit *e, const char *target, const char *name, const Expr *value, int n, Expr *const *args, const char *const *names);
 bool put_number(Emit *e, const Expr *x, ParamType as, Buf *out); /* an argument: as_int, as_float, as_bool, as_sym_int ... */
+Expr *is_true(const Emit *e, const Expr *symbol);             /* what the item of a bool tensor is */
 bool put_item(Emit *e, Value *v, const Expr *x);               /* the node that reads x from v */
 /* Where a size is found: an axis of a tensor, a scalar input, or, for a symbol, an axis that is factor * symbol + rest. */
 typedef struct Axis {

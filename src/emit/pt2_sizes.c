@@ -292,18 +292,28 @@ static bool binary(Emit *e, ExprKind kind, Expr *a, const char *a_name, Expr *b,
     return operate(e, kind, value, 2, (Expr *[]){a, b}, names, name);
 }
 
-/* A node that reads a number from a tensor: aten.sym_size.int or aten.item.default. */
+/* PyTorch has a symbol of one value as that value, and the item of a bool as true or false. */
+static const Expr *only_value(const Emit *e, const Expr *x)
+{
+    if (x->kind != EX_SYM && !x->is_bool) return x; /* the size of an axis */
+    const Symbol *s = symbol_of(e, x->is_bool ? x->args[0] : x);
+    if (s->lo != s->hi) return x;
+    return x->is_bool ? ex_bool(e->g->ex, s->lo == 1) : ex_int(e->g->ex, s->lo);
+}
+
+/* A node that reads a number or truth value from a tensor: aten.sym_size.int or aten.item.default. */
 static bool reading_node(Emit *e, const char *target, const char *base, const Value *v, int at, const Expr *x, const char **name)
 {
     *name = fresh_name(e, base);
     TRY(*name);
     char *inputs = arena_printf(e->arena, "{\"name\": \"self\", \"arg\": {\"as_tensor\": {\"name\": \"%s\"}}, \"kind\": 1}", e->name[v->id]);
     if (inputs && at >= 0) inputs = arena_printf(e->arena, "%s, {\"name\": \"dim\", \"arg\": {\"as_int\": %d}, \"kind\": 1}", inputs, at);
-    char *output = arena_printf(e->arena, "{\"as_sym_int\": {\"as_name\": \"%s\"}}", *name);
+    char *output = arena_printf(e->arena, "{\"as_sym_%s\": {\"as_name\": \"%s\"}}", x->is_bool ? "bool" : "int", *name);
     TRY((inputs && output) || fail(e->err, E_LIMIT, "out of memory"));
     put_node(e, target, inputs, output, *name);
-    buf_printf(&e->ints, "%s\"%s\": ", e->ints.len ? ", " : "", *name);
-    put_size(e, x, &e->ints);
+    Buf *table = x->is_bool ? &e->bools : &e->ints;
+    buf_printf(table, "%s\"%s\": ", table->len ? ", " : "", *name);
+    put_size(e, only_value(e, x), table);
     return true;
 }
 
@@ -364,6 +374,18 @@ static bool unknown_size(Emit *e, const Expr *x)
     return false;
 }
 
+/* What PyTorch calls the item of a bool tensor: whether its symbol is 1. */
+Expr *is_true(const Emit *e, const Expr *symbol) { return ex_make(e->g->ex, EX_EQ, symbol_of(e, symbol)->expr, ex_int(e->g->ex, 1), NULL); }
+
+/* The symbol of a bool as a number. */
+static bool truth_as_number(Emit *e, const Expr *x, const char **name)
+{
+    Expr *args[] = {is_true(e, x), ex_int(e->g->ex, 1), ex_int(e->g->ex, 0)};
+    const char *names[3] = {NULL};
+    TRY(args[0] && size_name(e, args[0], &names[0]));
+    return operate(e, EX_WHERE, x, 3, args, names, name);
+}
+
 static bool make_size(Emit *e, const Expr *x, const char **name)
 {
     Axis axis;
@@ -371,6 +393,7 @@ static bool make_size(Emit *e, const Expr *x, const char **name)
     const char *names[3];
     if (find_axis(e, x, &axis)) return axis_node(e, x, axis, name);
     if ((*name = size_input(e, x))) return true;
+    if (x->kind == EX_SYM && symbol_of(e, x)->source == SYM_ITEM && symbol_of(e, x)->value->dtype == DT_BOOL && e->bound[x->i]) return truth_as_number(e, x, name);
     if (x->kind == EX_SYM && out_of_data(symbol_of(e, x))) { /* its tensor comes later: now, then */
         if (e->asked[x->id] || e->bound[x->i]) return unknown_size(e, x);
         e->asked[x->id] = true;
@@ -447,11 +470,7 @@ bool put_number(Emit *e, const Expr *x, ParamType as, Buf *out)
 
 bool put_item(Emit *e, Value *v, const Expr *x)
 {
-    if (v->dtype == DT_BOOL) { /* an integer, as import reads it */
-        Value *number = new_value(e, "truth", DT_I64, v->rank, v->dim);
-        TRY(number && write_node(e, op_get(OP_to_copy), (Arg[7]){arg_value(v), arg_dtype(DT_I64)}, 1, &number));
-        v = number;
-    }
+    if (v->dtype == DT_BOOL) x = is_true(e, x);
     return room(e, x) && reading_node(e, e->g->core ? "torch.ops.aten._local_scalar_dense.default" : "torch.ops.aten.item.default", "item", v, -1, x, &e->size[x->id]);
 }
 

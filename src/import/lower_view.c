@@ -621,7 +621,15 @@ bool lower_stride(Lower *L)
 
 bool lower_zero(Lower *L) { return number(L, ex_int(L->ex, 0)); }
 
-/* A tensor's only element becomes a size symbol, bound at run time; that of a weight is read now. */
+/* The symbol that the file declares for the number: u0, or that of a bool, Eq(u0, 1). */
+static Expr *declared_symbol(const Lower *L, DType t)
+{
+    Expr *e = L->declared_number;
+    if (e && t == DT_BOOL && e->kind == EX_EQ) e = e->args[e->args[0]->kind != EX_SYM];
+    return e && e->kind == EX_SYM && expr_symbol(L->ex, (int)e->i)->source == SYM_FREE ? e : NULL;
+}
+
+/* A tensor's only element becomes a size symbol, bound at run time; that of a weight is read now. A bool is whether its symbol is 1. */
 bool lower_item(Lower *L)
 {
     Value *x;
@@ -630,22 +638,32 @@ bool lower_item(Lower *L)
         TRY(graph_require(L->g, ex_make(L->ex, EX_EQ, x->dim[i], ex_int(L->ex, 1), NULL), L->err, "node '%s': one element", L->name));
     if (x->kind == V_WEIGHT) {
         if (dtype_is_float(x->dtype)) return number(L, ex_float(L->ex, tensor_get(x->data, 0)));
+        if (x->dtype == DT_BOOL) return number(L, ex_bool(L->ex, tensor_get_i64(x->data, 0) != 0));
         return number(L, ex_int(L->ex, tensor_get_i64(x->data, 0)));
     }
     if (dtype_is_float(x->dtype) || dtype_is_complex(x->dtype))
         return fail(L->err, E_UNSUPPORTED, "a %s number read out of a tensor; only integers and bools can become sizes", dtype_name(x->dtype));
-    Expr *e = L->declared_number && L->declared_number->kind == EX_SYM ? L->declared_number : NULL;
-    Symbol *s = e ? expr_symbol(L->ex, (int)e->i) : NULL;
-    if (!s || s->source != SYM_FREE) {
+    Expr *e = declared_symbol(L, x->dtype);
+    if (!e) {
         char name[32];
         snprintf(name, sizeof name, "i%d", expr_symbol_count(L->ex));
         e = ex_symbol(L->ex, name);
         if (!e) return fail(L->err, E_LIMIT, "out of memory");
-        s = expr_symbol(L->ex, (int)e->i);
     }
+    Symbol *s = expr_symbol(L->ex, (int)e->i);
     s->source = SYM_ITEM;
     s->value = x;
-    return number(L, e);
+    if (x->dtype == DT_BOOL) {
+        s->lo = 0;
+        s->hi = 1;
+    }
+    Expr *known = L->declared_number; /* torch._check(n.item() == 12): the file goes on with 12 */
+    if (known && (known->kind == EX_INT || known->kind == EX_BOOL)) {
+        s->lo = s->hi = known->i;
+        return number(L, known);
+    }
+    if (x->dtype != DT_BOOL) return number(L, e);
+    return number(L, ex_make(L->ex, EX_EQ, e, ex_int(L->ex, 1), NULL));
 }
 
 bool lower_assert_scalar(Lower *L)

@@ -265,7 +265,7 @@ static Expr *read_before(const OnnxOp *o, const Value *v)
 {
     for (int i = 0; i < expr_symbol_count(o->ex); i++) {
         const Symbol *s = expr_symbol(o->ex, i);
-        if (s->source == SYM_ITEM && s->value == v) return s->expr;
+        if (s->source == SYM_ITEM && s->value == v) return v->dtype == DT_BOOL ? ex_make(o->ex, EX_EQ, s->expr, ex_int(o->ex, 1), NULL) : s->expr;
     }
     return NULL;
 }

@@ -1,0 +1,71 @@
+"""What torch.export writes for valid programs runs here with eager's results, and again once qkv has saved it."""
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+import qkv  # noqa: E402
+from torch import nn  # noqa: E402
+from torch.export import Dim  # noqa: E402
+from torch.utils._pytree import tree_leaves  # noqa: E402
+
+
+def module(f):
+    class Holder(nn.Module):
+        def forward(self, *x):
+            return f(*x)
+    return f if isinstance(f, nn.Module) else Holder()
+
+
+class Exported:
+    """A function or module as torch.export writes it, as qkv saves that, and as both run it."""
+
+    def __init__(self, folder, f, inputs, dynamic=None):
+        self.module, given, saved = module(f), folder / "given.pt2", folder / "saved.pt2"
+        torch.export.save(torch.export.export(self.module, inputs, dynamic_shapes=dynamic and (dynamic,)), given)
+        self.models = [qkv.Model(given), qkv.Model(given, optimize=False)]
+        self.models[0].save(saved)
+        self.models.append(qkv.Model(saved))
+        self.reloaded = torch.export.load(saved).module()
+
+    def agrees(self, *variants):
+        for inputs in variants:
+            with torch.no_grad():
+                want = tree_leaves(self.module(*inputs))
+                again = tree_leaves(self.reloaded(*inputs))
+            runs = [[torch.from_numpy(np.array(y)) for y in m.run([x.numpy() for x in inputs]).values()] for m in self.models]
+            for got in (*runs, again):
+                for a, b in zip(got, want, strict=True):
+                    torch.testing.assert_close(a, b, rtol=2e-5, atol=2e-5)
+
+    def refuses(self, *inputs):
+        for m in self.models:
+            with pytest.raises(qkv.Error, match="allowed|expected"):
+                m.run([x.numpy() for x in inputs])
+        with pytest.raises(RuntimeError):
+            self.reloaded(*inputs)
+
+
+def test_checked_truth_of_a_tensor(tmp_path):
+    def f(x):
+        torch._check((x > 0).all().item())
+        return x * 2
+
+    Exported(tmp_path, f, (torch.ones(3),)).refuses(torch.tensor([1.0, -1.0, 1.0]))
+
+    def g(x):
+        torch._check(torch.sym_not((x > 0).any().item()))
+        return x * 2
+
+    e = Exported(tmp_path, g, (-torch.ones(3),))
+    e.agrees((torch.tensor([-1.0, -2.0, 0.0]),))
+    e.refuses(torch.tensor([1.0, -1.0, 1.0]))
+
+
+def test_number_checked_to_be_a_constant(tmp_path):
+    def f(x):
+        torch._check((x > 0).sum().item() == 3)
+        return x * 2
+
+    e = Exported(tmp_path, f, (torch.ones(3),))
+    e.agrees((torch.tensor([1.0, 2.0, 3.0]),))
+    e.refuses(torch.tensor([1.0, -1.0, 1.0]))
