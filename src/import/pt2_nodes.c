@@ -263,9 +263,8 @@ static int result_names(const json_t *outputs, const char **names, int cap)
     return n;
 }
 
-static const char *number_name(const json_t *outputs)
+static const char *number_in(const json_t *out)
 {
-    const json_t *out = json_array_get(outputs, 0);
     static const char *const tags[] = {"as_sym_int", "as_sym_bool", "as_sym_float"};
     for (int i = 0; i < 3; i++) {
         const char *name = json_string_value(json_object_get(json_object_get(out, tags[i]), "as_name"));
@@ -273,6 +272,8 @@ static const char *number_name(const json_t *outputs)
     }
     return NULL;
 }
+
+static const char *number_name(const json_t *outputs) { return number_in(json_array_get(outputs, 0)); }
 
 static bool declared_number(Import *im, Scope *s, const char *name, Expr **out)
 {
@@ -647,6 +648,13 @@ static bool stops_gradients(const json_t *inputs, int at)
     return at == 1 && json_is_false(json_object_get(json_object_get(json_array_get(inputs, 0), "arg"), "as_bool"));
 }
 
+/* The name of a node's result, whatever it is: a tensor, or a number that its graph hands out. */
+static const char *any_name(const json_t *out)
+{
+    const char *name = json_string_value(json_object_get(json_object_get(out, "as_tensor"), "name"));
+    return name ? name : number_in(out);
+}
+
 static bool subgraph_node(Import *im, Scope *s, const json_t *node, int at)
 {
     json_t *inputs, *body, *placeholders, *results, *tv;
@@ -673,14 +681,12 @@ static bool subgraph_node(Import *im, Scope *s, const json_t *node, int at)
         operand = ok ? json_following(inputs, first + i, operand) : NULL;
     }
     ok = ok && import_nodes(im, &inner);
-    size_t count = json_array_size(results), r;
-    const char **names = arena_array(im->g->arena, const char *, count + 64);
+    const json_t *named = json_object_get(node, "outputs"), *list = json_object_get(json_array_get(named, 0), "as_tensors");
+    size_t r;
     json_t *out;
-    int m = 0;
-    if (ok && !names) ok = fail(im->err, E_LIMIT, "out of memory");
-    if (ok) m = result_names(json_object_get(node, "outputs"), names, (int)count + 64);
     json_array_foreach(results, r, out) {
-        if (ok && (int)r < m) ok = bind_result(im, s, &inner, out, names[r], stops_gradients(inputs, at), mark);
+        const char *name = list ? json_string_value(json_object_get(json_array_get(list, r), "name")) : any_name(json_array_get(named, r));
+        if (ok) ok = bind_result(im, s, &inner, out, name, stops_gradients(inputs, at), mark);
     }
     map_free(&inner.names);
     return ok;

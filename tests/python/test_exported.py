@@ -69,3 +69,22 @@ def test_number_checked_to_be_a_constant(tmp_path):
     e = Exported(tmp_path, f, (torch.ones(3),))
     e.agrees((torch.tensor([1.0, 2.0, 3.0]),))
     e.refuses(torch.tensor([1.0, -1.0, 1.0]))
+
+
+@pytest.mark.parametrize("numbers_only", (False, True))
+def test_size_that_a_region_without_gradients_hands_out(tmp_path, numbers_only):
+    class Positions(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.w = nn.Parameter(torch.ones(4))
+
+        def forward(self, x):
+            with torch.no_grad():
+                n = 2 * x.shape[1] - 1
+                p = torch.arange(n).float()
+            with torch.no_grad():
+                m = n + 1 if numbers_only else n
+                q = torch.ones(m - n + 1)
+            return (x * self.w).sum(-1, keepdim=True) * p.view(1, 1, n) * q.sum(), torch.zeros(m)
+
+    Exported(tmp_path, Positions(), (torch.randn(2, 5, 4),), {0: Dim("b"), 1: Dim("n", min=2)}).agrees(*[(torch.randn(b, n, 4),) for b, n in ((2, 5), (3, 2), (1, 9))])
