@@ -85,6 +85,18 @@ static bool resolve_sizes(Lower *L, int i, Expr *total, int n, Expr *const *size
     return out[open] || fail(L->err, E_LIMIT, "a size expression is too large");
 }
 
+/* Where the file says a constant for a size that the expression here cannot tell, the constant goes on and the equality is checked at run
+ * time: 4*s0//s1 queries of a mask are 1, for batches that are known to be equal to the file alone. */
+static bool take_declared(Lower *L, int n, Expr **dim)
+{
+    for (int k = 0; k < n && L->declared && L->declared_rank == n; k++) {
+        if (ex_is_int(dim[k]) || !ex_is_int(L->declared[k])) continue;
+        TRY(graph_require(L->g, ex_make(L->ex, EX_EQ, dim[k], L->declared[k], NULL), L->err, "node '%s': size %d as the file has it", L->name, k));
+        dim[k] = L->declared[k];
+    }
+    return true;
+}
+
 bool lower_view(Lower *L)
 {
     Value *x;
@@ -92,7 +104,7 @@ bool lower_view(Lower *L)
     const Arg *a = &L->arg[1];
     TRY(want(L, &x));
     if (a->n > MAX_RANK) return lower_fail(L, 1, "rank %d: at most %d is supported", a->n, MAX_RANK);
-    TRY(resolve_sizes(L, 1, numel(L, x), a->n, a->es, dim));
+    TRY(resolve_sizes(L, 1, numel(L, x), a->n, a->es, dim) && take_declared(L, a->n, dim));
     return lower_return(L, lower_reshape(L, x, a->n, dim));
 }
 

@@ -21,7 +21,7 @@ class Exported:
 
     def __init__(self, folder, f, inputs, dynamic=None):
         self.module, given, saved = module(f), folder / "given.pt2", folder / "saved.pt2"
-        torch.export.save(torch.export.export(self.module, inputs, dynamic_shapes=dynamic and (dynamic,)), given)
+        torch.export.save(torch.export.export(self.module, inputs, dynamic_shapes=dynamic and (dynamic if isinstance(f, nn.Module) else (tuple(dynamic),))), given)
         self.models = [qkv.Model(given), qkv.Model(given, optimize=False)]
         self.models[0].save(saved)
         self.models.append(qkv.Model(saved))
@@ -87,4 +87,18 @@ def test_size_that_a_region_without_gradients_hands_out(tmp_path, numbers_only):
                 q = torch.ones(m - n + 1)
             return (x * self.w).sum(-1, keepdim=True) * p.view(1, 1, n) * q.sum(), torch.zeros(m)
 
-    Exported(tmp_path, Positions(), (torch.randn(2, 5, 4),), {0: Dim("b"), 1: Dim("n", min=2)}).agrees(*[(torch.randn(b, n, 4),) for b, n in ((2, 5), (3, 2), (1, 9))])
+    Exported(tmp_path, Positions(), (torch.randn(2, 5, 4),), ({0: Dim("b"), 1: Dim("n", min=2)},)).agrees(*[(torch.randn(b, n, 4),) for b, n in ((2, 5), (3, 2), (1, 9))])
+
+
+def test_mask_whose_query_axis_the_file_knows_to_be_one(tmp_path):
+    """diffusers' prepare_attention_mask; the batches of queries and mask are symbols of their own."""
+    def f(q, k, mask):
+        b = q.shape[0]
+        bias = ((1 - mask) * -1e4).unsqueeze(1).repeat_interleave(2, dim=0).view(b, 2, -1, mask.shape[-1])
+        return nn.functional.scaled_dot_product_attention(q, k, k, attn_mask=bias)
+
+    def inputs(b, n, m):
+        return torch.randn(b, 2, n, 8), torch.randn(b, 2, m, 8), (torch.arange(m) < m - 1).float().expand(b, m).contiguous()
+
+    free = {0: Dim.AUTO, 2: Dim.AUTO}
+    Exported(tmp_path, f, inputs(2, 16, 5), ({0: Dim.AUTO}, free, {0: Dim.AUTO, 1: Dim.AUTO})).agrees(inputs(2, 16, 5), inputs(3, 16, 2), inputs(5, 16, 16))
