@@ -59,7 +59,7 @@ static Term operate(Formula *f, char op, Term a, Term b)
 
 static Term call(Formula *f, const char *name)
 {
-    static const char *const overload[] = {"default", "Tensor", "self", "Tensor_Tensor"};
+    static const char *const overload[] = {"self", "default", "Tensor", "Tensor_Tensor"};
     Arg arg[8];
     Term last = {0};
     int n = 0;

@@ -124,13 +124,19 @@ bool lower_index(Lower *L)
     return y && declare_sizes(L, y) && lower_return(L, y);
 }
 
+/* x as wide as it and the mask are together. */
+static Value *broadcast_with(Lower *L, Value *x, Value *mask)
+{
+    Value *like = EMIT(L, bitwise_or_Tensor, arg_value(mask), arg_value(mask));
+    return like ? EMIT(L, where_self, arg_value(like), arg_value(x), arg_value(x)) : NULL;
+}
+
 bool lower_masked_select(Lower *L)
 {
     Value *x, *m = lower_value(L, 1);
     TRY(want(L, &x));
     if (!m) return lower_fail(L, 1, "expected a tensor");
-    Value *like = EMIT(L, bitwise_or_Tensor, arg_value(m), arg_value(m));
-    Value *wide = like ? EMIT(L, where_self, arg_value(like), arg_value(x), arg_value(x)) : NULL; /* both broadcast */
+    Value *wide = broadcast_with(L, x, m);
     TRY(wide);
     if (m->rank != wide->rank) TRY(m = EMIT(L, expand, arg_value(m), arg_exprs(L->g, wide->rank, wide->dim)));
     Arg list;
@@ -164,6 +170,20 @@ bool lower_take_along(Lower *L)
     x = lower_reshape(L, x, 1, &n);
     i = lower_reshape(L, i, 1, &m);
     return x && i && lower_return(L, EMIT(L, gather, arg_value(x), arg_int(L->g, 0), arg_value(i)));
+}
+
+/* The places of what is not zero: a row each, or for as_tuple=True and where(x) a vector for each axis. */
+bool lower_argwhere(Lower *L)
+{
+    Value *x, *list[MAX_RANK];
+    TRY(want(L, &x));
+    bool rows = L->op->id == OP_argwhere;
+    if (!rows && !x->rank) TRY(x = lower_reshape(L, x, 1, (Expr *[]){ex_int(L->ex, 1)}));
+    Value *at = EMIT(L, nonzero, arg_value(x));
+    TRY(at);
+    if (rows) return declare_sizes(L, at) && lower_return(L, at);
+    for (int k = 0; k < x->rank; k++) TRY(list[k] = EMIT(L, select_int, arg_value(at), arg_int(L->g, 1), arg_int(L->g, k)));
+    return declare_sizes(L, list[0]) && lower_return_values(L, x->rank, list);
 }
 
 /* x read as a vector, negative indices from its end */
@@ -345,6 +365,9 @@ bool lower_masked_scatter(Lower *L)
     Value *x, *m = lower_value(L, 1), *src = lower_value(L, 2);
     TRY(want(L, &x));
     if (!m || !src) return lower_fail(L, 1, "expected tensors");
+    bool narrow = m->rank > x->rank;
+    for (int i = 1; i <= x->rank && i <= m->rank; i++) narrow |= ex_equals_int(x->dim[x->rank - i], 1) && !ex_equals_int(m->dim[m->rank - i], 1);
+    if (narrow) TRY(x = broadcast_with(L, x, m));
     Expr *n = ex_int(L->ex, 1), *k = n;
     for (int i = 0; i < x->rank; i++) n = ex_mul(L->ex, n, x->dim[i]);
     for (int i = 0; i < src->rank; i++) k = ex_mul(L->ex, k, src->dim[i]);

@@ -69,6 +69,11 @@ static const Op *pure_form(const Op *op)
     snprintf(name, sizeof name, "%.*s%s", (int)n - 1, op->name, overload);
     const Op *pure = op_find(name);
     if (pure) return pure;
+    if (!strncmp(op->name, "aten.__i", 8)) { /* __ior__ writes what __or__ gives */
+        snprintf(name, sizeof name, "aten.__%s", op->name + 8);
+        return op_find(name);
+    }
+    if (!strcmp(op->name, "aten.transpose_.default")) return op_get(OP_transpose_int);
     snprintf(name, sizeof name, "%.*s.default", (int)n - 1, op->name); /* floor_divide_.Tensor writes what floor_divide.default gives */
     return op_find(name);
 }

@@ -102,3 +102,26 @@ def test_mask_whose_query_axis_the_file_knows_to_be_one(tmp_path):
 
     free = {0: Dim.AUTO, 2: Dim.AUTO}
     Exported(tmp_path, f, inputs(2, 16, 5), ({0: Dim.AUTO}, free, {0: Dim.AUTO, 1: Dim.AUTO})).agrees(inputs(2, 16, 5), inputs(3, 16, 2), inputs(5, 16, 16))
+
+
+def test_places_of_what_is_not_zero(tmp_path):
+    def f(x):
+        (i,) = torch.where(x > 0)
+        return torch.zeros(i.shape[0]), x[(x < 0).nonzero(as_tuple=True)], torch.argwhere(x > 1)
+
+    Exported(tmp_path, f, (torch.randn(9),)).agrees((torch.randn(9),), (torch.zeros(9),), (torch.full((9,), 2.0),))
+
+
+def test_views_and_logic_in_place(tmp_path):
+    def f(x):
+        y, m = x + 1, x > 0
+        y.unsqueeze_(0)
+        y.add_(1)
+        m |= x < -1
+        m &= x < 1
+        m ^= x < 0.5
+        z = (x * 2).t_()
+        z.mul_(3)
+        return y, m, z, y.clone().transpose_(0, 1), y.clone().squeeze_(0), y.clone().swapaxes_(1, 2)
+
+    Exported(tmp_path, f, (torch.randn(4, 5),), ({0: Dim("n", min=2)},)).agrees((torch.randn(4, 5),), (torch.randn(7, 5),))

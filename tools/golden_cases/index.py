@@ -53,6 +53,11 @@ def gathers(F):
     F.op("aten.masked_select.default")(t(4, 5), t(4, 5, dt=b8))
     F.op("aten.masked_select.default")(t(4, 5), t(5, dt=b8))
     F.op("aten.masked_select.default")(t(4, dt=i64), torch.zeros(4, dtype=b8))
+    for n in ("argwhere", "nonzero_numpy", "where"):
+        for dt in (b8, f32, i64):
+            F.op(f"aten.{n}.default")(t(3, 4, dt=dt, lo=-1, hi=1))
+            F.op(f"aten.{n}.default")(t(5, dt=dt, lo=-1, hi=1))
+    F.op("aten.nonzero_numpy.default")(torch.tensor(1.0))
     c = F.op("aten.nonzero.default")
     for dt in (b8, f32, i64):
         c(t(4, 5, dt=dt, lo=-1, hi=1))
@@ -115,6 +120,8 @@ def scatters(F):
         F.op("aten.as_strided_scatter.default")(t(4, 5, dt=dt), t(2, 2, dt=dt), [2, 2], [5, 2], 1, static=True)
         F.op("aten.masked_scatter.default")(t(4, 5, dt=dt), t(4, 5, dt=b8), t(20, dt=dt))
         F.op("aten.masked_scatter.default")(t(4, 5, dt=dt), t(5, dt=b8), t(4, 5, dt=dt))
+        F.op("aten.masked_scatter.default")(t(5, dt=dt), t(4, 5, dt=b8), t(20, dt=dt), static=True)
+        F.op("aten.masked_scatter.default")(t(4, 1, dt=dt), t(4, 5, dt=b8), t(20, dt=dt), static=True)
     F.op("aten.copy.default")(t(3, 4), t(4))
     F.op("aten.copy.default")(t(3, 4), t(3, 4, dt=i64))
     F.op("aten.copy.default")(t(3, dt=i64), t(3))
