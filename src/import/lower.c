@@ -15,7 +15,7 @@ static LowerFn *const table[OP_COUNT] = {
 /* To ATen a number is a tensor of rank 0. These rows know what to do with one; nobody else looks. */
 static bool takes_numbers(const Op *op)
 {
-    static LowerFn *const those[] = {lower_promote, lower_add, lower_div_mode, lower_float2, lower_floor_divide, lower_where, lower_binary_alias};
+    static LowerFn *const those[] = {lower_promote, lower_add, lower_div_mode, lower_float2, lower_floor_divide, lower_where, lower_binary_alias, lower_add_alias};
     for (size_t i = 0; i < sizeof those / sizeof *those; i++)
         if (table[op->id] == those[i]) return true;
     return false;

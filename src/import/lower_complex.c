@@ -97,12 +97,24 @@ bool lower_complex(Lower *L)
 }
 
 /* real, imag, angle: of a complex tensor */
+/* 0, or pi for a negative number; NaN stays. */
+static Value *angle_of_real(Lower *L, Value *x)
+{
+    if (!dtype_is_float(x->dtype)) x = lower_cast(L, x, DT_F32);
+    Value *negative = x ? AS(L, lt_Tensor, arg_value(x), arg_int(L->g, 0)) : NULL, *same = x ? AS(L, eq_Tensor, arg_value(x), arg_value(x)) : NULL;
+    Arg pi = arg_value(AS(L, full, arg_exprs(L->g, 0, NULL), arg_float(L->g, 3.14159265358979323846), arg_dtype(x->dtype)));
+    Arg none = arg_value(AS(L, full, arg_exprs(L->g, 0, NULL), arg_float(L->g, 0), arg_dtype(x->dtype)));
+    Value *y = negative && pi.v && none.v ? AS(L, where_self, arg_value(negative), pi, none) : NULL;
+    return y && same ? AS(L, where_self, arg_value(same), arg_value(y), arg_value(x)) : NULL;
+}
+
 bool lower_part(Lower *L)
 {
     Value *z = lower_value(L, 0);
     Parts p;
     bool real = L->op->id == OP_real;
     if (z && real && !dtype_is_complex(z->dtype)) return lower_return(L, z);
+    if (z && L->op->id == OP_angle && !dtype_is_complex(z->dtype)) return lower_return(L, angle_of_real(L, z));
     if (!z || !dtype_is_complex(z->dtype)) return lower_fail(L, 0, "expected a complex tensor");
     TRY(parts(L, z, &p));
     if (L->op->id == OP_angle) return lower_return(L, AS(L, atan2, arg_value(p.im), arg_value(p.re)));

@@ -39,6 +39,20 @@ bool lower_matmul(Lower *L)
     return lower_return(L, lower_reshape(L, c, n, dim));
 }
 
+/* A weight of rank 1 is the vector that every row is multiplied with. */
+bool lower_linear(Lower *L)
+{
+    Value *x, *w, *bias = lower_value(L, 2);
+    TRY(two(L, 0, 1, &x, &w));
+    if (w->rank != 1) return lower_return(L, lower_emit(L, OP_linear, 3, L->arg));
+    Lower M = *L;
+    M.op = op_get(OP_matmul);
+    TRY(lower_matmul(&M));
+    Value *y = M.result.v;
+    if (bias) y = EMIT(L, add_Tensor, arg_value(y), arg_value(bias), arg_int(L->g, 1));
+    return y && lower_return(L, y);
+}
+
 /* _grouped_mm: rows sorted by group, offs[g] the first row after group g (mixtures of experts). Three ranks of 3 are a batched product.
  * transformers::grouped_mm_fallback(input, weight, offs) is the same with rows behind the last group zero. PyTorch takes offs in int32 alone. */
 bool lower_grouped_mm(Lower *L)
@@ -301,6 +315,13 @@ bool lower_einsum(Lower *L)
     return lower_return(L, lower_permute(L, acc.v, perm));
 }
 
+/* An axis that meets one of size 1 is summed up first. */
+static Value *sum_of_broadcast(Lower *L, Value *v, int axis, const Expr *other)
+{
+    if (!ex_equals_int(other, 1) || ex_equals_int(v->dim[axis], 1)) return v;
+    return EMIT(L, sum_dim_IntList, arg_value(v), arg_ints(L->g, 1, (int64_t[]){axis}), arg_bool(L->g, true), arg_dtype(v->dtype));
+}
+
 bool lower_tensordot(Lower *L)
 {
     Value *a, *b;
@@ -316,8 +337,14 @@ bool lower_tensordot(Lower *L)
         if (!ex_is_int(da->es[k]) || !ex_is_int(db->es[k])) return lower_fail(L, 2, "must be constant integers");
         if (i < -a->rank || i >= a->rank || j < -b->rank || j >= b->rank)
             return lower_fail(L, 2, "dims %lld and %lld are out of range for ranks %d and %d", (long long)i, (long long)j, a->rank, b->rank);
-        y.letter[j < 0 ? j + b->rank : j] = x.letter[i < 0 ? i + a->rank : i];
+        i += i < 0 ? a->rank : 0;
+        j += j < 0 ? b->rank : 0;
+        y.letter[j] = x.letter[i];
+        if (!ex_equals_int(a->dim[i], 1)) TRY(a = sum_of_broadcast(L, a, (int)i, b->dim[j]));
+        else TRY(b = sum_of_broadcast(L, b, (int)j, a->dim[i]));
     }
+    x.v = a;
+    y.v = b;
     for (int i = 0; i < a->rank; i++) e.size[x.letter[i]] = a->dim[i];
     for (int i = 0; i < b->rank; i++) e.size[y.letter[i]] = b->dim[i];
     for (int i = 0; i < a->rank; i++) e.in_out[x.letter[i]] = find(&y, x.letter[i]) < 0;
@@ -459,6 +486,14 @@ static Value *rank4(Lower *L, Value *v)
     return lower_reshape(L, v, 4, dim);
 }
 
+static Value *leading_ones(Lower *L, Value *v, int rank)
+{
+    Expr *dim[MAX_RANK];
+    int more = rank - v->rank;
+    for (int i = 0; i < rank; i++) dim[i] = i < more ? ex_int(L->ex, 1) : v->dim[i - more];
+    return more ? lower_reshape(L, v, rank, dim) : v;
+}
+
 /* Batch and head dims that broadcast are written out. */
 static Value *spread(Lower *L, Value *v, Expr *batch, Expr *heads)
 {
@@ -472,10 +507,12 @@ static Value *spread(Lower *L, Value *v, Expr *batch, Expr *heads)
 /* own: softcap, lower, upper, which a packed model has; NULL: none. lse: the logarithms of the sums are wanted, too; NULL: they are not. */
 static bool attention(Lower *L, Value *q, Value *k, Value *v, Value *mask, Arg causal, Arg scale, Arg gqa, const Arg *own, Value **lse)
 {
-    if (q->rank < 2 || q->rank != k->rank || q->rank != v->rank) return lower_fail(L, 0, "ranks %d, %d, %d, expected equal ranks of 2 or more", q->rank, k->rank, v->rank);
-    int rank = q->rank;
+    if (q->rank < 2 || k->rank < 2 || v->rank < 2) return lower_fail(L, 0, "ranks %d, %d, %d, expected 2 or more", q->rank, k->rank, v->rank);
+    int rank = q->rank > k->rank ? q->rank : k->rank;
+    if (v->rank > rank) rank = v->rank;
+    TRY((q = leading_ones(L, q, rank)) && (k = leading_ones(L, k, rank)) && (v = leading_ones(L, v, rank)));
     Expr *dim[MAX_RANK];
-    for (int i = 0; i < rank - 1; i++) dim[i] = q->dim[i];
+    for (int i = 0; i < rank - 1; i++) dim[i] = i < rank - 2 && ex_equals_int(q->dim[i], 1) ? k->dim[i] : q->dim[i];
     dim[rank - 1] = v->dim[rank - 1];
     Value *q4 = rank4(L, q), *k4 = rank4(L, k), *v4 = rank4(L, v);
     if (!q4 || !k4 || !v4) return false;

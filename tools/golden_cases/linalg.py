@@ -21,6 +21,9 @@ def products(F):
         for dt in FLOATS[1:] + [i64]:
             c.maybe(t(a, dt=dt), t(b, dt=dt))
     c = F.op("aten.linear.default")
+    c(t(3, 4), t(4))
+    c(t(2, 3, 4, dt=bf16), t(4, dt=bf16))
+    c(t(4), t(4))
     for s, o in (((4, 5), 6), ((2, 3, 5), 6), ((5,), 6), ((2, 2, 3, 5), 1), ((0, 5), 6), ((7, 33), 65)):
         c(t(s), t(o, s[-1]), t(o))
         c(t(s), t(o, s[-1]))
@@ -53,6 +56,8 @@ def products(F):
     c("i,j->ij", [t(3, dt=i64), t(4, dt=i64)])
     F.op("aten.bilinear.default")(t(3, 4), t(3, 5), t(2, 4, 5), t(2))
     c = F.op("aten.tensordot.default")
+    c(t(1, 1, 1), t(2, 1, 2), [0, 1], [2, 0], static=True)
+    c(t(4, 3, 2), t(1, 4, 2), [-1, 0], [0, 1], static=True)
     c(t(3, 4, 5), t(4, 3, 2), [1, 0], [0, 1])
     c(t(3, 4), t(4, 5), [1], [0])
     F.op("aten.linalg_matrix_norm.default")(t(3, 4), inf)
@@ -136,6 +141,9 @@ def convolutions(F):
 
 def attention(F):
     c = F.op("aten.scaled_dot_product_attention.default")
+    c(t(4, 3, 8), t(2, 4, 6, 8), t(2, 4, 6, 8))
+    c(t(2, 4, 3, 8), t(4, 6, 8), t(4, 6, 8))
+    c(t(1, 3, 8), t(4, 6, 8), t(4, 6, 8), static=True)
     q = lambda *s, dt=f32: t(*s, dt=dt, lo=-2, hi=2)
     for dt in FLOATS:
         c(q(2, 2, 5, 8, dt=dt), q(2, 2, 7, 8, dt=dt), q(2, 2, 7, 6, dt=dt))

@@ -343,6 +343,10 @@ def complexes(F):
     c = F.op("aten.complex.default")
     c(t(3, 4), t(3, 4))
     c(t(3, 1), t(4))
+    for dt in ALL:
+        F.op("aten.angle.default").maybe(special(dt) if dt.is_floating_point else t(5, dt=dt))
+    F.op("aten.subtract.Tensor")(t(2, 3), 1)
+    F.op("aten.subtract.Tensor")(t(2, 3, dt=i64), 1.5, alpha=2)
     for n in ("real", "imag", "angle", "conj", "_conj", "conj_physical", "abs", "neg", "exp"):
         F.op(f"aten.{n}.default")(z(3, 5))
     for n in ("add", "sub", "mul", "div"):
