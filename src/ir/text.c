@@ -345,7 +345,7 @@ static bool body(Reader *r, Arg *out)
     return out->kind == ARG_GRAPH || fail(r->err, E_LIMIT, "out of memory");
 }
 
-static bool argument(Reader *r, Arg *out);
+static bool argument(Reader *r, bool dtype, Arg *out);
 
 static bool list(Reader *r, Arg *out)
 {
@@ -356,7 +356,7 @@ static bool list(Reader *r, Arg *out)
         if (n && !need(r, ",")) return false;
         if (n == 256) return bad(r, "list of more than 256 elements");
         if (token(r, "[")) return bad(r, "a list in a list");
-        TRY(argument(r, &items[n]));
+        TRY(argument(r, false, &items[n]));
         if (items[n].kind == ARG_VALUE || items[n].kind == ARG_NONE) tensors = true;
         n++;
     }
@@ -373,7 +373,8 @@ static bool list(Reader *r, Arg *out)
     return true;
 }
 
-static bool argument(Reader *r, Arg *out)
+/* dtype: the parameter is one; elsewhere u2 and i4 are symbols. */
+static bool argument(Reader *r, bool dtype, Arg *out)
 {
     *out = arg_none();
     if (token(r, "%")) {
@@ -401,9 +402,9 @@ static bool argument(Reader *r, Arg *out)
     if (*r->at == '{') return body(r, out);
     const char *back = r->at;
     char name[64];
-    if (is_alpha(*r->at) && word(r, name, sizeof name)) {
+    if (dtype && is_alpha(*r->at) && word(r, name, sizeof name)) {
         DType t = dtype_from_name(name);
-        if (t != DT_NONE && (!*r->at || *r->at == ',' || *r->at == ')')) {
+        if (t != DT_NONE) {
             *out = arg_dtype(t);
             return true;
         }
@@ -438,7 +439,7 @@ static bool call(Reader *r, const Op **op, Arg **args)
             }
         }
         if (at >= s->nparams) return fail(r->err, E_FORMAT, "line %d: %s takes %d arguments", r->line, (*op)->name, s->nparams);
-        TRY(argument(r, &given[at]));
+        TRY(argument(r, s->params[at].type == PT_DTYPE, &given[at]));
     }
     *args = arena_array(r->g->arena, Arg, s->nparams + 1);
     if (!*args) return fail(r->err, E_LIMIT, "out of memory");
@@ -456,7 +457,7 @@ bool text_parse_call(Graph *g, const char *text, const Op **op, Arg **args, Err 
 bool text_parse_default(Graph *g, const Param *p, Arg *out, Err *err)
 {
     Reader r = {.g = g, .text = p->def, .at = p->def, .line = 1, .err = err};
-    TRY(argument(&r, out));
+    TRY(argument(&r, p->type == PT_DTYPE, out));
     if (p->type == PT_DTYPE && out->kind == ARG_EXPR && ex_equals_int(out->e, 4)) *out = arg_dtype(DT_I64); /* at::kLong; no schema has another */
     if (p->type == PT_BOOL && out->kind == ARG_EXPR && out->e->kind == EX_INT) out->e = ex_bool(g->ex, out->e->i != 0);
     return true;

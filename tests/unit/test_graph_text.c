@@ -27,6 +27,8 @@ static void test_same(void **state)
     (void)state;
     expect_same("");
     expect_same("input %x: f32[]\noutput o = %x\n");
+    expect_same("symbol u2 in [1, 8]\ninput %x: f32[u2]\n" /* u2 and i4 are dtypes, too, but only where one is asked for */
+                "%y: i4[2, u2] = aten.full.default([2, u2], u2, dtype=i4)\noutput o = %y\n");
     expect_same("symbol s0 in [1, 8]\n"
                 "symbol h in [-inf, inf]\n"
                 "input %x: f32[s0, 14*h, 3]\n"
