@@ -2,6 +2,9 @@
 #include <stdarg.h>
 #include <string.h>
 #include "base/number.h"
+#include "base/mem.h"
+
+static const char no_memory[] = "out of memory";
 
 bool fail(Err *err, ErrCode code, const char *fmt, ...)
 {
@@ -10,8 +13,14 @@ bool fail(Err *err, ErrCode code, const char *fmt, ...)
     err->code = code;
     text_vprintf(err->msg, sizeof err->msg, fmt, ap);
     va_end(ap);
+    if (mem_ran_out()) { /* what looks wrong may just not have fitted */
+        err->code = E_LIMIT;
+        if (!strstr(err->msg, no_memory)) memcpy(err->msg, no_memory, sizeof no_memory);
+    }
     return false;
 }
+
+bool oom(Err *err) { return fail(err, E_LIMIT, "%s", no_memory); }
 
 bool within(Err *err, const char *fmt, ...)
 {

@@ -35,6 +35,8 @@ typedef struct Err {
 
 /* Sets the message; returns false, so that `return fail(...)` works. */
 bool fail(Err *err, ErrCode code, const char *fmt, ...) QKV_PRINTF(3, 4);
+/* There is no memory; returns false. What fails after a refusal of memory (mem.h) is told so, too, whatever fail was called with. */
+bool oom(Err *err);
 /* Puts "<fmt>: " before the message; returns false. */
 bool within(Err *err, const char *fmt, ...) QKV_PRINTF(2, 3);
 

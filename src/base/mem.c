@@ -1,0 +1,87 @@
+/* Memory from one place. Contract in mem.h. */
+#include "base/mem.h"
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ALIGN = 16 }; /* of every allocation: what malloc gives */
+
+static MemHooks hooks; /* alloc NULL: the C library's */
+static atomic_bool used;
+static _Thread_local bool ran_out;
+
+static void *seen(void *p)
+{
+    if (!p) ran_out = true;
+    return p;
+}
+
+static void begin_use(void)
+{
+    if (!atomic_load_explicit(&used, memory_order_relaxed)) atomic_store_explicit(&used, true, memory_order_relaxed);
+}
+
+void *mem_aligned(size_t alignment, size_t n)
+{
+    begin_use();
+    if (hooks.alloc) return seen(hooks.alloc(hooks.user, alignment > ALIGN ? alignment : ALIGN, n ? n : 1));
+    return seen(aligned_alloc(alignment, n ? n : alignment));
+}
+
+void *mem_alloc(size_t n)
+{
+    if (hooks.alloc) return mem_aligned(ALIGN, n);
+    begin_use();
+    return seen(malloc(n ? n : 1));
+}
+
+void *mem_zeroed(size_t count, size_t size)
+{
+    size_t n;
+    if (!hooks.alloc) {
+        begin_use();
+        return seen(calloc(count ? count : 1, size ? size : 1));
+    }
+    if (__builtin_mul_overflow(count, size, &n)) return seen(NULL);
+    void *p = mem_alloc(n);
+    return p && n ? memset(p, 0, n) : p;
+}
+
+void *mem_grow(void *p, size_t n)
+{
+    if (!p) return mem_alloc(n);
+    return seen(hooks.alloc ? hooks.grow(hooks.user, p, n ? n : 1) : realloc(p, n ? n : 1));
+}
+
+static char *text_of(const char *s, size_t length)
+{
+    char *p = mem_alloc(length + 1);
+    if (!p) return NULL;
+    memcpy(p, s, length);
+    p[length] = 0;
+    return p;
+}
+
+char *mem_strdup(const char *s) { return text_of(s, strlen(s)); }
+char *mem_strndup(const char *s, size_t n) { return text_of(s, strnlen(s, n)); }
+
+void mem_free(void *p)
+{
+    if (!hooks.alloc) free(p);
+    else if (p) hooks.release(hooks.user, p);
+}
+
+void mem_begin(void) { ran_out = false; }
+bool mem_ran_out(void) { return ran_out; }
+void mem_refused(void) { ran_out = true; }
+bool mem_try(void) { return ran_out; }
+void mem_forgive(bool before) { ran_out = before; }
+
+bool mem_set(const MemHooks *h)
+{
+    if (atomic_load(&used)) return false;
+    hooks = *h;
+    return true;
+}
+
+bool mem_hooked(void) { return hooks.alloc != NULL; }

@@ -1,0 +1,40 @@
+/* Memory: the one place that asks for it. The program's allocator (qkv_set_allocator) or the C library's; what other libraries take for themselves does not come by here.
+ *
+ *     int *p = mem_zeroed(n, sizeof *p);
+ *     if (!p) return oom(err);               (err.h)
+ *     ...
+ *     mem_free(p);
+ *
+ * A refusal is remembered until the thread's next call of the interface begins, and every failure told meanwhile is told as out of memory
+ * (fail): what was read or computed without that memory says nothing about the file. Who can do without the memory says so with mem_forgive.
+ */
+#ifndef QKV_BASE_MEM_H
+#define QKV_BASE_MEM_H
+#include <stdbool.h>
+#include <stddef.h>
+
+/* All return NULL when there is no memory; 0 bytes are some. */
+void *mem_alloc(size_t n);
+void *mem_zeroed(size_t count, size_t size); /* zeroed; NULL on overflow, too */
+void *mem_grow(void *p, size_t n);           /* as realloc; not for mem_aligned's */
+void *mem_aligned(size_t alignment, size_t n); /* alignment: a power of two; n: a multiple of it */
+char *mem_strdup(const char *s);
+char *mem_strndup(const char *s, size_t n);
+void mem_free(void *p); /* any of these; NULL is fine */
+
+void mem_begin(void);    /* a call of the interface begins: refusals so far are forgotten */
+bool mem_ran_out(void);  /* this thread was refused memory since */
+void mem_refused(void);  /* another library was, on our behalf */
+/* Between the two, a refusal is not remembered: there is another way. Gives what mem_forgive takes. */
+bool mem_try(void);
+void mem_forgive(bool before);
+
+typedef struct MemHooks {
+    void *(*alloc)(void *user, size_t alignment, size_t n);
+    void *(*grow)(void *user, void *p, size_t n);
+    void (*release)(void *user, void *p);
+    void *user;
+} MemHooks;
+bool mem_set(const MemHooks *hooks); /* before the first of all allocations: false after it */
+bool mem_hooked(void);
+#endif
