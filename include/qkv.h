@@ -59,6 +59,21 @@ typedef struct qkv_error {
 QKV_API const char *qkv_version(void);  /* "0.1.0" */
 QKV_API const char *qkv_cpu(void);      /* the rung in use: "avx512bf16", ... (QKV_CPU forces a lower one) */
 QKV_API void qkv_free(void *p);         /* for char * results */
+
+/* Where the library's memory comes from, for the whole process: the C library when none is set. alloc: at least `bytes`, aligned to `alignment` (a power of
+ * two from 16), NULL when there is none; grow: as realloc, of what alloc gave for an alignment of 16; release: p is never NULL. They are called from
+ * any thread. Large memory then comes from there, too, and not in pages from the system. What jansson, libpng, libjpeg, oneDNN, OpenMP and the C library take for
+ * themselves does not. A refusal ends the call with QKV_LIMIT and "out of memory"; models and sessions stay as they were. (Inside oneDNN and OpenMP, the system's
+ * refusal may end the process.) */
+typedef struct qkv_allocator {
+    size_t struct_size; /* sizeof(qkv_allocator) */
+    void *(*alloc)(void *user, size_t alignment, size_t bytes);
+    void *(*grow)(void *user, void *p, size_t bytes);
+    void (*release)(void *user, void *p);
+    void *user;
+} qkv_allocator;
+/* Copied; before anything else is called: QKV_USAGE after the library has taken memory. */
+QKV_API qkv_status qkv_set_allocator(const qkv_allocator *a, qkv_error *err);
 /* Removes temporary files of writes that are under way; async-signal-safe, for a program's handler of SIGINT or SIGTERM. */
 QKV_API void qkv_interrupted(void);
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/cpu.h"
+#include "base/mem.h"
 #include "base/number.h"
 #include "describe.h"
 #include "emit/onnx.h"
@@ -70,7 +71,7 @@ void *api_null(const Err *from, qkv_error *to)
 static void *no_memory(qkv_error *to)
 {
     Err e;
-    fail(&e, E_LIMIT, "out of memory");
+    oom(&e);
     return api_null(&e, to);
 }
 
@@ -78,7 +79,18 @@ qkv_status api_give(const Err *from, qkv_error *to) { return give(from, to); }
 
 const char *qkv_version(void) { return "0.1.0"; }
 const char *qkv_cpu(void) { return cpu_level_name(cpu_level()); }
-void qkv_free(void *p) { free(p); }
+void qkv_free(void *p) { mem_free(p); }
+
+qkv_status qkv_set_allocator(const qkv_allocator *allocator, qkv_error *err)
+{
+    qkv_allocator a = {0};
+    Err e = api_begin();
+    if (allocator) memcpy(&a, allocator, allocator->struct_size < sizeof a ? allocator->struct_size : sizeof a);
+    if (!a.alloc || !a.grow || !a.release) fail(&e, E_USAGE, "an allocator has three functions: alloc, grow and release");
+    else if (!mem_set(&(MemHooks){a.alloc, a.grow, a.release, a.user})) fail(&e, E_USAGE, "an allocator is set before anything else is called");
+    return e.code == E_OK ? QKV_OK : give(&e, err);
+}
+
 void qkv_interrupted(void) { outfile_abort_all(); }
 
 /* ------------------------------------------------------------------ tensors */
@@ -114,13 +126,14 @@ static void tensor_out(const Tensor *t, Shown *shown, qkv_tensor *q)
 static bool input_texts(qkv_model *m)
 {
     const Graph *g = m->program.graph;
-    m->input_dim = calloc((size_t)g->ninput + 1, sizeof *m->input_dim);
+    m->input_dim = mem_zeroed((size_t)g->ninput + 1, sizeof *m->input_dim);
     for (int i = 0; m->input_dim && i < g->ninput; i++) {
-        m->input_dim[i] = calloc(MAX_RANK + 1, sizeof **m->input_dim);
-        for (int k = 0; m->input_dim[i] && k < g->input[i]->rank; k++) {
+        if (!(m->input_dim[i] = mem_zeroed(MAX_RANK + 1, sizeof **m->input_dim))) return false;
+        for (int k = 0; k < g->input[i]->rank; k++) {
             Buf b = {0};
             ex_print(g->ex, g->input[i]->dim[k], &b);
             m->input_dim[i][k] = b.data;
+            if (b.failed) return false;
         }
     }
     return m->input_dim != NULL;
@@ -129,8 +142,8 @@ static bool input_texts(qkv_model *m)
 static bool fixed_inputs(const qkv_load_options *o, OpenOptions *open, Err *err)
 {
     if (!o->n_fixed) return true;
-    Tensor *t = calloc((size_t)o->n_fixed, sizeof *t);
-    if (!t) return fail(err, E_LIMIT, "out of memory");
+    Tensor *t = mem_zeroed((size_t)o->n_fixed, sizeof *t);
+    if (!t) return oom(err);
     open->fixed = (Fixed){o->fixed_names, t, o->n_fixed};
     for (int i = 0; i < o->n_fixed; i++) TRY(api_tensor(&o->fixed[i], &t[i], err) || within(err, "input '%s'", o->fixed_names[i]));
     return true;
@@ -140,51 +153,46 @@ qkv_model *qkv_model_load(const char *path, const qkv_load_options *options, qkv
 {
     qkv_load_options o = {0};
     if (options) memcpy(&o, options, options->struct_size < sizeof o ? options->struct_size : sizeof o);
-    Err e = {0};
+    Err e = api_begin();
     if (o.compute != QKV_NONE && o.compute != QKV_F32 && o.compute != QKV_BF16) {
         fail(&e, E_USAGE, "compute dtype '%s': allowed are f32 and bf16", qkv_dtype_name(o.compute));
         return api_null(&e, err);
     }
-    qkv_model *m = calloc(1, sizeof *m);
-    if (!m || !(m->path = strdup(path))) {
-        free(m);
+    qkv_model *m = mem_zeroed(1, sizeof *m);
+    if (!m || !(m->path = mem_strdup(path))) {
+        mem_free(m);
         return no_memory(err);
     }
     OpenOptions open = {.compute = o.compute == QKV_BF16 ? DT_BF16 : DT_NONE, .no_fuse = o.no_fuse != 0};
     if (!fixed_inputs(&o, &open, &e) || !program_open(&m->program, path, &open, &e)) {
-        free((void *)(uintptr_t)open.fixed.value);
+        mem_free((void *)(uintptr_t)open.fixed.value);
         qkv_model_free(m);
         return api_null(&e, err);
     }
-    free((void *)(uintptr_t)open.fixed.value);
+    mem_free((void *)(uintptr_t)open.fixed.value);
     Buf report = {0};
     bool ok = !o.skip_padding || program_rewrite(&m->program, &(OptimiseOptions){.skip_padding = true}, &report, &e);
     buf_free(&report);
-    if (!ok) {
-        qkv_model_free(m);
-        return api_null(&e, err);
-    }
-    if (!input_texts(m)) {
-        qkv_model_free(m);
-        return no_memory(err);
-    }
-    return m;
+    ok = ok && (input_texts(m) || oom(&e));
+    if (api_whole(ok, &e)) return m;
+    qkv_model_free(m);
+    return api_null(&e, err);
 }
 
 qkv_model *api_model_of(Graph *g, const char *name, const qkv_model *like, Err *err)
 {
-    qkv_model *m = calloc(1, sizeof *m);
+    qkv_model *m = mem_zeroed(1, sizeof *m);
     if (!m || !program_of_graph(&m->program, g, like->program.source, err)) {
         if (!m) graph_free(g);
         qkv_model_free(m);
-        if (err->code == E_OK) fail(err, E_LIMIT, "out of memory");
+        if (err->code == E_OK) oom(err);
         return NULL;
     }
     m->program.compute = like->program.fused ? like->program.compute : DT_NONE; /* else the graph itself has its casts */
-    m->path = strdup(name);
-    if (m->path && input_texts(m)) return m;
+    m->path = mem_strdup(name);
+    if (m->path && input_texts(m) && !mem_ran_out()) return m;
     qkv_model_free(m);
-    fail(err, E_LIMIT, "out of memory");
+    oom(err);
     return NULL;
 }
 
@@ -193,13 +201,13 @@ void qkv_model_free(qkv_model *m)
     if (!m) return;
     int n = m->program.graph ? m->program.graph->ninput : 0;
     for (int i = 0; m->input_dim && i < n; i++) {
-        for (int k = 0; m->input_dim[i] && k < MAX_RANK; k++) free(m->input_dim[i][k]);
-        free(m->input_dim[i]);
+        for (int k = 0; m->input_dim[i] && k < MAX_RANK; k++) mem_free(m->input_dim[i][k]);
+        mem_free(m->input_dim[i]);
     }
-    free(m->input_dim);
+    mem_free(m->input_dim);
     program_close(&m->program);
-    free(m->path);
-    free(m);
+    mem_free(m->path);
+    mem_free(m);
 }
 
 qkv_status qkv_model_rewrite(qkv_model *m, const qkv_rewrite_options *options, char **report, qkv_error *err)
@@ -209,11 +217,11 @@ qkv_status qkv_model_rewrite(qkv_model *m, const qkv_rewrite_options *options, c
     OptimiseOptions o = {.rule_file = q.rule_files, .nrule_files = q.rule_file_count, .no_builtin = q.no_builtin_rules != 0, .phases = q.phases, .prove = q.prove != 0,
                          .seeds = q.seeds, .counterexample = q.counterexample, .exact_masked_rows = q.exact_masked_rows != 0, .skip_padding = q.skip_padding != 0, .lift = q.lift_sdpa, .cudnn = q.cudnn, .progress = q.progress,
                          .progress_user = q.progress_user};
-    Err e = {0};
+    Err e = api_begin();
     Buf b = {0};
     bool ok = program_rewrite(&m->program, &o, &b, &e);
-    if (report) *report = b.data;
-    else buf_free(&b);
+    if (report) *report = b.failed ? NULL : b.data;
+    if (!report || b.failed) buf_free(&b);
     return ok ? QKV_OK : give(&e, err);
 }
 
@@ -282,8 +290,9 @@ const char *qkv_model_symbol(const qkv_model *m, int i, int64_t *min, int64_t *m
 char *qkv_model_describe(const qkv_model *m, qkv_error *err)
 {
     Buf b = {0};
+    mem_begin();
     describe_model(m->path, m->program.source, &b);
-    if (!b.failed) return b.data;
+    if (!b.failed && !mem_ran_out()) return b.data;
     buf_free(&b);
     return no_memory(err);
 }
@@ -291,8 +300,9 @@ char *qkv_model_describe(const qkv_model *m, qkv_error *err)
 char *qkv_model_graph_text(const qkv_model *m, qkv_error *err)
 {
     Buf b = {0};
+    mem_begin();
     graph_print(graph_of(m), &b);
-    char *text = b.failed ? NULL : b.data ? b.data : strdup(""); /* a graph of nothing */
+    char *text = b.failed ? NULL : b.data ? b.data : mem_strdup(""); /* a graph of nothing */
     if (text) return text;
     buf_free(&b);
     return no_memory(err);
@@ -300,7 +310,7 @@ char *qkv_model_graph_text(const qkv_model *m, qkv_error *err)
 
 qkv_status qkv_model_save(const qkv_model *m, const char *path, qkv_error *err)
 {
-    Err e = {0};
+    Err e = api_begin();
     Extras x;
     bool ok = (extras_open(&x, m->program.source, &e) || within(&e, "%s", m->path)) && pt2_save(graph_of(m), x.file, x.n, path, &e);
     extras_close(&x);
@@ -309,7 +319,7 @@ qkv_status qkv_model_save(const qkv_model *m, const char *path, qkv_error *err)
 
 qkv_status qkv_model_pack(const qkv_model *m, const char *path, qkv_pack_info *info, qkv_error *err)
 {
-    Err e = {0};
+    Err e = api_begin();
     PackInfo i;
     if (!program_pack((Program *)(uintptr_t)&m->program, path, &i, &e)) return give(&e, err);
     if (!info) return QKV_OK;
@@ -333,7 +343,7 @@ qkv_status qkv_model_save_onnx(const qkv_model *m, const char *path, const qkv_o
     static const OnnxProfile profiles[] = {[QKV_ONNX_ORT] = ONNX_FOR_ORT, [QKV_ONNX_SPEC] = ONNX_FOR_SPEC, [QKV_ONNX_OPENVINO] = ONNX_FOR_OPENVINO,
                                            [QKV_ONNX_TENSORRT] = ONNX_FOR_TENSORRT};
     qkv_onnx_options o = {0};
-    Err e = {0};
+    Err e = api_begin();
     Buf text = {0};
     if (options) memcpy(&o, options, options->struct_size < sizeof o ? options->struct_size : sizeof o);
     if (report) *report = NULL;
@@ -345,7 +355,7 @@ qkv_status qkv_model_save_onnx(const qkv_model *m, const char *path, const qkv_o
     Graph *own;
     bool ok = spell_out(graph_of(m), &own, &e) && onnx_save(own ? own : graph_of(m), path, &to, &text, &e);
     if (own) graph_free(own);
-    if (ok && text.failed) ok = fail(&e, E_LIMIT, "out of memory");
+    if (ok && text.failed) ok = oom(&e);
     if (report && !text.failed) *report = text.data;
     else buf_free(&text);
     return ok ? QKV_OK : give(&e, err);
@@ -368,12 +378,12 @@ qkv_session *qkv_session_create(const qkv_model *m, const qkv_session_options *o
 {
     qkv_session_options o = {0};
     if (options) memcpy(&o, options, options->struct_size < sizeof o ? options->struct_size : sizeof o);
-    qkv_session *s = calloc(1, sizeof *s);
+    qkv_session *s = mem_zeroed(1, sizeof *s);
     if (!s) return no_memory(err);
-    Err e = {0};
+    Err e = api_begin();
     s->model = m;
-    s->output = calloc((size_t)graph_of(m)->noutput + 1, sizeof *s->output);
-    s->input = calloc((size_t)graph_of(m)->ninput + 1, sizeof *s->input);
+    s->output = mem_zeroed((size_t)graph_of(m)->noutput + 1, sizeof *s->output);
+    s->input = mem_zeroed((size_t)graph_of(m)->ninput + 1, sizeof *s->input);
     const Graph *g = graph_of(m);
     const Fusion *fusion = m->program.fused ? &m->program.fusion : NULL;
     bool ok = s->output && s->input;
@@ -382,7 +392,7 @@ qkv_session *qkv_session_create(const qkv_model *m, const qkv_session_options *o
     s->session = ok ? session_create(g, fusion, threads, o.memory_limit, &e) : NULL;
     ok = s->session && program_give_packed(&m->program, s->session, &e);
     if (ok && (!o.train || api_training_create(s, o.train, threads, o.memory_limit, &e))) return s;
-    if (e.code == E_OK) fail(&e, E_LIMIT, "out of memory");
+    if (e.code == E_OK) oom(&e);
     qkv_session_free(s);
     return api_null(&e, err);
 }
@@ -392,9 +402,9 @@ void qkv_session_free(qkv_session *s)
     if (!s || !api_enter_silent(s)) return;
     api_training_free(s);
     session_free(s->session);
-    free(s->output);
-    free(s->input);
-    free(s);
+    mem_free(s->output);
+    mem_free(s->input);
+    mem_free(s);
 }
 
 /* By name, or by position "0", "1", ... */
@@ -443,7 +453,7 @@ bool api_unknown_input(const Graph *g, const char *name, Err *err)
 qkv_status qkv_session_set_input(qkv_session *s, const char *name, const qkv_tensor *t, qkv_error *err)
 {
     const Graph *g = session_graph(s->session);
-    Err e = {0};
+    Err e = api_begin();
     Tensor in;
     if (!api_enter(s, &e)) return give(&e, err);
     int i = api_find_input(g, name), k = i < 0 ? find_scalar(g, name) : -1;
@@ -455,7 +465,7 @@ qkv_status qkv_session_set_input(qkv_session *s, const char *name, const qkv_ten
 qkv_status qkv_session_keep(qkv_session *s, const char *name, qkv_error *err)
 {
     const Graph *g = session_graph(s->session);
-    Err e = {0};
+    Err e = api_begin();
     if (!api_enter(s, &e)) return give(&e, err);
     int i = api_find_input(g, name);
     return api_done(s, (i >= 0 || api_unknown_input(g, name, &e)) && session_keep(s->session, i, &e), &e, err);
@@ -470,13 +480,13 @@ void qkv_session_clear_inputs(qkv_session *s)
 
 qkv_status qkv_session_run(qkv_session *s, qkv_error *err)
 {
-    Err e = {0};
+    Err e = api_begin();
     return api_enter(s, &e) ? api_done(s, session_run(s->session, &e), &e, err) : give(&e, err);
 }
 
 qkv_status qkv_session_output(qkv_session *s, int i, qkv_tensor *out, qkv_error *err)
 {
-    Err e = {0};
+    Err e = api_begin();
     if (!api_enter(s, &e)) return give(&e, err);
     const Tensor *t = session_output(s->session, i);
     if (t) tensor_out(t, &s->output[i], out);
@@ -504,7 +514,7 @@ void qkv_session_output_memory(qkv_session *s, qkv_output_memory *f, void *user)
 
 qkv_status qkv_session_random_inputs(qkv_session *s, const char *const *names, const int64_t *values, int n, uint64_t seed, qkv_error *err)
 {
-    Err e = {0};
+    Err e = api_begin();
     Binding b;
     if (!api_enter(s, &e)) return give(&e, err);
     bool ok = binding_init(&b, session_graph(s->session)->ex, &e);
@@ -515,7 +525,7 @@ qkv_status qkv_session_random_inputs(qkv_session *s, const char *const *names, c
 
 qkv_status qkv_session_input(qkv_session *s, int i, qkv_tensor *out, qkv_error *err)
 {
-    Err e = {0};
+    Err e = api_begin();
     if (!api_enter(s, &e)) return give(&e, err);
     const Tensor *t = session_input(s->session, i);
     if (t) tensor_out(t, &s->input[i], out);
@@ -586,7 +596,7 @@ void qkv_session_on_progress(qkv_session *s, qkv_progress_callback *f, void *use
 
 qkv_status qkv_compare(const qkv_tensor *a, const qkv_tensor *b, double atol, double rtol, qkv_difference *d, qkv_error *err)
 {
-    Err e = {0};
+    Err e = api_begin();
     Tensor x, y;
     Difference r;
     if (!api_tensor(a, &x, &e) || !api_tensor(b, &y, &e) || !compare_tensors(&x, &y, atol, rtol, &r, &e)) return give(&e, err);
@@ -600,17 +610,17 @@ qkv_status qkv_compare(const qkv_tensor *a, const qkv_tensor *b, double atol, do
 
 qkv_tensors *qkv_tensors_open(const char *path, qkv_error *err)
 {
-    Err e = {0};
-    qkv_tensors *t = calloc(1, sizeof *t);
+    Err e = api_begin();
+    qkv_tensors *t = mem_zeroed(1, sizeof *t);
     if (!t) return no_memory(err);
     t->file = tensorfile_open(path, &e);
     if (!t->file) {
-        free(t);
+        mem_free(t);
         return api_null(&e, err);
     }
     t->n = (int)tensorfile_count(t->file);
-    t->tensor = calloc((size_t)t->n + 1, sizeof *t->tensor);
-    t->shown = calloc((size_t)t->n + 1, sizeof *t->shown);
+    t->tensor = mem_zeroed((size_t)t->n + 1, sizeof *t->tensor);
+    t->shown = mem_zeroed((size_t)t->n + 1, sizeof *t->shown);
     if (!t->tensor || !t->shown) {
         qkv_tensors_free(t);
         return no_memory(err);
@@ -623,9 +633,9 @@ void qkv_tensors_free(qkv_tensors *t)
 {
     if (!t) return;
     tensorfile_close(t->file);
-    free(t->tensor);
-    free(t->shown);
-    free(t);
+    mem_free(t->tensor);
+    mem_free(t->shown);
+    mem_free(t);
 }
 
 int qkv_tensors_count(const qkv_tensors *t) { return t->n; }
@@ -643,25 +653,25 @@ const char *qkv_tensors_metadata(const qkv_tensors *t, const char *key) { return
 
 qkv_status qkv_file_write(const char *path, const void *bytes, size_t n, qkv_error *err)
 {
-    Err e = {0};
+    Err e = api_begin();
     return outfile_all(path, bytes, n, &e) ? QKV_OK : give(&e, err);
 }
 
 qkv_status qkv_tensors_write(const char *path, const char *const *names, const qkv_tensor *tensors, int n, qkv_error *err)
 {
-    Err e = {0};
-    Tensor *all = calloc((size_t)n + 1, sizeof *all);
-    bool ok = all || fail(&e, E_LIMIT, "out of memory");
+    Err e = api_begin();
+    Tensor *all = mem_zeroed((size_t)n + 1, sizeof *all);
+    bool ok = all || oom(&e);
     for (int i = 0; ok && i < n; i++) ok = api_tensor(&tensors[i], &all[i], &e) || within(&e, "'%s'", names[i]);
     ok = ok && tensorfile_write(path, names, all, (size_t)n, &e);
-    free(all);
+    mem_free(all);
     return ok ? QKV_OK : give(&e, err);
 }
 
 qkv_status qkv_image_read(const char *path, int channels, int height, int width, const float *mean, const float *std, float *out,
                           qkv_error *err)
 {
-    Err e = {0};
+    Err e = api_begin();
     Image im = {0};
     bool ok = image_read(&im, path, &e) && (image_to_tensor(&im, channels, height, width, mean, std, out, &e) || within(&e, "%s", path));
     image_free(&im);
@@ -672,20 +682,20 @@ qkv_status qkv_image_read(const char *path, int channels, int height, int width,
 
 qkv_tokenizer *qkv_tokenizer_wordpiece(const char *vocab_path, int lowercase, qkv_error *err)
 {
-    Err e = {0};
-    qkv_tokenizer *t = calloc(1, sizeof *t);
+    Err e = api_begin();
+    qkv_tokenizer *t = mem_zeroed(1, sizeof *t);
     if (!t) return no_memory(err);
     t->t = wordpiece_open(vocab_path, lowercase != 0, &e);
     if (t->t) return t;
-    free(t);
+    mem_free(t);
     return api_null(&e, err);
 }
 
 qkv_tokenizer *qkv_tokenizer_clip(const char *merges_path, int hf, qkv_error *err)
 {
-    Err e = {0};
+    Err e = api_begin();
     MappedFile f = {0};
-    qkv_tokenizer *t = calloc(1, sizeof *t);
+    qkv_tokenizer *t = mem_zeroed(1, sizeof *t);
     if (!t) return no_memory(err);
     if (file_map(&f, merges_path, &e)) {
         t->bpe = bpe_open((const char *)f.data, f.size, hf ? CLIP_HF : CLIP_META, &e);
@@ -693,7 +703,7 @@ qkv_tokenizer *qkv_tokenizer_clip(const char *merges_path, int hf, qkv_error *er
     }
     file_unmap(&f);
     if (t->bpe) return t;
-    free(t);
+    mem_free(t);
     return api_null(&e, err);
 }
 
@@ -702,12 +712,12 @@ void qkv_tokenizer_free(qkv_tokenizer *t)
     if (!t) return;
     wordpiece_free(t->t);
     bpe_free(t->bpe);
-    free(t);
+    mem_free(t);
 }
 
 int qkv_tokenizer_encode(const qkv_tokenizer *t, const char *text, int64_t *ids, int capacity, qkv_error *err)
 {
-    Err e = {0};
+    Err e = api_begin();
     int n = t->bpe ? bpe_encode(t->bpe, text, ids, capacity, &e) : wordpiece_encode(t->t, text, ids, capacity, &e);
     if (n < 0) give(&e, err);
     return n;

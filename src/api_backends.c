@@ -1,9 +1,9 @@
 /* qkv_sdpa_choice and qkv_model_backends: the rules of backends/sdpa_choice.h for numbers, and for a model's attentions as its file has them. */
-#include <stdlib.h>
 #include <string.h>
 #include "api_impl.h"
 #include "backends/sdpa_choice.h"
 #include "base/buf.h"
+#include "base/mem.h"
 #include "format/json.h"
 #include "shape/solve.h"
 #include "shape/strides.h"
@@ -60,7 +60,7 @@ static bool number_tensor(Arena *arena, ExprPool *p, const qkv_tensor *t, const 
         ok = (out->dim[i] = ex_int(p, t->shape[i])) && (!t->strides || (out->stride[i] = ex_int(p, t->strides[i])));
     }
     ok = ok && (t->strides || expr_strides(p, t->rank, out->dim, out->stride));
-    return ok || fail(err, E_LIMIT, "out of memory");
+    return ok || oom(err);
 }
 
 static bool choose_number(const qkv_sdpa_call *q, const SdpaDevice *d, Arena *arena, ExprPool *p, SdpaChoice *out, Err *err)
@@ -71,13 +71,13 @@ static bool choose_number(const qkv_sdpa_call *q, const SdpaDevice *d, Arena *ar
     TRY(!q->mask || number_tensor(arena, p, q->mask, "mask", &c.mask, err));
     SdpaTensor *const t[3] = {&c.q, &c.k, &c.v};
     for (int i = 0; i < 3; i++)
-        if (!(t[i]->offset = ex_int(p, q->offset[i]))) return fail(err, E_LIMIT, "out of memory");
+        if (!(t[i]->offset = ex_int(p, q->offset[i]))) return oom(err);
     return sdpa_choose(d, &c, p, out, err);
 }
 
 qkv_status qkv_sdpa_choice(const qkv_sdpa_call *call, const char *device, int cudnn, qkv_sdpa_backend *out, char **report, qkv_error *err)
 {
-    Err e = {0};
+    Err e = api_begin();
     SdpaDevice d;
     SdpaChoice c;
     qkv_sdpa_call q = {0};
@@ -85,7 +85,7 @@ qkv_status qkv_sdpa_choice(const qkv_sdpa_call *call, const char *device, int cu
     memcpy(&q, call, call->struct_size < sizeof q ? call->struct_size : sizeof q);
     Arena *arena = arena_create(0);
     ExprPool *p = arena ? expr_pool(arena) : NULL;
-    bool ok = p || fail(&e, E_LIMIT, "out of memory");
+    bool ok = p || oom(&e);
     ok = ok && sdpa_device(device ? device : "cpu", cudnn, &d, &e) && choose_number(&q, &d, arena, p, &c, &e);
     if (ok && out) *out = (qkv_sdpa_backend)c.when[0].backend;
     if (ok && report) {
@@ -95,7 +95,7 @@ qkv_status qkv_sdpa_choice(const qkv_sdpa_call *call, const char *device, int cu
         buf_puts(&b, ", ");
         put_refusals(&b, p, &c, false);
         buf_puts(&b, "}");
-        ok = !b.failed || fail(&e, E_LIMIT, "out of memory");
+        ok = !b.failed || oom(&e);
         if (ok) *report = b.data;
         else buf_free(&b);
     }
@@ -156,7 +156,7 @@ static bool operand(const Model *m, const FileTensor *f, SdpaTensor *out)
     const Value *v = f->value;
     ExprPool *p = m->g->ex;
     *out = (SdpaTensor){.dtype = v->dtype, .rank = v->rank, .dim = arena_array(m->arena, Expr *, v->rank + 1), .stride = arena_array(m->arena, Expr *, v->rank + 1), .offset = f->offset};
-    if (!out->dim || !out->stride || (!f->stride && !value_strides(p, v, out->stride))) return fail(m->err, E_LIMIT, "out of memory");
+    if (!out->dim || !out->stride || (!f->stride && !value_strides(p, v, out->stride))) return oom(m->err);
     for (int i = 0; i < v->rank; i++) {
         out->dim[i] = expr_bound(p, v->dim[i], m->bound);
         out->stride[i] = expr_bound(p, f->stride ? f->stride[i] : out->stride[i], m->bound);
@@ -187,7 +187,7 @@ static bool call_of(const Model *m, const FileAttention *a, SdpaCall *c)
     for (int i = 0; i < 3; i++) c->training |= m->train && m->learns[v[i]->id];
     c->mask_grad = c->has_mask && (m->train ? m->learns[a->mask.value->id] : shows_trained(a->mask.value));
     Expr **dim = arena_array(m->arena, Expr *, MAX_RANK), **stride = arena_array(m->arena, Expr *, MAX_RANK);
-    return (dim && stride && sdpa_bounds(m->g->ex, argument(a, "lower"), argument(a, "upper"), dim, stride, c)) || fail(m->err, E_LIMIT, "out of memory");
+    return (dim && stride && sdpa_bounds(m->g->ex, argument(a, "lower"), argument(a, "upper"), dim, stride, c)) || oom(m->err);
 }
 
 /* What the op itself says; a softcap is written out. */
@@ -208,7 +208,8 @@ static void put_sizes(const Model *m, Buf *b, const char *name, const SdpaTensor
         Buf text = {0};
         buf_puts(b, i ? ", " : "[");
         ex_print(m->g->ex, t->dim[i], &text);
-        if (ex_is_int(t->dim[i])) buf_puts(b, text.data);
+        if (text.failed) b->failed = true;
+        else if (ex_is_int(t->dim[i])) buf_puts(b, text.data);
         else json_put_string(b, text.data ? text.data : "");
         buf_free(&text);
     }
@@ -278,12 +279,12 @@ static bool describe(const Source *s, Model *m, Buf *b)
         TRY(put_attention(m, &s->attention[i], b));
     }
     buf_puts(b, "]}");
-    return !b->failed || fail(m->err, E_LIMIT, "out of memory");
+    return !b->failed || oom(m->err);
 }
 
 char *qkv_model_backends(const qkv_model *m, const qkv_backends_options *options, qkv_error *err)
 {
-    Err e = {0};
+    Err e = api_begin();
     Buf b = {0};
     Binding bound = {0};
     SdpaDevice d;
@@ -291,8 +292,8 @@ char *qkv_model_backends(const qkv_model *m, const qkv_backends_options *options
     if (options) memcpy(&o, options, options->struct_size < sizeof o ? options->struct_size : sizeof o);
     Graph *g = m->program.graph;
     const char *device = o.device ? o.device : "cpu";
-    Model state = {.g = g, .device = &d, .arena = arena_create(0), .bound = &bound, .train = o.train != 0, .learns = calloc((size_t)g->next_id + 1, 1), .err = &e};
-    bool ok = (state.arena && state.learns) || fail(&e, E_LIMIT, "out of memory");
+    Model state = {.g = g, .device = &d, .arena = arena_create(0), .bound = &bound, .train = o.train != 0, .learns = mem_zeroed((size_t)g->next_id + 1, 1), .err = &e};
+    bool ok = (state.arena && state.learns) || oom(&e);
     ok = ok && sdpa_device(device, o.cudnn, &d, &e) && binding_init(&bound, g->ex, &e) && bind_named(g, o.dim_names, o.dims, o.n_dims, &bound, &e);
     if (ok) {
         buf_puts(&b, "{");
@@ -304,7 +305,7 @@ char *qkv_model_backends(const qkv_model *m, const qkv_backends_options *options
         ok = describe(m->program.source, &state, &b);
     }
     binding_free(&bound);
-    free(state.learns);
+    mem_free(state.learns);
     if (state.arena) arena_destroy(state.arena);
     if (ok) return b.data;
     buf_free(&b);

@@ -27,7 +27,7 @@ static bool read_targets(const char *list, unsigned *out, Err *err)
 qkv_status qkv_check(const char *path, const qkv_check_options *options, char **report, qkv_error *err)
 {
     qkv_check_options given = {0};
-    Err e = {0};
+    Err e = api_begin();
     Buf text = {0};
     CheckOptions o = {0};
     CheckCounts n = {0};
@@ -37,9 +37,10 @@ qkv_status qkv_check(const char *path, const qkv_check_options *options, char **
     o.full = given.full;
     if (!path) fail(&e, E_USAGE, "no file is named");
     bool ok = path && read_targets(given.targets, &o.targets, &e) && model_check(path, &o, &text, &n, &e);
+    ok = api_whole(ok, &e) && (!text.failed || oom(&e));
     int bad = n.errors + (given.strict ? n.warnings : 0);
     if (ok && bad) ok = fail(&e, E_MISMATCH, "%s: %d error%s, %d warning%s", path, n.errors, n.errors == 1 ? "" : "s", n.warnings, n.warnings == 1 ? "" : "s");
-    if (report && text.data && !text.failed) *report = text.data;
+    if (report && text.data && !text.failed && !mem_ran_out()) *report = text.data;
     else buf_free(&text);
     return ok ? QKV_OK : api_give(&e, err);
 }

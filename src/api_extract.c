@@ -8,11 +8,12 @@ _Static_assert((int)QKV_PARAMETER == (int)W_PARAMETER && (int)QKV_BUFFER == (int
 
 qkv_model *qkv_model_extract(const qkv_model *m, const char *const *from, int n_from, const char *const *to, int n_to, qkv_error *err)
 {
-    Err e = {0};
+    Err e = api_begin();
     Graph *g = graph_extract(m->program.graph, from, n_from, to, n_to, &e);
     qkv_model *cut = g ? api_model_of(g, m->path, m, &e) : NULL;
-    api_give(&e, err);
-    return cut;
+    if (api_whole(cut != NULL, &e)) return cut;
+    qkv_model_free(cut);
+    return api_null(&e, err);
 }
 
 int qkv_model_weight_count(const qkv_model *m) { return m->program.graph->nweight; }

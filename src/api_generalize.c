@@ -5,6 +5,7 @@
 #include <string.h>
 #include "api_impl.h"
 #include "base/buf.h"
+#include "base/mem.h"
 #include "base/number.h"
 #include "format/json.h"
 #include "rewrite/generalize.h"
@@ -326,7 +327,7 @@ qkv_model *qkv_model_generalize(const qkv_model *const *models, int n, const qkv
     qkv_generalize_options o = {0};
     if (options) memcpy(&o, options, options->struct_size < sizeof o ? options->struct_size : sizeof o);
     if (report) *report = NULL;
-    Err e = {0};
+    Err e = api_begin();
     const Graph *graph[GEN_FILES] = {NULL};
     const char *name[GEN_FILES] = {NULL};
     for (int f = 0; f < n && f < GEN_FILES; f++) {
@@ -339,8 +340,8 @@ qkv_model *qkv_model_generalize(const qkv_model *const *models, int n, const qkv
         api_give(&e, err);
         return NULL;
     }
-    Checks *c = calloc(1, sizeof *c);
-    bool ok = c != NULL || fail(&e, E_LIMIT, "out of memory");
+    Checks *c = mem_zeroed(1, sizeof *c);
+    bool ok = c != NULL || oom(&e);
     if (ok) {
         c->r = &r;
         ok = r.solved || why_not(&r, &e);
@@ -353,7 +354,7 @@ qkv_model *qkv_model_generalize(const qkv_model *const *models, int n, const qkv
     }
     if (c && report && (ok || e.code == E_MISMATCH)) {
         *report = report_json(&r, c, name, ok);
-        if (!*report) ok = fail(&e, E_LIMIT, "out of memory");
+        if (!*report) ok = oom(&e);
     }
     qkv_model *model = c ? c->model : NULL;
     if (!ok) {
@@ -361,7 +362,7 @@ qkv_model *qkv_model_generalize(const qkv_model *const *models, int n, const qkv
         model = NULL;
         api_give(&e, err);
     }
-    free(c);
+    mem_free(c);
     generalized_free(&r);
     return model;
 }

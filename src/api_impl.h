@@ -1,6 +1,7 @@
 /* What the files of the public interface share. */
 #ifndef QKV_API_IMPL_H
 #define QKV_API_IMPL_H
+#include "base/mem.h"
 #include <stdatomic.h>
 #include "compile.h"
 #include "qkv.h"
@@ -38,6 +39,14 @@ bool api_enter_silent(const qkv_session *s);
 /* Leaves; the status and error of a call that went well or not. */
 qkv_status api_done(const qkv_session *s, bool ok, Err *e, qkv_error *err);
 
+/* Every call that can fail begins with it: no error, and no refusal of memory yet. */
+static inline Err api_begin(void)
+{
+    mem_begin();
+    return (Err){0};
+}
+/* Every call that makes something ends with it: what came out while memory was refused may be less than it should be. */
+static inline bool api_whole(bool ok, Err *e) { return ok && mem_ran_out() ? oom(e) : ok; }
 qkv_status api_give(const Err *from, qkv_error *to); /* hands an internal error out */
 void *api_null(const Err *from, qkv_error *to);        /* the same, for who returns a pointer: NULL */
 /* A model of a graph that was made here; takes the graph, in any case. like: whose file's versions it shows, and whose dtype

@@ -1,8 +1,8 @@
 /* qkv_model_joint: a model and its gradients as one model. */
-#include <stdlib.h>
 #include <string.h>
 #include "api_impl.h"
 #include "base/buf.h"
+#include "base/mem.h"
 #include "format/json.h"
 #include "grad/grad.h"
 #include "optimise.h"
@@ -53,7 +53,7 @@ static bool example_sizes(const Graph *g, const qkv_joint_options *o, Binding *b
     int n = 0, symbols = expr_symbol_count(g->ex);
     const char **name = arena_array(g->arena, const char *, o->n_dims + symbols + 1);
     int64_t *value = arena_array(g->arena, int64_t, o->n_dims + symbols + 1);
-    if (!name || !value) return fail(err, E_LIMIT, "out of memory");
+    if (!name || !value) return oom(err);
     for (int i = 0; i < o->n_dims; i++) {
         name[n] = o->dim_names[i];
         value[n++] = o->dims[i];
@@ -83,8 +83,8 @@ static bool cost_of(Program *p, const qkv_joint_options *o, Cost *c, Err *err)
     Binding b;
     Err ignored = {0};
     TRY(program_for_runs(p, true, false, &g, &fusion, err) && example_sizes(g, o, &b, err));
-    const Tensor **given = calloc((size_t)g->next_id + 1, sizeof *given);
-    unsigned char *stable = calloc((size_t)g->next_id + 1, 1);
+    const Tensor **given = mem_zeroed((size_t)g->next_id + 1, sizeof *given);
+    unsigned char *stable = mem_zeroed((size_t)g->next_id + 1, 1);
     for (int i = 0; given && stable && i < g->nweight; i++) {
         given[g->weight[i]->id] = g->weight[i]->data;
         stable[g->weight[i]->id] = !graph_writes(g, g->weight[i]);
@@ -98,8 +98,8 @@ static bool cost_of(Program *p, const qkv_joint_options *o, Cost *c, Err *err)
         c->bytes += w.bytes;
     }
     if (plan) plan_free(plan);
-    free(given);
-    free(stable);
+    mem_free(given);
+    mem_free(stable);
     binding_free(&b);
     return true;
 }
@@ -220,7 +220,7 @@ qkv_model *qkv_model_joint(const qkv_model *m, const qkv_joint_options *options,
     qkv_joint_options o = {0};
     if (options) memcpy(&o, options, options->struct_size < sizeof o ? options->struct_size : sizeof o);
     if (report) *report = NULL;
-    Err e = {0};
+    Err e = api_begin();
     JointOptions joint = {.loss = o.loss, .inputs = o.inputs, .ninputs = o.n_inputs, .inputs_only = o.inputs_only != 0};
     if (!read_decompose(o.decompose, &joint.decompose, &e) || !read_recompute(o.recompute, &joint.recompute, &e)) return api_null(&e, err);
     const Graph *from = m->program.graph;
@@ -240,11 +240,10 @@ qkv_model *qkv_model_joint(const qkv_model *m, const qkv_joint_options *options,
         buf_puts(&text, "}");
         *report = text.failed ? NULL : text.data;
     }
-    if (made && report && !*report) {
-        buf_free(&text);
-        qkv_model_free(made);
-        made = NULL;
-        fail(&e, E_LIMIT, "out of memory");
-    }
-    return made ? made : api_null(&e, err);
+    if (made && report && !*report) oom(&e);
+    if (api_whole(made && e.code == E_OK, &e)) return made;
+    buf_free(&text);
+    if (report) *report = NULL;
+    qkv_model_free(made);
+    return api_null(&e, err);
 }

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "api_impl.h"
+#include "base/mem.h"
 #include "base/buf.h"
 #include "base/cpu.h"
 #include "base/file.h"
@@ -63,7 +64,7 @@ static void put_step(void *user, const Step *step)
 
 char *qkv_session_profile_json(const qkv_session *s, qkv_error *err)
 {
-    Err e = {0};
+    Err e = api_begin();
     Rows r = {.p = session_profile_of(api_session(s))};
     if (!api_enter(s, &e)) return api_null(&e, err);
     buf_puts(&r.b, "[");
@@ -74,7 +75,7 @@ char *qkv_session_profile_json(const qkv_session *s, qkv_error *err)
         buf_puts(&r.b, "}");
     }
     buf_puts(&r.b, "]");
-    if (r.b.failed) fail(&e, E_LIMIT, "out of memory");
+    if (r.b.failed) oom(&e);
     if (api_done(s, !r.b.failed, &e, err) == QKV_OK) return r.b.data;
     buf_free(&r.b);
     return NULL;
@@ -84,7 +85,7 @@ char *qkv_session_profile_json(const qkv_session *s, qkv_error *err)
 
 qkv_status qkv_session_trace(qkv_session *s, int64_t events, qkv_error *err)
 {
-    Err e = {0};
+    Err e = api_begin();
     if (!api_enter(s, &e)) return api_give(&e, err);
     return api_done(s, profile_trace(session_profile_of(api_session(s)), events, &e), &e, err);
 }
@@ -130,7 +131,7 @@ static void put_head(Buf *b, const Profile *p, int threads)
 
 static bool flush(Buf *b, OutFile *f, Err *err)
 {
-    if (b->failed) return fail(err, E_LIMIT, "out of memory");
+    if (b->failed) return oom(err);
     bool ok = outfile_write(f, b->data, b->len, err);
     b->len = 0;
     return ok;
@@ -152,7 +153,7 @@ static bool write_events(const Profile *p, Buf *b, OutFile *f, Err *err)
 
 qkv_status qkv_session_trace_write(const qkv_session *s, const char *path, qkv_error *err)
 {
-    Err e = {0};
+    Err e = api_begin();
     SessionStats stats;
     const Profile *p = session_profile_of(api_session(s));
     if (!api_enter(s, &e)) return api_give(&e, err);
@@ -172,7 +173,7 @@ qkv_status qkv_session_trace_write(const qkv_session *s, const char *path, qkv_e
 
 qkv_status qkv_measure_peak(int threads, qkv_peak *out, qkv_error *err)
 {
-    Err e = {0};
+    Err e = api_begin();
     Peak p;
     if (threads < 1) threads = cpu_count();
     if (!peak_measure(threads, &p, &e)) return api_give(&e, err);

@@ -11,6 +11,7 @@
 #include "api_impl.h"
 #include "base/arena.h"
 #include "base/file.h"
+#include "base/mem.h"
 #include "base/number.h"
 #include "format/image.h"
 #include "picture/draw.h"
@@ -55,11 +56,11 @@ struct qkv_segmenter {
 
 qkv_picture *qkv_picture_read(const char *path, qkv_error *err)
 {
-    Err e = {0};
-    qkv_picture *p = calloc(1, sizeof *p);
+    Err e = api_begin();
+    qkv_picture *p = mem_zeroed(1, sizeof *p);
     if (p && image_read_rgb(&p->im, path, &e)) return p;
-    if (!p) fail(&e, E_LIMIT, "out of memory");
-    free(p);
+    if (!p) oom(&e);
+    mem_free(p);
     return api_null(&e, err);
 }
 
@@ -68,8 +69,8 @@ static bool picture_copy(Image *im, const uint8_t *pixels, int height, int width
     if (channels != 1 && channels != 3) return fail(err, E_USAGE, "%d channels, expected 1 or 3", channels);
     if (height < 1 || width < 1 || (int64_t)height * width > MAX_PIXELS) return fail(err, E_USAGE, "%d x %d pixels: a picture has 1 to %d", height, width, MAX_PIXELS);
     size_t n = (size_t)height * (size_t)width;
-    *im = (Image){width, height, 3, malloc(3 * n)};
-    if (!im->pixels) return fail(err, E_LIMIT, "out of memory");
+    *im = (Image){width, height, 3, mem_alloc(3 * n)};
+    if (!im->pixels) return oom(err);
     if (channels == 3) memcpy(im->pixels, pixels, 3 * n);
     for (size_t i = 0; channels == 1 && i < n; i++) memset(im->pixels + 3 * i, pixels[i], 3);
     return true;
@@ -77,11 +78,11 @@ static bool picture_copy(Image *im, const uint8_t *pixels, int height, int width
 
 qkv_picture *qkv_picture_create(const uint8_t *pixels, int height, int width, int channels, qkv_error *err)
 {
-    Err e = {0};
-    qkv_picture *p = calloc(1, sizeof *p);
+    Err e = api_begin();
+    qkv_picture *p = mem_zeroed(1, sizeof *p);
     if (p && picture_copy(&p->im, pixels, height, width, channels, &e)) return p;
-    if (!p) fail(&e, E_LIMIT, "out of memory");
-    free(p);
+    if (!p) oom(&e);
+    mem_free(p);
     return api_null(&e, err);
 }
 
@@ -89,7 +90,7 @@ void qkv_picture_free(qkv_picture *p)
 {
     if (!p) return;
     image_free(&p->im);
-    free(p);
+    mem_free(p);
 }
 
 int qkv_picture_width(const qkv_picture *p) { return p->im.width; }
@@ -98,13 +99,13 @@ const uint8_t *qkv_picture_rgb(const qkv_picture *p) { return p->im.pixels; }
 
 qkv_status qkv_picture_write(const qkv_picture *p, const char *path, qkv_error *err)
 {
-    Err e = {0};
+    Err e = api_begin();
     return image_write_png(&p->im, path, &e) ? QKV_OK : api_give(&e, err);
 }
 
 qkv_status qkv_picture_input(const qkv_picture *p, int height, int width, const float *mean, const float *std, float *out, qkv_error *err)
 {
-    Err e = {0};
+    Err e = api_begin();
     bool ok = height >= 1 && width >= 1 && height <= PROCESSOR_MAX_SIDE && width <= PROCESSOR_MAX_SIDE;
     if (!ok) fail(&e, E_USAGE, "%d x %d: sides are from 1 to %d", height, width, PROCESSOR_MAX_SIDE);
     ok = ok && picture_to_input(&p->im, 0, 0, p->im.width, p->im.height, height, width, mean, std, false, out, &e);
@@ -185,10 +186,10 @@ static void find_batch(qkv_segmenter *g)
 /* Rows of the table that the ids are looked up in, and its name; 0 when there is none whose rows are a number, -1 without memory. */
 static int64_t table_rows(const Graph *g, const Value *ids, const char **name, Err *err)
 {
-    unsigned char *is = calloc((size_t)g->next_id + 1, 1); /* by value id: the ids, perhaps as another dtype or shape */
+    unsigned char *is = mem_zeroed((size_t)g->next_id + 1, 1); /* by value id: the ids, perhaps as another dtype or shape */
     int64_t rows = 0;
     if (!is) {
-        fail(err, E_LIMIT, "out of memory");
+        oom(err);
         return -1;
     }
     is[ids->id] = 1;
@@ -202,7 +203,7 @@ static int64_t table_rows(const Graph *g, const Value *ids, const char **name, E
             }
         } else if ((n->op->id == OP_to_copy || (n->op->flags & OPF_VIEW)) && n->arg[0].kind == ARG_VALUE) is[n->out[0]->id] = is[n->arg[0].v->id];
     }
-    free(is);
+    mem_free(is);
     return rows;
 }
 
@@ -251,14 +252,14 @@ static bool settle_sizes(qkv_segmenter *g, Err *err)
 
 qkv_segmenter *qkv_segmenter_create(const qkv_model *m, qkv_session *s, const qkv_segment_options *options, qkv_error *err)
 {
-    Err e = {0};
-    qkv_segmenter *g = calloc(1, sizeof *g);
+    Err e = api_begin();
+    qkv_segmenter *g = mem_zeroed(1, sizeof *g);
     if (g) {
         if (options) memcpy(&g->o, options, options->struct_size < sizeof g->o ? options->struct_size : sizeof g->o);
         g->model = m;
         g->session = s;
     }
-    bool ok = g || fail(&e, E_LIMIT, "out of memory");
+    bool ok = g || oom(&e);
     if (ok && g->o.tile && (g->o.tile < 16 || g->o.overlap < 0 || g->o.overlap > g->o.tile / 2))
         ok = fail(&e, E_USAGE, "tiles of %d pixels with an overlap of %d: expected at least 16, and an overlap of at most half", g->o.tile, g->o.overlap);
     ok = ok && find_inputs(g, &e) && read_attached(g, &e) && settle_sizes(g, &e) && check_vocabulary(g, &e);
@@ -275,12 +276,12 @@ void qkv_segmenter_free(qkv_segmenter *g)
 {
     if (!g) return;
     bpe_free(g->bpe);
-    free(g->id);
-    free(g->no_label);
-    free(g->no_box);
-    free(g->input);
-    for (int i = 0; i < 4; i++) free(g->copy[i]);
-    free(g);
+    mem_free(g->id);
+    mem_free(g->no_label);
+    mem_free(g->no_box);
+    mem_free(g->input);
+    for (int i = 0; i < 4; i++) mem_free(g->copy[i]);
+    mem_free(g);
 }
 
 double qkv_segmenter_threshold(const qkv_segmenter *g) { return g->p.threshold; }
@@ -288,11 +289,11 @@ int qkv_segmenter_context(const qkv_segmenter *g) { return g->context; }
 
 qkv_status qkv_segmenter_prompts(qkv_segmenter *g, const char *const *texts, int n, int *tokens, qkv_error *err)
 {
-    Err e = {0};
+    Err e = api_begin();
     size_t count, rows = n > 0 ? (size_t)n : 0;
     bool ok = rows || fail(&e, E_USAGE, "no text to look for");
-    int64_t *id = ok && mul_size(rows, (size_t)g->context, &count) ? calloc(count, sizeof *id) : NULL;
-    if (ok && !id) ok = fail(&e, E_LIMIT, "out of memory");
+    int64_t *id = ok && mul_size(rows, (size_t)g->context, &count) ? mem_zeroed(count, sizeof *id) : NULL;
+    if (ok && !id) ok = oom(&e);
     for (int i = 0; ok && i < n; i++) {
         int need = bpe_encode(g->bpe, texts[i], id + (size_t)i * (size_t)g->context, g->context, &e);
         if (need == 2) ok = fail(&e, E_USAGE, "text %d has no tokens: it names nothing to look for", i + 1);
@@ -300,10 +301,10 @@ qkv_status qkv_segmenter_prompts(qkv_segmenter *g, const char *const *texts, int
         if (ok && tokens) tokens[i] = need;
     }
     if (!ok) {
-        free(id);
+        mem_free(id);
         return api_give(&e, err);
     }
-    free(g->id);
+    mem_free(g->id);
     g->id = id;
     g->prompts = n;
     g->fresh = true;
@@ -341,8 +342,8 @@ static bool output(qkv_segmenter *g, int i, int rank, const int64_t *want, qkv_t
     }
     if (!ok) return fail(err, E_USAGE, "output %d is %s of rank %d, expected %s of f32", i, qkv_dtype_name(t->dtype), t->rank, what[i]);
     if (contiguous) return true;
-    float *copy = realloc(g->copy[i], (size_t)step * sizeof *copy);
-    if (!copy) return fail(err, E_LIMIT, "out of memory");
+    float *copy = mem_grow(g->copy[i], (size_t)step * sizeof *copy);
+    if (!copy) return oom(err);
     g->copy[i] = copy;
     Tensor to = tensor_of(DT_F32, rank, t->shape, copy), from = to;
     from.data = t->data;
@@ -385,16 +386,16 @@ static bool make_room(qkv_segmenter *g, int n, Err *err)
 {
     size_t pixels, rows;
     if (n <= g->room) return true;
-    free(g->input);
-    free(g->no_box);
-    free(g->no_label);
+    mem_free(g->input);
+    mem_free(g->no_box);
+    mem_free(g->no_label);
     bool ok = mul_size(3 * (size_t)g->height * (size_t)g->width, (size_t)n, &pixels) && mul_size((size_t)g->prompts, (size_t)n, &rows);
-    g->input = ok ? malloc(pixels * sizeof *g->input) : NULL;
-    g->no_box = ok ? calloc(rows, 4 * sizeof *g->no_box) : NULL;
-    g->no_label = ok ? calloc(rows, sizeof *g->no_label) : NULL;
+    g->input = ok ? mem_alloc(pixels * sizeof *g->input) : NULL;
+    g->no_box = ok ? mem_zeroed(rows, 4 * sizeof *g->no_box) : NULL;
+    g->no_label = ok ? mem_zeroed(rows, sizeof *g->no_label) : NULL;
     g->room = g->input && g->no_box && g->no_label ? n : 0;
     for (size_t i = 0; g->room && i < rows; i++) g->no_label[i] = NO_BOX;
-    return g->room || fail(err, E_LIMIT, "out of memory");
+    return g->room || oom(err);
 }
 
 /* n parts in one run of the model; where that takes no fewer than `fed`, it sees the first part again. */
@@ -466,12 +467,12 @@ static bool finish(qkv_instances *out, bool tiles, Err *err)
         TRY(instances_merge(&out->list, 0.5, err));
         qsort(out->list.item, (size_t)out->list.n, sizeof *out->list.item, by_prompt);
     }
-    out->shown = calloc((size_t)out->list.n + 1, sizeof *out->shown);
-    out->counts = calloc((size_t)out->list.n + 1, sizeof *out->counts);
-    if (!out->shown || !out->counts) return fail(err, E_LIMIT, "out of memory");
+    out->shown = mem_zeroed((size_t)out->list.n + 1, sizeof *out->shown);
+    out->counts = mem_zeroed((size_t)out->list.n + 1, sizeof *out->counts);
+    if (!out->shown || !out->counts) return oom(err);
     for (int i = 0; i < out->list.n; i++) {
         const Instance *in = &out->list.item[i];
-        if (!instance_counts(in, &out->counts[i])) return fail(err, E_LIMIT, "out of memory");
+        if (!instance_counts(in, &out->counts[i])) return oom(err);
         out->shown[i] = (qkv_instance){in->prompt, in->score, {in->box[0], in->box[1], in->box[2], in->box[3]}, in->area, out->counts[i].data};
     }
     return true;
@@ -479,21 +480,21 @@ static bool finish(qkv_instances *out, bool tiles, Err *err)
 
 qkv_status qkv_segmenter_run_many(qkv_segmenter *g, const qkv_picture *const *p, int n, qkv_instances **found, qkv_error *err)
 {
-    Err e = {0};
+    Err e = api_begin();
     size_t parts = 0, at = 0;
     bool ok = g->prompts || fail(&e, E_USAGE, "no text to look for");
     for (int i = 0; i < n; i++) {
         parts += cut(g, &p[i]->im, NULL, NULL);
-        found[i] = calloc(1, sizeof **found);
-        ok = ok && (found[i] || fail(&e, E_LIMIT, "out of memory"));
+        found[i] = mem_zeroed(1, sizeof **found);
+        ok = ok && (found[i] || oom(&e));
     }
     if (ok && parts > INT_MAX) ok = fail(&e, E_LIMIT, "%zu tiles are too many", parts);
-    Part *part = ok ? calloc(parts + 1, sizeof *part) : NULL;
-    ok = ok && (part || fail(&e, E_LIMIT, "out of memory"));
+    Part *part = ok ? mem_zeroed(parts + 1, sizeof *part) : NULL;
+    ok = ok && (part || oom(&e));
     for (int i = 0; ok && i < n; i++) at += cut(g, &p[i]->im, &found[i]->list, part + at);
     ok = ok && run_batches(g, part, (int)parts, &e);
     for (int i = 0; ok && i < n; i++) ok = finish(found[i], cut(g, &p[i]->im, NULL, NULL) > 1, &e);
-    free(part);
+    mem_free(part);
     if (ok) return QKV_OK;
     for (int i = 0; i < n; i++) {
         qkv_instances_free(found[i]);
@@ -514,9 +515,9 @@ void qkv_instances_free(qkv_instances *i)
     if (!i) return;
     for (int k = 0; i->counts && k < i->list.n; k++) buf_free(&i->counts[k]);
     instances_free(&i->list);
-    free(i->shown);
-    free(i->counts);
-    free(i);
+    mem_free(i->shown);
+    mem_free(i->counts);
+    mem_free(i);
 }
 
 int qkv_instances_count(const qkv_instances *i) { return i->list.n; }
@@ -525,11 +526,11 @@ void qkv_instances_mask(const qkv_instances *i, int k, uint8_t *out) { instance_
 
 qkv_status qkv_instances_write_mask(const qkv_instances *i, int k, const char *path, qkv_error *err)
 {
-    Err e = {0};
+    Err e = api_begin();
     const Instance *in = &i->list.item[k];
     size_t n = (size_t)in->width * (size_t)in->height;
-    Image im = {in->width, in->height, 1, malloc(n)};
-    bool ok = im.pixels || fail(&e, E_LIMIT, "out of memory");
+    Image im = {in->width, in->height, 1, mem_alloc(n)};
+    bool ok = im.pixels || oom(&e);
     if (ok) instance_mask(in, im.pixels);
     for (size_t at = 0; ok && at < n; at++) im.pixels[at] = im.pixels[at] ? 255 : 0;
     ok = ok && image_write_png(&im, path, &e);
@@ -539,13 +540,13 @@ qkv_status qkv_instances_write_mask(const qkv_instances *i, int k, const char *p
 
 qkv_picture *qkv_instances_overlay(const qkv_instances *i, const qkv_picture *p, const char *const *texts, int n, qkv_error *err)
 {
-    Err e = {0};
-    qkv_picture *out = calloc(1, sizeof *out);
-    bool ok = out || fail(&e, E_LIMIT, "out of memory");
+    Err e = api_begin();
+    qkv_picture *out = mem_zeroed(1, sizeof *out);
+    bool ok = out || oom(&e);
     for (int k = 0; ok && k < i->list.n; k++)
         if (i->list.item[k].width != p->im.width || i->list.item[k].height != p->im.height || i->list.item[k].prompt >= n)
             ok = fail(&e, E_USAGE, "the instances are not of this picture and these texts");
     if (ok && picture_overlay(&p->im, &i->list, texts, n, &out->im, &e)) return out;
-    free(out);
+    mem_free(out);
     return api_null(&e, err);
 }

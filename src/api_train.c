@@ -1,7 +1,7 @@
 /* Sessions that train, and weights put into models. */
-#include <stdlib.h>
 #include <string.h>
 #include "api_impl.h"
+#include "base/mem.h"
 #include "optimise.h"
 #include "train/fit.h"
 
@@ -35,7 +35,7 @@ static bool optimizer_called(const char *name, OptimizerKind *out, Err *err)
 
 qkv_status qkv_train_defaults(qkv_train_options *o, const char *optimizer, qkv_error *err)
 {
-    Err e = {0};
+    Err e = api_begin();
     OptimizerKind kind = OPTIMIZER_ADAMW;
     if (!optimizer_called(optimizer, &kind, &e)) return api_give(&e, err);
     qkv_train_options all = {.struct_size = o->struct_size, .optimizer = optimizers[kind], .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8,
@@ -61,8 +61,8 @@ bool api_training_create(qkv_session *s, const qkv_train_options *o, int threads
 {
     TrainOptions options;
     TRY(options_of(o, &options, err));
-    Training *t = calloc(1, sizeof *t);
-    if (!t) return fail(err, E_LIMIT, "out of memory");
+    Training *t = mem_zeroed(1, sizeof *t);
+    if (!t) return oom(err);
     *t = (Training){.threads = threads, .memory_limit = memory_limit};
     s->training = t;
     t->trainer = trainer_create(s->session, &options, err);
@@ -76,7 +76,7 @@ void api_training_free(qkv_session *s)
     session_free(t->evaluator);
     qkv_model_free(t->forward);
     trainer_free(t->trainer);
-    free(t);
+    mem_free(t);
 }
 
 static Training *training_of(const qkv_session *s, Err *err)
@@ -89,7 +89,7 @@ static Training *training_of(const qkv_session *s, Err *err)
 
 qkv_status qkv_session_step(qkv_session *s, qkv_step *out, qkv_error *err)
 {
-    Err e = {0};
+    Err e = api_begin();
     TrainStep step;
     if (!api_enter(s, &e)) return api_give(&e, err);
     const Training *t = training_of(s, &e);
@@ -111,7 +111,7 @@ static const Value *weight_called(const Graph *g, const char *name, Err *err)
 
 qkv_status qkv_session_weight(const qkv_session *s, const char *name, qkv_tensor *out, qkv_error *err)
 {
-    Err e = {0};
+    Err e = api_begin();
     if (!api_enter(s, &e)) return api_give(&e, err);
     const Value *v = weight_called(s->model->program.graph, name, &e);
     const Tensor *now = v ? session_weight(s->session, v->name) : NULL, *t = now || !v ? now : v->data;
@@ -129,7 +129,7 @@ static bool same_form(const Tensor *x, const Tensor *like, const char *name, Err
 
 qkv_status qkv_session_set_weight(qkv_session *s, const char *name, const qkv_tensor *t, qkv_error *err)
 {
-    Err e = {0};
+    Err e = api_begin();
     Tensor x;
     if (!api_enter(s, &e)) return api_give(&e, err);
     const Value *v = weight_called(s->model->program.graph, name, &e);
@@ -144,7 +144,7 @@ static bool give_numbers(Graph *g, Value *v, const Tensor *x, Err *err)
 {
     Tensor *t = arena_new(g->arena, Tensor);
     void *data = arena_alloc(g->arena, tensor_bytes(x) + 64, 1);
-    if (!t || !data) return fail(err, E_LIMIT, "out of memory");
+    if (!t || !data) return oom(err);
     *t = tensor_of(x->dtype, x->rank, x->shape, (void *)(((uintptr_t)data + 63) / 64 * 64));
     tensor_copy(t, x);
     v->data = t;
@@ -165,7 +165,7 @@ static bool set_weight(qkv_model *m, const char *name, const qkv_tensor *q, bool
 
 qkv_status qkv_model_set_weights(qkv_model *m, const char *const *names, const qkv_tensor *tensors, int n, qkv_error *err)
 {
-    Err e = {0};
+    Err e = api_begin();
     bool ok = !m->program.source->prepared || fail(&e, E_UNSUPPORTED, "a packed model's weights cannot be changed: take the model that was packed");
     for (int pass = 0; pass < 2; pass++)
         for (int i = 0; ok && i < n; i++) ok = set_weight(m, names[i], &tensors[i], pass == 0, &e);
@@ -210,7 +210,7 @@ static bool make_evaluator(const qkv_session *s, Training *t, Err *err)
 
 qkv_model *qkv_session_trained(const qkv_session *s, qkv_error *err)
 {
-    Err e = {0};
+    Err e = api_begin();
     if (!api_enter(s, &e)) return api_null(&e, err);
     Graph *g = training_of(s, &e) ? forward_graph(s->model->program.graph, false, &e) : NULL;
     bool ok = g != NULL;
@@ -227,7 +227,7 @@ qkv_model *qkv_session_trained(const qkv_session *s, qkv_error *err)
 
 qkv_status qkv_session_save(qkv_session *s, const char *path, qkv_error *err)
 {
-    Err e = {0};
+    Err e = api_begin();
     if (!api_enter(s, &e)) return api_give(&e, err);
     const Training *t = training_of(s, &e);
     return api_done(s, t && trainer_save(t->trainer, path, NULL, 0, &e), &e, err);
@@ -243,7 +243,7 @@ static bool ignore(void *user, const char *name, const Tensor *x, Err *err)
 
 qkv_status qkv_session_load(qkv_session *s, const char *path, qkv_error *err)
 {
-    Err e = {0};
+    Err e = api_begin();
     if (!api_enter(s, &e)) return api_give(&e, err);
     const Training *t = training_of(s, &e);
     return api_done(s, t && trainer_load(t->trainer, path, ignore, NULL, &e), &e, err);
@@ -253,14 +253,14 @@ qkv_status qkv_session_load(qkv_session *s, const char *path, qkv_error *err)
 
 static Data *data_of(const Graph *g, const char *const *names, const qkv_tensor *tensors, int n, int64_t batch, Err *err)
 {
-    Tensor *all = calloc((size_t)g->ninput + 1, sizeof *all);
-    bool ok = all || fail(err, E_LIMIT, "out of memory");
+    Tensor *all = mem_zeroed((size_t)g->ninput + 1, sizeof *all);
+    bool ok = all || oom(err);
     for (int i = 0; ok && i < n; i++) {
         int at = api_find_input(g, names[i]);
         ok = at >= 0 ? api_tensor(&tensors[i], &all[at], err) || within(err, "the data '%s'", names[i]) : api_unknown_input(g, names[i], err);
     }
     Data *d = ok ? data_create(g, all, batch, err) : NULL;
-    free(all);
+    mem_free(all);
     return d;
 }
 
@@ -306,7 +306,7 @@ static bool tell(void *user, const FitEvent *e)
 
 qkv_status qkv_session_fit(qkv_session *s, const qkv_fit_options *options, int *stopped, qkv_error *err)
 {
-    Err e = {0};
+    Err e = api_begin();
     qkv_fit_options o = {0};
     memcpy(&o, options, options->struct_size < sizeof o ? options->struct_size : sizeof o);
     if (!api_enter(s, &e)) return api_give(&e, err);

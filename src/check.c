@@ -4,9 +4,9 @@
  *
  * The first three go on after a finding; what cannot be read at all ends the check. */
 #include "check.h"
-#include <stdlib.h>
 #include <string.h>
 #include "base/file.h"
+#include "base/mem.h"
 #include "emit/onnx.h"
 #include "format/json.h"
 #include "import/onnx.h"
@@ -51,7 +51,7 @@ static void check_words(Run *r, const Graph *g)
 
 static void check_imported(Run *r, Graph *g, int ninput)
 {
-    NamedTensor *w = calloc((size_t)g->nweight + 1, sizeof *w);
+    NamedTensor *w = mem_zeroed((size_t)g->nweight + 1, sizeof *w);
     r->nodes = g->nnodes;
     r->weights = g->nweight;
     if (!w) {
@@ -62,7 +62,7 @@ static void check_imported(Run *r, Graph *g, int ninput)
     check_weights(&r->c, w, g->nweight);
     check_graph(&r->c, g, ninput);
     check_words(r, g);
-    free(w);
+    mem_free(w);
 }
 
 /* whole: the importer knows all that the file may say, so that what it finds wrong is wrong. */
@@ -99,27 +99,27 @@ static bool check_archive(Run *r, const char *path, const MappedFile *f, Err *er
 static char *folder_of(const char *path)
 {
     const char *slash = strrchr(path, '/');
-    return slash ? strndup(path, slash == path ? 1 : (size_t)(slash - path)) : strdup(".");
+    return slash ? mem_strndup(path, slash == path ? 1 : (size_t)(slash - path)) : mem_strdup(".");
 }
 
 static bool check_onnx_file(Run *r, const char *path, const MappedFile *f, Err *err)
 {
     r->format = "onnx";
     char *folder = folder_of(path);
-    if (!folder) return fail(err, E_LIMIT, "out of memory");
+    if (!folder) return oom(err);
     check_onnx_wire(&r->c, f->data, f->size, folder);
     OnnxFile *file = onnx_open_bytes(f->data, f->size, folder, err);
-    free(folder);
+    mem_free(folder);
     TRY(file);
     check_onnx(&r->c, &file->model);
     const OnnxGraph *g = file->model.graph;
-    NamedTensor *w = calloc((size_t)g->ninit + 1, sizeof *w);
+    NamedTensor *w = mem_zeroed((size_t)g->ninit + 1, sizeof *w);
     r->c.failed |= !w;
     int n = 0;
     for (int i = 0; w && i < g->ninit; i++)
         if (g->init[i].t.dtype != DT_NONE) w[n++] = (NamedTensor){g->init[i].name, &g->init[i].t};
     check_weights(&r->c, w, w ? n : 0);
-    free(w);
+    mem_free(w);
     r->nodes = g->nnode;
     r->weights = g->ninit;
     int64_t opset = 0;
@@ -179,7 +179,7 @@ bool model_check(const char *path, const CheckOptions *o, Buf *report, CheckCoun
     if (!ok) check_add(&r.c, Q(100), "file", "%s", err->msg);
     put_report(&r, path, ok, report);
     *counts = (CheckCounts){r.c.count[SEVERITY_ERROR], r.c.count[SEVERITY_WARNING], r.c.count[SEVERITY_NOTE]};
-    if (ok && (r.c.failed || report->failed)) ok = fail(err, E_LIMIT, "out of memory");
+    if (ok && (r.c.failed || report->failed)) ok = oom(err);
     map_free(&r.told);
     check_end(&r.c);
     return ok;

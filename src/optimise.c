@@ -1,9 +1,9 @@
 /* Rewriting a program. Contract in optimise.h. */
 #include "optimise.h"
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include "base/file.h"
+#include "base/mem.h"
 #include "format/json.h"
 #include "format/tensors.h"
 #include "rewrite/lift_sdpa.h"
@@ -43,8 +43,8 @@ static bool save(void *user, const char *rule, const Graph *g, const Tensor *con
     (void)rule;
     if (!e->counterexample) return true;
     int n = g->ninput;
-    const char **name = calloc((size_t)n + 2, sizeof *name);
-    Tensor *t = calloc((size_t)n + 2, sizeof *t);
+    const char **name = mem_zeroed((size_t)n + 2, sizeof *name);
+    Tensor *t = mem_zeroed((size_t)n + 2, sizeof *t);
     bool ok = name && t;
     for (int i = 0; ok && i < n; i++) {
         name[i] = g->input[i]->name;
@@ -57,10 +57,10 @@ static bool save(void *user, const char *rule, const Graph *g, const Tensor *con
         t[n + 1] = *to;
         ok = tensorfile_write(e->counterexample, name, t, (size_t)n + 2, err);
     } else {
-        fail(err, E_LIMIT, "out of memory");
+        oom(err);
     }
-    free(name);
-    free(t);
+    mem_free(name);
+    mem_free(t);
     return ok;
 }
 
@@ -185,10 +185,10 @@ static bool read_rules(RuleSet *rules, const char *path, Err *err)
         file_unmap(&f);
         return fail(err, E_FORMAT, "%s: a text of rules has no NUL bytes", path);
     }
-    char *text = strndup(f.data ? (const char *)f.data : "", f.size);
+    char *text = mem_strndup(f.data ? (const char *)f.data : "", f.size);
     file_unmap(&f);
-    bool ok = text ? rules_parse(rules, text, err) : fail(err, E_LIMIT, "out of memory");
-    free(text);
+    bool ok = text ? rules_parse(rules, text, err) : oom(err);
+    mem_free(text);
     return ok || within(err, "%s", path);
 }
 
@@ -228,7 +228,7 @@ bool program_rewrite(Program *p, const OptimiseOptions *o, Buf *report, Err *err
     Prover prover = {eval, release, save, &evaluator, o->seeds};
     RuleSet *rules = rules_create();
     bool fused = p->fused;
-    if (!rules) return fail(err, E_LIMIT, "out of memory");
+    if (!rules) return oom(err);
     bool ok = o->no_builtin || rules_builtin(rules, err);
     for (int i = 0; ok && i < o->nrule_files; i++) ok = read_rules(rules, o->rule_file[i], err);
     program_forget_runs(p);
@@ -256,7 +256,12 @@ bool program_rewrite(Program *p, const OptimiseOptions *o, Buf *report, Err *err
         rewrite_log_free(&log);
         rewrite_log_free(&lifted);
         skip_log_free(&skip);
-        if (ok && fused) ok = p->fused = fuse_graph(p->graph, &p->fusion, err);
+        ok = ok && (!(mem_ran_out() || report->failed) || oom(err));
+    }
+    if (fused && !p->fused) { /* also where rewriting failed: without, the graph runs as well, but slower */
+        Err again;
+        p->fused = fuse_graph(p->graph, &p->fusion, ok ? err : &again);
+        ok = ok && p->fused;
     }
     rules_free(rules);
     return ok;
@@ -345,18 +350,18 @@ static bool copy_facts(const Graph *from, Graph *to)
 Graph *graph_copy(const Graph *g, Err *err)
 {
     Buf text = {0};
-    Weights w = {.data = calloc((size_t)list_weights(g, NULL) + 1, sizeof *w.data)};
+    Weights w = {.data = mem_zeroed((size_t)list_weights(g, NULL) + 1, sizeof *w.data)};
     if (w.data) list_weights(g, &w);
     graph_print(g, &text);
-    bool ok = (w.data && !text.failed) || fail(err, E_LIMIT, "out of memory");
+    bool ok = (w.data && !text.failed) || oom(err);
     Graph *copy = ok ? graph_parse(text.data ? text.data : "", next_weight, &w, err) : NULL;
-    free(w.data);
+    mem_free(w.data);
     buf_free(&text);
     if (copy) copy->core = g->core;
     if (copy && copy_scalars(g, copy) && copy_symbols(g, copy) && copy_facts(g, copy)) return copy;
     if (copy) {
         graph_free(copy);
-        fail(err, E_LIMIT, "out of memory");
+        oom(err);
     }
     return NULL;
 }
@@ -365,7 +370,7 @@ static bool rewrite_for_runs(Graph *g, Err *err)
 {
     RuleSet *rules = rules_create();
     RewriteLog log = {0};
-    if (!rules) return fail(err, E_LIMIT, "out of memory");
+    if (!rules) return oom(err);
     bool ok = rules_builtin(rules, err);
     rules_remove(rules, "pack_qkv"); /* products pack weights by themselves */
     rules_remove(rules, "pack_kv");
@@ -388,6 +393,7 @@ static bool make_for_runs(const Program *p, bool optimise, bool trains, ForRuns 
 {
     Err ignored;
     r->graph = p->source->prepared || p->graph->bodies ? NULL : graph_copy(p->graph, &ignored);
+    if (!r->graph && mem_ran_out()) return oom(err);
     if (!r->graph && trains) return fail(err, E_UNSUPPORTED, "a packed model, or one with loops or branches, does not train");
     if (!r->graph) return p->compute == DT_NONE || fail(err, E_UNSUPPORTED, "a model with loops or branches has no other compute dtype");
     if (trains) mark_trained(r->graph);
@@ -404,10 +410,10 @@ bool program_for_runs(Program *p, bool optimise, bool trains, const Graph **g, c
     struct ForRuns **made = &p->for_runs[optimise + 2 * trains];
     pthread_mutex_lock(&p->lock);
     if (p->fused && !*made && (optimise || trains || p->compute != DT_NONE)) {
-        ForRuns *r = calloc(1, sizeof *r);
-        ok = r ? make_for_runs(p, optimise, trains, r, err) : fail(err, E_LIMIT, "out of memory");
+        ForRuns *r = mem_zeroed(1, sizeof *r);
+        ok = r ? make_for_runs(p, optimise, trains, r, err) : oom(err);
         if (ok) *made = r;
-        else free(r);
+        else mem_free(r);
     }
     bool copy = ok && *made && (*made)->graph;
     *g = copy ? (*made)->graph : p->graph;
@@ -424,7 +430,7 @@ void program_forget_runs(Program *p)
             fusion_free(&r->fusion);
             graph_free(r->graph);
         }
-        free(r);
+        mem_free(r);
         p->for_runs[i] = NULL;
     }
 }

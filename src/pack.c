@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/cpu.h"
+#include "base/mem.h"
 #include "format/json.h"
 #include "format/packfile.h"
 #include "kernel/gemm.h"
@@ -41,8 +42,6 @@ typedef struct Packer {
     Err *err;
 } Packer;
 
-static bool no_memory(Packer *k) { return fail(k->err, E_LIMIT, "out of memory"); }
-
 static int add_blob(Packer *k, const void *data, uint64_t size)
 {
     Blobs *b = &k->blobs;
@@ -50,7 +49,7 @@ static int add_blob(Packer *k, const void *data, uint64_t size)
         if (b->blob[i].data == data && b->blob[i].size == size && size) return i;
     if (b->n == b->cap) {
         int cap = b->cap ? 2 * b->cap : 64;
-        PackBlob *grown = realloc(b->blob, (size_t)cap * sizeof *grown);
+        PackBlob *grown = mem_grow(b->blob, (size_t)cap * sizeof *grown);
         if (!grown) return -1;
         b->blob = grown;
         b->cap = cap;
@@ -84,18 +83,18 @@ static bool fold(Packer *k)
             const Tensor *t = session_constant(k->folder, n->out[o]);
             if (!t || is_view_of_weight(g, t)) continue;
             Value *w = graph_add_weight(g, n->out[o]->name, n->out[o]->name, t);
-            if (!w) return no_memory(k);
+            if (!w) return oom(k->err);
             w->weight = W_CONSTANT;
             graph_replace_uses(g, n->out[o], w);
         }
     if (g->nweight > before) graph_dce(g);
-    int *uses = calloc((size_t)g->next_id + 1, sizeof *uses), kept = 0;
-    if (!uses) return no_memory(k);
+    int *uses = mem_zeroed((size_t)g->next_id + 1, sizeof *uses), kept = 0;
+    if (!uses) return oom(k->err);
     graph_count_uses(g, uses);
     for (int i = 0; i < g->nweight; i++)
         if (uses[g->weight[i]->id] || graph_writes(g, g->weight[i])) g->weight[kept++] = g->weight[i];
     g->nweight = kept;
-    free(uses);
+    mem_free(uses);
     return true;
 }
 
@@ -122,10 +121,10 @@ static void take_packed(void *user, const Tensor *b, bool rounded, size_t bytes)
     int64_t at = 0;
     const char *layout = gemm_layout(b, rounded);
     int which = weight_at(k, b->data, &at);
-    void *own = which >= 0 && layout ? aligned_alloc(PACKFILE_ALIGN, (bytes + PACKFILE_ALIGN) / PACKFILE_ALIGN * PACKFILE_ALIGN) : NULL;
-    void **list = own ? realloc(k->own, ((size_t)k->nown + 1) * sizeof *list) : NULL;
+    void *own = which >= 0 && layout ? mem_aligned(PACKFILE_ALIGN, (bytes + PACKFILE_ALIGN) / PACKFILE_ALIGN * PACKFILE_ALIGN) : NULL;
+    void **list = own ? mem_grow(k->own, ((size_t)k->nown + 1) * sizeof *list) : NULL;
     if (!list) {
-        free(own);
+        mem_free(own);
         return;
     }
     k->own = list;
@@ -169,8 +168,8 @@ static bool collect_weights(Packer *k, const Graph *g)
 {
     for (int i = 0; i < g->nweight; i++) {
         if (k->nweight % 64 == 0) {
-            Value **grown = realloc(k->weight, ((size_t)k->nweight + 64) * sizeof *grown);
-            if (!grown) return no_memory(k);
+            Value **grown = mem_grow(k->weight, ((size_t)k->nweight + 64) * sizeof *grown);
+            if (!grown) return oom(k->err);
             k->weight = grown;
         }
         k->weight[k->nweight++] = g->weight[i];
@@ -183,23 +182,23 @@ static bool collect_weights(Packer *k, const Graph *g)
 
 static bool place_weights(Packer *k)
 {
-    k->blob_of = calloc((size_t)k->nweight + 1, sizeof *k->blob_of);
-    k->plain = calloc((size_t)k->nweight + 1, sizeof *k->plain);
-    k->copied = calloc((size_t)k->nweight + 1, sizeof *k->copied);
-    if (!k->blob_of || !k->plain || !k->copied) return no_memory(k);
+    k->blob_of = mem_zeroed((size_t)k->nweight + 1, sizeof *k->blob_of);
+    k->plain = mem_zeroed((size_t)k->nweight + 1, sizeof *k->plain);
+    k->copied = mem_zeroed((size_t)k->nweight + 1, sizeof *k->copied);
+    if (!k->blob_of || !k->plain || !k->copied) return oom(k->err);
     for (int i = 0; i < k->nweight; i++) {
         const Tensor *w = k->weight[i]->data;
         Tensor *t = &k->plain[i];
         size_t bytes = tensor_bytes(w);
         *t = *w;
         if (!tensor_contiguous(w)) {
-            *t = tensor_of(w->dtype, w->rank, w->shape, k->copied[i] = malloc(bytes + 1));
-            if (!t->data) return no_memory(k);
+            *t = tensor_of(w->dtype, w->rank, w->shape, k->copied[i] = mem_alloc(bytes + 1));
+            if (!t->data) return oom(k->err);
             tensor_copy(t, w);
             k->weight[i]->data = t; /* products see what a reader of the file will see */
         }
         k->blob_of[i] = add_blob(k, t->data, bytes);
-        if (k->blob_of[i] < 0) return no_memory(k);
+        if (k->blob_of[i] < 0) return oom(k->err);
         k->info->weight_bytes += bytes;
     }
     k->info->weights = k->nweight;
@@ -223,12 +222,12 @@ static void put_weights(Packer *k)
         long long from, K, N, rs, cs;
         end = strchr(line, '\n');
         sscanf(line, "%d %d %lld %lld %lld %lld %lld %d %n", &blob, &which, &from, &K, &N, &rs, &cs, &rounded, &at);
-        char *layout = strndup(line + at, (size_t)(end - line - at));
+        char *layout = mem_strndup(line + at, (size_t)(end - line - at));
         buf_printf(b, "%s\n{\"weight\": %d, \"at\": %lld, \"k\": %lld, \"n\": %lld, \"row\": %lld, \"column\": %lld, \"rounded\": %s, \"layout\": ", first ? "" : ",", which, from, K,
                    N, rs, cs, rounded ? "true" : "false");
         json_put_string(b, layout ? layout : "");
         buf_printf(b, ", \"offset\": %llu, \"size\": %llu}", (unsigned long long)k->blobs.blob[blob].offset, (unsigned long long)k->blobs.blob[blob].size);
-        free(layout);
+        mem_free(layout);
     }
     buf_puts(b, "],\n");
 }
@@ -237,11 +236,11 @@ static void put_weights(Packer *k)
 static bool place_extras(Packer *k, const Source *from)
 {
     TRY(extras_open(&k->extra, from, k->err));
-    k->blob_of_extra = calloc((size_t)k->extra.n + 1, sizeof *k->blob_of_extra);
-    if (!k->blob_of_extra) return no_memory(k);
+    k->blob_of_extra = mem_zeroed((size_t)k->extra.n + 1, sizeof *k->blob_of_extra);
+    if (!k->blob_of_extra) return oom(k->err);
     for (int i = 0; i < k->extra.n; i++) {
         k->blob_of_extra[i] = add_blob(k, k->extra.file[i].bytes, k->extra.file[i].size);
-        if (k->blob_of_extra[i] < 0) return no_memory(k);
+        if (k->blob_of_extra[i] < 0) return oom(k->err);
     }
     return true;
 }
@@ -317,7 +316,7 @@ static bool write_file(Packer *k, const Source *from, const char *path)
     put_extras(k);
     put_sizes(k);
     buf_puts(b, "}\n");
-    if (b->failed || k->packed.failed || !b->data) return no_memory(k);
+    if (b->failed || k->packed.failed || !b->data || mem_ran_out()) return oom(k->err);
     return packfile_write(path, b->data, k->text.data, k->blobs.blob, k->blobs.n, k->err);
 }
 
@@ -332,23 +331,23 @@ bool program_pack(Program *p, const char *path, PackInfo *info, Err *err)
     k.g = graph_copy(g, err);
     bool ok = k.g && fold(&k);
     if (ok) graph_print(k.g, &k.text);
-    if (ok && (k.text.failed || !k.text.data)) ok = no_memory(&k);
+    if (ok && (k.text.failed || !k.text.data)) ok = oom(k.err);
     ok = ok && (k.read = graph_copy(k.g, err)) != NULL;
     ok = ok && collect_weights(&k, k.read) && place_weights(&k) && run_products(&k, &s) && place_extras(&k, p->source) && write_file(&k, p->source, path);
     session_free(s);
     if (k.read) graph_free(k.read);
     session_free(k.folder);
     if (k.g) graph_free(k.g);
-    for (int i = 0; k.copied && i < k.nweight; i++) free(k.copied[i]);
-    free(k.copied);
-    free(k.plain);
-    for (int i = 0; i < k.nown; i++) free(k.own[i]);
-    free(k.own);
-    free(k.blob_of);
-    free(k.blob_of_extra);
+    for (int i = 0; k.copied && i < k.nweight; i++) mem_free(k.copied[i]);
+    mem_free(k.copied);
+    mem_free(k.plain);
+    for (int i = 0; i < k.nown; i++) mem_free(k.own[i]);
+    mem_free(k.own);
+    mem_free(k.blob_of);
+    mem_free(k.blob_of_extra);
     extras_close(&k.extra);
-    free(k.weight);
-    free(k.blobs.blob);
+    mem_free(k.weight);
+    mem_free(k.blobs.blob);
     buf_free(&k.packed);
     buf_free(&k.text);
     buf_free(&k.json);

@@ -270,7 +270,7 @@ bool sdpa_choose(const SdpaDevice *d, const SdpaCall *call, ExprPool *p, SdpaCho
             when.condition = c;
             a.failed |= !c;
         }
-        if (a.failed) return fail(err, E_LIMIT, "out of memory");
+        if (a.failed) return oom(err);
         if (never) continue;
         out->when[out->nwhen++] = when;
         if (!when.condition) return true;

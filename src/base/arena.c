@@ -1,7 +1,7 @@
 #include "base/arena.h"
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
+#include "base/mem.h"
 #include "base/number.h"
 #include "base/pages.h"
 
@@ -31,7 +31,7 @@ enum { HEAD = (sizeof(Block) + ALIGN - 1) / ALIGN * ALIGN };
 
 Arena *arena_create(size_t limit)
 {
-    Arena *a = calloc(1, sizeof *a);
+    Arena *a = mem_zeroed(1, sizeof *a);
     if (a) a->limit = limit;
     return a;
 }
@@ -41,14 +41,14 @@ void arena_destroy(Arena *a)
     if (!a) return;
     for (Block *b = a->blocks, *next; b; b = next) {
         next = b->next;
-        free(b);
+        mem_free(b);
     }
     for (Region *r = a->regions, *next; r; r = next) {
         next = r->next;
         pages_free(&r->pages);
-        free(r);
+        mem_free(r);
     }
-    free(a);
+    mem_free(a);
 }
 
 void arena_allow(Arena *a, size_t more)
@@ -67,11 +67,13 @@ static void *large(Arena *a, size_t n)
 {
     Region *r = a->regions;
     if (!r || r->pages.size - r->used < n) {
-        if (!(r = calloc(1, sizeof *r))) return NULL;
-        if (!pages_map(&r->pages, REGION)) {
-            free(r);
+        Pages pages;
+        if (!pages_map(&pages, REGION)) return NULL;
+        if (!(r = mem_zeroed(1, sizeof *r))) {
+            pages_free(&pages);
             return NULL;
         }
+        r->pages = pages;
         pages_huge(r->pages.data, REGION);
         r->next = a->regions;
         a->regions = r;
@@ -94,7 +96,7 @@ void *arena_alloc(Arena *a, size_t count, size_t size)
         if (a->limit && (whole > a->limit || a->total > a->limit - whole)) return no_memory(a);
         void *p = n >= LARGE && n <= REGION / 2 ? large(a, n) : NULL;
         if (p) return p;
-        Block *fresh = calloc(1, whole);
+        Block *fresh = mem_zeroed(1, whole);
         if (!fresh) return no_memory(a);
         fresh->size = want;
         a->total += whole;

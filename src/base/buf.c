@@ -1,7 +1,7 @@
 #include "base/buf.h"
-#include <stdlib.h>
 #include <string.h>
 #include "base/arena.h"
+#include "base/mem.h"
 #include "base/number.h"
 
 static bool reserve(Buf *b, size_t more)
@@ -12,7 +12,7 @@ static bool reserve(Buf *b, size_t more)
     size_t cap = b->cap < 256 ? 256 : b->cap;
     while (cap < need)
         if (!mul_size(cap, 2, &cap)) return !(b->failed = true);
-    char *p = realloc(b->data, cap);
+    char *p = mem_grow(b->data, cap);
     if (!p) return !(b->failed = true);
     b->data = p;
     b->cap = cap;
@@ -27,14 +27,10 @@ void buf_add(Buf *b, const void *bytes, size_t n)
     b->data[b->len] = 0;
 }
 
-void buf_puts(Buf *b, const char *s) { buf_add(b, s, strlen(s)); }
-
-void buf_printf(Buf *b, const char *fmt, ...)
+void buf_puts(Buf *b, const char *s)
 {
-    va_list ap;
-    va_start(ap, fmt);
-    buf_vprintf(b, fmt, ap);
-    va_end(ap);
+    if (s) buf_add(b, s, strlen(s));
+    else b->failed = true; /* the text of another Buf, for which there was no memory */
 }
 
 void buf_vprintf(Buf *b, const char *fmt, va_list ap)
@@ -51,8 +47,16 @@ void buf_vprintf(Buf *b, const char *fmt, va_list ap)
     va_end(again);
 }
 
+void buf_printf(Buf *b, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    buf_vprintf(b, fmt, ap);
+    va_end(ap);
+}
+
 void buf_free(Buf *b)
 {
-    free(b->data);
+    mem_free(b->data);
     *b = (Buf){0};
 }

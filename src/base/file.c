@@ -2,6 +2,7 @@
 #include "base/file.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -10,6 +11,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "base/mem.h"
 
 /* Maps what fd is and closes it. */
 static bool map_fd(MappedFile *f, int fd, const char *path, bool alone, Err *err)
@@ -112,17 +114,18 @@ static void release(OutFile *o)
 {
     if (o->slot >= 0) open_files[o->slot] = NULL;
     if (o->fd >= 0) close(o->fd);
-    free(o->path);
-    free(o->temporary);
-    free(o);
+    mem_free(o->path);
+    mem_free(o->temporary);
+    mem_free(o);
 }
 
 /* The file to replace: through a symbolic link its target, so that the link stays. NULL when out of memory. */
 static char *target_of(const char *path)
 {
     struct stat st;
-    char *real = lstat(path, &st) == 0 && S_ISLNK(st.st_mode) ? realpath(path, NULL) : NULL;
-    return real ? real : strdup(path);
+    char real[PATH_MAX];
+    bool link = lstat(path, &st) == 0 && S_ISLNK(st.st_mode) && realpath(path, real);
+    return mem_strdup(link ? real : path);
 }
 
 /* A name beside the target that no other process uses: "dir/.qkv-<process>-<serial>.tmp". */
@@ -131,7 +134,7 @@ static char *temporary_name(const char *target)
     static unsigned serial;
     const char *slash = strrchr(target, '/');
     size_t folder = slash ? (size_t)(slash - target) + 1 : 0, n = folder + 64;
-    char *name = malloc(n);
+    char *name = mem_alloc(n);
     if (name) snprintf(name, n, "%.*s.qkv-%ld-%u.tmp", (int)folder, target, (long)getpid(), __atomic_add_fetch(&serial, 1, __ATOMIC_SEQ_CST));
     return name;
 }
@@ -156,21 +159,21 @@ OutFile *outfile_open(const char *path, Err *err)
         fail(err, E_IO, "cannot write '%s': %s", path, S_ISDIR(st.st_mode) ? "it is a folder" : "it is not a regular file, and only such are replaced");
         return NULL;
     }
-    OutFile *o = calloc(1, sizeof *o);
+    OutFile *o = mem_zeroed(1, sizeof *o);
     if (o) {
         o->fd = o->slot = -1;
         o->path = target_of(path);
     }
     bool memory = o && o->path;
     for (int tries = 0; memory && o->fd < 0 && tries < 100; tries++) {
-        free(o->temporary);
+        mem_free(o->temporary);
         o->temporary = temporary_name(o->path);
         if (!(memory = o->temporary != NULL)) break;
         create(o);
         if (o->fd < 0 && errno != EEXIST) break;
     }
     if (memory && o->fd >= 0) return o;
-    if (!memory) fail(err, E_LIMIT, "cannot write '%s': out of memory", path);
+    if (!memory) oom(err), within(err, "cannot write '%s'", path);
     else fail(err, E_IO, "cannot write '%s': %s", path, strerror(errno));
     if (o) release(o);
     return NULL;
@@ -191,7 +194,7 @@ bool outfile_write(OutFile *o, const void *bytes, size_t n, Err *err)
 
 static void sync_folder(const char *path)
 {
-    char *folder = strdup(path);
+    char *folder = mem_strdup(path);
     if (!folder) return;
     char *slash = strrchr(folder, '/');
     if (slash) slash[slash == folder] = 0;
@@ -200,7 +203,7 @@ static void sync_folder(const char *path)
         fsync(fd);
         close(fd);
     }
-    free(folder);
+    mem_free(folder);
 }
 
 bool outfile_commit(OutFile *o, Err *err)

@@ -1,6 +1,6 @@
 #include "base/map.h"
-#include <stdlib.h>
 #include <string.h>
+#include "base/mem.h"
 
 uint64_t hash_bytes(const void *p, size_t n)
 {
@@ -23,14 +23,14 @@ static size_t find(const Map *m, const char *key, uint64_t h)
 static bool grow(Map *m)
 {
     size_t n = m->nslots ? m->nslots * 2 : 64;
-    uint32_t *slots = calloc(n, sizeof *slots);
-    MapEntry *e = realloc(m->entries, n / 2 * sizeof *e);
+    uint32_t *slots = mem_zeroed(n, sizeof *slots);
+    MapEntry *e = mem_grow(m->entries, n / 2 * sizeof *e);
     if (e) m->entries = e;
     if (!slots || !e) {
-        free(slots);
+        mem_free(slots);
         return false;
     }
-    free(m->slots);
+    mem_free(m->slots);
     m->slots = slots;
     m->nslots = n;
     m->cap = n / 2;
@@ -73,7 +73,7 @@ bool map_has(const Map *m, const char *key) { return lookup(m, key) != NULL; }
 
 void map_free(Map *m)
 {
-    free(m->entries);
-    free(m->slots);
+    mem_free(m->entries);
+    mem_free(m->slots);
     *m = (Map){0};
 }

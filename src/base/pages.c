@@ -1,10 +1,10 @@
 /* Memory in pages. Contract in pages.h. */
 #include "base/pages.h"
 #include <stdint.h>
-#include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
 #include "base/arena.h"
+#include "base/mem.h"
 
 enum { ALIGN = 64, SOON = 1 << 16, HUGE = 1 << 21 };
 
@@ -46,7 +46,7 @@ void pages_done(const void *data, size_t n)
 bool pages_map(Pages *p, size_t n)
 {
     size_t whole;
-    if (!MAPPED || !add_size(n, HUGE, &whole)) return false;
+    if (!MAPPED || mem_hooked() || !add_size(n, HUGE, &whole)) return false;
     void *m = mmap(NULL, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (m == MAP_FAILED) return false;
     uintptr_t at = ((uintptr_t)m + HUGE - 1) / HUGE * HUGE;
@@ -63,7 +63,7 @@ bool pages_take(Pages *p, size_t n, size_t slack)
         return true;
     }
     if (!add_size(n, ALIGN, &with)) return false;
-    p->from = p->data = aligned_alloc(ALIGN, with / ALIGN * ALIGN);
+    p->from = p->data = mem_aligned(ALIGN, with / ALIGN * ALIGN);
     p->size = p->data ? n : 0;
     return p->data != NULL;
 }
@@ -71,6 +71,6 @@ bool pages_take(Pages *p, size_t n, size_t slack)
 void pages_free(Pages *p)
 {
     if (p->mapped) munmap(p->from, p->mapped);
-    else free(p->from);
+    else mem_free(p->from);
     *p = (Pages){0};
 }

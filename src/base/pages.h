@@ -16,7 +16,8 @@ typedef struct Pages {
     void *from;
 } Pages;
 
-/* n bytes of an empty p's own, zeroed, straight from the kernel; false where there are none to have, and under AddressSanitizer, which sees more with the allocator's. */
+/* n bytes of an empty p's own, zeroed, straight from the kernel; false where there are none to have, under AddressSanitizer, which sees more
+ * with the allocator's, and where the program has set an allocator of its own. */
 bool pages_map(Pages *p, size_t n);
 /* At least n bytes, n + slack where addresses can be had; what p held is freed first. False when out of memory; p is empty then. */
 bool pages_take(Pages *p, size_t n, size_t slack);

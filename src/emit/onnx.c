@@ -1,7 +1,8 @@
 /* The ONNX file as a whole: inputs, weights, nodes in order, outputs, report. Contract in onnx.h; ops are in onnx_*.c by family. */
-#include <stdlib.h>
 #include <string.h>
 #include "emit/onnx_impl.h"
+#include "base/buf.h"
+#include "base/mem.h"
 #include "format/json.h"
 
 static const struct {
@@ -37,11 +38,9 @@ static void put_sentence(Onnx *o, Buf *list, const char *fmt, va_list ap)
 {
     Buf text = {0};
     buf_vprintf(&text, fmt, ap);
+    if (list->len) buf_puts(list, ", ");
+    json_put_string(list, text.data ? text.data : "");
     if (text.failed) out_of_memory(o);
-    else {
-        if (list->len) buf_puts(list, ", ");
-        json_put_string(list, text.data);
-    }
     buf_free(&text);
 }
 
@@ -75,8 +74,9 @@ void onnx_warn(Onnx *o, const Node *n, const char *rule, const char *fmt, ...)
     va_start(ap, fmt);
     buf_vprintf(&text, fmt, ap);
     va_end(ap);
-    put_about(&o->warnings, n, rule, text.failed ? "" : text.data);
+    put_about(&o->warnings, n, rule, text.data ? text.data : "");
     o->nwarnings++;
+    if (text.failed) out_of_memory(o);
     buf_free(&text);
 }
 
@@ -336,7 +336,7 @@ static bool write_model(Onnx *o, OnnxValueInfo *output, int noutput, const char 
     OnnxOpset opset = {"", o->opt.opset};
     int npairs = 0;
     OnnxPair *pairs = metadata(o, &npairs);
-    if (!pairs) return fail(o->err, E_LIMIT, "out of memory");
+    if (!pairs) return oom(o->err);
     OnnxModel model = {.ir_version = ir_version(o->opt.opset), .producer = "qkv", .producer_version = "0.1.0", .domain = "", .doc = "", .opset = &opset, .nopset = 1,
                        .graph = &graph, .metadata = pairs, .nmetadata = npairs};
     OnnxWriteOptions options = {.external = o->opt.external};
@@ -362,7 +362,7 @@ static bool say_missing(Onnx *o)
     return false;
 }
 
-static bool make_file(Onnx *o, const char *path)
+static bool make_file(Onnx *o, const char *path, Buf *report)
 {
     const Graph *g = o->g;
     OnnxValueInfo *output = arena_array(o->a, OnnxValueInfo, g->noutput + g->nmutation + 1);
@@ -379,13 +379,15 @@ static bool make_file(Onnx *o, const char *path)
     for (int i = 0; i < g->nmutation && !o->broken && !o->nmissing; i++) {
         const Mutation *m = &g->mutation[i];
         char *base = arena_printf(o->a, "%s_out", o->value[m->target->id].name);
-        if (!base) return fail(o->err, E_LIMIT, "out of memory");
+        if (!base) return oom(o->err);
         TRY(put_output(o, fresh(o, base), m->value, &output[noutput++]));
     }
     if (!o->nmissing) drop_unused(o, output, noutput);
     add_guards(o);
     if (o->broken) return false;
     if (o->nmissing) return say_missing(o);
+    if (report) put_report(o, report); /* before there is a file: it may not fit */
+    if (mem_ran_out() || (report && report->failed)) return oom(o->err);
     return write_model(o, output, noutput, path);
 }
 
@@ -402,9 +404,12 @@ bool onnx_save(const Graph *g, const char *path, const OnnxOptions *options, Buf
               (o.wish = arena_array(o.a, const char *, n)) && (o.info = arena_array(o.a, OnnxValueInfo, n)) &&
               (o.input = arena_array(o.a, OnnxValueInfo, g->ninput + g->nscalar_input + g->nmutation + 1));
     o.info_cap = n;
-    ok = ok || fail(err, E_LIMIT, "out of memory");
-    ok = ok && make_file(&o, path);
-    if (report && o.a) put_report(&o, report);
+    ok = ok || oom(err);
+    ok = ok && make_file(&o, path, report);
+    if (report && o.a && !ok) {
+        buf_free(report);
+        put_report(&o, report);
+    }
     Buf *lists[] = {&o.missing, &o.warnings, &o.notes, &o.dropped};
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) buf_free(lists[i]);
     map_free(&o.taken);

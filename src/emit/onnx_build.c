@@ -5,10 +5,10 @@
  * A constant is made once for a content and is called after it: const.i64.1_-1.
  */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 #include "base/number.h"
 #include "emit/onnx_impl.h"
+#include "base/mem.h"
 
 /* ------------------------------------------------------------------ what cannot be */
 
@@ -17,14 +17,16 @@ void refuse(Onnx *o, const char *fmt, ...)
     if (o->refused || o->broken) return;
     va_list ap;
     va_start(ap, fmt);
-    text_vprintf(o->why, sizeof o->why, fmt, ap);
+    char why[sizeof o->why]; /* an argument may be o->why itself */
+    text_vprintf(why, sizeof why, fmt, ap);
     va_end(ap);
+    memcpy(o->why, why, sizeof why);
     o->refused = true;
 }
 
 void out_of_memory(Onnx *o)
 {
-    if (!o->broken) fail(o->err, E_LIMIT, "out of memory");
+    if (!o->broken) oom(o->err);
     o->broken = true;
 }
 

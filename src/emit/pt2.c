@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/file.h"
+#include "base/mem.h"
 #include "emit/pt2_impl.h"
 #include "format/zip.h"
 
@@ -52,7 +53,7 @@ static int by_place(const void *a, const void *b)
 static bool share_records(Emit *e, Weights *all)
 {
     Stored **order = arena_array(e->arena, Stored *, all->n + 1);
-    if (!order) return fail(e->err, E_LIMIT, "out of memory");
+    if (!order) return oom(e->err);
     for (int i = 0; i < all->n; i++) order[i] = &all->w[i];
     qsort(order, (size_t)all->n, sizeof *order, by_place);
     for (int i = 0; i < all->n; i++) {
@@ -116,12 +117,12 @@ static bool collect_weights(Emit *e, Weights *all)
     }
     map_free(&names);
     map_free(&modules);
-    TRY((ok || fail(e->err, E_LIMIT, "out of memory")) && share_records(e, all));
+    TRY((ok || oom(e->err)) && share_records(e, all));
     for (int i = 0; i < all->n; i++) { /* numbered as they come */
         Record *r = &all->record[all->w[i].record];
         bool constant = all->w[i].constant;
         if (!r->path) r->path = arena_printf(e->arena, "%s_%d", constant ? "tensor" : "weight", count[constant]++);
-        if (!r->path) return fail(e->err, E_LIMIT, "out of memory");
+        if (!r->path) return oom(e->err);
     }
     return true;
 }
@@ -148,12 +149,12 @@ static void put_config(const Weights *all, bool constants, Buf *out)
 
 static bool add_copied(ZipWriter *zip, const char *path, const Tensor *t, Err *err)
 {
-    void *bytes = malloc(tensor_bytes(t) + 1);
+    void *bytes = mem_alloc(tensor_bytes(t) + 1);
     Tensor copy = tensor_of(t->dtype, t->rank, t->shape, bytes);
-    if (!bytes) return fail(err, E_LIMIT, "out of memory");
+    if (!bytes) return oom(err);
     tensor_copy(&copy, t);
     bool ok = zip_add(zip, path, bytes, tensor_bytes(t), err);
-    free(bytes);
+    mem_free(bytes);
     return ok;
 }
 
@@ -166,12 +167,12 @@ static bool add_weights(Emit *e, ZipWriter *zip, const Weights *all, bool consta
         for (int k = 0; k < i && !seen; k++) seen = all->w[k].record == all->w[i].record;
         if (seen) continue;
         char *path = arena_printf(e->arena, "%s/%s", folder, r->path);
-        if (!path) return fail(e->err, E_LIMIT, "out of memory");
+        if (!path) return oom(e->err);
         TRY(r->first->copied ? add_copied(zip, path, r->first->v->data, e->err) : zip_add(zip, path, r->from ? r->from : "", (uint64_t)(r->to - r->from), e->err));
     }
     Buf config = {0};
     put_config(all, constants, &config);
-    bool ok = !config.failed || fail(e->err, E_LIMIT, "out of memory");
+    bool ok = !config.failed || oom(e->err);
     ok = ok && zip_add(zip, constants ? "model/data/constants/model_constants_config.json" : "model/data/weights/model_weights_config.json", config.data, config.len, e->err);
     buf_free(&config);
     return ok;
@@ -487,7 +488,7 @@ static bool name_values(Emit *e)
     e->room = g->next_id + 64;
     e->name = arena_array(e->arena, const char *, e->room);
     e->written = arena_array(e->arena, bool, e->room);
-    if (!e->name || !e->written) return fail(e->err, E_LIMIT, "out of memory");
+    if (!e->name || !e->written) return oom(e->err);
     for (int i = 0; i < g->nweight; i++) TRY(e->name[g->weight[i]->id] = fresh_name(e, g->weight[i]->name));
     for (int i = 0; i < g->ninput; i++) TRY(e->name[g->input[i]->id] = fresh_name(e, g->input[i]->name));
     for (int i = 0; i < g->nscalar_input; i++) TRY(fresh_name(e, g->scalar_input[i].name));
@@ -502,7 +503,7 @@ static bool make_program(Emit *e, const Weights *all, Buf *out)
     bool ok = name_values(e) && sizes_open(e) && put_weight_inputs(e, all, &ends) && put_user_inputs(e, &ends) && put_guards(e) && emit_nodes(e);
     ok = ok && put_mutations(e, &ends, all) && put_user_outputs(e, &ends, all);
     if (ok) put_program(e, &ends, out);
-    if (ok && out->failed) ok = fail(e->err, E_LIMIT, "out of memory");
+    if (ok && out->failed) ok = oom(e->err);
     buf_free(&ends.inputs);
     buf_free(&ends.outputs);
     buf_free(&ends.input_specs);
@@ -521,7 +522,7 @@ static bool write_archive(Emit *e, const Weights *all, const Buf *program, const
     for (size_t i = 0; ok && i < sizeof fixed / sizeof *fixed; i++) ok = zip_add(zip, fixed[i].name, fixed[i].text, strlen(fixed[i].text), e->err);
     for (int i = 0; ok && i < nextra; i++) {
         const char *name = arena_printf(e->arena, "model/extra/%s", extra[i].name);
-        ok = name ? zip_add(zip, name, extra[i].bytes, extra[i].size, e->err) : fail(e->err, E_LIMIT, "out of memory");
+        ok = name ? zip_add(zip, name, extra[i].bytes, extra[i].size, e->err) : oom(e->err);
     }
     if (zip) {
         Err ignored = {0};
@@ -536,7 +537,7 @@ bool pt2_save(const Graph *g, const NamedBytes *extra, int nextra, const char *p
     Emit e = {.g = g, .arena = arena_create(0), .scratch = graph_create(), .err = err};
     Weights all = {0};
     Buf program = {0};
-    bool ok = (e.arena && e.scratch) || fail(err, E_LIMIT, "out of memory");
+    bool ok = (e.arena && e.scratch) || oom(err);
     ok = ok && check_dtypes(&e) && collect_weights(&e, &all) && make_program(&e, &all, &program) && write_archive(&e, &all, &program, extra, nextra, path);
     Buf *parts[] = {&program, &e.nodes, &e.tensors, &e.ints, &e.bools, &e.floats, &e.guards};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) buf_free(parts[i]);

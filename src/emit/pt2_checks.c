@@ -6,6 +6,7 @@
  */
 #include <string.h>
 #include "emit/pt2_impl.h"
+#include "base/mem.h"
 
 static bool mentions_data(const Emit *e, const Expr *x)
 {
@@ -138,7 +139,7 @@ static bool assert_range(Emit *e, const Symbol *s, const char *symbol)
         const Expr *cond = s->lo == s->hi ? ex_bool(p, true) : &compared;
         const char *name = fresh_name(e, k ? "le" : "ge"), *names[2] = {size, NULL};
         const char *message = arena_printf(e->arena, "Runtime assertion failed for expression %s %s %lld", symbol, k ? "<=" : ">=", (long long)bound);
-        TRY((part[1] && message) || fail(e->err, E_LIMIT, "out of memory"));
+        TRY((part[1] && message) || oom(e->err));
         TRY(name && write_size_node(e, k ? "_operator.le" : "_operator.ge", name, cond, 2, part, names) && assert_named(e, name, message));
     }
     return true;
@@ -151,7 +152,7 @@ static bool assert_truth(Emit *e, const Symbol *s, const char *symbol)
     Expr *truth = is_true(e, s->expr);
     if (s->lo == 0) truth = ex_make(e->g->ex, EX_NOT, truth, NULL, NULL);
     const char *name, *message = arena_printf(e->arena, "Runtime assertion failed for expression Eq(%s, %lld)", symbol, (long long)s->lo);
-    TRY((truth && message) || fail(e->err, E_LIMIT, "out of memory"));
+    TRY((truth && message) || oom(e->err));
     return size_name(e, truth, &name) && assert_named(e, name, message);
 }
 

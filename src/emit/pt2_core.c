@@ -21,7 +21,7 @@ bool core_target(const char *name) { return bsearch(name, core_names, sizeof cor
 bool core_open(Emit *e)
 {
     e->dense = arena_array(e->arena, signed char, e->g->next_id + 1);
-    return e->dense || fail(e->err, E_LIMIT, "out of memory");
+    return e->dense || oom(e->err);
 }
 
 static Arg truth(const Emit *e, bool v) { return arg_expr(ex_bool(e->g->ex, v)); }
@@ -75,7 +75,7 @@ static Value *clone(Emit *e, Value *x)
                                 e->name[x->id]);
     char *output = arena_printf(e->arena, "{\"as_tensor\": {\"name\": \"%s\"}}", e->name[v->id]);
     if (!inputs || !output) {
-        fail(e->err, E_LIMIT, "out of memory");
+        oom(e->err);
         return NULL;
     }
     put_node(e, "torch.ops.aten.clone.default", inputs, output, e->name[v->id]);

@@ -38,7 +38,7 @@ const char *fresh_name(Emit *e, const char *base)
     }
     int *fresh = arena_new(e->arena, int);
     if (!name || !fresh || !map_put(&e->taken, name, fresh)) {
-        fail(e->err, E_LIMIT, "out of memory");
+        oom(e->err);
         return NULL;
     }
     *fresh = 1;
@@ -65,7 +65,7 @@ Value *new_value(Emit *e, const char *base, DType t, int rank, Expr *const *dim)
         }
     }
     if (!v || !copy || !name) {
-        fail(e->err, E_LIMIT, "out of memory");
+        oom(e->err);
         return NULL;
     }
     for (int i = 0; i < rank; i++) {
@@ -257,7 +257,7 @@ bool write_node(Emit *e, const Op *op, const Arg *args, int nout, Value *const *
         if (plain) *strchr(plain, '.') = 0;
         name = plain ? fresh_name(e, plain) : NULL;
     }
-    bool ok = (name && target) || fail(e->err, E_LIMIT, "out of memory");
+    bool ok = (name && target) || oom(e->err);
     if (e->g->core && !core_target(op->name)) ok = fail(e->err, E_UNSUPPORTED, "%s is not in ATen's core, and has no form that is; write the model without --decompose core", op->name);
     for (int i = 0; ok && i < op->schema->nparams; i++) ok = emit_operand(e, &args[i]);
     ok = ok && put_args(e, op, args, &inputs);

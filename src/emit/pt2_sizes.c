@@ -63,14 +63,14 @@ static bool name_symbols(Emit *e)
     e->symbol = arena_array(e->arena, const char *, n + 1);
     e->bound = arena_array(e->arena, bool, n + 1);
     e->solved = arena_array(e->arena, Solution *, n + 1);
-    if (!e->symbol || !e->bound || !e->solved) return fail(e->err, E_LIMIT, "out of memory");
+    if (!e->symbol || !e->bound || !e->solved) return oom(e->err);
     for (int i = 0; i < n; i++) {
         const Symbol *s = expr_symbol(e->g->ex, i);
         bool data = out_of_data(s), good = data ? is_unbacked(s->name) : s->name[0] != 'u' && strncmp(s->name, "zuf", 3);
         const char *other = good || s->source != SYM_SIZE ? NULL : other_name(e, s), *name = other ? other : s->name;
         good |= other != NULL;
         for (int k = 0; !good && s->source != SYM_GONE && (k == 0 || taken_symbol(e, i, name)); k++)
-            if (!(name = arena_printf(e->arena, "%c%d", data ? 'u' : 's', k))) return fail(e->err, E_LIMIT, "out of memory");
+            if (!(name = arena_printf(e->arena, "%c%d", data ? 'u' : 's', k))) return oom(e->err);
         e->symbol[i] = name;
     }
     return true;
@@ -83,7 +83,7 @@ static bool find_hints(Emit *e)
     int n = expr_symbol_count(p), given = 0;
     const char **name = arena_array(e->arena, const char *, n + 1);
     int64_t *value = arena_array(e->arena, int64_t, n + 1);
-    TRY((name && value) || fail(e->err, E_LIMIT, "out of memory"));
+    TRY((name && value) || oom(e->err));
     for (int all = 0; all < 2; all++)
         for (int i = 0; i < n; i++) {
             const Symbol *s = expr_symbol(p, i);
@@ -105,7 +105,7 @@ static bool find_hints(Emit *e)
 bool sizes_open(Emit *e)
 {
     e->checked = arena_array(e->arena, bool, e->g->nrequire + 1);
-    return (e->checked || fail(e->err, E_LIMIT, "out of memory")) && name_symbols(e) && find_hints(e);
+    return (e->checked || oom(e->err)) && name_symbols(e) && find_hints(e);
 }
 
 /* Room for what is kept by Expr id: sizes are made while writing, too. */
@@ -116,7 +116,7 @@ static bool room(Emit *e, const Expr *x)
     uint32_t n = x->id + x->id / 2 + 64;
     const char **size = arena_array(e->arena, const char *, n);
     bool *asked = arena_array(e->arena, bool, n), *known = arena_array(e->arena, bool, n);
-    if (!size || !asked || !known) return fail(e->err, E_LIMIT, "out of memory");
+    if (!size || !asked || !known) return oom(e->err);
     if (e->nsizes) {
         memcpy(size, e->size, e->nsizes * sizeof *size);
         memcpy(asked, e->asked, e->nsizes * sizeof *asked);
@@ -201,7 +201,8 @@ static void put_expr(Emit *e, const Expr *x, Buf *out)
 
 void put_size(Emit *e, const Expr *x, Buf *out)
 {
-    if (ex_is_int(x)) buf_printf(out, "{\"as_int\": %lld}", (long long)x->i);
+    if (!x) out->failed = true; /* no memory to build it */
+    else if (ex_is_int(x)) buf_printf(out, "{\"as_int\": %lld}", (long long)x->i);
     else put_expr(e, x, out);
 }
 
@@ -255,7 +256,7 @@ bool find_solution(Emit *e, const Expr *s, Solution *out)
     Solution *keep = found ? arena_new(e->arena, Solution) : NULL;
     if (keep) *keep = *out;
     e->solved[s->i] = keep;
-    return keep || (found && fail(e->err, E_LIMIT, "out of memory"));
+    return keep || (found && oom(e->err));
 }
 
 /* Can x be computed here? */
@@ -309,7 +310,7 @@ static bool reading_node(Emit *e, const char *target, const char *base, const Va
     char *inputs = arena_printf(e->arena, "{\"name\": \"self\", \"arg\": {\"as_tensor\": {\"name\": \"%s\"}}, \"kind\": 1}", e->name[v->id]);
     if (inputs && at >= 0) inputs = arena_printf(e->arena, "%s, {\"name\": \"dim\", \"arg\": {\"as_int\": %d}, \"kind\": 1}", inputs, at);
     char *output = arena_printf(e->arena, "{\"as_sym_%s\": {\"as_name\": \"%s\"}}", x->is_bool ? "bool" : "int", *name);
-    TRY((inputs && output) || fail(e->err, E_LIMIT, "out of memory"));
+    TRY((inputs && output) || oom(e->err));
     put_node(e, target, inputs, output, *name);
     Buf *table = x->is_bool ? &e->bools : &e->ints;
     buf_printf(table, "%s\"%s\": ", table->len ? ", " : "", *name);

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "emit/pt2_impl.h"
+#include "base/mem.h"
 
 static Arg integer(const Emit *e, int64_t v) { return arg_expr(ex_int(e->g->ex, v)); }
 static Arg truth(const Emit *e, bool v) { return arg_expr(ex_bool(e->g->ex, v)); }
@@ -126,18 +127,18 @@ bool find_absorbed(Emit *e)
     const Graph *g = e->g;
     bool any = false;
     e->absorbed = arena_array(e->arena, bool, g->next_id + 1);
-    if (!e->absorbed) return fail(e->err, E_LIMIT, "out of memory");
+    if (!e->absorbed) return oom(e->err);
     for (const Node *n = g->first; n; n = n->next) any |= is_layer(n);
     if (!any) return true;
-    int *uses = calloc((size_t)g->next_id + 1, sizeof *uses);
-    if (!uses) return fail(e->err, E_LIMIT, "out of memory");
+    int *uses = mem_zeroed((size_t)g->next_id + 1, sizeof *uses);
+    if (!uses) return oom(e->err);
     graph_count_uses(g, uses);
     for (const Node *n = g->first; n; n = n->next) {
         Gates gates = is_layer(n) ? gates_of(n, uses) : (Gates){NULL, NULL};
         if (gates.linear) e->absorbed[gates.linear->out[0]->id] = true;
         if (gates.linear && gates.moved) e->absorbed[gates.moved->out[0]->id] = true;
     }
-    free(uses);
+    mem_free(uses);
     return true;
 }
 

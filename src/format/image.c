@@ -5,11 +5,11 @@
 #include <jpeglib.h>
 #include <jerror.h>
 #include <png.h>
-#include <stdlib.h>
 #include <string.h>
 #include "base/arena.h"
 #include "base/buf.h"
 #include "base/file.h"
+#include "base/mem.h"
 #include "format/exif.h"
 #include "format/taps.h"
 
@@ -18,7 +18,7 @@ static const int64_t max_packing = 8300; /* pixels to a byte: deflate gives at m
 
 void image_free(Image *im)
 {
-    free(im->pixels);
+    mem_free(im->pixels);
     *im = (Image){0};
 }
 
@@ -37,8 +37,8 @@ static bool room(Image *im, int64_t w, int64_t h, int channels, Err *err)
     im->width = (int)w;
     im->height = (int)h;
     im->channels = channels;
-    im->pixels = malloc((size_t)w * (size_t)h * (size_t)channels);
-    return im->pixels || fail(err, E_LIMIT, "out of memory");
+    im->pixels = mem_alloc((size_t)w * (size_t)h * (size_t)channels);
+    return im->pixels || oom(err);
 }
 
 typedef struct PngSource {
@@ -92,8 +92,8 @@ static bool decode_png(png_structp png, png_infop info, uint64_t size, bool stri
     png_read_update_info(png, info);
     TRY(room(im, png_get_image_width(png, info), png_get_image_height(png, info), png_get_channels(png, info), err));
     size_t line = png_get_rowbytes(png, info);
-    *rows = malloc((size_t)im->height * sizeof **rows);
-    if (!*rows || line != (size_t)im->width * (size_t)im->channels) return fail(err, E_LIMIT, "out of memory");
+    *rows = mem_alloc((size_t)im->height * sizeof **rows);
+    if (!*rows || line != (size_t)im->width * (size_t)im->channels) return oom(err);
     for (int y = 0; y < im->height; y++) (*rows)[y] = im->pixels + (size_t)y * line;
     png_read_image(png, *rows);
     png_read_end(png, NULL);
@@ -108,10 +108,10 @@ static bool read_png(Image *im, const MappedFile *f, bool strip, Err *err)
     png_bytep *volatile rows = NULL; /* volatile: its value survives the jump */
     if (!info) {
         png_destroy_read_struct(&png, NULL, NULL);
-        return fail(err, E_LIMIT, "out of memory");
+        return oom(err);
     }
     if (setjmp(png_jmpbuf(png))) {
-        free(rows);
+        mem_free(rows);
         png_destroy_read_struct(&png, &info, NULL);
         return false;
     }
@@ -119,7 +119,7 @@ static bool read_png(Image *im, const MappedFile *f, bool strip, Err *err)
     png_set_keep_unknown_chunks(png, PNG_HANDLE_CHUNK_NEVER, NULL, -1); /* texts, profiles ...: skipped, or libpng allocates what they say */
     png_set_user_limits(png, 1u << 28, 1u << 28); /* the product is checked in plausible() */
     bool ok = decode_png(png, info, f->size, strip, im, &rows, err);
-    free(rows);
+    mem_free(rows);
     png_destroy_read_struct(&png, &info, NULL);
     if (ok && im->channels % 2 == 0) drop_alpha(im);
     return ok;
@@ -219,13 +219,13 @@ bool image_read_rgb(Image *im, const char *path, Err *err)
     TRY(read_either(im, path, true, err));
     if (im->channels == 3) return true;
     size_t n = (size_t)im->width * (size_t)im->height;
-    uint8_t *rgb = malloc(3 * n);
+    uint8_t *rgb = mem_alloc(3 * n);
     if (!rgb) {
         image_free(im);
-        return fail(err, E_LIMIT, "out of memory");
+        return oom(err);
     }
     for (size_t i = 0; i < 3 * n; i++) rgb[i] = im->pixels[i / 3];
-    free(im->pixels);
+    mem_free(im->pixels);
     im->pixels = rgb;
     im->channels = 3;
     return true;
@@ -236,11 +236,11 @@ bool image_write_png(const Image *im, const char *path, Err *err)
     png_image png = {.version = PNG_IMAGE_VERSION, .width = (png_uint_32)im->width, .height = (png_uint_32)im->height,
                      .format = im->channels == 3 ? PNG_FORMAT_RGB : PNG_FORMAT_GRAY};
     png_alloc_size_t n = PNG_IMAGE_PNG_SIZE_MAX(png); /* pages that stay empty cost nothing; asking for the size would compress twice */
-    void *bytes = malloc(n);
-    bool ok = bytes || fail(err, E_LIMIT, "out of memory");
+    void *bytes = mem_alloc(n);
+    bool ok = bytes || oom(err);
     if (ok && !png_image_write_to_memory(&png, bytes, &n, 0, im->pixels, 0, NULL)) ok = fail(err, E_LIMIT, "%s: %s", path, png.message);
     ok = ok && outfile_all(path, bytes, n, err);
-    free(bytes);
+    mem_free(bytes);
     return ok;
 }
 
@@ -258,8 +258,8 @@ bool image_to_tensor(const Image *im, int want, int h, int w, const float *mean,
 {
     if ((want != 1 && want != 3) || h < 1 || w < 1) return fail(err, E_USAGE, "%d channels of %d x %d: expected 1 or 3 channels and sizes above 0", want, h, w);
     Taps tx = {0}, ty = {0};
-    float *rows = malloc((size_t)w * (size_t)im->height * sizeof *rows);
-    bool ok = (rows || fail(err, E_LIMIT, "out of memory")) && taps_make(&tx, im->width, w, err) && taps_make(&ty, im->height, h, err);
+    float *rows = mem_alloc((size_t)w * (size_t)im->height * sizeof *rows);
+    bool ok = (rows || oom(err)) && taps_make(&tx, im->width, w, err) && taps_make(&ty, im->height, h, err);
     for (int c = 0; ok && c < want; c++) {
         for (int x = 0; x < w; x++) /* across */
             for (int y = 0; y < im->height; y++) {
@@ -277,7 +277,7 @@ bool image_to_tensor(const Image *im, int want, int h, int w, const float *mean,
                 out[((size_t)c * (size_t)h + (size_t)y) * (size_t)w + (size_t)x] = (v - (mean ? mean[c] : 0)) / (std ? std[c] : 1);
             }
     }
-    free(rows);
+    mem_free(rows);
     taps_free(&tx);
     taps_free(&ty);
     return ok;

@@ -1,5 +1,6 @@
 /* JSON into one block. Contract in json.h; writing is at the end. */
 #include "format/json.h"
+#include "base/mem.h"
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -332,7 +333,7 @@ json_t *json_read_within(const void *bytes, size_t size, size_t most, const char
              need >> 20, (need > most ? most : UINT32_MAX) >> 20);
         return NULL;
     }
-    root = malloc(need);
+    root = mem_alloc(need);
     if (!root) {
         fail(err, E_LIMIT, "%s: out of memory", what);
         return NULL;
@@ -346,11 +347,11 @@ json_t *json_read_within(const void *bytes, size_t size, size_t most, const char
     int line, column;
     locate(bytes, (size_t)(r.s - r.text), &line, &column);
     fail(err, E_FORMAT, "%s: line %d, column %d (byte %zu): %s", what, line, column, (size_t)(r.s - r.text), r.problem);
-    free(root);
+    mem_free(root);
     return NULL;
 }
 
-void json_free(json_t *root) { free(root); }
+void json_free(json_t *root) { mem_free(root); }
 
 /* ------------------------------------------------------------------ access */
 

@@ -124,7 +124,7 @@ static bool read_array(TensorFile *f, Tensor *t, const unsigned char *p, uint64_
     bool fortran = false;
     TRY(find_header(p, size, &start, &length, err));
     char *header = arena_strndup(f->arena, (const char *)p + start, length);
-    if (!header) return fail(err, E_LIMIT, "out of memory");
+    if (!header) return oom(err);
     if (strlen(header) != length) return fail(err, E_FORMAT, ".npy header: a NUL byte");
     *t = (Tensor){0};
     TRY(read_dict(header, t, &fortran, err) && shape_bytes(t->dtype, t->rank, t->shape, &need, err));
@@ -141,7 +141,7 @@ static bool read_array(TensorFile *f, Tensor *t, const unsigned char *p, uint64_
 
 bool npy_read(TensorFile *f, const void *bytes, uint64_t size, const char *name, Err *err)
 {
-    if (!name) return fail(err, E_LIMIT, "out of memory");
+    if (!name) return oom(err);
     if (!read_array(f, &f->tensor[f->n], bytes, size, err)) return within(err, "array '%s'", name);
     f->name[f->n++] = name;
     return true;
@@ -185,7 +185,7 @@ bool npy_append(Buf *out, const Tensor *t, Err *err)
     buf_add(out, t->data, tensor_bytes(t));
     bool ok = !h.failed && !out->failed;
     buf_free(&h);
-    return ok || fail(err, E_LIMIT, "out of memory");
+    return ok || oom(err);
 }
 
 bool npz_write(OutFile *o, const char *const *names, const Tensor *tensors, size_t n, Err *err)
@@ -196,7 +196,7 @@ bool npz_write(OutFile *o, const char *const *names, const Tensor *tensors, size
     for (size_t i = 0; ok && i < n; i++) {
         Buf b = {0}, name = {0};
         buf_printf(&name, "%s.npy", names[i]);
-        ok = npy_append(&b, &tensors[i], err) && (!name.failed || fail(err, E_LIMIT, "out of memory")) && zip_add(w, name.data, b.data, b.len, err);
+        ok = npy_append(&b, &tensors[i], err) && (!name.failed || oom(err)) && zip_add(w, name.data, b.data, b.len, err);
         buf_free(&b);
         buf_free(&name);
     }

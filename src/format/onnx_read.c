@@ -6,9 +6,9 @@
  * file may ask for: a message of 2 bytes becomes a record of a hundred.
  */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include "format/onnx_impl.h"
+#include "base/mem.h"
 
 enum { MEMORY_TIMES = 4, MEMORY_FREE = 48 << 20 }; /* most memory for records and unpacked weights: 4 times the file and 48 MiB */
 enum { SHOWN_DEPTH = 4 };                           /* of graphs, in messages */
@@ -431,7 +431,7 @@ static bool read_file(OnnxFile *f, const void *bytes, uint64_t size, const char 
 {
     uint64_t limit;
     if (__builtin_mul_overflow(size, (uint64_t)MEMORY_TIMES, &limit) || __builtin_add_overflow(limit, (uint64_t)MEMORY_FREE, &limit)) limit = SIZE_MAX / 2;
-    if (!(f->arena = arena_create(limit))) return fail(err, E_LIMIT, "out of memory");
+    if (!(f->arena = arena_create(limit))) return oom(err);
     OnnxReader r = {.a = f->arena, .file = f, .folder = folder};
     bool ok = model(&r, pb_of(bytes, size), &f->model, err);
     map_free(&r.opened);
@@ -440,9 +440,9 @@ static bool read_file(OnnxFile *f, const void *bytes, uint64_t size, const char 
 
 OnnxFile *onnx_open_bytes(const void *bytes, uint64_t size, const char *folder, Err *err)
 {
-    OnnxFile *f = calloc(1, sizeof *f);
+    OnnxFile *f = mem_zeroed(1, sizeof *f);
     if (!f) {
-        fail(err, E_LIMIT, "out of memory");
+        oom(err);
         return NULL;
     }
     if (read_file(f, bytes, size, folder, err)) return f;
@@ -455,12 +455,12 @@ OnnxFile *onnx_open(const char *path, Err *err)
     MappedFile file;
     const char *slash = strrchr(path, '/');
     if (!file_map(&file, path, err)) return NULL;
-    char *folder = strndup(path, slash ? (size_t)(slash - path) + 1 : 0);
+    char *folder = mem_strndup(path, slash ? (size_t)(slash - path) + 1 : 0);
     OnnxFile *f = folder ? onnx_open_bytes(file.data, file.size, folder, err) : NULL;
-    if (!folder) fail(err, E_LIMIT, "out of memory");
+    if (!folder) oom(err);
     if (f) f->file = file;
     else file_unmap(&file);
-    free(folder);
+    mem_free(folder);
     return f;
 }
 
@@ -468,11 +468,11 @@ void onnx_close(OnnxFile *f)
 {
     if (!f) return;
     for (int i = 0; i < f->nexternal; i++) file_unmap(&f->external[i]);
-    free(f->external);
-    free(f->external_name);
+    mem_free(f->external);
+    mem_free(f->external_name);
     file_unmap(&f->file);
     arena_destroy(f->arena);
-    free(f);
+    mem_free(f);
 }
 
 /* The fields of ModelProto with their wire types, as far as the given bytes go; at least one. */

@@ -3,9 +3,9 @@
  *     dims 2, 3; data_type FLOAT; raw_data: 24 bytes            borrowed from the file when they are aligned there
  *     dims 3; data_type INT4; int32_data: 0x21, 0x03            two elements a byte, low bits first: 1, 2, 3
  */
-#include <stdlib.h>
 #include <string.h>
 #include "base/pages.h"
+#include "base/mem.h"
 #include "format/onnx_impl.h"
 
 /* Which repeated field holds the elements where raw_data does not. */
@@ -233,11 +233,11 @@ static bool open_data(OnnxReader *r, const char *location, const MappedFile **ou
     if (!at) {
         size_t n = (size_t)f->nexternal;
         if (n == 0 || (n & (n - 1)) == 0) { /* room doubles */
-            MappedFile *files = realloc(f->external, (2 * n + 1) * sizeof *files);
+            MappedFile *files = mem_grow(f->external, (2 * n + 1) * sizeof *files);
             if (files) f->external = files;
-            const char **names = realloc(f->external_name, (2 * n + 1) * sizeof *names);
+            const char **names = mem_grow(f->external_name, (2 * n + 1) * sizeof *names);
             if (names) f->external_name = names;
-            if (!files || !names) return fail(err, E_LIMIT, "out of memory");
+            if (!files || !names) return oom(err);
         }
         if (!file_map_inside(&f->external[n], r->folder, location, err)) return within(err, "external data");
         f->external_name[n] = location;
@@ -245,7 +245,7 @@ static bool open_data(OnnxReader *r, const char *location, const MappedFile **ou
         at = n + 1;
         uint64_t more;
         arena_allow(r->a, __builtin_mul_overflow(f->external[n].size, 4u, &more) ? SIZE_MAX / 2 : more);
-        if (!map_put(&r->opened, location, (void *)at)) return fail(err, E_LIMIT, "out of memory");
+        if (!map_put(&r->opened, location, (void *)at)) return oom(err);
     }
     *out = &f->external[at - 1];
     return true;

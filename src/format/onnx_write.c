@@ -5,9 +5,9 @@
  *     with external data:   dims 768, 768; external_data: location model.onnx.data, offset 4096, length 2359296
  */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include "format/onnx_impl.h"
+#include "base/mem.h"
 
 enum { SMALLEST_OUTSIDE = 1024, LARGE = 1 << 16, PAGE = 4096, LINE = 64 }; /* large tensors begin at a page, so that readers can map them */
 static const uint64_t MOST_INSIDE = INT32_MAX; /* protobuf's own limit */
@@ -275,7 +275,7 @@ static bool count(Writer *w, const OnnxModel *m, const char *location, Err *err)
     model(w, m);
     if (!w->refused && !w->w.failed) return true;
     pb_drop(&w->w);
-    return w->refused ? false : fail(err, E_LIMIT, "out of memory");
+    return w->refused ? false : oom(err);
 }
 
 /* Data first: a model file that exists finds its data. */
@@ -304,9 +304,9 @@ bool onnx_write(const OnnxModel *m, const char *path, const OnnxWriteOptions *op
     int external = options ? options->external : 0;
     const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
     size_t n = strlen(path) + sizeof ".data";
-    char *data_path = malloc(n);
-    Writer *w = malloc(sizeof *w);
-    bool ok = (data_path && w) || fail(err, E_LIMIT, "out of memory");
+    char *data_path = mem_alloc(n);
+    Writer *w = mem_alloc(sizeof *w);
+    bool ok = (data_path && w) || oom(err);
     if (ok) {
         snprintf(data_path, n, "%s.data", path);
         ok = count(w, m, external == 1 ? data_path + (base - path) : NULL, err);
@@ -321,7 +321,7 @@ bool onnx_write(const OnnxModel *m, const char *path, const OnnxWriteOptions *op
                   external < 0 ? "; allow a file for its data beside it" : "; what is outside its initializers is too much");
     }
     ok = ok && write_both(w, m, path, data_path, err);
-    free(w);
-    free(data_path);
+    mem_free(w);
+    mem_free(data_path);
     return ok || within(err, "%s", path);
 }

@@ -1,7 +1,7 @@
 /* Protobuf's wire format. Contract in proto.h. */
 #include "format/proto.h"
-#include <stdlib.h>
 #include <string.h>
+#include "base/mem.h"
 
 /* ------------------------------------------------------------------ reading */
 
@@ -217,7 +217,7 @@ static size_t new_slot(PbWriter *w)
 {
     if (w->n == w->cap) {
         size_t cap = w->cap ? 2 * w->cap : 256;
-        uint64_t *grown = realloc(w->length, cap * sizeof *grown);
+        uint64_t *grown = mem_grow(w->length, cap * sizeof *grown);
         if (!grown) {
             w->failed = true;
             return SIZE_MAX;
@@ -250,7 +250,7 @@ void pb_write_to(PbWriter *w, PbSink *sink, void *user, Err *err)
     w->user = user;
     w->err = err;
     w->total = 0;
-    if (w->failed) fail(err, E_LIMIT, "out of memory");
+    if (w->failed) oom(err);
 }
 
 bool pb_finish(PbWriter *w)
@@ -262,6 +262,6 @@ bool pb_finish(PbWriter *w)
 
 void pb_drop(PbWriter *w)
 {
-    free(w->length);
+    mem_free(w->length);
     w->length = NULL;
 }

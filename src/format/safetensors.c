@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/map.h"
+#include "base/mem.h"
 #include "format/tensors_impl.h"
 
 enum { MAX_HEADER = 100000000 };
@@ -96,7 +97,7 @@ static bool read_header(TensorFile *f, const json_t *header, const unsigned char
         strides_contiguous(t->rank, t->shape, t->stride);
         TRY(tensorfile_place(f, t, data + span[0], bytes, err));
         f->name[f->n] = arena_strdup(f->arena, name);
-        if (!f->name[f->n]) return fail(err, E_LIMIT, "out of memory");
+        if (!f->name[f->n]) return oom(err);
         spans[f->n] = (Span){span[0], span[1], f->name[f->n]};
         f->n++;
     }
@@ -113,11 +114,11 @@ bool safetensors_read(TensorFile *f, Err *err)
                     (unsigned long long)f->file.size);
     json_t *header = json_read(f->file.data + 8, n, "header", err);
     if (!header) return false;
-    Span *spans = calloc(json_object_size(header) + 1, sizeof *spans);
+    Span *spans = mem_zeroed(json_object_size(header) + 1, sizeof *spans);
     bool ok = json_is_object(header) || fail(err, E_FORMAT, "the header is %s, expected an object", json_kind(header));
-    if (ok && !spans) ok = fail(err, E_LIMIT, "out of memory");
+    if (ok && !spans) ok = oom(err);
     ok = ok && tensorfile_room(f, json_object_size(header), err) && read_header(f, header, f->file.data + 8 + n, f->file.size - 8 - n, spans, err);
-    free(spans);
+    mem_free(spans);
     if (f->metadata) f->header = header;
     else json_free(header);
     return ok;
@@ -134,7 +135,7 @@ static bool check_names(const char *const *names, size_t n, Err *err)
     for (size_t i = 0; ok && i < n; i++) {
         if (!json_is_utf8(names[i]) || !strcmp(names[i], "__metadata__")) ok = fail(err, E_USAGE, "'%s' cannot name a tensor in a .safetensors", names[i]);
         else if (map_has(&seen, names[i])) ok = fail(err, E_USAGE, "two tensors named '%s'", names[i]);
-        else if (!map_put(&seen, names[i], (void *)(uintptr_t)names[i])) ok = fail(err, E_LIMIT, "out of memory");
+        else if (!map_put(&seen, names[i], (void *)(uintptr_t)names[i])) ok = oom(err);
     }
     map_free(&seen);
     return ok;
@@ -158,8 +159,8 @@ bool safetensors_write(OutFile *o, const char *const *names, const Tensor *tenso
 {
     Buf h = {0};
     TRY(check_names(names, n, err));
-    uint64_t at = 0, length, *begin = calloc(n + 1, sizeof *begin);
-    if (!begin) return fail(err, E_LIMIT, "out of memory");
+    uint64_t at = 0, length, *begin = mem_zeroed(n + 1, sizeof *begin);
+    if (!begin) return oom(err);
     for (int w = 0; w < WIDTHS; w++)
         for (size_t i = 0; i < n; i++) {
             if (dtype_size(tensors[i].dtype) != widths[w]) continue;
@@ -167,9 +168,9 @@ bool safetensors_write(OutFile *o, const char *const *names, const Tensor *tenso
             at += tensor_bytes(&tensors[i]);
         }
     put_header(&h, names, tensors, begin, n);
-    free(begin);
+    mem_free(begin);
     length = h.len;
-    bool ok = (!h.failed || fail(err, E_LIMIT, "out of memory")) && outfile_write(o, &length, 8, err) && outfile_write(o, h.data, h.len, err);
+    bool ok = (!h.failed || oom(err)) && outfile_write(o, &length, 8, err) && outfile_write(o, h.data, h.len, err);
     for (int w = 0; w < WIDTHS; w++)
         for (size_t i = 0; ok && i < n; i++)
             if (dtype_size(tensors[i].dtype) == widths[w]) ok = outfile_write(o, tensors[i].data, tensor_bytes(&tensors[i]), err);

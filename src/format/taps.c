@@ -1,14 +1,14 @@
 /* Weights of a resize. Contract and sources in taps.h. */
 #include "format/taps.h"
 #include <math.h>
-#include <stdlib.h>
 #include "base/arena.h"
+#include "base/mem.h"
 
 void taps_free(Taps *t)
 {
-    free(t->first);
-    free(t->n);
-    free(t->w);
+    mem_free(t->first);
+    mem_free(t->n);
+    mem_free(t->w);
     *t = (Taps){0};
 }
 
@@ -17,12 +17,12 @@ bool taps_make(Taps *t, int in, int out, Err *err)
     double scale = (double)in / out, support = scale >= 1 ? scale : 1, inverse = scale >= 1 ? 1 / scale : 1;
     *t = (Taps){.most = (int)ceil(support) * 2 + 1};
     size_t count;
-    t->w = mul_size((size_t)out, (size_t)t->most, &count) ? calloc(count, sizeof *t->w) : NULL;
-    t->first = calloc((size_t)out, sizeof *t->first);
-    t->n = calloc((size_t)out, sizeof *t->n);
+    t->w = mul_size((size_t)out, (size_t)t->most, &count) ? mem_zeroed(count, sizeof *t->w) : NULL;
+    t->first = mem_zeroed((size_t)out, sizeof *t->first);
+    t->n = mem_zeroed((size_t)out, sizeof *t->n);
     if (!t->w || !t->first || !t->n) {
         taps_free(t);
-        return fail(err, E_LIMIT, "out of memory");
+        return oom(err);
     }
     for (int i = 0; i < out; i++) {
         double centre = scale * (i + 0.5), sum = 0, *w = t->w + (size_t)i * (size_t)t->most;

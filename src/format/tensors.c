@@ -1,14 +1,14 @@
 /* Tensor files: which format, opening, writing. Contract in tensors.h. */
 #include "format/tensors.h"
-#include <stdlib.h>
 #include <string.h>
+#include "base/mem.h"
 #include "format/tensors_impl.h"
 
 bool tensorfile_room(TensorFile *f, size_t n, Err *err)
 {
     f->name = arena_array(f->arena, const char *, n + 1);
     f->tensor = arena_array(f->arena, Tensor, n + 1);
-    return (f->name && f->tensor) || fail(err, E_LIMIT, "out of memory");
+    return (f->name && f->tensor) || oom(err);
 }
 
 bool tensorfile_place(TensorFile *f, Tensor *t, const void *data, size_t bytes, Err *err)
@@ -16,7 +16,7 @@ bool tensorfile_place(TensorFile *f, Tensor *t, const void *data, size_t bytes, 
     t->data = (void *)(uintptr_t)data;
     if ((uintptr_t)data % dtype_size(t->dtype) == 0) return true;
     t->data = arena_alloc(f->arena, bytes, 1); /* 16-aligned, as much as any dtype needs */
-    if (!t->data) return fail(err, E_LIMIT, "out of memory");
+    if (!t->data) return oom(err);
     if (bytes) memcpy(t->data, data, bytes);
     return true;
 }
@@ -42,10 +42,10 @@ static bool read_any(TensorFile *f, const char *path, Err *err)
 
 TensorFile *tensorfile_open(const char *path, Err *err)
 {
-    TensorFile *f = calloc(1, sizeof *f);
+    TensorFile *f = mem_zeroed(1, sizeof *f);
     if (!f || !(f->arena = arena_create(0))) {
-        free(f);
-        fail(err, E_LIMIT, "out of memory");
+        mem_free(f);
+        oom(err);
         return NULL;
     }
     if (file_map(&f->file, path, err)) {
@@ -63,7 +63,7 @@ void tensorfile_close(TensorFile *f)
     json_free(f->header);
     file_unmap(&f->file);
     arena_destroy(f->arena);
-    free(f);
+    mem_free(f);
 }
 
 size_t tensorfile_count(const TensorFile *f) { return f->n; }
@@ -102,14 +102,14 @@ bool tensorfile_write(const char *path, const char *const *names, const Tensor *
     bool npz = ends_with(path, ".npz"), npy = ends_with(path, ".npy"), st = ends_with(path, ".safetensors");
     if (!npz && !npy && !st) return fail(err, E_USAGE, "'%s': the name must end in .safetensors, .npz or .npy", path);
     if (npy && n != 1) return fail(err, E_USAGE, "'%s': a .npy holds one tensor, not %zu; use .npz or .safetensors", path, n);
-    Tensor *flat = calloc(n + 1, sizeof *flat);
-    bool ok = flat || fail(err, E_LIMIT, "out of memory");
+    Tensor *flat = mem_zeroed(n + 1, sizeof *flat);
+    bool ok = flat || oom(err);
     for (size_t i = 0; ok && i < n; i++) {
         flat[i] = tensors[i];
         DType as = written_as(tensors[i].dtype);
         if (tensor_contiguous(&tensors[i]) && as == tensors[i].dtype) continue;
-        flat[i] = tensor_of(as, tensors[i].rank, tensors[i].shape, malloc((size_t)tensor_numel(&tensors[i]) * dtype_size(as) + 1));
-        if (!flat[i].data) ok = fail(err, E_LIMIT, "out of memory");
+        flat[i] = tensor_of(as, tensors[i].rank, tensors[i].shape, mem_alloc((size_t)tensor_numel(&tensors[i]) * dtype_size(as) + 1));
+        if (!flat[i].data) ok = oom(err);
         else tensor_copy(&flat[i], &tensors[i]);
     }
     OutFile *o = ok ? outfile_open(path, err) : NULL;
@@ -117,7 +117,7 @@ bool tensorfile_write(const char *path, const char *const *names, const Tensor *
     if (ok) ok = outfile_commit(o, err);
     else outfile_abort(o);
     for (size_t i = 0; flat && i < n; i++)
-        if (flat[i].data != tensors[i].data) free(flat[i].data);
-    free(flat);
+        if (flat[i].data != tensors[i].data) mem_free(flat[i].data);
+    mem_free(flat);
     return ok;
 }

@@ -8,6 +8,7 @@
 #include "base/arena.h"
 #include "base/file.h"
 #include "base/map.h"
+#include "base/mem.h"
 #include "base/number.h"
 
 enum { MAX_ENTRIES = 200000, MAX_NAME = 4096, MAX_RATIO = 1000, LOCAL_HEADER = 30, CENTRAL_HEADER = 46, END_RECORD = 22 };
@@ -256,7 +257,7 @@ static bool read_entry(Zip *z, unzFile u, uint64_t *record, ZipEntry *e, uint64_
     if (memchr(name, 0, n)) return fail(err, E_FORMAT, "entry '%s': a NUL in its name", name);
     *e = (ZipEntry){.name = arena_strndup(z->arena, name, n), .packed_size = info.compressed_size, .size = info.uncompressed_size,
                     .crc = (uint32_t)info.crc, .method = (int)info.compression_method, .encrypted = (info.flag & 1) != 0};
-    if (!e->name) return fail(err, E_LIMIT, "out of memory");
+    if (!e->name) return oom(err);
     if (!safe_name(e->name)) return fail(err, E_FORMAT, "entry '%s': a name that leaves the archive's folder", e->name);
     if ((info.version >> 8) == 3 && (info.external_fa >> 16 & 0170000) == 0120000) return fail(err, E_FORMAT, "entry '%s': a symbolic link", e->name);
     return place_entry(z, e, at, header, err);
@@ -278,15 +279,15 @@ static int by_begin(const void *a, const void *b)
 /* From the local header to the last data byte no two entries share a byte. */
 static bool check_overlap(const Zip *z, Err *err)
 {
-    Range *r = malloc((z->count + 1) * sizeof *r);
-    if (!r) return fail(err, E_LIMIT, "out of memory");
+    Range *r = mem_alloc((z->count + 1) * sizeof *r);
+    if (!r) return oom(err);
     for (size_t i = 0; i < z->count; i++) r[i] = (Range){z->header[i], z->entry[i].offset + z->entry[i].packed_size, z->entry[i].name};
     qsort(r, z->count, sizeof *r, by_begin);
     bool ok = true;
     for (size_t i = 1; ok && i < z->count; i++)
         if (r[i - 1].end > r[i].begin)
             ok = fail(err, E_FORMAT, "entries '%s' and '%s' overlap at byte %llu", r[i - 1].name, r[i].name, (unsigned long long)r[i].begin);
-    free(r);
+    mem_free(r);
     return ok;
 }
 
@@ -298,7 +299,7 @@ static bool read_directory(Zip *z, unzFile u, uint64_t count, bool cased, Err *e
     z->entry = arena_array(z->arena, ZipEntry, count + 1);
     z->header = arena_array(z->arena, uint64_t, count + 1);
     z->inflated = arena_array(z->arena, void *, count + 1);
-    if (!z->entry || !z->header || !z->inflated) return fail(err, E_LIMIT, "out of memory");
+    if (!z->entry || !z->header || !z->inflated) return oom(err);
     for (int step = count ? unzGoToFirstFile(u) : UNZ_END_OF_LIST_OF_FILE; ok && step == UNZ_OK && z->count < count; step = unzGoToNextFile(u)) {
         ZipEntry *e = &z->entry[z->count];
         if (!(ok = read_entry(z, u, &record, e, &z->header[z->count], err))) break;
@@ -306,7 +307,7 @@ static bool read_directory(Zip *z, unzFile u, uint64_t count, bool cased, Err *e
         ZipEntry *other = form ? map_get(&names, form) : NULL;
         if (other && !strcmp(other->name, e->name)) ok = fail(err, E_FORMAT, "entry '%s' is there twice", e->name);
         else if (other) ok = fail(err, E_FORMAT, "entries '%s' and '%s' would be one file on some systems", other->name, e->name);
-        else if (!form || !map_put(&names, form, e) || !map_put(&z->by_name, e->name, e)) ok = fail(err, E_LIMIT, "out of memory");
+        else if (!form || !map_put(&names, form, e) || !map_put(&z->by_name, e->name, e)) ok = oom(err);
         else z->count++;
     }
     map_free(&names);
@@ -320,10 +321,10 @@ static bool read_directory(Zip *z, unzFile u, uint64_t count, bool cased, Err *e
 static Zip *open_any(const void *bytes, uint64_t size, bool cased, Err *err)
 {
     uint64_t count = 0;
-    Zip *z = calloc(1, sizeof *z);
+    Zip *z = mem_zeroed(1, sizeof *z);
     if (!z || !(z->arena = arena_create(0))) {
-        free(z);
-        fail(err, E_LIMIT, "out of memory");
+        mem_free(z);
+        oom(err);
         return NULL;
     }
     z->bytes = bytes;
@@ -346,10 +347,10 @@ Zip *zip_open_cased(const void *bytes, uint64_t size, Err *err) { return open_an
 void zip_close(Zip *z)
 {
     if (!z) return;
-    for (size_t i = 0; z->inflated && i < z->count; i++) free(z->inflated[i]);
+    for (size_t i = 0; z->inflated && i < z->count; i++) mem_free(z->inflated[i]);
     map_free(&z->by_name);
     arena_destroy(z->arena);
-    free(z);
+    mem_free(z);
 }
 
 const void *zip_bytes(const Zip *z, uint64_t *size)
@@ -374,12 +375,25 @@ static uint32_t crc_of(const unsigned char *p, uint64_t n)
     return (uint32_t)crc;
 }
 
+static void *zlib_alloc(void *user, uInt count, uInt size)
+{
+    (void)user;
+    return mem_zeroed(count, size);
+}
+
+static void zlib_free(void *user, void *p)
+{
+    (void)user;
+    mem_free(p);
+}
+
 static bool inflate_entry(const Zip *z, const ZipEntry *e, void **out, Err *err)
 {
-    unsigned char *p = malloc(e->size + 1);
-    z_stream s = {.next_in = (unsigned char *)(uintptr_t)(z->bytes + e->offset), .next_out = p};
+    unsigned char *p = mem_alloc(e->size + 1);
+    z_stream s = {.next_in = (unsigned char *)(uintptr_t)(z->bytes + e->offset), .next_out = p,
+                  .zalloc = zlib_alloc, .zfree = zlib_free};
     if (!p || inflateInit2(&s, -MAX_WBITS) != Z_OK) {
-        free(p);
+        mem_free(p);
         return fail(err, E_LIMIT, "entry '%s': out of memory for %llu bytes", e->name, (unsigned long long)e->size);
     }
     uint64_t in = e->packed_size, room = e->size;
@@ -395,7 +409,7 @@ static bool inflate_entry(const Zip *z, const ZipEntry *e, void **out, Err *err)
         *out = p;
         return true;
     }
-    free(p);
+    mem_free(p);
     if (r == Z_MEM_ERROR) return fail(err, E_LIMIT, "entry '%s': out of memory", e->name);
     if (r == Z_STREAM_END && unused) return fail(err, E_FORMAT, "entry '%s': %llu bytes follow its compressed data", e->name, (unsigned long long)unused);
     return fail(err, E_FORMAT, "entry '%s': its compressed bytes are damaged: %llu of %llu bytes came out", e->name, (unsigned long long)made,
@@ -433,10 +447,10 @@ struct ZipWriter {
 
 ZipWriter *zip_writer(OutFile *out, Err *err)
 {
-    ZipWriter *w = calloc(1, sizeof *w);
+    ZipWriter *w = mem_zeroed(1, sizeof *w);
     if (!w || !(w->arena = arena_create(0))) {
-        free(w);
-        fail(err, E_LIMIT, "out of memory");
+        mem_free(w);
+        oom(err);
         return NULL;
     }
     w->out = out;
@@ -463,14 +477,14 @@ bool zip_add(ZipWriter *w, const char *name, const void *bytes, uint64_t size, E
     if (w->count == MAX_ENTRIES) return fail(err, E_LIMIT, "more than %d entries", MAX_ENTRIES);
     if (w->count == w->cap) {
         size_t cap = w->cap ? w->cap * 2 : 64;
-        ZipEntry *e = realloc(w->entry, cap * sizeof *e);
-        if (!e) return fail(err, E_LIMIT, "out of memory");
+        ZipEntry *e = mem_grow(w->entry, cap * sizeof *e);
+        if (!e) return oom(err);
         w->entry = e;
         w->cap = cap;
     }
     ZipEntry *e = &w->entry[w->count];
     *e = (ZipEntry){.name = arena_strdup(w->arena, name), .offset = w->at, .packed_size = size, .size = size, .crc = crc_of(bytes, size)};
-    if (!e->name || !map_put(&w->names, e->name, w)) return fail(err, E_LIMIT, "out of memory");
+    if (!e->name || !map_put(&w->names, e->name, w)) return oom(err);
     bool large = size >= 0xffffffffu;
     size_t fixed = LOCAL_HEADER + n + (large ? 20 : 0) + 4, pad = (64 - (w->at + fixed) % 64) % 64;
     put(&p, 0x04034b50, 4);
@@ -556,7 +570,7 @@ bool zip_finish(ZipWriter *w, Err *err)
     bool ok = write_directory(w, err);
     map_free(&w->names);
     arena_destroy(w->arena);
-    free(w->entry);
-    free(w);
+    mem_free(w->entry);
+    mem_free(w);
     return ok;
 }

@@ -8,8 +8,8 @@
  * format that has no such pair (ONNX) attention_written_out does so afterwards: then the backward pass computes P anew.
  */
 #include <math.h>
-#include <stdlib.h>
 #include "grad/grad_impl.h"
+#include "base/mem.h"
 
 /* Where the forms of attention have their operands; softcap, lower and upper follow each other. */
 typedef struct Places {
@@ -186,11 +186,11 @@ static bool backward_out(Grad *d)
 
 static bool forward_out(Grad *d)
 {
-    int *uses = calloc((size_t)d->g->next_id + 1, sizeof *uses);
-    if (!uses) return fail(d->err, E_LIMIT, "out of memory");
+    int *uses = mem_zeroed((size_t)d->g->next_id + 1, sizeof *uses);
+    if (!uses) return oom(d->err);
     graph_count_uses(d->g, uses);
     bool read = uses[d->node->out[1]->id] != 0;
-    free(uses);
+    mem_free(uses);
     return read || write_forward(d);
 }
 

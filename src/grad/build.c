@@ -12,7 +12,7 @@ enum { RECENT = 48, MAX_PARAMS = 16 };
 
 Arg gd_arg(Grad *d, Value *v)
 {
-    if (!v && d->err->code == E_OK) fail(d->err, E_LIMIT, "out of memory");
+    if (!v && d->err->code == E_OK) oom(d->err);
     return arg_value(v);
 }
 

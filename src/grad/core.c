@@ -260,7 +260,7 @@ bool decompose_core(Grad *d)
         Value *out = rows[n->op->id].fn(d);
         if (out == n->out[0]) continue;
         if (out) out = gd_cast(d, out, n->out[0]->dtype);
-        if (!out) return d->err->code == E_OK ? fail(d->err, E_LIMIT, "out of memory") : within(d->err, "node '%s' in core ops", n->name);
+        if (!out) return d->err->code == E_OK ? oom(d->err) : within(d->err, "node '%s' in core ops", n->name);
         graph_replace_uses(g, n->out[0], out);
         graph_remove(g, n);
         next = before ? before->next : g->first;

@@ -41,7 +41,7 @@ int gd_dim(const Grad *d, int i, int rank)
 
 bool gd_send(Grad *d, Value *v, Value *grad)
 {
-    if (!grad) return d->err->code == E_OK ? fail(d->err, E_LIMIT, "out of memory") : false;
+    if (!grad) return d->err->code == E_OK ? oom(d->err) : false;
     if (!gd_wants(d, v)) return true;
     Leaf *l = &d->leaf[v->id];
     grad = gd_cast(d, gd_sum_to(d, grad, v->rank, v->dim), v->dtype);
@@ -52,11 +52,11 @@ bool gd_send(Grad *d, Value *v, Value *grad)
 
 bool gd_send_part(Grad *d, Value *v, int axis, Expr *start, Expr *n, Value *grad)
 {
-    if (!grad) return d->err->code == E_OK ? fail(d->err, E_LIMIT, "out of memory") : false;
+    if (!grad) return d->err->code == E_OK ? oom(d->err) : false;
     if (!gd_wants(d, v)) return true;
     Leaf *l = &d->leaf[v->id];
     Part *p = arena_new(d->g->arena, Part);
-    if (!p) return fail(d->err, E_LIMIT, "out of memory");
+    if (!p) return oom(d->err);
     *p = (Part){l->parts, axis, start, n, gd_cast(d, grad, v->dtype)};
     if (!l->user) l->user = d->node;
     l->parts = p;
@@ -249,7 +249,7 @@ static bool check_loss(Grad *d, const Output *o)
 static bool visit(Grad *d, const Node *n)
 {
     Value **grads = arena_array(d->g->arena, Value *, n->nout + 1);
-    if (!grads) return fail(d->err, E_LIMIT, "out of memory");
+    if (!grads) return oom(d->err);
     d->node = n;
     d->grad = NULL;
     d->grads = grads;
@@ -273,7 +273,7 @@ static bool add_gradient(Grad *d, Value *of, const char *name)
     char *output = arena_printf(d->g->arena, "grad.%s", name);
     for (int i = 0; output && i < d->g->noutput; i++)
         if (!strcmp(d->g->output[i].name, output)) output = arena_printf(d->g->arena, "%s_%d", output, d->g->noutput);
-    if (!output) return fail(d->err, E_LIMIT, "out of memory");
+    if (!output) return oom(d->err);
     TRY(graph_add_output(d->g, output, grad, d->err));
     d->g->output[d->g->noutput - 1].gradient_of = of;
     return true;
@@ -311,7 +311,7 @@ bool graph_joint(Graph *g, const JointOptions *o, Err *err)
     if (o->decompose != DECOMPOSE_NONE) ok = decompose_attention(&d);
     d.nleaf = g->next_id;
     d.leaf = arena_array(g->arena, Leaf, d.nleaf + 1);
-    ok = ok && (d.leaf || fail(&own, E_LIMIT, "out of memory")) && differentiate(&d);
+    ok = ok && (d.leaf || oom(&own)) && differentiate(&d);
     const Node *border = g->last;
     while (border && border->nout && border->out[0]->id >= d.nleaf) border = border->prev;
     if (ok && border) ok = graph_recompute(g, border, o->recompute, o->sizes, &own);

@@ -96,7 +96,7 @@ static bool survey(Recomputing *r)
     for (int i = 0; i < g->noutput; i++) r->root[root_of(g->output[i].value)->id].output = true;
     for (int i = 0; i < graph_mutations(g); i++) r->root[root_of(graph_mutation(g, i)->value)->id].output = true;
     r->crossing = arena_array(g->arena, double, r->nodes + 1);
-    if (!r->crossing) return fail(r->err, E_LIMIT, "out of memory");
+    if (!r->crossing) return oom(r->err);
     for (int i = 0; i < r->n; i++) {
         const Root *x = &r->root[r->order[i]->id];
         r->crossing[x->at] += x->bytes;
@@ -175,7 +175,7 @@ static bool choose_blocks(Recomputing *r)
 {
     int cut[MOST_BLOCKS], best[MOST_BLOCKS], nbest = 0;
     double *before = arena_array(r->g->arena, double, r->nodes + 1), least = 0, all = 0;
-    if (!before) return fail(r->err, E_LIMIT, "out of memory");
+    if (!before) return oom(r->err);
     for (int i = 0; i < r->n; i++) {
         const Root *x = &r->root[r->order[i]->id];
         if (x->needed) before[x->at] += x->bytes;
@@ -221,7 +221,7 @@ static bool copy_node(Recomputing *r, const Node *n)
     Graph *g = r->g;
     int params = n->op->schema->nparams;
     Arg *arg = arena_array(g->arena, Arg, params + 1);
-    if (!arg) return fail(r->err, E_LIMIT, "out of memory");
+    if (!arg) return oom(r->err);
     for (int i = 0; i < params; i++) {
         arg[i] = n->arg[i];
         if (arg[i].kind == ARG_VALUES) arg[i] = arg_values(g, n->arg[i].n, n->arg[i].vs);
@@ -256,7 +256,7 @@ bool graph_recompute(Graph *g, const Node *border, Recompute how, const Binding 
     r.root = arena_array(g->arena, Root, g->next_id + 1);
     r.copy = arena_array(g->arena, Value *, g->next_id + 1);
     r.order = arena_array(g->arena, const Value *, g->next_id + 1);
-    if (!r.root || !r.copy || !r.order) return fail(err, E_LIMIT, "out of memory");
+    if (!r.root || !r.copy || !r.order) return oom(err);
     TRY(survey(&r));
     if (how == RECOMPUTE_CHEAP) choose_cheap(&r);
     else TRY(choose_blocks(&r));

@@ -52,7 +52,7 @@ static bool cast_all(Graph *g, const Op *op, Arg *arg, DType t, Err *err)
         if (arg[i].kind == ARG_VALUE) TRY(arg[i].v = cast(g, arg[i].v, t, err));
         if (arg[i].kind != ARG_VALUES) continue;
         Arg list = arg_values(g, arg[i].n, arg[i].vs);
-        if (!list.vs) return fail(err, E_LIMIT, "out of memory");
+        if (!list.vs) return oom(err);
         for (int k = 0; k < list.n; k++)
             if (list.vs[k]) TRY(list.vs[k] = cast(g, list.vs[k], t, err));
         arg[i] = list;

@@ -154,7 +154,7 @@ bool lower_return(Lower *L, Value *v)
 bool lower_return_values(Lower *L, int n, Value *const *vs)
 {
     L->result = arg_values(L->g, n, vs);
-    return L->result.vs || fail(L->err, E_LIMIT, "out of memory");
+    return L->result.vs || oom(L->err);
 }
 
 Value *lower_reshape(Lower *L, Value *x, int rank, Expr *const *dim)

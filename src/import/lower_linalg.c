@@ -6,9 +6,9 @@
  *     sdpa of rank 2, 3, 5           -> reshape to rank 4, sdpa, reshape
  */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 #include "import/lower_table.h"
+#include "base/mem.h"
 #include "shape/shape.h"
 
 static Value *product(Lower *L, Value *a, Value *b) { return a && b ? EMIT(L, matmul, arg_value(a), arg_value(b)) : NULL; }
@@ -729,8 +729,8 @@ bool sdpa_lse_unread(Graph *g, Err *err)
 {
     for (int i = 0; i < g->noutput; i++)
         if (g->output[i].loss) return true; /* a joint graph stays the pairs that it was written as */
-    int *uses = malloc(((size_t)g->next_id + 1) * sizeof *uses);
-    bool ok = uses || fail(err, E_LIMIT, "out of memory");
+    int *uses = mem_alloc(((size_t)g->next_id + 1) * sizeof *uses);
+    bool ok = uses || oom(err);
     if (ok) graph_count_uses(g, uses);
     for (Node *n = g->first, *next; ok && n; n = next) {
         next = n->next;
@@ -744,6 +744,6 @@ bool sdpa_lse_unread(Graph *g, Err *err)
         graph_remove(g, n);
         ok = graph_rename(g, y->out[0], name, err);
     }
-    free(uses);
+    mem_free(uses);
     return ok;
 }

@@ -5,8 +5,8 @@
  *     x.chunk(2, -1)           -> slice(x, 2, 0, 8), slice(x, 2, 8, 16)
  */
 #include <stdio.h>
-#include <stdlib.h>
 #include "import/lower_table.h"
+#include "base/mem.h"
 
 static bool want(Lower *L, Value **x)
 {
@@ -45,13 +45,13 @@ static void look_behind(void *user, Value **slot)
 Value *detached(Graph *g, Value *x, Err *err)
 {
     size_t n = (size_t)g->next_id + 1;
-    Behind b = {.todo = calloc(n, sizeof *b.todo), .seen = calloc(n, sizeof *b.seen)};
+    Behind b = {.todo = mem_zeroed(n, sizeof *b.todo), .seen = mem_zeroed(n, sizeof *b.seen)};
     bool ok = b.todo && b.seen;
     if (ok) look_behind(&b, &x);
     while (ok && b.n && !b.trains && b.nodes++ < MOST_BEHIND) node_each_operand(b.todo[--b.n]->def, look_behind, &b);
-    free(b.todo);
-    free(b.seen);
-    if (!ok) fail(err, E_LIMIT, "out of memory");
+    mem_free(b.todo);
+    mem_free(b.seen);
+    if (!ok) oom(err);
     if (!ok || (!b.n && !b.trains)) return ok ? x : NULL;
     Node *made = graph_add(g, OP_detach, 1, (Arg[]){arg_value(x)}, x->name, err);
     return made ? made->out[0] : NULL;
@@ -434,7 +434,7 @@ static bool pieces(Lower *L, Value *x, int d, int m, Expr *const *end)
 {
     if (L->out_names && m != L->nout_names) return fail(L->err, E_FORMAT, "%d pieces, the file names %d", m, L->nout_names);
     Arg list = {.kind = ARG_VALUES, .n = m, .vs = arena_array(L->g->arena, Value *, m + 1)};
-    if (!list.vs) return fail(L->err, E_LIMIT, "out of memory");
+    if (!list.vs) return oom(L->err);
     Expr *start = ex_int(L->ex, 0), *one = ex_int(L->ex, 1);
     for (int k = 0; k < m; k++) {
         if (!end[k]) return fail(L->err, E_LIMIT, "a size expression is too large");
@@ -454,7 +454,7 @@ static bool even_pieces(Lower *L, Value *x, int d, Expr *size)
     if (count && ex_is_int(count)) m = count->i > 1 ? count->i : 1;
     if (m < 1 || m > MAX_PIECES) return lower_fail(L, 1, "the number of pieces is not known or out of range");
     Expr **end = arena_array(L->g->arena, Expr *, m);
-    if (!end) return fail(L->err, E_LIMIT, "out of memory");
+    if (!end) return oom(L->err);
     for (int64_t k = 0; k < m; k++) end[k] = k == m - 1 ? n : ex_mul(L->ex, size, ex_int(L->ex, k + 1));
     if (!(count && ex_is_int(count)))
         TRY(graph_require(L->g, ex_make(L->ex, EX_EQ, count, ex_int(L->ex, m), NULL), L->err, "node '%s': number of pieces", L->name));
@@ -509,7 +509,7 @@ static bool sections(Lower *L, Value *x, int d, int64_t m)
     if (m < 1 || m > MAX_PIECES || !x->rank) return lower_fail(L, 1, "found %lld, expected at least 1", (long long)m);
     Expr *n = x->dim[d], *count = ex_int(L->ex, m), *each = ex_floordiv(L->ex, n, count), *extra = ex_mod(L->ex, n, count);
     Expr **end = arena_array(L->g->arena, Expr *, m);
-    if (!end) return fail(L->err, E_LIMIT, "out of memory");
+    if (!end) return oom(L->err);
     for (int64_t k = 1; k <= m; k++) {
         Expr *e = ex_int(L->ex, k);
         end[k - 1] = k == m ? n : ex_add(L->ex, ex_mul(L->ex, each, e), ex_min(L->ex, extra, e));
@@ -587,7 +587,7 @@ bool lower_unbind(Lower *L)
     int64_t m = ex_is_int(x->dim[d]) ? x->dim[d]->i : L->out_names ? L->nout_names : -1;
     if (m < 0 || m > MAX_PIECES) return lower_fail(L, 0, "size of dim %d must be a constant of at most %d", d, MAX_PIECES);
     Arg list = {.kind = ARG_VALUES, .n = (int)m, .vs = arena_array(L->g->arena, Value *, m + 1)};
-    if (!list.vs) return fail(L->err, E_LIMIT, "out of memory");
+    if (!list.vs) return oom(L->err);
     for (int64_t k = 0; k < m; k++)
         TRY(list.vs[k] = EMIT(L, select_int, arg_value(x), arg_int(L->g, d), arg_int(L->g, k)));
     L->result = list;
@@ -660,7 +660,7 @@ bool lower_item(Lower *L)
         char name[32];
         snprintf(name, sizeof name, "i%d", expr_symbol_count(L->ex));
         e = ex_symbol(L->ex, name);
-        if (!e) return fail(L->err, E_LIMIT, "out of memory");
+        if (!e) return oom(L->err);
     }
     Symbol *s = expr_symbol(L->ex, (int)e->i);
     s->source = SYM_ITEM;

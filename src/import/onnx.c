@@ -8,8 +8,6 @@
 
 enum { MIN_OPSET = 1, MAX_OPSET = 28, MAX_IMPORTS = 256 };
 
-static bool no_memory(OnnxImport *im) { return fail(im->err, E_LIMIT, "out of memory"); }
-
 static bool check_opsets(OnnxImport *im)
 {
     const OnnxModel *m = &im->file->model;
@@ -61,7 +59,7 @@ static bool read_dims(OnnxImport *im, const OnnxValueInfo *info, Expr **dim)
             dim[i] = ex_int(im->g->ex, t->dim[i].value);
         } else if (*t->dim[i].param) dim[i] = param_size(im, t->dim[i].param);
         else dim[i] = ex_symbol(im->g->ex, arena_printf(im->g->arena, "%s_%d", plain_name(im, info->name), i));
-        if (!dim[i]) return no_memory(im);
+        if (!dim[i]) return oom(im->err);
     }
     return true;
 }
@@ -126,7 +124,7 @@ static bool fix_input(OnnxImport *im, OnnxScope *s, const OnnxValueInfo *info, c
     OnnxTensor *t = arena_new(im->g->arena, OnnxTensor);
     DType want = dtype_from_onnx(info->type.elem);
     void *bytes = arena_alloc(im->g->arena, (size_t)tensor_numel(given) + 1, want == DT_NONE ? 1 : dtype_size(want));
-    if (!t || !bytes) return no_memory(im);
+    if (!t || !bytes) return oom(im->err);
     if (want == DT_NONE) return fail(im->err, E_UNSUPPORTED, "input '%.100s' is no tensor of numbers", info->name);
     t->name = info->name;
     t->t = tensor_of(want, given->rank, given->shape, bytes);
@@ -151,7 +149,7 @@ static bool add_input(OnnxImport *im, OnnxScope *s, const OnnxValueInfo *info)
     if (!t->has_shape) return fail(im->err, E_UNSUPPORTED, "its rank is not declared; write the shape into the model (axes may stay symbols)");
     TRY(read_dims(im, info, dim));
     Value *v = graph_add_input(im->g, plain_name(im, info->name), dtype, t->rank, dim);
-    if (!v) return no_memory(im);
+    if (!v) return oom(im->err);
     if (strcmp(v->name, info->name)) v->label = arena_strdup(im->g->arena, info->name);
     Cell *c = cell_of_value(im, info->name, v);
     return c && scope_set(im, s, info->name, c);
@@ -191,7 +189,7 @@ static bool add_sequence(OnnxImport *im, const char *name, const Cell *c)
         char *part = arena_printf(im->g->arena, "%s_%d", name, i);
         Value *v = cell_value(im, c->list[i]);
         if (!v) return within(im->err, "output '%.100s'", name);
-        if (!part) return no_memory(im);
+        if (!part) return oom(im->err);
         TRY(graph_add_output(im->g, part, v, im->err));
     }
     return true;
@@ -209,7 +207,7 @@ static bool add_outputs(OnnxImport *im, OnnxScope *s, const OnnxGraph *g)
         Value *v = cell_value(im, c);
         const char *name = arena_strdup(im->g->arena, g->output[i].name);
         if (!v) return within(im->err, "output '%.100s'", g->output[i].name);
-        if (!name) return no_memory(im);
+        if (!name) return oom(im->err);
         DType declared = g->output[i].type.kind == ONNX_TENSOR ? dtype_from_onnx(g->output[i].type.elem) : DT_NONE;
         if (declared != DT_NONE && declared != v->dtype)
             return fail(im->err, E_FORMAT, "output '%.100s' is declared %s, but the nodes compute %s", name, dtype_name(declared), dtype_name(v->dtype));
@@ -227,7 +225,7 @@ static bool read_model(OnnxImport *im)
     im->source->producer = arena_printf(im->g->arena, "%s%s%s", m->producer, *m->producer_version ? " " : "", m->producer_version);
     for (int i = 0; i < m->nmetadata; i++)
         if (!strcmp(m->producer, "qkv") && !strcmp(m->metadata[i].key, "torch")) im->source->torch_version = m->metadata[i].value;
-    if (!im->source->ignored || !im->source->producer) return no_memory(im);
+    if (!im->source->ignored || !im->source->producer) return oom(im->err);
     if (m->has_training) im->source->ignored[im->source->nignored++] = "training_info (training graphs are not read)";
     if (m->graph->has_quantization) im->source->ignored[im->source->nignored++] = "quantization_annotation (what it says is in QuantizeLinear nodes, if at all)";
     bool ok = check_opsets(im) && onnx_functions(im) && onnx_missing(im) && add_inputs(im, &s, m->graph) && onnx_nodes(im, &s, m->graph->node, m->graph->nnode) &&
@@ -248,7 +246,7 @@ Source *onnx_import(const char *path, const Fixed *fixed, Err *err)
     if (p->onnx) {
         p->graph = graph_create();
         OnnxImport im = {.source = p, .file = p->onnx, .g = p->graph, .fixed = fixed, .err = err};
-        if (p->graph ? read_model(&im) : fail(err, E_LIMIT, "out of memory")) return p;
+        if (p->graph ? read_model(&im) : oom(err)) return p;
     }
     within(err, "%s", path);
     source_close(p);

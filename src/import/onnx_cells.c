@@ -9,8 +9,6 @@
 #include "base/number.h"
 #include "import/onnx_impl.h"
 
-static bool no_memory(OnnxImport *im) { return fail(im->err, E_LIMIT, "out of memory"); }
-
 const char *plain_name(OnnxImport *im, const char *name)
 {
     char *s = arena_strdup(im->g->arena, *name ? name : "value");
@@ -24,7 +22,7 @@ static Cell *new_cell(OnnxImport *im, const char *name)
 {
     Cell *c = arena_new(im->g->arena, Cell);
     if (!c) {
-        no_memory(im);
+        oom(im->err);
         return NULL;
     }
     c->name = name;
@@ -65,7 +63,7 @@ Cell *cell_of_sizes(OnnxImport *im, const char *name, DType t, int rank, const i
     int64_t *d = arena_array(im->g->arena, int64_t, rank + 1);
     c->e = arena_array(im->g->arena, Expr *, n + 1);
     if (!d || !c->e) {
-        no_memory(im);
+        oom(im->err);
         return NULL;
     }
     for (int i = 0; i < rank; i++) d[i] = dim[i];
@@ -90,7 +88,7 @@ Cell *cell_of_list(OnnxImport *im, const char *name, int n, Cell *const *list)
     c->nlist = n;
     c->list = arena_array(im->g->arena, Cell *, n + 1);
     if (!c->list) {
-        no_memory(im);
+        oom(im->err);
         return NULL;
     }
     for (int i = 0; i < n; i++) c->list[i] = list[i];
@@ -136,7 +134,7 @@ static Value *add_constant(OnnxImport *im, Cell *c, const Tensor *data)
     const char *fqn = *c->name ? c->name : "constant";
     Value *v = graph_add_weight(im->g, plain_name(im, fqn), fqn, data);
     if (!v) {
-        no_memory(im);
+        oom(im->err);
         return NULL;
     }
     v->weight = c->parameter ? W_PARAMETER : c->data ? W_BUFFER : W_CONSTANT;
@@ -156,7 +154,7 @@ static Value *constant_elements(OnnxImport *im, Cell *c)
     Tensor *t = arena_new(im->g->arena, Tensor);
     void *bytes = arena_alloc(im->g->arena, (size_t)c->n + 1, dtype_size(c->dtype));
     if (!t || !bytes) {
-        no_memory(im);
+        oom(im->err);
         return NULL;
     }
     *t = tensor_of(c->dtype, c->rank, c->dim, bytes);
@@ -176,7 +174,7 @@ static Value *computed_elements(OnnxImport *im, Cell *c)
     int64_t one = 1;
     Value **part = arena_array(g->arena, Value *, c->n + 1);
     if (!part) {
-        no_memory(im);
+        oom(im->err);
         return NULL;
     }
     for (int i = 0; i < c->n; i++) {
@@ -300,11 +298,11 @@ bool op_sizes(OnnxOp *o, int i, int *n, Expr ***e)
     Cell *known = o->in[i];
     int len = v->rank ? (int)v->dim[0]->i : 1;
     Expr **items = arena_array(o->g->arena, Expr *, len + 1);
-    if (!items) return no_memory(o->im);
+    if (!items) return oom(o->im->err);
     for (int k = 0; k < len; k++)
         if (!op_item(o, v, k, &items[k])) return within(o->im->err, "input %d '%s'", i, input_name(o, i));
     int64_t *dim = arena_array(o->g->arena, int64_t, 1);
-    if (!dim) return no_memory(o->im);
+    if (!dim) return oom(o->im->err);
     dim[0] = len;
     known->dim = dim;
     known->rank = v->rank;
@@ -323,7 +321,7 @@ bool op_const_ints(OnnxOp *o, int i, int *n, const int64_t **v)
         return op_unsupported(o, "input %d '%s' decides what the graph looks like, but it is computed; give its value when loading (--fix)", i, input_name(o, i));
     }
     int64_t *out = arena_array(o->g->arena, int64_t, c->n + 1);
-    if (!out) return no_memory(o->im);
+    if (!out) return oom(o->im->err);
     for (int k = 0; k < c->n; k++) {
         if (!ex_is_const(c->e[k]) || c->e[k]->is_float)
             return op_unsupported(o, "input %d '%s' must be constant integers, but element %d depends on sizes", i, input_name(o, i), k);
@@ -440,7 +438,7 @@ bool op_axes(OnnxOp *o, int64_t moved, int i, int rank, int *n, int *axis)
 
 bool op_return_cell(OnnxOp *o, int k, Cell *c)
 {
-    if (!c) return o->im->err->code == E_OK ? no_memory(o->im) : false;
+    if (!c) return o->im->err->code == E_OK ? oom(o->im->err) : false;
     if (k < o->node->noutput) o->out[k] = c;
     return true;
 }

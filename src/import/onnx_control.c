@@ -18,8 +18,6 @@ typedef struct OnnxCapture {
     Map sizes;              /* text of an outer size -> its symbol inside */
 } OnnxCapture;
 
-static bool no_memory(OnnxOp *o) { return fail(o->im->err, E_LIMIT, "out of memory"); }
-
 static bool body_of(OnnxOp *o, const char *name, const OnnxGraph **body)
 {
     const OnnxAttr *a = op_attr(o, name);
@@ -58,13 +56,13 @@ static Cell *body_input(OnnxImport *im, OnnxCapture *cap, const char *name, cons
     for (int i = 0; i < outer->rank; i++) {
         dim[i] = varies && varies[i] ? own_symbol(im) : inner_size(im, cap, outer->dim[i]);
         if (!dim[i]) {
-            fail(im->err, E_LIMIT, "out of memory");
+            oom(im->err);
             return NULL;
         }
     }
     Value *v = graph_add_input(im->g, plain_name(im, name), outer->dtype, outer->rank, dim);
     if (!v) {
-        fail(im->err, E_LIMIT, "out of memory");
+        oom(im->err);
         return NULL;
     }
     for (int i = 0; i < outer->rank; i++) {
@@ -94,14 +92,14 @@ static Cell *captured(OnnxImport *im, OnnxCapture *cap, Cell *outer)
             e[i] = x->kind == EX_FLOAT ? ex_float(im->g->ex, x->f) : x->kind == EX_BOOL ? ex_bool(im->g->ex, x->i != 0) : ex_int(im->g->ex, x->i);
         }
         if (e) return cell_of_sizes(im, outer->name, outer->dtype, outer->rank, outer->dim, outer->n, e);
-        no_memory(o);
+        oom(o->im->err);
         return NULL;
     }
     bool weight = outer->v && outer->v->kind == V_WEIGHT && !graph_writes(cap->outer->g, outer->v);
     if (outer->data || weight) {
         Cell *c = arena_new(im->g->arena, Cell);
         if (!c) {
-            no_memory(o);
+            oom(o->im->err);
             return NULL;
         }
         *c = (Cell){.name = outer->name, .data = outer->data ? outer->data : outer->v->data, .parameter = outer->parameter, .n = -1};
@@ -157,14 +155,14 @@ static bool fix_condition(OnnxImport *im, OnnxScope *s, const OnnxGraph *body, b
     if (!v->rank) return true;
     Value *number = lower_reshape(&L, v, 0, NULL);
     Cell *flat = number ? cell_of_value(im, c->name, number) : NULL;
-    return flat && (map_put(&s->names, body->output[0].name, flat) || fail(im->err, E_LIMIT, "out of memory"));
+    return flat && (map_put(&s->names, body->output[0].name, flat) || oom(im->err));
 }
 
 /* The body's nodes in a graph of its own. turns: it is a loop's, whose first inputs are the turn and the condition. */
 static bool import_body(OnnxOp *o, const OnnxGraph *body, bool turns, int ncarried, Value *const *carried, bool (*varies)[MAX_RANK], Body *out)
 {
     *out = (Body){.g = graph_create(), .capture = {.outer = o->im, .op = o}};
-    if (!out->g) return no_memory(o);
+    if (!out->g) return oom(o->im->err);
     OnnxImport im = *o->im;
     im.g = out->g;
     im.symbols = (Map){0};
@@ -229,7 +227,7 @@ bool onnx_if(OnnxOp *o)
     }
     int n = half[0].capture.n, m = half[1].capture.n;
     Value **all = arena_array(o->g->arena, Value *, n + m + 1);
-    if (!all) return no_memory(o);
+    if (!all) return oom(o->im->err);
     if (n) memcpy(all, half[0].capture.value, (size_t)n * sizeof *all);
     if (m) memcpy(all + n, half[1].capture.value, (size_t)m * sizeof *all);
     arg[0] = arg_value(cond);
@@ -258,7 +256,7 @@ static Node *make_loop(OnnxOp *o, const OnnxGraph *body, Value *cond, Expr *limi
     bool(*varies)[MAX_RANK] = arena_alloc(o->g->arena, (size_t)n + 1, sizeof *varies);
     Body b = {0};
     if (!varies) {
-        no_memory(o);
+        oom(o->im->err);
         return NULL;
     }
     for (int round = 0; round < MAX_ROUNDS; round++) {
@@ -295,7 +293,7 @@ static bool push(OnnxOp *o, Stack *s, Cell *c)
 {
     Value **all = arena_array(o->g->arena, Value *, s->n + 1);
     Value *v = cell_value(o->im, c);
-    if (!all) return no_memory(o);
+    if (!all) return oom(o->im->err);
     TRY(v);
     if (s->n) memcpy(all, s->part, (size_t)s->n * sizeof *all);
     all[s->n++] = v;
@@ -323,7 +321,7 @@ static bool unroll(OnnxOp *o, const OnnxGraph *body, int carried, int64_t turns,
     Cell **in = arena_array(o->g->arena, Cell *, carried + 2), **out = arena_array(o->g->arena, Cell *, body->noutput + 1);
     Stack *stack = arena_array(o->g->arena, Stack, scanned + 1);
     *taken = false;
-    if (!in || !out || !stack) return no_memory(o);
+    if (!in || !out || !stack) return oom(o->im->err);
     in[1] = op_has(o, 1) ? o->in[1] : constant_cell(o, DT_BOOL, ex_bool(o->ex, true));
     for (int i = 0; i < carried; i++) in[2 + i] = o->in[2 + i];
     for (int64_t turn = 0; turn < turns; turn++) {
@@ -368,7 +366,7 @@ bool onnx_loop(OnnxOp *o)
     if (few && known_truth(o, op_has(o, 1) ? o->in[1] : NULL) >= 0) TRY(unroll(o, body, carried, limit ? limit->i : INT64_MAX, &taken));
     if (taken) return true;
     Value *cond = NULL, **all = arena_array(o->g->arena, Value *, carried + 1);
-    if (!all) return no_memory(o);
+    if (!all) return oom(o->im->err);
     if (known_truth(o, op_has(o, 1) ? o->in[1] : NULL) != 1) TRY(op_tensor(o, 1, &cond) && flat_condition(o, &cond));
     for (int i = 0; i < carried; i++) TRY(op_tensor(o, 2 + i, &all[i]));
     Node *node = make_loop(o, body, cond, limit, carried, all);
@@ -392,7 +390,7 @@ static bool scan_list(OnnxOp *o, const char *name, int n, int64_t **out)
     int given;
     *out = arena_array(o->g->arena, int64_t, n + 1);
     TRY(op_attr_ints(o, name, &v, &given));
-    if (!*out) return no_memory(o);
+    if (!*out) return oom(o->im->err);
     if (v && given && given != n) return fail(o->im->err, E_FORMAT, "attribute '%s' has %d elements, expected %d", name, given, n);
     for (int i = 0; i < n; i++) (*out)[i] = v && given ? v[i] : 0;
     return true;
@@ -411,7 +409,7 @@ static bool read_scan(OnnxOp *o, Scan *s)
     TRY(scan_list(o, "scan_input_axes", s->n, &s->axis) && scan_list(o, "scan_input_directions", s->n, &s->back) &&
         scan_list(o, "scan_output_axes", s->scanned, &s->axis_out) && scan_list(o, "scan_output_directions", s->scanned, &s->back_out));
     s->x = arena_array(o->g->arena, Value *, s->n + 1);
-    if (!s->x) return no_memory(o);
+    if (!s->x) return oom(o->im->err);
     for (int i = 0; i < s->n; i++) {
         int at;
         TRY(op_tensor(o, s->states + i, &s->x[i]));
@@ -439,7 +437,7 @@ static bool unroll_scan(OnnxOp *o, const Scan *s)
     Cell **in = arena_array(o->g->arena, Cell *, o->node->ninput + 1), **out = arena_array(o->g->arena, Cell *, s->body->noutput + 1);
     Stack *stack = arena_array(o->g->arena, Stack, s->scanned + 1);
     int64_t turns = s->turns->i;
-    if (!in || !out || !stack) return no_memory(o);
+    if (!in || !out || !stack) return oom(o->im->err);
     for (int i = 0; i < s->states; i++) in[i] = o->in[i];
     for (int64_t t = 0; t < turns; t++) {
         for (int i = 0; i < s->n; i++) {
@@ -468,7 +466,7 @@ static bool loop_body(OnnxOp *o, const Scan *s, OnnxGraph *body, OnnxScope *arou
     body->output = arena_array(a, OnnxValueInfo, b->noutput + 1);
     body->init = b->init;
     body->ninit = b->ninit;
-    if (!body->node || !body->input || !body->output) return no_memory(o);
+    if (!body->node || !body->input || !body->output) return oom(o->im->err);
     body->input[body->ninput++].name = "qkv turn";
     body->input[body->ninput++].name = "qkv condition";
     for (int i = 0; i < s->states; i++) body->input[body->ninput++] = b->input[i];
@@ -481,7 +479,7 @@ static bool loop_body(OnnxOp *o, const Scan *s, OnnxGraph *body, OnnxScope *arou
         if (s->back[i] && x) x = AS(&o->L, flip, arg_value(x), arg_ints(o->g, 1, (int64_t[]){0}));
         char *name = arena_printf(a, "qkv sequence %d", i);
         const char **in = arena_array(a, const char *, 2), **out = arena_array(a, const char *, 1);
-        if (!x || !name || !in || !out) return o->im->err->code == E_OK ? no_memory(o) : false;
+        if (!x || !name || !in || !out) return o->im->err->code == E_OK ? oom(o->im->err) : false;
         TRY(scope_set(o->im, around, name, cell_of_value(o->im, name, x)));
         in[0] = name;
         in[1] = "qkv turn";
@@ -503,7 +501,7 @@ bool onnx_scan(OnnxOp *o)
     OnnxOp inner = *o;
     inner.scope = &around;
     Value **all = arena_array(o->g->arena, Value *, s.states + 1);
-    bool ok = all || no_memory(o);
+    bool ok = all || oom(o->im->err);
     for (int i = 0; ok && i < s.states; i++) ok = op_tensor(o, i, &all[i]);
     ok = ok && loop_body(o, &s, &body, &around);
     Node *node = ok ? make_loop(&inner, &body, NULL, s.turns, s.states, all) : NULL;

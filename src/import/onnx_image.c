@@ -427,7 +427,7 @@ bool onnx_pad(OnnxOp *o)
     else {
         const int64_t *given;
         TRY(op_attr_ints(o, "pads", &given, &n) && op_attr_float(o, "value", 0, &attr_value));
-        if (!(e = arg_ints(o->g, n, given).es)) return fail(o->im->err, E_LIMIT, "out of memory");
+        if (!(e = arg_ints(o->g, n, given).es)) return oom(o->im->err);
     }
     count = x->rank;
     if (op_has(o, 3)) TRY(op_const_ints(o, 3, &count, &axes));

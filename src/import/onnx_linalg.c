@@ -37,7 +37,7 @@ bool onnx_einsum(OnnxOp *o)
 {
     const char *equation;
     Value **all = arena_array(o->g->arena, Value *, o->node->ninput + 1);
-    if (!all) return fail(o->im->err, E_LIMIT, "out of memory");
+    if (!all) return oom(o->im->err);
     TRY(op_attr_string(o, "equation", NULL, &equation));
     if (!equation) return fail(o->im->err, E_FORMAT, "attribute 'equation' is missing");
     for (int i = 0; i < o->node->ninput; i++) TRY(op_tensor(o, i, &all[i]));

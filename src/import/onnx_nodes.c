@@ -35,7 +35,7 @@ Cell *scope_get(OnnxImport *im, OnnxScope *s, const char *name)
 bool scope_set(OnnxImport *im, OnnxScope *s, const char *name, Cell *c)
 {
     if (map_has(&s->names, name)) return fail(im->err, E_FORMAT, "'%.100s' is given a value twice", name);
-    return map_put(&s->names, name, c) || fail(im->err, E_LIMIT, "out of memory");
+    return map_put(&s->names, name, c) || oom(im->err);
 }
 
 int64_t scope_opset(const OnnxScope *s, const char *domain)
@@ -60,7 +60,7 @@ bool onnx_functions(OnnxImport *im)
         const char *key = b.failed ? NULL : arena_strndup(im->g->arena, b.data, b.len);
         buf_free(&b);
         if (key && map_has(&im->functions, key)) return fail(im->err, E_FORMAT, "two functions '%s' of domain '%s'", f->name, f->domain);
-        if (!key || !map_put(&im->functions, key, (void *)(uintptr_t)f)) return fail(im->err, E_LIMIT, "out of memory");
+        if (!key || !map_put(&im->functions, key, (void *)(uintptr_t)f)) return oom(im->err);
     }
     return true;
 }
@@ -182,7 +182,7 @@ static bool import_node(OnnxImport *im, OnnxScope *s, const OnnxNode *node)
     if (!f && !o.row) return fail(im->err, E_UNSUPPORTED, "there is no such op");
     o.in = arena_array(im->g->arena, Cell *, node->ninput + 1);
     o.out = arena_array(im->g->arena, Cell *, node->noutput + 1);
-    if (!o.in || !o.out) return fail(im->err, E_LIMIT, "out of memory");
+    if (!o.in || !o.out) return oom(im->err);
     const char *label = node->noutput && *node->output[0] ? node->output[0] : *node->name ? node->name : node->op;
     o.L = (Lower){.g = im->g, .ex = im->g->ex, .op = op_get(f || o.row->aten == OP_NONE ? OP_reshape : o.row->aten), .name = plain_name(im, label), .err = im->err};
     int mark = im->g->next_id;
@@ -252,7 +252,7 @@ static bool sort_nodes(OnnxImport *im, const OnnxNode *node, int n, int **order)
         *order = r.order;
     }
     map_free(&r.made);
-    return ok || fail(im->err, E_LIMIT, "out of memory");
+    return ok || oom(im->err);
 }
 
 bool onnx_nodes(OnnxImport *im, OnnxScope *s, const OnnxNode *node, int n)
@@ -290,9 +290,9 @@ static bool look(Missing *m, const OnnxNode *node, int n)
             for (int j = 0; node[i].attr[k].g && j < node[i].attr[k].n; j++) TRY(look_graph(m, &node[i].attr[k].g[j]));
         if (onnx_find_row(node[i].domain, node[i].op) || find_function(m->im, &node[i])) continue;
         char *key = arena_printf(m->im->g->arena, "%s%s%s", node[i].domain, *node[i].domain ? "." : "", node[i].op);
-        if (!key) return fail(m->im->err, E_LIMIT, "out of memory");
+        if (!key) return oom(m->im->err);
         if (map_has(&m->count, key)) continue;
-        if (!map_put(&m->count, key, m)) return fail(m->im->err, E_LIMIT, "out of memory");
+        if (!map_put(&m->count, key, m)) return oom(m->im->err);
         if (m->kinds++ < 20) buf_printf(&m->text, "%s%s (node '%.60s')", m->kinds > 1 ? ", " : "", key, *node[i].name ? node[i].name : node[i].noutput ? node[i].output[0] : "");
     }
     return true;

@@ -242,7 +242,7 @@ bool onnx_qlinear_concat(OnnxOp *o)
     int n = (o->node->ninput - 2) / 3, axis;
     int64_t a;
     Value **all = arena_array(o->g->arena, Value *, n > 0 ? n : 1), *scale, *zero;
-    if (!all) return fail(o->im->err, E_LIMIT, "out of memory");
+    if (!all) return oom(o->im->err);
     if (n < 1 || o->node->ninput != 2 + 3 * n) return fail(o->im->err, E_FORMAT, "%d inputs, expected a scale, a zero point and three a part", o->node->ninput);
     for (int i = 0; i < n; i++) TRY(all[i] = read_quantized(o, 2 + 3 * i));
     TRY(op_tensor(o, 0, &scale) && op_tensor(o, 1, &zero) && op_attr_int(o, "axis", 0, &a) && op_axis(o, "axis", a, all[0]->rank, &axis));

@@ -64,7 +64,7 @@ static bool read_sizes(OnnxOp *o, const Value *x, Resize *r)
         if (!a || a->type != ONNX_ATTR_FLOATS || a->n > MAX_RANK) return fail(o->im->err, E_FORMAT, "attribute 'scales' is missing");
         nf = (int)a->n;
         scales = arena_array(o->g->arena, Expr *, nf + 1);
-        if (!scales) return fail(o->im->err, E_LIMIT, "out of memory");
+        if (!scales) return oom(o->im->err);
         for (int i = 0; i < nf; i++) scales[i] = ex_float(o->ex, (double)a->floats[i]);
     }
     int n = axes ? naxes : x->rank, count = ns ? ns : nf;

@@ -157,7 +157,7 @@ static bool by_steps(Network *n, int d, bool reverse, Value **y, Value **h, Valu
     if (!ex_is_int(T) || T->i < 1 || T->i > MAX_STEPS)
         return op_unsupported(o, "peepholes, sequence_lens, clip, other activations and linear_before_reset=0 need a fixed number of steps (up to %d)", MAX_STEPS);
     Value **all = arena_array(o->g->arena, Value *, T->i), *bias = pick(o, n->b, d), *wb[MAX_GATES], *rb[MAX_GATES], *lens = NULL, *none = zeros(n);
-    if (!all) return fail(o->im->err, E_LIMIT, "out of memory");
+    if (!all) return oom(o->im->err);
     Weights w = {.w = pick(o, n->w, d), .r = pick(o, n->r, d), .p = pick(o, n->p, d)};
     for (int i = 0; bias && i < n->gates; i++) TRY((wb[i] = part(n, bias, 0, i)) && (rb[i] = part(n, bias, 0, n->gates + i)));
     if (bias) TRY((w.wb = AS(&o->L, cat, arg_values(o->g, n->gates, wb))) && (w.rb = AS(&o->L, cat, arg_values(o->g, n->gates, rb))));

@@ -18,7 +18,7 @@ static bool return_list(OnnxOp *o, int n, Cell *const *list) { return op_return_
 static Cell **room(OnnxOp *o, int n)
 {
     Cell **all = arena_array(o->g->arena, Cell *, n + 1);
-    if (!all) fail(o->im->err, E_LIMIT, "out of memory");
+    if (!all) oom(o->im->err);
     return all;
 }
 
@@ -85,7 +85,7 @@ bool onnx_concat_from_sequence(OnnxOp *o)
     TRY(list_of(o, 0, &s) && op_attr_int(o, "axis", 0, &a) && op_attr_int(o, "new_axis", 0, &fresh));
     if (!s->nlist) return op_fail(o, 0, "has no elements to join");
     Value **all = arena_array(o->g->arena, Value *, s->nlist);
-    if (!all) return fail(o->im->err, E_LIMIT, "out of memory");
+    if (!all) return oom(o->im->err);
     for (int i = 0; i < s->nlist; i++) TRY(all[i] = cell_value(o->im, s->list[i]));
     TRY(op_axis(o, "axis", a, all[0]->rank + (fresh != 0), &axis));
     Arg list = arg_values(o->g, s->nlist, all);

@@ -90,7 +90,7 @@ bool onnx_linear_attention(OnnxOp *o)
     Value *factor = scale != 0 ? op_number(o, DT_F32, scale) : AS(&o->L, rsqrt, v(AS(&o->L, full, arg_ints(o->g, 0, NULL), arg_expr(dk), arg_dtype(DT_F32))));
     DType state_type = past ? past->dtype : q->dtype;
     Step *s = arena_new(o->g->arena, Step);
-    if (!s) return fail(o->im->err, E_LIMIT, "out of memory");
+    if (!s) return oom(o->im->err);
     s->body = (OnnxGraph){.name = "step", .doc = "", .node = s->node, .input = s->input, .output = s->output, .noutput = 2};
     Value *start = past ? lower_cast(&o->L, past, DT_F32)
                         : AS(&o->L, full, arg_exprs(o->g, 4, (Expr *[]){q->dim[0], H, dk, dv}), arg_float(o->g, 0), arg_dtype(DT_F32));

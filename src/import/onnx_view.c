@@ -22,7 +22,7 @@ bool onnx_constant(OnnxOp *o)
     if (!is_float && a->type != ONNX_ATTR_INT && a->type != ONNX_ATTR_INTS) return op_unsupported(o, "a constant of attribute '%s'", a->name);
     OnnxTensor *t = arena_new(o->g->arena, OnnxTensor);
     void *bytes = arena_alloc(o->g->arena, (size_t)n + 1, 8);
-    if (!t || !bytes) return fail(o->im->err, E_LIMIT, "out of memory");
+    if (!t || !bytes) return oom(o->im->err);
     t->t = tensor_of(is_float ? DT_F32 : DT_I64, a->type == ONNX_ATTR_FLOATS || a->type == ONNX_ATTR_INTS, &n, bytes);
     for (int64_t i = 0; i < n; i++) {
         if (is_float) ((float *)bytes)[i] = a->type == ONNX_ATTR_FLOAT ? a->f : a->floats[i];
@@ -189,7 +189,7 @@ bool onnx_concat(OnnxOp *o)
     int64_t axis;
     int at = 0;
     Value **all = arena_array(o->g->arena, Value *, o->node->ninput + 1);
-    if (!all) return fail(o->im->err, E_LIMIT, "out of memory");
+    if (!all) return oom(o->im->err);
     if (!o->node->ninput) return op_fail(o, 0, "left out");
     if (!op_attr(o, "axis")) return fail(o->im->err, E_FORMAT, "attribute 'axis' is missing");
     for (int i = 0; i < o->node->ninput; i++) {
@@ -217,7 +217,7 @@ bool onnx_split(OnnxOp *o)
         const int64_t *given;
         TRY(op_attr_ints(o, "split", &given, &n));
         if (given) e = arg_ints(o->g, n, given).es;
-        if (given && !e) return fail(o->im->err, E_LIMIT, "out of memory");
+        if (given && !e) return oom(o->im->err);
     }
     if (e && n != count) return op_fail(o, 1, "%d sizes for %d outputs", n, count);
     Expr *start = whole(o, 0), *size = x->dim[at], *part = NULL;
@@ -267,7 +267,7 @@ bool onnx_slice(OnnxOp *o)
         TRY(op_attr_ints(o, "starts", &s, &n) && op_attr_ints(o, "ends", &e, &m) && op_attr_ints(o, "axes", &axes, &na));
         start = arg_ints(o->g, n, s).es;
         end = arg_ints(o->g, m, e).es;
-        if (!start || !end) return fail(o->im->err, E_LIMIT, "out of memory");
+        if (!start || !end) return oom(o->im->err);
     }
     if (m != n || (axes && na != n) || (steps && ns != n)) return fail(o->im->err, E_FORMAT, "%d starts, %d ends, %d axes, %d steps: expected as many of each", n, m, na, ns);
     for (int i = 0; i < n; i++) {

@@ -1,7 +1,6 @@
 /* Packed models. Contract in packed.h; written by src/pack.c. Nothing in the file is trusted: the graph's text goes through the parser and shape
  * inference, every weight's bytes lie inside the file and are as many as its shape wants. */
 #include "import/packed.h"
-#include <stdlib.h>
 #include <string.h>
 #include "format/json.h"
 #include "format/packfile.h"
@@ -17,8 +16,6 @@ typedef struct Reader {
 } Reader;
 
 bool packed_looks_like(const unsigned char *bytes, uint64_t size) { return packfile_is(bytes, size); }
-
-static bool no_memory(Reader *r) { return fail(r->err, E_LIMIT, "out of memory"); }
 
 static char *kept(Reader *r, const char *s) { return arena_strdup(r->s->arena, s); }
 
@@ -59,7 +56,7 @@ static bool read_weights(Reader *r)
     json_t *list, *from;
     TRY(array_of(r, "weights", &list, &r->nweight));
     r->weight = arena_array(r->s->arena, Tensor, r->nweight + 1);
-    if (!r->weight) return no_memory(r);
+    if (!r->weight) return oom(r->err);
     size_t i;
     json_array_foreach(list, i, from) TRY(weight(r, from, &r->weight[i]) || within(r->err, "weight %zu", i));
     return true;
@@ -104,7 +101,7 @@ static bool packed(Reader *r, const json_t *from, PackedWeight *p)
     p->layout = kept(r, layout);
     p->data = data;
     p->size = (size_t)size;
-    return p->layout || no_memory(r);
+    return p->layout || oom(r->err);
 }
 
 static bool read_packed(Reader *r)
@@ -113,7 +110,7 @@ static bool read_packed(Reader *r)
     Source *s = r->s;
     TRY(array_of(r, "packed", &list, &s->npacked));
     s->packed = arena_array(s->arena, PackedWeight, s->npacked + 1);
-    if (!s->packed) return no_memory(r);
+    if (!s->packed) return oom(r->err);
     size_t i;
     json_array_foreach(list, i, from) TRY(packed(r, from, &s->packed[i]) || within(r->err, "packed weight %zu", i));
     return true;
@@ -129,7 +126,7 @@ static bool read_extras(Reader *r)
     TRY(array_of(r, "extra", &list, &n));
     s->extra = arena_array(s->arena, NamedBytes, n + 1);
     s->ignored = arena_array(s->arena, const char *, n + 1);
-    if (!s->extra || !s->ignored) return no_memory(r);
+    if (!s->extra || !s->ignored) return oom(r->err);
     size_t i;
     json_array_foreach(list, i, from) {
         NamedBytes *f = &s->extra[i];
@@ -141,7 +138,7 @@ static bool read_extras(Reader *r)
         f->size = (uint64_t)size;
         f->name = kept(r, f->name);
         s->ignored[s->nignored] = f->name ? arena_printf(s->arena, "extra/%s (extra file)", f->name) : NULL;
-        if (!s->ignored[s->nignored++]) return no_memory(r);
+        if (!s->ignored[s->nignored++]) return oom(r->err);
         s->nextra++;
     }
     return true;
@@ -198,7 +195,7 @@ static bool read_scalars(Reader *r)
     Graph *g = r->s->graph;
     TRY(array_of(r, "scalars", &list, &n));
     g->scalar_input = arena_array(g->arena, ScalarInput, n + 1);
-    if (!g->scalar_input) return no_memory(r);
+    if (!g->scalar_input) return oom(r->err);
     size_t i;
     json_array_foreach(list, i, from) {
         const json_t *text = json_object_get(from, "text"), *number = json_object_get(from, "number");
@@ -215,7 +212,7 @@ static bool read_scalars(Reader *r)
             if (e->kind != EX_SYM && !ex_is_const(e)) return fail(r->err, E_FORMAT, "input '%s': found '%s', expected a number or a size", name, json_string_value(number));
             s->value = arg_expr(e);
         }
-        if (!s->name) return no_memory(r);
+        if (!s->name) return oom(r->err);
         g->nscalar_input++;
     }
     return true;
@@ -235,7 +232,7 @@ static bool read_source(Reader *r)
     s->torch_version = kept(r, torch);
     s->producer = kept(r, producer);
     s->cpu = kept(r, cpu);
-    return (s->torch_version && s->producer && s->cpu) || no_memory(r);
+    return (s->torch_version && s->producer && s->cpu) || oom(r->err);
 }
 
 static bool read_all(Reader *r)
@@ -257,7 +254,7 @@ Source *packed_open(const char *path, Err *err)
     Reader r = {.s = s, .err = err};
     s->prepared = true;
     s->arena = arena_create(0);
-    bool ok = s->arena ? file_map(&s->file, path, err) : no_memory(&r);
+    bool ok = s->arena ? file_map(&s->file, path, err) : oom(r.err);
     if (ok && !read_all(&r)) ok = within(err, "%s", path);
     json_free(r.root);
     if (ok) return s;

@@ -1,8 +1,8 @@
 /* The .pt2 archive: entries, weights, symbols. Signature and nodes are in pt2_signature.c and pt2_nodes.c. Contract in pt2.h. */
 #include "import/pt2.h"
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
+#include "base/buf.h"
 #include "base/pages.h"
 #include "format/zip_json.h"
 #include "import/pt2_impl.h"
@@ -87,7 +87,7 @@ static bool note_ignored(Source *p, const char *root, Err *err)
                    {"extra/", "extra file"}};
     size_t count = zip_count(p->zip);
     p->ignored = arena_array(p->graph->arena, const char *, count + 1);
-    if (!p->ignored) return fail(err, E_LIMIT, "out of memory");
+    if (!p->ignored) return oom(err);
     for (size_t i = 0; i < count; i++) {
         const char *e = zip_entry(p->zip, i)->name;
         if (strncmp(e, root, strlen(root))) continue; /* outside the root */
@@ -137,7 +137,7 @@ static bool align_entry(Import *im, const char *name, uint64_t size, const void 
     if (!copy) {
         copy = arena_alloc(im->g->arena, size ? size : 1, 1);
         char *key = arena_strdup(im->g->arena, name);
-        if (!copy || !key || !map_put(&im->aligned, key, copy)) return fail(im->err, E_LIMIT, "out of memory");
+        if (!copy || !key || !map_put(&im->aligned, key, copy)) return oom(im->err);
         pages_soon(*bytes, size);
         memcpy(copy, *bytes, size);
     }
@@ -163,7 +163,7 @@ static bool read_weight(Import *im, const char *root, const char *folder, const 
     const void *bytes;
     uint64_t size;
     int64_t offset = 0;
-    if (!t) return fail(err, E_LIMIT, "out of memory");
+    if (!t) return oom(err);
     if (snprintf(name, sizeof name, "%s%s", folder, path) >= (int)sizeof name) return fail(err, E_FORMAT, "'%s': path too long", fqn);
     size_t need;
     if (!weight_view(meta, t, &offset, err) || !shape_bytes(t->dtype, t->rank, t->shape, &need, err) ||
@@ -175,7 +175,7 @@ static bool read_weight(Import *im, const char *root, const char *folder, const 
     TRY(align_entry(im, name, size, &bytes));
     t->data = size ? (char *)(uintptr_t)bytes + (size_t)offset * dtype_size(t->dtype) : NULL;
     const char *copy = arena_strdup(im->g->arena, fqn);
-    return (copy && map_put(into, copy, t)) || fail(err, E_LIMIT, "out of memory");
+    return (copy && map_put(into, copy, t)) || oom(err);
 }
 
 static bool read_weights(Import *im, const char *root, const char *folder, const char *model, const char *kind, Map *into)
@@ -378,14 +378,15 @@ static bool read_graph(Import *im, const json_t *top)
 }
 
 /* Text of a part that only writers need. */
-static const char *kept_json(Import *im, const json_t *v)
+static bool kept_json(Import *im, const json_t *v, const char **copy)
 {
-    if (!json_is_array(v) && !json_is_object(v)) return NULL;
+    *copy = NULL;
+    if (!json_is_array(v) && !json_is_object(v)) return true;
     Buf text = {0};
     json_put(&text, v);
-    const char *copy = text.failed ? NULL : arena_strdup(im->g->arena, text.data);
+    *copy = text.failed ? NULL : arena_strdup(im->g->arena, text.data);
     buf_free(&text);
-    return copy;
+    return *copy || oom(im->err);
 }
 
 static bool read_spec(Import *im, const json_t *top)
@@ -393,11 +394,10 @@ static bool read_spec(Import *im, const json_t *top)
     const json_t *calls = json_object_get(json_object_get(top, "graph_module"), "module_call_graph");
     const json_t *sig = json_object_get(json_array_get(calls, 0), "signature");
     const char *in = json_string_value(json_object_get(sig, "in_spec")), *out = json_string_value(json_object_get(sig, "out_spec"));
-    if (in) im->g->in_spec = arena_strdup(im->g->arena, in);
-    if (out) im->g->out_spec = arena_strdup(im->g->arena, out);
-    im->g->forward_args = kept_json(im, json_object_get(sig, "forward_arg_names"));
-    im->g->namedtuples = kept_json(im, json_object_get(json_object_get(top, "graph_module"), "treespec_namedtuple_fields"));
-    return true;
+    if (in && !(im->g->in_spec = arena_strdup(im->g->arena, in))) return oom(im->err);
+    if (out && !(im->g->out_spec = arena_strdup(im->g->arena, out))) return oom(im->err);
+    return kept_json(im, json_object_get(sig, "forward_arg_names"), &im->g->forward_args) &&
+           kept_json(im, json_object_get(json_object_get(top, "graph_module"), "treespec_namedtuple_fields"), &im->g->namedtuples);
 }
 
 static bool read_program(Import *im, const json_t *top)
@@ -424,7 +424,7 @@ static bool open_archive(Source *p, DType compute, const SourceWatch *watch, Err
     p->zip = zip_open(p->file.data, p->file.size, err);
     TRY(p->zip);
     p->graph = graph_create();
-    if (!p->graph) return fail(err, E_LIMIT, "out of memory");
+    if (!p->graph) return oom(err);
     p->torch_version = "";
     TRY(find_root(p, root, sizeof root, err));
     TRY(check_version(p, root, err));

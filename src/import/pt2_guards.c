@@ -58,7 +58,7 @@ bool import_guards(Import *im, const json_t *guards)
     size_t i, n = json_array_size(guards);
     json_t *guard;
     im->guard = arena_array(im->g->arena, Require, n + 1);
-    if (!im->guard) return fail(im->err, E_LIMIT, "out of memory");
+    if (!im->guard) return oom(im->err);
     json_array_foreach(guards, i, guard) {
         const char *text = json_string_value(guard);
         if (!text) return fail(im->err, E_FORMAT, "guards_code: entry %zu is not a string", i);

@@ -102,7 +102,7 @@ static bool scan_graph(Import *im, const json_t *graph, Missing *m, int depth)
             snprintf(place, sizeof place, "node %zu", i);
             buf_printf(&m->text, "%s%s (%s%s%s)", m->text.len ? ", " : "", plain_target(target), name ? "node '" : "", name ? name : place,
                        name ? "'" : "");
-            if (!map_put(&m->count, target, m)) return fail(im->err, E_LIMIT, "out of memory");
+            if (!map_put(&m->count, target, m)) return oom(im->err);
         }
         inputs = json_object_get(node, "inputs");
         json_array_foreach(inputs, k, input) {
@@ -173,7 +173,7 @@ bool read_number(Import *im, const json_t *v, Expr **out)
         else if (!strcmp(t, "NaN")) *out = ex_float(p, NAN);
         else return fail(im->err, E_FORMAT, "found string '%.40s', expected a number", t);
     } else return fail(im->err, E_FORMAT, "found %s, expected a number", json_kind(v));
-    return *out || fail(im->err, E_LIMIT, "out of memory");
+    return *out || oom(im->err);
 }
 
 static bool number_list(Import *im, Scope *s, const json_t *list, bool symbolic, bool to_float, Arg *out)
@@ -181,7 +181,7 @@ static bool number_list(Import *im, Scope *s, const json_t *list, bool symbolic,
     if (!json_is_array(list)) return fail(im->err, E_FORMAT, "found %s, expected an array", json_kind(list));
     size_t n = json_array_size(list);
     *out = (Arg){.kind = ARG_EXPRS, .n = (int)n, .es = arena_array(im->g->arena, Expr *, n + 1)};
-    if (!out->es) return fail(im->err, E_LIMIT, "out of memory");
+    if (!out->es) return oom(im->err);
     size_t i;
     json_t *v;
     json_array_foreach(list, i, v) {
@@ -196,7 +196,7 @@ static bool tensor_list(Import *im, Scope *s, const json_t *list, Arg *out)
     if (!json_is_array(list)) return fail(im->err, E_FORMAT, "found %s, expected an array", json_kind(list));
     size_t n = json_array_size(list);
     *out = (Arg){.kind = ARG_VALUES, .n = (int)n, .vs = arena_array(im->g->arena, Value *, n + 1)};
-    if (!out->vs) return fail(im->err, E_LIMIT, "out of memory");
+    if (!out->vs) return oom(im->err);
     size_t i;
     json_t *v;
     json_array_foreach(list, i, v) {
@@ -366,7 +366,7 @@ static bool take_result(Import *im, Scope *s, const Call0 *c, const char *name, 
     TRY(check_result(im, s, name, v, &meta));
     Ref *r = c->self && is_view(im, c->op, c->self, c->arg[0].v, v) ? ref_view(im->g, c->self, c->op, c->arg, which, v, meta)
                                                                     : ref_root(im->g, v, meta);
-    if (!r) return fail(im->err, E_LIMIT, "out of memory");
+    if (!r) return oom(im->err);
     return scope_put(im, s, name, (Slot){.kind = SLOT_TENSOR, .ref = r});
 }
 
@@ -404,7 +404,7 @@ static bool read_args(Import *im, Scope *s, const json_t *inputs, Call0 *c)
         if (at == 0) c->self = ref;
     }
     c->arg = arena_array(im->g->arena, Arg, schema->nparams + 1);
-    if (!c->arg) return fail(im->err, E_LIMIT, "out of memory");
+    if (!c->arg) return oom(im->err);
     return op_fit_args(im->g, c->op, schema->nparams, given, c->arg, im->err);
 }
 
@@ -423,7 +423,7 @@ static bool in_place(Import *im, Scope *s, const Call0 *c, Lower *L, const char 
     }
     L->op = pure;
     Arg *fitted = arena_array(im->g->arena, Arg, pure->schema->nparams + 1);
-    if (!fitted) return fail(im->err, E_LIMIT, "out of memory");
+    if (!fitted) return oom(im->err);
     TRY(op_fit_args(im->g, pure, pure->schema->nparams, arg, fitted, im->err));
     L->arg = fitted;
     TRY(lower_op(L));
@@ -441,7 +441,7 @@ static bool in_place(Import *im, Scope *s, const Call0 *c, Lower *L, const char 
     TRY(name_result(im, v, name, c->mark));
     Slot slot = {.kind = SLOT_TENSOR, .ref = c->self};
     if (reshapes) slot.ref = ref_view(im->g, c->self, pure, fitted, 0, v, json_object_get(s->tensor_values, name));
-    return slot.ref ? scope_put(im, s, name, slot) : fail(im->err, E_LIMIT, "out of memory");
+    return slot.ref ? scope_put(im, s, name, slot) : oom(im->err);
 }
 
 /* ------------------------------------------------------------------ attentions, for those who ask how the file has them */
@@ -468,7 +468,7 @@ static bool operand_as_is(Import *im, Scope *s, const json_t *inputs, const Op *
     const json_t *meta = name ? json_object_get(s->tensor_values, name) : NULL, *strides = json_object_get(meta, "strides"), *offset = json_object_get(meta, "storage_offset");
     if (json_array_size(strides) != (size_t)out->value->rank) return true;
     Expr **stride = arena_array(im->g->arena, Expr *, out->value->rank + 1);
-    if (!stride) return fail(im->err, E_LIMIT, "out of memory");
+    if (!stride) return oom(im->err);
     Err ignored = {0};
     Import probe = *im;
     probe.err = &ignored;
@@ -496,14 +496,14 @@ static bool note_attention(Import *im, Scope *s, const json_t *node, const json_
     if (f->nattention == f->attention_cap) {
         int cap = f->attention_cap ? 2 * f->attention_cap : 16;
         FileAttention *more = arena_array(im->g->arena, FileAttention, cap);
-        if (!more) return fail(im->err, E_LIMIT, "out of memory");
+        if (!more) return oom(im->err);
         if (f->nattention) memcpy(more, f->attention, (size_t)f->nattention * sizeof *more);
         f->attention = more;
         f->attention_cap = cap;
     }
     FileAttention a = {.node = arena_strdup(im->g->arena, label ? label : c->op->name), .path = module_path(im, node), .op = c->op, .arg = c->arg,
                        .out = L->result.kind == ARG_VALUE ? L->result.v : L->result.kind == ARG_VALUES && L->result.n ? L->result.vs[0] : NULL};
-    if (!a.node) return fail(im->err, E_LIMIT, "out of memory");
+    if (!a.node) return oom(im->err);
     TRY(operand_as_is(im, s, inputs, c->op, c->arg, "query", &a.q) && operand_as_is(im, s, inputs, c->op, c->arg, "key", &a.k));
     TRY(operand_as_is(im, s, inputs, c->op, c->arg, "value", &a.v) && operand_as_is(im, s, inputs, c->op, c->arg, sdpa || op_param(c->op, "attn_mask") >= 0 ? "attn_mask" : "attn_bias", &a.mask));
     if (a.q.value && a.k.value && a.v.value && a.out) f->attention[f->nattention++] = a;
@@ -536,7 +536,7 @@ static bool aten_node(Import *im, Scope *s, const json_t *node, const Op *op, co
     json_t *output;
     json_array_foreach(outputs, at, output) room += 1 + json_array_size(json_object_get(output, "as_tensors"));
     const char **names = arena_array(im->g->arena, const char *, room);
-    if (!names) return fail(im->err, E_LIMIT, "out of memory");
+    if (!names) return oom(im->err);
     int n = result_names(outputs, names, (int)room);
     Call0 c = {.op = op, .mark = im->g->next_id};
     TRY(json_want_array(node, "inputs", &inputs, im->err));
@@ -643,7 +643,7 @@ static bool bind_result(Import *im, Scope *outer, Scope *inner, const json_t *fr
     if (!made || made->id < mark) return scope_put(im, outer, name, *slot);
     Value *still = detached(im->g, made, im->err);
     Ref *r = !still ? NULL : still == made ? slot->ref : ref_root(im->g, still, slot->ref->meta);
-    if (still && !r) fail(im->err, E_LIMIT, "out of memory");
+    if (still && !r) oom(im->err);
     return r && scope_put(im, outer, name, (Slot){.kind = SLOT_TENSOR, .ref = r});
 }
 
@@ -729,7 +729,7 @@ static bool take_declared(Import *im, Scope *s, const json_t *node)
         const char *own = graph_find_value(im->g, name[i]) ? arena_printf(im->g->arena, "%s.%d", name[i], im->g->next_id) : name[i];
         Value *v = own ? graph_add_input(im->g, own, t, rank, dim) : NULL;
         Ref *r = v ? ref_root(im->g, v, meta) : NULL;
-        if (!r) return fail(im->err, E_LIMIT, "out of memory");
+        if (!r) return oom(im->err);
         TRY(scope_put(im, s, name[i], (Slot){.kind = SLOT_TENSOR, .ref = r}));
     }
     return true;

@@ -9,9 +9,9 @@ Slot *scope_find(const Scope *s, const char *name) { return map_get(&s->names, n
 bool scope_put(Import *im, Scope *s, const char *name, Slot slot)
 {
     Slot *p = arena_new(im->g->arena, Slot);
-    if (!p) return fail(im->err, E_LIMIT, "out of memory");
+    if (!p) return oom(im->err);
     *p = slot;
-    return map_put(&s->names, name, p) || fail(im->err, E_LIMIT, "out of memory");
+    return map_put(&s->names, name, p) || oom(im->err);
 }
 
 static bool declare_tensor(Import *im, Scope *s, const char *name, DType *t, int *rank, Expr **dim, const json_t **meta)
@@ -45,7 +45,7 @@ static bool add_weight(Import *im, Scope *s, const json_t *spec, const char *nam
     }
     Value *v = graph_add_weight(im->g, name, arena_strdup(im->g->arena, fqn), data);
     Ref *r = v ? ref_root(im->g, v, meta) : NULL;
-    if (!r) return fail(im->err, E_LIMIT, "out of memory");
+    if (!r) return oom(im->err);
     v->weight = (unsigned)kind;
     v->persistent = json_is_true(json_object_get(spec, "persistent"));
     v->frozen = kind == W_PARAMETER && json_is_false(json_object_get(meta, "requires_grad"));
@@ -57,7 +57,7 @@ static bool add_scalar_input(Import *im, const char *name, Arg value)
     Graph *g = im->g;
     ScalarInput *all = vec_room(g->arena, g->scalar_input, g->nscalar_input, sizeof *all);
     const char *copy = arena_strdup(g->arena, name);
-    if (!all || !copy) return fail(im->err, E_LIMIT, "out of memory");
+    if (!all || !copy) return oom(im->err);
     int at = g->ninput + g->nscalar_input;
     all[g->nscalar_input++] = (ScalarInput){copy, value, at};
     g->scalar_input = all;
@@ -94,7 +94,7 @@ static bool add_user_input(Import *im, Scope *s, const json_t *spec)
         TRY(declare_tensor(im, s, name, &t, &rank, dim, &meta));
         Value *value = graph_add_input(im->g, name, t, rank, dim);
         Ref *r = value ? ref_root(im->g, value, meta) : NULL;
-        if (!r) return fail(im->err, E_LIMIT, "out of memory");
+        if (!r) return oom(im->err);
         value->trains = json_is_true(json_object_get(meta, "requires_grad"));
         for (int i = 0; i < rank; i++)
             if (dim[i]->kind == EX_SYM) {
@@ -159,7 +159,7 @@ static bool add_scalar_output(Import *im, Scope *s, const char *kind, const json
         value = arg_expr(e);
     } else if (json_is_number(arg) || json_is_boolean(arg) || json_is_string(arg)) TRY(constant_argument(im, kind, arg, &value));
     ScalarOutput *all = vec_room(g->arena, g->scalar_output, g->nscalar_output, sizeof *all);
-    if (!all) return fail(im->err, E_LIMIT, "out of memory");
+    if (!all) return oom(im->err);
     int at = g->noutput + g->nscalar_output;
     all[g->nscalar_output++] = (ScalarOutput){value, at};
     g->scalar_output = all;
@@ -187,7 +187,7 @@ static bool add_gradient(Import *im, Value *v, const char *tag, const json_t *sp
         if (!strcmp(input ? g->input[k]->name : g->weight[k]->fqn, name)) of = input ? g->input[k] : g->weight[k];
     if (!of) return fail(im->err, E_FORMAT, "a gradient of '%s', which is no %s", name, input ? "input" : "parameter");
     const char *output = arena_printf(g->arena, "grad.%s", name);
-    if (!output) return fail(im->err, E_LIMIT, "out of memory");
+    if (!output) return oom(im->err);
     TRY(graph_add_output(g, output, v, im->err));
     g->output[g->noutput - 1].gradient_of = of;
     return true;

@@ -1,13 +1,13 @@
 /* What a model file and its graph are kept in. Contract in source.h. */
 #include "import/source.h"
-#include <stdlib.h>
 #include <string.h>
+#include "base/mem.h"
 
 Source *source_new(Err *err)
 {
-    Source *s = calloc(1, sizeof *s);
+    Source *s = mem_zeroed(1, sizeof *s);
     if (!s) {
-        fail(err, E_LIMIT, "out of memory");
+        oom(err);
         return NULL;
     }
     s->torch_version = s->producer = s->cpu = "";
@@ -22,7 +22,7 @@ void source_close(Source *s)
     zip_close(s->zip);
     arena_destroy(s->arena);
     file_unmap(&s->file);
-    free(s);
+    mem_free(s);
 }
 
 /* The archive's own directory is not touched: a deflated file would be inflated into it, and the source is read by several threads. */
@@ -31,8 +31,8 @@ bool extras_open(Extras *x, const Source *s, Err *err)
     *x = (Extras){.file = s->extra, .n = s->nextra};
     if (!s->zip) return true;
     TRY(x->zip = zip_open(s->file.data, s->file.size, err));
-    x->file = x->own = calloc(zip_count(x->zip) + 1, sizeof *x->own);
-    if (!x->own) return fail(err, E_LIMIT, "out of memory");
+    x->file = x->own = mem_zeroed(zip_count(x->zip) + 1, sizeof *x->own);
+    if (!x->own) return oom(err);
     for (size_t i = 0; i < zip_count(x->zip); i++) {
         const ZipEntry *e = zip_entry(x->zip, i);
         const char *inner = strchr(e->name, '/');
@@ -46,7 +46,7 @@ bool extras_open(Extras *x, const Source *s, Err *err)
 
 void extras_close(Extras *x)
 {
-    free(x->own);
+    mem_free(x->own);
     zip_close(x->zip);
     *x = (Extras){0};
 }

@@ -1,8 +1,8 @@
 /* The graph checker: what must hold between any two passes. Names the first violation. */
 #include <stdint.h>
-#include <stdlib.h>
 #include <string.h>
 #include "ir/graph.h"
+#include "base/mem.h"
 
 typedef struct Check {
     const Graph *g;
@@ -44,8 +44,8 @@ static bool check_nodes(Check *c, Err *err)
 
 bool graph_check(const Graph *g, Err *err)
 {
-    Check c = {.g = g, .defined = calloc((size_t)g->next_id + 1, 1)};
-    if (!c.defined) return fail(err, E_LIMIT, "out of memory");
+    Check c = {.g = g, .defined = mem_zeroed((size_t)g->next_id + 1, 1)};
+    if (!c.defined) return oom(err);
     for (int i = 0; i < g->ninput; i++) c.defined[g->input[i]->id] = 1;
     for (int i = 0; i < g->nweight; i++) c.defined[g->weight[i]->id] = 1;
     bool ok = check_nodes(&c, err);
@@ -55,6 +55,6 @@ bool graph_check(const Graph *g, Err *err)
         const Mutation *m = graph_mutation(g, i);
         if (!c.defined[m->value->id]) ok = fail(err, E_FORMAT, "the new value of '%s' is never computed", m->target->name);
     }
-    free(c.defined);
+    mem_free(c.defined);
     return ok;
 }

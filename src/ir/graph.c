@@ -3,8 +3,8 @@
 #include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
+#include "base/mem.h"
 #include "base/number.h"
 #include "base/vec.h"
 #include "ir/text.h"
@@ -36,7 +36,7 @@ void graph_free(Graph *g)
 {
     if (!g) return;
     for (Body *b = g->bodies; b; b = b->next) graph_free(b->graph);
-    free(g->require);
+    mem_free(g->require);
     map_free(&g->names);
     expr_pool_free(g->ex);
     arena_destroy(g->arena);
@@ -144,7 +144,7 @@ bool graph_add_output(Graph *g, const char *name, Value *v, Err *err)
 {
     Output *all = vec_room(g->arena, g->output, g->noutput, sizeof *all);
     const char *copy = arena_strdup(g->arena, name);
-    if (!all || !copy) return fail(err, E_LIMIT, "out of memory");
+    if (!all || !copy) return oom(err);
     all[g->noutput++] = (Output){.name = copy, .value_name = v->name, .value = v};
     g->output = all;
     return true;
@@ -156,7 +156,7 @@ bool graph_add_mutation(Graph *g, Value *target, Value *v, Err *err)
     Mutation **list = input ? &g->input_mutation : &g->mutation, *all;
     int *n = input ? &g->ninput_mutation : &g->nmutation;
     all = vec_room(g->arena, *list, *n, sizeof *all);
-    if (!all) return fail(err, E_LIMIT, "out of memory");
+    if (!all) return oom(err);
     all[(*n)++] = (Mutation){target, v};
     *list = all;
     return true;
@@ -178,8 +178,8 @@ bool graph_rename(Graph *g, Value *v, const char *name, Err *err)
     if (!strcmp(v->name, name)) return true;
     Value *other = graph_find_value(g, name);
     const char *mine = arena_strdup(g->arena, name), *old = v->name;
-    if (!mine || !map_put(&g->names, mine, v)) return fail(err, E_LIMIT, "out of memory");
-    if (other && !map_put(&g->names, old, other)) return fail(err, E_LIMIT, "out of memory");
+    if (!mine || !map_put(&g->names, mine, v)) return oom(err);
+    if (other && !map_put(&g->names, old, other)) return oom(err);
     if (other) other->name = old;
     v->name = mine;
     if (v->def && v->out == 0) v->def->name = mine;
@@ -230,8 +230,19 @@ static bool one_of(const Param *p, const Arg *a, Err *err)
 static bool integral(const Expr *e) { return e && !e->is_float; }
 
 /* Checks an argument against its parameter and puts it in the form the table promises (a lone int for int[2] is repeated). */
+/* False for an argument that could not be built: no memory, or an expression over its limit. */
+static bool built(const Arg *a)
+{
+    if (a->kind == ARG_EXPR) return a->e != NULL;
+    if (a->kind == ARG_VALUES) return a->vs || !a->n;
+    for (int i = 0; a->kind == ARG_EXPRS && i < a->n; i++)
+        if (!a->es || !a->es[i]) return false;
+    return true;
+}
+
 static bool fit_arg(Graph *g, const Param *p, Arg *a, Err *err)
 {
+    if (!built(a)) return fail(err, E_LIMIT, "argument '%s': out of memory, or a size expression is too large", p->name);
     if (p->type == PT_IGNORED) {
         *a = arg_none();
         return true;
@@ -266,6 +277,7 @@ static bool fit_arg(Graph *g, const Param *p, Arg *a, Err *err)
         }
         if (a->kind == ARG_VALUES && a->n == 0) *a = arg_exprs(g, 0, NULL);
         if (a->kind != ARG_EXPRS) break;
+        if (!built(a)) return oom(err);
         for (int i = 0; i < a->n; i++)
             if (!a->es[i] || (p->type != PT_FLOATS && p->type != PT_SCALARS && !integral(a->es[i]))) return wrong_kind(p, a, err);
         return true;
@@ -314,7 +326,7 @@ Node *graph_add_before(Graph *g, Node *at, OpId id, int nargs, const Arg *args, 
     if (n) n->arg = arena_array(g->arena, Arg, op->schema->nparams + 1);
     if (n && n->arg) n->name = name ? arena_strdup(g->arena, name) : arena_strndup(g->arena, dot + 1, (size_t)(end - dot - 1));
     if (!n || !n->arg || !n->name) {
-        fail(err, E_LIMIT, "out of memory");
+        oom(err);
         return NULL;
     }
     if (g->nnodes >= MAX_GRAPH_NODES) {
@@ -336,7 +348,7 @@ Node *graph_add_declared(Graph *g, const Op *op, Arg *args, int nout, const char
     Node *n = arena_new(g->arena, Node);
     const char *copy = arena_strdup(g->arena, name);
     if (!n || !copy) {
-        fail(err, E_LIMIT, "out of memory");
+        oom(err);
         return NULL;
     }
     *n = (Node){.op = op, .name = copy, .arg = args};
@@ -354,7 +366,7 @@ bool graph_set_nout(Graph *g, Node *n, int nout, Err *err)
 {
     n->nout = nout;
     n->out = arena_array(g->arena, Value *, nout + 1);
-    return n->out || fail(err, E_LIMIT, "out of memory");
+    return n->out || oom(err);
 }
 
 bool node_set_out(Graph *g, Node *n, int k, DType t, int rank, Expr *const *dim, Err *err)
@@ -370,7 +382,7 @@ bool node_set_out(Graph *g, Node *n, int k, DType t, int rank, Expr *const *dim,
     for (int i = 0; i < rank; i++)
         if (!dim[i]) return fail(err, E_LIMIT, "size %d of the result is too large an expression", i);
     Value *v = base ? new_value(g, V_NODE, base, t, rank, dim) : NULL;
-    if (!v) return fail(err, E_LIMIT, "out of memory");
+    if (!v) return oom(err);
     v->def = n;
     v->out = k;
     n->out[k] = v;
@@ -391,13 +403,13 @@ bool graph_require(Graph *g, Expr *cond, Err *err, const char *fmt, ...)
         if (g->require[i].cond == cond) return true;
     if (g->nrequire == g->require_cap) {
         int cap = g->require_cap ? g->require_cap * 2 : 16;
-        Require *r = realloc(g->require, (size_t)cap * sizeof *r);
-        if (!r) return fail(err, E_LIMIT, "out of memory");
+        Require *r = mem_grow(g->require, (size_t)cap * sizeof *r);
+        if (!r) return oom(err);
         g->require = r;
         g->require_cap = cap;
     }
     char *copy = arena_strdup(g->arena, where);
-    if (!copy) return fail(err, E_LIMIT, "out of memory");
+    if (!copy) return oom(err);
     g->require[g->nrequire++] = (Require){cond, copy};
     return true;
 }
@@ -472,8 +484,8 @@ static void wait_for(void *user, Value **slot)
 bool graph_sort(Graph *g, Err *err)
 {
     Node *first = g->first;
-    Sorting t = {calloc((size_t)g->next_id + 1, 1), calloc((size_t)g->nnodes + 1, sizeof(Node *)), NULL, 0};
-    Node **all = calloc((size_t)g->nnodes + 1, sizeof *all);
+    Sorting t = {mem_zeroed((size_t)g->next_id + 1, 1), mem_zeroed((size_t)g->nnodes + 1, sizeof(Node *)), NULL, 0};
+    Node **all = mem_zeroed((size_t)g->nnodes + 1, sizeof *all);
     int n = 0;
     bool ok = t.placed && t.stack && all;
     for (Node *x = first; ok && x; x = x->next) all[n++] = x;
@@ -497,10 +509,10 @@ bool graph_sort(Graph *g, Err *err)
             link_before(g, x, NULL);
         }
     }
-    free(t.placed);
-    free(t.stack);
-    free(all);
-    return ok || fail(err, E_LIMIT, "out of memory");
+    mem_free(t.placed);
+    mem_free(t.stack);
+    mem_free(all);
+    return ok || oom(err);
 }
 
 static void count_operand(void *user, Value **slot) { ((int *)user)[(*slot)->id]++; }
@@ -531,7 +543,7 @@ static void uncount_operand(void *user, Value **slot) { ((int *)user)[(*slot)->i
 
 int graph_dce(Graph *g)
 {
-    int *uses = malloc(((size_t)g->next_id + 1) * sizeof *uses), removed = 0;
+    int *uses = mem_alloc(((size_t)g->next_id + 1) * sizeof *uses), removed = 0;
     if (!uses) return 0;
     graph_count_uses(g, uses);
     for (Node *n = g->last, *prev; n; n = prev) {
@@ -543,6 +555,6 @@ int graph_dce(Graph *g)
         graph_remove(g, n);
         removed++;
     }
-    free(uses);
+    mem_free(uses);
     return removed;
 }

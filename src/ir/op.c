@@ -7,7 +7,6 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include "base/arena.h"
 #include "base/map.h"
 #include "base/number.h"
 
@@ -17,8 +16,21 @@ static Op table[OP_COUNT] = {
 #include "ir/ops.def"
 #undef OP
 };
-static Map by_name;
-static Arena *memory;
+/* All of them together are no longer than the rows' texts, and no parameter has fewer than 6 characters ("int a,"): room that cannot be refused. */
+enum {
+    TEXT = 0
+#define OP(id, name, schema, lower, shape, view, run, flags) + sizeof schema
+#include "ir/ops.def"
+#undef OP
+    ,
+    SLOTS = 4096 /* by name */
+};
+_Static_assert(OP_COUNT < SLOTS / 2, "the table of names is sparse");
+static Schema schemas[OP_COUNT];
+static Param params[TEXT / 6];
+static char texts[TEXT];
+static const Op *by_name[SLOTS];
+static size_t nparams, ntext;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static bool starts(const char **s, const char *word)
@@ -43,6 +55,14 @@ static ParamType type_of(const char *name, size_t n, bool list)
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         if (strlen(types[i].name) == n && !strncmp(name, types[i].name, n)) return list ? types[i].many : types[i].one;
     return PT_IGNORED;
+}
+
+static const char *copied(const char *s, size_t n)
+{
+    char *p = texts + ntext;
+    memcpy(p, s, n); /* its end is there: all is zero */
+    ntext += n + 1;
+    return p;
 }
 
 /* One "Type name=default", up to the ',' or ')' that ends it. */
@@ -77,7 +97,7 @@ static void parse_param(const char **s, bool kwonly, Param *p)
     while (**s == ' ') ++*s;
     const char *name = *s;
     while (is_alnum(**s) || **s == '_') ++*s;
-    p->name = arena_strndup(memory, name, (size_t)(*s - name));
+    p->name = copied(name, (size_t)(*s - name));
     if (starts(s, "=")) {
         const char *def = *s;
         int depth = 0;
@@ -86,7 +106,7 @@ static void parse_param(const char **s, bool kwonly, Param *p)
             else if (**s == '"' || **s == '\'') quote = **s;
             else depth += **s == '[' ? 1 : **s == ']' ? -1 : 0;
         }
-        p->def = arena_strndup(memory, def, (size_t)(*s - def));
+        p->def = copied(def, (size_t)(*s - def));
     }
 }
 
@@ -107,10 +127,9 @@ static const char *const *choices_of(const char *op, const Param *p)
     return NULL;
 }
 
-static const Schema *parse_schema(const char *op, const char *text)
+static void parse_schema(const char *op, const char *text, Schema *schema)
 {
-    Param params[64];
-    Schema *schema = arena_new(memory, Schema);
+    schema->params = params + nparams;
     const char *s = text + 1;
     bool kwonly = false;
     while (*s && *s != ')') {
@@ -120,12 +139,11 @@ static const Schema *parse_schema(const char *op, const char *text)
             s++;
             continue;
         }
-        Param *p = &params[schema->nparams++];
+        Param *p = &schema->params[schema->nparams++];
         parse_param(&s, kwonly, p);
         p->choices = choices_of(op, p);
     }
-    schema->params = arena_array(memory, Param, schema->nparams + 1);
-    memcpy(schema->params, params, (size_t)schema->nparams * sizeof *params);
+    nparams += (size_t)schema->nparams;
     s = strstr(s, "->");
     schema->returns_list = strstr(s, "[]") != NULL;
     if (!strstr(s, "()")) {
@@ -136,15 +154,22 @@ static const Schema *parse_schema(const char *op, const char *text)
             if (*s == ',') schema->nreturns++;
         }
     }
-    return schema;
+}
+
+/* Where the op of this name is, or would be. */
+static const Op **slot_of(const char *name)
+{
+    size_t k = hash_bytes(name, strlen(name)) % SLOTS;
+    while (by_name[k] && strcmp(by_name[k]->name, name)) k = (k + 1) % SLOTS;
+    return &by_name[k];
 }
 
 static void load(void)
 {
-    memory = arena_create(0);
     for (int i = OP_NONE + 1; i < OP_COUNT; i++) {
-        table[i].schema = parse_schema(table[i].name, table[i].schema_text);
-        map_put(&by_name, table[i].name, &table[i]);
+        parse_schema(table[i].name, table[i].schema_text, &schemas[i]);
+        table[i].schema = &schemas[i];
+        *slot_of(table[i].name) = &table[i];
     }
 }
 
@@ -158,7 +183,7 @@ const Op *op_find(const char *name)
 {
     pthread_once(&once, load);
     if (!strncmp(name, "torch.ops.", 10)) name += 10;
-    return map_get(&by_name, name);
+    return *slot_of(name);
 }
 
 int op_param(const Op *op, const char *name)

@@ -20,6 +20,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/mem.h"
 #include "base/number.h"
 
 /* ------------------------------------------------------------------ printing */
@@ -198,6 +199,7 @@ void graph_print(const Graph *cg, Buf *out)
         if (g->output[i].gradient_of) buf_printf(out, " gradient of %%%s", g->output[i].gradient_of->name);
         buf_puts(out, "\n");
     }
+    if (mem_ran_out()) out->failed = true; /* an expression that could not be built for printing */
 }
 
 /* ------------------------------------------------------------------ parsing */
@@ -300,10 +302,10 @@ static bool expression(Reader *r, Expr **out)
         depth += c == '(' || c == '[' ? 1 : c == ')' || c == ']' ? -1 : 0;
     }
     while (n && r->at[n - 1] == ' ') n--;
-    char *s = strndup(r->at, n);
-    if (!s) return fail(r->err, E_LIMIT, "out of memory");
+    char *s = mem_strndup(r->at, n);
+    if (!s) return oom(r->err);
     *out = n ? ex_parse(r->g->ex, s, NULL, NULL, r->err) : NULL;
-    free(s);
+    mem_free(s);
     if (!n) return bad(r, "expected an argument");
     if (!*out) return within(r->err, "line %d", r->line);
     r->at += n;
@@ -336,13 +338,13 @@ static bool body(Reader *r, Arg *out)
     if (!*end) return bad(r, "no '}' closes it");
     if (r->depth >= MAX_BODIES) return fail(r->err, E_LIMIT, "line %d: graphs nested deeper than %d", r->line, MAX_BODIES);
     char *text = arena_strndup(r->g->arena, begin, (size_t)(end - begin));
-    if (!text) return fail(r->err, E_LIMIT, "out of memory");
+    if (!text) return oom(r->err);
     Graph *g = parse_graph(text, r->weights, r->make, r->user, r->depth + 1, r->err);
     if (!g) return within(r->err, "line %d: body", r->line);
     *out = arg_graph(r->g, g);
     r->at = end + 1;
     r->line += lines;
-    return out->kind == ARG_GRAPH || fail(r->err, E_LIMIT, "out of memory");
+    return out->kind == ARG_GRAPH || oom(r->err);
 }
 
 static bool argument(Reader *r, bool dtype, Arg *out);
@@ -442,7 +444,7 @@ static bool call(Reader *r, const Op **op, Arg **args)
         TRY(argument(r, s->params[at].type == PT_DTYPE, &given[at]));
     }
     *args = arena_array(r->g->arena, Arg, s->nparams + 1);
-    if (!*args) return fail(r->err, E_LIMIT, "out of memory");
+    if (!*args) return oom(r->err);
     return op_fit_args(r->g, *op, s->nparams, given, *args, r->err);
 }
 
@@ -495,17 +497,17 @@ static bool symbol(Reader *r)
         TRY(word(r, from, sizeof from));
         if (!item) dim = (int)parse_int(r->at, &r->at);
         Expr *e = ex_symbol(r->g->ex, name);
-        if (!e) return fail(r->err, E_LIMIT, "out of memory");
+        if (!e) return oom(r->err);
         Symbol *s = expr_symbol(r->g->ex, (int)e->i);
         s->source = item ? SYM_ITEM : SYM_SIZE;
         s->dim = dim;
         Later *l = arena_new(r->g->arena, Later);
-        if (!l) return fail(r->err, E_LIMIT, "out of memory");
+        if (!l) return oom(r->err);
         *l = (Later){.next = r->later, .symbol = (int)e->i, .value = arena_strdup(r->g->arena, from)};
         r->later = l;
     }
     Expr *e = ex_symbol(r->g->ex, name);
-    if (!e) return fail(r->err, E_LIMIT, "out of memory");
+    if (!e) return oom(r->err);
     TRY(need(r, "in"));
     TRY(need(r, "["));
     int64_t lo = INT64_MIN, hi = INT64_MAX;
@@ -536,7 +538,7 @@ static bool weight(Reader *r)
     for (int i = 0; same && i < rank; i++) same = ex_equals_int(dim[i], data->shape[i]);
     if (!same) return fail(r->err, E_FORMAT, "line %d: weight '%s': data of another dtype or shape", r->line, fqn);
     Value *v = graph_add_weight(r->g, name, fqn, data);
-    if (!v) return fail(r->err, E_LIMIT, "out of memory");
+    if (!v) return oom(r->err);
     v->weight = (unsigned)kind;
     return true;
 }
@@ -575,7 +577,7 @@ static bool note_unnamed(Reader *r, Value *const *got, int ngot)
         for (int k = 0; k < n->nout; k++) {
             bool known = false;
             for (int i = 0; i < ngot; i++) known |= got[i] == n->out[k];
-            if (!known && !map_put(&r->unnamed, n->out[k]->name, n->out[k])) return fail(r->err, E_LIMIT, "out of memory");
+            if (!known && !map_put(&r->unnamed, n->out[k]->name, n->out[k])) return oom(r->err);
         }
     return true;
 }
@@ -587,9 +589,9 @@ static bool node(Reader *r)
         DType t;
         int rank;
         Expr *dim[MAX_RANK];
-    } *out = calloc(64, sizeof *out);
+    } *out = mem_zeroed(64, sizeof *out);
     int n = 0;
-    bool ok = out || fail(r->err, E_LIMIT, "out of memory");
+    bool ok = out || oom(r->err);
     for (bool more = r->at[0] == '%'; ok && more; more = token(r, ",")) {
         ok = n < 64 && type(r, out[n].name, sizeof out->name, &out[n].t, &out[n].rank, out[n].dim);
         n++;
@@ -619,7 +621,7 @@ static bool node(Reader *r)
             if (v->dim[i] != out[k].dim[i]) ok = named_size(r, &v->dim[i], out[k].dim[i]);
     }
     ok = ok && note_unnamed(r, got, ngot);
-    free(out);
+    mem_free(out);
     return ok;
 }
 
@@ -631,7 +633,7 @@ static bool assume_guards(Reader *r)
     int n = 1;
     for (const char *s = r->at; (s = strstr(s, "\nrequire ")); s++) n++;
     r->guard = arena_array(r->g->arena, Require, n);
-    if (!r->guard) return fail(r->err, E_LIMIT, "out of memory");
+    if (!r->guard) return oom(r->err);
     ahead.err = &ignored;
     for (const char *s = r->at; (s = strstr(s, "\nrequire ")); s++) {
         Expr *e;
@@ -657,7 +659,7 @@ static bool statement(Reader *r)
         TRY(type(r, name, sizeof name, &t, &rank, dim));
         Value *v = graph_add_input(g, name, t, rank, dim);
         char *label = NULL;
-        if (!v) return fail(r->err, E_LIMIT, "out of memory");
+        if (!v) return oom(r->err);
         if (token(r, "=")) TRY(string(r, &label));
         v->label = label;
         return true;
@@ -667,7 +669,7 @@ static bool statement(Reader *r)
         char *where;
         if (!r->inferred) {
             r->inferred = arena_array(g->arena, Require, g->nrequire + 1);
-            if (!r->inferred) return fail(r->err, E_LIMIT, "out of memory");
+            if (!r->inferred) return oom(r->err);
             for (r->ninferred = 0; r->ninferred < g->nrequire; r->ninferred++) r->inferred[r->ninferred] = g->require[r->ninferred];
             g->nrequire = 0;
         }
@@ -724,7 +726,7 @@ static Graph *parse_graph(const char *text, WeightFn *weights, MakeFn *make, voi
 {
     Graph *g = graph_create();
     if (!g) {
-        fail(err, E_LIMIT, "out of memory");
+        oom(err);
         return NULL;
     }
     Reader r = {.g = g, .text = text, .at = text, .weights = weights, .make = make, .user = user, .depth = depth, .err = err};

@@ -1,7 +1,7 @@
 /* Which way a product or a convolution goes. Contract in gemm.h. */
 #include "kernel/gemm_impl.h"
 #include <omp.h>
-#include <stdlib.h>
+#include "base/mem.h"
 
 struct GemmPool {
     PackedWeights *packed;
@@ -41,9 +41,9 @@ struct Gemm {
 
 GemmPool *gemm_pool_create(Err *err)
 {
-    GemmPool *p = calloc(1, sizeof *p);
+    GemmPool *p = mem_zeroed(1, sizeof *p);
     if (p && (p->packed = packed_weights_create(err))) return p;
-    if (!p) fail(err, E_LIMIT, "out of memory");
+    if (!p) oom(err);
     gemm_pool_free(p);
     return NULL;
 }
@@ -53,7 +53,7 @@ void gemm_pool_free(GemmPool *p)
     if (!p) return;
     packed_weights_free(p->packed);
     free_others(p);
-    free(p);
+    mem_free(p);
 }
 
 size_t gemm_pool_bytes(const GemmPool *p) { return p ? packed_weights_bytes(p->packed) + others_bytes(p) : 0; }
@@ -61,9 +61,9 @@ size_t gemm_pool_bytes(const GemmPool *p) { return p ? packed_weights_bytes(p->p
 static Gemm *gemm_of(Packed *packed, Other *other, Err *err)
 {
     if (!packed && !other) return NULL;
-    Gemm *g = malloc(sizeof *g);
+    Gemm *g = mem_alloc(sizeof *g);
     if (g) *g = (Gemm){packed, other};
-    else fail(err, E_LIMIT, "out of memory");
+    else oom(err);
     if (!g) packed_free(packed);
     if (!g) free_other(other);
     return g;
@@ -110,7 +110,7 @@ void gemm_free(Gemm *g)
     if (!g) return;
     packed_free(g->packed);
     free_other(g->other);
-    free(g);
+    mem_free(g);
 }
 
 size_t gemm_scratch(const Gemm *g) { return g->packed ? packed_scratch(g->packed) : other_scratch(g->other); }

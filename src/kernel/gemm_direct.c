@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "kernel/gemm_impl.h"
+#include "base/mem.h"
 
 enum { AXES = 3, ROUND = 16, WORTH_THREADS = 1 << 20 };
 
@@ -27,9 +28,9 @@ static int64_t volume(const int64_t *n) { return n[0] * n[1] * n[2]; }
 
 Direct *direct_conv(const GemmConv *d, Err *err)
 {
-    Direct *g = calloc(1, sizeof *g);
+    Direct *g = mem_zeroed(1, sizeof *g);
     if (!g) {
-        fail(err, E_LIMIT, "out of memory");
+        oom(err);
         return NULL;
     }
     *g = (Direct){.batch = d->x->shape[0], .C = d->x->shape[1], .O = d->y->shape[1], .groups = d->groups, .image = d->y->stride[0], .channel = d->y->stride[1], .x = *d->x,
@@ -48,7 +49,7 @@ Direct *direct_conv(const GemmConv *d, Err *err)
     return g;
 }
 
-void direct_free(Direct *g) { free(g); }
+void direct_free(Direct *g) { mem_free(g); }
 
 static size_t row_bytes(const Direct *g) { return (size_t)ceil_div(g->out[AXES - 1], ROUND) * ROUND * sizeof(float); }
 static size_t copy_bytes(const Direct *g) { return g->copied ? (size_t)ceil_div(tensor_numel(&g->x), ROUND) * ROUND * sizeof(float) : 0; }

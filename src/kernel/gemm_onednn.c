@@ -3,7 +3,6 @@
  */
 #include "kernel/gemm_impl.h"
 #include <omp.h>
-#include <stdlib.h>
 #include <string.h>
 #include "base/cpu.h"
 #include "kernel/onednn_api.h"
@@ -37,9 +36,9 @@ static bool failed(Err *err, const char *what, dnnl_status_t s)
 
 OneDnnPool *onednn_pool_create(Err *err)
 {
-    OneDnnPool *p = calloc(1, sizeof *p);
+    OneDnnPool *p = mem_zeroed(1, sizeof *p);
     if (!p) {
-        fail(err, E_LIMIT, "out of memory");
+        oom(err);
         return NULL;
     }
     if (cpu_level() < CPU_AVX512) dnnl_set_max_cpu_isa(cpu_level() == CPU_AVX2 ? dnnl_cpu_isa_avx2 : dnnl_cpu_isa_sse41);
@@ -57,12 +56,12 @@ void onednn_pool_free(OneDnnPool *p)
     for (int i = 0; i < p->npacked; i++) {
         dnnl_memory_desc_destroy(p->packed[i].plain);
         dnnl_memory_desc_destroy(p->packed[i].want);
-        free(p->packed[i].data);
+        mem_free(p->packed[i].data);
     }
-    free(p->packed);
+    mem_free(p->packed);
     if (p->stream) dnnl_stream_destroy(p->stream);
     if (p->engine) dnnl_engine_destroy(p->engine);
-    free(p);
+    mem_free(p);
 }
 
 size_t onednn_pool_bytes(const OneDnnPool *p) { return p ? p->bytes : 0; }
@@ -95,7 +94,7 @@ void onednn_free(OneDnn *g)
     if (g->back) dnnl_primitive_destroy(g->back);
     if (g->turn) dnnl_primitive_destroy(g->turn);
     for (int i = 0; i < g->ndescs; i++) dnnl_memory_desc_destroy(g->descs[i]);
-    free(g);
+    mem_free(g);
 }
 
 static dnnl_data_type_t type_of(DType t) { return t == DT_F32 ? dnnl_f32 : t == DT_BF16 ? dnnl_bf16 : dnnl_data_type_undef; }
@@ -198,19 +197,19 @@ static bool packed_weight(OneDnnPool *p, const void *data, DescView have, DescVi
     }
     if (p->npacked == p->cap) {
         int cap = p->cap ? p->cap * 2 : 64;
-        Reordered *grown = realloc(p->packed, (size_t)cap * sizeof *grown);
-        if (!grown) return fail(err, E_LIMIT, "out of memory");
+        Reordered *grown = mem_grow(p->packed, (size_t)cap * sizeof *grown);
+        if (!grown) return oom(err);
         p->packed = grown;
         p->cap = cap;
     }
     size_t n = dnnl_memory_desc_get_size(want);
-    Reordered k = {.from = data, .data = aligned_alloc(ALIGN, round_up(n))};
+    Reordered k = {.from = data, .data = mem_aligned(ALIGN, round_up(n))};
     bool ok = k.data ? reorder_now(p, have, data, want, k.data, err) : fail(err, E_LIMIT, "out of memory: %zu bytes of packed weights", n);
     dnnl_status_t s = ok ? dnnl_memory_desc_clone(&k.plain, have) : dnnl_success;
     if (ok && s == dnnl_success) s = dnnl_memory_desc_clone(&k.want, want);
     if (!ok || s != dnnl_success) {
         if (k.plain) dnnl_memory_desc_destroy(k.plain);
-        free(k.data);
+        mem_free(k.data);
         return ok && failed(err, "layout of weights", s);
     }
     p->packed[p->npacked++] = k;
@@ -293,10 +292,10 @@ typedef bool Build(OneDnn *g, const void *what, dnnl_primitive_desc_t *pd, Err *
 
 static OneDnn *made(OneDnnPool *p, Build *build, const void *what, int64_t multiplications, Err *err)
 {
-    OneDnn *g = calloc(1, sizeof *g);
+    OneDnn *g = mem_zeroed(1, sizeof *g);
     dnnl_primitive_desc_t pd = NULL;
     if (!g) {
-        fail(err, E_LIMIT, "out of memory");
+        oom(err);
         return NULL;
     }
     g->pool = p;

@@ -9,9 +9,9 @@
  * use, into memory that its thread uses again and again. Who runs a model once writes no second copy of its weights (fresh memory is as dear as packing).
  */
 #include <omp.h>
-#include <stdlib.h>
 #include <string.h>
 #include "base/pages.h"
+#include "base/mem.h"
 #include "kernel/gemm_impl.h"
 
 /* FEW: bytes of panels that are packed together on the way; they, and what the next are made of, stay in L2. WORTH_THREADS: floating-point
@@ -48,8 +48,8 @@ struct PackedWeights {
 
 PackedWeights *packed_weights_create(Err *err)
 {
-    PackedWeights *p = calloc(1, sizeof *p);
-    if (!p) fail(err, E_LIMIT, "out of memory");
+    PackedWeights *p = mem_zeroed(1, sizeof *p);
+    if (!p) oom(err);
     return p;
 }
 
@@ -57,10 +57,10 @@ void packed_weights_free(PackedWeights *p)
 {
     if (!p) return;
     for (int i = 0; i < p->n; i++)
-        if (p->w[i].owned) free((void *)(uintptr_t)p->w[i].data);
-    free(p->panels);
-    free(p->w);
-    free(p);
+        if (p->w[i].owned) mem_free((void *)(uintptr_t)p->w[i].data);
+    mem_free(p->panels);
+    mem_free(p->w);
+    mem_free(p);
 }
 
 size_t packed_weights_bytes(const PackedWeights *p) { return p->bytes; }
@@ -129,9 +129,9 @@ static int add(PackedWeights *p, const Weight *x, const void *data, Err *err)
 {
     if (p->n == p->cap) {
         int cap = p->cap ? p->cap * 2 : 64;
-        Weight *grown = realloc(p->w, (size_t)cap * sizeof *grown);
+        Weight *grown = mem_grow(p->w, (size_t)cap * sizeof *grown);
         if (!grown) {
-            fail(err, E_LIMIT, "out of memory");
+            oom(err);
             return -1;
         }
         p->w = grown;
@@ -177,7 +177,7 @@ void packed_each(const PackedWeights *p, void (*f)(void *user, const Tensor *b, 
 static void *memory(size_t n, Err *err)
 {
     size_t align = n >= HUGE ? HUGE : ALIGN;
-    void *data = aligned_alloc(align, (n + align - 1) / align * align);
+    void *data = mem_aligned(align, (n + align - 1) / align * align);
     if (!data) fail(err, E_LIMIT, "out of memory: %zu bytes of packed weights", n);
     return data;
 }
@@ -191,7 +191,7 @@ static bool keep(PackedWeights *p, Weight *w, Err *err)
     w->data = data;
     w->owned = true;
     p->bytes += w->bytes;
-    free(p->panels);
+    mem_free(p->panels);
     p->panels = NULL;
     p->panels_size = 0;
     return true;
@@ -200,7 +200,7 @@ static bool keep(PackedWeights *p, Weight *w, Err *err)
 static bool panels_for(PackedWeights *p, size_t n, Err *err)
 {
     if (n <= p->panels_size) return true;
-    free(p->panels);
+    mem_free(p->panels);
     p->panels = memory(n, err);
     p->panels_size = p->panels ? n : 0;
     return p->panels != NULL;
@@ -293,12 +293,6 @@ static Packed *blocked(Packed *g, PackedWeights *p, int64_t super, bool b_consta
     return g;
 }
 
-static Packed *no_memory(Err *err)
-{
-    fail(err, E_LIMIT, "out of memory");
-    return NULL;
-}
-
 /* Whether float32 goes by tiles, which pack both operands each time: nobody gave b packed otherwise, and there is much to do for each element. */
 static bool by_tiles(const PackedWeights *p, const Kernels *kernels, const GemmMatmul *d)
 {
@@ -318,8 +312,8 @@ Packed *packed_matmul(PackedWeights *p, const Kernels *kernels, const GemmMatmul
         fail(err, E_UNSUPPORTED, "no product of %s on this CPU level", dtype_name(d->b->dtype));
         return NULL;
     }
-    Packed *g = calloc(1, sizeof *g);
-    if (!g) return no_memory(err);
+    Packed *g = mem_zeroed(1, sizeof *g);
+    if (!g) return oom(err), NULL;
     const Tensor *a = d->a, *c = d->c;
     bool rounded = d->rounded || d->b->dtype == DT_BF16;
     g->k = k;
@@ -357,11 +351,11 @@ Packed *packed_conv(PackedWeights *p, const Kernels *kernels, const GemmConv *d,
     ConvRows rows;
     if (!conv_rows(&rows, d, k)) return NULL;
     if (rows.plain) return pixelwise(p, kernels, d, err);
-    Packed *g = calloc(1, sizeof *g);
-    ConvRows *own = g ? malloc(sizeof *own) : NULL;
+    Packed *g = mem_zeroed(1, sizeof *g);
+    ConvRows *own = g ? mem_alloc(sizeof *own) : NULL;
     if (!own) {
-        free(g);
-        return no_memory(err);
+        mem_free(g);
+        return oom(err), NULL;
     }
     *own = rows;
     int64_t O = d->w->shape[0], pixels = rows.hout * rows.wout;
@@ -387,8 +381,8 @@ Packed *packed_conv(PackedWeights *p, const Kernels *kernels, const GemmConv *d,
 
 void packed_free(Packed *g)
 {
-    if (g) free((void *)(uintptr_t)g->conv);
-    free(g);
+    if (g) mem_free((void *)(uintptr_t)g->conv);
+    mem_free(g);
 }
 
 static size_t space(size_t n) { return (n + ALIGN - 1) / ALIGN * ALIGN; }

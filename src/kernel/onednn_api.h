@@ -1,3 +1,4 @@
+#include "base/mem.h"
 /* The part of oneDNN 3's C interface that gemm_onednn.c uses, and the same made of oneDNN 2's: where 3 hands out descriptions of memory and of primitives that
  * only it can see into, 2 has structs that the caller fills.
  *
@@ -39,13 +40,13 @@ typedef const dnnl_memory_desc_t *DescView;
 
 static inline dnnl_status_t dnnl_memory_desc_destroy(Desc md)
 {
-    free(md);
+    mem_free(md);
     return dnnl_success;
 }
 
 static inline dnnl_status_t dnnl_memory_desc_clone(Desc *md, DescView of)
 {
-    *md = malloc(sizeof **md);
+    *md = mem_alloc(sizeof **md);
     if (!*md) return dnnl_out_of_memory;
     **md = *of;
     return dnnl_success;

@@ -3,7 +3,7 @@
  * reference takes f64, too (kernels_at(CPU_REF)), and works in it.
  *
  *     Sdpa a = {.t = DT_F32, .B = 1, .H = 12, .Hkv = 12, .N = 197, .M = 197, .D = 64, .E = 64, .q = q, ..., .lower = -SDPA_ANY, .upper = SDPA_ANY};
- *     void *space = malloc(kernels()->sdpa.workspace(&a, threads));
+ *     void *space = mem_alloc(kernels()->sdpa.workspace(&a, threads));
  *     kernels()->sdpa.run(&a, space, threads);
  *
  * Strides in elements; the last dim is contiguous. Nothing else is asked of them: (B, N, H, D) and three in one (B, N, 3, H, D) are strides.
@@ -23,7 +23,7 @@
  *     dq = scale dS k,  dk = scale dS^T q
  *
  *     SdpaBackward d = {.f = a, .dout = dout, .dq = dq, ..., strides};
- *     void *space = malloc(kernels()->sdpa.backward_workspace(&d, threads));
+ *     void *space = mem_alloc(kernels()->sdpa.backward_workspace(&d, threads));
  *     kernels()->sdpa.backward(&d, space, threads);
  *
  * P is 0 in rows whose lse is -inf. dk and dv of a head of keys are summed over the heads that use it, dmask over axes along which the mask

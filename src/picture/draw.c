@@ -1,9 +1,9 @@
 /* Overlays. Contract in draw.h. */
 #include "picture/draw.h"
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include "base/arena.h"
+#include "base/mem.h"
 #include "base/number.h"
 #include "picture/font.h"
 
@@ -143,17 +143,17 @@ bool picture_overlay(const Image *im, const Instances *list, const char *const *
     int least = im->width < im->height ? im->width : im->height, thick = least / 300 + 1, scale = least / 350 + 1;
     size_t line = 3 * (size_t)im->width, legend = (size_t)nprompts * LINE * (size_t)scale + 2 * (size_t)scale, bytes, rows;
     if (!add_size((size_t)im->height, legend, &rows) || rows > INT32_MAX || !mul_size(rows, line, &bytes)) return fail(err, E_LIMIT, "an overlay of %zu rows is too large", rows);
-    uint8_t *mask = malloc((size_t)im->width * (size_t)im->height);
-    *out = (Image){.width = im->width, .height = (int)rows, .channels = 3, .pixels = malloc(bytes)};
+    uint8_t *mask = mem_alloc((size_t)im->width * (size_t)im->height);
+    *out = (Image){.width = im->width, .height = (int)rows, .channels = 3, .pixels = mem_alloc(bytes)};
     if (!mask || !out->pixels) {
-        free(mask);
+        mem_free(mask);
         image_free(out);
-        return fail(err, E_LIMIT, "out of memory");
+        return oom(err);
     }
     memcpy(out->pixels, im->pixels, line * (size_t)im->height);
     for (int i = list->n; i-- > 0;) draw_mask(out, &list->item[i], mask, thick); /* of each prompt the best last, on top */
     for (int i = list->n; i-- > 0;) draw_box(out, &list->item[i], thick, scale);
     draw_legend(out, im->height, list, prompts, nprompts, scale);
-    free(mask);
+    mem_free(mask);
     return true;
 }

@@ -6,13 +6,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/arena.h"
+#include "base/mem.h"
 
 static float sigmoid(float x) { return 1 / (1 + expf(-x)); }
 
 void instances_free(Instances *list)
 {
-    for (int i = 0; i < list->n; i++) free(list->item[i].run);
-    free(list->item);
+    for (int i = 0; i < list->n; i++) mem_free(list->item[i].run);
+    mem_free(list->item);
     *list = (Instances){0};
 }
 
@@ -29,7 +30,7 @@ static void push(Runs *r, uint32_t length)
 {
     if (r->n == r->cap) {
         int cap = r->cap ? 2 * r->cap : 64;
-        uint32_t *more = realloc(r->run, (size_t)cap * sizeof *more);
+        uint32_t *more = mem_grow(r->run, (size_t)cap * sizeof *more);
         if (!more) {
             r->failed = true;
             return;
@@ -62,9 +63,9 @@ typedef struct Axis {
 static bool axis_make(Axis *a, int in, int out)
 {
     float scale = (float)in / (float)out;
-    a->at = malloc((size_t)out * sizeof *a->at);
-    a->next = malloc((size_t)out * sizeof *a->next);
-    a->w = malloc((size_t)out * sizeof *a->w);
+    a->at = mem_alloc((size_t)out * sizeof *a->at);
+    a->next = mem_alloc((size_t)out * sizeof *a->next);
+    a->w = mem_alloc((size_t)out * sizeof *a->w);
     if (!a->at || !a->next || !a->w) return false;
     for (int i = 0; i < out; i++) {
         float x = scale * ((float)i + 0.5f) - 0.5f;
@@ -79,9 +80,9 @@ static bool axis_make(Axis *a, int in, int out)
 
 static void axis_free(Axis *a)
 {
-    free(a->at);
-    free(a->next);
-    free(a->w);
+    mem_free(a->at);
+    mem_free(a->next);
+    mem_free(a->w);
 }
 
 /* Column by column, as the runs go: one column of the small mask between its neighbours, then that stretched. */
@@ -129,8 +130,8 @@ static bool room(Instances *list, Err *err)
 {
     if (list->n < list->cap) return true;
     int cap = list->cap ? 2 * list->cap : 16;
-    Instance *more = realloc(list->item, (size_t)cap * sizeof *more);
-    if (!more) return fail(err, E_LIMIT, "out of memory");
+    Instance *more = mem_grow(list->item, (size_t)cap * sizeof *more);
+    if (!more) return oom(err);
     list->item = more;
     list->cap = cap;
     return true;
@@ -155,11 +156,11 @@ static void place_box(const InstanceRule *rule, const float *b, double *box)
 bool instances_add(Instances *list, const InstanceRule *rule, const GroundingOutputs *out, int prompt, Err *err)
 {
     size_t plane = (size_t)out->mask_height * (size_t)out->mask_width;
-    Kept *kept = calloc((size_t)out->queries + 1, sizeof *kept);
-    float *column = malloc((size_t)out->mask_height * sizeof *column), *chance = malloc(plane * sizeof *chance);
+    Kept *kept = mem_zeroed((size_t)out->queries + 1, sizeof *kept);
+    float *column = mem_alloc((size_t)out->mask_height * sizeof *column), *chance = mem_alloc(plane * sizeof *chance);
     Axis ax = {0}, ay = {0};
     bool ok = axis_make(&ax, out->mask_width, rule->width) && axis_make(&ay, out->mask_height, rule->height) && kept && column && chance;
-    if (!ok) fail(err, E_LIMIT, "out of memory");
+    if (!ok) oom(err);
     int n = 0;
     for (int64_t q = 0; ok && q < out->queries; q++) {
         float score = sigmoid(out->logits[q]) * sigmoid(out->presence);
@@ -176,8 +177,8 @@ bool instances_add(Instances *list, const InstanceRule *rule, const GroundingOut
         Runs r = {0};
         mask_runs(&r, rule, mask, out->mask_height, out->mask_width, &ax, &ay, column);
         if (r.failed) {
-            free(r.run);
-            ok = fail(err, E_LIMIT, "out of memory");
+            mem_free(r.run);
+            ok = oom(err);
             break;
         }
         Instance *in = &list->item[list->n++];
@@ -191,9 +192,9 @@ bool instances_add(Instances *list, const InstanceRule *rule, const GroundingOut
     }
     axis_free(&ax);
     axis_free(&ay);
-    free(kept);
-    free(column);
-    free(chance);
+    mem_free(kept);
+    mem_free(column);
+    mem_free(chance);
     return ok;
 }
 
@@ -282,11 +283,11 @@ static bool join(Instance *a, Instance *b, Err *err)
     Runs both = {0};
     overlap(a, b, &both);
     if (both.failed) {
-        free(both.run);
-        return fail(err, E_LIMIT, "out of memory");
+        mem_free(both.run);
+        return oom(err);
     }
-    free(a->run);
-    free(b->run);
+    mem_free(a->run);
+    mem_free(b->run);
     b->run = NULL;
     a->run = both.run;
     a->runs = both.n;

@@ -1,8 +1,8 @@
 /* Resizing in 8 bits. Contract and source in resize.h. */
 #include "picture/resize.h"
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
+#include "base/mem.h"
 #include "format/taps.h"
 
 /* Weights times 2^bits, for sums in integers. */
@@ -15,7 +15,7 @@ typedef struct Taps16 {
 static void taps16_free(Taps16 *t)
 {
     taps_free(&t->t);
-    free(t->w);
+    mem_free(t->w);
 }
 
 static int clamp(int v, int lo, int hi) { return v < lo ? lo : v > hi ? hi : v; }
@@ -26,8 +26,8 @@ static bool taps16_make(Taps16 *t, int in, int out, Err *err)
     TRY(taps_make(&t->t, in, out, err));
     size_t count = (size_t)out * (size_t)t->t.most;
     double largest = 0;
-    t->w = calloc(count, sizeof *t->w);
-    if (!t->w) return fail(err, E_LIMIT, "out of memory");
+    t->w = mem_zeroed(count, sizeof *t->w);
+    if (!t->w) return oom(err);
     for (size_t i = 0; i < count; i++) largest = fmax(largest, t->t.w[i]);
     for (t->bits = 0; t->bits < 22; t->bits++)
         if ((int)(0.5 + largest * (1 << (t->bits + 1))) >= 1 << 15) break;
@@ -75,9 +75,9 @@ bool picture_resize(const Image *im, int x, int y, int w, int h, int height, int
     Taps16 tx = {0}, ty = {0};
     size_t line = 3 * (size_t)width, stride = 3 * (size_t)im->width;
     const uint8_t *from = im->pixels + (size_t)y * stride + 3 * (size_t)x;
-    uint8_t *rows = malloc((size_t)h * line);
-    int *sum = malloc(line * sizeof *sum);
-    bool ok = (rows && sum) || fail(err, E_LIMIT, "out of memory");
+    uint8_t *rows = mem_alloc((size_t)h * line);
+    int *sum = mem_alloc(line * sizeof *sum);
+    bool ok = (rows && sum) || oom(err);
     ok = ok && taps16_make(&tx, w, width, err) && taps16_make(&ty, h, height, err);
     if (ok) {
         across(&tx, from, stride, h, width, rows);
@@ -85,22 +85,22 @@ bool picture_resize(const Image *im, int x, int y, int w, int h, int height, int
     }
     taps16_free(&tx);
     taps16_free(&ty);
-    free(rows);
-    free(sum);
+    mem_free(rows);
+    mem_free(sum);
     return ok;
 }
 
 bool picture_to_input(const Image *im, int x, int y, int w, int h, int height, int width, const float *mean, const float *std, bool fused, float *out, Err *err)
 {
     size_t plane = (size_t)height * (size_t)width;
-    uint8_t *small = malloc(3 * plane);
-    bool ok = small || fail(err, E_LIMIT, "out of memory");
+    uint8_t *small = mem_alloc(3 * plane);
+    bool ok = small || oom(err);
     ok = ok && picture_resize(im, x, y, w, h, height, width, small, err);
     for (size_t c = 0; ok && c < 3; c++) {
         float scale = fused ? 1 : 255, m = fused ? mean[c] * 255 : mean[c], s = fused ? std[c] * 255 : std[c], of[256];
         for (int v = 0; v < 256; v++) of[v] = ((float)v / scale - m) / s;
         for (size_t i = 0; i < plane; i++) out[c * plane + i] = of[small[3 * i + c]];
     }
-    free(small);
+    mem_free(small);
     return ok;
 }

@@ -6,8 +6,8 @@
  */
 #include "plan/fuse.h"
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
+#include "base/mem.h"
 
 typedef struct Fuser {
     const Graph *g;
@@ -239,8 +239,8 @@ static void find_casts(Fuser *s)
 bool fuse_graph(const Graph *g, Fusion *f, Err *err)
 {
     size_t n = (size_t)g->next_id + 1;
-    *f = (Fusion){.node = calloc(n, sizeof *f->node), .n = g->next_id};
-    Fuser s = {.g = g, .f = f, .uses = calloc(n, sizeof *s.uses), .user = calloc(n, sizeof *s.user)};
+    *f = (Fusion){.node = mem_zeroed(n, sizeof *f->node), .n = g->next_id};
+    Fuser s = {.g = g, .f = f, .uses = mem_zeroed(n, sizeof *s.uses), .user = mem_zeroed(n, sizeof *s.user)};
     bool ok = f->node && s.uses && s.user;
     if (ok) {
         graph_count_uses(g, s.uses);
@@ -252,15 +252,15 @@ bool fuse_graph(const Graph *g, Fusion *f, Err *err)
         find_casts(&s);
     } else {
         fusion_free(f);
-        fail(err, E_LIMIT, "out of memory");
+        oom(err);
     }
-    free(s.uses);
-    free(s.user);
+    mem_free(s.uses);
+    mem_free(s.user);
     return ok;
 }
 
 void fusion_free(Fusion *f)
 {
-    free(f->node);
+    mem_free(f->node);
     *f = (Fusion){0};
 }

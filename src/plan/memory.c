@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/arena.h"
+#include "base/mem.h"
 
 enum { ALIGN = 64, MANY = 4096 }; /* of more blocks, one order is enough */
 
@@ -92,9 +93,9 @@ static bool place_best(Block *block, int *order, int *placed, size_t *kept, int 
 
 bool memory_plan(Block *block, int n, int nsteps, size_t *total, size_t *bound, Err *err)
 {
-    int *order = calloc((size_t)n + 1, sizeof *order), *placed = calloc((size_t)n + 1, sizeof *placed), count = 0;
-    size_t *born = calloc((size_t)nsteps + 2, sizeof *born), *dies = calloc((size_t)nsteps + 2, sizeof *dies), alive = 0;
-    size_t *kept = calloc((size_t)n + 1, sizeof *kept);
+    int *order = mem_zeroed((size_t)n + 1, sizeof *order), *placed = mem_zeroed((size_t)n + 1, sizeof *placed), count = 0;
+    size_t *born = mem_zeroed((size_t)nsteps + 2, sizeof *born), *dies = mem_zeroed((size_t)nsteps + 2, sizeof *dies), alive = 0;
+    size_t *kept = mem_zeroed((size_t)n + 1, sizeof *kept);
     bool ok = order && placed && born && dies && kept;
     *total = *bound = 0;
     for (int i = 0; ok && i < n; i++) {
@@ -108,10 +109,10 @@ bool memory_plan(Block *block, int n, int nsteps, size_t *total, size_t *bound, 
         if (alive > *bound) *bound = alive;
     }
     ok = ok && place_best(block, order, placed, kept, count, *bound, total);
-    free(order);
-    free(placed);
-    free(born);
-    free(dies);
-    free(kept);
+    mem_free(order);
+    mem_free(placed);
+    mem_free(born);
+    mem_free(dies);
+    mem_free(kept);
     return ok || fail(err, E_LIMIT, "out of memory, or activations larger than the address space");
 }

@@ -1,7 +1,7 @@
 /* Building plans. Contract in plan.h. */
 #include "plan/plan.h"
-#include <stdlib.h>
 #include <string.h>
+#include "base/mem.h"
 #include "plan/layout.h"
 #include "plan/memory.h"
 #include "plan/view_table.h"
@@ -24,12 +24,12 @@ static bool call_arg(Arena *a, const Graph *g, const Arg *from, Tensor *const *v
     case ARG_DTYPE: to->dtype = from->dtype; break;
     case ARG_VALUES:
         to->ts = arena_array(a, Tensor *, from->n + 1);
-        if (!to->ts) return fail(err, E_LIMIT, "out of memory");
+        if (!to->ts) return oom(err);
         for (int i = 0; i < from->n; i++) to->ts[i] = from->vs[i] ? value[from->vs[i]->id] : NULL;
         break;
     case ARG_EXPRS:
         to->ss = arena_array(a, Scalar, from->n + 1);
-        if (!to->ss) return fail(err, E_LIMIT, "out of memory");
+        if (!to->ss) return oom(err);
         for (int i = 0; i < from->n; i++) TRY(ex_eval(g->ex, from->es[i], b, &to->ss[i], err));
         break;
     default: break;
@@ -41,7 +41,7 @@ bool plan_call(Arena *a, const Graph *g, const Node *n, Tensor *const *value, co
 {
     int np = n->op->schema->nparams;
     *c = (Call){.node = n, .arg = arena_array(a, CallArg, np + 1), .nout = n->nout, .out = arena_array(a, Tensor *, n->nout + 1)};
-    if (!c->arg || !c->out) return fail(err, E_LIMIT, "out of memory");
+    if (!c->arg || !c->out) return oom(err);
     for (int i = 0; i < np; i++)
         TRY(call_arg(a, g, &n->arg[i], value, b, &c->arg[i], err) || within(err, "argument '%s'", n->op->schema->params[i].name));
     return true;
@@ -101,7 +101,7 @@ static Tensor *new_tensor(Builder *s, const Value *v)
 {
     Tensor *t = arena_new(s->p->arena, Tensor);
     if (!t) {
-        fail(s->err, E_LIMIT, "out of memory");
+        oom(s->err);
         return NULL;
     }
     t->dtype = v->dtype;
@@ -125,7 +125,7 @@ static bool add_given(Builder *s, Value *v)
     const Tensor *t = s->in->given[v->id];
     if (!t || s->p->value[v->id]) return true;
     Tensor *copy = arena_new(s->p->arena, Tensor);
-    if (!copy) return fail(s->err, E_LIMIT, "out of memory");
+    if (!copy) return oom(s->err);
     *copy = *t;
     s->p->value[v->id] = copy;
     int slot = s->in->slot ? s->in->slot[v->id] : 0;
@@ -150,7 +150,7 @@ static bool add_inputs(Builder *s)
 static bool grow(void **list, int *cap, size_t size)
 {
     int n = *cap ? *cap * 2 : 64;
-    void *p = realloc(*list, (size_t)n * size);
+    void *p = mem_grow(*list, (size_t)n * size);
     if (!p) return false;
     *list = p;
     *cap = n;
@@ -163,9 +163,9 @@ static int add_owned(Builder *s, size_t bytes, bool kept)
     Plan *p = s->p;
     if (p->nconst == s->cap_const) {
         int cap = s->cap_const;
-        bool *list = grow((void **)&p->const_size, &cap, sizeof(size_t)) ? realloc(p->const_kept, (size_t)cap * sizeof *list) : NULL;
+        bool *list = grow((void **)&p->const_size, &cap, sizeof(size_t)) ? mem_grow(p->const_kept, (size_t)cap * sizeof *list) : NULL;
         if (!list) {
-            fail(s->err, E_LIMIT, "out of memory");
+            oom(s->err);
             return -1;
         }
         p->const_kept = list;
@@ -186,7 +186,7 @@ static bool add_storage(Builder *s, const Value *v, Tensor *t, bool constant)
         s->p->place[v->id] = (Place){HOME_CONST, at, 0};
         return at >= 0;
     }
-    if (s->p->nblock == s->cap_block && !grow((void **)&s->p->block, &s->cap_block, sizeof(Block))) return fail(s->err, E_LIMIT, "out of memory");
+    if (s->p->nblock == s->cap_block && !grow((void **)&s->p->block, &s->cap_block, sizeof(Block))) return oom(s->err);
     s->p->block[s->p->nblock] = (Block){.size = bytes, .first = s->p->nsteps, .last = s->p->nsteps};
     s->p->place[v->id] = (Place){HOME_ARENA, s->p->nblock++, 0};
     return true;
@@ -271,8 +271,8 @@ static int taken_place(const Builder *s, const Node *n, const FusedNode *fused, 
 static bool take_places(Builder *s)
 {
     Plan *p = s->p;
-    int *moved = calloc((size_t)p->nblock + 1, sizeof *moved); /* by block: 1 + the block that took it up */
-    if (!moved) return fail(s->err, E_LIMIT, "out of memory");
+    int *moved = mem_zeroed((size_t)p->nblock + 1, sizeof *moved); /* by block: 1 + the block that took it up */
+    if (!moved) return oom(s->err);
     for (int i = 0; i < p->nsteps; i++) {
         if (p->step[i].takes < 0) continue;
         int from = p->place[p->step[i].node->out[0]->id].index, to = p->step[i].takes;
@@ -284,7 +284,7 @@ static bool take_places(Builder *s)
     }
     for (int i = 0; i < p->nvalues; i++)
         while (p->place[i].home == HOME_ARENA && moved[p->place[i].index]) p->place[i].index = moved[p->place[i].index] - 1;
-    free(moved);
+    mem_free(moved);
     return true;
 }
 
@@ -448,8 +448,8 @@ bool plan_settle(Plan *p, Err *err)
     p->settled = true;
     if ((now = whole(p)) <= p->arena_bytes) return true;
     int n = p->nblock;
-    Block *b = calloc((size_t)(n + p->nsteps) + 1, sizeof *b);
-    if (!b) return fail(err, E_LIMIT, "out of memory");
+    Block *b = mem_zeroed((size_t)(n + p->nsteps) + 1, sizeof *b);
+    if (!b) return oom(err);
     memcpy(b, p->block, (size_t)n * sizeof *b);
     for (int i = 0; i < p->nsteps; i++)
         if (!p->step[i].constant) b[n++] = (Block){.size = p->step[i].scratch, .first = i, .last = i};
@@ -467,7 +467,7 @@ bool plan_settle(Plan *p, Err *err)
         p->arena_bytes = arena;
         p->base = NULL;
     }
-    free(b);
+    mem_free(b);
     return ok;
 }
 
@@ -475,8 +475,8 @@ bool plan_settle(Plan *p, Err *err)
 static bool set_apart(Builder *s)
 {
     Plan *p = s->p;
-    int *at = calloc((size_t)p->nblock + 1, sizeof *at);
-    bool ok = at != NULL || fail(s->err, E_LIMIT, "out of memory");
+    int *at = mem_zeroed((size_t)p->nblock + 1, sizeof *at);
+    bool ok = at != NULL || oom(s->err);
     for (int i = 0; ok && i < p->nblock; i++) {
         at[i] = -1;
         if (!p->block[i].size || p->block[i].last < p->nsteps) continue;
@@ -485,7 +485,7 @@ static bool set_apart(Builder *s)
     }
     for (int i = 0; ok && i < p->nvalues; i++)
         if (p->place[i].home == HOME_ARENA && at[p->place[i].index] >= 0) p->place[i] = (Place){HOME_CONST, at[p->place[i].index], p->place[i].offset};
-    free(at);
+    mem_free(at);
     return ok;
 }
 
@@ -493,8 +493,8 @@ static bool set_apart(Builder *s)
 static bool set_outputs(Builder *s)
 {
     Plan *p = s->p;
-    int *at = calloc((size_t)p->nblock + 1, sizeof *at);
-    if (!at) return fail(s->err, E_LIMIT, "out of memory");
+    int *at = mem_zeroed((size_t)p->nblock + 1, sizeof *at);
+    if (!at) return oom(s->err);
     for (int i = 0; i < s->g->noutput; i++) {
         const Value *v = s->g->output[i].value;
         const Tensor *t = p->value[v->id];
@@ -506,7 +506,7 @@ static bool set_outputs(Builder *s)
     }
     for (int i = 0; i < p->nvalues; i++)
         if (p->place[i].home == HOME_ARENA && at[p->place[i].index]) p->place[i] = (Place){HOME_INPUT, at[p->place[i].index] - 1, p->place[i].offset};
-    free(at);
+    mem_free(at);
     return true;
 }
 
@@ -522,8 +522,8 @@ static bool place_blocks(Builder *s)
         if (!add_size(bytes, p->const_size[i], &bytes)) bytes = SIZE_MAX;
     if (s->in->memory_limit && bytes > s->in->memory_limit)
         return fail(s->err, E_LIMIT, "these sizes need %zu bytes of activations, the limit is %zu", bytes, s->in->memory_limit);
-    p->const_data = calloc((size_t)p->nconst + 1, sizeof *p->const_data);
-    if (!p->const_data) return fail(s->err, E_LIMIT, "out of memory");
+    p->const_data = mem_zeroed((size_t)p->nconst + 1, sizeof *p->const_data);
+    if (!p->const_data) return oom(s->err);
     fill_steps(p);
     return true;
 }
@@ -536,13 +536,13 @@ static bool build(Builder *s)
     p->nvalues = g->next_id;
     p->value = arena_array(p->arena, Tensor *, n);
     p->place = arena_array(p->arena, Place, n);
-    p->step = calloc((size_t)g->nnodes + 1, sizeof *p->step);
-    p->node = calloc((size_t)g->nnodes + 1, sizeof *p->node);
-    s->need = calloc(n, 1);
-    s->constant = calloc(n, 1);
-    s->stable = calloc(n, 1);
-    s->leaves = calloc(n, 1);
-    if (!p->value || !p->place || !p->step || !p->node || !s->need || !s->constant || !s->stable || !s->leaves) return fail(s->err, E_LIMIT, "out of memory");
+    p->step = mem_zeroed((size_t)g->nnodes + 1, sizeof *p->step);
+    p->node = mem_zeroed((size_t)g->nnodes + 1, sizeof *p->node);
+    s->need = mem_zeroed(n, 1);
+    s->constant = mem_zeroed(n, 1);
+    s->stable = mem_zeroed(n, 1);
+    s->leaves = mem_zeroed(n, 1);
+    if (!p->value || !p->place || !p->step || !p->node || !s->need || !s->constant || !s->stable || !s->leaves) return oom(s->err);
     for (int i = 0; i < g->noutput; i++) s->leaves[g->output[i].value->id] = 1;
     for (int i = 0; i < g->nmutation; i++) s->leaves[g->mutation[i].value->id] = 1;
     find_needed(s);
@@ -566,15 +566,15 @@ static bool keep_sizes(Plan *p, const Binding *b)
 
 Plan *plan_build(const PlanInput *in, const Binding *b, Err *err)
 {
-    Plan *p = calloc(1, sizeof *p);
+    Plan *p = mem_zeroed(1, sizeof *p);
     Builder s = {.in = in, .g = in->graph, .p = p, .b = b, .err = err};
     bool ok = p && (p->arena = arena_create(0)) != NULL;
-    if (!ok) fail(err, E_LIMIT, "out of memory");
-    ok = ok && (keep_sizes(p, b) || fail(err, E_LIMIT, "out of memory")) && build(&s);
-    free(s.need);
-    free(s.constant);
-    free(s.stable);
-    free(s.leaves);
+    if (!ok) oom(err);
+    ok = ok && (keep_sizes(p, b) || oom(err)) && build(&s);
+    mem_free(s.need);
+    mem_free(s.constant);
+    mem_free(s.stable);
+    mem_free(s.leaves);
     if (ok) return p;
     plan_free(p);
     return NULL;
@@ -585,15 +585,15 @@ void plan_free(Plan *p)
     if (!p) return;
     for (int i = 0; p->step && i < p->nsteps; i++)
         if (p->step[i].call.state_free) p->step[i].call.state_free(p->step[i].call.state);
-    for (int i = 0; p->const_data && i < p->nconst; i++) free(p->const_data[i]);
-    free(p->const_data);
-    free(p->const_size);
-    free(p->const_kept);
-    free(p->block);
-    free(p->step);
-    free(p->node);
+    for (int i = 0; p->const_data && i < p->nconst; i++) mem_free(p->const_data[i]);
+    mem_free(p->const_data);
+    mem_free(p->const_size);
+    mem_free(p->const_kept);
+    mem_free(p->block);
+    mem_free(p->step);
+    mem_free(p->node);
     arena_destroy(p->arena);
-    free(p);
+    mem_free(p);
 }
 
 void plan_place(Plan *p, unsigned char *base, void *const *input)

@@ -1,9 +1,9 @@
 /* Builders. Contract in build.h. */
 #include "rewrite/build.h"
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 #include "base/map.h"
+#include "base/mem.h"
 
 enum { MADE_PER_NODE = 16, MADE_BUILTIN = 64, MADE_FROM_ONE = 400 };
 
@@ -76,13 +76,13 @@ static uint64_t hash_node(const Op *op, const Arg *arg)
 static bool rehash(Rewrite *rw)
 {
     int n = rw->nbuckets ? rw->nbuckets * 2 : 1024;
-    int *bucket = calloc((size_t)n, sizeof *bucket), *chain = realloc(rw->chain, (size_t)n * sizeof *chain);
+    int *bucket = mem_zeroed((size_t)n, sizeof *bucket), *chain = mem_grow(rw->chain, (size_t)n * sizeof *chain);
     if (chain) rw->chain = chain;
     if (!bucket || !chain) {
-        free(bucket);
+        mem_free(bucket);
         return false;
     }
-    free(rw->bucket);
+    mem_free(rw->bucket);
     rw->bucket = bucket;
     rw->nbuckets = n;
     for (int i = 0; i < rw->nghosts; i++) {
@@ -107,7 +107,7 @@ Node *rewrite_made(Rewrite *rw, const Op *op, const Arg *arg)
 
 static Value *out_of_memory(Rewrite *rw)
 {
-    fail(rw->err, E_LIMIT, "out of memory");
+    oom(rw->err);
     rw->hard = true;
     return NULL;
 }
@@ -124,7 +124,7 @@ static void hold(void *user, Value **slot)
     Rewrite *rw = h->rw;
     if (rw->nholders == rw->holder_cap) {
         int cap = rw->holder_cap ? rw->holder_cap * 2 : 1024;
-        Holder *grown = realloc(rw->holder, (size_t)cap * sizeof *grown);
+        Holder *grown = mem_grow(rw->holder, (size_t)cap * sizeof *grown);
         if (!grown) {
             h->ok = false;
             return;
@@ -141,7 +141,7 @@ bool rewrite_remember(Rewrite *rw, Node *n)
 {
     if (rw->nghosts == rw->ghost_cap) {
         int cap = rw->ghost_cap ? rw->ghost_cap * 2 : 512;
-        Node **grown = realloc(rw->ghost, (size_t)cap * sizeof *grown);
+        Node **grown = mem_grow(rw->ghost, (size_t)cap * sizeof *grown);
         if (!grown) return false;
         rw->ghost = grown;
         rw->ghost_cap = cap;

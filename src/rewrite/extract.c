@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/mem.h"
 #include "base/number.h"
 #include "shape/solve.h"
 
@@ -30,8 +31,6 @@ typedef struct Cut {
     const Value *asker;      /* whose operands are looked at */
     int nsymbols;
 } Cut;
-
-static bool no_memory(Cut *c) { return fail(c->err, E_LIMIT, "out of memory"); }
 
 /* ------------------------------------------------------------------ names */
 
@@ -120,7 +119,7 @@ static bool resolve(Cut *c, const char *const *from, int nfrom, const char *cons
     c->named = nfrom > 0;
     c->from = arena_array(c->to->arena, Value *, nfrom + g->ninput + 1);
     c->result = arena_array(c->to->arena, Value *, nto + g->noutput + 1);
-    if (!c->from || !c->result) return no_memory(c);
+    if (!c->from || !c->result) return oom(c->err);
     for (int i = 0; i < nfrom; i++) {
         Value *v;
         int k = 0;
@@ -201,13 +200,13 @@ static bool new_sizes(Cut *c)
             if (c->memo[e->id] || ex_is_const(e) || only_unknown(c, e) == -1) continue;
             int64_t number = required_number(c, e);
             if (number >= 0) {
-                if (!(c->memo[e->id] = ex_int(c->to->ex, number))) return no_memory(c);
+                if (!(c->memo[e->id] = ex_int(c->to->ex, number))) return oom(c->err);
                 continue;
             }
             char *name = arena_printf(c->to->arena, "%s_%d", c->from[i]->name, d);
             while (name && expr_find_symbol(c->g->ex, name)) name = arena_printf(c->to->arena, "%s_", name);
             Expr *s = name ? ex_symbol(c->to->ex, name) : NULL;
-            if (!s) return no_memory(c);
+            if (!s) return oom(c->err);
             ex_range(c->g->ex, e, &lo, &hi);
             expr_set_range(c->to->ex, (int)s->i, lo > 0 ? lo : 0, hi);
             c->memo[e->id] = s;
@@ -363,7 +362,7 @@ static Expr *copy_expr(Cut *c, const Expr *e)
 static bool copy_dims(Cut *c, const Value *v, Expr **dim)
 {
     for (int d = 0; d < v->rank; d++)
-        if (!(dim[d] = copy_expr(c, v->dim[d]))) return no_memory(c);
+        if (!(dim[d] = copy_expr(c, v->dim[d]))) return oom(c->err);
     return true;
 }
 
@@ -375,7 +374,7 @@ static bool copy_inputs(Cut *c)
         const Value *v = c->named ? c->from[i] : g->input[i];
         if (!c->boundary[v->id]) continue;
         Value *mine = copy_dims(c, v, dim) ? graph_add_input(c->to, v->name, v->dtype, v->rank, dim) : NULL;
-        if (!mine) return no_memory(c);
+        if (!mine) return oom(c->err);
         if (v->label) mine->label = arena_strdup(c->to->arena, v->label);
         c->copy[v->id] = mine;
         for (int d = 0; d < v->rank; d++) { /* a plain size binds its symbol */
@@ -387,7 +386,7 @@ static bool copy_inputs(Cut *c)
         }
     }
     c->to->scalar_input = arena_array(c->to->arena, ScalarInput, g->nscalar_input + 1);
-    if (!c->to->scalar_input) return no_memory(c);
+    if (!c->to->scalar_input) return oom(c->err);
     for (int i = 0; i < g->nscalar_input; i++) {
         const ScalarInput *s = &g->scalar_input[i];
         if (!c->scalar[i]) continue;
@@ -395,7 +394,7 @@ static bool copy_inputs(Cut *c)
         *mine = (ScalarInput){arena_strdup(c->to->arena, s->name), s->value, c->to->ninput + c->to->nscalar_input};
         c->to->nscalar_input++;
         if (s->value.kind == ARG_STR) mine->value.s = arena_strdup(c->to->arena, s->value.s);
-        if (s->value.kind == ARG_EXPR && !(mine->value.e = copy_expr(c, s->value.e))) return no_memory(c);
+        if (s->value.kind == ARG_EXPR && !(mine->value.e = copy_expr(c, s->value.e))) return oom(c->err);
         Symbol *bound = s->value.kind == ARG_EXPR && mine->value.e->kind == EX_SYM ? expr_symbol(c->to->ex, (int)mine->value.e->i) : NULL;
         if (bound && bound->source == SYM_FREE) bound->source = SYM_INPUT;
     }
@@ -419,10 +418,10 @@ static bool copy_weights(Cut *c)
         if (!c->kept[v->id] || c->boundary[v->id]) continue;
         Tensor *data = arena_new(c->to->arena, Tensor);
         const char *fqn = v->fqn ? arena_strdup(c->to->arena, v->fqn) : NULL;
-        if (!data || (v->fqn && !fqn)) return no_memory(c);
+        if (!data || (v->fqn && !fqn)) return oom(c->err);
         *data = *v->data;
         Value *mine = graph_add_weight(c->to, v->name, fqn, data);
-        if (!mine) return no_memory(c);
+        if (!mine) return oom(c->err);
         mine->weight = v->weight;
         mine->persistent = v->persistent;
         mine->frozen = v->frozen;
@@ -437,17 +436,17 @@ static bool copy_arg(Cut *c, const Arg *from, Arg *to)
     *to = *from;
     switch (from->kind) {
     case ARG_VALUE: to->v = c->copy[from->v->id]; return true;
-    case ARG_STR: return (to->s = arena_strdup(a, from->s)) || no_memory(c);
-    case ARG_EXPR: return (to->e = copy_expr(c, from->e)) || no_memory(c);
+    case ARG_STR: return (to->s = arena_strdup(a, from->s)) || oom(c->err);
+    case ARG_EXPR: return (to->e = copy_expr(c, from->e)) || oom(c->err);
     case ARG_VALUES:
         to->vs = arena_array(a, Value *, from->n + 1);
         for (int i = 0; to->vs && i < from->n; i++) to->vs[i] = from->vs[i] ? c->copy[from->vs[i]->id] : NULL;
-        return to->vs || no_memory(c);
+        return to->vs || oom(c->err);
     case ARG_EXPRS:
         to->es = arena_array(a, Expr *, from->n + 1);
         for (int i = 0; to->es && i < from->n; i++)
-            if (!(to->es[i] = copy_expr(c, from->es[i]))) return no_memory(c);
-        return to->es || no_memory(c);
+            if (!(to->es[i] = copy_expr(c, from->es[i]))) return oom(c->err);
+        return to->es || oom(c->err);
     default: return true; /* what a loop runs stays the whole graph's, as weights do */
     }
 }
@@ -456,7 +455,7 @@ static bool copy_node(Cut *c, const Node *n)
 {
     Arg *args = arena_array(c->to->arena, Arg, n->op->schema->nparams + 1);
     Expr *dim[MAX_RANK];
-    if (!args) return no_memory(c);
+    if (!args) return oom(c->err);
     for (int i = 0; i < n->op->schema->nparams; i++) TRY(copy_arg(c, &n->arg[i], &args[i]));
     Node *mine = graph_add_declared(c->to, n->op, args, n->nout, n->name, c->err);
     TRY(mine);
@@ -536,19 +535,19 @@ Graph *graph_extract(const Graph *g, const char *const *from, int nfrom, const c
 {
     size_t values = (size_t)g->next_id + 1, exprs = (size_t)expr_node_count(g->ex) + 1, symbols = (size_t)expr_symbol_count(g->ex) + 1;
     Cut c = {.g = g, .to = graph_create(), .err = err, .nsymbols = expr_symbol_count(g->ex)};
-    c.scalar = calloc((size_t)g->nscalar_input + 1, sizeof *c.scalar);
-    c.known = calloc(symbols, sizeof *c.known);
-    c.needed = calloc(symbols, sizeof *c.needed);
-    c.boundary = calloc(values, sizeof *c.boundary);
-    c.kept = calloc(values, sizeof *c.kept);
-    c.seen = calloc(exprs, sizeof *c.seen);
-    c.copy = calloc(values, sizeof *c.copy);
-    c.memo = calloc(exprs, sizeof *c.memo);
-    c.stack = calloc(values, sizeof *c.stack);
-    bool ok = (c.to && c.scalar && c.known && c.needed && c.boundary && c.kept && c.seen && c.copy && c.memo && c.stack) || fail(err, E_LIMIT, "out of memory");
+    c.scalar = mem_zeroed((size_t)g->nscalar_input + 1, sizeof *c.scalar);
+    c.known = mem_zeroed(symbols, sizeof *c.known);
+    c.needed = mem_zeroed(symbols, sizeof *c.needed);
+    c.boundary = mem_zeroed(values, sizeof *c.boundary);
+    c.kept = mem_zeroed(values, sizeof *c.kept);
+    c.seen = mem_zeroed(exprs, sizeof *c.seen);
+    c.copy = mem_zeroed(values, sizeof *c.copy);
+    c.memo = mem_zeroed(exprs, sizeof *c.memo);
+    c.stack = mem_zeroed(values, sizeof *c.stack);
+    bool ok = (c.to && c.scalar && c.known && c.needed && c.boundary && c.kept && c.seen && c.copy && c.memo && c.stack) || oom(err);
     ok = ok && cut(&c, from, nfrom, to, nto);
     void *parts[] = {c.scalar, c.known, c.needed, c.boundary, c.kept, c.seen, c.copy, c.memo, c.stack};
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) free(parts[i]);
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) mem_free(parts[i]);
     if (ok) return c.to;
     graph_free(c.to);
     return NULL;

@@ -31,7 +31,7 @@ static bool product_of_value(Rewrite *rw, const Arg *a, Product *p)
     p->t = arena_array(rw->scratch, double, p->n);
     if (!p->s || !p->t) {
         rw->hard = true;
-        return fail(rw->err, E_LIMIT, "out of memory");
+        return oom(rw->err);
     }
     for (int64_t c = 0; c < p->n; c++) p->s[c] = 1;
     return true;

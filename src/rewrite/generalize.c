@@ -10,11 +10,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/mem.h"
 #include "rewrite/generalize_build.h"
 
 enum { MAX_BUILDS = 2000, MAX_TRIALS = 48 };
-
-static bool no_memory(Err *err) { return fail(err, E_LIMIT, "out of memory"); }
 
 /* ------------------------------------------------------------------ input files */
 
@@ -118,9 +117,9 @@ typedef struct Saved {
 static bool save(Gen *gen, Saved *s, Err *err)
 {
     s->n = gen->holes.count;
-    s->hole = malloc((s->n + 1) * sizeof *s->hole);
-    s->size = malloc(((size_t)gen->nsize + 1) * sizeof *s->size);
-    if (!s->hole || !s->size) return no_memory(err);
+    s->hole = mem_alloc((s->n + 1) * sizeof *s->hole);
+    s->size = mem_alloc(((size_t)gen->nsize + 1) * sizeof *s->size);
+    if (!s->hole || !s->size) return oom(err);
     for (size_t i = 0; i < s->n; i++) s->hole[i] = *(Hole *)gen->holes.entries[i].value;
     if (gen->nsize) memcpy(s->size, gen->size, (size_t)gen->nsize * sizeof *s->size);
     return true;
@@ -138,8 +137,8 @@ static void restore(Gen *gen, Saved *s)
 
 static void saved_free(Saved *s)
 {
-    free(s->hole);
-    free(s->size);
+    mem_free(s->hole);
+    mem_free(s->size);
 }
 
 /* Tries what was changed at step `from` since `before`: kept when it is better up to last_step; else taken back. What was settled behind
@@ -169,7 +168,7 @@ typedef bool Remedy(Gen *gen, const Build *b, const Residual *r, Cost now, bool 
 static void mark_cone(const Gen *gen, int step, bool *in)
 {
     const Aligned *a = &gen->al;
-    int *maker = malloc(((size_t)a->nvalue + 1) * sizeof *maker);
+    int *maker = mem_alloc(((size_t)a->nvalue + 1) * sizeof *maker);
     memset(in, 0, (size_t)a->nstep * sizeof *in);
     if (!maker) return;
     for (int i = 0; i < a->nvalue; i++) maker[i] = -1;
@@ -179,7 +178,7 @@ static void mark_cone(const Gen *gen, int step, bool *in)
     for (int i = step; i >= 0; i--)
         for (int k = 0; in[i] && k < a->step[i].noperand; k++)
             if (maker[a->step[i].operand[k]] >= 0) in[maker[a->step[i].operand[k]]] = true;
-    free(maker);
+    mem_free(maker);
 }
 
 /* Of one pad the end before the beginning: that is where models fill up. */
@@ -193,8 +192,8 @@ static int latest_first(const void *x, const void *y)
 /* Holes of steps before this one that it depends on, the nearest first. */
 static Hole **holes_before(Gen *gen, int step, int *n)
 {
-    bool *in = calloc((size_t)gen->al.nstep + 1, sizeof *in);
-    Hole **list = malloc((gen->holes.count + 1) * sizeof *list);
+    bool *in = mem_zeroed((size_t)gen->al.nstep + 1, sizeof *in);
+    Hole **list = mem_alloc((gen->holes.count + 1) * sizeof *list);
     *n = 0;
     if (in && list) {
         mark_cone(gen, step, in);
@@ -204,7 +203,7 @@ static Hole **holes_before(Gen *gen, int step, int *n)
         }
         qsort(list, (size_t)*n, sizeof *list, latest_first);
     }
-    free(in);
+    mem_free(in);
     return list;
 }
 
@@ -221,7 +220,7 @@ static bool reconsider_pads(Gen *gen, const Build *b, const Residual *r, Cost no
     int n, tried = 0;
     Saved before;
     Hole **hole = holes_before(gen, r->step, &n);
-    if (!hole) return no_memory(err);
+    if (!hole) return oom(err);
     bool ok = save(gen, &before, err);
     *kept = false;
     for (int i = 0; ok && !*kept && i < n && tried < MAX_TRIALS; i++) {
@@ -234,7 +233,7 @@ static bool reconsider_pads(Gen *gen, const Build *b, const Residual *r, Cost no
         }
     }
     saved_free(&before);
-    free(hole);
+    mem_free(hole);
     return ok;
 }
 
@@ -322,7 +321,7 @@ static bool reopen(Gen *gen, const Build *b, const Residual *r, Cost now, bool *
     int n, tried = 0;
     Saved before;
     Hole **hole = holes_before(gen, r->step, &n);
-    if (!hole) return no_memory(err);
+    if (!hole) return oom(err);
     bool ok = save(gen, &before, err);
     *kept = false;
     for (int pass = 0; pass < 2; pass++)
@@ -340,7 +339,7 @@ static bool reopen(Gen *gen, const Build *b, const Residual *r, Cost now, bool *
             tried++;
         }
     saved_free(&before);
-    free(hole);
+    mem_free(hole);
     return ok;
 }
 
@@ -358,7 +357,7 @@ static bool relate(Gen *gen, const Build *b, const Residual *r, Cost now, bool *
             if (gen->size[k].relation && strstr(gen->size[k].relation, z->symbol)) e = NULL;
         if (!e || ex_is_const(e)) continue;
         z->relation = expr_text(b, e);
-        ok = z->relation ? trial(gen, 0, r->step, now, &before, kept, err) : no_memory(err);
+        ok = z->relation ? trial(gen, 0, r->step, now, &before, kept, err) : oom(err);
     }
     saved_free(&before);
     return ok;
@@ -414,7 +413,7 @@ bool generalize(const Graph *const *file, const char *const *name, int nfiles, c
     if (nfiles < 2 || nfiles > GEN_FILES) return fail(err, E_USAGE, "found %d files, expected 2 to %d", nfiles, GEN_FILES);
     for (int f = 0; f < nfiles; f++) TRY(check_static(file[f], name[f], err));
     out->arena = arena_create(0);
-    if (!out->arena) return no_memory(err);
+    if (!out->arena) return oom(err);
     Gen gen = {.arena = out->arena, .al = {.arena = out->arena, .nfiles = nfiles, .file = file, .file_name = name}};
     bool ok = run(&gen, o, out, err);
     align_free(&gen.al);

@@ -6,9 +6,9 @@
  *     a: pad(x, [0, 2]), reshape      b: reshape           ->  step pad: a's node; in b the result is x
  */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include "rewrite/generalize_impl.h"
+#include "base/mem.h"
 
 enum { LOOK_AHEAD = 8 };
 
@@ -29,7 +29,7 @@ static int new_merged(Aligned *a)
 {
     if (a->nvalue == a->value_cap) {
         int cap = a->value_cap ? a->value_cap * 2 : 256;
-        Merged *grown = realloc(a->value, (size_t)cap * sizeof *grown);
+        Merged *grown = mem_grow(a->value, (size_t)cap * sizeof *grown);
         if (!grown) return -1;
         a->value = grown;
         a->value_cap = cap;
@@ -162,7 +162,7 @@ static bool push_step(Walk *w, const Step *s)
 {
     if (w->nout == w->cap) {
         int cap = w->cap ? w->cap * 2 : 256;
-        Step *grown = realloc(w->out, (size_t)cap * sizeof *grown);
+        Step *grown = mem_grow(w->out, (size_t)cap * sizeof *grown);
         if (!grown) return !(w->memory = true);
         w->out = grown;
         w->cap = cap;
@@ -402,17 +402,17 @@ static bool say_difference(Walk *w, int i, const Node *n, Err *err)
 {
     Aligned *a = w->a;
     char x[320], y[320];
-    if (w->memory) return fail(err, E_LIMIT, "out of memory");
+    if (w->memory) return oom(err);
     node_text(i < w->nold ? w->old[i].node[w->old[i].base] : NULL, x, sizeof x);
     node_text(n, y, sizeof y);
     a->differs = arena_printf(a->arena, "structure differs: %s has %s where %s has %s: %s", a->file_name[0], x, a->file_name[w->f], y, advice(a, w->f));
-    return a->differs || fail(err, E_LIMIT, "out of memory");
+    return a->differs || oom(err);
 }
 
 static bool say(Aligned *a, Err *err, const char *text)
 {
     a->differs = text ? arena_strdup(a->arena, text) : NULL;
-    return a->differs || fail(err, E_LIMIT, "out of memory");
+    return a->differs || oom(err);
 }
 
 /* Inputs by name, dtype and rank; outputs and written buffers by number. */
@@ -443,7 +443,7 @@ static bool first_file(Aligned *a, Err *err)
     Walk w = {.a = a};
     for (int i = 0; i < g->ninput; i++) {
         int m = new_merged(a);
-        if (m < 0) return fail(err, E_LIMIT, "out of memory");
+        if (m < 0) return oom(err);
         bind_value(a, m, 0, g->input[i]);
     }
     bool ok = true;
@@ -461,7 +461,7 @@ static bool first_file(Aligned *a, Err *err)
     }
     a->step = w.out;
     a->nstep = w.nout;
-    return ok || fail(err, E_LIMIT, "out of memory");
+    return ok || oom(err);
 }
 
 static bool further_file(Aligned *a, int f, Err *err)
@@ -479,7 +479,7 @@ static bool further_file(Aligned *a, int f, Err *err)
         for (int depth = 0; !ok && depth <= LOOK_AHEAD && !w.memory; depth++) ok = next_pair(&w, &i, &n, depth);
     }
     bool told = ok || say_difference(&w, i, n, err);
-    free(a->step);
+    mem_free(a->step);
     a->step = w.out;
     a->nstep = w.nout;
     return told;
@@ -491,7 +491,7 @@ static bool ends(Aligned *a, Err *err)
     const Graph *g = a->file[0];
     a->output = arena_array(a->arena, int, g->noutput + 1);
     a->mutation = arena_array(a->arena, int, 2 * graph_mutations(g) + 1);
-    if (!a->output || !a->mutation) return fail(err, E_LIMIT, "out of memory");
+    if (!a->output || !a->mutation) return oom(err);
     for (int i = 0; i < g->noutput; i++) {
         Value *v[GEN_FILES] = {NULL};
         for (int f = 0; f < a->nfiles; f++) v[f] = a->file[f]->output[i].value;
@@ -512,8 +512,8 @@ static bool ends(Aligned *a, Err *err)
 bool align_graphs(Aligned *a, Err *err)
 {
     for (int f = 0; f < a->nfiles; f++) {
-        a->of[f] = malloc(((size_t)a->file[f]->next_id + 1) * sizeof *a->of[f]);
-        if (!a->of[f]) return fail(err, E_LIMIT, "out of memory");
+        a->of[f] = mem_alloc(((size_t)a->file[f]->next_id + 1) * sizeof *a->of[f]);
+        if (!a->of[f]) return oom(err);
         for (int i = 0; i <= a->file[f]->next_id; i++) a->of[f][i] = -1;
     }
     TRY(first_file(a, err));
@@ -523,7 +523,7 @@ bool align_graphs(Aligned *a, Err *err)
 
 void align_free(Aligned *a)
 {
-    for (int f = 0; f < GEN_FILES; f++) free(a->of[f]);
-    free(a->step);
-    free(a->value);
+    for (int f = 0; f < GEN_FILES; f++) mem_free(a->of[f]);
+    mem_free(a->step);
+    mem_free(a->value);
 }

@@ -1,8 +1,8 @@
 /* Finding out how constant tensors follow from sizes. Contract and examples in generalize_baked.h. */
 #include "rewrite/generalize_baked.h"
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
+#include "base/mem.h"
 
 /* One file's tensor, contiguous, with its axes split into parts. */
 typedef struct Dense {
@@ -128,8 +128,8 @@ static bool find_affine(Arena *arena, Baked *b, const Dense *d, int nfiles)
     double *base[GEN_FILES] = {NULL}, (*slope[GEN_FILES])[MAX_PARTS] = {NULL};
     bool ok = true, enough = false;
     for (int f = 0; f < nfiles && ok; f++) {
-        base[f] = malloc((size_t)nfixed * sizeof **base + 8);
-        slope[f] = malloc((size_t)nfixed * sizeof **slope + 8);
+        base[f] = mem_alloc((size_t)nfixed * sizeof **base + 8);
+        slope[f] = mem_alloc((size_t)nfixed * sizeof **slope + 8);
         ok = base[f] && slope[f];
         for (int64_t i = 0; ok && i < nfixed; i++)
             for (int k = 0; k < MAX_PARTS; k++) slope[f][i][k] = NAN;
@@ -144,8 +144,8 @@ static bool find_affine(Arena *arena, Baked *b, const Dense *d, int nfiles)
         ok = join_coef(arena, nfiles, at, MAX_PARTS, nfixed, &b->step[k]);
     }
     for (int f = 0; f < nfiles; f++) {
-        free(base[f]);
-        free(slope[f]);
+        mem_free(base[f]);
+        mem_free(slope[f]);
     }
     return ok;
 }
@@ -170,7 +170,7 @@ static bool pick(const Dense *d, int p, int64_t n, const int64_t *at_p, int drop
     r.n[p] = n;
     if (drop >= 0) r.n[drop] = 1;
     set_strides(&r);
-    char *bytes = malloc((size_t)(r.count > 0 ? r.count : 1) * r.size);
+    char *bytes = mem_alloc((size_t)(r.count > 0 ? r.count : 1) * r.size);
     if (!bytes) return false;
     int64_t index[MAX_PARTS + MAX_RANK] = {0}, flat = 0;
     if (r.count) do {
@@ -218,7 +218,7 @@ static bool shrink(Work *w, int f, int p, int64_t n, const int64_t *at_p, int dr
 {
     Dense out;
     if (!pick(&w->d[f], p, n, at_p, drop, at_drop, &out)) return false;
-    free(w->own[f]);
+    mem_free(w->own[f]);
     w->own[f] = (char *)(uintptr_t)out.at;
     w->d[f] = out;
     return true;
@@ -229,14 +229,14 @@ static bool fold_difference(Work *w, int p, int q)
 {
     for (int f = 0; f < w->nfiles; f++) {
         int64_t np = w->d[f].n[p], nq = w->d[f].n[q], n = np + nq - 1;
-        int64_t *at = malloc((size_t)(2 * n + 2) * sizeof *at);
+        int64_t *at = mem_alloc((size_t)(2 * n + 2) * sizeof *at);
         if (!at) return false;
         for (int64_t i = 0; i < n; i++) {
             at[i] = i >= nq - 1 ? i - (nq - 1) : 0;
             at[n + i] = i >= nq - 1 ? 0 : nq - 1 - i;
         }
         bool ok = shrink(w, f, p, n, at, q, at + n);
-        free(at);
+        mem_free(at);
         if (!ok) return false;
     }
     return true;
@@ -326,7 +326,7 @@ static bool find_runs(Arena *arena, Baked *b, const Dense *dense, int nfiles)
     for (int i = 0; i < b->nruns_axes; i++) /* as many runs as elements says nothing */
         for (int f = 0; f < nfiles; f++) shorter |= dense[f].n[b->runs[i].part] > b->runs[i].nruns;
     ok = ok && shorter && take_table(arena, b, &w);
-    for (int f = 0; f < nfiles; f++) free(w.own[f]);
+    for (int f = 0; f < nfiles; f++) mem_free(w.own[f]);
     return ok;
 }
 

@@ -3,9 +3,9 @@
  */
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include "rewrite/generalize_build.h"
+#include "base/mem.h"
 
 /* ------------------------------------------------------------------ holes */
 
@@ -474,8 +474,8 @@ static bool keep_residual(Build *b, Expr *cond)
 {
     if (b->nresidual == b->residual_cap) {
         int cap = b->residual_cap ? b->residual_cap * 2 : 16;
-        Residual *grown = realloc(b->residual, (size_t)cap * sizeof *grown);
-        if (!grown) return fail(b->err, E_LIMIT, "out of memory");
+        Residual *grown = mem_grow(b->residual, (size_t)cap * sizeof *grown);
+        if (!grown) return oom(b->err);
         b->residual = grown;
         b->residual_cap = cap;
     }
@@ -545,8 +545,8 @@ enum { MAX_SYMBOLS = 1 << 14 };
 static bool make_bindings(Build *b)
 {
     for (int f = 0; f < b->nfiles; f++) {
-        b->bind[f] = (Binding){.n = MAX_SYMBOLS, .value = calloc(MAX_SYMBOLS, sizeof(int64_t)), .bound = calloc(MAX_SYMBOLS, sizeof(bool))};
-        if (!b->bind[f].value || !b->bind[f].bound) return fail(b->err, E_LIMIT, "out of memory");
+        b->bind[f] = (Binding){.n = MAX_SYMBOLS, .value = mem_zeroed(MAX_SYMBOLS, sizeof(int64_t)), .bound = mem_zeroed(MAX_SYMBOLS, sizeof(bool))};
+        if (!b->bind[f].value || !b->bind[f].bound) return oom(b->err);
     }
     return true;
 }
@@ -692,8 +692,8 @@ bool build_graph(Build *b, Gen *gen, int last_step, Err *err)
     *b = (Build){.gen = gen, .nfiles = gen->al.nfiles, .failed_step = -1, .err = &b->failure};
     b->number = ++gen->builds;
     b->g = graph_create();
-    b->val = calloc((size_t)gen->al.nvalue + 1, sizeof *b->val);
-    if (!b->g || !b->val) return fail(err, E_LIMIT, "out of memory");
+    b->val = mem_zeroed((size_t)gen->al.nvalue + 1, sizeof *b->val);
+    if (!b->g || !b->val) return oom(err);
     b->ex = b->g->ex;
     bool ok = make_bindings(b) && symbols(b) && inputs(b);
     for (b->step = 0; ok && b->step < gen->al.nstep && b->step <= last_step; b->step++) {
@@ -713,12 +713,12 @@ void build_free(Build *b)
 {
     graph_free(b->g);
     for (int f = 0; f < GEN_FILES; f++) {
-        free(b->bind[f].value);
-        free(b->bind[f].bound);
+        mem_free(b->bind[f].value);
+        mem_free(b->bind[f].bound);
     }
-    free(b->val);
-    free(b->atom);
-    free(b->level);
-    free(b->unknown);
-    free(b->residual);
+    mem_free(b->val);
+    mem_free(b->atom);
+    mem_free(b->level);
+    mem_free(b->unknown);
+    mem_free(b->residual);
 }

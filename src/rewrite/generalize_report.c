@@ -1,15 +1,12 @@
 /* What was found, in words: sizes, numbers, steps that only some files have, requirements. Contract in generalize_impl.h. */
-#include <stdlib.h>
 #include <string.h>
 #include "base/vec.h"
 #include "rewrite/generalize_build.h"
 
-static bool no_memory(Err *err) { return fail(err, E_LIMIT, "out of memory"); }
-
 bool report_note(Generalized *r, const char *text, Err *err)
 {
     const char **all = vec_room(r->arena, r->note, r->nnote, sizeof *all);
-    if (!all || !text) return no_memory(err);
+    if (!all || !text) return oom(err);
     all[r->nnote++] = text;
     r->note = all;
     return true;
@@ -18,7 +15,7 @@ bool report_note(Generalized *r, const char *text, Err *err)
 static bool report_sizes(Gen *gen, Build *b, Generalized *r, Err *err)
 {
     r->size = arena_array(r->arena, GenSize, gen->nsize + 1);
-    if (!r->size) return no_memory(err);
+    if (!r->size) return oom(err);
     for (int i = 0; i < gen->nsize; i++) {
         const Size *z = &gen->size[i];
         Buf axes = {0};
@@ -58,7 +55,7 @@ static bool add_number(Generalized *r, const GenSolved *n, Err *err)
         return true;
     }
     GenSolved *all = arena_array(r->arena, GenSolved, r->nnumber + 1);
-    if (!all) return no_memory(err);
+    if (!all) return oom(err);
     int at = n->expr ? r->nnumber - r->nunsolved : r->nnumber;
     for (int i = 0; i <= r->nnumber; i++) all[i] = i == at ? *n : r->number[i - (i > at)];
     r->number = all;

@@ -4,8 +4,6 @@
 #include "base/number.h"
 #include "rewrite/generalize_build.h"
 
-static bool no_memory(Err *err) { return fail(err, E_LIMIT, "out of memory"); }
-
 const char *axis_text(Gen *gen, int input, int axis)
 {
     const Graph *g = gen->al.file[0];
@@ -18,7 +16,7 @@ static bool add_axis(Gen *gen, Size *z, int input, int axis, Err *err)
     if (z->naxes == z->axes_cap) {
         int cap = z->axes_cap ? z->axes_cap * 2 : 4;
         void *grown = arena_alloc(gen->arena, (size_t)cap, sizeof *z->at);
-        if (!grown) return no_memory(err);
+        if (!grown) return oom(err);
         if (z->naxes) memcpy(grown, z->at, (size_t)z->naxes * sizeof *z->at);
         z->at = grown;
         z->axes_cap = cap;
@@ -39,7 +37,7 @@ static Size *new_size(Gen *gen, const char *name, const int64_t *v, Err *err)
 {
     Size *grown = arena_array(gen->arena, Size, gen->nsize + 1);
     if (!grown || !name) {
-        no_memory(err);
+        oom(err);
         return NULL;
     }
     if (gen->nsize) memcpy(grown, gen->size, (size_t)gen->nsize * sizeof *grown);

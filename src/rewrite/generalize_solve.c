@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "rewrite/generalize_impl.h"
+#include "base/mem.h"
 
 enum { MAX_NEAR = 32, MAX_PAIRED = 10, MAX_SIZE = 40 };
 
@@ -44,7 +45,7 @@ static void keep_atom(Atom **list, int *n, int *cap, const Atom *a)
 {
     if (*n == *cap) {
         int more = *cap ? *cap * 2 : 64;
-        Atom *grown = realloc(*list, (size_t)more * sizeof *grown);
+        Atom *grown = mem_grow(*list, (size_t)more * sizeof *grown);
         if (!grown) return;
         *list = grown;
         *cap = more;
@@ -460,7 +461,7 @@ static Expr *open_symbol(Build *b, Hole *h, const int64_t *v, bool is_float)
     expr_set_range(b->ex, (int)e->i, least > 0 ? 1 : least == 0 ? 0 : INT64_MIN, INT64_MAX);
     if (b->nunknown == b->unknown_cap) {
         int cap = b->unknown_cap ? b->unknown_cap * 2 : 16;
-        void *grown = realloc(b->unknown, (size_t)cap * sizeof *b->unknown);
+        void *grown = mem_grow(b->unknown, (size_t)cap * sizeof *b->unknown);
         if (!grown) return NULL;
         b->unknown = grown;
         b->unknown_cap = cap;

@@ -36,7 +36,7 @@ static Expr *solved(Make *m, const Scalar *value, const Cands *given, const char
 {
     Hole *h = gen_hole(m->b->gen, m->b->step, -1 - m->merged, m->holes++);
     if (!h) {
-        fail(m->b->err, E_LIMIT, "out of memory");
+        oom(m->b->err);
         return NULL;
     }
     h->what = arena_printf(m->b->gen->arena, "constant '%s': %s", m->fqn, what);
@@ -141,13 +141,13 @@ static bool coefficient(Make *m, const Coef *c, DType t, const Cands *given, con
         n *= shape[k];
     }
     char *bytes = arena_alloc(graph(m)->arena, (size_t)n, dtype_size(t));
-    if (!bytes) return fail(m->b->err, E_LIMIT, "out of memory");
+    if (!bytes) return oom(m->b->err);
     for (int64_t i = 0; i < n; i++)
         if (dtype_is_float(t)) store_f64(t, bytes + (size_t)i * dtype_size(t), c->at[i]);
         else store_i64(t, bytes + (size_t)i * dtype_size(t), (int64_t)c->at[i]);
     Value *w = weight(m, t, m->baked->nparts, shape, bytes);
     *out = v(w);
-    return w || fail(m->b->err, E_LIMIT, "out of memory");
+    return w || oom(m->b->err);
 }
 
 static bool is_number(const Coef *c, int nfiles, double x)
@@ -379,7 +379,7 @@ static Value *unsolved(Make *m, const Value *from)
     const Merged *w = &m->b->gen->al.value[m->merged];
     Hole *h = gen_hole(m->b->gen, m->b->step, -1 - m->merged, HOLES_OF_TENSOR);
     if (!h) {
-        fail(m->b->err, E_LIMIT, "out of memory");
+        oom(m->b->err);
         return NULL;
     }
     h->what = arena_printf(m->b->gen->arena, "constant '%s'", from->fqn);
@@ -415,7 +415,7 @@ Value *build_weight(Build *b, int merged, const Step *consumer)
         w->baked = look_at(b, w);
         w->baked_open = b->nunknown;
         if (!w->baked) {
-            fail(b->err, E_LIMIT, "out of memory");
+            oom(b->err);
             return NULL;
         }
         const Baked *now = w->baked;

@@ -8,15 +8,13 @@
 enum { MASK = 3, DROPOUT, CAUSAL, SCALE, GQA, SOFTCAP, LOWER, UPPER, PARAMS }; /* of scaled_dot_product_attention */
 enum { LIFT_MASK = 1, LIFT_HEAD = 2, LIFT_QUERY = 4, LIFT_KEY = 8, LIFT_VALUE = 16, LIFT_ALL = 31 };
 
-static bool no_memory(Err *err) { return fail(err, E_LIMIT, "out of memory"); }
-
 static bool log_lift(RewriteLog *log, const char *rule, const Value *result, const Node *gone, const char *note, const Proof *proof, Err *err)
 {
-    if (!log->arena && !(log->arena = arena_create(0))) return no_memory(err);
+    if (!log->arena && !(log->arena = arena_create(0))) return oom(err);
     if (log->nfirings == log->cap) {
         int cap = log->cap ? log->cap * 2 : 16;
         Firing *grown = arena_array(log->arena, Firing, cap);
-        if (!grown) return no_memory(err);
+        if (!grown) return oom(err);
         if (log->nfirings) memcpy(grown, log->firing, (size_t)log->nfirings * sizeof *grown);
         log->firing = grown;
         log->cap = cap;
@@ -24,7 +22,7 @@ static bool log_lift(RewriteLog *log, const char *rule, const Value *result, con
     Firing *x = &log->firing[log->nfirings++];
     *x = (Firing){.rule = rule, .phase = "lift", .result = arena_strdup(log->arena, result->name), .op = op_get(OP_scaled_dot_product_attention)->name, .nnodes = 1,
                   .node = arena_array(log->arena, const char *, 1), .note = arena_strdup(log->arena, note), .proof = *proof};
-    if (!x->result || !x->node || !x->note || !(x->node[0] = arena_strdup(log->arena, gone->name))) return no_memory(err);
+    if (!x->result || !x->node || !x->note || !(x->node[0] = arena_strdup(log->arena, gone->name))) return oom(err);
     return true;
 }
 
@@ -203,7 +201,7 @@ static bool find_changes(Lift *l, int *out)
         if (!ex_equals_int(t[i]->stride[3], 1)) all |= LIFT_QUERY << i;
     *out = 0;
     int before = rank_after(l, 0), after = all ? rank_after(l, all) : before;
-    if (before < 0 || after < 0) return no_memory(l->err);
+    if (before < 0 || after < 0) return oom(l->err);
     if (after >= before) return true;
     *out = all;
     for (int bit = 1; bit < LIFT_ALL; bit <<= 1)
@@ -266,7 +264,7 @@ static bool lift_one(Lift *l, const Prover *prover, RewriteLog *log)
     const Expr *cap = expr_at(l->n, SOFTCAP);
     int changes;
     if (cap && (cap->kind == EX_FLOAT ? cap->f > 0 : cap->i > 0)) return true; /* written out in a file */
-    if (!call_of(l)) return no_memory(l->err);
+    if (!call_of(l)) return oom(l->err);
     TRY(find_changes(l, &changes));
     if (!changes) return true;
     describe(l, changes, note, sizeof note);

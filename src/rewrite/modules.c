@@ -5,8 +5,8 @@
  */
 #include "rewrite/modules.h"
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
+#include "base/mem.h"
 #include "rewrite/attention.h"
 #include "rewrite/weights.h"
 
@@ -43,6 +43,7 @@ static Value *slice_reshaped(Rewrite *rw, Value *v, int d, Expr *start, Expr *en
 static Value *slice_below(Rewrite *rw, Value *v, int d, Expr *start, Expr *end, int depth)
 {
     int perm[MAX_RANK];
+    TRY_NULL(start && end);
     if (full_range(v, d, start, end)) return v;
     if (v->def && depth < MAX_CHAIN && permutation_of(v->def, perm)) {
         Value *s = slice_below(rw, v->def->arg[0].v, perm[d], start, end, depth + 1);
@@ -178,7 +179,7 @@ static int bit_of(unsigned bits) { return bits == 1 ? 0 : bits == 2 ? 1 : bits =
 /* The attention that all n feed; order[i]: the linear that gives its queries, keys, values (or, of two, keys and values). */
 static bool feed_attention(Rewrite *rw, int n, Value *const *y, int *order)
 {
-    Feeds f = {calloc((size_t)rw->g->next_id + 1, 1), 0};
+    Feeds f = {mem_zeroed((size_t)rw->g->next_id + 1, 1), 0};
     const Node *at = y[0]->def, *end = NULL;
     if (!f.bits) return false;
     for (int i = 0; i < n; i++) f.bits[y[i]->id] = (unsigned char)(1u << i);
@@ -202,7 +203,7 @@ static bool feed_attention(Rewrite *rw, int n, Value *const *y, int *order)
         all |= bits;
         if (fine) order[i - (n == 2)] = bit_of(bits);
     }
-    free(f.bits);
+    mem_free(f.bits);
     return fine || rewrite_refuse(rw, "they are not the queries, keys and values of one attention");
 }
 

@@ -6,8 +6,8 @@
  * as well, as autocast has them: they are an epilogue, or a pass over half as many bytes.
  */
 #include "rewrite/precision.h"
-#include <stdlib.h>
 #include <string.h>
+#include "base/mem.h"
 
 enum { MAX_ARGS = 32, FEW = 4 };
 
@@ -42,9 +42,9 @@ static Value *narrow(Lowering *s, Value *v, Node *at)
     if (from) return from;
     if (v->id >= s->nnarrow) {
         int cap = v->id * 2 + 64;
-        Value **p = realloc(s->narrow, (size_t)cap * sizeof(Value *));
+        Value **p = mem_grow(s->narrow, (size_t)cap * sizeof(Value *));
         if (!p) {
-            fail(s->err, E_LIMIT, "out of memory");
+            oom(s->err);
             return NULL;
         }
         memset(p + s->nnarrow, 0, (size_t)(cap - s->nnarrow) * sizeof *p);
@@ -217,10 +217,10 @@ static bool narrow_before(Lowering *s, Node *d, Node *n)
 static bool narrow_earlier(Lowering *s, bool *changed)
 {
     *changed = false;
-    free(s->uses);
+    mem_free(s->uses);
     s->nuses = s->g->next_id;
-    s->uses = calloc((size_t)s->nuses + 1, sizeof *s->uses);
-    if (!s->uses) return fail(s->err, E_LIMIT, "out of memory");
+    s->uses = mem_zeroed((size_t)s->nuses + 1, sizeof *s->uses);
+    if (!s->uses) return oom(s->err);
     graph_count_uses(s->g, s->uses);
     for (Node *d = s->g->last, *before; d; d = before) {
         before = d->prev;
@@ -246,8 +246,8 @@ bool lower_precision(Graph *g, DType t, Err *err)
     Lowering s = {.g = g, .t = t, .err = err};
     bool ok = lower_products(&s) && widen_later(&s), more = ok;
     while (ok && more) ok = narrow_earlier(&s, &more);
-    free(s.narrow);
-    free(s.uses);
+    mem_free(s.narrow);
+    mem_free(s.uses);
     if (ok) graph_dce(g);
     return ok;
 }

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/mem.h"
 #include "shape/solve.h"
 
 enum { MAX_BINDINGS = 4, MAX_LEAVES = 256, MAX_STEPS_BACK = 6, MAX_CHAIN = 4000 };
@@ -120,7 +121,7 @@ static void collect(Cone *c, Value *v)
     c->depth--;
     if (c->nnodes == c->cap) {
         int cap = c->cap ? c->cap * 2 : 256;
-        Node **grown = realloc(c->node, (size_t)cap * sizeof *grown);
+        Node **grown = mem_grow(c->node, (size_t)cap * sizeof *grown);
         if (!grown) {
             c->ok = false;
             return;
@@ -197,7 +198,7 @@ static bool number(Graph *g, const Claim *claim, const Binding *b, Expr *e, Expr
     Scalar s = {0};
     TRY(ex_eval(claim->g->ex, e, b, &s, err));
     *out = s.kind == SC_INT ? ex_int(g->ex, s.i) : s.kind == SC_BOOL ? ex_bool(g->ex, s.i != 0) : ex_float(g->ex, s.f);
-    return *out || fail(err, E_LIMIT, "out of memory");
+    return *out || oom(err);
 }
 
 static bool sizes(Graph *g, const Claim *claim, const Binding *b, const Value *v, Expr **dim, Err *err)
@@ -227,7 +228,7 @@ static Graph *concrete(const Cone *c, const Binding *b, Err *err)
 {
     const Claim *claim = c->claim;
     Graph *g = graph_create();
-    Value **map = calloc((size_t)claim->g->next_id + 1, sizeof *map);
+    Value **map = mem_zeroed((size_t)claim->g->next_id + 1, sizeof *map);
     bool ok = g && map;
     Expr *dim[MAX_RANK];
     for (int i = 0; ok && i < c->nleaves; i++) {
@@ -248,9 +249,9 @@ static Graph *concrete(const Cone *c, const Binding *b, Err *err)
     }
     for (int i = 0; ok && i < claim->n; i++)
         ok = graph_add_output(g, "replaced", map[claim->from[i]->id], err) && graph_add_output(g, "replacement", map[claim->to[i]->id], err);
-    free(map);
+    mem_free(map);
     if (ok) return g;
-    if (g && !err->msg[0]) fail(err, E_LIMIT, "out of memory");
+    if (g && !err->msg[0]) oom(err);
     graph_free(g);
     return NULL;
 }
@@ -305,9 +306,9 @@ static bool make_inputs(const Cone *c, const Graph *g, int seed, Tensor *in, Err
         size_t bytes;
         for (int k = 0; k < v->rank; k++) shape[k] = v->dim[k]->i;
         TRY(shape_bytes(v->dtype, v->rank, shape, &bytes, err));
-        free(in[i].data);
-        in[i] = tensor_of(v->dtype, v->rank, shape, calloc(bytes + 64, 1));
-        if (!in[i].data) return fail(err, E_LIMIT, "out of memory");
+        mem_free(in[i].data);
+        in[i] = tensor_of(v->dtype, v->rank, shape, mem_zeroed(bytes + 64, 1));
+        if (!in[i].data) return oom(err);
         if (dtype_is_complex(v->dtype)) return fail(err, E_UNSUPPORTED, "complex tensors");
         bool mask = c->mask[c->leaf[i]->id] != 0;
         randomise(&in[i], mask && (!c->one_hides || v->dtype == DT_BOOL || hiding-- == 0), &(Hiding){c->claim->masked_rows == 1 ? -INFINITY : v->dtype == DT_F16 ? -6e4 : -1e30, c->claim->masked_rows == 2}, seed, &s);
@@ -352,8 +353,8 @@ static bool choose(const Graph *g, int k, Binding *b)
 {
     static const int64_t primes[] = {3, 5, 2, 7, 4, 11, 6, 13};
     int n = expr_symbol_count(g->ex);
-    const char **name = calloc((size_t)n + 1, sizeof *name);
-    int64_t *value = calloc((size_t)n + 1, sizeof *value);
+    const char **name = mem_zeroed((size_t)n + 1, sizeof *name);
+    int64_t *value = mem_zeroed((size_t)n + 1, sizeof *value);
     int used = 0;
     Err ignored = {0};
     for (int i = 0; name && value && i < n; i++) {
@@ -366,8 +367,8 @@ static bool choose(const Graph *g, int k, Binding *b)
     }
     bool ok = choose_sizes(g, name, value, used, b, &ignored);
     for (int drop = used - 1; !ok && drop >= 0; drop--) ok = choose_sizes(g, name, value, drop, b, &ignored); /* fewer wishes */
-    free(name);
-    free(value);
+    mem_free(name);
+    mem_free(value);
     for (int i = 0; i < n; i++) {
         const Symbol *s = expr_symbol(g->ex, i);
         if (s->source == SYM_ITEM || s->source == SYM_SIZE) binding_set(b, i, s->lo > 3 ? s->lo : 3 + k);
@@ -406,7 +407,7 @@ static bool try_binding(const Prover *prover, Cone *c, const Binding *b, Proof *
             if (prover->save && !prover->save(prover->user, claim->rule, g, view, out[2 * i], out[2 * i + 1], &saved)) *err = saved;
         }
     }
-    for (int i = 0; i < c->nleaves; i++) free(in[i].data);
+    for (int i = 0; i < c->nleaves; i++) mem_free(in[i].data);
     if (prover->release) prover->release(prover->user);
     graph_free(g);
     return ok;
@@ -479,7 +480,7 @@ static bool evaluate(const Prover *prover, Cone *c, Proof *p, Err *err)
 static bool step_back(Cone *c, size_t n)
 {
     bool any = false;
-    unsigned char *before = malloc(n);
+    unsigned char *before = mem_alloc(n);
     if (!before) return false;
     memcpy(before, c->before, n);
     while (c->ok && drop_dependent(c, n)) {
@@ -495,7 +496,7 @@ static bool step_back(Cone *c, size_t n)
         find_functions(c, n);
         any = false;
     }
-    free(before);
+    mem_free(before);
     return any;
 }
 
@@ -504,10 +505,10 @@ bool prove_claim(void *user, const Claim *claim, Proof *p, Err *err)
     const Prover *prover = user;
     Prover quiet = *prover; /* saves nothing: the difference may turn out to be none */
     size_t n = (size_t)claim->g->next_id + 1;
-    Cone c = {.claim = claim, .before = calloc(n, 1), .seen = calloc(n, 1), .mask = calloc(n, 1), .ok = true};
+    Cone c = {.claim = claim, .before = mem_zeroed(n, 1), .seen = mem_zeroed(n, 1), .mask = mem_zeroed(n, 1), .ok = true};
     Err e = {0};
     bool ok = c.before && c.seen && c.mask;
-    if (!ok) fail(&e, E_LIMIT, "out of memory");
+    if (!ok) oom(&e);
     quiet.save = NULL;
     if (ok) ancestors(&c);
     for (int i = 0; ok && i < claim->n; i++) c.before[claim->from[i]->id] = 0; /* a root is no input of itself */
@@ -521,9 +522,9 @@ bool prove_claim(void *user, const Claim *claim, Proof *p, Err *err)
     }
     p->skipped = ok && p->runs == 0;
     if (!ok) *err = e;
-    free(c.before);
-    free(c.seen);
-    free(c.mask);
-    free(c.node);
+    mem_free(c.before);
+    mem_free(c.seen);
+    mem_free(c.mask);
+    mem_free(c.node);
     return ok;
 }

@@ -2,8 +2,8 @@
 #include "rewrite/rewrite.h"
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
+#include "base/mem.h"
 #include "base/number.h"
 #include "rewrite/build.h"
 #include "rewrite/sdpa_pair.h"
@@ -22,7 +22,7 @@ Info *rewrite_info(Rewrite *rw, const Value *v)
 {
     if (v->id >= rw->ninfo) {
         int n = rw->ninfo * 2 > v->id + 1 ? rw->ninfo * 2 : v->id + 1024;
-        Info *grown = realloc(rw->info, (size_t)n * sizeof *grown);
+        Info *grown = mem_grow(rw->info, (size_t)n * sizeof *grown);
         if (!grown) return NULL;
         memset(grown + rw->ninfo, 0, (size_t)(n - rw->ninfo) * sizeof *grown);
         rw->info = grown;
@@ -61,10 +61,10 @@ static void number_nodes(Rewrite *rw)
 
 static bool start_round(Rewrite *rw)
 {
-    int *uses = malloc(((size_t)rw->g->next_id + 1) * sizeof *uses);
+    int *uses = mem_alloc(((size_t)rw->g->next_id + 1) * sizeof *uses);
     if (!uses || (rw->g->next_id && !rewrite_info(rw, &(Value){.id = rw->g->next_id - 1}))) {
-        free(uses);
-        return fail(rw->err, E_LIMIT, "out of memory");
+        mem_free(uses);
+        return oom(rw->err);
     }
     graph_count_uses(rw->g, uses);
     for (int i = 0; i < rw->g->next_id; i++) {
@@ -75,7 +75,7 @@ static bool start_round(Rewrite *rw)
         info->rule = info->why = NULL;
         info->refused_by = NULL;
     }
-    free(uses);
+    mem_free(uses);
     number_nodes(rw);
     return true;
 }
@@ -231,7 +231,7 @@ static bool log_firing(Firer *f, const Rule *rule, const Proof *proof)
     if (log->nfirings == log->cap) {
         int cap = log->cap ? log->cap * 2 : 64;
         Firing *grown = arena_array(log->arena, Firing, cap);
-        if (!grown) return fail(rw->err, E_LIMIT, "out of memory");
+        if (!grown) return oom(rw->err);
         if (log->nfirings) memcpy(grown, log->firing, (size_t)log->nfirings * sizeof *grown);
         log->firing = grown;
         log->cap = cap;
@@ -241,7 +241,7 @@ static bool log_firing(Firer *f, const Rule *rule, const Proof *proof)
     *x = (Firing){.rule = arena_strdup(log->arena, rule->name), .phase = rule->phase, .result = arena_strdup(log->arena, f->from[0]->name),
                   .op = f->to[0]->def ? f->to[0]->def->op->name : "", .nnodes = f->ndead, .node = arena_array(log->arena, const char *, f->ndead + 1),
                   .note = rw->note ? arena_strdup(log->arena, rw->note) : NULL, .proof = *proof};
-    if (!x->node) return fail(rw->err, E_LIMIT, "out of memory");
+    if (!x->node) return oom(rw->err);
     for (int i = 0; i < f->ndead; i++) x->node[i] = arena_strdup(log->arena, f->dead[i]->name);
     return true;
 }
@@ -525,7 +525,7 @@ static bool merge_equal(Rewrite *rw)
         bool fits = same != NULL;
         for (int k = 0; fits && k < n->nout; k++) fits = same->out[k]->rank == n->out[k]->rank && exprs_same(n->out[k]->rank, n->out[k]->dim, same->out[k]->dim);
         if (!fits) {
-            if (!same && !rewrite_remember(rw, n)) return fail(rw->err, E_LIMIT, "out of memory");
+            if (!same && !rewrite_remember(rw, n)) return oom(rw->err);
             continue;
         }
         for (int k = 0; k < n->nout; k++) graph_replace_uses(g, n->out[k], same->out[k]);
@@ -561,7 +561,7 @@ static bool index_rules(Rewrite *rw, const char *phase)
 {
     for (int d = 0; d < 2; d++) {
         rw->by_op[d] = arena_array(rw->scratch, Rule **, OP_COUNT);
-        if (!rw->by_op[d]) return fail(rw->err, E_LIMIT, "out of memory");
+        if (!rw->by_op[d]) return oom(rw->err);
         int count[OP_COUNT] = {0};
         for (int pass = 0; pass < 2; pass++) {
             for (int i = 0; i < rw->o->rules->n; i++) {
@@ -576,7 +576,7 @@ static bool index_rules(Rewrite *rw, const char *phase)
                 }
             }
             for (int k = 0; k < OP_COUNT && !pass; k++) {
-                if (count[k] && !(rw->by_op[d][k] = arena_array(rw->scratch, Rule *, count[k] + 1))) return fail(rw->err, E_LIMIT, "out of memory");
+                if (count[k] && !(rw->by_op[d][k] = arena_array(rw->scratch, Rule *, count[k] + 1))) return oom(rw->err);
                 count[k] = 0;
             }
         }
@@ -587,8 +587,8 @@ static bool index_rules(Rewrite *rw, const char *phase)
 /* Weights that have lost their last use, and new ones (ids from `fresh` on) that no firing used, leave the graph. used: by id, before. */
 static bool drop_weights(Graph *g, const int *used, int fresh, Err *err)
 {
-    int *uses = malloc(((size_t)g->next_id + 1) * sizeof *uses), n = 0;
-    if (!uses) return fail(err, E_LIMIT, "out of memory");
+    int *uses = mem_alloc(((size_t)g->next_id + 1) * sizeof *uses), n = 0;
+    if (!uses) return oom(err);
     graph_count_uses(g, uses);
     for (int i = 0; i < g->nweight; i++) {
         Value *v = g->weight[i];
@@ -596,7 +596,7 @@ static bool drop_weights(Graph *g, const int *used, int fresh, Err *err)
     }
     g->nvalues -= g->nweight - n;
     g->nweight = n;
-    free(uses);
+    mem_free(uses);
     return true;
 }
 
@@ -622,12 +622,12 @@ bool rewrite_graph(Graph *g, const RewriteOptions *o, RewriteLog *log, Err *err)
     Rewrite rw = {.g = g, .ex = g->ex, .o = o, .log = log, .err = err, .scratch = arena_create(0)};
     *log = (RewriteLog){.arena = arena_create(0), .nodes_before = g->nnodes};
     drop_detach(g);
-    rw.firer = calloc(1, sizeof *rw.firer);
+    rw.firer = mem_zeroed(1, sizeof *rw.firer);
     if (log->arena) log->uses = arena_array(log->arena, int, o->rules->n + 1);
-    int fresh = g->next_id, *used = malloc(((size_t)fresh + 1) * sizeof *used);
+    int fresh = g->next_id, *used = mem_alloc(((size_t)fresh + 1) * sizeof *used);
     bool ok = rw.scratch && log->uses && rw.firer && used;
     if (ok) graph_count_uses(g, used);
-    else fail(err, E_LIMIT, "out of memory");
+    else oom(err);
     ok = ok && merge_equal(&rw);
     for (int p = 0; ok && p < PHASES; p++) {
         if (o->phases && !(o->phases & 1u << p)) continue;
@@ -645,13 +645,13 @@ bool rewrite_graph(Graph *g, const RewriteOptions *o, RewriteLog *log, Err *err)
     if (ok) ok = graph_check(g, err) || within(err, "after rewriting");
     log->fused = attentions(g);
     log->nodes_after = g->nnodes;
-    free(used);
-    free(rw.firer);
-    free(rw.info);
-    free(rw.ghost);
-    free(rw.holder);
-    free(rw.bucket);
-    free(rw.chain);
+    mem_free(used);
+    mem_free(rw.firer);
+    mem_free(rw.info);
+    mem_free(rw.ghost);
+    mem_free(rw.holder);
+    mem_free(rw.bucket);
+    mem_free(rw.chain);
     arena_destroy(rw.scratch);
     return ok;
 }

@@ -2,7 +2,6 @@
 #include "rewrite/rule.h"
 #include <pthread.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include "base/map.h"
 #include "base/number.h"
@@ -28,8 +27,22 @@ static bool plain(OpId id)
     return strcmp(shape[id], "none") != 0;
 }
 
-static Map short_names;
+enum { SLOTS = 4096 };
+_Static_assert(OP_COUNT < SLOTS / 2, "the table of names is sparse");
+static struct {
+    const char *base; /* n bytes of the op's name */
+    size_t n;
+    const Op *op;
+} short_names[SLOTS];
 static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+/* The slot of this base name, or where it would be. */
+static size_t slot_of(const char *base, size_t n)
+{
+    size_t k = hash_bytes(base, n) % SLOTS;
+    while (short_names[k].op && (short_names[k].n != n || memcmp(short_names[k].base, base, n))) k = (k + 1) % SLOTS;
+    return k;
+}
 
 /* "matmul" for aten.matmul.default, "add" for aten.add.Tensor: the first plain row of that base name. */
 static void load_names(void)
@@ -38,8 +51,11 @@ static void load_names(void)
         const Op *op = op_get((OpId)i);
         const char *dot = strchr(op->name, '.'), *end = strrchr(op->name, '.');
         if (!plain(op->id) || !dot || end == dot) continue;
-        char *base = strndup(dot + 1, (size_t)(end - dot - 1));
-        if (base && (map_has(&short_names, base) || !map_put(&short_names, base, (void *)(uintptr_t)op))) free(base);
+        size_t n = (size_t)(end - dot - 1), k = slot_of(dot + 1, n);
+        if (short_names[k].op) continue;
+        short_names[k].base = dot + 1;
+        short_names[k].n = n;
+        short_names[k].op = op;
     }
 }
 
@@ -50,7 +66,7 @@ const Op *rule_op(const char *name)
     char full[128];
     if (!op && snprintf(full, sizeof full, "aten.%s", name) < (int)sizeof full) op = op_find(full);
     if (op && plain(op->id)) return op;
-    return map_get(&short_names, name);
+    return short_names[slot_of(name, strlen(name))].op;
 }
 
 /* ------------------------------------------------------------------ helpers */
@@ -70,7 +86,7 @@ static bool refuse(Compiler *c, const Sexpr *s, const char *fmt, ...)
 static void *room(Compiler *c, size_t count, size_t size)
 {
     void *p = arena_alloc(c->set->arena, count ? count : 1, size);
-    if (!p) fail(c->err, E_LIMIT, "out of memory");
+    if (!p) oom(c->err);
     return p;
 }
 
@@ -422,7 +438,7 @@ static bool add_rule(RuleSet *s, Rule *r, Err *err)
     if (s->n == s->cap) {
         int cap = s->cap ? s->cap * 2 : 64;
         Rule **grown = arena_array(s->arena, Rule *, cap);
-        if (!grown) return fail(err, E_LIMIT, "out of memory");
+        if (!grown) return oom(err);
         if (s->n) memcpy(grown, s->rule, (size_t)s->n * sizeof *grown);
         s->rule = grown;
         s->cap = cap;

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/mem.h"
 #include "rewrite/mask.h"
 #include "rewrite/scores.h"
 
@@ -74,7 +75,7 @@ static void add_reader(void *user, Value **slot)
     if (r->first[id] && r->reader[r->first[id] - 1].node == r->node) return; /* reads it twice */
     if (r->n == r->cap) {
         int cap = r->cap ? r->cap * 2 : 1024;
-        Reader *grown = realloc(r->reader, (size_t)cap * sizeof *grown);
+        Reader *grown = mem_grow(r->reader, (size_t)cap * sizeof *grown);
         if (!grown) {
             r->ok = false;
             return;
@@ -88,20 +89,20 @@ static void add_reader(void *user, Value **slot)
 
 static void free_readers(Readers *r)
 {
-    free(r->first);
-    free(r->reader);
+    mem_free(r->first);
+    mem_free(r->reader);
     *r = (Readers){0};
 }
 
 static bool find_readers(Rewrite *rw, Readers *r)
 {
     free_readers(r);
-    *r = (Readers){.first = calloc((size_t)rw->g->next_id + 1, sizeof *r->first), .nvalues = rw->g->next_id, .ok = true};
+    *r = (Readers){.first = mem_zeroed((size_t)rw->g->next_id + 1, sizeof *r->first), .nvalues = rw->g->next_id, .ok = true};
     for (Node *n = rw->g->first; r->first && r->ok && n; n = n->next) {
         r->node = n;
         node_each_operand(n, add_reader, r);
     }
-    return (r->first && r->ok) || fail(rw->err, E_LIMIT, "out of memory");
+    return (r->first && r->ok) || oom(rw->err);
 }
 
 /* Readers of v: for (int i = first_reader(r, v); i; i = r->reader[i - 1].next). */

@@ -28,7 +28,7 @@ static Sexpr *make(Reader *r, int kind)
 {
     Sexpr *s = arena_new(r->arena, Sexpr);
     if (!s) {
-        fail(r->err, E_LIMIT, "out of memory");
+        oom(r->err);
         return NULL;
     }
     *s = (Sexpr){.kind = kind, .line = r->line};
@@ -56,7 +56,7 @@ static Sexpr *read_items(Reader *r, int kind, char close, int depth)
             cap = cap ? cap * 2 : 8;
             Sexpr **grown = arena_array(r->arena, Sexpr *, cap);
             if (!grown) {
-                fail(r->err, E_LIMIT, "out of memory");
+                oom(r->err);
                 return NULL;
             }
             if (s->n) memcpy(grown, s->item, (size_t)s->n * sizeof *grown);

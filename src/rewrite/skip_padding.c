@@ -1,8 +1,8 @@
 /* Skipping padding: regions and their borders. Contract in skip_padding.h. */
 #include "rewrite/skip_padding.h"
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
+#include "base/mem.h"
 #include "rewrite/skip_prove.h"
 
 enum { MAX_MASKS = 16, MAX_STOPS = 256, MAX_ROUNDS = 64 };
@@ -39,16 +39,14 @@ typedef struct Skip {
 } Skip;
 enum { ROLE_INSIDE = 1, ROLE_HEAVY = 2, ROLE_BORDER = 4 }; /* its node is rebuilt; it depends on an attention of the region; it is read outside */
 
-static bool no_memory(Skip *s) { return fail(s->err, E_LIMIT, "out of memory"); }
-
 /* ------------------------------------------------------------------ attentions and their masks */
 
 static bool find_masks(Skip *s, char *why, size_t room)
 {
     int n = 0;
     for (const Node *x = s->g->first; x; x = x->next) n += x->op->id == OP_scaled_dot_product_attention;
-    s->at = calloc((size_t)n + 1, sizeof *s->at);
-    if (!s->at) return no_memory(s);
+    s->at = mem_zeroed((size_t)n + 1, sizeof *s->at);
+    if (!s->at) return oom(s->err);
     for (Node *x = s->g->first; x; x = x->next) {
         if (x->op->id != OP_scaled_dot_product_attention) continue;
         KeyMask m;
@@ -420,20 +418,20 @@ static bool list_nodes(Skip *s)
 {
     size_t n = (size_t)s->g->next_id + 1;
     Tokens *t = &s->t;
-    free(s->node);
-    free(t->tag);
-    free(t->packed);
-    free(t->constant);
-    free(s->role);
-    free(s->witness);
-    free(s->stream);
-    *t = (Tokens){.g = s->g, .rw = &s->rw, .err = s->err, .nvalues = s->g->next_id, .tag = calloc(n, sizeof *t->tag), .packed = calloc(n, sizeof *t->packed), .constant = calloc(n, 1)};
-    s->role = calloc(n, 1);
-    s->witness = calloc(n, 1);
-    s->stream = calloc(n, sizeof *s->stream);
-    s->node = calloc((size_t)s->g->nnodes + 1, sizeof *s->node);
+    mem_free(s->node);
+    mem_free(t->tag);
+    mem_free(t->packed);
+    mem_free(t->constant);
+    mem_free(s->role);
+    mem_free(s->witness);
+    mem_free(s->stream);
+    *t = (Tokens){.g = s->g, .rw = &s->rw, .err = s->err, .nvalues = s->g->next_id, .tag = mem_zeroed(n, sizeof *t->tag), .packed = mem_zeroed(n, sizeof *t->packed), .constant = mem_zeroed(n, 1)};
+    s->role = mem_zeroed(n, 1);
+    s->witness = mem_zeroed(n, 1);
+    s->stream = mem_zeroed(n, sizeof *s->stream);
+    s->node = mem_zeroed((size_t)s->g->nnodes + 1, sizeof *s->node);
     s->nnodes = 0;
-    if (!t->tag || !t->packed || !t->constant || !s->role || !s->witness || !s->stream || !s->node) return no_memory(s);
+    if (!t->tag || !t->packed || !t->constant || !s->role || !s->witness || !s->stream || !s->node) return oom(s->err);
     for (Node *x = s->g->first; x; x = x->next) s->node[s->nnodes++] = x;
     find_constants(s);
     return true;
@@ -444,7 +442,7 @@ static SkipMask *add_entry(Skip *s)
     SkipLog *log = s->log;
     SkipMask *grown = arena_array(log->arena, SkipMask, log->nmasks + 1);
     if (!grown) {
-        no_memory(s);
+        oom(s->err);
         return NULL;
     }
     if (log->nmasks) memcpy(grown, log->mask, (size_t)log->nmasks * sizeof *grown);
@@ -459,7 +457,7 @@ static bool keep_log(Skip *s)
     m->applied = true;
     m->nstops = s->nstops;
     m->stop = arena_array(a, SkipStop, s->nstops + 1);
-    if (!m->stop) return no_memory(s);
+    if (!m->stop) return oom(s->err);
     for (int i = 0; i < s->nstops; i++) {
         const SkipStop *x = &s->stop[i];
         m->stop[i] = (SkipStop){arena_strdup(a, x->node), x->op, arena_strdup(a, x->value), x->why};
@@ -518,12 +516,12 @@ bool skip_padding(Graph *g, const Prover *prover, SkipLog *log, Err *err)
 {
     RewriteOptions options = {0};
     Err mine = {0};
-    Skip *s = calloc(1, sizeof *s);
+    Skip *s = mem_zeroed(1, sizeof *s);
     char why[300] = "";
     *log = (SkipLog){.arena = arena_create(0)};
     if (!s || !log->arena) {
-        free(s);
-        return fail(err, E_LIMIT, "out of memory");
+        mem_free(s);
+        return oom(err);
     }
     s->g = g;
     s->prover = prover;
@@ -535,15 +533,15 @@ bool skip_padding(Graph *g, const Prover *prover, SkipLog *log, Err *err)
     if (ok && !s->nmasks) log->nothing = arena_strdup(log->arena, why[0] ? why : "no attention has a mask");
     if (ok) ok = graph_check(g, &mine) || within(&mine, "after skipping padding");
     if (!ok) *err = mine;
-    free(s->at);
-    free(s->node);
-    free(s->t.tag);
-    free(s->t.packed);
-    free(s->t.constant);
-    free(s->role);
-    free(s->witness);
-    free(s->stream);
-    free(s);
+    mem_free(s->at);
+    mem_free(s->node);
+    mem_free(s->t.tag);
+    mem_free(s->t.packed);
+    mem_free(s->t.constant);
+    mem_free(s->role);
+    mem_free(s->witness);
+    mem_free(s->stream);
+    mem_free(s);
     return ok;
 }
 

@@ -2,6 +2,7 @@
 #include "rewrite/skip_prove.h"
 #include <stdio.h>
 #include <stdlib.h>
+#include "base/mem.h"
 #include "rewrite/extract.h"
 #include "shape/solve.h"
 
@@ -37,9 +38,9 @@ static bool fill(const SkipClaim *s, Tensor *t, const bool *real, int64_t tokens
 {
     size_t bytes, size = dtype_size(t->dtype);
     TRY(shape_bytes(t->dtype, t->rank, t->shape, &bytes, err));
-    free(t->data);
-    t->data = calloc(bytes + 64, 1);
-    if (!t->data) return fail(err, E_LIMIT, "out of memory");
+    mem_free(t->data);
+    t->data = mem_zeroed(bytes + 64, 1);
+    if (!t->data) return oom(err);
     if (dtype_is_complex(t->dtype)) return fail(err, E_UNSUPPORTED, "complex tensors");
     strides_contiguous(t->rank, t->shape, t->stride);
     int64_t n = tensor_numel(t);
@@ -118,7 +119,7 @@ static bool evaluate(const Prover *prover, const SkipClaim *s, const Graph *g, c
     uint64_t seed = 0xabcdef + (uint64_t)kind * 7919;
     int64_t B, S;
     TRY(ex_eval_i64(s->g->ex, s->B, whole, &B, e) && ex_eval_i64(s->g->ex, s->S, whole, &S, e));
-    bool *real = calloc((size_t)(B * S) + 1, 1), ok = real || fail(e, E_LIMIT, "out of memory");
+    bool *real = mem_zeroed((size_t)(B * S) + 1, 1), ok = real || oom(e);
     if (ok) draw_mask(kind, B, S, real, &seed);
     for (int i = 0; ok && i < g->ninput; i++) {
         const Value *v = g->input[i];
@@ -138,7 +139,7 @@ static bool evaluate(const Prover *prover, const SkipClaim *s, const Graph *g, c
                       p->max_abs, p->max_rel);
             if (prover->save && !prover->save(prover->user, "skip-padding", g, view, out[2 * i], out[2 * i + 1], &saved)) *e = saved;
         }
-    free(real);
+    mem_free(real);
     return ok;
 }
 
@@ -146,7 +147,7 @@ static bool evaluate(const Prover *prover, const SkipClaim *s, const Graph *g, c
 static Graph *both(const SkipClaim *s, Err *err)
 {
     int n = 0, nfrom = 0;
-    const char **to = calloc((size_t)s->n * 2 + 2, sizeof *to), **from = calloc((size_t)s->g->ninput + 1, sizeof *from);
+    const char **to = mem_zeroed((size_t)s->n * 2 + 2, sizeof *to), **from = mem_zeroed((size_t)s->g->ninput + 1, sizeof *from);
     Graph *g = NULL;
     for (int i = 0; to && i < s->n; i++) {
         to[n++] = s->border[i].dense->name;
@@ -158,9 +159,9 @@ static Graph *both(const SkipClaim *s, Err *err)
         for (int i = 0; i < s->g->ninput; i++) from[nfrom++] = s->g->input[i]->name;
     }
     if (to && from) g = graph_extract(s->g, from, nfrom, to, n, err);
-    else fail(err, E_LIMIT, "out of memory");
-    free(to);
-    free(from);
+    else oom(err);
+    mem_free(to);
+    mem_free(from);
     return g;
 }
 
@@ -170,8 +171,8 @@ bool skip_prove(const Prover *prover, const SkipClaim *s, Proof *p, Err *err)
     Err e = {0};
     Graph *g = both(s, &e);
     bool ok = true, symbols = false;
-    Tensor *in = g ? calloc((size_t)g->ninput + 1, sizeof *in) : NULL;
-    const Tensor **view = g ? calloc((size_t)g->ninput + 1, sizeof *view) : NULL, **out = calloc((size_t)s->n * 2 + 2, sizeof *out);
+    Tensor *in = g ? mem_zeroed((size_t)g->ninput + 1, sizeof *in) : NULL;
+    const Tensor **view = g ? mem_zeroed((size_t)g->ninput + 1, sizeof *view) : NULL, **out = mem_zeroed((size_t)s->n * 2 + 2, sizeof *out);
     const Value *source = g ? graph_find_value(g, s->source->name) : NULL;
     for (int i = 0; g && i < expr_symbol_count(g->ex); i++) symbols |= expr_symbol(g->ex, i)->source == SYM_INPUT;
     for (int k = 0; in && view && out && ok && k < (symbols ? 3 : 1); k++) {
@@ -194,10 +195,10 @@ bool skip_prove(const Prover *prover, const SkipClaim *s, Proof *p, Err *err)
         if (!ok && err->code != E_MISMATCH) break;
     }
     if (prover->release) prover->release(prover->user);
-    for (int i = 0; in && i < g->ninput; i++) free(in[i].data);
-    free(in);
-    free(view);
-    free(out);
+    for (int i = 0; in && i < g->ninput; i++) mem_free(in[i].data);
+    mem_free(in);
+    mem_free(view);
+    mem_free(out);
     graph_free(g);
     p->skipped = p->runs == 0;
     if (p->skipped) snprintf(p->why, sizeof p->why, "%.250s", e.msg);

@@ -39,7 +39,7 @@ Value *weight_made(Rewrite *rw, const char *how, int n, Value *const *from)
 
 static void *no_memory(Rewrite *rw)
 {
-    fail(rw->err, E_LIMIT, "out of memory");
+    oom(rw->err);
     rw->hard = true;
     return NULL;
 }

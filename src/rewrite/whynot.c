@@ -3,9 +3,9 @@
  *
  *     left: softmax 'softmax_2', recognised 'q' x 'k' times 0.125, stopped at 'masked_fill', rule 'scores_masked_fill': masked scores become 0 ...
  */
-#include <stdlib.h>
 #include <string.h>
 #include "rewrite/build.h"
+#include "base/mem.h"
 #include "rewrite/rewrite.h"
 #include "rewrite/sdpa_pair.h"
 
@@ -157,7 +157,7 @@ static bool add_left(Rewrite *rw, RewriteLog *log, const Node *softmax, const No
 {
     if ((log->nleft & (log->nleft - 1)) == 0) {
         Left *grown = arena_array(log->arena, Left, log->nleft ? log->nleft * 2 : 1);
-        if (!grown) return fail(err, E_LIMIT, "out of memory");
+        if (!grown) return oom(err);
         if (log->nleft) memcpy(grown, log->left, (size_t)log->nleft * sizeof *grown);
         log->left = grown;
     }
@@ -191,9 +191,9 @@ static bool explain(Chain *c, RewriteLog *log, Node *softmax, const Node **path,
 
 bool rewrite_leftovers(Rewrite *rw, RewriteLog *log, Err *err)
 {
-    Chain c = {rw, calloc((size_t)rw->g->next_id + 1, 1)};
+    Chain c = {rw, mem_zeroed((size_t)rw->g->next_id + 1, 1)};
     bool ok = c.after != NULL;
-    if (!ok) fail(err, E_LIMIT, "out of memory");
+    if (!ok) oom(err);
     for (Node *n = rw->g->first; ok && n; n = n->next) {
         const Node *path[MAX_CHAIN];
         int length = 0;
@@ -204,6 +204,6 @@ bool rewrite_leftovers(Rewrite *rw, RewriteLog *log, Err *err)
         if (rewrite_info(rw, n->out[0])->rule == sdpa_backward_rule) ok = add_left(rw, log, n, n, n->out[0], "", err); /* its forward pass is fused, its backward pass is not */
         else if (values) ok = explain(&c, log, n, path, length, values, err);
     }
-    free(c.after);
+    mem_free(c.after);
     return ok;
 }

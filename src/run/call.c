@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include "base/number.h"
 #include "run/pointwise.h"
+#include "base/mem.h"
 #include "run/run.h"
 
 enum { ALIGN = 64 };
@@ -37,10 +38,10 @@ void *call_scratch(Call *c, size_t bytes, Err *err)
         e->scratch_used = end;
         return p;
     }
-    void *p = ok ? aligned_alloc(ALIGN, n ? n : ALIGN) : NULL;
-    void **list = p ? realloc(e->overflow, ((size_t)e->noverflow + 1) * sizeof *list) : NULL;
+    void *p = ok ? mem_aligned(ALIGN, n ? n : ALIGN) : NULL;
+    void **list = p ? mem_grow(e->overflow, ((size_t)e->noverflow + 1) * sizeof *list) : NULL;
     if (!list) {
-        free(p);
+        mem_free(p);
         fail(err, E_LIMIT, "out of memory: %zu bytes of scratch", bytes);
         return NULL;
     }

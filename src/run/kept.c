@@ -10,9 +10,9 @@
  * them beside the arena; plans of the whole graph, whatever their other sizes, are given them at addresses behind those of the inputs. That plan runs
  * again when a kept input was set, or when a size that it was made for is another one.
  */
-#include <stdlib.h>
 #include <string.h>
 #include "run/session_impl.h"
+#include "base/mem.h"
 
 enum { OTHER, FIXED, STAYS }; /* what a value depends on: anything; weights; weights and kept inputs */
 
@@ -142,13 +142,13 @@ static bool list_wanted(Session *s, Err *err)
     k->n = 0;
     for (int i = 0; i < g->next_id; i++) k->n += k->wanted[i];
     size_t total = (size_t)(g->ninput + k->n + g->noutput) + 1;
-    free(k->value);
-    free(s->input_data);
-    free(s->placed_input);
-    k->value = calloc((size_t)k->n + 1, sizeof *k->value);
-    s->input_data = calloc(total, sizeof *s->input_data);
-    s->placed_input = calloc(total, sizeof *s->placed_input);
-    if (!k->value || !s->input_data || !s->placed_input) return fail(err, E_LIMIT, "out of memory");
+    mem_free(k->value);
+    mem_free(s->input_data);
+    mem_free(s->placed_input);
+    k->value = mem_zeroed((size_t)k->n + 1, sizeof *k->value);
+    s->input_data = mem_zeroed(total, sizeof *s->input_data);
+    s->placed_input = mem_zeroed(total, sizeof *s->placed_input);
+    if (!k->value || !s->input_data || !s->placed_input) return oom(err);
     memcpy(k->given, s->given, (size_t)g->next_id * sizeof *k->given);
     memset(k->slot, 0, (size_t)g->next_id * sizeof *k->slot);
     int at = 0;
@@ -164,31 +164,31 @@ static bool list_wanted(Session *s, Err *err)
 static bool find_kept(Session *s, Err *err)
 {
     size_t n = (size_t)s->g->next_id + 1;
-    Sorting t = {.s = s, .sort = calloc(n, 1), .never = calloc(n, 1), .live = calloc(n, 1), .sizes = size_symbols(s)};
-    bool ok = (t.sort && t.never && t.live) || fail(err, E_LIMIT, "out of memory");
+    Sorting t = {.s = s, .sort = mem_zeroed(n, 1), .never = mem_zeroed(n, 1), .live = mem_zeroed(n, 1), .sizes = size_symbols(s)};
+    bool ok = (t.sort && t.never && t.live) || oom(err);
     if (ok) {
         do sort_values(&t);
         while (split_groups(&t));
         find_wanted(&t);
     }
-    free(t.sort);
-    free(t.never);
-    free(t.live);
+    mem_free(t.sort);
+    mem_free(t.never);
+    mem_free(t.live);
     return ok && list_wanted(s, err);
 }
 
 static bool keeping_make(Session *s, Err *err)
 {
     size_t n = (size_t)s->g->next_id + 1, m = (size_t)s->g->ninput + 1;
-    Keeping *k = s->keep = calloc(1, sizeof *k);
-    if (!k) return fail(err, E_LIMIT, "out of memory");
-    k->input = calloc(m, sizeof *k->input);
-    k->fresh = calloc(m, sizeof *k->fresh);
-    k->wanted = calloc(n, 1);
-    k->slot = calloc(n, sizeof *k->slot);
-    k->given = calloc(n, sizeof *k->given);
-    k->symbol = calloc((size_t)expr_symbol_count(s->g->ex) + 1, sizeof *k->symbol);
-    if (!k->input || !k->fresh || !k->wanted || !k->slot || !k->given || !k->symbol) return fail(err, E_LIMIT, "out of memory");
+    Keeping *k = s->keep = mem_zeroed(1, sizeof *k);
+    if (!k) return oom(err);
+    k->input = mem_zeroed(m, sizeof *k->input);
+    k->fresh = mem_zeroed(m, sizeof *k->fresh);
+    k->wanted = mem_zeroed(n, 1);
+    k->slot = mem_zeroed(n, sizeof *k->slot);
+    k->given = mem_zeroed(n, sizeof *k->given);
+    k->symbol = mem_zeroed((size_t)expr_symbol_count(s->g->ex) + 1, sizeof *k->symbol);
+    if (!k->input || !k->fresh || !k->wanted || !k->slot || !k->given || !k->symbol) return oom(err);
     return binding_init(&k->sizes, s->g->ex, err);
 }
 
@@ -196,15 +196,15 @@ void keeping_free(Session *s)
 {
     Keeping *k = s->keep;
     if (!k) return;
-    free(k->input);
-    free(k->fresh);
-    free(k->wanted);
-    free(k->value);
-    free(k->slot);
-    free(k->given);
-    free(k->symbol);
+    mem_free(k->input);
+    mem_free(k->fresh);
+    mem_free(k->wanted);
+    mem_free(k->value);
+    mem_free(k->slot);
+    mem_free(k->given);
+    mem_free(k->symbol);
     binding_free(&k->sizes);
-    free(k);
+    mem_free(k);
     s->keep = NULL;
 }
 

@@ -1,7 +1,7 @@
 /* Modules of nodes. Contract in modules.h. */
 #include "run/modules.h"
-#include <stdlib.h>
 #include <string.h>
+#include "base/mem.h"
 
 /* Bytes of the module path in the name of a weight of the state dict; 0: there is none. */
 static size_t path_length(const Value *w)
@@ -65,11 +65,11 @@ const char **modules_of(const Graph *g)
 {
     size_t values = (size_t)g->next_id + 1, bytes = 0, common = common_length(g);
     for (int i = 0; i < g->nweight; i++) bytes += path_length(g->weight[i]) + 1;
-    const char **module = calloc(1, values * sizeof *module + bytes);
-    Finder f = {.module = module, .fixed = calloc(values, 1)};
+    const char **module = mem_zeroed(1, values * sizeof *module + bytes);
+    Finder f = {.module = module, .fixed = mem_zeroed(values, 1)};
     if (!module || !f.fixed) {
-        free(f.fixed);
-        free(module);
+        mem_free(f.fixed);
+        mem_free(module);
         return NULL;
     }
     char *text = (char *)(module + values);
@@ -93,6 +93,6 @@ const char **modules_of(const Graph *g)
     }
     for (int i = 0; i < g->next_id; i++)
         if (!module[i]) module[i] = "";
-    free(f.fixed);
+    mem_free(f.fixed);
     return module;
 }

@@ -1,6 +1,6 @@
 /* Which part of a model a node belongs to, by the names of the weights that it uses.
  *
- *     const char **module = modules_of(g);      one block, free() it; NULL without memory
+ *     const char **module = modules_of(g);      one block, mem_free() it; NULL without memory
  *     module[n->out[0]->id]                     "vision_encoder" of "model.vision_encoder.layers.3.fc1.weight"; "" when no name says anything
  *
  * A weight's module path is its name in the state dict without the last component. What all paths of a graph begin with is left out, and so is what

@@ -1,9 +1,9 @@
 /* Timing the peak kernels. Contract in peak.h. */
 #include "run/peak.h"
 #include <omp.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include "base/mem.h"
 #include "kernel/kernel.h"
 
 enum { TRIES = 8, READ_BYTES = 64 << 20 };
@@ -52,7 +52,7 @@ static double reading(int threads, Err *err)
 {
     const PeakKernels *k = &kernels()->peak;
     size_t bytes = (size_t)threads * READ_BYTES;
-    float *x = aligned_alloc(64, bytes);
+    float *x = mem_aligned(64, bytes);
     if (!x) {
         fail(err, E_LIMIT, "out of memory: %zu bytes to read", bytes);
         return -1;
@@ -73,7 +73,7 @@ static double reading(int threads, Err *err)
         total = total + sum;
         if (slowest > 0 && (double)bytes / slowest > best) best = (double)bytes / slowest;
     }
-    free(x);
+    mem_free(x);
     return best * 1e-9;
 }
 

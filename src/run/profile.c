@@ -1,9 +1,9 @@
 /* Clock readings of a session's runs. Contract in profile.h. */
 #include "run/profile.h"
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include "base/mem.h"
 
 static const struct {
     const char *name, *what;
@@ -28,11 +28,11 @@ static double now_ms(void)
 void profile_free(Profile *p)
 {
     for (int i = 0; i < p->ninfo; i++) {
-        free(p->info[i].operands);
-        free(p->info[i].result);
+        mem_free(p->info[i].operands);
+        mem_free(p->info[i].result);
     }
-    free(p->info);
-    free(p->event);
+    mem_free(p->info);
+    mem_free(p->event);
     *p = (Profile){0};
 }
 
@@ -48,8 +48,8 @@ void profile_sums(Profile *p, bool on)
 
 bool profile_trace(Profile *p, int64_t n, Err *err)
 {
-    free(p->event);
-    p->event = n > 0 ? calloc((size_t)n, sizeof *p->event) : NULL;
+    mem_free(p->event);
+    p->event = n > 0 ? mem_zeroed((size_t)n, sizeof *p->event) : NULL;
     p->cap_events = p->event ? n : 0;
     p->nevents = p->dropped = 0;
     p->origin = now_ms();
@@ -75,7 +75,7 @@ static int describe(Profile *p, Step *step)
     if (step->info) return step->info - 1;
     if (p->ninfo == p->cap_info) {
         int cap = p->cap_info ? p->cap_info * 2 : 256;
-        StepInfo *more = realloc(p->info, (size_t)cap * sizeof *more);
+        StepInfo *more = mem_grow(p->info, (size_t)cap * sizeof *more);
         if (!more) return -1;
         p->info = more;
         p->cap_info = cap;
@@ -88,11 +88,11 @@ static int describe(Profile *p, Step *step)
         for (int k = 0; a->kind == ARG_VALUES && k < a->n; k++) add_tensor(operands, sizeof operands, a->ts[k]);
     }
     for (int i = 0; i < c->nout; i++) add_tensor(result, sizeof result, c->out[i]);
-    StepInfo info = {.node = step->node->name, .op = c->node->op->name, .operands = strdup(operands), .result = strdup(result),
+    StepInfo info = {.node = step->node->name, .op = c->node->op->name, .operands = mem_strdup(operands), .result = mem_strdup(result),
                      .dtype = c->nout && c->out[0] ? dtype_name(c->out[0]->dtype) : "", .work = work_of(c)};
     if (!info.operands || !info.result) {
-        free(info.operands);
-        free(info.result);
+        mem_free(info.operands);
+        mem_free(info.result);
         return -1;
     }
     p->info[p->ninfo] = info;

@@ -3,9 +3,9 @@
  * These are the only steps that allocate while running: what a turn carries may grow. Without memory for its results a step only counts:
  * it runs all the same, and says how large they become (src/run/session.c, find_symbol).
  */
-#include <stdlib.h>
 #include <string.h>
 #include "run/run_table.h"
+#include "base/mem.h"
 #include "run/session.h"
 
 typedef struct Kept { /* a tensor that outlives the turn that made it */
@@ -23,26 +23,26 @@ static void loop_free(void *p)
 {
     Loop *l = p;
     for (int i = 0; i < 2; i++) {
-        for (int k = 0; l->kept[i] && k < l->n; k++) free(l->kept[i][k].t.data);
-        free(l->kept[i]);
+        for (int k = 0; l->kept[i] && k < l->n; k++) mem_free(l->kept[i][k].t.data);
+        mem_free(l->kept[i]);
         session_free(l->session[i]);
     }
-    free(l);
+    mem_free(l);
 }
 
 static Loop *state_of(Call *c, int n, Err *err)
 {
     if (c->state) return c->state;
-    Loop *l = calloc(1, sizeof *l);
+    Loop *l = mem_zeroed(1, sizeof *l);
     if (l) {
         l->n = n;
-        l->kept[0] = calloc((size_t)n + 1, sizeof *l->kept[0]);
-        l->kept[1] = calloc((size_t)n + 1, sizeof *l->kept[1]);
+        l->kept[0] = mem_zeroed((size_t)n + 1, sizeof *l->kept[0]);
+        l->kept[1] = mem_zeroed((size_t)n + 1, sizeof *l->kept[1]);
         c->state = l;
         c->state_free = loop_free;
     }
     if (l && l->kept[0] && l->kept[1]) return l;
-    fail(err, E_LIMIT, "out of memory");
+    oom(err);
     return NULL;
 }
 
@@ -56,9 +56,9 @@ static bool keep(Kept *k, const Tensor *t, Err *err)
 {
     size_t need = tensor_bytes(t);
     if (need > k->size) {
-        free(k->t.data);
+        mem_free(k->t.data);
         k->size = 0;
-        k->t.data = malloc(need);
+        k->t.data = mem_alloc(need);
         if (!k->t.data) return fail(err, E_LIMIT, "out of memory: %zu bytes that a loop carries", need);
         k->size = need;
     }

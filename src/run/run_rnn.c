@@ -7,9 +7,9 @@
  *
  * float32 and float64; other types were cast by lowering.
  */
-#include <stdlib.h>
 #include <string.h>
 #include "kernel/gemm.h"
+#include "base/mem.h"
 #include "kernel/kernel.h"
 #include "run/pointwise.h"
 #include "run/run_table.h"
@@ -33,7 +33,7 @@ typedef struct Product {
 static void free_primitives(void *p)
 {
     for (int i = 0; i < PRODUCTS; i++) gemm_free(((Primitives *)p)->gemm[i]);
-    free(p);
+    mem_free(p);
 }
 
 static bool prepare(Call *c, int which, int w_arg, const Tensor *bias, int64_t B, DType t, Product *p, Err *err)
@@ -44,8 +44,8 @@ static bool prepare(Call *c, int which, int w_arg, const Tensor *bias, int64_t B
     *p = (Product){.t = t, .B = B, .N = w->shape[0], .K = w->shape[1], .w = w, .bias = bias};
     if (cpu_level() == CPU_REF || t != DT_F32) return true;
     if (!c->state) {
-        c->state = calloc(1, sizeof(Primitives));
-        if (!c->state) return fail(err, E_LIMIT, "out of memory");
+        c->state = mem_zeroed(1, sizeof(Primitives));
+        if (!c->state) return oom(err);
         c->state_free = free_primitives;
     }
     Gemm **g = &((Primitives *)c->state)->gemm[which];

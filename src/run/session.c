@@ -3,9 +3,9 @@
 #include <math.h>
 #include <omp.h>
 #include <pthread.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include "base/mem.h"
 #include "run/gemm.h"
 #include "run/modules.h"
 #include "run/run_table.h"
@@ -27,15 +27,13 @@ static double now_ms(void)
     return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
 }
 
-static void *aligned(size_t n) { return aligned_alloc(ALIGN, (n + ALIGN) / ALIGN * ALIGN); }
-
-static bool no_memory(Err *err) { return fail(err, E_LIMIT, "out of memory"); }
+static void *aligned(size_t n) { return mem_aligned(ALIGN, (n + ALIGN) / ALIGN * ALIGN); }
 
 static void *own(Session *s, size_t n)
 {
     if (s->nowned == s->cap_owned) {
         int cap = s->cap_owned ? s->cap_owned * 2 : 16;
-        void **p = realloc(s->owned, (size_t)cap * sizeof *p);
+        void **p = mem_grow(s->owned, (size_t)cap * sizeof *p);
         if (!p) return NULL;
         s->owned = p;
         s->cap_owned = cap;
@@ -49,7 +47,7 @@ static void *own(Session *s, size_t n)
 static void *room(Room *r, size_t n)
 {
     if (r->data && n <= r->size) return r->data;
-    free(r->data);
+    mem_free(r->data);
     r->data = aligned(n);
     r->size = r->data ? n : 0;
     return r->data;
@@ -68,7 +66,7 @@ bool session_call(Session *s, Call *c, size_t top, size_t room, size_t *scratch,
     bool ok = run_table[c->node->op->id](c, err);
     if (e->scratch_used > *scratch) *scratch = e->scratch_used;
     if (room == SIZE_MAX && top + e->scratch_used > s->needed) s->needed = top + e->scratch_used;
-    while (e->noverflow) free(e->overflow[--e->noverflow]);
+    while (e->noverflow) mem_free(e->overflow[--e->noverflow]);
     return ok;
 }
 
@@ -118,12 +116,12 @@ static bool compute_constants(Session *s, Plan *p, Err *err)
 {
     if (p->constants_done) return true;
     for (int i = 0; i < p->nconst; i++)
-        if (!(p->const_data[i] = aligned(p->const_size[i]))) return no_memory(err);
+        if (!(p->const_data[i] = aligned(p->const_size[i]))) return oom(err);
     plan_place(p, s->arena.data, s->input_data);
     TRY(session_run_steps(s, p, true, err));
     for (int i = 0; i < p->nconst && !s->on_node; i++)
         if (!p->const_kept[i]) {
-            free(p->const_data[i]);
+            mem_free(p->const_data[i]);
             p->const_data[i] = NULL;
         }
     p->constants_done = true;
@@ -214,15 +212,15 @@ Cached *session_plan(Session *s, const Binding *b, int stage, const unsigned cha
 /* Weights that training changes: a copy of the session's own, or the lender's. */
 static bool init_changing(Session *s, const Session *lender, Err *err)
 {
-    s->changing = calloc((size_t)s->g->nweight + 1, sizeof *s->changing);
-    if (!s->changing) return no_memory(err);
+    s->changing = mem_zeroed((size_t)s->g->nweight + 1, sizeof *s->changing);
+    if (!s->changing) return oom(err);
     for (int i = 0; i < s->g->nweight; i++) {
         const Value *w = s->g->weight[i];
         const Tensor *lent = lender ? session_weight(lender, w->name) : NULL;
         if (!w->changes) continue;
         Tensor *t = &s->changing[i];
         *t = lent ? *lent : tensor_of(w->data->dtype, w->data->rank, w->data->shape, own(s, tensor_bytes(w->data)));
-        if (!t->data) return no_memory(err);
+        if (!t->data) return oom(err);
         if (!lent) tensor_copy(t, w->data);
         s->given[w->id] = t;
         s->stable[w->id] = 0;
@@ -238,16 +236,16 @@ static bool init_weights(Session *s, const Session *lender, Err *err)
         s->given[w->id] = (Tensor *)(uintptr_t)w->data;
         s->stable[w->id] = 1;
     }
-    s->state = calloc((size_t)s->g->nmutation + 1, sizeof *s->state);
-    s->early = calloc((size_t)s->g->nmutation + 1, sizeof *s->early);
-    s->kept = calloc((size_t)s->g->noutput + 1, sizeof *s->kept);
-    if (!s->state || !s->early || !s->kept) return no_memory(err);
+    s->state = mem_zeroed((size_t)s->g->nmutation + 1, sizeof *s->state);
+    s->early = mem_zeroed((size_t)s->g->nmutation + 1, sizeof *s->early);
+    s->kept = mem_zeroed((size_t)s->g->noutput + 1, sizeof *s->kept);
+    if (!s->state || !s->early || !s->kept) return oom(err);
     for (int i = 0; i < s->g->nmutation; i++) {
         Value *w = s->g->mutation[i].target;
         Tensor *t = &s->state[i];
         *t = tensor_of(w->data->dtype, w->data->rank, w->data->shape, NULL);
         t->data = own(s, tensor_bytes(t));
-        if (!t->data) return no_memory(err);
+        if (!t->data) return oom(err);
         s->given[w->id] = t;
         s->stable[w->id] = 0;
     }
@@ -291,12 +289,12 @@ static bool keep_folded(Session *s, const Plan *p, const Value *v, const unsigne
     const Tensor *t = p->value[v->id];
     if (!wanted[v->id] || s->given[v->id] || !t) return true;
     Tensor *mine = own(s, sizeof *mine);
-    if (!mine) return no_memory(err);
+    if (!mine) return oom(err);
     *mine = *t;
     if (p->place[v->id].home != HOME_GIVEN) {
         *mine = tensor_of(t->dtype, t->rank, t->shape, NULL);
         mine->data = own(s, tensor_bytes(t));
-        if (!mine->data) return no_memory(err);
+        if (!mine->data) return oom(err);
         tensor_copy(mine, t);
     }
     s->given[v->id] = mine;
@@ -308,11 +306,11 @@ static bool keep_folded(Session *s, const Plan *p, const Value *v, const unsigne
 static bool fold_weights(Session *s, Err *err)
 {
     const Graph *g = s->g;
-    unsigned char *fold = calloc((size_t)g->next_id + 1, 1), *wanted = calloc((size_t)g->next_id + 1, 1);
+    unsigned char *fold = mem_zeroed((size_t)g->next_id + 1, 1), *wanted = mem_zeroed((size_t)g->next_id + 1, 1);
     if (!fold || !wanted) {
-        free(fold);
-        free(wanted);
-        return no_memory(err);
+        mem_free(fold);
+        mem_free(wanted);
+        return oom(err);
     }
     bool any = false;
     for (int i = 0; i < g->nweight; i++) fold[g->weight[i]->id] = s->stable[g->weight[i]->id];
@@ -342,8 +340,8 @@ static bool fold_weights(Session *s, Err *err)
         for (int k = 0; ok && k < n->nout; k++) ok = keep_folded(s, p, n->out[k], wanted, err);
     s->current = NULL;
     if (p) plan_free(p);
-    free(fold);
-    free(wanted);
+    mem_free(fold);
+    mem_free(wanted);
     return ok;
 }
 
@@ -359,10 +357,10 @@ Session *session_create(const Graph *g, const Fusion *fusion, int threads, size_
 
 Session *session_create_beside(const Session *lender, const Graph *g, const Fusion *fusion, int threads, size_t memory_limit, Err *err)
 {
-    Session *s = calloc(1, sizeof *s);
+    Session *s = mem_zeroed(1, sizeof *s);
     size_t n = (size_t)g->next_id + 1, m = (size_t)g->ninput + (size_t)g->noutput + 1;
     if (!s) {
-        no_memory(err);
+        oom(err);
         return NULL;
     }
     s->g = g;
@@ -372,18 +370,18 @@ Session *session_create_beside(const Session *lender, const Graph *g, const Fusi
     s->env.rng = &s->rng;
     rng_seed(&s->rng, 0);
     pthread_once(&fork_once, watch_forks);
-    s->input = calloc(m, sizeof *s->input);
-    s->input_set = calloc(m, sizeof *s->input_set);
-    s->sizes = calloc(m, sizeof *s->sizes);
-    s->own_input = calloc(m, sizeof *s->own_input);
-    s->input_data = calloc(m, sizeof *s->input_data);
-    s->placed_input = calloc(m, sizeof *s->placed_input);
-    s->output_data = calloc(m, sizeof *s->output_data);
-    s->scalar = calloc((size_t)g->nscalar_input + 1, sizeof *s->scalar);
-    s->given = calloc(n, sizeof *s->given);
-    s->stable = calloc(n, 1);
+    s->input = mem_zeroed(m, sizeof *s->input);
+    s->input_set = mem_zeroed(m, sizeof *s->input_set);
+    s->sizes = mem_zeroed(m, sizeof *s->sizes);
+    s->own_input = mem_zeroed(m, sizeof *s->own_input);
+    s->input_data = mem_zeroed(m, sizeof *s->input_data);
+    s->placed_input = mem_zeroed(m, sizeof *s->placed_input);
+    s->output_data = mem_zeroed(m, sizeof *s->output_data);
+    s->scalar = mem_zeroed((size_t)g->nscalar_input + 1, sizeof *s->scalar);
+    s->given = mem_zeroed(n, sizeof *s->given);
+    s->stable = mem_zeroed(n, 1);
     bool ok = s->input && s->input_set && s->sizes && s->own_input && s->input_data && s->placed_input && s->output_data && s->scalar && s->given && s->stable;
-    if (!ok) no_memory(err);
+    if (!ok) oom(err);
     for (int i = 0; ok && i < g->ninput; i++) s->sizes[i] = &s->input[i];
     ok = ok && binding_init(&s->binding, g->ex, err) && stages_make(s, err);
     ok = ok && gemm_cache_create(&s->env, err) && init_weights(s, lender, err) && fold_weights(s, err);
@@ -398,32 +396,32 @@ void session_free(Session *s)
     session_forget_plans(s);
     keeping_free(s);
     profile_free(&s->profile);
-    for (int i = 0; i < s->nowned; i++) free(s->owned[i]);
-    for (int i = 0; s->own_input && i < s->g->ninput; i++) free(s->own_input[i].data);
-    for (int i = 0; s->early && i < s->g->nmutation; i++) free(s->early[i].data);
-    for (int i = 0; s->kept && i < s->g->noutput; i++) free(s->kept[i].room.data);
+    for (int i = 0; i < s->nowned; i++) mem_free(s->owned[i]);
+    for (int i = 0; s->own_input && i < s->g->ninput; i++) mem_free(s->own_input[i].data);
+    for (int i = 0; s->early && i < s->g->nmutation; i++) mem_free(s->early[i].data);
+    for (int i = 0; s->kept && i < s->g->noutput; i++) mem_free(s->kept[i].room.data);
     stages_free(s);
     binding_free(&s->binding);
     gemm_cache_free(&s->env);
-    free(s->env.overflow);
+    mem_free(s->env.overflow);
     pages_free(&s->arena);
-    free(s->owned);
-    free(s->state);
-    free(s->changing);
-    free(s->early);
-    free(s->kept);
-    free(s->stable);
-    free(s->given);
-    free(s->module);
-    free(s->scalar);
-    free(s->placed_input);
-    free(s->output_data);
-    free(s->input_data);
-    free(s->own_input);
-    free(s->sizes);
-    free(s->input_set);
-    free(s->input);
-    free(s);
+    mem_free(s->owned);
+    mem_free(s->state);
+    mem_free(s->changing);
+    mem_free(s->early);
+    mem_free(s->kept);
+    mem_free(s->stable);
+    mem_free(s->given);
+    mem_free(s->module);
+    mem_free(s->scalar);
+    mem_free(s->placed_input);
+    mem_free(s->output_data);
+    mem_free(s->input_data);
+    mem_free(s->own_input);
+    mem_free(s->sizes);
+    mem_free(s->input_set);
+    mem_free(s->input);
+    mem_free(s);
 }
 
 bool session_set_input(Session *s, int i, const Tensor *t, Err *err)
@@ -481,7 +479,7 @@ static bool take_inputs(Session *s, Err *err)
         TRY(shape_bytes(t->dtype, t->rank, t->shape, &bytes, err) || within(err, "input '%s'", s->g->input[i]->name));
         if (t->data == s->own_input[i].data && t->data) return fail(err, E_USAGE, "input '%s' overlaps the session's memory", s->g->input[i]->name);
         copy.data = session_own_input(s, i, bytes);
-        if (!copy.data) return no_memory(err);
+        if (!copy.data) return oom(err);
         tensor_copy(&copy, t);
         s->input_data[i] = copy.data;
         if (kept) *t = copy;
@@ -540,7 +538,7 @@ static bool keep_outputs(Session *s, Err *err)
         k->used = s->memory ? !plan_lies_at(s->current, v, output_place(s) + i) : s->current->place[v->id].home == HOME_GIVEN && looks_at_state(s, t);
         if (!k->used) continue;
         void *p = s->memory ? s->output_data[i] : room(&k->room, tensor_bytes(t));
-        if (!p) return no_memory(err);
+        if (!p) return oom(err);
         k->copy = tensor_of(t->dtype, t->rank, t->shape, p);
         tensor_copy(&k->copy, t);
     }
@@ -554,7 +552,7 @@ static bool write_buffers(Session *s, Err *err)
         const Tensor *v = s->current->value[s->g->mutation[i].value->id];
         if (!v || !looks_at_state(s, v)) continue;
         Tensor copy = tensor_of(v->dtype, v->rank, v->shape, room(&s->early[i], tensor_bytes(v)));
-        if (!copy.data) return no_memory(err);
+        if (!copy.data) return oom(err);
         tensor_copy(&copy, v);
     }
     for (int i = 0; i < s->g->nmutation; i++) {

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "run/session_impl.h"
+#include "base/mem.h"
 
 static void want_operand(void *user, Value **slot) { ((unsigned char *)user)[(*slot)->id] = 1; }
 
@@ -26,8 +27,8 @@ bool stages_make(Session *s, Err *err)
     int n = expr_symbol_count(g->ex), k = 0, count = 0;
     for (int i = 0; i < n; i++) count += from_data(expr_symbol(g->ex, i));
     if (!count) return true;
-    int *at = calloc((size_t)g->next_id + 1, sizeof *at);
-    s->stage = calloc((size_t)count, sizeof *s->stage);
+    int *at = mem_zeroed((size_t)g->next_id + 1, sizeof *at);
+    s->stage = mem_zeroed((size_t)count, sizeof *s->stage);
     bool ok = at && s->stage;
     for (const Node *node = g->first; ok && node; node = node->next, k++)
         for (int o = 0; o < node->nout; o++) at[node->out[o]->id] = k;
@@ -35,21 +36,21 @@ bool stages_make(Session *s, Err *err)
         const Symbol *sym = expr_symbol(g->ex, i);
         if (!from_data(sym)) continue;
         Stage *stage = &s->stage[s->nstages++];
-        *stage = (Stage){.symbol = i, .at = sym->value->def ? at[sym->value->id] : -1, .wanted = calloc((size_t)g->next_id + 1, 1)};
+        *stage = (Stage){.symbol = i, .at = sym->value->def ? at[sym->value->id] : -1, .wanted = mem_zeroed((size_t)g->next_id + 1, 1)};
         if (!(ok = stage->wanted != NULL)) break;
         if (sym->source == SYM_ITEM || !sym->value->def) stage->wanted[sym->value->id] = 1;
         else node_each_operand(sym->value->def, want_operand, stage->wanted);
     }
-    free(at);
-    if (!ok) return fail(err, E_LIMIT, "out of memory");
+    mem_free(at);
+    if (!ok) return oom(err);
     qsort(s->stage, (size_t)s->nstages, sizeof *s->stage, by_place);
     return true;
 }
 
 void stages_free(Session *s)
 {
-    for (int i = 0; i < s->nstages; i++) free(s->stage[i].wanted);
-    free(s->stage);
+    for (int i = 0; i < s->nstages; i++) mem_free(s->stage[i].wanted);
+    mem_free(s->stage);
 }
 
 /* The node that is asked for its sizes: its operands are the plan's, its results have dtype and rank and no memory. */
@@ -57,7 +58,7 @@ static bool make_count(Session *s, Cached *k, const Node *n, const Binding *b, E
 {
     Call *c = &k->count;
     Tensor *out = arena_array(k->plan->arena, Tensor, n->nout + 1);
-    if (!out) return fail(err, E_LIMIT, "out of memory");
+    if (!out) return oom(err);
     TRY(plan_call(k->plan->arena, s->g, n, k->plan->value, b, c, err));
     for (int i = 0; i < n->nout; i++) c->out[i] = &out[i];
     return true;

@@ -5,8 +5,8 @@
  */
 #include "shape/expr_impl.h"
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
+#include "base/mem.h"
 
 enum { MAX_NODES = 1 << 22, MAX_DEPTH = 200, MAX_TERMS = 64, MAX_FACTORS = 32, DISTRIBUTE = 32, SEARCHED = 1 << 14 };
 
@@ -16,7 +16,7 @@ ExprPool *expr_pool(Arena *a)
     if (!p) return NULL;
     p->arena = a;
     p->nslots = 1024;
-    p->slots = calloc(p->nslots, sizeof *p->slots);
+    p->slots = mem_zeroed(p->nslots, sizeof *p->slots);
     p->stamp = 1;
     return p->slots ? p : NULL;
 }
@@ -24,8 +24,8 @@ ExprPool *expr_pool(Arena *a)
 void expr_pool_free(ExprPool *p)
 {
     if (!p) return;
-    free(p->slots);
-    free(p->symbols);
+    mem_free(p->slots);
+    mem_free(p->symbols);
     map_free(&p->by_name);
 }
 
@@ -58,7 +58,7 @@ static bool same_node(const Expr *a, const Expr *b)
 static bool grow(ExprPool *p)
 {
     size_t n = p->nslots * 2;
-    Expr **s = calloc(n, sizeof *s);
+    Expr **s = mem_zeroed(n, sizeof *s);
     if (!s) return false;
     for (size_t i = 0; i < p->nslots; i++) {
         if (!p->slots[i]) continue;
@@ -66,7 +66,7 @@ static bool grow(ExprPool *p)
         while (s[k]) k = (k + 1) & (n - 1);
         s[k] = p->slots[i];
     }
-    free(p->slots);
+    mem_free(p->slots);
     p->slots = s;
     p->nslots = n;
     return true;
@@ -110,7 +110,7 @@ Expr *ex_symbol(ExprPool *p, const char *name)
     if (known) return known->expr;
     if (p->nsymbols == p->cap_symbols) {
         int cap = p->cap_symbols ? p->cap_symbols * 2 : 32;
-        Symbol **s = realloc(p->symbols, (size_t)cap * sizeof *s);
+        Symbol **s = mem_grow(p->symbols, (size_t)cap * sizeof *s);
         if (!s) return NULL;
         p->symbols = s;
         p->cap_symbols = cap;
@@ -243,7 +243,7 @@ static Expr *expr_of_poly(ExprPool *p, const Poly *q)
 
 static bool poly_new(Poly *p)
 {
-    *p = (Poly){.term = malloc((MAX_TERMS + 1) * sizeof(Term))};
+    *p = (Poly){.term = mem_alloc((MAX_TERMS + 1) * sizeof(Term))};
     return p->term != NULL;
 }
 
@@ -263,7 +263,7 @@ static Expr *linear(ExprPool *p, Expr *a, Expr *b, int64_t scale)
     Poly s, t;
     if (!poly_new(&s)) return NULL;
     if (!poly_new(&t)) {
-        free(s.term);
+        mem_free(s.term);
         return NULL;
     }
     poly_of(a, &s);
@@ -274,8 +274,8 @@ static Expr *linear(ExprPool *p, Expr *a, Expr *b, int64_t scale)
     }
     s.too_big |= t.too_big;
     Expr *e = expr_of_poly(p, &s);
-    free(s.term);
-    free(t.term);
+    mem_free(s.term);
+    mem_free(t.term);
     return e;
 }
 
@@ -309,12 +309,12 @@ Expr *ex_mul(ExprPool *p, Expr *a, Expr *b)
     Poly s, t, out;
     if (!poly_new(&s)) return NULL;
     if (!poly_new(&t)) {
-        free(s.term);
+        mem_free(s.term);
         return NULL;
     }
     if (!poly_new(&out)) {
-        free(s.term);
-        free(t.term);
+        mem_free(s.term);
+        mem_free(t.term);
         return NULL;
     }
     poly_of(a, &s);
@@ -332,9 +332,9 @@ Expr *ex_mul(ExprPool *p, Expr *a, Expr *b)
             }
         e = expr_of_poly(p, &out);
     }
-    free(s.term);
-    free(t.term);
-    free(out.term);
+    mem_free(s.term);
+    mem_free(t.term);
+    mem_free(out.term);
     return e;
 }
 
@@ -344,12 +344,12 @@ static Expr *exact_quotient(ExprPool *p, Expr *a, Expr *b)
     Poly s, t, q;
     if (!poly_new(&s)) return NULL;
     if (!poly_new(&t)) {
-        free(s.term);
+        mem_free(s.term);
         return NULL;
     }
     if (!poly_new(&q)) {
-        free(s.term);
-        free(t.term);
+        mem_free(s.term);
+        mem_free(t.term);
         return NULL;
     }
     poly_of(a, &s);
@@ -368,9 +368,9 @@ static Expr *exact_quotient(ExprPool *p, Expr *a, Expr *b)
     }
     ok = ok && s.n == 0 && !s.too_big && !q.too_big;
     Expr *e = ok ? expr_of_poly(p, &q) : NULL;
-    free(s.term);
-    free(t.term);
-    free(q.term);
+    mem_free(s.term);
+    mem_free(t.term);
+    mem_free(q.term);
     return e;
 }
 
@@ -380,12 +380,12 @@ static bool split_multiple(ExprPool *p, Expr *a, int64_t c, Expr **quotient, Exp
     Poly s, q, r;
     if (!poly_new(&s)) return false;
     if (!poly_new(&q)) {
-        free(s.term);
+        mem_free(s.term);
         return false;
     }
     if (!poly_new(&r)) {
-        free(s.term);
-        free(q.term);
+        mem_free(s.term);
+        mem_free(q.term);
         return false;
     }
     poly_of(a, &s);
@@ -405,9 +405,9 @@ static bool split_multiple(ExprPool *p, Expr *a, int64_t c, Expr **quotient, Exp
     }
     *quotient = expr_of_poly(p, &q);
     *rest = expr_of_poly(p, &r);
-    free(s.term);
-    free(q.term);
-    free(r.term);
+    mem_free(s.term);
+    mem_free(q.term);
+    mem_free(r.term);
     return *quotient && *rest;
 }
 

@@ -1,28 +1,28 @@
 /* Values of expressions under a binding, by Python's rules for // and %; every node is computed once a binding. Contract in expr.h. */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 #include "shape/expr.h"
+#include "base/mem.h"
 
 bool binding_init(Binding *b, const ExprPool *p, Err *err)
 {
     *b = (Binding){.n = expr_symbol_count(p), .nmemo = expr_node_count(p)};
     size_t n = (size_t)b->n + 1, m = (size_t)b->nmemo + 1;
-    b->value = calloc(n, sizeof *b->value);
-    b->bound = calloc(n, sizeof *b->bound);
-    b->memo = calloc(m, sizeof *b->memo);
-    b->known = calloc(m, 1);
+    b->value = mem_zeroed(n, sizeof *b->value);
+    b->bound = mem_zeroed(n, sizeof *b->bound);
+    b->memo = mem_zeroed(m, sizeof *b->memo);
+    b->known = mem_zeroed(m, 1);
     if (b->value && b->bound && b->memo && b->known) return true;
     binding_free(b);
-    return fail(err, E_LIMIT, "out of memory");
+    return oom(err);
 }
 
 void binding_free(Binding *b)
 {
-    free(b->value);
-    free(b->bound);
-    free(b->memo);
-    free(b->known);
+    mem_free(b->value);
+    mem_free(b->bound);
+    mem_free(b->memo);
+    mem_free(b->known);
     *b = (Binding){0};
 }
 

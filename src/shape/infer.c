@@ -203,7 +203,7 @@ Expr *shape_fresh_symbol(Shape *s)
 
 bool shape_size_of(Shape *s, Expr *symbol, int k, int dim)
 {
-    if (!symbol) return fail(s->err, E_LIMIT, "out of memory");
+    if (!symbol) return oom(s->err);
     Symbol *sym = expr_symbol(s->ex, (int)symbol->i);
     sym->source = SYM_SIZE;
     sym->value = s->node->out[k];

@@ -41,7 +41,7 @@ static bool declare(Shape *s, int k, DType t, int rank, Expr **dim)
     for (int i = 0; i < rank; i++) {
         fresh[i] = !dim[i];
         if (fresh[i]) dim[i] = shape_fresh_symbol(s);
-        if (!dim[i]) return fail(s->err, E_LIMIT, "out of memory");
+        if (!dim[i]) return oom(s->err);
         if (ex_is_int(dim[i])) dim[i] = ex_int(s->ex, dim[i]->i); /* of the body's pool */
     }
     TRY(shape_out(s, k, t, rank, dim));
@@ -65,7 +65,7 @@ bool shape_loop(Shape *s)
     int nc = carried->n, n = nc + captured->n, scanned = body->noutput - 1 - nc;
     bool sure;
     Pair *pair = arena_array(s->g->arena, Pair, n + 1);
-    if (!pair) return fail(s->err, E_LIMIT, "out of memory");
+    if (!pair) return oom(s->err);
     if (body->ninput != n + 2 || scanned < 0)
         return fail(s->err, E_FORMAT, "the body has %d inputs and %d results, expected %d and at least %d", body->ninput, body->noutput, n + 2, nc + 1);
     if (body->input[0]->dtype != DT_I64 || body->input[0]->rank) return fail(s->err, E_FORMAT, "the body's first input must be an i64 of rank 0");
@@ -108,7 +108,7 @@ bool shape_branch(Shape *s)
     if (n + m != captured->n) return fail(s->err, E_FORMAT, "%d captured values, the branches take %d and %d", captured->n, n, m);
     if (body[0]->noutput != body[1]->noutput) return fail(s->err, E_FORMAT, "the branches give %d and %d results", body[0]->noutput, body[1]->noutput);
     Pair *pair = arena_array(s->g->arena, Pair, n + m + 1);
-    if (!pair) return fail(s->err, E_LIMIT, "out of memory");
+    if (!pair) return oom(s->err);
     for (int i = 0; i < n + m; i++) {
         pair[i] = (Pair){captured->vs[i], i < n ? body[0]->input[i] : body[1]->input[i - n], NULL};
         TRY(fits(s, &pair[i], "captured value", i));

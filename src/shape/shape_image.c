@@ -212,6 +212,6 @@ bool shape_nms(Shape *s)
     if (boxes->rank != 2 || scores->rank != 1) return shape_fail(s, 0, "ranks %d and %d of boxes and scores, expected 2 and 1", boxes->rank, scores->rank);
     TRY(shape_require_equal(s, boxes->dim[1], ex_int(s->ex, 4), "corners of a box") && shape_require_equal(s, boxes->dim[0], scores->dim[0], "boxes and scores"));
     Expr *n = shape_fresh_symbol(s);
-    if (!n) return fail(s->err, E_LIMIT, "out of memory");
+    if (!n) return oom(s->err);
     return shape_out(s, 0, DT_I64, 1, &n) && shape_size_of(s, n, 0, 0);
 }

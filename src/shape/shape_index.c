@@ -120,7 +120,7 @@ bool shape_nonzero(Shape *s)
     Value *x;
     TRY(shape_want_value(s, 0, &x));
     Expr *n = shape_fresh_symbol(s);
-    if (!n) return fail(s->err, E_LIMIT, "out of memory");
+    if (!n) return oom(s->err);
     return shape_out(s, 0, DT_I64, 2, (Expr *[]){n, ex_int(s->ex, x->rank)}) && shape_size_of(s, n, 0, 0);
 }
 
@@ -141,7 +141,7 @@ bool shape_repeats(Shape *s)
     const Arg *size = shape_arg(s, 1);
     if (size->kind == ARG_EXPR) return shape_out(s, 0, DT_I64, 1, (Expr *const *)&size->e);
     Expr *n = shape_fresh_symbol(s);
-    if (!n) return fail(s->err, E_LIMIT, "out of memory");
+    if (!n) return oom(s->err);
     return shape_out(s, 0, DT_I64, 1, &n) && shape_size_of(s, n, 0, 0);
 }
 

@@ -73,7 +73,7 @@ bool shape_bincount(Shape *s)
     if (x->rank != 1 || dtype_is_float(x->dtype)) return shape_fail(s, 0, "%s of rank %d, expected integers of rank 1", dtype_name(x->dtype), x->rank);
     if (w && w->rank != 1) return shape_fail(s, 1, "rank %d, expected 1", w->rank);
     Expr *n = shape_fresh_symbol(s);
-    if (!n) return fail(s->err, E_LIMIT, "out of memory");
+    if (!n) return oom(s->err);
     return shape_out(s, 0, !w ? DT_I64 : w->dtype == DT_F32 ? DT_F32 : DT_F64, 1, &n) && shape_size_of(s, n, 0, 0);
 }
 

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/mem.h"
 #include "base/number.h"
 
 static void text_of(const Graph *g, const Expr *e, char *out, size_t n)
@@ -276,8 +277,8 @@ static int64_t raised(const Symbol *s, int64_t base, int64_t up) { return up < s
 static bool search_free(const Graph *g, const int *symbol, int nfree, Binding *b, Err *err)
 {
     enum { TOGETHER = 64, TRIES = 20000, SPAN = 24 };
-    int64_t *base = calloc((size_t)nfree + 1, sizeof *base);
-    if (!base) return fail(err, E_LIMIT, "out of memory");
+    int64_t *base = mem_zeroed((size_t)nfree + 1, sizeof *base);
+    if (!base) return oom(err);
     for (int k = 0; k < nfree; k++) {
         const Symbol *s = expr_symbol(g->ex, symbol[k]);
         base[k] = s->lo > 1 ? s->lo : 1;
@@ -300,7 +301,7 @@ static bool search_free(const Graph *g, const int *symbol, int nfree, Binding *b
         }
         ok = satisfied(g, b, err);
     }
-    free(base);
+    mem_free(base);
     return ok;
 }
 
@@ -342,19 +343,19 @@ static Expr *bound_part(ExprPool *p, Expr *e, const Binding *b, Expr **known)
 Expr *expr_bound(ExprPool *p, Expr *e, const Binding *b)
 {
     if (!e) return NULL;
-    Expr **known = calloc((size_t)e->id + 1, sizeof *known), *bound = known ? bound_part(p, e, b, known) : NULL;
-    free(known);
+    Expr **known = mem_zeroed((size_t)e->id + 1, sizeof *known), *bound = known ? bound_part(p, e, b, known) : NULL;
+    mem_free(known);
     return bound;
 }
 
 bool choose_sizes(const Graph *g, const char *const *name, const int64_t *value, int n, Binding *b, Err *err)
 {
     TRY(bind_named(g, name, value, n, b, err));
-    int nfree = 0, *symbol = calloc((size_t)expr_symbol_count(g->ex) + 1, sizeof *symbol);
-    if (!symbol) return fail(err, E_LIMIT, "out of memory");
+    int nfree = 0, *symbol = mem_zeroed((size_t)expr_symbol_count(g->ex) + 1, sizeof *symbol);
+    if (!symbol) return oom(err);
     for (int i = 0; i < expr_symbol_count(g->ex); i++)
         if (expr_symbol(g->ex, i)->source == SYM_INPUT && !b->bound[i]) symbol[nfree++] = i;
     bool ok = search_free(g, symbol, nfree, b, err);
-    free(symbol);
+    mem_free(symbol);
     return ok;
 }

@@ -3,10 +3,10 @@
  */
 #include "text/bpe.h"
 #include <limits.h>
-#include <stdlib.h>
 #include <string.h>
 #include "base/arena.h"
 #include "base/map.h"
+#include "base/mem.h"
 
 enum { BYTES = 256, CLIP_MERGES = 48894, MAX_TEXT = 1 << 16, NO_RANK = INT_MAX };
 
@@ -51,7 +51,7 @@ static bool name_bytes(Bpe *b, Map *ids, Err *err)
         b->byte_id[c] = id;
         const char *plain = arena_strdup(b->arena, name), *last = arena_printf(b->arena, "%s</w>", name);
         if (!plain || !last || !map_put(ids, plain, (void *)(intptr_t)(id + 1)) || !map_put(ids, last, (void *)(intptr_t)(id + BYTES + 1)))
-            return fail(err, E_LIMIT, "out of memory");
+            return oom(err);
     }
     return true;
 }
@@ -66,13 +66,13 @@ static bool add_merge(Bpe *b, Map *ids, const char *line, size_t n, int number, 
     size_t left = (size_t)(gap - line);
     char *a = arena_strndup(b->arena, line, left), *c = arena_strndup(b->arena, gap + 1, n - left - 1);
     char *whole = a && c ? arena_printf(b->arena, "%s%s", a, c) : NULL;
-    if (!whole) return fail(err, E_LIMIT, "out of memory");
+    if (!whole) return oom(err);
     int from = id_of(ids, a), to = id_of(ids, c), id = 2 * BYTES + b->merges;
     if (from < 0 || to < 0) return fail(err, E_FORMAT, "line %d joins '%.40s', which no line before it makes", number, from < 0 ? a : c);
     Merge *m = slot(b, pair_of(from, to));
     if (m->pair) return fail(err, E_FORMAT, "line %d joins what line %d joined already", number, m->rank + 1);
     *m = (Merge){pair_of(from, to), b->merges++, id};
-    return map_put(ids, whole, (void *)(intptr_t)(id + 1)) || fail(err, E_LIMIT, "out of memory");
+    return map_put(ids, whole, (void *)(intptr_t)(id + 1)) || oom(err);
 }
 
 static bool read_merges(Bpe *b, Map *ids, const char *p, size_t size, Err *err)
@@ -92,18 +92,18 @@ static bool read_merges(Bpe *b, Map *ids, const char *p, size_t size, Err *err)
 Bpe *bpe_open(const char *merges, size_t size, ClipStyle style, Err *err)
 {
     Map ids = {0};
-    Bpe *b = calloc(1, sizeof *b);
+    Bpe *b = mem_zeroed(1, sizeof *b);
     size_t lines = 1, slots = 1024;
     for (size_t i = 0; i < size && lines < CLIP_MERGES; i++) lines += merges[i] == '\n';
     while (slots < 2 * lines) slots *= 2;
     if (b) {
         b->arena = arena_create(0);
-        b->slots = calloc(slots, sizeof *b->slots);
+        b->slots = mem_zeroed(slots, sizeof *b->slots);
         b->mask = slots - 1;
         b->style = style;
     }
     bool ok = b && b->arena && b->slots;
-    if (!ok) fail(err, E_LIMIT, "out of memory");
+    if (!ok) oom(err);
     ok = ok && name_bytes(b, &ids, err) && read_merges(b, &ids, merges, size, err);
     map_free(&ids);
     if (b) { /* names served to read the merges only */
@@ -119,8 +119,8 @@ void bpe_free(Bpe *b)
 {
     if (!b) return;
     arena_destroy(b->arena);
-    free(b->slots);
-    free(b);
+    mem_free(b->slots);
+    mem_free(b);
 }
 
 int bpe_vocabulary(const Bpe *b) { return 2 * BYTES + b->merges + 2; }
@@ -219,10 +219,10 @@ static bool add_cleaned(const Bpe *b, const char *text, size_t n, Ids *ids, Err 
 {
     Buf clean = {0};
     bool ok = clip_clean(text, n, b->style, &clean, err);
-    int *work = ok ? malloc((clean.len + 1) * 2 * sizeof *work) : NULL;
-    if (ok && !work) ok = fail(err, E_LIMIT, "out of memory");
+    int *work = ok ? mem_alloc((clean.len + 1) * 2 * sizeof *work) : NULL;
+    if (ok && !work) ok = oom(err);
     if (ok) add_text(b, clean.data, clean.len, work, ids);
-    free(work);
+    mem_free(work);
     buf_free(&clean);
     return ok;
 }

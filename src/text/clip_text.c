@@ -2,9 +2,9 @@
  * module (html/__init__.py) and of str.lower().
  */
 #include "text/clip_text.h"
-#include <stdlib.h>
 #include <string.h>
 #include <utf8proc.h>
+#include "base/mem.h"
 
 typedef utf8proc_int32_t Char;
 
@@ -162,7 +162,7 @@ static bool compose(Buf *b, Err *err)
     if (n < 0) return fail(err, n == UTF8PROC_ERROR_NOMEM ? E_LIMIT : E_FORMAT, "%s", utf8proc_errmsg(n));
     b->len = 0;
     buf_add(b, text, (size_t)n);
-    free(text);
+    mem_free(text);
     return true;
 }
 
@@ -238,5 +238,5 @@ bool clip_clean(const char *text, size_t n, ClipStyle style, Buf *out, Err *err)
     bool room = !a.failed && !b.failed && !out->failed;
     buf_free(&a);
     buf_free(&b);
-    return whole && (room || fail(err, E_LIMIT, "out of memory"));
+    return whole && (room || oom(err));
 }

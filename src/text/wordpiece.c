@@ -2,13 +2,13 @@
  * CJK characters, lower-case and strip accents, split at white space and punctuation, then the longest vocabulary pieces from the left.
  */
 #include "text/wordpiece.h"
-#include <stdlib.h>
 #include <string.h>
 #include <utf8proc.h>
 #include "base/arena.h"
 #include "base/buf.h"
 #include "base/file.h"
 #include "base/map.h"
+#include "base/mem.h"
 
 enum { MAX_WORD = 100, MAX_TEXT = 1 << 24 };
 
@@ -29,7 +29,7 @@ static bool read_vocab(Tokenizer *t, const MappedFile *f, Err *err)
         size_t n = (size_t)(stop - p);
         if (n && p[n - 1] == '\r') n--;
         char *token = arena_strndup(t->arena, p, n);
-        if (!token || !map_put(&t->id, token, (void *)(id + 1))) return fail(err, E_LIMIT, "out of memory");
+        if (!token || !map_put(&t->id, token, (void *)(id + 1))) return oom(err);
         p = stop + 1;
     }
     t->unk = find(t, "[UNK]");
@@ -41,11 +41,11 @@ static bool read_vocab(Tokenizer *t, const MappedFile *f, Err *err)
 Tokenizer *wordpiece_open(const char *vocab, bool lowercase, Err *err)
 {
     MappedFile f = {0};
-    Tokenizer *t = calloc(1, sizeof *t);
+    Tokenizer *t = mem_zeroed(1, sizeof *t);
     if (t) t->arena = arena_create(0);
     if (!t || !t->arena) {
-        free(t);
-        fail(err, E_LIMIT, "out of memory");
+        mem_free(t);
+        oom(err);
         return NULL;
     }
     t->lowercase = lowercase;
@@ -61,7 +61,7 @@ void wordpiece_free(Tokenizer *t)
     if (!t) return;
     map_free(&t->id);
     arena_destroy(t->arena);
-    free(t);
+    mem_free(t);
 }
 
 /* ------------------------------------------------------------------ characters */
@@ -143,7 +143,7 @@ static bool clean(const Tokenizer *t, const char *text, Buf *out, Err *err)
         else put(out, c);
         if (alone) buf_puts(out, " ");
     }
-    return !out->failed || fail(err, E_LIMIT, "out of memory");
+    return !out->failed || oom(err);
 }
 
 /* ------------------------------------------------------------------ pieces */

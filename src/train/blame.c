@@ -1,8 +1,8 @@
 /* Which node made the first NaN or infinity of a step. Contract in trainer.h. */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 #include "train/trainer.h"
+#include "base/mem.h"
 
 enum { FINE, INFINITE, NOT_A_NUMBER };
 
@@ -75,8 +75,8 @@ static bool blame_given(Session *s, Blame *b, const char *what, int64_t step, Er
 
 bool train_blame(Session *s, const Rng *before, const char *what, int64_t step, Err *err)
 {
-    Blame b = {.state = calloc((size_t)session_graph(s)->next_id + 1, 1)};
-    if (!b.state) return fail(err, E_LIMIT, "out of memory");
+    Blame b = {.state = mem_zeroed((size_t)session_graph(s)->next_id + 1, 1)};
+    if (!b.state) return oom(err);
     *session_generator(s) = *before;
     bool ok = blame_given(s, &b, what, step, err);
     if (ok) {
@@ -85,7 +85,7 @@ bool train_blame(Session *s, const Rng *before, const char *what, int64_t step, 
         session_on_node(s, NULL, NULL);
     }
     *session_generator(s) = *before;
-    free(b.state);
+    mem_free(b.state);
     TRY(ok);
     const Node *n = b.nan ? b.nan : b.inf;
     if (!n) return fail(err, E_MISMATCH, "step %lld: %s is not finite: its size is beyond its dtype", (long long)step, what);

@@ -3,9 +3,9 @@
  * Tensors: "weight.NAME" of every parameter and written buffer, "exp_avg.NAME" ... of the optimizer, "generator" (i64: MT19937's 624 words and the next one's place),
  * "steps" (i64), and the caller's.
  */
-#include <stdlib.h>
 #include <string.h>
 #include "base/arena.h"
+#include "base/mem.h"
 #include "format/tensors.h"
 #include "train/trainer_impl.h"
 
@@ -37,7 +37,7 @@ static bool list(Trainer *t, Entries *e)
     const Graph *g = session_graph(t->session);
     const char *kind;
     e->arena = arena_create(0);
-    e->item = calloc((size_t)(g->nweight + 2 * t->n + 2), sizeof *e->item);
+    e->item = mem_zeroed((size_t)(g->nweight + 2 * t->n + 2), sizeof *e->item);
     bool ok = e->arena && e->item;
     for (int i = 0; ok && i < g->nweight; i++) {
         const Tensor *w = session_weight(t->session, g->weight[i]->name);
@@ -54,7 +54,7 @@ static bool list(Trainer *t, Entries *e)
 
 static void entries_free(Entries *e)
 {
-    free(e->item);
+    mem_free(e->item);
     if (e->arena) arena_destroy(e->arena);
 }
 
@@ -62,10 +62,10 @@ bool trainer_save(Trainer *t, const char *path, const Extra *extra, int nextra, 
 {
     Entries e = {0};
     const Rng *r = session_generator(t->session);
-    bool ok = list(t, &e) || fail(err, E_LIMIT, "out of memory");
-    const char **name = calloc((size_t)(e.n + nextra + 1), sizeof *name);
-    Tensor *tensor = calloc((size_t)(e.n + nextra + 1), sizeof *tensor);
-    if (ok && (!name || !tensor)) ok = fail(err, E_LIMIT, "out of memory");
+    bool ok = list(t, &e) || oom(err);
+    const char **name = mem_zeroed((size_t)(e.n + nextra + 1), sizeof *name);
+    Tensor *tensor = mem_zeroed((size_t)(e.n + nextra + 1), sizeof *tensor);
+    if (ok && (!name || !tensor)) ok = oom(err);
     for (int i = 0; i < WORDS; i++) e.generator[i] = r->state[i];
     e.generator[WORDS] = r->next;
     e.steps = trainer_steps(t);
@@ -74,8 +74,8 @@ bool trainer_save(Trainer *t, const char *path, const Extra *extra, int nextra, 
         tensor[i] = i < e.n ? e.item[i].tensor : extra[i - e.n].tensor;
     }
     ok = ok && tensorfile_write(path, name, tensor, (size_t)(e.n + nextra), err);
-    free(name);
-    free(tensor);
+    mem_free(name);
+    mem_free(tensor);
     entries_free(&e);
     return ok;
 }
@@ -120,7 +120,7 @@ bool trainer_load(Trainer *t, const char *path, TakeExtra *take, void *user, Err
     Entries e = {0};
     TensorFile *f = tensorfile_open(path, err);
     TRY(f);
-    bool ok = (list(t, &e) || fail(err, E_LIMIT, "out of memory")) && load(t, f, &e, take, user, err);
+    bool ok = (list(t, &e) || oom(err)) && load(t, f, &e, take, user, err);
     entries_free(&e);
     tensorfile_close(f);
     return ok || within(err, "%s", path);

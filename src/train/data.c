@@ -1,7 +1,7 @@
 /* Data and their order. Contract in data.h. */
 #include "train/data.h"
-#include <stdlib.h>
 #include <string.h>
+#include "base/mem.h"
 
 enum { DEFAULT_BATCH = 32, ALIGN = 64 };
 
@@ -14,8 +14,6 @@ struct Data {
     int64_t rows, batch;
     bool fixed;
 };
-
-static bool no_memory(Err *err) { return fail(err, E_LIMIT, "out of memory"); }
 
 static bool fixed_shape(const Value *v, const Tensor *t)
 {
@@ -36,8 +34,8 @@ static bool take(Data *d, int i, const Tensor *t, Err *err)
     d->from[i] = *t;
     if (t->rank && t->shape[0] > d->rows) d->rows = t->shape[0];
     if (tensor_contiguous(t)) return true;
-    d->own[i] = malloc(tensor_bytes(t) + 1);
-    if (!d->own[i]) return no_memory(err);
+    d->own[i] = mem_alloc(tensor_bytes(t) + 1);
+    if (!d->own[i]) return oom(err);
     d->from[i] = tensor_of(t->dtype, t->rank, t->shape, d->own[i]);
     tensor_copy(&d->from[i], t);
     return true;
@@ -70,17 +68,17 @@ static bool rooms(Data *d, Err *err)
         if (d->whole[i]) continue;
         int64_t n = d->batch < d->rows ? d->batch : d->rows;
         size_t row = tensor_bytes(&d->from[i]) / (size_t)d->rows, bytes;
-        if (__builtin_mul_overflow(row, (size_t)n, &bytes) || !(d->room[i] = aligned_alloc(ALIGN, (bytes + ALIGN) / ALIGN * ALIGN))) return no_memory(err);
+        if (__builtin_mul_overflow(row, (size_t)n, &bytes) || !(d->room[i] = mem_aligned(ALIGN, (bytes + ALIGN) / ALIGN * ALIGN))) return oom(err);
     }
     return true;
 }
 
 Data *data_create(const Graph *g, const Tensor *tensor, int64_t batch, Err *err)
 {
-    Data *d = calloc(1, sizeof *d);
+    Data *d = mem_zeroed(1, sizeof *d);
     size_t n = (size_t)g->ninput + 1;
-    bool ok = d && (d->from = calloc(n, sizeof *d->from)) && (d->own = calloc(n, sizeof *d->own)) && (d->room = calloc(n, sizeof *d->room)) && (d->whole = calloc(n, sizeof *d->whole));
-    if (!ok) no_memory(err);
+    bool ok = d && (d->from = mem_zeroed(n, sizeof *d->from)) && (d->own = mem_zeroed(n, sizeof *d->own)) && (d->room = mem_zeroed(n, sizeof *d->room)) && (d->whole = mem_zeroed(n, sizeof *d->whole));
+    if (!ok) oom(err);
     if (ok) {
         d->g = g;
         d->batch = batch;
@@ -95,14 +93,14 @@ void data_free(Data *d)
 {
     if (!d) return;
     for (int i = 0; d->g && i < d->g->ninput; i++) {
-        free(d->own[i]);
-        free(d->room[i]);
+        mem_free(d->own[i]);
+        mem_free(d->room[i]);
     }
-    free(d->from);
-    free(d->own);
-    free(d->room);
-    free(d->whole);
-    free(d);
+    mem_free(d->from);
+    mem_free(d->own);
+    mem_free(d->room);
+    mem_free(d->whole);
+    mem_free(d);
 }
 
 int64_t data_rows(const Data *d) { return d->rows; }

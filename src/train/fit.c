@@ -1,8 +1,8 @@
 /* Epochs. Contract in fit.h. */
 #include "train/fit.h"
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
+#include "base/mem.h"
 
 enum { WORDS = 624, STEP_COLUMNS = 5, EPOCH_COLUMNS = 5, SETTINGS = 5 };
 
@@ -25,13 +25,11 @@ typedef struct Fit {
     bool stopped;
 } Fit;
 
-static bool no_memory(Err *err) { return fail(err, E_LIMIT, "out of memory"); }
-
 static bool put_row(Rows *r, const double *x)
 {
     if (r->n == r->cap) {
         int64_t cap = r->cap ? 2 * r->cap : 256;
-        double *grown = realloc(r->data, (size_t)cap * (size_t)r->columns * sizeof *grown);
+        double *grown = mem_grow(r->data, (size_t)cap * (size_t)r->columns * sizeof *grown);
         if (!grown) return false;
         r->data = grown;
         r->cap = cap;
@@ -74,7 +72,7 @@ static bool take_rows(Rows *r, const char *name, const Tensor *x, Err *err)
     TRY(want(name, x, DT_F64, 2, r->columns, err));
     r->n = 0;
     for (int64_t i = 0; i < x->shape[0]; i++)
-        if (!put_row(r, (const double *)x->data + i * r->columns)) return no_memory(err);
+        if (!put_row(r, (const double *)x->data + i * r->columns)) return oom(err);
     return true;
 }
 
@@ -181,9 +179,9 @@ static bool count_right(const Tensor *logits, const Tensor *labels, int64_t *rig
 static bool validate(Fit *f, double *loss, double *accuracy, Err *err)
 {
     const FitOptions *o = f->o;
-    int64_t rows = data_rows(o->val), batch = data_batch_size(o->val), right = 0, all = 0, *row = malloc((size_t)rows * sizeof *row);
+    int64_t rows = data_rows(o->val), batch = data_batch_size(o->val), right = 0, all = 0, *row = mem_alloc((size_t)rows * sizeof *row);
     double sum = 0;
-    bool ok = row || no_memory(err);
+    bool ok = row || oom(err);
     for (int64_t i = 0; ok && i < rows; i++) row[i] = i;
     session_seed(o->evaluator, o->seed); /* every time the same dropout, if there is any */
     for (int64_t at = 0; ok && at < rows; at += batch) {
@@ -193,7 +191,7 @@ static bool validate(Fit *f, double *loss, double *accuracy, Err *err)
         sum += tensor_get(session_output(o->evaluator, o->val_loss), 0) * (double)n;
         if (o->logits >= 0) ok = count_right(session_output(o->evaluator, o->logits), session_input(o->evaluator, o->labels), &right, &all, err);
     }
-    free(row);
+    mem_free(row);
     *loss = sum / (double)rows;
     *accuracy = o->logits >= 0 && all ? (double)right / (double)all : NAN;
     return ok || within(err, "validation");
@@ -210,7 +208,7 @@ static bool one_step(Fit *f, Err *err)
     f->sum += step.loss * (double)n;
     f->counted += (double)n;
     double row[STEP_COLUMNS] = {(double)(f->epoch + 1), (double)step.step, step.loss, step.lr, step.norm};
-    if (!put_row(&f->steps, row)) return no_memory(err);
+    if (!put_row(&f->steps, row)) return oom(err);
     FitEvent e = event_of(f, row, false);
     tell(f, &e);
     return f->stopped || !f->o->every || step.step % f->o->every || save(f, err);
@@ -220,7 +218,7 @@ static bool end_epoch(Fit *f, Err *err)
 {
     double row[EPOCH_COLUMNS] = {(double)(f->epoch + 1), (double)trainer_steps(f->trainer), f->sum / f->counted, NAN, NAN};
     if (f->o->val) TRY(validate(f, &row[3], &row[4], err));
-    if (!put_row(&f->epochs, row)) return no_memory(err);
+    if (!put_row(&f->epochs, row)) return oom(err);
     f->epoch++;
     f->position = 0;
     f->sum = f->counted = 0;
@@ -257,8 +255,8 @@ static bool begin(Fit *f, Err *err)
         return fail(err, E_USAGE, "validation: %lld rows are no multiple of the batch of %lld that the model takes", (long long)data_rows(o->val), (long long)data_batch_size(o->val));
     if (o->epochs < 1 || __builtin_mul_overflow(o->epochs, f->batches, &steps)) return fail(err, E_USAGE, "%lld epochs, expected a number from 1 on", (long long)o->epochs);
     TRY(trainer_plan(f->trainer, steps, err));
-    f->order = malloc((size_t)f->rows * sizeof *f->order);
-    if (!f->order) return no_memory(err);
+    f->order = mem_alloc((size_t)f->rows * sizeof *f->order);
+    if (!f->order) return oom(err);
     for (int64_t i = 0; i < f->rows; i++) f->order[i] = i;
     rng_seed(&f->generator, o->seed);
     if (!o->resume) return true;
@@ -273,8 +271,8 @@ bool fit(Trainer *t, const FitOptions *o, bool *stopped, Err *err)
     bool ready = begin(&f, err), ok = ready && run(&f, err);
     if (ready && !ok && err->code == E_MISMATCH) save(&f, &(Err){0}); /* as before the step that was not finite */
     *stopped = f.stopped;
-    free(f.order);
-    free(f.steps.data);
-    free(f.epochs.data);
+    mem_free(f.order);
+    mem_free(f.steps.data);
+    mem_free(f.epochs.data);
     return ok;
 }

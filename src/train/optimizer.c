@@ -1,7 +1,7 @@
 /* Optimizers. Contract in optimizer.h. */
 #include "train/optimizer.h"
 #include <math.h>
-#include <stdlib.h>
+#include "base/mem.h"
 #include "kernel/kernel.h"
 
 enum { PIECE = 8192, STATES = 2 }; /* elements that one thread takes at a time */
@@ -37,10 +37,10 @@ static int states_of(const OptimizerOptions *o) { return o->kind != OPTIMIZER_SG
 static bool make_states(Optimizer *o)
 {
     for (int k = 0; k < states_of(&o->is); k++) {
-        if (!(o->state[k] = calloc((size_t)o->n + 1, sizeof *o->state[k]))) return false;
+        if (!(o->state[k] = mem_zeroed((size_t)o->n + 1, sizeof *o->state[k]))) return false;
         for (int i = 0; i < o->n; i++) {
             const Tensor *p = &o->parameter[i];
-            o->state[k][i] = tensor_of(p->dtype, p->rank, p->shape, calloc((size_t)tensor_numel(p) + 1, dtype_size(p->dtype)));
+            o->state[k][i] = tensor_of(p->dtype, p->rank, p->shape, mem_zeroed((size_t)tensor_numel(p) + 1, dtype_size(p->dtype)));
             if (!o->state[k][i].data) return false;
         }
     }
@@ -50,8 +50,8 @@ static bool make_states(Optimizer *o)
 static bool make_pieces(Optimizer *o)
 {
     for (int i = 0; i < o->n; i++) o->npieces += (tensor_numel(&o->parameter[i]) + PIECE - 1) / PIECE;
-    o->piece = calloc((size_t)o->npieces + 1, sizeof *o->piece);
-    o->squares = calloc((size_t)o->npieces + 1, sizeof *o->squares);
+    o->piece = mem_zeroed((size_t)o->npieces + 1, sizeof *o->piece);
+    o->squares = mem_zeroed((size_t)o->npieces + 1, sizeof *o->squares);
     if (!o->piece || !o->squares) return false;
     int64_t k = 0;
     for (int i = 0; i < o->n; i++)
@@ -62,7 +62,7 @@ static bool make_pieces(Optimizer *o)
 Optimizer *optimizer_create(const OptimizerOptions *options, const Tensor *parameter, int n, int threads, Err *err)
 {
     TRY_NULL(optimizer_check(options, err));
-    Optimizer *o = calloc(1, sizeof *o);
+    Optimizer *o = mem_zeroed(1, sizeof *o);
     if (o) {
         *o = (Optimizer){.is = *options, .parameter = parameter, .n = n, .threads = threads};
         if (make_states(o) && make_pieces(o)) return o;
@@ -76,12 +76,12 @@ void optimizer_free(Optimizer *o)
 {
     if (!o) return;
     for (int k = 0; k < STATES; k++) {
-        for (int i = 0; o->state[k] && i < o->n; i++) free(o->state[k][i].data);
-        free(o->state[k]);
+        for (int i = 0; o->state[k] && i < o->n; i++) mem_free(o->state[k][i].data);
+        mem_free(o->state[k]);
     }
-    free(o->piece);
-    free(o->squares);
-    free(o);
+    mem_free(o->piece);
+    mem_free(o->squares);
+    mem_free(o);
 }
 
 static void *from(const Tensor *t, int64_t at) { return (char *)t->data + (size_t)at * dtype_size(t->dtype); }

@@ -1,8 +1,8 @@
 /* Steps of training. Contract in trainer.h. */
 #include "train/trainer.h"
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
+#include "base/mem.h"
 #include "train/trainer_impl.h"
 
 static const char *name_of(const Value *v) { return v->fqn ? v->fqn : v->name; }
@@ -11,12 +11,12 @@ static bool find_parameters(Trainer *t, Err *err)
 {
     const Graph *g = session_graph(t->session);
     t->loss = -1;
-    t->value = calloc((size_t)g->noutput + 1, sizeof *t->value);
-    t->output = calloc((size_t)g->noutput + 1, sizeof *t->output);
-    t->parameter = calloc((size_t)g->noutput + 1, sizeof *t->parameter);
-    t->gradient = calloc((size_t)g->noutput + 1, sizeof *t->gradient);
-    t->flat = calloc((size_t)g->noutput + 1, sizeof *t->flat);
-    if (!t->value || !t->output || !t->parameter || !t->gradient || !t->flat) return fail(err, E_LIMIT, "out of memory");
+    t->value = mem_zeroed((size_t)g->noutput + 1, sizeof *t->value);
+    t->output = mem_zeroed((size_t)g->noutput + 1, sizeof *t->output);
+    t->parameter = mem_zeroed((size_t)g->noutput + 1, sizeof *t->parameter);
+    t->gradient = mem_zeroed((size_t)g->noutput + 1, sizeof *t->gradient);
+    t->flat = mem_zeroed((size_t)g->noutput + 1, sizeof *t->flat);
+    if (!t->value || !t->output || !t->parameter || !t->gradient || !t->flat) return oom(err);
     for (int i = 0; i < g->noutput; i++) {
         const Value *v = g->output[i].gradient_of;
         if (g->output[i].loss) t->loss = i;
@@ -36,9 +36,9 @@ static bool find_parameters(Trainer *t, Err *err)
 
 Trainer *trainer_create(Session *s, const TrainOptions *options, Err *err)
 {
-    Trainer *t = calloc(1, sizeof *t);
+    Trainer *t = mem_zeroed(1, sizeof *t);
     if (!t) {
-        fail(err, E_LIMIT, "out of memory");
+        oom(err);
         return NULL;
     }
     t->session = s;
@@ -57,13 +57,13 @@ void trainer_free(Trainer *t)
 {
     if (!t) return;
     optimizer_free(t->optimizer);
-    for (int i = 0; t->flat && i < t->n; i++) free(t->flat[i]);
-    free(t->flat);
-    free(t->gradient);
-    free(t->parameter);
-    free(t->output);
-    free(t->value);
-    free(t);
+    for (int i = 0; t->flat && i < t->n; i++) mem_free(t->flat[i]);
+    mem_free(t->flat);
+    mem_free(t->gradient);
+    mem_free(t->parameter);
+    mem_free(t->output);
+    mem_free(t->value);
+    mem_free(t);
 }
 
 Session *trainer_session(const Trainer *t) { return t->session; }
@@ -87,7 +87,7 @@ static bool take_gradients(Trainer *t, Err *err)
         const Tensor *g = session_output(t->session, t->output[i]);
         t->gradient[i] = *g;
         if (tensor_contiguous(g)) continue;
-        if (!t->flat[i] && !(t->flat[i] = malloc(tensor_bytes(g) + 1))) return fail(err, E_LIMIT, "out of memory");
+        if (!t->flat[i] && !(t->flat[i] = mem_alloc(tensor_bytes(g) + 1))) return oom(err);
         t->gradient[i] = tensor_of(g->dtype, g->rank, g->shape, t->flat[i]);
         tensor_copy(&t->gradient[i], g);
     }

@@ -1,9 +1,10 @@
 /* The list of findings and its table. Contract in check.h. */
 #include "verify/check.h"
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
+#include "base/mem.h"
 #include "base/number.h"
+#include <strings.h>
 
 static const FindingText table[] = {
 #define ERROR SEVERITY_ERROR
@@ -78,13 +79,13 @@ const char *target_name(unsigned bit)
 bool check_begin(Check *c, Err *err)
 {
     c->arena = arena_create(0);
-    return c->arena || fail(err, E_LIMIT, "out of memory");
+    return c->arena || oom(err);
 }
 
 void check_end(Check *c)
 {
     map_free(&c->wrong);
-    free(c->finding);
+    mem_free(c->finding);
     arena_destroy(c->arena);
     *c = (Check){0};
 }
@@ -130,7 +131,7 @@ void check_add(Check *c, FindingId id, const char *place, const char *fmt, ...)
     }
     if (c->n == c->cap) {
         int cap = c->cap ? c->cap * 2 : 32;
-        Finding *f = realloc(c->finding, (size_t)cap * sizeof *f);
+        Finding *f = mem_grow(c->finding, (size_t)cap * sizeof *f);
         if (!f) {
             c->failed = true;
             return;

@@ -6,8 +6,8 @@
 #include "verify/check_graph.h"
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
+#include "base/mem.h"
 
 static const char *node_place(Check *c, const Node *n) { return check_place(c, "node '%.200s'", n->name); }
 
@@ -247,10 +247,10 @@ static void walk(Walk *w, const Value *v)
 
 static Walk made_of(Check *c, const Graph *g, const Value *v)
 {
-    Walk w = {.g = g, .left = MAX_WALK, .seen = calloc((size_t)g->next_id + 1, 1)};
+    Walk w = {.g = g, .left = MAX_WALK, .seen = mem_zeroed((size_t)g->next_id + 1, 1)};
     if (w.seen) walk(&w, v);
     else c->failed = true;
-    free(w.seen);
+    mem_free(w.seen);
     w.seen = NULL;
     return w;
 }

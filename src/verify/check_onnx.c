@@ -8,8 +8,8 @@
 #include "verify/check_onnx.h"
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
+#include "base/mem.h"
 #include "verify/check_onnx_impl.h"
 
 enum { MAX_IMPORTS = 1000 };
@@ -240,8 +240,8 @@ static void infer_bodies(OnnxInfer *f)
 
 static void check_node(Records *r, Scope *s, const OnnxNode *n, const char *place)
 {
-    const OnnxShape *in_room[16] = {0}, **in = n->ninput <= 16 ? in_room : calloc((size_t)n->ninput, sizeof *in);
-    OnnxShape out_room[8], *out = n->noutput <= 8 ? out_room : calloc((size_t)n->noutput, sizeof *out);
+    const OnnxShape *in_room[16] = {0}, **in = n->ninput <= 16 ? in_room : mem_zeroed((size_t)n->ninput, sizeof *in);
+    OnnxShape out_room[8], *out = n->noutput <= 8 ? out_room : mem_zeroed((size_t)n->noutput, sizeof *out);
     int64_t opset = 0;
     if (!in || !out) {
         r->c->failed = true;
@@ -266,8 +266,8 @@ static void check_node(Records *r, Scope *s, const OnnxNode *n, const char *plac
         }
         give_outputs(r, s, n, place, out);
     }
-    if (in != in_room) free(in);
-    if (out != out_room) free(out);
+    if (in != in_room) mem_free(in);
+    if (out != out_room) mem_free(out);
 }
 
 /* ------------------------------------------------------------------ graphs */
@@ -488,11 +488,11 @@ static void follow_calls(Records *r, const OnnxFunction *f, unsigned char *state
 static void check_functions(Records *r)
 {
     const OnnxModel *m = r->m;
-    unsigned char *state = calloc((size_t)m->nfunction + 1, 1);
+    unsigned char *state = mem_zeroed((size_t)m->nfunction + 1, 1);
     for (int i = 0; state && i < m->nfunction; i++)
         if (!state[i]) follow_calls(r, &m->function[i], state, 0);
     r->c->failed |= !state;
-    free(state);
+    mem_free(state);
     for (int i = 0; i < m->nfunction; i++) check_function(r, &m->function[i]);
 }
 

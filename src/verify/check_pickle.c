@@ -8,6 +8,7 @@
 #include <string.h>
 #include "base/number.h"
 #include "verify/check.h"
+#include "base/mem.h"
 
 enum { MAX_GLOBAL = 128, MAX_MEMO = 4096 };
 
@@ -170,7 +171,7 @@ static bool step(Pickle *k, unsigned char op)
 
 void check_pickle(Check *c, const char *place, const unsigned char *bytes, uint64_t size)
 {
-    Pickle *k = calloc(1, sizeof *k);
+    Pickle *k = mem_zeroed(1, sizeof *k);
     if (!k) {
         c->failed = true;
         return;
@@ -187,5 +188,5 @@ void check_pickle(Check *c, const char *place, const unsigned char *bytes, uint6
     if (*k->odd) check_add(c, Q(915), place, "loading this pickle would import %s", k->odd);
     if (!*k->bad && !*k->odd && stopped) check_add(c, Q(901), place, "a pickle of %llu bytes that rebuilds tensors", (unsigned long long)size);
     if (!stopped && !*k->bad) check_add(c, Q(199), place, "its opcodes cannot be followed beyond byte %llu of %llu", (unsigned long long)k->at, (unsigned long long)size);
-    free(k);
+    mem_free(k);
 }

@@ -6,7 +6,6 @@
  */
 #include "verify/check_pt2.h"
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include "format/zip_json.h"
 #include "ir/op.h"
@@ -601,7 +600,7 @@ bool check_pt2(Check *c, Zip *z, Err *err)
     Map touched = {0};
     const void *bytes;
     uint64_t size;
-    bool ok = r.pool || fail(err, E_LIMIT, "out of memory");
+    bool ok = r.pool || oom(err);
     ok = ok && check_config(&r, z, root, "data/weights/", model, "weights", &touched, err) && check_config(&r, z, root, "data/constants/", model, "constants", &touched, err);
     const char *entry = arena_printf(c->arena, "%s%s.json", folder, model);
     json_t *top = ok && zip_data(z, zip_find(z, entry), true, &bytes, &size, err) ? zip_json(z, bytes, size, entry, err) : NULL;

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "verify/check.h"
+#include "base/mem.h"
 
 typedef struct Odd {
     int64_t nan, inf, zero, minus, n;
@@ -97,7 +98,7 @@ static bool same_type(const Tensor *a, const Tensor *b)
 /* Weights of 1 KiB and more with the same bytes. Those that are one value throughout (fresh biases and norms) are equal by chance. */
 static void check_copies(Check *c, const NamedTensor *w, int n)
 {
-    Sum *s = calloc((size_t)n + 1, sizeof *s);
+    Sum *s = mem_zeroed((size_t)n + 1, sizeof *s);
     int m = 0;
     if (!s) {
         c->failed = true;
@@ -118,7 +119,7 @@ static void check_copies(Check *c, const NamedTensor *w, int n)
         if (s[i - 1].hash != s[i].hash || a->data == b->data || !same_type(a, b) || memcmp(a->data, b->data, s[i].bytes) || one_value(a->data, s[i].bytes)) continue;
         check_add(c, Q(306), check_place(c, "weight '%.200s'", s[i].w->name), "its %zu bytes are those of '%.200s'", s[i].bytes, s[i - 1].w->name);
     }
-    free(s);
+    mem_free(s);
 }
 
 void check_weights(Check *c, const NamedTensor *t, int n)

@@ -7,6 +7,7 @@
 #include <string.h>
 #include "base/number.h"
 #include "format/zip.h"
+#include "base/mem.h"
 #include "verify/check.h"
 
 enum { LOCAL = 30, CENTRAL = 46, END = 22, MOST = 200000, RATIO = 1000 };
@@ -144,7 +145,7 @@ static void check_entry(Walk *w, Entry *e, unsigned made_by, uint32_t attributes
 static void walk_directory(Walk *w, uint64_t count)
 {
     uint64_t at = w->directory;
-    w->entry = calloc((size_t)(count < MOST ? count : MOST) + 1, sizeof *w->entry);
+    w->entry = mem_zeroed((size_t)(count < MOST ? count : MOST) + 1, sizeof *w->entry);
     if (!w->entry) {
         w->c->failed = true;
         return;
@@ -261,7 +262,7 @@ void check_zip(Check *c, const unsigned char *bytes, uint64_t size)
         check_names(&w);
         check_bytes(&w);
     }
-    free(w.entry);
+    mem_free(w.entry);
     Err e;
     Zip *z = zip_open(bytes, size, &e);
     if (z) check_contents(c, z, "");
