@@ -62,7 +62,7 @@ QKV_API void qkv_free(void *p);         /* for char * results */
 
 /* Where the library's memory comes from, for the whole process: the C library when none is set. alloc: at least `bytes`, aligned to `alignment` (a power of
  * two from 16), NULL when there is none; grow: as realloc, of what alloc gave for an alignment of 16; release: p is never NULL. They are called from
- * any thread. Large memory then comes from there, too, and not in pages from the system. What jansson, libpng, libjpeg, oneDNN, OpenMP and the C library take for
+ * any thread. Large memory then comes from there, too, and not in pages from the system. What libpng, libjpeg, oneDNN, OpenMP and the C library take for
  * themselves does not. A refusal ends the call with QKV_LIMIT and "out of memory"; models and sessions stay as they were. (Inside oneDNN and OpenMP, the system's
  * refusal may end the process.) */
 typedef struct qkv_allocator {

@@ -1,0 +1,366 @@
+/* Memory that runs out: each scenario is repeated with its n-th allocation refused, for n = 1, 2, ..., once and from then on. It must give QKV_LIMIT and
+ * say that memory ran out, or the same result as always; leave nothing allocated and no file; and what it was made of must work afterwards. TAP.
+ *
+ *     run_oom tests/models/small FOLDER [SCENARIO]       QKV_OOM_ALL=1: every n, not some dozens spread over them
+ */
+#include <dirent.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "api_impl.h"
+#include "ir/text.h"
+#include "qkv.h"
+#include "tap.h"
+
+enum { POINTS = 60 };
+
+/* ------------------------------------------------------------------ the allocator */
+
+static atomic_long live, asked, refuse_at; /* refuse_at 0: nothing is refused */
+static bool for_ever;
+
+static bool refused(void)
+{
+    long k = atomic_fetch_add(&asked, 1) + 1, at = atomic_load(&refuse_at);
+    return at && (k == at || (for_ever && k > at));
+}
+
+static void *take(void *user, size_t alignment, size_t n)
+{
+    (void)user;
+    if (refused()) return NULL;
+    void *p = aligned_alloc(alignment, (n + alignment - 1) / alignment * alignment);
+    if (p) atomic_fetch_add(&live, 1);
+    return p;
+}
+
+static void *grow(void *user, void *p, size_t n)
+{
+    (void)user;
+    return refused() ? NULL : realloc(p, n);
+}
+
+static void release(void *user, void *p)
+{
+    (void)user;
+    atomic_fetch_sub(&live, 1);
+    free(p);
+}
+
+/* ------------------------------------------------------------------ scenarios */
+
+typedef struct World {
+    char small[512], folder[512];
+    char pt2[600], onnx[600], qkv[600], joint[600]; /* models in files */
+    char out[600];                                  /* written by a scenario, gone after it */
+    qkv_model *model, *trains;
+    char *expected, *got; /* what a scenario says of its result; from the C library */
+} World;
+
+static void path_to(char *to, const char *folder, const char *name) { snprintf(to, 600, "%s/%s", folder, name); }
+
+/* Takes text; a report's milliseconds, which are no part of the result, are cut out. */
+static qkv_status say(World *w, char *text)
+{
+    for (char *ms = text; ms && (ms = strstr(ms, "\"ms\": ")); ms++) {
+        const char *rest = ms + 6 + strcspn(ms + 6, ",}");
+        memmove(ms + 6, rest, strlen(rest) + 1);
+    }
+    w->got = text ? strdup(text) : NULL;
+    qkv_free(text);
+    return text ? QKV_OK : QKV_LIMIT;
+}
+
+static qkv_status say_file(World *w)
+{
+    FILE *f = fopen(w->out, "rb");
+    unsigned long long sum = 14695981039346656037u, n = 0;
+    char line[64];
+    for (int c; f && (c = getc(f)) != EOF; n++) sum = (sum ^ (unsigned)c) * 1099511628211u;
+    if (f) fclose(f);
+    snprintf(line, sizeof line, "%llu bytes, %llx", n, sum);
+    w->got = strdup(line);
+    return QKV_OK;
+}
+
+static void say_outputs(World *w, qkv_session *s, const qkv_model *m)
+{
+    unsigned long long sum = 14695981039346656037u;
+    char line[64];
+    for (int i = 0; i < qkv_model_output_count(m); i++) {
+        qkv_tensor t;
+        if (qkv_session_output(s, i, &t, NULL) != QKV_OK) continue;
+        size_t n = qkv_dtype_size(t.dtype);
+        for (int k = 0; k < t.rank; k++) n *= (size_t)t.shape[k];
+        for (size_t k = 0; k < n; k++) sum = (sum ^ ((const unsigned char *)t.data)[k]) * 1099511628211u;
+    }
+    snprintf(line, sizeof line, "%llx", sum);
+    w->got = strdup(line);
+}
+
+static qkv_status load(World *w, const char *path, qkv_error *e)
+{
+    qkv_model *m = qkv_model_load(path, NULL, e);
+    char *text = m ? qkv_model_describe(m, e) : NULL;
+    qkv_status s = text ? say(w, text) : e->code;
+    qkv_model_free(m);
+    return s;
+}
+
+static qkv_status load_pt2(World *w, qkv_error *e) { return load(w, w->pt2, e); }
+static qkv_status load_onnx(World *w, qkv_error *e) { return load(w, w->onnx, e); }
+static qkv_status load_qkv(World *w, qkv_error *e) { return load(w, w->qkv, e); }
+
+static qkv_status text(World *w, qkv_error *e)
+{
+    char *t = qkv_model_graph_text(w->model, e);
+    return t ? say(w, t) : e->code;
+}
+
+/* A model's first session: the graph is copied and rewritten. */
+static qkv_status first_run(World *w, qkv_error *e)
+{
+    qkv_model *m = qkv_model_load(w->pt2, NULL, e);
+    qkv_session *s = m ? qkv_session_create(m, &(qkv_session_options){sizeof(qkv_session_options), .threads = 1}, e) : NULL;
+    qkv_status r = s ? qkv_session_random_inputs(s, NULL, NULL, 0, 1, e) : e->code;
+    if (r == QKV_OK) r = qkv_session_run(s, e);
+    if (r == QKV_OK) say_outputs(w, s, m);
+    qkv_session_free(s);
+    qkv_model_free(m);
+    return r;
+}
+
+static qkv_status new_session(World *w, qkv_error *e)
+{
+    qkv_session *s = qkv_session_create(w->model, &(qkv_session_options){sizeof(qkv_session_options), .threads = 1}, e);
+    qkv_status r = s ? qkv_session_random_inputs(s, NULL, NULL, 0, 1, e) : e->code;
+    for (int i = 0; i < 2 && r == QKV_OK; i++) r = qkv_session_run(s, e); /* the second packs weights */
+    if (r == QKV_OK) say_outputs(w, s, w->model);
+    qkv_session_free(s);
+    return r;
+}
+
+static qkv_status rewrite(World *w, qkv_error *e)
+{
+    qkv_model *m = qkv_model_load(w->pt2, NULL, e);
+    char *report = NULL;
+    qkv_status r = m ? qkv_model_rewrite(m, &(qkv_rewrite_options){sizeof(qkv_rewrite_options), .prove = 1, .seeds = 1}, &report, e) : e->code;
+    if (r == QKV_OK) r = say(w, report);
+    else qkv_free(report);
+    qkv_model_free(m);
+    return r;
+}
+
+static qkv_status save_pt2(World *w, qkv_error *e)
+{
+    qkv_status r = qkv_model_save(w->model, w->out, e);
+    return r == QKV_OK ? say_file(w) : r;
+}
+
+static qkv_status save_onnx(World *w, qkv_error *e)
+{
+    char *report = NULL;
+    qkv_status r = qkv_model_save_onnx(w->model, w->out, NULL, &report, e);
+    if (r == QKV_OK) r = say(w, report);
+    else qkv_free(report);
+    return r;
+}
+
+static qkv_status pack(World *w, qkv_error *e)
+{
+    qkv_status r = qkv_model_pack(w->model, w->out, NULL, e);
+    return r == QKV_OK ? say_file(w) : r;
+}
+
+/* One training step. */
+static qkv_status train(World *w, qkv_error *e)
+{
+    qkv_train_options o = {.struct_size = sizeof o};
+    qkv_status r = qkv_train_defaults(&o, NULL, e);
+    qkv_model *m = r == QKV_OK ? qkv_model_joint(w->trains, NULL, NULL, e) : NULL;
+    qkv_session *s = m ? qkv_session_create(m, &(qkv_session_options){sizeof(qkv_session_options), .threads = 1, .train = &o}, e) : NULL;
+    r = s ? qkv_session_random_inputs(s, NULL, NULL, 0, 1, e) : e->code;
+    if (r == QKV_OK) r = qkv_session_step(s, NULL, e);
+    if (r == QKV_OK) say_outputs(w, s, m);
+    if (r == QKV_OK) r = qkv_session_save(s, w->out, e);
+    qkv_session_free(s);
+    qkv_model_free(m);
+    return r;
+}
+
+static qkv_status joint(World *w, qkv_error *e)
+{
+    char *report = NULL;
+    qkv_model *m = qkv_model_joint(w->trains, NULL, &report, e);
+    qkv_status r = m ? say(w, report) : e->code;
+    if (!m) qkv_free(report);
+    qkv_model_free(m);
+    return r;
+}
+
+static qkv_status extract(World *w, qkv_error *e)
+{
+    qkv_model *m = qkv_model_extract(w->model, NULL, 0, NULL, 0, e);
+    char *t = m ? qkv_model_graph_text(m, e) : NULL;
+    qkv_status r = t ? say(w, t) : e->code;
+    qkv_model_free(m);
+    return r;
+}
+
+static qkv_status check(World *w, const char *path, qkv_error *e)
+{
+    char *report = NULL;
+    qkv_status r = qkv_check(path, &(qkv_check_options){sizeof(qkv_check_options), .security = 1, .full = 1}, &report, e);
+    if (r == QKV_OK) r = say(w, report);
+    else qkv_free(report);
+    return r;
+}
+
+static qkv_status check_pt2(World *w, qkv_error *e) { return check(w, w->pt2, e); }
+static qkv_status check_onnx(World *w, qkv_error *e) { return check(w, w->onnx, e); }
+
+static qkv_status backends(World *w, qkv_error *e)
+{
+    char *report = qkv_model_backends(w->model, &(qkv_backends_options){sizeof(qkv_backends_options), .device = "cuda-sm90"}, e);
+    return report ? say(w, report) : e->code;
+}
+
+static qkv_status tensors(World *w, qkv_error *e)
+{
+    float x[6] = {1, 2, 3, 4, 5, 6};
+    int64_t shape[] = {2, 3};
+    const char *name = "x";
+    qkv_tensor t = {QKV_F32, 2, shape, NULL, x};
+    qkv_status r = qkv_tensors_write(w->out, &name, &t, 1, e);
+    qkv_tensors *all = r == QKV_OK ? qkv_tensors_open(w->out, e) : NULL;
+    if (r == QKV_OK && !all) r = e->code;
+    if (all) w->got = strdup(qkv_tensors_find(all, "x") ? "x" : "nothing");
+    else unlink(w->out);
+    qkv_tensors_free(all);
+    return r;
+}
+
+static const struct {
+    const char *name;
+    qkv_status (*run)(World *w, qkv_error *e);
+} scenarios[] = {
+    {"load a .pt2", load_pt2}, {"load an .onnx", load_onnx}, {"load a .qkv", load_qkv}, {"the graph as text", text}, {"a first session", first_run},
+    {"a session", new_session}, {"rewrite and prove", rewrite}, {"save a .pt2", save_pt2}, {"save an .onnx", save_onnx}, {"pack", pack}, {"joint", joint}, {"a training step", train},
+    {"extract", extract}, {"check a .pt2", check_pt2}, {"check an .onnx", check_onnx}, {"backends", backends}, {"tensors", tensors},
+};
+
+static const Tensor *weight(void *user, const char *fqn)
+{
+    static float data[12] = {0.1f, -0.2f, 0.3f, 0.4f, 0.5f, -0.6f, 0.7f, 0.8f, -0.9f, 1.0f, 0.2f, 0.1f};
+    static Tensor t;
+    (void)user;
+    (void)fqn;
+    t = tensor_of(DT_F32, 2, (const int64_t[]){3, 4}, data);
+    return &t;
+}
+
+static qkv_model *small_regression(const qkv_model *like)
+{
+    Err err = {0};
+    Graph *g = graph_parse("input %x: f32[2, 4]\nweight %w: f32[3, 4] = parameter \"w\"\n"
+                           "%y: f32[2, 3] = aten.linear.default(%x, %w, none)\n%t: f32[2, 3] = aten.tanh.default(%y)\n"
+                           "%l: f32[] = aten.mean.dim(%t, none)\noutput output_0 = %l\n", weight, NULL, &err);
+    qkv_model *m = g ? api_model_of(g, "regression", like, &err) : NULL;
+    if (!m) printf("# %s\n", err.msg);
+    return m;
+}
+
+/* ------------------------------------------------------------------ the sweep */
+
+static int files_in(const char *folder)
+{
+    DIR *d = opendir(folder);
+    int n = 0;
+    while (d && readdir(d)) n++;
+    if (d) closedir(d);
+    return n;
+}
+
+static qkv_status once(World *w, size_t k, long at, bool forever, qkv_error *e)
+{
+    *e = (qkv_error){0};
+    free(w->got);
+    w->got = NULL;
+    for_ever = forever;
+    atomic_store(&asked, 0);
+    atomic_store(&refuse_at, at);
+    qkv_status s = scenarios[k].run(w, e);
+    atomic_store(&refuse_at, 0);
+    return s;
+}
+
+/* What is wrong at this point; NULL: nothing. */
+static const char *judge(World *w, size_t k, long at, bool forever, long before, int files, qkv_error *e)
+{
+    static char why[1400];
+    qkv_status s = once(w, k, at, forever, e);
+    bool same = w->got && !strcmp(w->got, w->expected), left = files_in(w->folder) != files;
+    if (s == QKV_OK) unlink(w->out);
+    if (s == QKV_OK && !same) snprintf(why, sizeof why, "success, but another result: %.400s", w->got ? w->got : "none");
+    else if (s != QKV_OK && s != QKV_LIMIT) snprintf(why, sizeof why, "status %d: %s", (int)s, e->message);
+    else if (s == QKV_LIMIT && !strstr(e->message, "out of memory")) snprintf(why, sizeof why, "it does not say that memory ran out: '%s'", e->message);
+    else if (s != QKV_OK && left) snprintf(why, sizeof why, "a file is left");
+    else if (atomic_load(&live) > before) snprintf(why, sizeof why, "%ld allocations are left", atomic_load(&live) - before);
+    else return NULL;
+    return why;
+}
+
+static void sweep(World *w, size_t k, bool all)
+{
+    qkv_error e;
+    qkv_status s = once(w, k, 0, false, &e);
+    unlink(w->out);
+    if (!tap_ok(s == QKV_OK, "%s: with memory%s%s", scenarios[k].name, s ? ": " : "", e.message)) return;
+    free(w->expected);
+    w->expected = strdup(w->got);
+    long before = atomic_load(&live);
+    once(w, k, 0, false, &e);
+    unlink(w->out);
+    long n = atomic_load(&asked), bad = 0, step = all ? 1 : n / POINTS + 1;
+    tap_ok(atomic_load(&live) == before, "%s: nothing is left allocated", scenarios[k].name);
+    int files = files_in(w->folder);
+    for (long at = 1; at <= n; at += step)
+        for (int forever = 0; forever < 2; forever++) {
+            const char *why = judge(w, k, at, forever, before, files, &e);
+            if (why && bad++ < 5) printf("# %s: allocation %ld of %ld refused %s: %s\n", scenarios[k].name, at, n, forever ? "for ever" : "once", why);
+            before = atomic_load(&live);
+        }
+    s = once(w, k, 0, false, &e);
+    unlink(w->out);
+    tap_ok(!bad, "%s: %ld allocations, every %ld. refused: %ld wrong", scenarios[k].name, n, step, bad);
+    if (!tap_ok(s == QKV_OK && !strcmp(w->got, w->expected), "%s: the same afterwards", scenarios[k].name)) printf("# %s\n# %s\n", w->expected, w->got ? w->got : e.message);
+}
+
+int main(int argc, char **argv)
+{
+    static World w;
+    qkv_error e;
+    qkv_allocator a = {sizeof a, take, grow, release, NULL};
+    if (argc < 3) return 2;
+    tap_ok(qkv_set_allocator(&a, &e) == QKV_OK, "an allocator is set");
+    path_to(w.pt2, argv[1], "mha_self.pt2");
+    snprintf(w.folder, sizeof w.folder, "%s", argv[2]);
+    path_to(w.onnx, argv[2], "m.onnx");
+    path_to(w.qkv, argv[2], "m.qkv");
+    path_to(w.out, argv[2], "out.safetensors");
+    w.model = qkv_model_load(w.pt2, NULL, &e);
+    bool ok = w.model && qkv_model_save_onnx(w.model, w.onnx, NULL, NULL, &e) == QKV_OK && qkv_model_pack(w.model, w.qkv, NULL, &e) == QKV_OK;
+    if (!tap_ok(ok, "the models are made")) return tap_done();
+    tap_ok(qkv_set_allocator(&a, &e) == QKV_USAGE, "and not again");
+    w.trains = small_regression(w.model);
+    tap_ok(w.trains != NULL, "a model to train");
+    for (size_t k = 0; k < sizeof scenarios / sizeof *scenarios; k++)
+        if (argc < 4 || strstr(scenarios[k].name, argv[3])) sweep(&w, k, getenv("QKV_OOM_ALL") != NULL);
+    qkv_model_free(w.trains);
+    qkv_model_free(w.model);
+    free(w.expected);
+    free(w.got);
+    tap_ok(atomic_load(&live) == 0, "all memory is back: %ld left", atomic_load(&live));
+    return tap_done();
+}
