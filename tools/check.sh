@@ -1,91 +1,127 @@
 #!/usr/bin/env bash
-# Runs the test suites and adds them up. Called by `make check` and `make check-all`.
-#   tools/check.sh quick    C tests, command line, installed library, layers, sources, documents: no torch, no network
-#   tools/check.sh all      the same, then sanitizers, every CPU rung, a decimal comma, Python and the models made with torch
+# Runs the test suites, two at a time, and adds them up. Called by `make check` and `make check-all`.
+#   tools/check.sh quick                 C tests, command line, installed library, layers, sources, documents: no torch, no network
+#   tools/check.sh all                   the same, then sanitizers, every CPU level, a decimal comma, Python and the models made with torch
+#   tools/check.sh only SUITE [CASE...]  one suite of the list below, with what its program takes: only models mha_self
+#   tools/check.sh list                  the suites
+# The large suites of torch run a share of their entries that changes with the commit (tests/share.py); FULL=1 runs all of them.
 # Logs are kept in build/check/. The last line is "N passed, N failed"; the exit code says whether all passed.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 mode="${1:-quick}"
 logs=build/check
-rm -rf $logs && mkdir -p $logs
 export QKV="$PWD/build/qkv" QKV_LIBRARY="$PWD/build/libqkv.so" LC_ALL=C.UTF-8
 export TORCH_FAKE_TENSOR_DISPATCH_CACHE=0 # of no use to a model that is exported once: half of torch.export's time
-
-ended() { # NAME LOG CODE SECONDS
-  printf '%-20s %s (%d s)\n' "$1" "$([ "$3" = 0 ] && echo ok || echo "FAILED, see $logs/$1.log")" "$4" >&2
-  echo "$1=$2:$3" >>$logs/suites
-}
-suite() { # NAME COMMAND...: its output into a log, its exit code remembered
-  local name=$1 t=$SECONDS code=0
-  shift
-  "$@" >"$logs/$name.log" 2>&1 </dev/null || code=$?
-  ended "$name" "$logs/$name.log" $code $((SECONDS - t))
-}
-meson_suite() { # NAME BUILDDIR [VARIABLE=VALUE...] [-- OPTION...]: programs of meson test; counted from its JSON log
-  local name=$1 dir=$2 t=$SECONDS code=0 variables=()
-  shift 2
-  while [ $# -gt 0 ] && [ "$1" != -- ]; do variables+=("$1") && shift; done
-  env "${variables[@]}" meson test -C "$dir" --no-rebuild --print-errorlogs --logbase "$name" "${@:2}" >"$logs/$name.log" 2>&1 </dev/null || code=$?
-  cp "$dir/meson-logs/$name.json" "$logs/$name.json" 2>/dev/null
-  ended "$name" "$logs/$name.json" $code $((SECONDS - t))
-}
+export OMP_WAIT_POLICY=passive            # two suites share the machine
+[ "${FULL:-0}" = 1 ] && export QKV_SHARE=1 || export QKV_SHARE="${QKV_SHARE:-5}"
 python=.venv/bin/python
-have() { [ -x $python ] && $python -c "import $1" 2>/dev/null; }
-skip() { echo "skipped: $1" >>$logs/skipped; }
+[ -x $python ] || python=python3
 
-meson_suite c build
-suite layers python3 tools/layers.py
-suite checksrc python3 tools/checksrc.py
-suite documents python3 tools/opsdoc.py --check
-suite findings python3 tools/checkdoc.py --check
-[ -f tests/install.sh ] && suite install bash tests/install.sh
-
-python_tests() {
-  if have pytest && have numpy; then
-    suite python $python -m pytest -q -p no:cacheprovider --durations=20 tests/python --ignore tests/python/test_onnx_backend.py --ignore tests/python/test_onnx_ops.py
-  else
-    skip "tests/python (no numpy and pytest in .venv; tools/setup.sh check installs them)"
-  fi
-}
-
-torch_models() {
-  suite golden $python tools/golden.py --check
-  suite models $python tests/models/run_models.py
-  if have onnxruntime && have ml_dtypes; then
-    suite onnx_types $python tools/onnx_types.py --check
-    suite onnx_ops $python tests/ops/onnx_ops.py build/tests/ops/write_onnx
-    suite onnx_ops_23 $python tests/ops/onnx_ops.py build/tests/ops/write_onnx --opset 23
-  else
-    skip "tests/ops/onnx_ops.py (no onnxruntime in .venv)"
-  fi
-  suite spellings $python tests/spellings/run.py
-  if have onnx && have ml_dtypes; then
-    have onnxscript && suite onnx_models $python tests/models/onnx_models.py
-    suite onnx_backend $python -m pytest -q -p no:cacheprovider --tb=line tests/python/test_onnx_backend.py
-    have onnxruntime && suite onnx_graphs $python -m pytest -q -p no:cacheprovider --tb=line tests/python/test_onnx_ops.py
-  else
-    skip "tests/python/test_onnx_backend.py, tests/models/onnx_models.py (no onnx in .venv)"
-  fi
-}
-
-if [ "$mode" = all ]; then
-  have ray || skip "tests/python/test_ray.py (no ray in .venv)"
+have() { local m; for m in "$@"; do $python -c "import $m" 2>/dev/null || return 1; done; }
+levels() { # the CPU levels below this machine's own, which the other suites run at
+  local best level
   best=$(build/qkv --version | sed 's/.*(\(.*\))/\1/')
-  for rung in ref gen avx2 avx512 avx512bf16; do
-    [ "$rung" = "$best" ] && break
-    meson_suite "rung_$rung" build QKV_CPU=$rung -- --no-suite fuzz
+  for level in ref gen avx2 avx512 avx512bf16; do
+    [ "$level" = "$best" ] && return
+    echo $level
   done
-  if comma=$(tests/locale.sh build/locale 2>/dev/null); then
-    meson_suite locale build LOCPATH="$comma" QKV_TEST_LOCALE=de_DE.UTF-8 -- --suite locale
-  else
-    skip "the C tests under a decimal comma (tests/locale.sh cannot make the locale)"
-  fi
-  suite asan_build make asan-build
-  meson_suite asan build-asan
-  torch_models & # beside the Python suite: mostly one thread each
+}
+programs() { # NAME BUILDDIR OPTION...: programs of meson test; counted from its JSON log
+  local code=0
+  meson test -C "$2" --no-rebuild --print-errorlogs --num-processes "${PROCESSES:-1}" --logbase "$1" "${@:3}" || code=$?
+  cp "$2/meson-logs/$1.json" "$logs/$1.json"
+  return $code
+}
+pytest() { $python -m pytest -q -p no:cacheprovider "$@"; }
+python_files() { # PART: the files of one half; the standard's own tests of ONNX are suites of their own
+  ls tests/python/test_*.py | grep -v -e test_onnx_backend -e test_onnx_ops | awk -v part="$1" 'NR % 2 == part'
+}
+
+# A suite is a function; what it needs of Python is named in needs.
+declare -A needs=([python_1]="pytest numpy" [python_2]="pytest numpy" [golden]=torch [models]=torch [spellings]=torch [onnx_types]="onnxruntime ml_dtypes"
+  [onnx_ops]="onnxruntime ml_dtypes" [onnx_ops_23]="onnxruntime ml_dtypes onnx" [onnx_models]="torch onnx onnxscript"
+  [onnx_backend]="pytest onnx ml_dtypes" [onnx_graphs]="pytest onnx onnxruntime")
+suite_c() { programs c build "$@"; }
+suite_layers() { python3 tools/layers.py; }
+suite_checksrc() { python3 tools/checksrc.py; }
+suite_documents() { python3 tools/opsdoc.py --check; }
+suite_findings() { python3 tools/checkdoc.py --check; }
+suite_install() { bash tests/install.sh; }
+suite_locale() { # a program that uses the library may have a decimal comma
+  local comma
+  comma=$(tests/locale.sh build/locale) && LOCPATH="$comma" QKV_TEST_LOCALE=de_DE.UTF-8 programs locale build --suite locale "$@"
+}
+suite_asan() { programs asan build-asan "$@"; }
+suite_python_1() { pytest --durations=20 ${@:-$(python_files 1)}; }
+suite_python_2() { pytest --durations=20 ${@:-$(python_files 0)}; }
+suite_golden() { $python tools/golden.py --check "$@"; }
+suite_models() { $python tests/models/run_models.py --jobs 1 "$@"; }
+suite_spellings() { $python tests/spellings/run.py --jobs 1 "$@"; }
+suite_onnx_types() { $python tools/onnx_types.py --check "$@"; }
+suite_onnx_ops() { $python tests/ops/onnx_ops.py build/tests/ops/write_onnx "$@"; }
+suite_onnx_ops_23() { $python tests/ops/onnx_ops.py build/tests/ops/write_onnx --opset 23 --unlike 18 "$@"; }
+suite_onnx_models() { $python tests/models/onnx_models.py "$@"; }
+suite_onnx_backend() { pytest --tb=line tests/python/test_onnx_backend.py "$@"; }
+suite_onnx_graphs() { pytest --tb=line tests/python/test_onnx_ops.py "$@"; }
+# Kernel tests force every level themselves, and reading does not depend on it: what runs models and ops is left.
+for level in ref gen avx2 avx512 avx512bf16; do
+  eval "suite_level_$level() { QKV_CPU=$level programs level_$level build --suite ops --suite rules --suite models --suite cli \"\$@\"; }"
+done
+
+quick="c layers checksrc documents findings install"
+# longest first, so that the two lanes end together
+large="python_1 python_2 spellings models asan onnx_graphs onnx_ops onnx_ops_23 onnx_models onnx_backend golden onnx_types"
+
+run() { # SUITE ARGUMENT...: its output into a log, its exit code, time and processor time remembered
+  local name=$1 code=0 start=$SECONDS log
+  local -a cpu
+  ("suite_$name" "${@:2}"; code=$?; times >"$logs/$name.times"; exit $code) >"$logs/$name.log" 2>&1 </dev/null || code=$?
+  read -ra cpu <<<"$(tail -1 "$logs/$name.times" 2>/dev/null)"
+  log=$logs/$name.json
+  [ -f "$log" ] || log=$logs/$name.log
+  printf '%-20s %s (%d s, processor %s %s)\n' "$name" "$([ $code = 0 ] && echo ok || echo "FAILED, see $logs/$name.log")" \
+    $((SECONDS - start)) "${cpu[@]:-}" >&2
+  echo "$name=$log:$code" >>$logs/suites
+}
+ready() { # SUITE: is what it needs installed?
+  have ${needs[$1]:-} && return
+  echo "skipped: $1 (needs ${needs[$1]} in .venv; tools/setup.sh installs them)" >>$logs/skipped
+  return 1
+}
+lanes() { # SUITE...: two at a time
+  local s
+  for s in "$@"; do
+    ready "$s" || continue
+    while [ "$(jobs -rp | wc -l)" -ge 2 ]; do wait -n; done
+    run "$s" &
+  done
+  wait
+}
+
+case "$mode" in
+  list)
+    declare -F | sed -n 's/.* suite_//p'
+    exit ;;
+  only)
+    [ $# -ge 2 ] && declare -F "suite_$2" >/dev/null || { echo "tools/check.sh only SUITE: one of the suites of tools/check.sh list" >&2; exit 2; }
+    mkdir -p $logs
+    [ "$2" = asan ] && make asan-build
+    PROCESSES=2 QKV_SHARE=1 "suite_$2" "${@:3}"
+    exit ;;
+  quick | all) ;;
+  *) sed -n '2,9s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+esac
+rm -rf $logs && mkdir -p $logs
+if [ "$mode" = quick ]; then
+  PROCESSES=2 run c
+  lanes layers checksrc documents findings install python_1 python_2
+else
+  have ray || echo "skipped: tests/python/test_ray.py (no ray in .venv)" >>$logs/skipped
+  make asan-build >$logs/asan_build.log 2>&1 </dev/null || echo "asan_build=$logs/asan_build.log:1" >>$logs/suites
+  tests/locale.sh build/locale >/dev/null 2>&1 && large="$large locale" ||
+    echo "skipped: locale (tests/locale.sh cannot make a locale with a decimal comma)" >>$logs/skipped
+  lanes $large $(levels | sed s/^/level_/) $quick
 fi
-python_tests
-wait
 [ -s $logs/skipped ] && cat $logs/skipped
 mapfile -t suites <$logs/suites
 python3 tools/count.py "${suites[@]}"

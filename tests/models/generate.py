@@ -5,7 +5,7 @@
     generate.py --list
     generate.py --small     the committed few of tests/models/small
 
-Every file is deterministic. Stack traces are left out of the archives (most of their bytes, and they hold paths of this machine).
+Every file is deterministic. Without --only, QKV_SHARE chooses a part (tests/share.py). Stack traces are left out of the archives (most of their bytes, and they hold paths of this machine).
 """
 import argparse
 import json
@@ -16,7 +16,9 @@ import subprocess
 import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE))
+sys.path[:0] = [str(HERE), str(HERE.parent)]
+from share import exported, share  # noqa: E402
+
 SMALL = ["mha_self", "mha_cross_padding", "sdpa_gqa", "sdpa_dead_rows_core", "hand_rope", "encoder_prenorm_gelu", "storage_zoo",
          "autocast_region_bf16", "no_grad_region", "write_select_copy_add", "write_index_put", "kv_cache_slice", "unbacked_item", "unbacked_nonzero",
          "derived_14", "derived_from_one", "size_arithmetic", "outputs_nested", "inputs_of_every_kind", "tower_bf16", "resnet_small", "pyramid_small", "mask_lies_otherwise"]
@@ -100,7 +102,10 @@ def run(names, out, hf, small=False):
     bad = 0
     for name in names:
         try:
-            make(zoo, zoo.MODELS[name], out, small)
+            if small:
+                make(zoo, zoo.MODELS[name], out, small)
+            else:
+                exported("models", name, out, lambda folder: make(zoo, zoo.MODELS[name], folder, small))
         except Exception as e:  # one model that torch refuses must not hide the others
             bad += 1
             print(f"cannot make {name}: {type(e).__name__}: {str(e)[:400]}", flush=True)
@@ -124,7 +129,10 @@ def main():
         for f in out.glob("*.json"):
             f.unlink()      # the C test needs none
         sys.exit(bad > 0)
-    names = a.only or list(load().MODELS)
+    names = a.only
+    if not names:
+        models = load().MODELS
+        names = share(models, {n: m.build.__module__ for n, m in models.items()})
     if a.list:
         print(*names, sep="\n")
         return

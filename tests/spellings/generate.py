@@ -5,7 +5,7 @@ NAME.vK.dead.safetensors (the rows of output_0 that are), and index.json, one ob
     generate.py --out DIR [--only PATTERN ...] [--jobs 2]
     generate.py --list
 
-PATTERN is a name with * and ?. Every file is deterministic.
+PATTERN is a name with * and ?. Every file is deterministic. Without --only, QKV_SHARE chooses a part (tests/share.py).
 """
 import argparse
 import copy
@@ -18,7 +18,9 @@ import subprocess
 import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE))
+sys.path[:0] = [str(HERE), str(HERE.parent)]
+from share import exported, share  # noqa: E402
+
 FILES = ["scores", "masks", "softmaxes", "layouts", "einsums", "grouped", "positions", "inductor", "decomposed", "projections", "modules", "families", "traps", "found", "mixtures"]
 
 
@@ -98,7 +100,7 @@ def run(names, out):
     index, bad = {}, 0
     for name in names:
         try:
-            index[name] = make(spell, spell.ENTRIES[name], out)
+            index[name] = exported("spellings", name, out, lambda folder: make(spell, spell.ENTRIES[name], folder))
         except Exception as x:  # one spelling that torch refuses must not hide the others
             bad += 1
             print(f"cannot make {name}: {type(x).__name__}: {str(x)[:300]}", flush=True)
@@ -114,7 +116,8 @@ def main():
     ap.add_argument("--part", help=argparse.SUPPRESS)
     a = ap.parse_args()
     entries = load().ENTRIES
-    names = [n for n in entries if not a.only or any(fnmatch.fnmatchcase(n, p) for p in a.only)]
+    groups = {n: e.group for n, e in entries.items()}
+    names = [n for n in entries if any(fnmatch.fnmatchcase(n, p) for p in a.only)] if a.only else share(entries, groups)
     if a.list:
         for n in names:
             print(f"{n:44s} {entries[n].kind:6s} {entries[n].count} {entries[n].group}")

@@ -1,0 +1,75 @@
+"""Which entries of a large suite a commit runs, and the exports that torch need not make twice.
+
+    names = share(names, {"mask_2d": "masks"})       with QKV_SHARE=5: a fifth, another one for each commit, and the groups that were changed
+    meta = exported("models", name, out, make)       make(folder) writes NAME.*; a copy is kept by the hash of versions and sources
+
+The share of a commit is chosen by its hash, so that it is the same wherever the commit is tested. An entry whose group has the name of a file
+that was changed within a day before the commit (tests/spellings/masks.py, attention/masks.rules) runs in any case.
+"""
+import functools
+import hashlib
+import importlib.metadata
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+
+def git(*args):
+    done = subprocess.run(["git", "-C", str(ROOT), *args], capture_output=True, text=True)
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def changed_stems():
+    """Names without ending of the files that were added or edited (not just moved) within a day before the commit."""
+    day = 86400
+    when = int(git("log", "-1", "--format=%ct") or 0)
+    log = git("log", f"--since={when - day}", "--format=", "--name-status", "-M", "--diff-filter=AM")
+    return {pathlib.PurePosixPath(line.split("\t")[-1]).stem for line in log.splitlines() if line}
+
+
+def share(names, group):
+    """The names to run, in their order. group: {name: the stem of the file that it comes from}."""
+    of = int(os.environ.get("QKV_SHARE", "1"))
+    if of <= 1:
+        return list(names)
+    commit = git("rev-parse", "HEAD") or "0"
+    part, changed = int(commit[:8], 16) % of, changed_stems()
+    return [n for n in names if int(hashlib.sha1(n.encode()).hexdigest()[:8], 16) % of == part or group.get(n) in changed]
+
+
+@functools.cache
+def key(folder):
+    """The hash of everything that an export depends on: versions, and the sources that make it."""
+    h = hashlib.sha256(sys.version.encode())
+    for package in ("torch", "transformers"):
+        h.update(f"{package} {importlib.metadata.version(package)}\n".encode())
+    for f in sorted([pathlib.Path(__file__), *(ROOT / "tests" / folder).glob("*.py")]):
+        h.update(f.name.encode() + b"\0" + f.read_bytes())
+    return h.hexdigest()[:16]
+
+
+def exported(folder, name, out, make):
+    """Puts the files of one entry into out, made by make(folder) or kept from before; returns what make returned."""
+    cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache")) / "qkv" / "exports" / folder / key(folder)
+    kept = cache / name
+    if not kept.is_dir():
+        cache.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=cache) as tmp:
+            fresh = pathlib.Path(tmp) / name
+            fresh.mkdir()
+            meta = make(str(fresh))
+            (fresh / "made.json").write_text(json.dumps(meta))
+            try:
+                fresh.rename(kept)
+            except OSError:  # another process was first
+                pass
+    for f in kept.iterdir():
+        if f.name != "made.json":
+            shutil.copyfile(f, pathlib.Path(out) / f.name)
+    return json.loads((kept / "made.json").read_text())
