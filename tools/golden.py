@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Golden cases for every op row: PyTorch's eager CPU answers, as text calls and small tensors.
 
-    tools/golden.py             writes tests/ops/<family>.cases and .safetensors (needs torch, safetensors)
+    tools/golden.py             writes tests/ops/<family>/<op>.cases and .safetensors (needs torch, safetensors)
+    tools/golden.py NAME ...    those of the ops of these names alone: lerp grid_sampler_2d
     tools/golden.py --check     says whether the committed cases are what this program writes; TAP
     tools/golden.py --missing   rows of ops.def without a case
 
@@ -70,6 +71,17 @@ class Family:
             return Recorder(self, name, refuse)
         return Recorder(self, name, getattr(packet, overload))
 
+    def files(self):
+        """{op: (the text of its cases, its tensors)}; overloads of one op share a file."""
+        out = {}
+        for case in self.cases:     # rows that do not exist yet have their cases waiting
+            name, call = case.split(": ", 1)
+            out.setdefault(call.split("(")[0].split(".")[1], []).append((name, case))
+        keys = {}
+        for key in self.tensors:
+            keys.setdefault(key.rsplit(".", 1)[0], []).append(key)
+        return {op: ("".join(c + "\n" for _, c in cases), {k: self.tensors[k] for name, _ in cases for k in keys.get(name, [])}) for op, cases in out.items()}
+
     def own(self, name, f):
         """An op that torch itself does not carry, by its definition in Python."""
         G.manual_seed(zlib.crc32(name.encode()))
@@ -137,6 +149,7 @@ def main():
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument("--check", action="store_true")
     ap.add_argument("--missing", action="store_true")
+    ap.add_argument("names", nargs="*")
     a = ap.parse_args()
     families = build()
     # A case belongs to the file of the family whose table has its row.
@@ -151,15 +164,22 @@ def main():
     bad = False
     print(f"1..{len(families)}") if a.check else None
     for k, (name, f) in enumerate(families.items(), 1):
-        text = "".join(c + "\n" for c in f.cases)     # rows that do not exist yet have their cases waiting
+        files = f.files()
+        have = {p.stem for p in (OUT / name).glob("*.cases")}
         if a.check:
-            same = (OUT / f"{name}.cases").read_text() == text
-            bad |= not same
-            print(f"{'' if same else 'not '}ok {k} - golden: tests/ops/{name}.cases is what tools/golden.py writes")
+            differ = sorted(have ^ set(files)) + [op for op in have & set(files) if (OUT / name / f"{op}.cases").read_text() != files[op][0]]
+            bad |= bool(differ)
+            print(f"{'not ' if differ else ''}ok {k} - golden: tests/ops/{name} is what tools/golden.py writes {' '.join(differ)}")
             continue
-        (OUT / f"{name}.cases").write_text(text)
-        save_file(f.tensors, OUT / f"{name}.safetensors")
-        print(f"{name:10s} {len(f.cases):5d} cases {(OUT / f'{name}.safetensors').stat().st_size / 1e6:6.2f} MB")
+        (OUT / name).mkdir(exist_ok=True)
+        for op, (text, tensors) in files.items():
+            if not a.names or op in a.names:
+                (OUT / name / f"{op}.cases").write_text(text)
+                save_file(tensors, OUT / name / f"{op}.safetensors")
+        for op in [] if a.names else have - set(files):
+            for ending in ("cases", "safetensors"):
+                (OUT / name / f"{op}.{ending}").unlink()
+        print(f"{name:10s} {len(f.cases):5d} cases of {len(files)} ops")
     if missing:
         print(f"# {len(missing)} rows without a case: tools/golden.py --missing")
     sys.exit(bad)

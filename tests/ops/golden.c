@@ -1,5 +1,6 @@
 /* Golden op cases: reading them, and the graph of one. Contract in golden.h. */
 #include "golden.h"
+#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -98,17 +99,25 @@ static void read_tensors(const TensorFile *file, GoldenCase *c)
     }
 }
 
-bool golden_each(const char *dir, const char *family, char **words, int nwords, void (*f)(void *user, const GoldenCase *c), void *user, Err *err)
+static int is_cases(const struct dirent *d)
 {
-    char path[1024];
-    snprintf(path, sizeof path, "%s/%s.safetensors", dir, family);
-    TensorFile *file = tensorfile_open(path, err);
+    size_t n = strlen(d->d_name), end = strlen(".cases");
+    return n > end && !strcmp(d->d_name + n - end, ".cases");
+}
+
+/* One op's file of cases, `path` without its ending. */
+static bool each_of_file(const char *path, const char *family, char **words, int nwords,
+                         void (*f)(void *user, const GoldenCase *c), void *user, Err *err)
+{
+    char name[1100];
+    snprintf(name, sizeof name, "%s.safetensors", path);
+    TensorFile *file = tensorfile_open(name, err);
     TRY(file);
-    snprintf(path, sizeof path, "%s/%s.cases", dir, family);
-    FILE *cases = fopen(path, "r");
+    snprintf(name, sizeof name, "%s.cases", path);
+    FILE *cases = fopen(name, "r");
     if (!cases) {
         tensorfile_close(file);
-        return fail(err, E_IO, "%s: cannot be read", path);
+        return fail(err, E_IO, "%s: cannot be read", name);
     }
     char *line = NULL;
     size_t room = 0;
@@ -124,7 +133,8 @@ bool golden_each(const char *dir, const char *family, char **words, int nwords, 
         call += 2;
         char op_name[256];
         snprintf(op_name, sizeof op_name, "%.*s", (int)strcspn(call, "("), call);
-        GoldenCase c = {.family = family, .name = line, .call = call, .fixed = mark && !strncmp(mark, "fixed ", 6) ? mark + 6 : NULL, .op = op_find(op_name)};
+        const char *fixed = mark && !strncmp(mark, "fixed ", 6) ? mark + 6 : NULL;
+        GoldenCase c = {.family = family, .name = line, .call = call, .fixed = fixed, .op = op_find(op_name)};
         c.only_constant = mark && !c.fixed;
         if (!c.op || !chosen(op_name, words, nwords)) continue; /* a row was taken away: golden --check says so */
         read_tensors(file, &c);
@@ -134,4 +144,22 @@ bool golden_each(const char *dir, const char *family, char **words, int nwords, 
     fclose(cases);
     tensorfile_close(file);
     return true;
+}
+
+bool golden_each(const char *dir, const char *family, char **words, int nwords,
+                 void (*f)(void *user, const GoldenCase *c), void *user, Err *err)
+{
+    char path[1024];
+    struct dirent **entry;
+    snprintf(path, sizeof path, "%s/%s", dir, family);
+    int n = scandir(path, &entry, is_cases, alphasort);
+    bool ok = n > 0 || fail(err, E_IO, "%s: no cases can be read there", path);
+    for (int i = 0; i < n; i++) {
+        int stem = (int)(strlen(entry[i]->d_name) - strlen(".cases"));
+        snprintf(path, sizeof path, "%s/%s/%.*s", dir, family, stem, entry[i]->d_name);
+        ok = ok && each_of_file(path, family, words, nwords, f, user, err);
+        free(entry[i]);
+    }
+    if (n >= 0) free(entry);
+    return ok;
 }

@@ -48,13 +48,13 @@ def tensors():
     """{name: array} of all families; bf16 as ml_dtypes has it."""
     found = {}
     for family in FAMILIES:
-        with safe_open(HERE / f"{family}.safetensors", "pt") as f:
-            for key in f.keys():
-                t = f.get_tensor(key)
-                if "float8" in str(t.dtype):
-                    found[f"{family}.{key}"] = None
-                    continue
-                found[f"{family}.{key}"] = t.float().numpy().astype(bfloat16) if str(t.dtype) == "torch.bfloat16" else t.numpy()
+        for path in sorted((HERE / family).glob("*.safetensors")):
+            with safe_open(path, "pt") as f:
+                for key in f.keys():
+                    t = f.get_tensor(key)
+                    half = str(t.dtype) == "torch.bfloat16"
+                    x = None if "float8" in str(t.dtype) else t.float().numpy().astype(bfloat16) if half else t.numpy()
+                    found[f"{family}.{key}"] = x
     return found
 
 
