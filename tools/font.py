@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes src/picture/font.h: letters of the X Window System's font 6x10 (misc-fixed, "Public domain font. Share and enjoy.") for overlays.
+"""Writes vision/font.h: letters of the X Window System's font 6x10 (misc-fixed, "Public domain font. Share and enjoy.") for overlays.
 
     apt-get download xfonts-base; dpkg-deb -x xfonts-base_*.deb x
     tools/font.py x/usr/share/fonts/X11/misc/6x10.pcf.gz

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Writes src/text/html_entities.def from Python's html.entities.html5: the names that HTML 5 gives to characters, sorted by bytes.
+"""Writes vision/html_entities.def from Python's html.entities.html5: the names that HTML 5 gives to characters, sorted by bytes.
 
-    tools/html_entities.py > src/text/html_entities.def
+    tools/html_entities.py > vision/html_entities.def
 """
 import html.entities
 

@@ -1,84 +1,78 @@
 #!/usr/bin/env python3
-"""Checks who includes whom: the layers of ARCHITECTURE.md, from the #include lines. Prints TAP, one line a folder.
+"""Checks who includes whom against the table "Who may include whom" of ARCHITECTURE.md. Prints TAP, one line a room.
 
-    tools/layers.py        not ok 3 - ir: src/ir/graph.c:5 includes plan/plan.h
+    tools/layers.py        not ok 3 - layers: ir: src/ir/graph.c:5 includes plan/plan.h
+
+A room is a folder below src/ that holds C files (src/kernel with all that is in it), vision/ or cli/. Its row names the rooms that it may
+include besides itself; a name ending in '.h' is a single header. The rows must stand in an order in which no room includes a later one, so
+that there is no cycle. A foreign header may be included where the second table names it.
 """
 import pathlib
 import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-
-# folder -> folders (or single headers) it may include; its own folder is always allowed
-ALLOWED = {
-    "base": [],
-    "tensor": ["base"],
-    "format": ["base", "tensor"],
-    "kernel": ["base", "tensor"],
-    "ir": ["base", "tensor", "shape/expr.h"],
-    "shape": ["base", "tensor", "ir"],
-    "backends": ["base", "tensor", "ir", "shape"],
-    "import": ["base", "tensor", "format", "ir", "shape"],
-    "emit": ["base", "tensor", "format", "ir", "shape"],
-    "rewrite": ["base", "tensor", "ir", "shape", "backends"],
-    "grad": ["base", "tensor", "ir", "shape", "backends", "rewrite"],
-    "verify": ["base", "tensor", "format", "ir", "shape"],
-    "plan": ["base", "tensor", "ir", "shape", "kernel/kernel.h"],
-    "run": ["base", "tensor", "ir", "shape", "plan", "kernel"],
-    "train": ["base", "tensor", "format", "ir", "run", "kernel/kernel.h"],
-    "text": ["base", "format"],
-    "picture": ["base", "format"],
-}
-# files that lie lower than the rest of their folder
-LOWER = {"shape/expr.h": ["base"], "shape/expr_impl.h": ["base"], "shape/expr.c": ["base"], "shape/expr_range.c": ["base"], "shape/expr_text.c": ["base"]}
-# other people's headers, and the only places that may know them
-FOREIGN = {
-    "jansson.h": ["cli"], "zlib.h": ["format"], "unzip.h": ["format"], "minizip/": ["format"],
-    "png.h": ["format"], "jpeglib.h": ["format"], "utf8proc.h": ["text"], "pcre2.h": ["text"], "oneapi/dnnl": ["kernel"], "dnnl": ["kernel"],
-}
 INCLUDE = re.compile(r'^\s*#\s*include\s+(["<])([^">]+)[">]', re.M)
 
 
-def under(path, allowed):
-    return any(path == a or path.startswith(a + "/") for a in allowed)
+def tables():
+    """{room: what it may include}, in the order of the rows, and {foreign header: the rooms that may}."""
+    rooms, foreign = {}, {}
+    for line in (ROOT / "ARCHITECTURE.md").read_text().splitlines():
+        m = re.match(r"\| `([^`]+)` \| (.*) \|$", line)
+        if m:
+            names = re.findall(r"`([^`]+)`", m.group(2)) + (list(rooms) if "every room above" in m.group(2) else [])
+            (foreign if m.group(1).startswith("<") else rooms)[m.group(1).strip("<>")] = names
+    return rooms, foreign
 
 
-def violations(file, folder):
-    """Lines of one file that include what its folder may not."""
-    text = file.read_text(errors="replace")
-    rel = file.relative_to(ROOT)
-    inner = str(file.relative_to(ROOT / "src")) if folder not in ("cli", "include") else None
-    for m in INCLUDE.finditer(text):
-        line, target = text.count("\n", 0, m.start()) + 1, m.group(2)
-        if m.group(1) == "<":
-            for prefix, places in FOREIGN.items():
-                if target == prefix or (target.startswith(prefix) and prefix[-1] != "h"):
-                    if folder not in places and not (inner in places):
-                        yield f"{rel}:{line} includes <{target}>"
-            continue
-        if folder == "cli":
-            if target != "qkv.h" and not (ROOT / "cli" / target).exists():
-                yield f"{rel}:{line} includes {target}; the command sees qkv.h alone"
-            continue
-        if folder is None or folder == "include":
-            continue
-        allowed = LOWER.get(inner) or ALLOWED[folder] + [folder]
-        own = inner in LOWER and target in LOWER
-        local = (file.parent / target).exists() and not (ROOT / "src" / target).exists()
-        if not (own or local or under(target, allowed)):
-            yield f"{rel}:{line} includes {target}"
+def folder_of(room):
+    return ROOT / room if room in ("cli", "vision") else ROOT / "src" / room
+
+
+def files(room):
+    """The C files of a room: those of its folder, for kernel those below it, too."""
+    folder = folder_of(room)
+    found = folder.rglob("*") if room == "kernel" else folder.glob("*")
+    return sorted(p for p in found if p.suffix in (".c", ".h"))
+
+
+def room_of(target, rooms):
+    """The room that an included path lies in; '' for a file of the same folder."""
+    if target.startswith("qkv") and "/" not in target:
+        return target
+    parts = target.split("/")[:-1]
+    while parts and "/".join(parts) not in rooms:
+        parts.pop()
+    return "/".join(parts)
+
+
+def violations(room, rooms, foreign):
+    for file in files(room):
+        text = file.read_text(errors="replace")
+        for m in INCLUDE.finditer(text):
+            where = f"{file.relative_to(ROOT)}:{text.count(chr(10), 0, m.start()) + 1} includes {m.group(2)}"
+            if m.group(1) == "<":
+                header = next((h for h in foreign if m.group(2) == h or m.group(2).startswith(h + "/")), None)
+                if header and room not in foreign[header]:
+                    yield where
+                continue
+            at = room_of(m.group(2), rooms)
+            if not at and (file.parent / m.group(2)).exists():
+                continue
+            if at != room and at not in rooms[room]:
+                yield where
 
 
 def main():
-    folders = sorted(p.name for p in (ROOT / "src").iterdir() if p.is_dir() and any(p.rglob("*.[ch]")))
-    results = []
-    for f in folders:
-        if f not in ALLOWED:
-            results.append((f, [f"src/{f} is not in tools/layers.py"]))
-            continue
-        results.append((f, [v for p in sorted((ROOT / "src" / f).rglob("*.[ch]")) for v in violations(p, f)]))
-    results.append(("top", [v for p in sorted((ROOT / "src").glob("*.[ch]")) for v in violations(p, None)]))
-    results.append(("cli", [v for p in sorted((ROOT / "cli").rglob("*.[ch]")) for v in violations(p, "cli")]))
+    rooms, foreign = tables()
+    have = {str(p.parent.relative_to(ROOT / "src")) for p in (ROOT / "src").rglob("*.[ch]")}
+    have = {"kernel" if r.split("/")[0] == "kernel" else r for r in have} | {"cli", "vision"}
+    results = [("every room has a row, and every row a room", sorted(f"{r}: only {'a row' if r in rooms else 'a folder'}" for r in have ^ set(rooms)))]
+    order = list(rooms)
+    late = [f"{r} includes {x}, whose row comes later" for k, r in enumerate(order) for x in rooms[r] if x in order[k:]]
+    results.append(("no cycle", late))
+    results += [(r, list(violations(r, rooms, foreign))) for r in rooms if r in have]
     print(f"1..{len(results)}")
     for k, (name, bad) in enumerate(results, 1):
         print(f"{'not ' if bad else ''}ok {k} - layers: {name}")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes src/verify/onnx_schemas.def and ort_kernels.def: every version of every ONNX op, from the onnx package, and com.microsoft's from ONNX Runtime.
+"""Writes src/onnx/check/schemas.def and ort_kernels.def: every version of every ONNX op, from the onnx package, and com.microsoft's from ONNX Runtime.
 
     .venv/bin/python tools/onnx_schemas.py            writes the file
     .venv/bin/python tools/onnx_schemas.py --check    fails when it would be another

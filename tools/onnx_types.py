@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes src/emit/onnx_types.def: which dtypes an ONNX op takes, by the standard's schemas (onnx.defs) and by what ONNX Runtime makes a CPU session of.
+"""Writes src/onnx/write/types.def: which dtypes an ONNX op takes, by the standard's schemas (onnx.defs) and by what ONNX Runtime makes a CPU session of.
 
     tools/onnx_types.py             writes the file
     tools/onnx_types.py --check     exit code 1 when the file is not what would be written

@@ -278,7 +278,7 @@ bool sdpa_choose(const SdpaDevice *d, const SdpaCall *call, ExprPool *p, SdpaCho
     return true;
 }
 
-/* As emit/pt2_attention.c writes it. */
+/* As pt2/write/attention.c writes it. */
 bool sdpa_bounds(ExprPool *p, const Expr *lower, const Expr *upper, Expr **dim, Expr **stride, SdpaCall *c)
 {
     if (!lower && !upper) return true;

@@ -11,7 +11,7 @@
 #include "base/arena.h"
 #include "base/map.h"
 #include "ir/op.h"
-#include "shape/expr.h"
+#include "expr/expr.h"
 #include "tensor/tensor.h"
 
 typedef struct Value Value;

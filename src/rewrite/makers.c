@@ -1,13 +1,13 @@
 /* The table of graft functions: (@name ...) in a rule. */
 #include <string.h>
-#include "rewrite/attention.h"
-#include "rewrite/folding.h"
-#include "rewrite/modules.h"
-#include "rewrite/norms.h"
-#include "rewrite/mask.h"
+#include "rewrite/attention/attention.h"
+#include "rewrite/families/folding.h"
+#include "rewrite/families/projections.h"
+#include "rewrite/families/norms.h"
+#include "rewrite/attention/mask.h"
 #include "rewrite/rewrite.h"
-#include "rewrite/rotary.h"
-#include "rewrite/sdpa_pair.h"
+#include "rewrite/attention/rotary.h"
+#include "rewrite/attention/sdpa_pair.h"
 
 static const Maker makers[] = {
     {"scores", make_scores, "tt"},

@@ -6,7 +6,7 @@
 #include "base/mem.h"
 #include "base/number.h"
 #include "rewrite/build.h"
-#include "rewrite/sdpa_pair.h"
+#include "rewrite/attention/sdpa_pair.h"
 
 enum { MAX_ROUNDS = 64 };
 

@@ -7,7 +7,7 @@
 #include <time.h>
 #include "base/mem.h"
 #include "run/gemm.h"
-#include "run/modules.h"
+#include "run/module_names.h"
 #include "run/run_table.h"
 #include "run/session_impl.h"
 #include "shape/solve.h"

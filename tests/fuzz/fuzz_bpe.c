@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "fuzz.h"
-#include "text/bpe.h"
+#include "vision/bpe.h"
 
 static const char *const tokens[] = {"a b\n", "ab c\n", "c</w>\n", "</w>", "#version\n", " ", "\n", "&amp;", "&#x41;", "&#", "&eacute", "<|endoftext|>", "<end_of_text>", "'s", "'ll", "\xc5\xbf", "\xc4\xb0",
                                      "\xce\xa3", "\xcc\x81", "\xf0\x9f\x98\x80", "\xef\xbd\xb6", "\xef\xac\x83", "\xff", NULL};

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "fuzz.h"
-#include "shape/expr.h"
+#include "expr/expr.h"
 
 static const char *const tokens[] = {"s0", "s1", "+", "-", "*", "**", "//", "/", "%", "<<", ">>", "==", "<=", "(", ")", ",", " and ", " or ", "not ", "Max(", "Min(", "Mod(",
                                      "FloorDiv(", "CleanDiv(", "Pow(", "PowByNatural(", "Symbol('s0', positive=True)", "Integer(2)", "Float('0.5', precision=53)", "Rational(1,2)",

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <zlib.h>
-#include "format/image.h"
+#include "vision/image.h"
 #include "fuzz.h"
 
 static const char *const tokens[] = {"IHDR", "IDAT", "PLTE", "tRNS", "IEND", "gAMA", "iCCP", "zTXt", "\xff\xd8\xff", "\xff\xc0", "\xff\xc2", "\xff\xc4", "\xff\xda", "\xff\xdb", "\xff\xdd", "\xff\xd0",

@@ -9,7 +9,7 @@
 #include <string.h>
 #include "format/tensors.h"
 #include "fuzz.h"
-#include "import/lower.h"
+#include "lower/lower.h"
 #include "ir/text.h"
 #include "run/session.h"
 #include "shape/shape.h"

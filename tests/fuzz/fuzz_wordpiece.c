@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "fuzz.h"
-#include "text/wordpiece.h"
+#include "vision/wordpiece.h"
 
 static const char *const tokens[] = {"[UNK]\n", "[CLS]\n", "[SEP]\n", "\r\n", "\n", "##", "##a\n", "a\n", "\xc3\xa9", "\xe4\xb8\xad", "\xcc\x81", "\xc4\xb0", "\xf0\x9f\x98\x80", "\xff", "\xef\xbf\xbd", " ", "!", NULL};
 

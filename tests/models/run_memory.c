@@ -5,9 +5,9 @@
  */
 #include <stdlib.h>
 #include <string.h>
-#include "compile.h"
+#include "program/program.h"
 #include "format/tensors.h"
-#include "optimise.h"
+#include "program/prepare.h"
 #include "run/session.h"
 #include "folder.h"
 #include "tap.h"

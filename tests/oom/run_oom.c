@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "api_impl.h"
+#include "api/api_impl.h"
 #include "ir/text.h"
 #include "qkv.h"
 #include "tap.h"

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "import/lower.h"
+#include "lower/lower.h"
 #include "ir/text.h"
 
 const char *const golden_families[] = {"view", "pointwise", "reduce", "index", "image", "linalg"};

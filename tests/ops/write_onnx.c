@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "emit/onnx.h"
+#include "onnx/write/write.h"
 #include "golden.h"
 
 typedef struct Target {
@@ -54,7 +54,7 @@ static int check_rows(void)
             if (run && !out) printf("# %s\t%s\n", op_get(id)->name, why);
             continue;
         }
-        fprintf(stderr, "%s: %s\n", op_get(id)->name, run ? "no row in src/emit/onnx_ops.def" : "a row in src/emit/onnx_ops.def, but it is never run");
+        fprintf(stderr, "%s: %s\n", op_get(id)->name, run ? "no row in src/onnx/write/ops.def" : "a row in src/onnx/write/ops.def, but it is never run");
         bad++;
     }
     return bad;

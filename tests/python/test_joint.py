@@ -104,7 +104,7 @@ def test_the_list_of_core_ops_is_pytorchs():
         op = getattr(getattr(torch.ops, space), op, None) if space == "aten" else None
         if op is not None and overload in op.overloads() and torch.Tag.core in getattr(op, overload).tags:
             found.add(str(getattr(op, overload)))
-    text = (Path(__file__).parents[2] / "src/emit/core_aten.def").read_text()
+    text = (Path(__file__).parents[2] / "src/pt2/write/core_aten.def").read_text()
     listed = re.findall(r'CORE_ATEN\("(.*?)"\)', text)
     assert listed == sorted(listed) and set(listed) == found
 

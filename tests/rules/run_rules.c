@@ -29,7 +29,7 @@
 #include "base/buf.h"
 #include "base/number.h"
 #include "ir/text.h"
-#include "rewrite/skip_padding.h"
+#include "padding/skip_padding.h"
 #include "run/session.h"
 #include "tap.h"
 

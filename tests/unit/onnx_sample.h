@@ -7,7 +7,7 @@
 #ifndef QKV_TESTS_ONNX_SAMPLE_H
 #define QKV_TESTS_ONNX_SAMPLE_H
 #include <string.h>
-#include "format/onnx.h"
+#include "onnx/wire/onnx.h"
 
 typedef struct Sample {
     OnnxModel m;

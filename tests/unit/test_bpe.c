@@ -1,6 +1,6 @@
 /* CLIP's BPE: ids equal to transformers' CLIPTokenizer and to OpenAI's SimpleTokenizer (bpe_cases.h), merges that are none, texts that are no UTF-8. */
 #include "unit.h"
-#include "text/bpe.h"
+#include "vision/bpe.h"
 #include "bpe_cases.h"
 
 static Bpe *open_text(const char *text, ClipStyle style)

@@ -2,8 +2,8 @@
 #include "unit_graph.h"
 #include "verify/check.h"
 #include "verify/check_graph.h"
-#include "verify/check_onnx.h"
-#include "verify/onnx_schema.h"
+#include "onnx/check/check_onnx.h"
+#include "onnx/check/schema.h"
 
 static Check begin(unsigned targets)
 {

@@ -1,6 +1,6 @@
 /* Parts of a graph: what is cut out, by its text; and what cannot be cut, by what is said. */
 #include "unit_graph.h"
-#include "rewrite/extract.h"
+#include "extract/extract.h"
 
 typedef struct Want { const char *from[3], *to[3]; } Want;
 

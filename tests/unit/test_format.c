@@ -5,7 +5,7 @@
 #include <png.h>
 #include <zlib.h>
 #include "base/file.h"
-#include "format/image.h"
+#include "vision/image.h"
 #include "format/json.h"
 #include "format/tensors.h"
 #include "format/zip.h"

@@ -1,5 +1,5 @@
 /* Modules of nodes by the names of their weights, and a run that tells them. */
-#include "run/modules.h"
+#include "run/module_names.h"
 #include "run/session.h"
 #include "unit_graph.h"
 

@@ -6,7 +6,7 @@
 #include "unit.h"
 #include <math.h>
 #include <sys/stat.h>
-#include "format/onnx.h"
+#include "onnx/wire/onnx.h"
 #include "format/proto.h"
 #include "onnx_sample.h"
 

@@ -5,10 +5,10 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "format/exif.h"
-#include "picture/draw.h"
-#include "picture/instances.h"
-#include "picture/resize.h"
+#include "vision/exif.h"
+#include "vision/draw.h"
+#include "vision/instances.h"
+#include "vision/resize.h"
 
 /* One query with a mask as text, rows apart by '/', 1 where it is; `at` places it as a tile. */
 static void add(Instances *list, const char *text, int x, int y, int full_w, int full_h, float logit, int prompt)

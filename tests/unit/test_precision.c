@@ -1,6 +1,6 @@
 /* Lowered precision: where casts end up, by the graph's text. */
 #include "unit_graph.h"
-#include "rewrite/precision.h"
+#include "precision/precision.h"
 
 static void expect(const char *whole, const char *lowered)
 {

@@ -1,8 +1,8 @@
 /* Graphs written as .pt2 and read again: the same numbers, with rows and arguments that no file of PyTorch holds. PyTorch's own reading of
  * such files is tested in tests/python/test_save.py. */
 #include <math.h>
-#include "emit/pt2.h"
-#include "import/pt2.h"
+#include "pt2/write/write.h"
+#include "pt2/read/read.h"
 #include "run/session.h"
 #include "shape/solve.h"
 #include "unit_graph.h"

@@ -1,6 +1,6 @@
 /* BERT's WordPiece: ids equal to BertTokenizer's (wordpiece_cases.h), vocabularies, and texts that are no UTF-8. */
 #include "unit.h"
-#include "text/wordpiece.h"
+#include "vision/wordpiece.h"
 #include "wordpiece_cases.h"
 
 static Tokenizer *open_text(const char *vocab, bool lowercase)

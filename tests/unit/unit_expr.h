@@ -2,7 +2,7 @@
 #ifndef QKV_TESTS_UNIT_EXPR_H
 #define QKV_TESTS_UNIT_EXPR_H
 #include "unit.h"
-#include "shape/expr.h"
+#include "expr/expr.h"
 
 typedef struct Fixture {
     Arena *arena;

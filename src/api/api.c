@@ -1,0 +1,724 @@
+/* The public interface over the library: models, sessions, files. Contracts in include/qkv.h. */
+#include "api/api_impl.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/cpu.h"
+#include "base/mem.h"
+#include "base/number.h"
+#include "program/describe.h"
+#include "onnx/write/write.h"
+#include "pt2/write/write.h"
+#include "vision/image.h"
+#include "format/json.h"
+#include "format/tensors.h"
+#include "grad/grad.h"
+#include "program/prepare.h"
+#include "program/pack.h"
+#include "run/session.h"
+#include "shape/solve.h"
+#include "vision/bpe.h"
+#include "vision/wordpiece.h"
+#include "verify/compare.h"
+
+_Static_assert((int)QKV_F32 == (int)DT_F32 && (int)QKV_BOOL == (int)DT_BOOL && (int)QKV_F4E2M1 == (int)DT_F4E2M1, "dtype codes agree");
+_Static_assert((int)QKV_MAX_RANK == (int)MAX_RANK, "ranks agree");
+
+struct qkv_tensors {
+    TensorFile *file;
+    qkv_tensor *tensor;
+    Shown *shown;
+    int n;
+};
+
+struct qkv_tokenizer { /* one of the two */
+    Tokenizer *t;
+    Bpe *bpe;
+};
+
+/* ------------------------------------------------------------------ errors */
+
+static qkv_status status_of(ErrCode code)
+{
+    switch (code) {
+    case E_OK: return QKV_OK;
+    case E_MISMATCH: return QKV_MISMATCH;
+    case E_USAGE: return QKV_USAGE;
+    case E_FORMAT: case E_IO: return QKV_UNREADABLE;
+    case E_UNSUPPORTED: return QKV_UNSUPPORTED;
+    default: return QKV_LIMIT;
+    }
+}
+
+/* Hands an internal error out. */
+static qkv_status give(const Err *from, qkv_error *to)
+{
+    qkv_status s = status_of(from->code);
+    if (to) {
+        to->code = s;
+        snprintf(to->message, sizeof to->message, "%s", from->msg);
+    }
+    return s;
+}
+
+void *api_null(const Err *from, qkv_error *to)
+{
+    give(from, to);
+    return NULL;
+}
+
+static void *no_memory(qkv_error *to)
+{
+    Err e;
+    oom(&e);
+    return api_null(&e, to);
+}
+
+qkv_status api_give(const Err *from, qkv_error *to) { return give(from, to); }
+
+const char *qkv_version(void) { return "0.1.0"; }
+const char *qkv_cpu(void) { return cpu_level_name(cpu_level()); }
+void qkv_free(void *p) { mem_free(p); }
+
+qkv_status qkv_set_allocator(const qkv_allocator *allocator, qkv_error *err)
+{
+    qkv_allocator a = {0};
+    Err e = api_begin();
+    if (allocator) memcpy(&a, allocator, allocator->struct_size < sizeof a ? allocator->struct_size : sizeof a);
+    if (!a.alloc || !a.grow || !a.release) fail(&e, E_USAGE, "an allocator has three functions: alloc, grow and release");
+    else if (!mem_set(&(MemHooks){a.alloc, a.grow, a.release, a.user})) fail(&e, E_USAGE, "an allocator is set before anything else is called");
+    return e.code == E_OK ? QKV_OK : give(&e, err);
+}
+
+void qkv_interrupted(void) { outfile_abort_all(); }
+
+/* ------------------------------------------------------------------ tensors */
+
+const char *qkv_dtype_name(qkv_dtype t) { return (int)t >= 0 && (int)t < DT_COUNT ? dtype_name((DType)t) : "none"; }
+qkv_dtype qkv_dtype_from_name(const char *name) { return (qkv_dtype)dtype_from_name(name); }
+size_t qkv_dtype_size(qkv_dtype t) { return (int)t >= 0 && (int)t < DT_COUNT ? dtype_size((DType)t) : 0; }
+
+bool api_tensor(const qkv_tensor *q, Tensor *t, Err *err)
+{
+    if (!q || (int)q->dtype <= 0 || (int)q->dtype >= DT_COUNT) return fail(err, E_USAGE, "a tensor without a known dtype");
+    if (q->rank < 0 || q->rank > MAX_RANK) return fail(err, E_USAGE, "rank %d: allowed is 0 to %d", q->rank, MAX_RANK);
+    *t = (Tensor){.dtype = (DType)q->dtype, .rank = q->rank, .data = q->data};
+    for (int i = 0; i < q->rank; i++) t->shape[i] = q->shape[i];
+    size_t bytes;
+    TRY(shape_bytes(t->dtype, t->rank, t->shape, &bytes, err));
+    if (q->strides)
+        for (int i = 0; i < q->rank; i++) t->stride[i] = q->strides[i];
+    else strides_contiguous(t->rank, t->shape, t->stride);
+    if (bytes && !q->data) return fail(err, E_USAGE, "a tensor of %zu bytes without data", bytes);
+    return true;
+}
+
+static void tensor_out(const Tensor *t, Shown *shown, qkv_tensor *q)
+{
+    memcpy(shown->shape, t->shape, sizeof shown->shape);
+    memcpy(shown->stride, t->stride, sizeof shown->stride);
+    *q = (qkv_tensor){(qkv_dtype)t->dtype, t->rank, shown->shape, shown->stride, t->data};
+}
+
+/* ------------------------------------------------------------------ models */
+
+static bool input_texts(qkv_model *m)
+{
+    const Graph *g = m->program.graph;
+    m->input_dim = mem_zeroed((size_t)g->ninput + 1, sizeof *m->input_dim);
+    for (int i = 0; m->input_dim && i < g->ninput; i++) {
+        if (!(m->input_dim[i] = mem_zeroed(MAX_RANK + 1, sizeof **m->input_dim))) return false;
+        for (int k = 0; k < g->input[i]->rank; k++) {
+            Buf b = {0};
+            ex_print(g->ex, g->input[i]->dim[k], &b);
+            m->input_dim[i][k] = b.data;
+            if (b.failed) return false;
+        }
+    }
+    return m->input_dim != NULL;
+}
+
+static bool fixed_inputs(const qkv_load_options *o, OpenOptions *open, Err *err)
+{
+    if (!o->n_fixed) return true;
+    Tensor *t = mem_zeroed((size_t)o->n_fixed, sizeof *t);
+    if (!t) return oom(err);
+    open->fixed = (Fixed){o->fixed_names, t, o->n_fixed};
+    for (int i = 0; i < o->n_fixed; i++) TRY(api_tensor(&o->fixed[i], &t[i], err) || within(err, "input '%s'", o->fixed_names[i]));
+    return true;
+}
+
+qkv_model *qkv_model_load(const char *path, const qkv_load_options *options, qkv_error *err)
+{
+    qkv_load_options o = {0};
+    if (options) memcpy(&o, options, options->struct_size < sizeof o ? options->struct_size : sizeof o);
+    Err e = api_begin();
+    if (o.compute != QKV_NONE && o.compute != QKV_F32 && o.compute != QKV_BF16) {
+        fail(&e, E_USAGE, "compute dtype '%s': allowed are f32 and bf16", qkv_dtype_name(o.compute));
+        return api_null(&e, err);
+    }
+    qkv_model *m = mem_zeroed(1, sizeof *m);
+    if (!m || !(m->path = mem_strdup(path))) {
+        mem_free(m);
+        return no_memory(err);
+    }
+    OpenOptions open = {.compute = o.compute == QKV_BF16 ? DT_BF16 : DT_NONE, .no_fuse = o.no_fuse != 0};
+    if (!fixed_inputs(&o, &open, &e) || !program_open(&m->program, path, &open, &e)) {
+        mem_free((void *)(uintptr_t)open.fixed.value);
+        qkv_model_free(m);
+        return api_null(&e, err);
+    }
+    mem_free((void *)(uintptr_t)open.fixed.value);
+    Buf report = {0};
+    bool ok = !o.skip_padding || program_rewrite(&m->program, &(OptimiseOptions){.skip_padding = true}, &report, &e);
+    buf_free(&report);
+    ok = ok && (input_texts(m) || oom(&e));
+    if (api_whole(ok, &e)) return m;
+    qkv_model_free(m);
+    return api_null(&e, err);
+}
+
+qkv_model *api_model_of(Graph *g, const char *name, const qkv_model *like, Err *err)
+{
+    qkv_model *m = mem_zeroed(1, sizeof *m);
+    if (!m || !program_of_graph(&m->program, g, like->program.source, err)) {
+        if (!m) graph_free(g);
+        qkv_model_free(m);
+        if (err->code == E_OK) oom(err);
+        return NULL;
+    }
+    m->program.compute = like->program.fused ? like->program.compute : DT_NONE; /* else the graph itself has its casts */
+    m->path = mem_strdup(name);
+    if (m->path && input_texts(m) && !mem_ran_out()) return m;
+    qkv_model_free(m);
+    oom(err);
+    return NULL;
+}
+
+void qkv_model_free(qkv_model *m)
+{
+    if (!m) return;
+    int n = m->program.graph ? m->program.graph->ninput : 0;
+    for (int i = 0; m->input_dim && i < n; i++) {
+        for (int k = 0; m->input_dim[i] && k < MAX_RANK; k++) mem_free(m->input_dim[i][k]);
+        mem_free(m->input_dim[i]);
+    }
+    mem_free(m->input_dim);
+    program_close(&m->program);
+    mem_free(m->path);
+    mem_free(m);
+}
+
+qkv_status qkv_model_rewrite(qkv_model *m, const qkv_rewrite_options *options, char **report, qkv_error *err)
+{
+    qkv_rewrite_options q = {0};
+    if (options) memcpy(&q, options, options->struct_size < sizeof q ? options->struct_size : sizeof q);
+    OptimiseOptions o = {.rule_file = q.rule_files, .nrule_files = q.rule_file_count, .no_builtin = q.no_builtin_rules != 0, .phases = q.phases, .prove = q.prove != 0,
+                         .seeds = q.seeds, .counterexample = q.counterexample, .exact_masked_rows = q.exact_masked_rows != 0, .skip_padding = q.skip_padding != 0, .lift = q.lift_sdpa, .cudnn = q.cudnn, .progress = q.progress,
+                         .progress_user = q.progress_user};
+    Err e = api_begin();
+    Buf b = {0};
+    bool ok = program_rewrite(&m->program, &o, &b, &e);
+    if (report) *report = b.failed ? NULL : b.data;
+    if (!report || b.failed) buf_free(&b);
+    return ok ? QKV_OK : give(&e, err);
+}
+
+static const Graph *graph_of(const qkv_model *m) { return m->program.graph; }
+
+static bool draws(const Graph *g)
+{
+    for (const Node *n = g->first; n; n = n->next) {
+        if (n->op->flags & OPF_RANDOM) return true;
+        for (int i = 0; i < n->op->schema->nparams; i++)
+            if (n->arg[i].kind == ARG_GRAPH && draws(n->arg[i].g)) return true;
+    }
+    return false;
+}
+
+unsigned qkv_model_state(const qkv_model *m)
+{
+    return (graph_of(m)->nmutation ? QKV_WRITES_BUFFERS : 0u) | (draws(graph_of(m)) ? QKV_DRAWS_RANDOM : 0u);
+}
+
+int qkv_model_input_count(const qkv_model *m) { return graph_of(m)->ninput; }
+int qkv_model_output_count(const qkv_model *m) { return graph_of(m)->noutput; }
+
+static const Value *input_at(const qkv_model *m, int i) { return i >= 0 && i < graph_of(m)->ninput ? graph_of(m)->input[i] : NULL; }
+
+const char *qkv_model_input_name(const qkv_model *m, int i) { return input_at(m, i) ? value_label(input_at(m, i)) : NULL; }
+qkv_dtype qkv_model_input_dtype(const qkv_model *m, int i) { return input_at(m, i) ? (qkv_dtype)input_at(m, i)->dtype : QKV_NONE; }
+int qkv_model_input_rank(const qkv_model *m, int i) { return input_at(m, i) ? input_at(m, i)->rank : -1; }
+
+const char *qkv_model_input_dim(const qkv_model *m, int i, int axis)
+{
+    const Value *v = input_at(m, i);
+    return v && axis >= 0 && axis < v->rank ? m->input_dim[i][axis] : NULL;
+}
+
+const char *qkv_model_output_name(const qkv_model *m, int i)
+{
+    return i >= 0 && i < graph_of(m)->noutput ? graph_of(m)->output[i].name : NULL;
+}
+
+/* Only symbols that inputs bind are shown. */
+static const Symbol *shown_symbol(const qkv_model *m, int i)
+{
+    const ExprPool *p = graph_of(m)->ex;
+    for (int k = 0; k < expr_symbol_count(p); k++)
+        if (expr_symbol(p, k)->source == SYM_INPUT && i-- == 0) return expr_symbol(p, k);
+    return NULL;
+}
+
+int qkv_model_symbol_count(const qkv_model *m)
+{
+    int n = 0;
+    while (shown_symbol(m, n)) n++;
+    return n;
+}
+
+const char *qkv_model_symbol(const qkv_model *m, int i, int64_t *min, int64_t *max)
+{
+    const Symbol *s = i >= 0 ? shown_symbol(m, i) : NULL;
+    if (!s) return NULL;
+    if (min) *min = s->lo == INT64_MIN ? 0 : s->lo;
+    if (max) *max = s->hi;
+    return s->name;
+}
+
+char *qkv_model_describe(const qkv_model *m, qkv_error *err)
+{
+    Buf b = {0};
+    mem_begin();
+    describe_model(m->path, m->program.source, &b);
+    if (!b.failed && !mem_ran_out()) return b.data;
+    buf_free(&b);
+    return no_memory(err);
+}
+
+char *qkv_model_graph_text(const qkv_model *m, qkv_error *err)
+{
+    Buf b = {0};
+    mem_begin();
+    graph_print(graph_of(m), &b);
+    char *text = b.failed ? NULL : b.data ? b.data : mem_strdup(""); /* a graph of nothing */
+    if (text) return text;
+    buf_free(&b);
+    return no_memory(err);
+}
+
+qkv_status qkv_model_save(const qkv_model *m, const char *path, qkv_error *err)
+{
+    Err e = api_begin();
+    Extras x;
+    bool ok = (extras_open(&x, m->program.source, &e) || within(&e, "%s", m->path)) && pt2_save(graph_of(m), x.file, x.n, path, &e);
+    extras_close(&x);
+    return ok ? QKV_OK : give(&e, err);
+}
+
+qkv_status qkv_model_pack(const qkv_model *m, const char *path, qkv_pack_info *info, qkv_error *err)
+{
+    Err e = api_begin();
+    PackInfo i;
+    if (!program_pack((Program *)(uintptr_t)&m->program, path, &i, &e)) return give(&e, err);
+    if (!info) return QKV_OK;
+    qkv_pack_info all = {.struct_size = info->struct_size, .weights = i.weights, .packed = i.packed, .weight_bytes = i.weight_bytes, .packed_bytes = i.packed_bytes, .cpu = i.cpu};
+    snprintf(all.message, sizeof all.message, "%s", i.message);
+    memcpy(info, &all, info->struct_size < sizeof all ? info->struct_size : sizeof all);
+    return QKV_OK;
+}
+
+/* For ONNX, which has no gradient of attention: *own, the caller's to free, is a copy with products in its place; NULL where nothing stands in the way. */
+static bool spell_out(const Graph *g, Graph **own, Err *err)
+{
+    const Node *n = g->first;
+    *own = NULL;
+    while (n && n->op->id != OP_sdpa_lse && n->op->id != OP_sdpa_backward) n = n->next;
+    return !n || ((*own = graph_copy(g, err)) && attention_written_out(*own, err));
+}
+
+qkv_status qkv_model_save_onnx(const qkv_model *m, const char *path, const qkv_onnx_options *options, char **report, qkv_error *err)
+{
+    static const OnnxProfile profiles[] = {[QKV_ONNX_ORT] = ONNX_FOR_ORT, [QKV_ONNX_SPEC] = ONNX_FOR_SPEC, [QKV_ONNX_OPENVINO] = ONNX_FOR_OPENVINO,
+                                           [QKV_ONNX_TENSORRT] = ONNX_FOR_TENSORRT};
+    qkv_onnx_options o = {0};
+    Err e = api_begin();
+    Buf text = {0};
+    if (options) memcpy(&o, options, options->struct_size < sizeof o ? options->struct_size : sizeof o);
+    if (report) *report = NULL;
+    if ((unsigned)o.profile >= sizeof profiles / sizeof *profiles) {
+        fail(&e, E_USAGE, "profile %d: there are 0 to %zu", (int)o.profile, sizeof profiles / sizeof *profiles - 1);
+        return give(&e, err);
+    }
+    OnnxOptions to = {.opset = o.opset, .profile = profiles[o.profile], .torch_version = m->program.source->torch_version, .external = o.external_data};
+    Graph *own;
+    bool ok = spell_out(graph_of(m), &own, &e) && onnx_save(own ? own : graph_of(m), path, &to, &text, &e);
+    if (own) graph_free(own);
+    if (ok && text.failed) ok = oom(&e);
+    if (report && !text.failed) *report = text.data;
+    else buf_free(&text);
+    return ok ? QKV_OK : give(&e, err);
+}
+
+/* ------------------------------------------------------------------ sessions */
+
+static int default_threads(void)
+{
+    static const char *const names[] = {"QKV_NUM_THREADS", "OMP_NUM_THREADS"};
+    for (int i = 0; i < 2; i++) {
+        const char *s = getenv(names[i]);
+        long n = s ? parse_int(s, NULL) : 0;
+        if (n > 0 && n < 4096) return (int)n;
+    }
+    return cpu_count();
+}
+
+qkv_session *qkv_session_create(const qkv_model *m, const qkv_session_options *options, qkv_error *err)
+{
+    qkv_session_options o = {0};
+    if (options) memcpy(&o, options, options->struct_size < sizeof o ? options->struct_size : sizeof o);
+    qkv_session *s = mem_zeroed(1, sizeof *s);
+    if (!s) return no_memory(err);
+    Err e = api_begin();
+    s->model = m;
+    s->output = mem_zeroed((size_t)graph_of(m)->noutput + 1, sizeof *s->output);
+    s->input = mem_zeroed((size_t)graph_of(m)->ninput + 1, sizeof *s->input);
+    const Graph *g = graph_of(m);
+    const Fusion *fusion = m->program.fused ? &m->program.fusion : NULL;
+    bool ok = s->output && s->input;
+    int threads = o.threads > 0 ? o.threads : default_threads();
+    ok = ok && program_for_runs((Program *)(uintptr_t)&m->program, !o.no_optimize, o.train, &g, &fusion, &e);
+    s->session = ok ? session_create(g, fusion, threads, o.memory_limit, &e) : NULL;
+    ok = s->session && program_give_packed(&m->program, s->session, &e);
+    if (ok && (!o.train || api_training_create(s, o.train, threads, o.memory_limit, &e))) return s;
+    if (e.code == E_OK) oom(&e);
+    qkv_session_free(s);
+    return api_null(&e, err);
+}
+
+void qkv_session_free(qkv_session *s)
+{
+    if (!s || !api_enter_silent(s)) return;
+    api_training_free(s);
+    session_free(s->session);
+    mem_free(s->output);
+    mem_free(s->input);
+    mem_free(s);
+}
+
+/* By name, or by position "0", "1", ... */
+int api_find_input(const Graph *g, const char *name)
+{
+    for (int i = 0; i < g->ninput; i++)
+        if (!strcmp(value_label(g->input[i]), name) || !strcmp(g->input[i]->name, name)) return i;
+    const char *end;
+    long k = parse_int(name, &end);
+    return *name && !*end && k >= 0 && k < g->ninput ? (int)k : -1;
+}
+
+static int find_scalar(const Graph *g, const char *name)
+{
+    for (int i = 0; i < g->nscalar_input; i++)
+        if (!strcmp(g->scalar_input[i].name, name)) return i;
+    return -1;
+}
+
+/* A number for an input that the file fixed, or for a dynamic integer. */
+static bool set_scalar(qkv_session *s, int i, const Tensor *t, Err *err)
+{
+    const ScalarInput *in = &session_graph(s->session)->scalar_input[i];
+    if (tensor_numel(t) != 1) return fail(err, E_USAGE, "input '%s': expected one number", in->name);
+    if (in->value.kind != ARG_EXPR)
+        return fail(err, E_USAGE, "input '%s' was fixed when the model was exported and is no number; leave it out", in->name);
+    const Expr *e = in->value.e;
+    double v = tensor_get(t, 0);
+    if (e->kind == EX_SYM) {
+        session_set_scalar(s->session, i, tensor_get_i64(t, 0));
+        return true;
+    }
+    double fixed = e->kind == EX_FLOAT ? e->f : (double)e->i;
+    return v == fixed || fail(err, E_USAGE, "input '%s' is %g, but it was fixed to %g when the model was exported", in->name, v, fixed);
+}
+
+bool api_unknown_input(const Graph *g, const char *name, Err *err)
+{
+    Buf b = {0};
+    for (int i = 0; i < g->ninput; i++) buf_printf(&b, "%s%s", i ? ", " : "", value_label(g->input[i]));
+    fail(err, E_USAGE, "no input is called '%s'; this model has %s", name, b.len ? b.data : "no inputs");
+    buf_free(&b);
+    return false;
+}
+
+qkv_status qkv_session_set_input(qkv_session *s, const char *name, const qkv_tensor *t, qkv_error *err)
+{
+    const Graph *g = session_graph(s->session);
+    Err e = api_begin();
+    Tensor in;
+    if (!api_enter(s, &e)) return give(&e, err);
+    int i = api_find_input(g, name), k = i < 0 ? find_scalar(g, name) : -1;
+    bool ok = i >= 0 || k >= 0 ? api_tensor(t, &in, &e) || within(&e, "input '%s'", name) : api_unknown_input(g, name, &e);
+    ok = ok && (i >= 0 ? session_set_input(s->session, i, &in, &e) : set_scalar(s, k, &in, &e));
+    return api_done(s, ok, &e, err);
+}
+
+qkv_status qkv_session_keep(qkv_session *s, const char *name, qkv_error *err)
+{
+    const Graph *g = session_graph(s->session);
+    Err e = api_begin();
+    if (!api_enter(s, &e)) return give(&e, err);
+    int i = api_find_input(g, name);
+    return api_done(s, (i >= 0 || api_unknown_input(g, name, &e)) && session_keep(s->session, i, &e), &e, err);
+}
+
+void qkv_session_clear_inputs(qkv_session *s)
+{
+    if (!api_enter_silent(s)) return;
+    session_clear_inputs(s->session);
+    api_leave(s);
+}
+
+qkv_status qkv_session_run(qkv_session *s, qkv_error *err)
+{
+    Err e = api_begin();
+    return api_enter(s, &e) ? api_done(s, session_run(s->session, &e), &e, err) : give(&e, err);
+}
+
+qkv_status qkv_session_output(qkv_session *s, int i, qkv_tensor *out, qkv_error *err)
+{
+    Err e = api_begin();
+    if (!api_enter(s, &e)) return give(&e, err);
+    const Tensor *t = session_output(s->session, i);
+    if (t) tensor_out(t, &s->output[i], out);
+    else fail(&e, E_USAGE, "output %d: %s", i, i >= 0 && i < session_graph(s->session)->noutput ? "nothing has run yet" : "the model has no such output");
+    return api_done(s, t != NULL, &e, err);
+}
+
+static void *ask_memory(void *user, int i, const Tensor *t)
+{
+    qkv_session *s = user;
+    qkv_tensor like;
+    Shown memory;
+    tensor_out(t, &memory, &like);
+    return s->memory(s->memory_user, i, &like);
+}
+
+void qkv_session_output_memory(qkv_session *s, qkv_output_memory *f, void *user)
+{
+    if (!api_enter_silent(s)) return;
+    s->memory = f;
+    s->memory_user = user;
+    session_output_memory(s->session, f ? ask_memory : NULL, s);
+    api_leave(s);
+}
+
+qkv_status qkv_session_random_inputs(qkv_session *s, const char *const *names, const int64_t *values, int n, uint64_t seed, qkv_error *err)
+{
+    Err e = api_begin();
+    Binding b;
+    if (!api_enter(s, &e)) return give(&e, err);
+    bool ok = binding_init(&b, session_graph(s->session)->ex, &e);
+    ok = ok && choose_sizes(session_graph(s->session), names, values, n, &b, &e) && session_random_inputs(s->session, &b, seed, &e);
+    binding_free(&b);
+    return api_done(s, ok, &e, err);
+}
+
+qkv_status qkv_session_input(qkv_session *s, int i, qkv_tensor *out, qkv_error *err)
+{
+    Err e = api_begin();
+    if (!api_enter(s, &e)) return give(&e, err);
+    const Tensor *t = session_input(s->session, i);
+    if (t) tensor_out(t, &s->input[i], out);
+    else fail(&e, E_USAGE, "input %d is not set", i);
+    return api_done(s, t != NULL, &e, err);
+}
+
+void qkv_session_seed(qkv_session *s, uint64_t seed)
+{
+    if (!api_enter_silent(s)) return;
+    session_seed(s->session, seed);
+    api_leave(s);
+}
+
+void qkv_session_reset(qkv_session *s)
+{
+    if (!api_enter_silent(s)) return;
+    session_reset(s->session);
+    api_leave(s);
+}
+
+void qkv_session_stats(const qkv_session *s, qkv_stats *out)
+{
+    SessionStats st = {0};
+    if (api_enter_silent(s)) {
+        session_stats(s->session, &st);
+        api_leave(s);
+    }
+    qkv_stats all = {.struct_size = out->struct_size, .plan_ms = st.plan_ms, .activation_bytes = st.arena_bytes,
+                     .constant_bytes = st.constant_bytes, .packed_bytes = st.packed_bytes, .scratch_bytes = st.scratch_bytes,
+                     .steps = st.steps, .plans = st.plans, .threads = st.threads, .kept_bytes = st.kept_bytes};
+    memcpy(out, &all, out->struct_size < sizeof all ? out->struct_size : sizeof all);
+}
+
+Session *api_session(const qkv_session *s) { return s->session; }
+
+static bool tell_node(void *user, const Node *n, Tensor *const *out)
+{
+    qkv_session *s = user;
+    qkv_tensor shown[64];
+    Shown memory[64];
+    int m = 0;
+    for (int k = 0; k < n->nout && k < 64; k++)
+        if (out[k]) {
+            tensor_out(out[k], &memory[m], &shown[m]);
+            m++;
+        }
+    return s->on_node(s->on_node_user, n->name, n->op->name, shown, m) == 0;
+}
+
+void qkv_session_on_node(qkv_session *s, qkv_node_callback *f, void *user)
+{
+    if (!api_enter_silent(s)) return;
+    s->on_node = f;
+    s->on_node_user = user;
+    session_on_node(s->session, f ? tell_node : NULL, s);
+    api_leave(s);
+}
+
+void qkv_session_on_progress(qkv_session *s, qkv_progress_callback *f, void *user)
+{
+    if (!api_enter_silent(s)) return;
+    session_on_progress(s->session, f, user);
+    api_leave(s);
+}
+
+/* ------------------------------------------------------------------ comparing */
+
+qkv_status qkv_compare(const qkv_tensor *a, const qkv_tensor *b, double atol, double rtol, qkv_difference *d, qkv_error *err)
+{
+    Err e = api_begin();
+    Tensor x, y;
+    Difference r;
+    if (!api_tensor(a, &x, &e) || !api_tensor(b, &y, &e) || !compare_tensors(&x, &y, atol, rtol, &r, &e)) return give(&e, err);
+    *d = (qkv_difference){r.max_abs, r.max_rel, r.max_abs_over_peak, r.cosine, r.index, r.a, r.b, r.nonfinite, r.failed};
+    if (!r.failed) return QKV_OK;
+    fail(&e, E_MISMATCH, "%lld elements differ beyond the tolerance", (long long)r.failed);
+    return give(&e, err);
+}
+
+/* ------------------------------------------------------------------ files */
+
+qkv_tensors *qkv_tensors_open(const char *path, qkv_error *err)
+{
+    Err e = api_begin();
+    qkv_tensors *t = mem_zeroed(1, sizeof *t);
+    if (!t) return no_memory(err);
+    t->file = tensorfile_open(path, &e);
+    if (!t->file) {
+        mem_free(t);
+        return api_null(&e, err);
+    }
+    t->n = (int)tensorfile_count(t->file);
+    t->tensor = mem_zeroed((size_t)t->n + 1, sizeof *t->tensor);
+    t->shown = mem_zeroed((size_t)t->n + 1, sizeof *t->shown);
+    if (!t->tensor || !t->shown) {
+        qkv_tensors_free(t);
+        return no_memory(err);
+    }
+    for (int i = 0; i < t->n; i++) tensor_out(tensorfile_at(t->file, (size_t)i), &t->shown[i], &t->tensor[i]);
+    return t;
+}
+
+void qkv_tensors_free(qkv_tensors *t)
+{
+    if (!t) return;
+    tensorfile_close(t->file);
+    mem_free(t->tensor);
+    mem_free(t->shown);
+    mem_free(t);
+}
+
+int qkv_tensors_count(const qkv_tensors *t) { return t->n; }
+const char *qkv_tensors_name(const qkv_tensors *t, int i) { return i >= 0 && i < t->n ? tensorfile_name(t->file, (size_t)i) : NULL; }
+const qkv_tensor *qkv_tensors_at(const qkv_tensors *t, int i) { return i >= 0 && i < t->n ? &t->tensor[i] : NULL; }
+
+const qkv_tensor *qkv_tensors_find(const qkv_tensors *t, const char *name)
+{
+    for (int i = 0; i < t->n; i++)
+        if (!strcmp(tensorfile_name(t->file, (size_t)i), name)) return &t->tensor[i];
+    return NULL;
+}
+
+const char *qkv_tensors_metadata(const qkv_tensors *t, const char *key) { return tensorfile_metadata(t->file, key); }
+
+qkv_status qkv_file_write(const char *path, const void *bytes, size_t n, qkv_error *err)
+{
+    Err e = api_begin();
+    return outfile_all(path, bytes, n, &e) ? QKV_OK : give(&e, err);
+}
+
+qkv_status qkv_tensors_write(const char *path, const char *const *names, const qkv_tensor *tensors, int n, qkv_error *err)
+{
+    Err e = api_begin();
+    Tensor *all = mem_zeroed((size_t)n + 1, sizeof *all);
+    bool ok = all || oom(&e);
+    for (int i = 0; ok && i < n; i++) ok = api_tensor(&tensors[i], &all[i], &e) || within(&e, "'%s'", names[i]);
+    ok = ok && tensorfile_write(path, names, all, (size_t)n, &e);
+    mem_free(all);
+    return ok ? QKV_OK : give(&e, err);
+}
+
+qkv_status qkv_image_read(const char *path, int channels, int height, int width, const float *mean, const float *std, float *out,
+                          qkv_error *err)
+{
+    Err e = api_begin();
+    Image im = {0};
+    bool ok = image_read(&im, path, &e) && (image_to_tensor(&im, channels, height, width, mean, std, out, &e) || within(&e, "%s", path));
+    image_free(&im);
+    return ok ? QKV_OK : give(&e, err);
+}
+
+/* ------------------------------------------------------------------ text */
+
+qkv_tokenizer *qkv_tokenizer_wordpiece(const char *vocab_path, int lowercase, qkv_error *err)
+{
+    Err e = api_begin();
+    qkv_tokenizer *t = mem_zeroed(1, sizeof *t);
+    if (!t) return no_memory(err);
+    t->t = wordpiece_open(vocab_path, lowercase != 0, &e);
+    if (t->t) return t;
+    mem_free(t);
+    return api_null(&e, err);
+}
+
+qkv_tokenizer *qkv_tokenizer_clip(const char *merges_path, int hf, qkv_error *err)
+{
+    Err e = api_begin();
+    MappedFile f = {0};
+    qkv_tokenizer *t = mem_zeroed(1, sizeof *t);
+    if (!t) return no_memory(err);
+    if (file_map(&f, merges_path, &e)) {
+        t->bpe = bpe_open((const char *)f.data, f.size, hf ? CLIP_HF : CLIP_META, &e);
+        if (!t->bpe) within(&e, "%s", merges_path);
+    }
+    file_unmap(&f);
+    if (t->bpe) return t;
+    mem_free(t);
+    return api_null(&e, err);
+}
+
+void qkv_tokenizer_free(qkv_tokenizer *t)
+{
+    if (!t) return;
+    wordpiece_free(t->t);
+    bpe_free(t->bpe);
+    mem_free(t);
+}
+
+int qkv_tokenizer_encode(const qkv_tokenizer *t, const char *text, int64_t *ids, int capacity, qkv_error *err)
+{
+    Err e = api_begin();
+    int n = t->bpe ? bpe_encode(t->bpe, text, ids, capacity, &e) : wordpiece_encode(t->t, text, ids, capacity, &e);
+    if (n < 0) give(&e, err);
+    return n;
+}

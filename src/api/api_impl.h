@@ -1,0 +1,62 @@
+/* What the files of the public interface share. */
+#ifndef QKV_API_API_IMPL_H
+#define QKV_API_API_IMPL_H
+#include "base/mem.h"
+#include <stdatomic.h>
+#include "program/program.h"
+#include "qkv.h"
+
+struct qkv_model {
+    Program program;
+    char *path;
+    char ***input_dim; /* per input, per axis: text */
+};
+
+/* What a tensor given out points into. */
+typedef struct Shown {
+    int64_t shape[MAX_RANK], stride[MAX_RANK];
+} Shown;
+
+struct qkv_session {
+    const qkv_model *model;
+    struct Session *session;
+    struct Training *training; /* api_train.c; NULL: it runs only */
+    Shown *output, *input;
+    qkv_node_callback *on_node;
+    void *on_node_user;
+    qkv_output_memory *memory;
+    void *memory_user;
+    atomic_uintptr_t user; /* the thread that is in a call on this session; 0: none */
+    int depth;             /* calls that it makes from inside that call */
+    atomic_bool disturbed; /* another thread wanted in meanwhile, by a function that cannot say so */
+};
+
+/* api_use.c: every call on a session stands between the two. False, with the error: another thread is in one. */
+bool api_enter(const qkv_session *s, Err *err);
+void api_leave(const qkv_session *s);
+/* For functions without a status: false makes the call that is under way an error. */
+bool api_enter_silent(const qkv_session *s);
+/* Leaves; the status and error of a call that went well or not. */
+qkv_status api_done(const qkv_session *s, bool ok, Err *e, qkv_error *err);
+
+/* Every call that can fail begins with it: no error, and no refusal of memory yet. */
+static inline Err api_begin(void)
+{
+    mem_begin();
+    return (Err){0};
+}
+/* Every call that makes something ends with it: what came out while memory was refused may be less than it should be. */
+static inline bool api_whole(bool ok, Err *e) { return ok && mem_ran_out() ? oom(e) : ok; }
+qkv_status api_give(const Err *from, qkv_error *to); /* hands an internal error out */
+void *api_null(const Err *from, qkv_error *to);        /* the same, for who returns a pointer: NULL */
+/* A model of a graph that was made here; takes the graph, in any case. like: whose file's versions it shows, and whose dtype
+ * of products its runs have. */
+qkv_model *api_model_of(Graph *g, const char *name, const qkv_model *like, Err *err);
+struct Session *api_session(const qkv_session *s);
+bool api_tensor(const qkv_tensor *q, Tensor *t, Err *err);
+int api_find_input(const Graph *g, const char *name); /* by name, or by position "0", "1", ...; -1: api_unknown_input says so */
+bool api_unknown_input(const Graph *g, const char *name, Err *err);
+/* api_train.c: what a session needs that was asked to train. */
+bool api_training_create(qkv_session *s, const qkv_train_options *o, int threads, size_t memory_limit, Err *err);
+void api_training_free(qkv_session *s);
+#endif

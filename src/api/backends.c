@@ -1,0 +1,313 @@
+/* qkv_sdpa_choice and qkv_model_backends: the rules of backends/sdpa_choice.h for numbers, and for a model's attentions as its file has them. */
+#include <string.h>
+#include "api/api_impl.h"
+#include "backends/sdpa_choice.h"
+#include "base/buf.h"
+#include "base/mem.h"
+#include "format/json.h"
+#include "shape/solve.h"
+#include "shape/strides.h"
+
+_Static_assert((int)QKV_SDPA_MATH == (int)SDPA_MATH && (int)QKV_SDPA_FLASH == (int)SDPA_FLASH && (int)QKV_SDPA_EFFICIENT == (int)SDPA_EFFICIENT &&
+               (int)QKV_SDPA_CUDNN == (int)SDPA_CUDNN, "backends agree");
+
+/* ------------------------------------------------------------------ JSON */
+
+static void put_key(Buf *b, const char *key, const char *text)
+{
+    buf_printf(b, "\"%s\": ", key);
+    if (text) json_put_string(b, text);
+    else buf_puts(b, "null");
+}
+
+static void put_condition(Buf *b, ExprPool *p, const Expr *c)
+{
+    Buf text = {0};
+    if (c && expr_truth(p, c) < 0) sdpa_print_condition(p, c, &text);
+    put_key(b, "when", text.data);
+    b->failed |= text.failed;
+    buf_free(&text);
+}
+
+static void put_refusals(Buf *b, ExprPool *p, const SdpaChoice *c, bool conditions)
+{
+    buf_puts(b, "\"refused\": [");
+    for (int i = 0; i < c->nrefusals; i++) {
+        const SdpaRuleText *r = sdpa_rule(c->refusal[i].rule);
+        const char *const key[] = {"backend", "rule", "what", "change", "source"}, *const text[] = {sdpa_backend_name(c->refusal[i].backend), r->name, r->what, r->change, r->source};
+        for (int k = 0; k < 5; k++) {
+            buf_puts(b, k ? ", " : i ? ", {" : "{");
+            put_key(b, key[k], text[k]);
+        }
+        if (conditions) {
+            buf_puts(b, ", ");
+            put_condition(b, p, c->refusal[i].condition);
+        }
+        buf_puts(b, "}");
+    }
+    buf_puts(b, "]");
+}
+
+/* ------------------------------------------------------------------ one call, in numbers */
+
+static bool number_tensor(Arena *arena, ExprPool *p, const qkv_tensor *t, const char *name, SdpaTensor *out, Err *err)
+{
+    if (t->rank < 0 || t->rank > MAX_RANK || (t->rank && !t->shape)) return fail(err, E_USAGE, "%s: rank %d, expected 0 to %d, and sizes", name, t->rank, MAX_RANK);
+    *out = (SdpaTensor){.dtype = (DType)t->dtype, .rank = t->rank, .dim = arena_array(arena, Expr *, t->rank + 1), .stride = arena_array(arena, Expr *, t->rank + 1)};
+    bool ok = out->dim && out->stride;
+    for (int i = 0; ok && i < t->rank; i++) {
+        if (t->shape[i] < 0) return fail(err, E_USAGE, "%s: size %d is %lld", name, i, (long long)t->shape[i]);
+        ok = (out->dim[i] = ex_int(p, t->shape[i])) && (!t->strides || (out->stride[i] = ex_int(p, t->strides[i])));
+    }
+    ok = ok && (t->strides || expr_strides(p, t->rank, out->dim, out->stride));
+    return ok || oom(err);
+}
+
+static bool choose_number(const qkv_sdpa_call *q, const SdpaDevice *d, Arena *arena, ExprPool *p, SdpaChoice *out, Err *err)
+{
+    SdpaCall c = {.has_mask = q->mask != NULL, .mask_grad = q->mask_requires_grad != 0, .training = q->requires_grad != 0, .causal = q->is_causal != 0, .gqa = q->enable_gqa != 0,
+                  .dropout = q->dropout_p};
+    TRY(number_tensor(arena, p, &q->query, "query", &c.q, err) && number_tensor(arena, p, &q->key, "key", &c.k, err) && number_tensor(arena, p, &q->value, "value", &c.v, err));
+    TRY(!q->mask || number_tensor(arena, p, q->mask, "mask", &c.mask, err));
+    SdpaTensor *const t[3] = {&c.q, &c.k, &c.v};
+    for (int i = 0; i < 3; i++)
+        if (!(t[i]->offset = ex_int(p, q->offset[i]))) return oom(err);
+    return sdpa_choose(d, &c, p, out, err);
+}
+
+qkv_status qkv_sdpa_choice(const qkv_sdpa_call *call, const char *device, int cudnn, qkv_sdpa_backend *out, char **report, qkv_error *err)
+{
+    Err e = api_begin();
+    SdpaDevice d;
+    SdpaChoice c;
+    qkv_sdpa_call q = {0};
+    if (report) *report = NULL;
+    memcpy(&q, call, call->struct_size < sizeof q ? call->struct_size : sizeof q);
+    Arena *arena = arena_create(0);
+    ExprPool *p = arena ? expr_pool(arena) : NULL;
+    bool ok = p || oom(&e);
+    ok = ok && sdpa_device(device ? device : "cpu", cudnn, &d, &e) && choose_number(&q, &d, arena, p, &c, &e);
+    if (ok && out) *out = (qkv_sdpa_backend)c.when[0].backend;
+    if (ok && report) {
+        Buf b = {0};
+        buf_puts(&b, "{");
+        put_key(&b, "backend", sdpa_backend_name(c.when[0].backend));
+        buf_puts(&b, ", ");
+        put_refusals(&b, p, &c, false);
+        buf_puts(&b, "}");
+        ok = !b.failed || oom(&e);
+        if (ok) *report = b.data;
+        else buf_free(&b);
+    }
+    if (p) expr_pool_free(p);
+    if (arena) arena_destroy(arena);
+    return ok ? QKV_OK : api_give(&e, err);
+}
+
+/* ------------------------------------------------------------------ the attentions of a model */
+
+typedef struct Model {
+    Graph *g;
+    const SdpaDevice *device;
+    Arena *arena;
+    const Binding *bound;
+    bool train;
+    bool *learns; /* by value: depends on a parameter that is trained */
+    Err *err;
+} Model;
+
+static bool trained(const Value *v)
+{
+    bool floats = dtype_is_float(v->dtype) || dtype_is_complex(v->dtype);
+    return floats && (v->kind == V_INPUT ? v->trains : v->kind == V_WEIGHT && v->weight == W_PARAMETER && !v->frozen);
+}
+
+/* A parameter and its views ask for a gradient even under torch.no_grad(). */
+static bool shows_trained(const Value *v)
+{
+    while (v->kind == V_NODE && (v->def->op->flags & OPF_VIEW) && v->def->op->id != OP_detach && v->def->arg[0].kind == ARG_VALUE) v = v->def->arg[0].v;
+    return trained(v);
+}
+
+typedef struct Any {
+    const Model *m;
+    bool learns;
+} Any;
+
+static void operand_learns(void *user, Value **slot)
+{
+    Any *a = user;
+    a->learns |= a->m->learns[(*slot)->id];
+}
+
+static void mark_learning(Model *m)
+{
+    for (int i = 0; i < m->g->ninput; i++) m->learns[m->g->input[i]->id] = trained(m->g->input[i]);
+    for (int i = 0; i < m->g->nweight; i++) m->learns[m->g->weight[i]->id] = trained(m->g->weight[i]);
+    for (Node *n = m->g->first; n; n = n->next) {
+        Any any = {m, false};
+        if (n->op->id != OP_detach) node_each_operand(n, operand_learns, &any);
+        for (int i = 0; i < n->nout; i++) m->learns[n->out[i]->id] = any.learns && (dtype_is_float(n->out[i]->dtype) || dtype_is_complex(n->out[i]->dtype));
+    }
+}
+
+static bool operand(const Model *m, const FileTensor *f, SdpaTensor *out)
+{
+    const Value *v = f->value;
+    ExprPool *p = m->g->ex;
+    *out = (SdpaTensor){.dtype = v->dtype, .rank = v->rank, .dim = arena_array(m->arena, Expr *, v->rank + 1), .stride = arena_array(m->arena, Expr *, v->rank + 1), .offset = f->offset};
+    if (!out->dim || !out->stride || (!f->stride && !value_strides(p, v, out->stride))) return oom(m->err);
+    for (int i = 0; i < v->rank; i++) {
+        out->dim[i] = expr_bound(p, v->dim[i], m->bound);
+        out->stride[i] = expr_bound(p, f->stride ? f->stride[i] : out->stride[i], m->bound);
+        if (!out->dim[i] || !out->stride[i]) return fail(m->err, E_LIMIT, "axis %d of an operand: its size is too large", i);
+    }
+    if (out->offset) out->offset = expr_bound(p, out->offset, m->bound);
+    return true;
+}
+
+static const Expr *argument(const FileAttention *a, const char *name)
+{
+    int i = op_param(a->op, name);
+    return i >= 0 && a->arg[i].kind == ARG_EXPR ? a->arg[i].e : NULL;
+}
+
+static bool flag(const FileAttention *a, const char *name)
+{
+    const Expr *e = argument(a, name);
+    return e && ex_is_const(e) && e->i;
+}
+
+static bool call_of(const Model *m, const FileAttention *a, SdpaCall *c)
+{
+    const Expr *p = argument(a, "dropout_p");
+    *c = (SdpaCall){.has_mask = a->mask.value != NULL, .causal = flag(a, "is_causal"), .gqa = flag(a, "enable_gqa"), .dropout = !p ? 0 : p->kind == EX_FLOAT ? p->f : (double)p->i};
+    TRY(operand(m, &a->q, &c->q) && operand(m, &a->k, &c->k) && operand(m, &a->v, &c->v) && (!c->has_mask || operand(m, &a->mask, &c->mask)));
+    const Value *const v[3] = {a->q.value, a->k.value, a->v.value};
+    for (int i = 0; i < 3; i++) c->training |= m->train && m->learns[v[i]->id];
+    c->mask_grad = c->has_mask && (m->train ? m->learns[a->mask.value->id] : shows_trained(a->mask.value));
+    Expr **dim = arena_array(m->arena, Expr *, MAX_RANK), **stride = arena_array(m->arena, Expr *, MAX_RANK);
+    return (dim && stride && sdpa_bounds(m->g->ex, argument(a, "lower"), argument(a, "upper"), dim, stride, c)) || oom(m->err);
+}
+
+/* What the op itself says; a softcap is written out. */
+static const char *fixed_backend(const FileAttention *a)
+{
+    static const char *const names[] = {"flash", "efficient", "cudnn", "math"};
+    const Expr *cap = argument(a, "softcap");
+    if (cap && (cap->kind == EX_FLOAT ? cap->f > 0 : cap->i > 0)) return "math";
+    for (size_t i = 0; a->op->id != OP_scaled_dot_product_attention && i < sizeof names / sizeof *names; i++)
+        if (strstr(a->op->name, names[i])) return names[i];
+    return NULL;
+}
+
+static void put_sizes(const Model *m, Buf *b, const char *name, const SdpaTensor *t)
+{
+    buf_printf(b, "\"%s\": ", name);
+    for (int i = 0; t && i < t->rank; i++) {
+        Buf text = {0};
+        buf_puts(b, i ? ", " : "[");
+        ex_print(m->g->ex, t->dim[i], &text);
+        if (text.failed) b->failed = true;
+        else if (ex_is_int(t->dim[i])) buf_puts(b, text.data);
+        else json_put_string(b, text.data ? text.data : "");
+        buf_free(&text);
+    }
+    buf_puts(b, !t ? "null, " : t->rank ? "], " : "[], ");
+}
+
+static bool put_attention(const Model *m, const FileAttention *a, Buf *b)
+{
+    SdpaCall c;
+    SdpaChoice choice = {0};
+    const char *fixed = fixed_backend(a);
+    TRY(call_of(m, a, &c));
+    if (!fixed) TRY(sdpa_choose(m->device, &c, m->g->ex, &choice, m->err) || within(m->err, "node '%s'", a->node));
+    buf_puts(b, "{");
+    put_key(b, "node", a->node);
+    buf_puts(b, ", ");
+    put_key(b, "path", a->path);
+    buf_puts(b, ", ");
+    put_key(b, "op", a->op->name);
+    buf_puts(b, ", ");
+    put_sizes(m, b, "query", &c.q);
+    put_sizes(m, b, "key", &c.k);
+    put_sizes(m, b, "value", &c.v);
+    put_sizes(m, b, "mask", c.has_mask ? &c.mask : NULL);
+    buf_printf(b, "\"dtype\": \"%s\", \"causal\": %s, \"gqa\": %s, \"dropout\": ", dtype_name(c.q.dtype), c.causal ? "true" : "false", c.gqa ? "true" : "false");
+    json_put_number(b, c.dropout);
+    buf_puts(b, ", ");
+    put_key(b, "fixed", fixed);
+    buf_puts(b, ", \"choice\": [");
+    for (int i = 0; i < choice.nwhen; i++) {
+        buf_puts(b, i ? ", {" : "{");
+        put_key(b, "backend", sdpa_backend_name(choice.when[i].backend));
+        buf_puts(b, ", ");
+        put_condition(b, m->g->ex, choice.when[i].condition);
+        buf_puts(b, ", ");
+        put_key(b, "rule", choice.when[i].rule < SDPA_RULES ? sdpa_rule(choice.when[i].rule)->name : NULL);
+        buf_puts(b, "}");
+    }
+    buf_puts(b, "], ");
+    put_refusals(b, m->g->ex, &choice, true);
+    buf_puts(b, "}");
+    return true;
+}
+
+/* In a graph that has no record of its file: rewritten, cut, from ONNX. */
+static bool put_nodes(const Model *m, Buf *b)
+{
+    bool first = true;
+    for (const Node *n = m->g->first; n; n = n->next) {
+        if (n->op->id != OP_scaled_dot_product_attention) continue;
+        FileAttention a = {.node = n->name, .op = n->op, .arg = n->arg, .q.value = n->arg[0].v, .k.value = n->arg[1].v, .v.value = n->arg[2].v,
+                           .mask.value = n->arg[3].kind == ARG_VALUE ? n->arg[3].v : NULL, .out = n->out[0]};
+        buf_puts(b, first ? "\n" : ",\n");
+        first = false;
+        TRY(put_attention(m, &a, b));
+    }
+    return true;
+}
+
+static bool describe(const Source *s, Model *m, Buf *b)
+{
+    mark_learning(m);
+    buf_puts(b, "\"attentions\": [");
+    if (!s->nattention) TRY(put_nodes(m, b));
+    for (int i = 0; i < s->nattention; i++) {
+        buf_puts(b, i ? ",\n" : "\n");
+        TRY(put_attention(m, &s->attention[i], b));
+    }
+    buf_puts(b, "]}");
+    return !b->failed || oom(m->err);
+}
+
+char *qkv_model_backends(const qkv_model *m, const qkv_backends_options *options, qkv_error *err)
+{
+    Err e = api_begin();
+    Buf b = {0};
+    Binding bound = {0};
+    SdpaDevice d;
+    qkv_backends_options o = {0};
+    if (options) memcpy(&o, options, options->struct_size < sizeof o ? options->struct_size : sizeof o);
+    Graph *g = m->program.graph;
+    const char *device = o.device ? o.device : "cpu";
+    Model state = {.g = g, .device = &d, .arena = arena_create(0), .bound = &bound, .train = o.train != 0, .learns = mem_zeroed((size_t)g->next_id + 1, 1), .err = &e};
+    bool ok = (state.arena && state.learns) || oom(&e);
+    ok = ok && sdpa_device(device, o.cudnn, &d, &e) && binding_init(&bound, g->ex, &e) && bind_named(g, o.dim_names, o.dims, o.n_dims, &bound, &e);
+    if (ok) {
+        buf_puts(&b, "{");
+        put_key(&b, "device", device);
+        buf_printf(&b, ", \"pytorch\": \"2.13\", \"cudnn\": ");
+        if (d.cuda) buf_printf(&b, "\"%d.%d.%d\"", d.cudnn / 10000, d.cudnn / 100 % 100, d.cudnn % 100);
+        else buf_puts(&b, "null");
+        buf_printf(&b, ", \"train\": %s, ", state.train ? "true" : "false");
+        ok = describe(m->program.source, &state, &b);
+    }
+    binding_free(&bound);
+    mem_free(state.learns);
+    if (state.arena) arena_destroy(state.arena);
+    if (ok) return b.data;
+    buf_free(&b);
+    return api_null(&e, err);
+}

@@ -1,0 +1,46 @@
+/* Checking, behind the public interface. Contracts in include/qkv.h. */
+#include <stdio.h>
+#include <string.h>
+#include "api/api_impl.h"
+#include "program/check_file.h"
+#include "verify/check.h"
+
+const char *qkv_check_explain(const char *id) { return id ? finding_explained(id) : NULL; }
+const char *qkv_check_id(int i) { return finding_name(i); }
+
+/* "ort,openvino" as bits. */
+static bool read_targets(const char *list, unsigned *out, Err *err)
+{
+    *out = 0;
+    while (list && *list) {
+        char name[16];
+        size_t n = strcspn(list, ",");
+        snprintf(name, sizeof name, "%.*s", (int)(n < sizeof name ? n : sizeof name - 1), list);
+        unsigned bit = target_of(name);
+        if (!bit) return fail(err, E_USAGE, "no target is called '%.*s'; there are qkv, ort, openvino and tensorrt", (int)(n < 100 ? n : 100), list);
+        *out |= bit;
+        list += n + (list[n] == ',');
+    }
+    return true;
+}
+
+qkv_status qkv_check(const char *path, const qkv_check_options *options, char **report, qkv_error *err)
+{
+    qkv_check_options given = {0};
+    Err e = api_begin();
+    Buf text = {0};
+    CheckOptions o = {0};
+    CheckCounts n = {0};
+    if (report) *report = NULL;
+    if (options) memcpy(&given, options, options->struct_size < sizeof given ? options->struct_size : sizeof given);
+    o.security = given.security;
+    o.full = given.full;
+    if (!path) fail(&e, E_USAGE, "no file is named");
+    bool ok = path && read_targets(given.targets, &o.targets, &e) && model_check(path, &o, &text, &n, &e);
+    ok = api_whole(ok, &e) && (!text.failed || oom(&e));
+    int bad = n.errors + (given.strict ? n.warnings : 0);
+    if (ok && bad) ok = fail(&e, E_MISMATCH, "%s: %d error%s, %d warning%s", path, n.errors, n.errors == 1 ? "" : "s", n.warnings, n.warnings == 1 ? "" : "s");
+    if (report && text.data && !text.failed && !mem_ran_out()) *report = text.data;
+    else buf_free(&text);
+    return ok ? QKV_OK : api_give(&e, err);
+}

@@ -1,0 +1,249 @@
+/* qkv_model_joint: a model and its gradients as one model. */
+#include <string.h>
+#include "api/api_impl.h"
+#include "base/buf.h"
+#include "base/mem.h"
+#include "format/json.h"
+#include "grad/grad.h"
+#include "program/prepare.h"
+#include "plan/plan.h"
+#include "shape/solve.h"
+
+static void put_dims(const Graph *g, const Value *v, Buf *out)
+{
+    buf_puts(out, "[");
+    for (int i = 0; i < v->rank; i++) {
+        Buf one = {0};
+        ex_print(g->ex, v->dim[i], &one);
+        if (i) buf_puts(out, ", ");
+        if (ex_is_int(v->dim[i])) buf_puts(out, one.data);
+        else json_put_string(out, one.data ? one.data : "");
+        buf_free(&one);
+    }
+    buf_puts(out, "]");
+}
+
+static bool has_gradient(const Graph *g, const Value *v)
+{
+    for (int i = 0; i < g->noutput; i++)
+        if (g->output[i].gradient_of == v) return true;
+    return false;
+}
+
+/* Another name of a parameter that has a gradient, which is of both. */
+static bool is_tied(const Graph *g, const Value *w)
+{
+    for (int i = 0; i < g->nweight && w->data; i++)
+        if (g->weight[i] != w && g->weight[i]->data && g->weight[i]->data->data == w->data->data && tensor_numel(g->weight[i]->data) == tensor_numel(w->data) && has_gradient(g, g->weight[i]))
+            return true;
+    return false;
+}
+
+/* ------------------------------------------------------------------ what a step takes */
+
+typedef struct Cost {
+    bool known;
+    double memory;      /* bytes of results alive at once, as the planner lays them out */
+    double flops, bytes; /* of all steps (plan/work.h) */
+} Cost;
+
+/* Sizes for which costs are told: the given ones, the file's examples, the smallest there are. */
+static bool example_sizes(const Graph *g, const qkv_joint_options *o, Binding *b, Err *err)
+{
+    int n = 0, symbols = expr_symbol_count(g->ex);
+    const char **name = arena_array(g->arena, const char *, o->n_dims + symbols + 1);
+    int64_t *value = arena_array(g->arena, int64_t, o->n_dims + symbols + 1);
+    if (!name || !value) return oom(err);
+    for (int i = 0; i < o->n_dims; i++) {
+        name[n] = o->dim_names[i];
+        value[n++] = o->dims[i];
+    }
+    TRY(binding_init(b, g->ex, err));
+    if (!bind_named(g, name, value, n, b, err)) return binding_free(b), false;
+    for (int i = 0; i < symbols; i++) {
+        const Symbol *s = expr_symbol(g->ex, i);
+        if (s->source != SYM_INPUT || !s->has_hint || b->bound[i]) continue;
+        name[n] = s->name;
+        value[n++] = s->hint;
+    }
+    binding_clear(b);
+    Err hints = {0};
+    if (choose_sizes(g, name, value, n, b, &hints)) return true;
+    binding_clear(b);
+    if (choose_sizes(g, name, value, o->n_dims, b, err)) return true;
+    binding_free(b);
+    return false;
+}
+
+/* Of the graph as a session would run it; unknown where sizes come out of data. */
+static bool cost_of(Program *p, const qkv_joint_options *o, Cost *c, Err *err)
+{
+    const Graph *g;
+    const Fusion *fusion;
+    Binding b;
+    Err ignored = {0};
+    TRY(program_for_runs(p, true, false, &g, &fusion, err) && example_sizes(g, o, &b, err));
+    const Tensor **given = mem_zeroed((size_t)g->next_id + 1, sizeof *given);
+    unsigned char *stable = mem_zeroed((size_t)g->next_id + 1, 1);
+    for (int i = 0; given && stable && i < g->nweight; i++) {
+        given[g->weight[i]->id] = g->weight[i]->data;
+        stable[g->weight[i]->id] = !graph_writes(g, g->weight[i]);
+    }
+    PlanInput in = {.graph = g, .fusion = fusion, .given = given, .stable = stable};
+    Plan *plan = given && stable ? plan_build(&in, &b, &ignored) : NULL;
+    *c = (Cost){.known = plan != NULL, .memory = plan ? (double)plan->arena_bytes : 0};
+    for (int i = 0; plan && i < plan->nsteps; i++) {
+        Work w = work_of(&plan->step[i].call);
+        c->flops += w.flops;
+        c->bytes += w.bytes;
+    }
+    if (plan) plan_free(plan);
+    mem_free(given);
+    mem_free(stable);
+    binding_free(&b);
+    return true;
+}
+
+static void put_cost(const char *key, const Cost *c, Buf *out)
+{
+    buf_printf(out, ", \"%s\": ", key);
+    if (c->known) buf_printf(out, "{\"memory\": %.0f, \"flops\": %.0f, \"bytes\": %.0f}", c->memory, c->flops, c->bytes);
+    else buf_puts(out, "null");
+}
+
+/* But for the brace at the end. */
+static void put_report(const Graph *g, int before, bool inputs_only, Buf *out)
+{
+    const char *comma = "";
+    for (int i = 0; i < g->noutput; i++)
+        if (g->output[i].loss) {
+            buf_puts(out, "{\"loss\": ");
+            json_put_string(out, g->output[i].name);
+        }
+    buf_printf(out, ", \"nodes_before\": %d, \"nodes_after\": %d, \"gradients\": [", before, g->nnodes);
+    for (int i = 0; i < g->noutput; i++) {
+        const Value *v = g->output[i].value, *of = g->output[i].gradient_of;
+        if (!of) continue;
+        buf_printf(out, "%s{\"output\": ", comma);
+        json_put_string(out, g->output[i].name);
+        buf_printf(out, ", \"%s\": ", of->kind == V_INPUT ? "input" : "parameter");
+        json_put_string(out, of->kind == V_INPUT ? value_label(of) : of->fqn ? of->fqn : of->name);
+        buf_printf(out, ", \"dtype\": \"%s\", \"shape\": ", dtype_name(v->dtype));
+        put_dims(g, v, out);
+        buf_puts(out, "}");
+        comma = ", ";
+    }
+    buf_puts(out, "], \"without\": [");
+    comma = "";
+    for (int i = 0; i < g->nweight && !inputs_only; i++) {
+        const Value *w = g->weight[i];
+        if (w->weight != W_PARAMETER || w->frozen || has_gradient(g, w) || is_tied(g, w)) continue;
+        buf_puts(out, comma);
+        json_put_string(out, w->fqn ? w->fqn : w->name);
+        comma = ", ";
+    }
+    buf_puts(out, "]");
+}
+
+static bool read_decompose(const char *name, Decompose *out, Err *err)
+{
+    static const char *const names[] = {[DECOMPOSE_NONE] = "none", [DECOMPOSE_CORE] = "core", [DECOMPOSE_MATH] = "math"};
+    *out = DECOMPOSE_NONE;
+    for (size_t i = 0; name && i < sizeof names / sizeof *names; i++)
+        if (!strcmp(name, names[i])) {
+            *out = (Decompose)i;
+            return true;
+        }
+    return !name || fail(err, E_USAGE, "decompose: found '%s', expected none, core or math", name);
+}
+
+static bool read_recompute(const char *name, Recompute *out, Err *err)
+{
+    static const char *const names[] = {[RECOMPUTE_NONE] = "none", [RECOMPUTE_CHEAP] = "cheap", [RECOMPUTE_BLOCKS] = "blocks"};
+    *out = RECOMPUTE_NONE;
+    for (size_t i = 0; name && i < sizeof names / sizeof *names; i++)
+        if (!strcmp(name, names[i])) {
+            *out = (Recompute)i;
+            return true;
+        }
+    return !name || fail(err, E_USAGE, "recompute: found '%s', expected none, cheap or blocks", name);
+}
+
+/* The joint graph of m as a model; NULL on error. */
+static qkv_model *joint_of(const qkv_model *m, const JointOptions *options, const qkv_joint_options *o, Err *e)
+{
+    JointOptions joint = *options;
+    Binding sizes = {0};
+    Graph *g = graph_copy(m->program.graph, e);
+    if (!g) return NULL;
+    bool weighs = joint.recompute != RECOMPUTE_NONE, ok = !weighs || example_sizes(g, o, &sizes, e);
+    joint.sizes = weighs && ok ? &sizes : NULL;
+    ok = ok && graph_joint(g, &joint, e);
+    if (joint.sizes) binding_free(&sizes);
+    if (ok) return api_model_of(g, m->path, m, e);
+    graph_free(g);
+    return NULL;
+}
+
+/* What --recompute saves and costs: `made` beside the same graph without it. */
+static bool put_recompute(const qkv_model *m, qkv_model *made, const JointOptions *options, const qkv_joint_options *o, Buf *out, Err *e)
+{
+    JointOptions without = *options;
+    Cost cost[2];
+    without.recompute = RECOMPUTE_NONE;
+    qkv_model *plain = joint_of(m, &without, o, e);
+    bool ok = plain && cost_of(&plain->program, o, &cost[0], e) && cost_of(&made->program, o, &cost[1], e);
+    Binding b;
+    if (ok && example_sizes(made->program.graph, o, &b, e)) {
+        const char *comma = "";
+        buf_printf(out, ", \"recompute\": {\"how\": \"%s\", \"sizes\": {", o->recompute);
+        for (int i = 0; i < expr_symbol_count(made->program.graph->ex); i++) {
+            const Symbol *s = expr_symbol(made->program.graph->ex, i);
+            if (s->source != SYM_INPUT || i >= b.n || !b.bound[i]) continue;
+            buf_printf(out, "%s\"%s\": %lld", comma, s->name, (long long)b.value[i]);
+            comma = ", ";
+        }
+        buf_puts(out, "}");
+        put_cost("without", &cost[0], out);
+        put_cost("with", &cost[1], out);
+        buf_puts(out, "}");
+        binding_free(&b);
+    } else {
+        ok = false;
+    }
+    qkv_model_free(plain);
+    return ok;
+}
+
+qkv_model *qkv_model_joint(const qkv_model *m, const qkv_joint_options *options, char **report, qkv_error *err)
+{
+    qkv_joint_options o = {0};
+    if (options) memcpy(&o, options, options->struct_size < sizeof o ? options->struct_size : sizeof o);
+    if (report) *report = NULL;
+    Err e = api_begin();
+    JointOptions joint = {.loss = o.loss, .inputs = o.inputs, .ninputs = o.n_inputs, .inputs_only = o.inputs_only != 0};
+    if (!read_decompose(o.decompose, &joint.decompose, &e) || !read_recompute(o.recompute, &joint.recompute, &e)) return api_null(&e, err);
+    const Graph *from = m->program.graph;
+    if (from->bodies || m->program.source->prepared) {
+        fail(&e, E_UNSUPPORTED, from->bodies ? "a model with loops or branches that depend on data has no joint graph" : "a packed model has no joint graph: take the model that was packed");
+        return api_null(&e, err);
+    }
+    qkv_model *made = joint_of(m, &joint, &o, &e);
+    Buf text = {0};
+    if (made && report) {
+        put_report(made->program.graph, from->nnodes, joint.inputs_only, &text);
+        if (joint.recompute != RECOMPUTE_NONE && !text.failed && !put_recompute(m, made, &joint, &o, &text, &e)) {
+            buf_free(&text);
+            qkv_model_free(made);
+            return api_null(&e, err);
+        }
+        buf_puts(&text, "}");
+        *report = text.failed ? NULL : text.data;
+    }
+    if (made && report && !*report) oom(&e);
+    if (api_whole(made && e.code == E_OK, &e)) return made;
+    buf_free(&text);
+    if (report) *report = NULL;
+    qkv_model_free(made);
+    return api_null(&e, err);
+}

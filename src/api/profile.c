@@ -1,0 +1,184 @@
+/* Profiles, traces and the machine's peak, behind the public interface. Contracts in include/qkv.h. */
+#include <stdio.h>
+#include <string.h>
+#include "api/api_impl.h"
+#include "base/mem.h"
+#include "base/buf.h"
+#include "base/cpu.h"
+#include "base/file.h"
+#include "format/json.h"
+#include "run/peak.h"
+#include "run/session.h"
+
+static void put(Buf *b, const char *key, const char *text)
+{
+    buf_printf(b, "\"%s\": ", key);
+    json_put_string(b, text);
+    buf_puts(b, ", ");
+}
+
+static void put_number(Buf *b, const char *key, double x, const char *after)
+{
+    buf_printf(b, "\"%s\": ", key);
+    json_put_number(b, x);
+    buf_puts(b, after);
+}
+
+/* ------------------------------------------------------------------ profile */
+
+void qkv_session_profile(qkv_session *s, int on)
+{
+    if (!api_enter_silent(s)) return;
+    session_profile(api_session(s), on != 0);
+    api_leave(s);
+}
+
+typedef struct Rows {
+    Buf b;
+    const Profile *p;
+} Rows;
+
+static void put_row(Buf *b, const char *node, const char *op, const char *result, long calls, double ms, double min_ms)
+{
+    buf_puts(b, b->len > 1 ? ",\n{" : "{");
+    put(b, "node", node);
+    put(b, "op", op);
+    put(b, "shape", result);
+    buf_printf(b, "\"calls\": %ld, ", calls);
+    put_number(b, "total_ms", ms, ", ");
+    put_number(b, "min_ms", min_ms, "");
+}
+
+static void put_step(void *user, const Step *step)
+{
+    Rows *r = user;
+    if (!step->calls || !step->info) return;
+    const StepInfo *i = &r->p->info[step->info - 1];
+    put_row(&r->b, i->node, i->op, i->result, step->calls, step->ms, step->min_ms);
+    buf_puts(&r->b, ", ");
+    put(&r->b, "operands", i->operands);
+    put(&r->b, "arithmetic", i->work.half ? "bf16" : "f32");
+    put_number(&r->b, "flops", i->work.flops, ", ");
+    put_number(&r->b, "bytes", i->work.bytes, "}");
+}
+
+char *qkv_session_profile_json(const qkv_session *s, qkv_error *err)
+{
+    Err e = api_begin();
+    Rows r = {.p = session_profile_of(api_session(s))};
+    if (!api_enter(s, &e)) return api_null(&e, err);
+    buf_puts(&r.b, "[");
+    session_each_step(api_session(s), put_step, &r);
+    for (int i = 0; i < PARTS && r.p->runs; i++) {
+        if (r.p->part_ms[i] <= 0) continue;
+        put_row(&r.b, "", part_name(i), "", r.p->runs, r.p->part_ms[i], r.p->part_min[i]);
+        buf_puts(&r.b, "}");
+    }
+    buf_puts(&r.b, "]");
+    if (r.b.failed) oom(&e);
+    if (api_done(s, !r.b.failed, &e, err) == QKV_OK) return r.b.data;
+    buf_free(&r.b);
+    return NULL;
+}
+
+/* ------------------------------------------------------------------ trace */
+
+qkv_status qkv_session_trace(qkv_session *s, int64_t events, qkv_error *err)
+{
+    Err e = api_begin();
+    if (!api_enter(s, &e)) return api_give(&e, err);
+    return api_done(s, profile_trace(session_profile_of(api_session(s)), events, &e), &e, err);
+}
+
+/* "Complete" events of the Trace Event Format: microseconds, and what is known of the piece as args. */
+static void put_event(Buf *b, const Profile *p, const TraceEvent *t, int run)
+{
+    const StepInfo *i = t->what >= 0 ? &p->info[t->what] : NULL;
+    Part part = t->what < 0 && t->what != TRACE_RUN ? (Part)(-1 - t->what) : PARTS;
+    char name[32];
+    snprintf(name, sizeof name, "run %d", run);
+    buf_puts(b, ",\n{\"ph\": \"X\", \"pid\": 1, \"tid\": 1, ");
+    put(b, "name", i ? i->node : part < PARTS ? part_name(part) : name);
+    put(b, "cat", i ? i->op : part < PARTS ? "session" : "run");
+    buf_printf(b, "\"ts\": %.3f, \"dur\": %.3f, \"args\": {", t->start * 1e3, t->ms * 1e3);
+    if (i) {
+        put(b, "node", i->node);
+        put(b, "op", i->op);
+        put(b, "operands", i->operands);
+        put(b, "result", i->result);
+        put(b, "dtype", i->dtype);
+        put(b, "arithmetic", i->work.half ? "bf16" : "f32");
+        put_number(b, "flops", i->work.flops, ", ");
+        put_number(b, "bytes", i->work.bytes, ", ");
+        put_number(b, "GFLOP/s", t->ms > 0 ? i->work.flops / t->ms / 1e6 : 0, ", ");
+        put_number(b, "GB/s", t->ms > 0 ? i->work.bytes / t->ms / 1e6 : 0, "");
+    } else if (part < PARTS) {
+        buf_puts(b, "\"what\": ");
+        json_put_string(b, part_what(part));
+    }
+    buf_puts(b, "}}");
+}
+
+static void put_head(Buf *b, const Profile *p, int threads)
+{
+    buf_puts(b, "{\"displayTimeUnit\": \"ms\", \"otherData\": {");
+    put(b, "version", qkv_version());
+    put(b, "cpu", qkv_cpu());
+    buf_printf(b, "\"threads\": %d, \"dropped\": %lld},\n\"traceEvents\": [\n", threads, (long long)p->dropped);
+    buf_puts(b, "{\"ph\": \"M\", \"pid\": 1, \"name\": \"process_name\", \"args\": {\"name\": \"qkv\"}},\n");
+    buf_puts(b, "{\"ph\": \"M\", \"pid\": 1, \"tid\": 1, \"name\": \"thread_name\", \"args\": {\"name\": \"session\"}}");
+}
+
+static bool flush(Buf *b, OutFile *f, Err *err)
+{
+    if (b->failed) return oom(err);
+    bool ok = outfile_write(f, b->data, b->len, err);
+    b->len = 0;
+    return ok;
+}
+
+/* A run's own event was kept when it ended, behind its pieces: it goes before them, so that starts never fall. */
+static bool write_events(const Profile *p, Buf *b, OutFile *f, Err *err)
+{
+    int run = 0;
+    for (int64_t from = 0, to; from < p->nevents; from = to) {
+        for (to = from; to < p->nevents && p->event[to].what != TRACE_RUN; to++) {}
+        if (to < p->nevents) put_event(b, p, &p->event[to], ++run);
+        for (int64_t i = from; i < to; i++) put_event(b, p, &p->event[i], run);
+        to += to < p->nevents;
+        TRY(flush(b, f, err));
+    }
+    return true;
+}
+
+qkv_status qkv_session_trace_write(const qkv_session *s, const char *path, qkv_error *err)
+{
+    Err e = api_begin();
+    SessionStats stats;
+    const Profile *p = session_profile_of(api_session(s));
+    if (!api_enter(s, &e)) return api_give(&e, err);
+    session_stats(api_session(s), &stats);
+    if (!p->cap_events) return api_done(s, fail(&e, E_USAGE, "%s: no trace was switched on", path), &e, err);
+    Buf b = {0};
+    OutFile *f = outfile_open(path, &e);
+    put_head(&b, p, stats.threads);
+    bool ok = f && flush(&b, f, &e) && write_events(p, &b, f, &e);
+    buf_puts(&b, "\n]}\n");
+    ok = ok && flush(&b, f, &e);
+    buf_free(&b);
+    return api_done(s, ok ? outfile_commit(f, &e) : (outfile_abort(f), false), &e, err);
+}
+
+/* ------------------------------------------------------------------ peak */
+
+qkv_status qkv_measure_peak(int threads, qkv_peak *out, qkv_error *err)
+{
+    Err e = api_begin();
+    Peak p;
+    if (threads < 1) threads = cpu_count();
+    if (!peak_measure(threads, &p, &e)) return api_give(&e, err);
+    qkv_peak all = {.struct_size = out->struct_size, .threads = threads, .f32_gflops = p.f32_gflops, .bf16_gflops = p.bf16_gflops,
+                    .read_gbs = p.read_gbs, .f32_by = p.f32_by, .bf16_by = p.bf16_by};
+    memcpy(out, &all, out->struct_size < sizeof all ? out->struct_size : sizeof all);
+    return QKV_OK;
+}

@@ -1,7 +1,0 @@
-/* What a model is, as one JSON object: the text of `qkv inspect --json`. Keys in include/qkv.h. */
-#ifndef QKV_DESCRIBE_H
-#define QKV_DESCRIBE_H
-#include "import/source.h"
-
-void describe_model(const char *path, const Source *p, Buf *out);
-#endif

@@ -1,0 +1,596 @@
+/* Building and simplifying expressions. Bounds are in expr_range.c, evaluation in expr_eval.c, text in expr_text.c.
+ *
+ * Integer sums and products are polynomials: a sum of terms, a term an integer times sorted factors; a factor is anything that is not
+ * itself a sum or product. Every builder goes from operands to terms and back, so equal polynomials are one pointer.
+ */
+#include "expr/expr_impl.h"
+#include <math.h>
+#include <string.h>
+#include "base/mem.h"
+
+enum { MAX_NODES = 1 << 22, MAX_DEPTH = 200, MAX_TERMS = 64, MAX_FACTORS = 32, DISTRIBUTE = 32, SEARCHED = 1 << 14 };
+
+ExprPool *expr_pool(Arena *a)
+{
+    ExprPool *p = arena_new(a, ExprPool);
+    if (!p) return NULL;
+    p->arena = a;
+    p->nslots = 1024;
+    p->slots = mem_zeroed(p->nslots, sizeof *p->slots);
+    p->stamp = 1;
+    return p->slots ? p : NULL;
+}
+
+void expr_pool_free(ExprPool *p)
+{
+    if (!p) return;
+    mem_free(p->slots);
+    mem_free(p->symbols);
+    map_free(&p->by_name);
+}
+
+int expr_symbol_count(const ExprPool *p) { return p->nsymbols; }
+Symbol *expr_symbol(const ExprPool *p, int i) { return p->symbols[i]; }
+uint32_t expr_node_count(const ExprPool *p) { return p->count; }
+
+Symbol *expr_find_symbol(const ExprPool *p, const char *name) { return map_get(&p->by_name, name); }
+
+/* ------------------------------------------------------------------ hash-consing */
+
+static uint64_t hash_node(const Expr *e)
+{
+    uint64_t h = (uint64_t)e->kind * 0x9e3779b97f4a7c15u ^ (uint64_t)e->i * 0xff51afd7ed558ccdu;
+    uint64_t bits;
+    memcpy(&bits, &e->f, 8);
+    h ^= bits * 0xc4ceb9fe1a85ec53u;
+    for (int i = 0; i < e->nargs; i++) h = (h ^ e->args[i]->id) * 0x100000001b3u;
+    return h ^ h >> 29;
+}
+
+static bool same_node(const Expr *a, const Expr *b)
+{
+    if (a->kind != b->kind || a->i != b->i || memcmp(&a->f, &b->f, 8) || a->nargs != b->nargs || a->is_float != b->is_float) return false;
+    for (int i = 0; i < a->nargs; i++)
+        if (a->args[i] != b->args[i]) return false;
+    return true;
+}
+
+static bool grow(ExprPool *p)
+{
+    size_t n = p->nslots * 2;
+    Expr **s = mem_zeroed(n, sizeof *s);
+    if (!s) return false;
+    for (size_t i = 0; i < p->nslots; i++) {
+        if (!p->slots[i]) continue;
+        size_t k = hash_node(p->slots[i]) & (n - 1);
+        while (s[k]) k = (k + 1) & (n - 1);
+        s[k] = p->slots[i];
+    }
+    mem_free(p->slots);
+    p->slots = s;
+    p->nslots = n;
+    return true;
+}
+
+/* The node equal to *want, made if new. want->args may be a temporary array. */
+static Expr *intern(ExprPool *p, const Expr *want)
+{
+    size_t k = hash_node(want) & (p->nslots - 1);
+    for (; p->slots[k]; k = (k + 1) & (p->nslots - 1))
+        if (same_node(p->slots[k], want)) return p->slots[k];
+    if (p->count >= MAX_NODES) return NULL;
+    Expr *e = arena_new(p->arena, Expr);
+    if (!e) return NULL;
+    *e = *want;
+    e->args = NULL;
+    if (want->nargs) {
+        e->args = arena_array(p->arena, Expr *, want->nargs);
+        if (!e->args) return NULL;
+        memcpy(e->args, want->args, (size_t)want->nargs * sizeof *e->args);
+        for (int i = 0; i < e->nargs; i++) {
+            e->symbols |= e->args[i]->symbols;
+            if (e->args[i]->depth >= e->depth) e->depth = e->args[i]->depth + 1;
+        }
+        if (e->depth > MAX_DEPTH) return NULL;
+    } else if (e->kind == EX_SYM)
+        e->symbols = 1ull << (e->i % 64);
+    e->id = p->count++;
+    p->slots[k] = e;
+    if (p->count * 2 > p->nslots && !grow(p)) return NULL;
+    return e;
+}
+
+Expr *ex_int(ExprPool *p, int64_t v) { return intern(p, &(Expr){.kind = EX_INT, .i = v}); }
+Expr *ex_float(ExprPool *p, double v) { return intern(p, &(Expr){.kind = EX_FLOAT, .f = v, .is_float = true}); }
+Expr *ex_bool(ExprPool *p, bool v) { return intern(p, &(Expr){.kind = EX_BOOL, .i = v, .is_bool = true}); }
+
+Expr *ex_symbol(ExprPool *p, const char *name)
+{
+    Symbol *known = expr_find_symbol(p, name);
+    if (known) return known->expr;
+    if (p->nsymbols == p->cap_symbols) {
+        int cap = p->cap_symbols ? p->cap_symbols * 2 : 32;
+        Symbol **s = mem_grow(p->symbols, (size_t)cap * sizeof *s);
+        if (!s) return NULL;
+        p->symbols = s;
+        p->cap_symbols = cap;
+    }
+    Symbol *s = arena_new(p->arena, Symbol);
+    char *copy = arena_strdup(p->arena, name);
+    Expr *e = intern(p, &(Expr){.kind = EX_SYM, .i = p->nsymbols});
+    if (!s || !copy || !e || !map_put(&p->by_name, copy, s)) return NULL;
+    *s = (Symbol){.name = copy, .lo = INT64_MIN, .hi = INT64_MAX, .expr = e};
+    p->symbols[p->nsymbols++] = s;
+    return e;
+}
+
+/* ------------------------------------------------------------------ polynomials */
+
+typedef struct Term {
+    int64_t coef;
+    int n;
+    Expr *factor[MAX_FACTORS]; /* sorted by id */
+} Term;
+
+typedef struct Poly {
+    int n;
+    bool too_big;
+    Term *term;
+} Poly;
+
+static int compare_factors(const Term *a, const Term *b)
+{
+    if (a->n != b->n) return a->n < b->n ? -1 : 1; /* low degree first: the constant leads */
+    for (int i = 0; i < a->n; i++)
+        if (a->factor[i] != b->factor[i]) return a->factor[i]->id < b->factor[i]->id ? -1 : 1;
+    return 0;
+}
+
+static void poly_add(Poly *p, const Term *t)
+{
+    int at = 0;
+    for (; at < p->n; at++) {
+        int c = compare_factors(&p->term[at], t);
+        if (c == 0) {
+            if (!add_i64(p->term[at].coef, t->coef, &p->term[at].coef)) p->too_big = true;
+            if (p->term[at].coef == 0) memmove(&p->term[at], &p->term[at + 1], (size_t)(--p->n - at) * sizeof *t);
+            return;
+        }
+        if (c > 0) break;
+    }
+    if (t->coef == 0) return;
+    if (p->n == MAX_TERMS) {
+        p->too_big = true;
+        return;
+    }
+    memmove(&p->term[at + 1], &p->term[at], (size_t)(p->n++ - at) * sizeof *t);
+    p->term[at] = *t;
+}
+
+static void term_of(Expr *e, Term *t)
+{
+    *t = (Term){.coef = 1};
+    if (e->kind == EX_INT)
+        t->coef = e->i;
+    else if (e->kind == EX_MUL && !e->is_float) {
+        for (int i = 0; i < e->nargs; i++) {
+            if (e->args[i]->kind == EX_INT) t->coef = e->args[i]->i;
+            else t->factor[t->n++] = e->args[i];
+        }
+    } else {
+        t->factor[t->n++] = e;
+    }
+}
+
+static void poly_of(Expr *e, Poly *p)
+{
+    Term t;
+    if (e->kind == EX_ADD && !e->is_float) {
+        for (int i = 0; i < e->nargs; i++) {
+            term_of(e->args[i], &t);
+            poly_add(p, &t);
+        }
+    } else {
+        term_of(e, &t);
+        poly_add(p, &t);
+    }
+}
+
+static bool term_times(const Term *a, const Term *b, Term *out)
+{
+    if (a->n + b->n > MAX_FACTORS || !mul_i64(a->coef, b->coef, &out->coef)) return false;
+    out->n = 0;
+    for (int i = 0, j = 0; i < a->n || j < b->n;)
+        out->factor[out->n++] = j == b->n || (i < a->n && a->factor[i]->id <= b->factor[j]->id) ? a->factor[i++] : b->factor[j++];
+    return true;
+}
+
+/* out = a / b where b's factors are among a's and its coefficient divides. */
+static bool term_over(const Term *a, const Term *b, Term *out)
+{
+    if (b->coef == 0 || (b->coef == -1 && a->coef == INT64_MIN) || a->coef % b->coef) return false;
+    *out = (Term){.coef = a->coef / b->coef};
+    int j = 0;
+    for (int i = 0; i < a->n; i++) {
+        if (j < b->n && a->factor[i] == b->factor[j]) j++;
+        else out->factor[out->n++] = a->factor[i];
+    }
+    return j == b->n;
+}
+
+static Expr *expr_of_term(ExprPool *p, const Term *t)
+{
+    if (t->n == 0) return ex_int(p, t->coef);
+    if (t->n == 1 && t->coef == 1) return t->factor[0];
+    Expr *args[MAX_FACTORS + 1];
+    int n = 0;
+    if (t->coef != 1) args[n++] = ex_int(p, t->coef);
+    for (int i = 0; i < t->n; i++) args[n++] = t->factor[i];
+    if (!args[0]) return NULL;
+    return intern(p, &(Expr){.kind = EX_MUL, .nargs = n, .args = args});
+}
+
+static Expr *expr_of_poly(ExprPool *p, const Poly *q)
+{
+    if (q->too_big) return NULL;
+    if (q->n == 0) return ex_int(p, 0);
+    Expr *args[MAX_TERMS];
+    for (int i = 0; i < q->n; i++)
+        if (!(args[i] = expr_of_term(p, &q->term[i]))) return NULL;
+    if (q->n == 1) return args[0];
+    return intern(p, &(Expr){.kind = EX_ADD, .nargs = q->n, .args = args});
+}
+
+static bool poly_new(Poly *p)
+{
+    *p = (Poly){.term = mem_alloc((MAX_TERMS + 1) * sizeof(Term))};
+    return p->term != NULL;
+}
+
+static Expr *float_op(ExprPool *p, ExprKind kind, Expr *a, Expr *b)
+{
+    if (ex_is_const(a) && ex_is_const(b)) {
+        double x = a->kind == EX_FLOAT ? a->f : (double)a->i, y = b->kind == EX_FLOAT ? b->f : (double)b->i;
+        return ex_float(p, kind == EX_ADD ? x + y : x * y);
+    }
+    return intern(p, &(Expr){.kind = kind, .nargs = 2, .args = (Expr *[]){a, b}, .is_float = true});
+}
+
+/* a + scale * b */
+static Expr *linear(ExprPool *p, Expr *a, Expr *b, int64_t scale)
+{
+    if (!a || !b) return NULL;
+    Poly s, t;
+    if (!poly_new(&s)) return NULL;
+    if (!poly_new(&t)) {
+        mem_free(s.term);
+        return NULL;
+    }
+    poly_of(a, &s);
+    poly_of(b, &t);
+    for (int i = 0; i < t.n; i++) {
+        if (!mul_i64(t.term[i].coef, scale, &t.term[i].coef)) s.too_big = true;
+        else poly_add(&s, &t.term[i]);
+    }
+    s.too_big |= t.too_big;
+    Expr *e = expr_of_poly(p, &s);
+    mem_free(s.term);
+    mem_free(t.term);
+    return e;
+}
+
+Expr *ex_add(ExprPool *p, Expr *a, Expr *b)
+{
+    if (!a || !b) return NULL;
+    if (a->is_float || b->is_float) return float_op(p, EX_ADD, a, b);
+    return linear(p, a, b, 1);
+}
+
+Expr *ex_neg(ExprPool *p, Expr *a)
+{
+    if (!a) return NULL;
+    if (a->is_float) return float_op(p, EX_MUL, ex_float(p, -1), a);
+    return linear(p, ex_int(p, 0), a, -1);
+}
+
+Expr *ex_sub(ExprPool *p, Expr *a, Expr *b)
+{
+    if (!a || !b) return NULL;
+    if (a->is_float || b->is_float) return ex_add(p, a, ex_neg(p, b));
+    return linear(p, a, b, -1);
+}
+
+Expr *ex_mul(ExprPool *p, Expr *a, Expr *b)
+{
+    if (!a || !b) return NULL;
+    if (a->is_float || b->is_float) return float_op(p, EX_MUL, a, b);
+    if (ex_equals_int(a, 1)) return b;
+    if (ex_equals_int(b, 1)) return a;
+    Poly s, t, out;
+    if (!poly_new(&s)) return NULL;
+    if (!poly_new(&t)) {
+        mem_free(s.term);
+        return NULL;
+    }
+    if (!poly_new(&out)) {
+        mem_free(s.term);
+        mem_free(t.term);
+        return NULL;
+    }
+    poly_of(a, &s);
+    poly_of(b, &t);
+    Expr *e = NULL;
+    Term prod;
+    if (s.n * t.n > DISTRIBUTE) { /* too many terms: keep both sides as factors */
+        Term x = {.coef = 1, .n = 1, .factor = {a}}, y = {.coef = 1, .n = 1, .factor = {b}};
+        if (term_times(&x, &y, &prod)) e = expr_of_term(p, &prod);
+    } else {
+        for (int i = 0; i < s.n; i++)
+            for (int j = 0; j < t.n; j++) {
+                if (term_times(&s.term[i], &t.term[j], &prod)) poly_add(&out, &prod);
+                else out.too_big = true;
+            }
+        e = expr_of_poly(p, &out);
+    }
+    mem_free(s.term);
+    mem_free(t.term);
+    mem_free(out.term);
+    return e;
+}
+
+/* a / b as polynomials when it comes out even; NULL when it does not. */
+static Expr *exact_quotient(ExprPool *p, Expr *a, Expr *b)
+{
+    Poly s, t, q;
+    if (!poly_new(&s)) return NULL;
+    if (!poly_new(&t)) {
+        mem_free(s.term);
+        return NULL;
+    }
+    if (!poly_new(&q)) {
+        mem_free(s.term);
+        mem_free(t.term);
+        return NULL;
+    }
+    poly_of(a, &s);
+    poly_of(b, &t);
+    bool ok = t.n > 0;
+    for (int step = 0; ok && s.n && step < DISTRIBUTE; step++) {
+        Term f, prod;
+        ok = term_over(&s.term[s.n - 1], &t.term[t.n - 1], &f);
+        if (!ok) break;
+        poly_add(&q, &f);
+        ok = mul_i64(f.coef, -1, &f.coef);
+        for (int i = t.n - 1; i >= 0 && ok; i--) {
+            ok = term_times(&t.term[i], &f, &prod);
+            if (ok) poly_add(&s, &prod);
+        }
+    }
+    ok = ok && s.n == 0 && !s.too_big && !q.too_big;
+    Expr *e = ok ? expr_of_poly(p, &q) : NULL;
+    mem_free(s.term);
+    mem_free(t.term);
+    mem_free(q.term);
+    return e;
+}
+
+/* a = c * quotient + rest, the rest's constant in [0, c). */
+static bool split_multiple(ExprPool *p, Expr *a, int64_t c, Expr **quotient, Expr **rest)
+{
+    Poly s, q, r;
+    if (!poly_new(&s)) return false;
+    if (!poly_new(&q)) {
+        mem_free(s.term);
+        return false;
+    }
+    if (!poly_new(&r)) {
+        mem_free(s.term);
+        mem_free(q.term);
+        return false;
+    }
+    poly_of(a, &s);
+    for (int i = 0; i < s.n; i++) {
+        Term t = s.term[i];
+        int64_t m = t.coef % c;
+        if (m < 0) m += c;
+        if (t.n && m) { /* a symbolic term stays whole unless it divides */
+            poly_add(&r, &t);
+            continue;
+        }
+        Term u = t;
+        t.coef = floor_div_i64(t.coef, c);
+        u.coef = m;
+        poly_add(&q, &t);
+        poly_add(&r, &u);
+    }
+    *quotient = expr_of_poly(p, &q);
+    *rest = expr_of_poly(p, &r);
+    mem_free(s.term);
+    mem_free(q.term);
+    mem_free(r.term);
+    return *quotient && *rest;
+}
+
+Expr *ex_floordiv(ExprPool *p, Expr *a, Expr *b)
+{
+    if (!a || !b) return NULL;
+    if (a->is_float || b->is_float) return ex_make(p, EX_FLOOR, ex_make(p, EX_TRUEDIV, a, b, NULL), NULL, NULL);
+    if (ex_equals_int(b, 1)) return a;
+    if (a->kind == EX_INT && b->kind == EX_INT && b->i != 0 && !(b->i == -1 && a->i == INT64_MIN)) return ex_int(p, floor_div_i64(a->i, b->i));
+    if (ex_equals_int(a, 0) && !ex_equals_int(b, 0)) return a;
+    if (!ex_equals_int(b, 0)) {
+        Expr *q = exact_quotient(p, a, b);
+        if (q) return q;
+    }
+    if (b->kind == EX_INT && b->i > 0) {
+        Expr *q, *r;
+        if (!split_multiple(p, a, b->i, &q, &r)) return NULL;
+        if (r->kind == EX_INT) return q;
+        if (!ex_equals_int(q, 0)) return ex_add(p, q, ex_floordiv(p, r, b));
+        int64_t lo, hi, prod;
+        ex_range(p, a, &lo, &hi);
+        if (lo >= 0 && hi < b->i) return ex_int(p, 0);
+        if (a->kind == EX_FLOORDIV && a->args[1]->kind == EX_INT && a->args[1]->i > 0 && mul_i64(a->args[1]->i, b->i, &prod))
+            return ex_floordiv(p, a->args[0], ex_int(p, prod));
+    }
+    return intern(p, &(Expr){.kind = EX_FLOORDIV, .nargs = 2, .args = (Expr *[]){a, b}});
+}
+
+Expr *ex_mod(ExprPool *p, Expr *a, Expr *b)
+{
+    if (!a || !b) return NULL;
+    if (!a->is_float && !b->is_float) {
+        if (ex_equals_int(b, 1)) return ex_int(p, 0);
+        if (a->kind == EX_INT && b->kind == EX_INT && b->i != 0) {
+            int64_t m = b->i == -1 ? 0 : a->i % b->i;
+            return ex_int(p, m != 0 && (m < 0) != (b->i < 0) ? m + b->i : m);
+        }
+        if (!ex_equals_int(b, 0) && exact_quotient(p, a, b)) return ex_int(p, 0);
+        if (b->kind == EX_INT && b->i > 0) {
+            Expr *q, *r;
+            int64_t lo, hi;
+            if (!split_multiple(p, a, b->i, &q, &r)) return NULL;
+            if (r->kind == EX_INT) return r;
+            ex_range(p, r, &lo, &hi);
+            if (lo >= 0 && hi < b->i) return r;
+            a = r;
+        }
+    }
+    return intern(p, &(Expr){.kind = EX_MOD, .nargs = 2, .args = (Expr *[]){a, b}, .is_float = a->is_float || b->is_float});
+}
+
+/* a <= b by their ranges, or by how they are made: Min(b, ..) <= b, a <= Max(a, ..), Max(0, b - 1) <= b, x % b <= b. What was bounded once
+ * is so bounded to itself: lowering a slice again, as a packed model is read, gives the same sizes. */
+static bool at_most(ExprPool *p, Expr *a, Expr *b, int depth)
+{
+    int64_t lo, hi;
+    if (a == b) return true;
+    if (a->is_float || b->is_float) return false;
+    if (a->kind == EX_MOD && a->args[1] == b) {
+        ex_range(p, b, &lo, &hi);
+        return lo > 0;
+    }
+    Expr *room = ex_sub(p, b, a);
+    if (!room) return false;
+    ex_range(p, room, &lo, &hi);
+    if (lo >= 0) return true;
+    if (depth == 0) return false;
+    if (a->kind == EX_MIN && (at_most(p, a->args[0], b, depth - 1) || at_most(p, a->args[1], b, depth - 1))) return true;
+    if (b->kind == EX_MAX && (at_most(p, a, b->args[0], depth - 1) || at_most(p, a, b->args[1], depth - 1))) return true;
+    if (a->kind == EX_MAX && at_most(p, a->args[0], b, depth - 1) && at_most(p, a->args[1], b, depth - 1)) return true;
+    return b->kind == EX_MIN && at_most(p, a, b->args[0], depth - 1) && at_most(p, a, b->args[1], depth - 1);
+}
+
+static Expr *min_max(ExprPool *p, ExprKind kind, Expr *a, Expr *b)
+{
+    if (!a || !b) return NULL;
+    if (a == b) return a;
+    bool is_float = a->is_float || b->is_float;
+    if (!is_float) {
+        int64_t lo, hi;
+        ex_range(p, ex_sub(p, a, b), &lo, &hi);
+        if (lo >= 0) return kind == EX_MAX ? a : b;
+        if (hi <= 0) return kind == EX_MAX ? b : a;
+        if (at_most(p, a, b, 2)) return kind == EX_MAX ? b : a;
+        if (at_most(p, b, a, 2)) return kind == EX_MAX ? a : b;
+    }
+    Expr *args[2] = {a->id < b->id ? a : b, a->id < b->id ? b : a};
+    return intern(p, &(Expr){.kind = kind, .nargs = 2, .args = args, .is_float = is_float});
+}
+
+Expr *ex_max(ExprPool *p, Expr *a, Expr *b) { return min_max(p, EX_MAX, a, b); }
+Expr *ex_min(ExprPool *p, Expr *a, Expr *b) { return min_max(p, EX_MIN, a, b); }
+
+/* ------------------------------------------------------------------ everything else */
+
+static Expr *power(ExprPool *p, Expr *a, Expr *b)
+{
+    if (!a->is_float && b->kind == EX_INT && b->i >= 0 && b->i <= 8) {
+        Expr *e = ex_int(p, 1);
+        for (int64_t k = 0; k < b->i; k++) e = ex_mul(p, e, a);
+        return e;
+    }
+    bool is_float = a->is_float || b->is_float || (b->kind == EX_INT && b->i < 0);
+    return intern(p, &(Expr){.kind = EX_POW, .nargs = 2, .args = (Expr *[]){a, b}, .is_float = is_float});
+}
+
+static Expr *comparison(ExprPool *p, ExprKind kind, Expr *a, Expr *b)
+{
+    if (a == b) return ex_bool(p, kind == EX_EQ || kind == EX_LE);
+    if (!a->is_float && !b->is_float && !a->is_bool && !b->is_bool) {
+        Expr *d = ex_sub(p, a, b);
+        if (!d) return NULL;
+        int64_t lo, hi;
+        ex_range(p, d, &lo, &hi);
+        bool apart = lo > 0 || hi < 0;
+        if (kind == EX_EQ && apart) return ex_bool(p, false);
+        if (kind == EX_NE && apart) return ex_bool(p, true);
+        if (kind == EX_LT && (hi < 0 || lo >= 0)) return ex_bool(p, hi < 0);
+        if (kind == EX_LE && (hi <= 0 || lo > 0)) return ex_bool(p, hi <= 0);
+        if (kind == EX_LE && at_most(p, a, b, 2)) return ex_bool(p, true);
+    }
+    return intern(p, &(Expr){.kind = kind, .nargs = 2, .args = (Expr *[]){a, b}, .is_bool = true});
+}
+
+Expr *ex_make(ExprPool *p, ExprKind kind, Expr *a, Expr *b, Expr *c)
+{
+    int n = kind == EX_WHERE ? 3
+            : kind == EX_TOFLOAT || (kind >= EX_CEIL && kind <= EX_ABS) || kind == EX_NOT ? 1 : 2;
+    if (!a || (n > 1 && !b) || (n > 2 && !c)) return NULL;
+    switch (kind) {
+    case EX_ADD: return ex_add(p, a, b);
+    case EX_MUL: return ex_mul(p, a, b);
+    case EX_FLOORDIV: return ex_floordiv(p, a, b);
+    case EX_MOD: return ex_mod(p, a, b);
+    case EX_MAX: case EX_MIN: return min_max(p, kind, a, b);
+    case EX_POW: return power(p, a, b);
+    case EX_EQ: case EX_NE: case EX_LT: case EX_LE: return comparison(p, kind, a, b);
+    case EX_NEGF: return ex_neg(p, a);
+    case EX_CEIL: case EX_FLOOR: case EX_TRUNC: case EX_ROUND:
+        if (!a->is_float) return a;
+        break;
+    case EX_TOFLOAT:
+        if (a->is_float) return a;
+        break;
+    case EX_AND: case EX_OR:
+        if (a->kind == EX_BOOL) return (kind == EX_AND) == (a->i != 0) ? b : a;
+        if (b->kind == EX_BOOL) return (kind == EX_AND) == (b->i != 0) ? a : b;
+        break;
+    case EX_WHERE:
+        if (a->kind == EX_BOOL) return a->i ? b : c;
+        break;
+    default: break;
+    }
+    Expr *args[3] = {a, b, c};
+    Expr want = {.kind = kind, .nargs = n, .args = args};
+    want.is_bool = kind == EX_AND || kind == EX_OR || kind == EX_NOT;
+    want.is_float = kind == EX_TRUEDIV || kind == EX_TOFLOAT || kind == EX_SQRT || (kind == EX_ABS && a->is_float) ||
+                    (kind == EX_WHERE && (b->is_float || c->is_float));
+    bool constant = ex_is_const(a) && (n < 2 || ex_is_const(b)) && (n < 3 || ex_is_const(c));
+    Expr *e = intern(p, &want);
+    if (!e || !constant) return e;
+    Scalar v;
+    Err ignored;
+    if (!ex_eval(p, e, &(Binding){0}, &v, &ignored)) return e; /* e.g. a division by zero: told when evaluated */
+    return v.kind == SC_FLOAT ? ex_float(p, v.f) : v.kind == SC_BOOL ? ex_bool(p, v.i != 0) : ex_int(p, v.i);
+}
+
+/* ------------------------------------------------------------------ what is in it */
+
+/* budget: how many nodes are looked at. Shared parts are met each time; when it is used up the answer is yes. */
+static bool any_symbol(const ExprPool *p, const Expr *e, const Expr *wanted, int *budget)
+{
+    if (wanted && !(e->symbols & wanted->symbols)) return false;
+    if (e->kind == EX_SYM) {
+        if (wanted) return e == wanted;
+        SymbolSource s = p->symbols[e->i]->source;
+        return s == SYM_ITEM || s == SYM_SIZE;
+    }
+    if (!e->symbols) return false;
+    for (int i = 0; i < e->nargs; i++)
+        if (--*budget <= 0 || any_symbol(p, e->args[i], wanted, budget)) return true;
+    return false;
+}
+
+bool ex_data_dependent(const ExprPool *p, const Expr *e) { return any_symbol(p, e, NULL, &(int){SEARCHED}); }
+bool ex_mentions(const Expr *e, const Expr *symbol) { return any_symbol(NULL, e, symbol, &(int){SEARCHED}); }

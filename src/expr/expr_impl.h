@@ -1,0 +1,25 @@
+/* The pool of expressions: for expr.c and expr_range.c. */
+#ifndef QKV_EXPR_EXPR_IMPL_H
+#define QKV_EXPR_EXPR_IMPL_H
+#include "expr/expr.h"
+#include "base/map.h"
+
+/* lo <= e <= hi; a sum has no constant term */
+typedef struct Fact {
+    const Expr *e;
+    int64_t lo, hi;
+} Fact;
+
+struct ExprPool {
+    Arena *arena;
+    Expr **slots;
+    size_t nslots;
+    uint32_t count;
+    Symbol **symbols;
+    int nsymbols, cap_symbols;
+    Map by_name;
+    uint32_t stamp;
+    Fact *facts;
+    int nfacts;
+};
+#endif

@@ -1,0 +1,170 @@
+/* What integers an expression can be: from the ranges of symbols, and from bounds that are checked before anything runs.
+ *
+ *     s0 in [2, 8]: 3*s0 - 1 in [5, 23]          0 <= s1 - s0 assumed: Max(0, s1 - s0) is s1 - s0
+ */
+#include "expr/expr_impl.h"
+
+/* Of two lower ends (open: INT64_MIN) or two upper ends (open: INT64_MAX). */
+static int64_t sat_add(int64_t a, int64_t b, int64_t open)
+{
+    int64_t r;
+    if (a == open || b == open) return open;
+    return add_i64(a, b, &r) ? r : a > 0 ? INT64_MAX : INT64_MIN;
+}
+
+static int64_t sat_mul(int64_t a, int64_t b)
+{
+    int64_t r;
+    if (a == 0 || b == 0) return 0;
+    bool infinite = a == INT64_MIN || a == INT64_MAX || b == INT64_MIN || b == INT64_MAX;
+    return !infinite && mul_i64(a, b, &r) ? r : (a > 0) == (b > 0) ? INT64_MAX : INT64_MIN;
+}
+
+static void range_mul(int64_t *lo, int64_t *hi, int64_t l, int64_t h)
+{
+    int64_t c[4] = {sat_mul(*lo, l), sat_mul(*lo, h), sat_mul(*hi, l), sat_mul(*hi, h)};
+    *lo = *hi = c[0];
+    for (int i = 1; i < 4; i++) {
+        if (c[i] < *lo) *lo = c[i];
+        if (c[i] > *hi) *hi = c[i];
+    }
+}
+
+static void range_of(const ExprPool *p, const Expr *e, int64_t *lo, int64_t *hi)
+{
+    int64_t l, h, l2, h2;
+    *lo = INT64_MIN;
+    *hi = INT64_MAX;
+    switch (e->kind) {
+    case EX_INT: case EX_BOOL: *lo = *hi = e->i; return;
+    case EX_SYM:
+        *lo = p->symbols[e->i]->lo;
+        *hi = p->symbols[e->i]->hi;
+        return;
+    case EX_ADD:
+        if (e->is_float) return;
+        *lo = *hi = 0;
+        for (int i = 0; i < e->nargs; i++) {
+            ex_range(p, e->args[i], &l, &h);
+            *lo = sat_add(*lo, l, INT64_MIN);
+            *hi = sat_add(*hi, h, INT64_MAX);
+        }
+        return;
+    case EX_MUL:
+        if (e->is_float) return;
+        *lo = *hi = 1;
+        for (int i = 0; i < e->nargs; i++) {
+            ex_range(p, e->args[i], &l, &h);
+            range_mul(lo, hi, l, h);
+        }
+        return;
+    case EX_FLOORDIV:
+        ex_range(p, e->args[0], &l, &h);
+        ex_range(p, e->args[1], &l2, &h2);
+        if (l2 <= 0) return;
+        *lo = l == INT64_MIN ? l : l >= 0 ? (h2 == INT64_MAX ? 0 : l / h2) : floor_div_i64(l, l2);
+        *hi = h == INT64_MAX ? h : h >= 0 ? h / l2 : -1;
+        return;
+    case EX_MOD:
+        ex_range(p, e->args[1], &l2, &h2);
+        if (l2 <= 0 || e->is_float) return;
+        *lo = 0;
+        *hi = h2 == INT64_MAX ? h2 : h2 - 1;
+        return;
+    case EX_MAX: case EX_MIN:
+        if (e->is_float) return;
+        ex_range(p, e->args[0], &l, &h);
+        ex_range(p, e->args[1], &l2, &h2);
+        *lo = (e->kind == EX_MAX) == (l > l2) ? l : l2;
+        *hi = (e->kind == EX_MAX) == (h > h2) ? h : h2;
+        return;
+    default: return;
+    }
+}
+
+enum { MAX_FACTS = 64 };
+
+/* e == f + *c for a constant c: terms have one order, the constant may stand anywhere among them. */
+static bool same_terms(const Expr *e, const Expr *f, int64_t *c)
+{
+    bool sum = e->kind == EX_ADD && !e->is_float;
+    int n = f->kind == EX_ADD ? f->nargs : 1, k = 0;
+    *c = 0;
+    for (int i = 0; i < (sum ? e->nargs : 1); i++) {
+        const Expr *term = sum ? e->args[i] : e;
+        if (term->kind == EX_INT) *c = term->i;
+        else if (k == n || (f->kind == EX_ADD ? f->args[k++] : (k++, f)) != term) return false;
+    }
+    return k == n;
+}
+
+static void tighten(const ExprPool *p, const Expr *e, int64_t *lo, int64_t *hi)
+{
+    int64_t c, l, h;
+    for (int i = 0; i < p->nfacts; i++) {
+        if (!same_terms(e, p->facts[i].e, &c)) continue;
+        l = sat_add(p->facts[i].lo, c, INT64_MIN);
+        h = sat_add(p->facts[i].hi, c, INT64_MAX);
+        if (l > *lo) *lo = l;
+        if (h < *hi) *hi = h;
+    }
+}
+
+/* lo <= e */
+static void add_fact(ExprPool *p, Expr *e, int64_t lo)
+{
+    int64_t c = 0;
+    if (!e || e->nargs == 0) return;
+    for (int i = 0; e->kind == EX_ADD && i < e->nargs; i++)
+        if (e->args[i]->kind == EX_INT) c = e->args[i]->i;
+    if (c <= INT64_MIN / 2 || c >= INT64_MAX / 2) return;
+    Expr *plain = ex_sub(p, e, ex_int(p, c)), *minus = plain ? ex_neg(p, plain) : NULL;
+    if (!minus || p->nfacts + 2 > MAX_FACTS) return;
+    if (!p->facts) p->facts = arena_array(p->arena, Fact, MAX_FACTS);
+    if (!p->facts) return;
+    lo = sat_add(lo, -c, INT64_MIN);
+    p->facts[p->nfacts++] = (Fact){plain, lo, INT64_MAX};
+    p->facts[p->nfacts++] = (Fact){minus, INT64_MIN, -lo};
+    p->stamp++;
+}
+
+void expr_assume(ExprPool *p, const Expr *cond)
+{
+    if (!cond || cond->nargs != 2) return;
+    Expr *a = cond->args[0], *b = cond->args[1];
+    if (cond->kind == EX_AND) {
+        expr_assume(p, a);
+        expr_assume(p, b);
+    } else if ((cond->kind == EX_LE || cond->kind == EX_LT) && !a->is_float && !b->is_float && !ex_data_dependent(p, cond)) {
+        add_fact(p, ex_sub(p, b, a), cond->kind == EX_LT);
+    }
+}
+
+/* The memo is valid while p->stamp stands; ranges change only during import, which is single-threaded. */
+void ex_range(const ExprPool *p, const Expr *e, int64_t *lo, int64_t *hi)
+{
+    if (!e) {
+        *lo = INT64_MIN;
+        *hi = INT64_MAX;
+        return;
+    }
+    if (e->nargs == 0) {
+        range_of(p, e, lo, hi);
+        return;
+    }
+    Expr *m = (Expr *)(uintptr_t)e;
+    if (m->stamp != p->stamp) {
+        range_of(p, e, &m->lo, &m->hi);
+        tighten(p, e, &m->lo, &m->hi);
+        m->stamp = p->stamp;
+    }
+    *lo = m->lo;
+    *hi = m->hi;
+}
+
+void expr_set_range(ExprPool *p, int symbol, int64_t lo, int64_t hi)
+{
+    p->symbols[symbol]->lo = lo;
+    p->symbols[symbol]->hi = hi;
+    p->stamp++;
+}

@@ -1,8 +1,0 @@
-/* Prototypes of every lower_NAME that ops.def mentions. */
-#ifndef QKV_IMPORT_LOWER_TABLE_H
-#define QKV_IMPORT_LOWER_TABLE_H
-#include "import/lower.h"
-#define OP(id, name, schema, lower, shape, view, run, flags) bool lower_##lower(Lower *L);
-#include "ir/ops.def"
-#undef OP
-#endif

@@ -1,0 +1,185 @@
+/* Lowering: the table from op to lower function, and what those functions share. Contract in lower.h. */
+#include "lower/lower.h"
+#include <stdarg.h>
+#include <stdio.h>
+#include "base/number.h"
+#include "lower/lower_table.h"
+#include "shape/shape.h"
+
+static LowerFn *const table[OP_COUNT] = {
+#define OP(id, name, schema, lower, shape, view, run, flags) [OP_##id] = lower_##lower,
+#include "ir/ops.def"
+#undef OP
+};
+
+/* To ATen a number is a tensor of rank 0. These rows know what to do with one; nobody else looks. */
+static bool takes_numbers(const Op *op)
+{
+    static LowerFn *const those[] = {lower_promote, lower_add, lower_div_mode, lower_float2, lower_floor_divide, lower_where, lower_binary_alias, lower_add_alias};
+    for (size_t i = 0; i < sizeof those / sizeof *those; i++)
+        if (table[op->id] == those[i]) return true;
+    return false;
+}
+
+static bool check_tensors(Lower *L)
+{
+    for (int i = 0; i < L->op->schema->nparams; i++)
+        if (L->op->schema->params[i].type == PT_TENSOR && L->arg[i].kind == ARG_EXPR && !takes_numbers(L->op))
+            return lower_fail(L, i, "found a number, expected a tensor");
+    return true;
+}
+
+/* A function that has no words for a refusal (a number where its tensor should be, mostly) says false alone. */
+bool lower_op(Lower *L)
+{
+    TRY(check_tensors(L));
+    bool taken;
+    const Node *last = L->g->last;
+    bool ok = lower_complex_operands(L, &taken) && (taken || table[L->op->id](L)) && lower_complex_nodes(L, last);
+    return ok || (L->err->code == E_OK ? fail(L->err, E_UNSUPPORTED, "%s with these arguments", L->op->name) : false);
+}
+
+/* In-place rows: the functionaliser replaces them by their pure form before lowering. */
+bool lower_inplace(Lower *L) { return fail(L->err, E_UNSUPPORTED, "%s has no pure form", L->op->name); }
+
+bool lower_keep(Lower *L)
+{
+    Node *n = lower_emit_node(L, L->op->id, L->op->schema->nparams, L->arg);
+    if (!n) return false;
+    if (n->op->schema->returns_list || n->nout != 1) return lower_return_values(L, n->nout, n->out);
+    return lower_return(L, n->out[0]);
+}
+
+bool lower_drop(Lower *L) { return lower_return(L, lower_value(L, 0)); }
+
+bool lower_ignore(Lower *L)
+{
+    L->result = arg_none();
+    return true;
+}
+
+/* ------------------------------------------------------------------ arguments */
+
+Value *lower_value(Lower *L, int i) { return L->arg[i].kind == ARG_VALUE ? L->arg[i].v : NULL; }
+bool lower_is_none(const Lower *L, int i) { return L->arg[i].kind == ARG_NONE; }
+Expr *lower_expr(Lower *L, int i) { return L->arg[i].kind == ARG_EXPR ? L->arg[i].e : NULL; }
+
+bool lower_fail(Lower *L, int i, const char *fmt, ...)
+{
+    char what[512];
+    va_list ap;
+    va_start(ap, fmt);
+    text_vprintf(what, sizeof what, fmt, ap);
+    va_end(ap);
+    return fail(L->err, E_FORMAT, "argument '%s': %s", L->op->schema->params[i].name, what);
+}
+
+bool lower_const_int(Lower *L, int i, int64_t *out)
+{
+    Expr *e = lower_expr(L, i);
+    if (!e || !ex_is_const(e) || e->is_float) return lower_fail(L, i, "must be a constant integer");
+    *out = e->i;
+    return true;
+}
+
+bool lower_const_bool(Lower *L, int i, bool *out)
+{
+    int64_t v = 0;
+    TRY(lower_const_int(L, i, &v));
+    *out = v != 0;
+    return true;
+}
+
+bool lower_dim(Lower *L, int i, int rank, int *dim)
+{
+    int64_t d = 0;
+    int n = rank ? rank : 1;
+    TRY(lower_const_int(L, i, &d));
+    if (d < -n || d >= n) return lower_fail(L, i, "dim %lld is out of range for rank %d (allowed %d to %d)", (long long)d, rank, -n, n - 1);
+    *dim = (int)(d < 0 ? d + n : d);
+    return true;
+}
+
+/* ------------------------------------------------------------------ emitting */
+
+Node *lower_emit_node(Lower *L, OpId op, int n, const Arg *args)
+{
+    if (op == L->op->id && L->declared && (L->op->flags & OPF_DATA_SIZE)) {
+        Node *node = graph_add(L->g, op, n, args, L->name, L->err);
+        return node && shape_declare(L->g, node, L->declared_rank, L->declared, L->err) ? node : NULL;
+    }
+    return graph_add(L->g, op, n, args, L->name, L->err);
+}
+
+static bool has_sizes(const Value *v, const Arg *sizes)
+{
+    bool same = sizes->kind == ARG_EXPRS && sizes->n == v->rank;
+    for (int i = 0; same && i < v->rank; i++) same = sizes->es[i] == v->dim[i];
+    return same;
+}
+
+Value *lower_emit(Lower *L, OpId op, int n, const Arg *args)
+{
+    for (int i = 0; i < n; i++) { /* a NULL from an earlier emit: the error is set already */
+        bool lost = (args[i].kind == ARG_VALUE && !args[i].v) || (args[i].kind == ARG_EXPR && !args[i].e);
+        if (lost && L->err->code == E_OK) fail(L->err, E_LIMIT, "a size expression is too large");
+        if (lost) return NULL;
+    }
+    if (op == OP_expand && has_sizes(args[0].v, &args[1])) return args[0].v;
+    Node *node = lower_emit_node(L, op, n, args);
+    return node ? node->out[0] : NULL;
+}
+
+Value *lower_as(Lower *L, OpId op, int n, const Arg *args)
+{
+    Lower M = *L;
+    M.op = op_get(op);
+    M.declared = NULL;
+    M.declared_number = NULL;
+    M.out_names = NULL;
+    Arg *arg = arena_array(L->g->arena, Arg, M.op->schema->nparams + 1);
+    if (L->err->code != E_OK || !arg || !op_fit_args(L->g, M.op, n, args, arg, L->err)) return NULL;
+    M.arg = arg;
+    if (!lower_op(&M)) return NULL;
+    return M.result.kind == ARG_VALUE ? M.result.v : M.result.kind == ARG_VALUES ? M.result.vs[0] : NULL;
+}
+
+bool lower_return(Lower *L, Value *v)
+{
+    if (!v) return L->err->code == E_OK ? fail(L->err, E_FORMAT, "expected a tensor operand") : false;
+    L->result = arg_value(v);
+    return true;
+}
+
+bool lower_return_values(Lower *L, int n, Value *const *vs)
+{
+    L->result = arg_values(L->g, n, vs);
+    return L->result.vs || oom(L->err);
+}
+
+Value *lower_reshape(Lower *L, Value *x, int rank, Expr *const *dim)
+{
+    if (!x) return NULL;
+    bool same = x->rank == rank;
+    for (int i = 0; i < rank && same; i++) same = x->dim[i] == dim[i];
+    return same ? x : EMIT(L, reshape, arg_value(x), arg_exprs(L->g, rank, dim));
+}
+
+Value *lower_permute(Lower *L, Value *x, const int *perm)
+{
+    if (!x) return NULL;
+    int64_t d[MAX_RANK];
+    bool same = true;
+    for (int i = 0; i < x->rank; i++) {
+        d[i] = perm[i];
+        same &= perm[i] == i;
+    }
+    return same ? x : EMIT(L, permute, arg_value(x), arg_ints(L->g, x->rank, d));
+}
+
+Value *lower_cast(Lower *L, Value *x, DType t)
+{
+    if (!x || x->dtype == t) return x;
+    if (dtype_is_complex(x->dtype) || dtype_is_complex(t)) return lower_complex_cast(L, x, t);
+    return EMIT(L, to_copy, arg_value(x), arg_dtype(t));
+}

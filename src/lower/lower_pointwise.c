@@ -1,0 +1,628 @@
+/* Lowering of pointwise ops: type promotion made explicit, number overloads onto the tensor rows, composites onto plain ones.
+ *
+ *     add(i64, f32)             -> add(_to_copy(i64, f32), f32)
+ *     masked_fill(x, m, -1e9)   -> where(m, -1e9, x)
+ *     add(x, y, alpha=2)        -> add(x, mul(y, 2))
+ */
+#include <math.h>
+#include <string.h>
+#include "lower/lower_table.h"
+#include "shape/shape.h"
+
+/* ------------------------------------------------------------------ promotion */
+
+/* Casts the tensors among arg[from .. from + n) to t; numbers stay as they are. */
+static bool cast_args(Lower *L, Arg *arg, int from, int n, DType t)
+{
+    for (int i = from; i < from + n; i++)
+        if (arg[i].kind == ARG_VALUE) {
+            Value *v = lower_cast(L, arg[i].v, t);
+            TRY(v);
+            arg[i] = arg_value(v);
+        }
+    return true;
+}
+
+static DType common(const Arg *arg, int from, int n)
+{
+    Promote p = {DT_NONE, DT_NONE, DT_NONE};
+    for (int i = from; i < from + n; i++) {
+        if (arg[i].kind == ARG_VALUE) promote_value(&p, arg[i].v);
+        if (arg[i].kind == ARG_EXPR) promote_expr(&p, arg[i].e);
+    }
+    return promote_result(&p);
+}
+
+/* How many leading parameters are tensors. */
+static int leading_tensors(const Op *op)
+{
+    int n = 0;
+    while (n < op->schema->nparams && op->schema->params[n].type == PT_TENSOR) n++;
+    return n;
+}
+
+enum { MOST_ARGS = 8 };
+
+static bool emit_promoted(Lower *L, OpId op, const Arg *from, bool to_float)
+{
+    const Op *o = op_get(op);
+    Arg arg[MOST_ARGS];
+    int np = o->schema->nparams, n = leading_tensors(o);
+    if (np > MOST_ARGS) return fail(L->err, E_UNSUPPORTED, "%s has too many arguments", o->name);
+    for (int i = 0; i < np; i++) arg[i] = from[i];
+    DType t = common(arg, 0, n);
+    if (t == DT_NONE) return fail(L->err, E_FORMAT, "the operands have no common dtype");
+    if (to_float && !dtype_is_float(t)) t = DT_F32;
+    TRY(cast_args(L, arg, 0, n, t));
+    return lower_return(L, lower_emit(L, op, np, arg));
+}
+
+bool lower_promote(Lower *L) { return emit_promoted(L, L->op->id, L->arg, false); }
+bool lower_float2(Lower *L) { return emit_promoted(L, L->op->id, L->arg, true); }
+
+/* (grad_output, self, approximate) */
+bool lower_gelu_backward(Lower *L)
+{
+    Arg arg[3] = {L->arg[0], L->arg[1], L->arg[2]};
+    DType t = common(arg, 0, 2);
+    return cast_args(L, arg, 0, 2, t) && lower_return(L, lower_emit(L, L->op->id, 3, arg));
+}
+
+/* Ops of one tensor whose integer operands become float32. */
+bool lower_float(Lower *L)
+{
+    Arg arg[MOST_ARGS];
+    Value *x = lower_value(L, 0);
+    if (!x) return lower_fail(L, 0, "expected a tensor");
+    for (int i = 0; i < L->op->schema->nparams; i++) arg[i] = L->arg[i];
+    if (!dtype_is_float(x->dtype)) TRY(cast_args(L, arg, 0, 1, DT_F32));
+    return lower_return(L, lower_emit(L, L->op->id, L->op->schema->nparams, arg));
+}
+
+/* floor, ceil, round, trunc of integers are the integers. */
+bool lower_keep_int(Lower *L)
+{
+    Value *x = lower_value(L, 0);
+    if (x && !dtype_is_float(x->dtype)) return lower_return(L, x);
+    return lower_keep(L);
+}
+
+/* ------------------------------------------------------------------ other names */
+
+static bool again(Lower *L, OpId op, const Arg *arg)
+{
+    Lower M = *L;
+    M.op = op_get(op);
+    M.arg = arg;
+    TRY(lower_op(&M));
+    L->result = M.result;
+    return true;
+}
+
+/* A second name of a row, arguments alike. */
+static const struct {
+    OpId from, to;
+} aliases[] = {
+    {OP_negative, OP_neg}, {OP_absolute, OP_abs}, {OP_sgn, OP_sign}, {OP_special_expm1, OP_expm1}, {OP_arcsin, OP_asin},
+    {OP_arccos, OP_acos}, {OP_arctan, OP_atan}, {OP_arcsinh, OP_asinh}, {OP_arccosh, OP_acosh}, {OP_arctanh, OP_atanh},
+    {OP_special_gammaln, OP_lgamma}, {OP_special_digamma, OP_digamma}, {OP_special_psi, OP_digamma}, {OP_special_i0, OP_i0},
+    {OP_special_sinc, OP_sinc}, {OP_special_exp2, OP_exp2}, {OP_special_log1p, OP_log1p}, {OP_special_logit, OP_logit},
+    {OP_special_expit, OP_sigmoid}, {OP_special_erf, OP_erf}, {OP_special_erfc, OP_erfc}, {OP_special_erfinv, OP_erfinv},
+    {OP_fix, OP_trunc}, {OP_subtract_Tensor, OP_sub_Tensor}, {OP_multiply_Tensor, OP_mul_Tensor}, {OP_divide_Tensor, OP_div_Tensor},
+    {OP_true_divide_Tensor, OP_div_Tensor}, {OP_divide_Tensor_mode, OP_div_Tensor_mode}, {OP_arctan2, OP_atan2},
+    {OP_max_other, OP_maximum}, {OP_min_other, OP_minimum}, {OP_special_xlogy, OP_xlogy_Tensor},
+    {OP___and___Tensor, OP_bitwise_and_Tensor}, {OP___and___Scalar, OP_bitwise_and_Tensor}, {OP___or___Tensor, OP_bitwise_or_Tensor},
+    {OP___or___Scalar, OP_bitwise_or_Tensor}, {OP___xor___Tensor, OP_bitwise_xor_Tensor}, {OP___xor___Scalar, OP_bitwise_xor_Tensor},
+    {OP___lshift___Tensor, OP_bitwise_left_shift_Tensor}, {OP___lshift___Scalar, OP_bitwise_left_shift_Tensor},
+    {OP___rshift___Tensor, OP_bitwise_right_shift_Tensor}, {OP___rshift___Scalar, OP_bitwise_right_shift_Tensor},
+    {OP_not_equal_Tensor, OP_ne_Tensor}, {OP_not_equal_Scalar, OP_ne_Tensor}, {OP_less_Tensor, OP_lt_Tensor},
+    {OP_less_Scalar, OP_lt_Tensor}, {OP_less_equal_Tensor, OP_le_Tensor}, {OP_less_equal_Scalar, OP_le_Tensor},
+    {OP_greater_Tensor, OP_gt_Tensor}, {OP_greater_Scalar, OP_gt_Tensor}, {OP_greater_equal_Tensor, OP_ge_Tensor},
+    {OP_greater_equal_Scalar, OP_ge_Tensor},
+    /* numbers are operands of the tensor rows */
+    {OP_add_Scalar, OP_add_Tensor}, {OP_sub_Scalar, OP_sub_Tensor}, {OP_mul_Scalar, OP_mul_Tensor}, {OP_div_Scalar, OP_div_Tensor},
+    {OP_div_Scalar_mode, OP_div_Tensor_mode}, {OP_remainder_Scalar, OP_remainder_Tensor}, {OP_remainder_Scalar_Tensor, OP_remainder_Tensor},
+    {OP_fmod_Scalar, OP_fmod_Tensor}, {OP_copysign_Scalar, OP_copysign_Tensor}, {OP_xlogy_Scalar_Other, OP_xlogy_Tensor},
+    {OP_xlogy_Scalar_Self, OP_xlogy_Tensor}, {OP_special_xlogy_other_scalar, OP_xlogy_Tensor},
+    {OP_special_xlogy_self_scalar, OP_xlogy_Tensor}, {OP_special_xlog1py_other_scalar, OP_special_xlog1py},
+    {OP_special_xlog1py_self_scalar, OP_special_xlog1py}, {OP_multiply_Scalar, OP_mul_Tensor}, {OP_subtract_Scalar, OP_sub_Tensor},
+    {OP_divide_Scalar, OP_div_Tensor}, {OP_true_divide_Scalar, OP_div_Tensor}, {OP_divide_Scalar_mode, OP_div_Tensor_mode},
+    {OP_bitwise_left_shift_Scalar_Tensor, OP_bitwise_left_shift_Tensor},
+    {OP_bitwise_right_shift_Scalar_Tensor, OP_bitwise_right_shift_Tensor}, {OP_special_round, OP_round_decimals},
+    {OP_bitwise_and_Scalar, OP_bitwise_and_Tensor},
+    {OP_bitwise_and_Scalar_Tensor, OP_bitwise_and_Tensor}, {OP_bitwise_or_Scalar, OP_bitwise_or_Tensor},
+    {OP_bitwise_or_Scalar_Tensor, OP_bitwise_or_Tensor}, {OP_bitwise_xor_Scalar, OP_bitwise_xor_Tensor},
+    {OP_bitwise_xor_Scalar_Tensor, OP_bitwise_xor_Tensor}, {OP_bitwise_left_shift_Tensor_Scalar, OP_bitwise_left_shift_Tensor},
+    {OP_bitwise_right_shift_Tensor_Scalar, OP_bitwise_right_shift_Tensor}, {OP_eq_Scalar, OP_eq_Tensor}, {OP_ne_Scalar, OP_ne_Tensor},
+    {OP_lt_Scalar, OP_lt_Tensor}, {OP_le_Scalar, OP_le_Tensor}, {OP_gt_Scalar, OP_gt_Tensor}, {OP_ge_Scalar, OP_ge_Tensor},
+};
+
+static bool alias(Lower *L)
+{
+    for (size_t i = 0; i < sizeof aliases / sizeof *aliases; i++)
+        if (aliases[i].from == L->op->id) return again(L, aliases[i].to, L->arg);
+    return fail(L->err, E_UNSUPPORTED, "%s has no plain form", L->op->name);
+}
+
+bool lower_unary_alias(Lower *L) { return alias(L); }
+bool lower_binary_alias(Lower *L) { return alias(L); }
+bool lower_as_tensor(Lower *L) { return alias(L); }
+bool lower_add_alias(Lower *L) { return alias(L); }
+
+/* ------------------------------------------------------------------ arithmetic */
+
+static bool is_one(const Arg *a) { return a->kind != ARG_EXPR || (a->e->kind == EX_INT && a->e->i == 1) || (a->e->kind == EX_FLOAT && a->e->f == 1); }
+
+/* other * alpha, a number or a tensor */
+static bool scaled(Lower *L, const Arg *other, const Arg *alpha, Arg *out)
+{
+    *out = *other;
+    if (is_one(alpha)) return true;
+    if (other->kind == ARG_EXPR) {
+        *out = arg_expr(ex_mul(L->ex, other->e, alpha->e));
+        return out->e || fail(L->err, E_LIMIT, "a number expression is too large");
+    }
+    Value *v = EMIT(L, mul_Tensor, *other, *alpha);
+    *out = arg_value(v);
+    return v != NULL;
+}
+
+bool lower_add(Lower *L)
+{
+    Arg arg[3] = {L->arg[0], arg_none(), arg_int(L->g, 1)};
+    TRY(scaled(L, &L->arg[1], &L->arg[2], &arg[1]));
+    return emit_promoted(L, L->op->id, arg, false);
+}
+
+bool lower_rsub(Lower *L)
+{
+    Arg arg[3] = {L->arg[1], arg_none(), arg_int(L->g, 1)};
+    TRY(scaled(L, &L->arg[0], &L->arg[2], &arg[1]));
+    return emit_promoted(L, OP_sub_Tensor, arg, false);
+}
+
+bool lower_div_mode(Lower *L)
+{
+    bool plain = L->arg[2].kind != ARG_STR;
+    if (plain) return emit_promoted(L, OP_div_Tensor, L->arg, true);
+    if (strcmp(L->arg[2].s, "floor") && strcmp(L->arg[2].s, "trunc")) return lower_fail(L, 2, "found '%.20s', expected 'floor' or 'trunc'", L->arg[2].s);
+    DType t = common(L->arg, 0, 2);
+    if (dtype_is_float(t) && dtype_size(t) == 2 && !strcmp(L->arg[2].s, "trunc")) { /* the quotient is rounded before it is cut */
+        TRY(emit_promoted(L, OP_div_Tensor, L->arg, true));
+        return lower_return(L, AS(L, trunc, arg_value(L->result.v)));
+    }
+    return emit_promoted(L, OP_div_Tensor_mode, L->arg, false);
+}
+
+bool lower_floor_divide(Lower *L)
+{
+    return emit_promoted(L, OP_div_Tensor_mode, (Arg[]){L->arg[0], L->arg[1], arg_str(L->g, "floor")}, false);
+}
+
+/* x ** number: the cases that exports are full of have rows of their own, exact and fast. */
+bool lower_pow(Lower *L)
+{
+    const Expr *e = lower_expr(L, 1);
+    Value *x = lower_value(L, 0);
+    double p = e && ex_is_const(e) ? (e->kind == EX_FLOAT ? e->f : (double)e->i) : NAN;
+    bool is_float = x && dtype_is_float(x->dtype);
+    if (is_float && p == 2) return lower_return(L, EMIT(L, square, arg_value(x)));
+    if (is_float && p == 0.5) return lower_return(L, EMIT(L, sqrt, arg_value(x)));
+    if (is_float && p == -0.5) return lower_return(L, EMIT(L, rsqrt, arg_value(x)));
+    if (is_float && p == 1) return lower_return(L, x);
+    return emit_promoted(L, OP_pow_Tensor_Tensor, L->arg, false);
+}
+
+/* a truth value squared is an integer */
+bool lower_square(Lower *L)
+{
+    Value *x = lower_value(L, 0);
+    if (x && x->dtype == DT_BOOL) x = lower_cast(L, x, DT_I64);
+    return x && lower_return(L, EMIT(L, square, arg_value(x)));
+}
+
+bool lower_as_pow(Lower *L) { return emit_promoted(L, OP_pow_Tensor_Tensor, L->arg, false); }
+
+bool lower_float_power(Lower *L)
+{
+    Arg arg[2] = {L->arg[0], L->arg[1]};
+    TRY(cast_args(L, arg, 0, 2, DT_F64));
+    return lower_return(L, lower_emit(L, OP_pow_Tensor_Tensor, 2, arg));
+}
+
+static Value *times(Lower *L, Value *a, Arg b) { return a ? EMIT(L, mul_Tensor, arg_value(a), b) : NULL; }
+static Value *plus(Lower *L, Value *a, Arg b) { return a ? EMIT(L, add_Tensor, arg_value(a), b) : NULL; }
+
+/* x * 2^n */
+bool lower_ldexp(Lower *L)
+{
+    Value *power = AS(L, pow_Scalar, arg_float(L->g, 2), L->arg[1]);
+    return lower_return(L, AS(L, mul_Tensor, L->arg[0], arg_value(power)));
+}
+
+/* addcmul(x, a, b, v) = x + v * a * b; addcdiv divides */
+bool lower_addcmul(Lower *L)
+{
+    Arg arg[3] = {L->arg[0], L->arg[1], L->arg[2]};
+    DType t = common(arg, 0, 3);
+    bool divides = L->op->id == OP_addcdiv;
+    if (divides && !dtype_is_float(t)) t = DT_F32;
+    TRY(cast_args(L, arg, 0, 3, t));
+    Value *p = lower_emit(L, divides ? OP_div_Tensor : OP_mul_Tensor, 2, &arg[1]);
+    if (!is_one(&L->arg[3])) p = times(L, p, L->arg[3]);
+    return p && lower_return(L, EMIT(L, add_Tensor, arg[0], arg_value(p)));
+}
+
+/* a * b + c, rounded twice: torch.compile's own op of decomposed graphs */
+bool lower_fma(Lower *L) { return lower_return(L, AS(L, add_Tensor, arg_value(AS(L, mul_Tensor, L->arg[0], L->arg[1])), L->arg[2])); }
+
+/* a + w (b - a) for |w| < 0.5, else b - (1 - w) (b - a): each end is met exactly */
+bool lower_lerp(Lower *L)
+{
+    Arg a = L->arg[0], b = L->arg[1], w = L->arg[2], rest;
+    bool number = w.kind == ARG_EXPR, large = number && ex_is_const(w.e) && fabs(w.e->kind == EX_FLOAT ? w.e->f : (double)w.e->i) >= 0.5;
+    rest = number ? arg_expr(ex_sub(L->ex, ex_float(L->ex, 1), w.e)) : arg_value(AS(L, sub_Tensor, arg_int(L->g, 1), w));
+    Value *d = AS(L, sub_Tensor, b, a);
+    Value *near = large ? NULL : AS(L, add_Tensor, a, arg_value(AS(L, mul_Tensor, arg_value(d), w)));
+    Value *far = number && !large ? NULL : AS(L, sub_Tensor, b, arg_value(AS(L, mul_Tensor, arg_value(d), rest)));
+    if (number) return lower_return(L, large ? far : near);
+    Value *pick = AS(L, lt_Tensor, arg_value(AS(L, abs, w)), arg_float(L->g, 0.5));
+    return lower_return(L, AS(L, where_self, arg_value(pick), arg_value(near), arg_value(far)));
+}
+
+/* |a - b| <= atol + rtol * |b|, or equal (infinities) */
+bool lower_isclose(Lower *L)
+{
+    Arg arg[2] = {L->arg[0], L->arg[1]};
+    DType t = common(arg, 0, 2);
+    if (!dtype_is_float(t)) t = DT_F64;
+    TRY(cast_args(L, arg, 0, 2, t));
+    Value *same = lower_emit(L, OP_eq_Tensor, 2, arg), *d = lower_emit(L, OP_sub_Tensor, 2, arg);
+    d = d ? EMIT(L, abs, arg_value(d)) : NULL;
+    Value *limit = EMIT(L, abs, arg[1]);
+    limit = plus(L, times(L, limit, L->arg[2]), L->arg[3]);
+    Value *near = d && limit ? EMIT(L, le_Tensor, arg_value(d), arg_value(limit)) : NULL;
+    Value *finite = d ? EMIT(L, isfinite, arg_value(d)) : NULL;
+    near = near && finite ? EMIT(L, logical_and, arg_value(near), arg_value(finite)) : NULL;
+    Value *r = near && same ? EMIT(L, logical_or, arg_value(near), arg_value(same)) : NULL;
+    bool equal_nan;
+    TRY(r && lower_const_bool(L, 4, &equal_nan));
+    if (equal_nan) {
+        Value *a = EMIT(L, isnan, arg[0]), *b = EMIT(L, isnan, arg[1]);
+        Value *both = a && b ? EMIT(L, logical_and, arg_value(a), arg_value(b)) : NULL;
+        r = both ? EMIT(L, logical_or, arg_value(r), arg_value(both)) : NULL;
+    }
+    return lower_return(L, r);
+}
+
+/* ------------------------------------------------------------------ choosing */
+
+bool lower_where(Lower *L)
+{
+    Arg arg[3] = {L->arg[0], L->arg[1], L->arg[2]};
+    DType t = common(arg, 1, 2);
+    if (t == DT_NONE) return fail(L->err, E_FORMAT, "the operands have no common dtype");
+    TRY(cast_args(L, arg, 1, 2, t));
+    return lower_return(L, lower_emit(L, OP_where_self, 3, arg));
+}
+
+bool lower_as_where(Lower *L) { return again(L, OP_where_self, L->arg); }
+
+/* A number in the kind that a dtype holds. */
+static Expr *number_for(Lower *L, Expr *e, DType t)
+{
+    if (t == DT_BOOL && ex_is_const(e)) return ex_bool(L->ex, e->kind == EX_FLOAT ? e->f != 0 : e->i != 0);
+    if (!dtype_is_float(t) && e->is_float) return ex_make(L->ex, EX_TRUNC, e, NULL, NULL);
+    return e;
+}
+
+bool lower_masked_fill(Lower *L)
+{
+    Value *x = lower_value(L, 0);
+    Arg fill = L->arg[2];
+    if (!x) return lower_fail(L, 0, "expected a tensor");
+    if (fill.kind == ARG_VALUE) {
+        Value *v = lower_cast(L, fill.v, x->dtype);
+        TRY(v);
+        fill = arg_value(v);
+    } else {
+        fill = arg_expr(number_for(L, fill.e, x->dtype));
+    }
+    return lower_return(L, EMIT(L, where_self, L->arg[1], fill, arg_value(x)));
+}
+
+bool lower_clamp(Lower *L)
+{
+    OpId id = L->op->id;
+    Arg lo = L->arg[1], hi = id == OP_clamp_min || id == OP_clamp_max ? arg_none() : L->arg[2], x = L->arg[0];
+    if (id == OP_clamp_max) {
+        hi = lo;
+        lo = arg_none();
+    }
+    bool to_float = (lo.kind == ARG_EXPR && lo.e->is_float) || (hi.kind == ARG_EXPR && hi.e->is_float);
+    if (x.kind == ARG_VALUE && x.v->dtype == DT_BOOL && !to_float) TRY(cast_args(L, &x, 0, 1, DT_I64));
+    if (to_float && x.kind == ARG_VALUE && !dtype_is_float(x.v->dtype)) TRY(cast_args(L, &x, 0, 1, DT_F32));
+    return lower_return(L, EMIT(L, clamp, x, lo, hi));
+}
+
+bool lower_clamp_tensor(Lower *L)
+{
+    OpId id = L->op->id;
+    bool only_min = id == OP_clamp_min_Tensor, only_max = id == OP_clamp_max_Tensor;
+    Arg at[3] = {L->arg[0], only_max ? arg_none() : L->arg[1], only_max ? L->arg[1] : only_min ? arg_none() : L->arg[2]};
+    DType t = common(at, 0, 3);
+    TRY(cast_args(L, at, 0, 3, t));
+    Arg x = at[0];
+    for (int i = 1; i < 3; i++)
+        if (at[i].kind != ARG_NONE) {
+            Value *v = lower_emit(L, i == 1 ? OP_maximum : OP_minimum, 2, (Arg[]){x, at[i]});
+            TRY(v);
+            x = arg_value(v);
+        }
+    return lower_return(L, x.v);
+}
+
+/* ------------------------------------------------------------------ activations */
+
+bool lower_relu6(Lower *L) { return lower_return(L, EMIT(L, clamp, L->arg[0], arg_int(L->g, 0), arg_int(L->g, 6))); }
+
+bool lower_selu(Lower *L)
+{
+    return lower_return(L, EMIT(L, elu, L->arg[0], arg_float(L->g, 1.6732632423543772848170429916717), arg_float(L->g, 1.0507009873554804934193349852946),
+                                arg_float(L->g, 1)));
+}
+
+bool lower_celu(Lower *L)
+{
+    Expr *a = lower_expr(L, 1);
+    double alpha = a && ex_is_const(a) ? (a->kind == EX_FLOAT ? a->f : (double)a->i) : NAN;
+    if (!(alpha != 0)) return lower_fail(L, 1, "must be a constant other than 0");
+    return lower_return(L, EMIT(L, elu, L->arg[0], arg_float(L->g, alpha), arg_float(L->g, 1), arg_float(L->g, 1 / alpha)));
+}
+
+bool lower_deg2rad(Lower *L)
+{
+    double f = L->op->id == OP_deg2rad ? 0.017453292519943295769 : 57.295779513082320877;
+    return emit_promoted(L, OP_mul_Tensor, (Arg[]){L->arg[0], arg_float(L->g, f)}, true);
+}
+
+/* In evaluation the slope is the middle, and the noise stays as it was. */
+bool lower_rrelu(Lower *L)
+{
+    bool training;
+    int lower = op_param(L->op, "lower");
+    TRY(lower_const_bool(L, lower + 2, &training));
+    if (training) return fail(L->err, E_UNSUPPORTED, "rrelu in training mode; call model.eval() before exporting");
+    Expr *slope = ex_make(L->ex, EX_TRUEDIV, ex_add(L->ex, lower_expr(L, lower), lower_expr(L, lower + 1)), ex_int(L->ex, 2), NULL);
+    Value *y = EMIT(L, leaky_relu, L->arg[0], arg_expr(slope));
+    if (L->op->id != OP_rrelu_with_noise_functional) return lower_return(L, y);
+    return y && lower_return_values(L, 2, (Value *[]){y, lower_value(L, 1)});
+}
+
+/* log(x / (1 - x)), x clamped to [eps, 1 - eps] */
+bool lower_logit(Lower *L)
+{
+    Value *x = lower_value(L, 0);
+    if (!x) return lower_fail(L, 0, "expected a tensor");
+    x = dtype_is_float(x->dtype) ? x : lower_cast(L, x, DT_F32);
+    if (lower_expr(L, 1)) {
+        Expr *eps = lower_expr(L, 1);
+        x = EMIT(L, clamp, arg_value(x), arg_expr(eps), arg_expr(ex_sub(L->ex, ex_float(L->ex, 1), eps)));
+    }
+    TRY(x);
+    Value *rest = EMIT(L, sub_Tensor, arg_int(L->g, 1), arg_value(x));
+    Value *odds = rest ? EMIT(L, div_Tensor, arg_value(x), arg_value(rest)) : NULL;
+    return odds && lower_return(L, EMIT(L, log, arg_value(odds)));
+}
+
+/* a * sigmoid(b), the halves along dim */
+bool lower_glu(Lower *L)
+{
+    Value *x = lower_value(L, 0);
+    int d;
+    if (!x || !x->rank) return lower_fail(L, 0, "expected a tensor of rank 1 or more");
+    TRY(lower_dim(L, 1, x->rank, &d));
+    Expr *half = ex_floordiv(L->ex, x->dim[d], ex_int(L->ex, 2)), *one = ex_int(L->ex, 1);
+    Value *a = EMIT(L, slice_Tensor, arg_value(x), arg_int(L->g, d), arg_int(L->g, 0), arg_expr(half), arg_expr(one));
+    Value *b = EMIT(L, slice_Tensor, arg_value(x), arg_int(L->g, d), arg_expr(half), arg_expr(x->dim[d]), arg_expr(one));
+    b = b ? EMIT(L, sigmoid, arg_value(b)) : NULL;
+    return a && b && lower_return(L, EMIT(L, mul_Tensor, arg_value(a), arg_value(b)));
+}
+
+bool lower_prelu_kernel(Lower *L)
+{
+    Value *w = lower_value(L, 1);
+    Value *x = lower_value(L, 0);
+    if (!x || !w) return lower_fail(L, 0, "expected tensors");
+    Value *neg = EMIT(L, clamp, arg_value(x), arg_none(), arg_int(L->g, 0)), *pos = EMIT(L, relu, arg_value(x));
+    neg = neg ? EMIT(L, mul_Tensor, arg_value(neg), arg_value(w)) : NULL;
+    return neg && pos && lower_return(L, EMIT(L, add_Tensor, arg_value(pos), arg_value(neg)));
+}
+
+/* ------------------------------------------------------------------ casts */
+
+bool lower_to(Lower *L)
+{
+    Value *x = lower_value(L, 0);
+    if (!x) return lower_fail(L, 0, "expected a tensor");
+    int at = op_param(L->op, "dtype"), other = op_param(L->op, "other");
+    DType t = at >= 0 && L->arg[at].kind == ARG_DTYPE ? L->arg[at].dtype : DT_NONE;
+    if (other >= 0 && L->arg[other].kind == ARG_VALUE) t = L->arg[other].v->dtype;
+    return lower_return(L, t == DT_NONE ? x : lower_cast(L, x, t));
+}
+
+static Value *expand_to(Lower *L, Value *v, const Value *like)
+{
+    bool same = v && v->rank == like->rank;
+    for (int i = 0; same && i < v->rank; i++) same = v->dim[i] == like->dim[i];
+    return !v || same ? v : EMIT(L, expand, arg_value(v), arg_exprs(L->g, like->rank, like->dim));
+}
+
+/* copy(self, src): src in self's shape and dtype */
+bool lower_copy(Lower *L)
+{
+    Value *self = lower_value(L, 0), *src = lower_value(L, 1);
+    if (!self) return lower_fail(L, 0, "expected a tensor");
+    if (!src) return lower_return(L, EMIT(L, full, arg_exprs(L->g, self->rank, self->dim), L->arg[1], arg_dtype(self->dtype)));
+    return lower_return(L, expand_to(L, lower_cast(L, src, self->dtype), self));
+}
+
+bool lower_fill(Lower *L)
+{
+    Value *self = lower_value(L, 0);
+    if (!self) return lower_fail(L, 0, "expected a tensor");
+    if (L->op->id == OP_fill_Tensor && L->arg[1].kind == ARG_VALUE) return lower_copy(L);
+    Arg v = L->op->id == OP_zero ? arg_int(L->g, 0) : L->arg[1];
+    return lower_return(L, EMIT(L, full, arg_exprs(L->g, self->rank, self->dim), v, arg_dtype(self->dtype)));
+}
+
+/* ------------------------------------------------------------------ creation */
+
+static DType number_dtype(const Expr *e) { return e->is_bool ? DT_BOOL : e->is_float ? DT_F32 : DT_I64; }
+
+static bool filled(Lower *L, int rank, Expr *const *dim, Expr *value, DType t)
+{
+    if (!value) return fail(L->err, E_FORMAT, "expected a number to fill with");
+    return lower_return(L, EMIT(L, full, arg_exprs(L->g, rank, dim), arg_expr(number_for(L, value, t)), arg_dtype(t)));
+}
+
+bool lower_full(Lower *L)
+{
+    Expr *v = lower_expr(L, 1);
+    if (!v) return lower_fail(L, 1, "expected a number");
+    DType t = L->arg[2].kind == ARG_DTYPE ? L->arg[2].dtype : number_dtype(v);
+    return filled(L, L->arg[0].n, L->arg[0].es, v, t);
+}
+
+/* zeros, ones, empty (zeros: what it holds is not defined), their _like and new_ forms, full_like, scalar_tensor */
+bool lower_like(Lower *L)
+{
+    int at = op_param(L->op, "dtype"), self = op_param(L->op, "self"), size = op_param(L->op, "size"), fill = op_param(L->op, "fill_value");
+    if (L->op->id == OP_scalar_tensor || L->op->id == OP_prims_scalar_tensor) return filled(L, 0, NULL, lower_expr(L, 0), L->arg[at].kind == ARG_DTYPE ? L->arg[at].dtype : DT_F32);
+    Value *x = self >= 0 ? lower_value(L, self) : NULL;
+    DType t = at >= 0 && L->arg[at].kind == ARG_DTYPE ? L->arg[at].dtype : x ? x->dtype : DT_F32;
+    bool ones = strstr(L->op->name, "ones") != NULL;
+    Expr *v = fill >= 0 ? lower_expr(L, fill) : ex_int(L->ex, ones);
+    if (size >= 0 && L->arg[size].kind == ARG_EXPRS) return filled(L, L->arg[size].n, L->arg[size].es, v, t);
+    if (!x) return lower_fail(L, 0, "expected a tensor");
+    return filled(L, x->rank, x->dim, v, t);
+}
+
+bool lower_arange(Lower *L)
+{
+    OpId id = L->op->id;
+    Arg start = id == OP_arange ? arg_int(L->g, 0) : L->arg[0], end = id == OP_arange ? L->arg[0] : L->arg[1];
+    Arg step = id == OP_arange_start_step ? L->arg[2] : arg_int(L->g, 1);
+    int at = op_param(L->op, "dtype");
+    bool is_float = start.e->is_float || end.e->is_float || step.e->is_float;
+    DType t = L->arg[at].kind == ARG_DTYPE ? L->arg[at].dtype : is_float ? DT_F32 : DT_I64;
+    return lower_return(L, EMIT(L, arange_start_step, start, end, step, arg_dtype(t)));
+}
+
+/* start + i * step for i in 0 .. length - 1 */
+bool lower_iota(Lower *L)
+{
+    Arg length = L->arg[0], start = L->arg[1], step = L->arg[2];
+    Expr *end = ex_add(L->ex, start.e, ex_mul(L->ex, length.e, step.e));
+    return lower_return(L, EMIT(L, arange_start_step, start, arg_expr(end), step, L->arg[op_param(L->op, "dtype")]));
+}
+
+bool lower_linspace(Lower *L)
+{
+    DType t = L->arg[3].kind == ARG_DTYPE ? L->arg[3].dtype : DT_F32;
+    return lower_return(L, EMIT(L, linspace, L->arg[0], L->arg[1], L->arg[2], arg_dtype(t)));
+}
+
+bool lower_eye(Lower *L)
+{
+    int at = op_param(L->op, "dtype");
+    Arg t = L->arg[at].kind == ARG_DTYPE ? L->arg[at] : arg_dtype(DT_F32);
+    return lower_return(L, EMIT(L, eye_m, L->arg[0], L->op->id == OP_eye ? L->arg[0] : L->arg[1], t));
+}
+
+/* ------------------------------------------------------------------ dropout */
+
+static double dropout_p(Lower *L, int i)
+{
+    const Expr *p = lower_expr(L, i);
+    return p->kind == EX_FLOAT ? p->f : (double)p->i;
+}
+
+static bool dropout_rate(Lower *L, int i)
+{
+    const Expr *p = lower_expr(L, i);
+    bool ok = p && ex_is_const(p) && dropout_p(L, i) >= 0 && dropout_p(L, i) <= 1;
+    return ok || lower_fail(L, i, "expected a number from 0 to 1");
+}
+
+static bool active(Lower *L, bool *yes)
+{
+    int at = op_param(L->op, "train");
+    const Expr *p = lower_expr(L, 1), *train = at >= 0 ? lower_expr(L, at) : NULL;
+    bool zero = p && ex_is_const(p) && (p->kind == EX_FLOAT ? p->f == 0 : p->i == 0);
+    *yes = !zero && (L->arg[at].kind == ARG_NONE || (train && ex_is_const(train) && train->i != 0));
+    return true;
+}
+
+/* Ones and zeros of x's dtype, one with probability 1 - p: of x's shape, or one a feature (batch, feature, 1, ...). They are drawn in
+ * the order of memory (empty_like keeps strides): that of what x is a permutation of. */
+static Value *kept(Lower *L, Value *x, double p, bool features)
+{
+    if (x->kind == V_NODE && x->def->op->id == OP_permute && !features) {
+        Value *drawn = kept(L, x->def->arg[0].v, p, false);
+        return drawn ? EMIT(L, permute, arg_value(drawn), x->def->arg[1]) : NULL;
+    }
+    Expr *dim[MAX_RANK];
+    for (int i = 0; i < x->rank; i++) dim[i] = features && i > 1 ? ex_int(L->ex, 1) : x->dim[i];
+    Value *shape = features ? EMIT(L, full, arg_exprs(L->g, x->rank, dim), arg_int(L->g, 0), arg_dtype(x->dtype)) : x;
+    return shape ? EMIT(L, bernoulli_p, arg_value(shape), arg_float(L->g, 1 - p), arg_none()) : NULL;
+}
+
+/* x * (noise / (1 - p)), as aten/src/ATen/native/Dropout.cpp computes it; p = 1 gives x * 0. */
+bool lower_dropout(Lower *L)
+{
+    bool yes;
+    Value *x = lower_value(L, 0), *noise;
+    TRY(active(L, &yes));
+    if (!yes || !x) return lower_return(L, x);
+    if (!dropout_rate(L, 1)) return false;
+    double p = dropout_p(L, 1);
+    if (L->op->id != OP_dropout && L->op->id != OP_feature_dropout) return fail(L->err, E_UNSUPPORTED, "%s in training mode", L->op->name);
+    if (p == 1) return lower_return(L, EMIT(L, mul_Tensor, arg_value(x), arg_int(L->g, 0)));
+    TRY(noise = kept(L, x, p, L->op->id == OP_feature_dropout));
+    TRY(noise = EMIT(L, div_Tensor, arg_value(noise), arg_float(L->g, 1 - p)));
+    return lower_return(L, EMIT(L, mul_Tensor, arg_value(x), arg_value(noise)));
+}
+
+/* rand_like, randn_like, randint, randint_like as the form that takes a size. */
+bool lower_random_like(Lower *L)
+{
+    int at = op_param(L->op, "dtype"), self = op_param(L->op, "self"), high = op_param(L->op, "high");
+    Value *x = self >= 0 ? lower_value(L, self) : NULL;
+    Arg t = L->arg[at].kind == ARG_DTYPE || !x ? L->arg[at] : arg_dtype(x->dtype);
+    if (x && x->kind == V_NODE && x->def->op->id == OP_permute) { /* in the order of memory, as kept(); PyTorch draws normal ones another way there */
+        Value *drawn = high >= 0 ? lower_as(L, L->op->id, 3, (Arg[]){x->def->arg[0], L->arg[high], t}) : lower_as(L, L->op->id, 2, (Arg[]){x->def->arg[0], t});
+        return drawn && lower_return(L, EMIT(L, permute, arg_value(drawn), x->def->arg[1]));
+    }
+    Arg size = x ? arg_exprs(L->g, x->rank, x->dim) : L->arg[op_param(L->op, "size")];
+    if (high >= 0) return lower_return(L, EMIT(L, randint_low, arg_int(L->g, 0), L->arg[high], size, t));
+    return lower_return(L, L->op->id == OP_rand_like ? EMIT(L, rand, size, t) : EMIT(L, randn, size, t));
+}
+
+bool lower_native_dropout(Lower *L)
+{
+    bool yes;
+    Value *x = lower_value(L, 0);
+    TRY(active(L, &yes));
+    if (!x) return lower_fail(L, 0, "expected a tensor");
+    if (yes) { /* x * mask * (1 / (1 - p)) */
+        TRY(dropout_rate(L, 1));
+        double p = dropout_p(L, 1);
+        Value *noise = kept(L, x, p, false), *keep = noise ? lower_cast(L, noise, DT_BOOL) : NULL;
+        Value *y = keep ? EMIT(L, mul_Tensor, arg_value(x), arg_value(noise)) : NULL;
+        y = y ? EMIT(L, mul_Tensor, arg_value(y), arg_float(L->g, p == 1 ? 0 : 1 / (1 - p))) : NULL;
+        return y && lower_return_values(L, 2, (Value *[]){y, keep});
+    }
+    Value *mask = EMIT(L, full, arg_exprs(L->g, x->rank, x->dim), arg_bool(L->g, true), arg_dtype(DT_BOOL));
+    return mask && lower_return_values(L, 2, (Value *[]){x, mask});
+}

@@ -1,0 +1,182 @@
+/* Lowering of quantiles, integrals by the trapezoid rule, renorm and the norms by a batch's own statistics.
+ *
+ *     quantile(x, q, -1)      -> lerp of gather(sort(x), floor(q (n - 1))) and gather(sort(x), ceil(q (n - 1)))
+ *     trapezoid(y, x)         -> sum((y[:-1] + y[1:]) (x[1:] - x[:-1])) / 2
+ */
+#include <string.h>
+#include "lower/lower_table.h"
+
+static Arg v(Value *x) { return arg_value(x); }
+static Value *add(Lower *L, Value *a, Value *b) { return AS(L, add_Tensor, v(a), v(b)); }
+static Value *mul(Lower *L, Value *a, Value *b) { return AS(L, mul_Tensor, v(a), v(b)); }
+static Value *half(Lower *L, Value *a) { return AS(L, mul_Tensor, v(a), arg_float(L->g, 0.5)); }
+
+static bool want(Lower *L, Value **x)
+{
+    *x = lower_value(L, 0);
+    return *x || lower_fail(L, 0, "expected a tensor");
+}
+
+/* ------------------------------------------------------------------ quantiles */
+
+/* Positions among the n sorted values of the last dim; NaN anywhere takes the last (a NaN), or is not counted. */
+static Value *ranks(Lower *L, Value *sorted, Value *q, bool skip_nan)
+{
+    Arg last = arg_expr(ex_sub(L->ex, sorted->dim[sorted->rank - 1], ex_int(L->ex, 1))), dim = arg_int(L->g, -1), keep = arg_bool(L->g, true);
+    Value *nan = AS(L, isnan, v(sorted));
+    if (!skip_nan) return AS(L, where_self, v(AS(L, any_dim, v(nan), dim, keep)), last, v(AS(L, mul_Tensor, v(q), last)));
+    Value *n = AS(L, sum_dim_IntList, v(AS(L, logical_not, v(nan))), arg_ints(L->g, 1, (int64_t[]){-1}), keep);
+    return AS(L, clamp, v(mul(L, q, AS(L, sub_Tensor, v(n), arg_int(L->g, 1)))), arg_int(L->g, 0));
+}
+
+static Value *at_rank(Lower *L, Value *sorted, Value *rank)
+{
+    return rank ? AS(L, gather, v(sorted), arg_int(L->g, -1), v(lower_cast(L, rank, DT_I64))) : NULL;
+}
+
+/* quantile, nanquantile(self, q, dim, keepdim, interpolation): q's dim comes first, a number has none. */
+bool lower_quantile(Lower *L)
+{
+    Value *x, *q = lower_value(L, 1);
+    bool keep, skip_nan = L->op->id == OP_nanquantile || L->op->id == OP_nanquantile_scalar, number = !q || !q->rank;
+    int rank, d = 0, m = 0, perm[MAX_RANK];
+    Expr *one = ex_int(L->ex, 1), *dim[MAX_RANK + 1];
+    TRY(want(L, &x) && lower_const_bool(L, 3, &keep));
+    const char *how = L->arg[4].kind == ARG_STR ? L->arg[4].s : "linear";
+    bool all = lower_is_none(L, 2);
+    rank = x->rank;
+    if (rank + 1 > MAX_RANK || (q && q->rank > 1)) return lower_fail(L, 0, "rank %d", rank);
+    if (!all) TRY(lower_dim(L, 2, rank, &d));
+    for (int i = 0; i < rank; i++)
+        if (keep || (!all && i != d)) dim[m++] = all || i == d ? one : x->dim[i];
+    x = all || !rank ? AS(L, ravel, v(x)) : AS(L, movedim_int, v(x), arg_int(L->g, d), arg_int(L->g, -1));
+    x = AS(L, sort, v(x));
+    TRY(x);
+    if (!q) q = AS(L, full, arg_ints(L->g, 0, NULL), L->arg[1], arg_dtype(x->dtype));
+    q = AS(L, ravel, v(q));
+    Value *r = ranks(L, x, q, skip_nan), *low;
+    if (!strcmp(how, "lower")) r = AS(L, floor, v(r));
+    else if (!strcmp(how, "higher")) r = AS(L, ceil, v(r));
+    else if (!strcmp(how, "nearest")) r = AS(L, round, v(r));
+    Value *y = low = at_rank(L, x, r);
+    if (!strcmp(how, "linear")) y = AS(L, lerp_Tensor, v(low), v(at_rank(L, x, AS(L, ceil, v(r)))), v(AS(L, frac, v(r))));
+    if (!strcmp(how, "midpoint")) y = AS(L, lerp_Scalar, v(low), v(at_rank(L, x, AS(L, ceil, v(r)))), arg_float(L->g, 0.5));
+    TRY(y);
+    for (int i = 0; i < y->rank; i++) perm[i] = i ? i - 1 : y->rank - 1;
+    if (number) return lower_return(L, lower_reshape(L, y, m, dim));
+    memmove(dim + 1, dim, (size_t)m * sizeof *dim);
+    dim[0] = q->dim[0];
+    return lower_return(L, lower_reshape(L, lower_permute(L, y, perm), m + 1, dim));
+}
+
+/* ------------------------------------------------------------------ integrals */
+
+static Value *part(Lower *L, Value *x, int d, int64_t from, int64_t to)
+{
+    return AS(L, slice_Tensor, v(x), arg_int(L->g, d), arg_int(L->g, from), arg_int(L->g, to));
+}
+
+/* trapezoid and cumulative_trapezoid, with a step dx or points x (a vector, or a tensor that broadcasts) */
+bool lower_trapezoid(Lower *L)
+{
+    Value *y, *dx;
+    int d;
+    OpId id = L->op->id;
+    bool points = id == OP_trapezoid_x || id == OP_trapz_x || id == OP_cumulative_trapezoid_x, running = id == OP_cumulative_trapezoid_x || id == OP_cumulative_trapezoid_dx;
+    TRY(want(L, &y) && lower_dim(L, op_param(L->op, "dim"), y->rank, &d));
+    if (!y->rank) return lower_fail(L, 0, "expected a tensor of rank 1 or more");
+    Value *pair = add(L, part(L, y, d, 0, -1), part(L, y, d, 1, INT64_MAX));
+    if (points) {
+        Value *x = lower_value(L, 1);
+        Expr *dim[MAX_RANK];
+        if (!x || (x->rank > 1 && x->rank != y->rank)) return lower_fail(L, 1, "rank %d, expected 1 or %d", x ? x->rank : 0, y->rank);
+        for (int i = 0; x->rank == 1 && i < y->rank; i++) dim[i] = i == d ? x->dim[0] : ex_int(L->ex, 1);
+        if (x->rank == 1) TRY(x = lower_reshape(L, x, y->rank, dim));
+        dx = AS(L, sub_Tensor, v(part(L, x, d, 1, INT64_MAX)), v(part(L, x, d, 0, -1)));
+        pair = mul(L, pair, dx);
+    } else {
+        pair = AS(L, mul_Tensor, v(pair), L->arg[op_param(L->op, "dx")]);
+    }
+    if (running) return lower_return(L, half(L, AS(L, cumsum, v(pair), arg_int(L->g, d))));
+    return lower_return(L, half(L, AS(L, sum_dim_IntList, v(pair), arg_ints(L->g, 1, (int64_t[]){d}))));
+}
+
+/* ------------------------------------------------------------------ norms */
+
+/* Slices along dim whose p-norm is above maxnorm are scaled down to it. */
+bool lower_renorm(Lower *L)
+{
+    Value *x;
+    int d, n = 0;
+    int64_t dims[MAX_RANK];
+    TRY(want(L, &x) && lower_dim(L, 2, x->rank, &d));
+    if (x->rank < 2) return lower_fail(L, 0, "rank %d, expected at least 2", x->rank);
+    for (int i = 0; i < x->rank; i++)
+        if (i != d) dims[n++] = i;
+    DType acc = dtype_size(x->dtype) == 2 ? DT_F32 : x->dtype;
+    Value *norm = AS(L, linalg_vector_norm, v(x), L->arg[1], arg_ints(L->g, n, dims), arg_bool(L->g, true), arg_dtype(acc));
+    Value *scale = AS(L, mul_Tensor, v(AS(L, reciprocal, v(AS(L, add_Tensor, v(norm), arg_float(L->g, 1e-7))))), L->arg[3]);
+    scale = AS(L, where_self, v(AS(L, gt_Tensor, v(norm), L->arg[3])), v(scale), arg_float(L->g, 1));
+    return scale && lower_return(L, mul(L, x, lower_cast(L, scale, x->dtype)));
+}
+
+/* One number per channel (dim 1 of x) in a shape that broadcasts. */
+static Value *per_channel(Lower *L, Value *w, const Value *x)
+{
+    Expr *dim[MAX_RANK];
+    for (int i = 0; i < x->rank; i++) dim[i] = i == 1 ? x->dim[1] : ex_int(L->ex, 1);
+    return w ? lower_reshape(L, w, x->rank, dim) : NULL;
+}
+
+/* (1 - momentum) * running + momentum * now */
+static Value *moved(Lower *L, Value *running, Value *now, Expr *momentum)
+{
+    Expr *rest = ex_sub(L->ex, ex_float(L->ex, 1), momentum);
+    if (!running || !now || !rest) return NULL;
+    return lower_cast(L, add(L, AS(L, mul_Tensor, v(running), arg_expr(rest)), AS(L, mul_Tensor, v(lower_cast(L, now, running->dtype)), arg_expr(momentum))), running->dtype);
+}
+
+/* Running statistics after a step: of the mean, and of the variance with n - 1 below. As results of the functional form, or written. */
+static bool move_running(Lower *L, const Value *x, Value *mean, Value *var, Value **moved_mean, Value **moved_var)
+{
+    int m = op_param(L->op, "momentum");
+    Expr *n = ex_int(L->ex, 1), *momentum = m < 0 ? NULL : lower_expr(L, m);
+    for (int i = 0; i < x->rank; i++)
+        if (i != 1) n = ex_mul(L->ex, n, x->dim[i]);
+    if (!momentum || !n) return fail(L->err, E_UNSUPPORTED, "%s in training mode: call model.eval() before exporting", L->op->name);
+    Expr *ratio = ex_make(L->ex, EX_TRUEDIV, ex_make(L->ex, EX_TOFLOAT, n, NULL, NULL), ex_make(L->ex, EX_TOFLOAT, ex_sub(L->ex, n, ex_int(L->ex, 1)), NULL, NULL), NULL);
+    *moved_mean = moved(L, lower_value(L, 3), mean, momentum);
+    *moved_var = moved(L, lower_value(L, 4), ratio ? AS(L, mul_Tensor, v(var), arg_expr(ratio)) : NULL, momentum);
+    return *moved_mean && *moved_var;
+}
+
+/* Batch norm by the mean and variance over all dims but 1; those and 1 / sqrt(var + eps) are results of the native form. In training, running statistics,
+ * where there are any, move towards those of the batch. */
+bool lower_batch_statistics(Lower *L)
+{
+    Value *x, *w = lower_value(L, 1), *b = lower_value(L, 2), *moved_mean = NULL, *moved_var = NULL;
+    int n = 0, returns = L->op->schema->nreturns;
+    int64_t dims[MAX_RANK];
+    TRY(want(L, &x));
+    if (x->rank < 2) return lower_fail(L, 0, "rank %d, expected at least 2", x->rank);
+    for (int i = 0; i < x->rank; i++)
+        if (i != 1) dims[n++] = i;
+    Arg d = arg_ints(L->g, n, dims);
+    Value *wide = dtype_size(x->dtype) == 2 ? lower_cast(L, x, DT_F32) : x;
+    Value *mean = AS(L, mean_dim, v(wide), d), *var = AS(L, var_correction, v(wide), d, arg_int(L->g, 0));
+    Value *scale = AS(L, rsqrt, v(AS(L, add_Tensor, v(var), L->arg[op_param(L->op, "eps")])));
+    if (op_param(L->op, "running_mean") >= 0 && lower_value(L, 3)) TRY(move_running(L, x, mean, var, &moved_mean, &moved_var));
+    DType t = w ? w->dtype : x->dtype; /* of the statistics as PyTorch keeps them, and normalises with them */
+    mean = lower_cast(L, lower_cast(L, mean, t), wide->dtype);
+    scale = lower_cast(L, lower_cast(L, scale, t), wide->dtype);
+    Value *y = mul(L, AS(L, sub_Tensor, v(wide), v(per_channel(L, mean, x))), per_channel(L, scale, x));
+    if (w) y = mul(L, y, per_channel(L, w, x));
+    if (b) y = add(L, y, per_channel(L, b, x));
+    TRY(y && (y = lower_cast(L, y, x->dtype)));
+    if (moved_mean && returns < 5) {
+        L->write[L->nwrites++] = (LowerWrite){3, moved_mean};
+        L->write[L->nwrites++] = (LowerWrite){4, moved_var};
+    }
+    if (returns == 1) return lower_return(L, y);
+    return lower_return_values(L, returns, (Value *[]){y, lower_cast(L, mean, t), lower_cast(L, scale, t), moved_mean, moved_var});
+}

@@ -1,0 +1,311 @@
+/* The nodes of an ONNX graph, one after the other: rows of the op table, local functions, branches and turns of loops.
+ * Contract in onnx_impl.h. */
+#include <stdio.h>
+#include <string.h>
+#include "base/buf.h"
+#include "onnx/read/read_impl.h"
+
+enum { MAX_UNROLLED = 1 << 17 };
+
+static const OnnxRow rows[] = {
+#define ONNX(domain, name, fn, aten) {domain, name, onnx_##fn, OP_##aten},
+#include "onnx/read/ops.def"
+#undef ONNX
+};
+
+const OnnxRow *onnx_find_row(const char *domain, const char *name)
+{
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (!strcmp(rows[i].name, name) && !strcmp(rows[i].domain, domain)) return &rows[i];
+    return NULL;
+}
+
+/* ------------------------------------------------------------------ names */
+
+Cell *scope_get(OnnxImport *im, OnnxScope *s, const char *name)
+{
+    for (; s; s = s->outer) {
+        Cell *c = map_get(&s->names, name);
+        if (c) return c;
+        if (s->capture) return onnx_capture(im, s, name);
+    }
+    return NULL;
+}
+
+bool scope_set(OnnxImport *im, OnnxScope *s, const char *name, Cell *c)
+{
+    if (map_has(&s->names, name)) return fail(im->err, E_FORMAT, "'%.100s' is given a value twice", name);
+    return map_put(&s->names, name, c) || oom(im->err);
+}
+
+int64_t scope_opset(const OnnxScope *s, const char *domain)
+{
+    for (int i = 0; i < s->nopset; i++)
+        if (!strcmp(s->opset[i].domain, domain)) return s->opset[i].version;
+    return 0;
+}
+
+/* ------------------------------------------------------------------ functions */
+
+/* What a node says of the function that it calls. */
+static void function_key(Buf *b, const char *domain, const char *name, const char *overload) { buf_printf(b, "%s\n%s\n%s", domain, name, overload); }
+
+bool onnx_functions(OnnxImport *im)
+{
+    const OnnxModel *m = &im->file->model;
+    for (int i = 0; i < m->nfunction; i++) {
+        const OnnxFunction *f = &m->function[i];
+        Buf b = {0};
+        function_key(&b, f->domain, f->name, f->overload);
+        const char *key = b.failed ? NULL : arena_strndup(im->g->arena, b.data, b.len);
+        buf_free(&b);
+        if (key && map_has(&im->functions, key)) return fail(im->err, E_FORMAT, "two functions '%s' of domain '%s'", f->name, f->domain);
+        if (!key || !map_put(&im->functions, key, (void *)(uintptr_t)f)) return oom(im->err);
+    }
+    return true;
+}
+
+static const OnnxFunction *find_function(const OnnxImport *im, const OnnxNode *n)
+{
+    Buf b = {0};
+    if (!im->functions.count) return NULL;
+    function_key(&b, n->domain, n->op, n->overload);
+    const OnnxFunction *f = b.failed ? NULL : map_get(&im->functions, b.data);
+    buf_free(&b);
+    return f;
+}
+
+/* Turns of loops and calls of functions make nodes without end out of a small file. */
+static bool made_nodes(OnnxImport *im, int n)
+{
+    im->unrolled += n;
+    return im->unrolled <= MAX_UNROLLED || fail(im->err, E_LIMIT, "functions and turns of loops make more than %d nodes", MAX_UNROLLED);
+}
+
+static bool call_function(OnnxOp *o, const OnnxFunction *f)
+{
+    OnnxImport *im = o->im;
+    if (o->node->ninput > f->ninput)
+        return fail(im->err, E_FORMAT, "function '%s' takes %d inputs, %d are given", f->name, f->ninput, o->node->ninput);
+    if (o->node->noutput > f->noutput)
+        return fail(im->err, E_FORMAT, "function '%s' gives %d results, %d are named", f->name, f->noutput, o->node->noutput);
+    OnnxFrame frame = {o->scope, o->node, f};
+    OnnxScope s = {.frame = &frame, .opset = f->opset, .nopset = f->nopset, .depth = o->scope->depth + 1};
+    bool ok = s.depth <= ONNX_MAX_DEPTH || fail(im->err, E_LIMIT, "functions and subgraphs nested deeper than %d (do they call each other?)", ONNX_MAX_DEPTH);
+    ok = ok && made_nodes(im, f->nnode);
+    for (int i = 0; ok && i < o->node->ninput; i++)
+        if (o->in[i]) ok = scope_set(im, &s, f->input[i], o->in[i]);
+    ok = ok && (onnx_nodes(im, &s, f->node, f->nnode) || within(im->err, "function '%s'", f->name));
+    for (int i = 0; ok && i < o->node->noutput; i++) {
+        Cell *c = scope_get(im, &s, f->output[i]);
+        if (c) o->out[i] = c;
+        else if (*o->node->output[i]) ok = fail(im->err, E_FORMAT, "function '%s' never computes its result '%s'", f->name, f->output[i]);
+    }
+    map_free(&s.names);
+    return ok;
+}
+
+/* ------------------------------------------------------------------ subgraphs */
+
+bool onnx_constants(OnnxImport *im, OnnxScope *s, const OnnxGraph *body)
+{
+    for (int i = 0; i < body->ninit; i++) {
+        Cell *c = cell_of_tensor(im, body->init[i].name, &body->init[i], false);
+        TRY(c && scope_set(im, s, body->init[i].name, c));
+    }
+    return body->nsparse == 0 || fail(im->err, E_UNSUPPORTED, "a sparse initializer '%.100s'", body->sparse[0].values.name);
+}
+
+bool onnx_branch(OnnxOp *o, const OnnxGraph *body, int nin, Cell *const *in, int nout, Cell **out)
+{
+    OnnxImport *im = o->im;
+    OnnxScope s = {.outer = o->scope, .frame = o->scope->frame, .opset = o->scope->opset, .nopset = o->scope->nopset, .depth = o->scope->depth + 1};
+    if (s.depth > ONNX_MAX_DEPTH) return fail(im->err, E_LIMIT, "functions and subgraphs nested deeper than %d", ONNX_MAX_DEPTH);
+    if (body->ninput != nin) return fail(im->err, E_FORMAT, "the body takes %d inputs, the node gives %d", body->ninput, nin);
+    if (body->noutput != nout) return fail(im->err, E_FORMAT, "the body gives %d results, the node expects %d", body->noutput, nout);
+    TRY(made_nodes(im, body->nnode));
+    bool ok = onnx_constants(im, &s, body);
+    for (int i = 0; ok && i < nin; i++) ok = scope_set(im, &s, body->input[i].name, in[i]);
+    ok = ok && onnx_nodes(im, &s, body->node, body->nnode);
+    for (int i = 0; ok && i < nout; i++) {
+        out[i] = scope_get(im, &s, body->output[i].name);
+        if (!out[i]) ok = fail(im->err, E_FORMAT, "the body never computes its result '%.100s'", body->output[i].name);
+    }
+    map_free(&s.names);
+    return ok;
+}
+
+/* ------------------------------------------------------------------ one node */
+
+static bool read_inputs(OnnxOp *o)
+{
+    const OnnxNode *n = o->node;
+    for (int i = 0; i < n->ninput; i++) {
+        if (!*n->input[i]) continue;
+        o->in[i] = scope_get(o->im, o->scope, n->input[i]);
+        if (!o->in[i]) return o->im->err->code == E_OK ? fail(o->im->err, E_FORMAT, "input %d '%.100s' is not computed before this node", i, n->input[i]) : false;
+    }
+    return true;
+}
+
+/* The values that this node made are called as the file calls them. */
+static bool name_results(OnnxOp *o, int mark)
+{
+    for (int k = 0; k < o->node->noutput; k++) {
+        const char *name = o->node->output[k];
+        Cell *c = o->out[k];
+        if (!*name) continue;
+        if (!c) return fail(o->im->err, E_UNSUPPORTED, "output %d '%.100s' is not computed", k, name);
+        if (c->v && c->v->id >= mark && c->v->kind == V_NODE && !strcmp(c->name, name)) {
+            const char *plain = plain_name(o->im, name);
+            const Value *other = graph_find_value(o->g, plain);
+            if (!other || other->id >= mark) TRY(graph_rename(o->g, c->v, plain, o->im->err));
+        }
+        TRY(scope_set(o->im, o->scope, name, c));
+    }
+    return true;
+}
+
+static bool run_row(OnnxOp *o)
+{
+    bool taken;
+    o->opset = scope_opset(o->scope, o->node->domain);
+    if (!o->opset) return fail(o->im->err, E_FORMAT, "domain '%s' is not among the model's opset imports", *o->node->domain ? o->node->domain : "ai.onnx");
+    TRY(onnx_fold(o, &taken));
+    return taken || o->row->fn(o) || (o->im->err->code == E_OK ? fail(o->im->err, E_UNSUPPORTED, "%s with these inputs", o->node->op) : false);
+}
+
+static bool import_node(OnnxImport *im, OnnxScope *s, const OnnxNode *node)
+{
+    OnnxOp o = {.im = im, .g = im->g, .ex = im->g->ex, .scope = s, .node = node, .row = onnx_find_row(node->domain, node->op)};
+    const OnnxFunction *f = find_function(im, node);
+    if (!f && !o.row) return fail(im->err, E_UNSUPPORTED, "there is no such op");
+    o.in = arena_array(im->g->arena, Cell *, node->ninput + 1);
+    o.out = arena_array(im->g->arena, Cell *, node->noutput + 1);
+    if (!o.in || !o.out) return oom(im->err);
+    const char *label = node->noutput && *node->output[0] ? node->output[0] : *node->name ? node->name : node->op;
+    o.L = (Lower){.g = im->g, .ex = im->g->ex, .op = op_get(f || o.row->aten == OP_NONE ? OP_reshape : o.row->aten), .name = plain_name(im, label), .err = im->err};
+    int mark = im->g->next_id;
+    return read_inputs(&o) && (f ? call_function(&o, f) : run_row(&o)) && name_results(&o, mark);
+}
+
+/* Nodes must stand in the order of use; some tools (ONNX Runtime's float16 converter) append theirs all the same, and ONNX Runtime sorts. */
+typedef struct Order {
+    Map made;             /* name -> &node that makes it */
+    const OnnxNode *node;
+    unsigned char *state; /* of each node: 0, DOING, DONE */
+    int *stack, *order, n;
+} Order;
+enum { DOING = 1, DONE = 2 };
+
+/* A node that makes something that n (or a body in it) reads and that is not done yet; -1: none. */
+static int waits_for(const Order *r, const OnnxNode *n)
+{
+    for (int i = 0; i < n->ninput; i++) {
+        const OnnxNode *from = map_get(&r->made, n->input[i]);
+        if (from && r->state[from - r->node] == 0) return (int)(from - r->node);
+    }
+    for (int k = 0; k < n->nattr; k++)
+        for (int j = 0; n->attr[k].g && j < n->attr[k].n; j++)
+            for (int i = 0; i < n->attr[k].g[j].nnode; i++) {
+                int at = waits_for(r, &n->attr[k].g[j].node[i]);
+                if (at >= 0) return at;
+            }
+    return -1;
+}
+
+static void put_in_order(Order *r, int first)
+{
+    int depth = 0;
+    r->stack[depth++] = first;
+    r->state[first] = DOING;
+    while (depth) {
+        int top = r->stack[depth - 1], next = waits_for(r, &r->node[top]);
+        if (next >= 0) {
+            r->state[next] = DOING; /* one that is reached again belongs to a cycle: its first use then fails */
+            r->stack[depth++] = next;
+            continue;
+        }
+        r->state[top] = DONE;
+        r->order[r->n++] = top;
+        depth--;
+    }
+}
+
+/* *order NULL: they stand in order. */
+static bool sort_nodes(OnnxImport *im, const OnnxNode *node, int n, int **order)
+{
+    Order r = {.node = node, .state = arena_array(im->g->arena, unsigned char, n + 1)};
+    bool sorted = true, ok = r.state != NULL;
+    *order = NULL;
+    for (int i = 0; ok && i < n; i++)
+        for (int k = 0; ok && k < node[i].noutput; k++) ok = !*node[i].output[k] || map_put(&r.made, node[i].output[k], (void *)(uintptr_t)&node[i]);
+    for (int i = 0; ok && sorted && i < n; i++) {
+        sorted = waits_for(&r, &node[i]) < 0;
+        r.state[i] = DONE;
+    }
+    if (ok && !sorted) {
+        memset(r.state, 0, (size_t)n);
+        ok = (r.stack = arena_array(im->g->arena, int, n + 1)) && (r.order = arena_array(im->g->arena, int, n + 1));
+        for (int i = 0; ok && i < n; i++)
+            if (!r.state[i]) put_in_order(&r, i);
+        *order = r.order;
+    }
+    map_free(&r.made);
+    return ok || oom(im->err);
+}
+
+bool onnx_nodes(OnnxImport *im, OnnxScope *s, const OnnxNode *node, int n)
+{
+    int *order;
+    TRY(sort_nodes(im, node, n, &order));
+    for (int k = 0; k < n; k++) {
+        int i = order ? order[k] : k;
+        if (import_node(im, s, &node[i])) continue;
+        char number[32];
+        snprintf(number, sizeof number, "#%d", i);
+        const char *label = *node[i].name ? node[i].name : node[i].noutput && *node[i].output[0] ? node[i].output[0] : number;
+        return within(im->err, "node '%.100s' (%s%s%s)", label, node[i].domain, *node[i].domain ? "." : "", node[i].op);
+    }
+    return true;
+}
+
+/* ------------------------------------------------------------------ what is missing */
+
+typedef struct Missing {
+    OnnxImport *im;
+    Buf text;
+    Map count; /* "domain.op" -> &turn */
+    int kinds;
+} Missing;
+
+static bool look(Missing *m, const OnnxNode *node, int n);
+
+static bool look_graph(Missing *m, const OnnxGraph *g) { return look(m, g->node, g->nnode); }
+
+static bool look(Missing *m, const OnnxNode *node, int n)
+{
+    for (int i = 0; i < n; i++) {
+        for (int k = 0; k < node[i].nattr; k++)
+            for (int j = 0; node[i].attr[k].g && j < node[i].attr[k].n; j++) TRY(look_graph(m, &node[i].attr[k].g[j]));
+        if (onnx_find_row(node[i].domain, node[i].op) || find_function(m->im, &node[i])) continue;
+        char *key = arena_printf(m->im->g->arena, "%s%s%s", node[i].domain, *node[i].domain ? "." : "", node[i].op);
+        if (!key) return oom(m->im->err);
+        if (map_has(&m->count, key)) continue;
+        if (!map_put(&m->count, key, m)) return oom(m->im->err);
+        if (m->kinds++ < 20) buf_printf(&m->text, "%s%s (node '%.60s')", m->kinds > 1 ? ", " : "", key, *node[i].name ? node[i].name : node[i].noutput ? node[i].output[0] : "");
+    }
+    return true;
+}
+
+bool onnx_missing(OnnxImport *im)
+{
+    Missing m = {.im = im};
+    const OnnxModel *model = &im->file->model;
+    bool ok = look_graph(&m, model->graph);
+    for (int i = 0; ok && i < model->nfunction; i++) ok = look(&m, model->function[i].node, model->function[i].nnode);
+    if (ok && m.kinds) ok = fail(im->err, E_UNSUPPORTED, "%d op%s not known: %s%s", m.kinds, m.kinds == 1 ? " is" : "s are", m.text.data, m.kinds > 20 ? " ..." : "");
+    buf_free(&m.text);
+    map_free(&m.count);
+    return ok;
+}

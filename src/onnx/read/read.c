@@ -1,0 +1,254 @@
+/* The model around the nodes: opset imports, inputs and their symbols, initializers, outputs. Contract in onnx.h. */
+#include "onnx/read/read.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/number.h"
+#include "onnx/read/read_impl.h"
+
+enum { MIN_OPSET = 1, MAX_OPSET = 28, MAX_IMPORTS = 256 };
+
+static bool check_opsets(OnnxImport *im)
+{
+    const OnnxModel *m = &im->file->model;
+    if (m->nopset > MAX_IMPORTS) return fail(im->err, E_LIMIT, "opset_import: %d domains, at most %d are possible", m->nopset, MAX_IMPORTS);
+    for (int i = 0; i < m->nopset; i++) {
+        for (int k = 0; k < i; k++)
+            if (!strcmp(m->opset[i].domain, m->opset[k].domain))
+                return fail(im->err, E_FORMAT, "opset_import: domain '%s' is imported twice (versions %lld and %lld)", *m->opset[i].domain ? m->opset[i].domain : "ai.onnx",
+                            (long long)m->opset[k].version, (long long)m->opset[i].version);
+        if (*m->opset[i].domain) continue;
+        im->source->opset = m->opset[i].version;
+        if (m->opset[i].version < 1) return fail(im->err, E_FORMAT, "opset_import: version %lld", (long long)m->opset[i].version);
+        if (m->opset[i].version < MIN_OPSET || m->opset[i].version > MAX_OPSET)
+            return fail(im->err, E_UNSUPPORTED, "opset %lld: versions %d to %d are known", (long long)m->opset[i].version, MIN_OPSET, MAX_OPSET);
+    }
+    return true;
+}
+
+/* ------------------------------------------------------------------ inputs */
+
+/* dim_param: a name ("batch_size"), or an expression as torch.onnx writes it ("2*s0"), whose symbols are other parameters. */
+static Expr *param_size(OnnxImport *im, const char *param)
+{
+    Expr *e = map_get(&im->symbols, param);
+    if (e) return e;
+    bool plain = true;
+    for (const char *c = param; *c; c++) plain = plain && (is_alnum(*c) || *c == '_');
+    Err ignored = {0};
+    if (!plain && strpbrk(param, "*+/(")) e = ex_parse(im->g->ex, param, NULL, NULL, &ignored);
+    if (e && (e->is_float || e->is_bool)) e = NULL;
+    if (!e) {
+        char *name = arena_strdup(im->g->arena, param);
+        for (char *c = name; c && *c; c++)
+            if (!is_alnum(*c)) *c = '_';
+        if (name && !is_alpha(*name) && *name != '_') name = arena_printf(im->g->arena, "d_%s", name);
+        while (name && !plain && expr_find_symbol(im->g->ex, name)) name = arena_printf(im->g->arena, "%s_", name); /* "a.b" beside "a_b" */
+        if (!name) return NULL;
+        e = ex_symbol(im->g->ex, name);
+    }
+    return e && map_put(&im->symbols, param, e) ? e : NULL;
+}
+
+static bool read_dims(OnnxImport *im, const OnnxValueInfo *info, Expr **dim)
+{
+    const OnnxTypeProto *t = &info->type;
+    for (int i = 0; i < t->rank; i++) {
+        if (t->dim[i].known) {
+            if (t->dim[i].value < 0) return fail(im->err, E_FORMAT, "axis %d has size %lld", i, (long long)t->dim[i].value);
+            dim[i] = ex_int(im->g->ex, t->dim[i].value);
+        } else if (*t->dim[i].param) dim[i] = param_size(im, t->dim[i].param);
+        else dim[i] = ex_symbol(im->g->ex, arena_printf(im->g->arena, "%s_%d", plain_name(im, info->name), i));
+        if (!dim[i]) return oom(im->err);
+    }
+    return true;
+}
+
+/* From 0 on; within the range that our own writer noted, if it did. */
+static void known_range(const OnnxModel *m, const char *symbol, int64_t *lo, int64_t *hi)
+{
+    size_t prefix = strlen(ONNX_RANGE_KEY);
+    *lo = 0;
+    *hi = INT64_MAX;
+    for (int i = 0; i < m->nmetadata; i++) {
+        const OnnxPair *p = &m->metadata[i];
+        if (strncmp(p->key, ONNX_RANGE_KEY, prefix) || strcmp(p->key + prefix, symbol)) continue;
+        const char *end;
+        long long from = parse_int(p->value, &end);
+        if (end == p->value || strncmp(end, "..", 2) || from < 0) return;
+        const char *last = end + 2;
+        long long to = *last ? parse_int(last, &end) : INT64_MAX;
+        if ((*last && (end == last || *end)) || to < from) return;
+        *lo = from;
+        *hi = to;
+        return;
+    }
+}
+
+static void bind_symbols(const OnnxModel *model, Graph *g)
+{
+    for (int k = 0; k < g->ninput; k++)
+        for (int d = 0; d < g->input[k]->rank; d++) {
+            Symbol *s = g->input[k]->dim[d]->kind == EX_SYM ? expr_symbol(g->ex, (int)g->input[k]->dim[d]->i) : NULL;
+            if (!s || s->source != SYM_FREE) continue;
+            s->source = SYM_INPUT;
+            s->value = g->input[k];
+            s->dim = d;
+        }
+    for (int i = 0; i < expr_symbol_count(g->ex); i++) {
+        Symbol *s = expr_symbol(g->ex, i);
+        for (int k = 0; k < g->ninput && s->source == SYM_FREE; k++) /* only inside expressions: 14*s1 is solved */
+            for (int d = 0; d < g->input[k]->rank && s->source == SYM_FREE; d++)
+                if (ex_mentions(g->input[k]->dim[d], s->expr)) {
+                    s->source = SYM_INPUT;
+                    s->value = g->input[k];
+                    s->dim = d;
+                }
+        if (s->source != SYM_INPUT) continue;
+        int64_t lo, hi;
+        known_range(model, s->name, &lo, &hi);
+        expr_set_range(g->ex, i, lo, hi);
+    }
+}
+
+static const Tensor *fixed_value(const OnnxImport *im, const char *name)
+{
+    for (int i = 0; im->fixed && i < im->fixed->n; i++)
+        if (!strcmp(im->fixed->name[i], name)) return &im->fixed->value[i];
+    return NULL;
+}
+
+/* The caller's tensor, copied: it is a constant of the model from now on. */
+static bool fix_input(OnnxImport *im, OnnxScope *s, const OnnxValueInfo *info, const Tensor *given)
+{
+    OnnxTensor *t = arena_new(im->g->arena, OnnxTensor);
+    DType want = dtype_from_onnx(info->type.elem);
+    void *bytes = arena_alloc(im->g->arena, (size_t)tensor_numel(given) + 1, want == DT_NONE ? 1 : dtype_size(want));
+    if (!t || !bytes) return oom(im->err);
+    if (want == DT_NONE) return fail(im->err, E_UNSUPPORTED, "input '%.100s' is no tensor of numbers", info->name);
+    t->name = info->name;
+    t->t = tensor_of(want, given->rank, given->shape, bytes);
+    tensor_copy(&t->t, given);
+    for (int64_t i = 0, n = given->dtype == want ? 0 : tensor_numel(given); i < n; i++)
+        if (tensor_get(&t->t, i) != tensor_get(given, i))
+            return fail(im->err, E_USAGE, "input '%.100s' is fixed to %g, which is no %s", info->name, tensor_get(given, i), dtype_name(want));
+    Cell *c = cell_of_tensor(im, info->name, t, false);
+    return c && scope_set(im, s, info->name, c);
+}
+
+static bool add_input(OnnxImport *im, OnnxScope *s, const OnnxValueInfo *info)
+{
+    const OnnxTypeProto *t = &info->type;
+    const Tensor *given = fixed_value(im, info->name);
+    Expr *dim[MAX_RANK];
+    if (given) return fix_input(im, s, info, given);
+    if (t->kind != ONNX_TENSOR) return fail(im->err, E_UNSUPPORTED, "a sequence, map or optional; what it holds must be known when loading");
+    DType dtype = dtype_from_onnx(t->elem);
+    if (t->elem == ONNX_STRING) return fail(im->err, E_UNSUPPORTED, "a tensor of strings, which must be known when loading (an initializer)");
+    if (dtype == DT_NONE) return fail(im->err, E_UNSUPPORTED, "dtype %s", onnx_type_name(t->elem));
+    if (!t->has_shape) return fail(im->err, E_UNSUPPORTED, "its rank is not declared; write the shape into the model (axes may stay symbols)");
+    TRY(read_dims(im, info, dim));
+    Value *v = graph_add_input(im->g, plain_name(im, info->name), dtype, t->rank, dim);
+    if (!v) return oom(im->err);
+    if (strcmp(v->name, info->name)) v->label = arena_strdup(im->g->arena, info->name);
+    Cell *c = cell_of_value(im, info->name, v);
+    return c && scope_set(im, s, info->name, c);
+}
+
+static bool add_inputs(OnnxImport *im, OnnxScope *s, const OnnxGraph *g)
+{
+    for (int i = 0; i < g->ninit; i++) {
+        if (fixed_value(im, g->init[i].name)) continue;
+        Cell *c = cell_of_tensor(im, g->init[i].name, &g->init[i], dtype_is_float(g->init[i].t.dtype) && tensor_numel(&g->init[i].t) > 1);
+        TRY(c && scope_set(im, s, g->init[i].name, c));
+    }
+    if (g->nsparse) return fail(im->err, E_UNSUPPORTED, "sparse initializer '%.100s'; write it dense", g->sparse[0].values.name);
+    for (int i = 0; i < g->ninput; i++) {
+        const Cell *same = scope_get(im, s, g->input[i].name);
+        if (!*g->input[i].name) return fail(im->err, E_FORMAT, "input %d has no name", i);
+        if (same && !same->data) return fail(im->err, E_FORMAT, "two inputs '%.100s'", g->input[i].name);
+        if (same) { /* with a default */
+            im->source->ignored[im->source->nignored++] =
+                arena_printf(im->g->arena, "input '%s' (has a default value in the file, which is used; --fix gives another)", g->input[i].name);
+            continue;
+        }
+        TRY(add_input(im, s, &g->input[i]) || within(im->err, "input '%.100s'", g->input[i].name));
+    }
+    for (int i = 0; im->fixed && i < im->fixed->n; i++)
+        if (!scope_get(im, s, im->fixed->name[i])) return fail(im->err, E_USAGE, "there is no input '%.100s' to fix", im->fixed->name[i]);
+    bind_symbols(&im->file->model, im->g);
+    return true;
+}
+
+/* ------------------------------------------------------------------ outputs */
+
+/* A sequence NAME of n tensors is the outputs NAME_0 ... */
+static bool add_sequence(OnnxImport *im, const char *name, const Cell *c)
+{
+    for (int i = 0; i < c->nlist; i++) {
+        char *part = arena_printf(im->g->arena, "%s_%d", name, i);
+        Value *v = cell_value(im, c->list[i]);
+        if (!v) return within(im->err, "output '%.100s'", name);
+        if (!part) return oom(im->err);
+        TRY(graph_add_output(im->g, part, v, im->err));
+    }
+    return true;
+}
+
+static bool add_outputs(OnnxImport *im, OnnxScope *s, const OnnxGraph *g)
+{
+    for (int i = 0; i < g->noutput; i++) {
+        Cell *c = scope_get(im, s, g->output[i].name);
+        if (!c) return fail(im->err, E_FORMAT, "output '%.100s' is never computed", g->output[i].name);
+        if (c->is_list) {
+            TRY(add_sequence(im, g->output[i].name, c));
+            continue;
+        }
+        Value *v = cell_value(im, c);
+        const char *name = arena_strdup(im->g->arena, g->output[i].name);
+        if (!v) return within(im->err, "output '%.100s'", g->output[i].name);
+        if (!name) return oom(im->err);
+        DType declared = g->output[i].type.kind == ONNX_TENSOR ? dtype_from_onnx(g->output[i].type.elem) : DT_NONE;
+        if (declared != DT_NONE && declared != v->dtype)
+            return fail(im->err, E_FORMAT, "output '%.100s' is declared %s, but the nodes compute %s", name, dtype_name(declared), dtype_name(v->dtype));
+        TRY(graph_add_output(im->g, name, v, im->err));
+    }
+    return true;
+}
+
+static bool read_model(OnnxImport *im)
+{
+    const OnnxModel *m = &im->file->model;
+    OnnxScope s = {.opset = m->opset, .nopset = m->nopset};
+    if (!m->graph) return fail(im->err, E_FORMAT, "the model has no graph");
+    im->source->ignored = arena_array(im->g->arena, const char *, m->graph->ninput + 3);
+    im->source->producer = arena_printf(im->g->arena, "%s%s%s", m->producer, *m->producer_version ? " " : "", m->producer_version);
+    for (int i = 0; i < m->nmetadata; i++)
+        if (!strcmp(m->producer, "qkv") && !strcmp(m->metadata[i].key, "torch")) im->source->torch_version = m->metadata[i].value;
+    if (!im->source->ignored || !im->source->producer) return oom(im->err);
+    if (m->has_training) im->source->ignored[im->source->nignored++] = "training_info (training graphs are not read)";
+    if (m->graph->has_quantization) im->source->ignored[im->source->nignored++] = "quantization_annotation (what it says is in QuantizeLinear nodes, if at all)";
+    bool ok = check_opsets(im) && onnx_functions(im) && onnx_missing(im) && add_inputs(im, &s, m->graph) && onnx_nodes(im, &s, m->graph->node, m->graph->nnode) &&
+              add_outputs(im, &s, m->graph);
+    map_free(&s.names);
+    map_free(&im->symbols);
+    map_free(&im->functions);
+    if (!ok) return false;
+    graph_dce(im->g);
+    return graph_check(im->g, im->err);
+}
+
+Source *onnx_import(const char *path, const Fixed *fixed, Err *err)
+{
+    Source *p = source_new(err);
+    if (!p) return NULL;
+    p->onnx = onnx_open(path, err);
+    if (p->onnx) {
+        p->graph = graph_create();
+        OnnxImport im = {.source = p, .file = p->onnx, .g = p->graph, .fixed = fixed, .err = err};
+        if (p->graph ? read_model(&im) : oom(err)) return p;
+    }
+    within(err, "%s", path);
+    source_close(p);
+    return NULL;
+}

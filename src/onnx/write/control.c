@@ -1,0 +1,151 @@
+/* Loops and branches as ONNX's Loop and If. The rows: src/ir/ops_control.def.
+ *
+ * A body is written as a graph inside the node. What it captures it names as the graph around it does: ONNX's bodies see those names. Its
+ * constants stand among the model's initializers.
+ */
+#include "onnx/write/write_impl.h"
+
+/* The writer of a body: what belongs to one graph is its own, names and constants are the file's. */
+static bool open_body(Onnx *o, const Graph *g, Ref *value, bool *written, Onnx *in)
+{
+    int n = g->next_id + 1;
+    *in = *o;
+    in->g = g;
+    in->p = g->ex;
+    in->node = NULL;
+    in->nnode = in->node_cap = in->scope_from = 0;
+    in->info = NULL;
+    in->ninfo = in->info_cap = 0;
+    in->attr = NULL;
+    in->nattr = 0;
+    in->shapes = (Map){0};
+    in->size = NULL;
+    in->size_asked = NULL;
+    in->nsizes = 0;
+    in->solved = NULL;
+    in->ninput = 0;
+    in->value = value;
+    in->written = written;
+    in->asked = arena_array(o->a, bool, n);
+    in->wish = arena_array(o->a, const char *, n);
+    in->input = arena_array(o->a, OnnxValueInfo, g->ninput + 1);
+    return in->asked && in->wish && in->input;
+}
+
+static void close_body(Onnx *o, Onnx *in)
+{
+    map_free(&in->shapes);
+    o->broken = in->broken;
+    o->init = in->init;
+    o->ninit = in->ninit;
+    o->init_cap = in->init_cap;
+    o->taken = in->taken;
+    o->constants = in->constants;
+    o->missing = in->missing;
+    o->nmissing = in->nmissing;
+    o->warnings = in->warnings;
+    o->nwarnings = in->nwarnings;
+    o->notes = in->notes;
+    o->attention_ops = in->attention_ops;
+    o->attention_written_out = in->attention_written_out;
+}
+
+/* Values whose sizes only the body knows: a dtype, no shape; but for numbers, of rank 0. */
+static OnnxValueInfo bare(const char *name, DType t, bool number)
+{
+    return (OnnxValueInfo){.name = name, .type = {.kind = ONNX_TENSOR, .elem = dtype_to_onnx(t), .has_shape = number}};
+}
+
+/* Weights that the graph around the body has, too, stand once. */
+static void share_weights(Onnx *o, const Graph *g, Ref *value, bool *written)
+{
+    for (int i = 0; i < g->nweight; i++)
+        for (int k = 0; k < o->g->nweight; k++) {
+            Value *w = g->weight[i];
+            if (!same_bytes(w->data, o->g->weight[k]->data) || graph_writes(o->g, o->g->weight[k])) continue;
+            value[w->id] = ref(o, o->g->weight[k]);
+            written[w->id] = true;
+            break;
+        }
+}
+
+/* g as a graph whose first `own` inputs are its own and whose others are the values `captured` outside; NULL when it cannot be written. */
+static OnnxGraph *body_of(Onnx *o, const Node *n, const Graph *g, int own, Value *const *captured)
+{
+    Onnx in;
+    OnnxGraph *out = arena_new(o->a, OnnxGraph);
+    OnnxValueInfo *output = arena_array(o->a, OnnxValueInfo, g->noutput + 1);
+    Ref *value = arena_array(o->a, Ref, g->next_id + 1);
+    bool *written = arena_array(o->a, bool, g->next_id + 1), ok = out && output && value && written;
+    for (int i = own; ok && i < g->ninput; i++) value[g->input[i]->id] = ref(o, captured[i - own]);
+    if (ok) share_weights(o, g, value, written);
+    if (!ok || !open_body(o, g, value, written, &in)) { /* in begins with what was written up to here */
+        out_of_memory(o);
+        return NULL;
+    }
+    for (int i = 0; i < g->ninput; i++) {
+        Value *v = g->input[i];
+        if (i < own) in.input[in.ninput++] = bare(fresh(&in, v->name), v->dtype, !v->rank);
+        if (i < own) value[v->id] = (Ref){in.input[i].name, v->dtype};
+        written[v->id] = true;
+    }
+    write_nodes(&in);
+    for (int i = 0; i < g->noutput && !in.broken; i++) {
+        in.scope = n->name;
+        in.scope_from = in.nnode;
+        Ref y = ref(&in, g->output[i].value);
+        y = NODE(&in, "Identity", y.t, y); /* a result is the body's own, and no two are one */
+        output[i] = bare(y.name, y.t, !g->output[i].value->rank);
+    }
+    *out = (OnnxGraph){.name = n->name, .doc = "", .node = in.node, .nnode = in.nnode, .input = in.input, .ninput = in.ninput, .output = output, .noutput = g->noutput};
+    bool refused = in.refused;
+    close_body(o, &in);
+    if (refused) refuse(o, "%s", in.why);
+    return o->broken ? NULL : out;
+}
+
+enum { MAX_RESULTS = 16 };
+
+static bool few(Onnx *o, const Node *n)
+{
+    if (n->nout > MAX_RESULTS) refuse(o, "%d results: at most %d are written", n->nout, MAX_RESULTS);
+    return n->nout <= MAX_RESULTS;
+}
+
+static void give_all(Onnx *o, const Node *n, const char *op, int nin, const Ref *in)
+{
+    DType t[MAX_RESULTS];
+    Ref out[MAX_RESULTS];
+    for (int k = 0; k < n->nout; k++) t[k] = n->out[k]->dtype;
+    nodes_of(o, op, n->nout, t, out, nin, in);
+    for (int k = 0; k < n->nout; k++) give(o, n, k, out[k]);
+}
+
+/* Loop(limit, condition, carried ...) */
+void out_loop(Onnx *o, const Node *n, const char *text)
+{
+    (void)text;
+    const Arg *carried = &n->arg[1];
+    Ref in[2 + MAX_RESULTS] = {{"", DT_I64}, {"", DT_BOOL}};
+    if (!few(o, n)) return;
+    if (n->arg[4].kind == ARG_EXPR) in[0] = size_scalar(o, n->arg[4].e, DT_I64);
+    if (n->arg[0].kind == ARG_VALUE) in[1] = ref(o, n->arg[0].v);
+    for (int i = 0; i < carried->n; i++) in[2 + i] = ref(o, carried->vs[i]);
+    OnnxGraph *body = body_of(o, n, n->arg[3].g, 2 + carried->n, n->arg[2].vs);
+    if (!body || o->refused) return;
+    attr_graph(o, "body", body);
+    give_all(o, n, "Loop", 2 + carried->n, in);
+}
+
+/* If(condition) */
+void out_branch(Onnx *o, const Node *n, const char *text)
+{
+    (void)text;
+    if (!few(o, n)) return;
+    Ref cond = ref(o, n->arg[0].v);
+    OnnxGraph *yes = body_of(o, n, n->arg[2].g, 0, n->arg[1].vs), *no = yes ? body_of(o, n, n->arg[3].g, 0, n->arg[1].vs + n->arg[2].g->ninput) : NULL;
+    if (!no || o->refused) return;
+    attr_graph(o, "then_branch", yes);
+    attr_graph(o, "else_branch", no);
+    give_all(o, n, "If", 1, &cond);
+}

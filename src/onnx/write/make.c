@@ -1,0 +1,186 @@
+/* Casts, creation, triangles and random numbers in ONNX's words.
+ *
+ *     aten.arange.start_step(0, s0, 2)   ->  Mul(Range(0, count, 1), 2)        count: the size of the result
+ */
+#include <math.h>
+#include <string.h>
+#include "onnx/write/write_impl.h"
+
+static bool is_float8(DType t) { return dtype_is_float(t) && dtype_bits(t) == 8 && t != DT_F8E8M0; }
+
+void out_to_copy(Onnx *o, const Node *n, const char *text)
+{
+    (void)text;
+    Ref x = arg_ref(o, n, 0);
+    DType t = n->out[0]->dtype;
+    if (dtype_is_complex(t) != dtype_is_complex(x.t)) refuse(o, "ONNX has no numbers of %s", dtype_name(dtype_is_complex(t) ? t : x.t));
+    else if (t == DT_BOOL && dtype_is_float(x.t)) give(o, n, 0, negated(o, NODE(o, "Equal", DT_BOOL, x, like(o, x, 0)))); /* NaN is true */
+    else if (dtype_is_float(x.t) && (t == DT_I8 || t == DT_U8 || t == DT_I16)) give(o, n, 0, cast(o, cast(o, x, DT_I32), t)); /* wraps */
+    else if (is_float8(t) && t != DT_F8E4M3 && o->opt.opset >= 19) { /* too large is infinite or NaN, as PyTorch has it */
+        attr_int(o, "to", dtype_to_onnx(t));
+        attr_int(o, "saturate", 0);
+        give(o, n, 0, NODE(o, "Cast", t, x));
+    } else give(o, n, 0, cast(o, x, t));
+}
+
+/* Opset 13: to 8 bits of float32; 19: float8, float16; 21: 16 and 4 bits, blocks; 23: float4; 25: 2 bits */
+static bool quantized_since(Onnx *o, DType t, DType scale, int64_t block)
+{
+    int bits = dtype_bits(t), since = 13;
+    if (scale != DT_F32 || (dtype_is_float(t) && bits == 8)) since = 19;
+    if (block || bits == 16 || bits == 4) since = 21;
+    if (t == DT_F4E2M1) since = 23;
+    if (bits == 2) since = 25;
+    if (o->opt.opset >= since) return true;
+    refuse(o, "%s with a scale of %s%s is quantized from opset %d on", dtype_name(t), dtype_name(scale), block ? " a block" : "", since);
+    return false;
+}
+
+void out_quantize_linear(Onnx *o, const Node *n, const char *text)
+{
+    (void)text;
+    DType t = n->out[0]->dtype;
+    Ref x = arg_ref(o, n, 0), scale = arg_ref(o, n, 1), zero = arg_ref(o, n, 2);
+    int64_t block = arg_i(o, n, 5, 0);
+    if (!quantized_since(o, t, scale.t, block)) return;
+    if (given(n, 7) && o->opt.opset < 23) {
+        refuse(o, "the precision of the quotient is given from opset 23 on");
+        return;
+    }
+    if (!*zero.name && t != DT_U8 && o->opt.opset < 21) {
+        refuse(o, "%s without a zero point is quantized from opset 21 on", dtype_name(t));
+        return;
+    }
+    attr_int(o, "axis", arg_i(o, n, 4, 1));
+    if (block) attr_int(o, "block_size", block);
+    if (!arg_b(n, 6)) attr_int(o, "saturate", 0);
+    if (!*zero.name && t != DT_U8) attr_int(o, "output_dtype", dtype_to_onnx(t));
+    if (given(n, 7)) attr_int(o, "precision", dtype_to_onnx(n->arg[7].dtype));
+    give(o, n, 0, NODE(o, "QuantizeLinear", t, x, scale, zero));
+}
+
+void out_dequantize_linear(Onnx *o, const Node *n, const char *text)
+{
+    (void)text;
+    DType t = n->out[0]->dtype;
+    Ref x = arg_ref(o, n, 0), scale = arg_ref(o, n, 1), zero = arg_ref(o, n, 2);
+    int64_t block = arg_i(o, n, 4, 0);
+    if (!quantized_since(o, x.t == DT_I32 ? DT_I8 : x.t, scale.t, block)) return;
+    bool says = t != scale.t && o->opt.opset >= 23;
+    attr_int(o, "axis", arg_i(o, n, 3, 1));
+    if (block) attr_int(o, "block_size", block);
+    if (says) attr_int(o, "output_dtype", dtype_to_onnx(t));
+    Ref y = NODE(o, "DequantizeLinear", says ? t : scale.t, x, scale, zero);
+    give(o, n, 0, cast(o, y, t));
+}
+
+static Ref filled(Onnx *o, Ref value, const Value *v)
+{
+    return v->rank ? NODE(o, "Expand", value.t, value, shape_of(o, v->rank, v->dim)) : value;
+}
+
+void out_full(Onnx *o, const Node *n, const char *text)
+{
+    (void)text;
+    const Value *v = n->out[0];
+    Expr *x = arg_e(n, 1);
+    if (dtype_is_complex(v->dtype)) refuse(o, "ONNX has no numbers of %s", dtype_name(v->dtype));
+    else if (x && !ex_is_const(x) && v->rank == 1 && ex_equals_int(v->dim[0], 1)) give(o, n, 0, cast(o, size_of(o, x), v->dtype));
+    else give(o, n, 0, filled(o, operand(o, n, 1, v->dtype), v));
+}
+
+/* start + i * step, in double or in int64 as PyTorch does, then in the dtype that is asked for. */
+void out_arange(Onnx *o, const Node *n, const char *text)
+{
+    (void)text;
+    const Value *v = n->out[0];
+    const Expr *start = arg_e(n, 0), *step = arg_e(n, 2);
+    DType t = dtype_is_float(v->dtype) ? DT_F64 : DT_I64;
+    Expr *end = arg_e(n, 1);
+    bool plain = t == DT_I64 && end && !end->is_float && start && ex_equals_int(start, 0) && step && ex_equals_int(step, 1);
+    Ref i = cast(o, positions(o, size_of(o, plain ? end : v->dim[0])), t);
+    if (step && !(ex_is_const(step) && ex_equals_int(step, 1))) i = NODE(o, "Mul", t, i, operand(o, n, 2, t));
+    if (start && !(ex_is_const(start) && ex_equals_int(start, 0))) i = NODE(o, "Add", t, i, operand(o, n, 0, t));
+    give(o, n, 0, cast(o, i, v->dtype));
+}
+
+/* From both ends to the middle, as PyTorch does. */
+void out_linspace(Onnx *o, const Node *n, const char *text)
+{
+    (void)text;
+    const Value *v = n->out[0];
+    int64_t steps = arg_i(o, n, 2, 0);
+    DType t = dtype_is_float(v->dtype) ? DT_F64 : DT_I64;
+    if (steps == 1 || t == DT_I64) {
+        if (steps != 1) refuse(o, "of integers");
+        give(o, n, 0, filled(o, operand(o, n, 0, v->dtype), v));
+        return;
+    }
+    Ref i = cast(o, positions(o, INTS(o, steps)), t), a = operand(o, n, 0, t), b = operand(o, n, 1, t);
+    Ref step = NODE(o, "Div", t, NODE(o, "Sub", t, b, a), number(o, t, (double)(steps - 1)));
+    Ref up = NODE(o, "Add", t, a, NODE(o, "Mul", t, step, i));
+    Ref down = NODE(o, "Sub", t, b, NODE(o, "Mul", t, step, NODE(o, "Sub", t, number(o, t, (double)(steps - 1)), i)));
+    give(o, n, 0, cast(o, where(o, NODE(o, "Less", DT_BOOL, i, number(o, t, (double)(steps / 2))), up, down), v->dtype));
+}
+
+void out_eye(Onnx *o, const Node *n, const char *text)
+{
+    (void)text;
+    const Value *v = n->out[0];
+    Ref i = unsqueeze(o, positions(o, size_of(o, v->dim[0])), 1), j = unsqueeze(o, positions(o, size_of(o, v->dim[1])), 0);
+    give(o, n, 0, cast(o, NODE(o, "Equal", DT_BOOL, i, j), v->dtype));
+}
+
+/* The constant list of places in a triangle: rows, then columns. */
+void out_tri_indices(Onnx *o, const Node *n, const char *text)
+{
+    int64_t rows = arg_i(o, n, 0, 0), cols = arg_i(o, n, 1, 0), offset = arg_i(o, n, 2, 0), count = 0;
+    bool upper = !strcmp(text, "upper");
+    if (o->refused || rows * cols > 1 << 24) {
+        refuse(o, "a list of more than 2^24 places");
+        return;
+    }
+    int64_t *place = arena_array(o->a, int64_t, 2 * rows * cols + 1);
+    for (int pass = 0; place && pass < 2; pass++)
+        for (int64_t i = 0; i < rows; i++)
+            for (int64_t j = 0; j < cols; j++)
+                if (upper ? j - i >= offset : j - i <= offset) place[count++] = pass ? j : i;
+    if (!place) {
+        out_of_memory(o);
+        return;
+    }
+    Tensor t = tensor_of(DT_I64, 2, (int64_t[]){2, count / 2}, place);
+    give(o, n, 0, cast(o, tensor_const(o, &t, "places"), n->out[0]->dtype));
+}
+
+void out_triangle(Onnx *o, const Node *n, const char *text)
+{
+    Ref x = arg_ref(o, n, 0), k = operand(o, n, 1, DT_I64);
+    attr_int(o, "upper", !strcmp(text, "upper"));
+    give(o, n, 0, NODE(o, "Trilu", x.t, x, k));
+}
+
+/* ------------------------------------------------------------------ random numbers */
+
+/* Of the right kind; not PyTorch's. */
+void out_random(Onnx *o, const Node *n, const char *text)
+{
+    const Value *v = n->out[0];
+    if (for_ort(o) && o->opt.opset >= 22) {
+        refuse(o, "ONNX Runtime has random numbers up to opset 21");
+        return;
+    }
+    onnx_note(o, "'%s' (%s): random numbers are the runtime's, not PyTorch's", n->name, n->op->name);
+    Ref base = v->rank ? NODE(o, "Expand", DT_F32, number(o, DT_F32, 0), shape_of(o, v->rank, v->dim)) : number(o, DT_F32, 0);
+    attr_int(o, "dtype", ONNX_FLOAT);
+    Ref r = NODE(o, !strcmp(text, "normal") ? "RandomNormalLike" : "RandomUniformLike", DT_F32, base);
+    if (!strcmp(text, "integers")) {
+        int64_t lo = arg_i(o, n, 0, 0), hi = arg_i(o, n, 1, 1);
+        r = NODE(o, "Mul", DT_F32, r, number(o, DT_F32, (double)(hi - lo)));
+        r = cast(o, NODE(o, "Floor", DT_F32, r), DT_I64);
+        r = NODE(o, "Min", DT_I64, NODE(o, "Add", DT_I64, r, integer(o, lo)), integer(o, hi - 1));
+    } else if (!strcmp(text, "bernoulli")) {
+        r = cast(o, NODE(o, "Less", DT_BOOL, r, number(o, DT_F32, arg_f(o, n, 1, 0.5))), v->dtype);
+    }
+    give(o, n, 0, cast(o, r, v->dtype));
+}

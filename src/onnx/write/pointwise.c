@@ -1,0 +1,456 @@
+/* Pointwise rows in ONNX's words. What ONNX lacks is written out; half types are then worked on in float32, as PyTorch's kernels do.
+ *
+ *     aten.silu(x)   ->  Mul(x, Sigmoid(x))
+ */
+#include <math.h>
+#include <string.h>
+#include "onnx/write/write_impl.h"
+
+/* The first operand in the dtype that compounds are worked in. */
+static Ref wide(Onnx *o, Ref x) { return x.t == DT_F16 || x.t == DT_BF16 ? cast(o, x, DT_F32) : x; }
+static Ref in_wide(Onnx *o, const Node *n, int i) { return wide(o, arg_ref(o, n, i)); }
+
+static Ref un(Onnx *o, const char *op, Ref x) { return NODE(o, op, x.t, x); }
+static Ref bin(Onnx *o, const char *op, Ref a, Ref b) { return NODE(o, op, a.t, a, b); }
+static Ref add(Onnx *o, Ref a, Ref b) { return bin(o, "Add", a, b); }
+static Ref sub(Onnx *o, Ref a, Ref b) { return bin(o, "Sub", a, b); }
+static Ref mul(Onnx *o, Ref a, Ref b) { return bin(o, "Mul", a, b); }
+static Ref quotient(Onnx *o, Ref a, Ref b) { return bin(o, "Div", a, b); }
+static Ref scaled(Onnx *o, Ref a, double f) { return f == 1 ? a : mul(o, a, like(o, a, f)); }
+static Ref compare(Onnx *o, const char *op, Ref a, Ref b) { return NODE(o, op, DT_BOOL, a, b); }
+static Ref is(Onnx *o, Ref a, double v) { return compare(o, "Equal", a, like(o, a, v)); }
+static Ref less(Onnx *o, Ref a, double v) { return compare(o, "Less", a, like(o, a, v)); }
+static Ref both(Onnx *o, Ref a, Ref b) { return compare(o, "And", a, b); }
+static Ref is_nan(Onnx *o, Ref x) { return dtype_is_float(x.t) ? NODE(o, "IsNaN", DT_BOOL, x) : compare(o, "Less", x, x); }
+static Ref truth(Onnx *o, Ref x) { return x.t == DT_BOOL ? x : negated(o, is(o, x, 0)); }
+
+/* ------------------------------------------------------------------ one operand */
+
+void out_unary(Onnx *o, const Node *n, const char *op) { give(o, n, 0, un(o, op, arg_ref(o, n, 0))); }
+
+void out_abs(Onnx *o, const Node *n, const char *text)
+{
+    (void)text;
+    Ref x = arg_ref(o, n, 0);
+    bool folded = o->opt.profile == ONNX_FOR_OPENVINO && dtype_is_int(x.t); /* its constant folding goes wrong on Abs of integers */
+    give(o, n, 0, folded ? bin(o, "Max", x, un(o, "Neg", x)) : un(o, "Abs", x));
+}
+
+/* NaN has the sign 0. */
+void out_sign(Onnx *o, const Node *n, const char *text)
+{
+    (void)text;
+    Ref x = arg_ref(o, n, 0);
+    if (!dtype_is_float(x.t)) give(o, n, 0, un(o, "Sign", x));
+    else give(o, n, 0, sub(o, cast(o, compare(o, "Greater", x, like(o, x, 0)), x.t), cast(o, less(o, x, 0), x.t)));
+}
+
+void out_square(Onnx *o, const Node *n, const char *text)
+{
+    (void)text;
+    Ref x = arg_ref(o, n, 0);
+    give(o, n, 0, mul(o, x, x));
+}
+
+static Ref truncated(Onnx *o, Ref x) { return where(o, less(o, x, 0), un(o, "Ceil", x), un(o, "Floor", x)); }
+
+/* 2 tanh(x/2) / (1 - tanh(x/2)) keeps its digits near 0 */
+static Ref expm1_of(Onnx *o, Ref x)
+{
+    Ref t = un(o, "Tanh", scaled(o, x, 0.5)), near = quotient(o, scaled(o, t, 2), sub(o, like(o, x, 1), t));
+    return where(o, less(o, un(o, "Abs", x), 1), near, sub(o, un(o, "Exp", x), like(o, x, 1)));
+}
+
+/* log(u) x / (u - 1) with u = 1 + x, as rounded */
+static Ref log1p_of(Onnx *o, Ref x)
+{
+    Ref u = add(o, x, like(o, x, 1)), d = sub(o, u, like(o, x, 1)), log = un(o, "Log", u);
+    Ref near = where(o, is(o, d, 0), x, quotient(o, mul(o, log, x), d));
+    return where(o, less(o, un(o, "Abs", x), 0.5), near, log);
+}
+
+/* max(x, 0) + log1p(exp(-|x|)) */
+static Ref softplus_of(Onnx *o, Ref x)
+{
+    return add(o, bin(o, "Max", x, like(o, x, 0)), log1p_of(o, un(o, "Exp", un(o, "Neg", un(o, "Abs", x)))));
+}
+
+static Ref sigmoid_by_six(Onnx *o, Ref x)
+{
+    Ref y = bin(o, "Min", bin(o, "Max", add(o, x, like(o, x, 3)), like(o, x, 0)), like(o, x, 6));
+    return quotient(o, y, like(o, x, 6));
+}
+
+static Ref sign_bit(Onnx *o, Ref x)
+{
+    if (!dtype_is_float(x.t)) return less(o, x, 0);
+    return where(o, is(o, x, 0), less(o, un(o, "Reciprocal", x), 0), less(o, x, 0));
+}
+
+static Ref normal_cdf(Onnx *o, Ref x)
+{
+    return scaled(o, add(o, un(o, "Erf", scaled(o, x, 0.70710678118654752440)), like(o, x, 1)), 0.5);
+}
+
+static Ref entropy(Onnx *o, Ref x)
+{
+    Ref y = un(o, "Neg", mul(o, x, un(o, "Log", x))), low = where(o, less(o, x, 0), like(o, x, -INFINITY), y);
+    return where(o, is(o, x, 0), like(o, x, 0), low);
+}
+
+static Ref sinc_of(Onnx *o, Ref x)
+{
+    Ref a = scaled(o, x, 3.14159265358979323846);
+    return where(o, is(o, x, 0), like(o, x, 1), quotient(o, un(o, "Sin", a), a));
+}
+
+void out_written(Onnx *o, const Node *n, const char *text)
+{
+    Ref x = in_wide(o, n, 0), y = none();
+    if (!strcmp(text, "exp2")) y = bin(o, "Pow", like(o, x, 2), x);
+    else if (!strcmp(text, "expm1")) y = expm1_of(o, x);
+    else if (!strcmp(text, "log1p")) y = log1p_of(o, x);
+    else if (!strcmp(text, "log2")) y = quotient(o, un(o, "Log", x), like(o, x, 0.69314718055994530942));
+    else if (!strcmp(text, "log10")) y = quotient(o, un(o, "Log", x), like(o, x, 2.30258509299404568402));
+    else if (!strcmp(text, "rsqrt")) y = un(o, "Reciprocal", un(o, "Sqrt", x));
+    else if (!strcmp(text, "silu")) y = mul(o, x, un(o, "Sigmoid", x));
+    else if (!strcmp(text, "erfc")) y = sub(o, like(o, x, 1), un(o, "Erf", x));
+    else if (!strcmp(text, "sinc")) y = sinc_of(o, x);
+    else if (!strcmp(text, "entr")) y = entropy(o, x);
+    else if (!strcmp(text, "ndtr")) y = normal_cdf(o, x);
+    else if (!strcmp(text, "trunc")) y = truncated(o, x);
+    else if (!strcmp(text, "frac")) y = sub(o, x, truncated(o, x));
+    else if (!strcmp(text, "mish")) y = mul(o, x, un(o, "Tanh", x.t == DT_F64 ? softplus_of(o, x) : un(o, "Softplus", x)));
+    else if (!strcmp(text, "log_sigmoid")) y = un(o, "Neg", softplus_of(o, un(o, "Neg", x)));
+    else if (!strcmp(text, "hardsigmoid")) y = sigmoid_by_six(o, x);
+    else if (!strcmp(text, "hardswish")) y = x.t == DT_F64 ? mul(o, x, sigmoid_by_six(o, x)) : un(o, "HardSwish", x);
+    else refuse(o, "no spelling '%s'", text);
+    give(o, n, 0, y);
+}
+
+void out_gelu(Onnx *o, const Node *n, const char *text)
+{
+    (void)text;
+    Ref x = arg_ref(o, n, 0);
+    bool tanh_form = !strcmp(arg_s(n, 1, "none"), "tanh");
+    if (o->opt.opset >= 20 && x.t != DT_F64) {
+        if (tanh_form) attr_str(o, "approximate", "tanh");
+        give(o, n, 0, un(o, "Gelu", x));
+        return;
+    }
+    x = wide(o, x); /* in the forms that ONNX Runtime fuses */
+    if (!tanh_form) {
+        Ref y = un(o, "Erf", quotient(o, x, like(o, x, 1.41421356237309504880)));
+        give(o, n, 0, scaled(o, mul(o, x, add(o, y, like(o, x, 1))), 0.5));
+        return;
+    }
+    Ref cube = bin(o, "Pow", x, like(o, x, 3)), inner = scaled(o, add(o, x, scaled(o, cube, 0.044715)), 0.79788456080286535588);
+    give(o, n, 0, mul(o, scaled(o, x, 0.5), add(o, un(o, "Tanh", inner), like(o, x, 1))));
+}
+
+void out_round_decimals(Onnx *o, const Node *n, const char *text)
+{
+    (void)text;
+    Ref x = in_wide(o, n, 0);
+    int64_t d = arg_i(o, n, 1, 0);
+    Ref ten = like(o, x, pow(10, fabs((double)d)));
+    Ref y = un(o, "Round", d < 0 ? quotient(o, x, ten) : mul(o, x, ten));
+    give(o, n, 0, d < 0 ? mul(o, y, ten) : quotient(o, y, ten));
+}
+
+/* Rows with numbers beside the operand. */
+void out_shaped(Onnx *o, const Node *n, const char *text)
+{
+    Ref x = in_wide(o, n, 0), y = none();
+    double a = arg_f(o, n, 1, 0), b = n->op->schema->nparams > 2 ? arg_f(o, n, 2, 0) : 0, c = n->op->schema->nparams > 3 ? arg_f(o, n, 3, 0) : 0;
+    if (!strcmp(text, "softplus")) {
+        Ref z = scaled(o, x, a), s = z.t == DT_F64 ? softplus_of(o, z) : un(o, "Softplus", z);
+        y = where(o, compare(o, "Greater", z, like(o, z, b)), x, a == 1 ? s : quotient(o, s, like(o, s, a)));
+    } else if (!strcmp(text, "leaky_relu")) {
+        if (x.t != DT_F64) attr_float(o, "alpha", a);
+        y = x.t == DT_F64 ? where(o, compare(o, "Greater", x, like(o, x, 0)), x, scaled(o, x, a)) : un(o, "LeakyRelu", x);
+    } else if (!strcmp(text, "elu")) {
+        if (b == 1 && c == 1 && x.t != DT_F64) {
+            attr_float(o, "alpha", a);
+            y = un(o, "Elu", x);
+        } else {
+            y = where(o, compare(o, "Greater", x, like(o, x, 0)), scaled(o, x, b), scaled(o, expm1_of(o, scaled(o, x, c)), a * b));
+        }
+    } else if (!strcmp(text, "hardshrink")) {
+        y = where(o, both(o, compare(o, "GreaterOrEqual", x, like(o, x, -a)), compare(o, "LessOrEqual", x, like(o, x, a))), like(o, x, 0), x);
+    } else if (!strcmp(text, "softshrink")) {
+        Ref up = compare(o, "Greater", x, like(o, x, a)), down = less(o, x, -a);
+        y = where(o, up, sub(o, x, like(o, x, a)), where(o, down, add(o, x, like(o, x, a)), mul(o, x, like(o, x, 0))));
+    }
+    give(o, n, 0, y);
+}
+
+void out_threshold(Onnx *o, const Node *n, const char *text)
+{
+    (void)text;
+    Ref x = arg_ref(o, n, 0);
+    give(o, n, 0, where(o, compare(o, "LessOrEqual", x, operand(o, n, 1, x.t)), operand(o, n, 2, x.t), x));
+}
+
+static double largest(DType t) { return t == DT_F64 ? 1.7976931348623157e308 : t == DT_F16 ? 65504 : t == DT_BF16 ? 3.3895313892515355e38 : 3.4028234663852886e38; }
+
+void out_nan_to_num(Onnx *o, const Node *n, const char *text)
+{
+    (void)text;
+    Ref x = arg_ref(o, n, 0);
+    if (!dtype_is_float(x.t)) {
+        give(o, n, 0, x);
+        return;
+    }
+    Ref y = where(o, is_nan(o, x), like(o, x, arg_f(o, n, 1, 0)), x);
+    y = where(o, is(o, x, INFINITY), like(o, x, arg_f(o, n, 2, largest(x.t))), y);
+    give(o, n, 0, where(o, is(o, x, -INFINITY), like(o, x, arg_f(o, n, 3, -largest(x.t))), y));
+}
+
+/* ------------------------------------------------------------------ truth of one */
+
+void out_truth(Onnx *o, const Node *n, const char *text)
+{
+    Ref x = arg_ref(o, n, 0), y = none();
+    bool real = dtype_is_float(x.t);
+    if (!strcmp(text, "not")) y = x.t == DT_BOOL ? negated(o, x) : is(o, x, 0);
+    else if (!strcmp(text, "signbit")) y = x.t == DT_BOOL ? both(o, x, negated(o, x)) : sign_bit(o, x);
+    else if (!strcmp(text, "isfinite")) y = real ? less(o, un(o, "Abs", x), INFINITY) : compare(o, "Equal", x, x);
+    else if (!real) y = negated(o, compare(o, "Equal", x, x));
+    else if (!strcmp(text, "isnan")) y = is_nan(o, x);
+    else if (!strcmp(text, "isinf")) y = is(o, un(o, "Abs", x), INFINITY);
+    else y = is(o, x, !strcmp(text, "isneginf") ? -INFINITY : INFINITY);
+    give(o, n, 0, y);
+}
+
+/* ------------------------------------------------------------------ two operands */
+
+static void operands(Onnx *o, const Node *n, DType t, Ref *a, Ref *b)
+{
+    *a = operand(o, n, 0, t);
+    *b = operand(o, n, 1, t);
+}
+
+/* a (op) b in the result's dtype. */
+void out_binary(Onnx *o, const Node *n, const char *op)
+{
+    Ref a, b;
+    int alpha = op_param(n->op, "alpha");
+    operands(o, n, n->out[0]->dtype, &a, &b);
+    if (alpha >= 0 && arg_f(o, n, alpha, 1) != 1) b = mul(o, b, operand(o, n, alpha, b.t));
+    give(o, n, 0, bin(o, op, a, b));
+}
+
+static DType compared_in(const Node *n)
+{
+    for (int i = 0; i < 2; i++)
+        if (n->arg[i].kind == ARG_VALUE) return n->arg[i].v->dtype;
+    return n->arg[0].e->is_float || n->arg[1].e->is_float ? DT_F32 : DT_I64;
+}
+
+void out_compare(Onnx *o, const Node *n, const char *op)
+{
+    Ref a, b;
+    operands(o, n, compared_in(n), &a, &b);
+    give(o, n, 0, strcmp(op, "NotEqual") ? compare(o, op, a, b) : negated(o, compare(o, "Equal", a, b)));
+}
+
+void out_logical(Onnx *o, const Node *n, const char *op)
+{
+    Ref a, b;
+    operands(o, n, compared_in(n), &a, &b);
+    give(o, n, 0, compare(o, op, truth(o, a), truth(o, b)));
+}
+
+/* The sign of a. Integers as they are: runtimes work out fmod of them in floats. */
+static Ref float_mod(Onnx *o, Ref a, Ref b)
+{
+    if (!dtype_is_float(a.t)) return sub(o, a, mul(o, b, quotient(o, a, b)));
+    attr_int(o, "fmod", 1);
+    return bin(o, "Mod", a, b);
+}
+
+static Ref signs_differ(Onnx *o, Ref a, Ref b) { return compare(o, "Xor", less(o, a, 0), less(o, b, 0)); }
+
+/* Python's %: the sign of b. */
+static Ref remainder_of(Onnx *o, Ref a, Ref b)
+{
+    if (!dtype_is_float(a.t)) return bin(o, "Mod", a, b);
+    Ref m = float_mod(o, a, b);
+    return where(o, both(o, negated(o, is(o, m, 0)), signs_differ(o, m, b)), add(o, m, b), m);
+}
+
+/* c10::div_floor_floating */
+static Ref floor_quotient(Onnx *o, Ref a, Ref b)
+{
+    if (!dtype_is_float(a.t)) return quotient(o, sub(o, a, bin(o, "Mod", a, b)), b);
+    Ref m = float_mod(o, a, b), q = quotient(o, sub(o, a, m), b), plain = quotient(o, a, b);
+    q = where(o, both(o, negated(o, is(o, m, 0)), signs_differ(o, m, b)), sub(o, q, like(o, q, 1)), q);
+    Ref low = un(o, "Floor", q);
+    low = where(o, compare(o, "Greater", sub(o, q, low), like(o, q, 0.5)), add(o, low, like(o, q, 1)), low);
+    low = where(o, is(o, q, 0), scaled(o, plain, 0), low);
+    return where(o, is(o, b, 0), plain, low);
+}
+
+void out_div_mode(Onnx *o, const Node *n, const char *text)
+{
+    (void)text;
+    Ref a, b;
+    DType t = n->out[0]->dtype;
+    const char *mode = arg_s(n, 2, "");
+    operands(o, n, t, &a, &b); /* numbers are rounded to the dtype first */
+    a = wide(o, a);
+    b = wide(o, b);
+    if (!strcmp(mode, "floor")) give(o, n, 0, floor_quotient(o, a, b));
+    else if (!strcmp(mode, "trunc") && dtype_is_float(t)) give(o, n, 0, truncated(o, quotient(o, a, b)));
+    else give(o, n, 0, quotient(o, a, b));
+}
+
+/* atan(|y| / |x|), mirrored for a negative x, then with the sign of y */
+static Ref atan2_of(Onnx *o, Ref y, Ref x)
+{
+    Ref a = un(o, "Abs", y), b = un(o, "Abs", x), huge = both(o, is(o, a, INFINITY), is(o, b, INFINITY)), origin = both(o, is(o, a, 0), is(o, b, 0));
+    Ref r = un(o, "Atan", where(o, huge, like(o, a, 1), quotient(o, a, b)));
+    r = where(o, origin, like(o, r, 0), r);
+    r = where(o, sign_bit(o, x), sub(o, like(o, r, 3.14159265358979323846), r), r);
+    return where(o, sign_bit(o, y), un(o, "Neg", r), r);
+}
+
+static Ref hypot_of(Onnx *o, Ref a, Ref b)
+{
+    Ref x = un(o, "Abs", a), y = un(o, "Abs", b), big = bin(o, "Max", x, y), small = bin(o, "Min", x, y), q = quotient(o, small, big);
+    Ref r = mul(o, big, un(o, "Sqrt", add(o, mul(o, q, q), like(o, q, 1))));
+    Ref at_inf = compare(o, "Or", is(o, x, INFINITY), is(o, y, INFINITY));
+    return where(o, at_inf, like(o, r, INFINITY), where(o, is(o, big, 0), big, r));
+}
+
+static Ref log_sum(Onnx *o, Ref a, Ref b, double base)
+{
+    Ref d = un(o, "Neg", un(o, "Abs", sub(o, a, b))), e = base == 1 ? un(o, "Exp", d) : bin(o, "Pow", like(o, d, 2), d);
+    Ref tail = quotient(o, log1p_of(o, e), like(o, e, base));
+    Ref same = both(o, compare(o, "Equal", a, b), is(o, un(o, "Abs", a), INFINITY));
+    return where(o, same, a, add(o, bin(o, "Max", a, b), tail));
+}
+
+static Ref times_log(Onnx *o, Ref x, Ref y, Ref log)
+{
+    return where(o, is_nan(o, y), like(o, x, NAN), where(o, is(o, x, 0), like(o, x, 0), mul(o, x, log)));
+}
+
+/* The extreme of two that is not NaN. */
+static Ref not_nan(Onnx *o, const char *op, Ref a, Ref b)
+{
+    Ref y = bin(o, op, a, b);
+    return dtype_is_float(a.t) ? where(o, is_nan(o, a), b, where(o, is_nan(o, b), a, y)) : y;
+}
+
+static Ref silu_slope(Onnx *o, Ref x)
+{
+    Ref s = un(o, "Sigmoid", x), one = like(o, x, 1);
+    return mul(o, s, add(o, mul(o, x, sub(o, one, s)), one));
+}
+
+/* Of x Phi(x), or of its form by tanh. */
+static Ref gelu_slope(Onnx *o, Ref x, bool tanh_form)
+{
+    Ref one = like(o, x, 1), square = mul(o, x, x);
+    if (!tanh_form) return add(o, normal_cdf(o, x), scaled(o, mul(o, x, un(o, "Exp", scaled(o, square, -0.5))), 0.39894228040143267794));
+    Ref t = un(o, "Tanh", scaled(o, add(o, x, scaled(o, mul(o, square, x), 0.044715)), 0.79788456080286535588));
+    Ref slope = add(o, scaled(o, square, 0.053516112204450186), like(o, x, 0.39894228040143267794));
+    return add(o, scaled(o, add(o, t, one), 0.5), mul(o, mul(o, x, sub(o, one, mul(o, t, t))), slope));
+}
+
+void out_written2(Onnx *o, const Node *n, const char *text)
+{
+    Ref a, b, y = none();
+    DType t = n->out[0]->dtype;
+    operands(o, n, t, &a, &b); /* numbers are rounded to the dtype first */
+    a = wide(o, a);
+    b = wide(o, b);
+    if (!strcmp(text, "remainder")) y = remainder_of(o, a, b);
+    else if (!strcmp(text, "fmod")) y = float_mod(o, a, b);
+    else if (!strcmp(text, "silu_backward")) y = mul(o, a, silu_slope(o, b));
+    else if (!strcmp(text, "gelu_backward")) y = mul(o, a, gelu_slope(o, b, !strcmp(arg_s(n, 2, "none"), "tanh")));
+    else if (!strcmp(text, "atan2")) y = atan2_of(o, a, b);
+    else if (!strcmp(text, "hypot")) y = hypot_of(o, a, b);
+    else if (!strcmp(text, "fmax")) y = not_nan(o, "Max", a, b);
+    else if (!strcmp(text, "fmin")) y = not_nan(o, "Min", a, b);
+    else if (!strcmp(text, "copysign")) y = where(o, sign_bit(o, b), un(o, "Neg", un(o, "Abs", a)), un(o, "Abs", a));
+    else if (!strcmp(text, "logaddexp")) y = log_sum(o, a, b, 1);
+    else if (!strcmp(text, "logaddexp2")) y = log_sum(o, a, b, 0.69314718055994530942);
+    else if (!strcmp(text, "xlogy")) y = times_log(o, a, b, un(o, "Log", b));
+    else if (!strcmp(text, "xlog1py")) y = times_log(o, a, b, log1p_of(o, b));
+    else if (!strcmp(text, "heaviside")) y = where(o, is(o, a, 0), b, cast(o, compare(o, "Greater", a, like(o, a, 0)), a.t));
+    else refuse(o, "no spelling '%s'", text);
+    give(o, n, 0, y);
+}
+
+void out_prelu(Onnx *o, const Node *n, const char *text)
+{
+    (void)text;
+    Ref x = in_wide(o, n, 0), w = in_wide(o, n, 1);
+    int rank = arg_v(n, 0)->rank;
+    int64_t shape[MAX_RANK] = {-1};
+    for (int i = 1; i < rank - 1; i++) shape[i] = 1;
+    if (rank > 2) w = NODE(o, "Reshape", w.t, w, ints(o, rank - 1, shape));
+    if (x.t != DT_F64) give(o, n, 0, bin(o, "PRelu", x, w));
+    else give(o, n, 0, where(o, compare(o, "Greater", x, like(o, x, 0)), x, mul(o, w, x)));
+}
+
+/* ------------------------------------------------------------------ bits */
+
+void out_bitwise_not(Onnx *o, const Node *n, const char *text)
+{
+    (void)text;
+    Ref x = arg_ref(o, n, 0);
+    if (x.t == DT_BOOL) give(o, n, 0, negated(o, x));
+    else if (o->opt.opset >= 18) give(o, n, 0, un(o, "BitwiseNot", x));
+    else give(o, n, 0, sub(o, like(o, x, x.t == DT_U8 ? 255 : -1), x));
+}
+
+void out_bitwise(Onnx *o, const Node *n, const char *op)
+{
+    Ref a, b;
+    char *bits = arena_printf(o->a, "Bitwise%s", op);
+    operands(o, n, n->out[0]->dtype, &a, &b);
+    if (a.t == DT_BOOL) give(o, n, 0, compare(o, op, a, b));
+    else if (o->opt.opset >= 18 && bits) give(o, n, 0, bin(o, bits, a, b));
+    else refuse(o, "ONNX has bitwise ops of integers from opset 18 on");
+}
+
+/* x 2^n and floor(x / 2^n), in int64 */
+void out_shift(Onnx *o, const Node *n, const char *text)
+{
+    Ref a, b;
+    operands(o, n, DT_I64, &a, &b);
+    if (!strcmp(text, "right")) b = where(o, less(o, b, 0), integer(o, 62), bin(o, "Min", b, integer(o, 62))); /* of any more, and of fewer than 0, the sign is left */
+    Ref by = bin(o, "Pow", integer(o, 2), b);
+    if (!strcmp(text, "left")) give(o, n, 0, mul(o, a, by));
+    else give(o, n, 0, quotient(o, sub(o, a, bin(o, "Mod", a, by)), by));
+}
+
+/* ------------------------------------------------------------------ choosing */
+
+void out_where(Onnx *o, const Node *n, const char *text)
+{
+    (void)text;
+    Ref cond = truth(o, operand(o, n, 0, DT_BOOL));
+    DType t = n->out[0]->dtype;
+    give(o, n, 0, where(o, cond, operand(o, n, 1, t), operand(o, n, 2, t)));
+}
+
+void out_clamp(Onnx *o, const Node *n, const char *text)
+{
+    (void)text;
+    DType t = n->out[0]->dtype;
+    Ref x = operand(o, n, 0, t), lo = operand(o, n, 1, t), hi = operand(o, n, 2, t);
+    const Expr *a = arg_e(n, 1), *b = arg_e(n, 2);
+    bool ordered = a && b && ex_is_const(a) && ex_is_const(b) && (a->kind == EX_FLOAT ? a->f : (double)a->i) <= (b->kind == EX_FLOAT ? b->f : (double)b->i);
+    if (ordered && dtype_is_float(t)) {
+        give(o, n, 0, NODE(o, "Clip", t, x, lo, hi));
+        return;
+    }
+    if (*lo.name) x = bin(o, "Max", x, lo);
+    if (*hi.name) x = bin(o, "Min", x, hi);
+    give(o, n, 0, x);
+}

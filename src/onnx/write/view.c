@@ -1,0 +1,223 @@
+/* Views in ONNX's words. Complex tensors are pairs of reals: one more axis, of size 2.
+ *
+ *     aten.unfold(x, 1, 4, 2)   ->  Gather(x, [[0, 1, 2, 3], [2, 3, 4, 5], ...], axis=1), transposed
+ */
+#include <string.h>
+#include "onnx/write/write_impl.h"
+
+/* The axes that v has in the file. */
+static int axes_of(Onnx *o, const Value *v, Expr **dim)
+{
+    for (int i = 0; i < v->rank; i++) dim[i] = v->dim[i];
+    if (!dtype_is_complex(v->dtype)) return v->rank;
+    if (v->rank == MAX_RANK - 1) refuse(o, "too many axes");
+    dim[v->rank] = ex_int(o->p, 2);
+    return v->rank + 1;
+}
+
+void out_reshape(Onnx *o, const Node *n, const char *text)
+{
+    (void)text;
+    Expr *from[MAX_RANK + 1], *to[MAX_RANK + 1];
+    const Value *v = arg_v(n, 0);
+    int from_rank = axes_of(o, v, from), rank = axes_of(o, n->out[0], to);
+    const Expr *size = v->kind == V_NODE && v->def->op->id == OP_full && v->rank == 1 && ex_equals_int(v->dim[0], 1) && !rank ? arg_e(v->def, 1) : NULL;
+    if (size && !ex_is_const(size)) give(o, n, 0, size_scalar(o, (Expr *)(uintptr_t)size, v->dtype)); /* a size as a number */
+    else give(o, n, 0, reshape(o, arg_ref(o, n, 0), from_rank, from, rank, to));
+}
+
+void out_expand(Onnx *o, const Node *n, const char *text)
+{
+    (void)text;
+    Expr *from[MAX_RANK + 1], *to[MAX_RANK + 1];
+    int from_rank = axes_of(o, arg_v(n, 0), from), rank = axes_of(o, n->out[0], to);
+    give(o, n, 0, expand(o, arg_ref(o, n, 0), from_rank, from, rank, to));
+}
+
+void out_same(Onnx *o, const Node *n, const char *text)
+{
+    (void)text;
+    give(o, n, 0, arg_ref(o, n, 0));
+}
+
+void out_permute(Onnx *o, const Node *n, const char *text)
+{
+    (void)text;
+    const Value *v = arg_v(n, 0);
+    int64_t perm[2 * MAX_RANK];
+    int rank = arg_ints_of(o, n, 1, perm);
+    for (int i = 0; i < rank; i++) perm[i] += perm[i] < 0 ? rank : 0;
+    if (dtype_is_complex(v->dtype)) perm[rank] = rank;
+    give(o, n, 0, transpose(o, arg_ref(o, n, 0), rank + dtype_is_complex(v->dtype), perm));
+}
+
+void out_select(Onnx *o, const Node *n, const char *text)
+{
+    (void)text;
+    Ref x = arg_ref(o, n, 0), at = operand(o, n, 2, DT_I64);
+    attr_int(o, "axis", arg_axis(o, n, 1, arg_v(n, 0)->rank));
+    give(o, n, 0, NODE(o, "Gather", x.t, x, at));
+}
+
+/* size - k, and max(0, size - k), are -k in ONNX as in Python: how much is cut from the end. */
+static int64_t from_end(Onnx *o, Expr *x, Expr *size)
+{
+    for (int i = 0; x->kind == EX_MAX && x->nargs == 2 && i < 2; i++)
+        if (ex_equals_int(x->args[1 - i], 0)) return from_end(o, x->args[i], size);
+    Expr *k = ex_sub(o->p, size, x);
+    return k && ex_is_int(k) && !ex_is_int(x) && k->i >= 0 ? k->i : -1;
+}
+
+/* Where a slice begins or ends: 1-D. */
+static Ref bound(Onnx *o, const Node *n, int i, int64_t otherwise, Expr *size)
+{
+    Expr *x = arg_e(n, i);
+    int64_t k = x ? from_end(o, x, size) : -1;
+    if (!x || (k == 0 && otherwise)) return INTS(o, otherwise);
+    return k > 0 ? INTS(o, -k) : size_of(o, x);
+}
+
+void out_slice(Onnx *o, const Node *n, const char *text)
+{
+    (void)text;
+    const Value *v = arg_v(n, 0);
+    int axis = arg_axis(o, n, 1, v->rank);
+    if (v->dim[axis] == n->out[0]->dim[axis] && ex_is_int(v->dim[axis])) {
+        give(o, n, 0, arg_ref(o, n, 0)); /* all of it */
+        return;
+    }
+    give(o, n, 0, slice(o, arg_ref(o, n, 0), axis, bound(o, n, 2, 0, v->dim[axis]), bound(o, n, 3, INT64_MAX, v->dim[axis]), arg_i(o, n, 4, 1)));
+}
+
+/* offset + sum of i_k * stride_k, of the sizes in dim: places in the tensor as it lies. */
+static Ref places(Onnx *o, const Node *n, int size, int stride, int offset)
+{
+    const Arg *dims = &n->arg[size], *strides = &n->arg[stride];
+    Expr *first = arg_e(n, offset);
+    Ref at = first ? size_scalar(o, first, DT_I64) : integer(o, 0);
+    for (int k = 0; k < dims->n; k++) {
+        Ref i = positions(o, size_of(o, dims->es[k]));
+        i = NODE(o, "Mul", DT_I64, i, size_of(o, strides->es[k]));
+        int64_t shape[MAX_RANK];
+        for (int j = 0; j < dims->n; j++) shape[j] = j == k ? -1 : 1;
+        at = NODE(o, "Add", DT_I64, at, NODE(o, "Reshape", DT_I64, i, ints(o, dims->n, shape)));
+    }
+    return at;
+}
+
+void out_as_strided(Onnx *o, const Node *n, const char *text)
+{
+    (void)text;
+    Ref x = flat(o, arg_ref(o, n, 0)), at = places(o, n, 1, 2, 3);
+    attr_int(o, "axis", 0);
+    give(o, n, 0, NODE(o, "Gather", x.t, x, at));
+}
+
+void out_as_strided_scatter(Onnx *o, const Node *n, const char *text)
+{
+    (void)text;
+    const Value *v = n->out[0];
+    Ref x = arg_ref(o, n, 0), src = flat(o, cast(o, arg_ref(o, n, 1), x.t)), at = unsqueeze(o, flat(o, places(o, n, 2, 3, 4)), 1);
+    Ref y = NODE(o, "ScatterND", x.t, flat(o, x), at, src);
+    give(o, n, 0, to_shape(o, y, v->rank, v->dim));
+}
+
+/* Two axes to the end. */
+static void to_end(int rank, int a, int b, int64_t *perm)
+{
+    int k = 0;
+    for (int i = 0; i < rank; i++)
+        if (i != a && i != b) perm[k++] = i;
+    perm[k++] = a;
+    perm[k] = b;
+}
+
+/* Places of a diagonal in the last two axes as one; `from`: the tensor, `count`: how long it is. */
+static Ref diagonal_places(Onnx *o, Expr *columns, Expr *count, int64_t offset)
+{
+    Ref i = positions(o, size_of(o, count)), step = size_of(o, ex_add(o->p, columns, ex_int(o->p, 1)));
+    i = NODE(o, "Mul", DT_I64, i, step);
+    Ref first = offset >= 0 ? INTS(o, offset) : size_of(o, ex_neg(o->p, ex_mul(o->p, columns, ex_int(o->p, offset))));
+    return NODE(o, "Add", DT_I64, i, first);
+}
+
+/* x with the axes a and b last, and as one. */
+static Ref plane(Onnx *o, Ref x, const Value *v, int a, int b, int64_t *perm, Expr **dim)
+{
+    to_end(v->rank, a, b, perm);
+    for (int i = 0; i < v->rank; i++) dim[i] = v->dim[perm[i]];
+    x = transpose(o, x, v->rank, perm);
+    Expr *joined[MAX_RANK];
+    for (int i = 0; i < v->rank - 2; i++) joined[i] = dim[i];
+    joined[v->rank - 2] = ex_mul(o->p, dim[v->rank - 2], dim[v->rank - 1]);
+    return reshape(o, x, v->rank, dim, v->rank - 1, joined);
+}
+
+void out_diagonal(Onnx *o, const Node *n, const char *text)
+{
+    (void)text;
+    const Value *v = arg_v(n, 0);
+    int64_t perm[MAX_RANK];
+    Expr *dim[MAX_RANK];
+    Ref x = plane(o, arg_ref(o, n, 0), v, arg_axis(o, n, 2, v->rank), arg_axis(o, n, 3, v->rank), perm, dim);
+    Ref at = diagonal_places(o, dim[v->rank - 1], n->out[0]->dim[v->rank - 2], arg_i(o, n, 1, 0));
+    attr_int(o, "axis", v->rank - 2);
+    give(o, n, 0, NODE(o, "Gather", x.t, x, at));
+}
+
+void out_diagonal_scatter(Onnx *o, const Node *n, const char *text)
+{
+    (void)text;
+    const Value *v = arg_v(n, 0), *s = arg_v(n, 1);
+    int64_t perm[MAX_RANK], back[MAX_RANK];
+    Expr *dim[MAX_RANK];
+    Ref x = plane(o, arg_ref(o, n, 0), v, arg_axis(o, n, 3, v->rank), arg_axis(o, n, 4, v->rank), perm, dim);
+    Ref at = diagonal_places(o, dim[v->rank - 1], s->dim[s->rank - 1], arg_i(o, n, 2, 0));
+    at = NODE(o, "Expand", DT_I64, at, shape_of(o, s->rank, s->dim));
+    attr_int(o, "axis", v->rank - 2);
+    Ref y = NODE(o, "ScatterElements", x.t, x, at, cast(o, arg_ref(o, n, 1), x.t));
+    y = to_shape(o, y, v->rank, dim);
+    for (int i = 0; i < v->rank; i++) back[perm[i]] = i;
+    give(o, n, 0, transpose(o, y, v->rank, back));
+}
+
+void out_unfold(Onnx *o, const Node *n, const char *text)
+{
+    (void)text;
+    const Value *v = arg_v(n, 0);
+    if (!v->rank) {
+        give(o, n, 0, flat(o, arg_ref(o, n, 0)));
+        return;
+    }
+    int axis = arg_axis(o, n, 1, v->rank);
+    int64_t size = arg_i(o, n, 2, 1), step = arg_i(o, n, 3, 1), perm[MAX_RANK];
+    Ref i = positions(o, size_of(o, n->out[0]->dim[axis])), x = arg_ref(o, n, 0);
+    i = NODE(o, "Mul", DT_I64, i, INTS(o, step));
+    Ref at = NODE(o, "Add", DT_I64, unsqueeze(o, i, 1), positions(o, INTS(o, size)));
+    attr_int(o, "axis", axis);
+    Ref y = NODE(o, "Gather", x.t, x, at);
+    for (int k = 0, j = 0; k <= v->rank; k++)
+        if (k != axis + 1) perm[j++] = k;
+    perm[v->rank] = axis + 1;
+    give(o, n, 0, transpose(o, y, v->rank + 1, perm));
+}
+
+void out_view_dtype(Onnx *o, const Node *n, const char *text)
+{
+    (void)text;
+    Ref x = arg_ref(o, n, 0);
+    DType to = n->out[0]->dtype;
+    bool pair = dtype_is_complex(to) != dtype_is_complex(x.t) && dtype_size(to) == dtype_size(x.t) * (dtype_is_complex(to) ? 2 : 1);
+    pair |= dtype_is_complex(x.t) && !dtype_is_complex(to) && dtype_size(x.t) == 2 * dtype_size(to);
+    if (x.t == to) {
+        give(o, n, 0, x);
+    } else if (pair) { /* the axis of 2 is there already, in one as in the other */
+        Expr *dim[MAX_RANK + 1];
+        int rank = axes_of(o, n->out[0], dim);
+        Expr *from[MAX_RANK + 1];
+        int from_rank = axes_of(o, arg_v(n, 0), from);
+        give(o, n, 0, reshape(o, (Ref){x.name, to}, from_rank, from, rank, dim));
+    } else {
+        refuse(o, "ONNX does not look at %s as %s", dtype_name(x.t), dtype_name(to));
+    }
+}

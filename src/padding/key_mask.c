@@ -1,0 +1,271 @@
+/* Key padding masks. Contract in key_mask.h. */
+#include "padding/key_mask.h"
+#include <stdio.h>
+#include <string.h>
+
+/* HIDES: an additive mask at or below this hides a key; the least that is in use is BERT's -10000. */
+enum { MAX_DEPTH = 24, HIDES = -9999 };
+
+typedef struct Reader {
+    Rewrite *rw;
+    KeyMask *m;
+    Expr *B, *N, *M;
+} Reader;
+
+static bool no(Reader *r, const char *what, const Value *v)
+{
+    if (!r->m->why[0]) snprintf(r->m->why, sizeof r->m->why, "%s ('%.80s')", what, v->name);
+    return false;
+}
+
+static Value *before_expand(Value *v)
+{
+    while (v->def && v->def->op->id == OP_expand) v = v->def->arg[0].v;
+    return v;
+}
+
+/* v broadcasts to (B, H, N, M) and has keys, perhaps batches, but neither heads nor queries. */
+static bool of_keys(const Reader *r, const Value *v)
+{
+    int n = v->rank;
+    if (n < 1 || n > 4 || v->dim[n - 1] != r->M || (n >= 2 && !is_one(v->dim[n - 2])) || (n >= 3 && !is_one(v->dim[n - 3]))) return false;
+    return n < 4 || v->dim[0] == r->B || is_one(v->dim[0]);
+}
+
+static bool add_part(Reader *r, KeyPart p)
+{
+    for (int i = 0; i < r->m->n; i++)
+        if (r->m->part[i].v == p.v && r->m->part[i].negated == p.negated) return true;
+    if (r->m->n == MAX_KEY_PARTS) return no(r, "the mask has too many parts", p.v);
+    r->m->part[r->m->n++] = p;
+    return true;
+}
+
+/* A reshape that leaves queries and keys alone: leading axes of 1 come and go, or (B, H) are one axis before or after. */
+static bool only_leading(Reader *r, const Node *n)
+{
+    const Value *v = n->out[0], *x = n->arg[0].v;
+    if (n->op->id != OP_reshape || x->rank < 2 || v->rank < 2 || !exprs_same(2, &v->dim[v->rank - 2], &x->dim[x->rank - 2])) return false;
+    const Value *four = v->rank == 4 ? v : x, *three = four == v ? x : v;
+    return same_but_ones(v, x) || (four->rank == 4 && three->rank == 3 && ex_mul(r->rw->ex, four->dim[0], four->dim[1]) == three->dim[0] && four->dim[0] == r->B);
+}
+
+/* A bool mask that shows a key where it is `wanted`. */
+static bool shows(Reader *r, Value *v, bool wanted, int depth)
+{
+    Expr **lower = &r->m->lower, **upper = &r->m->upper;
+    v = before_expand(v);
+    const Node *n = v->def;
+    const Arg *a = n ? n->arg : NULL;
+    double x;
+    if (constant_of(r->rw, &(Arg){.kind = ARG_VALUE, .v = v}, &x) && (x != 0) == wanted) return true;
+    if (mask_band(r->rw, v, wanted, r->N, r->M, lower, upper)) return true;
+    if (of_keys(r, v)) return add_part(r, (KeyPart){.v = v, .negated = !wanted});
+    if (!n || depth > MAX_DEPTH) return no(r, "the mask is not made of padding and positions", v);
+    bool both = a[0].kind == ARG_VALUE && n->op->schema->nparams > 1 && a[1].kind == ARG_VALUE;
+    switch (n->op->id) {
+    case OP_logical_not: return shows(r, a[0].v, !wanted, depth + 1);
+    case OP_bitwise_not: return v->dtype == DT_BOOL && shows(r, a[0].v, !wanted, depth + 1);
+    case OP_logical_and: case OP_bitwise_and_Tensor:
+        if (wanted && both && a[0].v->dtype == DT_BOOL && a[1].v->dtype == DT_BOOL) return shows(r, a[0].v, true, depth + 1) && shows(r, a[1].v, true, depth + 1);
+        break;
+    case OP_logical_or: case OP_bitwise_or_Tensor:
+        if (!wanted && both && a[0].v->dtype == DT_BOOL && a[1].v->dtype == DT_BOOL) return shows(r, a[0].v, false, depth + 1) && shows(r, a[1].v, false, depth + 1);
+        break;
+    case OP_to_copy:
+        if (mask_zero_one(r->rw->g, a[0].v)) return shows(r, a[0].v, wanted, depth + 1);
+        break;
+    case OP_reshape:
+        if (only_leading(r, n)) return shows(r, a[0].v, wanted, depth + 1);
+        break;
+    default: break;
+    }
+    return no(r, "the mask is not made of padding and positions", v);
+}
+
+/* (1 - x) * low, x integers or truth: 0 where x is 1. */
+static bool two_values(Reader *r, const Value *v)
+{
+    const Node *n = v->def;
+    double low, one;
+    while (n && (n->op->id == OP_reshape || n->op->id == OP_expand || n->op->id == OP_to_copy)) n = n->arg[0].v->def;
+    if (!n || n->op->id != OP_mul_Tensor) return false;
+    for (int i = 0; i < 2; i++) {
+        const Node *s = n->arg[i].kind == ARG_VALUE ? n->arg[i].v->def : NULL;
+        if (!constant_of(r->rw, &n->arg[1 - i], &low) || !(low <= HIDES) || !s || s->op->id != OP_sub_Tensor || !is_one(s->arg[2].e)) continue;
+        const Value *x = s->arg[1].kind == ARG_VALUE ? s->arg[1].v : NULL;
+        while (x && x->def && (x->def->op->id == OP_reshape || x->def->op->id == OP_expand || x->def->op->id == OP_to_copy)) x = x->def->arg[0].v;
+        if (x && !dtype_is_float(x->dtype) && constant_of(r->rw, &s->arg[0], &one) && one == 1) return true;
+    }
+    return false;
+}
+
+static bool adds(Reader *r, Value *v, int depth)
+{
+    double x, y;
+    v = before_expand(v);
+    const Node *n = v->def;
+    const Arg *a = n ? n->arg : NULL;
+    if (constant_of(r->rw, &(Arg){.kind = ARG_VALUE, .v = v}, &x) && x == 0) return true;
+    if (mask_additive_band(r->rw, v, r->N, r->M, &r->m->lower, &r->m->upper)) return true;
+    bool fixed = n && n->op->id == OP_where_self && a[0].kind == ARG_VALUE && constant_of(r->rw, &a[1], &x) && constant_of(r->rw, &a[2], &y);
+    if (fixed && x == 0 && y <= HIDES) return shows(r, a[0].v, true, depth + 1);
+    if (fixed && y == 0 && x <= HIDES) return shows(r, a[0].v, false, depth + 1);
+    if (n && n->op->id == OP_to_copy && dtype_is_float(a[0].v->dtype)) return adds(r, a[0].v, depth + 1);
+    if (n && only_leading(r, n) && !of_keys(r, v)) return adds(r, a[0].v, depth + 1);
+    if (n && n->op->id == OP_reshape && of_keys(r, v)) { /* where(padding, -inf, 0) seen as (B, 1, 1, S) */
+        const Node *w = a[0].v->def;
+        bool inside = w && w->op->id == OP_where_self && constant_of(r->rw, &w->arg[1], &x) && constant_of(r->rw, &w->arg[2], &y) && ((x == 0 && y <= HIDES) || (y == 0 && x <= HIDES));
+        return add_part(r, (KeyPart){.v = v, .additive = true, .biased = !inside && !two_values(r, v)});
+    }
+    if (n && n->op->id == OP_add_Tensor && a[0].kind == ARG_VALUE && a[1].kind == ARG_VALUE && is_one(a[2].e) && depth < MAX_DEPTH)
+        return adds(r, a[0].v, depth + 1) && adds(r, a[1].v, depth + 1);
+    if (of_keys(r, v)) return add_part(r, (KeyPart){.v = v, .additive = true, .biased = !two_values(r, v)});
+    return no(r, "the mask is not made of padding and positions", v);
+}
+
+bool key_mask_of(Rewrite *rw, const Node *n, KeyMask *m)
+{
+    Reader r = {rw, m, n->arg[0].v->dim[0], n->arg[0].v->dim[2], n->arg[1].v->dim[2]};
+    *m = (KeyMask){0};
+    if (n->arg[3].kind != ARG_VALUE) return rewrite_refuse(rw, "there is no mask");
+    Value *mask = n->arg[3].v;
+    TRY(mask->dtype == DT_BOOL ? shows(&r, mask, true, 0) : adds(&r, mask, 0));
+    ExprPool *p = rw->ex;
+    if (n->arg[9].kind == ARG_EXPR) m->lower = m->lower ? ex_max(p, m->lower, n->arg[9].e) : n->arg[9].e;
+    if (n->arg[10].kind == ARG_EXPR) m->upper = m->upper ? ex_min(p, m->upper, n->arg[10].e) : n->arg[10].e;
+    if (n->arg[5].e->i) m->upper = m->upper ? ex_min(p, m->upper, ex_int(p, 0)) : ex_int(p, 0);
+    return m->n > 0 || no(&r, "the mask hides no keys for all queries alike", mask);
+}
+
+bool key_mask_same(const KeyMask *a, const KeyMask *b)
+{
+    bool same = a->n == b->n;
+    for (int i = 0; same && i < a->n; i++) same = a->part[i].v == b->part[i].v && a->part[i].negated == b->part[i].negated;
+    return same;
+}
+
+/* ------------------------------------------------------------------ as nodes */
+
+static Value *put(Graph *g, OpId op, int n, const Arg *args, const char *name, Err *err)
+{
+    for (int i = 0; i < n; i++)
+        if (args[i].kind == ARG_VALUE && !args[i].v) return NULL;
+    const Node *node = graph_add(g, op, n, args, name, err);
+    return node ? node->out[0] : NULL;
+}
+
+/* (B, 1, 1, S), (1, S), (S) ... as (B, S) */
+static Value *as_tokens(Graph *g, Value *v, Expr *B, Expr *S, Err *err)
+{
+    bool batched = v->rank == 4 && v->dim[0] == B;
+    Expr *dim[2] = {batched ? B : ex_int(g->ex, 1), S};
+    if (v->rank != 2 || v->dim[0] != dim[0]) v = put(g, OP_reshape, 2, (Arg[]){arg_value(v), arg_exprs(g, 2, dim)}, "key_mask", err);
+    if (batched || is_one(B) || !v) return v;
+    return put(g, OP_expand, 2, (Arg[]){arg_value(v), arg_exprs(g, 2, (Expr *[]){B, S})}, "key_mask", err);
+}
+
+Value *key_mask_real(Graph *g, const KeyMask *m, Expr *B, Expr *S, Err *err)
+{
+    Value *real = NULL;
+    for (int i = 0; i < m->n; i++) {
+        const KeyPart *p = &m->part[i];
+        Value *v = as_tokens(g, p->v, B, S, err);
+        if (v && p->additive) v = put(g, OP_gt_Tensor, 2, (Arg[]){arg_value(v), arg_float(g, HIDES)}, "real", err);
+        else if (v && p->negated) v = put(g, OP_logical_not, 1, (Arg[]){arg_value(v)}, "real", err);
+        if (v && real) v = put(g, OP_logical_and, 2, (Arg[]){arg_value(real), arg_value(v)}, "real", err);
+        if (!v) return NULL;
+        real = v;
+    }
+    return real;
+}
+
+bool key_mask_bias(Graph *g, const KeyMask *m, Expr *B, Expr *S, Value **bias, Err *err)
+{
+    *bias = NULL;
+    for (int i = 0; i < m->n; i++) {
+        if (!m->part[i].biased) continue;
+        Value *v = as_tokens(g, m->part[i].v, B, S, err);
+        if (v && *bias) v = put(g, OP_add_Tensor, 2, (Arg[]){arg_value(*bias), arg_value(v)}, "key_bias", err);
+        TRY(*bias = v);
+    }
+    return true;
+}
+
+/* ------------------------------------------------------------------ what the mask is made of */
+
+/* x[batch positions, token positions]: x itself */
+static bool picks_all(const Node *n)
+{
+    const Value *x = n->arg[0].v;
+    if (x->rank != 2 || n->arg[1].n != 2) return false;
+    for (int i = 0; i < 2; i++) {
+        const Value *at = n->arg[1].vs[i];
+        const Node *from = at ? at->def : NULL;
+        while (from && (from->op->id == OP_reshape || from->op->id == OP_expand || (from->op->id == OP_add_Tensor && from->arg[1].kind == ARG_EXPR && ex_equals_int(from->arg[1].e, 0)))) from = from->arg[0].v->def;
+        if (!from || from->op->id != OP_arange_start_step || !ex_equals_int(from->arg[0].e, 0) || !ex_equals_int(from->arg[2].e, 1) || from->out[0]->dim[0] != x->dim[i]) return false;
+    }
+    return n->out[0]->rank >= 2 && n->out[0]->dim[n->out[0]->rank - 1] == x->dim[1];
+}
+
+/* sign 1: v is 0 at padding and only there; 2: at real tokens and only there */
+static void witness(Rewrite *rw, const Value *v, unsigned char sign, unsigned char *set, const Value **first)
+{
+    double c;
+    for (int depth = 0; depth < MAX_DEPTH; depth++) {
+        set[v->id] = sign;
+        *first = v;
+        const Node *n = v->def;
+        if (!n || n->arg[0].kind != ARG_VALUE) return;
+        const Value *x = n->arg[0].v;
+        bool counts = !dtype_is_float(x->dtype);
+        switch (n->op->id) {
+        case OP_to_copy: case OP_reshape: case OP_expand: break;
+        case OP_index_Tensor:
+            if (!picks_all(n)) return;
+            break;
+        case OP_logical_not: sign ^= 3; break;
+        case OP_bitwise_not:
+            if (v->dtype != DT_BOOL) return;
+            sign ^= 3;
+            break;
+        case OP_ne_Tensor: case OP_eq_Tensor:
+            if (!constant_of(rw, &n->arg[1], &c) || (c != 0 && (c != 1 || !counts))) return;
+            if ((n->op->id == OP_eq_Tensor) == (c == 0)) sign ^= 3;
+            break;
+        case OP_gt_Tensor:
+            if (!counts || !constant_of(rw, &n->arg[1], &c) || c != 0) return;
+            break;
+        default: return;
+        }
+        v = x;
+    }
+}
+
+const Value *key_mask_witnesses(Rewrite *rw, const KeyMask *m, unsigned char *set)
+{
+    const Value *first = m->part[0].v;
+    for (int i = 0; i < m->n; i++) {
+        const KeyPart *p = &m->part[i];
+        const Value *v = p->v, *low;
+        unsigned char sign = p->negated ? 2 : 1;
+        if (m->n > 1) break; /* each part alone is 0 at some of the padding only */
+        while (p->additive && v->def && (v->def->op->id == OP_reshape || v->def->op->id == OP_expand || v->def->op->id == OP_to_copy)) v = v->def->arg[0].v;
+        if (p->additive && v->def && v->def->op->id == OP_where_self && v->def->arg[0].kind == ARG_VALUE) {
+            double x;
+            sign = constant_of(rw, &v->def->arg[1], &x) && x == 0 ? 1 : 2;
+            witness(rw, v->def->arg[0].v, sign, set, &first);
+        } else if (p->additive && v->def && v->def->op->id == OP_mul_Tensor) {
+            for (int k = 0; k < 2; k++) {
+                const Node *s = v->def->arg[k].kind == ARG_VALUE ? v->def->arg[k].v->def : NULL;
+                low = s && s->op->id == OP_sub_Tensor && s->arg[1].kind == ARG_VALUE ? s->arg[1].v : NULL;
+                if (low && !p->biased) witness(rw, low, 1, set, &first);
+            }
+        } else if (!p->additive) {
+            witness(rw, v, sign, set, &first);
+        } else {
+            first = v;
+        }
+    }
+    return first;
+}

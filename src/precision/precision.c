@@ -1,0 +1,253 @@
+/* Lowering the precision of products. Contract in precision.h.
+ *
+ * First every product gets casts around it. Then casts to float32 go down over views and concatenations, so that those move narrow elements, and
+ * casts to the narrow type go up over them; a cast up and then down is nothing. What is left stands at the ops that compute in float32, where the
+ * planner lets it vanish into them (src/plan/fuse.c). Behind convolutions, whose results are large, activations, sums and maxima of windows are narrow
+ * as well, as autocast has them: they are an epilogue, or a pass over half as many bytes.
+ */
+#include "precision/precision.h"
+#include <string.h>
+#include "base/mem.h"
+
+enum { MAX_ARGS = 32, FEW = 4 };
+
+typedef struct Lowering {
+    Graph *g;
+    DType t;
+    Value **narrow; /* by id of a value: the same in the narrow type */
+    int nnarrow;
+    int *uses;      /* by value id, of the graph as it was when they were counted */
+    int nuses;
+    Err *err;
+} Lowering;
+
+static bool is_cast(const Node *n, DType from, DType to)
+{
+    return n && n->op->id == OP_to_copy && n->arg[0].v->dtype == from && n->out[0]->dtype == to;
+}
+
+/* The narrow value that v was widened from, or NULL. */
+static Value *widened_from(const Lowering *s, const Value *v) { return is_cast(v->def, s->t, DT_F32) ? v->def->arg[0].v : NULL; }
+
+static Value *cast_before(Lowering *s, Node *at, Value *v, DType t)
+{
+    Node *n = graph_add_before(s->g, at, OP_to_copy, 2, (Arg[]){arg_value(v), arg_dtype(t)}, v->name, s->err);
+    return n ? n->out[0] : NULL;
+}
+
+/* v in the narrow type, made before `at` at the latest; nodes are visited in order, so what was made before is above. */
+static Value *narrow(Lowering *s, Value *v, Node *at)
+{
+    Value *from = widened_from(s, v);
+    if (from) return from;
+    if (v->id >= s->nnarrow) {
+        int cap = v->id * 2 + 64;
+        Value **p = mem_grow(s->narrow, (size_t)cap * sizeof(Value *));
+        if (!p) {
+            oom(s->err);
+            return NULL;
+        }
+        memset(p + s->nnarrow, 0, (size_t)(cap - s->nnarrow) * sizeof *p);
+        s->narrow = p;
+        s->nnarrow = cap;
+    }
+    if (!s->narrow[v->id]) s->narrow[v->id] = cast_before(s, at, v, s->t);
+    return s->narrow[v->id];
+}
+
+/* ------------------------------------------------------------------ products */
+
+/* A product over a few numbers (positions, corners of boxes) has nothing to gain, and 8 bits of a position are too few. */
+static bool few(const Node *n)
+{
+    const Value *x = n->arg[0].v;
+    const Expr *k = x->rank ? x->dim[x->rank - 1] : NULL;
+    return n->op->id != OP_convolution && k && k->kind == EX_INT && k->i <= FEW;
+}
+
+/* How many leading arguments are computed with; 0: not an op for narrow floats. Bias and mask are added in float32, and logsumexp is float32 as it is made. */
+static int operands(const Node *n)
+{
+    switch (n->op->id) {
+    case OP_linear:
+    case OP_matmul:
+    case OP_convolution: return 2;
+    case OP_scaled_dot_product_attention:
+    case OP_sdpa_lse:
+    case OP_sdpa_varlen: return 3;
+    case OP_sdpa_backward: return 5;
+    default: return 0;
+    }
+}
+
+static bool lowers(const Node *n)
+{
+    int k = operands(n);
+    if (!k || few(n)) return false;
+    for (int i = 0; i < k; i++)
+        if (n->arg[i].kind != ARG_VALUE || n->arg[i].v->dtype != DT_F32) return false;
+    return true;
+}
+
+/* A node like n with other arguments, before it, which takes over its name; NULL on error. */
+static Node *like(Lowering *s, Node *n, Arg *arg)
+{
+    Node *made = graph_add_before(s->g, n, n->op->id, n->op->schema->nparams, arg, n->out[0]->name, s->err);
+    return made && graph_rename(s->g, made->out[0], n->out[0]->name, s->err) ? made : NULL;
+}
+
+/* A node like n with other arguments, and casts to float32 of those of its results that became narrow, take its place. */
+static bool replace(Lowering *s, Node *n, Arg *arg)
+{
+    Node *made = like(s, n, arg);
+    TRY(made);
+    for (int k = 0; k < n->nout; k++) {
+        Value *v = made->out[k];
+        if (k > 0) TRY(graph_rename(s->g, v, n->out[k]->name, s->err));
+        if (v->dtype != n->out[k]->dtype) TRY(v = cast_before(s, n, v, DT_F32));
+        graph_replace_uses(s->g, n->out[k], v);
+    }
+    graph_remove(s->g, n);
+    return true;
+}
+
+static bool lower_products(Lowering *s)
+{
+    for (Node *n = s->g->first, *next; n; n = next) {
+        Arg arg[MAX_ARGS];
+        next = n->next;
+        if (!lowers(n) || n->op->schema->nparams > MAX_ARGS) continue;
+        memcpy(arg, n->arg, (size_t)n->op->schema->nparams * sizeof *arg);
+        for (int i = 0; i < operands(n); i++) {
+            arg[i].v = narrow(s, arg[i].v, n);
+            TRY(arg[i].v);
+        }
+        TRY(replace(s, n, arg));
+    }
+    return true;
+}
+
+/* ------------------------------------------------------------------ casts over views */
+
+/* Moves elements and computes nothing: a view, a concatenation. */
+static bool moves(const Node *n)
+{
+    bool only = n->nout == 1 && n->op->schema->nparams <= MAX_ARGS && n->out[0]->dtype == DT_F32;
+    if (n->op->id == OP_cat) return only;
+    if (!only || !(n->op->flags & OPF_VIEW) || n->op->id == OP_to_copy || n->op->id == OP_view_dtype || n->arg[0].kind != ARG_VALUE) return false;
+    for (int i = 1; i < n->op->schema->nparams; i++)
+        if (n->arg[i].kind == ARG_VALUE || n->arg[i].kind == ARG_VALUES) return false;
+    return true;
+}
+
+/* n's arguments with its tensors replaced by what they were widened from; false: not all of them were. */
+static bool before_widening(Lowering *s, const Node *n, Arg *arg)
+{
+    memcpy(arg, n->arg, (size_t)n->op->schema->nparams * sizeof *arg);
+    if (n->op->id != OP_cat) {
+        Value *from = widened_from(s, n->arg[0].v);
+        if (from) arg[0].v = from;
+        return from != NULL;
+    }
+    arg[0] = arg_values(s->g, n->arg[0].n, n->arg[0].vs);
+    for (int k = 0; arg[0].vs && k < arg[0].n; k++)
+        if (!(arg[0].vs[k] = widened_from(s, n->arg[0].vs[k]))) return false;
+    return arg[0].vs && arg[0].n > 0;
+}
+
+/* Ops that autocast leaves in the dtype of what convolutions give them, and which an epilogue computes before its one rounding. */
+static bool stays(OpId id)
+{
+    switch (id) {
+    case OP_relu: case OP_silu: case OP_gelu: case OP_hardswish: case OP_leaky_relu: case OP_clamp: case OP_add_Tensor: case OP_max_pool2d_with_indices: return true;
+    default: return false;
+    }
+}
+
+/* Are all of n's tensors results of convolutions, or made of them by such ops? Then n's arguments in the narrow type. */
+static bool of_convolutions(Lowering *s, const Node *n, Arg *arg)
+{
+    int tensors = n->op->id == OP_add_Tensor ? 2 : 1;
+    if (n->op->schema->nparams > MAX_ARGS) return false;
+    memcpy(arg, n->arg, (size_t)n->op->schema->nparams * sizeof *arg);
+    for (int i = 0; i < tensors; i++) {
+        Value *from = arg[i].kind == ARG_VALUE ? widened_from(s, arg[i].v) : NULL;
+        if (!from || !from->def || (from->def->op->id != OP_convolution && !stays(from->def->op->id))) return false;
+        arg[i].v = from;
+    }
+    return true;
+}
+
+static bool widen_later(Lowering *s)
+{
+    for (Node *n = s->g->first, *next; n; n = next) {
+        Arg arg[MAX_ARGS];
+        next = n->next;
+        if (moves(n) && n->op->id != OP_expand && before_widening(s, n, arg)) TRY(replace(s, n, arg));
+        else if (stays(n->op->id) && n->out[0]->dtype == DT_F32 && of_convolutions(s, n, arg)) TRY(replace(s, n, arg));
+    }
+    return true;
+}
+
+static bool single(const Lowering *s, const Value *v) { return v->id < s->nuses && s->uses[v->id] == 1; }
+
+/* The cast d of what n moves becomes a cast of n's operands. */
+static bool narrow_before(Lowering *s, Node *d, Node *n)
+{
+    Arg arg[MAX_ARGS];
+    memcpy(arg, n->arg, (size_t)n->op->schema->nparams * sizeof *arg);
+    if (n->op->id == OP_cat) {
+        arg[0] = arg_values(s->g, n->arg[0].n, n->arg[0].vs);
+        for (int k = 0; k < arg[0].n; k++) {
+            Value *from = widened_from(s, arg[0].vs[k]);
+            TRY(arg[0].vs[k] = from ? from : cast_before(s, n, arg[0].vs[k], s->t));
+        }
+    } else {
+        TRY(arg[0].v = cast_before(s, n, arg[0].v, s->t));
+    }
+    Node *made = like(s, n, arg);
+    TRY(made);
+    graph_replace_uses(s->g, d->out[0], made->out[0]);
+    graph_remove(s->g, d);
+    graph_remove(s->g, n);
+    return true;
+}
+
+/* Casts go up one step a round. */
+static bool narrow_earlier(Lowering *s, bool *changed)
+{
+    *changed = false;
+    mem_free(s->uses);
+    s->nuses = s->g->next_id;
+    s->uses = mem_zeroed((size_t)s->nuses + 1, sizeof *s->uses);
+    if (!s->uses) return oom(s->err);
+    graph_count_uses(s->g, s->uses);
+    for (Node *d = s->g->last, *before; d; d = before) {
+        before = d->prev;
+        if (!is_cast(d, DT_F32, s->t)) continue;
+        Value *from = widened_from(s, d->arg[0].v);
+        Node *n = d->arg[0].v->def;
+        if (from) {
+            graph_replace_uses(s->g, d->out[0], from);
+            graph_remove(s->g, d);
+        } else if (n && single(s, d->arg[0].v) && moves(n) && n->op->id != OP_slice_Tensor && n->op->id != OP_select_int) {
+            if (before == n) before = n->prev;
+            TRY(narrow_before(s, d, n));
+        } else {
+            continue;
+        }
+        *changed = true;
+    }
+    return true;
+}
+
+bool lower_precision(Graph *g, DType t, Err *err)
+{
+    Lowering s = {.g = g, .t = t, .err = err};
+    bool ok = lower_products(&s) && widen_later(&s), more = ok;
+    while (ok && more) ok = narrow_earlier(&s, &more);
+    mem_free(s.narrow);
+    mem_free(s.uses);
+    if (ok) graph_dce(g);
+    return ok;
+}

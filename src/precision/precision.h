@@ -1,0 +1,14 @@
+/* Matrix products, convolutions and attention in a narrower float, the rest in float32: what PyTorch's autocast does, on a finished graph.
+ *
+ *     lower_precision(g, DT_BF16, err)          linear(x, w) becomes _to_copy(linear(_to_copy(x, bf16), _to_copy(w, bf16)), f32)
+ *
+ * Values between two such ops are narrow only where they are rounded anyway: casts move over views, towards the op that computes the value or the ops
+ * that use it. The graph's inputs and outputs keep their dtypes.
+ */
+#ifndef QKV_PRECISION_PRECISION_H
+#define QKV_PRECISION_PRECISION_H
+#include "ir/graph.h"
+
+/* t: DT_BF16 or DT_F16. Operands in other floats than float32 stay as they are. Errors: E_LIMIT. */
+bool lower_precision(Graph *g, DType t, Err *err);
+#endif

@@ -1,0 +1,381 @@
+/* Writing packed models. Contract in pack.h; read by src/packed/read.c.
+ *
+ * What is written is what a session would run: the graph after the rules, with what depends on weights alone as weights. The text is read back
+ * before it is written, and the graph that comes of it runs once with random inputs of the smallest sizes: its products say which weights they
+ * pack, and how.
+ */
+#include "program/pack.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/cpu.h"
+#include "base/mem.h"
+#include "format/json.h"
+#include "format/packfile.h"
+#include "kernel/gemm.h"
+#include "program/prepare.h"
+#include "run/session.h"
+#include "shape/solve.h"
+
+typedef struct Blobs {
+    PackBlob *blob;
+    int n, cap;
+} Blobs;
+
+typedef struct Packer {
+    Graph *g;          /* as it is written */
+    Graph *read;       /* as a reader of the text has it */
+    Session *folder;   /* owns what was folded */
+    Value **weight;       /* of `read`, those of bodies included, in the order of the text */
+    int nweight;
+    Blobs blobs;
+    int *blob_of;      /* by weight */
+    Tensor *plain;     /* by weight: as it lies in the file; data is owned where it was not contiguous before */
+    void **copied;
+    void **own;        /* packed bytes */
+    int nown;
+    Buf packed;        /* JSON of packed weights, with placeholders for offsets */
+    Extras extra;
+    int *blob_of_extra;
+    Buf text, json;
+    PackInfo *info;
+    Err *err;
+} Packer;
+
+static int add_blob(Packer *k, const void *data, uint64_t size)
+{
+    Blobs *b = &k->blobs;
+    for (int i = 0; i < b->n; i++) /* tied weights */
+        if (b->blob[i].data == data && b->blob[i].size == size && size) return i;
+    if (b->n == b->cap) {
+        int cap = b->cap ? 2 * b->cap : 64;
+        PackBlob *grown = mem_grow(b->blob, (size_t)cap * sizeof *grown);
+        if (!grown) return -1;
+        b->blob = grown;
+        b->cap = cap;
+    }
+    b->blob[b->n] = (PackBlob){data, size, 0};
+    return b->n++;
+}
+
+/* ------------------------------------------------------------------ folding */
+
+/* Does t show a weight's own bytes? Such views cost nothing. */
+static bool is_view_of_weight(const Graph *g, const Tensor *t)
+{
+    for (int i = 0; i < g->nweight; i++) {
+        const Tensor *w = g->weight[i]->data;
+        uintptr_t from = (uintptr_t)w->data, at = (uintptr_t)t->data;
+        if (from && at >= from && at < from + tensor_bytes(w)) return true;
+    }
+    return false;
+}
+
+/* What the session computed of weights alone becomes weights; weights that nobody needs any more go. */
+static bool fold(Packer *k)
+{
+    Graph *g = k->g;
+    k->folder = session_create(g, NULL, cpu_count(), 0, k->err);
+    if (!k->folder) return false;
+    int before = g->nweight;
+    for (Node *n = g->first; n; n = n->next)
+        for (int o = 0; o < n->nout; o++) {
+            const Tensor *t = session_constant(k->folder, n->out[o]);
+            if (!t || is_view_of_weight(g, t)) continue;
+            Value *w = graph_add_weight(g, n->out[o]->name, n->out[o]->name, t);
+            if (!w) return oom(k->err);
+            w->weight = W_CONSTANT;
+            graph_replace_uses(g, n->out[o], w);
+        }
+    if (g->nweight > before) graph_dce(g);
+    int *uses = mem_zeroed((size_t)g->next_id + 1, sizeof *uses), kept = 0;
+    if (!uses) return oom(k->err);
+    graph_count_uses(g, uses);
+    for (int i = 0; i < g->nweight; i++)
+        if (uses[g->weight[i]->id] || graph_writes(g, g->weight[i])) g->weight[kept++] = g->weight[i];
+    g->nweight = kept;
+    mem_free(uses);
+    return true;
+}
+
+/* ------------------------------------------------------------------ which products pack what */
+
+/* The weight that begins at an address, or that it lies in; *at: how far behind its begin. */
+static int weight_at(const Packer *k, const void *data, int64_t *at)
+{
+    int found = -1;
+    for (int i = 0; i < k->nweight; i++) {
+        uintptr_t from = (uintptr_t)k->plain[i].data, to = (uintptr_t)data;
+        if (!from || to < from || to >= from + tensor_bytes(&k->plain[i]) || (found >= 0 && to != from)) continue;
+        found = i;
+        *at = (int64_t)(to - from);
+        if (to == from) break;
+    }
+    return found;
+}
+
+/* Packed into zeros: what a kernel leaves out between its panels would be whatever was in memory. */
+static void take_packed(void *user, const Tensor *b, bool rounded, size_t bytes)
+{
+    Packer *k = user;
+    int64_t at = 0;
+    const char *layout = gemm_layout(b, rounded);
+    int which = weight_at(k, b->data, &at);
+    void *own = which >= 0 && layout ? mem_aligned(PACKFILE_ALIGN, (bytes + PACKFILE_ALIGN) / PACKFILE_ALIGN * PACKFILE_ALIGN) : NULL;
+    void **list = own ? mem_grow(k->own, ((size_t)k->nown + 1) * sizeof *list) : NULL;
+    if (!list) {
+        mem_free(own);
+        return;
+    }
+    k->own = list;
+    list[k->nown++] = own;
+    memset(own, 0, bytes);
+    gemm_pack(own, b, rounded);
+    int blob = add_blob(k, own, bytes);
+    if (blob < 0) return;
+    buf_printf(&k->packed, "%d %d %lld %lld %lld %lld %lld %d %s\n", blob, which, (long long)at, (long long)b->shape[0], (long long)b->shape[1], (long long)b->stride[0],
+               (long long)b->stride[1], rounded, layout);
+    k->info->packed++;
+    k->info->packed_bytes += bytes;
+}
+
+static bool run_once(const Packer *k, Session *s, Err *err)
+{
+    Binding b;
+    TRY(binding_init(&b, k->read->ex, err));
+    bool ok = choose_sizes(k->read, NULL, NULL, 0, &b, err) && session_random_inputs(s, &b, 0, err);
+    binding_free(&b);
+    return ok && session_run(s, err);
+}
+
+/* Packs by running. A model that refuses random inputs is written without packed weights. */
+static bool run_products(Packer *k, Session **s)
+{
+    Err why = {0};
+    Fusion f;
+    TRY(fuse_graph(k->read, &f, k->err));
+    *s = session_create(k->read, &f, cpu_count(), 0, k->err);
+    bool ok = *s != NULL, ran = ok && run_once(k, *s, &why);
+    fusion_free(&f);
+    if (ran) gemm_pool_each(session_products(*s), take_packed, k);
+    else if (ok) snprintf(k->info->message, sizeof k->info->message, "%.200s", why.msg);
+    return ok;
+}
+
+/* ------------------------------------------------------------------ writing */
+
+static bool collect_weights(Packer *k, const Graph *g)
+{
+    for (int i = 0; i < g->nweight; i++) {
+        if (k->nweight % 64 == 0) {
+            Value **grown = mem_grow(k->weight, ((size_t)k->nweight + 64) * sizeof *grown);
+            if (!grown) return oom(k->err);
+            k->weight = grown;
+        }
+        k->weight[k->nweight++] = g->weight[i];
+    }
+    for (const Node *n = g->first; n; n = n->next)
+        for (int i = 0; i < n->op->schema->nparams; i++)
+            if (n->arg[i].kind == ARG_GRAPH) TRY(collect_weights(k, n->arg[i].g));
+    return true;
+}
+
+static bool place_weights(Packer *k)
+{
+    k->blob_of = mem_zeroed((size_t)k->nweight + 1, sizeof *k->blob_of);
+    k->plain = mem_zeroed((size_t)k->nweight + 1, sizeof *k->plain);
+    k->copied = mem_zeroed((size_t)k->nweight + 1, sizeof *k->copied);
+    if (!k->blob_of || !k->plain || !k->copied) return oom(k->err);
+    for (int i = 0; i < k->nweight; i++) {
+        const Tensor *w = k->weight[i]->data;
+        Tensor *t = &k->plain[i];
+        size_t bytes = tensor_bytes(w);
+        *t = *w;
+        if (!tensor_contiguous(w)) {
+            *t = tensor_of(w->dtype, w->rank, w->shape, k->copied[i] = mem_alloc(bytes + 1));
+            if (!t->data) return oom(k->err);
+            tensor_copy(t, w);
+            k->weight[i]->data = t; /* products see what a reader of the file will see */
+        }
+        k->blob_of[i] = add_blob(k, t->data, bytes);
+        if (k->blob_of[i] < 0) return oom(k->err);
+        k->info->weight_bytes += bytes;
+    }
+    k->info->weights = k->nweight;
+    return true;
+}
+
+static void put_weights(Packer *k)
+{
+    Buf *b = &k->json;
+    buf_puts(b, "\"weights\": [");
+    for (int i = 0; i < k->nweight; i++) {
+        const Tensor *w = &k->plain[i];
+        buf_printf(b, "%s\n{\"dtype\": \"%s\", \"shape\": [", i ? "," : "", dtype_name(w->dtype));
+        for (int d = 0; d < w->rank; d++) buf_printf(b, "%s%lld", d ? ", " : "", (long long)w->shape[d]);
+        buf_printf(b, "], \"offset\": %llu}", (unsigned long long)k->blobs.blob[k->blob_of[i]].offset);
+    }
+    buf_puts(b, "],\n\"packed\": [");
+    const char *line = k->packed.data, *end;
+    for (bool first = true; line && *line; line = end + 1, first = false) {
+        int blob, which, rounded, at = 0;
+        long long from, K, N, rs, cs;
+        end = strchr(line, '\n');
+        sscanf(line, "%d %d %lld %lld %lld %lld %lld %d %n", &blob, &which, &from, &K, &N, &rs, &cs, &rounded, &at);
+        char *layout = mem_strndup(line + at, (size_t)(end - line - at));
+        buf_printf(b, "%s\n{\"weight\": %d, \"at\": %lld, \"k\": %lld, \"n\": %lld, \"row\": %lld, \"column\": %lld, \"rounded\": %s, \"layout\": ", first ? "" : ",", which, from, K,
+                   N, rs, cs, rounded ? "true" : "false");
+        json_put_string(b, layout ? layout : "");
+        buf_printf(b, ", \"offset\": %llu, \"size\": %llu}", (unsigned long long)k->blobs.blob[blob].offset, (unsigned long long)k->blobs.blob[blob].size);
+        mem_free(layout);
+    }
+    buf_puts(b, "],\n");
+}
+
+/* The source's extra files: blobs like any other. */
+static bool place_extras(Packer *k, const Source *from)
+{
+    TRY(extras_open(&k->extra, from, k->err));
+    k->blob_of_extra = mem_zeroed((size_t)k->extra.n + 1, sizeof *k->blob_of_extra);
+    if (!k->blob_of_extra) return oom(k->err);
+    for (int i = 0; i < k->extra.n; i++) {
+        k->blob_of_extra[i] = add_blob(k, k->extra.file[i].bytes, k->extra.file[i].size);
+        if (k->blob_of_extra[i] < 0) return oom(k->err);
+    }
+    return true;
+}
+
+static void put_extras(Packer *k)
+{
+    Buf *b = &k->json;
+    buf_puts(b, "\"extra\": [");
+    for (int i = 0; i < k->extra.n; i++) {
+        const PackBlob *blob = &k->blobs.blob[k->blob_of_extra[i]];
+        buf_puts(b, i ? ",\n{\"name\": " : "\n{\"name\": ");
+        json_put_string(b, k->extra.file[i].name);
+        buf_printf(b, ", \"offset\": %llu, \"size\": %llu}", (unsigned long long)blob->offset, (unsigned long long)blob->size);
+    }
+    buf_puts(b, "],\n");
+}
+
+static int input_number(const Graph *g, const Value *v)
+{
+    for (int i = 0; v && i < g->ninput; i++)
+        if (g->input[i] == v) return i;
+    return -1;
+}
+
+static void put_sizes(Packer *k)
+{
+    Buf *b = &k->json;
+    const Graph *g = k->g;
+    bool first = true;
+    buf_puts(b, "\"sizes\": [");
+    for (int i = 0; i < expr_symbol_count(g->ex); i++) {
+        const Symbol *s = expr_symbol(g->ex, i);
+        if (s->source != SYM_INPUT) continue;
+        buf_puts(b, first ? "{\"name\": " : ", {\"name\": ");
+        first = false;
+        json_put_string(b, s->name);
+        buf_printf(b, ", \"input\": %d, \"axis\": %d}", input_number(g, s->value), s->dim);
+    }
+    buf_puts(b, "],\n\"scalars\": [");
+    for (int i = 0; i < g->nscalar_input; i++) {
+        const ScalarInput *s = &g->scalar_input[i];
+        buf_puts(b, i ? ", {\"name\": " : "{\"name\": ");
+        json_put_string(b, s->name);
+        buf_printf(b, ", \"at\": %d", s->at);
+        if (s->value.kind == ARG_STR) {
+            buf_puts(b, ", \"text\": ");
+            json_put_string(b, s->value.s);
+        } else if (s->value.kind == ARG_EXPR) {
+            Buf e = {0};
+            ex_print(g->ex, s->value.e, &e);
+            buf_puts(b, ", \"number\": ");
+            json_put_string(b, e.data ? e.data : "");
+            b->failed |= e.failed;
+            buf_free(&e);
+        }
+        buf_puts(b, "}");
+    }
+    buf_puts(b, "]");
+}
+
+static bool write_file(Packer *k, const Source *from, const char *path)
+{
+    Buf *b = &k->json;
+    TRY(packfile_place(k->blobs.blob, k->blobs.n, k->err));
+    buf_puts(b, "{\"cpu\": ");
+    json_put_string(b, k->info->cpu);
+    buf_puts(b, ",\n\"source\": {\"torch\": ");
+    json_put_string(b, from->torch_version);
+    buf_puts(b, ", \"producer\": ");
+    json_put_string(b, from->producer);
+    buf_printf(b, ", \"schema_major\": %d, \"schema_minor\": %d, \"opset\": %lld},\n", from->schema_major, from->schema_minor, (long long)from->opset);
+    put_weights(k);
+    put_extras(k);
+    put_sizes(k);
+    buf_puts(b, "}\n");
+    if (b->failed || k->packed.failed || !b->data || mem_ran_out()) return oom(k->err);
+    return packfile_write(path, b->data, k->text.data, k->blobs.blob, k->blobs.n, k->err);
+}
+
+bool program_pack(Program *p, const char *path, PackInfo *info, Err *err)
+{
+    const Graph *g;
+    const Fusion *ignored;
+    Session *s = NULL;
+    Packer k = {.info = info, .err = err};
+    *info = (PackInfo){.cpu = cpu_level_name(cpu_level())};
+    TRY(program_for_runs(p, true, false, &g, &ignored, err));
+    k.g = graph_copy(g, err);
+    bool ok = k.g && fold(&k);
+    if (ok) graph_print(k.g, &k.text);
+    if (ok && (k.text.failed || !k.text.data)) ok = oom(k.err);
+    ok = ok && (k.read = graph_copy(k.g, err)) != NULL;
+    ok = ok && collect_weights(&k, k.read) && place_weights(&k) && run_products(&k, &s) && place_extras(&k, p->source) && write_file(&k, p->source, path);
+    session_free(s);
+    if (k.read) graph_free(k.read);
+    session_free(k.folder);
+    if (k.g) graph_free(k.g);
+    for (int i = 0; k.copied && i < k.nweight; i++) mem_free(k.copied[i]);
+    mem_free(k.copied);
+    mem_free(k.plain);
+    for (int i = 0; i < k.nown; i++) mem_free(k.own[i]);
+    mem_free(k.own);
+    mem_free(k.blob_of);
+    mem_free(k.blob_of_extra);
+    extras_close(&k.extra);
+    mem_free(k.weight);
+    mem_free(k.blobs.blob);
+    buf_free(&k.packed);
+    buf_free(&k.text);
+    buf_free(&k.json);
+    return ok;
+}
+
+/* ------------------------------------------------------------------ using */
+
+bool program_packed_fits(const Source *s, Err *err)
+{
+    for (int i = 0; i < s->npacked; i++) {
+        const PackedWeight *w = &s->packed[i];
+        const char *mine = gemm_layout(&w->b, w->rounded);
+        if (!mine || strcmp(mine, w->layout))
+            return fail(err, E_UNSUPPORTED, "its weights are packed for %s (layout %s), this CPU runs %s (layout %s): run 'qkv pack' on the model's source here", s->cpu, w->layout,
+                        cpu_level_name(cpu_level()), mine ? mine : "none");
+        if (gemm_packed_bytes(&w->b, w->rounded) != w->size)
+            return fail(err, E_FORMAT, "packed weight %d has %zu bytes, its layout wants %zu", i, w->size, gemm_packed_bytes(&w->b, w->rounded));
+    }
+    return true;
+}
+
+bool program_give_packed(const Program *p, Session *s, Err *err)
+{
+    gemm_pool_mapped(session_products(s), p->source->file.data, p->source->file.size);
+    for (int i = 0; i < p->source->npacked; i++) {
+        const PackedWeight *w = &p->source->packed[i];
+        TRY(gemm_pool_give(session_products(s), &w->b, w->rounded, w->data, err));
+    }
+    return true;
+}

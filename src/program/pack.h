@@ -1,0 +1,20 @@
+/* Packing: a program as one file that opens by mapping alone (.qkv, docs/PACK.md), behind qkv_model_pack. */
+#ifndef QKV_PROGRAM_PACK_H
+#define QKV_PROGRAM_PACK_H
+#include "program/program.h"
+
+typedef struct PackInfo {
+    int weights, packed; /* tensors in the file; weights that it also holds as matrix products take them */
+    uint64_t weight_bytes, packed_bytes;
+    const char *cpu;
+    char message[256]; /* why nothing is packed, "" otherwise */
+} PackInfo;
+
+/* The rules fire first, as for a session. message, where it is not empty: the model did not run with random inputs. */
+bool program_pack(Program *p, const char *path, PackInfo *info, Err *err);
+/* Gives a session's products the packed weights of the file that the program came from. */
+struct Session;
+bool program_give_packed(const Program *p, struct Session *s, Err *err);
+/* Is the file for this CPU? E_UNSUPPORTED says for which it is. */
+bool program_packed_fits(const Source *s, Err *err);
+#endif

@@ -1,0 +1,34 @@
+/* Rewriting a program: rules, proofs and the report, behind qkv_model_rewrite. */
+#ifndef QKV_PROGRAM_PREPARE_H
+#define QKV_PROGRAM_PREPARE_H
+#include "base/buf.h"
+#include "program/program.h"
+#include "rewrite/rewrite.h"
+
+typedef struct OptimiseOptions {
+    const char *const *rule_file; /* further rules; a rule of a built-in name replaces that one */
+    int nrule_files;
+    bool no_builtin;         /* only those files */
+    unsigned phases;         /* bits of Phase, 0 = all */
+    bool prove;
+    int seeds;               /* per proof and binding, 0 = 3 */
+    const char *counterexample; /* where a failed proof writes its tensors (.safetensors or .npz); NULL: nowhere */
+    bool exact_masked_rows;
+    bool skip_padding;       /* real tokens only, where a key padding mask marks them (padding/skip_padding.h) */
+    const char *lift;        /* NULL, or the device for whose kernels attention is lifted (backends/lift_sdpa.h) */
+    int cudnn;
+    void (*progress)(void *user, int done, int total);
+    void *progress_user;
+} OptimiseOptions;
+
+/* Sessions of the program must not exist. report: JSON, see qkv_model_rewrite in qkv.h; filled also when a proof failed. */
+bool program_rewrite(Program *p, const OptimiseOptions *o, Buf *report, Err *err);
+
+/* What sessions run: the program's graph, or a copy of it, made at the first call and kept; optimise: with the rules fired, as far as every number stays
+ * the source's, rows without an allowed key included. Where the program asks for it, products are then in bf16. trains: weights whose gradients are outputs
+ * are no constants there (Value.changes). Thread-safe. Errors: E_UNSUPPORTED (bf16 or training for a graph that cannot be copied: loops and branches), E_LIMIT. */
+bool program_for_runs(Program *p, bool optimise, bool trains, const Graph **g, const Fusion **fusion, Err *err);
+/* By way of the text; weights' bytes and names are borrowed. NULL when the text does not hold all of g. */
+Graph *graph_copy(const Graph *g, Err *err);
+void program_forget_runs(Program *p);
+#endif

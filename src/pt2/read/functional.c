@@ -1,0 +1,117 @@
+/* Functionaliser. Contract and example in functional.h. */
+#include "pt2/read/functional.h"
+
+enum { STALE = -1 }; /* a version that no root has */
+
+Ref *ref_root(Graph *g, Value *v, const json_t *meta)
+{
+    Ref *r = arena_new(g->arena, Ref);
+    if (r) *r = (Ref){.root = r, .value = v, .meta = meta};
+    return r;
+}
+
+Ref *ref_view(Graph *g, Ref *parent, const Op *op, const Arg *arg, int which, Value *v, const json_t *meta)
+{
+    Ref *r = arena_new(g->arena, Ref);
+    if (r)
+        *r = (Ref){.parent = parent, .root = parent->root, .value = v, .version = parent->root->version, .op = op, .arg = arg,
+                   .which = which, .meta = meta};
+    return r;
+}
+
+Value *ref_value(Graph *g, Ref *r, Err *err)
+{
+    if (!r->parent || r->version == r->root->version) return r->value;
+    Value *base = ref_value(g, r->parent, err);
+    Arg *arg = base ? arena_array(g->arena, Arg, r->op->schema->nparams + 1) : NULL;
+    if (!arg) return NULL;
+    for (int i = 0; i < r->op->schema->nparams; i++) arg[i] = r->arg[i];
+    arg[0] = arg_value(base);
+    Lower L = {.g = g, .ex = g->ex, .op = r->op, .arg = arg, .name = r->value->name, .err = err};
+    if (!lower_op(&L)) return NULL;
+    r->value = L.result.kind == ARG_VALUES ? L.result.vs[r->which] : L.result.v;
+    r->version = r->root->version;
+    return r->value;
+}
+
+bool view_chain(const Value *v, const Value *from)
+{
+    while (v != from) {
+        if (v->kind != V_NODE || !(v->def->op->flags & OPF_VIEW)) return false;
+        v = v->def->arg[0].v;
+    }
+    return true;
+}
+
+/* The operand of the plain view node that made `view`, with `v` in place of the view. */
+static Value *put_back(Graph *g, const Value *view, Value *v, Err *err)
+{
+    const Node *n = view->def;
+    Value *whole = n->arg[0].v;
+    Arg arg[6] = {arg_value(whole), arg_value(v), n->arg[1], n->arg[2], arg_none(), arg_none()};
+    OpId op;
+    int nargs;
+    int64_t inverse[MAX_RANK];
+    switch (n->op->id) {
+    case OP_reshape:
+        op = OP_reshape;
+        arg[0] = arg_value(v);
+        arg[1] = arg_exprs(g, whole->rank, whole->dim);
+        nargs = 2;
+        break;
+    case OP_permute:
+        for (int i = 0; i < whole->rank; i++) inverse[n->arg[1].es[i]->i < 0 ? n->arg[1].es[i]->i + whole->rank : n->arg[1].es[i]->i] = i;
+        op = OP_permute;
+        arg[0] = arg_value(v);
+        arg[1] = arg_ints(g, whole->rank, inverse);
+        nargs = 2;
+        break;
+    case OP_select_int:
+        op = OP_select_scatter;
+        nargs = 4;
+        break;
+    case OP_slice_Tensor:
+        op = OP_slice_scatter;
+        arg[4] = n->arg[3];
+        arg[5] = n->arg[4];
+        nargs = 6;
+        break;
+    case OP_diagonal:
+        op = OP_diagonal_scatter;
+        arg[4] = n->arg[3];
+        nargs = 5;
+        break;
+    case OP_as_strided:
+        op = OP_as_strided_scatter;
+        arg[4] = n->arg[3];
+        nargs = 5;
+        break;
+    case OP_detach: return v;
+    default:
+        fail(err, E_UNSUPPORTED, "a write through a view made by %s", n->op->name);
+        return NULL;
+    }
+    Node *made = graph_add(g, op, nargs, arg, whole->name, err);
+    return made ? made->out[0] : NULL;
+}
+
+bool ref_write(Graph *g, Ref *r, Value *v, Err *err)
+{
+    if (!r->parent) {
+        r->value = v;
+        r->version++;
+        return true;
+    }
+    Value *view = ref_value(g, r, err), *base = ref_value(g, r->parent, err), *changed = v;
+    if (!view || !base) return false;
+    if (!view_chain(view, base)) { /* after an earlier write r holds what was written: the views that lead there are made again */
+        r->version = STALE;
+        if (!(view = ref_value(g, r, err))) return false;
+    }
+    for (const Value *at = view; at != base; at = at->def->arg[0].v)
+        if (!(changed = put_back(g, at, changed, err))) return false;
+    TRY(ref_write(g, r->parent, changed, err));
+    r->value = v;
+    r->version = r->root->version;
+    return true;
+}

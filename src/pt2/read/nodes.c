@@ -1,0 +1,760 @@
+/* The nodes of a .pt2: arguments by name, sizes as expressions, subgraphs inlined, every ATen op lowered to plain form. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "lower/autocast.h"
+#include "pt2/read/read_impl.h"
+#include "shape/shape.h"
+
+enum { MAX_SUBGRAPH_DEPTH = 32 };
+
+/* ------------------------------------------------------------------ targets that are not ATen ops */
+
+/* Python's arithmetic on sizes. */
+static const struct {
+    const char *target;
+    ExprKind kind;
+    int nargs;
+    bool swap;
+} size_ops[] = {
+    {"_operator.add", EX_ADD, 2, false},       {"_operator.mul", EX_MUL, 2, false},     {"_operator.floordiv", EX_FLOORDIV, 2, false},
+    {"_operator.mod", EX_MOD, 2, false},       {"_operator.truediv", EX_TRUEDIV, 2, false}, {"_operator.pow", EX_POW, 2, false},
+    {"_operator.neg", EX_NEGF, 1, false},      {"_operator.eq", EX_EQ, 2, false},       {"_operator.ne", EX_NE, 2, false},
+    {"_operator.lt", EX_LT, 2, false},         {"_operator.le", EX_LE, 2, false},       {"_operator.gt", EX_LT, 2, true},
+    {"_operator.ge", EX_LE, 2, true},          {"_operator.and_", EX_AND, 2, false},    {"_operator.or_", EX_OR, 2, false},
+    {"_operator.not_", EX_NOT, 1, false},      {"_operator.lshift", EX_LSHIFT, 2, false}, {"_operator.rshift", EX_RSHIFT, 2, false},
+    {"_operator.abs", EX_ABS, 1, false},       {"builtins.abs", EX_ABS, 1, false},
+    {"math.ceil", EX_CEIL, 1, false},          {"math.floor", EX_FLOOR, 1, false},      {"math.trunc", EX_TRUNC, 1, false},
+    {"builtins.round", EX_ROUND, 1, false},    {"math.sqrt", EX_SQRT, 1, false},        {"torch._sym_sqrt", EX_SQRT, 1, false},
+    {"torch.sym_sqrt", EX_SQRT, 1, false},
+    {"torch.sym_max", EX_MAX, 2, false},       {"torch.sym_min", EX_MIN, 2, false},     {"torch.sym_float", EX_TOFLOAT, 1, false},
+    {"torch.sym_int", EX_TRUNC, 1, false},     {"torch.sym_not", EX_NOT, 1, false},     {"torch.sym_ite", EX_WHERE, 3, false},
+    {"builtins.max", EX_MAX, 2, false},        {"builtins.min", EX_MIN, 2, false},
+};
+
+static int find_size_op(const char *target)
+{
+    for (size_t i = 0; i < sizeof size_ops / sizeof *size_ops; i++)
+        if (!strcmp(size_ops[i].target, target)) return (int)i;
+    return -1;
+}
+
+/* Higher-order ops that run their graph once, in place: where the graph and its operands are among the arguments. */
+static const struct {
+    const char *target;
+    int graph;
+} inlined[] = {
+    {"torch.ops.higher_order.wrap_with_set_grad_enabled", 1}, {"torch.ops.higher_order.wrap_with_autocast", 4},
+    {"torch.ops.higher_order.wrap", 0}, {"torch.ops.higher_order.strict_mode", 0}, {"torch.ops.higher_order.invoke_subgraph", 0},
+    {"torch.ops.higher_order.wrap_activation_checkpoint", 0}, {"torch.ops.higher_order.tag_activation_checkpoint", 0},
+};
+
+static int find_inlined(const char *target)
+{
+    for (size_t i = 0; i < sizeof inlined / sizeof *inlined; i++)
+        if (!strcmp(inlined[i].target, target)) return inlined[i].graph;
+    return -1;
+}
+
+static const char *plain_target(const char *target) { return !strncmp(target, "torch.ops.", 10) ? target + 10 : target; }
+
+/* The pure form of an in-place op: aten.add_.Tensor -> aten.add.Tensor. NULL when the table has none. */
+static const Op *pure_form(const Op *op)
+{
+    char name[256];
+    const char *overload = strrchr(op->name, '.');
+    size_t n = (size_t)(overload - op->name);
+    if (n < 2 || op->name[n - 1] != '_' || n + strlen(overload) >= sizeof name) return NULL;
+    snprintf(name, sizeof name, "%.*s%s", (int)n - 1, op->name, overload);
+    const Op *pure = op_find(name);
+    if (pure) return pure;
+    if (!strncmp(op->name, "aten.__i", 8)) { /* __ior__ writes what __or__ gives */
+        snprintf(name, sizeof name, "aten.__%s", op->name + 8);
+        return op_find(name);
+    }
+    if (!strcmp(op->name, "aten.transpose_.default")) return op_get(OP_transpose_int);
+    snprintf(name, sizeof name, "%.*s.default", (int)n - 1, op->name); /* floor_divide_.Tensor writes what floor_divide.default gives */
+    return op_find(name);
+}
+
+/* ------------------------------------------------------------------ missing ops */
+
+typedef struct Missing {
+    Map count; /* target -> first node's name */
+    Buf text;
+} Missing;
+
+static bool scan_graph(Import *im, const json_t *graph, Missing *m, int depth)
+{
+    json_t *nodes, *node, *inputs, *input;
+    size_t i, k;
+    if (depth > MAX_SUBGRAPH_DEPTH) return fail(im->err, E_LIMIT, "subgraphs nested deeper than %d", MAX_SUBGRAPH_DEPTH);
+    TRY(json_want_array(graph, "nodes", &nodes, im->err));
+    json_array_foreach(nodes, i, node) {
+        const char *target, *name = json_string_value(json_object_get(node, "name"));
+        TRY(json_want_string(node, "target", &target, im->err) || within(im->err, "node %zu", i));
+        const Op *op = op_find(target);
+        bool known = find_size_op(target) >= 0 || find_inlined(target) >= 0 || !strcmp(target, "_operator.sub") || !strcmp(target, "torch.sym_sum") ||
+                     !strcmp(target, "_operator.getitem") || (op && (!(op->flags & OPF_INPLACE) || pure_form(op)));
+        if (!known && !map_has(&m->count, target)) {
+            char place[64];
+            snprintf(place, sizeof place, "node %zu", i);
+            buf_printf(&m->text, "%s%s (%s%s%s)", m->text.len ? ", " : "", plain_target(target), name ? "node '" : "", name ? name : place,
+                       name ? "'" : "");
+            if (!map_put(&m->count, target, m)) return oom(im->err);
+        }
+        inputs = json_object_get(node, "inputs");
+        json_array_foreach(inputs, k, input) {
+            const json_t *sub = json_object_get(json_object_get(json_object_get(input, "arg"), "as_graph"), "graph");
+            if (sub) TRY(scan_graph(im, sub, m, depth + 1));
+        }
+    }
+    return true;
+}
+
+bool find_missing_ops(Import *im, const json_t *graph)
+{
+    Missing m = {0};
+    bool ok = scan_graph(im, graph, &m, 0);
+    if (ok && m.count.count)
+        ok = fail(im->err, E_UNSUPPORTED, "%zu op%s not supported: %s", m.count.count, m.count.count > 1 ? "s are" : " is", m.text.data);
+    map_free(&m.count);
+    buf_free(&m.text);
+    return ok;
+}
+
+/* ------------------------------------------------------------------ arguments */
+
+static Slot *want_slot(Import *im, Scope *s, const char *name)
+{
+    Slot *slot = scope_find(s, name);
+    if (!slot) fail(im->err, E_FORMAT, "'%s' is used but not defined before", name);
+    return slot;
+}
+
+static bool tensor_named(Import *im, Scope *s, const json_t *v, Ref **ref, Value **out)
+{
+    const char *name;
+    TRY(json_want_string(v, "name", &name, im->err));
+    Slot *slot = want_slot(im, s, name);
+    TRY(slot);
+    if (slot->kind == SLOT_OTHER) return fail(im->err, E_UNSUPPORTED, "'%s' is a result that is not computed here, as random state and debug results are not", name);
+    if (slot->kind != SLOT_TENSOR) return fail(im->err, E_FORMAT, "'%s' is not a tensor", name);
+    *ref = slot->ref;
+    return (*out = ref_value(im->g, slot->ref, im->err)) != NULL;
+}
+
+/* {"as_name": "sym_size_int"} or {"as_int": 3}. */
+static bool number_named(Import *im, Scope *s, const json_t *v, Expr **out)
+{
+    const char *tag;
+    json_t *inner;
+    TRY(json_want_union(v, &tag, &inner, im->err));
+    if (strcmp(tag, "as_name")) return read_sym(im, v, out);
+    if (!json_is_string(inner)) return fail(im->err, E_FORMAT, "found %s, expected a name", json_kind(inner));
+    Slot *slot = want_slot(im, s, json_string_value(inner));
+    TRY(slot);
+    if (slot->kind != SLOT_NUMBER) return fail(im->err, E_FORMAT, "'%s' is not a number", json_string_value(inner));
+    *out = slot->e;
+    return true;
+}
+
+bool read_number(Import *im, const json_t *v, Expr **out)
+{
+    ExprPool *p = im->g->ex;
+    if (json_is_integer(v)) *out = ex_int(p, json_integer_value(v));
+    else if (json_is_real(v)) *out = ex_float(p, json_number_value(v));
+    else if (json_is_boolean(v)) *out = ex_bool(p, json_is_true(v));
+    else if (json_is_string(v)) { /* torch writes the odd floats as strings */
+        const char *t = json_string_value(v);
+        if (!strcmp(t, "Infinity")) *out = ex_float(p, INFINITY);
+        else if (!strcmp(t, "-Infinity")) *out = ex_float(p, -INFINITY);
+        else if (!strcmp(t, "NaN")) *out = ex_float(p, NAN);
+        else return fail(im->err, E_FORMAT, "found string '%.40s', expected a number", t);
+    } else return fail(im->err, E_FORMAT, "found %s, expected a number", json_kind(v));
+    return *out || oom(im->err);
+}
+
+static bool number_list(Import *im, Scope *s, const json_t *list, bool symbolic, bool to_float, Arg *out)
+{
+    if (!json_is_array(list)) return fail(im->err, E_FORMAT, "found %s, expected an array", json_kind(list));
+    size_t n = json_array_size(list);
+    *out = (Arg){.kind = ARG_EXPRS, .n = (int)n, .es = arena_array(im->g->arena, Expr *, n + 1)};
+    if (!out->es) return oom(im->err);
+    size_t i;
+    json_t *v;
+    json_array_foreach(list, i, v) {
+        TRY(symbolic ? number_named(im, s, v, &out->es[i]) : read_number(im, v, &out->es[i]));
+        if (to_float && out->es[i]->kind == EX_INT) out->es[i] = ex_float(im->g->ex, (double)out->es[i]->i);
+    }
+    return true;
+}
+
+static bool tensor_list(Import *im, Scope *s, const json_t *list, Arg *out)
+{
+    if (!json_is_array(list)) return fail(im->err, E_FORMAT, "found %s, expected an array", json_kind(list));
+    size_t n = json_array_size(list);
+    *out = (Arg){.kind = ARG_VALUES, .n = (int)n, .vs = arena_array(im->g->arena, Value *, n + 1)};
+    if (!out->vs) return oom(im->err);
+    size_t i;
+    json_t *v;
+    json_array_foreach(list, i, v) {
+        const json_t *inner = json_object_get(v, "as_tensor");
+        Ref *ref;
+        if (json_object_get(v, "as_none")) continue;
+        TRY(tensor_named(im, s, inner ? inner : v, &ref, &out->vs[i]));
+    }
+    return true;
+}
+
+/* One argument of the file. *ref: the tensor's Ref where it is one. */
+static bool read_arg(Import *im, Scope *s, const json_t *v, Arg *out, Ref **ref)
+{
+    const char *tag;
+    json_t *inner;
+    *out = arg_none();
+    *ref = NULL;
+    TRY(json_want_union(v, &tag, &inner, im->err));
+    if (!strcmp(tag, "as_tensor")) {
+        out->kind = ARG_VALUE;
+        return tensor_named(im, s, inner, ref, &out->v);
+    }
+    if (!strcmp(tag, "as_optional_tensor")) return read_arg(im, s, inner, out, ref);
+    if (!strcmp(tag, "as_tensors") || !strcmp(tag, "as_optional_tensors")) return tensor_list(im, s, inner, out);
+    if (!strcmp(tag, "as_int") || !strcmp(tag, "as_float") || !strcmp(tag, "as_bool")) {
+        out->kind = ARG_EXPR;
+        TRY(read_number(im, inner, &out->e));
+        if (tag[3] == 'f' && out->e->kind == EX_INT) out->e = ex_float(im->g->ex, (double)out->e->i);
+        return true;
+    }
+    if (!strcmp(tag, "as_sym_int") || !strcmp(tag, "as_sym_float") || !strcmp(tag, "as_sym_bool")) {
+        out->kind = ARG_EXPR;
+        return number_named(im, s, inner, &out->e);
+    }
+    if (!strcmp(tag, "as_ints") || !strcmp(tag, "as_bools")) return number_list(im, s, inner, false, false, out);
+    if (!strcmp(tag, "as_floats")) return number_list(im, s, inner, false, true, out);
+    if (!strcmp(tag, "as_sym_ints") || !strcmp(tag, "as_sym_bools") || !strcmp(tag, "as_sym_floats"))
+        return number_list(im, s, inner, true, false, out);
+    if (!strcmp(tag, "as_string")) {
+        if (!json_is_string(inner)) return fail(im->err, E_FORMAT, "found %s, expected a string", json_kind(inner));
+        *out = arg_str(im->g, json_string_value(inner));
+        return true;
+    }
+    if (!strcmp(tag, "as_scalar_type")) {
+        *out = arg_dtype(dtype_from_pt2(json_integer_value(inner)));
+        return out->kind == ARG_DTYPE || fail(im->err, E_UNSUPPORTED, "dtype code %lld is not known", (long long)json_integer_value(inner));
+    }
+    if (!strcmp(tag, "as_none") || !strcmp(tag, "as_device") || !strcmp(tag, "as_layout") || !strcmp(tag, "as_memory_format")) return true;
+    return fail(im->err, E_UNSUPPORTED, "an argument of kind '%s'", tag);
+}
+
+/* ------------------------------------------------------------------ results */
+
+/* The names of a node's tensor results: one as_tensors, or several as_tensor. */
+static int result_names(const json_t *outputs, const char **names, int cap)
+{
+    size_t i, k;
+    json_t *out, *item;
+    int n = 0;
+    json_array_foreach(outputs, i, out) {
+        const json_t *list = json_object_get(out, "as_tensors");
+        const char *name = json_string_value(json_object_get(json_object_get(out, "as_tensor"), "name"));
+        if (n < cap && (name || json_object_get(out, "as_none") || json_object_get(out, "as_optional_tensor"))) names[n++] = name;
+        json_array_foreach(list, k, item) {
+            if (n < cap) names[n++] = json_string_value(json_object_get(item, "name"));
+        }
+    }
+    return n;
+}
+
+static const char *number_in(const json_t *out)
+{
+    static const char *const tags[] = {"as_sym_int", "as_sym_bool", "as_sym_float"};
+    for (int i = 0; i < 3; i++) {
+        const char *name = json_string_value(json_object_get(json_object_get(out, tags[i]), "as_name"));
+        if (name) return name;
+    }
+    return NULL;
+}
+
+static const char *number_name(const json_t *outputs) { return number_in(json_array_get(outputs, 0)); }
+
+static bool declared_number(Import *im, Scope *s, const char *name, Expr **out)
+{
+    const json_t *v = json_object_get(s->sym_int_values, name);
+    if (!v) v = json_object_get(s->sym_bool_values, name);
+    if (!v) v = json_object_get(s->sym_float_values, name);
+    *out = NULL;
+    return !v || read_sym(im, v, out) || within(im->err, "value of '%s'", name);
+}
+
+/* What the file declares for a result must not contradict what the op gives. */
+static bool check_result(Import *im, Scope *s, const char *name, const Value *v, const json_t **meta)
+{
+    DType t;
+    int rank;
+    Expr *dim[MAX_RANK];
+    *meta = json_object_get(s->tensor_values, name);
+    if (!*meta) return fail(im->err, E_FORMAT, "'%s' is not in tensor_values", name);
+    TRY(read_meta(im, *meta, &t, &rank, dim) || within(im->err, "tensor_values: '%s'", name));
+    if (im->watch) {
+        im->watch->declared(im->watch->user, im->g, name, v, t, rank, dim);
+        return true;
+    }
+    if (t != v->dtype && im->compute == DT_NONE)
+        return fail(im->err, E_FORMAT, "'%s' is declared as %s, but the op gives %s", name, dtype_name(t), dtype_name(v->dtype));
+    if (rank != v->rank) return fail(im->err, E_FORMAT, "'%s' is declared with rank %d, but the op gives rank %d", name, rank, v->rank);
+    for (int i = 0; i < rank; i++)
+        if (dim[i] != v->dim[i] && ex_is_int(dim[i]) && ex_is_int(v->dim[i]))
+            return fail(im->err, E_FORMAT, "'%s': size %d is declared as %lld, but the op gives %lld", name, i, (long long)dim[i]->i,
+                        (long long)v->dim[i]->i);
+    return true;
+}
+
+static bool contiguous_meta(Import *im, const json_t *meta, const Value *v)
+{
+    json_t *strides = json_object_get(meta, "strides");
+    Expr *want = ex_int(im->g->ex, 1), *have;
+    if (json_array_size(strides) != (size_t)v->rank) return true;
+    for (int i = v->rank - 1; i >= 0; i--) {
+        Err ignored;
+        Import probe = *im;
+        probe.err = &ignored;
+        if (!read_sym(&probe, json_array_get(strides, (size_t)i), &have)) return true;
+        if (have != want && !ex_equals_int(v->dim[i], 1)) return false;
+        want = ex_mul(im->g->ex, want, v->dim[i]);
+    }
+    return true;
+}
+
+/* May op return a copy where PyTorch's strides ask for one? (reshape and its kin, contiguous) */
+static bool copies_if_strided(const Op *op)
+{
+    return op->id == OP_contiguous || op->id == OP_reshape || op->id == OP_reshape_as || op->id == OP_flatten_using_ints || op->id == OP_ravel;
+}
+
+static bool is_view(Import *im, const Op *op, const Ref *parent, const Value *in, const Value *out)
+{
+    const char *returns = strstr(op->schema_text, "->");
+    if (!parent || !op->schema->nparams || !op->schema->params[0].aliased || op->schema->params[0].written) return false;
+    while (returns && strstr(returns + 1, "->")) returns = strstr(returns + 1, "->");
+    if (!returns || !strchr(returns, 'a') || !strstr(returns, "(a")) return false;
+    if (copies_if_strided(op) && !contiguous_meta(im, parent->meta, in)) return false;
+    return view_chain(out, in);
+}
+
+/* Gives a result its name in the file, unless an outer value has it. */
+static bool name_result(Import *im, Value *v, const char *name, int first_new_id)
+{
+    Value *other = graph_find_value(im->g, name);
+    if (v->id < first_new_id || (other && other->id < first_new_id)) return true;
+    return graph_rename(im->g, v, name, im->err);
+}
+
+typedef struct Call0 {
+    const Op *op;
+    Arg *arg;
+    Ref *self; /* the Ref of the first argument, if it is a tensor */
+    int mark;  /* values made by this node have ids from here */
+} Call0;
+
+static bool take_result(Import *im, Scope *s, const Call0 *c, const char *name, Value *v, int which)
+{
+    const json_t *meta;
+    TRY(name_result(im, v, name, c->mark));
+    TRY(check_result(im, s, name, v, &meta));
+    Ref *r = c->self && is_view(im, c->op, c->self, c->arg[0].v, v) ? ref_view(im->g, c->self, c->op, c->arg, which, v, meta)
+                                                                    : ref_root(im->g, v, meta);
+    if (!r) return oom(im->err);
+    return scope_put(im, s, name, (Slot){.kind = SLOT_TENSOR, .ref = r});
+}
+
+/* ------------------------------------------------------------------ one node */
+
+/* Does a backward op of attention hand on the random state of its forward op? Without dropout nobody reads it. */
+static bool hands_on_state(Scope *s, const char *param, const json_t *arg)
+{
+    static const char *const states[] = {"philox_seed", "philox_offset", "rng_state", "unused"};
+    const char *name = json_string_value(json_object_get(json_object_get(arg, "as_tensor"), "name"));
+    const Slot *slot = name ? scope_find(s, name) : NULL;
+    for (size_t i = 0; slot && slot->kind == SLOT_OTHER && i < sizeof states / sizeof *states; i++)
+        if (!strcmp(param, states[i])) return true;
+    return false;
+}
+
+static bool read_args(Import *im, Scope *s, const json_t *inputs, Call0 *c)
+{
+    size_t i;
+    json_t *input, *v;
+    const Schema *schema = c->op->schema;
+    Arg given[64] = {{0}};
+    json_array_foreach(inputs, i, input) {
+        const char *name;
+        Ref *ref;
+        TRY(json_want_string(input, "name", &name, im->err));
+        TRY(json_want_object(input, "arg", &v, im->err) || within(im->err, "argument '%s'", name));
+        int at = op_param(c->op, name);
+        if (at < 0) return fail(im->err, E_FORMAT, "argument '%s': %s has none of that name", name, c->op->name);
+        if (hands_on_state(s, name, v)) {
+            given[at] = arg_none();
+            continue;
+        }
+        TRY(read_arg(im, s, v, &given[at], &ref) || within(im->err, "argument '%s'", name));
+        if (at == 0) c->self = ref;
+    }
+    c->arg = arena_array(im->g->arena, Arg, schema->nparams + 1);
+    if (!c->arg) return oom(im->err);
+    return op_fit_args(im->g, c->op, schema->nparams, given, c->arg, im->err);
+}
+
+/* x.op_(...): the pure result, in x's dtype and shape, is written to x. */
+static bool in_place(Import *im, Scope *s, const Call0 *c, Lower *L, const char *name)
+{
+    Value *self = c->arg[0].v;
+    const Op *pure = pure_form(c->op);
+    if (!c->self) return fail(im->err, E_FORMAT, "argument '%s': expected a tensor to write to", c->op->schema->params[0].name);
+    if (!pure) return fail(im->err, E_UNSUPPORTED, "%s has no pure form", c->op->name);
+    Arg arg[64] = {{0}};
+    for (int i = 0; i < c->op->schema->nparams; i++) {
+        int at = i == 0 ? 0 : op_param(pure, c->op->schema->params[i].name); /* the tensor written to has two names in a few ops */
+        if (at >= 0) arg[at] = c->arg[i];
+        else if (c->arg[i].kind != ARG_NONE) return fail(im->err, E_FORMAT, "%s has no argument '%s'", pure->name, c->op->schema->params[i].name);
+    }
+    L->op = pure;
+    Arg *fitted = arena_array(im->g->arena, Arg, pure->schema->nparams + 1);
+    if (!fitted) return oom(im->err);
+    TRY(op_fit_args(im->g, pure, pure->schema->nparams, arg, fitted, im->err));
+    L->arg = fitted;
+    TRY(lower_op(L));
+    Value *v = L->result.kind == ARG_VALUE ? L->result.v : L->result.kind == ARG_VALUES && L->result.n ? L->result.vs[0] : NULL;
+    if (!v) return fail(im->err, E_FORMAT, "%s gives no tensor", pure->name);
+    bool reshapes = pure->schema->params[0].aliased && view_chain(v, self) && v != self;
+    if (!reshapes) {
+        bool same = v->rank == self->rank;
+        for (int i = 0; same && i < v->rank; i++) same = v->dim[i] == self->dim[i];
+        if (!same) TRY(v = EMIT(L, expand, arg_value(v), arg_exprs(im->g, self->rank, self->dim)));
+        TRY(v = lower_cast(L, v, self->dtype));
+        TRY(ref_write(im->g, c->self, v, im->err));
+    }
+    if (!name) return true;
+    TRY(name_result(im, v, name, c->mark));
+    Slot slot = {.kind = SLOT_TENSOR, .ref = c->self};
+    if (reshapes) slot.ref = ref_view(im->g, c->self, pure, fitted, 0, v, json_object_get(s->tensor_values, name));
+    return slot.ref ? scope_put(im, s, name, slot) : oom(im->err);
+}
+
+/* ------------------------------------------------------------------ attentions, for those who ask how the file has them */
+
+static const char *name_of_operand(const json_t *inputs, const char *param)
+{
+    size_t i;
+    json_t *input;
+    json_array_foreach(inputs, i, input) {
+        const json_t *arg = json_object_get(input, "arg"), *optional = json_object_get(arg, "as_optional_tensor");
+        const char *name = json_string_value(json_object_get(input, "name"));
+        if (name && !strcmp(name, param)) return json_string_value(json_object_get(json_object_get(optional ? optional : arg, "as_tensor"), "name"));
+    }
+    return NULL;
+}
+
+static bool operand_as_is(Import *im, Scope *s, const json_t *inputs, const Op *op, const Arg *arg, const char *param, FileTensor *out)
+{
+    int at = op_param(op, param);
+    const char *name = name_of_operand(inputs, param);
+    *out = (FileTensor){0};
+    if (at < 0 || arg[at].kind != ARG_VALUE) return true;
+    out->value = arg[at].v;
+    const json_t *meta = name ? json_object_get(s->tensor_values, name) : NULL, *strides = json_object_get(meta, "strides"), *offset = json_object_get(meta, "storage_offset");
+    if (json_array_size(strides) != (size_t)out->value->rank) return true;
+    Expr **stride = arena_array(im->g->arena, Expr *, out->value->rank + 1);
+    if (!stride) return oom(im->err);
+    Err ignored = {0};
+    Import probe = *im;
+    probe.err = &ignored;
+    for (int i = 0; i < out->value->rank; i++)
+        if (!read_sym(&probe, json_array_get(strides, (size_t)i), &stride[i])) return true;
+    out->stride = stride;
+    if (!offset || !read_sym(&probe, offset, &out->offset)) out->offset = NULL;
+    return true;
+}
+
+/* "L__self__,,M;L__self__layers.0,layers.0,Layer": the innermost module's path */
+static const char *module_path(Import *im, const json_t *node)
+{
+    const char *stack = json_string_value(json_object_get(json_object_get(node, "metadata"), "nn_module_stack"));
+    if (!stack) return NULL;
+    const char *last = strrchr(stack, ';'), *comma = strchr(last ? last : stack, ',');
+    return comma ? arena_printf(im->g->arena, "%.*s", (int)strcspn(comma + 1, ","), comma + 1) : NULL;
+}
+
+static bool note_attention(Import *im, Scope *s, const json_t *node, const json_t *inputs, const Call0 *c, const char *label, const Lower *L)
+{
+    Source *f = im->pt2;
+    bool sdpa = c->op->id == OP_scaled_dot_product_attention;
+    if (!sdpa && strncmp(c->op->name, "aten._scaled_dot_product_", 25)) return true;
+    if (f->nattention == f->attention_cap) {
+        int cap = f->attention_cap ? 2 * f->attention_cap : 16;
+        FileAttention *more = arena_array(im->g->arena, FileAttention, cap);
+        if (!more) return oom(im->err);
+        if (f->nattention) memcpy(more, f->attention, (size_t)f->nattention * sizeof *more);
+        f->attention = more;
+        f->attention_cap = cap;
+    }
+    FileAttention a = {.node = arena_strdup(im->g->arena, label ? label : c->op->name), .path = module_path(im, node), .op = c->op, .arg = c->arg,
+                       .out = L->result.kind == ARG_VALUE ? L->result.v : L->result.kind == ARG_VALUES && L->result.n ? L->result.vs[0] : NULL};
+    if (!a.node) return oom(im->err);
+    TRY(operand_as_is(im, s, inputs, c->op, c->arg, "query", &a.q) && operand_as_is(im, s, inputs, c->op, c->arg, "key", &a.k));
+    TRY(operand_as_is(im, s, inputs, c->op, c->arg, "value", &a.v) && operand_as_is(im, s, inputs, c->op, c->arg, sdpa || op_param(c->op, "attn_mask") >= 0 ? "attn_mask" : "attn_bias", &a.mask));
+    if (a.q.value && a.k.value && a.v.value && a.out) f->attention[f->nattention++] = a;
+    return true;
+}
+
+/* What the op writes to beside its results (running statistics of a batch norm) takes its new value. */
+static bool take_writes(Import *im, Scope *s, const json_t *inputs, const Lower *L)
+{
+    for (int i = 0; i < L->nwrites; i++) {
+        const char *param = L->op->schema->params[L->write[i].param].name, *name = name_of_operand(inputs, param);
+        Slot *slot = name ? scope_find(s, name) : NULL;
+        if (!slot || slot->kind != SLOT_TENSOR) return fail(im->err, E_FORMAT, "argument '%s': expected a tensor to write to", param);
+        TRY(ref_write(im->g, slot->ref, L->write[i].value, im->err));
+    }
+    return true;
+}
+
+static DType declared_dtype(Scope *s, const char *name)
+{
+    const json_t *code = name ? json_object_get(json_object_get(s->tensor_values, name), "dtype") : NULL;
+    return json_is_integer(code) ? dtype_from_pt2(json_integer_value(code)) : DT_NONE;
+}
+
+static bool aten_node(Import *im, Scope *s, const json_t *node, const Op *op, const char *label)
+{
+    const json_t *outputs = json_object_get(node, "outputs");
+    json_t *inputs;
+    size_t room = 1, at;
+    json_t *output;
+    json_array_foreach(outputs, at, output) room += 1 + json_array_size(json_object_get(output, "as_tensors"));
+    const char **names = arena_array(im->g->arena, const char *, room);
+    if (!names) return oom(im->err);
+    int n = result_names(outputs, names, (int)room);
+    Call0 c = {.op = op, .mark = im->g->next_id};
+    TRY(json_want_array(node, "inputs", &inputs, im->err));
+    TRY(read_args(im, s, inputs, &c));
+    DType declared = declared_dtype(s, n ? names[0] : NULL);
+    TRY(autocast_args(im->g, op, c.arg, declared, im->compute, im->err));
+    Lower L = {.g = im->g, .ex = im->g->ex, .op = op, .arg = c.arg, .name = n && names[0] ? names[0] : label, .out_names = names, .nout_names = n,
+               .err = im->err};
+    Expr *dim[MAX_RANK];
+    DType t;
+    const char *number = number_name(outputs);
+    const json_t *meta = n && names[0] ? json_object_get(s->tensor_values, names[0]) : NULL;
+    if (meta) {
+        TRY(read_meta(im, meta, &t, &L.declared_rank, dim) || within(im->err, "tensor_values: '%s'", names[0]));
+        L.declared = dim;
+    }
+    if (number) TRY(declared_number(im, s, number, &L.declared_number));
+    bool detach = op->flags & OPF_INPLACE ? false : op->schema->nparams && op->schema->params[0].written;
+    if (detach && c.self) /* detach_: the same tensor under another name */
+        return !n || scope_put(im, s, names[0], (Slot){.kind = SLOT_TENSOR, .ref = c.self});
+    if (op->flags & OPF_INPLACE) return in_place(im, s, &c, &L, n ? names[0] : NULL);
+    TRY(lower_op(&L) && note_attention(im, s, node, inputs, &c, label, &L) && take_writes(im, s, inputs, &L));
+    if (L.result.kind == ARG_EXPR) return !number || scope_put(im, s, number, (Slot){.kind = SLOT_NUMBER, .e = L.result.e});
+    if (L.result.kind == ARG_VALUE) return !n || !names[0] || take_result(im, s, &c, names[0], L.result.v, 0);
+    if (L.result.kind != ARG_VALUES) return true;
+    if (n > L.result.n) return fail(im->err, E_FORMAT, "the file names %d results, the op gives %d", n, L.result.n);
+    for (int k = 0; k < n; k++)
+        if (names[k]) TRY(L.result.vs[k] ? take_result(im, s, &c, names[k], L.result.vs[k], k) : scope_put(im, s, names[k], (Slot){.kind = SLOT_OTHER}));
+    return true;
+}
+
+static bool size_node(Import *im, Scope *s, const json_t *node, const char *target)
+{
+    json_t *inputs, *v;
+    Expr *e[3] = {0}, *out;
+    Ref *ref;
+    size_t i;
+    json_t *input;
+    int n = 0;
+    ExprPool *p = im->g->ex;
+    const char *name = number_name(json_object_get(node, "outputs"));
+    TRY(json_want_array(node, "inputs", &inputs, im->err));
+    if (!strcmp(target, "torch.sym_sum")) {
+        Arg list;
+        TRY(json_want_object(json_array_get(inputs, 0), "arg", &v, im->err));
+        TRY(read_arg(im, s, v, &list, &ref));
+        out = ex_int(p, 0);
+        for (int k = 0; list.kind == ARG_EXPRS && k < list.n; k++) out = ex_add(p, out, list.es[k]);
+        return !name || !out ? out || fail(im->err, E_LIMIT, "a size expression is too large") : scope_put(im, s, name, (Slot){.kind = SLOT_NUMBER, .e = out});
+    }
+    json_array_foreach(inputs, i, input) {
+        Arg a;
+        TRY(json_want_object(input, "arg", &v, im->err));
+        TRY(read_arg(im, s, v, &a, &ref) || within(im->err, "argument %zu", i));
+        if (a.kind != ARG_EXPR || n == 3) return fail(im->err, E_FORMAT, "argument %zu of %s is not a number", i, target);
+        e[n++] = a.e;
+    }
+    int k = find_size_op(target);
+    if (n != (k < 0 ? 2 : size_ops[k].nargs)) return fail(im->err, E_FORMAT, "%s takes %d arguments, found %d", target, k < 0 ? 2 : size_ops[k].nargs, n);
+    if (k < 0) out = ex_sub(p, e[0], e[1]);
+    else if (size_ops[k].swap) out = ex_make(p, size_ops[k].kind, e[1], e[0], NULL);
+    else out = ex_make(p, size_ops[k].kind, e[0], e[1], e[2]);
+    if (!out) return fail(im->err, E_LIMIT, "a size expression is too large");
+    return !name || scope_put(im, s, name, (Slot){.kind = SLOT_NUMBER, .e = out});
+}
+
+/* ------------------------------------------------------------------ subgraphs */
+
+static bool bind_operand(Import *im, Scope *outer, Scope *inner, const json_t *placeholder, const json_t *operand)
+{
+    const char *tag, *name;
+    json_t *v;
+    TRY(json_want_union(placeholder, &tag, &v, im->err));
+    const json_t *given = json_object_get(operand, "arg");
+    const char *from = json_string_value(json_object_get(json_object_get(given, "as_tensor"), "name"));
+    static const char *const sizes[] = {"as_sym_int", "as_sym_bool", "as_sym_float"};
+    for (int i = 0; i < 3 && !from; i++) from = json_string_value(json_object_get(json_object_get(given, sizes[i]), "as_name"));
+    name = json_string_value(json_object_get(v, strcmp(tag, "as_tensor") ? "as_name" : "name"));
+    if (!name) return true; /* a constant operand */
+    if (from) {
+        Slot *slot = want_slot(im, outer, from);
+        return slot && scope_put(im, inner, name, *slot);
+    }
+    Arg a;
+    Ref *ref;
+    TRY(read_arg(im, outer, given, &a, &ref));
+    if (a.kind != ARG_EXPR) return fail(im->err, E_UNSUPPORTED, "operand '%s' of a subgraph is neither a tensor nor a number", name);
+    return scope_put(im, inner, name, (Slot){.kind = SLOT_NUMBER, .e = a.e});
+}
+
+/* without_grad: under torch.no_grad(), where values from `mark` on were made. */
+static bool bind_result(Import *im, Scope *outer, Scope *inner, const json_t *from, const char *name, bool without_grad, int mark)
+{
+    const char *tag;
+    json_t *v;
+    if (!name) return true;
+    TRY(json_want_union(from, &tag, &v, im->err));
+    const char *source = json_string_value(json_object_get(v, strcmp(tag, "as_tensor") ? "as_name" : "name"));
+    if (!source) return true;
+    Slot *slot = want_slot(im, inner, source);
+    TRY(slot);
+    Value *made = without_grad && slot->kind == SLOT_TENSOR ? ref_value(im->g, slot->ref, im->err) : NULL;
+    TRY(im->err->code == E_OK);
+    if (!made || made->id < mark) return scope_put(im, outer, name, *slot);
+    Value *still = detached(im->g, made, im->err);
+    Ref *r = !still ? NULL : still == made ? slot->ref : ref_root(im->g, still, slot->ref->meta);
+    if (still && !r) oom(im->err);
+    return r && scope_put(im, outer, name, (Slot){.kind = SLOT_TENSOR, .ref = r});
+}
+
+/* Does the node run its graph under torch.no_grad()? */
+static bool stops_gradients(const json_t *inputs, int at)
+{
+    return at == 1 && json_is_false(json_object_get(json_object_get(json_array_get(inputs, 0), "arg"), "as_bool"));
+}
+
+/* The name of a node's result, whatever it is: a tensor, or a number that its graph hands out. */
+static const char *any_name(const json_t *out)
+{
+    const char *name = json_string_value(json_object_get(json_object_get(out, "as_tensor"), "name"));
+    return name ? name : number_in(out);
+}
+
+static bool subgraph_node(Import *im, Scope *s, const json_t *node, int at)
+{
+    json_t *inputs, *body, *placeholders, *results, *tv;
+    TRY(json_want_array(node, "inputs", &inputs, im->err));
+    if (s->depth >= MAX_SUBGRAPH_DEPTH) return fail(im->err, E_LIMIT, "subgraphs nested deeper than %d", MAX_SUBGRAPH_DEPTH);
+    const json_t *holder = json_object_get(json_object_get(json_array_get(inputs, (size_t)at), "arg"), "as_graph");
+    TRY(json_want_object(holder, "graph", &body, im->err) || within(im->err, "argument %d", at));
+    TRY(json_want_array(body, "inputs", &placeholders, im->err));
+    TRY(json_want_array(body, "outputs", &results, im->err));
+    TRY(json_want_object(body, "tensor_values", &tv, im->err));
+    Scope inner = {.outer = s, .graph = body, .tensor_values = tv, .sym_int_values = json_object_get(body, "sym_int_values"),
+                   .sym_bool_values = json_object_get(body, "sym_bool_values"),
+                   .sym_float_values = json_object_get(body, "sym_float_values"), .depth = s->depth + 1};
+    size_t first = (size_t)at + 1, n = json_array_size(placeholders), given = json_array_size(inputs);
+    /* invoke_subgraph puts an identifier between the graph and its operands */
+    if (given > first + n) first = given - n;
+    bool ok = given >= first + n || fail(im->err, E_FORMAT, "the subgraph takes %zu operands, %zu are given", n, given - first);
+    int mark = im->g->next_id;
+    const json_t *operand = json_array_get(inputs, first);
+    json_t *placeholder;
+    size_t i;
+    json_array_foreach(placeholders, i, placeholder) {
+        ok = ok && bind_operand(im, s, &inner, placeholder, operand);
+        operand = ok ? json_following(inputs, first + i, operand) : NULL;
+    }
+    ok = ok && import_nodes(im, &inner);
+    const json_t *named = json_object_get(node, "outputs"), *list = json_object_get(json_array_get(named, 0), "as_tensors");
+    size_t r;
+    json_t *out;
+    json_array_foreach(results, r, out) {
+        const char *name = list ? json_string_value(json_object_get(json_array_get(list, r), "name")) : any_name(json_array_get(named, r));
+        if (ok) ok = bind_result(im, s, &inner, out, name, stops_gradients(inputs, at), mark);
+    }
+    map_free(&inner.names);
+    return ok;
+}
+
+/* ------------------------------------------------------------------ all nodes */
+
+static bool import_node(Import *im, Scope *s, const json_t *node, const char *target, const char *label)
+{
+    int at = find_inlined(target);
+    if (at >= 0) return subgraph_node(im, s, node, at);
+    const Op *op = op_find(target);
+    if (op) return aten_node(im, s, node, op, label);
+    return size_node(im, s, node, target);
+}
+
+/* The results of a node that cannot be imported, as the file declares them. */
+static bool take_declared(Import *im, Scope *s, const json_t *node)
+{
+    const json_t *outputs = json_object_get(node, "outputs");
+    const char *name[64], *number = number_name(outputs);
+    int n = result_names(outputs, name, 64);
+    Expr *e = NULL;
+    if (number) {
+        TRY(declared_number(im, s, number, &e));
+        TRY(scope_put(im, s, number, (Slot){.kind = SLOT_NUMBER, .e = e ? e : ex_symbol(im->g->ex, number)}));
+    }
+    for (int i = 0; i < n; i++) {
+        const json_t *meta = name[i] ? json_object_get(s->tensor_values, name[i]) : NULL;
+        DType t;
+        int rank;
+        Expr *dim[MAX_RANK];
+        if (!meta || scope_find(s, name[i])) continue;
+        TRY(read_meta(im, meta, &t, &rank, dim));
+        const char *own = graph_find_value(im->g, name[i]) ? arena_printf(im->g->arena, "%s.%d", name[i], im->g->next_id) : name[i];
+        Value *v = own ? graph_add_input(im->g, own, t, rank, dim) : NULL;
+        Ref *r = v ? ref_root(im->g, v, meta) : NULL;
+        if (!r) return oom(im->err);
+        TRY(scope_put(im, s, name[i], (Slot){.kind = SLOT_TENSOR, .ref = r}));
+    }
+    return true;
+}
+
+bool import_nodes(Import *im, Scope *s)
+{
+    json_t *nodes, *node;
+    size_t i;
+    TRY(json_want_array(s->graph, "nodes", &nodes, im->err));
+    json_array_foreach(nodes, i, node) {
+        const char *target, *name = json_string_value(json_object_get(node, "name"));
+        TRY(json_want_string(node, "target", &target, im->err) || within(im->err, "node %zu", i));
+        const char *label = name, *first = NULL;
+        result_names(json_object_get(node, "outputs"), &first, 1);
+        if (!label) label = first;
+        char number[32];
+        snprintf(number, sizeof number, "#%zu", i);
+        if (import_node(im, s, node, target, label)) continue;
+        if (im->watch && im->err->code != E_LIMIT) {
+            im->watch->problem(im->watch->user, label ? label : number, im->err);
+            *im->err = (Err){0}; /* lowering goes on only without an error */
+            if (take_declared(im, s, node)) continue;
+        }
+        return within(im->err, "node '%s' (%s)", label ? label : number, plain_target(target));
+    }
+    return true;
+}

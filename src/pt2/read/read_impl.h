@@ -1,0 +1,52 @@
+/* What src/import/pt2*.c share. */
+#ifndef QKV_PT2_READ_READ_IMPL_H
+#define QKV_PT2_READ_READ_IMPL_H
+#include "format/json.h"
+#include "pt2/read/functional.h"
+#include "pt2/read/read.h"
+
+/* What a name of the file stands for. */
+typedef struct Slot {
+    enum { SLOT_TENSOR, SLOT_NUMBER, SLOT_OTHER } kind; /* SLOT_OTHER: a result that is not computed here, as random state of attention */
+    Ref *ref;   /* SLOT_TENSOR */
+    Expr *e;    /* SLOT_NUMBER */
+} Slot;
+
+/* One graph of the file: the outer one, or a subgraph that is inlined. */
+typedef struct Scope {
+    struct Scope *outer;
+    Map names; /* name -> Slot */
+    const json_t *graph, *tensor_values, *sym_int_values, *sym_bool_values, *sym_float_values;
+    int depth;
+} Scope;
+
+typedef struct Import {
+    Source *pt2;
+    Graph *g;
+    DType compute;
+    Map weights, constants; /* state-dict name -> const Tensor */
+    Map aligned;            /* entry name -> its copy */
+    Require *guard;         /* as read, for require_guards; where: its text */
+    int nguard;
+    const SourceWatch *watch;  /* NULL: the first problem ends the import */
+    Err *err;
+} Import;
+
+/* A SymInt / SymFloat / SymBool object, or a name in `scope`. */
+bool read_sym(Import *im, const json_t *v, Expr **out);
+/* A constant: an integer, a float ("Infinity", "-Infinity" and "NaN" too), a truth value. */
+bool read_number(Import *im, const json_t *v, Expr **out);
+bool read_meta(Import *im, const json_t *meta, DType *t, int *rank, Expr **dim);
+Slot *scope_find(const Scope *s, const char *name);
+bool scope_put(Import *im, Scope *s, const char *name, Slot slot);
+/* pt2_signature.c */
+bool add_input(Import *im, Scope *s, const json_t *spec);
+bool add_outputs(Import *im, Scope *s, const json_t *specs);
+bool add_writes(Import *im, Scope *s);
+/* pt2_nodes.c */
+bool import_nodes(Import *im, Scope *s);
+bool find_missing_ops(Import *im, const json_t *graph);
+/* pt2_guards.c */
+bool import_guards(Import *im, const json_t *guards);
+bool require_guards(Import *im);
+#endif

@@ -1,0 +1,336 @@
+/* Attention in ATen's words: what aten.scaled_dot_product_attention lacks is written around it, or out.
+ *
+ *     sdpa(q, k, v, mask, upper=0)   ->  sdpa(q, k, v, mask & (arange(M) - arange(N)[:, None] <= 0))
+ *     sdpa(q, k, v, softcap=50.)     ->  _safe_softmax(tanh(q @ k.T * scale / 50) * 50) @ v
+ *     qkv.sdpa_lse, sdpa_backward    ->  _scaled_dot_product_flash_attention_for_cpu and its backward, where PyTorch's kernel takes them; else products and a softmax
+ */
+#include <math.h>
+#include "pt2/write/write_impl.h"
+#include "shape/strides.h"
+
+enum { MASK = 3, CAUSAL = 5, SCALE = 6, GQA = 7, SOFTCAP, LOWER, UPPER };
+
+typedef struct Attention {
+    Emit *e;
+    const Node *n;
+    Value *q, *k, *v, *mask;
+    Expr *lower, *upper; /* key j for query i: i + lower <= j <= i + upper; NULL = no bound */
+    Arg scale;           /* none: 1 / sqrt(head size) */
+} Attention;
+
+static Arg number(const Emit *e, double v) { return arg_expr(ex_float(e->g->ex, v)); }
+static Arg integer(const Emit *e, int64_t v) { return arg_expr(ex_int(e->g->ex, v)); }
+
+static Value *shaped(Emit *e, const char *base, Value *x, int rank, Expr *const *dim)
+{
+    Arg size = {.kind = ARG_EXPRS, .n = rank, .es = (Expr **)(uintptr_t)dim};
+    return x ? PUT(e, reshape, base, x->dtype, rank, dim, arg_value(x), size) : NULL;
+}
+
+static Value *cast(Emit *e, Value *x, DType t)
+{
+    return !x || x->dtype == t ? x : PUT(e, to_copy, "cast", t, x->rank, x->dim, arg_value(x), arg_dtype(t));
+}
+
+/* The keys that the bounds allow, as bool (N, M); NULL where there are no bounds. */
+static bool window(Attention *a, Value **out)
+{
+    Emit *e = a->e;
+    Expr *N = a->q->dim[2], *M = a->k->dim[2], *one = ex_int(e->g->ex, 1), *both[2] = {N, M};
+    *out = NULL;
+    if (!a->lower && !a->upper) return true;
+    Value *i = PUT(e, arange_start_step, "query", DT_I64, 1, &N, integer(e, 0), arg_expr(N), integer(e, 1), arg_dtype(DT_I64));
+    Value *j = PUT(e, arange_start_step, "key", DT_I64, 1, &M, integer(e, 0), arg_expr(M), integer(e, 1), arg_dtype(DT_I64));
+    i = shaped(e, "query", i, 2, (Expr *[]){N, one});
+    j = shaped(e, "key", j, 2, (Expr *[]){one, M});
+    Value *far = i && j ? PUT(e, sub_Tensor, "distance", DT_I64, 2, both, arg_value(j), arg_value(i)) : NULL;
+    Value *from = far && a->lower ? PUT(e, ge_Scalar, "window", DT_BOOL, 2, both, arg_value(far), arg_expr(a->lower)) : NULL;
+    Value *to = far && a->upper ? PUT(e, le_Scalar, "window", DT_BOOL, 2, both, arg_value(far), arg_expr(a->upper)) : NULL;
+    *out = from && to ? PUT(e, logical_and, "window", DT_BOOL, 2, both, arg_value(from), arg_value(to)) : from ? from : to;
+    return *out && (!a->lower || from) && (!a->upper || to);
+}
+
+/* The axes of two tensors broadcast, aligned at the last. */
+static int broadcast(const Value *a, const Value *b, Expr **dim)
+{
+    int rank = a->rank > b->rank ? a->rank : b->rank;
+    for (int i = 1; i <= rank; i++) {
+        Expr *x = i <= a->rank ? a->dim[a->rank - i] : NULL, *y = i <= b->rank ? b->dim[b->rank - i] : NULL;
+        dim[rank - i] = !x || (y && ex_equals_int(x, 1)) ? y : x;
+    }
+    return rank;
+}
+
+/* One mask for what mask and bounds say: bool, or additive in the mask's dtype. */
+static bool one_mask(Attention *a, Value **out)
+{
+    Emit *e = a->e;
+    Value *allowed;
+    Expr *dim[MAX_RANK];
+    TRY(window(a, &allowed));
+    *out = allowed ? allowed : a->mask;
+    if (!allowed || !a->mask) return true;
+    int rank = broadcast(a->mask, allowed, dim);
+    *out = a->mask->dtype == DT_BOOL ? PUT(e, logical_and, "mask", DT_BOOL, rank, dim, arg_value(a->mask), arg_value(allowed))
+                                     : PUT(e, where_ScalarOther, "mask", a->mask->dtype, rank, dim, arg_value(allowed), arg_value(a->mask), number(e, -INFINITY));
+    return *out != NULL;
+}
+
+/* (B, Hkv, M, D) with each head as often as queries share it: (B, H, M, D) */
+static Value *every_head(Attention *a, Value *x)
+{
+    ExprPool *p = a->e->g->ex;
+    Expr *H = a->q->dim[1], *share = ex_floordiv(p, H, x->dim[1]);
+    if (x->dim[1] == H) return x;
+    Expr *wide[5] = {x->dim[0], x->dim[1], share, x->dim[2], x->dim[3]}, *thin[5] = {wide[0], wide[1], ex_int(p, 1), wide[3], wide[4]}, *all[4] = {wide[0], H, wide[3], wide[4]};
+    Value *y = shaped(a->e, "heads", x, 5, thin);
+    y = y ? PUT(a->e, expand, "heads", y->dtype, 5, wide, arg_value(y), (Arg){.kind = ARG_EXPRS, .n = 5, .es = wide}) : NULL;
+    return shaped(a->e, "heads", y, 4, all);
+}
+
+static Arg scale_of(const Attention *a)
+{
+    ExprPool *p = a->e->g->ex;
+    Expr *D = a->q->dim[3];
+    if (a->scale.kind == ARG_EXPR) return a->scale;
+    if (ex_is_int(D)) return number(a->e, 1 / sqrt((double)D->i));
+    return arg_expr(ex_make(p, EX_TRUEDIV, ex_float(p, 1), ex_make(p, EX_SQRT, ex_make(p, EX_TOFLOAT, D, NULL, NULL), NULL, NULL), NULL));
+}
+
+static Value *turned(Emit *e, Value *x)
+{
+    Expr *dim[4] = {x->dim[0], x->dim[1], x->dim[3], x->dim[2]}, *order[4] = {ex_int(e->g->ex, 0), ex_int(e->g->ex, 1), ex_int(e->g->ex, 3), ex_int(e->g->ex, 2)};
+    return PUT(e, permute, "turned", x->dtype, 4, dim, arg_value(x), (Arg){.kind = ARG_EXPRS, .n = 4, .es = order});
+}
+
+/* x (B, H, N, D) times y (B, H, D, M), of one dtype. */
+static Value *multiplied(Emit *e, const char *base, Value *x, Value *y)
+{
+    if (!x || !y) return NULL;
+    return PUT(e, matmul, base, x->dtype, 4, ((Expr *[4]){x->dim[0], x->dim[1], x->dim[2], y->dim[3]}), arg_value(x), arg_value(y));
+}
+
+/* The masked scores of q and k, whose heads are as many. capped: tanh(scores / softcap), NULL without a softcap. */
+static Value *scores_of(Attention *a, Value *q, Value *k, double softcap, Value **capped)
+{
+    Emit *e = a->e;
+    Value *mask, *s = multiplied(e, "scores", q, turned(e, k));
+    *capped = NULL;
+    if (!s || !one_mask(a, &mask) || !(s = PUT(e, mul_Tensor, "scores", s->dtype, 4, s->dim, arg_value(s), scale_of(a)))) return NULL;
+    DType t = s->dtype;
+    if (softcap > 0) {
+        if (!(s = PUT(e, div_Tensor, "scores", t, 4, s->dim, arg_value(s), number(e, softcap))) || !(*capped = PUT(e, tanh, "scores", t, 4, s->dim, arg_value(s)))) return NULL;
+        if (!(s = PUT(e, mul_Tensor, "scores", t, 4, s->dim, arg_value(*capped), number(e, softcap)))) return NULL;
+    }
+    if (!mask) return s;
+    if (mask->dtype == DT_BOOL) return PUT(e, where_ScalarOther, "scores", t, 4, s->dim, arg_value(mask), arg_value(s), number(e, -INFINITY));
+    return (mask = cast(e, mask, t)) ? PUT(e, add_Tensor, "scores", t, 4, s->dim, arg_value(s), arg_value(mask)) : NULL;
+}
+
+/* The last op of a result: x in its dtype. */
+static bool finish(Emit *e, Value *x, Value *out)
+{
+    if (!x) return false;
+    if (x->dtype != out->dtype) return write_node(e, op_get(OP_to_copy), (Arg[7]){arg_value(x), arg_dtype(out->dtype)}, 1, &out);
+    return write_node(e, op_get(OP_reshape), (Arg[2]){arg_value(x), {.kind = ARG_EXPRS, .n = out->rank, .es = out->dim}}, 1, &out);
+}
+
+/* Half types are worked on in float32, as kernels of one op do. */
+static bool write_out(Attention *a, double softcap)
+{
+    Emit *e = a->e;
+    Value *s, *capped, *out = a->n->out[0];
+    DType t = a->q->dtype == DT_F64 ? DT_F64 : DT_F32;
+    Value *q = cast(e, a->q, t), *k = cast(e, every_head(a, a->k), t), *v = cast(e, every_head(a, a->v), t);
+    TRY(q && k && v && (s = scores_of(a, q, k, softcap, &capped)));
+    TRY(s = PUT(e, safe_softmax, "weights", t, 4, s->dim, arg_value(s), integer(e, -1)));
+    Arg product[2] = {arg_value(s), arg_value(v)};
+    if (out->dtype == t) return write_node(e, op_get(OP_matmul), product, 1, a->n->out);
+    Value *y = put(e, OP_matmul, 2, product, "wide", t, out->rank, out->dim);
+    return y && finish(e, y, out);
+}
+
+static Expr *optional(const Node *n, const char *name)
+{
+    int i = op_param(n->op, name);
+    return i >= 0 && n->arg[i].kind == ARG_EXPR ? n->arg[i].e : NULL;
+}
+
+bool spell_attention(Emit *e, const Node *n)
+{
+    Attention a = {e, n, n->arg[0].v, n->arg[1].v, n->arg[2].v, n->arg[MASK].kind == ARG_VALUE ? n->arg[MASK].v : NULL, optional(n, "lower"), optional(n, "upper"), n->arg[SCALE]};
+    ExprPool *p = e->g->ex;
+    const Expr *softcap = optional(n, "softcap");
+    bool causal = n->arg[CAUSAL].kind == ARG_EXPR && n->arg[CAUSAL].e->i;
+    Arg args[16] = {{0}};
+    for (int i = 0; i <= GQA; i++) args[i] = n->arg[i];
+    double cap = !softcap ? 0 : softcap->kind == EX_FLOAT ? softcap->f : (double)softcap->i;
+    bool alone = causal || (a.upper && ex_equals_int(a.upper, 0)); /* ATen's is_causal says it, where nothing else is said */
+    if (cap <= 0 && !a.mask && !a.lower && alone && (!causal || !a.upper)) {
+        args[CAUSAL] = arg_expr(ex_bool(p, true));
+        return write_node(e, n->op, args, 1, n->out);
+    }
+    if (causal) a.upper = a.upper ? ex_min(p, a.upper, ex_int(p, 0)) : ex_int(p, 0);
+    if (cap > 0) return write_out(&a, cap);
+    Value *mask;
+    TRY(one_mask(&a, &mask));
+    args[MASK] = arg_value(mask);
+    args[CAUSAL] = arg_expr(ex_bool(p, false));
+    return write_node(e, n->op, args, 1, n->out);
+}
+
+/* ------------------------------------------------------------------ forward and backward */
+
+static Value *operand(const Node *n, int i) { return n->arg[i].kind == ARG_VALUE ? n->arg[i].v : NULL; }
+
+/* Attention's operands of a row of the pair: the query is argument `first`, and so on; parameters by name. causal: ATen's is_causal says all of its bounds. */
+static Attention pair_of(Emit *e, const Node *n, int first, bool *causal, double *softcap)
+{
+    ExprPool *p = e->g->ex;
+    Attention a = {e, n, n->arg[first].v, n->arg[first + 1].v, n->arg[first + 2].v, operand(n, op_param(n->op, "attn_mask")), optional(n, "lower"), optional(n, "upper"), n->arg[op_param(n->op, "scale")]};
+    const Expr *cap = optional(n, "softcap"), *is_causal = optional(n, "is_causal");
+    *softcap = !cap ? 0 : cap->kind == EX_FLOAT ? cap->f : (double)cap->i;
+    if (is_causal && is_causal->i) a.upper = a.upper ? ex_min(p, a.upper, ex_int(p, 0)) : ex_int(p, 0);
+    *causal = !a.mask && !a.lower && a.upper && ex_equals_int(a.upper, 0);
+    return a;
+}
+
+/* Does PyTorch's kernel for CPUs take it? */
+static bool kernel_takes(const Attention *a, double softcap) { return softcap <= 0 && a->q->dim[3] == a->v->dim[3]; }
+
+/* With the last axis contiguous, as that kernel reads it. */
+static Value *rows(Emit *e, Value *x)
+{
+    Expr *stride[MAX_RANK];
+    if (!value_strides(e->g->ex, x, stride)) {
+        fail(e->err, E_LIMIT, "a size expression is too large");
+        return NULL;
+    }
+    return ex_equals_int(stride[3], 1) || ex_equals_int(x->dim[3], 1) ? x : PUT(e, contiguous, x->name, x->dtype, 4, x->dim, arg_value(x));
+}
+
+/* That kernel's mask: additive, of 2 or 4 axes. */
+static bool kernel_mask(Attention *a, bool causal, Value **out)
+{
+    Emit *e = a->e;
+    Expr *one = ex_int(e->g->ex, 1), *dim[4] = {one, one, one, one};
+    *out = NULL;
+    if (causal) return true;
+    TRY(one_mask(a, out));
+    Value *m = *out;
+    if (!m) return true;
+    if (m->dtype == DT_BOOL) TRY(m = PUT(e, where_Scalar, "mask", DT_F32, m->rank, m->dim, arg_value(m), number(e, 0), number(e, -INFINITY)));
+    TRY(m = cast(e, m, a->q->dtype));
+    for (int i = 0; i < m->rank; i++) dim[4 - m->rank + i] = m->dim[i];
+    *out = m->rank == 2 || m->rank == 4 ? m : shaped(e, "mask", m, 4, dim);
+    return *out != NULL;
+}
+
+static bool is_read(const Emit *e, const Value *v, OpId but)
+{
+    for (int i = 0; i < e->g->noutput; i++)
+        if (e->g->output[i].value == v) return true;
+    for (const Node *n = e->g->first; n; n = n->next)
+        for (int i = 0; n->op->id != but && i < n->op->schema->nparams; i++) {
+            if (n->arg[i].kind == ARG_VALUE && n->arg[i].v == v) return true;
+            for (int k = 0; n->arg[i].kind == ARG_VALUES && k < n->arg[i].n; k++)
+                if (n->arg[i].vs[k] == v) return true;
+        }
+    return false;
+}
+
+bool spell_sdpa_lse(Emit *e, const Node *n)
+{
+    bool causal;
+    double softcap;
+    Attention a = pair_of(e, n, 0, &causal, &softcap);
+    Value *mask, *capped;
+    if (kernel_takes(&a, softcap)) {
+        Value *q = rows(e, a.q), *k = q ? rows(e, a.k) : NULL, *v = k ? rows(e, a.v) : NULL;
+        TRY(v && kernel_mask(&a, causal, &mask));
+        Arg args[7] = {arg_value(q), arg_value(k), arg_value(v), number(e, 0), arg_expr(ex_bool(e->g->ex, causal)), arg_value(mask), a.scale};
+        return write_node(e, op_get(OP_scaled_dot_product_flash_attention_for_cpu), args, 2, n->out);
+    }
+    Arg args[UPPER + 1] = {arg_value(a.q), arg_value(a.k), arg_value(a.v), arg_value(a.mask), number(e, 0), arg_expr(ex_bool(e->g->ex, false)), a.scale,
+                           arg_expr(ex_bool(e->g->ex, a.q->dim[1] != a.k->dim[1])), number(e, softcap), arg_expr(a.lower), arg_expr(a.upper)};
+    if (!a.lower) args[LOWER] = (Arg){0};
+    if (!a.upper) args[UPPER] = (Arg){0};
+    Node plain = {.op = op_get(OP_scaled_dot_product_attention), .name = n->name, .arg = args, .out = n->out, .nout = 1};
+    TRY(spell_attention(e, &plain));
+    if (!is_read(e, n->out[1], OP_sdpa_backward)) return true; /* its backward pass is written out, too, and reads the scores */
+    DType t = n->out[1]->dtype;
+    Value *q = cast(e, a.q, t), *k = cast(e, every_head(&a, a.k), t), *s = q && k ? scores_of(&a, q, k, softcap, &capped) : NULL;
+    Expr *last = ex_int(e->g->ex, -1);
+    return s && write_node(e, op_get(OP_logsumexp), (Arg[3]){arg_value(s), {.kind = ARG_EXPRS, .n = 1, .es = &last}, arg_expr(ex_bool(e->g->ex, false))}, 1, &n->out[1]);
+}
+
+static Value *summed(Emit *e, Value *x, int naxes, const int *axis, bool keep)
+{
+    Expr *dim[MAX_RANK], *axes[MAX_RANK];
+    int rank = 0, k = 0;
+    if (!x || !naxes) return x;
+    for (int i = 0; i < naxes; i++) axes[i] = ex_int(e->g->ex, axis[i]);
+    for (int i = 0; i < x->rank; i++) {
+        bool gone = k < naxes && axis[k] == i;
+        k += gone;
+        if (!gone) dim[rank++] = x->dim[i];
+        else if (keep) dim[rank++] = ex_int(e->g->ex, 1);
+    }
+    return PUT(e, sum_dim_IntList, "sum", x->dtype, rank, dim, arg_value(x), ((Arg){.kind = ARG_EXPRS, .n = naxes, .es = axes}), arg_expr(ex_bool(e->g->ex, keep)));
+}
+
+static Value *product(Emit *e, Value *x, Value *y) { return x && y ? PUT(e, mul_Tensor, "grad", x->dtype, x->rank, x->dim, arg_value(x), arg_value(y)) : NULL; }
+
+/* What comes back to heads that queries share: (B, H, M, D) summed to (B, Hkv, M, D). */
+static Value *shared_heads(const Attention *a, Value *x, const Value *like)
+{
+    Expr *H = a->q->dim[1], *share = ex_floordiv(a->e->g->ex, H, like->dim[1]);
+    if (!x || like->dim[1] == H) return x;
+    return summed(a->e, shaped(a->e, "heads", x, 5, (Expr *[]){x->dim[0], like->dim[1], share, x->dim[2], x->dim[3]}), 1, (int[]){2}, false);
+}
+
+/* What comes back to the mask, summed where it broadcasts. */
+static Value *mask_gradient(const Attention *a, Value *ds)
+{
+    int axis[4], n = 0;
+    for (int i = 0; i < 4; i++) {
+        int at = i - (4 - a->mask->rank);
+        if ((at < 0 || ex_equals_int(a->mask->dim[at], 1)) && !ex_equals_int(ds->dim[i], 1)) axis[n++] = i;
+    }
+    return shaped(a->e, "grad", summed(a->e, ds, n, axis, true), a->mask->rank, a->mask->dim);
+}
+
+/* dv = P^T dO, dP = dO v^T, dS = P (dP - sum(P dP)), dq = s dS k, dk = s dS^T q, of what is read. */
+static bool write_backward(Attention *a, const Node *n, double softcap)
+{
+    Emit *e = a->e;
+    DType t = a->q->dtype == DT_F64 ? DT_F64 : DT_F32;
+    Value *q = cast(e, a->q, t), *k = cast(e, every_head(a, a->k), t), *v = cast(e, every_head(a, a->v), t), *dout = cast(e, n->arg[0].v, t), *capped, *s;
+    TRY(q && k && v && dout && (s = scores_of(a, q, k, softcap, &capped)));
+    Value *p = PUT(e, safe_softmax, "weights", t, 4, s->dim, arg_value(s), integer(e, -1));
+    if (is_read(e, n->out[2], OP_NONE)) TRY(p && finish(e, shared_heads(a, multiplied(e, "grad", turned(e, p), dout), a->v), n->out[2]));
+    Value *each = product(e, p, multiplied(e, "grad", dout, turned(e, v))), *rest = product(e, p, summed(e, each, 1, (int[]){3}, true));
+    Value *ds = rest ? PUT(e, sub_Tensor, "grad", t, 4, s->dim, arg_value(each), arg_value(rest)) : NULL;
+    TRY(ds);
+    if (n->arg[op_param(n->op, "grad_mask")].e->i) TRY(finish(e, mask_gradient(a, ds), n->out[3]));
+    if (capped) {
+        Value *square = product(e, capped, capped), *slope = square ? PUT(e, rsub_Scalar, "grad", t, 4, s->dim, arg_value(square), number(e, 1)) : NULL;
+        TRY(ds = product(e, ds, slope));
+    }
+    TRY(ds = PUT(e, mul_Tensor, "grad", t, 4, s->dim, arg_value(ds), scale_of(a)));
+    if (is_read(e, n->out[0], OP_NONE)) TRY(finish(e, multiplied(e, "grad", ds, k), n->out[0]));
+    return !is_read(e, n->out[1], OP_NONE) || finish(e, shared_heads(a, multiplied(e, "grad", turned(e, ds), q), a->k), n->out[1]);
+}
+
+bool spell_sdpa_backward(Emit *e, const Node *n)
+{
+    bool causal;
+    double softcap;
+    Attention a = pair_of(e, n, 1, &causal, &softcap);
+    Value *mask;
+    if (!kernel_takes(&a, softcap) || n->arg[op_param(n->op, "grad_mask")].e->i) return write_backward(&a, n, softcap);
+    Value *d = rows(e, n->arg[0].v), *q = d ? rows(e, a.q) : NULL, *k = q ? rows(e, a.k) : NULL, *v = k ? rows(e, a.v) : NULL;
+    TRY(v && kernel_mask(&a, causal, &mask));
+    Arg args[10] = {arg_value(d), arg_value(q), arg_value(k), arg_value(v), n->arg[4], n->arg[5], number(e, 0), arg_expr(ex_bool(e->g->ex, causal)), arg_value(mask), a.scale};
+    return write_node(e, op_get(OP_scaled_dot_product_flash_attention_for_cpu_backward), args, 3, n->out);
+}

@@ -1,0 +1,373 @@
+/* Nodes of a .pt2: names, types of values, and the arguments of a row by ATen's schema, defaults left out.
+ *
+ *     %y: f32[s0, 4] = aten.linear.default(%x, %p_w)  ->
+ *     {"target": "torch.ops.aten.linear.default", "inputs": [{"name": "input", "arg": {"as_tensor": {"name": "x"}}, "kind": 1}, ...
+ */
+#include <string.h>
+#include "base/number.h"
+#include "pt2/write/write_impl.h"
+#include "ir/text.h"
+#include "shape/strides.h"
+
+/* ------------------------------------------------------------------ names */
+
+/* Words that the Python code made from the file must not lose. */
+static bool reserved(const char *s)
+{
+    static const char *const words[] = {
+        "False", "None", "True", "and", "as", "assert", "async", "await", "break", "class", "continue", "def", "del", "elif", "else", "except",
+        "finally", "for", "from", "global", "if", "import", "in", "is", "lambda", "nonlocal", "not", "or", "pass", "raise", "return", "try",
+        "while", "with", "yield", "self", "torch", "math", "operator", "builtins", "device", "inf", "nan", "fx_pytree", "pytree", "NoneType", "getattr",
+    };
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (!strcmp(s, words[i])) return true;
+    return false;
+}
+
+/* A name of the file that nothing has: base, base_1, ... */
+const char *fresh_name(Emit *e, const char *base)
+{
+    char *plain = arena_printf(e->arena, "%s%s", is_digit(*base) || !*base ? "_" : "", base), *name = plain;
+    for (char *c = plain; c && *c; c++)
+        if (!is_alnum(*c) && *c != '_') *c = '_';
+    int *count = plain ? map_get(&e->taken, plain) : NULL;
+    for (int k = count ? *count : plain && reserved(plain); name && (k || count); k++) {
+        name = arena_printf(e->arena, "%s_%d", plain, k);
+        if (count) *count = k + 1;
+        if (name && !map_has(&e->taken, name)) break;
+    }
+    int *fresh = arena_new(e->arena, int);
+    if (!name || !fresh || !map_put(&e->taken, name, fresh)) {
+        oom(e->err);
+        return NULL;
+    }
+    *fresh = 1;
+    return name;
+}
+
+Value *new_value(Emit *e, const char *base, DType t, int rank, Expr *const *dim)
+{
+    Value *v = arena_new(e->arena, Value);
+    Expr **copy = arena_array(e->arena, Expr *, rank + 1);
+    const char *name = fresh_name(e, base);
+    if (e->nvalues == e->room) {
+        int n = e->room * 2 + 64;
+        const char **names = arena_array(e->arena, const char *, n);
+        bool *written = arena_array(e->arena, bool, n);
+        if (names && written) {
+            memcpy(names, e->name, (size_t)e->nvalues * sizeof *names);
+            memcpy(written, e->written, (size_t)e->nvalues * sizeof *written);
+            e->name = names;
+            e->written = written;
+            e->room = n;
+        } else {
+            copy = NULL;
+        }
+    }
+    if (!v || !copy || !name) {
+        oom(e->err);
+        return NULL;
+    }
+    for (int i = 0; i < rank; i++) {
+        copy[i] = dim[i];
+        if (!dim[i]) {
+            fail(e->err, E_LIMIT, "a size expression is too large");
+            return NULL;
+        }
+    }
+    *v = (Value){.name = name, .kind = V_NODE, .dtype = t, .rank = rank, .dim = copy, .id = e->nvalues++};
+    e->name[v->id] = name;
+    return v;
+}
+
+/* ------------------------------------------------------------------ types */
+
+bool requires_grad(const Value *v)
+{
+    bool floats = dtype_is_float(v->dtype) || dtype_is_complex(v->dtype);
+    return floats && (v->kind == V_INPUT ? v->trains : v->kind == V_WEIGHT && v->weight == W_PARAMETER && !v->frozen);
+}
+
+enum { MAX_JSON = 512 << 20 }; /* what readers take */
+
+bool put_meta(Emit *e, const Value *v)
+{
+    Buf *out = &e->tensors;
+    if (e->too_long || out->len > MAX_JSON) return fail(e->err, E_LIMIT, "the sizes of '%s' are too long to write", v->name);
+    buf_printf(out, "%s\"%s\": {\"dtype\": %d, \"sizes\": [", out->len ? ",\n" : "", e->name[v->id], dtype_pt2(v->dtype));
+    for (int i = 0; i < v->rank; i++) {
+        if (i) buf_puts(out, ", ");
+        put_size(e, v->dim[i], out);
+    }
+    buf_printf(out, "], \"requires_grad\": %s, \"device\": {\"type\": \"cpu\", \"index\": null}, \"strides\": [", requires_grad(v) ? "true" : "false");
+    bool own = v->kind == V_WEIGHT && v->data;
+    for (int i = 0; own && i < v->rank; i++) own = v->data->stride[i] >= 0;
+    Expr *stride[MAX_RANK];
+    if (!own && !value_strides(e->g->ex, v, stride)) return fail(e->err, E_LIMIT, "a size expression is too large");
+    for (int i = 0; i < v->rank; i++) {
+        if (i) buf_puts(out, ", ");
+        if (own) buf_printf(out, "{\"as_int\": %lld}", (long long)v->data->stride[i]);
+        else put_size(e, stride[i], out);
+    }
+    buf_puts(out, "], \"storage_offset\": {\"as_int\": 0}, \"layout\": 7}");
+    return true;
+}
+
+/* ------------------------------------------------------------------ arguments */
+
+static bool same_number(const Expr *a, const Expr *b)
+{
+    if (!ex_is_const(a) || !ex_is_const(b)) return false;
+    double x = a->kind == EX_FLOAT ? a->f : (double)a->i, y = b->kind == EX_FLOAT ? b->f : (double)b->i;
+    return a->kind == b->kind && x == y && (a->kind == EX_FLOAT || a->i == b->i);
+}
+
+static bool is_default(Emit *e, const Param *p, const Arg *a)
+{
+    if (p->type == PT_IGNORED || a->kind == ARG_NONE) return a->kind == ARG_NONE && (p->type == PT_IGNORED || p->def);
+    Arg d;
+    Err ignored = {0};
+    if (!p->def || !text_parse_default(e->scratch, p, &d, &ignored)) return false;
+    if (a->kind == ARG_EXPRS && d.kind == ARG_EXPR && p->fixed_len) { /* one number for all */
+        for (int i = 0; i < a->n; i++)
+            if (!same_number(a->es[i], d.e)) return false;
+        return true;
+    }
+    if (d.kind != a->kind) return false;
+    switch (a->kind) {
+    case ARG_EXPR: return same_number(a->e, d.e);
+    case ARG_STR: return !strcmp(a->s, d.s);
+    case ARG_DTYPE: return a->dtype == d.dtype;
+    case ARG_EXPRS:
+        if (d.n == 1 && p->fixed_len)
+            for (int i = 0; i < a->n; i++) {
+                if (!same_number(a->es[i], d.es[0])) return false;
+            }
+        else if (a->n != d.n) return false;
+        else
+            for (int i = 0; i < a->n; i++)
+                if (!same_number(a->es[i], d.es[i])) return false;
+        return true;
+    default: return false;
+    }
+}
+
+static bool put_numbers(Emit *e, const Arg *a, ParamType as, Buf *out)
+{
+    bool symbolic = false, is_float = as == PT_FLOATS, is_bool = as == PT_BOOLS;
+    for (int i = 0; i < a->n; i++) {
+        symbolic |= !ex_is_const(a->es[i]);
+        is_float |= a->es[i]->is_float;
+        is_bool |= as == PT_SCALARS && a->es[i]->is_bool;
+    }
+    buf_printf(out, "{\"as_%s%ss\": [", symbolic ? "sym_" : "", is_float ? "float" : is_bool ? "bool" : "int");
+    for (int i = 0; i < a->n; i++) {
+        Buf one = {0};
+        bool ok = put_number(e, a->es[i], is_float ? PT_FLOAT : is_bool ? PT_BOOL : PT_INT, &one);
+        e->nodes.failed |= one.failed;
+        if (i) buf_puts(out, ", ");
+        /* {"as_int": 3} as it is in a list of sizes, 3 in one of integers; a size of the graph by name */
+        const char *text = one.data ? one.data : "{}", *inner = strchr(text, ' ');
+        size_t n = inner ? strlen(inner + 1) - 1 : 0;
+        if (ok && n && (!symbolic || !ex_is_const(a->es[i]))) buf_add(out, inner + 1, n);
+        else buf_puts(out, text);
+        buf_free(&one);
+        TRY(ok);
+    }
+    buf_puts(out, "]}");
+    return true;
+}
+
+static void put_tensors(Emit *e, const Arg *a, Buf *out)
+{
+    bool some = false;
+    for (int i = 0; i < a->n; i++) some |= !a->vs[i];
+    buf_printf(out, "{\"as_%stensors\": [", some ? "optional_" : "");
+    for (int i = 0; i < a->n; i++) {
+        if (i) buf_puts(out, ", ");
+        if (!a->vs[i]) buf_puts(out, "{\"as_none\": true}");
+        else buf_printf(out, some ? "{\"as_tensor\": {\"name\": \"%s\"}}" : "{\"name\": \"%s\"}", e->name[a->vs[i]->id]);
+    }
+    buf_puts(out, "]}");
+}
+
+static bool put_arg(Emit *e, const Param *p, const Arg *a, Buf *out)
+{
+    switch (a->kind) {
+    case ARG_NONE: buf_puts(out, "{\"as_none\": true}"); return true;
+    case ARG_VALUE: buf_printf(out, "{\"as_tensor\": {\"name\": \"%s\"}}", e->name[a->v->id]); return true;
+    case ARG_VALUES: put_tensors(e, a, out); return true;
+    case ARG_EXPR: return put_number(e, a->e, p->type, out);
+    case ARG_EXPRS: return put_numbers(e, a, p->type, out);
+    case ARG_STR:
+        buf_puts(out, "{\"as_string\": ");
+        json_put_string(out, a->s);
+        buf_puts(out, "}");
+        return true;
+    case ARG_DTYPE: buf_printf(out, "{\"as_scalar_type\": %d}", dtype_pt2(a->dtype)); return true;
+    case ARG_GRAPH: break;
+    }
+    return false;
+}
+
+/* Positional as long as none is left out, by keyword from there. */
+static bool put_args(Emit *e, const Op *op, const Arg *args, Buf *out)
+{
+    bool named = false, first = true;
+    for (int i = 0; i < op->schema->nparams; i++) {
+        const Param *p = &op->schema->params[i];
+        if (is_default(e, p, &args[i])) {
+            named = true;
+            continue;
+        }
+        buf_printf(out, "%s{\"name\": \"%s\", \"arg\": ", first ? "" : ", ", p->name);
+        TRY(put_arg(e, p, &args[i], out) || within(e->err, "argument '%s'", p->name));
+        buf_printf(out, ", \"kind\": %d}", named || p->kwonly ? 2 : 1);
+        first = false;
+    }
+    return true;
+}
+
+/* ------------------------------------------------------------------ nodes */
+
+void put_node(Emit *e, const char *target, const char *inputs, const char *outputs, const char *name)
+{
+    buf_printf(&e->nodes, "%s{\"target\": \"%s\", \"inputs\": [", e->nodes.len ? ",\n" : "", target);
+    buf_puts(&e->nodes, inputs);
+    buf_puts(&e->nodes, "], \"outputs\": [");
+    buf_puts(&e->nodes, outputs);
+    buf_printf(&e->nodes, "], \"metadata\": {}, \"is_hop_single_tensor_return\": null, \"name\": \"%s\"}", name);
+}
+
+static bool emit_operand(Emit *e, const Arg *a)
+{
+    if (a->kind == ARG_VALUE) return emit_value(e, a->v);
+    for (int i = 0; a->kind == ARG_VALUES && i < a->n; i++)
+        if (a->vs[i]) TRY(emit_value(e, a->vs[i]));
+    return true;
+}
+
+bool write_node(Emit *e, const Op *op, const Arg *args, int nout, Value *const *out)
+{
+    Buf inputs = {0}, outputs = {0};
+    const char *name = nout == 1 ? e->name[out[0]->id] : NULL, *target = arena_printf(e->arena, "torch.ops.%s", op->name);
+    if (!name) { /* of the tuple, which nothing else in the file names */
+        const char *dot = strchr(op->name, '.');
+        char *plain = arena_strdup(e->arena, dot + 1);
+        if (plain) *strchr(plain, '.') = 0;
+        name = plain ? fresh_name(e, plain) : NULL;
+    }
+    bool ok = (name && target) || oom(e->err);
+    if (e->g->core && !core_target(op->name)) ok = fail(e->err, E_UNSUPPORTED, "%s is not in ATen's core, and has no form that is; write the model without --decompose core", op->name);
+    for (int i = 0; ok && i < op->schema->nparams; i++) ok = emit_operand(e, &args[i]);
+    ok = ok && put_args(e, op, args, &inputs);
+    for (int k = 0; k < nout; k++) buf_printf(&outputs, "%s{\"as_tensor\": {\"name\": \"%s\"}}", k ? ", " : "", e->name[out[k]->id]);
+    if (ok) put_node(e, target, inputs.data ? inputs.data : "", outputs.data ? outputs.data : "", name);
+    e->nodes.failed |= inputs.failed || outputs.failed;
+    buf_free(&inputs);
+    buf_free(&outputs);
+    TRY(ok);
+    for (int k = 0; k < nout; k++) {
+        e->written[out[k]->id] = true;
+        TRY(put_meta(e, out[k]));
+    }
+    for (int k = 0; k < nout; k++) TRY(note_value(e, out[k]));
+    return true;
+}
+
+Value *put(Emit *e, OpId id, int n, const Arg *args, const char *base, DType t, int rank, Expr *const *dim)
+{
+    const Op *op = op_get(id);
+    Value *v = new_value(e, base, t, rank, dim);
+    Arg all[64] = {{0}};
+    for (int i = 0; i < n; i++) {
+        all[i] = args[i];
+        if (args[i].kind == ARG_EXPR && !args[i].e) {
+            fail(e->err, E_LIMIT, "a size expression is too large");
+            return NULL;
+        }
+    }
+    return v && write_node(e, op, all, 1, &v) ? v : NULL;
+}
+
+/* Overloads of ATen for a number in place of a tensor; swap: the number comes second there. Other rows take numbers as they are. */
+static const struct {
+    OpId row;
+    const char *second, *first, *both;
+    bool swap;
+} overloads[] = {
+    {OP_sub_Tensor, NULL, "aten.rsub.Scalar", NULL, true},
+    {OP_eq_Tensor, "aten.eq.Scalar", NULL, NULL, false},
+    {OP_ne_Tensor, "aten.ne.Scalar", NULL, NULL, false},
+    {OP_lt_Tensor, "aten.lt.Scalar", NULL, NULL, false},
+    {OP_le_Tensor, "aten.le.Scalar", NULL, NULL, false},
+    {OP_gt_Tensor, "aten.gt.Scalar", NULL, NULL, false},
+    {OP_ge_Tensor, "aten.ge.Scalar", NULL, NULL, false},
+    {OP_remainder_Tensor, "aten.remainder.Scalar", "aten.remainder.Scalar_Tensor", NULL, false},
+    {OP_fmod_Tensor, "aten.fmod.Scalar", NULL, NULL, false},
+    {OP_pow_Tensor_Tensor, "aten.pow.Tensor_Scalar", "aten.pow.Scalar", NULL, false},
+    {OP_bitwise_and_Tensor, "aten.bitwise_and.Scalar", "aten.bitwise_and.Scalar_Tensor", NULL, false},
+    {OP_bitwise_or_Tensor, "aten.bitwise_or.Scalar", "aten.bitwise_or.Scalar_Tensor", NULL, false},
+    {OP_bitwise_xor_Tensor, "aten.bitwise_xor.Scalar", "aten.bitwise_xor.Scalar_Tensor", NULL, false},
+    {OP_bitwise_left_shift_Tensor, "aten.bitwise_left_shift.Tensor_Scalar", "aten.bitwise_left_shift.Scalar_Tensor", NULL, false},
+    {OP_bitwise_right_shift_Tensor, "aten.bitwise_right_shift.Tensor_Scalar", "aten.bitwise_right_shift.Scalar_Tensor", NULL, false},
+    {OP_copysign_Tensor, "aten.copysign.Scalar", NULL, NULL, false},
+    {OP_xlogy_Tensor, "aten.xlogy.Scalar_Other", "aten.xlogy.Scalar_Self", NULL, false},
+    {OP_where_self, "aten.where.ScalarOther", "aten.where.ScalarSelf", "aten.where.Scalar", false},
+};
+
+static const Op *overload_of(const Node *n, Arg *args)
+{
+    for (size_t i = 0; i < sizeof overloads / sizeof *overloads; i++) {
+        if (overloads[i].row != n->op->id) continue;
+        int at = n->op->id == OP_where_self;
+        bool first = args[at].kind == ARG_EXPR, second = args[at + 1].kind == ARG_EXPR;
+        const char *name = first && second ? overloads[i].both : first ? overloads[i].first : second ? overloads[i].second : NULL;
+        const Op *op = name ? op_find(name) : NULL;
+        if (!op || !overloads[i].swap || !first) return op ? op : n->op;
+        Arg a = args[at];
+        args[at] = args[at + 1];
+        args[at + 1] = a;
+        return op;
+    }
+    return n->op;
+}
+
+static bool emit_node(Emit *e, const Node *n)
+{
+    bool done = false;
+    Arg args[64] = {{0}};
+    if (e->g->core) TRY(core_spell(e, n, &done));
+    if (!done) TRY(spell_node(e, n, &done));
+    if (done) return true;
+    for (int i = 0; i < n->op->schema->nparams && i < 64; i++) args[i] = n->arg[i];
+    const Op *op = overload_of(n, args);
+    if (e->g->core && !core_target(op->name)) {
+        TRY(core_overload(e, n, args));
+        op = n->op;
+    }
+    if (strncmp(n->op->name, "qkv.", 4)) return write_node(e, op, args, n->nout, n->out);
+    return fail(e->err, E_UNSUPPORTED, "ATen has no such op");
+}
+
+static bool emit_named(Emit *e, const Node *n)
+{
+    return (n->nout && e->written[n->out[0]->id]) || emit_node(e, n) || within(e->err, "node '%s' (%s)", n->name, n->op->name);
+}
+
+bool emit_value(Emit *e, Value *v)
+{
+    if (e->written[v->id] || v->kind != V_NODE || !v->def) return true;
+    if (++e->depth > 1000) return fail(e->err, E_UNSUPPORTED, "size out of '%s' is used too far in front of it", v->name);
+    bool ok = emit_named(e, v->def);
+    e->depth--;
+    return ok;
+}
+
+bool emit_nodes(Emit *e)
+{
+    TRY(find_absorbed(e) && (!e->g->core || core_open(e)));
+    for (const Node *n = e->g->first; n; n = n->next)
+        if (!n->nout || !e->absorbed[n->out[0]->id]) TRY(emit_named(e, n));
+    return true;
+}

@@ -1,0 +1,549 @@
+/* The .pt2 archive: weights, signature, symbols. Nodes are in pt2_nodes.c, sizes in pt2_sizes.c. Contract in pt2.h. */
+#include "pt2/write/write.h"
+#include <stdlib.h>
+#include <string.h>
+#include "base/file.h"
+#include "base/mem.h"
+#include "pt2/write/write_impl.h"
+#include "format/zip.h"
+
+/* ------------------------------------------------------------------ weights */
+
+/* What one weight is stored as: a view of a record that it may share with others. */
+typedef struct Stored {
+    const Value *v;
+    const char *fqn;
+    bool constant;            /* in data/constants, not in data/weights */
+    bool copied;              /* strides that PyTorch lacks: written contiguous */
+    const char *from, *to;    /* the bytes it touches */
+    int record;
+    int64_t offset;           /* of its first element in the record, in elements */
+} Stored;
+
+typedef struct Record {
+    const char *path, *from, *to;
+    const Stored *first;
+} Record;
+
+typedef struct Weights {
+    Stored *w;
+    int n;
+    Record *record;
+    int nrecord;
+} Weights;
+
+static int64_t stride_of(const Stored *s, int i)
+{
+    int64_t stride[MAX_RANK];
+    if (!s->copied) return s->v->data->stride[i];
+    strides_contiguous(s->v->rank, s->v->data->shape, stride);
+    return stride[i];
+}
+
+static int by_place(const void *a, const void *b)
+{
+    const Stored *x = *(const Stored *const *)a, *y = *(const Stored *const *)b;
+    if (x->constant != y->constant) return x->constant ? 1 : -1;
+    if (x->v->dtype != y->v->dtype) return x->v->dtype < y->v->dtype ? -1 : 1;
+    if (x->from != y->from) return (uintptr_t)x->from < (uintptr_t)y->from ? -1 : 1;
+    return x->v->id - y->v->id;
+}
+
+/* Weights that share bytes share a record, as tied weights and slices of one tensor do; PyTorch reads a record as one dtype. */
+static bool share_records(Emit *e, Weights *all)
+{
+    Stored **order = arena_array(e->arena, Stored *, all->n + 1);
+    if (!order) return oom(e->err);
+    for (int i = 0; i < all->n; i++) order[i] = &all->w[i];
+    qsort(order, (size_t)all->n, sizeof *order, by_place);
+    for (int i = 0; i < all->n; i++) {
+        Stored *s = order[i], *before = i ? order[i - 1] : NULL;
+        Record *r = all->nrecord ? &all->record[all->nrecord - 1] : NULL;
+        size_t size = dtype_size(s->v->dtype);
+        bool same = r && before->constant == s->constant && before->v->dtype == s->v->dtype && !s->copied && !r->first->copied && s->from < s->to;
+        same = same && (uintptr_t)s->from < (uintptr_t)r->to && (size_t)(s->from - r->from) % size == 0;
+        if (!same) {
+            r = &all->record[all->nrecord++];
+            *r = (Record){.from = s->from, .to = s->to, .first = s};
+        }
+        s->record = (int)(r - all->record);
+        s->offset = (s->from - r->from) / (int64_t)size;
+        if ((uintptr_t)s->to > (uintptr_t)r->to) r->to = s->to;
+    }
+    return true;
+}
+
+/* A name in a state dict is a path of modules: "a.b" makes "a" one, which then cannot be a weight, and no part is empty. */
+static const char *path_of(Emit *e, const Value *v, Map *modules)
+{
+    char *path = arena_strdup(e->arena, v->fqn && *v->fqn ? v->fqn : v->name);
+    for (char *c = path; c && *c; c++)
+        if (*c == '.' && (c == path || c[-1] == '.' || !c[1])) *c = '_';
+    for (const char *dot = path; dot && (dot = strchr(dot, '.')); dot++) {
+        const char *module = arena_strndup(e->arena, path, (size_t)(dot - path));
+        if (!module || !map_put(modules, module, e)) return NULL;
+    }
+    return path;
+}
+
+/* A name of the state dict that nothing has. */
+static const char *state_name(Emit *e, const char *base, const Map *modules, Map *names)
+{
+    const char *name = base;
+    for (int k = 1; name && (map_has(names, name) || map_has(modules, name)); k++) name = arena_printf(e->arena, "%s_%d", base, k);
+    return name && map_put(names, name, e) ? name : NULL;
+}
+
+static bool collect_weights(Emit *e, Weights *all)
+{
+    Map names = {0}, modules = {0};
+    const Graph *g = e->g;
+    int count[2] = {0, 0};
+    bool ok = (all->w = arena_array(e->arena, Stored, g->nweight + 1)) && (all->record = arena_array(e->arena, Record, g->nweight + 1));
+    for (int i = 0; ok && i < g->nweight; i++) ok = (all->w[i].fqn = path_of(e, g->weight[i], &modules)) != NULL;
+    for (int i = 0; ok && i < g->nweight; i++) {
+        Stored *s = &all->w[all->n++];
+        const Tensor *t = g->weight[i]->data;
+        *s = (Stored){.v = g->weight[i], .fqn = state_name(e, s->fqn, &modules, &names), .from = t->data};
+        s->constant = s->v->weight == W_CONSTANT || (s->v->weight == W_BUFFER && !s->v->persistent);
+        int64_t span = 1;
+        for (int k = 0; k < t->rank; k++) {
+            s->copied |= t->stride[k] < 0;
+            span = t->shape[k] == 0 || span == 0 ? 0 : span + (t->shape[k] - 1) * t->stride[k];
+        }
+        if (s->copied) span = tensor_numel(t);
+        s->to = s->from ? s->from + (size_t)span * dtype_size(t->dtype) : NULL;
+        ok = s->fqn != NULL;
+    }
+    map_free(&names);
+    map_free(&modules);
+    TRY((ok || oom(e->err)) && share_records(e, all));
+    for (int i = 0; i < all->n; i++) { /* numbered as they come */
+        Record *r = &all->record[all->w[i].record];
+        bool constant = all->w[i].constant;
+        if (!r->path) r->path = arena_printf(e->arena, "%s_%d", constant ? "tensor" : "weight", count[constant]++);
+        if (!r->path) return oom(e->err);
+    }
+    return true;
+}
+
+static void put_config(const Weights *all, bool constants, Buf *out)
+{
+    bool first = true;
+    buf_puts(out, "{\"config\": {");
+    for (int i = 0; i < all->n; i++) {
+        const Stored *s = &all->w[i];
+        if (s->constant != constants) continue;
+        if (!first) buf_puts(out, ", ");
+        first = false;
+        json_put_string(out, s->fqn);
+        buf_printf(out, ": {\"path_name\": \"%s\", \"is_param\": %s, \"use_pickle\": false, \"tensor_meta\": {\"dtype\": %d, \"sizes\": [", all->record[s->record].path,
+                   s->v->weight == W_PARAMETER ? "true" : "false", dtype_pt2(s->v->dtype));
+        for (int k = 0; k < s->v->rank; k++) buf_printf(out, "%s{\"as_int\": %lld}", k ? ", " : "", (long long)s->v->data->shape[k]);
+        buf_printf(out, "], \"requires_grad\": %s, \"device\": {\"type\": \"cpu\", \"index\": null}, \"strides\": [", requires_grad(s->v) ? "true" : "false");
+        for (int k = 0; k < s->v->rank; k++) buf_printf(out, "%s{\"as_int\": %lld}", k ? ", " : "", (long long)stride_of(s, k));
+        buf_printf(out, "], \"storage_offset\": {\"as_int\": %lld}, \"layout\": 7}}", (long long)s->offset);
+    }
+    buf_puts(out, "}}");
+}
+
+static bool add_copied(ZipWriter *zip, const char *path, const Tensor *t, Err *err)
+{
+    void *bytes = mem_alloc(tensor_bytes(t) + 1);
+    Tensor copy = tensor_of(t->dtype, t->rank, t->shape, bytes);
+    if (!bytes) return oom(err);
+    tensor_copy(&copy, t);
+    bool ok = zip_add(zip, path, bytes, tensor_bytes(t), err);
+    mem_free(bytes);
+    return ok;
+}
+
+static bool add_weights(Emit *e, ZipWriter *zip, const Weights *all, bool constants)
+{
+    const char *folder = constants ? "model/data/constants" : "model/data/weights";
+    for (int i = 0; i < all->n; i++) { /* each record at the first weight that lies in it */
+        const Record *r = &all->record[all->w[i].record];
+        bool seen = all->w[i].constant != constants;
+        for (int k = 0; k < i && !seen; k++) seen = all->w[k].record == all->w[i].record;
+        if (seen) continue;
+        char *path = arena_printf(e->arena, "%s/%s", folder, r->path);
+        if (!path) return oom(e->err);
+        TRY(r->first->copied ? add_copied(zip, path, r->first->v->data, e->err) : zip_add(zip, path, r->from ? r->from : "", (uint64_t)(r->to - r->from), e->err));
+    }
+    Buf config = {0};
+    put_config(all, constants, &config);
+    bool ok = !config.failed || oom(e->err);
+    ok = ok && zip_add(zip, constants ? "model/data/constants/model_constants_config.json" : "model/data/weights/model_weights_config.json", config.data, config.len, e->err);
+    buf_free(&config);
+    return ok;
+}
+
+/* ------------------------------------------------------------------ inputs and outputs */
+
+typedef struct Ends {
+    Buf inputs, outputs, input_specs, output_specs;
+} Ends;
+
+static bool is_target(const Graph *g, const Value *v)
+{
+    for (int i = 0; i < graph_mutations(g); i++)
+        if (graph_mutation(g, i)->target == v) return true;
+    return false;
+}
+
+static const char *comma(const Buf *b) { return b->len ? ", " : ""; }
+
+static bool put_weight_inputs(Emit *e, const Weights *all, Ends *ends)
+{
+    static const char *const kind[] = {"parameter", "buffer", "tensor_constant"};
+    for (int i = 0; i < all->n; i++) {
+        const Value *v = all->w[i].v;
+        bool buffer = v->weight == W_BUFFER || (v->weight == W_CONSTANT && is_target(e->g, v)); /* PyTorch writes no constants */
+        const char *name = e->name[v->id], *what = kind[buffer ? W_BUFFER : v->weight];
+        buf_printf(&ends->inputs, "%s{\"as_tensor\": {\"name\": \"%s\"}}", comma(&ends->inputs), name);
+        buf_printf(&ends->input_specs, "%s{\"%s\": {\"arg\": {\"name\": \"%s\"}, \"%s_name\": ", comma(&ends->input_specs), what, name, what);
+        json_put_string(&ends->input_specs, all->w[i].fqn);
+        if (buffer) buf_printf(&ends->input_specs, ", \"persistent\": %s", v->weight == W_BUFFER && v->persistent ? "true" : "false");
+        buf_puts(&ends->input_specs, "}}");
+        e->written[v->id] = true;
+        TRY(put_meta(e, v));
+    }
+    return true;
+}
+
+static bool put_constant(Emit *e, const Arg *a, Buf *out)
+{
+    if (a->kind == ARG_EXPR) return put_number(e, a->e, PT_SCALAR, out);
+    if (a->kind == ARG_STR) {
+        buf_puts(out, "{\"as_string\": ");
+        json_put_string(out, a->s);
+        buf_puts(out, "}");
+    } else {
+        buf_puts(out, "{\"as_none\": true}");
+    }
+    return true;
+}
+
+static bool put_scalar_input(Emit *e, const ScalarInput *s, Ends *ends)
+{
+    bool dynamic = s->value.kind == ARG_EXPR && !ex_is_const(s->value.e);
+    if (dynamic) {
+        buf_printf(&ends->inputs, "%s{\"as_sym_int\": {\"as_name\": \"%s\"}}", comma(&ends->inputs), s->name);
+        buf_printf(&ends->input_specs, "%s{\"user_input\": {\"arg\": {\"as_sym_int\": {\"as_name\": \"%s\"}}}}", comma(&ends->input_specs), s->name);
+        buf_printf(&e->ints, "%s\"%s\": ", comma(&e->ints), s->name);
+        put_size(e, s->value.e, &e->ints);
+        return true;
+    }
+    buf_puts(&ends->inputs, comma(&ends->inputs));
+    buf_printf(&ends->input_specs, "%s{\"constant_input\": {\"name\": \"%s\", \"value\": ", comma(&ends->input_specs), s->name);
+    TRY(put_constant(e, &s->value, &ends->inputs) && put_constant(e, &s->value, &ends->input_specs));
+    buf_puts(&ends->input_specs, "}}");
+    return true;
+}
+
+/* Tensors and other inputs in the order in which they are passed. */
+static bool put_user_inputs(Emit *e, Ends *ends)
+{
+    const Graph *g = e->g;
+    for (int tensor = 0, scalar = 0; tensor < g->ninput || scalar < g->nscalar_input;) {
+        if (scalar < g->nscalar_input && (tensor == g->ninput || g->scalar_input[scalar].at <= tensor + scalar)) {
+            TRY(put_scalar_input(e, &g->scalar_input[scalar++], ends));
+            continue;
+        }
+        const Value *v = g->input[tensor++];
+        const char *name = e->name[v->id];
+        buf_printf(&ends->inputs, "%s{\"as_tensor\": {\"name\": \"%s\"}}", comma(&ends->inputs), name);
+        buf_printf(&ends->input_specs, "%s{\"user_input\": {\"arg\": {\"as_tensor\": {\"name\": \"%s\"}}}}", comma(&ends->input_specs), name);
+        e->written[v->id] = true;
+        TRY(put_meta(e, v));
+    }
+    for (int i = 0; i < g->ninput; i++) TRY(note_value(e, g->input[i]));
+    return true;
+}
+
+/* PyTorch writes mutated tensors when the graph ends, into the memory that views of them still look at. */
+static bool shares_target(const Graph *g, const Value *v)
+{
+    while (v->kind == V_NODE && (v->def->op->flags & OPF_VIEW)) v = v->def->arg[0].v;
+    return is_target(g, v);
+}
+
+static bool cloned(Emit *e, Value *v, const char **name)
+{
+    Value *copy = new_value(e, v->name, v->dtype, v->rank, v->dim);
+    TRY(copy && write_node(e, op_find("aten.clone.default"), (Arg[2]){arg_value(v)}, 1, &copy));
+    *name = e->name[copy->id];
+    return true;
+}
+
+static bool put_mutations(Emit *e, Ends *ends, const Weights *all)
+{
+    static const char *const kind[] = {"parameter", "buffer", "buffer"};
+    const Graph *g = e->g;
+    for (int i = 0; i < graph_mutations(g); i++) {
+        const Mutation *m = graph_mutation(g, i);
+        const char *name = e->name[m->value->id];
+        bool again = m->value->kind != V_NODE || shares_target(g, m->value);
+        for (int k = 0; k < g->noutput; k++) again |= g->output[k].value == m->value;
+        for (int k = 0; k < i; k++) again |= graph_mutation(g, k)->value == m->value;
+        if (again) TRY(cloned(e, m->value, &name));
+        buf_printf(&ends->outputs, "%s{\"as_tensor\": {\"name\": \"%s\"}}", comma(&ends->outputs), name);
+        const char *what = m->target->kind == V_INPUT ? "user_input" : kind[m->target->weight], *target = e->name[m->target->id];
+        for (int k = 0; k < all->n; k++)
+            if (all->w[k].v == m->target) target = all->w[k].fqn;
+        const char *key = m->target->kind == V_INPUT ? "user_input_name" : m->target->weight == W_PARAMETER ? "parameter_name" : "buffer_name";
+        buf_printf(&ends->output_specs, "%s{\"%s_mutation\": {\"arg\": {\"name\": \"%s\"}, \"%s\": ", comma(&ends->output_specs), what, name, key);
+        json_put_string(&ends->output_specs, target);
+        buf_puts(&ends->output_specs, "}}");
+    }
+    return true;
+}
+
+/* Of a joint graph: which parameter or input a gradient belongs to. */
+static void put_gradient(const Emit *e, const Weights *all, const Value *of, const char *name, Buf *out)
+{
+    const char *what = of->kind == V_INPUT ? "user_input" : "parameter", *target = e->name[of->id];
+    for (int i = 0; i < all->n; i++)
+        if (all->w[i].v == of) target = all->w[i].fqn;
+    buf_printf(out, "{\"gradient_to_%s\": {\"arg\": {\"name\": \"%s\"}, \"%s_name\": ", what, name, what);
+    json_put_string(out, target);
+    buf_puts(out, "}}");
+}
+
+/* The signature finds a gradient by its name, so that it needs one of its own. */
+static bool gradient_is_shared(const Graph *g, int k)
+{
+    const Value *v = g->output[k].value;
+    if (!g->output[k].gradient_of) return false;
+    for (int i = 0; i < k; i++)
+        if (g->output[i].value == v) return true;
+    return v->kind != V_NODE;
+}
+
+static bool put_user_outputs(Emit *e, Ends *ends, const Weights *all)
+{
+    const Graph *g = e->g;
+    for (int tensor = 0, scalar = 0; tensor < g->noutput || scalar < g->nscalar_output;) {
+        Buf one = {0}, spec = {0};
+        bool ok = true;
+        if (scalar < g->nscalar_output && (tensor == g->noutput || g->scalar_output[scalar].at <= tensor + scalar)) {
+            ok = put_constant(e, &g->scalar_output[scalar++].value, &one);
+        } else {
+            const Output *o = &g->output[tensor++];
+            const char *name = e->name[o->value->id];
+            if (shares_target(g, o->value) || gradient_is_shared(g, tensor - 1)) ok = cloned(e, o->value, &name);
+            buf_printf(&one, "{\"as_tensor\": {\"name\": \"%s\"}}", name);
+            if (o->loss) buf_printf(&spec, "{\"loss_output\": {\"arg\": {\"name\": \"%s\"}}}", name);
+            if (o->gradient_of) put_gradient(e, all, o->gradient_of, name, &spec);
+        }
+        buf_printf(&ends->outputs, "%s%s", comma(&ends->outputs), one.data ? one.data : "");
+        if (spec.len) buf_printf(&ends->output_specs, "%s%s", comma(&ends->output_specs), spec.data);
+        else buf_printf(&ends->output_specs, "%s{\"user_output\": {\"arg\": %s}}", comma(&ends->output_specs), one.data ? one.data : "");
+        ends->outputs.failed |= one.failed || spec.failed;
+        buf_free(&one);
+        buf_free(&spec);
+        TRY(ok);
+    }
+    return true;
+}
+
+/* ------------------------------------------------------------------ the program */
+
+static void put_bounds(const char *key, int64_t lo, int64_t hi, Buf *out)
+{
+    if (out->len) buf_puts(out, ", ");
+    json_put_string(out, key);
+    buf_puts(out, ": {\"min_val\": ");
+    if (lo == INT64_MIN) buf_puts(out, "null");
+    else buf_printf(out, "%lld", (long long)lo);
+    buf_puts(out, ", \"max_val\": ");
+    if (hi == INT64_MAX) buf_puts(out, "null}");
+    else buf_printf(out, "%lld}", (long long)hi);
+}
+
+/* 28 <= 14*s0 and 14*s0 <= 84 */
+static void bounds_of(const Expr *cond, int64_t *lo, int64_t *hi)
+{
+    for (int i = 0; cond->kind == EX_AND && i < cond->nargs; i++) bounds_of(cond->args[i], lo, hi);
+    if (cond->kind != EX_LE) return;
+    if (ex_is_int(cond->args[0])) *lo = cond->args[0]->i;
+    else if (ex_is_int(cond->args[1])) *hi = cond->args[1]->i;
+}
+
+static bool first_of_name(const Emit *e, int symbol)
+{
+    for (int i = 0; i < symbol; i++)
+        if (!strcmp(e->symbol[i], e->symbol[symbol]) && expr_symbol(e->g->ex, i)->source != SYM_GONE) return false;
+    return true;
+}
+
+static void put_ranges(const Emit *e, Buf *out)
+{
+    static const char prefix[] = "range of ";
+    for (int i = 0; i < expr_symbol_count(e->g->ex); i++) {
+        const Symbol *s = expr_symbol(e->g->ex, i);
+        if (s->source != SYM_GONE && first_of_name(e, i)) put_bounds(e->symbol[i], s->lo, s->hi, out);
+    }
+    for (int i = 0; i < e->g->nrequire; i++) {
+        const Require *r = &e->g->require[i];
+        int64_t lo = INT64_MIN, hi = INT64_MAX;
+        if (strncmp(r->where, prefix, strlen(prefix))) continue;
+        bounds_of(r->cond, &lo, &hi);
+        put_bounds(r->where + strlen(prefix), lo, hi, out);
+    }
+}
+
+/* Joint graphs that PyTorch writes have a spec of the model's own results alone, with which .module() cannot give the gradients: theirs is a tuple of all. */
+static bool is_joint(const Graph *g)
+{
+    bool any = false;
+    for (int i = 0; i < g->noutput; i++) any |= g->output[i].gradient_of != NULL;
+    return any;
+}
+
+/* Inputs by position, results as a tuple: of a graph that came from no file. */
+static void put_plain_spec(int n, bool arguments, Buf *out)
+{
+    Buf b = {0};
+    buf_puts(&b, "[1, {\"type\": \"builtins.tuple\", \"context\": \"null\", \"children_spec\": [");
+    if (arguments) buf_puts(&b, "{\"type\": \"builtins.tuple\", \"context\": \"null\", \"children_spec\": [");
+    for (int i = 0; i < n; i++) buf_printf(&b, "%s{\"type\": null, \"context\": null, \"children_spec\": []}", i ? ", " : "");
+    if (arguments) buf_puts(&b, "]}, {\"type\": \"builtins.dict\", \"context\": \"[]\", \"children_spec\": []}");
+    buf_puts(&b, "]}]");
+    json_put_string(out, b.data ? b.data : "");
+    out->failed |= b.failed;
+    buf_free(&b);
+}
+
+static void put_call(const Emit *e, Buf *out)
+{
+    const Graph *g = e->g;
+    buf_puts(out, "\"module_call_graph\": [{\"fqn\": \"\", \"signature\": {\"inputs\": [], \"outputs\": [], \"in_spec\": ");
+    if (g->in_spec) json_put_string(out, g->in_spec);
+    else put_plain_spec(g->ninput + g->nscalar_input, true, out);
+    buf_puts(out, ", \"out_spec\": ");
+    if (g->out_spec && !is_joint(g)) json_put_string(out, g->out_spec);
+    else put_plain_spec(g->noutput + g->nscalar_output, false, out);
+    buf_puts(out, ", \"forward_arg_names\": ");
+    if (g->forward_args || g->in_spec) buf_puts(out, g->forward_args ? g->forward_args : "null");
+    else {
+        buf_puts(out, "[");
+        for (int i = 0; i < g->ninput; i++) buf_printf(out, "%s\"%s\"", i ? ", " : "", e->name[g->input[i]->id]);
+        buf_puts(out, "]");
+    }
+    buf_printf(out, "}}], \"metadata\": {}, \"treespec_namedtuple_fields\": %s", g->namedtuples ? g->namedtuples : "{}");
+}
+
+static const char *text(const Buf *b) { return b->data ? b->data : ""; }
+
+static void put_program(const Emit *e, const Ends *ends, Buf *out)
+{
+    const Buf *all[] = {&e->nodes, &e->tensors, &e->ints, &e->bools, &e->floats, &e->guards, &ends->inputs, &ends->outputs, &ends->input_specs, &ends->output_specs};
+    Buf ranges = {0};
+    put_ranges(e, &ranges);
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) out->failed |= all[i]->failed;
+    const struct {
+        const char *before, *what;
+    } part[] = {
+        {"{\"graph_module\": {\"graph\": {\"inputs\": [", text(&ends->inputs)}, {"], \"outputs\": [", text(&ends->outputs)},
+        {"], \"nodes\": [\n", text(&e->nodes)}, {"\n], \"tensor_values\": {\n", text(&e->tensors)}, {"\n}, \"sym_int_values\": {", text(&e->ints)},
+        {"}, \"sym_bool_values\": {", text(&e->bools)}, {"}, \"is_single_tensor_return\": false, \"custom_obj_values\": {}, \"sym_float_values\": {", text(&e->floats)},
+        {"}}, \"signature\": {\"input_specs\": [", text(&ends->input_specs)}, {"], \"output_specs\": [", text(&ends->output_specs)},
+    };
+    for (size_t i = 0; i < sizeof part / sizeof *part; i++) {
+        buf_puts(out, part[i].before);
+        buf_puts(out, part[i].what);
+    }
+    buf_puts(out, "]}, ");
+    put_call(e, out);
+    buf_printf(out, "}, \"opset_version\": {\"aten\": 10}, \"range_constraints\": {%s}, ", text(&ranges));
+    buf_puts(out, "\"schema_version\": {\"major\": 8, \"minor\": 20}, \"verifiers\": [\"TRAINING\"], \"torch_version\": \"2.13.0+qkv\", \"guards_code\": [");
+    buf_puts(out, text(&e->guards));
+    buf_puts(out, "]}");
+    out->failed |= ranges.failed;
+    buf_free(&ranges);
+}
+
+static bool has_code(const Emit *e, const Value *v)
+{
+    if (dtype_pt2(v->dtype) >= 0) return true;
+    return fail(e->err, E_UNSUPPORTED, "'%s' is %s, a type that PyTorch does not have: a .pt2 cannot hold it", v->name, dtype_name(v->dtype));
+}
+
+static bool check_dtypes(const Emit *e)
+{
+    const Graph *g = e->g;
+    for (int i = 0; i < g->nweight; i++) TRY(has_code(e, g->weight[i]));
+    for (int i = 0; i < g->ninput; i++) TRY(has_code(e, g->input[i]));
+    for (const Node *n = g->first; n; n = n->next)
+        for (int k = 0; k < n->nout; k++) TRY(has_code(e, n->out[k]));
+    return true;
+}
+
+/* Values keep their names, ahead of all that is new in the file. */
+static bool name_values(Emit *e)
+{
+    const Graph *g = e->g;
+    e->nvalues = g->next_id;
+    e->room = g->next_id + 64;
+    e->name = arena_array(e->arena, const char *, e->room);
+    e->written = arena_array(e->arena, bool, e->room);
+    if (!e->name || !e->written) return oom(e->err);
+    for (int i = 0; i < g->nweight; i++) TRY(e->name[g->weight[i]->id] = fresh_name(e, g->weight[i]->name));
+    for (int i = 0; i < g->ninput; i++) TRY(e->name[g->input[i]->id] = fresh_name(e, g->input[i]->name));
+    for (int i = 0; i < g->nscalar_input; i++) TRY(fresh_name(e, g->scalar_input[i].name));
+    for (const Node *n = g->first; n; n = n->next)
+        for (int k = 0; k < n->nout; k++) TRY(e->name[n->out[k]->id] = fresh_name(e, n->out[k]->name));
+    return true;
+}
+
+static bool make_program(Emit *e, const Weights *all, Buf *out)
+{
+    Ends ends = {0};
+    bool ok = name_values(e) && sizes_open(e) && put_weight_inputs(e, all, &ends) && put_user_inputs(e, &ends) && put_guards(e) && emit_nodes(e);
+    ok = ok && put_mutations(e, &ends, all) && put_user_outputs(e, &ends, all);
+    if (ok) put_program(e, &ends, out);
+    if (ok && out->failed) ok = oom(e->err);
+    buf_free(&ends.inputs);
+    buf_free(&ends.outputs);
+    buf_free(&ends.input_specs);
+    buf_free(&ends.output_specs);
+    return ok;
+}
+
+static bool write_archive(Emit *e, const Weights *all, const Buf *program, const NamedBytes *extra, int nextra, const char *path)
+{
+    static const struct {
+        const char *name, *text;
+    } fixed[] = {{"model/data/sample_inputs/model.pt", ""}, {"model/archive_format", "pt2"}, {"model/archive_version", "0"}, {"model/.data/version", "6\n"}, {"model/byteorder", "little"}};
+    OutFile *out = outfile_open(path, e->err);
+    ZipWriter *zip = out ? zip_writer(out, e->err) : NULL;
+    bool ok = zip && add_weights(e, zip, all, false) && add_weights(e, zip, all, true) && zip_add(zip, "model/models/model.json", program->data, program->len, e->err);
+    for (size_t i = 0; ok && i < sizeof fixed / sizeof *fixed; i++) ok = zip_add(zip, fixed[i].name, fixed[i].text, strlen(fixed[i].text), e->err);
+    for (int i = 0; ok && i < nextra; i++) {
+        const char *name = arena_printf(e->arena, "model/extra/%s", extra[i].name);
+        ok = name ? zip_add(zip, name, extra[i].bytes, extra[i].size, e->err) : oom(e->err);
+    }
+    if (zip) {
+        Err ignored = {0};
+        ok = zip_finish(zip, ok ? e->err : &ignored) && ok;
+    }
+    if (!ok) outfile_abort(out);
+    return ok && outfile_commit(out, e->err);
+}
+
+bool pt2_save(const Graph *g, const NamedBytes *extra, int nextra, const char *path, Err *err)
+{
+    Emit e = {.g = g, .arena = arena_create(0), .scratch = graph_create(), .err = err};
+    Weights all = {0};
+    Buf program = {0};
+    bool ok = (e.arena && e.scratch) || oom(err);
+    ok = ok && check_dtypes(&e) && collect_weights(&e, &all) && make_program(&e, &all, &program) && write_archive(&e, &all, &program, extra, nextra, path);
+    Buf *parts[] = {&program, &e.nodes, &e.tensors, &e.ints, &e.bools, &e.floats, &e.guards};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) buf_free(parts[i]);
+    binding_free(&e.hint);
+    map_free(&e.taken);
+    graph_free(e.scratch);
+    arena_destroy(e.arena);
+    return ok;
+}

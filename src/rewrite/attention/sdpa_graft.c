@@ -1,0 +1,326 @@
+/* The last step of the attention rules: probabilities times values becomes aten.scaled_dot_product_attention of rank 4.
+ *
+ * Leading axes are brought to (batch, heads): none or one is padded, more are merged; B * H that a reshape made is split again; heads that
+ * keys share (repeated, or an axis of their own) become grouped-query attention.
+ */
+#include <float.h>
+#include <math.h>
+#include <string.h>
+#include "rewrite/attention/attention.h"
+#include "rewrite/attention/scores.h"
+
+enum { MAX_SEARCHED = 500 };
+
+typedef struct Heads {
+    Rewrite *rw;
+    Value *q, *k, *v, *mask;
+    int rank;
+    Expr *batch[MAX_RANK]; /* of the result: rank - 2 axes */
+    bool grouped;
+} Heads;
+
+/* Leading axes of all four from h->batch to `to`. */
+static bool regroup(Heads *h, int nto, Expr *const *to)
+{
+    Value **part[] = {&h->q, &h->k, &h->v, &h->mask};
+    for (int i = 0; i < 4; i++)
+        if (*part[i]) TRY(*part[i] = rw_regroup(h->rw, *part[i], h->rank - 2, h->batch, nto, to, 2));
+    memmove(h->batch, to, (size_t)nto * sizeof *to);
+    h->rank = nto + 2;
+    return true;
+}
+
+/* One leading axis that is a product of two: what a reshape from (B, H, N, D) made. */
+static bool split_batch(Heads *h)
+{
+    Value *part[] = {h->q, h->k, h->v};
+    for (int i = 0; i < 3; i++) {
+        const Node *n = part[i]->def;
+        if (!n || n->op->id != OP_reshape) continue;
+        const Value *x = n->arg[0].v;
+        if (x->rank == 4 && x->dim[2] == part[i]->dim[1] && x->dim[3] == part[i]->dim[2] && ex_mul(h->rw->ex, x->dim[0], x->dim[1]) == h->batch[0])
+            return regroup(h, 2, x->dim);
+    }
+    return regroup(h, 2, (Expr *[]){ex_int(h->rw->ex, 1), h->batch[0]});
+}
+
+/* (..., Hkv, G, N, D) queries on (..., Hkv, 1, M, D) keys and values. */
+static bool grouped_axis(Heads *h)
+{
+    int g = h->rank - 3; /* the axis of groups */
+    if (h->rank < 5 || !is_one(h->k->dim[g]) || !is_one(h->v->dim[g]) || is_one(h->batch[g])) return false;
+    if (h->k->dim[g - 1] != h->batch[g - 1] || h->v->dim[g - 1] != h->batch[g - 1] || h->q->dim[g - 1] != h->batch[g - 1] || h->q->dim[g] != h->batch[g]) return false;
+    Expr *to[MAX_RANK], *narrow[MAX_RANK];
+    memcpy(to, h->batch, sizeof to);
+    to[g - 1] = ex_mul(h->rw->ex, h->batch[g - 1], h->batch[g]);
+    Value *q = rw_regroup(h->rw, h->q, g + 1, h->batch, g, to, 2), *part[2] = {h->k, h->v}, *mask = h->mask;
+    if (mask) mask = rw_regroup(h->rw, mask, g + 1, h->batch, g, to, 2);
+    if (!q || (h->mask && !mask)) return false;
+    for (int i = 0; i < 2; i++) {
+        memcpy(narrow, part[i]->dim, (size_t)g * sizeof *narrow);
+        narrow[g] = part[i]->dim[g + 1];
+        narrow[g + 1] = part[i]->dim[g + 2];
+        if (!(part[i] = rw_reshape(h->rw, part[i], g + 2, narrow))) return false;
+    }
+    h->q = q;
+    h->k = part[0];
+    h->v = part[1];
+    h->mask = mask;
+    h->rank--;
+    h->grouped = true;
+    memcpy(h->batch, to, sizeof to);
+    /* what is left in front of the heads is one axis */
+    if (h->rank > 4) {
+        Expr *B = product_of(h->rw->ex, h->rank - 3, h->batch), *kv = h->k->dim[h->rank - 3], *lead[MAX_RANK];
+        Value **all[] = {&h->q, &h->k, &h->v, &h->mask};
+        for (int i = 0; i < 4; i++) {
+            if (!*all[i]) continue;
+            memcpy(lead, h->batch, sizeof lead);
+            if (i == 1 || i == 2) lead[h->rank - 3] = kv;
+            *all[i] = rw_regroup(h->rw, *all[i], h->rank - 2, lead, 2, (Expr *[]){B, lead[h->rank - 3]}, 2);
+            if (!*all[i]) return false;
+        }
+        h->batch[1] = h->batch[h->rank - 3];
+        h->batch[0] = B;
+        h->rank = 4;
+    }
+    return true;
+}
+
+/* The heads before each was repeated G times: reshape(expand(reshape(x, (B, Hkv, 1, M, D)), (B, Hkv, G, M, D)), (B, Hkv * G, M, D)). NULL
+ * when v is not made like that. */
+static Value *before_repeat(Heads *h, Value *v)
+{
+    if (!v->def || v->def->op->id != OP_reshape) return NULL;
+    const Value *wide = v->def->arg[0].v;
+    if (!wide->def || wide->def->op->id != OP_expand || wide->rank != 5) return NULL;
+    Value *x = wide->def->arg[0].v;
+    if (x->rank != 5 || !is_one(x->dim[2]) || wide->dim[3] != v->dim[2] || wide->dim[4] != v->dim[3] || wide->dim[0] != v->dim[0]) return NULL;
+    if (ex_mul(h->rw->ex, wide->dim[1], wide->dim[2]) != v->dim[1]) return NULL;
+    for (int i = 0; i < 5; i++)
+        if (i != 2 && x->dim[i] != wide->dim[i]) return NULL;
+    return rw_reshape(h->rw, x, 4, (Expr *[]){x->dim[0], x->dim[1], x->dim[3], x->dim[4]});
+}
+
+static void group_heads(Heads *h)
+{
+    Value *k = before_repeat(h, h->k), *v = before_repeat(h, h->v);
+    if (k && v && k->dim[1] == v->dim[1]) {
+        h->k = k;
+        h->v = v;
+        h->grouped = true;
+    }
+}
+
+static bool widen(Heads *h, Value **x, Expr *B, Expr *H)
+{
+    return (*x = rw_expand(h->rw, *x, 4, (Expr *[]){B, H, (*x)->dim[2], (*x)->dim[3]})) != NULL;
+}
+
+/* Rank 4, sizes as the op wants them. */
+static bool settle(Heads *h)
+{
+    if (h->rank == 2) TRY(regroup(h, 2, (Expr *[]){ex_int(h->rw->ex, 1), ex_int(h->rw->ex, 1)}));
+    else if (h->rank == 3) TRY(split_batch(h));
+    else if (h->rank > 4 && !grouped_axis(h)) TRY(regroup(h, 2, (Expr *[]){product_of(h->rw->ex, h->rank - 3, h->batch), h->batch[h->rank - 3]}));
+    Expr *B = h->batch[0], *H = h->batch[1];
+    if (!h->grouped) {
+        Expr *kv = h->k->dim[1];
+        if (is_one(kv) && is_one(h->v->dim[1]) && !is_one(H)) h->grouped = true; /* one head of keys for all */
+        else TRY(widen(h, &h->k, h->k->dim[0], H) && widen(h, &h->v, h->v->dim[0], H));
+    }
+    TRY(widen(h, &h->q, B, H) && widen(h, &h->k, B, h->k->dim[1]) && widen(h, &h->v, B, h->v->dim[1]));
+    if (!h->grouped) group_heads(h);
+    return true;
+}
+
+Value *before_upcast(Rewrite *rw, Value *v, DType t)
+{
+    int perm[MAX_RANK];
+    if (v->dtype == t) return v;
+    if (!v->def || dtype_size(v->dtype) < dtype_size(t)) return NULL;
+    const Arg *a = v->def->arg;
+    if (v->def->op->id == OP_to_copy) return a[0].v->dtype == t ? a[0].v : NULL;
+    if (v->def->op->id != OP_reshape && v->def->op->id != OP_permute && v->def->op->id != OP_expand) return NULL;
+    Value *x = before_upcast(rw, a[0].v, t);
+    if (!x) return NULL;
+    if (v->def->op->id == OP_reshape) return rw_reshape(rw, x, v->rank, v->dim);
+    if (v->def->op->id == OP_expand) return rw_expand(rw, x, v->rank, v->dim);
+    permutation_of(v->def, perm);
+    return rw_permute(rw, x, perm);
+}
+
+/* Can an additive mask be -inf? What it is computed from says so: an input, -inf among its constants, or two numbers whose sum is below the
+ * least (*low counts those at its half or further). rw->budget: how many values are looked at, shared ones each time; beyond it, it can. */
+static bool may_hide(Rewrite *rw, const Value *v, int *low)
+{
+    double least = v->dtype == DT_F64 ? -DBL_MAX : v->dtype == DT_F16 ? -65504 : -FLT_MAX;
+    if (--rw->budget < 0) return true;
+    if (v->kind == V_INPUT) return dtype_is_float(v->dtype);
+    if (v->kind == V_WEIGHT) {
+        int64_t n = v->data && v->data->data && dtype_is_float(v->dtype) ? tensor_numel(v->data) : 0;
+        if (n > 1 << 20 || graph_writes(rw->g, v)) return true;
+        bool any = false;
+        for (int64_t i = 0; i < n; i++) {
+            double x = tensor_get(v->data, i);
+            if (isinf(x)) return true;
+            any |= x < least / 2;
+        }
+        *low += any;
+        return false;
+    }
+    const Node *n = v->def;
+    if (!dtype_is_float(v->dtype)) return false;
+    if (n->op->id == OP_log || n->op->id == OP_scaled_dot_product_attention || n->op->id == OP_matmul || n->op->id == OP_linear) return n->op->id == OP_log;
+    for (int i = 0; i < n->op->schema->nparams; i++) {
+        const Arg *a = &n->arg[i];
+        if (a->kind == ARG_EXPR && a->e->kind == EX_FLOAT && isinf(a->e->f)) return true;
+        *low += a->kind == ARG_EXPR && a->e->kind == EX_FLOAT && a->e->f < least / 2;
+        if (a->kind == ARG_VALUE && may_hide(rw, a->v, low)) return true;
+        for (int k = 0; a->kind == ARG_VALUES && k < a->n; k++)
+            if (a->vs[k] && may_hide(rw, a->vs[k], low)) return true;
+    }
+    return *low > 1 && (n->op->id == OP_add_Tensor || n->op->id == OP_sub_Tensor || n->op->id == OP_mul_Tensor || n->op->id == OP_div_Tensor);
+}
+
+static const char *note_of(int masked_rows)
+{
+    switch (masked_rows) {
+    case 1: return "a row without an allowed key gives 0; the source gives NaN there";
+    case 2: return "a row without an allowed key may give another average of values than the source";
+    case 3: return "a row whose mask is -inf throughout gives 0; the source gives NaN there";
+    default: return NULL;
+    }
+}
+
+static bool attention(Rewrite *rw, Value *p, Value *v, Arg *out)
+{
+    Value *form = rewrite_form(rw, p, OP_scores);
+    if (!form) return false;
+    const Arg *s = form->def->arg;
+    Heads h = {.rw = rw, .q = s[0].v, .k = s[1].v, .v = v, .mask = s[2].kind == ARG_VALUE ? s[2].v : NULL};
+    int masked_rows = (int)s[6].e->i;
+    DType t = v->dtype;
+    rw->budget = MAX_SEARCHED;
+    if (masked_rows == 3 && !may_hide(rw, s[2].v, &(int){0})) masked_rows = 0;
+    if (rw->o->exact_masked_rows && masked_rows >= 1 && masked_rows <= 3)
+        return rewrite_refuse(rw, "rows without an allowed key would give %s (--exact-masked-rows)", masked_rows == 2 ? "another average of values" : "0 instead of NaN");
+    h.rank = form->rank > v->rank ? form->rank : v->rank;
+    /* sizes of the result: those of the product */
+    Value *like = RW(rw, matmul, arg_value(form), arg_value(v));
+    TRY(like && like->rank == h.rank);
+    memcpy(h.batch, like->dim, (size_t)(h.rank - 2) * sizeof *h.batch);
+    Value **part[] = {&h.q, &h.k, &h.v, &h.mask};
+    for (int i = 0; i < 4; i++)
+        if (*part[i]) TRY(*part[i] = rw_pad_rank(rw, *part[i], h.rank));
+    /* one dtype: that of the values, if queries and keys are upcasts of it; else the widest */
+    DType result = t;
+    Value *q = before_upcast(rw, h.q, t), *k = q ? before_upcast(rw, h.k, t) : NULL;
+    if (k) {
+        h.q = q;
+        h.k = k;
+    } else {
+        Value *low = before_upcast(rw, h.v, h.q->dtype);
+        if (dtype_size(h.q->dtype) < dtype_size(t) && !low) return rewrite_refuse(rw, "queries and keys are rounded to %s, values are %s", dtype_name(h.q->dtype), dtype_name(t));
+        if (low) h.v = low;
+        t = h.q->dtype;
+        h.q = rw_cast(rw, h.q, t);
+        h.k = rw_cast(rw, h.k, t);
+        h.v = rw_cast(rw, h.v, t);
+    }
+    TRY(h.q && h.k && h.v && settle(&h));
+    if (h.mask && h.mask->dtype != DT_BOOL && h.mask->dtype != t && h.mask->dtype != DT_F32) TRY(h.mask = rw_cast(rw, h.mask, t));
+    Value *y = RW(rw, scaled_dot_product_attention, arg_value(h.q), arg_value(h.k), arg_value(h.v), arg_value(h.mask), arg_float(rw->g, 0), arg_bool(rw->g, false),
+                  s[3], arg_bool(rw->g, h.grouped), s[4]);
+    y = rw_cast(rw, rw_reshape(rw, y, like->rank, like->dim), result);
+    rw->note = note_of(masked_rows);
+    rw->masked_rows = masked_rows == 2 ? 2 : masked_rows == 1 || masked_rows == 3;
+    *out = arg_value(y);
+    return y != NULL;
+}
+
+/* A scaled_dot_product_attention whose keys and values were repeated for groups of heads: the same on the heads before that. */
+bool make_grouped(Rewrite *rw, int n, const Arg *a, Arg *out)
+{
+    const Node *y = n == 1 && a[0].kind == ARG_VALUE ? a[0].v->def : NULL;
+    Arg arg[16];
+    if (!y || y->op->id != OP_scaled_dot_product_attention || y->arg[7].e->i) return rewrite_refuse(rw, "heads are grouped already");
+    Heads h = {.rw = rw, .k = y->arg[1].v, .v = y->arg[2].v};
+    group_heads(&h);
+    if (!h.grouped) return rewrite_refuse(rw, "keys and values are not repeated");
+    memcpy(arg, y->arg, (size_t)y->op->schema->nparams * sizeof *arg);
+    arg[1] = arg_value(h.k);
+    arg[2] = arg_value(h.v);
+    arg[7] = arg_bool(rw->g, true);
+    Value *v = rw_add(rw, y->op->id, y->op->schema->nparams, arg);
+    *out = arg_value(v);
+    return v != NULL;
+}
+
+bool make_attention(Rewrite *rw, int n, const Arg *a, Arg *out)
+{
+    return n == 2 && a[0].kind == ARG_VALUE && a[1].kind == ARG_VALUE && a[1].v->rank >= 2 && attention(rw, a[0].v, a[1].v, out);
+}
+
+/* probabilities times a factor per row, or replaced by a number in whole rows: the same on the product. */
+bool make_rows(Rewrite *rw, int n, const Arg *a, Arg *out)
+{
+    Arg arg[8], product;
+    (void)n;
+    const Node *node = a[0].kind == ARG_VALUE ? a[0].v->def : NULL;
+    if (!node || a[1].kind != ARG_VALUE || a[2].kind != ARG_VALUE || a[2].v->rank < 2 || node->op->schema->nparams > 8) return false;
+    memcpy(arg, node->arg, (size_t)node->op->schema->nparams * sizeof *arg);
+    int times = 0;
+    for (int i = 0; i < node->op->schema->nparams; i++) {
+        const Value *x = arg[i].kind == ARG_VALUE ? arg[i].v : NULL;
+        double c;
+        if (x && x != a[1].v && x->rank && constant_of(rw, &arg[i], &c)) { /* zeros of all sizes: one is enough */
+            arg[i] = arg_value(scores_number(rw, c, x->dtype));
+            if (!arg[i].v) return false;
+            continue;
+        }
+        if (x == a[1].v && x && ++times > 1) return rewrite_refuse(rw, "probabilities meet themselves, after the softmax");
+        if (x == a[1].v || !x) continue;
+        if (x->rank && !is_one(x->dim[x->rank - 1])) return rewrite_refuse(rw, "probabilities are changed key by key, after the softmax");
+    }
+    if (node->op->id == OP_where_self) /* a row of one number c times the values is c times their sum: only 0 is simple */
+        for (int i = 1; i < 3; i++) {
+            double c;
+            if (arg[i].kind == ARG_VALUE && arg[i].v == a[1].v) continue;
+            if (!constant_of(rw, &arg[i], &c) || c != 0) return rewrite_refuse(rw, "rows of probabilities are replaced by another number than 0");
+        }
+    TRY(attention(rw, a[1].v, a[2].v, &product));
+    for (int i = 0; i < node->op->schema->nparams; i++)
+        if (arg[i].kind == ARG_VALUE && arg[i].v == a[1].v) arg[i] = product;
+    Value *v = rw_add(rw, node->op->id, node->op->schema->nparams, arg);
+    *out = arg_value(v);
+    return v != NULL;
+}
+
+/* Some of the keys' probabilities are used: the others get values of 0. */
+bool make_attention_slice(Rewrite *rw, int n, const Arg *a, Arg *out)
+{
+    (void)n;
+    Value *form = a[0].kind == ARG_VALUE ? rewrite_form(rw, a[0].v, OP_scores) : NULL;
+    if (!form || a[3].kind != ARG_VALUE || a[3].v->rank < 2 || (a[1].kind == ARG_EXPR && !ex_is_int(a[1].e))) return false;
+    Value *v = a[3].v;
+    Expr *M = form->dim[form->rank - 1], *front = a[1].kind == ARG_EXPR ? a[1].e : ex_int(rw->ex, 0);
+    if (front->i < 0) return false;
+    Expr *back = ex_sub(rw->ex, ex_sub(rw->ex, M, front), v->dim[v->rank - 2]), *zero = ex_int(rw->ex, 0);
+    Value *wide = RW(rw, constant_pad_nd, arg_value(v), arg_exprs(rw->g, 4, (Expr *[]){zero, zero, front, back}), arg_float(rw->g, 0));
+    return wide && attention(rw, a[0].v, wide, out);
+}
+
+bool make_attention_transposed(Rewrite *rw, int n, const Arg *a, Arg *out)
+{
+    Arg y;
+    if (n != 3 || a[0].kind != ARG_VALUE || a[0].v->rank < 2 || a[1].kind != ARG_VALUE) return false;
+    int r = a[2].n;
+    for (int i = 0; i < r; i++)
+        if (a[2].es[i]->i != (i < r - 2 ? i : 2 * r - 3 - i) && a[2].es[i]->i + r != (i < r - 2 ? i : 2 * r - 3 - i)) return rewrite_refuse(rw, "probabilities are permuted in another way");
+    Value *v = rw_swap_last(rw, a[0].v);
+    TRY(v && attention(rw, a[1].v, v, &y));
+    Value *t = rw_swap_last(rw, y.v);
+    *out = arg_value(t);
+    return t != NULL;
+}
