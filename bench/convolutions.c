@@ -44,19 +44,24 @@ static Tensor last(DType t, int64_t C, int64_t H, int64_t W, void *data)
 int main(int argc, char **argv)
 {
     static char *const usual[] = {
-        "64,64,160,160,1,1", "64,256,160,160,1,1,1", "256,64,160,160,1,1", "64,64,160,160,3,1", "256,128,160,160,1,1", "128,128,160,160,3,2",
-        "256,512,160,160,1,2", "128,512,80,80,1,1,1", "512,128,80,80,1,1", "128,128,80,80,3,1", "256,256,80,80,3,2", "512,1024,80,80,1,2",
-        "256,1024,40,40,1,1,1", "1024,256,40,40,1,1", "256,256,40,40,3,1", "512,512,40,40,3,2", "512,2048,20,20,1,1,1", "2048,512,20,20,1,1",
-        "512,512,20,20,3,1", "64,64,56,56,3,1", "128,128,28,28,3,1", "256,256,14,14,3,1", "512,512,7,7,3,1", "512,2048,7,7,1,1,1"};
+        "64,64,160,160,1,1",    "64,256,160,160,1,1,1", "256,64,160,160,1,1",  "64,64,160,160,3,1",
+        "256,128,160,160,1,1",  "128,128,160,160,3,2",  "256,512,160,160,1,2", "128,512,80,80,1,1,1",
+        "512,128,80,80,1,1",    "128,128,80,80,3,1",    "256,256,80,80,3,2",   "512,1024,80,80,1,2",
+        "256,1024,40,40,1,1,1", "1024,256,40,40,1,1",   "256,256,40,40,3,1",   "512,512,40,40,3,2",
+        "512,2048,20,20,1,1,1", "2048,512,20,20,1,1",   "512,512,20,20,3,1",   "64,64,56,56,3,1",
+        "128,128,28,28,3,1",    "256,256,14,14,3,1",    "512,512,7,7,3,1",     "512,2048,7,7,1,1,1"};
     Err err = {0};
     DType t = argc > 1 && !strcmp(argv[1], "bf16") ? DT_BF16 : DT_F32;
-    int rounds = getenv("ROUNDS") ? atoi(getenv("ROUNDS")) : 20, n = argc > 2 ? argc - 2 : (int)(sizeof usual / sizeof *usual);
+    int rounds = getenv("ROUNDS") ? atoi(getenv("ROUNDS")) : 20,
+        n = argc > 2 ? argc - 2 : (int)(sizeof usual / sizeof *usual);
     char *const *shapes = argc > 2 ? argv + 2 : usual;
     for (int i = 0; i < n; i++) {
         long C, O, H, W, kernel, stride, more = 0;
         if (sscanf(shapes[i], "%ld,%ld,%ld,%ld,%ld,%ld,%ld", &C, &O, &H, &W, &kernel, &stride, &more) < 6) return 1;
-        int64_t pad = kernel / 2, h = (H + 2 * pad - kernel) / stride + 1, w = (W + 2 * pad - kernel) / stride + 1, wn = O * C * kernel * kernel;
-        int64_t steps[2] = {stride, stride}, ones[2] = {1, 1}, pads[2] = {pad, pad}, ends[2] = {(h - 1) * stride + kernel - pad - H, (w - 1) * stride + kernel - pad - W};
+        int64_t pad = kernel / 2, h = (H + 2 * pad - kernel) / stride + 1, w = (W + 2 * pad - kernel) / stride + 1,
+                wn = O * C * kernel * kernel;
+        int64_t steps[2] = {stride, stride}, ones[2] = {1, 1}, pads[2] = {pad, pad},
+                ends[2] = {(h - 1) * stride + kernel - pad - H, (w - 1) * stride + kernel - pad - W};
         int L = (int)(64e6 / (double)(wn + C * H * W + O * h * w) / (double)dtype_size(t));
         L = getenv("HOT") || L < 1 ? 1 : L > MOST ? MOST : L;
         Packed *own[MOST];
@@ -67,10 +72,23 @@ int main(int argc, char **argv)
         Tensor bias = tensor_of(DT_F32, 1, (int64_t[]){O}, bdata);
         double made[2] = {0, 0};
         for (int l = 0; l < L; l++) {
-            wdata[l] = filled((size_t)wn, t), xdata[l] = filled((size_t)(C * H * W), t), ydata[l] = filled((size_t)(O * h * w), t);
-            Tensor k = tensor_of(t, 4, (int64_t[]){O, C, kernel, kernel}, wdata[l]), x = last(t, C, H, W, NULL), y = last(t, O, h, w, NULL);
-            GemmConv d = {.x = &x, .w = &k, .bias = &bias, .y = &y, .spatial = 2, .stride = steps, .padding = pads, .padding_end = ends, .dilation = ones, .groups = 1,
-                          .w_constant = true, .sum = more, .act = GEMM_RELU};
+            wdata[l] = filled((size_t)wn, t), xdata[l] = filled((size_t)(C * H * W), t),
+            ydata[l] = filled((size_t)(O * h * w), t);
+            Tensor k = tensor_of(t, 4, (int64_t[]){O, C, kernel, kernel}, wdata[l]), x = last(t, C, H, W, NULL),
+                   y = last(t, O, h, w, NULL);
+            GemmConv d = {.x = &x,
+                          .w = &k,
+                          .bias = &bias,
+                          .y = &y,
+                          .spatial = 2,
+                          .stride = steps,
+                          .padding = pads,
+                          .padding_end = ends,
+                          .dilation = ones,
+                          .groups = 1,
+                          .w_constant = true,
+                          .sum = more,
+                          .act = GEMM_RELU};
             own[l] = packed_conv(weights, kernels(), &d, &err);
             their[l] = onednn_conv(pool, &d, &err);
             if (!own[l] || !their[l]) return printf("%s: %s\n", shapes[i], own[l] ? err.msg : "not ours"), 2;
@@ -84,7 +102,8 @@ int main(int argc, char **argv)
             their[l] = onednn_conv(pool, &d, &err);
             made[1] = now() - start;
         }
-        size_t room = packed_scratch(own[0]) > onednn_scratch(their[0]) ? packed_scratch(own[0]) : onednn_scratch(their[0]);
+        size_t room = packed_scratch(own[0]) > onednn_scratch(their[0]) ? packed_scratch(own[0])
+                                                                        : onednn_scratch(their[0]);
         void *scratch = aligned_alloc(64, (room + 127) / 64 * 64);
         double best[2] = {1e9, 1e9};
         for (int r = 0; r < rounds; r++)
@@ -100,8 +119,9 @@ int main(int argc, char **argv)
                 if (end - start < best[which]) best[which] = end - start;
             }
         double f = 2.0 * (double)wn * (double)(h * w) * L / 1e9;
-        printf("%-24s ours %7.3f ms %7.1f  oneDNN %7.3f ms %7.1f  ratio %.2f  made in %.3f, %.3f ms\n", shapes[i], best[0] / L * 1e3, f / best[0], best[1] / L * 1e3, f / best[1],
-               best[1] / best[0], made[0] * 1e3, made[1] * 1e3);
+        printf("%-24s ours %7.3f ms %7.1f  oneDNN %7.3f ms %7.1f  ratio %.2f  made in %.3f, %.3f ms\n", shapes[i],
+               best[0] / L * 1e3, f / best[0], best[1] / L * 1e3, f / best[1], best[1] / best[0], made[0] * 1e3,
+               made[1] * 1e3);
         fflush(stdout);
         for (int l = 0; l < L; l++) {
             packed_free(own[l]);

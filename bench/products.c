@@ -47,12 +47,14 @@ static void *filled(size_t n, DType t)
 
 int main(int argc, char **argv)
 {
-    static char *const usual[] = {"197x768x2304", "197x768x768", "197x768x3072", "197x3072x768", "128x768x768", "128x768x3072", "128x3072x768",
-                                  "512x768x3072", "512x3072x768", "1024x1024x4096", "1024x4096x1024", "3136x96x288", "784x192x768", "196x1536x384",
-                                  "49x768x3072", "77x512x2048", "12x384x1536", "1x768x3072", "1x2048x5632"};
+    static char *const usual[] = {"197x768x2304",   "197x768x768",  "197x768x3072", "197x3072x768", "128x768x768",
+                                  "128x768x3072",   "128x3072x768", "512x768x3072", "512x3072x768", "1024x1024x4096",
+                                  "1024x4096x1024", "3136x96x288",  "784x192x768",  "196x1536x384", "49x768x3072",
+                                  "77x512x2048",    "12x384x1536",  "1x768x3072",   "1x2048x5632"};
     Err err = {0};
     DType t = argc > 1 && !strcmp(argv[1], "bf16") ? DT_BF16 : DT_F32;
-    int act = getenv("ACT") ? atoi(getenv("ACT")) : 0, rounds = getenv("ROUNDS") ? atoi(getenv("ROUNDS")) : 20, n = argc > 2 ? argc - 2 : (int)(sizeof usual / sizeof *usual);
+    int act = getenv("ACT") ? atoi(getenv("ACT")) : 0, rounds = getenv("ROUNDS") ? atoi(getenv("ROUNDS")) : 20,
+        n = argc > 2 ? argc - 2 : (int)(sizeof usual / sizeof *usual);
     char *const *shapes = argc > 2 ? argv + 2 : usual;
     for (int i = 0; i < n; i++) {
         long M, K, N;
@@ -63,8 +65,10 @@ int main(int argc, char **argv)
         OneDnn *their[32];
         PackedWeights *weights = packed_weights_create(&err);
         OneDnnPool *pool = onednn_pool_create(&err);
-        void *wdata[32], *adata = filled((size_t)(M * K), t), *cdata = filled((size_t)(M * N), t), *bdata = filled((size_t)N, DT_F32);
-        Tensor a = tensor_of(t, 2, (int64_t[]){M, K}, adata), c = tensor_of(t, 2, (int64_t[]){M, N}, cdata), bias = tensor_of(DT_F32, 1, (int64_t[]){N}, bdata);
+        void *wdata[32], *adata = filled((size_t)(M * K), t), *cdata = filled((size_t)(M * N), t),
+                         *bdata = filled((size_t)N, DT_F32);
+        Tensor a = tensor_of(t, 2, (int64_t[]){M, K}, adata), c = tensor_of(t, 2, (int64_t[]){M, N}, cdata),
+               bias = tensor_of(DT_F32, 1, (int64_t[]){N}, bdata);
         for (int l = 0; l < L; l++) {
             wdata[l] = filled((size_t)(K * N), t);
             Tensor b = tensor_of(t, 2, (int64_t[]){K, N}, wdata[l]);
@@ -75,7 +79,8 @@ int main(int argc, char **argv)
             their[l] = onednn_matmul(pool, &d, &err);
             if (!own[l] || !their[l]) return 2;
         }
-        size_t room = packed_scratch(own[0]) > onednn_scratch(their[0]) ? packed_scratch(own[0]) : onednn_scratch(their[0]);
+        size_t room = packed_scratch(own[0]) > onednn_scratch(their[0]) ? packed_scratch(own[0])
+                                                                        : onednn_scratch(their[0]);
         void *scratch = aligned_alloc(64, (room + 127) / 64 * 64);
         GemmBuffers m = {.a = adata, .bias = bdata, .c = cdata};
         double best[2] = {1e9, 1e9}, peak = 0;
@@ -90,8 +95,8 @@ int main(int argc, char **argv)
             if (end - mid < best[1]) best[1] = end - mid;
         }
         double f = 2.0 * (double)M * (double)K * (double)N * L / 1e9;
-        printf("%-16s ours %7.1f  oneDNN %7.1f  ratio %.2f  f32 peak of a core %.0f: ours %.0f %%\n", shapes[i], f / best[0], f / best[1], best[1] / best[0], peak,
-               100 * f / best[0] / peak);
+        printf("%-16s ours %7.1f  oneDNN %7.1f  ratio %.2f  f32 peak of a core %.0f: ours %.0f %%\n", shapes[i],
+               f / best[0], f / best[1], best[1] / best[0], peak, 100 * f / best[0] / peak);
         fflush(stdout);
         for (int l = 0; l < L; l++) {
             packed_free(own[l]);

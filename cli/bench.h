@@ -7,9 +7,9 @@
 typedef struct OpTime {
     const char *op, *node, *result; /* the profile's; node NULL for a sum */
     int nodes;
-    double ms, min_ms;    /* mean over the runs; sum of the shortest calls */
-    double flops, bytes;  /* of one run */
-    double at_peak_ms;    /* what the operations would take at peak */
+    double ms, min_ms;   /* mean over the runs; sum of the shortest calls */
+    double flops, bytes; /* of one run */
+    double at_peak_ms;   /* what the operations would take at peak */
 } OpTime;
 
 typedef struct OpProfile {

@@ -29,9 +29,14 @@ static OpTime time_of(const json_t *step, int64_t runs, const qkv_peak *peak)
     const char *arithmetic = json_string_value(json_object_get(step, "arithmetic"));
     double per_run = number(step, "calls") / (double)runs, flops = number(step, "flops") * per_run;
     double gflops = arithmetic && !strcmp(arithmetic, "bf16") ? peak->bf16_gflops : peak->f32_gflops;
-    return (OpTime){.op = json_string_value(json_object_get(step, "op")), .node = json_string_value(json_object_get(step, "node")),
-                    .result = json_string_value(json_object_get(step, "shape")), .nodes = 1, .ms = number(step, "total_ms") / (double)runs,
-                    .min_ms = number(step, "min_ms") * per_run, .flops = flops, .bytes = number(step, "bytes") * per_run,
+    return (OpTime){.op = json_string_value(json_object_get(step, "op")),
+                    .node = json_string_value(json_object_get(step, "node")),
+                    .result = json_string_value(json_object_get(step, "shape")),
+                    .nodes = 1,
+                    .ms = number(step, "total_ms") / (double)runs,
+                    .min_ms = number(step, "min_ms") * per_run,
+                    .flops = flops,
+                    .bytes = number(step, "bytes") * per_run,
                     .at_peak_ms = gflops > 0 ? flops / gflops / 1e6 : 0};
 }
 
@@ -55,7 +60,8 @@ static void sum_up(OpProfile *p, int64_t runs)
 {
     size_t i;
     json_t *step;
-    json_array_foreach(p->profile, i, step) {
+    json_array_foreach(p->profile, i, step)
+    {
         OpTime t = time_of(step, runs, &p->peak);
         int k = 0;
         while (k < p->nop && strcmp(p->op[k].op, t.op)) k++;
@@ -134,18 +140,23 @@ static void heading(Table *t, const char *const *words, int n)
 
 void ops_print(const OpProfile *p, bool nodes)
 {
-    static const char *const of_op[] = {"op", "nodes", "ms", "share", "min ms", "GFLOP/s", "of peak", "GB/s", "of reading"};
-    static const char *const of_node[] = {"node", "op", "result", "ms", "share", "min ms", "GFLOP/s", "of peak", "GB/s", "of reading"};
+    static const char *const of_op[] = {"op",      "nodes",   "ms",   "share",     "min ms",
+                                        "GFLOP/s", "of peak", "GB/s", "of reading"};
+    static const char *const of_node[] = {"node",   "op",      "result",  "ms",   "share",
+                                          "min ms", "GFLOP/s", "of peak", "GB/s", "of reading"};
     Table *t = table_new("lrrrrrrrr");
     heading(t, of_op, 9);
     for (int i = 0; i < p->nop; i++) row(t, p, &p->op[i], false);
     row(t, p, &p->total, false);
     putchar('\n');
     table_print(t);
-    printf("\naccounted for %.1f %% of the wall time of these runs\n", p->wall_ms > 0 ? 100 * p->total.ms / p->wall_ms : 0);
-    printf("peak of %d thread%s: f32 %.0f GFLOP/s (%s; before %.0f, after %.0f), bf16 %.0f (%s; %.0f, %.0f), reading %.1f GB/s (%.1f, %.1f)\n", p->peak.threads,
-           p->peak.threads == 1 ? "" : "s", p->peak.f32_gflops, p->peak.f32_by, p->before.f32_gflops, p->after.f32_gflops, p->peak.bf16_gflops, p->peak.bf16_by,
-           p->before.bf16_gflops, p->after.bf16_gflops, p->peak.read_gbs, p->before.read_gbs, p->after.read_gbs);
+    printf("\naccounted for %.1f %% of the wall time of these runs\n",
+           p->wall_ms > 0 ? 100 * p->total.ms / p->wall_ms : 0);
+    printf(
+        "peak of %d thread%s: f32 %.0f GFLOP/s (%s; before %.0f, after %.0f), bf16 %.0f (%s; %.0f, %.0f), reading %.1f GB/s (%.1f, %.1f)\n",
+        p->peak.threads, p->peak.threads == 1 ? "" : "s", p->peak.f32_gflops, p->peak.f32_by, p->before.f32_gflops,
+        p->after.f32_gflops, p->peak.bf16_gflops, p->peak.bf16_by, p->before.bf16_gflops, p->after.bf16_gflops,
+        p->peak.read_gbs, p->before.read_gbs, p->after.read_gbs);
     if (!nodes) return;
     t = table_new("lllrrrrrrr");
     heading(t, of_node, 10);
@@ -158,16 +169,17 @@ void ops_print(const OpProfile *p, bool nodes)
 
 static json_t *json_row(const OpProfile *p, const OpTime *o)
 {
-    return json_pack("{s:s, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "op", o->op, "nodes", o->nodes, "ms", o->ms, "min_ms", o->min_ms, "share",
-                     p->wall_ms > 0 ? o->ms / p->wall_ms : 0, "flops", o->flops, "bytes", o->bytes, "gflops", per(o->flops, o->min_ms), "share_of_peak",
+    return json_pack("{s:s, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "op", o->op, "nodes", o->nodes, "ms",
+                     o->ms, "min_ms", o->min_ms, "share", p->wall_ms > 0 ? o->ms / p->wall_ms : 0, "flops", o->flops,
+                     "bytes", o->bytes, "gflops", per(o->flops, o->min_ms), "share_of_peak",
                      o->min_ms > 0 ? o->at_peak_ms / o->min_ms : 0, "gbs", per(o->bytes, o->min_ms), "share_of_reading",
                      p->peak.read_gbs > 0 ? per(o->bytes, o->min_ms) / p->peak.read_gbs : 0);
 }
 
 static json_t *json_peak(const qkv_peak *p)
 {
-    return json_pack("{s:f, s:f, s:f, s:s, s:s}", "f32_gflops", p->f32_gflops, "bf16_gflops", p->bf16_gflops, "read_gbs", p->read_gbs, "f32_by", p->f32_by,
-                     "bf16_by", p->bf16_by);
+    return json_pack("{s:f, s:f, s:f, s:s, s:s}", "f32_gflops", p->f32_gflops, "bf16_gflops", p->bf16_gflops,
+                     "read_gbs", p->read_gbs, "f32_by", p->f32_by, "bf16_by", p->bf16_by);
 }
 
 void ops_json(const OpProfile *p, bool nodes, json_t *into)
@@ -185,5 +197,7 @@ void ops_json(const OpProfile *p, bool nodes, json_t *into)
     if (nodes) json_object_set_new(into, "per_node", list);
     else json_decref(list);
     json_object_set_new(into, "accounted", json_real(p->wall_ms > 0 ? p->total.ms / p->wall_ms : 0));
-    json_object_set_new(into, "peak", json_pack("{s:i, s:o, s:o}", "threads", p->peak.threads, "before", json_peak(&p->before), "after", json_peak(&p->after)));
+    json_object_set_new(into, "peak",
+                        json_pack("{s:i, s:o, s:o}", "threads", p->peak.threads, "before", json_peak(&p->before),
+                                  "after", json_peak(&p->after)));
 }

@@ -15,7 +15,8 @@ int cudnn_of(const Options *o, int *out)
     if (!o->cudnn) return 0;
     int n = sscanf(o->cudnn, "%d.%d%n.%d%n", &major, &minor, &used, &patch, &used);
     if (n < 2 || o->cudnn[used] || major < 8 || major > 99 || minor < 0 || minor > 99 || patch < 0 || patch > 99)
-        return problem(QKV_USAGE, "option '--cudnn': found '%s', expected a version of 8 or later, such as 9.20.0", o->cudnn);
+        return problem(QKV_USAGE, "option '--cudnn': found '%s', expected a version of 8 or later, such as 9.20.0",
+                       o->cudnn);
     *out = major * 10000 + minor * 100 + patch;
     return 0;
 }
@@ -25,9 +26,12 @@ static char *sizes_text(const json_t *sizes, const char *prefix, char *buf, size
     size_t i, used = (size_t)snprintf(buf, room, "%s(", prefix);
     json_t *v;
     if (!json_is_array(sizes)) return strcpy(buf, "-");
-    json_array_foreach(sizes, i, v) {
+    json_array_foreach(sizes, i, v)
+    {
         if (used >= room) break;
-        if (json_is_integer(v)) used += (size_t)snprintf(buf + used, room - used, "%s%lld", i ? ", " : "", (long long)json_integer_value(v));
+        if (json_is_integer(v))
+            used += (size_t)snprintf(buf + used, room - used, "%s%lld", i ? ", " : "",
+                                     (long long)json_integer_value(v));
         else used += (size_t)snprintf(buf + used, room - used, "%s%s", i ? ", " : "", json_string_value(v));
     }
     if (used < room) snprintf(buf + used, room - used, ")");
@@ -41,17 +45,25 @@ static char *choice_text(const json_t *a, char *buf, size_t room)
     json_t *c;
     buf[0] = '\0';
     if (*text_at(a, "fixed")) snprintf(buf, room, "%s (by its op)", text_at(a, "fixed"));
-    json_array_foreach(json_object_get(a, "choice"), i, c) {
+    json_array_foreach(json_object_get(a, "choice"), i, c)
+    {
         if (used >= room) break;
         const char *when = text_at(c, "when");
-        used += (size_t)snprintf(buf + used, room - used, "%s%s%s%s", i ? *when ? ", else " : ", otherwise " : "", text_at(c, "backend"), *when ? " where " : "", when);
+        used += (size_t)snprintf(buf + used, room - used, "%s%s%s%s", i ? *when ? ", else " : ", otherwise " : "",
+                                 text_at(c, "backend"), *when ? " where " : "", when);
     }
     return buf;
 }
 
-static bool same_refusals(const json_t *a, const json_t *b) { return json_equal(json_object_get(a, "refused"), json_object_get(b, "refused")); }
+static bool same_refusals(const json_t *a, const json_t *b)
+{
+    return json_equal(json_object_get(a, "refused"), json_object_get(b, "refused"));
+}
 
-static bool same_rule(const json_t *a, const json_t *b) { return !strcmp(text_at(a, "rule"), text_at(b, "rule")) && !strcmp(text_at(a, "when"), text_at(b, "when")); }
+static bool same_rule(const json_t *a, const json_t *b)
+{
+    return !strcmp(text_at(a, "rule"), text_at(b, "rule")) && !strcmp(text_at(a, "when"), text_at(b, "when"));
+}
 
 /* A rule once, with all kernels that ask for it. */
 static void print_rule(const json_t *list, size_t at, const json_t *why)
@@ -61,7 +73,8 @@ static void print_rule(const json_t *list, size_t at, const json_t *why)
     int n = 0;
     for (size_t k = 0; k < at; k++)
         if (same_rule(json_array_get(list, k), why)) return;
-    json_array_foreach(list, i, other) {
+    json_array_foreach(list, i, other)
+    {
         if (same_rule(other, why)) printf("%s%s", n++ ? ", " : "  ", text_at(other, "backend"));
     }
     printf(" %s: %s", n > 1 ? "ask" : "asks", text_at(why, "what"));
@@ -74,7 +87,8 @@ static void print_refusals(const json_t *list)
 {
     size_t i, k, r;
     json_t *a, *other, *why;
-    json_array_foreach(list, i, a) {
+    json_array_foreach(list, i, a)
+    {
         size_t before = 0;
         int alike = 0;
         while (before < i && !same_refusals(json_array_get(list, before), a)) before++;
@@ -102,11 +116,15 @@ static void print_report(const json_t *report)
     table_cell(t, "query");
     table_cell(t, "mask");
     table_cell(t, "kernel");
-    json_array_foreach(list, i, a) {
+    json_array_foreach(list, i, a)
+    {
         table_cell(t, "%s", text_at(a, "node"));
         table_cell(t, "%s", *text_at(a, "path") ? text_at(a, "path") : "-");
         table_cell(t, "%s", sizes_text(json_object_get(a, "query"), text_at(a, "dtype"), sizes, sizeof sizes));
-        table_cell(t, "%s", json_is_true(json_object_get(a, "causal")) ? "causal" : sizes_text(json_object_get(a, "mask"), "", mask, sizeof mask));
+        table_cell(t, "%s",
+                   json_is_true(json_object_get(a, "causal"))
+                       ? "causal"
+                       : sizes_text(json_object_get(a, "mask"), "", mask, sizeof mask));
         table_cell(t, "%s", choice_text(a, choice, sizeof choice));
     }
     table_print(t);

@@ -24,7 +24,8 @@ static int by_value(const void *a, const void *b)
 static Times times_of(double *ms, int64_t n)
 {
     qsort(ms, (size_t)n, sizeof *ms, by_value);
-    Times t = {.min = ms[0], .median = (ms[(n - 1) / 2] + ms[n / 2]) / 2, .p95 = ms[(int64_t)ceil(0.95 * (double)n) - 1]};
+    Times t = {
+        .min = ms[0], .median = (ms[(n - 1) / 2] + ms[n / 2]) / 2, .p95 = ms[(int64_t)ceil(0.95 * (double)n) - 1]};
     for (int64_t i = 0; i < n; i++) t.mean += ms[i] / (double)n;
     return t;
 }
@@ -91,25 +92,26 @@ static json_t *json_inputs(const Loaded *m)
     qkv_tensor t;
     for (int i = 0; i < qkv_model_input_count(m->model); i++)
         if (!qkv_session_input(m->session, i, &t, NULL))
-            json_array_append_new(a, json_pack("{s:s, s:s, s:o}", "name", qkv_model_input_name(m->model, i), "dtype", qkv_dtype_name(t.dtype),
-                                               "shape", json_shape(&t)));
+            json_array_append_new(a, json_pack("{s:s, s:s, s:o}", "name", qkv_model_input_name(m->model, i), "dtype",
+                                               qkv_dtype_name(t.dtype), "shape", json_shape(&t)));
     return a;
 }
 
 static void print_json(const Options *o, const Loaded *m, const Result *r, bool bf16)
 {
     const double mb = 1 << 20;
-    json_t *j = json_pack("{s:i, s:o, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "schema", JSON_SCHEMA, "model", json_text(o->arg[0]), "min_ms",
-                          r->t.min, "median_ms",
-                          r->t.median, "p95_ms", r->t.p95, "mean_ms", r->t.mean, "load_ms", r->load_ms, "first_ms", r->first_ms, "plan_ms",
+    json_t *j = json_pack("{s:i, s:o, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "schema", JSON_SCHEMA, "model",
+                          json_text(o->arg[0]), "min_ms", r->t.min, "median_ms", r->t.median, "p95_ms", r->t.p95,
+                          "mean_ms", r->t.mean, "load_ms", r->load_ms, "first_ms", r->first_ms, "plan_ms",
                           r->stats.plan_ms, "peak_rss_mb", peak_rss_mb());
-    json_object_update_new(j, json_pack("{s:f, s:f, s:f, s:f, s:i}", "activation_mb", (double)r->stats.activation_bytes / mb, "packed_mb",
-                                        (double)r->stats.packed_bytes / mb, "constant_mb", (double)r->stats.constant_bytes / mb, "scratch_mb",
-                                        (double)r->stats.scratch_bytes / mb, "steps", r->stats.steps));
+    json_object_update_new(
+        j, json_pack("{s:f, s:f, s:f, s:f, s:i}", "activation_mb", (double)r->stats.activation_bytes / mb, "packed_mb",
+                     (double)r->stats.packed_bytes / mb, "constant_mb", (double)r->stats.constant_bytes / mb,
+                     "scratch_mb", (double)r->stats.scratch_bytes / mb, "steps", r->stats.steps));
     if (o->keep.n) json_object_set_new(j, "kept_mb", json_real((double)r->stats.kept_bytes / mb));
-    json_object_update_new(j, json_pack("{s:i, s:s, s:s, s:s, s:I, s:I, s:o}", "threads", r->stats.threads, "dtype", bf16 ? "bf16" : "f32", "cpu",
-                                        qkv_cpu(),
-                                        "version", qkv_version(), "iterations", (json_int_t)o->iterations, "warmup", (json_int_t)o->warmup, "inputs",
+    json_object_update_new(j, json_pack("{s:i, s:s, s:s, s:s, s:I, s:I, s:o}", "threads", r->stats.threads, "dtype",
+                                        bf16 ? "bf16" : "f32", "cpu", qkv_cpu(), "version", qkv_version(), "iterations",
+                                        (json_int_t)o->iterations, "warmup", (json_int_t)o->warmup, "inputs",
                                         json_inputs(m)));
     if (o->per_op) ops_json(&r->ops, o->verbose > 0, j);
     json_print(j);
@@ -119,11 +121,12 @@ static void print_text(const Options *o, const Loaded *m, const Result *r, bool 
 {
     char shape[256], a[32], b[32], c[32];
     qkv_tensor t;
-    printf("%s%s%s, %s, %d thread%s, %s\n", color_on(BOLD), o->arg[0], color_off(BOLD), bf16 ? "bf16" : "f32", r->stats.threads,
-           r->stats.threads == 1 ? "" : "s", qkv_cpu());
+    printf("%s%s%s, %s, %d thread%s, %s\n", color_on(BOLD), o->arg[0], color_off(BOLD), bf16 ? "bf16" : "f32",
+           r->stats.threads, r->stats.threads == 1 ? "" : "s", qkv_cpu());
     for (int i = 0; i < qkv_model_input_count(m->model); i++)
         if (!qkv_session_input(m->session, i, &t, NULL))
-            printf("  %s %s %s\n", qkv_model_input_name(m->model, i), qkv_dtype_name(t.dtype), shape_text(&t, shape, sizeof shape));
+            printf("  %s %s %s\n", qkv_model_input_name(m->model, i), qkv_dtype_name(t.dtype),
+                   shape_text(&t, shape, sizeof shape));
     Table *k = table_new("rrrrr");
     static const char *const head[] = {"runs", "min ms", "median ms", "p95 ms", "mean ms"};
     for (int i = 0; i < 5; i++) table_cell(k, "%s", head[i]);
@@ -132,11 +135,12 @@ static void print_text(const Options *o, const Loaded *m, const Result *r, bool 
     for (int i = 0; i < 4; i++) table_cell(k, "%.3f", v[i]);
     putchar('\n');
     table_print(k);
-    printf("\nloaded in %.1f ms, first run %.1f ms (plan %.1f ms), %d step%s\n", r->load_ms, r->first_ms, r->stats.plan_ms, r->stats.steps,
-           r->stats.steps == 1 ? "" : "s");
+    printf("\nloaded in %.1f ms, first run %.1f ms (plan %.1f ms), %d step%s\n", r->load_ms, r->first_ms,
+           r->stats.plan_ms, r->stats.steps, r->stats.steps == 1 ? "" : "s");
     if (o->keep.n) printf("kept from run to run: %s\n", bytes_text((double)r->stats.kept_bytes, a, sizeof a));
     printf("peak memory %.1f MiB: activations %s, packed weights %s, scratch %s\n", peak_rss_mb(),
-           bytes_text((double)r->stats.activation_bytes, a, sizeof a), bytes_text((double)r->stats.packed_bytes, b, sizeof b),
+           bytes_text((double)r->stats.activation_bytes, a, sizeof a),
+           bytes_text((double)r->stats.packed_bytes, b, sizeof b),
            bytes_text((double)r->stats.scratch_bytes, c, sizeof c));
 }
 

@@ -9,7 +9,8 @@ static int count_of(const json_t *v, const char *key) { return (int)json_integer
 static int explain(const char *id)
 {
     bool all = !strcmp(id, "all");
-    if (!all && !qkv_check_explain(id)) return problem(QKV_USAGE, "no finding is called '%s'; 'qkv check --explain all' lists them", id);
+    if (!all && !qkv_check_explain(id))
+        return problem(QKV_USAGE, "no finding is called '%s'; 'qkv check --explain all' lists them", id);
     for (int i = 0; qkv_check_id(i); i++) {
         const char *p = qkv_check_explain(qkv_check_id(i)), *line[4];
         int n[4];
@@ -35,7 +36,8 @@ static void print_report(const Options *o, const json_t *j)
         Table *t = table_new("llll");
         static const char *const head[] = {"severity", "id", "place", "finding"};
         for (int k = 0; k < 4; k++) table_cell(t, "%s", head[k]);
-        json_array_foreach(list, i, f) {
+        json_array_foreach(list, i, f)
+        {
             const char *severity = text_at(f, "severity");
             if (o->quiet && !strcmp(severity, "note")) continue;
             table_cell(t, "%s", severity);
@@ -49,8 +51,9 @@ static void print_report(const Options *o, const json_t *j)
     }
     int errors = count_of(j, "errors"), warnings = count_of(j, "warnings"), notes = count_of(j, "notes");
     int nodes = count_of(j, "nodes"), weights = count_of(j, "weights");
-    printf("%s: %d node%s, %d weight%s: %d error%s, %d warning%s, %d note%s\n", text_at(j, "file"), nodes, nodes == 1 ? "" : "s", weights, weights == 1 ? "" : "s", errors,
-           errors == 1 ? "" : "s", warnings, warnings == 1 ? "" : "s", notes, notes == 1 ? "" : "s");
+    printf("%s: %d node%s, %d weight%s: %d error%s, %d warning%s, %d note%s\n", text_at(j, "file"), nodes,
+           nodes == 1 ? "" : "s", weights, weights == 1 ? "" : "s", errors, errors == 1 ? "" : "s", warnings,
+           warnings == 1 ? "" : "s", notes, notes == 1 ? "" : "s");
     if (json_array_size(list)) note("'qkv check --explain %s' says more", text_at(json_array_get(list, 0), "id"));
 }
 
@@ -58,7 +61,11 @@ int cmd_check(const Options *o)
 {
     qkv_error e;
     char *text = NULL;
-    qkv_check_options options = {.struct_size = sizeof options, .targets = o->targets, .security = o->security, .full = o->full, .strict = o->strict};
+    qkv_check_options options = {.struct_size = sizeof options,
+                                 .targets = o->targets,
+                                 .security = o->security,
+                                 .full = o->full,
+                                 .strict = o->strict};
     if (o->explain) return explain(o->explain);
     if (!o->narg) return problem(QKV_USAGE, "an argument is missing: qkv check MODEL; 'qkv help check' says more");
     qkv_status status = qkv_check(o->arg[0], &options, &text, &e);

@@ -45,7 +45,9 @@ static int picture_shape(const qkv_model *m, int64_t *shape, int *rank)
 {
     *rank = qkv_model_input_rank(m, 0);
     if (qkv_model_input_count(m) != 1 || (*rank != 3 && *rank != 4) || qkv_model_input_dtype(m, 0) != QKV_F32)
-        return problem(QKV_USAGE, "qkv classify needs a model with one f32 input (batch, channels, height, width) or (channels, height, width)");
+        return problem(
+            QKV_USAGE,
+            "qkv classify needs a model with one f32 input (batch, channels, height, width) or (channels, height, width)");
     for (int k = 0; k < *rank; k++) {
         int64_t max;
         shape[k] = input_fixed_dim(m, 0, k);
@@ -54,14 +56,16 @@ static int picture_shape(const qkv_model *m, int64_t *shape, int *rank)
             if (shape[0] < 1 && max >= 1) shape[0] = 1;
         }
         if (shape[k] < 0)
-            return problem(QKV_USAGE, "input '%s': axis %d is %s; qkv classify needs fixed sizes", qkv_model_input_name(m, 0), k,
-                           qkv_model_input_dim(m, 0, k));
+            return problem(QKV_USAGE, "input '%s': axis %d is %s; qkv classify needs fixed sizes",
+                           qkv_model_input_name(m, 0), k, qkv_model_input_dim(m, 0, k));
     }
     int64_t channels = shape[*rank - 3];
     if (channels != 1 && channels != 3)
-        return problem(QKV_USAGE, "input '%s' has %lld channels; a picture has 1 or 3", qkv_model_input_name(m, 0), (long long)channels);
+        return problem(QKV_USAGE, "input '%s' has %lld channels; a picture has 1 or 3", qkv_model_input_name(m, 0),
+                       (long long)channels);
     if (*rank == 4 && shape[0] > MAX_BATCH)
-        return problem(QKV_USAGE, "input '%s': a batch of at least %lld is too many", qkv_model_input_name(m, 0), (long long)shape[0]);
+        return problem(QKV_USAGE, "input '%s': a batch of at least %lld is too many", qkv_model_input_name(m, 0),
+                       (long long)shape[0]);
     return 0;
 }
 
@@ -109,11 +113,14 @@ static void tell(Classifier *c, const char *path, double *p, int64_t classes, do
             table_cell(c->table, "%.1f %%", 100 * p[at]);
             if (k) table_cell(c->table, "%s", "");
             else table_cell(c->table, "%.2f ms", ms);
-        } else json_array_append_new(best, json_pack("{s:I, s:o, s:o}", "class", (json_int_t)at, "label", json_text(label), "probability",
-                                                     json_number(p[at])));
+        } else
+            json_array_append_new(best, json_pack("{s:I, s:o, s:o}", "class", (json_int_t)at, "label", json_text(label),
+                                                  "probability", json_number(p[at])));
         p[at] = -1;
     }
-    if (c->json) json_array_append_new(c->json, json_pack("{s:o, s:f, s:O}", "file", json_text(path), "ms", ms, "classes", best));
+    if (c->json)
+        json_array_append_new(c->json,
+                              json_pack("{s:o, s:f, s:O}", "file", json_text(path), "ms", ms, "classes", best));
     json_decref(best);
 }
 
@@ -122,8 +129,10 @@ static int classify(Classifier *c, const char *path)
     qkv_error e;
     qkv_tensor x = {QKV_F32, c->rank, c->shape, NULL, c->pixels}, y;
     int height = (int)c->shape[c->rank - 2], width = (int)c->shape[c->rank - 1];
-    if (qkv_image_read(path, (int)c->shape[c->rank - 3], height, width, c->mean, c->std, c->pixels, &e)) return problem_of(&e);
-    for (int64_t b = 1; c->rank == 4 && b < c->shape[0]; b++) memcpy(c->pixels + (size_t)b * c->plane, c->pixels, c->plane * sizeof *c->pixels);
+    if (qkv_image_read(path, (int)c->shape[c->rank - 3], height, width, c->mean, c->std, c->pixels, &e))
+        return problem_of(&e);
+    for (int64_t b = 1; c->rank == 4 && b < c->shape[0]; b++)
+        memcpy(c->pixels + (size_t)b * c->plane, c->pixels, c->plane * sizeof *c->pixels);
     if (qkv_session_set_input(c->m.session, "0", &x, &e)) return problem_of(&e);
     double start = now_ms();
     if (qkv_session_run(c->m.session, &e)) return problem_of(&e);
@@ -132,7 +141,8 @@ static int classify(Classifier *c, const char *path)
     int64_t classes = y.rank ? y.shape[y.rank - 1] : 0;
     char text[256];
     if (classes < 1 || (y.rank != c->rank - 2 && y.rank != 1))
-        return problem(QKV_USAGE, "%s is %s, expected (batch, classes)", qkv_model_output_name(c->m.model, 0), shape_text(&y, text, sizeof text));
+        return problem(QKV_USAGE, "%s is %s, expected (batch, classes)", qkv_model_output_name(c->m.model, 0),
+                       shape_text(&y, text, sizeof text));
     if (c->labels.n && c->labels.n != classes)
         return problem(QKV_USAGE, "%s: %d labels for %lld classes", c->o->labels, c->labels.n, (long long)classes);
     double *p = must(malloc((size_t)classes * sizeof *p));
@@ -180,7 +190,9 @@ int cmd_classify(const Options *o)
         progress_at(&bar, i);
     }
     progress_end(&bar);
-    if (!code && o->json) json_print(json_pack("{s:i, s:o, s:O}", "schema", JSON_SCHEMA, "model", json_text(o->arg[0]), "pictures", c.json));
+    if (!code && o->json)
+        json_print(
+            json_pack("{s:i, s:o, s:O}", "schema", JSON_SCHEMA, "model", json_text(o->arg[0]), "pictures", c.json));
     json_decref(c.json);
     if (!code && c.table) table_print(c.table);
     else if (c.table) table_free(c.table);

@@ -8,7 +8,8 @@
 
 static int profile_of(const Options *o, qkv_onnx_profile *out)
 {
-    static const char *const names[] = {[QKV_ONNX_ORT] = "ort", [QKV_ONNX_SPEC] = "spec", [QKV_ONNX_OPENVINO] = "openvino", [QKV_ONNX_TENSORRT] = "tensorrt"};
+    static const char *const names[] = {
+        [QKV_ONNX_ORT] = "ort", [QKV_ONNX_SPEC] = "spec", [QKV_ONNX_OPENVINO] = "openvino", [QKV_ONNX_TENSORRT] = "tensorrt"};
     enum { NAMES = sizeof names / sizeof *names };
     *out = QKV_ONNX_ORT;
     if (!o->profile) return 0;
@@ -18,19 +19,21 @@ static int profile_of(const Options *o, qkv_onnx_profile *out)
             return 0;
         }
     const char *close = nearest(o->profile, names, NAMES);
-    return problem(QKV_USAGE, "option '--profile': found '%s', expected ort, spec, openvino or tensorrt%s%s%s", o->profile, close ? "; did you mean '" : "",
-                   close ? close : "", close ? "'?" : "");
+    return problem(QKV_USAGE, "option '--profile': found '%s', expected ort, spec, openvino or tensorrt%s%s%s",
+                   o->profile, close ? "; did you mean '" : "", close ? close : "", close ? "'?" : "");
 }
 
 static void tell(const json_t *report)
 {
     size_t i;
     json_t *x;
-    json_array_foreach(json_object_get(report, "warnings"), i, x) warning("node '%s': %s", text_at(x, "node"), text_at(x, "reason"));
+    json_array_foreach(json_object_get(report, "warnings"), i, x)
+        warning("node '%s': %s", text_at(x, "node"), text_at(x, "reason"));
     json_array_foreach(json_object_get(report, "notes"), i, x) note("%s", json_string_value(x));
     json_array_foreach(json_object_get(report, "dropped"), i, x) detail("not in the file: %s", json_string_value(x));
     if (json_array_size(json_object_get(report, "missing")) > 4) /* the message may be cut */
-        json_array_foreach(json_object_get(report, "missing"), i, x) note("'%s' (%s): %s", text_at(x, "node"), text_at(x, "op"), text_at(x, "reason"));
+        json_array_foreach(json_object_get(report, "missing"), i, x)
+            note("'%s' (%s): %s", text_at(x, "node"), text_at(x, "op"), text_at(x, "reason"));
 }
 
 static int rewritten(const Options *o, qkv_model *m)
@@ -44,13 +47,15 @@ static int write_onnx(const Options *o, const qkv_model *m, qkv_onnx_profile pro
 {
     qkv_error e;
     char *text = NULL;
-    qkv_onnx_options options = {.struct_size = sizeof options, .opset = (int)o->opset, .profile = profile, .external_data = o->external};
+    qkv_onnx_options options = {
+        .struct_size = sizeof options, .opset = (int)o->opset, .profile = profile, .external_data = o->external};
     qkv_status status = qkv_model_save_onnx(m, o->output, &options, &text, &e);
     json_t *report = text ? json_loads(text, 0, NULL) : NULL;
     size_t warnings = json_array_size(json_object_get(report, "warnings"));
     int code = status == QKV_OK ? 0 : problem_of(&e);
     if (report) tell(report);
-    if (!code && o->strict && warnings) code = problem(QKV_MISMATCH, "%zu warning%s, and --strict", warnings, warnings == 1 ? "" : "s");
+    if (!code && o->strict && warnings)
+        code = problem(QKV_MISMATCH, "%zu warning%s, and --strict", warnings, warnings == 1 ? "" : "s");
     if (report && o->json) {
         json_object_set_new(report, "schema", json_integer(JSON_SCHEMA));
         json_object_set_new(report, "model", json_text(o->arg[0]));
@@ -59,11 +64,16 @@ static int write_onnx(const Options *o, const qkv_model *m, qkv_onnx_profile pro
         json_print(json_incref(report));
     } else if (report && status == QKV_OK) {
         const json_t *a = json_object_get(report, "attentions");
-        printf("opset %d, profile %s: %d nodes, %d weights and constants, %d attention%s (%d as one op)\n", (int)json_integer_value(json_object_get(report, "opset")),
-               text_at(report, "profile"), (int)json_integer_value(json_object_get(report, "nodes")), (int)json_integer_value(json_object_get(report, "weights")),
-               (int)(json_integer_value(json_object_get(a, "op")) + json_integer_value(json_object_get(a, "decomposed"))),
-               json_integer_value(json_object_get(a, "op")) + json_integer_value(json_object_get(a, "decomposed")) == 1 ? "" : "s",
-               (int)json_integer_value(json_object_get(a, "op")));
+        printf(
+            "opset %d, profile %s: %d nodes, %d weights and constants, %d attention%s (%d as one op)\n",
+            (int)json_integer_value(json_object_get(report, "opset")), text_at(report, "profile"),
+            (int)json_integer_value(json_object_get(report, "nodes")),
+            (int)json_integer_value(json_object_get(report, "weights")),
+            (int)(json_integer_value(json_object_get(a, "op")) + json_integer_value(json_object_get(a, "decomposed"))),
+            json_integer_value(json_object_get(a, "op")) + json_integer_value(json_object_get(a, "decomposed")) == 1
+                ? ""
+                : "s",
+            (int)json_integer_value(json_object_get(a, "op")));
     }
     json_decref(report);
     qkv_free(text);
@@ -76,8 +86,10 @@ int model_can_write(const Options *o)
     int code = profile_of(o, &profile);
     if (code) return code;
     bool onnx = ends_in(o->output, ".onnx");
-    if (!onnx && !ends_in(o->output, ".pt2")) return problem(QKV_USAGE, "option '-o': found '%s', expected a file that ends in .onnx or .pt2", o->output);
-    if (!onnx && (o->profile || o->opset || o->external)) return problem(QKV_USAGE, "--profile, --opset and --external-data are for ONNX");
+    if (!onnx && !ends_in(o->output, ".pt2"))
+        return problem(QKV_USAGE, "option '-o': found '%s', expected a file that ends in .onnx or .pt2", o->output);
+    if (!onnx && (o->profile || o->opset || o->external))
+        return problem(QKV_USAGE, "--profile, --opset and --external-data are for ONNX");
     return 0;
 }
 

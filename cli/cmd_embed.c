@@ -24,14 +24,14 @@ typedef struct Embedder {
     const Options *o;
     Loaded m;
     qkv_tokenizer *tokenizer;
-    int role[ROLES];             /* which input; -1 when the model has none */
+    int role[ROLES]; /* which input; -1 when the model has none */
     int64_t min_batch, max_batch, min_tokens, max_tokens;
-    int n;                       /* sentences */
+    int n; /* sentences */
     const char **sentence;
-    int64_t *ids;                /* n x capacity */
+    int64_t *ids; /* n x capacity */
     int *length, capacity;
-    int64_t width;               /* E */
-    float *out;                  /* n x E */
+    int64_t width; /* E */
+    float *out;    /* n x E */
     double run_ms;
 } Embedder;
 
@@ -47,9 +47,12 @@ static int find_roles(Embedder *x)
         for (int r = 0; r < ROLES; r++)
             for (int k = 0; k < 3; k++)
                 if (!strcmp(name, role_names[r][k])) role = r;
-        if (role < 0) return problem(QKV_USAGE, "input '%s': expected input_ids, attention_mask, token_type_ids or position_ids", name);
+        if (role < 0)
+            return problem(QKV_USAGE, "input '%s': expected input_ids, attention_mask, token_type_ids or position_ids",
+                           name);
         if (qkv_model_input_rank(m, i) != 2)
-            return problem(QKV_USAGE, "input '%s' has rank %d, expected (batch, tokens)", name, qkv_model_input_rank(m, i));
+            return problem(QKV_USAGE, "input '%s' has rank %d, expected (batch, tokens)", name,
+                           qkv_model_input_rank(m, i));
         x->role[role] = i;
     }
     if (x->role[IDS] < 0) return problem(QKV_USAGE, "the model has no input 'input_ids'");
@@ -64,9 +67,11 @@ static int find_sizes(Embedder *x)
     int64_t limit = x->o->max_tokens ? x->o->max_tokens : DEFAULT_TOKENS;
     x->capacity = (int)(x->max_tokens < limit ? x->max_tokens : limit);
     if (x->min_batch > BATCH)
-        return problem(QKV_USAGE, "the model wants at least %lld sentences at a time; %d is the most", (long long)x->min_batch, BATCH);
+        return problem(QKV_USAGE, "the model wants at least %lld sentences at a time; %d is the most",
+                       (long long)x->min_batch, BATCH);
     if (x->capacity < 2 || x->min_tokens > DEFAULT_TOKENS * 64)
-        return problem(QKV_USAGE, "the model takes %lld to %lld tokens", (long long)x->min_tokens, (long long)x->max_tokens);
+        return problem(QKV_USAGE, "the model takes %lld to %lld tokens", (long long)x->min_tokens,
+                       (long long)x->max_tokens);
     return 0;
 }
 
@@ -80,9 +85,11 @@ static int tokenize(Embedder *x)
     x->tokenizer = qkv_tokenizer_wordpiece(x->o->vocab, !x->o->cased, &e);
     if (!x->tokenizer) return problem_of(&e);
     for (int i = 0; i < x->n; i++) {
-        x->length[i] = qkv_tokenizer_encode(x->tokenizer, x->sentence[i], x->ids + (size_t)i * (size_t)x->capacity, x->capacity, &e);
+        x->length[i] = qkv_tokenizer_encode(x->tokenizer, x->sentence[i], x->ids + (size_t)i * (size_t)x->capacity,
+                                            x->capacity, &e);
         if (x->length[i] < 0) return problem_of(&e);
-        if (x->length[i] == x->capacity && x->max_tokens > x->capacity) detail("sentence %d is cut to %d tokens", i + 1, x->capacity);
+        if (x->length[i] == x->capacity && x->max_tokens > x->capacity)
+            detail("sentence %d is cut to %d tokens", i + 1, x->capacity);
     }
     return 0;
 }
@@ -226,9 +233,9 @@ static void print_json(const Embedder *x)
         json_array_append_new(sim, row);
         json_array_append_new(embeddings, e);
     }
-    json_print(json_pack("{s:i, s:o, s:I, s:f, s:o, s:o, s:o, s:o}", "schema", JSON_SCHEMA, "model", json_text(x->o->arg[0]), "width",
-                         (json_int_t)x->width, "run_ms", x->run_ms,
-                         "sentences", sentences, "tokens", tokens, "similarity", sim, "embeddings", embeddings));
+    json_print(json_pack("{s:i, s:o, s:I, s:f, s:o, s:o, s:o, s:o}", "schema", JSON_SCHEMA, "model",
+                         json_text(x->o->arg[0]), "width", (json_int_t)x->width, "run_ms", x->run_ms, "sentences",
+                         sentences, "tokens", tokens, "similarity", sim, "embeddings", embeddings));
 }
 
 static int write_embeddings(const Embedder *x)

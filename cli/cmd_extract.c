@@ -32,8 +32,11 @@ int cmd_extract(const Options *o)
 {
     qkv_model *m = NULL;
     if (!o->output) return problem(QKV_USAGE, "extract needs -o FILE");
-    if (o->weights && !is_tensor_file(o->output)) return problem(QKV_USAGE, "option '-o': found '%s', expected a file that ends in .safetensors, .npz or .npy", o->output);
-    if (o->weights && (o->from.n || o->to.n)) return problem(QKV_USAGE, "--weights are those of the whole model: no --from and no --to");
+    if (o->weights && !is_tensor_file(o->output))
+        return problem(QKV_USAGE, "option '-o': found '%s', expected a file that ends in .safetensors, .npz or .npy",
+                       o->output);
+    if (o->weights && (o->from.n || o->to.n))
+        return problem(QKV_USAGE, "--weights are those of the whole model: no --from and no --to");
     if (!o->weights && !o->from.n && !o->to.n) return problem(QKV_USAGE, "extract needs --from or --to, or --weights");
     if (!o->weights) {
         int code = model_can_write(o);

@@ -12,7 +12,8 @@ static const char *joined(const json_t *list, char *out, size_t n)
     size_t i, len = 0;
     const json_t *v;
     *out = 0;
-    json_array_foreach(list, i, v) {
+    json_array_foreach(list, i, v)
+    {
         const char *text = json_string_value(v);
         int w = text ? snprintf(out + len, n - len, "%s%s", i ? ", " : "", text)
                      : snprintf(out + len, n - len, "%s%lld", i ? ", " : "", (long long)json_integer_value(v));
@@ -41,7 +42,8 @@ static void print_sizes(const json_t *report)
         return;
     }
     for (int k = 0; k < 4; k++) table_cell(t, "%s", head[k]);
-    json_array_foreach(list, i, z) {
+    json_array_foreach(list, i, z)
+    {
         table_cell(t, "%s", text_at(z, "expr"));
         table_cell(t, "%s", text_at(z, "axes"));
         table_cell(t, "%s", joined(json_object_get(z, "values"), values, sizeof values));
@@ -59,9 +61,11 @@ static void print_numbers(const json_t *report, const char *key)
     if (!json_array_size(list)) return;
     heading(report, solved ? "Solved" : "Not solved");
     Table *t = table_new("lllll");
-    const char *const head[] = {"node", "argument", "in the files", solved ? "is" : "because", solved ? "fits as well" : ""};
+    const char *const head[] = {"node", "argument", "in the files", solved ? "is" : "because",
+                                solved ? "fits as well" : ""};
     for (int k = 0; k < 5; k++) table_cell(t, "%s", head[k]);
-    json_array_foreach(list, i, x) {
+    json_array_foreach(list, i, x)
+    {
         long long more = json_integer_value(json_object_get(x, "places")) - 1;
         if (more > 0) table_cell(t, "%s and %lld more", text_at(x, "node"), more);
         else table_cell(t, "%s", text_at(x, "node"));
@@ -93,12 +97,16 @@ static void print_checks(const json_t *report)
     Table *t = table_new("lllr");
     static const char *const head[] = {"against", "sizes", "result", "of peak"};
     for (int k = 0; k < 4; k++) table_cell(t, "%s", head[k]);
-    json_array_foreach(list, i, c) {
+    json_array_foreach(list, i, c)
+    {
         const char *file = json_string_value(json_object_get(c, "against")), *wrong = text_at(c, "problem");
         const json_t *d = json_object_get(c, "max_abs_over_peak");
         bool agrees = json_is_true(json_object_get(c, "agrees"));
         table_cell(t, "%s", file ? file : "sizes of no file");
-        table_cell(t, "%s", json_array_size(json_object_get(c, "sizes")) ? joined(json_object_get(c, "sizes"), sizes, sizeof sizes) : "-");
+        table_cell(t, "%s",
+                   json_array_size(json_object_get(c, "sizes"))
+                       ? joined(json_object_get(c, "sizes"), sizes, sizeof sizes)
+                       : "-");
         table_cell(t, "%s", *wrong ? wrong : !agrees ? "DIFFERS" : file ? "ok" : "runs");
         table_color(t, agrees ? GREEN : RED);
         if (json_is_number(d)) table_cell(t, "%.3g", json_number_value(d));
@@ -124,8 +132,14 @@ int cmd_generalize(const Options *o)
     int code = load_all(o->arg, o->narg, file);
     if (!code) code = load_all(o->check.item, o->check.n, check);
     if (!code) {
-        qkv_generalize_options g = {.struct_size = sizeof g, .dims = o->dim.item, .n_dims = o->dim.n, .dynamic = o->dynamic.item, .n_dynamic = o->dynamic.n,
-                                    .apart = o->apart, .check = (const qkv_model *const *)check, .n_check = o->check.n};
+        qkv_generalize_options g = {.struct_size = sizeof g,
+                                    .dims = o->dim.item,
+                                    .n_dims = o->dim.n,
+                                    .dynamic = o->dynamic.item,
+                                    .n_dynamic = o->dynamic.n,
+                                    .apart = o->apart,
+                                    .check = (const qkv_model *const *)check,
+                                    .n_check = o->check.n};
         made = qkv_model_generalize((const qkv_model *const *)file, o->narg, &g, &text, &e);
         code = made ? 0 : (int)e.code;
     }

@@ -20,9 +20,11 @@ static char *operand_text(const json_t *v, char *buf, size_t size)
     else if (json_is_number(v)) snprintf(buf, size, "%g", json_number_value(v));
     else if (!json_is_array(v)) snprintf(buf, size, "-");
     else {
-        json_array_foreach(v, i, d) {
+        json_array_foreach(v, i, d)
+        {
             if (at >= size) return buf;
-            if (json_is_integer(d)) at += (size_t)snprintf(buf + at, size - at, "%s%lld", i ? ", " : "", (long long)json_integer_value(d));
+            if (json_is_integer(d))
+                at += (size_t)snprintf(buf + at, size - at, "%s%lld", i ? ", " : "", (long long)json_integer_value(d));
             else at += (size_t)snprintf(buf + at, size - at, "%s%s", i ? ", " : "", text_of(d));
         }
         if (at < size) snprintf(buf + at, size - at, "%s", json_array_size(v) == 1 ? ",)" : ")");
@@ -37,7 +39,8 @@ static void heading(const char *name, size_t n)
 }
 
 /* A table of the objects in list, one column a key. */
-static void print_objects(const char *title, const json_t *list, int nkeys, const char *const *keys, const char *const *head)
+static void print_objects(const char *title, const json_t *list, int nkeys, const char *const *keys,
+                          const char *const *head)
 {
     static const char align[] = "llllllll";
     char buf[512];
@@ -47,8 +50,8 @@ static void print_objects(const char *title, const json_t *list, int nkeys, cons
     if (!json_array_size(list)) return;
     Table *t = table_new(align + 8 - nkeys);
     for (int k = 0; k < nkeys; k++) table_cell(t, "%s", head[k]);
-    json_array_foreach(list, i, x)
-        for (int k = 0; k < nkeys; k++) table_cell(t, "%s", operand_text(json_object_get(x, keys[k]), buf, sizeof buf));
+    json_array_foreach(list, i, x) for (int k = 0; k < nkeys; k++)
+        table_cell(t, "%s", operand_text(json_object_get(x, keys[k]), buf, sizeof buf));
     table_print(t);
 }
 
@@ -75,7 +78,8 @@ static void print_symbols(const json_t *list)
     Table *t = table_new("lrrl");
     static const char *const head[] = {"symbol", "min", "max", "from"};
     for (int k = 0; k < 4; k++) table_cell(t, "%s", head[k]);
-    json_array_foreach(list, i, s) {
+    json_array_foreach(list, i, s)
+    {
         char min[32], max[32];
         const json_t *lo = json_object_get(s, "min"), *hi = json_object_get(s, "max");
         table_cell(t, "%s", text_of(json_object_get(s, "name")));
@@ -95,7 +99,8 @@ static void print_ops(json_t *ops)
     Table *t = table_new("rl");
     table_cell(t, "nodes");
     table_cell(t, "op");
-    json_object_foreach(ops, name, n) {
+    json_object_foreach(ops, name, n)
+    {
         table_cell(t, "%lld", (long long)json_integer_value(n));
         table_cell(t, "%s", name);
     }
@@ -113,7 +118,8 @@ static void print_lines(const char *title, const json_t *list)
 
 static void print_text(json_t *j)
 {
-    static const char *const value_keys[] = {"name", "dtype", "shape", "value"}, *const value_head[] = {"name", "dtype", "shape", "value"};
+    static const char *const value_keys[] = {"name", "dtype", "shape", "value"}, *const value_head[] = {
+                                                                                     "name", "dtype", "shape", "value"};
     static const char *const attention_keys[] = {"node", "op", "query", "key", "value", "mask", "causal", "scale"};
     static const char *const require_keys[] = {"condition", "where"};
     static const char *const scalar_keys[] = {"name", "value"};
@@ -122,7 +128,9 @@ static void print_text(json_t *j)
     long long opset = (long long)json_integer_value(json_object_get(j, "opset"));
     const char *producer = text_of(json_object_get(j, "producer"));
     if (opset) snprintf(made, sizeof made, "ONNX opset %lld%s%.80s", opset, *producer ? ", by " : "", producer);
-    else snprintf(made, sizeof made, "torch %.60s, schema %.20s", text_of(json_object_get(j, "torch")), text_of(json_object_get(j, "schema_version")));
+    else
+        snprintf(made, sizeof made, "torch %.60s, schema %.20s", text_of(json_object_get(j, "torch")),
+                 text_of(json_object_get(j, "schema_version")));
     printf("%s%s%s: %s, %lld nodes\n", color_on(BOLD), text_of(json_object_get(j, "file")), color_off(BOLD), made,
            (long long)json_integer_value(json_object_get(j, "nodes")));
     print_weights(j, "parameters", "parameter");
@@ -134,7 +142,8 @@ static void print_text(json_t *j)
     print_objects("outputs", json_object_get(j, "outputs"), 4, value_keys, value_head);
     print_objects("attentions", json_object_get(j, "attentions"), 8, attention_keys, attention_keys);
     print_ops(json_object_get(j, "ops"));
-    if (json_array_size(requirements)) print_objects("conditions on sizes", requirements, 2, require_keys, require_keys);
+    if (json_array_size(requirements))
+        print_objects("conditions on sizes", requirements, 2, require_keys, require_keys);
     print_lines("buffers that a run changes", json_object_get(j, "written_buffers"));
     print_lines("entries of the file that are ignored", json_object_get(j, "ignored_entries"));
 }

@@ -10,8 +10,10 @@
 static const char *cost_text(const json_t *c, char *buf, size_t size)
 {
     char memory[32], moved[32];
-    snprintf(buf, size, "%s of results, %.3g GFLOP, %s read and written", bytes_text(json_number_value(json_object_get(c, "memory")), memory, sizeof memory),
-             json_number_value(json_object_get(c, "flops")) / 1e9, bytes_text(json_number_value(json_object_get(c, "bytes")), moved, sizeof moved));
+    snprintf(buf, size, "%s of results, %.3g GFLOP, %s read and written",
+             bytes_text(json_number_value(json_object_get(c, "memory")), memory, sizeof memory),
+             json_number_value(json_object_get(c, "flops")) / 1e9,
+             bytes_text(json_number_value(json_object_get(c, "bytes")), moved, sizeof moved));
     return buf;
 }
 
@@ -22,8 +24,8 @@ static void tell_recompute(const json_t *r)
     const char *name;
     json_t *n;
     size_t used = 0;
-    json_object_foreach(json_object_get(r, "sizes"), name, n)
-        if (used < sizeof sizes) used += (size_t)snprintf(sizes + used, sizeof sizes - used, "%s%s = %lld", used ? ", " : " at ", name, (long long)json_integer_value(n));
+    json_object_foreach(json_object_get(r, "sizes"), name, n) if (used < sizeof sizes) used += (size_t)snprintf(
+        sizes + used, sizeof sizes - used, "%s%s = %lld", used ? ", " : " at ", name, (long long)json_integer_value(n));
     if (!json_is_object(with) || !json_is_object(without)) {
         printf("recompute %s%s: what it takes depends on data\n", text_at(r, "how"), sizes);
         return;
@@ -43,11 +45,14 @@ static void tell(const Options *o, json_t *report)
         json_print(json_incref(report));
         return;
     }
-    json_array_foreach(json_object_get(report, "without"), i, x) note("parameter '%s' does not reach the loss: it has no gradient", json_string_value(x));
-    printf("loss %s: %zu gradient%s, %d nodes (the model has %d)\n", text_at(report, "loss"), n, n == 1 ? "" : "s", (int)json_integer_value(json_object_get(report, "nodes_after")),
+    json_array_foreach(json_object_get(report, "without"), i, x)
+        note("parameter '%s' does not reach the loss: it has no gradient", json_string_value(x));
+    printf("loss %s: %zu gradient%s, %d nodes (the model has %d)\n", text_at(report, "loss"), n, n == 1 ? "" : "s",
+           (int)json_integer_value(json_object_get(report, "nodes_after")),
            (int)json_integer_value(json_object_get(report, "nodes_before")));
     if (json_object_get(report, "recompute")) tell_recompute(json_object_get(report, "recompute"));
-    json_array_foreach(json_object_get(report, "gradients"), i, x) detail("%s %s", text_at(x, "output"), text_at(x, "dtype"));
+    json_array_foreach(json_object_get(report, "gradients"), i, x)
+        detail("%s %s", text_at(x, "output"), text_at(x, "dtype"));
 }
 
 int cmd_joint(const Options *o)
@@ -63,8 +68,16 @@ int cmd_joint(const Options *o)
     if (code) return code;
     words_of(&o->grad, &inputs);
     code = sizes_of_dims(o, &dims);
-    qkv_joint_options options = {.struct_size = sizeof options, .loss = o->loss, .decompose = o->decompose, .inputs = inputs.name, .n_inputs = inputs.n, .inputs_only = o->inputs_only,
-                                 .recompute = o->recompute, .dim_names = (const char *const *)dims.name, .dims = dims.value, .n_dims = dims.n};
+    qkv_joint_options options = {.struct_size = sizeof options,
+                                 .loss = o->loss,
+                                 .decompose = o->decompose,
+                                 .inputs = inputs.name,
+                                 .n_inputs = inputs.n,
+                                 .inputs_only = o->inputs_only,
+                                 .recompute = o->recompute,
+                                 .dim_names = (const char *const *)dims.name,
+                                 .dims = dims.value,
+                                 .n_dims = dims.n};
     if (!code) {
         joint = qkv_model_joint(m, &options, &text, &e);
         code = joint ? model_write(o, joint) : problem_of(&e);

@@ -12,7 +12,9 @@ static int phases_of(const Options *o, unsigned *phases)
         size_t n = strcspn(s, ",");
         int k = 0;
         while (k < 3 && (strlen(names[k]) != n || strncmp(s, names[k], n))) k++;
-        if (k == 3) return problem(QKV_USAGE, "option '--phases': found '%.*s', expected some of recompose,convert,fuse", (int)n, s);
+        if (k == 3)
+            return problem(QKV_USAGE, "option '--phases': found '%.*s', expected some of recompose,convert,fuse",
+                           (int)n, s);
         *phases |= 1u << k;
         s += n + (s[n] == ',');
     }
@@ -80,8 +82,9 @@ static void print_report(const Options *o, const json_t *report)
 {
     if (!o->why_not) print_firings(report, json_is_true(json_object_get(report, "proven")));
     print_left(report);
-    printf("%d attention%s fused, %d left; %d nodes, were %d\n", (int)integer_of(report, "attentions_fused"), integer_of(report, "attentions_fused") == 1 ? "" : "s",
-           (int)integer_of(report, "attentions_left"), (int)integer_of(report, "nodes_after"), (int)integer_of(report, "nodes_before"));
+    printf("%d attention%s fused, %d left; %d nodes, were %d\n", (int)integer_of(report, "attentions_fused"),
+           integer_of(report, "attentions_fused") == 1 ? "" : "s", (int)integer_of(report, "attentions_left"),
+           (int)integer_of(report, "nodes_after"), (int)integer_of(report, "nodes_before"));
 }
 
 int cmd_rewrite(const Options *o)
@@ -89,11 +92,21 @@ int cmd_rewrite(const Options *o)
     qkv_error e;
     Progress progress = {0};
     char *text = NULL;
-    qkv_rewrite_options options = {.struct_size = sizeof options, .rule_files = o->rules.item, .rule_file_count = o->rules.n, .no_builtin_rules = o->no_builtin,
-                                   .prove = o->prove, .seeds = (int)o->seeds, .counterexample = o->counterexample ? o->counterexample : "counterexample.safetensors",
-                                   .exact_masked_rows = o->exact_masked_rows, .skip_padding = o->skip_padding, .progress = on_progress, .progress_user = &progress};
+    qkv_rewrite_options options = {.struct_size = sizeof options,
+                                   .rule_files = o->rules.item,
+                                   .rule_file_count = o->rules.n,
+                                   .no_builtin_rules = o->no_builtin,
+                                   .prove = o->prove,
+                                   .seeds = (int)o->seeds,
+                                   .counterexample = o->counterexample ? o->counterexample
+                                                                       : "counterexample.safetensors",
+                                   .exact_masked_rows = o->exact_masked_rows,
+                                   .skip_padding = o->skip_padding,
+                                   .progress = on_progress,
+                                   .progress_user = &progress};
     int code = phases_of(o, &options.phases);
-    if (!code && !o->lift_sdpa && (o->device || o->cudnn)) code = problem(QKV_USAGE, "options '--device' and '--cudnn' go with --lift-sdpa");
+    if (!code && !o->lift_sdpa && (o->device || o->cudnn))
+        code = problem(QKV_USAGE, "options '--device' and '--cudnn' go with --lift-sdpa");
     if (!code) code = cudnn_of(o, &options.cudnn);
     if (o->lift_sdpa) options.lift_sdpa = o->device ? o->device : "cpu";
     if (code) return code;
@@ -122,7 +135,8 @@ int cmd_rewrite(const Options *o)
     }
     int64_t left = report ? integer_of(report, "attentions_left") : 0;
     if (!code && o->require_fused && left)
-        code = problem(QKV_MISMATCH, "%d attention%s left as softmax(QK)V; qkv rewrite --why-not says why", (int)left, left == 1 ? " is" : "s are");
+        code = problem(QKV_MISMATCH, "%d attention%s left as softmax(QK)V; qkv rewrite --why-not says why", (int)left,
+                       left == 1 ? " is" : "s are");
     json_decref(report);
     qkv_free(text);
     qkv_model_free(m);

@@ -53,14 +53,13 @@ static void print_json(const Options *o, const char *const *name, const qkv_tens
     json_t *outputs = json_array();
     for (int i = 0; i < n; i++) {
         Summary s = summary_of(&out[i]);
-        json_array_append_new(outputs, json_pack("{s:s, s:s, s:o, s:o, s:o, s:o, s:I}", "name", name[i], "dtype", qkv_dtype_name(out[i].dtype),
-                                                 "shape",
-                                                 json_shape(&out[i]), "min", json_number(s.min), "max", json_number(s.max), "mean",
+        json_array_append_new(outputs, json_pack("{s:s, s:s, s:o, s:o, s:o, s:o, s:I}", "name", name[i], "dtype",
+                                                 qkv_dtype_name(out[i].dtype), "shape", json_shape(&out[i]), "min",
+                                                 json_number(s.min), "max", json_number(s.max), "mean",
                                                  json_number(s.mean), "nonfinite", (json_int_t)s.nonfinite));
     }
-    json_print(json_pack("{s:i, s:o, s:o, s:o, s:o}", "schema", JSON_SCHEMA, "model", json_text(o->arg[0]), "written", json_text(o->output),
-                         "run_ms", json_real(ms),
-                         "outputs", outputs));
+    json_print(json_pack("{s:i, s:o, s:o, s:o, s:o}", "schema", JSON_SCHEMA, "model", json_text(o->arg[0]), "written",
+                         json_text(o->output), "run_ms", json_real(ms), "outputs", outputs));
 }
 
 static void on_progress(void *user, const char *module, double done)

@@ -15,14 +15,17 @@
 #include <sys/stat.h>
 #include "cli.h"
 
-enum { TILE_OVERLAP = 5 /* a fifth of the tile */, BATCH_PIXELS = 1 << 26 /* of pictures in memory at once, unless one has more */ };
+enum {
+    TILE_OVERLAP = 5 /* a fifth of the tile */,
+    BATCH_PIXELS = 1 << 26 /* of pictures in memory at once, unless one has more */
+};
 
 typedef struct Segmenter {
     const Options *o;
     Loaded m;
     qkv_segmenter *g;
-    Progress bar;      /* over pictures, or the tiles of the one picture */
-    int finished, now; /* pictures of the folder that are done, and those that are being looked at */
+    Progress bar;                 /* over pictures, or the tiles of the one picture */
+    int finished, now;            /* pictures of the folder that are done, and those that are being looked at */
     int parts_done, parts, batch; /* of these: tiles, and how many the model sees at once */
     double run_ms;
 } Segmenter;
@@ -32,9 +35,11 @@ typedef struct Segmenter {
 static json_t *header(const Segmenter *s)
 {
     json_t *categories = json_array();
-    for (int i = 0; i < s->o->text.n; i++) json_array_append_new(categories, json_pack("{s:i, s:o}", "id", i + 1, "name", json_text(s->o->text.item[i])));
-    return json_pack("{s:i, s:{s:o, s:f, s:I}, s:o, s:[], s:[]}", "schema", JSON_SCHEMA, "info", "model", json_text(s->o->arg[0]), "threshold", qkv_segmenter_threshold(s->g),
-                     "tile", (json_int_t)s->o->tile, "categories", categories, "images", "annotations");
+    for (int i = 0; i < s->o->text.n; i++)
+        json_array_append_new(categories, json_pack("{s:i, s:o}", "id", i + 1, "name", json_text(s->o->text.item[i])));
+    return json_pack("{s:i, s:{s:o, s:f, s:I}, s:o, s:[], s:[]}", "schema", JSON_SCHEMA, "info", "model",
+                     json_text(s->o->arg[0]), "threshold", qkv_segmenter_threshold(s->g), "tile",
+                     (json_int_t)s->o->tile, "categories", categories, "images", "annotations");
 }
 
 /* Adds a picture and its instances, numbered on from those that are there. */
@@ -42,12 +47,16 @@ static void add_picture(json_t *coco, const char *name, const qkv_picture *p, co
 {
     json_t *images = json_object_get(coco, "images"), *all = json_object_get(coco, "annotations");
     int id = (int)json_array_size(images) + 1;
-    json_array_append_new(images, json_pack("{s:i, s:o, s:i, s:i}", "id", id, "file_name", json_text(name), "width", qkv_picture_width(p), "height", qkv_picture_height(p)));
+    json_array_append_new(images, json_pack("{s:i, s:o, s:i, s:i}", "id", id, "file_name", json_text(name), "width",
+                                            qkv_picture_width(p), "height", qkv_picture_height(p)));
     for (int k = 0; k < qkv_instances_count(found); k++) {
         const qkv_instance *in = qkv_instances_at(found, k);
-        json_array_append_new(all, json_pack("{s:i, s:i, s:i, s:f, s:[f, f, f, f], s:I, s:i, s:{s:[i, i], s:s}}", "id", (int)json_array_size(all) + 1, "image_id", id, "category_id",
-                                             in->prompt + 1, "score", in->score, "bbox", in->box[0], in->box[1], in->box[2] - in->box[0], in->box[3] - in->box[1], "area",
-                                             (json_int_t)in->area, "iscrowd", 0, "segmentation", "size", qkv_picture_height(p), qkv_picture_width(p), "counts", in->counts));
+        json_array_append_new(all, json_pack("{s:i, s:i, s:i, s:f, s:[f, f, f, f], s:I, s:i, s:{s:[i, i], s:s}}", "id",
+                                             (int)json_array_size(all) + 1, "image_id", id, "category_id",
+                                             in->prompt + 1, "score", in->score, "bbox", in->box[0], in->box[1],
+                                             in->box[2] - in->box[0], in->box[3] - in->box[1], "area",
+                                             (json_int_t)in->area, "iscrowd", 0, "segmentation", "size",
+                                             qkv_picture_height(p), qkv_picture_width(p), "counts", in->counts));
     }
 }
 
@@ -170,7 +179,9 @@ static int list_pictures(const char *folder, Names *out)
     if (!d) return problem(QKV_UNREADABLE, "cannot open the folder '%s': %s", folder, strerror(errno));
     for (struct dirent *f; (f = readdir(d));) {
         const char *dot = strrchr(f->d_name, '.');
-        if (f->d_name[0] == '.' || !dot || (strcasecmp(dot, ".png") && strcasecmp(dot, ".jpg") && strcasecmp(dot, ".jpeg"))) continue;
+        if (f->d_name[0] == '.' || !dot ||
+            (strcasecmp(dot, ".png") && strcasecmp(dot, ".jpg") && strcasecmp(dot, ".jpeg")))
+            continue;
         out->item = must(realloc(out->item, ((size_t)out->n + 1) * sizeof *out->item));
         out->item[out->n++] = must(strdup(f->d_name));
     }
@@ -192,7 +203,8 @@ static json_t *done_before(const Segmenter *s, const char *name)
 {
     char *path = result_path(s, name, ".json");
     json_t *was = json_load_file(path, 0, NULL), *now = header(s);
-    bool same = was && json_array_size(json_object_get(was, "images")) == 1 && json_equal(json_object_get(was, "info"), json_object_get(now, "info")) &&
+    bool same = was && json_array_size(json_object_get(was, "images")) == 1 &&
+                json_equal(json_object_get(was, "info"), json_object_get(now, "info")) &&
                 json_equal(json_object_get(was, "categories"), json_object_get(now, "categories"));
     free(path);
     json_decref(now);
@@ -209,7 +221,8 @@ static void append(json_t *all, const json_t *one)
     json_t *image = json_deep_copy(json_array_get(json_object_get(one, "images"), 0));
     json_object_set_new(image, "id", json_integer(id));
     json_array_append_new(images, image);
-    json_array_foreach(json_object_get(one, "annotations"), i, v) {
+    json_array_foreach(json_object_get(one, "annotations"), i, v)
+    {
         json_t *copy = json_deep_copy(v);
         json_object_set_new(copy, "id", json_integer((json_int_t)json_array_size(list) + 1));
         json_object_set_new(copy, "image_id", json_integer(id));
@@ -260,7 +273,8 @@ static int run_batch(Segmenter *s, Batch *b, const Names *names, json_t **result
 static int segment_all(Segmenter *s, const Names *names, json_t **result, int todo)
 {
     qkv_error e;
-    Batch b = {must(calloc((size_t)names->n + 1, sizeof *b.picture)), must(calloc((size_t)names->n + 1, sizeof *b.name)), 0, 0};
+    Batch b = {must(calloc((size_t)names->n + 1, sizeof *b.picture)),
+               must(calloc((size_t)names->n + 1, sizeof *b.name)), 0, 0};
     int code = 0;
     progress_start(&s->bar, "segment", todo);
     for (int i = 0; !code && i < names->n; i++) {
@@ -337,12 +351,16 @@ static int check_options(const Options *o)
 {
     if (!o->text.n) return problem(QKV_USAGE, "--text TEXT is missing: what to look for");
     if (o->image.n == 0 && !o->images) return problem(QKV_USAGE, "--image FILE is missing, or --images DIR");
-    if (o->image.n && o->images) return problem(QKV_USAGE, "--image is for one picture, --images for a folder: use one of both");
-    if (o->image.n > 1) return problem(QKV_USAGE, "%d times --image; --images DIR takes a folder of pictures", o->image.n);
+    if (o->image.n && o->images)
+        return problem(QKV_USAGE, "--image is for one picture, --images for a folder: use one of both");
+    if (o->image.n > 1)
+        return problem(QKV_USAGE, "%d times --image; --images DIR takes a folder of pictures", o->image.n);
     if (o->images && !o->out) return problem(QKV_USAGE, "--images needs --out DIR, the folder for the results");
-    if (o->image.n && o->out) return problem(QKV_USAGE, "--out is for --images; -o FILE.png writes the overlay of one picture");
+    if (o->image.n && o->out)
+        return problem(QKV_USAGE, "--out is for --images; -o FILE.png writes the overlay of one picture");
     if (o->images && o->output) return problem(QKV_USAGE, "-o is for --image; overlays of a folder go to --out");
-    if (o->threshold >= 1) return problem(QKV_USAGE, "option '--threshold': found '%g', expected a number below 1", o->threshold);
+    if (o->threshold >= 1)
+        return problem(QKV_USAGE, "option '--threshold': found '%g', expected a number below 1", o->threshold);
     if (o->overlap && !o->tile) return problem(QKV_USAGE, "--overlap needs --tile");
     return 0;
 }
@@ -372,7 +390,8 @@ static int set_prompts(Segmenter *s)
     int *tokens = must(calloc((size_t)text->n, sizeof *tokens)), context = qkv_segmenter_context(s->g), code = 0;
     if (qkv_segmenter_prompts(s->g, text->item, text->n, tokens, &e)) code = problem_of(&e);
     for (int i = 0; !code && i < text->n; i++)
-        if (tokens[i] > context) warning("text %d is %d tokens long; the model reads %d, the rest is cut off", i + 1, tokens[i], context);
+        if (tokens[i] > context)
+            warning("text %d is %d tokens long; the model reads %d, the rest is cut off", i + 1, tokens[i], context);
     free(tokens);
     return code;
 }
@@ -385,7 +404,8 @@ int cmd_segment(const Options *o)
     int code = check_options(o);
     if (code || (code = model_bf16(o, &bf16)) || (code = model_open(o, o->arg[0], bf16, false, &s.m))) return code;
     int overlap = o->overlap ? (int)o->overlap : (int)o->tile / TILE_OVERLAP;
-    qkv_segment_options options = {sizeof options, o->tokenizer, o->processor, o->threshold, (int)o->tile, overlap, on_parts, &s, (int)o->batch};
+    qkv_segment_options options = {sizeof options, o->tokenizer, o->processor, o->threshold, (int)o->tile,
+                                   overlap,        on_parts,     &s,           (int)o->batch};
     qkv_session_on_progress(s.m.session, on_run, &s);
     s.g = qkv_segmenter_create(s.m.model, s.m.session, &options, &e);
     code = s.g ? set_prompts(&s) : problem_of(&e);

@@ -48,15 +48,17 @@ static json_t *json_known(double v) { return isnan(v) ? json_null() : json_numbe
 
 static json_t *json_epoch(const Curve *c)
 {
-    return json_pack("{s:I, s:I, s:o, s:o, s:o}", "epoch", (json_int_t)c->epoch, "step", (json_int_t)c->step, "loss", json_number(c->loss[0]), "val_loss", json_known(c->loss[1]), "val_accuracy",
+    return json_pack("{s:I, s:I, s:o, s:o, s:o}", "epoch", (json_int_t)c->epoch, "step", (json_int_t)c->step, "loss",
+                     json_number(c->loss[0]), "val_loss", json_known(c->loss[1]), "val_accuracy",
                      json_known(c->accuracy));
 }
 
 static void log_line(Run *r, const qkv_fit_event *e)
 {
     json_t *line = e->epoch_end ? json_epoch(&r->epoch[r->nepochs - 1])
-                                : json_pack("{s:I, s:I, s:o, s:o, s:o}", "epoch", (json_int_t)e->epoch, "step", (json_int_t)e->step, "loss", json_number(e->loss), "lr", json_number(e->lr), "grad_norm",
-                                            json_number(e->grad_norm));
+                                : json_pack("{s:I, s:I, s:o, s:o, s:o}", "epoch", (json_int_t)e->epoch, "step",
+                                            (json_int_t)e->step, "loss", json_number(e->loss), "lr", json_number(e->lr),
+                                            "grad_norm", json_number(e->grad_norm));
     json_dumpf(line, r->log, JSON_COMPACT | JSON_REAL_PRECISION(9));
     fputc('\n', r->log);
     if (!e->replayed) fflush(r->log);
@@ -103,8 +105,16 @@ static int parse_betas(const char *text, qkv_train_options *t)
 static int options_of(const Options *o, qkv_train_options *t)
 {
     qkv_error e;
-    const struct { double given, *to; } numbers[] = {{o->lr, &t->lr}, {o->eps, &t->eps}, {o->weight_decay, &t->weight_decay}, {o->momentum, &t->momentum}, {o->dampening, &t->dampening},
-                                                     {o->clip_norm, &t->clip_norm}, {o->gamma, &t->gamma}, {o->lr_end, &t->lr_end}};
+    const struct {
+        double given, *to;
+    } numbers[] = {{o->lr, &t->lr},
+                   {o->eps, &t->eps},
+                   {o->weight_decay, &t->weight_decay},
+                   {o->momentum, &t->momentum},
+                   {o->dampening, &t->dampening},
+                   {o->clip_norm, &t->clip_norm},
+                   {o->gamma, &t->gamma},
+                   {o->lr_end, &t->lr_end}};
     if (qkv_train_defaults(t, o->optimizer, &e)) return problem_of(&e);
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         if (numbers[i].given >= 0) *numbers[i].to = numbers[i].given;
@@ -120,11 +130,17 @@ static int options_of(const Options *o, qkv_train_options *t)
 static int check_options(const Options *o)
 {
     if (!o->data) return problem(QKV_USAGE, "train needs --data FILE");
-    if (o->save && !is_tensor_file(o->save) && !ends_in(o->save, ".pt2")) return problem(QKV_USAGE, "option '--save': found '%s', expected a file that ends in .safetensors, .npz or .pt2", o->save);
-    if (o->into && (!o->save || !ends_in(o->save, ".pt2"))) return problem(QKV_USAGE, "--into MODEL goes with --save FILE.pt2");
-    if (o->checkpoint && !ends_in(o->checkpoint, ".safetensors")) return problem(QKV_USAGE, "option '--checkpoint': found '%s', expected a file that ends in .safetensors", o->checkpoint);
+    if (o->save && !is_tensor_file(o->save) && !ends_in(o->save, ".pt2"))
+        return problem(QKV_USAGE,
+                       "option '--save': found '%s', expected a file that ends in .safetensors, .npz or .pt2", o->save);
+    if (o->into && (!o->save || !ends_in(o->save, ".pt2")))
+        return problem(QKV_USAGE, "--into MODEL goes with --save FILE.pt2");
+    if (o->checkpoint && !ends_in(o->checkpoint, ".safetensors"))
+        return problem(QKV_USAGE, "option '--checkpoint': found '%s', expected a file that ends in .safetensors",
+                       o->checkpoint);
     if (o->every && !o->checkpoint) return problem(QKV_USAGE, "--every N goes with --checkpoint FILE");
-    if (o->plot && !ends_in(o->plot, ".svg")) return problem(QKV_USAGE, "option '--plot': found '%s', expected a file that ends in .svg", o->plot);
+    if (o->plot && !ends_in(o->plot, ".svg"))
+        return problem(QKV_USAGE, "option '--plot': found '%s', expected a file that ends in .svg", o->plot);
     return 0;
 }
 
@@ -182,7 +198,8 @@ static int save_trained(const Run *r)
             n += kind == QKV_PARAMETER || (kind == QKV_BUFFER && persistent);
         }
         code = model_load(o, o->into, false, false, &into);
-        if (!code && (qkv_model_set_weights(into, name, tensor, n, &e) || qkv_model_save(into, o->save, &e))) code = problem(e.code, "%s: %s", o->into, e.message);
+        if (!code && (qkv_model_set_weights(into, name, tensor, n, &e) || qkv_model_save(into, o->save, &e)))
+            code = problem(e.code, "%s: %s", o->into, e.message);
         free(name);
         free(tensor);
     } else if (!code && qkv_model_save(trained, o->save, &e)) {
@@ -199,9 +216,10 @@ static void print_result(const Run *r, bool stopped)
     if (!o->json) return;
     json_t *epochs = json_array();
     for (int i = 0; i < r->nepochs; i++) json_array_append_new(epochs, json_epoch(&r->epoch[i]));
-    json_print(json_pack("{s:i, s:o, s:I, s:o, s:b, s:o, s:o, s:o}", "schema", JSON_SCHEMA, "model", json_text(o->arg[0]), "steps", (json_int_t)(r->nsteps ? r->step[r->nsteps - 1].step : 0),
-                         "epochs", epochs, "stopped", stopped, "checkpoint", json_text(o->checkpoint), "saved", stopped ? json_null() : json_text(o->save), "train_ms",
-                         json_number(now_ms() - r->start)));
+    json_print(json_pack("{s:i, s:o, s:I, s:o, s:b, s:o, s:o, s:o}", "schema", JSON_SCHEMA, "model",
+                         json_text(o->arg[0]), "steps", (json_int_t)(r->nsteps ? r->step[r->nsteps - 1].step : 0),
+                         "epochs", epochs, "stopped", stopped, "checkpoint", json_text(o->checkpoint), "saved",
+                         stopped ? json_null() : json_text(o->save), "train_ms", json_number(now_ms() - r->start)));
 }
 
 static int fit(Run *r, const Data *data, const Data *val)
@@ -209,9 +227,24 @@ static int fit(Run *r, const Data *data, const Data *val)
     const Options *o = r->o;
     qkv_error e;
     int stopped = 0;
-    qkv_fit_options f = {.struct_size = sizeof f, .names = data->name, .tensors = data->tensor, .n = data->n, .val_names = val->name, .val_tensors = val->tensor, .n_val = val->n,
-                         .epochs = o->epochs, .batch = o->batch, .drop_last = o->drop_last, .in_order = o->in_order, .checkpoint = o->checkpoint, .checkpoint_every = o->every, .resume = o->resume,
-                         .logits = o->logits, .labels = o->label_input, .tell = on_event, .user = r};
+    qkv_fit_options f = {.struct_size = sizeof f,
+                         .names = data->name,
+                         .tensors = data->tensor,
+                         .n = data->n,
+                         .val_names = val->name,
+                         .val_tensors = val->tensor,
+                         .n_val = val->n,
+                         .epochs = o->epochs,
+                         .batch = o->batch,
+                         .drop_last = o->drop_last,
+                         .in_order = o->in_order,
+                         .checkpoint = o->checkpoint,
+                         .checkpoint_every = o->every,
+                         .resume = o->resume,
+                         .logits = o->logits,
+                         .labels = o->label_input,
+                         .tell = on_event,
+                         .user = r};
     r->start = now_ms();
     qkv_status status = qkv_session_fit(r->session, &f, &stopped, &e);
     progress_end(&r->progress);
@@ -236,14 +269,19 @@ static int train(Run *r)
     qkv_error e;
     Data data = {0}, val = {0};
     qkv_train_options options = {.struct_size = sizeof options};
-    qkv_session_options session = {.struct_size = sizeof session, .threads = (int)o->threads, .memory_limit = (size_t)o->memory_limit, .no_optimize = o->no_optimize, .train = &options};
+    qkv_session_options session = {.struct_size = sizeof session,
+                                   .threads = (int)o->threads,
+                                   .memory_limit = (size_t)o->memory_limit,
+                                   .no_optimize = o->no_optimize,
+                                   .train = &options};
     int code = options_of(o, &options);
     if (!code) code = model_load(o, o->arg[0], false, false, &r->model);
     if (code) return code;
     r->session = qkv_session_create(r->model, &session, &e);
     code = r->session ? data_open(o->data, &data) : problem(e.code, "%s: %s", o->arg[0], e.message);
     if (!code && o->val) code = data_open(o->val, &val);
-    if (!code && o->log && !(r->log = fopen(o->log, "w"))) code = problem(QKV_UNREADABLE, "%s cannot be written", o->log);
+    if (!code && o->log && !(r->log = fopen(o->log, "w")))
+        code = problem(QKV_UNREADABLE, "%s cannot be written", o->log);
     if (!code) {
         struct sigaction act = {.sa_handler = on_interrupt}, old[2];
         sigaction(SIGINT, &act, &old[0]);

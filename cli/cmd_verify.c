@@ -79,10 +79,12 @@ static double peak_of(const qkv_tensor *t)
     return peak;
 }
 
-int compare(const Options *o, const char *name, const qkv_tensor *got, const qkv_tensor *expected, double slack, Compared *out)
+int compare(const Options *o, const char *name, const qkv_tensor *got, const qkv_tensor *expected, double slack,
+            Compared *out)
 {
     qkv_error e;
-    *out = (Compared){.name = name, .got = *got, .expected = *expected, .same_shape = got->rank == expected->rank, .differs = true};
+    *out = (Compared){
+        .name = name, .got = *got, .expected = *expected, .same_shape = got->rank == expected->rank, .differs = true};
     for (int i = 0; out->same_shape && i < got->rank; i++) out->same_shape = got->shape[i] == expected->shape[i];
     out->d.index = -1;
     if (!out->same_shape) return 0;
@@ -98,18 +100,18 @@ int compare(const Options *o, const char *name, const qkv_tensor *got, const qkv
 json_t *compared_json(const Compared *c)
 {
     const qkv_difference *d = &c->d;
-    json_t *j = json_pack("{s:s, s:b, s:s, s:o, s:s, s:o}", "name", c->name, "agrees", !c->differs, "dtype", qkv_dtype_name(c->got.dtype), "shape",
-                          json_shape(&c->got), "expected_dtype", qkv_dtype_name(c->expected.dtype), "expected_shape", json_shape(&c->expected));
+    json_t *j = json_pack("{s:s, s:b, s:s, s:o, s:s, s:o}", "name", c->name, "agrees", !c->differs, "dtype",
+                          qkv_dtype_name(c->got.dtype), "shape", json_shape(&c->got), "expected_dtype",
+                          qkv_dtype_name(c->expected.dtype), "expected_shape", json_shape(&c->expected));
     if (!c->same_shape) return j;
-    json_object_update_new(j, json_pack("{s:o, s:o, s:o, s:o, s:I, s:I, s:o, s:o}", "max_abs", json_number(d->max_abs), "max_rel",
-                                        json_number(d->max_rel),
-                                        "max_abs_over_peak", json_number(d->max_abs_over_peak), "cosine", json_number(d->cosine), "failed",
-                                        (json_int_t)d->failed, "nonfinite_mismatch", (json_int_t)d->nonfinite_mismatch, "atol",
-                                            json_number(c->atol), "rtol",
-                                        json_number(c->rtol)));
+    json_object_update_new(j, json_pack("{s:o, s:o, s:o, s:o, s:I, s:I, s:o, s:o}", "max_abs", json_number(d->max_abs),
+                                        "max_rel", json_number(d->max_rel), "max_abs_over_peak",
+                                        json_number(d->max_abs_over_peak), "cosine", json_number(d->cosine), "failed",
+                                        (json_int_t)d->failed, "nonfinite_mismatch", (json_int_t)d->nonfinite_mismatch,
+                                        "atol", json_number(c->atol), "rtol", json_number(c->rtol)));
     if (d->index >= 0)
-        json_object_update_new(j, json_pack("{s:o, s:o, s:o}", "index", json_index(&c->got, d->index), "got", json_number(d->a), "expected",
-                                            json_number(d->b)));
+        json_object_update_new(j, json_pack("{s:o, s:o, s:o}", "index", json_index(&c->got, d->index), "got",
+                                            json_number(d->a), "expected", json_number(d->b)));
     return j;
 }
 
@@ -117,7 +119,8 @@ static void print_table(const Compared *c, int n)
 {
     char text[256];
     Table *t = table_new("lllrrrrlrrr");
-    static const char *const head[] = {"output", "result", "value", "max abs", "max rel", "of peak", "cosine", "at", "got", "expected", "differ"};
+    static const char *const head[] = {"output", "result", "value", "max abs",  "max rel", "of peak",
+                                       "cosine", "at",     "got",   "expected", "differ"};
     for (int i = 0; i < 11; i++) table_cell(t, "%s", head[i]);
     for (int i = 0; i < n; i++) {
         const qkv_difference *d = &c[i].d;
@@ -154,7 +157,8 @@ static void print_table(const Compared *c, int n)
 static int output_called(const Options *o, const qkv_model *m, const char *name)
 {
     char position[16];
-    const char *at = strncmp(name, "output_", 7) ? position_of(o->expected, name) : name + 7; /* of a model that has other names, too */
+    const char *at = strncmp(name, "output_", 7) ? position_of(o->expected, name)
+                                                 : name + 7; /* of a model that has other names, too */
     for (int i = 0; i < qkv_model_output_count(m); i++)
         if (!strcmp(name, qkv_model_output_name(m, i))) return i;
     for (int i = 0; i < qkv_model_output_count(m); i++) {
@@ -182,7 +186,9 @@ static void *without_padding(const char *name, const qkv_tensor *got, qkv_tensor
         }
         padded += zero;
     }
-    if (padded) note("%s: %lld of %lld rows are 0, taken for padding and not compared", name, (long long)padded, (long long)rows);
+    if (padded)
+        note("%s: %lld of %lld rows are 0, taken for padding and not compared", name, (long long)padded,
+             (long long)rows);
     *want = copy;
     return data;
 }
@@ -193,8 +199,8 @@ static int compare_file(const Options *o, const Loaded *m, const qkv_tensors *fi
     int count = qkv_model_output_count(m->model);
     for (int i = 0; i < qkv_tensors_count(file); i++)
         if (output_called(o, m->model, qkv_tensors_name(file, i)) < 0)
-            return problem(QKV_USAGE, "%s: '%s' is no output; the model has %s%s%s", o->expected, qkv_tensors_name(file, i),
-                           count ? qkv_model_output_name(m->model, 0) : "none",
+            return problem(QKV_USAGE, "%s: '%s' is no output; the model has %s%s%s", o->expected,
+                           qkv_tensors_name(file, i), count ? qkv_model_output_name(m->model, 0) : "none",
                            count > 1 ? " to " : "", count > 1 ? qkv_model_output_name(m->model, count - 1) : "");
     for (int i = 0; i < count; i++) {
         const char *name = qkv_model_output_name(m->model, i);
@@ -229,7 +235,8 @@ static int same_inputs(const Loaded *a, Loaded *b)
             if (!strcmp(name, qkv_model_input_name(a->model, k))) at = k;
         if (at < 0) at = i;
         if (at >= n) return problem(QKV_USAGE, "the other model's input '%s' is none of the first one's", name);
-        if (qkv_session_input(a->session, at, &t, &e) || qkv_session_set_input(b->session, name, &t, &e)) return problem_of(&e);
+        if (qkv_session_input(a->session, at, &t, &e) || qkv_session_set_input(b->session, name, &t, &e))
+            return problem_of(&e);
     }
     return 0;
 }
@@ -239,12 +246,14 @@ static int compare_models(const Options *o, const Loaded *m, Loaded *other, Comp
     qkv_error e;
     int count = qkv_model_output_count(m->model), code;
     if (count != qkv_model_output_count(other->model))
-        return problem(QKV_MISMATCH, "number of outputs: %s has %d, %s has %d", o->arg[0], count, o->arg[1], qkv_model_output_count(other->model));
+        return problem(QKV_MISMATCH, "number of outputs: %s has %d, %s has %d", o->arg[0], count, o->arg[1],
+                       qkv_model_output_count(other->model));
     if ((code = same_inputs(m, other))) return code;
     if (qkv_session_run(other->session, &e)) return problem((int)e.code, "%s: %s", o->arg[1], e.message);
     for (int i = 0; !code && i < count; i++) {
         qkv_tensor got, want;
-        if (qkv_session_output(m->session, i, &got, &e) || qkv_session_output(other->session, i, &want, &e)) return problem_of(&e);
+        if (qkv_session_output(m->session, i, &got, &e) || qkv_session_output(other->session, i, &want, &e))
+            return problem_of(&e);
         code = compare(o, qkv_model_output_name(m->model, i), &got, &want, 1, &c[(*n)++]);
     }
     return code;
@@ -258,8 +267,10 @@ static void report(const Options *o, const Compared *c, int n, int differ, json_
         const char *against = o->expected ? o->expected : o->narg > 1 ? o->arg[1] : NULL;
         json_t *outputs = json_array();
         for (int i = 0; i < n; i++) json_array_append_new(outputs, compared_json(&c[i]));
-        json_t *j = json_pack("{s:i, s:o, s:o, s:b, s:o}", "schema", JSON_SCHEMA, "model", json_text(o->arg[0]), "against", json_text(against),
-                              "agrees", !differ && !(nodes && json_is_true(json_object_get(nodes, "differs"))), "outputs", outputs);
+        json_t *j = json_pack("{s:i, s:o, s:o, s:b, s:o}", "schema", JSON_SCHEMA, "model", json_text(o->arg[0]),
+                              "against", json_text(against), "agrees",
+                              !differ && !(nodes && json_is_true(json_object_get(nodes, "differs"))), "outputs",
+                              outputs);
         if (nodes) json_object_set(j, "nodes", nodes);
         json_print(j);
         return;
@@ -271,7 +282,9 @@ static void report(const Options *o, const Compared *c, int n, int differ, json_
                     qkv_dtype_name(c[i].expected.dtype));
     if (o->trace) putchar('\n');
     print_table(c, n);
-    if (differ) printf("\n%s%d of %d output%s differ%s%s\n", color_on(RED), differ, n, n == 1 ? "" : "s", differ == 1 ? "s" : "", color_off(RED));
+    if (differ)
+        printf("\n%s%d of %d output%s differ%s%s\n", color_on(RED), differ, n, n == 1 ? "" : "s",
+               differ == 1 ? "s" : "", color_off(RED));
     else printf("\n%s%s%s\n", color_on(GREEN), n == 1 ? "the output agrees" : "all outputs agree", color_off(GREEN));
 }
 
@@ -310,7 +323,8 @@ int cmd_verify(const Options *o)
     int code = model_bf16(o, &bf16);
     if (code) return code;
     if (o->narg > 1 && o->expected) return problem(QKV_USAGE, "compare with OTHER or with -e EXPECTED, not with both");
-    if (o->narg == 1 && !o->expected && !o->trace) return problem(QKV_USAGE, "nothing to compare with: give OTHER, -e EXPECTED or --per-node TRACE");
+    if (o->narg == 1 && !o->expected && !o->trace)
+        return problem(QKV_USAGE, "nothing to compare with: give OTHER, -e EXPECTED or --per-node TRACE");
     if ((o->expected || o->trace) && !o->inputs && !o->image.n)
         return problem(QKV_USAGE, "-i FILE is missing: the inputs that the expected values belong to");
     if ((code = model_open(o, o->arg[0], bf16, o->trace != NULL, &m))) return code;

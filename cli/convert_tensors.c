@@ -36,7 +36,9 @@ int convert_tensors(const Options *o)
 {
     qkv_error e;
     if (!is_tensor_file(o->arg[0]))
-        return problem(QKV_USAGE, "'%s' holds no tensors alone: for the weights of a model, qkv extract %s --weights -o %s", o->arg[0], o->arg[0], o->output);
+        return problem(QKV_USAGE,
+                       "'%s' holds no tensors alone: for the weights of a model, qkv extract %s --weights -o %s",
+                       o->arg[0], o->arg[0], o->output);
     qkv_tensors *f = qkv_tensors_open(o->arg[0], &e);
     if (!f) return problem_of(&e);
     int n = qkv_tensors_count(f);
@@ -67,7 +69,8 @@ int write_weights(const Options *o, const qkv_model *m)
         else left++;
     }
     int code = write_tensors(o->output, names, t, n);
-    if (!code && left) note("left out: %d of constants and buffers that no state dict has; --all writes them, too", left);
+    if (!code && left)
+        note("left out: %d of constants and buffers that no state dict has; --all writes them, too", left);
     free(names);
     free(t);
     return code;

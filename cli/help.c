@@ -85,9 +85,12 @@ static void print_exit_codes(void)
 
 static void print_overview(void)
 {
-    printf("qkv %s: runs PyTorch attention models (torch.export's .pt2) without Python\n\nusage: qkv COMMAND ... | qkv --version\n", qkv_version());
+    printf(
+        "qkv %s: runs PyTorch attention models (torch.export's .pt2) without Python\n\nusage: qkv COMMAND ... | qkv --version\n",
+        qkv_version());
     title("Commands");
-    for (int i = 0; i < COMMANDS; i++) printf("  %s%-12s%s%s\n", color_on(BOLD), commands[i].name, color_off(BOLD), commands[i].summary);
+    for (int i = 0; i < COMMANDS; i++)
+        printf("  %s%-12s%s%s\n", color_on(BOLD), commands[i].name, color_off(BOLD), commands[i].summary);
     title("Environment");
     for (int i = 0; i < ENVIRONMENT; i++) printf("  %-17s %s\n", environment[i].name, environment[i].meaning);
     print_exit_codes();

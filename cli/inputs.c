@@ -21,7 +21,10 @@ int model_bf16(const Options *o, bool *bf16)
 int model_open(const Options *o, const char *path, bool bf16, bool no_fuse, Loaded *out)
 {
     qkv_error e;
-    qkv_session_options session = {.struct_size = sizeof session, .threads = (int)o->threads, .memory_limit = (size_t)o->memory_limit, .no_optimize = o->no_optimize};
+    qkv_session_options session = {.struct_size = sizeof session,
+                                   .threads = (int)o->threads,
+                                   .memory_limit = (size_t)o->memory_limit,
+                                   .no_optimize = o->no_optimize};
     double start = now_ms();
     *out = (Loaded){0};
     int code = model_load(o, path, bf16, no_fuse, &out->model);
@@ -110,7 +113,9 @@ static void size_add(Sizes *s, const char *name, int len, int axis, int64_t valu
 {
     s->name = must(realloc(s->name, ((size_t)s->n + 1) * sizeof *s->name));
     s->value = must(realloc(s->value, ((size_t)s->n + 1) * sizeof *s->value));
-    if ((axis < 0 ? asprintf(&s->name[s->n], "%.*s", len, name) : asprintf(&s->name[s->n], "%.*s.%d", len, name, axis)) < 0) must(NULL);
+    if ((axis < 0 ? asprintf(&s->name[s->n], "%.*s", len, name)
+                  : asprintf(&s->name[s->n], "%.*s.%d", len, name, axis)) < 0)
+        must(NULL);
     s->value[s->n++] = value;
 }
 
@@ -139,7 +144,8 @@ static int parse_shape(const qkv_model *m, const char *text, int *input, int64_t
     *input = colon ? input_called(m, text, (size_t)(colon - text)) : 0;
     if (*input < 0) return QKV_USAGE;
     if (!colon && qkv_model_input_count(m) != 1)
-        return problem(QKV_USAGE, "option '--shape': '%s' names no input and the model has %d", text, qkv_model_input_count(m));
+        return problem(QKV_USAGE, "option '--shape': '%s' names no input and the model has %d", text,
+                       qkv_model_input_count(m));
     bool bracket = *p == '[', ok = true;
     *rank = 0;
     for (p += bracket; ok && *p && *p != ']';) {
@@ -153,8 +159,8 @@ static int parse_shape(const qkv_model *m, const char *text, int *input, int64_t
         return problem(QKV_USAGE, "option '--shape': found '%s', expected a shape such as x:1x3x224x224", text);
     int want = qkv_model_input_rank(m, *input);
     if (*rank != want)
-        return problem(QKV_USAGE, "option '--shape': input '%s' has rank %d, found %d sizes in '%s'", qkv_model_input_name(m, *input), want, *rank,
-                       text);
+        return problem(QKV_USAGE, "option '--shape': input '%s' has rank %d, found %d sizes in '%s'",
+                       qkv_model_input_name(m, *input), want, *rank, text);
     return 0;
 }
 
@@ -165,7 +171,8 @@ static int take_shape(const qkv_model *m, const char *text, Sizes *s)
     if ((code = parse_shape(m, text, &input, shape, &rank))) return code;
     const char *name = qkv_model_input_name(m, input);
     for (int k = 0; k < rank; k++)
-        if (!strpbrk(qkv_model_input_dim(m, input, k), "+-(/") && input_fixed_dim(m, input, k) < 0) size_add(s, name, (int)strlen(name), k, shape[k]);
+        if (!strpbrk(qkv_model_input_dim(m, input, k), "+-(/") && input_fixed_dim(m, input, k) < 0)
+            size_add(s, name, (int)strlen(name), k, shape[k]);
     return 0;
 }
 
@@ -180,9 +187,11 @@ static int check_shapes(const Options *o, const Loaded *m)
         if ((code = parse_shape(m->model, o->shape.item[i], &input, shape, &rank))) return code;
         if (qkv_session_input(m->session, input, &t, &e)) return problem_of(&e);
         for (int k = 0; k < rank; k++) {
-            const char *why = input_fixed_dim(m->model, input, k) < 0 ? "to agree with the other sizes" : "(fixed when the model was exported)";
+            const char *why = input_fixed_dim(m->model, input, k) < 0 ? "to agree with the other sizes"
+                                                                      : "(fixed when the model was exported)";
             if (t.shape[k] != shape[k])
-                return problem(QKV_USAGE, "input '%s': axis %d is %lld, expected %s %s", qkv_model_input_name(m->model, input), k, (long long)shape[k],
+                return problem(QKV_USAGE, "input '%s': axis %d is %lld, expected %s %s",
+                               qkv_model_input_name(m->model, input), k, (long long)shape[k],
                                qkv_model_input_dim(m->model, input, k), why);
         }
     }
@@ -206,7 +215,8 @@ static int parse_list(const char *option, const char *text, int channels, float 
             if (n == 1 || n == channels) return 0;
         }
     }
-    return problem(QKV_USAGE, "option '--%s': found '%s', expected one number or %d, separated by commas", option, text, channels);
+    return problem(QKV_USAGE, "option '--%s': found '%s', expected one number or %d, separated by commas", option, text,
+                   channels);
 }
 
 int picture_norm(const Options *o, int channels, float *mean, float *std)
@@ -232,7 +242,8 @@ static const char *image_of(const qkv_model *m, const char *option, int *input)
     *input = 0;
     if (eq) *input = input_called(m, option, (size_t)(eq - option));
     else if (qkv_model_input_count(m) != 1) {
-        problem(QKV_USAGE, "option '--image': the model has %d inputs; say which: --image NAME=%s", qkv_model_input_count(m), option);
+        problem(QKV_USAGE, "option '--image': the model has %d inputs; say which: --image NAME=%s",
+                qkv_model_input_count(m), option);
         *input = -1;
     }
     return eq ? eq + 1 : option;
@@ -254,13 +265,16 @@ static int check_picture(const Options *o, const qkv_model *m, int input)
     const char *name = qkv_model_input_name(m, input);
     int rank = qkv_model_input_rank(m, input);
     if ((rank != 3 && rank != 4) || qkv_model_input_dtype(m, input) != QKV_F32)
-        return problem(QKV_USAGE, "input '%s' is %s of rank %d; a picture is f32 of rank 4 (batch, channels, height, width) or 3", name,
-                       qkv_dtype_name(qkv_model_input_dtype(m, input)), rank);
+        return problem(QKV_USAGE,
+                       "input '%s' is %s of rank %d; a picture is f32 of rank 4 (batch, channels, height, width) or 3",
+                       name, qkv_dtype_name(qkv_model_input_dtype(m, input)), rank);
     for (int k = rank - 3; k < rank; k++)
         if (input_fixed_dim(m, input, k) < 0 && !o->dim.n && !o->shape.n)
-            return problem(QKV_USAGE, "input '%s': axis %d is %s; choose the picture's size with -D %s=N or --shape", name, k,
-                           qkv_model_input_dim(m, input, k),
-                           k == rank - 2 ? "height" : k == rank - 1 ? "width" : qkv_model_input_dim(m, input, k));
+            return problem(QKV_USAGE, "input '%s': axis %d is %s; choose the picture's size with -D %s=N or --shape",
+                           name, k, qkv_model_input_dim(m, input, k),
+                           k == rank - 2   ? "height"
+                           : k == rank - 1 ? "width"
+                                           : qkv_model_input_dim(m, input, k));
     return 0;
 }
 
@@ -277,10 +291,13 @@ static int set_pictures(const Options *o, Loaded *m, int input, Inputs *in)
     int64_t sizes[4], channels = t.shape[rank - 3], plane = t.shape[rank - 2] * t.shape[rank - 1];
     memcpy(sizes, t.shape, (size_t)rank * sizeof *sizes);
     if (channels != 1 && channels != 3)
-        return problem(QKV_USAGE, "input '%s' is %s; a picture has 1 or 3 channels", name, shape_text(&t, shape, sizeof shape));
+        return problem(QKV_USAGE, "input '%s' is %s; a picture has 1 or 3 channels", name,
+                       shape_text(&t, shape, sizeof shape));
     if (n != (rank == 4 ? t.shape[0] : 1))
-        return problem(QKV_USAGE, "input '%s' is %s, but %d pictures were given", name, shape_text(&t, shape, sizeof shape), n);
-    if (in->npixels == (int)(sizeof in->pixels / sizeof *in->pixels)) return problem(QKV_USAGE, "pictures for more than %d inputs", in->npixels);
+        return problem(QKV_USAGE, "input '%s' is %s, but %d pictures were given", name,
+                       shape_text(&t, shape, sizeof shape), n);
+    if (in->npixels == (int)(sizeof in->pixels / sizeof *in->pixels))
+        return problem(QKV_USAGE, "pictures for more than %d inputs", in->npixels);
     if ((code = picture_norm(o, (int)channels, mean, std))) return code;
     float *pixels = must(malloc((size_t)(n * channels * plane) * sizeof *pixels + 1));
     in->pixels[in->npixels++] = pixels;
@@ -288,7 +305,8 @@ static int set_pictures(const Options *o, Loaded *m, int input, Inputs *in)
         const char *path = image_of(m->model, o->image.item[i], &at);
         if (at != input) continue;
         float *at_k = pixels + k++ * channels * plane;
-        if (qkv_image_read(path, (int)channels, (int)sizes[rank - 2], (int)sizes[rank - 1], mean, std, at_k, &e)) return problem_of(&e);
+        if (qkv_image_read(path, (int)channels, (int)sizes[rank - 2], (int)sizes[rank - 1], mean, std, at_k, &e))
+            return problem_of(&e);
     }
     qkv_tensor x = {QKV_F32, rank, sizes, NULL, pixels};
     return qkv_session_set_input(m->session, name, &x, &e) ? problem_of(&e) : 0;
@@ -311,20 +329,22 @@ static int set_random(const Options *o, Loaded *m, bool quiet)
         input_dim_range(m->model, at, 0, &min, &max);
         if (qkv_model_input_rank(m->model, at) != 4 || input_fixed_dim(m->model, at, 0) >= 0) continue;
         if (pictures < min || pictures > max)
-            code = problem(QKV_USAGE, "input '%s': %lld picture%s given; its batch is %s, from %lld to %lld", name, (long long)pictures,
-                           pictures == 1 ? " was" : "s were",
-                           qkv_model_input_dim(m->model, at, 0), (long long)min, (long long)max);
+            code = problem(QKV_USAGE, "input '%s': %lld picture%s given; its batch is %s, from %lld to %lld", name,
+                           (long long)pictures, pictures == 1 ? " was" : "s were", qkv_model_input_dim(m->model, at, 0),
+                           (long long)min, (long long)max);
         else size_add(&s, name, (int)strlen(name), 0, pictures);
     }
     if (!code) code = sizes_of_dims(o, &s);
     for (int i = 0; !code && i < o->shape.n; i++) code = take_shape(m->model, o->shape.item[i], &s);
-    if (!code && qkv_session_random_inputs(m->session, (const char *const *)s.name, s.value, s.n, (uint64_t)o->seed, &e)) code = problem_of(&e);
+    if (!code &&
+        qkv_session_random_inputs(m->session, (const char *const *)s.name, s.value, s.n, (uint64_t)o->seed, &e))
+        code = problem_of(&e);
     sizes_free(&s);
     if (!code) code = check_shapes(o, m);
     for (int i = 0; !code && !quiet && i < qkv_model_input_count(m->model); i++)
         if (!count_images(o, m->model, i) && !qkv_session_input(m->session, i, &t, &e))
-            note("random %s: %s %s, seed %lld", qkv_model_input_name(m->model, i), qkv_dtype_name(t.dtype), shape_text(&t, shape, sizeof shape),
-                 (long long)o->seed);
+            note("random %s: %s %s, seed %lld", qkv_model_input_name(m->model, i), qkv_dtype_name(t.dtype),
+                 shape_text(&t, shape, sizeof shape), (long long)o->seed);
     return code;
 }
 
@@ -345,7 +365,8 @@ static int set_from_file(const Options *o, Loaded *m, Inputs *in)
         const char *name = qkv_tensors_name(in->file, i);
         qkv_status s = qkv_session_set_input(m->session, name, qkv_tensors_at(in->file, i), &e);
         const char *position = position_of(o->inputs, name);
-        if (s == QKV_USAGE && position != name) s = qkv_session_set_input(m->session, position, qkv_tensors_at(in->file, i), &e);
+        if (s == QKV_USAGE && position != name)
+            s = qkv_session_set_input(m->session, position, qkv_tensors_at(in->file, i), &e);
         if (s) return problem((int)e.code, "%s: %s", o->inputs, e.message);
     }
     return 0;

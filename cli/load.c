@@ -50,7 +50,8 @@ static int fix_one(const char *text, FixedInputs *f)
     int i = f->n;
     qkv_error e;
     bool list;
-    if (!eq || eq == text || !eq[1]) return problem(QKV_USAGE, "option '--fix': found '%s', expected NAME=NUMBERS or NAME=FILE", text);
+    if (!eq || eq == text || !eq[1])
+        return problem(QKV_USAGE, "option '--fix': found '%s', expected NAME=NUMBERS or NAME=FILE", text);
     f->name[i] = must(strndup(text, (size_t)(eq - text)));
     f->n++;
     if (numbers(eq + 1, &f->number[i], &f->shape[i][0], &list)) {
@@ -71,7 +72,8 @@ void print_skipped(const json_t *report)
     size_t i, k;
     const json_t *skip = json_object_get(report, "skip_padding"), *m, *stop;
     if (!skip) return;
-    if (*text_at(skip, "nothing")) note("skip-padding: no padding to skip: %s; the model runs dense", text_at(skip, "nothing"));
+    if (*text_at(skip, "nothing"))
+        note("skip-padding: no padding to skip: %s; the model runs dense", text_at(skip, "nothing"));
     json_array_foreach(json_object_get(skip, "masks"), i, m)
     {
         if (!json_is_true(json_object_get(m, "applied"))) {
@@ -79,15 +81,18 @@ void print_skipped(const json_t *report)
             continue;
         }
         int attentions = (int)json_integer_value(json_object_get(m, "attentions"));
-        note("skip-padding: mask '%s': %d attention%s and %d other nodes run on real tokens", text_at(m, "mask"), attentions, attentions == 1 ? "" : "s",
-             (int)json_integer_value(json_object_get(m, "nodes")) - attentions);
+        note("skip-padding: mask '%s': %d attention%s and %d other nodes run on real tokens", text_at(m, "mask"),
+             attentions, attentions == 1 ? "" : "s", (int)json_integer_value(json_object_get(m, "nodes")) - attentions);
         json_array_foreach(json_object_get(m, "stops"), k, stop)
         {
-            note("  dense again: '%s' for '%s'%s%s (%s)", text_at(stop, "value"), text_at(stop, "node"), *text_at(stop, "op") ? ", " : "", text_at(stop, "op"), text_at(stop, "why"));
+            note("  dense again: '%s' for '%s'%s%s (%s)", text_at(stop, "value"), text_at(stop, "node"),
+                 *text_at(stop, "op") ? ", " : "", text_at(stop, "op"), text_at(stop, "why"));
         }
         if (json_is_string(json_object_get(m, "not_proven"))) note("  not proven: %s", text_at(m, "not_proven"));
-        else if (json_object_get(m, "runs")) note("  proven by %d evaluations, largest difference %.3g of the peak", (int)json_integer_value(json_object_get(m, "runs")),
-                                                  json_number_value(json_object_get(m, "max_rel_peak")));
+        else if (json_object_get(m, "runs"))
+            note("  proven by %d evaluations, largest difference %.3g of the peak",
+                 (int)json_integer_value(json_object_get(m, "runs")),
+                 json_number_value(json_object_get(m, "max_rel_peak")));
     }
 }
 
@@ -116,8 +121,12 @@ int model_load(const Options *o, const char *path, bool bf16, bool no_fuse, qkv_
     f.number = must(calloc(n, sizeof *f.number));
     f.file = must(calloc(n, sizeof *f.file));
     for (int i = 0; !code && i < o->fix.n; i++) code = fix_one(o->fix.item[i], &f);
-    qkv_load_options load = {.struct_size = sizeof load, .compute = bf16 ? QKV_BF16 : QKV_NONE, .no_fuse = no_fuse, .fixed_names = (const char *const *)f.name,
-                             .fixed = f.t, .n_fixed = f.n};
+    qkv_load_options load = {.struct_size = sizeof load,
+                             .compute = bf16 ? QKV_BF16 : QKV_NONE,
+                             .no_fuse = no_fuse,
+                             .fixed_names = (const char *const *)f.name,
+                             .fixed = f.t,
+                             .n_fixed = f.n};
     *out = code ? NULL : qkv_model_load(path, &load, &e);
     if (!code && !*out) code = problem_of(&e);
     fixed_free(&f);

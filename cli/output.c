@@ -30,12 +30,16 @@ static double from_bf16(uint16_t h)
 }
 
 /* A float of at most 8 bits: sign, exponent, fraction. nan, infinity: codes without the sign; 256 when there is none. */
-static double small_float(unsigned code, int exponent_bits, int fraction_bits, int bias, unsigned nan, unsigned infinity)
+static double small_float(unsigned code, int exponent_bits, int fraction_bits, int bias, unsigned nan,
+                          unsigned infinity)
 {
-    unsigned top = 1u << (exponent_bits + fraction_bits), sign = code & top, fraction = code & ((1u << fraction_bits) - 1);
+    unsigned top = 1u << (exponent_bits + fraction_bits), sign = code & top,
+             fraction = code & ((1u << fraction_bits) - 1);
     int exponent = (int)((code & (top - 1)) >> fraction_bits);
-    double v = ldexp(exponent ? (double)(fraction + (1u << fraction_bits)) : fraction, (exponent ? exponent : 1) - bias - fraction_bits);
-    if (code == nan || (infinity < 256 && (code & (top - 1)) > infinity) || (nan == 0x7f && (code & 0x7f) == nan)) return NAN;
+    double v = ldexp(exponent ? (double)(fraction + (1u << fraction_bits)) : fraction,
+                     (exponent ? exponent : 1) - bias - fraction_bits);
+    if (code == nan || (infinity < 256 && (code & (top - 1)) > infinity) || (nan == 0x7f && (code & 0x7f) == nan))
+        return NAN;
     if ((code & (top - 1)) == infinity) v = INFINITY;
     return sign ? -v : v;
 }
@@ -57,8 +61,13 @@ double tensor_number(const qkv_tensor *t, int64_t flat)
     case QKV_I64: return (double)((const int64_t *)p)[at];
     case QKV_I32: return ((const int32_t *)p)[at];
     case QKV_I16: return ((const int16_t *)p)[at];
-    case QKV_I8: case QKV_I4: case QKV_I2: return ((const int8_t *)p)[at];
-    case QKV_U8: case QKV_BOOL: case QKV_U4: case QKV_U2: return ((const uint8_t *)p)[at];
+    case QKV_I8:
+    case QKV_I4:
+    case QKV_I2: return ((const int8_t *)p)[at];
+    case QKV_U8:
+    case QKV_BOOL:
+    case QKV_U4:
+    case QKV_U2: return ((const uint8_t *)p)[at];
     case QKV_U16: return ((const uint16_t *)p)[at];
     case QKV_U32: return ((const uint32_t *)p)[at];
     case QKV_U64: return (double)((const uint64_t *)p)[at];
@@ -79,7 +88,8 @@ bool tensor_put(const qkv_tensor *t, int64_t flat, int64_t v)
     case QKV_F64: ((double *)t->data)[flat] = (double)v; return true;
     case QKV_I64: ((int64_t *)t->data)[flat] = v; return true;
     case QKV_I32: ((int32_t *)t->data)[flat] = (int32_t)v; return true;
-    case QKV_BOOL: case QKV_U8: ((uint8_t *)t->data)[flat] = (uint8_t)v; return true;
+    case QKV_BOOL:
+    case QKV_U8: ((uint8_t *)t->data)[flat] = (uint8_t)v; return true;
     default: return false;
     }
 }
@@ -87,7 +97,8 @@ bool tensor_put(const qkv_tensor *t, int64_t flat, int64_t v)
 static char *numbers_text(const int64_t *v, int n, char *buf, size_t size)
 {
     size_t at = (size_t)snprintf(buf, size, "(");
-    for (int i = 0; i < n && at < size; i++) at += (size_t)snprintf(buf + at, size - at, "%s%lld", i ? ", " : "", (long long)v[i]);
+    for (int i = 0; i < n && at < size; i++)
+        at += (size_t)snprintf(buf + at, size - at, "%s%lld", i ? ", " : "", (long long)v[i]);
     if (at < size) snprintf(buf + at, size - at, "%s", n == 1 ? ",)" : ")");
     return buf;
 }
@@ -136,10 +147,15 @@ char *bytes_text(double bytes, char *buf, size_t size)
 /* Bytes of the character at s, 0 when it is not UTF-8. */
 static int utf8_length(const unsigned char *s)
 {
-    int n = s[0] < 0x80 ? 1 : s[0] >= 0xc2 && s[0] < 0xe0 ? 2 : s[0] >= 0xe0 && s[0] < 0xf0 ? 3 : s[0] >= 0xf0 && s[0] < 0xf5 ? 4 : 0;
+    int n = s[0] < 0x80                   ? 1
+            : s[0] >= 0xc2 && s[0] < 0xe0 ? 2
+            : s[0] >= 0xe0 && s[0] < 0xf0 ? 3
+            : s[0] >= 0xf0 && s[0] < 0xf5 ? 4
+                                          : 0;
     for (int i = 1; i < n; i++)
         if ((s[i] & 0xc0) != 0x80) return 0;
-    bool bad = (s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] > 0x9f) || (s[0] == 0xf0 && s[1] < 0x90) || (s[0] == 0xf4 && s[1] > 0x8f);
+    bool bad = (s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] > 0x9f) || (s[0] == 0xf0 && s[1] < 0x90) ||
+               (s[0] == 0xf4 && s[1] > 0x8f);
     return bad ? 0 : n;
 }
 
@@ -208,20 +224,22 @@ static void put(json_t *v, int depth, bool inline_all)
     }
     fputs(object ? "{" : "[", stdout);
     if (broken) putchar('\n');
-    if (object) json_object_foreach(v, key, x) {
-        json_t *k = json_string(key);
-        printf("%s%*s", sep, broken ? 2 * inner : 0, "");
-        json_dumpf(k, stdout, JSON_ENCODE_ANY);
-        fputs(": ", stdout);
-        json_decref(k);
-        put(x, inner, !broken);
-        sep = comma;
-    }
-    else json_array_foreach(v, i, x) {
-        printf("%s%*s", sep, broken ? 2 * inner : 0, "");
-        put(x, inner, !broken);
-        sep = comma;
-    }
+    if (object) json_object_foreach(v, key, x)
+        {
+            json_t *k = json_string(key);
+            printf("%s%*s", sep, broken ? 2 * inner : 0, "");
+            json_dumpf(k, stdout, JSON_ENCODE_ANY);
+            fputs(": ", stdout);
+            json_decref(k);
+            put(x, inner, !broken);
+            sep = comma;
+        }
+    else json_array_foreach(v, i, x)
+        {
+            printf("%s%*s", sep, broken ? 2 * inner : 0, "");
+            put(x, inner, !broken);
+            sep = comma;
+        }
     if (broken) printf("\n%*s", 2 * depth, "");
     fputs(object ? "}" : "]", stdout);
 }

@@ -139,7 +139,8 @@ void table_print(Table *t)
         int c = i % cols, pad = wide[c] - width(t->cell[i]);
         Color color = i < cols ? BOLD : t->color[i];
         bool last = c == cols - 1, left = t->align[c] == 'l';
-        printf("%*s%s%s%s%*s%s", left ? 0 : pad, "", color_on(color), t->cell[i], color_off(color), left && !last ? pad : 0, "", last ? "\n" : "  ");
+        printf("%*s%s%s%s%*s%s", left ? 0 : pad, "", color_on(color), t->cell[i], color_off(color),
+               left && !last ? pad : 0, "", last ? "\n" : "  ");
     }
     free(wide);
     table_free(t);
@@ -157,7 +158,10 @@ void table_free(Table *t)
 
 enum { BAR_AFTER_MS = 500, BAR_EVERY_MS = 100, LEFT_AFTER_MS = 2000, BAR_WIDTH = 24 };
 
-void progress_start(Progress *p, const char *what, int64_t total) { *p = (Progress){.what = what, .total = total, .start = now_ms(), .on = bar && total > 0}; }
+void progress_start(Progress *p, const char *what, int64_t total)
+{
+    *p = (Progress){.what = what, .total = total, .start = now_ms(), .on = bar && total > 0};
+}
 
 void progress_at(Progress *p, double done)
 {

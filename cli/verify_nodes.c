@@ -31,12 +31,13 @@ static void keep_difference(Walk *w, const char *node, const char *op, const Com
         return;
     }
     printf("%snode '%s' (%s) is the first that differs%s\n", color_on(RED), node, op, color_off(RED));
-    if (!c->same_shape) printf("  shape %s, expected %s\n", shape_text(&c->got, got, sizeof got), shape_text(&c->expected, want, sizeof want));
+    if (!c->same_shape)
+        printf("  shape %s, expected %s\n", shape_text(&c->got, got, sizeof got),
+               shape_text(&c->expected, want, sizeof want));
     else {
         printf("  at %s: %.9g, expected %.9g\n", index_text(&c->got, d->index, at, sizeof at), d->a, d->b);
-        printf("  max abs %.3g, max rel %.3g, of peak %.3g, cosine %.7f; %lld of %lld elements differ\n", d->max_abs, d->max_rel,
-               d->max_abs_over_peak, d->cosine,
-               (long long)d->failed, (long long)tensor_count(&c->got));
+        printf("  max abs %.3g, max rel %.3g, of peak %.3g, cosine %.7f; %lld of %lld elements differ\n", d->max_abs,
+               d->max_rel, d->max_abs_over_peak, d->cosine, (long long)d->failed, (long long)tensor_count(&c->got));
     }
 }
 
@@ -74,10 +75,14 @@ int verify_nodes(const Options *o, Loaded *m, bool *differs, json_t **json)
     qkv_session_reset(m->session); /* buffers that the run changed: outputs are compared by a run of their own */
     int code = w.code ? w.code : s && !w.found ? problem_of(&e) : 0;
     int known = qkv_tensors_count(trace);
-    if (!code && !w.found && !w.agreed) code = problem(QKV_USAGE, "%s: none of its %d tensors is called like a node of the model", o->trace, known);
+    if (!code && !w.found && !w.agreed)
+        code = problem(QKV_USAGE, "%s: none of its %d tensors is called like a node of the model", o->trace, known);
     if (!code && !o->json) {
-        if (w.found) printf("  %d node%s before it agree%s\n", w.agreed, w.agreed == 1 ? "" : "s", w.agreed == 1 ? "s" : "");
-        else printf("%sall %d compared nodes agree%s (%d ran, %d in the trace)\n", color_on(GREEN), w.agreed, color_off(GREEN), w.ran, known);
+        if (w.found)
+            printf("  %d node%s before it agree%s\n", w.agreed, w.agreed == 1 ? "" : "s", w.agreed == 1 ? "s" : "");
+        else
+            printf("%sall %d compared nodes agree%s (%d ran, %d in the trace)\n", color_on(GREEN), w.agreed,
+                   color_off(GREEN), w.ran, known);
     }
     if (!code && o->json) {
         *json = json_pack("{s:b, s:i, s:i}", "differs", w.found, "agreed", w.agreed, "in_trace", known);

@@ -56,9 +56,9 @@ typedef struct qkv_error {
     char message[1024]; /* one sentence, outermost place first */
 } qkv_error;
 
-QKV_API const char *qkv_version(void);  /* "0.1.0" */
-QKV_API const char *qkv_cpu(void);      /* the rung in use: "avx512bf16", ... (QKV_CPU forces a lower one) */
-QKV_API void qkv_free(void *p);         /* for char * results */
+QKV_API const char *qkv_version(void); /* "0.1.0" */
+QKV_API const char *qkv_cpu(void);     /* the rung in use: "avx512bf16", ... (QKV_CPU forces a lower one) */
+QKV_API void qkv_free(void *p);        /* for char * results */
 
 /* Where the library's memory comes from, for the whole process: the C library when none is set. alloc: at least `bytes`, aligned to `alignment` (a power of
  * two from 16), NULL when there is none; grow: as realloc, of what alloc gave for an alignment of 16; release: p is never NULL. They are called from
@@ -80,15 +80,38 @@ QKV_API void qkv_interrupted(void);
 /* ---------------------------------------------------------------- tensors */
 
 typedef enum qkv_dtype {
-    QKV_NONE, QKV_F32, QKV_F64, QKV_F16, QKV_BF16, QKV_I64, QKV_I32, QKV_I16, QKV_I8, QKV_U8, QKV_BOOL,
-    QKV_U16, QKV_U32, QKV_U64, QKV_C32, QKV_C64, QKV_C128,
-    QKV_F8E4M3, QKV_F8E5M2, QKV_F8E4M3FNUZ, QKV_F8E5M2FNUZ, QKV_F8E8M0,
-    QKV_I4, QKV_U4, QKV_I2, QKV_U2, QKV_F4E2M1 /* ONNX's; one element a byte, f4e2m1 as its 4-bit code */
+    QKV_NONE,
+    QKV_F32,
+    QKV_F64,
+    QKV_F16,
+    QKV_BF16,
+    QKV_I64,
+    QKV_I32,
+    QKV_I16,
+    QKV_I8,
+    QKV_U8,
+    QKV_BOOL,
+    QKV_U16,
+    QKV_U32,
+    QKV_U64,
+    QKV_C32,
+    QKV_C64,
+    QKV_C128,
+    QKV_F8E4M3,
+    QKV_F8E5M2,
+    QKV_F8E4M3FNUZ,
+    QKV_F8E5M2FNUZ,
+    QKV_F8E8M0,
+    QKV_I4,
+    QKV_U4,
+    QKV_I2,
+    QKV_U2,
+    QKV_F4E2M1 /* ONNX's; one element a byte, f4e2m1 as its 4-bit code */
 } qkv_dtype;
 
-QKV_API const char *qkv_dtype_name(qkv_dtype t);            /* "f32" */
-QKV_API qkv_dtype qkv_dtype_from_name(const char *name);    /* "f32", "float32", "F32"; QKV_NONE if unknown */
-QKV_API size_t qkv_dtype_size(qkv_dtype t);                 /* bytes */
+QKV_API const char *qkv_dtype_name(qkv_dtype t);         /* "f32" */
+QKV_API qkv_dtype qkv_dtype_from_name(const char *name); /* "f32", "float32", "F32"; QKV_NONE if unknown */
+QKV_API size_t qkv_dtype_size(qkv_dtype t);              /* bytes */
 
 enum { QKV_MAX_RANK = 16 };
 
@@ -106,15 +129,16 @@ typedef struct qkv_tensor {
 typedef struct qkv_model qkv_model;
 
 typedef struct qkv_load_options {
-    size_t struct_size;  /* sizeof(qkv_load_options) */
-    qkv_dtype compute;   /* QKV_NONE: as the file says; QKV_BF16: in runs, matmul, linear, conv and attention of bf16 numbers,
+    size_t struct_size; /* sizeof(qkv_load_options) */
+    qkv_dtype
+        compute; /* QKV_NONE: as the file says; QKV_BF16: in runs, matmul, linear, conv and attention of bf16 numbers,
                           * summed in float32; outputs keep their dtypes. With no_fuse: autocast's rules, node by node (.pt2 only) */
-    int no_fuse;         /* 1: keep every node of the file as one step (for per-node comparison) */
+    int no_fuse; /* 1: keep every node of the file as one step (for per-node comparison) */
     /* Inputs of an ONNX model that become constants, so that shapes, axes and counts may depend on them: n_fixed names and tensors, copied. */
     const char *const *fixed_names;
     const qkv_tensor *fixed;
     int n_fixed;
-    int skip_padding;    /* 1: rewritten as qkv_model_rewrite does with skip_padding; as it is where no padding can be skipped */
+    int skip_padding; /* 1: rewritten as qkv_model_rewrite does with skip_padding; as it is where no padding can be skipped */
 } qkv_load_options;
 
 /* Reads a .pt2 or an ONNX model. options may be NULL. */
@@ -122,7 +146,7 @@ QKV_API qkv_model *qkv_model_load(const char *path, const qkv_load_options *opti
 QKV_API void qkv_model_free(qkv_model *m); /* sessions must be freed first; NULL is fine */
 
 QKV_API int qkv_model_input_count(const qkv_model *m);
-QKV_API const char *qkv_model_input_name(const qkv_model *m, int i);  /* NULL out of range */
+QKV_API const char *qkv_model_input_name(const qkv_model *m, int i); /* NULL out of range */
 QKV_API qkv_dtype qkv_model_input_dtype(const qkv_model *m, int i);
 QKV_API int qkv_model_input_rank(const qkv_model *m, int i);
 /* A size as text: "3", a symbol "s0", derived "14*s1". NULL out of range. */
@@ -149,11 +173,11 @@ QKV_API qkv_status qkv_model_save(const qkv_model *m, const char *path, qkv_erro
 
 typedef struct qkv_pack_info {
     size_t struct_size;
-    int weights;          /* tensors in the file */
-    int packed;           /* those that it also holds as this CPU's matrix products take them */
+    int weights; /* tensors in the file */
+    int packed;  /* those that it also holds as this CPU's matrix products take them */
     uint64_t weight_bytes, packed_bytes;
-    const char *cpu;      /* the rung that it was packed at */
-    char message[256];    /* why nothing is packed; "" otherwise */
+    const char *cpu;   /* the rung that it was packed at */
+    char message[256]; /* why nothing is packed; "" otherwise */
 } qkv_pack_info;
 /* Writes the model as a session would run it, whole or not at all: a file (.qkv) that qkv_model_load opens by mapping alone, rules applied, constants
  * computed, weights packed for this CPU. Where its packed weights do not fit, loading gives QKV_UNSUPPORTED and says what they are for. Runs the
@@ -164,10 +188,10 @@ QKV_API qkv_status qkv_model_pack(const qkv_model *m, const char *path, qkv_pack
 typedef enum qkv_onnx_profile { QKV_ONNX_ORT, QKV_ONNX_SPEC, QKV_ONNX_OPENVINO, QKV_ONNX_TENSORRT } qkv_onnx_profile;
 
 typedef struct qkv_onnx_options {
-    size_t struct_size;       /* sizeof(qkv_onnx_options) */
-    int opset;                /* 17 to 25; 0 = 18 */
+    size_t struct_size; /* sizeof(qkv_onnx_options) */
+    int opset;          /* 17 to 25; 0 = 18 */
     qkv_onnx_profile profile;
-    int external_data;        /* 0: weights in a file of their own when the model would grow above 2 GiB; 1: always; -1: never */
+    int external_data; /* 0: weights in a file of their own when the model would grow above 2 GiB; 1: always; -1: never */
 } qkv_onnx_options;
 
 /* Writes the model as ONNX, whole or not at all: inputs keep their names, outputs are output_0, output_1, ..., weights have their names in
@@ -175,25 +199,28 @@ typedef struct qkv_onnx_options {
  * object with opset, profile, nodes, weights, attentions {op, decomposed}, missing [{node, op, reason}], warnings [{node, op, rule, reason}]
  * (what keeps the profile's runtime from its fast path), notes [..], dropped [..] (conditions on sizes, which ONNX cannot hold).
  * QKV_UNSUPPORTED names every node that cannot be written. The same model and options give the same bytes. Not while another thread uses m. */
-QKV_API qkv_status qkv_model_save_onnx(const qkv_model *m, const char *path, const qkv_onnx_options *options, char **report, qkv_error *err);
+QKV_API qkv_status qkv_model_save_onnx(const qkv_model *m, const char *path, const qkv_onnx_options *options,
+                                       char **report, qkv_error *err);
 
 /* ---------------------------------------------------------------- rewriting */
 
 typedef struct qkv_rewrite_options {
-    size_t struct_size;             /* sizeof(qkv_rewrite_options) */
-    const char *const *rule_files;  /* further rules (docs/RULES.md); one with the name of a built-in rule takes its place */
+    size_t struct_size; /* sizeof(qkv_rewrite_options) */
+    const char *const
+        *rule_files; /* further rules (docs/RULES.md); one with the name of a built-in rule takes its place */
     int rule_file_count;
-    int no_builtin_rules;           /* 1: those files only */
-    unsigned phases;                /* QKV_RECOMPOSE | QKV_CONVERT | QKV_FUSE; 0 = all */
-    int prove;                      /* 1: evaluate every replacement on random tensors, at several sizes, before it is made */
-    int seeds;                      /* per proof and size, 0 = 3 */
-    const char *counterexample;     /* a failed proof writes its tensors here (.safetensors, .npz); NULL: nowhere */
-    int exact_masked_rows;          /* 1: an attention whose rows without an allowed key would not keep the source's answer stays as it is */
+    int no_builtin_rules; /* 1: those files only */
+    unsigned phases;      /* QKV_RECOMPOSE | QKV_CONVERT | QKV_FUSE; 0 = all */
+    int prove;            /* 1: evaluate every replacement on random tensors, at several sizes, before it is made */
+    int seeds;            /* per proof and size, 0 = 3 */
+    const char *counterexample; /* a failed proof writes its tensors here (.safetensors, .npz); NULL: nowhere */
+    int exact_masked_rows; /* 1: an attention whose rows without an allowed key would not keep the source's answer stays as it is */
     void (*progress)(void *user, int done, int total);
     void *progress_user;
-    int skip_padding;               /* 1: afterwards, where a key padding mask marks tokens, the network runs on real tokens only */
-    const char *lift_sdpa;          /* a device as in qkv_sdpa_choice: afterwards, attention takes the form for which PyTorch has a better kernel there; NULL: no */
-    int cudnn;                      /* with lift_sdpa */
+    int skip_padding; /* 1: afterwards, where a key padding mask marks tokens, the network runs on real tokens only */
+    const char *
+        lift_sdpa; /* a device as in qkv_sdpa_choice: afterwards, attention takes the form for which PyTorch has a better kernel there; NULL: no */
+    int cudnn;     /* with lift_sdpa */
 } qkv_rewrite_options;
 enum { QKV_RECOMPOSE = 1, QKV_CONVERT = 2, QKV_FUSE = 4 };
 
@@ -212,27 +239,29 @@ QKV_API qkv_status qkv_model_rewrite(qkv_model *m, const qkv_rewrite_options *op
 typedef enum qkv_sdpa_backend { QKV_SDPA_MATH, QKV_SDPA_FLASH, QKV_SDPA_EFFICIENT, QKV_SDPA_CUDNN } qkv_sdpa_backend;
 
 typedef struct qkv_sdpa_call {
-    size_t struct_size;             /* sizeof(qkv_sdpa_call) */
-    qkv_tensor query, key, value;   /* data is not read and may be NULL; strides NULL = contiguous */
-    const qkv_tensor *mask;         /* NULL: none */
+    size_t struct_size;           /* sizeof(qkv_sdpa_call) */
+    qkv_tensor query, key, value; /* data is not read and may be NULL; strides NULL = contiguous */
+    const qkv_tensor *mask;       /* NULL: none */
     int mask_requires_grad;
-    int requires_grad;              /* query, key or value ask for a gradient, and gradients are on */
+    int requires_grad; /* query, key or value ask for a gradient, and gradients are on */
     int is_causal, enable_gqa;
     double dropout_p;
-    int64_t offset[3];              /* of query, key and value into their storages, in elements */
+    int64_t offset[3]; /* of query, key and value into their storages, in elements */
 } qkv_sdpa_call;
 
 /* The backend that PyTorch 2.13 picks for a call of scaled_dot_product_attention on a device: "cpu" (NULL), "cuda-sm80", "cuda-sm90", ... cudnn: its
  * version as 92000 for 9.20.0, 0 = that. *report (may be NULL; qkv_free it): one JSON object with backend and refused [{backend, rule, what, change,
  * source}], all that keeps the call from a better one, in PyTorch's order. docs/BACKENDS.md is the table of rules. */
-QKV_API qkv_status qkv_sdpa_choice(const qkv_sdpa_call *call, const char *device, int cudnn, qkv_sdpa_backend *out, char **report, qkv_error *err);
+QKV_API qkv_status qkv_sdpa_choice(const qkv_sdpa_call *call, const char *device, int cudnn, qkv_sdpa_backend *out,
+                                   char **report, qkv_error *err);
 
 typedef struct qkv_backends_options {
     size_t struct_size;
-    const char *device;             /* as above */
+    const char *device; /* as above */
     int cudnn;
-    int train;                      /* 1: gradients are on, and every parameter that is not frozen asks for one */
-    const char *const *dim_names;   /* n_dims sizes that are known, by symbol, axis (x.1), or batch, seq, height, width; others stay symbols */
+    int train; /* 1: gradients are on, and every parameter that is not frozen asks for one */
+    const char *const *
+        dim_names; /* n_dims sizes that are known, by symbol, axis (x.1), or batch, seq, height, width; others stay symbols */
     const int64_t *dims;
     int n_dims;
 } qkv_backends_options;
@@ -247,11 +276,11 @@ QKV_API char *qkv_model_backends(const qkv_model *m, const qkv_backends_options 
 
 typedef struct qkv_generalize_options {
     size_t struct_size;
-    const char *const *dims;    /* n_dims texts "batch=x.0,mask.0": a name for axes that are one size */
+    const char *const *dims; /* n_dims texts "batch=x.0,mask.0": a name for axes that are one size */
     int n_dims;
     const char *const *dynamic; /* n_dynamic texts "x.0": axes that must come out variable */
     int n_dynamic;
-    int apart;                  /* 1: axes that are equal in every file are not taken for one size */
+    int apart;                     /* 1: axes that are equal in every file are not taken for one size */
     const qkv_model *const *check; /* n_check more static exports: the result must give their numbers */
     int n_check;
 } qkv_generalize_options;
@@ -263,23 +292,27 @@ typedef struct qkv_generalize_options {
  * with QKV_MISMATCH; qkv_free it. Keys: solved, files, sizes [{name, expr, axes, values, tied}], numbers [{node, op, argument, values,
  * expr, also, places}] (also: other expressions that fit every file), unsolved [{node, op, argument, values, why}], notes [..],
  * checks [{against, sizes, agrees, max_abs_over_peak, problem}]. */
-QKV_API qkv_model *qkv_model_generalize(const qkv_model *const *models, int n, const qkv_generalize_options *options, char **report,
-                                        qkv_error *err);
+QKV_API qkv_model *qkv_model_generalize(const qkv_model *const *models, int n, const qkv_generalize_options *options,
+                                        char **report, qkv_error *err);
 
 /* ---------------------------------------------------------------- gradients */
 
 typedef struct qkv_joint_options {
-    size_t struct_size;         /* sizeof(qkv_joint_options) */
-    const char *loss;           /* the output that is differentiated, one number; NULL: the only output */
-    const char *decompose;      /* NULL or "none": attention stays one op, and the backward pass computes its probabilities anew; "math": products and a
+    size_t struct_size; /* sizeof(qkv_joint_options) */
+    const char *loss;   /* the output that is differentiated, one number; NULL: the only output */
+    const char *
+        decompose; /* NULL or "none": attention stays one op, and the backward pass computes its probabilities anew; "math": products and a
                                  * softmax, whose result the backward pass reads; "core": that, and all else in ATen's core ops, too */
-    const char *const *inputs;  /* n_inputs names of inputs whose gradients are wanted too, beside those that asked for one when the model was exported; */
-    int n_inputs;               /* "*": all of floats */
-    int inputs_only;            /* 1: no gradients of parameters */
-    const char *recompute;      /* NULL or "none": what the backward pass reads of the forward pass is kept until then; "cheap": it computes norms, activations, softmax
+    const char *const *
+        inputs; /* n_inputs names of inputs whose gradients are wanted too, beside those that asked for one when the model was exported; */
+    int n_inputs;    /* "*": all of floats */
+    int inputs_only; /* 1: no gradients of parameters */
+    const char *
+        recompute; /* NULL or "none": what the backward pass reads of the forward pass is kept until then; "cheap": it computes norms, activations, softmax
                                  * and their kin anew where what they follow from is kept anyway; "blocks": all between few cuts, as torch.utils.checkpoint */
-    const char *const *dim_names; /* n_dims sizes for which recompute weighs and the report tells, as those of qkv_backends_options; others are the file's */
-    const int64_t *dims;          /* examples */
+    const char *const *
+        dim_names; /* n_dims sizes for which recompute weighs and the report tells, as those of qkv_backends_options; others are the file's */
+    const int64_t *dims; /* examples */
     int n_dims;
 } qkv_joint_options;
 
@@ -295,11 +328,11 @@ QKV_API qkv_model *qkv_model_joint(const qkv_model *m, const qkv_joint_options *
 /* ---------------------------------------------------------------- checking */
 
 typedef struct qkv_check_options {
-    size_t struct_size;   /* sizeof(qkv_check_options) */
-    const char *targets;  /* NULL, or some of "qkv,ort,openvino,tensorrt": also what these would refuse */
-    int security;         /* 1: also the container itself, pickles and code in it */
-    int full;             /* 1: also the checksums of weights */
-    int strict;           /* 1: warnings count as errors in the status */
+    size_t struct_size;  /* sizeof(qkv_check_options) */
+    const char *targets; /* NULL, or some of "qkv,ort,openvino,tensorrt": also what these would refuse */
+    int security;        /* 1: also the container itself, pickles and code in it */
+    int full;            /* 1: also the checksums of weights */
+    int strict;          /* 1: warnings count as errors in the status */
 } qkv_check_options;
 
 /* Checks a model file without running it: schema, types, sizes, names, weights, masks. options may be NULL. QKV_OK: no errors;
@@ -317,15 +350,18 @@ QKV_API const char *qkv_check_id(int i); /* "Q100", ...; NULL after the last */
  * its own: they are its inputs and outputs and keep their names, sizes and ranges; weights, buffers and conditions on sizes come along as far as
  * they matter. Names are those of qkv_model_graph_text; an input's or output's own name will do, and names of ONNX files. NULL with QKV_USAGE for
  * a name that there is not and for an input that a result needs but `from` does not give. It borrows the weights of m, which must outlive it. */
-QKV_API qkv_model *qkv_model_extract(const qkv_model *m, const char *const *from, int n_from, const char *const *to, int n_to, qkv_error *err);
+QKV_API qkv_model *qkv_model_extract(const qkv_model *m, const char *const *from, int n_from, const char *const *to,
+                                     int n_to, qkv_error *err);
 
 typedef enum qkv_weight_kind { QKV_PARAMETER, QKV_BUFFER, QKV_CONSTANT } qkv_weight_kind;
 /* Weight i of the model: its name in the state dict (of the file's initializer), NULL out of range. out, kind and persistent (is a buffer part of
  * the state dict?) may be NULL; out points into m. */
 QKV_API int qkv_model_weight_count(const qkv_model *m);
-QKV_API const char *qkv_model_weight(const qkv_model *m, int i, qkv_tensor *out, qkv_weight_kind *kind, int *persistent);
+QKV_API const char *qkv_model_weight(const qkv_model *m, int i, qkv_tensor *out, qkv_weight_kind *kind,
+                                     int *persistent);
 /* Gives the weights of these names other numbers, copied: same dtypes and sizes, all or none. No session of m may exist. QKV_USAGE: a name that the model does not have. */
-QKV_API qkv_status qkv_model_set_weights(qkv_model *m, const char *const *names, const qkv_tensor *tensors, int n, qkv_error *err);
+QKV_API qkv_status qkv_model_set_weights(qkv_model *m, const char *const *names, const qkv_tensor *tensors, int n,
+                                         qkv_error *err);
 
 /* ---------------------------------------------------------------- sessions */
 
@@ -333,31 +369,33 @@ typedef struct qkv_session qkv_session;
 
 /* Training: numbers are PyTorch's (torch.optim, torch.optim.lr_scheduler), by the same names. qkv_train_defaults sets all of them. */
 typedef struct qkv_train_options {
-    size_t struct_size;         /* sizeof(qkv_train_options) */
-    const char *optimizer;      /* "adamw", "adam" or "sgd" */
+    size_t struct_size;    /* sizeof(qkv_train_options) */
+    const char *optimizer; /* "adamw", "adam" or "sgd" */
     double lr;
     double beta1, beta2, eps;   /* adamw, adam */
     double weight_decay;        /* adamw: decoupled; adam, sgd: added to the gradient */
     double momentum, dampening; /* sgd */
     int nesterov;
-    double clip_norm;           /* torch.nn.utils.clip_grad_norm_; 0: none */
-    const char *schedule;       /* "constant"; "linear": LinearLR down to lr_end; "cosine": CosineAnnealingLR down to lr_end; "step": StepLR, times gamma every step_size steps */
-    int64_t warmup;             /* steps before that in which the rate grows: LinearLR(start_factor=1/warmup, total_iters=warmup) */
-    int64_t steps;              /* over which "linear" and "cosine" fall, warm-up included; 0: all those of qkv_session_fit */
+    double clip_norm; /* torch.nn.utils.clip_grad_norm_; 0: none */
+    const char *
+        schedule; /* "constant"; "linear": LinearLR down to lr_end; "cosine": CosineAnnealingLR down to lr_end; "step": StepLR, times gamma every step_size steps */
+    int64_t warmup; /* steps before that in which the rate grows: LinearLR(start_factor=1/warmup, total_iters=warmup) */
+    int64_t steps;  /* over which "linear" and "cosine" fall, warm-up included; 0: all those of qkv_session_fit */
     int64_t step_size;
     double gamma, lr_end;
-    uint64_t seed;              /* of the order of data, and as torch.manual_seed of dropout and other random ops */
+    uint64_t seed; /* of the order of data, and as torch.manual_seed of dropout and other random ops */
 } qkv_train_options;
 /* PyTorch's defaults for an optimizer (NULL: adamw), a constant rate, no clipping, seed 0; set o->struct_size first. QKV_USAGE: an unknown name. */
 QKV_API qkv_status qkv_train_defaults(qkv_train_options *o, const char *optimizer, qkv_error *err);
 
 typedef struct qkv_session_options {
-    size_t struct_size; /* sizeof(qkv_session_options) */
-    int threads;        /* 0: QKV_NUM_THREADS, else OMP_NUM_THREADS, else the CPUs this process may use */
-    size_t memory_limit;/* most bytes of activations and scratch, 0 = no limit: QKV_LIMIT names what was needed */
-    int no_optimize;    /* 1: runs the nodes of the file. 0: a copy of the graph, made by the model's first session and shared by all, in which
+    size_t struct_size;  /* sizeof(qkv_session_options) */
+    int threads;         /* 0: QKV_NUM_THREADS, else OMP_NUM_THREADS, else the CPUs this process may use */
+    size_t memory_limit; /* most bytes of activations and scratch, 0 = no limit: QKV_LIMIT names what was needed */
+    int no_optimize; /* 1: runs the nodes of the file. 0: a copy of the graph, made by the model's first session and shared by all, in which
                          * qkv_model_rewrite's rules have recognised attention, norms and activations; the model itself stays as it is */
-    const qkv_train_options *train; /* NULL: runs only. Else the model is a joint graph (qkv_model_joint, qkv joint), and its parameters, a copy of the
+    const qkv_train_options *
+        train; /* NULL: runs only. Else the model is a joint graph (qkv_model_joint, qkv joint), and its parameters, a copy of the
                          * session's own, change with every qkv_session_step; copied */
 } qkv_session_options;
 
@@ -393,9 +431,10 @@ QKV_API void qkv_session_output_memory(qkv_session *s, qkv_output_memory *f, voi
  * usually called (batch, seq, height, width); the others take their smallest value that satisfies the file),
  * owned by the session and set as its inputs. Integers are drawn so that they are valid indices; masks (bool) keep the first element
  * of each row. Same seed, same bytes. */
-QKV_API qkv_status qkv_session_random_inputs(qkv_session *s, const char *const *names, const int64_t *values, int n, uint64_t seed,
-                                             qkv_error *err);
-QKV_API qkv_status qkv_session_input(qkv_session *s, int i, qkv_tensor *out, qkv_error *err); /* what is set now; QKV_USAGE if nothing */
+QKV_API qkv_status qkv_session_random_inputs(qkv_session *s, const char *const *names, const int64_t *values, int n,
+                                             uint64_t seed, qkv_error *err);
+QKV_API qkv_status qkv_session_input(qkv_session *s, int i, qkv_tensor *out,
+                                     qkv_error *err); /* what is set now; QKV_USAGE if nothing */
 
 /* Buffers that the model writes (caches, counters) belong to the session: back to the file's values. */
 QKV_API void qkv_session_reset(qkv_session *s);
@@ -430,32 +469,37 @@ QKV_API qkv_model *qkv_session_trained(const qkv_session *s, qkv_error *err);
 
 typedef struct qkv_fit_event {
     size_t struct_size;
-    int epoch_end;          /* 0: after a step; 1: after an epoch and its validation */
-    int replayed;           /* 1: read from the checkpoint that this run goes on from */
-    int64_t epoch, step;    /* from 1 */
-    int64_t steps;          /* of the whole run */
-    double loss;            /* of the step; of an epoch: averaged over its rows */
-    double lr, grad_norm;   /* of the step */
+    int epoch_end;                 /* 0: after a step; 1: after an epoch and its validation */
+    int replayed;                  /* 1: read from the checkpoint that this run goes on from */
+    int64_t epoch, step;           /* from 1 */
+    int64_t steps;                 /* of the whole run */
+    double loss;                   /* of the step; of an epoch: averaged over its rows */
+    double lr, grad_norm;          /* of the step */
     double val_loss, val_accuracy; /* of the epoch; NaN: none */
 } qkv_fit_event;
 typedef int qkv_fit_callback(void *user, const qkv_fit_event *e); /* non-zero: stop here */
 
 typedef struct qkv_fit_options {
-    size_t struct_size;             /* sizeof(qkv_fit_options) */
-    const char *const *names;       /* n inputs of the model, all of them; tensors with one example a row, borrowed until the call returns. One of other length has its input's */
-    const qkv_tensor *tensors;      /* sizes and is the same in every step */
+    size_t struct_size; /* sizeof(qkv_fit_options) */
+    const char *const *
+        names; /* n inputs of the model, all of them; tensors with one example a row, borrowed until the call returns. One of other length has its input's */
+    const qkv_tensor *tensors; /* sizes and is the same in every step */
     int n;
-    const char *const *val_names;   /* the same for validation after every epoch: the model's forward part runs on it, as exported (with dropout, if that is in the file), and */
-    const qkv_tensor *val_tensors;  /* writes no buffers; n_val 0: none */
+    const char *const *
+        val_names; /* the same for validation after every epoch: the model's forward part runs on it, as exported (with dropout, if that is in the file), and */
+    const qkv_tensor *val_tensors; /* writes no buffers; n_val 0: none */
     int n_val;
-    int64_t epochs, batch;          /* batch 0: what the model fixes, else 32 */
-    int drop_last;                  /* 1: the rows that are left behind the last whole batch of an epoch are not used in it */
-    int in_order;                   /* 1: rows in their order; 0: epoch e takes them in the order of the e-th torch.randperm(rows, generator=g), g = torch.Generator().manual_seed(seed) */
-    const char *checkpoint;         /* NULL: none; written after every epoch, when the callback stops the run, and before a step that is not finite */
-    int64_t checkpoint_every;       /* also every so many steps; 0: not */
-    const char *resume;             /* a checkpoint to go on from, to the bits of a run that was never stopped; its steps are told again, as replayed */
-    const char *logits, *labels;    /* an output (.., classes) and an input (..) for the accuracy of validation; NULL: none */
-    qkv_fit_callback *tell;         /* after every step and epoch; may be NULL */
+    int64_t epochs, batch; /* batch 0: what the model fixes, else 32 */
+    int drop_last;         /* 1: the rows that are left behind the last whole batch of an epoch are not used in it */
+    int in_order; /* 1: rows in their order; 0: epoch e takes them in the order of the e-th torch.randperm(rows, generator=g), g = torch.Generator().manual_seed(seed) */
+    const char *
+        checkpoint; /* NULL: none; written after every epoch, when the callback stops the run, and before a step that is not finite */
+    int64_t checkpoint_every; /* also every so many steps; 0: not */
+    const char *
+        resume; /* a checkpoint to go on from, to the bits of a run that was never stopped; its steps are told again, as replayed */
+    const char *logits,
+        *labels;            /* an output (.., classes) and an input (..) for the accuracy of validation; NULL: none */
+    qkv_fit_callback *tell; /* after every step and epoch; may be NULL */
     void *user;
 } qkv_fit_options;
 
@@ -467,15 +511,15 @@ QKV_API qkv_status qkv_session_fit(qkv_session *s, const qkv_fit_options *option
 
 typedef struct qkv_stats {
     size_t struct_size;
-    double plan_ms;             /* planning of the last new size binding */
-    size_t activation_bytes;    /* arena of the current plan */
-    size_t constant_bytes;      /* results computed once per size */
-    size_t packed_bytes;        /* weights in the layout of the matrix kernels; products keep them so from their second use on */
-    size_t scratch_bytes;       /* beyond it, for scratch of a step that does not fit where no result is alive */
-    int steps;                  /* kernels run per inference */
-    int plans;                  /* size bindings planned so far */
-    int threads;                /* in use */
-    size_t kept_bytes;          /* results of kept inputs (qkv_session_keep) */
+    double plan_ms;          /* planning of the last new size binding */
+    size_t activation_bytes; /* arena of the current plan */
+    size_t constant_bytes;   /* results computed once per size */
+    size_t packed_bytes; /* weights in the layout of the matrix kernels; products keep them so from their second use on */
+    size_t scratch_bytes; /* beyond it, for scratch of a step that does not fit where no result is alive */
+    int steps;            /* kernels run per inference */
+    int plans;            /* size bindings planned so far */
+    int threads;          /* in use */
+    size_t kept_bytes;    /* results of kept inputs (qkv_session_keep) */
 } qkv_stats;
 QKV_API void qkv_session_stats(const qkv_session *s, qkv_stats *out);
 
@@ -493,11 +537,11 @@ QKV_API qkv_status qkv_session_trace(qkv_session *s, int64_t events, qkv_error *
 QKV_API qkv_status qkv_session_trace_write(const qkv_session *s, const char *path, qkv_error *err);
 
 typedef struct qkv_peak {
-    size_t struct_size;             /* sizeof(qkv_peak) */
+    size_t struct_size; /* sizeof(qkv_peak) */
     int threads;
     double f32_gflops, bf16_gflops; /* multiply-adds on registers, two operations each, of all threads together */
     double read_gbs;                /* reading 64 MiB a thread */
-    const char *f32_by, *bf16_by;   /* "AVX-512", "AMX tiles"; bf16's is f32's where the CPU has no instruction for it */
+    const char *f32_by, *bf16_by; /* "AVX-512", "AMX tiles"; bf16's is f32's where the CPU has no instruction for it */
 } qkv_peak;
 /* What this machine does at best just now, on the instructions that qkv_cpu names: the best of short loops, 60 ms in all. 0 threads: the CPUs that this process may use. */
 QKV_API qkv_status qkv_measure_peak(int threads, qkv_peak *out, qkv_error *err);
@@ -516,16 +560,17 @@ QKV_API void qkv_session_on_progress(qkv_session *s, qkv_progress_callback *f, v
 /* ---------------------------------------------------------------- comparing */
 
 typedef struct qkv_difference {
-    double max_abs, max_rel;      /* over finite pairs; rel = |a-b| / |b| where b is not 0 */
-    double max_abs_over_peak;     /* max_abs / largest |b| */
-    double cosine;                /* of the flattened finite values; 1 when both are zero */
-    int64_t index;                /* row-major element of max_abs, -1 when nothing differs */
-    double a, b;                  /* the values there */
-    int64_t nonfinite_mismatch;   /* elements where NaN / +inf / -inf do not agree */
-    int64_t failed;               /* elements with |a-b| > atol + rtol * |b|, nonfinite mismatches included */
+    double max_abs, max_rel;    /* over finite pairs; rel = |a-b| / |b| where b is not 0 */
+    double max_abs_over_peak;   /* max_abs / largest |b| */
+    double cosine;              /* of the flattened finite values; 1 when both are zero */
+    int64_t index;              /* row-major element of max_abs, -1 when nothing differs */
+    double a, b;                /* the values there */
+    int64_t nonfinite_mismatch; /* elements where NaN / +inf / -inf do not agree */
+    int64_t failed;             /* elements with |a-b| > atol + rtol * |b|, nonfinite mismatches included */
 } qkv_difference;
 /* a against the expected b. QKV_USAGE when the shapes differ (dtypes may differ); QKV_MISMATCH when d->failed > 0. */
-QKV_API qkv_status qkv_compare(const qkv_tensor *a, const qkv_tensor *b, double atol, double rtol, qkv_difference *d, qkv_error *err);
+QKV_API qkv_status qkv_compare(const qkv_tensor *a, const qkv_tensor *b, double atol, double rtol, qkv_difference *d,
+                               qkv_error *err);
 
 /* ---------------------------------------------------------------- tensors and pictures in files */
 
@@ -536,16 +581,18 @@ QKV_API int qkv_tensors_count(const qkv_tensors *t);
 QKV_API const char *qkv_tensors_name(const qkv_tensors *t, int i);
 QKV_API const qkv_tensor *qkv_tensors_at(const qkv_tensors *t, int i);
 QKV_API const qkv_tensor *qkv_tensors_find(const qkv_tensors *t, const char *name); /* NULL when absent */
-QKV_API const char *qkv_tensors_metadata(const qkv_tensors *t, const char *key); /* safetensors' __metadata__; NULL when absent */
+QKV_API const char *qkv_tensors_metadata(const qkv_tensors *t,
+                                         const char *key); /* safetensors' __metadata__; NULL when absent */
 /* A file of these bytes, whole or not at all: a temporary file beside it, fsync, rename. */
 QKV_API qkv_status qkv_file_write(const char *path, const void *bytes, size_t n, qkv_error *err);
 /* Format by the ending of path; written whole or not at all. */
-QKV_API qkv_status qkv_tensors_write(const char *path, const char *const *names, const qkv_tensor *tensors, int n, qkv_error *err);
+QKV_API qkv_status qkv_tensors_write(const char *path, const char *const *names, const qkv_tensor *tensors, int n,
+                                     qkv_error *err);
 
 /* A PNG or JPEG (upright as its EXIF says) as float32 (channels, height, width): converted to 1 or 3 channels, resized with an antialiased triangle filter,
  * x/255, then (x - mean[c]) / std[c]; mean and std may be NULL (0 and 1). out has channels*height*width floats. */
-QKV_API qkv_status qkv_image_read(const char *path, int channels, int height, int width, const float *mean, const float *std,
-                                  float *out, qkv_error *err);
+QKV_API qkv_status qkv_image_read(const char *path, int channels, int height, int width, const float *mean,
+                                  const float *std, float *out, qkv_error *err);
 
 /* ---------------------------------------------------------------- text */
 
@@ -571,54 +618,65 @@ QKV_API void qkv_picture_free(qkv_picture *p);
 QKV_API int qkv_picture_width(const qkv_picture *p);
 QKV_API int qkv_picture_height(const qkv_picture *p);
 QKV_API const uint8_t *qkv_picture_rgb(const qkv_picture *p); /* (height, width, 3) */
-QKV_API qkv_status qkv_picture_write(const qkv_picture *p, const char *path, qkv_error *err); /* a PNG, whole or not at all */
+QKV_API qkv_status qkv_picture_write(const qkv_picture *p, const char *path,
+                                     qkv_error *err); /* a PNG, whole or not at all */
 /* out (3, height, width): resized in 8 bits, bilinear with antialias, as torchvision does on uint8 tensors; then (x / 255 - mean[c]) / std[c]. */
-QKV_API qkv_status qkv_picture_input(const qkv_picture *p, int height, int width, const float *mean, const float *std, float *out, qkv_error *err);
+QKV_API qkv_status qkv_picture_input(const qkv_picture *p, int height, int width, const float *mean, const float *std,
+                                     float *out, qkv_error *err);
 
 typedef struct qkv_segment_options {
-    size_t struct_size;     /* sizeof(qkv_segment_options) */
-    const char *tokenizer;  /* CLIP's merges as text; NULL: the file's own, its extra file "qkv/tokenizer.bpe" */
-    const char *processor;  /* JSON {"contract": "meta" | "hf", "image": {"height", "width", "mean", "std"}, "text": {"length"}, "score_threshold", "mask_threshold",
+    size_t struct_size;    /* sizeof(qkv_segment_options) */
+    const char *tokenizer; /* CLIP's merges as text; NULL: the file's own, its extra file "qkv/tokenizer.bpe" */
+    const char *
+        processor; /* JSON {"contract": "meta" | "hf", "image": {"height", "width", "mean", "std"}, "text": {"length"}, "score_threshold", "mask_threshold",
                              * "box_format", "mask_resize"}, all but contract optional (docs/SAM3.md); NULL: the file's own, its extra file "qkv/processor.json" */
-    double threshold;       /* keep scores above; 0: the processor's */
-    int tile, overlap;      /* pictures with a side above `tile` pixels are cut into tiles of that side, which overlap by so many pixels; 0: never */
-    void (*progress)(void *user, int done, int total); /* at first and after every run of the model: how many of the call's pictures or tiles are done */
+    double threshold; /* keep scores above; 0: the processor's */
+    int tile,
+        overlap; /* pictures with a side above `tile` pixels are cut into tiles of that side, which overlap by so many pixels; 0: never */
+    void (*progress)(
+        void *user, int done,
+        int total); /* at first and after every run of the model: how many of the call's pictures or tiles are done */
     void *progress_user;
-    int batch;              /* pictures or tiles that the model sees at once, within what it takes; 0: as many as need at most 1 GiB of activations, up to 16 */
+    int batch; /* pictures or tiles that the model sees at once, within what it takes; 0: as many as need at most 1 GiB of activations, up to 16 */
 } qkv_segment_options;
 
 /* A grounding model as qkv.recipes.sam3 exports it: pictures (B, 3, H, W) and token ids (P, context) in; logits, boxes, masks and presence out. Uses m
  * and s, which must outlive it; one thread at a time. The session keeps the ids (qkv_session_keep): texts are encoded once for all pictures. */
 typedef struct qkv_segmenter qkv_segmenter;
-QKV_API qkv_segmenter *qkv_segmenter_create(const qkv_model *m, qkv_session *s, const qkv_segment_options *options, qkv_error *err);
+QKV_API qkv_segmenter *qkv_segmenter_create(const qkv_model *m, qkv_session *s, const qkv_segment_options *options,
+                                            qkv_error *err);
 QKV_API void qkv_segmenter_free(qkv_segmenter *g);
 QKV_API double qkv_segmenter_threshold(const qkv_segmenter *g);
 QKV_API int qkv_segmenter_context(const qkv_segmenter *g); /* ids of a prompt */
 /* What to look for from now on. tokens (may be NULL) gets of every text how many ids it needs; above the context it was cut. */
-QKV_API qkv_status qkv_segmenter_prompts(qkv_segmenter *g, const char *const *texts, int n, int *tokens, qkv_error *err);
+QKV_API qkv_status qkv_segmenter_prompts(qkv_segmenter *g, const char *const *texts, int n, int *tokens,
+                                         qkv_error *err);
 
 typedef struct qkv_instance {
-    int prompt;             /* which text */
-    double score;           /* sigmoid(logit) * sigmoid(presence) */
-    double box[4];          /* x0, y0, x1, y1 in the picture's pixels, not clipped */
-    int64_t area;           /* pixels of the mask */
-    const char *counts;     /* the mask: COCO's compressed run lengths, as pycocotools */
+    int prompt;         /* which text */
+    double score;       /* sigmoid(logit) * sigmoid(presence) */
+    double box[4];      /* x0, y0, x1, y1 in the picture's pixels, not clipped */
+    int64_t area;       /* pixels of the mask */
+    const char *counts; /* the mask: COCO's compressed run lengths, as pycocotools */
 } qkv_instance;
 typedef struct qkv_instances qkv_instances;
 /* Every instance of every prompt, in order of prompts, then of scores. */
 QKV_API qkv_instances *qkv_segmenter_run(qkv_segmenter *g, const qkv_picture *p, qkv_error *err);
 /* The same of n pictures, whose parts go through the model in batches; found[i] is of p[i], all are NULL on failure. */
-QKV_API qkv_status qkv_segmenter_run_many(qkv_segmenter *g, const qkv_picture *const *p, int n, qkv_instances **found, qkv_error *err);
+QKV_API qkv_status qkv_segmenter_run_many(qkv_segmenter *g, const qkv_picture *const *p, int n, qkv_instances **found,
+                                          qkv_error *err);
 /* How many pictures or tiles go through the model at once as things are; where the options leave it open, 1 until a first run has shown what one needs. */
 QKV_API int qkv_segmenter_batch(const qkv_segmenter *g);
 QKV_API void qkv_instances_free(qkv_instances *i);
 QKV_API int qkv_instances_count(const qkv_instances *i);
 QKV_API const qkv_instance *qkv_instances_at(const qkv_instances *i, int k);
-QKV_API void qkv_instances_mask(const qkv_instances *i, int k, uint8_t *out); /* (height, width) of the picture, 0 or 1 */
+QKV_API void qkv_instances_mask(const qkv_instances *i, int k,
+                                uint8_t *out); /* (height, width) of the picture, 0 or 1 */
 /* A PNG of mask k, 0 and 255. */
 QKV_API qkv_status qkv_instances_write_mask(const qkv_instances *i, int k, const char *path, qkv_error *err);
 /* The picture with masks, boxes and scores in a colour per prompt, and a legend below. */
-QKV_API qkv_picture *qkv_instances_overlay(const qkv_instances *i, const qkv_picture *p, const char *const *texts, int n, qkv_error *err);
+QKV_API qkv_picture *qkv_instances_overlay(const qkv_instances *i, const qkv_picture *p, const char *const *texts,
+                                           int n, qkv_error *err);
 
 #ifdef __cplusplus
 }

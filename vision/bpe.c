@@ -50,7 +50,8 @@ static bool name_bytes(Bpe *b, Map *ids, Err *err)
         }
         b->byte_id[c] = id;
         const char *plain = arena_strdup(b->arena, name), *last = arena_printf(b->arena, "%s</w>", name);
-        if (!plain || !last || !map_put(ids, plain, (void *)(intptr_t)(id + 1)) || !map_put(ids, last, (void *)(intptr_t)(id + BYTES + 1)))
+        if (!plain || !last || !map_put(ids, plain, (void *)(intptr_t)(id + 1)) ||
+            !map_put(ids, last, (void *)(intptr_t)(id + BYTES + 1)))
             return oom(err);
     }
     return true;
@@ -68,7 +69,8 @@ static bool add_merge(Bpe *b, Map *ids, const char *line, size_t n, int number, 
     char *whole = a && c ? arena_printf(b->arena, "%s%s", a, c) : NULL;
     if (!whole) return oom(err);
     int from = id_of(ids, a), to = id_of(ids, c), id = 2 * BYTES + b->merges;
-    if (from < 0 || to < 0) return fail(err, E_FORMAT, "line %d joins '%.40s', which no line before it makes", number, from < 0 ? a : c);
+    if (from < 0 || to < 0)
+        return fail(err, E_FORMAT, "line %d joins '%.40s', which no line before it makes", number, from < 0 ? a : c);
     Merge *m = slot(b, pair_of(from, to));
     if (m->pair) return fail(err, E_FORMAT, "line %d joins what line %d joined already", number, m->rank + 1);
     *m = (Merge){pair_of(from, to), b->merges++, id};
@@ -184,7 +186,8 @@ static size_t piece(const char *p, size_t left, ClipStyle style)
     size_t n, k;
     for (int i = 0; i < 7; i++)
         if ((n = begins(p, left, endings[i]))) return n;
-    if (style == CLIP_META && (n = begins(p, left, "'\xc5\xbf"))) return n; /* matched without case: the long s is an s */
+    if (style == CLIP_META && (n = begins(p, left, "'\xc5\xbf")))
+        return n; /* matched without case: the long s is an s */
     ClipClass class = clip_class(p, left, &n);
     while (n < left && class != CLIP_NUMBER && class != CLIP_SPACE && clip_class(p + n, left - n, &k) == class) n += k;
     return n;

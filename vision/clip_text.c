@@ -25,8 +25,8 @@ static Char next(const char *p, size_t left, size_t *n)
 
 static bool is_white(Char c) /* White_Space of the Unicode character database */
 {
-    return (c >= 9 && c <= 13) || c == 0x20 || c == 0x85 || c == 0xA0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F ||
-           c == 0x205F || c == 0x3000;
+    return (c >= 9 && c <= 13) || c == 0x20 || c == 0x85 || c == 0xA0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200A) ||
+           c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
 }
 
 ClipClass clip_class(const char *text, size_t n, size_t *length)
@@ -39,8 +39,10 @@ ClipClass clip_class(const char *text, size_t n, size_t *length)
 }
 
 /* U+0080 to U+009F, which nobody means, are taken for the characters of Windows-1252 there, by html.unescape and by ftfy. */
-static const uint16_t windows[32] = {0x20AC, 0x81, 0x201A, 0x192, 0x201E, 0x2026, 0x2020, 0x2021, 0x2C6, 0x2030, 0x160, 0x2039, 0x152, 0x8D, 0x17D, 0x8F,
-                                     0x90, 0x2018, 0x2019, 0x201C, 0x201D, 0x2022, 0x2013, 0x2014, 0x2DC, 0x2122, 0x161, 0x203A, 0x153, 0x9D, 0x17E, 0x178};
+static const uint16_t windows[32] = {0x20AC, 0x81,   0x201A, 0x192,  0x201E, 0x2026, 0x2020, 0x2021,
+                                     0x2C6,  0x2030, 0x160,  0x2039, 0x152,  0x8D,   0x17D,  0x8F,
+                                     0x90,   0x2018, 0x2019, 0x201C, 0x201D, 0x2022, 0x2013, 0x2014,
+                                     0x2DC,  0x2122, 0x161,  0x203A, 0x153,  0x9D,   0x17E,  0x178};
 
 /* ------------------------------------------------------------------ entities */
 
@@ -83,7 +85,9 @@ static size_t number(const char *p, size_t left, Char *c)
     *c = v;
     if (v == 0 || (v >= 0xD800 && v <= 0xDFFF) || v > 0x10FFFF) *c = 0xFFFD;
     else if (v >= 0x80 && v <= 0x9F) *c = windows[v - 0x80];
-    else if (v < 9 || v == 11 || (v >= 14 && v < 32) || v == 127 || (v >= 0xFDD0 && v <= 0xFDEF) || (v & 0xFFFE) == 0xFFFE) *c = -1;
+    else if (v < 9 || v == 11 || (v >= 14 && v < 32) || v == 127 || (v >= 0xFDD0 && v <= 0xFDEF) ||
+             (v & 0xFFFE) == 0xFFFE)
+        *c = -1;
     return at;
 }
 
@@ -102,7 +106,9 @@ static void unescape(const char *p, size_t left, bool careful, Buf *out)
         if (left > 2 && p[1] == '#') used = number(p, left, &c);
         else {
             size_t run = 1, most;
-            while (run < left && run <= 32 && ((p[run] >= '0' && p[run] <= '9') || ((p[run] | 0x20) >= 'a' && (p[run] | 0x20) <= 'z'))) run++;
+            while (run < left && run <= 32 &&
+                   ((p[run] >= '0' && p[run] <= '9') || ((p[run] | 0x20) >= 'a' && (p[run] | 0x20) <= 'z')))
+                run++;
             most = run - 1 + (run < left && p[run] == ';');
             for (size_t n = most; n >= 2 && !text && (n == most || !careful); n--)
                 if ((text = entity(p + 1, n))) used = n + 1;
@@ -122,13 +128,16 @@ static const struct {
     Char c;
     const char *text;
 } ligatures[] = {
-    {0x132, "IJ"}, {0x133, "ij"}, {0x149, "\xca\xbcn"}, {0x1F1, "DZ"}, {0x1F2, "Dz"}, {0x1F3, "dz"}, {0x1C4, "D\xc5\xbd"}, {0x1C5, "D\xc5\xbe"}, {0x1C6, "d\xc5\xbe"}, {0x1C7, "LJ"}, {0x1C8, "Lj"},
-    {0x1C9, "lj"}, {0x1CA, "NJ"}, {0x1CB, "Nj"}, {0x1CC, "nj"}, {0xFB00, "ff"}, {0xFB01, "fi"}, {0xFB02, "fl"}, {0xFB03, "ffi"}, {0xFB04, "ffl"}, {0xFB05, "\xc5\xbft"}, {0xFB06, "st"},
+    {0x132, "IJ"},        {0x133, "ij"},        {0x149, "\xca\xbcn"},  {0x1F1, "DZ"},  {0x1F2, "Dz"},  {0x1F3, "dz"},
+    {0x1C4, "D\xc5\xbd"}, {0x1C5, "D\xc5\xbe"}, {0x1C6, "d\xc5\xbe"},  {0x1C7, "LJ"},  {0x1C8, "Lj"},  {0x1C9, "lj"},
+    {0x1CA, "NJ"},        {0x1CB, "Nj"},        {0x1CC, "nj"},         {0xFB00, "ff"}, {0xFB01, "fi"}, {0xFB02, "fl"},
+    {0xFB03, "ffi"},      {0xFB04, "ffl"},      {0xFB05, "\xc5\xbft"}, {0xFB06, "st"},
 };
 
 static bool is_dropped(Char c) /* ftfy's control characters; the whitespace among them stays */
 {
-    return c < 9 || c == 11 || (c >= 14 && c < 32) || c == 127 || (c >= 0x206A && c <= 0x206F) || c == 0xFEFF || (c >= 0xFFF9 && c <= 0xFFFC);
+    return c < 9 || c == 11 || (c >= 14 && c < 32) || c == 127 || (c >= 0x206A && c <= 0x206F) || c == 0xFEFF ||
+           (c >= 0xFFF9 && c <= 0xFFFC);
 }
 
 static void fix_char(Char c, Buf *out)
@@ -158,7 +167,8 @@ static void fix_char(Char c, Buf *out)
 static bool compose(Buf *b, Err *err)
 {
     utf8proc_uint8_t *text = NULL;
-    utf8proc_ssize_t n = utf8proc_map((const utf8proc_uint8_t *)b->data, (utf8proc_ssize_t)b->len, &text, UTF8PROC_STABLE | UTF8PROC_COMPOSE);
+    utf8proc_ssize_t n = utf8proc_map((const utf8proc_uint8_t *)b->data, (utf8proc_ssize_t)b->len, &text,
+                                      UTF8PROC_STABLE | UTF8PROC_COMPOSE);
     if (n < 0) return fail(err, n == UTF8PROC_ERROR_NOMEM ? E_LIMIT : E_FORMAT, "%s", utf8proc_errmsg(n));
     b->len = 0;
     buf_add(b, text, (size_t)n);
@@ -176,11 +186,13 @@ static bool is_cased(Char c)
 
 static bool is_passed_over(Char c) /* Case_Ignorable */
 {
-    static const uint16_t marks[] = {'\'', '.', ':', 0xB7, 0x387, 0x55F, 0x5F4, 0x2018, 0x2019, 0x2024, 0x2027, 0xFE13, 0xFE52, 0xFE55, 0xFF07, 0xFF0E, 0xFF1A};
+    static const uint16_t marks[] = {'\'',   '.',    ':',    0xB7,   0x387,  0x55F,  0x5F4,  0x2018, 0x2019,
+                                     0x2024, 0x2027, 0xFE13, 0xFE52, 0xFE55, 0xFF07, 0xFF0E, 0xFF1A};
     utf8proc_category_t k = utf8proc_category(c);
     for (size_t i = 0; i < sizeof marks / sizeof *marks; i++)
         if (c == marks[i]) return true;
-    return k == UTF8PROC_CATEGORY_MN || k == UTF8PROC_CATEGORY_ME || k == UTF8PROC_CATEGORY_CF || k == UTF8PROC_CATEGORY_LM || k == UTF8PROC_CATEGORY_SK;
+    return k == UTF8PROC_CATEGORY_MN || k == UTF8PROC_CATEGORY_ME || k == UTF8PROC_CATEGORY_CF ||
+           k == UTF8PROC_CATEGORY_LM || k == UTF8PROC_CATEGORY_SK;
 }
 
 /* A sigma at the end of a word (Final_Sigma, SpecialCasing.txt): after a cased letter (`inside`), before none. */

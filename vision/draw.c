@@ -7,13 +7,19 @@
 #include "base/number.h"
 #include "vision/font.h"
 
-enum { LINE = FONT_HEIGHT + 1, LABEL = 9 /* dots from line to line; height of a score, which has no letters below the line */, CAPITAL = 7, REPLACEMENT = 0xFFFD };
+enum {
+    LINE = FONT_HEIGHT + 1,
+    LABEL = 9 /* dots from line to line; height of a score, which has no letters below the line */,
+    CAPITAL = 7,
+    REPLACEMENT = 0xFFFD
+};
 
 typedef struct Colour {
     uint8_t r, g, b;
 } Colour;
 /* Seven that people with colour blindness tell apart (Okabe and Ito 2008). */
-static const Colour palette[] = {{230, 159, 0}, {86, 180, 233}, {0, 158, 115}, {240, 228, 66}, {204, 121, 167}, {213, 94, 0}, {0, 114, 178}};
+static const Colour palette[] = {{230, 159, 0},   {86, 180, 233}, {0, 158, 115}, {240, 228, 66},
+                                 {204, 121, 167}, {213, 94, 0},   {0, 114, 178}};
 enum { COLOURS = sizeof palette / sizeof *palette };
 
 static void dot(Image *im, int64_t x, int64_t y, Colour c)
@@ -39,7 +45,11 @@ static void fill(Image *im, int64_t x0, int64_t y0, int64_t x1, int64_t y1, Colo
 static uint32_t next_letter(const char **at)
 {
     const unsigned char *s = (const unsigned char *)*at;
-    int more = *s < 0x80 ? 0 : *s >= 0xC2 && *s < 0xE0 ? 1 : *s >= 0xE0 && *s < 0xF0 ? 2 : *s >= 0xF0 && *s < 0xF5 ? 3 : -1;
+    int more = *s < 0x80                 ? 0
+               : *s >= 0xC2 && *s < 0xE0 ? 1
+               : *s >= 0xE0 && *s < 0xF0 ? 2
+               : *s >= 0xF0 && *s < 0xF5 ? 3
+                                         : -1;
     uint32_t c = more < 0 ? REPLACEMENT : more == 0 ? *s : *s & (0x3Fu >> more);
     for (int k = 1; k <= more; k++) {
         if ((s[k] & 0xC0) != 0x80) {
@@ -53,7 +63,10 @@ static uint32_t next_letter(const char **at)
 }
 
 /* Accents that follow their letter, and what joins emoji: they are left out. */
-static bool takes_no_room(uint32_t c) { return (c >= 0x300 && c < 0x370) || (c >= 0x200B && c < 0x2010) || (c >= 0xFE00 && c < 0xFE10); }
+static bool takes_no_room(uint32_t c)
+{
+    return (c >= 0x300 && c < 0x370) || (c >= 0x200B && c < 0x2010) || (c >= 0xFE00 && c < 0xFE10);
+}
 
 static uint64_t glyph_of(uint32_t c)
 {
@@ -82,12 +95,17 @@ static void write_text(Image *im, int64_t x, int64_t y, int scale, const char *s
         if (takes_no_room(letter)) continue;
         uint64_t glyph = glyph_of(letter);
         for (int k = 0; glyph; k++, glyph >>= 1)
-            if (glyph & 1) fill(im, x + k % FONT_WIDTH * scale, y + k / FONT_WIDTH * scale, x + (k % FONT_WIDTH + 1) * scale, y + (k / FONT_WIDTH + 1) * scale, c);
+            if (glyph & 1)
+                fill(im, x + k % FONT_WIDTH * scale, y + k / FONT_WIDTH * scale, x + (k % FONT_WIDTH + 1) * scale,
+                     y + (k / FONT_WIDTH + 1) * scale, c);
         x += FONT_WIDTH * scale;
     }
 }
 
-static Colour ink(Colour on) { return 299 * on.r + 587 * on.g + 114 * on.b > 128000 ? (Colour){0, 0, 0} : (Colour){255, 255, 255}; }
+static Colour ink(Colour on)
+{
+    return 299 * on.r + 587 * on.g + 114 * on.b > 128000 ? (Colour){0, 0, 0} : (Colour){255, 255, 255};
+}
 
 /* Tinted where the mask is, in full colour along its border. mask: room for the picture's pixels. */
 static void draw_mask(Image *im, const Instance *in, uint8_t *mask, int thick)
@@ -98,7 +116,8 @@ static void draw_mask(Image *im, const Instance *in, uint8_t *mask, int thick)
     for (int64_t y = 0; y < h; y++)
         for (int64_t x = 0; x < w; x++) {
             if (!mask[y * w + x]) continue;
-            bool border = x < thick || y < thick || x + thick >= w || y + thick >= h || !mask[y * w + x - thick] || !mask[y * w + x + thick] || !mask[(y - thick) * w + x] || !mask[(y + thick) * w + x];
+            bool border = x < thick || y < thick || x + thick >= w || y + thick >= h || !mask[y * w + x - thick] ||
+                          !mask[y * w + x + thick] || !mask[(y - thick) * w + x] || !mask[(y + thick) * w + x];
             uint8_t *p = im->pixels + 3 * (y * im->width + x);
             const uint8_t to[3] = {c.r, c.g, c.b};
             for (int k = 0; k < 3; k++) p[k] = (uint8_t)(border ? to[k] : (p[k] + to[k] + 1) / 2);
@@ -138,11 +157,14 @@ static void draw_legend(Image *im, int top, const Instances *list, const char *c
     }
 }
 
-bool picture_overlay(const Image *im, const Instances *list, const char *const *prompts, int nprompts, Image *out, Err *err)
+bool picture_overlay(const Image *im, const Instances *list, const char *const *prompts, int nprompts, Image *out,
+                     Err *err)
 {
     int least = im->width < im->height ? im->width : im->height, thick = least / 300 + 1, scale = least / 350 + 1;
-    size_t line = 3 * (size_t)im->width, legend = (size_t)nprompts * LINE * (size_t)scale + 2 * (size_t)scale, bytes, rows;
-    if (!add_size((size_t)im->height, legend, &rows) || rows > INT32_MAX || !mul_size(rows, line, &bytes)) return fail(err, E_LIMIT, "an overlay of %zu rows is too large", rows);
+    size_t line = 3 * (size_t)im->width, legend = (size_t)nprompts * LINE * (size_t)scale + 2 * (size_t)scale, bytes,
+           rows;
+    if (!add_size((size_t)im->height, legend, &rows) || rows > INT32_MAX || !mul_size(rows, line, &bytes))
+        return fail(err, E_LIMIT, "an overlay of %zu rows is too large", rows);
     uint8_t *mask = mem_alloc((size_t)im->width * (size_t)im->height);
     *out = (Image){.width = im->width, .height = (int)rows, .channels = 3, .pixels = mem_alloc(bytes)};
     if (!mask || !out->pixels) {
@@ -151,7 +173,8 @@ bool picture_overlay(const Image *im, const Instances *list, const char *const *
         return oom(err);
     }
     memcpy(out->pixels, im->pixels, line * (size_t)im->height);
-    for (int i = list->n; i-- > 0;) draw_mask(out, &list->item[i], mask, thick); /* of each prompt the best last, on top */
+    for (int i = list->n; i-- > 0;)
+        draw_mask(out, &list->item[i], mask, thick); /* of each prompt the best last, on top */
     for (int i = list->n; i-- > 0;) draw_box(out, &list->item[i], thick, scale);
     draw_legend(out, im->height, list, prompts, nprompts, scale);
     mem_free(mask);

@@ -11,5 +11,6 @@
 #include "vision/image.h"
 #include "vision/instances.h"
 
-bool picture_overlay(const Image *im, const Instances *list, const char *const *prompts, int nprompts, Image *out, Err *err);
+bool picture_overlay(const Image *im, const Instances *list, const char *const *prompts, int nprompts, Image *out,
+                     Err *err);
 #endif

@@ -3,10 +3,27 @@
 #include <stdbool.h>
 #include <string.h>
 
-enum { APP1 = 0xE1, SOS = 0xDA, EOI = 0xD9, TEM = 0x01, RST0 = 0xD0, RST7 = 0xD7, TAG_ORIENTATION = 0x0112, TYPE_BYTE = 1, TYPE_SHORT = 3, TYPE_LONG = 4 };
+enum {
+    APP1 = 0xE1,
+    SOS = 0xDA,
+    EOI = 0xD9,
+    TEM = 0x01,
+    RST0 = 0xD0,
+    RST7 = 0xD7,
+    TAG_ORIENTATION = 0x0112,
+    TYPE_BYTE = 1,
+    TYPE_SHORT = 3,
+    TYPE_LONG = 4
+};
 
-static uint32_t u16(const uint8_t *p, bool little) { return little ? p[0] | (uint32_t)p[1] << 8 : (uint32_t)p[0] << 8 | p[1]; }
-static uint32_t u32(const uint8_t *p, bool little) { return little ? u16(p, true) | u16(p + 2, true) << 16 : u16(p, false) << 16 | u16(p + 2, false); }
+static uint32_t u16(const uint8_t *p, bool little)
+{
+    return little ? p[0] | (uint32_t)p[1] << 8 : (uint32_t)p[0] << 8 | p[1];
+}
+static uint32_t u32(const uint8_t *p, bool little)
+{
+    return little ? u16(p, true) | u16(p + 2, true) << 16 : u16(p, false) << 16 | u16(p + 2, false);
+}
 
 /* The tag in the first directory of a TIFF file of n bytes. */
 static uint32_t tiff_orientation(const uint8_t *p, size_t n)
@@ -20,7 +37,10 @@ static uint32_t tiff_orientation(const uint8_t *p, size_t n)
         const uint8_t *e = p + at, *value = e + 8;
         if (u16(e, little) != TAG_ORIENTATION || u32(e + 4, little) != 1) continue;
         uint32_t type = u16(e + 2, little);
-        found = type == TYPE_SHORT ? u16(value, little) : type == TYPE_LONG ? u32(value, little) : type == TYPE_BYTE ? value[0] : found;
+        found = type == TYPE_SHORT  ? u16(value, little)
+                : type == TYPE_LONG ? u32(value, little)
+                : type == TYPE_BYTE ? value[0]
+                                    : found;
     }
     return found;
 }

@@ -14,7 +14,8 @@
 #include "vision/taps.h"
 
 static const int64_t max_pixels = (int64_t)1 << 28;
-static const int64_t max_packing = 8300; /* pixels to a byte: deflate gives at most 1032 bytes for one, 8 pixels in each; JPEG a bit for a block of a 32 x 32 unit */
+static const int64_t max_packing =
+    8300; /* pixels to a byte: deflate gives at most 1032 bytes for one, 8 pixels in each; JPEG a bit for a block of a 32 x 32 unit */
 
 void image_free(Image *im)
 {
@@ -26,9 +27,11 @@ void image_free(Image *im)
 static bool plausible(int64_t w, int64_t h, uint64_t size, Err *err)
 {
     if (w <= 0 || h <= 0) return fail(err, E_FORMAT, "a picture of %lld x %lld", (long long)w, (long long)h);
-    if (w * h > max_pixels) return fail(err, E_LIMIT, "a picture of %lld x %lld, at most 2^28 pixels are read", (long long)w, (long long)h);
+    if (w * h > max_pixels)
+        return fail(err, E_LIMIT, "a picture of %lld x %lld, at most 2^28 pixels are read", (long long)w, (long long)h);
     if ((uint64_t)(w * h / max_packing) > size)
-        return fail(err, E_FORMAT, "a picture of %lld x %lld cannot be in %llu bytes: the file is cut off or damaged", (long long)w, (long long)h, (unsigned long long)size);
+        return fail(err, E_FORMAT, "a picture of %lld x %lld cannot be in %llu bytes: the file is cut off or damaged",
+                    (long long)w, (long long)h, (unsigned long long)size);
     return true;
 }
 
@@ -75,13 +78,15 @@ static void drop_alpha(Image *im)
     size_t n = (size_t)im->width * (size_t)im->height, from = (size_t)im->channels, to = from - 1;
     for (size_t i = 0; i < n; i++) {
         unsigned alpha = im->pixels[i * from + to];
-        for (size_t c = 0; c < to; c++) im->pixels[i * to + c] = (uint8_t)((im->pixels[i * from + c] * alpha + 255 * (255 - alpha) + 127) / 255);
+        for (size_t c = 0; c < to; c++)
+            im->pixels[i * to + c] = (uint8_t)((im->pixels[i * from + c] * alpha + 255 * (255 - alpha) + 127) / 255);
     }
     im->channels = (int)to;
 }
 
 /* Everything that may jump back on an error; reads to the end chunk, so that a cut-off file is an error. */
-static bool decode_png(png_structp png, png_infop info, uint64_t size, bool strip, Image *im, png_bytep *volatile *rows, Err *err)
+static bool decode_png(png_structp png, png_infop info, uint64_t size, bool strip, Image *im, png_bytep *volatile *rows,
+                       Err *err)
 {
     png_read_info(png, info);
     TRY(plausible(png_get_image_width(png, info), png_get_image_height(png, info), size, err));
@@ -116,7 +121,8 @@ static bool read_png(Image *im, const MappedFile *f, bool strip, Err *err)
         return false;
     }
     png_set_read_fn(png, &source, png_read_bytes);
-    png_set_keep_unknown_chunks(png, PNG_HANDLE_CHUNK_NEVER, NULL, -1); /* texts, profiles ...: skipped, or libpng allocates what they say */
+    png_set_keep_unknown_chunks(png, PNG_HANDLE_CHUNK_NEVER, NULL,
+                                -1);              /* texts, profiles ...: skipped, or libpng allocates what they say */
     png_set_user_limits(png, 1u << 28, 1u << 28); /* the product is checked in plausible() */
     bool ok = decode_png(png, info, f->size, strip, im, &rows, err);
     mem_free(rows);
@@ -165,7 +171,8 @@ static bool read_jpeg(Image *im, const MappedFile *f, Err *err)
     if (d.jpeg_color_space == JCS_CMYK || d.jpeg_color_space == JCS_YCCK)
         ok = fail(err, E_UNSUPPORTED, "JPEG in CMYK; convert it to RGB");
     d.out_color_space = d.jpeg_color_space == JCS_GRAYSCALE ? JCS_GRAYSCALE : JCS_RGB;
-    ok = ok && plausible(d.image_width, d.image_height, f->size, err) && room(im, d.image_width, d.image_height, d.out_color_space == JCS_RGB ? 3 : 1, err);
+    ok = ok && plausible(d.image_width, d.image_height, f->size, err) &&
+         room(im, d.image_width, d.image_height, d.out_color_space == JCS_RGB ? 3 : 1, err);
     if (ok) {
         jpeg_start_decompress(&d);
         while (d.output_scanline < d.output_height) {
@@ -182,7 +189,8 @@ static bool read_jpeg(Image *im, const MappedFile *f, Err *err)
 static bool turn_upright(Image *im, int orientation, Err *err)
 {
     if (orientation == 1) return true;
-    bool turned = orientation >= 5, left = orientation == 2 || orientation == 3 || orientation >= 7, up = orientation == 3 || orientation == 4 || orientation == 6 || orientation == 7;
+    bool turned = orientation >= 5, left = orientation == 2 || orientation == 3 || orientation >= 7,
+         up = orientation == 3 || orientation == 4 || orientation == 6 || orientation == 7;
     size_t c = (size_t)im->channels, w = (size_t)im->width, h = (size_t)im->height;
     Image out;
     TRY(room(&out, turned ? im->height : im->width, turned ? im->width : im->height, im->channels, err));
@@ -204,7 +212,8 @@ static bool read_either(Image *im, const char *path, bool strip, Err *err)
     TRY(file_map(&f, path, err));
     bool ok;
     if (f.size >= 8 && !memcmp(f.data, "\x89PNG\r\n\x1a\n", 8)) ok = read_png(im, &f, strip, err);
-    else if (f.size >= 3 && !memcmp(f.data, "\xff\xd8\xff", 3)) ok = read_jpeg(im, &f, err) && turn_upright(im, exif_orientation(f.data, f.size), err);
+    else if (f.size >= 3 && !memcmp(f.data, "\xff\xd8\xff", 3))
+        ok = read_jpeg(im, &f, err) && turn_upright(im, exif_orientation(f.data, f.size), err);
     else ok = fail(err, E_FORMAT, "found neither PNG nor JPEG; convert the picture to one of them");
     file_unmap(&f);
     if (ok) return true;
@@ -233,12 +242,16 @@ bool image_read_rgb(Image *im, const char *path, Err *err)
 
 bool image_write_png(const Image *im, const char *path, Err *err)
 {
-    png_image png = {.version = PNG_IMAGE_VERSION, .width = (png_uint_32)im->width, .height = (png_uint_32)im->height,
+    png_image png = {.version = PNG_IMAGE_VERSION,
+                     .width = (png_uint_32)im->width,
+                     .height = (png_uint_32)im->height,
                      .format = im->channels == 3 ? PNG_FORMAT_RGB : PNG_FORMAT_GRAY};
-    png_alloc_size_t n = PNG_IMAGE_PNG_SIZE_MAX(png); /* pages that stay empty cost nothing; asking for the size would compress twice */
+    png_alloc_size_t n = PNG_IMAGE_PNG_SIZE_MAX(
+        png); /* pages that stay empty cost nothing; asking for the size would compress twice */
     void *bytes = mem_alloc(n);
     bool ok = bytes || oom(err);
-    if (ok && !png_image_write_to_memory(&png, bytes, &n, 0, im->pixels, 0, NULL)) ok = fail(err, E_LIMIT, "%s: %s", path, png.message);
+    if (ok && !png_image_write_to_memory(&png, bytes, &n, 0, im->pixels, 0, NULL))
+        ok = fail(err, E_LIMIT, "%s: %s", path, png.message);
     ok = ok && outfile_all(path, bytes, n, err);
     mem_free(bytes);
     return ok;
@@ -250,13 +263,15 @@ static float channel(const Image *im, int x, int y, int c, int want)
 {
     const uint8_t *p = im->pixels + ((size_t)y * (size_t)im->width + (size_t)x) * (size_t)im->channels;
     if (im->channels == 1) return p[0];
-    if (want == 1) return (float)((p[0] * 19595 + p[1] * 38470 + p[2] * 7471 + 0x8000) >> 16); /* ITU-R 601, as Pillow's L */
+    if (want == 1)
+        return (float)((p[0] * 19595 + p[1] * 38470 + p[2] * 7471 + 0x8000) >> 16); /* ITU-R 601, as Pillow's L */
     return p[c];
 }
 
 bool image_to_tensor(const Image *im, int want, int h, int w, const float *mean, const float *std, float *out, Err *err)
 {
-    if ((want != 1 && want != 3) || h < 1 || w < 1) return fail(err, E_USAGE, "%d channels of %d x %d: expected 1 or 3 channels and sizes above 0", want, h, w);
+    if ((want != 1 && want != 3) || h < 1 || w < 1)
+        return fail(err, E_USAGE, "%d channels of %d x %d: expected 1 or 3 channels and sizes above 0", want, h, w);
     Taps tx = {0}, ty = {0};
     float *rows = mem_alloc((size_t)w * (size_t)im->height * sizeof *rows);
     bool ok = (rows || oom(err)) && taps_make(&tx, im->width, w, err) && taps_make(&ty, im->height, h, err);
@@ -272,9 +287,11 @@ bool image_to_tensor(const Image *im, int want, int h, int w, const float *mean,
             for (int x = 0; x < w; x++) {
                 const double *weight = ty.w + (size_t)y * (size_t)ty.most;
                 float s = 0;
-                for (int k = 0; k < ty.n[y]; k++) s += (float)weight[k] * rows[(size_t)(ty.first[y] + k) * (size_t)w + (size_t)x];
+                for (int k = 0; k < ty.n[y]; k++)
+                    s += (float)weight[k] * rows[(size_t)(ty.first[y] + k) * (size_t)w + (size_t)x];
                 float v = s / 255.0f;
-                out[((size_t)c * (size_t)h + (size_t)y) * (size_t)w + (size_t)x] = (v - (mean ? mean[c] : 0)) / (std ? std[c] : 1);
+                out[((size_t)c * (size_t)h + (size_t)y) * (size_t)w + (size_t)x] = (v - (mean ? mean[c] : 0)) /
+                                                                                   (std ? std[c] : 1);
             }
     }
     mem_free(rows);

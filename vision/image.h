@@ -17,11 +17,13 @@ typedef struct Image {
     uint8_t *pixels; /* owned, malloc */
 } Image;
 
-bool image_read(Image *im, const char *path, Err *err);         /* by content; at most 2^28 pixels (E_LIMIT) */
-bool image_read_rgb(Image *im, const char *path, Err *err);     /* always RGB, alpha left out and not blended, as Pillow's convert("RGB") */
+bool image_read(Image *im, const char *path, Err *err); /* by content; at most 2^28 pixels (E_LIMIT) */
+bool image_read_rgb(Image *im, const char *path,
+                    Err *err); /* always RGB, alpha left out and not blended, as Pillow's convert("RGB") */
 bool image_write_png(const Image *im, const char *path, Err *err); /* atomic, see base/file.h */
 void image_free(Image *im);
 /* out (channels_wanted, h, w) float: convert gray<->RGB (ITU-R 601, as Pillow's L), resize to (h, w) with an antialiased triangle
  * filter (as Pillow BILINEAR: support scaled by the reduction factor), divide by 255, then (x - mean[c]) / std[c]. */
-bool image_to_tensor(const Image *im, int channels_wanted, int h, int w, const float *mean, const float *std, float *out, Err *err);
+bool image_to_tensor(const Image *im, int channels_wanted, int h, int w, const float *mean, const float *std,
+                     float *out, Err *err);
 #endif

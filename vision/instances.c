@@ -86,16 +86,20 @@ static void axis_free(Axis *a)
 }
 
 /* Column by column, as the runs go: one column of the small mask between its neighbours, then that stretched. */
-static void mask_runs(Runs *r, const InstanceRule *rule, const float *mask, int mh, int mw, const Axis *ax, const Axis *ay, float *column)
+static void mask_runs(Runs *r, const InstanceRule *rule, const float *mask, int mh, int mw, const Axis *ax,
+                      const Axis *ay, float *column)
 {
-    int full_h = rule->full_height ? rule->full_height : rule->height, full_w = rule->full_width ? rule->full_width : rule->width;
-    float cut = (float)(rule->sigmoid_first ? rule->mask_threshold : log(rule->mask_threshold / (1 - rule->mask_threshold)));
+    int full_h = rule->full_height ? rule->full_height : rule->height,
+        full_w = rule->full_width ? rule->full_width : rule->width;
+    float cut = (float)(rule->sigmoid_first ? rule->mask_threshold
+                                            : log(rule->mask_threshold / (1 - rule->mask_threshold)));
     uint32_t below = (uint32_t)(full_h - rule->y - rule->height);
     extend(r, false, (uint32_t)rule->x * (uint32_t)full_h);
     for (int x = 0; x < rule->width; x++) {
         const float *left = mask + ax->at[x], *right = mask + ax->next[x];
         float w = ax->w[x];
-        for (int y = 0; y < mh; y++) column[y] = (1 - w) * left[(size_t)y * (size_t)mw] + w * right[(size_t)y * (size_t)mw];
+        for (int y = 0; y < mh; y++)
+            column[y] = (1 - w) * left[(size_t)y * (size_t)mw] + w * right[(size_t)y * (size_t)mw];
         extend(r, false, (uint32_t)rule->y);
         int since = 0;
         bool on = false;
@@ -159,7 +163,8 @@ bool instances_add(Instances *list, const InstanceRule *rule, const GroundingOut
     Kept *kept = mem_zeroed((size_t)out->queries + 1, sizeof *kept);
     float *column = mem_alloc((size_t)out->mask_height * sizeof *column), *chance = mem_alloc(plane * sizeof *chance);
     Axis ax = {0}, ay = {0};
-    bool ok = axis_make(&ax, out->mask_width, rule->width) && axis_make(&ay, out->mask_height, rule->height) && kept && column && chance;
+    bool ok = axis_make(&ax, out->mask_width, rule->width) && axis_make(&ay, out->mask_height, rule->height) && kept &&
+              column && chance;
     if (!ok) oom(err);
     int n = 0;
     for (int64_t q = 0; ok && q < out->queries; q++) {
@@ -182,8 +187,13 @@ bool instances_add(Instances *list, const InstanceRule *rule, const GroundingOut
             break;
         }
         Instance *in = &list->item[list->n++];
-        *in = (Instance){.prompt = prompt, .score = (double)kept[i].score, .area = r.area, .run = r.run, .runs = r.n,
-                         .width = rule->full_width ? rule->full_width : rule->width, .height = rule->full_height ? rule->full_height : rule->height};
+        *in = (Instance){.prompt = prompt,
+                         .score = (double)kept[i].score,
+                         .area = r.area,
+                         .run = r.run,
+                         .runs = r.n,
+                         .width = rule->full_width ? rule->full_width : rule->width,
+                         .height = rule->full_height ? rule->full_height : rule->height};
         in->seen[0] = rule->x;
         in->seen[1] = rule->y;
         in->seen[2] = rule->x + rule->width;
@@ -259,7 +269,8 @@ static int64_t area_within(const Instance *in, const int *part)
             int64_t x = at / h, y = at % h, last;
             step = left < h - y ? left : h - y; /* the part in one column */
             last = y + step < part[3] ? y + step : part[3];
-            if (k & 1 && x >= part[0] && x < part[2] && last > (y > part[1] ? y : part[1])) area += last - (y > part[1] ? y : part[1]);
+            if (k & 1 && x >= part[0] && x < part[2] && last > (y > part[1] ? y : part[1]))
+                area += last - (y > part[1] ? y : part[1]);
             if (!(k & 1) && step < left) step = left; /* zeros need no columns */
         }
     }
@@ -271,7 +282,8 @@ static bool same_thing(const Instance *a, const Instance *b, double share)
 {
     int part[4];
     for (int k = 0; k < 4; k++) part[k] = (k < 2) == (a->seen[k] > b->seen[k]) ? a->seen[k] : b->seen[k];
-    if (a->prompt != b->prompt || part[0] >= part[2] || part[1] >= part[3] || !memcmp(a->seen, b->seen, sizeof a->seen)) return false;
+    if (a->prompt != b->prompt || part[0] >= part[2] || part[1] >= part[3] || !memcmp(a->seen, b->seen, sizeof a->seen))
+        return false;
     int64_t common = overlap(a, b, NULL);
     if (!common) return false;
     int64_t in_a = area_within(a, part), in_b = area_within(b, part);

@@ -14,11 +14,11 @@
 
 typedef struct Instance {
     int prompt;
-    double score, box[4];   /* x0 y0 x1 y1 in pixels, as the model says: parts may lie outside */
-    int width, height;      /* of the mask */
-    int seen[4];            /* x0 y0 x1 y1 of what the model looked at when it found it */
-    int64_t area;           /* pixels in the mask */
-    uint32_t *run;          /* lengths of 0s and 1s in turn, column by column, first the 0s (COCO's RLE); owned */
+    double score, box[4]; /* x0 y0 x1 y1 in pixels, as the model says: parts may lie outside */
+    int width, height;    /* of the mask */
+    int seen[4];          /* x0 y0 x1 y1 of what the model looked at when it found it */
+    int64_t area;         /* pixels in the mask */
+    uint32_t *run;        /* lengths of 0s and 1s in turn, column by column, first the 0s (COCO's RLE); owned */
     int runs;
 } Instance;
 
@@ -28,14 +28,14 @@ typedef struct Instances {
 } Instances;
 
 typedef struct InstanceRule {
-    int width, height;      /* of the mask made: the picture, or the tile that the model saw */
-    int x, y;               /* where that tile lies in a picture ... */
+    int width, height;           /* of the mask made: the picture, or the tile that the model saw */
+    int x, y;                    /* where that tile lies in a picture ... */
     int full_width, full_height; /* ... of this size; 0: the tile is the picture */
     double threshold, mask_threshold;
     bool corners, sigmoid_first;
 } InstanceRule;
 
-typedef struct GroundingOutputs { /* of one picture and one prompt */
+typedef struct GroundingOutputs {        /* of one picture and one prompt */
     const float *logits, *boxes, *masks; /* (queries), (queries, 4), (queries, mask_height, mask_width), contiguous */
     float presence;
     int64_t queries;

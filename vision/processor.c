@@ -25,12 +25,15 @@ static bool three(const json_t *o, const char *key, double least, float *out, Er
 }
 
 /* One of two words; `given` stays where the key is missing. */
-static bool choice(const json_t *o, const char *key, const char *no, const char *yes, bool needed, bool *given, Err *err)
+static bool choice(const json_t *o, const char *key, const char *no, const char *yes, bool needed, bool *given,
+                   Err *err)
 {
     const json_t *v = json_object_get(o, key);
     const char *word = json_string_value(v);
     if (!v && !needed) return true;
-    if (!word || (strcmp(word, no) && strcmp(word, yes))) return fail(err, E_FORMAT, "'%s': found %s%s%s, expected '%s' or '%s'", key, word ? "'" : "", word ? word : json_kind(v), word ? "'" : "", no, yes);
+    if (!word || (strcmp(word, no) && strcmp(word, yes)))
+        return fail(err, E_FORMAT, "'%s': found %s%s%s, expected '%s' or '%s'", key, word ? "'" : "",
+                    word ? word : json_kind(v), word ? "'" : "", no, yes);
     *given = !strcmp(word, yes);
     return true;
 }
@@ -45,10 +48,13 @@ bool processor_read(Processor *p, const void *bytes, size_t size, Err *err)
     bool ok = choice(o, "contract", "meta", "hf", true, &p->hf, err);
     p->threshold = p->hf ? 0.3 : 0.5;
     p->corners = p->sigmoid_first = p->hf;
-    ok = ok && choice(o, "box_format", "cxcywh", "xyxy", false, &p->corners, err) && choice(o, "mask_resize", "logits", "probabilities", false, &p->sigmoid_first, err);
-    ok = ok && number_in(image, "height", 1, PROCESSOR_MAX_SIDE, &height, err) && number_in(image, "width", 1, PROCESSOR_MAX_SIDE, &width, err) && number_in(text, "length", 2, 4096, &context, err) &&
-         number_in(text, "vocabulary", 514, 1 << 20, &vocabulary, err) &&
-         three(image, "mean", -1e6, p->mean, err) && three(image, "std", 1e-6, p->std, err) && number_in(o, "score_threshold", 0, 1, &p->threshold, err) &&
+    ok = ok && choice(o, "box_format", "cxcywh", "xyxy", false, &p->corners, err) &&
+         choice(o, "mask_resize", "logits", "probabilities", false, &p->sigmoid_first, err);
+    ok = ok && number_in(image, "height", 1, PROCESSOR_MAX_SIDE, &height, err) &&
+         number_in(image, "width", 1, PROCESSOR_MAX_SIDE, &width, err) &&
+         number_in(text, "length", 2, 4096, &context, err) &&
+         number_in(text, "vocabulary", 514, 1 << 20, &vocabulary, err) && three(image, "mean", -1e6, p->mean, err) &&
+         three(image, "std", 1e-6, p->std, err) && number_in(o, "score_threshold", 0, 1, &p->threshold, err) &&
          number_in(o, "mask_threshold", 0.001, 0.999, &p->mask_threshold, err);
     p->height = (int64_t)height;
     p->width = (int64_t)width;

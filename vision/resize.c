@@ -90,7 +90,8 @@ bool picture_resize(const Image *im, int x, int y, int w, int h, int height, int
     return ok;
 }
 
-bool picture_to_input(const Image *im, int x, int y, int w, int h, int height, int width, const float *mean, const float *std, bool fused, float *out, Err *err)
+bool picture_to_input(const Image *im, int x, int y, int w, int h, int height, int width, const float *mean,
+                      const float *std, bool fused, float *out, Err *err)
 {
     size_t plane = (size_t)height * (size_t)width;
     uint8_t *small = mem_alloc(3 * plane);

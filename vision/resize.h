@@ -12,5 +12,6 @@
 /* out has height * width * 3 bytes; the part (x, y, w, h) of an RGB picture. */
 bool picture_resize(const Image *im, int x, int y, int w, int h, int height, int width, uint8_t *out, Err *err);
 /* out (3, height, width): (v / 255 - mean) / std, or with fused (v - 255 mean) / (255 std), which differs in the last bit. */
-bool picture_to_input(const Image *im, int x, int y, int w, int h, int height, int width, const float *mean, const float *std, bool fused, float *out, Err *err);
+bool picture_to_input(const Image *im, int x, int y, int w, int h, int height, int width, const float *mean,
+                      const float *std, bool fused, float *out, Err *err);
 #endif

@@ -41,15 +41,15 @@ struct qkv_segmenter {
     Bpe *bpe;
     int pixels, ids, boxes, labels; /* which input is what; -1: there is none */
     int height, width, context, prompts;
-    int least, most;          /* pictures that the model takes at once */
-    int fits;                 /* as many of them as BATCH_BYTES hold; 0: not known yet */
-    int64_t *id;              /* prompts x context */
-    bool fresh;               /* id has not been given to the session, which keeps it and what follows from it */
-    int room;                 /* pictures that the next three have room for */
-    int64_t *no_label;        /* room x prompts */
-    float *no_box;            /* room x prompts x 4 */
-    float *input;             /* room x 3 x height x width */
-    float *copy[4];           /* of outputs that are not contiguous */
+    int least, most;   /* pictures that the model takes at once */
+    int fits;          /* as many of them as BATCH_BYTES hold; 0: not known yet */
+    int64_t *id;       /* prompts x context */
+    bool fresh;        /* id has not been given to the session, which keeps it and what follows from it */
+    int room;          /* pictures that the next three have room for */
+    int64_t *no_label; /* room x prompts */
+    float *no_box;     /* room x prompts x 4 */
+    float *input;      /* room x 3 x height x width */
+    float *copy[4];    /* of outputs that are not contiguous */
 };
 
 /* ------------------------------------------------------------------ pictures */
@@ -67,7 +67,8 @@ qkv_picture *qkv_picture_read(const char *path, qkv_error *err)
 static bool picture_copy(Image *im, const uint8_t *pixels, int height, int width, int channels, Err *err)
 {
     if (channels != 1 && channels != 3) return fail(err, E_USAGE, "%d channels, expected 1 or 3", channels);
-    if (height < 1 || width < 1 || (int64_t)height * width > MAX_PIXELS) return fail(err, E_USAGE, "%d x %d pixels: a picture has 1 to %d", height, width, MAX_PIXELS);
+    if (height < 1 || width < 1 || (int64_t)height * width > MAX_PIXELS)
+        return fail(err, E_USAGE, "%d x %d pixels: a picture has 1 to %d", height, width, MAX_PIXELS);
     size_t n = (size_t)height * (size_t)width;
     *im = (Image){width, height, 3, mem_alloc(3 * n)};
     if (!im->pixels) return oom(err);
@@ -103,7 +104,8 @@ qkv_status qkv_picture_write(const qkv_picture *p, const char *path, qkv_error *
     return image_write_png(&p->im, path, &e) ? QKV_OK : api_give(&e, err);
 }
 
-qkv_status qkv_picture_input(const qkv_picture *p, int height, int width, const float *mean, const float *std, float *out, qkv_error *err)
+qkv_status qkv_picture_input(const qkv_picture *p, int height, int width, const float *mean, const float *std,
+                             float *out, qkv_error *err)
 {
     Err e = api_begin();
     bool ok = height >= 1 && width >= 1 && height <= PROCESSOR_MAX_SIDE && width <= PROCESSOR_MAX_SIDE;
@@ -115,7 +117,8 @@ qkv_status qkv_picture_input(const qkv_picture *p, int height, int width, const 
 /* ------------------------------------------------------------------ what comes with the model */
 
 /* The bytes of the file `path`, which own then holds, or of the model's extra file `name`. */
-static bool attached(const qkv_segmenter *g, const Extras *x, const char *path, MappedFile *own, const char *name, const char *option, const void **bytes, uint64_t *size, Err *err)
+static bool attached(const qkv_segmenter *g, const Extras *x, const char *path, MappedFile *own, const char *name,
+                     const char *option, const void **bytes, uint64_t *size, Err *err)
 {
     if (path) {
         TRY(file_map(own, path, err));
@@ -129,7 +132,8 @@ static bool attached(const qkv_segmenter *g, const Extras *x, const char *path, 
             *size = x->file[i].size;
             return true;
         }
-    return fail(err, E_USAGE, "%s: holds no '%s', which qkv.recipes.sam3 puts into a .pt2; %s FILE gives it", g->model->path, name, option);
+    return fail(err, E_USAGE, "%s: holds no '%s', which qkv.recipes.sam3 puts into a .pt2; %s FILE gives it",
+                g->model->path, name, option);
 }
 
 static bool read_attached(qkv_segmenter *g, Err *err)
@@ -138,11 +142,14 @@ static bool read_attached(qkv_segmenter *g, Err *err)
     MappedFile processor = {0}, tokenizer = {0};
     const void *bytes = NULL;
     uint64_t size = 0;
-    bool ok = (g->o.processor && g->o.tokenizer) || extras_open(&x, g->model->program.source, err) || within(err, "%s", g->model->path);
+    bool ok = (g->o.processor && g->o.tokenizer) || extras_open(&x, g->model->program.source, err) ||
+              within(err, "%s", g->model->path);
     ok = ok && attached(g, &x, g->o.processor, &processor, "qkv/processor.json", "--processor", &bytes, &size, err) &&
-              (processor_read(&g->p, bytes, size, err) || within(err, "%s", g->o.processor ? g->o.processor : "qkv/processor.json"));
+         (processor_read(&g->p, bytes, size, err) ||
+          within(err, "%s", g->o.processor ? g->o.processor : "qkv/processor.json"));
     ok = ok && attached(g, &x, g->o.tokenizer, &tokenizer, "qkv/tokenizer.bpe", "--tokenizer", &bytes, &size, err) &&
-         ((g->bpe = bpe_open(bytes, (size_t)size, g->p.hf ? CLIP_HF : CLIP_META, err)) || within(err, "%s", g->o.tokenizer ? g->o.tokenizer : "qkv/tokenizer.bpe"));
+         ((g->bpe = bpe_open(bytes, (size_t)size, g->p.hf ? CLIP_HF : CLIP_META, err)) ||
+          within(err, "%s", g->o.tokenizer ? g->o.tokenizer : "qkv/tokenizer.bpe"));
     extras_close(&x);
     file_unmap(&processor);
     file_unmap(&tokenizer);
@@ -161,9 +168,14 @@ static bool settle(const qkv_segmenter *g, int input, int axis, int64_t said, co
 {
     int64_t fixed = fixed_size(g, input, axis);
     const char *name = qkv_model_input_name(g->model, input);
-    if (fixed && said && fixed != said) return fail(err, E_USAGE, "input '%s': axis %d is %lld, the processor's %s is %lld", name, axis, (long long)fixed, key, (long long)said);
-    if (!fixed && !said) return fail(err, E_USAGE, "input '%s': axis %d is variable; the processor does not say %s", name, axis, key);
-    if (fixed > PROCESSOR_MAX_SIDE) return fail(err, E_USAGE, "input '%s': axis %d is %lld, at most %d is supported", name, axis, (long long)fixed, PROCESSOR_MAX_SIDE);
+    if (fixed && said && fixed != said)
+        return fail(err, E_USAGE, "input '%s': axis %d is %lld, the processor's %s is %lld", name, axis,
+                    (long long)fixed, key, (long long)said);
+    if (!fixed && !said)
+        return fail(err, E_USAGE, "input '%s': axis %d is variable; the processor does not say %s", name, axis, key);
+    if (fixed > PROCESSOR_MAX_SIDE)
+        return fail(err, E_USAGE, "input '%s': axis %d is %lld, at most %d is supported", name, axis, (long long)fixed,
+                    PROCESSOR_MAX_SIDE);
     *out = (int)(fixed ? fixed : said);
     return true;
 }
@@ -186,7 +198,8 @@ static void find_batch(qkv_segmenter *g)
 /* Rows of the table that the ids are looked up in, and its name; 0 when there is none whose rows are a number, -1 without memory. */
 static int64_t table_rows(const Graph *g, const Value *ids, const char **name, Err *err)
 {
-    unsigned char *is = mem_zeroed((size_t)g->next_id + 1, 1); /* by value id: the ids, perhaps as another dtype or shape */
+    unsigned char *is = mem_zeroed((size_t)g->next_id + 1,
+                                   1); /* by value id: the ids, perhaps as another dtype or shape */
     int64_t rows = 0;
     if (!is) {
         oom(err);
@@ -201,7 +214,8 @@ static int64_t table_rows(const Graph *g, const Value *ids, const char **name, E
                 rows = table->dim[0]->i;
                 *name = table->fqn ? table->fqn : table->name;
             }
-        } else if ((n->op->id == OP_to_copy || (n->op->flags & OPF_VIEW)) && n->arg[0].kind == ARG_VALUE) is[n->out[0]->id] = is[n->arg[0].v->id];
+        } else if ((n->op->id == OP_to_copy || (n->op->flags & OPF_VIEW)) && n->arg[0].kind == ARG_VALUE)
+            is[n->out[0]->id] = is[n->arg[0].v->id];
     }
     mem_free(is);
     return rows;
@@ -212,14 +226,19 @@ static bool check_vocabulary(const qkv_segmenter *g, Err *err)
 {
     const Graph *graph = g->model->program.graph;
     const char *from = g->o.tokenizer ? g->o.tokenizer : "qkv/tokenizer.bpe", *table = "";
-    int64_t ids = bpe_vocabulary(g->bpe), rows = table_rows(graph, graph->input[g->ids], &table, err), special = 2 * 256 + 2;
+    int64_t ids = bpe_vocabulary(g->bpe), rows = table_rows(graph, graph->input[g->ids], &table, err),
+            special = 2 * 256 + 2;
     if (rows < 0) return false;
     if (rows && ids > rows)
-        return fail(err, E_USAGE, "%s: its last id, <end>, is %lld, the model's table of embeddings '%s' has %lld rows; give the tokenizer that the model was made with, one of %lld merges", from,
-                    (long long)ids - 1, table, (long long)rows, (long long)(rows > special ? rows - special : 0));
+        return fail(
+            err, E_USAGE,
+            "%s: its last id, <end>, is %lld, the model's table of embeddings '%s' has %lld rows; give the tokenizer that the model was made with, one of %lld merges",
+            from, (long long)ids - 1, table, (long long)rows, (long long)(rows > special ? rows - special : 0));
     if (g->p.vocabulary && ids != g->p.vocabulary)
-        return fail(err, E_USAGE, "%s: it has %lld ids, the processor says %lld; give the tokenizer that the model was made with, one of %lld merges", from, (long long)ids,
-                    (long long)g->p.vocabulary, (long long)(g->p.vocabulary - special));
+        return fail(
+            err, E_USAGE,
+            "%s: it has %lld ids, the processor says %lld; give the tokenizer that the model was made with, one of %lld merges",
+            from, (long long)ids, (long long)g->p.vocabulary, (long long)(g->p.vocabulary - special));
     return true;
 }
 
@@ -231,26 +250,38 @@ static bool find_inputs(qkv_segmenter *g, Err *err)
     for (int i = 0; i < qkv_model_input_count(m); i++) {
         int rank = qkv_model_input_rank(m, i);
         qkv_dtype t = qkv_model_input_dtype(m, i);
-        const char *channels = rank == 4 ? qkv_model_input_dim(m, i, 1) : "", *corners = rank == 4 ? qkv_model_input_dim(m, i, 3) : "";
+        const char *channels = rank == 4 ? qkv_model_input_dim(m, i, 1) : "",
+                   *corners = rank == 4 ? qkv_model_input_dim(m, i, 3) : "";
         if (rank == 4 && t == QKV_F32 && !strcmp(channels, "3") && g->pixels < 0) g->pixels = i;
         else if (rank == 2 && t == QKV_I64 && g->ids < 0) g->ids = i;
         else if (rank == 4 && t == QKV_F32 && !strcmp(corners, "4") && g->boxes < 0) g->boxes = i;
         else if (rank == 3 && t == QKV_I64 && g->labels < 0) g->labels = i;
-        else return fail(err, E_USAGE, "input '%s': a grounding model takes one picture (B, 3, H, W) of f32 and token ids (P, context) of i64, and box prompts", qkv_model_input_name(m, i));
+        else
+            return fail(
+                err, E_USAGE,
+                "input '%s': a grounding model takes one picture (B, 3, H, W) of f32 and token ids (P, context) of i64, and box prompts",
+                qkv_model_input_name(m, i));
     }
-    if (g->pixels < 0 || g->ids < 0) return fail(err, E_USAGE, "the model takes no %s; a grounding model takes a picture (B, 3, H, W) and token ids (P, context)", g->pixels < 0 ? "picture" : "token ids");
+    if (g->pixels < 0 || g->ids < 0)
+        return fail(err, E_USAGE,
+                    "the model takes no %s; a grounding model takes a picture (B, 3, H, W) and token ids (P, context)",
+                    g->pixels < 0 ? "picture" : "token ids");
     if (qkv_model_output_count(m) != 3 && qkv_model_output_count(m) != 4)
-        return fail(err, E_USAGE, "the model has %d outputs; a grounding model has logits, boxes, masks and, with one, presence", qkv_model_output_count(m));
+        return fail(err, E_USAGE,
+                    "the model has %d outputs; a grounding model has logits, boxes, masks and, with one, presence",
+                    qkv_model_output_count(m));
     return true;
 }
 
 static bool settle_sizes(qkv_segmenter *g, Err *err)
 {
-    TRY(settle(g, g->pixels, 2, g->p.height, "image height", &g->height, err) && settle(g, g->pixels, 3, g->p.width, "image width", &g->width, err));
+    TRY(settle(g, g->pixels, 2, g->p.height, "image height", &g->height, err) &&
+        settle(g, g->pixels, 3, g->p.width, "image width", &g->width, err));
     return settle(g, g->ids, 1, g->p.context, "text length", &g->context, err);
 }
 
-qkv_segmenter *qkv_segmenter_create(const qkv_model *m, qkv_session *s, const qkv_segment_options *options, qkv_error *err)
+qkv_segmenter *qkv_segmenter_create(const qkv_model *m, qkv_session *s, const qkv_segment_options *options,
+                                    qkv_error *err)
 {
     Err e = api_begin();
     qkv_segmenter *g = mem_zeroed(1, sizeof *g);
@@ -261,12 +292,15 @@ qkv_segmenter *qkv_segmenter_create(const qkv_model *m, qkv_session *s, const qk
     }
     bool ok = g || oom(&e);
     if (ok && g->o.tile && (g->o.tile < 16 || g->o.overlap < 0 || g->o.overlap > g->o.tile / 2))
-        ok = fail(&e, E_USAGE, "tiles of %d pixels with an overlap of %d: expected at least 16, and an overlap of at most half", g->o.tile, g->o.overlap);
+        ok = fail(&e, E_USAGE,
+                  "tiles of %d pixels with an overlap of %d: expected at least 16, and an overlap of at most half",
+                  g->o.tile, g->o.overlap);
     ok = ok && find_inputs(g, &e) && read_attached(g, &e) && settle_sizes(g, &e) && check_vocabulary(g, &e);
     if (ok && g->o.threshold > 0) g->p.threshold = g->o.threshold;
     if (ok) find_batch(g);
     qkv_error kept;
-    if (ok && qkv_session_keep(s, qkv_model_input_name(m, g->ids), &kept)) ok = fail(&e, (ErrCode)kept.code, "%s", kept.message);
+    if (ok && qkv_session_keep(s, qkv_model_input_name(m, g->ids), &kept))
+        ok = fail(&e, (ErrCode)kept.code, "%s", kept.message);
     if (ok) return g;
     qkv_segmenter_free(g);
     return api_null(&e, err);
@@ -330,7 +364,8 @@ typedef struct Part {
 /* Output i as contiguous f32 with `rank` axes of the sizes `want` (0: any); a copy where it lies otherwise. */
 static bool output(qkv_segmenter *g, int i, int rank, const int64_t *want, qkv_tensor *t, Err *err)
 {
-    static const char *const what[] = {"logits (N, queries) or (N, queries, 1)", "boxes (N, queries, 4)", "masks (N, queries, h, w)", "presence (N, 1)"};
+    static const char *const what[] = {"logits (N, queries) or (N, queries, 1)", "boxes (N, queries, 4)",
+                                       "masks (N, queries, h, w)", "presence (N, 1)"};
     qkv_error e;
     if (qkv_session_output(g->session, i, t, &e)) return fail(err, E_USAGE, "%s", e.message);
     bool ok = t->dtype == QKV_F32 && t->rank == rank, contiguous = true;
@@ -340,7 +375,9 @@ static bool output(qkv_segmenter *g, int i, int rank, const int64_t *want, qkv_t
         contiguous &= t->strides[k] == step || t->shape[k] == 1;
         step *= t->shape[k];
     }
-    if (!ok) return fail(err, E_USAGE, "output %d is %s of rank %d, expected %s of f32", i, qkv_dtype_name(t->dtype), t->rank, what[i]);
+    if (!ok)
+        return fail(err, E_USAGE, "output %d is %s of rank %d, expected %s of f32", i, qkv_dtype_name(t->dtype),
+                    t->rank, what[i]);
     if (contiguous) return true;
     float *copy = mem_grow(g->copy[i], (size_t)step * sizeof *copy);
     if (!copy) return oom(err);
@@ -360,18 +397,34 @@ static bool read_outputs(qkv_segmenter *g, const Part *part, int n, int fed, Err
     int64_t rows = (int64_t)fed * g->prompts;
     TRY(output(g, 2, 4, (int64_t[]){rows, 0, 0, 0}, &masks, err));
     int64_t queries = masks.shape[1], mh = masks.shape[2], mw = masks.shape[3];
-    if (mh > PROCESSOR_MAX_SIDE || mw > PROCESSOR_MAX_SIDE) return fail(err, E_USAGE, "masks of %lld x %lld, at most %d are supported", (long long)mw, (long long)mh, PROCESSOR_MAX_SIDE);
+    if (mh > PROCESSOR_MAX_SIDE || mw > PROCESSOR_MAX_SIDE)
+        return fail(err, E_USAGE, "masks of %lld x %lld, at most %d are supported", (long long)mw, (long long)mh,
+                    PROCESSOR_MAX_SIDE);
     Err other = {0};
-    TRY(output(g, 0, 2, (int64_t[]){rows, queries}, &logits, &other) || output(g, 0, 3, (int64_t[]){rows, queries, 1}, &logits, err));
+    TRY(output(g, 0, 2, (int64_t[]){rows, queries}, &logits, &other) ||
+        output(g, 0, 3, (int64_t[]){rows, queries, 1}, &logits, err));
     TRY(output(g, 1, 3, (int64_t[]){rows, queries, 4}, &boxes, err));
     bool has_presence = qkv_model_output_count(g->model) == 4;
     TRY(!has_presence || output(g, 3, 2, (int64_t[]){rows, 1}, &presence, err));
     for (int64_t r = 0; r < (int64_t)n * g->prompts; r++) {
         const Part *of = &part[r / g->prompts];
-        InstanceRule rule = {.width = of->w, .height = of->h, .x = of->x, .y = of->y, .full_width = of->im->width, .full_height = of->im->height, .threshold = g->p.threshold,
-                             .mask_threshold = g->p.mask_threshold, .corners = g->p.corners, .sigmoid_first = g->p.sigmoid_first};
-        GroundingOutputs out = {(float *)logits.data + r * queries, (float *)boxes.data + r * queries * 4, (float *)masks.data + r * queries * mh * mw,
-                                has_presence ? ((float *)presence.data)[r] : INFINITY, queries, (int)mh, (int)mw};
+        InstanceRule rule = {.width = of->w,
+                             .height = of->h,
+                             .x = of->x,
+                             .y = of->y,
+                             .full_width = of->im->width,
+                             .full_height = of->im->height,
+                             .threshold = g->p.threshold,
+                             .mask_threshold = g->p.mask_threshold,
+                             .corners = g->p.corners,
+                             .sigmoid_first = g->p.sigmoid_first};
+        GroundingOutputs out = {(float *)logits.data + r * queries,
+                                (float *)boxes.data + r * queries * 4,
+                                (float *)masks.data + r * queries * mh * mw,
+                                has_presence ? ((float *)presence.data)[r] : INFINITY,
+                                queries,
+                                (int)mh,
+                                (int)mw};
         TRY(instances_add(of->list, &rule, &out, (int)(r % g->prompts), err));
     }
     return true;
@@ -389,7 +442,8 @@ static bool make_room(qkv_segmenter *g, int n, Err *err)
     mem_free(g->input);
     mem_free(g->no_box);
     mem_free(g->no_label);
-    bool ok = mul_size(3 * (size_t)g->height * (size_t)g->width, (size_t)n, &pixels) && mul_size((size_t)g->prompts, (size_t)n, &rows);
+    bool ok = mul_size(3 * (size_t)g->height * (size_t)g->width, (size_t)n, &pixels) &&
+              mul_size((size_t)g->prompts, (size_t)n, &rows);
     g->input = ok ? mem_alloc(pixels * sizeof *g->input) : NULL;
     g->no_box = ok ? mem_zeroed(rows, 4 * sizeof *g->no_box) : NULL;
     g->no_label = ok ? mem_zeroed(rows, sizeof *g->no_label) : NULL;
@@ -404,19 +458,27 @@ static bool run_parts(qkv_segmenter *g, const Part *part, int n, int fed, Err *e
     size_t each = 3 * (size_t)g->height * (size_t)g->width;
     TRY(make_room(g, fed, err));
     for (int i = 0; i < n; i++)
-        TRY(picture_to_input(part[i].im, part[i].x, part[i].y, part[i].w, part[i].h, g->height, g->width, g->p.mean, g->p.std, g->p.hf, g->input + (size_t)i * each, err));
+        TRY(picture_to_input(part[i].im, part[i].x, part[i].y, part[i].w, part[i].h, g->height, g->width, g->p.mean,
+                             g->p.std, g->p.hf, g->input + (size_t)i * each, err));
     for (int i = n; i < fed; i++) memcpy(g->input + (size_t)i * each, g->input, each * sizeof *g->input);
-    int64_t pixel_shape[] = {fed, 3, g->height, g->width}, id_shape[] = {g->prompts, g->context}, box_shape[] = {fed, g->prompts, 1, 4};
+    int64_t pixel_shape[] = {fed, 3, g->height, g->width}, id_shape[] = {g->prompts, g->context},
+            box_shape[] = {fed, g->prompts, 1, 4};
     qkv_tensor pixels = {QKV_F32, 4, pixel_shape, NULL, g->input}, ids = {QKV_I64, 2, id_shape, NULL, g->id};
     qkv_tensor boxes = {QKV_F32, 4, box_shape, NULL, g->no_box}, labels = {QKV_I64, 3, box_shape, NULL, g->no_label};
     qkv_error e;
-    if ((g->fresh && set(g, g->ids, &ids, &e)) || set(g, g->pixels, &pixels, &e) || set(g, g->boxes, &boxes, &e) || set(g, g->labels, &labels, &e) || qkv_session_run(g->session, &e))
-        return fail(err, e.code == QKV_LIMIT ? E_LIMIT : e.code == QKV_UNSUPPORTED ? E_UNSUPPORTED : E_USAGE, "%s", e.message);
+    if ((g->fresh && set(g, g->ids, &ids, &e)) || set(g, g->pixels, &pixels, &e) || set(g, g->boxes, &boxes, &e) ||
+        set(g, g->labels, &labels, &e) || qkv_session_run(g->session, &e))
+        return fail(err,
+                    e.code == QKV_LIMIT         ? E_LIMIT
+                    : e.code == QKV_UNSUPPORTED ? E_UNSUPPORTED
+                                                : E_USAGE,
+                    "%s", e.message);
     g->fresh = false;
     qkv_stats stats = {.struct_size = sizeof stats};
     qkv_session_stats(g->session, &stats);
     size_t one = (stats.activation_bytes + stats.scratch_bytes) / (size_t)fed + 1;
-    if (!g->fits) g->fits = one > BATCH_BYTES ? 1 : BATCH_BYTES / one < MAX_BATCH ? (int)(BATCH_BYTES / one) : MAX_BATCH;
+    if (!g->fits)
+        g->fits = one > BATCH_BYTES ? 1 : BATCH_BYTES / one < MAX_BATCH ? (int)(BATCH_BYTES / one) : MAX_BATCH;
     return true;
 }
 
@@ -441,8 +503,14 @@ static bool run_batches(qkv_segmenter *g, const Part *part, int n, Err *err)
 }
 
 /* How many tiles cover a side, and where tile i begins: evenly spread, neighbours share at least `overlap`. */
-static int tiles_along(int side, int tile, int overlap) { return side <= tile ? 1 : (side - overlap + tile - overlap - 1) / (tile - overlap); }
-static int tile_at(int i, int n, int side, int tile) { return n == 1 ? 0 : (int)((int64_t)(side - tile) * i / (n - 1)); }
+static int tiles_along(int side, int tile, int overlap)
+{
+    return side <= tile ? 1 : (side - overlap + tile - overlap - 1) / (tile - overlap);
+}
+static int tile_at(int i, int n, int side, int tile)
+{
+    return n == 1 ? 0 : (int)((int64_t)(side - tile) * i / (n - 1));
+}
 
 static int by_prompt(const void *a, const void *b)
 {
@@ -454,10 +522,12 @@ static int by_prompt(const void *a, const void *b)
 /* The parts of a picture into part (NULL: only counted); their number. */
 static size_t cut(const qkv_segmenter *g, const Image *im, Instances *list, Part *part)
 {
-    int tile = g->o.tile ? g->o.tile : INT_MAX, across = tiles_along(im->width, tile, g->o.overlap), down = tiles_along(im->height, tile, g->o.overlap);
+    int tile = g->o.tile ? g->o.tile : INT_MAX, across = tiles_along(im->width, tile, g->o.overlap),
+        down = tiles_along(im->height, tile, g->o.overlap);
     int w = across > 1 ? tile : im->width, h = down > 1 ? tile : im->height;
     for (int i = 0; part && i < across * down; i++)
-        part[i] = (Part){im, tile_at(i % across, across, im->width, w), tile_at(i / across, down, im->height, h), w, h, list};
+        part[i] = (Part){im,  tile_at(i % across, across, im->width, w), tile_at(i / across, down, im->height, h), w, h,
+                         list};
     return (size_t)across * (size_t)down;
 }
 
@@ -473,12 +543,14 @@ static bool finish(qkv_instances *out, bool tiles, Err *err)
     for (int i = 0; i < out->list.n; i++) {
         const Instance *in = &out->list.item[i];
         if (!instance_counts(in, &out->counts[i])) return oom(err);
-        out->shown[i] = (qkv_instance){in->prompt, in->score, {in->box[0], in->box[1], in->box[2], in->box[3]}, in->area, out->counts[i].data};
+        out->shown[i] = (qkv_instance){
+            in->prompt, in->score, {in->box[0], in->box[1], in->box[2], in->box[3]}, in->area, out->counts[i].data};
     }
     return true;
 }
 
-qkv_status qkv_segmenter_run_many(qkv_segmenter *g, const qkv_picture *const *p, int n, qkv_instances **found, qkv_error *err)
+qkv_status qkv_segmenter_run_many(qkv_segmenter *g, const qkv_picture *const *p, int n, qkv_instances **found,
+                                  qkv_error *err)
 {
     Err e = api_begin();
     size_t parts = 0, at = 0;
@@ -521,7 +593,10 @@ void qkv_instances_free(qkv_instances *i)
 }
 
 int qkv_instances_count(const qkv_instances *i) { return i->list.n; }
-const qkv_instance *qkv_instances_at(const qkv_instances *i, int k) { return k >= 0 && k < i->list.n ? &i->shown[k] : NULL; }
+const qkv_instance *qkv_instances_at(const qkv_instances *i, int k)
+{
+    return k >= 0 && k < i->list.n ? &i->shown[k] : NULL;
+}
 void qkv_instances_mask(const qkv_instances *i, int k, uint8_t *out) { instance_mask(&i->list.item[k], out); }
 
 qkv_status qkv_instances_write_mask(const qkv_instances *i, int k, const char *path, qkv_error *err)
@@ -538,13 +613,15 @@ qkv_status qkv_instances_write_mask(const qkv_instances *i, int k, const char *p
     return ok ? QKV_OK : api_give(&e, err);
 }
 
-qkv_picture *qkv_instances_overlay(const qkv_instances *i, const qkv_picture *p, const char *const *texts, int n, qkv_error *err)
+qkv_picture *qkv_instances_overlay(const qkv_instances *i, const qkv_picture *p, const char *const *texts, int n,
+                                   qkv_error *err)
 {
     Err e = api_begin();
     qkv_picture *out = mem_zeroed(1, sizeof *out);
     bool ok = out || oom(&e);
     for (int k = 0; ok && k < i->list.n; k++)
-        if (i->list.item[k].width != p->im.width || i->list.item[k].height != p->im.height || i->list.item[k].prompt >= n)
+        if (i->list.item[k].width != p->im.width || i->list.item[k].height != p->im.height ||
+            i->list.item[k].prompt >= n)
             ok = fail(&e, E_USAGE, "the instances are not of this picture and these texts");
     if (ok && picture_overlay(&p->im, &i->list, texts, n, &out->im, &e)) return out;
     mem_free(out);

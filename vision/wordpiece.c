@@ -35,7 +35,8 @@ static bool read_vocab(Tokenizer *t, const MappedFile *f, Err *err)
     t->unk = find(t, "[UNK]");
     t->cls = find(t, "[CLS]");
     t->sep = find(t, "[SEP]");
-    return (t->unk >= 0 && t->cls >= 0 && t->sep >= 0) || fail(err, E_FORMAT, "no [UNK], [CLS] and [SEP] in it: not a WordPiece vocabulary");
+    return (t->unk >= 0 && t->cls >= 0 && t->sep >= 0) ||
+           fail(err, E_FORMAT, "no [UNK], [CLS] and [SEP] in it: not a WordPiece vocabulary");
 }
 
 Tokenizer *wordpiece_open(const char *vocab, bool lowercase, Err *err)
@@ -76,7 +77,8 @@ static bool is_control(utf8proc_int32_t c)
 {
     utf8proc_category_t k = utf8proc_category(c);
     return c != '\t' && c != '\n' && c != '\r' &&
-           (k == UTF8PROC_CATEGORY_CC || k == UTF8PROC_CATEGORY_CF || k == UTF8PROC_CATEGORY_CS || k == UTF8PROC_CATEGORY_CO);
+           (k == UTF8PROC_CATEGORY_CC || k == UTF8PROC_CATEGORY_CF || k == UTF8PROC_CATEGORY_CS ||
+            k == UTF8PROC_CATEGORY_CO);
 }
 
 static bool is_punctuation(utf8proc_int32_t c)
@@ -88,8 +90,9 @@ static bool is_punctuation(utf8proc_int32_t c)
 
 static bool is_cjk(utf8proc_int32_t c)
 {
-    return (c >= 0x4E00 && c <= 0x9FFF) || (c >= 0x3400 && c <= 0x4DBF) || (c >= 0x20000 && c <= 0x2A6DF) || (c >= 0x2A700 && c <= 0x2B73F) ||
-           (c >= 0x2B740 && c <= 0x2B81F) || (c >= 0x2B820 && c <= 0x2CEAF) || (c >= 0xF900 && c <= 0xFAFF) || (c >= 0x2F800 && c <= 0x2FA1F);
+    return (c >= 0x4E00 && c <= 0x9FFF) || (c >= 0x3400 && c <= 0x4DBF) || (c >= 0x20000 && c <= 0x2A6DF) ||
+           (c >= 0x2A700 && c <= 0x2B73F) || (c >= 0x2B740 && c <= 0x2B81F) || (c >= 0x2B820 && c <= 0x2CEAF) ||
+           (c >= 0xF900 && c <= 0xFAFF) || (c >= 0x2F800 && c <= 0x2FA1F);
 }
 
 static void put(Buf *b, utf8proc_int32_t c)

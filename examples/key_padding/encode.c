@@ -28,8 +28,8 @@ static int usage(const char *what)
 typedef struct Batch {
     int64_t n, longest, width;
     int64_t *length;
-    float *x;      /* (n, longest, width) */
-    void *second;  /* mask or lengths */
+    float *x;     /* (n, longest, width) */
+    void *second; /* mask or lengths */
 } Batch;
 
 static bool fill(Batch *b, const qkv_tensors *in, qkv_dtype mask, int mask_rank)
@@ -53,7 +53,8 @@ static bool fill(Batch *b, const qkv_tensors *in, qkv_dtype mask, int mask_rank)
     for (int64_t i = 0; i < b->n; i++) {
         char name[24];
         snprintf(name, sizeof name, "%lld", (long long)i);
-        memcpy(b->x + (size_t)i * row, qkv_tensors_find(in, name)->data, (size_t)(b->length[i] * b->width) * sizeof *b->x);
+        memcpy(b->x + (size_t)i * row, qkv_tensors_find(in, name)->data,
+               (size_t)(b->length[i] * b->width) * sizeof *b->x);
         if (mask_rank == 1) ((int64_t *)b->second)[i] = b->length[i];
         for (int64_t k = b->length[i]; mask_rank == 2 && k < b->longest; k++) {
             if (mask == QKV_BOOL) ((bool *)b->second)[i * b->longest + k] = true;
@@ -67,9 +68,13 @@ static qkv_status run(qkv_session *s, const qkv_model *m, const Batch *b, qkv_te
 {
     int64_t x_shape[] = {b->n, b->longest, b->width}, second_shape[] = {b->n, b->longest};
     qkv_tensor x = {.dtype = QKV_F32, .rank = 3, .shape = x_shape, .data = b->x};
-    qkv_tensor second = {.dtype = qkv_model_input_dtype(m, 1), .rank = qkv_model_input_rank(m, 1), .shape = second_shape, .data = b->second};
+    qkv_tensor second = {.dtype = qkv_model_input_dtype(m, 1),
+                         .rank = qkv_model_input_rank(m, 1),
+                         .shape = second_shape,
+                         .data = b->second};
     qkv_status status;
-    if ((status = qkv_session_set_input(s, "0", &x, e)) || (status = qkv_session_set_input(s, "1", &second, e))) return status;
+    if ((status = qkv_session_set_input(s, "0", &x, e)) || (status = qkv_session_set_input(s, "1", &second, e)))
+        return status;
     if ((status = qkv_session_run(s, e))) return status;
     return qkv_session_output(s, 0, y, e);
 }
@@ -88,7 +93,10 @@ static qkv_status write(const char *path, const Batch *b, const qkv_tensor *y, q
         name[i] = text[i];
         shape[i][0] = b->length[i];
         shape[i][1] = y->shape[2];
-        out[i] = (qkv_tensor){.dtype = QKV_F32, .rank = 2, .shape = shape[i], .data = (float *)y->data + (int64_t)i * y->shape[1] * y->shape[2]};
+        out[i] = (qkv_tensor){.dtype = QKV_F32,
+                              .rank = 2,
+                              .shape = shape[i],
+                              .data = (float *)y->data + (int64_t)i * y->shape[1] * y->shape[2]};
     }
     if (out && shape && text && name) status = qkv_tensors_write(path, name, out, (int)n, e);
     free(out);
@@ -108,7 +116,8 @@ int main(int argc, char **argv)
     if (!m) return stop(&e);
     qkv_dtype mask = qkv_model_input_dtype(m, 1);
     int rank = qkv_model_input_rank(m, 1), code = QKV_OK;
-    if (qkv_model_input_count(m) != 2 || !((rank == 2 && (mask == QKV_BOOL || mask == QKV_F32)) || (rank == 1 && mask == QKV_I64)))
+    if (qkv_model_input_count(m) != 2 ||
+        !((rank == 2 && (mask == QKV_BOOL || mask == QKV_F32)) || (rank == 1 && mask == QKV_I64)))
         return usage("the model must take (src, mask) or (src, lengths)");
     qkv_tensors *in = qkv_tensors_open(argv[2], &e);
     if (!in) return stop(&e);

@@ -22,7 +22,8 @@
 #include "vision/wordpiece.h"
 #include "verify/compare.h"
 
-_Static_assert((int)QKV_F32 == (int)DT_F32 && (int)QKV_BOOL == (int)DT_BOOL && (int)QKV_F4E2M1 == (int)DT_F4E2M1, "dtype codes agree");
+_Static_assert((int)QKV_F32 == (int)DT_F32 && (int)QKV_BOOL == (int)DT_BOOL && (int)QKV_F4E2M1 == (int)DT_F4E2M1,
+               "dtype codes agree");
 _Static_assert((int)QKV_MAX_RANK == (int)MAX_RANK, "ranks agree");
 
 struct qkv_tensors {
@@ -45,7 +46,8 @@ static qkv_status status_of(ErrCode code)
     case E_OK: return QKV_OK;
     case E_MISMATCH: return QKV_MISMATCH;
     case E_USAGE: return QKV_USAGE;
-    case E_FORMAT: case E_IO: return QKV_UNREADABLE;
+    case E_FORMAT:
+    case E_IO: return QKV_UNREADABLE;
     case E_UNSUPPORTED: return QKV_UNSUPPORTED;
     default: return QKV_LIMIT;
     }
@@ -86,8 +88,10 @@ qkv_status qkv_set_allocator(const qkv_allocator *allocator, qkv_error *err)
     qkv_allocator a = {0};
     Err e = api_begin();
     if (allocator) memcpy(&a, allocator, allocator->struct_size < sizeof a ? allocator->struct_size : sizeof a);
-    if (!a.alloc || !a.grow || !a.release) fail(&e, E_USAGE, "an allocator has three functions: alloc, grow and release");
-    else if (!mem_set(&(MemHooks){a.alloc, a.grow, a.release, a.user})) fail(&e, E_USAGE, "an allocator is set before anything else is called");
+    if (!a.alloc || !a.grow || !a.release)
+        fail(&e, E_USAGE, "an allocator has three functions: alloc, grow and release");
+    else if (!mem_set(&(MemHooks){a.alloc, a.grow, a.release, a.user}))
+        fail(&e, E_USAGE, "an allocator is set before anything else is called");
     return e.code == E_OK ? QKV_OK : give(&e, err);
 }
 
@@ -101,7 +105,8 @@ size_t qkv_dtype_size(qkv_dtype t) { return (int)t >= 0 && (int)t < DT_COUNT ? d
 
 bool api_tensor(const qkv_tensor *q, Tensor *t, Err *err)
 {
-    if (!q || (int)q->dtype <= 0 || (int)q->dtype >= DT_COUNT) return fail(err, E_USAGE, "a tensor without a known dtype");
+    if (!q || (int)q->dtype <= 0 || (int)q->dtype >= DT_COUNT)
+        return fail(err, E_USAGE, "a tensor without a known dtype");
     if (q->rank < 0 || q->rank > MAX_RANK) return fail(err, E_USAGE, "rank %d: allowed is 0 to %d", q->rank, MAX_RANK);
     *t = (Tensor){.dtype = (DType)q->dtype, .rank = q->rank, .data = q->data};
     for (int i = 0; i < q->rank; i++) t->shape[i] = q->shape[i];
@@ -145,7 +150,8 @@ static bool fixed_inputs(const qkv_load_options *o, OpenOptions *open, Err *err)
     Tensor *t = mem_zeroed((size_t)o->n_fixed, sizeof *t);
     if (!t) return oom(err);
     open->fixed = (Fixed){o->fixed_names, t, o->n_fixed};
-    for (int i = 0; i < o->n_fixed; i++) TRY(api_tensor(&o->fixed[i], &t[i], err) || within(err, "input '%s'", o->fixed_names[i]));
+    for (int i = 0; i < o->n_fixed; i++)
+        TRY(api_tensor(&o->fixed[i], &t[i], err) || within(err, "input '%s'", o->fixed_names[i]));
     return true;
 }
 
@@ -188,7 +194,8 @@ qkv_model *api_model_of(Graph *g, const char *name, const qkv_model *like, Err *
         if (err->code == E_OK) oom(err);
         return NULL;
     }
-    m->program.compute = like->program.fused ? like->program.compute : DT_NONE; /* else the graph itself has its casts */
+    m->program.compute = like->program.fused ? like->program.compute
+                                             : DT_NONE; /* else the graph itself has its casts */
     m->path = mem_strdup(name);
     if (m->path && input_texts(m) && !mem_ran_out()) return m;
     qkv_model_free(m);
@@ -214,8 +221,18 @@ qkv_status qkv_model_rewrite(qkv_model *m, const qkv_rewrite_options *options, c
 {
     qkv_rewrite_options q = {0};
     if (options) memcpy(&q, options, options->struct_size < sizeof q ? options->struct_size : sizeof q);
-    OptimiseOptions o = {.rule_file = q.rule_files, .nrule_files = q.rule_file_count, .no_builtin = q.no_builtin_rules != 0, .phases = q.phases, .prove = q.prove != 0,
-                         .seeds = q.seeds, .counterexample = q.counterexample, .exact_masked_rows = q.exact_masked_rows != 0, .skip_padding = q.skip_padding != 0, .lift = q.lift_sdpa, .cudnn = q.cudnn, .progress = q.progress,
+    OptimiseOptions o = {.rule_file = q.rule_files,
+                         .nrule_files = q.rule_file_count,
+                         .no_builtin = q.no_builtin_rules != 0,
+                         .phases = q.phases,
+                         .prove = q.prove != 0,
+                         .seeds = q.seeds,
+                         .counterexample = q.counterexample,
+                         .exact_masked_rows = q.exact_masked_rows != 0,
+                         .skip_padding = q.skip_padding != 0,
+                         .lift = q.lift_sdpa,
+                         .cudnn = q.cudnn,
+                         .progress = q.progress,
                          .progress_user = q.progress_user};
     Err e = api_begin();
     Buf b = {0};
@@ -245,10 +262,19 @@ unsigned qkv_model_state(const qkv_model *m)
 int qkv_model_input_count(const qkv_model *m) { return graph_of(m)->ninput; }
 int qkv_model_output_count(const qkv_model *m) { return graph_of(m)->noutput; }
 
-static const Value *input_at(const qkv_model *m, int i) { return i >= 0 && i < graph_of(m)->ninput ? graph_of(m)->input[i] : NULL; }
+static const Value *input_at(const qkv_model *m, int i)
+{
+    return i >= 0 && i < graph_of(m)->ninput ? graph_of(m)->input[i] : NULL;
+}
 
-const char *qkv_model_input_name(const qkv_model *m, int i) { return input_at(m, i) ? value_label(input_at(m, i)) : NULL; }
-qkv_dtype qkv_model_input_dtype(const qkv_model *m, int i) { return input_at(m, i) ? (qkv_dtype)input_at(m, i)->dtype : QKV_NONE; }
+const char *qkv_model_input_name(const qkv_model *m, int i)
+{
+    return input_at(m, i) ? value_label(input_at(m, i)) : NULL;
+}
+qkv_dtype qkv_model_input_dtype(const qkv_model *m, int i)
+{
+    return input_at(m, i) ? (qkv_dtype)input_at(m, i)->dtype : QKV_NONE;
+}
 int qkv_model_input_rank(const qkv_model *m, int i) { return input_at(m, i) ? input_at(m, i)->rank : -1; }
 
 const char *qkv_model_input_dim(const qkv_model *m, int i, int axis)
@@ -312,7 +338,8 @@ qkv_status qkv_model_save(const qkv_model *m, const char *path, qkv_error *err)
 {
     Err e = api_begin();
     Extras x;
-    bool ok = (extras_open(&x, m->program.source, &e) || within(&e, "%s", m->path)) && pt2_save(graph_of(m), x.file, x.n, path, &e);
+    bool ok = (extras_open(&x, m->program.source, &e) || within(&e, "%s", m->path)) &&
+              pt2_save(graph_of(m), x.file, x.n, path, &e);
     extras_close(&x);
     return ok ? QKV_OK : give(&e, err);
 }
@@ -323,7 +350,12 @@ qkv_status qkv_model_pack(const qkv_model *m, const char *path, qkv_pack_info *i
     PackInfo i;
     if (!program_pack((Program *)(uintptr_t)&m->program, path, &i, &e)) return give(&e, err);
     if (!info) return QKV_OK;
-    qkv_pack_info all = {.struct_size = info->struct_size, .weights = i.weights, .packed = i.packed, .weight_bytes = i.weight_bytes, .packed_bytes = i.packed_bytes, .cpu = i.cpu};
+    qkv_pack_info all = {.struct_size = info->struct_size,
+                         .weights = i.weights,
+                         .packed = i.packed,
+                         .weight_bytes = i.weight_bytes,
+                         .packed_bytes = i.packed_bytes,
+                         .cpu = i.cpu};
     snprintf(all.message, sizeof all.message, "%s", i.message);
     memcpy(info, &all, info->struct_size < sizeof all ? info->struct_size : sizeof all);
     return QKV_OK;
@@ -338,9 +370,12 @@ static bool spell_out(const Graph *g, Graph **own, Err *err)
     return !n || ((*own = graph_copy(g, err)) && attention_written_out(*own, err));
 }
 
-qkv_status qkv_model_save_onnx(const qkv_model *m, const char *path, const qkv_onnx_options *options, char **report, qkv_error *err)
+qkv_status qkv_model_save_onnx(const qkv_model *m, const char *path, const qkv_onnx_options *options, char **report,
+                               qkv_error *err)
 {
-    static const OnnxProfile profiles[] = {[QKV_ONNX_ORT] = ONNX_FOR_ORT, [QKV_ONNX_SPEC] = ONNX_FOR_SPEC, [QKV_ONNX_OPENVINO] = ONNX_FOR_OPENVINO,
+    static const OnnxProfile profiles[] = {[QKV_ONNX_ORT] = ONNX_FOR_ORT,
+                                           [QKV_ONNX_SPEC] = ONNX_FOR_SPEC,
+                                           [QKV_ONNX_OPENVINO] = ONNX_FOR_OPENVINO,
                                            [QKV_ONNX_TENSORRT] = ONNX_FOR_TENSORRT};
     qkv_onnx_options o = {0};
     Err e = api_begin();
@@ -351,7 +386,10 @@ qkv_status qkv_model_save_onnx(const qkv_model *m, const char *path, const qkv_o
         fail(&e, E_USAGE, "profile %d: there are 0 to %zu", (int)o.profile, sizeof profiles / sizeof *profiles - 1);
         return give(&e, err);
     }
-    OnnxOptions to = {.opset = o.opset, .profile = profiles[o.profile], .torch_version = m->program.source->torch_version, .external = o.external_data};
+    OnnxOptions to = {.opset = o.opset,
+                      .profile = profiles[o.profile],
+                      .torch_version = m->program.source->torch_version,
+                      .external = o.external_data};
     Graph *own;
     bool ok = spell_out(graph_of(m), &own, &e) && onnx_save(own ? own : graph_of(m), path, &to, &text, &e);
     if (own) graph_free(own);
@@ -430,7 +468,8 @@ static bool set_scalar(qkv_session *s, int i, const Tensor *t, Err *err)
     const ScalarInput *in = &session_graph(s->session)->scalar_input[i];
     if (tensor_numel(t) != 1) return fail(err, E_USAGE, "input '%s': expected one number", in->name);
     if (in->value.kind != ARG_EXPR)
-        return fail(err, E_USAGE, "input '%s' was fixed when the model was exported and is no number; leave it out", in->name);
+        return fail(err, E_USAGE, "input '%s' was fixed when the model was exported and is no number; leave it out",
+                    in->name);
     const Expr *e = in->value.e;
     double v = tensor_get(t, 0);
     if (e->kind == EX_SYM) {
@@ -438,7 +477,8 @@ static bool set_scalar(qkv_session *s, int i, const Tensor *t, Err *err)
         return true;
     }
     double fixed = e->kind == EX_FLOAT ? e->f : (double)e->i;
-    return v == fixed || fail(err, E_USAGE, "input '%s' is %g, but it was fixed to %g when the model was exported", in->name, v, fixed);
+    return v == fixed || fail(err, E_USAGE, "input '%s' is %g, but it was fixed to %g when the model was exported",
+                              in->name, v, fixed);
 }
 
 bool api_unknown_input(const Graph *g, const char *name, Err *err)
@@ -457,7 +497,8 @@ qkv_status qkv_session_set_input(qkv_session *s, const char *name, const qkv_ten
     Tensor in;
     if (!api_enter(s, &e)) return give(&e, err);
     int i = api_find_input(g, name), k = i < 0 ? find_scalar(g, name) : -1;
-    bool ok = i >= 0 || k >= 0 ? api_tensor(t, &in, &e) || within(&e, "input '%s'", name) : api_unknown_input(g, name, &e);
+    bool ok = i >= 0 || k >= 0 ? api_tensor(t, &in, &e) || within(&e, "input '%s'", name)
+                               : api_unknown_input(g, name, &e);
     ok = ok && (i >= 0 ? session_set_input(s->session, i, &in, &e) : set_scalar(s, k, &in, &e));
     return api_done(s, ok, &e, err);
 }
@@ -490,7 +531,9 @@ qkv_status qkv_session_output(qkv_session *s, int i, qkv_tensor *out, qkv_error 
     if (!api_enter(s, &e)) return give(&e, err);
     const Tensor *t = session_output(s->session, i);
     if (t) tensor_out(t, &s->output[i], out);
-    else fail(&e, E_USAGE, "output %d: %s", i, i >= 0 && i < session_graph(s->session)->noutput ? "nothing has run yet" : "the model has no such output");
+    else
+        fail(&e, E_USAGE, "output %d: %s", i,
+             i >= 0 && i < session_graph(s->session)->noutput ? "nothing has run yet" : "the model has no such output");
     return api_done(s, t != NULL, &e, err);
 }
 
@@ -512,13 +555,15 @@ void qkv_session_output_memory(qkv_session *s, qkv_output_memory *f, void *user)
     api_leave(s);
 }
 
-qkv_status qkv_session_random_inputs(qkv_session *s, const char *const *names, const int64_t *values, int n, uint64_t seed, qkv_error *err)
+qkv_status qkv_session_random_inputs(qkv_session *s, const char *const *names, const int64_t *values, int n,
+                                     uint64_t seed, qkv_error *err)
 {
     Err e = api_begin();
     Binding b;
     if (!api_enter(s, &e)) return give(&e, err);
     bool ok = binding_init(&b, session_graph(s->session)->ex, &e);
-    ok = ok && choose_sizes(session_graph(s->session), names, values, n, &b, &e) && session_random_inputs(s->session, &b, seed, &e);
+    ok = ok && choose_sizes(session_graph(s->session), names, values, n, &b, &e) &&
+         session_random_inputs(s->session, &b, seed, &e);
     binding_free(&b);
     return api_done(s, ok, &e, err);
 }
@@ -554,9 +599,16 @@ void qkv_session_stats(const qkv_session *s, qkv_stats *out)
         session_stats(s->session, &st);
         api_leave(s);
     }
-    qkv_stats all = {.struct_size = out->struct_size, .plan_ms = st.plan_ms, .activation_bytes = st.arena_bytes,
-                     .constant_bytes = st.constant_bytes, .packed_bytes = st.packed_bytes, .scratch_bytes = st.scratch_bytes,
-                     .steps = st.steps, .plans = st.plans, .threads = st.threads, .kept_bytes = st.kept_bytes};
+    qkv_stats all = {.struct_size = out->struct_size,
+                     .plan_ms = st.plan_ms,
+                     .activation_bytes = st.arena_bytes,
+                     .constant_bytes = st.constant_bytes,
+                     .packed_bytes = st.packed_bytes,
+                     .scratch_bytes = st.scratch_bytes,
+                     .steps = st.steps,
+                     .plans = st.plans,
+                     .threads = st.threads,
+                     .kept_bytes = st.kept_bytes};
     memcpy(out, &all, out->struct_size < sizeof all ? out->struct_size : sizeof all);
 }
 
@@ -594,13 +646,16 @@ void qkv_session_on_progress(qkv_session *s, qkv_progress_callback *f, void *use
 
 /* ------------------------------------------------------------------ comparing */
 
-qkv_status qkv_compare(const qkv_tensor *a, const qkv_tensor *b, double atol, double rtol, qkv_difference *d, qkv_error *err)
+qkv_status qkv_compare(const qkv_tensor *a, const qkv_tensor *b, double atol, double rtol, qkv_difference *d,
+                       qkv_error *err)
 {
     Err e = api_begin();
     Tensor x, y;
     Difference r;
-    if (!api_tensor(a, &x, &e) || !api_tensor(b, &y, &e) || !compare_tensors(&x, &y, atol, rtol, &r, &e)) return give(&e, err);
-    *d = (qkv_difference){r.max_abs, r.max_rel, r.max_abs_over_peak, r.cosine, r.index, r.a, r.b, r.nonfinite, r.failed};
+    if (!api_tensor(a, &x, &e) || !api_tensor(b, &y, &e) || !compare_tensors(&x, &y, atol, rtol, &r, &e))
+        return give(&e, err);
+    *d = (qkv_difference){r.max_abs, r.max_rel, r.max_abs_over_peak, r.cosine, r.index,
+                          r.a,       r.b,       r.nonfinite,         r.failed};
     if (!r.failed) return QKV_OK;
     fail(&e, E_MISMATCH, "%lld elements differ beyond the tolerance", (long long)r.failed);
     return give(&e, err);
@@ -639,7 +694,10 @@ void qkv_tensors_free(qkv_tensors *t)
 }
 
 int qkv_tensors_count(const qkv_tensors *t) { return t->n; }
-const char *qkv_tensors_name(const qkv_tensors *t, int i) { return i >= 0 && i < t->n ? tensorfile_name(t->file, (size_t)i) : NULL; }
+const char *qkv_tensors_name(const qkv_tensors *t, int i)
+{
+    return i >= 0 && i < t->n ? tensorfile_name(t->file, (size_t)i) : NULL;
+}
 const qkv_tensor *qkv_tensors_at(const qkv_tensors *t, int i) { return i >= 0 && i < t->n ? &t->tensor[i] : NULL; }
 
 const qkv_tensor *qkv_tensors_find(const qkv_tensors *t, const char *name)
@@ -657,7 +715,8 @@ qkv_status qkv_file_write(const char *path, const void *bytes, size_t n, qkv_err
     return outfile_all(path, bytes, n, &e) ? QKV_OK : give(&e, err);
 }
 
-qkv_status qkv_tensors_write(const char *path, const char *const *names, const qkv_tensor *tensors, int n, qkv_error *err)
+qkv_status qkv_tensors_write(const char *path, const char *const *names, const qkv_tensor *tensors, int n,
+                             qkv_error *err)
 {
     Err e = api_begin();
     Tensor *all = mem_zeroed((size_t)n + 1, sizeof *all);
@@ -668,12 +727,13 @@ qkv_status qkv_tensors_write(const char *path, const char *const *names, const q
     return ok ? QKV_OK : give(&e, err);
 }
 
-qkv_status qkv_image_read(const char *path, int channels, int height, int width, const float *mean, const float *std, float *out,
-                          qkv_error *err)
+qkv_status qkv_image_read(const char *path, int channels, int height, int width, const float *mean, const float *std,
+                          float *out, qkv_error *err)
 {
     Err e = api_begin();
     Image im = {0};
-    bool ok = image_read(&im, path, &e) && (image_to_tensor(&im, channels, height, width, mean, std, out, &e) || within(&e, "%s", path));
+    bool ok = image_read(&im, path, &e) &&
+              (image_to_tensor(&im, channels, height, width, mean, std, out, &e) || within(&e, "%s", path));
     image_free(&im);
     return ok ? QKV_OK : give(&e, err);
 }

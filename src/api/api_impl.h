@@ -48,13 +48,14 @@ static inline Err api_begin(void)
 /* Every call that makes something ends with it: what came out while memory was refused may be less than it should be. */
 static inline bool api_whole(bool ok, Err *e) { return ok && mem_ran_out() ? oom(e) : ok; }
 qkv_status api_give(const Err *from, qkv_error *to); /* hands an internal error out */
-void *api_null(const Err *from, qkv_error *to);        /* the same, for who returns a pointer: NULL */
+void *api_null(const Err *from, qkv_error *to);      /* the same, for who returns a pointer: NULL */
 /* A model of a graph that was made here; takes the graph, in any case. like: whose file's versions it shows, and whose dtype
  * of products its runs have. */
 qkv_model *api_model_of(Graph *g, const char *name, const qkv_model *like, Err *err);
 struct Session *api_session(const qkv_session *s);
 bool api_tensor(const qkv_tensor *q, Tensor *t, Err *err);
-int api_find_input(const Graph *g, const char *name); /* by name, or by position "0", "1", ...; -1: api_unknown_input says so */
+int api_find_input(const Graph *g,
+                   const char *name); /* by name, or by position "0", "1", ...; -1: api_unknown_input says so */
 bool api_unknown_input(const Graph *g, const char *name, Err *err);
 /* api_train.c: what a session needs that was asked to train. */
 bool api_training_create(qkv_session *s, const qkv_train_options *o, int threads, size_t memory_limit, Err *err);

@@ -8,8 +8,9 @@
 #include "shape/solve.h"
 #include "shape/strides.h"
 
-_Static_assert((int)QKV_SDPA_MATH == (int)SDPA_MATH && (int)QKV_SDPA_FLASH == (int)SDPA_FLASH && (int)QKV_SDPA_EFFICIENT == (int)SDPA_EFFICIENT &&
-               (int)QKV_SDPA_CUDNN == (int)SDPA_CUDNN, "backends agree");
+_Static_assert((int)QKV_SDPA_MATH == (int)SDPA_MATH && (int)QKV_SDPA_FLASH == (int)SDPA_FLASH &&
+                   (int)QKV_SDPA_EFFICIENT == (int)SDPA_EFFICIENT && (int)QKV_SDPA_CUDNN == (int)SDPA_CUDNN,
+               "backends agree");
 
 /* ------------------------------------------------------------------ JSON */
 
@@ -34,7 +35,11 @@ static void put_refusals(Buf *b, ExprPool *p, const SdpaChoice *c, bool conditio
     buf_puts(b, "\"refused\": [");
     for (int i = 0; i < c->nrefusals; i++) {
         const SdpaRuleText *r = sdpa_rule(c->refusal[i].rule);
-        const char *const key[] = {"backend", "rule", "what", "change", "source"}, *const text[] = {sdpa_backend_name(c->refusal[i].backend), r->name, r->what, r->change, r->source};
+        const char *const key[] = {"backend", "rule", "what", "change", "source"}, *const text[] = {
+                                                                                       sdpa_backend_name(
+                                                                                           c->refusal[i].backend),
+                                                                                       r->name, r->what, r->change,
+                                                                                       r->source};
         for (int k = 0; k < 5; k++) {
             buf_puts(b, k ? ", " : i ? ", {" : "{");
             put_key(b, key[k], text[k]);
@@ -52,8 +57,12 @@ static void put_refusals(Buf *b, ExprPool *p, const SdpaChoice *c, bool conditio
 
 static bool number_tensor(Arena *arena, ExprPool *p, const qkv_tensor *t, const char *name, SdpaTensor *out, Err *err)
 {
-    if (t->rank < 0 || t->rank > MAX_RANK || (t->rank && !t->shape)) return fail(err, E_USAGE, "%s: rank %d, expected 0 to %d, and sizes", name, t->rank, MAX_RANK);
-    *out = (SdpaTensor){.dtype = (DType)t->dtype, .rank = t->rank, .dim = arena_array(arena, Expr *, t->rank + 1), .stride = arena_array(arena, Expr *, t->rank + 1)};
+    if (t->rank < 0 || t->rank > MAX_RANK || (t->rank && !t->shape))
+        return fail(err, E_USAGE, "%s: rank %d, expected 0 to %d, and sizes", name, t->rank, MAX_RANK);
+    *out = (SdpaTensor){.dtype = (DType)t->dtype,
+                        .rank = t->rank,
+                        .dim = arena_array(arena, Expr *, t->rank + 1),
+                        .stride = arena_array(arena, Expr *, t->rank + 1)};
     bool ok = out->dim && out->stride;
     for (int i = 0; ok && i < t->rank; i++) {
         if (t->shape[i] < 0) return fail(err, E_USAGE, "%s: size %d is %lld", name, i, (long long)t->shape[i]);
@@ -63,11 +72,17 @@ static bool number_tensor(Arena *arena, ExprPool *p, const qkv_tensor *t, const 
     return ok || oom(err);
 }
 
-static bool choose_number(const qkv_sdpa_call *q, const SdpaDevice *d, Arena *arena, ExprPool *p, SdpaChoice *out, Err *err)
+static bool choose_number(const qkv_sdpa_call *q, const SdpaDevice *d, Arena *arena, ExprPool *p, SdpaChoice *out,
+                          Err *err)
 {
-    SdpaCall c = {.has_mask = q->mask != NULL, .mask_grad = q->mask_requires_grad != 0, .training = q->requires_grad != 0, .causal = q->is_causal != 0, .gqa = q->enable_gqa != 0,
+    SdpaCall c = {.has_mask = q->mask != NULL,
+                  .mask_grad = q->mask_requires_grad != 0,
+                  .training = q->requires_grad != 0,
+                  .causal = q->is_causal != 0,
+                  .gqa = q->enable_gqa != 0,
                   .dropout = q->dropout_p};
-    TRY(number_tensor(arena, p, &q->query, "query", &c.q, err) && number_tensor(arena, p, &q->key, "key", &c.k, err) && number_tensor(arena, p, &q->value, "value", &c.v, err));
+    TRY(number_tensor(arena, p, &q->query, "query", &c.q, err) && number_tensor(arena, p, &q->key, "key", &c.k, err) &&
+        number_tensor(arena, p, &q->value, "value", &c.v, err));
     TRY(!q->mask || number_tensor(arena, p, q->mask, "mask", &c.mask, err));
     SdpaTensor *const t[3] = {&c.q, &c.k, &c.v};
     for (int i = 0; i < 3; i++)
@@ -75,7 +90,8 @@ static bool choose_number(const qkv_sdpa_call *q, const SdpaDevice *d, Arena *ar
     return sdpa_choose(d, &c, p, out, err);
 }
 
-qkv_status qkv_sdpa_choice(const qkv_sdpa_call *call, const char *device, int cudnn, qkv_sdpa_backend *out, char **report, qkv_error *err)
+qkv_status qkv_sdpa_choice(const qkv_sdpa_call *call, const char *device, int cudnn, qkv_sdpa_backend *out,
+                           char **report, qkv_error *err)
 {
     Err e = api_begin();
     SdpaDevice d;
@@ -125,7 +141,9 @@ static bool trained(const Value *v)
 /* A parameter and its views ask for a gradient even under torch.no_grad(). */
 static bool shows_trained(const Value *v)
 {
-    while (v->kind == V_NODE && (v->def->op->flags & OPF_VIEW) && v->def->op->id != OP_detach && v->def->arg[0].kind == ARG_VALUE) v = v->def->arg[0].v;
+    while (v->kind == V_NODE && (v->def->op->flags & OPF_VIEW) && v->def->op->id != OP_detach &&
+           v->def->arg[0].kind == ARG_VALUE)
+        v = v->def->arg[0].v;
     return trained(v);
 }
 
@@ -147,7 +165,9 @@ static void mark_learning(Model *m)
     for (Node *n = m->g->first; n; n = n->next) {
         Any any = {m, false};
         if (n->op->id != OP_detach) node_each_operand(n, operand_learns, &any);
-        for (int i = 0; i < n->nout; i++) m->learns[n->out[i]->id] = any.learns && (dtype_is_float(n->out[i]->dtype) || dtype_is_complex(n->out[i]->dtype));
+        for (int i = 0; i < n->nout; i++)
+            m->learns[n->out[i]->id] = any.learns &&
+                                       (dtype_is_float(n->out[i]->dtype) || dtype_is_complex(n->out[i]->dtype));
     }
 }
 
@@ -155,12 +175,17 @@ static bool operand(const Model *m, const FileTensor *f, SdpaTensor *out)
 {
     const Value *v = f->value;
     ExprPool *p = m->g->ex;
-    *out = (SdpaTensor){.dtype = v->dtype, .rank = v->rank, .dim = arena_array(m->arena, Expr *, v->rank + 1), .stride = arena_array(m->arena, Expr *, v->rank + 1), .offset = f->offset};
+    *out = (SdpaTensor){.dtype = v->dtype,
+                        .rank = v->rank,
+                        .dim = arena_array(m->arena, Expr *, v->rank + 1),
+                        .stride = arena_array(m->arena, Expr *, v->rank + 1),
+                        .offset = f->offset};
     if (!out->dim || !out->stride || (!f->stride && !value_strides(p, v, out->stride))) return oom(m->err);
     for (int i = 0; i < v->rank; i++) {
         out->dim[i] = expr_bound(p, v->dim[i], m->bound);
         out->stride[i] = expr_bound(p, f->stride ? f->stride[i] : out->stride[i], m->bound);
-        if (!out->dim[i] || !out->stride[i]) return fail(m->err, E_LIMIT, "axis %d of an operand: its size is too large", i);
+        if (!out->dim[i] || !out->stride[i])
+            return fail(m->err, E_LIMIT, "axis %d of an operand: its size is too large", i);
     }
     if (out->offset) out->offset = expr_bound(p, out->offset, m->bound);
     return true;
@@ -181,13 +206,20 @@ static bool flag(const FileAttention *a, const char *name)
 static bool call_of(const Model *m, const FileAttention *a, SdpaCall *c)
 {
     const Expr *p = argument(a, "dropout_p");
-    *c = (SdpaCall){.has_mask = a->mask.value != NULL, .causal = flag(a, "is_causal"), .gqa = flag(a, "enable_gqa"), .dropout = !p ? 0 : p->kind == EX_FLOAT ? p->f : (double)p->i};
-    TRY(operand(m, &a->q, &c->q) && operand(m, &a->k, &c->k) && operand(m, &a->v, &c->v) && (!c->has_mask || operand(m, &a->mask, &c->mask)));
+    *c = (SdpaCall){.has_mask = a->mask.value != NULL,
+                    .causal = flag(a, "is_causal"),
+                    .gqa = flag(a, "enable_gqa"),
+                    .dropout = !p                    ? 0
+                               : p->kind == EX_FLOAT ? p->f
+                                                     : (double)p->i};
+    TRY(operand(m, &a->q, &c->q) && operand(m, &a->k, &c->k) && operand(m, &a->v, &c->v) &&
+        (!c->has_mask || operand(m, &a->mask, &c->mask)));
     const Value *const v[3] = {a->q.value, a->k.value, a->v.value};
     for (int i = 0; i < 3; i++) c->training |= m->train && m->learns[v[i]->id];
     c->mask_grad = c->has_mask && (m->train ? m->learns[a->mask.value->id] : shows_trained(a->mask.value));
     Expr **dim = arena_array(m->arena, Expr *, MAX_RANK), **stride = arena_array(m->arena, Expr *, MAX_RANK);
-    return (dim && stride && sdpa_bounds(m->g->ex, argument(a, "lower"), argument(a, "upper"), dim, stride, c)) || oom(m->err);
+    return (dim && stride && sdpa_bounds(m->g->ex, argument(a, "lower"), argument(a, "upper"), dim, stride, c)) ||
+           oom(m->err);
 }
 
 /* What the op itself says; a softcap is written out. */
@@ -234,7 +266,8 @@ static bool put_attention(const Model *m, const FileAttention *a, Buf *b)
     put_sizes(m, b, "key", &c.k);
     put_sizes(m, b, "value", &c.v);
     put_sizes(m, b, "mask", c.has_mask ? &c.mask : NULL);
-    buf_printf(b, "\"dtype\": \"%s\", \"causal\": %s, \"gqa\": %s, \"dropout\": ", dtype_name(c.q.dtype), c.causal ? "true" : "false", c.gqa ? "true" : "false");
+    buf_printf(b, "\"dtype\": \"%s\", \"causal\": %s, \"gqa\": %s, \"dropout\": ", dtype_name(c.q.dtype),
+               c.causal ? "true" : "false", c.gqa ? "true" : "false");
     json_put_number(b, c.dropout);
     buf_puts(b, ", ");
     put_key(b, "fixed", fixed);
@@ -260,8 +293,14 @@ static bool put_nodes(const Model *m, Buf *b)
     bool first = true;
     for (const Node *n = m->g->first; n; n = n->next) {
         if (n->op->id != OP_scaled_dot_product_attention) continue;
-        FileAttention a = {.node = n->name, .op = n->op, .arg = n->arg, .q.value = n->arg[0].v, .k.value = n->arg[1].v, .v.value = n->arg[2].v,
-                           .mask.value = n->arg[3].kind == ARG_VALUE ? n->arg[3].v : NULL, .out = n->out[0]};
+        FileAttention a = {.node = n->name,
+                           .op = n->op,
+                           .arg = n->arg,
+                           .q.value = n->arg[0].v,
+                           .k.value = n->arg[1].v,
+                           .v.value = n->arg[2].v,
+                           .mask.value = n->arg[3].kind == ARG_VALUE ? n->arg[3].v : NULL,
+                           .out = n->out[0]};
         buf_puts(b, first ? "\n" : ",\n");
         first = false;
         TRY(put_attention(m, &a, b));
@@ -292,9 +331,16 @@ char *qkv_model_backends(const qkv_model *m, const qkv_backends_options *options
     if (options) memcpy(&o, options, options->struct_size < sizeof o ? options->struct_size : sizeof o);
     Graph *g = m->program.graph;
     const char *device = o.device ? o.device : "cpu";
-    Model state = {.g = g, .device = &d, .arena = arena_create(0), .bound = &bound, .train = o.train != 0, .learns = mem_zeroed((size_t)g->next_id + 1, 1), .err = &e};
+    Model state = {.g = g,
+                   .device = &d,
+                   .arena = arena_create(0),
+                   .bound = &bound,
+                   .train = o.train != 0,
+                   .learns = mem_zeroed((size_t)g->next_id + 1, 1),
+                   .err = &e};
     bool ok = (state.arena && state.learns) || oom(&e);
-    ok = ok && sdpa_device(device, o.cudnn, &d, &e) && binding_init(&bound, g->ex, &e) && bind_named(g, o.dim_names, o.dims, o.n_dims, &bound, &e);
+    ok = ok && sdpa_device(device, o.cudnn, &d, &e) && binding_init(&bound, g->ex, &e) &&
+         bind_named(g, o.dim_names, o.dims, o.n_dims, &bound, &e);
     if (ok) {
         buf_puts(&b, "{");
         put_key(&b, "device", device);

@@ -17,7 +17,9 @@ static bool read_targets(const char *list, unsigned *out, Err *err)
         size_t n = strcspn(list, ",");
         snprintf(name, sizeof name, "%.*s", (int)(n < sizeof name ? n : sizeof name - 1), list);
         unsigned bit = target_of(name);
-        if (!bit) return fail(err, E_USAGE, "no target is called '%.*s'; there are qkv, ort, openvino and tensorrt", (int)(n < 100 ? n : 100), list);
+        if (!bit)
+            return fail(err, E_USAGE, "no target is called '%.*s'; there are qkv, ort, openvino and tensorrt",
+                        (int)(n < 100 ? n : 100), list);
         *out |= bit;
         list += n + (list[n] == ',');
     }
@@ -39,7 +41,9 @@ qkv_status qkv_check(const char *path, const qkv_check_options *options, char **
     bool ok = path && read_targets(given.targets, &o.targets, &e) && model_check(path, &o, &text, &n, &e);
     ok = api_whole(ok, &e) && (!text.failed || oom(&e));
     int bad = n.errors + (given.strict ? n.warnings : 0);
-    if (ok && bad) ok = fail(&e, E_MISMATCH, "%s: %d error%s, %d warning%s", path, n.errors, n.errors == 1 ? "" : "s", n.warnings, n.warnings == 1 ? "" : "s");
+    if (ok && bad)
+        ok = fail(&e, E_MISMATCH, "%s: %d error%s, %d warning%s", path, n.errors, n.errors == 1 ? "" : "s", n.warnings,
+                  n.warnings == 1 ? "" : "s");
     if (report && text.data && !text.failed && !mem_ran_out()) *report = text.data;
     else buf_free(&text);
     return ok ? QKV_OK : api_give(&e, err);

@@ -4,9 +4,12 @@
 #include "api/api_impl.h"
 #include "extract/extract.h"
 
-_Static_assert((int)QKV_PARAMETER == (int)W_PARAMETER && (int)QKV_BUFFER == (int)W_BUFFER && (int)QKV_CONSTANT == (int)W_CONSTANT, "kinds agree");
+_Static_assert((int)QKV_PARAMETER == (int)W_PARAMETER && (int)QKV_BUFFER == (int)W_BUFFER &&
+                   (int)QKV_CONSTANT == (int)W_CONSTANT,
+               "kinds agree");
 
-qkv_model *qkv_model_extract(const qkv_model *m, const char *const *from, int n_from, const char *const *to, int n_to, qkv_error *err)
+qkv_model *qkv_model_extract(const qkv_model *m, const char *const *from, int n_from, const char *const *to, int n_to,
+                             qkv_error *err)
 {
     Err e = api_begin();
     Graph *g = graph_extract(m->program.graph, from, n_from, to, n_to, &e);
@@ -23,7 +26,8 @@ const char *qkv_model_weight(const qkv_model *m, int i, qkv_tensor *out, qkv_wei
     const Graph *g = m->program.graph;
     if (i < 0 || i >= g->nweight) return NULL;
     const Value *v = g->weight[i];
-    if (out) *out = (qkv_tensor){(qkv_dtype)v->data->dtype, v->data->rank, v->data->shape, v->data->stride, v->data->data};
+    if (out)
+        *out = (qkv_tensor){(qkv_dtype)v->data->dtype, v->data->rank, v->data->shape, v->data->stride, v->data->data};
     if (kind) *kind = (qkv_weight_kind)v->weight;
     if (persistent) *persistent = v->weight == W_BUFFER && v->persistent;
     return v->fqn ? v->fqn : v->name;

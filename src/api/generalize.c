@@ -13,7 +13,7 @@
 enum { MAX_CHECKS = 3 * GEN_FILES };
 
 typedef struct Check {
-    const char *against; /* the file; NULL: sizes of no file */
+    const char *against;     /* the file; NULL: sizes of no file */
     int64_t size[GEN_SIZES]; /* of every variable size, as the axes show it */
     bool sized;              /* they are known */
     bool agrees;
@@ -60,7 +60,10 @@ static double peak_of(const qkv_tensor *t)
     return peak;
 }
 
-static double share_of_peak(qkv_dtype t) { return t == QKV_F64 ? 1e-12 : t == QKV_F16 ? 4e-3 : t == QKV_BF16 ? 3e-2 : t == QKV_F32 ? 2e-5 : 0; }
+static double share_of_peak(qkv_dtype t)
+{
+    return t == QKV_F64 ? 1e-12 : t == QKV_F16 ? 4e-3 : t == QKV_BF16 ? 3e-2 : t == QKV_F32 ? 2e-5 : 0;
+}
 
 static bool compare_outputs(Checks *c, qkv_session *other, int n, Check *k, qkv_error *e)
 {
@@ -73,7 +76,9 @@ static bool compare_outputs(Checks *c, qkv_session *other, int n, Check *k, qkv_
         if (s && s != QKV_MISMATCH) return false;
         if (d.max_abs_over_peak > k->of_peak) k->of_peak = d.max_abs_over_peak;
         if (s != QKV_MISMATCH) continue;
-        text_printf(k->problem, sizeof k->problem, "output_%d differs: %lld elements, the largest difference is %.3g of its peak", i, (long long)d.failed, d.max_abs_over_peak);
+        text_printf(k->problem, sizeof k->problem,
+                    "output_%d differs: %lld elements, the largest difference is %.3g of its peak", i,
+                    (long long)d.failed, d.max_abs_over_peak);
         return true;
     }
     k->agrees = true;
@@ -87,7 +92,8 @@ static bool run_beside(Checks *c, const qkv_model *file, Check *k, qkv_error *e)
     bool ok = s != NULL;
     for (int i = 0; ok && i < qkv_model_input_count(file); i++) {
         qkv_tensor t;
-        ok = !qkv_session_input(c->session, i, &t, e) && !qkv_session_set_input(s, qkv_model_input_name(file, i), &t, e);
+        ok = !qkv_session_input(c->session, i, &t, e) &&
+             !qkv_session_set_input(s, qkv_model_input_name(file, i), &t, e);
     }
     ok = ok && !qkv_session_run(s, e) && !qkv_session_run(c->session, e);
     ok = ok && compare_outputs(c, s, qkv_model_output_count(file), k, e);
@@ -126,7 +132,9 @@ static void first_axis(const Graph *g, const GenSize *z, int *input, int *axis)
     const char *dot = memrchr(z->axes, '.', n);
     *input = *axis = -1;
     for (int v = 0; dot && v < g->ninput; v++) {
-        if (strlen(g->input[v]->name) != (size_t)(dot - z->axes) || strncmp(g->input[v]->name, z->axes, (size_t)(dot - z->axes))) continue;
+        if (strlen(g->input[v]->name) != (size_t)(dot - z->axes) ||
+            strncmp(g->input[v]->name, z->axes, (size_t)(dot - z->axes)))
+            continue;
         *input = v;
         *axis = (int)parse_int(dot + 1, NULL);
     }
@@ -150,9 +158,12 @@ static void check_further(Checks *c, const qkv_model *file)
     const Graph *g = file->program.graph, *mine = c->model->program.graph;
     bool same = g->ninput == mine->ninput && g->noutput == mine->noutput;
     if (!k) return;
-    for (int i = 0; same && i < g->ninput; i++) same = !strcmp(g->input[i]->name, mine->input[i]->name) && g->input[i]->rank == mine->input[i]->rank;
+    for (int i = 0; same && i < g->ninput; i++)
+        same = !strcmp(g->input[i]->name, mine->input[i]->name) && g->input[i]->rank == mine->input[i]->rank;
     if (!same || !all_static(g)) {
-        snprintf(k->problem, sizeof k->problem, same ? "its sizes are variable; expected a static export" : "its inputs and outputs are not those of the other files");
+        snprintf(k->problem, sizeof k->problem,
+                 same ? "its sizes are variable; expected a static export"
+                      : "its inputs and outputs are not those of the other files");
         return;
     }
     k->sized = true;
@@ -186,7 +197,9 @@ static void check_elsewhere(Checks *c)
             }
             lo /= z->factor;
             hi /= z->factor;
-            const int64_t to[TRIES] = {hi + 1, hi + (hi - lo), (lo + hi) / 2, hi + 2, hi + 3, lo > 2 ? lo - 1 : hi + 5, 2 * hi, (lo + hi) / 2 + 1, lo + 1, hi + 4, hi + 8, 1};
+            const int64_t to[TRIES] = {
+                hi + 1, hi + (hi - lo),    (lo + hi) / 2, hi + 2, hi + 3, lo > 2 ? lo - 1 : hi + 5,
+                2 * hi, (lo + hi) / 2 + 1, lo + 1,        hi + 4, hi + 8, 1};
             k->size[i] = (z->factor > 1 || t ? to[t] : to[t] + i % 3) * z->factor; /* not all by the same step */
         }
         if (!set_sizes(c, k->size, &e)) continue;
@@ -194,7 +207,8 @@ static void check_elsewhere(Checks *c)
             qkv_tensor in;
             int input, axis;
             first_axis(c->model->program.graph, &c->r->size[i], &input, &axis);
-            if (c->r->size[i].related && input >= 0 && !qkv_session_input(c->session, input, &in, &e)) k->size[i] = in.shape[axis];
+            if (c->r->size[i].related && input >= 0 && !qkv_session_input(c->session, input, &in, &e))
+                k->size[i] = in.shape[axis];
         }
         if (qkv_session_run(c->session, &e)) {
             keep_problem(k, &e);
@@ -318,11 +332,13 @@ static bool why_not(const Generalized *r, Err *err)
 {
     if (!r->nunsolved) return fail(err, E_MISMATCH, "%s", r->nnote ? r->note[0] : "sizes are left open");
     const GenSolved *n = &r->number[r->nnumber - r->nunsolved];
-    return fail(err, E_MISMATCH, "%d %s not solved, the first at node '%s' (%s)%s%s: %s", r->nunsolved, r->nunsolved == 1 ? "difference is" : "differences are",
-                n->node, n->op, *n->argument ? ", " : "", n->argument, n->why);
+    return fail(err, E_MISMATCH, "%d %s not solved, the first at node '%s' (%s)%s%s: %s", r->nunsolved,
+                r->nunsolved == 1 ? "difference is" : "differences are", n->node, n->op, *n->argument ? ", " : "",
+                n->argument, n->why);
 }
 
-qkv_model *qkv_model_generalize(const qkv_model *const *models, int n, const qkv_generalize_options *options, char **report, qkv_error *err)
+qkv_model *qkv_model_generalize(const qkv_model *const *models, int n, const qkv_generalize_options *options,
+                                char **report, qkv_error *err)
 {
     qkv_generalize_options o = {0};
     if (options) memcpy(&o, options, options->struct_size < sizeof o ? options->struct_size : sizeof o);

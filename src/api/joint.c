@@ -34,7 +34,8 @@ static bool has_gradient(const Graph *g, const Value *v)
 static bool is_tied(const Graph *g, const Value *w)
 {
     for (int i = 0; i < g->nweight && w->data; i++)
-        if (g->weight[i] != w && g->weight[i]->data && g->weight[i]->data->data == w->data->data && tensor_numel(g->weight[i]->data) == tensor_numel(w->data) && has_gradient(g, g->weight[i]))
+        if (g->weight[i] != w && g->weight[i]->data && g->weight[i]->data->data == w->data->data &&
+            tensor_numel(g->weight[i]->data) == tensor_numel(w->data) && has_gradient(g, g->weight[i]))
             return true;
     return false;
 }
@@ -43,7 +44,7 @@ static bool is_tied(const Graph *g, const Value *w)
 
 typedef struct Cost {
     bool known;
-    double memory;      /* bytes of results alive at once, as the planner lays them out */
+    double memory;       /* bytes of results alive at once, as the planner lays them out */
     double flops, bytes; /* of all steps (plan/work.h) */
 } Cost;
 
@@ -107,7 +108,8 @@ static bool cost_of(Program *p, const qkv_joint_options *o, Cost *c, Err *err)
 static void put_cost(const char *key, const Cost *c, Buf *out)
 {
     buf_printf(out, ", \"%s\": ", key);
-    if (c->known) buf_printf(out, "{\"memory\": %.0f, \"flops\": %.0f, \"bytes\": %.0f}", c->memory, c->flops, c->bytes);
+    if (c->known)
+        buf_printf(out, "{\"memory\": %.0f, \"flops\": %.0f, \"bytes\": %.0f}", c->memory, c->flops, c->bytes);
     else buf_puts(out, "null");
 }
 
@@ -147,7 +149,8 @@ static void put_report(const Graph *g, int before, bool inputs_only, Buf *out)
 
 static bool read_decompose(const char *name, Decompose *out, Err *err)
 {
-    static const char *const names[] = {[DECOMPOSE_NONE] = "none", [DECOMPOSE_CORE] = "core", [DECOMPOSE_MATH] = "math"};
+    static const char *const names[] = {
+        [DECOMPOSE_NONE] = "none", [DECOMPOSE_CORE] = "core", [DECOMPOSE_MATH] = "math"};
     *out = DECOMPOSE_NONE;
     for (size_t i = 0; name && i < sizeof names / sizeof *names; i++)
         if (!strcmp(name, names[i])) {
@@ -159,7 +162,8 @@ static bool read_decompose(const char *name, Decompose *out, Err *err)
 
 static bool read_recompute(const char *name, Recompute *out, Err *err)
 {
-    static const char *const names[] = {[RECOMPUTE_NONE] = "none", [RECOMPUTE_CHEAP] = "cheap", [RECOMPUTE_BLOCKS] = "blocks"};
+    static const char *const names[] = {
+        [RECOMPUTE_NONE] = "none", [RECOMPUTE_CHEAP] = "cheap", [RECOMPUTE_BLOCKS] = "blocks"};
     *out = RECOMPUTE_NONE;
     for (size_t i = 0; name && i < sizeof names / sizeof *names; i++)
         if (!strcmp(name, names[i])) {
@@ -186,7 +190,8 @@ static qkv_model *joint_of(const qkv_model *m, const JointOptions *options, cons
 }
 
 /* What --recompute saves and costs: `made` beside the same graph without it. */
-static bool put_recompute(const qkv_model *m, qkv_model *made, const JointOptions *options, const qkv_joint_options *o, Buf *out, Err *e)
+static bool put_recompute(const qkv_model *m, qkv_model *made, const JointOptions *options, const qkv_joint_options *o,
+                          Buf *out, Err *e)
 {
     JointOptions without = *options;
     Cost cost[2];
@@ -222,10 +227,13 @@ qkv_model *qkv_model_joint(const qkv_model *m, const qkv_joint_options *options,
     if (report) *report = NULL;
     Err e = api_begin();
     JointOptions joint = {.loss = o.loss, .inputs = o.inputs, .ninputs = o.n_inputs, .inputs_only = o.inputs_only != 0};
-    if (!read_decompose(o.decompose, &joint.decompose, &e) || !read_recompute(o.recompute, &joint.recompute, &e)) return api_null(&e, err);
+    if (!read_decompose(o.decompose, &joint.decompose, &e) || !read_recompute(o.recompute, &joint.recompute, &e))
+        return api_null(&e, err);
     const Graph *from = m->program.graph;
     if (from->bodies || m->program.source->prepared) {
-        fail(&e, E_UNSUPPORTED, from->bodies ? "a model with loops or branches that depend on data has no joint graph" : "a packed model has no joint graph: take the model that was packed");
+        fail(&e, E_UNSUPPORTED,
+             from->bodies ? "a model with loops or branches that depend on data has no joint graph"
+                          : "a packed model has no joint graph: take the model that was packed");
         return api_null(&e, err);
     }
     qkv_model *made = joint_of(m, &joint, &o, &e);

@@ -126,7 +126,8 @@ static void put_head(Buf *b, const Profile *p, int threads)
     put(b, "cpu", qkv_cpu());
     buf_printf(b, "\"threads\": %d, \"dropped\": %lld},\n\"traceEvents\": [\n", threads, (long long)p->dropped);
     buf_puts(b, "{\"ph\": \"M\", \"pid\": 1, \"name\": \"process_name\", \"args\": {\"name\": \"qkv\"}},\n");
-    buf_puts(b, "{\"ph\": \"M\", \"pid\": 1, \"tid\": 1, \"name\": \"thread_name\", \"args\": {\"name\": \"session\"}}");
+    buf_puts(b,
+             "{\"ph\": \"M\", \"pid\": 1, \"tid\": 1, \"name\": \"thread_name\", \"args\": {\"name\": \"session\"}}");
 }
 
 static bool flush(Buf *b, OutFile *f, Err *err)
@@ -142,7 +143,8 @@ static bool write_events(const Profile *p, Buf *b, OutFile *f, Err *err)
 {
     int run = 0;
     for (int64_t from = 0, to; from < p->nevents; from = to) {
-        for (to = from; to < p->nevents && p->event[to].what != TRACE_RUN; to++) {}
+        for (to = from; to < p->nevents && p->event[to].what != TRACE_RUN; to++) {
+        }
         if (to < p->nevents) put_event(b, p, &p->event[to], ++run);
         for (int64_t i = from; i < to; i++) put_event(b, p, &p->event[i], run);
         to += to < p->nevents;
@@ -177,8 +179,13 @@ qkv_status qkv_measure_peak(int threads, qkv_peak *out, qkv_error *err)
     Peak p;
     if (threads < 1) threads = cpu_count();
     if (!peak_measure(threads, &p, &e)) return api_give(&e, err);
-    qkv_peak all = {.struct_size = out->struct_size, .threads = threads, .f32_gflops = p.f32_gflops, .bf16_gflops = p.bf16_gflops,
-                    .read_gbs = p.read_gbs, .f32_by = p.f32_by, .bf16_by = p.bf16_by};
+    qkv_peak all = {.struct_size = out->struct_size,
+                    .threads = threads,
+                    .f32_gflops = p.f32_gflops,
+                    .bf16_gflops = p.bf16_gflops,
+                    .read_gbs = p.read_gbs,
+                    .f32_by = p.f32_by,
+                    .bf16_by = p.bf16_by};
     memcpy(out, &all, out->struct_size < sizeof all ? out->struct_size : sizeof all);
     return QKV_OK;
 }

@@ -7,7 +7,7 @@
 
 typedef struct Training {
     Trainer *trainer;
-    qkv_model *forward;   /* without gradients, on the session's parameters; made when first wanted */
+    qkv_model *forward; /* without gradients, on the session's parameters; made when first wanted */
     Session *evaluator;
     int threads;
     size_t memory_limit;
@@ -22,8 +22,10 @@ static int word(const char *given, const char *const *names, int n)
     return -1;
 }
 
-static const char *const optimizers[] = {[OPTIMIZER_ADAMW] = "adamw", [OPTIMIZER_ADAM] = "adam", [OPTIMIZER_SGD] = "sgd"};
-static const char *const schedules[] = {[SCHEDULE_CONSTANT] = "constant", [SCHEDULE_LINEAR] = "linear", [SCHEDULE_COSINE] = "cosine", [SCHEDULE_STEP] = "step"};
+static const char *const optimizers[] = {
+    [OPTIMIZER_ADAMW] = "adamw", [OPTIMIZER_ADAM] = "adam", [OPTIMIZER_SGD] = "sgd"};
+static const char *const schedules[] = {
+    [SCHEDULE_CONSTANT] = "constant", [SCHEDULE_LINEAR] = "linear", [SCHEDULE_COSINE] = "cosine", [SCHEDULE_STEP] = "step"};
 
 static bool optimizer_called(const char *name, OptimizerKind *out, Err *err)
 {
@@ -38,8 +40,15 @@ qkv_status qkv_train_defaults(qkv_train_options *o, const char *optimizer, qkv_e
     Err e = api_begin();
     OptimizerKind kind = OPTIMIZER_ADAMW;
     if (!optimizer_called(optimizer, &kind, &e)) return api_give(&e, err);
-    qkv_train_options all = {.struct_size = o->struct_size, .optimizer = optimizers[kind], .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8,
-                             .weight_decay = kind == OPTIMIZER_ADAMW ? 1e-2 : 0, .schedule = "constant", .gamma = 0.1};
+    qkv_train_options all = {.struct_size = o->struct_size,
+                             .optimizer = optimizers[kind],
+                             .lr = 1e-3,
+                             .beta1 = 0.9,
+                             .beta2 = 0.999,
+                             .eps = 1e-8,
+                             .weight_decay = kind == OPTIMIZER_ADAMW ? 1e-2 : 0,
+                             .schedule = "constant",
+                             .gamma = 0.1};
     memcpy(o, &all, o->struct_size < sizeof all ? o->struct_size : sizeof all);
     return QKV_OK;
 }
@@ -51,9 +60,16 @@ static bool options_of(const qkv_train_options *q, TrainOptions *out, Err *err)
     memcpy(&o, q, q->struct_size < sizeof o ? q->struct_size : sizeof o);
     int schedule = o.schedule ? word(o.schedule, schedules, 4) : SCHEDULE_CONSTANT;
     if (schedule < 0) return fail(err, E_USAGE, "schedule '%s': expected constant, linear, cosine or step", o.schedule);
-    *out = (TrainOptions){.optimizer = {.beta1 = o.beta1, .beta2 = o.beta2, .eps = o.eps, .weight_decay = o.weight_decay, .momentum = o.momentum, .dampening = o.dampening,
-                                        .nesterov = o.nesterov != 0, .clip_norm = o.clip_norm},
-                          .schedule = {(ScheduleKind)schedule, o.lr, o.lr_end, o.gamma, o.warmup, o.steps, o.step_size}, .seed = o.seed};
+    *out = (TrainOptions){.optimizer = {.beta1 = o.beta1,
+                                        .beta2 = o.beta2,
+                                        .eps = o.eps,
+                                        .weight_decay = o.weight_decay,
+                                        .momentum = o.momentum,
+                                        .dampening = o.dampening,
+                                        .nesterov = o.nesterov != 0,
+                                        .clip_norm = o.clip_norm},
+                          .schedule = {(ScheduleKind)schedule, o.lr, o.lr_end, o.gamma, o.warmup, o.steps, o.step_size},
+                          .seed = o.seed};
     return optimizer_called(o.optimizer, &out->optimizer.kind, err);
 }
 
@@ -124,7 +140,8 @@ static bool same_form(const Tensor *x, const Tensor *like, const char *name, Err
     char found[128], wanted[128];
     bool same = x->dtype == like->dtype && x->rank == like->rank;
     for (int i = 0; same && i < x->rank; i++) same = x->shape[i] == like->shape[i];
-    return same || fail(err, E_USAGE, "weight '%s' is %s, expected %s", name, tensor_describe(x, found, sizeof found), tensor_describe(like, wanted, sizeof wanted));
+    return same || fail(err, E_USAGE, "weight '%s' is %s, expected %s", name, tensor_describe(x, found, sizeof found),
+                        tensor_describe(like, wanted, sizeof wanted));
 }
 
 qkv_status qkv_session_set_weight(qkv_session *s, const char *name, const qkv_tensor *t, qkv_error *err)
@@ -134,7 +151,8 @@ qkv_status qkv_session_set_weight(qkv_session *s, const char *name, const qkv_te
     if (!api_enter(s, &e)) return api_give(&e, err);
     const Value *v = weight_called(s->model->program.graph, name, &e);
     Tensor *now = v ? session_weight(s->session, v->name) : NULL;
-    bool ok = v && (now || fail(&e, E_USAGE, "weight '%s' does not change in this session", name)) && api_tensor(t, &x, &e) && same_form(&x, now, name, &e);
+    bool ok = v && (now || fail(&e, E_USAGE, "weight '%s' does not change in this session", name)) &&
+              api_tensor(t, &x, &e) && same_form(&x, now, name, &e);
     if (ok) tensor_copy(now, &x);
     return api_done(s, ok, &e, err);
 }
@@ -159,14 +177,18 @@ static bool set_weight(qkv_model *m, const char *name, const qkv_tensor *q, bool
     TRY(v && (api_tensor(q, &x, err) || within(err, "weight '%s'", name)) && same_form(&x, v->data, name, err));
     const void *tied = v->data->data;
     for (int i = 0; i < g->nweight && !check; i++) /* other names of the same memory follow */
-        if (g->weight[i] == v || (tied && g->weight[i]->data->data == tied && same_form(&x, g->weight[i]->data, name, &(Err){0}))) TRY(give_numbers(g, g->weight[i], &x, err));
+        if (g->weight[i] == v ||
+            (tied && g->weight[i]->data->data == tied && same_form(&x, g->weight[i]->data, name, &(Err){0})))
+            TRY(give_numbers(g, g->weight[i], &x, err));
     return true;
 }
 
-qkv_status qkv_model_set_weights(qkv_model *m, const char *const *names, const qkv_tensor *tensors, int n, qkv_error *err)
+qkv_status qkv_model_set_weights(qkv_model *m, const char *const *names, const qkv_tensor *tensors, int n,
+                                 qkv_error *err)
 {
     Err e = api_begin();
-    bool ok = !m->program.source->prepared || fail(&e, E_UNSUPPORTED, "a packed model's weights cannot be changed: take the model that was packed");
+    bool ok = !m->program.source->prepared ||
+              fail(&e, E_UNSUPPORTED, "a packed model's weights cannot be changed: take the model that was packed");
     for (int pass = 0; pass < 2; pass++)
         for (int i = 0; ok && i < n; i++) ok = set_weight(m, names[i], &tensors[i], pass == 0, &e);
     if (ok) program_forget_runs(&m->program);
@@ -251,13 +273,15 @@ qkv_status qkv_session_load(qkv_session *s, const char *path, qkv_error *err)
 
 /* ------------------------------------------------------------------ epochs */
 
-static Data *data_of(const Graph *g, const char *const *names, const qkv_tensor *tensors, int n, int64_t batch, Err *err)
+static Data *data_of(const Graph *g, const char *const *names, const qkv_tensor *tensors, int n, int64_t batch,
+                     Err *err)
 {
     Tensor *all = mem_zeroed((size_t)g->ninput + 1, sizeof *all);
     bool ok = all || oom(err);
     for (int i = 0; ok && i < n; i++) {
         int at = api_find_input(g, names[i]);
-        ok = at >= 0 ? api_tensor(&tensors[i], &all[at], err) || within(err, "the data '%s'", names[i]) : api_unknown_input(g, names[i], err);
+        ok = at >= 0 ? api_tensor(&tensors[i], &all[at], err) || within(err, "the data '%s'", names[i])
+                     : api_unknown_input(g, names[i], err);
     }
     Data *d = ok ? data_create(g, all, batch, err) : NULL;
     mem_free(all);
@@ -289,7 +313,8 @@ static bool find_accuracy(const qkv_fit_options *o, FitOptions *f, Err *err)
     f->labels = api_find_input(g, o->labels);
     if (f->logits < 0) return fail(err, E_USAGE, "the model has no output '%s' to take as logits", o->logits);
     if (f->labels < 0) return api_unknown_input(g, o->labels, err);
-    return !dtype_is_float(g->input[f->labels]->dtype) || fail(err, E_USAGE, "input '%s' is %s: labels are integers", o->labels, dtype_name(g->input[f->labels]->dtype));
+    return !dtype_is_float(g->input[f->labels]->dtype) || fail(err, E_USAGE, "input '%s' is %s: labels are integers",
+                                                               o->labels, dtype_name(g->input[f->labels]->dtype));
 }
 
 typedef struct Teller {
@@ -300,7 +325,8 @@ typedef struct Teller {
 static bool tell(void *user, const FitEvent *e)
 {
     const Teller *t = user;
-    qkv_fit_event q = {sizeof q, e->epoch_end, e->replayed, e->epoch, e->step, e->steps, e->loss, e->lr, e->norm, e->val_loss, e->val_accuracy};
+    qkv_fit_event q = {sizeof q, e->epoch_end, e->replayed, e->epoch,    e->step,        e->steps,
+                       e->loss,  e->lr,        e->norm,     e->val_loss, e->val_accuracy};
     return t->f(t->user, &q) == 0;
 }
 
@@ -312,12 +338,23 @@ qkv_status qkv_session_fit(qkv_session *s, const qkv_fit_options *options, int *
     if (!api_enter(s, &e)) return api_give(&e, err);
     Training *t = training_of(s, &e);
     Teller teller = {o.tell, o.user};
-    FitOptions f = {.epochs = o.epochs, .drop_last = o.drop_last != 0, .in_order = o.in_order != 0, .checkpoint = o.checkpoint, .every = o.checkpoint_every, .resume = o.resume,
-                    .logits = -1, .labels = -1, .tell = o.tell ? tell : NULL, .user = &teller};
-    bool end = false, ok = t && (o.batch >= 0 || fail(&e, E_USAGE, "a batch of %lld, expected a number from 1 on", (long long)o.batch));
+    FitOptions f = {.epochs = o.epochs,
+                    .drop_last = o.drop_last != 0,
+                    .in_order = o.in_order != 0,
+                    .checkpoint = o.checkpoint,
+                    .every = o.checkpoint_every,
+                    .resume = o.resume,
+                    .logits = -1,
+                    .labels = -1,
+                    .tell = o.tell ? tell : NULL,
+                    .user = &teller};
+    bool end = false, ok = t && (o.batch >= 0 ||
+                                 fail(&e, E_USAGE, "a batch of %lld, expected a number from 1 on", (long long)o.batch));
     ok = ok && (f.data = data_of(session_graph(s->session), o.names, o.tensors, o.n, o.batch, &e));
     if (ok && o.n_val) {
-        ok = make_evaluator(s, t, &e) && ((f.val = data_of(session_graph(t->evaluator), o.val_names, o.val_tensors, o.n_val, o.batch, &e)) || within(&e, "validation"));
+        ok = make_evaluator(s, t, &e) &&
+             ((f.val = data_of(session_graph(t->evaluator), o.val_names, o.val_tensors, o.n_val, o.batch, &e)) ||
+              within(&e, "validation"));
         f.evaluator = t->evaluator;
         if (ok) f.val_loss = loss_of(s, session_graph(t->evaluator));
         ok = ok && find_accuracy(&o, &f, &e);

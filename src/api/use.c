@@ -10,7 +10,8 @@ static bool take(const qkv_session *s)
 {
     uintptr_t me = (uintptr_t)&here, nobody = 0;
     atomic_uintptr_t *user = &own(s)->user;
-    if (atomic_compare_exchange_strong_explicit(user, &nobody, me, memory_order_acquire, memory_order_relaxed)) return true;
+    if (atomic_compare_exchange_strong_explicit(user, &nobody, me, memory_order_acquire, memory_order_relaxed))
+        return true;
     if (nobody != me) return false;
     own(s)->depth++; /* a callback of the call that this thread is in */
     return true;
@@ -18,8 +19,9 @@ static bool take(const qkv_session *s)
 
 bool api_enter(const qkv_session *s, Err *err)
 {
-    return take(s) || fail(err, E_USAGE, "another thread is in a call on this session: give each thread a session of its own "
-                                         "(they share the model), or let one wait for the other");
+    return take(s) || fail(err, E_USAGE,
+                           "another thread is in a call on this session: give each thread a session of its own "
+                           "(they share the model), or let one wait for the other");
 }
 
 bool api_enter_silent(const qkv_session *s)
@@ -41,7 +43,8 @@ qkv_status api_done(const qkv_session *s, bool ok, Err *e, qkv_error *err)
     bool disturbed = atomic_load_explicit(flag, memory_order_relaxed) && atomic_exchange(flag, false);
     api_leave(s);
     if (ok && disturbed)
-        ok = fail(e, E_USAGE, "another thread changed, read or freed this session during the call, which was not done: "
-                              "give each thread a session of its own");
+        ok = fail(e, E_USAGE,
+                  "another thread changed, read or freed this session during the call, which was not done: "
+                  "give each thread a session of its own");
     return ok ? QKV_OK : api_give(e, err);
 }

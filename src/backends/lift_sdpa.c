@@ -8,7 +8,8 @@
 enum { MASK = 3, DROPOUT, CAUSAL, SCALE, GQA, SOFTCAP, LOWER, UPPER, PARAMS }; /* of scaled_dot_product_attention */
 enum { LIFT_MASK = 1, LIFT_HEAD = 2, LIFT_QUERY = 4, LIFT_KEY = 8, LIFT_VALUE = 16, LIFT_ALL = 31 };
 
-static bool log_lift(RewriteLog *log, const char *rule, const Value *result, const Node *gone, const char *note, const Proof *proof, Err *err)
+static bool log_lift(RewriteLog *log, const char *rule, const Value *result, const Node *gone, const char *note,
+                     const Proof *proof, Err *err)
 {
     if (!log->arena && !(log->arena = arena_create(0))) return oom(err);
     if (log->nfirings == log->cap) {
@@ -20,8 +21,14 @@ static bool log_lift(RewriteLog *log, const char *rule, const Value *result, con
         log->cap = cap;
     }
     Firing *x = &log->firing[log->nfirings++];
-    *x = (Firing){.rule = rule, .phase = "lift", .result = arena_strdup(log->arena, result->name), .op = op_get(OP_scaled_dot_product_attention)->name, .nnodes = 1,
-                  .node = arena_array(log->arena, const char *, 1), .note = arena_strdup(log->arena, note), .proof = *proof};
+    *x = (Firing){.rule = rule,
+                  .phase = "lift",
+                  .result = arena_strdup(log->arena, result->name),
+                  .op = op_get(OP_scaled_dot_product_attention)->name,
+                  .nnodes = 1,
+                  .node = arena_array(log->arena, const char *, 1),
+                  .note = arena_strdup(log->arena, note),
+                  .proof = *proof};
     if (!x->result || !x->node || !x->note || !(x->node[0] = arena_strdup(log->arena, gone->name))) return oom(err);
     return true;
 }
@@ -56,7 +63,8 @@ static Value *written_out(Out *o, const LiftSource *s)
     int64_t perm[MAX_RANK];
     Expr *size = s->q->dim[r - 1], *scale = s->scale ? s->scale : ex_float(g->ex, 1 / sqrt((double)size->i));
     for (int i = 0; i < r; i++) perm[i] = i < r - 2 ? i : 2 * r - 3 - i;
-    Value *q = ADD(o, mul_Tensor, arg_value(s->q), arg_expr(scale)), *k = ADD(o, permute, arg_value(s->k), arg_ints(g, r, perm));
+    Value *q = ADD(o, mul_Tensor, arg_value(s->q), arg_expr(scale)),
+          *k = ADD(o, permute, arg_value(s->k), arg_ints(g, r, perm));
     Value *x = ADD(o, matmul, arg_value(q), arg_value(k)), *mask = s->mask;
     if (x && s->causal) {
         Value *ones = ADD(o, full, arg_exprs(g, 2, &x->dim[r - 2]), arg_bool(g, true), arg_dtype(DT_BOOL));
@@ -103,7 +111,8 @@ bool lift_rank(Graph *g, const LiftSource *s, const Prover *prover, RewriteLog *
         } else {
             remove_behind(g, last);
             proof.skipped = true;
-            snprintf(proof.why, sizeof proof.why, "%.200s", plain ? why.msg : "grouped heads, or a head size that varies, are not written out");
+            snprintf(proof.why, sizeof proof.why, "%.200s",
+                     plain ? why.msg : "grouped heads, or a head size that varies, are not written out");
         }
     }
     return log_lift(log, "lift_rank", s->out, s->out->def, note, &proof, err);
@@ -135,9 +144,16 @@ static bool tensor(Lift *l, int i, SdpaTensor *out)
 static bool call_of(Lift *l)
 {
     const Expr *causal = expr_at(l->n, CAUSAL), *gqa = expr_at(l->n, GQA), *p = expr_at(l->n, DROPOUT);
-    l->call = (SdpaCall){.has_mask = operand(l->n, MASK) != NULL, .causal = causal && causal->i, .gqa = gqa && gqa->i, .dropout = !p ? 0 : p->kind == EX_FLOAT ? p->f : (double)p->i};
-    bool ok = tensor(l, 0, &l->call.q) && tensor(l, 1, &l->call.k) && tensor(l, 2, &l->call.v) && (!l->call.has_mask || tensor(l, MASK, &l->call.mask));
-    return ok && sdpa_bounds(l->g->ex, expr_at(l->n, LOWER), expr_at(l->n, UPPER), l->mask_dim, l->mask_stride, &l->call);
+    l->call = (SdpaCall){.has_mask = operand(l->n, MASK) != NULL,
+                         .causal = causal && causal->i,
+                         .gqa = gqa && gqa->i,
+                         .dropout = !p                    ? 0
+                                    : p->kind == EX_FLOAT ? p->f
+                                                          : (double)p->i};
+    bool ok = tensor(l, 0, &l->call.q) && tensor(l, 1, &l->call.k) && tensor(l, 2, &l->call.v) &&
+              (!l->call.has_mask || tensor(l, MASK, &l->call.mask));
+    return ok &&
+           sdpa_bounds(l->g->ex, expr_at(l->n, LOWER), expr_at(l->n, UPPER), l->mask_dim, l->mask_stride, &l->call);
 }
 
 static int64_t up_to(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
@@ -167,7 +183,8 @@ static int rank_after(const Lift *l, int changes)
         memcpy(dim[i], t[i]->dim, sizeof dim[i]);
         memcpy(stride[i], t[i]->stride, sizeof stride[i]);
         if (changes & LIFT_HEAD) dim[i][3] = ex_int(p, i < 2 ? l->query : l->value);
-        if (!dim[i][3] || ((changes & (LIFT_HEAD | LIFT_QUERY << i)) && !expr_strides(p, 4, dim[i], stride[i]))) return -1;
+        if (!dim[i][3] || ((changes & (LIFT_HEAD | LIFT_QUERY << i)) && !expr_strides(p, 4, dim[i], stride[i])))
+            return -1;
         t[i]->dim = dim[i];
         t[i]->stride = stride[i];
     }
@@ -229,7 +246,9 @@ static Value *lifted(Lift *l, int changes)
     for (int i = 0; i < 3; i++) {
         if ((changes & LIFT_QUERY << i) && !(x[i] = PUT(l, contiguous, arg_value(x[i])))) return NULL;
         int64_t pad[2] = {0, (i < 2 ? l->query : l->value) - (i < 2 ? size : kept)};
-        if ((changes & LIFT_HEAD) && pad[1] && !(x[i] = PUT(l, constant_pad_nd, arg_value(x[i]), arg_ints(g, 2, pad), arg_int(g, 0)))) return NULL;
+        if ((changes & LIFT_HEAD) && pad[1] &&
+            !(x[i] = PUT(l, constant_pad_nd, arg_value(x[i]), arg_ints(g, 2, pad), arg_int(g, 0))))
+            return NULL;
         arg[i] = arg_value(x[i]);
     }
     if (changes & LIFT_MASK) {
@@ -251,10 +270,12 @@ static void describe(const Lift *l, int changes, char *note, size_t room)
     int used = 0;
     if (changes & LIFT_MASK) used += snprintf(note, room, "the mask has 4 axes");
     if (changes & LIFT_HEAD)
-        used += snprintf(note + used, room - (size_t)used, "%shead sizes %lld, %lld padded to %lld, %lld", used ? "; " : "", (long long)operand(l->n, 0)->dim[3]->i,
+        used += snprintf(note + used, room - (size_t)used, "%shead sizes %lld, %lld padded to %lld, %lld",
+                         used ? "; " : "", (long long)operand(l->n, 0)->dim[3]->i,
                          (long long)operand(l->n, 2)->dim[3]->i, (long long)l->query, (long long)l->value);
     for (int i = 0; i < 3; i++)
-        if (changes & LIFT_QUERY << i) used += snprintf(note + used, room - (size_t)used, "%s%s contiguous", used ? "; " : "", names[i]);
+        if (changes & LIFT_QUERY << i)
+            used += snprintf(note + used, room - (size_t)used, "%s%s contiguous", used ? "; " : "", names[i]);
 }
 
 static bool lift_one(Lift *l, const Prover *prover, RewriteLog *log)
@@ -281,7 +302,8 @@ bool lift_sdpa(Graph *g, const SdpaDevice *d, const Prover *prover, RewriteLog *
     for (Node *n = g->first, *next; n; n = next) {
         Lift l = {.g = g, .d = d, .n = n, .err = err};
         next = n->next;
-        if (n->op->id == OP_scaled_dot_product_attention && n->op->schema->nparams == PARAMS) TRY(lift_one(&l, prover, log));
+        if (n->op->id == OP_scaled_dot_product_attention && n->op->schema->nparams == PARAMS)
+            TRY(lift_one(&l, prover, log));
     }
     graph_dce(g);
     return graph_check(g, err) || within(err, "after lifting attention");

@@ -31,7 +31,11 @@ bool sdpa_device(const char *name, int cudnn, SdpaDevice *out, Err *err)
     *out = (SdpaDevice){.cudnn = cudnn ? cudnn : SDPA_CUDNN_DEFAULT};
     if (!strcmp(name, "cpu")) return true;
     long sm = strncmp(name, "cuda-sm", 7) ? 0 : parse_int(name + 7, &end);
-    if (sm < 50 || sm > 999 || *end) return fail(err, E_USAGE, "device '%.60s': expected cpu or cuda-smNN with a compute capability of at least 50, as cuda-sm80 or cuda-sm90", name);
+    if (sm < 50 || sm > 999 || *end)
+        return fail(
+            err, E_USAGE,
+            "device '%.60s': expected cpu or cuda-smNN with a compute capability of at least 50, as cuda-sm80 or cuda-sm90",
+            name);
     out->cuda = true;
     out->major = (int)sm / 10;
     out->minor = (int)sm % 10;
@@ -102,12 +106,16 @@ static void ask_mask_shape(Ask *a)
         return;
     }
     Expr *full[4] = {c->q.dim[0], c->q.dim[1], c->q.dim[2], c->k.dim[2]}, *fits = ex_bool(a->p, true);
-    for (int i = 1; i <= m->rank; i++) fits = both(a, fits, either(a, equal(a, m->dim[m->rank - i], full[4 - i]), is(a, m->dim[m->rank - i], 1)));
+    for (int i = 1; i <= m->rank; i++)
+        fits = both(a, fits, either(a, equal(a, m->dim[m->rank - i], full[4 - i]), is(a, m->dim[m->rank - i], 1)));
     ask(a, SDPA_RULE_mask_shape, fits);
 }
 
 /* check_nonzero_sequence_lengths_dense */
-static void ask_lengths(Ask *a) { ask(a, SDPA_RULE_empty, both(a, isnt(a, a->c->q.dim[2], 0), isnt(a, a->c->k.dim[2], 0))); }
+static void ask_lengths(Ask *a)
+{
+    ask(a, SDPA_RULE_empty, both(a, isnt(a, a->c->q.dim[2], 0), isnt(a, a->c->k.dim[2], 0)));
+}
 
 /* check_last_dim_stride_equals_1_dense<ignore_singleton_dim> */
 static void ask_strides(Ask *a, bool one_is_any)
@@ -118,7 +126,8 @@ static void ask_strides(Ask *a, bool one_is_any)
     for (int i = 0; i < 3; i++) fits = both(a, fits, is(a, t[i]->stride[t[i]->rank - 1], 1));
     if (one_is_any) fits = either(a, fits, is(a, last(&c->q), 1));
     ask(a, SDPA_RULE_last_stride, fits);
-    if (a->d->cuda && c->has_mask && c->mask.rank) ask(a, SDPA_RULE_mask_stride, is(a, c->mask.stride[c->mask.rank - 1], 1));
+    if (a->d->cuda && c->has_mask && c->mask.rank)
+        ask(a, SDPA_RULE_mask_stride, is(a, c->mask.stride[c->mask.rank - 1], 1));
 }
 
 static Expr *one_head_size(Ask *a)
@@ -165,7 +174,8 @@ static void ask_flash(Ask *a)
         Expr *small = at_most(a, last(&c->q), 192), *large = ex_make(a->p, EX_LT, ex_int(a->p, 224), last(&c->q), NULL);
         ask(a, SDPA_RULE_head_training, c->dropout > 0 ? small : either(a, small, large));
     }
-    if (c->causal && c->q.rank >= 2 && c->k.rank >= 2) ask(a, SDPA_RULE_causal_square, equal(a, c->q.dim[c->q.rank - 2], c->k.dim[c->k.rank - 2]));
+    if (c->causal && c->q.rank >= 2 && c->k.rank >= 2)
+        ask(a, SDPA_RULE_causal_square, equal(a, c->q.dim[c->q.rank - 2], c->k.dim[c->k.rank - 2]));
     ask_half(a);
     if (!four_axes(c)) return;
     ask_batch_heads(a, true);
@@ -190,9 +200,13 @@ static void ask_efficient(Ask *a)
     ask_bool(a, SDPA_RULE_hardware, within_sm(a->d, 50, 121));
     ask_bool(a, SDPA_RULE_rank, four_axes(c));
     ask(a, SDPA_RULE_head_query_key, equal(a, last(&c->q), last(&c->k)));
-    ask(a, SDPA_RULE_head_multiple, both(a, both(a, divides(a, n, last(&c->q)), isnt(a, last(&c->q), 0)), both(a, divides(a, n, last(&c->v)), isnt(a, last(&c->v), 0))));
+    ask(a, SDPA_RULE_head_multiple,
+        both(a, both(a, divides(a, n, last(&c->q)), isnt(a, last(&c->q), 0)),
+             both(a, divides(a, n, last(&c->v)), isnt(a, last(&c->v), 0))));
     for (int i = 0; i < 3 && a->d->major >= 8; i++)
-        if (t[i]->offset && dtype_size(t[i]->dtype)) ask(a, SDPA_RULE_alignment, divides(a, ex_int(a->p, VECTOR_BYTES / (int)dtype_size(t[i]->dtype)), t[i]->offset));
+        if (t[i]->offset && dtype_size(t[i]->dtype))
+            ask(a, SDPA_RULE_alignment,
+                divides(a, ex_int(a->p, VECTOR_BYTES / (int)dtype_size(t[i]->dtype)), t[i]->offset));
     if (four_axes(c)) {
         ask_lengths(a);
         ask_strides(a, false);
@@ -206,7 +220,8 @@ static void ask_cudnn(Ask *a)
 {
     const SdpaCall *c = a->c;
     const SdpaDevice *d = a->d;
-    bool sm90 = within_sm(d, 90, 90) || d->major == 10, large = sm90 && d->cudnn > 92200 && !(within_sm(d, 107, 107) && d->cudnn <= 92500);
+    bool sm90 = within_sm(d, 90, 90) || d->major == 10,
+         large = sm90 && d->cudnn > 92200 && !(within_sm(d, 107, 107) && d->cudnn <= 92500);
     ask_bool(a, SDPA_RULE_dropout, !(c->dropout > 0 && d->cudnn > 91100 && d->cudnn < 91400));
     ask_bool(a, SDPA_RULE_rank, four_axes(c));
     ask_half(a);
@@ -218,14 +233,16 @@ static void ask_cudnn(Ask *a)
     ask_strides(a, true);
     ask_batch_heads(a, false);
     ask(a, SDPA_RULE_many, both(a, at_most(a, c->q.dim[0], CUDNN_DIM), at_most(a, c->q.dim[1], CUDNN_DIM)));
-    Expr *dq = last(&c->q), *dv = last(&c->v), *fits = both(a, at_most(a, dq, large ? 256 : 128), at_most(a, dv, large ? 256 : 128));
+    Expr *dq = last(&c->q), *dv = last(&c->v),
+         *fits = both(a, at_most(a, dq, large ? 256 : 128), at_most(a, dv, large ? 256 : 128));
     Expr *deep = both(a, is(a, dq, 192), is(a, dv, 128)); /* DeepSeek's */
     ask(a, SDPA_RULE_head_max, sm90 && !large && d->cudnn >= 91100 ? either(a, fits, deep) : fits);
     ask(a, SDPA_RULE_head_multiple, both(a, divides(a, ex_int(a->p, 8), dq), divides(a, ex_int(a->p, 8), dv)));
     ask(a, SDPA_RULE_one_key, isnt(a, c->k.dim[2], 1));
     if (c->dropout > 0) ask(a, SDPA_RULE_dropout_row, isnt(a, c->q.dim[2], 1));
     if (c->training && large) {
-        Expr *small = both(a, at_most(a, dq, 128), at_most(a, dv, 128)), *whole = both(a, is(a, dq, 256), is(a, dv, 256));
+        Expr *small = both(a, at_most(a, dq, 128), at_most(a, dv, 128)),
+             *whole = both(a, is(a, dq, 256), is(a, dv, 256));
         ask(a, SDPA_RULE_head_training, either(a, either(a, small, deep), whole));
     }
 }
@@ -249,11 +266,14 @@ int expr_truth(const ExprPool *p, const Expr *e)
 
 bool sdpa_choose(const SdpaDevice *d, const SdpaCall *call, ExprPool *p, SdpaChoice *out, Err *err)
 {
-    static void (*const asks[SDPA_BACKENDS])(Ask *) = {[SDPA_FLASH] = ask_flash, [SDPA_EFFICIENT] = ask_efficient, [SDPA_CUDNN] = ask_cudnn};
+    static void (*const asks[SDPA_BACKENDS])(Ask *) = {
+        [SDPA_FLASH] = ask_flash, [SDPA_EFFICIENT] = ask_efficient, [SDPA_CUDNN] = ask_cudnn};
     SdpaBackend order[SDPA_BACKENDS];
     int n = sdpa_order(d, order);
     *out = (SdpaChoice){0};
-    if (call->q.rank < 1 || call->k.rank < 1 || call->v.rank < 1) return fail(err, E_USAGE, "attention of ranks %d, %d, %d: expected at least 1", call->q.rank, call->k.rank, call->v.rank);
+    if (call->q.rank < 1 || call->k.rank < 1 || call->v.rank < 1)
+        return fail(err, E_USAGE, "attention of ranks %d, %d, %d: expected at least 1", call->q.rank, call->k.rank,
+                    call->v.rank);
     for (int i = 0; i < n; i++) {
         Ask a = {.d = d, .c = call, .p = p};
         SdpaWhen when = {.backend = order[i], .rule = SDPA_RULES};
@@ -287,7 +307,8 @@ bool sdpa_bounds(ExprPool *p, const Expr *lower, const Expr *upper, Expr **dim, 
         return true;
     }
     int rank = c->has_mask && c->mask.rank > 2 ? c->mask.rank : 2;
-    for (int i = 0; i < rank; i++) dim[i] = i == rank - 2 ? c->q.dim[c->q.rank - 2] : i == rank - 1 ? c->k.dim[c->k.rank - 2] : c->mask.dim[i];
+    for (int i = 0; i < rank; i++)
+        dim[i] = i == rank - 2 ? c->q.dim[c->q.rank - 2] : i == rank - 1 ? c->k.dim[c->k.rank - 2] : c->mask.dim[i];
     c->mask = (SdpaTensor){.dtype = c->has_mask ? c->mask.dtype : DT_BOOL, .rank = rank, .dim = dim, .stride = stride};
     c->has_mask = true;
     c->causal = false;
@@ -320,11 +341,14 @@ static bool print_solved(ExprPool *p, const Expr *e, Buf *out)
     int64_t c, rest;
     bool ordered = e->kind == EX_LE || e->kind == EX_LT;
     if (!ordered && e->kind != EX_EQ && e->kind != EX_NE) return false;
-    Expr *d = e->args[0]->is_float || e->args[1]->is_float || e->args[0]->is_bool ? NULL : ex_sub(p, e->args[0], e->args[1]);
+    Expr *d = e->args[0]->is_float || e->args[1]->is_float || e->args[0]->is_bool ? NULL
+                                                                                  : ex_sub(p, e->args[0], e->args[1]);
     if (!d || !linear(d, &s, &c, &rest)) return false;
     if (e->kind == EX_LT) rest += 1; /* c*s + rest <= 0 */
     if (!ordered && rest % c) return false;
-    int64_t bound = !ordered ? -rest / c : c > 0 ? floor_div(-rest, c) : -floor_div(-rest, -c); /* c < 0: s >= ceil(rest / -c) */
+    int64_t bound = !ordered ? -rest / c
+                    : c > 0  ? floor_div(-rest, c)
+                             : -floor_div(-rest, -c); /* c < 0: s >= ceil(rest / -c) */
     ex_print(p, s, out);
     buf_printf(out, " %s %lld", !ordered ? (e->kind == EX_EQ ? "==" : "!=") : c < 0 ? ">=" : "<=", (long long)bound);
     return true;

@@ -13,7 +13,13 @@
 #define QKV_BACKENDS_SDPA_CHOICE_H
 #include "ir/graph.h"
 
-typedef enum SdpaBackend { SDPA_MATH, SDPA_FLASH, SDPA_EFFICIENT, SDPA_CUDNN, SDPA_BACKENDS } SdpaBackend; /* PyTorch's numbers */
+typedef enum SdpaBackend {
+    SDPA_MATH,
+    SDPA_FLASH,
+    SDPA_EFFICIENT,
+    SDPA_CUDNN,
+    SDPA_BACKENDS
+} SdpaBackend; /* PyTorch's numbers */
 
 typedef enum SdpaRule {
 #define RULE(id, what, change, source) SDPA_RULE_##id,
@@ -59,7 +65,7 @@ bool sdpa_bounds(ExprPool *p, const Expr *lower, const Expr *upper, Expr **dim, 
 typedef struct SdpaRefusal {
     SdpaBackend backend; /* a better one */
     SdpaRule rule;
-    Expr *condition;     /* what would have to hold; a constant false when no size helps */
+    Expr *condition; /* what would have to hold; a constant false when no size helps */
 } SdpaRefusal;
 
 typedef struct SdpaWhen {
@@ -70,9 +76,11 @@ typedef struct SdpaWhen {
 
 typedef struct SdpaChoice {
     int nwhen;
-    SdpaWhen when[SDPA_BACKENDS];   /* in order; the last without condition */
+    SdpaWhen when[SDPA_BACKENDS]; /* in order; the last without condition */
     int nrefusals;
-    SdpaRefusal refusal[SDPA_BACKENDS * SDPA_RULES]; /* of backends before the one that is chosen otherwise, in the order in which PyTorch asks */
+    SdpaRefusal
+        refusal[SDPA_BACKENDS *
+                SDPA_RULES]; /* of backends before the one that is chosen otherwise, in the order in which PyTorch asks */
 } SdpaChoice;
 
 bool sdpa_choose(const SdpaDevice *d, const SdpaCall *call, ExprPool *p, SdpaChoice *out, Err *err);

@@ -20,8 +20,8 @@ typedef struct Arena Arena;
 
 /* limit: most bytes it may take in all, 0 = no limit. NULL when out of memory. */
 Arena *arena_create(size_t limit);
-void arena_destroy(Arena *a); /* NULL is fine */
-void arena_allow(Arena *a, size_t more); /* raises the limit */
+void arena_destroy(Arena *a);                           /* NULL is fine */
+void arena_allow(Arena *a, size_t more);                /* raises the limit */
 void *arena_alloc(Arena *a, size_t count, size_t size); /* zeroed, 16-aligned; NULL on overflow or no memory */
 char *arena_strdup(Arena *a, const char *s);
 char *arena_strndup(Arena *a, const char *s, size_t n);

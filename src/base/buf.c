@@ -38,8 +38,7 @@ void buf_vprintf(Buf *b, const char *fmt, va_list ap)
     va_list again;
     va_copy(again, ap);
     int n = text_vprintf(NULL, 0, fmt, ap);
-    if (n < 0)
-        b->failed = true;
+    if (n < 0) b->failed = true;
     else if (reserve(b, (size_t)n)) {
         text_vprintf(b->data + b->len, (size_t)n + 1, fmt, again);
         b->len += (size_t)n;

@@ -35,8 +35,8 @@ static CpuLevel detect(void)
 {
     __builtin_cpu_init();
     if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") || !(leaf(1, 0, 2) >> 29 & 1)) return CPU_GEN;
-    if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") || !__builtin_cpu_supports("avx512vl") ||
-        !__builtin_cpu_supports("avx512dq"))
+    if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
+        !__builtin_cpu_supports("avx512vl") || !__builtin_cpu_supports("avx512dq"))
         return CPU_AVX2;
     bool bf16 = (leaf(7, 1, 0) >> 5 & 1) != 0, vnni = __builtin_cpu_supports("avx512vnni") != 0;
     if (!bf16 || !vnni) return CPU_AVX512;
@@ -144,7 +144,9 @@ static double cgroup_quota(void)
 int cpu_count(void)
 {
     cpu_set_t set;
-    long n = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : sysconf(_SC_NPROCESSORS_ONLN); /* above 1024 CPUs the set is too small */
+    long n = sched_getaffinity(0, sizeof set, &set) == 0
+                 ? CPU_COUNT(&set)
+                 : sysconf(_SC_NPROCESSORS_ONLN); /* above 1024 CPUs the set is too small */
     double quota = cgroup_quota();
     if (quota > 0 && quota < (double)n) n = (long)(quota + 0.999); /* a fraction of a CPU counts as one */
     return n > 0 ? (int)n : 1;

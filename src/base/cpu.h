@@ -17,5 +17,5 @@ typedef enum CpuLevel {
 CpuLevel cpu_best(void);  /* what the machine has */
 CpuLevel cpu_level(void); /* what to use: cpu_best() limited by QKV_CPU at the first call */
 const char *cpu_level_name(CpuLevel level);
-int cpu_count(void);      /* usable CPUs: affinity mask and cgroup quota respected, at least 1 */
+int cpu_count(void); /* usable CPUs: affinity mask and cgroup quota respected, at least 1 */
 #endif

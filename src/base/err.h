@@ -40,12 +40,12 @@ bool oom(Err *err);
 /* Puts "<fmt>: " before the message; returns false. */
 bool within(Err *err, const char *fmt, ...) QKV_PRINTF(2, 3);
 
-#define TRY(x)                    \
-    do {                          \
-        if (!(x)) return false;   \
+#define TRY(x)                                                                                                         \
+    do {                                                                                                               \
+        if (!(x)) return false;                                                                                        \
     } while (0)
-#define TRY_NULL(x)               \
-    do {                          \
-        if (!(x)) return NULL;    \
+#define TRY_NULL(x)                                                                                                    \
+    do {                                                                                                               \
+        if (!(x)) return NULL;                                                                                         \
     } while (0)
 #endif

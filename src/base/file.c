@@ -21,7 +21,8 @@ static bool map_fd(MappedFile *f, int fd, const char *path, bool alone, Err *err
     if (fstat(fd, &st) != 0) wrong = strerror(errno);
     else if (S_ISDIR(st.st_mode)) wrong = "it is a folder";
     else if (!S_ISREG(st.st_mode)) wrong = "it is not a regular file";
-    else if (alone && st.st_nlink > 1) wrong = "it has more than one name (a hard link), which could be a file that is not the model's own";
+    else if (alone && st.st_nlink > 1)
+        wrong = "it has more than one name (a hard link), which could be a file that is not the model's own";
     if (!wrong && st.st_size > 0) {
         void *p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
         if (p == MAP_FAILED) wrong = strerror(errno);
@@ -58,19 +59,25 @@ bool file_map_inside(MappedFile *f, const char *folder, const char *relative, Er
     const char *rest = relative;
     *f = (MappedFile){0};
     if (!*relative) return fail(err, E_FORMAT, "the name of a data file is empty");
-    if (*relative == '/') return fail(err, E_FORMAT, "'%s' is an absolute name; data files lie in the model's folder", relative);
+    if (*relative == '/')
+        return fail(err, E_FORMAT, "'%s' is an absolute name; data files lie in the model's folder", relative);
     int at = open(*folder ? folder : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (at < 0) return fail(err, E_IO, "cannot open the folder '%s': %s", folder, strerror(errno));
     while (*rest) {
         bool fits = next_part(&rest, part, sizeof part), up = fits && !strcmp(part, "..");
-        int flags = O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | (*rest ? O_DIRECTORY : 0), next = fits && !up ? openat(at, part, flags) : -1;
+        int flags = O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | (*rest ? O_DIRECTORY : 0),
+            next = fits && !up ? openat(at, part, flags) : -1;
         int failed = fits ? errno : ENAMETOOLONG;
         struct stat st;
         bool link = fits && !up && next < 0 && fstatat(at, part, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(st.st_mode);
         close(at);
         if (up) return fail(err, E_FORMAT, "'%s' leaves the model's folder ('..')", relative);
-        if (link) return fail(err, E_IO, "cannot open '%s': '%s' is a symbolic link, and data files are not read through links", relative, part);
-        if (next < 0) return fail(err, E_IO, "cannot open '%s' in '%s': %s", relative, *folder ? folder : ".", strerror(failed));
+        if (link)
+            return fail(err, E_IO,
+                        "cannot open '%s': '%s' is a symbolic link, and data files are not read through links",
+                        relative, part);
+        if (next < 0)
+            return fail(err, E_IO, "cannot open '%s' in '%s': %s", relative, *folder ? folder : ".", strerror(failed));
         at = next;
     }
     return map_fd(f, at, relative, true, err);
@@ -97,7 +104,9 @@ static int remember(const char *name)
 {
     for (int i = 0; i < MAX_OPEN; i++) {
         const char *none = NULL;
-        if (__atomic_compare_exchange_n((const char **)(uintptr_t)&open_files[i], &none, name, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) return i;
+        if (__atomic_compare_exchange_n((const char **)(uintptr_t)&open_files[i], &none, name, false, __ATOMIC_SEQ_CST,
+                                        __ATOMIC_SEQ_CST))
+            return i;
     }
     return -1;
 }
@@ -135,7 +144,9 @@ static char *temporary_name(const char *target)
     const char *slash = strrchr(target, '/');
     size_t folder = slash ? (size_t)(slash - target) + 1 : 0, n = folder + 64;
     char *name = mem_alloc(n);
-    if (name) snprintf(name, n, "%.*s.qkv-%ld-%u.tmp", (int)folder, target, (long)getpid(), __atomic_add_fetch(&serial, 1, __ATOMIC_SEQ_CST));
+    if (name)
+        snprintf(name, n, "%.*s.qkv-%ld-%u.tmp", (int)folder, target, (long)getpid(),
+                 __atomic_add_fetch(&serial, 1, __ATOMIC_SEQ_CST));
     return name;
 }
 
@@ -156,7 +167,8 @@ OutFile *outfile_open(const char *path, Err *err)
 {
     struct stat st;
     if (stat(path, &st) == 0 && !S_ISREG(st.st_mode)) {
-        fail(err, E_IO, "cannot write '%s': %s", path, S_ISDIR(st.st_mode) ? "it is a folder" : "it is not a regular file, and only such are replaced");
+        fail(err, E_IO, "cannot write '%s': %s", path,
+             S_ISDIR(st.st_mode) ? "it is a folder" : "it is not a regular file, and only such are replaced");
         return NULL;
     }
     OutFile *o = mem_zeroed(1, sizeof *o);

@@ -35,7 +35,7 @@ typedef struct OutFile OutFile;
 OutFile *outfile_open(const char *path, Err *err);
 bool outfile_write(OutFile *o, const void *bytes, size_t n, Err *err);
 bool outfile_commit(OutFile *o, Err *err);
-void outfile_abort(OutFile *o); /* NULL is fine */
+void outfile_abort(OutFile *o);                                            /* NULL is fine */
 bool outfile_all(const char *path, const void *bytes, size_t n, Err *err); /* a file of these bytes */
 /* Unlinks every temporary file still open; async-signal-safe, for a handler of SIGINT or SIGTERM. */
 void outfile_abort_all(void);

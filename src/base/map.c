@@ -47,8 +47,7 @@ bool map_put(Map *m, const char *key, void *value)
     if (m->count == m->cap && !grow(m)) return false;
     uint64_t h = hash_bytes(key, strlen(key));
     size_t i = find(m, key, h);
-    if (m->slots[i])
-        m->entries[m->slots[i] - 1].value = value;
+    if (m->slots[i]) m->entries[m->slots[i] - 1].value = value;
     else {
         m->entries[m->count] = (MapEntry){key, value, h};
         m->slots[i] = (uint32_t)++m->count;

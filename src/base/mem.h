@@ -15,16 +15,16 @@
 
 /* All return NULL when there is no memory; 0 bytes are some. */
 void *mem_alloc(size_t n);
-void *mem_zeroed(size_t count, size_t size); /* zeroed; NULL on overflow, too */
-void *mem_grow(void *p, size_t n);           /* as realloc; not for mem_aligned's */
+void *mem_zeroed(size_t count, size_t size);   /* zeroed; NULL on overflow, too */
+void *mem_grow(void *p, size_t n);             /* as realloc; not for mem_aligned's */
 void *mem_aligned(size_t alignment, size_t n); /* alignment: a power of two; n: a multiple of it */
 char *mem_strdup(const char *s);
 char *mem_strndup(const char *s, size_t n);
 void mem_free(void *p); /* any of these; NULL is fine */
 
-void mem_begin(void);    /* a call of the interface begins: refusals so far are forgotten */
-bool mem_ran_out(void);  /* this thread was refused memory since */
-void mem_refused(void);  /* another library was, on our behalf */
+void mem_begin(void);   /* a call of the interface begins: refusals so far are forgotten */
+bool mem_ran_out(void); /* this thread was refused memory since */
+void mem_refused(void); /* another library was, on our behalf */
 /* Between the two, a refusal is not remembered: there is another way. Gives what mem_forgive takes. */
 bool mem_try(void);
 void mem_forgive(bool before);

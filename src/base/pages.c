@@ -30,7 +30,8 @@ void pages_soon(const void *data, size_t n)
 #ifdef MADV_POPULATE_READ
     if (n < SOON) return;
     uintptr_t from = (uintptr_t)data & ~((uintptr_t)sysconf(_SC_PAGESIZE) - 1);
-    madvise((void *)from, (uintptr_t)data + n - from, MADV_POPULATE_READ); /* what cannot be had now is found out when it is read */
+    madvise((void *)from, (uintptr_t)data + n - from,
+            MADV_POPULATE_READ); /* what cannot be had now is found out when it is read */
 #else
     (void)data;
     (void)n;
@@ -39,7 +40,8 @@ void pages_soon(const void *data, size_t n)
 
 void pages_done(const void *data, size_t n)
 {
-    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = ((uintptr_t)data + page - 1) / page * page, to = ((uintptr_t)data + n) / page * page;
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = ((uintptr_t)data + page - 1) / page * page,
+              to = ((uintptr_t)data + n) / page * page;
     if (n >= SOON && to > from) madvise((void *)from, to - from, MADV_DONTNEED);
 }
 

@@ -49,7 +49,9 @@ static uint64_t hash_node(const Expr *e)
 
 static bool same_node(const Expr *a, const Expr *b)
 {
-    if (a->kind != b->kind || a->i != b->i || memcmp(&a->f, &b->f, 8) || a->nargs != b->nargs || a->is_float != b->is_float) return false;
+    if (a->kind != b->kind || a->i != b->i || memcmp(&a->f, &b->f, 8) || a->nargs != b->nargs ||
+        a->is_float != b->is_float)
+        return false;
     for (int i = 0; i < a->nargs; i++)
         if (a->args[i] != b->args[i]) return false;
     return true;
@@ -92,8 +94,7 @@ static Expr *intern(ExprPool *p, const Expr *want)
             if (e->args[i]->depth >= e->depth) e->depth = e->args[i]->depth + 1;
         }
         if (e->depth > MAX_DEPTH) return NULL;
-    } else if (e->kind == EX_SYM)
-        e->symbols = 1ull << (e->i % 64);
+    } else if (e->kind == EX_SYM) e->symbols = 1ull << (e->i % 64);
     e->id = p->count++;
     p->slots[k] = e;
     if (p->count * 2 > p->nslots && !grow(p)) return NULL;
@@ -170,8 +171,7 @@ static void poly_add(Poly *p, const Term *t)
 static void term_of(Expr *e, Term *t)
 {
     *t = (Term){.coef = 1};
-    if (e->kind == EX_INT)
-        t->coef = e->i;
+    if (e->kind == EX_INT) t->coef = e->i;
     else if (e->kind == EX_MUL && !e->is_float) {
         for (int i = 0; i < e->nargs; i++) {
             if (e->args[i]->kind == EX_INT) t->coef = e->args[i]->i;
@@ -201,7 +201,8 @@ static bool term_times(const Term *a, const Term *b, Term *out)
     if (a->n + b->n > MAX_FACTORS || !mul_i64(a->coef, b->coef, &out->coef)) return false;
     out->n = 0;
     for (int i = 0, j = 0; i < a->n || j < b->n;)
-        out->factor[out->n++] = j == b->n || (i < a->n && a->factor[i]->id <= b->factor[j]->id) ? a->factor[i++] : b->factor[j++];
+        out->factor[out->n++] = j == b->n || (i < a->n && a->factor[i]->id <= b->factor[j]->id) ? a->factor[i++]
+                                                                                                : b->factor[j++];
     return true;
 }
 
@@ -416,7 +417,8 @@ Expr *ex_floordiv(ExprPool *p, Expr *a, Expr *b)
     if (!a || !b) return NULL;
     if (a->is_float || b->is_float) return ex_make(p, EX_FLOOR, ex_make(p, EX_TRUEDIV, a, b, NULL), NULL, NULL);
     if (ex_equals_int(b, 1)) return a;
-    if (a->kind == EX_INT && b->kind == EX_INT && b->i != 0 && !(b->i == -1 && a->i == INT64_MIN)) return ex_int(p, floor_div_i64(a->i, b->i));
+    if (a->kind == EX_INT && b->kind == EX_INT && b->i != 0 && !(b->i == -1 && a->i == INT64_MIN))
+        return ex_int(p, floor_div_i64(a->i, b->i));
     if (ex_equals_int(a, 0) && !ex_equals_int(b, 0)) return a;
     if (!ex_equals_int(b, 0)) {
         Expr *q = exact_quotient(p, a, b);
@@ -430,7 +432,8 @@ Expr *ex_floordiv(ExprPool *p, Expr *a, Expr *b)
         int64_t lo, hi, prod;
         ex_range(p, a, &lo, &hi);
         if (lo >= 0 && hi < b->i) return ex_int(p, 0);
-        if (a->kind == EX_FLOORDIV && a->args[1]->kind == EX_INT && a->args[1]->i > 0 && mul_i64(a->args[1]->i, b->i, &prod))
+        if (a->kind == EX_FLOORDIV && a->args[1]->kind == EX_INT && a->args[1]->i > 0 &&
+            mul_i64(a->args[1]->i, b->i, &prod))
             return ex_floordiv(p, a->args[0], ex_int(p, prod));
     }
     return intern(p, &(Expr){.kind = EX_FLOORDIV, .nargs = 2, .args = (Expr *[]){a, b}});
@@ -456,7 +459,8 @@ Expr *ex_mod(ExprPool *p, Expr *a, Expr *b)
             a = r;
         }
     }
-    return intern(p, &(Expr){.kind = EX_MOD, .nargs = 2, .args = (Expr *[]){a, b}, .is_float = a->is_float || b->is_float});
+    return intern(
+        p, &(Expr){.kind = EX_MOD, .nargs = 2, .args = (Expr *[]){a, b}, .is_float = a->is_float || b->is_float});
 }
 
 /* a <= b by their ranges, or by how they are made: Min(b, ..) <= b, a <= Max(a, ..), Max(0, b - 1) <= b, x % b <= b. What was bounded once
@@ -475,8 +479,10 @@ static bool at_most(ExprPool *p, Expr *a, Expr *b, int depth)
     ex_range(p, room, &lo, &hi);
     if (lo >= 0) return true;
     if (depth == 0) return false;
-    if (a->kind == EX_MIN && (at_most(p, a->args[0], b, depth - 1) || at_most(p, a->args[1], b, depth - 1))) return true;
-    if (b->kind == EX_MAX && (at_most(p, a, b->args[0], depth - 1) || at_most(p, a, b->args[1], depth - 1))) return true;
+    if (a->kind == EX_MIN && (at_most(p, a->args[0], b, depth - 1) || at_most(p, a->args[1], b, depth - 1)))
+        return true;
+    if (b->kind == EX_MAX && (at_most(p, a, b->args[0], depth - 1) || at_most(p, a, b->args[1], depth - 1)))
+        return true;
     if (a->kind == EX_MAX && at_most(p, a->args[0], b, depth - 1) && at_most(p, a->args[1], b, depth - 1)) return true;
     return b->kind == EX_MIN && at_most(p, a, b->args[0], depth - 1) && at_most(p, a, b->args[1], depth - 1);
 }
@@ -534,25 +540,32 @@ static Expr *comparison(ExprPool *p, ExprKind kind, Expr *a, Expr *b)
 
 Expr *ex_make(ExprPool *p, ExprKind kind, Expr *a, Expr *b, Expr *c)
 {
-    int n = kind == EX_WHERE ? 3
-            : kind == EX_TOFLOAT || (kind >= EX_CEIL && kind <= EX_ABS) || kind == EX_NOT ? 1 : 2;
+    int n = kind == EX_WHERE ? 3 : kind == EX_TOFLOAT || (kind >= EX_CEIL && kind <= EX_ABS) || kind == EX_NOT ? 1 : 2;
     if (!a || (n > 1 && !b) || (n > 2 && !c)) return NULL;
     switch (kind) {
     case EX_ADD: return ex_add(p, a, b);
     case EX_MUL: return ex_mul(p, a, b);
     case EX_FLOORDIV: return ex_floordiv(p, a, b);
     case EX_MOD: return ex_mod(p, a, b);
-    case EX_MAX: case EX_MIN: return min_max(p, kind, a, b);
+    case EX_MAX:
+    case EX_MIN: return min_max(p, kind, a, b);
     case EX_POW: return power(p, a, b);
-    case EX_EQ: case EX_NE: case EX_LT: case EX_LE: return comparison(p, kind, a, b);
+    case EX_EQ:
+    case EX_NE:
+    case EX_LT:
+    case EX_LE: return comparison(p, kind, a, b);
     case EX_NEGF: return ex_neg(p, a);
-    case EX_CEIL: case EX_FLOOR: case EX_TRUNC: case EX_ROUND:
+    case EX_CEIL:
+    case EX_FLOOR:
+    case EX_TRUNC:
+    case EX_ROUND:
         if (!a->is_float) return a;
         break;
     case EX_TOFLOAT:
         if (a->is_float) return a;
         break;
-    case EX_AND: case EX_OR:
+    case EX_AND:
+    case EX_OR:
         if (a->kind == EX_BOOL) return (kind == EX_AND) == (a->i != 0) ? b : a;
         if (b->kind == EX_BOOL) return (kind == EX_AND) == (b->i != 0) ? a : b;
         break;

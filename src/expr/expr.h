@@ -18,23 +18,45 @@
 #include "base/err.h"
 
 typedef enum ExprKind {
-    EX_INT, EX_FLOAT, EX_BOOL, EX_SYM,
-    EX_ADD, EX_MUL,                              /* n-ary */
-    EX_POW, EX_FLOORDIV, EX_MOD, EX_MAX, EX_MIN, /* binary */
-    EX_TRUEDIV,                                  /* float result: FloatTrueDiv, IntTrueDiv */
-    EX_TOFLOAT, EX_CEIL, EX_FLOOR, EX_TRUNC, EX_ROUND, EX_SQRT, EX_NEGF, EX_ABS, /* unary; ceil..round give integers */
-    EX_LSHIFT, EX_RSHIFT,
-    EX_EQ, EX_NE, EX_LT, EX_LE,                  /* truth values; > and >= are swapped */
-    EX_AND, EX_OR, EX_NOT, EX_WHERE,
+    EX_INT,
+    EX_FLOAT,
+    EX_BOOL,
+    EX_SYM,
+    EX_ADD,
+    EX_MUL, /* n-ary */
+    EX_POW,
+    EX_FLOORDIV,
+    EX_MOD,
+    EX_MAX,
+    EX_MIN,     /* binary */
+    EX_TRUEDIV, /* float result: FloatTrueDiv, IntTrueDiv */
+    EX_TOFLOAT,
+    EX_CEIL,
+    EX_FLOOR,
+    EX_TRUNC,
+    EX_ROUND,
+    EX_SQRT,
+    EX_NEGF,
+    EX_ABS, /* unary; ceil..round give integers */
+    EX_LSHIFT,
+    EX_RSHIFT,
+    EX_EQ,
+    EX_NE,
+    EX_LT,
+    EX_LE, /* truth values; > and >= are swapped */
+    EX_AND,
+    EX_OR,
+    EX_NOT,
+    EX_WHERE,
 } ExprKind;
 
 typedef struct Expr {
     ExprKind kind;
     int nargs;
     struct Expr **args;
-    int64_t i;        /* EX_INT value, EX_BOOL 0/1, EX_SYM index into the pool's symbols */
-    double f;         /* EX_FLOAT value */
-    uint32_t id;      /* order of creation, dense */
+    int64_t i;   /* EX_INT value, EX_BOOL 0/1, EX_SYM index into the pool's symbols */
+    double f;    /* EX_FLOAT value */
+    uint32_t id; /* order of creation, dense */
     bool is_float, is_bool;
     int depth;
     uint64_t symbols; /* Bloom mask of the symbols below: bit index % 64 */
@@ -43,17 +65,24 @@ typedef struct Expr {
 } Expr;
 
 /* Where a symbol's value comes from. */
-typedef enum SymbolSource { SYM_FREE, SYM_INPUT, SYM_ITEM, SYM_SIZE, SYM_GONE } SymbolSource; /* SYM_GONE: another took its place */
+typedef enum SymbolSource {
+    SYM_FREE,
+    SYM_INPUT,
+    SYM_ITEM,
+    SYM_SIZE,
+    SYM_GONE
+} SymbolSource; /* SYM_GONE: another took its place */
 
 typedef struct Symbol {
     const char *name;
     int64_t lo, hi; /* inclusive; INT64_MIN / INT64_MAX = unbounded */
     bool has_hint;
-    int64_t hint;   /* the example size the file carries, if any */
+    int64_t hint; /* the example size the file carries, if any */
     SymbolSource source;
-    struct Value *value; /* SYM_ITEM: the 0-d tensor read; SYM_SIZE: the tensor whose dim it is; SYM_INPUT: an input that binds it */
+    struct Value *
+        value; /* SYM_ITEM: the 0-d tensor read; SYM_SIZE: the tensor whose dim it is; SYM_INPUT: an input that binds it */
     int dim;
-    Expr *expr;     /* its EX_SYM node */
+    Expr *expr; /* its EX_SYM node */
 } Symbol;
 
 typedef struct ExprPool ExprPool;
@@ -115,7 +144,8 @@ bool binding_init(Binding *b, const ExprPool *p, Err *err);
 void binding_free(Binding *b);
 void binding_set(Binding *b, int symbol, int64_t value); /* forgets what was evaluated */
 void binding_clear(Binding *b);                          /* nothing is bound, as after binding_init */
-bool ex_eval(const ExprPool *p, const Expr *e, const Binding *b, Scalar *out, Err *err); /* E_USAGE: unbound symbol, division by 0 */
+bool ex_eval(const ExprPool *p, const Expr *e, const Binding *b, Scalar *out,
+             Err *err); /* E_USAGE: unbound symbol, division by 0 */
 bool ex_eval_i64(const ExprPool *p, const Expr *e, const Binding *b, int64_t *out, Err *err);
 
 /* Text. Infix as Python writes it: "3*s0 + 1", "s0//14", "Max(1, s0)", "(s0 % 2 == 0) and (s0 < 9)". Cut after 64 KiB, with "...". */

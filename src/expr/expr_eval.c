@@ -109,7 +109,8 @@ static bool binary(const Expr *e, Scalar x, Scalar y, Scalar *out, Err *err)
         break;
     case EX_MAX: *out = f ? of_float(a > c ? a : c) : of_int(x.i > y.i ? x.i : y.i); break;
     case EX_MIN: *out = f ? of_float(a < c ? a : c) : of_int(x.i < y.i ? x.i : y.i); break;
-    case EX_LSHIFT: case EX_RSHIFT:
+    case EX_LSHIFT:
+    case EX_RSHIFT:
         if (y.i < 0 || y.i > 62) return fail(err, E_USAGE, "shift by %lld in a size", (long long)y.i);
         if (e->kind == EX_RSHIFT) *out = of_int(x.i >> y.i);
         else ok = mul_i64(x.i, 1LL << y.i, &r), *out = of_int(r);
@@ -152,12 +153,11 @@ static bool evaluate_node(const ExprPool *p, const Expr *e, const Binding *b, Sc
     case EX_FLOAT: *out = of_float(e->f); return true;
     case EX_BOOL: *out = of_bool(e->i != 0); return true;
     case EX_SYM:
-        if (e->i >= b->n || !b->bound[e->i]) return fail(err, E_USAGE, "size '%s' is not known", expr_symbol(p, (int)e->i)->name);
+        if (e->i >= b->n || !b->bound[e->i])
+            return fail(err, E_USAGE, "size '%s' is not known", expr_symbol(p, (int)e->i)->name);
         *out = of_int(b->value[e->i]);
         return true;
-    case EX_WHERE:
-        TRY(evaluate(p, e->args[0], b, &x, err));
-        return evaluate(p, e->args[x.i ? 1 : 2], b, out, err);
+    case EX_WHERE: TRY(evaluate(p, e->args[0], b, &x, err)); return evaluate(p, e->args[x.i ? 1 : 2], b, out, err);
     default: break;
     }
     TRY(evaluate(p, e->args[0], b, &x, err));

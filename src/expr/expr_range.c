@@ -36,7 +36,8 @@ static void range_of(const ExprPool *p, const Expr *e, int64_t *lo, int64_t *hi)
     *lo = INT64_MIN;
     *hi = INT64_MAX;
     switch (e->kind) {
-    case EX_INT: case EX_BOOL: *lo = *hi = e->i; return;
+    case EX_INT:
+    case EX_BOOL: *lo = *hi = e->i; return;
     case EX_SYM:
         *lo = p->symbols[e->i]->lo;
         *hi = p->symbols[e->i]->hi;
@@ -71,7 +72,8 @@ static void range_of(const ExprPool *p, const Expr *e, int64_t *lo, int64_t *hi)
         *lo = 0;
         *hi = h2 == INT64_MAX ? h2 : h2 - 1;
         return;
-    case EX_MAX: case EX_MIN:
+    case EX_MAX:
+    case EX_MIN:
         if (e->is_float) return;
         ex_range(p, e->args[0], &l, &h);
         ex_range(p, e->args[1], &l2, &h2);
@@ -135,7 +137,8 @@ void expr_assume(ExprPool *p, const Expr *cond)
     if (cond->kind == EX_AND) {
         expr_assume(p, a);
         expr_assume(p, b);
-    } else if ((cond->kind == EX_LE || cond->kind == EX_LT) && !a->is_float && !b->is_float && !ex_data_dependent(p, cond)) {
+    } else if ((cond->kind == EX_LE || cond->kind == EX_LT) && !a->is_float && !b->is_float &&
+               !ex_data_dependent(p, cond)) {
         add_fact(p, ex_sub(p, b, a), cond->kind == EX_LT);
     }
 }

@@ -12,13 +12,14 @@
 /* ------------------------------------------------------------------ printing */
 
 static const char *const infix[] = {
-    [EX_ADD] = " + ", [EX_MUL] = "*", [EX_POW] = "**", [EX_FLOORDIV] = "//", [EX_MOD] = " % ", [EX_TRUEDIV] = "/",
-    [EX_LSHIFT] = " << ", [EX_RSHIFT] = " >> ", [EX_EQ] = " == ", [EX_NE] = " != ", [EX_LT] = " < ", [EX_LE] = " <= ",
-    [EX_AND] = " and ", [EX_OR] = " or ", [EX_WHERE] = NULL,
+    [EX_ADD] = " + ",   [EX_MUL] = "*",       [EX_POW] = "**",      [EX_FLOORDIV] = "//", [EX_MOD] = " % ",
+    [EX_TRUEDIV] = "/", [EX_LSHIFT] = " << ", [EX_RSHIFT] = " >> ", [EX_EQ] = " == ",     [EX_NE] = " != ",
+    [EX_LT] = " < ",    [EX_LE] = " <= ",     [EX_AND] = " and ",   [EX_OR] = " or ",     [EX_WHERE] = NULL,
 };
 static const char *const call_names[] = {
-    [EX_MAX] = "Max", [EX_MIN] = "Min", [EX_TOFLOAT] = "ToFloat", [EX_CEIL] = "CeilToInt", [EX_FLOOR] = "FloorToInt",
-    [EX_TRUNC] = "TruncToInt", [EX_ROUND] = "RoundToInt", [EX_SQRT] = "sqrt", [EX_ABS] = "Abs", [EX_NOT] = "Not", [EX_WHERE] = "Where",
+    [EX_MAX] = "Max",          [EX_MIN] = "Min",          [EX_TOFLOAT] = "ToFloat",  [EX_CEIL] = "CeilToInt",
+    [EX_FLOOR] = "FloorToInt", [EX_TRUNC] = "TruncToInt", [EX_ROUND] = "RoundToInt", [EX_SQRT] = "sqrt",
+    [EX_ABS] = "Abs",          [EX_NOT] = "Not",          [EX_WHERE] = "Where",
 };
 
 static int strength(const Expr *e)
@@ -26,10 +27,17 @@ static int strength(const Expr *e)
     switch (e->kind) {
     case EX_OR: return 1;
     case EX_AND: return 2;
-    case EX_EQ: case EX_NE: case EX_LT: case EX_LE: return 3;
-    case EX_LSHIFT: case EX_RSHIFT: return 4;
+    case EX_EQ:
+    case EX_NE:
+    case EX_LT:
+    case EX_LE: return 3;
+    case EX_LSHIFT:
+    case EX_RSHIFT: return 4;
     case EX_ADD: return 5;
-    case EX_MUL: case EX_FLOORDIV: case EX_MOD: case EX_TRUEDIV: return 6;
+    case EX_MUL:
+    case EX_FLOORDIV:
+    case EX_MOD:
+    case EX_TRUEDIV: return 6;
     case EX_POW: return 7;
     default: return e->kind == EX_INT && e->i < 0 ? 5 : e->kind == EX_FLOAT && signbit(e->f) ? 6 : 9;
     }
@@ -171,27 +179,48 @@ static const struct {
     int min, max;
     bool swap;
 } functions[] = {
-    {"Add", EX_ADD, 1, 1000, false},        {"Mul", EX_MUL, 1, 1000, false},
-    {"Pow", EX_POW, 2, 2, false},           {"PowByNatural", EX_POW, 2, 2, false},
-    {"FloatPow", EX_POW, 2, 2, false},      {"FloorDiv", EX_FLOORDIV, 2, 2, false},
-    {"CleanDiv", EX_FLOORDIV, 2, 2, false}, {"Mod", EX_MOD, 2, 2, false},
-    {"PythonMod", EX_MOD, 2, 2, false},     {"Max", EX_MAX, 1, 1000, false},
-    {"Min", EX_MIN, 1, 1000, false},        {"FloatTrueDiv", EX_TRUEDIV, 2, 2, false},
-    {"IntTrueDiv", EX_TRUEDIV, 2, 2, false},{"Rational", EX_TRUEDIV, 2, 2, false},
-    {"ToFloat", EX_TOFLOAT, 1, 1, false},   {"CeilToInt", EX_CEIL, 1, 1, false},
-    {"FloorToInt", EX_FLOOR, 1, 1, false},  {"TruncToInt", EX_TRUNC, 1, 1, false},
-    {"RoundToInt", EX_ROUND, 1, 1, false},  {"OpaqueUnaryFn_sqrt", EX_SQRT, 1, 1, false},
-    {"sqrt", EX_SQRT, 1, 1, false},         {"Abs", EX_ABS, 1, 1, false},
-    {"abs", EX_ABS, 1, 1, false},           {"LShift", EX_LSHIFT, 2, 2, false},
-    {"RShift", EX_RSHIFT, 2, 2, false},     {"Equality", EX_EQ, 2, 2, false},
-    {"Eq", EX_EQ, 2, 2, false},             {"Unequality", EX_NE, 2, 2, false},
-    {"Ne", EX_NE, 2, 2, false},             {"StrictLessThan", EX_LT, 2, 2, false},
-    {"Lt", EX_LT, 2, 2, false},             {"LessThan", EX_LE, 2, 2, false},
-    {"Le", EX_LE, 2, 2, false},             {"StrictGreaterThan", EX_LT, 2, 2, true},
-    {"Gt", EX_LT, 2, 2, true},              {"GreaterThan", EX_LE, 2, 2, true},
-    {"Ge", EX_LE, 2, 2, true},              {"And", EX_AND, 1, 1000, false},
-    {"Or", EX_OR, 1, 1000, false},          {"Not", EX_NOT, 1, 1, false},
-    {"Where", EX_WHERE, 3, 3, false},       {"max", EX_MAX, 1, 1000, false},
+    {"Add", EX_ADD, 1, 1000, false},
+    {"Mul", EX_MUL, 1, 1000, false},
+    {"Pow", EX_POW, 2, 2, false},
+    {"PowByNatural", EX_POW, 2, 2, false},
+    {"FloatPow", EX_POW, 2, 2, false},
+    {"FloorDiv", EX_FLOORDIV, 2, 2, false},
+    {"CleanDiv", EX_FLOORDIV, 2, 2, false},
+    {"Mod", EX_MOD, 2, 2, false},
+    {"PythonMod", EX_MOD, 2, 2, false},
+    {"Max", EX_MAX, 1, 1000, false},
+    {"Min", EX_MIN, 1, 1000, false},
+    {"FloatTrueDiv", EX_TRUEDIV, 2, 2, false},
+    {"IntTrueDiv", EX_TRUEDIV, 2, 2, false},
+    {"Rational", EX_TRUEDIV, 2, 2, false},
+    {"ToFloat", EX_TOFLOAT, 1, 1, false},
+    {"CeilToInt", EX_CEIL, 1, 1, false},
+    {"FloorToInt", EX_FLOOR, 1, 1, false},
+    {"TruncToInt", EX_TRUNC, 1, 1, false},
+    {"RoundToInt", EX_ROUND, 1, 1, false},
+    {"OpaqueUnaryFn_sqrt", EX_SQRT, 1, 1, false},
+    {"sqrt", EX_SQRT, 1, 1, false},
+    {"Abs", EX_ABS, 1, 1, false},
+    {"abs", EX_ABS, 1, 1, false},
+    {"LShift", EX_LSHIFT, 2, 2, false},
+    {"RShift", EX_RSHIFT, 2, 2, false},
+    {"Equality", EX_EQ, 2, 2, false},
+    {"Eq", EX_EQ, 2, 2, false},
+    {"Unequality", EX_NE, 2, 2, false},
+    {"Ne", EX_NE, 2, 2, false},
+    {"StrictLessThan", EX_LT, 2, 2, false},
+    {"Lt", EX_LT, 2, 2, false},
+    {"LessThan", EX_LE, 2, 2, false},
+    {"Le", EX_LE, 2, 2, false},
+    {"StrictGreaterThan", EX_LT, 2, 2, true},
+    {"Gt", EX_LT, 2, 2, true},
+    {"GreaterThan", EX_LE, 2, 2, true},
+    {"Ge", EX_LE, 2, 2, true},
+    {"And", EX_AND, 1, 1000, false},
+    {"Or", EX_OR, 1, 1000, false},
+    {"Not", EX_NOT, 1, 1, false},
+    {"Where", EX_WHERE, 3, 3, false},
+    {"max", EX_MAX, 1, 1000, false},
     {"min", EX_MIN, 1, 1000, false},
 };
 
@@ -258,7 +287,9 @@ static Expr *parse_literal_call(Parser *s, char kind)
     }
     if (!take(s, ")")) return refuse(s, "expected ')'");
     const char *end;
-    if (kind == 'S') return is_name(word) ? made(s, ex_symbol(s->pool, word)) : refuse(s, "a symbol's name must be letters, digits and '_'");
+    if (kind == 'S')
+        return is_name(word) ? made(s, ex_symbol(s->pool, word))
+                             : refuse(s, "a symbol's name must be letters, digits and '_'");
     if (kind == 'F') {
         double v = parse_double(word, &end);
         return *end ? refuse(s, "not a number") : made(s, ex_float(s->pool, v));

@@ -17,18 +17,21 @@ typedef struct Cut {
     const Graph *g;
     Graph *to;
     Err *err;
-    bool named;              /* the inputs were given; else they are found */
-    Value **from; int nfrom;
-    Value **result; int nresult;
-    bool *scalar;            /* by scalar input: it stays */
-    bool *known;             /* by symbol: the inputs of the cut tell it */
-    bool *needed;            /* by symbol */
-    bool *boundary, *kept;   /* by value */
-    bool *seen;              /* by expression */
-    Value **copy;            /* by value, in the new graph */
-    Expr **memo;             /* by expression, in the new graph */
-    const Value **stack; int depth; /* values to look at */
-    const Value *asker;      /* whose operands are looked at */
+    bool named; /* the inputs were given; else they are found */
+    Value **from;
+    int nfrom;
+    Value **result;
+    int nresult;
+    bool *scalar;          /* by scalar input: it stays */
+    bool *known;           /* by symbol: the inputs of the cut tell it */
+    bool *needed;          /* by symbol */
+    bool *boundary, *kept; /* by value */
+    bool *seen;            /* by expression */
+    Value **copy;          /* by value, in the new graph */
+    Expr **memo;           /* by expression, in the new graph */
+    const Value **stack;
+    int depth;          /* values to look at */
+    const Value *asker; /* whose operands are looked at */
     int nsymbols;
 } Cut;
 
@@ -88,8 +91,10 @@ static bool unknown(Cut *c, const char *name)
         near[at] = v->name;
         far[at] = d;
     }
-    for (int k = 0, used = 0; k < n; k++) used += snprintf(text + used, sizeof text - (size_t)used, "%s'%.120s'", k ? ", " : "", near[k]);
-    return fail(c->err, E_USAGE, "there is no value '%.200s'%s%s", name, n ? "; near it: " : " (qkv graph shows all names)", text);
+    for (int k = 0, used = 0; k < n; k++)
+        used += snprintf(text + used, sizeof text - (size_t)used, "%s'%.120s'", k ? ", " : "", near[k]);
+    return fail(c->err, E_USAGE, "there is no value '%.200s'%s%s", name,
+                n ? "; near it: " : " (qkv graph shows all names)", text);
 }
 
 static Value *find(const Cut *c, const char *name)
@@ -229,8 +234,13 @@ static bool missing_size(Cut *c, const Symbol *s, const Expr *e)
 {
     Buf b = {0};
     ex_print(c->g->ex, e, &b);
-    fail(c->err, E_USAGE, "'%s' needs the size %s%s%.100s%s, which the given inputs do not tell%s%s%s", c->asker ? c->asker->name : "a result", s->name, e == s->expr ? "" : " (in ",
-         e == s->expr ? "" : b.data ? b.data : "?", e == s->expr ? "" : ")", s->value ? "; '" : "", s->value ? value_label(s->value) : "", s->value ? "' has it" : "");
+    fail(c->err, E_USAGE, "'%s' needs the size %s%s%.100s%s, which the given inputs do not tell%s%s%s",
+         c->asker ? c->asker->name : "a result", s->name, e == s->expr ? "" : " (in ",
+         e == s->expr ? ""
+         : b.data     ? b.data
+                      : "?",
+         e == s->expr ? "" : ")", s->value ? "; '" : "", s->value ? value_label(s->value) : "",
+         s->value ? "' has it" : "");
     buf_free(&b);
     return false;
 }
@@ -272,7 +282,8 @@ static bool reach_value(Cut *c, const Value *v)
         c->asker = v->def->out[0];
         return reach_node(c, v->def);
     }
-    for (int i = 0; v->kind == V_WEIGHT && i < c->g->nmutation; i++) /* a buffer that a run changes comes with what it becomes */
+    for (int i = 0; v->kind == V_WEIGHT && i < c->g->nmutation;
+         i++) /* a buffer that a run changes comes with what it becomes */
         if (c->g->mutation[i].target == v) push(c, c->g->mutation[i].value);
     if (v->kind != V_INPUT) return true;
     if (!c->named) {
@@ -285,7 +296,10 @@ static bool reach_value(Cut *c, const Value *v)
         for (int i = 0; i < n->op->schema->nparams; i++) {
             bool uses = n->arg[i].kind == ARG_VALUE && n->arg[i].v == v;
             for (int k = 0; n->arg[i].kind == ARG_VALUES && k < n->arg[i].n; k++) uses |= n->arg[i].vs[k] == v;
-            if (uses) return fail(c->err, E_USAGE, "the results need the input '%s' (through '%s'), which is not among the given ones", value_label(v), n->name);
+            if (uses)
+                return fail(c->err, E_USAGE,
+                            "the results need the input '%s' (through '%s'), which is not among the given ones",
+                            value_label(v), n->name);
         }
     }
     return fail(c->err, E_USAGE, "the results need the input '%s', which is not among the given ones", value_label(v));
@@ -352,7 +366,11 @@ static Expr *copy_expr(Cut *c, const Expr *e)
         for (int i = 0; i < e->nargs; i++) {
             Expr *x = copy_expr(c, e->args[i]);
             if (!x) return NULL;
-            r = i == 0 && e->nargs > 1 ? x : e->nargs == 1 ? ex_make(p, e->kind, x, NULL, NULL) : e->kind == EX_ADD ? ex_add(p, r, x) : e->kind == EX_MUL ? ex_mul(p, r, x) : ex_make(p, e->kind, r, x, NULL);
+            r = i == 0 && e->nargs > 1 ? x
+                : e->nargs == 1        ? ex_make(p, e->kind, x, NULL, NULL)
+                : e->kind == EX_ADD    ? ex_add(p, r, x)
+                : e->kind == EX_MUL    ? ex_mul(p, r, x)
+                                       : ex_make(p, e->kind, r, x, NULL);
         }
         break;
     }
@@ -395,7 +413,9 @@ static bool copy_inputs(Cut *c)
         c->to->nscalar_input++;
         if (s->value.kind == ARG_STR) mine->value.s = arena_strdup(c->to->arena, s->value.s);
         if (s->value.kind == ARG_EXPR && !(mine->value.e = copy_expr(c, s->value.e))) return oom(c->err);
-        Symbol *bound = s->value.kind == ARG_EXPR && mine->value.e->kind == EX_SYM ? expr_symbol(c->to->ex, (int)mine->value.e->i) : NULL;
+        Symbol *bound = s->value.kind == ARG_EXPR && mine->value.e->kind == EX_SYM
+                            ? expr_symbol(c->to->ex, (int)mine->value.e->i)
+                            : NULL;
         if (bound && bound->source == SYM_FREE) bound->source = SYM_INPUT;
     }
     for (int i = 0; i < expr_symbol_count(c->to->ex); i++) { /* symbols that are solved for: 14*s1 */
@@ -533,7 +553,8 @@ static bool cut(Cut *c, const char *const *from, int nfrom, const char *const *t
 
 Graph *graph_extract(const Graph *g, const char *const *from, int nfrom, const char *const *to, int nto, Err *err)
 {
-    size_t values = (size_t)g->next_id + 1, exprs = (size_t)expr_node_count(g->ex) + 1, symbols = (size_t)expr_symbol_count(g->ex) + 1;
+    size_t values = (size_t)g->next_id + 1, exprs = (size_t)expr_node_count(g->ex) + 1,
+           symbols = (size_t)expr_symbol_count(g->ex) + 1;
     Cut c = {.g = g, .to = graph_create(), .err = err, .nsymbols = expr_symbol_count(g->ex)};
     c.scalar = mem_zeroed((size_t)g->nscalar_input + 1, sizeof *c.scalar);
     c.known = mem_zeroed(symbols, sizeof *c.known);
@@ -544,7 +565,9 @@ Graph *graph_extract(const Graph *g, const char *const *from, int nfrom, const c
     c.copy = mem_zeroed(values, sizeof *c.copy);
     c.memo = mem_zeroed(exprs, sizeof *c.memo);
     c.stack = mem_zeroed(values, sizeof *c.stack);
-    bool ok = (c.to && c.scalar && c.known && c.needed && c.boundary && c.kept && c.seen && c.copy && c.memo && c.stack) || oom(err);
+    bool ok = (c.to && c.scalar && c.known && c.needed && c.boundary && c.kept && c.seen && c.copy && c.memo &&
+               c.stack) ||
+              oom(err);
     ok = ok && cut(&c, from, nfrom, to, nto);
     void *parts[] = {c.scalar, c.known, c.needed, c.boundary, c.kept, c.seen, c.copy, c.memo, c.stack};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) mem_free(parts[i]);

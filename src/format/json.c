@@ -39,16 +39,21 @@ static bool survey(const char *s, size_t n, const char *what, size_t *values, si
             in_string = true;
             ++*values;
             break;
-        case '[': case '{':
-            if (++depth > MAX_DEPTH) return fail(err, E_LIMIT, "%s: byte %zu: nested deeper than %d", what, i, MAX_DEPTH);
+        case '[':
+        case '{':
+            if (++depth > MAX_DEPTH)
+                return fail(err, E_LIMIT, "%s: byte %zu: nested deeper than %d", what, i, MAX_DEPTH);
             ++*values;
             break;
-        case ']': case '}': depth--; break;
+        case ']':
+        case '}': depth--; break;
         case ':': ++*keys; break;
-        case ',': case ' ': case '\t': case '\n': case '\r': break;
-        default:
-            word = true;
-            *values += !in_word;
+        case ',':
+        case ' ':
+        case '\t':
+        case '\n':
+        case '\r': break;
+        default: word = true; *values += !in_word;
         }
         in_word = word;
     }
@@ -83,7 +88,8 @@ static int utf8_length(const char *text)
     int n = s[0] >= 0xc2 && s[0] < 0xe0 ? 2 : (s[0] & 0xf0) == 0xe0 ? 3 : s[0] >= 0xf0 && s[0] < 0xf5 ? 4 : 0;
     for (int i = 1; i < n; i++)
         if ((s[i] & 0xc0) != 0x80) return 0;
-    bool bad = (s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] > 0x9f) || (s[0] == 0xf0 && s[1] < 0x90) || (s[0] == 0xf4 && s[1] > 0x8f);
+    bool bad = (s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] > 0x9f) || (s[0] == 0xf0 && s[1] < 0x90) ||
+               (s[0] == 0xf4 && s[1] > 0x8f);
     return bad ? 0 : n;
 }
 
@@ -98,7 +104,10 @@ static int four_hex(const char *s)
 {
     int v = 0;
     for (int i = 0; i < 4; i++) {
-        int d = s[i] >= '0' && s[i] <= '9' ? s[i] - '0' : s[i] >= 'a' && s[i] <= 'f' ? s[i] - 'a' + 10 : s[i] >= 'A' && s[i] <= 'F' ? s[i] - 'A' + 10 : -1;
+        int d = s[i] >= '0' && s[i] <= '9'   ? s[i] - '0'
+                : s[i] >= 'a' && s[i] <= 'f' ? s[i] - 'a' + 10
+                : s[i] >= 'A' && s[i] <= 'F' ? s[i] - 'A' + 10
+                                             : -1;
         if (d < 0) return -1;
         v = v * 16 + d;
     }
@@ -149,7 +158,8 @@ static bool read_string(Reader *r)
                 r->s += 2;
             } else if (r->s[1] != 'u') return wrong(r, "invalid escape");
             else if (!read_unicode(r, &to)) return false;
-        } else if (c < 0x20) return wrong(r, r->s == r->end ? "the text ends within a string" : "control character in a string");
+        } else if (c < 0x20)
+            return wrong(r, r->s == r->end ? "the text ends within a string" : "control character in a string");
         else {
             int n = utf8_length(r->s);
             if (!n) return wrong(r, "not UTF-8");
@@ -243,7 +253,8 @@ static bool close_object(Reader *r, json_t *obj)
             continue;
         }
         for (const json_t *j = obj + 1; j < k; j = json_next(j + 1))
-            if (!strcmp(json_string_value(j), key)) return wrong(r, "duplicate object key in the object that ends here");
+            if (!strcmp(json_string_value(j), key))
+                return wrong(r, "duplicate object key in the object that ends here");
     }
     return true;
 }
@@ -288,7 +299,17 @@ static bool read_value(Reader *r)
     case 't': return read_word(r, "true", JSON_TRUE);
     case 'f': return read_word(r, "false", JSON_FALSE);
     case 'n': return read_word(r, "null", JSON_NULL);
-    case '-': case '0': case '1': case '2': case '3': case '4': case '5': case '6': case '7': case '8': case '9': return read_number(r);
+    case '-':
+    case '0':
+    case '1':
+    case '2':
+    case '3':
+    case '4':
+    case '5':
+    case '6':
+    case '7':
+    case '8':
+    case '9': return read_number(r);
     default: return wrong(r, r->s == r->end ? "the text ends within a value" : "a value expected");
     }
 }
@@ -327,10 +348,12 @@ json_t *json_read_within(const void *bytes, size_t size, size_t most, const char
     }
     if (!survey(bytes, size, what, &values, &keys, err)) return NULL;
     /* Room for tables: 3 slots of 4 bytes a key at most. What is not needed of it is never written, and so takes no memory. */
-    if (!mul_size(values, sizeof *root, &need) || !mul_size(keys, 3 * sizeof(uint32_t), &table) || !add_size(need, table, &need) ||
-        !add_size(need, size + 1, &need) || need > UINT32_MAX || need > most) {
-        fail(err, E_LIMIT, "%s: its %zu bytes hold %zu values, which take %zu MiB to read; at most %zu are allowed for a file of this size", what, size, values,
-             need >> 20, (need > most ? most : UINT32_MAX) >> 20);
+    if (!mul_size(values, sizeof *root, &need) || !mul_size(keys, 3 * sizeof(uint32_t), &table) ||
+        !add_size(need, table, &need) || !add_size(need, size + 1, &need) || need > UINT32_MAX || need > most) {
+        fail(
+            err, E_LIMIT,
+            "%s: its %zu bytes hold %zu values, which take %zu MiB to read; at most %zu are allowed for a file of this size",
+            what, size, values, need >> 20, (need > most ? most : UINT32_MAX) >> 20);
         return NULL;
     }
     root = mem_alloc(need);
@@ -357,7 +380,10 @@ void json_free(json_t *root) { mem_free(root); }
 
 int64_t json_to_int(const json_t *v) { return json_is_integer(v) ? parse_int((const char *)v + v->at, NULL) : 0; }
 
-double json_to_double(const json_t *v) { return json_is_real(v) ? parse_double((const char *)v + v->at, NULL) : (double)json_integer_value(v); }
+double json_to_double(const json_t *v)
+{
+    return json_is_real(v) ? parse_double((const char *)v + v->at, NULL) : (double)json_integer_value(v);
+}
 
 json_t *json_find(const json_t *obj, const char *key)
 {
@@ -431,7 +457,8 @@ bool json_want_bool(const json_t *obj, const char *key, bool *out, Err *err)
 bool json_want_union(const json_t *obj, const char **tag, json_t **value, Err *err)
 {
     if (!json_is_object(obj)) return fail(err, E_FORMAT, "found %s, expected an object with one key", json_kind(obj));
-    if (json_object_size(obj) != 1) return fail(err, E_FORMAT, "found an object with %zu keys, expected one key", json_object_size(obj));
+    if (json_object_size(obj) != 1)
+        return fail(err, E_FORMAT, "found an object with %zu keys, expected one key", json_object_size(obj));
     *tag = json_string_value(obj + 1);
     *value = json_below(obj) + 1;
     return true;
@@ -469,7 +496,8 @@ void json_put(Buf *b, const json_t *v)
     switch (json_typeof(v)) {
     case JSON_OBJECT:
         i = 0;
-        json_object_foreach(v, key, below) {
+        json_object_foreach(v, key, below)
+        {
             buf_puts(b, i++ ? "," : "{");
             json_put_string(b, key);
             buf_puts(b, ":");
@@ -479,14 +507,16 @@ void json_put(Buf *b, const json_t *v)
         break;
     case JSON_ARRAY:
         buf_puts(b, "[");
-        json_array_foreach(v, i, below) {
+        json_array_foreach(v, i, below)
+        {
             if (i) buf_puts(b, ",");
             json_put(b, below);
         }
         buf_puts(b, "]");
         break;
     case JSON_STRING: json_put_string(b, json_string_value(v)); break;
-    case JSON_INTEGER: case JSON_REAL: buf_add(b, (const char *)v + v->at, number_length((const char *)v + v->at)); break;
+    case JSON_INTEGER:
+    case JSON_REAL: buf_add(b, (const char *)v + v->at, number_length((const char *)v + v->at)); break;
     default: buf_puts(b, words[json_typeof(v)]);
     }
 }

@@ -16,10 +16,19 @@
 #include <stdint.h>
 #include "base/err.h"
 
-typedef enum JsonType { JSON_OBJECT, JSON_ARRAY, JSON_STRING, JSON_INTEGER, JSON_REAL, JSON_TRUE, JSON_FALSE, JSON_NULL } JsonType;
+typedef enum JsonType {
+    JSON_OBJECT,
+    JSON_ARRAY,
+    JSON_STRING,
+    JSON_INTEGER,
+    JSON_REAL,
+    JSON_TRUE,
+    JSON_FALSE,
+    JSON_NULL
+} JsonType;
 
 typedef struct JsonValue {
-    uint32_t at;        /* containers: how many members; others: bytes from here to the text */
+    uint32_t at; /* containers: how many members; others: bytes from here to the text */
     uint32_t type : 3;
     uint32_t span : 29; /* containers: values to the next one beside it, this included; strings: bytes */
 } json_t;
@@ -49,7 +58,10 @@ static inline bool json_is_boolean(const json_t *v) { return json_is_true(v) || 
 static inline bool json_is_null(const json_t *v) { return json_is(v, JSON_NULL); }
 
 /* Of another type: NULL, 0. */
-static inline const char *json_string_value(const json_t *v) { return json_is_string(v) ? (const char *)v + v->at : NULL; }
+static inline const char *json_string_value(const json_t *v)
+{
+    return json_is_string(v) ? (const char *)v + v->at : NULL;
+}
 static inline size_t json_string_length(const json_t *v) { return json_is_string(v) ? v->span : 0; }
 int64_t json_to_int(const json_t *v);
 double json_to_double(const json_t *v); /* of an integer, too */
@@ -72,8 +84,8 @@ static inline const json_t *json_following(const json_t *array, size_t i, const 
     return i + 1 < json_array_size(array) ? json_next(v) : NULL;
 }
 
-#define json_array_foreach(array, i, value) \
-    for ((i) = 0, (value) = json_array_size(array) ? json_below(array) : NULL; (i) < json_array_size(array); \
+#define json_array_foreach(array, i, value)                                                                            \
+    for ((i) = 0, (value) = json_array_size(array) ? json_below(array) : NULL; (i) < json_array_size(array);           \
          (i)++, (value) = (json_t *)(uintptr_t)json_next(value))
 /* How many members; *value: the first one's value, its key lies before it. */
 static inline size_t json_members(const json_t *obj, json_t **value)
@@ -83,8 +95,9 @@ static inline size_t json_members(const json_t *obj, json_t **value)
     return n;
 }
 
-#define json_object_foreach(obj, name, value) \
-    for (size_t left_##value = json_members(obj, &(value)); left_##value && ((name) = json_string_value((value) - 1), true); \
+#define json_object_foreach(obj, name, value)                                                                          \
+    for (size_t left_##value = json_members(obj, &(value));                                                            \
+         left_##value && ((name) = json_string_value((value)-1), true);                                                \
          left_##value--, (value) = (json_t *)(uintptr_t)json_next(value) + 1)
 
 const char *json_kind(const json_t *v); /* "object", "string", ...; "nothing" for NULL */

@@ -11,8 +11,9 @@ enum { MAX_HEADER = 1 << 16 };
 static const struct {
     const char *descr;
     DType t;
-} dtypes[] = {{"f4", DT_F32}, {"f8", DT_F64}, {"f2", DT_F16}, {"i8", DT_I64}, {"i4", DT_I32}, {"i2", DT_I16}, {"i1", DT_I8},
-              {"u8", DT_U64}, {"u4", DT_U32}, {"u2", DT_U16}, {"u1", DT_U8},  {"b1", DT_BOOL}, {"V2", DT_BF16}, {"c8", DT_C64}, {"c16", DT_C128}};
+} dtypes[] = {{"f4", DT_F32}, {"f8", DT_F64},  {"f2", DT_F16},  {"i8", DT_I64}, {"i4", DT_I32},
+              {"i2", DT_I16}, {"i1", DT_I8},   {"u8", DT_U64},  {"u4", DT_U32}, {"u2", DT_U16},
+              {"u1", DT_U8},  {"b1", DT_BOOL}, {"V2", DT_BF16}, {"c8", DT_C64}, {"c16", DT_C128}};
 
 /* ------------------------------------------------------------------ the header: a Python dict literal, read strictly */
 
@@ -84,7 +85,11 @@ static bool read_dict(const char *p, Tensor *t, bool *fortran, Err *err)
     bool descr = false, order = false, shape = false, ok = literal(&p, "{");
     char key[16];
     while (ok && !literal(&p, "}")) {
-        bool *seen = !quoted(&p, key, sizeof key) ? NULL : !strcmp(key, "descr") ? &descr : !strcmp(key, "fortran_order") ? &order : !strcmp(key, "shape") ? &shape : NULL;
+        bool *seen = !quoted(&p, key, sizeof key)    ? NULL
+                     : !strcmp(key, "descr")         ? &descr
+                     : !strcmp(key, "fortran_order") ? &order
+                     : !strcmp(key, "shape")         ? &shape
+                                                     : NULL;
         ok = seen && !*seen && literal(&p, ":");
         if (!ok) break;
         *seen = true;
@@ -106,14 +111,18 @@ static bool find_header(const unsigned char *p, uint64_t size, uint64_t *start, 
 {
     if (size < 10 || memcmp(p, "\x93NUMPY", 6)) return fail(err, E_FORMAT, "not a .npy, or cut off");
     bool wide = p[6] == 2 || p[6] == 3;
-    if ((p[6] != 1 && !wide) || p[7]) return fail(err, E_UNSUPPORTED, ".npy version %d.%d; 1.0, 2.0 and 3.0 are read", p[6], p[7]);
+    if ((p[6] != 1 && !wide) || p[7])
+        return fail(err, E_UNSUPPORTED, ".npy version %d.%d; 1.0, 2.0 and 3.0 are read", p[6], p[7]);
     *start = wide ? 12 : 10;
     if (size < *start) return fail(err, E_FORMAT, "not a .npy, or cut off");
     *length = (uint64_t)p[8] | (uint64_t)p[9] << 8;
     if (wide) *length |= (uint64_t)p[10] << 16 | (uint64_t)p[11] << 24;
     if (!in_range_u64(*start, *length, size))
-        return fail(err, E_FORMAT, "a header of %llu bytes in a file of %llu", (unsigned long long)*length, (unsigned long long)size);
-    if (*length > MAX_HEADER) return fail(err, E_LIMIT, "a header of %llu bytes, at most %d are read", (unsigned long long)*length, MAX_HEADER);
+        return fail(err, E_FORMAT, "a header of %llu bytes in a file of %llu", (unsigned long long)*length,
+                    (unsigned long long)size);
+    if (*length > MAX_HEADER)
+        return fail(err, E_LIMIT, "a header of %llu bytes, at most %d are read", (unsigned long long)*length,
+                    MAX_HEADER);
     return true;
 }
 
@@ -129,7 +138,8 @@ static bool read_array(TensorFile *f, Tensor *t, const unsigned char *p, uint64_
     *t = (Tensor){0};
     TRY(read_dict(header, t, &fortran, err) && shape_bytes(t->dtype, t->rank, t->shape, &need, err));
     uint64_t have = size - start - length;
-    if (have != need) return fail(err, E_FORMAT, "%llu bytes of data, its shape and dtype need %zu", (unsigned long long)have, need);
+    if (have != need)
+        return fail(err, E_FORMAT, "%llu bytes of data, its shape and dtype need %zu", (unsigned long long)have, need);
     strides_contiguous(t->rank, t->shape, t->stride);
     int64_t n = 1;
     for (int i = 0; fortran && i < t->rank; i++) {
@@ -175,7 +185,8 @@ bool npy_append(Buf *out, const Tensor *t, Err *err)
     if (!descr) return fail(err, E_UNSUPPORTED, "dtype %s has no .npy form; write .safetensors", dtype_name(t->dtype));
     bool bytes = dtype_size(t->dtype) == 1 || descr[0] == 'V';
     buf_printf(&h, "{'descr': '%s%s', 'fortran_order': False, 'shape': (", bytes ? "|" : "<", descr);
-    for (int i = 0; i < t->rank; i++) buf_printf(&h, "%lld%s", (long long)t->shape[i], t->rank == 1 ? "," : i + 1 < t->rank ? ", " : "");
+    for (int i = 0; i < t->rank; i++)
+        buf_printf(&h, "%lld%s", (long long)t->shape[i], t->rank == 1 ? "," : i + 1 < t->rank ? ", " : "");
     buf_puts(&h, "), }");
     while (!h.failed && (10 + h.len + 1) % 64) buf_puts(&h, " ");
     buf_puts(&h, "\n");
@@ -196,7 +207,8 @@ bool npz_write(OutFile *o, const char *const *names, const Tensor *tensors, size
     for (size_t i = 0; ok && i < n; i++) {
         Buf b = {0}, name = {0};
         buf_printf(&name, "%s.npy", names[i]);
-        ok = npy_append(&b, &tensors[i], err) && (!name.failed || oom(err)) && zip_add(w, name.data, b.data, b.len, err);
+        ok = npy_append(&b, &tensors[i], err) && (!name.failed || oom(err)) &&
+             zip_add(w, name.data, b.data, b.len, err);
         buf_free(&b);
         buf_free(&name);
     }

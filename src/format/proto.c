@@ -5,8 +5,14 @@
 
 /* ------------------------------------------------------------------ reading */
 
-Pb pb_of(const void *bytes, uint64_t size) { return (Pb){.p = bytes, .end = size ? (const uint8_t *)bytes + size : bytes, .start = bytes}; }
-Pb pb_sub(const PbField *f) { return (Pb){.p = f->bytes, .end = f->size ? f->bytes + f->size : f->bytes, .start = f->start}; }
+Pb pb_of(const void *bytes, uint64_t size)
+{
+    return (Pb){.p = bytes, .end = size ? (const uint8_t *)bytes + size : bytes, .start = bytes};
+}
+Pb pb_sub(const PbField *f)
+{
+    return (Pb){.p = f->bytes, .end = f->size ? f->bytes + f->size : f->bytes, .start = f->start};
+}
 uint64_t pb_offset(const PbField *f) { return (uint64_t)(f->bytes - f->start); }
 
 static bool bad(Pb *m, const uint8_t *at, Err *err, const char *what)
@@ -22,7 +28,8 @@ static bool varint(Pb *m, uint64_t *v, Err *err)
     for (unsigned shift = 0;; shift += 7) {
         if (m->p == m->end) return bad(m, at, err, "a number that the end of its message cuts off");
         uint8_t b = *m->p++;
-        if (shift == 63 && b > 1) return bad(m, at, err, b & 0x80 ? "a number of more than 10 bytes" : "a number of more than 64 bits");
+        if (shift == 63 && b > 1)
+            return bad(m, at, err, b & 0x80 ? "a number of more than 10 bytes" : "a number of more than 64 bits");
         *v |= (uint64_t)(b & 0x7f) << shift;
         if (!(b & 0x80)) return true;
     }
@@ -44,8 +51,9 @@ static bool length(Pb *m, PbField *f, Err *err)
     uint64_t rest = (uint64_t)(m->end - m->p);
     if (f->size > rest) {
         m->bad = true;
-        return fail(err, E_FORMAT, "byte %llu: field %u says that it has %llu bytes, %llu are left", (unsigned long long)(at - m->start), f->number,
-                    (unsigned long long)f->size, (unsigned long long)rest);
+        return fail(err, E_FORMAT, "byte %llu: field %u says that it has %llu bytes, %llu are left",
+                    (unsigned long long)(at - m->start), f->number, (unsigned long long)f->size,
+                    (unsigned long long)rest);
     }
     f->bytes = m->p;
     if (f->size) m->p += f->size;
@@ -59,7 +67,8 @@ bool pb_next(Pb *m, PbField *f, Err *err)
     if (m->bad || m->p == m->end) return false;
     *f = (PbField){.start = m->start, .bytes = at};
     TRY(varint(m, &tag, err));
-    if (tag >> 3 == 0 || tag >> 32) return bad(m, at, err, tag >> 3 ? "a field number above 2^29 - 1" : "field number 0, which does not exist");
+    if (tag >> 3 == 0 || tag >> 32)
+        return bad(m, at, err, tag >> 3 ? "a field number above 2^29 - 1" : "field number 0, which does not exist");
     f->number = (uint32_t)(tag >> 3);
     f->wire = (PbWire)(tag & 7);
     switch (f->wire) {
@@ -67,20 +76,25 @@ bool pb_next(Pb *m, PbField *f, Err *err)
     case PB_FIXED64: return fixed(m, 8, &f->value, err);
     case PB_FIXED32: return fixed(m, 4, &f->value, err);
     case PB_BYTES: return length(m, f, err);
-    case PB_GROUP: case PB_GROUP_END: return bad(m, at, err, "a group, which no field of this format is");
+    case PB_GROUP:
+    case PB_GROUP_END: return bad(m, at, err, "a group, which no field of this format is");
     }
     return bad(m, at, err, "a wire type that does not exist");
 }
 
 static const char *wire_name(PbWire w)
 {
-    return w == PB_VARINT ? "a varint" : w == PB_BYTES ? "bytes with a length" : w == PB_FIXED32 ? "4 bytes" : "8 bytes";
+    return w == PB_VARINT    ? "a varint"
+           : w == PB_BYTES   ? "bytes with a length"
+           : w == PB_FIXED32 ? "4 bytes"
+                             : "8 bytes";
 }
 
 static bool want(const PbField *f, PbWire wire, Err *err)
 {
     if (f->wire == wire) return true;
-    return fail(err, E_FORMAT, "byte %llu: field %u is %s, expected %s", (unsigned long long)pb_offset(f), f->number, wire_name(f->wire), wire_name(wire));
+    return fail(err, E_FORMAT, "byte %llu: field %u is %s, expected %s", (unsigned long long)pb_offset(f), f->number,
+                wire_name(f->wire), wire_name(wire));
 }
 
 bool pb_int(const PbField *f, int64_t *v, Err *err)
@@ -114,8 +128,9 @@ bool pb_count(const PbField *f, PbWire wire, uint64_t *n, Err *err)
     uint64_t size = wire == PB_FIXED32 ? 4 : 8;
     if (wire != PB_VARINT) {
         *n = f->size / size;
-        return f->size % size == 0 || fail(err, E_FORMAT, "byte %llu: field %u has %llu bytes, no multiple of %llu", (unsigned long long)pb_offset(f), f->number,
-                                           (unsigned long long)f->size, (unsigned long long)size);
+        return f->size % size == 0 ||
+               fail(err, E_FORMAT, "byte %llu: field %u has %llu bytes, no multiple of %llu",
+                    (unsigned long long)pb_offset(f), f->number, (unsigned long long)f->size, (unsigned long long)size);
     }
     *n = 0; /* every number ends with a byte below 128 */
     for (uint64_t i = 0; i < f->size; i++) *n += f->bytes[i] < 0x80;
@@ -148,7 +163,8 @@ bool pb_tally(Pb m, uint32_t *times, uint32_t count, Err *err)
 {
     memset(times, 0, count * sizeof *times);
     for (PbField f; pb_next(&m, &f, err);)
-        if (f.number < count && ++times[f.number] == INT32_MAX) return fail(err, E_LIMIT, "field %u is there more than 2^31 times", f.number);
+        if (f.number < count && ++times[f.number] == INT32_MAX)
+            return fail(err, E_LIMIT, "field %u is there more than 2^31 times", f.number);
     return !m.bad;
 }
 
@@ -182,7 +198,10 @@ static void put_varint(PbWriter *w, uint64_t v)
     pb_raw(w, b, n);
 }
 
-static void put_tag(PbWriter *w, uint32_t number, PbWire wire) { put_varint(w, (uint64_t)number << 3 | (uint64_t)wire); }
+static void put_tag(PbWriter *w, uint32_t number, PbWire wire)
+{
+    put_varint(w, (uint64_t)number << 3 | (uint64_t)wire);
+}
 
 void pb_put_int(PbWriter *w, uint32_t number, int64_t v)
 {

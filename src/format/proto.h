@@ -36,8 +36,8 @@ typedef struct Pb {
 typedef struct PbField {
     uint32_t number;
     PbWire wire;
-    uint64_t value;                 /* PB_VARINT, PB_FIXED32, PB_FIXED64: the bits */
-    const uint8_t *bytes, *start;   /* PB_BYTES */
+    uint64_t value;               /* PB_VARINT, PB_FIXED32, PB_FIXED64: the bits */
+    const uint8_t *bytes, *start; /* PB_BYTES */
     uint64_t size;
 } PbField;
 
@@ -64,8 +64,8 @@ bool pb_tally(Pb m, uint32_t *times, uint32_t count, Err *err);
 typedef bool PbSink(void *user, const void *bytes, size_t n, Err *err);
 
 typedef struct PbWriter {
-    uint64_t total;          /* bytes so far */
-    uint64_t *length;        /* of every message, in the order of their beginnings */
+    uint64_t total;   /* bytes so far */
+    uint64_t *length; /* of every message, in the order of their beginnings */
     size_t n, cap, next;
     bool writing, failed;
     PbSink *sink;
@@ -83,7 +83,10 @@ void pb_put_string(PbWriter *w, uint32_t number, const char *s);
 void pb_put_head(PbWriter *w, uint32_t number, uint64_t n);
 void pb_raw(PbWriter *w, const void *bytes, uint64_t n);
 /* A message in a message. Gives what pb_end wants. */
-typedef struct PbMark { size_t slot; uint64_t start; } PbMark;
+typedef struct PbMark {
+    size_t slot;
+    uint64_t start;
+} PbMark;
 PbMark pb_begin(PbWriter *w, uint32_t number);
 void pb_end(PbWriter *w, PbMark m);
 /* From counting to writing. err hears of what the sink says. */

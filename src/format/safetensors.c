@@ -22,7 +22,8 @@ static bool read_tensor(const json_t *info, Tensor *t, int64_t span[2], Err *err
     TRY(json_want_string(info, "dtype", &dtype, err));
     TRY(json_want_array(info, "shape", &shape, err));
     TRY(json_want_array(info, "data_offsets", &offsets, err));
-    if (json_array_size(shape) > MAX_RANK) return fail(err, E_UNSUPPORTED, "rank %zu: at most %d is supported", json_array_size(shape), MAX_RANK);
+    if (json_array_size(shape) > MAX_RANK)
+        return fail(err, E_UNSUPPORTED, "rank %zu: at most %d is supported", json_array_size(shape), MAX_RANK);
     *t = (Tensor){.dtype = dtype_of(dtype), .rank = (int)json_array_size(shape)};
     if (t->dtype == DT_NONE) return fail(err, E_UNSUPPORTED, "dtype '%.20s' is not known", dtype);
     for (int i = 0; i < t->rank; i++) {
@@ -32,7 +33,8 @@ static bool read_tensor(const json_t *info, Tensor *t, int64_t span[2], Err *err
     }
     for (size_t i = 0; i < 2; i++) {
         const json_t *v = json_array_get(offsets, i);
-        if (!json_is_integer(v) || json_array_size(offsets) != 2) return fail(err, E_FORMAT, "data_offsets must be two integers");
+        if (!json_is_integer(v) || json_array_size(offsets) != 2)
+            return fail(err, E_FORMAT, "data_offsets must be two integers");
         span[i] = json_integer_value(v);
     }
     return true;
@@ -53,9 +55,10 @@ static bool check_metadata(const json_t *metadata, Err *err)
 {
     const char *key;
     json_t *v;
-    if (!json_is_object(metadata)) return fail(err, E_FORMAT, "__metadata__: found %s, expected an object of strings", json_kind(metadata));
-    json_object_foreach((json_t *)(uintptr_t)metadata, key, v)
-        if (!json_is_string(v)) return fail(err, E_FORMAT, "__metadata__: '%s' is %s, expected a string", key, json_kind(v));
+    if (!json_is_object(metadata))
+        return fail(err, E_FORMAT, "__metadata__: found %s, expected an object of strings", json_kind(metadata));
+    json_object_foreach((json_t *)(uintptr_t)metadata, key, v) if (!json_is_string(v)) return fail(
+        err, E_FORMAT, "__metadata__: '%s' is %s, expected a string", key, json_kind(v));
     return true;
 }
 
@@ -65,21 +68,27 @@ static bool check_cover(Span *spans, size_t n, uint64_t size, Err *err)
     int64_t at = 0;
     qsort(spans, n, sizeof *spans, by_begin);
     for (size_t i = 0; i < n; at = spans[i++].end) {
-        if (spans[i].begin < at) return fail(err, E_FORMAT, "tensors '%s' and '%s' overlap", spans[i - 1].name, spans[i].name);
+        if (spans[i].begin < at)
+            return fail(err, E_FORMAT, "tensors '%s' and '%s' overlap", spans[i - 1].name, spans[i].name);
         if (spans[i].begin > at)
-            return fail(err, E_FORMAT, "tensor '%s' begins at byte %lld of the data, %lld was expected: bytes that belong to no tensor", spans[i].name,
-                        (long long)spans[i].begin, (long long)at);
+            return fail(
+                err, E_FORMAT,
+                "tensor '%s' begins at byte %lld of the data, %lld was expected: bytes that belong to no tensor",
+                spans[i].name, (long long)spans[i].begin, (long long)at);
     }
     if ((uint64_t)at != size)
-        return fail(err, E_FORMAT, "the tensors end at byte %lld of the data, the file has %llu", (long long)at, (unsigned long long)size);
+        return fail(err, E_FORMAT, "the tensors end at byte %lld of the data, the file has %llu", (long long)at,
+                    (unsigned long long)size);
     return true;
 }
 
-static bool read_header(TensorFile *f, const json_t *header, const unsigned char *data, uint64_t size, Span *spans, Err *err)
+static bool read_header(TensorFile *f, const json_t *header, const unsigned char *data, uint64_t size, Span *spans,
+                        Err *err)
 {
     const char *name;
     json_t *info;
-    json_object_foreach((json_t *)(uintptr_t)header, name, info) {
+    json_object_foreach((json_t *)(uintptr_t)header, name, info)
+    {
         if (!strcmp(name, "__metadata__")) {
             TRY(check_metadata(info, err));
             f->metadata = info;
@@ -88,12 +97,14 @@ static bool read_header(TensorFile *f, const json_t *header, const unsigned char
         Tensor *t = &f->tensor[f->n];
         int64_t span[2];
         size_t bytes;
-        if (!read_tensor(info, t, span, err) || !shape_bytes(t->dtype, t->rank, t->shape, &bytes, err)) return within(err, "tensor '%s'", name);
+        if (!read_tensor(info, t, span, err) || !shape_bytes(t->dtype, t->rank, t->shape, &bytes, err))
+            return within(err, "tensor '%s'", name);
         if (span[0] < 0 || span[1] < span[0] || (uint64_t)span[1] > size)
-            return fail(err, E_FORMAT, "tensor '%s': bytes %lld to %lld are outside the file's %llu", name, (long long)span[0], (long long)span[1],
-                        (unsigned long long)size);
+            return fail(err, E_FORMAT, "tensor '%s': bytes %lld to %lld are outside the file's %llu", name,
+                        (long long)span[0], (long long)span[1], (unsigned long long)size);
         if ((uint64_t)(span[1] - span[0]) != bytes)
-            return fail(err, E_FORMAT, "tensor '%s': %lld bytes, but its shape and dtype need %zu", name, (long long)(span[1] - span[0]), bytes);
+            return fail(err, E_FORMAT, "tensor '%s': %lld bytes, but its shape and dtype need %zu", name,
+                        (long long)(span[1] - span[0]), bytes);
         strides_contiguous(t->rank, t->shape, t->stride);
         TRY(tensorfile_place(f, t, data + span[0], bytes, err));
         f->name[f->n] = arena_strdup(f->arena, name);
@@ -107,17 +118,19 @@ static bool read_header(TensorFile *f, const json_t *header, const unsigned char
 bool safetensors_read(TensorFile *f, Err *err)
 {
     uint64_t n;
-    if (f->file.size < 8) return fail(err, E_FORMAT, "%llu bytes: neither .safetensors, .npz nor .npy", (unsigned long long)f->file.size);
+    if (f->file.size < 8)
+        return fail(err, E_FORMAT, "%llu bytes: neither .safetensors, .npz nor .npy", (unsigned long long)f->file.size);
     memcpy(&n, f->file.data, 8);
     if (n > f->file.size - 8 || n > MAX_HEADER)
-        return fail(err, E_FORMAT, "neither .safetensors, .npz nor .npy: a header of %llu bytes in a file of %llu", (unsigned long long)n,
-                    (unsigned long long)f->file.size);
+        return fail(err, E_FORMAT, "neither .safetensors, .npz nor .npy: a header of %llu bytes in a file of %llu",
+                    (unsigned long long)n, (unsigned long long)f->file.size);
     json_t *header = json_read(f->file.data + 8, n, "header", err);
     if (!header) return false;
     Span *spans = mem_zeroed(json_object_size(header) + 1, sizeof *spans);
     bool ok = json_is_object(header) || fail(err, E_FORMAT, "the header is %s, expected an object", json_kind(header));
     if (ok && !spans) ok = oom(err);
-    ok = ok && tensorfile_room(f, json_object_size(header), err) && read_header(f, header, f->file.data + 8 + n, f->file.size - 8 - n, spans, err);
+    ok = ok && tensorfile_room(f, json_object_size(header), err) &&
+         read_header(f, header, f->file.data + 8 + n, f->file.size - 8 - n, spans, err);
     mem_free(spans);
     if (f->metadata) f->header = header;
     else json_free(header);
@@ -133,7 +146,8 @@ static bool check_names(const char *const *names, size_t n, Err *err)
     Map seen = {0};
     bool ok = true;
     for (size_t i = 0; ok && i < n; i++) {
-        if (!json_is_utf8(names[i]) || !strcmp(names[i], "__metadata__")) ok = fail(err, E_USAGE, "'%s' cannot name a tensor in a .safetensors", names[i]);
+        if (!json_is_utf8(names[i]) || !strcmp(names[i], "__metadata__"))
+            ok = fail(err, E_USAGE, "'%s' cannot name a tensor in a .safetensors", names[i]);
         else if (map_has(&seen, names[i])) ok = fail(err, E_USAGE, "two tensors named '%s'", names[i]);
         else if (!map_put(&seen, names[i], (void *)(uintptr_t)names[i])) ok = oom(err);
     }
@@ -149,7 +163,8 @@ static void put_header(Buf *h, const char *const *names, const Tensor *tensors, 
         json_put_string(h, names[i]);
         buf_printf(h, ":{\"dtype\":\"%s\",\"shape\":[", dtype_safetensors(tensors[i].dtype));
         for (int k = 0; k < tensors[i].rank; k++) buf_printf(h, "%s%lld", k ? "," : "", (long long)tensors[i].shape[k]);
-        buf_printf(h, "],\"data_offsets\":[%llu,%llu]}", (unsigned long long)begin[i], (unsigned long long)(begin[i] + tensor_bytes(&tensors[i])));
+        buf_printf(h, "],\"data_offsets\":[%llu,%llu]}", (unsigned long long)begin[i],
+                   (unsigned long long)(begin[i] + tensor_bytes(&tensors[i])));
     }
     buf_puts(h, "}");
     while (!h->failed && h->len % 8) buf_puts(h, " ");
@@ -173,7 +188,8 @@ bool safetensors_write(OutFile *o, const char *const *names, const Tensor *tenso
     bool ok = (!h.failed || oom(err)) && outfile_write(o, &length, 8, err) && outfile_write(o, h.data, h.len, err);
     for (int w = 0; w < WIDTHS; w++)
         for (size_t i = 0; ok && i < n; i++)
-            if (dtype_size(tensors[i].dtype) == widths[w]) ok = outfile_write(o, tensors[i].data, tensor_bytes(&tensors[i]), err);
+            if (dtype_size(tensors[i].dtype) == widths[w])
+                ok = outfile_write(o, tensors[i].data, tensor_bytes(&tensors[i]), err);
     buf_free(&h);
     return ok;
 }

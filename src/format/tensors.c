@@ -36,7 +36,8 @@ static bool read_any(TensorFile *f, const char *path, Err *err)
     uint64_t n = f->file.size;
     if (n >= 4 && !memcmp(p, "PK\3\4", 4)) return npz_read(f, err);
     if (n >= 22 && !memcmp(p, "PK\5\6", 4)) return npz_read(f, err);
-    if (n >= 6 && !memcmp(p, "\x93NUMPY", 6)) return tensorfile_room(f, 1, err) && npy_read(f, p, n, stem(f->arena, path), err);
+    if (n >= 6 && !memcmp(p, "\x93NUMPY", 6))
+        return tensorfile_room(f, 1, err) && npy_read(f, p, n, stem(f->arena, path), err);
     return safetensors_read(f, err);
 }
 
@@ -77,7 +78,10 @@ const Tensor *tensorfile_find(const TensorFile *f, const char *name)
     return NULL;
 }
 
-const char *tensorfile_metadata(const TensorFile *f, const char *key) { return json_string_value(json_object_get(f->metadata, key)); }
+const char *tensorfile_metadata(const TensorFile *f, const char *key)
+{
+    return json_string_value(json_object_get(f->metadata, key));
+}
 
 /* ------------------------------------------------------------------ writing */
 
@@ -95,25 +99,32 @@ static bool write_npy(OutFile *o, const Tensor *t, Err *err)
     return ok;
 }
 
-static DType written_as(DType t) { return dtype_bits(t) >= 8 ? t : t == DT_F4E2M1 ? DT_F32 : t == DT_I4 || t == DT_I2 ? DT_I8 : DT_U8; }
+static DType written_as(DType t)
+{
+    return dtype_bits(t) >= 8 ? t : t == DT_F4E2M1 ? DT_F32 : t == DT_I4 || t == DT_I2 ? DT_I8 : DT_U8;
+}
 
 bool tensorfile_write(const char *path, const char *const *names, const Tensor *tensors, size_t n, Err *err)
 {
     bool npz = ends_with(path, ".npz"), npy = ends_with(path, ".npy"), st = ends_with(path, ".safetensors");
     if (!npz && !npy && !st) return fail(err, E_USAGE, "'%s': the name must end in .safetensors, .npz or .npy", path);
-    if (npy && n != 1) return fail(err, E_USAGE, "'%s': a .npy holds one tensor, not %zu; use .npz or .safetensors", path, n);
+    if (npy && n != 1)
+        return fail(err, E_USAGE, "'%s': a .npy holds one tensor, not %zu; use .npz or .safetensors", path, n);
     Tensor *flat = mem_zeroed(n + 1, sizeof *flat);
     bool ok = flat || oom(err);
     for (size_t i = 0; ok && i < n; i++) {
         flat[i] = tensors[i];
         DType as = written_as(tensors[i].dtype);
         if (tensor_contiguous(&tensors[i]) && as == tensors[i].dtype) continue;
-        flat[i] = tensor_of(as, tensors[i].rank, tensors[i].shape, mem_alloc((size_t)tensor_numel(&tensors[i]) * dtype_size(as) + 1));
+        flat[i] = tensor_of(as, tensors[i].rank, tensors[i].shape,
+                            mem_alloc((size_t)tensor_numel(&tensors[i]) * dtype_size(as) + 1));
         if (!flat[i].data) ok = oom(err);
         else tensor_copy(&flat[i], &tensors[i]);
     }
     OutFile *o = ok ? outfile_open(path, err) : NULL;
-    ok = o && (npz ? npz_write(o, names, flat, n, err) : npy ? write_npy(o, &flat[0], err) : safetensors_write(o, names, flat, n, err));
+    ok = o && (npz   ? npz_write(o, names, flat, n, err)
+               : npy ? write_npy(o, &flat[0], err)
+                     : safetensors_write(o, names, flat, n, err));
     if (ok) ok = outfile_commit(o, err);
     else outfile_abort(o);
     for (size_t i = 0; flat && i < n; i++)

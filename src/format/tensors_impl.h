@@ -11,8 +11,8 @@
 struct TensorFile {
     MappedFile file;
     Arena *arena;
-    Zip *zip;            /* .npz */
-    json_t *header;      /* of safetensors, kept where metadata is in it */
+    Zip *zip;               /* .npz */
+    json_t *header;         /* of safetensors, kept where metadata is in it */
     const json_t *metadata; /* safetensors' __metadata__ */
     const char **name;
     Tensor *tensor;

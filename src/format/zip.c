@@ -11,7 +11,14 @@
 #include "base/mem.h"
 #include "base/number.h"
 
-enum { MAX_ENTRIES = 200000, MAX_NAME = 4096, MAX_RATIO = 1000, LOCAL_HEADER = 30, CENTRAL_HEADER = 46, END_RECORD = 22 };
+enum {
+    MAX_ENTRIES = 200000,
+    MAX_NAME = 4096,
+    MAX_RATIO = 1000,
+    LOCAL_HEADER = 30,
+    CENTRAL_HEADER = 46,
+    END_RECORD = 22
+};
 #define FULL 0xffffffffu /* in a 32-bit size or offset: look into the ZIP64 field */
 
 struct Zip {
@@ -94,7 +101,8 @@ static uint64_t u64(const unsigned char *p) { return u32(p) | (uint64_t)u32(p + 
 /* Offset, size and count of the central directory, from the last end record (ZIP64 where it points to one). */
 static bool find_directory(Zip *z, uint64_t *count, Err *err)
 {
-    if (z->size < END_RECORD) return fail(err, E_FORMAT, "%llu bytes are too few for a ZIP archive", (unsigned long long)z->size);
+    if (z->size < END_RECORD)
+        return fail(err, E_FORMAT, "%llu bytes are too few for a ZIP archive", (unsigned long long)z->size);
     uint64_t lowest = z->size > END_RECORD + 65535 ? z->size - END_RECORD - 65535 : 0, at = z->size - END_RECORD;
     while (u32(z->bytes + at) != 0x06054b50 || at + END_RECORD + u16(z->bytes + at + 20) != z->size) {
         if (at == lowest) return fail(err, E_FORMAT, "no end record: the file is no ZIP archive, or it is cut off");
@@ -103,26 +111,35 @@ static bool find_directory(Zip *z, uint64_t *count, Err *err)
     const unsigned char *e = z->bytes + at;
     uint64_t size = u32(e + 12), offset = u32(e + 16), end = at;
     *count = u16(e + 10);
-    if (memmem(e + 4, z->size - at - 4, "PK\5\6", 4)) return fail(err, E_FORMAT, "byte %llu: the archive's comment holds another end record", (unsigned long long)at);
-    if (u16(e + 4) || u16(e + 6) || u16(e + 8) != u16(e + 10)) return fail(err, E_UNSUPPORTED, "an archive in several parts; join it into one file");
+    if (memmem(e + 4, z->size - at - 4, "PK\5\6", 4))
+        return fail(err, E_FORMAT, "byte %llu: the archive's comment holds another end record", (unsigned long long)at);
+    if (u16(e + 4) || u16(e + 6) || u16(e + 8) != u16(e + 10))
+        return fail(err, E_UNSUPPORTED, "an archive in several parts; join it into one file");
     if (at >= 20 && u32(z->bytes + at - 20) == 0x07064b50) {
         uint64_t r = u64(z->bytes + at - 12);
         if (!in_range_u64(r, 56, at - 20) || u32(z->bytes + r) != 0x06064b50)
-            return fail(err, E_FORMAT, "byte %llu: the ZIP64 end record is not where its locator says", (unsigned long long)r);
-        uint64_t large_count = u64(z->bytes + r + 32), large_size = u64(z->bytes + r + 40), large_offset = u64(z->bytes + r + 48);
-        if ((*count != 0xffff && *count != large_count) || (size != FULL && size != large_size) || (offset != FULL && offset != large_offset))
-            return fail(err, E_FORMAT, "byte %llu: the ZIP64 end record and the end record at byte %llu disagree", (unsigned long long)r, (unsigned long long)at);
+            return fail(err, E_FORMAT, "byte %llu: the ZIP64 end record is not where its locator says",
+                        (unsigned long long)r);
+        uint64_t large_count = u64(z->bytes + r + 32), large_size = u64(z->bytes + r + 40),
+                 large_offset = u64(z->bytes + r + 48);
+        if ((*count != 0xffff && *count != large_count) || (size != FULL && size != large_size) ||
+            (offset != FULL && offset != large_offset))
+            return fail(err, E_FORMAT, "byte %llu: the ZIP64 end record and the end record at byte %llu disagree",
+                        (unsigned long long)r, (unsigned long long)at);
         *count = large_count;
         size = large_size;
         offset = large_offset;
         end = r;
     }
     if (!in_range_u64(offset, size, end) || offset + size != end)
-        return fail(err, E_FORMAT, "the directory (offset %llu, %llu bytes) does not end at byte %llu, where the end record begins",
+        return fail(err, E_FORMAT,
+                    "the directory (offset %llu, %llu bytes) does not end at byte %llu, where the end record begins",
                     (unsigned long long)offset, (unsigned long long)size, (unsigned long long)end);
-    if (*count > size / CENTRAL_HEADER) return fail(err, E_FORMAT, "%llu entries do not fit in a directory of %llu bytes", (unsigned long long)*count,
-                                                    (unsigned long long)size);
-    if (*count > MAX_ENTRIES) return fail(err, E_LIMIT, "%llu entries, at most %d are read", (unsigned long long)*count, MAX_ENTRIES);
+    if (*count > size / CENTRAL_HEADER)
+        return fail(err, E_FORMAT, "%llu entries do not fit in a directory of %llu bytes", (unsigned long long)*count,
+                    (unsigned long long)size);
+    if (*count > MAX_ENTRIES)
+        return fail(err, E_LIMIT, "%llu entries, at most %d are read", (unsigned long long)*count, MAX_ENTRIES);
     z->directory = offset;
     z->directory_end = end;
     return true;
@@ -161,7 +178,9 @@ static bool zip64_field(const Zip *z, uint64_t at, uint64_t end, int want, uint6
         if (n > end - at) return fail(err, E_FORMAT, "entry '%s': an extra field reaches beyond its header", name);
         if (id == 1) {
             if (found) return fail(err, E_FORMAT, "entry '%s': two ZIP64 fields in one header", name);
-            if (n < 8 * (uint64_t)want) return fail(err, E_FORMAT, "entry '%s': its ZIP64 field has %llu bytes, %d are needed", name, (unsigned long long)n, 8 * want);
+            if (n < 8 * (uint64_t)want)
+                return fail(err, E_FORMAT, "entry '%s': its ZIP64 field has %llu bytes, %d are needed", name,
+                            (unsigned long long)n, 8 * want);
             for (int i = 0; i < want; i++) out[i] = u64(z->bytes + at + 8 * i);
             found = true;
         }
@@ -176,12 +195,16 @@ static bool check_local(const Zip *z, const ZipEntry *e, uint64_t header, Err *e
     const unsigned char *h = z->bytes + header;
     size_t n = strlen(e->name);
     unsigned flags = u16(h + 6);
-    if (u32(h) != 0x04034b50) return fail(err, E_FORMAT, "entry '%s': no local header at byte %llu", e->name, (unsigned long long)header);
+    if (u32(h) != 0x04034b50)
+        return fail(err, E_FORMAT, "entry '%s': no local header at byte %llu", e->name, (unsigned long long)header);
     if (u16(h + 26) != n || memcmp(h + LOCAL_HEADER, e->name, n))
-        return fail(err, E_FORMAT, "entry '%s': its local header at byte %llu has another name", e->name, (unsigned long long)header);
+        return fail(err, E_FORMAT, "entry '%s': its local header at byte %llu has another name", e->name,
+                    (unsigned long long)header);
     if (u16(h + 8) != (unsigned)e->method)
-        return fail(err, E_FORMAT, "entry '%s': method %d in the directory, %u in its local header", e->name, e->method, u16(h + 8));
-    if ((flags & 1) != (unsigned)e->encrypted) return fail(err, E_FORMAT, "entry '%s': encrypted in one of its headers only", e->name);
+        return fail(err, E_FORMAT, "entry '%s': method %d in the directory, %u in its local header", e->name, e->method,
+                    u16(h + 8));
+    if ((flags & 1) != (unsigned)e->encrypted)
+        return fail(err, E_FORMAT, "entry '%s': encrypted in one of its headers only", e->name);
     uint64_t sizes[2] = {u32(h + 22), u32(h + 18)}, full[2] = {0, 0};
     int large = (sizes[0] == FULL) + (sizes[1] == FULL);
     if (large) {
@@ -192,8 +215,10 @@ static bool check_local(const Zip *z, const ZipEntry *e, uint64_t header, Err *e
     }
     bool later = (flags & 8) && sizes[0] == 0 && sizes[1] == 0;
     if (!later && (sizes[0] != e->size || sizes[1] != e->packed_size))
-        return fail(err, E_FORMAT, "entry '%s': %llu bytes (%llu packed) in the directory, %llu (%llu) in its local header", e->name,
-                    (unsigned long long)e->size, (unsigned long long)e->packed_size, (unsigned long long)sizes[0], (unsigned long long)sizes[1]);
+        return fail(err, E_FORMAT,
+                    "entry '%s': %llu bytes (%llu packed) in the directory, %llu (%llu) in its local header", e->name,
+                    (unsigned long long)e->size, (unsigned long long)e->packed_size, (unsigned long long)sizes[0],
+                    (unsigned long long)sizes[1]);
     if (!later && u32(h + 14) != e->crc && !((flags & 8) && u32(h + 14) == 0))
         return fail(err, E_FORMAT, "entry '%s': its local header has another checksum", e->name);
     return true;
@@ -212,26 +237,29 @@ static bool place_entry(Zip *z, ZipEntry *e, uint64_t record, uint64_t *header, 
         if (packed == FULL) packed = full[i++];
         if (at == FULL) at = full[i++];
     }
-    if ((e->size != size && e->size != FULL) || (e->packed_size != packed && e->packed_size != FULL)) /* minizip 1.1 leaves sizes of ZIP64 at FULL */
+    if ((e->size != size && e->size != FULL) ||
+        (e->packed_size != packed && e->packed_size != FULL)) /* minizip 1.1 leaves sizes of ZIP64 at FULL */
         return fail(err, E_FORMAT, "entry '%s': its ZIP64 sizes are ambiguous", e->name);
     e->size = size;
     e->packed_size = packed;
     if (!in_range_u64(at, LOCAL_HEADER, z->directory) ||
         !in_range_u64(at + LOCAL_HEADER, (uint64_t)u16(z->bytes + at + 26) + u16(z->bytes + at + 28), z->directory))
-        return fail(err, E_FORMAT, "entry '%s': its local header at byte %llu is outside the %llu bytes before the directory", e->name,
+        return fail(err, E_FORMAT,
+                    "entry '%s': its local header at byte %llu is outside the %llu bytes before the directory", e->name,
                     (unsigned long long)at, (unsigned long long)z->directory);
     TRY(check_local(z, e, at, err));
     *header = at;
     e->offset = at + LOCAL_HEADER + u16(z->bytes + at + 26) + u16(z->bytes + at + 28);
     if (!in_range_u64(e->offset, e->packed_size, z->directory))
-        return fail(err, E_FORMAT, "entry '%s': its %llu bytes at byte %llu reach into the directory at byte %llu", e->name,
-                    (unsigned long long)e->packed_size, (unsigned long long)e->offset, (unsigned long long)z->directory);
+        return fail(err, E_FORMAT, "entry '%s': its %llu bytes at byte %llu reach into the directory at byte %llu",
+                    e->name, (unsigned long long)e->packed_size, (unsigned long long)e->offset,
+                    (unsigned long long)z->directory);
     if (e->method == 0 && !e->encrypted && e->packed_size != e->size)
-        return fail(err, E_FORMAT, "entry '%s': stored, but its sizes differ, %llu and %llu", e->name, (unsigned long long)e->packed_size,
-                    (unsigned long long)e->size);
+        return fail(err, E_FORMAT, "entry '%s': stored, but its sizes differ, %llu and %llu", e->name,
+                    (unsigned long long)e->packed_size, (unsigned long long)e->size);
     if (e->method != 0 && e->size / MAX_RATIO > e->packed_size)
-        return fail(err, E_LIMIT, "entry '%s': %llu bytes would become %llu; at most %d times as many are inflated", e->name,
-                    (unsigned long long)e->packed_size, (unsigned long long)e->size, MAX_RATIO);
+        return fail(err, E_LIMIT, "entry '%s': %llu bytes would become %llu; at most %d times as many are inflated",
+                    e->name, (unsigned long long)e->packed_size, (unsigned long long)e->size, MAX_RATIO);
     return true;
 }
 
@@ -243,23 +271,33 @@ static bool read_entry(Zip *z, unzFile u, uint64_t *record, ZipEntry *e, uint64_
     unz64_file_pos pos;
     char name[MAX_NAME + 1];
     uint64_t at = *record;
-    if (unzGetCurrentFileInfo64(u, &info, name, sizeof name, NULL, 0, NULL, 0) != UNZ_OK || unzGetFilePos64(u, &pos) != UNZ_OK ||
-        pos.pos_in_zip_directory != at || !in_range_u64(at, CENTRAL_HEADER, z->directory_end))
+    if (unzGetCurrentFileInfo64(u, &info, name, sizeof name, NULL, 0, NULL, 0) != UNZ_OK ||
+        unzGetFilePos64(u, &pos) != UNZ_OK || pos.pos_in_zip_directory != at ||
+        !in_range_u64(at, CENTRAL_HEADER, z->directory_end))
         return fail(err, E_FORMAT, "byte %llu: no entry of the directory", (unsigned long long)at);
     const unsigned char *c = z->bytes + at;
     uint64_t n = info.size_filename;
     *record = at + CENTRAL_HEADER + u16(c + 28) + u16(c + 30) + u16(c + 32);
-    if (u32(c) != 0x02014b50 || u16(c + 28) != n || *record > z->directory_end || u32(c + 16) != info.crc || u16(c + 10) != info.compression_method)
+    if (u32(c) != 0x02014b50 || u16(c + 28) != n || *record > z->directory_end || u32(c + 16) != info.crc ||
+        u16(c + 10) != info.compression_method)
         return fail(err, E_FORMAT, "byte %llu: a damaged entry of the directory", (unsigned long long)at);
-    if (n > MAX_NAME) return fail(err, E_LIMIT, "byte %llu: an entry's name has %llu bytes, at most %d are read", (unsigned long long)at, (unsigned long long)n, MAX_NAME);
-    if (memcmp(name, c + CENTRAL_HEADER, n)) return fail(err, E_FORMAT, "byte %llu: a damaged entry of the directory", (unsigned long long)at);
+    if (n > MAX_NAME)
+        return fail(err, E_LIMIT, "byte %llu: an entry's name has %llu bytes, at most %d are read",
+                    (unsigned long long)at, (unsigned long long)n, MAX_NAME);
+    if (memcmp(name, c + CENTRAL_HEADER, n))
+        return fail(err, E_FORMAT, "byte %llu: a damaged entry of the directory", (unsigned long long)at);
     name[n] = 0;
     if (memchr(name, 0, n)) return fail(err, E_FORMAT, "entry '%s': a NUL in its name", name);
-    *e = (ZipEntry){.name = arena_strndup(z->arena, name, n), .packed_size = info.compressed_size, .size = info.uncompressed_size,
-                    .crc = (uint32_t)info.crc, .method = (int)info.compression_method, .encrypted = (info.flag & 1) != 0};
+    *e = (ZipEntry){.name = arena_strndup(z->arena, name, n),
+                    .packed_size = info.compressed_size,
+                    .size = info.uncompressed_size,
+                    .crc = (uint32_t)info.crc,
+                    .method = (int)info.compression_method,
+                    .encrypted = (info.flag & 1) != 0};
     if (!e->name) return oom(err);
     if (!safe_name(e->name)) return fail(err, E_FORMAT, "entry '%s': a name that leaves the archive's folder", e->name);
-    if ((info.version >> 8) == 3 && (info.external_fa >> 16 & 0170000) == 0120000) return fail(err, E_FORMAT, "entry '%s': a symbolic link", e->name);
+    if ((info.version >> 8) == 3 && (info.external_fa >> 16 & 0170000) == 0120000)
+        return fail(err, E_FORMAT, "entry '%s': a symbolic link", e->name);
     return place_entry(z, e, at, header, err);
 }
 
@@ -281,12 +319,14 @@ static bool check_overlap(const Zip *z, Err *err)
 {
     Range *r = mem_alloc((z->count + 1) * sizeof *r);
     if (!r) return oom(err);
-    for (size_t i = 0; i < z->count; i++) r[i] = (Range){z->header[i], z->entry[i].offset + z->entry[i].packed_size, z->entry[i].name};
+    for (size_t i = 0; i < z->count; i++)
+        r[i] = (Range){z->header[i], z->entry[i].offset + z->entry[i].packed_size, z->entry[i].name};
     qsort(r, z->count, sizeof *r, by_begin);
     bool ok = true;
     for (size_t i = 1; ok && i < z->count; i++)
         if (r[i - 1].end > r[i].begin)
-            ok = fail(err, E_FORMAT, "entries '%s' and '%s' overlap at byte %llu", r[i - 1].name, r[i].name, (unsigned long long)r[i].begin);
+            ok = fail(err, E_FORMAT, "entries '%s' and '%s' overlap at byte %llu", r[i - 1].name, r[i].name,
+                      (unsigned long long)r[i].begin);
     mem_free(r);
     return ok;
 }
@@ -300,21 +340,25 @@ static bool read_directory(Zip *z, unzFile u, uint64_t count, bool cased, Err *e
     z->header = arena_array(z->arena, uint64_t, count + 1);
     z->inflated = arena_array(z->arena, void *, count + 1);
     if (!z->entry || !z->header || !z->inflated) return oom(err);
-    for (int step = count ? unzGoToFirstFile(u) : UNZ_END_OF_LIST_OF_FILE; ok && step == UNZ_OK && z->count < count; step = unzGoToNextFile(u)) {
+    for (int step = count ? unzGoToFirstFile(u) : UNZ_END_OF_LIST_OF_FILE; ok && step == UNZ_OK && z->count < count;
+         step = unzGoToNextFile(u)) {
         ZipEntry *e = &z->entry[z->count];
         if (!(ok = read_entry(z, u, &record, e, &z->header[z->count], err))) break;
         char *form = folded(z->arena, e->name, cased);
         ZipEntry *other = form ? map_get(&names, form) : NULL;
         if (other && !strcmp(other->name, e->name)) ok = fail(err, E_FORMAT, "entry '%s' is there twice", e->name);
-        else if (other) ok = fail(err, E_FORMAT, "entries '%s' and '%s' would be one file on some systems", other->name, e->name);
+        else if (other)
+            ok = fail(err, E_FORMAT, "entries '%s' and '%s' would be one file on some systems", other->name, e->name);
         else if (!form || !map_put(&names, form, e) || !map_put(&z->by_name, e->name, e)) ok = oom(err);
         else z->count++;
     }
     map_free(&names);
     if (ok && z->count != count)
-        ok = fail(err, E_FORMAT, "byte %llu: the directory breaks off after %zu of %llu entries", (unsigned long long)record, z->count, (unsigned long long)count);
+        ok = fail(err, E_FORMAT, "byte %llu: the directory breaks off after %zu of %llu entries",
+                  (unsigned long long)record, z->count, (unsigned long long)count);
     if (ok && record != z->directory_end)
-        ok = fail(err, E_FORMAT, "byte %llu: the directory goes on after its %llu entries", (unsigned long long)record, (unsigned long long)count);
+        ok = fail(err, E_FORMAT, "byte %llu: the directory goes on after its %llu entries", (unsigned long long)record,
+                  (unsigned long long)count);
     return ok && check_overlap(z, err);
 }
 
@@ -331,7 +375,8 @@ static Zip *open_any(const void *bytes, uint64_t size, bool cased, Err *err)
     z->size = size;
     bool ok = find_directory(z, &count, err);
     Memory m = {bytes, size, 0};
-    zlib_filefunc64_def io = {memory_open, memory_read, memory_write, memory_tell, memory_seek, memory_nothing, memory_nothing, &m};
+    zlib_filefunc64_def io = {memory_open, memory_read,    memory_write,   memory_tell,
+                              memory_seek, memory_nothing, memory_nothing, &m};
     unzFile u = ok && count ? unzOpen2_64("", &io) : NULL; /* it takes an end record at byte 0 for none */
     if (ok && count && !u) ok = fail(err, E_FORMAT, "the directory cannot be read");
     ok = ok && read_directory(z, u, count, cased, err);
@@ -390,8 +435,10 @@ static void zlib_free(void *user, void *p)
 static bool inflate_entry(const Zip *z, const ZipEntry *e, void **out, Err *err)
 {
     unsigned char *p = mem_alloc(e->size + 1);
-    z_stream s = {.next_in = (unsigned char *)(uintptr_t)(z->bytes + e->offset), .next_out = p,
-                  .zalloc = zlib_alloc, .zfree = zlib_free};
+    z_stream s = {.next_in = (unsigned char *)(uintptr_t)(z->bytes + e->offset),
+                  .next_out = p,
+                  .zalloc = zlib_alloc,
+                  .zfree = zlib_free};
     if (!p || inflateInit2(&s, -MAX_WBITS) != Z_OK) {
         mem_free(p);
         return fail(err, E_LIMIT, "entry '%s': out of memory for %llu bytes", e->name, (unsigned long long)e->size);
@@ -411,9 +458,11 @@ static bool inflate_entry(const Zip *z, const ZipEntry *e, void **out, Err *err)
     }
     mem_free(p);
     if (r == Z_MEM_ERROR) return fail(err, E_LIMIT, "entry '%s': out of memory", e->name);
-    if (r == Z_STREAM_END && unused) return fail(err, E_FORMAT, "entry '%s': %llu bytes follow its compressed data", e->name, (unsigned long long)unused);
-    return fail(err, E_FORMAT, "entry '%s': its compressed bytes are damaged: %llu of %llu bytes came out", e->name, (unsigned long long)made,
-                (unsigned long long)e->size);
+    if (r == Z_STREAM_END && unused)
+        return fail(err, E_FORMAT, "entry '%s': %llu bytes follow its compressed data", e->name,
+                    (unsigned long long)unused);
+    return fail(err, E_FORMAT, "entry '%s': its compressed bytes are damaged: %llu of %llu bytes came out", e->name,
+                (unsigned long long)made, (unsigned long long)e->size);
 }
 
 bool zip_data(Zip *z, const ZipEntry *e, bool check_crc, const void **bytes, uint64_t *size, Err *err)
@@ -428,9 +477,12 @@ bool zip_data(Zip *z, const ZipEntry *e, bool check_crc, const void **bytes, uin
         *bytes = z->inflated[i];
         check_crc = true;
     } else {
-        return fail(err, E_UNSUPPORTED, "entry '%s': compression method %d; stored and deflate are read", e->name, e->method);
+        return fail(err, E_UNSUPPORTED, "entry '%s': compression method %d; stored and deflate are read", e->name,
+                    e->method);
     }
-    if (check_crc && crc_of(*bytes, e->size) != e->crc) return fail(err, E_FORMAT, "entry '%s': its checksum is wrong, the bytes are damaged; copy the file again", e->name);
+    if (check_crc && crc_of(*bytes, e->size) != e->crc)
+        return fail(err, E_FORMAT, "entry '%s': its checksum is wrong, the bytes are damaged; copy the file again",
+                    e->name);
     return true;
 }
 
@@ -483,7 +535,11 @@ bool zip_add(ZipWriter *w, const char *name, const void *bytes, uint64_t size, E
         w->cap = cap;
     }
     ZipEntry *e = &w->entry[w->count];
-    *e = (ZipEntry){.name = arena_strdup(w->arena, name), .offset = w->at, .packed_size = size, .size = size, .crc = crc_of(bytes, size)};
+    *e = (ZipEntry){.name = arena_strdup(w->arena, name),
+                    .offset = w->at,
+                    .packed_size = size,
+                    .size = size,
+                    .crc = crc_of(bytes, size)};
     if (!e->name || !map_put(&w->names, e->name, w)) return oom(err);
     bool large = size >= 0xffffffffu;
     size_t fixed = LOCAL_HEADER + n + (large ? 20 : 0) + 4, pad = (64 - (w->at + fixed) % 64) % 64;

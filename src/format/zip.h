@@ -20,12 +20,13 @@ typedef struct ZipEntry {
     uint64_t packed_size; /* bytes in the file */
     uint64_t size;        /* bytes after inflating */
     uint32_t crc;
-    int method;           /* 0 stored, 8 deflate */
+    int method; /* 0 stored, 8 deflate */
     bool encrypted;
 } ZipEntry;
 
 typedef struct Zip Zip;
-Zip *zip_open(const void *bytes, uint64_t size, Err *err); /* E_FORMAT with the byte offset or entry at fault; E_LIMIT */
+Zip *zip_open(const void *bytes, uint64_t size,
+              Err *err); /* E_FORMAT with the byte offset or entry at fault; E_LIMIT */
 /* The same, but names may differ in case alone, as the arrays of a .npz do ("w", "W"). */
 Zip *zip_open_cased(const void *bytes, uint64_t size, Err *err);
 void zip_close(Zip *z);
@@ -42,5 +43,6 @@ struct OutFile;
 typedef struct ZipWriter ZipWriter;
 ZipWriter *zip_writer(struct OutFile *out, Err *err);
 bool zip_add(ZipWriter *w, const char *name, const void *bytes, uint64_t size, Err *err);
-bool zip_finish(ZipWriter *w, Err *err); /* writes the directory; frees w, also on failure; the caller commits the file */
+bool zip_finish(ZipWriter *w,
+                Err *err); /* writes the directory; frees w, also on failure; the caller commits the file */
 #endif

@@ -73,7 +73,8 @@ static int merged_of(Aligned *a, int n, Value *const *v)
     for (int m = a->of[from][v[from]->id]; m >= 0; m = a->value[m].prev[from]) {
         bool same = true;
         for (int f = from + 1; same && f < n; f++) {
-            if (v[f] && !a->value[m].in[f] && a->value[m].weight && v[f]->kind == V_WEIGHT) continue; /* entered below */
+            if (v[f] && !a->value[m].in[f] && a->value[m].weight && v[f]->kind == V_WEIGHT)
+                continue; /* entered below */
             same = !v[f] || a->value[m].in[f] == v[f];
         }
         if (!same) continue;
@@ -143,7 +144,8 @@ static bool may_vanish(const Node *base, const Value *v)
     switch (base->op->id) {
     case OP_slice_Tensor: return base->out[0]->rank == v->rank && ex_equals_int(base->arg[4].e, 1);
     case OP_constant_pad_nd: return base->out[0]->rank == v->rank;
-    case OP_expand: case OP_reshape: return base->out[0]->rank == v->rank;
+    case OP_expand:
+    case OP_reshape: return base->out[0]->rank == v->rank;
     default: return false;
     }
 }
@@ -244,7 +246,8 @@ static void undo_skip(Walk *w, bool inserted)
 static bool is_repeat(const Node *a, const Node *b, const Node *c)
 {
     if (!a || !b || !c || a->op->id != OP_reshape || b->op->id != OP_expand || c->op->id != OP_reshape) return false;
-    return b->arg[0].v == a->out[0] && c->arg[0].v == b->out[0] && a->out[0]->rank == b->out[0]->rank && c->out[0]->rank == a->arg[0].v->rank;
+    return b->arg[0].v == a->out[0] && c->arg[0].v == b->out[0] && a->out[0]->rank == b->out[0]->rank &&
+           c->out[0]->rank == a->arg[0].v->rank;
 }
 
 /* x of file f with the axes of 1 that the reshape adds; NULL when it does something else. */
@@ -277,7 +280,8 @@ static bool skip_repeat(Walk *w, int i)
     if (!operand) return !(w->memory = true);
     if (!same_operands(a, &old[0], w->f, NULL, operand, &w->memory)) return false;
     Value *x = a->value[operand[0]].in[w->f], *between = x && x->rank == old[0].node[old[0].base]->arg[0].v->rank
-                                                             ? with_ones(a, w->f, old[0].node[old[0].base], x) : NULL;
+                                                             ? with_ones(a, w->f, old[0].node[old[0].base], x)
+                                                             : NULL;
     if (!between) return false;
     for (int k = 0; k < 3; k++) {
         Step s = old[k];
@@ -386,9 +390,11 @@ static bool has_size_one(const Graph *g)
 
 static const char *advice(const Aligned *a, int f)
 {
-    if (has_size_one(a->file[0]) || has_size_one(a->file[f])) return "export with sizes of 2 or more: a size of 1 takes paths of its own";
+    if (has_size_one(a->file[0]) || has_size_one(a->file[f]))
+        return "export with sizes of 2 or more: a size of 1 takes paths of its own";
     int x = a->file[0]->nnodes, y = a->file[f]->nnodes;
-    if (x > y + y / 4 || y > x + x / 4) return "the number of nodes depends on the size: a Python loop or branch over it; write it with tensor ops";
+    if (x > y + y / 4 || y > x + x / 4)
+        return "the number of nodes depends on the size: a Python loop or branch over it; write it with tensor ops";
     return "a Python branch on a size went two ways (export at sizes on one side of it), or these are different models";
 }
 
@@ -405,7 +411,8 @@ static bool say_difference(Walk *w, int i, const Node *n, Err *err)
     if (w->memory) return oom(err);
     node_text(i < w->nold ? w->old[i].node[w->old[i].base] : NULL, x, sizeof x);
     node_text(n, y, sizeof y);
-    a->differs = arena_printf(a->arena, "structure differs: %s has %s where %s has %s: %s", a->file_name[0], x, a->file_name[w->f], y, advice(a, w->f));
+    a->differs = arena_printf(a->arena, "structure differs: %s has %s where %s has %s: %s", a->file_name[0], x,
+                              a->file_name[w->f], y, advice(a, w->f));
     return a->differs || oom(err);
 }
 
@@ -421,17 +428,26 @@ static bool same_signature(Aligned *a, int f, Err *err)
     const Graph *g = a->file[0], *h = a->file[f];
     const char *first = a->file_name[0], *other = a->file_name[f];
     if (g->ninput != h->ninput || g->nscalar_input != h->nscalar_input)
-        return say(a, err, arena_printf(a->arena, "structure differs: %s has %d inputs, %s has %d", first, g->ninput + g->nscalar_input, other,
-                                        h->ninput + h->nscalar_input));
+        return say(a, err,
+                   arena_printf(a->arena, "structure differs: %s has %d inputs, %s has %d", first,
+                                g->ninput + g->nscalar_input, other, h->ninput + h->nscalar_input));
     for (int i = 0; i < g->ninput; i++) {
         const Value *x = g->input[i], *y = h->input[i];
         if (strcmp(x->name, y->name) || x->dtype != y->dtype || x->rank != y->rank)
-            return say(a, err, arena_printf(a->arena, "structure differs: input %d is '%s', %s of rank %d, in %s and '%s', %s of rank %d, in %s", i,
-                                            x->name, dtype_name(x->dtype), x->rank, first, y->name, dtype_name(y->dtype), y->rank, other));
+            return say(
+                a, err,
+                arena_printf(a->arena,
+                             "structure differs: input %d is '%s', %s of rank %d, in %s and '%s', %s of rank %d, in %s",
+                             i, x->name, dtype_name(x->dtype), x->rank, first, y->name, dtype_name(y->dtype), y->rank,
+                             other));
     }
-    if (g->noutput != h->noutput || g->nscalar_output != h->nscalar_output || g->nmutation != h->nmutation || g->ninput_mutation != h->ninput_mutation)
-        return say(a, err, arena_printf(a->arena, "structure differs: %s has %d outputs and writes %d buffers and inputs, %s has %d and writes %d", first,
-                                        g->noutput, graph_mutations(g), other, h->noutput, graph_mutations(h)));
+    if (g->noutput != h->noutput || g->nscalar_output != h->nscalar_output || g->nmutation != h->nmutation ||
+        g->ninput_mutation != h->ninput_mutation)
+        return say(a, err,
+                   arena_printf(
+                       a->arena,
+                       "structure differs: %s has %d outputs and writes %d buffers and inputs, %s has %d and writes %d",
+                       first, g->noutput, graph_mutations(g), other, h->noutput, graph_mutations(h)));
     return true;
 }
 
@@ -496,15 +512,20 @@ static bool ends(Aligned *a, Err *err)
         Value *v[GEN_FILES] = {NULL};
         for (int f = 0; f < a->nfiles; f++) v[f] = a->file[f]->output[i].value;
         a->output[i] = merged_of(a, a->nfiles, v);
-        if (a->output[i] < 0) return say(a, err, arena_printf(a->arena, "structure differs: '%s' comes from different nodes", g->output[i].name));
+        if (a->output[i] < 0)
+            return say(a, err,
+                       arena_printf(a->arena, "structure differs: '%s' comes from different nodes", g->output[i].name));
     }
     for (int i = 0; i < graph_mutations(g); i++)
         for (int side = 0; side < 2; side++) {
             Value *v[GEN_FILES] = {NULL};
-            for (int f = 0; f < a->nfiles; f++) v[f] = side ? graph_mutation(a->file[f], i)->value : graph_mutation(a->file[f], i)->target;
+            for (int f = 0; f < a->nfiles; f++)
+                v[f] = side ? graph_mutation(a->file[f], i)->value : graph_mutation(a->file[f], i)->target;
             a->mutation[2 * i + side] = merged_of(a, a->nfiles, v);
             if (a->mutation[2 * i + side] < 0)
-                return say(a, err, arena_printf(a->arena, "structure differs: '%s' is written from different nodes", graph_mutation(g, i)->target->name));
+                return say(a, err,
+                           arena_printf(a->arena, "structure differs: '%s' is written from different nodes",
+                                        graph_mutation(g, i)->target->name));
         }
     return true;
 }

@@ -26,7 +26,10 @@ static void set_strides(Dense *d)
     }
 }
 
-static bool equal_at(const Dense *x, int64_t i, const Dense *y, int64_t k) { return !memcmp(element(x, i), element(y, k), x->size); }
+static bool equal_at(const Dense *x, int64_t i, const Dense *y, int64_t k)
+{
+    return !memcmp(element(x, i), element(y, k), x->size);
+}
 
 /* The next index in row-major order; false after the last. */
 static bool next_index(const Dense *d, int64_t *index, int64_t *flat)
@@ -174,10 +177,11 @@ static bool pick(const Dense *d, int p, int64_t n, const int64_t *at_p, int drop
     if (!bytes) return false;
     int64_t index[MAX_PARTS + MAX_RANK] = {0}, flat = 0;
     if (r.count) do {
-        int64_t from = 0;
-        for (int k = 0; k < r.rank; k++) from += (k == p ? at_p[index[p]] : k == drop ? at_drop[index[p]] : index[k]) * d->stride[k];
-        memcpy(bytes + (size_t)flat * r.size, element(d, from), r.size);
-    } while (next_index(&r, index, &flat));
+            int64_t from = 0;
+            for (int k = 0; k < r.rank; k++)
+                from += (k == p ? at_p[index[p]] : k == drop ? at_drop[index[p]] : index[k]) * d->stride[k];
+            memcpy(bytes + (size_t)flat * r.size, element(d, from), r.size);
+        } while (next_index(&r, index, &flat));
     r.at = bytes;
     *out = r;
     return true;
@@ -411,20 +415,23 @@ static void say_difference(Arena *arena, Baked *b, const Dense *d, int nfiles, c
         bool shape = d[f].count != d[0].count;
         for (int k = 0; k < b->rank; k++) shape |= b->shape[k][f] != b->shape[k][0];
         if (shape) {
-            b->why = arena_printf(arena, parameter ? "a parameter whose size depends on the input's: learned numbers follow from no size"
-                                                   : "no pattern was found: neither an affine index, runs, nor a part of the larger one");
+            b->why = arena_printf(
+                arena, parameter ? "a parameter whose size depends on the input's: learned numbers follow from no size"
+                                 : "no pattern was found: neither an affine index, runs, nor a part of the larger one");
             return;
         }
         while (i < d[0].count && equal_at(&d[0], i, &d[f], i)) i++;
         if (i == d[0].count) continue;
-        b->why = arena_printf(arena, "same shape, other numbers: element %lld is %.9g in %s and %.9g in %s%s", (long long)i, value(&d[0], i), name[0],
-                              value(&d[f], i), name[f], parameter ? "; the files hold different weights" : "");
+        b->why = arena_printf(arena, "same shape, other numbers: element %lld is %.9g in %s and %.9g in %s%s",
+                              (long long)i, value(&d[0], i), name[0], value(&d[f], i), name[f],
+                              parameter ? "; the files hold different weights" : "");
         return;
     }
     b->why = arena_strdup(arena, "no pattern was found");
 }
 
-Baked *baked_find(Arena *arena, const Tensor *const *t, int nfiles, const char *const *name, bool parameter, const Split *split, int nsplit)
+Baked *baked_find(Arena *arena, const Tensor *const *t, int nfiles, const char *const *name, bool parameter,
+                  const Split *split, int nsplit)
 {
     Baked *b = arena_new(arena, Baked);
     Dense d[GEN_FILES];
@@ -436,7 +443,8 @@ Baked *baked_find(Arena *arena, const Tensor *const *t, int nfiles, const char *
     for (int f = 0; f < nfiles; f++) {
         if (t[f]->dtype != b->dtype || t[f]->rank != b->rank) {
             char x[200], y[200];
-            b->why = arena_printf(arena, "%s in %s, %s in %s", tensor_describe(t[0], x, sizeof x), name[0], tensor_describe(t[f], y, sizeof y), name[f]);
+            b->why = arena_printf(arena, "%s in %s, %s in %s", tensor_describe(t[0], x, sizeof x), name[0],
+                                  tensor_describe(t[f], y, sizeof y), name[f]);
             return b->why ? b : NULL;
         }
         if (!dense_of(arena, t[f], &d[f])) return NULL;
@@ -450,7 +458,8 @@ Baked *baked_find(Arena *arena, const Tensor *const *t, int nfiles, const char *
         return b;
     }
     bool shape = same;
-    for (int f = 1; same && f < nfiles; f++) same = d[f].at == d[0].at || !d[0].count || !memcmp(d[f].at, d[0].at, (size_t)d[0].count * d[0].size);
+    for (int f = 1; same && f < nfiles; f++)
+        same = d[f].at == d[0].at || !d[0].count || !memcmp(d[f].at, d[0].at, (size_t)d[0].count * d[0].size);
     if (same) b->kind = BAKED_SAME;
     else if (shape && !parameter && find_numbers(b, d, nfiles)) b->kind = BAKED_NUMBERS;
     else {

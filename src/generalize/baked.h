@@ -24,7 +24,7 @@ typedef struct Coef { /* one number, in each file; or the same table over the pa
 } Coef;
 
 typedef struct RunAxis { /* a part, or the difference of two, along which the tensor is made of runs */
-    int part, minus; /* minus -1: one part alone */
+    int part, minus;     /* minus -1: one part alone */
     int nruns;
     int64_t start[MAX_RUNS][GEN_FILES]; /* of run r + 1: value of the index (or difference) from which on it holds */
 } RunAxis;
@@ -36,15 +36,15 @@ struct Baked {
     DType dtype;
     int nparts;
     Part part[MAX_PARTS];
-    Coef start, step[MAX_PARTS];    /* AFFINE; step of a varying part */
+    Coef start, step[MAX_PARTS]; /* AFFINE; step of a varying part */
     int nruns_axes;
-    RunAxis runs[MAX_PARTS];        /* RUNS; parts that vary, each once */
-    Tensor table;                   /* RUNS: the runs of every axis in front, then the fixed parts */
-    int file;                       /* PREFIX: which file's tensor */
+    RunAxis runs[MAX_PARTS];            /* RUNS; parts that vary, each once */
+    Tensor table;                       /* RUNS: the runs of every axis in front, then the fixed parts */
+    int file;                           /* PREFIX: which file's tensor */
     int64_t shape[MAX_RANK][GEN_FILES]; /* of the tensor */
     int rank;
     double number[MAX_NUMBERS][GEN_FILES]; /* NUMBERS */
-    const char *why;                /* UNKNOWN */
+    const char *why;                       /* UNKNOWN */
 };
 
 /* t[f] is file f's tensor; parameter: learned numbers, which no size explains. pair: (n) -> splits of an axis into known sizes.
@@ -52,5 +52,6 @@ struct Baked {
 typedef struct Split {
     int64_t left[GEN_FILES], right[GEN_FILES];
 } Split;
-Baked *baked_find(Arena *arena, const Tensor *const *t, int nfiles, const char *const *file_name, bool parameter, const Split *split, int nsplit);
+Baked *baked_find(Arena *arena, const Tensor *const *t, int nfiles, const char *const *file_name, bool parameter,
+                  const Split *split, int nsplit);
 #endif

@@ -30,7 +30,10 @@ static Scalar scalar_of(const Expr *e)
     return (Scalar){.kind = e->kind == EX_BOOL ? SC_BOOL : SC_INT, .i = e->i};
 }
 
-static const Expr *number_in(const Node *n, int arg, int elem) { return n->arg[arg].kind == ARG_EXPR ? n->arg[arg].e : n->arg[arg].es[elem]; }
+static const Expr *number_in(const Node *n, int arg, int elem)
+{
+    return n->arg[arg].kind == ARG_EXPR ? n->arg[arg].e : n->arg[arg].es[elem];
+}
 
 /* The number that leaves a value v of the file alone; out: what comes of it, v again but for axes of 1. */
 static Scalar idle_number(const Node *base, const Value *v, const Value *out, int arg, int elem)
@@ -43,7 +46,8 @@ static Scalar idle_number(const Node *base, const Value *v, const Value *out, in
         if (arg == 3) s.i = v->dim[e->i < 0 ? e->i + v->rank : e->i]->i;
         break;
     }
-    case OP_expand: case OP_reshape:
+    case OP_expand:
+    case OP_reshape:
         if (arg == 1) s.i = out->dim[elem]->i;
         break;
     default:
@@ -79,7 +83,7 @@ typedef struct Place {
     Build *b;
     const Step *s;
     const Node *base;
-    Arg *arg;           /* being filled in: tensors are there */
+    Arg *arg; /* being filled in: tensors are there */
     Value *local[8];
     int nlocal;
 } Place;
@@ -117,7 +121,12 @@ static bool any_numbers(Place *p, int arg, int how)
 static bool compares(const Op *op)
 {
     switch (op->id) {
-    case OP_ge_Tensor: case OP_gt_Tensor: case OP_le_Tensor: case OP_lt_Tensor: case OP_eq_Tensor: case OP_ne_Tensor: return true;
+    case OP_ge_Tensor:
+    case OP_gt_Tensor:
+    case OP_le_Tensor:
+    case OP_lt_Tensor:
+    case OP_eq_Tensor:
+    case OP_ne_Tensor: return true;
     default: return false;
     }
 }
@@ -126,11 +135,14 @@ static bool compares(const Op *op)
 static int how_solved(const Op *op, int arg)
 {
     switch (op->id) {
-    case OP_full: case OP_rand: return arg < 2 ? SOLVE_SIZE : 0;
+    case OP_full:
+    case OP_rand: return arg < 2 ? SOLVE_SIZE : 0;
     case OP_arange_start_step: return arg < 2 ? SOLVE_SIZE | SOLVE_SPACE : 0;
     case OP_col2im: return arg == 1 ? SOLVE_SIZE | SOLVE_SPACE : 0;
     case OP_adaptive_avg_pool2d: return arg == 1 ? SOLVE_SPACE : 0;
-    default: return (compares(op) ? SOLVE_NEAR : 0) | (op->schema->params[arg].type == PT_TENSOR ? SOLVE_SIZE | SOLVE_SPACE : 0);
+    default:
+        return (compares(op) ? SOLVE_NEAR : 0) |
+               (op->schema->params[arg].type == PT_TENSOR ? SOLVE_SIZE | SOLVE_SPACE : 0);
     }
 }
 
@@ -141,7 +153,8 @@ static bool reshape_numbers(Place *p)
     Expr **list = arena_array(p->b->g->arena, Expr *, a->n + 1);
     if (!list || a->n > MAX_RANK) return too_large(p->b->err);
     for (int i = 0; i < a->n; i++)
-        if (!number_at(p->b, p->s, 1, i, v[i])) return fail(p->b->err, E_UNSUPPORTED, "node '%s': a size that comes out of data", p->base->name);
+        if (!number_at(p->b, p->s, 1, i, v[i]))
+            return fail(p->b->err, E_UNSUPPORTED, "node '%s': a size that comes out of data", p->base->name);
     p->arg[1].es = list;
     return solve_reshape(p->b, p->local[0], (const Scalar(*)[GEN_FILES])v, a->n, list);
 }
@@ -170,7 +183,10 @@ static bool expand_numbers(Place *p)
 enum { NEAR_SLICES = 12, SLICES_AHEAD = 64 };
 
 /* Where the axis of a slice, or of a slice_scatter, stands among the arguments; start, end and step follow. -1: another op. */
-static int slice_axis(const Node *n) { return n->op->id == OP_slice_Tensor ? 1 : n->op->id == OP_slice_scatter ? 2 : -1; }
+static int slice_axis(const Node *n)
+{
+    return n->op->id == OP_slice_Tensor ? 1 : n->op->id == OP_slice_scatter ? 2 : -1;
+}
 
 static bool same_shape(const Value *x, const Value *y)
 {
@@ -180,7 +196,8 @@ static bool same_shape(const Value *x, const Value *y)
 }
 
 /* What was cut from such a tensor before and goes on here, or ends where this begins: x[:n], x[n:]. */
-static void other_part(const Build *b, const Value *x, int64_t axis, const int64_t *start, const int64_t *end, Cands *from, Cands *to)
+static void other_part(const Build *b, const Value *x, int64_t axis, const int64_t *start, const int64_t *end,
+                       Cands *from, Cands *to)
 {
     int k = 0;
     for (const Node *n = b->g->last; n && k < NEAR_SLICES; n = n->prev, k++) {
@@ -205,7 +222,8 @@ static bool tail_follows(const Build *b, const Step *s, int64_t axis, const int6
         Scalar from[GEN_FILES], to[GEN_FILES];
         if (at < 0 || !ex_equals_int(n->arg[at].e, axis) || t->base != s->base) continue;
         bool next = number_at(b, t, at + 1, 0, from) && number_at(b, t, at + 2, 0, to), last = true;
-        for (int d = 0; next && d < x->rank; d++) next = n->arg[0].v->rank == x->rank && (d != axis || n->arg[0].v->dim[d] == x->dim[d]);
+        for (int d = 0; next && d < x->rank; d++)
+            next = n->arg[0].v->rank == x->rank && (d != axis || n->arg[0].v->dim[d] == x->dim[d]);
         for (int f = 0; next && f < b->nfiles; f++) {
             next = from[f].i == now[f] && to[f].i - from[f].i == to[0].i - from[0].i && to[f].i > from[f].i;
             last = last && to[f].i == size[f];
@@ -235,7 +253,8 @@ static void middle_part(const Build *b, int64_t all, const int64_t *start, const
     for (int i = 0; i < b->natom; i++) {
         const Atom *a = &b->atom[i];
         int64_t c = start[0] + a->v[0];
-        if (!a->number && 2 * c >= all - 2 && 2 * c <= all + 2) cand_add(b, from, start, ex_sub(b->ex, ex_int(b->ex, c), a->e), R_KNOWN + (a->size > 7));
+        if (!a->number && 2 * c >= all - 2 && 2 * c <= all + 2)
+            cand_add(b, from, start, ex_sub(b->ex, ex_int(b->ex, c), a->e), R_KNOWN + (a->size > 7));
     }
 }
 
@@ -264,18 +283,23 @@ static bool slice_numbers(Place *p)
             fixed_start = fixed_start && size[f] - start[f] == size[0] - start[0];
             fixed_end = fixed_end && size[f] - end[f] == size[0] - end[0];
         }
-        bool to_end = !memcmp(end, size, (size_t)b->nfiles * sizeof *end), tail = fixed_end && tail_follows(b, p->s, d, end, size);
+        bool to_end = !memcmp(end, size, (size_t)b->nfiles * sizeof *end),
+             tail = fixed_end && tail_follows(b, p->s, d, end, size);
         cand_add(b, &to, end, dim, 1);
         fixed_start = fixed_start && !same_start; /* what is the same in every file is a constant */
         fixed_end = fixed_end && !same_end;
         /* the last few: x[-2:]. All but the last few is as often a size that was padded. */
-        if (fixed_start) cand_add(b, &from, start, ex_sub(b->ex, dim, ex_int(b->ex, size[0] - start[0])), to_end ? 2 : R_KNOWN + 3);
-        if (fixed_end) cand_add(b, &to, end, ex_sub(b->ex, dim, ex_int(b->ex, size[0] - end[0])), tail ? 2 : R_KNOWN + 3);
+        if (fixed_start)
+            cand_add(b, &from, start, ex_sub(b->ex, dim, ex_int(b->ex, size[0] - start[0])), to_end ? 2 : R_KNOWN + 3);
+        if (fixed_end)
+            cand_add(b, &to, end, ex_sub(b->ex, dim, ex_int(b->ex, size[0] - end[0])), tail ? 2 : R_KNOWN + 3);
         /* equal starts and ends of an axis that only happens to be as long: counted from the nearer side */
         bool level = true;
         for (int f = 1; f < b->nfiles; f++) level = level && size[f] == size[0];
-        if (level && same_start && size[0] - start[0] < start[0]) cand_add(b, &from, start, ex_sub(b->ex, dim, ex_int(b->ex, size[0] - start[0])), 3);
-        if (level && same_end && size[0] - end[0] < end[0]) cand_add(b, &to, end, ex_sub(b->ex, dim, ex_int(b->ex, size[0] - end[0])), 3);
+        if (level && same_start && size[0] - start[0] < start[0])
+            cand_add(b, &from, start, ex_sub(b->ex, dim, ex_int(b->ex, size[0] - start[0])), 3);
+        if (level && same_end && size[0] - end[0] < end[0])
+            cand_add(b, &to, end, ex_sub(b->ex, dim, ex_int(b->ex, size[0] - end[0])), 3);
         Cands unused = {0};
         other_part(b, x, d, start, end, same_start ? &unused : &from, same_end ? &unused : &to);
         if (!same_start) cand_kin(b, &from, start, dim, R_KNOWN);
@@ -286,18 +310,23 @@ static bool slice_numbers(Place *p)
     if (from.n && ex_is_int(dim)) cand_add(b, &to, end, ex_sub(b->ex, dim, p->arg[at + 1].e), R_KNOWN);
     bool fixed_length = !ex_is_const(p->arg[at + 1].e);
     for (int f = 1; fixed_length && f < b->nfiles; f++) fixed_length = end[f] - start[f] == end[0] - start[0];
-    if (fixed_length) cand_add(b, &to, end, ex_add(b->ex, p->arg[at + 1].e, ex_int(b->ex, end[0] - start[0])), R_KNOWN - 1);
+    if (fixed_length)
+        cand_add(b, &to, end, ex_add(b->ex, p->arg[at + 1].e, ex_int(b->ex, end[0] - start[0])), R_KNOWN - 1);
     TRY(p->arg[at + 2].e = number(p, at + 2, 0, &to, 0));
     ExprPool *ex = b->ex; /* reading past the end must not happen at other sizes */
     Expr *s = p->arg[at + 1].e, *e = p->arg[at + 2].e, *step = p->arg[at + 3].e;
     if (at == 2) { /* what is written is as long as the place for it; the shape of the result does not say so */
         const Value *written = p->local[1];
         Expr *n = ex_floordiv(ex, ex_sub(ex, ex_add(ex, ex_sub(ex, e, s), step), ex_int(ex, 1)), step);
-        TRY(graph_require(b->g, ex_make(ex, EX_EQ, written->dim[d], n, NULL), b->err, "node '%s': length of what is written", p->base->name));
+        TRY(graph_require(b->g, ex_make(ex, EX_EQ, written->dim[d], n, NULL), b->err,
+                          "node '%s': length of what is written", p->base->name));
     }
-    return graph_require(b->g, ex_make(ex, EX_LE, ex_int(ex, 0), s, NULL), b->err, "node '%s': start of the slice", p->base->name) &&
-           graph_require(b->g, ex_make(ex, EX_LE, s, e, NULL), b->err, "node '%s': start and end of the slice", p->base->name) &&
-           graph_require(b->g, ex_make(ex, EX_LE, e, dim, NULL), b->err, "node '%s': slice within dim %lld", p->base->name, (long long)d);
+    return graph_require(b->g, ex_make(ex, EX_LE, ex_int(ex, 0), s, NULL), b->err, "node '%s': start of the slice",
+                         p->base->name) &&
+           graph_require(b->g, ex_make(ex, EX_LE, s, e, NULL), b->err, "node '%s': start and end of the slice",
+                         p->base->name) &&
+           graph_require(b->g, ex_make(ex, EX_LE, e, dim, NULL), b->err, "node '%s': slice within dim %lld",
+                         p->base->name, (long long)d);
 }
 
 static bool pad_numbers(Place *p)
@@ -334,7 +363,8 @@ static bool upsample_numbers(Place *p)
     const Value *x = p->local[0];
     Expr **list = arena_array(b->g->arena, Expr *, a->n + 1);
     if (!list) return too_large(b->err);
-    for (int i = 0; i < a->n; i++) { /* a size that is not known is made of that of the same axis: filled up to a multiple, doubled */
+    for (int i = 0; i < a->n;
+         i++) { /* a size that is not known is made of that of the same axis: filled up to a multiple, doubled */
         Scalar v[GEN_FILES];
         int64_t want[GEN_FILES];
         Cands own = {0}, given = {0};
@@ -402,7 +432,8 @@ static bool numbers(Place *p)
     switch (p->base->op->id) {
     case OP_reshape: TRY(reshape_numbers(p)); break;
     case OP_expand: TRY(expand_numbers(p)); break;
-    case OP_slice_Tensor: case OP_slice_scatter:
+    case OP_slice_Tensor:
+    case OP_slice_scatter:
         TRY(slice_numbers(p));
         done = 15u << slice_axis(p->base);
         break;
@@ -429,11 +460,13 @@ static OpId plain_op(Place *p, int *nargs)
     if (p->base->op->id != OP_avg_pool2d) return p->base->op->id;
     const Arg *k = &p->arg[1], *pad = &p->arg[3];
     const Value *x = p->local[0];
-    if (k->kind != ARG_EXPRS || k->n != 2 || x->rank < 3 || (ex_is_const(k->es[0]) && ex_is_const(k->es[1]))) return p->base->op->id;
+    if (k->kind != ARG_EXPRS || k->n != 2 || x->rank < 3 || (ex_is_const(k->es[0]) && ex_is_const(k->es[1])))
+        return p->base->op->id;
     for (int i = 0; i < 2; i++) {
         int64_t want[GEN_FILES], have[GEN_FILES];
         if (!eval_at(p->b, k->es[i], want) || !eval_at(p->b, x->dim[x->rank - 2 + i], have)) return p->base->op->id;
-        if (memcmp(want, have, (size_t)p->b->nfiles * sizeof *want) || (pad->kind == ARG_EXPRS && pad->n > i && !ex_equals_int(pad->es[i], 0)))
+        if (memcmp(want, have, (size_t)p->b->nfiles * sizeof *want) ||
+            (pad->kind == ARG_EXPRS && pad->n > i && !ex_equals_int(pad->es[i], 0)))
             return p->base->op->id;
     }
     p->arg[1] = arg_ints(p->b->g, 2, (int64_t[]){x->rank - 2, x->rank - 1});
@@ -513,7 +546,8 @@ static bool plain_length(Build *b, Node *n)
     int at = ex_equals_int(e->args[0], 0) ? 1 : ex_equals_int(e->args[1], 0) ? 0 : -1;
     if (at < 0) return true;
     n->out[0]->dim[0] = e->args[at];
-    return graph_require(b->g, ex_make(b->ex, EX_LE, ex_int(b->ex, 0), e->args[at], NULL), b->err, "node '%s': length not negative", n->name);
+    return graph_require(b->g, ex_make(b->ex, EX_LE, ex_int(b->ex, 0), e->args[at], NULL), b->err,
+                         "node '%s': length not negative", n->name);
 }
 
 static bool build_step(Build *b, const Step *s)
@@ -545,7 +579,9 @@ enum { MAX_SYMBOLS = 1 << 14 };
 static bool make_bindings(Build *b)
 {
     for (int f = 0; f < b->nfiles; f++) {
-        b->bind[f] = (Binding){.n = MAX_SYMBOLS, .value = mem_zeroed(MAX_SYMBOLS, sizeof(int64_t)), .bound = mem_zeroed(MAX_SYMBOLS, sizeof(bool))};
+        b->bind[f] = (Binding){.n = MAX_SYMBOLS,
+                               .value = mem_zeroed(MAX_SYMBOLS, sizeof(int64_t)),
+                               .bound = mem_zeroed(MAX_SYMBOLS, sizeof(bool))};
         if (!b->bind[f].value || !b->bind[f].bound) return oom(b->err);
     }
     return true;
@@ -610,7 +646,8 @@ static bool inputs(Build *b)
             build_atom(b, dim[d], false);
             for (int k = 0; k < expr_symbol_count(b->ex); k++) {
                 Symbol *sym = expr_symbol(b->ex, k);
-                if (sym->source != SYM_FREE || !ex_mentions(dim[d], sym->expr) || size_of_axis(b->gen, i, d)->relation) continue;
+                if (sym->source != SYM_FREE || !ex_mentions(dim[d], sym->expr) || size_of_axis(b->gen, i, d)->relation)
+                    continue;
                 sym->source = SYM_INPUT;
                 sym->value = in;
                 sym->dim = d;
@@ -625,10 +662,13 @@ static bool inputs(Build *b)
         all[i] = (ScalarInput){arena_strdup(b->g->arena, s->name), s->value, s->at};
         if (s->value.kind == ARG_EXPR) {
             const Expr *e = s->value.e;
-            Expr *fixed = e->kind == EX_FLOAT ? ex_float(b->ex, e->f) : e->kind == EX_BOOL ? ex_bool(b->ex, e->i != 0) : ex_int(b->ex, e->i);
+            Expr *fixed = e->kind == EX_FLOAT  ? ex_float(b->ex, e->f)
+                          : e->kind == EX_BOOL ? ex_bool(b->ex, e->i != 0)
+                                               : ex_int(b->ex, e->i);
             all[i].value = arg_expr(z ? size_expr(b, z) : fixed);
             build_atom(b, all[i].value.e, false);
-            if (z && all[i].value.e && all[i].value.e->kind == EX_SYM) expr_symbol(b->ex, (int)all[i].value.e->i)->source = SYM_INPUT;
+            if (z && all[i].value.e && all[i].value.e->kind == EX_SYM)
+                expr_symbol(b->ex, (int)all[i].value.e->i)->source = SYM_INPUT;
         } else if (s->value.kind == ARG_STR) all[i].value = arg_str(b->g, s->value.s);
     }
     b->g->scalar_input = all;
@@ -651,7 +691,8 @@ static bool scalar_outputs(Build *b)
         if (value->kind != ARG_EXPR) continue;
         for (int f = 0; f < b->nfiles; f++) {
             const Arg *other = &a->file[f]->scalar_output[i].value;
-            if (other->kind != ARG_EXPR || !ex_is_const(other->e)) return fail(b->err, E_UNSUPPORTED, "output %d is no constant number", all[i].at);
+            if (other->kind != ARG_EXPR || !ex_is_const(other->e))
+                return fail(b->err, E_UNSUPPORTED, "output %d is no constant number", all[i].at);
             v[f] = scalar_of(other->e);
         }
         Hole *h = gen_hole(b->gen, b->step, HOLE_OUTPUT, i);

@@ -22,12 +22,16 @@ static bool check_static(const Graph *g, const char *name, Err *err)
     for (int i = 0; i < g->ninput; i++)
         for (int d = 0; d < g->input[i]->rank; d++)
             if (!ex_is_int(g->input[i]->dim[d]))
-                return fail(err, E_USAGE, "%s: input '%s': axis %d is variable already; generalize takes static exports (without dynamic_shapes)", name,
-                            g->input[i]->name, d);
+                return fail(
+                    err, E_USAGE,
+                    "%s: input '%s': axis %d is variable already; generalize takes static exports (without dynamic_shapes)",
+                    name, g->input[i]->name, d);
     for (int i = 0; i < expr_symbol_count(g->ex); i++) {
         const Symbol *s = expr_symbol(g->ex, i);
         if (s->value && (s->source == SYM_ITEM || s->source == SYM_SIZE))
-            return fail(err, E_UNSUPPORTED, "%s: node '%s' gives a size that comes out of data; such models are not generalized", name, s->value->name);
+            return fail(err, E_UNSUPPORTED,
+                        "%s: node '%s' gives a size that comes out of data; such models are not generalized", name,
+                        s->value->name);
     }
     return true;
 }
@@ -37,14 +41,18 @@ static void see_constants(Gen *gen)
 {
     for (int f = 0; f < gen->al.nfiles; f++)
         for (const Node *n = gen->al.file[f]->first; n; n = n->next) {
-            if (n->op->id != OP_reshape && n->op->id != OP_convolution && n->op->id != OP_unfold && n->op->id != OP_slice_Tensor) continue;
+            if (n->op->id != OP_reshape && n->op->id != OP_convolution && n->op->id != OP_unfold &&
+                n->op->id != OP_slice_Tensor)
+                continue;
             for (int i = 0; i < n->op->schema->nparams; i++)
                 for (int k = 0; n->arg[i].kind == ARG_EXPRS && k < n->arg[i].n; k++) {
                     const Expr *e = n->arg[i].es[k];
-                    if (e->kind == EX_INT && e->i > 1 && e->i < (int64_t)sizeof gen->seen) gen->seen[e->i] |= (unsigned char)(1 << f);
+                    if (e->kind == EX_INT && e->i > 1 && e->i < (int64_t)sizeof gen->seen)
+                        gen->seen[e->i] |= (unsigned char)(1 << f);
                 }
         }
-    for (size_t i = 0; i < sizeof gen->seen; i++) gen->seen[i] = gen->seen[i] == (1 << gen->al.nfiles) - 1; /* of every file */
+    for (size_t i = 0; i < sizeof gen->seen; i++)
+        gen->seen[i] = gen->seen[i] == (1 << gen->al.nfiles) - 1; /* of every file */
 }
 
 /* ------------------------------------------------------------------ settling */
@@ -78,7 +86,8 @@ static int decide(const Build *b)
     for (int i = 0; i < b->nunknown; i++) { /* what was opened to see what follows for it comes last */
         const Hole *h = b->unknown[i].h;
         if (h->unsolved || h->forced || h->state == HOLE_DECIDED) continue;
-        bool surer = surest && (h->state == HOLE_OPEN) == (surest->state == HOLE_OPEN) ? h->rank < surest->rank : h->state != HOLE_OPEN;
+        bool surer = surest && (h->state == HOLE_OPEN) == (surest->state == HOLE_OPEN) ? h->rank < surest->rank
+                                                                                       : h->state != HOLE_OPEN;
         if (!surest || surer) surest = h;
     }
     for (int i = 0; surest && i < b->nunknown; i++) {
@@ -275,7 +284,9 @@ static int64_t wanted_factor(const Expr *e, const Expr *s)
     int64_t all = 1;
     if (!ex_mentions(e, s)) return 1;
     for (int i = 0; i < e->nargs; i++) all = common_multiple(all, wanted_factor(e->args[i], s));
-    if ((e->kind != EX_FLOORDIV && e->kind != EX_MOD) || e->args[1]->kind != EX_INT || e->args[1]->i < 2 || e->args[1]->i > LARGEST_FACTOR) return all;
+    if ((e->kind != EX_FLOORDIV && e->kind != EX_MOD) || e->args[1]->kind != EX_INT || e->args[1]->i < 2 ||
+        e->args[1]->i > LARGEST_FACTOR)
+        return all;
     int64_t c = coefficient(e->args[0], s, true), k = e->args[1]->i;
     return all * (c ? k / gcd(k, c) : k) < LARGEST_FACTOR ? all * (c ? k / gcd(k, c) : k) : LARGEST_FACTOR;
 }
@@ -363,7 +374,6 @@ static bool relate(Gen *gen, const Build *b, const Residual *r, Cost now, bool *
     return ok;
 }
 
-
 /* Repeats until every equality follows or nothing helps against those that do not. */
 static bool solve_all(Gen *gen, Build *b, Err *err)
 {
@@ -374,7 +384,8 @@ static bool solve_all(Gen *gen, Build *b, Err *err)
         Residual r = b->residual[given_up];
         Cost now = cost_until(b, r.step);
         bool kept = false;
-        for (size_t k = 0; !kept && k < sizeof remedy / sizeof *remedy; k++) TRY(remedy[k](gen, b, &r, now, &kept, err));
+        for (size_t k = 0; !kept && k < sizeof remedy / sizeof *remedy; k++)
+            TRY(remedy[k](gen, b, &r, now, &kept, err));
         if (!kept) {
             given_up++;
             continue;
@@ -393,7 +404,9 @@ static bool run(Gen *gen, const GeneralizeOptions *o, Generalized *r, Err *err)
     if (gen->al.differs) return report_note(r, gen->al.differs, err);
     TRY(find_sizes(gen, o, err));
     if (!gen->nsize) return fail(err, E_USAGE, "every input has the same sizes in all files: nothing to generalize");
-    if (gen->nsize > GEN_SIZES) return fail(err, E_UNSUPPORTED, "found %d variable sizes, expected at most %d; name those that are one size", gen->nsize, GEN_SIZES);
+    if (gen->nsize > GEN_SIZES)
+        return fail(err, E_UNSUPPORTED, "found %d variable sizes, expected at most %d; name those that are one size",
+                    gen->nsize, GEN_SIZES);
     see_constants(gen);
     Build b;
     bool ok = solve_all(gen, &b, err) && report_all(gen, &b, r, err);
@@ -407,10 +420,12 @@ static bool run(Gen *gen, const GeneralizeOptions *o, Generalized *r, Err *err)
     return ok;
 }
 
-bool generalize(const Graph *const *file, const char *const *name, int nfiles, const GeneralizeOptions *o, Generalized *out, Err *err)
+bool generalize(const Graph *const *file, const char *const *name, int nfiles, const GeneralizeOptions *o,
+                Generalized *out, Err *err)
 {
     *out = (Generalized){.nfiles = nfiles};
-    if (nfiles < 2 || nfiles > GEN_FILES) return fail(err, E_USAGE, "found %d files, expected 2 to %d", nfiles, GEN_FILES);
+    if (nfiles < 2 || nfiles > GEN_FILES)
+        return fail(err, E_USAGE, "found %d files, expected 2 to %d", nfiles, GEN_FILES);
     for (int f = 0; f < nfiles; f++) TRY(check_static(file[f], name[f], err));
     out->arena = arena_create(0);
     if (!out->arena) return oom(err);

@@ -16,47 +16,51 @@
 enum { GEN_FILES = 8, GEN_SIZES = 64 }; /* at most */
 
 typedef struct GeneralizeOptions {
-    const char *const *dim;     /* "batch=x.0,mask.0": a name for sizes that belong together */
+    const char *const *dim; /* "batch=x.0,mask.0": a name for sizes that belong together */
     int ndim;
     const char *const *dynamic; /* "x.0": must come out variable */
     int ndynamic;
-    bool apart;                 /* sizes that are equal in every file are not taken for one */
+    bool apart; /* sizes that are equal in every file are not taken for one */
 } GeneralizeOptions;
 
 typedef struct GenSize { /* a variable size */
-    const char *name;   /* of the symbol */
-    const char *expr;   /* what the axes show: "x_1", "14*_x_2" */
-    const char *axes;   /* "x.0, mask.0" */
-    bool tied;          /* several axes that nobody tied by name */
-    bool related;       /* no symbol of its own: expr is one of other sizes */
-    int64_t factor;     /* the axes are factor * symbol */
-    int64_t lo, hi;     /* what the axes may be; INT64_MAX: anything */
+    const char *name;    /* of the symbol */
+    const char *expr;    /* what the axes show: "x_1", "14*_x_2" */
+    const char *axes;    /* "x.0, mask.0" */
+    bool tied;           /* several axes that nobody tied by name */
+    bool related;        /* no symbol of its own: expr is one of other sizes */
+    int64_t factor;      /* the axes are factor * symbol */
+    int64_t lo, hi;      /* what the axes may be; INT64_MAX: anything */
     int64_t value[GEN_FILES];
 } GenSize;
 
-typedef struct GenSolved { /* a number, or a constant tensor, that differed */
+typedef struct GenSolved {            /* a number, or a constant tensor, that differed */
     const char *node, *op, *argument; /* of the first place */
     const char *value[GEN_FILES];
-    const char *expr;    /* NULL: unsolved */
-    const char *also;    /* other expressions that fit every file, "; " between them; NULL when there are none */
-    const char *why;     /* unsolved: what is known about it */
-    int places;          /* nodes with this question and this answer */
+    const char *expr; /* NULL: unsolved */
+    const char *also; /* other expressions that fit every file, "; " between them; NULL when there are none */
+    const char *why;  /* unsolved: what is known about it */
+    int places;       /* nodes with this question and this answer */
     bool tensor;
 } GenSolved;
 
 typedef struct Generalized {
-    Graph *graph;            /* NULL when the structures differ; weights are borrowed from the files */
-    bool solved;             /* nothing is open: the graph can be run and written */
+    Graph *graph; /* NULL when the structures differ; weights are borrowed from the files */
+    bool solved;  /* nothing is open: the graph can be run and written */
     int nfiles;
-    GenSize *size;      int nsize;
-    GenSolved *number;  int nnumber;   /* solved ones first */
+    GenSize *size;
+    int nsize;
+    GenSolved *number;
+    int nnumber; /* solved ones first */
     int nunsolved;
-    const char **note;  int nnote;     /* structure that differs, nodes that only some files have, requirements that remain */
-    Arena *arena;            /* of all texts */
+    const char **note;
+    int nnote;    /* structure that differs, nodes that only some files have, requirements that remain */
+    Arena *arena; /* of all texts */
 } Generalized;
 
 /* Graphs of static exports, and what to call them. False for wrong options or when memory runs out; a model that cannot be generalized
  * is no error: out->solved says so. */
-bool generalize(const Graph *const *file, const char *const *name, int nfiles, const GeneralizeOptions *o, Generalized *out, Err *err);
+bool generalize(const Graph *const *file, const char *const *name, int nfiles, const GeneralizeOptions *o,
+                Generalized *out, Err *err);
 void generalized_free(Generalized *r); /* with the graph, unless it was taken (set to NULL) */
 #endif

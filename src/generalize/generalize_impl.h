@@ -12,8 +12,8 @@ typedef struct Merged {
     Value *in[GEN_FILES];
     int prev[GEN_FILES]; /* an earlier merged value that is the same value of file f (there, what lies between does nothing); -1 */
     bool weight;
-    Baked *baked;        /* weights: set when first looked at */
-    int baked_open;      /* how many numbers were open then: sizes that it could have been split by */
+    Baked *baked;   /* weights: set when first looked at */
+    int baked_open; /* how many numbers were open then: sizes that it could have been split by */
 } Merged;
 
 /* A node of the common graph. */
@@ -52,7 +52,7 @@ typedef struct Size {
     int naxes, axes_cap;
     struct {
         int input, axis; /* input -1: axis is a scalar input */
-    } *at;
+    } * at;
     int64_t v[GEN_FILES];
     int64_t factor;       /* the axes are factor * symbol */
     const char *relation; /* the axes are this expression of other sizes; NULL */
@@ -70,16 +70,16 @@ typedef struct Hole {
     /* of the last build */
     Scalar v[GEN_FILES];
     const char *text, *also, *why; /* what it is; what else fits; unsolved: more about it */
-    int ncand, rank, build; /* rank: of the best candidate; build: which one met it last */
+    int ncand, rank, build;        /* rank: of the best candidate; build: which one met it last */
     bool constant, unsolved;
-    const char *what;   /* a baked constant's number: which */
+    const char *what;             /* a baked constant's number: which */
     const char *shown[GEN_FILES]; /* instead of v: a whole tensor */
 } Hole;
 
 typedef struct Atom { /* an expression that some dim has */
     Expr *e;
     int64_t v[GEN_FILES];
-    int size; /* nodes of it */
+    int size;    /* nodes of it */
     bool number; /* no dim has it: the start of a slice */
 } Atom;
 
@@ -98,7 +98,7 @@ typedef struct Gen {
     Aligned al;
     Size *size;
     int nsize;
-    Map holes;              /* "step.arg.elem" -> Hole */
+    Map holes;                /* "step.arg.elem" -> Hole */
     unsigned char seen[1024]; /* constants that reshapes, windows and strides of the files contain */
     int builds;
 } Gen;
@@ -114,15 +114,15 @@ typedef struct Build {
     ExprPool *ex;
     int nfiles;
     Binding bind[GEN_FILES];
-    Value **val;     /* by merged index */
-    Atom *atom;      /* those that differ between the files */
+    Value **val; /* by merged index */
+    Atom *atom;  /* those that differ between the files */
     int natom, atom_cap;
-    Atom *level;     /* those that happen not to: both heights are padded to 12 */
+    Atom *level; /* those that happen not to: both heights are padded to 12 */
     int nlevel, level_cap;
     struct {
         Expr *e;
         Hole *h;
-    } *unknown;
+    } * unknown;
     int nunknown, unknown_cap;
     Residual *residual;
     int nresidual, residual_cap;
@@ -131,21 +131,25 @@ typedef struct Build {
     int solved;      /* holes that equations settled in this build */
     int failed_step; /* -1, or the step that could not be built, and why */
     Err failure;
-    int step;        /* being built */
+    int step; /* being built */
     Err *err;
 } Build;
 
 enum Rank { R_FACTOR = 5, R_LOCAL = 10, R_NEAR = 15, R_PAD = 17, R_KNOWN = 20, R_ONE = 30, R_WEAK = 38 };
 
-enum { HOLE_OUTPUT = -(1 << 30) }; /* as arg: a number among the results; other negative args: the constant tensor -1 - arg */
-Hole *gen_hole(Gen *gen, int step, int arg, int elem); /* made when new; NULL: out of memory */
+enum {
+    HOLE_OUTPUT = -(1 << 30)
+}; /* as arg: a number among the results; other negative args: the constant tensor -1 - arg */
+Hole *gen_hole(Gen *gen, int step, int arg, int elem);   /* made when new; NULL: out of memory */
 bool eval_at(const Build *b, const Expr *e, int64_t *v); /* v[f] for every file; false when it has no integer value */
 void build_atom(Build *b, Expr *e, bool number);
 /* What stands for a number with values v[f]; `local`: sizes of the operands, best candidates. `given`, or NULL: candidates that the
  * caller knows, in front. Never NULL but on error: an open number is a symbol of its own. */
-enum { SOLVE_NEAR = 1, /* what is near the operands' sizes before other sizes: an index is compared */
-       SOLVE_SIZE = 2, /* where a size may stand: an equal number may be one, too */
-       SOLVE_SPACE = 4 /* a height, a width, a length: hardly made of the batch */ };
+enum {
+    SOLVE_NEAR = 1, /* what is near the operands' sizes before other sizes: an index is compared */
+    SOLVE_SIZE = 2, /* where a size may stand: an equal number may be one, too */
+    SOLVE_SPACE = 4 /* a height, a width, a length: hardly made of the batch */
+};
 Expr *solve_number(Build *b, Hole *h, const Scalar *v, Value *const *local, int nlocal, const Cands *given, int how);
 void cand_add(const Build *b, Cands *c, const int64_t *v, Expr *e, int rank);
 void cand_known(const Build *b, Cands *c, const int64_t *v, int rank); /* expressions of dims that have these values */
@@ -161,7 +165,7 @@ void cand_pad(const Build *b, Expr *dim, const int64_t *before, const int64_t *a
 /* u as an expression of what else cond (an equality) mentions; NULL when it does not follow. */
 Expr *equation_for(const Build *b, const Expr *cond, Expr *u);
 Expr *factor_for(const Build *b, const Expr *cond, Expr *u); /* the same, where several factors are open */
-const char *expr_text(const Build *b, const Expr *e); /* in the generalizer's arena */
+const char *expr_text(const Build *b, const Expr *e);        /* in the generalizer's arena */
 
 /* ------------------------------------------------------------------ constant tensors */
 

@@ -19,10 +19,16 @@ static bool report_sizes(Gen *gen, Build *b, Generalized *r, Err *err)
     for (int i = 0; i < gen->nsize; i++) {
         const Size *z = &gen->size[i];
         Buf axes = {0};
-        for (int k = 0; k < z->naxes; k++) buf_printf(&axes, "%s%s", k ? ", " : "", axis_text(gen, z->at[k].input, z->at[k].axis));
-        r->size[r->nsize++] = (GenSize){.name = z->relation ? z->name : z->symbol, .expr = expr_text(b, size_expr(b, z)),
-                                        .axes = axes.data ? arena_strdup(r->arena, axes.data) : NULL, .tied = z->tied,
-                                        .related = z->relation != NULL, .factor = z->factor, .lo = 1, .hi = INT64_MAX};
+        for (int k = 0; k < z->naxes; k++)
+            buf_printf(&axes, "%s%s", k ? ", " : "", axis_text(gen, z->at[k].input, z->at[k].axis));
+        r->size[r->nsize++] = (GenSize){.name = z->relation ? z->name : z->symbol,
+                                        .expr = expr_text(b, size_expr(b, z)),
+                                        .axes = axes.data ? arena_strdup(r->arena, axes.data) : NULL,
+                                        .tied = z->tied,
+                                        .related = z->relation != NULL,
+                                        .factor = z->factor,
+                                        .lo = 1,
+                                        .hi = INT64_MAX};
         const Symbol *s = z->relation ? NULL : expr_find_symbol(b->ex, z->symbol);
         if (s) {
             r->size[r->nsize - 1].lo = s->lo * z->factor;
@@ -47,8 +53,8 @@ static bool add_number(Generalized *r, const GenSolved *n, Err *err)
 {
     for (int i = 0; i < r->nnumber; i++) {
         GenSolved *o = &r->number[i];
-        bool same = text_same(o->op, n->op) && text_same(o->argument, n->argument) && text_same(o->expr, n->expr) && text_same(o->also, n->also) &&
-                    (n->expr || text_same(o->node, n->node));
+        bool same = text_same(o->op, n->op) && text_same(o->argument, n->argument) && text_same(o->expr, n->expr) &&
+                    text_same(o->also, n->also) && (n->expr || text_same(o->node, n->node));
         for (int f = 0; same && f < r->nfiles; f++) same = text_same(o->value[f], n->value[f]);
         if (!same) continue;
         o->places++;
@@ -73,8 +79,12 @@ static bool report_numbers(Gen *gen, const Build *b, Generalized *r, Err *err)
         if (!h->text && !h->unsolved && !h->ncand) continue; /* of a tensor that was solved another way */
         const Step *s = h->step < gen->al.nstep ? &gen->al.step[h->step] : NULL; /* NULL: a result of the model */
         const Node *base = s ? s->node[s->base] : NULL;
-        GenSolved n = {.node = base ? arena_strdup(r->arena, base->name) : "output", .op = base ? base->op->name : "", .expr = h->text,
-                       .also = h->also, .argument = h->what, .places = 1};
+        GenSolved n = {.node = base ? arena_strdup(r->arena, base->name) : "output",
+                       .op = base ? base->op->name : "",
+                       .expr = h->text,
+                       .also = h->also,
+                       .argument = h->what,
+                       .places = 1};
         if (!n.argument) {
             const char *param = base->op->schema->params[h->arg].name;
             n.argument = base->arg[h->arg].kind == ARG_EXPRS ? arena_printf(r->arena, "%s[%d]", param, h->elem) : param;
@@ -93,9 +103,13 @@ static bool report_steps(Gen *gen, Generalized *r, Err *err)
         const Step *s = &gen->al.step[i];
         for (int f = 0; f < gen->al.nfiles; f++)
             if (!s->node[f])
-                TRY(report_note(r, arena_printf(r->arena, "node '%s' (%s) of %s is not in %s: taken for one that changes nothing at its sizes",
-                                         s->node[s->base]->name, s->node[s->base]->op->name, gen->al.file_name[s->base], gen->al.file_name[f]),
-                         err));
+                TRY(report_note(
+                    r,
+                    arena_printf(r->arena,
+                                 "node '%s' (%s) of %s is not in %s: taken for one that changes nothing at its sizes",
+                                 s->node[s->base]->name, s->node[s->base]->op->name, gen->al.file_name[s->base],
+                                 gen->al.file_name[f]),
+                    err));
     }
     return true;
 }
@@ -127,14 +141,19 @@ static bool always_holds(Build *b, const Expr *cond)
 static bool report_parity(Gen *gen, Generalized *r, Err *err)
 {
     bool pads = false;
-    for (int i = 0; i < gen->al.nstep; i++) pads |= gen->al.step[i].node[gen->al.step[i].base]->op->id == OP_constant_pad_nd;
+    for (int i = 0; i < gen->al.nstep; i++)
+        pads |= gen->al.step[i].node[gen->al.step[i].base]->op->id == OP_constant_pad_nd;
     for (int i = 0; pads && i < gen->nsize; i++) {
         const Size *z = &gen->size[i];
         bool alike = z->factor % 2 != 0 && !z->relation;
         for (int f = 1; f < r->nfiles; f++) alike = alike && z->v[f] % 2 == z->v[0] % 2;
         if (alike && z->naxes && z->at[0].input >= 0 && z->at[0].axis > 0)
-            TRY(report_note(r, arena_printf(r->arena, "%s is %s in every file: a pad that depends on that cannot be told from a constant one",
-                                            axis_text(gen, z->at[0].input, z->at[0].axis), z->v[0] % 2 ? "odd" : "even"), err));
+            TRY(report_note(
+                r,
+                arena_printf(r->arena,
+                             "%s is %s in every file: a pad that depends on that cannot be told from a constant one",
+                             axis_text(gen, z->at[0].input, z->at[0].axis), z->v[0] % 2 ? "odd" : "even"),
+                err));
     }
     return true;
 }
@@ -170,7 +189,8 @@ static void set_ranges(Gen *gen, Build *b)
         int64_t lo = 1, hi = INT64_MAX;
         if (!s) continue;
         for (int k = 0; k < b->g->nrequire; k++)
-            if (bound_of(b, b->g->require[k].cond, s->expr, &lo, &hi)) b->g->require[k--] = b->g->require[--b->g->nrequire];
+            if (bound_of(b, b->g->require[k].cond, s->expr, &lo, &hi))
+                b->g->require[k--] = b->g->require[--b->g->nrequire];
         expr_set_range(b->ex, (int)s->expr->i, lo, hi);
     }
 }
@@ -178,14 +198,17 @@ static void set_ranges(Gen *gen, Build *b)
 bool report_all(Gen *gen, Build *b, Generalized *r, Err *err)
 {
     set_ranges(gen, b);
-    TRY(report_sizes(gen, b, r, err) && report_numbers(gen, b, r, err) && report_steps(gen, r, err) && report_parity(gen, r, err));
+    TRY(report_sizes(gen, b, r, err) && report_numbers(gen, b, r, err) && report_steps(gen, r, err) &&
+        report_parity(gen, r, err));
     if (b->failed_step >= 0) {
         const Step *s = &gen->al.step[b->failed_step];
-        GenSolved n = {.node = arena_strdup(r->arena, s->node[s->base]->name), .op = s->node[s->base]->op->name, .argument = "", .places = 1,
+        GenSolved n = {.node = arena_strdup(r->arena, s->node[s->base]->name),
+                       .op = s->node[s->base]->op->name,
+                       .argument = "",
+                       .places = 1,
                        .why = arena_strdup(r->arena, b->failure.msg)};
         TRY(add_number(r, &n, err));
     } else TRY(report_requirements(b, r, err));
     r->solved = b->failed_step < 0 && !r->nunsolved && !b->nunknown;
     return true;
 }
-

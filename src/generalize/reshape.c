@@ -6,7 +6,10 @@
 #include "generalize/generalize_impl.h"
 
 static Expr *num(const Build *b, int64_t v) { return ex_int(b->ex, v); }
-static bool same(const Build *b, const int64_t *x, const int64_t *y) { return !memcmp(x, y, (size_t)b->nfiles * sizeof *x); }
+static bool same(const Build *b, const int64_t *x, const int64_t *y)
+{
+    return !memcmp(x, y, (size_t)b->nfiles * sizeof *x);
+}
 
 typedef struct Group { /* source dims whose product is that of target dims */
     int s0, s1, t0, t1;
@@ -57,8 +60,9 @@ static bool solve_group(Build *b, const Value *x, const Scalar (*v)[GEN_FILES], 
     bool any = false;
     for (int t = g.t0; t < g.t1; t++)
         for (int f = 1; f < b->nfiles; f++) any |= v[t][f].i != v[t][0].i;
-    bool coincidence = !any && rest && !ex_is_const(rest); /* equal numbers, though the source varies: H*W with the sizes swapped */
-    int last = -1; /* the last that could be a constant */
+    bool coincidence = !any && rest &&
+                       !ex_is_const(rest); /* equal numbers, though the source varies: H*W with the sizes swapped */
+    int last = -1;                         /* the last that could be a constant */
     for (int t = g.t0; t < g.t1; t++) {
         Hole *h = gen_hole(b->gen, step, 1, t);
         bool equal = true;
@@ -66,7 +70,8 @@ static bool solve_group(Build *b, const Value *x, const Scalar (*v)[GEN_FILES], 
         if (!h) return false;
         bool constant = !coincidence || v[t][0].i < 2 || divides(b, rest, num(b, v[t][0].i));
         if (equal && v[t][0].i > 1) last = t;
-        if (equal && h->state == HOLE_AUTO && !h->pick && v[t][0].i > 1 && rest && !divides(b, rest, num(b, v[t][0].i))) {
+        if (equal && h->state == HOLE_AUTO && !h->pick && v[t][0].i > 1 && rest &&
+            !divides(b, rest, num(b, v[t][0].i))) {
             for (int i = 0; i < b->nlevel && !out[t]; i++) /* not a factor, but a size of the same number is */
                 if (b->level[i].v[0] == v[t][0].i && divides(b, rest, b->level[i].e)) out[t] = b->level[i].e;
             if (out[t]) {
@@ -100,10 +105,12 @@ static bool solve_group(Build *b, const Value *x, const Scalar (*v)[GEN_FILES], 
             cand_known(b, &known, vi, 3);
             for (int i = 0; i < known.n; i++) {
                 int rank = known.c[i].rank + (divides(b, front, known.c[i].e) ? 0 : 3);
-                if (divides(b, rest, known.c[i].e)) cand_add(b, &c, vi, known.c[i].e, rank < R_LOCAL ? rank : R_LOCAL - 1);
+                if (divides(b, rest, known.c[i].e))
+                    cand_add(b, &c, vi, known.c[i].e, rank < R_LOCAL ? rank : R_LOCAL - 1);
             }
         }
-        if (c.n > 1 && h->state == HOLE_AUTO && !h->pick) h->state = HOLE_DECIDED; /* factors of one product: taken in the order of appearance */
+        if (c.n > 1 && h->state == HOLE_AUTO && !h->pick)
+            h->state = HOLE_DECIDED; /* factors of one product: taken in the order of appearance */
         out[t] = solve_number(b, h, v[t], local, 1, &c, 0);
         if (!out[t]) return false;
         rest = quotient(b, rest, out[t]);
@@ -153,7 +160,8 @@ bool solve_reshape(Build *b, const Value *x, const Scalar (*v)[GEN_FILES], int n
 
 Expr *equation_for(const Build *b, const Expr *cond, Expr *u)
 {
-    if (cond->kind != EX_EQ || cond->args[0]->is_float || cond->args[1]->is_float || cond->args[0]->is_bool) return NULL;
+    if (cond->kind != EX_EQ || cond->args[0]->is_float || cond->args[1]->is_float || cond->args[0]->is_bool)
+        return NULL;
     ExprPool *p = b->ex;
     Expr *d = ex_sub(p, cond->args[0], cond->args[1]), *factor = num(b, 0), *rest = num(b, 0);
     if (!d) return NULL;
@@ -185,7 +193,8 @@ static bool has_factor(const Expr *term, const Expr *f)
 /* u*v*w == a*b*w: u is the factor of the other side that has its values, if only one has. */
 Expr *factor_for(const Build *b, const Expr *cond, Expr *u)
 {
-    if (cond->kind != EX_EQ || cond->args[0]->is_float || cond->args[1]->is_float || cond->args[0]->is_bool) return NULL;
+    if (cond->kind != EX_EQ || cond->args[0]->is_float || cond->args[1]->is_float || cond->args[0]->is_bool)
+        return NULL;
     Expr *d = ex_sub(b->ex, cond->args[0], cond->args[1]), *found = NULL;
     if (!d || d->kind != EX_ADD || d->nargs != 2) return NULL;
     int mine = has_factor(d->args[0], u) ? 0 : has_factor(d->args[1], u) ? 1 : -1;

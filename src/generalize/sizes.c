@@ -81,8 +81,10 @@ static bool find_axis(const Gen *gen, const char *text, size_t n, const char *op
         return true;
     }
     Buf b = {0};
-    for (int i = 0; i < g->ninput; i++) buf_printf(&b, "%s%s (rank %d)", i ? ", " : "", g->input[i]->name, g->input[i]->rank);
-    fail(err, E_USAGE, "option '%s': '%.*s' is no axis; write INPUT.AXIS, the inputs are %.600s", option, (int)n, text, b.data ? b.data : "none");
+    for (int i = 0; i < g->ninput; i++)
+        buf_printf(&b, "%s%s (rank %d)", i ? ", " : "", g->input[i]->name, g->input[i]->rank);
+    fail(err, E_USAGE, "option '%s': '%.*s' is no axis; write INPUT.AXIS, the inputs are %.600s", option, (int)n, text,
+         b.data ? b.data : "none");
     buf_free(&b);
     return false;
 }
@@ -102,13 +104,15 @@ static bool named_size(Gen *gen, const char *text, Err *err)
         int64_t v[GEN_FILES];
         TRY(find_axis(gen, p, n, "dim", &input, &axis, err));
         for (int i = 0; i < gen->nsize; i++)
-            if (has_axis(&gen->size[i], input, axis)) return fail(err, E_USAGE, "option 'dim': %.*s belongs to '%s' already", (int)n, p, gen->size[i].name);
+            if (has_axis(&gen->size[i], input, axis))
+                return fail(err, E_USAGE, "option 'dim': %.*s belongs to '%s' already", (int)n, p, gen->size[i].name);
         if (!axis_values(gen, input, axis, v))
-            return fail(err, E_USAGE, "option 'dim': %.*s is %lld in every file; give files in which it differs", (int)n, p, (long long)v[0]);
+            return fail(err, E_USAGE, "option 'dim': %.*s is %lld in every file; give files in which it differs",
+                        (int)n, p, (long long)v[0]);
         if (!z) TRY(z = new_size(gen, name, v, err));
         if (memcmp(z->v, v, sizeof v))
-            return fail(err, E_USAGE, "option 'dim': '%s' ties %.*s to %s, but their sizes differ: %lld and %lld", name, (int)n, p,
-                        axis_text(gen, z->at[0].input, z->at[0].axis), (long long)v[0], (long long)z->v[0]);
+            return fail(err, E_USAGE, "option 'dim': '%s' ties %.*s to %s, but their sizes differ: %lld and %lld", name,
+                        (int)n, p, axis_text(gen, z->at[0].input, z->at[0].axis), (long long)v[0], (long long)z->v[0]);
         TRY(add_axis(gen, z, input, axis, err));
         z->named = true;
         p += n + (p[n] == ',');
@@ -119,7 +123,8 @@ static bool named_size(Gen *gen, const char *text, Err *err)
 static char *plain_name(Gen *gen, int input, int axis)
 {
     const Graph *g = gen->al.file[0];
-    char *s = input < 0 ? arena_strdup(gen->arena, g->scalar_input[axis].name) : arena_printf(gen->arena, "%s_%d", g->input[input]->name, axis);
+    char *s = input < 0 ? arena_strdup(gen->arena, g->scalar_input[axis].name)
+                        : arena_printf(gen->arena, "%s_%d", g->input[input]->name, axis);
     for (char *p = s; p && *p; p++)
         if (!is_alnum(*p) && *p != '_') *p = '_';
     return s;
@@ -159,8 +164,8 @@ bool find_sizes(Gen *gen, const GeneralizeOptions *o, Err *err)
         int64_t v[GEN_FILES];
         TRY(find_axis(gen, o->dynamic[i], strlen(o->dynamic[i]), "dynamic", &input, &axis, err));
         if (!axis_values(gen, input, axis, v))
-            return fail(err, E_USAGE, "option 'dynamic': %s is %lld in every file; add a file in which it differs", o->dynamic[i], (long long)v[0]);
+            return fail(err, E_USAGE, "option 'dynamic': %s is %lld in every file; add a file in which it differs",
+                        o->dynamic[i], (long long)v[0]);
     }
     return true;
 }
-

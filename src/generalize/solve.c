@@ -25,7 +25,10 @@ bool eval_at(const Build *b, const Expr *e, int64_t *v)
     return true;
 }
 
-static bool same(const Build *b, const int64_t *x, const int64_t *y) { return !memcmp(x, y, (size_t)b->nfiles * sizeof *x); }
+static bool same(const Build *b, const int64_t *x, const int64_t *y)
+{
+    return !memcmp(x, y, (size_t)b->nfiles * sizeof *x);
+}
 
 static bool all_equal(const Build *b, const int64_t *v)
 {
@@ -118,10 +121,15 @@ static void one_constant(const Build *b, Cands *out, const int64_t *v, const Ato
     }
     int64_t far = add < 0 ? -add : add;
     /* n - 1 is what is written most */
-    int rank = add == -1 ? R_ONE : add == 1 ? R_ONE + 1 : far <= 4 || seen(b, far) ? R_ONE + 2 : far <= 16 ? R_ONE + 3 : R_WEAK;
+    int rank = add == -1                  ? R_ONE
+               : add == 1                 ? R_ONE + 1
+               : far <= 4 || seen(b, far) ? R_ONE + 2
+               : far <= 16                ? R_ONE + 3
+                                          : R_WEAK;
     if (sum) cand_add(b, out, v, ex_add(b->ex, e->e, num(b, add)), rank + worse);
     if (times && mul > 1) cand_add(b, out, v, ex_mul(b->ex, e->e, num(b, mul)), R_ONE + (seen(b, mul) ? 0 : 4) + worse);
-    if (over && div > 1) cand_add(b, out, v, ex_floordiv(b->ex, e->e, num(b, div)), R_ONE + (seen(b, div) ? 0 : 3) + worse);
+    if (over && div > 1)
+        cand_add(b, out, v, ex_floordiv(b->ex, e->e, num(b, div)), R_ONE + (seen(b, div) ? 0 : 3) + worse);
 }
 
 static int64_t gcd(int64_t a, int64_t b)
@@ -212,7 +220,10 @@ static void two_constants(const Build *b, Cands *out, const int64_t *v, const At
     if (rise % run) return;
     int64_t a = rise / run, c = v[0] - a * e->v[0], far = c < 0 ? -c : c;
     if (a == 0 || a == 1) return;
-    int rank = a == 2 && far == 1 ? R_ONE + (c == 1) + 1 : a == -1 && far <= 64 ? R_ONE + 6 : a > 1 && a <= 16 && far <= 4 ? R_ONE + 4 : R_WEAK + 4;
+    int rank = a == 2 && far == 1             ? R_ONE + (c == 1) + 1
+               : a == -1 && far <= 64         ? R_ONE + 6
+               : a > 1 && a <= 16 && far <= 4 ? R_ONE + 4
+                                              : R_WEAK + 4;
     if (a < -1) rank = R_WEAK + 5;
     cand_add(b, out, v, ex_add(b->ex, ex_mul(b->ex, e->e, num(b, a)), num(b, c)), rank + worse);
 }
@@ -220,7 +231,8 @@ static void two_constants(const Build *b, Cands *out, const int64_t *v, const At
 /* v = x * y, x + y, x - y, y - x; a product or a sum with one constant */
 static void paired(const Build *b, Cands *out, const int64_t *v, const Atom *x, const Atom *y, int worse)
 {
-    Atom product = {.e = ex_mul(b->ex, x->e, y->e)}, sum = {.e = ex_add(b->ex, x->e, y->e)}, less = {.e = ex_sub(b->ex, x->e, y->e)};
+    Atom product = {.e = ex_mul(b->ex, x->e, y->e)}, sum = {.e = ex_add(b->ex, x->e, y->e)},
+         less = {.e = ex_sub(b->ex, x->e, y->e)};
     Atom back = {.e = ex_sub(b->ex, y->e, x->e)};
     for (int f = 0; f < b->nfiles; f++) {
         if (__builtin_mul_overflow(x->v[f], y->v[f], &product.v[f])) return;
@@ -249,7 +261,8 @@ static void forms(const Build *b, Cands *out, const int64_t *v, const Atom *near
         two_constants(b, out, v, &near[i], worse);
     }
     for (int i = 0; i < nnear && i < MAX_PAIRED; i++)
-        for (int k = i; k < nnear && k < MAX_PAIRED; k++) paired(b, out, v, &near[i], &near[k], i < nlocal && k < nlocal ? 0 : 1);
+        for (int k = i; k < nnear && k < MAX_PAIRED; k++)
+            paired(b, out, v, &near[i], &near[k], i < nlocal && k < nlocal ? 0 : 1);
 }
 
 void cand_known(const Build *b, Cands *c, const int64_t *v, int rank)
@@ -292,10 +305,12 @@ static void integer_candidates(const Build *b, Cands *out, const int64_t *v, Val
     Atom near[MAX_NEAR];
     int nfirst, n = gather_near(b, local, nlocal, near, &nfirst);
     for (int i = 0; i < nfirst; i++)
-        if (same(b, near[i].v, v)) cand_add(b, out, v, near[i].e, R_LOCAL + (of_batch(b, near[i].e, how) ? BATCH_WORSE : 0));
+        if (same(b, near[i].v, v))
+            cand_add(b, out, v, near[i].e, R_LOCAL + (of_batch(b, near[i].e, how) ? BATCH_WORSE : 0));
     Cands known = {0};
     cand_known(b, &known, v, R_KNOWN);
-    for (int i = 0; i < known.n; i++) cand_add(b, out, v, known.c[i].e, known.c[i].rank + (of_batch(b, known.c[i].e, how) ? BATCH_WORSE : 0));
+    for (int i = 0; i < known.n; i++)
+        cand_add(b, out, v, known.c[i].e, known.c[i].rank + (of_batch(b, known.c[i].e, how) ? BATCH_WORSE : 0));
     for (int i = 0; near_first && i < nfirst; i++) {
         int64_t c = v[0] - near[i].v[0];
         bool fits = c > -64 && c < 64;
@@ -317,13 +332,15 @@ static void integer_candidates(const Build *b, Cands *out, const int64_t *v, Val
     for (int i = 0; i < made.n; i++) { /* made of the sizes that the operands have, rather than of the batch */
         const Expr *e = made.c[i].e;
         bool strange = (kin && e->symbols & ~kin) || of_batch(b, e, how);
-        bool absurd = e->kind == EX_ADD && e->symbols & b->batch && !nlocal && made.c[i].rank >= R_ONE + 4; /* nobody counts up to 4*batch - 1 */
+        bool absurd = e->kind == EX_ADD && e->symbols & b->batch && !nlocal &&
+                      made.c[i].rank >= R_ONE + 4; /* nobody counts up to 4*batch - 1 */
         cand_add(b, out, v, made.c[i].e, absurd ? R_WEAK + 5 : made.c[i].rank + (strange ? 2 : 0));
     }
     if (!negative || zero) return;
     Cands other = {0};
     integer_candidates(b, &other, minus, local, nlocal, how);
-    for (int i = 0; i < other.n; i++) cand_add(b, out, v, ex_neg(b->ex, other.c[i].e), other.c[i].rank < R_ONE ? R_ONE : other.c[i].rank);
+    for (int i = 0; i < other.n; i++)
+        cand_add(b, out, v, ex_neg(b->ex, other.c[i].e), other.c[i].rank < R_ONE ? R_ONE : other.c[i].rank);
 }
 
 /* ------------------------------------------------------------------ floats */
@@ -338,7 +355,8 @@ static double whole(double c)
 static bool constant_ratio(const Build *b, const double *v, const double *e, double *c)
 {
     for (int f = 0; f < b->nfiles; f++)
-        if (e[f] == 0 || v[f] == 0 || !isfinite(v[f]) || fabs(v[f] / e[f] - v[0] / e[0]) > 1e-9 * fabs(v[0] / e[0])) return false;
+        if (e[f] == 0 || v[f] == 0 || !isfinite(v[f]) || fabs(v[f] / e[f] - v[0] / e[0]) > 1e-9 * fabs(v[0] / e[0]))
+            return false;
     *c = whole(v[0] / e[0]);
     return true;
 }
@@ -380,19 +398,25 @@ static void float_forms(const Build *b, Cands *out, const double *v, Atom *near,
             root[f] = sqrt(e[f]);
             inverse_root[f] = 1 / root[f];
         }
-        Expr *x = ex_make(b->ex, EX_TOFLOAT, near[i].e, NULL, NULL), *r = ex_make(b->ex, EX_POW, x, ex_float(b->ex, 0.5), NULL);
+        Expr *x = ex_make(b->ex, EX_TOFLOAT, near[i].e, NULL, NULL),
+             *r = ex_make(b->ex, EX_POW, x, ex_float(b->ex, 0.5), NULL);
         if (constant_ratio(b, v, e, &c)) add_float(out, ex_mul(b->ex, ex_float(b->ex, c), x), rank + odd(c));
-        if (constant_ratio(b, v, inverse, &c)) add_float(out, ex_make(b->ex, EX_TRUEDIV, ex_float(b->ex, c), x, NULL), rank + odd(c));
+        if (constant_ratio(b, v, inverse, &c))
+            add_float(out, ex_make(b->ex, EX_TRUEDIV, ex_float(b->ex, c), x, NULL), rank + odd(c));
         if (constant_ratio(b, v, root, &c)) add_float(out, ex_mul(b->ex, ex_float(b->ex, c), r), rank + odd(c));
-        if (constant_ratio(b, v, inverse_root, &c)) add_float(out, ex_make(b->ex, EX_TRUEDIV, ex_float(b->ex, c), r, NULL), rank + odd(c));
+        if (constant_ratio(b, v, inverse_root, &c))
+            add_float(out, ex_make(b->ex, EX_TRUEDIV, ex_float(b->ex, c), r, NULL), rank + odd(c));
         int f = 1;
         while (f < b->nfiles && e[f] == e[0]) f++;
         if (i >= single || f == b->nfiles) continue;
         double slope = whole((v[f] - v[0]) / (e[f] - e[0])), inverse_slope = 1 / slope, start = v[0] - slope * e[0];
         int far = (slope == 1 ? 1 : 4) + (i < nfirst ? 0 : 1);
-        bool fits = slope != 0 && (slope == nearbyint(slope) || inverse_slope == nearbyint(inverse_slope) || b->nfiles > 2);
+        bool fits = slope != 0 &&
+                    (slope == nearbyint(slope) || inverse_slope == nearbyint(inverse_slope) || b->nfiles > 2);
         for (int k = 0; fits && k < b->nfiles; k++) fits = fabs(slope * e[k] + start - v[k]) <= 1e-9 * fabs(v[k]);
-        if (fits && fabs(start) > 1e-9) add_float(out, ex_add(b->ex, ex_mul(b->ex, ex_float(b->ex, slope), x), ex_float(b->ex, start)), R_ONE + far);
+        if (fits && fabs(start) > 1e-9)
+            add_float(out, ex_add(b->ex, ex_mul(b->ex, ex_float(b->ex, slope), x), ex_float(b->ex, start)),
+                      R_ONE + far);
     }
 }
 
@@ -415,7 +439,8 @@ void cand_of(const Build *b, Cands *c, const int64_t *v, const Value *own)
     forms(b, &found, minus, near, n, n);
     for (int i = 0; i < found.n; i++)
         if (found.c[i].rank < R_WEAK)
-            cand_add(b, c, v, negative ? ex_neg(b->ex, found.c[i].e) : found.c[i].e, found.c[i].rank ? 4 + (found.c[i].rank - R_ONE) / 2 : 3);
+            cand_add(b, c, v, negative ? ex_neg(b->ex, found.c[i].e) : found.c[i].e,
+                     found.c[i].rank ? 4 + (found.c[i].rank - R_ONE) / 2 : 3);
 }
 
 static void float_candidates(const Build *b, Cands *out, const double *v, Value *const *local, int nlocal)
@@ -547,7 +572,9 @@ Expr *solve_number(Build *b, Hole *h, const Scalar *v, Value *const *local, int 
     if (b->nfiles < 3)
         while (c.n && c.c[c.n - 1].rank >= R_WEAK + 4) /* two constants from two files: anything fits */
             if (!--c.n)
-                h->why = arena_printf(b->gen->arena, "%s fits, but two free constants fit any two values: give a third file", expr_text(b, c.c[0].e));
+                h->why = arena_printf(b->gen->arena,
+                                      "%s fits, but two free constants fit any two values: give a third file",
+                                      expr_text(b, c.c[0].e));
     if (equal && !floats) cand_add(b, &c, vi, num(b, vi[0]), exact ? R_KNOWN + 4 : level.n ? R_LOCAL : 0);
     h->ncand = c.n;
     h->rank = c.n ? c.c[0].rank : INT_MAX;

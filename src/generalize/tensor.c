@@ -93,7 +93,8 @@ static Value *position(Make *m, int part, DType t)
 {
     Expr *dim[MAX_PARTS];
     for (int k = 0; k < m->baked->nparts; k++) dim[k] = k == part ? m->size[k] : ex_int(m->b->ex, 1);
-    Value *x = EMIT(m, arange_start_step, arg_int(graph(m), 0), arg_expr(m->size[part]), arg_int(graph(m), 1), arg_dtype(DT_I64));
+    Value *x = EMIT(m, arange_start_step, arg_int(graph(m), 0), arg_expr(m->size[part]), arg_int(graph(m), 1),
+                    arg_dtype(DT_I64));
     x = EMIT(m, reshape, v(x), arg_exprs(graph(m), m->baked->nparts, dim));
     return t == DT_I64 ? x : EMIT(m, to_copy, v(x), arg_dtype(t));
 }
@@ -124,7 +125,8 @@ static bool coefficient(Make *m, const Coef *c, DType t, const Cands *given, con
     if (!c->table) {
         Scalar s[GEN_FILES];
         for (int f = 0; f < m->b->nfiles; f++)
-            s[f] = c->integral ? (Scalar){.kind = SC_INT, .i = (int64_t)c->v[f]} : (Scalar){.kind = SC_FLOAT, .f = c->v[f]};
+            s[f] = c->integral ? (Scalar){.kind = SC_INT, .i = (int64_t)c->v[f]}
+                               : (Scalar){.kind = SC_FLOAT, .f = c->v[f]};
         Cands mine = {0};
         int64_t number[GEN_FILES];
         if (given) mine = *given;
@@ -177,7 +179,8 @@ static Value *make_affine(Make *m)
             TRY_NULL(x && coefficient(m, &t->step[k], in, NULL, "step", &c));
             x = EMIT(m, mul_Tensor, v(x), c);
         }
-        if (falls && c.kind == ARG_EXPR) most = ex_sub(m->b->ex, most, ex_mul(m->b->ex, c.e, ex_sub(m->b->ex, m->size[k], ex_int(m->b->ex, 1))));
+        if (falls && c.kind == ARG_EXPR)
+            most = ex_sub(m->b->ex, most, ex_mul(m->b->ex, c.e, ex_sub(m->b->ex, m->size[k], ex_int(m->b->ex, 1))));
         sum = sum ? EMIT(m, add_Tensor, v(sum), v(x)) : x;
         TRY_NULL(sum);
     }
@@ -295,7 +298,8 @@ static Value *make_prefix(Make *m, const Value *largest)
         if (!graph_require(graph(m), ex_make(ex, EX_LE, m->size[k], x->dim[k], NULL), m->b->err,
                            "constant '%s': no file has more of axis %d", m->fqn, k))
             return NULL;
-        x = EMIT(m, slice_Tensor, v(x), arg_int(graph(m), k), arg_int(graph(m), 0), arg_expr(m->size[k]), arg_int(graph(m), 1));
+        x = EMIT(m, slice_Tensor, v(x), arg_int(graph(m), k), arg_int(graph(m), 0), arg_expr(m->size[k]),
+                 arg_int(graph(m), 1));
     }
     return x;
 }
@@ -314,7 +318,8 @@ static Value *make_numbers(Make *m)
         Scalar s[GEN_FILES];
         char what[48];
         for (int f = 0; f < m->b->nfiles; f++)
-            s[f] = dtype_is_float(t->dtype) ? (Scalar){.kind = SC_FLOAT, .f = t->number[i][f]} : (Scalar){.kind = SC_INT, .i = (int64_t)t->number[i][f]};
+            s[f] = dtype_is_float(t->dtype) ? (Scalar){.kind = SC_FLOAT, .f = t->number[i][f]}
+                                            : (Scalar){.kind = SC_INT, .i = (int64_t)t->number[i][f]};
         snprintf(what, sizeof what, "element %lld", (long long)i);
         Expr *e = solved(m, s, NULL, what);
         TRY_NULL(e && (list[i] = EMIT(m, full, arg_ints(graph(m), 1, &one), arg_expr(e), arg_dtype(t->dtype))));
@@ -341,7 +346,8 @@ static int known_splits(const Build *b, const Tensor *const *t, Split *out, int 
             }
             for (int d = 0; !fits && d < t[0]->rank; d++) {
                 fits = true;
-                for (int f = 0; fits && f < b->nfiles; f++) fits = t[f]->rank == t[0]->rank && s.left[f] * s.right[f] == t[f]->shape[d];
+                for (int f = 0; fits && f < b->nfiles; f++)
+                    fits = t[f]->rank == t[0]->rank && s.left[f] * s.right[f] == t[f]->shape[d];
             }
             for (int m = 0; fits && !there && m < n; m++) there = !memcmp(&out[m], &s, sizeof s);
             if (fits && !there) out[n++] = s;
@@ -359,14 +365,16 @@ static Baked *look_at(Build *b, Merged *w)
         else {
             Baked *none = arena_new(arena, Baked);
             if (!none) return NULL;
-            *none = (Baked){.kind = BAKED_UNKNOWN, .why = arena_printf(arena, "%s has no such weight", b->gen->al.file_name[f])};
+            *none = (Baked){.kind = BAKED_UNKNOWN,
+                            .why = arena_printf(arena, "%s has no such weight", b->gen->al.file_name[f])};
             return none;
         }
     }
     const char *const *name = b->gen->al.file_name;
     bool parameter = w->in[0]->weight == W_PARAMETER;
     Baked *found = baked_find(arena, t, b->nfiles, name, parameter, NULL, 0);
-    if (!found || found->kind == BAKED_SAME || found->kind == BAKED_NUMBERS || found->kind == BAKED_AFFINE) return found;
+    if (!found || found->kind == BAKED_SAME || found->kind == BAKED_NUMBERS || found->kind == BAKED_AFFINE)
+        return found;
     Split *split = arena_array(arena, Split, MOST); /* an axis may be the product of two sizes */
     if (!split) return NULL;
     int n = known_splits(b, t, split, MOST);
@@ -389,12 +397,14 @@ static Value *unsolved(Make *m, const Value *from)
     bool shape = false;
     for (int f = 0; f < m->b->nfiles; f++) {
         char text[200];
-        h->shown[f] = w->in[f] ? arena_strdup(m->b->gen->arena, tensor_describe(w->in[f]->data, text, sizeof text)) : "nothing";
+        h->shown[f] = w->in[f] ? arena_strdup(m->b->gen->arena, tensor_describe(w->in[f]->data, text, sizeof text))
+                               : "nothing";
         shape |= w->in[f] && memcmp(w->in[f]->data->shape, from->data->shape, (size_t)from->rank * sizeof(int64_t));
     }
     if (!shape || !m->baked->nparts) return borrowed(m, from);
     TRY_NULL(sizes(m));
-    return EMIT(m, full, arg_exprs(graph(m), m->baked->rank, m->size), arg_int(graph(m), 0), arg_dtype(m->baked->dtype));
+    return EMIT(m, full, arg_exprs(graph(m), m->baked->rank, m->size), arg_int(graph(m), 0),
+                arg_dtype(m->baked->dtype));
 }
 
 /* Another description has other numbers. */
@@ -410,7 +420,8 @@ Value *build_weight(Build *b, int merged, const Step *consumer)
 {
     Merged *w = &b->gen->al.value[merged];
     bool settled = w->baked && (w->baked->kind == BAKED_SAME || w->baked->kind == BAKED_NUMBERS);
-    if (!w->baked || (!settled && b->nunknown < w->baked_open)) { /* more sizes are known that an axis may be the product of */
+    if (!w->baked ||
+        (!settled && b->nunknown < w->baked_open)) { /* more sizes are known that an axis may be the product of */
         const Baked *before = w->baked;
         w->baked = look_at(b, w);
         w->baked_open = b->nunknown;
@@ -419,7 +430,9 @@ Value *build_weight(Build *b, int merged, const Step *consumer)
             return NULL;
         }
         const Baked *now = w->baked;
-        if (before && (before->kind != now->kind || before->nparts != now->nparts || before->nruns_axes != now->nruns_axes)) ask_again(b, merged);
+        if (before &&
+            (before->kind != now->kind || before->nparts != now->nparts || before->nruns_axes != now->nruns_axes))
+            ask_again(b, merged);
     }
     const Value *from = w->in[0] ? w->in[0] : w->in[1];
     Make m = {.b = b, .baked = w->baked, .merged = merged, .name = from->name, .fqn = from->fqn};

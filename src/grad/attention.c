@@ -18,26 +18,36 @@ typedef struct Places {
 
 static Places places_of(OpId id)
 {
-    return id == OP_sdpa_lse ? (Places){0, 3, 4, 5, 6} : id == OP_sdpa_backward ? (Places){1, 6, 7, 8, 9} : (Places){0, 3, 5, 6, 8};
+    return id == OP_sdpa_lse        ? (Places){0, 3, 4, 5, 6}
+           : id == OP_sdpa_backward ? (Places){1, 6, 7, 8, 9}
+                                    : (Places){0, 3, 5, 6, 8};
 }
 
 typedef struct Attention {
     Places at;
-    Value *q, *k, *v, *mask;     /* q and what has its heads as (B, Hkv, H / Hkv * N, ..): heads of a group are rows of one matrix */
+    Value *q, *k, *v,
+        *mask; /* q and what has its heads as (B, Hkv, H / Hkv * N, ..): heads of a group are rows of one matrix */
     Expr *B, *H, *Hkv, *N, *M, *rows, *scale;
-    Value *scaled;               /* scale q */
-    Value *capped;               /* tanh(S / softcap), NULL without */
-    Value *p;                    /* (B, H, N, M) */
+    Value *scaled; /* scale q */
+    Value *capped; /* tanh(S / softcap), NULL without */
+    Value *p;      /* (B, H, N, M) */
 } Attention;
 
-static Value *grouped(Grad *d, const Attention *a, Value *x) { return x ? gd_reshape(d, x, 4, (Expr *[]){a->B, a->Hkv, a->rows, x->dim[3]}) : NULL; }
-static Value *ungrouped(Grad *d, const Attention *a, Value *x) { return x ? gd_reshape(d, x, 4, (Expr *[]){a->B, a->H, a->N, x->dim[3]}) : NULL; }
+static Value *grouped(Grad *d, const Attention *a, Value *x)
+{
+    return x ? gd_reshape(d, x, 4, (Expr *[]){a->B, a->Hkv, a->rows, x->dim[3]}) : NULL;
+}
+static Value *ungrouped(Grad *d, const Attention *a, Value *x)
+{
+    return x ? gd_reshape(d, x, 4, (Expr *[]){a->B, a->H, a->N, x->dim[3]}) : NULL;
+}
 
 /* Which keys j a query i may see: i + lower <= j <= i + upper; NULL: all. */
 static Value *window(Grad *d, const Attention *a, bool *dead)
 {
     const Arg *bound = &d->node->arg[a->at.softcap + 1];
-    Expr *lower = bound[0].kind == ARG_EXPR ? bound[0].e : NULL, *upper = bound[1].kind == ARG_EXPR ? bound[1].e : NULL, *one = gd_int(d, 1);
+    Expr *lower = bound[0].kind == ARG_EXPR ? bound[0].e : NULL, *upper = bound[1].kind == ARG_EXPR ? bound[1].e : NULL,
+         *one = gd_int(d, 1);
     if (gd_truth(d, a->at.causal)) upper = upper ? ex_min(d->ex, upper, gd_int(d, 0)) : gd_int(d, 0);
     *dead = lower || (upper && !ex_equals_int(upper, 0));
     if (!lower && !upper) return NULL;
@@ -56,10 +66,15 @@ static bool read_operands(Grad *d, Attention *a)
 {
     const Node *n = d->node;
     Places at = places_of(n->op->id);
-    *a = (Attention){.at = at, .q = gd_value(d, at.q), .k = gd_value(d, at.q + 1), .v = gd_value(d, at.q + 2), .mask = gd_value(d, at.mask)};
+    *a = (Attention){.at = at,
+                     .q = gd_value(d, at.q),
+                     .k = gd_value(d, at.q + 1),
+                     .v = gd_value(d, at.q + 2),
+                     .mask = gd_value(d, at.mask)};
     if (!a->q || !a->k || !a->v) return gd_refuse(d, "an operand is a number");
     const Arg *dropout = n->op->id == OP_scaled_dot_product_attention ? &n->arg[4] : NULL;
-    if (dropout && dropout->kind == ARG_EXPR && dropout->e->kind == EX_FLOAT && dropout->e->f != 0) return gd_refuse(d, "it drops out numbers of its own");
+    if (dropout && dropout->kind == ARG_EXPR && dropout->e->kind == EX_FLOAT && dropout->e->f != 0)
+        return gd_refuse(d, "it drops out numbers of its own");
     a->B = a->q->dim[0];
     a->H = a->q->dim[1];
     a->N = a->q->dim[2];
@@ -75,8 +90,10 @@ static bool probabilities(Grad *d, Attention *a)
     Expr *D = a->q->dim[3], *one = gd_float(d, 1);
     a->rows = a->H == a->Hkv ? a->N : ex_mul(d->ex, ex_floordiv(d->ex, a->H, a->Hkv), a->N);
     a->scale = scale->kind == ARG_EXPR ? scale->e
-               : ex_is_int(D)          ? gd_float(d, 1 / sqrt((double)D->i))
-                                       : ex_make(d->ex, EX_TRUEDIV, one, ex_make(d->ex, EX_SQRT, ex_make(d->ex, EX_TOFLOAT, D, NULL, NULL), NULL, NULL), NULL);
+               : ex_is_int(D)
+                   ? gd_float(d, 1 / sqrt((double)D->i))
+                   : ex_make(d->ex, EX_TRUEDIV, one,
+                             ex_make(d->ex, EX_SQRT, ex_make(d->ex, EX_TOFLOAT, D, NULL, NULL), NULL, NULL), NULL);
     a->scaled = gd_scale(d, grouped(d, a, a->q), a->scale);
     Value *s = ungrouped(d, a, gd_matmul(d, a->scaled, gd_swap(d, a->k, -1, -2)));
     double cap = softcap->e->kind == EX_FLOAT ? softcap->e->f : (double)softcap->e->i;
@@ -86,7 +103,9 @@ static bool probabilities(Grad *d, Attention *a)
     }
     bool dead;
     Value *seen = window(d, a, &dead);
-    if (a->mask) s = a->mask->dtype == DT_BOOL ? gd_where(d, a->mask, s, -INFINITY) : gd_plus(d, s, gd_cast(d, a->mask, s ? s->dtype : DT_F32));
+    if (a->mask)
+        s = a->mask->dtype == DT_BOOL ? gd_where(d, a->mask, s, -INFINITY)
+                                      : gd_plus(d, s, gd_cast(d, a->mask, s ? s->dtype : DT_F32));
     if (seen) s = gd_where(d, seen, s, -INFINITY);
     /* a row without an allowed key gives 0 */
     a->p = a->mask || dead ? GD(d, safe_softmax, V(s), arg_int(d->g, -1)) : GD(d, softmax_int, V(s), arg_int(d->g, -1));
@@ -102,7 +121,8 @@ static bool send_backward(Grad *d, const Attention *a, const Node *forward)
 {
     const Arg *f = forward->arg;
     bool masked = gd_wants(d, a->mask);
-    const Arg args[] = {V(d->grad), f[0], f[1], f[2], V(forward->out[0]), V(forward->out[1]), f[3], f[4], f[5], f[6], f[7], f[8], arg_bool(d->g, masked)};
+    const Arg args[] = {V(d->grad), f[0], f[1], f[2], V(forward->out[0]),    V(forward->out[1]), f[3], f[4],
+                        f[5],       f[6], f[7], f[8], arg_bool(d->g, masked)};
     Value *first = gd_add_node(d, OP_sdpa_backward, (int)(sizeof args / sizeof *args), args);
     TRY(first);
     Value *const *out = first->def->out;
@@ -115,11 +135,13 @@ bool grad_attention(Grad *d)
     Attention a;
     TRY(read_operands(d, &a));
     const Node *n = d->node, *forward = n;
-    if (n->op->id == OP_sdpa_lse && d->grads[1]) return gd_refuse(d, "the logarithms of its sums are used, not its result alone");
+    if (n->op->id == OP_sdpa_lse && d->grads[1])
+        return gd_refuse(d, "the logarithms of its sums are used, not its result alone");
     if (n->op->id != OP_sdpa_lse) {
         d->at = (Node *)(uintptr_t)n;
         d->node = NULL; /* no part of the gradient: a name of its own */
-        Value *y = GD(d, sdpa_lse, n->arg[0], n->arg[1], n->arg[2], n->arg[3], n->arg[5], n->arg[6], n->arg[8], n->arg[9], n->arg[10]);
+        Value *y = GD(d, sdpa_lse, n->arg[0], n->arg[1], n->arg[2], n->arg[3], n->arg[5], n->arg[6], n->arg[8],
+                      n->arg[9], n->arg[10]);
         d->at = NULL;
         d->node = n;
         TRY(y);
@@ -136,13 +158,15 @@ static bool write_backward(Grad *d, Attention *a)
 {
     const Node *n = d->node;
     Value *p = grouped(d, a, a->p), *out = grouped(d, a, gd_value(d, 0));
-    Value *dv = gd_matmul(d, gd_swap(d, p, -1, -2), out), *dp = ungrouped(d, a, gd_matmul(d, out, gd_swap(d, a->v, -1, -2))), *each = gd_mul(d, a->p, dp);
+    Value *dv = gd_matmul(d, gd_swap(d, p, -1, -2), out),
+          *dp = ungrouped(d, a, gd_matmul(d, out, gd_swap(d, a->v, -1, -2))), *each = gd_mul(d, a->p, dp);
     Value *ds = gd_minus(d, each, gd_mul(d, a->p, gd_sum(d, each, 1, (int[]){3}, true)));
     Value *dmask = gd_truth(d, 12) ? gd_cast(d, gd_sum_to(d, ds, a->mask->rank, a->mask->dim), a->mask->dtype) : NULL;
     if (gd_truth(d, 12)) TRY(dmask);
     if (a->capped) ds = gd_mul(d, ds, GD(d, sub_Tensor, arg_float(d->g, 1), V(gd_mul(d, a->capped, a->capped))));
     ds = grouped(d, a, ds);
-    Value *dq = ungrouped(d, a, gd_scale(d, gd_matmul(d, ds, a->k), a->scale)), *dk = gd_matmul(d, gd_swap(d, ds, -1, -2), a->scaled);
+    Value *dq = ungrouped(d, a, gd_scale(d, gd_matmul(d, ds, a->k), a->scale)),
+          *dk = gd_matmul(d, gd_swap(d, ds, -1, -2), a->scaled);
     TRY(dq && dk && dv);
     graph_replace_uses(d->g, n->out[0], dq);
     graph_replace_uses(d->g, n->out[1], dk);
@@ -157,7 +181,8 @@ static bool write_forward(Grad *d)
     const Arg *f = d->node->arg;
     Attention a;
     TRY(read_operands(d, &a));
-    Value *y = GD(d, scaled_dot_product_attention, f[0], f[1], f[2], f[3], arg_float(d->g, 0), f[4], f[5], arg_bool(d->g, a.H != a.Hkv), f[6], f[7], f[8]);
+    Value *y = GD(d, scaled_dot_product_attention, f[0], f[1], f[2], f[3], arg_float(d->g, 0), f[4], f[5],
+                  arg_bool(d->g, a.H != a.Hkv), f[6], f[7], f[8]);
     TRY(y);
     graph_replace_uses(d->g, d->node->out[0], y);
     return true;

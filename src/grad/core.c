@@ -23,8 +23,14 @@ static const struct {
 #undef CORE
 };
 
-static double epsilon_of(DType t) { return t == DT_F64 ? 0x1p-52 : t == DT_F32 ? 0x1p-23 : t == DT_BF16 ? 0x1p-7 : 0x1p-10; }
-static double largest_of(DType t) { return t == DT_F64 ? DBL_MAX : t == DT_F32 ? FLT_MAX : t == DT_BF16 ? 0x1.FEp127 : 65504; }
+static double epsilon_of(DType t)
+{
+    return t == DT_F64 ? 0x1p-52 : t == DT_F32 ? 0x1p-23 : t == DT_BF16 ? 0x1p-7 : 0x1p-10;
+}
+static double largest_of(DType t)
+{
+    return t == DT_F64 ? DBL_MAX : t == DT_F32 ? FLT_MAX : t == DT_BF16 ? 0x1.FEp127 : 65504;
+}
 static DType worked_in(DType t) { return t == DT_F16 || t == DT_BF16 ? DT_F32 : t; }
 
 static Value *core_formula(Grad *d)
@@ -51,8 +57,11 @@ static Value *core_gelu_backward(Grad *d)
     bool tanh = a->kind == ARG_STR && !strcmp(a->s, "tanh");
     /* u = sqrt(2/pi) (x + 0.044715 x^3) */
 #define TANH_U "tanh(self * 0.7978845608028654 + self * self * self * 0.035677408136300125)"
-    d->text = tanh ? "grad_output * ((1 + " TANH_U ") * 0.5 + self * (1 - " TANH_U " * " TANH_U ") * (self * self * 0.053516112204450186 + 0.3989422804014327))"
-                   : "grad_output * ((erf(self * 0.7071067811865476) + 1) * 0.5 + self * exp(self * self * -0.5) * 0.3989422804014327)";
+    d->text =
+        tanh
+            ? "grad_output * ((1 + " TANH_U ") * 0.5 + self * (1 - " TANH_U " * " TANH_U
+              ") * (self * self * 0.053516112204450186 + 0.3989422804014327))"
+            : "grad_output * ((erf(self * 0.7071067811865476) + 1) * 0.5 + self * exp(self * self * -0.5) * 0.3989422804014327)";
 #undef TANH_U
     return core_formula(d);
 }
@@ -66,8 +75,10 @@ static Value *core_nan_to_num(Grad *d)
     if (!dtype_is_float(x->dtype)) return x;
     double most = largest_of(x->dtype);
     y = GD(d, where_self, V(GD(d, isnan, V(x))), a[1].kind == ARG_EXPR ? a[1] : arg_float(d->g, 0), V(y));
-    y = GD(d, where_self, V(GD(d, eq_Tensor, V(x), arg_float(d->g, INFINITY))), a[2].kind == ARG_EXPR ? a[2] : arg_float(d->g, most), V(y));
-    return GD(d, where_self, V(GD(d, eq_Tensor, V(x), arg_float(d->g, -INFINITY))), a[3].kind == ARG_EXPR ? a[3] : arg_float(d->g, -most), V(y));
+    y = GD(d, where_self, V(GD(d, eq_Tensor, V(x), arg_float(d->g, INFINITY))),
+           a[2].kind == ARG_EXPR ? a[2] : arg_float(d->g, most), V(y));
+    return GD(d, where_self, V(GD(d, eq_Tensor, V(x), arg_float(d->g, -INFINITY))),
+              a[3].kind == ARG_EXPR ? a[3] : arg_float(d->g, -most), V(y));
 }
 
 /* The weight is one number, or one for each channel (axis 1). */
@@ -77,12 +88,14 @@ static Value *core_prelu(Grad *d)
     Expr *dim[MAX_RANK];
     for (int i = 0; i < x->rank; i++) dim[i] = i == 1 && w->rank ? w->dim[0] : gd_int(d, 1);
     if (x->rank == 1 && w->rank) dim[0] = w->dim[0];
-    return GD(d, where_self, V(GD(d, gt_Tensor, V(x), arg_int(d->g, 0))), V(x), V(gd_mul(d, x, gd_reshape(d, w, x->rank, dim))));
+    return GD(d, where_self, V(GD(d, gt_Tensor, V(x), arg_int(d->g, 0))), V(x),
+              V(gd_mul(d, x, gd_reshape(d, w, x->rank, dim))));
 }
 
 static Value *core_linear(Grad *d)
 {
-    Value *w = gd_value(d, 1), *b = gd_value(d, 2), *y = gd_matmul(d, gd_value(d, 0), w->rank == 2 ? gd_swap(d, w, 0, 1) : w);
+    Value *w = gd_value(d, 1), *b = gd_value(d, 2),
+          *y = gd_matmul(d, gd_value(d, 0), w->rank == 2 ? gd_swap(d, w, 0, 1) : w);
     return b ? gd_plus(d, y, b) : y;
 }
 
@@ -131,7 +144,8 @@ static Value *core_logsumexp(Grad *d)
     gd_dims(&d->node->arg[1], x->rank, set);
     int n = gd_list(set, x->rank, dims);
     Value *most = GD(d, amax, V(x), list_arg(d, n, dims), arg_bool(d->g, true));
-    most = GD(d, where_self, V(GD(d, eq_Tensor, V(GD(d, abs, V(most))), arg_float(d->g, INFINITY))), arg_float(d->g, 0), V(most));
+    most = GD(d, where_self, V(GD(d, eq_Tensor, V(GD(d, abs, V(most))), arg_float(d->g, INFINITY))), arg_float(d->g, 0),
+              V(most));
     Value *sum = gd_sum(d, GD(d, exp, V(gd_minus(d, x, most))), n, dims, true);
     return without(d, gd_plus(d, GD(d, log, V(sum)), most), set, gd_truth(d, 2));
 }
@@ -140,8 +154,12 @@ static Value *core_logsumexp(Grad *d)
 static Value *norm_of(Grad *d, Value *x, double p, const bool *set)
 {
     int dims[MAX_RANK], n = gd_list(set, x->rank, dims);
-    Value *each = p == 2 ? gd_mul(d, x, x) : p == 0 ? gd_cast(d, GD(d, ne_Tensor, V(x), arg_int(d->g, 0)), x->dtype) : GD(d, abs, V(x));
-    if (isinf(p)) return p > 0 ? GD(d, amax, V(each), list_arg(d, n, dims), arg_bool(d->g, true)) : GD(d, amin, V(each), list_arg(d, n, dims), arg_bool(d->g, true));
+    Value *each = p == 2   ? gd_mul(d, x, x)
+                  : p == 0 ? gd_cast(d, GD(d, ne_Tensor, V(x), arg_int(d->g, 0)), x->dtype)
+                           : GD(d, abs, V(x));
+    if (isinf(p))
+        return p > 0 ? GD(d, amax, V(each), list_arg(d, n, dims), arg_bool(d->g, true))
+                     : GD(d, amin, V(each), list_arg(d, n, dims), arg_bool(d->g, true));
     if (p == 0 || p == 1) return gd_sum(d, each, n, dims, true);
     if (p == 2) return GD(d, sqrt, V(gd_sum(d, each, n, dims, true)));
     Value *sum = gd_sum(d, GD(d, pow_Tensor_Tensor, V(each), arg_float(d->g, p)), n, dims, true);
@@ -194,7 +212,8 @@ static Value *right_of_diagonal(Grad *d, Expr *rows_, Expr *columns)
 static Value *core_triangle(Grad *d)
 {
     Value *x = gd_value(d, 0), *apart = right_of_diagonal(d, x->dim[x->rank - 2], x->dim[x->rank - 1]);
-    Value *in = d->node->op->id == OP_tril ? GD(d, le_Tensor, V(apart), d->node->arg[1]) : GD(d, ge_Tensor, V(apart), d->node->arg[1]);
+    Value *in = d->node->op->id == OP_tril ? GD(d, le_Tensor, V(apart), d->node->arg[1])
+                                           : GD(d, ge_Tensor, V(apart), d->node->arg[1]);
     return x->dtype == DT_BOOL ? GD(d, logical_and, V(x), V(in)) : GD(d, where_self, V(in), V(x), zero_of(d, x->dtype));
 }
 
@@ -210,19 +229,25 @@ static Value *core_linspace(Grad *d)
     const Value *out = d->node->out[0];
     const Arg *a = d->node->arg;
     ExprPool *p = d->ex;
-    Expr *one = gd_int(d, 1), *steps = a[2].e, *last = ex_sub(p, steps, one), *start = ex_make(p, EX_TOFLOAT, a[0].e, NULL, NULL), *end = ex_make(p, EX_TOFLOAT, a[1].e, NULL, NULL);
+    Expr *one = gd_int(d, 1), *steps = a[2].e, *last = ex_sub(p, steps, one),
+         *start = ex_make(p, EX_TOFLOAT, a[0].e, NULL, NULL), *end = ex_make(p, EX_TOFLOAT, a[1].e, NULL, NULL);
     if (!dtype_is_float(out->dtype)) return d->node->out[0];
-    Expr *step = ex_make(p, EX_TRUEDIV, ex_sub(p, end, start), ex_make(p, EX_TOFLOAT, ex_max(p, last, one), NULL, NULL), NULL);
-    Value *i = gd_arange(d, steps), *x = gd_cast(d, i, worked_in(out->dtype)), *back = GD(d, sub_Tensor, arg_expr(last), V(x));
-    Value *low = GD(d, add_Tensor, V(gd_scale(d, x, step)), arg_expr(start)), *high = GD(d, sub_Tensor, arg_expr(end), V(gd_scale(d, back, step)));
-    return GD(d, where_self, V(GD(d, lt_Tensor, V(i), arg_expr(ex_max(p, ex_floordiv(p, steps, gd_int(d, 2)), one)))), V(low), V(high));
+    Expr *step = ex_make(p, EX_TRUEDIV, ex_sub(p, end, start), ex_make(p, EX_TOFLOAT, ex_max(p, last, one), NULL, NULL),
+                         NULL);
+    Value *i = gd_arange(d, steps), *x = gd_cast(d, i, worked_in(out->dtype)),
+          *back = GD(d, sub_Tensor, arg_expr(last), V(x));
+    Value *low = GD(d, add_Tensor, V(gd_scale(d, x, step)), arg_expr(start)),
+          *high = GD(d, sub_Tensor, arg_expr(end), V(gd_scale(d, back, step)));
+    return GD(d, where_self, V(GD(d, lt_Tensor, V(i), arg_expr(ex_max(p, ex_floordiv(p, steps, gd_int(d, 2)), one)))),
+              V(low), V(high));
 }
 
 /* x with the axes of the diagonal in front, written at (i, i + offset). */
 static Value *core_diagonal_scatter(Grad *d)
 {
     Value *x = gd_value(d, 0), *src = gd_value(d, 1), *at[2];
-    int a = gd_dim(d, 3, x->rank), b = gd_dim(d, 4, x->rank), perm[MAX_RANK] = {a, b}, back[MAX_RANK], front[MAX_RANK], n = 2;
+    int a = gd_dim(d, 3, x->rank), b = gd_dim(d, 4, x->rank), perm[MAX_RANK] = {a, b}, back[MAX_RANK], front[MAX_RANK],
+        n = 2;
     int64_t offset = d->node->arg[2].e->i;
     for (int i = 0; i < x->rank; i++)
         if (i != a && i != b) perm[n++] = i;
@@ -232,7 +257,8 @@ static Value *core_diagonal_scatter(Grad *d)
     at[0] = offset < 0 ? GD(d, add_Tensor, V(along), arg_int(d->g, -offset)) : along;
     at[1] = offset > 0 ? GD(d, add_Tensor, V(along), arg_int(d->g, offset)) : along;
     if (!at[0] || !at[1]) return NULL;
-    return gd_permute(d, GD(d, index_put, V(gd_permute(d, x, perm)), arg_values(d->g, 2, at), V(gd_permute(d, src, front))), back);
+    return gd_permute(
+        d, GD(d, index_put, V(gd_permute(d, x, perm)), arg_values(d->g, 2, at), V(gd_permute(d, src, front))), back);
 }
 
 /* One axis: ATen's core pads two and three in this way. */

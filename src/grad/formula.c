@@ -50,7 +50,10 @@ static Term operate(Formula *f, char op, Term a, Term b)
     if (a.e && b.e) {
         ExprPool *p = d->ex;
         Expr *x = ex_make(p, EX_TOFLOAT, a.e, NULL, NULL), *y = ex_make(p, EX_TOFLOAT, b.e, NULL, NULL);
-        return (Term){.e = op == '+' ? ex_add(p, x, y) : op == '-' ? ex_sub(p, x, y) : op == '*' ? ex_mul(p, x, y) : ex_make(p, EX_TRUEDIV, x, y, NULL)};
+        return (Term){.e = op == '+'   ? ex_add(p, x, y)
+                           : op == '-' ? ex_sub(p, x, y)
+                           : op == '*' ? ex_mul(p, x, y)
+                                       : ex_make(p, EX_TRUEDIV, x, y, NULL)};
     }
     if (op == '*' && a.v && b.v) return (Term){.v = gd_mul(d, a.v, b.v)};
     OpId id = op == '+' ? OP_add_Tensor : op == '-' ? OP_sub_Tensor : op == '*' ? OP_mul_Tensor : OP_div_Tensor;
@@ -99,7 +102,8 @@ static Term atom(Formula *f)
     while (*f->at == ' ') f->at++;
     if (next(f, '-')) {
         Term t = atom(f);
-        if (t.e) return (Term){.e = ex_make(f->d->ex, EX_NEGF, ex_make(f->d->ex, EX_TOFLOAT, t.e, NULL, NULL), NULL, NULL)};
+        if (t.e)
+            return (Term){.e = ex_make(f->d->ex, EX_NEGF, ex_make(f->d->ex, EX_TOFLOAT, t.e, NULL, NULL), NULL, NULL)};
         return (Term){.v = gd_add_node(f->d, OP_neg, 1, (Arg[]){arg_of(f, t)})};
     }
     if (next(f, '(')) {

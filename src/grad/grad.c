@@ -132,7 +132,8 @@ bool gd_refuse(Grad *d, const char *fmt, ...)
     text_vprintf(why, sizeof why, fmt, ap);
     va_end(ap);
     path_to_loss(d, &path);
-    fail(d->err, E_UNSUPPORTED, "node '%s' (%s) has no gradient: %s; its path to the loss is %s", d->node->name, d->node->op->name, why, path.data ? path.data : "?");
+    fail(d->err, E_UNSUPPORTED, "node '%s' (%s) has no gradient: %s; its path to the loss is %s", d->node->name,
+         d->node->op->name, why, path.data ? path.data : "?");
     buf_free(&path);
     return false;
 }
@@ -185,11 +186,13 @@ static Value *find_input(const Graph *g, const char *name)
 static bool want_inputs(Grad *d)
 {
     const Graph *g = d->g;
-    for (int i = 0; i < g->ninput; i++) d->leaf[g->input[i]->id].wanted = g->input[i]->trains && differentiable(g->input[i]->dtype);
+    for (int i = 0; i < g->ninput; i++)
+        d->leaf[g->input[i]->id].wanted = g->input[i]->trains && differentiable(g->input[i]->dtype);
     for (int k = 0; k < d->o->ninputs; k++) {
         const char *name = d->o->inputs[k];
         Value *v = find_input(g, name);
-        if (v && !differentiable(v->dtype)) return fail(d->err, E_USAGE, "input '%s' is %s: only floats have gradients", name, dtype_name(v->dtype));
+        if (v && !differentiable(v->dtype))
+            return fail(d->err, E_USAGE, "input '%s' is %s: only floats have gradients", name, dtype_name(v->dtype));
         if (!v && strcmp(name, "*")) return fail(d->err, E_USAGE, "the model has no input '%s'", name);
         for (int i = 0; i < g->ninput; i++)
             if (g->input[i] == v || (!v && differentiable(g->input[i]->dtype))) d->leaf[g->input[i]->id].wanted = true;
@@ -204,7 +207,10 @@ static bool want_parameters(Grad *d)
         const Value *v = g->weight[i];
         if (v->weight != W_PARAMETER || v->frozen) continue;
         if (!differentiable(v->dtype))
-            return fail(d->err, E_USAGE, "parameter '%s' is %s: only floats have gradients; export it with requires_grad_(False), or as a buffer", v->fqn ? v->fqn : v->name, dtype_name(v->dtype));
+            return fail(
+                d->err, E_USAGE,
+                "parameter '%s' is %s: only floats have gradients; export it with requires_grad_(False), or as a buffer",
+                v->fqn ? v->fqn : v->name, dtype_name(v->dtype));
         d->leaf[v->id].wanted = true;
     }
     return true;
@@ -216,10 +222,15 @@ static Output *find_loss(Grad *d)
     Buf names = {0};
     if (!d->o->loss && g->noutput == 1) return &g->output[0];
     for (int i = 0; i < g->noutput && d->o->loss; i++)
-        if (!strcmp(g->output[i].name, d->o->loss) || (g->output[i].value_name && !strcmp(g->output[i].value_name, d->o->loss))) return &g->output[i];
+        if (!strcmp(g->output[i].name, d->o->loss) ||
+            (g->output[i].value_name && !strcmp(g->output[i].value_name, d->o->loss)))
+            return &g->output[i];
     for (int i = 0; i < g->noutput && i < 12; i++) buf_printf(&names, "%s%s", i ? ", " : "", g->output[i].name);
-    if (!d->o->loss) fail(d->err, E_USAGE, "which output is the loss? The model has %s", names.data ? names.data : "none");
-    else fail(d->err, E_USAGE, "the model has no output '%s' to take as the loss; it has %s", d->o->loss, names.data ? names.data : "none");
+    if (!d->o->loss)
+        fail(d->err, E_USAGE, "which output is the loss? The model has %s", names.data ? names.data : "none");
+    else
+        fail(d->err, E_USAGE, "the model has no output '%s' to take as the loss; it has %s", d->o->loss,
+             names.data ? names.data : "none");
     buf_free(&names);
     return NULL;
 }
@@ -234,11 +245,16 @@ static bool check_loss(Grad *d, const Output *o)
         ex_print(d->ex, v->dim[i], &dims);
         one = one && ex_equals_int(v->dim[i], 1);
     }
-    if (!one) fail(d->err, E_USAGE, "output '%s' is no loss: its shape is (%s), expected one number; let the model end with a mean or a sum", o->name, dims.data ? dims.data : "");
-    else if (!dtype_is_float(v->dtype)) fail(d->err, E_USAGE, "output '%s' is no loss: it is %s, expected a float", o->name, dtype_name(v->dtype));
+    if (!one)
+        fail(d->err, E_USAGE,
+             "output '%s' is no loss: its shape is (%s), expected one number; let the model end with a mean or a sum",
+             o->name, dims.data ? dims.data : "");
+    else if (!dtype_is_float(v->dtype))
+        fail(d->err, E_USAGE, "output '%s' is no loss: it is %s, expected a float", o->name, dtype_name(v->dtype));
     else if (!d->leaf[v->id].wanted) {
         one = false;
-        fail(d->err, E_USAGE, "the loss '%s' does not depend on any %s", o->name, d->o->ninputs ? "parameter or input whose gradient is asked for" : "parameter that asks for a gradient");
+        fail(d->err, E_USAGE, "the loss '%s' does not depend on any %s", o->name,
+             d->o->ninputs ? "parameter or input whose gradient is asked for" : "parameter that asks for a gradient");
     }
     buf_free(&dims);
     return one && dtype_is_float(v->dtype);
@@ -262,7 +278,8 @@ static bool visit(Grad *d, const Node *n)
     d->text = rows[n->op->id].text;
     if (!rows[n->op->id].fn) return gd_refuse(d, "there is no rule for it");
     if (rows[n->op->id].fn(d)) return true;
-    return d->err->code != E_UNSUPPORTED && within(d->err, "the gradient of node '%s'", n->name); /* gd_refuse has named it */
+    return d->err->code != E_UNSUPPORTED &&
+           within(d->err, "the gradient of node '%s'", n->name); /* gd_refuse has named it */
 }
 
 static bool add_gradient(Grad *d, Value *of, const char *name)
@@ -287,14 +304,16 @@ static bool differentiate(Grad *d)
     spread(d);
     TRY(check_loss(d, loss));
     for (int i = 0; i < g->noutput; i++)
-        if (g->output[i].gradient_of || g->output[i].loss) return fail(d->err, E_USAGE, "the model has gradients already: output '%s'", g->output[i].name);
+        if (g->output[i].gradient_of || g->output[i].loss)
+            return fail(d->err, E_USAGE, "the model has gradients already: output '%s'", g->output[i].name);
     loss->loss = true;
     Value *v = loss->value;
     d->leaf[v->id].grad = gd_full(d, 1, v->dtype, v->rank, v->dim);
     for (const Node *n = g->last; n; n = n->prev)
         if (n->nout && n->out[0]->id < d->nleaf) TRY(visit(d, n));
     for (int i = 0; i < g->nweight; i++)
-        if (d->leaf[g->weight[i]->id].wanted) TRY(add_gradient(d, g->weight[i], g->weight[i]->fqn ? g->weight[i]->fqn : g->weight[i]->name));
+        if (d->leaf[g->weight[i]->id].wanted)
+            TRY(add_gradient(d, g->weight[i], g->weight[i]->fqn ? g->weight[i]->fqn : g->weight[i]->name));
     for (int i = 0; i < g->ninput; i++)
         if (d->leaf[g->input[i]->id].wanted) TRY(add_gradient(d, g->input[i], value_label(g->input[i])));
     drop_detach(g);

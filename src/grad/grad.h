@@ -21,18 +21,19 @@ typedef enum Decompose {
 /* What of the forward pass is computed again behind it, so that it need not be kept until then. The numbers are the same: random numbers are drawn once. */
 typedef enum Recompute {
     RECOMPUTE_NONE,
-    RECOMPUTE_CHEAP,  /* results of ops that cost no product (norms, activations, softmax, casts) and follow from what is kept anyway */
+    RECOMPUTE_CHEAP, /* results of ops that cost no product (norms, activations, softmax, casts) and follow from what is kept anyway */
     RECOMPUTE_BLOCKS, /* all between cuts of the forward pass where the least is alive, as torch.utils.checkpoint around blocks; cuts such that the least is kept at `sizes` */
 } Recompute;
 
 typedef struct JointOptions {
-    const char *loss;          /* an output's name, or that of its value */
-    Decompose decompose;       /* of attention: its gradient is one op, as it is, or products and a softmax that the backward pass reads; of all else, after it */
+    const char *loss; /* an output's name, or that of its value */
+    Decompose
+        decompose; /* of attention: its gradient is one op, as it is, or products and a softmax that the backward pass reads; of all else, after it */
     const char *const *inputs; /* whose gradients are wanted, beside those of parameters; "*": all of floats */
     int ninputs;
-    bool inputs_only;          /* no gradients of parameters */
+    bool inputs_only; /* no gradients of parameters */
     Recompute recompute;
-    const Binding *sizes;      /* for which recompute weighs bytes; NULL with RECOMPUTE_NONE */
+    const Binding *sizes; /* for which recompute weighs bytes; NULL with RECOMPUTE_NONE */
 } JointOptions;
 
 /* Errors: E_USAGE (no such output or input, a loss that is not one number, an integer parameter or input, nothing to differentiate), E_UNSUPPORTED (an

@@ -20,7 +20,8 @@ Arg gd_arg(Grad *d, Value *v)
 static Value *made_before(const Grad *d, OpId op, const Arg *args)
 {
     int k = 0;
-    for (const Node *n = d->at ? d->at->prev : d->g->last; n && k < RECENT && n->nout && n->out[0]->id >= d->nleaf; n = n->prev, k++) {
+    for (const Node *n = d->at ? d->at->prev : d->g->last; n && k < RECENT && n->nout && n->out[0]->id >= d->nleaf;
+         n = n->prev, k++) {
         if (n->op->id != op) continue;
         bool same = true;
         for (int i = 0; i < n->op->schema->nparams && same; i++) same = arg_same(&n->arg[i], &args[i]);
@@ -87,8 +88,10 @@ Value *gd_mul(Grad *d, Value *a, Value *b)
 {
     double c;
     if (!a || !b) return NULL;
-    if (filled(b, &c) && b->dtype == a->dtype && (gd_same_dims(a, b->rank, b->dim) || !b->rank)) return gd_scale(d, a, gd_float(d, c));
-    if (filled(a, &c) && b->dtype == a->dtype && (gd_same_dims(a, b->rank, b->dim) || !a->rank)) return gd_scale(d, b, gd_float(d, c));
+    if (filled(b, &c) && b->dtype == a->dtype && (gd_same_dims(a, b->rank, b->dim) || !b->rank))
+        return gd_scale(d, a, gd_float(d, c));
+    if (filled(a, &c) && b->dtype == a->dtype && (gd_same_dims(a, b->rank, b->dim) || !a->rank))
+        return gd_scale(d, b, gd_float(d, c));
     return GD(d, mul_Tensor, V(a), V(b));
 }
 
@@ -196,9 +199,15 @@ Value *gd_keep_axes(Grad *d, Value *v, int rank, const bool *gone)
     return gd_reshape(d, v, rank, dim);
 }
 
-Value *gd_arange(Grad *d, Expr *n) { return GD(d, arange_start_step, arg_int(d->g, 0), arg_expr(n), arg_int(d->g, 1), arg_dtype(DT_I64)); }
+Value *gd_arange(Grad *d, Expr *n)
+{
+    return GD(d, arange_start_step, arg_int(d->g, 0), arg_expr(n), arg_int(d->g, 1), arg_dtype(DT_I64));
+}
 
-Value *gd_where(Grad *d, Value *cond, Value *x, double otherwise) { return cond && x ? GD(d, where_self, V(cond), V(x), arg_float(d->g, otherwise)) : NULL; }
+Value *gd_where(Grad *d, Value *cond, Value *x, double otherwise)
+{
+    return cond && x ? GD(d, where_self, V(cond), V(x), arg_float(d->g, otherwise)) : NULL;
+}
 
 void gd_dims(const Arg *a, int rank, bool *set)
 {

@@ -22,9 +22,12 @@ static Value *windows(Grad *d, Value *x, int64_t groups, int n, Expr *const *k)
     }
     if (pads) x = GD(d, constant_pad_nd, V(x), arg_exprs(d->g, 2 * n, pad), arg_float(d->g, 0));
     for (int i = 0; i < n && x; i++) {
-        Expr *dilation = arg[5].es[i], *span = ex_add(d->ex, ex_mul(d->ex, dilation, ex_sub(d->ex, k[i], gd_int(d, 1))), gd_int(d, 1));
+        Expr *dilation = arg[5].es[i],
+             *span = ex_add(d->ex, ex_mul(d->ex, dilation, ex_sub(d->ex, k[i], gd_int(d, 1))), gd_int(d, 1));
         x = GD(d, unfold, V(x), arg_int(d->g, 2 + i), arg_expr(span), arg_expr(arg[3].es[i]));
-        if (x && !ex_equals_int(dilation, 1)) x = GD(d, slice_Tensor, V(x), arg_int(d->g, x->rank - 1), arg_int(d->g, 0), arg_expr(span), arg_expr(dilation));
+        if (x && !ex_equals_int(dilation, 1))
+            x = GD(d, slice_Tensor, V(x), arg_int(d->g, x->rank - 1), arg_int(d->g, 0), arg_expr(span),
+                   arg_expr(dilation));
     }
     if (!x) return NULL; /* (N, C, out..., kernel...) */
     Expr *each = ex_floordiv(d->ex, x->dim[1], gd_int(d, groups));
@@ -60,7 +63,8 @@ static Value *by_channel(Grad *d, Value *g, int64_t groups)
         perm[i + 1] = i + 1;
         rows = ex_mul(d->ex, rows, g->dim[i]);
     }
-    return gd_reshape(d, gd_permute(d, gd_reshape(d, g, g->rank + 1, dim), perm), 3, (Expr *[]){gd_int(d, groups), each, rows});
+    return gd_reshape(d, gd_permute(d, gd_reshape(d, g, g->rank + 1, dim), perm), 3,
+                      (Expr *[]){gd_int(d, groups), each, rows});
 }
 
 /* What a transposed convolution adds at the end so that its result has the sizes of x. */
@@ -70,7 +74,8 @@ static Arg missing(Grad *d, const Value *x, const Value *g, int n, Expr *const *
     ExprPool *p = d->ex;
     Expr *extra[3], *one = gd_int(d, 1);
     for (int i = 0; i < n; i++) {
-        Expr *covered = ex_add(p, ex_mul(p, ex_sub(p, g->dim[2 + i], one), arg[3].es[i]), ex_mul(p, arg[5].es[i], ex_sub(p, k[i], one)));
+        Expr *covered = ex_add(p, ex_mul(p, ex_sub(p, g->dim[2 + i], one), arg[3].es[i]),
+                               ex_mul(p, arg[5].es[i], ex_sub(p, k[i], one)));
         extra[i] = ex_sub(p, ex_sub(p, ex_add(p, x->dim[2 + i], ex_mul(p, arg[4].es[i], gd_int(d, 2))), covered), one);
     }
     return arg_exprs(d->g, n, extra);
@@ -85,10 +90,13 @@ bool grad_convolution(Grad *d)
     int64_t groups = arg[8].e->i, none[3] = {0, 0, 0};
     if (gd_wants(d, x)) {
         Arg extra = transposed ? arg_ints(d->g, n, none) : missing(d, x, g, n, w->dim + 2);
-        TRY(gd_send(d, x, GD(d, convolution, V(g), V(w), arg_none(), arg[3], arg[4], arg[5], arg_bool(d->g, !transposed), extra, arg[8])));
+        TRY(gd_send(d, x,
+                    GD(d, convolution, V(g), V(w), arg_none(), arg[3], arg[4], arg[5], arg_bool(d->g, !transposed),
+                       extra, arg[8])));
     }
     if (gd_wants(d, w)) {
-        Value *large = transposed ? g : x, *small = transposed ? x : g, *rows = windows(d, large, groups, n, w->dim + 2);
+        Value *large = transposed ? g : x, *small = transposed ? x : g,
+              *rows = windows(d, large, groups, n, w->dim + 2);
         TRY(gd_send(d, w, gd_reshape(d, gd_matmul(d, by_channel(d, small, groups), rows), w->rank, w->dim)));
     }
     for (int i = 0; i < n; i++) dims[1 + i] = 2 + i;
@@ -115,11 +123,15 @@ bool grad_max_pool(Grad *d)
     Expr *dim[MAX_RANK];
     for (int i = 0; i < lead; i++) dim[i] = x->dim[i];
     dim[lead] = gd_product(d, n, x->dim + lead);
-    Value *sum = GD(d, scatter_add, V(gd_zeros(d, d->grad->dtype, lead + 1, dim)), arg_int(d->g, lead), V(flat(d, d->node->out[1], n)), V(flat(d, d->grad, n)));
+    Value *sum = GD(d, scatter_add, V(gd_zeros(d, d->grad->dtype, lead + 1, dim)), arg_int(d->g, lead),
+                    V(flat(d, d->node->out[1], n)), V(flat(d, d->grad, n)));
     return gd_send(d, x, gd_reshape(d, sum, x->rank, x->dim));
 }
 
-static Expr *number_at(const Arg *a, int i, Expr *otherwise) { return a->kind == ARG_EXPRS && a->n ? a->es[a->n == 1 ? 0 : i] : otherwise; }
+static Expr *number_at(const Arg *a, int i, Expr *otherwise)
+{
+    return a->kind == ARG_EXPRS && a->n ? a->es[a->n == 1 ? 0 : i] : otherwise;
+}
 
 /* avg_pool2d(x, kernel, stride, padding, ceil_mode, count_include_pad, divisor): every element of a window gets its share */
 bool grad_avg_pool(Grad *d)
@@ -128,7 +140,8 @@ bool grad_avg_pool(Grad *d)
     const Arg *arg = d->node->arg;
     if (gd_truth(d, 4)) return grad_avg_pool_axes(d);
     bool padded = false;
-    Expr *k[2], *stride[2], *pad[2], *area = gd_int(d, 1), *lead = x->rank == 4 ? ex_mul(d->ex, x->dim[0], x->dim[1]) : x->dim[0];
+    Expr *k[2], *stride[2], *pad[2], *area = gd_int(d, 1),
+                                     *lead = x->rank == 4 ? ex_mul(d->ex, x->dim[0], x->dim[1]) : x->dim[0];
     for (int i = 0; i < 2; i++) {
         k[i] = number_at(&arg[1], i, NULL);
         stride[i] = number_at(&arg[2], i, k[i]);
@@ -137,14 +150,19 @@ bool grad_avg_pool(Grad *d)
         area = ex_mul(d->ex, area, k[i]);
     }
     if (arg[6].kind == ARG_EXPR) g = GD(d, div_Tensor, V(g), arg[6]);
-    else if (padded && !gd_truth(d, 5)) { /* how many elements of a window there are: the mean of ones, padding counted, times its area */
-        Value *share = GD(d, avg_pool2d, V(gd_full(d, 1, g->dtype, x->rank, x->dim)), arg[1], arg[2], arg[3], arg[4], arg_bool(d->g, true));
+    else if (padded &&
+             !gd_truth(
+                 d,
+                 5)) { /* how many elements of a window there are: the mean of ones, padding counted, times its area */
+        Value *share = GD(d, avg_pool2d, V(gd_full(d, 1, g->dtype, x->rank, x->dim)), arg[1], arg[2], arg[3], arg[4],
+                          arg_bool(d->g, true));
         g = GD(d, div_Tensor, V(g), V(gd_scale(d, share, area)));
     } else g = GD(d, div_Tensor, V(g), arg_expr(area));
     if (!g) return false;
     Expr *places = ex_mul(d->ex, g->dim[g->rank - 2], g->dim[g->rank - 1]), *one = gd_int(d, 1);
     g = gd_expand(d, gd_reshape(d, g, 3, (Expr *[]){lead, one, places}), 3, (Expr *[]){lead, area, places});
-    Value *sum = GD(d, col2im, V(g), arg_exprs(d->g, 2, &x->dim[x->rank - 2]), arg_exprs(d->g, 2, k), arg_ints(d->g, 2, (int64_t[]){1, 1}), arg_exprs(d->g, 2, pad), arg_exprs(d->g, 2, stride));
+    Value *sum = GD(d, col2im, V(g), arg_exprs(d->g, 2, &x->dim[x->rank - 2]), arg_exprs(d->g, 2, k),
+                    arg_ints(d->g, 2, (int64_t[]){1, 1}), arg_exprs(d->g, 2, pad), arg_exprs(d->g, 2, stride));
     return gd_send(d, x, gd_reshape(d, sum, x->rank, x->dim));
 }
 
@@ -186,7 +204,8 @@ static Value *upsampled(Grad *d, Value *unit, int axis, int axes)
 {
     (void)axes;
     const Arg *a = d->node->arg;
-    return GD(d, upsample, V(unit), one_axis(d, &a[1], axis, gd_int(d, 1)), a[2], a[3], one_axis(d, &a[4], axis, gd_float(d, 1)));
+    return GD(d, upsample, V(unit), one_axis(d, &a[1], axis, gd_int(d, 1)), a[2], a[3],
+              one_axis(d, &a[4], axis, gd_float(d, 1)));
 }
 
 bool grad_upsample(Grad *d) { return axis_by_axis(d, upsampled, d->node->arg[1].n); }
@@ -202,13 +221,15 @@ bool grad_adaptive_avg(Grad *d) { return axis_by_axis(d, averaged, (int)parse_in
 static Value *pooled(Grad *d, Value *unit, int axis, int axes)
 {
     const Arg *arg = d->node->arg;
-    Expr *one = gd_int(d, 1), *zero = gd_int(d, 0), *k[3] = {one, one, one}, *stride[3] = {one, one, one}, *pad[3] = {zero, zero, zero};
+    Expr *one = gd_int(d, 1), *zero = gd_int(d, 0), *k[3] = {one, one, one}, *stride[3] = {one, one, one},
+         *pad[3] = {zero, zero, zero};
     k[axis] = number_at(&arg[1], axis, NULL);
     stride[axis] = number_at(&arg[2], axis, k[axis]);
     pad[axis] = number_at(&arg[3], axis, zero);
     Arg sum = arg[6].kind == ARG_EXPR ? arg_int(d->g, 1) : arg_none(); /* its own divisor is for all axes together */
     Arg kernel = arg_exprs(d->g, axes, k), step = arg_exprs(d->g, axes, stride), padding = arg_exprs(d->g, axes, pad);
-    return axes == 2 ? GD(d, avg_pool2d, V(unit), kernel, step, padding, arg[4], arg[5], sum) : GD(d, avg_pool3d, V(unit), kernel, step, padding, arg[4], arg[5], sum);
+    return axes == 2 ? GD(d, avg_pool2d, V(unit), kernel, step, padding, arg[4], arg[5], sum)
+                     : GD(d, avg_pool3d, V(unit), kernel, step, padding, arg[4], arg[5], sum);
 }
 
 /* Windows of volumes, and those that reach over the end: how many elements one has is a product over axes. */
@@ -229,9 +250,12 @@ bool grad_col2im(Grad *d)
     for (int i = 0; i < 2; i++) pad[2 - 2 * i] = pad[3 - 2 * i] = number_at(&arg[4], i, gd_int(d, 0));
     g = GD(d, constant_pad_nd, V(g), arg_exprs(d->g, 4, pad), arg_float(d->g, 0));
     for (int i = 0; i < 2 && g; i++) {
-        Expr *dilation = number_at(&arg[3], i, gd_int(d, 1)), *k = number_at(&arg[2], i, NULL), *span = ex_add(d->ex, ex_mul(d->ex, dilation, ex_sub(d->ex, k, gd_int(d, 1))), gd_int(d, 1));
+        Expr *dilation = number_at(&arg[3], i, gd_int(d, 1)), *k = number_at(&arg[2], i, NULL),
+             *span = ex_add(d->ex, ex_mul(d->ex, dilation, ex_sub(d->ex, k, gd_int(d, 1))), gd_int(d, 1));
         g = GD(d, unfold, V(g), arg_int(d->g, 2 + i), arg_expr(span), arg_expr(number_at(&arg[5], i, gd_int(d, 1))));
-        if (g && !ex_equals_int(dilation, 1)) g = GD(d, slice_Tensor, V(g), arg_int(d->g, g->rank - 1), arg_int(d->g, 0), arg_expr(span), arg_expr(dilation));
+        if (g && !ex_equals_int(dilation, 1))
+            g = GD(d, slice_Tensor, V(g), arg_int(d->g, g->rank - 1), arg_int(d->g, 0), arg_expr(span),
+                   arg_expr(dilation));
     }
     g = gd_permute(d, g, (int[]){0, 1, 4, 5, 2, 3}); /* (N, C, kernel.., windows..) */
     if (!g) return false;
@@ -245,33 +269,41 @@ bool grad_affine_grid(Grad *d)
     int axes = g->rank - 2;
     Expr *one = gd_int(d, 1), *size[5], *dim[5], *places = gd_product(d, axes, g->dim + 1), *wide = gd_int(d, axes + 1);
     for (int i = 0; i < axes + 2; i++) size[i] = i ? d->node->arg[1].es[i] : one;
-    Value *unit = gd_reshape(d, GD(d, eye_m, arg_int(d->g, axes), arg_int(d->g, axes + 1), arg_dtype(g->dtype)), 3, (Expr *[]){one, gd_int(d, axes), wide});
+    Value *unit = gd_reshape(d, GD(d, eye_m, arg_int(d->g, axes), arg_int(d->g, axes + 1), arg_dtype(g->dtype)), 3,
+                             (Expr *[]){one, gd_int(d, axes), wide});
     part[0] = GD(d, affine_grid_generator, V(unit), arg_exprs(d->g, axes + 2, size), d->node->arg[2]);
     for (int i = 0; i <= axes; i++) dim[i] = i ? g->dim[i] : one;
     dim[axes + 1] = one;
     part[1] = gd_full(d, 1, g->dtype, axes + 2, dim);
     if (!part[0] || !part[1]) return false;
-    Value *base = gd_reshape(d, GD(d, cat, arg_values(d->g, 2, part), arg_int(d->g, axes + 1)), 2, (Expr *[]){places, wide});
-    return gd_send(d, theta, gd_matmul(d, gd_swap(d, gd_reshape(d, g, 3, (Expr *[]){g->dim[0], places, gd_int(d, axes)}), 1, 2), base));
+    Value *base = gd_reshape(d, GD(d, cat, arg_values(d->g, 2, part), arg_int(d->g, axes + 1)), 2,
+                             (Expr *[]){places, wide});
+    return gd_send(
+        d, theta,
+        gd_matmul(d, gd_swap(d, gd_reshape(d, g, 3, (Expr *[]){g->dim[0], places, gd_int(d, axes)}), 1, 2), base));
 }
 
 /* ------------------------------------------------------------------ sampling at places */
 
 typedef struct Places { /* of one axis, (N, positions) each */
-    Value *place;   /* where, in elements */
+    Value *place;       /* where, in elements */
     Value *below, *far; /* the element before it, as a float; how far behind that it lies */
     Expr *n;
-    Expr *slope;    /* d place / d grid */
-    Value *moves;   /* border and reflection: where the place follows the grid */
-    Value *sign;    /* reflection: 1 where it goes the grid's way, else -1 */
+    Expr *slope;  /* d place / d grid */
+    Value *moves; /* border and reflection: where the place follows the grid */
+    Value *sign;  /* reflection: 1 where it goes the grid's way, else -1 */
 } Places;
 
 /* Back and forth between the middles of the outer elements (aligned), or between their edges: |((place - low) mod 2 span) - span|, as GridSampler.h's reflect_coordinates. */
 static Value *reflected(Grad *d, Value *place, Expr *n, bool aligned, Value **sign)
 {
-    Expr *span = aligned ? ex_sub(d->ex, n, gd_int(d, 1)) : n, *turn = ex_make(d->ex, EX_MAX, ex_mul(d->ex, span, gd_int(d, 2)), gd_int(d, 1), NULL); /* one element: all is there */
+    Expr *span = aligned ? ex_sub(d->ex, n, gd_int(d, 1)) : n,
+         *turn = ex_make(d->ex, EX_MAX, ex_mul(d->ex, span, gd_int(d, 2)), gd_int(d, 1),
+                         NULL); /* one element: all is there */
     Arg low = arg_float(d->g, aligned ? 0 : 0.5);
-    Value *from = GD(d, add_Tensor, V(place), low), *behind = GD(d, sub_Tensor, V(GD(d, remainder_Tensor, V(GD(d, abs, V(from))), arg_expr(turn))), arg_expr(span));
+    Value *from = GD(d, add_Tensor, V(place), low),
+          *behind = GD(d, sub_Tensor, V(GD(d, remainder_Tensor, V(GD(d, abs, V(from))), arg_expr(turn))),
+                       arg_expr(span));
     *sign = GD(d, neg, V(gd_mul(d, GD(d, sign, V(from)), GD(d, sign, V(behind)))));
     return GD(d, sub_Tensor, V(GD(d, sub_Tensor, arg_expr(span), V(GD(d, abs, V(behind))))), low);
 }
@@ -279,7 +311,8 @@ static Value *reflected(Grad *d, Value *place, Expr *n, bool aligned, Value **si
 static bool places(Grad *d, int axis, Places *p)
 {
     Value *x = gd_value(d, 0), *grid = gd_value(d, 1);
-    bool aligned = gd_truth(d, 4), cubic = ex_equals_int(d->node->arg[2].e, 2); /* whose elements are moved inside one by one */
+    bool aligned = gd_truth(d, 4),
+         cubic = ex_equals_int(d->node->arg[2].e, 2); /* whose elements are moved inside one by one */
     Expr *last;
     int n = x->rank - 2;
     p->n = x->dim[n + 1 - axis]; /* coordinate 0 is x, the last axis */
@@ -288,11 +321,15 @@ static bool places(Grad *d, int axis, Places *p)
     u = u ? gd_reshape(d, u, 2, (Expr *[]){grid->dim[0], gd_product(d, n, grid->dim + 1)}) : NULL;
     Value *up = GD(d, add_Tensor, V(u), arg_float(d->g, 1));
     if (aligned) p->place = gd_scale(d, GD(d, div_Tensor, V(up), arg_float(d->g, 2)), last);
-    else p->place = GD(d, div_Tensor, V(GD(d, sub_Tensor, V(gd_scale(d, up, p->n)), arg_float(d->g, 1))), arg_float(d->g, 2));
-    p->slope = ex_make(d->ex, EX_TRUEDIV, ex_make(d->ex, EX_TOFLOAT, aligned ? last : p->n, NULL, NULL), gd_float(d, 2), NULL);
+    else
+        p->place = GD(d, div_Tensor, V(GD(d, sub_Tensor, V(gd_scale(d, up, p->n)), arg_float(d->g, 1))),
+                      arg_float(d->g, 2));
+    p->slope = ex_make(d->ex, EX_TRUEDIV, ex_make(d->ex, EX_TOFLOAT, aligned ? last : p->n, NULL, NULL), gd_float(d, 2),
+                       NULL);
     if (ex_equals_int(d->node->arg[3].e, 2) && !cubic) p->place = reflected(d, p->place, p->n, aligned, &p->sign);
     if (!ex_equals_int(d->node->arg[3].e, 0) && !cubic) {
-        p->moves = GD(d, logical_and, V(GD(d, gt_Tensor, V(p->place), arg_int(d->g, 0))), V(GD(d, lt_Tensor, V(p->place), arg_expr(last))));
+        p->moves = GD(d, logical_and, V(GD(d, gt_Tensor, V(p->place), arg_int(d->g, 0))),
+                      V(GD(d, lt_Tensor, V(p->place), arg_expr(last))));
         p->place = GD(d, clamp, V(p->place), arg_int(d->g, 0), arg_expr(last));
     }
     p->below = GD(d, floor, V(p->place));
@@ -304,7 +341,8 @@ static bool places(Grad *d, int axis, Places *p)
 static Value *moved_inside(Grad *d, const Places *p, Value *at, Value **inside)
 {
     Expr *last = ex_sub(d->ex, p->n, gd_int(d, 1));
-    *inside = GD(d, logical_and, V(GD(d, ge_Tensor, V(at), arg_int(d->g, 0))), V(GD(d, le_Tensor, V(at), arg_expr(last))));
+    *inside = GD(d, logical_and, V(GD(d, ge_Tensor, V(at), arg_int(d->g, 0))),
+                 V(GD(d, le_Tensor, V(at), arg_expr(last))));
     return GD(d, clamp, V(at), arg_int(d->g, 0), arg_expr(last));
 }
 
@@ -316,7 +354,10 @@ static Value *element(Grad *d, const Places *p, int step, Value **inside)
     return moved_inside(d, p, at, inside);
 }
 
-static Value *weight_of(Grad *d, const Places *p, int step) { return step ? p->far : GD(d, sub_Tensor, arg_float(d->g, 1), V(p->far)); }
+static Value *weight_of(Grad *d, const Places *p, int step)
+{
+    return step ? p->far : GD(d, sub_Tensor, arg_float(d->g, 1), V(p->far));
+}
 
 /* slope[k] (N, positions): the derivative by the place along axis k of n */
 static bool send_grid(Grad *d, const Places *p, int n, Value **slope)
@@ -343,8 +384,8 @@ static Value *polynomial(Grad *d, Value *x, double c3, double c2, double c1, dou
     return GD(d, add_Tensor, V(gd_mul(d, y, x)), arg_float(d->g, c0));
 }
 
-typedef struct Taps { /* of one axis: the elements from below - 1 to below + 2, (N, 4, positions) each */
-    Value *at, *inside; /* index, moved inside as padding says; NULL: all count */
+typedef struct Taps {      /* of one axis: the elements from below - 1 to below + 2, (N, 4, positions) each */
+    Value *at, *inside;    /* index, moved inside as padding says; NULL: all count */
     Value *weight, *slope; /* slope: d weight / d place */
 } Taps;
 
@@ -355,13 +396,16 @@ static bool taps(Grad *d, const Places *p, Taps *t)
     bool aligned = gd_truth(d, 4), zeros = ex_equals_int(d->node->arg[3].e, 0);
     Value *sign, *inside, *step = GD(d, sub_Tensor, V(gd_arange(d, gd_int(d, 4))), arg_int(d->g, 1));
     step = gd_cast(d, gd_reshape(d, step, 3, (Expr *[]){gd_int(d, 1), gd_int(d, 4), gd_int(d, 1)}), p->far->dtype);
-    Value *place = gd_plus(d, gd_insert_axis(d, p->below, 1), step), *behind = gd_minus(d, gd_insert_axis(d, p->far, 1), step), *s = GD(d, abs, V(behind));
+    Value *place = gd_plus(d, gd_insert_axis(d, p->below, 1), step),
+          *behind = gd_minus(d, gd_insert_axis(d, p->far, 1), step), *s = GD(d, abs, V(behind));
     if (ex_equals_int(d->node->arg[3].e, 2)) place = reflected(d, place, p->n, aligned, &sign);
     t->at = moved_inside(d, p, gd_cast(d, place, DT_I64), &inside);
     t->inside = zeros ? inside : NULL;
     Value *near = GD(d, le_Tensor, V(s), arg_int(d->g, 1));
-    t->weight = GD(d, where_self, V(near), V(polynomial(d, s, a + 2, -(a + 3), 0, 1)), V(polynomial(d, s, a, -5 * a, 8 * a, -4 * a)));
-    t->slope = GD(d, where_self, V(near), V(polynomial(d, s, 0, 3 * (a + 2), -2 * (a + 3), 0)), V(polynomial(d, s, 0, 3 * a, -10 * a, 8 * a)));
+    t->weight = GD(d, where_self, V(near), V(polynomial(d, s, a + 2, -(a + 3), 0, 1)),
+                   V(polynomial(d, s, a, -5 * a, 8 * a, -4 * a)));
+    t->slope = GD(d, where_self, V(near), V(polynomial(d, s, 0, 3 * (a + 2), -2 * (a + 3), 0)),
+                  V(polynomial(d, s, 0, 3 * a, -10 * a, 8 * a)));
     t->slope = gd_mul(d, t->slope, GD(d, sign, V(behind)));
     return t->at && t->weight && t->slope && (!zeros || inside);
 }
@@ -379,9 +423,11 @@ static bool bicubic(Grad *d, const Places *p)
     Value *x = gd_value(d, 0), *grid = gd_value(d, 1), *slope[2];
     Taps tx, ty;
     TRY(taps(d, &p[0], &tx) && taps(d, &p[1], &ty));
-    Expr *P = tx.at->dim[2], *N = x->dim[0], *C = x->dim[1], *one = gd_int(d, 1), *wide = gd_int(d, 16), *all = ex_mul(d->ex, wide, P);
+    Expr *P = tx.at->dim[2], *N = x->dim[0], *C = x->dim[1], *one = gd_int(d, 1), *wide = gd_int(d, 16),
+         *all = ex_mul(d->ex, wide, P);
     Value *g = gd_reshape(d, d->grad, 4, (Expr *[]){N, C, one, P}), *pixels = flat(d, x, 2);
-    Value *at = square(d, OP_add_Tensor, gd_scale(d, ty.at, p[0].n), tx.at), *inside = tx.inside ? square(d, OP_logical_and, ty.inside, tx.inside) : NULL;
+    Value *at = square(d, OP_add_Tensor, gd_scale(d, ty.at, p[0].n), tx.at),
+          *inside = tx.inside ? square(d, OP_logical_and, ty.inside, tx.inside) : NULL;
     at = gd_expand(d, gd_reshape(d, at, 3, (Expr *[]){N, one, all}), 3, (Expr *[]){N, C, all});
     if (!g || !pixels || !at || (tx.inside && !inside)) return false;
     if (gd_wants(d, x)) {
@@ -392,11 +438,14 @@ static bool bicubic(Grad *d, const Places *p)
         TRY(gd_send(d, x, gd_reshape(d, sum, 4, x->dim)));
     }
     if (!gd_wants(d, grid)) return true;
-    Value *here = gd_reshape(d, GD(d, gather, V(pixels), arg_int(d->g, 2), V(at)), 4, (Expr *[]){N, C, wide, P}); /* sum over channels of grad times the element */
+    Value *here = gd_reshape(d, GD(d, gather, V(pixels), arg_int(d->g, 2), V(at)), 4,
+                             (Expr *[]){N, C, wide, P}); /* sum over channels of grad times the element */
     here = gd_sum(d, gd_mul(d, g, here), 1, (int[]){1}, false);
     if (inside) here = gd_where(d, inside, here, 0);
     for (int k = 0; k < 2; k++)
-        slope[k] = gd_sum(d, gd_mul(d, here, square(d, OP_mul_Tensor, k ? ty.slope : ty.weight, k ? tx.weight : tx.slope)), 1, (int[]){1}, false);
+        slope[k] = gd_sum(d,
+                          gd_mul(d, here, square(d, OP_mul_Tensor, k ? ty.slope : ty.weight, k ? tx.weight : tx.slope)),
+                          1, (int[]){1}, false);
     return send_grid(d, p, 2, slope);
 }
 
@@ -437,9 +486,11 @@ bool grad_grid_sampler(Grad *d)
     int n = x->rank - 2;
     Places p[3] = {0};
     for (int k = 0; k < n; k++) TRY(places(d, k, &p[k]));
-    if (ex_equals_int(arg[2].e, 2)) return n == 2 ? bicubic(d, p) : gd_refuse(d, "there is no bicubic sampling of volumes");
+    if (ex_equals_int(arg[2].e, 2))
+        return n == 2 ? bicubic(d, p) : gd_refuse(d, "there is no bicubic sampling of volumes");
     Expr *P = gd_product(d, n, grid->dim + 1), *N = x->dim[0], *C = x->dim[1], *one = gd_int(d, 1);
-    Value *g = gd_reshape(d, d->grad, 3, (Expr *[]){N, C, P}), *pixels = flat(d, x, n), *to_x = NULL, *slope[3] = {NULL, NULL, NULL};
+    Value *g = gd_reshape(d, d->grad, 3, (Expr *[]){N, C, P}), *pixels = flat(d, x, n), *to_x = NULL,
+          *slope[3] = {NULL, NULL, NULL};
     if (!g || !pixels) return false;
     if (gd_wants(d, x)) to_x = gd_zeros(d, g->dtype, 3, pixels->dim);
     for (int k = 0; k < n && nearest; k++) p[k].below = GD(d, round, V(p[k].place));
@@ -448,13 +499,16 @@ bool grad_grid_sampler(Grad *d)
         TRY(corner_of(d, p, n, corner, &c));
         Value *at = gd_expand(d, gd_reshape(d, c.at, 3, (Expr *[]){N, one, P}), 3, (Expr *[]){N, C, P});
         if (to_x) {
-            Value *w = nearest ? gd_cast(d, c.inside, g->dtype) : gd_where(d, c.inside, corner_weight(d, p, n, corner, -1), 0);
+            Value *w = nearest ? gd_cast(d, c.inside, g->dtype)
+                               : gd_where(d, c.inside, corner_weight(d, p, n, corner, -1), 0);
             w = gd_reshape(d, w, 3, (Expr *[]){N, one, P});
             to_x = GD(d, scatter_add, V(to_x), arg_int(d->g, 2), V(at), V(gd_mul(d, g, w)));
         }
         if (!gd_wants(d, grid) || nearest) continue;
         /* sum over channels of grad times the element */
-        Value *here = gd_where(d, c.inside, gd_sum(d, gd_mul(d, g, GD(d, gather, V(pixels), arg_int(d->g, 2), V(at))), 1, (int[]){1}, false), 0);
+        Value *here = gd_where(
+            d, c.inside,
+            gd_sum(d, gd_mul(d, g, GD(d, gather, V(pixels), arg_int(d->g, 2), V(at))), 1, (int[]){1}, false), 0);
         for (int k = 0; k < n; k++) {
             Value *part = gd_mul(d, here, corner_weight(d, p, n, corner, k));
             if (!(corner >> k & 1)) part = part ? GD(d, neg, V(part)) : NULL;
@@ -473,5 +527,7 @@ bool grad_roi_align(Grad *d)
     const Arg *arg = d->node->arg;
     Expr *const *dim = x->dim;
     if (!gd_wants(d, x)) return true;
-    return gd_send(d, x, GD(d, torchvision_roi_align_backward, V(d->grad), arg[1], arg[2], arg[3], arg[4], arg_expr(dim[0]), arg_expr(dim[1]), arg_expr(dim[2]), arg_expr(dim[3]), arg[5], arg[6]));
+    return gd_send(d, x,
+                   GD(d, torchvision_roi_align_backward, V(d->grad), arg[1], arg[2], arg[3], arg[4], arg_expr(dim[0]),
+                      arg_expr(dim[1]), arg_expr(dim[2]), arg_expr(dim[3]), arg[5], arg[6]));
 }

@@ -23,7 +23,7 @@ typedef struct Grad {
     ExprPool *ex;
     Err *err;
     const JointOptions *o;
-    Leaf *leaf;       /* by value id; those of the forward graph */
+    Leaf *leaf; /* by value id; those of the forward graph */
     int nleaf;
     const Node *node; /* that is differentiated now */
     Node *at;         /* nodes are added in front of it; NULL: at the end */
@@ -39,7 +39,10 @@ typedef bool GradFn(Grad *d);
 #undef ROW
 
 /* Arguments of the node. */
-static inline Value *gd_value(const Grad *d, int i) { return d->node->arg[i].kind == ARG_VALUE ? d->node->arg[i].v : NULL; }
+static inline Value *gd_value(const Grad *d, int i)
+{
+    return d->node->arg[i].kind == ARG_VALUE ? d->node->arg[i].v : NULL;
+}
 static inline bool gd_truth(const Grad *d, int i) { return d->node->arg[i].kind == ARG_EXPR && d->node->arg[i].e->i; }
 bool gd_wants(const Grad *d, const Value *v); /* false for NULL */
 int gd_dim(const Grad *d, int i, int rank);   /* a dim argument, from the front */
@@ -50,12 +53,13 @@ bool gd_refuse(Grad *d, const char *fmt, ...) QKV_PRINTF(2, 3); /* E_UNSUPPORTED
 
 /* Nodes: the first result, NULL on error. NULL operands give NULL, so calls nest. Folded where nothing is to be done. */
 Value *gd_add_node(Grad *d, OpId op, int n, const Arg *args);
-#define GD(d, op, ...) gd_add_node((d), OP_##op, (int)(sizeof((Arg[]){__VA_ARGS__}) / sizeof(Arg)), (Arg[]){__VA_ARGS__})
+#define GD(d, op, ...)                                                                                                 \
+    gd_add_node((d), OP_##op, (int)(sizeof((Arg[]){__VA_ARGS__}) / sizeof(Arg)), (Arg[]){__VA_ARGS__})
 #define V(v) gd_arg((d), (v))
-Arg gd_arg(Grad *d, Value *v); /* remembers that an operand was NULL */
+Arg gd_arg(Grad *d, Value *v);                /* remembers that an operand was NULL */
 Value *gd_formula(Grad *d, const char *text); /* formula.c */
-bool decompose_attention(Grad *d);              /* attention.c: every attention as products and softmax */
-bool decompose_core(Grad *d);                   /* core.c: every row as rows of ATen's core, as far as they have such a form */
+bool decompose_attention(Grad *d);            /* attention.c: every attention as products and softmax */
+bool decompose_core(Grad *d); /* core.c: every row as rows of ATen's core, as far as they have such a form */
 Value *gd_mul(Grad *d, Value *a, Value *b);
 Value *gd_scale(Grad *d, Value *a, Expr *c); /* a times a number */
 Value *gd_plus(Grad *d, Value *a, Value *b);
@@ -63,18 +67,19 @@ Value *gd_minus(Grad *d, Value *a, Value *b);
 Value *gd_zeros(Grad *d, DType t, int rank, Expr *const *dim);
 Value *gd_full(Grad *d, double x, DType t, int rank, Expr *const *dim);
 Value *gd_reshape(Grad *d, Value *v, int rank, Expr *const *dim);
-Value *gd_insert_axis(Grad *d, Value *v, int at);          /* an axis of 1 in front of axis `at` */
+Value *gd_insert_axis(Grad *d, Value *v, int at); /* an axis of 1 in front of axis `at` */
 Value *gd_permute(Grad *d, Value *v, const int *perm);
-Value *gd_swap(Grad *d, Value *v, int a, int b);          /* two axes, negative ones from the end */
+Value *gd_swap(Grad *d, Value *v, int a, int b); /* two axes, negative ones from the end */
 Value *gd_expand(Grad *d, Value *v, int rank, Expr *const *dim);
 Value *gd_cast(Grad *d, Value *v, DType t);
 Value *gd_matmul(Grad *d, Value *a, Value *b);
 Value *gd_slice(Grad *d, Value *v, int axis, Expr *start, Expr *end);
 Value *gd_sum(Grad *d, Value *v, int n, const int *dims, bool keep);
 Value *gd_mean(Grad *d, Value *v, int n, const int *dims, bool keep);
-Value *gd_sum_to(Grad *d, Value *v, int rank, Expr *const *dim); /* v over the axes along which (rank, dim) broadcasts to it */
+Value *gd_sum_to(Grad *d, Value *v, int rank,
+                 Expr *const *dim); /* v over the axes along which (rank, dim) broadcasts to it */
 Value *gd_keep_axes(Grad *d, Value *v, int rank, const bool *gone); /* axes of 1 put back where a reduction took them */
-Value *gd_arange(Grad *d, Expr *n);                        /* 0 .. n - 1, i64 */
+Value *gd_arange(Grad *d, Expr *n);                                 /* 0 .. n - 1, i64 */
 Value *gd_where(Grad *d, Value *cond, Value *x, double otherwise);
 bool gd_same_dims(const Value *v, int rank, Expr *const *dim);
 Expr *gd_product(Grad *d, int n, Expr *const *dim);

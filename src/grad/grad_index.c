@@ -20,7 +20,8 @@ bool grad_embedding(Grad *d)
         Value *real = GD(d, ne_Tensor, V(ids), arg_expr(d->node->arg[2].e));
         grad = gd_where(d, gd_reshape(d, real, ids->rank + 1, dim), grad, 0);
     }
-    return gd_send(d, w, GD(d, index_put, V(zeros_like(d, w)), arg_values(d->g, 1, &ids), V(grad), arg_bool(d->g, true)));
+    return gd_send(d, w,
+                   GD(d, index_put, V(zeros_like(d, w)), arg_values(d->g, 1, &ids), V(grad), arg_bool(d->g, true)));
 }
 
 bool grad_gather(Grad *d)
@@ -36,7 +37,10 @@ bool grad_index_select(Grad *d)
     if (!x->rank) return gd_send(d, x, d->grad);
     int axis = gd_dim(d, 1, x->rank);
     at[axis] = gd_reshape(d, index, 1, &d->grad->dim[axis]);
-    return gd_send(d, x, !at[axis] ? NULL : GD(d, index_put, V(zeros_like(d, x)), arg_values(d->g, axis + 1, at), V(d->grad), arg_bool(d->g, true)));
+    return gd_send(d, x,
+                   !at[axis] ? NULL
+                             : GD(d, index_put, V(zeros_like(d, x)), arg_values(d->g, axis + 1, at), V(d->grad),
+                                  arg_bool(d->g, true)));
 }
 
 bool grad_index(Grad *d)
@@ -50,7 +54,10 @@ bool grad_index_put(Grad *d)
     Value *x = gd_value(d, 0), *values = gd_value(d, 2);
     const Arg *at = &d->node->arg[1];
     if (gd_wants(d, x))
-        TRY(gd_send(d, x, gd_truth(d, 3) ? d->grad : GD(d, index_put, V(d->grad), *at, V(gd_zeros(d, d->grad->dtype, 0, NULL)), arg_bool(d->g, false))));
+        TRY(gd_send(d, x,
+                    gd_truth(d, 3) ? d->grad
+                                   : GD(d, index_put, V(d->grad), *at, V(gd_zeros(d, d->grad->dtype, 0, NULL)),
+                                        arg_bool(d->g, false))));
     return !gd_wants(d, values) || gd_send(d, values, GD(d, index_Tensor, V(d->grad), *at));
 }
 
@@ -58,8 +65,11 @@ bool grad_scatter(Grad *d)
 {
     Value *x = gd_value(d, 0), *index = gd_value(d, 2), *src = gd_value(d, 3);
     bool add = d->node->op->id == OP_scatter_add;
-    if (gd_wants(d, src) && !gd_same_dims(src, index->rank, index->dim)) return gd_refuse(d, "its source is larger than its index");
-    if (gd_wants(d, x)) TRY(gd_send(d, x, add ? d->grad : GD(d, scatter_src, V(d->grad), d->node->arg[1], V(index), V(zeros_like(d, index)))));
+    if (gd_wants(d, src) && !gd_same_dims(src, index->rank, index->dim))
+        return gd_refuse(d, "its source is larger than its index");
+    if (gd_wants(d, x))
+        TRY(gd_send(
+            d, x, add ? d->grad : GD(d, scatter_src, V(d->grad), d->node->arg[1], V(index), V(zeros_like(d, index)))));
     return !gd_wants(d, src) || gd_send(d, src, GD(d, gather, V(d->grad), d->node->arg[1], V(index)));
 }
 
@@ -67,7 +77,8 @@ bool grad_slice_scatter(Grad *d)
 {
     Value *x = gd_value(d, 0), *src = gd_value(d, 1);
     const Arg *a = d->node->arg;
-    if (gd_wants(d, x)) TRY(gd_send(d, x, GD(d, slice_scatter, V(d->grad), V(zeros_like(d, src)), a[2], a[3], a[4], a[5])));
+    if (gd_wants(d, x))
+        TRY(gd_send(d, x, GD(d, slice_scatter, V(d->grad), V(zeros_like(d, src)), a[2], a[3], a[4], a[5])));
     return !gd_wants(d, src) || gd_send(d, src, GD(d, slice_Tensor, V(d->grad), a[2], a[3], a[4], a[5]));
 }
 
@@ -83,14 +94,16 @@ bool grad_diagonal_scatter(Grad *d)
 {
     Value *x = gd_value(d, 0), *src = gd_value(d, 1);
     const Arg *a = d->node->arg;
-    if (gd_wants(d, x)) TRY(gd_send(d, x, GD(d, diagonal_scatter, V(d->grad), V(zeros_like(d, src)), a[2], a[3], a[4])));
+    if (gd_wants(d, x))
+        TRY(gd_send(d, x, GD(d, diagonal_scatter, V(d->grad), V(zeros_like(d, src)), a[2], a[3], a[4])));
     return !gd_wants(d, src) || gd_send(d, src, GD(d, diagonal, V(d->grad), a[2], a[3], a[4]));
 }
 
 /* Of those that are largest (or smallest) each gets its share; a mean is a sum whose gradient is divided by how many there were. */
 bool grad_scatter_reduce(Grad *d)
 {
-    Value *x = gd_value(d, 0), *index = gd_value(d, 2), *src = gd_value(d, 3), *y = d->node->out[0], *grad = d->grad, *from = NULL, *in_x = NULL, *in_src = NULL;
+    Value *x = gd_value(d, 0), *index = gd_value(d, 2), *src = gd_value(d, 3), *y = d->node->out[0], *grad = d->grad,
+          *from = NULL, *in_x = NULL, *in_src = NULL;
     const Arg *axis = &d->node->arg[1];
     const char *reduce = d->node->arg[4].s;
     bool self = gd_truth(d, 5);
@@ -98,12 +111,14 @@ bool grad_scatter_reduce(Grad *d)
     if (!strcmp(reduce, "prod")) return gd_refuse(d, "not written yet: products by index");
     if (!strcmp(reduce, "mean")) {
         Value *start = self ? gd_full(d, 1, grad->dtype, x->rank, x->dim) : zeros_like(d, x);
-        Value *count = GD(d, scatter_add, V(start), *axis, V(index), V(gd_full(d, 1, grad->dtype, src->rank, src->dim)));
+        Value *count = GD(d, scatter_add, V(start), *axis, V(index),
+                          V(gd_full(d, 1, grad->dtype, src->rank, src->dim)));
         grad = GD(d, div_Tensor, V(grad), V(GD(d, clamp, V(count), arg_int(d->g, 1), arg_none())));
     } else if (strcmp(reduce, "sum")) {
         in_x = GD(d, eq_Tensor, V(x), V(y));
         in_src = GD(d, eq_Tensor, V(src), V(GD(d, gather, V(y), *axis, V(index))));
-        Value *count = GD(d, scatter_add, V(gd_cast(d, in_x, grad->dtype)), *axis, V(index), V(gd_cast(d, in_src, grad->dtype)));
+        Value *count = GD(d, scatter_add, V(gd_cast(d, in_x, grad->dtype)), *axis, V(index),
+                          V(gd_cast(d, in_src, grad->dtype)));
         grad = GD(d, div_Tensor, V(grad), V(GD(d, clamp, V(count), arg_int(d->g, 1), arg_none())));
     }
     if (!grad) return false;

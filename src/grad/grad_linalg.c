@@ -5,13 +5,17 @@
 #include "grad/grad_impl.h"
 
 /* x (..., n) as (rows, n) */
-static Value *as_rows(Grad *d, Value *x) { return gd_reshape(d, x, 2, (Expr *[]){gd_product(d, x->rank - 1, x->dim), x->dim[x->rank - 1]}); }
+static Value *as_rows(Grad *d, Value *x)
+{
+    return gd_reshape(d, x, 2, (Expr *[]){gd_product(d, x->rank - 1, x->dim), x->dim[x->rank - 1]});
+}
 
 bool grad_linear(Grad *d)
 {
     Value *x = gd_value(d, 0), *w = gd_value(d, 1), *b = gd_value(d, 2), *g = as_rows(d, d->grad);
     if (!g) return false;
-    if (gd_wants(d, x)) TRY(gd_send(d, x, d->grad->rank > 1 ? gd_matmul(d, d->grad, w) : gd_reshape(d, gd_matmul(d, g, w), 1, x->dim)));
+    if (gd_wants(d, x))
+        TRY(gd_send(d, x, d->grad->rank > 1 ? gd_matmul(d, d->grad, w) : gd_reshape(d, gd_matmul(d, g, w), 1, x->dim)));
     if (gd_wants(d, w)) TRY(gd_send(d, w, gd_matmul(d, gd_swap(d, g, 0, 1), as_rows(d, x))));
     return !gd_wants(d, b) || gd_send(d, b, gd_sum(d, g, 1, (int[]){0}, false));
 }

@@ -5,9 +5,9 @@
 #include "grad/grad_impl.h"
 
 typedef struct Norm {
-    Value *x;       /* in the shape in which it is normalised over dims */
+    Value *x; /* in the shape in which it is normalised over dims */
     int n, dims[MAX_RANK];
-    bool centred;   /* its mean is taken away */
+    bool centred; /* its mean is taken away */
     Expr *eps;
     Value *h, *rstd;
 } Norm;
@@ -35,7 +35,8 @@ static bool last_axes(Grad *d, Value *w, Value *b, Norm *m)
     int n = d->node->arg[1].n;
     /* One row, one pass. Not for RMS norms: ATen has no word for it on the CPU, and a file that is written must give the same bits when it is read. */
     if (m->centred && w && w->dtype == x->dtype && d->o->decompose != DECOMPOSE_CORE) {
-        Value *dx = GD(d, norm_backward, V(d->grad), V(x), d->node->arg[1], V(w), arg_expr(m->eps), arg_bool(d->g, false));
+        Value *dx = GD(d, norm_backward, V(d->grad), V(x), d->node->arg[1], V(w), arg_expr(m->eps),
+                       arg_bool(d->g, false));
         TRY(dx && (!gd_wants(d, x) || gd_send(d, x, dx)) && (!gd_wants(d, w) || gd_send(d, w, dx->def->out[1])));
         return !gd_wants(d, b) || gd_send(d, b, dx->def->out[2]);
     }
@@ -55,7 +56,11 @@ bool grad_layer_norm(Grad *d)
 bool grad_rms_norm(Grad *d)
 {
     Norm m = {.x = gd_value(d, 0), .eps = d->node->arg[3].e};
-    if (d->node->arg[3].kind != ARG_EXPR) m.eps = gd_float(d, m.x->dtype == DT_F64 ? 0x1p-52 : m.x->dtype == DT_F32 ? 0x1p-23 : m.x->dtype == DT_BF16 ? 0x1p-7 : 0x1p-10);
+    if (d->node->arg[3].kind != ARG_EXPR)
+        m.eps = gd_float(d, m.x->dtype == DT_F64    ? 0x1p-52
+                            : m.x->dtype == DT_F32  ? 0x1p-23
+                            : m.x->dtype == DT_BF16 ? 0x1p-7
+                                                    : 0x1p-10);
     return last_axes(d, gd_value(d, 2), NULL, &m);
 }
 
@@ -96,10 +101,12 @@ bool grad_group_norm(Grad *d)
 /* (x, weight, bias, running mean, running variance, training, momentum, eps): by running statistics, as import takes no other. */
 bool grad_batch_norm(Grad *d)
 {
-    Value *x = gd_value(d, 0), *w = gd_value(d, 1), *b = gd_value(d, 2), *mean = gd_value(d, 3), *var = gd_value(d, 4), *rstd = NULL, *h = NULL;
+    Value *x = gd_value(d, 0), *w = gd_value(d, 1), *b = gd_value(d, 2), *mean = gd_value(d, 3), *var = gd_value(d, 4),
+          *rstd = NULL, *h = NULL;
     if (gd_truth(d, 5)) return gd_refuse(d, "it is in training mode");
     if (gd_wants(d, mean) || gd_wants(d, var)) return gd_refuse(d, "running statistics are not parameters");
-    if (gd_wants(d, x) || gd_wants(d, w)) rstd = per_channel(d, GD(d, rsqrt, V(GD(d, add_Tensor, V(var), d->node->arg[7]))), x);
+    if (gd_wants(d, x) || gd_wants(d, w))
+        rstd = per_channel(d, GD(d, rsqrt, V(GD(d, add_Tensor, V(var), d->node->arg[7]))), x);
     if (gd_wants(d, x)) TRY(gd_send(d, x, gd_mul(d, w ? gd_mul(d, d->grad, per_channel(d, w, x)) : d->grad, rstd)));
     if (gd_wants(d, w)) {
         h = gd_mul(d, gd_minus(d, x, per_channel(d, mean, x)), rstd);

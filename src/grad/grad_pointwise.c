@@ -15,7 +15,10 @@ bool grad_gelu(Grad *d)
 bool grad_clamp(Grad *d)
 {
     bool min = d->node->arg[1].kind != ARG_NONE, max = d->node->arg[2].kind != ARG_NONE;
-    d->text = min && max ? "keep(logical_and(ge(self, min), le(self, max)), grad)" : min ? "keep(ge(self, min), grad)" : max ? "keep(le(self, max), grad)" : "grad";
+    d->text = min && max ? "keep(logical_and(ge(self, min), le(self, max)), grad)"
+              : min      ? "keep(ge(self, min), grad)"
+              : max      ? "keep(le(self, max), grad)"
+                         : "grad";
     return grad_formula(d);
 }
 
@@ -27,7 +30,8 @@ bool grad_pow(Grad *d)
     Value *x = gd_value(d, 0), *y = gd_value(d, 1);
     const Expr *ye = y ? NULL : d->node->arg[1].e, *xe = x ? NULL : d->node->arg[0].e;
     if (gd_wants(d, x)) {
-        bool zero = ye && (ye->kind == EX_FLOAT ? ye->f == 0 : ex_equals_int(ye, 0)), two = ye && (ye->kind == EX_FLOAT ? ye->f == 2 : ex_equals_int(ye, 2));
+        bool zero = ye && (ye->kind == EX_FLOAT ? ye->f == 0 : ex_equals_int(ye, 0)),
+             two = ye && (ye->kind == EX_FLOAT ? ye->f == 2 : ex_equals_int(ye, 2));
         const char *text = zero  ? "grad * 0"
                            : two ? "grad * (self * 2)"
                            : ye  ? "grad * (pow(self, exponent - 1) * exponent)"
@@ -35,7 +39,9 @@ bool grad_pow(Grad *d)
         TRY(gd_send(d, x, gd_formula(d, text)));
     }
     if (!gd_wants(d, y)) return true;
-    if (!xe) return gd_send(d, y, gd_formula(d, "where(logical_and(eq(self, 0), ge(exponent, 0)), 0, grad * (result * log(self)))"));
+    if (!xe)
+        return gd_send(
+            d, y, gd_formula(d, "where(logical_and(eq(self, 0), ge(exponent, 0)), 0, grad * (result * log(self)))"));
     if (!ex_is_const(xe)) return gd_refuse(d, "its base is a size");
     double base = xe->kind == EX_FLOAT ? xe->f : (double)xe->i;
     return gd_send(d, y, gd_scale(d, gd_mul(d, d->grad, d->node->out[0]), gd_float(d, base == 0 ? 0 : log(base))));

@@ -45,7 +45,8 @@ static Value *product_before(Grad *d, Value *x, int axis)
 {
     Expr *dim[MAX_RANK];
     for (int i = 0; i < x->rank; i++) dim[i] = i == axis ? gd_int(d, 1) : x->dim[i];
-    Value *piece[2] = {gd_full(d, 1, x->dtype, x->rank, dim), gd_slice(d, x, axis, gd_int(d, 0), ex_sub(d->ex, x->dim[axis], gd_int(d, 1)))};
+    Value *piece[2] = {gd_full(d, 1, x->dtype, x->rank, dim),
+                       gd_slice(d, x, axis, gd_int(d, 0), ex_sub(d->ex, x->dim[axis], gd_int(d, 1)))};
     if (!piece[0] || !piece[1]) return NULL;
     return GD(d, cumprod, V(GD(d, cat, arg_values(d->g, 2, piece), arg_int(d->g, axis))), arg_int(d->g, axis));
 }
@@ -78,7 +79,8 @@ bool grad_extreme(Grad *d)
 
 static bool scattered(Grad *d, Value *x, int axis, Value *grad, Value *index)
 {
-    return gd_send(d, x, GD(d, scatter_add, V(gd_zeros(d, grad->dtype, x->rank, x->dim)), arg_int(d->g, axis), V(index), V(grad)));
+    return gd_send(
+        d, x, GD(d, scatter_add, V(gd_zeros(d, grad->dtype, x->rank, x->dim)), arg_int(d->g, axis), V(index), V(grad)));
 }
 
 /* (values, indices) of one dim, which is argument number text */
@@ -96,7 +98,8 @@ bool grad_picked(Grad *d)
 bool grad_sorted(Grad *d)
 {
     Value *x = gd_value(d, 0);
-    return x->rank ? scattered(d, x, gd_dim(d, (int)parse_int(d->text, NULL), x->rank), d->grad, d->node->out[1]) : gd_send(d, x, d->grad);
+    return x->rank ? scattered(d, x, gd_dim(d, (int)parse_int(d->text, NULL), x->rank), d->grad, d->node->out[1])
+                   : gd_send(d, x, d->grad);
 }
 
 bool grad_logsumexp(Grad *d)
@@ -115,7 +118,8 @@ bool grad_var(Grad *d)
     bool set[MAX_RANK];
     int dims[MAX_RANK];
     gd_dims(&a[1], x->rank, set);
-    Expr *n = ex_make(d->ex, EX_TOFLOAT, count_of(d, x, set), NULL, NULL), *less = a[2].kind == ARG_EXPR ? ex_make(d->ex, EX_TOFLOAT, a[2].e, NULL, NULL) : gd_float(d, 1);
+    Expr *n = ex_make(d->ex, EX_TOFLOAT, count_of(d, x, set), NULL, NULL),
+         *less = a[2].kind == ARG_EXPR ? ex_make(d->ex, EX_TOFLOAT, a[2].e, NULL, NULL) : gd_float(d, 1);
     Value *off = gd_minus(d, x, gd_mean(d, x, gd_list(set, x->rank, dims), dims, true));
     Value *each = GD(d, div_Tensor, V(gd_scale(d, kept(d, x, set), gd_float(d, 2))), arg_expr(ex_sub(d->ex, n, less)));
     return gd_send(d, x, gd_mul(d, off, each));
@@ -140,7 +144,10 @@ bool grad_vector_norm(Grad *d)
         return gd_send(d, x, gd_where(d, hit, count ? gd_mul(d, sign, GD(d, div_Tensor, V(grad), V(count))) : NULL, 0));
     }
     if (p == 2) each = GD(d, div_Tensor, V(x), V(norm));
-    else each = gd_mul(d, sign, GD(d, pow_Tensor_Tensor, V(GD(d, div_Tensor, V(GD(d, abs, V(x))), V(norm))), arg_float(d->g, p - 1)));
+    else
+        each = gd_mul(
+            d, sign,
+            GD(d, pow_Tensor_Tensor, V(GD(d, div_Tensor, V(GD(d, abs, V(x))), V(norm))), arg_float(d->g, p - 1)));
     Value *real = GD(d, ne_Tensor, V(norm), arg_float(d->g, 0));
     return gd_send(d, x, gd_where(d, real, gd_mul(d, each, grad), 0));
 }
@@ -165,7 +172,8 @@ bool grad_log_softmax(Grad *d)
 {
     Value *y = d->node->out[0];
     int axis = gd_dim(d, 1, y->rank);
-    return gd_send(d, gd_value(d, 0), gd_minus(d, d->grad, gd_mul(d, GD(d, exp, V(y)), gd_sum(d, d->grad, y->rank ? 1 : 0, &axis, true))));
+    return gd_send(d, gd_value(d, 0),
+                   gd_minus(d, d->grad, gd_mul(d, GD(d, exp, V(y)), gd_sum(d, d->grad, y->rank ? 1 : 0, &axis, true))));
 }
 
 /* Distances of rows x_i, y_j: with u = x_i - y_j, d |u|_p = sign(u) |u|^(p - 1) / |u|_p^(p - 1), 0 where the distance is 0. Memory of (.., P, R, M). */
@@ -178,11 +186,17 @@ bool grad_cdist(Grad *d)
     if (x->rank >= MAX_RANK || y->rank >= MAX_RANK) return gd_refuse(d, "its operands have rank %d", x->rank);
     if (p == 0) return true;
     Value *apart = gd_minus(d, gd_insert_axis(d, x, x->rank - 1), gd_insert_axis(d, y, y->rank - 2)), *each;
-    Value *grad = gd_insert_axis(d, d->grad, d->grad->rank), *far = gd_insert_axis(d, norm, norm->rank), *sign = p == 2 ? NULL : GD(d, sign, V(apart));
+    Value *grad = gd_insert_axis(d, d->grad, d->grad->rank), *far = gd_insert_axis(d, norm, norm->rank),
+          *sign = p == 2 ? NULL : GD(d, sign, V(apart));
     if (p == 2) each = gd_mul(d, apart, GD(d, div_Tensor, V(grad), V(far)));
     else if (p == 1) each = gd_mul(d, sign, grad);
     else if (isinf(p)) each = gd_mul(d, gd_where(d, GD(d, eq_Tensor, V(GD(d, abs, V(apart))), V(far)), sign, 0), grad);
-    else each = gd_mul(d, gd_mul(d, sign, GD(d, pow_Tensor_Tensor, V(GD(d, div_Tensor, V(GD(d, abs, V(apart))), V(far))), arg_float(d->g, p - 1))), grad);
+    else
+        each = gd_mul(d,
+                      gd_mul(d, sign,
+                             GD(d, pow_Tensor_Tensor, V(GD(d, div_Tensor, V(GD(d, abs, V(apart))), V(far))),
+                                arg_float(d->g, p - 1))),
+                      grad);
     each = gd_where(d, GD(d, ne_Tensor, V(far), arg_float(d->g, 0)), each, 0);
     if (!each) return false;
     if (gd_wants(d, x)) TRY(gd_send(d, x, gd_sum(d, each, 1, (int[]){each->rank - 2}, false)));
@@ -206,8 +220,10 @@ bool grad_cumprod(Grad *d)
     Value *j = gd_reshape(d, gd_arange(d, n), 2, (Expr *[]){n, gd_int(d, 1)}), *i = gd_arange(d, n);
     Value *behind = GD(d, gt_Tensor, V(i), V(j)), *from = GD(d, ge_Tensor, V(i), V(j));
     Value *between = gd_where(d, behind, gd_expand(d, gd_insert_axis(d, rows, last - 1), last + 1, dim), 1);
-    between = between ? GD(d, cumprod, V(between), arg_int(d->g, last)) : NULL; /* row j, column i: of x_(j + 1) .. x_i */
-    Value *sum = gd_sum(d, gd_where(d, from, gd_mul(d, between, gd_insert_axis(d, grad, last - 1)), 0), 1, &last, false);
+    between = between ? GD(d, cumprod, V(between), arg_int(d->g, last))
+                      : NULL; /* row j, column i: of x_(j + 1) .. x_i */
+    Value *sum = gd_sum(d, gd_where(d, from, gd_mul(d, between, gd_insert_axis(d, grad, last - 1)), 0), 1, &last,
+                        false);
     return gd_send(d, x, gd_swap(d, gd_mul(d, before, sum), axis, last - 1));
 }
 
@@ -219,10 +235,13 @@ bool grad_logcumsumexp(Grad *d)
     if (!x->rank) return gd_send(d, x, d->grad);
     int axis = gd_dim(d, 1, x->rank), last = x->rank;
     if (x->rank >= MAX_RANK) return gd_refuse(d, "its operand has rank %d", x->rank);
-    Value *rows = gd_swap(d, x, axis, last - 1), *grad = gd_swap(d, d->grad, axis, last - 1), *y = gd_swap(d, d->node->out[0], axis, last - 1);
+    Value *rows = gd_swap(d, x, axis, last - 1), *grad = gd_swap(d, d->grad, axis, last - 1),
+          *y = gd_swap(d, d->node->out[0], axis, last - 1);
     Expr *n = x->dim[axis];
-    Value *j = gd_reshape(d, gd_arange(d, n), 2, (Expr *[]){n, gd_int(d, 1)}), *i = gd_arange(d, n), *from = GD(d, ge_Tensor, V(i), V(j));
-    Value *apart = gd_where(d, from, gd_minus(d, gd_insert_axis(d, rows, last), gd_insert_axis(d, y, last - 1)), -INFINITY);
+    Value *j = gd_reshape(d, gd_arange(d, n), 2, (Expr *[]){n, gd_int(d, 1)}), *i = gd_arange(d, n),
+          *from = GD(d, ge_Tensor, V(i), V(j));
+    Value *apart = gd_where(d, from, gd_minus(d, gd_insert_axis(d, rows, last), gd_insert_axis(d, y, last - 1)),
+                            -INFINITY);
     Value *each = apart ? gd_mul(d, GD(d, exp, V(apart)), gd_insert_axis(d, grad, last - 1)) : NULL;
     return gd_send(d, x, gd_swap(d, gd_sum(d, each, 1, &last, false), axis, last - 1));
 }

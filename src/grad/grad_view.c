@@ -35,14 +35,17 @@ bool grad_slice(Grad *d)
     const Arg *a = d->node->arg;
     int axis = gd_dim(d, 1, x->rank);
     if (ex_equals_int(a[4].e, 1)) return gd_send_part(d, x, axis, a[2].e, d->grad->dim[axis], d->grad);
-    return gd_send(d, x, GD(d, slice_scatter, V(gd_zeros(d, d->grad->dtype, x->rank, x->dim)), V(d->grad), arg_int(d->g, axis), a[2], a[3], a[4]));
+    return gd_send(d, x,
+                   GD(d, slice_scatter, V(gd_zeros(d, d->grad->dtype, x->rank, x->dim)), V(d->grad),
+                      arg_int(d->g, axis), a[2], a[3], a[4]));
 }
 
 bool grad_diagonal(Grad *d)
 {
     Value *x = gd_value(d, 0);
     const Arg *a = d->node->arg;
-    return gd_send(d, x, GD(d, diagonal_scatter, V(gd_zeros(d, d->grad->dtype, x->rank, x->dim)), V(d->grad), a[1], a[2], a[3]));
+    return gd_send(
+        d, x, GD(d, diagonal_scatter, V(gd_zeros(d, d->grad->dtype, x->rank, x->dim)), V(d->grad), a[1], a[2], a[3]));
 }
 
 /* Windows: window i holds x[i * step + j] as its element j, on an axis at the end. */
@@ -55,7 +58,10 @@ bool grad_unfold(Grad *d)
     Value *first = gd_scale(d, gd_arange(d, grad->dim[axis]), a[3].e);
     at[axis] = gd_plus(d, gd_reshape(d, first, 2, (Expr *[]){grad->dim[axis], gd_int(d, 1)}), gd_arange(d, a[2].e));
     for (int i = 0; i <= x->rank; i++) perm[i] = i <= axis ? i : i == axis + 1 ? x->rank : i - 1;
-    return gd_send(d, x, !at[axis] ? NULL : GD(d, index_put, V(gd_zeros(d, grad->dtype, x->rank, x->dim)), arg_values(d->g, axis + 1, at), V(gd_permute(d, grad, perm)), arg_bool(d->g, true)));
+    return gd_send(d, x,
+                   !at[axis] ? NULL
+                             : GD(d, index_put, V(gd_zeros(d, grad->dtype, x->rank, x->dim)),
+                                  arg_values(d->g, axis + 1, at), V(gd_permute(d, grad, perm)), arg_bool(d->g, true)));
 }
 
 bool grad_cat(Grad *d)
@@ -76,7 +82,8 @@ bool grad_flip(Grad *d) { return gd_send(d, gd_value(d, 0), GD(d, flip, V(d->gra
 bool grad_triangle(Grad *d)
 {
     const Arg *a = &d->node->arg[1];
-    return gd_send(d, gd_value(d, 0), d->node->op->id == OP_tril ? GD(d, tril, V(d->grad), *a) : GD(d, triu, V(d->grad), *a));
+    return gd_send(d, gd_value(d, 0),
+                   d->node->op->id == OP_tril ? GD(d, tril, V(d->grad), *a) : GD(d, triu, V(d->grad), *a));
 }
 
 bool grad_pad(Grad *d)
@@ -84,7 +91,8 @@ bool grad_pad(Grad *d)
     const Arg *a = &d->node->arg[1];
     Expr *pad[2 * MAX_RANK];
     for (int i = 0; i < a->n; i++) pad[i] = ex_neg(d->ex, a->es[i]);
-    return gd_send(d, gd_value(d, 0), GD(d, constant_pad_nd, V(d->grad), arg_exprs(d->g, a->n, pad), arg_float(d->g, 0)));
+    return gd_send(d, gd_value(d, 0),
+                   GD(d, constant_pad_nd, V(d->grad), arg_exprs(d->g, a->n, pad), arg_float(d->g, 0)));
 }
 
 /* The last axis, extended by its edge (replication) or mirrored at it: result j is x[source(j - left)]. */
@@ -95,9 +103,13 @@ bool grad_index_pad(Grad *d)
     Expr *last = ex_sub(d->ex, x->dim[axis], gd_int(d, 1));
     Value *j = GD(d, sub_Tensor, V(gd_arange(d, d->grad->dim[axis])), arg_expr(d->node->arg[1].es[0]));
     if (d->node->op->id == OP_replication_pad1d) j = GD(d, clamp, V(j), arg_int(d->g, 0), arg_expr(last));
-    else j = GD(d, sub_Tensor, arg_expr(last), V(GD(d, abs, V(GD(d, sub_Tensor, arg_expr(last), V(GD(d, abs, V(j))))))));
+    else
+        j = GD(d, sub_Tensor, arg_expr(last), V(GD(d, abs, V(GD(d, sub_Tensor, arg_expr(last), V(GD(d, abs, V(j))))))));
     at[axis] = j;
-    return gd_send(d, x, !j ? NULL : GD(d, index_put, V(gd_zeros(d, d->grad->dtype, x->rank, x->dim)), arg_values(d->g, axis + 1, at), V(d->grad), arg_bool(d->g, true)));
+    return gd_send(d, x,
+                   !j ? NULL
+                      : GD(d, index_put, V(gd_zeros(d, d->grad->dtype, x->rank, x->dim)),
+                           arg_values(d->g, axis + 1, at), V(d->grad), arg_bool(d->g, true)));
 }
 
 /* Element (i, j, ..) is x's element offset + i * stride_0 + j * stride_1 + .. in memory, x contiguous: what is seen several times adds up. */
@@ -114,7 +126,9 @@ bool grad_as_strided(Grad *d)
     if (!at) at = GD(d, full, arg_exprs(d->g, 0, NULL), arg_int(d->g, 0), arg_dtype(DT_I64));
     if (a[3].kind == ARG_EXPR) at = GD(d, add_Tensor, V(at), a[3]);
     at = gd_reshape(d, gd_expand(d, at, grad->rank, grad->dim), 1, &n);
-    Value *sum = !at ? NULL : GD(d, index_put, V(gd_zeros(d, grad->dtype, 1, &all)), arg_values(d->g, 1, &at), V(gd_reshape(d, grad, 1, &n)), arg_bool(d->g, true));
+    Value *sum = !at ? NULL
+                     : GD(d, index_put, V(gd_zeros(d, grad->dtype, 1, &all)), arg_values(d->g, 1, &at),
+                          V(gd_reshape(d, grad, 1, &n)), arg_bool(d->g, true));
     return gd_send(d, x, gd_reshape(d, sum, x->rank, x->dim));
 }
 
@@ -122,6 +136,9 @@ bool grad_as_strided_scatter(Grad *d)
 {
     Value *x = gd_value(d, 0), *src = gd_value(d, 1);
     const Arg *a = d->node->arg;
-    if (gd_wants(d, x)) TRY(gd_send(d, x, GD(d, as_strided_scatter, V(d->grad), V(gd_zeros(d, d->grad->dtype, src->rank, src->dim)), a[2], a[3], a[4])));
+    if (gd_wants(d, x))
+        TRY(gd_send(d, x,
+                    GD(d, as_strided_scatter, V(d->grad), V(gd_zeros(d, d->grad->dtype, src->rank, src->dim)), a[2],
+                       a[3], a[4])));
     return !gd_wants(d, src) || gd_send(d, src, GD(d, as_strided, V(d->grad), a[2], a[3], a[4]));
 }

@@ -15,29 +15,31 @@ enum { MOST_CHEAP = 8, MOST_BLOCKS = 64 }; /* cheap nodes behind each other; str
 typedef struct Root {
     const Node *node;
     double bytes;
-    int at, last;      /* its place among the nodes of the forward pass, and that of the last node there that reads it or a view of it */
-    bool needed;       /* by the backward pass */
-    bool output;       /* it is there at the end in any case */
+    int at,
+        last; /* its place among the nodes of the forward pass, and that of the last node there that reads it or a view of it */
+    bool needed; /* by the backward pass */
+    bool output; /* it is there at the end in any case */
     bool anew;
-    int depth;         /* cheap nodes from what is kept to it */
+    int depth; /* cheap nodes from what is kept to it */
 } Root;
 
 typedef struct Recomputing {
     Graph *g;
-    const Node *border;  /* the last node of the forward pass */
+    const Node *border; /* the last node of the forward pass */
     const Binding *sizes;
     Root *root;          /* by value id; node NULL: not of the forward pass */
     Value **copy;        /* by value id: what stands for it in the backward pass */
     const Value **order; /* roots in order of their nodes */
     double *crossing;    /* bytes of roots that are read on both sides of node i's end */
     int n, nodes, next_id;
-    Node *at;            /* copies are put in front of it */
+    Node *at; /* copies are put in front of it */
     Err *err;
 } Recomputing;
 
 static const Value *root_of(const Value *v)
 {
-    while (v->kind == V_NODE && (v->def->op->flags & OPF_VIEW) && v->def->arg[0].kind == ARG_VALUE) v = v->def->arg[0].v;
+    while (v->kind == V_NODE && (v->def->op->flags & OPF_VIEW) && v->def->arg[0].kind == ARG_VALUE)
+        v = v->def->arg[0].v;
     return v;
 }
 
@@ -46,9 +48,35 @@ static bool once_only(const Op *op) { return op->flags & (OPF_RANDOM | OPF_EFFEC
 /* Products, attention, convolutions, scans and sorting cost more than keeping their result. */
 static bool cheap(const Op *op)
 {
-    static const OpId dear[] = {OP_linear, OP_matmul, OP_grouped_mm, OP_convolution, OP_scaled_dot_product_attention, OP_sdpa_lse, OP_sdpa_backward, OP_sdpa_varlen, OP_lstm_layer, OP_rnn_layer, OP_sort, OP_topk, OP_cdist,
-                                OP_upsample, OP_grid_sampler, OP_torchvision_roi_align, OP_torchvision_roi_align_backward, OP_linalg_svdvals, OP_cumprod, OP_logcumsumexp, OP_cummax, OP_cummin, OP_col2im,
-                                OP_mode, OP_kthvalue, OP_median, OP_median_dim, OP_nanmedian, OP_nanmedian_dim};
+    static const OpId dear[] = {OP_linear,
+                                OP_matmul,
+                                OP_grouped_mm,
+                                OP_convolution,
+                                OP_scaled_dot_product_attention,
+                                OP_sdpa_lse,
+                                OP_sdpa_backward,
+                                OP_sdpa_varlen,
+                                OP_lstm_layer,
+                                OP_rnn_layer,
+                                OP_sort,
+                                OP_topk,
+                                OP_cdist,
+                                OP_upsample,
+                                OP_grid_sampler,
+                                OP_torchvision_roi_align,
+                                OP_torchvision_roi_align_backward,
+                                OP_linalg_svdvals,
+                                OP_cumprod,
+                                OP_logcumsumexp,
+                                OP_cummax,
+                                OP_cummin,
+                                OP_col2im,
+                                OP_mode,
+                                OP_kthvalue,
+                                OP_median,
+                                OP_median_dim,
+                                OP_nanmedian,
+                                OP_nanmedian_dim};
     for (size_t i = 0; i < sizeof dear / sizeof *dear; i++)
         if (op->id == dear[i]) return false;
     return !once_only(op);
@@ -155,7 +183,10 @@ static bool crosses(const Root *x, const int *cut, int n)
     return false;
 }
 
-static bool stays(const Root *x, const int *cut, int n) { return x->output || once_only(x->node->op) || x->at > cut[n - 1] || crosses(x, cut, n); }
+static bool stays(const Root *x, const int *cut, int n)
+{
+    return x->output || once_only(x->node->op) || x->at > cut[n - 1] || crosses(x, cut, n);
+}
 
 /* Bytes that are kept from one pass to the other, and the most that one stretch computes anew beside them. */
 static double cost_of(const Recomputing *r, const int *cut, int n)
@@ -231,7 +262,8 @@ static bool copy_node(Recomputing *r, const Node *n)
     Copying c = {r, true};
     node_each_operand(&with, copy_operand, &c);
     TRY(c.ok);
-    Node *made = graph_add_before(g, r->at, n->op->id, params, arg, arena_printf(g->arena, "%s_again", n->name), r->err);
+    Node *made = graph_add_before(g, r->at, n->op->id, params, arg, arena_printf(g->arena, "%s_again", n->name),
+                                  r->err);
     TRY(made);
     for (int i = 0; i < n->nout; i++) r->copy[n->out[i]->id] = made->out[i];
     return true;

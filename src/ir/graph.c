@@ -163,7 +163,10 @@ bool graph_add_mutation(Graph *g, Value *target, Value *v, Err *err)
 }
 
 int graph_mutations(const Graph *g) { return g->nmutation + g->ninput_mutation; }
-const Mutation *graph_mutation(const Graph *g, int i) { return i < g->nmutation ? &g->mutation[i] : &g->input_mutation[i - g->nmutation]; }
+const Mutation *graph_mutation(const Graph *g, int i)
+{
+    return i < g->nmutation ? &g->mutation[i] : &g->input_mutation[i - g->nmutation];
+}
 
 bool graph_writes(const Graph *g, const Value *v)
 {
@@ -195,15 +198,20 @@ Value *graph_find_value(const Graph *g, const char *name) { return map_get(&g->n
 
 static const char *arg_kind_name(const Arg *a)
 {
-    static const char *const names[] = {"None", "a tensor", "a list of tensors", "a number", "a list of numbers", "a string", "a dtype", "a graph"};
+    static const char *const names[] = {
+        "None", "a tensor", "a list of tensors", "a number", "a list of numbers", "a string", "a dtype", "a graph"};
     return names[a->kind];
 }
 
 static bool wrong_kind(const Param *p, const Arg *a, Err *err)
 {
-    static const char *const names[] = {"a tensor", "a list of tensors", "an integer", "a list of integers", "a float",
-                                        "a list of floats", "a bool", "a list of bools", "a number", "a list of numbers",
-                                        "a string", "a dtype", "a graph", "nothing"};
+    static const char *const names[] = {"a tensor",   "a list of tensors",
+                                        "an integer", "a list of integers",
+                                        "a float",    "a list of floats",
+                                        "a bool",     "a list of bools",
+                                        "a number",   "a list of numbers",
+                                        "a string",   "a dtype",
+                                        "a graph",    "nothing"};
     return fail(err, E_FORMAT, "argument '%s': found %s, expected %s", p->name, arg_kind_name(a), names[p->type]);
 }
 
@@ -218,7 +226,8 @@ static bool one_of(const Param *p, const Arg *a, Err *err)
     for (int64_t i = 0, at = 0; i < n; i++) {
         const char *before = i == 0 ? "" : i == n - 1 ? " or " : ", ";
         int wrote = a->kind == ARG_STR ? snprintf(list + at, sizeof list - (size_t)at, "%s'%s'", before, p->choices[i])
-                                       : snprintf(list + at, sizeof list - (size_t)at, "%s%lld (%s)", before, (long long)i, p->choices[i]);
+                                       : snprintf(list + at, sizeof list - (size_t)at, "%s%lld (%s)", before,
+                                                  (long long)i, p->choices[i]);
         at += wrote;
     }
     if (a->kind == ARG_STR) snprintf(found, sizeof found, "'%.40s'", a->s);
@@ -242,7 +251,8 @@ static bool built(const Arg *a)
 
 static bool fit_arg(Graph *g, const Param *p, Arg *a, Err *err)
 {
-    if (!built(a)) return fail(err, E_LIMIT, "argument '%s': out of memory, or a size expression is too large", p->name);
+    if (!built(a))
+        return fail(err, E_LIMIT, "argument '%s': out of memory, or a size expression is too large", p->name);
     if (p->type == PT_IGNORED) {
         *a = arg_none();
         return true;
@@ -262,13 +272,18 @@ static bool fit_arg(Graph *g, const Param *p, Arg *a, Err *err)
             return true;
         }
         break;
-    case PT_INT: case PT_BOOL:
+    case PT_INT:
+    case PT_BOOL:
         if (a->kind == ARG_EXPR && integral(a->e)) return !p->choices || one_of(p, a, err);
         break;
-    case PT_FLOAT: case PT_SCALAR:
+    case PT_FLOAT:
+    case PT_SCALAR:
         if (a->kind == ARG_EXPR && a->e) return true;
         break;
-    case PT_INTS: case PT_FLOATS: case PT_BOOLS: case PT_SCALARS:
+    case PT_INTS:
+    case PT_FLOATS:
+    case PT_BOOLS:
+    case PT_SCALARS:
         if (p->fixed_len && (a->kind == ARG_EXPR || (a->kind == ARG_EXPRS && a->n == 1))) {
             Expr *same[8];
             int n = p->fixed_len < 8 ? p->fixed_len : 8;
@@ -279,7 +294,8 @@ static bool fit_arg(Graph *g, const Param *p, Arg *a, Err *err)
         if (a->kind != ARG_EXPRS) break;
         if (!built(a)) return oom(err);
         for (int i = 0; i < a->n; i++)
-            if (!a->es[i] || (p->type != PT_FLOATS && p->type != PT_SCALARS && !integral(a->es[i]))) return wrong_kind(p, a, err);
+            if (!a->es[i] || (p->type != PT_FLOATS && p->type != PT_SCALARS && !integral(a->es[i])))
+                return wrong_kind(p, a, err);
         return true;
     case PT_STR:
         if (a->kind == ARG_STR) return !p->choices || one_of(p, a, err);
@@ -324,7 +340,8 @@ Node *graph_add_before(Graph *g, Node *at, OpId id, int nargs, const Arg *args, 
     const char *dot = strchr(op->name, '.'), *end = dot ? strrchr(dot + 1, '.') : NULL;
     Node *n = arena_new(g->arena, Node);
     if (n) n->arg = arena_array(g->arena, Arg, op->schema->nparams + 1);
-    if (n && n->arg) n->name = name ? arena_strdup(g->arena, name) : arena_strndup(g->arena, dot + 1, (size_t)(end - dot - 1));
+    if (n && n->arg)
+        n->name = name ? arena_strdup(g->arena, name) : arena_strndup(g->arena, dot + 1, (size_t)(end - dot - 1));
     if (!n || !n->arg || !n->name) {
         oom(err);
         return NULL;

@@ -22,29 +22,34 @@ typedef enum ValueKind { V_INPUT, V_WEIGHT, V_NODE } ValueKind;
 
 struct Value {
     const char *name;
-    const char *label; /* of an input: its name in the file, where that is more than letters, digits, '_' and '.'; NULL otherwise */
+    const char *
+        label; /* of an input: its name in the file, where that is more than letters, digits, '_' and '.'; NULL otherwise */
     ValueKind kind;
     DType dtype;
     int rank;
-    Expr **dim;     /* rank expressions */
-    Node *def;      /* V_NODE: the node and which of its outputs */
+    Expr **dim; /* rank expressions */
+    Node *def;  /* V_NODE: the node and which of its outputs */
     int out;
-    int id;         /* dense, for side tables: 0 .. graph->nvalues - 1 */
+    int id; /* dense, for side tables: 0 .. graph->nvalues - 1 */
     /* V_WEIGHT: borrowed data with its own strides, the name in the state dict, and what it is */
     const Tensor *data;
     const char *fqn;
     enum { W_PARAMETER, W_BUFFER, W_CONSTANT } weight;
     bool persistent;
-    bool frozen;    /* a parameter that asks for no gradient */
-    bool trains;    /* V_INPUT: one that asks for a gradient */
-    bool changes;   /* V_WEIGHT: a training session changes its numbers between runs */
+    bool frozen;  /* a parameter that asks for no gradient */
+    bool trains;  /* V_INPUT: one that asks for a gradient */
+    bool changes; /* V_WEIGHT: a training session changes its numbers between runs */
 };
 
 typedef enum ArgKind {
-    ARG_NONE, ARG_VALUE, ARG_VALUES, /* one tensor, a list (elements may be NULL) */
-    ARG_EXPR, ARG_EXPRS,             /* int, float, bool, Scalar and lists of them: constants are EX_INT ... */
-    ARG_STR, ARG_DTYPE,
-    ARG_GRAPH,               /* what a loop or branch runs: a graph with values and symbols of its own */
+    ARG_NONE,
+    ARG_VALUE,
+    ARG_VALUES, /* one tensor, a list (elements may be NULL) */
+    ARG_EXPR,
+    ARG_EXPRS, /* int, float, bool, Scalar and lists of them: constants are EX_INT ... */
+    ARG_STR,
+    ARG_DTYPE,
+    ARG_GRAPH, /* what a loop or branch runs: a graph with values and symbols of its own */
 } ArgKind;
 
 typedef struct Arg {
@@ -77,10 +82,10 @@ typedef struct Require {
 } Require;
 
 typedef struct Output {
-    const char *name;  /* output_0, output_1, ... in flattened order of tensor leaves */
+    const char *name;       /* output_0, output_1, ... in flattened order of tensor leaves */
     const char *value_name; /* the name in the file */
     Value *value;
-    bool loss;         /* of a joint graph: what the gradients are of */
+    bool loss;          /* of a joint graph: what the gradients are of */
     Value *gradient_of; /* of a joint graph: the weight or input whose gradient this is; NULL otherwise */
 } Output;
 
@@ -91,8 +96,8 @@ typedef struct Mutation { /* after a run, the weight (a buffer) takes this value
 /* An input that the file fixed to one value (int, float, bool, str, None given at export), or that is a bare size. */
 typedef struct ScalarInput {
     const char *name;
-    Arg value;      /* what it was fixed to; ARG_EXPR with a symbol for a dynamic int */
-    int at;         /* its place among all inputs, tensors included */
+    Arg value; /* what it was fixed to; ARG_EXPR with a symbol for a dynamic int */
+    int at;    /* its place among all inputs, tensors included */
 } ScalarInput;
 
 /* A result that is no tensor: a number, a string or None, at its place among all results. For writers; a run does not give it. */
@@ -108,17 +113,25 @@ struct Graph {
     ExprPool *ex;
     Node *first, *last;
     int nnodes, nvalues, next_id;
-    Value **input;  int ninput;   /* user inputs, tensors, in flattened order */
-    ScalarInput *scalar_input; int nscalar_input;
-    Value **weight; int nweight;
-    Output *output; int noutput;
-    ScalarOutput *scalar_output; int nscalar_output;
-    Mutation *mutation; int nmutation;
-    Mutation *input_mutation; int ninput_mutation; /* for writers: a run leaves the caller's tensors as they are */
-    Require *require; int nrequire, require_cap;
-    Map names;      /* value name -> Value* */
+    Value **input;
+    int ninput; /* user inputs, tensors, in flattened order */
+    ScalarInput *scalar_input;
+    int nscalar_input;
+    Value **weight;
+    int nweight;
+    Output *output;
+    int noutput;
+    ScalarOutput *scalar_output;
+    int nscalar_output;
+    Mutation *mutation;
+    int nmutation;
+    Mutation *input_mutation;
+    int ninput_mutation; /* for writers: a run leaves the caller's tensors as they are */
+    Require *require;
+    int nrequire, require_cap;
+    Map names;           /* value name -> Value* */
     struct Body *bodies; /* of arguments: freed with the graph */
-    bool core;      /* a .pt2 of it holds ops of ATen's core alone */
+    bool core;           /* a .pt2 of it holds ops of ATen's core alone */
     /* How Python calls the model, as JSON text for writers; each may be NULL: pytrees of arguments and results, the list of forward's
      * argument names, the fields of named tuples. */
     const char *in_spec, *out_spec, *forward_args, *namedtuples;
@@ -159,24 +172,26 @@ bool node_set_out(Graph *g, Node *n, int k, DType t, int rank, Expr *const *dim,
 bool graph_set_nout(Graph *g, Node *n, int nout, Err *err);
 /* The outputs of a node from its arguments, for graph_add: the one function of ir/ that shape/ has (shape/infer.c). */
 bool graph_infer(Graph *g, Node *n, Err *err);
-bool graph_require(Graph *g, Expr *cond, Err *err, const char *fmt, ...) QKV_PRINTF(4, 5); /* folds true; E_FORMAT on provably false */
+bool graph_require(Graph *g, Expr *cond, Err *err, const char *fmt, ...)
+    QKV_PRINTF(4, 5); /* folds true; E_FORMAT on provably false */
 
 bool graph_add_output(Graph *g, const char *name, Value *v, Err *err);
 bool graph_add_mutation(Graph *g, Value *target, Value *v, Err *err); /* of a weight, or of an input */
-const char *value_label(const Value *v);                  /* label, or name */
-int graph_mutations(const Graph *g);                     /* of weights, then of inputs */
+const char *value_label(const Value *v);                              /* label, or name */
+int graph_mutations(const Graph *g);                                  /* of weights, then of inputs */
 const Mutation *graph_mutation(const Graph *g, int i);
-bool graph_writes(const Graph *g, const Value *v);       /* does a run, or a training session between runs, change this weight? */
+bool graph_writes(const Graph *g,
+                  const Value *v); /* does a run, or a training session between runs, change this weight? */
 /* Gives v this name; a value that had it takes v's old one. */
 bool graph_rename(Graph *g, Value *v, const char *name, Err *err);
 Value *graph_find_value(const Graph *g, const char *name);
 void graph_replace_uses(Graph *g, Value *from, Value *to); /* in all nodes and outputs */
 /* The same where the nodes that use it come at or after `at`; stops when it has found so many `uses` (as graph_count_uses counts them). */
 void graph_replace_uses_after(Graph *g, Value *from, Value *to, Node *at, int uses);
-void graph_remove(Graph *g, Node *n);                       /* unlinks; nobody may use its outputs */
-void graph_link_before(Graph *g, Node *n, Node *at);        /* links a node that was removed again, NULL = at the end */
-bool graph_sort(Graph *g, Err *err);                        /* operands before their users, otherwise in the order that there is */
-int graph_dce(Graph *g);                                    /* removes unused pure nodes; how many */
+void graph_remove(Graph *g, Node *n);                /* unlinks; nobody may use its outputs */
+void graph_link_before(Graph *g, Node *n, Node *at); /* links a node that was removed again, NULL = at the end */
+bool graph_sort(Graph *g, Err *err); /* operands before their users, otherwise in the order that there is */
+int graph_dce(Graph *g);             /* removes unused pure nodes; how many */
 /* Count of uses per value id (nodes, outputs, what outputs are gradients of, mutations), in the caller's array of g->next_id ints. */
 void graph_count_uses(const Graph *g, int *uses);
 /* Calls f for each Value* operand of a node (lists flattened, NULLs skipped); f may replace it. */

@@ -11,7 +11,7 @@
 #include "base/number.h"
 
 static Op table[OP_COUNT] = {
-#define OP(id_, name_, schema_, lower_, shape_, view_, run_, flags_) \
+#define OP(id_, name_, schema_, lower_, shape_, view_, run_, flags_)                                                   \
     [OP_##id_] = {.id = OP_##id_, .name = name_, .schema_text = schema_, .flags = flags_},
 #include "ir/ops.def"
 #undef OP
@@ -19,7 +19,7 @@ static Op table[OP_COUNT] = {
 /* All of them together are no longer than the rows' texts, and no parameter has fewer than 6 characters ("int a,"): room that cannot be refused. */
 enum {
     TEXT = 0
-#define OP(id, name, schema, lower, shape, view, run, flags) + sizeof schema
+#define OP(id, name, schema, lower, shape, view, run, flags) +sizeof schema
 #include "ir/ops.def"
 #undef OP
     ,
@@ -47,10 +47,10 @@ static ParamType type_of(const char *name, size_t n, bool list)
         const char *name;
         ParamType one, many;
     } types[] = {
-        {"Tensor", PT_TENSOR, PT_TENSORS}, {"int", PT_INT, PT_INTS},      {"SymInt", PT_INT, PT_INTS},
-        {"float", PT_FLOAT, PT_FLOATS},    {"SymFloat", PT_FLOAT, PT_FLOATS}, {"bool", PT_BOOL, PT_BOOLS}, {"SymBool", PT_BOOL, PT_BOOLS},
-        {"Scalar", PT_SCALAR, PT_SCALARS}, {"str", PT_STR, PT_IGNORED},   {"ScalarType", PT_DTYPE, PT_IGNORED},
-        {"Graph", PT_GRAPH, PT_IGNORED},
+        {"Tensor", PT_TENSOR, PT_TENSORS},    {"int", PT_INT, PT_INTS},          {"SymInt", PT_INT, PT_INTS},
+        {"float", PT_FLOAT, PT_FLOATS},       {"SymFloat", PT_FLOAT, PT_FLOATS}, {"bool", PT_BOOL, PT_BOOLS},
+        {"SymBool", PT_BOOL, PT_BOOLS},       {"Scalar", PT_SCALAR, PT_SCALARS}, {"str", PT_STR, PT_IGNORED},
+        {"ScalarType", PT_DTYPE, PT_IGNORED}, {"Graph", PT_GRAPH, PT_IGNORED},
     };
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         if (strlen(types[i].name) == n && !strncmp(name, types[i].name, n)) return list ? types[i].many : types[i].one;

@@ -73,7 +73,8 @@ static void print_arg(const Graph *g, const Arg *a, Buf *out)
     case ARG_STR: print_string(a->s, out); break;
     case ARG_DTYPE: buf_puts(out, dtype_name(a->dtype)); break;
     case ARG_GRAPH: print_body(a->g, out); break;
-    case ARG_VALUES: case ARG_EXPRS:
+    case ARG_VALUES:
+    case ARG_EXPRS:
         buf_puts(out, "[");
         for (int i = 0; i < a->n; i++) {
             if (i) buf_puts(out, ", ");
@@ -223,7 +224,7 @@ typedef struct Reader {
     WeightFn *weights;
     MakeFn *make; /* NULL: nodes are added as they stand */
     void *user;
-    int depth; /* of graphs in arguments */
+    int depth;     /* of graphs in arguments */
     int made_from; /* id of the first value that the current line made */
     Map unnamed;   /* names of values that lowering made and the text does not know: they give way */
     Err *err;
@@ -336,7 +337,8 @@ static bool body(Reader *r, Arg *out)
         else if (!quoted && *end == '}' && --open == 0) break;
     }
     if (!*end) return bad(r, "no '}' closes it");
-    if (r->depth >= MAX_BODIES) return fail(r->err, E_LIMIT, "line %d: graphs nested deeper than %d", r->line, MAX_BODIES);
+    if (r->depth >= MAX_BODIES)
+        return fail(r->err, E_LIMIT, "line %d: graphs nested deeper than %d", r->line, MAX_BODIES);
     char *text = arena_strndup(r->g->arena, begin, (size_t)(end - begin));
     if (!text) return oom(r->err);
     Graph *g = parse_graph(text, r->weights, r->make, r->user, r->depth + 1, r->err);
@@ -434,13 +436,15 @@ static bool call(Reader *r, const Op **op, Arg **args)
             TRY(word(r, name, sizeof name));
             if (*r->at == '=' && r->at[1] != '=') {
                 at = op_param(*op, name);
-                if (at < 0) return fail(r->err, E_FORMAT, "line %d: %s has no argument '%s'", r->line, (*op)->name, name);
+                if (at < 0)
+                    return fail(r->err, E_FORMAT, "line %d: %s has no argument '%s'", r->line, (*op)->name, name);
                 r->at++;
             } else {
                 r->at = back;
             }
         }
-        if (at >= s->nparams) return fail(r->err, E_FORMAT, "line %d: %s takes %d arguments", r->line, (*op)->name, s->nparams);
+        if (at >= s->nparams)
+            return fail(r->err, E_FORMAT, "line %d: %s takes %d arguments", r->line, (*op)->name, s->nparams);
         TRY(argument(r, s->params[at].type == PT_DTYPE, &given[at]));
     }
     *args = arena_array(r->g->arena, Arg, s->nparams + 1);
@@ -460,7 +464,8 @@ bool text_parse_default(Graph *g, const Param *p, Arg *out, Err *err)
 {
     Reader r = {.g = g, .text = p->def, .at = p->def, .line = 1, .err = err};
     TRY(argument(&r, p->type == PT_DTYPE, out));
-    if (p->type == PT_DTYPE && out->kind == ARG_EXPR && ex_equals_int(out->e, 4)) *out = arg_dtype(DT_I64); /* at::kLong; no schema has another */
+    if (p->type == PT_DTYPE && out->kind == ARG_EXPR && ex_equals_int(out->e, 4))
+        *out = arg_dtype(DT_I64); /* at::kLong; no schema has another */
     if (p->type == PT_BOOL && out->kind == ARG_EXPR && out->e->kind == EX_INT) out->e = ex_bool(g->ex, out->e->i != 0);
     return true;
 }
@@ -471,7 +476,8 @@ static bool type(Reader *r, char *name, size_t cap, DType *t, int *rank, Expr **
     TRY(need(r, "%"));
     TRY(word(r, name, cap));
     const Value *other = graph_find_value(r->g, name);
-    if (other && !strcmp(other->name, name) && !map_has(&r->unnamed, name)) return fail(r->err, E_FORMAT, "line %d: value '%%%s' is defined twice", r->line, name);
+    if (other && !strcmp(other->name, name) && !map_has(&r->unnamed, name))
+        return fail(r->err, E_FORMAT, "line %d: value '%%%s' is defined twice", r->line, name);
     TRY(need(r, ":"));
     TRY(word(r, text, sizeof text));
     *t = dtype_from_name(text);
@@ -547,13 +553,14 @@ static bool weight(Reader *r)
 static bool named_size(Reader *r, Expr **have, Expr *declared)
 {
     Symbol *fresh = (*have)->kind == EX_SYM ? expr_symbol(r->g->ex, (int)(*have)->i) : NULL;
-    bool mine = fresh && (fresh->source == SYM_SIZE || fresh->source == SYM_GONE) && fresh->value && fresh->value->id >= r->made_from;
+    bool mine = fresh && (fresh->source == SYM_SIZE || fresh->source == SYM_GONE) && fresh->value &&
+                fresh->value->id >= r->made_from;
     if (!mine || declared->kind != EX_SYM) {
         Buf says = {0}, gives = {0};
         ex_print(r->g->ex, declared, &says);
         ex_print(r->g->ex, *have, &gives);
-        fail(r->err, E_FORMAT, "line %d: the declared size %.200s of a result is not what the op gives, %.200s", r->line,
-             says.data ? says.data : "", gives.data ? gives.data : "");
+        fail(r->err, E_FORMAT, "line %d: the declared size %.200s of a result is not what the op gives, %.200s",
+             r->line, says.data ? says.data : "", gives.data ? gives.data : "");
         buf_free(&says);
         buf_free(&gives);
         return false;
@@ -606,7 +613,8 @@ static bool node(Reader *r)
     if (ok && ngot != n) ok = bad(r, "wrong number of results");
     for (int k = 0; ok && k < n; k++)
         for (int i = 0; ok && i < k; i++)
-            if (!strcmp(out[i].name, out[k].name)) ok = fail(r->err, E_FORMAT, "line %d: two values are called '%s'", r->line, out[k].name);
+            if (!strcmp(out[i].name, out[k].name))
+                ok = fail(r->err, E_FORMAT, "line %d: two values are called '%s'", r->line, out[k].name);
     for (int k = 0; ok && k < n; k++) {
         Value *v = got[k];
         if (!strcmp(v->name, out[k].name)) continue;
@@ -616,7 +624,8 @@ static bool node(Reader *r)
     }
     for (int k = 0; ok && k < n; k++) {
         Value *v = got[k];
-        if (v->dtype != out[k].t || v->rank != out[k].rank) ok = bad(r, "declared type of a result is not what the op gives");
+        if (v->dtype != out[k].t || v->rank != out[k].rank)
+            ok = bad(r, "declared type of a result is not what the op gives");
         for (int i = 0; ok && i < v->rank; i++)
             if (v->dim[i] != out[k].dim[i]) ok = named_size(r, &v->dim[i], out[k].dim[i]);
     }
@@ -640,7 +649,8 @@ static bool assume_guards(Reader *r)
         char *where;
         ahead.at = s + strlen("\nrequire");
         const char *begin = ahead.at;
-        if (expression(&ahead, &e) && string(&ahead, &where) && !strncmp(where, "guard ", 6)) r->guard[r->nguard++] = (Require){e, begin};
+        if (expression(&ahead, &e) && string(&ahead, &where) && !strncmp(where, "guard ", 6))
+            r->guard[r->nguard++] = (Require){e, begin};
     }
     for (int i = 0; i < r->nguard; i++) expr_assume(r->g->ex, r->guard[i].cond);
     return true;
@@ -670,7 +680,8 @@ static bool statement(Reader *r)
         if (!r->inferred) {
             r->inferred = arena_array(g->arena, Require, g->nrequire + 1);
             if (!r->inferred) return oom(r->err);
-            for (r->ninferred = 0; r->ninferred < g->nrequire; r->ninferred++) r->inferred[r->ninferred] = g->require[r->ninferred];
+            for (r->ninferred = 0; r->ninferred < g->nrequire; r->ninferred++)
+                r->inferred[r->ninferred] = g->require[r->ninferred];
             g->nrequire = 0;
         }
         const char *begin = r->at;
@@ -711,13 +722,18 @@ static bool finish_symbols(Reader *r)
     for (const Later *l = r->later; l; l = l->next) {
         Symbol *s = expr_symbol(r->g->ex, l->symbol);
         s->value = l->value ? graph_find_value(r->g, l->value) : NULL;
-        if (!s->value) return fail(r->err, E_FORMAT, "symbol '%s': value '%%%s' is not defined", s->name, l->value ? l->value : "");
+        if (!s->value)
+            return fail(r->err, E_FORMAT, "symbol '%s': value '%%%s' is not defined", s->name,
+                        l->value ? l->value : "");
         bool one = r->make && s->source == SYM_ITEM;
         for (int i = 0; one && i < s->value->rank; i++) one = ex_equals_int(s->value->dim[i], 1);
-        if (r->make && s->source == SYM_ITEM && !one) return fail(r->err, E_FORMAT, "symbol '%s': '%%%s' is not one number", s->name, l->value);
+        if (r->make && s->source == SYM_ITEM && !one)
+            return fail(r->err, E_FORMAT, "symbol '%s': '%%%s' is not one number", s->name, l->value);
         if (s->source == SYM_SIZE && (s->dim < 0 || s->dim >= s->value->rank))
-            return fail(r->err, E_FORMAT, "symbol '%s': '%%%s' has %d axes, not axis %d", s->name, l->value, s->value->rank, s->dim);
-        if (s->source == SYM_SIZE && s->value->kind != V_NODE) return fail(r->err, E_FORMAT, "symbol '%s': '%%%s' is not the result of a node", s->name, l->value);
+            return fail(r->err, E_FORMAT, "symbol '%s': '%%%s' has %d axes, not axis %d", s->name, l->value,
+                        s->value->rank, s->dim);
+        if (s->source == SYM_SIZE && s->value->kind != V_NODE)
+            return fail(r->err, E_FORMAT, "symbol '%s': '%%%s' is not the result of a node", s->name, l->value);
     }
     return true;
 }
@@ -729,7 +745,8 @@ static Graph *parse_graph(const char *text, WeightFn *weights, MakeFn *make, voi
         oom(err);
         return NULL;
     }
-    Reader r = {.g = g, .text = text, .at = text, .weights = weights, .make = make, .user = user, .depth = depth, .err = err};
+    Reader r = {
+        .g = g, .text = text, .at = text, .weights = weights, .make = make, .user = user, .depth = depth, .err = err};
     bool ok = true;
     while (ok && *r.at) {
         r.line++;
@@ -742,12 +759,19 @@ static Graph *parse_graph(const char *text, WeightFn *weights, MakeFn *make, voi
         else if (ok && *r.at) ok = bad(&r, "unexpected text");
     }
     map_free(&r.unnamed);
-    for (int i = 0; ok && i < r.ninferred; i++) ok = graph_require(g, r.inferred[i].cond, err, "%s", r.inferred[i].where);
+    for (int i = 0; ok && i < r.ninferred; i++)
+        ok = graph_require(g, r.inferred[i].cond, err, "%s", r.inferred[i].where);
     if (ok && finish_symbols(&r) && graph_check(g, err)) return g;
     graph_free(g);
     return NULL;
 }
 
-Graph *graph_parse(const char *text, WeightFn *weights, void *user, Err *err) { return parse_graph(text, weights, NULL, user, 0, err); }
+Graph *graph_parse(const char *text, WeightFn *weights, void *user, Err *err)
+{
+    return parse_graph(text, weights, NULL, user, 0, err);
+}
 
-Graph *graph_parse_checked(const char *text, WeightFn *weights, void *user, MakeFn *make, Err *err) { return parse_graph(text, weights, make, user, 0, err); }
+Graph *graph_parse_checked(const char *text, WeightFn *weights, void *user, MakeFn *make, Err *err)
+{
+    return parse_graph(text, weights, make, user, 0, err);
+}

@@ -27,12 +27,15 @@ static bool check_nodes(Check *c, Err *err)
         if (n->next ? n->next->prev != n : g->last != n) return fail(err, E_FORMAT, "node '%s': broken list", n->name);
         node_each_operand(n, see_operand, c);
         if (c->bad) return fail(err, E_FORMAT, "node '%s' uses '%s' before it is defined", n->name, c->bad->name);
-        TRY(op_fit_args((Graph *)(uintptr_t)g, n->op, n->op->schema->nparams, n->arg, fit, err) || within(err, "node '%s'", n->name));
+        TRY(op_fit_args((Graph *)(uintptr_t)g, n->op, n->op->schema->nparams, n->arg, fit, err) ||
+            within(err, "node '%s'", n->name));
         if (!n->op->schema->returns_list && n->nout != n->op->schema->nreturns)
-            return fail(err, E_FORMAT, "node '%s' has %d results, %s gives %d", n->name, n->nout, n->op->name, n->op->schema->nreturns);
+            return fail(err, E_FORMAT, "node '%s' has %d results, %s gives %d", n->name, n->nout, n->op->name,
+                        n->op->schema->nreturns);
         for (int k = 0; k < n->nout; k++) {
             const Value *v = n->out[k];
-            if (v->def != n || v->out != k) return fail(err, E_FORMAT, "node '%s': result %d belongs to another node", n->name, k);
+            if (v->def != n || v->out != k)
+                return fail(err, E_FORMAT, "node '%s': result %d belongs to another node", n->name, k);
             if (c->defined[v->id]) return fail(err, E_FORMAT, "value '%s' is defined twice", v->name);
             c->defined[v->id] = 1;
             if (graph_find_value(g, v->name) != v) return fail(err, E_FORMAT, "two values are called '%s'", v->name);
@@ -50,10 +53,12 @@ bool graph_check(const Graph *g, Err *err)
     for (int i = 0; i < g->nweight; i++) c.defined[g->weight[i]->id] = 1;
     bool ok = check_nodes(&c, err);
     for (int i = 0; ok && i < g->noutput; i++)
-        if (!c.defined[g->output[i].value->id]) ok = fail(err, E_FORMAT, "output '%s' is never computed", g->output[i].name);
+        if (!c.defined[g->output[i].value->id])
+            ok = fail(err, E_FORMAT, "output '%s' is never computed", g->output[i].name);
     for (int i = 0; ok && i < graph_mutations(g); i++) {
         const Mutation *m = graph_mutation(g, i);
-        if (!c.defined[m->value->id]) ok = fail(err, E_FORMAT, "the new value of '%s' is never computed", m->target->name);
+        if (!c.defined[m->value->id])
+            ok = fail(err, E_FORMAT, "the new value of '%s' is never computed", m->target->name);
     }
     mem_free(c.defined);
     return ok;

@@ -17,7 +17,10 @@ static void free_others(GemmPool *p) { onednn_pool_free(p->onednn); }
 static size_t others_bytes(const GemmPool *p) { return onednn_pool_bytes(p->onednn); }
 static void free_other(Other *g) { onednn_free(g); }
 static size_t other_scratch(const Other *g) { return onednn_scratch(g); }
-static bool run_other(Other *g, const GemmBuffers *m, void *scratch, Err *err) { return onednn_run(g, m, scratch, err); }
+static bool run_other(Other *g, const GemmBuffers *m, void *scratch, Err *err)
+{
+    return onednn_run(g, m, scratch, err);
+}
 
 static Other *other_conv(GemmPool *p, const GemmConv *d, Err *err)
 {
@@ -30,7 +33,10 @@ static void free_others(GemmPool *p) { (void)p; } /* loops keep no weights */
 static size_t others_bytes(const GemmPool *p) { return (void)p, 0; }
 static void free_other(Other *g) { direct_free(g); }
 static size_t other_scratch(const Other *g) { return direct_scratch(g); }
-static bool run_other(Other *g, const GemmBuffers *m, void *scratch, Err *err) { return direct_run(g, m, scratch, err); }
+static bool run_other(Other *g, const GemmBuffers *m, void *scratch, Err *err)
+{
+    return direct_run(g, m, scratch, err);
+}
 static Other *other_conv(GemmPool *p, const GemmConv *d, Err *err) { return (void)p, direct_conv(d, err); }
 #endif
 
@@ -79,7 +85,8 @@ Gemm *gemm_matmul(GemmPool *p, const GemmMatmul *d, Err *err)
 static bool patches(const GemmConv *d)
 {
     bool apart = d->spatial == 2 && !tensor_channels_last(d->x);
-    for (int i = 0; i < d->spatial; i++) apart &= d->stride[i] == d->w->shape[2 + i] && !d->padding[i] && d->dilation[i] == 1;
+    for (int i = 0; i < d->spatial; i++)
+        apart &= d->stride[i] == d->w->shape[2 + i] && !d->padding[i] && d->dilation[i] == 1;
     return apart;
 }
 #endif
@@ -133,7 +140,10 @@ size_t gemm_packed_bytes(const Tensor *b, bool rounded)
     return packed_bytes(packed_kernel(kernels(), b, rounded), b->shape[b->rank - 2], b->shape[b->rank - 1]);
 }
 
-void gemm_pack(void *to, const Tensor *b, bool rounded) { packed_pack(packed_kernel(kernels(), b, rounded), to, b, rounded, omp_get_max_threads()); }
+void gemm_pack(void *to, const Tensor *b, bool rounded)
+{
+    packed_pack(packed_kernel(kernels(), b, rounded), to, b, rounded, omp_get_max_threads());
+}
 
 void gemm_pool_mapped(GemmPool *p, const void *file, size_t size) { packed_mapped(p->packed, file, size); }
 

@@ -28,10 +28,12 @@ typedef enum GemmAct { GEMM_NONE, GEMM_RELU, GEMM_GELU_ERF, GEMM_GELU_TANH, GEMM
  * A row of c depends on its row of a and on least_rows alone, bit for bit: not on M, the row's place, or the number of threads. On AMX float32 products that always have so many rows
  * (and weights that were not given packed) are summed otherwise than others (x86/product_amx_f32.c), no less exactly. */
 typedef struct GemmMatmul {
-    const Tensor *a, *b, *c, *bias, *residual; /* bias, residual may be NULL; data is not read here but for a constant b */
+    const Tensor *a, *b, *c, *bias,
+        *residual; /* bias, residual may be NULL; data is not read here but for a constant b */
     bool b_constant, rounded, times, act_last; /* act_last: c = act(a @ b + bias + residual) */
     GemmAct act;
-    int64_t least_rows; /* M (with the batch dims) in every call that has to give the same bits, at least; 0: not known. The choice may rest on it, not on M: a batch of one is as a batch of many */
+    int64_t
+        least_rows; /* M (with the batch dims) in every call that has to give the same bits, at least; 0: not known. The choice may rest on it, not on M: a batch of one is as a batch of many */
 } GemmMatmul;
 
 /* y = act(conv(x, w) + bias), or with `sum` act(conv(x, w) + bias + y).

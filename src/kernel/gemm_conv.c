@@ -15,11 +15,22 @@
 #include <string.h>
 #include "kernel/gemm_impl.h"
 
-enum { STRIP = 512 << 10, FEWEST = 512, APART = 2048, LINE = 64 }; /* bytes of a strip that is wanted; positions it has at least */
+enum {
+    STRIP = 512 << 10,
+    FEWEST = 512,
+    APART = 2048,
+    LINE = 64
+}; /* bytes of a strip that is wanted; positions it has at least */
 
 /* Columns of plane v that lie in the picture: [first, end). */
-static int64_t first_in(int64_t padding, int64_t v, int64_t stride) { return padding > v ? ceil_div(padding - v, stride) : 0; }
-static int64_t end_in(int64_t size, int64_t padding, int64_t v, int64_t stride) { return most(0, ceil_div(size + padding - v, stride)); }
+static int64_t first_in(int64_t padding, int64_t v, int64_t stride)
+{
+    return padding > v ? ceil_div(padding - v, stride) : 0;
+}
+static int64_t end_in(int64_t size, int64_t padding, int64_t v, int64_t stride)
+{
+    return most(0, ceil_div(size + padding - v, stride));
+}
 
 static bool pointwise(const ConvRows *r) { return r->taps == 1 && r->sh == 1 && r->sw == 1 && !r->ph && !r->pw; }
 
@@ -28,9 +39,10 @@ static int64_t pitch_of(const ConvRows *r, const int64_t *dilation)
 {
     int64_t pitch = r->wout;
     for (int64_t k = 0; k < r->kw; k++) {
-        int64_t at = k * dilation[1], v = at % r->sw, reach = r->wout + at / r->sw; /* cells [at / sw, reach) are wanted */
+        int64_t at = k * dilation[1], v = at % r->sw,
+                reach = r->wout + at / r->sw; /* cells [at / sw, reach) are wanted */
         int64_t first = first_in(r->pw, v, r->sw), end = end_in(r->W, r->pw, v, r->sw);
-        pitch = most(pitch, reach - first);    /* they end before the next row's first pixel */
+        pitch = most(pitch, reach - first);     /* they end before the next row's first pixel */
         pitch = most(pitch, least(end, reach)); /* and a row's last pixel is its own */
     }
     return pitch;
@@ -51,32 +63,48 @@ bool conv_rows(ConvRows *r, const GemmConv *d, const ProductKernel *k)
     if (d->groups != 1 || d->transposed || d->spatial > 2 || !k || !tensor_channels_last(d->y)) return false;
     const Tensor *x = d->x, *w = d->w, *y = d->y;
     bool flat = d->spatial == 1; /* a picture of one row */
-    const int64_t *stride = flat ? one : d->stride, *dilation = flat ? one : d->dilation, *padding = flat ? none : d->padding;
-    int64_t steps[2] = {flat ? 1 : stride[0], flat ? d->stride[0] : stride[1]}, dilated[2] = {dilation[0], flat ? d->dilation[0] : dilation[1]};
+    const int64_t *stride = flat ? one : d->stride, *dilation = flat ? one : d->dilation,
+                  *padding = flat ? none : d->padding;
+    int64_t steps[2] = {flat ? 1 : stride[0], flat ? d->stride[0] : stride[1]},
+            dilated[2] = {dilation[0], flat ? d->dilation[0] : dilation[1]};
     int last = x->rank - 1;
-    *r = (ConvRows){.H = flat ? 1 : x->shape[2], .W = x->shape[last], .C = x->shape[1], .kh = flat ? 1 : w->shape[2], .kw = w->shape[last], .sh = steps[0], .sw = steps[1],
-                    .ph = padding[0], .pw = flat ? d->padding[0] : padding[1], .hout = flat ? 1 : y->shape[2], .wout = y->shape[last], .from = x->dtype};
+    *r = (ConvRows){.H = flat ? 1 : x->shape[2],
+                    .W = x->shape[last],
+                    .C = x->shape[1],
+                    .kh = flat ? 1 : w->shape[2],
+                    .kw = w->shape[last],
+                    .sh = steps[0],
+                    .sw = steps[1],
+                    .ph = padding[0],
+                    .pw = flat ? d->padding[0] : padding[1],
+                    .hout = flat ? 1 : y->shape[2],
+                    .wout = y->shape[last],
+                    .from = x->dtype};
     r->to = k->size == 2 ? DT_BF16 : DT_F32;
     r->step[0] = flat ? 0 : x->stride[2];
     r->step[1] = x->stride[last];
     r->step[2] = x->stride[1];
     bool last_axis = tensor_channels_last(x);
-    bool patches = (!last_axis || r->C < k->chunk) && r->kh == r->sh && r->kw == r->sw && !r->ph && !r->pw && dilated[0] == 1 && dilated[1] == 1;
+    bool patches = (!last_axis || r->C < k->chunk) && r->kh == r->sh && r->kw == r->sw && !r->ph && !r->pw &&
+                   dilated[0] == 1 && dilated[1] == 1;
     r->patches = patches;
     r->K = patches ? r->C * r->kh * r->kw : r->C;
     r->taps = patches ? 1 : r->kh * r->kw;
     int64_t padded = ceil_div(r->K, k->chunk) * k->chunk;
     if ((!last_axis && !patches) || r->taps > MAX_TAPS || (r->from == DT_F32 && r->to == DT_BF16)) return false;
     if (!r->K || padded > 2 * r->K) return false; /* mostly zeros: the first layer of a pyramid */
-    for (int i = 0; i < 3; i++) /* axes of size 1 may have any stride */
+    for (int i = 0; i < 3; i++)                   /* axes of size 1 may have any stride */
         if ((int64_t[]){r->H, r->W, r->C}[i] == 1) r->step[i] = i == 2 ? 1 : r->C;
-    r->plain = !patches && pointwise(r); /* a window of one pixel over a contiguous picture is a patch: its channels are fetched */
+    r->plain = !patches &&
+               pointwise(r); /* a window of one pixel over a contiguous picture is a patch: its channels are fetched */
     r->cell = padded * (int64_t)k->size;
-    if (r->cell % APART == 0) r->cell += LINE; /* else the rows of a tile would all fall into the same few lines of L1 */
+    if (r->cell % APART == 0)
+        r->cell += LINE; /* else the rows of a tile would all fall into the same few lines of L1 */
     r->pitch = patches || r->plain ? r->wout : pitch_of(r, dilated);
     if (patches) r->planes = 1;
     for (int64_t i = 0; !patches && i < r->taps; i++) {
-        int64_t at[2] = {i / r->kw * dilated[0], i % r->kw * dilated[1]}, cells = at[0] / r->sh * r->pitch + at[1] / r->sw;
+        int64_t at[2] = {i / r->kw * dilated[0], i % r->kw * dilated[1]},
+                cells = at[0] / r->sh * r->pitch + at[1] / r->sw;
         r->where[i] = plane_of(r, at[0] % r->sh, at[1] % r->sw);
         r->jump[i] = cells * r->cell;
         r->reach = most(r->reach, cells);
@@ -99,9 +127,11 @@ static void take(const ConvRows *r, char *to, const char *x, int64_t at, int64_t
     else if (r->from == DT_F32)
         for (int64_t i = 0; i < n; i++) ((float *)(void *)to)[i] = ((const float *)(const void *)x)[at + i * step];
     else if (r->to == DT_BF16)
-        for (int64_t i = 0; i < n; i++) ((uint16_t *)(void *)to)[i] = ((const uint16_t *)(const void *)x)[at + i * step];
+        for (int64_t i = 0; i < n; i++)
+            ((uint16_t *)(void *)to)[i] = ((const uint16_t *)(const void *)x)[at + i * step];
     else
-        for (int64_t i = 0; i < n; i++) ((float *)(void *)to)[i] = bf16_to_f32(((const uint16_t *)(const void *)x)[at + i * step]);
+        for (int64_t i = 0; i < n; i++)
+            ((float *)(void *)to)[i] = bf16_to_f32(((const uint16_t *)(const void *)x)[at + i * step]);
 }
 
 /* n pixels of a row, `step` elements apart, as cells. */
@@ -122,23 +152,30 @@ static void pixels(const ConvRows *r, char *to, const char *x, int64_t at, int64
 static void patch(const ConvRows *r, char *to, const char *x, int64_t position)
 {
     char *end = to + r->cell;
-    int64_t top = position / r->wout * r->sh, left = position % r->wout * r->sw, bytes = r->kw * (int64_t)dtype_size(r->to);
+    int64_t top = position / r->wout * r->sh, left = position % r->wout * r->sw,
+            bytes = r->kw * (int64_t)dtype_size(r->to);
     if (position >= r->positions) return;
     for (int64_t c = 0; c < r->C; c++)
-        for (int64_t i = 0; i < r->kh; i++, to += bytes) take(r, to, x, c * r->step[2] + (top + i) * r->step[0] + left * r->step[1], r->step[1], r->kw);
+        for (int64_t i = 0; i < r->kh; i++, to += bytes)
+            take(r, to, x, c * r->step[2] + (top + i) * r->step[0] + left * r->step[1], r->step[1], r->kw);
     memset(to, 0, (size_t)(end - to));
 }
 
 /* Cells [begin, end) of plane p, the strip's first being position `first`. */
 static void fill_plane(const ConvRows *r, char *strip, const char *x, int p, int64_t first, int64_t begin, int64_t end)
 {
-    int64_t u = r->plane[p][0], v = r->plane[p][1], in = first_in(r->pw, v, r->sw), out = least(r->pitch, end_in(r->W, r->pw, v, r->sw));
+    int64_t u = r->plane[p][0], v = r->plane[p][1], in = first_in(r->pw, v, r->sw),
+            out = least(r->pitch, end_in(r->W, r->pw, v, r->sw));
     for (int64_t at = begin; at < end;) {
-        int64_t q = first + at, i = q / r->pitch, j = q % r->pitch, n = least(end - at, r->pitch - j), y = i * r->sh + u - r->ph;
+        int64_t q = first + at, i = q / r->pitch, j = q % r->pitch, n = least(end - at, r->pitch - j),
+                y = i * r->sh + u - r->ph;
         char *to = strip + (p * r->cells + at) * r->cell;
-        int64_t zeros = y < 0 || y >= r->H || in >= out ? n : least(n, most(0, in - j)), data = zeros == n ? 0 : most(0, least(n, out - j) - zeros);
+        int64_t zeros = y < 0 || y >= r->H || in >= out ? n : least(n, most(0, in - j)),
+                data = zeros == n ? 0 : most(0, least(n, out - j) - zeros);
         memset(to, 0, (size_t)(zeros * r->cell));
-        if (data) pixels(r, to + zeros * r->cell, x, y * r->step[0] + ((j + zeros) * r->sw + v - r->pw) * r->step[1], r->sw * r->step[1], data);
+        if (data)
+            pixels(r, to + zeros * r->cell, x, y * r->step[0] + ((j + zeros) * r->sw + v - r->pw) * r->step[1],
+                   r->sw * r->step[1], data);
         memset(to + (zeros + data) * r->cell, 0, (size_t)((n - zeros - data) * r->cell));
         at += n;
     }
@@ -146,7 +183,8 @@ static void fill_plane(const ConvRows *r, char *strip, const char *x, int p, int
 
 void conv_rows_fill(const ConvRows *r, void *strip, const void *x, int64_t first, int64_t rows, int self, int threads)
 {
-    int64_t cells = r->patches ? rows : rows + r->reach, begin = cells * self / threads, end = cells * (self + 1) / threads;
+    int64_t cells = r->patches ? rows : rows + r->reach, begin = cells * self / threads,
+            end = cells * (self + 1) / threads;
     for (int p = 0; !r->patches && p < r->planes; p++) fill_plane(r, strip, x, p, first, begin, end);
     for (int64_t at = begin; r->patches && at < end; at++) patch(r, (char *)strip + at * r->cell, x, first + at);
 }

@@ -33,8 +33,18 @@ Direct *direct_conv(const GemmConv *d, Err *err)
         oom(err);
         return NULL;
     }
-    *g = (Direct){.batch = d->x->shape[0], .C = d->x->shape[1], .O = d->y->shape[1], .groups = d->groups, .image = d->y->stride[0], .channel = d->y->stride[1], .x = *d->x,
-                  .type = d->x->dtype, .bias_type = d->bias ? d->bias->dtype : DT_NONE, .transposed = d->transposed, .sum = d->sum, .act = d->act,
+    *g = (Direct){.batch = d->x->shape[0],
+                  .C = d->x->shape[1],
+                  .O = d->y->shape[1],
+                  .groups = d->groups,
+                  .image = d->y->stride[0],
+                  .channel = d->y->stride[1],
+                  .x = *d->x,
+                  .type = d->x->dtype,
+                  .bias_type = d->bias ? d->bias->dtype : DT_NONE,
+                  .transposed = d->transposed,
+                  .sum = d->sum,
+                  .act = d->act,
                   .copied = d->x->dtype != DT_F32 || !tensor_contiguous(d->x)};
     for (int i = 0; i < AXES; i++) {
         int at = i - (AXES - d->spatial); /* axes in front that are not there have size 1 */
@@ -52,14 +62,18 @@ Direct *direct_conv(const GemmConv *d, Err *err)
 void direct_free(Direct *g) { mem_free(g); }
 
 static size_t row_bytes(const Direct *g) { return (size_t)ceil_div(g->out[AXES - 1], ROUND) * ROUND * sizeof(float); }
-static size_t copy_bytes(const Direct *g) { return g->copied ? (size_t)ceil_div(tensor_numel(&g->x), ROUND) * ROUND * sizeof(float) : 0; }
+static size_t copy_bytes(const Direct *g)
+{
+    return g->copied ? (size_t)ceil_div(tensor_numel(&g->x), ROUND) * ROUND * sizeof(float) : 0;
+}
 
 size_t direct_scratch(const Direct *g) { return copy_bytes(g) + (size_t)omp_get_max_threads() * row_bytes(g); }
 
 /* Where output `at` of axis i meets tap k: the place in x, or -1. */
 static int64_t source(const Direct *g, int i, int64_t at, int64_t k)
 {
-    int64_t z = g->transposed ? at + g->padding[i] - k * g->dilation[i] : at * g->stride[i] - g->padding[i] + k * g->dilation[i];
+    int64_t z = g->transposed ? at + g->padding[i] - k * g->dilation[i]
+                              : at * g->stride[i] - g->padding[i] + k * g->dilation[i];
     if (g->transposed && (z < 0 || z % g->stride[i])) return -1;
     if (g->transposed) z /= g->stride[i];
     return z >= 0 && z < g->in[i] ? z : -1;
@@ -69,20 +83,26 @@ static int64_t source(const Direct *g, int i, int64_t at, int64_t k)
 static void tap(const Direct *g, float *restrict sums, const float *restrict x, float weight, int64_t k)
 {
     int last = AXES - 1;
-    int64_t shift = k * g->dilation[last] - g->padding[last], stride = g->stride[last], in = g->in[last], out = g->out[last];
+    int64_t shift = k * g->dilation[last] - g->padding[last], stride = g->stride[last], in = g->in[last],
+            out = g->out[last];
     if (g->transposed) { /* x[j] goes to j * stride + shift */
-        int64_t first = shift < 0 ? ceil_div(-shift, stride) : 0, end = out > shift ? least(in, ceil_div(out - shift, stride)) : 0;
+        int64_t first = shift < 0 ? ceil_div(-shift, stride) : 0,
+                end = out > shift ? least(in, ceil_div(out - shift, stride)) : 0;
         for (int64_t j = first; j < end; j++) sums[j * stride + shift] += weight * x[j];
         return;
     }
-    int64_t first = shift < 0 ? ceil_div(-shift, stride) : 0, end = in > shift ? least(out, ceil_div(in - shift, stride)) : 0;
+    int64_t first = shift < 0 ? ceil_div(-shift, stride) : 0,
+            end = in > shift ? least(out, ceil_div(in - shift, stride)) : 0;
     if (stride == 1)
         for (int64_t j = first; j < end; j++) sums[j] += weight * x[j + shift];
     else
         for (int64_t j = first; j < end; j++) sums[j] += weight * x[j * stride + shift];
 }
 
-static float element(DType t, const void *data, int64_t i) { return t == DT_BF16 ? bf16_to_f32(((const uint16_t *)data)[i]) : ((const float *)data)[i]; }
+static float element(DType t, const void *data, int64_t i)
+{
+    return t == DT_BF16 ? bf16_to_f32(((const uint16_t *)data)[i]) : ((const float *)data)[i];
+}
 
 static double activated(GemmAct act, double v)
 {
@@ -99,8 +119,10 @@ static double activated(GemmAct act, double v)
 /* Row number i of all outputs: (image, channel, depth, height). */
 static void row(const Direct *g, const GemmBuffers *m, const float *x, float *sums, int64_t i)
 {
-    int64_t h = i % g->out[1], d = i / g->out[1] % g->out[0], o = i / g->out[1] / g->out[0] % g->O, n = i / g->out[1] / g->out[0] / g->O;
-    int64_t cg = g->C / g->groups, og = g->O / g->groups, first = o / og * cg, taps = volume(g->window), plane = volume(g->in), last = g->window[2];
+    int64_t h = i % g->out[1], d = i / g->out[1] % g->out[0], o = i / g->out[1] / g->out[0] % g->O,
+            n = i / g->out[1] / g->out[0] / g->O;
+    int64_t cg = g->C / g->groups, og = g->O / g->groups, first = o / og * cg, taps = volume(g->window),
+            plane = volume(g->in), last = g->window[2];
     memset(sums, 0, row_bytes(g));
     for (int64_t c = 0; c < cg; c++) {
         int64_t weights = g->transposed ? ((first + c) * og + o % og) * taps : (o * cg + c) * taps;
@@ -110,7 +132,8 @@ static void row(const Direct *g, const GemmBuffers *m, const float *x, float *su
                 int64_t zd = source(g, 0, d, kd), zh = source(g, 1, h, kh);
                 if (zd < 0 || zh < 0) continue;
                 for (int64_t k = 0; k < last; k++)
-                    tap(g, sums, image + (zd * g->in[1] + zh) * g->in[2], element(g->type, m->b, weights + (kd * g->window[1] + kh) * last + k), k);
+                    tap(g, sums, image + (zd * g->in[1] + zh) * g->in[2],
+                        element(g->type, m->b, weights + (kd * g->window[1] + kh) * last + k), k);
             }
     }
     double bias = m->bias ? (double)element(g->bias_type, m->bias, o) : 0;
@@ -125,7 +148,8 @@ bool direct_run(const Direct *g, const GemmBuffers *m, void *scratch, Err *err)
 {
     const float *x = m->a;
     if (!scratch) return fail(err, E_LIMIT, "out of memory: %zu bytes for a convolution", direct_scratch(g));
-    int64_t rows = g->batch * g->O * g->out[0] * g->out[1], work = rows * g->out[2] * (g->C / g->groups) * volume(g->window), numel = tensor_numel(&g->x);
+    int64_t rows = g->batch * g->O * g->out[0] * g->out[1],
+            work = rows * g->out[2] * (g->C / g->groups) * volume(g->window), numel = tensor_numel(&g->x);
     int threads = 2 * work < WORTH_THREADS ? 1 : omp_get_max_threads();
     if (g->copied) {
         float *copy = scratch;
@@ -136,6 +160,7 @@ bool direct_run(const Direct *g, const GemmBuffers *m, void *scratch, Err *err)
     }
     char *sums = (char *)scratch + copy_bytes(g);
 #pragma omp parallel for num_threads(threads) if (threads > 1)
-    for (int64_t i = 0; i < rows; i++) row(g, m, x, (float *)(void *)(sums + (size_t)omp_get_thread_num() * row_bytes(g)), i);
+    for (int64_t i = 0; i < rows; i++)
+        row(g, m, x, (float *)(void *)(sums + (size_t)omp_get_thread_num() * row_bytes(g)), i);
     return true;
 }

@@ -24,18 +24,21 @@ size_t packed_bytes(const ProductKernel *k, int64_t K, int64_t N);
 void packed_pack(const ProductKernel *k, void *to, const Tensor *b, bool rounded, int threads);
 void packed_mapped(PackedWeights *p, const void *file, size_t size);
 bool packed_give(PackedWeights *p, const ProductKernel *k, const Tensor *b, bool rounded, const void *packed, Err *err);
-void packed_each(const PackedWeights *p, void (*f)(void *user, const Tensor *b, bool rounded, size_t bytes), void *user);
+void packed_each(const PackedWeights *p, void (*f)(void *user, const Tensor *b, bool rounded, size_t bytes),
+                 void *user);
 
 /* A convolution's own: rows of cells, and the shifts that are its taps (gemm_conv.c). */
 enum { MAX_TAPS = 81 };
 typedef struct ConvRows {
-    int64_t H, W, C, kh, kw, sh, sw, ph, pw, hout, wout; /* of the picture, the window, its steps, the padding in front, the output */
+    int64_t H, W, C, kh, kw, sh, sw, ph, pw, hout,
+        wout;        /* of the picture, the window, its steps, the padding in front, the output */
     int64_t step[3]; /* of a picture's rows, columns, channels, in elements */
     DType from, to;  /* of pictures and of cells */
     bool plain;      /* pixels are rows as they lie: no strip is needed */
     bool patches;
-    int64_t K, taps;             /* elements of a tap; taps */
-    int64_t cell, pitch, positions, reach, super, cells; /* bytes of a cell; rows of a picture's product; what a tap looks ahead; rows and cells of a strip */
+    int64_t K, taps; /* elements of a tap; taps */
+    int64_t cell, pitch, positions, reach, super,
+        cells; /* bytes of a cell; rows of a picture's product; what a tap looks ahead; rows and cells of a strip */
     int planes;
     int64_t plane[MAX_TAPS][2], jump[MAX_TAPS]; /* jump: of a tap, in bytes */
     int where[MAX_TAPS];

@@ -28,10 +28,10 @@ static bool failed(Err *err, const char *what, dnnl_status_t s)
     return fail(err, s == dnnl_out_of_memory ? E_LIMIT : E_UNSUPPORTED, "oneDNN: %s failed (status %d)", what, (int)s);
 }
 
-#define DNNL(call)                                                     \
-    do {                                                               \
-        dnnl_status_t status_ = (call);                                \
-        if (status_ != dnnl_success) return failed(err, #call, status_); \
+#define DNNL(call)                                                                                                     \
+    do {                                                                                                               \
+        dnnl_status_t status_ = (call);                                                                                \
+        if (status_ != dnnl_success) return failed(err, #call, status_);                                               \
     } while (0)
 
 OneDnnPool *onednn_pool_create(Err *err)
@@ -41,7 +41,8 @@ OneDnnPool *onednn_pool_create(Err *err)
         oom(err);
         return NULL;
     }
-    if (cpu_level() < CPU_AVX512) dnnl_set_max_cpu_isa(cpu_level() == CPU_AVX2 ? dnnl_cpu_isa_avx2 : dnnl_cpu_isa_sse41);
+    if (cpu_level() < CPU_AVX512)
+        dnnl_set_max_cpu_isa(cpu_level() == CPU_AVX2 ? dnnl_cpu_isa_avx2 : dnnl_cpu_isa_sse41);
     dnnl_status_t s = dnnl_engine_create(&p->engine, dnnl_cpu, 0);
     if (s == dnnl_success) s = dnnl_stream_create(&p->stream, p->engine, dnnl_stream_default_flags);
     if (s == dnnl_success) return p;
@@ -68,8 +69,10 @@ size_t onednn_pool_bytes(const OneDnnPool *p) { return p ? p->bytes : 0; }
 
 struct OneDnn {
     OneDnnPool *pool;
-    dnnl_primitive_t main, in, out, back, turn; /* in, out, back (of what is summed), turn (of weights): reorders around a convolution in another layout; NULL otherwise */
-    dnnl_memory_t a, b, c, bias, residual, scratch, in_memory, out_memory, turned; /* turned: weights in the layout that is wanted */
+    dnnl_primitive_t main, in, out, back,
+        turn; /* in, out, back (of what is summed), turn (of weights): reorders around a convolution in another layout; NULL otherwise */
+    dnnl_memory_t a, b, c, bias, residual, scratch, in_memory, out_memory,
+        turned; /* turned: weights in the layout that is wanted */
     DescView plain_a, plain_b, plain_c;
     Desc descs[MAX_DESCS]; /* all that were made for it */
     int ndescs;
@@ -80,7 +83,10 @@ struct OneDnn {
 
 static size_t round_up(size_t n) { return (n + ALIGN - 1) / ALIGN * ALIGN; }
 
-size_t onednn_scratch(const OneDnn *g) { return round_up(g->scratch_main) + round_up(g->scratch_in) + round_up(g->scratch_out) + round_up(g->scratch_turned); }
+size_t onednn_scratch(const OneDnn *g)
+{
+    return round_up(g->scratch_main) + round_up(g->scratch_in) + round_up(g->scratch_out) + round_up(g->scratch_turned);
+}
 
 void onednn_free(OneDnn *g)
 {
@@ -97,9 +103,13 @@ void onednn_free(OneDnn *g)
     mem_free(g);
 }
 
-static dnnl_data_type_t type_of(DType t) { return t == DT_F32 ? dnnl_f32 : t == DT_BF16 ? dnnl_bf16 : dnnl_data_type_undef; }
+static dnnl_data_type_t type_of(DType t)
+{
+    return t == DT_F32 ? dnnl_f32 : t == DT_BF16 ? dnnl_bf16 : dnnl_data_type_undef;
+}
 
-static bool strided(OneDnn *g, DescView *md, int rank, const dnnl_dims_t dims, DType t, const dnnl_dims_t strides, Err *err)
+static bool strided(OneDnn *g, DescView *md, int rank, const dnnl_dims_t dims, DType t, const dnnl_dims_t strides,
+                    Err *err)
 {
     DNNL(dnnl_memory_desc_create_with_strides(&g->descs[g->ndescs], rank, dims, type_of(t), strides));
     *md = g->descs[g->ndescs++];
@@ -123,7 +133,8 @@ static bool any_layout(OneDnn *g, DescView *md, DescView like, Err *err)
     return true;
 }
 
-static const dnnl_alg_kind_t eltwise[] = {0, dnnl_eltwise_relu, dnnl_eltwise_gelu_erf, dnnl_eltwise_gelu_tanh, dnnl_eltwise_swish}; /* by GemmAct */
+static const dnnl_alg_kind_t eltwise[] = {0, dnnl_eltwise_relu, dnnl_eltwise_gelu_erf, dnnl_eltwise_gelu_tanh,
+                                          dnnl_eltwise_swish}; /* by GemmAct */
 
 static bool attributes(dnnl_primitive_attr_t *attr, GemmAct act, DescView residual, int *residual_arg, Err *err)
 {
@@ -155,7 +166,8 @@ static bool conv_attributes(dnnl_primitive_attr_t *attr, const GemmConv *d, Err 
     DNNL(dnnl_primitive_attr_set_scratchpad_mode(*attr, dnnl_scratchpad_mode_user));
     DNNL(dnnl_post_ops_create(&post));
     dnnl_status_t s = d->sum ? post_sum(post) : dnnl_success;
-    if (s == dnnl_success && d->act != GEMM_NONE) s = post_eltwise(post, eltwise[d->act], d->act == GEMM_SILU ? 1.0f : 0.0f);
+    if (s == dnnl_success && d->act != GEMM_NONE)
+        s = post_eltwise(post, eltwise[d->act], d->act == GEMM_SILU ? 1.0f : 0.0f);
     if (s == dnnl_success) s = dnnl_primitive_attr_set_post_ops(*attr, post);
     dnnl_post_ops_destroy(post);
     return s == dnnl_success || failed(err, "post-ops", s);
@@ -204,7 +216,8 @@ static bool packed_weight(OneDnnPool *p, const void *data, DescView have, DescVi
     }
     size_t n = dnnl_memory_desc_get_size(want);
     Reordered k = {.from = data, .data = mem_aligned(ALIGN, round_up(n))};
-    bool ok = k.data ? reorder_now(p, have, data, want, k.data, err) : fail(err, E_LIMIT, "out of memory: %zu bytes of packed weights", n);
+    bool ok = k.data ? reorder_now(p, have, data, want, k.data, err)
+                     : fail(err, E_LIMIT, "out of memory: %zu bytes of packed weights", n);
     dnnl_status_t s = ok ? dnnl_memory_desc_clone(&k.plain, have) : dnnl_success;
     if (ok && s == dnnl_success) s = dnnl_memory_desc_clone(&k.want, want);
     if (!ok || s != dnnl_success) {
@@ -259,7 +272,8 @@ static bool build_matmul(OneDnn *g, const void *what, dnnl_primitive_desc_t *pd,
     }
     if (d->residual) TRY(plain(g, &residual, d->residual, err));
     bool ok = attributes(&attr, d->act, residual, &g->residual_arg, err);
-    dnnl_status_t s = ok ? dnnl_matmul_primitive_desc_create(pd, p->engine, g->plain_a, wb, bias, g->plain_c, attr) : dnnl_unimplemented;
+    dnnl_status_t s = ok ? dnnl_matmul_primitive_desc_create(pd, p->engine, g->plain_a, wb, bias, g->plain_c, attr)
+                         : dnnl_unimplemented;
     if (attr) dnnl_primitive_attr_destroy(attr);
     if (!ok || s != dnnl_success) return ok && failed(err, "matmul", s);
     DescView scratch = dnnl_primitive_desc_query_md(*pd, dnnl_query_scratchpad_md, 0);
@@ -378,11 +392,13 @@ static bool create_conv(OneDnn *g, const GemmConv *d, bool as_it_lies, dnnl_prim
     dnnl_status_t s = dnnl_unimplemented;
     bool ok = conv_attributes(&attr, d, err);
     if (ok && d->transposed)
-        s = dnnl_deconvolution_forward_primitive_desc_create(pd, g->pool->engine, dnnl_forward_inference, dnnl_deconvolution_direct, x, w, bias, y, d->stride, dilation, d->padding,
-                                                             d->padding_end, attr);
+        s = dnnl_deconvolution_forward_primitive_desc_create(pd, g->pool->engine, dnnl_forward_inference,
+                                                             dnnl_deconvolution_direct, x, w, bias, y, d->stride,
+                                                             dilation, d->padding, d->padding_end, attr);
     else if (ok)
-        s = dnnl_convolution_forward_primitive_desc_create(pd, g->pool->engine, dnnl_forward_inference, dnnl_convolution_direct, x, w, bias, y, d->stride, dilation, d->padding,
-                                                           d->padding_end, attr);
+        s = dnnl_convolution_forward_primitive_desc_create(pd, g->pool->engine, dnnl_forward_inference,
+                                                           dnnl_convolution_direct, x, w, bias, y, d->stride, dilation,
+                                                           d->padding, d->padding_end, attr);
     if (attr) dnnl_primitive_attr_destroy(attr);
     if (!ok || s != dnnl_success) return ok && failed(err, "convolution", s);
     if (d->bias && !g->bias) TRY(memory_for(g->pool, &g->bias, bias, DNNL_MEMORY_NONE, err));
@@ -393,7 +409,8 @@ static bool create_conv(OneDnn *g, const GemmConv *d, bool as_it_lies, dnnl_prim
 static bool is_reference(dnnl_primitive_desc_t pd)
 {
     const char *name = NULL;
-    return dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, &name) == dnnl_success && name && !strncmp(name, "ref", 3);
+    return dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, &name) == dnnl_success && name &&
+           !strncmp(name, "ref", 3);
 }
 
 /* Channels-last stays so if there is code for it (below AVX-512 there is little). */
@@ -411,10 +428,13 @@ static bool choose_conv(OneDnn *g, const GemmConv *d, dnnl_primitive_desc_t *pd,
 static bool build_conv(OneDnn *g, const void *what, dnnl_primitive_desc_t *pd, Err *err)
 {
     const GemmConv *d = what;
-    TRY(activations_desc(g, &g->plain_a, d->x, err) && activations_desc(g, &g->plain_c, d->y, err) && weight_desc(g, d, err));
+    TRY(activations_desc(g, &g->plain_a, d->x, err) && activations_desc(g, &g->plain_c, d->y, err) &&
+        weight_desc(g, d, err));
     TRY(choose_conv(g, d, pd, err));
-    DescView x = dnnl_primitive_desc_query_md(*pd, dnnl_query_src_md, 0), y = dnnl_primitive_desc_query_md(*pd, dnnl_query_dst_md, 0);
-    DescView w = dnnl_primitive_desc_query_md(*pd, dnnl_query_weights_md, 0), scratch = dnnl_primitive_desc_query_md(*pd, dnnl_query_scratchpad_md, 0);
+    DescView x = dnnl_primitive_desc_query_md(*pd, dnnl_query_src_md, 0),
+             y = dnnl_primitive_desc_query_md(*pd, dnnl_query_dst_md, 0);
+    DescView w = dnnl_primitive_desc_query_md(*pd, dnnl_query_weights_md, 0),
+             scratch = dnnl_primitive_desc_query_md(*pd, dnnl_query_scratchpad_md, 0);
     g->scratch_main = dnnl_memory_desc_get_size(scratch);
     DNNL(dnnl_primitive_create(&g->main, *pd));
     void *weight = NULL;
@@ -430,7 +450,8 @@ static bool build_conv(OneDnn *g, const void *what, dnnl_primitive_desc_t *pd, E
         g->scratch_in = dnnl_memory_desc_get_size(x);
     }
     if (!dnnl_memory_desc_equal(y, g->plain_c)) {
-        TRY(reorder_for(g, &g->out, y, g->plain_c, err) && memory_for(g->pool, &g->out_memory, y, DNNL_MEMORY_NONE, err));
+        TRY(reorder_for(g, &g->out, y, g->plain_c, err) &&
+            memory_for(g->pool, &g->out_memory, y, DNNL_MEMORY_NONE, err));
         g->scratch_out = dnnl_memory_desc_get_size(y);
         if (d->sum) TRY(reorder_for(g, &g->back, g->plain_c, y, err));
     }
@@ -456,20 +477,33 @@ static bool point(dnnl_memory_t m, const void *data, Err *err)
 
 static bool execute(OneDnn *g, const GemmBuffers *m, void *scratch, Err *err)
 {
-    char *s = scratch, *in = s + round_up(g->scratch_main), *out = in + round_up(g->scratch_in), *turned = out + round_up(g->scratch_out);
-    TRY(point(g->a, m->a, err) && point(g->c, m->c, err) && point(g->bias, m->bias, err) && point(g->residual, m->residual, err));
-    TRY(point(g->scratch, s, err) && point(g->in_memory, in, err) && point(g->out_memory, out, err) && point(g->turned, turned, err));
+    char *s = scratch, *in = s + round_up(g->scratch_main), *out = in + round_up(g->scratch_in),
+         *turned = out + round_up(g->scratch_out);
+    TRY(point(g->a, m->a, err) && point(g->c, m->c, err) && point(g->bias, m->bias, err) &&
+        point(g->residual, m->residual, err));
+    TRY(point(g->scratch, s, err) && point(g->in_memory, in, err) && point(g->out_memory, out, err) &&
+        point(g->turned, turned, err));
     if (!g->b_packed) TRY(point(g->b, m->b, err));
-    if (g->turn) DNNL(dnnl_primitive_execute(g->turn, g->pool->stream, 2, (dnnl_exec_arg_t[]){{DNNL_ARG_FROM, g->b}, {DNNL_ARG_TO, g->turned}}));
-    if (g->in) DNNL(dnnl_primitive_execute(g->in, g->pool->stream, 2, (dnnl_exec_arg_t[]){{DNNL_ARG_FROM, g->a}, {DNNL_ARG_TO, g->in_memory}}));
-    dnnl_exec_arg_t args[MAX_ARGS] = {{DNNL_ARG_SRC, g->in ? g->in_memory : g->a}, {DNNL_ARG_WEIGHTS, g->turn ? g->turned : g->b}, {DNNL_ARG_DST, g->out ? g->out_memory : g->c},
+    if (g->turn)
+        DNNL(dnnl_primitive_execute(g->turn, g->pool->stream, 2,
+                                    (dnnl_exec_arg_t[]){{DNNL_ARG_FROM, g->b}, {DNNL_ARG_TO, g->turned}}));
+    if (g->in)
+        DNNL(dnnl_primitive_execute(g->in, g->pool->stream, 2,
+                                    (dnnl_exec_arg_t[]){{DNNL_ARG_FROM, g->a}, {DNNL_ARG_TO, g->in_memory}}));
+    dnnl_exec_arg_t args[MAX_ARGS] = {{DNNL_ARG_SRC, g->in ? g->in_memory : g->a},
+                                      {DNNL_ARG_WEIGHTS, g->turn ? g->turned : g->b},
+                                      {DNNL_ARG_DST, g->out ? g->out_memory : g->c},
                                       {DNNL_ARG_SCRATCHPAD, g->scratch}};
     int n = 4;
     if (g->bias) args[n++] = (dnnl_exec_arg_t){DNNL_ARG_BIAS, g->bias};
     if (g->residual) args[n++] = (dnnl_exec_arg_t){g->residual_arg, g->residual};
-    if (g->back) DNNL(dnnl_primitive_execute(g->back, g->pool->stream, 2, (dnnl_exec_arg_t[]){{DNNL_ARG_FROM, g->c}, {DNNL_ARG_TO, g->out_memory}}));
+    if (g->back)
+        DNNL(dnnl_primitive_execute(g->back, g->pool->stream, 2,
+                                    (dnnl_exec_arg_t[]){{DNNL_ARG_FROM, g->c}, {DNNL_ARG_TO, g->out_memory}}));
     DNNL(dnnl_primitive_execute(g->main, g->pool->stream, n, args));
-    if (g->out) DNNL(dnnl_primitive_execute(g->out, g->pool->stream, 2, (dnnl_exec_arg_t[]){{DNNL_ARG_FROM, g->out_memory}, {DNNL_ARG_TO, g->c}}));
+    if (g->out)
+        DNNL(dnnl_primitive_execute(g->out, g->pool->stream, 2,
+                                    (dnnl_exec_arg_t[]){{DNNL_ARG_FROM, g->out_memory}, {DNNL_ARG_TO, g->c}}));
     DNNL(dnnl_stream_wait(g->pool->stream));
     return true;
 }

@@ -77,24 +77,42 @@ static int64_t padded_k(const ProductKernel *k, int64_t K) { return round_up(K, 
 
 static size_t panel_bytes(const ProductKernel *k, int64_t K) { return (size_t)(padded_k(k, K) * k->nr * k->size); }
 
-size_t packed_bytes(const ProductKernel *k, int64_t K, int64_t N) { return panel_bytes(k, K) * (size_t)ceil_div(N, k->nr); }
+size_t packed_bytes(const ProductKernel *k, int64_t K, int64_t N)
+{
+    return panel_bytes(k, K) * (size_t)ceil_div(N, k->nr);
+}
 
 static ProductIn operand(const Tensor *t, bool rounded)
 {
-    return (ProductIn){.data = t->data, .dtype = t->dtype, .rs = t->stride[t->rank - 2], .cs = t->stride[t->rank - 1], .rounded = rounded && t->dtype == DT_F32};
+    return (ProductIn){.data = t->data,
+                       .dtype = t->dtype,
+                       .rs = t->stride[t->rank - 2],
+                       .cs = t->stride[t->rank - 1],
+                       .rounded = rounded && t->dtype == DT_F32};
 }
 
 static Weight weight_of(const ProductKernel *k, const Tensor *b, bool rounded)
 {
-    return (Weight){.from = b->data, .kernel = k, .dtype = b->dtype, .rounded = rounded && b->dtype == DT_F32, .K = b->shape[b->rank - 2], .N = b->shape[b->rank - 1],
-                    .rs = b->stride[b->rank - 2], .cs = b->stride[b->rank - 1], .taps = 1};
+    return (Weight){.from = b->data,
+                    .kernel = k,
+                    .dtype = b->dtype,
+                    .rounded = rounded && b->dtype == DT_F32,
+                    .K = b->shape[b->rank - 2],
+                    .N = b->shape[b->rank - 1],
+                    .rs = b->stride[b->rank - 2],
+                    .cs = b->stride[b->rank - 1],
+                    .taps = 1};
 }
 
 static void pack_panel(const Weight *w, void *to, int64_t panel)
 {
     size_t each = panel_bytes(w->kernel, w->K);
     for (int64_t t = 0; t < w->taps; t++) {
-        ProductIn in = {.data = (const char *)w->from + t * w->apart * (int64_t)dtype_size(w->dtype), .dtype = w->dtype, .rs = w->rs, .cs = w->cs, .rounded = w->rounded};
+        ProductIn in = {.data = (const char *)w->from + t * w->apart * (int64_t)dtype_size(w->dtype),
+                        .dtype = w->dtype,
+                        .rs = w->rs,
+                        .cs = w->cs,
+                        .rounded = w->rounded};
         w->kernel->pack_b((char *)to + each * (size_t)t, &in, panel, w->K, w->N);
     }
 }
@@ -118,7 +136,8 @@ static int find(const PackedWeights *p, const Weight *x)
 {
     for (int i = 0; i < p->n; i++) {
         const Weight *w = &p->w[i];
-        bool alike = w->from == x->from && w->kernel == x->kernel && w->dtype == x->dtype && w->rounded == x->rounded && w->K == x->K && w->N == x->N;
+        bool alike = w->from == x->from && w->kernel == x->kernel && w->dtype == x->dtype && w->rounded == x->rounded &&
+                     w->K == x->K && w->N == x->N;
         if (alike && w->rs == x->rs && w->cs == x->cs && w->taps == x->taps && w->apart == x->apart) return i;
     }
     return -1;
@@ -212,20 +231,20 @@ struct Packed {
     const ProductKernel *k;
     int64_t M, N, K, batch; /* K of a tap; a product that is no convolution has one */
     int64_t deep;           /* packed: all taps, whole chunks */
-    int dims; /* batch dims, and the steps of a, b, c, residual in them, in bytes */
+    int dims;               /* batch dims, and the steps of a, b, c, residual in them, in bytes */
     int64_t shape[MAX_RANK], step[MAX_RANK][4];
     ProductIn a;
     Weight b;
     ProductOut out;
     PackedWeights *pool;
-    int weight; /* in the pool: b is constant; else -1 */
+    int weight;           /* in the pool: b is constant; else -1 */
     const ConvRows *conv; /* owned; a's rows are made in a strip. NULL: they lie in a */
     bool direct;          /* tiles read a's rows where they lie */
     bool rows_first;      /* a tile, which fits into L1, meets all panels before the next */
     int64_t row_step;     /* then: bytes between them */
     const int64_t *jump;
     int threads;
-    bool across;        /* threads take whole products of the batch; else they share each */
+    bool across;               /* threads take whole products of the batch; else they share each */
     int64_t panels, kc, super; /* super: rows of a superblock */
     size_t a_bytes, b_bytes, sums_bytes;
 };
@@ -276,20 +295,28 @@ static Packed *blocked(Packed *g, PackedWeights *p, int64_t super, bool b_consta
     g->panels = ceil_div(g->N, k->nr);
     g->deep = taps * run;
     g->super = least(g->M, super);
-    g->direct = g->conv || (k->in_place && g->a.cs == 1 && g->K == run && !g->a.rounded && g->a.dtype == (k->size == 2 ? DT_BF16 : DT_F32));
+    g->direct = g->conv || (k->in_place && g->a.cs == 1 && g->K == run && !g->a.rounded &&
+                            g->a.dtype == (k->size == 2 ? DT_BF16 : DT_F32));
     g->row_step = g->conv ? g->conv->cell : g->a.rs * k->size;
     g->jump = g->conv ? g->conv->jump : start;
     int64_t pieces = ceil_div(g->deep, k->kc);
     bool one_tile = rows_of(k, g->super).tiles <= 1; /* slivers are used once: nothing to gain from short ones */
-    int64_t seen = g->conv ? g->conv->C * g->conv->kh * (k->mr + g->conv->kw) : g->deep * k->mr; /* elements of a that a tile reads */
-    g->rows_first = k->in_place && g->direct && seen * k->size <= A_TILE && g->deep * g->N * k->size <= B_WHOLE && g->M >= 8 * k->mr;
+    int64_t seen = g->conv ? g->conv->C * g->conv->kh * (k->mr + g->conv->kw)
+                           : g->deep * k->mr; /* elements of a that a tile reads */
+    g->rows_first = k->in_place && g->direct && seen * k->size <= A_TILE && g->deep * g->N * k->size <= B_WHOLE &&
+                    g->M >= 8 * k->mr;
     g->kc = pieces <= 1 || one_tile || g->rows_first ? g->deep : round_up(ceil_div(g->deep, pieces), k->chunk);
-    g->threads = 2.0 * (double)g->M * (double)g->N * (double)(g->K * taps) * (double)g->batch < WORTH_THREADS ? 1 : (int)least(omp_get_max_threads(), MAX_THREADS);
+    g->threads = 2.0 * (double)g->M * (double)g->N * (double)(g->K * taps) * (double)g->batch < WORTH_THREADS
+                     ? 1
+                     : (int)least(omp_get_max_threads(), MAX_THREADS);
     g->across = g->threads > 1 && g->batch >= g->threads;
     int64_t packed_rows = round_up(g->direct ? least(k->mr, g->super) : g->super, k->unit);
     g->a_bytes = (size_t)(g->conv ? g->conv->cells * g->conv->planes * g->conv->cell : packed_rows * g->deep * k->size);
     g->b_bytes = g->weight >= 0 ? 0 : packed_bytes(k, g->K, g->N) * (size_t)taps;
-    g->sums_bytes = (size_t)(k->mr * k->nr) * sizeof(float) * (size_t)(g->kc < g->deep ? task_tiles(g) * task_panels(g) : k->overlaps ? 2 : 1);
+    g->sums_bytes = (size_t)(k->mr * k->nr) * sizeof(float) *
+                    (size_t)(g->kc < g->deep ? task_tiles(g) * task_panels(g)
+                             : k->overlaps   ? 2
+                                             : 1);
     return g;
 }
 
@@ -297,11 +324,13 @@ static Packed *blocked(Packed *g, PackedWeights *p, int64_t super, bool b_consta
 static bool by_tiles(const PackedWeights *p, const Kernels *kernels, const GemmMatmul *d)
 {
     const Tensor *c = d->c;
-    if (!kernels->product.f32_tiles.layout || d->rounded || d->b->dtype != DT_F32 || d->a->dtype != DT_F32) return false;
+    if (!kernels->product.f32_tiles.layout || d->rounded || d->b->dtype != DT_F32 || d->a->dtype != DT_F32)
+        return false;
     Weight plain = weight_of(&kernels->product.f32, d->b, false);
     int i = d->b_constant ? find(p, &plain) : -1;
     bool given = i >= 0 && p->w[i].data && !p->w[i].owned;
-    return !given && d->least_rows >= TILES_M && c->shape[c->rank - 2] >= TILES_M && c->shape[c->rank - 1] >= TILES_N && d->a->shape[d->a->rank - 1] >= TILES_K;
+    return !given && d->least_rows >= TILES_M && c->shape[c->rank - 2] >= TILES_M && c->shape[c->rank - 1] >= TILES_N &&
+           d->a->shape[d->a->rank - 1] >= TILES_K;
 }
 
 Packed *packed_matmul(PackedWeights *p, const Kernels *kernels, const GemmMatmul *d, Err *err)
@@ -323,7 +352,8 @@ Packed *packed_matmul(PackedWeights *p, const Kernels *kernels, const GemmMatmul
     batch_dims(g, d);
     g->a = operand(a, rounded);
     g->b = weight_of(k, d->b, rounded);
-    g->out = (ProductOut){.c_type = c->dtype, .c_step = c->stride[c->rank - 2], .act = (int)d->act, .act_last = d->act_last};
+    g->out = (ProductOut){
+        .c_type = c->dtype, .c_step = c->stride[c->rank - 2], .act = (int)d->act, .act_last = d->act_last};
     if (d->bias) g->out.bias_type = d->bias->dtype;
     if (d->residual) {
         g->out.residual_type = d->residual->dtype;
@@ -337,11 +367,19 @@ Packed *packed_matmul(PackedWeights *p, const Kernels *kernels, const GemmMatmul
 static Packed *pixelwise(PackedWeights *p, const Kernels *kernels, const GemmConv *d, Err *err)
 {
     int64_t C = d->x->shape[1], O = d->w->shape[0], rows = C ? tensor_numel(d->x) / C : 0;
-    Tensor a = tensor_of(d->x->dtype, 2, (int64_t[]){rows, C}, NULL), c = tensor_of(d->y->dtype, 2, (int64_t[]){rows, O}, NULL);
+    Tensor a = tensor_of(d->x->dtype, 2, (int64_t[]){rows, C}, NULL),
+           c = tensor_of(d->y->dtype, 2, (int64_t[]){rows, O}, NULL);
     Tensor b = tensor_of(d->w->dtype, 2, (int64_t[]){C, O}, d->w->data);
     b.stride[0] = d->w->stride[1];
     b.stride[1] = d->w->stride[0];
-    GemmMatmul m = {.a = &a, .b = &b, .c = &c, .bias = d->bias, .residual = d->sum ? &c : NULL, .b_constant = d->w_constant, .act_last = d->sum, .act = d->act};
+    GemmMatmul m = {.a = &a,
+                    .b = &b,
+                    .c = &c,
+                    .bias = d->bias,
+                    .residual = d->sum ? &c : NULL,
+                    .b_constant = d->w_constant,
+                    .act_last = d->sum,
+                    .act = d->act};
     return packed_matmul(p, kernels, &m, err);
 }
 
@@ -359,7 +397,8 @@ Packed *packed_conv(PackedWeights *p, const Kernels *kernels, const GemmConv *d,
     }
     *own = rows;
     int64_t O = d->w->shape[0], pixels = rows.hout * rows.wout;
-    int64_t x_step = (int64_t)dtype_size(d->x->dtype) * rows.C * rows.H * rows.W, y_step = (int64_t)dtype_size(d->y->dtype) * O * pixels;
+    int64_t x_step = (int64_t)dtype_size(d->x->dtype) * rows.C * rows.H * rows.W,
+            y_step = (int64_t)dtype_size(d->y->dtype) * O * pixels;
     g->k = k;
     g->conv = own;
     g->M = rows.positions;
@@ -368,8 +407,15 @@ Packed *packed_conv(PackedWeights *p, const Kernels *kernels, const GemmConv *d,
     g->dims = 1;
     g->batch = g->shape[0] = d->x->shape[0];
     memcpy(g->step[0], (int64_t[4]){x_step, 0, y_step, y_step}, sizeof g->step[0]);
-    g->b = (Weight){.from = d->w->data, .kernel = k, .dtype = d->w->dtype, .K = rows.K, .N = O, .rs = rows.patches ? 1 : d->w->stride[1], .cs = d->w->stride[0],
-                    .taps = rows.taps, .apart = rows.patches ? 0 : 1};
+    g->b = (Weight){.from = d->w->data,
+                    .kernel = k,
+                    .dtype = d->w->dtype,
+                    .K = rows.K,
+                    .N = O,
+                    .rs = rows.patches ? 1 : d->w->stride[1],
+                    .cs = d->w->stride[0],
+                    .taps = rows.taps,
+                    .apart = rows.patches ? 0 : 1};
     g->out = (ProductOut){.c_type = d->y->dtype, .c_step = O, .act = (int)d->act, .act_last = d->sum};
     if (d->bias) g->out.bias_type = d->bias->dtype;
     if (d->sum) {
@@ -405,10 +451,11 @@ typedef struct Job {
     ProductIn a;
     Weight b;
     ProductOut out;
-    char *packed_a, *packed_b; /* packed_a: a superblock's packed rows, or the strip, or, where rows are read as they lie, the last tile */
+    char *packed_a,
+        *packed_b; /* packed_a: a superblock's packed rows, or the strip, or, where rows are read as they lie, the last tile */
     const char *weight; /* panels [first, end) of b */
     int64_t first, end;
-    char *panels;       /* b is packed as tasks need it: all its panels, if they are kept, else room for few_panels of each thread */
+    char *panels; /* b is packed as tasks need it: all its panels, if they are kept, else room for few_panels of each thread */
     bool keep;
     int64_t row; /* first of the superblock */
     Rows rows;
@@ -418,7 +465,8 @@ typedef struct Job {
 static void lines_of(const char *first, int64_t step, int rows, int64_t bytes, bool written)
 {
     for (int r = 0; r < rows; r++, first += step)
-        for (int64_t at = 0; at < bytes; at += ALIGN) written ? __builtin_prefetch(first + at, 1, 3) : __builtin_prefetch(first + at, 0, 3);
+        for (int64_t at = 0; at < bytes; at += ALIGN)
+            written ? __builtin_prefetch(first + at, 1, 3) : __builtin_prefetch(first + at, 0, 3);
 }
 
 /* What finish will touch is far away: rows of c and of the residual, fetched while the tile is computed. */
@@ -429,10 +477,13 @@ static void coming(const ProductDone *d)
     bool other = o->residual && o->residual != o->c;
     for (int r = 0, n; r < d->rows; r += n) {
         int64_t row = d->at ? d->at[r] : d->row;
-        for (n = d->at ? 1 : d->rows; d->at && r + n < d->rows && d->at[r + n] == row + n; n++) {}
+        for (n = d->at ? 1 : d->rows; d->at && r + n < d->rows && d->at[r + n] == row + n; n++) {
+        }
         if (row < 0) continue;
         lines_of((const char *)o->c + (row * o->c_step + d->col) * c, o->c_step * c, n, d->cols * c, true);
-        if (other) lines_of((const char *)o->residual + (row * o->residual_step + d->col) * more, o->residual_step * more, n, d->cols * more, false);
+        if (other)
+            lines_of((const char *)o->residual + (row * o->residual_step + d->col) * more, o->residual_step * more, n,
+                     d->cols * more, false);
     }
 }
 
@@ -453,11 +504,15 @@ static const char *source_ahead(const Job *j, int64_t p, int64_t few, int64_t at
 {
     const Packed *g = j->g;
     if (!j->panels || j->b.rs != 1 || j->b.cs != g->K) return NULL;
-    return (const char *)j->b.from + ((least(p + few, g->panels - 1)) * g->K + at) * g->k->nr * (int64_t)dtype_size(j->b.dtype);
+    return (const char *)j->b.from +
+           ((least(p + few, g->panels - 1)) * g->K + at) * g->k->nr * (int64_t)dtype_size(j->b.dtype);
 }
 
 /* Rows of a that are read where they lie, but for the end of a, behind which is no memory: a tile that is no whole number of units is packed. */
-static bool lies(const Job *j, int64_t tile) { return j->g->direct && (j->g->conv || tile_at(&j->rows, tile + 1) <= j->rows.rows); }
+static bool lies(const Job *j, int64_t tile)
+{
+    return j->g->direct && (j->g->conv || tile_at(&j->rows, tile + 1) <= j->rows.rows);
+}
 
 static const char *rows_at(const Job *j, int64_t row)
 {
@@ -503,7 +558,12 @@ static void multiply(const Job *j, Pair *pair, ProductTile x, int64_t t, int64_t
         x.a = packed_at(j, t, at);
     }
     if (last) {
-        *d = (ProductDone){.out = &j->out, .acc = x.acc, .row = j->row + row, .col = p * k->nr, .rows = (int)(least(end, j->rows.rows) - row), .cols = x.cols};
+        *d = (ProductDone){.out = &j->out,
+                           .acc = x.acc,
+                           .row = j->row + row,
+                           .col = p * k->nr,
+                           .rows = (int)(least(end, j->rows.rows) - row),
+                           .cols = x.cols};
         if (g->conv) rows_of_positions(g->conv, d->row, d->rows, pair->at[pair->turn]);
         if (g->conv) d->at = pair->at[pair->turn];
         coming(d);
@@ -523,17 +583,24 @@ static void task(const Job *j, int64_t t0, int64_t t1, int64_t p0, int64_t p1, f
     int64_t tile_size = k->mr * k->nr;
     Pair pair = {.turn = 0};
     for (int64_t t = t0; g->rows_first && t < t1; t++)
-        for (int64_t p = p0; p < p1; p++) multiply(j, &pair, (ProductTile){.acc = sums + pair.turn * tile_size}, t, p, 0);
+        for (int64_t p = p0; p < p1; p++)
+            multiply(j, &pair, (ProductTile){.acc = sums + pair.turn * tile_size}, t, p, 0);
     for (int64_t at = 0; !g->rows_first && at < g->deep; at += g->kc) {
         bool last = at + g->kc >= g->deep, source = source_ahead(j, p0, 0, 0) != NULL;
         int64_t size = source ? (int64_t)dtype_size(j->b.dtype) : k->size;
         int each = (int)ceil_div(g->kc * k->nr * size / ALIGN, t1 - t0);
         for (int64_t p = p0; p < p1; p++) {
-            const char *next = p + 1 < p1 ? panel_at(j, p + 1) + at * k->nr * k->size : last ? panel_at(j, least(p1, j->end - 1)) : panel_at(j, p0) + (at + g->kc) * k->nr * k->size;
+            const char *next = p + 1 < p1 ? panel_at(j, p + 1) + at * k->nr * k->size
+                               : last     ? panel_at(j, least(p1, j->end - 1))
+                                          : panel_at(j, p0) + (at + g->kc) * k->nr * k->size;
             const char *ahead = source ? source_ahead(j, p, p1 - p0, at) : next;
             for (int64_t t = t0; t < t1; t++, ahead += each * ALIGN) {
-                ProductTile x = {.acc = g->kc < g->deep ? sums + ((p - p0) * (t1 - t0) + t - t0) * tile_size : sums + pair.turn * tile_size, .lines = each, .ahead = ahead};
-                x.next_a = t + 1 < t1 ? packed_at(j, t + 1, at) : packed_at(j, t0, p + 1 < p1 || last ? at : at + g->kc);
+                ProductTile x = {.acc = g->kc < g->deep ? sums + ((p - p0) * (t1 - t0) + t - t0) * tile_size
+                                                        : sums + pair.turn * tile_size,
+                                 .lines = each,
+                                 .ahead = ahead};
+                x.next_a = t + 1 < t1 ? packed_at(j, t + 1, at)
+                                      : packed_at(j, t0, p + 1 < p1 || last ? at : at + g->kc);
                 multiply(j, &pair, x, t, p, at);
             }
         }
@@ -545,7 +612,8 @@ static void pack_rows(const Job *j, int64_t tile)
 {
     const Packed *g = j->g;
     int64_t row = tile_at(&j->rows, tile), end = tile_at(&j->rows, tile + 1);
-    if (!lies(j, tile)) g->k->pack_a(packed_at(j, tile, 0), &j->a, j->row + row, (int)(least(end, j->rows.rows) - row), g->K);
+    if (!lies(j, tile))
+        g->k->pack_a(packed_at(j, tile, 0), &j->a, j->row + row, (int)(least(end, j->rows.rows) - row), g->K);
 }
 
 /* How a superblock is cut: enough tasks for the threads, a multiple of them where panels allow. */
@@ -569,12 +637,14 @@ static void pack_and_multiply(Job *j, int64_t i, int64_t last, float *sums)
     const Packed *g = j->g;
     int64_t few = few_panels(g);
     while (i < last) {
-        int64_t x = i / j->blocks, y0 = i % j->blocks, y1 = least(j->blocks, y0 + last - i), end = g->panels * (x + 1) / j->groups;
+        int64_t x = i / j->blocks, y0 = i % j->blocks, y1 = least(j->blocks, y0 + last - i),
+                end = g->panels * (x + 1) / j->groups;
         for (int64_t p0 = g->panels * x / j->groups, p1; p0 < end; p0 = p1) {
             p1 = least(p0 + few, end);
             if (!j->keep) j->first = p0, j->end = p1;
             for (int64_t p = p0; p < p1; p++) pack_panel(&j->b, j->panels + panel_of(g) * (size_t)(p - j->first), p);
-            for (int64_t y = y0; y < y1; y++) task(j, j->rows.tiles * y / j->blocks, j->rows.tiles * (y + 1) / j->blocks, p0, p1, sums);
+            for (int64_t y = y0; y < y1; y++)
+                task(j, j->rows.tiles * y / j->blocks, j->rows.tiles * (y + 1) / j->blocks, p0, p1, sums);
         }
         i += y1 - y0;
     }
@@ -595,13 +665,15 @@ static void share(Job j, int self, int threads, float *sums)
         j.rows = rows_of(k, rows);
         cut(&j, threads);
         if (g->conv) conv_rows_fill(g->conv, j.packed_a, j.a.data, j.row, rows, self, threads);
-        for (int64_t t = j.rows.tiles * self / threads; t < j.rows.tiles * (self + 1) / threads && !g->conv; t++) pack_rows(&j, t);
+        for (int64_t t = j.rows.tiles * self / threads; t < j.rows.tiles * (self + 1) / threads && !g->conv; t++)
+            pack_rows(&j, t);
         meet(threads);
         int64_t n = j.groups * j.blocks;
         if (j.panels) pack_and_multiply(&j, n * self / threads, n * (self + 1) / threads, sums);
         for (int64_t i = n * self / threads; i < n * (self + 1) / threads && !j.panels; i++) {
             int64_t x = i % j.groups, y = i / j.groups; /* a block of a stays in L2 while b passes */
-            task(&j, j.rows.tiles * y / j.blocks, j.rows.tiles * (y + 1) / j.blocks, g->panels * x / j.groups, g->panels * (x + 1) / j.groups, sums);
+            task(&j, j.rows.tiles * y / j.blocks, j.rows.tiles * (y + 1) / j.blocks, g->panels * x / j.groups,
+                 g->panels * (x + 1) / j.groups, sums);
         }
         if (j.row + g->super < g->M) meet(threads);
     }
@@ -611,7 +683,13 @@ static void share(Job j, int self, int threads, float *sums)
 static Job job_of(const Packed *g, const GemmBuffers *m, int64_t item, char *shared)
 {
     const Weight *w = g->weight >= 0 ? &g->pool->w[g->weight] : NULL;
-    Job j = {.g = g, .a = g->a, .b = g->b, .out = g->out, .packed_a = shared, .packed_b = shared + space(g->a_bytes), .end = g->panels};
+    Job j = {.g = g,
+             .a = g->a,
+             .b = g->b,
+             .out = g->out,
+             .packed_a = shared,
+             .packed_b = shared + space(g->a_bytes),
+             .end = g->panels};
     int64_t at[4] = {0};
     for (int i = g->dims - 1; i >= 0; i--) {
         for (int k = 0; k < 4; k++) at[k] += item % g->shape[i] * g->step[i][k];
@@ -653,7 +731,8 @@ static bool prepare_weight(const Packed *g, int threads, char **to, bool *keeps,
     Job j = {.g = g, .rows = rows_of(g->k, g->M)};
     cut(&j, threads);
     if (!*keeps) *to = g->pool->panels;
-    else if (way && (threads == 1 || j.blocks == 1)) *to = (char *)(uintptr_t)w->data; /* else two threads would write one panel */
+    else if (way && (threads == 1 || j.blocks == 1))
+        *to = (char *)(uintptr_t)w->data; /* else two threads would write one panel */
     else pack_weight(w, (void *)(uintptr_t)w->data, omp_get_max_threads());
     return true;
 }
@@ -661,7 +740,8 @@ static bool prepare_weight(const Packed *g, int threads, char **to, bool *keeps,
 bool packed_run(const Packed *g, const GemmBuffers *m, void *scratch, Err *err)
 {
     size_t shared = space(g->a_bytes) + space(g->b_bytes), sums = space(g->sums_bytes);
-    char *base = (char *)(((uintptr_t)scratch + ALIGN - 1) / ALIGN * ALIGN), *own = base + (g->across ? shared * (size_t)g->threads : shared);
+    char *base = (char *)(((uintptr_t)scratch + ALIGN - 1) / ALIGN * ALIGN),
+         *own = base + (g->across ? shared * (size_t)g->threads : shared);
     int threads = (int)least(g->threads, omp_get_max_threads());
     char *panels;
     bool keeps = false;

@@ -27,15 +27,15 @@
 #include "kernel/sdpa.h"
 
 /* FAMILY(name, Struct) */
-#define KERNEL_FAMILIES(FAMILY)           \
-    FAMILY(pointwise, PointwiseKernels)   \
-    FAMILY(reduce, ReduceKernels)         \
-    FAMILY(index, IndexKernels)           \
-    FAMILY(image, ImageKernels)           \
-    FAMILY(linalg, LinalgKernels)         \
-    FAMILY(optim, OptimKernels)           \
-    FAMILY(peak, PeakKernels)             \
-    FAMILY(product, ProductKernels)       \
+#define KERNEL_FAMILIES(FAMILY)                                                                                        \
+    FAMILY(pointwise, PointwiseKernels)                                                                                \
+    FAMILY(reduce, ReduceKernels)                                                                                      \
+    FAMILY(index, IndexKernels)                                                                                        \
+    FAMILY(image, ImageKernels)                                                                                        \
+    FAMILY(linalg, LinalgKernels)                                                                                      \
+    FAMILY(optim, OptimKernels)                                                                                        \
+    FAMILY(peak, PeakKernels)                                                                                          \
+    FAMILY(product, ProductKernels)                                                                                    \
     FAMILY(sdpa, SdpaKernels)
 
 typedef struct Kernels {

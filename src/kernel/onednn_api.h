@@ -26,7 +26,10 @@ static inline dnnl_status_t desc_any(Desc *md, DescView like)
     return s == dnnl_success ? dnnl_memory_desc_create_with_tag(md, rank, *dims, type, dnnl_format_tag_any) : s;
 }
 
-static inline dnnl_status_t post_sum(dnnl_post_ops_t post) { return dnnl_post_ops_append_sum(post, 1.0f, 0, dnnl_data_type_undef); }
+static inline dnnl_status_t post_sum(dnnl_post_ops_t post)
+{
+    return dnnl_post_ops_append_sum(post, 1.0f, 0, dnnl_data_type_undef);
+}
 
 static inline dnnl_status_t post_eltwise(dnnl_post_ops_t post, dnnl_alg_kind_t kind, float alpha)
 {
@@ -52,7 +55,8 @@ static inline dnnl_status_t dnnl_memory_desc_clone(Desc *md, DescView of)
     return dnnl_success;
 }
 
-static inline dnnl_status_t dnnl_memory_desc_create_with_strides(Desc *md, int rank, const dnnl_dims_t dims, dnnl_data_type_t type, const dnnl_dims_t strides)
+static inline dnnl_status_t dnnl_memory_desc_create_with_strides(Desc *md, int rank, const dnnl_dims_t dims,
+                                                                 dnnl_data_type_t type, const dnnl_dims_t strides)
 {
     dnnl_memory_desc_t d;
     dnnl_status_t s = dnnl_memory_desc_init_by_strides(&d, rank, dims, type, strides);
@@ -74,7 +78,8 @@ static inline dnnl_status_t post_eltwise(dnnl_post_ops_t post, dnnl_alg_kind_t k
     return dnnl_post_ops_append_eltwise(post, 1.0f, kind, alpha, 0.0f);
 }
 
-static inline dnnl_status_t dnnl_matmul_primitive_desc_create(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, DescView a, DescView b, DescView bias, DescView c,
+static inline dnnl_status_t dnnl_matmul_primitive_desc_create(dnnl_primitive_desc_t *pd, dnnl_engine_t engine,
+                                                              DescView a, DescView b, DescView bias, DescView c,
                                                               const_dnnl_primitive_attr_t attr)
 {
     dnnl_matmul_desc_t d;
@@ -82,23 +87,25 @@ static inline dnnl_status_t dnnl_matmul_primitive_desc_create(dnnl_primitive_des
     return s == dnnl_success ? dnnl_primitive_desc_create(pd, &d, attr, engine, NULL) : s;
 }
 
-static inline dnnl_status_t dnnl_convolution_forward_primitive_desc_create(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, dnnl_prop_kind_t prop, dnnl_alg_kind_t kind,
-                                                                           DescView x, DescView w, DescView bias, DescView y, const dnnl_dims_t stride,
-                                                                           const dnnl_dims_t dilation, const dnnl_dims_t padding, const dnnl_dims_t padding_end,
-                                                                           const_dnnl_primitive_attr_t attr)
+static inline dnnl_status_t dnnl_convolution_forward_primitive_desc_create(
+    dnnl_primitive_desc_t *pd, dnnl_engine_t engine, dnnl_prop_kind_t prop, dnnl_alg_kind_t kind, DescView x,
+    DescView w, DescView bias, DescView y, const dnnl_dims_t stride, const dnnl_dims_t dilation,
+    const dnnl_dims_t padding, const dnnl_dims_t padding_end, const_dnnl_primitive_attr_t attr)
 {
     dnnl_convolution_desc_t d;
-    dnnl_status_t s = dnnl_dilated_convolution_forward_desc_init(&d, prop, kind, x, w, bias, y, stride, dilation, padding, padding_end);
+    dnnl_status_t s = dnnl_dilated_convolution_forward_desc_init(&d, prop, kind, x, w, bias, y, stride, dilation,
+                                                                 padding, padding_end);
     return s == dnnl_success ? dnnl_primitive_desc_create(pd, &d, attr, engine, NULL) : s;
 }
 
-static inline dnnl_status_t dnnl_deconvolution_forward_primitive_desc_create(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, dnnl_prop_kind_t prop, dnnl_alg_kind_t kind,
-                                                                             DescView x, DescView w, DescView bias, DescView y, const dnnl_dims_t stride,
-                                                                             const dnnl_dims_t dilation, const dnnl_dims_t padding, const dnnl_dims_t padding_end,
-                                                                             const_dnnl_primitive_attr_t attr)
+static inline dnnl_status_t dnnl_deconvolution_forward_primitive_desc_create(
+    dnnl_primitive_desc_t *pd, dnnl_engine_t engine, dnnl_prop_kind_t prop, dnnl_alg_kind_t kind, DescView x,
+    DescView w, DescView bias, DescView y, const dnnl_dims_t stride, const dnnl_dims_t dilation,
+    const dnnl_dims_t padding, const dnnl_dims_t padding_end, const_dnnl_primitive_attr_t attr)
 {
     dnnl_deconvolution_desc_t d;
-    dnnl_status_t s = dnnl_dilated_deconvolution_forward_desc_init(&d, prop, kind, x, w, bias, y, stride, dilation, padding, padding_end);
+    dnnl_status_t s = dnnl_dilated_deconvolution_forward_desc_init(&d, prop, kind, x, w, bias, y, stride, dilation,
+                                                                   padding, padding_end);
     return s == dnnl_success ? dnnl_primitive_desc_create(pd, &d, attr, engine, NULL) : s;
 }
 

@@ -16,7 +16,7 @@ typedef struct OptimStep {
     double lr, decay, scale;
     double beta1, beta2, eps, correction1, correction2; /* adam: 1 - beta1^t, sqrt(1 - beta2^t) */
     bool decoupled;
-    double momentum, dampening;                         /* sgd */
+    double momentum, dampening; /* sgd */
     bool first, nesterov;
 } OptimStep;
 

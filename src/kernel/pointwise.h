@@ -21,7 +21,12 @@ typedef enum PointwiseOp {
 #undef FLOAT_OPS
 #undef COMPARE
 #undef TEST
-    PW_bitwise_not, PW_bitwise_and, PW_bitwise_or, PW_bitwise_xor, PW_shift_left, PW_shift_right,
+    PW_bitwise_not,
+    PW_bitwise_and,
+    PW_bitwise_or,
+    PW_bitwise_xor,
+    PW_shift_left,
+    PW_shift_right,
 } PointwiseOp;
 
 typedef struct PointwiseKernels {

@@ -50,17 +50,18 @@ typedef struct ProductTile {
     int64_t step, run, from;
     const int64_t *jump;
     const ProductDone *done; /* another tile, to be finished meanwhile; NULL: none. Only where the kernel `overlaps` */
-    int rows, cols; /* columns from `cols` on need not be computed */
+    int rows, cols;          /* columns from `cols` on need not be computed */
     bool add;
-    int lines;          /* cache lines to fetch from `ahead` on: the sliver of b that follows */
+    int lines; /* cache lines to fetch from `ahead` on: the sliver of b that follows */
     const char *ahead;
     const void *next_a; /* the tile that follows, about as large as this one */
 } ProductTile;
 
 typedef struct ProductKernel {
-    const char *layout; /* of packed b; NULL: this rung has no such kernel */
+    const char *layout;            /* of packed b; NULL: this rung has no such kernel */
     int mr, unit, nr, chunk, size; /* size: bytes of a packed element */
-    int64_t kc, nc, mc; /* blocking: elements of K a tile call takes at most (whole chunks), columns and rows a task takes */
+    int64_t kc, nc,
+        mc; /* blocking: elements of K a tile call takes at most (whole chunks), columns and rows a task takes */
     /* rows [row, row + rows) of a, all K, to `to` */
     void (*pack_a)(void *to, const ProductIn *a, int64_t row, int rows, int64_t K);
     /* panel `panel` of b to `to` */
@@ -78,6 +79,7 @@ typedef struct ProductKernel {
 
 typedef struct ProductKernels {
     ProductKernel f32, bf16; /* a and b packed as f32, as bf16; accumulation in f32 */
-    ProductKernel f32_tiles; /* f32 too, for products so large that packing both operands is little beside them. No layout: this rung has none */
+    ProductKernel
+        f32_tiles; /* f32 too, for products so large that packing both operands is little beside them. No layout: this rung has none */
 } ProductKernels;
 #endif

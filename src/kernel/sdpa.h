@@ -41,10 +41,10 @@ typedef struct Sdpa {
     const void *q, *k, *v;
     void *out;
     int64_t qs[3], ks[3], vs[3], os[3]; /* strides of batch, head, row */
-    void *lse;                          /* logsumexp (B, H, N): NULL, or float (double when t is DT_F64) by strides ls */
+    void *lse; /* logsumexp (B, H, N): NULL, or float (double when t is DT_F64) by strides ls */
     int64_t ls[3];
     const float *mask;
-    const double *mask_f64;             /* in place of mask when t is DT_F64 */
+    const double *mask_f64; /* in place of mask when t is DT_F64 */
     const uint8_t *truth;
     int64_t ms[4];
     double scale, softcap;
@@ -72,11 +72,11 @@ static inline SdpaSequence sdpa_sequence(const Sdpa *a, int64_t b)
 }
 
 typedef struct SdpaBackward {
-    Sdpa f;                            /* operands as the forward pass had them; out and lse are read */
-    const void *dout;                  /* (B, H, N, E) of type f.t */
-    void *dq, *dk, *dv;                /* of q's, k's, v's shape and type f.t; NULL: not wanted */
+    Sdpa f;                                 /* operands as the forward pass had them; out and lse are read */
+    const void *dout;                       /* (B, H, N, E) of type f.t */
+    void *dq, *dk, *dv;                     /* of q's, k's, v's shape and type f.t; NULL: not wanted */
     int64_t dos[3], dqs[3], dks[3], dvs[3]; /* strides of batch, head, row; the last dim is contiguous */
-    void *dmask;                       /* of the mask's own shape by strides dms over (B, H, N, M), 0 where it broadcasts: float (double when f.t is DT_F64); NULL: not wanted */
+    void *dmask; /* of the mask's own shape by strides dms over (B, H, N, M), 0 where it broadcasts: float (double when f.t is DT_F64); NULL: not wanted */
     int64_t dms[4];
 } SdpaBackward;
 

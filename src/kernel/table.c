@@ -2,10 +2,10 @@
 #include <pthread.h>
 #include "kernel/kernel.h"
 
-#define FAMILY(name, T)             \
-    void name##_fill_ref(T *k);     \
-    void name##_fill_gen(T *k);     \
-    void name##_fill_avx2(T *k);    \
+#define FAMILY(name, T)                                                                                                \
+    void name##_fill_ref(T *k);                                                                                        \
+    void name##_fill_gen(T *k);                                                                                        \
+    void name##_fill_avx2(T *k);                                                                                       \
     void name##_fill_avx512(T *k);
 KERNEL_FAMILIES(FAMILY)
 #undef FAMILY
@@ -24,16 +24,17 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void fill(void)
 {
-    for (int level = CPU_REF; level <= (int)cpu_best(); level++) { /* a rung's fill is compiled with its instructions, too */
+    for (int level = CPU_REF; level <= (int)cpu_best();
+         level++) { /* a rung's fill is compiled with its instructions, too */
         Kernels *k = &table[level];
-#define FAMILY(name, T)                                        \
-    name##_fill_ref(&k->name);                                 \
+#define FAMILY(name, T)                                                                                                \
+    name##_fill_ref(&k->name);                                                                                         \
     if (level >= CPU_GEN) name##_fill_gen(&k->name);
         KERNEL_FAMILIES(FAMILY)
 #undef FAMILY
 #if defined(__x86_64__)
-#define FAMILY(name, T)                                        \
-    if (level >= CPU_AVX2) name##_fill_avx2(&k->name);         \
+#define FAMILY(name, T)                                                                                                \
+    if (level >= CPU_AVX2) name##_fill_avx2(&k->name);                                                                 \
     if (level >= CPU_AVX512) name##_fill_avx512(&k->name);
         KERNEL_FAMILIES(FAMILY)
 #undef FAMILY

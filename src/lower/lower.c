@@ -15,7 +15,8 @@ static LowerFn *const table[OP_COUNT] = {
 /* To ATen a number is a tensor of rank 0. These rows know what to do with one; nobody else looks. */
 static bool takes_numbers(const Op *op)
 {
-    static LowerFn *const those[] = {lower_promote, lower_add, lower_div_mode, lower_float2, lower_floor_divide, lower_where, lower_binary_alias, lower_add_alias};
+    static LowerFn *const those[] = {lower_promote,      lower_add,   lower_div_mode,     lower_float2,
+                                     lower_floor_divide, lower_where, lower_binary_alias, lower_add_alias};
     for (size_t i = 0; i < sizeof those / sizeof *those; i++)
         if (table[op->id] == those[i]) return true;
     return false;
@@ -95,7 +96,9 @@ bool lower_dim(Lower *L, int i, int rank, int *dim)
     int64_t d = 0;
     int n = rank ? rank : 1;
     TRY(lower_const_int(L, i, &d));
-    if (d < -n || d >= n) return lower_fail(L, i, "dim %lld is out of range for rank %d (allowed %d to %d)", (long long)d, rank, -n, n - 1);
+    if (d < -n || d >= n)
+        return lower_fail(L, i, "dim %lld is out of range for rank %d (allowed %d to %d)", (long long)d, rank, -n,
+                          n - 1);
     *dim = (int)(d < 0 ? d + n : d);
     return true;
 }

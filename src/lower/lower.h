@@ -21,15 +21,17 @@ typedef struct Lower {
     Graph *g;
     ExprPool *ex;
     const Op *op;
-    const Arg *arg;    /* op->schema->nparams, defaults filled in, sizes already expressions */
-    const char *name;  /* name for the (first) result */
+    const Arg *arg;               /* op->schema->nparams, defaults filled in, sizes already expressions */
+    const char *name;             /* name for the (first) result */
     const char *const *out_names; /* the file's names of all results; may be NULL */
     int nout_names;
-    Expr *const *declared; /* sizes the file declares for the first result; NULL when it declares none (OPF_DATA_SIZE needs them) */
+    Expr *const *
+        declared; /* sizes the file declares for the first result; NULL when it declares none (OPF_DATA_SIZE needs them) */
     int declared_rank;
     Expr *declared_number; /* what the file says a size or truth result is; NULL when it says nothing */
-    LowerWrite write[2]; int nwrites;
-    Arg result;        /* ARG_VALUE, ARG_VALUES (several results, or a list), ARG_EXPR (sym_size, item) */
+    LowerWrite write[2];
+    int nwrites;
+    Arg result; /* ARG_VALUE, ARG_VALUES (several results, or a list), ARG_EXPR (sym_size, item) */
     Err *err;
 } Lower;
 typedef bool LowerFn(Lower *L);
@@ -43,7 +45,7 @@ Value *detached(Graph *g, Value *x, Err *err);
 bool sdpa_lse_unread(Graph *g, Err *err);
 
 /* For lower_NAME functions. */
-Value *lower_value(Lower *L, int i);                 /* NULL when None */
+Value *lower_value(Lower *L, int i); /* NULL when None */
 bool lower_is_none(const Lower *L, int i);
 Expr *lower_expr(Lower *L, int i);                   /* int, float, bool argument; NULL when None */
 bool lower_const_int(Lower *L, int i, int64_t *out); /* fails when symbolic */
@@ -53,18 +55,19 @@ bool lower_fail(Lower *L, int i, const char *fmt, ...) QKV_PRINTF(3, 4);
 /* emit: adds a plain node, gives its first output; EMIT(L, softmax_int, arg_value(x), arg_int(L->g, -1)). NULL on error. */
 Value *lower_emit(Lower *L, OpId op, int n, const Arg *args);
 Node *lower_emit_node(Lower *L, OpId op, int n, const Arg *args);
-#define EMIT(L, op, ...) lower_emit((L), OP_##op, (int)(sizeof((Arg[]){__VA_ARGS__}) / sizeof(Arg)), (Arg[]){__VA_ARGS__})
+#define EMIT(L, op, ...)                                                                                               \
+    lower_emit((L), OP_##op, (int)(sizeof((Arg[]){__VA_ARGS__}) / sizeof(Arg)), (Arg[]){__VA_ARGS__})
 /* as: another row with its own lowering (promotion, names, composites) and defaults; gives its first result. NULL after any error, so that
  * calls can be nested: AS(L, add_Tensor, arg_value(AS(L, exp, arg_value(x))), arg_int(L->g, 1)). */
 Value *lower_as(Lower *L, OpId op, int n, const Arg *args);
 #define AS(L, op, ...) lower_as((L), OP_##op, (int)(sizeof((Arg[]){__VA_ARGS__}) / sizeof(Arg)), (Arg[]){__VA_ARGS__})
 Value *lower_reshape(Lower *L, Value *x, int rank, Expr *const *dim); /* x itself if the shape is the same */
 Value *lower_permute(Lower *L, Value *x, const int *perm);
-Value *lower_cast(Lower *L, Value *x, DType t);                       /* x itself if it has that dtype */
+Value *lower_cast(Lower *L, Value *x, DType t); /* x itself if it has that dtype */
 bool lower_return_values(Lower *L, int n, Value *const *vs);
 /* lower_complex.c. An op with a complex first or second operand, in reals; *taken: it was one, L->result is set. */
 bool lower_complex_operands(Lower *L, bool *taken);
-Value *lower_complex_cast(Lower *L, Value *x, DType t);   /* from or to a complex dtype; the imaginary part is dropped */
+Value *lower_complex_cast(Lower *L, Value *x, DType t); /* from or to a complex dtype; the imaginary part is dropped */
 bool lower_complex_nodes(const Lower *L, const Node *from); /* do all nodes behind `from` know complex numbers? */
-bool lower_return(Lower *L, Value *v);                                /* sets L->result; false if v is NULL */
+bool lower_return(Lower *L, Value *v);                      /* sets L->result; false if v is NULL */
 #endif

@@ -39,7 +39,8 @@ bool lower_view_as_real(Lower *L)
 bool lower_view_as_complex(Lower *L)
 {
     Value *x = lower_value(L, 0);
-    if (!x || !dtype_is_float(x->dtype) || !x->rank || !ex_equals_int(x->dim[x->rank - 1], 2)) return lower_fail(L, 0, "expected floats with a last size of 2");
+    if (!x || !dtype_is_float(x->dtype) || !x->rank || !ex_equals_int(x->dim[x->rank - 1], 2))
+        return lower_fail(L, 0, "expected floats with a last size of 2");
     return lower_return(L, as_complex(L, x));
 }
 
@@ -83,7 +84,8 @@ Value *lower_complex_cast(Lower *L, Value *x, DType t)
 bool lower_polar(Lower *L)
 {
     Value *r = lower_value(L, 0), *t = lower_value(L, 1);
-    return r && t && lower_return(L, joined(L, times(L, r, AS(L, cos, arg_value(t))), times(L, r, AS(L, sin, arg_value(t)))));
+    return r && t &&
+           lower_return(L, joined(L, times(L, r, AS(L, cos, arg_value(t))), times(L, r, AS(L, sin, arg_value(t)))));
 }
 
 bool lower_complex(Lower *L)
@@ -101,8 +103,10 @@ bool lower_complex(Lower *L)
 static Value *angle_of_real(Lower *L, Value *x)
 {
     if (!dtype_is_float(x->dtype)) x = lower_cast(L, x, DT_F32);
-    Value *negative = x ? AS(L, lt_Tensor, arg_value(x), arg_int(L->g, 0)) : NULL, *same = x ? AS(L, eq_Tensor, arg_value(x), arg_value(x)) : NULL;
-    Arg pi = arg_value(AS(L, full, arg_exprs(L->g, 0, NULL), arg_float(L->g, 3.14159265358979323846), arg_dtype(x->dtype)));
+    Value *negative = x ? AS(L, lt_Tensor, arg_value(x), arg_int(L->g, 0)) : NULL,
+          *same = x ? AS(L, eq_Tensor, arg_value(x), arg_value(x)) : NULL;
+    Arg pi = arg_value(
+        AS(L, full, arg_exprs(L->g, 0, NULL), arg_float(L->g, 3.14159265358979323846), arg_dtype(x->dtype)));
     Arg none = arg_value(AS(L, full, arg_exprs(L->g, 0, NULL), arg_float(L->g, 0), arg_dtype(x->dtype)));
     Value *y = negative && pi.v && none.v ? AS(L, where_self, arg_value(negative), pi, none) : NULL;
     return y && same ? AS(L, where_self, arg_value(same), arg_value(y), arg_value(x)) : NULL;
@@ -138,7 +142,8 @@ static bool add(Lower *L, Parts a, Parts b)
         b.re = AS(L, mul_Tensor, arg_value(b.re), L->arg[2]);
         if (b.im) b.im = AS(L, mul_Tensor, arg_value(b.im), L->arg[2]);
     }
-    Value *re = less ? minus(L, a.re, b.re) : plus(L, a.re, b.re), *ai = a.im ? a.im : zero_like(L, a.re), *bi = b.im ? b.im : zero_like(L, b.re);
+    Value *re = less ? minus(L, a.re, b.re) : plus(L, a.re, b.re), *ai = a.im ? a.im : zero_like(L, a.re),
+          *bi = b.im ? b.im : zero_like(L, b.re);
     return lower_return(L, joined(L, re, less ? minus(L, ai, bi) : plus(L, ai, bi)));
 }
 
@@ -148,7 +153,8 @@ static bool multiply(Lower *L, Parts a, Parts b)
         Value *re = times(L, a.re, b.re);
         return lower_return(L, joined(L, re, a.im ? times(L, a.im, b.re) : times(L, a.re, b.im)));
     }
-    Value *re = minus(L, times(L, a.re, b.re), times(L, a.im, b.im)), *im = plus(L, times(L, a.re, b.im), times(L, a.im, b.re));
+    Value *re = minus(L, times(L, a.re, b.re), times(L, a.im, b.im)),
+          *im = plus(L, times(L, a.re, b.im), times(L, a.im, b.re));
     return lower_return(L, joined(L, re, im));
 }
 
@@ -189,7 +195,8 @@ static bool by_parts(Lower *L, Parts a)
 bool lower_complex_operands(Lower *L, bool *taken)
 {
     bool any = false;
-    for (int i = 0; i < 2 && i < L->op->schema->nparams; i++) any |= L->arg[i].kind == ARG_VALUE && dtype_is_complex(L->arg[i].v->dtype);
+    for (int i = 0; i < 2 && i < L->op->schema->nparams; i++)
+        any |= L->arg[i].kind == ARG_VALUE && dtype_is_complex(L->arg[i].v->dtype);
     *taken = false;
     if (!any) return true;
     Parts a = {0}, b = {0};
@@ -200,7 +207,9 @@ bool lower_complex_operands(Lower *L, bool *taken)
     case OP_div_Tensor:
         *taken = true;
         TRY(parts(L, operand(L, 0), &a) && parts(L, operand(L, 1), &b));
-        return L->op->id == OP_mul_Tensor ? multiply(L, a, b) : L->op->id == OP_div_Tensor ? divide(L, a, b) : add(L, a, b);
+        return L->op->id == OP_mul_Tensor   ? multiply(L, a, b)
+               : L->op->id == OP_div_Tensor ? divide(L, a, b)
+                                            : add(L, a, b);
     case OP_abs:
         *taken = true;
         return parts(L, lower_value(L, 0), &a) && lower_return(L, AS(L, hypot, arg_value(a.re), arg_value(a.im)));
@@ -208,24 +217,23 @@ bool lower_complex_operands(Lower *L, bool *taken)
         *taken = true;
         TRY(parts(L, lower_value(L, 0), &a));
         b.re = AS(L, exp, arg_value(a.re));
-        return lower_return(L, joined(L, times(L, b.re, AS(L, cos, arg_value(a.im))), times(L, b.re, AS(L, sin, arg_value(a.im)))));
+        return lower_return(
+            L, joined(L, times(L, b.re, AS(L, cos, arg_value(a.im))), times(L, b.re, AS(L, sin, arg_value(a.im)))));
     case OP_neg:
     case OP_sum:
     case OP_sum_dim_IntList:
     case OP_mean:
-    case OP_mean_dim:
-        *taken = true;
-        return parts(L, lower_value(L, 0), &a) && by_parts(L, a);
-    default:
-        return true;
+    case OP_mean_dim: *taken = true; return parts(L, lower_value(L, 0), &a) && by_parts(L, a);
+    default: return true;
     }
 }
 
 bool lower_complex_nodes(const Lower *L, const Node *from)
 {
     for (const Node *n = from ? from->next : L->g->first; n; n = n->next) {
-        bool moves = (n->op->flags & OPF_VIEW) || n->op->id == OP_cat || n->op->id == OP_index_select || n->op->id == OP_gather ||
-                     n->op->id == OP_index_Tensor || n->op->id == OP_embedding || n->op->id == OP_to_copy || n->op->id == OP_flip;
+        bool moves = (n->op->flags & OPF_VIEW) || n->op->id == OP_cat || n->op->id == OP_index_select ||
+                     n->op->id == OP_gather || n->op->id == OP_index_Tensor || n->op->id == OP_embedding ||
+                     n->op->id == OP_to_copy || n->op->id == OP_flip;
         for (int i = 0; !moves && i < n->op->schema->nparams; i++) {
             const Arg *a = &n->arg[i];
             bool z = a->kind == ARG_VALUE && dtype_is_complex(a->v->dtype);

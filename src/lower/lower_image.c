@@ -22,20 +22,24 @@ static bool upsample(Lower *L, const char *mode)
 {
     Value *x;
     Expr *size[3], *scale[3];
-    int corners = op_param(L->op, "align_corners"), factors = op_param(L->op, "scale_factors"), at = op_param(L->op, "output_size");
+    int corners = op_param(L->op, "align_corners"), factors = op_param(L->op, "scale_factors"),
+        at = op_param(L->op, "output_size");
     TRY(want(L, &x));
     int n = x->rank - 2;
     bool scaled = false;
     if (n < 1 || n > 3) return lower_fail(L, 0, "rank %d, expected 3 to 5", x->rank);
     const Arg *given = &L->arg[at], *by = factors >= 0 ? &L->arg[factors] : NULL;
-    if (given->kind == ARG_EXPRS && given->n > 1 && given->n != n) return lower_fail(L, at, "%d sizes, expected %d", given->n, n);
-    if (by && by->kind == ARG_EXPRS && by->n > 1 && by->n != n) return lower_fail(L, factors, "%d factors, expected %d", by->n, n);
+    if (given->kind == ARG_EXPRS && given->n > 1 && given->n != n)
+        return lower_fail(L, at, "%d sizes, expected %d", given->n, n);
+    if (by && by->kind == ARG_EXPRS && by->n > 1 && by->n != n)
+        return lower_fail(L, factors, "%d factors, expected %d", by->n, n);
     for (int i = 0; i < n; i++) {
         scale[i] = ex_float(L->ex, 0);
         if (by && by->kind == ARG_EXPRS && by->n) {
             scale[i] = by->es[by->n == 1 ? 0 : i];
             scaled = true;
-        } else if (!by && at + 1 + i + (corners >= 0) < L->op->schema->nparams && lower_expr(L, at + 1 + i + (corners >= 0))) {
+        } else if (!by && at + 1 + i + (corners >= 0) < L->op->schema->nparams &&
+                   lower_expr(L, at + 1 + i + (corners >= 0))) {
             scale[i] = lower_expr(L, at + 1 + i + (corners >= 0));
             scaled = true;
         }
@@ -107,7 +111,8 @@ bool lower_max_pool(Lower *L)
     if (L->op->id == OP_max_pool3d) return lower_return(L, lower_emit(L, OP_max_pool3d_with_indices, 6, L->arg));
     TRY(x = as_plane(L, x));
     return return_lines(L, lower_emit_node(L, OP_max_pool2d_with_indices, 6,
-                                           (Arg[]){arg_value(x), pair(L, &L->arg[1], 1), pair(L, &L->arg[2], 1), pair(L, &L->arg[3], 0), pair(L, &L->arg[4], 1), L->arg[5]}));
+                                           (Arg[]){arg_value(x), pair(L, &L->arg[1], 1), pair(L, &L->arg[2], 1),
+                                                   pair(L, &L->arg[3], 0), pair(L, &L->arg[4], 1), L->arg[5]}));
 }
 
 bool lower_avg_pool(Lower *L)
@@ -115,7 +120,9 @@ bool lower_avg_pool(Lower *L)
     Value *x;
     TRY(want(L, &x));
     x = as_plane(L, x);
-    Value *y = x ? EMIT(L, avg_pool2d, arg_value(x), pair(L, &L->arg[1], 1), pair(L, &L->arg[2], 1), pair(L, &L->arg[3], 0), L->arg[4], L->arg[5]) : NULL;
+    Value *y = x ? EMIT(L, avg_pool2d, arg_value(x), pair(L, &L->arg[1], 1), pair(L, &L->arg[2], 1),
+                        pair(L, &L->arg[3], 0), L->arg[4], L->arg[5])
+                 : NULL;
     return lower_return(L, as_line(L, y));
 }
 
@@ -135,7 +142,8 @@ bool lower_adaptive_max(Lower *L)
     Value *x;
     TRY(want(L, &x));
     TRY(x = as_plane(L, x));
-    return return_lines(L, lower_emit_node(L, OP_adaptive_max_pool2d, 2, (Arg[]){arg_value(x), pair(L, &L->arg[1], 1)}));
+    return return_lines(L,
+                        lower_emit_node(L, OP_adaptive_max_pool2d, 2, (Arg[]){arg_value(x), pair(L, &L->arg[1], 1)}));
 }
 
 /* ------------------------------------------------------------------ columns */
@@ -149,7 +157,10 @@ bool lower_channel_shuffle(Lower *L)
     TRY(want(L, &x) && lower_const_int(L, 1, &g));
     if (x->rank < 3 || x->rank >= MAX_RANK || g < 1) return lower_fail(L, 0, "rank %d", x->rank);
     for (int i = 0; i <= x->rank; i++) {
-        split[i] = i == 0 ? x->dim[0] : i == 1 ? ex_int(L->ex, g) : i == 2 ? ex_floordiv(L->ex, x->dim[1], ex_int(L->ex, g)) : x->dim[i - 1];
+        split[i] = i == 0   ? x->dim[0]
+                   : i == 1 ? ex_int(L->ex, g)
+                   : i == 2 ? ex_floordiv(L->ex, x->dim[1], ex_int(L->ex, g))
+                            : x->dim[i - 1];
         perm[i] = i == 1 ? 2 : i == 2 ? 1 : i;
     }
     Value *y = lower_permute(L, lower_reshape(L, x, x->rank + 1, split), perm);
@@ -168,16 +179,19 @@ bool lower_im2col(Lower *L)
             const Expr *e = a->kind == ARG_EXPRS && a->n ? a->es[a->n == 1 ? 0 : i] : NULL;
             if (!e || !ex_is_int(e)) return lower_fail(L, 1 + k, "must be constant integers");
             v[k][i] = e->i;
-            if (e->i < (k != 2) || e->i > 1 << 20) return lower_fail(L, 1 + k, "found %lld, allowed is %d to 2^20", (long long)e->i, k != 2);
+            if (e->i < (k != 2) || e->i > 1 << 20)
+                return lower_fail(L, 1 + k, "found %lld, allowed is %d to 2^20", (long long)e->i, k != 2);
         }
     int n = x->rank - 3;
     if (n != 0 && n != 1) return lower_fail(L, 0, "rank %d, expected 3 or 4", x->rank);
-    x = EMIT(L, constant_pad_nd, arg_value(x), arg_ints(L->g, 4, (int64_t[]){v[2][1], v[2][1], v[2][0], v[2][0]}), arg_int(L->g, 0));
+    x = EMIT(L, constant_pad_nd, arg_value(x), arg_ints(L->g, 4, (int64_t[]){v[2][1], v[2][1], v[2][0], v[2][0]}),
+             arg_int(L->g, 0));
     for (int i = 0; x && i < 2; i++) { /* axis n + 1 + i gets its windows as a last dim */
         int64_t span = v[1][i] * (v[0][i] - 1) + 1;
         x = EMIT(L, unfold, arg_value(x), arg_int(L->g, n + 1 + i), arg_int(L->g, span), arg_int(L->g, v[3][i]));
         if (x && v[1][i] > 1)
-            x = EMIT(L, slice_Tensor, arg_value(x), arg_int(L->g, x->rank - 1), arg_int(L->g, 0), arg_int(L->g, span), arg_int(L->g, v[1][i]));
+            x = EMIT(L, slice_Tensor, arg_value(x), arg_int(L->g, x->rank - 1), arg_int(L->g, 0), arg_int(L->g, span),
+                     arg_int(L->g, v[1][i]));
     }
     TRY(x);
     int perm[MAX_RANK] = {0}; /* (N, C, oh, ow, kh, kw) -> (N, C, kh, kw, oh, ow) */
@@ -218,7 +232,8 @@ bool lower_pixel_shuffle(Lower *L)
     if (x->rank < 3 || x->rank + 2 > MAX_RANK) return lower_fail(L, 0, "rank %d", x->rank);
     if (r < 1 || r > 1 << 20) return lower_fail(L, 1, "found %lld, allowed is 1 to 2^20", (long long)r);
     Expr *const *d = x->dim + x->rank - 3, *f = ex_int(L->ex, r), *c = ex_floordiv(L->ex, d[0], ex_mul(L->ex, f, f));
-    return reordered(L, x, (Expr *[]){c, f, f, d[1], d[2]}, (int[]){0, 3, 1, 4, 2}, (Expr *[]){c, ex_mul(L->ex, d[1], f), ex_mul(L->ex, d[2], f)});
+    return reordered(L, x, (Expr *[]){c, f, f, d[1], d[2]}, (int[]){0, 3, 1, 4, 2},
+                     (Expr *[]){c, ex_mul(L->ex, d[1], f), ex_mul(L->ex, d[2], f)});
 }
 
 bool lower_pixel_unshuffle(Lower *L)
@@ -228,6 +243,8 @@ bool lower_pixel_unshuffle(Lower *L)
     TRY(want(L, &x) && lower_const_int(L, 1, &r));
     if (x->rank < 3 || x->rank + 2 > MAX_RANK) return lower_fail(L, 0, "rank %d", x->rank);
     if (r < 1 || r > 1 << 20) return lower_fail(L, 1, "found %lld, allowed is 1 to 2^20", (long long)r);
-    Expr *const *d = x->dim + x->rank - 3, *f = ex_int(L->ex, r), *h = ex_floordiv(L->ex, d[1], f), *w = ex_floordiv(L->ex, d[2], f);
-    return reordered(L, x, (Expr *[]){d[0], h, f, w, f}, (int[]){0, 2, 4, 1, 3}, (Expr *[]){ex_mul(L->ex, d[0], ex_mul(L->ex, f, f)), h, w});
+    Expr *const *d = x->dim + x->rank - 3, *f = ex_int(L->ex, r), *h = ex_floordiv(L->ex, d[1], f),
+                *w = ex_floordiv(L->ex, d[2], f);
+    return reordered(L, x, (Expr *[]){d[0], h, f, w, f}, (int[]){0, 2, 4, 1, 3},
+                     (Expr *[]){ex_mul(L->ex, d[0], ex_mul(L->ex, f, f)), h, w});
 }

@@ -91,7 +91,8 @@ static bool plain_indices(Lower *L, const Arg *a, Arg *out)
             Value *where = EMIT(L, nonzero, arg_value(v));
             TRY(where);
             if (n + v->rank > MAX_RANK) return lower_fail(L, 1, "more indices than dims");
-            for (int k = 0; k < v->rank; k++) TRY(list[n++] = EMIT(L, select_int, arg_value(where), arg_int(L->g, 1), arg_int(L->g, k)));
+            for (int k = 0; k < v->rank; k++)
+                TRY(list[n++] = EMIT(L, select_int, arg_value(where), arg_int(L->g, 1), arg_int(L->g, k)));
             continue;
         }
         if (n == MAX_RANK) return lower_fail(L, 1, "more indices than dims");
@@ -182,7 +183,8 @@ bool lower_argwhere(Lower *L)
     Value *at = EMIT(L, nonzero, arg_value(x));
     TRY(at);
     if (rows) return declare_sizes(L, at) && lower_return(L, at);
-    for (int k = 0; k < x->rank; k++) TRY(list[k] = EMIT(L, select_int, arg_value(at), arg_int(L->g, 1), arg_int(L->g, k)));
+    for (int k = 0; k < x->rank; k++)
+        TRY(list[k] = EMIT(L, select_int, arg_value(at), arg_int(L->g, 1), arg_int(L->g, k)));
     return declare_sizes(L, list[0]) && lower_return_values(L, x->rank, list);
 }
 
@@ -194,7 +196,8 @@ bool lower_take(Lower *L)
     TRY(want(L, &x));
     for (int k = 0; k < x->rank; k++) n = ex_mul(L->ex, n, x->dim[k]);
     x = lower_reshape(L, x, 1, &n);
-    return x && lower_return(L, EMIT(L, index_Tensor, arg_value(x), arg_values(L->g, 1, (Value *[]){lower_value(L, 1)})));
+    return x &&
+           lower_return(L, EMIT(L, index_Tensor, arg_value(x), arg_values(L->g, 1, (Value *[]){lower_value(L, 1)})));
 }
 
 /* any over the test elements of x == test */
@@ -230,7 +233,8 @@ static bool search(Lower *L, Value *sorted, Value *x, bool right, Arg dtype)
     promote_value(&p, sorted);
     promote_value(&p, x);
     DType t = promote_result(&p);
-    Value *y = EMIT(L, searchsorted_Tensor, arg_value(lower_cast(L, sorted, t)), arg_value(lower_cast(L, x, t)), arg_bool(L->g, false), arg_bool(L->g, right));
+    Value *y = EMIT(L, searchsorted_Tensor, arg_value(lower_cast(L, sorted, t)), arg_value(lower_cast(L, x, t)),
+                    arg_bool(L->g, false), arg_bool(L->g, right));
     return y && lower_return(L, lower_cast(L, y, dtype.dtype));
 }
 
@@ -287,7 +291,8 @@ static bool put_masked(Lower *L, Value *x, Value *v, bool *taken)
     int rank = x->rank - before; /* the mask's axes, then 1 for those of x after them */
     for (int i = 0; i < rank; i++) dim[i] = i < mask->rank ? mask->dim[i] : ex_int(L->ex, 1);
     mask = lower_reshape(L, mask, rank, dim);
-    Value *number = v ? lower_reshape(L, lower_cast(L, v, x->dtype), 0, NULL) : EMIT(L, full, arg_ints(L->g, 0, NULL), L->arg[2], arg_dtype(x->dtype));
+    Value *number = v ? lower_reshape(L, lower_cast(L, v, x->dtype), 0, NULL)
+                      : EMIT(L, full, arg_ints(L->g, 0, NULL), L->arg[2], arg_dtype(x->dtype));
     return mask && number && lower_return(L, EMIT(L, where_self, arg_value(mask), arg_value(number), arg_value(x)));
 }
 
@@ -328,9 +333,11 @@ bool lower_index_add(Lower *L)
     TRY(want(L, &x) && lower_dim(L, 1, x->rank, &d));
     if (!i || !src) return lower_fail(L, 2, "expected tensors");
     const Expr *alpha = lower_expr(L, 4);
-    if (alpha && !(ex_is_const(alpha) && (alpha->kind == EX_FLOAT ? alpha->f == 1 : alpha->i == 1))) TRY(src = EMIT(L, mul_Tensor, arg_value(src), L->arg[4]));
+    if (alpha && !(ex_is_const(alpha) && (alpha->kind == EX_FLOAT ? alpha->f == 1 : alpha->i == 1)))
+        TRY(src = EMIT(L, mul_Tensor, arg_value(src), L->arg[4]));
     i = along(L, i, src, d);
-    return i && lower_return(L, EMIT(L, scatter_add, arg_value(x), arg_int(L->g, d), arg_value(i), arg_value(lower_cast(L, src, x->dtype))));
+    return i && lower_return(L, EMIT(L, scatter_add, arg_value(x), arg_int(L->g, d), arg_value(i),
+                                     arg_value(lower_cast(L, src, x->dtype))));
 }
 
 bool lower_index_fill(Lower *L)
@@ -356,7 +363,8 @@ bool lower_index_copy(Lower *L)
     TRY(want(L, &x) && lower_dim(L, 1, x->rank, &d));
     if (!i || !src) return lower_fail(L, 2, "expected tensors");
     i = along(L, i, src, d);
-    return i && lower_return(L, EMIT(L, scatter_src, arg_value(x), arg_int(L->g, d), arg_value(i), arg_value(lower_cast(L, src, x->dtype))));
+    return i && lower_return(L, EMIT(L, scatter_src, arg_value(x), arg_int(L->g, d), arg_value(i),
+                                     arg_value(lower_cast(L, src, x->dtype))));
 }
 
 /* Element k of the source goes to the k-th true position: where(mask, source[cumsum(mask) - 1], x) */
@@ -366,7 +374,8 @@ bool lower_masked_scatter(Lower *L)
     TRY(want(L, &x));
     if (!m || !src) return lower_fail(L, 1, "expected tensors");
     bool narrow = m->rank > x->rank;
-    for (int i = 1; i <= x->rank && i <= m->rank; i++) narrow |= ex_equals_int(x->dim[x->rank - i], 1) && !ex_equals_int(m->dim[m->rank - i], 1);
+    for (int i = 1; i <= x->rank && i <= m->rank; i++)
+        narrow |= ex_equals_int(x->dim[x->rank - i], 1) && !ex_equals_int(m->dim[m->rank - i], 1);
     if (narrow) TRY(x = broadcast_with(L, x, m));
     Expr *n = ex_int(L->ex, 1), *k = n;
     for (int i = 0; i < x->rank; i++) n = ex_mul(L->ex, n, x->dim[i]);
@@ -423,9 +432,11 @@ bool lower_diagonal_scatter(Lower *L)
     TRY(part);
     if (src->rank != part->rank) return lower_fail(L, 1, "rank %d, expected %d", src->rank, part->rank);
     for (int i = 0; i < src->rank; i++)
-        TRY(graph_require(L->g, ex_make(L->ex, EX_EQ, src->dim[i], part->dim[i], NULL), L->err, "node '%s': size of dim %d of the source", L->name, i));
+        TRY(graph_require(L->g, ex_make(L->ex, EX_EQ, src->dim[i], part->dim[i], NULL), L->err,
+                          "node '%s': size of dim %d of the source", L->name, i));
     src = lower_cast(L, src, x->dtype);
-    return src && lower_return(L, EMIT(L, diagonal_scatter, arg_value(x), arg_value(src), L->arg[2], L->arg[3], L->arg[4]));
+    return src &&
+           lower_return(L, EMIT(L, diagonal_scatter, arg_value(x), arg_value(src), L->arg[2], L->arg[3], L->arg[4]));
 }
 
 /* ------------------------------------------------------------------ repeating and moving */
@@ -438,9 +449,11 @@ bool lower_repeat(Lower *L)
     Expr *thin[MAX_RANK], *wide[MAX_RANK], *flat[MAX_RANK], *one = ex_int(L->ex, 1);
     TRY(want(L, &x));
     int n = r->n > x->rank ? r->n : x->rank, k = 0;
-    if ((r->n < x->rank && L->op->id == OP_repeat) || n > MAX_RANK) return lower_fail(L, 1, "%d repeats for a tensor of rank %d", r->n, x->rank);
+    if ((r->n < x->rank && L->op->id == OP_repeat) || n > MAX_RANK)
+        return lower_fail(L, 1, "%d repeats for a tensor of rank %d", r->n, x->rank);
     for (int i = 0; i < n; i++) {
-        Expr *times = i - (n - r->n) >= 0 ? r->es[i - (n - r->n)] : one, *size = i - (n - x->rank) >= 0 ? x->dim[i - (n - x->rank)] : one;
+        Expr *times = i - (n - r->n) >= 0 ? r->es[i - (n - r->n)] : one,
+             *size = i - (n - x->rank) >= 0 ? x->dim[i - (n - x->rank)] : one;
         flat[i] = ex_mul(L->ex, times, size);
         if (k + 2 > MAX_RANK) return lower_fail(L, 1, "rank too large");
         if (!ex_equals_int(times, 1)) {
@@ -490,14 +503,18 @@ bool lower_repeat_interleave_tensor(Lower *L)
     } else {
         TRY(lower_dim(L, 2, x->rank, &d));
     }
-    times = lower_reshape(L, lower_cast(L, times, DT_I64), 1, (Expr *[]){times->rank ? times->dim[0] : ex_int(L->ex, 1)});
+    times = lower_reshape(L, lower_cast(L, times, DT_I64), 1,
+                          (Expr *[]){times->rank ? times->dim[0] : ex_int(L->ex, 1)});
     times = times ? EMIT(L, expand, arg_value(times), arg_exprs(L->g, 1, &x->dim[d])) : NULL;
     Value *at = times ? EMIT(L, repeat_interleave_Tensor, arg_value(times)) : NULL;
     Value *y = at ? EMIT(L, index_select, arg_value(x), arg_int(L->g, d), arg_value(at)) : NULL;
     return y && declare_sizes(L, y) && lower_return(L, y);
 }
 
-bool lower_flip_name(Lower *L) { return lower_return(L, EMIT(L, flip, L->arg[0], arg_ints(L->g, 1, (int64_t[]){L->op->id == OP_fliplr}))); }
+bool lower_flip_name(Lower *L)
+{
+    return lower_return(L, EMIT(L, flip, L->arg[0], arg_ints(L->g, 1, (int64_t[]){L->op->id == OP_fliplr})));
+}
 
 /* k quarter turns from dim a to dim b */
 bool lower_rot90(Lower *L)
@@ -510,7 +527,8 @@ bool lower_rot90(Lower *L)
     if (dims->kind != ARG_EXPRS || dims->n != 2) return lower_fail(L, 2, "expected two dims");
     for (int i = 0; i < 2; i++) {
         d[i] = dims->es[i]->i < 0 ? dims->es[i]->i + x->rank : dims->es[i]->i;
-        if (!ex_is_int(dims->es[i]) || d[i] < 0 || d[i] >= x->rank) return lower_fail(L, 2, "dim out of range for rank %d", x->rank);
+        if (!ex_is_int(dims->es[i]) || d[i] < 0 || d[i] >= x->rank)
+            return lower_fail(L, 2, "dim out of range for rank %d", x->rank);
     }
     if (d[0] == d[1]) return lower_fail(L, 2, "the two dims are the same (%lld)", (long long)d[0]);
     k = (k % 4 + 4) % 4;
@@ -551,7 +569,8 @@ bool lower_roll(Lower *L)
     if (shift->n != dims->n) return lower_fail(L, 2, "%d shifts for %d dims", shift->n, dims->n);
     for (int k = 0; y && k < dims->n; k++) {
         int64_t d = dims->es[k]->i < 0 ? dims->es[k]->i + x->rank : dims->es[k]->i;
-        if (!ex_is_int(dims->es[k]) || d < 0 || d >= x->rank) return lower_fail(L, 2, "dim out of range for rank %d", x->rank);
+        if (!ex_is_int(dims->es[k]) || d < 0 || d >= x->rank)
+            return lower_fail(L, 2, "dim out of range for rank %d", x->rank);
         y = rolled(L, y, (int)d, shift->es[k]);
     }
     return lower_return(L, y);
@@ -603,12 +622,14 @@ bool lower_diag_embed(Lower *L)
     int64_t offset;
     int d1, d2, k = 0;
     Expr *dim[MAX_RANK];
-    TRY(want(L, &x) && lower_const_int(L, 1, &offset) && lower_dim(L, 2, x->rank + 1, &d1) && lower_dim(L, 3, x->rank + 1, &d2));
+    TRY(want(L, &x) && lower_const_int(L, 1, &offset) && lower_dim(L, 2, x->rank + 1, &d1) &&
+        lower_dim(L, 3, x->rank + 1, &d2));
     if (!x->rank || x->rank >= MAX_RANK || d1 == d2) return lower_fail(L, 0, "rank %d", x->rank);
     Expr *off = ex_int(L->ex, offset), *n = ex_add(L->ex, x->dim[x->rank - 1], offset < 0 ? ex_neg(L->ex, off) : off);
     for (int i = 0; i <= x->rank; i++) dim[i] = i == d1 || i == d2 ? n : x->dim[k++];
     Value *zero = EMIT(L, full, arg_exprs(L->g, x->rank + 1, dim), arg_int(L->g, 0), arg_dtype(x->dtype));
-    return zero && lower_return(L, EMIT(L, diagonal_scatter, arg_value(zero), arg_value(x), L->arg[1], L->arg[2], L->arg[3]));
+    return zero &&
+           lower_return(L, EMIT(L, diagonal_scatter, arg_value(zero), arg_value(x), L->arg[1], L->arg[2], L->arg[3]));
 }
 
 /* ------------------------------------------------------------------ padding */
@@ -626,7 +647,8 @@ static bool circular(Lower *L, Value *x, const Arg *pad)
         int d = x->rank - 1 - k;
         if (d < 0) return lower_fail(L, 1, "more pairs than the %d dims", x->rank);
         Expr *n = x->dim[d], *zero = ex_int(L->ex, 0);
-        Value *list[3] = {part(L, x, d, ex_sub(L->ex, n, pad->es[2 * k]), n), x, part(L, x, d, zero, pad->es[2 * k + 1])};
+        Value *list[3] = {part(L, x, d, ex_sub(L->ex, n, pad->es[2 * k]), n), x,
+                          part(L, x, d, zero, pad->es[2 * k + 1])};
         x = list[0] && list[2] ? EMIT(L, cat, arg_values(L->g, 3, list), arg_int(L->g, d)) : NULL;
     }
     return lower_return(L, x);
@@ -640,5 +662,6 @@ bool lower_pad(Lower *L)
     if (!strcmp(mode, "circular")) return circular(L, x, &L->arg[1]);
     if (!strcmp(mode, "reflect")) return lower_return(L, EMIT(L, reflection_pad1d, arg_value(x), L->arg[1]));
     if (!strcmp(mode, "replicate")) return lower_return(L, EMIT(L, replication_pad1d, arg_value(x), L->arg[1]));
-    return lower_return(L, EMIT(L, constant_pad_nd, arg_value(x), L->arg[1], lower_is_none(L, 3) ? arg_int(L->g, 0) : L->arg[3]));
+    return lower_return(
+        L, EMIT(L, constant_pad_nd, arg_value(x), L->arg[1], lower_is_none(L, 3) ? arg_int(L->g, 0) : L->arg[3]));
 }

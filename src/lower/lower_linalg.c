@@ -11,7 +11,10 @@
 #include "base/mem.h"
 #include "shape/shape.h"
 
-static Value *product(Lower *L, Value *a, Value *b) { return a && b ? EMIT(L, matmul, arg_value(a), arg_value(b)) : NULL; }
+static Value *product(Lower *L, Value *a, Value *b)
+{
+    return a && b ? EMIT(L, matmul, arg_value(a), arg_value(b)) : NULL;
+}
 
 static bool two(Lower *L, int i, int k, Value **a, Value **b)
 {
@@ -63,17 +66,27 @@ bool lower_grouped_mm(Lower *L)
     if (whole && !lower_is_none(L, 3)) return lower_fail(L, 3, "PyTorch takes no bias here");
     if (a->rank == 3 && b->rank == 3 && !offs) c = product(L, a, b);
     else if (a->rank != 2 || (b->rank != 3 && b->rank != 2) || !offs)
-        return lower_fail(L, 0, "ranks %d and %d, expected rows (S, K) with matrices (G, K, N), or columns (M, S) with rows (S, N)", a->rank, b->rank);
-    else c = (offs = lower_cast(L, offs, DT_I32)) ? EMIT(L, grouped_mm, arg_value(a), arg_value(b), arg_value(offs), arg_none(), arg_none()) : NULL;
+        return lower_fail(
+            L, 0, "ranks %d and %d, expected rows (S, K) with matrices (G, K, N), or columns (M, S) with rows (S, N)",
+            a->rank, b->rank);
+    else
+        c = (offs = lower_cast(L, offs, DT_I32))
+                ? EMIT(L, grouped_mm, arg_value(a), arg_value(b), arg_value(offs), arg_none(), arg_none())
+                : NULL;
     return lower_return(L, c && whole && L->arg[4].kind == ARG_DTYPE ? lower_cast(L, c, L->arg[4].dtype) : c);
 }
 
 static bool is_number(const Arg *a, double v)
 {
-    return a->kind == ARG_NONE ? v == 1 : a->kind == ARG_EXPR && ex_is_const(a->e) && (a->e->kind == EX_FLOAT ? a->e->f : (double)a->e->i) == v;
+    return a->kind == ARG_NONE
+               ? v == 1
+               : a->kind == ARG_EXPR && ex_is_const(a->e) && (a->e->kind == EX_FLOAT ? a->e->f : (double)a->e->i) == v;
 }
 
-static Value *scaled(Lower *L, Value *v, const Arg *by) { return !v || is_number(by, 1) ? v : EMIT(L, mul_Tensor, arg_value(v), *by); }
+static Value *scaled(Lower *L, Value *v, const Arg *by)
+{
+    return !v || is_number(by, 1) ? v : EMIT(L, mul_Tensor, arg_value(v), *by);
+}
 
 /* beta * self + alpha * c; beta 0 ignores self, NaN included, as ATen does */
 static bool plus_product(Lower *L, Value *c)
@@ -91,11 +104,12 @@ bool lower_addmm(Lower *L)
 {
     Value *a, *b, *bias = lower_value(L, 0);
     TRY(two(L, 1, 2, &a, &b));
-    bool linear = L->op->id == OP_addmm && bias && bias->rank == 1 && is_number(&L->arg[3], 1) && is_number(&L->arg[4], 1) &&
-                  bias->dim[0] == b->dim[b->rank - 1] && b->rank == 2;
+    bool linear = L->op->id == OP_addmm && bias && bias->rank == 1 && is_number(&L->arg[3], 1) &&
+                  is_number(&L->arg[4], 1) && bias->dim[0] == b->dim[b->rank - 1] && b->rank == 2;
     if (linear) {
         Value *w = lower_permute(L, b, (int[]){1, 0});
-        if (b->kind == V_NODE && b->def->op->id == OP_permute) w = b->def->arg[0].v; /* the permutation of a permutation */
+        if (b->kind == V_NODE && b->def->op->id == OP_permute)
+            w = b->def->arg[0].v; /* the permutation of a permutation */
         return w && lower_return(L, EMIT(L, linear, arg_value(a), arg_value(w), arg_value(bias)));
     }
     if (b->rank != 1) return plus_product(L, product(L, a, b));
@@ -239,7 +253,8 @@ static bool contract(Einsum *e, Term *a, Term *b, Term *out)
     TRY(sum_alone(e, a, b) && sum_alone(e, b, a));
     for (int i = 0; i < a->n; i++) {
         int l = a->letter[i], k = find(b, l);
-        if (k >= 0 && ex_equals_int(a->v->dim[i], 1) != ex_equals_int(b->v->dim[k], 1)) e->size[l] = ex_equals_int(a->v->dim[i], 1) ? b->v->dim[k] : a->v->dim[i];
+        if (k >= 0 && ex_equals_int(a->v->dim[i], 1) != ex_equals_int(b->v->dim[k], 1))
+            e->size[l] = ex_equals_int(a->v->dim[i], 1) ? b->v->dim[k] : a->v->dim[i];
         if (k < 0) only_a[rows++] = l;
         else if (e->in_out[l]) la[batch++] = l;
         else both[inner++] = l;
@@ -264,7 +279,8 @@ bool lower_einsum(Lower *L)
     Einsum e = {.L = L};
     Term t[16], out = {0};
     const Arg *list = &L->arg[1];
-    if (L->arg[0].kind != ARG_STR || list->kind != ARG_VALUES || list->n < 1 || list->n > 16) return lower_fail(L, 1, "expected 1 to 16 tensors");
+    if (L->arg[0].kind != ARG_STR || list->kind != ARG_VALUES || list->n < 1 || list->n > 16)
+        return lower_fail(L, 1, "expected 1 to 16 tensors");
     const char *p = L->arg[0].s, *arrow = strstr(p, "->");
     int count[LETTERS] = {0};
     for (int i = 0; i < list->n; i++) {
@@ -319,7 +335,8 @@ bool lower_einsum(Lower *L)
 static Value *sum_of_broadcast(Lower *L, Value *v, int axis, const Expr *other)
 {
     if (!ex_equals_int(other, 1) || ex_equals_int(v->dim[axis], 1)) return v;
-    return EMIT(L, sum_dim_IntList, arg_value(v), arg_ints(L->g, 1, (int64_t[]){axis}), arg_bool(L->g, true), arg_dtype(v->dtype));
+    return EMIT(L, sum_dim_IntList, arg_value(v), arg_ints(L->g, 1, (int64_t[]){axis}), arg_bool(L->g, true),
+                arg_dtype(v->dtype));
 }
 
 bool lower_tensordot(Lower *L)
@@ -336,7 +353,8 @@ bool lower_tensordot(Lower *L)
         int64_t i = da->es[k]->i, j = db->es[k]->i;
         if (!ex_is_int(da->es[k]) || !ex_is_int(db->es[k])) return lower_fail(L, 2, "must be constant integers");
         if (i < -a->rank || i >= a->rank || j < -b->rank || j >= b->rank)
-            return lower_fail(L, 2, "dims %lld and %lld are out of range for ranks %d and %d", (long long)i, (long long)j, a->rank, b->rank);
+            return lower_fail(L, 2, "dims %lld and %lld are out of range for ranks %d and %d", (long long)i,
+                              (long long)j, a->rank, b->rank);
         i += i < 0 ? a->rank : 0;
         j += j < 0 ? b->rank : 0;
         y.letter[j] = x.letter[i];
@@ -362,7 +380,8 @@ bool lower_bilinear(Lower *L)
     Expr *rows = ex_int(L->ex, 1), *dim[MAX_RANK];
     for (int i = 0; i < a->rank - 1; i++) rows = ex_mul(L->ex, rows, dim[i] = a->dim[i]);
     dim[a->rank - 1] = w->dim[0];
-    Value *x = lower_reshape(L, a, 2, (Expr *[]){rows, w->dim[1]}), *y = lower_reshape(L, b, 3, (Expr *[]){rows, w->dim[2], ex_int(L->ex, 1)});
+    Value *x = lower_reshape(L, a, 2, (Expr *[]){rows, w->dim[1]}),
+          *y = lower_reshape(L, b, 3, (Expr *[]){rows, w->dim[2], ex_int(L->ex, 1)});
     Value *m = lower_permute(L, w, (int[]){1, 0, 2});
     m = m ? lower_reshape(L, m, 2, (Expr *[]){w->dim[1], ex_mul(L->ex, w->dim[0], w->dim[2])}) : NULL;
     Value *t = product(L, x, m); /* (rows, o * j) */
@@ -387,7 +406,8 @@ static Arg spatial(Lower *L, const Arg *a, int n, int64_t otherwise)
 }
 
 /* An input without batch gets one for the convolution. */
-static bool emit_conv(Lower *L, Value *x, int n, const Arg *w, const Arg *bias, Arg stride, Arg pad, Arg dilation, bool transposed, Arg extra, const Arg *groups)
+static bool emit_conv(Lower *L, Value *x, int n, const Arg *w, const Arg *bias, Arg stride, Arg pad, Arg dilation,
+                      bool transposed, Arg extra, const Arg *groups)
 {
     bool lone = x->rank == n + 1;
     Expr *dim[MAX_RANK];
@@ -397,7 +417,8 @@ static bool emit_conv(Lower *L, Value *x, int n, const Arg *w, const Arg *bias, 
         for (int i = 0; i < x->rank; i++) dim[i + 1] = x->dim[i];
         TRY(x = lower_reshape(L, x, n + 2, dim));
     }
-    Value *y = EMIT(L, convolution, arg_value(x), *w, *bias, stride, pad, dilation, arg_bool(L->g, transposed), extra, *groups);
+    Value *y = EMIT(L, convolution, arg_value(x), *w, *bias, stride, pad, dilation, arg_bool(L->g, transposed), extra,
+                    *groups);
     return y && lower_return(L, lone ? lower_reshape(L, y, n + 1, y->dim + 1) : y);
 }
 
@@ -407,8 +428,8 @@ bool lower_convnd(Lower *L)
     TRY(two(L, 0, 1, &x, &w));
     int n = w->rank - 2;
     Arg none = arg_none();
-    return emit_conv(L, x, n, &L->arg[1], &L->arg[2], spatial(L, &L->arg[3], n, 1), spatial(L, &L->arg[4], n, 0), spatial(L, &L->arg[5], n, 1), false,
-                     spatial(L, &none, n, 0), &L->arg[6]);
+    return emit_conv(L, x, n, &L->arg[1], &L->arg[2], spatial(L, &L->arg[3], n, 1), spatial(L, &L->arg[4], n, 0),
+                     spatial(L, &L->arg[5], n, 1), false, spatial(L, &none, n, 0), &L->arg[6]);
 }
 
 /* padding 'same': as many outputs as inputs; where the total is odd, one more behind */
@@ -423,16 +444,19 @@ bool lower_conv_padding(Lower *L)
     int64_t pad[6], lo[3];
     bool odd = false;
     for (int i = 0; i < n; i++) {
-        if (!ex_is_int(w->dim[2 + i]) || !ex_is_int(dilation.es[i])) return lower_fail(L, 1, "kernel sizes must be constant");
+        if (!ex_is_int(w->dim[2 + i]) || !ex_is_int(dilation.es[i]))
+            return lower_fail(L, 1, "kernel sizes must be constant");
         int64_t total = 0;
-        if (same && !mul_i64(dilation.es[i]->i, w->dim[2 + i]->i - 1, &total)) return lower_fail(L, 5, "found %lld", (long long)dilation.es[i]->i);
+        if (same && !mul_i64(dilation.es[i]->i, w->dim[2 + i]->i - 1, &total))
+            return lower_fail(L, 5, "found %lld", (long long)dilation.es[i]->i);
         lo[i] = total / 2;
         pad[2 * (n - 1 - i)] = 0;
         pad[2 * (n - 1 - i) + 1] = total - 2 * lo[i];
         odd |= total % 2 != 0;
     }
     if (odd) TRY(x = EMIT(L, constant_pad_nd, arg_value(x), arg_ints(L->g, 2 * n, pad), arg_int(L->g, 0)));
-    return emit_conv(L, x, n, &L->arg[1], &L->arg[2], spatial(L, &L->arg[3], n, 1), arg_ints(L->g, n, lo), dilation, false, zero, &L->arg[6]);
+    return emit_conv(L, x, n, &L->arg[1], &L->arg[2], spatial(L, &L->arg[3], n, 1), arg_ints(L->g, n, lo), dilation,
+                     false, zero, &L->arg[6]);
 }
 
 /* conv_transpose(input, weight, bias, stride, padding, output_padding, groups, dilation) */
@@ -441,8 +465,8 @@ bool lower_conv_transpose(Lower *L)
     Value *x, *w;
     TRY(two(L, 0, 1, &x, &w));
     int n = w->rank - 2;
-    return emit_conv(L, x, n, &L->arg[1], &L->arg[2], spatial(L, &L->arg[3], n, 1), spatial(L, &L->arg[4], n, 0), spatial(L, &L->arg[7], n, 1), true,
-                     spatial(L, &L->arg[5], n, 0), &L->arg[6]);
+    return emit_conv(L, x, n, &L->arg[1], &L->arg[2], spatial(L, &L->arg[3], n, 1), spatial(L, &L->arg[4], n, 0),
+                     spatial(L, &L->arg[7], n, 1), true, spatial(L, &L->arg[5], n, 0), &L->arg[6]);
 }
 
 /* convolution, and _convolution with cuDNN's flags behind; a list of one number is for all dims, as "valid" decomposes to a padding of [0] */
@@ -453,9 +477,10 @@ bool lower_conv_full(Lower *L)
     TRY(two(L, 0, 1, &x, &w) && lower_const_bool(L, 6, &transposed));
     int n = w->rank - 2;
     for (int k = 3; k < 8; k++)
-        if (L->arg[k].kind == ARG_EXPRS && L->arg[k].n != 1 && L->arg[k].n != n) return lower_fail(L, k, "found %d numbers, expected %d", L->arg[k].n, n);
-    return emit_conv(L, x, n, &L->arg[1], &L->arg[2], spatial(L, &L->arg[3], n, 1), spatial(L, &L->arg[4], n, 0), spatial(L, &L->arg[5], n, 1), transposed,
-                     spatial(L, &L->arg[7], n, 0), &L->arg[8]);
+        if (L->arg[k].kind == ARG_EXPRS && L->arg[k].n != 1 && L->arg[k].n != n)
+            return lower_fail(L, k, "found %d numbers, expected %d", L->arg[k].n, n);
+    return emit_conv(L, x, n, &L->arg[1], &L->arg[2], spatial(L, &L->arg[3], n, 1), spatial(L, &L->arg[4], n, 0),
+                     spatial(L, &L->arg[5], n, 1), transposed, spatial(L, &L->arg[7], n, 0), &L->arg[8]);
 }
 
 /* w = v * (g / |v|), the norm over all dims but one */
@@ -467,7 +492,8 @@ bool lower_weight_norm(Lower *L)
     TRY(two(L, 0, 1, &v, &g) && lower_dim(L, 2, v->rank, &d));
     for (int i = 0; i < v->rank; i++)
         if (i != d) dims[n++] = i;
-    Value *norm = EMIT(L, linalg_vector_norm, arg_value(v), arg_int(L->g, 2), arg_ints(L->g, n, dims), arg_bool(L->g, true));
+    Value *norm = EMIT(L, linalg_vector_norm, arg_value(v), arg_int(L->g, 2), arg_ints(L->g, n, dims),
+                       arg_bool(L->g, true));
     Value *ratio = norm ? EMIT(L, div_Tensor, arg_value(g), arg_value(norm)) : NULL;
     Value *w = ratio ? EMIT(L, mul_Tensor, arg_value(v), arg_value(ratio)) : NULL;
     if (L->op->id == OP_weight_norm) return lower_return(L, w);
@@ -505,9 +531,11 @@ static Value *spread(Lower *L, Value *v, Expr *batch, Expr *heads)
 }
 
 /* own: softcap, lower, upper, which a packed model has; NULL: none. lse: the logarithms of the sums are wanted, too; NULL: they are not. */
-static bool attention(Lower *L, Value *q, Value *k, Value *v, Value *mask, Arg causal, Arg scale, Arg gqa, const Arg *own, Value **lse)
+static bool attention(Lower *L, Value *q, Value *k, Value *v, Value *mask, Arg causal, Arg scale, Arg gqa,
+                      const Arg *own, Value **lse)
 {
-    if (q->rank < 2 || k->rank < 2 || v->rank < 2) return lower_fail(L, 0, "ranks %d, %d, %d, expected 2 or more", q->rank, k->rank, v->rank);
+    if (q->rank < 2 || k->rank < 2 || v->rank < 2)
+        return lower_fail(L, 0, "ranks %d, %d, %d, expected 2 or more", q->rank, k->rank, v->rank);
     int rank = q->rank > k->rank ? q->rank : k->rank;
     if (v->rank > rank) rank = v->rank;
     TRY((q = leading_ones(L, q, rank)) && (k = leading_ones(L, k, rank)) && (v = leading_ones(L, v, rank)));
@@ -517,23 +545,27 @@ static bool attention(Lower *L, Value *q, Value *k, Value *v, Value *mask, Arg c
     Value *q4 = rank4(L, q), *k4 = rank4(L, k), *v4 = rank4(L, v);
     if (!q4 || !k4 || !v4) return false;
     bool grouped = gqa.kind == ARG_EXPR && ex_is_const(gqa.e) && gqa.e->i;
-    Expr *batch = ex_equals_int(q4->dim[0], 1) ? k4->dim[0] : q4->dim[0], *heads = ex_equals_int(q4->dim[1], 1) ? k4->dim[1] : q4->dim[1];
+    Expr *batch = ex_equals_int(q4->dim[0], 1) ? k4->dim[0] : q4->dim[0],
+         *heads = ex_equals_int(q4->dim[1], 1) ? k4->dim[1] : q4->dim[1];
     if (!grouped) {
         q4 = spread(L, q4, batch, heads);
         k4 = spread(L, k4, batch, heads);
         v4 = spread(L, v4, batch, heads);
         if (!q4 || !k4 || !v4) return false;
     }
-    if (mask && !dtype_is_float(mask->dtype) && mask->dtype != DT_BOOL) return lower_fail(L, 3, "dtype %s, expected bool or a float", dtype_name(mask->dtype));
+    if (mask && !dtype_is_float(mask->dtype) && mask->dtype != DT_BOOL)
+        return lower_fail(L, 3, "dtype %s, expected bool or a float", dtype_name(mask->dtype));
     if (mask && mask->rank > 4) TRY(mask = rank4(L, mask));
     if (lse) {
-        const Node *n = lower_emit_node(L, OP_sdpa_lse, 6, (Arg[]){arg_value(q4), arg_value(k4), arg_value(v4), arg_value(mask), causal, scale});
+        const Node *n = lower_emit_node(
+            L, OP_sdpa_lse, 6, (Arg[]){arg_value(q4), arg_value(k4), arg_value(v4), arg_value(mask), causal, scale});
         TRY(n);
         *lse = n->out[1];
         return lower_return(L, n->out[0]);
     }
-    Value *y = EMIT(L, scaled_dot_product_attention, arg_value(q4), arg_value(k4), arg_value(v4), arg_value(mask), arg_float(L->g, 0), causal, scale, gqa,
-                    own ? own[0] : arg_float(L->g, 0), own ? own[1] : arg_none(), own ? own[2] : arg_none());
+    Value *y = EMIT(L, scaled_dot_product_attention, arg_value(q4), arg_value(k4), arg_value(v4), arg_value(mask),
+                    arg_float(L->g, 0), causal, scale, gqa, own ? own[0] : arg_float(L->g, 0),
+                    own ? own[1] : arg_none(), own ? own[2] : arg_none());
     return y && lower_return(L, rank == 4 ? y : lower_reshape(L, y, rank, dim));
 }
 
@@ -590,13 +622,15 @@ bool lower_sdpa(Lower *L)
 bool lower_sdpa_other(Lower *L)
 {
     Value *q, *k, *v = lower_value(L, 2), *lse = NULL;
-    int mask = op_param(L->op, "attn_mask"), bias = op_param(L->op, "attn_bias"), scale = op_param(L->op, "scale"), gqa = op_param(L->op, "enable_gqa");
+    int mask = op_param(L->op, "attn_mask"), bias = op_param(L->op, "attn_bias"), scale = op_param(L->op, "scale"),
+        gqa = op_param(L->op, "enable_gqa");
     TRY(two(L, 0, 1, &q, &k) && no_dropout(L, op_param(L->op, "dropout_p")));
     if (!v) return lower_fail(L, 2, "expected a tensor");
     Value *m = mask >= 0 ? lower_value(L, mask) : bias >= 0 ? lower_value(L, bias) : NULL;
     bool trains = L->op->id != OP_scaled_dot_product_attention_math && q->rank == 4 && k->rank == 4 && v->rank == 4;
     Arg grouped = gqa >= 0 ? L->arg[gqa] : arg_bool(L->g, trains && q->dim[1] != k->dim[1]);
-    TRY(attention(L, q, k, v, m, L->arg[op_param(L->op, "is_causal")], scale >= 0 ? L->arg[scale] : arg_none(), grouped, NULL, trains ? &lse : NULL));
+    TRY(attention(L, q, k, v, m, L->arg[op_param(L->op, "is_causal")], scale >= 0 ? L->arg[scale] : arg_none(), grouped,
+                  NULL, trains ? &lse : NULL));
     return lower_return_values(L, L->op->schema->nreturns, (Value *[16]){L->result.v, lse});
 }
 
@@ -606,18 +640,23 @@ static Value *logarithms(Lower *L, Value *lse, Value *const *x, Arg mask, Arg ca
 {
     Value *q = x[1], *k = x[2];
     if (lse->rank == 4 && lse->dim[3] == k->dim[2] && !ex_equals_int(lse->dim[3], 1)) {
-        const Node *n = lower_emit_node(L, OP_sdpa_lse, 6, (Arg[]){arg_value(q), arg_value(k), arg_value(x[3]), mask, causal, scale});
+        const Node *n = lower_emit_node(L, OP_sdpa_lse, 6,
+                                        (Arg[]){arg_value(q), arg_value(k), arg_value(x[3]), mask, causal, scale});
         return n ? n->out[1] : NULL;
     }
-    if (lse->rank == 4 && ex_equals_int(lse->dim[3], 1)) lse = lower_reshape(L, lse, 3, (Expr *[]){lse->dim[0], lse->dim[1], lse->dim[2]});
-    if (lse && lse->rank == 3 && lse->dim[2] != q->dim[2]) lse = EMIT(L, slice_Tensor, arg_value(lse), arg_int(L->g, 2), arg_int(L->g, 0), arg_expr(q->dim[2]), arg_int(L->g, 1));
+    if (lse->rank == 4 && ex_equals_int(lse->dim[3], 1))
+        lse = lower_reshape(L, lse, 3, (Expr *[]){lse->dim[0], lse->dim[1], lse->dim[2]});
+    if (lse && lse->rank == 3 && lse->dim[2] != q->dim[2])
+        lse = EMIT(L, slice_Tensor, arg_value(lse), arg_int(L->g, 2), arg_int(L->g, 0), arg_expr(q->dim[2]),
+                   arg_int(L->g, 1));
     return lse;
 }
 
 bool lower_sdpa_other_backward(Lower *L)
 {
     Value *x[6];
-    int mask = op_param(L->op, "attn_mask"), bias = op_param(L->op, "attn_bias"), wanted = op_param(L->op, "grad_input_mask");
+    int mask = op_param(L->op, "attn_mask"), bias = op_param(L->op, "attn_bias"),
+        wanted = op_param(L->op, "grad_input_mask");
     const int at[6] = {0, 1, 2, 3, op_param(L->op, "out"), op_param(L->op, "logsumexp")};
     TRY(no_dropout(L, op_param(L->op, "dropout_p")));
     for (int i = 0; i < 6; i++) {
@@ -630,8 +669,10 @@ bool lower_sdpa_other_backward(Lower *L)
     bool grad_mask = want && m && dtype_is_float(m->dtype) && want->kind == ARG_EXPRS && want->n == 4 && want->es[3]->i;
     Value *lse = logarithms(L, x[5], x, arg_value(m), causal, scale);
     TRY(lse);
-    const Node *n = lower_emit_node(L, OP_sdpa_backward, 13, (Arg[]){arg_value(x[0]), arg_value(x[1]), arg_value(x[2]), arg_value(x[3]), arg_value(x[4]), arg_value(lse), arg_value(m), causal, scale,
-                                                                  arg_float(L->g, 0), arg_none(), arg_none(), arg_bool(L->g, grad_mask)});
+    const Node *n = lower_emit_node(L, OP_sdpa_backward, 13,
+                                    (Arg[]){arg_value(x[0]), arg_value(x[1]), arg_value(x[2]), arg_value(x[3]),
+                                            arg_value(x[4]), arg_value(lse), arg_value(m), causal, scale,
+                                            arg_float(L->g, 0), arg_none(), arg_none(), arg_bool(L->g, grad_mask)});
     return n && lower_return_values(L, L->op->schema->nreturns, n->out);
 }
 
@@ -648,11 +689,15 @@ static bool kernel_operand(Lower *L, int i, Value **x)
 /* No dropout, no window of the efficient kernel, and one sequence a batch: nothing that says where others begin or end. */
 static bool plain_kernel(Lower *L)
 {
-    static const char *const refused[] = {"cu_seqlens_q", "cu_seqlens_k", "cum_seq_q", "cum_seq_k", "seqlen_k", "seqused_k", "alibi_slopes", "block_table"};
+    static const char *const refused[] = {"cu_seqlens_q", "cu_seqlens_k", "cum_seq_q",    "cum_seq_k",
+                                          "seqlen_k",     "seqused_k",    "alibi_slopes", "block_table"};
     TRY(no_dropout(L, op_param(L->op, "dropout_p")));
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
         int at = op_param(L->op, refused[i]);
-        if (at >= 0 && !lower_is_none(L, at)) return fail(L->err, E_UNSUPPORTED, "%s with '%s'; expected none: sequences of one length, without slopes or pages", L->op->name, refused[i]);
+        if (at >= 0 && !lower_is_none(L, at))
+            return fail(L->err, E_UNSUPPORTED,
+                        "%s with '%s'; expected none: sequences of one length, without slopes or pages", L->op->name,
+                        refused[i]);
     }
     int window = op_param(L->op, "window_size");
     if (window < 0 || lower_is_none(L, window) || is_number(&L->arg[window], 0)) return true;
@@ -679,7 +724,8 @@ static bool kernel_bounds(Lower *L, const Value *q, const Value *k, Arg *bound)
     } else {
         TRY(lower_const_bool(L, op_param(L->op, "is_causal"), &causal));
     }
-    Expr *shift = ex_sub(L->ex, k->dim[2], q->dim[2]), *left = window_side(L, "window_size_left"), *right = causal || mask == 2 ? ex_int(L->ex, 0) : window_side(L, "window_size_right");
+    Expr *shift = ex_sub(L->ex, k->dim[2], q->dim[2]), *left = window_side(L, "window_size_left"),
+         *right = causal || mask == 2 ? ex_int(L->ex, 0) : window_side(L, "window_size_right");
     Expr *lower = left ? ex_sub(L->ex, shift, left) : NULL, *upper = right ? ex_add(L->ex, shift, right) : NULL;
     bool top = mask == 1 || (upper && ex_equals_int(upper, 0));
     bound[0] = arg_bool(L->g, top);
@@ -697,8 +743,10 @@ bool lower_sdpa_kernel(Lower *L)
     for (int i = 0; i < 3; i++) TRY(kernel_operand(L, i, &x[i]));
     TRY(kernel_bounds(L, x[0], x[1], bound));
     int bias = op_param(L->op, "bias");
-    const Node *n = lower_emit_node(L, OP_sdpa_lse, 9, (Arg[]){arg_value(x[0]), arg_value(x[1]), arg_value(x[2]), arg_value(bias < 0 ? NULL : lower_value(L, bias)), bound[0],
-                                                              L->arg[op_param(L->op, "scale")], arg_float(L->g, 0), bound[1], bound[2]});
+    const Node *n = lower_emit_node(L, OP_sdpa_lse, 9,
+                                    (Arg[]){arg_value(x[0]), arg_value(x[1]), arg_value(x[2]),
+                                            arg_value(bias < 0 ? NULL : lower_value(L, bias)), bound[0],
+                                            L->arg[op_param(L->op, "scale")], arg_float(L->g, 0), bound[1], bound[2]});
     Value *y = n ? heads_first(L, n->out[0]) : NULL;
     return y && lower_return_values(L, L->op->schema->nreturns, (Value *[8]){y, n->out[1]});
 }
@@ -707,7 +755,8 @@ bool lower_sdpa_kernel_backward(Lower *L)
 {
     Value *x[5], *result[4];
     Arg bound[3];
-    int at = op_param(L->op, "logsumexp"), bias = op_param(L->op, "bias"), wanted = op_param(L->op, "bias_requires_grad");
+    int at = op_param(L->op, "logsumexp"), bias = op_param(L->op, "bias"),
+        wanted = op_param(L->op, "bias_requires_grad");
     bool grad_mask = false;
     TRY(plain_kernel(L));
     for (int i = 0; i < 5; i++) TRY(kernel_operand(L, i < 4 ? i : op_param(L->op, "out"), &x[i]));
@@ -717,8 +766,10 @@ bool lower_sdpa_kernel_backward(Lower *L)
     Arg scale = L->arg[op_param(L->op, "scale")];
     if (!lse || lse->rank != 3) return lower_fail(L, at, "expected a tensor of 3 axes: batch, heads, rows");
     TRY(lse = logarithms(L, lse, x, arg_value(mask), bound[0], scale));
-    const Node *n = lower_emit_node(L, OP_sdpa_backward, 13, (Arg[]){arg_value(x[0]), arg_value(x[1]), arg_value(x[2]), arg_value(x[3]), arg_value(x[4]), arg_value(lse), arg_value(mask), bound[0],
-                                                                  scale, arg_float(L->g, 0), bound[1], bound[2], arg_bool(L->g, grad_mask && mask)});
+    const Node *n = lower_emit_node(L, OP_sdpa_backward, 13,
+                                    (Arg[]){arg_value(x[0]), arg_value(x[1]), arg_value(x[2]), arg_value(x[3]),
+                                            arg_value(x[4]), arg_value(lse), arg_value(mask), bound[0], scale,
+                                            arg_float(L->g, 0), bound[1], bound[2], arg_bool(L->g, grad_mask && mask)});
     TRY(n);
     for (int i = 0; i < 3; i++) TRY(result[i] = heads_first(L, n->out[i]));
     result[3] = n->out[3];
@@ -737,7 +788,10 @@ bool sdpa_lse_unread(Graph *g, Err *err)
         if (n->op->id != OP_sdpa_lse || n->out[1]->id >= g->next_id || uses[n->out[1]->id]) continue;
         const Arg *a = n->arg;
         bool grouped = a[0].v->dim[1] != a[1].v->dim[1];
-        Node *y = graph_add_before(g, n, OP_scaled_dot_product_attention, 11, (Arg[]){a[0], a[1], a[2], a[3], arg_float(g, 0), a[4], a[5], arg_bool(g, grouped), a[6], a[7], a[8]}, "attention", err);
+        Node *y = graph_add_before(
+            g, n, OP_scaled_dot_product_attention, 11,
+            (Arg[]){a[0], a[1], a[2], a[3], arg_float(g, 0), a[4], a[5], arg_bool(g, grouped), a[6], a[7], a[8]},
+            "attention", err);
         const char *name = n->out[0]->name;
         if (!(ok = y != NULL)) break;
         graph_replace_uses(g, n->out[0], y->out[0]);

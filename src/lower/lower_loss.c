@@ -15,7 +15,10 @@ static Value *neg(Lower *L, Value *x) { return AS(L, neg, v(x)); }
 static Value *choose(Lower *L, Value *c, Arg a, Arg b) { return AS(L, where_self, v(c), a, b); }
 static Value *at_least(Lower *L, Value *x, double low) { return AS(L, clamp, v(x), num(L, low)); }
 static Value *sum_all(Lower *L, Value *x) { return AS(L, sum, v(x)); }
-static Value *sum_dim(Lower *L, Value *x, int d) { return AS(L, sum_dim_IntList, v(x), arg_ints(L->g, 1, (int64_t[]){d})); }
+static Value *sum_dim(Lower *L, Value *x, int d)
+{
+    return AS(L, sum_dim_IntList, v(x), arg_ints(L->g, 1, (int64_t[]){d}));
+}
 
 static bool tensors(Lower *L, int n)
 {
@@ -50,7 +53,9 @@ bool lower_huber_loss(Lower *L)
     Value *bow = mul(L, v(mul(L, v(d), num(L, 0.5))), v(d)), *line = sub(L, v(d), half_edge);
     if (smooth) return finish(L, choose(L, AS(L, lt_Tensor, v(d), edge), v(quotient(L, v(bow), edge)), v(line)));
     Value *loss = choose(L, AS(L, le_Tensor, v(d), edge), v(bow), v(mul(L, v(line), edge)));
-    return loss && finish(L, lower_cast(L, loss, lower_value(L, 0)->dtype)); /* huber_loss alone keeps the first operand's dtype */
+    return loss &&
+           finish(L,
+                  lower_cast(L, loss, lower_value(L, 0)->dtype)); /* huber_loss alone keeps the first operand's dtype */
 }
 
 /* ------------------------------------------------------------------ of probabilities */
@@ -60,7 +65,8 @@ static Value *weighted(Lower *L, Value *loss, int i) { return lower_is_none(L, i
 /* (t - 1) log(1 - x) - t log(x), logarithms at least -100 */
 bool lower_bce(Lower *L)
 {
-    Value *yes = at_least(L, AS(L, log, L->arg[0]), -100), *no = at_least(L, AS(L, log1p, v(AS(L, neg, L->arg[0]))), -100);
+    Value *yes = at_least(L, AS(L, log, L->arg[0]), -100),
+          *no = at_least(L, AS(L, log1p, v(AS(L, neg, L->arg[0]))), -100);
     Value *a = mul(L, v(sub(L, L->arg[1], num(L, 1))), v(no)), *b = mul(L, L->arg[1], v(yes));
     return finish(L, weighted(L, sub(L, v(a), v(b)), 2));
 }
@@ -69,7 +75,8 @@ bool lower_bce(Lower *L)
 bool lower_bce_logits(Lower *L)
 {
     Value *yes = AS(L, log_sigmoid, L->arg[0]);
-    if (!lower_is_none(L, 3)) yes = mul(L, v(yes), v(add(L, v(mul(L, v(sub(L, L->arg[3], num(L, 1))), L->arg[1])), num(L, 1))));
+    if (!lower_is_none(L, 3))
+        yes = mul(L, v(yes), v(add(L, v(mul(L, v(sub(L, L->arg[3], num(L, 1))), L->arg[1])), num(L, 1))));
     Value *no = mul(L, v(sub(L, num(L, 1), L->arg[1])), L->arg[0]);
     return finish(L, weighted(L, sub(L, v(no), v(yes)), 2));
 }
@@ -89,7 +96,8 @@ bool lower_poisson_nll_loss(Lower *L)
     bool log_input, full;
     Arg x = L->arg[0], t = L->arg[1];
     TRY(lower_const_bool(L, 2, &log_input) && lower_const_bool(L, 3, &full));
-    Value *loss = log_input ? sub(L, v(AS(L, exp, x)), v(mul(L, t, x))) : sub(L, x, v(mul(L, t, v(AS(L, log, v(add(L, x, L->arg[4])))))));
+    Value *loss = log_input ? sub(L, v(AS(L, exp, x)), v(mul(L, t, x)))
+                            : sub(L, x, v(mul(L, t, v(AS(L, log, v(add(L, x, L->arg[4])))))));
     if (full) {
         Value *tail = mul(L, v(AS(L, log, v(mul(L, t, num(L, 6.283185307179586476925))))), num(L, 0.5));
         Value *more = add(L, v(sub(L, v(mul(L, t, v(AS(L, log, t)))), t)), v(tail));
@@ -106,7 +114,8 @@ bool lower_cosine_embedding_loss(Lower *L)
     TRY(tensors(L, 3));
     Value *a = lower_value(L, 0), *b = lower_value(L, 1), *t = lower_value(L, 2);
     int d = t->rank ? 1 : 0;
-    Value *na = add(L, v(sum_dim(L, AS(L, square, v(a)), d)), num(L, 1e-12)), *nb = add(L, v(sum_dim(L, AS(L, square, v(b)), d)), num(L, 1e-12));
+    Value *na = add(L, v(sum_dim(L, AS(L, square, v(a)), d)), num(L, 1e-12)),
+          *nb = add(L, v(sum_dim(L, AS(L, square, v(b)), d)), num(L, 1e-12));
     Value *c = quotient(L, v(sum_dim(L, mul(L, v(a), v(b)), d)), v(AS(L, sqrt, v(mul(L, v(na), v(nb))))));
     Value *near = choose(L, AS(L, eq_Tensor, v(t), num(L, 1)), v(sub(L, num(L, 1), v(c))), num(L, 0));
     Value *far = choose(L, AS(L, eq_Tensor, v(t), num(L, -1)), v(at_least(L, sub(L, v(c), L->arg[3]), 0)), num(L, 0));
@@ -154,7 +163,8 @@ typedef struct Classes {
 
 static bool classes(Lower *L, Value *x, Value *t, Arg weight, Arg ignore, Classes *c)
 {
-    if (!x || !t || !x->rank || t->rank != x->rank - 1) return lower_fail(L, 1, "rank %d for an input of rank %d", t ? t->rank : 0, x ? x->rank : 0);
+    if (!x || !t || !x->rank || t->rank != x->rank - 1)
+        return lower_fail(L, 1, "rank %d for an input of rank %d", t ? t->rank : 0, x ? x->rank : 0);
     t = lower_cast(L, t, DT_I64);
     *c = (Classes){.x = x, .dim = x->rank > 1};
     c->valid = AS(L, ne_Tensor, v(t), ignore);
@@ -175,7 +185,8 @@ static Value *of_target(Lower *L, const Classes *c)
 static Value *nll(Lower *L, const Classes *c, int64_t how, Value **total)
 {
     Value *loss = choose(L, c->valid, v(neg(L, mul(L, v(of_target(L, c)), v(c->weight)))), num(L, 0));
-    *total = how == 0 ? AS(L, full, arg_ints(L->g, 0, NULL), arg_int(L->g, 0), arg_dtype(c->x->dtype)) : sum_all(L, c->weight);
+    *total = how == 0 ? AS(L, full, arg_ints(L->g, 0, NULL), arg_int(L->g, 0), arg_dtype(c->x->dtype))
+                      : sum_all(L, c->weight);
     return how == 0 ? loss : how == 1 ? quotient(L, v(sum_all(L, loss)), v(*total)) : sum_all(L, loss);
 }
 
@@ -185,7 +196,8 @@ bool lower_nll_loss(Lower *L)
     int64_t how;
     TRY(reduction(L, &how) && classes(L, lower_value(L, 0), lower_value(L, 1), L->arg[2], L->arg[4], &c));
     Value *total, *loss = nll(L, &c, how, &total);
-    return loss && total && (L->op->schema->nreturns == 1 ? lower_return(L, loss) : lower_return_values(L, 2, (Value *[]){loss, total}));
+    return loss && total &&
+           (L->op->schema->nreturns == 1 ? lower_return(L, loss) : lower_return_values(L, 2, (Value *[]){loss, total}));
 }
 
 /* The weights (C) along dim d of a tensor of that rank. */
@@ -204,7 +216,8 @@ bool lower_cross_entropy_loss(Lower *L)
     Value *x = lower_value(L, 0), *t = lower_value(L, 1), *w = lower_value(L, 2), *total;
     int d = x->rank > 1;
     if (!x->rank || (w && w->rank != 1)) return lower_fail(L, 0, "expected a tensor of rank 1 or more");
-    Expr *smooth = lower_expr(L, 5), *rest = ex_sub(L->ex, ex_float(L->ex, 1), smooth), *each = ex_make(L->ex, EX_TRUEDIV, smooth, x->dim[d], NULL);
+    Expr *smooth = lower_expr(L, 5), *rest = ex_sub(L->ex, ex_float(L->ex, 1), smooth),
+         *each = ex_make(L->ex, EX_TRUEDIV, smooth, x->dim[d], NULL);
     bool smoothed = !(ex_is_const(smooth) && (smooth->is_float ? smooth->f == 0 : smooth->i == 0));
     TRY(x = AS(L, log_softmax_int, v(x), arg_int(L->g, d)));
     Value *wx = w ? mul(L, v(x), v(weights_along(L, w, d, x->rank))) : x;

@@ -66,7 +66,8 @@ bool lower_cosine_window(Lower *L)
     bool trivial, hann = L->op->id == OP_hann_window || L->op->id == OP_hann_window_periodic;
     TRY(positions(L, 2 * pi, &x, &trivial));
     if (trivial) return lower_return(L, x);
-    return return_window(L, plus(L, times(L, AS(L, cos, v(x)), -number(L, "beta", hann ? 0.5 : 0.46)), number(L, "alpha", hann ? 0.5 : 0.54)));
+    return return_window(L, plus(L, times(L, AS(L, cos, v(x)), -number(L, "beta", hann ? 0.5 : 0.46)),
+                                 number(L, "alpha", hann ? 0.5 : 0.54)));
 }
 
 /* 0.42 - 0.5 cos(2 pi i / (n - 1)) + 0.08 cos(4 pi i / (n - 1)) */
@@ -163,7 +164,8 @@ bool lower_block_diag(Lower *L)
     }
     for (int i = 0; block && i < a->n; i++) {
         Expr *end = ex_add(L->ex, at, block[i]->dim[1]);
-        TRY(block[i] = AS(L, constant_pad_nd, v(block[i]), arg_exprs(L->g, 2, (Expr *[]){at, ex_sub(L->ex, width, end)})));
+        TRY(block[i] = AS(L, constant_pad_nd, v(block[i]),
+                          arg_exprs(L->g, 2, (Expr *[]){at, ex_sub(L->ex, width, end)})));
         at = end;
     }
     return block && lower_return(L, AS(L, cat, arg_values(L->g, a->n, block)));

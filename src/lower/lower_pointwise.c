@@ -103,38 +103,96 @@ static bool again(Lower *L, OpId op, const Arg *arg)
 static const struct {
     OpId from, to;
 } aliases[] = {
-    {OP_negative, OP_neg}, {OP_absolute, OP_abs}, {OP_sgn, OP_sign}, {OP_special_expm1, OP_expm1}, {OP_arcsin, OP_asin},
-    {OP_arccos, OP_acos}, {OP_arctan, OP_atan}, {OP_arcsinh, OP_asinh}, {OP_arccosh, OP_acosh}, {OP_arctanh, OP_atanh},
-    {OP_special_gammaln, OP_lgamma}, {OP_special_digamma, OP_digamma}, {OP_special_psi, OP_digamma}, {OP_special_i0, OP_i0},
-    {OP_special_sinc, OP_sinc}, {OP_special_exp2, OP_exp2}, {OP_special_log1p, OP_log1p}, {OP_special_logit, OP_logit},
-    {OP_special_expit, OP_sigmoid}, {OP_special_erf, OP_erf}, {OP_special_erfc, OP_erfc}, {OP_special_erfinv, OP_erfinv},
-    {OP_fix, OP_trunc}, {OP_subtract_Tensor, OP_sub_Tensor}, {OP_multiply_Tensor, OP_mul_Tensor}, {OP_divide_Tensor, OP_div_Tensor},
-    {OP_true_divide_Tensor, OP_div_Tensor}, {OP_divide_Tensor_mode, OP_div_Tensor_mode}, {OP_arctan2, OP_atan2},
-    {OP_max_other, OP_maximum}, {OP_min_other, OP_minimum}, {OP_special_xlogy, OP_xlogy_Tensor},
-    {OP___and___Tensor, OP_bitwise_and_Tensor}, {OP___and___Scalar, OP_bitwise_and_Tensor}, {OP___or___Tensor, OP_bitwise_or_Tensor},
-    {OP___or___Scalar, OP_bitwise_or_Tensor}, {OP___xor___Tensor, OP_bitwise_xor_Tensor}, {OP___xor___Scalar, OP_bitwise_xor_Tensor},
-    {OP___lshift___Tensor, OP_bitwise_left_shift_Tensor}, {OP___lshift___Scalar, OP_bitwise_left_shift_Tensor},
-    {OP___rshift___Tensor, OP_bitwise_right_shift_Tensor}, {OP___rshift___Scalar, OP_bitwise_right_shift_Tensor},
-    {OP_not_equal_Tensor, OP_ne_Tensor}, {OP_not_equal_Scalar, OP_ne_Tensor}, {OP_less_Tensor, OP_lt_Tensor},
-    {OP_less_Scalar, OP_lt_Tensor}, {OP_less_equal_Tensor, OP_le_Tensor}, {OP_less_equal_Scalar, OP_le_Tensor},
-    {OP_greater_Tensor, OP_gt_Tensor}, {OP_greater_Scalar, OP_gt_Tensor}, {OP_greater_equal_Tensor, OP_ge_Tensor},
+    {OP_negative, OP_neg},
+    {OP_absolute, OP_abs},
+    {OP_sgn, OP_sign},
+    {OP_special_expm1, OP_expm1},
+    {OP_arcsin, OP_asin},
+    {OP_arccos, OP_acos},
+    {OP_arctan, OP_atan},
+    {OP_arcsinh, OP_asinh},
+    {OP_arccosh, OP_acosh},
+    {OP_arctanh, OP_atanh},
+    {OP_special_gammaln, OP_lgamma},
+    {OP_special_digamma, OP_digamma},
+    {OP_special_psi, OP_digamma},
+    {OP_special_i0, OP_i0},
+    {OP_special_sinc, OP_sinc},
+    {OP_special_exp2, OP_exp2},
+    {OP_special_log1p, OP_log1p},
+    {OP_special_logit, OP_logit},
+    {OP_special_expit, OP_sigmoid},
+    {OP_special_erf, OP_erf},
+    {OP_special_erfc, OP_erfc},
+    {OP_special_erfinv, OP_erfinv},
+    {OP_fix, OP_trunc},
+    {OP_subtract_Tensor, OP_sub_Tensor},
+    {OP_multiply_Tensor, OP_mul_Tensor},
+    {OP_divide_Tensor, OP_div_Tensor},
+    {OP_true_divide_Tensor, OP_div_Tensor},
+    {OP_divide_Tensor_mode, OP_div_Tensor_mode},
+    {OP_arctan2, OP_atan2},
+    {OP_max_other, OP_maximum},
+    {OP_min_other, OP_minimum},
+    {OP_special_xlogy, OP_xlogy_Tensor},
+    {OP___and___Tensor, OP_bitwise_and_Tensor},
+    {OP___and___Scalar, OP_bitwise_and_Tensor},
+    {OP___or___Tensor, OP_bitwise_or_Tensor},
+    {OP___or___Scalar, OP_bitwise_or_Tensor},
+    {OP___xor___Tensor, OP_bitwise_xor_Tensor},
+    {OP___xor___Scalar, OP_bitwise_xor_Tensor},
+    {OP___lshift___Tensor, OP_bitwise_left_shift_Tensor},
+    {OP___lshift___Scalar, OP_bitwise_left_shift_Tensor},
+    {OP___rshift___Tensor, OP_bitwise_right_shift_Tensor},
+    {OP___rshift___Scalar, OP_bitwise_right_shift_Tensor},
+    {OP_not_equal_Tensor, OP_ne_Tensor},
+    {OP_not_equal_Scalar, OP_ne_Tensor},
+    {OP_less_Tensor, OP_lt_Tensor},
+    {OP_less_Scalar, OP_lt_Tensor},
+    {OP_less_equal_Tensor, OP_le_Tensor},
+    {OP_less_equal_Scalar, OP_le_Tensor},
+    {OP_greater_Tensor, OP_gt_Tensor},
+    {OP_greater_Scalar, OP_gt_Tensor},
+    {OP_greater_equal_Tensor, OP_ge_Tensor},
     {OP_greater_equal_Scalar, OP_ge_Tensor},
     /* numbers are operands of the tensor rows */
-    {OP_add_Scalar, OP_add_Tensor}, {OP_sub_Scalar, OP_sub_Tensor}, {OP_mul_Scalar, OP_mul_Tensor}, {OP_div_Scalar, OP_div_Tensor},
-    {OP_div_Scalar_mode, OP_div_Tensor_mode}, {OP_remainder_Scalar, OP_remainder_Tensor}, {OP_remainder_Scalar_Tensor, OP_remainder_Tensor},
-    {OP_fmod_Scalar, OP_fmod_Tensor}, {OP_copysign_Scalar, OP_copysign_Tensor}, {OP_xlogy_Scalar_Other, OP_xlogy_Tensor},
-    {OP_xlogy_Scalar_Self, OP_xlogy_Tensor}, {OP_special_xlogy_other_scalar, OP_xlogy_Tensor},
-    {OP_special_xlogy_self_scalar, OP_xlogy_Tensor}, {OP_special_xlog1py_other_scalar, OP_special_xlog1py},
-    {OP_special_xlog1py_self_scalar, OP_special_xlog1py}, {OP_multiply_Scalar, OP_mul_Tensor}, {OP_subtract_Scalar, OP_sub_Tensor},
-    {OP_divide_Scalar, OP_div_Tensor}, {OP_true_divide_Scalar, OP_div_Tensor}, {OP_divide_Scalar_mode, OP_div_Tensor_mode},
+    {OP_add_Scalar, OP_add_Tensor},
+    {OP_sub_Scalar, OP_sub_Tensor},
+    {OP_mul_Scalar, OP_mul_Tensor},
+    {OP_div_Scalar, OP_div_Tensor},
+    {OP_div_Scalar_mode, OP_div_Tensor_mode},
+    {OP_remainder_Scalar, OP_remainder_Tensor},
+    {OP_remainder_Scalar_Tensor, OP_remainder_Tensor},
+    {OP_fmod_Scalar, OP_fmod_Tensor},
+    {OP_copysign_Scalar, OP_copysign_Tensor},
+    {OP_xlogy_Scalar_Other, OP_xlogy_Tensor},
+    {OP_xlogy_Scalar_Self, OP_xlogy_Tensor},
+    {OP_special_xlogy_other_scalar, OP_xlogy_Tensor},
+    {OP_special_xlogy_self_scalar, OP_xlogy_Tensor},
+    {OP_special_xlog1py_other_scalar, OP_special_xlog1py},
+    {OP_special_xlog1py_self_scalar, OP_special_xlog1py},
+    {OP_multiply_Scalar, OP_mul_Tensor},
+    {OP_subtract_Scalar, OP_sub_Tensor},
+    {OP_divide_Scalar, OP_div_Tensor},
+    {OP_true_divide_Scalar, OP_div_Tensor},
+    {OP_divide_Scalar_mode, OP_div_Tensor_mode},
     {OP_bitwise_left_shift_Scalar_Tensor, OP_bitwise_left_shift_Tensor},
-    {OP_bitwise_right_shift_Scalar_Tensor, OP_bitwise_right_shift_Tensor}, {OP_special_round, OP_round_decimals},
+    {OP_bitwise_right_shift_Scalar_Tensor, OP_bitwise_right_shift_Tensor},
+    {OP_special_round, OP_round_decimals},
     {OP_bitwise_and_Scalar, OP_bitwise_and_Tensor},
-    {OP_bitwise_and_Scalar_Tensor, OP_bitwise_and_Tensor}, {OP_bitwise_or_Scalar, OP_bitwise_or_Tensor},
-    {OP_bitwise_or_Scalar_Tensor, OP_bitwise_or_Tensor}, {OP_bitwise_xor_Scalar, OP_bitwise_xor_Tensor},
-    {OP_bitwise_xor_Scalar_Tensor, OP_bitwise_xor_Tensor}, {OP_bitwise_left_shift_Tensor_Scalar, OP_bitwise_left_shift_Tensor},
-    {OP_bitwise_right_shift_Tensor_Scalar, OP_bitwise_right_shift_Tensor}, {OP_eq_Scalar, OP_eq_Tensor}, {OP_ne_Scalar, OP_ne_Tensor},
-    {OP_lt_Scalar, OP_lt_Tensor}, {OP_le_Scalar, OP_le_Tensor}, {OP_gt_Scalar, OP_gt_Tensor}, {OP_ge_Scalar, OP_ge_Tensor},
+    {OP_bitwise_and_Scalar_Tensor, OP_bitwise_and_Tensor},
+    {OP_bitwise_or_Scalar, OP_bitwise_or_Tensor},
+    {OP_bitwise_or_Scalar_Tensor, OP_bitwise_or_Tensor},
+    {OP_bitwise_xor_Scalar, OP_bitwise_xor_Tensor},
+    {OP_bitwise_xor_Scalar_Tensor, OP_bitwise_xor_Tensor},
+    {OP_bitwise_left_shift_Tensor_Scalar, OP_bitwise_left_shift_Tensor},
+    {OP_bitwise_right_shift_Tensor_Scalar, OP_bitwise_right_shift_Tensor},
+    {OP_eq_Scalar, OP_eq_Tensor},
+    {OP_ne_Scalar, OP_ne_Tensor},
+    {OP_lt_Scalar, OP_lt_Tensor},
+    {OP_le_Scalar, OP_le_Tensor},
+    {OP_gt_Scalar, OP_gt_Tensor},
+    {OP_ge_Scalar, OP_ge_Tensor},
 };
 
 static bool alias(Lower *L)
@@ -151,7 +209,10 @@ bool lower_add_alias(Lower *L) { return alias(L); }
 
 /* ------------------------------------------------------------------ arithmetic */
 
-static bool is_one(const Arg *a) { return a->kind != ARG_EXPR || (a->e->kind == EX_INT && a->e->i == 1) || (a->e->kind == EX_FLOAT && a->e->f == 1); }
+static bool is_one(const Arg *a)
+{
+    return a->kind != ARG_EXPR || (a->e->kind == EX_INT && a->e->i == 1) || (a->e->kind == EX_FLOAT && a->e->f == 1);
+}
 
 /* other * alpha, a number or a tensor */
 static bool scaled(Lower *L, const Arg *other, const Arg *alpha, Arg *out)
@@ -185,9 +246,11 @@ bool lower_div_mode(Lower *L)
 {
     bool plain = L->arg[2].kind != ARG_STR;
     if (plain) return emit_promoted(L, OP_div_Tensor, L->arg, true);
-    if (strcmp(L->arg[2].s, "floor") && strcmp(L->arg[2].s, "trunc")) return lower_fail(L, 2, "found '%.20s', expected 'floor' or 'trunc'", L->arg[2].s);
+    if (strcmp(L->arg[2].s, "floor") && strcmp(L->arg[2].s, "trunc"))
+        return lower_fail(L, 2, "found '%.20s', expected 'floor' or 'trunc'", L->arg[2].s);
     DType t = common(L->arg, 0, 2);
-    if (dtype_is_float(t) && dtype_size(t) == 2 && !strcmp(L->arg[2].s, "trunc")) { /* the quotient is rounded before it is cut */
+    if (dtype_is_float(t) && dtype_size(t) == 2 &&
+        !strcmp(L->arg[2].s, "trunc")) { /* the quotient is rounded before it is cut */
         TRY(emit_promoted(L, OP_div_Tensor, L->arg, true));
         return lower_return(L, AS(L, trunc, arg_value(L->result.v)));
     }
@@ -254,14 +317,19 @@ bool lower_addcmul(Lower *L)
 }
 
 /* a * b + c, rounded twice: torch.compile's own op of decomposed graphs */
-bool lower_fma(Lower *L) { return lower_return(L, AS(L, add_Tensor, arg_value(AS(L, mul_Tensor, L->arg[0], L->arg[1])), L->arg[2])); }
+bool lower_fma(Lower *L)
+{
+    return lower_return(L, AS(L, add_Tensor, arg_value(AS(L, mul_Tensor, L->arg[0], L->arg[1])), L->arg[2]));
+}
 
 /* a + w (b - a) for |w| < 0.5, else b - (1 - w) (b - a): each end is met exactly */
 bool lower_lerp(Lower *L)
 {
     Arg a = L->arg[0], b = L->arg[1], w = L->arg[2], rest;
-    bool number = w.kind == ARG_EXPR, large = number && ex_is_const(w.e) && fabs(w.e->kind == EX_FLOAT ? w.e->f : (double)w.e->i) >= 0.5;
-    rest = number ? arg_expr(ex_sub(L->ex, ex_float(L->ex, 1), w.e)) : arg_value(AS(L, sub_Tensor, arg_int(L->g, 1), w));
+    bool number = w.kind == ARG_EXPR,
+         large = number && ex_is_const(w.e) && fabs(w.e->kind == EX_FLOAT ? w.e->f : (double)w.e->i) >= 0.5;
+    rest = number ? arg_expr(ex_sub(L->ex, ex_float(L->ex, 1), w.e))
+                  : arg_value(AS(L, sub_Tensor, arg_int(L->g, 1), w));
     Value *d = AS(L, sub_Tensor, b, a);
     Value *near = large ? NULL : AS(L, add_Tensor, a, arg_value(AS(L, mul_Tensor, arg_value(d), w)));
     Value *far = number && !large ? NULL : AS(L, sub_Tensor, b, arg_value(AS(L, mul_Tensor, arg_value(d), rest)));
@@ -349,7 +417,10 @@ bool lower_clamp_tensor(Lower *L)
 {
     OpId id = L->op->id;
     bool only_min = id == OP_clamp_min_Tensor, only_max = id == OP_clamp_max_Tensor;
-    Arg at[3] = {L->arg[0], only_max ? arg_none() : L->arg[1], only_max ? L->arg[1] : only_min ? arg_none() : L->arg[2]};
+    Arg at[3] = {L->arg[0], only_max ? arg_none() : L->arg[1],
+                 only_max   ? L->arg[1]
+                 : only_min ? arg_none()
+                            : L->arg[2]};
     DType t = common(at, 0, 3);
     TRY(cast_args(L, at, 0, 3, t));
     Arg x = at[0];
@@ -368,8 +439,8 @@ bool lower_relu6(Lower *L) { return lower_return(L, EMIT(L, clamp, L->arg[0], ar
 
 bool lower_selu(Lower *L)
 {
-    return lower_return(L, EMIT(L, elu, L->arg[0], arg_float(L->g, 1.6732632423543772848170429916717), arg_float(L->g, 1.0507009873554804934193349852946),
-                                arg_float(L->g, 1)));
+    return lower_return(L, EMIT(L, elu, L->arg[0], arg_float(L->g, 1.6732632423543772848170429916717),
+                                arg_float(L->g, 1.0507009873554804934193349852946), arg_float(L->g, 1)));
 }
 
 bool lower_celu(Lower *L)
@@ -377,7 +448,8 @@ bool lower_celu(Lower *L)
     Expr *a = lower_expr(L, 1);
     double alpha = a && ex_is_const(a) ? (a->kind == EX_FLOAT ? a->f : (double)a->i) : NAN;
     if (!(alpha != 0)) return lower_fail(L, 1, "must be a constant other than 0");
-    return lower_return(L, EMIT(L, elu, L->arg[0], arg_float(L->g, alpha), arg_float(L->g, 1), arg_float(L->g, 1 / alpha)));
+    return lower_return(
+        L, EMIT(L, elu, L->arg[0], arg_float(L->g, alpha), arg_float(L->g, 1), arg_float(L->g, 1 / alpha)));
 }
 
 bool lower_deg2rad(Lower *L)
@@ -393,7 +465,8 @@ bool lower_rrelu(Lower *L)
     int lower = op_param(L->op, "lower");
     TRY(lower_const_bool(L, lower + 2, &training));
     if (training) return fail(L->err, E_UNSUPPORTED, "rrelu in training mode; call model.eval() before exporting");
-    Expr *slope = ex_make(L->ex, EX_TRUEDIV, ex_add(L->ex, lower_expr(L, lower), lower_expr(L, lower + 1)), ex_int(L->ex, 2), NULL);
+    Expr *slope = ex_make(L->ex, EX_TRUEDIV, ex_add(L->ex, lower_expr(L, lower), lower_expr(L, lower + 1)),
+                          ex_int(L->ex, 2), NULL);
     Value *y = EMIT(L, leaky_relu, L->arg[0], arg_expr(slope));
     if (L->op->id != OP_rrelu_with_noise_functional) return lower_return(L, y);
     return y && lower_return_values(L, 2, (Value *[]){y, lower_value(L, 1)});
@@ -424,7 +497,8 @@ bool lower_glu(Lower *L)
     TRY(lower_dim(L, 1, x->rank, &d));
     Expr *half = ex_floordiv(L->ex, x->dim[d], ex_int(L->ex, 2)), *one = ex_int(L->ex, 1);
     Value *a = EMIT(L, slice_Tensor, arg_value(x), arg_int(L->g, d), arg_int(L->g, 0), arg_expr(half), arg_expr(one));
-    Value *b = EMIT(L, slice_Tensor, arg_value(x), arg_int(L->g, d), arg_expr(half), arg_expr(x->dim[d]), arg_expr(one));
+    Value *b = EMIT(L, slice_Tensor, arg_value(x), arg_int(L->g, d), arg_expr(half), arg_expr(x->dim[d]),
+                    arg_expr(one));
     b = b ? EMIT(L, sigmoid, arg_value(b)) : NULL;
     return a && b && lower_return(L, EMIT(L, mul_Tensor, arg_value(a), arg_value(b)));
 }
@@ -463,7 +537,9 @@ bool lower_copy(Lower *L)
 {
     Value *self = lower_value(L, 0), *src = lower_value(L, 1);
     if (!self) return lower_fail(L, 0, "expected a tensor");
-    if (!src) return lower_return(L, EMIT(L, full, arg_exprs(L->g, self->rank, self->dim), L->arg[1], arg_dtype(self->dtype)));
+    if (!src)
+        return lower_return(L,
+                            EMIT(L, full, arg_exprs(L->g, self->rank, self->dim), L->arg[1], arg_dtype(self->dtype)));
     return lower_return(L, expand_to(L, lower_cast(L, src, self->dtype), self));
 }
 
@@ -497,8 +573,10 @@ bool lower_full(Lower *L)
 /* zeros, ones, empty (zeros: what it holds is not defined), their _like and new_ forms, full_like, scalar_tensor */
 bool lower_like(Lower *L)
 {
-    int at = op_param(L->op, "dtype"), self = op_param(L->op, "self"), size = op_param(L->op, "size"), fill = op_param(L->op, "fill_value");
-    if (L->op->id == OP_scalar_tensor || L->op->id == OP_prims_scalar_tensor) return filled(L, 0, NULL, lower_expr(L, 0), L->arg[at].kind == ARG_DTYPE ? L->arg[at].dtype : DT_F32);
+    int at = op_param(L->op, "dtype"), self = op_param(L->op, "self"), size = op_param(L->op, "size"),
+        fill = op_param(L->op, "fill_value");
+    if (L->op->id == OP_scalar_tensor || L->op->id == OP_prims_scalar_tensor)
+        return filled(L, 0, NULL, lower_expr(L, 0), L->arg[at].kind == ARG_DTYPE ? L->arg[at].dtype : DT_F32);
     Value *x = self >= 0 ? lower_value(L, self) : NULL;
     DType t = at >= 0 && L->arg[at].kind == ARG_DTYPE ? L->arg[at].dtype : x ? x->dtype : DT_F32;
     bool ones = strstr(L->op->name, "ones") != NULL;
@@ -587,7 +665,8 @@ bool lower_dropout(Lower *L)
     if (!yes || !x) return lower_return(L, x);
     if (!dropout_rate(L, 1)) return false;
     double p = dropout_p(L, 1);
-    if (L->op->id != OP_dropout && L->op->id != OP_feature_dropout) return fail(L->err, E_UNSUPPORTED, "%s in training mode", L->op->name);
+    if (L->op->id != OP_dropout && L->op->id != OP_feature_dropout)
+        return fail(L->err, E_UNSUPPORTED, "%s in training mode", L->op->name);
     if (p == 1) return lower_return(L, EMIT(L, mul_Tensor, arg_value(x), arg_int(L->g, 0)));
     TRY(noise = kept(L, x, p, L->op->id == OP_feature_dropout));
     TRY(noise = EMIT(L, div_Tensor, arg_value(noise), arg_float(L->g, 1 - p)));
@@ -600,8 +679,11 @@ bool lower_random_like(Lower *L)
     int at = op_param(L->op, "dtype"), self = op_param(L->op, "self"), high = op_param(L->op, "high");
     Value *x = self >= 0 ? lower_value(L, self) : NULL;
     Arg t = L->arg[at].kind == ARG_DTYPE || !x ? L->arg[at] : arg_dtype(x->dtype);
-    if (x && x->kind == V_NODE && x->def->op->id == OP_permute) { /* in the order of memory, as kept(); PyTorch draws normal ones another way there */
-        Value *drawn = high >= 0 ? lower_as(L, L->op->id, 3, (Arg[]){x->def->arg[0], L->arg[high], t}) : lower_as(L, L->op->id, 2, (Arg[]){x->def->arg[0], t});
+    if (x && x->kind == V_NODE &&
+        x->def->op->id ==
+            OP_permute) { /* in the order of memory, as kept(); PyTorch draws normal ones another way there */
+        Value *drawn = high >= 0 ? lower_as(L, L->op->id, 3, (Arg[]){x->def->arg[0], L->arg[high], t})
+                                 : lower_as(L, L->op->id, 2, (Arg[]){x->def->arg[0], t});
         return drawn && lower_return(L, EMIT(L, permute, arg_value(drawn), x->def->arg[1]));
     }
     Arg size = x ? arg_exprs(L->g, x->rank, x->dim) : L->arg[op_param(L->op, "size")];

@@ -75,7 +75,8 @@ bool lower_cross(Lower *L)
     if (d >= a->rank) return lower_fail(L, 0, "no dim of size 3");
     for (int i = 0; i < 2; i++) {
         Value *x = i ? b : a;
-        TRY(graph_require(L->g, ex_make(L->ex, EX_EQ, x->dim[d], ex_int(L->ex, 3), NULL), L->err, "node '%s': size of dim %d", L->name, d));
+        TRY(graph_require(L->g, ex_make(L->ex, EX_EQ, x->dim[d], ex_int(L->ex, 3), NULL), L->err,
+                          "node '%s': size of dim %d", L->name, d));
         for (int k = 0; k < 2; k++)
             part[i][k] = AS(L, roll, v(x), arg_ints(L->g, 1, (int64_t[]){-1 - k}), arg_ints(L->g, 1, (int64_t[]){d}));
     }
@@ -112,7 +113,8 @@ bool lower_trilinear(Lower *L)
         if (i < 3 && !(x[i] = lower_value(L, i))) return lower_fail(L, i, "expected a tensor");
         if (i < 3 && x[i]->rank + a->n > rank) rank = x[i]->rank + a->n;
         for (int k = 0; k < a->n; k++) {
-            if (!ex_is_int(a->es[k]) || a->es[k]->i < 0 || a->es[k]->i >= MAX_RANK) return lower_fail(L, 3 + i, "dim out of range");
+            if (!ex_is_int(a->es[k]) || a->es[k]->i < 0 || a->es[k]->i >= MAX_RANK)
+                return lower_fail(L, 3 + i, "dim out of range");
             *(i < 3 ? &made[i][a->es[k]->i] : &summed[a->es[k]->i]) = true;
         }
     }
@@ -120,7 +122,8 @@ bool lower_trilinear(Lower *L)
     Expr *dim[3][MAX_RANK];
     for (int i = 0; i < 3; i++)
         for (int d = 0, k = 0; d < rank; d++) {
-            if (!made[i][d] && k >= x[i]->rank) return lower_fail(L, i, "rank %d, expected %d with its expanded dims", x[i]->rank, rank);
+            if (!made[i][d] && k >= x[i]->rank)
+                return lower_fail(L, i, "rank %d, expected %d with its expanded dims", x[i]->rank, rank);
             dim[i][d] = made[i][d] ? ex_int(L->ex, 1) : x[i]->dim[k++];
         }
     char text[4 * MAX_RANK + 8];

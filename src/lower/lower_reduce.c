@@ -64,8 +64,14 @@ static Value *count(Lower *L, const Value *x, const Arg *dims, Expr **n)
 
 /* ------------------------------------------------------------------ sums */
 
-static Value *sum(Lower *L, Value *x, Arg dims, Arg keep) { return x ? EMIT(L, sum_dim_IntList, arg_value(x), dims, keep) : NULL; }
-static Value *mean(Lower *L, Value *x, Arg dims, Arg keep) { return x ? EMIT(L, mean_dim, arg_value(x), dims, keep) : NULL; }
+static Value *sum(Lower *L, Value *x, Arg dims, Arg keep)
+{
+    return x ? EMIT(L, sum_dim_IntList, arg_value(x), dims, keep) : NULL;
+}
+static Value *mean(Lower *L, Value *x, Arg dims, Arg keep)
+{
+    return x ? EMIT(L, mean_dim, arg_value(x), dims, keep) : NULL;
+}
 
 bool lower_sum(Lower *L)
 {
@@ -114,12 +120,14 @@ bool lower_prod(Lower *L)
     Expr *n;
     TRY(count(L, x, &dim, &n));
     x = lower_reshape(L, x, 1, &n);
-    return x && lower_return(L, in_dtype(L, EMIT(L, prod_dim_int, arg_value(x), arg_int(L->g, 0), arg_bool(L->g, false))));
+    return x &&
+           lower_return(L, in_dtype(L, EMIT(L, prod_dim_int, arg_value(x), arg_int(L->g, 0), arg_bool(L->g, false))));
 }
 
 bool lower_extreme(Lower *L)
 {
-    return lower_return(L, lower_emit(L, L->op->id == OP_max ? OP_amax : OP_amin, 3, (Arg[]){L->arg[0], arg_ints(L->g, 0, NULL), arg_bool(L->g, false)}));
+    return lower_return(L, lower_emit(L, L->op->id == OP_max ? OP_amax : OP_amin, 3,
+                                      (Arg[]){L->arg[0], arg_ints(L->g, 0, NULL), arg_bool(L->g, false)}));
 }
 
 bool lower_aminmax(Lower *L)
@@ -135,14 +143,14 @@ static Value *truth(Lower *L, bool all, Value *x, Arg dim, Arg keep)
     return x ? lower_emit(L, all ? OP_all_dim : OP_any_dim, 3, (Arg[]){arg_value(x), dim, keep}) : NULL;
 }
 
-
 bool lower_truth_all(Lower *L)
 {
     Value *x;
     Expr *n;
     Arg none = arg_none();
     TRY(want(L, &x) && count(L, x, &none, &n));
-    return lower_return(L, truth(L, L->op->id == OP_all || L->op->id == OP_is_all_true, lower_reshape(L, x, 1, &n), arg_int(L->g, 0), arg_bool(L->g, false)));
+    return lower_return(L, truth(L, L->op->id == OP_all || L->op->id == OP_is_all_true, lower_reshape(L, x, 1, &n),
+                                 arg_int(L->g, 0), arg_bool(L->g, false)));
 }
 
 bool lower_any_dims(Lower *L)
@@ -154,7 +162,8 @@ bool lower_any_dims(Lower *L)
     bool all = a->kind != ARG_EXPRS; /* an empty list reduces nothing */
     for (int i = 0; !all && i < a->n; i++) {
         int64_t d = a->es[i]->i < 0 ? a->es[i]->i + x->rank : a->es[i]->i;
-        if (!ex_is_int(a->es[i]) || d < (x->rank ? 0 : -1) || d >= (x->rank ? x->rank : 1)) return lower_fail(L, 1, "dim out of range for rank %d", x->rank);
+        if (!ex_is_int(a->es[i]) || d < (x->rank ? 0 : -1) || d >= (x->rank ? x->rank : 1))
+            return lower_fail(L, 1, "dim out of range for rank %d", x->rank);
         if (x->rank) set[d] = true;
     }
     for (int i = x->rank - 1; i >= 0; i--) /* from the back, so that the dims before keep their numbers */
@@ -216,7 +225,8 @@ bool lower_norm(Lower *L)
     Value *x;
     TRY(cast_input(L, &x));
     Arg p = argument(L, "p"), d = dims_of(L);
-    return lower_return(L, EMIT(L, linalg_vector_norm, arg_value(x), p.kind == ARG_EXPR ? p : arg_int(L->g, 2), d, keepdim(L)));
+    return lower_return(
+        L, EMIT(L, linalg_vector_norm, arg_value(x), p.kind == ARG_EXPR ? p : arg_int(L->g, 2), d, keepdim(L)));
 }
 
 /* Norms of the matrices in dims a (rows) and b (columns); p NaN: the sum of the singular values. Dims stay, with size 1. */
@@ -228,7 +238,9 @@ static Value *matrix_norm(Lower *L, Value *x, double p, int a, int b)
         int over = isinf(p) ? b : a;
         x = EMIT(L, abs, arg_value(x));
         x = sum(L, x, arg_ints(L->g, 1, (int64_t[]){over}), keep);
-        return x ? lower_emit(L, largest ? OP_amax : OP_amin, 3, (Arg[]){arg_value(x), arg_ints(L->g, 1, (int64_t[]){over == a ? b : a}), keep}) : NULL;
+        return x ? lower_emit(L, largest ? OP_amax : OP_amin, 3,
+                              (Arg[]){arg_value(x), arg_ints(L->g, 1, (int64_t[]){over == a ? b : a}), keep})
+                 : NULL;
     }
     if (p == p && fabs(p) != 2) {
         lower_fail(L, 1, "%g is no order of a matrix norm", p);
@@ -263,12 +275,14 @@ bool lower_linalg_norm(Lower *L)
     bool frobenius = !strcmp(word, "fro"), nuclear = !strcmp(word, "nuc"), number = o->kind == ARG_EXPR;
     if (*word && !frobenius && !nuclear) return lower_fail(L, 1, "'%s', expected 'fro', 'nuc' or a number", word);
     if (frobenius || (!number && !nuclear) || (number && n == 1))
-        return lower_return(L, EMIT(L, linalg_vector_norm, arg_value(x), number ? *o : arg_int(L->g, 2), *d, L->arg[3]));
+        return lower_return(L,
+                            EMIT(L, linalg_vector_norm, arg_value(x), number ? *o : arg_int(L->g, 2), *d, L->arg[3]));
     if (n != 2) return lower_fail(L, 2, "%d dims, expected 1 or 2", n);
     for (int i = 0; i < 2; i++) {
         int64_t k = given ? d->es[i]->i : i;
         dim[i] = (int)(k < 0 ? k + x->rank : k);
-        if (dim[i] < 0 || dim[i] >= x->rank || set[dim[i]]) return lower_fail(L, 2, "dim %lld for rank %d", (long long)k, x->rank);
+        if (dim[i] < 0 || dim[i] >= x->rank || set[dim[i]])
+            return lower_fail(L, 2, "dim %lld for rank %d", (long long)k, x->rank);
         set[dim[i]] = true;
     }
     if (number && !ex_is_const(o->e)) return lower_fail(L, 1, "must be constant");
@@ -295,7 +309,11 @@ bool lower_dist(Lower *L)
     return a && lower_return(L, EMIT(L, linalg_vector_norm, arg_value(a), L->arg[2]));
 }
 
-bool lower_cdist_alias(Lower *L) { return lower_return(L, EMIT(L, cdist, L->arg[0], L->arg[1], L->op->id == OP_cdist_forward ? L->arg[2] : arg_float(L->g, 2))); }
+bool lower_cdist_alias(Lower *L)
+{
+    return lower_return(
+        L, EMIT(L, cdist, L->arg[0], L->arg[1], L->op->id == OP_cdist_forward ? L->arg[2] : arg_float(L->g, 2)));
+}
 
 bool lower_trace(Lower *L)
 {
@@ -325,7 +343,8 @@ bool lower_pairwise_distance(Lower *L)
 {
     Value *d = EMIT(L, sub_Tensor, L->arg[0], L->arg[1]);
     d = d ? EMIT(L, add_Tensor, arg_value(d), L->arg[3]) : NULL;
-    return d && lower_return(L, EMIT(L, linalg_vector_norm, arg_value(d), L->arg[2], arg_ints(L->g, 1, (int64_t[]){-1}), L->arg[4]));
+    return d && lower_return(L, EMIT(L, linalg_vector_norm, arg_value(d), L->arg[2], arg_ints(L->g, 1, (int64_t[]){-1}),
+                                     L->arg[4]));
 }
 
 /* ------------------------------------------------------------------ scans */
@@ -358,7 +377,9 @@ bool lower_diff(Lower *L)
     if (m > 1) x = EMIT(L, cat, arg_values(L->g, m, list), arg_int(L->g, d));
     for (; x && n > 0; n--) {
         Value *a = part(L, x, d, 1, 0), *b = part(L, x, d, 0, 1);
-        x = a && b ? lower_emit(L, x->dtype == DT_BOOL ? OP_logical_xor : OP_sub_Tensor, 2, (Arg[]){arg_value(a), arg_value(b)}) : NULL;
+        x = a && b ? lower_emit(L, x->dtype == DT_BOOL ? OP_logical_xor : OP_sub_Tensor, 2,
+                                (Arg[]){arg_value(a), arg_value(b)})
+                   : NULL;
     }
     return lower_return(L, x);
 }
@@ -377,13 +398,17 @@ static bool softmax(Lower *L, OpId op, Arg dtype)
 bool lower_softmax(Lower *L) { return softmax(L, OP_softmax_int, argument(L, "dtype")); }
 bool lower_log_softmax(Lower *L) { return softmax(L, OP_log_softmax_int, argument(L, "dtype")); }
 bool lower_keep_safe(Lower *L) { return softmax(L, OP_safe_softmax, argument(L, "dtype")); }
-bool lower_softmax_alias(Lower *L) { return softmax(L, L->op->id == OP_special_softmax ? OP_softmax_int : OP_log_softmax_int, argument(L, "dtype")); }
+bool lower_softmax_alias(Lower *L)
+{
+    return softmax(L, L->op->id == OP_special_softmax ? OP_softmax_int : OP_log_softmax_int, argument(L, "dtype"));
+}
 
 bool lower_softmax_half(Lower *L)
 {
     bool to_float;
     TRY(lower_const_bool(L, 2, &to_float));
-    return softmax(L, L->op->id == OP__softmax ? OP_softmax_int : OP_log_softmax_int, to_float ? arg_dtype(DT_F32) : arg_none());
+    return softmax(L, L->op->id == OP__softmax ? OP_softmax_int : OP_log_softmax_int,
+                   to_float ? arg_dtype(DT_F32) : arg_none());
 }
 
 /* What comes back through y = softmax(x): y (dy - sum(y dy)); through y = log_softmax(x): dy - exp(y) sum(dy). Computed in float32 for half types, as ATen does. */
@@ -393,12 +418,14 @@ bool lower_softmax_backward(Lower *L)
     TRY(want(L, &dy));
     if (!y) return lower_fail(L, 1, "expected a tensor");
     bool logarithm = L->op->id == OP__log_softmax_backward_data;
-    Arg to = argument(L, "input_dtype"), keep = arg_bool(L->g, true), dim = y->rank ? arg_exprs(L->g, 1, (Expr *[]){L->arg[2].e}) : arg_exprs(L->g, 0, NULL);
+    Arg to = argument(L, "input_dtype"), keep = arg_bool(L->g, true),
+        dim = y->rank ? arg_exprs(L->g, 1, (Expr *[]){L->arg[2].e}) : arg_exprs(L->g, 0, NULL);
     DType t = dy->dtype == DT_F64 || y->dtype == DT_F64 ? DT_F64 : DT_F32;
     TRY(dy = lower_cast(L, dy, t));
     TRY(y = lower_cast(L, y, t));
     Value *part = logarithm ? dy : EMIT(L, mul_Tensor, arg_value(dy), arg_value(y));
-    Value *sum = part ? EMIT(L, sum_dim_IntList, arg_value(part), dim, keep) : NULL, *weight = logarithm ? EMIT(L, exp, arg_value(y)) : y;
+    Value *sum = part ? EMIT(L, sum_dim_IntList, arg_value(part), dim, keep) : NULL,
+          *weight = logarithm ? EMIT(L, exp, arg_value(y)) : y;
     Value *mean = sum && weight ? EMIT(L, mul_Tensor, arg_value(weight), arg_value(sum)) : NULL;
     Value *dx = mean ? EMIT(L, sub_Tensor, arg_value(part), arg_value(mean)) : NULL;
     return dx && lower_return(L, lower_cast(L, dx, to.kind == ARG_DTYPE ? to.dtype : t));
@@ -456,11 +483,13 @@ static const Expr *epsilon_within(const Value *rstd, const Value *x)
  * dx = (g - mean(g) - h mean(g h)) rstd with h = (x - mean) rstd and g = dy w. */
 bool lower_native_layer_norm_backward(Lower *L)
 {
-    Value *dy = lower_value(L, 0), *x = lower_value(L, 1), *m = lower_value(L, 3), *rstd = lower_value(L, 4), *w = lower_value(L, 5), *g = dy;
+    Value *dy = lower_value(L, 0), *x = lower_value(L, 1), *m = lower_value(L, 3), *rstd = lower_value(L, 4),
+          *w = lower_value(L, 5), *g = dy;
     if (!dy || !x || !m || !rstd) return lower_fail(L, 0, "expected tensors");
     const Expr *eps = epsilon_within(rstd, x);
     if (w && eps && w->dtype == x->dtype) {
-        Value *dx = EMIT(L, norm_backward, arg_value(dy), arg_value(x), L->arg[2], arg_value(w), arg_expr((Expr *)(uintptr_t)eps), arg_bool(L->g, false));
+        Value *dx = EMIT(L, norm_backward, arg_value(dy), arg_value(x), L->arg[2], arg_value(w),
+                         arg_expr((Expr *)(uintptr_t)eps), arg_bool(L->g, false));
         return dx && lower_return_values(L, 3, (Value *[]){dx, dx->def->out[1], dx->def->out[2]});
     }
     DType t = dtype_size(x->dtype) == 2 ? DT_F32 : x->dtype; /* statistics of half types are float */
@@ -468,13 +497,15 @@ bool lower_native_layer_norm_backward(Lower *L)
     int64_t last[MAX_RANK], first[MAX_RANK];
     for (int i = 0; i < n; i++) last[i] = x->rank - n + i;
     for (int i = 0; i < x->rank - n; i++) first[i] = i;
-    Arg dims = arg_ints(L->g, n, last), lead = arg_ints(L->g, x->rank - n, first), keep = arg_bool(L->g, true), drop = arg_bool(L->g, false);
+    Arg dims = arg_ints(L->g, n, last), lead = arg_ints(L->g, x->rank - n, first), keep = arg_bool(L->g, true),
+        drop = arg_bool(L->g, false);
     TRY((dy = lower_cast(L, dy, t)) && (m = lower_cast(L, m, t)) && (rstd = lower_cast(L, rstd, t)));
     Value *wide = lower_cast(L, x, t), *h = wide ? EMIT(L, sub_Tensor, arg_value(wide), arg_value(m)) : NULL;
     h = h ? EMIT(L, mul_Tensor, arg_value(h), arg_value(rstd)) : NULL;
     if (w && h) w = lower_cast(L, w, t);
     g = !h ? NULL : w ? EMIT(L, mul_Tensor, arg_value(dy), arg_value(w)) : dy;
-    Value *gh = g ? EMIT(L, mul_Tensor, arg_value(g), arg_value(h)) : NULL, *along = mean(L, gh, dims, keep), *all = along ? mean(L, g, dims, keep) : NULL;
+    Value *gh = g ? EMIT(L, mul_Tensor, arg_value(g), arg_value(h)) : NULL, *along = mean(L, gh, dims, keep),
+          *all = along ? mean(L, g, dims, keep) : NULL;
     along = all ? EMIT(L, mul_Tensor, arg_value(h), arg_value(along)) : NULL;
     Value *dx = along ? EMIT(L, sub_Tensor, arg_value(g), arg_value(all)) : NULL;
     dx = dx ? EMIT(L, sub_Tensor, arg_value(dx), arg_value(along)) : NULL;
@@ -490,7 +521,13 @@ bool lower_native_layer_norm_backward(Lower *L)
     return db && lower_return_values(L, 3, (Value *[]){dx, dw, db});
 }
 
-static double epsilon_of(DType t) { return t == DT_F64 ? 2.220446049250313e-16 : t == DT_BF16 ? 0.0078125 : t == DT_F16 ? 0.0009765625 : 1.1920928955078125e-07; }
+static double epsilon_of(DType t)
+{
+    return t == DT_F64    ? 2.220446049250313e-16
+           : t == DT_BF16 ? 0.0078125
+           : t == DT_F16  ? 0.0009765625
+                          : 1.1920928955078125e-07;
+}
 
 bool lower_rms_norm(Lower *L)
 {
@@ -525,10 +562,12 @@ bool lower_native_group_norm(Lower *L)
     TRY(want(L, &x) && lower_const_int(L, 6, &g));
     y = EMIT(L, group_norm, L->arg[0], L->arg[6], L->arg[1], L->arg[2], L->arg[7]);
     TRY(y);
-    Expr *groups = ex_int(L->ex, g), *dim[3] = {x->dim[0], groups, ex_floordiv(L->ex, ex_mul(L->ex, L->arg[4].e, L->arg[5].e), groups)};
+    Expr *groups = ex_int(L->ex, g),
+         *dim[3] = {x->dim[0], groups, ex_floordiv(L->ex, ex_mul(L->ex, L->arg[4].e, L->arg[5].e), groups)};
     Value *flat = lower_reshape(L, x, 3, dim);
     Arg d = arg_ints(L->g, 1, (int64_t[]){2}), no = arg_bool(L->g, false);
-    Value *m = mean(L, flat, d, no), *v = flat ? EMIT(L, var_correction, arg_value(flat), d, arg_int(L->g, 0), no) : NULL;
+    Value *m = mean(L, flat, d, no),
+          *v = flat ? EMIT(L, var_correction, arg_value(flat), d, arg_int(L->g, 0), no) : NULL;
     v = v ? EMIT(L, add_Tensor, arg_value(v), L->arg[7]) : NULL;
     v = v ? EMIT(L, rsqrt, arg_value(v)) : NULL;
     return m && v && lower_return_values(L, 3, (Value *[]){y, m, v});
@@ -542,13 +581,15 @@ static bool in_training(Lower *L)
 
 static Value *batch_norm(Lower *L, Arg eps)
 {
-    return EMIT(L, batch_norm, L->arg[0], L->arg[1], L->arg[2], L->arg[3], L->arg[4], arg_bool(L->g, false), arg_float(L->g, 0), eps, arg_bool(L->g, false));
+    return EMIT(L, batch_norm, L->arg[0], L->arg[1], L->arg[2], L->arg[3], L->arg[4], arg_bool(L->g, false),
+                arg_float(L->g, 0), eps, arg_bool(L->g, false));
 }
 
 bool lower_batch_norm(Lower *L)
 {
     if (lower_is_none(L, 3) && lower_is_none(L, 4)) return lower_batch_statistics(L);
-    if (!lower_value(L, 3) || !lower_value(L, 4)) return fail(L->err, E_UNSUPPORTED, "batch norm with one running statistic of two");
+    if (!lower_value(L, 3) || !lower_value(L, 4))
+        return fail(L->err, E_UNSUPPORTED, "batch norm with one running statistic of two");
     if (in_training(L)) return lower_batch_statistics(L);
     return lower_return(L, batch_norm(L, L->arg[7]));
 }
@@ -557,12 +598,15 @@ bool lower_batch_norm(Lower *L)
 bool lower_native_batch_norm(Lower *L)
 {
     int returns = L->op->schema->nreturns;
-    if (in_training(L) && returns == 4) return fail(L->err, E_UNSUPPORTED, "cuDNN's batch norm in training mode; export the model on the CPU");
+    if (in_training(L) && returns == 4)
+        return fail(L->err, E_UNSUPPORTED, "cuDNN's batch norm in training mode; export the model on the CPU");
     if (in_training(L)) return lower_batch_statistics(L);
     Arg eps = argument(L, "eps"), e2 = argument(L, "epsilon");
     Value *y = batch_norm(L, eps.kind == ARG_EXPR ? eps : e2);
     Value *none = y ? EMIT(L, full, arg_ints(L->g, 1, (int64_t[]){0}), arg_int(L->g, 0), arg_dtype(y->dtype)) : NULL;
-    return y && none && lower_return_values(L, returns, (Value *[]){y, none, none, returns == 5 ? lower_value(L, 3) : none, lower_value(L, 4)});
+    return y && none &&
+           lower_return_values(L, returns,
+                               (Value *[]){y, none, none, returns == 5 ? lower_value(L, 3) : none, lower_value(L, 4)});
 }
 
 /* Without running statistics it is a group norm with one channel a group. */

@@ -6,12 +6,12 @@
 
 typedef struct Network {
     Lower *L;
-    const char *kind;  /* NULL for an LSTM */
-    Value *h0, *c0;    /* (layers * directions, batch, size) */
+    const char *kind; /* NULL for an LSTM */
+    Value *h0, *c0;   /* (layers * directions, batch, size) */
     const Arg *params;
-    int per;           /* params of a layer in one direction: w_ih, w_hh [, b_ih, b_hh] [, w_hr] */
+    int per; /* params of a layer in one direction: w_ih, w_hh [, b_ih, b_hh] [, w_hr] */
     bool biases;
-    DType t;           /* of the work: half types run in float32, with one rounding at the end */
+    DType t; /* of the work: half types run in float32, with one rounding at the end */
 } Network;
 
 static DType work_type(DType t) { return t == DT_F64 ? DT_F64 : DT_F32; }
@@ -19,28 +19,38 @@ static DType work_type(DType t) { return t == DT_F64 ? DT_F64 : DT_F32; }
 static const char *kind_of(const Lower *L)
 {
     switch (L->op->id) {
-    case OP_gru_input: case OP_gru_cell: return "gru";
-    case OP_rnn_tanh_input: case OP_rnn_tanh_cell: return "tanh";
-    case OP_rnn_relu_input: case OP_rnn_relu_cell: return "relu";
+    case OP_gru_input:
+    case OP_gru_cell: return "gru";
+    case OP_rnn_tanh_input:
+    case OP_rnn_tanh_cell: return "tanh";
+    case OP_rnn_relu_input:
+    case OP_rnn_relu_cell: return "relu";
     default: return NULL;
     }
 }
 
 /* One layer in one direction; gates (T, B, G). Gives outputs (T, B, P) and, for an LSTM, the last cell state. */
-static bool run_layer(Lower *L, const char *kind, Value *gates, Value *w, Value *bias, Value *h, Value *c, Value *projection, bool reverse, Value **out, Value **cell)
+static bool run_layer(Lower *L, const char *kind, Value *gates, Value *w, Value *bias, Value *h, Value *c,
+                      Value *projection, bool reverse, Value **out, Value **cell)
 {
     Arg bias_arg = bias ? arg_value(bias) : arg_none(), back = arg_bool(L->g, reverse);
     TRY(gates && w && h && (kind || c));
-    if (kind) return (*out = EMIT(L, rnn_layer, arg_value(gates), arg_value(w), bias_arg, arg_value(h), arg_str(L->g, kind), back)) != NULL;
-    Node *n = lower_emit_node(L, OP_lstm_layer, 7, (Arg[]){arg_value(gates), arg_value(w), bias_arg, arg_value(h), arg_value(c),
-                                                           projection ? arg_value(projection) : arg_none(), back});
+    if (kind)
+        return (*out = EMIT(L, rnn_layer, arg_value(gates), arg_value(w), bias_arg, arg_value(h), arg_str(L->g, kind),
+                            back)) != NULL;
+    Node *n = lower_emit_node(L, OP_lstm_layer, 7,
+                              (Arg[]){arg_value(gates), arg_value(w), bias_arg, arg_value(h), arg_value(c),
+                                      projection ? arg_value(projection) : arg_none(), back});
     TRY(n);
     *out = n->out[0];
     *cell = n->out[1];
     return true;
 }
 
-static Value *select(Lower *L, Value *x, Expr *i) { return x ? EMIT(L, select_int, arg_value(x), arg_int(L->g, 0), arg_expr(i)) : NULL; }
+static Value *select(Lower *L, Value *x, Expr *i)
+{
+    return x ? EMIT(L, select_int, arg_value(x), arg_int(L->g, 0), arg_expr(i)) : NULL;
+}
 
 static Value *swap_first(Lower *L, Value *x) { return lower_permute(L, x, (int[]){1, 0, 2}); }
 
@@ -48,7 +58,9 @@ static Value *swap_first(Lower *L, Value *x) { return lower_permute(L, x, (int[]
 static Value *stacked(Lower *L, int n, Value **values)
 {
     for (int i = 0; i < n; i++)
-        TRY(values[i] = values[i] ? lower_reshape(L, values[i], 3, (Expr *[]){ex_int(L->ex, 1), values[i]->dim[0], values[i]->dim[1]}) : NULL);
+        TRY(values[i] = values[i] ? lower_reshape(L, values[i], 3,
+                                                  (Expr *[]){ex_int(L->ex, 1), values[i]->dim[0], values[i]->dim[1]})
+                                  : NULL);
     return n == 1 ? values[0] : EMIT(L, cat, arg_values(L->g, n, values), arg_int(L->g, 0));
 }
 
@@ -62,7 +74,8 @@ static bool direction(Network *net, Value *x, int at, bool swap, bool reverse, V
     Value *gates = EMIT(L, linear, arg_value(x), arg_value(p[0]), bias ? arg_value(p[bias]) : arg_none());
     if (swap) gates = swap_first(L, gates);
     Expr *i = ex_int(L->ex, at);
-    TRY(run_layer(L, net->kind, gates, p[1], bias ? p[3] : NULL, select(L, net->h0, i), net->c0 ? select(L, net->c0, i) : NULL, n == bias + 3 ? p[n - 1] : NULL, reverse, out, c));
+    TRY(run_layer(L, net->kind, gates, p[1], bias ? p[3] : NULL, select(L, net->h0, i),
+                  net->c0 ? select(L, net->c0, i) : NULL, n == bias + 3 ? p[n - 1] : NULL, reverse, out, c));
     *h = select(L, *out, reverse ? ex_int(L->ex, 0) : ex_sub(L->ex, (*out)->dim[0], ex_int(L->ex, 1)));
     return *h != NULL;
 }
@@ -76,21 +89,26 @@ bool lower_rnn(Lower *L)
     bool train, both, batch_first;
     int64_t layers;
     Network net = {.L = L, .kind = kind_of(L), .params = &L->arg[2]};
-    TRY(lower_const_bool(L, 3, &net.biases) && lower_const_int(L, 4, &layers) && lower_const_bool(L, 6, &train) && lower_const_bool(L, 7, &both) && lower_const_bool(L, 8, &batch_first));
+    TRY(lower_const_bool(L, 3, &net.biases) && lower_const_int(L, 4, &layers) && lower_const_bool(L, 6, &train) &&
+        lower_const_bool(L, 7, &both) && lower_const_bool(L, 8, &batch_first));
     if (!x || x->rank != 3) return lower_fail(L, 0, "expected a tensor of rank 3");
     const Arg *hx = &L->arg[1];
     bool lstm = !net.kind;
-    if (lstm && (hx->kind != ARG_VALUES || hx->n != 2 || !hx->vs[0] || !hx->vs[1])) return lower_fail(L, 1, "expected two tensors");
+    if (lstm && (hx->kind != ARG_VALUES || hx->n != 2 || !hx->vs[0] || !hx->vs[1]))
+        return lower_fail(L, 1, "expected two tensors");
     net.h0 = lstm ? hx->vs[0] : lower_value(L, 1);
     net.c0 = lstm ? hx->vs[1] : NULL;
-    if (layers < 1 || layers > MAX_CELLS / 2) return lower_fail(L, 4, "found %lld, expected 1 to %d", (long long)layers, MAX_CELLS / 2);
+    if (layers < 1 || layers > MAX_CELLS / 2)
+        return lower_fail(L, 4, "found %lld, expected 1 to %d", (long long)layers, MAX_CELLS / 2);
     int directions = both ? 2 : 1, cells = (int)layers * directions;
     net.per = net.params->kind == ARG_VALUES ? net.params->n / cells : 0;
     int least = net.biases ? 4 : 2;
-    if (net.per * cells != net.params->n || net.per < least || net.per > least + lstm) return lower_fail(L, 2, "found %d weights for %d layers", net.params->n, cells);
+    if (net.per * cells != net.params->n || net.per < least || net.per > least + lstm)
+        return lower_fail(L, 2, "found %d weights for %d layers", net.params->n, cells);
     Expr *p = lower_expr(L, 5);
     if (train && layers > 1 && p && (p->f != 0 || p->i != 0))
-        return fail(L->err, E_UNSUPPORTED, "a recurrent network with dropout in training mode; call model.eval() before exporting");
+        return fail(L->err, E_UNSUPPORTED,
+                    "a recurrent network with dropout in training mode; call model.eval() before exporting");
     DType given = x->dtype;
     net.t = work_type(given);
     x = lower_cast(L, x, net.t);
@@ -98,7 +116,9 @@ bool lower_rnn(Lower *L)
     if (lstm) net.c0 = lower_cast(L, net.c0, net.t);
     TRY(x && net.h0 && (!lstm || net.c0));
     for (int l = 0; l < layers; l++) {
-        for (int d = 0; d < directions; d++) TRY(direction(&net, x, l * directions + d, batch_first && l == 0, d == 1, &out[d], &h[l * directions + d], &c[l * directions + d]));
+        for (int d = 0; d < directions; d++)
+            TRY(direction(&net, x, l * directions + d, batch_first && l == 0, d == 1, &out[d], &h[l * directions + d],
+                          &c[l * directions + d]));
         TRY(x = both ? EMIT(L, cat, arg_values(L->g, 2, out), arg_int(L->g, 2)) : out[0]);
     }
     Value *results[3] = {batch_first ? swap_first(L, x) : x, stacked(L, cells, h), lstm ? stacked(L, cells, c) : NULL};

@@ -22,9 +22,11 @@ static bool want(Lower *L, Value **x)
 /* Positions among the n sorted values of the last dim; NaN anywhere takes the last (a NaN), or is not counted. */
 static Value *ranks(Lower *L, Value *sorted, Value *q, bool skip_nan)
 {
-    Arg last = arg_expr(ex_sub(L->ex, sorted->dim[sorted->rank - 1], ex_int(L->ex, 1))), dim = arg_int(L->g, -1), keep = arg_bool(L->g, true);
+    Arg last = arg_expr(ex_sub(L->ex, sorted->dim[sorted->rank - 1], ex_int(L->ex, 1))), dim = arg_int(L->g, -1),
+        keep = arg_bool(L->g, true);
     Value *nan = AS(L, isnan, v(sorted));
-    if (!skip_nan) return AS(L, where_self, v(AS(L, any_dim, v(nan), dim, keep)), last, v(AS(L, mul_Tensor, v(q), last)));
+    if (!skip_nan)
+        return AS(L, where_self, v(AS(L, any_dim, v(nan), dim, keep)), last, v(AS(L, mul_Tensor, v(q), last)));
     Value *n = AS(L, sum_dim_IntList, v(AS(L, logical_not, v(nan))), arg_ints(L->g, 1, (int64_t[]){-1}), keep);
     return AS(L, clamp, v(mul(L, q, AS(L, sub_Tensor, v(n), arg_int(L->g, 1)))), arg_int(L->g, 0));
 }
@@ -59,8 +61,10 @@ bool lower_quantile(Lower *L)
     else if (!strcmp(how, "higher")) r = AS(L, ceil, v(r));
     else if (!strcmp(how, "nearest")) r = AS(L, round, v(r));
     Value *y = low = at_rank(L, x, r);
-    if (!strcmp(how, "linear")) y = AS(L, lerp_Tensor, v(low), v(at_rank(L, x, AS(L, ceil, v(r)))), v(AS(L, frac, v(r))));
-    if (!strcmp(how, "midpoint")) y = AS(L, lerp_Scalar, v(low), v(at_rank(L, x, AS(L, ceil, v(r)))), arg_float(L->g, 0.5));
+    if (!strcmp(how, "linear"))
+        y = AS(L, lerp_Tensor, v(low), v(at_rank(L, x, AS(L, ceil, v(r)))), v(AS(L, frac, v(r))));
+    if (!strcmp(how, "midpoint"))
+        y = AS(L, lerp_Scalar, v(low), v(at_rank(L, x, AS(L, ceil, v(r)))), arg_float(L->g, 0.5));
     TRY(y);
     for (int i = 0; i < y->rank; i++) perm[i] = i ? i - 1 : y->rank - 1;
     if (number) return lower_return(L, lower_reshape(L, y, m, dim));
@@ -82,14 +86,16 @@ bool lower_trapezoid(Lower *L)
     Value *y, *dx;
     int d;
     OpId id = L->op->id;
-    bool points = id == OP_trapezoid_x || id == OP_trapz_x || id == OP_cumulative_trapezoid_x, running = id == OP_cumulative_trapezoid_x || id == OP_cumulative_trapezoid_dx;
+    bool points = id == OP_trapezoid_x || id == OP_trapz_x || id == OP_cumulative_trapezoid_x,
+         running = id == OP_cumulative_trapezoid_x || id == OP_cumulative_trapezoid_dx;
     TRY(want(L, &y) && lower_dim(L, op_param(L->op, "dim"), y->rank, &d));
     if (!y->rank) return lower_fail(L, 0, "expected a tensor of rank 1 or more");
     Value *pair = add(L, part(L, y, d, 0, -1), part(L, y, d, 1, INT64_MAX));
     if (points) {
         Value *x = lower_value(L, 1);
         Expr *dim[MAX_RANK];
-        if (!x || (x->rank > 1 && x->rank != y->rank)) return lower_fail(L, 1, "rank %d, expected 1 or %d", x ? x->rank : 0, y->rank);
+        if (!x || (x->rank > 1 && x->rank != y->rank))
+            return lower_fail(L, 1, "rank %d, expected 1 or %d", x ? x->rank : 0, y->rank);
         for (int i = 0; x->rank == 1 && i < y->rank; i++) dim[i] = i == d ? x->dim[0] : ex_int(L->ex, 1);
         if (x->rank == 1) TRY(x = lower_reshape(L, x, y->rank, dim));
         dx = AS(L, sub_Tensor, v(part(L, x, d, 1, INT64_MAX)), v(part(L, x, d, 0, -1)));
@@ -114,8 +120,10 @@ bool lower_renorm(Lower *L)
     for (int i = 0; i < x->rank; i++)
         if (i != d) dims[n++] = i;
     DType acc = dtype_size(x->dtype) == 2 ? DT_F32 : x->dtype;
-    Value *norm = AS(L, linalg_vector_norm, v(x), L->arg[1], arg_ints(L->g, n, dims), arg_bool(L->g, true), arg_dtype(acc));
-    Value *scale = AS(L, mul_Tensor, v(AS(L, reciprocal, v(AS(L, add_Tensor, v(norm), arg_float(L->g, 1e-7))))), L->arg[3]);
+    Value *norm = AS(L, linalg_vector_norm, v(x), L->arg[1], arg_ints(L->g, n, dims), arg_bool(L->g, true),
+                     arg_dtype(acc));
+    Value *scale = AS(L, mul_Tensor, v(AS(L, reciprocal, v(AS(L, add_Tensor, v(norm), arg_float(L->g, 1e-7))))),
+                      L->arg[3]);
     scale = AS(L, where_self, v(AS(L, gt_Tensor, v(norm), L->arg[3])), v(scale), arg_float(L->g, 1));
     return scale && lower_return(L, mul(L, x, lower_cast(L, scale, x->dtype)));
 }
@@ -133,7 +141,10 @@ static Value *moved(Lower *L, Value *running, Value *now, Expr *momentum)
 {
     Expr *rest = ex_sub(L->ex, ex_float(L->ex, 1), momentum);
     if (!running || !now || !rest) return NULL;
-    return lower_cast(L, add(L, AS(L, mul_Tensor, v(running), arg_expr(rest)), AS(L, mul_Tensor, v(lower_cast(L, now, running->dtype)), arg_expr(momentum))), running->dtype);
+    return lower_cast(L,
+                      add(L, AS(L, mul_Tensor, v(running), arg_expr(rest)),
+                          AS(L, mul_Tensor, v(lower_cast(L, now, running->dtype)), arg_expr(momentum))),
+                      running->dtype);
 }
 
 /* Running statistics after a step: of the mean, and of the variance with n - 1 below. As results of the functional form, or written. */
@@ -143,8 +154,10 @@ static bool move_running(Lower *L, const Value *x, Value *mean, Value *var, Valu
     Expr *n = ex_int(L->ex, 1), *momentum = m < 0 ? NULL : lower_expr(L, m);
     for (int i = 0; i < x->rank; i++)
         if (i != 1) n = ex_mul(L->ex, n, x->dim[i]);
-    if (!momentum || !n) return fail(L->err, E_UNSUPPORTED, "%s in training mode: call model.eval() before exporting", L->op->name);
-    Expr *ratio = ex_make(L->ex, EX_TRUEDIV, ex_make(L->ex, EX_TOFLOAT, n, NULL, NULL), ex_make(L->ex, EX_TOFLOAT, ex_sub(L->ex, n, ex_int(L->ex, 1)), NULL, NULL), NULL);
+    if (!momentum || !n)
+        return fail(L->err, E_UNSUPPORTED, "%s in training mode: call model.eval() before exporting", L->op->name);
+    Expr *ratio = ex_make(L->ex, EX_TRUEDIV, ex_make(L->ex, EX_TOFLOAT, n, NULL, NULL),
+                          ex_make(L->ex, EX_TOFLOAT, ex_sub(L->ex, n, ex_int(L->ex, 1)), NULL, NULL), NULL);
     *moved_mean = moved(L, lower_value(L, 3), mean, momentum);
     *moved_var = moved(L, lower_value(L, 4), ratio ? AS(L, mul_Tensor, v(var), arg_expr(ratio)) : NULL, momentum);
     return *moved_mean && *moved_var;
@@ -165,7 +178,8 @@ bool lower_batch_statistics(Lower *L)
     Value *wide = dtype_size(x->dtype) == 2 ? lower_cast(L, x, DT_F32) : x;
     Value *mean = AS(L, mean_dim, v(wide), d), *var = AS(L, var_correction, v(wide), d, arg_int(L->g, 0));
     Value *scale = AS(L, rsqrt, v(AS(L, add_Tensor, v(var), L->arg[op_param(L->op, "eps")])));
-    if (op_param(L->op, "running_mean") >= 0 && lower_value(L, 3)) TRY(move_running(L, x, mean, var, &moved_mean, &moved_var));
+    if (op_param(L->op, "running_mean") >= 0 && lower_value(L, 3))
+        TRY(move_running(L, x, mean, var, &moved_mean, &moved_var));
     DType t = w ? w->dtype : x->dtype; /* of the statistics as PyTorch keeps them, and normalises with them */
     mean = lower_cast(L, lower_cast(L, mean, t), wide->dtype);
     scale = lower_cast(L, lower_cast(L, scale, t), wide->dtype);
@@ -178,5 +192,6 @@ bool lower_batch_statistics(Lower *L)
         L->write[L->nwrites++] = (LowerWrite){4, moved_var};
     }
     if (returns == 1) return lower_return(L, y);
-    return lower_return_values(L, returns, (Value *[]){y, lower_cast(L, mean, t), lower_cast(L, scale, t), moved_mean, moved_var});
+    return lower_return_values(L, returns,
+                               (Value *[]){y, lower_cast(L, mean, t), lower_cast(L, scale, t), moved_mean, moved_var});
 }

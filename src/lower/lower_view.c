@@ -23,7 +23,9 @@ static Expr *numel(Lower *L, const Value *x)
 
 /* ------------------------------------------------------------------ detach */
 
-enum { MOST_BEHIND = 4096 }; /* nodes that are looked at: a file may have many detaches behind each other, and one too many does no harm */
+enum {
+    MOST_BEHIND = 4096
+}; /* nodes that are looked at: a file may have many detaches behind each other, and one too many does no harm */
 
 typedef struct Behind {
     Value **todo;
@@ -91,7 +93,8 @@ static bool take_declared(Lower *L, int n, Expr **dim)
 {
     for (int k = 0; k < n && L->declared && L->declared_rank == n; k++) {
         if (ex_is_int(dim[k]) || !ex_is_int(L->declared[k])) continue;
-        TRY(graph_require(L->g, ex_make(L->ex, EX_EQ, dim[k], L->declared[k], NULL), L->err, "node '%s': size %d as the file has it", L->name, k));
+        TRY(graph_require(L->g, ex_make(L->ex, EX_EQ, dim[k], L->declared[k], NULL), L->err,
+                          "node '%s': size %d as the file has it", L->name, k));
         dim[k] = L->declared[k];
     }
     return true;
@@ -170,7 +173,8 @@ static bool squeeze(Lower *L, Value *x, const bool *set)
     for (int i = 0; i < x->rank; i++) {
         bool gone = set[i] && ex_equals_int(x->dim[i], 1);
         if (set[i] && !gone && symbolic_go > 0 && !ex_is_int(x->dim[i])) {
-            TRY(graph_require(L->g, ex_make(L->ex, EX_EQ, x->dim[i], ex_int(L->ex, 1), NULL), L->err, "node '%s': squeezed size", L->name));
+            TRY(graph_require(L->g, ex_make(L->ex, EX_EQ, x->dim[i], ex_int(L->ex, 1), NULL), L->err,
+                              "node '%s': squeezed size", L->name));
             gone = true;
             symbolic_go--;
         }
@@ -197,7 +201,8 @@ bool lower_squeeze_dim(Lower *L)
     for (int k = 0; k < (a->kind == ARG_EXPRS ? a->n : 1); k++) {
         const Expr *e = a->kind == ARG_EXPRS ? a->es[k] : a->e;
         int n = x->rank ? x->rank : 1;
-        if (!e || !ex_is_int(e) || e->i < -n || e->i >= n) return lower_fail(L, 1, "dim out of range for rank %d", x->rank);
+        if (!e || !ex_is_int(e) || e->i < -n || e->i >= n)
+            return lower_fail(L, 1, "dim out of range for rank %d", x->rank);
         set[e->i < 0 ? e->i + n : e->i] = true;
     }
     return squeeze(L, x, set);
@@ -308,7 +313,8 @@ bool lower_movedim(Lower *L)
     for (int side = 0; side < 2; side++)
         for (int k = 0; k < L->arg[1 + side].n; k++) {
             const Expr *e = L->arg[1 + side].es[k];
-            if (!ex_is_int(e) || e->i < -x->rank || e->i >= x->rank) return lower_fail(L, 1 + side, "dim out of range for rank %d", x->rank);
+            if (!ex_is_int(e) || e->i < -x->rank || e->i >= x->rank)
+                return lower_fail(L, 1 + side, "dim out of range for rank %d", x->rank);
             int v = (int)(e->i < 0 ? e->i + x->rank : e->i);
             if (seen[side][v]) return lower_fail(L, 1 + side, "dim %d appears twice", v);
             seen[side][v] = true;
@@ -379,7 +385,9 @@ bool lower_slice(Lower *L)
     TRY(lower_dim(L, 1, x->rank, &d));
     Expr *size = x->dim[d], *zero = ex_int(L->ex, 0), *start = lower_expr(L, 2), *end = lower_expr(L, 3);
     bool last = start && ex_is_int(start) && start->i < 0; /* max(0, size - k) is no more than the size */
-    start = last ? ex_max(L->ex, zero, from_end(L, start, size)) : start ? ex_min(L->ex, ex_max(L->ex, zero, from_end(L, start, size)), size) : zero;
+    start = last    ? ex_max(L->ex, zero, from_end(L, start, size))
+            : start ? ex_min(L->ex, ex_max(L->ex, zero, from_end(L, start, size)), size)
+                    : zero;
     if (!end || (ex_is_int(end) && end->i == INT64_MAX)) end = size;
     else end = ex_max(L->ex, start, ex_min(L->ex, from_end(L, end, size), size));
     if (!start || !end) return fail(L->err, E_LIMIT, "a size expression is too large");
@@ -396,7 +404,8 @@ bool lower_narrow(Lower *L)
     if (!start || !length || !x->rank) return lower_fail(L, 2, "expected an integer");
     start = from_end(L, start, x->dim[d]);
     Expr *end = ex_add(L->ex, start, length);
-    TRY(graph_require(L->g, ex_make(L->ex, EX_LE, end, x->dim[d], NULL), L->err, "node '%s': start + length within dim %d", L->name, d));
+    TRY(graph_require(L->g, ex_make(L->ex, EX_LE, end, x->dim[d], NULL), L->err,
+                      "node '%s': start + length within dim %d", L->name, d));
     return lower_return(L, emit_slice(L, x, d, start, end, ex_int(L->ex, 1)));
 }
 
@@ -419,20 +428,15 @@ bool lower_select(Lower *L)
     return lower_return(L, EMIT(L, select_int, arg_value(x), arg_int(L->g, d), arg_expr(index)));
 }
 
-bool lower_as_strided_copy(Lower *L)
-{
-    return lower_return(L, lower_emit(L, OP_as_strided, 4, L->arg));
-}
+bool lower_as_strided_copy(Lower *L) { return lower_return(L, lower_emit(L, OP_as_strided, 4, L->arg)); }
 
-bool lower_diagonal_copy(Lower *L)
-{
-    return lower_return(L, lower_emit(L, OP_diagonal, 4, L->arg));
-}
+bool lower_diagonal_copy(Lower *L) { return lower_return(L, lower_emit(L, OP_diagonal, 4, L->arg)); }
 
 /* m pieces that end at end[0], end[1], ... along dim d. */
 static bool pieces(Lower *L, Value *x, int d, int m, Expr *const *end)
 {
-    if (L->out_names && m != L->nout_names) return fail(L->err, E_FORMAT, "%d pieces, the file names %d", m, L->nout_names);
+    if (L->out_names && m != L->nout_names)
+        return fail(L->err, E_FORMAT, "%d pieces, the file names %d", m, L->nout_names);
     Arg list = {.kind = ARG_VALUES, .n = m, .vs = arena_array(L->g->arena, Value *, m + 1)};
     if (!list.vs) return oom(L->err);
     Expr *start = ex_int(L->ex, 0), *one = ex_int(L->ex, 1);
@@ -457,7 +461,8 @@ static bool even_pieces(Lower *L, Value *x, int d, Expr *size)
     if (!end) return oom(L->err);
     for (int64_t k = 0; k < m; k++) end[k] = k == m - 1 ? n : ex_mul(L->ex, size, ex_int(L->ex, k + 1));
     if (!(count && ex_is_int(count)))
-        TRY(graph_require(L->g, ex_make(L->ex, EX_EQ, count, ex_int(L->ex, m), NULL), L->err, "node '%s': number of pieces", L->name));
+        TRY(graph_require(L->g, ex_make(L->ex, EX_EQ, count, ex_int(L->ex, m), NULL), L->err,
+                          "node '%s': number of pieces", L->name));
     return pieces(L, x, d, (int)m, end);
 }
 
@@ -500,14 +505,16 @@ bool lower_split_sizes(Lower *L)
     if (!end || !x->rank) return lower_fail(L, 0, "expected a tensor of rank 1 or more");
     for (int k = 0; k < a->n; k++) end[k] = at = ex_add(L->ex, at, a->es[k]);
     if (!at) return fail(L->err, E_LIMIT, "a size expression is too large");
-    TRY(graph_require(L->g, ex_make(L->ex, EX_EQ, at, x->dim[d], NULL), L->err, "node '%s': sum of split sizes", L->name));
+    TRY(graph_require(L->g, ex_make(L->ex, EX_EQ, at, x->dim[d], NULL), L->err, "node '%s': sum of split sizes",
+                      L->name));
     return pieces(L, x, d, a->n, end);
 }
 
 static bool sections(Lower *L, Value *x, int d, int64_t m)
 {
     if (m < 1 || m > MAX_PIECES || !x->rank) return lower_fail(L, 1, "found %lld, expected at least 1", (long long)m);
-    Expr *n = x->dim[d], *count = ex_int(L->ex, m), *each = ex_floordiv(L->ex, n, count), *extra = ex_mod(L->ex, n, count);
+    Expr *n = x->dim[d], *count = ex_int(L->ex, m), *each = ex_floordiv(L->ex, n, count),
+         *extra = ex_mod(L->ex, n, count);
     Expr **end = arena_array(L->g->arena, Expr *, m);
     if (!end) return oom(L->err);
     for (int64_t k = 1; k <= m; k++) {
@@ -585,7 +592,8 @@ bool lower_unbind(Lower *L)
     TRY(lower_dim(L, 1, x->rank, &d));
     if (!x->rank) return lower_fail(L, 0, "a tensor of rank 0 cannot be unbound");
     int64_t m = ex_is_int(x->dim[d]) ? x->dim[d]->i : L->out_names ? L->nout_names : -1;
-    if (m < 0 || m > MAX_PIECES) return lower_fail(L, 0, "size of dim %d must be a constant of at most %d", d, MAX_PIECES);
+    if (m < 0 || m > MAX_PIECES)
+        return lower_fail(L, 0, "size of dim %d must be a constant of at most %d", d, MAX_PIECES);
     Arg list = {.kind = ARG_VALUES, .n = (int)m, .vs = arena_array(L->g->arena, Value *, m + 1)};
     if (!list.vs) return oom(L->err);
     for (int64_t k = 0; k < m; k++)
@@ -647,14 +655,16 @@ bool lower_item(Lower *L)
     Value *x;
     TRY(want(L, &x));
     for (int i = 0; i < x->rank; i++)
-        TRY(graph_require(L->g, ex_make(L->ex, EX_EQ, x->dim[i], ex_int(L->ex, 1), NULL), L->err, "node '%s': one element", L->name));
+        TRY(graph_require(L->g, ex_make(L->ex, EX_EQ, x->dim[i], ex_int(L->ex, 1), NULL), L->err,
+                          "node '%s': one element", L->name));
     if (x->kind == V_WEIGHT) {
         if (dtype_is_float(x->dtype)) return number(L, ex_float(L->ex, tensor_get(x->data, 0)));
         if (x->dtype == DT_BOOL) return number(L, ex_bool(L->ex, tensor_get_i64(x->data, 0) != 0));
         return number(L, ex_int(L->ex, tensor_get_i64(x->data, 0)));
     }
     if (dtype_is_float(x->dtype) || dtype_is_complex(x->dtype))
-        return fail(L->err, E_UNSUPPORTED, "a %s number read out of a tensor; only integers and bools can become sizes", dtype_name(x->dtype));
+        return fail(L->err, E_UNSUPPORTED, "a %s number read out of a tensor; only integers and bools can become sizes",
+                    dtype_name(x->dtype));
     Expr *e = declared_symbol(L, x->dtype);
     if (!e) {
         char name[32];

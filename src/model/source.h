@@ -13,7 +13,7 @@
 
 /* A weight that a .qkv holds as matrix products take it (kernel/gemm.h). */
 typedef struct PackedWeight {
-    Tensor b;           /* (K, N): which bytes of which weight, by their address and strides */
+    Tensor b; /* (K, N): which bytes of which weight, by their address and strides */
     bool rounded;
     const char *layout; /* of the bytes; where a CPU lays them out otherwise, the file is for another one */
     const void *data;
@@ -22,16 +22,16 @@ typedef struct PackedWeight {
 
 /* An operand of an attention as the file has it. */
 typedef struct FileTensor {
-    Value *value;            /* NULL: there is none */
-    Expr **stride, *offset;  /* as the file declares them; NULL where it does not */
+    Value *value;           /* NULL: there is none */
+    Expr **stride, *offset; /* as the file declares them; NULL where it does not */
 } FileTensor;
 
 /* An attention of the file, before import made it (batch, heads, length, size). */
 typedef struct FileAttention {
     const char *node;
-    const char *path;        /* of its module, "encoder.layers.0"; "" outside of any, NULL when the file does not say */
-    const Op *op;            /* scaled_dot_product_attention, or one of its backends' own */
-    const Arg *arg;          /* of op */
+    const char *path; /* of its module, "encoder.layers.0"; "" outside of any, NULL when the file does not say */
+    const Op *op;     /* scaled_dot_product_attention, or one of its backends' own */
+    const Arg *arg;   /* of op */
     FileTensor q, k, v, mask;
     Value *out;
 } FileAttention;
@@ -41,23 +41,24 @@ typedef struct Source {
     Zip *zip;
     OnnxFile *onnx;
     Graph *graph;
-    const char *torch_version;     /* .pt2: "2.13.0+cpu"; "" when the file does not say, and of ONNX */
+    const char *torch_version;      /* .pt2: "2.13.0+cpu"; "" when the file does not say, and of ONNX */
     int schema_major, schema_minor; /* .pt2 */
-    const char *producer;          /* ONNX: "pytorch 2.13.0"; "" of a .pt2 */
-    int64_t opset;                 /* ONNX: of ai.onnx; 0 of a .pt2 */
-    bool prepared;                 /* a .qkv: rewritten for runs when it was packed; the four above are its source's */
-    const char *cpu;               /* of a .qkv: the level that it was packed at */
-    PackedWeight *packed;          /* of a .qkv */
+    const char *producer;           /* ONNX: "pytorch 2.13.0"; "" of a .pt2 */
+    int64_t opset;                  /* ONNX: of ai.onnx; 0 of a .pt2 */
+    bool prepared;                  /* a .qkv: rewritten for runs when it was packed; the four above are its source's */
+    const char *cpu;                /* of a .qkv: the level that it was packed at */
+    PackedWeight *packed;           /* of a .qkv */
     int npacked;
-    NamedBytes *extra;             /* of a .qkv: its source's extra files */
+    NamedBytes *extra; /* of a .qkv: its source's extra files */
     int nextra;
-    Arena *arena;                  /* of a .qkv: the weights' tensors */
-    const char **ignored;          /* what was not read, and why */
+    Arena *arena;         /* of a .qkv: the weights' tensors */
+    const char **ignored; /* what was not read, and why */
     int nignored;
-    FileAttention *attention;      /* of a .pt2, in the graph's arena; none once the graph is rewritten */
+    FileAttention *attention; /* of a .pt2, in the graph's arena; none once the graph is rewritten */
     int nattention, attention_cap;
-    int ninputs;                   /* of the file; after pt2_open_watched the graph may have more */
-    int nguards, nguards_ignored;  /* guards_code: how many were read, how many say nothing about sizes that the graph needs */
+    int ninputs; /* of the file; after pt2_open_watched the graph may have more */
+    int nguards,
+        nguards_ignored; /* guards_code: how many were read, how many say nothing about sizes that the graph needs */
 } Source;
 
 /* Who is told of each node that does not fit, and of each declared type, while an import goes on. */
@@ -67,8 +68,8 @@ typedef struct SourceWatch {
     void (*declared)(void *user, const Graph *g, const char *node, const Value *v, DType t, int rank, Expr *const *dim);
 } SourceWatch;
 
-Source *source_new(Err *err);    /* with nothing in it */
-void source_close(Source *s);    /* NULL is fine */
+Source *source_new(Err *err); /* with nothing in it */
+void source_close(Source *s); /* NULL is fine */
 
 /* Files that came with a model, which mean nothing to it: ARCHIVE/extra/NAME of a .pt2 (torch.export.save's extra_files), or what a .qkv carries of them. */
 typedef struct Extras {
@@ -78,6 +79,8 @@ typedef struct Extras {
     Zip *zip;
 } Extras;
 
-bool extras_open(Extras *x, const Source *s, Err *err); /* every one is read and its checksum held against it; x may be closed after a failure, too */
+bool extras_open(
+    Extras *x, const Source *s,
+    Err *err); /* every one is read and its checksum held against it; x may be closed after a failure, too */
 void extras_close(Extras *x);
 #endif

@@ -22,7 +22,8 @@ static char *kept(Reader *r, const char *s) { return arena_strdup(r->s->arena, s
 static bool array_of(Reader *r, const char *key, json_t **out, int *n)
 {
     TRY(json_want_array(r->root, key, out, r->err));
-    if (json_array_size(*out) > 1 << 24) return fail(r->err, E_FORMAT, "'%s' has %zu elements", key, json_array_size(*out));
+    if (json_array_size(*out) > 1 << 24)
+        return fail(r->err, E_FORMAT, "'%s' has %zu elements", key, json_array_size(*out));
     *n = (int)json_array_size(*out);
     return true;
 }
@@ -36,7 +37,8 @@ static bool weight(Reader *r, const json_t *from, Tensor *t)
     const unsigned char *data;
     int64_t offset, size[MAX_RANK];
     size_t bytes;
-    TRY(json_want_string(from, "dtype", &dtype, r->err) && json_want_array(from, "shape", &shape, r->err) && json_want_int(from, "offset", &offset, r->err));
+    TRY(json_want_string(from, "dtype", &dtype, r->err) && json_want_array(from, "shape", &shape, r->err) &&
+        json_want_int(from, "offset", &offset, r->err));
     DType type = dtype_from_name(dtype);
     size_t rank = json_array_size(shape);
     if (type == DT_NONE) return fail(r->err, E_FORMAT, "dtype '%s' is unknown", dtype);
@@ -46,7 +48,8 @@ static bool weight(Reader *r, const json_t *from, Tensor *t)
         if (!json_is_integer(n)) return fail(r->err, E_FORMAT, "shape: found %s, expected integers", json_kind(n));
         size[i] = json_integer_value(n);
     }
-    TRY(shape_bytes(type, (int)rank, size, &bytes, r->err) && packfile_blob(&r->file, offset, (int64_t)bytes, &data, r->err));
+    TRY(shape_bytes(type, (int)rank, size, &bytes, r->err) &&
+        packfile_blob(&r->file, offset, (int64_t)bytes, &data, r->err));
     *t = tensor_of(type, (int)rank, size, (void *)(uintptr_t)data);
     return true;
 }
@@ -75,8 +78,11 @@ static bool names_weight(const Tensor *w, const Tensor *b, int64_t at)
     Tensor whole = tensor_of(w->dtype, 1, (int64_t[]){tensor_numel(w)}, w->data);
     int64_t last, row, col, end;
     if (at < 0 || at % (int64_t)dtype_size(w->dtype) || tensor_numel(w) == 0) return false;
-    if (b->stride[0] < 0 || b->stride[1] < 0 || !mul_i64(b->shape[0] - 1, b->stride[0], &row) || !mul_i64(b->shape[1] - 1, b->stride[1], &col)) return false;
-    return add_i64(row, col, &last) && add_i64(last, at / (int64_t)dtype_size(w->dtype), &end) && end < tensor_numel(&whole);
+    if (b->stride[0] < 0 || b->stride[1] < 0 || !mul_i64(b->shape[0] - 1, b->stride[0], &row) ||
+        !mul_i64(b->shape[1] - 1, b->stride[1], &col))
+        return false;
+    return add_i64(row, col, &last) && add_i64(last, at / (int64_t)dtype_size(w->dtype), &end) &&
+           end < tensor_numel(&whole);
 }
 
 static bool packed(Reader *r, const json_t *from, PackedWeight *p)
@@ -85,18 +91,24 @@ static bool packed(Reader *r, const json_t *from, PackedWeight *p)
     const char *layout;
     const unsigned char *data;
     Err *e = r->err;
-    TRY(json_want_int(from, "weight", &which, e) && json_want_int(from, "at", &at, e) && json_want_int(from, "k", &k, e) && json_want_int(from, "n", &n, e));
-    TRY(json_want_int(from, "row", &rs, e) && json_want_int(from, "column", &cs, e) && json_want_bool(from, "rounded", &p->rounded, e));
-    TRY(json_want_string(from, "layout", &layout, e) && json_want_int(from, "offset", &offset, e) && json_want_int(from, "size", &size, e));
+    TRY(json_want_int(from, "weight", &which, e) && json_want_int(from, "at", &at, e) &&
+        json_want_int(from, "k", &k, e) && json_want_int(from, "n", &n, e));
+    TRY(json_want_int(from, "row", &rs, e) && json_want_int(from, "column", &cs, e) &&
+        json_want_bool(from, "rounded", &p->rounded, e));
+    TRY(json_want_string(from, "layout", &layout, e) && json_want_int(from, "offset", &offset, e) &&
+        json_want_int(from, "size", &size, e));
     TRY(packfile_blob(&r->file, offset, size, &data, e));
-    if (which < 0 || which >= r->nweight) return fail(e, E_FORMAT, "weight %lld: there are %d", (long long)which, r->nweight);
+    if (which < 0 || which >= r->nweight)
+        return fail(e, E_FORMAT, "weight %lld: there are %d", (long long)which, r->nweight);
     const Tensor *w = &r->weight[which];
     size_t bytes;
     TRY(shape_bytes(w->dtype, 2, (int64_t[]){k, n}, &bytes, e));
     p->b = tensor_of(w->dtype, 2, (int64_t[]){k, n}, NULL);
     p->b.stride[0] = rs;
     p->b.stride[1] = cs;
-    if (k < 1 || n < 1 || !names_weight(w, &p->b, at)) return fail(e, E_FORMAT, "(%lld, %lld) at %lld is no part of weight %lld", (long long)k, (long long)n, (long long)at, (long long)which);
+    if (k < 1 || n < 1 || !names_weight(w, &p->b, at))
+        return fail(e, E_FORMAT, "(%lld, %lld) at %lld is no part of weight %lld", (long long)k, (long long)n,
+                    (long long)at, (long long)which);
     p->b.data = (char *)w->data + at;
     p->layout = kept(r, layout);
     p->data = data;
@@ -128,11 +140,13 @@ static bool read_extras(Reader *r)
     s->ignored = arena_array(s->arena, const char *, n + 1);
     if (!s->extra || !s->ignored) return oom(r->err);
     size_t i;
-    json_array_foreach(list, i, from) {
+    json_array_foreach(list, i, from)
+    {
         NamedBytes *f = &s->extra[i];
         const unsigned char *data;
         int64_t offset, size;
-        TRY(json_want_string(from, "name", &f->name, r->err) && json_want_int(from, "offset", &offset, r->err) && json_want_int(from, "size", &size, r->err));
+        TRY(json_want_string(from, "name", &f->name, r->err) && json_want_int(from, "offset", &offset, r->err) &&
+            json_want_int(from, "size", &size, r->err));
         TRY(packfile_blob(&r->file, offset, size, &data, r->err) || within(r->err, "extra file %zu", i));
         f->bytes = data;
         f->size = (uint64_t)size;
@@ -171,16 +185,21 @@ static bool read_symbols(Reader *r)
     Graph *g = r->s->graph;
     TRY(array_of(r, "sizes", &list, &n));
     size_t i;
-    json_array_foreach(list, i, from) {
+    json_array_foreach(list, i, from)
+    {
         const char *name;
         int64_t input, axis;
-        TRY(json_want_string(from, "name", &name, r->err) && json_want_int(from, "input", &input, r->err) && json_want_int(from, "axis", &axis, r->err));
+        TRY(json_want_string(from, "name", &name, r->err) && json_want_int(from, "input", &input, r->err) &&
+            json_want_int(from, "axis", &axis, r->err));
         Symbol *s = expr_find_symbol(g->ex, name);
-        if (!s || s->source != SYM_FREE) return fail(r->err, E_FORMAT, "size '%s': the graph has none of this name that comes from an input", name);
+        if (!s || s->source != SYM_FREE)
+            return fail(r->err, E_FORMAT, "size '%s': the graph has none of this name that comes from an input", name);
         s->source = SYM_INPUT;
         if (input < 0) continue; /* a dynamic number among the inputs */
-        if (input >= g->ninput || axis < 0 || axis >= g->input[input]->rank || !ex_mentions(g->input[input]->dim[axis], s->expr))
-            return fail(r->err, E_FORMAT, "size '%s': axis %lld of input %lld does not tell it", name, (long long)axis, (long long)input);
+        if (input >= g->ninput || axis < 0 || axis >= g->input[input]->rank ||
+            !ex_mentions(g->input[input]->dim[axis], s->expr))
+            return fail(r->err, E_FORMAT, "size '%s': axis %lld of input %lld does not tell it", name, (long long)axis,
+                        (long long)input);
         s->value = g->input[input];
         s->dim = (int)axis;
     }
@@ -197,7 +216,8 @@ static bool read_scalars(Reader *r)
     g->scalar_input = arena_array(g->arena, ScalarInput, n + 1);
     if (!g->scalar_input) return oom(r->err);
     size_t i;
-    json_array_foreach(list, i, from) {
+    json_array_foreach(list, i, from)
+    {
         const json_t *text = json_object_get(from, "text"), *number = json_object_get(from, "number");
         const char *name;
         int64_t at;
@@ -209,7 +229,9 @@ static bool read_scalars(Reader *r)
         else if (json_is_string(number)) {
             Expr *e = ex_parse(g->ex, json_string_value(number), NULL, NULL, r->err);
             if (!e) return within(r->err, "input '%s'", name);
-            if (e->kind != EX_SYM && !ex_is_const(e)) return fail(r->err, E_FORMAT, "input '%s': found '%s', expected a number or a size", name, json_string_value(number));
+            if (e->kind != EX_SYM && !ex_is_const(e))
+                return fail(r->err, E_FORMAT, "input '%s': found '%s', expected a number or a size", name,
+                            json_string_value(number));
             s->value = arg_expr(e);
         }
         if (!s->name) return oom(r->err);
@@ -224,8 +246,10 @@ static bool read_source(Reader *r)
     const char *torch, *producer, *cpu;
     int64_t major, minor;
     Source *s = r->s;
-    TRY(json_want_object(r->root, "source", &from, r->err) && json_want_string(from, "torch", &torch, r->err) && json_want_string(from, "producer", &producer, r->err));
-    TRY(json_want_int(from, "schema_major", &major, r->err) && json_want_int(from, "schema_minor", &minor, r->err) && json_want_int(from, "opset", &s->opset, r->err));
+    TRY(json_want_object(r->root, "source", &from, r->err) && json_want_string(from, "torch", &torch, r->err) &&
+        json_want_string(from, "producer", &producer, r->err));
+    TRY(json_want_int(from, "schema_major", &major, r->err) && json_want_int(from, "schema_minor", &minor, r->err) &&
+        json_want_int(from, "opset", &s->opset, r->err));
     TRY(json_want_string(r->root, "cpu", &cpu, r->err));
     s->schema_major = (int)major;
     s->schema_minor = (int)minor;

@@ -28,7 +28,9 @@ static Value *before_expand(Value *v)
 static bool of_keys(const Reader *r, const Value *v)
 {
     int n = v->rank;
-    if (n < 1 || n > 4 || v->dim[n - 1] != r->M || (n >= 2 && !is_one(v->dim[n - 2])) || (n >= 3 && !is_one(v->dim[n - 3]))) return false;
+    if (n < 1 || n > 4 || v->dim[n - 1] != r->M || (n >= 2 && !is_one(v->dim[n - 2])) ||
+        (n >= 3 && !is_one(v->dim[n - 3])))
+        return false;
     return n < 4 || v->dim[0] == r->B || is_one(v->dim[0]);
 }
 
@@ -45,9 +47,13 @@ static bool add_part(Reader *r, KeyPart p)
 static bool only_leading(Reader *r, const Node *n)
 {
     const Value *v = n->out[0], *x = n->arg[0].v;
-    if (n->op->id != OP_reshape || x->rank < 2 || v->rank < 2 || !exprs_same(2, &v->dim[v->rank - 2], &x->dim[x->rank - 2])) return false;
+    if (n->op->id != OP_reshape || x->rank < 2 || v->rank < 2 ||
+        !exprs_same(2, &v->dim[v->rank - 2], &x->dim[x->rank - 2]))
+        return false;
     const Value *four = v->rank == 4 ? v : x, *three = four == v ? x : v;
-    return same_but_ones(v, x) || (four->rank == 4 && three->rank == 3 && ex_mul(r->rw->ex, four->dim[0], four->dim[1]) == three->dim[0] && four->dim[0] == r->B);
+    return same_but_ones(v, x) ||
+           (four->rank == 4 && three->rank == 3 && ex_mul(r->rw->ex, four->dim[0], four->dim[1]) == three->dim[0] &&
+            four->dim[0] == r->B);
 }
 
 /* A bool mask that shows a key where it is `wanted`. */
@@ -66,11 +72,15 @@ static bool shows(Reader *r, Value *v, bool wanted, int depth)
     switch (n->op->id) {
     case OP_logical_not: return shows(r, a[0].v, !wanted, depth + 1);
     case OP_bitwise_not: return v->dtype == DT_BOOL && shows(r, a[0].v, !wanted, depth + 1);
-    case OP_logical_and: case OP_bitwise_and_Tensor:
-        if (wanted && both && a[0].v->dtype == DT_BOOL && a[1].v->dtype == DT_BOOL) return shows(r, a[0].v, true, depth + 1) && shows(r, a[1].v, true, depth + 1);
+    case OP_logical_and:
+    case OP_bitwise_and_Tensor:
+        if (wanted && both && a[0].v->dtype == DT_BOOL && a[1].v->dtype == DT_BOOL)
+            return shows(r, a[0].v, true, depth + 1) && shows(r, a[1].v, true, depth + 1);
         break;
-    case OP_logical_or: case OP_bitwise_or_Tensor:
-        if (!wanted && both && a[0].v->dtype == DT_BOOL && a[1].v->dtype == DT_BOOL) return shows(r, a[0].v, false, depth + 1) && shows(r, a[1].v, false, depth + 1);
+    case OP_logical_or:
+    case OP_bitwise_or_Tensor:
+        if (!wanted && both && a[0].v->dtype == DT_BOOL && a[1].v->dtype == DT_BOOL)
+            return shows(r, a[0].v, false, depth + 1) && shows(r, a[1].v, false, depth + 1);
         break;
     case OP_to_copy:
         if (mask_zero_one(r->rw->g, a[0].v)) return shows(r, a[0].v, wanted, depth + 1);
@@ -92,9 +102,13 @@ static bool two_values(Reader *r, const Value *v)
     if (!n || n->op->id != OP_mul_Tensor) return false;
     for (int i = 0; i < 2; i++) {
         const Node *s = n->arg[i].kind == ARG_VALUE ? n->arg[i].v->def : NULL;
-        if (!constant_of(r->rw, &n->arg[1 - i], &low) || !(low <= HIDES) || !s || s->op->id != OP_sub_Tensor || !is_one(s->arg[2].e)) continue;
+        if (!constant_of(r->rw, &n->arg[1 - i], &low) || !(low <= HIDES) || !s || s->op->id != OP_sub_Tensor ||
+            !is_one(s->arg[2].e))
+            continue;
         const Value *x = s->arg[1].kind == ARG_VALUE ? s->arg[1].v : NULL;
-        while (x && x->def && (x->def->op->id == OP_reshape || x->def->op->id == OP_expand || x->def->op->id == OP_to_copy)) x = x->def->arg[0].v;
+        while (x && x->def &&
+               (x->def->op->id == OP_reshape || x->def->op->id == OP_expand || x->def->op->id == OP_to_copy))
+            x = x->def->arg[0].v;
         if (x && !dtype_is_float(x->dtype) && constant_of(r->rw, &s->arg[0], &one) && one == 1) return true;
     }
     return false;
@@ -108,17 +122,20 @@ static bool adds(Reader *r, Value *v, int depth)
     const Arg *a = n ? n->arg : NULL;
     if (constant_of(r->rw, &(Arg){.kind = ARG_VALUE, .v = v}, &x) && x == 0) return true;
     if (mask_additive_band(r->rw, v, r->N, r->M, &r->m->lower, &r->m->upper)) return true;
-    bool fixed = n && n->op->id == OP_where_self && a[0].kind == ARG_VALUE && constant_of(r->rw, &a[1], &x) && constant_of(r->rw, &a[2], &y);
+    bool fixed = n && n->op->id == OP_where_self && a[0].kind == ARG_VALUE && constant_of(r->rw, &a[1], &x) &&
+                 constant_of(r->rw, &a[2], &y);
     if (fixed && x == 0 && y <= HIDES) return shows(r, a[0].v, true, depth + 1);
     if (fixed && y == 0 && x <= HIDES) return shows(r, a[0].v, false, depth + 1);
     if (n && n->op->id == OP_to_copy && dtype_is_float(a[0].v->dtype)) return adds(r, a[0].v, depth + 1);
     if (n && only_leading(r, n) && !of_keys(r, v)) return adds(r, a[0].v, depth + 1);
     if (n && n->op->id == OP_reshape && of_keys(r, v)) { /* where(padding, -inf, 0) seen as (B, 1, 1, S) */
         const Node *w = a[0].v->def;
-        bool inside = w && w->op->id == OP_where_self && constant_of(r->rw, &w->arg[1], &x) && constant_of(r->rw, &w->arg[2], &y) && ((x == 0 && y <= HIDES) || (y == 0 && x <= HIDES));
+        bool inside = w && w->op->id == OP_where_self && constant_of(r->rw, &w->arg[1], &x) &&
+                      constant_of(r->rw, &w->arg[2], &y) && ((x == 0 && y <= HIDES) || (y == 0 && x <= HIDES));
         return add_part(r, (KeyPart){.v = v, .additive = true, .biased = !inside && !two_values(r, v)});
     }
-    if (n && n->op->id == OP_add_Tensor && a[0].kind == ARG_VALUE && a[1].kind == ARG_VALUE && is_one(a[2].e) && depth < MAX_DEPTH)
+    if (n && n->op->id == OP_add_Tensor && a[0].kind == ARG_VALUE && a[1].kind == ARG_VALUE && is_one(a[2].e) &&
+        depth < MAX_DEPTH)
         return adds(r, a[0].v, depth + 1) && adds(r, a[1].v, depth + 1);
     if (of_keys(r, v)) return add_part(r, (KeyPart){.v = v, .additive = true, .biased = !two_values(r, v)});
     return no(r, "the mask is not made of padding and positions", v);
@@ -141,7 +158,8 @@ bool key_mask_of(Rewrite *rw, const Node *n, KeyMask *m)
 bool key_mask_same(const KeyMask *a, const KeyMask *b)
 {
     bool same = a->n == b->n;
-    for (int i = 0; same && i < a->n; i++) same = a->part[i].v == b->part[i].v && a->part[i].negated == b->part[i].negated;
+    for (int i = 0; same && i < a->n; i++)
+        same = a->part[i].v == b->part[i].v && a->part[i].negated == b->part[i].negated;
     return same;
 }
 
@@ -160,7 +178,8 @@ static Value *as_tokens(Graph *g, Value *v, Expr *B, Expr *S, Err *err)
 {
     bool batched = v->rank == 4 && v->dim[0] == B;
     Expr *dim[2] = {batched ? B : ex_int(g->ex, 1), S};
-    if (v->rank != 2 || v->dim[0] != dim[0]) v = put(g, OP_reshape, 2, (Arg[]){arg_value(v), arg_exprs(g, 2, dim)}, "key_mask", err);
+    if (v->rank != 2 || v->dim[0] != dim[0])
+        v = put(g, OP_reshape, 2, (Arg[]){arg_value(v), arg_exprs(g, 2, dim)}, "key_mask", err);
     if (batched || is_one(B) || !v) return v;
     return put(g, OP_expand, 2, (Arg[]){arg_value(v), arg_exprs(g, 2, (Expr *[]){B, S})}, "key_mask", err);
 }
@@ -202,8 +221,13 @@ static bool picks_all(const Node *n)
     for (int i = 0; i < 2; i++) {
         const Value *at = n->arg[1].vs[i];
         const Node *from = at ? at->def : NULL;
-        while (from && (from->op->id == OP_reshape || from->op->id == OP_expand || (from->op->id == OP_add_Tensor && from->arg[1].kind == ARG_EXPR && ex_equals_int(from->arg[1].e, 0)))) from = from->arg[0].v->def;
-        if (!from || from->op->id != OP_arange_start_step || !ex_equals_int(from->arg[0].e, 0) || !ex_equals_int(from->arg[2].e, 1) || from->out[0]->dim[0] != x->dim[i]) return false;
+        while (from &&
+               (from->op->id == OP_reshape || from->op->id == OP_expand ||
+                (from->op->id == OP_add_Tensor && from->arg[1].kind == ARG_EXPR && ex_equals_int(from->arg[1].e, 0))))
+            from = from->arg[0].v->def;
+        if (!from || from->op->id != OP_arange_start_step || !ex_equals_int(from->arg[0].e, 0) ||
+            !ex_equals_int(from->arg[2].e, 1) || from->out[0]->dim[0] != x->dim[i])
+            return false;
     }
     return n->out[0]->rank >= 2 && n->out[0]->dim[n->out[0]->rank - 1] == x->dim[1];
 }
@@ -220,7 +244,9 @@ static void witness(Rewrite *rw, const Value *v, unsigned char sign, unsigned ch
         const Value *x = n->arg[0].v;
         bool counts = !dtype_is_float(x->dtype);
         switch (n->op->id) {
-        case OP_to_copy: case OP_reshape: case OP_expand: break;
+        case OP_to_copy:
+        case OP_reshape:
+        case OP_expand: break;
         case OP_index_Tensor:
             if (!picks_all(n)) return;
             break;
@@ -229,7 +255,8 @@ static void witness(Rewrite *rw, const Value *v, unsigned char sign, unsigned ch
             if (v->dtype != DT_BOOL) return;
             sign ^= 3;
             break;
-        case OP_ne_Tensor: case OP_eq_Tensor:
+        case OP_ne_Tensor:
+        case OP_eq_Tensor:
             if (!constant_of(rw, &n->arg[1], &c) || (c != 0 && (c != 1 || !counts))) return;
             if ((n->op->id == OP_eq_Tensor) == (c == 0)) sign ^= 3;
             break;
@@ -250,7 +277,9 @@ const Value *key_mask_witnesses(Rewrite *rw, const KeyMask *m, unsigned char *se
         const Value *v = p->v, *low;
         unsigned char sign = p->negated ? 2 : 1;
         if (m->n > 1) break; /* each part alone is 0 at some of the padding only */
-        while (p->additive && v->def && (v->def->op->id == OP_reshape || v->def->op->id == OP_expand || v->def->op->id == OP_to_copy)) v = v->def->arg[0].v;
+        while (p->additive && v->def &&
+               (v->def->op->id == OP_reshape || v->def->op->id == OP_expand || v->def->op->id == OP_to_copy))
+            v = v->def->arg[0].v;
         if (p->additive && v->def && v->def->op->id == OP_where_self && v->def->arg[0].kind == ARG_VALUE) {
             double x;
             sign = constant_of(rw, &v->def->arg[1], &x) && x == 0 ? 1 : 2;

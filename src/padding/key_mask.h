@@ -13,7 +13,7 @@ typedef struct KeyPart {
     Value *v;
     bool additive; /* real where v is above what hides; else v is bool, and real where it is not `negated` */
     bool negated;
-    bool biased;   /* additive: real tokens may have another number than 0 there, which is added to their scores */
+    bool biased; /* additive: real tokens may have another number than 0 there, which is added to their scores */
 } KeyPart;
 
 typedef struct KeyMask {

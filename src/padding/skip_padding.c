@@ -23,21 +23,25 @@ typedef struct Skip {
     int nat;
     KeyMask mask[MAX_MASKS];
     int nmasks;
-    unsigned char *role;      /* by value id: ROLE_* */
+    unsigned char *role; /* by value id: ROLE_* */
     unsigned char *witness;
-    int *stream;              /* by value id: union-find of what hangs together */
-    Node **node;              /* the dense graph, in order */
+    int *stream; /* by value id: union-find of what hangs together */
+    Node **node; /* the dense graph, in order */
     int nnodes;
     /* the region being tried */
     int which, root;
-    const Value *source;      /* what the mask is made of */
+    const Value *source; /* what the mask is made of */
     SkipMask *entry;
     SkipStop stop[MAX_STOPS];
     SkipBorder border[MAX_STOPS];
     int nstops, nborders;
     char refused[300];
 } Skip;
-enum { ROLE_INSIDE = 1, ROLE_HEAVY = 2, ROLE_BORDER = 4 }; /* its node is rebuilt; it depends on an attention of the region; it is read outside */
+enum {
+    ROLE_INSIDE = 1,
+    ROLE_HEAVY = 2,
+    ROLE_BORDER = 4
+}; /* its node is rebuilt; it depends on an attention of the region; it is read outside */
 
 /* ------------------------------------------------------------------ attentions and their masks */
 
@@ -93,7 +97,8 @@ typedef struct Joining {
 static void join(void *user, Value **slot)
 {
     Joining *j = user;
-    if (tagged(j->s, *slot) && !j->s->t.constant[(*slot)->id] && !j->s->t.constant[j->id]) j->s->stream[root_of(j->s, (*slot)->id)] = root_of(j->s, j->id);
+    if (tagged(j->s, *slot) && !j->s->t.constant[(*slot)->id] && !j->s->t.constant[j->id])
+        j->s->stream[root_of(j->s, (*slot)->id)] = root_of(j->s, j->id);
 }
 
 typedef struct Depends {
@@ -148,13 +153,17 @@ static void find_tags(Skip *s)
 }
 
 /* Of the region's tokens; what follows from sizes and weights alone (positions, types of tokens) may be of any. */
-static bool in_stream(Skip *s, const Value *v) { return tagged(s, v) && (s->t.constant[v->id] || root_of(s, v->id) == s->root); }
+static bool in_stream(Skip *s, const Value *v)
+{
+    return tagged(s, v) && (s->t.constant[v->id] || root_of(s, v->id) == s->root);
+}
 
 /* Queries, keys and values are the same tokens. */
 static bool is_self(Skip *s, const Node *n)
 {
     for (int k = 0; k < 3; k++)
-        if (!tagged(s, n->arg[k].v) || s->t.tag[n->arg[k].v->id].b != 0 || s->t.tag[n->arg[k].v->id].s != 2) return false;
+        if (!tagged(s, n->arg[k].v) || s->t.tag[n->arg[k].v->id].b != 0 || s->t.tag[n->arg[k].v->id].s != 2)
+            return false;
     int root = root_of(s, n->arg[0].v->id);
     return root_of(s, n->arg[1].v->id) == root && root_of(s, n->arg[2].v->id) == root;
 }
@@ -166,7 +175,8 @@ static bool bounds_stay(const KeyMask *m) { return !m->lower && (!m->upper || ex
 static bool inside_attention(Skip *s, const Node *n, KeyMask *m, const char **why)
 {
     const Attending *at = attending(s, n);
-    if (!at || at->mask != s->which || !is_self(s, n) || !in_stream(s, n->arg[0].v) || !key_mask_of(&s->rw, n, m)) return false;
+    if (!at || at->mask != s->which || !is_self(s, n) || !in_stream(s, n->arg[0].v) || !key_mask_of(&s->rw, n, m))
+        return false;
     if (!bounds_stay(m)) {
         *why = "it bounds positions, and padding between real tokens would count";
         return false;
@@ -227,14 +237,22 @@ static bool zero_at_padding(Skip *s, const Value *v, int depth)
     if (!tagged(s, v) || !v->def || !token_node(&s->t, v->def)) return false;
     const Arg *a = v->def->arg;
     switch (v->def->op->id) {
-    case OP_reshape: case OP_permute: case OP_expand: case OP_to_copy: case OP_slice_Tensor: case OP_neg: case OP_relu: return zero_at_padding(s, a[0].v, depth + 1);
+    case OP_reshape:
+    case OP_permute:
+    case OP_expand:
+    case OP_to_copy:
+    case OP_slice_Tensor:
+    case OP_neg:
+    case OP_relu: return zero_at_padding(s, a[0].v, depth + 1);
     case OP_mul_Tensor:
         for (int i = 0; i < 2; i++)
             if (a[i].kind == ARG_VALUE && tagged(s, a[i].v) && zero_at_padding(s, a[i].v, depth + 1)) return true;
         return false;
     case OP_where_self: {
         const Value *c = a[0].kind == ARG_VALUE ? a[0].v : NULL;
-        while (c && c->def && s->witness[c->id] == 0 && (c->def->op->id == OP_reshape || c->def->op->id == OP_expand) && tagged(s, c)) c = c->def->arg[0].v;
+        while (c && c->def && s->witness[c->id] == 0 && (c->def->op->id == OP_reshape || c->def->op->id == OP_expand) &&
+               tagged(s, c))
+            c = c->def->arg[0].v;
         if (!c || c->id >= s->t.nvalues || !tagged(s, c)) return false;
         return (s->witness[c->id] == 1 && number_is(s, &a[2], 0)) || (s->witness[c->id] == 2 && number_is(s, &a[1], 0));
     }
@@ -259,10 +277,12 @@ static bool may_read(Skip *s, const Node *n, const Value *v, const char **why)
     if (in.b == in.s || !n->op->schema->nparams || n->arg[0].kind != ARG_VALUE || n->arg[0].v != v) return false;
     Expr *one = ex_int(s->g->ex, 1);
     const Arg *dim = n->op->schema->nparams > 1 ? &n->arg[1] : NULL;
-    bool along = dim && dim->kind == ARG_EXPR && ex_is_int(dim->e) && (dim->e->i == in.s || dim->e->i + v->rank == in.s);
+    bool along = dim && dim->kind == ARG_EXPR && ex_is_int(dim->e) &&
+                 (dim->e->i == in.s || dim->e->i + v->rank == in.s);
     if (n->op->id == OP_select_int) return along;
     if (n->op->id == OP_slice_Tensor) return along && n->out[0]->dim[(int)in.s] == one;
-    return n->op->id == OP_index_Tensor && in.b == 0 && in.s == 1 && dim->n == 2 && dim->vs[0] && dim->vs[1] && dim->vs[1]->rank == 1 && dim->vs[1]->dim[0] == s->t.B;
+    return n->op->id == OP_index_Tensor && in.b == 0 && in.s == 1 && dim->n == 2 && dim->vs[0] && dim->vs[1] &&
+           dim->vs[1]->rank == 1 && dim->vs[1]->dim[0] == s->t.B;
 }
 
 static bool add_stop(Skip *s, Value *v, const char *node, const char *op, const char *why)
@@ -292,7 +312,8 @@ static void read_outside(void *user, Value **slot)
     Value *v = *slot;
     const char *why = NULL, *bounds = NULL;
     KeyMask m;
-    if (!o->ok || v->id >= s->t.nvalues || !(s->role[v->id] & ROLE_HEAVY)) return; /* what comes before attention is as cheap dense */
+    if (!o->ok || v->id >= s->t.nvalues || !(s->role[v->id] & ROLE_HEAVY))
+        return; /* what comes before attention is as cheap dense */
     if (may_read(s, o->n, v, &why)) o->ok = add_stop(s, v, o->n->name, o->n->op->name, why);
     else {
         inside_attention(s, o->n, &m, &bounds);
@@ -320,14 +341,16 @@ static bool find_borders(Skip *s)
     }
     for (int i = 0; i < expr_symbol_count(s->g->ex); i++) {
         const Symbol *y = expr_symbol(s->g->ex, i);
-        if ((y->source == SYM_ITEM || y->source == SYM_SIZE) && y->value && y->value->id < s->t.nvalues && (s->role[y->value->id] & ROLE_HEAVY)) {
+        if ((y->source == SYM_ITEM || y->source == SYM_SIZE) && y->value && y->value->id < s->t.nvalues &&
+            (s->role[y->value->id] & ROLE_HEAVY)) {
             snprintf(s->refused, sizeof s->refused, "the size '%.40s' is read from '%.80s'", y->name, y->value->name);
             return false;
         }
     }
     for (int i = 0; i < s->g->noutput; i++) {
         Value *v = s->g->output[i].value;
-        if (v->id < s->t.nvalues && (s->role[v->id] & ROLE_INSIDE)) TRY(add_stop(s, v, s->g->output[i].name, NULL, "an output"));
+        if (v->id < s->t.nvalues && (s->role[v->id] & ROLE_INSIDE))
+            TRY(add_stop(s, v, s->g->output[i].name, NULL, "an output"));
     }
     return true;
 }
@@ -342,13 +365,24 @@ static bool build_attention(Skip *s, const Node *n, const KeyMask *m)
     TRY(key_mask_bias(s->g, m, t->B, t->S, &bias, s->err));
     if (bias) {
         Expr *all = ex_mul(s->g->ex, t->B, t->S);
-        Node *flat = graph_add(s->g, OP_reshape, 2, (Arg[]){arg_value(bias), arg_exprs(s->g, 1, &all)}, "key_bias", s->err);
+        Node *flat = graph_add(s->g, OP_reshape, 2, (Arg[]){arg_value(bias), arg_exprs(s->g, 1, &all)}, "key_bias",
+                               s->err);
         TRY(flat);
-        Node *real = graph_add(s->g, OP_index_select, 3, (Arg[]){arg_value(flat->out[0]), arg_int(s->g, 0), arg_value(t->index)}, "key_bias", s->err);
+        Node *real = graph_add(s->g, OP_index_select, 3,
+                               (Arg[]){arg_value(flat->out[0]), arg_int(s->g, 0), arg_value(t->index)}, "key_bias",
+                               s->err);
         TRY(real);
         bias = real->out[0];
     }
-    Arg args[] = {arg_value(x[0]), arg_value(x[1]), arg_value(x[2]), arg_value(t->offsets), arg_value(t->offsets), arg_value(bias), n->arg[6], n->arg[8], arg_none(),
+    Arg args[] = {arg_value(x[0]),
+                  arg_value(x[1]),
+                  arg_value(x[2]),
+                  arg_value(t->offsets),
+                  arg_value(t->offsets),
+                  arg_value(bias),
+                  n->arg[6],
+                  n->arg[8],
+                  arg_none(),
                   m->upper ? arg_expr(m->upper) : arg_none()};
     Node *y = graph_add(s->g, OP_sdpa_varlen, 10, args, n->name, s->err);
     TRY(y);
@@ -399,7 +433,8 @@ static bool commit(Skip *s)
     for (int i = 0; i < s->g->noutput; i++)
         for (int k = 0; k < s->nborders; k++)
             if (s->g->output[i].value == s->border[k].dense) s->g->output[i].value = s->border[k].padded;
-    for (int k = 0; k < s->nborders; k++) TRY(graph_rename(s->g, s->border[k].padded, s->border[k].dense->name, s->err));
+    for (int k = 0; k < s->nborders; k++)
+        TRY(graph_rename(s->g, s->border[k].padded, s->border[k].dense->name, s->err));
     TRY(graph_sort(s->g, s->err));
     graph_dce(s->g);
     return true;
@@ -425,7 +460,13 @@ static bool list_nodes(Skip *s)
     mem_free(s->role);
     mem_free(s->witness);
     mem_free(s->stream);
-    *t = (Tokens){.g = s->g, .rw = &s->rw, .err = s->err, .nvalues = s->g->next_id, .tag = mem_zeroed(n, sizeof *t->tag), .packed = mem_zeroed(n, sizeof *t->packed), .constant = mem_zeroed(n, 1)};
+    *t = (Tokens){.g = s->g,
+                  .rw = &s->rw,
+                  .err = s->err,
+                  .nvalues = s->g->next_id,
+                  .tag = mem_zeroed(n, sizeof *t->tag),
+                  .packed = mem_zeroed(n, sizeof *t->packed),
+                  .constant = mem_zeroed(n, 1)};
     s->role = mem_zeroed(n, 1);
     s->witness = mem_zeroed(n, 1);
     s->stream = mem_zeroed(n, sizeof *s->stream);
@@ -498,7 +539,9 @@ static bool try_mask(Skip *s)
             bool built = build_region(s);
             s->err = err;
             if (built && s->g->nrequire > nrequire) {
-                snprintf(s->refused, sizeof s->refused, "sizes would have to be equal that are not known to be (%.150s)", s->g->require[nrequire].where);
+                snprintf(s->refused, sizeof s->refused,
+                         "sizes would have to be equal that are not known to be (%.150s)",
+                         s->g->require[nrequire].where);
                 built = false;
             } else if (!built) snprintf(s->refused, sizeof s->refused, "%.250s", e.msg);
             s->g->nrequire = nrequire;

@@ -26,7 +26,7 @@ typedef struct SkipStop {
 typedef struct SkipMask {
     const char *mask; /* the value that it comes from */
     bool applied;
-    const char *why;  /* why not */
+    const char *why;       /* why not */
     int attentions, nodes; /* that run on real tokens */
     int nstops;
     SkipStop *stop;

@@ -49,7 +49,8 @@ static bool fill(const SkipClaim *s, Tensor *t, const bool *real, int64_t tokens
     for (int64_t i = 0; i < n; i++) {
         char *at = (char *)t->data + (size_t)i * size;
         bool on = mask && (sign == 2 ? !real[i] : real[i]);
-        if (mask && sign == 0 && dtype_is_float(t->dtype)) store_f64(t->dtype, at, real[i] ? -uniform(x) : t->dtype == DT_F16 ? -6e4 : -1e30); /* added to scores */
+        if (mask && sign == 0 && dtype_is_float(t->dtype))
+            store_f64(t->dtype, at, real[i] ? -uniform(x) : t->dtype == DT_F16 ? -6e4 : -1e30); /* added to scores */
         else if (dtype_is_float(t->dtype)) store_f64(t->dtype, at, mask ? on : uniform(x) * 4 - 2);
         else if (t->dtype == DT_BOOL) *at = mask ? on : (char)(next(x) & 1);
         else store_i64(t->dtype, at, mask ? on : (int64_t)(next(x) & 1));
@@ -57,7 +58,10 @@ static bool fill(const SkipClaim *s, Tensor *t, const bool *real, int64_t tokens
     return true;
 }
 
-static double tolerance(DType t) { return t == DT_F64 ? 1e-10 : t == DT_F32 ? 2e-5 : t == DT_F16 ? 1e-2 : t == DT_BF16 ? 5e-2 : 0; }
+static double tolerance(DType t)
+{
+    return t == DT_F64 ? 1e-10 : t == DT_F32 ? 2e-5 : t == DT_F16 ? 1e-2 : t == DT_BF16 ? 5e-2 : 0;
+}
 
 /* dense and padded agree at real tokens; padded is 0 elsewhere. */
 static bool agree(Tag in, const Tensor *dense, const Tensor *padded, const bool *real, int64_t S, Proof *p)
@@ -109,12 +113,15 @@ static bool symbol_sizes(const Graph *g, int k, Binding *b)
 /* Which tokens are real, as the packed graph has it. */
 static bool read_real(const Tensor *t, int64_t tokens, bool *real, Err *err)
 {
-    if (tensor_numel(t) != tokens) return fail(err, E_USAGE, "the mask has %lld tokens, not %lld", (long long)tensor_numel(t), (long long)tokens);
+    if (tensor_numel(t) != tokens)
+        return fail(err, E_USAGE, "the mask has %lld tokens, not %lld", (long long)tensor_numel(t), (long long)tokens);
     for (int64_t i = 0; i < tokens; i++) real[i] = tensor_get(t, i) != 0;
     return true;
 }
 
-static bool evaluate(const Prover *prover, const SkipClaim *s, const Graph *g, const Value *source, const Binding *b, const Binding *whole, int kind, Tensor *in, const Tensor **view, const Tensor **out, Proof *p, Err *e)
+static bool evaluate(const Prover *prover, const SkipClaim *s, const Graph *g, const Value *source, const Binding *b,
+                     const Binding *whole, int kind, Tensor *in, const Tensor **view, const Tensor **out, Proof *p,
+                     Err *e)
 {
     uint64_t seed = 0xabcdef + (uint64_t)kind * 7919;
     int64_t B, S;
@@ -135,9 +142,13 @@ static bool evaluate(const Prover *prover, const SkipClaim *s, const Graph *g, c
     for (int i = 0; ok && i < s->n; i++)
         if (!agree(s->border[i].tag, out[2 * i], out[2 * i + 1], real, S, p)) {
             Err saved = {0};
-            ok = fail(e, E_MISMATCH, "skipping padding changes '%s' at real tokens by %g (%g of the largest value), or it is not 0 at padding", s->border[i].dense->name,
-                      p->max_abs, p->max_rel);
-            if (prover->save && !prover->save(prover->user, "skip-padding", g, view, out[2 * i], out[2 * i + 1], &saved)) *e = saved;
+            ok = fail(
+                e, E_MISMATCH,
+                "skipping padding changes '%s' at real tokens by %g (%g of the largest value), or it is not 0 at padding",
+                s->border[i].dense->name, p->max_abs, p->max_rel);
+            if (prover->save &&
+                !prover->save(prover->user, "skip-padding", g, view, out[2 * i], out[2 * i + 1], &saved))
+                *e = saved;
         }
     mem_free(real);
     return ok;
@@ -147,7 +158,8 @@ static bool evaluate(const Prover *prover, const SkipClaim *s, const Graph *g, c
 static Graph *both(const SkipClaim *s, Err *err)
 {
     int n = 0, nfrom = 0;
-    const char **to = mem_zeroed((size_t)s->n * 2 + 2, sizeof *to), **from = mem_zeroed((size_t)s->g->ninput + 1, sizeof *from);
+    const char **to = mem_zeroed((size_t)s->n * 2 + 2, sizeof *to),
+               **from = mem_zeroed((size_t)s->g->ninput + 1, sizeof *from);
     Graph *g = NULL;
     for (int i = 0; to && i < s->n; i++) {
         to[n++] = s->border[i].dense->name;
@@ -172,7 +184,8 @@ bool skip_prove(const Prover *prover, const SkipClaim *s, Proof *p, Err *err)
     Graph *g = both(s, &e);
     bool ok = true, symbols = false;
     Tensor *in = g ? mem_zeroed((size_t)g->ninput + 1, sizeof *in) : NULL;
-    const Tensor **view = g ? mem_zeroed((size_t)g->ninput + 1, sizeof *view) : NULL, **out = mem_zeroed((size_t)s->n * 2 + 2, sizeof *out);
+    const Tensor **view = g ? mem_zeroed((size_t)g->ninput + 1, sizeof *view) : NULL,
+                 **out = mem_zeroed((size_t)s->n * 2 + 2, sizeof *out);
     const Value *source = g ? graph_find_value(g, s->source->name) : NULL;
     for (int i = 0; g && i < expr_symbol_count(g->ex); i++) symbols |= expr_symbol(g->ex, i)->source == SYM_INPUT;
     for (int k = 0; in && view && out && ok && k < (symbols ? 3 : 1); k++) {

@@ -12,7 +12,7 @@ typedef struct SkipBorder {
 } SkipBorder;
 
 typedef struct SkipClaim {
-    const Graph *g;      /* with both */
+    const Graph *g; /* with both */
     Expr *B, *S;
     const Value *source; /* what the mask is made of: drawn, where it is no input, too */
     int sign;            /* key_mask_witnesses: 1, 2; 0: added to scores */

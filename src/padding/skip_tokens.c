@@ -5,9 +5,26 @@
 
 /* ------------------------------------------------------------------ which ops treat tokens one by one */
 
-enum Pointwise { PW_none, PW_other, PW_unary, PW_binary, PW_truth, PW_truth2, PW_where, PW_to_copy, PW_arange = PW_other, PW_eye = PW_other, PW_full = PW_other,
-                 PW_linspace = PW_other, PW_prelu = PW_other, PW_quantize_linear = PW_other, PW_randint = PW_other, PW_seeded_uniform = PW_other,
-                 PW_tri_indices = PW_other, PW_triangle = PW_other };
+enum Pointwise {
+    PW_none,
+    PW_other,
+    PW_unary,
+    PW_binary,
+    PW_truth,
+    PW_truth2,
+    PW_where,
+    PW_to_copy,
+    PW_arange = PW_other,
+    PW_eye = PW_other,
+    PW_full = PW_other,
+    PW_linspace = PW_other,
+    PW_prelu = PW_other,
+    PW_quantize_linear = PW_other,
+    PW_randint = PW_other,
+    PW_seeded_uniform = PW_other,
+    PW_tri_indices = PW_other,
+    PW_triangle = PW_other
+};
 static const unsigned char pointwise[OP_COUNT] = {
 #define OP(id, name, schema, lower, shape, view, run, flags) [OP_##id] = PW_##shape,
 #include "ir/ops_pointwise.def"
@@ -20,9 +37,24 @@ bool token_op(const Node *n)
 {
     if (n->nout != 1) return false;
     switch (n->op->id) {
-    case OP_layer_norm: case OP_rms_norm: case OP_softmax_int: case OP_safe_softmax: case OP_log_softmax_int: case OP_linear: case OP_rotary: case OP_embedding:
-    case OP_reshape: case OP_permute: case OP_expand: case OP_slice_Tensor: case OP_select_int: case OP_cat: case OP_sum_dim_IntList: case OP_mean_dim:
-    case OP_amax: case OP_amin: return true;
+    case OP_layer_norm:
+    case OP_rms_norm:
+    case OP_softmax_int:
+    case OP_safe_softmax:
+    case OP_log_softmax_int:
+    case OP_linear:
+    case OP_rotary:
+    case OP_embedding:
+    case OP_reshape:
+    case OP_permute:
+    case OP_expand:
+    case OP_slice_Tensor:
+    case OP_select_int:
+    case OP_cat:
+    case OP_sum_dim_IntList:
+    case OP_mean_dim:
+    case OP_amax:
+    case OP_amin: return true;
     case OP_matmul: return n->arg[1].v->rank == 2 && n->arg[0].v->rank > 2;
     default: return is_pointwise(n);
     }
@@ -31,7 +63,10 @@ bool token_op(const Node *n)
 static bool aligned(const Node *n) { return is_pointwise(n) || n->op->id == OP_expand || n->op->id == OP_rotary; }
 
 /* The operand that the tokens come from, where it is a certain one; NULL: any. */
-static Value *main_operand(const Node *n) { return aligned(n) || n->op->id == OP_cat ? NULL : n->arg[n->op->id == OP_embedding].v; }
+static Value *main_operand(const Node *n)
+{
+    return aligned(n) || n->op->id == OP_cat ? NULL : n->arg[n->op->id == OP_embedding].v;
+}
 
 static int axis_of(const Expr *e, int rank) { return (int)(e->i < 0 ? e->i + rank : e->i); }
 
@@ -57,10 +92,15 @@ static int to_result(const Node *n, const Value *v, int a)
         return !turned && k >= 0 && y->dim[k] == v->dim[a] ? k : -1;
     }
     switch (n->op->id) {
-    case OP_layer_norm: case OP_rms_norm: return a < v->rank - n->arg[1].n ? a : -1;
-    case OP_softmax_int: case OP_safe_softmax: case OP_log_softmax_int: case OP_cat: return axis_of(n->arg[1].e, v->rank) != a ? a : -1;
+    case OP_layer_norm:
+    case OP_rms_norm: return a < v->rank - n->arg[1].n ? a : -1;
+    case OP_softmax_int:
+    case OP_safe_softmax:
+    case OP_log_softmax_int:
+    case OP_cat: return axis_of(n->arg[1].e, v->rank) != a ? a : -1;
     case OP_slice_Tensor: return axis_of(n->arg[1].e, v->rank) != a ? a : -1;
-    case OP_linear: case OP_matmul: return a < v->rank - 1 ? a : -1;
+    case OP_linear:
+    case OP_matmul: return a < v->rank - 1 ? a : -1;
     case OP_embedding: return a;
     case OP_select_int: return axis_of(n->arg[1].e, v->rank) == a ? -1 : a - (a > axis_of(n->arg[1].e, v->rank));
     case OP_permute:
@@ -68,7 +108,10 @@ static int to_result(const Node *n, const Value *v, int a)
         for (int i = 0; i < v->rank; i++)
             if (perm[i] == a) return i;
         return -1;
-    case OP_sum_dim_IntList: case OP_mean_dim: case OP_amax: case OP_amin:
+    case OP_sum_dim_IntList:
+    case OP_mean_dim:
+    case OP_amax:
+    case OP_amin:
         if (reduces(n, a)) return -1;
         for (int i = 0; i < a; i++) before += reduces(n, i);
         return n->arg[2].e->i ? a : a - before;
@@ -91,12 +134,18 @@ static Tag reshaped(Tokens *t, const Value *x, const Value *y, Tag in)
     }
     if (gb < 0 || gs < 0) return unknown;
     int nb = to[gb + 1] - to[gb], ns = to[gs + 1] - to[gs];
-    if (gb != gs) return f[gb + 1] - f[gb] == 1 && f[gs + 1] - f[gs] == 1 && nb == 1 && ns == 1 ? (Tag){(signed char)to[gb], (signed char)to[gs]} : unknown;
+    if (gb != gs)
+        return f[gb + 1] - f[gb] == 1 && f[gs + 1] - f[gs] == 1 && nb == 1 && ns == 1
+                   ? (Tag){(signed char)to[gb], (signed char)to[gs]}
+                   : unknown;
     int from = f[gb + 1] - f[gb];
-    if (in.b != in.s) return from == 2 && in.s == in.b + 1 && nb == 1 ? (Tag){(signed char)to[gb], (signed char)to[gb]} : unknown;
+    if (in.b != in.s)
+        return from == 2 && in.s == in.b + 1 && nb == 1 ? (Tag){(signed char)to[gb], (signed char)to[gb]} : unknown;
     if (from != 1) return unknown;
     if (nb == 1) return (Tag){(signed char)to[gb], (signed char)to[gb]};
-    return nb == 2 && y->dim[to[gb]] == t->B && y->dim[to[gb] + 1] == t->S ? (Tag){(signed char)to[gb], (signed char)(to[gb] + 1)} : unknown;
+    return nb == 2 && y->dim[to[gb]] == t->B && y->dim[to[gb] + 1] == t->S
+               ? (Tag){(signed char)to[gb], (signed char)(to[gb] + 1)}
+               : unknown;
 }
 
 static Tag result_tag(Tokens *t, const Node *n, const Value *v, Tag in)
@@ -132,7 +181,9 @@ static void forward(void *user, Value **slot)
 {
     Visit *x = user;
     Value *y = x->n->out[0];
-    if (!may_have(x->t, *slot) || !may_have(x->t, y) || !carries(x->n, *slot) || !known(x->t->tag[(*slot)->id]) || known(x->t->tag[y->id])) return;
+    if (!may_have(x->t, *slot) || !may_have(x->t, y) || !carries(x->n, *slot) || !known(x->t->tag[(*slot)->id]) ||
+        known(x->t->tag[y->id]))
+        return;
     Tag r = result_tag(x->t, x->n, *slot, x->t->tag[(*slot)->id]);
     if (!known(r)) return;
     x->t->tag[y->id] = r;
@@ -159,7 +210,8 @@ bool tag_forward(Tokens *t, const Node *n)
 bool tag_backward(Tokens *t, const Node *n)
 {
     Visit x = {.t = t, .n = n};
-    if (token_op(n) && may_have(t, n->out[0]) && known(t->tag[n->out[0]->id])) node_each_operand((Node *)(uintptr_t)n, backward, &x);
+    if (token_op(n) && may_have(t, n->out[0]) && known(t->tag[n->out[0]->id]))
+        node_each_operand((Node *)(uintptr_t)n, backward, &x);
     return x.changed;
 }
 
@@ -194,7 +246,8 @@ static Value *put(Tokens *t, OpId op, int n, const Arg *args, const char *name)
     const Node *node = graph_add(t->g, op, n, args, name, t->err);
     return node ? node->out[0] : NULL;
 }
-#define PUT(t, op, name, ...) put((t), OP_##op, (int)(sizeof((Arg[]){__VA_ARGS__}) / sizeof(Arg)), (Arg[]){__VA_ARGS__}, (name))
+#define PUT(t, op, name, ...)                                                                                          \
+    put((t), OP_##op, (int)(sizeof((Arg[]){__VA_ARGS__}) / sizeof(Arg)), (Arg[]){__VA_ARGS__}, (name))
 
 static Value *reshape(Tokens *t, Value *v, int rank, Expr *const *dim, const char *name)
 {
@@ -218,9 +271,12 @@ bool tokens_start(Tokens *t, const KeyMask *m)
     TRY(found);
     t->T = found->dim[0];
     TRY(t->index = reshape(t, found, 1, &t->T, "real_tokens"));
-    Value *count = PUT(t, sum_dim_IntList, "real_count", arg_value(PUT(t, to_copy, "real_ones", arg_value(t->real), arg_dtype(DT_I64))), arg_exprs(g, 1, &one), arg_bool(g, false));
+    Value *count = PUT(t, sum_dim_IntList, "real_count",
+                       arg_value(PUT(t, to_copy, "real_ones", arg_value(t->real), arg_dtype(DT_I64))),
+                       arg_exprs(g, 1, &one), arg_bool(g, false));
     Value *ends = PUT(t, cumsum, "real_ends", arg_value(count), arg_expr(zero));
-    t->offsets = PUT(t, constant_pad_nd, "real_offsets", arg_value(ends), arg_exprs(g, 2, (Expr *[]){one, zero}), arg_expr(zero));
+    t->offsets = PUT(t, constant_pad_nd, "real_offsets", arg_value(ends), arg_exprs(g, 2, (Expr *[]){one, zero}),
+                     arg_expr(zero));
     return t->offsets != NULL;
 }
 
@@ -232,7 +288,8 @@ static Value *positions(Tokens *t)
 
 static Value *batches(Tokens *t)
 {
-    if (!t->batch) t->batch = PUT(t, div_Tensor_mode, "real_batch", arg_value(t->index), arg_expr(t->S), arg_str(t->g, "floor"));
+    if (!t->batch)
+        t->batch = PUT(t, div_Tensor_mode, "real_batch", arg_value(t->index), arg_expr(t->S), arg_str(t->g, "floor"));
     return t->batch;
 }
 
@@ -258,7 +315,9 @@ static Value *gather(Tokens *t, Value *v, int n, const int *front, Expr *size, V
 Value *token_packed(Tokens *t, Value *v)
 {
     Tag in = t->tag[v->id];
-    if (!t->packed[v->id]) t->packed[v->id] = gather(t, v, in.b == in.s ? 1 : 2, (int[]){in.b, in.s}, ex_mul(t->g->ex, t->B, t->S), t->index);
+    if (!t->packed[v->id])
+        t->packed[v->id] = gather(t, v, in.b == in.s ? 1 : 2, (int[]){in.b, in.s}, ex_mul(t->g->ex, t->B, t->S),
+                                  t->index);
     return t->packed[v->id];
 }
 
@@ -266,7 +325,8 @@ Value *token_packed(Tokens *t, Value *v)
 static Value *spread(Tokens *t, Value *v, int rank, Tag out)
 {
     Expr *dim[MAX_RANK], *one = ex_int(t->g->ex, 1);
-    int shift = rank - v->rank, b = out.b - shift, s = out.s - shift, kept = 0, lacking = shift - (b < 0) - (s < 0 && s != b);
+    int shift = rank - v->rank, b = out.b - shift, s = out.s - shift, kept = 0,
+        lacking = shift - (b < 0) - (s < 0 && s != b);
     bool has_b = b >= 0 && !is_one(v->dim[b]), has_s = s >= 0 && !is_one(v->dim[s]);
     bool tagged = may_have(t, v) && known(t->tag[v->id]);
     for (int a = 0; a < v->rank; a++)
@@ -279,7 +339,8 @@ static Value *spread(Tokens *t, Value *v, int rank, Tag out)
     else if (has_s) p = gather(t, v, b < 0 ? 1 : 2, b < 0 ? (int[]){s, s} : (int[]){b, s}, v->dim[s], positions(t));
     else p = gather(t, v, s < 0 ? 1 : 2, s < 0 ? (int[]){b, b} : (int[]){b, s}, v->dim[b], batches(t));
     if (!p || lacking <= 0) return p;
-    for (int i = kept; i > 0; i--) dim[i + lacking] = p->dim[i]; /* axes that v lacks come between the tokens and its own */
+    for (int i = kept; i > 0; i--)
+        dim[i + lacking] = p->dim[i]; /* axes that v lacks come between the tokens and its own */
     dim[0] = p->dim[0];
     for (int i = 1; i <= lacking; i++) dim[i] = one;
     return reshape(t, p, kept + 1 + lacking, dim, "each_token");
@@ -319,7 +380,8 @@ static Value *build_other(Tokens *t, const Node *n)
     memcpy(arg, n->arg, (size_t)np * sizeof *arg);
     if (aligned(n)) {
         for (int i = 0; i < np; i++)
-            if (arg[i].kind == ARG_VALUE && !(arg[i] = arg_value(spread(t, arg[i].v, y->rank, t->tag[y->id]))).v) return NULL;
+            if (arg[i].kind == ARG_VALUE && !(arg[i] = arg_value(spread(t, arg[i].v, y->rank, t->tag[y->id]))).v)
+                return NULL;
         return put(t, n->op->id, np, arg, n->name);
     }
     if (n->op->id == OP_cat) {
@@ -336,10 +398,15 @@ static Value *build_other(Tokens *t, const Node *n)
     arg[at] = arg_value(token_packed(t, n->arg[at].v));
     int64_t dims[MAX_RANK];
     switch (n->op->id) {
-    case OP_softmax_int: case OP_safe_softmax: case OP_log_softmax_int: case OP_slice_Tensor: case OP_select_int:
-        arg[1] = arg_int(t->g, packed_axis(in, axis_of(n->arg[1].e, x->rank)));
-        break;
-    case OP_sum_dim_IntList: case OP_mean_dim: case OP_amax: case OP_amin:
+    case OP_softmax_int:
+    case OP_safe_softmax:
+    case OP_log_softmax_int:
+    case OP_slice_Tensor:
+    case OP_select_int: arg[1] = arg_int(t->g, packed_axis(in, axis_of(n->arg[1].e, x->rank))); break;
+    case OP_sum_dim_IntList:
+    case OP_mean_dim:
+    case OP_amax:
+    case OP_amin:
         for (int i = 0; i < n->arg[1].n; i++) dims[i] = packed_axis(in, axis_of(n->arg[1].es[i], x->rank));
         arg[1] = arg_ints(t->g, n->arg[1].n, dims);
         break;
@@ -357,9 +424,11 @@ bool token_build(Tokens *t, const Node *n)
     else if (n->op->id == OP_permute) p = build_permute(t, n);
     else if (n->op->id == OP_expand) {
         p = spread(t, n->arg[0].v, y->rank, t->tag[y->id]);
-        if (p && (p->rank != rank || !exprs_same(rank, p->dim, dim))) p = PUT(t, expand, n->name, arg_value(p), arg_exprs(t->g, rank, dim));
+        if (p && (p->rank != rank || !exprs_same(rank, p->dim, dim)))
+            p = PUT(t, expand, n->name, arg_value(p), arg_exprs(t->g, rank, dim));
     } else p = build_other(t, n);
-    if (p && (p->rank != rank || !exprs_same(rank, p->dim, dim) || p->dtype != y->dtype)) p = PUT(t, expand, n->name, arg_value(p), arg_exprs(t->g, rank, dim));
+    if (p && (p->rank != rank || !exprs_same(rank, p->dim, dim) || p->dtype != y->dtype))
+        p = PUT(t, expand, n->name, arg_value(p), arg_exprs(t->g, rank, dim));
     t->packed[y->id] = p;
     return p != NULL;
 }
@@ -374,7 +443,11 @@ Value *token_padded(Tokens *t, Value *v)
     if (!p) return NULL;
     memcpy(dim, p->dim, (size_t)n * sizeof *dim);
     dim[0] = ex_mul(t->g->ex, t->B, t->S);
-    Value *zeros = PUT(t, full, "padding", arg_exprs(t->g, n, dim), v->dtype == DT_BOOL ? arg_bool(t->g, false) : dtype_is_float(v->dtype) ? arg_float(t->g, 0) : arg_int(t->g, 0), arg_dtype(v->dtype));
+    Value *zeros = PUT(t, full, "padding", arg_exprs(t->g, n, dim),
+                       v->dtype == DT_BOOL        ? arg_bool(t->g, false)
+                       : dtype_is_float(v->dtype) ? arg_float(t->g, 0)
+                                                  : arg_int(t->g, 0),
+                       arg_dtype(v->dtype));
     Value *y = PUT(t, index_put, "padded", arg_value(zeros), arg_values(t->g, 1, &t->index), arg_value(p));
     if (!y) return NULL;
     if (in.b != in.s) { /* (B*S, others) -> (B, S, others) */

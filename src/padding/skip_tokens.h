@@ -17,17 +17,18 @@ typedef struct Tokens {
     Rewrite *rw;
     Err *err;
     Expr *B, *S, *T;
-    Tag *tag;                 /* by value id, of the values that there were at first */
-    Value **packed;           /* by value id: the packed one, once it was made */
-    unsigned char *constant;  /* by value id: depends on no input */
+    Tag *tag;                /* by value id, of the values that there were at first */
+    Value **packed;          /* by value id: the packed one, once it was made */
+    unsigned char *constant; /* by value id: depends on no input */
     int nvalues;
-    Value *real;              /* bool (B, S) */
-    Value *index, *position, *batch, *offsets; /* of real tokens (T): in B*S, in S, in B; (B + 1): where samples begin among them */
+    Value *real; /* bool (B, S) */
+    Value *index, *position, *batch,
+        *offsets; /* of real tokens (T): in B*S, in S, in B; (B + 1): where samples begin among them */
 } Tokens;
 
 /* Does the op treat tokens one by one where its operands have the tags that are known? Tags of the result from those of an operand, and the other way round. */
 bool token_op(const Node *n);
-bool tag_forward(Tokens *t, const Node *n);  /* true when something is new */
+bool tag_forward(Tokens *t, const Node *n); /* true when something is new */
 bool tag_backward(Tokens *t, const Node *n);
 /* All tags that n needs are known and agree. */
 bool token_node(Tokens *t, const Node *n);

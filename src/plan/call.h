@@ -9,13 +9,13 @@ struct RunEnv;
 typedef struct CallArg {
     ArgKind kind;
     int n;
-    Tensor *t;        /* ARG_VALUE */
-    Tensor **ts;      /* ARG_VALUES; elements may be NULL */
-    Scalar s;         /* ARG_EXPR */
-    Scalar *ss;       /* ARG_EXPRS */
+    Tensor *t;   /* ARG_VALUE */
+    Tensor **ts; /* ARG_VALUES; elements may be NULL */
+    Scalar s;    /* ARG_EXPR */
+    Scalar *ss;  /* ARG_EXPRS */
     const char *str;
     DType dtype;
-    bool constant;    /* the tensor is a weight, or computed from weights alone: its bytes never change (packing may be kept) */
+    bool constant; /* the tensor is a weight, or computed from weights alone: its bytes never change (packing may be kept) */
 } CallArg;
 
 typedef struct Call {
@@ -23,17 +23,19 @@ typedef struct Call {
     CallArg *arg; /* by schema position */
     Tensor **out;
     int nout;
-    unsigned unused; /* bit k: nobody reads result k, which has no memory if its op says that it need not be written (src/plan/plan.c) */
+    unsigned
+        unused; /* bit k: nobody reads result k, which has no memory if its op says that it need not be written (src/plan/plan.c) */
     struct RunEnv *env;
     void *state;                /* the step's own; NULL the first time */
     void (*state_free)(void *); /* set together with state */
-    int64_t least_rows;         /* of a product: rows that its result has at all sizes of the inputs, at least; 0: not known */
+    int64_t least_rows; /* of a product: rows that its result has at all sizes of the inputs, at least; 0: not known */
     /* What the planner fused behind this node (src/plan/fuse.c); zero when nothing. Only for ops that say they take it. */
     struct Epilogue {
         enum { ACT_NONE, ACT_RELU, ACT_GELU_ERF, ACT_GELU_TANH, ACT_SILU, ACT_QUICK_GELU } act;
-        Tensor *residual; /* added after the activation; same shape as the output, any strides; NULL = none. Of a convolution it may be the output itself */
-        bool times;       /* the residual is multiplied with, not added; not of a convolution */
-        bool act_last;    /* the activation comes after the residual */
+        Tensor *
+            residual; /* added after the activation; same shape as the output, any strides; NULL = none. Of a convolution it may be the output itself */
+        bool times;   /* the residual is multiplied with, not added; not of a convolution */
+        bool act_last; /* the activation comes after the residual */
     } epilogue;
 } Call;
 

@@ -12,8 +12,8 @@
 typedef struct Fuser {
     const Graph *g;
     Fusion *f;
-    int *uses;         /* by value id */
-    Node **user;       /* by value id: the last node that uses it */
+    int *uses;   /* by value id */
+    Node **user; /* by value id: the last node that uses it */
 } Fuser;
 
 typedef struct Noting {
@@ -84,8 +84,8 @@ static bool is_cast(const Node *n)
 
 typedef struct Chain {
     Fuser *s;
-    FusedNode *p;  /* of the product */
-    Value *at;     /* the value so far */
+    FusedNode *p; /* of the product */
+    Value *at;    /* the value so far */
     Node *last;
 } Chain;
 
@@ -111,7 +111,9 @@ static Node *quick_gelu(const Fuser *s, const Value *v)
     Value *gate = last ? factor_of(last, v) : NULL;
     Node *sigmoid = gate && gate->def && gate->def->op->id == OP_sigmoid && s->uses[gate->id] == 1 ? gate->def : NULL;
     Node *scaled = sigmoid && s->uses[sigmoid->arg[0].v->id] == 1 ? sigmoid->arg[0].v->def : NULL;
-    if (!scaled || scaled->op->id != OP_mul_Tensor || scaled->arg[0].kind != ARG_VALUE || scaled->arg[0].v != v || scaled->arg[1].kind != ARG_EXPR) return NULL;
+    if (!scaled || scaled->op->id != OP_mul_Tensor || scaled->arg[0].kind != ARG_VALUE || scaled->arg[0].v != v ||
+        scaled->arg[1].kind != ARG_EXPR)
+        return NULL;
     return scaled->arg[1].e->kind == EX_FLOAT && fabs(scaled->arg[1].e->f - 1.702) < 1e-6 ? last : NULL;
 }
 
@@ -132,8 +134,10 @@ static void fuse_product(Fuser *s, Node *n, bool conv)
         next = absorb(&c, gelu);
     }
     while (next && !conv && is_cast(next) && next->out[0]->dtype != DT_F16) next = absorb(&c, next);
-    bool sums = !conv || (!c.p->act && n->arg[6].e->kind == EX_BOOL && !n->arg[6].e->i); /* not those of a transposed convolution */
-    Value *residual = next && sums ? residual_of(next, c.at) : NULL, *factor = next && !conv ? factor_of(next, c.at) : NULL;
+    bool sums = !conv || (!c.p->act && n->arg[6].e->kind == EX_BOOL &&
+                          !n->arg[6].e->i); /* not those of a transposed convolution */
+    Value *residual = next && sums ? residual_of(next, c.at) : NULL,
+          *factor = next && !conv ? factor_of(next, c.at) : NULL;
     if (residual || factor) {
         c.p->residual = residual ? residual : factor;
         c.p->times = !residual;

@@ -6,8 +6,23 @@
 static bool keeps_layout(OpId id)
 {
     switch (id) {
-    case OP_relu: case OP_silu: case OP_gelu: case OP_sigmoid: case OP_tanh: case OP_hardswish: case OP_hardsigmoid: case OP_leaky_relu: case OP_elu:
-    case OP_clamp: case OP_mish: case OP_add_Tensor: case OP_sub_Tensor: case OP_mul_Tensor: case OP_div_Tensor: case OP_maximum: case OP_minimum:
+    case OP_relu:
+    case OP_silu:
+    case OP_gelu:
+    case OP_sigmoid:
+    case OP_tanh:
+    case OP_hardswish:
+    case OP_hardsigmoid:
+    case OP_leaky_relu:
+    case OP_elu:
+    case OP_clamp:
+    case OP_mish:
+    case OP_add_Tensor:
+    case OP_sub_Tensor:
+    case OP_mul_Tensor:
+    case OP_div_Tensor:
+    case OP_maximum:
+    case OP_minimum:
     case OP_to_copy: return true;
     default: return false;
     }
@@ -20,8 +35,10 @@ static bool pools(const Call *c, const Tensor *t)
     switch (c->node->op->id) {
     case OP_max_pool2d_with_indices: return t->rank == 4 && (c->unused & 2);
     case OP_max_pool3d_with_indices: return t->rank == 5 && (c->unused & 2);
-    case OP_avg_pool2d: case OP__adaptive_avg_pool2d: return t->rank == 4;
-    case OP_avg_pool3d: case OP__adaptive_avg_pool3d: return t->rank == 5;
+    case OP_avg_pool2d:
+    case OP__adaptive_avg_pool2d: return t->rank == 4;
+    case OP_avg_pool3d:
+    case OP__adaptive_avg_pool3d: return t->rank == 5;
     default: return false;
     }
 }
@@ -29,14 +46,18 @@ static bool pools(const Call *c, const Tensor *t)
 /* It lies so, and not contiguous as well. */
 static bool lies_so(const Tensor *t) { return t && t->rank >= 3 && tensor_channels_last(t) && !tensor_contiguous(t); }
 
-static bool same_shape(const Tensor *a, const Tensor *b) { return a->rank == b->rank && !memcmp(a->shape, b->shape, (size_t)a->rank * sizeof *a->shape); }
+static bool same_shape(const Tensor *a, const Tensor *b)
+{
+    return a->rank == b->rank && !memcmp(a->shape, b->shape, (size_t)a->rank * sizeof *a->shape);
+}
 
 /* Pictures that are joined along their channels. */
 static bool joins(const Call *c, const Tensor *t)
 {
     if (c->node->op->id != OP_cat || call_dim(c, 1, t->rank) != 1) return false;
     for (int i = 0; i < c->arg[0].n; i++)
-        if (!lies_so(c->arg[0].ts[i]) || c->arg[0].ts[i]->dtype != t->dtype || c->arg[0].ts[i]->rank != t->rank) return false;
+        if (!lies_so(c->arg[0].ts[i]) || c->arg[0].ts[i]->dtype != t->dtype || c->arg[0].ts[i]->rank != t->rank)
+            return false;
     return c->arg[0].n > 0;
 }
 
@@ -46,7 +67,8 @@ static bool channels_last(const Call *c, const Tensor *t)
     if (t->rank < 3) return false;
     if (n->op->id == OP_convolution) return t->dtype == DT_F32 || t->dtype == DT_BF16;
     if (n->op->id == OP_upsample)
-        return (t->dtype == DT_F32 || t->dtype == DT_BF16) && call_in(c, 0)->dtype == t->dtype && strncmp(n->arg[2].s, "nearest", 7) && lies_so(call_in(c, 0));
+        return (t->dtype == DT_F32 || t->dtype == DT_BF16) && call_in(c, 0)->dtype == t->dtype &&
+               strncmp(n->arg[2].s, "nearest", 7) && lies_so(call_in(c, 0));
     if (joins(c, t)) return true;
     if (pools(c, t)) return call_in(c, 0)->dtype == t->dtype && lies_so(call_in(c, 0));
     if (!keeps_layout(n->op->id)) return false;

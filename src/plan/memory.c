@@ -71,7 +71,9 @@ static bool place_all(Block *block, int *order, int *placed, int count, Order ho
     *total = 0;
     for (int k = 0; k < count; k++) {
         size_t end;
-        if (!place(block, placed, k, order[k], how == BY_SIZE_BEST_FIT) || !add_size(block[order[k]].offset, block[order[k]].size, &end)) return false;
+        if (!place(block, placed, k, order[k], how == BY_SIZE_BEST_FIT) ||
+            !add_size(block[order[k]].offset, block[order[k]].size, &end))
+            return false;
         if (end > *total) *total = end;
     }
     return true;
@@ -81,7 +83,7 @@ static bool place_all(Block *block, int *order, int *placed, int count, Order ho
 static bool place_best(Block *block, int *order, int *placed, size_t *kept, int count, size_t bound, size_t *total)
 {
     if (!place_all(block, order, placed, count, BY_SIZE, total)) return false;
-    for (Order how = BY_SIZE + 1; how < ORDERS && *total > bound && count <= MANY; how++) {
+    for (Order how = BY_SIZE + 1; how<ORDERS && * total> bound && count <= MANY; how++) {
         size_t now;
         for (int k = 0; k < count; k++) kept[order[k]] = block[order[k]].offset;
         bool better = place_all(block, order, placed, count, how, &now) && now < *total;
@@ -93,14 +95,17 @@ static bool place_best(Block *block, int *order, int *placed, size_t *kept, int 
 
 bool memory_plan(Block *block, int n, int nsteps, size_t *total, size_t *bound, Err *err)
 {
-    int *order = mem_zeroed((size_t)n + 1, sizeof *order), *placed = mem_zeroed((size_t)n + 1, sizeof *placed), count = 0;
-    size_t *born = mem_zeroed((size_t)nsteps + 2, sizeof *born), *dies = mem_zeroed((size_t)nsteps + 2, sizeof *dies), alive = 0;
+    int *order = mem_zeroed((size_t)n + 1, sizeof *order), *placed = mem_zeroed((size_t)n + 1, sizeof *placed),
+        count = 0;
+    size_t *born = mem_zeroed((size_t)nsteps + 2, sizeof *born), *dies = mem_zeroed((size_t)nsteps + 2, sizeof *dies),
+           alive = 0;
     size_t *kept = mem_zeroed((size_t)n + 1, sizeof *kept);
     bool ok = order && placed && born && dies && kept;
     *total = *bound = 0;
     for (int i = 0; ok && i < n; i++) {
         if (!block[i].size) continue;
-        ok = round_up(block[i].size, &block[i].size) && add_size(born[block[i].first], block[i].size, &born[block[i].first]);
+        ok = round_up(block[i].size, &block[i].size) &&
+             add_size(born[block[i].first], block[i].size, &born[block[i].first]);
         dies[block[i].last + 1] += block[i].size;
         order[count++] = i;
     }

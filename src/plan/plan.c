@@ -14,7 +14,8 @@ static ViewFn *const view_table[OP_COUNT] = {
 
 /* ------------------------------------------------------------------ calls */
 
-static bool call_arg(Arena *a, const Graph *g, const Arg *from, Tensor *const *value, const Binding *b, CallArg *to, Err *err)
+static bool call_arg(Arena *a, const Graph *g, const Arg *from, Tensor *const *value, const Binding *b, CallArg *to,
+                     Err *err)
 {
     *to = (CallArg){.kind = from->kind, .n = from->n};
     switch (from->kind) {
@@ -40,10 +41,14 @@ static bool call_arg(Arena *a, const Graph *g, const Arg *from, Tensor *const *v
 bool plan_call(Arena *a, const Graph *g, const Node *n, Tensor *const *value, const Binding *b, Call *c, Err *err)
 {
     int np = n->op->schema->nparams;
-    *c = (Call){.node = n, .arg = arena_array(a, CallArg, np + 1), .nout = n->nout, .out = arena_array(a, Tensor *, n->nout + 1)};
+    *c = (Call){.node = n,
+                .arg = arena_array(a, CallArg, np + 1),
+                .nout = n->nout,
+                .out = arena_array(a, Tensor *, n->nout + 1)};
     if (!c->arg || !c->out) return oom(err);
     for (int i = 0; i < np; i++)
-        TRY(call_arg(a, g, &n->arg[i], value, b, &c->arg[i], err) || within(err, "argument '%s'", n->op->schema->params[i].name));
+        TRY(call_arg(a, g, &n->arg[i], value, b, &c->arg[i], err) ||
+            within(err, "argument '%s'", n->op->schema->params[i].name));
     return true;
 }
 
@@ -54,10 +59,10 @@ typedef struct Builder {
     const Graph *g;
     Plan *p;
     const Binding *b;
-    unsigned char *need;      /* by value id */
-    unsigned char *constant;  /* by value id: depends on sizes and weights alone */
-    unsigned char *stable;    /* by value id: bytes stay for the session */
-    unsigned char *leaves;    /* by value id: an output or the new value of a buffer */
+    unsigned char *need;     /* by value id */
+    unsigned char *constant; /* by value id: depends on sizes and weights alone */
+    unsigned char *stable;   /* by value id: bytes stay for the session */
+    unsigned char *leaves;   /* by value id: an output or the new value of a buffer */
     int cap_block;
     int cap_const;
     Err *err;
@@ -138,7 +143,8 @@ static bool add_inputs(Builder *s)
 {
     for (int i = 0; i < s->g->ninput; i++) {
         Value *v = s->g->input[i];
-        if (!s->need[v->id] || s->in->given[v->id]) continue; /* sizes of inputs may not be bound yet when constants are folded */
+        if (!s->need[v->id] || s->in->given[v->id])
+            continue; /* sizes of inputs may not be bound yet when constants are folded */
         Tensor *t = new_tensor(s, v);
         TRY(t);
         s->p->value[v->id] = t;
@@ -163,7 +169,9 @@ static int add_owned(Builder *s, size_t bytes, bool kept)
     Plan *p = s->p;
     if (p->nconst == s->cap_const) {
         int cap = s->cap_const;
-        bool *list = grow((void **)&p->const_size, &cap, sizeof(size_t)) ? mem_grow(p->const_kept, (size_t)cap * sizeof *list) : NULL;
+        bool *list = grow((void **)&p->const_size, &cap, sizeof(size_t))
+                         ? mem_grow(p->const_kept, (size_t)cap * sizeof *list)
+                         : NULL;
         if (!list) {
             oom(s->err);
             return -1;
@@ -259,7 +267,9 @@ static void look_in_block(void *user, Value **slot)
 static int taken_place(const Builder *s, const Node *n, const FusedNode *fused, const Call *c)
 {
     const Tensor *r = c->epilogue.residual, *t = call_out(c, 0);
-    if (!r || n->op->id != OP_convolution || r->dtype != t->dtype || memcmp(r->stride, t->stride, (size_t)t->rank * sizeof *t->stride)) return -1;
+    if (!r || n->op->id != OP_convolution || r->dtype != t->dtype ||
+        memcmp(r->stride, t->stride, (size_t)t->rank * sizeof *t->stride))
+        return -1;
     Place pl = s->p->place[fused->residual->id];
     if (pl.home != HOME_ARENA || pl.offset) return -1;
     InBlock b = {s->p, pl.index, false};
@@ -283,7 +293,8 @@ static bool take_places(Builder *s)
         moved[from] = to + 1;
     }
     for (int i = 0; i < p->nvalues; i++)
-        while (p->place[i].home == HOME_ARENA && moved[p->place[i].index]) p->place[i].index = moved[p->place[i].index] - 1;
+        while (p->place[i].home == HOME_ARENA && moved[p->place[i].index])
+            p->place[i].index = moved[p->place[i].index] - 1;
     mem_free(moved);
     return true;
 }
@@ -292,7 +303,9 @@ static bool take_places(Builder *s)
 static bool leaves_unread(const Node *n, int k)
 {
     switch (n->op->id) {
-    case OP_max_pool2d_with_indices: case OP_max_pool3d_with_indices: case OP_sdpa_lse: return k == 1;
+    case OP_max_pool2d_with_indices:
+    case OP_max_pool3d_with_indices:
+    case OP_sdpa_lse: return k == 1;
     case OP_sdpa_backward: return true;
     default: return false;
     }
@@ -309,7 +322,8 @@ static bool make_step(Builder *s, const Node *last, const Node *n, const FusedNo
         const Value *v = k == 0 && result ? result : n->out[k];
         Tensor *t = new_tensor(s, v);
         TRY(t);
-        bool free_layout = (k == 0 || (k < 3 && n->op->id == OP_sdpa_backward)) && s->in->fusion && (!s->in->wanted || s->in->apart) && !constant && !s->leaves[v->id];
+        bool free_layout = (k == 0 || (k < 3 && n->op->id == OP_sdpa_backward)) && s->in->fusion &&
+                           (!s->in->wanted || s->in->apart) && !constant && !s->leaves[v->id];
         if (free_layout) layout_choose(c, t);
         if (!(c->unused >> k & 1) || !leaves_unread(n, k)) TRY(add_storage(s, v, t, constant));
         p->value[v->id] = c->out[k] = t;
@@ -330,7 +344,10 @@ static bool make_step(Builder *s, const Node *last, const Node *n, const FusedNo
         }
     }
     Step *step = &p->step[p->nsteps++];
-    *step = (Step){.call = *c, .node = last, .constant = constant, .takes = constant || !result ? -1 : taken_place(s, n, fused, c)};
+    *step = (Step){.call = *c,
+                   .node = last,
+                   .constant = constant,
+                   .takes = constant || !result ? -1 : taken_place(s, n, fused, c)};
     return true;
 }
 
@@ -340,7 +357,8 @@ static bool made_before(const Builder *s, const Node *product, const Node *last)
 {
     bool made = s->in->given[product->out[0]->id] != NULL;
     for (int i = 0; i < last->op->schema->nparams; i++)
-        made |= last->arg[i].kind == ARG_VALUE && last->arg[i].v != s->in->fusion->node[product->out[0]->id].residual && s->in->given[last->arg[i].v->id];
+        made |= last->arg[i].kind == ARG_VALUE && last->arg[i].v != s->in->fusion->node[product->out[0]->id].residual &&
+                s->in->given[last->arg[i].v->id];
     return made;
 }
 
@@ -434,7 +452,8 @@ static size_t whole(const Plan *p)
 {
     size_t most = p->arena_bytes;
     for (int i = 0; i < p->nsteps; i++)
-        if (!p->step[i].constant && p->step[i].top + p->step[i].scratch > most) most = p->step[i].top + p->step[i].scratch;
+        if (!p->step[i].constant && p->step[i].top + p->step[i].scratch > most)
+            most = p->step[i].top + p->step[i].scratch;
     return most;
 }
 
@@ -484,7 +503,8 @@ static bool set_apart(Builder *s)
         p->block[i].size = 0;
     }
     for (int i = 0; ok && i < p->nvalues; i++)
-        if (p->place[i].home == HOME_ARENA && at[p->place[i].index] >= 0) p->place[i] = (Place){HOME_CONST, at[p->place[i].index], p->place[i].offset};
+        if (p->place[i].home == HOME_ARENA && at[p->place[i].index] >= 0)
+            p->place[i] = (Place){HOME_CONST, at[p->place[i].index], p->place[i].offset};
     mem_free(at);
     return ok;
 }
@@ -505,7 +525,8 @@ static bool set_outputs(Builder *s)
         p->block[pl.index].size = 0;
     }
     for (int i = 0; i < p->nvalues; i++)
-        if (p->place[i].home == HOME_ARENA && at[p->place[i].index]) p->place[i] = (Place){HOME_INPUT, at[p->place[i].index] - 1, p->place[i].offset};
+        if (p->place[i].home == HOME_ARENA && at[p->place[i].index])
+            p->place[i] = (Place){HOME_INPUT, at[p->place[i].index] - 1, p->place[i].offset};
     mem_free(at);
     return true;
 }
@@ -521,7 +542,8 @@ static bool place_blocks(Builder *s)
     for (int i = 0; i < p->nconst; i++)
         if (!add_size(bytes, p->const_size[i], &bytes)) bytes = SIZE_MAX;
     if (s->in->memory_limit && bytes > s->in->memory_limit)
-        return fail(s->err, E_LIMIT, "these sizes need %zu bytes of activations, the limit is %zu", bytes, s->in->memory_limit);
+        return fail(s->err, E_LIMIT, "these sizes need %zu bytes of activations, the limit is %zu", bytes,
+                    s->in->memory_limit);
     p->const_data = mem_zeroed((size_t)p->nconst + 1, sizeof *p->const_data);
     if (!p->const_data) return oom(s->err);
     fill_steps(p);
@@ -542,7 +564,8 @@ static bool build(Builder *s)
     s->constant = mem_zeroed(n, 1);
     s->stable = mem_zeroed(n, 1);
     s->leaves = mem_zeroed(n, 1);
-    if (!p->value || !p->place || !p->step || !p->node || !s->need || !s->constant || !s->stable || !s->leaves) return oom(s->err);
+    if (!p->value || !p->place || !p->step || !p->node || !s->need || !s->constant || !s->stable || !s->leaves)
+        return oom(s->err);
     for (int i = 0; i < g->noutput; i++) s->leaves[g->output[i].value->id] = 1;
     for (int i = 0; i < g->nmutation; i++) s->leaves[g->mutation[i].value->id] = 1;
     find_needed(s);
@@ -557,7 +580,8 @@ static bool build(Builder *s)
 /* What the plan was made for, without what was evaluated. */
 static bool keep_sizes(Plan *p, const Binding *b)
 {
-    p->binding = (Binding){.n = b->n, .value = arena_array(p->arena, int64_t, b->n + 1), .bound = arena_array(p->arena, bool, b->n + 1)};
+    p->binding = (Binding){
+        .n = b->n, .value = arena_array(p->arena, int64_t, b->n + 1), .bound = arena_array(p->arena, bool, b->n + 1)};
     if (!p->binding.value || !p->binding.bound) return false;
     memcpy(p->binding.value, b->value, (size_t)b->n * sizeof *b->value);
     memcpy(p->binding.bound, b->bound, (size_t)b->n * sizeof *b->bound);

@@ -17,9 +17,9 @@
 typedef enum Home { HOME_NONE, HOME_INPUT, HOME_GIVEN, HOME_CONST, HOME_ARENA } Home;
 
 typedef struct Place {
-    Home home;      /* where the storage is that the value lies in */
-    int index;      /* HOME_INPUT: input number; HOME_CONST, HOME_ARENA: index of the block; HOME_GIVEN: nothing */
-    size_t offset;  /* bytes from the storage's start */
+    Home home;     /* where the storage is that the value lies in */
+    int index;     /* HOME_INPUT: input number; HOME_CONST, HOME_ARENA: index of the block; HOME_GIVEN: nothing */
+    size_t offset; /* bytes from the storage's start */
 } Place;
 
 typedef struct Step {
@@ -28,44 +28,50 @@ typedef struct Step {
     bool constant;    /* runs once per plan */
     int takes;        /* block of a residual that the result may take the place of; -1: none */
     size_t alive;     /* bytes of results alive while it runs */
-    size_t top, room; /* where its scratch begins in the arena, and how much of it fits there; SIZE_MAX: up to the arena's end */
-    size_t scratch;   /* most bytes of scratch that it took so far; 0 before it ran */
+    size_t top,
+        room; /* where its scratch begins in the arena, and how much of it fits there; SIZE_MAX: up to the arena's end */
+    size_t scratch;    /* most bytes of scratch that it took so far; 0 before it ran */
     double ms, min_ms; /* profile: of all calls, of the shortest */
     long calls;
-    int info;         /* 1 + its description in the session's Profile; 0: none yet */
-    Work work;        /* once it is described */
+    int info;  /* 1 + its description in the session's Profile; 0: none yet */
+    Work work; /* once it is described */
 } Step;
 
 typedef struct PlanInput {
     const Graph *graph;
-    const Fusion *fusion;          /* NULL: none */
-    const unsigned char *wanted;   /* by value id: what must be computed; NULL = outputs and mutations */
-    const Tensor *const *given;    /* by value id: values that already exist (weights, session constants, buffers); others NULL */
-    const unsigned char *stable;   /* by value id: given values whose bytes never change */
-    const int *slot;               /* by value id: 1 + the place, behind the inputs, of a given value whose address plan_place is told; NULL: none */
-    int outputs;                   /* output i has place outputs - 1 + i of those that plan_place is told, where it fills memory of its own; 0: none has */
-    bool apart;                    /* what is wanted gets memory of its own, beside the plan's constants: it is given to other plans */
-    size_t memory_limit;           /* most bytes of activations and constants, 0 = none */
+    const Fusion *fusion;        /* NULL: none */
+    const unsigned char *wanted; /* by value id: what must be computed; NULL = outputs and mutations */
+    const Tensor *const
+        *given; /* by value id: values that already exist (weights, session constants, buffers); others NULL */
+    const unsigned char *stable; /* by value id: given values whose bytes never change */
+    const int *
+        slot; /* by value id: 1 + the place, behind the inputs, of a given value whose address plan_place is told; NULL: none */
+    int outputs; /* output i has place outputs - 1 + i of those that plan_place is told, where it fills memory of its own; 0: none has */
+    bool apart; /* what is wanted gets memory of its own, beside the plan's constants: it is given to other plans */
+    size_t memory_limit; /* most bytes of activations and constants, 0 = none */
 } PlanInput;
 
 typedef struct Plan {
     Arena *arena;
-    Binding binding;  /* the symbols' values; nothing is evaluated with it */
+    Binding binding; /* the symbols' values; nothing is evaluated with it */
     int nvalues;
-    Tensor **value;   /* by value id; NULL when the plan does not compute it */
+    Tensor **value; /* by value id; NULL when the plan does not compute it */
     Place *place;
     Step *step;
     int nsteps;
-    struct PlanNode { const Node *node; int step; } *node; /* all nodes of the plan in order; step -1 = a view */
+    struct PlanNode {
+        const Node *node;
+        int step;
+    } * node; /* all nodes of the plan in order; step -1 = a view */
     int nnodes;
     size_t arena_bytes, bound_bytes;
-    size_t *const_size;  /* bytes per constant block */
-    bool *const_kept;    /* is it needed after the constants are computed? */
+    size_t *const_size; /* bytes per constant block */
+    bool *const_kept;   /* is it needed after the constants are computed? */
     int nconst;
     struct Block *block; /* what lies in the arena, and when */
     int nblock;
     bool settled;
-    void **const_data;   /* owned by the session that runs the plan */
+    void **const_data; /* owned by the session that runs the plan */
     bool constants_done;
     unsigned char *base; /* arena address that the tensors were placed at */
 } Plan;
@@ -76,7 +82,10 @@ void plan_free(Plan *p);
  * given values that have a slot, and outputs. */
 void plan_place(Plan *p, unsigned char *base, void *const *input);
 /* Does a value lie at input[i] of plan_place, from its beginning? */
-static inline bool plan_lies_at(const Plan *p, const Value *v, int i) { return p->place[v->id].home == HOME_INPUT && p->place[v->id].index == i; }
+static inline bool plan_lies_at(const Plan *p, const Value *v, int i)
+{
+    return p->place[v->id].home == HOME_INPUT && p->place[v->id].index == i;
+}
 /* After a run, when the scratch of every step is known: gives results places that leave room for it, where that makes the whole smaller.
  * Tensors stay where they are until plan_place. Does nothing when called again, unless a step took more scratch than before. */
 bool plan_settle(Plan *p, Err *err);

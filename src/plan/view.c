@@ -83,7 +83,8 @@ bool view_expand(const Call *c, Tensor *out)
     *out = *x;
     take_sizes(c, 1, out);
     int lead = out->rank - x->rank;
-    for (int i = 0; i < out->rank; i++) out->stride[i] = i < lead || x->shape[i - lead] != out->shape[i] ? 0 : x->stride[i - lead];
+    for (int i = 0; i < out->rank; i++)
+        out->stride[i] = i < lead || x->shape[i - lead] != out->shape[i] ? 0 : x->stride[i - lead];
     return true;
 }
 
@@ -187,7 +188,9 @@ static bool extent(const Tensor *t, int64_t *lo, int64_t *hi)
     *lo = 0;
     *hi = size;
     for (int i = 0; i < t->rank; i++)
-        if (!mul_i64(t->shape[i] - 1, t->stride[i], &span) || !mul_i64(span, size, &span) || !add_i64(span < 0 ? *lo : *hi, span, span < 0 ? lo : hi)) return false;
+        if (!mul_i64(t->shape[i] - 1, t->stride[i], &span) || !mul_i64(span, size, &span) ||
+            !add_i64(span < 0 ? *lo : *hi, span, span < 0 ? lo : hi))
+            return false;
     return true;
 }
 
@@ -200,5 +203,6 @@ bool view_within(const Tensor *x, const Tensor *view, int64_t shift)
         empty |= view->shape[i] == 0;
     }
     if (empty) return true;
-    return tensor_numel(x) && extent(x, &xlo, &xhi) && extent(view, &lo, &hi) && add_i64(lo, shift, &lo) && add_i64(hi, shift, &hi) && lo >= xlo && hi <= xhi;
+    return tensor_numel(x) && extent(x, &xlo, &xhi) && extent(view, &lo, &hi) && add_i64(lo, shift, &lo) &&
+           add_i64(hi, shift, &hi) && lo >= xlo && hi <= xhi;
 }

@@ -10,7 +10,10 @@ typedef struct Rule {
 } Rule;
 
 static double elements(const Tensor *t) { return t ? (double)tensor_numel(t) : 0; }
-static double size_at(const Tensor *t, int from_end) { return t && t->rank >= from_end ? (double)t->shape[t->rank - from_end] : 1; }
+static double size_at(const Tensor *t, int from_end)
+{
+    return t && t->rank >= from_end ? (double)t->shape[t->rank - from_end] : 1;
+}
 
 /* out (..., N) = input (..., K) weight^T; also matmul, whose K is the last axis of its first operand, too. */
 static double product(const Call *c) { return 2 * elements(call_out(c, 0)) * size_at(call_in(c, 0), 1); }
@@ -60,11 +63,20 @@ static double attention_pairs(const Call *c, int query, int causal, int lower)
     return (double)q->shape[0] * (double)q->shape[1] * pairs(q->shape[2], k->shape[2], bound_or(c, lower, -FAR), upper);
 }
 
-static double attention(const Call *c) { return 2 * attention_pairs(c, 0, 5, 9) * (size_at(call_in(c, 0), 1) + size_at(call_in(c, 2), 1)); }
-static double attention_lse(const Call *c) { return 2 * attention_pairs(c, 0, 4, 7) * (size_at(call_in(c, 0), 1) + size_at(call_in(c, 2), 1)); }
+static double attention(const Call *c)
+{
+    return 2 * attention_pairs(c, 0, 5, 9) * (size_at(call_in(c, 0), 1) + size_at(call_in(c, 2), 1));
+}
+static double attention_lse(const Call *c)
+{
+    return 2 * attention_pairs(c, 0, 4, 7) * (size_at(call_in(c, 0), 1) + size_at(call_in(c, 2), 1));
+}
 
 /* Scores, dq and dk; dP and dv. */
-static double attention_backward(const Call *c) { return 2 * attention_pairs(c, 1, 7, 10) * (3 * size_at(call_in(c, 1), 1) + 2 * size_at(call_in(c, 3), 1)); }
+static double attention_backward(const Call *c)
+{
+    return 2 * attention_pairs(c, 1, 7, 10) * (3 * size_at(call_in(c, 1), 1) + 2 * size_at(call_in(c, 3), 1));
+}
 
 /* Rows of sequence b lie between offsets b and b + 1; q is (rows, H, D). */
 static double attention_ragged(const Call *c)
@@ -72,8 +84,8 @@ static double attention_ragged(const Call *c)
     const Tensor *q = call_in(c, 0), *v = call_in(c, 2), *qo = call_in(c, 3), *ko = call_in(c, 4);
     double sum = 0;
     for (int64_t b = 0; b + 1 < tensor_numel(qo); b++)
-        sum += pairs(tensor_get_i64(qo, b + 1) - tensor_get_i64(qo, b), tensor_get_i64(ko, b + 1) - tensor_get_i64(ko, b), bound_or(c, 8, -FAR),
-                     bound_or(c, 9, FAR));
+        sum += pairs(tensor_get_i64(qo, b + 1) - tensor_get_i64(qo, b),
+                     tensor_get_i64(ko, b + 1) - tensor_get_i64(ko, b), bound_or(c, 8, -FAR), bound_or(c, 9, FAR));
     return 2 * sum * size_at(q, 2) * (size_at(q, 1) + size_at(v, 1));
 }
 

@@ -16,7 +16,7 @@ typedef struct Lowering {
     DType t;
     Value **narrow; /* by id of a value: the same in the narrow type */
     int nnarrow;
-    int *uses;      /* by value id, of the graph as it was when they were counted */
+    int *uses; /* by value id, of the graph as it was when they were counted */
     int nuses;
     Err *err;
 } Lowering;
@@ -27,7 +27,10 @@ static bool is_cast(const Node *n, DType from, DType to)
 }
 
 /* The narrow value that v was widened from, or NULL. */
-static Value *widened_from(const Lowering *s, const Value *v) { return is_cast(v->def, s->t, DT_F32) ? v->def->arg[0].v : NULL; }
+static Value *widened_from(const Lowering *s, const Value *v)
+{
+    return is_cast(v->def, s->t, DT_F32) ? v->def->arg[0].v : NULL;
+}
 
 static Value *cast_before(Lowering *s, Node *at, Value *v, DType t)
 {
@@ -134,7 +137,9 @@ static bool moves(const Node *n)
 {
     bool only = n->nout == 1 && n->op->schema->nparams <= MAX_ARGS && n->out[0]->dtype == DT_F32;
     if (n->op->id == OP_cat) return only;
-    if (!only || !(n->op->flags & OPF_VIEW) || n->op->id == OP_to_copy || n->op->id == OP_view_dtype || n->arg[0].kind != ARG_VALUE) return false;
+    if (!only || !(n->op->flags & OPF_VIEW) || n->op->id == OP_to_copy || n->op->id == OP_view_dtype ||
+        n->arg[0].kind != ARG_VALUE)
+        return false;
     for (int i = 1; i < n->op->schema->nparams; i++)
         if (n->arg[i].kind == ARG_VALUE || n->arg[i].kind == ARG_VALUES) return false;
     return true;
@@ -159,7 +164,14 @@ static bool before_widening(Lowering *s, const Node *n, Arg *arg)
 static bool stays(OpId id)
 {
     switch (id) {
-    case OP_relu: case OP_silu: case OP_gelu: case OP_hardswish: case OP_leaky_relu: case OP_clamp: case OP_add_Tensor: case OP_max_pool2d_with_indices: return true;
+    case OP_relu:
+    case OP_silu:
+    case OP_gelu:
+    case OP_hardswish:
+    case OP_leaky_relu:
+    case OP_clamp:
+    case OP_add_Tensor:
+    case OP_max_pool2d_with_indices: return true;
     default: return false;
     }
 }
@@ -230,7 +242,8 @@ static bool narrow_earlier(Lowering *s, bool *changed)
         if (from) {
             graph_replace_uses(s->g, d->out[0], from);
             graph_remove(s->g, d);
-        } else if (n && single(s, d->arg[0].v) && moves(n) && n->op->id != OP_slice_Tensor && n->op->id != OP_select_int) {
+        } else if (n && single(s, d->arg[0].v) && moves(n) && n->op->id != OP_slice_Tensor &&
+                   n->op->id != OP_select_int) {
             if (before == n) before = n->prev;
             TRY(narrow_before(s, d, n));
         } else {

@@ -34,7 +34,8 @@ static void on_problem(void *user, const char *node, const Err *why)
     else check_add(&r->c, Q(204), place, "%s", why->msg);
 }
 
-static void on_declared(void *user, const Graph *g, const char *node, const Value *v, DType t, int rank, Expr *const *dim)
+static void on_declared(void *user, const Graph *g, const char *node, const Value *v, DType t, int rank,
+                        Expr *const *dim)
 {
     check_declared_type(&((Run *)user)->c, g, node, v, t, rank, dim);
 }
@@ -45,7 +46,9 @@ static void check_words(Run *r, const Graph *g)
     if (!(r->c.targets & (TARGET_ORT | TARGET_OPENVINO | TARGET_TENSORRT))) return;
     for (const Node *n = g->first; n; n = n->next) {
         const char *why = NULL;
-        if (!onnx_emits(n->op->id, &why)) check_add(&r->c, Q(601), check_place(&r->c, "node '%.200s'", n->name), "qkv convert cannot write %s as ONNX%s%s", n->op->name, why ? ": " : "", why ? why : "");
+        if (!onnx_emits(n->op->id, &why))
+            check_add(&r->c, Q(601), check_place(&r->c, "node '%.200s'", n->name),
+                      "qkv convert cannot write %s as ONNX%s%s", n->op->name, why ? ": " : "", why ? why : "");
     }
 }
 
@@ -58,7 +61,8 @@ static void check_imported(Run *r, Graph *g, int ninput)
         r->c.failed = true;
         return;
     }
-    for (int i = 0; i < g->nweight; i++) w[i] = (NamedTensor){g->weight[i]->fqn ? g->weight[i]->fqn : g->weight[i]->name, g->weight[i]->data};
+    for (int i = 0; i < g->nweight; i++)
+        w[i] = (NamedTensor){g->weight[i]->fqn ? g->weight[i]->fqn : g->weight[i]->name, g->weight[i]->data};
     check_weights(&r->c, w, g->nweight);
     check_graph(&r->c, g, ninput);
     check_words(r, g);
@@ -127,7 +131,8 @@ static bool check_onnx_file(Run *r, const char *path, const MappedFile *f, Err *
         if (!*file->model.opset[i].domain) opset = file->model.opset[i].version;
     onnx_close(file);
     int refused = 0; /* by targets: nothing that the importer minds */
-    for (int i = 0; i < r->c.n; i++) refused += r->c.finding[i].what->severity == SEVERITY_ERROR && r->c.finding[i].what->id / 100 == 6;
+    for (int i = 0; i < r->c.n; i++)
+        refused += r->c.finding[i].what->severity == SEVERITY_ERROR && r->c.finding[i].what->id / 100 == 6;
     if (r->c.count[SEVERITY_ERROR] > refused) return true; /* the importer would say the first of them again */
     Err e = {0};
     Source *s = onnx_import(path, NULL, &e);
@@ -165,8 +170,11 @@ static void put_report(const Run *r, const char *path, bool readable, Buf *out)
         buf_printf(out, "%s\"%s\"", comma, target_name(bit));
         comma = ", ";
     }
-    buf_printf(out, "], \"security\": %s, \"full\": %s, \"nodes\": %d, \"weights\": %d, \"errors\": %d, \"warnings\": %d, \"notes\": %d, \"findings\": ", r->c.security ? "true" : "false",
-               r->c.full ? "true" : "false", r->nodes, r->weights, r->c.count[SEVERITY_ERROR], r->c.count[SEVERITY_WARNING], r->c.count[SEVERITY_NOTE]);
+    buf_printf(
+        out,
+        "], \"security\": %s, \"full\": %s, \"nodes\": %d, \"weights\": %d, \"errors\": %d, \"warnings\": %d, \"notes\": %d, \"findings\": ",
+        r->c.security ? "true" : "false", r->c.full ? "true" : "false", r->nodes, r->weights,
+        r->c.count[SEVERITY_ERROR], r->c.count[SEVERITY_WARNING], r->c.count[SEVERITY_NOTE]);
     check_json(&r->c, out);
     buf_puts(out, "}");
 }

@@ -90,7 +90,9 @@ static void put_weights(const Graph *g, Buf *out)
     for (int i = 0; i < g->nweight; i++) {
         const Value *w = g->weight[i];
         bool tied = false;
-        for (int k = 0; k < i && !tied; k++) tied = g->weight[k]->data->data == w->data->data && w->data->data && tensor_numel(w->data) == tensor_numel(g->weight[k]->data);
+        for (int k = 0; k < i && !tied; k++)
+            tied = g->weight[k]->data->data == w->data->data && w->data->data &&
+                   tensor_numel(w->data) == tensor_numel(g->weight[k]->data);
         if (tied) continue;
         tensors[w->weight]++;
         count[w->weight] += tensor_numel(w->data);
@@ -98,7 +100,8 @@ static void put_weights(const Graph *g, Buf *out)
     }
     static const char *const names[] = {"parameter", "buffer", "constant"};
     for (int k = 0; k < 3; k++)
-        buf_printf(out, "\"%ss\": %lld, \"%s_bytes\": %lld, \"%s_tensors\": %d, ", names[k], count[k], names[k], bytes[k], names[k], tensors[k]);
+        buf_printf(out, "\"%ss\": %lld, \"%s_bytes\": %lld, \"%s_tensors\": %d, ", names[k], count[k], names[k],
+                   bytes[k], names[k], tensors[k]);
 }
 
 static void put_ops(const Graph *g, Buf *out)
@@ -121,7 +124,8 @@ static void put_ops(const Graph *g, Buf *out)
 
 static const Value *through_views(const Value *v)
 {
-    while (v && v->kind == V_NODE && ((v->def->op->flags & OPF_VIEW) || v->def->op->id == OP_to_copy) && v->def->arg[0].kind == ARG_VALUE)
+    while (v && v->kind == V_NODE && ((v->def->op->flags & OPF_VIEW) || v->def->op->id == OP_to_copy) &&
+           v->def->arg[0].kind == ARG_VALUE)
         v = v->def->arg[0].v;
     return v;
 }
@@ -220,7 +224,8 @@ void describe_model(const char *path, const Source *p, Buf *out)
         buf_puts(out, "}");
         buf_free(&b);
     }
-    buf_printf(out, "], \"guards\": %d, \"guards_ignored\": %d, \"written_buffers\": [", p->nguards, p->nguards_ignored);
+    buf_printf(out, "], \"guards\": %d, \"guards_ignored\": %d, \"written_buffers\": [", p->nguards,
+               p->nguards_ignored);
     for (int i = 0; i < g->nmutation; i++) {
         if (i) buf_puts(out, ", ");
         json_put_string(out, g->mutation[i].target->fqn);

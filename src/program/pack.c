@@ -23,18 +23,18 @@ typedef struct Blobs {
 } Blobs;
 
 typedef struct Packer {
-    Graph *g;          /* as it is written */
-    Graph *read;       /* as a reader of the text has it */
-    Session *folder;   /* owns what was folded */
-    Value **weight;       /* of `read`, those of bodies included, in the order of the text */
+    Graph *g;        /* as it is written */
+    Graph *read;     /* as a reader of the text has it */
+    Session *folder; /* owns what was folded */
+    Value **weight;  /* of `read`, those of bodies included, in the order of the text */
     int nweight;
     Blobs blobs;
-    int *blob_of;      /* by weight */
-    Tensor *plain;     /* by weight: as it lies in the file; data is owned where it was not contiguous before */
+    int *blob_of;  /* by weight */
+    Tensor *plain; /* by weight: as it lies in the file; data is owned where it was not contiguous before */
     void **copied;
-    void **own;        /* packed bytes */
+    void **own; /* packed bytes */
     int nown;
-    Buf packed;        /* JSON of packed weights, with placeholders for offsets */
+    Buf packed; /* JSON of packed weights, with placeholders for offsets */
     Extras extra;
     int *blob_of_extra;
     Buf text, json;
@@ -121,7 +121,9 @@ static void take_packed(void *user, const Tensor *b, bool rounded, size_t bytes)
     int64_t at = 0;
     const char *layout = gemm_layout(b, rounded);
     int which = weight_at(k, b->data, &at);
-    void *own = which >= 0 && layout ? mem_aligned(PACKFILE_ALIGN, (bytes + PACKFILE_ALIGN) / PACKFILE_ALIGN * PACKFILE_ALIGN) : NULL;
+    void *own = which >= 0 && layout
+                    ? mem_aligned(PACKFILE_ALIGN, (bytes + PACKFILE_ALIGN) / PACKFILE_ALIGN * PACKFILE_ALIGN)
+                    : NULL;
     void **list = own ? mem_grow(k->own, ((size_t)k->nown + 1) * sizeof *list) : NULL;
     if (!list) {
         mem_free(own);
@@ -133,8 +135,8 @@ static void take_packed(void *user, const Tensor *b, bool rounded, size_t bytes)
     gemm_pack(own, b, rounded);
     int blob = add_blob(k, own, bytes);
     if (blob < 0) return;
-    buf_printf(&k->packed, "%d %d %lld %lld %lld %lld %lld %d %s\n", blob, which, (long long)at, (long long)b->shape[0], (long long)b->shape[1], (long long)b->stride[0],
-               (long long)b->stride[1], rounded, layout);
+    buf_printf(&k->packed, "%d %d %lld %lld %lld %lld %lld %d %s\n", blob, which, (long long)at, (long long)b->shape[0],
+               (long long)b->shape[1], (long long)b->stride[0], (long long)b->stride[1], rounded, layout);
     k->info->packed++;
     k->info->packed_bytes += bytes;
 }
@@ -223,10 +225,13 @@ static void put_weights(Packer *k)
         end = strchr(line, '\n');
         sscanf(line, "%d %d %lld %lld %lld %lld %lld %d %n", &blob, &which, &from, &K, &N, &rs, &cs, &rounded, &at);
         char *layout = mem_strndup(line + at, (size_t)(end - line - at));
-        buf_printf(b, "%s\n{\"weight\": %d, \"at\": %lld, \"k\": %lld, \"n\": %lld, \"row\": %lld, \"column\": %lld, \"rounded\": %s, \"layout\": ", first ? "" : ",", which, from, K,
-                   N, rs, cs, rounded ? "true" : "false");
+        buf_printf(
+            b,
+            "%s\n{\"weight\": %d, \"at\": %lld, \"k\": %lld, \"n\": %lld, \"row\": %lld, \"column\": %lld, \"rounded\": %s, \"layout\": ",
+            first ? "" : ",", which, from, K, N, rs, cs, rounded ? "true" : "false");
         json_put_string(b, layout ? layout : "");
-        buf_printf(b, ", \"offset\": %llu, \"size\": %llu}", (unsigned long long)k->blobs.blob[blob].offset, (unsigned long long)k->blobs.blob[blob].size);
+        buf_printf(b, ", \"offset\": %llu, \"size\": %llu}", (unsigned long long)k->blobs.blob[blob].offset,
+                   (unsigned long long)k->blobs.blob[blob].size);
         mem_free(layout);
     }
     buf_puts(b, "],\n");
@@ -253,7 +258,8 @@ static void put_extras(Packer *k)
         const PackBlob *blob = &k->blobs.blob[k->blob_of_extra[i]];
         buf_puts(b, i ? ",\n{\"name\": " : "\n{\"name\": ");
         json_put_string(b, k->extra.file[i].name);
-        buf_printf(b, ", \"offset\": %llu, \"size\": %llu}", (unsigned long long)blob->offset, (unsigned long long)blob->size);
+        buf_printf(b, ", \"offset\": %llu, \"size\": %llu}", (unsigned long long)blob->offset,
+                   (unsigned long long)blob->size);
     }
     buf_puts(b, "],\n");
 }
@@ -311,7 +317,8 @@ static bool write_file(Packer *k, const Source *from, const char *path)
     json_put_string(b, from->torch_version);
     buf_puts(b, ", \"producer\": ");
     json_put_string(b, from->producer);
-    buf_printf(b, ", \"schema_major\": %d, \"schema_minor\": %d, \"opset\": %lld},\n", from->schema_major, from->schema_minor, (long long)from->opset);
+    buf_printf(b, ", \"schema_major\": %d, \"schema_minor\": %d, \"opset\": %lld},\n", from->schema_major,
+               from->schema_minor, (long long)from->opset);
     put_weights(k);
     put_extras(k);
     put_sizes(k);
@@ -333,7 +340,8 @@ bool program_pack(Program *p, const char *path, PackInfo *info, Err *err)
     if (ok) graph_print(k.g, &k.text);
     if (ok && (k.text.failed || !k.text.data)) ok = oom(k.err);
     ok = ok && (k.read = graph_copy(k.g, err)) != NULL;
-    ok = ok && collect_weights(&k, k.read) && place_weights(&k) && run_products(&k, &s) && place_extras(&k, p->source) && write_file(&k, p->source, path);
+    ok = ok && collect_weights(&k, k.read) && place_weights(&k) && run_products(&k, &s) &&
+         place_extras(&k, p->source) && write_file(&k, p->source, path);
     session_free(s);
     if (k.read) graph_free(k.read);
     session_free(k.folder);
@@ -362,10 +370,13 @@ bool program_packed_fits(const Source *s, Err *err)
         const PackedWeight *w = &s->packed[i];
         const char *mine = gemm_layout(&w->b, w->rounded);
         if (!mine || strcmp(mine, w->layout))
-            return fail(err, E_UNSUPPORTED, "its weights are packed for %s (layout %s), this CPU runs %s (layout %s): run 'qkv pack' on the model's source here", s->cpu, w->layout,
-                        cpu_level_name(cpu_level()), mine ? mine : "none");
+            return fail(
+                err, E_UNSUPPORTED,
+                "its weights are packed for %s (layout %s), this CPU runs %s (layout %s): run 'qkv pack' on the model's source here",
+                s->cpu, w->layout, cpu_level_name(cpu_level()), mine ? mine : "none");
         if (gemm_packed_bytes(&w->b, w->rounded) != w->size)
-            return fail(err, E_FORMAT, "packed weight %d has %zu bytes, its layout wants %zu", i, w->size, gemm_packed_bytes(&w->b, w->rounded));
+            return fail(err, E_FORMAT, "packed weight %d has %zu bytes, its layout wants %zu", i, w->size,
+                        gemm_packed_bytes(&w->b, w->rounded));
     }
     return true;
 }

@@ -37,7 +37,8 @@ static bool eval(void *user, const Graph *g, const Tensor *const *in, const Tens
     return true;
 }
 
-static bool save(void *user, const char *rule, const Graph *g, const Tensor *const *in, const Tensor *from, const Tensor *to, Err *err)
+static bool save(void *user, const char *rule, const Graph *g, const Tensor *const *in, const Tensor *from,
+                 const Tensor *to, Err *err)
 {
     const Evaluator *e = user;
     (void)rule;
@@ -101,7 +102,8 @@ static void put_firing(Buf *b, const Firing *f, bool proven)
         put_number(b, "max_rel_peak", f->proof.max_rel);
         put_number(b, "max_abs_masked_rows", f->proof.masked_abs);
         buf_printf(b, ", \"runs\": %d, ", f->proof.runs);
-        put_text(b, "not_proven", f->proof.skipped ? f->proof.why[0] ? f->proof.why : "no sizes could be chosen" : NULL);
+        put_text(b, "not_proven",
+                 f->proof.skipped ? f->proof.why[0] ? f->proof.why : "no sizes could be chosen" : NULL);
     }
     buf_puts(b, "}");
 }
@@ -123,7 +125,8 @@ static void put_skip(Buf *b, const SkipMask *m, bool proven)
     put_text(b, "mask", m->mask);
     buf_printf(b, ", \"applied\": %s, ", m->applied ? "true" : "false");
     put_text(b, "why", m->why);
-    buf_printf(b, ", \"attentions\": %d, \"nodes\": %d, \"stops\": [", m->applied ? m->attentions : 0, m->applied ? m->nodes : 0);
+    buf_printf(b, ", \"attentions\": %d, \"nodes\": %d, \"stops\": [", m->applied ? m->attentions : 0,
+               m->applied ? m->nodes : 0);
     for (int i = 0; m->applied && i < m->nstops; i++) {
         const char *const key[] = {"node", "op", "value", "why"};
         const char *const text[] = {m->stop[i].node, m->stop[i].op, m->stop[i].value, m->stop[i].why};
@@ -138,7 +141,8 @@ static void put_skip(Buf *b, const SkipMask *m, bool proven)
         put_number(b, "max_abs", m->proof.max_abs);
         put_number(b, "max_rel_peak", m->proof.max_rel);
         buf_printf(b, ", \"runs\": %d, ", m->proof.runs);
-        put_text(b, "not_proven", m->proof.skipped ? m->proof.why[0] ? m->proof.why : "no sizes could be chosen" : NULL);
+        put_text(b, "not_proven",
+                 m->proof.skipped ? m->proof.why[0] ? m->proof.why : "no sizes could be chosen" : NULL);
     }
     buf_puts(b, "}");
 }
@@ -155,10 +159,13 @@ static void put_skips(Buf *b, const SkipLog *skip, bool proven)
     buf_puts(b, "]}");
 }
 
-static void put_report(Buf *b, const RewriteLog *log, const RewriteLog *lifted, const SkipLog *skip, bool proven, double ms)
+static void put_report(Buf *b, const RewriteLog *log, const RewriteLog *lifted, const SkipLog *skip, bool proven,
+                       double ms)
 {
-    buf_printf(b, "{\"attentions_fused\": %d, \"attentions_left\": %d, \"nodes_before\": %d, \"nodes_after\": %d, \"proven\": %s, \"ms\": ", log->fused, log->nleft,
-               log->nodes_before, log->nodes_after, proven ? "true" : "false");
+    buf_printf(
+        b,
+        "{\"attentions_fused\": %d, \"attentions_left\": %d, \"nodes_before\": %d, \"nodes_after\": %d, \"proven\": %s, \"ms\": ",
+        log->fused, log->nleft, log->nodes_before, log->nodes_after, proven ? "true" : "false");
     json_put_number(b, ms);
     buf_puts(b, ", \"firings\": [");
     for (int i = 0; i < log->nfirings + lifted->nfirings; i++) {
@@ -212,12 +219,16 @@ static bool lift_ranks(const Program *p, const Prover *prover, RewriteLog *lifte
 {
     for (int i = 0; i < p->source->nattention; i++) {
         const FileAttention *a = &p->source->attention[i];
-        const Expr *causal = argument(a, "is_causal"), *gqa = argument(a, "enable_gqa"), *dropout = argument(a, "dropout_p");
+        const Expr *causal = argument(a, "is_causal"), *gqa = argument(a, "enable_gqa"),
+                   *dropout = argument(a, "dropout_p");
         bool drops = dropout && (dropout->kind == EX_FLOAT ? dropout->f > 0 : dropout->i > 0);
-        LiftSource s = {a->node, a->q.value, a->k.value, a->v.value, a->mask.value, a->out, causal && causal->i, gqa && gqa->i, argument(a, "scale")};
+        LiftSource s = {a->node, a->q.value,          a->k.value,    a->v.value,          a->mask.value,
+                        a->out,  causal && causal->i, gqa && gqa->i, argument(a, "scale")};
         bool apart = false; /* axes that broadcast */
-        for (int k = 0; !s.gqa && s.q->rank == 4 && k < 2; k++) apart |= s.q->dim[k] != s.k->dim[k] || s.q->dim[k] != s.v->dim[k];
-        if (a->op->id == OP_scaled_dot_product_attention && (s.q->rank != 4 || apart) && !drops) TRY(lift_rank(p->graph, &s, prover, lifted, err));
+        for (int k = 0; !s.gqa && s.q->rank == 4 && k < 2; k++)
+            apart |= s.q->dim[k] != s.k->dim[k] || s.q->dim[k] != s.v->dim[k];
+        if (a->op->id == OP_scaled_dot_product_attention && (s.q->rank != 4 || apart) && !drops)
+            TRY(lift_rank(p->graph, &s, prover, lifted, err));
     }
     return true;
 }
@@ -237,14 +248,20 @@ bool program_rewrite(Program *p, const OptimiseOptions *o, Buf *report, Err *err
         p->fused = false;
     }
     if (ok) {
-        RewriteOptions options = {.rules = rules, .exact_masked_rows = o->exact_masked_rows, .phases = o->phases, .prove = o->prove ? prove_claim : NULL,
-                                  .prove_user = &prover, .progress = o->progress, .progress_user = o->progress_user};
+        RewriteOptions options = {.rules = rules,
+                                  .exact_masked_rows = o->exact_masked_rows,
+                                  .phases = o->phases,
+                                  .prove = o->prove ? prove_claim : NULL,
+                                  .prove_user = &prover,
+                                  .progress = o->progress,
+                                  .progress_user = o->progress_user};
         RewriteLog log = {0};
         RewriteLog lifted = {0};
         SkipLog skip = {0};
         SdpaDevice device;
         double start = now_ms();
-        if (o->lift) ok = sdpa_device(o->lift, o->cudnn, &device, err) && lift_ranks(p, o->prove ? &prover : NULL, &lifted, err);
+        if (o->lift)
+            ok = sdpa_device(o->lift, o->cudnn, &device, err) && lift_ranks(p, o->prove ? &prover : NULL, &lifted, err);
         ok = ok && rewrite_graph(p->graph, &options, &log, err);
         p->source->nattention = 0; /* what the file had is no more */
         if (ok && o->skip_padding) ok = skip_padding(p->graph, o->prove ? &prover : NULL, &skip, err);
@@ -341,7 +358,9 @@ static bool copy_facts(const Graph *from, Graph *to)
     }
     for (int i = 0; i < from->ninput; i++) to->input[i]->trains = from->input[i]->trains;
     for (int i = 0; i < from->noutput; i++)
-        if (from->output[i].value_name && !(to->output[i].value_name = arena_strdup(to->arena, from->output[i].value_name))) return false;
+        if (from->output[i].value_name &&
+            !(to->output[i].value_name = arena_strdup(to->arena, from->output[i].value_name)))
+            return false;
     for (size_t i = 0; i < sizeof spec / sizeof *spec; i++)
         if (spec[i] && !(*mine[i] = arena_strdup(to->arena, spec[i]))) return false;
     return true;
@@ -386,7 +405,8 @@ static bool rewrite_for_runs(Graph *g, Err *err)
 static void mark_trained(Graph *g)
 {
     for (int i = 0; i < g->noutput; i++)
-        if (g->output[i].gradient_of && g->output[i].gradient_of->kind == V_WEIGHT) g->output[i].gradient_of->changes = true;
+        if (g->output[i].gradient_of && g->output[i].gradient_of->kind == V_WEIGHT)
+            g->output[i].gradient_of->changes = true;
 }
 
 static bool make_for_runs(const Program *p, bool optimise, bool trains, ForRuns *r, Err *err)
@@ -394,8 +414,11 @@ static bool make_for_runs(const Program *p, bool optimise, bool trains, ForRuns 
     Err ignored;
     r->graph = p->source->prepared || p->graph->bodies ? NULL : graph_copy(p->graph, &ignored);
     if (!r->graph && mem_ran_out()) return oom(err);
-    if (!r->graph && trains) return fail(err, E_UNSUPPORTED, "a packed model, or one with loops or branches, does not train");
-    if (!r->graph) return p->compute == DT_NONE || fail(err, E_UNSUPPORTED, "a model with loops or branches has no other compute dtype");
+    if (!r->graph && trains)
+        return fail(err, E_UNSUPPORTED, "a packed model, or one with loops or branches, does not train");
+    if (!r->graph)
+        return p->compute == DT_NONE ||
+               fail(err, E_UNSUPPORTED, "a model with loops or branches has no other compute dtype");
     if (trains) mark_trained(r->graph);
     bool ok = !optimise || rewrite_for_runs(r->graph, err);
     ok = ok && (p->compute == DT_NONE || lower_precision(r->graph, p->compute, err));

@@ -8,14 +8,14 @@
 typedef struct OptimiseOptions {
     const char *const *rule_file; /* further rules; a rule of a built-in name replaces that one */
     int nrule_files;
-    bool no_builtin;         /* only those files */
-    unsigned phases;         /* bits of Phase, 0 = all */
+    bool no_builtin; /* only those files */
+    unsigned phases; /* bits of Phase, 0 = all */
     bool prove;
-    int seeds;               /* per proof and binding, 0 = 3 */
+    int seeds;                  /* per proof and binding, 0 = 3 */
     const char *counterexample; /* where a failed proof writes its tensors (.safetensors or .npz); NULL: nowhere */
     bool exact_masked_rows;
-    bool skip_padding;       /* real tokens only, where a key padding mask marks them (padding/skip_padding.h) */
-    const char *lift;        /* NULL, or the device for whose kernels attention is lifted (backends/lift_sdpa.h) */
+    bool skip_padding; /* real tokens only, where a key padding mask marks them (padding/skip_padding.h) */
+    const char *lift;  /* NULL, or the device for whose kernels attention is lifted (backends/lift_sdpa.h) */
     int cudnn;
     void (*progress)(void *user, int done, int total);
     void *progress_user;

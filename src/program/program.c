@@ -42,12 +42,16 @@ static bool pass_import(Passes *s, Err *err)
 {
     Kind kind = kind_of(s->path);
     bool onnx = kind == ONNX;
-    if (!onnx && s->options->fixed.n) return fail(err, E_USAGE, "%s: only inputs of ONNX models can be fixed when loading", s->path);
+    if (!onnx && s->options->fixed.n)
+        return fail(err, E_USAGE, "%s: only inputs of ONNX models can be fixed when loading", s->path);
     bool autocast = s->options->no_fuse && s->options->compute != DT_NONE;
     if (onnx && autocast) return fail(err, E_UNSUPPORTED, "%s: autocast node by node is for .pt2 files only", s->path);
     if (!autocast) s->program->compute = s->options->compute;
-    if (kind == PACKED && s->options->compute != DT_NONE) return fail(err, E_UNSUPPORTED, "%s: another compute dtype is chosen when a model is packed", s->path);
-    s->program->source = kind == PACKED ? open_packed(s->path, err) : onnx ? onnx_import(s->path, &s->options->fixed, err) : pt2_open(s->path, autocast ? s->options->compute : DT_NONE, err);
+    if (kind == PACKED && s->options->compute != DT_NONE)
+        return fail(err, E_UNSUPPORTED, "%s: another compute dtype is chosen when a model is packed", s->path);
+    s->program->source = kind == PACKED ? open_packed(s->path, err)
+                         : onnx         ? onnx_import(s->path, &s->options->fixed, err)
+                                        : pt2_open(s->path, autocast ? s->options->compute : DT_NONE, err);
     TRY(s->program->source);
     s->program->graph = s->program->source->graph;
     return true;

@@ -8,12 +8,13 @@
 
 typedef struct Program {
     Source *source;
-    Graph *graph;   /* the source's */
+    Graph *graph; /* the source's */
     Fusion fusion;
     bool fused;
-    DType compute;            /* of products in runs: DT_NONE as the graph says */
-    struct ForRuns *for_runs[4]; /* src/program/prepare.c: as the file says, optimised; both again for sessions that train */
-    pthread_mutex_t lock;     /* of for_runs: sessions may be made by several threads */
+    DType compute; /* of products in runs: DT_NONE as the graph says */
+    struct ForRuns
+        *for_runs[4];     /* src/program/prepare.c: as the file says, optimised; both again for sessions that train */
+    pthread_mutex_t lock; /* of for_runs: sessions may be made by several threads */
 } Program;
 
 typedef struct OpenOptions {

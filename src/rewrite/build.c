@@ -41,7 +41,8 @@ Expr *product_of(ExprPool *p, int n, Expr *const *dim)
 bool permutation_of(const Node *n, int *perm)
 {
     if (n->op->id != OP_permute) return false;
-    for (int i = 0; i < n->arg[1].n; i++) perm[i] = (int)(n->arg[1].es[i]->i < 0 ? n->arg[1].es[i]->i + n->arg[1].n : n->arg[1].es[i]->i);
+    for (int i = 0; i < n->arg[1].n; i++)
+        perm[i] = (int)(n->arg[1].es[i]->i < 0 ? n->arg[1].es[i]->i + n->arg[1].n : n->arg[1].es[i]->i);
     return true;
 }
 
@@ -172,12 +173,14 @@ Value *rw_add(Rewrite *rw, OpId id, int nargs, const Arg *args)
     }
     Node *n = rewrite_made(rw, op, fit);
     if (n) return n->out[0];
-    if (rw->rule && rw->rule->builtin && (rw->nghosts - rw->made_before > MADE_FROM_ONE || rw->nghosts > MADE_BUILTIN * (rw->log->nodes_before + 256))) {
+    if (rw->rule && rw->rule->builtin &&
+        (rw->nghosts - rw->made_before > MADE_FROM_ONE || rw->nghosts > MADE_BUILTIN * (rw->log->nodes_before + 256))) {
         rewrite_refuse(rw, "it can be written in too many ways: views of equal sizes or of sizes of 1");
         return NULL;
     }
     if (rw->nghosts > MADE_PER_NODE * (rw->log->nodes_before + 256) && !(rw->rule && rw->rule->builtin)) {
-        fail(rw->err, E_LIMIT, "rule '%s': %d nodes were made for a graph of %d; do derive rules go on without end?", rw->rule ? rw->rule->name : "", rw->nghosts, rw->log->nodes_before);
+        fail(rw->err, E_LIMIT, "rule '%s': %d nodes were made for a graph of %d; do derive rules go on without end?",
+             rw->rule ? rw->rule->name : "", rw->nghosts, rw->log->nodes_before);
         rw->hard = true;
         return NULL;
     }
@@ -192,7 +195,8 @@ Value *rw_add(Rewrite *rw, OpId id, int nargs, const Arg *args)
         if (n) {
             Buf b = {0};
             ex_print(rw->g->ex, rw->g->require[nrequire].cond, &b);
-            rewrite_refuse(rw, "it would have to hold that %s, which does not follow from the sizes", b.data ? b.data : "?");
+            rewrite_refuse(rw, "it would have to hold that %s, which does not follow from the sizes",
+                           b.data ? b.data : "?");
             buf_free(&b);
             graph_remove(rw->g, n);
         } else {
@@ -321,7 +325,9 @@ static Value *permute_merged(Rewrite *rw, const Value *v, const int *perm)
     int f[MAX_RANK * 2 + 2], t[MAX_RANK * 2 + 2], all[MAX_RANK], n = 0;
     Expr *dim[MAX_RANK];
     Value *x = v->def && v->def->op->id == OP_reshape ? v->def->arg[0].v : NULL;
-    if (!x || !x->def || x->def->op->id != OP_permute || axis_groups(rw->ex, x->rank, x->dim, v->rank, v->dim, f, t) != v->rank) return NULL;
+    if (!x || !x->def || x->def->op->id != OP_permute ||
+        axis_groups(rw->ex, x->rank, x->dim, v->rank, v->dim, f, t) != v->rank)
+        return NULL;
     for (int i = 0; i < v->rank; i++)
         if (t[i + 1] != t[i] + 1) return NULL;
     for (int i = 0; i < v->rank; i++) {
@@ -346,7 +352,8 @@ static Value *reshape_squeezed(Rewrite *rw, const Value *v, int rank, Expr *cons
             if (axis[j] == perm[i]) order[k++] = j;
     Value *y = rw_reshape(rw, x, n, inner);
     if (!y) return NULL;
-    if (y->def && y->def->op->id == OP_reshape && same_but_ones(y, y->def->arg[0].v)) return NULL; /* permute_below would put them in again */
+    if (y->def && y->def->op->id == OP_reshape && same_but_ones(y, y->def->arg[0].v))
+        return NULL; /* permute_below would put them in again */
     Value *s = rw_permute(rw, y, order);
     return s ? reshape_below(rw, s, rank, dim) : NULL;
 }
@@ -442,7 +449,8 @@ Value *rw_regroup(Rewrite *rw, Value *x, int nfrom, Expr *const *from, int nto, 
         }
         for (int i = 0; same && i < f[g + 1] - f[g]; i++) same = from[f[g] + i] == to[t[g] + i];
         for (int i = f[g]; i < f[g + 1]; i++) wide[i] = ones || full || same ? x->dim[i] : from[i];
-        for (int j = t[g]; j < t[g + 1]; j++) dim[j] = same ? x->dim[f[g] + j - t[g]] : ones ? ex_int(rw->ex, 1) : to[j];
+        for (int j = t[g]; j < t[g + 1]; j++)
+            dim[j] = same ? x->dim[f[g] + j - t[g]] : ones ? ex_int(rw->ex, 1) : to[j];
     }
     return rw_reshape(rw, rw_expand(rw, x, nfrom + tail, wide), nto + tail, dim);
 }
@@ -465,7 +473,10 @@ Value *rw_binary(Rewrite *rw, OpId op, Value *v, Arg other)
 static Expr *number_as(Rewrite *rw, Expr *e, DType t)
 {
     if (!e || dtype_is_complex(t)) return NULL;
-    if (!ex_is_const(e)) return e->is_bool == (t == DT_BOOL) && (e->is_float ? t == DT_F32 || t == DT_F64 : t != DT_F16 && t != DT_BF16) ? e : NULL;
+    if (!ex_is_const(e))
+        return e->is_bool == (t == DT_BOOL) && (e->is_float ? t == DT_F32 || t == DT_F64 : t != DT_F16 && t != DT_BF16)
+                   ? e
+                   : NULL;
     double x = number_value(e);
     double held;
     if (t == DT_BOOL) return ex_int(rw->ex, x != 0);
@@ -493,14 +504,29 @@ static Expr *number_in(Rewrite *rw, const Arg *a, int *budget)
     switch (n->op->id) {
     case OP_full: return number_as(rw, n->arg[1].e, v->dtype);
     case OP_to_copy: return number_as(rw, number_in(rw, &n->arg[0], budget), v->dtype);
-    case OP_reshape: case OP_expand: case OP_permute: return number_in(rw, &n->arg[0], budget);
-    case OP_sqrt: case OP_rsqrt: case OP_neg: case OP_reciprocal: case OP_exp: case OP_log: {
+    case OP_reshape:
+    case OP_expand:
+    case OP_permute: return number_in(rw, &n->arg[0], budget);
+    case OP_sqrt:
+    case OP_rsqrt:
+    case OP_neg:
+    case OP_reciprocal:
+    case OP_exp:
+    case OP_log: {
         if (!(x = number_in(rw, &n->arg[0], budget)) || !ex_is_const(x)) return NULL;
         double d = number_value(x);
-        return ex_float(rw->ex, n->op->id == OP_sqrt ? sqrt(d) : n->op->id == OP_rsqrt ? 1 / sqrt(d) : n->op->id == OP_neg ? -d : n->op->id == OP_exp ? exp(d)
-                                : n->op->id == OP_log ? log(d) : 1 / d);
+        return ex_float(rw->ex, n->op->id == OP_sqrt    ? sqrt(d)
+                                : n->op->id == OP_rsqrt ? 1 / sqrt(d)
+                                : n->op->id == OP_neg   ? -d
+                                : n->op->id == OP_exp   ? exp(d)
+                                : n->op->id == OP_log   ? log(d)
+                                                        : 1 / d);
     }
-    case OP_add_Tensor: case OP_sub_Tensor: case OP_mul_Tensor: case OP_div_Tensor: case OP_pow_Tensor_Tensor: {
+    case OP_add_Tensor:
+    case OP_sub_Tensor:
+    case OP_mul_Tensor:
+    case OP_div_Tensor:
+    case OP_pow_Tensor_Tensor: {
         x = number_in(rw, &n->arg[0], budget);
         y = x ? number_in(rw, &n->arg[1], budget) : NULL;
         if (!y || !ex_is_const(x) || !ex_is_const(y)) return NULL;

@@ -15,11 +15,11 @@ Value *rw_add(Rewrite *rw, OpId op, int n, const Arg *args);
 #define RW(rw, op, ...) rw_add((rw), OP_##op, (int)(sizeof((Arg[]){__VA_ARGS__}) / sizeof(Arg)), (Arg[]){__VA_ARGS__})
 Value *rw_reshape(Rewrite *rw, Value *v, int rank, Expr *const *dim);
 Value *rw_permute(Rewrite *rw, Value *v, const int *perm);
-Value *rw_swap_last(Rewrite *rw, Value *v);              /* transposes the last two axes */
+Value *rw_swap_last(Rewrite *rw, Value *v); /* transposes the last two axes */
 Value *rw_expand(Rewrite *rw, Value *v, int rank, Expr *const *dim);
 Value *rw_cast(Rewrite *rw, Value *v, DType t);
 Value *rw_binary(Rewrite *rw, OpId op, Value *v, Arg other); /* add, sub, mul, div with alpha = 1 */
-Value *rw_pad_rank(Rewrite *rw, Value *v, int rank);     /* axes of 1 in front */
+Value *rw_pad_rank(Rewrite *rw, Value *v, int rank);         /* axes of 1 in front */
 /* x over axes from[] as the same elements over to[]; both have the same product, x broadcasts to from[] (+ `tail` more axes, kept). Axes
  * of 1 stay 1 wherever a whole group of axes is 1. */
 Value *rw_regroup(Rewrite *rw, Value *x, int nfrom, Expr *const *from, int nto, Expr *const *to, int tail);
@@ -27,7 +27,7 @@ Value *rw_regroup(Rewrite *rw, Value *x, int nfrom, Expr *const *from, int nto, 
 bool arg_same(const Arg *a, const Arg *b);
 /* A number, or a tensor of one element whose value follows from constants; NULL otherwise. */
 Expr *number_of(Rewrite *rw, const Arg *a);
-double number_value(const Expr *e); /* of a constant */
+double number_value(const Expr *e);                     /* of a constant */
 bool constant_of(Rewrite *rw, const Arg *a, double *v); /* number_of and a constant */
 bool exprs_same(int n, Expr *const *a, Expr *const *b);
 bool is_one(const Expr *e);

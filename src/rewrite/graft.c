@@ -38,7 +38,8 @@ static bool list(Rewrite *rw, const Graft *t, const Arg *bound, const bool *has,
     for (int i = 0; i < t->n; i++) {
         Arg a;
         TRY(rewrite_graft(rw, t->sub[i], bound, has, &a));
-        if (a.kind != ARG_VALUE && a.kind != ARG_EXPR) return rewrite_refuse(rw, "a list of other than tensors or numbers");
+        if (a.kind != ARG_VALUE && a.kind != ARG_EXPR)
+            return rewrite_refuse(rw, "a list of other than tensors or numbers");
         vs[i] = a.kind == ARG_VALUE ? a.v : NULL;
         es[i] = a.kind == ARG_EXPR ? a.e : NULL;
         if (!vs[i] != !vs[0]) return rewrite_refuse(rw, "a list of tensors and numbers");
@@ -97,7 +98,8 @@ static bool call(Rewrite *rw, const Graft *t, const Arg *bound, const bool *has,
     Arg a[MAX_TAKES] = {{0}};
     for (int i = 0; i < t->n; i++) {
         TRY(rewrite_graft(rw, t->sub[i], bound, has, &a[i]));
-        if (!fits(t->maker->takes[i], &a[i])) return rewrite_refuse(rw, "argument %d of @%s is of another kind", i + 1, t->maker->name);
+        if (!fits(t->maker->takes[i], &a[i]))
+            return rewrite_refuse(rw, "argument %d of @%s is of another kind", i + 1, t->maker->name);
     }
     return t->maker->f(rw, t->n, a, out);
 }

@@ -8,7 +8,8 @@
 static bool guard_number(Rewrite *rw, int n, const Arg *a)
 {
     (void)n;
-    return number_of(rw, &a[0]) || rewrite_refuse(rw, "'%s' is no known number", a[0].kind == ARG_VALUE ? a[0].v->name : "?");
+    return number_of(rw, &a[0]) ||
+           rewrite_refuse(rw, "'%s' is no known number", a[0].kind == ARG_VALUE ? a[0].v->name : "?");
 }
 
 /* (close ?x 0.7071 tolerance): equal up to rounding in the model's dtype. */
@@ -31,7 +32,9 @@ static bool guard_float(Rewrite *rw, int n, const Arg *a)
 static bool guard_zero_one(Rewrite *rw, int n, const Arg *a)
 {
     (void)n;
-    return (a[0].kind == ARG_VALUE && mask_zero_one(rw->g, a[0].v)) || rewrite_refuse(rw, "'%s' is not known to hold zeros and ones only", a[0].kind == ARG_VALUE ? a[0].v->name : "?");
+    return (a[0].kind == ARG_VALUE && mask_zero_one(rw->g, a[0].v)) ||
+           rewrite_refuse(rw, "'%s' is not known to hold zeros and ones only",
+                          a[0].kind == ARG_VALUE ? a[0].v->name : "?");
 }
 
 static bool guard_bool(Rewrite *rw, int n, const Arg *a)
@@ -45,7 +48,8 @@ static bool guard_same_shape(Rewrite *rw, int n, const Arg *a)
 {
     (void)n;
     const Value *x = a[0].kind == ARG_VALUE ? a[0].v : NULL, *y = a[1].kind == ARG_VALUE ? a[1].v : NULL;
-    return (x && y && x->dtype == y->dtype && x->rank == y->rank && exprs_same(x->rank, x->dim, y->dim)) || rewrite_refuse(rw, "sizes are not provably the same");
+    return (x && y && x->dtype == y->dtype && x->rank == y->rank && exprs_same(x->rank, x->dim, y->dim)) ||
+           rewrite_refuse(rw, "sizes are not provably the same");
 }
 
 /* (rank ?x 4) */
@@ -54,7 +58,8 @@ static bool guard_rank(Rewrite *rw, int n, const Arg *a)
     double want;
     (void)n;
     if (a[0].kind != ARG_VALUE || !constant_of(rw, &a[1], &want)) return rewrite_refuse(rw, "not a tensor");
-    return a[0].v->rank == (int)want || rewrite_refuse(rw, "'%s' has %d axes, expected %d", a[0].v->name, a[0].v->rank, (int)want);
+    return a[0].v->rank == (int)want ||
+           rewrite_refuse(rw, "'%s' has %d axes, expected %d", a[0].v->name, a[0].v->rank, (int)want);
 }
 
 /* (is ?x 0): exactly that number. */
@@ -62,7 +67,8 @@ static bool guard_is(Rewrite *rw, int n, const Arg *a)
 {
     double x, y;
     (void)n;
-    return (constant_of(rw, &a[0], &x) && constant_of(rw, &a[1], &y) && x == y) || rewrite_refuse(rw, "not the number that the rule wants");
+    return (constant_of(rw, &a[0], &x) && constant_of(rw, &a[1], &y) && x == y) ||
+           rewrite_refuse(rw, "not the number that the rule wants");
 }
 
 /* One axis, as a number or a list of one, from the front. */
@@ -79,8 +85,11 @@ static bool guard_same_axes(Rewrite *rw, int n, const Arg *a)
 {
     int64_t d, e;
     (void)n;
-    if (a[2].kind != ARG_VALUE || a[3].kind != ARG_VALUE || !one_axis(&a[0], a[2].v, &d) || !one_axis(&a[1], a[3].v, &e)) return rewrite_refuse(rw, "not one axis");
-    return d - a[2].v->rank == e - a[3].v->rank || rewrite_refuse(rw, "the maximum is over axis %d, the sum over axis %d", (int)e, (int)d);
+    if (a[2].kind != ARG_VALUE || a[3].kind != ARG_VALUE || !one_axis(&a[0], a[2].v, &d) ||
+        !one_axis(&a[1], a[3].v, &e))
+        return rewrite_refuse(rw, "not one axis");
+    return d - a[2].v->rank == e - a[3].v->rank ||
+           rewrite_refuse(rw, "the maximum is over axis %d, the sum over axis %d", (int)e, (int)d);
 }
 
 /* (last_axis ?dims ?x): a dim, or a list of one, that is the last axis of x. */
@@ -97,7 +106,8 @@ static bool guard_last_size(Rewrite *rw, int n, const Arg *a)
 {
     (void)n;
     const Value *x = a[1].kind == ARG_VALUE ? a[1].v : NULL;
-    return (x && x->rank && a[0].kind == ARG_EXPR && a[0].e == x->dim[x->rank - 1]) || rewrite_refuse(rw, "not the size of the last axis");
+    return (x && x->rank && a[0].kind == ARG_EXPR && a[0].e == x->dim[x->rank - 1]) ||
+           rewrite_refuse(rw, "not the size of the last axis");
 }
 
 /* A weight that no run changes. */
@@ -105,7 +115,8 @@ static bool guard_weight(Rewrite *rw, int n, const Arg *a)
 {
     (void)n;
     const Value *v = a[0].kind == ARG_VALUE ? a[0].v : NULL;
-    return (v && v->kind == V_WEIGHT && !graph_writes(rw->g, v)) || rewrite_refuse(rw, "'%s' is no constant weight", v ? v->name : "?");
+    return (v && v->kind == V_WEIGHT && !graph_writes(rw->g, v)) ||
+           rewrite_refuse(rw, "'%s' is no constant weight", v ? v->name : "?");
 }
 
 /* (constant_along ?m ?d ?x): m, which broadcasts to x, is the same along axis d. */
@@ -130,7 +141,8 @@ static bool guard_one_axis(Rewrite *rw, int n, const Arg *a)
 static bool guard_wide(Rewrite *rw, int n, const Arg *a)
 {
     (void)n;
-    return (a[0].kind == ARG_VALUE && (a[0].v->dtype == DT_F32 || a[0].v->dtype == DT_F64)) || rewrite_refuse(rw, "the parts round to a half type, the op would round once");
+    return (a[0].kind == ARG_VALUE && (a[0].v->dtype == DT_F32 || a[0].v->dtype == DT_F64)) ||
+           rewrite_refuse(rw, "the parts round to a half type, the op would round once");
 }
 
 /* (count ?n ?x ?dims): n is the number of elements of x along dims. */
@@ -145,18 +157,28 @@ static bool guard_count(Rewrite *rw, int n, const Arg *a)
         if (d < 0 || d >= x->rank) return rewrite_refuse(rw, "not an axis");
         want = ex_mul(rw->ex, want, x->dim[d]);
     }
-    bool same = want && (have == want || (ex_is_const(have) && ex_is_const(want) && number_value(have) == number_value(want)));
+    bool same = want &&
+                (have == want || (ex_is_const(have) && ex_is_const(want) && number_value(have) == number_value(want)));
     return same || rewrite_refuse(rw, "the sum is divided by something else than its number of elements");
 }
 
 static const Guard guards[] = {
-    {"wide", guard_wide, 1, 1}, {"count", guard_count, 3, 3},
+    {"wide", guard_wide, 1, 1},
+    {"count", guard_count, 3, 3},
     {"constant_along", guard_constant_along, 3, 3},
     {"one_axis", guard_one_axis, 4, 4},
-    {"is", guard_is, 2, 2},         {"same_axes", guard_same_axes, 4, 4},
+    {"is", guard_is, 2, 2},
+    {"same_axes", guard_same_axes, 4, 4},
     {"zero_one", guard_zero_one, 1, 1},
-    {"bool", guard_bool, 1, 1},     {"number", guard_number, 1, 1}, {"close", guard_close, 2, 3},         {"float", guard_float, 1, 1},   {"same_shape", guard_same_shape, 2, 2},
-    {"rank", guard_rank, 2, 2},     {"last_axis", guard_last_axis, 2, 2}, {"weight", guard_weight, 1, 1}, {"last_size", guard_last_size, 2, 2},
+    {"bool", guard_bool, 1, 1},
+    {"number", guard_number, 1, 1},
+    {"close", guard_close, 2, 3},
+    {"float", guard_float, 1, 1},
+    {"same_shape", guard_same_shape, 2, 2},
+    {"rank", guard_rank, 2, 2},
+    {"last_axis", guard_last_axis, 2, 2},
+    {"weight", guard_weight, 1, 1},
+    {"last_size", guard_last_size, 2, 2},
 };
 
 const Guard *guard_find(const char *name)

@@ -37,7 +37,8 @@ static bool number_matches(Matching *m, const Goal *goal)
 {
     Expr *e = number_of(m->rw, goal->a);
     if (!e || !ex_is_const(e)) return false;
-    if (goal->axes_of && e->kind == EX_INT && fabs(goal->p->number) < MAX_RANK) return from_front(e->i, goal->axes_of) == from_front((int64_t)goal->p->number, goal->axes_of);
+    if (goal->axes_of && e->kind == EX_INT && fabs(goal->p->number) < MAX_RANK)
+        return from_front(e->i, goal->axes_of) == from_front((int64_t)goal->p->number, goal->axes_of);
     return number_value(e) == goal->p->number;
 }
 
@@ -63,7 +64,8 @@ static bool is_default(Matching *m, const Param *p, const Arg *a)
 static const Value *axes_of(const Node *n, const Param *p)
 {
     const Arg *a = &n->arg[0];
-    if ((p->type != PT_INT && p->type != PT_INTS) || (strncmp(p->name, "dim", 3) && strcmp(p->name, "axis"))) return NULL;
+    if ((p->type != PT_INT && p->type != PT_INTS) || (strncmp(p->name, "dim", 3) && strcmp(p->name, "axis")))
+        return NULL;
     return a->kind == ARG_VALUE ? a->v : a->kind == ARG_VALUES && a->n ? a->vs[0] : NULL;
 }
 
@@ -106,7 +108,8 @@ static bool match_op(Matching *m, const Goal *goal)
     if (goal->root) return false;
     for (int i = 0; i < info->nalt; i++) {
         const Value *alt = rewrite_info(m->rw, v)->alt[i];
-        if (alt->def && alt->def->op == p->op && alt->out == p->out && match_node(m, p, alt->def, goal->next)) return true;
+        if (alt->def && alt->def->op == p->op && alt->out == p->out && match_node(m, p, alt->def, goal->next))
+            return true;
     }
     return false;
 }
@@ -120,7 +123,10 @@ static bool match_list(Matching *m, const Goal *goal)
     if ((a->kind != ARG_VALUES && a->kind != ARG_EXPRS) || a->n != n || n > MAX_PARAMS) return false;
     for (int i = 0; i < n; i++) {
         item[i] = a->kind == ARG_VALUES ? arg_value(a->vs[i]) : arg_expr(a->es[i]);
-        chain[i] = (Goal){.p = goal->p->sub[i], .a = &item[i], .axes_of = goal->axes_of, .next = i + 1 < n ? &chain[i + 1] : goal->next};
+        chain[i] = (Goal){.p = goal->p->sub[i],
+                          .a = &item[i],
+                          .axes_of = goal->axes_of,
+                          .next = i + 1 < n ? &chain[i + 1] : goal->next};
     }
     return solve(m, n ? chain : goal->next);
 }
@@ -197,7 +203,9 @@ static bool solve(Matching *m, const Goal *goal)
     case P_WILD: return solve(m, goal->next);
     case P_CAPTURE: return bind(m, p->slot, goal->a, goal->next);
     case P_NUMBER: return number_matches(m, goal) && solve(m, goal->next);
-    case P_BOOL: return goal->a->kind == ARG_EXPR && goal->a->e->kind == EX_BOOL && (goal->a->e->i != 0) == (p->number != 0) && solve(m, goal->next);
+    case P_BOOL:
+        return goal->a->kind == ARG_EXPR && goal->a->e->kind == EX_BOOL && (goal->a->e->i != 0) == (p->number != 0) &&
+               solve(m, goal->next);
     case P_NONE: return goal->a->kind == ARG_NONE && solve(m, goal->next);
     case P_DTYPE: return goal->a->kind == ARG_DTYPE && goal->a->dtype == p->dtype && solve(m, goal->next);
     case P_TEXT: return goal->a->kind == ARG_STR && !strcmp(goal->a->s, p->text) && solve(m, goal->next);

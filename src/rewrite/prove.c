@@ -11,17 +11,18 @@ enum { MAX_BINDINGS = 4, MAX_LEAVES = 256, MAX_STEPS_BACK = 6, MAX_CHAIN = 4000 
 
 typedef struct Cone {
     const Claim *claim;
-    unsigned char *before, *seen, *mask; /* by value id: what is replaced depends on it (2: and it depends on an input); visited; feeds an attention mask */
-    Value *leaf[MAX_LEAVES];             /* random tensors */
-    bool touched[MAX_LEAVES];            /* what is replaced reads it directly */
+    unsigned char *before, *seen,
+        *mask; /* by value id: what is replaced depends on it (2: and it depends on an input); visited; feeds an attention mask */
+    Value *leaf[MAX_LEAVES];  /* random tensors */
+    bool touched[MAX_LEAVES]; /* what is replaced reads it directly */
     int nleaves;
     Value *weight[MAX_LEAVES];
     int nweights;
-    Node **node;                         /* in order */
-    int nnodes, nfrom, cap;              /* the first nfrom compute what is replaced */
-    int depth;      /* of the searches below; beyond MAX_CHAIN a claim is too large to be proven */
-    double allowed; /* largest difference of the first result, relative to its peak */
-    bool one_hides; /* one tensor hides keys at a time: large numbers of several could cancel */
+    Node **node;            /* in order */
+    int nnodes, nfrom, cap; /* the first nfrom compute what is replaced */
+    int depth;              /* of the searches below; beyond MAX_CHAIN a claim is too large to be proven */
+    double allowed;         /* largest difference of the first result, relative to its peak */
+    bool one_hides;         /* one tensor hides keys at a time: large numbers of several could cancel */
     bool ok;
 } Cone;
 
@@ -156,7 +157,8 @@ static bool depends(Cone *c, const Value *v, const Value *leaf)
     for (int i = 0; !found && i < v->def->op->schema->nparams; i++) {
         const Arg *a = &v->def->arg[i];
         found = a->kind == ARG_VALUE && depends(c, a->v, leaf);
-        for (int k = 0; !found && a->kind == ARG_VALUES && k < a->n; k++) found = a->vs[k] && depends(c, a->vs[k], leaf);
+        for (int k = 0; !found && a->kind == ARG_VALUES && k < a->n; k++)
+            found = a->vs[k] && depends(c, a->vs[k], leaf);
     }
     c->depth--;
     return found;
@@ -180,7 +182,9 @@ static void mark_mask(Cone *c, const Value *v, int depth)
 {
     if (c->mask[v->id] || depth > 64) return;
     OpId id = v->def ? v->def->op->id : OP_NONE;
-    if (!is_leaf(c, v) && (id == OP_matmul || id == OP_linear || id == OP_convolution || id == OP_scaled_dot_product_attention)) return; /* a bias that is computed */
+    if (!is_leaf(c, v) &&
+        (id == OP_matmul || id == OP_linear || id == OP_convolution || id == OP_scaled_dot_product_attention))
+        return; /* a bias that is computed */
     c->mask[v->id] = 1;
     if (!v->def || is_leaf(c, v)) return;
     for (int i = 0; i < v->def->op->schema->nparams; i++) {
@@ -207,7 +211,8 @@ static bool sizes(Graph *g, const Claim *claim, const Binding *b, const Value *v
     return true;
 }
 
-static bool copy_arg(Graph *g, const Claim *claim, const Binding *b, Value *const *map, const Arg *from, Arg *to, Err *err)
+static bool copy_arg(Graph *g, const Claim *claim, const Binding *b, Value *const *map, const Arg *from, Arg *to,
+                     Err *err)
 {
     *to = *from;
     if (from->kind == ARG_VALUE) to->v = map[from->v->id];
@@ -248,7 +253,8 @@ static Graph *concrete(const Cone *c, const Binding *b, Err *err)
         for (int k = 0; ok && k < n->nout; k++) map[n->out[k]->id] = made->out[k];
     }
     for (int i = 0; ok && i < claim->n; i++)
-        ok = graph_add_output(g, "replaced", map[claim->from[i]->id], err) && graph_add_output(g, "replacement", map[claim->to[i]->id], err);
+        ok = graph_add_output(g, "replaced", map[claim->from[i]->id], err) &&
+             graph_add_output(g, "replacement", map[claim->to[i]->id], err);
     mem_free(map);
     if (ok) return g;
     if (g && !err->msg[0]) oom(err);
@@ -311,7 +317,12 @@ static bool make_inputs(const Cone *c, const Graph *g, int seed, Tensor *in, Err
         if (!in[i].data) return oom(err);
         if (dtype_is_complex(v->dtype)) return fail(err, E_UNSUPPORTED, "complex tensors");
         bool mask = c->mask[c->leaf[i]->id] != 0;
-        randomise(&in[i], mask && (!c->one_hides || v->dtype == DT_BOOL || hiding-- == 0), &(Hiding){c->claim->masked_rows == 1 ? -INFINITY : v->dtype == DT_F16 ? -6e4 : -1e30, c->claim->masked_rows == 2}, seed, &s);
+        randomise(&in[i], mask && (!c->one_hides || v->dtype == DT_BOOL || hiding-- == 0),
+                  &(Hiding){c->claim->masked_rows == 1 ? -INFINITY
+                            : v->dtype == DT_F16       ? -6e4
+                                                       : -1e30,
+                            c->claim->masked_rows == 2},
+                  seed, &s);
     }
     return true;
 }
@@ -366,7 +377,8 @@ static bool choose(const Graph *g, int k, Binding *b)
         used++;
     }
     bool ok = choose_sizes(g, name, value, used, b, &ignored);
-    for (int drop = used - 1; !ok && drop >= 0; drop--) ok = choose_sizes(g, name, value, drop, b, &ignored); /* fewer wishes */
+    for (int drop = used - 1; !ok && drop >= 0; drop--)
+        ok = choose_sizes(g, name, value, drop, b, &ignored); /* fewer wishes */
     mem_free(name);
     mem_free(value);
     for (int i = 0; i < n; i++) {
@@ -402,9 +414,11 @@ static bool try_binding(const Prover *prover, Cone *c, const Binding *b, Proof *
         p->runs++;
         for (int i = 0; ok && i < claim->n; i++) {
             if (agree(c, out[2 * i], out[2 * i + 1], p)) continue;
-            ok = fail(err, E_MISMATCH, "the replacement of '%s' differs by %g (%g of the largest value)", claim->from[i]->name, p->max_abs, p->max_rel);
+            ok = fail(err, E_MISMATCH, "the replacement of '%s' differs by %g (%g of the largest value)",
+                      claim->from[i]->name, p->max_abs, p->max_rel);
             Err saved = {0};
-            if (prover->save && !prover->save(prover->user, claim->rule, g, view, out[2 * i], out[2 * i + 1], &saved)) *err = saved;
+            if (prover->save && !prover->save(prover->user, claim->rule, g, view, out[2 * i], out[2 * i + 1], &saved))
+                *err = saved;
         }
     }
     for (int i = 0; i < c->nleaves; i++) mem_free(in[i].data);
@@ -466,7 +480,8 @@ static bool evaluate(const Prover *prover, Cone *c, Proof *p, Err *err)
     bool ok = true;
     *p = (Proof){0};
     if (!c->ok) snprintf(p->why, sizeof p->why, "too large, or random");
-    for (int k = c->claim->masked_rows == 2; ok && c->ok && k < MAX_BINDINGS; k++) { /* the smallest sizes have rows of one key */
+    for (int k = c->claim->masked_rows == 2; ok && c->ok && k < MAX_BINDINGS;
+         k++) { /* the smallest sizes have rows of one key */
         Binding b;
         ok = binding_init(&b, c->claim->g->ex, err);
         if (ok && choose(c->claim->g, k, &b)) ok = try_binding(prover, c, &b, p, err);
@@ -505,7 +520,8 @@ bool prove_claim(void *user, const Claim *claim, Proof *p, Err *err)
     const Prover *prover = user;
     Prover quiet = *prover; /* saves nothing: the difference may turn out to be none */
     size_t n = (size_t)claim->g->next_id + 1;
-    Cone c = {.claim = claim, .before = mem_zeroed(n, 1), .seen = mem_zeroed(n, 1), .mask = mem_zeroed(n, 1), .ok = true};
+    Cone c = {
+        .claim = claim, .before = mem_zeroed(n, 1), .seen = mem_zeroed(n, 1), .mask = mem_zeroed(n, 1), .ok = true};
     Err e = {0};
     bool ok = c.before && c.seen && c.mask;
     if (!ok) oom(&e);
@@ -517,7 +533,8 @@ bool prove_claim(void *user, const Claim *claim, Proof *p, Err *err)
         ok = evaluate(&quiet, &c, p, &e);
         c.one_hides = !ok;
         if (!ok && e.code == E_MISMATCH) ok = evaluate(&quiet, &c, p, &e);
-        for (int step = 0; !ok && e.code == E_MISMATCH && step < MAX_STEPS_BACK && step_back(&c, n); step++) ok = evaluate(&quiet, &c, p, &e);
+        for (int step = 0; !ok && e.code == E_MISMATCH && step < MAX_STEPS_BACK && step_back(&c, n); step++)
+            ok = evaluate(&quiet, &c, p, &e);
         if (!ok && e.code == E_MISMATCH) ok = evaluate(prover, &c, p, &e);
     }
     p->skipped = ok && p->runs == 0;

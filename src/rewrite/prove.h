@@ -11,14 +11,15 @@
 /* Runs a graph of constant sizes; out[i] (of g->output[i]) is valid until the next call. */
 typedef bool EvalFn(void *user, const Graph *g, const Tensor *const *in, const Tensor **out, Err *err);
 /* A counterexample: the graph (both functions), its inputs and the two results that differ. */
-typedef bool SaveFn(void *user, const char *rule, const Graph *g, const Tensor *const *in, const Tensor *from, const Tensor *to, Err *err);
+typedef bool SaveFn(void *user, const char *rule, const Graph *g, const Tensor *const *in, const Tensor *from,
+                    const Tensor *to, Err *err);
 
 typedef struct Prover {
     EvalFn *eval;
     void (*release)(void *user); /* the last graph goes away; may be NULL */
-    SaveFn *save; /* may be NULL */
+    SaveFn *save;                /* may be NULL */
     void *user;
-    int seeds;    /* per binding; 0 = 3 */
+    int seeds; /* per binding; 0 = 3 */
 } Prover;
 
 ProveFn prove_claim; /* user is a Prover */

@@ -85,21 +85,29 @@ static bool start_round(Rewrite *rw)
 int rewrite_cost(const Node *n)
 {
     switch (n->op->id) {
-    case OP_linear: return n->arg[0].v->def && n->arg[0].v->def->op->id == OP_permute ? 1002 : 1000; /* rows are copied together first */
-    case OP_matmul: case OP_convolution: return 1000;
+    case OP_linear:
+        return n->arg[0].v->def && n->arg[0].v->def->op->id == OP_permute ? 1002
+                                                                          : 1000; /* rows are copied together first */
+    case OP_matmul:
+    case OP_convolution: return 1000;
     case OP_scaled_dot_product_attention: { /* a mask along queries costs more than one of the keys alone, that more than none */
         const Value *mask = n->arg[3].kind == ARG_VALUE ? n->arg[3].v : NULL;
         return 200 + (!mask ? 0 : mask->rank >= 2 && !is_one(mask->dim[mask->rank - 2]) ? 100 : 50);
     }
     case OP_sdpa_lse: return 350;
     case OP_sdpa_backward: return 900;
-    case OP_softmax_int: case OP_safe_softmax: return 60;
+    case OP_softmax_int:
+    case OP_safe_softmax: return 60;
     case OP_pow_Tensor_Tensor: return 60;
-    case OP_relu: case OP_gelu: case OP_silu: return 40; /* a product takes them along */
+    case OP_relu:
+    case OP_gelu:
+    case OP_silu: return 40; /* a product takes them along */
     case OP_mul_Tensor: { /* two tensors that broadcast against each other make as many numbers as a matrix product does operations */
         const Value *y = n->out[0];
         for (int i = 0; i < 2; i++)
-            if (n->arg[i].kind != ARG_VALUE || (n->arg[i].v->rank == y->rank && exprs_same(y->rank, y->dim, n->arg[i].v->dim))) return 50;
+            if (n->arg[i].kind != ARG_VALUE ||
+                (n->arg[i].v->rank == y->rank && exprs_same(y->rank, y->dim, n->arg[i].v->dim)))
+                return 50;
         return 1000;
     }
     default: return n->op->flags & OPF_VIEW ? 1 : n->op->id == OP_full ? 2 : 50;
@@ -118,10 +126,10 @@ struct Firer {
     Node *dead[MAX_DEAD]; /* would have no user left */
     int ndead, n;
     /* putting the new nodes into the graph */
-    Node *at, *first;     /* in front of what; the first that was put there */
+    Node *at, *first; /* in front of what; the first that was put there */
     bool ok, dry;
     int cost, depth;
-    const Value *gone;    /* must be among the dead; NULL */
+    const Value *gone; /* must be among the dead; NULL */
     Node *seen[MAX_DEAD];
     int nseen;
 };
@@ -167,7 +175,8 @@ static void bury(Firer *f, Node *n)
     Reached r = {.n = 0};
     node_each_operand(n, reach, &r);
     for (int i = 0; i < r.n; i++)
-        if (r.node[i]->nout && !rewrite_info(f->rw, r.node[i]->out[0])->ghost && unused(f->rw, r.node[i])) bury(f, r.node[i]);
+        if (r.node[i]->nout && !rewrite_info(f->rw, r.node[i]->out[0])->ghost && unused(f->rw, r.node[i]))
+            bury(f, r.node[i]);
 }
 
 static bool is_dead(const Firer *f, const Node *n)
@@ -238,9 +247,14 @@ static bool log_firing(Firer *f, const Rule *rule, const Proof *proof)
     }
     log->uses[rule->index]++;
     Firing *x = &log->firing[log->nfirings++];
-    *x = (Firing){.rule = arena_strdup(log->arena, rule->name), .phase = rule->phase, .result = arena_strdup(log->arena, f->from[0]->name),
-                  .op = f->to[0]->def ? f->to[0]->def->op->name : "", .nnodes = f->ndead, .node = arena_array(log->arena, const char *, f->ndead + 1),
-                  .note = rw->note ? arena_strdup(log->arena, rw->note) : NULL, .proof = *proof};
+    *x = (Firing){.rule = arena_strdup(log->arena, rule->name),
+                  .phase = rule->phase,
+                  .result = arena_strdup(log->arena, f->from[0]->name),
+                  .op = f->to[0]->def ? f->to[0]->def->op->name : "",
+                  .nnodes = f->ndead,
+                  .node = arena_array(log->arena, const char *, f->ndead + 1),
+                  .note = rw->note ? arena_strdup(log->arena, rw->note) : NULL,
+                  .proof = *proof};
     if (!x->node) return oom(rw->err);
     for (int i = 0; i < f->ndead; i++) x->node[i] = arena_strdup(log->arena, f->dead[i]->name);
     return true;
@@ -248,12 +262,14 @@ static bool log_firing(Firer *f, const Rule *rule, const Proof *proof)
 
 static bool same_form(Rewrite *rw, const Value *from, const Value *to)
 {
-    if (from->dtype != to->dtype) return rewrite_refuse(rw, "the result would be %s, not %s", dtype_name(to->dtype), dtype_name(from->dtype));
+    if (from->dtype != to->dtype)
+        return rewrite_refuse(rw, "the result would be %s, not %s", dtype_name(to->dtype), dtype_name(from->dtype));
     if (from->rank == to->rank && exprs_same(from->rank, from->dim, to->dim)) return true;
     Buf a = {0}, b = {0};
     for (int i = 0; i < from->rank; i++) buf_puts(&a, i ? ", " : ""), ex_print(rw->ex, from->dim[i], &a);
     for (int i = 0; i < to->rank; i++) buf_puts(&b, i ? ", " : ""), ex_print(rw->ex, to->dim[i], &b);
-    rewrite_refuse(rw, "the result would have sizes (%s), not provably (%s)", b.data ? b.data : "", a.data ? a.data : "");
+    rewrite_refuse(rw, "the result would have sizes (%s), not provably (%s)", b.data ? b.data : "",
+                   a.data ? a.data : "");
     buf_free(&a);
     buf_free(&b);
     return false;
@@ -302,7 +318,8 @@ static bool commit(Firer *f)
         for (int k = 0; k < f->dead[i]->nout; k++) rewrite_info(rw, f->dead[i]->out[k])->ghost = true;
     }
     for (int i = 0; i < f->n; i++) /* the new value goes by the old one's name, so that traces of the model still fit */
-        if (f->to[i]->kind == V_NODE && is_dead(f, f->root[i]) && !graph_rename(rw->g, f->to[i], f->from[i]->name, rw->err)) {
+        if (f->to[i]->kind == V_NODE && is_dead(f, f->root[i]) &&
+            !graph_rename(rw->g, f->to[i], f->from[i]->name, rw->err)) {
             rw->hard = true;
             return false;
         }
@@ -323,7 +340,8 @@ static bool build(Firer *f, const Rule *rule, const Arg *bound, const bool *has)
         TRY(same_form(rw, f->from[i], f->to[i]));
         if (f->from[i] == f->to[i]) return rewrite_refuse(rw, "it is there already");
         for (int k = 0; k < root->nout; k++)
-            if (root->out[k] != f->from[i] && rewrite_info(rw, root->out[k])->uses) return rewrite_refuse(rw, "another result of '%s' is used", root->name);
+            if (root->out[k] != f->from[i] && rewrite_info(rw, root->out[k])->uses)
+                return rewrite_refuse(rw, "another result of '%s' is used", root->name);
     }
     return true;
 }
@@ -355,8 +373,10 @@ static bool worth_it(Firer *f, const Rule *rule)
     for (int i = 0; i < f->n; i++)
         if (unused(rw, f->root[i])) bury(f, f->root[i]);
     for (int i = 0; i < f->ndead; i++) before += rewrite_cost(f->dead[i]);
-    if (f->ok && f->gone && !is_dead(f, f->gone->def)) f->ok = rewrite_refuse(rw, "'%s' is read by others, too", f->gone->name);
-    if (f->ok && f->cost >= before) f->ok = rewrite_refuse(rw, "it would not make the graph smaller (cost %d, was %d)", f->cost, before);
+    if (f->ok && f->gone && !is_dead(f, f->gone->def))
+        f->ok = rewrite_refuse(rw, "'%s' is read by others, too", f->gone->name);
+    if (f->ok && f->cost >= before)
+        f->ok = rewrite_refuse(rw, "it would not make the graph smaller (cost %d, was %d)", f->cost, before);
     if (f->ok && rw->o->prove) {
         Claim c = {rw->g, rule->name, f->n, f->from, f->to, rw->masked_rows};
         f->ok = rw->o->prove(rw->o->prove_user, &c, &proof, rw->err);
@@ -387,7 +407,8 @@ static bool fire_rule(Rewrite *rw, const Rule *rule, Node *const *root, const Ar
     return build(f, rule, bound, has) && worth_it(f, rule) && commit(f);
 }
 
-bool rewrite_fire(Rewrite *rw, const Rule *rule, int n, Node *const *root, Value *const *from, Value *const *to, const Value *gone)
+bool rewrite_fire(Rewrite *rw, const Rule *rule, int n, Node *const *root, Value *const *from, Value *const *to,
+                  const Value *gone)
 {
     Firer *f = rw->firer;
     f->rw = rw;
@@ -428,7 +449,8 @@ static void note_refusal(Rewrite *rw, const Node *n, const Rule *rule)
     if (!rw->why[0]) return;
     Info *info = rewrite_info(rw, n->out[0]);
     const Rule *before = info->refused_by;
-    if (before && before->derive && !rule->derive) return; /* what was not recognised says more than what could not be replaced */
+    if (before && before->derive && !rule->derive)
+        return; /* what was not recognised says more than what could not be replaced */
     info->refused_by = rule;
     info->rule = rule->name;
     info->why = arena_strdup(rw->scratch, rw->why);
@@ -523,7 +545,9 @@ static bool merge_equal(Rewrite *rw)
         if (!n->nout || (n->op->flags & (OPF_RANDOM | OPF_EFFECT | OPF_DATA_SIZE | OPF_INPLACE))) continue;
         Node *same = rewrite_made(rw, n->op, n->arg);
         bool fits = same != NULL;
-        for (int k = 0; fits && k < n->nout; k++) fits = same->out[k]->rank == n->out[k]->rank && exprs_same(n->out[k]->rank, n->out[k]->dim, same->out[k]->dim);
+        for (int k = 0; fits && k < n->nout; k++)
+            fits = same->out[k]->rank == n->out[k]->rank &&
+                   exprs_same(n->out[k]->rank, n->out[k]->dim, same->out[k]->dim);
         if (!fits) {
             if (!same && !rewrite_remember(rw, n)) return oom(rw->err);
             continue;
@@ -546,7 +570,8 @@ static bool one_round(Rewrite *rw, bool *changed)
         } else {
             n = n->next;
         }
-        if (rw->o->progress && (++done & 255) == 0) rw->o->progress(rw->o->progress_user, done < total ? done : total, total);
+        if (rw->o->progress && (++done & 255) == 0)
+            rw->o->progress(rw->o->progress_user, done < total ? done : total, total);
     }
     return !rw->hard;
 }
@@ -576,7 +601,8 @@ static bool index_rules(Rewrite *rw, const char *phase)
                 }
             }
             for (int k = 0; k < OP_COUNT && !pass; k++) {
-                if (count[k] && !(rw->by_op[d][k] = arena_array(rw->scratch, Rule *, count[k] + 1))) return oom(rw->err);
+                if (count[k] && !(rw->by_op[d][k] = arena_array(rw->scratch, Rule *, count[k] + 1)))
+                    return oom(rw->err);
                 count[k] = 0;
             }
         }
@@ -603,7 +629,8 @@ static bool drop_weights(Graph *g, const int *used, int fresh, Err *err)
 static int attentions(const Graph *g)
 {
     int n = 0;
-    for (const Node *p = g->first; p; p = p->next) n += p->op->id == OP_scaled_dot_product_attention || p->op->id == OP_sdpa_lse;
+    for (const Node *p = g->first; p; p = p->next)
+        n += p->op->id == OP_scaled_dot_product_attention || p->op->id == OP_sdpa_lse;
     return n;
 }
 

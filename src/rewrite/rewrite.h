@@ -17,9 +17,10 @@
 
 typedef struct Proof {
     double max_abs, max_rel; /* largest difference, and relative to the largest value */
-    double masked_abs;       /* the same in rows without an allowed key, which only count when the firing is said to be exact there */
-    int runs;                /* bindings times seeds */
-    bool skipped;            /* nothing could be evaluated; `why` says why */
+    double
+        masked_abs; /* the same in rows without an allowed key, which only count when the firing is said to be exact there */
+    int runs;       /* bindings times seeds */
+    bool skipped; /* nothing could be evaluated; `why` says why */
     char why[256];
 } Proof;
 
@@ -27,8 +28,8 @@ typedef struct Firing {
     const char *rule, *phase, *result; /* result: name of the first replaced value, which the new one takes over */
     const char *op;                    /* of the new value */
     int nnodes;
-    const char **node;                 /* the nodes that vanished */
-    const char *note;                  /* what else a user should know; NULL */
+    const char **node; /* the nodes that vanished */
+    const char *note;  /* what else a user should know; NULL */
     Proof proof;
 } Firing;
 
@@ -68,10 +69,10 @@ typedef struct RewriteLog {
     Arena *arena;
     int nfirings, cap;
     Firing *firing;
-    int *uses;               /* per rule of the set: firings, or equal forms that it gave */
+    int *uses; /* per rule of the set: firings, or equal forms that it gave */
     int nleft;
     Left *left;
-    int fused;               /* attention ops in the result */
+    int fused; /* attention ops in the result */
     int nodes_before, nodes_after;
 } RewriteLog;
 
@@ -86,13 +87,13 @@ int rewrite_cost(const Node *n);
 
 enum { MAX_FORMS = 6 };
 
-typedef struct Info { /* by value id */
+typedef struct Info {      /* by value id */
     Value *alt[MAX_FORMS]; /* equal forms */
     int nalt, uses;
-    bool ghost;           /* made by a graft, not in the graph (yet) */
-    int holders;          /* ghosts that it is an operand of: 1 + index of the first in rw->holder */
-    bool derived;         /* derive rules have been tried */
-    double order;         /* rises along the graph */
+    bool ghost;             /* made by a graft, not in the graph (yet) */
+    int holders;            /* ghosts that it is an operand of: 1 + index of the first in rw->holder */
+    bool derived;           /* derive rules have been tried */
+    double order;           /* rises along the graph */
     const Rule *refused_by; /* at the node that defines it, and why */
     const char *rule, *why;
 } Info;
@@ -109,24 +110,24 @@ struct Rewrite {
     Arena *scratch;
     Info *info;
     int ninfo;
-    Node **ghost;         /* every node made by a graft, in order */
+    Node **ghost; /* every node made by a graft, in order */
     int nghosts, ghost_cap;
-    int made_before;      /* ghosts there were when deriving began at the node of the graph in turn */
+    int made_before; /* ghosts there were when deriving began at the node of the graph in turn */
     Holder *holder;
     int nholders, holder_cap;
     int *bucket, *chain, nbuckets; /* hash of ghost nodes: index + 1 */
-    const Rule *rule;     /* being tried */
-    const char *note;     /* set by a graft function for the firing's log */
-    int masked_rows; /* see Claim */
-    int nested;      /* views being folded into each other */
-    int budget;      /* steps left to a search through operands */
+    const Rule *rule;              /* being tried */
+    const char *note;              /* set by a graft function for the firing's log */
+    int masked_rows;               /* see Claim */
+    int nested;                    /* views being folded into each other */
+    int budget;                    /* steps left to a search through operands */
     char why[256];
-    bool hard;            /* err holds a failure that must end everything */
+    bool hard; /* err holds a failure that must end everything */
     RewriteLog *log;
-    Rule ***by_op[2];     /* [derive][op id]: lists ended by NULL */
+    Rule ***by_op[2]; /* [derive][op id]: lists ended by NULL */
     struct Firer *firer;
     struct NewWeight *new_weights; /* weights.c */
-    Node *resume;         /* where to go on after a firing */
+    Node *resume;                  /* where to go on after a firing */
     Err *err;
 };
 
@@ -141,7 +142,8 @@ typedef bool FireFn(Rewrite *rw, const Rule *rule, Node *const *root, const Arg 
 bool rewrite_match(Rewrite *rw, const Rule *rule, Node *n, const Node *form, FireFn *fire);
 /* Replaces from[i], results of root[i], by to[i] when that is cheaper, of the same dtypes and sizes, and proven if asked; logs it as `rule`. gone: a value that
  * must lose its last reader; NULL. False: rewrite_refuse says why, or rw->hard. */
-bool rewrite_fire(Rewrite *rw, const Rule *rule, int n, Node *const *root, Value *const *from, Value *const *to, const Value *gone);
+bool rewrite_fire(Rewrite *rw, const Rule *rule, int n, Node *const *root, Value *const *from, Value *const *to,
+                  const Value *gone);
 /* graft.c: evaluates a graft. */
 bool rewrite_graft(Rewrite *rw, const Graft *t, const Arg *bound, const bool *has, Arg *out);
 /* whynot.c */

@@ -19,7 +19,8 @@ typedef struct Compiler {
 /* Is the row part of the plain form (does it have a shape function)? */
 static bool plain(OpId id)
 {
-    static const char *const shape[] = {"none",
+    static const char *const shape[] = {
+        "none",
 #define OP(id, name, schema, lower, shape, view, run, flags) #shape,
 #include "ir/ops.def"
 #undef OP
@@ -135,7 +136,8 @@ static Pat *sub_patterns(Compiler *c, const Sexpr *s, int kind, int from)
 static bool takes_default(const Param *p) { return p->optional || p->def || p->type == PT_IGNORED; }
 
 /* Where the arguments of (op ...) go: calls put(user, parameter index, expression) for each. *rest: `...` was there. */
-static bool place_arguments(Compiler *c, const Sexpr *s, const Op *op, bool (*put)(void *user, int i, const Sexpr *value), void *user, bool *rest)
+static bool place_arguments(Compiler *c, const Sexpr *s, const Op *op,
+                            bool (*put)(void *user, int i, const Sexpr *value), void *user, bool *rest)
 {
     int next = 0;
     *rest = false;
@@ -152,7 +154,8 @@ static bool place_arguments(Compiler *c, const Sexpr *s, const Op *op, bool (*pu
             TRY(put(user, k, s->item[++i]));
             continue;
         }
-        if (next >= op->schema->nparams || op->schema->params[next].kwonly) return refuse(c, a, "%s takes %d arguments by position: %s", op->name, next, op->schema_text);
+        if (next >= op->schema->nparams || op->schema->params[next].kwonly)
+            return refuse(c, a, "%s takes %d arguments by position: %s", op->name, next, op->schema_text);
         TRY(put(user, next++, a));
     }
     return true;
@@ -166,7 +169,8 @@ typedef struct PutPat {
 static bool put_pattern(void *user, int i, const Sexpr *value)
 {
     PutPat *u = user;
-    if (u->p->param[i]) return refuse(u->c, value, "parameter '%s' of %s twice", u->p->op->schema->params[i].name, u->p->op->name);
+    if (u->p->param[i])
+        return refuse(u->c, value, "parameter '%s' of %s twice", u->p->op->schema->params[i].name, u->p->op->name);
     return (u->p->param[i] = pattern(u->c, value)) != NULL;
 }
 
@@ -265,7 +269,8 @@ static Pat *pattern(Compiler *c, const Sexpr *s)
         return p;
     }
     if (sexpr_is(s->item[0], "out")) {
-        if (s->n != 3 || s->item[1]->kind != SX_NUMBER || !(s->item[1]->number >= 0 && s->item[1]->number < MAX_OUTS) || s->item[2]->kind != SX_LIST) {
+        if (s->n != 3 || s->item[1]->kind != SX_NUMBER || !(s->item[1]->number >= 0 && s->item[1]->number < MAX_OUTS) ||
+            s->item[2]->kind != SX_LIST) {
             refuse(c, s, "expected (out K (op ...))");
             return NULL;
         }
@@ -300,7 +305,8 @@ typedef struct PutGraft {
 static bool put_graft(void *user, int i, const Sexpr *value)
 {
     PutGraft *u = user;
-    if (u->g->param[i]) return refuse(u->c, value, "parameter '%s' of %s twice", u->g->op->schema->params[i].name, u->g->op->name);
+    if (u->g->param[i])
+        return refuse(u->c, value, "parameter '%s' of %s twice", u->g->op->schema->params[i].name, u->g->op->name);
     return (u->g->param[i] = graft(u->c, value)) != NULL;
 }
 
@@ -308,7 +314,8 @@ static bool put_graft(void *user, int i, const Sexpr *value)
 static bool takes(Compiler *c, const Sexpr *s, const char *mark, const char *name, int least, int most)
 {
     if (s->n - 1 >= least && s->n - 1 <= most) return true;
-    if (least == most) return refuse(c, s, "%s%s takes %d argument%s, found %d", mark, name, most, most == 1 ? "" : "s", s->n - 1);
+    if (least == most)
+        return refuse(c, s, "%s%s takes %d argument%s, found %d", mark, name, most, most == 1 ? "" : "s", s->n - 1);
     return refuse(c, s, "%s%s takes %d to %d arguments, found %d", mark, name, least, most, s->n - 1);
 }
 
@@ -415,7 +422,8 @@ static bool guards(Compiler *c, const Sexpr *s, int from)
     TRY(r->where = room(c, (size_t)r->nwhere, sizeof *r->where));
     for (int i = 0; i < r->nwhere; i++) {
         const Sexpr *w = s->item[from + i];
-        if (w->kind != SX_LIST || !w->n || w->item[0]->kind != SX_SYMBOL) return refuse(c, w, "expected a guard (name ...)");
+        if (w->kind != SX_LIST || !w->n || w->item[0]->kind != SX_SYMBOL)
+            return refuse(c, w, "expected a guard (name ...)");
         const Guard *g = guard_find(w->item[0]->text);
         if (!g) return refuse(c, w, "no guard is called '%s'", w->item[0]->text);
         TRY(takes(c, w, "guard ", g->name, g->min_args, g->max_args));
@@ -465,7 +473,8 @@ static bool one_rule(Compiler *c, const Sexpr *s, const char *phase)
     bool derive = sexpr_heads(s, "derive");
     c->rule = NULL;
     c->parts = 0;
-    if (s->n < 4 || s->item[1]->kind != SX_SYMBOL) return refuse(c, s, "expected (%s NAME PATTERN GRAFT GUARD ...)", derive ? "derive" : "rule");
+    if (s->n < 4 || s->item[1]->kind != SX_SYMBOL)
+        return refuse(c, s, "expected (%s NAME PATTERN GRAFT GUARD ...)", derive ? "derive" : "rule");
     Rule *r = c->rule = room(c, 1, sizeof *r);
     TRY(r);
     r->name = s->item[1]->text;
@@ -476,7 +485,8 @@ static bool one_rule(Compiler *c, const Sexpr *s, const char *phase)
     r->nroots = fork ? p->n - 1 : 1;
     if (r->nroots < 1 || r->nroots > MAX_FORK) return refuse(c, p, "(fork ...) takes 1 to %d patterns", MAX_FORK);
     if (fork && derive) return refuse(c, p, "a derive rule has one root");
-    if (fork && (!sexpr_heads(g, "fork") || g->n != p->n)) return refuse(c, g, "expected (fork ...) with %d grafts", r->nroots);
+    if (fork && (!sexpr_heads(g, "fork") || g->n != p->n))
+        return refuse(c, g, "expected (fork ...) with %d grafts", r->nroots);
     for (int i = 0; i < r->nroots; i++) {
         TRY(r->root[i] = pattern(c, fork ? p->item[i + 1] : p));
         r->out[i] = result_of(r->root[i]);

@@ -23,7 +23,13 @@
 
 typedef struct Rewrite Rewrite;
 
-enum { MAX_VARS = 48, MAX_FORK = 8, MAX_OUTS = 64, MAX_PATTERN = 500, MAX_RULES = 10000 }; /* pattern: parts of all patterns of a rule */
+enum {
+    MAX_VARS = 48,
+    MAX_FORK = 8,
+    MAX_OUTS = 64,
+    MAX_PATTERN = 500,
+    MAX_RULES = 10000
+}; /* pattern: parts of all patterns of a rule */
 
 /* A guard says whether a match may fire; false also says why with rewrite_refuse. */
 typedef bool GuardFn(Rewrite *rw, int n, const Arg *a);
@@ -47,13 +53,27 @@ const Guard *guard_find(const char *name); /* where.c */
 const Maker *maker_find(const char *name); /* makers.c */
 
 typedef struct Pat {
-    enum { P_WILD, P_CAPTURE, P_NUMBER, P_BOOL, P_NONE, P_DTYPE, P_TEXT, P_LIST, P_OP, P_OPT, P_ANY, P_SHARED, P_NAMED } kind;
-    int slot;          /* P_CAPTURE, P_NAMED */
-    double number;     /* P_NUMBER, P_BOOL */
+    enum {
+        P_WILD,
+        P_CAPTURE,
+        P_NUMBER,
+        P_BOOL,
+        P_NONE,
+        P_DTYPE,
+        P_TEXT,
+        P_LIST,
+        P_OP,
+        P_OPT,
+        P_ANY,
+        P_SHARED,
+        P_NAMED
+    } kind;
+    int slot;      /* P_CAPTURE, P_NAMED */
+    double number; /* P_NUMBER, P_BOOL */
     DType dtype;
     const char *text;
     int n;
-    struct Pat **sub;  /* P_LIST, P_ANY; P_OPT, P_SHARED, P_NAMED: one */
+    struct Pat **sub; /* P_LIST, P_ANY; P_OPT, P_SHARED, P_NAMED: one */
     const Op *op;
     struct Pat **param; /* P_OP: per schema parameter; NULL = must have its default */
     int out;

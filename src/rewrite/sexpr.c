@@ -116,9 +116,8 @@ static Sexpr *read_one(Reader *r, int depth)
     switch (*r->at) {
     case '(': r->at++; return read_items(r, SX_LIST, ')', depth);
     case '[': r->at++; return read_items(r, SX_BRACKET, ']', depth);
-    case ')': case ']':
-        fail(r->err, E_FORMAT, "line %d: '%c' closes nothing", r->line, *r->at);
-        return NULL;
+    case ')':
+    case ']': fail(r->err, E_FORMAT, "line %d: '%c' closes nothing", r->line, *r->at); return NULL;
     case '"': return read_text(r);
     default: return read_atom(r);
     }
@@ -131,4 +130,7 @@ Sexpr *sexpr_parse(Arena *a, const char *text, Err *err)
 }
 
 bool sexpr_is(const Sexpr *s, const char *symbol) { return s->kind == SX_SYMBOL && !strcmp(s->text, symbol); }
-bool sexpr_heads(const Sexpr *s, const char *symbol) { return s->kind == SX_LIST && s->n && sexpr_is(s->item[0], symbol); }
+bool sexpr_heads(const Sexpr *s, const char *symbol)
+{
+    return s->kind == SX_LIST && s->n && sexpr_is(s->item[0], symbol);
+}

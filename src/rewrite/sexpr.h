@@ -14,13 +14,13 @@ typedef struct Sexpr {
     int line;
     const char *text; /* SX_SYMBOL, SX_TEXT */
     double number;
-    bool integral;    /* written without a point or exponent */
+    bool integral; /* written without a point or exponent */
     int n;
     struct Sexpr **item;
 } Sexpr;
 
 /* All expressions of a text as one list. NULL on error. */
 Sexpr *sexpr_parse(Arena *a, const char *text, Err *err);
-bool sexpr_is(const Sexpr *s, const char *symbol);      /* is it this symbol? */
-bool sexpr_heads(const Sexpr *s, const char *symbol);   /* a list that begins with it? */
+bool sexpr_is(const Sexpr *s, const char *symbol);    /* is it this symbol? */
+bool sexpr_heads(const Sexpr *s, const char *symbol); /* a list that begins with it? */
 #endif

@@ -73,7 +73,8 @@ static int sort_of(Sorting *t, Node *n)
 {
     t->any_other = t->any_stays = false;
     node_each_operand(n, sort_operand, t);
-    bool other = t->any_other || t->never[n->out[0]->id] || (n->op->flags & (OPF_RANDOM | OPF_EFFECT | OPF_DATA_SIZE)) || !known_sizes(t, n);
+    bool other = t->any_other || t->never[n->out[0]->id] ||
+                 (n->op->flags & (OPF_RANDOM | OPF_EFFECT | OPF_DATA_SIZE)) || !known_sizes(t, n);
     return other ? OTHER : t->any_stays ? STAYS : FIXED;
 }
 
@@ -107,7 +108,8 @@ static void mark_live(void *user, Value **slot) { ((unsigned char *)user)[(*slot
 
 static void want(Sorting *t, const Value *v)
 {
-    if (t->sort[v->id] == STAYS && v->kind == V_NODE) t->s->keep->wanted[v->id] = 1; /* kept inputs are there as inputs */
+    if (t->sort[v->id] == STAYS && v->kind == V_NODE)
+        t->s->keep->wanted[v->id] = 1; /* kept inputs are there as inputs */
 }
 
 static void want_operand(void *user, Value **slot) { want(user, *slot); }
@@ -164,7 +166,8 @@ static bool list_wanted(Session *s, Err *err)
 static bool find_kept(Session *s, Err *err)
 {
     size_t n = (size_t)s->g->next_id + 1;
-    Sorting t = {.s = s, .sort = mem_zeroed(n, 1), .never = mem_zeroed(n, 1), .live = mem_zeroed(n, 1), .sizes = size_symbols(s)};
+    Sorting t = {
+        .s = s, .sort = mem_zeroed(n, 1), .never = mem_zeroed(n, 1), .live = mem_zeroed(n, 1), .sizes = size_symbols(s)};
     bool ok = (t.sort && t.never && t.live) || oom(err);
     if (ok) {
         do sort_values(&t);

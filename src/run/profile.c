@@ -88,8 +88,12 @@ static int describe(Profile *p, Step *step)
         for (int k = 0; a->kind == ARG_VALUES && k < a->n; k++) add_tensor(operands, sizeof operands, a->ts[k]);
     }
     for (int i = 0; i < c->nout; i++) add_tensor(result, sizeof result, c->out[i]);
-    StepInfo info = {.node = step->node->name, .op = c->node->op->name, .operands = mem_strdup(operands), .result = mem_strdup(result),
-                     .dtype = c->nout && c->out[0] ? dtype_name(c->out[0]->dtype) : "", .work = work_of(c)};
+    StepInfo info = {.node = step->node->name,
+                     .op = c->node->op->name,
+                     .operands = mem_strdup(operands),
+                     .result = mem_strdup(result),
+                     .dtype = c->nout && c->out[0] ? dtype_name(c->out[0]->dtype) : "",
+                     .work = work_of(c)};
     if (!info.operands || !info.result) {
         mem_free(info.operands);
         mem_free(info.result);

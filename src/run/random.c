@@ -24,7 +24,8 @@ static double normalish(uint64_t *state)
 /* Does v show elements of `input`, through views and casts? */
 static bool shows(const Value *v, const Value *input)
 {
-    while (v && v->kind == V_NODE && v->def->arg[0].kind == ARG_VALUE && ((v->def->op->flags & OPF_VIEW) || v->def->op->id == OP_to_copy))
+    while (v && v->kind == V_NODE && v->def->arg[0].kind == ARG_VALUE &&
+           ((v->def->op->flags & OPF_VIEW) || v->def->op->id == OP_to_copy))
         v = v->def->arg[0].v;
     return v == input;
 }
@@ -53,7 +54,9 @@ static Range integer_range(const Graph *g, const Value *input, const Binding *bi
             dim = (int)(n->arg[1].e->i < 0 && table ? n->arg[1].e->i + table->rank : n->arg[1].e->i);
             at = 2;
         }
-        if (at < 0 || !table || table->rank <= dim || dim < 0 || !ex_eval_i64(g->ex, table->dim[dim], binding, &rows, &ignored)) continue;
+        if (at < 0 || !table || table->rank <= dim || dim < 0 ||
+            !ex_eval_i64(g->ex, table->dim[dim], binding, &rows, &ignored))
+            continue;
         if (n->arg[at].kind == ARG_VALUE && shows(n->arg[at].v, input) && rows < smallest) smallest = rows;
     }
     if (smallest != INT64_MAX) r = (Range){0, smallest > 0 ? smallest - 1 : 0};

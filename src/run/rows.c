@@ -55,5 +55,6 @@ bool rows_back(Call *c, Tensor *out, const void *rows, DType t, int d, Err *err)
             u.stride[i] = n;
             n *= u.shape[i];
         }
-    return run_copy_tensor(out, &u, c->env->threads) || call_fail(c, E_UNSUPPORTED, err, "a copy from %s to %s", dtype_name(t), dtype_name(out->dtype));
+    return run_copy_tensor(out, &u, c->env->threads) ||
+           call_fail(c, E_UNSUPPORTED, err, "a copy from %s to %s", dtype_name(t), dtype_name(out->dtype));
 }

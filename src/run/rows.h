@@ -17,7 +17,10 @@ typedef struct Rows {
 } Rows;
 
 static inline DType row_type(DType t) { return t == DT_F64 ? DT_F64 : dtype_is_float(t) ? DT_F32 : DT_I64; }
-static inline const void *row_at(const Rows *r, int64_t i) { return (const char *)r->data + (size_t)(i * r->n) * dtype_size(r->t); }
+static inline const void *row_at(const Rows *r, int64_t i)
+{
+    return (const char *)r->data + (size_t)(i * r->n) * dtype_size(r->t);
+}
 /* Number i of a row of floats. */
 static inline double value_at(const Rows *r, const void *row, int64_t i)
 {

@@ -21,10 +21,10 @@ typedef struct RunEnv {
     size_t memory_limit;    /* most bytes of activations, and of scratch; 0 = none */
     unsigned char *scratch; /* bump memory for the running step: the arena above what is alive; 64-byte aligned */
     size_t scratch_used, scratch_size;
-    void **overflow;        /* blocks taken when that was too small; the next run finds a larger arena */
+    void **overflow; /* blocks taken when that was too small; the next run finds a larger arena */
     int noverflow;
-    struct Rng *rng;        /* the session's generator (src/run/rng.h) */
-    void *gemm;             /* the session's cache of oneDNN primitives and packed weights (src/run/run_gemm.c) */
+    struct Rng *rng; /* the session's generator (src/run/rng.h) */
+    void *gemm;      /* the session's cache of oneDNN primitives and packed weights (src/run/run_gemm.c) */
 } RunEnv;
 
 typedef bool RunFn(Call *c, Err *err);

@@ -87,7 +87,8 @@ static Tensor slot_of(const Tensor *out, int64_t turn)
 {
     size_t bytes = dtype_size(out->dtype);
     for (int i = 1; i < out->rank; i++) bytes *= (size_t)out->shape[i];
-    return tensor_of(out->dtype, out->rank - 1, out->shape + 1, out->data ? (char *)out->data + (size_t)turn * bytes : NULL);
+    return tensor_of(out->dtype, out->rank - 1, out->shape + 1,
+                     out->data ? (char *)out->data + (size_t)turn * bytes : NULL);
 }
 
 static bool scan(Call *c, int k, const Tensor *t, int64_t turn, bool count, Err *err)
@@ -97,7 +98,8 @@ static bool scan(Call *c, int k, const Tensor *t, int64_t turn, bool count, Err 
     Tensor slot = slot_of(out, turn);
     if (!same_sizes(&slot, t)) {
         char have[200], want[200];
-        return fail(err, E_USAGE, "result %d is %s in this turn, but was %s before", k, tensor_describe(t, have, sizeof have), tensor_describe(&slot, want, sizeof want));
+        return fail(err, E_USAGE, "result %d is %s in this turn, but was %s before", k,
+                    tensor_describe(t, have, sizeof have), tensor_describe(&slot, want, sizeof want));
     }
     if (count || !tensor_numel(t)) return true;
     if (turn >= out->shape[0]) return fail(err, E_USAGE, "more than %lld turns", (long long)out->shape[0]);
@@ -111,7 +113,8 @@ static bool take_turn(Call *c, Loop *l, Session *s, int64_t turn, Tensor *const 
     int nc = c->arg[1].n;
     Tensor at = tensor_of(DT_I64, 0, NULL, &turn), yes = tensor_of(DT_BOOL, 0, NULL, go);
     TRY(session_set_input(s, 0, &at, err) && session_set_input(s, 1, &yes, err));
-    for (int i = 0; i < nc; i++) TRY(session_set_input(s, 2 + i, turn ? &l->kept[(turn - 1) & 1][i].t : carried[i], err));
+    for (int i = 0; i < nc; i++)
+        TRY(session_set_input(s, 2 + i, turn ? &l->kept[(turn - 1) & 1][i].t : carried[i], err));
     for (int i = 0; i < captured->n; i++) TRY(session_set_input(s, 2 + nc + i, captured->ts[i], err));
     TRY(session_run(s, err));
     for (int i = 0; i < nc; i++) TRY(keep(&l->kept[turn & 1][i], session_output(s, 1 + i), err));
@@ -122,24 +125,28 @@ bool run_loop(Call *c, Err *err)
 {
     const Graph *body = c->node->arg[3].g;
     int nc = c->arg[1].n;
-    bool count = counting(c), sure = call_bool(c, 5), go = call_given(c, 0) ? tensor_get_i64(call_in(c, 0), 0) != 0 : true;
+    bool count = counting(c), sure = call_bool(c, 5),
+         go = call_given(c, 0) ? tensor_get_i64(call_in(c, 0), 0) != 0 : true;
     int64_t limit = call_i64_or(c, 4, INT64_MAX), turn = 0;
     Loop *l = state_of(c, nc, err);
     Session *s = l ? body_session(c, l, 0, body, err) : NULL;
     TRY(s);
     for (; go && turn < limit; turn++) {
-        if (turn == LOOP_MAX_TURNS) return call_fail(c, E_LIMIT, err, "the loop has not ended after %d turns", LOOP_MAX_TURNS);
+        if (turn == LOOP_MAX_TURNS)
+            return call_fail(c, E_LIMIT, err, "the loop has not ended after %d turns", LOOP_MAX_TURNS);
         bool now = true;
         if (!take_turn(c, l, s, turn, c->arg[1].ts, &now, err)) return within(err, "turn %lld", (long long)turn);
         if (!sure) go = tensor_get_i64(session_output(s, 0), 0) != 0;
         for (int k = nc; k < c->nout; k++)
-            if (!scan(c, k, session_output(s, 1 + k), turn, count, err)) return within(err, "turn %lld", (long long)turn);
+            if (!scan(c, k, session_output(s, 1 + k), turn, count, err))
+                return within(err, "turn %lld", (long long)turn);
     }
     for (int k = nc; count && k < c->nout; k++) c->out[k]->shape[0] = turn;
     for (int k = 0; k < nc; k++) {
         const Tensor *last = turn ? &l->kept[(turn - 1) & 1][k].t : c->arg[1].ts[k];
         if (count) memcpy(c->out[k]->shape, last->shape, (size_t)last->rank * sizeof *last->shape);
-        else if (!same_sizes(c->out[k], last)) return call_fail(c, E_USAGE, err, "carried value %d changes its sizes", k);
+        else if (!same_sizes(c->out[k], last))
+            return call_fail(c, E_USAGE, err, "carried value %d changes its sizes", k);
         else if (tensor_numel(last)) tensor_copy(c->out[k], last);
     }
     return true;
@@ -158,7 +165,8 @@ bool run_branch(Call *c, Err *err)
     for (int k = 0; k < c->nout; k++) {
         const Tensor *t = session_output(s, k);
         if (count) memcpy(c->out[k]->shape, t->shape, (size_t)t->rank * sizeof *t->shape);
-        else if (!same_sizes(c->out[k], t)) return call_fail(c, E_USAGE, err, "result %d has another size than before", k);
+        else if (!same_sizes(c->out[k], t))
+            return call_fail(c, E_USAGE, err, "result %d has another size than before", k);
         else if (tensor_numel(t)) tensor_copy(c->out[k], t);
     }
     return true;

@@ -20,7 +20,8 @@ typedef struct ConvSizes {
 /* Plain loops over every output element, double (or 64-bit integer) accumulator. */
 static void portable_conv(const Tensor *x, const Tensor *w, Tensor *y, const ConvSizes *s)
 {
-    int64_t xs[3] = {1, 1, 1}, ys[3] = {1, 1, 1}, ks[3] = {1, 1, 1}, st[3] = {1, 1, 1}, pd[3] = {0, 0, 0}, dl[3] = {1, 1, 1};
+    int64_t xs[3] = {1, 1, 1}, ys[3] = {1, 1, 1}, ks[3] = {1, 1, 1}, st[3] = {1, 1, 1}, pd[3] = {0, 0, 0},
+            dl[3] = {1, 1, 1};
     int lead = 3 - s->spatial;
     for (int i = 0; i < s->spatial; i++) {
         xs[lead + i] = x->shape[2 + i];
@@ -35,7 +36,8 @@ static void portable_conv(const Tensor *x, const Tensor *w, Tensor *y, const Con
     bool ints = !dtype_is_float(y->dtype);
     size_t size = dtype_size(y->dtype);
     for (int64_t i = 0; i < tensor_numel(y); i++) {
-        int64_t p = i % yn, o = i / yn % O, n = i / yn / O, g = o / og, at[3] = {p / ys[2] / ys[1], p / ys[2] % ys[1], p % ys[2]};
+        int64_t p = i % yn, o = i / yn % O, n = i / yn / O, g = o / og,
+                at[3] = {p / ys[2] / ys[1], p / ys[2] % ys[1], p % ys[2]};
         double sum = 0;
         int64_t isum = 0;
         for (int64_t t = 0; t < taps; t++) {
@@ -77,15 +79,20 @@ static void finish(Tensor *y, const Tensor *bias, const struct Epilogue *e)
             store_i64(y->dtype, p, load_i64(y->dtype, p) + (bias ? tensor_get_i64(bias, o) : 0));
             continue;
         }
-        double v = load_f64(y->dtype, p) + (bias ? tensor_get(bias, o) : 0), more = e->residual ? tensor_get(e->residual, i) : 0;
-        store_f64(y->dtype, p, e->act_last ? product_activation((int)e->act, v + more) : product_activation((int)e->act, v) + more);
+        double v = load_f64(y->dtype, p) + (bias ? tensor_get(bias, o) : 0),
+               more = e->residual ? tensor_get(e->residual, i) : 0;
+        store_f64(y->dtype, p,
+                  e->act_last ? product_activation((int)e->act, v + more) : product_activation((int)e->act, v) + more);
     }
 }
 
 static bool plain_loops(Call *c, const ConvSizes *s, DType t, Err *err)
 {
-    Tensor *out = call_out(c, 0), *y = t == out->dtype && tensor_contiguous(out) && !c->epilogue.residual ? out : product_scratch(c, t, out->rank, out->shape, err);
-    const Tensor *x = call_contiguous(c, call_in(c, 0), t, err), *w = x ? call_contiguous(c, call_in(c, 1), t, err) : NULL;
+    Tensor *out = call_out(c, 0), *y = t == out->dtype && tensor_contiguous(out) && !c->epilogue.residual
+                                           ? out
+                                           : product_scratch(c, t, out->rank, out->shape, err);
+    const Tensor *x = call_contiguous(c, call_in(c, 0), t, err),
+                 *w = x ? call_contiguous(c, call_in(c, 1), t, err) : NULL;
     TRY(y && w);
     portable_conv(x, w, y, s);
     finish(y, call_in(c, 2), &c->epilogue);
@@ -114,16 +121,29 @@ static void pad_end(const Tensor *x, const Tensor *w, const Tensor *y, ConvSizes
 {
     for (int i = 0; i < s->spatial; i++) {
         int64_t span = (w->shape[2 + i] - 1) * s->dilation[i] + 1, in = x->shape[2 + i], out = y->shape[2 + i];
-        s->padding_end[i] = s->transposed ? (in - 1) * s->stride[i] + span - s->padding[i] - out : (out - 1) * s->stride[i] + span - s->padding[i] - in;
+        s->padding_end[i] = s->transposed ? (in - 1) * s->stride[i] + span - s->padding[i] - out
+                                          : (out - 1) * s->stride[i] + span - s->padding[i] - in;
     }
 }
 
-static bool make(Call *c, const ConvSizes *s, const Tensor *x, const Tensor *w, const Tensor *bias, const Tensor *y, Err *err)
+static bool make(Call *c, const ConvSizes *s, const Tensor *x, const Tensor *w, const Tensor *bias, const Tensor *y,
+                 Err *err)
 {
     const struct Epilogue *e = &c->epilogue;
-    GemmConv d = {.x = x, .w = w, .bias = bias, .y = y, .spatial = s->spatial, .stride = s->stride, .padding = s->padding, .padding_end = s->padding_end,
-                  .dilation = s->dilation, .groups = s->groups, .transposed = s->transposed, .w_constant = c->arg[1].constant && w == call_in(c, 1),
-                  .act = product_act((int)e->act), .sum = e->residual != NULL};
+    GemmConv d = {.x = x,
+                  .w = w,
+                  .bias = bias,
+                  .y = y,
+                  .spatial = s->spatial,
+                  .stride = s->stride,
+                  .padding = s->padding,
+                  .padding_end = s->padding_end,
+                  .dilation = s->dilation,
+                  .groups = s->groups,
+                  .transposed = s->transposed,
+                  .w_constant = c->arg[1].constant && w == call_in(c, 1),
+                  .act = product_act((int)e->act),
+                  .sum = e->residual != NULL};
     c->state = gemm_conv(c->env->gemm, &d, err);
     c->state_free = free_gemm;
     return c->state != NULL;
@@ -140,8 +160,10 @@ bool run_convolution(Call *c, Err *err)
     call_ints(c, 7, s.output_padding, 3);
     DType t = gemm_type(out->dtype);
     if (tensor_numel(out) == 0) return true;
-    if (t == DT_NONE) return plain_loops(c, &s, out->dtype == DT_F64 ? DT_F64 : dtype_is_float(out->dtype) ? DT_F32 : DT_I64, err);
-    const Tensor *x = activations(c, call_in(c, 0), t, err), *w = w0->dtype == t && c->arg[1].constant ? w0 : call_contiguous(c, w0, t, err);
+    if (t == DT_NONE)
+        return plain_loops(c, &s, out->dtype == DT_F64 ? DT_F64 : dtype_is_float(out->dtype) ? DT_F32 : DT_I64, err);
+    const Tensor *x = activations(c, call_in(c, 0), t, err),
+                 *w = w0->dtype == t && c->arg[1].constant ? w0 : call_contiguous(c, w0, t, err);
     const Tensor *add = bias ? call_contiguous(c, bias, bias->dtype == t ? DT_NONE : DT_F32, err) : NULL;
     TRY(x && w && (add || !bias));
     Tensor *y = t == out->dtype ? out : product_scratch(c, t, out->rank, out->shape, err);

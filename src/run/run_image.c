@@ -13,7 +13,7 @@ static DType work_type(DType t) { return t == DT_F64 ? DT_F64 : DT_F32; }
 
 typedef struct Axis {
     int64_t in, out, taps;
-    int64_t *at;    /* out x taps */
+    int64_t *at; /* out x taps */
     double *weight;
 } Axis;
 
@@ -37,7 +37,9 @@ static double filter(double x, bool cubic)
 /* area_pixel_compute_scale */
 static double axis_scale(int64_t in, int64_t out, bool align, double scale, bool f64)
 {
-    double s = align ? (out > 1 ? (double)(in - 1) / (double)(out - 1) : 0) : scale > 0 ? 1 / scale : (double)in / (double)out;
+    double s = align       ? (out > 1 ? (double)(in - 1) / (double)(out - 1) : 0)
+               : scale > 0 ? 1 / scale
+                           : (double)in / (double)out;
     if (!f64 && align && out > 1) return (double)((float)(in - 1) / (float)(out - 1));
     if (!f64 && !align && !(scale > 0)) return (double)((float)in / (float)out);
     return f64 ? s : (double)(float)s;
@@ -47,14 +49,17 @@ static int64_t clampi(int64_t i, int64_t n) { return i < 0 ? 0 : i >= n ? n - 1 
 
 static bool make_axis(Call *c, Axis *a, const char *mode, bool align, double given, bool f64, Err *err)
 {
-    bool cubic = !strncmp(mode, "cubic", 5), linear = !strncmp(mode, "linear", 6), aa = strstr(mode, "-aa") != NULL, exact = !strcmp(mode, "nearest-exact");
+    bool cubic = !strncmp(mode, "cubic", 5), linear = !strncmp(mode, "linear", 6), aa = strstr(mode, "-aa") != NULL,
+         exact = !strcmp(mode, "nearest-exact");
     double scale = axis_scale(a->in, a->out, align && (cubic || linear), given, f64);
     double support = aa ? (scale >= 1 ? (cubic ? 2 : 1) * scale : (cubic ? 2 : 1)) : 0;
     size_t count, bytes;
-    if (!(support < 0x1p31)) return call_fail(c, E_LIMIT, err, "a scale of %g, which averages %g pixels", 1 / scale, support);
+    if (!(support < 0x1p31))
+        return call_fail(c, E_LIMIT, err, "a scale of %g, which averages %g pixels", 1 / scale, support);
     a->taps = aa ? (int64_t)ceil(support) * 2 + 1 : cubic ? 4 : linear ? 2 : 1;
     if (!mul_size((size_t)a->out, (size_t)a->taps, &count) || !mul_size(count, sizeof *a->weight, &bytes))
-        return call_fail(c, E_LIMIT, err, "%lld weights for each of %lld pixels", (long long)a->taps, (long long)a->out);
+        return call_fail(c, E_LIMIT, err, "%lld weights for each of %lld pixels", (long long)a->taps,
+                         (long long)a->out);
     a->at = call_scratch(c, bytes, err);
     a->weight = call_scratch(c, bytes, err);
     if (!a->at || !a->weight) return false;
@@ -123,14 +128,18 @@ static bool resample(Call *c, const Tensor *x, Tensor *out, Axis *axis, int n, E
         void *to = last ? out->data : call_scratch(c, (size_t)(outer * axis[d].out * inner) * dtype_size(t), err);
         TRY(to || outer * axis[d].out * inner == 0);
         if (t == DT_F32)
-            kernels()->image.resample_f32(to, from, outer, axis[d].in, axis[d].out, inner, axis[d].taps, axis[d].at, axis[d].weight, c->env->threads);
-        else kernels()->image.resample_f64(to, from, outer, axis[d].in, axis[d].out, inner, axis[d].taps, axis[d].at, axis[d].weight, c->env->threads);
+            kernels()->image.resample_f32(to, from, outer, axis[d].in, axis[d].out, inner, axis[d].taps, axis[d].at,
+                                          axis[d].weight, c->env->threads);
+        else
+            kernels()->image.resample_f64(to, from, outer, axis[d].in, axis[d].out, inner, axis[d].taps, axis[d].at,
+                                          axis[d].weight, c->env->threads);
         from = to;
     }
     if (from == out->data) return true;
     Tensor made = tensor_of(t, out->rank, out->shape, (void *)(uintptr_t)from);
     memcpy(made.stride, out->stride, sizeof made.stride);
-    for (int64_t i = 0; out->dtype == DT_U8 && i < tensor_numel(out); i++) { /* pictures of bytes are rounded, not cut */
+    for (int64_t i = 0; out->dtype == DT_U8 && i < tensor_numel(out);
+         i++) { /* pictures of bytes are rounded, not cut */
         float *p = (float *)made.data + i;
         *p = *p < 0 ? 0 : *p > 255 ? 255 : nearbyintf(*p);
     }
@@ -172,7 +181,8 @@ bool run_upsample(Call *c, Err *err)
             map[i] = all;
         }
         for (int i = 0; i < n; i++) map[2 + i] = axis[i].at;
-        kernels()->index.map(out->data, x->data, out->rank, out->shape, x->stride, map, NULL, dtype_size(x->dtype), c->env->threads);
+        kernels()->index.map(out->data, x->data, out->rank, out->shape, x->stride, map, NULL, dtype_size(x->dtype),
+                             c->env->threads);
         return true;
     }
     x = tensor_contiguous(out) ? call_contiguous(c, x, work_type(x->dtype), err) : channels_behind(c, x, err);
@@ -223,7 +233,10 @@ static double grid_place(double x, int64_t n, const Placing *p)
     return x;
 }
 
-static double pixel(const double *plane, int64_t y, int64_t x, int64_t h, int64_t w) { return y < 0 || x < 0 || y >= h || x >= w ? 0 : plane[y * w + x]; }
+static double pixel(const double *plane, int64_t y, int64_t x, int64_t h, int64_t w)
+{
+    return y < 0 || x < 0 || y >= h || x >= w ? 0 : plane[y * w + x];
+}
 
 /* bicubic: taps are placed one by one, so that each is padded as its mode says */
 static double pixel_padded(const double *plane, double y, double x, int64_t h, int64_t w, const Placing *p)
@@ -243,9 +256,12 @@ static double pixel_padded(const double *plane, double y, double x, int64_t h, i
 static double sample(const double *plane, double gy, double gx, int64_t h, int64_t w, int64_t mode, const Placing *p)
 {
     if (mode == 2) {
-        double x = unnormalize(gx, w, p), y = unnormalize(gy, h, p), x0 = floor(x), y0 = floor(y), tx = x - x0, ty = y - y0, s = 0;
-        double wx[4] = {cubic_far(tx + 1, -0.75), cubic_near(tx, -0.75), cubic_near(1 - tx, -0.75), cubic_far(2 - tx, -0.75)};
-        double wy[4] = {cubic_far(ty + 1, -0.75), cubic_near(ty, -0.75), cubic_near(1 - ty, -0.75), cubic_far(2 - ty, -0.75)};
+        double x = unnormalize(gx, w, p), y = unnormalize(gy, h, p), x0 = floor(x), y0 = floor(y), tx = x - x0,
+               ty = y - y0, s = 0;
+        double wx[4] = {cubic_far(tx + 1, -0.75), cubic_near(tx, -0.75), cubic_near(1 - tx, -0.75),
+                        cubic_far(2 - tx, -0.75)};
+        double wy[4] = {cubic_far(ty + 1, -0.75), cubic_near(ty, -0.75), cubic_near(1 - ty, -0.75),
+                        cubic_far(2 - ty, -0.75)};
         for (int j = 0; j < 4; j++)
             for (int i = 0; i < 4; i++) s += wy[j] * wx[i] * pixel_padded(plane, y0 - 1 + j, x0 - 1 + i, h, w, p);
         return s;
@@ -277,7 +293,8 @@ static Corners corners_of(double gy, double gx, int64_t h, int64_t w, const Plac
 }
 
 /* x (N, C, h, w) in f32 or f64, grid (N, points, 2): the corners of a block of points serve all channels. */
-static void sample_bilinear(const Tensor *x, const double *grid, Tensor *out, int64_t points, const Placing *how, int threads)
+static void sample_bilinear(const Tensor *x, const double *grid, Tensor *out, int64_t points, const Placing *how,
+                            int threads)
 {
     enum { BLOCK = 64 };
     int64_t C = x->shape[1], h = x->shape[2], w = x->shape[3], blocks = (points + BLOCK - 1) / BLOCK;
@@ -295,7 +312,8 @@ static void sample_bilinear(const Tensor *x, const double *grid, Tensor *out, in
                 for (int k = 0; k < 4; k++) {
                     int64_t at = corner[i].at[k];
                     if (at < 0) continue;
-                    s += corner[i].weight[k] * (x->dtype == DT_F32 ? (double)((const float *)x->data)[p * h * w + at] : ((const double *)x->data)[p * h * w + at]);
+                    s += corner[i].weight[k] * (x->dtype == DT_F32 ? (double)((const float *)x->data)[p * h * w + at]
+                                                                   : ((const double *)x->data)[p * h * w + at]);
                 }
                 store_f64(out->dtype, (char *)out->data + (size_t)(p * points + from + i) * dtype_size(out->dtype), s);
             }
@@ -340,16 +358,19 @@ bool run_grid_sampler(Call *c, Err *err)
     const Placing how = {.padding = call_i64(c, 3), .align = call_bool(c, 4), .type = call_in(c, 0)->dtype};
     int n = call_in(c, 0)->rank - 2;
     DType t = n == 2 && mode == 0 ? work_type(call_in(c, 0)->dtype) : DT_F64;
-    const Tensor *x = call_contiguous(c, call_in(c, 0), t, err), *g = x ? call_contiguous(c, call_in(c, 1), DT_F64, err) : NULL;
+    const Tensor *x = call_contiguous(c, call_in(c, 0), t, err),
+                 *g = x ? call_contiguous(c, call_in(c, 1), DT_F64, err) : NULL;
     Tensor *out = call_out(c, 0);
     if (!x || !g) return false;
     const int64_t *size = x->shape + 2;
-    int64_t C = x->shape[1], total = out->shape[0] * C, points = total ? tensor_numel(out) / total : 0, area = size[0] * size[1] * (n == 3 ? size[2] : 1);
+    int64_t C = x->shape[1], total = out->shape[0] * C, points = total ? tensor_numel(out) / total : 0,
+            area = size[0] * size[1] * (n == 3 ? size[2] : 1);
     if (n == 2 && mode == 0) {
         sample_bilinear(x, g->data, out, points, &how, c->env->threads);
         return true;
     }
-    if (n == 3 && mode == 2) return call_fail(c, E_UNSUPPORTED, err, "bicubic sampling of volumes, which PyTorch has not, either");
+    if (n == 3 && mode == 2)
+        return call_fail(c, E_UNSUPPORTED, err, "bicubic sampling of volumes, which PyTorch has not, either");
 #pragma omp parallel for num_threads(c->env->threads) if (total * points > 1 << 12)
     for (int64_t p = 0; p < total; p++) {
         const double *plane = (const double *)x->data + p * area, *grid = (const double *)g->data + p / C * points * n;
@@ -409,7 +430,8 @@ typedef struct Roi {
 /* box: image, x1, y1, x2, y2 */
 static Roi roi_of(const double *box, double scale, double shift, int64_t ph, int64_t pw, int64_t ratio)
 {
-    double x0 = box[1] * scale - shift, y0 = box[2] * scale - shift, rw = box[3] * scale - shift - x0, rh = box[4] * scale - shift - y0;
+    double x0 = box[1] * scale - shift, y0 = box[2] * scale - shift, rw = box[3] * scale - shift - x0,
+           rh = box[4] * scale - shift - y0;
     if (shift == 0) {
         if (rw < 1) rw = 1;
         if (rh < 1) rh = 1;
@@ -421,8 +443,14 @@ static Roi roi_of(const double *box, double scale, double shift, int64_t ph, int
     return r;
 }
 
-static double roi_y(const Roi *r, int64_t bin, int64_t i) { return r->y + (double)bin * r->high + ((double)i + 0.5) * r->high / (double)r->rows; }
-static double roi_x(const Roi *r, int64_t bin, int64_t i) { return r->x + (double)bin * r->wide + ((double)i + 0.5) * r->wide / (double)r->columns; }
+static double roi_y(const Roi *r, int64_t bin, int64_t i)
+{
+    return r->y + (double)bin * r->high + ((double)i + 0.5) * r->high / (double)r->rows;
+}
+static double roi_x(const Roi *r, int64_t bin, int64_t i)
+{
+    return r->x + (double)bin * r->wide + ((double)i + 0.5) * r->wide / (double)r->columns;
+}
 
 typedef struct Span {
     int64_t from, to;
@@ -446,15 +474,22 @@ static int64_t roi_below(RoiPlace *place, const Roi *r, int64_t bin, int64_t cou
 static Span roi_span(RoiPlace *place, const Roi *r, int64_t bin, int64_t count, double size, int64_t n)
 {
     if (!(size > 0)) return (Span){0, count};
-    int64_t from = roi_below(place, r, bin, count, -1), to = roi_below(place, r, bin, count, nextafter((double)n, INFINITY));
+    int64_t from = roi_below(place, r, bin, count, -1),
+            to = roi_below(place, r, bin, count, nextafter((double)n, INFINITY));
     return (Span){from, to};
 }
 
 static Span roi_rows(const Roi *r, int64_t bin, int64_t h) { return roi_span(roi_y, r, bin, r->rows, r->high, h); }
-static Span roi_columns(const Roi *r, int64_t bin, int64_t w) { return roi_span(roi_x, r, bin, r->columns, r->wide, w); }
+static Span roi_columns(const Roi *r, int64_t bin, int64_t w)
+{
+    return roi_span(roi_x, r, bin, r->columns, r->wide, w);
+}
 
 /* Bilinear; 0 outside [-1, n]. */
-static bool roi_inside(double y, double x, int64_t h, int64_t w) { return y >= -1 && y <= (double)h && x >= -1 && x <= (double)w; }
+static bool roi_inside(double y, double x, int64_t h, int64_t w)
+{
+    return y >= -1 && y <= (double)h && x >= -1 && x <= (double)w;
+}
 
 /* The two elements of an axis around a place inside; how far behind the first it lies. */
 static double roi_between(double at, int64_t n, int64_t *low, int64_t *high)
@@ -472,7 +507,8 @@ static double roi_pixel(const double *plane, double y, double x, int64_t h, int6
     if (!roi_inside(y, x, h, w)) return 0;
     int64_t x0, x1, y0, y1;
     double ly = roi_between(y, h, &y0, &y1), lx = roi_between(x, w, &x0, &x1);
-    return (1 - ly) * ((1 - lx) * plane[y0 * w + x0] + lx * plane[y0 * w + x1]) + ly * ((1 - lx) * plane[y1 * w + x0] + lx * plane[y1 * w + x1]);
+    return (1 - ly) * ((1 - lx) * plane[y0 * w + x0] + lx * plane[y0 * w + x1]) +
+           ly * ((1 - lx) * plane[y1 * w + x0] + lx * plane[y1 * w + x1]);
 }
 
 /* Adds the gradient g of roi_pixel's result. */
@@ -492,17 +528,20 @@ static bool roi_images(Call *c, const Tensor *rois, int64_t images, Err *err)
     const double *r = rois->data;
     for (int64_t i = 0; i < rois->shape[0]; i++)
         if (!(r[i * 5] >= 0 && r[i * 5] < (double)images))
-            return call_fail(c, E_USAGE, err, "region %lld belongs to image %g, there are %lld", (long long)i, r[i * 5], (long long)images);
+            return call_fail(c, E_USAGE, err, "region %lld belongs to image %g, there are %lld", (long long)i, r[i * 5],
+                             (long long)images);
     return true;
 }
 
 bool run_roi_align(Call *c, Err *err)
 {
-    const Tensor *x = call_contiguous(c, call_in(c, 0), DT_F64, err), *rois = x ? call_contiguous(c, call_in(c, 1), DT_F64, err) : NULL;
+    const Tensor *x = call_contiguous(c, call_in(c, 0), DT_F64, err),
+                 *rois = x ? call_contiguous(c, call_in(c, 1), DT_F64, err) : NULL;
     Tensor *out = call_out(c, 0);
     if (!x || !rois) return false;
     double scale = call_f64(c, 2), shift = call_bool(c, 6) ? 0.5 : 0;
-    int64_t ratio = call_i64(c, 5), C = x->shape[1], h = x->shape[2], w = x->shape[3], ph = out->shape[2], pw = out->shape[3], n = out->shape[0];
+    int64_t ratio = call_i64(c, 5), C = x->shape[1], h = x->shape[2], w = x->shape[3], ph = out->shape[2],
+            pw = out->shape[3], n = out->shape[0];
     const double *r = rois->data;
     TRY(roi_images(c, rois, x->shape[0], err));
 #pragma omp parallel for num_threads(c->env->threads) if (n * C > 64)
@@ -513,8 +552,10 @@ bool run_roi_align(Call *c, Err *err)
             double s = 0;
             Span rows = roi_rows(&roi, p / pw, h), columns = roi_columns(&roi, p % pw, w);
             for (int64_t iy = rows.from; iy < rows.to; iy++)
-                for (int64_t ix = columns.from; ix < columns.to; ix++) s += roi_pixel(plane, roi_y(&roi, p / pw, iy), roi_x(&roi, p % pw, ix), h, w);
-            store_f64(out->dtype, (char *)out->data + (size_t)(k * ph * pw + p) * dtype_size(out->dtype), s / roi.count);
+                for (int64_t ix = columns.from; ix < columns.to; ix++)
+                    s += roi_pixel(plane, roi_y(&roi, p / pw, iy), roi_x(&roi, p % pw, ix), h, w);
+            store_f64(out->dtype, (char *)out->data + (size_t)(k * ph * pw + p) * dtype_size(out->dtype),
+                      s / roi.count);
         }
     }
     return true;
@@ -524,11 +565,13 @@ bool run_roi_align(Call *c, Err *err)
  * in order, summed in double: the same bits for any number of threads. */
 bool run_roi_align_backward(Call *c, Err *err)
 {
-    const Tensor *grad = call_contiguous(c, call_in(c, 0), DT_F64, err), *rois = grad ? call_contiguous(c, call_in(c, 1), DT_F64, err) : NULL;
+    const Tensor *grad = call_contiguous(c, call_in(c, 0), DT_F64, err),
+                 *rois = grad ? call_contiguous(c, call_in(c, 1), DT_F64, err) : NULL;
     Tensor *out = call_out(c, 0);
     if (!grad || !rois) return false;
     double scale = call_f64(c, 2), shift = call_bool(c, 10) ? 0.5 : 0;
-    int64_t ratio = call_i64(c, 9), C = out->shape[1], h = out->shape[2], w = out->shape[3], ph = grad->shape[2], pw = grad->shape[3], planes = out->shape[0] * C;
+    int64_t ratio = call_i64(c, 9), C = out->shape[1], h = out->shape[2], w = out->shape[3], ph = grad->shape[2],
+            pw = grad->shape[3], planes = out->shape[0] * C;
     const double *r = rois->data;
     TRY(roi_images(c, rois, out->shape[0], err));
     Tensor sum = tensor_of(DT_F64, 4, out->shape, NULL);
@@ -545,7 +588,8 @@ bool run_roi_align_backward(Call *c, Err *err)
                 Span rows = roi_rows(&roi, p / pw, h), columns = roi_columns(&roi, p % pw, w);
                 for (int64_t iy = rows.from; iy < rows.to; iy++)
                     for (int64_t ix = columns.from; ix < columns.to; ix++)
-                        roi_pixel_backward(plane, roi_y(&roi, p / pw, iy), roi_x(&roi, p % pw, ix), h, w, g[p] / roi.count);
+                        roi_pixel_backward(plane, roi_y(&roi, p / pw, iy), roi_x(&roi, p % pw, ix), h, w,
+                                           g[p] / roi.count);
             }
         }
     }
@@ -566,7 +610,8 @@ static int by_score(const void *a, const void *b)
 /* Without memory for its result it counts only, as run_nonzero does. */
 bool run_nms(Call *c, Err *err)
 {
-    const Tensor *boxes = call_contiguous(c, call_in(c, 0), DT_F64, err), *scores = boxes ? call_contiguous(c, call_in(c, 1), DT_F64, err) : NULL;
+    const Tensor *boxes = call_contiguous(c, call_in(c, 0), DT_F64, err),
+                 *scores = boxes ? call_contiguous(c, call_in(c, 1), DT_F64, err) : NULL;
     Tensor *out = call_out(c, 0);
     if (!boxes || !scores) return false;
     int64_t n = boxes->shape[0], kept = 0;
@@ -584,7 +629,8 @@ bool run_nms(Call *c, Err *err)
         kept++;
         for (int64_t k = i + 1; k < n; k++) {
             const double *q = b + order[k].at * 4;
-            double w = fmin(p[2], q[2]) - fmax(p[0], q[0]), h = fmin(p[3], q[3]) - fmax(p[1], q[1]), in = w > 0 && h > 0 ? w * h : 0;
+            double w = fmin(p[2], q[2]) - fmax(p[0], q[0]), h = fmin(p[3], q[3]) - fmax(p[1], q[1]),
+                   in = w > 0 && h > 0 ? w * h : 0;
             double both = (p[2] - p[0]) * (p[3] - p[1]) + (q[2] - q[0]) * (q[3] - q[1]) - in;
             if (in / both > call_f64(c, 2)) gone[k] = 1;
         }

@@ -7,7 +7,8 @@
 
 static bool copied(Call *c, Tensor *out, const Tensor *in, Err *err)
 {
-    return run_copy_tensor(out, in, c->env->threads) || call_fail(c, E_UNSUPPORTED, err, "a copy of %s", dtype_name(in->dtype));
+    return run_copy_tensor(out, in, c->env->threads) ||
+           call_fail(c, E_UNSUPPORTED, err, "a copy of %s", dtype_name(in->dtype));
 }
 
 /* view = src element by element; the view may have any strides, src is contiguous and of the same dtype and sizes. */
@@ -66,7 +67,8 @@ bool run_cat(Call *c, Err *err)
         TRY(x);
         size_t piece = (size_t)(x->shape[d] * inner) * size;
         for (int64_t o = 0; o < outer && piece; o++)
-            memcpy((char *)out->data + (size_t)o * whole + (size_t)(at * inner) * size, (const char *)x->data + (size_t)o * piece, piece);
+            memcpy((char *)out->data + (size_t)o * whole + (size_t)(at * inner) * size,
+                   (const char *)x->data + (size_t)o * piece, piece);
         at += x->shape[d];
     }
     return true;
@@ -84,8 +86,8 @@ static const int64_t *checked(Call *c, const Tensor *index, int64_t n, bool nega
     const int64_t *from = flat->data;
     for (int64_t i = 0; i < count; i++) {
         if (from[i] < low || from[i] >= n) {
-            call_fail(c, E_USAGE, err, "%s %lld at position %lld is out of range: allowed is %lld to %lld", what, (long long)from[i], (long long)i,
-                      (long long)low, (long long)(n - 1));
+            call_fail(c, E_USAGE, err, "%s %lld at position %lld is out of range: allowed is %lld to %lld", what,
+                      (long long)from[i], (long long)i, (long long)low, (long long)(n - 1));
             return NULL;
         }
         out[i] = from[i] < 0 ? from[i] + n : from[i];
@@ -100,7 +102,8 @@ bool run_embedding(Call *c, Err *err)
     if (!(w->stride[1] == 1 && w->stride[0] == w->shape[1])) TRY(w = call_contiguous(c, w, DT_NONE, err));
     const int64_t *index = checked(c, call_in(c, 1), w->shape[0], false, "index", err);
     TRY(index);
-    kernels()->index.rows(call_out(c, 0)->data, w->data, index, tensor_numel(call_in(c, 1)), (size_t)w->shape[1] * dtype_size(w->dtype), c->env->threads);
+    kernels()->index.rows(call_out(c, 0)->data, w->data, index, tensor_numel(call_in(c, 1)),
+                          (size_t)w->shape[1] * dtype_size(w->dtype), c->env->threads);
     return true;
 }
 
@@ -117,7 +120,8 @@ bool run_index_select(Call *c, Err *err)
     for (int i = d + 1; i < x->rank; i++) inner *= x->shape[i];
     size_t bytes = (size_t)inner * dtype_size(x->dtype);
     for (int64_t o = 0; o < outer && bytes; o++)
-        kernels()->index.rows((char *)out->data + (size_t)(o * m) * bytes, (const char *)x->data + (size_t)(o * n) * bytes, index, m, bytes, c->env->threads);
+        kernels()->index.rows((char *)out->data + (size_t)(o * m) * bytes,
+                              (const char *)x->data + (size_t)(o * n) * bytes, index, m, bytes, c->env->threads);
     return true;
 }
 
@@ -143,7 +147,8 @@ bool run_gather(Call *c, Err *err)
     size_t size = dtype_size(x->dtype);
     for (int k = 0; k < index->rank && k < x->rank; k++)
         if (k != d && index->shape[k] > x->shape[k])
-            return call_fail(c, E_USAGE, err, "index has size %lld in dim %d, the tensor %lld", (long long)index->shape[k], k, (long long)x->shape[k]);
+            return call_fail(c, E_USAGE, err, "index has size %lld in dim %d, the tensor %lld",
+                             (long long)index->shape[k], k, (long long)x->shape[k]);
     for (int64_t i = 0; i < tensor_numel(out); i++) {
         int64_t p = x->rank ? position(index, x, d, i, at[i]) : 0;
         memcpy((char *)out->data + (size_t)i * size, (const char *)x->data + (size_t)p * size, size);
@@ -156,7 +161,7 @@ bool run_gather(Call *c, Err *err)
 /* Where x[indices] lies: `count` offsets of index tuples, and the dims that are not indexed. */
 typedef struct Picked {
     int64_t count, *offset;
-    int before, rank, first;       /* dims kept before / in all; where the index dims stand in the result */
+    int before, rank, first;                   /* dims kept before / in all; where the index dims stand in the result */
     int64_t shape[MAX_RANK], stride[MAX_RANK]; /* kept dims */
 } Picked;
 
@@ -264,7 +269,8 @@ static void add_element(DType t, void *to, const void *from)
 static void add_run(void *user, int64_t result, int64_t x, int64_t n)
 {
     Moving *m = user;
-    for (int64_t i = 0; i < n; i++) add_element(m->t, m->x + (size_t)(x + i) * m->size, m->result + (size_t)(result + i) * m->size);
+    for (int64_t i = 0; i < n; i++)
+        add_element(m->t, m->x + (size_t)(x + i) * m->size, m->result + (size_t)(result + i) * m->size);
 }
 
 bool run_index(Call *c, Err *err)
@@ -344,8 +350,11 @@ bool run_repeats(Call *c, Err *err)
     const int64_t *n = x->data;
     int64_t total = 0, *to = out->data;
     for (int64_t i = 0; i < tensor_numel(x); i++) {
-        if (n[i] < 0) return call_fail(c, E_USAGE, err, "repeat count %lld at position %lld is negative", (long long)n[i], (long long)i);
-        if (to && total + n[i] > out->shape[0]) return call_fail(c, E_USAGE, err, "more repeats than the given output size %lld", (long long)out->shape[0]);
+        if (n[i] < 0)
+            return call_fail(c, E_USAGE, err, "repeat count %lld at position %lld is negative", (long long)n[i],
+                             (long long)i);
+        if (to && total + n[i] > out->shape[0])
+            return call_fail(c, E_USAGE, err, "more repeats than the given output size %lld", (long long)out->shape[0]);
         for (int64_t k = 0; k < n[i]; k++, total++)
             if (to) to[total] = i;
     }
@@ -356,20 +365,24 @@ bool run_repeats(Call *c, Err *err)
 /* The first position in a sorted row whose element is not below x (right: is above x). */
 bool run_searchsorted(Call *c, Err *err)
 {
-    const Tensor *s = call_contiguous(c, call_in(c, 0), DT_NONE, err), *x = s ? call_contiguous(c, call_in(c, 1), DT_NONE, err) : NULL;
+    const Tensor *s = call_contiguous(c, call_in(c, 0), DT_NONE, err),
+                 *x = s ? call_contiguous(c, call_in(c, 1), DT_NONE, err) : NULL;
     Tensor *out = call_out(c, 0);
     if (!s || !x) return false;
     bool right = call_bool(c, 3), is_float = dtype_is_float(s->dtype);
     int64_t n = s->shape[s->rank - 1], per_row = s->rank > 1 && x->rank ? x->shape[x->rank - 1] : tensor_numel(x);
     size_t size = dtype_size(s->dtype);
     for (int64_t i = 0; i < tensor_numel(x); i++) {
-        const char *row = (const char *)s->data + (size_t)(i / per_row * n) * size, *v = (const char *)x->data + (size_t)i * size;
+        const char *row = (const char *)s->data + (size_t)(i / per_row * n) * size,
+                   *v = (const char *)x->data + (size_t)i * size;
         int64_t lo = 0, hi = n;
         while (lo < hi) {
             int64_t mid = (lo + hi) / 2;
             const char *m = row + (size_t)mid * size;
-            bool below = is_float ? (right ? !(load_f64(s->dtype, m) > load_f64(s->dtype, v)) : !(load_f64(s->dtype, m) >= load_f64(s->dtype, v)))
-                                  : (right ? load_i64(s->dtype, m) <= load_i64(s->dtype, v) : load_i64(s->dtype, m) < load_i64(s->dtype, v));
+            bool below = is_float ? (right ? !(load_f64(s->dtype, m) > load_f64(s->dtype, v))
+                                           : !(load_f64(s->dtype, m) >= load_f64(s->dtype, v)))
+                                  : (right ? load_i64(s->dtype, m) <= load_i64(s->dtype, v)
+                                           : load_i64(s->dtype, m) < load_i64(s->dtype, v));
             if (below) lo = mid + 1;
             else hi = mid;
         }
@@ -389,10 +402,18 @@ static void combine(Combine how, DType t, void *to, const void *from)
     else if (how == COMBINE_ADD) add_element(t, to, from);
     else if (dtype_is_float(t)) {
         double a = load_f64(t, to), b = load_f64(t, from);
-        store_f64(t, to, how == COMBINE_PROD ? a * b : a != a ? a : b != b ? b : (how == COMBINE_MAX) == (a > b) ? a : b);
+        store_f64(t, to,
+                  how == COMBINE_PROD               ? a * b
+                  : a != a                          ? a
+                  : b != b                          ? b
+                  : (how == COMBINE_MAX) == (a > b) ? a
+                                                    : b);
     } else {
         int64_t a = load_i64(t, to), b = load_i64(t, from);
-        store_i64(t, to, how == COMBINE_PROD ? (int64_t)((uint64_t)a * (uint64_t)b) : (how == COMBINE_MAX) == (a > b) ? a : b);
+        store_i64(t, to,
+                  how == COMBINE_PROD               ? (int64_t)((uint64_t)a * (uint64_t)b)
+                  : (how == COMBINE_MAX) == (a > b) ? a
+                                                    : b);
     }
 }
 
@@ -408,7 +429,8 @@ static bool scatter(Call *c, Combine how, int64_t *counts, bool fresh, Err *err)
     size_t size = dtype_size(out->dtype);
     for (int k = 0; k < index->rank; k++)
         if (index->shape[k] > src->shape[k] || (k != d && index->shape[k] > out->shape[k]))
-            return call_fail(c, E_USAGE, err, "index has size %lld in dim %d, more than the tensors", (long long)index->shape[k], k);
+            return call_fail(c, E_USAGE, err, "index has size %lld in dim %d, more than the tensors",
+                             (long long)index->shape[k], k);
     for (int64_t i = 0; i < tensor_numel(index); i++) {
         int64_t to = position(index, out, d, i, at[i]), rest = i, from = 0;
         for (int k = index->rank - 1; k >= 0; k--) {
@@ -431,7 +453,11 @@ bool run_scatter_reduce(Call *c, Err *err)
     static const struct {
         const char *name;
         Combine how;
-    } kinds[] = {{"sum", COMBINE_ADD}, {"mean", COMBINE_ADD}, {"prod", COMBINE_PROD}, {"amax", COMBINE_MAX}, {"amin", COMBINE_MIN}};
+    } kinds[] = {{"sum", COMBINE_ADD},
+                 {"mean", COMBINE_ADD},
+                 {"prod", COMBINE_PROD},
+                 {"amax", COMBINE_MAX},
+                 {"amin", COMBINE_MIN}};
     Tensor *out = call_out(c, 0);
     int k = 0;
     while (strcmp(kinds[k].name, c->arg[4].str)) k++;
@@ -459,7 +485,8 @@ static bool write_part(Call *c, Tensor view, Err *err)
     for (int d = 0; d < view.rank; d++) {
         int from = d - (view.rank - src->rank);
         if (from >= 0 && src->shape[from] != 1 && src->shape[from] != view.shape[d])
-            return call_fail(c, E_USAGE, err, "size %lld in dim %d of what is written, expected %lld", (long long)src->shape[from], from, (long long)view.shape[d]);
+            return call_fail(c, E_USAGE, err, "size %lld in dim %d of what is written, expected %lld",
+                             (long long)src->shape[from], from, (long long)view.shape[d]);
         wide.shape[d] = view.shape[d];
         wide.stride[d] = from < 0 || src->shape[from] == 1 ? 0 : src->stride[from];
     }
@@ -501,7 +528,8 @@ bool run_diagonal_scatter(Call *c, Err *err)
     int64_t offset = call_i64(c, 2);
     int d1 = call_dim(c, 3, out->rank), d2 = call_dim(c, 4, out->rank), k = 0;
     TRY(copied(c, out, call_in(c, 0), err));
-    int64_t rows = out->shape[d1] + (offset < 0 ? offset : 0), cols = out->shape[d2] - (offset > 0 ? offset : 0), n = rows < cols ? rows : cols;
+    int64_t rows = out->shape[d1] + (offset < 0 ? offset : 0), cols = out->shape[d2] - (offset > 0 ? offset : 0),
+            n = rows < cols ? rows : cols;
     if (n <= 0) return true;
     for (int i = 0; i < out->rank; i++)
         if (i != d1 && i != d2) {
@@ -523,7 +551,8 @@ bool run_as_strided_scatter(Call *c, Err *err)
     view.rank = call_ints(c, 2, view.shape, MAX_RANK);
     call_ints(c, 3, view.stride, MAX_RANK);
     int64_t offset = call_i64_or(c, 4, 0);
-    if (!view_in_storage(&view, offset, tensor_bytes(out))) return call_fail(c, E_USAGE, err, "sizes and strides reach beyond the tensor");
+    if (!view_in_storage(&view, offset, tensor_bytes(out)))
+        return call_fail(c, E_USAGE, err, "sizes and strides reach beyond the tensor");
     view.data = (char *)out->data + offset * (int64_t)dtype_size(out->dtype);
     return write_part(c, view, err);
 }
@@ -544,8 +573,8 @@ static bool make_maps(Call *c, const Tensor *out, Maps *m, Err *err)
 static void apply_maps(Call *c, const Tensor *in, Tensor *out, const Maps *m, const void *fill)
 {
     if (tensor_numel(out) == 0) return;
-    kernels()->index.map(out->data, in->data, out->rank, out->shape, in->stride, (const int64_t *const *)m->map, fill, dtype_size(out->dtype),
-                         c->env->threads);
+    kernels()->index.map(out->data, in->data, out->rank, out->shape, in->stride, (const int64_t *const *)m->map, fill,
+                         dtype_size(out->dtype), c->env->threads);
 }
 
 bool run_flip(Call *c, Err *err)
@@ -585,15 +614,18 @@ static void pad_one(const Call *c, int d, int64_t before, const void *fill)
     for (int k = 0; k < d; k++) outer *= x->shape[k];
     for (int k = d + 1; k < x->rank; k++) inner *= x->shape[k];
     size_t size = dtype_size(out->dtype);
-    int64_t fit = BLOCK / (outer * inner * (int64_t)size), each = fit > 1 ? fit : 1, blocks = (n + each - 1) / each, pads = all - n > 0;
+    int64_t fit = BLOCK / (outer * inner * (int64_t)size), each = fit > 1 ? fit : 1, blocks = (n + each - 1) / each,
+            pads = all - n > 0;
 #pragma omp parallel for num_threads(c->env->threads) if (tensor_numel(out) > 1 << 15) schedule(static)
     for (int64_t i = 0; i < blocks + pads; i++)
         for (int64_t o = 0; o < outer; o++) {
             char *to = (char *)out->data + (size_t)(o * all * inner) * size;
-            for (int64_t k = 0; i == blocks && k < (all - n) * inner; k++) memcpy(to + (size_t)(k < before * inner ? k : k + n * inner) * size, fill, size);
+            for (int64_t k = 0; i == blocks && k < (all - n) * inner; k++)
+                memcpy(to + (size_t)(k < before * inner ? k : k + n * inner) * size, fill, size);
             if (i == blocks) continue;
             Tensor from = {.dtype = x->dtype, .rank = x->rank - d, .data = x->data}, part = from;
-            for (int64_t k = d - 1, at = o; k >= 0; at /= x->shape[k--]) from.data = (char *)from.data + at % x->shape[k] * x->stride[k] * (int64_t)size;
+            for (int64_t k = d - 1, at = o; k >= 0; at /= x->shape[k--])
+                from.data = (char *)from.data + at % x->shape[k] * x->stride[k] * (int64_t)size;
             for (int k = d; k < x->rank; k++) {
                 from.shape[k - d] = part.shape[k - d] = k > d ? x->shape[k] : i + 1 < blocks ? each : n - i * each;
                 from.stride[k - d] = x->stride[k];
@@ -634,9 +666,11 @@ static bool padded(Call *c, PadMode mode, const void *fill, Err *err)
     TRY(make_maps(c, out, &m, err));
     for (int d = 0; d < x->rank; d++) {
         int k = 2 * (x->rank - 1 - d);
-        int64_t before = k < n ? pad[k] : 0, after = k < n ? pad[k + 1] : 0, most = mode == PAD_REFLECT ? x->shape[d] - 1 : INT64_MAX;
+        int64_t before = k < n ? pad[k] : 0, after = k < n ? pad[k + 1] : 0,
+                most = mode == PAD_REFLECT ? x->shape[d] - 1 : INT64_MAX;
         if (mode != PAD_CONSTANT && (before > most || after > most || (x->shape[d] == 0 && before + after > 0)))
-            return call_fail(c, E_USAGE, err, "padding of %lld and %lld for size %lld of dim %d", (long long)before, (long long)after, (long long)x->shape[d], d);
+            return call_fail(c, E_USAGE, err, "padding of %lld and %lld for size %lld of dim %d", (long long)before,
+                             (long long)after, (long long)x->shape[d], d);
         for (int64_t i = 0; i < out->shape[d]; i++) m.map[d][i] = padded_index(i - before, x->shape[d], mode);
     }
     apply_maps(c, x, out, &m, fill);

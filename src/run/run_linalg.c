@@ -44,17 +44,23 @@ static void offsets(const Tensor *t, const Tensor *c, int64_t batch, int64_t *of
 
 static void portable_matmul(const Tensor *a, const Tensor *b, Tensor *c)
 {
-    int64_t M = c->shape[c->rank - 2], N = c->shape[c->rank - 1], K = a->shape[a->rank - 1], count = M * N > 0 ? tensor_numel(c) / (M * N) : 0;
+    int64_t M = c->shape[c->rank - 2], N = c->shape[c->rank - 1], K = a->shape[a->rank - 1],
+            count = M * N > 0 ? tensor_numel(c) / (M * N) : 0;
     const LinalgKernels *k = &kernels()->linalg;
-    int64_t ars = a->stride[a->rank - 2], acs = a->stride[a->rank - 1], brs = b->stride[b->rank - 2], bcs = b->stride[b->rank - 1], ao, bo;
+    int64_t ars = a->stride[a->rank - 2], acs = a->stride[a->rank - 1], brs = b->stride[b->rank - 2],
+            bcs = b->stride[b->rank - 1], ao, bo;
     for (int64_t i = 0; i < count; i++) {
         offsets(a, c, i, &ao);
         offsets(b, c, i, &bo);
         if (c->dtype == DT_F32)
-            k->matmul_f32((float *)c->data + i * M * N, (const float *)a->data + ao, (const float *)b->data + bo, M, N, K, ars, acs, brs, bcs);
+            k->matmul_f32((float *)c->data + i * M * N, (const float *)a->data + ao, (const float *)b->data + bo, M, N,
+                          K, ars, acs, brs, bcs);
         else if (c->dtype == DT_F64)
-            k->matmul_f64((double *)c->data + i * M * N, (const double *)a->data + ao, (const double *)b->data + bo, M, N, K, ars, acs, brs, bcs);
-        else k->matmul_i64((int64_t *)c->data + i * M * N, (const int64_t *)a->data + ao, (const int64_t *)b->data + bo, M, N, K, ars, acs, brs, bcs);
+            k->matmul_f64((double *)c->data + i * M * N, (const double *)a->data + ao, (const double *)b->data + bo, M,
+                          N, K, ars, acs, brs, bcs);
+        else
+            k->matmul_i64((int64_t *)c->data + i * M * N, (const int64_t *)a->data + ao, (const int64_t *)b->data + bo,
+                          M, N, K, ars, acs, brs, bcs);
     }
 }
 
@@ -106,16 +112,21 @@ static const Tensor *operand(Call *c, const Tensor *t, DType want, bool exact, E
 }
 
 /* A vector or a residual: contiguous, f32 or bf16. */
-static const Tensor *added(Call *c, const Tensor *t, Err *err) { return call_contiguous(c, t, gemm_takes(t->dtype) ? DT_NONE : DT_F32, err); }
+static const Tensor *added(Call *c, const Tensor *t, Err *err)
+{
+    return call_contiguous(c, t, gemm_takes(t->dtype) ? DT_NONE : DT_F32, err);
+}
 
 /* c = act(a @ b + bias) + residual; a, b, c of equal rank >= 2, dims broadcast; c contiguous. */
-static bool multiply(Call *c, const Tensor *a, const Tensor *b, bool b_constant, const Tensor *bias, Tensor *out, const Tensor *residual, Err *err)
+static bool multiply(Call *c, const Tensor *a, const Tensor *b, bool b_constant, const Tensor *bias, Tensor *out,
+                     const Tensor *residual, Err *err)
 {
     DType t = compute_type(out->dtype, gemm_takes(out->dtype));
     int64_t K = a->shape[a->rank - 1];
     bool same = t == out->dtype, portable = !gemm_takes(t) || K == 0;
     if (tensor_numel(out) == 0) return true;
-    bool rounded = a->dtype == DT_BF16 && b->dtype == DT_F32; /* a weight that the planner left to be rounded here (src/plan/fuse.h) */
+    bool rounded = a->dtype == DT_BF16 &&
+                   b->dtype == DT_F32; /* a weight that the planner left to be rounded here (src/plan/fuse.h) */
     if (rounded && portable) TRY(b = call_contiguous(c, b, DT_BF16, err));
     const Tensor *x = operand(c, a, t, portable, err), *w = operand(c, b, t, portable, err);
     if (!x || !w) return false;
@@ -132,8 +143,16 @@ static bool multiply(Call *c, const Tensor *a, const Tensor *b, bool b_constant,
     if (!c->state) {
         Tensor shape = *y; /* a residual of another rank has as many elements in the same order */
         if (more) shape.dtype = more->dtype;
-        GemmMatmul d = {.a = x, .b = w, .c = y, .bias = add, .residual = more ? &shape : NULL, .b_constant = b_constant && w == b,
-                        .rounded = rounded, .times = c->epilogue.times, .act = product_act((int)c->epilogue.act), .least_rows = c->least_rows};
+        GemmMatmul d = {.a = x,
+                        .b = w,
+                        .c = y,
+                        .bias = add,
+                        .residual = more ? &shape : NULL,
+                        .b_constant = b_constant && w == b,
+                        .rounded = rounded,
+                        .times = c->epilogue.times,
+                        .act = product_act((int)c->epilogue.act),
+                        .least_rows = c->least_rows};
         c->state = gemm_matmul(c->env->gemm, &d, err);
         TRY(c->state);
         c->state_free = free_gemm;
@@ -224,8 +243,10 @@ bool run_grouped_mm(Call *c, Err *err)
     for (int64_t g = 0; g < offs->shape[0]; g++) {
         int64_t end = tensor_get_i64(offs, g);
         if (end < start || end > S)
-            return call_fail(c, E_USAGE, err, "group %lld ends at row %lld, expected %lld to %lld", (long long)g, (long long)end, (long long)start, (long long)S);
-        Tensor x = cut(a, inner ? 1 : 0, start, end - start), w = inner ? cut(b, 0, start, end - start) : matrix_at(b, g);
+            return call_fail(c, E_USAGE, err, "group %lld ends at row %lld, expected %lld to %lld", (long long)g,
+                             (long long)end, (long long)start, (long long)S);
+        Tensor x = cut(a, inner ? 1 : 0, start, end - start),
+               w = inner ? cut(b, 0, start, end - start) : matrix_at(b, g);
         Tensor y = inner ? matrix_at(out, g) : cut(out, 0, start, end - start);
         if (end == start) {
             if (inner) memset(y.data, 0, tensor_bytes(&y));
@@ -274,7 +295,8 @@ static bool rotate(double *p, double *q, int64_t n)
         pq += p[i] * q[i];
     }
     if (!(fabs(pq) > 1e-15 * sqrt(pp * qq))) return false;
-    double z = (qq - pp) / (2 * pq), t = (z < 0 ? -1 : 1) / (fabs(z) + sqrt(1 + z * z)), c = 1 / sqrt(1 + t * t), s = c * t;
+    double z = (qq - pp) / (2 * pq), t = (z < 0 ? -1 : 1) / (fabs(z) + sqrt(1 + z * z)), c = 1 / sqrt(1 + t * t),
+           s = c * t;
     for (int64_t i = 0; i < n; i++) {
         double x = p[i];
         p[i] = c * x - s * q[i];
@@ -314,7 +336,8 @@ bool run_singular_values(Call *c, Err *err)
             length[p] = sqrt(s);
         }
         qsort(length, (size_t)rows, sizeof *length, falling);
-        for (int64_t p = 0; p < rows; p++) store_f64(out->dtype, (char *)out->data + (size_t)(k * rows + p) * dtype_size(out->dtype), length[p]);
+        for (int64_t p = 0; p < rows; p++)
+            store_f64(out->dtype, (char *)out->data + (size_t)(k * rows + p) * dtype_size(out->dtype), length[p]);
     }
     return true;
 }
@@ -324,7 +347,8 @@ bool run_singular_values(Call *c, Err *err)
 /* v with a contiguous last axis in dtype t, its leading strides as those of x's axes. */
 static bool rotary_operand(Call *c, const Tensor *v, DType t, int rank, const void **data, int64_t *stride, Err *err)
 {
-    if (v->dtype != t || (v->stride[v->rank - 1] != 1 && v->shape[v->rank - 1] != 1)) TRY(v = call_contiguous(c, v, t, err));
+    if (v->dtype != t || (v->stride[v->rank - 1] != 1 && v->shape[v->rank - 1] != 1))
+        TRY(v = call_contiguous(c, v, t, err));
     for (int i = 0; i < rank; i++) {
         int k = i - (rank + 1 - v->rank);
         stride[i] = k < 0 || v->shape[k] == 1 ? 0 : v->stride[k];
@@ -340,7 +364,12 @@ bool run_rotary(Call *c, Err *err)
     DType t = x->dtype == DT_F64 ? DT_F64 : DT_F32;
     bool narrow = x->shape[x->rank - 1] <= ROTARY_WIDEST; /* rows of bf16 are read and written as they are */
     DType from = narrow && x->dtype == DT_BF16 ? DT_BF16 : t, to = narrow && out->dtype == DT_BF16 ? DT_BF16 : t;
-    Rotary r = {.t = t, .x_t = from, .out_t = to, .rank = x->rank - 1, .D = x->shape[x->rank - 1], .interleaved = call_bool(c, 3)};
+    Rotary r = {.t = t,
+                .x_t = from,
+                .out_t = to,
+                .rank = x->rank - 1,
+                .D = x->shape[x->rank - 1],
+                .interleaved = call_bool(c, 3)};
     if (tensor_numel(x) == 0) return true;
     memcpy(r.shape, x->shape, sizeof r.shape);
     r.one_cos = cosine->shape[cosine->rank - 1] != r.D;

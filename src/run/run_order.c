@@ -37,7 +37,8 @@ static int compare_down(const void *a, const void *b)
 static void take_row(const Rows *r, int64_t i, Keyed *row)
 {
     const void *p = row_at(r, i);
-    for (int64_t j = 0; j < r->n; j++) row[j] = (Keyed){r->t == DT_I64 ? 0 : value_at(r, p, j), r->t == DT_I64 ? ((const int64_t *)p)[j] : 0, j};
+    for (int64_t j = 0; j < r->n; j++)
+        row[j] = (Keyed){r->t == DT_I64 ? 0 : value_at(r, p, j), r->t == DT_I64 ? ((const int64_t *)p)[j] : 0, j};
 }
 
 /* ------------------------------------------------------------------ sort and topk */
@@ -51,7 +52,8 @@ static bool sorted(Call *c, int d, int64_t k, bool down, Err *err)
     if (x->rank) set[d] = true;
     if (tensor_numel(call_out(c, 0)) == 0) return true;
     TRY(rows_of(c, x, set, &r, err));
-    if (k > r.n) return call_fail(c, E_USAGE, err, "k is %lld, but dim %d has %lld elements", (long long)k, d, (long long)r.n);
+    if (k > r.n)
+        return call_fail(c, E_USAGE, err, "k is %lld, but dim %d has %lld elements", (long long)k, d, (long long)r.n);
     Keyed *row = call_scratch(c, (size_t)r.n * sizeof *row, err);
     char *values = call_scratch(c, (size_t)(r.rows * k) * dtype_size(r.t), err);
     int64_t *positions = call_scratch(c, (size_t)(r.rows * k) * sizeof *positions, err);
@@ -76,7 +78,10 @@ bool run_sort(Call *c, Err *err)
     return sorted(c, d, x->rank ? x->shape[d] : 1, call_bool(c, 2), err);
 }
 
-bool run_topk(Call *c, Err *err) { return sorted(c, call_dim(c, 2, call_in(c, 0)->rank), call_i64(c, 1), call_bool(c, 3), err); }
+bool run_topk(Call *c, Err *err)
+{
+    return sorted(c, call_dim(c, 2, call_in(c, 0)->rank), call_i64(c, 1), call_bool(c, 3), err);
+}
 
 /* ------------------------------------------------------------------ selection */
 
@@ -151,8 +156,10 @@ static void quickselect(Keyed *a, int64_t n, int64_t k, Less *less)
         Keyed pivot = a[lo];
         int64_t i = lo + 1, j = hi;
         for (;;) {
-            do i++; while (less(&a[i], &pivot));
-            do j--; while (less(&pivot, &a[j]));
+            do i++;
+            while (less(&a[i], &pivot));
+            do j--;
+            while (less(&pivot, &a[j]));
             if (j < i) break;
             swap(&a[i], &a[j]);
         }
@@ -214,7 +221,8 @@ static bool pick(Call *c, const bool *set, Pick *f, int64_t k, Err *err)
     TRY(rows_of(c, call_in(c, 0), set, &r, err));
     if (r.rows == 0) return true;
     if (r.n == 0 && positions) return call_fail(c, E_USAGE, err, "a choice among no elements");
-    if (k >= r.n && k) return call_fail(c, E_USAGE, err, "k is %lld, but there are %lld elements", (long long)k + 1, (long long)r.n);
+    if (k >= r.n && k)
+        return call_fail(c, E_USAGE, err, "k is %lld, but there are %lld elements", (long long)k + 1, (long long)r.n);
     Keyed *row = call_scratch(c, (size_t)r.n * sizeof *row, err);
     TRY(row);
     for (int64_t i = 0; i < r.rows; i++) {
@@ -304,9 +312,11 @@ bool run_bincount(Call *c, Err *err)
     const int64_t *v = x->data;
     int64_t n = x->shape[0], bins = call_i64(c, 2);
     if (bins < 0) return call_fail(c, E_USAGE, err, "minlength is %lld, expected at least 0", (long long)bins);
-    if (w && w->shape[0] != n) return call_fail(c, E_USAGE, err, "%lld weights for %lld numbers", (long long)w->shape[0], (long long)n);
+    if (w && w->shape[0] != n)
+        return call_fail(c, E_USAGE, err, "%lld weights for %lld numbers", (long long)w->shape[0], (long long)n);
     for (int64_t i = 0; i < n; i++) {
-        if (v[i] < 0 || v[i] >= 1ll << 40) return call_fail(c, E_USAGE, err, "found %lld, expected small numbers of at least 0", (long long)v[i]);
+        if (v[i] < 0 || v[i] >= 1ll << 40)
+            return call_fail(c, E_USAGE, err, "found %lld, expected small numbers of at least 0", (long long)v[i]);
         if (v[i] >= bins) bins = v[i] + 1;
     }
     if (!out->data) {

@@ -28,7 +28,7 @@ typedef struct Operand {
     const Tensor *t;
     double f;
     int64_t i;
-    Kind kind;              /* what its rows are loaded as */
+    Kind kind;                /* what its rows are loaded as */
     int64_t stride[MAX_RANK]; /* bytes, for the merged dims */
 } Operand;
 
@@ -39,7 +39,7 @@ typedef struct Walk {
     int64_t shape[MAX_RANK], total;
     Operand in[MAX_IN];
     Tensor *out;
-    Kind out_kind;          /* what the kernel writes; for truth values: bytes as they are */
+    Kind out_kind; /* what the kernel writes; for truth values: bytes as they are */
     bool out_truth;
     RowFn *row;
     const void *what;
@@ -75,7 +75,8 @@ static void merge_dims(Walk *w)
         int d = order[i];
         bool join = n > 0;
         for (int k = 0; k < w->nin && join; k++)
-            if (w->in[k].t) join = w->in[k].stride[n - 1] == broadcast_stride(w->in[k].t, d, w->out->rank) * w->out->shape[d];
+            if (w->in[k].t)
+                join = w->in[k].stride[n - 1] == broadcast_stride(w->in[k].t, d, w->out->rank) * w->out->shape[d];
         if (!join) n++;
         w->shape[n - 1] = join ? w->shape[n - 1] * w->out->shape[d] : w->out->shape[d];
         for (int k = 0; k < w->nin; k++)
@@ -91,13 +92,17 @@ static void merge_dims(Walk *w)
 static bool load(Kind k, void *out, DType t, const void *in, int64_t stride, int64_t n)
 {
     const PointwiseKernels *p = &kernels()->pointwise;
-    return k == K_F32 ? p->load_f32(out, t, in, stride, n) : k == K_F64 ? p->load_f64(out, t, in, stride, n) : p->load_i64(out, t, in, stride, n);
+    return k == K_F32   ? p->load_f32(out, t, in, stride, n)
+           : k == K_F64 ? p->load_f64(out, t, in, stride, n)
+                        : p->load_i64(out, t, in, stride, n);
 }
 
 static bool store(Kind k, DType t, void *out, const void *in, int64_t n)
 {
     const PointwiseKernels *p = &kernels()->pointwise;
-    return k == K_F32 ? p->store_f32(t, out, in, n) : k == K_F64 ? p->store_f64(t, out, in, n) : p->store_i64(t, out, in, n);
+    return k == K_F32   ? p->store_f32(t, out, in, n)
+           : k == K_F64 ? p->store_f64(t, out, in, n)
+                        : p->store_i64(t, out, in, n);
 }
 
 static void splat(Kind k, void *buffer, double f, int64_t i, int64_t n)
@@ -119,9 +124,11 @@ static int64_t rows_at_once(const Walk *w, int64_t at, int64_t left)
 }
 
 /* m rows of n elements each of an operand, from p on: where they lie one behind the other already, or copied to buffer. NULL: no kernel. */
-static const void *operand_rows(const Walk *w, const Operand *o, const char *p, int64_t m, int64_t n, unsigned char *buffer)
+static const void *operand_rows(const Walk *w, const Operand *o, const char *p, int64_t m, int64_t n,
+                                unsigned char *buffer)
 {
-    int64_t step = o->stride[w->rank - 1], below = m > 1 ? o->stride[w->rank - 2] : 0, size = (int64_t)kind_size[o->kind];
+    int64_t step = o->stride[w->rank - 1], below = m > 1 ? o->stride[w->rank - 2] : 0,
+            size = (int64_t)kind_size[o->kind];
     bool plain = o->t->dtype == kind_dtype[o->kind] && step == size;
     if (plain && (m == 1 || below == n * size)) return p;
     for (int64_t r = 0; r < m; r++, p += below, buffer += n * size) {
@@ -269,7 +276,8 @@ static bool run_unary(Call *c, PointwiseOp op, const double *p, Err *err)
     Kind k = kind_of(call_out(c, 0)->dtype);
     What what = {op, k, {0}};
     if (p) memcpy(what.p, p, sizeof what.p);
-    Walk w = {.nin = 1, .in = {operand(&c->arg[0], k)}, .out = call_out(c, 0), .out_kind = k, .row = unary_row, .what = &what};
+    Walk w = {
+        .nin = 1, .in = {operand(&c->arg[0], k)}, .out = call_out(c, 0), .out_kind = k, .row = unary_row, .what = &what};
     return walk(&w, c->env->threads) || no_kernel(c, err);
 }
 
@@ -290,8 +298,15 @@ static bool run_binary_op(Call *c, PointwiseOp op, int a, int b, Err *err)
     Kind k = kind_of(call_out(c, 0)->dtype);
     What what = {op, k, {0}};
     TRY(check_divisor(c, op, k, &c->arg[b], err));
-    Walk w = {.nin = 2, .in = {operand(&c->arg[a], k), operand(&c->arg[b], k)}, .out = call_out(c, 0), .out_kind = k, .row = binary_row, .what = &what};
-    if (c->arg[a].kind == ARG_EXPR && k == K_F32) { /* ATen makes a number on the left a tensor of the result's dtype; on the right it stays as it is */
+    Walk w = {.nin = 2,
+              .in = {operand(&c->arg[a], k), operand(&c->arg[b], k)},
+              .out = call_out(c, 0),
+              .out_kind = k,
+              .row = binary_row,
+              .what = &what};
+    if (c->arg[a].kind == ARG_EXPR &&
+        k ==
+            K_F32) { /* ATen makes a number on the left a tensor of the result's dtype; on the right it stays as it is */
         unsigned char rounded[8];
         store_f64(call_out(c, 0)->dtype, rounded, w.in[0].f);
         w.in[0].f = load_f64(call_out(c, 0)->dtype, rounded);
@@ -316,7 +331,11 @@ static bool run_truth(Call *c, PointwiseOp op, int nin, Err *err)
 {
     Kind k = operand_kind(c, nin);
     What what = {op, k, {0}};
-    Walk w = {.nin = nin, .in = {operand(&c->arg[0], k)}, .out = call_out(c, 0), .out_truth = true, .row = nin == 1 ? test_row : compare_row,
+    Walk w = {.nin = nin,
+              .in = {operand(&c->arg[0], k)},
+              .out = call_out(c, 0),
+              .out_truth = true,
+              .row = nin == 1 ? test_row : compare_row,
               .what = &what};
     if (nin == 2) w.in[1] = operand(&c->arg[1], k);
     return walk(&w, c->env->threads) || no_kernel(c, err);
@@ -332,18 +351,22 @@ static bool copy_tiles(Tensor *out, const Tensor *in, int threads)
     merge_dims(&w);
     int64_t cols = w.shape[w.rank - 1], rows = w.rank > 1 ? w.shape[w.rank - 2] : 1, outer = 1;
     for (int d = 0; d < w.rank - 2; d++) outer *= w.shape[d];
-    int64_t cs = w.in[0].stride[w.rank - 1] / (int64_t)size, rs = w.rank > 1 ? w.in[0].stride[w.rank - 2] / (int64_t)size : 0;
+    int64_t cs = w.in[0].stride[w.rank - 1] / (int64_t)size,
+            rs = w.rank > 1 ? w.in[0].stride[w.rank - 2] / (int64_t)size : 0;
     bool ok = true, flat = outer == 1 && threads > 1; /* one large matrix: split its rows */
     int64_t parts = flat ? (rows + 63) / 64 : outer, each = flat ? 64 : rows;
 #pragma omp parallel for num_threads(threads) if (rows * cols * outer >= PARALLEL) reduction(&& : ok)
     for (int64_t i = 0; i < parts; i++) {
-        int64_t first = flat ? i * each : 0, n = rows - first < each ? rows - first : each, at = flat ? 0 : i, offset = 0;
+        int64_t first = flat ? i * each : 0, n = rows - first < each ? rows - first : each, at = flat ? 0 : i,
+                offset = 0;
         for (int d = w.rank - 3; d >= 0; d--) {
             offset += at % w.shape[d] * w.in[0].stride[d];
             at /= w.shape[d];
         }
         char *to = (char *)out->data + (size_t)((flat ? 0 : i) * rows * cols + first * cols) * size;
-        ok = kernels()->pointwise.copy_2d(to, (const char *)in->data + offset + first * rs * (int64_t)size, n, cols, rs, cs, size) && ok;
+        ok = kernels()->pointwise.copy_2d(to, (const char *)in->data + offset + first * rs * (int64_t)size, n, cols, rs,
+                                          cs, size) &&
+             ok;
     }
     return ok;
 }
@@ -362,54 +385,81 @@ bool run_copy_tensor(Tensor *out, const Tensor *in, int threads)
 bool run_to_copy(Call *c, Err *err)
 {
     (void)err;
-    if (!run_copy_tensor(call_out(c, 0), call_in(c, 0), c->env->threads)) tensor_copy(call_out(c, 0), call_in(c, 0)); /* float8 and its like */
+    if (!run_copy_tensor(call_out(c, 0), call_in(c, 0), c->env->threads))
+        tensor_copy(call_out(c, 0), call_in(c, 0)); /* float8 and its like */
     return true;
 }
 
 /* ------------------------------------------------------------------ the run functions */
 
-#define RUN_UNARY(name) \
+#define RUN_UNARY(name)                                                                                                \
     bool run_##name(Call *c, Err *err) { return run_unary(c, PW_##name, NULL, err); }
-#define RUN_BINARY(name) \
+#define RUN_BINARY(name)                                                                                               \
     bool run_##name(Call *c, Err *err) { return run_binary_op(c, PW_##name, 0, 1, err); }
-#define RUN_COMPARE(name) \
+#define RUN_COMPARE(name)                                                                                              \
     bool run_##name(Call *c, Err *err) { return run_truth(c, PW_##name, 2, err); }
-#define RUN_TEST(name) \
+#define RUN_TEST(name)                                                                                                 \
     bool run_##name(Call *c, Err *err) { return run_truth(c, PW_##name, 1, err); }
 
-RUN_UNARY(neg) RUN_UNARY(abs) RUN_UNARY(sign) RUN_UNARY(relu) RUN_UNARY(square) RUN_UNARY(exp) RUN_UNARY(exp2) RUN_UNARY(expm1)
-RUN_UNARY(log) RUN_UNARY(log2) RUN_UNARY(log10) RUN_UNARY(log1p) RUN_UNARY(sqrt) RUN_UNARY(rsqrt) RUN_UNARY(sin) RUN_UNARY(cos)
-RUN_UNARY(tan) RUN_UNARY(asin) RUN_UNARY(acos) RUN_UNARY(atan) RUN_UNARY(sinh) RUN_UNARY(cosh) RUN_UNARY(tanh) RUN_UNARY(asinh)
-RUN_UNARY(acosh) RUN_UNARY(atanh) RUN_UNARY(sigmoid) RUN_UNARY(silu) RUN_UNARY(erf) RUN_UNARY(erfc) RUN_UNARY(erfinv)
-RUN_UNARY(floor) RUN_UNARY(ceil) RUN_UNARY(round) RUN_UNARY(trunc) RUN_UNARY(frac) RUN_UNARY(reciprocal) RUN_UNARY(mish)
-RUN_UNARY(log_sigmoid) RUN_UNARY(hardsigmoid) RUN_UNARY(hardswish) RUN_UNARY(lgamma) RUN_UNARY(digamma) RUN_UNARY(i0) RUN_UNARY(special_i1) RUN_UNARY(sinc)
-RUN_UNARY(entr) RUN_UNARY(ndtr)
-RUN_BINARY(mul) RUN_BINARY(maximum) RUN_BINARY(minimum) RUN_BINARY(fmax) RUN_BINARY(fmin) RUN_BINARY(pow) RUN_BINARY(remainder)
-RUN_BINARY(fmod) RUN_BINARY(div) RUN_BINARY(atan2) RUN_BINARY(hypot) RUN_BINARY(copysign) RUN_BINARY(logaddexp) RUN_BINARY(xlogy)
-RUN_BINARY(heaviside) RUN_BINARY(bitwise_and) RUN_BINARY(bitwise_or) RUN_BINARY(bitwise_xor) RUN_BINARY(shift_left)
-RUN_BINARY(shift_right) RUN_BINARY(silu_backward) RUN_BINARY(logaddexp2) RUN_BINARY(xlog1py)
-RUN_COMPARE(eq) RUN_COMPARE(ne) RUN_COMPARE(lt) RUN_COMPARE(le) RUN_COMPARE(gt) RUN_COMPARE(ge) RUN_COMPARE(logical_and)
-RUN_COMPARE(logical_or) RUN_COMPARE(logical_xor)
-RUN_TEST(logical_not) RUN_TEST(isnan) RUN_TEST(isinf) RUN_TEST(isfinite) RUN_TEST(isneginf) RUN_TEST(isposinf) RUN_TEST(signbit)
+RUN_UNARY(neg)
+RUN_UNARY(abs) RUN_UNARY(sign) RUN_UNARY(relu) RUN_UNARY(square) RUN_UNARY(exp) RUN_UNARY(exp2) RUN_UNARY(expm1)
+    RUN_UNARY(log) RUN_UNARY(log2) RUN_UNARY(log10) RUN_UNARY(log1p) RUN_UNARY(sqrt) RUN_UNARY(rsqrt) RUN_UNARY(sin)
+        RUN_UNARY(cos) RUN_UNARY(tan) RUN_UNARY(asin) RUN_UNARY(acos) RUN_UNARY(atan) RUN_UNARY(sinh) RUN_UNARY(cosh)
+            RUN_UNARY(tanh) RUN_UNARY(asinh) RUN_UNARY(acosh) RUN_UNARY(atanh) RUN_UNARY(sigmoid) RUN_UNARY(silu)
+                RUN_UNARY(erf) RUN_UNARY(erfc) RUN_UNARY(erfinv) RUN_UNARY(floor) RUN_UNARY(ceil) RUN_UNARY(round)
+                    RUN_UNARY(trunc) RUN_UNARY(frac) RUN_UNARY(reciprocal) RUN_UNARY(mish) RUN_UNARY(log_sigmoid)
+                        RUN_UNARY(hardsigmoid) RUN_UNARY(hardswish) RUN_UNARY(lgamma) RUN_UNARY(digamma) RUN_UNARY(i0)
+                            RUN_UNARY(special_i1) RUN_UNARY(sinc) RUN_UNARY(entr) RUN_UNARY(ndtr) RUN_BINARY(mul)
+                                RUN_BINARY(maximum) RUN_BINARY(minimum) RUN_BINARY(fmax) RUN_BINARY(fmin)
+                                    RUN_BINARY(pow) RUN_BINARY(remainder) RUN_BINARY(fmod) RUN_BINARY(div)
+                                        RUN_BINARY(atan2) RUN_BINARY(hypot) RUN_BINARY(copysign) RUN_BINARY(logaddexp)
+                                            RUN_BINARY(xlogy) RUN_BINARY(heaviside) RUN_BINARY(bitwise_and)
+                                                RUN_BINARY(bitwise_or) RUN_BINARY(bitwise_xor) RUN_BINARY(shift_left)
+                                                    RUN_BINARY(shift_right) RUN_BINARY(silu_backward)
+                                                        RUN_BINARY(logaddexp2) RUN_BINARY(xlog1py) RUN_COMPARE(eq)
+                                                            RUN_COMPARE(ne) RUN_COMPARE(lt) RUN_COMPARE(le)
+                                                                RUN_COMPARE(gt) RUN_COMPARE(ge) RUN_COMPARE(logical_and)
+                                                                    RUN_COMPARE(logical_or) RUN_COMPARE(logical_xor)
+                                                                        RUN_TEST(logical_not) RUN_TEST(isnan)
+                                                                            RUN_TEST(isinf) RUN_TEST(isfinite)
+                                                                                RUN_TEST(isneginf) RUN_TEST(isposinf)
+                                                                                    RUN_TEST(signbit)
 
-/* alpha other than 1 was lowered to a product. */
-bool run_add(Call *c, Err *err) { return run_binary_op(c, PW_add, 0, 1, err); }
+    /* alpha other than 1 was lowered to a product. */
+    bool run_add(Call *c, Err *err)
+{
+    return run_binary_op(c, PW_add, 0, 1, err);
+}
 bool run_sub(Call *c, Err *err) { return run_binary_op(c, PW_sub, 0, 1, err); }
 
 bool run_div_mode(Call *c, Err *err)
 {
     const char *mode = c->arg[2].kind == ARG_STR ? c->arg[2].str : "";
-    return run_binary_op(c, !strcmp(mode, "floor") ? PW_div_floor : !strcmp(mode, "trunc") ? PW_div_trunc : PW_div, 0, 1, err);
+    return run_binary_op(c,
+                         !strcmp(mode, "floor")   ? PW_div_floor
+                         : !strcmp(mode, "trunc") ? PW_div_trunc
+                                                  : PW_div,
+                         0, 1, err);
 }
 
 bool run_nextafter(Call *c, Err *err)
 {
     DType t = call_out(c, 0)->dtype;
-    return run_binary_op(c, t == DT_F16 ? PW_nextafter_f16 : t == DT_BF16 ? PW_nextafter_bf16 : PW_nextafter, 0, 1, err);
+    return run_binary_op(c,
+                         t == DT_F16    ? PW_nextafter_f16
+                         : t == DT_BF16 ? PW_nextafter_bf16
+                                        : PW_nextafter,
+                         0, 1, err);
 }
 
-bool run_gelu_backward(Call *c, Err *err) { return run_binary_op(c, !strcmp(c->arg[2].str, "tanh") ? PW_gelu_tanh_backward : PW_gelu_backward, 0, 1, err); }
-bool run_gelu(Call *c, Err *err) { return run_unary(c, !strcmp(c->arg[1].str, "tanh") ? PW_gelu_tanh : PW_gelu, NULL, err); }
+bool run_gelu_backward(Call *c, Err *err)
+{
+    return run_binary_op(c, !strcmp(c->arg[2].str, "tanh") ? PW_gelu_tanh_backward : PW_gelu_backward, 0, 1, err);
+}
+bool run_gelu(Call *c, Err *err)
+{
+    return run_unary(c, !strcmp(c->arg[1].str, "tanh") ? PW_gelu_tanh : PW_gelu, NULL, err);
+}
 
 bool run_clamp(Call *c, Err *err)
 {
@@ -434,17 +484,29 @@ bool run_round_decimals(Call *c, Err *err)
     return run_unary(c, PW_round_scaled, p, err);
 }
 
-bool run_softplus(Call *c, Err *err) { return run_unary(c, PW_softplus, (double[]){call_f64(c, 1), call_f64(c, 2), 0}, err); }
+bool run_softplus(Call *c, Err *err)
+{
+    return run_unary(c, PW_softplus, (double[]){call_f64(c, 1), call_f64(c, 2), 0}, err);
+}
 bool run_leaky_relu(Call *c, Err *err) { return run_unary(c, PW_leaky_relu, (double[]){call_f64(c, 1), 0, 0}, err); }
-bool run_elu(Call *c, Err *err) { return run_unary(c, PW_elu, (double[]){call_f64(c, 1), call_f64(c, 2), call_f64(c, 3)}, err); }
-bool run_threshold(Call *c, Err *err) { return run_unary(c, PW_threshold, (double[]){call_f64(c, 1), call_f64(c, 2), 0}, err); }
+bool run_elu(Call *c, Err *err)
+{
+    return run_unary(c, PW_elu, (double[]){call_f64(c, 1), call_f64(c, 2), call_f64(c, 3)}, err);
+}
+bool run_threshold(Call *c, Err *err)
+{
+    return run_unary(c, PW_threshold, (double[]){call_f64(c, 1), call_f64(c, 2), 0}, err);
+}
 bool run_hardshrink(Call *c, Err *err) { return run_unary(c, PW_hardshrink, (double[]){call_f64(c, 1), 0, 0}, err); }
 bool run_softshrink(Call *c, Err *err) { return run_unary(c, PW_softshrink, (double[]){call_f64(c, 1), 0, 0}, err); }
 
 bool run_nan_to_num(Call *c, Err *err)
 {
     DType t = call_out(c, 0)->dtype;
-    double most = t == DT_F64 ? 1.7976931348623157e308 : t == DT_F16 ? 65504 : t == DT_BF16 ? 3.3895313892515355e38 : 3.4028234663852886e38;
+    double most = t == DT_F64    ? 1.7976931348623157e308
+                  : t == DT_F16  ? 65504
+                  : t == DT_BF16 ? 3.3895313892515355e38
+                                 : 3.4028234663852886e38;
     double p[3] = {call_f64_or(c, 1, 0), call_f64_or(c, 2, most), call_f64_or(c, 3, -most)};
     return run_unary(c, dtype_is_float(t) ? PW_nan_to_num : PW_identity, p, err);
 }
@@ -459,8 +521,12 @@ bool run_where(Call *c, Err *err)
 {
     Kind k = kind_of(call_out(c, 0)->dtype);
     What what = {PW_identity, k, {0}};
-    Walk w = {.nin = 3, .in = {operand(&c->arg[0], K_I64), operand(&c->arg[1], k), operand(&c->arg[2], k)}, .out = call_out(c, 0), .out_kind = k,
-              .row = where_row, .what = &what};
+    Walk w = {.nin = 3,
+              .in = {operand(&c->arg[0], K_I64), operand(&c->arg[1], k), operand(&c->arg[2], k)},
+              .out = call_out(c, 0),
+              .out_kind = k,
+              .row = where_row,
+              .what = &what};
     return walk(&w, c->env->threads) || no_kernel(c, err);
 }
 
@@ -487,7 +553,8 @@ bool run_full(Call *c, Err *err)
 {
     Kind k = kind_of(call_out(c, 0)->dtype);
     What what = {PW_identity, k, {0}};
-    Walk w = {.nin = 1, .in = {operand(&c->arg[1], k)}, .out = call_out(c, 0), .out_kind = k, .row = copy_row, .what = &what};
+    Walk w = {
+        .nin = 1, .in = {operand(&c->arg[1], k)}, .out = call_out(c, 0), .out_kind = k, .row = copy_row, .what = &what};
     return walk(&w, c->env->threads) || no_kernel(c, err);
 }
 
@@ -524,7 +591,9 @@ bool run_linspace(Call *c, Err *err)
     for (int64_t i = 0; i < n; i++) {
         bool rising = i < n / 2 || n == 1;
         double v = rising ? start + step * (double)i : end - step * (double)(n - i - 1);
-        if (f32) v = rising ? (double)((float)start + (float)step * (float)i) : (double)((float)end - (float)step * (float)(n - i - 1));
+        if (f32)
+            v = rising ? (double)((float)start + (float)step * (float)i)
+                       : (double)((float)end - (float)step * (float)(n - i - 1));
         store_f64(out->dtype, (char *)out->data + (size_t)i * size, v);
     }
     return true;
@@ -562,13 +631,15 @@ bool run_tril_indices(Call *c, Err *err) { return (void)err, triangle_indices(c,
 static bool triangle(Call *c, bool upper, Err *err)
 {
     Tensor *out = call_out(c, 0);
-    int64_t k = call_i64(c, 1), rows = out->shape[out->rank - 2], cols = out->shape[out->rank - 1], all = tensor_numel(out);
+    int64_t k = call_i64(c, 1), rows = out->shape[out->rank - 2], cols = out->shape[out->rank - 1],
+            all = tensor_numel(out);
     size_t size = dtype_size(out->dtype);
     TRY(run_copy_tensor(out, call_in(c, 0), c->env->threads) || no_kernel(c, err));
     if (all == 0) return true;
     k = k < -rows ? -rows : k > cols ? cols : k; /* further away it makes no difference */
     for (int64_t r = 0; r < all / cols; r++) {
-        int64_t edge = r % rows + k + (upper ? 0 : 1), from = upper ? 0 : edge, to = upper ? edge : cols; /* zero [from, to) */
+        int64_t edge = r % rows + k + (upper ? 0 : 1), from = upper ? 0 : edge,
+                to = upper ? edge : cols; /* zero [from, to) */
         if (from < 0) from = 0;
         if (to > cols) to = cols;
         if (from < to) memset((char *)out->data + (size_t)(r * cols + from) * size, 0, (size_t)(to - from) * size);

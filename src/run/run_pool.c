@@ -23,7 +23,8 @@ static void numbers(const Call *c, int i, int64_t *to, int64_t otherwise, const 
 {
     int64_t v[AXES];
     int axes = axes_of(c), n = call_ints(c, i, v, AXES), lead = AXES - axes;
-    for (int k = 0; k < AXES; k++) to[k] = k < lead ? otherwise : n == 0 ? (like ? like[k] : otherwise) : v[n == 1 ? 0 : k - lead];
+    for (int k = 0; k < AXES; k++)
+        to[k] = k < lead ? otherwise : n == 0 ? (like ? like[k] : otherwise) : v[n == 1 ? 0 : k - lead];
 }
 
 /* Sizes before and after, of the last axes. */
@@ -59,7 +60,8 @@ static void place_of(const Window *w, int64_t cell, int64_t *at)
 }
 
 /* The largest of the elements from lo to hi by step, those outside left out: where it is in the plane, -1 when there is none. NaN wins. */
-static int64_t largest(const Window *w, DType t, const char *plane, const int64_t *from, const int64_t *to, const int64_t *step)
+static int64_t largest(const Window *w, DType t, const char *plane, const int64_t *from, const int64_t *to,
+                       const int64_t *step)
 {
     int64_t best = -1, besti = 0, lo[AXES], hi[AXES];
     double bestf = 0;
@@ -135,10 +137,14 @@ static void pool_row(const Rows *r, int64_t to, int64_t from, const int64_t *at,
     double divisor;
     int64_t taps = taps_of(r, at, tap, &divisor);
     if (!r->mean && taps == 0)
-        for (int64_t i = 0; i < n; i++) store_f64(r->t, (char *)r->out->data + (size_t)(to + i) * dtype_size(r->t), -INFINITY);
-    else if (r->t == DT_F32 && r->mean) k->mean_f32((float *)r->out->data + to, (const float *)r->x->data + from, tap, taps, n, step, divisor);
-    else if (r->t == DT_F32) k->largest_f32((float *)r->out->data + to, (const float *)r->x->data + from, tap, taps, n, step);
-    else if (r->mean) k->mean_bf16((uint16_t *)r->out->data + to, (const uint16_t *)r->x->data + from, tap, taps, n, step, divisor);
+        for (int64_t i = 0; i < n; i++)
+            store_f64(r->t, (char *)r->out->data + (size_t)(to + i) * dtype_size(r->t), -INFINITY);
+    else if (r->t == DT_F32 && r->mean)
+        k->mean_f32((float *)r->out->data + to, (const float *)r->x->data + from, tap, taps, n, step, divisor);
+    else if (r->t == DT_F32)
+        k->largest_f32((float *)r->out->data + to, (const float *)r->x->data + from, tap, taps, n, step);
+    else if (r->mean)
+        k->mean_bf16((uint16_t *)r->out->data + to, (const uint16_t *)r->x->data + from, tap, taps, n, step, divisor);
     else k->largest_bf16((uint16_t *)r->out->data + to, (const uint16_t *)r->x->data + from, tap, taps, n, step);
 }
 
@@ -146,7 +152,8 @@ static void pool_row(const Rows *r, int64_t to, int64_t from, const int64_t *at,
 static void pool_cells(const Rows *r, int64_t i, int64_t *tap)
 {
     const Window *w = r->w;
-    int64_t rows = w->out[0] * w->out[1], item = i / rows, each = r->last ? r->channels : 1, from = item * w->area * each, to = i * w->out[2] * each;
+    int64_t rows = w->out[0] * w->out[1], item = i / rows, each = r->last ? r->channels : 1,
+            from = item * w->area * each, to = i * w->out[2] * each;
     int64_t at[AXES] = {i % rows / w->out[1], i % w->out[1], 0};
     if (r->last || r->adaptive) {
         for (; at[2] < w->out[2]; at[2]++) pool_row(r, to + at[2] * each, from, at, each, 1, tap);
@@ -183,7 +190,8 @@ static bool by_rows(Call *c, Rows *r, bool *failed, Err *err)
     *failed = !taps;
     if (!taps) return true;
 #pragma omp parallel for num_threads(c->env->threads) if (w->planes * w->cells > 1 << 14)
-    for (int64_t i = 0; i < rows; i++) pool_cells(r, i, (int64_t *)(void *)(taps + bytes * (size_t)omp_get_thread_num()));
+    for (int64_t i = 0; i < rows; i++)
+        pool_cells(r, i, (int64_t *)(void *)(taps + bytes * (size_t)omp_get_thread_num()));
     return true;
 }
 
@@ -254,9 +262,15 @@ static double total(const Window *w, const Tensor *x, int64_t plane, const int64
     return s;
 }
 
-static const Tensor *floats(Call *c, Err *err) { return call_contiguous(c, call_in(c, 0), call_in(c, 0)->dtype == DT_F64 ? DT_F64 : DT_F32, err); }
+static const Tensor *floats(Call *c, Err *err)
+{
+    return call_contiguous(c, call_in(c, 0), call_in(c, 0)->dtype == DT_F64 ? DT_F64 : DT_F32, err);
+}
 
-static void put_float(Tensor *out, int64_t i, double v) { store_f64(out->dtype, (char *)out->data + (size_t)i * dtype_size(out->dtype), v); }
+static void put_float(Tensor *out, int64_t i, double v)
+{
+    store_f64(out->dtype, (char *)out->data + (size_t)i * dtype_size(out->dtype), v);
+}
 
 bool run_avg_pool(Call *c, Err *err)
 {
@@ -265,7 +279,8 @@ bool run_avg_pool(Call *c, Err *err)
     window_of(c, &w, 0);
     bool count_pad = call_bool(c, 5), failed;
     int64_t fixed = call_i64_or(c, 6, 0);
-    if (by_rows(c, &(Rows){.w = &w, .mean = true, .count_pad = count_pad, .fixed = fixed}, &failed, err)) return !failed;
+    if (by_rows(c, &(Rows){.w = &w, .mean = true, .count_pad = count_pad, .fixed = fixed}, &failed, err))
+        return !failed;
     const Tensor *x = floats(c, err);
     TRY(x);
 #pragma omp parallel for num_threads(c->env->threads) if (w.planes * w.cells > 1 << 12)
@@ -315,21 +330,27 @@ bool run_col2im(Call *c, Err *err)
 {
     const Tensor *x = floats(c, err);
     Tensor *out = call_out(c, 0);
-    int64_t k[2], d[2], p[2], s[2], n[2], *arg[] = {k, d, p, s}, H = out->shape[out->rank - 2], W = out->shape[out->rank - 1];
+    int64_t k[2], d[2], p[2], s[2], n[2], *arg[] = {k, d, p, s}, H = out->shape[out->rank - 2],
+                                          W = out->shape[out->rank - 1];
     TRY(x);
     for (int i = 0; i < 4; i++)
         if (call_ints(c, 2 + i, arg[i], 2) == 1) arg[i][1] = arg[i][0];
     for (int i = 0; i < 8; i++) {
         int64_t v = arg[i / 2][i % 2], least = i / 2 != 2; /* padding may be 0 */
-        if (v < least || v > 1 << 20) return call_fail(c, E_USAGE, err, "found %lld, allowed is %lld to 2^20", (long long)v, (long long)least);
+        if (v < least || v > 1 << 20)
+            return call_fail(c, E_USAGE, err, "found %lld, allowed is %lld to 2^20", (long long)v, (long long)least);
     }
     for (int i = 0; i < 2; i++) {
         int64_t room = (i ? W : H) + 2 * p[i] - d[i] * (k[i] - 1) - 1;
-        if (room < 0) return call_fail(c, E_USAGE, err, "a window of %lld with stride %lld does not fit", (long long)k[i], (long long)s[i]);
+        if (room < 0)
+            return call_fail(c, E_USAGE, err, "a window of %lld with stride %lld does not fit", (long long)k[i],
+                             (long long)s[i]);
         n[i] = room / s[i] + 1;
     }
     int64_t L = x->shape[x->rank - 1];
-    if (L != n[0] * n[1]) return call_fail(c, E_USAGE, err, "%lld windows, expected %lld x %lld", (long long)L, (long long)n[0], (long long)n[1]);
+    if (L != n[0] * n[1])
+        return call_fail(c, E_USAGE, err, "%lld windows, expected %lld x %lld", (long long)L, (long long)n[0],
+                         (long long)n[1]);
 #pragma omp parallel for num_threads(c->env->threads) if (tensor_numel(x) > 1 << 14)
     for (int64_t i = 0; i < tensor_numel(out); i++) {
         int64_t y = i / W % H, xx = i % W, plane = i / (H * W) * k[0] * k[1];

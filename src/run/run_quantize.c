@@ -43,7 +43,11 @@ typedef struct Range {
 static Range range_of(DType t)
 {
     if (dtype_is_float(t)) {
-        double most = t == DT_F8E4M3 ? 448 : t == DT_F8E4M3FNUZ ? 240 : t == DT_F4E2M1 ? 6 : t == DT_F8E5M2 || t == DT_F8E5M2FNUZ ? 57344 : INFINITY;
+        double most = t == DT_F8E4M3                         ? 448
+                      : t == DT_F8E4M3FNUZ                   ? 240
+                      : t == DT_F4E2M1                       ? 6
+                      : t == DT_F8E5M2 || t == DT_F8E5M2FNUZ ? 57344
+                                                             : INFINITY;
         return (Range){-most, most, true};
     }
     double n = ldexp(1, dtype_bits(t));
@@ -64,13 +68,17 @@ static double as_type(DType t, double v)
 bool run_quantize_linear(Call *c, Err *err)
 {
     Tensor *out = call_out(c, 0);
-    const Tensor *x = call_contiguous(c, call_in(c, 0), DT_NONE, err), *scale = x ? call_contiguous(c, call_in(c, 1), DT_F64, err) : NULL;
+    const Tensor *x = call_contiguous(c, call_in(c, 0), DT_NONE, err),
+                 *scale = x ? call_contiguous(c, call_in(c, 1), DT_F64, err) : NULL;
     TRY(scale);
     const Tensor *zero = call_in(c, 2) ? call_contiguous(c, call_in(c, 2), DT_NONE, err) : NULL;
     TRY(zero || !call_in(c, 2));
     const Layout l = layout_of(c, 4, 5);
     const Range range = range_of(out->dtype);
-    DType from = call_in(c, 0)->dtype, by = call_in(c, 1)->dtype, precise = call_given(c, 7) ? c->arg[7].dtype : dtype_is_float(from) ? dtype_promote(from, by) : by;
+    DType from = call_in(c, 0)->dtype, by = call_in(c, 1)->dtype,
+          precise = call_given(c, 7)       ? c->arg[7].dtype
+                    : dtype_is_float(from) ? dtype_promote(from, by)
+                                           : by;
     bool saturate = call_bool(c, 6) || !range.is_float;
     size_t size = dtype_size(out->dtype), width = dtype_size(from), zero_size = zero ? dtype_size(zero->dtype) : 0;
     const double *s = scale->data;
@@ -79,12 +87,14 @@ bool run_quantize_linear(Call *c, Err *err)
         int64_t first = row / l.n * l.at_outer + row % l.n / l.block * l.at_n;
         for (int64_t k = 0; k < l.inner; k++) {
             int64_t at = row * l.inner + k, which = first + k * l.at_inner;
-            double v = from == DT_F32 ? (double)((const float *)x->data)[at] : load_f64(from, (const char *)x->data + (size_t)at * width);
+            double v = from == DT_F32 ? (double)((const float *)x->data)[at]
+                                      : load_f64(from, (const char *)x->data + (size_t)at * width);
             double z = zero ? load_f64(zero->dtype, (const char *)zero->data + (size_t)which * zero_size) : 0;
             v = as_type(precise, v / s[which]);
             if (!range.is_float) v = isnan(v) ? z : rint(v) + z;
             else v += z;
-            if (!saturate && out->dtype == DT_F8E4M3 && fabs(v) > 464) v = NAN; /* halfway to the code behind the largest */
+            if (!saturate && out->dtype == DT_F8E4M3 && fabs(v) > 464)
+                v = NAN; /* halfway to the code behind the largest */
             if (saturate) v = v < range.low ? range.low : v > range.high ? range.high : v;
             char *to = (char *)out->data + (size_t)at * size;
             if (range.is_float) store_f64(out->dtype, to, v);
@@ -98,7 +108,8 @@ bool run_quantize_linear(Call *c, Err *err)
 bool run_dequantize_linear(Call *c, Err *err)
 {
     Tensor *out = call_out(c, 0);
-    const Tensor *x = call_contiguous(c, call_in(c, 0), DT_NONE, err), *scale = x ? call_contiguous(c, call_in(c, 1), DT_F32, err) : NULL;
+    const Tensor *x = call_contiguous(c, call_in(c, 0), DT_NONE, err),
+                 *scale = x ? call_contiguous(c, call_in(c, 1), DT_F32, err) : NULL;
     TRY(scale);
     const Tensor *zero = call_in(c, 2) ? call_contiguous(c, call_in(c, 2), DT_F32, err) : NULL;
     TRY(zero || !call_in(c, 2));
@@ -110,8 +121,9 @@ bool run_dequantize_linear(Call *c, Err *err)
         int64_t first = row / l.n * l.at_outer + row % l.n / l.block * l.at_n;
         for (int64_t k = 0; k < l.inner; k++) {
             int64_t at = row * l.inner + k, which = first + k * l.at_inner;
-            float v = from == DT_U8 ? ((const uint8_t *)x->data)[at] : from == DT_I8 ? ((const int8_t *)x->data)[at]
-                    : (float)load_f64(from, (const char *)x->data + (size_t)at * dtype_size(from));
+            float v = from == DT_U8   ? ((const uint8_t *)x->data)[at]
+                      : from == DT_I8 ? ((const int8_t *)x->data)[at]
+                                      : (float)load_f64(from, (const char *)x->data + (size_t)at * dtype_size(from));
             v = (v - (z ? z[which] : 0)) * s[which];
             if (to == DT_F32) ((float *)out->data)[at] = v;
             else store_f64(to, (char *)out->data + (size_t)at * dtype_size(to), (double)v);

@@ -40,7 +40,10 @@ double rng_double(Rng *r) { return (double)(rng_u64(r) & ((1ull << 53) - 1)) * 0
 /* ------------------------------------------------------------------ ops */
 
 /* 24 random bits, also for half types, which round them afterwards. */
-static double uniform(Rng *r, DType t) { return t == DT_F64 ? rng_double(r) : (double)(rng_u32(r) & 0xffffff) * 0x1p-24; }
+static double uniform(Rng *r, DType t)
+{
+    return t == DT_F64 ? rng_double(r) : (double)(rng_u32(r) & 0xffffff) * 0x1p-24;
+}
 
 static void *element(const Tensor *t, int64_t i) { return (char *)t->data + (size_t)i * dtype_size(t->dtype); }
 
@@ -96,7 +99,8 @@ bool run_randint(Call *c, Err *err)
 {
     Tensor *out = call_out(c, 0);
     int64_t low = call_i64(c, 0), high = call_i64(c, 1), n = tensor_numel(out);
-    if (low >= high) return call_fail(c, E_USAGE, err, "low %lld is not below high %lld", (long long)low, (long long)high);
+    if (low >= high)
+        return call_fail(c, E_USAGE, err, "low %lld is not below high %lld", (long long)low, (long long)high);
     uint64_t range = (uint64_t)high - (uint64_t)low;
     for (int64_t i = 0; i < n; i++) {
         uint64_t draw = range >= 1u << 28 ? rng_u64(c->env->rng) : rng_u32(c->env->rng);

@@ -10,7 +10,20 @@
 
 /* ------------------------------------------------------------------ one number a row */
 
-typedef enum Fold { FOLD_SUM, FOLD_MEAN, FOLD_PROD, FOLD_MAX, FOLD_MIN, FOLD_ARGMAX, FOLD_ARGMIN, FOLD_ANY, FOLD_ALL, FOLD_VAR, FOLD_NORM, FOLD_LOGSUMEXP } Fold;
+typedef enum Fold {
+    FOLD_SUM,
+    FOLD_MEAN,
+    FOLD_PROD,
+    FOLD_MAX,
+    FOLD_MIN,
+    FOLD_ARGMAX,
+    FOLD_ARGMIN,
+    FOLD_ANY,
+    FOLD_ALL,
+    FOLD_VAR,
+    FOLD_NORM,
+    FOLD_LOGSUMEXP
+} Fold;
 
 /* Sum of (x - m)^2 in eight sums: none waits for the one before it. */
 static double squares_about(const Rows *r, const void *row, double m)
@@ -34,14 +47,18 @@ static double fold_float(const Rows *r, const void *row, Fold f, double p)
     double s, m;
     int64_t n = r->n;
     switch (f) {
-    case FOLD_SUM: case FOLD_MEAN:
+    case FOLD_SUM:
+    case FOLD_MEAN:
         s = r->t == DT_F32 ? k->sum_f32(row, n) : k->sum_f64(row, n);
         return f == FOLD_SUM ? s : s / (double)n;
     case FOLD_PROD:
         s = 1;
         for (int64_t i = 0; i < n; i++) s *= value_at(r, row, i);
         return s;
-    case FOLD_MAX: case FOLD_MIN: return r->t == DT_F32 ? k->extreme_f32(row, n, f == FOLD_MIN, NULL) : k->extreme_f64(row, n, f == FOLD_MIN, NULL);
+    case FOLD_MAX:
+    case FOLD_MIN:
+        return r->t == DT_F32 ? k->extreme_f32(row, n, f == FOLD_MIN, NULL)
+                              : k->extreme_f64(row, n, f == FOLD_MIN, NULL);
     case FOLD_VAR: /* two passes; p is the correction */
         return squares_about(r, row, fold_float(r, row, FOLD_MEAN, 0)) / ((double)n - p > 0 ? (double)n - p : 0);
     case FOLD_NORM:
@@ -62,7 +79,8 @@ static double fold_float(const Rows *r, const void *row, Fold f, double p)
         s = 0;
         for (int64_t i = 0; i < n; i++) s += exp(value_at(r, row, i) - m);
         return log(s) + m;
-    case FOLD_ANY: case FOLD_ALL:
+    case FOLD_ANY:
+    case FOLD_ALL:
         for (int64_t i = 0; i < n; i++)
             if ((value_at(r, row, i) != 0) == (f == FOLD_ANY)) return f == FOLD_ANY;
         return f == FOLD_ALL;
@@ -90,8 +108,10 @@ static int64_t fold_int(const Rows *r, const int64_t *x, Fold f)
     case FOLD_PROD:
         for (int64_t i = 0; i < r->n; i++) s *= (uint64_t)x[i];
         return (int64_t)s;
-    case FOLD_MAX: case FOLD_MIN: return extreme_int(x, r->n, f == FOLD_MIN, &at);
-    case FOLD_ANY: case FOLD_ALL:
+    case FOLD_MAX:
+    case FOLD_MIN: return extreme_int(x, r->n, f == FOLD_MIN, &at);
+    case FOLD_ANY:
+    case FOLD_ALL:
         for (int64_t i = 0; i < r->n; i++)
             if ((x[i] != 0) == (f == FOLD_ANY)) return f == FOLD_ANY;
         return f == FOLD_ALL;
@@ -140,7 +160,8 @@ static bool sum_columns(Call *c, const bool *set, Fold f, bool *done, Err *err)
     const Tensor *x = call_in(c, 0);
     Tensor *out = call_out(c, 0);
     int64_t rows, step, n;
-    *done = (f == FOLD_SUM || f == FOLD_MEAN) && out->dtype == DT_F32 && tensor_contiguous(out) && columns_of(x, set, &rows, &step, &n);
+    *done = (f == FOLD_SUM || f == FOLD_MEAN) && out->dtype == DT_F32 && tensor_contiguous(out) &&
+            columns_of(x, set, &rows, &step, &n);
     if (!*done) return true;
     int64_t parts = parts_of(rows);
     double *sum = call_scratch(c, (size_t)(parts * n) * sizeof *sum, err);
@@ -204,8 +225,9 @@ static bool extremes(Call *c, bool smallest, Tensor *values, Tensor *positions, 
         int64_t at = 0, v = 0;
         double f = 0;
         if (r.t == DT_I64) v = extreme_int(row_at(&r, i), r.n, smallest, &at);
-        else f = r.t == DT_F32 ? kernels()->reduce.extreme_f32(row_at(&r, i), r.n, smallest, &at)
-                               : kernels()->reduce.extreme_f64(row_at(&r, i), r.n, smallest, &at);
+        else
+            f = r.t == DT_F32 ? kernels()->reduce.extreme_f32(row_at(&r, i), r.n, smallest, &at)
+                              : kernels()->reduce.extreme_f64(row_at(&r, i), r.n, smallest, &at);
         if (values) rows_put(values, i, f, v, r.t != DT_I64);
         rows_put(positions, i, 0, at, false);
     }
@@ -221,8 +243,8 @@ bool run_min_dim(Call *c, Err *err) { return extremes(c, true, call_out(c, 0), c
 
 typedef struct Line {
     Rows in;
-    void *out;      /* where the rows of the result go */
-    bool direct;    /* that is the output itself */
+    void *out;   /* where the rows of the result go */
+    bool direct; /* that is the output itself */
     int d;
 } Line;
 
@@ -240,7 +262,10 @@ static bool line_up(Call *c, int d, DType t, Line *l, Err *err)
     return l->out != NULL || l->in.rows * l->in.n == 0;
 }
 
-static bool line_down(Call *c, Line *l, DType t, Err *err) { return l->direct || rows_back(c, call_out(c, 0), l->out, t, l->d, err); }
+static bool line_down(Call *c, Line *l, DType t, Err *err)
+{
+    return l->direct || rows_back(c, call_out(c, 0), l->out, t, l->d, err);
+}
 
 static bool softmax(Call *c, bool log, bool safe, Err *err)
 {
@@ -334,14 +359,16 @@ bool run_cdist(Call *c, Err *err)
 {
     const Tensor *x = call_in(c, 0);
     Tensor *out = call_out(c, 0);
-    int64_t R = out->shape[out->rank - 1], P = out->shape[out->rank - 2], M = x->shape[x->rank - 1], rows = R ? tensor_numel(out) / R : 0;
+    int64_t R = out->shape[out->rank - 1], P = out->shape[out->rank - 2], M = x->shape[x->rank - 1],
+            rows = R ? tensor_numel(out) / R : 0;
     double p = call_f64(c, 2);
     if (tensor_numel(out) == 0) return true;
     const double *a = spread_batches(c, x, out, err), *b = a ? spread_batches(c, call_in(c, 1), out, err) : NULL;
     TRY(b);
 #pragma omp parallel for num_threads(c->env->threads) if (rows * R * M > 1 << 15)
     for (int64_t i = 0; i < rows; i++)
-        for (int64_t k = 0; k < R; k++) rows_put(out, i * R + k, distance(a + i * M, b + (i / P * R + k) * M, M, p), 0, true);
+        for (int64_t k = 0; k < R; k++)
+            rows_put(out, i * R + k, distance(a + i * M, b + (i / P * R + k) * M, M, p), 0, true);
     return true;
 }
 
@@ -388,10 +415,12 @@ static bool norm_rows(Call *c, const Norm *a, const Tensor *x, Tensor *out, Err 
         char *to = (char *)out->data + (size_t)(r * a->n) * dtype_size(out->dtype);
         bool wide_in = x->dtype == DT_F32, wide_out = out->dtype == DT_F32;
         if (!wide_in) ok = k->pointwise.load_f32(in, x->dtype, from, (int64_t)dtype_size(x->dtype), rows * a->n) && ok;
-        k->reduce.norm_f32(wide_out ? (void *)to : y, wide_in ? (const void *)from : in, a->w, a->b, rows, a->n, a->eps, a->rms, NULL, NULL, 1);
+        k->reduce.norm_f32(wide_out ? (void *)to : y, wide_in ? (const void *)from : in, a->w, a->b, rows, a->n, a->eps,
+                           a->rms, NULL, NULL, 1);
         if (!wide_out) ok = k->pointwise.store_f32(out->dtype, to, y, rows * a->n) && ok;
     }
-    return ok || call_fail(c, E_UNSUPPORTED, err, "no kernel from %s to %s", dtype_name(x->dtype), dtype_name(out->dtype));
+    return ok ||
+           call_fail(c, E_UNSUPPORTED, err, "no kernel from %s to %s", dtype_name(x->dtype), dtype_name(out->dtype));
 }
 
 static bool norm(Call *c, const Tensor *w0, const Tensor *b0, double eps, bool rms, Err *err)
@@ -435,7 +464,9 @@ static bool result_back(Call *c, int k, DType t, void *from)
 bool run_norm_backward(Call *c, Err *err)
 {
     DType t = row_type(call_in(c, 1)->dtype);
-    const Tensor *dy = call_contiguous(c, call_in(c, 0), t, err), *x = dy ? call_contiguous(c, call_in(c, 1), t, err) : NULL, *w = x ? call_contiguous(c, call_in(c, 3), t, err) : NULL;
+    const Tensor *dy = call_contiguous(c, call_in(c, 0), t, err),
+                 *x = dy ? call_contiguous(c, call_in(c, 1), t, err) : NULL,
+                 *w = x ? call_contiguous(c, call_in(c, 3), t, err) : NULL;
     TRY(w);
     int64_t n = tensor_numel(w), rows = n ? tensor_numel(x) / n : 0, parts = rows ? parts_of(rows) : 1;
     double eps = call_f64(c, 4), *sum = call_scratch(c, (size_t)(parts * 2 * n) * sizeof *sum, err);
@@ -449,8 +480,12 @@ bool run_norm_backward(Call *c, Err *err)
     for (int64_t p = 0; p < parts; p++) {
         int64_t from = rows * p / parts, many = rows * (p + 1) / parts - from, at = from * n;
         double *own = sum + p * 2 * n;
-        if (wide) k->norm_back_f64((double *)dx + at, own, own + n, (const double *)dy->data + at, (const double *)x->data + at, w->data, many, n, eps, rms);
-        else k->norm_back_f32((float *)dx + at, own, own + n, (const float *)dy->data + at, (const float *)x->data + at, w->data, many, n, eps, rms);
+        if (wide)
+            k->norm_back_f64((double *)dx + at, own, own + n, (const double *)dy->data + at,
+                             (const double *)x->data + at, w->data, many, n, eps, rms);
+        else
+            k->norm_back_f32((float *)dx + at, own, own + n, (const float *)dy->data + at, (const float *)x->data + at,
+                             w->data, many, n, eps, rms);
     }
     add_parts(sum, parts, 2 * n);
     for (int64_t i = 0; i < n; i++) {
@@ -461,7 +496,8 @@ bool run_norm_backward(Call *c, Err *err)
 }
 
 /* y = x * scale[channel] + shift[channel] for planes of `plane` numbers; x, y contiguous (N, C, plane) */
-static void affine_planes(const Rows *x, void *y, int64_t channels, int64_t plane, const double *scale, const double *shift, int threads)
+static void affine_planes(const Rows *x, void *y, int64_t channels, int64_t plane, const double *scale,
+                          const double *shift, int threads)
 {
     int64_t planes = x->rows;
 #pragma omp parallel for num_threads(threads) if (planes * plane > 1 << 15)
@@ -509,10 +545,12 @@ bool run_batch_norm(Call *c, Err *err)
     int64_t C = call_in(c, 0)->shape[1];
     if (tensor_numel(call_in(c, 0)) == 0) return true;
     TRY(planes_of(c, &x, &y, err));
-    double *scale = call_scratch(c, (size_t)C * sizeof *scale, err), *shift = call_scratch(c, (size_t)C * sizeof *shift, err);
+    double *scale = call_scratch(c, (size_t)C * sizeof *scale, err),
+           *shift = call_scratch(c, (size_t)C * sizeof *shift, err);
     if (!scale || !shift) return false;
     for (int64_t k = 0; k < C; k++) {
-        scale[k] = (call_in(c, 1) ? tensor_get(call_in(c, 1), k) : 1) / sqrt(tensor_get(call_in(c, 4), k) + call_f64(c, 7));
+        scale[k] = (call_in(c, 1) ? tensor_get(call_in(c, 1), k) : 1) /
+                   sqrt(tensor_get(call_in(c, 4), k) + call_f64(c, 7));
         shift[k] = (call_in(c, 2) ? tensor_get(call_in(c, 2), k) : 0) - tensor_get(call_in(c, 3), k) * scale[k];
     }
     affine_planes(&x, y, C, x.n, scale, shift, c->env->threads);
@@ -527,13 +565,15 @@ bool run_group_norm(Call *c, Err *err)
     int64_t N = call_in(c, 0)->shape[0], C = call_in(c, 0)->shape[1], G = call_i64(c, 1);
     if (tensor_numel(call_in(c, 0)) == 0) return true;
     TRY(planes_of(c, &x, &y, err));
-    double *scale = call_scratch(c, (size_t)(N * C) * sizeof *scale, err), *shift = call_scratch(c, (size_t)(N * C) * sizeof *shift, err);
+    double *scale = call_scratch(c, (size_t)(N * C) * sizeof *scale, err),
+           *shift = call_scratch(c, (size_t)(N * C) * sizeof *shift, err);
     if (!scale || !shift) return false;
     Rows group = {.t = x.t, .rows = N * G, .n = C / G * x.n, .data = x.data};
 #pragma omp parallel for num_threads(c->env->threads) if (N * C * x.n > 1 << 15)
     for (int64_t g = 0; g < N * G; g++) {
         const void *row = row_at(&group, g);
-        double mean = fold_float(&group, row, FOLD_MEAN, 0), rstd = 1 / sqrt(squares_about(&group, row, mean) / (double)group.n + call_f64(c, 4));
+        double mean = fold_float(&group, row, FOLD_MEAN, 0),
+               rstd = 1 / sqrt(squares_about(&group, row, mean) / (double)group.n + call_f64(c, 4));
         for (int64_t k = 0; k < C / G; k++) {
             int64_t at = g * (C / G) + k, channel = at % C;
             scale[at] = rstd * (call_in(c, 2) ? tensor_get(call_in(c, 2), channel) : 1);
@@ -581,9 +621,11 @@ bool run_histc(Call *c, Err *err)
     for (int64_t i = 0; i < n; i++) {
         double v = tensor_get(x, i);
         if (!(v >= lo && v <= hi)) continue;
-        double at = rounded(t, rounded(t, rounded(t, v - lo) * rounded(t, (double)bins)) / rounded(t, hi - lo)); /* infinite where a f16 overflows */
+        double at = rounded(t, rounded(t, rounded(t, v - lo) * rounded(t, (double)bins)) /
+                                   rounded(t, hi - lo)); /* infinite where a f16 overflows */
         count[at < (double)bins ? (int64_t)at : bins - 1]++;
     }
-    for (int64_t i = 0; i < bins; i++) store_f64(out->dtype, (char *)out->data + (size_t)i * dtype_size(out->dtype), (double)count[i]);
+    for (int64_t i = 0; i < bins; i++)
+        store_f64(out->dtype, (char *)out->data + (size_t)i * dtype_size(out->dtype), (double)count[i]);
     return true;
 }

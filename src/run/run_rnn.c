@@ -50,10 +50,12 @@ static bool prepare(Call *c, int which, int w_arg, const Tensor *bias, int64_t B
     }
     Gemm **g = &((Primitives *)c->state)->gemm[which];
     if (!*g) {
-        Tensor a = tensor_of(t, 2, (int64_t[]){B, p->K}, NULL), y = tensor_of(t, 2, (int64_t[]){B, p->N}, NULL), wt = tensor_of(t, 2, (int64_t[]){p->K, p->N}, w->data);
+        Tensor a = tensor_of(t, 2, (int64_t[]){B, p->K}, NULL), y = tensor_of(t, 2, (int64_t[]){B, p->N}, NULL),
+               wt = tensor_of(t, 2, (int64_t[]){p->K, p->N}, w->data);
         wt.stride[0] = 1;
         wt.stride[1] = p->K;
-        GemmMatmul d = {.a = &a, .b = &wt, .c = &y, .bias = p->bias, .b_constant = c->arg[w_arg].constant && w == call_in(c, w_arg)};
+        GemmMatmul d = {
+            .a = &a, .b = &wt, .c = &y, .bias = p->bias, .b_constant = c->arg[w_arg].constant && w == call_in(c, w_arg)};
         TRY(*g = gemm_matmul(c->env->gemm, &d, err));
     }
     p->gemm = *g;
@@ -92,7 +94,10 @@ static void binary(DType t, PointwiseOp op, void *out, const void *a, const void
     else k->binary_f64(op, out, a, b, n);
 }
 
-static void *element(const void *base, int64_t i, DType t) { return (char *)(uintptr_t)base + i * (int64_t)dtype_size(t); }
+static void *element(const void *base, int64_t i, DType t)
+{
+    return (char *)(uintptr_t)base + i * (int64_t)dtype_size(t);
+}
 
 /* g (4 H): the product, then the gates; c, h (H): in place, out */
 static void lstm_row(DType t, void *g, const void *x, void *c, void *h, int64_t H)
@@ -131,8 +136,8 @@ typedef struct Steps {
     int64_t T, B, G;
     const Tensor *gates;
     bool reverse;
-    const void *first;  /* the state before the first step */
-    void *product;      /* (B, G) */
+    const void *first; /* the state before the first step */
+    void *product;     /* (B, G) */
 } Steps;
 
 static bool steps_of(Call *c, bool reverse, Steps *s, Err *err)
@@ -140,7 +145,13 @@ static bool steps_of(Call *c, bool reverse, Steps *s, Err *err)
     const Tensor *x = call_in(c, 0), *h = call_contiguous(c, call_in(c, 3), DT_NONE, err);
     TRY(h);
     if (x->stride[2] != 1) TRY(x = call_contiguous(c, x, DT_NONE, err));
-    *s = (Steps){.t = x->dtype, .T = x->shape[0], .B = x->shape[1], .G = x->shape[2], .gates = x, .reverse = reverse, .first = h->data};
+    *s = (Steps){.t = x->dtype,
+                 .T = x->shape[0],
+                 .B = x->shape[1],
+                 .G = x->shape[2],
+                 .gates = x,
+                 .reverse = reverse,
+                 .first = h->data};
     return (s->product = call_scratch(c, (size_t)(s->B * s->G) * dtype_size(s->t), err)) != NULL;
 }
 
@@ -150,7 +161,10 @@ static const void *before(const Steps *s, const Tensor *out, int64_t i)
 {
     return i == 0 ? s->first : element(out->data, place(s, i - 1) * out->stride[0], s->t);
 }
-static const void *gates_at(const Steps *s, int64_t i, int64_t b) { return element(s->gates->data, place(s, i) * s->gates->stride[0] + b * s->gates->stride[1], s->t); }
+static const void *gates_at(const Steps *s, int64_t i, int64_t b)
+{
+    return element(s->gates->data, place(s, i) * s->gates->stride[0] + b * s->gates->stride[1], s->t);
+}
 
 bool run_lstm_layer(Call *c, Err *err)
 {
@@ -169,7 +183,8 @@ bool run_lstm_layer(Call *c, Err *err)
         TRY(multiply(&state, before(&s, out, i), s.product, err));
 #pragma omp parallel for num_threads(c->env->threads) if (work > 1 << 13)
         for (int64_t b = 0; b < s.B; b++)
-            lstm_row(s.t, element(s.product, b * s.G, s.t), gates_at(&s, i, b), element(cell->data, b * H, s.t), element(h, b * H, s.t), H);
+            lstm_row(s.t, element(s.product, b * s.G, s.t), gates_at(&s, i, b), element(cell->data, b * H, s.t),
+                     element(h, b * H, s.t), H);
         if (projected) TRY(multiply(&projection, hidden, now, err));
     }
     return true;

@@ -36,7 +36,8 @@ typedef struct Attention {
 
 static Attention read_attention(const Call *c, int query, int mask, int causal, int scale, int softcap)
 {
-    Attention a = {call_in(c, query), call_in(c, query + 1), call_in(c, query + 2), call_in(c, mask), .softcap = call_f64(c, softcap)};
+    Attention a = {call_in(c, query), call_in(c, query + 1), call_in(c, query + 2), call_in(c, mask),
+                   .softcap = call_f64(c, softcap)};
     a.scale = call_given(c, scale) ? call_f64(c, scale) : 1 / sqrt((double)a.q->shape[3]);
     a.lower = call_given(c, softcap + 1) ? bound(call_i64(c, softcap + 1)) : -SDPA_ANY;
     a.upper = call_given(c, softcap + 2) ? bound(call_i64(c, softcap + 2)) : SDPA_ANY;
@@ -47,14 +48,30 @@ static Attention read_attention(const Call *c, int query, int mask, int causal, 
 static void copy_strides(int64_t *to, const Tensor *x) { memcpy(to, x->stride, 3 * sizeof *to); }
 
 /* Operands and mask as the kernel takes them, of type t. lse: NULL for none. */
-static bool kernel_operands(Call *c, const Attention *in, DType t, const Tensor *out, const Tensor *lse, Sdpa *a, Err *err)
+static bool kernel_operands(Call *c, const Attention *in, DType t, const Tensor *out, const Tensor *lse, Sdpa *a,
+                            Err *err)
 {
-    const Tensor *q = rows_of(c, in->q, t, err), *k = rows_of(c, in->k, t, err), *v = rows_of(c, in->v, t, err), *m = in->mask;
+    const Tensor *q = rows_of(c, in->q, t, err), *k = rows_of(c, in->k, t, err), *v = rows_of(c, in->v, t, err),
+                 *m = in->mask;
     TRY(q && k && v);
     DType wide = t == DT_F64 ? DT_F64 : DT_F32;
     if (m && m->dtype != DT_BOOL && m->dtype != wide) TRY(m = call_contiguous(c, m, wide, err));
-    *a = (Sdpa){.t = t, .B = q->shape[0], .H = q->shape[1], .Hkv = k->shape[1], .N = q->shape[2], .M = k->shape[2], .D = q->shape[3], .E = v->shape[3], .q = q->data,
-                .k = k->data, .v = v->data, .out = out->data, .scale = in->scale, .softcap = in->softcap, .lower = in->lower, .upper = in->upper};
+    *a = (Sdpa){.t = t,
+                .B = q->shape[0],
+                .H = q->shape[1],
+                .Hkv = k->shape[1],
+                .N = q->shape[2],
+                .M = k->shape[2],
+                .D = q->shape[3],
+                .E = v->shape[3],
+                .q = q->data,
+                .k = k->data,
+                .v = v->data,
+                .out = out->data,
+                .scale = in->scale,
+                .softcap = in->softcap,
+                .lower = in->lower,
+                .upper = in->upper};
     copy_strides(a->qs, q);
     copy_strides(a->ks, k);
     copy_strides(a->vs, v);
@@ -157,7 +174,9 @@ static bool check_offsets(const Tensor *t, int64_t rows, int64_t *most, Err *err
     *most = 0;
     for (int64_t b = 0; b + 1 < t->shape[0]; b++) {
         int64_t n = at[b + 1] - at[b];
-        if (at[b] < 0 || n < 0 || at[b + 1] > rows) return fail(err, E_USAGE, "sequence %lld is rows %lld to %lld of %lld", (long long)b, (long long)at[b], (long long)at[b + 1], (long long)rows);
+        if (at[b] < 0 || n < 0 || at[b + 1] > rows)
+            return fail(err, E_USAGE, "sequence %lld is rows %lld to %lld of %lld", (long long)b, (long long)at[b],
+                        (long long)at[b + 1], (long long)rows);
         if (n > *most) *most = n;
     }
     return true;
@@ -165,11 +184,13 @@ static bool check_offsets(const Tensor *t, int64_t rows, int64_t *most, Err *err
 
 bool run_sdpa_varlen(Call *c, Err *err)
 {
-    const Tensor *q = call_in(c, 0), *k = call_in(c, 1), *v = call_in(c, 2), *qo = call_in(c, 3), *ko = call_in(c, 4), *bias = call_in(c, 5);
+    const Tensor *q = call_in(c, 0), *k = call_in(c, 1), *v = call_in(c, 2), *qo = call_in(c, 3), *ko = call_in(c, 4),
+                 *bias = call_in(c, 5);
     Tensor *out = call_out(c, 0);
     int64_t B = qo->shape[0] - 1, N, M;
     double scale = call_given(c, 6) ? call_f64(c, 6) : 1 / sqrt((double)q->shape[2]), softcap = call_f64(c, 7);
-    int64_t lower = call_given(c, 8) ? bound(call_i64(c, 8)) : -SDPA_ANY, upper = call_given(c, 9) ? bound(call_i64(c, 9)) : SDPA_ANY;
+    int64_t lower = call_given(c, 8) ? bound(call_i64(c, 8)) : -SDPA_ANY,
+            upper = call_given(c, 9) ? bound(call_i64(c, 9)) : SDPA_ANY;
     DType t = out->dtype;
     TRY((qo = call_contiguous(c, qo, DT_I64, err)) && (ko = call_contiguous(c, ko, DT_I64, err)));
     TRY(check_offsets(qo, q->shape[0], &N, err) || within(err, "argument 'q_offsets'"));
@@ -182,9 +203,28 @@ bool run_sdpa_varlen(Call *c, Err *err)
     memset((char *)out->data + (size_t)last * row, 0, (size_t)(out->shape[0] - last) * row);
     if (bias) TRY(bias = call_contiguous(c, bias, t == DT_F64 ? DT_F64 : DT_F32, err));
     TRY((q = rows_of(c, q, t, err)) && (k = rows_of(c, k, t, err)) && (v = rows_of(c, v, t, err)));
-    Sdpa a = {.t = t, .B = B, .H = q->shape[1], .Hkv = k->shape[1], .N = N, .M = M, .D = q->shape[2], .E = v->shape[2], .q = q->data, .k = k->data, .v = v->data,
-              .out = out->data, .qs = {0, q->stride[1], q->stride[0]}, .ks = {0, k->stride[1], k->stride[0]}, .vs = {0, v->stride[1], v->stride[0]},
-              .os = {0, out->stride[1], out->stride[0]}, .scale = scale, .softcap = softcap, .lower = lower, .upper = upper, .q_rows = qr, .k_rows = kr};
+    Sdpa a = {.t = t,
+              .B = B,
+              .H = q->shape[1],
+              .Hkv = k->shape[1],
+              .N = N,
+              .M = M,
+              .D = q->shape[2],
+              .E = v->shape[2],
+              .q = q->data,
+              .k = k->data,
+              .v = v->data,
+              .out = out->data,
+              .qs = {0, q->stride[1], q->stride[0]},
+              .ks = {0, k->stride[1], k->stride[0]},
+              .vs = {0, v->stride[1], v->stride[0]},
+              .os = {0, out->stride[1], out->stride[0]},
+              .scale = scale,
+              .softcap = softcap,
+              .lower = lower,
+              .upper = upper,
+              .q_rows = qr,
+              .k_rows = kr};
     const SdpaKernels *kernel = kernels_for(t);
     if (!bias) {
         void *space = call_scratch(c, kernel->workspace(&a, c->env->threads), err);

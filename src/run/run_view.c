@@ -13,7 +13,8 @@ bool run_copy(Call *c, Err *err)
     for (int i = 0; i < x->rank; i++) as_input.shape[i] = x->shape[i];
     strides_contiguous(as_input.rank, as_input.shape, as_input.stride);
     as_input.dtype = x->dtype;
-    return run_copy_tensor(&as_input, x, c->env->threads) || call_fail(c, E_UNSUPPORTED, err, "a copy of %s", dtype_name(x->dtype));
+    return run_copy_tensor(&as_input, x, c->env->threads) ||
+           call_fail(c, E_UNSUPPORTED, err, "a copy of %s", dtype_name(x->dtype));
 }
 
 bool run_as_strided(Call *c, Err *err)
@@ -25,7 +26,9 @@ bool run_as_strided(Call *c, Err *err)
     call_ints(c, 2, from.stride, MAX_RANK);
     int64_t offset = call_i64_or(c, 3, 0);
     if (!view_in_storage(&from, offset, tensor_bytes(x)))
-        return call_fail(c, E_USAGE, err, "sizes and strides reach beyond the %zu bytes of the tensor", tensor_bytes(x));
+        return call_fail(c, E_USAGE, err, "sizes and strides reach beyond the %zu bytes of the tensor",
+                         tensor_bytes(x));
     from.data = (char *)x->data + offset * (int64_t)dtype_size(x->dtype);
-    return run_copy_tensor(out, &from, c->env->threads) || call_fail(c, E_UNSUPPORTED, err, "a copy of %s", dtype_name(x->dtype));
+    return run_copy_tensor(out, &from, c->env->threads) ||
+           call_fail(c, E_UNSUPPORTED, err, "a copy of %s", dtype_name(x->dtype));
 }

@@ -12,7 +12,10 @@
 #include "run/session_impl.h"
 #include "shape/solve.h"
 
-enum { ALIGN = 64, SLACK = 1 << 26 }; /* SLACK: addresses behind the arena, for scratch whose size is not known before the first run */
+enum {
+    ALIGN = 64,
+    SLACK = 1 << 26
+}; /* SLACK: addresses behind the arena, for scratch whose size is not known before the first run */
 
 static RunFn *const run_table[OP_COUNT] = {
 #define OP(id, name, schema, lower, shape, view, run, flags) [OP_##id] = run_##run,
@@ -79,7 +82,8 @@ static double cost(const Step *step)
 
 static void tell_progress(Session *s, const Step *step)
 {
-    s->on_progress(s->on_progress_user, s->module ? s->module[step->node->out[0]->id] : "", s->work > 0 ? s->done / s->work : 0);
+    s->on_progress(s->on_progress_user, s->module ? s->module[step->node->out[0]->id] : "",
+                   s->work > 0 ? s->done / s->work : 0);
     s->done += cost(step);
 }
 
@@ -104,7 +108,8 @@ static bool run_observed(Session *s, Plan *p, Err *err)
     for (int i = 0; i < p->nnodes; i++) {
         const Node *n = p->node[i].node;
         Tensor *out[64];
-        if (p->node[i].step >= 0 && !p->step[p->node[i].step].constant) TRY(run_step(s, &p->step[p->node[i].step], err));
+        if (p->node[i].step >= 0 && !p->step[p->node[i].step].constant)
+            TRY(run_step(s, &p->step[p->node[i].step], err));
         for (int k = 0; k < n->nout && k < 64; k++) out[k] = p->value[n->out[k]->id];
         if (!s->on_node(s->on_node_user, n, out)) return fail(err, E_MISMATCH, "stopped at node '%s'", n->name);
     }
@@ -135,7 +140,8 @@ bool session_ready(Session *s, Plan *p, Err *err)
 {
     size_t need = p->arena_bytes > s->needed ? p->arena_bytes : s->needed;
     if (need > s->arena.size || !s->arena.data)
-        if (!pages_take(&s->arena, need, SLACK)) return fail(err, E_LIMIT, "out of memory: %zu bytes of activations", need);
+        if (!pages_take(&s->arena, need, SLACK))
+            return fail(err, E_LIMIT, "out of memory: %zu bytes of activations", need);
     TRY(compute_constants(s, p, err));
     size_t bytes = (size_t)(output_place(s) + s->g->noutput) * sizeof *s->input_data;
     if (s->current != p || p->base != s->arena.data || (bytes && memcmp(s->placed_input, s->input_data, bytes))) {
@@ -195,9 +201,15 @@ Cached *session_plan(Session *s, const Binding *b, int stage, const unsigned cha
     }
     double start = now_ms();
     const Keeping *keep = s->on_node || stage == KEPT ? NULL : s->keep;
-    PlanInput in = {.graph = s->g, .fusion = s->on_node || (wanted && stage != KEPT) ? NULL : s->fusion, .wanted = wanted,
-                    .given = keep ? keep->given : (const Tensor *const *)s->given, .stable = s->stable, .slot = keep ? keep->slot : NULL,
-                    .apart = stage == KEPT, .outputs = stage == WHOLE && s->memory ? 1 + output_place(s) : 0, .memory_limit = s->env.memory_limit};
+    PlanInput in = {.graph = s->g,
+                    .fusion = s->on_node || (wanted && stage != KEPT) ? NULL : s->fusion,
+                    .wanted = wanted,
+                    .given = keep ? keep->given : (const Tensor *const *)s->given,
+                    .stable = s->stable,
+                    .slot = keep ? keep->slot : NULL,
+                    .apart = stage == KEPT,
+                    .outputs = stage == WHOLE && s->memory ? 1 + output_place(s) : 0,
+                    .memory_limit = s->env.memory_limit};
     Plan *p = plan_build(&in, b, err);
     if (!p) return NULL;
     s->plan_ms = now_ms() - start;
@@ -250,7 +262,8 @@ static bool init_weights(Session *s, const Session *lender, Err *err)
         s->stable[w->id] = 0;
     }
     TRY(init_changing(s, lender, err));
-    for (const Node *n = s->g->first; n && s->fusion; n = n->next) { /* products round these weights as they pack them */
+    for (const Node *n = s->g->first; n && s->fusion;
+         n = n->next) { /* products round these weights as they pack them */
         if (!n->nout || !s->fusion->node[n->out[0]->id].rounds_weight) continue;
         s->given[n->out[0]->id] = s->given[n->arg[0].v->id];
         s->stable[n->out[0]->id] = 1;
@@ -331,7 +344,10 @@ static bool fold_weights(Session *s, Err *err)
         if (fold[g->output[i].value->id]) wanted[g->output[i].value->id] = 1;
     for (int i = 0; i < g->next_id; i++) any |= wanted[i] && !s->given[i];
     binding_clear(&s->binding);
-    PlanInput in = {.graph = g, .wanted = wanted, .given = (const Tensor *const *)s->given, .stable = s->stable,
+    PlanInput in = {.graph = g,
+                    .wanted = wanted,
+                    .given = (const Tensor *const *)s->given,
+                    .stable = s->stable,
                     .memory_limit = s->env.memory_limit};
     Plan *p = any ? plan_build(&in, &s->binding, err) : NULL;
     bool ok = !any || p;
@@ -355,7 +371,8 @@ Session *session_create(const Graph *g, const Fusion *fusion, int threads, size_
     return session_create_beside(NULL, g, fusion, threads, memory_limit, err);
 }
 
-Session *session_create_beside(const Session *lender, const Graph *g, const Fusion *fusion, int threads, size_t memory_limit, Err *err)
+Session *session_create_beside(const Session *lender, const Graph *g, const Fusion *fusion, int threads,
+                               size_t memory_limit, Err *err)
 {
     Session *s = mem_zeroed(1, sizeof *s);
     size_t n = (size_t)g->next_id + 1, m = (size_t)g->ninput + (size_t)g->noutput + 1;
@@ -380,7 +397,8 @@ Session *session_create_beside(const Session *lender, const Graph *g, const Fusi
     s->scalar = mem_zeroed((size_t)g->nscalar_input + 1, sizeof *s->scalar);
     s->given = mem_zeroed(n, sizeof *s->given);
     s->stable = mem_zeroed(n, 1);
-    bool ok = s->input && s->input_set && s->sizes && s->own_input && s->input_data && s->placed_input && s->output_data && s->scalar && s->given && s->stable;
+    bool ok = s->input && s->input_set && s->sizes && s->own_input && s->input_data && s->placed_input &&
+              s->output_data && s->scalar && s->given && s->stable;
     if (!ok) oom(err);
     for (int i = 0; ok && i < g->ninput; i++) s->sizes[i] = &s->input[i];
     ok = ok && binding_init(&s->binding, g->ex, err) && stages_make(s, err);
@@ -428,10 +446,12 @@ bool session_set_input(Session *s, int i, const Tensor *t, Err *err)
 {
     const Value *v = s->g->input[i];
     if (t->dtype != v->dtype)
-        return fail(err, E_USAGE, "input '%s': dtype is %s, expected %s", v->name, dtype_name(t->dtype), dtype_name(v->dtype));
+        return fail(err, E_USAGE, "input '%s': dtype is %s, expected %s", v->name, dtype_name(t->dtype),
+                    dtype_name(v->dtype));
     if (t->rank != v->rank) return fail(err, E_USAGE, "input '%s': rank is %d, expected %d", v->name, t->rank, v->rank);
     for (int k = 0; k < t->rank; k++)
-        if (t->shape[k] < 0) return fail(err, E_USAGE, "input '%s': axis %d is %lld", v->name, k, (long long)t->shape[k]);
+        if (t->shape[k] < 0)
+            return fail(err, E_USAGE, "input '%s': axis %d is %lld", v->name, k, (long long)t->shape[k]);
     s->input[i] = *t;
     s->input_set[i] = true;
     if (s->keep) s->keep->fresh[i] = true;
@@ -451,11 +471,17 @@ bool session_set_scalar(Session *s, int i, int64_t value)
     return true;
 }
 
-const Tensor *session_input(const Session *s, int i) { return i >= 0 && i < s->g->ninput && s->input_set[i] ? &s->input[i] : NULL; }
+const Tensor *session_input(const Session *s, int i)
+{
+    return i >= 0 && i < s->g->ninput && s->input_set[i] ? &s->input[i] : NULL;
+}
 
 const Graph *session_graph(const Session *s) { return s->g; }
 
-const Tensor *session_constant(const Session *s, const Value *v) { return v->kind == V_NODE && s->stable[v->id] ? s->given[v->id] : NULL; }
+const Tensor *session_constant(const Session *s, const Value *v)
+{
+    return v->kind == V_NODE && s->stable[v->id] ? s->given[v->id] : NULL;
+}
 
 struct GemmPool *session_products(const Session *s) { return s->env.gemm; }
 
@@ -468,7 +494,8 @@ static bool take_inputs(Session *s, Err *err)
         Tensor *t = &s->input[i];
         if (!s->input_set[i]) return fail(err, E_USAGE, "input '%s' is not given", s->g->input[i]->name);
         s->input_data[i] = t->data;
-        bool kept = s->keep && s->keep->input[i], direct = tensor_contiguous(t) && (uintptr_t)t->data % dtype_size(t->dtype) == 0;
+        bool kept = s->keep && s->keep->input[i],
+             direct = tensor_contiguous(t) && (uintptr_t)t->data % dtype_size(t->dtype) == 0;
         if (kept && s->keep->fresh[i]) {
             s->keep->stale = true;
             direct &= t->data == s->own_input[i].data;
@@ -477,7 +504,8 @@ static bool take_inputs(Session *s, Err *err)
         Tensor copy = tensor_of(t->dtype, t->rank, t->shape, NULL);
         size_t bytes;
         TRY(shape_bytes(t->dtype, t->rank, t->shape, &bytes, err) || within(err, "input '%s'", s->g->input[i]->name));
-        if (t->data == s->own_input[i].data && t->data) return fail(err, E_USAGE, "input '%s' overlaps the session's memory", s->g->input[i]->name);
+        if (t->data == s->own_input[i].data && t->data)
+            return fail(err, E_USAGE, "input '%s' overlaps the session's memory", s->g->input[i]->name);
         copy.data = session_own_input(s, i, bytes);
         if (!copy.data) return oom(err);
         tensor_copy(&copy, t);
@@ -522,8 +550,10 @@ static bool take_outputs(Session *s, const Plan *p, Err *err)
         Tensor t = tensor_of(made->dtype, made->rank, made->shape, NULL);
         int at = output_place(s) + i;
         s->output_data[i] = s->memory(s->memory_user, i, &t);
-        if (!s->output_data[i]) return fail(err, E_LIMIT, "output %d: no memory was given for its %zu bytes", i, tensor_bytes(&t));
-        if ((uintptr_t)s->output_data[i] % ALIGN) return fail(err, E_USAGE, "output %d: its memory is not aligned to %d bytes", i, ALIGN);
+        if (!s->output_data[i])
+            return fail(err, E_LIMIT, "output %d: no memory was given for its %zu bytes", i, tensor_bytes(&t));
+        if ((uintptr_t)s->output_data[i] % ALIGN)
+            return fail(err, E_USAGE, "output %d: its memory is not aligned to %d bytes", i, ALIGN);
         s->input_data[at] = plan_lies_at(p, v, at) ? s->output_data[i] : NULL;
     }
     return true;
@@ -535,7 +565,8 @@ static bool keep_outputs(Session *s, Err *err)
         const Value *v = s->g->output[i].value;
         const Tensor *t = s->current->value[v->id];
         Kept *k = &s->kept[i];
-        k->used = s->memory ? !plan_lies_at(s->current, v, output_place(s) + i) : s->current->place[v->id].home == HOME_GIVEN && looks_at_state(s, t);
+        k->used = s->memory ? !plan_lies_at(s->current, v, output_place(s) + i)
+                            : s->current->place[v->id].home == HOME_GIVEN && looks_at_state(s, t);
         if (!k->used) continue;
         void *p = s->memory ? s->output_data[i] : room(&k->room, tensor_bytes(t));
         if (!p) return oom(err);
@@ -577,7 +608,8 @@ bool session_run(Session *s, Err *err)
     TRY(k && take_outputs(s, k->plan, err) && session_ready(s, k->plan, err));
     profile_part(&s->profile, PART_PLAN);
     s->done = 0;
-    for (int i = 0; s->on_progress && i < k->plan->nsteps; i++) s->work += k->plan->step[i].constant ? 0 : cost(&k->plan->step[i]);
+    for (int i = 0; s->on_progress && i < k->plan->nsteps; i++)
+        s->work += k->plan->step[i].constant ? 0 : cost(&k->plan->step[i]);
     TRY(s->on_node ? run_observed(s, k->plan, err) : session_run_steps(s, k->plan, false, err));
     TRY(plan_settle(k->plan, err) && keep_outputs(s, err) && (!s->g->nmutation || s->hold || write_buffers(s, err)));
     profile_part(&s->profile, PART_BUFFERS);
@@ -616,7 +648,9 @@ void session_output_memory(Session *s, OutputMemory *f, void *user)
 
 void session_stats(const Session *s, SessionStats *out)
 {
-    *out = (SessionStats){.plan_ms = s->plan_ms, .plans = s->plans_made, .packed_bytes = gemm_cache_bytes(&s->env),
+    *out = (SessionStats){.plan_ms = s->plan_ms,
+                          .plans = s->plans_made,
+                          .packed_bytes = gemm_cache_bytes(&s->env),
                           .threads = s->env.threads};
     for (int i = 0; i < s->ncached; i++)
         for (int k = 0; s->cached[i].stage == KEPT && k < s->cached[i].plan->nconst; k++)
@@ -627,7 +661,8 @@ void session_stats(const Session *s, SessionStats *out)
     out->bound_bytes = p->bound_bytes;
     for (int i = 0; i < p->nsteps; i++) {
         const Step *t = &p->step[i];
-        if (t->top + t->scratch > p->arena_bytes + out->scratch_bytes) out->scratch_bytes = t->top + t->scratch - p->arena_bytes;
+        if (t->top + t->scratch > p->arena_bytes + out->scratch_bytes)
+            out->scratch_bytes = t->top + t->scratch - p->arena_bytes;
         if (t->alive + t->scratch > out->bound_bytes) out->bound_bytes = t->alive + t->scratch;
     }
     for (int i = 0; i < p->nconst; i++)
@@ -656,7 +691,8 @@ void session_each_step(const Session *s, void (*f)(void *user, const Step *step)
 
 void session_on_node(Session *s, NodeFn *f, void *user)
 {
-    if ((s->on_node == NULL) != (f == NULL)) session_forget_plans(s); /* they differ: without fusion, and with all constants kept */
+    if ((s->on_node == NULL) != (f == NULL))
+        session_forget_plans(s); /* they differ: without fusion, and with all constants kept */
     s->on_node = f;
     s->on_node_user = user;
 }

@@ -20,21 +20,23 @@ typedef struct Session Session;
 Session *session_create(const Graph *g, const Fusion *fusion, int threads, size_t memory_limit, Err *err);
 /* The same beside a session that trains: weights that change (Value.changes) are those of `lender`, by name, and not copies of their own. It must outlive this
  * one, and the two do not run at the same time. */
-Session *session_create_beside(const Session *lender, const Graph *g, const Fusion *fusion, int threads, size_t memory_limit, Err *err);
+Session *session_create_beside(const Session *lender, const Graph *g, const Fusion *fusion, int threads,
+                               size_t memory_limit, Err *err);
 const Graph *session_graph(const Session *s);
 void session_free(Session *s);
 /* dtype and rank must be the input's (E_USAGE names it); sizes are checked by session_run. */
 bool session_set_input(Session *s, int i, const Tensor *t, Err *err);
 /* A result that depends on weights alone and was computed when the session was made; NULL for any other value. */
 const Tensor *session_constant(const Session *s, const Value *v);
-struct GemmPool *session_products(const Session *s); /* packed weights */
+struct GemmPool *session_products(const Session *s);  /* packed weights */
 const Tensor *session_input(const Session *s, int i); /* NULL when not set */
 /* Input i stays as it is from when it is set (again, if it is set now) until it is set anew: the session copies it, and what depends on kept inputs and
  * weights alone, random numbers excepted, is computed once and lies in memory of its own. */
 bool session_keep(Session *s, int i, Err *err);
 /* Inputs are not set any more, but for kept ones that the session has copied. */
 void session_clear_inputs(Session *s);
-bool session_set_scalar(Session *s, int i, int64_t value); /* a dynamic scalar input, by position in graph->scalar_input */
+bool session_set_scalar(Session *s, int i,
+                        int64_t value); /* a dynamic scalar input, by position in graph->scalar_input */
 bool session_run(Session *s, Err *err);
 /* What weight `name` is to the next run, where runs or training change it: contiguous, the session's; may be written between runs. NULL for any other. */
 Tensor *session_weight(const Session *s, const char *name);
@@ -56,9 +58,9 @@ typedef struct SessionStats {
     double plan_ms;
     size_t arena_bytes;   /* results of the current plan */
     size_t scratch_bytes; /* beyond them, for the scratch of a step that does not fit where nothing is alive */
-    size_t bound_bytes;   /* what the order of steps needs at least: the largest sum of results and scratch alive in one */
+    size_t bound_bytes; /* what the order of steps needs at least: the largest sum of results and scratch alive in one */
     size_t constant_bytes, packed_bytes;
-    size_t kept_bytes;    /* results that depend on kept inputs alone */
+    size_t kept_bytes; /* results that depend on kept inputs alone */
     int steps, plans, threads;
 } SessionStats;
 void session_stats(const Session *s, SessionStats *out);

@@ -13,7 +13,7 @@ typedef struct Cached {
     Plan *plan;
     int stage; /* WHOLE, KEPT, or the symbol that this partial plan finds */
     long used;
-    Call count; /* a partial plan of SYM_SIZE: the node whose sizes are asked for; made the first time */
+    Call count;     /* a partial plan of SYM_SIZE: the node whose sizes are asked for; made the first time */
     size_t scratch; /* its */
 } Cached;
 
@@ -43,11 +43,11 @@ typedef struct Keeping {
     unsigned char *wanted; /* by value id: kept results that something else uses */
     const Value **value;   /* they */
     int n;
-    int *slot;             /* by value id: 1 + its place in `value` */
-    const Tensor **given;  /* as Session.given, and they */
-    bool *symbol;          /* by symbol: a size of a kept input */
-    Binding sizes;         /* those alone; what the results were made for is their plan's */
-    bool stale;            /* the results are not of the inputs as they are now */
+    int *slot;            /* by value id: 1 + its place in `value` */
+    const Tensor **given; /* as Session.given, and they */
+    bool *symbol;         /* by symbol: a size of a kept input */
+    Binding sizes;        /* those alone; what the results were made for is their plan's */
+    bool stale;           /* the results are not of the inputs as they are now */
 } Keeping;
 
 struct Session {
@@ -55,30 +55,32 @@ struct Session {
     const Fusion *fusion;
     RunEnv env;
     Rng rng;
-    Tensor *input;          /* what the caller set */
+    Tensor *input; /* what the caller set */
     bool *input_set;
-    const Tensor **sizes;   /* their addresses */
-    Room *own_input;        /* contiguous copies, and random inputs */
-    void **input_data;      /* addresses for the current run: of inputs, of results of kept inputs, of outputs that the caller has memory for */
-    void **placed_input;    /* the addresses that the current plan was placed at */
+    const Tensor **sizes; /* their addresses */
+    Room *own_input;      /* contiguous copies, and random inputs */
+    void **
+        input_data; /* addresses for the current run: of inputs, of results of kept inputs, of outputs that the caller has memory for */
+    void **placed_input; /* the addresses that the current plan was placed at */
     int64_t *scalar;
-    Binding binding;        /* of the current run */
-    Stage *stage;           /* in the graph's order */
+    Binding binding; /* of the current run */
+    Stage *stage;    /* in the graph's order */
     int nstages;
-    Tensor **given;         /* by value id: weights, session constants, buffers */
+    Tensor **given; /* by value id: weights, session constants, buffers */
     unsigned char *stable;
-    void **owned;           /* memory of session constants and buffers */
+    void **owned; /* memory of session constants and buffers */
     int nowned, cap_owned;
-    Tensor *state;          /* per mutation: the buffer's value, owned */
-    Tensor *changing;       /* by place in g->weight: the value of one that changes between runs, owned or lent; no data for the others */
-    bool hold;              /* written buffers wait for session_commit */
-    Room *early;            /* per mutation: the new value, where it looks at a buffer */
-    Kept *kept;             /* per output */
-    OutputMemory *memory;   /* the caller's, for outputs; NULL: they lie in the session's */
+    Tensor *state; /* per mutation: the buffer's value, owned */
+    Tensor *
+        changing; /* by place in g->weight: the value of one that changes between runs, owned or lent; no data for the others */
+    bool hold;            /* written buffers wait for session_commit */
+    Room *early;          /* per mutation: the new value, where it looks at a buffer */
+    Kept *kept;           /* per output */
+    OutputMemory *memory; /* the caller's, for outputs; NULL: they lie in the session's */
     void *memory_user, **output_data;
-    Keeping *keep;          /* NULL: no input is kept */
-    Pages arena;            /* results of the current plan, and scratch above what is alive in each step */
-    size_t needed;          /* most bytes of it that any step would have used */
+    Keeping *keep; /* NULL: no input is kept */
+    Pages arena;   /* results of the current plan, and scratch above what is alive in each step */
+    size_t needed; /* most bytes of it that any step would have used */
     Cached cached[MAX_PLANS];
     int ncached;
     long clock;
@@ -90,8 +92,8 @@ struct Session {
     void *on_node_user;
     ProgressFn *on_progress;
     void *on_progress_user;
-    const char **module;    /* by value id; NULL: nobody asked */
-    double work, done;      /* of the current run, while on_progress is set; work 0: not known yet */
+    const char **module; /* by value id; NULL: nobody asked */
+    double work, done;   /* of the current run, while on_progress is set; work 0: not known yet */
 };
 
 /* Memory for input i, kept by the session; NULL when out of memory. */

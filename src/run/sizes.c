@@ -36,7 +36,9 @@ bool stages_make(Session *s, Err *err)
         const Symbol *sym = expr_symbol(g->ex, i);
         if (!from_data(sym)) continue;
         Stage *stage = &s->stage[s->nstages++];
-        *stage = (Stage){.symbol = i, .at = sym->value->def ? at[sym->value->id] : -1, .wanted = mem_zeroed((size_t)g->next_id + 1, 1)};
+        *stage = (Stage){.symbol = i,
+                         .at = sym->value->def ? at[sym->value->id] : -1,
+                         .wanted = mem_zeroed((size_t)g->next_id + 1, 1)};
         if (!(ok = stage->wanted != NULL)) break;
         if (sym->source == SYM_ITEM || !sym->value->def) stage->wanted[sym->value->id] = 1;
         else node_each_operand(sym->value->def, want_operand, stage->wanted);
@@ -73,7 +75,8 @@ static bool count(Session *s, Cached *k, Binding *b, const Symbol *sym, int symb
     TRY(session_call(s, c, k->plan->arena_bytes, SIZE_MAX, &k->scratch, err));
     for (int i = 0; i < expr_symbol_count(s->g->ex); i++) {
         const Symbol *o = expr_symbol(s->g->ex, i);
-        if (o->source == SYM_SIZE && o->value && o->value->def == n) binding_set(b, i, c->out[o->value->out]->shape[o->dim]);
+        if (o->source == SYM_SIZE && o->value && o->value->def == n)
+            binding_set(b, i, c->out[o->value->out]->shape[o->dim]);
     }
     if (!b->bound[symbol]) binding_set(b, symbol, c->out[sym->value->out]->shape[sym->dim]);
     return true;
@@ -87,13 +90,14 @@ static bool find_symbol(Session *s, const Stage *stage, Err *err)
     Value *v = sym->value;
     Cached *k = session_plan(s, b, symbol, stage->wanted, err);
     Rng before = s->rng; /* random ops draw the same again when the whole graph runs */
-    if (!k || !session_ready(s, k->plan, err) || !session_run_steps(s, k->plan, false, err)) return within(err, "size '%s', which comes out of data", sym->name);
+    if (!k || !session_ready(s, k->plan, err) || !session_run_steps(s, k->plan, false, err))
+        return within(err, "size '%s', which comes out of data", sym->name);
     s->rng = before;
     if (sym->source == SYM_SIZE) TRY(count(s, k, b, sym, symbol, err));
     else binding_set(b, symbol, tensor_get_i64(k->plan->value[v->id], 0));
     if (b->value[symbol] < sym->lo || b->value[symbol] > sym->hi)
-        return fail(err, E_USAGE, "value '%s' gives %s = %lld, allowed is %lld to %lld", v->name, sym->name, (long long)b->value[symbol],
-                    (long long)sym->lo, (long long)sym->hi);
+        return fail(err, E_USAGE, "value '%s' gives %s = %lld, allowed is %lld to %lld", v->name, sym->name,
+                    (long long)b->value[symbol], (long long)sym->lo, (long long)sym->hi);
     return true;
 }
 

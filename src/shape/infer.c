@@ -17,7 +17,10 @@ bool shape_none(Shape *s)
 }
 
 /* Rows whose kernels take a number for a tensor of rank 0. */
-static bool takes_numbers(const Op *op) { return table[op->id] == shape_binary || table[op->id] == shape_truth2 || table[op->id] == shape_where; }
+static bool takes_numbers(const Op *op)
+{
+    return table[op->id] == shape_binary || table[op->id] == shape_truth2 || table[op->id] == shape_where;
+}
 
 static bool check_tensors(Shape *s)
 {
@@ -88,7 +91,9 @@ DType shape_dtype(const Shape *s, int i, DType otherwise)
 static bool normal_dim(Shape *s, int i, int64_t d, int rank, int *dim)
 {
     int n = rank ? rank : 1;
-    if (d < -n || d >= n) return shape_fail(s, i, "dim %lld is out of range for rank %d (allowed %d to %d)", (long long)d, rank, -n, n - 1);
+    if (d < -n || d >= n)
+        return shape_fail(s, i, "dim %lld is out of range for rank %d (allowed %d to %d)", (long long)d, rank, -n,
+                          n - 1);
     *dim = (int)(d < 0 ? d + n : d);
     return true;
 }

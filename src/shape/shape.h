@@ -19,11 +19,11 @@ typedef bool ShapeFn(Shape *s);
 
 /* Arguments by schema position. */
 const Arg *shape_arg(const Shape *s, int i);
-Value *shape_value(const Shape *s, int i);            /* NULL when None */
-bool shape_want_value(Shape *s, int i, Value **out);  /* fails when None */
-bool shape_const_int(Shape *s, int i, int64_t *out);  /* fails when symbolic: "must be a constant" */
+Value *shape_value(const Shape *s, int i);           /* NULL when None */
+bool shape_want_value(Shape *s, int i, Value **out); /* fails when None */
+bool shape_const_int(Shape *s, int i, int64_t *out); /* fails when symbolic: "must be a constant" */
 bool shape_const_bool(Shape *s, int i, bool *out);
-DType shape_dtype(const Shape *s, int i, DType otherwise); /* an optional ScalarType */
+DType shape_dtype(const Shape *s, int i, DType otherwise);               /* an optional ScalarType */
 bool shape_fail(Shape *s, int i, const char *fmt, ...) QKV_PRINTF(3, 4); /* "argument 'NAME': ..." */
 /* dim argument: normalised to [0, rank) (a 0-d tensor counts as rank 1); fails with the value and the allowed range. */
 bool shape_dim(Shape *s, int i, int rank, int *dim);
@@ -45,7 +45,9 @@ bool shape_size_of(Shape *s, Expr *symbol, int k, int dim);
 /* Renames those fresh symbols to what the file calls them: declared is the file's sizes of node n's first output. */
 bool shape_declare(Graph *g, Node *n, int rank, Expr *const *declared, Err *err);
 /* PyTorch's result type of tensors and scalars (at::result_type): dimensioned tensors first, then 0-d tensors, then numbers. */
-typedef struct Promote { DType dim, zero, number; } Promote;
+typedef struct Promote {
+    DType dim, zero, number;
+} Promote;
 void promote_value(Promote *p, const Value *v);
 void promote_expr(Promote *p, const Expr *e);
 DType promote_result(const Promote *p); /* DT_NONE when PyTorch has none */

@@ -17,8 +17,8 @@ static bool fits(Shape *s, const Pair *p, const char *what, int at)
 {
     const Value *v = p->outer, *w = p->inner;
     if (!v || v->dtype != w->dtype || v->rank != w->rank)
-        return fail(s->err, E_FORMAT, "%s %d: found %s of rank %d, the body takes %s of rank %d", what, at, v ? dtype_name(v->dtype) : "nothing", v ? v->rank : 0,
-                    dtype_name(w->dtype), w->rank);
+        return fail(s->err, E_FORMAT, "%s %d: found %s of rank %d, the body takes %s of rank %d", what, at,
+                    v ? dtype_name(v->dtype) : "nothing", v ? v->rank : 0, dtype_name(w->dtype), w->rank);
     for (int i = 0; i < v->rank; i++)
         if (ex_is_int(w->dim[i])) TRY(shape_require_equal(s, v->dim[i], w->dim[i], "what the body takes"));
     return true;
@@ -60,25 +60,32 @@ bool shape_loop(Shape *s)
     const Arg *carried = shape_arg(s, 1), *captured = shape_arg(s, 2), *limit = shape_arg(s, 4);
     const Graph *body = shape_arg(s, 3)->g;
     Value *cond = shape_value(s, 0);
-    if (limit->kind == ARG_EXPR && ex_is_int(limit->e) && limit->e->i > LOOP_MAX_TURNS && !cond && shape_arg(s, 5)->e->i)
-        return fail(s->err, E_LIMIT, "a loop of %lld turns: at most %d are run", (long long)limit->e->i, LOOP_MAX_TURNS);
+    if (limit->kind == ARG_EXPR && ex_is_int(limit->e) && limit->e->i > LOOP_MAX_TURNS && !cond &&
+        shape_arg(s, 5)->e->i)
+        return fail(s->err, E_LIMIT, "a loop of %lld turns: at most %d are run", (long long)limit->e->i,
+                    LOOP_MAX_TURNS);
     int nc = carried->n, n = nc + captured->n, scanned = body->noutput - 1 - nc;
     bool sure;
     Pair *pair = arena_array(s->g->arena, Pair, n + 1);
     if (!pair) return oom(s->err);
     if (body->ninput != n + 2 || scanned < 0)
-        return fail(s->err, E_FORMAT, "the body has %d inputs and %d results, expected %d and at least %d", body->ninput, body->noutput, n + 2, nc + 1);
-    if (body->input[0]->dtype != DT_I64 || body->input[0]->rank) return fail(s->err, E_FORMAT, "the body's first input must be an i64 of rank 0");
-    TRY(shape_const_bool(s, 5, &sure) && truth_value(s, body->input[1], "the body's second input") && truth_value(s, body->output[0].value, "the body's first result"));
+        return fail(s->err, E_FORMAT, "the body has %d inputs and %d results, expected %d and at least %d",
+                    body->ninput, body->noutput, n + 2, nc + 1);
+    if (body->input[0]->dtype != DT_I64 || body->input[0]->rank)
+        return fail(s->err, E_FORMAT, "the body's first input must be an i64 of rank 0");
+    TRY(shape_const_bool(s, 5, &sure) && truth_value(s, body->input[1], "the body's second input") &&
+        truth_value(s, body->output[0].value, "the body's first result"));
     if (cond) TRY(truth_value(s, cond, "condition"));
-    if (sure && limit->kind != ARG_EXPR) return fail(s->err, E_FORMAT, "the loop never ends: it has no limit, and its condition is always true");
+    if (sure && limit->kind != ARG_EXPR)
+        return fail(s->err, E_FORMAT, "the loop never ends: it has no limit, and its condition is always true");
     for (int i = 0; i < n; i++) {
-        pair[i] = (Pair){i < nc ? carried->vs[i] : captured->vs[i - nc], body->input[2 + i], i < nc ? body->output[1 + i].value : NULL};
+        pair[i] = (Pair){i < nc ? carried->vs[i] : captured->vs[i - nc], body->input[2 + i],
+                         i < nc ? body->output[1 + i].value : NULL};
         TRY(fits(s, &pair[i], i < nc ? "carried value" : "captured value", i < nc ? i : i - nc));
         const Value *next = pair[i].next;
         if (next && (next->dtype != pair[i].inner->dtype || next->rank != pair[i].inner->rank))
-            return fail(s->err, E_FORMAT, "carried value %d is %s of rank %d, the body gives %s of rank %d", i, dtype_name(pair[i].inner->dtype), pair[i].inner->rank,
-                        dtype_name(next->dtype), next->rank);
+            return fail(s->err, E_FORMAT, "carried value %d is %s of rank %d, the body gives %s of rank %d", i,
+                        dtype_name(pair[i].inner->dtype), pair[i].inner->rank, dtype_name(next->dtype), next->rank);
     }
     TRY(graph_set_nout(s->g, s->node, nc + scanned, s->err));
     for (int i = 0; i < nc; i++) {
@@ -105,8 +112,10 @@ bool shape_branch(Shape *s)
     Value *cond;
     int n = body[0]->ninput, m = body[1]->ninput;
     TRY(shape_want_value(s, 0, &cond) && truth_value(s, cond, "condition"));
-    if (n + m != captured->n) return fail(s->err, E_FORMAT, "%d captured values, the branches take %d and %d", captured->n, n, m);
-    if (body[0]->noutput != body[1]->noutput) return fail(s->err, E_FORMAT, "the branches give %d and %d results", body[0]->noutput, body[1]->noutput);
+    if (n + m != captured->n)
+        return fail(s->err, E_FORMAT, "%d captured values, the branches take %d and %d", captured->n, n, m);
+    if (body[0]->noutput != body[1]->noutput)
+        return fail(s->err, E_FORMAT, "the branches give %d and %d results", body[0]->noutput, body[1]->noutput);
     Pair *pair = arena_array(s->g->arena, Pair, n + m + 1);
     if (!pair) return oom(s->err);
     for (int i = 0; i < n + m; i++) {
@@ -118,8 +127,8 @@ bool shape_branch(Shape *s)
         const Value *a = body[0]->output[k].value, *b = body[1]->output[k].value;
         Expr *dim[MAX_RANK];
         if (a->dtype != b->dtype || a->rank != b->rank)
-            return fail(s->err, E_UNSUPPORTED, "result %d is %s of rank %d in one branch, %s of rank %d in the other", k, dtype_name(a->dtype), a->rank, dtype_name(b->dtype),
-                        b->rank);
+            return fail(s->err, E_UNSUPPORTED, "result %d is %s of rank %d in one branch, %s of rank %d in the other",
+                        k, dtype_name(a->dtype), a->rank, dtype_name(b->dtype), b->rank);
         for (int d = 0; d < a->rank; d++) {
             Expr *p = outside(pair, n, a->dim[d]), *q = outside(pair + n, m, b->dim[d]);
             if (p && ex_is_int(p)) p = ex_int(s->ex, p->i);

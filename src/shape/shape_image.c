@@ -9,7 +9,8 @@ bool shape_upsample(Shape *s)
     const Arg *size = shape_arg(s, 1);
     TRY(shape_want_value(s, 0, &x));
     if (x->rank != size->n + 2) return shape_fail(s, 1, "%d sizes for a tensor of rank %d", size->n, x->rank);
-    if (!dtype_is_float(x->dtype) && x->dtype != DT_U8) return shape_fail(s, 0, "dtype %s, expected a float", dtype_name(x->dtype));
+    if (!dtype_is_float(x->dtype) && x->dtype != DT_U8)
+        return shape_fail(s, 0, "dtype %s, expected a float", dtype_name(x->dtype));
     dim[0] = x->dim[0];
     dim[1] = x->dim[1];
     for (int i = 0; i < size->n; i++) dim[2 + i] = size->es[i];
@@ -23,7 +24,8 @@ bool shape_grid_sampler(Shape *s)
     Expr *dim[5];
     TRY(shape_want_value(s, 0, &x) && shape_want_value(s, 1, &grid));
     int n = x->rank - 2;
-    if ((n != 2 && n != 3) || grid->rank != x->rank) return shape_fail(s, 1, "rank %d for an input of rank %d, expected equal ranks of 4 or 5", grid->rank, x->rank);
+    if ((n != 2 && n != 3) || grid->rank != x->rank)
+        return shape_fail(s, 1, "rank %d for an input of rank %d, expected equal ranks of 4 or 5", grid->rank, x->rank);
     TRY(shape_require_equal(s, x->dim[0], grid->dim[0], "batches of input and grid") &&
         shape_require_equal(s, grid->dim[n + 1], ex_int(s->ex, n), "coordinates of the grid"));
     dim[0] = x->dim[0];
@@ -40,8 +42,10 @@ bool shape_affine_grid(Shape *s)
     const Arg *size = shape_arg(s, 1);
     TRY(shape_want_value(s, 0, &theta));
     int n = size->n - 2;
-    if ((n != 2 && n != 3) || theta->rank != 3) return shape_fail(s, 1, "%d sizes for a theta of rank %d, expected 4 or 5 and 3", size->n, theta->rank);
-    TRY(shape_require_equal(s, theta->dim[0], size->es[0], "batches of theta and size") && shape_require_equal(s, theta->dim[1], ex_int(s->ex, n), "rows of theta") &&
+    if ((n != 2 && n != 3) || theta->rank != 3)
+        return shape_fail(s, 1, "%d sizes for a theta of rank %d, expected 4 or 5 and 3", size->n, theta->rank);
+    TRY(shape_require_equal(s, theta->dim[0], size->es[0], "batches of theta and size") &&
+        shape_require_equal(s, theta->dim[1], ex_int(s->ex, n), "rows of theta") &&
         shape_require_equal(s, theta->dim[2], ex_int(s->ex, n + 1), "columns of theta"));
     dim[0] = size->es[0];
     for (int i = 0; i < n; i++) dim[1 + i] = size->es[2 + i];
@@ -72,7 +76,9 @@ static Expr *pooled(Shape *s, Expr *in, Expr *kernel, Expr *stride, Expr *pad, E
 static int pool_axes(Shape *s, const Value *x)
 {
     int n = s->node->op->schema->params[1].fixed_len;
-    return x->rank == n + 1 || x->rank == n + 2 ? n : (shape_fail(s, 0, "rank %d, expected %d or %d", x->rank, n + 1, n + 2), 0);
+    return x->rank == n + 1 || x->rank == n + 2
+               ? n
+               : (shape_fail(s, 0, "rank %d, expected %d or %d", x->rank, n + 1, n + 2), 0);
 }
 
 static bool pool_shape(Shape *s, const Value *x, int dilation, int ceil_arg, Expr **dim)
@@ -84,7 +90,8 @@ static bool pool_shape(Shape *s, const Value *x, int dilation, int ceil_arg, Exp
     const int lists[4] = {1, 2, 3, dilation ? dilation : 1};
     for (int k = 0; k < 4; k++) {
         const Arg *a = shape_arg(s, lists[k]);
-        if (a->kind == ARG_EXPRS && a->n > 1 && a->n != n) return shape_fail(s, lists[k], "found %d numbers, expected %d", a->n, n);
+        if (a->kind == ARG_EXPRS && a->n > 1 && a->n != n)
+            return shape_fail(s, lists[k], "found %d numbers, expected %d", a->n, n);
     }
     for (int i = 0; i < x->rank; i++) dim[i] = x->dim[i];
     for (int i = 0; i < n; i++) {
@@ -92,10 +99,15 @@ static bool pool_shape(Shape *s, const Value *x, int dilation, int ceil_arg, Exp
         int64_t lo, hi;
         ex_range(s->ex, stride, &lo, &hi);
         if (hi < 1) return shape_fail(s, 2, "must be at least 1");
-        Expr *pad = list_at(shape_arg(s, 3), i, zero), *apart = dilation ? list_at(shape_arg(s, dilation), i, one) : one;
-        if (!ex_is_int(kernel) || !ex_is_int(pad) || !ex_is_int(apart)) return shape_fail(s, 1, "window, padding and dilation must be constant");
-        if (kernel->i < 1 || apart->i < 1) return shape_fail(s, 1, "a window of %lld, dilated %lld", (long long)kernel->i, (long long)apart->i);
-        if (pad->i < 0 || pad->i > kernel->i / 2) return shape_fail(s, 3, "found %lld, allowed is 0 to half the window of %lld", (long long)pad->i, (long long)kernel->i);
+        Expr *pad = list_at(shape_arg(s, 3), i, zero),
+             *apart = dilation ? list_at(shape_arg(s, dilation), i, one) : one;
+        if (!ex_is_int(kernel) || !ex_is_int(pad) || !ex_is_int(apart))
+            return shape_fail(s, 1, "window, padding and dilation must be constant");
+        if (kernel->i < 1 || apart->i < 1)
+            return shape_fail(s, 1, "a window of %lld, dilated %lld", (long long)kernel->i, (long long)apart->i);
+        if (pad->i < 0 || pad->i > kernel->i / 2)
+            return shape_fail(s, 3, "found %lld, allowed is 0 to half the window of %lld", (long long)pad->i,
+                              (long long)kernel->i);
         int at = x->rank - n + i;
         dim[at] = pooled(s, x->dim[at], kernel, stride, pad, apart, ceil);
     }
@@ -139,7 +151,8 @@ bool shape_adaptive_max(Shape *s)
 {
     Value *x;
     Expr *dim[MAX_RANK];
-    return adaptive_shape(s, &x, dim) && shape_out(s, 0, x->dtype, x->rank, dim) && shape_out(s, 1, DT_I64, x->rank, dim);
+    return adaptive_shape(s, &x, dim) && shape_out(s, 0, x->dtype, x->rank, dim) &&
+           shape_out(s, 1, DT_I64, x->rank, dim);
 }
 
 /* (N, C kh kw, L) -> (N, C, h, w), N may be missing */
@@ -154,17 +167,21 @@ bool shape_col2im(Shape *s)
         dim[n + 1 + i] = list_at(shape_arg(s, 1), i, NULL);
         kernel = ex_mul(s->ex, kernel, list_at(shape_arg(s, 2), i, NULL));
     }
-    if (!kernel || !dim[n + 1] || !ex_is_int(kernel) || kernel->i < 1) return shape_fail(s, 2, "expected two constant sizes of at least 1");
+    if (!kernel || !dim[n + 1] || !ex_is_int(kernel) || kernel->i < 1)
+        return shape_fail(s, 2, "expected two constant sizes of at least 1");
     dim[0] = x->dim[0];
     dim[n] = ex_floordiv(s->ex, x->dim[n], kernel);
     TRY(shape_require_equal(s, ex_mul(s->ex, dim[n], kernel), x->dim[n], "rows as multiples of the kernel's size"));
     Expr *one = ex_int(s->ex, 1), *zero = ex_int(s->ex, 0), *windows = one;
     for (int i = 0; i < 2; i++) {
-        Expr *k = list_at(shape_arg(s, 2), i, one), *apart = list_at(shape_arg(s, 3), i, one), *pad = list_at(shape_arg(s, 4), i, zero);
+        Expr *k = list_at(shape_arg(s, 2), i, one), *apart = list_at(shape_arg(s, 3), i, one),
+             *pad = list_at(shape_arg(s, 4), i, zero);
         Expr *step = list_at(shape_arg(s, 5), i, one);
-        if (!ex_is_int(k) || !ex_is_int(apart) || !ex_is_int(pad) || !ex_is_int(step)) return shape_fail(s, 2, "window, dilation, padding and stride must be constant");
+        if (!ex_is_int(k) || !ex_is_int(apart) || !ex_is_int(pad) || !ex_is_int(step))
+            return shape_fail(s, 2, "window, dilation, padding and stride must be constant");
         int64_t most = 1 << 20; /* as the kernel has it */
-        if (k->i < 1 || k->i > most || apart->i < 1 || apart->i > most || pad->i < 0 || pad->i > most || step->i < 1 || step->i > most)
+        if (k->i < 1 || k->i > most || apart->i < 1 || apart->i > most || pad->i < 0 || pad->i > most || step->i < 1 ||
+            step->i > most)
             return shape_fail(s, 2, "window, dilation, padding and stride must be from 1 (padding 0) to 2^20");
         Expr *room = ex_add(s->ex, dim[n + 1 + i], ex_int(s->ex, 2 * pad->i - apart->i * (k->i - 1) - 1));
         windows = ex_mul(s->ex, windows, ex_add(s->ex, ex_floordiv(s->ex, room, step), ex_int(s->ex, 1)));
@@ -179,15 +196,19 @@ static bool few_samples(Shape *s, int i)
     enum { MOST = 1024 };
     int64_t ratio = 0;
     TRY(shape_const_int(s, i, &ratio));
-    return ratio <= MOST || fail(s->err, E_LIMIT, "argument 'sampling_ratio': found %lld, at most %d samples a side are taken", (long long)ratio, MOST);
+    return ratio <= MOST ||
+           fail(s->err, E_LIMIT, "argument 'sampling_ratio': found %lld, at most %d samples a side are taken",
+                (long long)ratio, MOST);
 }
 
 bool shape_roi_align(Shape *s)
 {
     Value *x, *rois;
     TRY(shape_want_value(s, 0, &x) && shape_want_value(s, 1, &rois));
-    if (x->rank != 4 || rois->rank != 2) return shape_fail(s, 1, "ranks %d and %d, expected 4 and 2", x->rank, rois->rank);
-    TRY(few_samples(s, 5) && shape_require_equal(s, rois->dim[1], ex_int(s->ex, 5), "numbers of a region (image, x1, y1, x2, y2)"));
+    if (x->rank != 4 || rois->rank != 2)
+        return shape_fail(s, 1, "ranks %d and %d, expected 4 and 2", x->rank, rois->rank);
+    TRY(few_samples(s, 5) &&
+        shape_require_equal(s, rois->dim[1], ex_int(s->ex, 5), "numbers of a region (image, x1, y1, x2, y2)"));
     return shape_out(s, 0, x->dtype, 4, (Expr *[]){rois->dim[0], x->dim[1], shape_arg(s, 3)->e, shape_arg(s, 4)->e});
 }
 
@@ -196,10 +217,14 @@ bool shape_roi_align_backward(Shape *s)
 {
     Value *g, *rois;
     TRY(shape_want_value(s, 0, &g) && shape_want_value(s, 1, &rois));
-    if (g->rank != 4 || rois->rank != 2) return shape_fail(s, 1, "ranks %d and %d, expected 4 and 2", g->rank, rois->rank);
-    TRY(few_samples(s, 9) && shape_require_equal(s, rois->dim[1], ex_int(s->ex, 5), "numbers of a region (image, x1, y1, x2, y2)") &&
-        shape_require_equal(s, rois->dim[0], g->dim[0], "regions and gradients") && shape_require_equal(s, shape_arg(s, 3)->e, g->dim[2], "rows of a region") &&
-        shape_require_equal(s, shape_arg(s, 4)->e, g->dim[3], "columns of a region") && shape_require_equal(s, shape_arg(s, 6)->e, g->dim[1], "channels"));
+    if (g->rank != 4 || rois->rank != 2)
+        return shape_fail(s, 1, "ranks %d and %d, expected 4 and 2", g->rank, rois->rank);
+    TRY(few_samples(s, 9) &&
+        shape_require_equal(s, rois->dim[1], ex_int(s->ex, 5), "numbers of a region (image, x1, y1, x2, y2)") &&
+        shape_require_equal(s, rois->dim[0], g->dim[0], "regions and gradients") &&
+        shape_require_equal(s, shape_arg(s, 3)->e, g->dim[2], "rows of a region") &&
+        shape_require_equal(s, shape_arg(s, 4)->e, g->dim[3], "columns of a region") &&
+        shape_require_equal(s, shape_arg(s, 6)->e, g->dim[1], "channels"));
     Expr *dim[4];
     for (int i = 0; i < 4; i++) dim[i] = shape_arg(s, 5 + i)->e;
     return shape_out(s, 0, g->dtype, 4, dim);
@@ -209,8 +234,10 @@ bool shape_nms(Shape *s)
 {
     Value *boxes, *scores;
     TRY(shape_want_value(s, 0, &boxes) && shape_want_value(s, 1, &scores));
-    if (boxes->rank != 2 || scores->rank != 1) return shape_fail(s, 0, "ranks %d and %d of boxes and scores, expected 2 and 1", boxes->rank, scores->rank);
-    TRY(shape_require_equal(s, boxes->dim[1], ex_int(s->ex, 4), "corners of a box") && shape_require_equal(s, boxes->dim[0], scores->dim[0], "boxes and scores"));
+    if (boxes->rank != 2 || scores->rank != 1)
+        return shape_fail(s, 0, "ranks %d and %d of boxes and scores, expected 2 and 1", boxes->rank, scores->rank);
+    TRY(shape_require_equal(s, boxes->dim[1], ex_int(s->ex, 4), "corners of a box") &&
+        shape_require_equal(s, boxes->dim[0], scores->dim[0], "boxes and scores"));
     Expr *n = shape_fresh_symbol(s);
     if (!n) return oom(s->err);
     return shape_out(s, 0, DT_I64, 1, &n) && shape_size_of(s, n, 0, 0);

@@ -12,7 +12,8 @@ bool shape_cat(Shape *s)
     for (int i = 0; i < x->rank; i++) dim[i] = x->dim[i];
     for (int k = 1; k < a->n; k++) {
         Value *v = a->vs[k];
-        if (!v || v->rank != x->rank || v->dtype != x->dtype) return shape_fail(s, 0, "element %d has another rank or dtype than the first", k);
+        if (!v || v->rank != x->rank || v->dtype != x->dtype)
+            return shape_fail(s, 0, "element %d has another rank or dtype than the first", k);
         for (int i = 0; i < x->rank; i++) {
             if (i == d) dim[i] = ex_add(s->ex, dim[i], v->dim[i]);
             else TRY(shape_require_equal(s, dim[i], v->dim[i], "sizes of joined tensors"));
@@ -23,7 +24,8 @@ bool shape_cat(Shape *s)
 
 static bool integers(Shape *s, int i, const Value *v)
 {
-    return v->dtype == DT_I64 || v->dtype == DT_I32 || shape_fail(s, i, "dtype %s, expected i64 or i32", dtype_name(v->dtype));
+    return v->dtype == DT_I64 || v->dtype == DT_I32 ||
+           shape_fail(s, i, "dtype %s, expected i64 or i32", dtype_name(v->dtype));
 }
 
 bool shape_embedding(Shape *s)
@@ -41,8 +43,10 @@ bool shape_gather(Shape *s)
 {
     Value *x, *index;
     int d;
-    TRY(shape_want_value(s, 0, &x) && shape_dim(s, 1, x->rank, &d) && shape_want_value(s, 2, &index) && integers(s, 2, index));
-    if (x->rank != index->rank && x->rank && index->rank) return shape_fail(s, 2, "rank %d, expected %d", index->rank, x->rank);
+    TRY(shape_want_value(s, 0, &x) && shape_dim(s, 1, x->rank, &d) && shape_want_value(s, 2, &index) &&
+        integers(s, 2, index));
+    if (x->rank != index->rank && x->rank && index->rank)
+        return shape_fail(s, 2, "rank %d, expected %d", index->rank, x->rank);
     return shape_out_like(s, 0, index, x->dtype);
 }
 
@@ -51,7 +55,8 @@ bool shape_index_select(Shape *s)
     Value *x, *index;
     int d;
     Expr *dim[MAX_RANK];
-    TRY(shape_want_value(s, 0, &x) && shape_dim(s, 1, x->rank, &d) && shape_want_value(s, 2, &index) && integers(s, 2, index));
+    TRY(shape_want_value(s, 0, &x) && shape_dim(s, 1, x->rank, &d) && shape_want_value(s, 2, &index) &&
+        integers(s, 2, index));
     if (index->rank > 1) return shape_fail(s, 2, "rank %d, expected 0 or 1", index->rank);
     for (int i = 0; i < x->rank; i++) dim[i] = x->dim[i];
     if (x->rank) dim[d] = index->rank ? index->dim[0] : ex_int(s->ex, 1);
@@ -68,7 +73,8 @@ static bool indexed(Shape *s, const Value *x, int *rank, Expr **dim)
     bool apart = false;
     for (int i = 0; i < a->n; i++) {
         if (!a->vs[i]) continue;
-        TRY(integers(s, 1, a->vs[i]) && shape_broadcast(s, &common, shape, a->vs[i]->rank, a->vs[i]->dim, "sizes of indices"));
+        TRY(integers(s, 1, a->vs[i]) &&
+            shape_broadcast(s, &common, shape, a->vs[i]->rank, a->vs[i]->dim, "sizes of indices"));
         apart |= last >= 0 && i != last + 1;
         if (first < 0) first = i;
         last = i;
@@ -109,9 +115,11 @@ bool shape_scatter(Shape *s)
 {
     Value *x, *index, *src;
     int d;
-    TRY(shape_want_value(s, 0, &x) && shape_dim(s, 1, x->rank, &d) && shape_want_value(s, 2, &index) && integers(s, 2, index));
+    TRY(shape_want_value(s, 0, &x) && shape_dim(s, 1, x->rank, &d) && shape_want_value(s, 2, &index) &&
+        integers(s, 2, index));
     TRY(shape_want_value(s, 3, &src));
-    if (index->rank != x->rank || src->rank != x->rank || src->dtype != x->dtype) return shape_fail(s, 3, "rank or dtype that does not fit");
+    if (index->rank != x->rank || src->rank != x->rank || src->dtype != x->dtype)
+        return shape_fail(s, 3, "rank or dtype that does not fit");
     return shape_out_like(s, 0, x, x->dtype);
 }
 
@@ -128,9 +136,12 @@ bool shape_searchsorted(Shape *s)
 {
     Value *sorted, *x;
     TRY(shape_want_value(s, 0, &sorted) && shape_want_value(s, 1, &x));
-    if (!sorted->rank || (sorted->rank > 1 && sorted->rank != x->rank)) return shape_fail(s, 0, "rank %d, expected 1 or that of the values, %d", sorted->rank, x->rank);
-    if (sorted->dtype != x->dtype) return shape_fail(s, 1, "found %s, expected %s", dtype_name(x->dtype), dtype_name(sorted->dtype));
-    for (int i = 0; i + 1 < sorted->rank; i++) TRY(shape_require_equal(s, sorted->dim[i], x->dim[i], "rows of the sorted sequence and of the values"));
+    if (!sorted->rank || (sorted->rank > 1 && sorted->rank != x->rank))
+        return shape_fail(s, 0, "rank %d, expected 1 or that of the values, %d", sorted->rank, x->rank);
+    if (sorted->dtype != x->dtype)
+        return shape_fail(s, 1, "found %s, expected %s", dtype_name(x->dtype), dtype_name(sorted->dtype));
+    for (int i = 0; i + 1 < sorted->rank; i++)
+        TRY(shape_require_equal(s, sorted->dim[i], x->dim[i], "rows of the sorted sequence and of the values"));
     return shape_out_like(s, 0, x, DT_I64);
 }
 

@@ -4,7 +4,8 @@
 
 static DType product_dtype(Shape *s, const Value *a, const Value *b, bool *ok)
 {
-    *ok = a->dtype == b->dtype || fail(s->err, E_FORMAT, "operands are %s and %s, expected one dtype", dtype_name(a->dtype), dtype_name(b->dtype));
+    *ok = a->dtype == b->dtype || fail(s->err, E_FORMAT, "operands are %s and %s, expected one dtype",
+                                       dtype_name(a->dtype), dtype_name(b->dtype));
     return a->dtype;
 }
 
@@ -14,7 +15,8 @@ bool shape_linear(Shape *s)
     bool ok;
     Expr *dim[MAX_RANK];
     TRY(shape_want_value(s, 0, &x) && shape_want_value(s, 1, &w));
-    if (w->rank != 2 || x->rank < 1) return shape_fail(s, 1, "rank %d with an input of rank %d, expected 2 and at least 1", w->rank, x->rank);
+    if (w->rank != 2 || x->rank < 1)
+        return shape_fail(s, 1, "rank %d with an input of rank %d, expected 2 and at least 1", w->rank, x->rank);
     DType t = product_dtype(s, x, w, &ok);
     TRY(ok && shape_require_equal(s, x->dim[x->rank - 1], w->dim[1], "features of input and weight"));
     Value *b = shape_value(s, 2);
@@ -50,7 +52,8 @@ bool shape_singular_values(Shape *s)
     Value *x;
     Expr *dim[MAX_RANK];
     TRY(shape_want_value(s, 0, &x));
-    if (x->rank < 2 || !dtype_is_float(x->dtype)) return shape_fail(s, 0, "%s of rank %d, expected floats of rank 2 or more", dtype_name(x->dtype), x->rank);
+    if (x->rank < 2 || !dtype_is_float(x->dtype))
+        return shape_fail(s, 0, "%s of rank %d, expected floats of rank 2 or more", dtype_name(x->dtype), x->rank);
     for (int i = 0; i < x->rank - 2; i++) dim[i] = x->dim[i];
     dim[x->rank - 2] = ex_min(s->ex, x->dim[x->rank - 2], x->dim[x->rank - 1]);
     return shape_out(s, 0, x->dtype, x->rank - 1, dim);
@@ -63,7 +66,8 @@ bool shape_grouped_mm(Shape *s)
     Value *a, *b, *offs;
     bool ok;
     TRY(shape_want_value(s, 0, &a) && shape_want_value(s, 1, &b) && shape_want_value(s, 2, &offs));
-    if (a->rank != 2 || (b->rank != 3 && b->rank != 2) || offs->rank != 1) return shape_fail(s, 0, "ranks %d, %d, %d, expected 2, 3, 1 or 2, 2, 1", a->rank, b->rank, offs->rank);
+    if (a->rank != 2 || (b->rank != 3 && b->rank != 2) || offs->rank != 1)
+        return shape_fail(s, 0, "ranks %d, %d, %d, expected 2, 3, 1 or 2, 2, 1", a->rank, b->rank, offs->rank);
     DType t = product_dtype(s, a, b, &ok);
     TRY(ok && shape_require_equal(s, a->dim[1], b->dim[b->rank - 2], "inner sizes of the product"));
     if (b->rank == 2) return shape_out(s, 0, t, 3, (Expr *[]){offs->dim[0], a->dim[0], b->dim[1]});
@@ -79,21 +83,27 @@ bool shape_convolution(Shape *s)
     int64_t groups;
     ExprPool *p = s->ex;
     Expr *dim[MAX_RANK], *one = ex_int(p, 1);
-    TRY(shape_want_value(s, 0, &x) && shape_want_value(s, 1, &w) && shape_const_bool(s, 6, &transposed) && shape_const_int(s, 8, &groups));
+    TRY(shape_want_value(s, 0, &x) && shape_want_value(s, 1, &w) && shape_const_bool(s, 6, &transposed) &&
+        shape_const_int(s, 8, &groups));
     int n = x->rank - 2;
-    if (n < 1 || n > 3 || w->rank != x->rank) return shape_fail(s, 1, "rank %d with an input of rank %d, expected equal ranks of 3 to 5", w->rank, x->rank);
+    if (n < 1 || n > 3 || w->rank != x->rank)
+        return shape_fail(s, 1, "rank %d with an input of rank %d, expected equal ranks of 3 to 5", w->rank, x->rank);
     if (groups < 1) return shape_fail(s, 8, "found %lld, expected at least 1", (long long)groups);
     for (int k = 3; k <= 7; k++)
-        if (k != 6 && shape_arg(s, k)->n != n) return shape_fail(s, k, "found %d numbers, expected %d", shape_arg(s, k)->n, n);
+        if (k != 6 && shape_arg(s, k)->n != n)
+            return shape_fail(s, k, "found %d numbers, expected %d", shape_arg(s, k)->n, n);
     DType t = product_dtype(s, x, w, &ok);
     TRY(ok);
     Expr *g = ex_int(p, groups);
-    TRY(shape_require_equal(s, x->dim[1], transposed ? w->dim[0] : ex_mul(p, w->dim[1], g), "channels of input and weight"));
+    TRY(shape_require_equal(s, x->dim[1], transposed ? w->dim[0] : ex_mul(p, w->dim[1], g),
+                            "channels of input and weight"));
     dim[0] = x->dim[0];
     dim[1] = transposed ? ex_mul(p, w->dim[1], g) : w->dim[0];
-    if (!ex_is_int(dim[1]) || dim[1]->i % groups || (ex_is_int(x->dim[1]) && x->dim[1]->i % groups)) return shape_fail(s, 8, "channels do not divide by %lld groups", (long long)groups);
+    if (!ex_is_int(dim[1]) || dim[1]->i % groups || (ex_is_int(x->dim[1]) && x->dim[1]->i % groups))
+        return shape_fail(s, 8, "channels do not divide by %lld groups", (long long)groups);
     for (int i = 0; i < n; i++) {
-        Expr *stride = shape_arg(s, 3)->es[i], *pad = shape_arg(s, 4)->es[i], *dilation = shape_arg(s, 5)->es[i], *extra = shape_arg(s, 7)->es[i];
+        Expr *stride = shape_arg(s, 3)->es[i], *pad = shape_arg(s, 4)->es[i], *dilation = shape_arg(s, 5)->es[i],
+             *extra = shape_arg(s, 7)->es[i];
         int64_t lo, hi;
         ex_range(p, stride, &lo, &hi);
         if (hi < 1) return shape_fail(s, 3, "must be at least 1");
@@ -109,7 +119,8 @@ bool shape_convolution(Shape *s)
             dim[2 + i] = ex_add(p, ex_add(p, ex_sub(p, e, twice), ex_add(p, span, extra)), one);
         } else {
             Expr *room = ex_sub(p, ex_sub(p, ex_add(p, x->dim[2 + i], twice), span), one);
-            TRY(graph_require(s->g, ex_make(p, EX_LE, ex_int(p, 0), room, NULL), s->err, "node '%s': kernel no larger than padded axis %d", s->node->name, 2 + i));
+            TRY(graph_require(s->g, ex_make(p, EX_LE, ex_int(p, 0), room, NULL), s->err,
+                              "node '%s': kernel no larger than padded axis %d", s->node->name, 2 + i));
             dim[2 + i] = ex_add(p, ex_floordiv(p, room, stride), one);
         }
     }
@@ -124,24 +135,30 @@ static bool attention_operands(Shape *s, int first, int at, bool grouped, Value 
     bool ok;
     TRY(shape_want_value(s, first, q) && shape_want_value(s, first + 1, k) && shape_want_value(s, first + 2, v));
     Value *x = *q, *y = *k, *z = *v;
-    if (x->rank != 4 || y->rank != 4 || z->rank != 4) return shape_fail(s, first, "ranks %d, %d, %d, expected 4", x->rank, y->rank, z->rank);
+    if (x->rank != 4 || y->rank != 4 || z->rank != 4)
+        return shape_fail(s, first, "ranks %d, %d, %d, expected 4", x->rank, y->rank, z->rank);
     *t = product_dtype(s, x, y, &ok);
     TRY(ok);
     product_dtype(s, x, z, &ok);
-    TRY(ok && shape_require_equal(s, x->dim[3], y->dim[3], "head sizes of query and key") && shape_require_equal(s, y->dim[2], z->dim[2], "lengths of key and value"));
-    TRY(shape_require_equal(s, y->dim[1], z->dim[1], "heads of key and value") && shape_require_equal(s, x->dim[0], y->dim[0], "batches of query and key"));
+    TRY(ok && shape_require_equal(s, x->dim[3], y->dim[3], "head sizes of query and key") &&
+        shape_require_equal(s, y->dim[2], z->dim[2], "lengths of key and value"));
+    TRY(shape_require_equal(s, y->dim[1], z->dim[1], "heads of key and value") &&
+        shape_require_equal(s, x->dim[0], y->dim[0], "batches of query and key"));
     TRY(shape_require_equal(s, y->dim[0], z->dim[0], "batches of key and value"));
     if (!grouped) TRY(shape_require_equal(s, x->dim[1], y->dim[1], "heads of query and key"));
-    else TRY(graph_require(s->g, ex_make(s->ex, EX_EQ, ex_mod(s->ex, x->dim[1], y->dim[1]), ex_int(s->ex, 0), NULL), s->err,
-                           "node '%s': heads of the key divide those of the query", s->node->name));
+    else
+        TRY(graph_require(s->g, ex_make(s->ex, EX_EQ, ex_mod(s->ex, x->dim[1], y->dim[1]), ex_int(s->ex, 0), NULL),
+                          s->err, "node '%s': heads of the key divide those of the query", s->node->name));
     if (!mask) return true;
     int rank = 4;
     Expr *dim[MAX_RANK] = {x->dim[0], x->dim[1], x->dim[2], y->dim[2]};
     if (mask->rank > 4) return shape_fail(s, at, "rank %d, expected at most 4", mask->rank);
-    if (mask->dtype != DT_BOOL && !dtype_is_float(mask->dtype)) return shape_fail(s, at, "dtype %s, expected bool or a float", dtype_name(mask->dtype));
+    if (mask->dtype != DT_BOOL && !dtype_is_float(mask->dtype))
+        return shape_fail(s, at, "dtype %s, expected bool or a float", dtype_name(mask->dtype));
     TRY(shape_broadcast(s, &rank, dim, mask->rank, mask->dim, "mask to (batch, heads, queries, keys)"));
     for (int i = 0; i < 4; i++) /* a size of 1 does not grow with the mask */
-        if (ex_equals_int(i < 3 ? x->dim[i] : y->dim[2], 1) && !ex_equals_int(dim[i], 1)) return shape_fail(s, at, "its size is not 1 in dim %d of (batch, heads, queries, keys)", i);
+        if (ex_equals_int(i < 3 ? x->dim[i] : y->dim[2], 1) && !ex_equals_int(dim[i], 1))
+            return shape_fail(s, at, "its size is not 1 in dim %d of (batch, heads, queries, keys)", i);
     return true;
 }
 
@@ -159,7 +176,8 @@ bool shape_sdpa_lse(Shape *s)
     Value *q, *k, *v;
     DType t;
     TRY(attention_operands(s, 0, 3, true, &q, &k, &v, &t));
-    return shape_out(s, 0, t, 4, (Expr *[]){q->dim[0], q->dim[1], q->dim[2], v->dim[3]}) && shape_out(s, 1, t == DT_F64 ? t : DT_F32, 3, q->dim);
+    return shape_out(s, 0, t, 4, (Expr *[]){q->dim[0], q->dim[1], q->dim[2], v->dim[3]}) &&
+           shape_out(s, 1, t == DT_F64 ? t : DT_F32, 3, q->dim);
 }
 
 bool shape_sdpa_backward(Shape *s)
@@ -170,10 +188,15 @@ bool shape_sdpa_backward(Shape *s)
     TRY(shape_const_bool(s, 12, &wanted) && attention_operands(s, 1, 6, true, &q, &k, &v, &t));
     TRY(shape_want_value(s, 0, &grad) && shape_want_value(s, 4, &out) && shape_want_value(s, 5, &lse));
     Expr *dim[4] = {q->dim[0], q->dim[1], q->dim[2], v->dim[3]};
-    if (grad->rank != 4 || out->rank != 4 || lse->rank != 3) return shape_fail(s, 0, "grad_out, output and logsumexp of ranks %d, %d, %d, expected 4, 4, 3", grad->rank, out->rank, lse->rank);
+    if (grad->rank != 4 || out->rank != 4 || lse->rank != 3)
+        return shape_fail(s, 0, "grad_out, output and logsumexp of ranks %d, %d, %d, expected 4, 4, 3", grad->rank,
+                          out->rank, lse->rank);
     if (grad->dtype != t || out->dtype != t || lse->dtype != (t == DT_F64 ? t : DT_F32))
-        return shape_fail(s, 0, "grad_out, output and logsumexp are %s, %s, %s of operands that are %s", dtype_name(grad->dtype), dtype_name(out->dtype), dtype_name(lse->dtype), dtype_name(t));
-    for (int i = 0; i < 4; i++) TRY(shape_require_equal(s, grad->dim[i], dim[i], "sizes of grad_out and the output") && shape_require_equal(s, out->dim[i], dim[i], "sizes of the output"));
+        return shape_fail(s, 0, "grad_out, output and logsumexp are %s, %s, %s of operands that are %s",
+                          dtype_name(grad->dtype), dtype_name(out->dtype), dtype_name(lse->dtype), dtype_name(t));
+    for (int i = 0; i < 4; i++)
+        TRY(shape_require_equal(s, grad->dim[i], dim[i], "sizes of grad_out and the output") &&
+            shape_require_equal(s, out->dim[i], dim[i], "sizes of the output"));
     for (int i = 0; i < 3; i++) TRY(shape_require_equal(s, lse->dim[i], dim[i], "sizes of logsumexp and the output"));
     if (wanted && (!mask || !dtype_is_float(mask->dtype))) return shape_fail(s, 12, "grad_mask of no mask of floats");
     TRY(shape_out_like(s, 0, q, t) && shape_out_like(s, 1, k, t) && shape_out_like(s, 2, v, t));
@@ -185,16 +208,22 @@ bool shape_sdpa_varlen(Shape *s)
 {
     Value *q, *k, *v, *bias = shape_value(s, 5), *at[2];
     bool ok;
-    TRY(shape_want_value(s, 0, &q) && shape_want_value(s, 1, &k) && shape_want_value(s, 2, &v) && shape_want_value(s, 3, &at[0]) && shape_want_value(s, 4, &at[1]));
-    if (q->rank != 3 || k->rank != 3 || v->rank != 3) return shape_fail(s, 0, "ranks %d, %d, %d, expected 3", q->rank, k->rank, v->rank);
+    TRY(shape_want_value(s, 0, &q) && shape_want_value(s, 1, &k) && shape_want_value(s, 2, &v) &&
+        shape_want_value(s, 3, &at[0]) && shape_want_value(s, 4, &at[1]));
+    if (q->rank != 3 || k->rank != 3 || v->rank != 3)
+        return shape_fail(s, 0, "ranks %d, %d, %d, expected 3", q->rank, k->rank, v->rank);
     for (int i = 0; i < 2; i++)
-        if (at[i]->rank != 1 || at[i]->dtype != DT_I64) return shape_fail(s, 3 + i, "%s of rank %d, expected i64 of rank 1", dtype_name(at[i]->dtype), at[i]->rank);
-    if (bias && (bias->rank != 1 || !dtype_is_float(bias->dtype))) return shape_fail(s, 5, "%s of rank %d, expected floats of rank 1", dtype_name(bias->dtype), bias->rank);
+        if (at[i]->rank != 1 || at[i]->dtype != DT_I64)
+            return shape_fail(s, 3 + i, "%s of rank %d, expected i64 of rank 1", dtype_name(at[i]->dtype), at[i]->rank);
+    if (bias && (bias->rank != 1 || !dtype_is_float(bias->dtype)))
+        return shape_fail(s, 5, "%s of rank %d, expected floats of rank 1", dtype_name(bias->dtype), bias->rank);
     DType t = product_dtype(s, q, k, &ok);
     TRY(ok);
     product_dtype(s, q, v, &ok);
-    TRY(ok && shape_require_equal(s, q->dim[2], k->dim[2], "head sizes of query and key") && shape_require_equal(s, k->dim[0], v->dim[0], "rows of key and value"));
-    TRY(shape_require_equal(s, k->dim[1], v->dim[1], "heads of key and value") && shape_require_equal(s, at[0]->dim[0], at[1]->dim[0], "sequences of query and key"));
+    TRY(ok && shape_require_equal(s, q->dim[2], k->dim[2], "head sizes of query and key") &&
+        shape_require_equal(s, k->dim[0], v->dim[0], "rows of key and value"));
+    TRY(shape_require_equal(s, k->dim[1], v->dim[1], "heads of key and value") &&
+        shape_require_equal(s, at[0]->dim[0], at[1]->dim[0], "sequences of query and key"));
     if (bias) TRY(shape_require_equal(s, bias->dim[0], k->dim[0], "rows of key and bias"));
     TRY(graph_require(s->g, ex_make(s->ex, EX_EQ, ex_mod(s->ex, q->dim[1], k->dim[1]), ex_int(s->ex, 0), NULL), s->err,
                       "node '%s': heads of the key divide those of the query", s->node->name));
@@ -206,13 +235,17 @@ bool shape_rotary(Shape *s)
 {
     Value *x;
     TRY(shape_want_value(s, 0, &x));
-    if (!x->rank || !dtype_is_float(x->dtype)) return shape_fail(s, 0, "%s of rank %d, expected floats with an axis to rotate", dtype_name(x->dtype), x->rank);
+    if (!x->rank || !dtype_is_float(x->dtype))
+        return shape_fail(s, 0, "%s of rank %d, expected floats with an axis to rotate", dtype_name(x->dtype), x->rank);
     Expr *D = x->dim[x->rank - 1], *half = ex_floordiv(s->ex, D, ex_int(s->ex, 2));
-    TRY(graph_require(s->g, ex_make(s->ex, EX_EQ, ex_mod(s->ex, D, ex_int(s->ex, 2)), ex_int(s->ex, 0), NULL), s->err, "node '%s': an even number is rotated", s->node->name));
+    TRY(graph_require(s->g, ex_make(s->ex, EX_EQ, ex_mod(s->ex, D, ex_int(s->ex, 2)), ex_int(s->ex, 0), NULL), s->err,
+                      "node '%s': an even number is rotated", s->node->name));
     for (int k = 1; k < 3; k++) {
         Value *v;
         TRY(shape_want_value(s, k, &v));
-        if (v->dtype != x->dtype || !v->rank || v->rank > x->rank) return shape_fail(s, k, "%s of rank %d, expected %s of rank 1 to %d", dtype_name(v->dtype), v->rank, dtype_name(x->dtype), x->rank);
+        if (v->dtype != x->dtype || !v->rank || v->rank > x->rank)
+            return shape_fail(s, k, "%s of rank %d, expected %s of rank 1 to %d", dtype_name(v->dtype), v->rank,
+                              dtype_name(x->dtype), x->rank);
         for (int i = 1; i <= v->rank; i++) {
             Expr *have = v->dim[v->rank - i];
             if (have == x->dim[x->rank - i] || (i == 1 ? have == half : ex_equals_int(have, 1))) continue;
@@ -253,14 +286,18 @@ static bool recurrent(Shape *s, int64_t factor, Expr **H, Expr **P)
 {
     Value *gates, *w, *h, *bias = shape_value(s, 2);
     TRY(shape_want_value(s, 0, &gates) && shape_want_value(s, 1, &w) && shape_want_value(s, 3, &h));
-    if (gates->rank != 3 || w->rank != 2 || h->rank != 2 || (bias && bias->rank != 1)) return shape_fail(s, 0, "ranks of gates, weight and state are not 3, 2, 2");
+    if (gates->rank != 3 || w->rank != 2 || h->rank != 2 || (bias && bias->rank != 1))
+        return shape_fail(s, 0, "ranks of gates, weight and state are not 3, 2, 2");
     if (gates->dtype != w->dtype || gates->dtype != h->dtype || (gates->dtype != DT_F32 && gates->dtype != DT_F64))
-        return shape_fail(s, 0, "dtypes %s, %s, %s, expected one of f32 and f64", dtype_name(gates->dtype), dtype_name(w->dtype), dtype_name(h->dtype));
+        return shape_fail(s, 0, "dtypes %s, %s, %s, expected one of f32 and f64", dtype_name(gates->dtype),
+                          dtype_name(w->dtype), dtype_name(h->dtype));
     *P = w->dim[1];
     *H = ex_floordiv(s->ex, w->dim[0], ex_int(s->ex, factor));
-    TRY(shape_require_equal(s, w->dim[0], ex_mul(s->ex, *H, ex_int(s->ex, factor)), "rows of the weight") && shape_require_equal(s, gates->dim[2], w->dim[0], "gates and rows of the weight"));
+    TRY(shape_require_equal(s, w->dim[0], ex_mul(s->ex, *H, ex_int(s->ex, factor)), "rows of the weight") &&
+        shape_require_equal(s, gates->dim[2], w->dim[0], "gates and rows of the weight"));
     if (bias) TRY(shape_require_equal(s, bias->dim[0], w->dim[0], "gates and bias"));
-    return shape_require_equal(s, h->dim[0], gates->dim[1], "batches of input and state") && shape_require_equal(s, h->dim[1], *P, "size of the state");
+    return shape_require_equal(s, h->dim[0], gates->dim[1], "batches of input and state") &&
+           shape_require_equal(s, h->dim[1], *P, "size of the state");
 }
 
 bool shape_lstm_layer(Shape *s)
@@ -269,17 +306,23 @@ bool shape_lstm_layer(Shape *s)
     Expr *H = NULL, *P = NULL;
     TRY(shape_want_value(s, 4, &c) && recurrent(s, 4, &H, &P));
     const Value *gates = shape_value(s, 0);
-    if (c->rank != 2 || c->dtype != gates->dtype || (projection && projection->rank != 2)) return shape_fail(s, 4, "rank %d, expected 2", c->rank);
-    TRY(shape_require_equal(s, c->dim[0], gates->dim[1], "batches of input and cell state") && shape_require_equal(s, c->dim[1], H, "size of the cell state"));
-    if (projection) TRY(shape_require_equal(s, projection->dim[0], P, "rows of the projection") && shape_require_equal(s, projection->dim[1], H, "columns of the projection"));
+    if (c->rank != 2 || c->dtype != gates->dtype || (projection && projection->rank != 2))
+        return shape_fail(s, 4, "rank %d, expected 2", c->rank);
+    TRY(shape_require_equal(s, c->dim[0], gates->dim[1], "batches of input and cell state") &&
+        shape_require_equal(s, c->dim[1], H, "size of the cell state"));
+    if (projection)
+        TRY(shape_require_equal(s, projection->dim[0], P, "rows of the projection") &&
+            shape_require_equal(s, projection->dim[1], H, "columns of the projection"));
     else TRY(shape_require_equal(s, P, H, "size of the state"));
-    return shape_out(s, 0, gates->dtype, 3, (Expr *[]){gates->dim[0], gates->dim[1], P}) && shape_out(s, 1, gates->dtype, 2, (Expr *[]){gates->dim[1], H});
+    return shape_out(s, 0, gates->dtype, 3, (Expr *[]){gates->dim[0], gates->dim[1], P}) &&
+           shape_out(s, 1, gates->dtype, 2, (Expr *[]){gates->dim[1], H});
 }
 
 bool shape_rnn_layer(Shape *s)
 {
     Expr *H = NULL, *P = NULL;
-    TRY(recurrent(s, !strcmp(shape_arg(s, 4)->s, "gru") ? 3 : 1, &H, &P) && shape_require_equal(s, P, H, "size of the state"));
+    TRY(recurrent(s, !strcmp(shape_arg(s, 4)->s, "gru") ? 3 : 1, &H, &P) &&
+        shape_require_equal(s, P, H, "size of the state"));
     const Value *gates = shape_value(s, 0);
     return shape_out(s, 0, gates->dtype, 3, (Expr *[]){gates->dim[0], gates->dim[1], P});
 }

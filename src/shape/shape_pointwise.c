@@ -10,13 +10,17 @@ void promote_value(Promote *p, const Value *v)
     else p->zero = wider(p->zero, v->dtype);
 }
 
-void promote_expr(Promote *p, const Expr *e) { p->number = wider(p->number, e->is_bool ? DT_BOOL : e->is_float ? DT_F32 : DT_I64); }
+void promote_expr(Promote *p, const Expr *e)
+{
+    p->number = wider(p->number, e->is_bool ? DT_BOOL : e->is_float ? DT_F32 : DT_I64);
+}
 
 /* A lower priority changes the dtype only if it is of a higher kind: bool < integer < float < complex. */
 static DType combine(DType higher, DType lower)
 {
     if (dtype_is_complex(higher)) return higher;
-    if (dtype_is_float(higher)) return !dtype_is_complex(lower) ? higher : higher == DT_F16 ? DT_C32 : higher == DT_F64 ? DT_C128 : DT_C64;
+    if (dtype_is_float(higher))
+        return !dtype_is_complex(lower) ? higher : higher == DT_F16 ? DT_C32 : higher == DT_F64 ? DT_C128 : DT_C64;
     if (higher == DT_BOOL || dtype_is_float(lower) || dtype_is_complex(lower)) return wider(higher, lower);
     return higher != DT_NONE ? higher : lower;
 }
@@ -123,9 +127,13 @@ bool shape_arange(Shape *s)
         if (ex_equals_int(step, 0)) return shape_fail(s, 2, "a step of 0 when cut to a whole number");
     }
     Expr *whole = end->kind == EX_TOFLOAT ? end->args[0] : end;
-    if (is_one(step) && !whole->is_float && start->kind == EX_FLOAT && fabs(start->f) < 0x1p53) n = ex_sub(p, whole, ex_int(p, (int64_t)floor(start->f)));
+    if (is_one(step) && !whole->is_float && start->kind == EX_FLOAT && fabs(start->f) < 0x1p53)
+        n = ex_sub(p, whole, ex_int(p, (int64_t)floor(start->f)));
     else if (start->is_float || end->is_float || step->is_float)
-        n = ex_make(p, EX_CEIL, ex_make(p, EX_TRUEDIV, ex_make(p, EX_TOFLOAT, ex_sub(p, end, start), NULL, NULL), ex_make(p, EX_TOFLOAT, step, NULL, NULL), NULL), NULL, NULL);
+        n = ex_make(p, EX_CEIL,
+                    ex_make(p, EX_TRUEDIV, ex_make(p, EX_TOFLOAT, ex_sub(p, end, start), NULL, NULL),
+                            ex_make(p, EX_TOFLOAT, step, NULL, NULL), NULL),
+                    NULL, NULL);
     else n = ex_neg(p, ex_floordiv(p, ex_sub(p, start, end), step));
     n = n ? ex_max(p, n, ex_int(p, 0)) : NULL;
     return shape_out(s, 0, t, 1, &n);
@@ -150,7 +158,8 @@ bool shape_prelu(Shape *s)
     TRY(shape_want_value(s, 0, &x) && shape_want_value(s, 1, &w));
     if (w->rank > 1) return shape_fail(s, 1, "rank %d, expected 0 or 1", w->rank);
     if (w->rank && !ex_equals_int(w->dim[0], 1))
-        TRY(shape_require_equal(s, w->dim[0], x->rank ? x->dim[x->rank > 1] : ex_int(s->ex, 1), "weights and channels"));
+        TRY(shape_require_equal(s, w->dim[0], x->rank ? x->dim[x->rank > 1] : ex_int(s->ex, 1),
+                                "weights and channels"));
     return shape_out_like(s, 0, x, x->dtype);
 }
 
@@ -178,7 +187,8 @@ bool shape_tri_indices(Shape *s)
     bool upper = s->node->op->id == OP_triu_indices;
     for (int i = 0; i < 3; i++) {
         TRY(shape_const_int(s, i, &v[i]));
-        if ((i < 2 && v[i] < 0) || v[i] > INT32_MAX || v[i] < -INT32_MAX) return shape_fail(s, i, "found %lld", (long long)v[i]);
+        if ((i < 2 && v[i] < 0) || v[i] > INT32_MAX || v[i] < -INT32_MAX)
+            return shape_fail(s, i, "found %lld", (long long)v[i]);
     }
     int64_t n = upper ? v[0] * v[1] - triangle_size(v[0], v[1], v[2] - 1) : triangle_size(v[0], v[1], v[2]);
     Expr *dim[2] = {ex_int(s->ex, 2), ex_int(s->ex, n)};
@@ -202,7 +212,8 @@ static bool scale_fits(Shape *s, int i, const Value *x, int axis_arg)
         if (v->rank != 1) return shape_fail(s, i, "rank %d without blocks, expected a number or a vector", v->rank);
         return shape_require_equal(s, v->dim[0], x->dim[axis], "scales for the quantized axis");
     }
-    if (v->rank != x->rank) return shape_fail(s, i, "rank %d with blocks, expected the input's rank %d", v->rank, x->rank);
+    if (v->rank != x->rank)
+        return shape_fail(s, i, "rank %d with blocks, expected the input's rank %d", v->rank, x->rank);
     for (int d = 0; d < x->rank; d++) {
         Expr *n = x->dim[d];
         if (d == axis) n = ex_floordiv(s->ex, ex_add(s->ex, n, ex_int(s->ex, block - 1)), ex_int(s->ex, block));
@@ -220,15 +231,19 @@ bool shape_quantize_linear(Shape *s)
     const Value *zero = shape_value(s, 2);
     DType t = quantize ? shape_dtype(s, 3, DT_NONE) : shape_dtype(s, 5, scale->dtype), narrow = quantize ? t : x->dtype;
     if (!dtype_is_float(scale->dtype)) return shape_fail(s, 1, "%s, expected a float", dtype_name(scale->dtype));
-    if (t == DT_NONE || dtype_is_complex(narrow) || narrow == DT_BOOL || (quantize && dtype_size(t) > 4)) return shape_fail(s, 0, "%s cannot be quantized", dtype_name(narrow));
-    if (zero && zero->dtype != narrow) return shape_fail(s, 2, "%s, expected %s", dtype_name(zero->dtype), dtype_name(narrow));
+    if (t == DT_NONE || dtype_is_complex(narrow) || narrow == DT_BOOL || (quantize && dtype_size(t) > 4))
+        return shape_fail(s, 0, "%s cannot be quantized", dtype_name(narrow));
+    if (zero && zero->dtype != narrow)
+        return shape_fail(s, 2, "%s, expected %s", dtype_name(zero->dtype), dtype_name(narrow));
     bool one = zero && ex_equals_int(shape_numel(s, zero), 1) && ex_equals_int(shape_numel(s, scale), 1);
     if (zero && !one && scale->rank == 0) {
         TRY(shape_require_equal(s, shape_numel(s, zero), ex_int(s->ex, 1), "zero points of one scale"));
         one = true;
     }
-    if (zero && !one && zero->rank != scale->rank) return shape_fail(s, 2, "rank %d, the scale has rank %d", zero->rank, scale->rank);
-    for (int d = 0; zero && !one && d < zero->rank; d++) TRY(shape_require_equal(s, zero->dim[d], scale->dim[d], "zero points and scales"));
+    if (zero && !one && zero->rank != scale->rank)
+        return shape_fail(s, 2, "rank %d, the scale has rank %d", zero->rank, scale->rank);
+    for (int d = 0; zero && !one && d < zero->rank; d++)
+        TRY(shape_require_equal(s, zero->dim[d], scale->dim[d], "zero points and scales"));
     TRY(scale_fits(s, 1, x, axis));
     return shape_out(s, 0, t, x->rank, x->dim);
 }

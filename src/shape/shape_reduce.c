@@ -35,7 +35,10 @@ bool shape_reduce_var(Shape *s) { return reduce_over(s, 1, 3, DT_NONE); }
 bool shape_reduce_norm(Shape *s) { return reduce_over(s, 2, 3, DT_NONE); }
 
 /* Integers and bools add up in i64. */
-static DType sum_dtype(const Value *x) { return dtype_is_float(x->dtype) || dtype_is_complex(x->dtype) ? x->dtype : DT_I64; }
+static DType sum_dtype(const Value *x)
+{
+    return dtype_is_float(x->dtype) || dtype_is_complex(x->dtype) ? x->dtype : DT_I64;
+}
 
 bool shape_reduce_sum(Shape *s)
 {
@@ -70,7 +73,8 @@ bool shape_bincount(Shape *s)
 {
     Value *x, *w = shape_value(s, 1);
     TRY(shape_want_value(s, 0, &x));
-    if (x->rank != 1 || dtype_is_float(x->dtype)) return shape_fail(s, 0, "%s of rank %d, expected integers of rank 1", dtype_name(x->dtype), x->rank);
+    if (x->rank != 1 || dtype_is_float(x->dtype))
+        return shape_fail(s, 0, "%s of rank %d, expected integers of rank 1", dtype_name(x->dtype), x->rank);
     if (w && w->rank != 1) return shape_fail(s, 1, "rank %d, expected 1", w->rank);
     Expr *n = shape_fresh_symbol(s);
     if (!n) return oom(s->err);
@@ -84,7 +88,8 @@ bool shape_cdist(Shape *s)
     Expr *dim[MAX_RANK];
     TRY(shape_want_value(s, 0, &x) && shape_want_value(s, 1, &y));
     if (x->rank < 2 || y->rank < 2) return shape_fail(s, 0, "ranks %d and %d, expected at least 2", x->rank, y->rank);
-    if (x->dtype != y->dtype || !dtype_is_float(x->dtype)) return shape_fail(s, 1, "dtypes %s and %s, expected one float", dtype_name(x->dtype), dtype_name(y->dtype));
+    if (x->dtype != y->dtype || !dtype_is_float(x->dtype))
+        return shape_fail(s, 1, "dtypes %s and %s, expected one float", dtype_name(x->dtype), dtype_name(y->dtype));
     TRY(shape_require_equal(s, x->dim[x->rank - 1], y->dim[y->rank - 1], "sizes of the two points"));
     int rank = x->rank - 2;
     for (int i = 0; i < rank; i++) dim[i] = x->dim[i];
@@ -144,8 +149,10 @@ bool shape_norm_backward(Shape *s)
     if (w->rank != a->n) return shape_fail(s, 3, "rank %d, expected %d", w->rank, a->n);
     for (int i = 0; i < x->rank; i++) TRY(shape_require_equal(s, g->dim[i], x->dim[i], "sizes of the gradient"));
     for (int i = 0; i < a->n; i++)
-        TRY(shape_require_equal(s, x->dim[x->rank - a->n + i], a->es[i], "normalized size") && shape_require_equal(s, w->dim[i], a->es[i], "size of the weight"));
-    return shape_out_like(s, 0, x, x->dtype) && shape_out(s, 1, w->dtype, w->rank, w->dim) && shape_out(s, 2, w->dtype, w->rank, w->dim);
+        TRY(shape_require_equal(s, x->dim[x->rank - a->n + i], a->es[i], "normalized size") &&
+            shape_require_equal(s, w->dim[i], a->es[i], "size of the weight"));
+    return shape_out_like(s, 0, x, x->dtype) && shape_out(s, 1, w->dtype, w->rank, w->dim) &&
+           shape_out(s, 2, w->dtype, w->rank, w->dim);
 }
 
 static bool channels(Shape *s, const Value *x, int first, int last)
@@ -166,8 +173,9 @@ bool shape_group_norm(Shape *s)
     int64_t groups;
     TRY(shape_want_value(s, 0, &x) && shape_const_int(s, 1, &groups) && channels(s, x, 2, 3));
     if (groups < 1) return shape_fail(s, 1, "found %lld, expected at least 1", (long long)groups);
-    TRY(graph_require(s->g, ex_make(s->ex, EX_EQ, ex_mod(s->ex, x->dim[1], ex_int(s->ex, groups)), ex_int(s->ex, 0), NULL), s->err,
-                      "node '%s': groups divide the channels", s->node->name));
+    TRY(graph_require(s->g,
+                      ex_make(s->ex, EX_EQ, ex_mod(s->ex, x->dim[1], ex_int(s->ex, groups)), ex_int(s->ex, 0), NULL),
+                      s->err, "node '%s': groups divide the channels", s->node->name));
     return shape_out_like(s, 0, x, x->dtype);
 }
 
@@ -204,7 +212,8 @@ bool shape_topk(Shape *s)
     for (int i = 0; i < x->rank; i++) dim[i] = x->dim[i];
     Expr *k = shape_arg(s, 1)->e;
     if (x->rank) {
-        TRY(graph_require(s->g, ex_make(s->ex, EX_LE, k, x->dim[d], NULL), s->err, "node '%s': k no larger than dim %d", s->node->name, d));
+        TRY(graph_require(s->g, ex_make(s->ex, EX_LE, k, x->dim[d], NULL), s->err, "node '%s': k no larger than dim %d",
+                          s->node->name, d));
         dim[d] = k;
     }
     return shape_out(s, 0, x->dtype, x->rank, dim) && shape_out(s, 1, DT_I64, x->rank, dim);

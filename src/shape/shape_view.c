@@ -51,8 +51,10 @@ bool shape_select(Shape *s)
     if (x->rank == 0) return shape_fail(s, 0, "a tensor of rank 0 has nothing to select from");
     TRY(shape_dim(s, 1, x->rank, &d));
     Expr *index = shape_arg(s, 2)->e;
-    TRY(graph_require(s->g, ex_make(s->ex, EX_LT, index, x->dim[d], NULL), s->err, "node '%s': index below size of dim %d", s->node->name, d));
-    TRY(graph_require(s->g, ex_make(s->ex, EX_LE, ex_int(s->ex, 0), index, NULL), s->err, "node '%s': index not negative", s->node->name));
+    TRY(graph_require(s->g, ex_make(s->ex, EX_LT, index, x->dim[d], NULL), s->err,
+                      "node '%s': index below size of dim %d", s->node->name, d));
+    TRY(graph_require(s->g, ex_make(s->ex, EX_LE, ex_int(s->ex, 0), index, NULL), s->err,
+                      "node '%s': index not negative", s->node->name));
     for (int i = 0, k = 0; i < x->rank; i++)
         if (i != d) dim[k++] = x->dim[i];
     return shape_out(s, 0, x->dtype, x->rank - 1, dim);
@@ -90,7 +92,8 @@ bool shape_as_strided(Shape *s)
 {
     Value *x;
     TRY(shape_want_value(s, 0, &x));
-    if (shape_arg(s, 1)->n != shape_arg(s, 2)->n) return shape_fail(s, 2, "found %d strides for %d sizes", shape_arg(s, 2)->n, shape_arg(s, 1)->n);
+    if (shape_arg(s, 1)->n != shape_arg(s, 2)->n)
+        return shape_fail(s, 2, "found %d strides for %d sizes", shape_arg(s, 2)->n, shape_arg(s, 1)->n);
     return shape_out(s, 0, x->dtype, shape_arg(s, 1)->n, shape_arg(s, 1)->es);
 }
 
@@ -124,13 +127,17 @@ bool shape_unfold(Shape *s)
     TRY(shape_dim(s, 1, x->rank, &d));
     TRY(shape_const_int(s, 2, &size));
     TRY(shape_const_int(s, 3, &step));
-    if (size < 0 || step < 1) return shape_fail(s, 3, "size %lld, step %lld: expected size >= 0 and step >= 1", (long long)size, (long long)step);
+    if (size < 0 || step < 1)
+        return shape_fail(s, 3, "size %lld, step %lld: expected size >= 0 and step >= 1", (long long)size,
+                          (long long)step);
     if (x->rank >= MAX_RANK) return shape_fail(s, 0, "rank %d is too large", x->rank);
     Expr *have = x->rank ? x->dim[d] : ex_int(s->ex, 1);
-    TRY(graph_require(s->g, ex_make(s->ex, EX_LE, ex_int(s->ex, size), have, NULL), s->err, "node '%s': window no longer than dim %d",
-                      s->node->name, d));
+    TRY(graph_require(s->g, ex_make(s->ex, EX_LE, ex_int(s->ex, size), have, NULL), s->err,
+                      "node '%s': window no longer than dim %d", s->node->name, d));
     for (int i = 0; i < x->rank; i++) dim[i] = x->dim[i];
-    if (x->rank) dim[d] = ex_add(s->ex, ex_floordiv(s->ex, ex_sub(s->ex, have, ex_int(s->ex, size)), ex_int(s->ex, step)), ex_int(s->ex, 1));
+    if (x->rank)
+        dim[d] = ex_add(s->ex, ex_floordiv(s->ex, ex_sub(s->ex, have, ex_int(s->ex, size)), ex_int(s->ex, step)),
+                        ex_int(s->ex, 1));
     dim[x->rank] = ex_int(s->ex, size);
     return shape_out(s, 0, x->dtype, x->rank + 1, dim);
 }
@@ -143,13 +150,16 @@ bool shape_view_dtype(Shape *s)
     int64_t from = (int64_t)dtype_size(x->dtype), to = (int64_t)dtype_size(t);
     if (!to) return shape_fail(s, 1, "expected a dtype");
     if (from == to) return shape_out_like(s, 0, x, t);
-    if (!x->rank) return shape_fail(s, 0, "%s of rank 0 cannot be seen as %s, of another size", dtype_name(x->dtype), dtype_name(t));
+    if (!x->rank)
+        return shape_fail(s, 0, "%s of rank 0 cannot be seen as %s, of another size", dtype_name(x->dtype),
+                          dtype_name(t));
     Expr *dim[MAX_RANK], **last = &dim[x->rank - 1];
     memcpy(dim, x->dim, (size_t)x->rank * sizeof *dim);
     if (from > to) *last = ex_mul(s->ex, *last, ex_int(s->ex, from / to));
     else {
         Expr *whole = ex_floordiv(s->ex, *last, ex_int(s->ex, to / from));
-        TRY(shape_require_equal(s, *last, ex_mul(s->ex, whole, ex_int(s->ex, to / from)), "last size and the elements that it makes"));
+        TRY(shape_require_equal(s, *last, ex_mul(s->ex, whole, ex_int(s->ex, to / from)),
+                                "last size and the elements that it makes"));
         *last = whole;
     }
     return shape_out(s, 0, t, x->rank, dim);

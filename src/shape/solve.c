@@ -53,7 +53,8 @@ static bool solve_one(const Graph *g, const Expr *e, Binding *b, int symbol, int
     enum { SEARCH = 100000 };
     int64_t from = s->lo > 0 ? s->lo : 0;
     if (!value_at(g, e, b, symbol, 0, &y0)) y0 = 0;
-    if (value_at(g, e, b, symbol, 1, &y1) && sub_i64(y1, y0, &run) && run != 0 && sub_i64(size, y0, &rise) && rise % run == 0) {
+    if (value_at(g, e, b, symbol, 1, &y1) && sub_i64(y1, y0, &run) && run != 0 && sub_i64(size, y0, &rise) &&
+        rise % run == 0) {
         int64_t v = rise / run;
         if (value_at(g, e, b, symbol, v, &y) && y == size) {
             binding_set(b, symbol, v);
@@ -105,13 +106,16 @@ static bool determines(const Graph *g, const Expr *e, Binding *b, int symbol)
 {
     int64_t y0, y1;
     if (e->kind == EX_SYM) return true;
-    return expr_linear_in(e, expr_symbol(g->ex, symbol)->expr) && value_at(g, e, b, symbol, 0, &y0) && value_at(g, e, b, symbol, 1, &y1) && y0 != y1;
+    return expr_linear_in(e, expr_symbol(g->ex, symbol)->expr) && value_at(g, e, b, symbol, 0, &y0) &&
+           value_at(g, e, b, symbol, 1, &y1) && y0 != y1;
 }
 
 /* A linear a*s + c with c = 0, for the wording. */
 static int64_t multiple_of(const Expr *e)
 {
-    return e->kind == EX_MUL && e->nargs == 2 && e->args[0]->kind == EX_INT && e->args[1]->kind == EX_SYM ? e->args[0]->i : 0;
+    return e->kind == EX_MUL && e->nargs == 2 && e->args[0]->kind == EX_INT && e->args[1]->kind == EX_SYM
+               ? e->args[0]->i
+               : 0;
 }
 
 static bool no_solution(const Graph *g, const Value *in, int axis, int64_t size, int symbol, Err *err)
@@ -121,9 +125,10 @@ static bool no_solution(const Graph *g, const Value *in, int axis, int64_t size,
     range_text(expr_symbol(g->ex, symbol), range, sizeof range);
     int64_t m = multiple_of(in->dim[axis]);
     if (m)
-        return fail(err, E_USAGE, "input '%s': axis %d is %lld, expected a multiple of %lld (%s, %s)", in->name, axis, (long long)size,
-                    (long long)m, text, range);
-    return fail(err, E_USAGE, "input '%s': axis %d is %lld, expected %s with %s", in->name, axis, (long long)size, text, range);
+        return fail(err, E_USAGE, "input '%s': axis %d is %lld, expected a multiple of %lld (%s, %s)", in->name, axis,
+                    (long long)size, (long long)m, text, range);
+    return fail(err, E_USAGE, "input '%s': axis %d is %lld, expected %s with %s", in->name, axis, (long long)size, text,
+                range);
 }
 
 static bool check_axis(const Graph *g, const Value *in, int axis, int64_t size, const Binding *b, Err *err)
@@ -133,11 +138,11 @@ static bool check_axis(const Graph *g, const Value *in, int axis, int64_t size, 
     TRY(ex_eval_i64(g->ex, in->dim[axis], b, &want, err) || within(err, "input '%s': axis %d", in->name, axis));
     if (want == size) return true;
     if (ex_is_int(in->dim[axis]))
-        return fail(err, E_USAGE, "input '%s': axis %d is %lld, expected %lld (fixed when the model was exported)", in->name, axis,
-                    (long long)size, (long long)want);
+        return fail(err, E_USAGE, "input '%s': axis %d is %lld, expected %lld (fixed when the model was exported)",
+                    in->name, axis, (long long)size, (long long)want);
     text_of(g, in->dim[axis], text, sizeof text);
-    return fail(err, E_USAGE, "input '%s': axis %d is %lld, expected %s = %lld from the other sizes", in->name, axis, (long long)size, text,
-                (long long)want);
+    return fail(err, E_USAGE, "input '%s': axis %d is %lld, expected %s = %lld from the other sizes", in->name, axis,
+                (long long)size, text, (long long)want);
 }
 
 static bool check_ranges(const Graph *g, const Tensor *const *input, const Binding *b, Err *err)
@@ -155,9 +160,10 @@ static bool check_ranges(const Graph *g, const Tensor *const *input, const Bindi
         text_of(g, s->value->dim[s->dim], text, sizeof text);
         int64_t m = multiple_of(s->value->dim[s->dim]), lo, hi;
         if (m && s->hi != INT64_MAX && mul_i64(m, s->lo, &lo) && mul_i64(m, s->hi, &hi))
-            return fail(err, E_USAGE, "input '%s': axis %d is %lld, allowed is %s from %lld to %lld", s->value->name, s->dim, (long long)size,
-                        text, (long long)lo, (long long)hi);
-        return fail(err, E_USAGE, "input '%s': axis %d is %lld, allowed is %s", s->value->name, s->dim, (long long)size, range);
+            return fail(err, E_USAGE, "input '%s': axis %d is %lld, allowed is %s from %lld to %lld", s->value->name,
+                        s->dim, (long long)size, text, (long long)lo, (long long)hi);
+        return fail(err, E_USAGE, "input '%s': axis %d is %lld, allowed is %s", s->value->name, s->dim, (long long)size,
+                    range);
     }
     return true;
 }
@@ -174,9 +180,10 @@ bool check_requires(const Graph *g, const Binding *b, bool data_dependent, Err *
         ex_print(g->ex, r->cond, &text);
         for (int k = 0; k < expr_symbol_count(g->ex) && k < b->n; k++)
             if (b->bound[k] && ex_mentions(r->cond, expr_symbol(g->ex, k)->expr))
-                buf_printf(&with, "%s%s = %lld", with.len ? ", " : "", expr_symbol(g->ex, k)->name, (long long)b->value[k]);
-        fail(err, E_USAGE, "these sizes are not allowed: %s: expected %.300s (with %.200s)", r->where, text.data ? text.data : "?",
-             with.data ? with.data : "no sizes");
+                buf_printf(&with, "%s%s = %lld", with.len ? ", " : "", expr_symbol(g->ex, k)->name,
+                           (long long)b->value[k]);
+        fail(err, E_USAGE, "these sizes are not allowed: %s: expected %.300s (with %.200s)", r->where,
+             text.data ? text.data : "?", with.data ? with.data : "no sizes");
         buf_free(&text);
         buf_free(&with);
         return false;
@@ -193,7 +200,8 @@ static bool bind_axes(const Graph *g, const Tensor *const *input, Binding *b, bo
             int symbol = ex_is_int(e) ? -1 : only_unknown(g, e, b);
             if (symbol < 0 || (determined && !determines(g, e, b, symbol))) continue;
             if (e->kind == EX_SYM) binding_set(b, symbol, input[i]->shape[d]);
-            else if (!solve_one(g, e, b, symbol, input[i]->shape[d])) return no_solution(g, g->input[i], d, input[i]->shape[d], symbol, err);
+            else if (!solve_one(g, e, b, symbol, input[i]->shape[d]))
+                return no_solution(g, g->input[i], d, input[i]->shape[d], symbol, err);
             *progress = true;
             if (!determined) return true;
         }
@@ -228,8 +236,9 @@ static int symbol_called(const Graph *g, const char *name, int64_t *scale, Err *
     static const struct {
         const char *name;
         int axis, rank_min, rank_max;
-    } customary[] = {{"batch", 0, 1, 16}, {"b", 0, 1, 16}, {"seq", 1, 2, 3}, {"sequence", 1, 2, 3}, {"length", 1, 2, 3},
-                     {"height", 2, 4, 4}, {"h", 2, 4, 4}, {"width", 3, 4, 4}, {"w", 3, 4, 4}};
+    } customary[] = {{"batch", 0, 1, 16},   {"b", 0, 1, 16},     {"seq", 1, 2, 3},
+                     {"sequence", 1, 2, 3}, {"length", 1, 2, 3}, {"height", 2, 4, 4},
+                     {"h", 2, 4, 4},        {"width", 3, 4, 4},  {"w", 3, 4, 4}};
     const char *dot = strrchr(name, '.');
     const char *end = NULL;
     long axis = dot ? parse_int(dot + 1, &end) : -1;
@@ -237,7 +246,8 @@ static int symbol_called(const Graph *g, const char *name, int64_t *scale, Err *
     for (int i = 0; i < g->ninput; i++) {
         const Value *v = g->input[i];
         for (int d = 0; d < v->rank; d++) {
-            bool hit = dot && strlen(v->name) == (size_t)(dot - name) && !strncmp(v->name, name, (size_t)(dot - name)) && axis == d;
+            bool hit = dot && strlen(v->name) == (size_t)(dot - name) &&
+                       !strncmp(v->name, name, (size_t)(dot - name)) && axis == d;
             for (size_t k = 0; k < sizeof customary / sizeof *customary; k++)
                 hit |= !strcmp(name, customary[k].name) && customary[k].axis == d && v->rank >= customary[k].rank_min &&
                        v->rank <= customary[k].rank_max;
@@ -266,7 +276,8 @@ static bool satisfied(const Graph *g, const Binding *b, Err *err)
         for (int d = 0; d < g->input[i]->rank; d++) {
             int64_t n;
             TRY(ex_eval_i64(g->ex, g->input[i]->dim[d], b, &n, err));
-            if (n < 0) return fail(err, E_USAGE, "input '%s': axis %d would be %lld", g->input[i]->name, d, (long long)n);
+            if (n < 0)
+                return fail(err, E_USAGE, "input '%s': axis %d would be %lld", g->input[i]->name, d, (long long)n);
         }
     return check_requires(g, b, false, err);
 }
@@ -314,11 +325,15 @@ bool bind_named(const Graph *g, const char *const *name, const int64_t *value, i
         const Symbol *s = expr_symbol(g->ex, i);
         char range[128];
         range_text(s, range, sizeof range);
-        if (value[k] % scale) return fail(err, E_USAGE, "%s = %lld: expected a multiple of %lld", name[k], (long long)value[k], (long long)scale);
+        if (value[k] % scale)
+            return fail(err, E_USAGE, "%s = %lld: expected a multiple of %lld", name[k], (long long)value[k],
+                        (long long)scale);
         if (value[k] / scale < s->lo || value[k] / scale > s->hi)
-            return fail(err, E_USAGE, "%s = %lld: allowed is %s%s", name[k], (long long)value[k], range, scale > 1 ? " (times its factor)" : "");
+            return fail(err, E_USAGE, "%s = %lld: allowed is %s%s", name[k], (long long)value[k], range,
+                        scale > 1 ? " (times its factor)" : "");
         if (b->bound[i] && b->value[i] != value[k] / scale)
-            return fail(err, E_USAGE, "%s = %lld: %s is %lld already", name[k], (long long)value[k], s->name, (long long)b->value[i]);
+            return fail(err, E_USAGE, "%s = %lld: %s is %lld already", name[k], (long long)value[k], s->name,
+                        (long long)b->value[i]);
         binding_set(b, i, value[k] / scale);
     }
     return true;

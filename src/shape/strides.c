@@ -39,8 +39,23 @@ static bool view_strides(ExprPool *p, const Value *x, Expr *const *old, const Va
 static bool elementwise(OpId id)
 {
     switch (id) {
-    case OP_add_Tensor: case OP_sub_Tensor: case OP_mul_Tensor: case OP_div_Tensor: case OP_neg: case OP_to_copy: case OP_relu: case OP_gelu: case OP_silu:
-    case OP_sigmoid: case OP_tanh: case OP_exp: case OP_sqrt: case OP_rsqrt: case OP_where_self: case OP_logical_and: case OP_logical_not: return true;
+    case OP_add_Tensor:
+    case OP_sub_Tensor:
+    case OP_mul_Tensor:
+    case OP_div_Tensor:
+    case OP_neg:
+    case OP_to_copy:
+    case OP_relu:
+    case OP_gelu:
+    case OP_silu:
+    case OP_sigmoid:
+    case OP_tanh:
+    case OP_exp:
+    case OP_sqrt:
+    case OP_rsqrt:
+    case OP_where_self:
+    case OP_logical_and:
+    case OP_logical_not: return true;
     default: return false;
     }
 }
@@ -75,7 +90,11 @@ static bool strides_of(ExprPool *p, const Value *v, Expr **stride, int depth)
     bool moves = false;
     if (x) {
         switch (n->op->id) {
-        case OP_permute: case OP_expand: case OP_select_int: case OP_slice_Tensor: case OP_reshape: moves = true; break;
+        case OP_permute:
+        case OP_expand:
+        case OP_select_int:
+        case OP_slice_Tensor:
+        case OP_reshape: moves = true; break;
         default: moves = elementwise(n->op->id) && (x = same_sizes(n, v));
         }
     }
@@ -104,7 +123,8 @@ static bool strides_of(ExprPool *p, const Value *v, Expr **stride, int depth)
     case OP_slice_Tensor:
         d = axis_of(&n->arg[1], x->rank);
         for (int i = 0; i < v->rank; i++)
-            if (!(stride[i] = i == d && n->arg[4].kind == ARG_EXPR ? ex_mul(p, old[i], n->arg[4].e) : old[i])) return false;
+            if (!(stride[i] = i == d && n->arg[4].kind == ARG_EXPR ? ex_mul(p, old[i], n->arg[4].e) : old[i]))
+                return false;
         return true;
     case OP_reshape: return view_strides(p, x, old, v, stride) || expr_strides(p, v->rank, v->dim, stride);
     default:

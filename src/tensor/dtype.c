@@ -20,7 +20,10 @@ int dtype_pt2(DType t) { return info[t].code; }
 bool dtype_is_float(DType t) { return info[t].kind == 'F'; }
 bool dtype_is_int(DType t) { return info[t].kind == 'I' || info[t].kind == 'U'; }
 bool dtype_is_complex(DType t) { return info[t].kind == 'C'; }
-int dtype_bits(DType t) { return t == DT_I4 || t == DT_U4 || t == DT_F4E2M1 ? 4 : t == DT_I2 || t == DT_U2 ? 2 : (int)info[t].size * 8; }
+int dtype_bits(DType t)
+{
+    return t == DT_I4 || t == DT_U4 || t == DT_F4E2M1 ? 4 : t == DT_I2 || t == DT_U2 ? 2 : (int)info[t].size * 8;
+}
 
 DType dtype_from_name(const char *s)
 {
@@ -28,10 +31,10 @@ DType dtype_from_name(const char *s)
         const char *name;
         DType t;
     } torch_names[] = {
-        {"float32", DT_F32}, {"float", DT_F32},   {"float64", DT_F64}, {"double", DT_F64}, {"float16", DT_F16},
-        {"half", DT_F16},    {"bfloat16", DT_BF16}, {"int64", DT_I64}, {"long", DT_I64},   {"int32", DT_I32},
-        {"int", DT_I32},     {"int16", DT_I16},   {"short", DT_I16},  {"int8", DT_I8},    {"uint8", DT_U8},
-        {"uint16", DT_U16},  {"uint32", DT_U32},  {"uint64", DT_U64}, {"complex64", DT_C64}, {"complex128", DT_C128},
+        {"float32", DT_F32}, {"float", DT_F32},     {"float64", DT_F64}, {"double", DT_F64},    {"float16", DT_F16},
+        {"half", DT_F16},    {"bfloat16", DT_BF16}, {"int64", DT_I64},   {"long", DT_I64},      {"int32", DT_I32},
+        {"int", DT_I32},     {"int16", DT_I16},     {"short", DT_I16},   {"int8", DT_I8},       {"uint8", DT_U8},
+        {"uint16", DT_U16},  {"uint32", DT_U32},    {"uint64", DT_U64},  {"complex64", DT_C64}, {"complex128", DT_C128},
     };
     if (!strncmp(s, "torch.", 6)) s += 6;
     for (int t = DT_NONE + 1; t < DT_COUNT; t++)
@@ -61,7 +64,8 @@ DType dtype_promote(DType a, DType b)
         return wide ? DT_C128 : half ? DT_C32 : DT_C64;
     }
     if (dtype_is_float(a) && dtype_is_float(b)) {
-        if (dtype_size(a) == 1 || dtype_size(b) == 1) return dtype_size(a) == dtype_size(b) ? DT_NONE : dtype_size(a) == 1 ? b : a;
+        if (dtype_size(a) == 1 || dtype_size(b) == 1)
+            return dtype_size(a) == dtype_size(b) ? DT_NONE : dtype_size(a) == 1 ? b : a;
         return a == DT_F64 || b == DT_F64 ? DT_F64 : DT_F32;
     }
     if (dtype_is_float(a)) return a;

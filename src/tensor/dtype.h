@@ -14,15 +14,16 @@ typedef enum DType {
     DT_COUNT
 } DType;
 
-const char *dtype_name(DType t);             /* "f32"; "none" for DT_NONE */
-const char *dtype_safetensors(DType t);      /* "F32"; NULL when the format has none */
-size_t dtype_size(DType t);                  /* bytes that an element takes in memory */
-int dtype_bits(DType t);                     /* bits of information in an element: 4 or 2 for ONNX's small types, which take a byte in memory */
-DType dtype_from_name(const char *s);        /* accepts "f32", "float32", "F32", "torch.float32"; DT_NONE if unknown */
-DType dtype_from_pt2(int64_t code);          /* DT_NONE if unknown */
-int dtype_pt2(DType t);                      /* -1: PyTorch has none */
+const char *dtype_name(DType t);        /* "f32"; "none" for DT_NONE */
+const char *dtype_safetensors(DType t); /* "F32"; NULL when the format has none */
+size_t dtype_size(DType t);             /* bytes that an element takes in memory */
+int dtype_bits(
+    DType t); /* bits of information in an element: 4 or 2 for ONNX's small types, which take a byte in memory */
+DType dtype_from_name(const char *s); /* accepts "f32", "float32", "F32", "torch.float32"; DT_NONE if unknown */
+DType dtype_from_pt2(int64_t code);   /* DT_NONE if unknown */
+int dtype_pt2(DType t);               /* -1: PyTorch has none */
 bool dtype_is_float(DType t);
-bool dtype_is_int(DType t);                  /* signed or unsigned; not bool */
+bool dtype_is_int(DType t); /* signed or unsigned; not bool */
 bool dtype_is_complex(DType t);
 /* PyTorch's promotion of two dtypes of the same priority (c10::promoteTypes); DT_NONE if PyTorch has none. */
 DType dtype_promote(DType a, DType b);
@@ -63,7 +64,7 @@ static inline uint16_t f32_to_f16(float f)
     uint32_t sign = (u >> 16) & 0x8000u, a = u & 0x7fffffffu;
     if (a > 0x7f800000u) return (uint16_t)(sign | 0x7e00u);
     if (a >= 0x47800000u) return (uint16_t)(sign | 0x7c00u); /* >= 65536, and inf */
-    if (a < 0x38800000u) { /* subnormal in f16: let the adder round */
+    if (a < 0x38800000u) {                                   /* subnormal in f16: let the adder round */
         float m;
         memcpy(&m, &a, 4);
         m += 0.5f;

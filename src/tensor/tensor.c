@@ -209,16 +209,51 @@ static void small_range(DType t, int *low, int *high)
 double load_f64(DType t, const void *p)
 {
     switch (t) {
-    case DT_F32: { float v; memcpy(&v, p, 4); return v; }
-    case DT_F64: { double v; memcpy(&v, p, 8); return v; }
-    case DT_F16: { uint16_t v; memcpy(&v, p, 2); return f16_to_f32(v); }
-    case DT_BF16: { uint16_t v; memcpy(&v, p, 2); return bf16_to_f32(v); }
-    case DT_U64: { uint64_t v; memcpy(&v, p, 8); return (double)v; }
-    case DT_C32: { uint16_t v; memcpy(&v, p, 2); return f16_to_f32(v); } /* the real part */
-    case DT_C64: { float v; memcpy(&v, p, 4); return v; }
-    case DT_C128: { double v; memcpy(&v, p, 8); return v; }
-    case DT_F8E4M3: case DT_F8E5M2: case DT_F8E4M3FNUZ: case DT_F8E5M2FNUZ: case DT_F8E8M0:
-        return load_float8(t, *(const uint8_t *)p);
+    case DT_F32: {
+        float v;
+        memcpy(&v, p, 4);
+        return v;
+    }
+    case DT_F64: {
+        double v;
+        memcpy(&v, p, 8);
+        return v;
+    }
+    case DT_F16: {
+        uint16_t v;
+        memcpy(&v, p, 2);
+        return f16_to_f32(v);
+    }
+    case DT_BF16: {
+        uint16_t v;
+        memcpy(&v, p, 2);
+        return bf16_to_f32(v);
+    }
+    case DT_U64: {
+        uint64_t v;
+        memcpy(&v, p, 8);
+        return (double)v;
+    }
+    case DT_C32: {
+        uint16_t v;
+        memcpy(&v, p, 2);
+        return f16_to_f32(v);
+    } /* the real part */
+    case DT_C64: {
+        float v;
+        memcpy(&v, p, 4);
+        return v;
+    }
+    case DT_C128: {
+        double v;
+        memcpy(&v, p, 8);
+        return v;
+    }
+    case DT_F8E4M3:
+    case DT_F8E5M2:
+    case DT_F8E4M3FNUZ:
+    case DT_F8E5M2FNUZ:
+    case DT_F8E8M0: return load_float8(t, *(const uint8_t *)p);
     case DT_F4E2M1: return load_float4(*(const uint8_t *)p);
     default: return (double)load_i64(t, p);
     }
@@ -227,16 +262,45 @@ double load_f64(DType t, const void *p)
 int64_t load_i64(DType t, const void *p)
 {
     switch (t) {
-    case DT_I64: { int64_t v; memcpy(&v, p, 8); return v; }
-    case DT_I32: { int32_t v; memcpy(&v, p, 4); return v; }
-    case DT_I16: { int16_t v; memcpy(&v, p, 2); return v; }
-    case DT_I8: case DT_I4: case DT_I2: return *(const int8_t *)p;
-    case DT_U8: case DT_U4: case DT_U2: return *(const uint8_t *)p;
+    case DT_I64: {
+        int64_t v;
+        memcpy(&v, p, 8);
+        return v;
+    }
+    case DT_I32: {
+        int32_t v;
+        memcpy(&v, p, 4);
+        return v;
+    }
+    case DT_I16: {
+        int16_t v;
+        memcpy(&v, p, 2);
+        return v;
+    }
+    case DT_I8:
+    case DT_I4:
+    case DT_I2: return *(const int8_t *)p;
+    case DT_U8:
+    case DT_U4:
+    case DT_U2: return *(const uint8_t *)p;
     case DT_BOOL: return *(const uint8_t *)p != 0;
-    case DT_U16: { uint16_t v; memcpy(&v, p, 2); return v; }
-    case DT_U32: { uint32_t v; memcpy(&v, p, 4); return v; }
-    case DT_U64: { uint64_t v; memcpy(&v, p, 8); return (int64_t)v; }
-    case DT_NONE: case DT_COUNT: return 0;
+    case DT_U16: {
+        uint16_t v;
+        memcpy(&v, p, 2);
+        return v;
+    }
+    case DT_U32: {
+        uint32_t v;
+        memcpy(&v, p, 4);
+        return v;
+    }
+    case DT_U64: {
+        uint64_t v;
+        memcpy(&v, p, 8);
+        return (int64_t)v;
+    }
+    case DT_NONE:
+    case DT_COUNT: return 0;
     default: {
         double v = load_f64(t, p);
         return v >= -0x1p63 && v < 0x1p63 ? (int64_t)v : INT64_MIN;
@@ -247,25 +311,58 @@ int64_t load_i64(DType t, const void *p)
 void store_f64(DType t, void *p, double v)
 {
     switch (t) {
-    case DT_F32: { float f = (float)v; memcpy(p, &f, 4); break; }
-    case DT_F64: memcpy(p, &v, 8); break;
-    case DT_F16: { uint16_t h = f32_to_f16((float)v); memcpy(p, &h, 2); break; }
-    case DT_BF16: { uint16_t h = f32_to_bf16((float)v); memcpy(p, &h, 2); break; }
-    case DT_BOOL: *(uint8_t *)p = v != 0; break;
-    case DT_C32: { uint16_t h[2] = {f32_to_f16((float)v), 0}; memcpy(p, h, 4); break; }
-    case DT_C64: { float c[2] = {(float)v, 0}; memcpy(p, c, 8); break; }
-    case DT_C128: { double c[2] = {v, 0}; memcpy(p, c, 16); break; }
-    case DT_F8E4M3: case DT_F8E5M2: case DT_F8E4M3FNUZ: case DT_F8E5M2FNUZ: case DT_F8E8M0:
-        *(uint8_t *)p = store_float8(t, v);
+    case DT_F32: {
+        float f = (float)v;
+        memcpy(p, &f, 4);
         break;
+    }
+    case DT_F64: memcpy(p, &v, 8); break;
+    case DT_F16: {
+        uint16_t h = f32_to_f16((float)v);
+        memcpy(p, &h, 2);
+        break;
+    }
+    case DT_BF16: {
+        uint16_t h = f32_to_bf16((float)v);
+        memcpy(p, &h, 2);
+        break;
+    }
+    case DT_BOOL: *(uint8_t *)p = v != 0; break;
+    case DT_C32: {
+        uint16_t h[2] = {f32_to_f16((float)v), 0};
+        memcpy(p, h, 4);
+        break;
+    }
+    case DT_C64: {
+        float c[2] = {(float)v, 0};
+        memcpy(p, c, 8);
+        break;
+    }
+    case DT_C128: {
+        double c[2] = {v, 0};
+        memcpy(p, c, 16);
+        break;
+    }
+    case DT_F8E4M3:
+    case DT_F8E5M2:
+    case DT_F8E4M3FNUZ:
+    case DT_F8E5M2FNUZ:
+    case DT_F8E8M0: *(uint8_t *)p = store_float8(t, v); break;
     case DT_F4E2M1: *(uint8_t *)p = store_float4(v); break;
-    case DT_I4: case DT_U4: case DT_I2: case DT_U2: {
+    case DT_I4:
+    case DT_U4:
+    case DT_I2:
+    case DT_U2: {
         int low, high;
         small_range(t, &low, &high);
         *(int8_t *)p = (int8_t)(isnan(v) ? 0 : v <= low ? low : v >= high ? high : (int)v);
         break;
     }
-    case DT_U64: { uint64_t u = v >= 0 && v < 0x1p64 ? (uint64_t)v : 0; memcpy(p, &u, 8); break; }
+    case DT_U64: {
+        uint64_t u = v >= 0 && v < 0x1p64 ? (uint64_t)v : 0;
+        memcpy(p, &u, 8);
+        break;
+    }
     default: store_i64(t, p, v >= -0x1p63 && v < 0x1p63 ? (int64_t)v : INT64_MIN); break;
     }
 }
@@ -273,19 +370,35 @@ void store_f64(DType t, void *p, double v)
 void store_i64(DType t, void *p, int64_t v)
 {
     switch (t) {
-    case DT_I64: case DT_U64: memcpy(p, &v, 8); break;
-    case DT_I32: case DT_U32: { uint32_t x = (uint32_t)v; memcpy(p, &x, 4); break; }
-    case DT_I16: case DT_U16: { uint16_t x = (uint16_t)v; memcpy(p, &x, 2); break; }
-    case DT_I8: case DT_U8: *(uint8_t *)p = (uint8_t)v; break;
+    case DT_I64:
+    case DT_U64: memcpy(p, &v, 8); break;
+    case DT_I32:
+    case DT_U32: {
+        uint32_t x = (uint32_t)v;
+        memcpy(p, &x, 4);
+        break;
+    }
+    case DT_I16:
+    case DT_U16: {
+        uint16_t x = (uint16_t)v;
+        memcpy(p, &x, 2);
+        break;
+    }
+    case DT_I8:
+    case DT_U8: *(uint8_t *)p = (uint8_t)v; break;
     case DT_BOOL: *(uint8_t *)p = v != 0; break;
-    case DT_I4: case DT_U4: case DT_I2: case DT_U2: {
+    case DT_I4:
+    case DT_U4:
+    case DT_I2:
+    case DT_U2: {
         int low, high;
         small_range(t, &low, &high);
         uint64_t u = (uint64_t)v & (uint64_t)(high - low);
         *(int8_t *)p = (int8_t)(u > (uint64_t)high ? (int)u - (high - low) - 1 : (int)u);
         break;
     }
-    case DT_NONE: case DT_COUNT: break;
+    case DT_NONE:
+    case DT_COUNT: break;
     default: store_f64(t, p, (double)v); break;
     }
 }
@@ -309,7 +422,12 @@ static void copy_element(DType to, char *dst, DType from, const char *src, size_
         memcpy(dst, src, size);
     } else if (dtype_is_complex(to) && dtype_is_complex(from)) {
         size_t half = size / 2, width = dtype_size(from) / 2;
-        DType part_to = half == 2 ? DT_F16 : half == 4 ? DT_F32 : DT_F64, part_from = width == 2 ? DT_F16 : width == 4 ? DT_F32 : DT_F64;
+        DType part_to = half == 2   ? DT_F16
+                        : half == 4 ? DT_F32
+                                    : DT_F64,
+              part_from = width == 2   ? DT_F16
+                          : width == 4 ? DT_F32
+                                       : DT_F64;
         store_f64(part_to, dst, load_f64(part_from, src));
         store_f64(part_to, dst + half, load_f64(part_from, src + width));
     } else if (dtype_is_float(to) || dtype_is_float(from) || dtype_is_complex(to) || dtype_is_complex(from)) {
@@ -330,7 +448,8 @@ void tensor_copy(Tensor *dst, const Tensor *src)
     }
     int last = dst->rank - 1;
     int64_t inner = dst->rank ? dst->shape[last] : 1;
-    int64_t to_step = dst->rank ? dst->stride[last] * (int64_t)size : 0, from_step = dst->rank ? src->stride[last] * (int64_t)width : 0;
+    int64_t to_step = dst->rank ? dst->stride[last] * (int64_t)size : 0,
+            from_step = dst->rank ? src->stride[last] * (int64_t)width : 0;
     for (int64_t row = 0; row < n / inner; row++) {
         int64_t to = 0, from = 0;
         for (int i = 0; i < last; i++) {
@@ -339,8 +458,10 @@ void tensor_copy(Tensor *dst, const Tensor *src)
         }
         if (dst->dtype == src->dtype && to_step == (int64_t)size && from_step == to_step) {
             memcpy((char *)dst->data + to, (const char *)src->data + from, (size_t)inner * size);
-        } else for (int64_t k = 0; k < inner; k++)
-            copy_element(dst->dtype, (char *)dst->data + to + k * to_step, src->dtype, (const char *)src->data + from + k * from_step, size);
+        } else
+            for (int64_t k = 0; k < inner; k++)
+                copy_element(dst->dtype, (char *)dst->data + to + k * to_step, src->dtype,
+                             (const char *)src->data + from + k * from_step, size);
         for (int i = last - 1; i >= 0 && ++at[i] == dst->shape[i]; i--) at[i] = 0;
     }
 }

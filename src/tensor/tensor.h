@@ -21,7 +21,7 @@ typedef struct Tensor {
 Tensor tensor_as_real(const Tensor *t);
 Tensor tensor_of(DType dtype, int rank, const int64_t *shape, void *data); /* contiguous strides */
 int64_t tensor_numel(const Tensor *t);
-size_t tensor_bytes(const Tensor *t); /* numel * element size: what a contiguous copy takes */
+size_t tensor_bytes(const Tensor *t);    /* numel * element size: what a contiguous copy takes */
 bool tensor_contiguous(const Tensor *t); /* sizes of 1 may have any stride; an empty tensor is contiguous */
 void strides_contiguous(int rank, const int64_t *shape, int64_t *stride);
 /* Axis 1 (channels) lies innermost: (N, C, H, W) in memory as a contiguous (N, H, W, C). Rank 3 or more. */

@@ -7,8 +7,8 @@
 enum { FINE, INFINITE, NOT_A_NUMBER };
 
 typedef struct Blame {
-    unsigned char *state;   /* by value id: the worst of its numbers */
-    const Node *nan, *inf;  /* the first that made one of operands without */
+    unsigned char *state;  /* by value id: the worst of its numbers */
+    const Node *nan, *inf; /* the first that made one of operands without */
 } Blame;
 
 static int worst(const Tensor *t)
@@ -62,13 +62,17 @@ static bool blame_given(Session *s, Blame *b, const char *what, int64_t step, Er
     for (int i = 0; i < g->ninput; i++) {
         int w = worst(session_input(s, i));
         b->state[g->input[i]->id] = (unsigned char)w;
-        if (w) return fail(err, E_MISMATCH, "step %lld: %s is not finite: the data of input '%s' hold %s", (long long)step, what, value_label(g->input[i]), w == INFINITE ? "an infinity" : "a NaN");
+        if (w)
+            return fail(err, E_MISMATCH, "step %lld: %s is not finite: the data of input '%s' hold %s", (long long)step,
+                        what, value_label(g->input[i]), w == INFINITE ? "an infinity" : "a NaN");
     }
     for (int i = 0; i < g->nweight; i++) {
         const Tensor *now = session_weight(s, g->weight[i]->name);
         int w = worst(now ? now : g->weight[i]->data);
         b->state[g->weight[i]->id] = (unsigned char)w;
-        if (w == NOT_A_NUMBER) return fail(err, E_MISMATCH, "step %lld: %s is not finite: '%s' holds a NaN", (long long)step, what, g->weight[i]->fqn ? g->weight[i]->fqn : g->weight[i]->name);
+        if (w == NOT_A_NUMBER)
+            return fail(err, E_MISMATCH, "step %lld: %s is not finite: '%s' holds a NaN", (long long)step, what,
+                        g->weight[i]->fqn ? g->weight[i]->fqn : g->weight[i]->name);
     }
     return true;
 }
@@ -88,7 +92,10 @@ bool train_blame(Session *s, const Rng *before, const char *what, int64_t step, 
     mem_free(b.state);
     TRY(ok);
     const Node *n = b.nan ? b.nan : b.inf;
-    if (!n) return fail(err, E_MISMATCH, "step %lld: %s is not finite: its size is beyond its dtype", (long long)step, what);
-    return fail(err, E_MISMATCH, "step %lld: %s is not finite: node '%s' (%s) made the first %s; the parameters are as before this step", (long long)step, what, n->name, n->op->name,
-                n == b.nan ? "NaN" : "infinity");
+    if (!n)
+        return fail(err, E_MISMATCH, "step %lld: %s is not finite: its size is beyond its dtype", (long long)step,
+                    what);
+    return fail(err, E_MISMATCH,
+                "step %lld: %s is not finite: node '%s' (%s) made the first %s; the parameters are as before this step",
+                (long long)step, what, n->name, n->op->name, n == b.nan ? "NaN" : "infinity");
 }

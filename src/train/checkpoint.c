@@ -48,7 +48,8 @@ static bool list(Trainer *t, Entries *e)
             const Tensor *s = optimizer_state(t->optimizer, i, k, &kind);
             if (s) ok = add(e, arena_printf(e->arena, "%s.", kind), name_of(t->value[i]), s);
         }
-    Tensor generator = tensor_of(DT_I64, 1, (int64_t[]){WORDS + 1}, e->generator), steps = tensor_of(DT_I64, 0, NULL, &e->steps);
+    Tensor generator = tensor_of(DT_I64, 1, (int64_t[]){WORDS + 1}, e->generator),
+           steps = tensor_of(DT_I64, 0, NULL, &e->steps);
     return ok && add(e, "generator", "", &generator) && add(e, "steps", "", &steps);
 }
 
@@ -83,16 +84,20 @@ bool trainer_save(Trainer *t, const char *path, const Extra *extra, int nextra, 
 static bool fits(const Entry *e, const Tensor *x, Err *err)
 {
     char mine[128], found[128];
-    if (!x) return fail(err, E_USAGE, "it has no '%s': it is the checkpoint of another model or another optimizer", e->name);
+    if (!x)
+        return fail(err, E_USAGE, "it has no '%s': it is the checkpoint of another model or another optimizer",
+                    e->name);
     bool same = x->dtype == e->tensor.dtype && x->rank == e->tensor.rank;
     for (int i = 0; same && i < x->rank; i++) same = x->shape[i] == e->tensor.shape[i];
-    return same || fail(err, E_USAGE, "'%s' is %s, expected %s: it is the checkpoint of another model", e->name, tensor_describe(x, found, sizeof found), tensor_describe(&e->tensor, mine, sizeof mine));
+    return same || fail(err, E_USAGE, "'%s' is %s, expected %s: it is the checkpoint of another model", e->name,
+                        tensor_describe(x, found, sizeof found), tensor_describe(&e->tensor, mine, sizeof mine));
 }
 
 static bool generator_of(const Entries *e, Rng *out, Err *err)
 {
     for (int i = 0; i <= WORDS; i++)
-        if (e->generator[i] < 0 || e->generator[i] > (i < WORDS ? UINT32_MAX : WORDS)) return fail(err, E_FORMAT, "'generator' is no state of a generator");
+        if (e->generator[i] < 0 || e->generator[i] > (i < WORDS ? UINT32_MAX : WORDS))
+            return fail(err, E_FORMAT, "'generator' is no state of a generator");
     for (int i = 0; i < WORDS; i++) out->state[i] = (uint32_t)e->generator[i];
     out->next = (int)e->generator[WORDS];
     return e->steps >= 0 || fail(err, E_FORMAT, "'steps' is %lld", (long long)e->steps);

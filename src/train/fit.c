@@ -17,11 +17,11 @@ typedef struct Fit {
     Trainer *trainer;
     const FitOptions *o;
     int64_t rows, batch, batches;
-    int64_t *order;               /* of this epoch */
-    Rng generator;                /* before this epoch's order was drawn */
-    int64_t epoch, position;      /* epochs done, batches of this one done */
-    double sum, counted;          /* of this epoch: loss times rows, rows */
-    Rows steps, epochs;           /* epoch, step, loss, lr, norm; epoch, step, loss, val_loss, val_accuracy */
+    int64_t *order;          /* of this epoch */
+    Rng generator;           /* before this epoch's order was drawn */
+    int64_t epoch, position; /* epochs done, batches of this one done */
+    double sum, counted;     /* of this epoch: loss times rows, rows */
+    Rows steps, epochs;      /* epoch, step, loss, lr, norm; epoch, step, loss, val_loss, val_accuracy */
     bool stopped;
 } Fit;
 
@@ -59,12 +59,14 @@ static bool save(Fit *f, Err *err)
                      {"fit.progress", tensor_of(DT_F64, 1, (int64_t[]){4}, progress)},
                      {"fit.steps", tensor_of(DT_F64, 2, (int64_t[]){f->steps.n, STEP_COLUMNS}, f->steps.data)},
                      {"fit.epochs", tensor_of(DT_F64, 2, (int64_t[]){f->epochs.n, EPOCH_COLUMNS}, f->epochs.data)}};
-    return trainer_save(f->trainer, f->o->checkpoint, extra, sizeof extra / sizeof *extra, err) || within(err, "the checkpoint");
+    return trainer_save(f->trainer, f->o->checkpoint, extra, sizeof extra / sizeof *extra, err) ||
+           within(err, "the checkpoint");
 }
 
 static bool want(const char *name, const Tensor *x, DType t, int rank, int64_t last, Err *err)
 {
-    return (x->dtype == t && x->rank == rank && x->shape[rank - 1] == last) || fail(err, E_FORMAT, "'%s' is not what qkv train writes", name);
+    return (x->dtype == t && x->rank == rank && x->shape[rank - 1] == last) ||
+           fail(err, E_FORMAT, "'%s' is not what qkv train writes", name);
 }
 
 static bool take_rows(Rows *r, const char *name, const Tensor *x, Err *err)
@@ -85,7 +87,10 @@ static bool take_settings(const Fit *f, const Tensor *x, Err *err)
     for (int i = 0; i < SETTINGS; i++) {
         int64_t then = ((const int64_t *)x->data)[i];
         if (then != now[i])
-            return fail(err, E_USAGE, "it was made where %s was %lld, found %lld: it goes on only from the same data in the same order", name[i], (long long)then, (long long)now[i]);
+            return fail(
+                err, E_USAGE,
+                "it was made where %s was %lld, found %lld: it goes on only from the same data in the same order",
+                name[i], (long long)then, (long long)now[i]);
     }
     return true;
 }
@@ -94,7 +99,8 @@ static bool take_progress(Fit *f, const Tensor *x, Err *err)
 {
     TRY(want("fit.progress", x, DT_F64, 1, 4, err));
     const double *p = x->data;
-    if (!(p[0] >= 0 && p[0] < 1e15 && p[1] >= 0 && p[1] <= (double)f->batches)) return fail(err, E_FORMAT, "'fit.progress' is not what qkv train writes");
+    if (!(p[0] >= 0 && p[0] < 1e15 && p[1] >= 0 && p[1] <= (double)f->batches))
+        return fail(err, E_FORMAT, "'fit.progress' is not what qkv train writes");
     f->epoch = (int64_t)p[0];
     f->position = (int64_t)p[1];
     f->sum = p[2];
@@ -132,15 +138,24 @@ static void tell(Fit *f, const FitEvent *e)
 
 static FitEvent event_of(const Fit *f, const double *x, bool end)
 {
-    return (FitEvent){.epoch_end = end, .epoch = (int64_t)x[0], .step = (int64_t)x[1], .steps = f->o->epochs * f->batches, .loss = x[2], .lr = end ? NAN : x[3], .norm = end ? NAN : x[4],
-                      .val_loss = end ? x[3] : NAN, .val_accuracy = end ? x[4] : NAN};
+    return (FitEvent){.epoch_end = end,
+                      .epoch = (int64_t)x[0],
+                      .step = (int64_t)x[1],
+                      .steps = f->o->epochs * f->batches,
+                      .loss = x[2],
+                      .lr = end ? NAN : x[3],
+                      .norm = end ? NAN : x[4],
+                      .val_loss = end ? x[3] : NAN,
+                      .val_accuracy = end ? x[4] : NAN};
 }
 
 static void replay(Fit *f)
 {
     int64_t k = 0;
     for (int64_t i = 0; i <= f->steps.n; i++) {
-        for (; k < f->epochs.n && (i == f->steps.n || f->epochs.data[k * EPOCH_COLUMNS + 1] < f->steps.data[i * STEP_COLUMNS + 1]); k++) {
+        for (; k < f->epochs.n &&
+               (i == f->steps.n || f->epochs.data[k * EPOCH_COLUMNS + 1] < f->steps.data[i * STEP_COLUMNS + 1]);
+             k++) {
             FitEvent e = event_of(f, f->epochs.data + k * EPOCH_COLUMNS, true);
             e.replayed = true;
             tell(f, &e);
@@ -159,7 +174,8 @@ static bool count_right(const Tensor *logits, const Tensor *labels, int64_t *rig
 {
     int64_t n = tensor_numel(labels), classes = logits->rank ? logits->shape[logits->rank - 1] : 0;
     if (logits->rank != labels->rank + 1 || tensor_numel(logits) != n * classes)
-        return fail(err, E_USAGE, "the accuracy: logits have rank %d and labels %d; expected (.., classes) and (..)", logits->rank, labels->rank);
+        return fail(err, E_USAGE, "the accuracy: logits have rank %d and labels %d; expected (.., classes) and (..)",
+                    logits->rank, labels->rank);
     for (int64_t i = 0; i < n; i++) {
         int64_t label = tensor_get_i64(labels, i), best = 0;
         double top = -INFINITY;
@@ -179,7 +195,8 @@ static bool count_right(const Tensor *logits, const Tensor *labels, int64_t *rig
 static bool validate(Fit *f, double *loss, double *accuracy, Err *err)
 {
     const FitOptions *o = f->o;
-    int64_t rows = data_rows(o->val), batch = data_batch_size(o->val), right = 0, all = 0, *row = mem_alloc((size_t)rows * sizeof *row);
+    int64_t rows = data_rows(o->val), batch = data_batch_size(o->val), right = 0, all = 0,
+            *row = mem_alloc((size_t)rows * sizeof *row);
     double sum = 0;
     bool ok = row || oom(err);
     for (int64_t i = 0; ok && i < rows; i++) row[i] = i;
@@ -189,7 +206,9 @@ static bool validate(Fit *f, double *loss, double *accuracy, Err *err)
         ok = data_batch(o->val, o->evaluator, row + at, n, err) && session_run(o->evaluator, err);
         if (!ok) break;
         sum += tensor_get(session_output(o->evaluator, o->val_loss), 0) * (double)n;
-        if (o->logits >= 0) ok = count_right(session_output(o->evaluator, o->logits), session_input(o->evaluator, o->labels), &right, &all, err);
+        if (o->logits >= 0)
+            ok = count_right(session_output(o->evaluator, o->logits), session_input(o->evaluator, o->labels), &right,
+                             &all, err);
     }
     mem_free(row);
     *loss = sum / (double)rows;
@@ -203,7 +222,8 @@ static bool one_step(Fit *f, Err *err)
 {
     int64_t at = f->position * f->batch, n = f->rows - at < f->batch ? f->rows - at : f->batch;
     TrainStep step;
-    TRY(data_batch(f->o->data, trainer_session(f->trainer), f->order + at, n, err) && trainer_step(f->trainer, &step, err));
+    TRY(data_batch(f->o->data, trainer_session(f->trainer), f->order + at, n, err) &&
+        trainer_step(f->trainer, &step, err));
     f->position++;
     f->sum += step.loss * (double)n;
     f->counted += (double)n;
@@ -216,7 +236,8 @@ static bool one_step(Fit *f, Err *err)
 
 static bool end_epoch(Fit *f, Err *err)
 {
-    double row[EPOCH_COLUMNS] = {(double)(f->epoch + 1), (double)trainer_steps(f->trainer), f->sum / f->counted, NAN, NAN};
+    double row[EPOCH_COLUMNS] = {(double)(f->epoch + 1), (double)trainer_steps(f->trainer), f->sum / f->counted, NAN,
+                                 NAN};
     if (f->o->val) TRY(validate(f, &row[3], &row[4], err));
     if (!put_row(&f->epochs, row)) return oom(err);
     f->epoch++;
@@ -248,12 +269,17 @@ static bool begin(Fit *f, Err *err)
     f->batches = o->drop_last ? f->rows / f->batch : (f->rows + f->batch - 1) / f->batch;
     int64_t steps;
     if (data_fixed(o->data) && !o->drop_last && f->rows % f->batch)
-        return fail(err, E_USAGE, "%lld rows are no multiple of the batch of %lld that the model takes: drop the last batch (--drop-last), or export the model with a batch that varies",
-                    (long long)f->rows, (long long)f->batch);
-    if (f->batches < 1) return fail(err, E_USAGE, "%lld rows make no batch of %lld", (long long)f->rows, (long long)f->batch);
+        return fail(
+            err, E_USAGE,
+            "%lld rows are no multiple of the batch of %lld that the model takes: drop the last batch (--drop-last), or export the model with a batch that varies",
+            (long long)f->rows, (long long)f->batch);
+    if (f->batches < 1)
+        return fail(err, E_USAGE, "%lld rows make no batch of %lld", (long long)f->rows, (long long)f->batch);
     if (o->val && data_fixed(o->val) && data_rows(o->val) % data_batch_size(o->val))
-        return fail(err, E_USAGE, "validation: %lld rows are no multiple of the batch of %lld that the model takes", (long long)data_rows(o->val), (long long)data_batch_size(o->val));
-    if (o->epochs < 1 || __builtin_mul_overflow(o->epochs, f->batches, &steps)) return fail(err, E_USAGE, "%lld epochs, expected a number from 1 on", (long long)o->epochs);
+        return fail(err, E_USAGE, "validation: %lld rows are no multiple of the batch of %lld that the model takes",
+                    (long long)data_rows(o->val), (long long)data_batch_size(o->val));
+    if (o->epochs < 1 || __builtin_mul_overflow(o->epochs, f->batches, &steps))
+        return fail(err, E_USAGE, "%lld epochs, expected a number from 1 on", (long long)o->epochs);
     TRY(trainer_plan(f->trainer, steps, err));
     f->order = mem_alloc((size_t)f->rows * sizeof *f->order);
     if (!f->order) return oom(err);

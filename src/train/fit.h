@@ -9,12 +9,12 @@
 #include "train/trainer.h"
 
 typedef struct FitEvent {
-    bool epoch_end;      /* after an epoch, and its validation; else after a step */
-    bool replayed;       /* read from the checkpoint */
-    int64_t epoch, step; /* from 1 */
-    int64_t steps;       /* of the whole run */
-    double loss;         /* of the step; of the epoch: averaged over its rows */
-    double lr, norm;     /* of the step */
+    bool epoch_end;                /* after an epoch, and its validation; else after a step */
+    bool replayed;                 /* read from the checkpoint */
+    int64_t epoch, step;           /* from 1 */
+    int64_t steps;                 /* of the whole run */
+    double loss;                   /* of the step; of the epoch: averaged over its rows */
+    double lr, norm;               /* of the step */
     double val_loss, val_accuracy; /* of the epoch; NaN: there is none */
 } FitEvent;
 

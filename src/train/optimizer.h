@@ -18,7 +18,7 @@ typedef struct OptimizerOptions {
     double weight_decay;        /* adamw: decoupled; adam, sgd: added to the gradient */
     double momentum, dampening; /* sgd */
     bool nesterov;
-    double clip_norm;           /* gradients are scaled so that their norm is at most this; 0: never */
+    double clip_norm; /* gradients are scaled so that their norm is at most this; 0: never */
 } OptimizerOptions;
 
 typedef struct Optimizer Optimizer;

@@ -20,7 +20,7 @@ typedef struct Schedule {
     int64_t warmup, steps, step_size; /* steps: with the warm-up */
 } Schedule;
 
-bool schedule_falls(const Schedule *s); /* over its steps, whose number it must know */
-bool schedule_check(const Schedule *s, Err *err); /* E_USAGE */
+bool schedule_falls(const Schedule *s);              /* over its steps, whose number it must know */
+bool schedule_check(const Schedule *s, Err *err);    /* E_USAGE */
 double schedule_lr(const Schedule *s, int64_t step); /* step: from 0 */
 #endif

@@ -23,15 +23,21 @@ static bool find_parameters(Trainer *t, Err *err)
         if (!v || v->kind != V_WEIGHT) continue;
         const Tensor *w = session_weight(t->session, v->name);
         if (v->dtype != DT_F32 && v->dtype != DT_F64)
-            return fail(err, E_UNSUPPORTED, "parameter '%s' is %s: training takes f32 and f64; freeze it (requires_grad_(False)) before export, or export the model in float32", name_of(v),
-                        dtype_name(v->dtype));
-        if (!w) return fail(err, E_USAGE, "parameter '%s' does not change in this session: it was not made to train", name_of(v));
+            return fail(
+                err, E_UNSUPPORTED,
+                "parameter '%s' is %s: training takes f32 and f64; freeze it (requires_grad_(False)) before export, or export the model in float32",
+                name_of(v), dtype_name(v->dtype));
+        if (!w)
+            return fail(err, E_USAGE, "parameter '%s' does not change in this session: it was not made to train",
+                        name_of(v));
         t->value[t->n] = v;
         t->output[t->n] = i;
         t->parameter[t->n++] = *w;
     }
     if (!t->n) return fail(err, E_USAGE, "the model has no gradients: make its joint graph first, with qkv joint");
-    return t->loss >= 0 || fail(err, E_USAGE, "the model does not say which output is the loss: make its joint graph anew, with qkv joint");
+    return t->loss >= 0 ||
+           fail(err, E_USAGE,
+                "the model does not say which output is the loss: make its joint graph anew, with qkv joint");
 }
 
 Trainer *trainer_create(Session *s, const TrainOptions *options, Err *err)
@@ -43,7 +49,8 @@ Trainer *trainer_create(Session *s, const TrainOptions *options, Err *err)
     }
     t->session = s;
     t->is = *options;
-    bool ok = find_parameters(t, err) && ((schedule_falls(&t->is.schedule) && !t->is.schedule.steps) || schedule_check(&t->is.schedule, err));
+    bool ok = find_parameters(t, err) &&
+              ((schedule_falls(&t->is.schedule) && !t->is.schedule.steps) || schedule_check(&t->is.schedule, err));
     if (ok && (t->optimizer = optimizer_create(&t->is.optimizer, t->parameter, t->n, session_threads(s), err))) {
         session_seed(s, t->is.seed);
         session_hold(s, true);
@@ -98,8 +105,12 @@ bool trainer_step(Trainer *t, TrainStep *out, Err *err)
 {
     Rng before = *session_generator(t->session);
     TRY(session_run(t->session, err) && take_gradients(t, err));
-    *out = (TrainStep){.step = trainer_steps(t) + 1, .loss = tensor_get(session_output(t->session, t->loss), 0), .lr = trainer_lr(t), .norm = optimizer_norm(t->optimizer, t->gradient)};
-    if (!isfinite(out->loss) || !isfinite(out->norm)) return train_blame(t->session, &before, isfinite(out->loss) ? "the gradient" : "the loss", out->step, err);
+    *out = (TrainStep){.step = trainer_steps(t) + 1,
+                       .loss = tensor_get(session_output(t->session, t->loss), 0),
+                       .lr = trainer_lr(t),
+                       .norm = optimizer_norm(t->optimizer, t->gradient)};
+    if (!isfinite(out->loss) || !isfinite(out->norm))
+        return train_blame(t->session, &before, isfinite(out->loss) ? "the gradient" : "the loss", out->step, err);
     TRY(session_commit(t->session, err));
     optimizer_step(t->optimizer, t->gradient, out->norm, out->lr);
     return true;

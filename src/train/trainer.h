@@ -21,7 +21,7 @@ typedef struct TrainOptions {
 } TrainOptions;
 
 typedef struct TrainStep {
-    int64_t step; /* from 1 */
+    int64_t step;          /* from 1 */
     double loss, lr, norm; /* norm: of all gradients, before clipping */
 } TrainStep;
 

@@ -7,11 +7,11 @@ struct Trainer {
     Session *session;
     TrainOptions is;
     Optimizer *optimizer;
-    int n, loss;          /* parameters; which output is the loss */
-    const Value **value;  /* per parameter */
-    int *output;          /* its gradient */
-    Tensor *parameter;    /* the session's memory */
-    Tensor *gradient;     /* of this step */
-    void **flat;          /* memory for a gradient that came as a view; NULL until one did */
+    int n, loss;         /* parameters; which output is the loss */
+    const Value **value; /* per parameter */
+    int *output;         /* its gradient */
+    Tensor *parameter;   /* the session's memory */
+    Tensor *gradient;    /* of this step */
+    void **flat;         /* memory for a gradient that came as a view; NULL until one did */
 };
 #endif

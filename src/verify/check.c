@@ -55,7 +55,10 @@ const FindingText *finding_text(int number)
     return NULL;
 }
 
-const char *severity_name(Severity s) { return s == SEVERITY_ERROR ? "error" : s == SEVERITY_WARNING ? "warning" : "note"; }
+const char *severity_name(Severity s)
+{
+    return s == SEVERITY_ERROR ? "error" : s == SEVERITY_WARNING ? "warning" : "note";
+}
 
 static const struct {
     const char *name;
@@ -152,9 +155,16 @@ static void put_string(Buf *b, const char *s)
 {
     buf_puts(b, "\"");
     for (const unsigned char *p = (const unsigned char *)s; *p;) {
-        int n = *p < 0x80 ? 1 : *p >= 0xc2 && *p < 0xe0 ? 2 : *p >= 0xe0 && *p < 0xf0 ? 3 : *p >= 0xf0 && *p < 0xf5 ? 4 : 0, k = 1;
+        int n = *p < 0x80                 ? 1
+                : *p >= 0xc2 && *p < 0xe0 ? 2
+                : *p >= 0xe0 && *p < 0xf0 ? 3
+                : *p >= 0xf0 && *p < 0xf5 ? 4
+                                          : 0,
+            k = 1;
         while (k < n && (p[k] & 0xc0) == 0x80) k++;
-        bool odd = n >= 3 && k == n && ((*p == 0xe0 && p[1] < 0xa0) || (*p == 0xed && p[1] >= 0xa0) || (*p == 0xf0 && p[1] < 0x90) || (*p == 0xf4 && p[1] >= 0x90));
+        bool odd = n >= 3 && k == n &&
+                   ((*p == 0xe0 && p[1] < 0xa0) || (*p == 0xed && p[1] >= 0xa0) || (*p == 0xf0 && p[1] < 0x90) ||
+                    (*p == 0xf4 && p[1] >= 0x90));
         if (!n || k < n || odd || *p < ' ' || *p == 0x7f) {
             buf_puts(b, "?");
             p++;
@@ -169,7 +179,8 @@ static void put_string(Buf *b, const char *s)
 
 static void put_finding(Buf *b, bool first, const FindingText *what, const char *place, const char *text)
 {
-    buf_printf(b, "%s{\"id\": \"Q%d\", \"severity\": \"%s\", \"place\": ", first ? "" : ",\n", (int)what->id, severity_name(what->severity));
+    buf_printf(b, "%s{\"id\": \"Q%d\", \"severity\": \"%s\", \"place\": ", first ? "" : ",\n", (int)what->id,
+               severity_name(what->severity));
     put_string(b, place);
     buf_puts(b, ", \"message\": ");
     put_string(b, text);

@@ -33,8 +33,9 @@ typedef struct FindingText {
 } FindingText;
 const FindingText *finding_text(int number); /* NULL when there is none */
 const char *finding_name(int i);             /* "Q304"; NULL after the last */
-const char *finding_explained(const char *name); /* title, severity, meaning and remedy in lines; NULL when there is none */
-const FindingText *finding_at(int i);        /* the i-th of the table; NULL after the last */
+const char *finding_explained(
+    const char *name);                /* title, severity, meaning and remedy in lines; NULL when there is none */
+const FindingText *finding_at(int i); /* the i-th of the table; NULL after the last */
 const char *severity_name(Severity s);
 
 typedef struct Finding {
@@ -52,15 +53,15 @@ typedef struct Check {
     Arena *arena;
     Finding *finding;
     int n, cap, dropped, count[3]; /* count: by severity */
-    Map wrong;        /* places that have an error, or were not checked */
-    bool failed;      /* out of memory */
+    Map wrong;                     /* places that have an error, or were not checked */
+    bool failed;                   /* out of memory */
 } Check;
 
 bool check_begin(Check *c, Err *err);
 void check_end(Check *c);
 void check_add(Check *c, FindingId id, const char *place, /* copied */ const char *fmt, ...) QKV_PRINTF(4, 5);
 const char *check_place(Check *c, const char *fmt, ...) QKV_PRINTF(2, 3); /* text that lives as long as the findings */
-bool check_is_wrong(const Check *c, const char *place);                  /* is it one of those? */
+bool check_is_wrong(const Check *c, const char *place);                   /* is it one of those? */
 /* The findings as a JSON array: [{"id": "Q304", "severity", "place", "message", "remedy"}]; worst first, otherwise in order of finding. */
 void check_json(const Check *c, Buf *out);
 

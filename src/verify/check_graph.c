@@ -68,21 +68,27 @@ static bool differ(const Graph *g, const Expr *a, const Expr *b, char *where, si
     return found;
 }
 
-void check_declared_type(Check *c, const Graph *g, const char *node, const Value *v, DType t, int rank, Expr *const *dim)
+void check_declared_type(Check *c, const Graph *g, const char *node, const Value *v, DType t, int rank,
+                         Expr *const *dim)
 {
     const char *place = check_place(c, "node '%.200s'", node);
     char a[200], b[200], where[64];
-    if (t != v->dtype) check_add(c, Q(201), place, "declared as %s, the op gives %s", dtype_name(t), dtype_name(v->dtype));
+    if (t != v->dtype)
+        check_add(c, Q(201), place, "declared as %s, the op gives %s", dtype_name(t), dtype_name(v->dtype));
     if (rank != v->rank) {
-        check_add(c, Q(202), place, "declared as %s, the op gives %s", shape_text(g, rank, dim, a, sizeof a), shape_text(g, v->rank, v->dim, b, sizeof b));
+        check_add(c, Q(202), place, "declared as %s, the op gives %s", shape_text(g, rank, dim, a, sizeof a),
+                  shape_text(g, v->rank, v->dim, b, sizeof b));
         return;
     }
     for (int i = 0; i < rank; i++) {
         if (dim[i] == v->dim[i]) continue;
         if (ex_is_int(dim[i]) && ex_is_int(v->dim[i])) {
-            check_add(c, Q(203), place, "size %d is declared as %lld, the op gives %lld", i, (long long)dim[i]->i, (long long)v->dim[i]->i);
-        } else if (!ex_data_dependent(g->ex, dim[i]) && !ex_data_dependent(g->ex, v->dim[i]) && differ(g, dim[i], v->dim[i], where, sizeof where)) {
-            check_add(c, Q(208), place, "size %d is declared as %s, the op gives %s: %s, for example", i, expr_text(g, dim[i], a, sizeof a), expr_text(g, v->dim[i], b, sizeof b), where);
+            check_add(c, Q(203), place, "size %d is declared as %lld, the op gives %lld", i, (long long)dim[i]->i,
+                      (long long)v->dim[i]->i);
+        } else if (!ex_data_dependent(g->ex, dim[i]) && !ex_data_dependent(g->ex, v->dim[i]) &&
+                   differ(g, dim[i], v->dim[i], where, sizeof where)) {
+            check_add(c, Q(208), place, "size %d is declared as %s, the op gives %s: %s, for example", i,
+                      expr_text(g, dim[i], a, sizeof a), expr_text(g, v->dim[i], b, sizeof b), where);
         }
     }
 }
@@ -105,10 +111,14 @@ static void check_pinned(Check *c, const Graph *g)
     for (int i = 0; i < g->nrequire; i++) {
         const Expr *e = g->require[i].cond;
         const char *where = g->require[i].where;
-        if (e->kind != EX_EQ || !strncmp(where, "guard", 5) || !strncmp(where, "range", 5) || ex_data_dependent(g->ex, e)) continue;
+        if (e->kind != EX_EQ || !strncmp(where, "guard", 5) || !strncmp(where, "range", 5) ||
+            ex_data_dependent(g->ex, e))
+            continue;
         bool number = ex_is_int(e->args[0]) || ex_is_int(e->args[1]);
         const Expr *sizes = ex_is_int(e->args[0]) ? e->args[1] : e->args[0];
-        if (number && polynomial(sizes) && varies(g, sizes)) check_add(c, Q(401), check_place(c, "%.200s", where), "it works only where %s", expr_text(g, e, text, sizeof text));
+        if (number && polynomial(sizes) && varies(g, sizes))
+            check_add(c, Q(401), check_place(c, "%.200s", where), "it works only where %s",
+                      expr_text(g, e, text, sizeof text));
     }
 }
 
@@ -116,13 +126,17 @@ static void check_reshape(Check *c, const Graph *g, const Node *n)
 {
     const Value *in = n->arg[0].kind == ARG_VALUE ? n->arg[0].v : NULL, *out = n->out[0];
     char a[200], b[200];
-    if (!in || in->rank < 2 || out->rank < 2 || !ex_is_int(out->dim[0]) || !varies(g, in->dim[0]) || in->dim[0]->kind != EX_SYM) return;
+    if (!in || in->rank < 2 || out->rank < 2 || !ex_is_int(out->dim[0]) || !varies(g, in->dim[0]) ||
+        in->dim[0]->kind != EX_SYM)
+        return;
     bool taken_up = false;
     for (int i = 1; i < out->rank; i++) taken_up |= ex_mentions(out->dim[i], in->dim[0]);
-    bool folded = out->dim[0]->i > 1 || (in->rank > 2 && varies(g, in->dim[1]) && out->rank > 2 && out->dim[1] == ex_mul(g->ex, in->dim[0], in->dim[1]));
+    bool folded = out->dim[0]->i > 1 || (in->rank > 2 && varies(g, in->dim[1]) && out->rank > 2 &&
+                                         out->dim[1] == ex_mul(g->ex, in->dim[0], in->dim[1]));
     if (taken_up && folded)
-        check_add(c, Q(402), node_place(c, n), "%s becomes %s: axis 0 is %lld where the input has the variable size %s", shape_text(g, in->rank, in->dim, a, sizeof a),
-                  shape_text(g, out->rank, out->dim, b, sizeof b), (long long)out->dim[0]->i, expr_symbol(g->ex, (int)in->dim[0]->i)->name);
+        check_add(c, Q(402), node_place(c, n), "%s becomes %s: axis 0 is %lld where the input has the variable size %s",
+                  shape_text(g, in->rank, in->dim, a, sizeof a), shape_text(g, out->rank, out->dim, b, sizeof b),
+                  (long long)out->dim[0]->i, expr_symbol(g->ex, (int)in->dim[0]->i)->name);
 }
 
 static void check_inputs(Check *c, const Graph *g, int ninput)
@@ -144,7 +158,8 @@ static void check_inputs(Check *c, const Graph *g, int ninput)
         bool own = false;
         for (int d = 1; d < v->rank; d++) own |= varies(g, v->dim[d]);
         if (v->rank < 2 || varies(g, v->dim[0]) || !(own || batch)) continue;
-        check_add(c, Q(403), check_place(c, "input '%.200s'", v->name), "its axis 0 is always %lld: %s", (long long)v->dim[0]->i, shape_text(g, v->rank, v->dim, text, sizeof text));
+        check_add(c, Q(403), check_place(c, "input '%.200s'", v->name), "its axis 0 is always %lld: %s",
+                  (long long)v->dim[0]->i, shape_text(g, v->rank, v->dim, text, sizeof text));
     }
 }
 
@@ -153,12 +168,16 @@ static void check_lengths(Check *c, const Graph *g, int ninput)
 {
     for (int i = 0; i < ninput; i++) {
         const Value *v = g->input[i];
-        if (v->rank != 2 || !dtype_is_int(v->dtype) || !varies(g, v->dim[0]) || !ex_is_int(v->dim[1]) || v->dim[1]->i < 2) continue;
+        if (v->rank != 2 || !dtype_is_int(v->dtype) || !varies(g, v->dim[0]) || !ex_is_int(v->dim[1]) ||
+            v->dim[1]->i < 2)
+            continue;
         for (int k = 0; k < g->nweight; k++) {
             const Tensor *t = g->weight[k]->data;
-            bool table = t->rank >= 2 && (t->shape[0] == v->dim[1]->i || (t->rank == 3 && t->shape[0] == 1 && t->shape[1] == v->dim[1]->i));
+            bool table = t->rank >= 2 && (t->shape[0] == v->dim[1]->i ||
+                                          (t->rank == 3 && t->shape[0] == 1 && t->shape[1] == v->dim[1]->i));
             if (!table) continue;
-            check_add(c, Q(403), check_place(c, "input '%.200s'", v->name), "its axis 1 is always %lld, the length of '%.200s'", (long long)v->dim[1]->i,
+            check_add(c, Q(403), check_place(c, "input '%.200s'", v->name),
+                      "its axis 1 is always %lld, the length of '%.200s'", (long long)v->dim[1]->i,
                       g->weight[k]->fqn ? g->weight[k]->fqn : g->weight[k]->name);
             break;
         }
@@ -171,8 +190,10 @@ static const Expr *largest_index(const Graph *g, const Value *v, int depth)
     if (!v || v->kind != V_NODE || depth > 12) return NULL;
     const Node *n = v->def;
     const Arg *a = n->arg;
-    if (n->op->id == OP_arange_start_step && a[0].kind == ARG_EXPR && a[1].kind == ARG_EXPR && ex_equals_int(a[2].e, 1)) return ex_sub(g->ex, a[1].e, ex_int(g->ex, 1));
-    if ((n->op->flags & OPF_VIEW || n->op->id == OP_to_copy) && a[0].kind == ARG_VALUE) return largest_index(g, a[0].v, depth + 1);
+    if (n->op->id == OP_arange_start_step && a[0].kind == ARG_EXPR && a[1].kind == ARG_EXPR && ex_equals_int(a[2].e, 1))
+        return ex_sub(g->ex, a[1].e, ex_int(g->ex, 1));
+    if ((n->op->flags & OPF_VIEW || n->op->id == OP_to_copy) && a[0].kind == ARG_VALUE)
+        return largest_index(g, a[0].v, depth + 1);
     if (n->op->id == OP_add_Tensor && a[0].kind == ARG_VALUE && a[1].kind == ARG_EXPR && a[1].e->kind == EX_INT) {
         const Expr *e = largest_index(g, a[0].v, depth + 1);
         return e ? ex_add(g->ex, (Expr *)(uintptr_t)e, a[1].e) : NULL;
@@ -182,7 +203,8 @@ static const Expr *largest_index(const Graph *g, const Value *v, int depth)
 
 static void check_table(Check *c, const Graph *g, const Node *n)
 {
-    const Value *table = n->arg[0].kind == ARG_VALUE ? n->arg[0].v : NULL, *index = n->arg[1].kind == ARG_VALUE ? n->arg[1].v : NULL;
+    const Value *table = n->arg[0].kind == ARG_VALUE ? n->arg[0].v : NULL,
+                *index = n->arg[1].kind == ARG_VALUE ? n->arg[1].v : NULL;
     const Expr *last = table && table->kind == V_WEIGHT && index ? largest_index(g, index, 0) : NULL;
     int64_t lo, hi;
     char text[200];
@@ -191,7 +213,8 @@ static void check_table(Check *c, const Graph *g, const Node *n)
     if (hi < table->data->shape[0]) return;
     char most[32] = "without a limit";
     if (hi != INT64_MAX) snprintf(most, sizeof most, "up to %lld", (long long)hi);
-    check_add(c, Q(405), node_place(c, n), "the index goes to %s, %s; table '%.200s' has %lld rows", expr_text(g, last, text, sizeof text), most, table->fqn ? table->fqn : table->name,
+    check_add(c, Q(405), node_place(c, n), "the index goes to %s, %s; table '%.200s' has %lld rows",
+              expr_text(g, last, text, sizeof text), most, table->fqn ? table->fqn : table->name,
               (long long)table->data->shape[0]);
 }
 
@@ -203,7 +226,7 @@ typedef struct Walk {
     const Graph *g;
     unsigned char *seen; /* by value id */
     int left;
-    const Value *input;  /* an input whose elements are read */
+    const Value *input; /* an input whose elements are read */
     bool minus_inf, finite, product;
 } Walk;
 
@@ -235,7 +258,8 @@ static void walk(Walk *w, const Value *v)
     if (v->kind == V_WEIGHT) see_weight(w, v);
     if (v->kind != V_NODE) return;
     const Node *n = v->def;
-    w->product |= n->op->id == OP_matmul || n->op->id == OP_linear || n->op->id == OP_baddbmm || n->op->id == OP_convolution;
+    w->product |= n->op->id == OP_matmul || n->op->id == OP_linear || n->op->id == OP_baddbmm ||
+                  n->op->id == OP_convolution;
     if (w->product) return;
     bool shape_only = n->op->id == OP_full_like || n->op->id == OP_zeros_like || n->op->id == OP_ones_like;
     for (int i = 0; i < n->op->schema->nparams; i++) {
@@ -257,16 +281,24 @@ static Walk made_of(Check *c, const Graph *g, const Value *v)
 
 static const Value *through_views(const Value *v)
 {
-    while (v && v->kind == V_NODE && ((v->def->op->flags & OPF_VIEW) || v->def->op->id == OP_to_copy) && v->def->arg[0].kind == ARG_VALUE) v = v->def->arg[0].v;
+    while (v && v->kind == V_NODE && ((v->def->op->flags & OPF_VIEW) || v->def->op->id == OP_to_copy) &&
+           v->def->arg[0].kind == ARG_VALUE)
+        v = v->def->arg[0].v;
     return v;
 }
 
 static void report_mask(Check *c, const Node *softmax, const Walk *mask, bool as_given)
 {
     const char *place = node_place(c, softmax);
-    if (mask->minus_inf) check_add(c, Q(501), place, "the mask from input '%.200s' fills in -inf before the softmax", mask->input->name);
-    else if (mask->finite) check_add(c, Q(502), place, "the mask from input '%.200s' fills in a large finite number before the softmax", mask->input->name);
-    else if (as_given) check_add(c, Q(501), place, "input '%.200s' is added to the scores as it is given: a row of -inf in it becomes NaN", mask->input->name);
+    if (mask->minus_inf)
+        check_add(c, Q(501), place, "the mask from input '%.200s' fills in -inf before the softmax", mask->input->name);
+    else if (mask->finite)
+        check_add(c, Q(502), place, "the mask from input '%.200s' fills in a large finite number before the softmax",
+                  mask->input->name);
+    else if (as_given)
+        check_add(c, Q(501), place,
+                  "input '%.200s' is added to the scores as it is given: a row of -inf in it becomes NaN",
+                  mask->input->name);
 }
 
 /* Scores under a softmax: each mask that is added or filled in. */
@@ -303,7 +335,8 @@ static void check_scores(Check *c, const Graph *g, const Node *softmax, const Va
         Walk side = made_of(c, g, n->arg[k].v);
         const Value *root = through_views(n->arg[k].v);
         if (side.product) check_scores(c, g, softmax, n->arg[k].v, depth + 1);
-        else if (side.input) report_mask(c, softmax, &side, root && root->kind == V_INPUT && dtype_is_float(root->dtype));
+        else if (side.input)
+            report_mask(c, softmax, &side, root && root->kind == V_INPUT && dtype_is_float(root->dtype));
     }
 }
 
@@ -330,15 +363,20 @@ static void check_attention(Check *c, const Graph *g, const Node *n)
     const Value *q = n->arg[0].v;
     if (n->arg[3].kind == ARG_VALUE && n->arg[3].v) {
         Walk mask = made_of(c, g, n->arg[3].v);
-        if (mask.input && !mask.product) check_add(c, Q(503), node_place(c, n), "its mask comes from input '%.200s'", mask.input->name);
+        if (mask.input && !mask.product)
+            check_add(c, Q(503), node_place(c, n), "its mask comes from input '%.200s'", mask.input->name);
         const Value *m = n->arg[3].v;
         bool one = m->rank >= 2 && ex_equals_int(m->dim[m->rank - 2], 1) && !ex_equals_int(q->dim[q->rank - 2], 1);
-        if (one && c->targets & TARGET_ORT) check_add(c, Q(605), node_place(c, n), "its mask has one row for all queries");
+        if (one && c->targets & TARGET_ORT)
+            check_add(c, Q(605), node_place(c, n), "its mask has one row for all queries");
     }
     if (!(c->targets & TARGET_TENSORRT) || q->rank < 2) return;
     const Expr *d = q->dim[q->rank - 1];
-    if (ex_is_int(d) && (d->i < 16 || d->i > 256 || d->i % 8)) check_add(c, Q(604), node_place(c, n), "head size %lld; TensorRT fuses multiples of 8 from 16 to 256", (long long)d->i);
-    if (q->dtype == DT_F32) check_add(c, Q(604), node_place(c, n), "float32; TensorRT fuses float16, bfloat16 and int8");
+    if (ex_is_int(d) && (d->i < 16 || d->i > 256 || d->i % 8))
+        check_add(c, Q(604), node_place(c, n), "head size %lld; TensorRT fuses multiples of 8 from 16 to 256",
+                  (long long)d->i);
+    if (q->dtype == DT_F32)
+        check_add(c, Q(604), node_place(c, n), "float32; TensorRT fuses float16, bfloat16 and int8");
 }
 
 /* ------------------------------------------------------------------ targets */
@@ -348,18 +386,25 @@ static bool has_dtype(unsigned target, DType t)
     if (dtype_is_complex(t)) return false;
     if (target == TARGET_ORT) return t != DT_BF16;
     if (target != TARGET_TENSORRT) return true;
-    return t == DT_F32 || t == DT_F64 || t == DT_F16 || t == DT_BF16 || t == DT_I32 || t == DT_I64 || t == DT_I8 || t == DT_U8 || t == DT_BOOL || t == DT_F8E4M3;
+    return t == DT_F32 || t == DT_F64 || t == DT_F16 || t == DT_BF16 || t == DT_I32 || t == DT_I64 || t == DT_I8 ||
+           t == DT_U8 || t == DT_BOOL || t == DT_F8E4M3;
 }
 
 static void check_dtypes(Check *c, const Node *n)
 {
-    if (c->targets & TARGET_TENSORRT && n->nout && n->out[0]->dtype == DT_F64) check_add(c, Q(607), node_place(c, n), "%s gives f64, which TensorRT takes as f32", n->op->name);
-    if (n->op->flags & OPF_VIEW || n->op->id == OP_to_copy) return; /* moves and casts know more types than arithmetic */
+    if (c->targets & TARGET_TENSORRT && n->nout && n->out[0]->dtype == DT_F64)
+        check_add(c, Q(607), node_place(c, n), "%s gives f64, which TensorRT takes as f32", n->op->name);
+    if (n->op->flags & OPF_VIEW || n->op->id == OP_to_copy)
+        return; /* moves and casts know more types than arithmetic */
     for (unsigned t = TARGET_ORT; t <= TARGET_TENSORRT; t <<= 1)
         for (int k = 0; c->targets & t && k < n->nout; k++)
             if (!has_dtype(t, n->out[k]->dtype)) {
-                check_add(c, Q(602), node_place(c, n), "%s gives %s, which %s %s not compute", n->op->name, dtype_name(n->out[k]->dtype),
-                          t == TARGET_ORT ? "ONNX Runtime's CPU provider" : t == TARGET_OPENVINO ? "OpenVINO" : "TensorRT", "does");
+                check_add(c, Q(602), node_place(c, n), "%s gives %s, which %s %s not compute", n->op->name,
+                          dtype_name(n->out[k]->dtype),
+                          t == TARGET_ORT        ? "ONNX Runtime's CPU provider"
+                          : t == TARGET_OPENVINO ? "OpenVINO"
+                                                 : "TensorRT",
+                          "does");
                 break;
             }
 }

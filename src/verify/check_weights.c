@@ -36,7 +36,9 @@ static Odd count_odd(const Tensor *t)
 {
     Odd o = {.n = tensor_numel(t)};
     if (!o.n || !t->data) return o;
-    if (tensor_contiguous(t) && (t->dtype == DT_F32 || t->dtype == DT_F16 || t->dtype == DT_BF16) && block_is_finite(t->dtype, t->data, o.n)) return o;
+    if (tensor_contiguous(t) && (t->dtype == DT_F32 || t->dtype == DT_F16 || t->dtype == DT_BF16) &&
+        block_is_finite(t->dtype, t->data, o.n))
+        return o;
     for (int64_t i = 0; i < o.n; i++) count_one(&o, tensor_get(t, i));
     return o;
 }
@@ -48,7 +50,8 @@ static void check_numbers(Check *c, const NamedTensor *w)
     const char *place = check_place(c, "weight '%.200s'", w->name);
     if (o.nan) check_add(c, Q(304), place, "%lld of its %lld numbers are NaN", (long long)o.nan, (long long)o.n);
     bool mask = o.inf == o.minus && o.inf + o.zero == o.n;
-    if (o.inf && !mask) check_add(c, Q(305), place, "%lld of its %lld numbers are infinite", (long long)o.inf, (long long)o.n);
+    if (o.inf && !mask)
+        check_add(c, Q(305), place, "%lld of its %lld numbers are infinite", (long long)o.inf, (long long)o.n);
 }
 
 typedef struct Sum {
@@ -92,7 +95,8 @@ static bool one_value(const void *bytes, size_t n)
 
 static bool same_type(const Tensor *a, const Tensor *b)
 {
-    return a->dtype == b->dtype && a->rank == b->rank && !memcmp(a->shape, b->shape, (size_t)a->rank * sizeof *a->shape);
+    return a->dtype == b->dtype && a->rank == b->rank &&
+           !memcmp(a->shape, b->shape, (size_t)a->rank * sizeof *a->shape);
 }
 
 /* Weights of 1 KiB and more with the same bytes. Those that are one value throughout (fresh biases and norms) are equal by chance. */
@@ -116,8 +120,11 @@ static void check_copies(Check *c, const NamedTensor *w, int n)
     qsort(s, (size_t)m, sizeof *s, by_hash);
     for (int i = 1; i < m; i++) {
         const Tensor *a = s[i - 1].w->t, *b = s[i].w->t;
-        if (s[i - 1].hash != s[i].hash || a->data == b->data || !same_type(a, b) || memcmp(a->data, b->data, s[i].bytes) || one_value(a->data, s[i].bytes)) continue;
-        check_add(c, Q(306), check_place(c, "weight '%.200s'", s[i].w->name), "its %zu bytes are those of '%.200s'", s[i].bytes, s[i - 1].w->name);
+        if (s[i - 1].hash != s[i].hash || a->data == b->data || !same_type(a, b) ||
+            memcmp(a->data, b->data, s[i].bytes) || one_value(a->data, s[i].bytes))
+            continue;
+        check_add(c, Q(306), check_place(c, "weight '%.200s'", s[i].w->name), "its %zu bytes are those of '%.200s'",
+                  s[i].bytes, s[i - 1].w->name);
     }
     mem_free(s);
 }

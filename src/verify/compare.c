@@ -12,7 +12,8 @@ bool compare_tensors(const Tensor *got, const Tensor *want, double atol, double 
     for (int i = 0; same && i < a->rank; i++) same = a->shape[i] == b->shape[i];
     if (!same) {
         char x[256], y[256];
-        return fail(err, E_USAGE, "shapes differ: %s and expected %s", tensor_describe(got, x, sizeof x), tensor_describe(want, y, sizeof y));
+        return fail(err, E_USAGE, "shapes differ: %s and expected %s", tensor_describe(got, x, sizeof x),
+                    tensor_describe(want, y, sizeof y));
     }
     *d = (Difference){.index = -1, .cosine = 1};
     double dot = 0, aa = 0, bb = 0, peak = 0;

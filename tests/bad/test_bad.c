@@ -109,7 +109,8 @@ static void prefixes_and_flips(const char *path, bool whole)
         unended += k % 3 == 0 && (!check_ends(name, &clean, &seconds) || seconds > 2 * SLOWER);
     }
     tap_ok(unended == 0, "every third of them: checked with a report (%ld without)", unended);
-    tap_ok(silent == 0, "%zu bit flips: no crash, each refusal with a message (%ld without); %ld ran all the same", n, silent, loaded);
+    tap_ok(silent == 0, "%zu bit flips: no crash, each refusal with a message (%ld without); %ld ran all the same", n,
+           silent, loaded);
     close(fd);
     free(b);
 }
@@ -127,12 +128,21 @@ static void edited(const char *dir, const char *ending)
         qkv_status st = try_file(path, &e);
         t = now() - t;
         bool said = st == QKV_OK || (e.message[0] && st >= QKV_USAGE && st <= QKV_LIMIT);
-        bool right = !strncmp(f->d_name, "accept", 6) ? st == QKV_OK : !strncmp(f->d_name, "reject", 6) ? st != QKV_OK : true;
-        tap_ok(said && right && t < 5 * SLOWER, "%s: %s (%d, %.1f s) %.200s", f->d_name, right ? "as it must be" : st == QKV_OK ? "accepted" : "refused", (int)st, t,
-               st == QKV_OK ? "" : e.message);
+        bool right = !strncmp(f->d_name, "accept", 6)   ? st == QKV_OK
+                     : !strncmp(f->d_name, "reject", 6) ? st != QKV_OK
+                                                        : true;
+        tap_ok(said && right && t < 5 * SLOWER, "%s: %s (%d, %.1f s) %.200s", f->d_name,
+               right          ? "as it must be"
+               : st == QKV_OK ? "accepted"
+                              : "refused",
+               (int)st, t, st == QKV_OK ? "" : e.message);
         bool clean, ended = check_ends(path, &clean, &t);
         right = !strncmp(f->d_name, "accept", 6) ? clean : !strncmp(f->d_name, "reject", 6) ? !clean : true;
-        tap_ok(ended && right && t < 2 * SLOWER, "check %s: %s (%.1f s)", f->d_name, right ? "as it must be" : clean ? "nothing found" : "found something", t);
+        tap_ok(ended && right && t < 2 * SLOWER, "check %s: %s (%.1f s)", f->d_name,
+               right   ? "as it must be"
+               : clean ? "nothing found"
+                       : "found something",
+               t);
     }
     closedir(d);
 }

@@ -82,7 +82,8 @@ static size_t read_entries(const uint8_t *data, size_t size, size_t max, Archive
         const void *bytes = NULL;
         uint64_t have = 0;
         if (!zip_data(z, zip_entry(z, i), true, &bytes, &have, &ignored) || have > max) have = 0;
-        e[i] = (ArchiveEntry){.name = calloc(1, 300), .data = malloc(have + 4096), .size = have, .deflate = zip_entry(z, i)->method == 8};
+        e[i] = (ArchiveEntry){
+            .name = calloc(1, 300), .data = malloc(have + 4096), .size = have, .deflate = zip_entry(z, i)->method == 8};
         if (!e[i].name || !e[i].data) abort();
         strncpy(e[i].name, zip_entry(z, i)->name, 255);
         if (have) memcpy(e[i].data, bytes, have);
@@ -100,8 +101,7 @@ size_t archive_mutate(uint8_t *data, size_t size, size_t max, EntryMutator *insi
     for (size_t tries = 0; tries < 8 && !strstr(e[k].name, ".json") && fuzz_random(10); tries++) k = fuzz_random(n);
     if (how == 0) e[k].name[LLVMFuzzerMutate((uint8_t *)e[k].name, strlen(e[k].name), 255)] = 0;
     else if (how == 1) e[k].deflate = !e[k].deflate;
-    else if (how == 2) { /* the last entry in its place */
-        ArchiveEntry gone = e[k];
+    else if (how == 2) { /* the last entry in its place */ ArchiveEntry gone = e[k];
         e[k] = e[--n];
         e[n] = gone;
     } else e[k].size = inside(e[k].name, e[k].data, e[k].size, e[k].size + 4096);

@@ -30,7 +30,7 @@ static struct {
     double slowest;
     size_t peak;
     uint8_t data[MOST_INPUT];
-} *shared;
+} * shared;
 
 static struct {
     uint8_t *data;
@@ -209,17 +209,19 @@ static void progress(double *next, double begin)
     if (now < *next) return;
     size_t edges = 0;
     for (size_t i = 0; i < sizeof reached; i++) edges += reached[i];
-    fprintf(stderr, "%s: %.0f s, %ld inputs, %zu kept, %zu edges, slowest %.2f s, most memory %zu MiB\n", fuzz_target.name, now - begin, shared->runs,
-            ncorpus, edges, shared->slowest, shared->peak >> 20);
+    fprintf(stderr, "%s: %.0f s, %ld inputs, %zu kept, %zu edges, slowest %.2f s, most memory %zu MiB\n",
+            fuzz_target.name, now - begin, shared->runs, ncorpus, edges, shared->slowest, shared->peak >> 20);
     *next = now + PROGRESS;
 }
 
 /* Later inputs of the corpus, which reached new code, are taken more often. */
 static void make_input(void)
 {
-    size_t recent = ncorpus < 64 ? ncorpus : 64, k = fuzz_random(2) ? fuzz_random(ncorpus) : ncorpus - 1 - fuzz_random(recent);
+    size_t recent = ncorpus < 64 ? ncorpus : 64,
+           k = fuzz_random(2) ? fuzz_random(ncorpus) : ncorpus - 1 - fuzz_random(recent);
     memcpy(shared->data, corpus[k].data, corpus[k].size);
-    shared->size = LLVMFuzzerCustomMutator ? LLVMFuzzerCustomMutator(shared->data, corpus[k].size, MOST_INPUT, (unsigned)fuzz_random(UINT32_MAX))
+    shared->size = LLVMFuzzerCustomMutator ? LLVMFuzzerCustomMutator(shared->data, corpus[k].size, MOST_INPUT,
+                                                                     (unsigned)fuzz_random(UINT32_MAX))
                                            : LLVMFuzzerMutate(shared->data, corpus[k].size, MOST_INPUT);
 }
 
@@ -282,18 +284,21 @@ static void save_finding(const char *folder)
     FILE *f = fopen(path, "wb");
     bool saved = f && fwrite(shared->data, 1, shared->size, f) == shared->size;
     if (f) fclose(f);
-    fprintf(stderr, "%s: the input of %zu bytes is %s %s\n", fuzz_target.name, shared->size, saved ? "in" : "lost: cannot write", path);
+    fprintf(stderr, "%s: the input of %zu bytes is %s %s\n", fuzz_target.name, shared->size,
+            saved ? "in" : "lost: cannot write", path);
 }
 
 static int usage(void)
 {
-    fprintf(stderr, "usage: fuzz_%s [--seconds N | --runs N] [--seed N] [--save FOLDER] FILE|FOLDER...\n", fuzz_target.name);
+    fprintf(stderr, "usage: fuzz_%s [--seconds N | --runs N] [--seed N] [--save FOLDER] FILE|FOLDER...\n",
+            fuzz_target.name);
     return 2;
 }
 
 int main(int argc, char **argv)
 {
-    static const struct option options[] = {{"seconds", 1, NULL, 's'}, {"runs", 1, NULL, 'r'}, {"seed", 1, NULL, 'e'}, {"save", 1, NULL, 'o'}, {0}};
+    static const struct option options[] = {
+        {"seconds", 1, NULL, 's'}, {"runs", 1, NULL, 'r'}, {"seed", 1, NULL, 'e'}, {"save", 1, NULL, 'o'}, {0}};
     const char *folder = ".";
     double limit = 0;
     long runs = 0;
@@ -319,13 +324,16 @@ int main(int argc, char **argv)
     pid_t pid = fork();
     if (pid == 0) child(runs, limit, seed);
     int status = 0;
-    bool waited = pid > 0 && waitpid(pid, &status, 0) == pid, fine = waited && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+    bool waited = pid > 0 && waitpid(pid, &status, 0) == pid,
+         fine = waited && WIFEXITED(status) && WEXITSTATUS(status) == 0;
     if (waited && !fine) {
-        if (WIFSIGNALED(status)) fprintf(stderr, "%s: %s\n", fuzz_target.name, WTERMSIG(status) == SIGPROF ? "too slow" : strsignal(WTERMSIG(status)));
+        if (WIFSIGNALED(status))
+            fprintf(stderr, "%s: %s\n", fuzz_target.name,
+                    WTERMSIG(status) == SIGPROF ? "too slow" : strsignal(WTERMSIG(status)));
         save_finding(folder);
     }
-    tap_ok(fine, "%s: %ld inputs from %zu, seed %llu; slowest %.2f s, most memory %zu MiB", fuzz_target.name, shared->runs, seeds,
-           (unsigned long long)seed, shared->slowest, shared->peak >> 20);
+    tap_ok(fine, "%s: %ld inputs from %zu, seed %llu; slowest %.2f s, most memory %zu MiB", fuzz_target.name,
+           shared->runs, seeds, (unsigned long long)seed, shared->slowest, shared->peak >> 20);
     for (size_t k = 0; k < ncorpus; k++) free(corpus[k].data);
     return tap_done();
 }

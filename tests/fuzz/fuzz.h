@@ -15,11 +15,11 @@ typedef void FuzzAdd(const void *bytes, size_t size);
 
 typedef struct FuzzTarget {
     const char *name;
-    const char *const *tokens;                       /* what mutations write into inputs; ends with NULL */
-    void (*seeds)(FuzzAdd *add);                     /* inputs made in memory */
-    const char *ending;                              /* of the files in a folder that are inputs, ".pt2"; NULL: none */
-    void (*expand)(const char *path, FuzzAdd *add);  /* makes many inputs of such a file; NULL: the file is one */
-    size_t memory_ratio;                             /* most bytes allocated at a time: 64 MiB and so many times the input */
+    const char *const *tokens;                      /* what mutations write into inputs; ends with NULL */
+    void (*seeds)(FuzzAdd *add);                    /* inputs made in memory */
+    const char *ending;                             /* of the files in a folder that are inputs, ".pt2"; NULL: none */
+    void (*expand)(const char *path, FuzzAdd *add); /* makes many inputs of such a file; NULL: the file is one */
+    size_t memory_ratio; /* most bytes allocated at a time: 64 MiB and so many times the input */
 } FuzzTarget;
 extern const FuzzTarget fuzz_target;
 
@@ -40,7 +40,8 @@ size_t LLVMFuzzerMutate(uint8_t *data, size_t size, size_t max); /* bytes, token
 size_t json_mutate(uint8_t *data, size_t size, size_t max);      /* values of a JSON text; its bytes when it is none */
 size_t protobuf_mutate(uint8_t *data, size_t size, size_t max);  /* fields of a protobuf message, at any depth */
 typedef size_t EntryMutator(const char *name, uint8_t *data, size_t size, size_t max);
-size_t archive_mutate(uint8_t *data, size_t size, size_t max, EntryMutator *inside); /* entries of a ZIP, checksums put right */
+size_t archive_mutate(uint8_t *data, size_t size, size_t max,
+                      EntryMutator *inside); /* entries of a ZIP, checksums put right */
 /* A ZIP of entries, as mutations write it; 0 when it does not fit. */
 typedef struct ArchiveEntry {
     char *name;

@@ -4,12 +4,37 @@
 #include "fuzz.h"
 #include "vision/bpe.h"
 
-static const char *const tokens[] = {"a b\n", "ab c\n", "c</w>\n", "</w>", "#version\n", " ", "\n", "&amp;", "&#x41;", "&#", "&eacute", "<|endoftext|>", "<end_of_text>", "'s", "'ll", "\xc5\xbf", "\xc4\xb0",
-                                     "\xce\xa3", "\xcc\x81", "\xf0\x9f\x98\x80", "\xef\xbd\xb6", "\xef\xac\x83", "\xff", NULL};
+static const char *const tokens[] = {"a b\n",
+                                     "ab c\n",
+                                     "c</w>\n",
+                                     "</w>",
+                                     "#version\n",
+                                     " ",
+                                     "\n",
+                                     "&amp;",
+                                     "&#x41;",
+                                     "&#",
+                                     "&eacute",
+                                     "<|endoftext|>",
+                                     "<end_of_text>",
+                                     "'s",
+                                     "'ll",
+                                     "\xc5\xbf",
+                                     "\xc4\xb0",
+                                     "\xce\xa3",
+                                     "\xcc\x81",
+                                     "\xf0\x9f\x98\x80",
+                                     "\xef\xbd\xb6",
+                                     "\xef\xac\x83",
+                                     "\xff",
+                                     NULL};
 
 static void seeds(FuzzAdd *add)
 {
-    static const char plain[] = "#version: 0.2\nr e\na r\nre d</w>\nc ar\nt h\nth e</w>\n\0The RED c\xc3\xa1r's &amp; it", marks[] = "\xc4\xa6 \xc5\x81\na a\naa aa\naa a</w>\n\0aaaaaaa \xce\xa3\xce\xa3 <|endoftext|>&lt;end_of_text>\xff";
+    static const char
+        plain[] = "#version: 0.2\nr e\na r\nre d</w>\nc ar\nt h\nth e</w>\n\0The RED c\xc3\xa1r's &amp; it",
+        marks[] =
+            "\xc4\xa6 \xc5\x81\na a\naa aa\naa a</w>\n\0aaaaaaa \xce\xa3\xce\xa3 <|endoftext|>&lt;end_of_text>\xff";
     add(plain, sizeof plain - 1);
     add(marks, sizeof marks - 1);
 }
@@ -30,7 +55,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             int n = bpe_encode(b, text, ids, room, &err);
             fuzz_check(n < 0 || n >= 2, "<start> and <end> are there");
             if (n < 0) fuzz_said(&err);
-            for (int i = 0; n >= 0 && i < room; i++) fuzz_check(ids[i] >= 0 && ids[i] < bpe_vocabulary(b), "an id is in the vocabulary");
+            for (int i = 0; n >= 0 && i < room; i++)
+                fuzz_check(ids[i] >= 0 && ids[i] < bpe_vocabulary(b), "an id is in the vocabulary");
         }
         if (!b) fuzz_said(&err);
         bpe_free(b);

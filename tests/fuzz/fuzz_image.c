@@ -7,8 +7,10 @@
 #include "vision/image.h"
 #include "fuzz.h"
 
-static const char *const tokens[] = {"IHDR", "IDAT", "PLTE", "tRNS", "IEND", "gAMA", "iCCP", "zTXt", "\xff\xd8\xff", "\xff\xc0", "\xff\xc2", "\xff\xc4", "\xff\xda", "\xff\xdb", "\xff\xdd", "\xff\xd0",
-                                     "\xff\xd9", "\xff\xee", "JFIF", "\xff\xe1", "Exif", "II*", "MM", "\x01\x12", "\x12\x01", NULL};
+static const char *const tokens[] = {
+    "IHDR",     "IDAT",     "PLTE",     "tRNS",     "IEND",     "gAMA",     "iCCP",     "zTXt",     "\xff\xd8\xff",
+    "\xff\xc0", "\xff\xc2", "\xff\xc4", "\xff\xda", "\xff\xdb", "\xff\xdd", "\xff\xd0", "\xff\xd9", "\xff\xee",
+    "JFIF",     "\xff\xe1", "Exif",     "II*",      "MM",       "\x01\x12", "\x12\x01", NULL};
 
 /* One chunk at `at`; its end. */
 static size_t put_chunk(uint8_t *png, size_t at, const char *type, const uint8_t *data, size_t n)
@@ -24,7 +26,8 @@ static size_t put_chunk(uint8_t *png, size_t at, const char *type, const uint8_t
 
 static void seed_png(FuzzAdd *add, uint8_t colour, uint8_t depth, uint8_t interlaced)
 {
-    uint8_t png[1024] = "\x89PNG\r\n\x1a\n", head[13] = {0, 0, 0, 5, 0, 0, 0, 7, depth, colour, 0, 0, interlaced}, palette[48], raw[600] = {0}, packed[700];
+    uint8_t png[1024] = "\x89PNG\r\n\x1a\n", head[13] = {0, 0, 0, 5, 0, 0, 0, 7, depth, colour, 0, 0, interlaced},
+            palette[48], raw[600] = {0}, packed[700];
     uLongf n = sizeof packed;
     static const uint8_t channels[7] = {1, 0, 3, 1, 2, 0, 4};
     size_t line = 1 + (5u * channels[colour] * depth + 7) / 8, at = put_chunk(png, 8, "IHDR", head, 13);
@@ -37,7 +40,8 @@ static void seed_png(FuzzAdd *add, uint8_t colour, uint8_t depth, uint8_t interl
     add(png, put_chunk(png, at, "IEND", NULL, 0));
 }
 
-static void seed_jpeg(FuzzAdd *add, J_COLOR_SPACE space, int channels, bool progressive, unsigned restart, const char *exif)
+static void seed_jpeg(FuzzAdd *add, J_COLOR_SPACE space, int channels, bool progressive, unsigned restart,
+                      const char *exif)
 {
     struct jpeg_compress_struct c;
     struct jpeg_error_mgr e;
@@ -67,7 +71,8 @@ static void seed_jpeg(FuzzAdd *add, J_COLOR_SPACE space, int channels, bool prog
 
 static void seeds(FuzzAdd *add)
 {
-    static const uint8_t kinds[][2] = {{0, 1}, {0, 8}, {0, 16}, {2, 8}, {2, 16}, {3, 2}, {3, 8}, {4, 8}, {6, 8}, {6, 16}};
+    static const uint8_t kinds[][2] = {{0, 1}, {0, 8}, {0, 16}, {2, 8}, {2, 16},
+                                       {3, 2}, {3, 8}, {4, 8},  {6, 8}, {6, 16}};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         for (uint8_t interlaced = 0; interlaced < 2; interlaced++) seed_png(add, kinds[i][0], kinds[i][1], interlaced);
     for (int progressive = 0; progressive < 2; progressive++) {
@@ -106,11 +111,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     size_t sum = 0;
     for (int64_t i = 0; i < (int64_t)im.width * im.height * im.channels; i++) sum += im.pixels[i];
-    fuzz_check(sum <= 255 * (size_t)im.width * (size_t)im.height * 3 && (im.channels == 1 || im.channels == 3), "a picture is gray or RGB");
-    fuzz_check(image_to_tensor(&im, im.channels == 1 ? 3 : 1, 4, 5, NULL, NULL, out, &err), "a picture becomes a tensor");
-    for (size_t i = 0; i < (im.channels == 1 ? 60u : 20u); i++) fuzz_check(out[i] >= -0.01f && out[i] <= 1.01f, "a tensor's elements are from 0 to 1");
+    fuzz_check(sum <= 255 * (size_t)im.width * (size_t)im.height * 3 && (im.channels == 1 || im.channels == 3),
+               "a picture is gray or RGB");
+    fuzz_check(image_to_tensor(&im, im.channels == 1 ? 3 : 1, 4, 5, NULL, NULL, out, &err),
+               "a picture becomes a tensor");
+    for (size_t i = 0; i < (im.channels == 1 ? 60u : 20u); i++)
+        fuzz_check(out[i] >= -0.01f && out[i] <= 1.01f, "a tensor's elements are from 0 to 1");
     image_free(&im);
     return 0;
 }
 
-const FuzzTarget fuzz_target = {.name = "image", .tokens = tokens, .seeds = seeds, .ending = ".png", .memory_ratio = 100000};
+const FuzzTarget fuzz_target = {
+    .name = "image", .tokens = tokens, .seeds = seeds, .ending = ".png", .memory_ratio = 100000};

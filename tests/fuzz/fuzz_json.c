@@ -5,14 +5,36 @@
 #include "format/json.h"
 #include "fuzz.h"
 
-static const char *const tokens[] = {"{\"a\":", "[",  "]",     "}",    ",",      "\\ud800",  "\\u0000", "\\\"", "1e999", "-0",   "NaN",
-                                     "null",    "\"", "1e-400", "true", "\xef\xbb\xbf", "\xff", "/**/",   "9223372036854775808", NULL};
+static const char *const tokens[] = {"{\"a\":",
+                                     "[",
+                                     "]",
+                                     "}",
+                                     ",",
+                                     "\\ud800",
+                                     "\\u0000",
+                                     "\\\"",
+                                     "1e999",
+                                     "-0",
+                                     "NaN",
+                                     "null",
+                                     "\"",
+                                     "1e-400",
+                                     "true",
+                                     "\xef\xbb\xbf",
+                                     "\xff",
+                                     "/**/",
+                                     "9223372036854775808",
+                                     NULL};
 
 static void seeds(FuzzAdd *add)
 {
-    static const char *const texts[] = {"{}", "[]", "[1, -2.5e3, true, false, null, \"a\\n\\u00e9\\ud83d\\ude00\"]",
-                                        "{\"a\": {\"b\": [[[]]], \"c\": 9223372036854775807}, \"d\": \"\"}", "  [ 0 , 1.0 ]\n",
-                                        "{\"target\": \"aten.add\", \"dim\": 3, \"flag\": true, \"list\": [{\"as_int\": 1}]}"};
+    static const char *const texts[] = {
+        "{}",
+        "[]",
+        "[1, -2.5e3, true, false, null, \"a\\n\\u00e9\\ud83d\\ude00\"]",
+        "{\"a\": {\"b\": [[[]]], \"c\": 9223372036854775807}, \"d\": \"\"}",
+        "  [ 0 , 1.0 ]\n",
+        "{\"target\": \"aten.add\", \"dim\": 3, \"flag\": true, \"list\": [{\"as_int\": 1}]}"};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) add(texts[i], strlen(texts[i]));
 }
 
@@ -45,7 +67,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     json_put(&text, v);
     json_t *again = json_read(text.data, text.len, "again", &err);
     if (again) json_put(&twice, again);
-    fuzz_check(again && twice.len == text.len && !memcmp(twice.data, text.data, text.len), "a text that was read reads the same when written");
+    fuzz_check(again && twice.len == text.len && !memcmp(twice.data, text.data, text.len),
+               "a text that was read reads the same when written");
     json_free(again);
     json_free(v);
     buf_free(&text);

@@ -4,8 +4,12 @@
 #include "fuzz.h"
 #include "tensor_file.h"
 
-static const char *const tokens[] = {"\x93NUMPY\1", "\x93NUMPY\2", "'descr'", "'fortran_order'", "'shape'", "True", "False", "'<f4'", "'|V2'", "'>f4'", "'|O'",
-                                     "(",           ")",           ",",       "{",               "}",       "3L",   "(2,)",  "[",      "'",      "()",     NULL};
+static const char *const tokens[] = {"\x93NUMPY\1", "\x93NUMPY\2", "'descr'", "'fortran_order'",
+                                     "'shape'",     "True",        "False",   "'<f4'",
+                                     "'|V2'",       "'>f4'",       "'|O'",    "(",
+                                     ")",           ",",           "{",       "}",
+                                     "3L",          "(2,)",        "[",       "'",
+                                     "()",          NULL};
 
 static size_t make_npy(uint8_t *out, int version, const char *header, size_t bytes)
 {
@@ -26,7 +30,8 @@ static void seeds(FuzzAdd *add)
     size_t nb = make_npy(b, 2, "{'descr': '<i8', 'fortran_order': True, 'shape': (3, 0), }\n", 0);
     add(a, na);
     add(b, nb);
-    ArchiveEntry e[] = {{(char[]){"a.npy"}, a, na, false}, {(char[]){"A.npy"}, b, nb, true}, {(char[]){"note.txt"}, a, 9, false}};
+    ArchiveEntry e[] = {
+        {(char[]){"a.npy"}, a, na, false}, {(char[]){"A.npy"}, b, nb, true}, {(char[]){"note.txt"}, a, 9, false}};
     add(zip, archive_write(e, 3, zip, sizeof zip));
     add(b, make_npy(b, 3, "{\"shape\": (), 'fortran_order': False, 'descr': '|b1'}", 1));
     add(b, make_npy(b, 1, "{'descr': '|V2', 'fortran_order': True, 'shape': (2, 1, 3)}", 12));
@@ -38,7 +43,8 @@ static size_t inside(const char *name, uint8_t *data, size_t size, size_t max)
     uint8_t header[8 << 10];
     size_t start = size > 6 && data[6] > 1 ? 12 : 10, n = size > 10 ? (size_t)(data[8] | data[9] << 8) : 0, made;
     (void)name;
-    if (size < start || n > size - start || n > sizeof header / 2 || fuzz_random(4) == 0) return LLVMFuzzerMutate(data, size, max);
+    if (size < start || n > size - start || n > sizeof header / 2 || fuzz_random(4) == 0)
+        return LLVMFuzzerMutate(data, size, max);
     memcpy(header, data + start, n);
     made = LLVMFuzzerMutate(header, n, sizeof header);
     if (size - n + made > max) return size;

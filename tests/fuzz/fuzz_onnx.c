@@ -22,7 +22,8 @@ static uint64_t read_tensor(const OnnxTensor *t)
     uint64_t sum = read_bytes(t->name, strlen(t->name) + 1);
     for (int i = 0; i < t->nstring; i++) sum += strlen(t->string[i]);
     if (t->t.dtype != DT_NONE) {
-        fuzz_check(tensor_contiguous(&t->t) && (uintptr_t)t->t.data % dtype_size(t->t.dtype) == 0, "a tensor is contiguous and aligned");
+        fuzz_check(tensor_contiguous(&t->t) && (uintptr_t)t->t.data % dtype_size(t->t.dtype) == 0,
+                   "a tensor is contiguous and aligned");
         sum += read_bytes(t->t.data, tensor_bytes(&t->t));
     }
     return sum;
@@ -80,4 +81,5 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     return 0;
 }
 
-const FuzzTarget fuzz_target = {.name = "onnx", .tokens = onnx_tokens, .seeds = onnx_seeds, .ending = ".onnx", .memory_ratio = 12};
+const FuzzTarget fuzz_target = {
+    .name = "onnx", .tokens = onnx_tokens, .seeds = onnx_seeds, .ending = ".onnx", .memory_ratio = 12};

@@ -9,7 +9,10 @@ size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max, unsigned 
     return protobuf_mutate(data, size, max);
 }
 
-static void said(qkv_status s, const qkv_error *e) { fuzz_check(s == QKV_OK || (e->code == s && e->message[0]), "a refusal has its code and a message"); }
+static void said(qkv_status s, const qkv_error *e)
+{
+    fuzz_check(s == QKV_OK || (e->code == s && e->message[0]), "a refusal has its code and a message");
+}
 
 static void run(const qkv_model *m)
 {
@@ -32,7 +35,9 @@ static void run(const qkv_model *m)
         int64_t n = 1;
         fuzz_check(qkv_session_output(s, i, &t, &e) == QKV_OK, "an output of a run is there");
         for (int k = 0; k < t.rank && n < 1 << 22; k++) n *= t.shape[k] > 1 << 22 ? 1 << 22 : t.shape[k];
-        if (n < 1 << 22) fuzz_check(qkv_compare(&t, &t, 0, 0, &d, &e) == QKV_OK, "an output equals itself"); /* a view may be larger than any memory */
+        if (n < 1 << 22)
+            fuzz_check(qkv_compare(&t, &t, 0, 0, &d, &e) == QKV_OK,
+                       "an output equals itself"); /* a view may be larger than any memory */
     }
     qkv_session_free(s);
 }
@@ -56,4 +61,5 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     return 0;
 }
 
-const FuzzTarget fuzz_target = {.name = "onnx_graph", .tokens = onnx_tokens, .seeds = onnx_seeds, .ending = ".onnx", .memory_ratio = 64};
+const FuzzTarget fuzz_target = {
+    .name = "onnx_graph", .tokens = onnx_tokens, .seeds = onnx_seeds, .ending = ".onnx", .memory_ratio = 64};

@@ -16,8 +16,44 @@
 
 enum { MAX_INPUTS = 8, MAX_ELEMENTS = 4096, MAX_CALL = 4096 };
 
-static const char *const tokens[] = {"-1", "0", "1", "2", "none", "true", "false", "[", "]", "[]", ", ", "%0", "%1", "f32", "i64", "bool", "bf16", "f16", "c64", "i8", "u8", "nan", "-inf", "inf", "1e-30",
-                                     "\"mean\"", "=", "dim=", "keepdim=true", "dtype=f64", "(3*s0 + 1)", "[2,3]", "[0]", "[]", "[1,1,4,4]", "9223372036854775807", "-9223372036854775808", NULL};
+static const char *const tokens[] = {"-1",
+                                     "0",
+                                     "1",
+                                     "2",
+                                     "none",
+                                     "true",
+                                     "false",
+                                     "[",
+                                     "]",
+                                     "[]",
+                                     ", ",
+                                     "%0",
+                                     "%1",
+                                     "f32",
+                                     "i64",
+                                     "bool",
+                                     "bf16",
+                                     "f16",
+                                     "c64",
+                                     "i8",
+                                     "u8",
+                                     "nan",
+                                     "-inf",
+                                     "inf",
+                                     "1e-30",
+                                     "\"mean\"",
+                                     "=",
+                                     "dim=",
+                                     "keepdim=true",
+                                     "dtype=f64",
+                                     "(3*s0 + 1)",
+                                     "[2,3]",
+                                     "[0]",
+                                     "[]",
+                                     "[1,1,4,4]",
+                                     "9223372036854775807",
+                                     "-9223372036854775808",
+                                     NULL};
 
 /* Past findings. */
 static const char *const found[] = {
@@ -87,7 +123,8 @@ static void expand(const char *path, FuzzAdd *add)
             const Tensor *t = tensorfile_find(file, key);
             if (!t) break;
             n += snprintf(text + n, sizeof text - (size_t)n, "%s%s[", n ? " " : "", dtype_name(t->dtype));
-            for (int k = 0; k < t->rank; k++) n += snprintf(text + n, sizeof text - (size_t)n, "%s%lld", k ? "," : "", (long long)t->shape[k]);
+            for (int k = 0; k < t->rank; k++)
+                n += snprintf(text + n, sizeof text - (size_t)n, "%s%lld", k ? "," : "", (long long)t->shape[k]);
             n += snprintf(text + n, sizeof text - (size_t)n, "]");
         }
         n += snprintf(text + n, sizeof text - (size_t)n, ": %s", call + 2);
@@ -208,4 +245,5 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     return 0;
 }
 
-const FuzzTarget fuzz_target = {.name = "op", .tokens = tokens, .seeds = seeds, .ending = ".cases", .expand = expand, .memory_ratio = 1024};
+const FuzzTarget fuzz_target = {
+    .name = "op", .tokens = tokens, .seeds = seeds, .ending = ".cases", .expand = expand, .memory_ratio = 1024};

@@ -7,9 +7,30 @@
 #include "fuzz.h"
 #include "qkv.h"
 
-static const char *const tokens[] = {"s0", "symbol u0 = size %x 0 in [0, 4]\n", "symbol u1 = item %x in [0, 4]\n", "%y: f32[s0, 4] = aten.relu.default(%x)\n", "aten.matmul.default", "aten.linear.default",
-                                     "aten.add_.Tensor", "aten.slice.Tensor", "aten.as_strided.default", "aten.expand.default", "aten.index.Tensor", "aten.nonzero.default", "\nmutate %w = %y\n", "require ",
-                                     "\"offset\": 64", "\"offset\": -64", "\"shape\": [0]", "\"shape\": []", "\"k\": 0", "\"row\": -1", "\"input\": 9", "\"dtype\": \"u8\"", "9223372036854775807", NULL};
+static const char *const tokens[] = {"s0",
+                                     "symbol u0 = size %x 0 in [0, 4]\n",
+                                     "symbol u1 = item %x in [0, 4]\n",
+                                     "%y: f32[s0, 4] = aten.relu.default(%x)\n",
+                                     "aten.matmul.default",
+                                     "aten.linear.default",
+                                     "aten.add_.Tensor",
+                                     "aten.slice.Tensor",
+                                     "aten.as_strided.default",
+                                     "aten.expand.default",
+                                     "aten.index.Tensor",
+                                     "aten.nonzero.default",
+                                     "\nmutate %w = %y\n",
+                                     "require ",
+                                     "\"offset\": 64",
+                                     "\"offset\": -64",
+                                     "\"shape\": [0]",
+                                     "\"shape\": []",
+                                     "\"k\": 0",
+                                     "\"row\": -1",
+                                     "\"input\": 9",
+                                     "\"dtype\": \"u8\"",
+                                     "9223372036854775807",
+                                     NULL};
 
 enum { HEADER = 128, DATA = 4096 };
 
@@ -46,7 +67,8 @@ static size_t compose(uint8_t *out, const char *json, const char *text, size_t n
 
 static void seeds(FuzzAdd *add)
 {
-    static const char head[] = "{\"cpu\": \"gen\", \"source\": {\"torch\": \"\", \"producer\": \"\", \"schema_major\": 8, \"schema_minor\": 1, \"opset\": 0}, ";
+    static const char head[] =
+        "{\"cpu\": \"gen\", \"source\": {\"torch\": \"\", \"producer\": \"\", \"schema_major\": 8, \"schema_minor\": 1, \"opset\": 0}, ";
     static const struct {
         const char *json, *text;
     } files[] = {
@@ -74,7 +96,8 @@ size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max, unsigned 
     static uint8_t made[1 << 18];
     static char json[1 << 16], text[1 << 16];
     (void)seed;
-    if (!packfile_read(&f, data, size, &err) || f.json_size >= sizeof json / 2 || f.text_size >= sizeof text / 2 || f.data_size > 1 << 16 || fuzz_random(8) == 0)
+    if (!packfile_read(&f, data, size, &err) || f.json_size >= sizeof json / 2 || f.text_size >= sizeof text / 2 ||
+        f.data_size > 1 << 16 || fuzz_random(8) == 0)
         return LLVMFuzzerMutate(data, size, max);
     size_t nj = f.json_size, nt = f.text_size;
     memcpy(json, f.json, nj);
@@ -97,13 +120,17 @@ size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max, unsigned 
     memcpy(made + HEADER, json, strlen(json));
     memcpy(made + HEADER + strlen(json) + 1, text, strlen(text));
     memcpy(made + at, kept, f.data_size);
-    uint32_t crc = (uint32_t)crc32_z(crc32_z(0, made + HEADER, strlen(json) + 1), made + HEADER + strlen(json) + 1, strlen(text) + 1);
+    uint32_t crc = (uint32_t)crc32_z(crc32_z(0, made + HEADER, strlen(json) + 1), made + HEADER + strlen(json) + 1,
+                                     strlen(text) + 1);
     memcpy(made + 72, &crc, sizeof crc);
     memcpy(data, made, at + f.data_size);
     return at + f.data_size;
 }
 
-static void said(qkv_status s, const qkv_error *e) { fuzz_check(s == QKV_OK || (e->code == s && e->message[0]), "a refusal has its code and a message"); }
+static void said(qkv_status s, const qkv_error *e)
+{
+    fuzz_check(s == QKV_OK || (e->code == s && e->message[0]), "a refusal has its code and a message");
+}
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
@@ -120,7 +147,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     qkv_free(text);
     for (int i = 0; i < qkv_model_input_count(m); i++) { /* inputs are the caller's: no limit holds them */
         double n = 1;
-        for (int d = 0; d < qkv_model_input_rank(m, i); d++) n *= qkv_model_input_dim(m, i, d)[0] >= '0' && qkv_model_input_dim(m, i, d)[0] <= '9' ? atof(qkv_model_input_dim(m, i, d)) : 64;
+        for (int d = 0; d < qkv_model_input_rank(m, i); d++)
+            n *= qkv_model_input_dim(m, i, d)[0] >= '0' && qkv_model_input_dim(m, i, d)[0] <= '9'
+                     ? atof(qkv_model_input_dim(m, i, d))
+                     : 64;
         if (n > 1 << 20) {
             qkv_model_free(m);
             return 0;
@@ -140,4 +170,5 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     return 0;
 }
 
-const FuzzTarget fuzz_target = {.name = "packed", .tokens = tokens, .seeds = seeds, .ending = ".qkv", .memory_ratio = 64};
+const FuzzTarget fuzz_target = {
+    .name = "packed", .tokens = tokens, .seeds = seeds, .ending = ".qkv", .memory_ratio = 64};

@@ -6,11 +6,45 @@
 #include "fuzz.h"
 #include "qkv.h"
 
-static const char *const tokens[] = {"s0", "s1", "u0", "x", "Symbol('s0', positive=True, integer=True)", "Integer(2)", "14*s0", "Max(s0, 2)", "FloorDiv(s0, Integer(0))", "as_int", "as_ints",
-                                     "as_tensor", "as_tensors", "as_expr", "as_none", "as_bool", "as_float", "as_string", "as_sym_int", "as_scalar_type", "torch.ops.aten.view.default",
-                                     "torch.ops.aten.expand.default", "torch.ops.aten.index.Tensor", "torch.ops.aten.add_.Tensor", "torch.ops.aten.slice.Tensor", "torch.ops.aten.as_strided.default",
-                                     "torch.ops.aten.select.int", "torch.ops.aten.cat.default", "torch.ops.aten.unfold.default", "torch.ops.aten.sym_size.int", "torch.ops.aten.copy_.default",
-                                     "dim", "size", "weight_0", "L['x'].size()[0] == 2", "-1", "9223372036854775807", "null", NULL};
+static const char *const tokens[] = {"s0",
+                                     "s1",
+                                     "u0",
+                                     "x",
+                                     "Symbol('s0', positive=True, integer=True)",
+                                     "Integer(2)",
+                                     "14*s0",
+                                     "Max(s0, 2)",
+                                     "FloorDiv(s0, Integer(0))",
+                                     "as_int",
+                                     "as_ints",
+                                     "as_tensor",
+                                     "as_tensors",
+                                     "as_expr",
+                                     "as_none",
+                                     "as_bool",
+                                     "as_float",
+                                     "as_string",
+                                     "as_sym_int",
+                                     "as_scalar_type",
+                                     "torch.ops.aten.view.default",
+                                     "torch.ops.aten.expand.default",
+                                     "torch.ops.aten.index.Tensor",
+                                     "torch.ops.aten.add_.Tensor",
+                                     "torch.ops.aten.slice.Tensor",
+                                     "torch.ops.aten.as_strided.default",
+                                     "torch.ops.aten.select.int",
+                                     "torch.ops.aten.cat.default",
+                                     "torch.ops.aten.unfold.default",
+                                     "torch.ops.aten.sym_size.int",
+                                     "torch.ops.aten.copy_.default",
+                                     "dim",
+                                     "size",
+                                     "weight_0",
+                                     "L['x'].size()[0] == 2",
+                                     "-1",
+                                     "9223372036854775807",
+                                     "null",
+                                     NULL};
 
 /* Archives come from the corpus alone. */
 static void seeds(FuzzAdd *add) { add("PK\5\6\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", 22); }
@@ -26,7 +60,10 @@ size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max, unsigned 
     return archive_mutate(data, size, max, inside);
 }
 
-static void said(qkv_status s, const qkv_error *e) { fuzz_check(s == QKV_OK || (e->code == s && e->message[0]), "a refusal has its code and a message"); }
+static void said(qkv_status s, const qkv_error *e)
+{
+    fuzz_check(s == QKV_OK || (e->code == s && e->message[0]), "a refusal has its code and a message");
+}
 
 /* Every byte of every output is there. */
 static void look(qkv_session *s, const qkv_model *m)

@@ -4,9 +4,52 @@
 #include "fuzz.h"
 #include "rewrite/rewrite.h"
 
-static const char *const tokens[] = {"(rule a ", "(derive b ", "(phase fuse)", "?x", "?y", "_", "...", "(= ?x ", "(any ", "(opt ", "(shared ", "(out 1 ", "(fork ", "none", "true", "f32", "-1", "0", "0.5",
-                                     "inf", "-inf", "1e308", "[0 1]", "[]", "[1 0]", "(@scores ?x ?y)", "(@softmax ?x ?y)", "(@attention ?x ?y)", "(@permute ?x ?y)", "(or ?x ", "(+ ?x 1)", "(sqrt 2)",
-                                     "(scores ...)", "(softmax ?x ?d)", "(matmul ?x ?y)", "(reshape ?x ?d)", "(permute ?x ?d)", "(is ?x 0)", "(same_shape ?x ?y)", ":dim", ":alpha 2", "\"tanh\"", ")", "(", ";", NULL};
+static const char *const tokens[] = {"(rule a ",
+                                     "(derive b ",
+                                     "(phase fuse)",
+                                     "?x",
+                                     "?y",
+                                     "_",
+                                     "...",
+                                     "(= ?x ",
+                                     "(any ",
+                                     "(opt ",
+                                     "(shared ",
+                                     "(out 1 ",
+                                     "(fork ",
+                                     "none",
+                                     "true",
+                                     "f32",
+                                     "-1",
+                                     "0",
+                                     "0.5",
+                                     "inf",
+                                     "-inf",
+                                     "1e308",
+                                     "[0 1]",
+                                     "[]",
+                                     "[1 0]",
+                                     "(@scores ?x ?y)",
+                                     "(@softmax ?x ?y)",
+                                     "(@attention ?x ?y)",
+                                     "(@permute ?x ?y)",
+                                     "(or ?x ",
+                                     "(+ ?x 1)",
+                                     "(sqrt 2)",
+                                     "(scores ...)",
+                                     "(softmax ?x ?d)",
+                                     "(matmul ?x ?y)",
+                                     "(reshape ?x ?d)",
+                                     "(permute ?x ?d)",
+                                     "(is ?x 0)",
+                                     "(same_shape ?x ?y)",
+                                     ":dim",
+                                     ":alpha 2",
+                                     "\"tanh\"",
+                                     ")",
+                                     "(",
+                                     ";",
+                                     NULL};
 
 static const char *const graphs[] = {
     "symbol s0 in [1, 8]\nsymbol s1 in [1, 8]\ninput %q: f32[s0, 2, s1, 4]\ninput %k: f32[s0, 2, s1, 4]\ninput %m: bool[s1, s1]\n"
@@ -53,7 +96,8 @@ static void seeds(FuzzAdd *add)
     for (size_t i = 0; i < sizeof found / sizeof *found; i++) add(found[i], strlen(found[i]));
     for (int i = 0; rules_text[i]; i++)
         for (const char *s = rules_text[i], *end; *s; s = end) {
-            for (end = s + 1; *end && !(end[-1] == '\n' && *end == '('); end++) {}
+            for (end = s + 1; *end && !(end[-1] == '\n' && *end == '('); end++) {
+            }
             if (*s == '(') add(s, (size_t)(end - s));
         }
 }

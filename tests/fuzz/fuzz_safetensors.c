@@ -3,7 +3,9 @@
 #include "fuzz.h"
 #include "tensor_file.h"
 
-static const char *const tokens[] = {"__metadata__", "\"dtype\":", "\"shape\":", "\"data_offsets\":", "F32", "BF16", "F8_E4M3", "I64", "[0,0]", "[-1]", "{}", ",", NULL};
+static const char *const tokens[] = {
+    "__metadata__", "\"dtype\":", "\"shape\":", "\"data_offsets\":", "F32", "BF16", "F8_E4M3", "I64", "[0,0]", "[-1]",
+    "{}",           ",",          NULL};
 
 static void seeds(FuzzAdd *add)
 {
@@ -27,7 +29,8 @@ size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max, unsigned 
     uint64_t n = 0;
     (void)seed;
     if (size >= 8) memcpy(&n, data, 8);
-    if (size < 8 || n > size - 8 || n > sizeof header / 2 || fuzz_random(4) == 0) return LLVMFuzzerMutate(data, size, max);
+    if (size < 8 || n > size - 8 || n > sizeof header / 2 || fuzz_random(4) == 0)
+        return LLVMFuzzerMutate(data, size, max);
     memcpy(header, data + 8, n);
     uint64_t made = json_mutate(header, n, sizeof header);
     if (size - n + made > max) return size;
@@ -43,4 +46,5 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     return 0;
 }
 
-const FuzzTarget fuzz_target = {.name = "safetensors", .tokens = tokens, .seeds = seeds, .ending = ".safetensors", .memory_ratio = 300};
+const FuzzTarget fuzz_target = {
+    .name = "safetensors", .tokens = tokens, .seeds = seeds, .ending = ".safetensors", .memory_ratio = 300};

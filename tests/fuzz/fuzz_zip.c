@@ -3,12 +3,15 @@
 #include "format/zip.h"
 #include "fuzz.h"
 
-static const char *const tokens[] = {"PK\3\4", "PK\1\2", "PK\5\6", "PK\6\6", "PK\6\7", "\xff\xff\xff\xff", "../", "\\", "A", NULL};
+static const char *const tokens[] = {"PK\3\4",           "PK\1\2", "PK\5\6", "PK\6\6", "PK\6\7",
+                                     "\xff\xff\xff\xff", "../",    "\\",     "A",      NULL};
 
 static void seeds(FuzzAdd *add)
 {
     uint8_t out[1024], text[200] = "stored or deflated, over and over and over and over and over";
-    ArchiveEntry e[] = {{(char[]){"a/b.txt"}, text, sizeof text, false}, {(char[]){"c"}, text, 60, true}, {(char[]){"empty"}, text, 0, false}};
+    ArchiveEntry e[] = {{(char[]){"a/b.txt"}, text, sizeof text, false},
+                        {(char[]){"c"}, text, 60, true},
+                        {(char[]){"empty"}, text, 0, false}};
     for (size_t n = 0; n <= 3; n++) add(out, archive_write(e, n, out, sizeof out));
 }
 
@@ -39,7 +42,8 @@ static void read_all(Zip *z, const uint8_t *data, size_t size)
         }
         fuzz_check(e->method || bytes == data + e->offset, "a stored entry is not copied");
         for (uint64_t k = 0; k < n; k++) crc += ((const uint8_t *)bytes)[k];
-        fuzz_check(zip_data(z, e, false, &again, &n, &err) && again == bytes && crc <= 255 * n, "reading again gives the same bytes");
+        fuzz_check(zip_data(z, e, false, &again, &n, &err) && again == bytes && crc <= 255 * n,
+                   "reading again gives the same bytes");
     }
 }
 
@@ -56,4 +60,5 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     return 0;
 }
 
-const FuzzTarget fuzz_target = {.name = "zip", .tokens = tokens, .seeds = seeds, .ending = ".pt2", .memory_ratio = 1024};
+const FuzzTarget fuzz_target = {
+    .name = "zip", .tokens = tokens, .seeds = seeds, .ending = ".pt2", .memory_ratio = 1024};

@@ -22,10 +22,11 @@ size_t fuzz_random(size_t n)
 
 static int64_t number(void)
 {
-    static const int64_t edges[] = {0,         1,          2,         3,         4,         7,         8,          15,        16,        17,
-                                    63,        64,         65,        127,       128,       255,       256,        1000,      4095,      4096,
-                                    32767,     32768,      65535,     65536,     1 << 20,   INT32_MAX, UINT32_MAX, 1LL << 32, 1LL << 40, 1LL << 46,
-                                    1LL << 61, 1LL << 62, INT64_MAX, INT64_MIN, INT32_MIN};
+    static const int64_t edges[] = {0,         1,         2,         3,         4,         7,          8,
+                                    15,        16,        17,        63,        64,        65,         127,
+                                    128,       255,       256,       1000,      4095,      4096,       32767,
+                                    32768,     65535,     65536,     1 << 20,   INT32_MAX, UINT32_MAX, 1LL << 32,
+                                    1LL << 40, 1LL << 46, 1LL << 61, 1LL << 62, INT64_MAX, INT64_MIN,  INT32_MIN};
     int64_t v = edges[fuzz_random(sizeof edges / sizeof *edges)];
     size_t change = fuzz_random(8);
     if (change < 3) return v == INT64_MIN ? v : -v;
@@ -90,7 +91,8 @@ static size_t mutate_once(uint8_t *data, size_t size, size_t max)
     switch (fuzz_random(11)) {
     case 0: data[at] ^= (uint8_t)(1u << fuzz_random(8)); return size;
     case 1: data[at] = (uint8_t)fuzz_random(256); return size;
-    case 2: case 3: length_field(data, size); return size;
+    case 2:
+    case 3: length_field(data, size); return size;
     case 4: /* take a piece out */
         if (n > size - at) n = size - at;
         memmove(data + at, data + at + n, size - at - n);
@@ -173,7 +175,8 @@ static void set(const Place *p, json_t *v) /* takes v */
 static json_t *elsewhere(const Places *all, const Place *p)
 {
     const Place *q = &all->place[fuzz_random(all->n)];
-    for (int tries = 0; tries < 50 && fuzz_random(10) && json_typeof(q->value) != json_typeof(p->value); tries++) q = &all->place[fuzz_random(all->n)];
+    for (int tries = 0; tries < 50 && fuzz_random(10) && json_typeof(q->value) != json_typeof(p->value); tries++)
+        q = &all->place[fuzz_random(all->n)];
     return json_deep_copy(q->value);
 }
 
@@ -192,7 +195,9 @@ static json_t *changed(const Places *all, const Place *p)
 {
     json_t *v = p->value;
     if (fuzz_random(3) == 0) return elsewhere(all, p);
-    if (json_is_integer(v)) return json_integer(fuzz_random(2) ? (json_int_t)((uint64_t)json_integer_value(v) + fuzz_random(9) - 4) : number());
+    if (json_is_integer(v))
+        return json_integer(fuzz_random(2) ? (json_int_t)((uint64_t)json_integer_value(v) + fuzz_random(9) - 4)
+                                           : number());
     if (json_is_real(v)) return json_real((double)number());
     if (json_is_string(v)) return changed_string(json_string_value(v));
     if (json_is_boolean(v)) return json_boolean(!json_is_true(v));
@@ -211,7 +216,8 @@ static void edit(const Places *all, const Place *p)
         else json_array_insert_new(p->parent, p->index, elsewhere(all, p));
         return;
     case 2:
-        if (p->key && fuzz_random(4) == 0) json_object_set_new(p->parent, fuzz_target.tokens[0], json_deep_copy(p->value));
+        if (p->key && fuzz_random(4) == 0)
+            json_object_set_new(p->parent, fuzz_target.tokens[0], json_deep_copy(p->value));
         else if (!p->key && p->index) json_array_set(p->parent, p->index, json_array_get(p->parent, p->index - 1));
         return;
     default: set(p, changed(all, p));

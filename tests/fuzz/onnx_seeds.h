@@ -7,8 +7,40 @@
 #include "../unit/onnx_sample.h"
 #include "fuzz.h"
 
-static const char *const onnx_tokens[] = {"x", "y", "w", "n", "Add", "MatMul", "Softmax", "Reshape", "Transpose", "Loop", "If", "Scan", "Attention", "Concat", "Gather", "Slice", "Constant", "Expand",
-                                          "com.microsoft", "ai.onnx", "axis", "perm", "to", "value", "body", "then_branch", "else_branch", "location", FUZZ_DATA, "offset", "length", "../w.bin", "-1", NULL};
+static const char *const onnx_tokens[] = {"x",
+                                          "y",
+                                          "w",
+                                          "n",
+                                          "Add",
+                                          "MatMul",
+                                          "Softmax",
+                                          "Reshape",
+                                          "Transpose",
+                                          "Loop",
+                                          "If",
+                                          "Scan",
+                                          "Attention",
+                                          "Concat",
+                                          "Gather",
+                                          "Slice",
+                                          "Constant",
+                                          "Expand",
+                                          "com.microsoft",
+                                          "ai.onnx",
+                                          "axis",
+                                          "perm",
+                                          "to",
+                                          "value",
+                                          "body",
+                                          "then_branch",
+                                          "else_branch",
+                                          "location",
+                                          FUZZ_DATA,
+                                          "offset",
+                                          "length",
+                                          "../w.bin",
+                                          "-1",
+                                          NULL};
 
 /* The file that onnx_write makes, whole; NULL when it refuses. */
 static uint8_t *onnx_written(const OnnxModel *m, size_t *n, Err *err)
@@ -57,25 +89,45 @@ static OnnxValueInfo seed_value(const char *name, int elem, int rank)
     static const char *const axes[] = {"b", "n", "d", "e"};
     static OnnxDim room[64];
     static int used;
-    OnnxValueInfo v = {.name = name, .type = {.kind = ONNX_TENSOR, .elem = elem, .has_shape = true, .rank = rank, .dim = &room[used % 60]}};
+    OnnxValueInfo v = {
+        .name = name,
+        .type = {.kind = ONNX_TENSOR, .elem = elem, .has_shape = true, .rank = rank, .dim = &room[used % 60]}};
     used += rank;
-    for (int i = 0; i < rank; i++) v.type.dim[i] = i + 1 < rank || rank == 1 ? (OnnxDim){.param = axes[i]} : (OnnxDim){.known = true, .value = 4, .param = ""};
+    for (int i = 0; i < rank; i++)
+        v.type.dim[i] = i + 1 < rank || rank == 1 ? (OnnxDim){.param = axes[i]}
+                                                  : (OnnxDim){.known = true, .value = 4, .param = ""};
     return v;
 }
 
 /* One node of op over x (b, n, 4), w (4) and what else is named. */
-static void add_op(FuzzAdd *add, const char *op, int nin, const OnnxAttr *attr, int nattr, const OnnxTensor *more, int rank)
+static void add_op(FuzzAdd *add, const char *op, int nin, const OnnxAttr *attr, int nattr, const OnnxTensor *more,
+                   int rank)
 {
     static float w[16] = {1, 2, 3, 4};
     Seed s = {.in = {"x", "w", "c"}, .out = {"y"}};
-    s.node[0] = (OnnxNode){.name = "op", .op = op, .input = s.in, .ninput = nin, .output = s.out, .noutput = 1, .attr = s.attr, .nattr = nattr};
+    s.node[0] = (OnnxNode){.name = "op",
+                           .op = op,
+                           .input = s.in,
+                           .ninput = nin,
+                           .output = s.out,
+                           .noutput = 1,
+                           .attr = s.attr,
+                           .nattr = nattr};
     for (int i = 0; i < nattr; i++) s.attr[i] = attr[i];
     s.init[0] = (OnnxTensor){.name = "w", .type = ONNX_FLOAT, .t = tensor_of(DT_F32, 1, (int64_t[]){4}, w)};
     if (more) s.init[1] = *more;
     s.value[0] = seed_value("x", ONNX_FLOAT, rank);
     s.value[1] = seed_value("y", ONNX_FLOAT, 0);
     s.value[1].type.has_shape = false;
-    s.graph = (OnnxGraph){.name = "g", .node = s.node, .nnode = 1, .init = s.init, .ninit = more ? 2 : 1, .input = s.value, .ninput = 1, .output = s.value + 1, .noutput = 1};
+    s.graph = (OnnxGraph){.name = "g",
+                          .node = s.node,
+                          .nnode = 1,
+                          .init = s.init,
+                          .ninit = more ? 2 : 1,
+                          .input = s.value,
+                          .ninput = 1,
+                          .output = s.value + 1,
+                          .noutput = 1};
     s.opset = (OnnxOpset){.version = 23};
     s.model = (OnnxModel){.ir_version = 11, .opset = &s.opset, .nopset = 1, .graph = &s.graph};
     add_model(add, &s.model);
@@ -90,8 +142,10 @@ static void onnx_seeds(FuzzAdd *add)
     onnx_sample(all);
     add_model(add, &all->m);
     free(all);
-    OnnxAttr transpose = {.name = "perm", .type = ONNX_ATTR_INTS, .ints = perm, .n = 3}, axis = {.name = "axis", .type = ONNX_ATTR_INT, .i = -1};
-    OnnxTensor s = {.name = "w", .type = ONNX_INT64, .t = tensor_of(DT_I64, 1, (int64_t[]){2}, shape)}, c = {.name = "c", .type = ONNX_BOOL, .t = tensor_of(DT_BOOL, 0, NULL, &yes)};
+    OnnxAttr transpose = {.name = "perm", .type = ONNX_ATTR_INTS, .ints = perm, .n = 3},
+             axis = {.name = "axis", .type = ONNX_ATTR_INT, .i = -1};
+    OnnxTensor s = {.name = "w", .type = ONNX_INT64, .t = tensor_of(DT_I64, 1, (int64_t[]){2}, shape)},
+               c = {.name = "c", .type = ONNX_BOOL, .t = tensor_of(DT_BOOL, 0, NULL, &yes)};
     add_op(add, "Add", 2, NULL, 0, NULL, 3);
     add_op(add, "Transpose", 1, &transpose, 1, NULL, 3);
     add_op(add, "Softmax", 1, &axis, 1, NULL, 2);
@@ -102,7 +156,15 @@ static void onnx_seeds(FuzzAdd *add)
     r.init[0] = s;
     r.value[0] = seed_value("x", ONNX_FLOAT, 3);
     r.value[1] = seed_value("y", ONNX_FLOAT, 2);
-    r.graph = (OnnxGraph){.name = "g", .node = r.node, .nnode = 1, .init = r.init, .ninit = 1, .input = r.value, .ninput = 1, .output = r.value + 1, .noutput = 1};
+    r.graph = (OnnxGraph){.name = "g",
+                          .node = r.node,
+                          .nnode = 1,
+                          .init = r.init,
+                          .ninit = 1,
+                          .input = r.value,
+                          .ninput = 1,
+                          .output = r.value + 1,
+                          .noutput = 1};
     r.opset = (OnnxOpset){.version = 21};
     r.model = (OnnxModel){.ir_version = 10, .opset = &r.opset, .nopset = 1, .graph = &r.graph};
     add_model(add, &r.model);
@@ -113,16 +175,32 @@ static void onnx_seeds(FuzzAdd *add)
     a.value[0] = seed_value("x", ONNX_FLOAT, 4);
     a.value[1] = seed_value("y", ONNX_FLOAT, 4);
     a.opset.version = 23;
-    a.graph = (OnnxGraph){.name = "g", .node = a.node, .nnode = 1, .input = a.value, .ninput = 1, .output = a.value + 1, .noutput = 1};
+    a.graph = (OnnxGraph){
+        .name = "g", .node = a.node, .nnode = 1, .input = a.value, .ninput = 1, .output = a.value + 1, .noutput = 1};
     a.model.opset = &a.opset;
     a.model.graph = &a.graph;
     add_model(add, &a.model);
     OnnxGraph body = r.graph;
     body.input = NULL, body.ninput = 0;
-    OnnxAttr branches[] = {{.name = "then_branch", .type = ONNX_ATTR_GRAPH, .g = &body, .n = 1}, {.name = "else_branch", .type = ONNX_ATTR_GRAPH, .g = &body, .n = 1}};
-    OnnxNode branch = {.op = "If", .input = (const char *[]){"c"}, .ninput = 1, .output = (const char *[]){"z"}, .noutput = 1, .attr = branches, .nattr = 2};
+    OnnxAttr branches[] = {{.name = "then_branch", .type = ONNX_ATTR_GRAPH, .g = &body, .n = 1},
+                           {.name = "else_branch", .type = ONNX_ATTR_GRAPH, .g = &body, .n = 1}};
+    OnnxNode branch = {.op = "If",
+                       .input = (const char *[]){"c"},
+                       .ninput = 1,
+                       .output = (const char *[]){"z"},
+                       .noutput = 1,
+                       .attr = branches,
+                       .nattr = 2};
     OnnxValueInfo z = seed_value("z", ONNX_FLOAT, 2);
-    OnnxGraph g = {.name = "g", .node = &branch, .nnode = 1, .init = &c, .ninit = 1, .input = r.value, .ninput = 1, .output = &z, .noutput = 1};
+    OnnxGraph g = {.name = "g",
+                   .node = &branch,
+                   .nnode = 1,
+                   .init = &c,
+                   .ninit = 1,
+                   .input = r.value,
+                   .ninput = 1,
+                   .output = &z,
+                   .noutput = 1};
     OnnxModel m = {.ir_version = 10, .opset = &r.opset, .nopset = 1, .graph = &g};
     add_model(add, &m);
 }

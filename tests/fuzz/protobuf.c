@@ -21,15 +21,22 @@ static size_t fields(const uint8_t *data, size_t size, size_t *begin)
     Pb m = pb_of(data, size);
     PbField f;
     size_t n = 0;
-    for (begin[0] = 0; n < MAX_FIELDS && pb_next(&m, &f, &ignored); begin[++n] = (size_t)(m.p - data)) {}
+    for (begin[0] = 0; n < MAX_FIELDS && pb_next(&m, &f, &ignored); begin[++n] = (size_t)(m.p - data)) {
+    }
     return m.bad || !n ? 0 : n;
 }
 
 static uint64_t interesting(uint64_t v)
 {
-    static const uint64_t edges[] = {0, 1, 2, 3, 5, 7, 8, 9, 14, 16, 17, 21, 23, 32, 33, 127, 128, 255, 1 << 16, 1u << 31, 1ull << 32, 1ull << 46, 1ull << 62, INT64_MAX, 1ull << 63, UINT64_MAX};
+    static const uint64_t edges[] = {0,          1,          2,         3,          5,         7,        8,
+                                     9,          14,         16,        17,         21,        23,       32,
+                                     33,         127,        128,       255,        1 << 16,   1u << 31, 1ull << 32,
+                                     1ull << 46, 1ull << 62, INT64_MAX, 1ull << 63, UINT64_MAX};
     size_t how = fuzz_random(4);
-    return how == 0 ? v + fuzz_random(9) - 4 : how == 1 ? edges[fuzz_random(sizeof edges / sizeof *edges)] : how == 2 ? -v : v ^ (uint64_t)1 << fuzz_random(64);
+    return how == 0   ? v + fuzz_random(9) - 4
+           : how == 1 ? edges[fuzz_random(sizeof edges / sizeof *edges)]
+           : how == 2 ? -v
+                      : v ^ (uint64_t)1 << fuzz_random(64);
 }
 
 /* Puts n bytes in the place of [at, end). */
@@ -62,7 +69,9 @@ static size_t mutate(uint8_t *data, size_t size, size_t max, int depth)
         return size;
     }
     if (how == 3) { /* another number for the field, or another wire type */
-        size_t tag = put_varint(head, f.number << 3 | (unsigned)f.wire), other = put_varint(head, (fuzz_random(3) ? 1 + fuzz_random(26) : f.number) << 3 | (fuzz_random(4) ? (unsigned)f.wire : fuzz_random(8)));
+        size_t tag = put_varint(head, f.number << 3 | (unsigned)f.wire),
+               other = put_varint(head, (fuzz_random(3) ? 1 + fuzz_random(26) : f.number) << 3 |
+                                            (fuzz_random(4) ? (unsigned)f.wire : fuzz_random(8)));
         return splice(data, size, max, at, at + tag, head, other);
     }
     if (f.wire == PB_VARINT) {

@@ -46,9 +46,52 @@ __attribute__((unused)) static void assert_guard(const void *p)
 /* ------------------------------------------------------------------ inputs */
 
 static const float awkward[] = {
-    0.0f, -0.0f, 1, -1, NAN, -NAN, INFINITY, -INFINITY, 0x1p-149f, -0x1p-149f, 0x1.fffffcp-127f, -0x1.fffffcp-127f, 0x1p-126f, -0x1p-126f,
-    0x1.fffffep127f, -0x1.fffffep127f, 0.5f, -0.5f, 1.5f, -1.5f, 2.5f, -2.5f, 2, -2, 3, -3, 6, -6, 1 + 0x1p-23f, 1 - 0x1p-24f, -1 + 0x1p-24f,
-    0x1p23f, 0x1.000002p24f, -0x1p31f, 0x1p31f, 0x1p63f, -0x1p63f, 88.722839f, 88.72284f, -87.33655f, -103.97208f, -104, 0.625f, 0.92773438f, 4, 20,
+    0.0f,
+    -0.0f,
+    1,
+    -1,
+    NAN,
+    -NAN,
+    INFINITY,
+    -INFINITY,
+    0x1p-149f,
+    -0x1p-149f,
+    0x1.fffffcp-127f,
+    -0x1.fffffcp-127f,
+    0x1p-126f,
+    -0x1p-126f,
+    0x1.fffffep127f,
+    -0x1.fffffep127f,
+    0.5f,
+    -0.5f,
+    1.5f,
+    -1.5f,
+    2.5f,
+    -2.5f,
+    2,
+    -2,
+    3,
+    -3,
+    6,
+    -6,
+    1 + 0x1p-23f,
+    1 - 0x1p-24f,
+    -1 + 0x1p-24f,
+    0x1p23f,
+    0x1.000002p24f,
+    -0x1p31f,
+    0x1p31f,
+    0x1p63f,
+    -0x1p63f,
+    88.722839f,
+    88.72284f,
+    -87.33655f,
+    -103.97208f,
+    -104,
+    0.625f,
+    0.92773438f,
+    4,
+    20,
 };
 enum { AWKWARD = sizeof awkward / sizeof *awkward };
 
@@ -58,7 +101,8 @@ __attribute__((unused)) static float random_unit(uint64_t *state) { return (floa
 /* Every third awkward at random, the others of magnitude up to `size`. */
 __attribute__((unused)) static void fill_awkward(float *x, int64_t n, float size, uint64_t *state)
 {
-    for (int64_t i = 0; i < n; i++) x[i] = unit_random(state) % 3 ? size * random_unit(state) : awkward[unit_random(state) % AWKWARD];
+    for (int64_t i = 0; i < n; i++)
+        x[i] = unit_random(state) % 3 ? size * random_unit(state) : awkward[unit_random(state) % AWKWARD];
 }
 
 __attribute__((unused)) static void fill_random(float *x, int64_t n, float size, uint64_t *state)

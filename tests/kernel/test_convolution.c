@@ -25,7 +25,8 @@ static Tensor filled(int r, const Case *s, int64_t B, int64_t C, int64_t H, int6
     if (s->spatial == 1) shape[2] = W;
     Tensor x = tensor_of(s->t, 2 + s->spatial, shape, room(r, B * C * H * W * (int64_t)size_of(s->t)));
     if (last) strides_channels_last(x.rank, x.shape, x.stride);
-    for (int64_t i = 0; i < tensor_numel(&x); i++) store_f64(s->t, (char *)x.data + (size_t)i * size_of(s->t), random_unit(state));
+    for (int64_t i = 0; i < tensor_numel(&x); i++)
+        store_f64(s->t, (char *)x.data + (size_t)i * size_of(s->t), random_unit(state));
     return x;
 }
 
@@ -36,12 +37,24 @@ static double at(const Tensor *x, int64_t b, int64_t c, int64_t h, int64_t w)
     return load_f64(x->dtype, (const char *)x->data + (size_t)i * size_of(x->dtype));
 }
 
-static Packed *made(PackedWeights *p, const Case *s, const Tensor *x, const Tensor *w, const Tensor *y, const Tensor *bias)
+static Packed *made(PackedWeights *p, const Case *s, const Tensor *x, const Tensor *w, const Tensor *y,
+                    const Tensor *bias)
 {
     Err err = {0};
     bool flat = s->spatial == 1;
-    GemmConv d = {.x = x, .w = w, .bias = bias, .y = y, .spatial = s->spatial, .stride = s->stride + flat, .padding = s->padding + flat, .padding_end = s->padding + flat,
-                  .dilation = s->dilation + flat, .groups = 1, .w_constant = s->constant, .sum = s->sum, .act = s->act};
+    GemmConv d = {.x = x,
+                  .w = w,
+                  .bias = bias,
+                  .y = y,
+                  .spatial = s->spatial,
+                  .stride = s->stride + flat,
+                  .padding = s->padding + flat,
+                  .padding_end = s->padding + flat,
+                  .dilation = s->dilation + flat,
+                  .groups = 1,
+                  .w_constant = s->constant,
+                  .sum = s->sum,
+                  .act = s->act};
     Packed *g = packed_conv(p, kernels_at(rung), &d, &err);
     if (!g && *err.msg) STOP("%s", err.msg);
     return g;
@@ -53,7 +66,8 @@ static void run(const Packed *g, const void *x, const void *w, const Tensor *bia
     void *scratch = aligned_alloc(64, n + 64 - n % 64);
     memset(scratch, 0xff, n); /* cells that are not filled must not be taken */
     Err err = {0};
-    if (!packed_run(g, &(GemmBuffers){x, w, bias ? bias->data : NULL, sum ? y : NULL, y}, scratch, &err)) STOP("%s", err.msg);
+    if (!packed_run(g, &(GemmBuffers){x, w, bias ? bias->data : NULL, sum ? y : NULL, y}, scratch, &err))
+        STOP("%s", err.msg);
     free(scratch);
 }
 
@@ -65,8 +79,10 @@ static bool check(const Case *s, uint64_t *state)
         out[i] = (in[i] + 2 * s->padding[i] - (window[i] - 1) * s->dilation[i] - 1) / s->stride[i] + 1;
         if (in[i] + 2 * s->padding[i] < (window[i] - 1) * s->dilation[i] + 1) return false;
     }
-    Tensor x = filled(X, s, s->B, s->C, s->H, s->W, !s->contiguous, state), w = filled(WEIGHT, s, s->O, s->C, s->kh, s->kw, false, state);
-    Tensor y = filled(Y, s, s->B, s->O, out[0], out[1], true, state), bias = tensor_of(DT_F32, 1, (int64_t[]){s->O}, room(BIAS, s->O * 4));
+    Tensor x = filled(X, s, s->B, s->C, s->H, s->W, !s->contiguous, state),
+           w = filled(WEIGHT, s, s->O, s->C, s->kh, s->kw, false, state);
+    Tensor y = filled(Y, s, s->B, s->O, out[0], out[1], true, state),
+           bias = tensor_of(DT_F32, 1, (int64_t[]){s->O}, room(BIAS, s->O * 4));
     fill_random(bias.data, s->O, 1, state);
     size_t bytes = tensor_bytes(&y), image = bytes / (size_t)s->B;
     char *before = room(OTHER, 2 * (int64_t)bytes), *other = before + bytes;
@@ -84,10 +100,12 @@ static bool check(const Case *s, uint64_t *state)
     Tensor held = y;
     held.data = before;
     for (int64_t i = 0; i < tensor_numel(&y); i++) {
-        int64_t b = i / (s->O * out[0] * out[1]), o = i / (out[0] * out[1]) % s->O, h = i / out[1] % out[0], v = i % out[1];
+        int64_t b = i / (s->O * out[0] * out[1]), o = i / (out[0] * out[1]) % s->O, h = i / out[1] % out[0],
+                v = i % out[1];
         double sum = s->bias ? (double)((float *)bias.data)[o] : 0, size = 1;
         for (int64_t k = 0; k < s->kh * s->kw; k++) {
-            int64_t r = h * s->stride[0] - s->padding[0] + k / s->kw * s->dilation[0], q = v * s->stride[1] - s->padding[1] + k % s->kw * s->dilation[1];
+            int64_t r = h * s->stride[0] - s->padding[0] + k / s->kw * s->dilation[0],
+                    q = v * s->stride[1] - s->padding[1] + k % s->kw * s->dilation[1];
             for (int64_t c = 0; c < s->C && r >= 0 && r < s->H && q >= 0 && q < s->W; c++) {
                 double z = at(&x, b, c, r, q) * at(&w, o, c, k / s->kw, k % s->kw);
                 sum += z;
@@ -95,11 +113,16 @@ static bool check(const Case *s, uint64_t *state)
             }
         }
         if (s->sum) sum += at(&held, b, o, h, v);
-        double want = s->act == GEMM_RELU ? (sum > 0 ? sum : 0) : s->act == GEMM_SILU ? sum / (1 + exp(-sum)) : sum, got = at(&y, b, o, h, v);
-        double far = size * ((double)(s->C * s->kh * s->kw) + 8) * 0x1p-24 + (s->t == DT_BF16 ? (fabs(want) + 0.01) * 0x1.1p-8 : 0);
+        double want = s->act == GEMM_RELU   ? (sum > 0 ? sum : 0)
+                      : s->act == GEMM_SILU ? sum / (1 + exp(-sum))
+                                            : sum,
+               got = at(&y, b, o, h, v);
+        double far = size * ((double)(s->C * s->kh * s->kw) + 8) * 0x1p-24 +
+                     (s->t == DT_BF16 ? (fabs(want) + 0.01) * 0x1.1p-8 : 0);
         if (!(fabs(got - want) <= far))
-            STOP("%s %s B %d C %d O %d %d x %d window %d x %d: [%d, %d, %d, %d] is %a, expected %a", cpu_level_name(rung), dtype_name(s->t), (int)s->B, (int)s->C,
-                 (int)s->O, (int)s->H, (int)s->W, (int)s->kh, (int)s->kw, (int)b, (int)o, (int)h, (int)v, got, want);
+            STOP("%s %s B %d C %d O %d %d x %d window %d x %d: [%d, %d, %d, %d] is %a, expected %a",
+                 cpu_level_name(rung), dtype_name(s->t), (int)s->B, (int)s->C, (int)s->O, (int)s->H, (int)s->W,
+                 (int)s->kh, (int)s->kw, (int)b, (int)o, (int)h, (int)v, got, want);
     }
     assert_guard(y.data);
     /* the same bits with three threads, and for the last picture alone */
@@ -133,9 +156,19 @@ static void test_geometry(void **state)
     (void)state;
     for (rung = next_rung(CPU_REF); rung < CPU_LEVELS; rung = next_rung(rung))
         for (int i = 0; i < 300; i++) {
-            Case s = {.B = 1 + i % 3, .C = one_of(Cs, 10, &seed), .O = one_of(Os, 9, &seed), .H = i % 7 ? one_of(sizes, 8, &seed) : 1,
-                      .W = one_of(sizes, 8, &seed), .kh = one_of(windows, 6, &seed), .kw = one_of(windows, 6, &seed), .t = types[i % 2], .spatial = 2,
-                      .bias = i % 3 > 0, .sum = i % 5 == 0, .constant = i % 11 > 0, .act = (GemmAct[]){GEMM_NONE, GEMM_RELU, GEMM_SILU}[i / 2 % 3]};
+            Case s = {.B = 1 + i % 3,
+                      .C = one_of(Cs, 10, &seed),
+                      .O = one_of(Os, 9, &seed),
+                      .H = i % 7 ? one_of(sizes, 8, &seed) : 1,
+                      .W = one_of(sizes, 8, &seed),
+                      .kh = one_of(windows, 6, &seed),
+                      .kw = one_of(windows, 6, &seed),
+                      .t = types[i % 2],
+                      .spatial = 2,
+                      .bias = i % 3 > 0,
+                      .sum = i % 5 == 0,
+                      .constant = i % 11 > 0,
+                      .act = (GemmAct[]){GEMM_NONE, GEMM_RELU, GEMM_SILU}[i / 2 % 3]};
             for (int k = 0; k < 2; k++) {
                 s.stride[k] = 1 + (int64_t)(unit_random(&seed) % 3);
                 s.padding[k] = (int64_t)(unit_random(&seed) % 3);
@@ -157,8 +190,20 @@ static void test_patches(void **state)
     for (rung = next_rung(CPU_REF); rung < CPU_LEVELS; rung = next_rung(rung))
         for (int i = 0; i < 40; i++) {
             int64_t kh = i % 7 == 6 ? 1 : 2 + (int64_t)(unit_random(&seed) % 7), kw = i % 3 || kh == 1 ? kh : 4;
-            Case s = {.B = 1 + i % 2, .C = (int64_t[]){3, 1, 4, 20}[i / 2 % 4], .O = 5 + i, .H = kh * (1 + i % 4) + i % 2,
-                      .W = kw * (1 + i % 5) + i % 3 % 2, .kh = kh, .kw = kw, .t = types[i % 2], .stride = {kh, kw}, .dilation = {1, 1}, .spatial = 2, .contiguous = i % 5 > 0, .bias = i % 3 > 0, .constant = true};
+            Case s = {.B = 1 + i % 2,
+                      .C = (int64_t[]){3, 1, 4, 20}[i / 2 % 4],
+                      .O = 5 + i,
+                      .H = kh * (1 + i % 4) + i % 2,
+                      .W = kw * (1 + i % 5) + i % 3 % 2,
+                      .kh = kh,
+                      .kw = kw,
+                      .t = types[i % 2],
+                      .stride = {kh, kw},
+                      .dilation = {1, 1},
+                      .spatial = 2,
+                      .contiguous = i % 5 > 0,
+                      .bias = i % 3 > 0,
+                      .constant = true};
             taken += check(&s, &seed);
         }
     assert_true(taken > 30);
@@ -171,8 +216,20 @@ static void test_large(void **state)
     (void)state;
     for (rung = next_rung(CPU_REF); rung < CPU_LEVELS; rung = next_rung(rung))
         for (int i = 0; i < 4; i++) {
-            Case s = {.B = 1, .C = i < 2 ? 32 : 300, .O = i < 2 ? 9 : 40, .H = i < 2 ? 70 : 6, .W = i < 2 ? 77 : 7, .kh = 3, .kw = 3,
-                      .stride = {1, 1 + i / 2}, .padding = {1, 1}, .dilation = {1, 1}, .spatial = 2, .constant = true, .t = types[i % 2], .act = GEMM_RELU};
+            Case s = {.B = 1,
+                      .C = i < 2 ? 32 : 300,
+                      .O = i < 2 ? 9 : 40,
+                      .H = i < 2 ? 70 : 6,
+                      .W = i < 2 ? 77 : 7,
+                      .kh = 3,
+                      .kw = 3,
+                      .stride = {1, 1 + i / 2},
+                      .padding = {1, 1},
+                      .dilation = {1, 1},
+                      .spatial = 2,
+                      .constant = true,
+                      .t = types[i % 2],
+                      .act = GEMM_RELU};
             assert_true(check(&s, &seed));
         }
 }
@@ -185,9 +242,21 @@ static void test_extremes(void **state)
     (void)state;
     for (rung = next_rung(CPU_REF); rung < CPU_LEVELS; rung = next_rung(rung))
         for (int low = 0; low < 2; low++) {
-            Case s = {.B = 1, .C = C, .O = O, .H = H, .W = V, .kh = 3, .kw = 3, .stride = {1, 1}, .padding = {1, 1}, .dilation = {1, 1}, .spatial = 2,
-                      .constant = true, .t = types[low]};
-            Tensor x = filled(X, &s, 1, C, H, V, true, &seed), w = filled(WEIGHT, &s, O, C, 3, 3, false, &seed), y = filled(Y, &s, 1, O, H, V, true, &seed);
+            Case s = {.B = 1,
+                      .C = C,
+                      .O = O,
+                      .H = H,
+                      .W = V,
+                      .kh = 3,
+                      .kw = 3,
+                      .stride = {1, 1},
+                      .padding = {1, 1},
+                      .dilation = {1, 1},
+                      .spatial = 2,
+                      .constant = true,
+                      .t = types[low]};
+            Tensor x = filled(X, &s, 1, C, H, V, true, &seed), w = filled(WEIGHT, &s, O, C, 3, 3, false, &seed),
+                   y = filled(Y, &s, 1, O, H, V, true, &seed);
             store_f64(s.t, (char *)x.data + (size_t)((4 * V + V - 1) * C + 3) * size_of(s.t), (double)NAN);
             PackedWeights *p = packed_weights_create(NULL);
             Packed *g = made(p, &s, &x, &w, &y, NULL);
@@ -195,7 +264,8 @@ static void test_extremes(void **state)
             for (int64_t i = 0; i < O * H * V; i++) {
                 int64_t h = i / V % H, v = i % V;
                 bool sees = h >= 3 && h <= 5 && v >= V - 2;
-                if (isnan(at(&y, 0, i / (H * V), h, v)) != sees) STOP("[%d, %d, %d] on %s", (int)(i / (H * V)), (int)h, (int)v, cpu_level_name(rung));
+                if (isnan(at(&y, 0, i / (H * V), h, v)) != sees)
+                    STOP("[%d, %d, %d] on %s", (int)(i / (H * V)), (int)h, (int)v, cpu_level_name(rung));
             }
             packed_free(g);
             packed_weights_free(p);
@@ -204,6 +274,7 @@ static void test_extremes(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_geometry), cmocka_unit_test(test_patches), cmocka_unit_test(test_large), cmocka_unit_test(test_extremes)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_geometry), cmocka_unit_test(test_patches),
+                                       cmocka_unit_test(test_large), cmocka_unit_test(test_extremes)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,14 +7,16 @@ typedef struct Case {
 
 /* Rows of one element and of vector widths and their neighbours; sizes above 2^14 start threads. */
 static const Case cases[] = {
-    {0, 3, 2, 4, 2}, {1, 1, 1, 1, 1}, {1, 1, 9, 1, 2}, {2, 3, 0, 5, 1}, {3, 5, 7, 1, 4}, {2, 7, 3, 3, 6}, {1, 4, 8, 7, 2}, {1, 4, 8, 8, 2}, {1, 4, 8, 9, 2}, {2, 6, 5, 15, 3},
-    {2, 6, 5, 16, 3}, {2, 6, 5, 17, 3}, {1, 9, 4, 31, 9}, {1, 9, 4, 32, 9}, {1, 9, 4, 33, 9}, {3, 2, 5, 0, 2}, {4, 30, 41, 127, 4}, {300, 17, 64, 1, 4}, {1, 5, 2, 3, 0},
+    {0, 3, 2, 4, 2},  {1, 1, 1, 1, 1},     {1, 1, 9, 1, 2},     {2, 3, 0, 5, 1},  {3, 5, 7, 1, 4},
+    {2, 7, 3, 3, 6},  {1, 4, 8, 7, 2},     {1, 4, 8, 8, 2},     {1, 4, 8, 9, 2},  {2, 6, 5, 15, 3},
+    {2, 6, 5, 16, 3}, {2, 6, 5, 17, 3},    {1, 9, 4, 31, 9},    {1, 9, 4, 32, 9}, {1, 9, 4, 33, 9},
+    {3, 2, 5, 0, 2},  {4, 30, 41, 127, 4}, {300, 17, 64, 1, 4}, {1, 5, 2, 3, 0},
 };
 enum { CASES = sizeof cases / sizeof *cases };
 
 /* Every tap's weight, product and addition round once to the accumulator's type, which has unit roundoff u; the result once to its own. */
-static void check(CpuLevel l, const char *type, double got, int64_t at, const Case *p, const double *in, const int64_t *where, const double *weight, double u, double last,
-                  double least)
+static void check(CpuLevel l, const char *type, double got, int64_t at, const Case *p, const double *in,
+                  const int64_t *where, const double *weight, double u, double last, double least)
 {
     int64_t j = at / p->inner % p->n_out, plane = at / p->inner / p->n_out * p->n_in;
     long double want = 0, size = 0;
@@ -25,7 +27,8 @@ static void check(CpuLevel l, const char *type, double got, int64_t at, const Ca
     }
     double far = u * (double)(p->taps + 2) * (double)size + last * fabs((double)want) + least;
     bool ok = isnan(want) ? isnan(got) : isinf(want) ? got == (double)want : fabs(got - (double)want) <= far;
-    if (!ok) STOP("%s on %s: %a at %d, expected %a; %g allowed", type, cpu_level_name(l), got, (int)at, (double)want, far);
+    if (!ok)
+        STOP("%s on %s: %a at %d, expected %a; %g allowed", type, cpu_level_name(l), got, (int)at, (double)want, far);
 }
 
 static void check_case(const Case *p, bool wild, uint64_t *state)
@@ -37,7 +40,8 @@ static void check_case(const Case *p, bool wild, uint64_t *state)
     int64_t *at = room(3, taps * 8);
     for (int64_t i = 0; i < nin; i++) {
         in[i] = random_unit(state);
-        if (wild && unit_random(state) % 5 == 0) in[i] = awkward[unit_random(state) % 14]; /* without the largest: float would overflow */
+        if (wild && unit_random(state) % 5 == 0)
+            in[i] = awkward[unit_random(state) % 14]; /* without the largest: float would overflow */
         wide[i] = in[i];
     }
     for (int64_t i = 0; i < taps; i++) {
@@ -51,7 +55,8 @@ static void check_case(const Case *p, bool wild, uint64_t *state)
         k->resample_f32(first, in, p->outer, p->n_in, p->n_out, p->inner, p->taps, at, weight, 1);
         k->resample_f64(wide_first, wide, p->outer, p->n_in, p->n_out, p->inner, p->taps, at, weight, 1);
         for (int64_t i = 0; i < nout; i++) {
-            check(l, "f32", (double)first[i], i, p, wide, at, weight, l == CPU_REF ? 0x1p-53 : 0x1p-24, 0x1p-24, 0x1p-149 * (double)(p->taps + 1));
+            check(l, "f32", (double)first[i], i, p, wide, at, weight, l == CPU_REF ? 0x1p-53 : 0x1p-24, 0x1p-24,
+                  0x1p-149 * (double)(p->taps + 1));
             check(l, "f64", wide_first[i], i, p, wide, at, weight, 0x1p-53, 0x1p-53, 0x1p-1074);
         }
         assert_guard(first);
@@ -92,18 +97,25 @@ static void check_pool(int64_t n, int64_t step, int64_t taps, bool wild, uint64_
     for (int64_t i = 0; i < size; i++) half[i] = f32_to_bf16(in[i]);
     for (int mean = 0; mean < 2; mean++) {
         double divisor = (double)(unit_random(state) % 9 + 1);
-        if (mean) ref->mean_f32(want, in, tap, taps, n, step, divisor), ref->mean_bf16(want_half, half, tap, taps, n, step, divisor);
+        if (mean)
+            ref->mean_f32(want, in, tap, taps, n, step, divisor),
+                ref->mean_bf16(want_half, half, tap, taps, n, step, divisor);
         else ref->largest_f32(want, in, tap, taps, n, step), ref->largest_bf16(want_half, half, tap, taps, n, step);
         for (CpuLevel l = next_rung(CPU_REF); l < CPU_LEVELS; l = next_rung(l)) {
             const ImageKernels *k = &kernels_at(l)->image;
             float *y = room(4, n * 4);
             uint16_t *h = room(5, n * 2);
-            if (mean) k->mean_f32(y, in, tap, taps, n, step, divisor), k->mean_bf16(h, half, tap, taps, n, step, divisor);
+            if (mean)
+                k->mean_f32(y, in, tap, taps, n, step, divisor), k->mean_bf16(h, half, tap, taps, n, step, divisor);
             else k->largest_f32(y, in, tap, taps, n, step), k->largest_bf16(h, half, tap, taps, n, step);
             for (int64_t i = 0; i < n; i++) {
                 float a = bf16_to_f32(h[i]), b = bf16_to_f32(want_half[i]);
-                if (!same_f32(y[i], want[i]) && !(y[i] == 0 && want[i] == 0)) STOP("%s of %d taps on %s: %a at %d, expected %a", mean ? "mean" : "largest", (int)taps, cpu_level_name(l), (double)y[i], (int)i, (double)want[i]);
-                if (!same_f32(a, b) && !(a == 0 && b == 0)) STOP("bf16 %s of %d taps on %s: %a at %d, expected %a", mean ? "mean" : "largest", (int)taps, cpu_level_name(l), (double)a, (int)i, (double)b);
+                if (!same_f32(y[i], want[i]) && !(y[i] == 0 && want[i] == 0))
+                    STOP("%s of %d taps on %s: %a at %d, expected %a", mean ? "mean" : "largest", (int)taps,
+                         cpu_level_name(l), (double)y[i], (int)i, (double)want[i]);
+                if (!same_f32(a, b) && !(a == 0 && b == 0))
+                    STOP("bf16 %s of %d taps on %s: %a at %d, expected %a", mean ? "mean" : "largest", (int)taps,
+                         cpu_level_name(l), (double)a, (int)i, (double)b);
             }
             assert_guard(y);
             assert_guard(h);

@@ -12,7 +12,10 @@ static void make_map(int64_t *map, int64_t n, int64_t size, Pattern p, uint64_t 
     int64_t lead = (int64_t)(unit_random(state) % 3);
     for (int64_t i = 0; i < n; i++) {
         int64_t run = i - lead < size ? i - lead : -1;
-        map[i] = size == 0 || p == OUTSIDE ? -1 : p == RUNS ? (run < 0 ? -1 : run) : p == FLIPPED ? (n - 1 - i) % size : (int64_t)(unit_random(state) % (uint32_t)(size + 1)) - 1;
+        map[i] = size == 0 || p == OUTSIDE ? -1
+                 : p == RUNS               ? (run < 0 ? -1 : run)
+                 : p == FLIPPED            ? (n - 1 - i) % size
+                                           : (int64_t)(unit_random(state) % (uint32_t)(size + 1)) - 1;
     }
 }
 
@@ -82,9 +85,11 @@ static void check_map(Map *m, size_t size, uint64_t *state)
     for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung(l))
         for (int t = 0; t < 4; t++) {
             char *out = room(2, total * (int64_t)size);
-            kernels_at(l)->index.map(out, first, m->rank, m->n, m->stride, (const int64_t *const *)m->map, fill, size, thread_counts[t]);
+            kernels_at(l)->index.map(out, first, m->rank, m->n, m->stride, (const int64_t *const *)m->map, fill, size,
+                                     thread_counts[t]);
             if (total && memcmp(out, want, (size_t)total * size))
-                STOP("map of rank %d, %d-byte elements, %d threads on %s differs", m->rank, (int)size, thread_counts[t], cpu_level_name(l));
+                STOP("map of rank %d, %d-byte elements, %d threads on %s differs", m->rank, (int)size, thread_counts[t],
+                     cpu_level_name(l));
             assert_guard(out);
         }
 }
@@ -132,13 +137,15 @@ static void test_rows(void **state)
                     kernels_at(l)->index.rows(out, table, index, n, (size_t)bytes, thread_counts[t]);
                     for (int64_t i = 0; i < n; i++)
                         if (memcmp(out + i * bytes, table + index[i] * bytes, (size_t)bytes))
-                            STOP("row %d of %d, %d bytes, %d threads on %s differs", (int)i, (int)n, (int)bytes, thread_counts[t], cpu_level_name(l));
+                            STOP("row %d of %d, %d bytes, %d threads on %s differs", (int)i, (int)n, (int)bytes,
+                                 thread_counts[t], cpu_level_name(l));
                     assert_guard(out);
                 }
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_map), cmocka_unit_test(test_map_large), cmocka_unit_test(test_rows)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_map), cmocka_unit_test(test_map_large),
+                                       cmocka_unit_test(test_rows)};
     return cmocka_run_group_tests_name("index", tests, NULL, NULL);
 }

@@ -4,7 +4,28 @@
 
 __extension__ typedef __int128 Wide;
 
-static const int64_t whole[] = {0, 1, -1, 2, -2, 3, -3, 7, -7, 10, 62, 63, 64, 65, 255, -256, 4294967296, -4294967297, 9007199254740993, INT64_MAX, INT64_MAX - 1, INT64_MIN,
+static const int64_t whole[] = {0,
+                                1,
+                                -1,
+                                2,
+                                -2,
+                                3,
+                                -3,
+                                7,
+                                -7,
+                                10,
+                                62,
+                                63,
+                                64,
+                                65,
+                                255,
+                                -256,
+                                4294967296,
+                                -4294967297,
+                                9007199254740993,
+                                INT64_MAX,
+                                INT64_MAX - 1,
+                                INT64_MIN,
                                 INT64_MIN + 1};
 enum { WHOLE = sizeof whole / sizeof *whole, N = WHOLE * WHOLE };
 
@@ -49,8 +70,10 @@ static bool binary_model(PointwiseOp op, int64_t v, int64_t w, int64_t *y)
     case PW_add: *y = wrap(x + z); return true;
     case PW_sub: *y = wrap(x - z); return true;
     case PW_mul: *y = (int64_t)((uint64_t)v * (uint64_t)w); return true;
-    case PW_maximum: case PW_fmax: *y = x < z ? w : v; return true;
-    case PW_minimum: case PW_fmin: *y = x > z ? w : v; return true;
+    case PW_maximum:
+    case PW_fmax: *y = x < z ? w : v; return true;
+    case PW_minimum:
+    case PW_fmin: *y = x > z ? w : v; return true;
     case PW_pow: *y = power(v, w); return true;
     case PW_div_floor: *y = wrap(away ? q - 1 : q); return true;
     case PW_div_trunc: *y = wrap(q); return true;
@@ -129,13 +152,15 @@ static void test_int(void **state)
                 unary++;
                 for (int i = 0; i < N; i++)
                     if (!unary_model(op, a[i], &want) || got[i] != want)
-                        STOP("unary operation %d on %s at %lld: %lld", (int)op, cpu_level_name(l), (long long)a[i], (long long)got[i]);
+                        STOP("unary operation %d on %s at %lld: %lld", (int)op, cpu_level_name(l), (long long)a[i],
+                             (long long)got[i]);
             }
             if (k->binary_i64(op, got, a, b, N)) {
                 binary++;
                 for (int i = 0; i < N; i++)
                     if (!binary_model(op, a[i], b[i], &want) || got[i] != want)
-                        STOP("binary operation %d on %s at %lld, %lld: %lld", (int)op, cpu_level_name(l), (long long)a[i], (long long)b[i], (long long)got[i]);
+                        STOP("binary operation %d on %s at %lld, %lld: %lld", (int)op, cpu_level_name(l),
+                             (long long)a[i], (long long)b[i], (long long)got[i]);
             }
         }
         assert_int_equal(unary, 9);
@@ -145,7 +170,8 @@ static void test_int(void **state)
 
 static void check_truth(PointwiseOp op, CpuLevel l, const char *type, bool known, int i, bool want)
 {
-    if (!known || truth[i] != want) STOP("operation %d %s on %s, pair %d: %d", (int)op, type, cpu_level_name(l), i, truth[i]);
+    if (!known || truth[i] != want)
+        STOP("operation %d %s on %s, pair %d: %d", (int)op, type, cpu_level_name(l), i, truth[i]);
 }
 
 static int order(double x, double y) { return (x > y) - (x < y); }
@@ -193,7 +219,8 @@ static void test_predicates(void **state)
             count++;
             for (int i = 0; i < N; i++) {
                 known = test_model(op, (double)fb[i], &want);
-                if (!isnan(fb[i]) || op != PW_signbit) check_truth(op, l, "f32", known, i, want); /* widening a NaN may drop its sign */
+                if (!isnan(fb[i]) || op != PW_signbit)
+                    check_truth(op, l, "f32", known, i, want); /* widening a NaN may drop its sign */
             }
             assert_true(k->test_f64(op, truth, da, N));
             for (int i = 0; i < N; i++) {
@@ -220,16 +247,19 @@ static void test_where(void **state)
         for (int64_t n = 0; n < 140; n++) {
             const PointwiseKernels *k = &kernels_at(l)->pointwise;
             uint8_t *c = room(0, n);
-            float *x = memcpy(room(1, n * 4), fa, (size_t)n * 4), *y = memcpy(room(2, n * 4), fb, (size_t)n * 4), *f = room(3, n * 4);
+            float *x = memcpy(room(1, n * 4), fa, (size_t)n * 4), *y = memcpy(room(2, n * 4), fb, (size_t)n * 4),
+                  *f = room(3, n * 4);
             for (int64_t i = 0; i < n; i++) c[i] = bytes[(i * 5 + n) % 6];
             k->where_f32(f, c, x, y, n);
             for (int64_t i = 0; i < n; i++) assert_memory_equal(f + i, c[i] ? x + i : y + i, 4);
             assert_guard(f);
-            double *dx = memcpy(room(1, n * 8), da, (size_t)n * 8), *dy = memcpy(room(2, n * 8), db, (size_t)n * 8), *d = room(3, n * 8);
+            double *dx = memcpy(room(1, n * 8), da, (size_t)n * 8), *dy = memcpy(room(2, n * 8), db, (size_t)n * 8),
+                   *d = room(3, n * 8);
             k->where_f64(d, c, dx, dy, n);
             for (int64_t i = 0; i < n; i++) assert_memory_equal(d + i, c[i] ? dx + i : dy + i, 8);
             assert_guard(d);
-            int64_t *ix = memcpy(room(1, n * 8), a, (size_t)n * 8), *iy = memcpy(room(2, n * 8), b, (size_t)n * 8), *m = room(3, n * 8);
+            int64_t *ix = memcpy(room(1, n * 8), a, (size_t)n * 8), *iy = memcpy(room(2, n * 8), b, (size_t)n * 8),
+                    *m = room(3, n * 8);
             k->where_i64(m, c, ix, iy, n);
             for (int64_t i = 0; i < n; i++) assert_int_equal(m[i], c[i] ? ix[i] : iy[i]);
             assert_guard(m);
@@ -239,7 +269,10 @@ static void test_where(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_int), cmocka_unit_test(test_compare), cmocka_unit_test(test_predicates), cmocka_unit_test(test_where),
+        cmocka_unit_test(test_int),
+        cmocka_unit_test(test_compare),
+        cmocka_unit_test(test_predicates),
+        cmocka_unit_test(test_where),
     };
     return cmocka_run_group_tests_name("integer", tests, NULL, NULL);
 }

@@ -26,8 +26,19 @@ static void model(Numbers *x, double gradient, const OptimStep *s, bool adam, bo
 
 static OptimStep step_of(int kind, int t)
 {
-    OptimStep s = {.lr = 0.01, .decay = kind == 2 ? 0 : 0.1, .scale = t == 2 ? 0.25 : 1, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .correction1 = 1 - pow(0.9, t + 1),
-                   .correction2 = sqrt(1 - pow(0.99, t + 1)), .decoupled = kind == 0, .momentum = 0.9, .dampening = kind == 3 ? 0.2 : 0, .first = t == 0, .nesterov = kind == 4};
+    OptimStep s = {.lr = 0.01,
+                   .decay = kind == 2 ? 0 : 0.1,
+                   .scale = t == 2 ? 0.25 : 1,
+                   .beta1 = 0.9,
+                   .beta2 = 0.99,
+                   .eps = 1e-8,
+                   .correction1 = 1 - pow(0.9, t + 1),
+                   .correction2 = sqrt(1 - pow(0.99, t + 1)),
+                   .decoupled = kind == 0,
+                   .momentum = 0.9,
+                   .dampening = kind == 3 ? 0.2 : 0,
+                   .first = t == 0,
+                   .nesterov = kind == 4};
     return s;
 }
 
@@ -35,7 +46,8 @@ static OptimStep step_of(int kind, int t)
 static void try(const OptimKernels *k, bool wide, int kind, int64_t piece)
 {
     size_t e = wide ? 8 : 4;
-    char *w = room(0, N * (int64_t)e), *m = room(1, N * (int64_t)e), *v = room(2, N * (int64_t)e), *g = room(3, N * (int64_t)e);
+    char *w = room(0, N * (int64_t)e), *m = room(1, N * (int64_t)e), *v = room(2, N * (int64_t)e),
+         *g = room(3, N * (int64_t)e);
     static Numbers x[N];
     uint64_t state = 7;
     memset(m, 0, N * e);
@@ -52,20 +64,29 @@ static void try(const OptimKernels *k, bool wide, int kind, int64_t piece)
             double d = (unit_random(&state) % 2000 + 500) * 1e-3 * (i % 2 ? 1 : -1);
             if (wide) ((double *)(void *)g)[i] = d;
             else ((float *)(void *)g)[i] = (float)d;
-            model(&x[i], wide ? d : (float)d, &s, kind < 2, kind > 2);
+            model(&x[i], wide ? d : (float)d, &s, kind<2, kind> 2);
         }
         for (int64_t at = 0; at < N; at += piece) {
             int64_t n = N - at < piece ? N - at : piece;
             size_t o = (size_t)at * e;
-            if (wide && kind < 2) k->adam_f64((double *)(void *)(w + o), (double *)(void *)(m + o), (double *)(void *)(v + o), (double *)(void *)(g + o), n, &s);
-            else if (wide) k->sgd_f64((double *)(void *)(w + o), kind > 2 ? (double *)(void *)(m + o) : NULL, (double *)(void *)(g + o), n, &s);
-            else if (kind < 2) k->adam_f32((float *)(void *)(w + o), (float *)(void *)(m + o), (float *)(void *)(v + o), (float *)(void *)(g + o), n, &s);
-            else k->sgd_f32((float *)(void *)(w + o), kind > 2 ? (float *)(void *)(m + o) : NULL, (float *)(void *)(g + o), n, &s);
+            if (wide && kind < 2)
+                k->adam_f64((double *)(void *)(w + o), (double *)(void *)(m + o), (double *)(void *)(v + o),
+                            (double *)(void *)(g + o), n, &s);
+            else if (wide)
+                k->sgd_f64((double *)(void *)(w + o), kind > 2 ? (double *)(void *)(m + o) : NULL,
+                           (double *)(void *)(g + o), n, &s);
+            else if (kind < 2)
+                k->adam_f32((float *)(void *)(w + o), (float *)(void *)(m + o), (float *)(void *)(v + o),
+                            (float *)(void *)(g + o), n, &s);
+            else
+                k->sgd_f32((float *)(void *)(w + o), kind > 2 ? (float *)(void *)(m + o) : NULL,
+                           (float *)(void *)(g + o), n, &s);
         }
     }
     for (int i = 0; i < N; i++) {
         double got = wide ? ((double *)(void *)w)[i] : (double)((float *)(void *)w)[i];
-        if (!(fabs(got - (double)x[i].w) <= (wide ? 1e-15 : 1e-6))) print_error("kind %d, element %d: %.17g, expected %.17g\n", kind, i, got, (double)x[i].w);
+        if (!(fabs(got - (double)x[i].w) <= (wide ? 1e-15 : 1e-6)))
+            print_error("kind %d, element %d: %.17g, expected %.17g\n", kind, i, got, (double)x[i].w);
         assert_true(fabs(got - (double)x[i].w) <= (wide ? 1e-15 : 1e-6));
     }
 }

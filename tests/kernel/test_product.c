@@ -10,7 +10,8 @@ enum { A, B, C, BIAS, MORE, OTHER };
 typedef struct Case {
     int64_t batch, M, N, K;
     DType a, b, c, bias, more; /* bias, more: DT_NONE for none */
-    int layout_a, layout_b, gap; /* 0 rows, 1 turned, 2 rows apart; gap: elements between the rows of c and of the residual */
+    int layout_a, layout_b,
+        gap; /* 0 rows, 1 turned, 2 rows apart; gap: elements between the rows of c and of the residual */
     bool constant, rounded, times;
     GemmAct act;
 } Case;
@@ -22,7 +23,10 @@ static double rounded(double x) { return bf16_to_f32(f32_to_bf16((float)x)); }
 /* batch x rows x cols in room `r`; strides are set, elements are from -1 to 1. */
 static Tensor operand(int r, DType t, int64_t batch, int64_t rows, int64_t cols, int layout, uint64_t *state)
 {
-    int64_t step = layout == 1 ? rows + 2 : layout == 2 ? cols + 3 : cols, lines = layout == 1 ? cols : rows, n = batch * lines * step;
+    int64_t step = layout == 1   ? rows + 2
+                   : layout == 2 ? cols + 3
+                                 : cols,
+            lines = layout == 1 ? cols : rows, n = batch * lines * step;
     Tensor x = tensor_of(t, 3, (int64_t[]){batch, rows, cols}, room(r, n * (int64_t)size_of(t)));
     x.stride[0] = lines * step;
     x.stride[1] = layout == 1 ? 1 : step;
@@ -62,10 +66,19 @@ static const Kernels *kernels_here(void)
     return &changed;
 }
 
-static Packed *made(PackedWeights *w, const Tensor *a, const Tensor *b, const Tensor *c, const Tensor *bias, const Tensor *more)
+static Packed *made(PackedWeights *w, const Tensor *a, const Tensor *b, const Tensor *c, const Tensor *bias,
+                    const Tensor *more)
 {
     Err err = {0};
-    GemmMatmul d = {.a = a, .b = b, .c = c, .bias = bias, .residual = more, .b_constant = now.constant, .rounded = now.rounded, .times = now.times, .act = now.act};
+    GemmMatmul d = {.a = a,
+                    .b = b,
+                    .c = c,
+                    .bias = bias,
+                    .residual = more,
+                    .b_constant = now.constant,
+                    .rounded = now.rounded,
+                    .times = now.times,
+                    .act = now.act};
     Packed *g = packed_matmul(w, kernels_here(), &d, &err);
     if (!g) STOP("%s", err.msg);
     return g;
@@ -76,7 +89,8 @@ static void run(const Packed *g, const Tensor *a, const Tensor *b, void *c, cons
     void *scratch = aligned_alloc(64, packed_scratch(g) + 64 - packed_scratch(g) % 64);
     memset(scratch, 0xff, packed_scratch(g)); /* padding must not be taken from there */
     Err err = {0};
-    if (!packed_run(g, &(GemmBuffers){a->data, b->data, bias ? bias->data : NULL, more, c}, scratch, &err)) STOP("%s", err.msg);
+    if (!packed_run(g, &(GemmBuffers){a->data, b->data, bias ? bias->data : NULL, more, c}, scratch, &err))
+        STOP("%s", err.msg);
     free(scratch);
 }
 
@@ -84,8 +98,10 @@ static void check(const Case *s, uint64_t *state)
 {
     now = *s;
     int64_t step = s->N + s->gap, nc = s->batch * s->M * step;
-    Tensor a = operand(A, s->a, s->batch, s->M, s->K, s->layout_a, state), b = operand(B, s->b, s->constant ? 1 : s->batch, s->K, s->N, s->layout_b, state);
-    Tensor c = tensor_of(s->c, 3, (int64_t[]){s->batch, s->M, s->N}, room(C, nc * (int64_t)size_of(s->c))), bias = operand(BIAS, s->bias ? s->bias : DT_F32, 1, 1, s->N, 0, state);
+    Tensor a = operand(A, s->a, s->batch, s->M, s->K, s->layout_a, state),
+           b = operand(B, s->b, s->constant ? 1 : s->batch, s->K, s->N, s->layout_b, state);
+    Tensor c = tensor_of(s->c, 3, (int64_t[]){s->batch, s->M, s->N}, room(C, nc * (int64_t)size_of(s->c))),
+           bias = operand(BIAS, s->bias ? s->bias : DT_F32, 1, 1, s->N, 0, state);
     Tensor more = operand(MORE, s->more ? s->more : DT_F32, s->batch, s->M, s->N, s->gap ? 2 : 0, state);
     c.stride[0] = s->M * step;
     c.stride[1] = step;
@@ -100,7 +116,8 @@ static void check(const Case *s, uint64_t *state)
     packed_free(g);
     bool low = s->rounded || s->b == DT_BF16;
     for (int64_t i = 0; i < s->batch * s->M * s->N; i++) {
-        int64_t q = i / (s->M * s->N), m = i / s->N % s->M, n = i % s->N, ao = q * a.stride[0] + m * a.stride[1], bo = (s->constant ? 0 : q) * b.stride[0] + n * b.stride[2];
+        int64_t q = i / (s->M * s->N), m = i / s->N % s->M, n = i % s->N, ao = q * a.stride[0] + m * a.stride[1],
+                bo = (s->constant ? 0 : q) * b.stride[0] + n * b.stride[2];
         double sum = 0, size = 0;
         for (int64_t k = 0; k < s->K; k++) {
             double x = get(s->a, a.data, ao + k * a.stride[2]), y = get(s->b, b.data, bo + k * b.stride[1]);
@@ -114,11 +131,12 @@ static void check(const Case *s, uint64_t *state)
         double far = (size + 1) * ((double)s->K + 8) * 0x1p-24 + (s->c == DT_BF16 ? (fabs(want) + 0.01) * 0x1.1p-8 : 0);
         double got = get(s->c, c.data, q * c.stride[0] + m * step + n);
         if (!(fabs(got - want) <= far))
-            STOP("%d of %d x %d x %d on %s: [%d, %d, %d] is %a, expected %a", (int)s->batch, (int)s->M, (int)s->K, (int)s->N, cpu_level_name(rung), (int)q, (int)m, (int)n, got,
-                 want);
+            STOP("%d of %d x %d x %d on %s: [%d, %d, %d] is %a, expected %a", (int)s->batch, (int)s->M, (int)s->K,
+                 (int)s->N, cpu_level_name(rung), (int)q, (int)m, (int)n, got, want);
     }
     for (int64_t i = 0; i < nc; i++)
-        for (size_t k = 0; i % step >= s->N && k < size_of(s->c); k++) assert_int_equal(((unsigned char *)c.data)[(size_t)i * size_of(s->c) + k], 0xff);
+        for (size_t k = 0; i % step >= s->N && k < size_of(s->c); k++)
+            assert_int_equal(((unsigned char *)c.data)[(size_t)i * size_of(s->c) + k], 0xff);
     assert_guard(c.data);
     /* the same bits with three threads, where a constant b is packed as it is used for the first time and where it is kept; and for a row alone */
     unsigned char *other = room(OTHER, nc * (int64_t)size_of(s->c));
@@ -150,15 +168,24 @@ static const DType types[] = {DT_F32, DT_BF16};
 
 static void test_sizes(void **state)
 {
-    static const int64_t Ms[] = {1, 2, 3, 4, 5, 7, 8, 9, 10, 15, 16, 17, 18, 19, 31, 32, 33, 49, 65}, Ns[] = {1, 8, 15, 16, 17, 31, 32, 33, 47, 48, 49, 95, 97, 200},
+    static const int64_t Ms[] = {1, 2, 3, 4, 5, 7, 8, 9, 10, 15, 16, 17, 18, 19, 31, 32, 33, 49, 65},
+                         Ns[] = {1, 8, 15, 16, 17, 31, 32, 33, 47, 48, 49, 95, 97, 200},
                          Ks[] = {1, 2, 3, 15, 16, 17, 31, 32, 33, 63, 64, 127, 128, 129, 255, 257, 600};
     uint64_t seed = 7;
     (void)state;
     for (rung = first_rung(); rung < CPU_LEVELS; rung = next_rung(rung))
         for (int i = 0; i < 400; i++) {
             DType t = types[i % 2];
-            Case s = {.batch = 1, .M = Ms[unit_random(&seed) % 19], .N = Ns[unit_random(&seed) % 14], .K = Ks[unit_random(&seed) % 17], .a = t, .b = t, .c = t,
-                      .layout_a = (int)(unit_random(&seed) % 3), .layout_b = (int)(unit_random(&seed) % 3), .constant = i % 4 < 2};
+            Case s = {.batch = 1,
+                      .M = Ms[unit_random(&seed) % 19],
+                      .N = Ns[unit_random(&seed) % 14],
+                      .K = Ks[unit_random(&seed) % 17],
+                      .a = t,
+                      .b = t,
+                      .c = t,
+                      .layout_a = (int)(unit_random(&seed) % 3),
+                      .layout_b = (int)(unit_random(&seed) % 3),
+                      .constant = i % 4 < 2};
             check(&s, &seed);
         }
 }
@@ -169,9 +196,20 @@ static void test_epilogues(void **state)
     (void)state;
     for (rung = first_rung(); rung < CPU_LEVELS; rung = next_rung(rung))
         for (int i = 0; i < 320; i++) {
-            Case s = {.batch = 1, .M = 1 + (int64_t)(unit_random(&seed) % 40), .N = 1 + (int64_t)(unit_random(&seed) % 100), .K = 1 + (int64_t)(unit_random(&seed) % 300), .a = types[i & 1],
-                      .b = types[i >> 1 & 1], .c = types[i >> 2 & 1], .bias = (DType[]){DT_NONE, DT_F32, DT_BF16}[i % 3], .more = (DType[]){DT_BF16, DT_NONE, DT_F32}[i / 3 % 3],
-                      .act = (GemmAct)(i % 6), .times = i % 17 < 5, .gap = i % 7 == 0 ? 3 : 0, .constant = i % 11 < 6, .rounded = i % 13 < 6};
+            Case s = {.batch = 1,
+                      .M = 1 + (int64_t)(unit_random(&seed) % 40),
+                      .N = 1 + (int64_t)(unit_random(&seed) % 100),
+                      .K = 1 + (int64_t)(unit_random(&seed) % 300),
+                      .a = types[i & 1],
+                      .b = types[i >> 1 & 1],
+                      .c = types[i >> 2 & 1],
+                      .bias = (DType[]){DT_NONE, DT_F32, DT_BF16}[i % 3],
+                      .more = (DType[]){DT_BF16, DT_NONE, DT_F32}[i / 3 % 3],
+                      .act = (GemmAct)(i % 6),
+                      .times = i % 17 < 5,
+                      .gap = i % 7 == 0 ? 3 : 0,
+                      .constant = i % 11 < 6,
+                      .rounded = i % 13 < 6};
             check(&s, &seed);
         }
 }
@@ -183,8 +221,15 @@ static void test_batches(void **state)
     for (rung = first_rung(); rung < CPU_LEVELS; rung = next_rung(rung))
         for (int i = 0; i < 40; i++) {
             DType t = types[i % 2];
-            Case s = {.batch = 1 + (int64_t)(unit_random(&seed) % 6), .M = 1 + (int64_t)(unit_random(&seed) % 70), .N = 1 + (int64_t)(unit_random(&seed) % 70),
-                      .K = 1 + (int64_t)(unit_random(&seed) % 130), .a = t, .b = t, .c = t, .layout_a = i % 3, .layout_b = i / 3 % 3};
+            Case s = {.batch = 1 + (int64_t)(unit_random(&seed) % 6),
+                      .M = 1 + (int64_t)(unit_random(&seed) % 70),
+                      .N = 1 + (int64_t)(unit_random(&seed) % 70),
+                      .K = 1 + (int64_t)(unit_random(&seed) % 130),
+                      .a = t,
+                      .b = t,
+                      .c = t,
+                      .layout_a = i % 3,
+                      .layout_b = i / 3 % 3};
             check(&s, &seed);
         }
 }
@@ -196,7 +241,14 @@ static void test_large(void **state)
     (void)state;
     for (rung = first_rung(); rung < CPU_LEVELS; rung = next_rung(rung))
         for (int i = 0; i < 4; i++) {
-            Case s = {.batch = 1, .M = i < 2 ? 2111 : 300, .N = i < 2 ? 40 : 451, .K = i < 2 ? 37 : 700, .a = types[i % 2], .b = types[i % 2], .c = types[i % 2], .constant = true};
+            Case s = {.batch = 1,
+                      .M = i < 2 ? 2111 : 300,
+                      .N = i < 2 ? 40 : 451,
+                      .K = i < 2 ? 37 : 700,
+                      .a = types[i % 2],
+                      .b = types[i % 2],
+                      .c = types[i % 2],
+                      .constant = true};
             check(&s, &seed);
         }
 }
@@ -209,9 +261,11 @@ static void test_extremes(void **state)
     (void)state;
     for (rung = first_rung(); rung < CPU_LEVELS; rung = next_rung(rung)) {
         float *a = room(A, M * K * 4), *b = room(B, K * N * 4), *c = room(C, M * N * 4);
-        for (int i = 0; i < M * K; i++) a[i] = i / K == 3 && i % K == 5 ? NAN : i / K == 18 && i % K == 0 ? INFINITY : 1;
+        for (int i = 0; i < M * K; i++)
+            a[i] = i / K == 3 && i % K == 5 ? NAN : i / K == 18 && i % K == 0 ? INFINITY : 1;
         for (int i = 0; i < K * N; i++) b[i] = i % N == 49 && i / N == 39 ? NAN : 0.5f;
-        Tensor ta = tensor_of(DT_F32, 2, (int64_t[]){M, K}, a), tb = tensor_of(DT_F32, 2, (int64_t[]){K, N}, b), tc = tensor_of(DT_F32, 2, (int64_t[]){M, N}, c);
+        Tensor ta = tensor_of(DT_F32, 2, (int64_t[]){M, K}, a), tb = tensor_of(DT_F32, 2, (int64_t[]){K, N}, b),
+               tc = tensor_of(DT_F32, 2, (int64_t[]){M, N}, c);
         for (int low = 0; low < 2; low++) {
             GemmMatmul d = {.a = &ta, .b = &tb, .c = &tc, .rounded = low};
             Packed *g = packed_matmul(NULL, kernels_here(), &d, &err);
@@ -219,7 +273,8 @@ static void test_extremes(void **state)
             packed_free(g);
             for (int i = 0; i < M * N; i++) {
                 float want = i / N == 3 || i % N == 49 ? NAN : i / N == 18 ? INFINITY : K * 0.5f;
-                if (!same_f32(c[i], want)) STOP("[%d, %d] on %s is %a", i / N, i % N, cpu_level_name(rung), (double)c[i]);
+                if (!same_f32(c[i], want))
+                    STOP("[%d, %d] on %s is %a", i / N, i % N, cpu_level_name(rung), (double)c[i]);
             }
         }
     }
@@ -234,7 +289,8 @@ static void test_given(void **state)
     (void)state;
     for (rung = first_rung(); rung < CPU_LEVELS; rung = next_rung(rung))
         for (int low = 0; low < 2; low++) {
-            Tensor a = operand(A, DT_F32, 1, M, K, 0, &seed), b = operand(B, DT_F32, 1, K, N, 1, &seed), c = tensor_of(DT_F32, 3, (int64_t[]){1, M, N}, room(C, M * N * 4));
+            Tensor a = operand(A, DT_F32, 1, M, K, 0, &seed), b = operand(B, DT_F32, 1, K, N, 1, &seed),
+                   c = tensor_of(DT_F32, 3, (int64_t[]){1, M, N}, room(C, M * N * 4));
             const ProductKernel *k = packed_kernel(kernels_here(), &b, low);
             float want[M * N];
             void *packed = aligned_alloc(64, (packed_bytes(k, K, N) + 63) / 64 * 64);
@@ -272,7 +328,8 @@ static void test_choice(void **state)
     const ProductKernel *plain = &kernels_at(rung)->product.f32, *large = &kernels_at(rung)->product.f32_tiles;
     if (!large->layout) return;
     omp_set_num_threads(2);
-    Tensor a = operand(A, DT_F32, 1, M, K, 0, &seed), b = operand(B, DT_F32, 1, K, N, 1, &seed), c = tensor_of(DT_F32, 3, (int64_t[]){1, M, N}, room(C, M * N * 4));
+    Tensor a = operand(A, DT_F32, 1, M, K, 0, &seed), b = operand(B, DT_F32, 1, K, N, 1, &seed),
+           c = tensor_of(DT_F32, 3, (int64_t[]){1, M, N}, room(C, M * N * 4));
     GemmMatmul d = {.a = &a, .b = &b, .c = &c};
     PackedWeights *w = packed_weights_create(&err);
     Packed *g = packed_matmul(NULL, kernels_at(rung), &d, &err);
@@ -312,7 +369,8 @@ static void test_choice(void **state)
     packed_free(g);
     packed_weights_free(w);
     free(packed);
-    for (int i = 0; i < (M - FROM) * N; i++) assert_true(fabsf(((float *)out.data)[i] - ((float *)c.data)[FROM * N + i]) < 1e-5f);
+    for (int i = 0; i < (M - FROM) * N; i++)
+        assert_true(fabsf(((float *)out.data)[i] - ((float *)c.data)[FROM * N + i]) < 1e-5f);
 }
 
 /* Operands of all magnitudes: each bit of a float counts, the largest too. */
@@ -326,21 +384,24 @@ static void test_magnitudes(void **state)
         float *a = room(A, M * K * 4), *b = room(B, K * N * 4), *c = room(C, M * N * 4);
         for (int i = 0; i < M; i++) a[i] = i ? ldexpf(random_unit(&seed), i * 5 - 75) : 0x1.fffffep127f;
         for (int i = 0; i < N; i++) b[i] = i ? random_unit(&seed) : 1;
-        Tensor ta = tensor_of(DT_F32, 2, (int64_t[]){M, K}, a), tb = tensor_of(DT_F32, 2, (int64_t[]){K, N}, b), tc = tensor_of(DT_F32, 2, (int64_t[]){M, N}, c);
+        Tensor ta = tensor_of(DT_F32, 2, (int64_t[]){M, K}, a), tb = tensor_of(DT_F32, 2, (int64_t[]){K, N}, b),
+               tc = tensor_of(DT_F32, 2, (int64_t[]){M, N}, c);
         Packed *g = packed_matmul(NULL, kernels_here(), &(GemmMatmul){.a = &ta, .b = &tb, .c = &tc}, &err);
         run(g, &ta, &tb, c, NULL, NULL);
         packed_free(g);
         for (int i = 0; i < M * N; i++) {
             double want = (double)a[i / N] * b[i % N];
-            if (!(fabs(c[i] - want) <= fabs(want) * 0x1p-23)) STOP("%a times %a on %s is %a", (double)a[i / N], (double)b[i % N], cpu_level_name(rung), (double)c[i]);
+            if (!(fabs(c[i] - want) <= fabs(want) * 0x1p-23))
+                STOP("%a times %a on %s is %a", (double)a[i / N], (double)b[i % N], cpu_level_name(rung), (double)c[i]);
         }
     }
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_sizes),  cmocka_unit_test(test_epilogues), cmocka_unit_test(test_batches),
-                                       cmocka_unit_test(test_large), cmocka_unit_test(test_extremes),  cmocka_unit_test(test_given),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_sizes),      cmocka_unit_test(test_epilogues),
+                                       cmocka_unit_test(test_batches),    cmocka_unit_test(test_large),
+                                       cmocka_unit_test(test_extremes),   cmocka_unit_test(test_given),
                                        cmocka_unit_test(test_magnitudes), cmocka_unit_test(test_choice)};
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     tiles = kernels_at(CPU_AMX)->product.f32_tiles.layout != NULL;

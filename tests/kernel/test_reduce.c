@@ -5,7 +5,8 @@
 enum { LONGEST = 100003 };
 
 /* Sixteen vector lanes and beyond, blocks of 1024 and beyond. */
-static const int64_t lengths[] = {0, 1, 2, 3, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 47, 63, 64, 65, 127, 255, 257, 1000, 1023, 1024, 1025, 2049, 5003};
+static const int64_t lengths[] = {0,  1,  2,  3,  5,   7,   8,   9,    15,   16,   17,   31,   32,  33,
+                                  47, 63, 64, 65, 127, 255, 257, 1000, 1023, 1024, 1025, 2049, 5003};
 enum { LENGTHS = sizeof lengths / sizeof *lengths };
 
 /* How often a term of a float sum over n can be rounded: once per addition of its lane in a block of 1024, then as the 16 lanes
@@ -59,16 +60,18 @@ static double softmax_error(double y, double d, double log_sum, bool logarithm, 
     return u * y * (adds + 8 + fabs(d)) + least;
 }
 
-static void check_softmax_row(CpuLevel l, const char *type, const double *got, const double *want, const double *x, int64_t n, bool logarithm, double adds, double u,
-                              double least)
+static void check_softmax_row(CpuLevel l, const char *type, const double *got, const double *want, const double *x,
+                              int64_t n, bool logarithm, double adds, double u, double least)
 {
     double top = -INFINITY;
     for (int64_t i = 0; i < n; i++) top = x[i] > top ? x[i] : top;
     for (int64_t i = 0; i < n; i++) {
-        double d = isinf(top) ? 0 : x[i] - top, far = softmax_error(want[i], d, log((double)n), logarithm, adds, u, least);
-        if (isnan(want[i]) != isnan(got[i]) || (got[i] != want[i] && !isnan(got[i]) && !(fabs(got[i] - want[i]) <= far)))
-            STOP("%ssoftmax %s on %s: %a at %d of %d, expected %a; %g off, %g allowed", logarithm ? "log_" : "", type, cpu_level_name(l), got[i], (int)i, (int)n,
-                 want[i], fabs(got[i] - want[i]), far);
+        double d = isinf(top) ? 0 : x[i] - top,
+               far = softmax_error(want[i], d, log((double)n), logarithm, adds, u, least);
+        if (isnan(want[i]) != isnan(got[i]) ||
+            (got[i] != want[i] && !isnan(got[i]) && !(fabs(got[i] - want[i]) <= far)))
+            STOP("%ssoftmax %s on %s: %a at %d of %d, expected %a; %g off, %g allowed", logarithm ? "log_" : "", type,
+                 cpu_level_name(l), got[i], (int)i, (int)n, want[i], fabs(got[i] - want[i]), far);
     }
 }
 
@@ -83,12 +86,14 @@ static void check_softmax(int64_t rows, int64_t n, Fill f, bool logarithm, bool 
         double *d = room(4, rows * n * 8);
         k->softmax_f64(d, wide, rows, n, logarithm, safe, 2);
         for (int64_t r = 0; r < rows; r++) /* the sum of doubles may be plain */
-            check_softmax_row(l, "f64", d + r * n, want + r * n, wide + r * n, n, logarithm, (double)n, 0x1p-53, 0x1p-1074);
+            check_softmax_row(l, "f64", d + r * n, want + r * n, wide + r * n, n, logarithm, (double)n, 0x1p-53,
+                              0x1p-1074);
         float *y = room(5, rows * n * 4);
         k->softmax_f32(y, x, rows, n, logarithm, safe, 2);
         for (int64_t r = 0; r < rows; r++) {
             for (int64_t i = 0; i < n; i++) back[i] = y[r * n + i];
-            check_softmax_row(l, "f32", back, want + r * n, wide + r * n, n, logarithm, roundings(n), 0x1p-24, 0x1p-125);
+            check_softmax_row(l, "f32", back, want + r * n, wide + r * n, n, logarithm, roundings(n), 0x1p-24,
+                              0x1p-125);
         }
         assert_guard(d);
         assert_guard(y);
@@ -116,7 +121,8 @@ static void test_softmax_masked(void **state)
             float x[40], y[40];
             for (int64_t i = 0; i < n; i++) x[i] = i % 2 ? -INFINITY : 1e30f;
             kernels_at(l)->reduce.softmax_f32(y, x, 1, n, false, false, 1);
-            for (int64_t i = 0; i < n; i++) assert_true(i % 2 ? y[i] == 0 : fabsf(y[i] * (float)((n + 1) / 2) - 1) < 0x1p-22f);
+            for (int64_t i = 0; i < n; i++)
+                assert_true(i % 2 ? y[i] == 0 : fabsf(y[i] * (float)((n + 1) / 2) - 1) < 0x1p-22f);
             kernels_at(l)->reduce.softmax_f32(y, x, 1, n, true, false, 1);
             for (int64_t i = 0; i < n; i++) assert_true(i % 2 ? y[i] == -INFINITY : y[i] <= 0);
         }
@@ -130,7 +136,8 @@ typedef struct Norm {
     double eps;
 } Norm;
 
-static void norm_model(double *out, const double *x, const double *w, const double *b, const Norm *p, double *mean, double *rstd)
+static void norm_model(double *out, const double *x, const double *w, const double *b, const Norm *p, double *mean,
+                       double *rstd)
 {
     long double m = 0, square = 0;
     for (int64_t i = 0; i < p->n; i++) m += p->rms ? 0 : x[i];
@@ -144,20 +151,26 @@ static void norm_model(double *out, const double *x, const double *w, const doub
 
 /* The mean is off by its sum's roundings of the largest |x| and one of its own; so is each x - mean, and twice that over the standard
  * deviation the variance; then root, inverse and three products, and the sum with b. */
-static void check_norm_row(CpuLevel l, const char *type, const Norm *p, const double *got, const double *want, const double *x, const double *w, const double *b,
-                           double mean, double rstd, double got_mean, double got_rstd, double adds, double u)
+static void check_norm_row(CpuLevel l, const char *type, const Norm *p, const double *got, const double *want,
+                           const double *x, const double *w, const double *b, double mean, double rstd, double got_mean,
+                           double got_rstd, double adds, double u)
 {
     double most = 0;
     for (int64_t i = 0; i < p->n; i++) most = fabs(x[i]) > most ? fabs(x[i]) : most;
     double off = p->rms ? 0 : u * most * (adds + 2), relative = off * rstd + u * (adds + 8);
-    bool ok = !p->moments || isnan(rstd) || (fabs(got_mean - mean) <= off && fabs(got_rstd - rstd) <= rstd * relative) || got_rstd == rstd;
+    bool ok = !p->moments || isnan(rstd) ||
+              (fabs(got_mean - mean) <= off && fabs(got_rstd - rstd) <= rstd * relative) || got_rstd == rstd;
     for (int64_t i = 0; ok && i < p->n; i++) {
-        double plain = fabs(x[i] - mean) * rstd, scale = p->w ? fabs(w[i]) : 1, far = scale * (off * rstd + plain * relative) + u * (fabs(want[i]) + (p->b ? fabs(b[i]) : 0)) * 2;
+        double plain = fabs(x[i] - mean) * rstd, scale = p->w ? fabs(w[i]) : 1,
+               far = scale * (off * rstd + plain * relative) + u * (fabs(want[i]) + (p->b ? fabs(b[i]) : 0)) * 2;
         ok = isnan(want[i]) ? isnan(got[i]) : got[i] == want[i] || fabs(got[i] - want[i]) <= far;
-        if (!ok) STOP("norm %s on %s: %a at %d of %d, expected %a; %g off, %g allowed", type, cpu_level_name(l), got[i], (int)i, (int)p->n, want[i],
-                      fabs(got[i] - want[i]), far);
+        if (!ok)
+            STOP("norm %s on %s: %a at %d of %d, expected %a; %g off, %g allowed", type, cpu_level_name(l), got[i],
+                 (int)i, (int)p->n, want[i], fabs(got[i] - want[i]), far);
     }
-    if (!ok) STOP("norm %s on %s, n %d: mean %a for %a, rstd %a for %a", type, cpu_level_name(l), (int)p->n, got_mean, mean, got_rstd, rstd);
+    if (!ok)
+        STOP("norm %s on %s, n %d: mean %a for %a, rstd %a for %a", type, cpu_level_name(l), (int)p->n, got_mean, mean,
+             got_rstd, rstd);
 }
 
 static void check_norm(const Norm *p, const float *x, const float *w, const float *b)
@@ -169,13 +182,17 @@ static void check_norm(const Norm *p, const float *x, const float *w, const floa
         float *y = room(4, p->rows * n * 4), mean32[4], rstd32[4];
         for (int64_t i = 0; i < n; i++) ww[i] = w[i], wb[i] = b[i];
         double *d = room(5, p->rows * n * 8);
-        k->norm_f64(d, wide, p->w ? ww : NULL, p->b ? wb : NULL, p->rows, n, p->eps, p->rms, p->moments ? mean : NULL, p->moments ? rstd : NULL, 2);
-        k->norm_f32(y, x, p->w ? w : NULL, p->b ? b : NULL, p->rows, n, p->eps, p->rms, p->moments ? mean32 : NULL, p->moments ? rstd32 : NULL, 2);
+        k->norm_f64(d, wide, p->w ? ww : NULL, p->b ? wb : NULL, p->rows, n, p->eps, p->rms, p->moments ? mean : NULL,
+                    p->moments ? rstd : NULL, 2);
+        k->norm_f32(y, x, p->w ? w : NULL, p->b ? b : NULL, p->rows, n, p->eps, p->rms, p->moments ? mean32 : NULL,
+                    p->moments ? rstd32 : NULL, 2);
         for (int64_t r = 0; r < p->rows; r++) {
             norm_model(want, wide + r * n, ww, wb, p, &m, &s);
-            check_norm_row(l, "f64", p, d + r * n, want, wide + r * n, ww, wb, m, s, mean[r], rstd[r], (double)n, 0x1p-53);
+            check_norm_row(l, "f64", p, d + r * n, want, wide + r * n, ww, wb, m, s, mean[r], rstd[r], (double)n,
+                           0x1p-53);
             for (int64_t i = 0; i < n; i++) back[i] = y[r * n + i];
-            check_norm_row(l, "f32", p, back, want, wide + r * n, ww, wb, m, s, (double)mean32[r], (double)rstd32[r], roundings(n), 0x1p-24);
+            check_norm_row(l, "f32", p, back, want, wide + r * n, ww, wb, m, s, (double)mean32[r], (double)rstd32[r],
+                           roundings(n), 0x1p-24);
         }
         assert_guard(y);
         assert_guard(d);
@@ -195,7 +212,8 @@ static void test_norm(void **state)
             fill_random(b, p.n, 3, &seed);
             for (int64_t r = 0; r < p.rows; r++) {
                 fill(x + r * p.n, p.n, r == 1 ? CONSTANT : CALM, &seed);
-                for (int64_t k = 0; k < p.n; k++) x[r * p.n + k] = r == 2 ? x[r * p.n + k] * 0x1p-70f : x[r * p.n + k] + shift;
+                for (int64_t k = 0; k < p.n; k++)
+                    x[r * p.n + k] = r == 2 ? x[r * p.n + k] * 0x1p-70f : x[r * p.n + k] + shift;
                 if (r == 3 && p.n) x[r * p.n + p.n / 2] = (float[]){NAN, INFINITY, -INFINITY}[i % 3];
             }
             check_norm(&p, x, w, b);
@@ -211,7 +229,8 @@ static void test_norm_long(void **state)
         for (int64_t i = 0; i < LONGEST - 1; i++) x[i] = i % 2 ? 0.7f : -0.7f;
         kernels_at(l)->reduce.norm_f32(y, x, NULL, NULL, 1, LONGEST - 1, 0, false, &mean, &rstd, 1);
         for (int64_t i = 0; i < LONGEST - 1; i++)
-            if (fabs(fabs((double)y[i]) - 1) > roundings(LONGEST) * 0x1p-24) STOP("norm on %s: %.9g, expected 1", cpu_level_name(l), (double)y[i]);
+            if (fabs(fabs((double)y[i]) - 1) > roundings(LONGEST) * 0x1p-24)
+                STOP("norm on %s: %.9g, expected 1", cpu_level_name(l), (double)y[i]);
     }
 }
 
@@ -224,10 +243,14 @@ static void check_sum(const float *x, int64_t n)
     for (int64_t i = 0; i < n; i++) exact += d[i], size += fabs(d[i]);
     for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung(l)) {
         double f = kernels_at(l)->reduce.sum_f32(x, n), g = kernels_at(l)->reduce.sum_f64(d, n);
-        double far = (l == CPU_REF ? (double)n * 0x1p-53 : roundings(n) * 0x1p-24) * (double)size; /* the reference sums in double */
-        bool ok = isfinite((double)size) ? fabs(f - (double)exact) <= far && fabs(g - (double)exact) <= (double)size * (double)n * 0x1p-53
-                                         : same_f64(f, (double)exact) && same_f64(g, (double)exact);
-        if (!ok) STOP("sum of %d on %s: f32 %.17g, f64 %.17g, expected %.17g", (int)n, cpu_level_name(l), f, g, (double)exact);
+        double far = (l == CPU_REF ? (double)n * 0x1p-53 : roundings(n) * 0x1p-24) *
+                     (double)size; /* the reference sums in double */
+        bool ok = isfinite((double)size)
+                      ? fabs(f - (double)exact) <= far && fabs(g - (double)exact) <= (double)size * (double)n * 0x1p-53
+                      : same_f64(f, (double)exact) && same_f64(g, (double)exact);
+        if (!ok)
+            STOP("sum of %d on %s: f32 %.17g, f64 %.17g, expected %.17g", (int)n, cpu_level_name(l), f, g,
+                 (double)exact);
     }
 }
 
@@ -265,15 +288,19 @@ static void test_columns(void **state)
                 for (int64_t j = 0; j < n; j++) {
                     long double exact = 0, size = 0;
                     for (int64_t r = 0; r < R; r++) exact += d[r * step + j], size += fabs(d[r * step + j]);
-                    double far = (wide || l == CPU_REF ? (double)R * 0x1p-53 : 66 * 0x1p-24) * (double)size; /* 64 rows in float, blocks in double */
-                    if (!(fabs(sum[j] - (double)exact) <= far)) STOP("column %d of %d rows on %s: %.17g, expected %.17g", (int)j, (int)R, cpu_level_name(l), sum[j], (double)exact);
+                    double far = (wide || l == CPU_REF ? (double)R * 0x1p-53 : 66 * 0x1p-24) *
+                                 (double)size; /* 64 rows in float, blocks in double */
+                    if (!(fabs(sum[j] - (double)exact) <= far))
+                        STOP("column %d of %d rows on %s: %.17g, expected %.17g", (int)j, (int)R, cpu_level_name(l),
+                             sum[j], (double)exact);
                 }
             }
     }
 }
 
 /* The gradient of a norm by its formula in long double. What is added to stays: dw and db begin at 1. */
-static void norm_back_model(double *dx, double *dw, double *db, const double *dy, const double *x, const double *w, int64_t rows, int64_t n, double eps, bool rms)
+static void norm_back_model(double *dx, double *dw, double *db, const double *dy, const double *x, const double *w,
+                            int64_t rows, int64_t n, double eps, bool rms)
 {
     for (int64_t i = 0; i < n; i++) dw[i] = db[i] = 1;
     for (int64_t r = 0; r < rows; r++, dx += n, dy += n, x += n) {
@@ -294,10 +321,12 @@ static void norm_back_model(double *dx, double *dw, double *db, const double *dy
     }
 }
 
-static void check_norm_back(const double *got, const double *want, int64_t n, double scale, double far, const char *what, CpuLevel l)
+static void check_norm_back(const double *got, const double *want, int64_t n, double scale, double far,
+                            const char *what, CpuLevel l)
 {
     for (int64_t i = 0; i < n; i++)
-        if (!(fabs(got[i] - want[i]) <= far * scale)) STOP("%s %d of %d on %s: %.9g, expected %.9g", what, (int)i, (int)n, cpu_level_name(l), got[i], want[i]);
+        if (!(fabs(got[i] - want[i]) <= far * scale))
+            STOP("%s %d of %d on %s: %.9g, expected %.9g", what, (int)i, (int)n, cpu_level_name(l), got[i], want[i]);
 }
 
 static void test_norm_back(void **state)
@@ -312,15 +341,20 @@ static void test_norm_back(void **state)
         fill_random(x, rows * n, 2, &seed);
         fill_random(dy, rows * n, 2, &seed);
         fill_random(w, n, 2, &seed);
-        double *x2 = widened(4, x, rows * n), *dy2 = widened(5, dy, rows * n), *w2 = widened(6, w, n), *want = room(7, (rows + 2) * n * 8), *got = room(8, (rows + 2) * n * 8);
+        double *x2 = widened(4, x, rows * n), *dy2 = widened(5, dy, rows * n), *w2 = widened(6, w, n),
+               *want = room(7, (rows + 2) * n * 8), *got = room(8, (rows + 2) * n * 8);
         norm_back_model(want, want + rows * n, want + (rows + 1) * n, dy2, x2, w2, rows, n, 1e-3, rms);
         double top = 1;
         for (int64_t k = 0; k < rows * n; k++) top = fmax(top, fabs(want[k]));
         for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung(l))
             for (int wide = 0; wide < 2; wide++) {
                 for (int64_t k = 0; k < 2 * n; k++) got[rows * n + k] = 1;
-                if (wide) kernels_at(l)->reduce.norm_back_f64(got, got + rows * n, got + (rows + 1) * n, dy2, x2, w2, rows, n, 1e-3, rms);
-                else kernels_at(l)->reduce.norm_back_f32(dx, got + rows * n, got + (rows + 1) * n, dy, x, w, rows, n, 1e-3, rms);
+                if (wide)
+                    kernels_at(l)->reduce.norm_back_f64(got, got + rows * n, got + (rows + 1) * n, dy2, x2, w2, rows, n,
+                                                        1e-3, rms);
+                else
+                    kernels_at(l)->reduce.norm_back_f32(dx, got + rows * n, got + (rows + 1) * n, dy, x, w, rows, n,
+                                                        1e-3, rms);
                 for (int64_t k = 0; k < rows * n && !wide; k++) got[k] = dx[k];
                 check_norm_back(got, want, (rows + 2) * n, top, wide ? 1e-12 : 1e-5, "number", l); /* dx, dw, db */
             }
@@ -409,8 +443,11 @@ static void test_threads(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_softmax), cmocka_unit_test(test_softmax_masked), cmocka_unit_test(test_norm), cmocka_unit_test(test_norm_long),
-        cmocka_unit_test(test_sum),     cmocka_unit_test(test_extreme),        cmocka_unit_test(test_threads), cmocka_unit_test(test_columns),      cmocka_unit_test(test_norm_back),
+        cmocka_unit_test(test_softmax),   cmocka_unit_test(test_softmax_masked),
+        cmocka_unit_test(test_norm),      cmocka_unit_test(test_norm_long),
+        cmocka_unit_test(test_sum),       cmocka_unit_test(test_extreme),
+        cmocka_unit_test(test_threads),   cmocka_unit_test(test_columns),
+        cmocka_unit_test(test_norm_back),
     };
     return cmocka_run_group_tests_name("reduce", tests, NULL, NULL);
 }

@@ -19,17 +19,25 @@ static void make_row(int type, void *x, int64_t n, uint64_t *state)
 
 static bool unary(const PointwiseKernels *k, int type, PointwiseOp op, void *y, const void *x, int64_t n)
 {
-    return type == 0 ? k->unary_f32(op, y, x, n, any_parameters) : type == 1 ? k->unary_f64(op, y, x, n, any_parameters) : k->unary_i64(op, y, x, n, any_parameters);
+    return type == 0   ? k->unary_f32(op, y, x, n, any_parameters)
+           : type == 1 ? k->unary_f64(op, y, x, n, any_parameters)
+                       : k->unary_i64(op, y, x, n, any_parameters);
 }
 
-static bool binary(const PointwiseKernels *k, int type, PointwiseOp op, void *y, const void *a, const void *b, int64_t n)
+static bool binary(const PointwiseKernels *k, int type, PointwiseOp op, void *y, const void *a, const void *b,
+                   int64_t n)
 {
-    return type == 0 ? k->binary_f32(op, y, a, b, n) : type == 1 ? k->binary_f64(op, y, a, b, n) : k->binary_i64(op, y, a, b, n);
+    return type == 0   ? k->binary_f32(op, y, a, b, n)
+           : type == 1 ? k->binary_f64(op, y, a, b, n)
+                       : k->binary_i64(op, y, a, b, n);
 }
 
-static bool compare(const PointwiseKernels *k, int type, PointwiseOp op, uint8_t *y, const void *a, const void *b, int64_t n)
+static bool compare(const PointwiseKernels *k, int type, PointwiseOp op, uint8_t *y, const void *a, const void *b,
+                    int64_t n)
 {
-    return type == 0 ? k->compare_f32(op, y, a, b, n) : type == 1 ? k->compare_f64(op, y, a, b, n) : k->compare_i64(op, y, a, b, n);
+    return type == 0   ? k->compare_f32(op, y, a, b, n)
+           : type == 1 ? k->compare_f64(op, y, a, b, n)
+                       : k->compare_i64(op, y, a, b, n);
 }
 
 static bool test(const PointwiseKernels *k, int type, PointwiseOp op, uint8_t *y, const void *x, int64_t n)
@@ -37,13 +45,16 @@ static bool test(const PointwiseKernels *k, int type, PointwiseOp op, uint8_t *y
     return type == 0 ? k->test_f32(op, y, x, n) : type == 1 ? k->test_f64(op, y, x, n) : k->test_i64(op, y, x, n);
 }
 
-static void assert_row(int type, const void *got, const void *want, int64_t n, PointwiseOp op, CpuLevel l, const char *what)
+static void assert_row(int type, const void *got, const void *want, int64_t n, PointwiseOp op, CpuLevel l,
+                       const char *what)
 {
     for (int64_t i = 0; i < n; i++) {
         bool ok = type == 0   ? same_f32(((const float *)got)[i], ((const float *)want)[i])
                   : type == 1 ? same_f64(((const double *)got)[i], ((const double *)want)[i])
                               : ((const int64_t *)got)[i] == ((const int64_t *)want)[i];
-        if (!ok) STOP("operation %d, type %d, on %s: element %d of %d differs %s", (int)op, type, cpu_level_name(l), (int)i, (int)n, what);
+        if (!ok)
+            STOP("operation %d, type %d, on %s: element %d of %d differs %s", (int)op, type, cpu_level_name(l), (int)i,
+                 (int)n, what);
     }
 }
 
@@ -109,15 +120,18 @@ static void test_places(void **state)
             for (PointwiseOp op = PW_NONE + 1; op <= PW_shift_right; op++)
                 for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
                     int64_t none[1];
-                    if (unary(&kernels_at(l)->pointwise, type, op, none, none, 0)) check_unary(l, type, op, lengths[i], &seed);
-                    if (binary(&kernels_at(l)->pointwise, type, op, none, none, none, 0)) check_binary(l, type, op, lengths[i], &seed);
+                    if (unary(&kernels_at(l)->pointwise, type, op, none, none, 0))
+                        check_unary(l, type, op, lengths[i], &seed);
+                    if (binary(&kernels_at(l)->pointwise, type, op, none, none, none, 0))
+                        check_binary(l, type, op, lengths[i], &seed);
                     check_truths(l, type, op, lengths[i], &seed);
                 }
 }
 
 /* ------------------------------------------------------------------ loads and stores */
 
-static const DType convertible[] = {DT_F32, DT_F64, DT_F16, DT_BF16, DT_I64, DT_I32, DT_I16, DT_I8, DT_U8, DT_U16, DT_U32, DT_U64, DT_BOOL};
+static const DType convertible[] = {DT_F32, DT_F64, DT_F16, DT_BF16, DT_I64, DT_I32, DT_I16,
+                                    DT_I8,  DT_U8,  DT_U16, DT_U32,  DT_U64, DT_BOOL};
 enum { TYPES = sizeof convertible / sizeof *convertible };
 
 static bool can_convert(DType t)
@@ -130,7 +144,8 @@ static bool can_convert(DType t)
 /* Random bits, and now and then all ones or a lone top bit; floats include NaN, infinities and denormals that way. */
 static void fill_bits(unsigned char *p, int64_t bytes, uint64_t *state)
 {
-    for (int64_t i = 0; i < bytes; i++) p[i] = (unsigned char)(unit_random(state) % 5 ? unit_random(state) : (unit_random(state) & 1) * 0xff);
+    for (int64_t i = 0; i < bytes; i++)
+        p[i] = (unsigned char)(unit_random(state) % 5 ? unit_random(state) : (unit_random(state) & 1) * 0xff);
 }
 
 static void check_load(const PointwiseKernels *k, DType t, int64_t stride, int64_t n, uint64_t *state)
@@ -148,9 +163,12 @@ static void check_load(const PointwiseKernels *k, DType t, int64_t stride, int64
     for (int64_t i = 0; ok && i < n; i++) {
         const char *p = first + i * stride;
         double v = load_f64(t, p);
-        float narrow = t == DT_I64 ? (float)load_i64(t, p) : t == DT_U64 ? (float)(uint64_t)load_i64(t, p) : (float)v; /* rounded once */
+        float narrow = t == DT_I64   ? (float)load_i64(t, p)
+                       : t == DT_U64 ? (float)(uint64_t)load_i64(t, p)
+                                     : (float)v; /* rounded once */
         if (!same_f64(d[i], v) || !same_f32(f[i], narrow) || m[i] != load_i64(t, p))
-            STOP("load of %s, element %d of %d, stride %d: %a, %a, %lld", dtype_name(t), (int)i, (int)n, (int)stride, (double)f[i], d[i], (long long)m[i]);
+            STOP("load of %s, element %d of %d, stride %d: %a, %a, %lld", dtype_name(t), (int)i, (int)n, (int)stride,
+                 (double)f[i], d[i], (long long)m[i]);
     }
     assert_guard(f);
     assert_guard(d);
@@ -190,7 +208,8 @@ static void check_stored(DType t, const char *got, double v, CpuLevel l, const c
         store_i64(t, want, whole);
     } else store_f64(t, want, v);
     bool both_nan = dtype_is_float(t) && isnan(v) && isnan(load_f64(t, got));
-    if (!both_nan && memcmp(got, want, size)) STOP("%s to %s on %s of %a (%.17g): %a", from, dtype_name(t), cpu_level_name(l), v, v, load_f64(t, got));
+    if (!both_nan && memcmp(got, want, size))
+        STOP("%s to %s on %s of %a (%.17g): %a", from, dtype_name(t), cpu_level_name(l), v, v, load_f64(t, got));
 }
 
 static void check_store(CpuLevel l, DType t, int64_t n, uint64_t *state)
@@ -240,13 +259,15 @@ static void check_copy(CpuLevel l, size_t size, int64_t rows, int64_t cols, int6
     bool empty = rows == 0 || cols == 0;
     int64_t low = empty ? 0 : (rs < 0 ? rs * (rows - 1) : 0) + (cs < 0 ? cs * (cols - 1) : 0);
     int64_t high = empty ? 0 : (rs > 0 ? rs * (rows - 1) : 0) + (cs > 0 ? cs * (cols - 1) : 0) + 1;
-    char *in = room(0, (high - low) * (int64_t)size), *out = room(1, rows * cols * (int64_t)size), *first = in - low * (int64_t)size;
+    char *in = room(0, (high - low) * (int64_t)size), *out = room(1, rows * cols * (int64_t)size),
+         *first = in - low * (int64_t)size;
     fill_bits((unsigned char *)in, (high - low) * (int64_t)size, state);
     assert_true(kernels_at(l)->pointwise.copy_2d(out, first, rows, cols, rs, cs, size));
     for (int64_t r = 0; r < rows; r++)
         for (int64_t c = 0; c < cols; c++)
             if (memcmp(out + (size_t)(r * cols + c) * size, first + (r * rs + c * cs) * (int64_t)size, size))
-                STOP("copy of %d-byte elements on %s: [%d, %d] of %d x %d", (int)size, cpu_level_name(l), (int)r, (int)c, (int)rows, (int)cols);
+                STOP("copy of %d-byte elements on %s: [%d, %d] of %d x %d", (int)size, cpu_level_name(l), (int)r,
+                     (int)c, (int)rows, (int)cols);
     assert_guard(out);
 }
 
@@ -260,12 +281,12 @@ static void test_copy_2d(void **state)
             for (int i = 0; i < 9; i++)
                 for (int j = 0; j < 9; j++) {
                     int64_t r = edges[i], c = edges[j];
-                    check_copy(l, size, r, c, 1, r, &seed);          /* transposed */
-                    check_copy(l, size, r, c, c + 3, 1, &seed);      /* rows of a wider matrix */
+                    check_copy(l, size, r, c, 1, r, &seed);     /* transposed */
+                    check_copy(l, size, r, c, c + 3, 1, &seed); /* rows of a wider matrix */
                     check_copy(l, size, r, c, 2, 2 * r + 1, &seed);
-                    check_copy(l, size, r, c, 0, 1, &seed);          /* one row, again and again */
+                    check_copy(l, size, r, c, 0, 1, &seed); /* one row, again and again */
                     check_copy(l, size, r, c, 1, 0, &seed);
-                    check_copy(l, size, r, c, -1, -r, &seed);        /* flipped */
+                    check_copy(l, size, r, c, -1, -r, &seed); /* flipped */
                 }
     char from[12] = {0}, to[12];
     assert_false(kernels_at(CPU_REF)->pointwise.copy_2d(to, from, 2, 2, 1, 2, 3));
@@ -274,7 +295,10 @@ static void test_copy_2d(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_places), cmocka_unit_test(test_load), cmocka_unit_test(test_store), cmocka_unit_test(test_copy_2d),
+        cmocka_unit_test(test_places),
+        cmocka_unit_test(test_load),
+        cmocka_unit_test(test_store),
+        cmocka_unit_test(test_copy_2d),
     };
     return cmocka_run_group_tests_name("rows", tests, NULL, NULL);
 }

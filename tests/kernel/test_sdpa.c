@@ -5,11 +5,13 @@
  * the magnitudes in it), the difference to the maximum by itself, exp by 2; the weighted sum and the normaliser take that on and add one rounding
  * a key; each block of keys may rescale (exp, two products). */
 /* lse[0]: the logarithm of the row's sum; lse[1]: how far it may be off. */
-static void sdpa_model(const Sdpa *a, int64_t b, int64_t h, int64_t n, double *want, double *far, double *p, double *c, double *lse)
+static void sdpa_model(const Sdpa *a, int64_t b, int64_t h, int64_t n, double *want, double *far, double *p, double *c,
+                       double *lse)
 {
     int64_t kv = h / (a->H / a->Hkv);
     double top = -INFINITY, sum = 0, spread = 0;
-    const float *q = (const float *)a->q + b * a->qs[0] + h * a->qs[1] + n * a->qs[2], *v = (const float *)a->v + b * a->vs[0] + kv * a->vs[1];
+    const float *q = (const float *)a->q + b * a->qs[0] + h * a->qs[1] + n * a->qs[2],
+                *v = (const float *)a->v + b * a->vs[0] + kv * a->vs[1];
     bool nan = false;
     for (int64_t m = 0; m < a->M; m++) {
         const float *k = (const float *)a->k + b * a->ks[0] + kv * a->ks[1] + m * a->ks[2];
@@ -38,7 +40,10 @@ static void sdpa_model(const Sdpa *a, int64_t b, int64_t h, int64_t n, double *w
             if (term != 0) own += fabs(term) * c[m];
         }
         want[e] = sum == 0 ? 0 : s / sum;
-        far[e] = sum == 0 ? 0 : (own + size * (spread / sum + (double)a->M + 16 + 8 * ((double)a->M / 512))) / sum * 0x1p-24 + 0x1p-149;
+        far[e] = sum == 0
+                     ? 0
+                     : (own + size * (spread / sum + (double)a->M + 16 + 8 * ((double)a->M / 512))) / sum * 0x1p-24 +
+                           0x1p-149;
     }
 }
 
@@ -48,9 +53,11 @@ static void check_lse(CpuLevel l, const Sdpa *a, const float *got, int64_t row, 
 {
     double y = (double)got[row], unit = a->t == DT_BF16 ? 0x1p-13 : 0; /* weights that become bf16 are off by 7.5e-5 */
     if (isnan(lse[0]) ? !isnan(y) : y != lse[0] && !(fabs(y - lse[0]) <= lse[1] + unit))
-        STOP("sdpa of %s on %s, B %d H %d/%d N %d M %d D %d E %d, mask %s, lower %d, upper %d, softcap %g: logsumexp of row %d: %a, expected %a; %g off, %g allowed", dtype_name(a->t),
-             cpu_level_name(l), (int)a->B, (int)a->H, (int)a->Hkv, (int)a->N, (int)a->M, (int)a->D, (int)a->E, mask, (int)a->lower, (int)a->upper, a->softcap, (int)row, y, lse[0],
-             fabs(y - lse[0]), lse[1] + unit);
+        STOP(
+            "sdpa of %s on %s, B %d H %d/%d N %d M %d D %d E %d, mask %s, lower %d, upper %d, softcap %g: logsumexp of row %d: %a, expected %a; %g off, %g allowed",
+            dtype_name(a->t), cpu_level_name(l), (int)a->B, (int)a->H, (int)a->Hkv, (int)a->N, (int)a->M, (int)a->D,
+            (int)a->E, mask, (int)a->lower, (int)a->upper, a->softcap, (int)row, y, lse[0], fabs(y - lse[0]),
+            lse[1] + unit);
 }
 
 static void check_sdpa(CpuLevel l, const Sdpa *a, const float *out, const char *mask)
@@ -63,8 +70,11 @@ static void check_sdpa(CpuLevel l, const Sdpa *a, const float *out, const char *
         for (int64_t e = 0; e < a->E; e++) {
             double y = out[row * a->E + e];
             if (isnan(want[e]) ? !isnan(y) : y != want[e] && !(fabs(y - want[e]) <= far[e]))
-                STOP("sdpa on %s, B %d H %d/%d N %d M %d D %d E %d, mask %s, lower %d, upper %d, softcap %g: row %d, %d: %a, expected %a; %g off, %g allowed", cpu_level_name(l), (int)a->B,
-                     (int)a->H, (int)a->Hkv, (int)a->N, (int)a->M, (int)a->D, (int)a->E, mask, (int)a->lower, (int)a->upper, a->softcap, (int)row, (int)e, y, want[e], fabs(y - want[e]), far[e]);
+                STOP(
+                    "sdpa on %s, B %d H %d/%d N %d M %d D %d E %d, mask %s, lower %d, upper %d, softcap %g: row %d, %d: %a, expected %a; %g off, %g allowed",
+                    cpu_level_name(l), (int)a->B, (int)a->H, (int)a->Hkv, (int)a->N, (int)a->M, (int)a->D, (int)a->E,
+                    mask, (int)a->lower, (int)a->upper, a->softcap, (int)row, (int)e, y, want[e], fabs(y - want[e]),
+                    far[e]);
         }
     }
 }
@@ -73,7 +83,8 @@ static void check_sdpa(CpuLevel l, const Sdpa *a, const float *out, const char *
 static float *run_sdpa(CpuLevel l, Sdpa *a, int threads)
 {
     const SdpaKernels *k = &kernels_at(l)->sdpa;
-    float *out = room(5, a->B * a->H * a->N * a->E * (int64_t)dtype_size(a->t)), *space = room(6, ((int64_t)k->workspace(a, threads) + 63) / 64 * 64);
+    float *out = room(5, a->B * a->H * a->N * a->E * (int64_t)dtype_size(a->t)),
+          *space = room(6, ((int64_t)k->workspace(a, threads) + 63) / 64 * 64);
     a->out = out;
     place_lse(a);
     a->os[2] = a->E, a->os[1] = a->N * a->E, a->os[0] = a->H * a->N * a->E;
@@ -86,11 +97,13 @@ static float *run_sdpa(CpuLevel l, Sdpa *a, int threads)
 
 /* Rows in sixes, 24s and 32s, panels of 8, 16, 32 and 64 columns, blocks of 256 and 512 keys, pairs along D and keys, and their neighbours. */
 static const int64_t shapes[][7] = {
-    {1, 1, 1, 1, 1, 1, 1},    {0, 1, 1, 2, 2, 2, 2},    {1, 1, 1, 0, 3, 4, 4},      {1, 2, 1, 3, 0, 4, 5},      {1, 2, 2, 3, 4, 0, 5},   {1, 1, 1, 3, 4, 5, 0},
-    {2, 4, 2, 5, 7, 3, 8},    {1, 3, 1, 6, 8, 8, 7},    {2, 2, 2, 7, 9, 16, 9},     {1, 2, 1, 13, 15, 17, 15},  {1, 2, 2, 12, 16, 31, 16}, {1, 1, 1, 11, 17, 32, 17},
-    {1, 2, 2, 33, 31, 33, 31}, {1, 2, 1, 5, 63, 64, 33}, {1, 1, 1, 64, 64, 65, 64},  {1, 1, 1, 9, 65, 15, 65},   {1, 1, 1, 7, 511, 8, 8}, {1, 1, 1, 7, 512, 8, 9},
-    {1, 1, 1, 13, 513, 9, 8}, {1, 2, 1, 4, 1025, 16, 5}, {1, 1, 1, 1, 1088, 64, 64}, {1, 1, 1, 600, 3, 4, 4},
-    {1, 1, 1, 25, 130, 96, 98}, {1, 10, 1, 1, 97, 34, 64},  {2, 1, 1, 31, 259, 1, 66},   {1, 3, 3, 30, 33, 65, 1},
+    {1, 1, 1, 1, 1, 1, 1},      {0, 1, 1, 2, 2, 2, 2},     {1, 1, 1, 0, 3, 4, 4},      {1, 2, 1, 3, 0, 4, 5},
+    {1, 2, 2, 3, 4, 0, 5},      {1, 1, 1, 3, 4, 5, 0},     {2, 4, 2, 5, 7, 3, 8},      {1, 3, 1, 6, 8, 8, 7},
+    {2, 2, 2, 7, 9, 16, 9},     {1, 2, 1, 13, 15, 17, 15}, {1, 2, 2, 12, 16, 31, 16},  {1, 1, 1, 11, 17, 32, 17},
+    {1, 2, 2, 33, 31, 33, 31},  {1, 2, 1, 5, 63, 64, 33},  {1, 1, 1, 64, 64, 65, 64},  {1, 1, 1, 9, 65, 15, 65},
+    {1, 1, 1, 7, 511, 8, 8},    {1, 1, 1, 7, 512, 8, 9},   {1, 1, 1, 13, 513, 9, 8},   {1, 2, 1, 4, 1025, 16, 5},
+    {1, 1, 1, 1, 1088, 64, 64}, {1, 1, 1, 600, 3, 4, 4},   {1, 1, 1, 25, 130, 96, 98}, {1, 10, 1, 1, 97, 34, 64},
+    {2, 1, 1, 31, 259, 1, 66},  {1, 3, 3, 30, 33, 65, 1},
 };
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 
@@ -106,7 +119,8 @@ static void test_sdpa(void **state)
                 a.upper = band == 1 || band == 3 ? 0 : band == 2 ? 4 : band == 4 ? a.M - a.N : SDPA_ANY;
                 a.softcap = (i + band) % 3 == 1 ? 1.5f : 0;
                 make_mask(&a, (MaskKind)mask, &seed);
-                for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung(l)) check_sdpa(l, &a, run_sdpa(l, &a, 1 + i % 3), mask_names[mask]);
+                for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung(l))
+                    check_sdpa(l, &a, run_sdpa(l, &a, 1 + i % 3), mask_names[mask]);
             }
 }
 
@@ -154,10 +168,14 @@ static void check_typed(CpuLevel l, const Sdpa *f, const Sdpa *a, const char *ma
         for (int64_t e = 0; e < a->E; e++) {
             uint16_t *y = &out[b * o.os[0] + h * o.os[1] + at * o.os[2] + e];
             double got = (double)(a->t == DT_BF16 ? bf16_to_f32(*y) : f16_to_f32(*y));
-            double unit = a->t == DT_BF16 ? 0x1p-8 : 0x1p-11, allowed = far[e] + fabs(want[e]) * unit + (a->t == DT_BF16 ? size[e] * 0x1p-8 : 0) + 0x1p-24;
+            double unit = a->t == DT_BF16 ? 0x1p-8 : 0x1p-11,
+                   allowed = far[e] + fabs(want[e]) * unit + (a->t == DT_BF16 ? size[e] * 0x1p-8 : 0) + 0x1p-24;
             if (isnan(want[e]) ? !isnan(got) : got != want[e] && !(fabs(got - want[e]) <= allowed))
-                STOP("sdpa of %s on %s, B %d H %d/%d N %d M %d D %d E %d, mask %s, upper %d, row %d, %d: %g, expected %g; %g off, %g allowed", dtype_name(a->t), cpu_level_name(l), (int)a->B,
-                     (int)a->H, (int)a->Hkv, (int)a->N, (int)a->M, (int)a->D, (int)a->E, mask, (int)a->upper, (int)row, (int)e, got, want[e], fabs(got - want[e]), allowed);
+                STOP(
+                    "sdpa of %s on %s, B %d H %d/%d N %d M %d D %d E %d, mask %s, upper %d, row %d, %d: %g, expected %g; %g off, %g allowed",
+                    dtype_name(a->t), cpu_level_name(l), (int)a->B, (int)a->H, (int)a->Hkv, (int)a->N, (int)a->M,
+                    (int)a->D, (int)a->E, mask, (int)a->upper, (int)row, (int)e, got, want[e], fabs(got - want[e]),
+                    allowed);
             *y = 0xffff;
         }
     }
@@ -174,7 +192,12 @@ static void test_sdpa_special(void **state)
     for (int i = 0; i < 30; i++) {
         int where = i / 5 % 3;
         Sdpa f = make_sdpa((int64_t[]){1, 1, 1, 14, i % 2 ? 20 : 530, 5, 6}, false, &seed);
-        float *x = (float *)(uintptr_t)(where == 0 ? f.q : where == 1 ? f.k : f.v) + (where == 0 ? 9 * f.qs[2] : where == 1 ? 17 * f.ks[2] : 17 * f.vs[2]);
+        float *x = (float *)(uintptr_t)(where == 0   ? f.q
+                                        : where == 1 ? f.k
+                                                     : f.v) +
+                   (where == 0   ? 9 * f.qs[2]
+                    : where == 1 ? 17 * f.ks[2]
+                                 : 17 * f.vs[2]);
         x[2] = special[i % 5];
         Sdpa b = i < 15 ? f : typed(&f, DT_BF16);
         for (int none = 0; none < (where == 2 ? 2 : 1); none++) {
@@ -191,7 +214,8 @@ static void test_sdpa_special(void **state)
 /* The same bits for any number of threads. */
 static void test_sdpa_threads(void **state)
 {
-    static const int64_t large[][7] = {{1, 1, 1, 400, 70, 8, 9}, {1, 2, 1, 577, 40, 16, 16}, {3, 3, 3, 20, 90, 8, 8}, {1, 5, 5, 200, 33, 4, 3}};
+    static const int64_t large[][7] = {
+        {1, 1, 1, 400, 70, 8, 9}, {1, 2, 1, 577, 40, 16, 16}, {3, 3, 3, 20, 90, 8, 8}, {1, 5, 5, 200, 33, 4, 3}};
     static const int threads[] = {1, 2, 3, 8};
     static const DType types[] = {DT_F32, DT_BF16, DT_F16};
     uint64_t seed = 5;
@@ -207,7 +231,9 @@ static void test_sdpa_threads(void **state)
                 for (int t = 0; t < 4; t++) {
                     const float *out = run_sdpa(l, &a, threads[t]);
                     if (t == 0) memcpy(first, out, bytes);
-                    else if (memcmp(first, out, bytes)) STOP("sdpa of %s on %s, shape %d: %d threads differ", dtype_name(a.t), cpu_level_name(l), i, threads[t]);
+                    else if (memcmp(first, out, bytes))
+                        STOP("sdpa of %s on %s, shape %d: %d threads differ", dtype_name(a.t), cpu_level_name(l), i,
+                             threads[t]);
                 }
                 if (a.t == DT_F32) check_sdpa(l, &a, first, "none");
                 free(first);
@@ -240,7 +266,8 @@ static void test_sdpa_swallowed(void **state)
     for (size_t i = 0; i < sizeof low / sizeof *low; i++) {
         Sdpa f = make_sdpa((int64_t[]){1, 2, 1, 40, 150, 64, 64}, false, &seed);
         f.mask = &low[i];
-        for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung(l)) check_sdpa(l, &f, run_sdpa(l, &f, 1), "swallows all");
+        for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung(l))
+            check_sdpa(l, &f, run_sdpa(l, &f, 1), "swallows all");
         for (int t = 0; t < 2; t++) {
             Sdpa a = typed(&f, t ? DT_F16 : DT_BF16);
             for (CpuLevel l = CPU_REF; l < CPU_LEVELS; l = next_rung(l)) check_typed(l, &f, &a, "swallows all");
@@ -273,11 +300,15 @@ static void test_sdpa_ragged(void **state)
             for (int s = 0; s < SEQUENCES; s++) {
                 Sdpa one = a;
                 one.N = rows[s + 1] - rows[s], one.M = keys[s + 1] - keys[s];
-                one.q = (const char *)a.q + rows[s] * a.qs[2] * size, one.k = (const char *)a.k + keys[s] * a.ks[2] * size, one.v = (const char *)a.v + keys[s] * a.vs[2] * size;
+                one.q = (const char *)a.q + rows[s] * a.qs[2] * size,
+                one.k = (const char *)a.k + keys[s] * a.ks[2] * size,
+                one.v = (const char *)a.v + keys[s] * a.vs[2] * size;
                 one.out = alone + rows[s] * a.os[2] * size;
                 if (one.N) k->run(&one, room(6, ((int64_t)k->workspace(&one, 1) + 63) / 64 * 64), 1);
             }
-            if (memcmp(out, alone, (size_t)(ALL * a.E * a.H * size))) STOP("ragged sdpa of %s on %s, case %d: not the bits of each sequence alone", dtype_name(a.t), cpu_level_name(l), how);
+            if (memcmp(out, alone, (size_t)(ALL * a.E * a.H * size)))
+                STOP("ragged sdpa of %s on %s, case %d: not the bits of each sequence alone", dtype_name(a.t),
+                     cpu_level_name(l), how);
         }
     }
 }
@@ -285,8 +316,9 @@ static void test_sdpa_ragged(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sdpa), cmocka_unit_test(test_sdpa_steep), cmocka_unit_test(test_sdpa_special), cmocka_unit_test(test_sdpa_threads),
-        cmocka_unit_test(test_sdpa_types), cmocka_unit_test(test_sdpa_swallowed), cmocka_unit_test(test_sdpa_ragged),
+        cmocka_unit_test(test_sdpa),         cmocka_unit_test(test_sdpa_steep), cmocka_unit_test(test_sdpa_special),
+        cmocka_unit_test(test_sdpa_threads), cmocka_unit_test(test_sdpa_types), cmocka_unit_test(test_sdpa_swallowed),
+        cmocka_unit_test(test_sdpa_ragged),
     };
     return cmocka_run_group_tests_name("sdpa", tests, NULL, NULL);
 }

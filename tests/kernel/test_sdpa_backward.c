@@ -30,12 +30,16 @@ static void add_pair(const SdpaBackward *g, const Want *w, int64_t b, int64_t h,
 {
     const Sdpa *a = &g->f;
     int64_t kv = h / (a->H / a->Hkv), masked = b * a->ms[0] + h * a->ms[1] + n * a->ms[2] + m * a->ms[3];
-    const float *q = (const float *)a->q + b * a->qs[0] + h * a->qs[1] + n * a->qs[2], *k = (const float *)a->k + b * a->ks[0] + kv * a->ks[1] + m * a->ks[2];
-    const float *v = (const float *)a->v + b * a->vs[0] + kv * a->vs[1] + m * a->vs[2], *dout = (const float *)g->dout + b * g->dos[0] + h * g->dos[1] + n * g->dos[2];
+    const float *q = (const float *)a->q + b * a->qs[0] + h * a->qs[1] + n * a->qs[2],
+                *k = (const float *)a->k + b * a->ks[0] + kv * a->ks[1] + m * a->ks[2];
+    const float *v = (const float *)a->v + b * a->vs[0] + kv * a->vs[1] + m * a->vs[2],
+                *dout = (const float *)g->dout + b * g->dos[0] + h * g->dos[1] + n * g->dos[2];
     const float *out = (const float *)a->out + b * a->os[0] + h * a->os[1] + n * a->os[2];
-    double lse = (double)((const float *)a->lse)[b * a->ls[0] + h * a->ls[1] + n * a->ls[2]], s = 0, size = 0, dp = 0, delta = 0, loose = 0, slope = 1, bend = 0;
+    double lse = (double)((const float *)a->lse)[b * a->ls[0] + h * a->ls[1] + n * a->ls[2]], s = 0, size = 0, dp = 0,
+           delta = 0, loose = 0, slope = 1, bend = 0;
     if (m < n + a->lower || m > n + a->upper || (a->truth && !a->truth[masked]) || lse == -INFINITY) return;
-    for (int64_t d = 0; d < a->D; d++) s += (double)q[d] * k[d] * a->scale, size += fabs((double)q[d] * k[d] * a->scale);
+    for (int64_t d = 0; d < a->D; d++)
+        s += (double)q[d] * k[d] * a->scale, size += fabs((double)q[d] * k[d] * a->scale);
     double c = (double)(a->D + 3) * size;
     if (a->softcap > 0) {
         double t = tanh(s / a->softcap);
@@ -43,7 +47,8 @@ static void add_pair(const SdpaBackward *g, const Want *w, int64_t b, int64_t h,
         c += 8 * a->softcap;
         s = a->softcap * t, slope = 1 - t * t;
     }
-    double extra = a->mask ? (double)a->mask[masked] : 0, p = exp(s + extra - lse), e = p * (c + fabs(s) + fabs(lse) + (isinf(extra) ? 0 : 2 * fabs(extra)) + 8);
+    double extra = a->mask ? (double)a->mask[masked] : 0, p = exp(s + extra - lse),
+           e = p * (c + fabs(s) + fabs(lse) + (isinf(extra) ? 0 : 2 * fabs(extra)) + 8);
     if (p == 0) return;
     for (int64_t i = 0; i < a->E; i++) {
         dp += (double)dout[i] * v[i], delta += (double)dout[i] * out[i];
@@ -54,9 +59,12 @@ static void add_pair(const SdpaBackward *g, const Want *w, int64_t b, int64_t h,
     eds = (eds * slope + fabs(ds) * bend) * fabs(a->scale), ds *= slope * a->scale;
     for (int64_t d = 0; d < a->D; d++) {
         add(w, DQ, ((b * a->H + h) * a->N + n) * a->D + d, ds * k[d], eds * fabs((double)k[d]), a->M);
-        add(w, DK, ((b * a->Hkv + kv) * a->M + m) * a->D + d, ds * q[d], eds * fabs((double)q[d]), a->N * (a->H / a->Hkv));
+        add(w, DK, ((b * a->Hkv + kv) * a->M + m) * a->D + d, ds * q[d], eds * fabs((double)q[d]),
+            a->N * (a->H / a->Hkv));
     }
-    for (int64_t i = 0; i < a->E; i++) add(w, DV, ((b * a->Hkv + kv) * a->M + m) * a->E + i, p * dout[i], e * fabs((double)dout[i]), a->N * (a->H / a->Hkv));
+    for (int64_t i = 0; i < a->E; i++)
+        add(w, DV, ((b * a->Hkv + kv) * a->M + m) * a->E + i, p * dout[i], e * fabs((double)dout[i]),
+            a->N * (a->H / a->Hkv));
 }
 
 static Want expected(const SdpaBackward *g)
@@ -70,7 +78,8 @@ static Want expected(const SdpaBackward *g)
         w.size[i] = at, at += n[i];
     }
     const Sdpa *a = &g->f;
-    for (int64_t i = 0; i < a->B * a->H * a->N * a->M; i++) add_pair(g, &w, i / a->M / a->N / a->H, i / a->M / a->N % a->H, i / a->M % a->N, i % a->M);
+    for (int64_t i = 0; i < a->B * a->H * a->N * a->M; i++)
+        add_pair(g, &w, i / a->M / a->N / a->H, i / a->M / a->N % a->H, i / a->M % a->N, i % a->M);
     return w;
 }
 
@@ -79,7 +88,8 @@ static void run(CpuLevel l, SdpaBackward *g, int threads)
 {
     const SdpaKernels *k = &kernels_at(l)->sdpa;
     Sdpa *a = &g->f;
-    int64_t heads[] = {a->H, a->Hkv, a->Hkv}, rows[] = {a->N, a->M, a->M}, width[] = {a->D, a->D, a->E}, *stride[] = {g->dqs, g->dks, g->dvs}, size = (int64_t)dtype_size(a->t);
+    int64_t heads[] = {a->H, a->Hkv, a->Hkv}, rows[] = {a->N, a->M, a->M}, width[] = {a->D, a->D, a->E},
+            *stride[] = {g->dqs, g->dks, g->dvs}, size = (int64_t)dtype_size(a->t);
     void **to[] = {&g->dq, &g->dk, &g->dv};
     for (int i = 0; i < 3; i++) {
         stride[i][2] = heads[i] * (width[i] + 3), stride[i][1] = width[i] + 3, stride[i][0] = rows[i] * stride[i][2];
@@ -102,7 +112,10 @@ static double result_at(const SdpaBackward *g, int result, int64_t i)
     const int64_t *s = result == DQ ? g->dqs : result == DK ? g->dks : g->dvs;
     if (result == DMASK) return (double)((const float *)g->dmask)[i];
     int64_t r = i / width, at = r / rows / heads * s[0] + r / rows % heads * s[1] + r % rows * s[2] + i % width;
-    return load_f64(a->t, (const char *)(result == DQ ? g->dq : result == DK ? g->dk : g->dv) + at * (int64_t)dtype_size(a->t));
+    return load_f64(a->t, (const char *)(result == DQ   ? g->dq
+                                         : result == DK ? g->dk
+                                                        : g->dv) +
+                              at * (int64_t)dtype_size(a->t));
 }
 
 static void check(CpuLevel l, const SdpaBackward *g, const Want *w, const char *mask)
@@ -112,14 +125,20 @@ static void check(CpuLevel l, const SdpaBackward *g, const Want *w, const char *
     int64_t n[RESULTS];
     sizes(g, n);
     double unit = a->t == DT_BF16 ? 0x1p-8 : a->t == DT_F16 ? 0x1p-11 : 0;
-    double weights = a->t == DT_BF16 && l >= CPU_AVX512BF16 ? 0x1p-8 + 0x1p-13 : 0; /* P and dS are rounded to bf16, after a short exponential (x86/sdpa_pairs_back.h) */
+    double weights = a->t == DT_BF16 && l >= CPU_AVX512BF16
+                         ? 0x1p-8 + 0x1p-13
+                         : 0; /* P and dS are rounded to bf16, after a short exponential (x86/sdpa_pairs_back.h) */
     for (int r = 0; r < RESULTS; r++)
         for (int64_t i = 0; i < n[r]; i++) {
-            double y = result_at(g, r, i), x = w->x[r][i], far = w->far[r][i] + w->size[r][i] * weights + fabs(x) * (r == DMASK ? 0 : unit) + (unit > 0 ? 0x1p-24 : 0x1p-140);
+            double y = result_at(g, r, i), x = w->x[r][i],
+                   far = w->far[r][i] + w->size[r][i] * weights + fabs(x) * (r == DMASK ? 0 : unit) +
+                         (unit > 0 ? 0x1p-24 : 0x1p-140);
             if (!(fabs(y - x) <= far))
-                STOP("%s of %s on %s, B %d H %d/%d N %d M %d D %d E %d, mask %s, lower %d, upper %d, softcap %g: %d: %a, expected %a; %g off, %g allowed", name[r], dtype_name(a->t),
-                     cpu_level_name(l), (int)a->B, (int)a->H, (int)a->Hkv, (int)a->N, (int)a->M, (int)a->D, (int)a->E, mask, (int)a->lower, (int)a->upper, a->softcap, (int)i, y, x,
-                     fabs(y - x), far);
+                STOP(
+                    "%s of %s on %s, B %d H %d/%d N %d M %d D %d E %d, mask %s, lower %d, upper %d, softcap %g: %d: %a, expected %a; %g off, %g allowed",
+                    name[r], dtype_name(a->t), cpu_level_name(l), (int)a->B, (int)a->H, (int)a->Hkv, (int)a->N,
+                    (int)a->M, (int)a->D, (int)a->E, mask, (int)a->lower, (int)a->upper, a->softcap, (int)i, y, x,
+                    fabs(y - x), far);
         }
 }
 
@@ -149,8 +168,9 @@ static SdpaBackward make_backward(Sdpa *f, DType t, SdpaBackward *wide, uint64_t
 
 /* Blocks of 48 rows, of 64 and 96 keys, ranges of keys, tiles of 8, 16 and 64 columns, and their neighbours. */
 static const int64_t shapes[][7] = {
-    {1, 1, 1, 1, 1, 1, 1},  {0, 1, 1, 2, 2, 2, 2}, {1, 1, 1, 0, 3, 4, 4},  {1, 2, 1, 3, 0, 4, 5},   {1, 1, 1, 3, 4, 5, 0},      {2, 4, 2, 5, 7, 3, 8},
-    {1, 3, 1, 6, 8, 8, 7},  {1, 2, 1, 13, 65, 17, 15}, {1, 1, 1, 47, 97, 32, 17}, {3, 3, 3, 49, 64, 33, 31}, {1, 2, 1, 50, 193, 8, 8}, {2, 4, 4, 20, 100, 16, 65},
+    {1, 1, 1, 1, 1, 1, 1},     {0, 1, 1, 2, 2, 2, 2},     {1, 1, 1, 0, 3, 4, 4},    {1, 2, 1, 3, 0, 4, 5},
+    {1, 1, 1, 3, 4, 5, 0},     {2, 4, 2, 5, 7, 3, 8},     {1, 3, 1, 6, 8, 8, 7},    {1, 2, 1, 13, 65, 17, 15},
+    {1, 1, 1, 47, 97, 32, 17}, {3, 3, 3, 49, 64, 33, 31}, {1, 2, 1, 50, 193, 8, 8}, {2, 4, 4, 20, 100, 16, 65},
 };
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 
@@ -207,7 +227,9 @@ static void test_backward_threads(void **state)
                     for (int r = 0; r < RESULTS; r++)
                         for (int64_t k = 0; k < n[r]; k++, to++) {
                             if (threads == 1) *to = result_at(&g, r, k);
-                            else if (*to != result_at(&g, r, k)) STOP("gradient of sdpa on %s, shape %d: %d threads differ", cpu_level_name(l), i, threads);
+                            else if (*to != result_at(&g, r, k))
+                                STOP("gradient of sdpa on %s, shape %d: %d threads differ", cpu_level_name(l), i,
+                                     threads);
                         }
                 }
                 free(first);
@@ -222,12 +244,14 @@ static void test_backward_memory(void **state)
     SdpaBackward g = {.f = {.t = DT_F32, .B = 1, .H = 16, .Hkv = 16, .N = 8192, .M = 8192, .D = 64, .E = 64}};
     for (CpuLevel l = CPU_GEN; l < CPU_LEVELS; l = next_rung(l)) {
         size_t have = kernels_at(l)->sdpa.backward_workspace(&g, 2), most = 2u * (8192 + 8192) * (64 + 64) * 8;
-        if (have > most) STOP("gradient of sdpa on %s takes %zu bytes, expected at most %zu", cpu_level_name(l), have, most);
+        if (have > most)
+            STOP("gradient of sdpa on %s takes %zu bytes, expected at most %zu", cpu_level_name(l), have, most);
     }
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_backward), cmocka_unit_test(test_backward_threads), cmocka_unit_test(test_backward_memory)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_backward), cmocka_unit_test(test_backward_threads),
+                                       cmocka_unit_test(test_backward_memory)};
     return cmocka_run_group_tests_name("sdpa_backward", tests, NULL, NULL);
 }

@@ -19,8 +19,10 @@ static int rung_count;
 static int fill_rungs(void **state)
 {
     (void)state;
-    for (int l = CPU_AVX512BF16; l <= (int)cpu_best(); l++) rungs[rung_count++] = (Rung){cpu_level_name((CpuLevel)l), kernels_at((CpuLevel)l)->sdpa};
-    Rung words = {"emulated AVX512_BF16", kernels_at(CPU_GEN)->sdpa}, tiles = {"emulated AMX", kernels_at(CPU_GEN)->sdpa};
+    for (int l = CPU_AVX512BF16; l <= (int)cpu_best(); l++)
+        rungs[rung_count++] = (Rung){cpu_level_name((CpuLevel)l), kernels_at((CpuLevel)l)->sdpa};
+    Rung words = {"emulated AVX512_BF16", kernels_at(CPU_GEN)->sdpa},
+         tiles = {"emulated AMX", kernels_at(CPU_GEN)->sdpa};
     sdpa_fill_emulated_avx512bf16(&words.k);
     sdpa_fill_emulated_amx(&tiles.k);
     rungs[rung_count++] = words;
@@ -32,7 +34,8 @@ static int fill_rungs(void **state)
 
 typedef enum MaskKind { NO_MASK, KEYS_FLOAT, ROWS_FLOAT, KEYS_TRUTH, ROWS_TRUTH, HEADS_TRUTH, NO_KEY, MASKS } MaskKind;
 
-static const char *const mask_names[] = {"none", "float (M)", "float (N, M)", "truth (M)", "truth (N, M)", "truth (H, 1, M)", "truth, no key"};
+static const char *const mask_names[] = {"none",         "float (M)",       "float (N, M)", "truth (M)",
+                                         "truth (N, M)", "truth (H, 1, M)", "truth, no key"};
 
 static void strides_of(int64_t *stride, int64_t heads, int64_t rows, int64_t width, bool turned)
 {
@@ -42,16 +45,21 @@ static void strides_of(int64_t *stride, int64_t heads, int64_t rows, int64_t wid
     stride[0] = rows * heads * row;
 }
 
-static int64_t elements(int64_t B, int64_t heads, int64_t rows, int64_t width) { return B * heads * rows * (width + GAP); }
+static int64_t elements(int64_t B, int64_t heads, int64_t rows, int64_t width)
+{
+    return B * heads * rows * (width + GAP);
+}
 
 /* bf16 up to `size` by these strides; NaN between rows. */
-static uint16_t *operand(int at, int64_t B, int64_t heads, int64_t rows, int64_t width, bool turned, float size, int64_t *stride, uint64_t *state)
+static uint16_t *operand(int at, int64_t B, int64_t heads, int64_t rows, int64_t width, bool turned, float size,
+                         int64_t *stride, uint64_t *state)
 {
     uint16_t *x = room(at, elements(B, heads, rows, width) * 2);
     strides_of(stride, heads, rows, width, turned);
     for (int64_t i = 0; i < B * heads * rows * width; i++) {
         int64_t r = i / width;
-        x[r / rows / heads * stride[0] + r / rows % heads * stride[1] + r % rows * stride[2] + i % width] = f32_to_bf16(size * random_unit(state));
+        x[r / rows / heads * stride[0] + r / rows % heads * stride[1] + r % rows * stride[2] + i % width] = f32_to_bf16(
+            size * random_unit(state));
     }
     return x;
 }
@@ -77,7 +85,17 @@ static void make_mask(Sdpa *a, MaskKind kind, uint64_t *state)
 /* s: B, H, Hkv, N, M, D, E. The forward pass is the reference's: out in bf16, lse in float. Rooms 0 to 8. */
 static SdpaBackward make_case(const int64_t *s, bool turned, MaskKind mask, int band, uint64_t *state)
 {
-    Sdpa a = {.t = DT_BF16, .B = s[0], .H = s[1], .Hkv = s[2], .N = s[3], .M = s[4], .D = s[5], .E = s[6], .scale = 1.5 / sqrt((double)s[5] + 1), .lower = -SDPA_ANY, .upper = SDPA_ANY};
+    Sdpa a = {.t = DT_BF16,
+              .B = s[0],
+              .H = s[1],
+              .Hkv = s[2],
+              .N = s[3],
+              .M = s[4],
+              .D = s[5],
+              .E = s[6],
+              .scale = 1.5 / sqrt((double)s[5] + 1),
+              .lower = -SDPA_ANY,
+              .upper = SDPA_ANY};
     SdpaBackward d;
     if (band == 1) a.upper = 0;
     if (band == 2) a.lower = -5, a.upper = 40;
@@ -106,7 +124,8 @@ typedef struct Grads {
 static Grads run_back(const Rung *l, SdpaBackward *d, int threads)
 {
     const Sdpa *a = &d->f;
-    Grads g = {room(9, elements(a->B, a->H, a->N, a->D) * 2), room(10, elements(a->B, a->Hkv, a->M, a->D) * 2), room(11, elements(a->B, a->Hkv, a->M, a->E) * 2)};
+    Grads g = {room(9, elements(a->B, a->H, a->N, a->D) * 2), room(10, elements(a->B, a->Hkv, a->M, a->D) * 2),
+               room(11, elements(a->B, a->Hkv, a->M, a->E) * 2)};
     d->dq = g.dq, d->dk = g.dk, d->dv = g.dv;
     void *space = room(7, ((int64_t)l->k.backward_workspace(d, threads) + 63) / 64 * 64);
     l->k.backward(d, space, threads);
@@ -141,41 +160,58 @@ static void model(const SdpaBackward *d, Truth dq, Truth dk, Truth dv, double *s
     const Sdpa *a = &d->f;
     for (int64_t row = 0; row < a->B * a->H * a->N; row++) {
         int64_t n = row % a->N, h = row / a->N % a->H, b = row / a->N / a->H, kv = h / (a->H / a->Hkv);
-        int64_t qi = b * a->qs[0] + h * a->qs[1] + n * a->qs[2], oi = b * a->os[0] + h * a->os[1] + n * a->os[2], gi = b * d->dos[0] + h * d->dos[1] + n * d->dos[2];
+        int64_t qi = b * a->qs[0] + h * a->qs[1] + n * a->qs[2], oi = b * a->os[0] + h * a->os[1] + n * a->os[2],
+                gi = b * d->dos[0] + h * d->dos[1] + n * d->dos[2];
         double lse = (double)((const float *)a->lse)[row], delta = 0, delta_size = 0;
-        for (int64_t e = 0; e < a->E; e++) delta += at(d->dout, gi + e) * at(a->out, oi + e), delta_size += fabs(at(d->dout, gi + e) * at(a->out, oi + e));
+        for (int64_t e = 0; e < a->E; e++)
+            delta += at(d->dout, gi + e) * at(a->out, oi + e),
+                delta_size += fabs(at(d->dout, gi + e) * at(a->out, oi + e));
         for (int64_t m = 0; m < a->M; m++) {
-            int64_t ki = b * a->ks[0] + kv * a->ks[1] + m * a->ks[2], vi = b * a->vs[0] + kv * a->vs[1] + m * a->vs[2], mi = b * a->ms[0] + h * a->ms[1] + n * a->ms[2] + m * a->ms[3];
+            int64_t ki = b * a->ks[0] + kv * a->ks[1] + m * a->ks[2], vi = b * a->vs[0] + kv * a->vs[1] + m * a->vs[2],
+                    mi = b * a->ms[0] + h * a->ms[1] + n * a->ms[2] + m * a->ms[3];
             double s = 0, size = 0, dp = 0, dp_size = 0, extra = a->mask ? (double)a->mask[mi] : 0;
-            if (m < n + a->lower || m > n + a->upper || isinf(extra) || isinf(lse) || (a->truth && !a->truth[mi])) continue;
-            for (int64_t i = 0; i < a->D; i++) s += at(a->q, qi + i) * at(a->k, ki + i), size += fabs(at(a->q, qi + i) * at(a->k, ki + i));
-            for (int64_t e = 0; e < a->E; e++) dp += at(d->dout, gi + e) * at(a->v, vi + e), dp_size += fabs(at(d->dout, gi + e) * at(a->v, vi + e));
+            if (m < n + a->lower || m > n + a->upper || isinf(extra) || isinf(lse) || (a->truth && !a->truth[mi]))
+                continue;
+            for (int64_t i = 0; i < a->D; i++)
+                s += at(a->q, qi + i) * at(a->k, ki + i), size += fabs(at(a->q, qi + i) * at(a->k, ki + i));
+            for (int64_t e = 0; e < a->E; e++)
+                dp += at(d->dout, gi + e) * at(a->v, vi + e), dp_size += fabs(at(d->dout, gi + e) * at(a->v, vi + e));
             s = (double)(float)(s * a->scale + extra); /* a mask may swallow it */
-            double sums = fabs(extra) > 1e8 ? 0 : (double)(a->D + 3) * size * a->scale + fabs(extra) + 2 * fabs(s) + 2 * fabs(lse); /* a mask that swallows leaves nothing to round */
+            double sums = fabs(extra) > 1e8 ? 0
+                                            : (double)(a->D + 3) * size * a->scale + fabs(extra) + 2 * fabs(s) +
+                                                  2 * fabs(lse); /* a mask that swallows leaves nothing to round */
             double p = exp(s - lse), wrong = (sums + 8) * 0x1p-24 + 0x1p-13, ds = p * (dp - delta);
-            double p_off = p * (wrong + 0x1p-8), ds_off = fabs(ds) * (wrong + 0x1p-8 + 0x1p-22) + p * (double)(a->E + 3) * (dp_size + delta_size) * 0x1p-24;
+            double p_off = p * (wrong + 0x1p-8), ds_off = fabs(ds) * (wrong + 0x1p-8 + 0x1p-22) +
+                                                          p * (double)(a->E + 3) * (dp_size + delta_size) * 0x1p-24;
             for (int64_t i = 0; i < a->D; i++) {
-                add(dq, row * a->D + i, sizes[0], a->scale * ds * at(a->k, ki + i), a->scale * ds_off * fabs(at(a->k, ki + i)));
-                add(dk, ((b * a->Hkv + kv) * a->M + m) * a->D + i, sizes[1], a->scale * ds * at(a->q, qi + i), a->scale * ds_off * fabs(at(a->q, qi + i)));
+                add(dq, row * a->D + i, sizes[0], a->scale * ds * at(a->k, ki + i),
+                    a->scale * ds_off * fabs(at(a->k, ki + i)));
+                add(dk, ((b * a->Hkv + kv) * a->M + m) * a->D + i, sizes[1], a->scale * ds * at(a->q, qi + i),
+                    a->scale * ds_off * fabs(at(a->q, qi + i)));
             }
             for (int64_t e = 0; e < a->E; e++)
-                add(dv, ((b * a->Hkv + kv) * a->M + m) * a->E + e, sizes[2], p * at(d->dout, gi + e), p_off * fabs(at(d->dout, gi + e)));
+                add(dv, ((b * a->Hkv + kv) * a->M + m) * a->E + e, sizes[2], p * at(d->dout, gi + e),
+                    p_off * fabs(at(d->dout, gi + e)));
         }
     }
 }
 
-static void check_one(const char *what, const Rung *l, const SdpaBackward *d, const char *mask, Truth t, const double *size, const uint16_t *got, const int64_t *stride, int64_t heads, int64_t rows,
+static void check_one(const char *what, const Rung *l, const SdpaBackward *d, const char *mask, Truth t,
+                      const double *size, const uint16_t *got, const int64_t *stride, int64_t heads, int64_t rows,
                       int64_t width, int64_t terms)
 {
     const Sdpa *a = &d->f;
     int64_t seen = 0;
     for (int64_t i = 0; i < a->B * heads * rows * width; i++) {
         int64_t r = i / width;
-        double y = at(got, r / rows / heads * stride[0] + r / rows % heads * stride[1] + r % rows * stride[2] + i % width);
+        double y = at(got,
+                      r / rows / heads * stride[0] + r / rows % heads * stride[1] + r % rows * stride[2] + i % width);
         double allowed = t.far[i] + size[i] * (double)(terms + 8) * 0x1p-24 + fabs(t.x[i]) * 0x1p-8 + 0x1p-120;
         if (!(fabs(y - t.x[i]) <= allowed))
-            STOP("%s on %s, B %d H %d/%d N %d M %d D %d E %d, mask %s, lower %d, upper %d, element %d: %g, expected %g; %g off, %g allowed", what, l->name, (int)a->B, (int)a->H, (int)a->Hkv,
-                 (int)a->N, (int)a->M, (int)a->D, (int)a->E, mask, (int)a->lower, (int)a->upper, (int)i, y, t.x[i], fabs(y - t.x[i]), allowed);
+            STOP(
+                "%s on %s, B %d H %d/%d N %d M %d D %d E %d, mask %s, lower %d, upper %d, element %d: %g, expected %g; %g off, %g allowed",
+                what, l->name, (int)a->B, (int)a->H, (int)a->Hkv, (int)a->N, (int)a->M, (int)a->D, (int)a->E, mask,
+                (int)a->lower, (int)a->upper, (int)i, y, t.x[i], fabs(y - t.x[i]), allowed);
     }
     for (int64_t i = 0; i < elements(a->B, heads, rows, width); i++) seen += got[i] != 0xffff;
     assert_int_equal(seen, a->B * heads * rows * width); /* nothing was written between rows */
@@ -202,9 +238,11 @@ static void check_case(SdpaBackward *d, const char *mask, int threads)
 
 /* Around groups of 24 and 32 rows, blocks of 192 and 256, panels of 64 keys, blocks of 128, steps of 32, and few rows, which go elsewhere. */
 static const int64_t shapes[][7] = {
-    {1, 1, 1, 9, 1, 1, 1},    {1, 2, 2, 9, 5, 3, 7},      {2, 2, 1, 5, 33, 16, 8},   {1, 1, 1, 33, 31, 33, 31},  {1, 4, 2, 13, 65, 17, 40}, {1, 1, 1, 64, 64, 64, 64},
-    {2, 1, 1, 25, 129, 8, 64}, {1, 1, 1, 193, 70, 32, 33}, {1, 2, 1, 130, 128, 24, 16}, {1, 1, 1, 257, 130, 64, 48}, {1, 1, 1, 40, 0, 4, 4},    {1, 2, 2, 0, 20, 4, 4},
-    {1, 2, 1, 600, 20, 8, 8}, {1, 1, 1, 12, 20, 0, 4},  {1, 1, 1, 12, 20, 4, 0},    {1, 1, 1, 3, 20, 8, 8},    {0, 1, 1, 12, 20, 4, 4},
+    {1, 1, 1, 9, 1, 1, 1},       {1, 2, 2, 9, 5, 3, 7},       {2, 2, 1, 5, 33, 16, 8},   {1, 1, 1, 33, 31, 33, 31},
+    {1, 4, 2, 13, 65, 17, 40},   {1, 1, 1, 64, 64, 64, 64},   {2, 1, 1, 25, 129, 8, 64}, {1, 1, 1, 193, 70, 32, 33},
+    {1, 2, 1, 130, 128, 24, 16}, {1, 1, 1, 257, 130, 64, 48}, {1, 1, 1, 40, 0, 4, 4},    {1, 2, 2, 0, 20, 4, 4},
+    {1, 2, 1, 600, 20, 8, 8},    {1, 1, 1, 12, 20, 0, 4},     {1, 1, 1, 12, 20, 4, 0},   {1, 1, 1, 3, 20, 8, 8},
+    {0, 1, 1, 12, 20, 4, 4},
 };
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 
@@ -214,7 +252,7 @@ static void test_back(void **state)
     (void)state;
     for (int i = 0; i < SHAPES; i++)
         for (int mask = 0; mask < MASKS; mask++)
-            for (int band = 0; band < 4; band++) { /* all, causal, window, causal with a past */
+            for (int band = 0; band < 4; band++) {                        /* all, causal, window, causal with a past */
                 if ((i + mask + band) % 3 && shapes[i][3] > 30) continue; /* the large ones take turns */
                 SdpaBackward d = make_case(shapes[i], (i + mask) % 2, (MaskKind)mask, band, &seed);
                 check_case(&d, mask_names[mask], 1 + i % 3);
@@ -224,21 +262,24 @@ static void test_back(void **state)
 /* Several parts to a stack: the same bits for any number of threads, and for a head alone. */
 static void test_back_threads(void **state)
 {
-    static const int64_t large[][7] = {{1, 1, 1, 1250, 70, 9, 12}, {1, 6, 3, 590, 40, 16, 16}, {3, 1, 1, 300, 90, 8, 8}};
+    static const int64_t large[][7] = {
+        {1, 1, 1, 1250, 70, 9, 12}, {1, 6, 3, 590, 40, 16, 16}, {3, 1, 1, 300, 90, 8, 8}};
     static const int threads[] = {1, 2, 3, 8};
     uint64_t seed = 5;
     (void)state;
     for (int i = 0; i < 3; i++)
         for (int l = 0; l < rung_count; l++) {
             SdpaBackward d = make_case(large[i], i % 2, NO_MASK, i % 2, &seed);
-            int64_t n[3] = {elements(d.f.B, d.f.H, d.f.N, d.f.D), elements(d.f.B, d.f.Hkv, d.f.M, d.f.D), elements(d.f.B, d.f.Hkv, d.f.M, d.f.E)};
+            int64_t n[3] = {elements(d.f.B, d.f.H, d.f.N, d.f.D), elements(d.f.B, d.f.Hkv, d.f.M, d.f.D),
+                            elements(d.f.B, d.f.Hkv, d.f.M, d.f.E)};
             uint16_t *first[3] = {malloc((size_t)n[0] * 2), malloc((size_t)n[1] * 2), malloc((size_t)n[2] * 2)};
             for (int t = 0; t < 4; t++) {
                 Grads g = run_back(&rungs[l], &d, threads[t]);
                 const uint16_t *now[3] = {g.dq, g.dk, g.dv};
                 for (int k = 0; k < 3; k++) {
                     if (t == 0) memcpy(first[k], now[k], (size_t)n[k] * 2);
-                    else if (memcmp(first[k], now[k], (size_t)n[k] * 2)) STOP("gradient %d on %s, shape %d: %d threads differ", k, rungs[l].name, i, threads[t]);
+                    else if (memcmp(first[k], now[k], (size_t)n[k] * 2))
+                        STOP("gradient %d on %s, shape %d: %d threads differ", k, rungs[l].name, i, threads[t]);
                 }
             }
             uint16_t *dk = d.dk;
@@ -246,7 +287,8 @@ static void test_back_threads(void **state)
             memset(dk, 0xff, (size_t)n[1] * 2);
             rungs[l].k.backward(&d, room(7, ((int64_t)rungs[l].k.backward_workspace(&d, 1) + 63) / 64 * 64), 1);
             for (int64_t m = 0; m < d.f.M; m++)
-                if (memcmp(dk + m * d.dks[2], first[1] + m * d.dks[2], (size_t)d.f.D * 2)) STOP("dk on %s, shape %d: key %d has other bits alone", rungs[l].name, i, (int)m);
+                if (memcmp(dk + m * d.dks[2], first[1] + m * d.dks[2], (size_t)d.f.D * 2))
+                    STOP("dk on %s, shape %d: key %d has other bits alone", rungs[l].name, i, (int)m);
             for (int k = 0; k < 3; k++) free(first[k]);
         }
 }
@@ -312,11 +354,17 @@ static void test_forward(void **state)
                 assert_guard(space);
                 for (int64_t r = 0; r < n; r++) {
                     float want = ((const float *)d.f.lse)[r];
-                    if (isinf(want) ? lse[r] != want : !(fabsf(lse[r] - want) <= 0x1p-13f + 0x1p-20f * (fabsf(want) + (float)a.D))) STOP("lse on %s, shape %d, mask %s, row %d: %g, expected %g", rungs[l].name, i, mask_names[mask], (int)r, (double)lse[r], (double)want);
+                    if (isinf(want) ? lse[r] != want
+                                    : !(fabsf(lse[r] - want) <= 0x1p-13f + 0x1p-20f * (fabsf(want) + (float)a.D)))
+                        STOP("lse on %s, shape %d, mask %s, row %d: %g, expected %g", rungs[l].name, i,
+                             mask_names[mask], (int)r, (double)lse[r], (double)want);
                     for (int64_t e = 0; e < a.E; e++) {
                         int64_t o = r / a.N / a.H * a.os[0] + r / a.N % a.H * a.os[1] + r % a.N * a.os[2] + e;
-                        double y = at(a.out, o), x = at(d.f.out, o); /* weights of 2^-8, values up to 2, both results rounded */
-                        if (!(fabs(y - x) <= 2 * 0x1p-8 + 2 * fabs(x) * 0x1p-8)) STOP("out on %s, shape %d, mask %s, row %d, %d: %g, expected %g", rungs[l].name, i, mask_names[mask], (int)r, (int)e, y, x);
+                        double y = at(a.out, o),
+                               x = at(d.f.out, o); /* weights of 2^-8, values up to 2, both results rounded */
+                        if (!(fabs(y - x) <= 2 * 0x1p-8 + 2 * fabs(x) * 0x1p-8))
+                            STOP("out on %s, shape %d, mask %s, row %d, %d: %g, expected %g", rungs[l].name, i,
+                                 mask_names[mask], (int)r, (int)e, y, x);
                     }
                 }
             }
@@ -326,7 +374,8 @@ static void test_forward(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_forward), cmocka_unit_test(test_back), cmocka_unit_test(test_back_threads), cmocka_unit_test(test_back_some), cmocka_unit_test(test_back_far),
+        cmocka_unit_test(test_forward),   cmocka_unit_test(test_back),     cmocka_unit_test(test_back_threads),
+        cmocka_unit_test(test_back_some), cmocka_unit_test(test_back_far),
     };
     return cmocka_run_group_tests_name("sdpa in pairs", tests, fill_rungs, NULL);
 }

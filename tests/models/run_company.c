@@ -46,7 +46,8 @@ static void copy_output(qkv_session *s, int i, Copy *c)
 
 static bool same(const Copy *a, const Copy *b)
 {
-    return a->data && b->data && a->dtype == b->dtype && a->rank == b->rank && !memcmp(a->shape, b->shape, sizeof a->shape) && !memcmp(a->data, b->data, a->bytes);
+    return a->data && b->data && a->dtype == b->dtype && a->rank == b->rank &&
+           !memcmp(a->shape, b->shape, sizeof a->shape) && !memcmp(a->data, b->data, a->bytes);
 }
 
 /* All outputs of one run; a fresh session's buffers. */
@@ -148,7 +149,8 @@ static void *second_thread(void *user)
     qkv_session_output(m->s, 0, &t, &e[1]);
     qkv_session_set_input(m->s, "0", m->c->in[0][0], &e[2]);
     for (int i = 0; i < 3; i++, m->met++)
-        m->told += e[i].code == QKV_USAGE && strstr(e[i].message, "another thread is in a call on this session") != NULL;
+        m->told += e[i].code == QKV_USAGE &&
+                   strstr(e[i].message, "another thread is in a call on this session") != NULL;
     return NULL;
 }
 
@@ -176,13 +178,14 @@ static void two_threads(const Case *c)
     for (int i = 0; i < qkv_model_input_count(c->m); i++)
         qkv_session_set_input(m.s, qkv_model_input_name(c->m, i), c->in[0][i], NULL);
     bool ran = qkv_session_run(m.s, &e) == QKV_OK;
-    tap_ok(ran && m.mine && m.met == 3 && m.told == 3, "%s: a second thread in one session is told so, the first goes on %s",
-           c->name, e.message);
+    tap_ok(ran && m.mine && m.met == 3 && m.told == 3,
+           "%s: a second thread in one session is told so, the first goes on %s", c->name, e.message);
     m.mine = false;
     m.silent = true;
     bool disturbed = qkv_session_run(m.s, &e) == QKV_USAGE && strstr(e.message, "another thread");
     qkv_session_on_node(m.s, NULL, NULL);
-    tap_ok(disturbed && !differ(c, m.s, 0), "%s: a reset by a second thread is the run's error and does nothing", c->name);
+    tap_ok(disturbed && !differ(c, m.s, 0), "%s: a reset by a second thread is the run's error and does nothing",
+           c->name);
     qkv_session_free(m.s);
 }
 
@@ -190,9 +193,11 @@ static void two_threads(const Case *c)
 static bool has_batch(const qkv_model *m)
 {
     for (int i = 0; i < qkv_model_input_count(m); i++) {
-        const char *d = qkv_model_input_rank(m, i) ? qkv_model_input_dim(m, i, 0) : "0", *first = qkv_model_input_rank(m, 0) ? qkv_model_input_dim(m, 0, 0) : "0";
+        const char *d = qkv_model_input_rank(m, i) ? qkv_model_input_dim(m, i, 0) : "0",
+                   *first = qkv_model_input_rank(m, 0) ? qkv_model_input_dim(m, 0, 0) : "0";
         qkv_dtype t = qkv_model_input_dtype(m, i);
-        if (strcmp(d, first) || (d[0] >= '0' && d[0] <= '9') || t == QKV_BF16 || t == QKV_F16 || t == QKV_F64) return false;
+        if (strcmp(d, first) || (d[0] >= '0' && d[0] <= '9') || t == QKV_BF16 || t == QKV_F16 || t == QKV_F64)
+            return false;
     }
     return qkv_model_input_count(m) > 0;
 }
@@ -203,7 +208,8 @@ static bool rows_alone(const Case *c, qkv_session *s, int variant, int *bad, int
     int n = qkv_model_output_count(c->m);
     int64_t B = c->in[variant][0]->shape[0];
     for (int i = 0; i < n; i++)
-        if (c->want[variant][i].rank < 1 || c->want[variant][i].shape[0] != B || c->want[variant][i].dtype != QKV_F32) return false;
+        if (c->want[variant][i].rank < 1 || c->want[variant][i].shape[0] != B || c->want[variant][i].dtype != QKV_F32)
+            return false;
     for (int64_t row = 0; row < B; row++) {
         qkv_tensor part[MAX_INPUTS];
         const qkv_tensor *in[MAX_INPUTS];
@@ -225,7 +231,8 @@ static bool rows_alone(const Case *c, qkv_session *s, int variant, int *bad, int
         }
         for (int i = 0; i < n; i++) {
             size_t bytes = c->want[variant][i].bytes / (size_t)B;
-            *bad += got[i].bytes != bytes || memcmp(got[i].data, (const char *)c->want[variant][i].data + (size_t)row * bytes, bytes);
+            *bad += got[i].bytes != bytes ||
+                    memcmp(got[i].data, (const char *)c->want[variant][i].data + (size_t)row * bytes, bytes);
             ++*compared;
         }
         forget(got, n);
@@ -259,7 +266,8 @@ static void run_model(const char *dir, const char *name)
         int v = c.variants;
         snprintf(path, sizeof path, "%s/%s.v%d.in.safetensors", dir, name, v);
         if (!(in[v] = qkv_tensors_open(path, NULL))) break;
-        for (int i = 0; i < qkv_model_input_count(m); i++) c.in[v][i] = qkv_tensors_find(in[v], qkv_model_input_name(m, i));
+        for (int i = 0; i < qkv_model_input_count(m); i++)
+            c.in[v][i] = qkv_tensors_find(in[v], qkv_model_input_name(m, i));
         ok = run(s, m, c.in[v], c.want[v]);
     }
     if (!tap_ok(ok && c.variants, "%s: runs at %d sizes %s", name, c.variants, e.message)) c.variants = 0;

@@ -34,7 +34,8 @@ static void feed_make(const qkv_model *m, const qkv_tensors *in, int reversed, F
         size_t n = count(&f->t[i]), size = qkv_dtype_size(f->t[i].dtype);
         char *copy = malloc(n * size + 1);
         if (!copy) abort();
-        for (size_t k = 0; k < n; k++) memcpy(copy + k * size, (const char *)f->t[i].data + (reversed ? n - 1 - k : k) * size, size);
+        for (size_t k = 0; k < n; k++)
+            memcpy(copy + k * size, (const char *)f->t[i].data + (reversed ? n - 1 - k : k) * size, size);
         f->t[i].data = copy;
     }
 }
@@ -63,13 +64,15 @@ static bool same(const qkv_model *m, qkv_session *a, qkv_session *b)
         qkv_error e;
         qkv_difference d;
         if (qkv_session_output(a, i, &x, &e) != QKV_OK || qkv_session_output(b, i, &y, &e) != QKV_OK) return false;
-        if (x.dtype != y.dtype || qkv_compare(&x, &y, 0, 0, &d, &e) != QKV_OK || d.failed || d.nonfinite_mismatch) return false;
+        if (x.dtype != y.dtype || qkv_compare(&x, &y, 0, 0, &d, &e) != QKV_OK || d.failed || d.nonfinite_mismatch)
+            return false;
     }
     return true;
 }
 
 /* Inputs of `kept` (bits) are kept in s; full gets them each time. What differed first, or NULL. */
-static const char *differs(const qkv_model *m, qkv_session *s, qkv_session *full, const qkv_tensors *in, unsigned kept, int *fewer, qkv_error *e)
+static const char *differs(const qkv_model *m, qkv_session *s, qkv_session *full, const qkv_tensors *in, unsigned kept,
+                           int *fewer, qkv_error *e)
 {
     const char *what = NULL;
     Feed first, again, other, mixed;
@@ -119,9 +122,12 @@ static void run_named(const char *folder, const char *name, void *user)
         qkv_session *s = qkv_session_create(m, &so, &e), *full = qkv_session_create(m, &so, &e);
         const char *what = s && full ? NULL : "no session";
         for (int i = 0; !what && i < inputs; i++)
-            if (kept >> i & 1 && qkv_session_keep(s, qkv_model_input_name(m, i), &e) != QKV_OK) what = "qkv_session_keep";
-        for (int v = 0; !what && v < 2 * n - 1; v++) what = differs(m, s, full, in[v < n ? v : 2 * n - 2 - v], kept, fewer, &e);
-        tap_ok(!what, "%s, inputs %#x kept%s%s%s", name, kept, what ? ": " : "", what ? what : "", what ? e.message : "");
+            if (kept >> i & 1 && qkv_session_keep(s, qkv_model_input_name(m, i), &e) != QKV_OK)
+                what = "qkv_session_keep";
+        for (int v = 0; !what && v < 2 * n - 1; v++)
+            what = differs(m, s, full, in[v < n ? v : 2 * n - 2 - v], kept, fewer, &e);
+        tap_ok(!what, "%s, inputs %#x kept%s%s%s", name, kept, what ? ": " : "", what ? what : "",
+               what ? e.message : "");
         qkv_session_free(s);
         qkv_session_free(full);
     }

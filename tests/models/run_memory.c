@@ -18,7 +18,8 @@ static bool set_inputs(Session *s, const Graph *g, const TensorFile *in, Err *er
 {
     for (int i = 0; i < g->ninput; i++)
         for (size_t k = 0; k < tensorfile_count(in); k++)
-            if (!strcmp(tensorfile_name(in, k), value_label(g->input[i]))) TRY(session_set_input(s, i, tensorfile_at(in, k), err));
+            if (!strcmp(tensorfile_name(in, k), value_label(g->input[i])))
+                TRY(session_set_input(s, i, tensorfile_at(in, k), err));
     return true;
 }
 
@@ -53,7 +54,8 @@ static void run_model(const char *dir, const char *name, bool rewritten, int thr
         double now = have > st.bound_bytes + LINES && st.bound_bytes ? (double)have / (double)st.bound_bytes : 1;
         if (now > worst) worst = now;
     }
-    tap_ok(ok && v > 0 && worst <= 1.1, "%s%s, %d threads: %.3f times the bound %s", name, rewritten ? ", rewritten" : "", threads, worst, err.msg);
+    tap_ok(ok && v > 0 && worst <= 1.1, "%s%s, %d threads: %.3f times the bound %s", name,
+           rewritten ? ", rewritten" : "", threads, worst, err.msg);
     session_free(s);
     buf_free(&report);
     program_close(&p);

@@ -51,7 +51,8 @@ static const char *wrong(const qkv_model *m, qkv_session *s, qkv_session *own, c
     for (int i = 0; i < qkv_model_output_count(m); i++) {
         qkv_tensor x, y;
         qkv_difference d;
-        if (qkv_session_output(s, i, &x, NULL) != QKV_OK || qkv_session_output(own, i, &y, NULL) != QKV_OK) return "no output";
+        if (qkv_session_output(s, i, &x, NULL) != QKV_OK || qkv_session_output(own, i, &y, NULL) != QKV_OK)
+            return "no output";
         if (x.dtype != y.dtype || qkv_compare(&x, &y, 0, 0, &d, NULL) != QKV_OK) return "other numbers";
         if (g && x.data != g->memory[i]) return "another address";
         for (int k = 0; g && k < GUARD; k++)
@@ -79,7 +80,8 @@ static void run_named(const char *folder, const char *name, void *user)
     Given g = {0};
     for (int turn = 0; !what && turn < 4; turn++) {
         if (turn == 0) qkv_session_output_memory(s, give, &g);
-        if (turn == 2 && qkv_model_input_count(m) && qkv_session_keep(s, qkv_model_input_name(m, 0), &e) != QKV_OK) what = "qkv_session_keep";
+        if (turn == 2 && qkv_model_input_count(m) && qkv_session_keep(s, qkv_model_input_name(m, 0), &e) != QKV_OK)
+            what = "qkv_session_keep";
         if (turn == 3) qkv_session_output_memory(s, NULL, NULL);
         for (int v = 0; !what && v < MAX_VARIANTS; v++) {
             snprintf(path, sizeof path, "%s/%s.v%d.in.safetensors", folder, name, v);
@@ -87,10 +89,13 @@ static void run_named(const char *folder, const char *name, void *user)
             if (!in) break;
             g.asked = 0;
             if (!run(m, s, in, &e) || !run(m, own, in, &e)) what = "a run";
-            else what = g.asked == (turn < 3 ? qkv_model_output_count(m) : 0) ? wrong(m, s, own, turn < 3 ? &g : NULL) : "not asked for every output once";
+            else
+                what = g.asked == (turn < 3 ? qkv_model_output_count(m) : 0) ? wrong(m, s, own, turn < 3 ? &g : NULL)
+                                                                             : "not asked for every output once";
             qkv_session_stats(s, &a);
             qkv_session_stats(own, &b);
-            if (turn < 2 && a.activation_bytes + a.scratch_bytes > b.activation_bytes + b.scratch_bytes) what = "a larger arena";
+            if (turn < 2 && a.activation_bytes + a.scratch_bytes > b.activation_bytes + b.scratch_bytes)
+                what = "a larger arena";
             if (turn == 0) sum->smaller += a.activation_bytes < b.activation_bytes;
             for (int refuse = 1; !what && turn == 1 && refuse <= 2; refuse++) {
                 g.refuse = refuse;

@@ -48,7 +48,9 @@ static bool same_bits(qkv_session *a, qkv_session *b, int outputs)
     for (int i = 0; i < outputs; i++) {
         qkv_tensor x, y;
         if (qkv_session_output(a, i, &x, NULL) != QKV_OK || qkv_session_output(b, i, &y, NULL) != QKV_OK) return false;
-        if (x.dtype != y.dtype || x.rank != y.rank || (x.rank && memcmp(x.shape, y.shape, (size_t)x.rank * sizeof *x.shape))) return false;
+        if (x.dtype != y.dtype || x.rank != y.rank ||
+            (x.rank && memcmp(x.shape, y.shape, (size_t)x.rank * sizeof *x.shape)))
+            return false;
         for (int64_t k = 0; k < elements(&x); k++)
             if (memcmp(element(&x, k), element(&y, k), qkv_dtype_size(x.dtype))) return false;
     }
@@ -57,13 +59,17 @@ static bool same_bits(qkv_session *a, qkv_session *b, int outputs)
 
 static bool same_face(const qkv_model *a, const qkv_model *b)
 {
-    bool same = qkv_model_input_count(a) == qkv_model_input_count(b) && qkv_model_output_count(a) == qkv_model_output_count(b) &&
+    bool same = qkv_model_input_count(a) == qkv_model_input_count(b) &&
+                qkv_model_output_count(a) == qkv_model_output_count(b) &&
                 qkv_model_symbol_count(a) == qkv_model_symbol_count(b);
     for (int i = 0; same && i < qkv_model_input_count(a); i++) {
-        same = !strcmp(qkv_model_input_name(a, i), qkv_model_input_name(b, i)) && qkv_model_input_dtype(a, i) == qkv_model_input_dtype(b, i);
-        for (int d = 0; same && d < qkv_model_input_rank(a, i); d++) same = !strcmp(qkv_model_input_dim(a, i, d), qkv_model_input_dim(b, i, d));
+        same = !strcmp(qkv_model_input_name(a, i), qkv_model_input_name(b, i)) &&
+               qkv_model_input_dtype(a, i) == qkv_model_input_dtype(b, i);
+        for (int d = 0; same && d < qkv_model_input_rank(a, i); d++)
+            same = !strcmp(qkv_model_input_dim(a, i, d), qkv_model_input_dim(b, i, d));
     }
-    for (int i = 0; same && i < qkv_model_output_count(a); i++) same = !strcmp(qkv_model_output_name(a, i), qkv_model_output_name(b, i));
+    for (int i = 0; same && i < qkv_model_output_count(a); i++)
+        same = !strcmp(qkv_model_output_name(a, i), qkv_model_output_name(b, i));
     for (int i = 0; same && i < qkv_model_symbol_count(a); i++) {
         int64_t lo[2], hi[2];
         const char *x = qkv_model_symbol(a, i, &lo[0], &hi[0]), *y = qkv_model_symbol(b, i, &lo[1], &hi[1]);
@@ -82,9 +88,11 @@ static void run_model(const char *dir, const char *name, const char *to)
     snprintf(packed, sizeof packed, "%s/%s.qkv", to, name);
     snprintf(again, sizeof again, "%s/%s.again.qkv", to, name);
     qkv_model *m[3] = {qkv_model_load(path, NULL, &e)};
-    bool ok = m[0] && qkv_model_pack(m[0], packed, &info[0], &e) == QKV_OK && (m[1] = qkv_model_load(packed, NULL, &e)) != NULL;
+    bool ok = m[0] && qkv_model_pack(m[0], packed, &info[0], &e) == QKV_OK &&
+              (m[1] = qkv_model_load(packed, NULL, &e)) != NULL;
     ok = ok && qkv_model_pack(m[1], again, &info[1], &e) == QKV_OK && (m[2] = qkv_model_load(again, NULL, &e)) != NULL;
-    bool face = ok && same_face(m[0], m[1]) && same_face(m[0], m[2]) && info[0].packed == info[1].packed && info[0].weights == info[1].weights;
+    bool face = ok && same_face(m[0], m[1]) && same_face(m[0], m[2]) && info[0].packed == info[1].packed &&
+                info[0].weights == info[1].weights;
     qkv_session_options so = {.struct_size = sizeof so, .threads = 1};
     qkv_session *s[3] = {0};
     for (int i = 0; i < 3; i++) ok = ok && (s[i] = qkv_session_create(m[i], &so, &e)) != NULL;
@@ -94,16 +102,18 @@ static void run_model(const char *dir, const char *name, const char *to)
         qkv_tensors *in = qkv_tensors_open(path, NULL);
         if (!in) break;
         for (int i = 0; i < 3; i++) ok = ok && run(s[i], m[i], in, &e);
-        same = ok = ok && same_bits(s[0], s[1], qkv_model_output_count(m[0])) && same_bits(s[0], s[2], qkv_model_output_count(m[0]));
+        same = ok = ok && same_bits(s[0], s[1], qkv_model_output_count(m[0])) &&
+                    same_bits(s[0], s[2], qkv_model_output_count(m[0]));
         qkv_tensors_free(in);
     }
     qkv_stats st = {.struct_size = sizeof st};
     if (ok) qkv_session_stats(s[1], &st);
     char *graph = ok ? qkv_model_graph_text(m[1], &e) : NULL;
-    bool lazy = !ok || !info[0].packed || !st.packed_bytes || (graph && strstr(graph, "aten.convolution")); /* which pack as they run */
+    bool lazy = !ok || !info[0].packed || !st.packed_bytes ||
+                (graph && strstr(graph, "aten.convolution")); /* which pack as they run */
     qkv_free(graph);
-    tap_ok(ok && n && face && lazy, "%s: the same bits at %d sizes, %d weights packed%s %s %s", name, n, info[0].packed, lazy ? "" : ", but packed again as it ran", e.message,
-           info[0].message);
+    tap_ok(ok && n && face && lazy, "%s: the same bits at %d sizes, %d weights packed%s %s %s", name, n, info[0].packed,
+           lazy ? "" : ", but packed again as it ran", e.message, info[0].message);
     for (int i = 0; i < 3; i++) {
         qkv_session_free(s[i]);
         qkv_model_free(m[i]);
@@ -157,7 +167,18 @@ static uint64_t u64_at(const Bytes *b, size_t at)
 }
 
 /* Header fields, as docs/PACK.md has them. */
-enum { ORDER = 8, VERSION = 12, FILE_SIZE = 16, JSON = 24, JSON_SIZE = 32, TEXT = 40, TEXT_SIZE = 48, DATA = 56, DATA_SIZE = 64, CRC = 72 };
+enum {
+    ORDER = 8,
+    VERSION = 12,
+    FILE_SIZE = 16,
+    JSON = 24,
+    JSON_SIZE = 32,
+    TEXT = 40,
+    TEXT_SIZE = 48,
+    DATA = 56,
+    DATA_SIZE = 64,
+    CRC = 72
+};
 
 /* The checksum as it should be: the parsers behind it must stand on their own. */
 static void mend(Bytes *b)
@@ -255,10 +276,7 @@ static void hostile(const char *path)
     free(b.data);
 }
 
-static void run_named(const char *folder, const char *name, void *user)
-{
-    run_model(folder, name, user);
-}
+static void run_named(const char *folder, const char *name, void *user) { run_model(folder, name, user); }
 
 int main(int argc, char **argv)
 {

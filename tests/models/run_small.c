@@ -19,14 +19,16 @@ static double tolerance(const char *model, qkv_dtype t)
 {
     if (strstr(model, "autocast")) return 3e-2; /* rounding to bfloat16 inside */
     switch (t) {
-    case QKV_F32: case QKV_F64: return 2e-5;
+    case QKV_F32:
+    case QKV_F64: return 2e-5;
     case QKV_F16: return 4e-3;
     case QKV_BF16: return 3e-2;
     default: return 0;
     }
 }
 
-static int compare(const char *name, int variant, const char *how, qkv_session *s, const qkv_model *m, const qkv_tensors *want)
+static int compare(const char *name, int variant, const char *how, qkv_session *s, const qkv_model *m,
+                   const qkv_tensors *want)
 {
     int bad = 0;
     for (int i = 0; i < qkv_model_output_count(m); i++) {
@@ -36,10 +38,12 @@ static int compare(const char *name, int variant, const char *how, qkv_session *
         const qkv_tensor *w = qkv_tensors_find(want, qkv_model_output_name(m, i));
         bool same = w && qkv_session_output(s, i, &got, &e) == QKV_OK && got.dtype == w->dtype;
         double tol = same ? tolerance(name, w->dtype) : 0;
-        same = same && (qkv_compare(&got, w, 0, 0, &d, &e) == QKV_OK || (e.code != QKV_USAGE && d.nonfinite_mismatch == 0 && d.max_abs_over_peak <= tol));
+        same = same && (qkv_compare(&got, w, 0, 0, &d, &e) == QKV_OK ||
+                        (e.code != QKV_USAGE && d.nonfinite_mismatch == 0 && d.max_abs_over_peak <= tol));
         if (!same) bad++;
-        if (!same) tap_ok(false, "%s v%d %s: %s: %s, difference %g at %lld (%g instead of %g)", name, variant, how, qkv_model_output_name(m, i), e.message,
-                          d.max_abs, (long long)d.index, d.a, d.b);
+        if (!same)
+            tap_ok(false, "%s v%d %s: %s: %s, difference %g at %lld (%g instead of %g)", name, variant, how,
+                   qkv_model_output_name(m, i), e.message, d.max_abs, (long long)d.index, d.a, d.b);
     }
     return bad;
 }
@@ -115,7 +119,8 @@ static void run_model(const char *dir, const char *name)
             }
             bad += compare(name, v, how, s, m, out[v]);
             uint64_t h = digest(s, m);
-            if (mode < 2 && first[v] && h != first[v]) bad += !tap_ok(false, "%s v%d %s: other bits than in the first run", name, v, how);
+            if (mode < 2 && first[v] && h != first[v])
+                bad += !tap_ok(false, "%s v%d %s: other bits than in the first run", name, v, how);
             if (!first[v]) first[v] = h;
         }
         if (!bad) tap_ok(true, "%s %s: %d sizes", name, how, n);

@@ -106,8 +106,10 @@ static void run_model(const char *dir, const char *name, int threads)
         ok = run(s, m, in[k % n], &e);
         counting = false;
     }
-    tap_ok(ok && !ours, "%s, %d threads: %d allocations of qkv in %d warm runs (%d in other libraries) %s", name, threads, ours, n, others, e.message);
-    for (int i = 0; i < ours && i < MAX_SEEN; i++) printf("# from %s +0x%zx\n", self.dli_fname, (size_t)((const char *)seen[i] - (const char *)self.dli_fbase));
+    tap_ok(ok && !ours, "%s, %d threads: %d allocations of qkv in %d warm runs (%d in other libraries) %s", name,
+           threads, ours, n, others, e.message);
+    for (int i = 0; i < ours && i < MAX_SEEN; i++)
+        printf("# from %s +0x%zx\n", self.dli_fname, (size_t)((const char *)seen[i] - (const char *)self.dli_fbase));
     qkv_session_free(s);
     qkv_model_free(m);
     while (n-- > 0) qkv_tensors_free(in[n]);

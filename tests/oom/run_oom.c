@@ -122,7 +122,8 @@ static qkv_status text(World *w, qkv_error *e)
 static qkv_status first_run(World *w, qkv_error *e)
 {
     qkv_model *m = qkv_model_load(w->pt2, NULL, e);
-    qkv_session *s = m ? qkv_session_create(m, &(qkv_session_options){sizeof(qkv_session_options), .threads = 1}, e) : NULL;
+    qkv_session *s = m ? qkv_session_create(m, &(qkv_session_options){sizeof(qkv_session_options), .threads = 1}, e)
+                       : NULL;
     qkv_status r = s ? qkv_session_random_inputs(s, NULL, NULL, 0, 1, e) : e->code;
     if (r == QKV_OK) r = qkv_session_run(s, e);
     if (r == QKV_OK) say_outputs(w, s, m);
@@ -145,7 +146,9 @@ static qkv_status rewrite(World *w, qkv_error *e)
 {
     qkv_model *m = qkv_model_load(w->pt2, NULL, e);
     char *report = NULL;
-    qkv_status r = m ? qkv_model_rewrite(m, &(qkv_rewrite_options){sizeof(qkv_rewrite_options), .prove = 1, .seeds = 1}, &report, e) : e->code;
+    qkv_status r = m ? qkv_model_rewrite(m, &(qkv_rewrite_options){sizeof(qkv_rewrite_options), .prove = 1, .seeds = 1},
+                                         &report, e)
+                     : e->code;
     if (r == QKV_OK) r = say(w, report);
     else qkv_free(report);
     qkv_model_free(m);
@@ -179,7 +182,9 @@ static qkv_status train(World *w, qkv_error *e)
     qkv_train_options o = {.struct_size = sizeof o};
     qkv_status r = qkv_train_defaults(&o, NULL, e);
     qkv_model *m = r == QKV_OK ? qkv_model_joint(w->trains, NULL, NULL, e) : NULL;
-    qkv_session *s = m ? qkv_session_create(m, &(qkv_session_options){sizeof(qkv_session_options), .threads = 1, .train = &o}, e) : NULL;
+    qkv_session *s = m ? qkv_session_create(
+                             m, &(qkv_session_options){sizeof(qkv_session_options), .threads = 1, .train = &o}, e)
+                       : NULL;
     r = s ? qkv_session_random_inputs(s, NULL, NULL, 0, 1, e) : e->code;
     if (r == QKV_OK) r = qkv_session_step(s, NULL, e);
     if (r == QKV_OK) say_outputs(w, s, m);
@@ -211,7 +216,8 @@ static qkv_status extract(World *w, qkv_error *e)
 static qkv_status check(World *w, const char *path, qkv_error *e)
 {
     char *report = NULL;
-    qkv_status r = qkv_check(path, &(qkv_check_options){sizeof(qkv_check_options), .security = 1, .full = 1}, &report, e);
+    qkv_status r = qkv_check(path, &(qkv_check_options){sizeof(qkv_check_options), .security = 1, .full = 1}, &report,
+                             e);
     if (r == QKV_OK) r = say(w, report);
     else qkv_free(report);
     return r;
@@ -222,7 +228,8 @@ static qkv_status check_onnx(World *w, qkv_error *e) { return check(w, w->onnx, 
 
 static qkv_status backends(World *w, qkv_error *e)
 {
-    char *report = qkv_model_backends(w->model, &(qkv_backends_options){sizeof(qkv_backends_options), .device = "cuda-sm90"}, e);
+    char *report = qkv_model_backends(w->model,
+                                      &(qkv_backends_options){sizeof(qkv_backends_options), .device = "cuda-sm90"}, e);
     return report ? say(w, report) : e->code;
 }
 
@@ -245,9 +252,23 @@ static const struct {
     const char *name;
     qkv_status (*run)(World *w, qkv_error *e);
 } scenarios[] = {
-    {"load a .pt2", load_pt2}, {"load an .onnx", load_onnx}, {"load a .qkv", load_qkv}, {"the graph as text", text}, {"a first session", first_run},
-    {"a session", new_session}, {"rewrite and prove", rewrite}, {"save a .pt2", save_pt2}, {"save an .onnx", save_onnx}, {"pack", pack}, {"joint", joint}, {"a training step", train},
-    {"extract", extract}, {"check a .pt2", check_pt2}, {"check an .onnx", check_onnx}, {"backends", backends}, {"tensors", tensors},
+    {"load a .pt2", load_pt2},
+    {"load an .onnx", load_onnx},
+    {"load a .qkv", load_qkv},
+    {"the graph as text", text},
+    {"a first session", first_run},
+    {"a session", new_session},
+    {"rewrite and prove", rewrite},
+    {"save a .pt2", save_pt2},
+    {"save an .onnx", save_onnx},
+    {"pack", pack},
+    {"joint", joint},
+    {"a training step", train},
+    {"extract", extract},
+    {"check a .pt2", check_pt2},
+    {"check an .onnx", check_onnx},
+    {"backends", backends},
+    {"tensors", tensors},
 };
 
 static const Tensor *weight(void *user, const char *fqn)
@@ -265,7 +286,8 @@ static qkv_model *small_regression(const qkv_model *like)
     Err err = {0};
     Graph *g = graph_parse("input %x: f32[2, 4]\nweight %w: f32[3, 4] = parameter \"w\"\n"
                            "%y: f32[2, 3] = aten.linear.default(%x, %w, none)\n%t: f32[2, 3] = aten.tanh.default(%y)\n"
-                           "%l: f32[] = aten.mean.dim(%t, none)\noutput output_0 = %l\n", weight, NULL, &err);
+                           "%l: f32[] = aten.mean.dim(%t, none)\noutput output_0 = %l\n",
+                           weight, NULL, &err);
     qkv_model *m = g ? api_model_of(g, "regression", like, &err) : NULL;
     if (!m) printf("# %s\n", err.msg);
     return m;
@@ -302,11 +324,14 @@ static const char *judge(World *w, size_t k, long at, bool forever, long before,
     qkv_status s = once(w, k, at, forever, e);
     bool same = w->got && !strcmp(w->got, w->expected), left = files_in(w->folder) != files;
     if (s == QKV_OK) unlink(w->out);
-    if (s == QKV_OK && !same) snprintf(why, sizeof why, "success, but another result: %.400s", w->got ? w->got : "none");
+    if (s == QKV_OK && !same)
+        snprintf(why, sizeof why, "success, but another result: %.400s", w->got ? w->got : "none");
     else if (s != QKV_OK && s != QKV_LIMIT) snprintf(why, sizeof why, "status %d: %s", (int)s, e->message);
-    else if (s == QKV_LIMIT && !strstr(e->message, "out of memory")) snprintf(why, sizeof why, "it does not say that memory ran out: '%s'", e->message);
+    else if (s == QKV_LIMIT && !strstr(e->message, "out of memory"))
+        snprintf(why, sizeof why, "it does not say that memory ran out: '%s'", e->message);
     else if (s != QKV_OK && left) snprintf(why, sizeof why, "a file is left");
-    else if (atomic_load(&live) > before) snprintf(why, sizeof why, "%ld allocations are left", atomic_load(&live) - before);
+    else if (atomic_load(&live) > before)
+        snprintf(why, sizeof why, "%ld allocations are left", atomic_load(&live) - before);
     else return NULL;
     return why;
 }
@@ -328,13 +353,16 @@ static void sweep(World *w, size_t k, bool all)
     for (long at = 1; at <= n; at += step)
         for (int forever = 0; forever < 2; forever++) {
             const char *why = judge(w, k, at, forever, before, files, &e);
-            if (why && bad++ < 5) printf("# %s: allocation %ld of %ld refused %s: %s\n", scenarios[k].name, at, n, forever ? "for ever" : "once", why);
+            if (why && bad++ < 5)
+                printf("# %s: allocation %ld of %ld refused %s: %s\n", scenarios[k].name, at, n,
+                       forever ? "for ever" : "once", why);
             before = atomic_load(&live);
         }
     s = once(w, k, 0, false, &e);
     unlink(w->out);
     tap_ok(!bad, "%s: %ld allocations, every %ld. refused: %ld wrong", scenarios[k].name, n, step, bad);
-    if (!tap_ok(s == QKV_OK && !strcmp(w->got, w->expected), "%s: the same afterwards", scenarios[k].name)) printf("# %s\n# %s\n", w->expected, w->got ? w->got : e.message);
+    if (!tap_ok(s == QKV_OK && !strcmp(w->got, w->expected), "%s: the same afterwards", scenarios[k].name))
+        printf("# %s\n# %s\n", w->expected, w->got ? w->got : e.message);
 }
 
 int main(int argc, char **argv)
@@ -350,7 +378,8 @@ int main(int argc, char **argv)
     path_to(w.qkv, argv[2], "m.qkv");
     path_to(w.out, argv[2], "out.safetensors");
     w.model = qkv_model_load(w.pt2, NULL, &e);
-    bool ok = w.model && qkv_model_save_onnx(w.model, w.onnx, NULL, NULL, &e) == QKV_OK && qkv_model_pack(w.model, w.qkv, NULL, &e) == QKV_OK;
+    bool ok = w.model && qkv_model_save_onnx(w.model, w.onnx, NULL, NULL, &e) == QKV_OK &&
+              qkv_model_pack(w.model, w.qkv, NULL, &e) == QKV_OK;
     if (!tap_ok(ok, "the models are made")) return tap_done();
     tap_ok(qkv_set_allocator(&a, &e) == QKV_USAGE, "and not again");
     w.trains = small_regression(w.model);

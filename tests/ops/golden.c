@@ -50,7 +50,8 @@ Graph *golden_graph(const GoldenCase *c, GoldenSizes how, Err *err)
     for (int i = 0; i < c->nin; i++) {
         Expr *dim[MAX_RANK];
         char name[16];
-        for (int a = 0; a < c->in[i]->rank; a++) dim[a] = axis(g, is_fixed(c->fixed, i, a) ? CONSTANT : how, c->in[i]->shape[a], shared, &nsymbols);
+        for (int a = 0; a < c->in[i]->rank; a++)
+            dim[a] = axis(g, is_fixed(c->fixed, i, a) ? CONSTANT : how, c->in[i]->shape[a], shared, &nsymbols);
         snprintf(name, sizeof name, "%d", i);
         if (!graph_add_input(g, name, c->in[i]->dtype, c->in[i]->rank, dim)) {
             fail(err, E_LIMIT, "out of memory");
@@ -68,7 +69,8 @@ Graph *golden_graph(const GoldenCase *c, GoldenSizes how, Err *err)
     for (int k = 0; k < n; k++) {
         Value *v = L.result.kind == ARG_VALUES ? L.result.vs[k] : L.result.kind == ARG_VALUE ? L.result.v : NULL;
         if (!v) continue;
-        g->output[g->noutput] = (Output){.name = arena_printf(g->arena, "output_%d", k), .value_name = v->name, .value = v};
+        g->output[g->noutput] = (Output){
+            .name = arena_printf(g->arena, "output_%d", k), .value_name = v->name, .value = v};
         g->noutput++;
     }
     if (!graph_check(g, err)) goto error;

@@ -14,7 +14,7 @@ extern const int golden_family_count;
 
 typedef struct GoldenCase {
     const char *family, *name, *call, *fixed; /* fixed: "0.1 1": axes that stay constant; NULL */
-    bool only_constant;              /* # static */
+    bool only_constant;                       /* # static */
     const Op *op;
     const Tensor *in[GOLDEN_TENSORS], *want[GOLDEN_TENSORS]; /* want[k]: the k-th result, NULL where none is compared */
     int nin;
@@ -23,7 +23,8 @@ typedef struct GoldenCase {
 /* Sizes of axes: constants; each its own symbol; equal ones share a symbol. */
 typedef enum GoldenSizes { CONSTANT, DISTINCT, SHARED } GoldenSizes;
 
-bool golden_each(const char *dir, const char *family, char **words, int nwords, void (*f)(void *user, const GoldenCase *c), void *user, Err *err);
+bool golden_each(const char *dir, const char *family, char **words, int nwords,
+                 void (*f)(void *user, const GoldenCase *c), void *user, Err *err);
 /* The graph of one case, lowered as import does it; outputs are named output_K after the results. NULL: refused. */
 Graph *golden_graph(const GoldenCase *c, GoldenSizes how, Err *err);
 #endif

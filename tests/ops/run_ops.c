@@ -43,7 +43,9 @@ static bool compare(const Tensor *found, const Tensor *expected, int k, Err *err
     const Tensor *got = &fr, *want = &er;
     bool same = got->dtype == want->dtype && got->rank == want->rank;
     for (int i = 0; same && i < got->rank; i++) same = got->shape[i] == want->shape[i];
-    if (!same) return fail(err, E_MISMATCH, "output %d: %s, expected %s", k, tensor_describe(got, a, sizeof a), tensor_describe(want, b, sizeof b));
+    if (!same)
+        return fail(err, E_MISMATCH, "output %d: %s, expected %s", k, tensor_describe(got, a, sizeof a),
+                    tensor_describe(want, b, sizeof b));
     int64_t n = tensor_numel(want);
     double peak = 0;
     bool real = dtype_is_float(want->dtype);
@@ -54,12 +56,15 @@ static bool compare(const Tensor *found, const Tensor *expected, int k, Err *err
     for (int64_t i = 0; i < n; i++) {
         if (!real) {
             int64_t g = tensor_get_i64(got, i), w = tensor_get_i64(want, i);
-            if (g != w) return fail(err, E_MISMATCH, "output %d: element %lld is %lld, expected %lld", k, (long long)i, (long long)g, (long long)w);
+            if (g != w)
+                return fail(err, E_MISMATCH, "output %d: element %lld is %lld, expected %lld", k, (long long)i,
+                            (long long)g, (long long)w);
             continue;
         }
         double g = tensor_get(got, i), w = tensor_get(want, i);
         bool equal = isnan(w) ? isnan(g) : isinf(w) ? g == w : fabs(g - w) <= tolerance(want->dtype) * peak;
-        if (!equal) return fail(err, E_MISMATCH, "output %d: element %lld is %.9g, expected %.9g", k, (long long)i, g, w);
+        if (!equal)
+            return fail(err, E_MISMATCH, "output %d: element %lld is %.9g, expected %.9g", k, (long long)i, g, w);
     }
     return true;
 }
@@ -77,7 +82,8 @@ static Answer run_case(const GoldenCase *c, GoldenSizes how, Err *err)
         answer = SAME;
         for (int k = 0; k < g->noutput; k++) {
             int which = atoi(g->output[k].name + strlen("output_"));
-            if (which < GOLDEN_TENSORS && c->want[which] && !compare(session_output(s, k), c->want[which], which, err)) answer = DIFFERENT;
+            if (which < GOLDEN_TENSORS && c->want[which] && !compare(session_output(s, k), c->want[which], which, err))
+                answer = DIFFERENT;
         }
         for (int k = 0; k < GOLDEN_TENSORS && c->want[k]; k++) { /* every expected result is there */
             bool there = false;
@@ -126,8 +132,9 @@ static const char *const lowered[OP_COUNT] = {
 static bool exempt(const Op *op)
 {
     const char *returns = strstr(op->schema_text, "->");
-    return (op->flags & (OPF_INPLACE | OPF_EFFECT | OPF_RANDOM)) || strstr(op->schema_text, "(a!)") || !strcmp(lowered[op->id], "ignore") || !returns ||
-           !strstr(returns, "Tensor") || !strncmp(op->name, "qkv.", 4);
+    return (op->flags & (OPF_INPLACE | OPF_EFFECT | OPF_RANDOM)) || strstr(op->schema_text, "(a!)") ||
+           !strcmp(lowered[op->id], "ignore") || !returns || !strstr(returns, "Tensor") ||
+           !strncmp(op->name, "qkv.", 4);
 }
 
 int main(int argc, char **argv)
@@ -139,11 +146,13 @@ int main(int argc, char **argv)
     bool each = argc > 2;
     for (int f = 0; f < golden_family_count; f++) {
         Err err = {0};
-        if (!golden_each(argv[1], golden_families[f], argv + 2, argc - 2, on_case, &each, &err)) tap_ok(false, "%s", err.msg);
+        if (!golden_each(argv[1], golden_families[f], argv + 2, argc - 2, on_case, &each, &err))
+            tap_ok(false, "%s", err.msg);
     }
     for (OpId id = OP_NONE + 1; argc == 2 && id < OP_COUNT; id++) {
         const Op *op = op_get(id);
-        if (seen[id].failed) tap_ok(false, "%s: %d of %d cases: %s", op->name, seen[id].failed, seen[id].cases, seen[id].first);
+        if (seen[id].failed)
+            tap_ok(false, "%s: %d of %d cases: %s", op->name, seen[id].failed, seen[id].cases, seen[id].first);
         else if (seen[id].cases) tap_ok(true, "%s: %d cases", op->name, seen[id].cases);
         else if (!exempt(op)) tap_ok(false, "%s: no golden case (tools/golden_cases)", op->name);
     }

@@ -23,7 +23,8 @@ static bool write_case(const Target *t, const GoldenCase *c, GoldenSizes how)
     if (!g) return false;
     snprintf(path, sizeof path, "%s/%s.%s.%c.onnx", t->folder, c->family, c->name, how == CONSTANT ? 'c' : 's');
     bool ok = onnx_save(g, path, &t->options, NULL, &err);
-    printf("%s.%s\t%s\t%c\t%s\t%s\n", c->family, c->name, c->op->name, how == CONSTANT ? 'c' : 's', ok ? "written" : "refused", ok ? c->call : err.msg);
+    printf("%s.%s\t%s\t%c\t%s\t%s\n", c->family, c->name, c->op->name, how == CONSTANT ? 'c' : 's',
+           ok ? "written" : "refused", ok ? c->call : err.msg);
     graph_free(g);
     return true;
 }
@@ -54,7 +55,8 @@ static int check_rows(void)
             if (run && !out) printf("# %s\t%s\n", op_get(id)->name, why);
             continue;
         }
-        fprintf(stderr, "%s: %s\n", op_get(id)->name, run ? "no row in src/onnx/write/ops.def" : "a row in src/onnx/write/ops.def, but it is never run");
+        fprintf(stderr, "%s: %s\n", op_get(id)->name,
+                run ? "no row in src/onnx/write/ops.def" : "a row in src/onnx/write/ops.def, but it is never run");
         bad++;
     }
     return bad;
@@ -67,7 +69,8 @@ int main(int argc, char **argv)
         return 2;
     }
     Target t = {.folder = argv[2], .options = {.opset = atoi(argv[4])}};
-    while (t.options.profile < ONNX_PROFILES && strcmp(onnx_profile_name(t.options.profile), argv[3])) t.options.profile++;
+    while (t.options.profile < ONNX_PROFILES && strcmp(onnx_profile_name(t.options.profile), argv[3]))
+        t.options.profile++;
     for (int f = 0; f < golden_family_count; f++) {
         Err err = {0};
         if (!golden_each(argv[1], golden_families[f], argv + 5, argc - 5, on_case, &t, &err)) {

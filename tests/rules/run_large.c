@@ -97,8 +97,10 @@ static Graph *make(const char *input, const char *layer_text, int layers, Tensor
 {
     Buf b = {0};
     buf_puts(&b, input);
-    buf_puts(&b, "weight %w: f32[16, 16] = parameter \"w\"\nweight %w2: f32[16, 16] = parameter \"w2\"\nweight %w3: f32[16, 16] = parameter \"w3\"\n"
-                 "weight %b: f32[16] = parameter \"b\"\n");
+    buf_puts(
+        &b,
+        "weight %w: f32[16, 16] = parameter \"w\"\nweight %w2: f32[16, 16] = parameter \"w2\"\nweight %w3: f32[16, 16] = parameter \"w3\"\n"
+        "weight %b: f32[16] = parameter \"b\"\n");
     for (int i = 0; i < layers; i++) put(&b, layer_text, i);
     buf_printf(&b, "output y = %%x%d\n", layers);
     Graph *g = b.failed ? NULL : graph_parse(b.data, find_weight, weights, err);
@@ -125,23 +127,28 @@ int main(int argc, char **argv)
     int layers = argc > 1 ? atoi(argv[1]) : LAYERS, times = argc > 2 ? atoi(argv[2]) : 1;
     Err err = {0};
     float numbers[WIDTH * WIDTH] = {0};
-    Tensor weights[2] = {tensor_of(DT_F32, 2, (int64_t[]){WIDTH, WIDTH}, numbers), tensor_of(DT_F32, 1, (int64_t[]){WIDTH}, numbers)};
+    Tensor weights[2] = {tensor_of(DT_F32, 2, (int64_t[]){WIDTH, WIDTH}, numbers),
+                         tensor_of(DT_F32, 1, (int64_t[]){WIDTH}, numbers)};
     RuleSet *rules = rules_create();
     if (!rules || !rules_builtin(rules, &err)) {
         printf("Bail out! %s\n", err.msg);
         return 1;
     }
     for (int i = 0; i < times; i++) {
-        Graph *g = make("symbol s0 in [1, 64]\nsymbol s1 in [1, 64]\ninput %x0: f32[s0, s1, 16]\ninput %mask: bool[s1, s1]\n", layer, layers, weights, &err);
+        Graph *g = make(
+            "symbol s0 in [1, 64]\nsymbol s1 in [1, 64]\ninput %x0: f32[s0, s1, 16]\ninput %mask: bool[s1, s1]\n",
+            layer, layers, weights, &err);
         RewriteOptions o = {.rules = rules};
         RewriteLog log = {0};
         if (!tap_ok(g != NULL, "a graph of %d layers %s", layers, err.msg)) break;
         double start = now_ms();
         bool ok = rewrite_graph(g, &o, &log, &err);
         double ms = now_ms() - start;
-        tap_ok(ok, "%d nodes rewritten to %d by %d firings in %.0f ms %s", log.nodes_before, log.nodes_after, log.nfirings, ms, err.msg);
+        tap_ok(ok, "%d nodes rewritten to %d by %d firings in %.0f ms %s", log.nodes_before, log.nodes_after,
+               log.nfirings, ms, err.msg);
         tap_ok(log.fused == layers && log.nleft == 0, "%d attentions of %d", log.fused, layers);
-        tap_ok(count(g, OP_layer_norm) == layers && count(g, OP_silu) == layers, "%d norms and %d activations of %d", count(g, OP_layer_norm), count(g, OP_silu), layers);
+        tap_ok(count(g, OP_layer_norm) == layers && count(g, OP_silu) == layers, "%d norms and %d activations of %d",
+               count(g, OP_layer_norm), count(g, OP_silu), layers);
         rewrite_log_free(&log);
         graph_free(g);
     }

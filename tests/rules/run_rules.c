@@ -202,7 +202,8 @@ static bool read_weight(Weights *w, const char *line, Buf *out, Err *err)
     char name[64], dtype[16];
     int64_t shape[MAX_RANK], n = 1;
     int at = 0, rank = 0;
-    if (sscanf(line, "weight %%%63[^:]: %15[a-z0-9][%n", name, dtype, &at) != 2 || !at || w->n == MAX_WEIGHTS) return fail(err, E_FORMAT, "%s", line);
+    if (sscanf(line, "weight %%%63[^:]: %15[a-z0-9][%n", name, dtype, &at) != 2 || !at || w->n == MAX_WEIGHTS)
+        return fail(err, E_FORMAT, "%s", line);
     const char *s = line + at;
     while (*s && *s != ']') {
         if (rank == MAX_RANK) return fail(err, E_FORMAT, "%s", line);
@@ -223,7 +224,9 @@ static bool read_weight(Weights *w, const char *line, Buf *out, Err *err)
     t->data = calloc(1, tensor_bytes(t) + 64);
     w->name[w->n++] = copy(name, strlen(name));
     if (!t->data) return fail(err, E_LIMIT, "out of memory");
-    for (int64_t i = 0; i < n; i++) store_f64(t->dtype, (char *)t->data + (size_t)i * dtype_size(t->dtype), count ? number[i % count] : 0.5 * (double)(i % 4 + 1));
+    for (int64_t i = 0; i < n; i++)
+        store_f64(t->dtype, (char *)t->data + (size_t)i * dtype_size(t->dtype),
+                  count ? number[i % count] : 0.5 * (double)(i % 4 + 1));
     return true;
 }
 
@@ -277,7 +280,8 @@ static Graph *read_graph(const char *text, Weights *w, Err *err)
     for (const char *s = text; ok && *s; s += strcspn(s, "\n") + 1) {
         char *line = copy(s, strcspn(s, "\n"));
         if (!strncmp(line, "weight ", 7)) ok = read_weight(w, line, &b, err);
-        else if (line[0] == '%' && !memchr(line, ':', strcspn(line, "="))) ok = read_node(b.data ? b.data : "", w, line, &b, err);
+        else if (line[0] == '%' && !memchr(line, ':', strcspn(line, "=")))
+            ok = read_node(b.data ? b.data : "", w, line, &b, err);
         else if (line[0] != '#') buf_printf(&b, "%s\n", line);
         free(line);
     }
@@ -301,7 +305,8 @@ static char *text_of(Graph *g, const Map *known, Err *err)
     Buf b = {0}, out = {0};
     graph_print(g, &b);
     for (const char *s = b.data ? b.data : ""; *s; s += strcspn(s, "\n") + 1)
-        if (strncmp(s, "symbol ", 7) && strncmp(s, "input ", 6) && strncmp(s, "weight ", 7)) buf_printf(&out, "%.*s\n", (int)strcspn(s, "\n"), s);
+        if (strncmp(s, "symbol ", 7) && strncmp(s, "input ", 6) && strncmp(s, "weight ", 7))
+            buf_printf(&out, "%.*s\n", (int)strcspn(s, "\n"), s);
     buf_free(&b);
     return out.data ? out.data : copy("", 0);
 }
@@ -309,7 +314,8 @@ static char *text_of(Graph *g, const Map *known, Err *err)
 static void know_names(const Graph *g, Map *known)
 {
     for (const Node *n = g->first; n; n = n->next)
-        for (int k = 0; k < n->nout; k++) map_put(known, copy(n->out[k]->name, strlen(n->out[k]->name)), (void *)(uintptr_t)1);
+        for (int k = 0; k < n->nout; k++)
+            map_put(known, copy(n->out[k]->name, strlen(n->out[k]->name)), (void *)(uintptr_t)1);
 }
 
 static void forget_names(Map *known)
@@ -373,7 +379,8 @@ static char *log_text(const RewriteLog *log, const RuleSet *rules, const Map *kn
         any = true;
     }
     if (any) buf_puts(&b, "\n");
-    for (int i = 0; i < log->nleft; i++) buf_printf(&b, "left: %s, stopped at %s\n", or_new(known, log->left[i].node), or_new(known, log->left[i].at));
+    for (int i = 0; i < log->nleft; i++)
+        buf_printf(&b, "left: %s, stopped at %s\n", or_new(known, log->left[i].node), or_new(known, log->left[i].at));
     return b.data ? b.data : copy("", 0);
 }
 
@@ -394,7 +401,8 @@ static bool meets(const bool *op, const Pat *p)
 }
 
 /* The rules of `--- not`: none was used, all were met. Says what is wrong. */
-static void check_not(const Case *c, const RuleSet *rules, const RewriteLog *log, const bool *op, Coverage *cover, Buf *why)
+static void check_not(const Case *c, const RuleSet *rules, const RewriteLog *log, const bool *op, Coverage *cover,
+                      Buf *why)
 {
     const Section *s = section(c, "not");
     for (const char *at = s ? s->arg : ""; *at; at += strcspn(at, " "), at += strspn(at, " ")) {
@@ -419,7 +427,8 @@ static bool skip(Graph *g, const Prover *prover, Outcome *out, Err *err, Buf *wh
         const SkipMask *m = &log.mask[i];
         if (!m->applied) buf_printf(&b, "%s stays dense: %s\n", m->mask, m->why);
         else buf_printf(&b, "%s: %d attentions, %d nodes\n", m->mask, m->attentions, m->nodes);
-        for (int k = 0; m->applied && k < m->nstops; k++) buf_printf(&b, "  %s for %s (%s)\n", m->stop[k].value, m->stop[k].node, m->stop[k].why);
+        for (int k = 0; m->applied && k < m->nstops; k++)
+            buf_printf(&b, "  %s for %s (%s)\n", m->stop[k].value, m->stop[k].node, m->stop[k].why);
         if (prover && m->applied && m->proof.skipped) buf_printf(why, "not proven: %s; ", m->proof.why);
     }
     free(out->fired);
@@ -448,7 +457,8 @@ static void run_case(const Case *c, bool prove, Coverage *cover, Outcome *out, B
     Graph *g = NULL;
     bool builtin = !own || !strcmp(own->arg, "added"), op[OP_COUNT] = {false};
     bool ok = rules && (!builtin || rules_builtin(rules, &err)) && (!own || rules_parse(rules, own->text, &err));
-    if (ok && !(g = read_graph(section_text(c, "graph"), &weights, &err))) buf_printf(why, "the graph cannot be read: %s; ", err.msg);
+    if (ok && !(g = read_graph(section_text(c, "graph"), &weights, &err)))
+        buf_printf(why, "the graph cannot be read: %s; ", err.msg);
     if (g) {
         for (const Node *n = g->first; n; n = n->next) op[n->op->id] = true;
         know_names(g, &known);
@@ -457,7 +467,8 @@ static void run_case(const Case *c, bool prove, Coverage *cover, Outcome *out, B
         if (ok) check_not(c, rules, &log, op, own ? NULL : cover, why);
         for (int i = 0; ok && cover && !own && i < rules->n; i++) cover[i].fired += log.uses[i] > 0;
         out->fired = ok ? log_text(&log, rules, &known) : NULL;
-        if (ok && options && has_word(options->arg, "skip-padding")) ok = skip(g, o.prove ? &prover : NULL, out, &err, why);
+        if (ok && options && has_word(options->arg, "skip-padding"))
+            ok = skip(g, o.prove ? &prover : NULL, out, &err, why);
         out->after = text_of(g, &known, &err);
         out->changed = ok && out->after && strcmp(source, out->after);
         free(source);
@@ -495,7 +506,8 @@ static void compare(const char *what, const char *got, const char *want, Buf *wh
     size_t i = 0, line = 0;
     for (; got[i] == want[i]; i++)
         if (got[i] == '\n') line = i + 1;
-    buf_printf(why, "%s: found '%.*s', expected '%.*s'; ", what, (int)strcspn(got + line, "\n"), got + line, (int)strcspn(want + line, "\n"), want + line);
+    buf_printf(why, "%s: found '%.*s', expected '%.*s'; ", what, (int)strcspn(got + line, "\n"), got + line,
+               (int)strcspn(want + line, "\n"), want + line);
 }
 
 static const char *or_empty(const char *s) { return s ? s : ""; }
@@ -556,7 +568,8 @@ int main(int argc, char **argv)
     DIR *dir = opendir(folder);
     if (!dir || !cover) stop("cannot be read", folder);
     for (const struct dirent *e; n < 64 && (e = readdir(dir));)
-        if (strlen(e->d_name) > 4 && !strcmp(e->d_name + strlen(e->d_name) - 4, ".txt")) list[n++] = copy(e->d_name, strlen(e->d_name));
+        if (strlen(e->d_name) > 4 && !strcmp(e->d_name + strlen(e->d_name) - 4, ".txt"))
+            list[n++] = copy(e->d_name, strlen(e->d_name));
     closedir(dir);
     qsort(list, (size_t)n, sizeof *list, by_name);
     for (int i = 0; i < n; i++) {
@@ -571,7 +584,10 @@ int main(int argc, char **argv)
     for (int i = 0; !nwords && i < builtin->n; i++) {
         const char *name = builtin->rule[i]->name;
         bool both = cover[i].fired && cover[i].refused;
-        tap_ok(both, "rule %s: %s", name, both ? "fires and refuses" : cover[i].fired ? "no case says that it must not fire (--- not)" : "fires in no case");
+        tap_ok(both, "rule %s: %s", name,
+               both             ? "fires and refuses"
+               : cover[i].fired ? "no case says that it must not fire (--- not)"
+                                : "fires in no case");
     }
     free(cover);
     rules_free(builtin);

@@ -97,7 +97,8 @@ static void test_sums(void **state)
     assert_false(mul_i64(INT64_MAX, 2, &i));
     assert_false(add_i64(INT64_MIN, -1, &i));
     assert_true(in_range_u64(0, 0, 0) && in_range_u64(4, 6, 10) && in_range_u64(10, 0, 10));
-    assert_false(in_range_u64(4, 7, 10) || in_range_u64(11, 0, 10) || in_range_u64(UINT64_MAX, 2, 10) || in_range_u64(2, UINT64_MAX, 10));
+    assert_false(in_range_u64(4, 7, 10) || in_range_u64(11, 0, 10) || in_range_u64(UINT64_MAX, 2, 10) ||
+                 in_range_u64(2, UINT64_MAX, 10));
 }
 
 static void test_buf(void **state)
@@ -171,15 +172,19 @@ static void test_small_types(void **state)
         DType t;
         double v;
         int byte;
-    } rows[] = {{DT_I4, 7.9, 7},   {DT_I4, 8, 7},     {DT_I4, -9, -8},   {DT_I4, -7.9, -7},     {DT_I4, INFINITY, 7}, {DT_U4, 20, 15},      {DT_U4, -1, 0},
-                {DT_I2, 3, 1},     {DT_I2, -5, -2},   {DT_U2, 2.5, 2},   {DT_U2, 9, 3},         {DT_I4, NAN, 0},      {DT_F4E2M1, 6, 7},    {DT_F4E2M1, 100, 7},
-                {DT_F4E2M1, -INFINITY, 15}, {DT_F4E2M1, 0.25, 0}, {DT_F4E2M1, 0.75, 2}, {DT_F4E2M1, 5, 6}, {DT_F4E2M1, 5.01, 7}, {DT_F4E2M1, -0.5, 9}, {DT_F4E2M1, NAN, 8}};
+    } rows[] = {
+        {DT_I4, 7.9, 7},      {DT_I4, 8, 7},        {DT_I4, -9, -8},   {DT_I4, -7.9, -7},    {DT_I4, INFINITY, 7},
+        {DT_U4, 20, 15},      {DT_U4, -1, 0},       {DT_I2, 3, 1},     {DT_I2, -5, -2},      {DT_U2, 2.5, 2},
+        {DT_U2, 9, 3},        {DT_I4, NAN, 0},      {DT_F4E2M1, 6, 7}, {DT_F4E2M1, 100, 7},  {DT_F4E2M1, -INFINITY, 15},
+        {DT_F4E2M1, 0.25, 0}, {DT_F4E2M1, 0.75, 2}, {DT_F4E2M1, 5, 6}, {DT_F4E2M1, 5.01, 7}, {DT_F4E2M1, -0.5, 9},
+        {DT_F4E2M1, NAN, 8}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         int8_t byte = 99;
         store_f64(rows[i].t, &byte, rows[i].v);
         assert_int_equal(byte, rows[i].byte);
     }
-    static const int64_t whole[][4] = {{DT_I4, 200, -8}, {DT_I4, 23, 7}, {DT_I4, -1, -1}, {DT_U4, 23, 7}, {DT_U4, -1, 15}, {DT_I2, 2, -2}, {DT_I2, 5, 1}, {DT_U2, 7, 3}};
+    static const int64_t whole[][4] = {{DT_I4, 200, -8}, {DT_I4, 23, 7}, {DT_I4, -1, -1}, {DT_U4, 23, 7},
+                                       {DT_U4, -1, 15},  {DT_I2, 2, -2}, {DT_I2, 5, 1},   {DT_U2, 7, 3}};
     for (size_t i = 0; i < sizeof whole / sizeof *whole; i++) {
         int8_t byte = 99;
         store_i64((DType)whole[i][0], &byte, whole[i][1]);
@@ -204,9 +209,10 @@ static void test_promotion(void **state)
 {
     (void)state;
     static const DType rows[][3] = {
-        {DT_F32, DT_I64, DT_F32},   {DT_F16, DT_BF16, DT_F32},  {DT_F16, DT_F64, DT_F64},   {DT_U8, DT_I8, DT_I16},    {DT_U8, DT_I32, DT_I32},
-        {DT_BOOL, DT_U8, DT_U8},    {DT_BOOL, DT_BOOL, DT_BOOL}, {DT_I32, DT_I64, DT_I64},   {DT_F64, DT_C64, DT_C128}, {DT_F32, DT_C64, DT_C64},
-        {DT_F16, DT_C32, DT_C32},   {DT_I64, DT_BF16, DT_BF16}, {DT_BOOL, DT_F16, DT_F16},  {DT_I8, DT_I16, DT_I16},
+        {DT_F32, DT_I64, DT_F32},  {DT_F16, DT_BF16, DT_F32}, {DT_F16, DT_F64, DT_F64},    {DT_U8, DT_I8, DT_I16},
+        {DT_U8, DT_I32, DT_I32},   {DT_BOOL, DT_U8, DT_U8},   {DT_BOOL, DT_BOOL, DT_BOOL}, {DT_I32, DT_I64, DT_I64},
+        {DT_F64, DT_C64, DT_C128}, {DT_F32, DT_C64, DT_C64},  {DT_F16, DT_C32, DT_C32},    {DT_I64, DT_BF16, DT_BF16},
+        {DT_BOOL, DT_F16, DT_F16}, {DT_I8, DT_I16, DT_I16},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         assert_int_equal(dtype_promote(rows[i][0], rows[i][1]), rows[i][2]);
@@ -225,8 +231,8 @@ static void test_half(void **state)
         if (isnan(g)) assert_true(isnan(bf16_to_f32(f32_to_bf16(g))));
         else assert_int_equal(f32_to_bf16(g), h);
     }
-    assert_int_equal(f32_to_f16(1 + 0x1p-11f), 0x3c00);            /* tie to even, down */
-    assert_int_equal(f32_to_f16(1 + 3 * 0x1p-11f), 0x3c02);        /* tie to even, up */
+    assert_int_equal(f32_to_f16(1 + 0x1p-11f), 0x3c00);     /* tie to even, down */
+    assert_int_equal(f32_to_f16(1 + 3 * 0x1p-11f), 0x3c02); /* tie to even, up */
     assert_int_equal(f32_to_f16(65519.0f), 0x7bff);
     assert_int_equal(f32_to_f16(65520.0f), 0x7c00);
     assert_int_equal(f32_to_f16(0x1p-25f), 0);
@@ -249,9 +255,11 @@ static void test_float8(void **state)
         DType t;
         uint8_t code;
         double v;
-    } rows[] = {{DT_F8E4M3, 0x7e, 448}, {DT_F8E4M3, 0x01, 0x1p-9}, {DT_F8E4M3, 0x38, 1}, {DT_F8E5M2, 0x7b, 57344}, {DT_F8E5M2, 0x7c, INFINITY},
-                {DT_F8E4M3FNUZ, 0x7f, 240}, {DT_F8E5M2FNUZ, 0x7f, 57344}, {DT_F8E8M0, 127, 1}, {DT_F8E4M3, 0xc0, -2}};
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) assert_true(load_f64(rows[i].t, &rows[i].code) == rows[i].v);
+    } rows[] = {{DT_F8E4M3, 0x7e, 448},       {DT_F8E4M3, 0x01, 0x1p-9},   {DT_F8E4M3, 0x38, 1},
+                {DT_F8E5M2, 0x7b, 57344},     {DT_F8E5M2, 0x7c, INFINITY}, {DT_F8E4M3FNUZ, 0x7f, 240},
+                {DT_F8E5M2FNUZ, 0x7f, 57344}, {DT_F8E8M0, 127, 1},         {DT_F8E4M3, 0xc0, -2}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        assert_true(load_f64(rows[i].t, &rows[i].code) == rows[i].v);
     uint8_t code;
     store_f64(DT_F8E4M3, &code, 500);
     assert_int_equal(code, 0x7e);
@@ -335,7 +343,8 @@ static void test_copy(void **state)
     turned.shape[0] = 3, turned.shape[1] = 2, turned.stride[0] = 1, turned.stride[1] = 3;
     tensor_copy(&d, &turned);
     for (int r = 0; r < 3; r++)
-        for (int c = 0; c < 2; c++) assert_true(y[r * 2 + c] == x[c * 3 + r] && tensor_get(&turned, r * 2 + c) == (double)x[c * 3 + r]);
+        for (int c = 0; c < 2; c++)
+            assert_true(y[r * 2 + c] == x[c * 3 + r] && tensor_get(&turned, r * 2 + c) == (double)x[c * 3 + r]);
     Tensor back = turned; /* writing through strides */
     float z[6] = {0};
     back.data = z;
@@ -346,7 +355,8 @@ static void test_copy(void **state)
     d = tensor_of(DT_F32, 2, (int64_t[]){2, 3}, y);
     tensor_copy(&d, &reversed);
     for (int k = 0; k < 6; k++) assert_true(y[k] == x[5 - k]);
-    Tensor di = tensor_of(DT_I64, 2, s.shape, i), df = tensor_of(DT_BOOL, 2, s.shape, flag), dh = tensor_of(DT_F16, 2, s.shape, h);
+    Tensor di = tensor_of(DT_I64, 2, s.shape, i), df = tensor_of(DT_BOOL, 2, s.shape, flag),
+           dh = tensor_of(DT_F16, 2, s.shape, h);
     tensor_copy(&di, &s);
     assert_true(i[1] == 1 && i[2] == 2 && i[3] == -3);
     tensor_copy(&df, &s);
@@ -521,7 +531,8 @@ static void test_number(void **state)
 {
     (void)state;
     static const double doubles[] = {0, -0.5, 0.1, 1.0 / 3, 1e30, 5e-324, 1.7976931348623157e308, INFINITY, -INFINITY};
-    static const char *const shortest[] = {"0", "-0.5", "0.1", "0.3333333333333333", "1e+30", "5e-324", "1.7976931348623157e+308", "inf", "-inf"};
+    static const char *const shortest[] = {
+        "0", "-0.5", "0.1", "0.3333333333333333", "1e+30", "5e-324", "1.7976931348623157e+308", "inf", "-inf"};
     char text[DOUBLE_TEXT];
     const char *end;
     for (size_t i = 0; i < sizeof doubles / sizeof *doubles; i++) {
@@ -551,8 +562,16 @@ static void test_number(void **state)
         size_t used;
         bool fits;
     } whole[] = {
-        {"0", 0, 1, true}, {" \t-12x", -12, 5, true}, {"+7", 7, 2, true}, {"9223372036854775807", INT64_MAX, 19, true}, {"-9223372036854775808", INT64_MIN, 20, true},
-        {"9223372036854775808", INT64_MAX, 19, false}, {"-99999999999999999999.5", INT64_MIN, 21, false}, {"", 0, 0, true}, {" -", 0, 0, true}, {"x1", 0, 0, true},
+        {"0", 0, 1, true},
+        {" \t-12x", -12, 5, true},
+        {"+7", 7, 2, true},
+        {"9223372036854775807", INT64_MAX, 19, true},
+        {"-9223372036854775808", INT64_MIN, 20, true},
+        {"9223372036854775808", INT64_MAX, 19, false},
+        {"-99999999999999999999.5", INT64_MIN, 21, false},
+        {"", 0, 0, true},
+        {" -", 0, 0, true},
+        {"x1", 0, 0, true},
     };
     for (size_t i = 0; i < sizeof whole / sizeof *whole; i++) {
         errno = 0;
@@ -568,8 +587,10 @@ static void test_characters(void **state)
 {
     (void)state;
     for (int c = -128; c < 256; c++) {
-        bool digit = c > 0 && strchr("0123456789", c), upper = c > 0 && strchr("ABCDEFGHIJKLMNOPQRSTUVWXYZ", c), lower = c > 0 && strchr("abcdefghijklmnopqrstuvwxyz", c);
-        assert_true(is_digit(c) == digit && is_upper(c) == upper && is_alpha(c) == (upper || lower) && is_alnum(c) == (digit || upper || lower));
+        bool digit = c > 0 && strchr("0123456789", c), upper = c > 0 && strchr("ABCDEFGHIJKLMNOPQRSTUVWXYZ", c),
+             lower = c > 0 && strchr("abcdefghijklmnopqrstuvwxyz", c);
+        assert_true(is_digit(c) == digit && is_upper(c) == upper && is_alpha(c) == (upper || lower) &&
+                    is_alnum(c) == (digit || upper || lower));
         assert_true(is_space(c) == (c > 0 && strchr(" \t\n\v\f\r", c)));
         assert_int_equal(to_lower(c), upper ? c + 32 : c);
     }
@@ -588,11 +609,28 @@ static void test_cpu(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_err),     cmocka_unit_test(test_arena), cmocka_unit_test(test_arena_large),      cmocka_unit_test(test_sums),        cmocka_unit_test(test_buf),
-        cmocka_unit_test(test_map),     cmocka_unit_test(test_dtype), cmocka_unit_test(test_small_types),       cmocka_unit_test(test_promotion),   cmocka_unit_test(test_half),
-        cmocka_unit_test(test_float8),  cmocka_unit_test(test_view),        cmocka_unit_test(test_storage),     cmocka_unit_test(test_shape_bytes),
-        cmocka_unit_test(test_copy),    cmocka_unit_test(test_map_file),    cmocka_unit_test(test_outfile),     cmocka_unit_test(test_outfile_full),
-        cmocka_unit_test(test_outfile_killed), cmocka_unit_test(test_cpu), cmocka_unit_test(test_number), cmocka_unit_test(test_characters),
+        cmocka_unit_test(test_err),
+        cmocka_unit_test(test_arena),
+        cmocka_unit_test(test_arena_large),
+        cmocka_unit_test(test_sums),
+        cmocka_unit_test(test_buf),
+        cmocka_unit_test(test_map),
+        cmocka_unit_test(test_dtype),
+        cmocka_unit_test(test_small_types),
+        cmocka_unit_test(test_promotion),
+        cmocka_unit_test(test_half),
+        cmocka_unit_test(test_float8),
+        cmocka_unit_test(test_view),
+        cmocka_unit_test(test_storage),
+        cmocka_unit_test(test_shape_bytes),
+        cmocka_unit_test(test_copy),
+        cmocka_unit_test(test_map_file),
+        cmocka_unit_test(test_outfile),
+        cmocka_unit_test(test_outfile_full),
+        cmocka_unit_test(test_outfile_killed),
+        cmocka_unit_test(test_cpu),
+        cmocka_unit_test(test_number),
+        cmocka_unit_test(test_characters),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);

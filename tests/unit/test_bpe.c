@@ -19,7 +19,8 @@ static void expect_ids(const Bpe *b, const char *text, int room, int n, const in
     int have = bpe_encode(b, text, id, room, &err), at = 0;
     while (have == n && at < room && id[at] == (at < n ? want[at] : pad)) at++;
     if (have != n || at < room || id[room] != -7)
-        STOP("'%s', room %d: %d ids, expected %d; at %d %lld, expected %d; %s", text, room, have, n, at, (long long)id[at], at < n ? want[at] : pad, err.msg);
+        STOP("'%s', room %d: %d ids, expected %d; at %d %lld, expected %d; %s", text, room, have, n, at,
+             (long long)id[at], at < n ? want[at] : pad, err.msg);
 }
 
 static void test_styles(void **state)
@@ -40,7 +41,8 @@ static void test_merges(void **state)
 {
     (void)state;
     Err err = {0};
-    static const char *const same[] = {"a b\nab c</w>\n", "#version: 0.2\na b\nab c</w>", "a b\r\nab c</w>\r\n", "\"x#version: 0.2\n\na b\n\nab c</w>\n\n"};
+    static const char *const same[] = {"a b\nab c</w>\n", "#version: 0.2\na b\nab c</w>", "a b\r\nab c</w>\r\n",
+                                       "\"x#version: 0.2\n\na b\n\nab c</w>\n\n"};
     for (int i = 0; i < 4; i++) {
         Bpe *b = open_text(same[i], CLIP_META);
         assert_int_equal(bpe_vocabulary(b), 516);
@@ -48,8 +50,10 @@ static void test_merges(void **state)
         expect_ids(b, "ab", 5, 4, (int[]){514, 64, 65 + 256, 515}, 0);
         bpe_free(b);
     }
-    static const char *const refused[] = {"", "\n", "#version\n", "ab", "a b c", "a ", " b", "a  b", "ab c", "a b\na b\n", "a b\nabc d\n", "\xff \xfe\n"};
-    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) REFUSED(bpe_open(refused[i], strlen(refused[i]), CLIP_HF, &err), E_FORMAT);
+    static const char *const refused[] = {"",   "\n",   "#version\n", "ab",         "a b c",        "a ",
+                                          " b", "a  b", "ab c",       "a b\na b\n", "a b\nabc d\n", "\xff \xfe\n"};
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
+        REFUSED(bpe_open(refused[i], strlen(refused[i]), CLIP_HF, &err), E_FORMAT);
     bpe_free(NULL);
 }
 
@@ -91,7 +95,8 @@ static void test_bytes(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_styles), cmocka_unit_test(test_merges), cmocka_unit_test(test_bytes)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_styles), cmocka_unit_test(test_merges),
+                                       cmocka_unit_test(test_bytes)};
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -40,25 +40,29 @@ static void graph_gives(const char *text, unsigned targets, const int *want)
 
 #define GIVES(targets, text, ...) graph_gives(text, targets, (const int[]){__VA_ARGS__, 0})
 #define HEAD "symbol b in [1, inf]\nsymbol s in [1, 4096]\ninput %x: f32[b, s, 32]\n"
-#define SCORES "symbol b in [1, inf]\nsymbol s in [1, 64]\ninput %q: f32[b, 2, s, 8]\ninput %k: f32[b, 2, 8, s]\ninput %m: bool[b, 1, 1, s]\ninput %f: f32[b, 1, 1, s]\n" \
-               "%p: f32[b, 2, s, s] = aten.matmul.default(%q, %k)\n"
+#define SCORES                                                                                                                                                 \
+    "symbol b in [1, inf]\nsymbol s in [1, 64]\ninput %q: f32[b, 2, s, 8]\ninput %k: f32[b, 2, 8, s]\ninput %m: bool[b, 1, 1, s]\ninput %f: f32[b, 1, 1, s]\n" \
+    "%p: f32[b, 2, s, s] = aten.matmul.default(%q, %k)\n"
 
 static void test_sizes(void **state)
 {
     (void)state;
     GIVES(0, HEAD "%y: f32[b, s, 4, 8] = aten.reshape.default(%x, [b, s, 4, 8])\noutput output_0 = %y\n", 0);
-    GIVES(0, HEAD "%y: f32[2, (b*s)//2, 4, 8] = aten.reshape.default(%x, [2, (b*s)//2, 4, 8])\noutput output_0 = %y\n", Q(402));
+    GIVES(0, HEAD "%y: f32[2, (b*s)//2, 4, 8] = aten.reshape.default(%x, [2, (b*s)//2, 4, 8])\noutput output_0 = %y\n",
+          Q(402));
     GIVES(0, HEAD "%y: f32[1, b*s, 32] = aten.reshape.default(%x, [1, b*s, 32])\noutput output_0 = %y\n", Q(402));
     GIVES(0, HEAD "%y: f32[2, 5, 32] = aten.reshape.default(%x, [2, 5, 32])\noutput output_0 = %y\n", Q(401));
-    GIVES(0, "symbol s in [1, 64]\ninput %x: f32[1, s]\n%y: f32[1, s] = aten.relu.default(%x)\noutput output_0 = %y\n", Q(403));
+    GIVES(0, "symbol s in [1, 64]\ninput %x: f32[1, s]\n%y: f32[1, s] = aten.relu.default(%x)\noutput output_0 = %y\n",
+          Q(403));
     GIVES(0, "input %x: f32[1, 3]\n%y: f32[1, 3] = aten.relu.default(%x)\noutput output_0 = %y\n", Q(404));
 }
 
 static void test_position_tables(void **state)
 {
     (void)state;
-#define TABLE(range) "symbol s in [1, " range "]\ninput %x: f32[s]\nweight %w: f32[16, 4] = parameter \"f32[16, 4]\"\n" \
-        "%i: i64[s] = aten.arange.start_step(0, s, 1, dtype=i64)\n%y: f32[s, 4] = aten.embedding.default(%w, %i)\n%z: f32[s, 4] = aten.add.Tensor(%y, %y)\noutput output_0 = %z\n"
+#define TABLE(range)                                                                                                   \
+    "symbol s in [1, " range "]\ninput %x: f32[s]\nweight %w: f32[16, 4] = parameter \"f32[16, 4]\"\n"                 \
+    "%i: i64[s] = aten.arange.start_step(0, s, 1, dtype=i64)\n%y: f32[s, 4] = aten.embedding.default(%w, %i)\n%z: f32[s, 4] = aten.add.Tensor(%y, %y)\noutput output_0 = %z\n"
     GIVES(0, TABLE("16"), 0);
     GIVES(0, TABLE("17"), Q(405));
     GIVES(0, TABLE("inf"), Q(405));
@@ -67,7 +71,9 @@ static void test_position_tables(void **state)
 static void test_lengths(void **state)
 {
     (void)state;
-#define IDS(n) "symbol b in [1, 8]\ninput %x: i64[b, " n "]\nweight %w: f32[16, 4] = parameter \"f32[16, 4]\"\n%y: f32[b, " n ", 4] = aten.embedding.default(%w, %x)\noutput output_0 = %y\n"
+#define IDS(n)                                                                                                         \
+    "symbol b in [1, 8]\ninput %x: i64[b, " n "]\nweight %w: f32[16, 4] = parameter \"f32[16, 4]\"\n%y: f32[b, " n     \
+    ", 4] = aten.embedding.default(%w, %x)\noutput output_0 = %y\n"
     GIVES(0, IDS("16"), Q(403));
     GIVES(0, IDS("15"), 0);
 }
@@ -79,25 +85,41 @@ static void test_masks(void **state)
     GIVES(0, SCORES "%w: f32[b, 2, s, s] = aten.where.self(%m, %p, -inf)\n" END, Q(501));
     GIVES(0, SCORES "%w: f32[b, 2, s, s] = aten.where.self(%m, %p, -1e9)\n" END, Q(502));
     GIVES(0, SCORES "%w: f32[b, 2, s, s] = aten.add.Tensor(%p, %f)\n" END, Q(501));
-    GIVES(0, SCORES "%c: f32[b, 1, 1, s] = aten._to_copy.default(%m, dtype=f32)\n%d: f32[b, 1, 1, s] = aten.mul.Tensor(%c, -10000.0)\n%w: f32[b, 2, s, s] = aten.add.Tensor(%p, %d)\n" END, Q(502));
+    GIVES(
+        0,
+        SCORES
+        "%c: f32[b, 1, 1, s] = aten._to_copy.default(%m, dtype=f32)\n%d: f32[b, 1, 1, s] = aten.mul.Tensor(%c, -10000.0)\n%w: f32[b, 2, s, s] = aten.add.Tensor(%p, %d)\n" END,
+        Q(502));
     /* a causal mask comes from sizes alone and leaves each row a key */
-    GIVES(0, SCORES "%o: bool[s, s] = aten.full.default([s, s], true, dtype=bool)\n%t: bool[s, s] = aten.tril.default(%o)\n%w: f32[b, 2, s, s] = aten.where.self(%t, %p, -inf)\n" END, 0);
+    GIVES(
+        0,
+        SCORES
+        "%o: bool[s, s] = aten.full.default([s, s], true, dtype=bool)\n%t: bool[s, s] = aten.tril.default(%o)\n%w: f32[b, 2, s, s] = aten.where.self(%t, %p, -inf)\n" END,
+        0);
     /* 0 where a row allowed nothing */
-    GIVES(0, SCORES "%w: f32[b, 2, s, s] = aten.where.self(%m, %p, -inf)\n%r: f32[b, 2, s, s] = aten.softmax.int(%w, -1)\n%z: f32[b, 2, s, s] = aten.where.self(%m, %r, 0.0)\noutput output_0 = %z\n", 0);
+    GIVES(
+        0,
+        SCORES
+        "%w: f32[b, 2, s, s] = aten.where.self(%m, %p, -inf)\n%r: f32[b, 2, s, s] = aten.softmax.int(%w, -1)\n%z: f32[b, 2, s, s] = aten.where.self(%m, %r, 0.0)\noutput output_0 = %z\n",
+        0);
 }
 
 static void test_attention(void **state)
 {
     (void)state;
-#define SDPA(type) "symbol b in [1, inf]\nsymbol s in [1, 64]\ninput %q: " type "[b, 2, s, 12]\ninput %m: bool[b, 1, 1, s]\n" \
-        "%y: " type "[b, 2, s, 12] = aten.scaled_dot_product_attention.default(%q, %q, %q, %m)\noutput output_0 = %y\n"
+#define SDPA(type)                                                                                                     \
+    "symbol b in [1, inf]\nsymbol s in [1, 64]\ninput %q: " type "[b, 2, s, 12]\ninput %m: bool[b, 1, 1, s]\n"         \
+    "%y: " type "[b, 2, s, 12] = aten.scaled_dot_product_attention.default(%q, %q, %q, %m)\noutput output_0 = %y\n"
     GIVES(0, SDPA("f32"), Q(503));
     GIVES(TARGET_ORT, SDPA("f32"), Q(503), Q(605));
     GIVES(TARGET_TENSORRT, SDPA("f16"), Q(503), Q(604));
     GIVES(TARGET_ORT, SDPA("bf16"), Q(503), Q(602), Q(605));
-    GIVES(TARGET_TENSORRT, "input %x: f64[3]\n%y: f64[3] = aten.relu.default(%x)\noutput output_0 = %y\n", Q(404), Q(607));
-    GIVES(TARGET_TENSORRT, "input %x: i16[3]\n%y: i16[3] = aten.relu.default(%x)\noutput output_0 = %y\n", Q(404), Q(602));
-    GIVES(0, "input %x: f16[3]\ninput %m: bool[3]\n%y: f16[3] = aten.where.self(%m, %x, -3e38)\noutput output_0 = %y\n", Q(404), Q(504));
+    GIVES(TARGET_TENSORRT, "input %x: f64[3]\n%y: f64[3] = aten.relu.default(%x)\noutput output_0 = %y\n", Q(404),
+          Q(607));
+    GIVES(TARGET_TENSORRT, "input %x: i16[3]\n%y: i16[3] = aten.relu.default(%x)\noutput output_0 = %y\n", Q(404),
+          Q(602));
+    GIVES(0, "input %x: f16[3]\ninput %m: bool[3]\n%y: f16[3] = aten.where.self(%m, %x, -3e38)\noutput output_0 = %y\n",
+          Q(404), Q(504));
 }
 
 /* ------------------------------------------------------------------ ONNX */
@@ -135,13 +157,22 @@ static void test_schemas(void **state)
 static Check check_op(const char *op, int64_t columns, int elem, unsigned targets)
 {
     static const char *in[] = {"x", "z"}, *out[] = {"y"};
-    OnnxNode node = {.name = "n", .op = op, .domain = "", .overload = "", .input = in, .output = out, .ninput = 2, .noutput = 1};
-    OnnxDim dim[3][2] = {{{true, 2, ""}, {true, 3, ""}}, {{true, columns, ""}, {true, 4, ""}}, {{true, 2, ""}, {true, 4, ""}}};
+    OnnxNode node = {
+        .name = "n", .op = op, .domain = "", .overload = "", .input = in, .output = out, .ninput = 2, .noutput = 1};
+    OnnxDim dim[3][2] = {
+        {{true, 2, ""}, {true, 3, ""}}, {{true, columns, ""}, {true, 4, ""}}, {{true, 2, ""}, {true, 4, ""}}};
     OnnxTypeProto a = {.kind = ONNX_TENSOR, .elem = elem, .has_shape = true, .rank = 2, .dim = dim[0]}, b = a, y = a;
     b.dim = dim[1];
     y.dim = dim[2];
     OnnxValueInfo inputs[] = {{.name = "x", .type = a}, {.name = "z", .type = b}}, output = {.name = "y", .type = y};
-    OnnxGraph graph = {.name = "g", .doc = "", .node = &node, .nnode = 1, .input = inputs, .ninput = 2, .output = &output, .noutput = 1};
+    OnnxGraph graph = {.name = "g",
+                       .doc = "",
+                       .node = &node,
+                       .nnode = 1,
+                       .input = inputs,
+                       .ninput = 2,
+                       .output = &output,
+                       .noutput = 1};
     OnnxOpset opset = {"", 18};
     OnnxModel m = {.ir_version = 9, .opset = &opset, .nopset = 1, .graph = &graph};
     Check c = begin(targets);
@@ -178,7 +209,8 @@ static void pickle_gives(const char *bytes, size_t n, int want)
 {
     Check c = begin(0);
     check_pickle(&c, "p", (const unsigned char *)bytes, n);
-    if (c.n != 1 || (int)c.finding[0].what->id != want) STOP("Q%d: found %d", want, c.n ? (int)c.finding[0].what->id : 0);
+    if (c.n != 1 || (int)c.finding[0].what->id != want)
+        STOP("Q%d: found %d", want, c.n ? (int)c.finding[0].what->id : 0);
     check_end(&c);
 }
 
@@ -186,11 +218,19 @@ static void test_pickles(void **state)
 {
     (void)state;
 #define PICKLE(text, want) pickle_gives(text, sizeof text - 1, want)
-    PICKLE("\x80\x02" "ctorch._utils\n_rebuild_tensor_v2\nq\x00.", Q(901));
-    PICKLE("\x80\x02" "cos\nsystem\nq\x00.", Q(902));
+    PICKLE("\x80\x02"
+           "ctorch._utils\n_rebuild_tensor_v2\nq\x00.",
+           Q(901));
+    PICKLE("\x80\x02"
+           "cos\nsystem\nq\x00.",
+           Q(902));
     PICKLE("\x80\x04\x8c\x02os\x94\x8c\x06system\x94\x93\x94.", Q(902));
-    PICKLE("\x80\x04\x8c\x02os\x94\x8c\x06system\x94" "00h\x00h\x01\x93.", Q(902)); /* from the memo */
-    PICKLE("\x80\x04" "ccollections\nCounter\n.", Q(915));
+    PICKLE("\x80\x04\x8c\x02os\x94\x8c\x06system\x94"
+           "00h\x00h\x01\x93.",
+           Q(902)); /* from the memo */
+    PICKLE("\x80\x04"
+           "ccollections\nCounter\n.",
+           Q(915));
     PICKLE("\x80\x04\xff", Q(199));
     PICKLE("\x80\x04\x8d\xff\xff\xff\xff\xff\xff\xff\xff", Q(199)); /* a string longer than the file */
     PICKLE("\x80\x04\x8c", Q(199));
@@ -206,7 +246,8 @@ static void test_weights(void **state)
         mask[i] = i % 2 ? -__builtin_inff() : 0;
     }
     const int64_t shape[] = {N};
-    Tensor ta = tensor_of(DT_F32, 1, shape, a), tb = tensor_of(DT_F32, 1, shape, b), tm = tensor_of(DT_F32, 1, shape, mask), tied = ta;
+    Tensor ta = tensor_of(DT_F32, 1, shape, a), tb = tensor_of(DT_F32, 1, shape, b),
+           tm = tensor_of(DT_F32, 1, shape, mask), tied = ta;
     const NamedTensor list[] = {{"a", &ta}, {"tied", &tied}, {"b", &tb}, {"mask", &tm}};
     Check c = begin(0);
     check_weights(&c, list, 4);
@@ -247,8 +288,10 @@ static void test_list(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_sizes), cmocka_unit_test(test_position_tables), cmocka_unit_test(test_lengths), cmocka_unit_test(test_masks), cmocka_unit_test(test_attention),
-                                       cmocka_unit_test(test_schemas), cmocka_unit_test(test_onnx), cmocka_unit_test(test_pickles), cmocka_unit_test(test_weights),
-                                       cmocka_unit_test(test_list)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_sizes),     cmocka_unit_test(test_position_tables),
+                                       cmocka_unit_test(test_lengths),   cmocka_unit_test(test_masks),
+                                       cmocka_unit_test(test_attention), cmocka_unit_test(test_schemas),
+                                       cmocka_unit_test(test_onnx),      cmocka_unit_test(test_pickles),
+                                       cmocka_unit_test(test_weights),   cmocka_unit_test(test_list)};
     return cmocka_run_group_tests_name("check", tests, NULL, NULL);
 }

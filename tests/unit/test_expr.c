@@ -79,9 +79,9 @@ static void test_equal(void **state)
         if (x != y) STOP("%s is %s, %s is %s", same[i][0], printed(p, x), same[i][1], printed(p, y));
     }
     static const char *const differ[][2] = {
-        {"a//2*2", "a"},     {"(a + 1)//2", "a//2"}, {"a % 14", "a"},        {"Max(a, b)", "Min(a, b)"}, {"a - b", "b - a"},
-        {"a//b", "b//a"},    {"a < b", "a <= b"},    {"1", "1.0"},           {"-a//2", "-(a//2)"},       {"a % 2", "a % (-2)"},
-        {"0//0", "0"},       {"a//b//c", "a//(b//c)"}, {"True", "1"},
+        {"a//2*2", "a"},  {"(a + 1)//2", "a//2"},   {"a % 14", "a"}, {"Max(a, b)", "Min(a, b)"}, {"a - b", "b - a"},
+        {"a//b", "b//a"}, {"a < b", "a <= b"},      {"1", "1.0"},    {"-a//2", "-(a//2)"},       {"a % 2", "a % (-2)"},
+        {"0//0", "0"},    {"a//b//c", "a//(b//c)"}, {"True", "1"},
     };
     for (size_t i = 0; i < sizeof differ / sizeof *differ; i++) {
         Expr *x = parsed(p, differ[i][0]), *y = parsed(p, differ[i][1]);
@@ -123,15 +123,18 @@ static void test_ranges(void **state)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         int64_t lo, hi;
         ex_range(p, parsed(p, rows[i].text), &lo, &hi);
-        if (lo != rows[i].lo || hi != rows[i].hi) STOP("%s: from %lld to %lld", rows[i].text, (long long)lo, (long long)hi);
+        if (lo != rows[i].lo || hi != rows[i].hi)
+            STOP("%s: from %lld to %lld", rows[i].text, (long long)lo, (long long)hi);
     }
     static const char *const same[][2] = {
-        {"s0 >= 2", "True"},      {"s0 > 8", "False"},     {"s0 == 9", "False"},        {"s0 != 1", "True"},      {"Max(1, s0)", "s0"},
-        {"Min(s0, 8)", "s0"},     {"s0//9", "0"},          {"s0 % 9", "s0"},            {"(9*s1 + s0) % 9", "s0"}, {"(9*s1 + s0)//9", "s1"},
-        {"s1 >= 1", "True"},      {"s0*s1 >= 2", "True"},  {"s0 + s1 != 0", "True"},    {"Max(0, s0 - 2)", "s0 - 2"},
+        {"s0 >= 2", "True"},       {"s0 > 8", "False"},          {"s0 == 9", "False"}, {"s0 != 1", "True"},
+        {"Max(1, s0)", "s0"},      {"Min(s0, 8)", "s0"},         {"s0//9", "0"},       {"s0 % 9", "s0"},
+        {"(9*s1 + s0) % 9", "s0"}, {"(9*s1 + s0)//9", "s1"},     {"s1 >= 1", "True"},  {"s0*s1 >= 2", "True"},
+        {"s0 + s1 != 0", "True"},  {"Max(0, s0 - 2)", "s0 - 2"},
     };
     for (size_t i = 0; i < sizeof same / sizeof *same; i++)
-        if (parsed(p, same[i][0]) != parsed(p, same[i][1])) STOP("%s is %s", same[i][0], printed(p, parsed(p, same[i][0])));
+        if (parsed(p, same[i][0]) != parsed(p, same[i][1]))
+            STOP("%s is %s", same[i][0], printed(p, parsed(p, same[i][0])));
     int64_t lo, hi; /* a range that changes is not remembered */
     expr_set_range(p, (int)ex_symbol(p, "s0")->i, 5, 6);
     ex_range(p, parsed(p, "3*s0 - 1"), &lo, &hi);
@@ -153,11 +156,13 @@ static void test_assumed(void **state)
     expr_assume(p, parsed(p, "u*n < 1.5"));
     expr_assume(p, cond);
     static const char *const same[][2] = {
-        {"Max(0, m - n)", "m - n"}, {"Min(0, n - m)", "n - m"}, {"m - n + 5 >= 5", "True"}, {"n <= m", "True"}, {"n > m", "False"},
-        {"m - n == 11", "False"},   {"Min(m - n, 10)", "m - n"}, {"Max(n, m)", "m"},         {"Max(n, m + 1)", "m + 1"},
+        {"Max(0, m - n)", "m - n"},  {"Min(0, n - m)", "n - m"}, {"m - n + 5 >= 5", "True"},
+        {"n <= m", "True"},          {"n > m", "False"},         {"m - n == 11", "False"},
+        {"Min(m - n, 10)", "m - n"}, {"Max(n, m)", "m"},         {"Max(n, m + 1)", "m + 1"},
     };
     for (size_t i = 0; i < sizeof same / sizeof *same; i++)
-        if (parsed(p, same[i][0]) != parsed(p, same[i][1])) STOP("%s is %s", same[i][0], printed(p, parsed(p, same[i][0])));
+        if (parsed(p, same[i][0]) != parsed(p, same[i][1]))
+            STOP("%s is %s", same[i][0], printed(p, parsed(p, same[i][0])));
     static const char *const neither[] = {"m - n >= 1", "m + n >= 3", "2*m - n >= 2", "m - 2*n >= 0"};
     for (size_t i = 0; i < sizeof neither / sizeof *neither; i++)
         if (ex_is_const(parsed(p, neither[i]))) STOP("%s does not follow", neither[i]);
@@ -223,7 +228,8 @@ static void test_srepr(void **state)
         {"FloatTrueDiv(ToFloat(Symbol('s0', integer=True)), Float('2.5', precision=53))", "ToFloat(s0)/2.5"},
         {"Mul(Integer(1), Integer(2), Symbol(\"s0\"), Symbol('s1'))", "2*s0*s1"},
         {"Pow(Symbol('s0', positive=True, integer=True), Integer(2))", "s0*s0"},
-        {"And(Equality(Mod(Symbol('s0'), Integer(2)), Integer(0)), StrictGreaterThan(Symbol('s1'), Integer(2)))", "s0 % 2 == 0 and 2 < s1"},
+        {"And(Equality(Mod(Symbol('s0'), Integer(2)), Integer(0)), StrictGreaterThan(Symbol('s1'), Integer(2)))",
+         "s0 % 2 == 0 and 2 < s1"},
         {"GreaterThan(Symbol('s0'), Symbol('s1'))", "s1 <= s0"},
         {"Max(Integer(1), Symbol('s0', positive=True, integer=True))", "Max(s0, 1)"},
         {"Rational(1, 2)", "0.5"},
@@ -241,15 +247,48 @@ static void test_refused(void **state)
     ExprPool *p = ((Fixture *)*state)->pool;
     Err err = {0};
     static const char *const rows[] = {
-        "", " ", "(", ")", "s0 +", "s0 s1", "* s0", "s0 // ", "(s0", "s0)", "Max()", "Max(s0", "FloorDiv(s0)", "FloorDiv(s0, 1, 2)",
-        "Where(s0, 1)", "Nonsense(s0)", "s0.size", "Integer(x)", "Integer()", "Integer(99999999999999999999)", "Float('x')", "Symbol('')",
-        "Symbol('s0)", "99999999999999999999", "s0 & ", "a b", "not", "a <", "[1]", "s0!", "a = b", "'s0'", ".",
-        "9223372036854775807 + 1", "9223372036854775807*2", "s0\t;",
+        "",
+        " ",
+        "(",
+        ")",
+        "s0 +",
+        "s0 s1",
+        "* s0",
+        "s0 // ",
+        "(s0",
+        "s0)",
+        "Max()",
+        "Max(s0",
+        "FloorDiv(s0)",
+        "FloorDiv(s0, 1, 2)",
+        "Where(s0, 1)",
+        "Nonsense(s0)",
+        "s0.size",
+        "Integer(x)",
+        "Integer()",
+        "Integer(99999999999999999999)",
+        "Float('x')",
+        "Symbol('')",
+        "Symbol('s0)",
+        "99999999999999999999",
+        "s0 & ",
+        "a b",
+        "not",
+        "a <",
+        "[1]",
+        "s0!",
+        "a = b",
+        "'s0'",
+        ".",
+        "9223372036854775807 + 1",
+        "9223372036854775807*2",
+        "s0\t;",
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         err = (Err){0};
         if (ex_parse(p, rows[i], NULL, NULL, &err)) STOP("'%s': accepted", rows[i]);
-        if (err.code != E_FORMAT || !strstr(err.msg, "byte ")) STOP("'%s': code %d: %s", rows[i], (int)err.code, err.msg);
+        if (err.code != E_FORMAT || !strstr(err.msg, "byte "))
+            STOP("'%s': code %d: %s", rows[i], (int)err.code, err.msg);
     }
     REFUSED(ex_parse(p, "s0 + s1 * Nonsense(3)", NULL, NULL, &err), E_FORMAT);
     assert_non_null(strstr(err.msg, "byte 19: unknown function"));
@@ -272,7 +311,10 @@ static void test_limits(void **state)
     ExprPool *p = ((Fixture *)*state)->pool;
     Err err = {0};
     Expr *s0 = ex_symbol(p, "s0");
-    static const char *const open[] = {"(", "Abs(", "Add(", "-", "not (", "1 + (", "FloorDiv("}, *const close[] = {")", ")", ")", "", ")", ")", ", 2)"};
+    static const char *const open[] = {"(", "Abs(", "Add(", "-", "not (", "1 + (", "FloorDiv("}, *const close[] = {
+                                                                                                     ")",   ")", ")",
+                                                                                                     "",    ")", ")",
+                                                                                                     ", 2)"};
     for (size_t i = 0; i < sizeof open / sizeof *open; i++) {
         for (int n = 1; n <= 60; n++)
             if (!nested(p, open[i], close[i], n, &err)) STOP("%s %d deep: %s", open[i], n, err.msg);
@@ -287,7 +329,8 @@ static void test_limits(void **state)
     b.data[(1 << 20) - 3] = 0;
     assert_true(ex_is_int(parsed(p, b.data)));
     buf_free(&b);
-    Expr *sum = ex_int(p, 0), *product = ex_int(p, 1), *deep = s0; /* too many terms, factors or levels: refused, not cut */
+    Expr *sum = ex_int(p, 0), *product = ex_int(p, 1),
+         *deep = s0; /* too many terms, factors or levels: refused, not cut */
     char name[16];
     for (int i = 0; i < 300; i++) {
         snprintf(name, sizeof name, "t%d", i);
@@ -337,7 +380,8 @@ static void test_symbols(void **state)
     assert_string_equal(expr_symbol(p, 150)->name, "s150");
     assert_null(expr_find_symbol(p, "s200"));
     Expr *e = parsed(p, "s3*s70//Max(s4, 2)");
-    for (int i = 0; i < 200; i++) assert_int_equal(ex_mentions(e, expr_symbol(p, i)->expr), i == 3 || i == 70 || i == 4);
+    for (int i = 0; i < 200; i++)
+        assert_int_equal(ex_mentions(e, expr_symbol(p, i)->expr), i == 3 || i == 70 || i == 4);
     assert_false(ex_data_dependent(p, e));
     expr_symbol(p, 134)->source = SYM_ITEM; /* the same bit of the mask as 70 */
     assert_false(ex_data_dependent(p, e));

@@ -18,31 +18,93 @@ static void test_evaluate(void **state)
         double want;
         char kind; /* i, f, b */
     } rows[] = {
-        {"a//c", 1, 'i'},       {"-a//c", -2, 'i'},      {"a//b", -3, 'i'},        {"-a//b", 2, 'i'},        {"b//c", -1, 'i'},
-        {"a % c", 3, 'i'},      {"-a % c", 1, 'i'},      {"a % b", -2, 'i'},       {"-a % b", -1, 'i'},      {"b % a", 4, 'i'},
-        {"a/c", 1.75, 'f'},     {"b/c", -0.75, 'f'},     {"1.0*a % c", 3, 'f'},    {"-1.0*a % c", 1, 'f'},   {"1.0*a % b", -2, 'f'},
-        {"CeilToInt(a/c)", 2, 'i'}, {"CeilToInt(b/c)", 0, 'i'}, {"CeilToInt(ToFloat(c)/2)", 2, 'i'},
-        {"FloorToInt(a/c)", 1, 'i'}, {"FloorToInt(b/c)", -1, 'i'}, {"1.0*a//c", 1, 'i'}, {"b//2.0", -2, 'i'},
-        {"TruncToInt(a/c)", 1, 'i'}, {"TruncToInt(b/2)", -1, 'i'},
-        {"RoundToInt(a/2)", 4, 'i'}, {"RoundToInt((a - 2)/2)", 2, 'i'}, {"RoundToInt(b/2)", -2, 'i'}, {"RoundToInt(a/c)", 2, 'i'},
-        {"CeilDiv(a, c)", 2, 'i'}, {"CeilDiv(b, c)", 0, 'i'}, {"CeilDiv(c, 2)", 2, 'i'},
+        {"a//c", 1, 'i'},
+        {"-a//c", -2, 'i'},
+        {"a//b", -3, 'i'},
+        {"-a//b", 2, 'i'},
+        {"b//c", -1, 'i'},
+        {"a % c", 3, 'i'},
+        {"-a % c", 1, 'i'},
+        {"a % b", -2, 'i'},
+        {"-a % b", -1, 'i'},
+        {"b % a", 4, 'i'},
+        {"a/c", 1.75, 'f'},
+        {"b/c", -0.75, 'f'},
+        {"1.0*a % c", 3, 'f'},
+        {"-1.0*a % c", 1, 'f'},
+        {"1.0*a % b", -2, 'f'},
+        {"CeilToInt(a/c)", 2, 'i'},
+        {"CeilToInt(b/c)", 0, 'i'},
+        {"CeilToInt(ToFloat(c)/2)", 2, 'i'},
+        {"FloorToInt(a/c)", 1, 'i'},
+        {"FloorToInt(b/c)", -1, 'i'},
+        {"1.0*a//c", 1, 'i'},
+        {"b//2.0", -2, 'i'},
+        {"TruncToInt(a/c)", 1, 'i'},
+        {"TruncToInt(b/2)", -1, 'i'},
+        {"RoundToInt(a/2)", 4, 'i'},
+        {"RoundToInt((a - 2)/2)", 2, 'i'},
+        {"RoundToInt(b/2)", -2, 'i'},
+        {"RoundToInt(a/c)", 2, 'i'},
+        {"CeilDiv(a, c)", 2, 'i'},
+        {"CeilDiv(b, c)", 0, 'i'},
+        {"CeilDiv(c, 2)", 2, 'i'},
         {"ModularIndexing(a*a, c, 5)", 2, 'i'},
-        {"Max(a, b, c)", 7, 'i'}, {"Min(a, b, c)", -3, 'i'}, {"Max(a, 7.5)", 7.5, 'f'}, {"Min(a, 7.5)", 7, 'f'},
-        {"a**c", 2401, 'i'},    {"b**c", 81, 'i'},       {"b**a", -2187, 'i'},     {"0**a", 0, 'i'},         {"a**0", 1, 'i'},
-        {"(-1)**(a*1000000)", 1, 'i'}, {"(-1)**(a*1000001)", -1, 'i'}, {"1**(a*1000000000)", 1, 'i'}, {"2**(a*c)", 268435456, 'i'},
-        {"2**(9*a - 1)", 0x1p62, 'i'}, {"(-2)**(9*a)", -0x1p63, 'i'}, {"c**b", 0.015625, 'f'}, {"c**0.5", 2, 'f'},
-        {"sqrt(c)", 2, 'f'},    {"Abs(b)", 3, 'i'},      {"Abs(b/2)", 1.5, 'f'},   {"ToFloat(a)", 7, 'f'},   {"-(a/2)", -3.5, 'f'},
-        {"LShift(a, c)", 112, 'i'}, {"RShift(a, 1)", 3, 'i'}, {"RShift(b, 1)", -2, 'i'}, {"LShift(b, 3)", -24, 'i'},
-        {"a < c", 0, 'b'},      {"b < c", 1, 'b'},       {"a >= 7", 1, 'b'},       {"a > 7", 0, 'b'},        {"a == 7.0", 1, 'b'},
-        {"a != b", 1, 'b'},     {"not (a < c)", 1, 'b'}, {"b < c and c < a", 1, 'b'}, {"b < c < a", 1, 'b'},  {"b < a < c", 0, 'b'},
-        {"a < b or a < c", 0, 'b'}, {"a < b or c < a", 1, 'b'}, {"(a < b) == (a < c)", 1, 'b'}, {"a % 2 == 1 & b % 2 == 1", 1, 'b'},
-        {"Where(a < c, a//0, c)", 4, 'i'}, {"Where(a > c, a/2, c)", 3.5, 'f'},
-        {"a - b*c + 2*(a + b)", 27, 'i'}, {"2*-a", -14, 'i'}, {"-b**2", -9, 'i'}, {"a - -1", 8, 'i'}, {"1e3", 1000, 'f'}, {".5", 0.5, 'f'},
+        {"Max(a, b, c)", 7, 'i'},
+        {"Min(a, b, c)", -3, 'i'},
+        {"Max(a, 7.5)", 7.5, 'f'},
+        {"Min(a, 7.5)", 7, 'f'},
+        {"a**c", 2401, 'i'},
+        {"b**c", 81, 'i'},
+        {"b**a", -2187, 'i'},
+        {"0**a", 0, 'i'},
+        {"a**0", 1, 'i'},
+        {"(-1)**(a*1000000)", 1, 'i'},
+        {"(-1)**(a*1000001)", -1, 'i'},
+        {"1**(a*1000000000)", 1, 'i'},
+        {"2**(a*c)", 268435456, 'i'},
+        {"2**(9*a - 1)", 0x1p62, 'i'},
+        {"(-2)**(9*a)", -0x1p63, 'i'},
+        {"c**b", 0.015625, 'f'},
+        {"c**0.5", 2, 'f'},
+        {"sqrt(c)", 2, 'f'},
+        {"Abs(b)", 3, 'i'},
+        {"Abs(b/2)", 1.5, 'f'},
+        {"ToFloat(a)", 7, 'f'},
+        {"-(a/2)", -3.5, 'f'},
+        {"LShift(a, c)", 112, 'i'},
+        {"RShift(a, 1)", 3, 'i'},
+        {"RShift(b, 1)", -2, 'i'},
+        {"LShift(b, 3)", -24, 'i'},
+        {"a < c", 0, 'b'},
+        {"b < c", 1, 'b'},
+        {"a >= 7", 1, 'b'},
+        {"a > 7", 0, 'b'},
+        {"a == 7.0", 1, 'b'},
+        {"a != b", 1, 'b'},
+        {"not (a < c)", 1, 'b'},
+        {"b < c and c < a", 1, 'b'},
+        {"b < c < a", 1, 'b'},
+        {"b < a < c", 0, 'b'},
+        {"a < b or a < c", 0, 'b'},
+        {"a < b or c < a", 1, 'b'},
+        {"(a < b) == (a < c)", 1, 'b'},
+        {"a % 2 == 1 & b % 2 == 1", 1, 'b'},
+        {"Where(a < c, a//0, c)", 4, 'i'},
+        {"Where(a > c, a/2, c)", 3.5, 'f'},
+        {"a - b*c + 2*(a + b)", 27, 'i'},
+        {"2*-a", -14, 'i'},
+        {"-b**2", -9, 'i'},
+        {"a - -1", 8, 'i'},
+        {"1e3", 1000, 'f'},
+        {".5", 0.5, 'f'},
         {"9223372036854775807 - a + a", 9223372036854775807.0, 'i'},
-        {"336*c//14 + a", 103, 'i'}, {"((a + 2*c - 3)//2 + 1)*((b + 11)//2)", 28, 'i'},
+        {"336*c//14 + a", 103, 'i'},
+        {"((a + 2*c - 3)//2 + 1)*((b + 11)//2)", 28, 'i'},
     };
     size_t n = sizeof rows / sizeof *rows;
-    for (int early = 0; early < 2; early++) { /* nodes made after the binding are not remembered by it, but count all the same */
+    for (int early = 0; early < 2;
+         early++) { /* nodes made after the binding are not remembered by it, but count all the same */
         Binding b = {0};
         for (size_t i = 0; early == 0 && i < n; i++) parsed(p, rows[i].text);
         parsed(p, "a + b + c");
@@ -52,7 +114,8 @@ static void test_evaluate(void **state)
             size_t i = k % n;
             Scalar v;
             if (!ex_eval(p, parsed(p, rows[i].text), &b, &v, &err)) STOP("%s: %s", rows[i].text, err.msg);
-            if ("ifb"[v.kind] != rows[i].kind || scalar_f64(v) != rows[i].want) STOP("%s: %c %.17g", rows[i].text, "ifb"[v.kind], scalar_f64(v));
+            if ("ifb"[v.kind] != rows[i].kind || scalar_f64(v) != rows[i].want)
+                STOP("%s: %c %.17g", rows[i].text, "ifb"[v.kind], scalar_f64(v));
         }
         int64_t c = 0;
         bind(p, &b, "c", 5); /* forgets what was computed with 4 */
@@ -74,13 +137,31 @@ static void test_not_evaluated(void **state)
     Binding b;
     Scalar v;
     static const char *const rows[][2] = {
-        {"z + 1", "'z' is not known"}, {"Max(a, z)", "'z' is not known"}, {"0*a + z//2", "'z' is not known"},
-        {"a//zero", "by zero"},       {"a % zero", "by zero"},      {"a/zero", "by zero"},        {"1//0", "by zero"},
-        {"1 % 0", "by zero"},         {"1/0", "by zero"},           {"0//0", "by zero"},          {"a*big", "64 bits"},
-        {"big + big", "64 bits"},     {"a**big", "too large"},      {"3**(a*c)", "too large"},    {"LShift(big, 2)", "64 bits"},
-        {"LShift(a, 63)", "shift"},   {"LShift(a, -c)", "shift"},   {"RShift(a, 64)", "shift"},   {"CeilToInt(a/0.0)", "by zero"},
-        {"FloorToInt(big*1e9)", "came out"}, {"RoundToInt(inf*a)", "came out"}, {"TruncToInt(sqrt(-a))", "came out"},
-        {"(-big - 2)//(-1*a + 6)", "64 bits"}, {"Abs(-big - 2)", "64 bits"}, {"a + 1e300", "came out"},
+        {"z + 1", "'z' is not known"},
+        {"Max(a, z)", "'z' is not known"},
+        {"0*a + z//2", "'z' is not known"},
+        {"a//zero", "by zero"},
+        {"a % zero", "by zero"},
+        {"a/zero", "by zero"},
+        {"1//0", "by zero"},
+        {"1 % 0", "by zero"},
+        {"1/0", "by zero"},
+        {"0//0", "by zero"},
+        {"a*big", "64 bits"},
+        {"big + big", "64 bits"},
+        {"a**big", "too large"},
+        {"3**(a*c)", "too large"},
+        {"LShift(big, 2)", "64 bits"},
+        {"LShift(a, 63)", "shift"},
+        {"LShift(a, -c)", "shift"},
+        {"RShift(a, 64)", "shift"},
+        {"CeilToInt(a/0.0)", "by zero"},
+        {"FloorToInt(big*1e9)", "came out"},
+        {"RoundToInt(inf*a)", "came out"},
+        {"TruncToInt(sqrt(-a))", "came out"},
+        {"(-big - 2)//(-1*a + 6)", "64 bits"},
+        {"Abs(-big - 2)", "64 bits"},
+        {"a + 1e300", "came out"},
     };
     parsed(p, "a + b + c + z + zero + big");
     OK(binding_init(&b, p, &err));
@@ -90,8 +171,10 @@ static void test_not_evaluated(void **state)
         err = (Err){0};
         Expr *e = parsed(p, rows[i][0]);
         bool to_integer = !strcmp(rows[i][0], "a + 1e300");
-        if (to_integer ? ex_eval_i64(p, e, &b, &n, &err) : ex_eval(p, e, &b, &v, &err)) STOP("%s: %.17g", rows[i][0], scalar_f64(v));
-        if (err.code != E_USAGE || !strstr(err.msg, rows[i][1])) STOP("%s: code %d: %s", rows[i][0], (int)err.code, err.msg);
+        if (to_integer ? ex_eval_i64(p, e, &b, &n, &err) : ex_eval(p, e, &b, &v, &err))
+            STOP("%s: %.17g", rows[i][0], scalar_f64(v));
+        if (err.code != E_USAGE || !strstr(err.msg, rows[i][1]))
+            STOP("%s: code %d: %s", rows[i][0], (int)err.code, err.msg);
     }
     binding_free(&b);
 }
@@ -111,7 +194,8 @@ static Tree *grow(Tree *room, int *used, int depth, uint64_t *r)
     Tree *t = &room[(*used)++];
     if (depth == 0 || unit_random(r) % 8 == 0) {
         bool number = unit_random(r) % 3 == 0;
-        *t = (Tree){.op = number ? 'n' : 's', .n = number ? (int64_t)(unit_random(r) % 31) - 10 : (int64_t)(unit_random(r) % SYMBOLS)};
+        *t = (Tree){.op = number ? 'n' : 's',
+                    .n = number ? (int64_t)(unit_random(r) % 31) - 10 : (int64_t)(unit_random(r) % SYMBOLS)};
         return t;
     }
     t->op = "+-*/%Mm++-**//"[unit_random(r) % 14];
@@ -205,15 +289,17 @@ static void test_random(void **state)
             int64_t v[SYMBOLS], want, have;
             OK(binding_init(&b, f->pool, &err));
             for (int i = 0; i < SYMBOLS; i++) {
-                int64_t from = range[i][0] == INT64_MIN ? -50 : range[i][0], to = range[i][1] == INT64_MAX ? 50 : range[i][1];
+                int64_t from = range[i][0] == INT64_MIN ? -50 : range[i][0],
+                        to = range[i][1] == INT64_MAX ? 50 : range[i][1];
                 v[i] = k == 0 ? from : k == 1 ? to : from + (int64_t)(unit_random(&r) % (uint32_t)(to - from + 1));
                 binding_set(&b, i, v[i]);
             }
             if (compute(t, v, &want)) {
                 evaluated++;
                 if (!ex_eval_i64(f->pool, e, &b, &have, &err) || have != want || want < lo || want > hi)
-                    STOP("%s = %s at %d %d %d %d: %lld, expected %lld (from %lld to %lld) %s", python.data, printed(f->pool, e), (int)v[0],
-                         (int)v[1], (int)v[2], (int)v[3], (long long)have, (long long)want, (long long)lo, (long long)hi, err.msg);
+                    STOP("%s = %s at %d %d %d %d: %lld, expected %lld (from %lld to %lld) %s", python.data,
+                         printed(f->pool, e), (int)v[0], (int)v[1], (int)v[2], (int)v[3], (long long)have,
+                         (long long)want, (long long)lo, (long long)hi, err.msg);
             }
             binding_free(&b);
         }
@@ -228,7 +314,8 @@ static void test_extremes(void **state)
 {
     ExprPool *p = ((Fixture *)*state)->pool;
     Err err = {0};
-    static const int64_t ends[] = {INT64_MIN, INT64_MIN + 1, INT64_MIN + 2, -3, -1, 0, 1, 2, 3, INT64_MAX - 1, INT64_MAX};
+    static const int64_t ends[] = {INT64_MIN, INT64_MIN + 1, INT64_MIN + 2, -3, -1, 0, 1, 2,
+                                   3,         INT64_MAX - 1, INT64_MAX};
     enum { N = sizeof ends / sizeof *ends };
     Expr *s = ex_symbol(p, "s0");
     for (int i = 0; i < N * N * N; i++) {
@@ -259,9 +346,14 @@ static void test_extremes(void **state)
             if (!made[k]) continue;
             ex_range(p, made[k], &lo, &hi);
             bool ok = ex_eval_i64(p, made[k], &b, &out, &err);
-            if (ok && k == 0 && (!exact || out != inner)) STOP("%lld*%lld + %lld = %lld", (long long)a, (long long)v, (long long)c, (long long)out);
-            if (ok && k != 10 && (out < lo || out > hi)) STOP("%s is %lld, range %lld to %lld", printed(p, made[k]), (long long)out, (long long)lo, (long long)hi);
-            if (ok && k == 10 && exact && out != (inner < v)) STOP("%lld*%lld + %lld < %lld: %lld", (long long)a, (long long)v, (long long)c, (long long)v, (long long)out);
+            if (ok && k == 0 && (!exact || out != inner))
+                STOP("%lld*%lld + %lld = %lld", (long long)a, (long long)v, (long long)c, (long long)out);
+            if (ok && k != 10 && (out < lo || out > hi))
+                STOP("%s is %lld, range %lld to %lld", printed(p, made[k]), (long long)out, (long long)lo,
+                     (long long)hi);
+            if (ok && k == 10 && exact && out != (inner < v))
+                STOP("%lld*%lld + %lld < %lld: %lld", (long long)a, (long long)v, (long long)c, (long long)v,
+                     (long long)out);
         }
         binding_free(&b);
     }

@@ -18,15 +18,83 @@ static void test_json_list(void **state)
 {
     (void)state;
     static const char *const good[] = {
-        "[]", "{}", " [ 1 , 2 ] ", "[-0]", "[-0.0]", "[1e5]", "[1E+5]", "[0.5e-3]", "[9223372036854775807]", "[-9223372036854775808]", "[true,false,null]",
-        "[\"\\u00e9\\n\\\\\\/\"]", "[\"\\ud83d\\ude00\"]", "[\"\xc3\xa9\"]", "{\"a\":{\"a\":1}}", "[\"NaN\",\"Infinity\",\"-Infinity\"]", "[[[]]]", "[1e-400]",
-        "[\"]]]]\"]", "[\"\\\"[\"]", "\t\r\n[]",
+        "[]",
+        "{}",
+        " [ 1 , 2 ] ",
+        "[-0]",
+        "[-0.0]",
+        "[1e5]",
+        "[1E+5]",
+        "[0.5e-3]",
+        "[9223372036854775807]",
+        "[-9223372036854775808]",
+        "[true,false,null]",
+        "[\"\\u00e9\\n\\\\\\/\"]",
+        "[\"\\ud83d\\ude00\"]",
+        "[\"\xc3\xa9\"]",
+        "{\"a\":{\"a\":1}}",
+        "[\"NaN\",\"Infinity\",\"-Infinity\"]",
+        "[[[]]]",
+        "[1e-400]",
+        "[\"]]]]\"]",
+        "[\"\\\"[\"]",
+        "\t\r\n[]",
     };
     static const char *const bad[] = {
-        "{\"a\":1,\"a\":2}", "{\"a\":1,\"\\u0061\":2}", "[NaN]", "[Infinity]", "[-Infinity]", "[nan]", "[1e999]", "[9223372036854775808]", "[01]", "[1.]", "[.5]",
-        "[+1]", "[0x10]", "[1,]", "[,1]", "{\"a\":1,}", "{a:1}", "{'a':1}", "[1] x", "[1][", "[", "]", "[]]", "{", "{\"a\"", "{\"a\":", "{\"a\":1", "[\"", "[\"\\",
-        "[\"\\u", "[\"\\u12", "[\"\\ud800\"]", "[\"\\udc00\"]", "[\"\\u0000\"]", "[\"\\x41\"]", "[\"a\nb\"]", "[\"\xff\"]", "[\"\xc0\x80\"]", "[\"\xed\xa0\x80\"]",
-        "[\"\xe2\x82\"]", "\xef\xbb\xbf[]", "[1] // x", "/* x */ []", "[1 2]", "[tru]", "[truee]", "1", "\"x\"", "null", " ", "[-]", "[1e]", "[--1]", "[\x01]",
+        "{\"a\":1,\"a\":2}",
+        "{\"a\":1,\"\\u0061\":2}",
+        "[NaN]",
+        "[Infinity]",
+        "[-Infinity]",
+        "[nan]",
+        "[1e999]",
+        "[9223372036854775808]",
+        "[01]",
+        "[1.]",
+        "[.5]",
+        "[+1]",
+        "[0x10]",
+        "[1,]",
+        "[,1]",
+        "{\"a\":1,}",
+        "{a:1}",
+        "{'a':1}",
+        "[1] x",
+        "[1][",
+        "[",
+        "]",
+        "[]]",
+        "{",
+        "{\"a\"",
+        "{\"a\":",
+        "{\"a\":1",
+        "[\"",
+        "[\"\\",
+        "[\"\\u",
+        "[\"\\u12",
+        "[\"\\ud800\"]",
+        "[\"\\udc00\"]",
+        "[\"\\u0000\"]",
+        "[\"\\x41\"]",
+        "[\"a\nb\"]",
+        "[\"\xff\"]",
+        "[\"\xc0\x80\"]",
+        "[\"\xed\xa0\x80\"]",
+        "[\"\xe2\x82\"]",
+        "\xef\xbb\xbf[]",
+        "[1] // x",
+        "/* x */ []",
+        "[1 2]",
+        "[tru]",
+        "[truee]",
+        "1",
+        "\"x\"",
+        "null",
+        " ",
+        "[-]",
+        "[1e]",
+        "[--1]",
+        "[\x01]",
     };
     Err err = {0};
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
@@ -37,7 +105,8 @@ static void test_json_list(void **state)
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         err = (Err){0};
         if (json_read(bad[i], strlen(bad[i]), "x.json", &err)) STOP("accepted: %s", bad[i]);
-        if (err.code != E_FORMAT || strncmp(err.msg, "x.json: ", 8)) STOP("%s: code %d: %s", bad[i], (int)err.code, err.msg);
+        if (err.code != E_FORMAT || strncmp(err.msg, "x.json: ", 8))
+            STOP("%s: code %d: %s", bad[i], (int)err.code, err.msg);
     }
     REFUSED(json_read("\0", 1, "x.json", &err), E_FORMAT);
     REFUSED(json_read("[]\0", 3, "x.json", &err), E_FORMAT);
@@ -71,7 +140,8 @@ static void test_json_fields(void **state)
 {
     (void)state;
     Err err = {0};
-    static const char text[] = "{\"o\":{\"k\":5},\"a\":[1],\"s\":\"x\",\"i\":-7,\"r\":1.5,\"b\":true,\"n\":null,\"two\":{\"x\":1,\"y\":2}}";
+    static const char text[] =
+        "{\"o\":{\"k\":5},\"a\":[1],\"s\":\"x\",\"i\":-7,\"r\":1.5,\"b\":true,\"n\":null,\"two\":{\"x\":1,\"y\":2}}";
     json_t *j = json_read(text, sizeof text - 1, "x", &err), *v;
     const char *s;
     int64_t i;
@@ -112,7 +182,8 @@ static void test_json_many(void **state)
         const char *key;
         char name[32];
         int at = 0;
-        json_object_foreach(j, key, v) {
+        json_object_foreach(j, key, v)
+        {
             snprintf(name, sizeof name, "key_%d", at);
             assert_string_equal(key, name);
             assert_ptr_equal(json_object_get(j, name), v);
@@ -165,7 +236,8 @@ static void test_json_put(void **state)
     json_t *j = json_read(b.data, b.len, "put", &err);
     OK(j);
     assert_string_equal(json_string_value(json_array_get(j, 0)), odd);
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) assert_true(json_number_value(json_array_get(j, i + 1)) == numbers[i]);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        assert_true(json_number_value(json_array_get(j, i + 1)) == numbers[i]);
     assert_true(json_is_null(json_array_get(j, json_array_size(j) - 1)));
     assert_non_null(strstr(b.data, ",0.1,")); /* the shortest that reads back */
     json_free(j);
@@ -240,7 +312,8 @@ static void test_tensor_small_types(void **state)
     (void)state;
     Err err = {0};
     int8_t bytes[3] = {-2, 1, 0}, codes[3] = {0, 7, 9};
-    Tensor t[3] = {tensor_of(DT_I2, 1, (int64_t[]){3}, bytes), tensor_of(DT_U4, 1, (int64_t[]){3}, codes), tensor_of(DT_F4E2M1, 1, (int64_t[]){3}, codes)};
+    Tensor t[3] = {tensor_of(DT_I2, 1, (int64_t[]){3}, bytes), tensor_of(DT_U4, 1, (int64_t[]){3}, codes),
+                   tensor_of(DT_F4E2M1, 1, (int64_t[]){3}, codes)};
     const char *names[3] = {"i2", "u4", "f4"};
     for (int ending = 0; ending < 2; ending++) {
         const char *path = unit_path(ending ? "small.npz" : "small.safetensors");
@@ -249,7 +322,8 @@ static void test_tensor_small_types(void **state)
         OK(f);
         const Tensor *a = tensorfile_find(f, "i2"), *b = tensorfile_find(f, "u4"), *c = tensorfile_find(f, "f4");
         assert_true(a->dtype == DT_I8 && b->dtype == DT_U8 && c->dtype == DT_F32);
-        assert_true(tensor_get_i64(a, 0) == -2 && tensor_get_i64(b, 2) == 9 && tensor_get(c, 1) == 6 && tensor_get(c, 2) == -0.5);
+        assert_true(tensor_get_i64(a, 0) == -2 && tensor_get_i64(b, 2) == 9 && tensor_get(c, 1) == 6 &&
+                    tensor_get(c, 2) == -0.5);
         tensorfile_close(f);
     }
 }
@@ -260,7 +334,8 @@ static void test_tensor_names(void **state)
     Err err = {0};
     float x[2] = {1, 2};
     Tensor t[2] = {tensor_of(DT_F32, 1, (int64_t[]){2}, x), tensor_of(DT_F32, 1, (int64_t[]){1}, x)};
-    const char *cased[] = {"w", "W"}, *same[] = {"w", "w"}, *meta[] = {"__metadata__", "x"}, *broken[] = {"\xff", "x"}, *out[] = {"../w", "x"};
+    const char *cased[] = {"w", "W"}, *same[] = {"w", "w"}, *meta[] = {"__metadata__", "x"}, *broken[] = {"\xff", "x"},
+               *out[] = {"../w", "x"};
     for (int ending = 0; ending < 2; ending++) {
         const char *path = unit_path(ending ? "n.npz" : "n.safetensors");
         OK(tensorfile_write(path, cased, t, 2, &err));
@@ -329,7 +404,8 @@ static void shake(const Buf *b)
     for (int round = 0; round < 3000; round++) {
         static const char alphabet[] = "0123456789-{}[](),:'\"\\ef.\0\xff";
         memcpy(copy, b->data, b->len);
-        for (uint32_t k = unit_random(&rng) % 4 + 1; k; k--) copy[unit_random(&rng) % b->len] = alphabet[unit_random(&rng) % (sizeof alphabet - 1)];
+        for (uint32_t k = unit_random(&rng) % 4 + 1; k; k--)
+            copy[unit_random(&rng) % b->len] = alphabet[unit_random(&rng) % (sizeof alphabet - 1)];
         opens(copy, b->len, &err);
     }
     free(copy);
@@ -339,8 +415,9 @@ static void test_safetensors(void **state)
 {
     (void)state;
     Err err = {0};
-    static const char header[] = "{\"__metadata__\":{\"format\":\"pt\"},\"a\":{\"dtype\":\"F32\",\"shape\":[2,2],\"data_offsets\":[1,17]},"
-                                 "\"b\":{\"dtype\":\"BOOL\",\"shape\":[],\"data_offsets\":[0,1]},\"c\":{\"dtype\":\"I64\",\"shape\":[0,9],\"data_offsets\":[17,17]}}  ";
+    static const char header[] =
+        "{\"__metadata__\":{\"format\":\"pt\"},\"a\":{\"dtype\":\"F32\",\"shape\":[2,2],\"data_offsets\":[1,17]},"
+        "\"b\":{\"dtype\":\"BOOL\",\"shape\":[],\"data_offsets\":[0,1]},\"c\":{\"dtype\":\"I64\",\"shape\":[0,9],\"data_offsets\":[17,17]}}  ";
     Buf b = safetensors(header, 17);
     TensorFile *f = tensorfile_open(unit_file(b.data, b.len), &err);
     OK(f);
@@ -363,27 +440,33 @@ static void test_safetensors_hostile(void **state)
         ErrCode code;
         const char *text, *header;
     } rows[] = {
-        {E_FORMAT, "overlap", "{\"a\":{\"dtype\":\"U8\",\"shape\":[9],\"data_offsets\":[0,9]},\"b\":{\"dtype\":\"U8\",\"shape\":[8],\"data_offsets\":[8,16]}}"},
-        {E_FORMAT, "belong to no tensor", "{\"a\":{\"dtype\":\"U8\",\"shape\":[7],\"data_offsets\":[0,7]},\"b\":{\"dtype\":\"U8\",\"shape\":[8],\"data_offsets\":[8,16]}}"},
+        {E_FORMAT, "overlap",
+         "{\"a\":{\"dtype\":\"U8\",\"shape\":[9],\"data_offsets\":[0,9]},\"b\":{\"dtype\":\"U8\",\"shape\":[8],\"data_offsets\":[8,16]}}"},
+        {E_FORMAT, "belong to no tensor",
+         "{\"a\":{\"dtype\":\"U8\",\"shape\":[7],\"data_offsets\":[0,7]},\"b\":{\"dtype\":\"U8\",\"shape\":[8],\"data_offsets\":[8,16]}}"},
         {E_FORMAT, "the tensors end at byte 15", "{\"a\":{\"dtype\":\"U8\",\"shape\":[15],\"data_offsets\":[0,15]}}"},
         {E_FORMAT, "the tensors end at byte 0", "{}"},
         {E_FORMAT, "outside", "{\"a\":{\"dtype\":\"U8\",\"shape\":[17],\"data_offsets\":[0,17]}}"},
         {E_FORMAT, "outside", "{\"a\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[16,8]}}"},
         {E_FORMAT, "outside", "{\"a\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[-1,-1]}}"},
-        {E_FORMAT, "outside", "{\"a\":{\"dtype\":\"U8\",\"shape\":[16],\"data_offsets\":[9223372036854775791,9223372036854775807]}}"},
+        {E_FORMAT, "outside",
+         "{\"a\":{\"dtype\":\"U8\",\"shape\":[16],\"data_offsets\":[9223372036854775791,9223372036854775807]}}"},
         {E_FORMAT, "its shape and dtype need 12", "{\"a\":{\"dtype\":\"F32\",\"shape\":[3],\"data_offsets\":[0,16]}}"},
         {E_FORMAT, "size 0 is -4", "{\"a\":{\"dtype\":\"F32\",\"shape\":[-4,-1],\"data_offsets\":[0,16]}}"},
-        {E_LIMIT, "2^46", "{\"a\":{\"dtype\":\"F32\",\"shape\":[4194305,4194305,211106198978564],\"data_offsets\":[0,16]}}"},
+        {E_LIMIT, "2^46",
+         "{\"a\":{\"dtype\":\"F32\",\"shape\":[4194305,4194305,211106198978564],\"data_offsets\":[0,16]}}"},
         {E_LIMIT, "2^46", "{\"a\":{\"dtype\":\"F32\",\"shape\":[4611686018427387904,4,0],\"data_offsets\":[0,0]}}"},
         {E_UNSUPPORTED, "'F4'", "{\"a\":{\"dtype\":\"F4\",\"shape\":[32],\"data_offsets\":[0,16]}}"},
         {E_UNSUPPORTED, "'float32'", "{\"a\":{\"dtype\":\"float32\",\"shape\":[4],\"data_offsets\":[0,16]}}"},
-        {E_UNSUPPORTED, "rank 17", "{\"a\":{\"dtype\":\"U8\",\"shape\":[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,16],\"data_offsets\":[0,16]}}"},
+        {E_UNSUPPORTED, "rank 17",
+         "{\"a\":{\"dtype\":\"U8\",\"shape\":[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,16],\"data_offsets\":[0,16]}}"},
         {E_FORMAT, "data_offsets", "{\"a\":{\"dtype\":\"U8\",\"shape\":[16],\"data_offsets\":[0,16,16]}}"},
         {E_FORMAT, "data_offsets", "{\"a\":{\"dtype\":\"U8\",\"shape\":[16],\"data_offsets\":[]}}"},
         {E_FORMAT, "field 'shape': missing", "{\"a\":{\"dtype\":\"U8\",\"data_offsets\":[0,16]}}"},
         {E_FORMAT, "expected an integer", "{\"a\":{\"dtype\":\"U8\",\"shape\":[16.0],\"data_offsets\":[0,16]}}"},
         {E_FORMAT, "found array", "{\"a\":[]}"},
-        {E_FORMAT, "duplicate", "{\"a\":{\"dtype\":\"U8\",\"shape\":[16],\"data_offsets\":[0,16]},\"a\":{\"dtype\":\"U8\",\"shape\":[16],\"data_offsets\":[0,16]}}"},
+        {E_FORMAT, "duplicate",
+         "{\"a\":{\"dtype\":\"U8\",\"shape\":[16],\"data_offsets\":[0,16]},\"a\":{\"dtype\":\"U8\",\"shape\":[16],\"data_offsets\":[0,16]}}"},
         {E_FORMAT, "expected an object", "[1]"},
         {E_FORMAT, "__metadata__", "{\"__metadata__\":5}"},
         {E_FORMAT, "__metadata__", "{\"__metadata__\":{\"a\":5}}"},
@@ -392,7 +475,8 @@ static void test_safetensors_hostile(void **state)
         Buf b = safetensors(rows[i].header, 16);
         err = (Err){0};
         if (opens(b.data, b.len, &err)) STOP("accepted: %s", rows[i].header);
-        if (err.code != rows[i].code || !strstr(err.msg, rows[i].text)) STOP("%s: code %d: %s", rows[i].header, (int)err.code, err.msg);
+        if (err.code != rows[i].code || !strstr(err.msg, rows[i].text))
+            STOP("%s: code %d: %s", rows[i].header, (int)err.code, err.msg);
         buf_free(&b);
     }
     Buf b = {0};
@@ -419,8 +503,10 @@ static void test_npy(void **state)
     (void)state;
     Err err = {0};
     static const char *const good[] = {
-        "{'descr': '<i2', 'fortran_order': False, 'shape': (2, 3), }          \n", "{'descr':'<i2','fortran_order':False,'shape':(2,3)}",
-        "{\"shape\": (2L, 3L), \"descr\": \"=i2\", \"fortran_order\": False}\n", "{'descr': '|V2', 'fortran_order': False, 'shape': (6,)}\n",
+        "{'descr': '<i2', 'fortran_order': False, 'shape': (2, 3), }          \n",
+        "{'descr':'<i2','fortran_order':False,'shape':(2,3)}",
+        "{\"shape\": (2L, 3L), \"descr\": \"=i2\", \"fortran_order\": False}\n",
+        "{'descr': '|V2', 'fortran_order': False, 'shape': (6,)}\n",
     };
     for (size_t i = 0; i < sizeof good / sizeof *good; i++)
         for (int version = 1; version <= 3; version++) {
@@ -457,11 +543,13 @@ static void test_npy_hostile(void **state)
         {E_UNSUPPORTED, "never read", "{'descr': '|O', 'fortran_order': False, 'shape': (4,), }"},
         {E_UNSUPPORTED, "structured", "{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (4,), }"},
         {E_UNSUPPORTED, "'<U4' is not known", "{'descr': '<U4', 'fortran_order': False, 'shape': (1,), }"},
-        {E_UNSUPPORTED, "rank above", "{'descr': '<f4', 'fortran_order': False, 'shape': (1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,4), }"},
+        {E_UNSUPPORTED, "rank above",
+         "{'descr': '<f4', 'fortran_order': False, 'shape': (1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,4), }"},
         {E_FORMAT, "need 12", "{'descr': '<f4', 'fortran_order': False, 'shape': (3,), }"},
         {E_FORMAT, "need 20", "{'descr': '<f4', 'fortran_order': False, 'shape': (5,), }"},
         {E_LIMIT, "2^46", "{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999999999999, 4), }"},
-        {E_LIMIT, "2^46", "{'descr': '<f4', 'fortran_order': True, 'shape': (9223372036854775807, 9223372036854775807, 0), }"},
+        {E_LIMIT, "2^46",
+         "{'descr': '<f4', 'fortran_order': True, 'shape': (9223372036854775807, 9223372036854775807, 0), }"},
         {E_FORMAT, "no number", "{'descr': '<f4', 'fortran_order': False, 'shape': (-4,), }"},
         {E_FORMAT, "no tuple", "{'descr': '<f4', 'fortran_order': False, 'shape': (4), }"},
         {E_FORMAT, "no tuple", "{'descr': '<f4', 'fortran_order': False, 'shape': 4, }"},
@@ -479,7 +567,8 @@ static void test_npy_hostile(void **state)
         Buf b = npy(1, rows[i].header, 16);
         err = (Err){0};
         if (opens(b.data, b.len, &err)) STOP("accepted: %s", rows[i].header);
-        if (err.code != rows[i].code || !strstr(err.msg, rows[i].text)) STOP("%s: code %d: %s", rows[i].header, (int)err.code, err.msg);
+        if (err.code != rows[i].code || !strstr(err.msg, rows[i].text))
+            STOP("%s: code %d: %s", rows[i].header, (int)err.code, err.msg);
         buf_free(&b);
     }
     Buf b = npy(4, rows[5].header, 12);
@@ -670,7 +759,8 @@ static void test_image_to_tensor(void **state)
     float out[3 * 16];
     for (int i = 0; i < 48; i++) pixels[i] = (uint8_t)(i * 5);
     Image im = {4, 4, 3, pixels};
-    OK(image_to_tensor(&im, 3, 4, 4, (float[]){0, 0.5f, 0}, (float[]){1, 0.5f, 1}, out, &err)); /* the same size: the pixels themselves */
+    OK(image_to_tensor(&im, 3, 4, 4, (float[]){0, 0.5f, 0}, (float[]){1, 0.5f, 1}, out,
+                       &err)); /* the same size: the pixels themselves */
     for (int i = 0; i < 16; i++) {
         assert_true(fabsf(out[i] - (float)pixels[3 * i] / 255) < 1e-6f);
         assert_true(fabsf(out[16 + i] - ((float)pixels[3 * i + 1] / 255 - 0.5f) / 0.5f) < 1e-6f);
@@ -679,7 +769,8 @@ static void test_image_to_tensor(void **state)
     uint8_t gray[16] = {0, 0, 100, 100, 0, 0, 100, 100, 0, 0, 100, 100, 0, 0, 100, 100};
     Image g = {4, 4, 1, gray};
     OK(image_to_tensor(&g, 3, 1, 2, NULL, NULL, out, &err)); /* Pillow: weights 1/8 3/8 3/8 1/8, cut at the border */
-    for (int c = 0; c < 3; c++) assert_true(fabsf(out[2 * c] * 255 - 100.0f / 7) < 1e-3f && fabsf(out[2 * c + 1] * 255 - 600.0f / 7) < 1e-3f);
+    for (int c = 0; c < 3; c++)
+        assert_true(fabsf(out[2 * c] * 255 - 100.0f / 7) < 1e-3f && fabsf(out[2 * c + 1] * 255 - 600.0f / 7) < 1e-3f);
     memset(gray, 77, sizeof gray);
     OK(image_to_tensor(&g, 1, 7, 5, NULL, NULL, out, &err)); /* a plain picture stays plain */
     for (int i = 0; i < 35; i++) assert_true(fabsf(out[i] * 255 - 77) < 1e-3f);
@@ -690,10 +781,23 @@ static void test_image_to_tensor(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_json_list),    cmocka_unit_test(test_json_large),  cmocka_unit_test(test_json_fields),         cmocka_unit_test(test_json_many), cmocka_unit_test(test_json_put),
-        cmocka_unit_test(test_tensor_round_trip), cmocka_unit_test(test_tensor_small_types), cmocka_unit_test(test_tensor_names), cmocka_unit_test(test_safetensors),   cmocka_unit_test(test_safetensors_hostile),
-        cmocka_unit_test(test_npy),          cmocka_unit_test(test_npy_hostile), cmocka_unit_test(test_npz),                 cmocka_unit_test(test_png),
-        cmocka_unit_test(test_png_raw),      cmocka_unit_test(test_jpeg),        cmocka_unit_test(test_image_to_tensor),
+        cmocka_unit_test(test_json_list),
+        cmocka_unit_test(test_json_large),
+        cmocka_unit_test(test_json_fields),
+        cmocka_unit_test(test_json_many),
+        cmocka_unit_test(test_json_put),
+        cmocka_unit_test(test_tensor_round_trip),
+        cmocka_unit_test(test_tensor_small_types),
+        cmocka_unit_test(test_tensor_names),
+        cmocka_unit_test(test_safetensors),
+        cmocka_unit_test(test_safetensors_hostile),
+        cmocka_unit_test(test_npy),
+        cmocka_unit_test(test_npy_hostile),
+        cmocka_unit_test(test_npz),
+        cmocka_unit_test(test_png),
+        cmocka_unit_test(test_png_raw),
+        cmocka_unit_test(test_jpeg),
+        cmocka_unit_test(test_image_to_tensor),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);

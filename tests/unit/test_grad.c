@@ -10,8 +10,8 @@
 #include "unit_graph.h"
 
 typedef struct Case {
-    const char *op;      /* whose gradient it tests */
-    double lo, hi;       /* of inputs */
+    const char *op; /* whose gradient it tests */
+    double lo, hi;  /* of inputs */
     const char *text;
 } Case;
 
@@ -19,16 +19,19 @@ typedef struct Case {
 #define X3 "input %x: f64[2, 3, 4]\n"
 #define PICTURE "input %x: f64[2, 4, 5, 6]\n"
 #define I3 "weight %w: i64[3] = constant \"i64[3]\"\n%i: i64[3] = aten.remainder.Tensor(%w, 2)\n" /* 1 0 1 */
-#define ROIS "weight %w: f64[10] = constant \"f64[10]\"\n%r: f64[10] = aten.remainder.Tensor(%w, 7)\n%s: f64[2, 5] = aten.reshape.default(%r, [2, 5])\n" \
-             "%b: f64[2, 1] = aten.slice.Tensor(%s, 1, 0, 1, 1)\n%i: f64[2, 1] = aten.remainder.Tensor(%b, 2)\n%p: f64[2, 4] = aten.slice.Tensor(%s, 1, 1, 5, 1)\n" \
-             "%rois: f64[2, 5] = aten.cat.default([%i, %p], 1)\n"
+#define ROIS                                                                                                                                               \
+    "weight %w: f64[10] = constant \"f64[10]\"\n%r: f64[10] = aten.remainder.Tensor(%w, 7)\n%s: f64[2, 5] = aten.reshape.default(%r, [2, 5])\n"            \
+    "%b: f64[2, 1] = aten.slice.Tensor(%s, 1, 0, 1, 1)\n%i: f64[2, 1] = aten.remainder.Tensor(%b, 2)\n%p: f64[2, 4] = aten.slice.Tensor(%s, 1, 1, 5, 1)\n" \
+    "%rois: f64[2, 5] = aten.cat.default([%i, %p], 1)\n"
 #define QKV "input %q: f64[2, 4, 3, 2]\ninput %k: f64[2, 4, 5, 2]\ninput %v: f64[2, 4, 5, 3]\n"
 
 static const Case cases[] = {
     /* views */
-    {"reshape", -1, 1, "symbol s in [1, 8]\ninput %x: f64[s, 4]\n%y: f64[2*s, 2] = aten.reshape.default(%x, [2*s, 2])\n"},
+    {"reshape", -1, 1,
+     "symbol s in [1, 8]\ninput %x: f64[s, 4]\n%y: f64[2*s, 2] = aten.reshape.default(%x, [2*s, 2])\n"},
     {"permute", -1, 1, X3 "%y: f64[4, 2, 3] = aten.permute.default(%x, [2, 0, -2])\n"},
-    {"expand", -1, 1, "symbol s in [1, 8]\ninput %x: f64[s, 1]\n%y: f64[2, s, 3] = aten.expand.default(%x, [2, s, 3])\n"},
+    {"expand", -1, 1,
+     "symbol s in [1, 8]\ninput %x: f64[s, 1]\n%y: f64[2, s, 3] = aten.expand.default(%x, [2, s, 3])\n"},
     {"select_int", -1, 1, X3 "%y: f64[2, 4] = aten.select.int(%x, 1, 2)\n"},
     {"slice_Tensor", -1, 1, X3 "%y: f64[2, 2, 4] = aten.slice.Tensor(%x, 1, 1, 3, 1)\n"},
     {"slice_Tensor", -1, 1, X3 "%y: f64[2, 3, 2] = aten.slice.Tensor(%x, 2, 1, 4, 2)\n"},
@@ -36,11 +39,14 @@ static const Case cases[] = {
      "symbol s in [2, 8]\ninput %x: f64[2, s]\n%a: f64[2, 1] = aten.slice.Tensor(%x, 1, 0, 1, 1)\n%b: f64[2, s - 1] = aten.slice.Tensor(%x, 1, 1, s, 1)\n"
      "%c: f64[2, s - 1] = aten.sin.default(%b)\n%d: f64[2, s - 1] = aten.mul.Tensor(%c, %a)\n%y: f64[2, s - 1] = aten.add.Tensor(%d, %b)\n"},
     {"slice_Tensor", -1, 1, /* parts that overlap */
-     X "%a: f64[2, 2] = aten.slice.Tensor(%x, 1, 0, 2, 1)\n%b: f64[2, 2] = aten.slice.Tensor(%x, 1, 1, 3, 1)\n%y: f64[2, 2] = aten.mul.Tensor(%a, %b)\n"},
+     X
+     "%a: f64[2, 2] = aten.slice.Tensor(%x, 1, 0, 2, 1)\n%b: f64[2, 2] = aten.slice.Tensor(%x, 1, 1, 3, 1)\n%y: f64[2, 2] = aten.mul.Tensor(%a, %b)\n"},
     {"diagonal", -1, 1, X3 "%y: f64[3, 2] = aten.diagonal.default(%x, 1, 0, 2)\n"},
     {"unfold", -1, 1, "input %x: f64[2, 7]\n%y: f64[2, 3, 3] = aten.unfold.default(%x, 1, 3, 2)\n"},
     {"unfold", -1, 1, "input %x: f64[5, 2]\n%y: f64[2, 2, 3] = aten.unfold.default(%x, 0, 3, 2)\n"},
-    {"cat", -1, 1, X "input %z: f64[2, 2]\n%a: f64[2, 8] = aten.cat.default([%x, %z, %x], 1)\n%y: f64[2, 8] = aten.sin.default(%a)\n"},
+    {"cat", -1, 1,
+     X
+     "input %z: f64[2, 2]\n%a: f64[2, 8] = aten.cat.default([%x, %z, %x], 1)\n%y: f64[2, 8] = aten.sin.default(%a)\n"},
     {"flip", -1, 1, X3 "%y: f64[2, 3, 4] = aten.flip.default(%x, [0, 2])\n"},
     {"tril", -1, 1, X "%y: f64[2, 3] = aten.tril.default(%x, 1)\n"},
     {"triu", -1, 1, X "%y: f64[2, 3] = aten.triu.default(%x, 1)\n"},
@@ -49,24 +55,39 @@ static const Case cases[] = {
     {"replication_pad1d", -1, 1, X "%y: f64[2, 6] = aten.replication_pad1d.default(%x, [1, 2])\n"},
     /* indexing */
     {"embedding", -1, 1, "input %x: f64[4, 3]\n" I3 "%y: f64[3, 3] = aten.embedding.default(%x, %i)\n"},
-    {"gather", -1, 1, X "weight %w: i64[2, 4] = constant \"i64[2, 4]\"\n%i: i64[2, 4] = aten.remainder.Tensor(%w, 3)\n%y: f64[2, 4] = aten.gather.default(%x, 1, %i)\n"},
+    {"gather", -1, 1,
+     X
+     "weight %w: i64[2, 4] = constant \"i64[2, 4]\"\n%i: i64[2, 4] = aten.remainder.Tensor(%w, 3)\n%y: f64[2, 4] = aten.gather.default(%x, 1, %i)\n"},
     {"index_select", -1, 1, X3 I3 "%y: f64[2, 3, 4] = aten.index_select.default(%x, 1, %i)\n"},
     {"index_Tensor", -1, 1, X3 I3 "%y: f64[2, 3, 4] = aten.index.Tensor(%x, [none, %i])\n"},
     {"index_Tensor", -1, 1, X3 I3 "%y: f64[3, 3] = aten.index.Tensor(%x, [%i, none, %i])\n"},
-    {"index_put", -1, 1, X3 "input %z: f64[3, 4]\n" I3 "%y: f64[2, 3, 4] = aten.index_put.default(%x, [none, %i], %z, true)\n"},
-    {"index_put", -1, 1, X3 "input %z: f64[4]\nweight %i: i64[1] = constant \"i64[1]\"\n%y: f64[2, 3, 4] = aten.index_put.default(%x, [none, %i], %z)\n"},
-    {"scatter_src", -1, 1, X "input %z: f64[1, 3]\nweight %i: i64[1, 1] = constant \"i64[1, 1]\"\n%j: i64[1, 3] = aten.expand.default(%i, [1, 3])\n"
-                             "%y: f64[2, 3] = aten.scatter.src(%x, 0, %j, %z)\n"},
-    {"scatter_add", -1, 1, X "input %z: f64[2, 3]\nweight %w: i64[2, 3] = constant \"i64[2, 3]\"\n%i: i64[2, 3] = aten.remainder.Tensor(%w, 2)\n"
-                             "%y: f64[2, 3] = aten.scatter_add.default(%x, 1, %i, %z)\n"},
-#define INDEXED X "input %z: f64[2, 3]\nweight %w: i64[2, 3] = constant \"i64[2, 3]\"\n%i: i64[2, 3] = aten.remainder.Tensor(%w, 2)\n"
-    {"scatter_reduce_two", -1, 1, INDEXED "%y: f64[2, 3] = aten.scatter_reduce.two(%x, 1, %i, %z, \"sum\", include_self=false)\n"},
+    {"index_put", -1, 1,
+     X3 "input %z: f64[3, 4]\n" I3 "%y: f64[2, 3, 4] = aten.index_put.default(%x, [none, %i], %z, true)\n"},
+    {"index_put", -1, 1,
+     X3
+     "input %z: f64[4]\nweight %i: i64[1] = constant \"i64[1]\"\n%y: f64[2, 3, 4] = aten.index_put.default(%x, [none, %i], %z)\n"},
+    {"scatter_src", -1, 1,
+     X
+     "input %z: f64[1, 3]\nweight %i: i64[1, 1] = constant \"i64[1, 1]\"\n%j: i64[1, 3] = aten.expand.default(%i, [1, 3])\n"
+     "%y: f64[2, 3] = aten.scatter.src(%x, 0, %j, %z)\n"},
+    {"scatter_add", -1, 1,
+     X
+     "input %z: f64[2, 3]\nweight %w: i64[2, 3] = constant \"i64[2, 3]\"\n%i: i64[2, 3] = aten.remainder.Tensor(%w, 2)\n"
+     "%y: f64[2, 3] = aten.scatter_add.default(%x, 1, %i, %z)\n"},
+#define INDEXED                                                                                                        \
+    X "input %z: f64[2, 3]\nweight %w: i64[2, 3] = constant \"i64[2, 3]\"\n%i: i64[2, 3] = aten.remainder.Tensor(%w, 2)\n"
+    {"scatter_reduce_two", -1, 1,
+     INDEXED "%y: f64[2, 3] = aten.scatter_reduce.two(%x, 1, %i, %z, \"sum\", include_self=false)\n"},
     {"scatter_reduce_two", -1, 1, INDEXED "%y: f64[2, 3] = aten.scatter_reduce.two(%x, 1, %i, %z, \"mean\")\n"},
-    {"scatter_reduce_two", -1, 1, INDEXED "%y: f64[2, 3] = aten.scatter_reduce.two(%x, 1, %i, %z, \"mean\", include_self=false)\n"},
+    {"scatter_reduce_two", -1, 1,
+     INDEXED "%y: f64[2, 3] = aten.scatter_reduce.two(%x, 1, %i, %z, \"mean\", include_self=false)\n"},
     {"scatter_reduce_two", -1, 1, INDEXED "%y: f64[2, 3] = aten.scatter_reduce.two(%x, 1, %i, %z, \"amax\")\n"},
-    {"scatter_reduce_two", -1, 1, INDEXED "%y: f64[2, 3] = aten.scatter_reduce.two(%x, 1, %i, %z, \"amin\", include_self=false)\n"},
-    {"as_strided", -1, 1, "input %x: f64[3, 5]\n%y: f64[4, 3] = aten.as_strided.default(%x, [4, 3], [2, 3], 1)\n"}, /* windows that overlap */
-    {"as_strided_scatter", -1, 1, "input %x: f64[3, 5]\ninput %z: f64[2, 3]\n%y: f64[3, 5] = aten.as_strided_scatter.default(%x, %z, [2, 3], [6, 1], 1)\n"},
+    {"scatter_reduce_two", -1, 1,
+     INDEXED "%y: f64[2, 3] = aten.scatter_reduce.two(%x, 1, %i, %z, \"amin\", include_self=false)\n"},
+    {"as_strided", -1, 1,
+     "input %x: f64[3, 5]\n%y: f64[4, 3] = aten.as_strided.default(%x, [4, 3], [2, 3], 1)\n"}, /* windows that overlap */
+    {"as_strided_scatter", -1, 1,
+     "input %x: f64[3, 5]\ninput %z: f64[2, 3]\n%y: f64[3, 5] = aten.as_strided_scatter.default(%x, %z, [2, 3], [6, 1], 1)\n"},
     {"slice_scatter", -1, 1, X "input %z: f64[2, 2]\n%y: f64[2, 3] = aten.slice_scatter.default(%x, %z, 1, 0, 2, 1)\n"},
     {"select_scatter", -1, 1, X "input %z: f64[3]\n%y: f64[2, 3] = aten.select_scatter.default(%x, %z, 0, 1)\n"},
     {"diagonal_scatter", -1, 1, X "input %z: f64[2]\n%y: f64[2, 3] = aten.diagonal_scatter.default(%x, %z, 1)\n"},
@@ -75,12 +96,14 @@ static const Case cases[] = {
     {"gelu", -2, 2, X "%y: f64[2, 3] = aten.gelu.default(%x, approximate=\"tanh\")\n"},
     {"clamp", -1, 1, X "%y: f64[2, 3] = aten.clamp.default(%x, -0.3, 0.4)\n"},
     {"clamp", -1, 1, X "%y: f64[2, 3] = aten.clamp.default(%x, none, 0.1)\n"},
-    {"to_copy", -1, 1, X "%z: f64[2, 3] = aten.sin.default(%x)\n%y: f64[2, 3] = aten._to_copy.default(%z, dtype=f64)\n"},
+    {"to_copy", -1, 1,
+     X "%z: f64[2, 3] = aten.sin.default(%x)\n%y: f64[2, 3] = aten._to_copy.default(%z, dtype=f64)\n"},
     {"pow_Tensor_Tensor", 0.3, 1.5, X "input %z: f64[3]\n%y: f64[2, 3] = aten.pow.Tensor_Tensor(%x, %z)\n"},
     {"pow_Tensor_Tensor", -1, 1, X "%y: f64[2, 3] = aten.pow.Tensor_Tensor(%x, 3)\n"},
     {"pow_Tensor_Tensor", -1, 1, X "%y: f64[2, 3] = aten.pow.Tensor_Tensor(2.5, %x)\n"},
     {"prelu", -1, 1, X3 "input %z: f64[3]\n%y: f64[2, 3, 4] = aten.prelu.default(%x, %z)\n"},
-    {"where_self", -1, 1, X "input %z: f64[3]\n%c: bool[2, 3] = aten.gt.Tensor(%x, 0.1)\n%y: f64[2, 3] = aten.where.self(%c, %x, %z)\n"},
+    {"where_self", -1, 1,
+     X "input %z: f64[3]\n%c: bool[2, 3] = aten.gt.Tensor(%x, 0.1)\n%y: f64[2, 3] = aten.where.self(%c, %x, %z)\n"},
     {"threshold", -1, 1, X "%y: f64[2, 3] = aten.threshold.default(%x, 0.1, 20.0)\n"},
     {"mul_Tensor", -1, 1, X "%y: f64[2, 3] = aten.mul.Tensor(%x, %x)\n"},
     {"sub_Tensor", -1, 1, X "%y: f64[2, 3] = aten.sub.Tensor(1, %x)\n"},
@@ -113,7 +136,9 @@ static const Case cases[] = {
     {"linalg_vector_norm", -1, 1, X3 "%y: f64[2, 1, 4] = aten.linalg_vector_norm.default(%x, inf, [1], true)\n"},
     {"cumsum", -1, 1, X3 "%y: f64[2, 3, 4] = aten.cumsum.default(%x, 1)\n"},
     {"cumprod", -1, 1, X3 "%y: f64[2, 3, 4] = aten.cumprod.default(%x, 1)\n"},
-    {"cumprod", 0, 0, X3 "%r: f64[4] = aten.arange.start_step(-1, 3, dtype=f64)\n%w: f64[2, 3, 4] = aten.add.Tensor(%x, %r)\n%y: f64[2, 3, 4] = aten.cumprod.default(%w, -1)\n"}, /* -1 0 1 2 */
+    {"cumprod", 0, 0,
+     X3
+     "%r: f64[4] = aten.arange.start_step(-1, 3, dtype=f64)\n%w: f64[2, 3, 4] = aten.add.Tensor(%x, %r)\n%y: f64[2, 3, 4] = aten.cumprod.default(%w, -1)\n"}, /* -1 0 1 2 */
     {"logcumsumexp", -9, 9, X3 "%y: f64[2, 3, 4] = aten.logcumsumexp.default(%x, 1)\n"},
     {"cdist", -1, 1, X3 "input %z: f64[2, 5, 4]\n%y: f64[2, 3, 5] = aten.cdist.default(%x, %z)\n"},
     {"cdist", -1, 1, X3 "input %z: f64[5, 4]\n%y: f64[2, 3, 5] = aten.cdist.default(%x, %z, 3.)\n"},
@@ -122,12 +147,17 @@ static const Case cases[] = {
     {"softmax_int", -1, 1, X3 "%y: f64[2, 3, 4] = aten.softmax.int(%x, 1)\n"},
     {"safe_softmax", -1, 1, X3 "%y: f64[2, 3, 4] = aten._safe_softmax.default(%x, -1)\n"},
     {"log_softmax_int", -1, 1, X3 "%y: f64[2, 3, 4] = aten.log_softmax.int(%x, -1)\n"},
-    {"layer_norm", -1, 1, X3 "input %w: f64[3, 4]\ninput %b: f64[3, 4]\n%y: f64[2, 3, 4] = aten.layer_norm.default(%x, [3, 4], %w, %b, 1e-05)\n"},
-    {"layer_norm", -1, 1, "symbol s in [1, 8]\ninput %x: f64[s, 4]\n%y: f64[s, 4] = aten.layer_norm.default(%x, [4])\n"},
+    {"layer_norm", -1, 1,
+     X3
+     "input %w: f64[3, 4]\ninput %b: f64[3, 4]\n%y: f64[2, 3, 4] = aten.layer_norm.default(%x, [3, 4], %w, %b, 1e-05)\n"},
+    {"layer_norm", -1, 1,
+     "symbol s in [1, 8]\ninput %x: f64[s, 4]\n%y: f64[s, 4] = aten.layer_norm.default(%x, [4])\n"},
     {"rms_norm", -1, 1, X3 "input %w: f64[4]\n%y: f64[2, 3, 4] = aten.rms_norm.default(%x, [4], %w)\n"},
-    {"group_norm", -1, 1, "input %x: f64[2, 4, 3]\ninput %w: f64[4]\ninput %b: f64[4]\n%y: f64[2, 4, 3] = aten.group_norm.default(%x, 2, %w, %b)\n"},
-    {"batch_norm", -1, 1, "input %x: f64[2, 4, 3]\ninput %w: f64[4]\ninput %b: f64[4]\nweight %m: f64[4] = buffer \"f64[4]\"\nweight %s: f64[4] = buffer \"f64[4]\"\n"
-                          "%y: f64[2, 4, 3] = aten.batch_norm.default(%x, %w, %b, %m, %s, false, 0.1, 1e-05, true)\n"},
+    {"group_norm", -1, 1,
+     "input %x: f64[2, 4, 3]\ninput %w: f64[4]\ninput %b: f64[4]\n%y: f64[2, 4, 3] = aten.group_norm.default(%x, 2, %w, %b)\n"},
+    {"batch_norm", -1, 1,
+     "input %x: f64[2, 4, 3]\ninput %w: f64[4]\ninput %b: f64[4]\nweight %m: f64[4] = buffer \"f64[4]\"\nweight %s: f64[4] = buffer \"f64[4]\"\n"
+     "%y: f64[2, 4, 3] = aten.batch_norm.default(%x, %w, %b, %m, %s, false, 0.1, 1e-05, true)\n"},
     /* products */
     {"linear", -1, 1, X3 "input %w: f64[5, 4]\ninput %b: f64[5]\n%y: f64[2, 3, 5] = aten.linear.default(%x, %w, %b)\n"},
     {"linear", -1, 1, "input %x: f64[4]\ninput %w: f64[5, 4]\n%y: f64[5] = aten.linear.default(%x, %w)\n"},
@@ -136,30 +166,55 @@ static const Case cases[] = {
     {"grouped_mm", -1, 1, /* groups of 0, 1 and 2 rows; one row behind them */
      "input %x: f64[4, 3]\ninput %w: f64[3, 3, 2]\n%a: i64[3] = aten.arange.start_step(0, 3)\n%b: i64[3] = aten.mul.Tensor(%a, %a)\n"
      "%d: i64[3] = aten.clamp.default(%b, none, 3)\n%e: i32[3] = aten._to_copy.default(%d, dtype=i32)\n%y: f64[4, 2] = aten._grouped_mm.default(%x, %w, %e)\n"},
-    {"convolution", -1, 1, PICTURE "input %w: f64[3, 4, 3, 2]\ninput %b: f64[3]\n%y: f64[2, 3, 3, 4] = aten.convolution.default(%x, %w, %b, [2, 2], [1, 1], [1, 1], false, [0, 0], 1)\n"},
-    {"convolution", -1, 1, PICTURE "input %w: f64[6, 2, 2, 2]\n%y: f64[2, 6, 3, 4] = aten.convolution.default(%x, %w, none, [1, 1], [0, 0], [2, 2], false, [0, 0], 2)\n"},
-    {"convolution", -1, 1, "symbol s in [3, 8]\ninput %x: f64[1, 2, s]\ninput %w: f64[3, 2, 3]\n%y: f64[1, 3, s] = aten.convolution.default(%x, %w, none, [1], [1], [1], false, [0], 1)\n"},
-    {"convolution", -1, 1, PICTURE "input %w: f64[4, 3, 2, 2]\ninput %b: f64[6]\n%y: f64[2, 6, 10, 12] = aten.convolution.default(%x, %w, %b, [2, 2], [0, 0], [1, 1], true, [0, 0], 2)\n"},
+    {"convolution", -1, 1,
+     PICTURE
+     "input %w: f64[3, 4, 3, 2]\ninput %b: f64[3]\n%y: f64[2, 3, 3, 4] = aten.convolution.default(%x, %w, %b, [2, 2], [1, 1], [1, 1], false, [0, 0], 1)\n"},
+    {"convolution", -1, 1,
+     PICTURE
+     "input %w: f64[6, 2, 2, 2]\n%y: f64[2, 6, 3, 4] = aten.convolution.default(%x, %w, none, [1, 1], [0, 0], [2, 2], false, [0, 0], 2)\n"},
+    {"convolution", -1, 1,
+     "symbol s in [3, 8]\ninput %x: f64[1, 2, s]\ninput %w: f64[3, 2, 3]\n%y: f64[1, 3, s] = aten.convolution.default(%x, %w, none, [1], [1], [1], false, [0], 1)\n"},
+    {"convolution", -1, 1,
+     PICTURE
+     "input %w: f64[4, 3, 2, 2]\ninput %b: f64[6]\n%y: f64[2, 6, 10, 12] = aten.convolution.default(%x, %w, %b, [2, 2], [0, 0], [1, 1], true, [0, 0], 2)\n"},
     /* attention: mask with gradient, grouped heads, causal, softcap, bounds, a mask whose rows allow no key */
-    {"scaled_dot_product_attention", -1, 1, QKV "%y: f64[2, 4, 3, 3] = aten.scaled_dot_product_attention.default(%q, %k, %v)\n"},
-    {"scaled_dot_product_attention", -1, 1, QKV "input %m: f64[4, 1, 5]\n%y: f64[2, 4, 3, 3] = aten.scaled_dot_product_attention.default(%q, %k, %v, %m, scale=0.3)\n"},
-    {"scaled_dot_product_attention", -1, 1, "symbol s in [3, 8]\ninput %q: f64[1, 4, s, 2]\ninput %k: f64[1, 2, s, 2]\ninput %v: f64[1, 2, s, 2]\n"
+    {"scaled_dot_product_attention", -1, 1,
+     QKV "%y: f64[2, 4, 3, 3] = aten.scaled_dot_product_attention.default(%q, %k, %v)\n"},
+    {"scaled_dot_product_attention", -1, 1,
+     QKV
+     "input %m: f64[4, 1, 5]\n%y: f64[2, 4, 3, 3] = aten.scaled_dot_product_attention.default(%q, %k, %v, %m, scale=0.3)\n"},
+    {"scaled_dot_product_attention", -1, 1,
+     "symbol s in [3, 8]\ninput %q: f64[1, 4, s, 2]\ninput %k: f64[1, 2, s, 2]\ninput %v: f64[1, 2, s, 2]\n"
      "%y: f64[1, 4, s, 2] = aten.scaled_dot_product_attention.default(%q, %k, %v, is_causal=true, enable_gqa=true)\n"},
-    {"scaled_dot_product_attention", -1, 1, QKV "%y: f64[2, 4, 3, 3] = aten.scaled_dot_product_attention.default(%q, %k, %v, softcap=2.0, lower=-1, upper=1)\n"},
-    {"sdpa_lse", -1, 1, QKV "input %m: f64[4, 1, 5]\n%y: f64[2, 4, 3, 3], %l: f64[2, 4, 3] = qkv.sdpa_lse.default(%q, %k, %v, %m, softcap=2.0, upper=1)\n"},
-    {"scaled_dot_product_attention", -1, 1, QKV "%a: i64[5] = aten.arange.start_step(0, 5)\n%b: i64[3] = aten.arange.start_step(0, 3)\n%c: i64[3, 1] = aten.reshape.default(%b, [3, 1])\n"
+    {"scaled_dot_product_attention", -1, 1,
+     QKV
+     "%y: f64[2, 4, 3, 3] = aten.scaled_dot_product_attention.default(%q, %k, %v, softcap=2.0, lower=-1, upper=1)\n"},
+    {"sdpa_lse", -1, 1,
+     QKV
+     "input %m: f64[4, 1, 5]\n%y: f64[2, 4, 3, 3], %l: f64[2, 4, 3] = qkv.sdpa_lse.default(%q, %k, %v, %m, softcap=2.0, upper=1)\n"},
+    {"scaled_dot_product_attention", -1, 1,
+     QKV
+     "%a: i64[5] = aten.arange.start_step(0, 5)\n%b: i64[3] = aten.arange.start_step(0, 3)\n%c: i64[3, 1] = aten.reshape.default(%b, [3, 1])\n"
      "%m: bool[3, 5] = aten.lt.Tensor(%a, %c)\n%y: f64[2, 4, 3, 3] = aten.scaled_dot_product_attention.default(%q, %k, %v, %m)\n"},
     /* pictures */
     {"upsample", -1, 1, PICTURE "%y: f64[2, 4, 7, 9] = qkv.upsample.default(%x, [7, 9], \"linear\")\n"},
     {"upsample", -1, 1, PICTURE "%y: f64[2, 4, 10, 3] = qkv.upsample.default(%x, [10, 3], \"cubic\", true)\n"},
     {"upsample", -1, 1, PICTURE "%y: f64[2, 4, 10, 12] = qkv.upsample.default(%x, [10, 12], \"nearest\")\n"},
-    {"grid_sampler", -1.2, 1.2, "input %x: f64[2, 2, 4, 5]\ninput %z: f64[2, 3, 2, 2]\n%y: f64[2, 2, 3, 2] = aten.grid_sampler.default(%x, %z, 0, 0, false)\n"},
-    {"grid_sampler", -1.2, 1.2, "input %x: f64[2, 2, 4, 5]\ninput %z: f64[2, 3, 2, 2]\n%y: f64[2, 2, 3, 2] = aten.grid_sampler.default(%x, %z, 0, 1, true)\n"},
-    {"grid_sampler", -1.2, 1.2, "input %x: f64[2, 2, 4, 5]\ninput %z: f64[2, 3, 2, 2]\n%y: f64[2, 2, 3, 2] = aten.grid_sampler.default(%x, %z, 1, 0, false)\n"},
-    {"grid_sampler", -1.2, 1.2, "input %x: f64[2, 2, 4, 5]\ninput %z: f64[2, 3, 2, 2]\n%y: f64[2, 2, 3, 2] = aten.grid_sampler.default(%x, %z, 1, 1, true)\n"},
-    {"torchvision_roi_align", -1, 1, PICTURE ROIS "%y: f64[2, 4, 2, 3] = torchvision.roi_align.default(%x, %rois, 0.75, 2, 3, 2, false)\n"},
-    {"torchvision_roi_align", -1, 1, "symbol s in [2, 9]\ninput %x: f64[2, 3, s, 5]\n" ROIS "%y: f64[2, 3, 3, 2] = torchvision.roi_align.default(%x, %rois, 1.5, 3, 2, -1, true)\n"},
-#define SAMPLED "symbol s in [2, 9]\ninput %x: f64[2, 3, s, 5]\ninput %z: f64[2, 3, 2, 2]\n%y: f64[2, 3, 3, 2] = aten.grid_sampler.default"
+    {"grid_sampler", -1.2, 1.2,
+     "input %x: f64[2, 2, 4, 5]\ninput %z: f64[2, 3, 2, 2]\n%y: f64[2, 2, 3, 2] = aten.grid_sampler.default(%x, %z, 0, 0, false)\n"},
+    {"grid_sampler", -1.2, 1.2,
+     "input %x: f64[2, 2, 4, 5]\ninput %z: f64[2, 3, 2, 2]\n%y: f64[2, 2, 3, 2] = aten.grid_sampler.default(%x, %z, 0, 1, true)\n"},
+    {"grid_sampler", -1.2, 1.2,
+     "input %x: f64[2, 2, 4, 5]\ninput %z: f64[2, 3, 2, 2]\n%y: f64[2, 2, 3, 2] = aten.grid_sampler.default(%x, %z, 1, 0, false)\n"},
+    {"grid_sampler", -1.2, 1.2,
+     "input %x: f64[2, 2, 4, 5]\ninput %z: f64[2, 3, 2, 2]\n%y: f64[2, 2, 3, 2] = aten.grid_sampler.default(%x, %z, 1, 1, true)\n"},
+    {"torchvision_roi_align", -1, 1,
+     PICTURE ROIS "%y: f64[2, 4, 2, 3] = torchvision.roi_align.default(%x, %rois, 0.75, 2, 3, 2, false)\n"},
+    {"torchvision_roi_align", -1, 1,
+     "symbol s in [2, 9]\ninput %x: f64[2, 3, s, 5]\n" ROIS
+     "%y: f64[2, 3, 3, 2] = torchvision.roi_align.default(%x, %rois, 1.5, 3, 2, -1, true)\n"},
+#define SAMPLED                                                                                                        \
+    "symbol s in [2, 9]\ninput %x: f64[2, 3, s, 5]\ninput %z: f64[2, 3, 2, 2]\n%y: f64[2, 3, 3, 2] = aten.grid_sampler.default"
     {"grid_sampler", -2.9, 2.9, SAMPLED "(%x, %z, 0, 2, false)\n"},
     {"grid_sampler", -2.9, 2.9, SAMPLED "(%x, %z, 0, 2, true)\n"},
     {"grid_sampler", -2.9, 2.9, SAMPLED "(%x, %z, 1, 2, false)\n"},
@@ -167,26 +222,40 @@ static const Case cases[] = {
     {"grid_sampler", -1.4, 1.4, SAMPLED "(%x, %z, 2, 1, true)\n"},
     {"grid_sampler", -2.9, 2.9, SAMPLED "(%x, %z, 2, 2, false)\n"},
     {"grid_sampler", -2.9, 2.9, SAMPLED "(%x, %z, 2, 2, true)\n"},
-#define VOLUME "symbol s in [2, 9]\ninput %x: f64[2, 2, 3, s, 5]\ninput %z: f64[2, 2, 1, 2, 3]\n%y: f64[2, 2, 2, 1, 2] = aten.grid_sampler.default"
+#define VOLUME                                                                                                         \
+    "symbol s in [2, 9]\ninput %x: f64[2, 2, 3, s, 5]\ninput %z: f64[2, 2, 1, 2, 3]\n%y: f64[2, 2, 2, 1, 2] = aten.grid_sampler.default"
     {"grid_sampler", -1.2, 1.2, VOLUME "(%x, %z, 0, 0, false)\n"},
     {"grid_sampler", -1.2, 1.2, VOLUME "(%x, %z, 0, 1, true)\n"},
     {"grid_sampler", -2.9, 2.9, VOLUME "(%x, %z, 0, 2, false)\n"},
     {"grid_sampler", -1.2, 1.2, VOLUME "(%x, %z, 1, 0, true)\n"},
-    {"max_pool2d_with_indices", -1, 1, PICTURE "%y: f64[2, 4, 3, 3], %i: i64[2, 4, 3, 3] = aten.max_pool2d_with_indices.default(%x, [3, 3], [2, 2], [1, 1])\n"},
-    {"max_pool3d_with_indices", -1, 1, "input %x: f64[2, 3, 4, 4]\n%y: f64[2, 1, 2, 2], %i: i64[2, 1, 2, 2] = aten.max_pool3d_with_indices.default(%x, [2, 2, 2])\n"},
-    {"adaptive_max_pool2d", -1, 1, PICTURE "%y: f64[2, 4, 2, 4], %i: i64[2, 4, 2, 4] = aten.adaptive_max_pool2d.default(%x, [2, 4])\n"},
-    {"adaptive_max_pool3d", -1, 1, "input %x: f64[2, 3, 4, 4]\n%y: f64[2, 2, 2, 3], %i: i64[2, 2, 2, 3] = aten.adaptive_max_pool3d.default(%x, [2, 2, 3])\n"},
+    {"max_pool2d_with_indices", -1, 1,
+     PICTURE
+     "%y: f64[2, 4, 3, 3], %i: i64[2, 4, 3, 3] = aten.max_pool2d_with_indices.default(%x, [3, 3], [2, 2], [1, 1])\n"},
+    {"max_pool3d_with_indices", -1, 1,
+     "input %x: f64[2, 3, 4, 4]\n%y: f64[2, 1, 2, 2], %i: i64[2, 1, 2, 2] = aten.max_pool3d_with_indices.default(%x, [2, 2, 2])\n"},
+    {"adaptive_max_pool2d", -1, 1,
+     PICTURE "%y: f64[2, 4, 2, 4], %i: i64[2, 4, 2, 4] = aten.adaptive_max_pool2d.default(%x, [2, 4])\n"},
+    {"adaptive_max_pool3d", -1, 1,
+     "input %x: f64[2, 3, 4, 4]\n%y: f64[2, 2, 2, 3], %i: i64[2, 2, 2, 3] = aten.adaptive_max_pool3d.default(%x, [2, 2, 3])\n"},
     {"avg_pool2d", -1, 1, PICTURE "%y: f64[2, 4, 3, 3] = aten.avg_pool2d.default(%x, [3, 3], [2, 2], [1, 1])\n"},
-    {"avg_pool2d", -1, 1, PICTURE "%y: f64[2, 4, 3, 3] = aten.avg_pool2d.default(%x, [3, 3], [2, 2], [1, 1], false, false)\n"},
+    {"avg_pool2d", -1, 1,
+     PICTURE "%y: f64[2, 4, 3, 3] = aten.avg_pool2d.default(%x, [3, 3], [2, 2], [1, 1], false, false)\n"},
     {"avg_pool2d", -1, 1, PICTURE "%y: f64[2, 4, 3, 4] = aten.avg_pool2d.default(%x, [3, 2], [2, 2], [1, 1], true)\n"},
-    {"avg_pool2d", -1, 1, PICTURE "%y: f64[2, 4, 2, 3] = aten.avg_pool2d.default(%x, [3, 2], [3, 2], [0, 0], true, false)\n"},
-    {"avg_pool2d", -1, 1, PICTURE "%y: f64[2, 4, 2, 3] = aten.avg_pool2d.default(%x, [3, 2], [3, 2], [0, 0], true, false, 5)\n"},
-    {"avg_pool3d", -1, 1, "input %x: f64[2, 3, 4, 5]\n%y: f64[2, 2, 2, 3] = aten.avg_pool3d.default(%x, [2, 3, 3], [2, 2, 2], [1, 1, 1], false, false)\n"},
-    {"col2im", -1, 1, "input %x: f64[2, 8, 4]\n%y: f64[2, 2, 4, 5] = aten.col2im.default(%x, [4, 5], [2, 2], [2, 1], [1, 0], [2, 2])\n"},
-    {"affine_grid_generator", -1, 1, "input %x: f64[2, 2, 3]\n%y: f64[2, 3, 4, 2] = aten.affine_grid_generator.default(%x, [2, 1, 3, 4], false)\n"},
-    {"affine_grid_generator", -1, 1, "input %x: f64[2, 3, 4]\n%y: f64[2, 3, 2, 4, 3] = aten.affine_grid_generator.default(%x, [2, 1, 3, 2, 4], true)\n"},
+    {"avg_pool2d", -1, 1,
+     PICTURE "%y: f64[2, 4, 2, 3] = aten.avg_pool2d.default(%x, [3, 2], [3, 2], [0, 0], true, false)\n"},
+    {"avg_pool2d", -1, 1,
+     PICTURE "%y: f64[2, 4, 2, 3] = aten.avg_pool2d.default(%x, [3, 2], [3, 2], [0, 0], true, false, 5)\n"},
+    {"avg_pool3d", -1, 1,
+     "input %x: f64[2, 3, 4, 5]\n%y: f64[2, 2, 2, 3] = aten.avg_pool3d.default(%x, [2, 3, 3], [2, 2, 2], [1, 1, 1], false, false)\n"},
+    {"col2im", -1, 1,
+     "input %x: f64[2, 8, 4]\n%y: f64[2, 2, 4, 5] = aten.col2im.default(%x, [4, 5], [2, 2], [2, 1], [1, 0], [2, 2])\n"},
+    {"affine_grid_generator", -1, 1,
+     "input %x: f64[2, 2, 3]\n%y: f64[2, 3, 4, 2] = aten.affine_grid_generator.default(%x, [2, 1, 3, 4], false)\n"},
+    {"affine_grid_generator", -1, 1,
+     "input %x: f64[2, 3, 4]\n%y: f64[2, 3, 2, 4, 3] = aten.affine_grid_generator.default(%x, [2, 1, 3, 2, 4], true)\n"},
     {"_adaptive_avg_pool2d", -1, 1, PICTURE "%y: f64[2, 4, 2, 4] = aten._adaptive_avg_pool2d.default(%x, [2, 4])\n"},
-    {"_adaptive_avg_pool3d", -1, 1, "input %x: f64[2, 3, 4, 5]\n%y: f64[2, 2, 2, 3] = aten._adaptive_avg_pool3d.default(%x, [2, 2, 3])\n"},
+    {"_adaptive_avg_pool3d", -1, 1,
+     "input %x: f64[2, 3, 4, 5]\n%y: f64[2, 2, 2, 3] = aten._adaptive_avg_pool3d.default(%x, [2, 2, 3])\n"},
 };
 enum { CASES = sizeof cases / sizeof *cases };
 
@@ -252,9 +321,12 @@ static void check_case(const Case *c, Decompose decompose, bool written_out)
     const char *all = "*";
     Graph *g = unit_graph(c->text);
     add_loss(g);
-    if (!graph_joint(g, &(JointOptions){.loss = "output_0", .decompose = decompose, .inputs = &all, .ninputs = 1}, &err)) STOP("%s\n%s", c->text, err.msg);
+    if (!graph_joint(g, &(JointOptions){.loss = "output_0", .decompose = decompose, .inputs = &all, .ninputs = 1},
+                     &err))
+        STOP("%s\n%s", c->text, err.msg);
     if (written_out) OK(attention_written_out(g, &err));
-    for (const Node *n = g->first; n; n = n->next) assert_true(!written_out || (n->op->id != OP_sdpa_lse && n->op->id != OP_sdpa_backward));
+    for (const Node *n = g->first; n; n = n->next)
+        assert_true(!written_out || (n->op->id != OP_sdpa_lse && n->op->id != OP_sdpa_backward));
     OK(graph_check(g, &err));
     assert_int_equal(g->noutput, 1 + g->ninput);
     fill(g, c->lo, c->hi, &in);
@@ -281,7 +353,8 @@ static void check_case(const Case *c, Decompose decompose, bool written_out)
             double want = (up - loss_of(s, &in, 0)) / (2 * h);
             in.x[i][k] = x;
             if (!(fabs(grad[i][k] - want) <= 2e-7 * fmax(largest, 1)))
-                STOP("%s\ninput '%s', element %lld: gradient %.12g, by differences %.12g", c->text, g->input[i]->name, (long long)k, grad[i][k], want);
+                STOP("%s\ninput '%s', element %lld: gradient %.12g, by differences %.12g", c->text, g->input[i]->name,
+                     (long long)k, grad[i][k], want);
         }
     for (int i = 0; i < in.n; i++) {
         free(grad[i]);
@@ -311,9 +384,15 @@ static void range_of(const char *id, double *lo, double *hi)
     static const struct {
         const char *id;
         double lo, hi;
-    } special[] = {{"acosh", 1.2, 3}, {"log", 0.2, 2}, {"log2", 0.2, 2}, {"log10", 0.2, 2}, {"sqrt", 0.2, 2}, {"rsqrt", 0.2, 2}, {"lgamma", 0.5, 3}, {"special_entr", 0.2, 2},
-                   {"reciprocal", 0.3, 2}, {"hardsigmoid", -4, 4}, {"hardswish", -4, 4}, {"div_Tensor", 0.3, 2}, {"xlogy_Tensor", 0.2, 2}, {"special_xlog1py", 0.2, 2},
-                   {"hypot", 0.2, 2}, {"remainder_Tensor", 0.3, 2}, {"fmod_Tensor", 0.3, 2}};
+    } special[] = {{"acosh", 1.2, 3},        {"log", 0.2, 2},
+                   {"log2", 0.2, 2},         {"log10", 0.2, 2},
+                   {"sqrt", 0.2, 2},         {"rsqrt", 0.2, 2},
+                   {"lgamma", 0.5, 3},       {"special_entr", 0.2, 2},
+                   {"reciprocal", 0.3, 2},   {"hardsigmoid", -4, 4},
+                   {"hardswish", -4, 4},     {"div_Tensor", 0.3, 2},
+                   {"xlogy_Tensor", 0.2, 2}, {"special_xlog1py", 0.2, 2},
+                   {"hypot", 0.2, 2},        {"remainder_Tensor", 0.3, 2},
+                   {"fmod_Tensor", 0.3, 2}};
     *lo = -0.95;
     *hi = 0.95;
     for (size_t i = 0; i < sizeof special / sizeof *special; i++)
@@ -341,7 +420,8 @@ static void test_formulas(void **state)
         int tensors = 0;
         for (int i = 0; i < s->nparams; i++) tensors += s->params[i].type == PT_TENSOR;
         if (!strcmp(rows[id].id, "threshold")) continue; /* its numbers have no defaults: it has a case */
-        snprintf(text, sizeof text, "input %%x: f64[2, 3]\n%s%%y: f64[2, 3] = %s(%s)\n", tensors == 1 ? "" : "input %z: f64[3]\n", rows[id].name, tensors == 1 ? "%x" : "%x, %z");
+        snprintf(text, sizeof text, "input %%x: f64[2, 3]\n%s%%y: f64[2, 3] = %s(%s)\n",
+                 tensors == 1 ? "" : "input %z: f64[3]\n", rows[id].name, tensors == 1 ? "%x" : "%x, %z");
         Case c = {.text = text};
         range_of(rows[id].id, &c.lo, &c.hi);
         check_case(&c, DECOMPOSE_NONE, false);
@@ -355,8 +435,10 @@ static void test_every_row(void **state)
         const char *kind;
         bool known = gradient_known((OpId)id, &kind), runs = strcmp(rows[id].run, "none") != 0;
         if (runs && !known) STOP("%s has no row in src/grad/gradients.def", rows[id].name);
-        if (!runs && known && !strcmp(rows[id].view, "none")) STOP("%s has a row in src/grad/gradients.def, but is never run", rows[id].name);
-        if (known && !strcmp(kind, "code") && !has_case(rows[id].id)) STOP("%s has a gradient and no case here", rows[id].name);
+        if (!runs && known && !strcmp(rows[id].view, "none"))
+            STOP("%s has a row in src/grad/gradients.def, but is never run", rows[id].name);
+        if (known && !strcmp(kind, "code") && !has_case(rows[id].id))
+            STOP("%s has a gradient and no case here", rows[id].name);
     }
 }
 
@@ -379,21 +461,32 @@ static void test_errors(void **state)
     (void)state;
     JointOptions o = {.loss = "output_0"};
     const char *none = "nobody", *ids = "i";
-    expect_error(X WEIGHT "%y: f64[2, 3] = aten.mul.Tensor(%x, %p)\noutput output_0 = %y\n", &o, E_USAGE,
-                 "output 'output_0' is no loss: its shape is (2, 3), expected one number; let the model end with a mean or a sum");
-    expect_error(X WEIGHT "%y: i64[] = aten.argmax.default(%p)\noutput output_0 = %y\n", &o, E_USAGE, "output 'output_0' is no loss: it is i64, expected a float");
+    expect_error(
+        X WEIGHT "%y: f64[2, 3] = aten.mul.Tensor(%x, %p)\noutput output_0 = %y\n", &o, E_USAGE,
+        "output 'output_0' is no loss: its shape is (2, 3), expected one number; let the model end with a mean or a sum");
+    expect_error(X WEIGHT "%y: i64[] = aten.argmax.default(%p)\noutput output_0 = %y\n", &o, E_USAGE,
+                 "output 'output_0' is no loss: it is i64, expected a float");
     expect_error(X WEIGHT "%y: f64[] = aten.sum.dim_IntList(%x, none)\noutput output_0 = %y\n", &o, E_USAGE,
                  "the loss 'output_0' does not depend on any parameter that asks for a gradient");
-    expect_error(X "%y: f64[] = aten.sum.dim_IntList(%x, none)\noutput output_0 = %y\n", &(JointOptions){.loss = "loss"}, E_USAGE,
+    expect_error(X "%y: f64[] = aten.sum.dim_IntList(%x, none)\noutput output_0 = %y\n",
+                 &(JointOptions){.loss = "loss"}, E_USAGE,
                  "the model has no output 'loss' to take as the loss; it has output_0");
-    expect_error(X "weight %p: i64[2, 3] = parameter \"i64[2, 3]\"\n%z: f64[2, 3] = aten.mul.Tensor(%x, %p)\n%y: f64[] = aten.sum.dim_IntList(%z, none)\noutput output_0 = %y\n", &o,
-                 E_USAGE, "parameter 'i64[2, 3]' is i64: only floats have gradients; export it with requires_grad_(False), or as a buffer");
-    expect_error(WEIGHT "input %i: i64[2]\n%y: f64[] = aten.sum.dim_IntList(%p, none)\noutput output_0 = %y\n", &(JointOptions){.loss = "output_0", .inputs = &ids, .ninputs = 1}, E_USAGE,
+    expect_error(
+        X
+        "weight %p: i64[2, 3] = parameter \"i64[2, 3]\"\n%z: f64[2, 3] = aten.mul.Tensor(%x, %p)\n%y: f64[] = aten.sum.dim_IntList(%z, none)\noutput output_0 = %y\n",
+        &o, E_USAGE,
+        "parameter 'i64[2, 3]' is i64: only floats have gradients; export it with requires_grad_(False), or as a buffer");
+    expect_error(WEIGHT "input %i: i64[2]\n%y: f64[] = aten.sum.dim_IntList(%p, none)\noutput output_0 = %y\n",
+                 &(JointOptions){.loss = "output_0", .inputs = &ids, .ninputs = 1}, E_USAGE,
                  "input 'i' is i64: only floats have gradients");
-    expect_error(X WEIGHT "%y: f64[] = aten.sum.dim_IntList(%p, none)\noutput output_0 = %y\n", &(JointOptions){.loss = "output_0", .inputs = &none, .ninputs = 1}, E_USAGE,
+    expect_error(X WEIGHT "%y: f64[] = aten.sum.dim_IntList(%p, none)\noutput output_0 = %y\n",
+                 &(JointOptions){.loss = "output_0", .inputs = &none, .ninputs = 1}, E_USAGE,
                  "the model has no input 'nobody'");
-    expect_error(WEIGHT "%h: f64[4] = aten.histc.default(%p, 4)\n%e: f64[4] = aten.exp.default(%h)\n%y: f64[] = aten.sum.dim_IntList(%e, none)\noutput output_0 = %y\n", &o, E_UNSUPPORTED,
-                 "node 'h' (aten.histc.default) has no gradient: PyTorch has no derivative of a histogram; its path to the loss is h -> e -> y -> the loss");
+    expect_error(
+        WEIGHT
+        "%h: f64[4] = aten.histc.default(%p, 4)\n%e: f64[4] = aten.exp.default(%h)\n%y: f64[] = aten.sum.dim_IntList(%e, none)\noutput output_0 = %y\n",
+        &o, E_UNSUPPORTED,
+        "node 'h' (aten.histc.default) has no gradient: PyTorch has no derivative of a histogram; its path to the loss is h -> e -> y -> the loss");
 }
 
 /* Only what lies between is differentiated; the rest of the graph stays; three slices of one projection give one cat. */
@@ -401,13 +494,14 @@ static void test_no_more_than_needed(void **state)
 {
     (void)state;
     Err err = {0};
-    Graph *g = unit_graph(WEIGHT X
-                          "%dead: f64[4] = aten.histc.default(%p, 4)\n"
-                          "%z: f64[2, 3] = aten.mul.Tensor(%x, %p)\n"
-                          "%a: f64[2, 1] = aten.slice.Tensor(%z, 1, 0, 1, 1)\n%b: f64[2, 2] = aten.slice.Tensor(%z, 1, 1, 3, 1)\n"
-                          "%c: f64[2, 2] = aten.mul.Tensor(%a, %b)\n"
-                          "%y: f64[] = aten.sum.dim_IntList(%c, none)\n"
-                          "output output_0 = %y\noutput output_1 = %dead\n");
+    Graph *g = unit_graph(
+        WEIGHT X
+        "%dead: f64[4] = aten.histc.default(%p, 4)\n"
+        "%z: f64[2, 3] = aten.mul.Tensor(%x, %p)\n"
+        "%a: f64[2, 1] = aten.slice.Tensor(%z, 1, 0, 1, 1)\n%b: f64[2, 2] = aten.slice.Tensor(%z, 1, 1, 3, 1)\n"
+        "%c: f64[2, 2] = aten.mul.Tensor(%a, %b)\n"
+        "%y: f64[] = aten.sum.dim_IntList(%c, none)\n"
+        "output output_0 = %y\noutput output_1 = %dead\n");
     OK(graph_joint(g, &(JointOptions){.loss = "output_0"}, &err));
     char *text = unit_text(g);
     assert_null(strstr(text, "pad"));
@@ -428,7 +522,11 @@ static void test_no_more_than_needed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cases), cmocka_unit_test(test_formulas), cmocka_unit_test(test_every_row), cmocka_unit_test(test_errors), cmocka_unit_test(test_no_more_than_needed),
+        cmocka_unit_test(test_cases),
+        cmocka_unit_test(test_formulas),
+        cmocka_unit_test(test_every_row),
+        cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_no_more_than_needed),
     };
     return cmocka_run_group_tests_name("grad", tests, NULL, NULL);
 }

@@ -25,7 +25,8 @@ static void test_table(void **state)
             assert_int_equal(op_param(op, p->name), i);
             if (kwonly && !p->kwonly) STOP("%s: '%s' after the keywords", op->name, p->name);
             kwonly = p->kwonly;
-            if (p->def && p->type != PT_IGNORED && !text_parse_default(g, p, &a, &err)) STOP("%s: default of '%s': %s", op->name, p->name, err.msg);
+            if (p->def && p->type != PT_IGNORED && !text_parse_default(g, p, &a, &err))
+                STOP("%s: default of '%s': %s", op->name, p->name, err.msg);
         }
         graph_free(g);
     }
@@ -43,20 +44,23 @@ static void test_schema(void **state)
     assert_true(s->params[2].type == PT_SCALAR && s->params[2].kwonly);
     assert_string_equal(s->params[2].def, "1");
     s = op_find("aten.max_pool2d_with_indices.default")->schema;
-    assert_true(s->nparams == 6 && s->nreturns == 2 && s->params[1].type == PT_INTS && s->params[1].fixed_len == 2 && s->params[5].type == PT_BOOL);
+    assert_true(s->nparams == 6 && s->nreturns == 2 && s->params[1].type == PT_INTS && s->params[1].fixed_len == 2 &&
+                s->params[5].type == PT_BOOL);
     assert_string_equal(s->params[2].def, "[]");
     s = op_find("aten.gelu.default")->schema;
     assert_true(s->params[1].type == PT_STR && !strcmp(s->params[1].def, "\"none\""));
     s = op_find("aten.index.Tensor")->schema;
     assert_true(s->params[1].type == PT_TENSORS && !s->params[1].optional);
     s = op_find("aten.reshape.default")->schema;
-    assert_true(s->params[0].aliased && !s->params[0].written && s->params[1].type == PT_INTS && s->params[1].fixed_len == 0);
+    assert_true(s->params[0].aliased && !s->params[0].written && s->params[1].type == PT_INTS &&
+                s->params[1].fixed_len == 0);
     s = op_find("aten.masked_fill_.Scalar")->schema;
     assert_true(s->params[0].written && s->nreturns == 1);
     s = op_find("aten.broadcast_tensors.default")->schema;
     assert_true(s->returns_list && s->params[0].type == PT_TENSORS);
     s = op_find("aten._to_copy.default")->schema;
-    assert_true(s->params[1].type == PT_DTYPE && s->params[1].optional && s->params[2].type == PT_IGNORED && s->params[5].type == PT_BOOL);
+    assert_true(s->params[1].type == PT_DTYPE && s->params[1].optional && s->params[2].type == PT_IGNORED &&
+                s->params[5].type == PT_BOOL);
 }
 
 /* ------------------------------------------------------------------ arguments */
@@ -68,12 +72,14 @@ static void test_arguments(void **state)
     Arg out[64];
     Graph *g = unit_graph("input %x: f32[2, 3]");
     Value *x = g->input[0];
-    const Op *add = op_find("aten.add.Tensor"), *pool = op_find("aten.max_pool2d_with_indices.default"), *cat = op_find("aten.cat.default"),
-             *to = op_find("aten._to_copy.default"), *sum = op_find("aten.sum.dim_IntList");
+    const Op *add = op_find("aten.add.Tensor"), *pool = op_find("aten.max_pool2d_with_indices.default"),
+             *cat = op_find("aten.cat.default"), *to = op_find("aten._to_copy.default"),
+             *sum = op_find("aten.sum.dim_IntList");
     OK(op_fit_args(g, add, 2, (Arg[]){arg_value(x), arg_int(g, 3)}, out, &err)); /* a number may stand for a tensor */
     assert_true(out[1].kind == ARG_EXPR && ex_equals_int(out[2].e, 1));
     OK(op_fit_args(g, pool, 2, (Arg[]){arg_value(x), arg_int(g, 3)}, out, &err)); /* int[2]: repeated */
-    assert_true(out[1].kind == ARG_EXPRS && out[1].n == 2 && ex_equals_int(out[1].es[1], 3) && out[2].n == 0 && out[3].n == 2);
+    assert_true(out[1].kind == ARG_EXPRS && out[1].n == 2 && ex_equals_int(out[1].es[1], 3) && out[2].n == 0 &&
+                out[3].n == 2);
     assert_true(out[5].e->kind == EX_BOOL && !out[5].e->i);
     OK(op_fit_args(g, cat, 1, (Arg[]){arg_ints(g, 0, NULL)}, out, &err)); /* an empty list has no type of its own */
     assert_true(out[0].kind == ARG_VALUES && out[0].n == 0);
@@ -99,8 +105,7 @@ static void test_arguments(void **state)
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         Arg in[6];
-        for (int k = 0; k < rows[i].n; k++)
-            switch (rows[i].arg[k]) {
+        for (int k = 0; k < rows[i].n; k++) switch (rows[i].arg[k]) {
             case 'v': in[k] = arg_value(x); break;
             case 'V': in[k] = arg_values(g, 1, &x); break;
             case 'i': in[k] = arg_int(g, 2); break;
@@ -136,10 +141,12 @@ static void test_choices(void **state)
             for (int k = 0; k < 64; k++) in[k] = arg_none();
             for (int k = 0; k < op->schema->nparams; k++) { /* all others fit */
                 ParamType t = op->schema->params[k].type;
-                if (t == PT_TENSOR || t == PT_INT || t == PT_BOOL || t == PT_FLOAT || t == PT_SCALAR) in[k] = arg_int(g, 0);
+                if (t == PT_TENSOR || t == PT_INT || t == PT_BOOL || t == PT_FLOAT || t == PT_SCALAR)
+                    in[k] = arg_int(g, 0);
                 else if (t == PT_INTS || t == PT_FLOATS) in[k] = arg_ints(g, 1, (int64_t[]){1});
                 else if (t == PT_TENSORS) in[k] = arg_values(g, 0, NULL);
-                else if (t == PT_STR && op->schema->params[k].choices) in[k] = arg_str(g, op->schema->params[k].choices[0]);
+                else if (t == PT_STR && op->schema->params[k].choices)
+                    in[k] = arg_str(g, op->schema->params[k].choices[0]);
             }
             for (int k = 0; p->choices[k]; k++) {
                 in[i] = p->type == PT_INT ? arg_int(g, k) : arg_str(g, p->choices[k]);
@@ -187,7 +194,8 @@ static void test_build(void **state)
     OK(again);
     top = graph_add(g, OP_topk, 2, (Arg[]){arg_value(again->out[0]), arg_int(g, 2)}, "top", &err);
     OK(top);
-    Node *cat = graph_add_before(g, again, OP_cat, 2, (Arg[]){arg_values(g, 2, (Value *[]){linear->out[0], x}), arg_int(g, 1)}, NULL, &err);
+    Node *cat = graph_add_before(g, again, OP_cat, 2,
+                                 (Arg[]){arg_values(g, 2, (Value *[]){linear->out[0], x}), arg_int(g, 1)}, NULL, &err);
     OK(cat);
     OK(graph_require(g, ex_make(g->ex, EX_LT, s0, ex_int(g->ex, 7), NULL), &err, "guard %d", 1));
     OK(graph_require(g, ex_make(g->ex, EX_LT, s0, ex_int(g->ex, 7), NULL), &err, "the same again"));
@@ -227,10 +235,12 @@ static void test_change(void **state)
                           "%d: f32[2, 6] = aten.cat.default([%a, %b], 1)\n"
                           "mutate %x = %a\n"
                           "output o = %d\n");
-    Value *a = graph_find_value(g, "a"), *b = graph_find_value(g, "b"), *c = graph_find_value(g, "c"), *x = graph_find_value(g, "x");
+    Value *a = graph_find_value(g, "a"), *b = graph_find_value(g, "b"), *c = graph_find_value(g, "c"),
+          *x = graph_find_value(g, "x");
     int *uses = calloc((size_t)g->next_id, sizeof *uses);
     graph_count_uses(g, uses);
-    assert_true(uses[x->id] == 1 && uses[a->id] == 4 && uses[b->id] == 4 && uses[c->id] == 1 && uses[graph_find_value(g, "deader")->id] == 0);
+    assert_true(uses[x->id] == 1 && uses[a->id] == 4 && uses[b->id] == 4 && uses[c->id] == 1 &&
+                uses[graph_find_value(g, "deader")->id] == 0);
     free(uses);
     assert_int_equal(graph_dce(g), 2); /* c stays: a size is read from it */
     assert_int_equal(graph_dce(g), 0);
@@ -339,16 +349,17 @@ static void test_growth(void **state)
     assert_int_equal(g->noutput, MANY);
     assert_ptr_equal(g->output[MANY - 1].value, x);
     assert_ptr_equal(g->input_mutation[MANY - 1].target, x);
-    if (arena_used(g->arena) > (size_t)MANY * 400) STOP("%zu bytes for %d outputs and mutations", arena_used(g->arena), MANY);
+    if (arena_used(g->arena) > (size_t)MANY * 400)
+        STOP("%zu bytes for %d outputs and mutations", arena_used(g->arena), MANY);
     graph_free(g);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_table), cmocka_unit_test(test_schema), cmocka_unit_test(test_arguments), cmocka_unit_test(test_choices),
-        cmocka_unit_test(test_build), cmocka_unit_test(test_change), cmocka_unit_test(test_check),
-        cmocka_unit_test(test_growth),
+        cmocka_unit_test(test_table),   cmocka_unit_test(test_schema), cmocka_unit_test(test_arguments),
+        cmocka_unit_test(test_choices), cmocka_unit_test(test_build),  cmocka_unit_test(test_change),
+        cmocka_unit_test(test_check),   cmocka_unit_test(test_growth),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -27,8 +27,9 @@ static void test_same(void **state)
     (void)state;
     expect_same("");
     expect_same("input %x: f32[]\noutput o = %x\n");
-    expect_same("symbol u2 in [1, 8]\ninput %x: f32[u2]\n" /* u2 and i4 are dtypes, too, but only where one is asked for */
-                "%y: i4[2, u2] = aten.full.default([2, u2], u2, dtype=i4)\noutput o = %y\n");
+    expect_same(
+        "symbol u2 in [1, 8]\ninput %x: f32[u2]\n" /* u2 and i4 are dtypes, too, but only where one is asked for */
+        "%y: i4[2, u2] = aten.full.default([2, u2], u2, dtype=i4)\noutput o = %y\n");
     expect_same("symbol s0 in [1, 8]\n"
                 "symbol h in [-inf, inf]\n"
                 "input %x: f32[s0, 14*h, 3]\n"
@@ -109,7 +110,8 @@ static void test_symbols(void **state)
                           "input %x: i64[]\n"
                           "%nz: i64[u7, 0] = aten.nonzero.default(%x)\n");
     const Symbol *u7 = expr_find_symbol(g->ex, "u7"), *u3 = expr_find_symbol(g->ex, "u3");
-    assert_true(u7->source == SYM_SIZE && u7->value == graph_find_value(g, "nz") && u7->dim == 0 && u7->lo == 0 && u7->hi == INT64_MAX);
+    assert_true(u7->source == SYM_SIZE && u7->value == graph_find_value(g, "nz") && u7->dim == 0 && u7->lo == 0 &&
+                u7->hi == INT64_MAX);
     assert_true(u3->source == SYM_ITEM && u3->value == g->input[0] && u3->lo == 2 && u3->hi == 9);
     graph_free(g);
 }
@@ -177,7 +179,8 @@ static void test_refused(void **state)
         {"symbol u0 = thing %x in [0, 1]", "expected 'size'"},
         {"%y: f32[] = qkv.loop.default(none, [], [], {\ninput %i: i64[]\n", "no '}' closes it"},
         {"%y: f32[] = qkv.loop.default(none, [], [], {\n  input i\n})", "line 1: body: line 2: near 'i"},
-        {"%y: f32[] = qkv.loop.default(none, [], [], {\n  input %i: i64[]\n  input %c: bool[]\n})", "the body has 2 inputs and 0 results"},
+        {"%y: f32[] = qkv.loop.default(none, [], [], {\n  input %i: i64[]\n  input %c: bool[]\n})",
+         "the body has 2 inputs and 0 results"},
         {"output o = %y", "value '%y' is not defined"},
         {"mutate %y = %y", "value '%y' is not defined"},
         {"require s0 < \"x\"", "line 1"},
@@ -219,7 +222,8 @@ static void test_refused(void **state)
         err = (Err){0};
         Graph *g = graph_parse(text, unit_weight, NULL, &err);
         if (g) STOP("accepted: %s", text);
-        if ((err.code != E_FORMAT && err.code != E_UNSUPPORTED) || !strstr(err.msg, node ? nodes[k].message : rows[i].message))
+        if ((err.code != E_FORMAT && err.code != E_UNSUPPORTED) ||
+            !strstr(err.msg, node ? nodes[k].message : rows[i].message))
             STOP("%s\ncode %d: %s", text, (int)err.code, err.msg);
     }
     err = (Err){0};
@@ -272,8 +276,9 @@ static void test_bytes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same), cmocka_unit_test(test_bodies), cmocka_unit_test(test_symbols), cmocka_unit_test(test_spellings),
-        cmocka_unit_test(test_call), cmocka_unit_test(test_refused), cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_same),      cmocka_unit_test(test_bodies), cmocka_unit_test(test_symbols),
+        cmocka_unit_test(test_spellings), cmocka_unit_test(test_call),   cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_bytes),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);

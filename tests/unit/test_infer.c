@@ -124,7 +124,8 @@ static void test_results(void **state)
         {"linear.default(%q, %m)", "f32[s0, 8, s1, 3]"},
         {"convolution.default(%im, %w, none, [1, 1], [1, 1], [1, 1], false, [0, 0], 1)", "f32[s0, 6, h, 2*h]"},
         {"convolution.default(%im, %w, none, [2, 2], [1, 1], [1, 1], false, [0, 0], 1)", "f32[s0, 6, (h + 1)//2, h]"},
-        {"convolution.default(%im, %w, none, [4, 4], [0, 0], [2, 1], false, [0, 0], 1)", "f32[s0, 6, (h + 3)//4 - 1, (2*h + 1)//4]"},
+        {"convolution.default(%im, %w, none, [4, 4], [0, 0], [2, 1], false, [0, 0], 1)",
+         "f32[s0, 6, (h + 3)//4 - 1, (2*h + 1)//4]"},
         {"convolution.default(%im, %wt, none, [2, 2], [1, 1], [1, 1], true, [1, 1], 1)", "f32[s0, 6, 2*h, 4*h]"},
         {"scaled_dot_product_attention.default(%q, %k, %k, enable_gqa=true)", "f32[s0, 8, s1, 4]"},
         {"nonzero.default(%x)", "i64[n4, 2]"},
@@ -139,7 +140,8 @@ static void test_results(void **state)
             if (rows[i][1]) STOP("%s: %s", call, err.msg);
             continue;
         }
-        if (!rows[i][1] || strcmp(have, rows[i][1])) STOP("%s: %s, expected %s", call, have, rows[i][1] ? rows[i][1] : "an error");
+        if (!rows[i][1] || strcmp(have, rows[i][1]))
+            STOP("%s: %s, expected %s", call, have, rows[i][1] ? rows[i][1] : "an error");
         free(have);
         done++;
     }
@@ -177,7 +179,8 @@ static void test_refused(void **state)
         {"matmul.default(%z, %z)", "inner sizes of the product: sizes 3 and 2 differ"},
         {"embedding.default(%m, %z)", "dtype f32, expected i64 or i32"},
         {"index.Tensor(%i, [none, %i])", "2 indices for a tensor of rank 1"},
-        {"convolution.default(%one, %w, none, [1, 1], [1, 1], [1, 1], false, [0, 0], 1)", "channels of input and weight: sizes 1 and 4 differ"},
+        {"convolution.default(%one, %w, none, [1, 1], [1, 1], [1, 1], false, [0, 0], 1)",
+         "channels of input and weight: sizes 1 and 4 differ"},
         {"convolution.default(%im, %w, none, [1], [1, 1], [1, 1], false, [0, 0], 1)", "found 1 numbers, expected 2"},
         {"convolution.default(%im, %w, none, [0, 0], [1, 1], [1, 1], false, [0, 0], 1)", "must be at least 1"},
         {"convolution.default(%im, %w, none, [1, 1], [0, 0], [99, 1], false, [0, 0], 1)", "can never hold"},
@@ -201,13 +204,19 @@ static void test_refused(void **state)
  *                 torch.result_type(torch.ones(2, dtype=a), torch.ones((), dtype=b))      the second without
  *     for n in (True, 2, 2.5): torch.result_type(torch.ones(2, dtype=a), n)               the same without dims */
 static const char letters[] = "?BbsilhHfdxcC";
-static const DType dtypes[] = {DT_BOOL, DT_U8, DT_I8, DT_I16, DT_I32, DT_I64, DT_F16, DT_BF16, DT_F32, DT_F64, DT_C32, DT_C64, DT_C128};
+static const DType dtypes[] = {DT_BOOL, DT_U8,  DT_I8,  DT_I16, DT_I32, DT_I64, DT_F16,
+                               DT_BF16, DT_F32, DT_F64, DT_C32, DT_C64, DT_C128};
 enum { N = sizeof dtypes / sizeof *dtypes };
-static const char *const same_kind[N] = {"?BbsilhHfdxcC", "BBssilhHfdxcC", "bsbsilhHfdxcC", "ssssilhHfdxcC", "iiiiilhHfdxcC", "llllllhHfdxcC", "hhhhhhhffdxcC",
-                                         "HHHHHHfHfdccC", "fffffffffdccC", "ddddddddddCCC", "xxxxxxxccCxcC", "cccccccccCccC", "CCCCCCCCCCCCC"};
-static const char *const with_zero[N] = {"?BbsilhHfdxcC", "BBBBBBhHfdxcC", "bbbbbbhHfdxcC", "sssssshHfdxcC", "iiiiiihHfdxcC", "llllllhHfdxcC", "hhhhhhhhhhxxx",
-                                         "HHHHHHHHHHccc", "ffffffffffccc", "ddddddddddCCC", "xxxxxxxxxxxxx", "ccccccccccccc", "CCCCCCCCCCCCC"};
-static const char *const with_number[N] = {"?lf", "BBf", "bbf", "ssf", "iif", "llf", "hhh", "HHH", "fff", "ddd", "xxx", "ccc", "CCC"};
+static const char *const same_kind[N] = {"?BbsilhHfdxcC", "BBssilhHfdxcC", "bsbsilhHfdxcC", "ssssilhHfdxcC",
+                                         "iiiiilhHfdxcC", "llllllhHfdxcC", "hhhhhhhffdxcC", "HHHHHHfHfdccC",
+                                         "fffffffffdccC", "ddddddddddCCC", "xxxxxxxccCxcC", "cccccccccCccC",
+                                         "CCCCCCCCCCCCC"};
+static const char *const with_zero[N] = {"?BbsilhHfdxcC", "BBBBBBhHfdxcC", "bbbbbbhHfdxcC", "sssssshHfdxcC",
+                                         "iiiiiihHfdxcC", "llllllhHfdxcC", "hhhhhhhhhhxxx", "HHHHHHHHHHccc",
+                                         "ffffffffffccc", "ddddddddddCCC", "xxxxxxxxxxxxx", "ccccccccccccc",
+                                         "CCCCCCCCCCCCC"};
+static const char *const with_number[N] = {"?lf", "BBf", "bbf", "ssf", "iif", "llf", "hhh",
+                                           "HHH", "fff", "ddd", "xxx", "ccc", "CCC"};
 
 static char letter(DType t)
 {
@@ -222,15 +231,19 @@ static void test_promotion(void **state)
     Graph *g = unit_graph("");
     const Expr *number[3] = {ex_bool(g->ex, true), ex_int(g->ex, 2), ex_float(g->ex, 2.5)};
     for (int a = 0; a < N; a++)
-        for (int how = 0; how < 6; how++) /* dims with dims, none with none, dims with none (both orders), numbers (with and without dims) */
+        for (int how = 0; how < 6;
+             how++) /* dims with dims, none with none, dims with none (both orders), numbers (with and without dims) */
             for (int b = 0; b < (how < 4 ? N : 3); b++) {
                 Promote p = {DT_NONE, DT_NONE, DT_NONE};
-                Value x = {.dtype = dtypes[a], .rank = how == 0 || how == 2 || how == 3 || how == 4}, y = {.dtype = dtypes[b], .rank = how == 0};
+                Value x = {.dtype = dtypes[a], .rank = how == 0 || how == 2 || how == 3 || how == 4},
+                      y = {.dtype = dtypes[b], .rank = how == 0};
                 if (how == 3) promote_value(&p, &y);
                 promote_value(&p, &x);
                 if (how < 3) promote_value(&p, &y);
                 if (how > 3) promote_expr(&p, number[b]);
-                char have = letter(promote_result(&p)), want = how < 2 ? same_kind[a][b] : how < 4 ? with_zero[a][b] : with_number[a][b];
+                char have = letter(promote_result(&p)), want = how < 2   ? same_kind[a][b]
+                                                               : how < 4 ? with_zero[a][b]
+                                                                         : with_number[a][b];
                 if (have != want) STOP("%c with %d, way %d: %c, expected %c", letters[a], b, how, have, want);
             }
     Promote p = {DT_NONE, DT_NONE, DT_NONE};
@@ -257,14 +270,18 @@ static void test_declare(void **state)
     OK(shape_declare(g, n, 2, (Expr *[]){u0, two}, &err));
     assert_ptr_equal(n->out[0]->dim[0], u0);
     const Symbol *s = expr_find_symbol(g->ex, "u0");
-    assert_true(s->source == SYM_SIZE && s->value == n->out[0] && s->dim == 0 && expr_symbol(g->ex, (int)before->i)->source == SYM_GONE);
+    assert_true(s->source == SYM_SIZE && s->value == n->out[0] && s->dim == 0 &&
+                expr_symbol(g->ex, (int)before->i)->source == SYM_GONE);
     graph_free(g);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_results), cmocka_unit_test(test_refused), cmocka_unit_test(test_promotion), cmocka_unit_test(test_declare),
+        cmocka_unit_test(test_results),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_promotion),
+        cmocka_unit_test(test_declare),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);

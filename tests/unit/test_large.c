@@ -81,7 +81,8 @@ static void test_short_rows(void **state)
                 "%g: bool[70, 37, 29, 7] = aten.gt.Tensor(%a, %b)\n"
                 "%m: f32[70, 37, 29, 7] = aten.where.self(%g, %a, %b)\n"
                 "output output_0 = %y\noutput output_1 = %z\noutput output_2 = %w\noutput output_3 = %m\n");
-    const Tensor *y = session_output(r.s, 0), *z = session_output(r.s, 1), *w = session_output(r.s, 2), *m = session_output(r.s, 3);
+    const Tensor *y = session_output(r.s, 0), *z = session_output(r.s, 1), *w = session_output(r.s, 2),
+                 *m = session_output(r.s, 3);
     for (int64_t i = 0; i < 70; i++)
         for (int64_t k = 0; k < 37; k++)
             for (int64_t x = 0; x < 29; x++)
@@ -132,7 +133,8 @@ static void test_mapped_weight(void **state)
     assert_int_equal(fclose(f), 0);
     MappedFile file;
     OK(file_map(&file, path, &err));
-    Tensor weight = tensor_of(DT_F32, 2, (int64_t[]){N, K}, (void *)(uintptr_t)file.data), in = tensor_of(DT_F32, 2, (int64_t[]){40, K}, x);
+    Tensor weight = tensor_of(DT_F32, 2, (int64_t[]){N, K}, (void *)(uintptr_t)file.data),
+           in = tensor_of(DT_F32, 2, (int64_t[]){40, K}, x);
     Graph *g = unit_graph("input %x: f32[40, 300]\nweight %w: f32[700, 300] = parameter \"f32[700, 300]\"\n"
                           "%y: f32[40, 700] = aten.linear.default(%x, %w)\noutput output_0 = %y\n");
     g->weight[0]->data = &weight;

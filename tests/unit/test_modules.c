@@ -21,8 +21,10 @@ static Graph *chain(const char *const *name)
     int n = 0;
     for (; name[n]; n++) sprintf(text + strlen(text), "weight %%w%d: f32[2, 2] = parameter \"%s\"\n", n + 1, name[n]);
     for (int i = 1; i <= n; i++)
-        sprintf(text + strlen(text), "%%t%d: f32[2, 2] = aten.permute.default(%%w%d, [1, 0])\n%%m%d: f32[b, 2] = aten.matmul.default(%%r%d, %%t%d)\n%%r%d: f32[b, 2] = aten.relu.default(%%m%d)\n", i, i, i,
-                i - 1, i, i, i);
+        sprintf(
+            text + strlen(text),
+            "%%t%d: f32[2, 2] = aten.permute.default(%%w%d, [1, 0])\n%%m%d: f32[b, 2] = aten.matmul.default(%%r%d, %%t%d)\n%%r%d: f32[b, 2] = aten.relu.default(%%m%d)\n",
+            i, i, i, i - 1, i, i, i);
     sprintf(text + strlen(text), "output output_0 = %%r%d\n", n);
     Graph *g = graph_parse(text, any_weight, NULL, &err);
     if (!g) STOP("%s\n%s", text, err.msg);
@@ -50,7 +52,9 @@ static void expect(const char *const *name, const char *want)
 static void test_names(void **state)
 {
     (void)state;
-    expect((const char *[]){"model.seer.layers.0.fc.weight", "model.seer.norm.weight", "model.reader.weight", "model.head.0.weight", NULL}, "seer|seer|reader|head|");
+    expect((const char *[]){"model.seer.layers.0.fc.weight", "model.seer.norm.weight", "model.reader.weight",
+                            "model.head.0.weight", NULL},
+           "seer|seer|reader|head|");
     expect((const char *[]){"m.layers.0.w", "m.layers.1.w", "m.layers.10.w", NULL}, "layers.0|layers.1|layers.10|");
     expect((const char *[]){"enc.w", "encoder.w", "free", "0.w", NULL}, "enc|encoder|encoder|0|");
     expect((const char *[]){"a.b.weight", "a.b.bias", NULL}, "b|b|");

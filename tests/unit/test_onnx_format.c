@@ -51,12 +51,12 @@ static Buf model_with(unsigned field, Buf *in_graph)
 
 static OnnxFile *opened(const Buf *b, Err *err) { return onnx_open_bytes(b->data, b->len, NULL, err); }
 
-#define REFUSED_BYTES(b, code, part)                               \
-    do {                                                           \
-        REFUSED(opened((b), &err), (code));                        \
-        if (!strstr(err.msg, (part))) STOP("'%s' lacks '%s'", err.msg, (part)); \
-        buf_free(b);                                               \
-        *(b) = (Buf){0};                                           \
+#define REFUSED_BYTES(b, code, part)                                                                                   \
+    do {                                                                                                               \
+        REFUSED(opened((b), &err), (code));                                                                            \
+        if (!strstr(err.msg, (part))) STOP("'%s' lacks '%s'", err.msg, (part));                                        \
+        buf_free(b);                                                                                                   \
+        *(b) = (Buf){0};                                                                                               \
     } while (0)
 
 /* ------------------------------------------------------------------ the wire */
@@ -73,8 +73,11 @@ static void test_wire(void **state)
         {"\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", 12, "byte 1: a number of more than 10 bytes"},
         {"\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\x02", 11, "byte 1: a number of more than 64 bits"},
         {"\x08\xff", 2, "byte 1: a number that the end"},
-        {"\x0a\x05" "abc", 5, "byte 1: field 1 says that it has 5 bytes, 3 are left"},
-        {"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", 11, "field 1 says that it has 18446744073709551615 bytes, 0 are left"},
+        {"\x0a\x05"
+         "abc",
+         5, "byte 1: field 1 says that it has 5 bytes, 3 are left"},
+        {"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", 11,
+         "field 1 says that it has 18446744073709551615 bytes, 0 are left"},
         {"\x08\x01\x0b\x0c", 4, "byte 2: a group"},
         {"\x0c", 1, "a group"},
         {"\x0e\x01", 2, "a wire type that does not exist"},
@@ -88,12 +91,15 @@ static void test_wire(void **state)
         Pb m = pb_of(bad[i].bytes, bad[i].n);
         PbField f;
         err = (Err){0};
-        while (pb_next(&m, &f, &err)) {}
+        while (pb_next(&m, &f, &err)) {
+        }
         assert_true(m.bad && err.code == E_FORMAT);
         if (!strstr(err.msg, bad[i].says)) STOP("row %zu: '%s' lacks '%s'", i, err.msg, bad[i].says);
         assert_false(pb_next(&m, &f, &err));
     }
-    Pb m = pb_of("\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01\x12\x00\x1d\x00\x00\x80\x3f\x21\x01\x00\x00\x00\x00\x00\x00\x80", 27);
+    Pb m = pb_of(
+        "\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01\x12\x00\x1d\x00\x00\x80\x3f\x21\x01\x00\x00\x00\x00\x00\x00\x80",
+        27);
     PbField f;
     int64_t i;
     float x;
@@ -107,7 +113,10 @@ static void test_wire(void **state)
 
 /* ------------------------------------------------------------------ tensors */
 
-static bool tensor(const Buf *b, Arena *a, OnnxTensor *t, Err *err) { return onnx_read_tensor(a, b->data, b->len, t, err); }
+static bool tensor(const Buf *b, Arena *a, OnnxTensor *t, Err *err)
+{
+    return onnx_read_tensor(a, b->data, b->len, t, err);
+}
 
 static Buf head(int type, int rank, const int64_t *dims)
 {
@@ -132,7 +141,8 @@ static void test_tensor_raw(void **state)
         memcpy(file + shift, b.data, b.len);
         OK(onnx_read_tensor(a, file + shift, b.len, &t, &err));
         assert_string_equal(t.name, "w");
-        assert_true(t.t.dtype == DT_F32 && t.t.rank == 2 && t.t.shape[0] == 2 && t.t.shape[1] == 3 && tensor_contiguous(&t.t));
+        assert_true(t.t.dtype == DT_F32 && t.t.rank == 2 && t.t.shape[0] == 2 && t.t.shape[1] == 3 &&
+                    tensor_contiguous(&t.t));
         assert_memory_equal(t.t.data, x, sizeof x);
         uint8_t *at = file + shift + b.len - sizeof x;
         assert_int_equal(t.t.data == at, (uintptr_t)at % 4 == 0);
@@ -143,7 +153,8 @@ static void test_tensor_raw(void **state)
         int type;
         size_t bytes;
         int8_t want[5];
-    } small[] = {{ONNX_INT4, 3, {1, -8, -1, 7, 2}}, {ONNX_UINT4, 3, {1, 8, 15, 7, 2}}, {ONNX_FLOAT4E2M1, 3, {1, 8, 15, 7, 2}}};
+    } small[] = {
+        {ONNX_INT4, 3, {1, -8, -1, 7, 2}}, {ONNX_UINT4, 3, {1, 8, 15, 7, 2}}, {ONNX_FLOAT4E2M1, 3, {1, 8, 15, 7, 2}}};
     for (size_t i = 0; i < sizeof small / sizeof *small; i++) {
         Buf b = head(small[i].type, 1, (int64_t[]){5});
         by(&b, 9, "\x81\x7f\x02", small[i].bytes);
@@ -178,13 +189,17 @@ static void test_tensor_typed(void **state)
     OnnxTensor t;
     static const struct {
         int type, field;
-    } ints[] = {{ONNX_INT32, 5}, {ONNX_INT16, 5}, {ONNX_INT8, 5}, {ONNX_UINT16, 5}, {ONNX_UINT8, 5}, {ONNX_INT64, 7}, {ONNX_UINT32, 11}, {ONNX_UINT64, 11}};
+    } ints[] = {{ONNX_INT32, 5}, {ONNX_INT16, 5}, {ONNX_INT8, 5},    {ONNX_UINT16, 5},
+                {ONNX_UINT8, 5}, {ONNX_INT64, 7}, {ONNX_UINT32, 11}, {ONNX_UINT64, 11}};
     for (size_t i = 0; i < sizeof ints / sizeof *ints; i++)
         for (int packed = 0; packed < 3; packed++) { /* one by one, together, both */
             Buf b = head(ints[i].type, 1, (int64_t[]){3}), all = {0};
             if (packed == 1) var(&all, 1), var(&all, 2), var(&all, 100), in(&b, (unsigned)ints[i].field, &all);
-            else if (packed == 2) vi(&b, (unsigned)ints[i].field, 1), var(&all, 2), var(&all, 100), in(&b, (unsigned)ints[i].field, &all);
-            else vi(&b, (unsigned)ints[i].field, 1), vi(&b, (unsigned)ints[i].field, 2), vi(&b, (unsigned)ints[i].field, 100);
+            else if (packed == 2)
+                vi(&b, (unsigned)ints[i].field, 1), var(&all, 2), var(&all, 100), in(&b, (unsigned)ints[i].field, &all);
+            else
+                vi(&b, (unsigned)ints[i].field, 1), vi(&b, (unsigned)ints[i].field, 2),
+                    vi(&b, (unsigned)ints[i].field, 100);
             OK(tensor(&b, a, &t, &err));
             assert_int_equal(t.t.dtype, dtype_from_onnx(ints[i].type));
             assert_true(tensor_get_i64(&t.t, 0) == 1 && tensor_get_i64(&t.t, 1) == 2 && tensor_get_i64(&t.t, 2) == 100);
@@ -251,7 +266,8 @@ static void test_tensor_refused(void **state)
         {head(-1, 1, (int64_t[]){4}), E_UNSUPPORTED, "data_type -1"},
         {head(ONNX_UNDEFINED, 0, NULL), E_FORMAT, "UNDEFINED"},
         {head(ONNX_FLOAT, 1, (int64_t[]){4}), E_FORMAT, "float_data and raw_data both"},
-        {head(ONNX_FLOAT, 1, (int64_t[]){4}), E_FORMAT, "elements in int32_data; those of FLOAT belong into raw_data or float_data"},
+        {head(ONNX_FLOAT, 1, (int64_t[]){4}), E_FORMAT,
+         "elements in int32_data; those of FLOAT belong into raw_data or float_data"},
         {head(ONNX_FLOAT, 1, (int64_t[]){4}), E_FORMAT, "float_data and int64_data both"},
         {head(ONNX_FLOAT, 1, (int64_t[]){1}), E_FORMAT, "no multiple of 4"},
         {head(ONNX_FLOAT, 1, (int64_t[]){1}), E_UNSUPPORTED, "segments"},
@@ -284,7 +300,8 @@ static void test_tensor_refused(void **state)
         if (!strstr(err.msg, bad[i].says)) STOP("row %zu: '%s' lacks '%s'", i, err.msg, bad[i].says);
         buf_free(&bad[i].b);
     }
-    static const char *const text[] = {"\x80", "\xc0\x80", "\xc3", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\xe0\x80\x80", "a\xff"};
+    static const char *const text[] = {"\x80",         "\xc0\x80", "\xc3", "\xed\xa0\x80", "\xf4\x90\x80\x80",
+                                       "\xe0\x80\x80", "a\xff"};
     for (size_t i = 0; i < sizeof text / sizeof *text; i++) {
         Buf b = head(ONNX_STRING, 1, (int64_t[]){1});
         st(&b, 6, text[i]);
@@ -300,8 +317,10 @@ static void test_model(void **state)
 {
     (void)state;
     Err err = {0};
-    Buf g = {0}, n = {0}, at = {0}, v = {0}, ty = {0}, tt = {0}, sh = {0}, d = {0}, m = {0}, o = {0}, p = pair_of("author", "me"), ints = {0};
-    st(&n, 1, "x"), st(&n, 1, ""), st(&n, 2, "y"), st(&n, 3, "sum"), st(&n, 4, "Add"), st(&n, 7, "ai.onnx"), st(&n, 6, "doc");
+    Buf g = {0}, n = {0}, at = {0}, v = {0}, ty = {0}, tt = {0}, sh = {0}, d = {0}, m = {0}, o = {0},
+        p = pair_of("author", "me"), ints = {0};
+    st(&n, 1, "x"), st(&n, 1, ""), st(&n, 2, "y"), st(&n, 3, "sum"), st(&n, 4, "Add"), st(&n, 7, "ai.onnx"),
+        st(&n, 6, "doc");
     st(&at, 1, "axis"), vi(&at, 3, -1); /* no type: that of the field */
     in(&n, 5, &at);
     st(&at, 1, "alpha"), fl(&at, 2, 0.5f), vi(&at, 20, ONNX_ATTR_FLOAT);
@@ -315,11 +334,13 @@ static void test_model(void **state)
     in(&n, 5, &at);
     in(&g, 1, &n);
     st(&g, 2, "first"), st(&g, 2, "main"); /* the last one wins */
-    vi(&d, 1, 3), in(&sh, 1, &d), st(&d, 2, "batch"), in(&sh, 1, &d), vi(&d, 1, 5), st(&d, 2, "n"), in(&sh, 1, &d), in(&sh, 1, &d);
+    vi(&d, 1, 3), in(&sh, 1, &d), st(&d, 2, "batch"), in(&sh, 1, &d), vi(&d, 1, 5), st(&d, 2, "n"), in(&sh, 1, &d),
+        in(&sh, 1, &d);
     vi(&tt, 1, ONNX_FLOAT), in(&tt, 2, &sh), in(&ty, 1, &tt);
     st(&v, 1, "x"), in(&v, 2, &ty), vi(&v, 99, 7); /* 99: nobody knows it */
     in(&g, 11, &v);
-    vi(&tt, 1, ONNX_INT64), in(&ty, 1, &tt), in(&tt, 1, &ty), in(&ty, 4, &tt); /* a sequence of tensors without a shape */
+    vi(&tt, 1, ONNX_INT64), in(&ty, 1, &tt), in(&tt, 1, &ty),
+        in(&ty, 4, &tt); /* a sequence of tensors without a shape */
     st(&v, 1, "y"), in(&v, 2, &ty);
     in(&g, 12, &v);
     vi(&m, 1, 9), vi(&m, 1, 10), st(&m, 2, "someone");
@@ -331,7 +352,8 @@ static void test_model(void **state)
     OnnxFile *f = opened(&m, &err);
     OK(f);
     const OnnxModel *r = &f->model;
-    assert_true(r->ir_version == 10 && r->nopset == 2 && r->opset[0].version == 21 && r->has_training && r->nmetadata == 1 && r->nfunction == 0);
+    assert_true(r->ir_version == 10 && r->nopset == 2 && r->opset[0].version == 21 && r->has_training &&
+                r->nmetadata == 1 && r->nfunction == 0);
     assert_string_equal(r->opset[0].domain, "");
     assert_string_equal(r->opset[1].domain, "com.microsoft");
     assert_string_equal(r->metadata[0].value, "me");
@@ -346,14 +368,16 @@ static void test_model(void **state)
     assert_true(onnx_attr(node, "alpha")->f == 0.5f && !onnx_attr(node, "beta"));
     assert_true(onnx_attr(node, "mode")->slen == 3 && !memcmp(onnx_attr(node, "mode")->s, "a\0b", 4));
     const OnnxAttr *pads = onnx_attr(node, "pads"), *none = onnx_attr(node, "none");
-    assert_true(pads->n == 3 && pads->ints[0] == 6 && pads->ints[2] == 8 && none->type == ONNX_ATTR_FLOATS && none->n == 0);
+    assert_true(pads->n == 3 && pads->ints[0] == 6 && pads->ints[2] == 8 && none->type == ONNX_ATTR_FLOATS &&
+                none->n == 0);
     const OnnxTypeProto *x = &r->graph->input[0].type, *y = &r->graph->output[0].type;
     assert_true(x->kind == ONNX_TENSOR && x->elem == ONNX_FLOAT && x->has_shape && x->rank == 4);
     assert_true(x->dim[0].known && x->dim[0].value == 3 && !x->dim[1].known && !x->dim[2].known && !x->dim[3].known);
     assert_string_equal(x->dim[1].param, "batch");
     assert_string_equal(x->dim[2].param, "n");
     assert_string_equal(x->dim[3].param, "");
-    assert_true(y->kind == ONNX_SEQUENCE && y->inner->kind == ONNX_TENSOR && y->inner->elem == ONNX_INT64 && !y->inner->has_shape);
+    assert_true(y->kind == ONNX_SEQUENCE && y->inner->kind == ONNX_TENSOR && y->inner->elem == ONNX_INT64 &&
+                !y->inner->has_shape);
     onnx_close(f);
     for (size_t cut = 0; cut < m.len; cut++) { /* every beginning: no crash, and no model without its graph */
         f = onnx_open_bytes(m.data, cut, NULL, &err);
@@ -383,8 +407,12 @@ static void test_model_refused(void **state)
         const char *says;
         ErrCode code;
         Buf at;
-    } attr[] = {{"values of two types, in fields 2 and 3", E_FORMAT, {0}}, {"type 1, but a value in field 3, which is type 2", E_FORMAT, {0}}, {"type 15 is not known", E_FORMAT, {0}},
-                {"no value", E_FORMAT, {0}}, {"field 5, a message that can be there once", E_FORMAT, {0}}, {"no text", E_FORMAT, {0}}};
+    } attr[] = {{"values of two types, in fields 2 and 3", E_FORMAT, {0}},
+                {"type 1, but a value in field 3, which is type 2", E_FORMAT, {0}},
+                {"type 15 is not known", E_FORMAT, {0}},
+                {"no value", E_FORMAT, {0}},
+                {"field 5, a message that can be there once", E_FORMAT, {0}},
+                {"no text", E_FORMAT, {0}}};
     fl(&attr[0].at, 2, 1), vi(&attr[0].at, 3, 1);
     vi(&attr[1].at, 3, 1), vi(&attr[1].at, 20, ONNX_ATTR_FLOAT);
     vi(&attr[2].at, 20, 15);
@@ -475,7 +503,11 @@ static void test_sparse(void **state)
     static const struct {
         int64_t index[2], bound;
         const char *says;
-    } rows[] = {{{1, 5}, 6, NULL}, {{1, 6}, 6, "index 1 of a sparse tensor is 6, its size 6"}, {{-1, 2}, 6, "is -1"}, {{3, 3}, 6, "does not come after"}, {{4, 3}, 6, "does not come after"}};
+    } rows[] = {{{1, 5}, 6, NULL},
+                {{1, 6}, 6, "index 1 of a sparse tensor is 6, its size 6"},
+                {{-1, 2}, 6, "is -1"},
+                {{3, 3}, 6, "does not come after"},
+                {{4, 3}, 6, "does not come after"}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         Buf s = {0}, values = head(ONNX_FLOAT, 1, (int64_t[]){2}), indices = head(ONNX_INT64, 1, (int64_t[]){2});
         st(&values, 8, "w"), by(&values, 9, x, 8), by(&indices, 9, rows[i].index, 16);
@@ -488,7 +520,8 @@ static void test_sparse(void **state)
         OnnxFile *f = opened(&b, &err);
         OK(f);
         const OnnxSparse *r = &f->model.graph->sparse[0];
-        assert_true(f->model.graph->nsparse == 1 && r->rank == 2 && r->dim[1] == 3 && tensor_get_i64(&r->indices.t, 1) == 5);
+        assert_true(f->model.graph->nsparse == 1 && r->rank == 2 && r->dim[1] == 3 &&
+                    tensor_get_i64(&r->indices.t, 1) == 5);
         assert_string_equal(r->values.name, "w");
         onnx_close(f);
         buf_free(&b);
@@ -513,7 +546,8 @@ static void test_looks_like(void **state)
     for (size_t n = 1; n <= b.len; n++) assert_true(onnx_looks_like(b.data, n));
     assert_false(onnx_looks_like(b.data, 0) || onnx_looks_like(NULL, 0));
     assert_false(onnx_looks_like(t.data, t.len));
-    assert_false(onnx_looks_like("PK\3\4abcd", 8) || onnx_looks_like("{\"a\":1}", 7) || onnx_looks_like("hello world", 11) || onnx_looks_like("\x08\0\0\0\0\0\0\0{}", 10));
+    assert_false(onnx_looks_like("PK\3\4abcd", 8) || onnx_looks_like("{\"a\":1}", 7) ||
+                 onnx_looks_like("hello world", 11) || onnx_looks_like("\x08\0\0\0\0\0\0\0{}", 10));
     buf_free(&b);
     buf_free(&t);
 }
@@ -557,7 +591,11 @@ static void test_external(void **state)
     static const struct {
         const char *location, *offset, *length, *more;
         float first;
-    } good[] = {{"w.bin", "8", "8", NULL, 3}, {"w.bin", NULL, NULL, "checksum", 1}, {"./w.bin", "4", NULL, NULL, 2}, {"sub/w.bin", "0", "8", NULL, 1}, {"sub//w.bin", "1", "8", NULL, 0}};
+    } good[] = {{"w.bin", "8", "8", NULL, 3},
+                {"w.bin", NULL, NULL, "checksum", 1},
+                {"./w.bin", "4", NULL, NULL, 2},
+                {"sub/w.bin", "0", "8", NULL, 1},
+                {"sub//w.bin", "1", "8", NULL, 0}};
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
         OnnxFile *f = with_external(good[i].location, good[i].offset, good[i].length, good[i].more, &err);
         OK(f);
@@ -620,17 +658,90 @@ static void test_write_bytes(void **state)
     const char *input[] = {"x", "w"}, *output[] = {"y"};
     OnnxAttr axis = {.name = "axis", .type = ONNX_ATTR_INT, .i = 1};
     OnnxNode n = {.op = "Add", .input = input, .ninput = 2, .output = output, .noutput = 1, .attr = &axis, .nattr = 1};
-    OnnxValueInfo x = {.name = "x", .type = {.kind = ONNX_TENSOR, .elem = ONNX_INT4, .has_shape = true, .rank = 2, .dim = (OnnxDim[]){{.param = "b"}, {.known = true, .value = 3}}}};
+    OnnxValueInfo x = {.name = "x",
+                       .type = {.kind = ONNX_TENSOR,
+                                .elem = ONNX_INT4,
+                                .has_shape = true,
+                                .rank = 2,
+                                .dim = (OnnxDim[]){{.param = "b"}, {.known = true, .value = 3}}}};
     OnnxGraph g = {.name = "g", .node = &n, .nnode = 1, .init = &w, .ninit = 1, .input = &x, .ninput = 1};
     OnnxOpset o = {.version = 21};
     OnnxModel m = {.ir_version = 10, .opset = &o, .nopset = 1, .graph = &g};
-    static const uint8_t want[] = {
-        0x08, 10, 0x3a, 67,
-        /* node */ 0x0a, 27, 0x0a, 1, 'x', 0x0a, 1, 'w', 0x12, 1, 'y', 0x22, 3, 'A', 'd', 'd', 0x2a, 11, 0x0a, 4, 'a', 'x', 'i', 's', 0x18, 1, 0xa0, 0x01, 2,
-        /* name */ 0x12, 1, 'g',
-        /* initializer */ 0x2a, 11, 0x08, 3, 0x10, ONNX_INT4, 0x42, 1, 'w', 0x4a, 2, 0x7f, 0x02,
-        /* input */ 0x5a, 20, 0x0a, 1, 'x', 0x12, 15, 0x0a, 13, 0x08, ONNX_INT4, 0x12, 9, 0x0a, 3, 0x12, 1, 'b', 0x0a, 2, 0x08, 3,
-        /* opset */ 0x42, 2, 0x10, 21};
+    static const uint8_t want[] = {0x08,
+                                   10,
+                                   0x3a,
+                                   67,
+                                   /* node */ 0x0a,
+                                   27,
+                                   0x0a,
+                                   1,
+                                   'x',
+                                   0x0a,
+                                   1,
+                                   'w',
+                                   0x12,
+                                   1,
+                                   'y',
+                                   0x22,
+                                   3,
+                                   'A',
+                                   'd',
+                                   'd',
+                                   0x2a,
+                                   11,
+                                   0x0a,
+                                   4,
+                                   'a',
+                                   'x',
+                                   'i',
+                                   's',
+                                   0x18,
+                                   1,
+                                   0xa0,
+                                   0x01,
+                                   2,
+                                   /* name */ 0x12,
+                                   1,
+                                   'g',
+                                   /* initializer */ 0x2a,
+                                   11,
+                                   0x08,
+                                   3,
+                                   0x10,
+                                   ONNX_INT4,
+                                   0x42,
+                                   1,
+                                   'w',
+                                   0x4a,
+                                   2,
+                                   0x7f,
+                                   0x02,
+                                   /* input */ 0x5a,
+                                   20,
+                                   0x0a,
+                                   1,
+                                   'x',
+                                   0x12,
+                                   15,
+                                   0x0a,
+                                   13,
+                                   0x08,
+                                   ONNX_INT4,
+                                   0x12,
+                                   9,
+                                   0x0a,
+                                   3,
+                                   0x12,
+                                   1,
+                                   'b',
+                                   0x0a,
+                                   2,
+                                   0x08,
+                                   3,
+                                   /* opset */ 0x42,
+                                   2,
+                                   0x10,
+                                   21};
     const char *path = unit_path("small.onnx");
     OK(onnx_write(&m, path, NULL, &err));
     Buf b = unit_read(path);
@@ -648,7 +759,8 @@ static void same_tensors(const Sample *s, const OnnxModel *m)
     for (int i = 0; i < 6; i++) {
         const OnnxTensor *a = &s->init[i], *b = &m->graph->init[i];
         assert_string_equal(a->name, b->name);
-        assert_true(a->type == b->type && a->t.dtype == b->t.dtype && a->t.rank == b->t.rank && !memcmp(a->t.shape, b->t.shape, sizeof a->t.shape));
+        assert_true(a->type == b->type && a->t.dtype == b->t.dtype && a->t.rank == b->t.rank &&
+                    !memcmp(a->t.shape, b->t.shape, sizeof a->t.shape));
         if (tensor_bytes(&a->t)) assert_memory_equal(a->t.data, b->t.data, tensor_bytes(&a->t));
         for (int k = 0; k < a->nstring; k++) assert_string_equal(a->string[k], b->string[k]);
     }
@@ -669,10 +781,13 @@ static void test_write_round_trip(void **state)
     OK(f);
     same_tensors(s, &f->model);
     const OnnxNode *n = &f->model.graph->node[0];
-    assert_true(n->nattr == 16 && f->model.nfunction == 1 && f->model.function[0].nattr_default == 2 && f->model.graph->nsparse == 1);
+    assert_true(n->nattr == 16 && f->model.nfunction == 1 && f->model.function[0].nattr_default == 2 &&
+                f->model.graph->nsparse == 1);
     for (int i = 0; i < 16; i++) assert_true(n->attr[i].type == s->attr[i].type && n->attr[i].n == s->attr[i].n);
-    assert_true(onnx_attr(n, "f")->f == 0 && signbit(onnx_attr(n, "f")->f) && onnx_attr(n, "i")->i == INT64_MIN && onnx_attr(n, "g")->g->nnode == 1);
-    assert_true(f->model.graph->output[0].type.kind == ONNX_OPTIONAL && f->model.graph->output[0].type.inner->inner->elem == ONNX_FLOAT);
+    assert_true(onnx_attr(n, "f")->f == 0 && signbit(onnx_attr(n, "f")->f) && onnx_attr(n, "i")->i == INT64_MIN &&
+                onnx_attr(n, "g")->g->nnode == 1);
+    assert_true(f->model.graph->output[0].type.kind == ONNX_OPTIONAL &&
+                f->model.graph->output[0].type.inner->inner->elem == ONNX_FLOAT);
     OK(onnx_write(&f->model, two, NULL, &err));
     onnx_close(f);
     Buf a = unit_read(one), b = unit_read(two);
@@ -701,7 +816,8 @@ static void test_write_external(void **state)
     assert_string_equal(f->external_name[0], "ext2.onnx.data");
     const OnnxTensor *t = f->model.graph->init;
     assert_true(t[0].external && !t[1].external && t[2].external && !t[3].external && !t[4].external && t[5].external);
-    assert_true(t[0].offset == 0 && t[0].length == 4096 && t[2].offset == 4096 && t[2].length == 2500 && t[5].offset == 4096 + 2560);
+    assert_true(t[0].offset == 0 && t[0].length == 4096 && t[2].offset == 4096 && t[2].length == 2500 &&
+                t[5].offset == 4096 + 2560);
     assert_ptr_equal(t[0].t.data, f->external[0].data);
     OK(onnx_write(&f->model, path, &(OnnxWriteOptions){1}, &err)); /* over the very files that it reads */
     same_tensors(s, &f->model);
@@ -748,19 +864,22 @@ static void test_types(void **state)
     assert_string_equal(onnx_type_name(ONNX_FLOAT8E4M3FNUZ), "FLOAT8E4M3FNUZ");
     assert_string_equal(onnx_type_name(ONNX_TYPE_COUNT), "?");
     assert_string_equal(onnx_type_name(-1), "?");
-    assert_true(dtype_from_onnx(ONNX_STRING) == DT_NONE && dtype_from_onnx(1000) == DT_NONE && dtype_to_onnx(DT_NONE) == ONNX_UNDEFINED);
+    assert_true(dtype_from_onnx(ONNX_STRING) == DT_NONE && dtype_from_onnx(1000) == DT_NONE &&
+                dtype_to_onnx(DT_NONE) == ONNX_UNDEFINED);
 }
 
 int main(void)
 {
     cmocka_set_message_output(CM_OUTPUT_TAP);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_wire),          cmocka_unit_test(test_types),         cmocka_unit_test(test_tensor_raw),
-        cmocka_unit_test(test_tensor_typed),  cmocka_unit_test(test_tensor_refused), cmocka_unit_test(test_model),
-        cmocka_unit_test(test_model_refused), cmocka_unit_test(test_depth),         cmocka_unit_test(test_amplification),
-        cmocka_unit_test(test_sparse),        cmocka_unit_test(test_looks_like),    cmocka_unit_test(test_external),
-        cmocka_unit_test(test_write_bytes),   cmocka_unit_test(test_write_round_trip), cmocka_unit_test(test_write_external),
-        cmocka_unit_test(test_write_large),
+        cmocka_unit_test(test_wire),           cmocka_unit_test(test_types),
+        cmocka_unit_test(test_tensor_raw),     cmocka_unit_test(test_tensor_typed),
+        cmocka_unit_test(test_tensor_refused), cmocka_unit_test(test_model),
+        cmocka_unit_test(test_model_refused),  cmocka_unit_test(test_depth),
+        cmocka_unit_test(test_amplification),  cmocka_unit_test(test_sparse),
+        cmocka_unit_test(test_looks_like),     cmocka_unit_test(test_external),
+        cmocka_unit_test(test_write_bytes),    cmocka_unit_test(test_write_round_trip),
+        cmocka_unit_test(test_write_external), cmocka_unit_test(test_write_large),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

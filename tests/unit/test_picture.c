@@ -19,7 +19,14 @@ static void add(Instances *list, const char *text, int x, int y, int full_w, int
     for (const char *p = text; *p; p++)
         if (*p != '/') mask[n++] = *p == '1' ? 5.0f : -5.0f;
     h = n / w;
-    InstanceRule rule = {.width = w, .height = h, .x = x, .y = y, .full_width = full_w, .full_height = full_h, .threshold = 0.5, .mask_threshold = 0.5};
+    InstanceRule rule = {.width = w,
+                         .height = h,
+                         .x = x,
+                         .y = y,
+                         .full_width = full_w,
+                         .full_height = full_h,
+                         .threshold = 0.5,
+                         .mask_threshold = 0.5};
     GroundingOutputs out = {&logit, box, mask, 20, 1, h, w};
     OK(instances_add(list, &rule, &out, prompt, &err));
 }
@@ -27,7 +34,8 @@ static void add(Instances *list, const char *text, int x, int y, int full_w, int
 static void test_runs(void **state)
 {
     (void)state;
-    static const char *const cases[][2] = {{"000/000", "6"}, {"111/111", "06"}, {"100/000", "015"}, {"010/111/010", "11120N0"}, {"1", "01"}};
+    static const char *const cases[][2] = {
+        {"000/000", "6"}, {"111/111", "06"}, {"100/000", "015"}, {"010/111/010", "11120N0"}, {"1", "01"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         Instances list = {0};
         Buf counts = {0};
@@ -114,13 +122,15 @@ static void test_overlay(void **state)
 {
     (void)state;
     Err err = {0};
-    static const char *const prompts[] = {"red car \xe2\x98\x83", "a very long text that goes beyond the picture's right border"};
+    static const char *const prompts[] = {"red car \xe2\x98\x83",
+                                          "a very long text that goes beyond the picture's right border"};
     for (int side = 1; side < 80; side += 13) {
         Image im = {side, side, 3, calloc((size_t)side * (size_t)side, 3)}, over = {0};
         Instances list = {0};
         char text[80 * 81] = "";
         for (int y = 0; y < 5 && y < side; y++)
-            for (int x = 0; x < side && x < 60; x++) strcat(text, x + 1 == side || x == 59 ? y + 1 < side && y < 4 ? "1/" : "1" : "1");
+            for (int x = 0; x < side && x < 60; x++)
+                strcat(text, x + 1 == side || x == 59 ? y + 1 < side && y < 4 ? "1/" : "1" : "1");
         add(&list, text, 0, 0, side, side, 4, 1);
         list.item[0].box[0] = -1e30;
         list.item[0].box[3] = NAN;
@@ -154,9 +164,12 @@ static void test_letters(void **state)
 {
     (void)state;
     char a[4096], b[4096];
-    static const char *const same[][2] = {{"A", "\xce\x91"}, {"A", "\xd0\x90"}, {"e\xcc\x81", "e"}, {"\xe2\x98\x83", "\xf0\x9f\x9a\x97"}, {"\xff", "\xef\xbf\xbd"}, {"\xc3", "\xc0"},
-                                          {"a\xc2\xa0z", "a z"}, {"\xe4\xb8", "\xff"}};
-    static const char *const other[][2] = {{"\xc3\xa9", "e"}, {"\xc5\xbe", "z"}, {"\xd0\x96", "\xff"}, {"\xce\xa9", "\xff"}, {"\xc8\x99", "s"}, {"?", "\xff"}, {"a", " "}};
+    static const char *const same[][2] = {
+        {"A", "\xce\x91"},        {"A", "\xd0\x90"}, {"e\xcc\x81", "e"},    {"\xe2\x98\x83", "\xf0\x9f\x9a\x97"},
+        {"\xff", "\xef\xbf\xbd"}, {"\xc3", "\xc0"},  {"a\xc2\xa0z", "a z"}, {"\xe4\xb8", "\xff"}};
+    static const char *const other[][2] = {
+        {"\xc3\xa9", "e"}, {"\xc5\xbe", "z"}, {"\xd0\x96", "\xff"}, {"\xce\xa9", "\xff"}, {"\xc8\x99", "s"},
+        {"?", "\xff"},     {"a", " "}};
     for (size_t i = 0; i < sizeof same / sizeof *same; i++) {
         legend(same[i][0], a);
         legend(same[i][1], b);
@@ -167,7 +180,8 @@ static void test_letters(void **state)
         legend(other[i][1], b);
         assert_string_not_equal(a, b);
     }
-    static const char *const umlaut[] = {".#.#..", "......", ".###..", "#...#.", "#...#.", "#####.", "#...#.", "#...#."}; /* A with two dots */
+    static const char *const umlaut[] = {".#.#..", "......", ".###..", "#...#.",
+                                         "#...#.", "#####.", "#...#.", "#...#."}; /* A with two dots */
     legend("\xc3\x84", a);
     for (int y = 0; y < 8; y++) assert_memory_equal(a + 110 * y, umlaut[y], 6);
 }
@@ -176,9 +190,13 @@ static void test_letters(void **state)
 static void test_orientation(void **state)
 {
     (void)state;
-    static const uint8_t little[] = {0xFF, 0xD8, 0xFF, 0xE0, 0, 4, 1, 2, 0xFF, 0xFF, 0xE1, 0, 46, 'E', 'x', 'i', 'f', 0, 0, 'I', 'I', '*', 0, 8, 0, 0, 0, 2, 0, 0, 1, 4, 0, 1, 0,
-                                     0, 0, 5, 0, 0, 0, 0x12, 1, 3, 0, 1, 0, 0, 0, 6, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xDA};
-    static const uint8_t big[] = {0xFF, 0xD8, 0xFF, 0xE1, 0, 34, 'E', 'x', 'i', 'f', 0, 0, 'M', 'M', 0, '*', 0, 0, 0, 8, 0, 1, 1, 0x12, 0, 3, 0, 0, 0, 1, 0, 8, 0, 0, 0, 0, 0, 0, 0xFF, 0xDA};
+    static const uint8_t little[] = {0xFF, 0xD8, 0xFF, 0xE0, 0,   4,   1,   2, 0xFF, 0xFF, 0xE1, 0,    46,   'E', 'x',
+                                     'i',  'f',  0,    0,    'I', 'I', '*', 0, 8,    0,    0,    0,    2,    0,   0,
+                                     1,    4,    0,    1,    0,   0,   0,   5, 0,    0,    0,    0x12, 1,    3,   0,
+                                     1,    0,    0,    0,    6,   0,   0,   0, 0,    0,    0,    0,    0xFF, 0xDA};
+    static const uint8_t big[] = {0xFF, 0xD8, 0xFF, 0xE1, 0, 34, 'E', 'x', 'i', 'f',  0,    0,   'M', 'M',
+                                  0,    '*',  0,    0,    0, 8,  0,   1,   1,   0x12, 0,    3,   0,   0,
+                                  0,    1,    0,    8,    0, 0,  0,   0,   0,   0,    0xFF, 0xDA};
     static const struct {
         const uint8_t *jpeg;
         size_t size;
@@ -204,7 +222,9 @@ static void test_orientation(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_runs), cmocka_unit_test(test_kept), cmocka_unit_test(test_tiles), cmocka_unit_test(test_resize), cmocka_unit_test(test_overlay), cmocka_unit_test(test_letters), cmocka_unit_test(test_orientation),
+        cmocka_unit_test(test_runs),        cmocka_unit_test(test_kept),    cmocka_unit_test(test_tiles),
+        cmocka_unit_test(test_resize),      cmocka_unit_test(test_overlay), cmocka_unit_test(test_letters),
+        cmocka_unit_test(test_orientation),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -18,7 +18,8 @@ static void check_blocks(const Block *b, const size_t *size, int n, int nsteps, 
         sum += rounded(size[i]);
         for (int k = 0; k < i; k++) {
             if (!size[k] || b[i].last < b[k].first || b[k].last < b[i].first) continue;
-            if (b[i].offset < b[k].offset + size[k] && b[k].offset < b[i].offset + size[i]) STOP("blocks %d and %d overlap", k, i);
+            if (b[i].offset < b[k].offset + size[k] && b[k].offset < b[i].offset + size[i])
+                STOP("blocks %d and %d overlap", k, i);
         }
     }
     for (int s = 0; s < nsteps; s++) {
@@ -44,7 +45,8 @@ static void test_memory(void **state)
         size_t size[N], total, bound, total2, bound2;
         int n = (int)(unit_random(&r) % N), nsteps = 1 + (int)(unit_random(&r) % 30);
         for (int i = 0; i < n; i++) {
-            int first = (int)(unit_random(&r) % (uint32_t)nsteps), last = first + (int)(unit_random(&r) % (uint32_t)(nsteps - first));
+            int first = (int)(unit_random(&r) % (uint32_t)nsteps),
+                last = first + (int)(unit_random(&r) % (uint32_t)(nsteps - first));
             if (unit_random(&r) % 2 && last > first + 2) last = first + 2;
             size[i] = unit_random(&r) % 8 ? unit_random(&r) % (1u << unit_random(&r) % 20) : 0;
             b[i] = again[i] = (Block){.size = size[i], .first = first, .last = last, .offset = 77};
@@ -56,7 +58,7 @@ static void test_memory(void **state)
         for (int i = 0; i < n; i++) assert_true(!size[i] || again[i].offset == b[i].offset);
     }
     if (worst >= 1.25) STOP("%g times the bound", worst); /* of blocks without any order */
-    Block chain[20]; /* each alive with its neighbour only: two slots are enough */
+    Block chain[20];                                      /* each alive with its neighbour only: two slots are enough */
     size_t size[20], total, bound;
     for (int i = 0; i < 20; i++) chain[i] = (Block){.size = size[i] = 1000, .first = i, .last = i + 1};
     OK(memory_plan(chain, 20, 21, &total, &bound, &err));
@@ -154,7 +156,8 @@ static void test_memory_refused(void **state)
         bool fits = n < 4;
         if (fits) OK(memory_plan(b, n, 4, &total, &bound, &err));
         else REFUSED(memory_plan(b, n, 4, &total, &bound, &err), E_LIMIT);
-        for (int i = 0; i < n; i++) b[i] = (Block){.size = SIZE_MAX / 4 + 1, .first = i, .last = 8}; /* born one after the other */
+        for (int i = 0; i < n; i++)
+            b[i] = (Block){.size = SIZE_MAX / 4 + 1, .first = i, .last = 8}; /* born one after the other */
         if (fits) OK(memory_plan(b, n, 9, &total, &bound, &err));
         else REFUSED(memory_plan(b, n, 9, &total, &bound, &err), E_LIMIT);
     }
@@ -190,11 +193,16 @@ static void expect_fused(const char *nodes, const char *want)
         if (p->rounds_weight) buf_printf(&have, "%s%s rounds", have.len ? "; " : "", n->name);
         if (p->transparent) buf_printf(&have, "%s%s is %s", have.len ? "; " : "", n->name, n->arg[0].v->name);
         if (!p->result) continue;
-        buf_printf(&have, "%s%s:%s%s%s%s%s -> %s", have.len ? "; " : "", n->name, p->act_last ? "" : acts[p->act], !p->residual ? "" : p->times ? " * " : " + ",
-                   p->residual ? p->residual->name : "", p->act_last ? "," : "", p->act_last ? acts[p->act] : "", p->result->name);
+        buf_printf(&have, "%s%s:%s%s%s%s%s -> %s", have.len ? "; " : "", n->name, p->act_last ? "" : acts[p->act],
+                   !p->residual ? ""
+                   : p->times   ? " * "
+                                : " + ",
+                   p->residual ? p->residual->name : "", p->act_last ? "," : "", p->act_last ? acts[p->act] : "",
+                   p->result->name);
         assert_ptr_equal(f.node[p->result->id].producer, n);
     }
-    if (strcmp(have.len ? have.data : "", want)) STOP("%s\n%s, expected %s", nodes, have.len ? have.data : "nothing", want);
+    if (strcmp(have.len ? have.data : "", want))
+        STOP("%s\n%s, expected %s", nodes, have.len ? have.data : "nothing", want);
     if (!*want) assert_int_equal(absorbed, 0);
     fusion_free(&f);
     graph_free(g);
@@ -211,7 +219,8 @@ static void test_fuse(void **state)
     (void)state;
     expect_fused(LINEAR "output o = %l\n", "");
     expect_fused(LINEAR GELU "output o = %g\n", "l: gelu -> g");
-    expect_fused(LINEAR "%g: f32[2, 4] = aten.gelu.default(%l, approximate=\"tanh\")\noutput o = %g\n", "l: gelu_tanh -> g");
+    expect_fused(LINEAR "%g: f32[2, 4] = aten.gelu.default(%l, approximate=\"tanh\")\noutput o = %g\n",
+                 "l: gelu_tanh -> g");
     expect_fused(LINEAR "%g: f32[2, 4] = aten.relu.default(%l)\noutput o = %g\n", "l: relu -> g");
     expect_fused(LINEAR "%g: f32[2, 4] = aten.silu.default(%l)\noutput o = %g\n", "l: silu -> g");
     expect_fused(LINEAR "%g: f32[2, 4] = aten.tanh.default(%l)\noutput o = %g\n", "");
@@ -219,7 +228,9 @@ static void test_fuse(void **state)
     expect_fused(LINEAR "%a: f32[2, 4] = aten.add.Tensor(%x, %l)\noutput o = %a\n", "l: + x -> a");
     expect_fused(LINEAR GELU "%a: f32[2, 4] = aten.add.Tensor(%y, %g)\noutput o = %a\n", "l: gelu + y -> a");
     expect_fused(LINEAR GELU "%h: f32[2, 4] = aten.relu.default(%g)\noutput o = %h\n", "l: gelu -> g");
-    expect_fused(LINEAR "%a: f32[2, 4] = aten.add.Tensor(%l, %y)\n%g: f32[2, 4] = aten.gelu.default(%a)\noutput o = %g\n", "l: + y -> a");
+    expect_fused(LINEAR
+                 "%a: f32[2, 4] = aten.add.Tensor(%l, %y)\n%g: f32[2, 4] = aten.gelu.default(%a)\noutput o = %g\n",
+                 "l: + y -> a");
     /* somebody else needs the value in between */
     expect_fused(LINEAR GELU "output o = %g\noutput p = %l\n", "");
     expect_fused(LINEAR GELU "%h: f32[2, 4] = aten.relu.default(%l)\noutput o = %g\noutput p = %h\n", "");
@@ -233,35 +244,65 @@ static void test_fuse(void **state)
     expect_fused(LINEAR "%a: f32[5, 2, 4] = aten.add.Tensor(%l, %q)\noutput o = %a\n", "");
     expect_fused(LINEAR "%a: f32[2, 4] = aten.mul.Tensor(%l, %y)\noutput o = %a\n", "l: * y -> a");
     expect_fused(LINEAR "%a: f32[2, 4] = aten.mul.Tensor(%l, %one)\noutput o = %a\n", "");
-    expect_fused(LINEAR "%s: f32[2, 4] = aten.silu.default(%l)\n%m: f32[2, 4] = aten.linear.default(%x, %w)\n%a: f32[2, 4] = aten.mul.Tensor(%s, %m)\noutput o = %a\n", "l: silu * m -> a");
-#define QUICK(factor) "%z: f32[2, 4] = aten.mul.Tensor(%l, " factor ")\n%s: f32[2, 4] = aten.sigmoid.default(%z)\n%a: f32[2, 4] = aten.mul.Tensor(%l, %s)\n"
+    expect_fused(
+        LINEAR
+        "%s: f32[2, 4] = aten.silu.default(%l)\n%m: f32[2, 4] = aten.linear.default(%x, %w)\n%a: f32[2, 4] = aten.mul.Tensor(%s, %m)\noutput o = %a\n",
+        "l: silu * m -> a");
+#define QUICK(factor)                                                                                                  \
+    "%z: f32[2, 4] = aten.mul.Tensor(%l, " factor                                                                      \
+    ")\n%s: f32[2, 4] = aten.sigmoid.default(%z)\n%a: f32[2, 4] = aten.mul.Tensor(%l, %s)\n"
     expect_fused(LINEAR QUICK("1.702") "output o = %a\n", "l: quick_gelu -> a");
     expect_fused(LINEAR QUICK("1.5") "output o = %a\n", "");
     expect_fused(LINEAR QUICK("1.702") "output o = %a\noutput p = %s\n", "");
     /* two products, one sum: taken once, by the later place in the graph */
-    expect_fused(LINEAR "%m: f32[2, 4] = aten.linear.default(%y, %w)\n%a: f32[2, 4] = aten.add.Tensor(%l, %m)\noutput o = %a\n", "l: + m -> a");
+    expect_fused(
+        LINEAR "%m: f32[2, 4] = aten.linear.default(%y, %w)\n%a: f32[2, 4] = aten.add.Tensor(%l, %m)\noutput o = %a\n",
+        "l: + m -> a");
     /* products and convolutions */
     /* casts within an epilogue, and of a result that is used by nothing else */
-#define HALF "%h: bf16[2, 4] = aten._to_copy.default(%x, dtype=bf16)\n%v: bf16[4, 4] = aten._to_copy.default(%w, dtype=bf16)\n%l: bf16[2, 4] = aten.linear.default(%h, %v)\n"
+#define HALF                                                                                                           \
+    "%h: bf16[2, 4] = aten._to_copy.default(%x, dtype=bf16)\n%v: bf16[4, 4] = aten._to_copy.default(%w, dtype=bf16)\n%l: bf16[2, 4] = aten.linear.default(%h, %v)\n"
 #define WIDE "%u: f32[2, 4] = aten._to_copy.default(%l, dtype=f32)\n"
     expect_fused(HALF WIDE "%a: f32[2, 4] = aten.add.Tensor(%u, %y)\noutput o = %a\n", "v rounds; l: + y -> a");
-    expect_fused(HALF WIDE "%g: f32[2, 4] = aten.gelu.default(%u)\n%c: bf16[2, 4] = aten._to_copy.default(%g, dtype=bf16)\noutput o = %c\n", "v rounds; l: gelu -> c");
+    expect_fused(
+        HALF WIDE
+        "%g: f32[2, 4] = aten.gelu.default(%u)\n%c: bf16[2, 4] = aten._to_copy.default(%g, dtype=bf16)\noutput o = %c\n",
+        "v rounds; l: gelu -> c");
     expect_fused(HALF WIDE "%g: f32[2, 4] = aten.gelu.default(%u)\noutput o = %g\noutput p = %l\n", "v rounds; u is l");
     expect_fused(HALF WIDE "%g: f32[4, 4] = aten.cat.default([%u, %u])\noutput o = %l\noutput p = %u\n", "v rounds");
     expect_fused(HALF WIDE "%m: bf16[2, 4] = aten.linear.default(%l, %v)\noutput o = %m\noutput p = %u\n", "v rounds");
     expect_fused(HALF "%m: bf16[4, 4] = aten.linear.default(%v, %v)\noutput o = %m\noutput p = %l\n", "");
-    expect_fused("%n: f32[2, 4] = aten.layer_norm.default(%x, [4])\n%c: bf16[2, 4] = aten._to_copy.default(%n, dtype=bf16)\noutput o = %c\n", "n: -> c");
-    expect_fused("%n: f32[2, 4] = aten.layer_norm.default(%x, [4])\n%c: bf16[2, 4] = aten._to_copy.default(%n, dtype=bf16)\noutput o = %c\noutput p = %n\n", "");
-    expect_fused("%n: f32[2, 4] = aten.layer_norm.default(%x, [4])\n%c: f64[2, 4] = aten._to_copy.default(%n, dtype=f64)\noutput o = %c\n", "");
-    expect_fused("%l: f32[2, 4] = aten.matmul.default(%x, %w)\n" GELU "%a: f32[2, 4] = aten.add.Tensor(%g, %y)\noutput o = %a\n", "l: gelu + y -> a");
-    expect_fused("%l: f32[5, 2, 4] = aten.matmul.default(%q, %b)\n%g: f32[5, 2, 4] = aten.gelu.default(%l)\noutput o = %g\n", "");
-    expect_fused(CONV "%g: f32[1, 4, 3, 3] = aten.relu.default(%l)\n%a: f32[1, 4, 3, 3] = aten.add.Tensor(%g, %im)\noutput o = %a\n",
-                 "l: relu -> g");
-    expect_fused(CONV "%a: f32[1, 4, 3, 3] = aten.add.Tensor(%im, %l)\n%g: f32[1, 4, 3, 3] = aten.relu.default(%a)\noutput o = %g\n", "l: + im, relu -> g");
-    expect_fused(CONV "%a: f32[1, 4, 3, 3] = aten.add.Tensor(%im, %l)\n%g: f32[1, 4, 3, 3] = aten.relu.default(%a)\noutput o = %g\noutput p = %a\n", "l: + im -> a");
-    expect_fused("%l: f32[1, 4, 3, 3] = aten.convolution.default(%im, %k, none, [1, 1], [0, 0], [1, 1], true, [0, 0], 1)\n"
-                 "%a: f32[1, 4, 3, 3] = aten.add.Tensor(%im, %l)\noutput o = %a\n",
-                 "");
+    expect_fused(
+        "%n: f32[2, 4] = aten.layer_norm.default(%x, [4])\n%c: bf16[2, 4] = aten._to_copy.default(%n, dtype=bf16)\noutput o = %c\n",
+        "n: -> c");
+    expect_fused(
+        "%n: f32[2, 4] = aten.layer_norm.default(%x, [4])\n%c: bf16[2, 4] = aten._to_copy.default(%n, dtype=bf16)\noutput o = %c\noutput p = %n\n",
+        "");
+    expect_fused(
+        "%n: f32[2, 4] = aten.layer_norm.default(%x, [4])\n%c: f64[2, 4] = aten._to_copy.default(%n, dtype=f64)\noutput o = %c\n",
+        "");
+    expect_fused("%l: f32[2, 4] = aten.matmul.default(%x, %w)\n" GELU
+                 "%a: f32[2, 4] = aten.add.Tensor(%g, %y)\noutput o = %a\n",
+                 "l: gelu + y -> a");
+    expect_fused(
+        "%l: f32[5, 2, 4] = aten.matmul.default(%q, %b)\n%g: f32[5, 2, 4] = aten.gelu.default(%l)\noutput o = %g\n",
+        "");
+    expect_fused(
+        CONV
+        "%g: f32[1, 4, 3, 3] = aten.relu.default(%l)\n%a: f32[1, 4, 3, 3] = aten.add.Tensor(%g, %im)\noutput o = %a\n",
+        "l: relu -> g");
+    expect_fused(
+        CONV
+        "%a: f32[1, 4, 3, 3] = aten.add.Tensor(%im, %l)\n%g: f32[1, 4, 3, 3] = aten.relu.default(%a)\noutput o = %g\n",
+        "l: + im, relu -> g");
+    expect_fused(
+        CONV
+        "%a: f32[1, 4, 3, 3] = aten.add.Tensor(%im, %l)\n%g: f32[1, 4, 3, 3] = aten.relu.default(%a)\noutput o = %g\noutput p = %a\n",
+        "l: + im -> a");
+    expect_fused(
+        "%l: f32[1, 4, 3, 3] = aten.convolution.default(%im, %k, none, [1, 1], [0, 0], [1, 1], true, [0, 0], 1)\n"
+        "%a: f32[1, 4, 3, 3] = aten.add.Tensor(%im, %l)\noutput o = %a\n",
+        "");
 }
 
 /* ------------------------------------------------------------------ plans */
@@ -363,11 +404,13 @@ static void test_attention_layout(void **state)
         UnitGiven s;
         Fusion f;
         Buf text = {0};
-        buf_printf(&text, "input %%x: f32[2, 3, 5, 4]\n"
-                          "%%a: f32[2, 3, 5, 4] = aten.scaled_dot_product_attention.default(%%x, %%x, %%x)\n"
-                          "%%p: f32[2, 5, 3, 4] = aten.permute.default(%%a, [0, 2, 1, 3])\n"
-                          "%%r: f32[2, 5, 12] = aten.reshape.default(%%p, [2, 5, 12])\n"
-                          "%%n: f32[2, 5, 12] = aten.neg.default(%%r)\noutput o = %%n\n%s", leaves ? "output p = %a\n" : "");
+        buf_printf(&text,
+                   "input %%x: f32[2, 3, 5, 4]\n"
+                   "%%a: f32[2, 3, 5, 4] = aten.scaled_dot_product_attention.default(%%x, %%x, %%x)\n"
+                   "%%p: f32[2, 5, 3, 4] = aten.permute.default(%%a, [0, 2, 1, 3])\n"
+                   "%%r: f32[2, 5, 12] = aten.reshape.default(%%p, [2, 5, 12])\n"
+                   "%%n: f32[2, 5, 12] = aten.neg.default(%%r)\noutput o = %%n\n%s",
+                   leaves ? "output p = %a\n" : "");
         Graph *g = unit_graph(text.data);
         OK(fuse_graph(g, &f, &err));
         make_given(g, false, &s);
@@ -376,7 +419,8 @@ static void test_attention_layout(void **state)
         OK(p);
         const Tensor *a = p->value[graph_find_value(g, "a")->id];
         assert_int_equal(p->nsteps, leaves ? 3 : 2);
-        assert_true(leaves ? tensor_contiguous(a) : a->stride[0] == 60 && a->stride[1] == 4 && a->stride[2] == 12 && a->stride[3] == 1);
+        assert_true(leaves ? tensor_contiguous(a)
+                           : a->stride[0] == 60 && a->stride[1] == 4 && a->stride[2] == 12 && a->stride[3] == 1);
         plan_free(p);
         free_given(g, &s);
         binding_free(&b);
@@ -387,7 +431,10 @@ static void test_attention_layout(void **state)
 }
 
 /* %N = N, of the graph's values */
-static const Tensor *named(const Plan *p, const Graph *g, const char *name) { return p->value[graph_find_value(g, name)->id]; }
+static const Tensor *named(const Plan *p, const Graph *g, const char *name)
+{
+    return p->value[graph_find_value(g, name)->id];
+}
 
 static bool lies_last(const Tensor *t) { return tensor_channels_last(t) && !tensor_contiguous(t); }
 
@@ -400,33 +447,35 @@ static void test_layout(void **state)
     Binding b;
     UnitGiven s;
     Fusion f;
-    Graph *g = unit_graph("input %x: f32[2, 4, 8, 8]\n"
-                          "weight %k: f32[4, 4, 1, 1] = parameter \"f32[4, 4, 1, 1]\"\n"
-                          "%c: f32[2, 4, 8, 8] = aten.convolution.default(%x, %k, none, [1, 1], [0, 0], [1, 1], false, [0, 0], 1)\n"
-                          "%m: f32[2, 4, 4, 4], %i: i64[2, 4, 4, 4] = aten.max_pool2d_with_indices.default(%c, [2, 2], [2, 2])\n"
-                          "%t: f32[2, 4, 4, 4] = aten.tanh.default(%m)\n"
-                          "%d: f32[2, 4, 4, 4] = aten.convolution.default(%t, %k, none, [1, 1], [0, 0], [1, 1], false, [0, 0], 1)\n"
-                          "%a: f32[2, 4, 4, 4] = aten.add.Tensor(%t, %d)\n"
-                          "%r: f32[2, 4, 4, 4] = aten.relu.default(%a)\n"
-                          "%e: f32[2, 4, 4, 4] = aten.convolution.default(%r, %k, none, [1, 1], [0, 0], [1, 1], false, [0, 0], 1)\n"
-                          "%h: f32[2, 4, 4, 4] = aten.convolution.default(%m, %k, none, [1, 1], [0, 0], [1, 1], false, [0, 0], 1)\n"
-                          "%u: f32[2, 4, 4, 4] = aten.add.Tensor(%h, %e)\n"
-                          "%v: f32[2, 4, 16] = aten.reshape.default(%u, [2, 4, 16])\n"
-                          "%w: f32[2, 16, 4] = aten.permute.default(%v, [0, 2, 1])\n"
-                          "%z: f32[2, 16, 4] = aten.exp.default(%w)\n"
-                          "%o: f32[2, 4, 4, 4] = aten.convolution.default(%r, %k, none, [1, 1], [0, 0], [1, 1], false, [0, 0], 1)\n"
-                          "output z = %z\noutput o = %o\n");
+    Graph *g = unit_graph(
+        "input %x: f32[2, 4, 8, 8]\n"
+        "weight %k: f32[4, 4, 1, 1] = parameter \"f32[4, 4, 1, 1]\"\n"
+        "%c: f32[2, 4, 8, 8] = aten.convolution.default(%x, %k, none, [1, 1], [0, 0], [1, 1], false, [0, 0], 1)\n"
+        "%m: f32[2, 4, 4, 4], %i: i64[2, 4, 4, 4] = aten.max_pool2d_with_indices.default(%c, [2, 2], [2, 2])\n"
+        "%t: f32[2, 4, 4, 4] = aten.tanh.default(%m)\n"
+        "%d: f32[2, 4, 4, 4] = aten.convolution.default(%t, %k, none, [1, 1], [0, 0], [1, 1], false, [0, 0], 1)\n"
+        "%a: f32[2, 4, 4, 4] = aten.add.Tensor(%t, %d)\n"
+        "%r: f32[2, 4, 4, 4] = aten.relu.default(%a)\n"
+        "%e: f32[2, 4, 4, 4] = aten.convolution.default(%r, %k, none, [1, 1], [0, 0], [1, 1], false, [0, 0], 1)\n"
+        "%h: f32[2, 4, 4, 4] = aten.convolution.default(%m, %k, none, [1, 1], [0, 0], [1, 1], false, [0, 0], 1)\n"
+        "%u: f32[2, 4, 4, 4] = aten.add.Tensor(%h, %e)\n"
+        "%v: f32[2, 4, 16] = aten.reshape.default(%u, [2, 4, 16])\n"
+        "%w: f32[2, 16, 4] = aten.permute.default(%v, [0, 2, 1])\n"
+        "%z: f32[2, 16, 4] = aten.exp.default(%w)\n"
+        "%o: f32[2, 4, 4, 4] = aten.convolution.default(%r, %k, none, [1, 1], [0, 0], [1, 1], false, [0, 0], 1)\n"
+        "output z = %z\noutput o = %o\n");
     make_given(g, true, &s);
     OK(binding_init(&b, g->ex, &err));
     OK(fuse_graph(g, &f, &err));
     PlanInput in = {.graph = g, .fusion = &f, .given = s.given, .stable = s.stable};
     Plan *p = plan_build(&in, &b, &err);
     OK(p);
-    assert_true(lies_last(named(p, g, "c")) && lies_last(named(p, g, "m")) && lies_last(named(p, g, "t")) && lies_last(named(p, g, "r")) && lies_last(named(p, g, "u")));
+    assert_true(lies_last(named(p, g, "c")) && lies_last(named(p, g, "m")) && lies_last(named(p, g, "t")) &&
+                lies_last(named(p, g, "r")) && lies_last(named(p, g, "u")));
     assert_true(tensor_contiguous(named(p, g, "w")) && tensor_contiguous(named(p, g, "o")));
     assert_int_equal(p->place[graph_find_value(g, "i")->id].home, HOME_NONE);
-    Place t = p->place[graph_find_value(g, "t")->id], r = p->place[graph_find_value(g, "r")->id], h = p->place[graph_find_value(g, "h")->id],
-          u = p->place[graph_find_value(g, "u")->id];
+    Place t = p->place[graph_find_value(g, "t")->id], r = p->place[graph_find_value(g, "r")->id],
+          h = p->place[graph_find_value(g, "h")->id], u = p->place[graph_find_value(g, "u")->id];
     assert_true(t.index != r.index); /* the convolution reads t */
     assert_true(u.index == h.index && u.home == HOME_ARENA);
     plan_free(p);
@@ -444,7 +493,10 @@ static void test_layout(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_memory), cmocka_unit_test(test_memory_near_bound), cmocka_unit_test(test_memory_refused), cmocka_unit_test(test_fuse), cmocka_unit_test(test_plan), cmocka_unit_test(test_layout), cmocka_unit_test(test_constant), cmocka_unit_test(test_attention_layout),
+        cmocka_unit_test(test_memory),         cmocka_unit_test(test_memory_near_bound),
+        cmocka_unit_test(test_memory_refused), cmocka_unit_test(test_fuse),
+        cmocka_unit_test(test_plan),           cmocka_unit_test(test_layout),
+        cmocka_unit_test(test_constant),       cmocka_unit_test(test_attention_layout),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);

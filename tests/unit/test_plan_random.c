@@ -54,15 +54,19 @@ static void add_node(Maker *m)
     memcpy(d, x.d, sizeof d);
     Buf *t = &m->text;
     switch (dice(m, 12)) {
-    case 0: case 1:
+    case 0:
+    case 1:
         declare(m, x.rank, d, x.constant);
         buf_printf(t, "aten.%s.default(%%%s)\n", (const char *[]){"relu", "gelu", "silu", "exp"}[dice(m, 4)], x.name);
         return;
-    case 2: case 3:
+    case 2:
+    case 3:
         declare(m, x.rank, d, both);
         buf_printf(t, "aten.add.Tensor(%%%s, %%%s)\n", x.name, y.name);
         return;
-    case 4: case 5: case 6:
+    case 4:
+    case 5:
+    case 6:
         if (x.rank != 2 || d[1] != 4) return;
         declare(m, 2, d, x.constant);
         buf_printf(t, "aten.linear.default(%%%s, %%w)\n", x.name);
@@ -100,12 +104,16 @@ static void add_node(Maker *m)
 static Graph *random_graph(uint64_t seed)
 {
     Maker m = {.r = seed};
-    buf_puts(&m.text, "input %v0: f32[4, 4]\ninput %v1: f32[8, 4]\n"
-                      "weight %v2: f32[4, 4] = parameter \"f32[4, 4]\"\nweight %w: f32[4, 4] = parameter \"f32[4, 4]\"\n");
-    for (; m.n < 3; m.n++) m.v[m.n] = (Named){.name = {'v', (char)('0' + m.n)}, .rank = 2, .d = {m.n == 1 ? 8 : 4, 4}, .constant = m.n == 2};
+    buf_puts(&m.text,
+             "input %v0: f32[4, 4]\ninput %v1: f32[8, 4]\n"
+             "weight %v2: f32[4, 4] = parameter \"f32[4, 4]\"\nweight %w: f32[4, 4] = parameter \"f32[4, 4]\"\n");
+    for (; m.n < 3; m.n++)
+        m.v[m.n] = (Named){
+            .name = {'v', (char)('0' + m.n)}, .rank = 2, .d = {m.n == 1 ? 8 : 4, 4}, .constant = m.n == 2};
     int want = 4 + (int)dice(&m, 40);
     for (int tries = 0; m.n < want && tries < 500; tries++) add_node(&m);
-    for (int i = 0, k = 1 + (int)dice(&m, 3); i < k; i++) buf_printf(&m.text, "output o%d = %%v%d\n", i, m.n - 1 - (int)dice(&m, (uint32_t)m.n / 2));
+    for (int i = 0, k = 1 + (int)dice(&m, 3); i < k; i++)
+        buf_printf(&m.text, "output o%d = %%v%d\n", i, m.n - 1 - (int)dice(&m, (uint32_t)m.n / 2));
     Graph *g = unit_graph(m.text.data);
     buf_free(&m.text);
     return g;
@@ -123,7 +131,7 @@ typedef struct World {
     const Plan *p;
     Region region[80]; /* arena, constants, inputs */
     int n;
-    int *root;         /* by value id: whose bytes these are; itself unless a view */
+    int *root; /* by value id: whose bytes these are; itself unless a view */
 } World;
 
 static Region *add_region(World *w, unsigned char *start, size_t size, int owner)
@@ -175,7 +183,8 @@ static void run_step(World *w, const Step *s)
     for (int i = 0; i < n->op->schema->nparams; i++) {
         const Arg *a = &n->arg[i];
         if (a->kind == ARG_VALUE) read_operand(w, a->v, s->call.arg[i].t, n->name);
-        for (int k = 0; a->kind == ARG_VALUES && k < a->n; k++) read_operand(w, a->vs[k], s->call.arg[i].ts[k], n->name);
+        for (int k = 0; a->kind == ARG_VALUES && k < a->n; k++)
+            read_operand(w, a->vs[k], s->call.arg[i].ts[k], n->name);
     }
     const Value *result = s->node == n ? n->out[0] : s->node->out[0];
     if (s->call.epilogue.residual) {
@@ -187,7 +196,8 @@ static void run_step(World *w, const Step *s)
     for (int i = 0; i < n->op->schema->nparams; i++) { /* and the operands are still whole: no result lies on one */
         const Arg *a = &n->arg[i];
         if (a->kind == ARG_VALUE) read_operand(w, a->v, s->call.arg[i].t, n->name);
-        for (int k = 0; a->kind == ARG_VALUES && k < a->n; k++) read_operand(w, a->vs[k], s->call.arg[i].ts[k], n->name);
+        for (int k = 0; a->kind == ARG_VALUES && k < a->n; k++)
+            read_operand(w, a->vs[k], s->call.arg[i].ts[k], n->name);
     }
 }
 
@@ -223,7 +233,8 @@ static void run_plan(const Graph *g, Plan *p, const unsigned char *wanted, int *
         input[i] = malloc(bytes);
         add_region(&w, input[i], bytes, g->input[i]->id);
     }
-    for (int i = 0; i < p->nconst; i++) add_region(&w, p->const_data[i] = malloc(p->const_size[i] + 1), p->const_size[i], -1);
+    for (int i = 0; i < p->nconst; i++)
+        add_region(&w, p->const_data[i] = malloc(p->const_size[i] + 1), p->const_size[i], -1);
     plan_place(p, arena, input);
     for (int i = 0; i < p->nsteps; i++)
         if (p->step[i].constant) run_step(&w, &p->step[i]);
@@ -232,7 +243,8 @@ static void run_plan(const Graph *g, Plan *p, const unsigned char *wanted, int *
     for (int again = 0; again < 4; again++) {
         Err err = {0};
         uint64_t r = (uint64_t)p->nsteps * 31 + (uint64_t)again;
-        for (int i = 0; again == 2 && i < p->nsteps; i++) p->step[i].scratch = unit_random(&r) % 3 ? unit_random(&r) % 1024 : 0;
+        for (int i = 0; again == 2 && i < p->nsteps; i++)
+            p->step[i].scratch = unit_random(&r) % 3 ? unit_random(&r) % 1024 : 0;
         before = arena_with_scratch(p);
         OK(plan_settle(p, &err));
         assert_true(arena_with_scratch(p) <= before && before <= room);
@@ -267,10 +279,14 @@ static void test_random(void **state)
         unsigned char *wanted = calloc((size_t)g->next_id + 1, 1);
         uint64_t r = seed;
         for (int i = 0; i < g->next_id; i++) wanted[i] = unit_random(&r) % 4 == 0;
-        for (int mode = 0; mode < 6; mode++) { /* as the file is; fused; some values only: each without and with constants given */
+        for (int mode = 0; mode < 6;
+             mode++) { /* as the file is; fused; some values only: each without and with constants given */
             UnitGiven s;
             make_given(g, mode >= 3, &s);
-            PlanInput in = {.graph = g, .fusion = mode % 3 == 1 ? &f : NULL, .wanted = mode % 3 == 2 ? wanted : NULL, .given = s.given,
+            PlanInput in = {.graph = g,
+                            .fusion = mode % 3 == 1 ? &f : NULL,
+                            .wanted = mode % 3 == 2 ? wanted : NULL,
+                            .given = s.given,
                             .stable = s.stable};
             Plan *p = plan_build(&in, &b, &err);
             OK(p);
@@ -283,7 +299,8 @@ static void test_random(void **state)
         fusion_free(&f);
         graph_free(g);
     }
-    if (views < 9000 || steps < 9000 || fused_steps >= steps * 97 / 100) STOP("%d views, %d steps, %d when fused: too few to mean much", views, steps, fused_steps);
+    if (views < 9000 || steps < 9000 || fused_steps >= steps * 97 / 100)
+        STOP("%d views, %d steps, %d when fused: too few to mean much", views, steps, fused_steps);
 }
 
 /* A product of weights is a constant of the session; the sum with an activation then uses that constant, and not what made it. */
@@ -298,10 +315,11 @@ static void test_folded_product(void **state)
         Fusion f;
         Binding b;
         UnitGiven s;
-        snprintf(text, sizeof text,
-                 "input %%x: f32[4, 4]\nweight %%w: f32[4, 4] = parameter \"f32[4, 4]\"\n%%r: f32[4, 4] = aten.relu.default(%%w)\n"
-                 "%%l: f32[4, 4] = aten.linear.default(%%r, %%w)\n%s%%a: f32[4, 4] = aten.add.Tensor(%%%s, %%x)\noutput o = %%a\n",
-                 between[k], k ? "g" : "l");
+        snprintf(
+            text, sizeof text,
+            "input %%x: f32[4, 4]\nweight %%w: f32[4, 4] = parameter \"f32[4, 4]\"\n%%r: f32[4, 4] = aten.relu.default(%%w)\n"
+            "%%l: f32[4, 4] = aten.linear.default(%%r, %%w)\n%s%%a: f32[4, 4] = aten.add.Tensor(%%%s, %%x)\noutput o = %%a\n",
+            between[k], k ? "g" : "l");
         Graph *g = unit_graph(text);
         OK(fuse_graph(g, &f, &err));
         OK(binding_init(&b, g->ex, &err));
@@ -323,7 +341,8 @@ static void test_folded_product(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_folded_product), cmocka_unit_test(test_random),
+        cmocka_unit_test(test_folded_product),
+        cmocka_unit_test(test_random),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -69,28 +69,39 @@ static void test_rules(void **state)
     expect("(phase early)", "line 1: phase 'early': expected recompose, convert or fuse");
     expect("(rule a ?x ?x)", "line 1: rule 'a': the root of a pattern is an op");
     expect("(rule a (opt (neg ?x)) ?x)", "line 1: rule 'a': the root of a pattern is an op");
-    expect("(rule a (any (out 0 (topk ?x 1 ...)) (out 1 (topk ?x 1 ...))) ?x)", "line 1: rule 'a': the alternatives of a root are different results of their ops");
+    expect("(rule a (any (out 0 (topk ?x 1 ...)) (out 1 (topk ?x 1 ...))) ?x)",
+           "line 1: rule 'a': the alternatives of a root are different results of their ops");
     expect("(rule a (fork) (fork))", "line 1: rule 'a': (fork ...) takes 1 to 8 patterns");
-    expect("(rule a (fork (neg ?a) (neg ?b) (neg ?c) (neg ?d) (neg ?e) (neg ?f) (neg ?g) (neg ?h) (neg ?i)) ?a)", "line 1: rule 'a': (fork ...) takes 1 to 8 patterns");
+    expect("(rule a (fork (neg ?a) (neg ?b) (neg ?c) (neg ?d) (neg ?e) (neg ?f) (neg ?g) (neg ?h) (neg ?i)) ?a)",
+           "line 1: rule 'a': (fork ...) takes 1 to 8 patterns");
     expect("(rule a (fork (neg ?x) (abs ?x)) ?x)", "line 1: rule 'a': expected (fork ...) with 2 grafts");
     expect("(derive a (fork (neg ?x) (abs ?x)) (fork ?x ?x))", "line 1: rule 'a': a derive rule has one root");
-    expect("(rule a (neg (fork ?x ?x)) ?x)", "line 1: rule 'a': no op of the plain form is called 'fork' (docs/IR.md says how ops are written)");
+    expect("(rule a (neg (fork ?x ?x)) ?x)",
+           "line 1: rule 'a': no op of the plain form is called 'fork' (docs/IR.md says how ops are written)");
 }
 
 static void test_patterns(void **state)
 {
     (void)state;
-    expect("(rule a\n (neg (frob ?x))\n ?x)", "line 2: rule 'a': no op of the plain form is called 'frob' (docs/IR.md says how ops are written)");
-    expect("(rule a (flatten ?x 1) ?x)", "line 1: rule 'a': no op of the plain form is called 'flatten' (docs/IR.md says how ops are written)");
-    expect("(rule a (neg x) ?x)", "line 1: rule 'a': 'x' is not a pattern: captures begin with '?', ops stand in (...)");
-    expect("(rule a (neg ?) ?x)", "line 1: rule 'a': '?' is not a pattern: captures begin with '?', ops stand in (...)");
+    expect("(rule a\n (neg (frob ?x))\n ?x)",
+           "line 2: rule 'a': no op of the plain form is called 'frob' (docs/IR.md says how ops are written)");
+    expect("(rule a (flatten ?x 1) ?x)",
+           "line 1: rule 'a': no op of the plain form is called 'flatten' (docs/IR.md says how ops are written)");
+    expect("(rule a (neg x) ?x)",
+           "line 1: rule 'a': 'x' is not a pattern: captures begin with '?', ops stand in (...)");
+    expect("(rule a (neg ?) ?x)",
+           "line 1: rule 'a': '?' is not a pattern: captures begin with '?', ops stand in (...)");
     expect("(rule a (neg (5 ?x)) ?x)", "line 1: rule 'a': expected (op ...)");
     expect("(rule a (neg ()) ?x)", "line 1: rule 'a': expected (op ...)");
-    expect("(rule a (neg ?x ?y) ?x)", "line 1: rule 'a': aten.neg.default takes 1 arguments by position: (Tensor self) -> Tensor");
-    expect("(rule a (softmax ?x) ?x)", "line 1: rule 'a': parameter 'dim' of aten.softmax.int has no default: match it, or write :dim _");
+    expect("(rule a (neg ?x ?y) ?x)",
+           "line 1: rule 'a': aten.neg.default takes 1 arguments by position: (Tensor self) -> Tensor");
+    expect("(rule a (softmax ?x) ?x)",
+           "line 1: rule 'a': parameter 'dim' of aten.softmax.int has no default: match it, or write :dim _");
     expect("(rule a (softmax ?x :dim _) ?x)", NULL);
     expect("(rule a (softmax ?x ...) ?x)", NULL);
-    expect("(rule a (add ?x ?y :beta 2) ?x)", "line 1: rule 'a': aten.add.Tensor has no parameter 'beta': (Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor");
+    expect(
+        "(rule a (add ?x ?y :beta 2) ?x)",
+        "line 1: rule 'a': aten.add.Tensor has no parameter 'beta': (Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor");
     expect("(rule a (add ?x ?y :alpha) ?x)", "line 1: rule 'a': :alpha without a value");
     expect("(rule a (add ?x ?y :other 1) ?x)", "line 1: rule 'a': parameter 'other' of aten.add.Tensor twice");
     expect("(rule a (neg (= x ?x)) ?x)", "line 1: rule 'a': expected (= ?name pattern)");
@@ -108,11 +119,15 @@ static void test_grafts(void **state)
     (void)state;
     expect("(rule a (neg ?x)\n ?y)", "line 2: rule 'a': ?y is not captured by the pattern");
     expect("(rule a (neg ?x) x)", "line 1: rule 'a': 'x' is not a graft: captures begin with '?', ops stand in (...)");
-    expect("(rule a (neg ?x) (frob ?x))", "line 1: rule 'a': no op of the plain form is called 'frob' (docs/IR.md says how ops are written)");
+    expect("(rule a (neg ?x) (frob ?x))",
+           "line 1: rule 'a': no op of the plain form is called 'frob' (docs/IR.md says how ops are written)");
     expect("(rule a (neg ?x) ([?x]))", "line 1: rule 'a': expected (op ...)");
     expect("(rule a (neg ?x) (softmax ?x))", "line 1: rule 'a': parameter 'dim' of aten.softmax.int is missing");
-    expect("(rule a (neg ?x) (softmax ?x 1 ...))", "line 1: rule 'a': '...' stands in patterns only: parameters that a graft does not mention have their defaults");
-    expect("(rule a (neg ?x) (add ?x ?x :alpha 2 :alpha 3))", "line 1: rule 'a': parameter 'alpha' of aten.add.Tensor twice");
+    expect(
+        "(rule a (neg ?x) (softmax ?x 1 ...))",
+        "line 1: rule 'a': '...' stands in patterns only: parameters that a graft does not mention have their defaults");
+    expect("(rule a (neg ?x) (add ?x ?x :alpha 2 :alpha 3))",
+           "line 1: rule 'a': parameter 'alpha' of aten.add.Tensor twice");
     expect("(rule a (neg ?x) (@frob ?x))", "line 1: rule 'a': no graft function is called 'frob'");
     expect("(rule a (neg ?x) (@scores ?x))", "line 1: rule 'a': @scores takes 2 arguments, found 1");
     expect("(rule a (neg ?x) (@packed 1 ?x))", "line 1: rule 'a': @packed takes 3 to 4 arguments, found 2");
@@ -200,8 +215,10 @@ static void test_builtin(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_lists),  cmocka_unit_test(test_depth),    cmocka_unit_test(test_rules), cmocka_unit_test(test_patterns), cmocka_unit_test(test_grafts),
-        cmocka_unit_test(test_guards), cmocka_unit_test(test_replaced), cmocka_unit_test(test_names), cmocka_unit_test(test_many),     cmocka_unit_test(test_builtin),
+        cmocka_unit_test(test_lists),    cmocka_unit_test(test_depth),  cmocka_unit_test(test_rules),
+        cmocka_unit_test(test_patterns), cmocka_unit_test(test_grafts), cmocka_unit_test(test_guards),
+        cmocka_unit_test(test_replaced), cmocka_unit_test(test_names),  cmocka_unit_test(test_many),
+        cmocka_unit_test(test_builtin),
     };
     return cmocka_run_group_tests_name("rules", tests, NULL, NULL);
 }

@@ -35,7 +35,8 @@ static void same_numbers(const char *text, const Graph *a, const Graph *b, int64
         assert_string_equal(tensor_describe(x, p, sizeof p), tensor_describe(y, q, sizeof q));
         for (int64_t i = 0; i < tensor_numel(x); i++) {
             double u = tensor_get(x, i), v = tensor_get(y, i);
-            if (u != v && !(isnan(u) && isnan(v)) && !(fabs(u - v) <= 1e-5 * (1 + fabs(u)))) STOP("%s\noutput %d [%lld]: %.9g became %.9g", text, k, (long long)i, u, v);
+            if (u != v && !(isnan(u) && isnan(v)) && !(fabs(u - v) <= 1e-5 * (1 + fabs(u))))
+                STOP("%s\noutput %d [%lld]: %.9g became %.9g", text, k, (long long)i, u, v);
         }
     }
     session_free(one);
@@ -119,9 +120,19 @@ static void test_attention(void **state)
 {
     (void)state;
     static const char *const calls[] = {
-        "is_causal=true",  "upper=0",           "lower=-2, upper=1",         "lower=1",          "upper=(n - 3)",
-        "softcap=2.0",     "softcap=2.0, scale=0.7, is_causal=true", "%float", "%float, is_causal=true", "%allowed, upper=0",
-        "%allowed, lower=-1, upper=(n//2), scale=0.1", "%float, lower=0, softcap=1.5", "%allowed, softcap=0.5, upper=-1",
+        "is_causal=true",
+        "upper=0",
+        "lower=-2, upper=1",
+        "lower=1",
+        "upper=(n - 3)",
+        "softcap=2.0",
+        "softcap=2.0, scale=0.7, is_causal=true",
+        "%float",
+        "%float, is_causal=true",
+        "%allowed, upper=0",
+        "%allowed, lower=-1, upper=(n//2), scale=0.1",
+        "%float, lower=0, softcap=1.5",
+        "%allowed, softcap=0.5, upper=-1",
     };
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++)
         for (int grouped = 0; grouped < 2; grouped++) {
@@ -183,8 +194,10 @@ static void test_weights(void **state)
     static const char text[] = "input %x: f32[3, 4]\noutput output_0 = %x\n";
     Graph *g = unit_graph(text);
     Tensor back = {.dtype = DT_F32, .rank = 1, .shape = {5}, .stride = {-2}, .data = room + 10};
-    Tensor whole = tensor_of(DT_F32, 2, (int64_t[]){4, 6}, room), turned = {.dtype = DT_F32, .rank = 2, .shape = {3, 4}, .stride = {1, 6}, .data = room + 2};
-    Tensor bytes = tensor_of(DT_U8, 1, (int64_t[]){5}, (char *)room + 1), odd = tensor_of(DT_F32, 0, NULL, room + 23), none = tensor_of(DT_F32, 1, (int64_t[]){0}, NULL);
+    Tensor whole = tensor_of(DT_F32, 2, (int64_t[]){4, 6}, room),
+           turned = {.dtype = DT_F32, .rank = 2, .shape = {3, 4}, .stride = {1, 6}, .data = room + 2};
+    Tensor bytes = tensor_of(DT_U8, 1, (int64_t[]){5}, (char *)room + 1), odd = tensor_of(DT_F32, 0, NULL, room + 23),
+           none = tensor_of(DT_F32, 1, (int64_t[]){0}, NULL);
     const Tensor *all[] = {&back, &turned, &whole, &bytes, &odd, &none};
     for (int i = 0; i < 6; i++) {
         Value *v = graph_add_weight(g, "w", i < 4 ? "same.name" : NULL, all[i]);
@@ -211,7 +224,8 @@ static void test_weights(void **state)
 static void test_extra_files(void **state)
 {
     (void)state;
-    static const NamedBytes files[] = {{"notes", "two\nlines\n", 10}, {"a/b.json", "{}", 2}, {"empty", "", 0}}, outside = {"../notes", "", 0};
+    static const NamedBytes files[] = {{"notes", "two\nlines\n", 10}, {"a/b.json", "{}", 2}, {"empty", "", 0}},
+                            outside = {"../notes", "", 0};
     Err err = {0};
     Extras x;
     Graph *g = unit_graph("input %x: f32[2]\noutput output_0 = %x\n");
@@ -237,7 +251,8 @@ static void test_refused(void **state)
 {
     (void)state;
     Err err;
-    Graph *g = unit_graph("symbol n in [0, 9]\ninput %x: f32[n*n]\n%y: i64[n] = aten.arange.start_step(0, n, dtype=i64)\noutput output_0 = %y\n");
+    Graph *g = unit_graph(
+        "symbol n in [0, 9]\ninput %x: f32[n*n]\n%y: i64[n] = aten.arange.start_step(0, n, dtype=i64)\noutput output_0 = %y\n");
     const char *path = unit_path("refused.pt2");
     REFUSED(pt2_save(g, NULL, 0, path, &err), E_UNSUPPORTED);
     assert_non_null(strstr(err.msg, "node 'y'"));
@@ -271,7 +286,9 @@ static void test_rotary(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_same_text), cmocka_unit_test(test_attention), cmocka_unit_test(test_rotary), cmocka_unit_test(test_recurrent),
-                                       cmocka_unit_test(test_weights), cmocka_unit_test(test_extra_files), cmocka_unit_test(test_refused)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_same_text), cmocka_unit_test(test_attention),
+                                       cmocka_unit_test(test_rotary),    cmocka_unit_test(test_recurrent),
+                                       cmocka_unit_test(test_weights),   cmocka_unit_test(test_extra_files),
+                                       cmocka_unit_test(test_refused)};
     return cmocka_run_group_tests_name("save", tests, NULL, NULL);
 }

@@ -36,7 +36,8 @@ static const char *bound(const Graph *g, const Binding *b)
     *text = 0;
     for (int i = 0; i < expr_symbol_count(g->ex); i++)
         if (b->bound[i])
-            snprintf(text + strlen(text), sizeof text - strlen(text), "%s%s=%lld", *text ? " " : "", expr_symbol(g->ex, i)->name, (long long)b->value[i]);
+            snprintf(text + strlen(text), sizeof text - strlen(text), "%s%s=%lld", *text ? " " : "",
+                     expr_symbol(g->ex, i)->name, (long long)b->value[i]);
     return text;
 }
 
@@ -57,7 +58,8 @@ static void refuse(const char *graph, const char *shapes, const char *message)
     Binding b;
     Graph *g = unit_graph(graph);
     if (solve(g, shapes, &b, &err)) STOP("%s at %s: accepted with %s", graph, shapes, bound(g, &b));
-    if (err.code != E_USAGE || !strstr(err.msg, message)) STOP("%s at %s: code %d: %s", graph, shapes, (int)err.code, err.msg);
+    if (err.code != E_USAGE || !strstr(err.msg, message))
+        STOP("%s at %s: code %d: %s", graph, shapes, (int)err.code, err.msg);
     binding_free(&b);
     graph_free(g);
 }
@@ -100,7 +102,8 @@ static void test_refused(void **state)
 {
     (void)state;
     refuse("input %x: f32[3, 4]", "3,5", "input 'x': axis 1 is 5, expected 4 (fixed when the model was exported)");
-    refuse("input %x: f32[s0]\ninput %y: f32[s0]", "2 3", "input 'y': axis 0 is 3, expected s0 = 2 from the other sizes");
+    refuse("input %x: f32[s0]\ninput %y: f32[s0]", "2 3",
+           "input 'y': axis 0 is 3, expected s0 = 2 from the other sizes");
     refuse("input %x: f32[s0, 2*s0 + 1]", "2,6", "input 'x': axis 1 is 6, expected 2*s0 + 1 = 5 from the other sizes");
     refuse("input %x: f32[336*h]", "670", "input 'x': axis 0 is 670, expected a multiple of 336");
     refuse("input %x: f32[2*s0 + 1]", "6", "input 'x': axis 0 is 6, expected 2*s0 + 1");
@@ -108,10 +111,12 @@ static void test_refused(void **state)
     refuse("symbol s0 in [2, 8]\ninput %x: f32[3, s0]", "3,9", "input 'x': axis 1 is 9, allowed is s0 from 2 to 8");
     refuse("symbol s0 in [2, 8]\ninput %x: f32[3, s0]", "3,1", "input 'x': axis 1 is 1, allowed is s0 from 2 to 8");
     refuse("symbol s0 in [2, inf]\ninput %x: f32[s0]", "1", "input 'x': axis 0 is 1, allowed is s0 at least 2");
-    refuse("symbol h in [1, 8]\ninput %x: f32[336*h]", "3024", "input 'x': axis 0 is 3024, allowed is 336*h from 336 to 2688");
+    refuse("symbol h in [1, 8]\ninput %x: f32[336*h]", "3024",
+           "input 'x': axis 0 is 3024, allowed is 336*h from 336 to 2688");
     refuse("symbol h in [-inf, 8]\ninput %x: f32[336*h]", "3024", "input 'x': axis 0 is 3024, allowed is");
     refuse("symbol s0 in [1, 8]\ninput %x: f32[s0 - 5]", "4", "allowed is s0 from 1 to 8");
-    refuse("input %x: f32[s0]\nrequire s0 % 2 == 0 \"guard of the file\"", "5", "guard of the file: expected s0 % 2 == 0 (with s0 = 5)");
+    refuse("input %x: f32[s0]\nrequire s0 % 2 == 0 \"guard of the file\"", "5",
+           "guard of the file: expected s0 % 2 == 0 (with s0 = 5)");
     refuse("input %x: f32[s0, s1]\nrequire s0 < s1 \"order\"", "5,5", "order: expected s0 < s1 (with s0 = 5, s1 = 5)");
     refuse("input %x: f32[s0]\nrequire 12 % s0 == 0 \"divides\"", "0", "divides: division by zero");
     refuse("input %x: f32[s0 + s1]", "5", "is not known");
@@ -126,7 +131,8 @@ static void test_extremes(void **state)
     refuse("input %x: f32[-s0 - 9223372036854775807 - 1]", "0", "input 'x': axis 0");
     refuse("input %x: f32[9223372036854775807*s0 - 2]", "5", "input 'x': axis 0 is 5");
     refuse("symbol s0 in [9223372036854775800, inf]\ninput %x: f32[s0*s0]", "5", "input 'x': axis 0 is 5");
-    refuse("symbol s0 in [9223372036854775800, 9223372036854775806]\ninput %x: f32[s0//2]", "5", "input 'x': axis 0 is 5");
+    refuse("symbol s0 in [9223372036854775800, 9223372036854775806]\ninput %x: f32[s0//2]", "5",
+           "input 'x': axis 0 is 5");
     refuse("symbol s0 in [-9223372036854775807, 2]\ninput %x: f32[16*s0]", "160", "input 'x': axis 0 is 160");
     refuse("input %x: f32[1000//s0]", "2000", "input 'x': axis 0 is 2000");
     expect("input %x: f32[1000//s0]", "10", "s0=91");
@@ -186,7 +192,8 @@ static void random_axis(Buf *out, int symbol, uint64_t *r)
 {
     int a = 1 + (int)(unit_random(r) % 9), c = (int)(unit_random(r) % 20);
     switch (unit_random(r) % 5) {
-    case 0: case 1: buf_printf(out, "s%d", symbol); break;
+    case 0:
+    case 1: buf_printf(out, "s%d", symbol); break;
     case 2: buf_printf(out, "%d*s%d", a, symbol); break;
     case 3: buf_printf(out, "%d*s%d + %d", a, symbol, c); break;
     default: buf_printf(out, "%d - %d*s%d", c + MOST * a, a, symbol); break;
@@ -203,7 +210,8 @@ static bool fits(const Graph *g, const Tensor *t, const int64_t *v, const int64_
         binding_set(&b, (int)ex_symbol(g->ex, (const char *[]){"s0", "s1", "s2"}[i])->i, v[i]);
     }
     int64_t n;
-    for (int d = 0; ok && d < g->input[0]->rank; d++) ok = ex_eval_i64(g->ex, g->input[0]->dim[d], &b, &n, &err) && n == t->shape[d];
+    for (int d = 0; ok && d < g->input[0]->rank; d++)
+        ok = ex_eval_i64(g->ex, g->input[0]->dim[d], &b, &n, &err) && n == t->shape[d];
     for (int k = 0; ok && k < g->nrequire; k++) ok = ex_eval_i64(g->ex, g->require[k].cond, &b, &n, &err) && n;
     binding_free(&b);
     return ok;
@@ -233,7 +241,8 @@ static void test_random(void **state)
             random_axis(&text, (i + round) % SYMBOLS, &r);
         }
         buf_puts(&text, "]\n");
-        if (unit_random(&r) % 2) buf_printf(&text, "require s%d <= s%d \"order\"\n", (int)(unit_random(&r) % 3), (int)(unit_random(&r) % 3));
+        if (unit_random(&r) % 2)
+            buf_printf(&text, "require s%d <= s%d \"order\"\n", (int)(unit_random(&r) % 3), (int)(unit_random(&r) % 3));
         Err err = {0};
         Graph *g = graph_parse(text.data, NULL, NULL, &err);
         if (!g) { /* a requirement that no sizes in range can meet is refused at once */
@@ -256,7 +265,8 @@ static void test_random(void **state)
             any = true;
             memcpy(found, u, sizeof u);
         }
-        if (ok != any) STOP("%s: %s, by trying: %s", text.data, ok ? "accepted" : err.msg, any ? "accepted" : "refused");
+        if (ok != any)
+            STOP("%s: %s, by trying: %s", text.data, ok ? "accepted" : err.msg, any ? "accepted" : "refused");
         for (int i = 0; ok && i < SYMBOLS; i++) assert_int_equal(b.value[i], found[i]);
         solved += ok;
         refused += !ok;
@@ -289,7 +299,8 @@ static void choose(const char *graph, const char *names, const char *want)
     bool ok = choose_sizes(g, name, value, n, &b, &err);
     if (*want == '!') {
         if (ok) STOP("%s with %s: accepted: %s", graph, names, bound(g, &b));
-        if (err.code != E_USAGE || !strstr(err.msg, want + 1)) STOP("%s with %s: code %d: %s", graph, names, (int)err.code, err.msg);
+        if (err.code != E_USAGE || !strstr(err.msg, want + 1))
+            STOP("%s with %s: code %d: %s", graph, names, (int)err.code, err.msg);
     } else {
         if (!ok) STOP("%s with %s: %s", graph, names, err.msg);
         if (strcmp(bound(g, &b), want)) STOP("%s with %s: %s, expected %s", graph, names, bound(g, &b), want);
@@ -301,7 +312,8 @@ static void choose(const char *graph, const char *names, const char *want)
 static void test_choose(void **state)
 {
     (void)state;
-    static const char image[] = "symbol s0 in [1, 8]\nsymbol h in [2, 64]\nsymbol w in [1, inf]\ninput %x: f32[s0, 3, 14*h, 14*w]";
+    static const char image[] =
+        "symbol s0 in [1, 8]\nsymbol h in [2, 64]\nsymbol w in [1, inf]\ninput %x: f32[s0, 3, 14*h, 14*w]";
     choose("input %x: f32[3]", "", "");
     choose(image, "", "s0=1 h=2 w=1");
     choose(image, "s0=4", "s0=4 h=2 w=1");
@@ -309,7 +321,8 @@ static void test_choose(void **state)
     choose(image, "batch=3 height=28 width=42", "s0=3 h=2 w=3"); /* h is a symbol: its own name, not the axis */
     choose(image, "h=3", "s0=1 h=3 w=1");
     choose("input %x: i64[s0, s1]", "b=2 seq=5", "s0=2 s1=5");
-    choose("input %x: i64[7, s1]\ninput %y: i64[s0, s1]", "batch=2 length=5", "s1=5 s0=2"); /* the first axis that is a variable size */
+    choose("input %x: i64[7, s1]\ninput %y: i64[s0, s1]", "batch=2 length=5",
+           "s1=5 s0=2"); /* the first axis that is a variable size */
     choose("input %x: f32[s0]\nrequire s0 % 3 == 0 \"\"\nrequire 4 < s0 \"\"", "", "s0=6");
     choose("input %x: f32[s0, s1]\nrequire 2*s0 == s1 \"\"\nrequire 4 < s1 \"\"", "", "s0=3 s1=6");
     choose("input %x: f32[s0, s1]\nrequire 2*s0 == s1 \"\"", "s1=8", "s0=4 s1=8");
@@ -337,7 +350,8 @@ static void test_bound(void **state)
     Arena *a = arena_create(0);
     ExprPool *p = expr_pool(a);
     Expr *sum = ex_int(p, 0), *product = ex_int(p, 1);
-    for (int i = 0; i < 7; i++) sum = ex_add(p, sum, ex_symbol(p, (const char *[]){"a", "b", "c", "d", "e", "f", "g"}[i]));
+    for (int i = 0; i < 7; i++)
+        sum = ex_add(p, sum, ex_symbol(p, (const char *[]){"a", "b", "c", "d", "e", "f", "g"}[i]));
     for (int i = 0; i < 30; i++) product = ex_mul(p, product, sum);
     assert_non_null(product);
     Binding b;

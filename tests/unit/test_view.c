@@ -61,7 +61,8 @@ static void expect(const char *what, const Tensor *v, int rank, const int64_t *s
     for (int i = 0; same && i < rank; i++) same = v->shape[i] == shape[i];
     if (!same) STOP("%s: shape %s", what, tensor_describe(v, text, sizeof text));
     for (int64_t i = 0; i < tensor_numel(v); i++)
-        if (tensor_get_i64(v, i) != element[i]) STOP("%s: element %d of %s", what, (int)i, tensor_describe(v, text, sizeof text));
+        if (tensor_get_i64(v, i) != element[i])
+            STOP("%s: element %d of %s", what, (int)i, tensor_describe(v, text, sizeof text));
 }
 
 /* element[] of p under coordinates in place of a row-major index */
@@ -84,7 +85,8 @@ static bool next(int rank, const int64_t *shape, int64_t *at)
 /* Calls f with the coordinates of every element of the result; f gives the coordinates in the operand. */
 typedef void Source(const int64_t *to, int64_t *from, const int64_t *how);
 
-static void check(const char *what, ViewFn *view, const Pair *p, CallArg *arg, int rank, const int64_t *shape, Source *source, const int64_t *how)
+static void check(const char *what, ViewFn *view, const Pair *p, CallArg *arg, int rank, const int64_t *shape,
+                  Source *source, const int64_t *how)
 {
     static int64_t want[MOST * 8];
     int64_t to[MAX_RANK] = {0}, from[MAX_RANK], n = 1;
@@ -121,7 +123,8 @@ static void from_slice(const int64_t *to, int64_t *from, const int64_t *how)
 
 static void from_expand(const int64_t *to, int64_t *from, const int64_t *how)
 {
-    for (int i = 0; i < how[0]; i++) from[i] = how[2 + i] == 1 ? 0 : to[how[1] + i]; /* how[1]: new dims in front; how[2..]: sizes before */
+    for (int i = 0; i < how[0]; i++)
+        from[i] = how[2 + i] == 1 ? 0 : to[how[1] + i]; /* how[1]: new dims in front; how[2..]: sizes before */
 }
 
 static void from_diagonal(const int64_t *to, int64_t *from, const int64_t *how)
@@ -154,26 +157,30 @@ static void test_strides(void **state)
             int64_t old = how[1 + i];
             how[1 + i] = how[1 + k], how[1 + k] = old;
         }
-        for (int i = 0; i < rank; i++) shape[i] = p.t.shape[how[1 + i]], list[i] = how[1 + i] - (unit_random(&r) % 2 ? rank : 0);
+        for (int i = 0; i < rank; i++)
+            shape[i] = p.t.shape[how[1 + i]], list[i] = how[1 + i] - (unit_random(&r) % 2 ? rank : 0);
         arg[1] = numbers(room, rank, list);
         check("permute", view_permute, &p, arg, rank, shape, from_permute, how);
 
         int lead = (int)(unit_random(&r) % 3);
         how[1] = lead;
         for (int i = 0; i < lead; i++) shape[i] = 1 + (int64_t)(unit_random(&r) % 3);
-        for (int i = 0; i < rank; i++) shape[lead + i] = (how[2 + i] = p.t.shape[i]) == 1 ? 1 + (int64_t)(unit_random(&r) % 3) : p.t.shape[i];
+        for (int i = 0; i < rank; i++)
+            shape[lead + i] = (how[2 + i] = p.t.shape[i]) == 1 ? 1 + (int64_t)(unit_random(&r) % 3) : p.t.shape[i];
         arg[1] = numbers(room, lead + rank, shape);
         check("expand", view_expand, &p, arg, lead + rank, shape, from_expand, how);
         if (rank == 0) continue;
 
         int d = (int)(unit_random(&r) % (uint32_t)rank);
         int64_t n = p.t.shape[d];
-        int64_t start = (int64_t)(unit_random(&r) % (uint32_t)(n + 1)), end = start + (int64_t)(unit_random(&r) % (uint32_t)(n - start + 1));
+        int64_t start = (int64_t)(unit_random(&r) % (uint32_t)(n + 1)),
+                end = start + (int64_t)(unit_random(&r) % (uint32_t)(n - start + 1));
         int64_t step = 1 + (int64_t)(unit_random(&r) % 3);
         memcpy(shape, p.t.shape, sizeof shape);
         shape[d] = (end - start + step - 1) / step;
         how[1] = d, how[2] = start, how[3] = step;
-        arg[1] = number(unit_random(&r) % 2 ? d : d - rank), arg[2] = number(start), arg[3] = number(end), arg[4] = number(step);
+        arg[1] = number(unit_random(&r) % 2 ? d : d - rank), arg[2] = number(start), arg[3] = number(end),
+        arg[4] = number(step);
         check("slice", view_slice, &p, arg, rank, shape, from_slice, how);
 
         if (n > 0) {
@@ -190,7 +197,8 @@ static void test_strides(void **state)
         }
         if (rank < 2) continue;
         int d2 = (d + 1 + (int)(unit_random(&r) % (uint32_t)(rank - 1))) % rank, k = 0;
-        int64_t offset = (int64_t)(unit_random(&r) % 9) - 4, rows = n + (offset < 0 ? offset : 0), cols = p.t.shape[d2] - (offset > 0 ? offset : 0);
+        int64_t offset = (int64_t)(unit_random(&r) % 9) - 4, rows = n + (offset < 0 ? offset : 0),
+                cols = p.t.shape[d2] - (offset > 0 ? offset : 0);
         for (int i = 0; i < rank; i++)
             if (i != d && i != d2) shape[k++] = p.t.shape[i];
         shape[k] = rows < cols ? rows : cols;
@@ -243,7 +251,9 @@ static void test_reshape(void **state)
         bool view = view_reshape(&c, &out), exists = p.n == 0 || strides_exist(rank, shape, p.element, p.n);
         if (view) expect("reshape", &out, rank, shape, p.element);
         char text[200];
-        if (view != exists) STOP("reshape of %s, rank %d: %s", tensor_describe(&p.t, text, sizeof text), rank, view ? "a view" : "a copy");
+        if (view != exists)
+            STOP("reshape of %s, rank %d: %s", tensor_describe(&p.t, text, sizeof text), rank,
+                 view ? "a view" : "a copy");
         views += view;
         copies += !view;
     }
@@ -278,7 +288,8 @@ static void test_dtype(void **state)
     Tensor x = tensor_of(DT_I32, 2, (int64_t[]){3, 4}, storage), out;
     Call c = call_of(arg, &x);
     arg[1] = (CallArg){.kind = ARG_DTYPE, .dtype = DT_F32};
-    assert_true(view_view_dtype(&c, &out) && out.dtype == DT_F32 && out.data == storage && out.rank == 2 && out.stride[0] == 4);
+    assert_true(view_view_dtype(&c, &out) && out.dtype == DT_F32 && out.data == storage && out.rank == 2 &&
+                out.stride[0] == 4);
     assert_false(view_none(&c, &out));
 }
 
@@ -306,7 +317,8 @@ static void test_pad(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_strides), cmocka_unit_test(test_reshape), cmocka_unit_test(test_as_strided), cmocka_unit_test(test_dtype), cmocka_unit_test(test_pad),
+        cmocka_unit_test(test_strides), cmocka_unit_test(test_reshape), cmocka_unit_test(test_as_strided),
+        cmocka_unit_test(test_dtype),   cmocka_unit_test(test_pad),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -20,7 +20,8 @@ static void expect_ids(const Tokenizer *t, const char *text, int room, int n, co
     bool same = have == n;
     for (int i = 0; same && i < n; i++) same = id[i] == want[i];
     if (same && id[room] == -7) return;
-    for (int i = 0; i < (have > n ? have : n); i++) print_error("%d: %lld, expected %d\n", i, i < have ? (long long)id[i] : -1, i < n ? want[i] : -1);
+    for (int i = 0; i < (have > n ? have : n); i++)
+        print_error("%d: %lld, expected %d\n", i, i < have ? (long long)id[i] : -1, i < n ? want[i] : -1);
     STOP("'%s', room %d: %d ids, expected %d %s", text, room, have, n, err.msg);
 }
 
@@ -61,7 +62,8 @@ static void test_vocabulary(void **state)
     (void)state;
     Err err = {0};
     static const int a[] = {1, 3, 2}, b[] = {1, 4, 2}, u[] = {1, 0, 2};
-    static const char *const files[] = {"[UNK]\n[CLS]\n[SEP]\na\nb\n", "[UNK]\n[CLS]\n[SEP]\na\nb", "[UNK]\r\n[CLS]\r\n[SEP]\r\na\r\nb\r\n"};
+    static const char *const files[] = {"[UNK]\n[CLS]\n[SEP]\na\nb\n", "[UNK]\n[CLS]\n[SEP]\na\nb",
+                                        "[UNK]\r\n[CLS]\r\n[SEP]\r\na\r\nb\r\n"};
     for (int i = 0; i < 3; i++) { /* with and without a last newline, and with carriage returns */
         Tokenizer *t = open_text(files[i], true);
         expect_ids(t, "a", 8, 3, a);
@@ -74,7 +76,8 @@ static void test_vocabulary(void **state)
     expect_ids(t, "a", 8, 3, (int[]){1, 4, 2});
     expect_ids(t, "", 8, 2, (int[]){1, 2});
     wordpiece_free(t);
-    static const char *const refused[] = {"", "\n", "[UNK]\n[CLS]\n", "[CLS]\n[SEP]\n", "[UNK]\n[SEP]\na\n", "[unk]\n[cls]\n[sep]\n"};
+    static const char *const refused[] = {
+        "", "\n", "[UNK]\n[CLS]\n", "[CLS]\n[SEP]\n", "[UNK]\n[SEP]\na\n", "[unk]\n[cls]\n[sep]\n"};
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
         REFUSED(wordpiece_open(unit_file(refused[i], strlen(refused[i])), true, &err), E_FORMAT);
     REFUSED(wordpiece_open("/nonexistent/vocab.txt", true, &err), E_IO);
@@ -86,7 +89,18 @@ static void test_bytes(void **state)
 {
     (void)state;
     Tokenizer *t = open_text("[UNK]\n[CLS]\n[SEP]\na\nb\n##b\n", true);
-    static const char *const texts[] = {"a\xff" "b", "a\xe4\xb8" "b", "a\xc0\x80" "b", "a\xed\xa0\x80" "b", "a\xf4\x90\x80\x80" "b", "ab\xe4", "ab\xf0\x9f\x98"};
+    static const char *const texts[] = {"a\xff"
+                                        "b",
+                                        "a\xe4\xb8"
+                                        "b",
+                                        "a\xc0\x80"
+                                        "b",
+                                        "a\xed\xa0\x80"
+                                        "b",
+                                        "a\xf4\x90\x80\x80"
+                                        "b",
+                                        "ab\xe4",
+                                        "ab\xf0\x9f\x98"};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) expect_ids(t, texts[i], 8, 4, (int[]){1, 3, 5, 2});
     uint64_t r = 5;
     for (int round = 0; round < 20000; round++) {
@@ -120,8 +134,8 @@ static void test_bytes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_lower), cmocka_unit_test(test_cased), cmocka_unit_test(test_cut), cmocka_unit_test(test_vocabulary),
-        cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_lower),      cmocka_unit_test(test_cased), cmocka_unit_test(test_cut),
+        cmocka_unit_test(test_vocabulary), cmocka_unit_test(test_bytes),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);

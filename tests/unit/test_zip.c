@@ -130,7 +130,10 @@ static void refused(Buf b, ErrCode code, const char *text)
     buf_free(&b);
 }
 
-static void refused_parts(ErrCode code, const char *text, const Part *parts, size_t n) { refused(make(parts, n, NULL), code, text); }
+static void refused_parts(ErrCode code, const char *text, const Part *parts, size_t n)
+{
+    refused(make(parts, n, NULL), code, text);
+}
 
 static Buf deflated(const void *data, size_t n)
 {
@@ -184,7 +187,8 @@ static void test_round_trip(void **state)
         snprintf(path[k], sizeof path[k], "%s", unit_path(k ? "b.zip" : "a.zip"));
         OutFile *o = outfile_open(path[k], &err);
         ZipWriter *w = zip_writer(o, &err);
-        OK(w && zip_add(w, "m/data", big, sizeof big, &err) && zip_add(w, "m/empty", NULL, 0, &err) && zip_add(w, "m/\xc3\xa9", "x", 1, &err));
+        OK(w && zip_add(w, "m/data", big, sizeof big, &err) && zip_add(w, "m/empty", NULL, 0, &err) &&
+           zip_add(w, "m/\xc3\xa9", "x", 1, &err));
         REFUSED(zip_add(w, "m/data", "x", 1, &err), E_USAGE);
         REFUSED(zip_add(w, "../x", "x", 1, &err), E_USAGE);
         OK(zip_finish(w, &err) && outfile_commit(o, &err));
@@ -213,7 +217,8 @@ static void test_good(void **state)
     char text[5000];
     memset(text, 'a', sizeof text);
     Buf d = deflated(text, sizeof text), nothing = deflated("", 0);
-    Part parts[] = {stored("s", "hello", 5), packed("d", text, sizeof text, &d), packed("e", "", 0, &nothing), stored("folder/", "", 0)};
+    Part parts[] = {stored("s", "hello", 5), packed("d", text, sizeof text, &d), packed("e", "", 0, &nothing),
+                    stored("folder/", "", 0)};
     Part wide[] = {stored("s", "hello", 5)};
     wide[0].zip64 = true;
     Archive tails[] = {{0}, {.comment = "a comment"}, {.zip64_end = true}};
@@ -293,7 +298,8 @@ static void test_large(void **state)
     put_le(&tail, UINT64_MAX, 8);
     put_le(&tail, 0, 2);
     int fd = open(path, O_RDWR | O_CREAT, 0600);
-    bool written = fd >= 0 && pwrite(fd, head.data, head.len, 0) == (ssize_t)head.len && pwrite(fd, tail.data, tail.len, (off_t)directory) == (ssize_t)tail.len;
+    bool written = fd >= 0 && pwrite(fd, head.data, head.len, 0) == (ssize_t)head.len &&
+                   pwrite(fd, tail.data, tail.len, (off_t)directory) == (ssize_t)tail.len;
     close(fd);
     if (written) {
         MappedFile f;
@@ -451,7 +457,8 @@ static void test_names(void **state)
     zip_close(z);
     buf_free(&b);
     static const char *const bad[] = {"../x", "a/../x", "/etc/x", "C:\\x", "a\\..\\x", "..", "\\x", "a/.."};
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) refused_parts(E_FORMAT, "leaves the archive's folder", &(Part){.name = bad[i]}, 1);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        refused_parts(E_FORMAT, "leaves the archive's folder", &(Part){.name = bad[i]}, 1);
     refused_parts(E_FORMAT, "symbolic link", &(Part){.name = "link", .attributes = 0120777u << 16}, 1);
     char *longest = malloc(5001);
     memset(longest, 'n', 5000);
@@ -606,9 +613,10 @@ static void test_unsupported(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip), cmocka_unit_test(test_good),     cmocka_unit_test(test_descriptor), cmocka_unit_test(test_large),
-        cmocka_unit_test(test_truncated),  cmocka_unit_test(test_flipped),  cmocka_unit_test(test_checksum),   cmocka_unit_test(test_headers_differ),
-        cmocka_unit_test(test_names),      cmocka_unit_test(test_overlap),  cmocka_unit_test(test_bombs),      cmocka_unit_test(test_zip64),
+        cmocka_unit_test(test_round_trip),  cmocka_unit_test(test_good),           cmocka_unit_test(test_descriptor),
+        cmocka_unit_test(test_large),       cmocka_unit_test(test_truncated),      cmocka_unit_test(test_flipped),
+        cmocka_unit_test(test_checksum),    cmocka_unit_test(test_headers_differ), cmocka_unit_test(test_names),
+        cmocka_unit_test(test_overlap),     cmocka_unit_test(test_bombs),          cmocka_unit_test(test_zip64),
         cmocka_unit_test(test_end_records), cmocka_unit_test(test_unsupported),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);

@@ -14,27 +14,27 @@
 #include <unistd.h>
 #include <cmocka.h>
 #undef fail /* the library has its own */
-#define STOP(...)                       \
-    do {                                \
-        print_error(__VA_ARGS__);       \
-        print_error("\n");              \
-        _fail(__FILE__, __LINE__);      \
+#define STOP(...)                                                                                                      \
+    do {                                                                                                               \
+        print_error(__VA_ARGS__);                                                                                      \
+        print_error("\n");                                                                                             \
+        _fail(__FILE__, __LINE__);                                                                                     \
     } while (0)
 #include "base/buf.h"
 #include "base/err.h"
 
 /* A passing call; shows the message when it does not. */
-#define OK(call)                                                       \
-    do {                                                               \
-        if (!(call)) STOP("%s: %s", #call, err.msg);               \
+#define OK(call)                                                                                                       \
+    do {                                                                                                               \
+        if (!(call)) STOP("%s: %s", #call, err.msg);                                                                   \
     } while (0)
 /* A call that must fail with this code and say something. */
-#define REFUSED(call, want)                                            \
-    do {                                                               \
-        err = (Err){0};                                                \
-        if (call) STOP("%s: accepted", #call);                     \
-        if (err.code != (want)) STOP("%s: code %d: %s", #call, (int)err.code, err.msg); \
-        assert_true(strlen(err.msg) > 8);                              \
+#define REFUSED(call, want)                                                                                            \
+    do {                                                                                                               \
+        err = (Err){0};                                                                                                \
+        if (call) STOP("%s: accepted", #call);                                                                         \
+        if (err.code != (want)) STOP("%s: code %d: %s", #call, (int)err.code, err.msg);                                \
+        assert_true(strlen(err.msg) > 8);                                                                              \
     } while (0)
 
 static char unit_folder[64];

@@ -12,7 +12,7 @@ __attribute__((unused)) static const Tensor *unit_weight(void *user, const char 
         struct Made *next;
         Tensor t;
         double room[64];
-    } *all;
+    } * all;
     (void)user;
     char dtype[16];
     int at = 0;
@@ -34,7 +34,8 @@ __attribute__((unused)) static const Tensor *unit_weight(void *user, const char 
     m->t = tensor_of(dtype_from_name(dtype), rank, shape, m->room);
     if (tensor_bytes(&m->t) > sizeof m->room) m->t.data = calloc(1, tensor_bytes(&m->t));
     if (!m->t.data) return NULL;
-    for (int64_t i = 0; i < tensor_numel(&m->t); i++) store_f64(m->t.dtype, (char *)m->t.data + i * (int64_t)dtype_size(m->t.dtype), (double)(i + 1));
+    for (int64_t i = 0; i < tensor_numel(&m->t); i++)
+        store_f64(m->t.dtype, (char *)m->t.data + i * (int64_t)dtype_size(m->t.dtype), (double)(i + 1));
     return &m->t;
 }
 

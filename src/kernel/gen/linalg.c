@@ -3,7 +3,8 @@
 #include "kernel/variant.h"
 
 /* Halves: cos and sin of the first and of the second. */
-static void rotate_halves(float *restrict y, const float *restrict x, int64_t h, const float *c0, const float *c1, const float *s0, const float *s1)
+static void rotate_halves(float *restrict y, const float *restrict x, int64_t h, const float *c0, const float *c1,
+                          const float *s0, const float *s1)
 {
     for (int64_t i = 0; i < h; i++) {
         float a = x[i], b = x[i + h];
@@ -13,7 +14,8 @@ static void rotate_halves(float *restrict y, const float *restrict x, int64_t h,
 }
 
 /* Pairs: cos and sin of element 2 i at [2 i], or of both at [i]. */
-static void rotate_pairs(float *restrict y, const float *restrict x, int64_t h, const float *restrict c, const float *restrict s)
+static void rotate_pairs(float *restrict y, const float *restrict x, int64_t h, const float *restrict c,
+                         const float *restrict s)
 {
     for (int64_t i = 0; i < h; i++) {
         float a = x[2 * i], b = x[2 * i + 1];
@@ -22,7 +24,8 @@ static void rotate_pairs(float *restrict y, const float *restrict x, int64_t h, 
     }
 }
 
-static void rotate_pairs_one(float *restrict y, const float *restrict x, int64_t h, const float *c, int64_t cd, const float *s, int64_t sd)
+static void rotate_pairs_one(float *restrict y, const float *restrict x, int64_t h, const float *c, int64_t cd,
+                             const float *s, int64_t sd)
 {
     for (int64_t i = 0; i < h; i++) {
         float a = x[2 * i], b = x[2 * i + 1];
@@ -82,12 +85,10 @@ static void rotary(const Rotary *r, int threads)
     if (rows * r->D < 1 << 15) threads = 1;
     chunk = (rows + threads - 1) / threads;
 #pragma omp parallel for num_threads(threads) if (threads > 1)
-    for (int t = 0; t < threads; t++) rotary_rows(r, t * chunk < rows ? t * chunk : rows, (t + 1) * chunk < rows ? (t + 1) * chunk : rows);
+    for (int t = 0; t < threads; t++)
+        rotary_rows(r, t * chunk < rows ? t * chunk : rows, (t + 1) * chunk < rows ? (t + 1) * chunk : rows);
 }
 
 void KERNEL(linalg_fill)(LinalgKernels *k);
 
-void KERNEL(linalg_fill)(LinalgKernels *k)
-{
-    k->rotary_f32 = rotary;
-}
+void KERNEL(linalg_fill)(LinalgKernels *k) { k->rotary_f32 = rotary; }

@@ -21,4 +21,7 @@
 
 void KERNEL(optim_fill)(OptimKernels *k);
 
-void KERNEL(optim_fill)(OptimKernels *k) { *k = (OptimKernels){adam_f32, adam_f64, sgd_f32, sgd_f64, squares_f32, squares_f64}; }
+void KERNEL(optim_fill)(OptimKernels *k)
+{
+    *k = (OptimKernels){adam_f32, adam_f64, sgd_f32, sgd_f64, squares_f32, squares_f64};
+}

@@ -1,7 +1,8 @@
 /* Optimizers for elements of type T, computed in ACC. Contract in kernel/optim.h. */
 static void NAME(adam)(T *restrict w, T *restrict m, T *restrict v, const T *restrict g, int64_t n, const OptimStep *s)
 {
-    ACC scale = (ACC)s->scale, keep = (ACC)(1 - s->lr * s->decay), coupled = (ACC)s->decay, b1 = (ACC)(1 - s->beta1), b2 = (ACC)s->beta2, c2 = (ACC)(1 - s->beta2);
+    ACC scale = (ACC)s->scale, keep = (ACC)(1 - s->lr * s->decay), coupled = (ACC)s->decay, b1 = (ACC)(1 - s->beta1),
+        b2 = (ACC)s->beta2, c2 = (ACC)(1 - s->beta2);
     ACC size = (ACC)(s->lr / s->correction1), root = (ACC)(1 / s->correction2), eps = (ACC)s->eps;
     if (s->decoupled) coupled = 0;
     else keep = 1;
@@ -17,7 +18,8 @@ static void NAME(adam)(T *restrict w, T *restrict m, T *restrict v, const T *res
 
 static void NAME(sgd)(T *restrict w, T *restrict m, const T *restrict g, int64_t n, const OptimStep *s)
 {
-    ACC scale = (ACC)s->scale, decay = (ACC)s->decay, lr = (ACC)s->lr, old = (ACC)(s->first ? 0 : s->momentum), fresh = (ACC)(s->first ? 1 : 1 - s->dampening);
+    ACC scale = (ACC)s->scale, decay = (ACC)s->decay, lr = (ACC)s->lr, old = (ACC)(s->first ? 0 : s->momentum),
+        fresh = (ACC)(s->first ? 1 : 1 - s->dampening);
     ACC ahead = (ACC)(s->nesterov ? s->momentum : 1), own = s->nesterov ? 1 : 0; /* d = own g + ahead m */
     if (!m) {
         for (int64_t i = 0; i < n; i++) w[i] = (T)(w[i] - lr * (g[i] * scale + decay * w[i]));

@@ -41,8 +41,9 @@ static double erf_inverse(double y)
 /* Derivative of log gamma (Cephes' psi): reflection below 0, recurrence up to 10, asymptotic series. */
 static double digamma(double x)
 {
-    static const double series[] = {8.33333333333333333333e-2, -2.10927960927960927961e-2, 7.57575757575757575758e-3, -4.16666666666666666667e-3,
-                                    3.96825396825396825397e-3, -8.33333333333333333333e-3, 8.33333333333333333333e-2};
+    static const double series[] = {8.33333333333333333333e-2,  -2.10927960927960927961e-2, 7.57575757575757575758e-3,
+                                    -4.16666666666666666667e-3, 3.96825396825396825397e-3,  -8.33333333333333333333e-3,
+                                    8.33333333333333333333e-2};
     if (x == 0) return copysign(INFINITY, -x);
     double sum = 0, whole, y = 0;
     if (x < 0) {
@@ -82,7 +83,8 @@ static float next_short(double a, double b, DType t)
     float from = (float)a, least = t == DT_F16 ? 0x1p-24f : 0x1p-133f;
     if (from == 0) return copysignf(least, (float)b);
     int step = (a < b) == (a > 0) ? 1 : -1;
-    return t == DT_F16 ? f16_to_f32((uint16_t)(f32_to_f16(from) + step)) : bf16_to_f32((uint16_t)(f32_to_bf16(from) + step));
+    return t == DT_F16 ? f16_to_f32((uint16_t)(f32_to_f16(from) + step))
+                       : bf16_to_f32((uint16_t)(f32_to_bf16(from) + step));
 }
 
 /* ATen's floor division and remainder of floats (c10/util/generic_math.h: div_floor_floating). */
@@ -152,7 +154,10 @@ static int64_t power_int(int64_t a, int64_t b)
  * bits take the low bits of an int32. */
 static inline int64_t float_to_int(double v) { return v >= -0x1p63 && v < 0x1p63 ? (int64_t)v : INT64_MIN; }
 static inline int32_t float_to_i32(double v) { return v > -0x1p31 - 1 && v < 0x1p31 ? (int32_t)v : INT32_MIN; }
-static inline uint64_t float_to_u64(double v) { return v >= 0x1p63 && v < 0x1p64 ? (uint64_t)v : (uint64_t)float_to_int(v); }
+static inline uint64_t float_to_u64(double v)
+{
+    return v >= 0x1p63 && v < 0x1p64 ? (uint64_t)v : (uint64_t)float_to_int(v);
+}
 
 #define FLOAT_OPS
 #define NEG(x) -(x)
@@ -269,13 +274,13 @@ static inline uint64_t float_to_u64(double v) { return v >= 0x1p63 && v < 0x1p64
 
 enum { TILE = 32 };
 
-#define COPY(E)                                                                                        \
-    for (int64_t r0 = 0; r0 < rows; r0 += TILE)                                                        \
-        for (int64_t c0 = 0; c0 < cols; c0 += TILE) {                                                  \
-            int64_t r1 = r0 + TILE < rows ? r0 + TILE : rows, c1 = c0 + TILE < cols ? c0 + TILE : cols; \
-            for (int64_t r = r0; r < r1; r++)                                                          \
-                for (int64_t c = c0; c < c1; c++) ((E *)out)[r * cols + c] = ((const E *)in)[r * rs + c * cs]; \
-        }                                                                                              \
+#define COPY(E)                                                                                                        \
+    for (int64_t r0 = 0; r0 < rows; r0 += TILE)                                                                        \
+        for (int64_t c0 = 0; c0 < cols; c0 += TILE) {                                                                  \
+            int64_t r1 = r0 + TILE < rows ? r0 + TILE : rows, c1 = c0 + TILE < cols ? c0 + TILE : cols;                \
+            for (int64_t r = r0; r < r1; r++)                                                                          \
+                for (int64_t c = c0; c < c1; c++) ((E *)out)[r * cols + c] = ((const E *)in)[r * rs + c * cs];         \
+        }                                                                                                              \
     return true;
 
 typedef struct Wide {
@@ -286,7 +291,8 @@ static bool copy_2d(void *out, const void *in, int64_t rows, int64_t cols, int64
 {
     if (cs == 1) {
         for (int64_t r = 0; r < rows; r++)
-            memcpy((char *)out + (size_t)(r * cols) * size, (const char *)in + r * rs * (int64_t)size, (size_t)cols * size);
+            memcpy((char *)out + (size_t)(r * cols) * size, (const char *)in + r * rs * (int64_t)size,
+                   (size_t)cols * size);
         return true;
     }
     switch (size) {
@@ -304,13 +310,27 @@ void KERNEL(pointwise_fill)(PointwiseKernels *k);
 void KERNEL(pointwise_fill)(PointwiseKernels *k)
 {
     *k = (PointwiseKernels){
-        .unary_f32 = unary_f32, .unary_f64 = unary_f64, .unary_i64 = unary_i64,
-        .binary_f32 = binary_f32, .binary_f64 = binary_f64, .binary_i64 = binary_i64,
-        .compare_f32 = compare_f32, .compare_f64 = compare_f64, .compare_i64 = compare_i64,
-        .test_f32 = test_f32, .test_f64 = test_f64, .test_i64 = test_i64,
-        .where_f32 = where_f32, .where_f64 = where_f64, .where_i64 = where_i64,
-        .load_f32 = load_row_f32, .load_f64 = load_row_f64, .load_i64 = load_row_i64,
-        .store_f32 = store_row_f32, .store_f64 = store_row_f64, .store_i64 = store_row_i64,
+        .unary_f32 = unary_f32,
+        .unary_f64 = unary_f64,
+        .unary_i64 = unary_i64,
+        .binary_f32 = binary_f32,
+        .binary_f64 = binary_f64,
+        .binary_i64 = binary_i64,
+        .compare_f32 = compare_f32,
+        .compare_f64 = compare_f64,
+        .compare_i64 = compare_i64,
+        .test_f32 = test_f32,
+        .test_f64 = test_f64,
+        .test_i64 = test_i64,
+        .where_f32 = where_f32,
+        .where_f64 = where_f64,
+        .where_i64 = where_i64,
+        .load_f32 = load_row_f32,
+        .load_f64 = load_row_f64,
+        .load_i64 = load_row_i64,
+        .store_f32 = store_row_f32,
+        .store_f64 = store_row_f64,
+        .store_i64 = store_row_i64,
         .copy_2d = copy_2d,
     };
 }

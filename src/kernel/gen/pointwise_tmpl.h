@@ -10,7 +10,8 @@ __attribute__((always_inline)) static inline T NAME(silu_slope)(T x)
 
 __attribute__((always_inline)) static inline T NAME(gelu_slope)(T x)
 {
-    return (T)0.5 + (T)0.5 * F_ERF(x * (T)0.70710678118654752440) + x * F_EXP((T)-0.5 * x * x) * (T)0.39894228040143267794;
+    return (T)0.5 + (T)0.5 * F_ERF(x * (T)0.70710678118654752440) +
+           x * F_EXP((T)-0.5 * x * x) * (T)0.39894228040143267794;
 }
 
 __attribute__((always_inline)) static inline T NAME(gelu_tanh_slope)(T x)
@@ -23,12 +24,12 @@ __attribute__((always_inline)) static inline T NAME(gelu_tanh_slope)(T x)
 static bool NAME(unary)(PointwiseOp op, T *out, const T *in, int64_t n, const double *p)
 {
     switch (op) {
-#define UNARY(name, e)                      \
-    case PW_##name:                         \
-        for (int64_t i = 0; i < n; i++) {   \
-            T x = in[i];                    \
-            out[i] = (T)(e);                \
-        }                                   \
+#define UNARY(name, e)                                                                                                 \
+    case PW_##name:                                                                                                    \
+        for (int64_t i = 0; i < n; i++) {                                                                              \
+            T x = in[i];                                                                                               \
+            out[i] = (T)(e);                                                                                           \
+        }                                                                                                              \
         return true;
 #include "kernel/pointwise_ops.def"
 #undef UNARY
@@ -39,12 +40,12 @@ static bool NAME(unary)(PointwiseOp op, T *out, const T *in, int64_t n, const do
 static bool NAME(binary)(PointwiseOp op, T *out, const T *x, const T *y, int64_t n)
 {
     switch (op) {
-#define BINARY(name, e)                     \
-    case PW_##name:                         \
-        for (int64_t i = 0; i < n; i++) {   \
-            T a = x[i], b = y[i];           \
-            out[i] = (T)(e);                \
-        }                                   \
+#define BINARY(name, e)                                                                                                \
+    case PW_##name:                                                                                                    \
+        for (int64_t i = 0; i < n; i++) {                                                                              \
+            T a = x[i], b = y[i];                                                                                      \
+            out[i] = (T)(e);                                                                                           \
+        }                                                                                                              \
         return true;
 #include "kernel/pointwise_ops.def"
 #undef BINARY
@@ -55,12 +56,12 @@ static bool NAME(binary)(PointwiseOp op, T *out, const T *x, const T *y, int64_t
 static bool NAME(compare)(PointwiseOp op, uint8_t *out, const T *x, const T *y, int64_t n)
 {
     switch (op) {
-#define COMPARE(name, e)                    \
-    case PW_##name:                         \
-        for (int64_t i = 0; i < n; i++) {   \
-            T a = x[i], b = y[i];           \
-            out[i] = (e) ? 1 : 0;           \
-        }                                   \
+#define COMPARE(name, e)                                                                                               \
+    case PW_##name:                                                                                                    \
+        for (int64_t i = 0; i < n; i++) {                                                                              \
+            T a = x[i], b = y[i];                                                                                      \
+            out[i] = (e) ? 1 : 0;                                                                                      \
+        }                                                                                                              \
         return true;
 #include "kernel/pointwise_ops.def"
 #undef COMPARE
@@ -71,12 +72,12 @@ static bool NAME(compare)(PointwiseOp op, uint8_t *out, const T *x, const T *y, 
 static bool NAME(test)(PointwiseOp op, uint8_t *out, const T *in, int64_t n)
 {
     switch (op) {
-#define TEST(name, e)                       \
-    case PW_##name:                         \
-        for (int64_t i = 0; i < n; i++) {   \
-            T x = in[i];                    \
-            out[i] = (e) ? 1 : 0;           \
-        }                                   \
+#define TEST(name, e)                                                                                                  \
+    case PW_##name:                                                                                                    \
+        for (int64_t i = 0; i < n; i++) {                                                                              \
+            T x = in[i];                                                                                               \
+            out[i] = (e) ? 1 : 0;                                                                                      \
+        }                                                                                                              \
         return true;
 #include "kernel/pointwise_ops.def"
 #undef TEST
@@ -90,12 +91,12 @@ static void NAME(where)(T *out, const uint8_t *c, const T *a, const T *b, int64_
 }
 
 /* The loops differ by the element type that is read, not by what is done. */
-#define LOAD(NAME_, E, conv)                                                                            \
-    case DT_##NAME_:                                                                                    \
-        if (stride == (int64_t)sizeof(E))                                                               \
-            for (int64_t i = 0; i < n; i++) out[i] = (T)conv(((const E *)in)[i]);                        \
-        else                                                                                            \
-            for (int64_t i = 0; i < n; i++) out[i] = (T)conv(*(const E *)((const char *)in + i * stride)); \
+#define LOAD(NAME_, E, conv)                                                                                           \
+    case DT_##NAME_:                                                                                                   \
+        if (stride == (int64_t)sizeof(E))                                                                              \
+            for (int64_t i = 0; i < n; i++) out[i] = (T)conv(((const E *)in)[i]);                                      \
+        else                                                                                                           \
+            for (int64_t i = 0; i < n; i++) out[i] = (T)conv(*(const E *)((const char *)in + i * stride));             \
         return true;
 
 static bool NAME(load_row)(T *out, DType t, const void *in, int64_t stride, int64_t n)
@@ -113,15 +114,15 @@ static bool NAME(load_row)(T *out, DType t, const void *in, int64_t stride, int6
         LOAD(U16, uint16_t, )
         LOAD(U32, uint32_t, )
         LOAD(U64, uint64_t, )
-        LOAD(BOOL, uint8_t, (T)0 != )
+        LOAD(BOOL, uint8_t, (T)0 !=)
     default: return false;
     }
 }
 #undef LOAD
 
-#define STORE(NAME_, E, conv)                                              \
-    case DT_##NAME_:                                                       \
-        for (int64_t i = 0; i < n; i++) ((E *)out)[i] = (E)conv(in[i]);     \
+#define STORE(NAME_, E, conv)                                                                                          \
+    case DT_##NAME_:                                                                                                   \
+        for (int64_t i = 0; i < n; i++) ((E *)out)[i] = (E)conv(in[i]);                                                \
         return true;
 
 static bool NAME(store_row)(DType t, void *out, const T *in, int64_t n)
@@ -139,7 +140,7 @@ static bool NAME(store_row)(DType t, void *out, const T *in, int64_t n)
         STORE(U16, uint16_t, TO_INT)
         STORE(U32, uint32_t, TO_INT)
         STORE(U64, uint64_t, TO_U64)
-        STORE(BOOL, uint8_t, (T)0 != )
+        STORE(BOOL, uint8_t, (T)0 !=)
     default: return false;
     }
 }

@@ -24,7 +24,8 @@ static void NAME(largest)(T *out, const T *in, const int64_t *tap, int64_t taps,
     }
 }
 
-static inline __attribute__((always_inline)) void NAME(mean_by)(T *out, const T *in, const int64_t *tap, int64_t taps, int64_t n, int64_t step, double divisor)
+static inline __attribute__((always_inline)) void NAME(mean_by)(T *out, const T *in, const int64_t *tap, int64_t taps,
+                                                                int64_t n, int64_t step, double divisor)
 {
     enum { BLOCK = 16 };
     int64_t i = 0;

@@ -78,7 +78,8 @@ static void pack_b(void *to, const ProductIn *b, int64_t panel, int64_t K, int64
     memset(p + whole * NR, 0, (size_t)((K + CHUNK - 1) / CHUNK * CHUNK - whole) * NR * sizeof *p);
     if (b->cs == 1) {
         for (int64_t k = 0; k < K; k++, p += NR)
-            if (b->dtype == DT_F32 && !b->rounded) memcpy(p, (const float *)b->data + k * b->rs + col, (size_t)cols * sizeof *p);
+            if (b->dtype == DT_F32 && !b->rounded)
+                memcpy(p, (const float *)b->data + k * b->rs + col, (size_t)cols * sizeof *p);
             else
                 for (int j = 0; j < cols; j++) p[j] = element(b, k * b->rs + col + j);
         return;
@@ -106,6 +107,17 @@ static void finish(const ProductDone *d) { finish_rows(d, NR, 0, d->rows, finish
 void KERNEL(product_fill)(ProductKernels *k);
 void KERNEL(product_fill)(ProductKernels *k)
 {
-    k->f32 = (ProductKernel){.layout = LAYOUT, .mr = MR, .unit = 1, .nr = NR, .chunk = CHUNK, .size = 4, .kc = 24576 / (NR * 4) / CHUNK * CHUNK, .nc = 4 * NR, .mc = 32 * MR,
-                             .pack_a = pack_a, .pack_b = pack_b, .tile = tile, .finish = finish};
+    k->f32 = (ProductKernel){.layout = LAYOUT,
+                             .mr = MR,
+                             .unit = 1,
+                             .nr = NR,
+                             .chunk = CHUNK,
+                             .size = 4,
+                             .kc = 24576 / (NR * 4) / CHUNK * CHUNK,
+                             .nc = 4 * NR,
+                             .mc = 32 * MR,
+                             .pack_a = pack_a,
+                             .pack_b = pack_b,
+                             .tile = tile,
+                             .finish = finish};
 }

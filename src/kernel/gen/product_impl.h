@@ -38,7 +38,8 @@ typedef float F4 __attribute__((vector_size(16), aligned(4)));
 static inline void turn_four(float *to, int64_t step, const float *const *row)
 {
     for (int k = 0; k < LANES; k += 4, to += 4 * step) {
-        F4 a = *(const F4 *)(row[0] + k), b = *(const F4 *)(row[1] + k), c = *(const F4 *)(row[2] + k), d = *(const F4 *)(row[3] + k);
+        F4 a = *(const F4 *)(row[0] + k), b = *(const F4 *)(row[1] + k), c = *(const F4 *)(row[2] + k),
+           d = *(const F4 *)(row[3] + k);
         F4 p = __builtin_shufflevector(a, b, 0, 4, 1, 5), q = __builtin_shufflevector(c, d, 0, 4, 1, 5);
         F4 r = __builtin_shufflevector(a, b, 2, 6, 3, 7), s = __builtin_shufflevector(c, d, 2, 6, 3, 7);
         *(F4 *)to = __builtin_shufflevector(p, q, 0, 1, 4, 5);
@@ -59,7 +60,8 @@ static inline void turn_sixteen(float *to, int64_t step, const float *const *row
     for (int bit = 0; bit < 4; bit++) {
         for (int r = 0; r < LANES / 2; r++) {
             b[2 * r] = __builtin_shufflevector(a[r], a[r + 8], 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
-            b[2 * r + 1] = __builtin_shufflevector(a[r], a[r + 8], 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+            b[2 * r + 1] = __builtin_shufflevector(a[r], a[r + 8], 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30,
+                                                   15, 31);
         }
         for (int r = 0; r < LANES; r++) a[r] = b[r];
     }
@@ -109,7 +111,8 @@ static inline void store_row(void *to, DType t, int64_t at, const float *from, i
     uint16_t *c = (uint16_t *)to + at;
     int i = 0;
 #ifdef __AVX512BF16__
-    for (; i + LANES <= n; i += LANES) _mm256_storeu_si256((__m256i *)(void *)(c + i), (__m256i)_mm512_cvtneps_pbh(_mm512_loadu_ps(from + i)));
+    for (; i + LANES <= n; i += LANES)
+        _mm256_storeu_si256((__m256i *)(void *)(c + i), (__m256i)_mm512_cvtneps_pbh(_mm512_loadu_ps(from + i)));
 #endif
     for (; i < n; i++) c[i] = bf16_bits(from[i]);
 }
@@ -147,7 +150,9 @@ __attribute__((always_inline)) static inline float activated(float x, int act)
 }
 
 /* The activation is known to the compiler, and so is `cols` where the panel is whole. */
-__attribute__((always_inline)) static inline void finish_act(const ProductOut *o, const float *restrict acc, int64_t row, int64_t col, int rows, int step, int cols, int act)
+__attribute__((always_inline)) static inline void finish_act(const ProductOut *o, const float *restrict acc,
+                                                             int64_t row, int64_t col, int rows, int step, int cols,
+                                                             int act)
 {
     float bias[MOST_COLS], more[MOST_COLS], t[MOST_COLS];
     if (o->bias) load_row(bias, o->bias, o->bias_type, col, cols);
@@ -165,7 +170,8 @@ __attribute__((always_inline)) static inline void finish_act(const ProductOut *o
     }
 }
 
-__attribute__((always_inline)) static inline void finish_cols(const ProductOut *o, const float *acc, int64_t row, int64_t col, int rows, int step, int cols)
+__attribute__((always_inline)) static inline void finish_cols(const ProductOut *o, const float *acc, int64_t row,
+                                                              int64_t col, int rows, int step, int cols)
 {
     switch (o->act) {
     case GEMM_RELU: finish_act(o, acc, row, col, rows, step, cols, GEMM_RELU); break;
@@ -179,11 +185,13 @@ __attribute__((always_inline)) static inline void finish_cols(const ProductOut *
 /* Rows [from, to) of a tile that is done; `some` is the file's own for whole rows of c that follow each other. */
 typedef void FinishSome(const ProductOut *o, const float *acc, int64_t row, int64_t col, int rows, int cols);
 
-__attribute__((always_inline)) static inline void finish_rows(const ProductDone *d, int step, int from, int to, FinishSome *some)
+__attribute__((always_inline)) static inline void finish_rows(const ProductDone *d, int step, int from, int to,
+                                                              FinishSome *some)
 {
     if (!d->at) some(d->out, d->acc + from * step, d->row + from, d->col, to - from, d->cols);
     for (int r = from, n; d->at && r < to; r += n) {
-        for (n = 1; r + n < to && d->at[r] >= 0 && d->at[r + n] == d->at[r] + n; n++) {}
+        for (n = 1; r + n < to && d->at[r] >= 0 && d->at[r + n] == d->at[r] + n; n++) {
+        }
         if (d->at[r] >= 0) some(d->out, d->acc + r * step, d->at[r], d->col, n, d->cols);
     }
 }

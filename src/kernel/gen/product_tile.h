@@ -59,7 +59,8 @@ INLINE void rows_of_tile(int rows, int nv, const ProductTile *t)
 {
     const float *b = t->b;
     const char *ahead = t->ahead;
-    int64_t words = t->n / PER_WORD, pace = words ? t->lines * LINE / words : 0, run = t->from ? t->from / t->run : 0, in = t->from ? t->from % t->run : 0;
+    int64_t words = t->n / PER_WORD, pace = words ? t->lines * LINE / words : 0, run = t->from ? t->from / t->run : 0,
+            in = t->from ? t->from % t->run : 0;
     V s[MR][NV];
     sums_begin(rows, nv, t, s);
     for (int64_t left = t->n; left > 0; run++, in = 0) {
@@ -75,37 +76,44 @@ INLINE void rows_of_tile(int rows, int nv, const ProductTile *t)
 }
 
 /* One function per height, so that the sums stay in registers. */
-#define TILE(rows)                                    \
-    static void tile_##rows(const ProductTile *t)     \
-    {                                                 \
-        if (t->step) {                                \
-            if (t->cols > 2 * W) rows_of_tile(rows, NV, t); \
-            else if (t->cols > W) rows_of_tile(rows, 2, t); \
-            else rows_of_tile(rows, 1, t);            \
-        } else if (t->cols > 2 * W) tile_of(rows, NV, t); \
-        else if (t->cols > W) tile_of(rows, 2, t);    \
-        else tile_of(rows, 1, t);                     \
+#define TILE(rows)                                                                                                     \
+    static void tile_##rows(const ProductTile *t)                                                                      \
+    {                                                                                                                  \
+        if (t->step) {                                                                                                 \
+            if (t->cols > 2 * W) rows_of_tile(rows, NV, t);                                                            \
+            else if (t->cols > W) rows_of_tile(rows, 2, t);                                                            \
+            else rows_of_tile(rows, 1, t);                                                                             \
+        } else if (t->cols > 2 * W) tile_of(rows, NV, t);                                                              \
+        else if (t->cols > W) tile_of(rows, 2, t);                                                                     \
+        else tile_of(rows, 1, t);                                                                                      \
     }
-TILE(1) TILE(2) TILE(3) TILE(4)
+TILE(1)
+TILE(2) TILE(3) TILE(4)
 #if defined(__AVX2__) || defined(__aarch64__)
-TILE(5) TILE(6)
+    TILE(5) TILE(6)
 #endif
 #if defined(__AVX512F__) || defined(__aarch64__)
-TILE(7) TILE(8)
+        TILE(7) TILE(8)
 #endif
 #if defined(__AVX512F__)
-TILE(9)
+            TILE(9)
 #endif
 
-static void tile(const ProductTile *t)
+                static void tile(const ProductTile *t)
 {
     static void (*const of[])(const ProductTile *t) = {
-        NULL, tile_1, tile_2, tile_3, tile_4,
+        NULL,
+        tile_1,
+        tile_2,
+        tile_3,
+        tile_4,
 #if defined(__AVX2__) || defined(__aarch64__)
-        tile_5, tile_6,
+        tile_5,
+        tile_6,
 #endif
 #if defined(__AVX512F__) || defined(__aarch64__)
-        tile_7, tile_8,
+        tile_7,
+        tile_8,
 #endif
 #if defined(__AVX512F__)
         tile_9,
@@ -113,4 +121,3 @@ static void tile(const ProductTile *t)
     };
     of[t->rows](t);
 }
-

@@ -96,7 +96,8 @@ static void NAME(softmax)(T *out, const T *x, int64_t rows, int64_t n, bool loga
     for (int64_t r = 0; r < rows; r++) NAME(softmax_row)(out + r * n, x + r * n, n, logarithm, safe);
 }
 
-static void NAME(norm_row)(T *out, const T *x, const T *w, const T *b, int64_t n, double eps, bool rms, T *mean_out, T *rstd_out)
+static void NAME(norm_row)(T *out, const T *x, const T *w, const T *b, int64_t n, double eps, bool rms, T *mean_out,
+                           T *rstd_out)
 {
     T mean = rms ? 0 : (T)(NAME(sum)(x, n) / (double)n);
     T rstd = (T)(1 / sqrt(NAME(squares)(x, mean, n) / (double)n + eps));
@@ -110,7 +111,8 @@ static void NAME(norm_row)(T *out, const T *x, const T *w, const T *b, int64_t n
         for (int64_t i = 0; i < n; i++) out[i] = (x[i] - mean) * rstd + (b ? b[i] : 0);
 }
 
-static void NAME(norm)(T *out, const T *x, const T *w, const T *b, int64_t rows, int64_t n, double eps, bool rms, T *mean, T *rstd, int threads)
+static void NAME(norm)(T *out, const T *x, const T *w, const T *b, int64_t rows, int64_t n, double eps, bool rms,
+                       T *mean, T *rstd, int threads)
 {
 #pragma omp parallel for num_threads(threads) if (rows * n > 1 << 14)
     for (int64_t r = 0; r < rows; r++)
@@ -141,7 +143,8 @@ static void NAME(columns)(double *sum, const T *x, int64_t rows, int64_t step, i
 }
 
 /* Sums of dy w and of dy w h over a row, h = (x - mean) rstd. */
-static void NAME(norm_back_sums)(const T *dy, const T *x, const T *w, T mean, T rstd, int64_t n, double *first, double *second)
+static void NAME(norm_back_sums)(const T *dy, const T *x, const T *w, T mean, T rstd, int64_t n, double *first,
+                                 double *second)
 {
     *first = *second = 0;
     for (int64_t i = 0, end; i < n; i = end) {
@@ -164,11 +167,13 @@ static void NAME(norm_back_sums)(const T *dy, const T *x, const T *w, T mean, T 
     }
 }
 
-static void NAME(norm_back)(T *dx, double *dw, double *db, const T *dy, const T *x, const T *w, int64_t rows, int64_t n, double eps, bool rms)
+static void NAME(norm_back)(T *dx, double *dw, double *db, const T *dy, const T *x, const T *w, int64_t rows, int64_t n,
+                            double eps, bool rms)
 {
     for (int64_t r = 0; r < rows; r++, dx += n, dy += n, x += n) {
         double first, second;
-        T mean = rms ? 0 : (T)(NAME(sum)(x, n) / (double)n), rstd = (T)(1 / sqrt(NAME(squares)(x, mean, n) / (double)n + eps));
+        T mean = rms ? 0 : (T)(NAME(sum)(x, n) / (double)n),
+          rstd = (T)(1 / sqrt(NAME(squares)(x, mean, n) / (double)n + eps));
         NAME(norm_back_sums)(dy, x, w, mean, rstd, n, &first, &second);
         T all = rms ? 0 : (T)(first / (double)n), along = (T)(second / (double)n);
         for (int64_t i = 0; i < n; i++) {

@@ -14,7 +14,11 @@ enum { ROWS = 6, VECTORS = 4, BLOCK = 24 };
 #else
 enum { ROWS = 6, VECTORS = 2, BLOCK = 24 };
 #endif
-enum { TILE = LANES * VECTORS, KEYS = 512, LEAD = KEYS + LANES }; /* rows of scores LEAD apart: 2048 bytes apart they would share few sets of the cache */
+enum {
+    TILE = LANES * VECTORS,
+    KEYS = 512,
+    LEAD = KEYS + LANES
+}; /* rows of scores LEAD apart: 2048 bytes apart they would share few sets of the cache */
 static const float LOG2E = 1.44269504f;
 
 /* ------------------------------------------------------------------ micro-kernel */
@@ -22,14 +26,14 @@ static const float LOG2E = 1.44269504f;
 typedef struct Product {
     const float *a, *b;
     int64_t lda, ldb, K;
-    const float *from;  /* what is added to, a row times its shrink; shrink NULL: 0 */
+    const float *from; /* what is added to, a row times its shrink; shrink NULL: 0 */
     const float *shrink;
     const float *times; /* the rows' factors of the result; NULL: 1 */
     const float *plus;  /* what is added to the result, rows ldp apart; NULL: 0 */
     int64_t ldp;
     float *to;
     int64_t ldf, ldt;
-    float *tops;        /* (rows, LANES): the maxima of the columns that a lane has seen; NULL: not wanted */
+    float *tops; /* (rows, LANES): the maxima of the columns that a lane has seen; NULL: not wanted */
 } Product;
 
 /* Unrolled whatever the compiler thinks of it: the accumulators must be registers. */
@@ -50,17 +54,14 @@ INLINE void micro(int rows, int vectors, const Product *p)
     const float *a = p->a, *b = p->b;
     int64_t K = p->K, lda = p->lda, ldb = p->ldb, k = 0;
     EACH_ROW EACH_VECTOR acc[r][v] = vec_set(0);
-    if (p->shrink)
-        EACH_ROW EACH_VECTOR acc[r][v] = vec_at(p->from + r * p->ldf + v * LANES) * p->shrink[r];
+    if (p->shrink) EACH_ROW EACH_VECTOR acc[r][v] = vec_at(p->from + r * p->ldf + v * LANES) * p->shrink[r];
     for (; k + 1 < K; k += 2) {
         step(rows, vectors, acc, a + k, lda, b + k * ldb);
         step(rows, vectors, acc, a + k + 1, lda, b + (k + 1) * ldb);
     }
     if (k < K) step(rows, vectors, acc, a + k, lda, b + k * ldb);
-    if (p->times)
-        EACH_ROW EACH_VECTOR acc[r][v] *= p->times[r];
-    if (p->plus)
-        EACH_ROW EACH_VECTOR acc[r][v] += vec_at(p->plus + r * p->ldp + v * LANES);
+    if (p->times) EACH_ROW EACH_VECTOR acc[r][v] *= p->times[r];
+    if (p->plus) EACH_ROW EACH_VECTOR acc[r][v] += vec_at(p->plus + r * p->ldp + v * LANES);
     EACH_ROW EACH_VECTOR vec_put(p->to + r * p->ldt + v * LANES, acc[r][v]);
     if (!p->tops) return;
     EACH_ROW
@@ -181,7 +182,8 @@ static void pack_values(const Stack *s, float *to)
     int64_t E = s->a->E;
     for (int64_t t = 0; t < E; t += TILE) {
         int64_t width = panel_vectors(t, E) * LANES;
-        for (int64_t m = 0; m < s->M; m++, to += width) vec_row(s->a->t, to, value_at(s, m) + t * element_size(s->a), least(width, E - t), 1);
+        for (int64_t m = 0; m < s->M; m++, to += width)
+            vec_row(s->a->t, to, value_at(s, m) + t * element_size(s->a), least(width, E - t), 1);
     }
 }
 
@@ -198,11 +200,11 @@ static void pack(const Stack *s)
 typedef struct Group {
     int rows;
     Row row[ROWS];
-    int64_t low, high;   /* keys that any of the rows may see */
+    int64_t low, high;    /* keys that any of the rows may see */
     int64_t inner, outer; /* keys that all of them may see */
     float *scores, *out, *queries;
-    bool together;       /* all rows are of one head */
-    bool plain;          /* a tile of scores is done when the mask is added to it */
+    bool together; /* all rows are of one head */
+    bool plain;    /* a tile of scores is done when the mask is added to it */
     bool begun, done, written;
     float top[ROWS], sum[ROWS][LANES], tops[ROWS][LANES];
 } Group;
@@ -212,7 +214,8 @@ static void row_exp(float *s, float top, int64_t n, float *sum)
 {
     float base = top == -INFINITY ? 0 : top * LOG2E;
     Vec total = vec_at(sum), other = {0};
-    if (fabsf(top) > 1e3f && !isinf(top)) { /* a mask hides all: base is rounded, a fused product is not, and their difference may be huge */
+    if (fabsf(top) > 1e3f &&
+        !isinf(top)) { /* a mask hides all: base is rounded, a fused product is not, and their difference may be huge */
         for (int64_t j = 0; j < n; j++) s[j] -= top;
         base = 0;
     }
@@ -251,8 +254,17 @@ static void take_in(const Stack *s, const Space *space, Group *g, int64_t m0, in
     }
     for (int64_t t = 0; t < a->E; t += TILE) {
         int vectors = panel_vectors(t, a->E), width = vectors * LANES;
-        Product p = {.a = g->scores + from - m0, .lda = LEAD, .K = to - from, .b = space->values + offset + from * width, .ldb = width, .from = g->out + t, .ldf = pe,
-                     .shrink = g->begun ? shrink : NULL, .times = last ? times : NULL, .to = g->out + t, .ldt = pe};
+        Product p = {.a = g->scores + from - m0,
+                     .lda = LEAD,
+                     .K = to - from,
+                     .b = space->values + offset + from * width,
+                     .ldb = width,
+                     .from = g->out + t,
+                     .ldf = pe,
+                     .shrink = g->begun ? shrink : NULL,
+                     .times = last ? times : NULL,
+                     .to = g->out + t,
+                     .ldt = pe};
         if (direct) p.to = (float *)(void *)g->row[0].out + t, p.ldt = a->os[2];
         product(g->rows, vectors, &p);
         offset += s->M * width;
@@ -291,7 +303,8 @@ static void begin(const Stack *s, Group *g, int64_t row)
         g->inner = most(g->inner, w.low), g->outer = least(g->outer, w.high);
         g->top[r] = -INFINITY;
         vec_put(g->sum[r], vec_set(0));
-        vec_row(a->t, g->queries + r * a->D, w.q, a->D, (float)a->scale); /* the last vector may reach into the next row, which comes later */
+        vec_row(a->t, g->queries + r * a->D, w.q, a->D,
+                (float)a->scale); /* the last vector may reach into the next row, which comes later */
     }
 }
 
@@ -339,7 +352,14 @@ static void attend(const Stack *s, int64_t row, int64_t count)
                         for (int64_t j = 0; j < width; j += LANES) vec_put(scores + r * LEAD + j, vec_set(-INFINITY));
                     continue;
                 }
-                Product p = {.a = g->queries, .lda = a->D, .K = a->D, .b = space.keys + t * a->D, .ldb = lead, .to = scores, .ldt = LEAD, .tops = clean ? g->tops[0] : NULL};
+                Product p = {.a = g->queries,
+                             .lda = a->D,
+                             .K = a->D,
+                             .b = space.keys + t * a->D,
+                             .ldb = lead,
+                             .to = scores,
+                             .ldt = LEAD,
+                             .tops = clean ? g->tops[0] : NULL};
                 if (clean && s->masked) {
                     p.plus = a->mask + g->row[0].masked + t, p.ldp = a->ms[2];
                     ask_for_mask(&p, g->rows, t + TILE < g->high ? TILE : BLOCK * p.ldp - t);

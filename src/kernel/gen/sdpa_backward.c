@@ -92,7 +92,11 @@ typedef struct Work {
 
 static Work work_of(const Sdpa *a)
 {
-    Work w = {.rows = a->Hkv ? a->H / a->Hkv * a->N : 0, .units = a->B * a->Hkv, .ranges = 1, .ld = lead(a->D), .le = lead(a->E)};
+    Work w = {.rows = a->Hkv ? a->H / a->Hkv * a->N : 0,
+              .units = a->B * a->Hkv,
+              .ranges = 1,
+              .ld = lead(a->D),
+              .le = lead(a->E)};
     if (w.units && w.units < JOBS) w.ranges = (JOBS + w.units - 1) / w.units;
     w.keys = most(padded((a->M + w.ranges - 1) / w.ranges, KEYS), KEYS);
     w.ranges = most(1, (a->M + w.keys - 1) / w.keys);
@@ -102,18 +106,30 @@ static Work work_of(const Sdpa *a)
 
 /* Of a thread, in floats; dq sums of jobs (ranges > 1) lie behind those of all threads. */
 typedef struct Space {
-    float *q, *dout, *lse, *delta;     /* rows of the unit */
+    float *q, *dout, *lse, *delta; /* rows of the unit */
     float *dq;
-    float *keys, *values, *rows;       /* of nk keys: transposed (D, lk) and (E, lk), and keys as rows (nk, ld) */
-    float *dk, *dv;                    /* (nk, ld), (nk, le) */
-    float *p, *ds, *slope;             /* (nq, lk) */
+    float *keys, *values, *rows; /* of nk keys: transposed (D, lk) and (E, lk), and keys as rows (nk, ld) */
+    float *dk, *dv;              /* (nk, ld), (nk, le) */
+    float *p, *ds, *slope;       /* (nq, lk) */
 } Space;
 
 static int64_t lay_out(const Sdpa *a, const Work *w, float *from, Space *s)
 {
-    int64_t at = 0, size[] = {w->rows * w->ld, w->rows * w->le, w->rows, w->rows, w->ranges == 1 ? w->rows * w->ld : 0, a->D * w->lk, a->E * w->lk, w->nk * w->ld, w->nk * w->ld,
-                              w->nk * w->le, w->nq * w->lk, w->nq * w->lk, a->softcap > 0 ? w->nq * w->lk : 0};
-    float **to[] = {&s->q, &s->dout, &s->lse, &s->delta, &s->dq, &s->keys, &s->values, &s->rows, &s->dk, &s->dv, &s->p, &s->ds, &s->slope};
+    int64_t at = 0, size[] = {w->rows * w->ld,
+                              w->rows * w->le,
+                              w->rows,
+                              w->rows,
+                              w->ranges == 1 ? w->rows * w->ld : 0,
+                              a->D * w->lk,
+                              a->E * w->lk,
+                              w->nk * w->ld,
+                              w->nk * w->ld,
+                              w->nk * w->le,
+                              w->nq * w->lk,
+                              w->nq * w->lk,
+                              a->softcap > 0 ? w->nq * w->lk : 0};
+    float **to[] = {&s->q,    &s->dout, &s->lse, &s->delta, &s->dq, &s->keys, &s->values,
+                    &s->rows, &s->dk,   &s->dv,  &s->p,     &s->ds, &s->slope};
     for (size_t i = 0; i < sizeof size / sizeof *size; i++) {
         if (from) *to[i] = from + at;
         at += padded(size[i], 16);
@@ -134,10 +150,10 @@ static size_t workspace(const SdpaBackward *g, int threads)
 typedef struct Job {
     const SdpaBackward *g;
     const Work *w;
-    Stack stack;        /* masks and rows, with no softcap of its own */
+    Stack stack; /* masks and rows, with no softcap of its own */
     Sdpa plain;
     Space s;
-    float *dq;          /* (rows, ld), summed up */
+    float *dq; /* (rows, ld), summed up */
 } Job;
 
 static int64_t bytes(const Sdpa *a, int64_t n) { return n * element_size(a); }
@@ -200,7 +216,9 @@ static void transpose(const float *rows, int64_t ld, int64_t n, int64_t width, f
 static void pack_keys(Job *j, int64_t from, int64_t n)
 {
     const Sdpa *a = &j->g->f;
-    for (int64_t i = 0; i < n; i++) vec_row(a->t, j->s.dv + i * j->w->le, value_at(&j->stack, from + i), a->E, 1); /* room that is free until it is summed up in */
+    for (int64_t i = 0; i < n; i++)
+        vec_row(a->t, j->s.dv + i * j->w->le, value_at(&j->stack, from + i), a->E,
+                1); /* room that is free until it is summed up in */
     transpose(j->s.dv, j->w->le, n, a->E, j->s.values, j->w->lk);
     for (int64_t i = 0; i < n; i++) vec_row(a->t, j->s.rows + i * j->w->ld, key_at(&j->stack, from + i), a->D, 1);
     transpose(j->s.rows, j->w->ld, n, a->D, j->s.keys, j->w->lk);
@@ -213,8 +231,12 @@ static void put_keys(const Job *j, int64_t from, int64_t n)
     const SdpaBackward *g = j->g;
     const Sdpa *a = &g->f;
     for (int64_t i = from; i < from + n; i++) {
-        if (g->dk) put_row(a->t, (char *)g->dk + bytes(a, j->stack.b * g->dks[0] + j->stack.kv * g->dks[1] + i * g->dks[2]), j->s.dk + (i - from) * j->w->ld, a->D, 1);
-        if (g->dv) put_row(a->t, (char *)g->dv + bytes(a, j->stack.b * g->dvs[0] + j->stack.kv * g->dvs[1] + i * g->dvs[2]), j->s.dv + (i - from) * j->w->le, a->E, 1);
+        if (g->dk)
+            put_row(a->t, (char *)g->dk + bytes(a, j->stack.b * g->dks[0] + j->stack.kv * g->dks[1] + i * g->dks[2]),
+                    j->s.dk + (i - from) * j->w->ld, a->D, 1);
+        if (g->dv)
+            put_row(a->t, (char *)g->dv + bytes(a, j->stack.b * g->dvs[0] + j->stack.kv * g->dvs[1] + i * g->dvs[2]),
+                    j->s.dv + (i - from) * j->w->le, a->E, 1);
     }
 }
 
@@ -236,7 +258,8 @@ static void add_mask_gradient(const Job *j, const Row *row, int64_t h, int64_t t
 }
 
 /* Scores p of one row with keys t .. t + n become weights, dP in ds becomes dS. */
-static void weigh(const Job *j, const Row *row, int64_t i, int64_t t, int64_t n, bool whole, float *p, float *ds, float *slope)
+static void weigh(const Job *j, const Row *row, int64_t i, int64_t t, int64_t n, bool whole, float *p, float *ds,
+                  float *slope)
 {
     const SdpaBackward *g = j->g;
     int64_t width = padded(n, LANES);
@@ -269,13 +292,65 @@ static void block(Job *j, int64_t row, int64_t count, int64_t t, int64_t n)
     bool whole = !j->stack.masked && t >= inner && t + n <= outer;
     if (t >= high || t + n <= low || (!whole && !panel_live(&j->stack, rows, (int)count, t, n))) return;
     float *q = s->q + row * ld, *dout = s->dout + row * le;
-    product(&(Product){.a = q, .ra = ld, .ka = 1, .b = s->keys, .ldb = lk, .K = a->D, .c = s->p, .ldc = lk, .rows = count, .columns = n});
-    product(&(Product){.a = dout, .ra = le, .ka = 1, .b = s->values, .ldb = lk, .K = a->E, .c = s->ds, .ldc = lk, .rows = count, .columns = n});
+    product(&(Product){.a = q,
+                       .ra = ld,
+                       .ka = 1,
+                       .b = s->keys,
+                       .ldb = lk,
+                       .K = a->D,
+                       .c = s->p,
+                       .ldc = lk,
+                       .rows = count,
+                       .columns = n});
+    product(&(Product){.a = dout,
+                       .ra = le,
+                       .ka = 1,
+                       .b = s->values,
+                       .ldb = lk,
+                       .K = a->E,
+                       .c = s->ds,
+                       .ldc = lk,
+                       .rows = count,
+                       .columns = n});
     for (int64_t i = 0; i < count; i++)
-        weigh(j, &rows[i], row + i, t, n, whole, s->p + i * lk, s->ds + i * lk, a->softcap > 0 ? s->slope + i * lk : NULL);
-    if (g->dv) product(&(Product){.a = s->p, .ra = 1, .ka = lk, .b = dout, .ldb = le, .K = count, .c = s->dv, .ldc = le, .rows = n, .columns = a->E, .add = true});
-    if (g->dk) product(&(Product){.a = s->ds, .ra = 1, .ka = lk, .b = q, .ldb = ld, .K = count, .c = s->dk, .ldc = ld, .rows = n, .columns = a->D, .add = true});
-    if (g->dq) product(&(Product){.a = s->ds, .ra = lk, .ka = 1, .b = s->rows, .ldb = ld, .K = n, .c = j->dq + row * ld, .ldc = ld, .rows = count, .columns = a->D, .add = true});
+        weigh(j, &rows[i], row + i, t, n, whole, s->p + i * lk, s->ds + i * lk,
+              a->softcap > 0 ? s->slope + i * lk : NULL);
+    if (g->dv)
+        product(&(Product){.a = s->p,
+                           .ra = 1,
+                           .ka = lk,
+                           .b = dout,
+                           .ldb = le,
+                           .K = count,
+                           .c = s->dv,
+                           .ldc = le,
+                           .rows = n,
+                           .columns = a->E,
+                           .add = true});
+    if (g->dk)
+        product(&(Product){.a = s->ds,
+                           .ra = 1,
+                           .ka = lk,
+                           .b = q,
+                           .ldb = ld,
+                           .K = count,
+                           .c = s->dk,
+                           .ldc = ld,
+                           .rows = n,
+                           .columns = a->D,
+                           .add = true});
+    if (g->dq)
+        product(&(Product){.a = s->ds,
+                           .ra = lk,
+                           .ka = 1,
+                           .b = s->rows,
+                           .ldb = ld,
+                           .K = n,
+                           .c = j->dq + row * ld,
+                           .ldc = ld,
+                           .rows = count,
+                           .columns = a->D,
+                           .add = true});
 }
 
 static void run_job(Job *j, int64_t from, int64_t to)
@@ -293,7 +368,8 @@ static void run_job(Job *j, int64_t from, int64_t to)
 
 static void put_queries(const Job *j, const float *dq)
 {
-    for (int64_t i = 0; i < j->w->rows && j->g->dq; i++) put_row(j->g->f.t, query_result(j, i), dq + i * j->w->ld, j->g->f.D, (float)j->g->f.scale);
+    for (int64_t i = 0; i < j->w->rows && j->g->dq; i++)
+        put_row(j->g->f.t, query_result(j, i), dq + i * j->w->ld, j->g->f.D, (float)j->g->f.scale);
 }
 
 /* ------------------------------------------------------------------ all jobs */
@@ -304,7 +380,12 @@ static void open_job(Job *j, const SdpaBackward *g, const Work *w, int64_t unit)
     j->w = w;
     j->plain = g->f;
     j->plain.softcap = 0;
-    j->stack = (Stack){.a = &j->plain, .b = unit / g->f.Hkv, .kv = unit % g->f.Hkv, .per = g->f.H / g->f.Hkv, .M = g->f.M, .masked = g->f.mask || g->f.truth};
+    j->stack = (Stack){.a = &j->plain,
+                       .b = unit / g->f.Hkv,
+                       .kv = unit % g->f.Hkv,
+                       .per = g->f.H / g->f.Hkv,
+                       .M = g->f.M,
+                       .masked = g->f.mask || g->f.truth};
     j->stack.q = sdpa_sequence(&g->f, j->stack.b);
 }
 
@@ -315,7 +396,8 @@ static void clear_mask_gradient(const SdpaBackward *g)
     for (i[0] = 0; i[0] < n[0]; i[0]++)
         for (i[1] = 0; i[1] < n[1]; i[1]++)
             for (i[2] = 0; i[2] < n[2]; i[2]++)
-                for (i[3] = 0; i[3] < n[3]; i[3]++) ((float *)g->dmask)[i[0] * g->dms[0] + i[1] * g->dms[1] + i[2] * g->dms[2] + i[3] * g->dms[3]] = 0;
+                for (i[3] = 0; i[3] < n[3]; i[3]++)
+                    ((float *)g->dmask)[i[0] * g->dms[0] + i[1] * g->dms[1] + i[2] * g->dms[2] + i[3] * g->dms[3]] = 0;
 }
 
 static void backward(const SdpaBackward *g, void *space, int threads)
@@ -328,7 +410,8 @@ static void backward(const SdpaBackward *g, void *space, int threads)
         clear_mask_gradient(g);
         threads = 1; /* sums over axes along which it broadcasts stay in order */
     }
-    if ((double)w.units * (double)w.rows * (double)g->f.M * (double)(g->f.D + g->f.E) < 1 << 17) threads = 1; /* less than it takes to wake another */
+    if ((double)w.units * (double)w.rows * (double)g->f.M * (double)(g->f.D + g->f.E) < 1 << 17)
+        threads = 1; /* less than it takes to wake another */
 #pragma omp parallel for num_threads(threads) if (threads > 1) schedule(static, 1)
     for (int i = 0; i < threads; i++) {
         Job j;

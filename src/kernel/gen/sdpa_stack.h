@@ -24,11 +24,11 @@ typedef struct Stack {
     int64_t b, kv, per;
     int64_t M;           /* keys that are packed */
     const int32_t *live; /* which; NULL: all */
-    const float *added;  /* what the mask adds to them when it is the same for all queries; NULL: nothing is left of it */
-    bool masked;         /* the mask is looked at per panel */
+    const float *added; /* what the mask adds to them when it is the same for all queries; NULL: nothing is left of it */
+    bool masked;        /* the mask is looked at per panel */
     float *added_room;
     int32_t *live_room;
-    void *room;          /* the kernel's own */
+    void *room; /* the kernel's own */
 } Stack;
 
 typedef struct Row {
@@ -40,11 +40,11 @@ typedef struct Row {
 } Row;
 
 typedef struct SdpaWay {
-    int64_t block;                             /* rows that attend takes at most */
-    size_t (*room)(const Sdpa *a);             /* bytes of a thread */
-    void (*pack)(const Stack *s);              /* keys and values of the stack */
+    int64_t block;                 /* rows that attend takes at most */
+    size_t (*room)(const Sdpa *a); /* bytes of a thread */
+    void (*pack)(const Stack *s);  /* keys and values of the stack */
     void (*attend)(const Stack *s, int64_t row, int64_t count);
-    void (*enter)(void), (*leave)(void);       /* around all that a thread does; NULL: nothing */
+    void (*enter)(void), (*leave)(void); /* around all that a thread does; NULL: nothing */
 } SdpaWay;
 
 /* Few rows to a key: packing it would cost more than it saves (sdpa_thin.c). */
@@ -52,8 +52,14 @@ INLINE bool sdpa_is_thin(const Sdpa *a) { return a->N * (a->H / a->Hkv) <= 8; }
 
 INLINE int64_t element_size(const Sdpa *a) { return a->t == DT_F32 ? 4 : 2; }
 
-INLINE const char *key_at(const Stack *s, int64_t j) { return s->q.k + (s->kv * s->a->ks[1] + (s->live ? s->live[j] : j) * s->a->ks[2]) * element_size(s->a); }
-INLINE const char *value_at(const Stack *s, int64_t j) { return s->q.v + (s->kv * s->a->vs[1] + (s->live ? s->live[j] : j) * s->a->vs[2]) * element_size(s->a); }
+INLINE const char *key_at(const Stack *s, int64_t j)
+{
+    return s->q.k + (s->kv * s->a->ks[1] + (s->live ? s->live[j] : j) * s->a->ks[2]) * element_size(s->a);
+}
+INLINE const char *value_at(const Stack *s, int64_t j)
+{
+    return s->q.v + (s->kv * s->a->vs[1] + (s->live ? s->live[j] : j) * s->a->vs[2]) * element_size(s->a);
+}
 
 INLINE Row stack_row(const Stack *s, int64_t i)
 {
@@ -136,12 +142,14 @@ INLINE bool panel_live(const Stack *s, const Row *row, int rows, int64_t t, int6
 }
 
 /* Scale, softcap, mask and bounds on one row's scores x of keys t .. t + n, of which `width` lie there; the maxima of those and `top`. */
-INLINE Vec mask_row(const Stack *s, const Row *row, float *restrict x, int64_t t, int64_t n, int64_t width, float scale, Vec top)
+INLINE Vec mask_row(const Stack *s, const Row *row, float *restrict x, int64_t t, int64_t n, int64_t width, float scale,
+                    Vec top)
 {
     const Sdpa *a = s->a;
     float cap = (float)a->softcap;
     int64_t step = a->ms[3], from = row->low - t, to = least(n, row->high - t);
-    if (!(cap > 0) && from <= 0 && to == width && (s->masked ? a->mask && step == 1 : s->added != NULL)) { /* a whole panel, and only sums: one pass */
+    if (!(cap > 0) && from <= 0 && to == width &&
+        (s->masked ? a->mask && step == 1 : s->added != NULL)) { /* a whole panel, and only sums: one pass */
         const float *m = s->masked ? a->mask + row->masked + t : s->added + t;
         for (int64_t j = 0; j < width; j += LANES) {
             Vec y = vec_at(x + j) * scale + vec_at(m + j);
@@ -188,7 +196,8 @@ INLINE size_t sdpa_room(const Sdpa *a, const SdpaWay *way)
 INLINE double stack_cost(const Sdpa *a, const SdpaSequence *q, int64_t row, int64_t count)
 {
     int64_t first = row % q->N, last = (row + count - 1) % q->N;
-    int64_t seen = least(q->M, first + a->upper + 1) - most(0, first + a->lower) + least(q->M, last + a->upper + 1) - most(0, last + a->lower);
+    int64_t seen = least(q->M, first + a->upper + 1) - most(0, first + a->lower) + least(q->M, last + a->upper + 1) -
+                   most(0, last + a->lower);
     return (double)count * (double)(most(0, seen) + 2);
 }
 
@@ -226,13 +235,16 @@ INLINE void sdpa_all(const Sdpa *a, const SdpaWay *way, void *space, int threads
     double total = 0;
     size_t each = sdpa_room(a, way);
     int64_t rows = a->H / a->Hkv;
-    if ((double)(a->B * a->H * a->N) * (double)a->M * (double)(a->D + a->E) < 1 << 18) threads = 1; /* less than it takes to wake another */
+    if ((double)(a->B * a->H * a->N) * (double)a->M * (double)(a->D + a->E) < 1 << 18)
+        threads = 1; /* less than it takes to wake another */
     for (int64_t b = 0; b < a->B && threads > 1; b++) {
         SdpaSequence q = sdpa_sequence(a, b);
-        for (int64_t row = 0; row < rows * q.N; row += way->block) total += (double)a->Hkv * stack_cost(a, &q, row, least(way->block, rows * q.N - row));
+        for (int64_t row = 0; row < rows * q.N; row += way->block)
+            total += (double)a->Hkv * stack_cost(a, &q, row, least(way->block, rows * q.N - row));
     }
 #pragma omp parallel for num_threads(threads) if (threads > 1) schedule(static, 1)
     for (int i = 0; i < threads; i++)
-        sdpa_share(a, way, (char *)space + (size_t)i * each, total * i / threads, i + 1 == threads ? INFINITY : total * (i + 1) / threads);
+        sdpa_share(a, way, (char *)space + (size_t)i * each, total * i / threads,
+                   i + 1 == threads ? INFINITY : total * (i + 1) / threads);
 }
 #endif

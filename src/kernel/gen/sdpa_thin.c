@@ -23,7 +23,10 @@ static Space space_in(const Sdpa *a, float *p)
     return s;
 }
 
-static size_t room(const Sdpa *a) { return (size_t)(ROWS * (KEYS + row_width(a->D) + LANES * LANES + row_width(a->E))) * sizeof(float); }
+static size_t room(const Sdpa *a)
+{
+    return (size_t)(ROWS * (KEYS + row_width(a->D) + LANES * LANES + row_width(a->E))) * sizeof(float);
+}
 
 static void pack(const Stack *s) { (void)s; }
 
@@ -81,7 +84,8 @@ static void score(const Stack *s, int64_t t, const Space *p, int rows, float *sc
 }
 
 /* out[row][e ..] += weights of keys from .. to times their values, `vectors` vectors wide. */
-INLINE void add_values(DType t, int vectors, const Stack *s, int64_t from, int64_t to, int64_t e, const float *weights, float *out)
+INLINE void add_values(DType t, int vectors, const Stack *s, int64_t from, int64_t to, int64_t e, const float *weights,
+                       float *out)
 {
     Vec acc[ROWS][VECTORS];
     int64_t E = s->a->E, width = row_width(E);
@@ -94,7 +98,9 @@ INLINE void add_values(DType t, int vectors, const Stack *s, int64_t from, int64
         Vec y[VECTORS];
         if (e == 0) ask_for(value_at(s, least(j + AHEAD, s->M - 1)), E * (t == DT_F32 ? 4 : 2));
 #pragma GCC unroll 4
-        for (int v = 0; v < vectors; v++) y[v] = vectors == VECTORS ? vec_load(t, from_value + (e + v * LANES) * (t == DT_F32 ? 4 : 2)) : load(t, from_value, e + v * LANES, E);
+        for (int v = 0; v < vectors; v++)
+            y[v] = vectors == VECTORS ? vec_load(t, from_value + (e + v * LANES) * (t == DT_F32 ? 4 : 2))
+                                      : load(t, from_value, e + v * LANES, E);
 #pragma GCC unroll 4
         for (int r = 0; r < ROWS; r++)
 #pragma GCC unroll 4
@@ -162,7 +168,8 @@ static void attend(const Stack *s, int64_t first, int64_t count)
             m = vec_largest(tops[r]);
             if (m > top[r]) {
                 float less = top[r] == -INFINITY ? 0 : vm_exp(top[r] - m);
-                for (int64_t e = 0; top[r] != -INFINITY && e < ew; e += LANES) vec_put(p.out + r * ew + e, vec_at(p.out + r * ew + e) * less);
+                for (int64_t e = 0; top[r] != -INFINITY && e < ew; e += LANES)
+                    vec_put(p.out + r * ew + e, vec_at(p.out + r * ew + e) * less);
                 sum[r] *= less;
                 top[r] = m;
             }

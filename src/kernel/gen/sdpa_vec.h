@@ -23,7 +23,8 @@ typedef float Vec __attribute__((vector_size(LANES * 4), aligned(4), may_alias))
 typedef int32_t IVec __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
 typedef uint32_t UVec __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
 typedef uint16_t HVec __attribute__((vector_size(LANES * 2), aligned(2), may_alias));
-typedef uint16_t Half __attribute__((may_alias)); /* rows of halves pass through buffers of other types (vec_load_some): without may_alias reads overtake what is written there */
+typedef uint16_t Half __attribute__((
+    may_alias)); /* rows of halves pass through buffers of other types (vec_load_some): without may_alias reads overtake what is written there */
 
 #define INLINE static inline __attribute__((always_inline, unused))
 
@@ -84,9 +85,11 @@ INLINE Vec vec_exp2(Vec z)
     p = p * r + 2.40153617e-1f;
     p = p * r + 6.931530732e-1f;
     p = p * r + 9.999999251e-1f;
-    return (Vec)_mm512_maskz_scalef_ps(_mm512_cmp_ps_mask((__m512)z, _mm512_set1_ps(-126.0f), _CMP_NLT_UQ), (__m512)p, (__m512)z);
+    return (Vec)_mm512_maskz_scalef_ps(_mm512_cmp_ps_mask((__m512)z, _mm512_set1_ps(-126.0f), _CMP_NLT_UQ), (__m512)p,
+                                       (__m512)z);
 #else
-    Vec c = vec_max(vec_set(-126.0f), z), shifted = c + 12582912.0f; /* 1.5 * 2^23: the low bits are the rounded number */
+    Vec c = vec_max(vec_set(-126.0f), z),
+        shifted = c + 12582912.0f; /* 1.5 * 2^23: the low bits are the rounded number */
     Vec r = c - (shifted - 12582912.0f);
     Vec p = r * 1.327647199e-3f + 9.675541334e-3f;
     p = p * r + 5.550713273e-2f;
@@ -207,9 +210,7 @@ INLINE void vec_trade(Vec *a, Vec *b, int step)
         *a = VEC_SHUFFLE(x, y, 0, 1, 8, 9, 4, 5, 12, 13);
         *b = VEC_SHUFFLE(x, y, 2, 3, 10, 11, 6, 7, 14, 15);
         break;
-    default:
-        *a = VEC_SHUFFLE(x, y, 0, 1, 2, 3, 8, 9, 10, 11);
-        *b = VEC_SHUFFLE(x, y, 4, 5, 6, 7, 12, 13, 14, 15);
+    default: *a = VEC_SHUFFLE(x, y, 0, 1, 2, 3, 8, 9, 10, 11); *b = VEC_SHUFFLE(x, y, 4, 5, 6, 7, 12, 13, 14, 15);
     }
 #else
     *a = step == 1 ? VEC_SHUFFLE(x, y, 0, 4, 2, 6) : VEC_SHUFFLE(x, y, 0, 1, 4, 5);

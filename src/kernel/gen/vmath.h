@@ -39,7 +39,8 @@ static inline float vm_exp(float x)
     p = fmaf(p, r, 5.0000001201e-1f);
     p = fmaf(p, r * r, r) + 1.0f;
     int32_t k = (int32_t)n, half = k / 2;
-    float e = p * vm_bits((int32_t)((uint32_t)(half + 127) << 23)) * vm_bits((int32_t)((uint32_t)(k - half + 127) << 23));
+    float e = p * vm_bits((int32_t)((uint32_t)(half + 127) << 23)) *
+              vm_bits((int32_t)((uint32_t)(k - half + 127) << 23));
     e = x > 88.72284f ? INFINITY : e;
     return x != x ? x : e;
 }

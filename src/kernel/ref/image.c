@@ -39,16 +39,21 @@ static void largest_bf16(uint16_t *out, const uint16_t *in, const int64_t *tap, 
     for (int64_t i = 0; i < n; i++) store_f64(DT_BF16, out + i, largest(DT_BF16, in, tap, taps, i * step));
 }
 
-static void mean_f32(float *out, const float *in, const int64_t *tap, int64_t taps, int64_t n, int64_t step, double divisor)
+static void mean_f32(float *out, const float *in, const int64_t *tap, int64_t taps, int64_t n, int64_t step,
+                     double divisor)
 {
     for (int64_t i = 0; i < n; i++) out[i] = (float)mean(DT_F32, in, tap, taps, i * step, divisor);
 }
 
-static void mean_bf16(uint16_t *out, const uint16_t *in, const int64_t *tap, int64_t taps, int64_t n, int64_t step, double divisor)
+static void mean_bf16(uint16_t *out, const uint16_t *in, const int64_t *tap, int64_t taps, int64_t n, int64_t step,
+                      double divisor)
 {
     for (int64_t i = 0; i < n; i++) store_f64(DT_BF16, out + i, mean(DT_BF16, in, tap, taps, i * step, divisor));
 }
 
 void image_fill_ref(ImageKernels *k);
 
-void image_fill_ref(ImageKernels *k) { *k = (ImageKernels){resample_f32, resample_f64, largest_f32, largest_bf16, mean_f32, mean_bf16}; }
+void image_fill_ref(ImageKernels *k)
+{
+    *k = (ImageKernels){resample_f32, resample_f64, largest_f32, largest_bf16, mean_f32, mean_bf16};
+}

@@ -24,16 +24,19 @@ static void rotary(const Rotary *r, int threads)
         for (int64_t i = 0; i < r->D; i++) {
             bool first = r->interleaved ? i % 2 == 0 : i < r->D / 2;
             int64_t other = r->interleaved ? i + (first ? 1 : -1) : i + (first ? r->D / 2 : -r->D / 2);
-            double a = load_f64(r->x_t, (const char *)r->x + (size_t)(x + i) * size), b = load_f64(r->x_t, (const char *)r->x + (size_t)(x + other) * size);
+            double a = load_f64(r->x_t, (const char *)r->x + (size_t)(x + i) * size),
+                   b = load_f64(r->x_t, (const char *)r->x + (size_t)(x + other) * size);
             double turned = b * angle(r, r->sin, s, r->one_sin, i);
-            store_f64(r->out_t, (char *)r->out + (size_t)(n * r->D + i) * dtype_size(r->out_t), a * angle(r, r->cos, c, r->one_cos, i) + (first ? -turned : turned));
+            store_f64(r->out_t, (char *)r->out + (size_t)(n * r->D + i) * dtype_size(r->out_t),
+                      a * angle(r, r->cos, c, r->one_cos, i) + (first ? -turned : turned));
         }
     }
 }
 
 void linalg_fill_ref(LinalgKernels *k);
 
-static void matmul_f32(float *c, const float *a, const float *b, int64_t M, int64_t N, int64_t K, int64_t ars, int64_t acs, int64_t brs, int64_t bcs)
+static void matmul_f32(float *c, const float *a, const float *b, int64_t M, int64_t N, int64_t K, int64_t ars,
+                       int64_t acs, int64_t brs, int64_t bcs)
 {
     for (int64_t i = 0; i < M; i++)
         for (int64_t j = 0; j < N; j++) {
@@ -43,7 +46,8 @@ static void matmul_f32(float *c, const float *a, const float *b, int64_t M, int6
         }
 }
 
-static void matmul_f64(double *c, const double *a, const double *b, int64_t M, int64_t N, int64_t K, int64_t ars, int64_t acs, int64_t brs, int64_t bcs)
+static void matmul_f64(double *c, const double *a, const double *b, int64_t M, int64_t N, int64_t K, int64_t ars,
+                       int64_t acs, int64_t brs, int64_t bcs)
 {
     for (int64_t i = 0; i < M; i++) {
         for (int64_t j = 0; j < N; j++) c[i * N + j] = 0;
@@ -52,8 +56,8 @@ static void matmul_f64(double *c, const double *a, const double *b, int64_t M, i
     }
 }
 
-static void matmul_i64(int64_t *c, const int64_t *a, const int64_t *b, int64_t M, int64_t N, int64_t K, int64_t ars, int64_t acs, int64_t brs,
-                       int64_t bcs)
+static void matmul_i64(int64_t *c, const int64_t *a, const int64_t *b, int64_t M, int64_t N, int64_t K, int64_t ars,
+                       int64_t acs, int64_t brs, int64_t bcs)
 {
     for (int64_t i = 0; i < M; i++)
         for (int64_t j = 0; j < N; j++) {

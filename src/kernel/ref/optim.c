@@ -16,4 +16,7 @@
 
 void optim_fill_ref(OptimKernels *k);
 
-void optim_fill_ref(OptimKernels *k) { *k = (OptimKernels){adam_f32, adam_f64, sgd_f32, sgd_f64, squares_f32, squares_f64}; }
+void optim_fill_ref(OptimKernels *k)
+{
+    *k = (OptimKernels){adam_f32, adam_f64, sgd_f32, sgd_f64, squares_f32, squares_f64};
+}

@@ -22,5 +22,6 @@ void reduce_fill_ref(ReduceKernels *k);
 
 void reduce_fill_ref(ReduceKernels *k)
 {
-    *k = (ReduceKernels){softmax_f32, softmax_f64, norm_f32, norm_f64, sum_f32, sum_f64, extreme_f32, extreme_f64, columns_f32, columns_f64, norm_back_f32, norm_back_f64};
+    *k = (ReduceKernels){softmax_f32, softmax_f64, norm_f32,    norm_f64,    sum_f32,       sum_f64,
+                         extreme_f32, extreme_f64, columns_f32, columns_f64, norm_back_f32, norm_back_f64};
 }

@@ -9,11 +9,20 @@ static size_t workspace(const Sdpa *a, int threads)
     return (size_t)a->M * sizeof(double); /* one row of scores */
 }
 
-static double at(const Sdpa *a, const void *p, int64_t i) { return load_f64(a->t, (const char *)p + i * (int64_t)dtype_size(a->t)); }
-static void put(const Sdpa *a, void *p, int64_t i, double x) { store_f64(a->t, (char *)p + i * (int64_t)dtype_size(a->t), x); }
+static double at(const Sdpa *a, const void *p, int64_t i)
+{
+    return load_f64(a->t, (const char *)p + i * (int64_t)dtype_size(a->t));
+}
+static void put(const Sdpa *a, void *p, int64_t i, double x)
+{
+    store_f64(a->t, (char *)p + i * (int64_t)dtype_size(a->t), x);
+}
 
 /* What is summed up or passed on in float: in double when the operands are. */
-static double wide_at(const Sdpa *a, const void *p, int64_t i) { return a->t == DT_F64 ? ((const double *)p)[i] : (double)((const float *)p)[i]; }
+static double wide_at(const Sdpa *a, const void *p, int64_t i)
+{
+    return a->t == DT_F64 ? ((const double *)p)[i] : (double)((const float *)p)[i];
+}
 
 static void put_wide(const Sdpa *a, void *p, int64_t i, double x)
 {
@@ -80,8 +89,10 @@ static Pair pair_of(const SdpaBackward *g, int64_t b, int64_t h, int64_t n, int6
 {
     const Sdpa *a = &g->f;
     SdpaSequence s = sdpa_sequence(a, b);
-    double slope, x = score(a, &s, b, h, n, m, &slope), lse = wide_at(a, a->lse, b * a->ls[0] + h * a->ls[1] + n * a->ls[2]), sum = 0;
-    int64_t v = h / (a->H / a->Hkv) * a->vs[1] + m * a->vs[2], o = h * a->os[1] + n * a->os[2], d = b * g->dos[0] + h * g->dos[1] + n * g->dos[2];
+    double slope, x = score(a, &s, b, h, n, m, &slope),
+                  lse = wide_at(a, a->lse, b * a->ls[0] + h * a->ls[1] + n * a->ls[2]), sum = 0;
+    int64_t v = h / (a->H / a->Hkv) * a->vs[1] + m * a->vs[2], o = h * a->os[1] + n * a->os[2],
+            d = b * g->dos[0] + h * g->dos[1] + n * g->dos[2];
     double p = lse == -INFINITY ? 0 : exp(x - lse);
     if (p == 0) return (Pair){0, 0, 0};
     for (int64_t e = 0; e < a->E; e++) sum += at(a, g->dout, d + e) * (at(a, s.v, v + e) - at(a, s.out, o + e));
@@ -100,7 +111,8 @@ static void query_row(const SdpaBackward *g, int64_t b, int64_t h, int64_t n, do
     memset(sum, 0, (size_t)a->D * sizeof *sum);
     for (int64_t m = 0; m < a->M; m++) {
         Pair x = pair_of(g, b, h, n, m);
-        for (int64_t d = 0; d < a->D && x.p != 0; d++) sum[d] += x.dproduct * at(a, a->k, b * a->ks[0] + h / (a->H / a->Hkv) * a->ks[1] + m * a->ks[2] + d);
+        for (int64_t d = 0; d < a->D && x.p != 0; d++)
+            sum[d] += x.dproduct * at(a, a->k, b * a->ks[0] + h / (a->H / a->Hkv) * a->ks[1] + m * a->ks[2] + d);
     }
     for (int64_t d = 0; d < a->D; d++) put(a, g->dq, b * g->dqs[0] + h * g->dqs[1] + n * g->dqs[2] + d, sum[d]);
 }
@@ -113,11 +125,15 @@ static void key_row(const SdpaBackward *g, int64_t b, int64_t kv, int64_t m, dou
     for (int64_t h = kv * per; h < (kv + 1) * per; h++)
         for (int64_t n = 0; n < a->N; n++) {
             Pair x = pair_of(g, b, h, n, m);
-            for (int64_t d = 0; d < a->D && x.p != 0; d++) sum[d] += x.dproduct * at(a, a->q, b * a->qs[0] + h * a->qs[1] + n * a->qs[2] + d);
-            for (int64_t e = 0; e < a->E && x.p != 0; e++) sum[a->D + e] += x.p * at(a, g->dout, b * g->dos[0] + h * g->dos[1] + n * g->dos[2] + e);
+            for (int64_t d = 0; d < a->D && x.p != 0; d++)
+                sum[d] += x.dproduct * at(a, a->q, b * a->qs[0] + h * a->qs[1] + n * a->qs[2] + d);
+            for (int64_t e = 0; e < a->E && x.p != 0; e++)
+                sum[a->D + e] += x.p * at(a, g->dout, b * g->dos[0] + h * g->dos[1] + n * g->dos[2] + e);
         }
-    for (int64_t d = 0; d < a->D && g->dk; d++) put(a, g->dk, b * g->dks[0] + kv * g->dks[1] + m * g->dks[2] + d, sum[d]);
-    for (int64_t e = 0; e < a->E && g->dv; e++) put(a, g->dv, b * g->dvs[0] + kv * g->dvs[1] + m * g->dvs[2] + e, sum[a->D + e]);
+    for (int64_t d = 0; d < a->D && g->dk; d++)
+        put(a, g->dk, b * g->dks[0] + kv * g->dks[1] + m * g->dks[2] + d, sum[d]);
+    for (int64_t e = 0; e < a->E && g->dv; e++)
+        put(a, g->dv, b * g->dvs[0] + kv * g->dvs[1] + m * g->dvs[2] + e, sum[a->D + e]);
 }
 
 /* The mask's element at i, summed over the axes along which it broadcasts. */

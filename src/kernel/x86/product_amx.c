@@ -20,7 +20,10 @@ static void pack_b(void *to, const ProductIn *b, int64_t panel, int64_t K, int64
 {
     for (int64_t half = 0; half < 2; half++) {
         int64_t col = panel * NR + half * T, left = N - col;
-        pack_words((uint32_t *)to + half * TILE / 4, T, 2 * TILE / 4, b, K, left > 0 ? col : 0, left < 0 ? 0 : left < T ? (int)left : T);
+        pack_words((uint32_t *)to + half * TILE / 4, T, 2 * TILE / 4, b, K, left > 0 ? col : 0,
+                   left < 0   ? 0
+                   : left < T ? (int)left
+                              : T);
     }
 }
 
@@ -33,7 +36,8 @@ __attribute__((always_inline)) static inline void tile_of(int tm, int tn, const 
     int64_t chunks = (t->n + CHUNK - 1) / CHUNK, each = chunks ? (t->lines + chunks - 1) / chunks : 0;
     int64_t step = t->step ? t->step : LINE, lower = T * step, next = t->step ? LINE : tm * TILE;
     int pending = t->done ? t->done->rows : 0, share = chunks ? (int)((pending + chunks - 1) / chunks) : 0, ready = 0;
-    int64_t most = t->step ? t->run / CHUNK : chunks, run = t->step && t->from ? t->from / t->run : 0, in = t->step && t->from ? t->from % t->run / CHUNK : 0;
+    int64_t most = t->step ? t->run / CHUNK : chunks, run = t->step && t->from ? t->from / t->run : 0,
+            in = t->step && t->from ? t->from % t->run / CHUNK : 0;
     sums_begin(tm, tn, acc, t->add);
     for (int64_t left = chunks; left > 0; run++, in = 0) {
         int64_t n = most - in < left ? most - in : left;
@@ -77,6 +81,21 @@ void product_fill_amx(ProductKernels *k);
 void product_fill_amx(ProductKernels *k)
 {
     product_fill_amx_f32(k);
-    k->bf16 = (ProductKernel){.layout = "bf16 tiles of 16 x 32", .mr = MR, .unit = T, .nr = NR, .chunk = CHUNK, .size = 2, .kc = 1024, .nc = 4 * NR, .mc = 16 * MR,
-                              .pack_a = pack_a, .pack_b = pack_b, .tile = tile, .begin = begin, .end = end, .finish = finish, .overlaps = true, .in_place = true};
+    k->bf16 = (ProductKernel){.layout = "bf16 tiles of 16 x 32",
+                              .mr = MR,
+                              .unit = T,
+                              .nr = NR,
+                              .chunk = CHUNK,
+                              .size = 2,
+                              .kc = 1024,
+                              .nc = 4 * NR,
+                              .mc = 16 * MR,
+                              .pack_a = pack_a,
+                              .pack_b = pack_b,
+                              .tile = tile,
+                              .begin = begin,
+                              .end = end,
+                              .finish = finish,
+                              .overlaps = true,
+                              .in_place = true};
 }

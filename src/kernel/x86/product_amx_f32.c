@@ -19,14 +19,18 @@ typedef struct Parts {
 __attribute__((always_inline)) static inline Parts parts_of(__m512 x)
 {
     /* the largest floats would round to infinity */
-    __m512i bits = _mm512_castps_si512(x), above = _mm512_sub_epi32(_mm512_and_epi32(bits, _mm512_set1_epi32(0x7fffffff)), _mm512_set1_epi32(0x7f7f8000));
-    __m512i first = _mm512_mask_and_epi32(bits, _mm512_cmplt_epu32_mask(above, _mm512_set1_epi32(0x8000)), bits, _mm512_set1_epi32((int)0xffff0000));
+    __m512i bits = _mm512_castps_si512(x),
+            above = _mm512_sub_epi32(_mm512_and_epi32(bits, _mm512_set1_epi32(0x7fffffff)),
+                                     _mm512_set1_epi32(0x7f7f8000));
+    __m512i first = _mm512_mask_and_epi32(bits, _mm512_cmplt_epu32_mask(above, _mm512_set1_epi32(0x8000)), bits,
+                                          _mm512_set1_epi32((int)0xffff0000));
     __m512 rest = _mm512_castsi512_ps(first);
     Parts p;
     for (int i = 0; i < PARTS; i++) {
         p.part[i] = _mm512_slli_epi32(_mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(rest)), 16);
         rest = _mm512_sub_ps(i ? rest : x, _mm512_castsi512_ps(p.part[i]));
-        rest = _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(rest, rest, _CMP_ORD_Q), rest); /* infinity and NaN leave nothing */
+        rest = _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(rest, rest, _CMP_ORD_Q),
+                                   rest); /* infinity and NaN leave nothing */
     }
     return p;
 }
@@ -49,8 +53,10 @@ static inline void split_line(uint16_t *to, int64_t apart, const float *from)
 {
     Parts low = parts_of(_mm512_loadu_ps(from)), high = parts_of(_mm512_loadu_ps(from + LANES));
     for (int i = 0; i < PARTS; i++) {
-        _mm256_storeu_si256((__m256i *)(void *)(to + i * apart), _mm512_cvtepi32_epi16(_mm512_srli_epi32(low.part[i], 16)));
-        _mm256_storeu_si256((__m256i *)(void *)(to + i * apart + LANES), _mm512_cvtepi32_epi16(_mm512_srli_epi32(high.part[i], 16)));
+        _mm256_storeu_si256((__m256i *)(void *)(to + i * apart),
+                            _mm512_cvtepi32_epi16(_mm512_srli_epi32(low.part[i], 16)));
+        _mm256_storeu_si256((__m256i *)(void *)(to + i * apart + LANES),
+                            _mm512_cvtepi32_epi16(_mm512_srli_epi32(high.part[i], 16)));
     }
 }
 
@@ -62,8 +68,10 @@ static void pack_a(void *to, const ProductIn *a, int64_t row, int rows, int64_t 
     float line[CHUNK];
     for (int64_t k = 0; k < K; k += CHUNK, p += PARTS * high * CHUNK) {
         int n = K - k < CHUNK ? (int)(K - k) : CHUNK;
-        for (int r = 0; r < rows; r++) split_line(p + r * CHUNK, high * CHUNK, floats_of(line, a, (row + r) * a->rs + k * a->cs, a->cs, n));
-        for (int i = 0; i < PARTS && rows < high; i++) memset(p + (i * high + rows) * CHUNK, 0, (size_t)(high - rows) * LINE);
+        for (int r = 0; r < rows; r++)
+            split_line(p + r * CHUNK, high * CHUNK, floats_of(line, a, (row + r) * a->rs + k * a->cs, a->cs, n));
+        for (int i = 0; i < PARTS && rows < high; i++)
+            memset(p + (i * high + rows) * CHUNK, 0, (size_t)(high - rows) * LINE);
     }
 }
 
@@ -74,8 +82,11 @@ static void pack_tile(uint32_t *to, const ProductIn *b, int64_t k, int n, int64_
         __mmask16 some = (__mmask16)((1u << cols) - 1);
         const float *from = (const float *)b->data + k * b->rs + col;
         for (int p = 0; p < LANES; p++, to += T, from += 2 * b->rs) {
-            Parts even = parts_of(_mm512_maskz_loadu_ps(2 * p < n ? some : 0, from)), odd = parts_of(_mm512_maskz_loadu_ps(2 * p + 1 < n ? some : 0, from + b->rs));
-            for (int i = 0; i < PARTS; i++) _mm512_storeu_si512(to + i * 2 * WORDS, _mm512_or_epi32(_mm512_srli_epi32(even.part[i], 16), odd.part[i]));
+            Parts even = parts_of(_mm512_maskz_loadu_ps(2 * p < n ? some : 0, from)),
+                  odd = parts_of(_mm512_maskz_loadu_ps(2 * p + 1 < n ? some : 0, from + b->rs));
+            for (int i = 0; i < PARTS; i++)
+                _mm512_storeu_si512(to + i * 2 * WORDS,
+                                    _mm512_or_epi32(_mm512_srli_epi32(even.part[i], 16), odd.part[i]));
         }
         return;
     }
@@ -96,7 +107,10 @@ static void pack_b(void *to, const ProductIn *b, int64_t panel, int64_t K, int64
         int64_t col = panel * NR + half * T, left = N - col;
         uint32_t *p = (uint32_t *)to + half * WORDS;
         for (int64_t k = 0; k < K; k += CHUNK, p += PARTS * 2 * WORDS)
-            pack_tile(p, b, k, K - k < CHUNK ? (int)(K - k) : CHUNK, left > 0 ? col : 0, left < 0 ? 0 : left < T ? (int)left : T);
+            pack_tile(p, b, k, K - k < CHUNK ? (int)(K - k) : CHUNK, left > 0 ? col : 0,
+                      left < 0   ? 0
+                      : left < T ? (int)left
+                                 : T);
     }
 }
 
@@ -112,7 +126,8 @@ static void sum_again(const ProductTile *t, float *now)
             float sum = t->add ? t->acc[r * NR + c] : 0;
             for (int64_t k = 0; k < chunks * CHUNK; k++) {
                 const uint16_t *a = (const uint16_t *)t->a + k / CHUNK * PARTS * high * CHUNK + r * CHUNK + k % CHUNK;
-                const uint16_t *b = (const uint16_t *)t->b + k / CHUNK * PARTS * 4 * WORDS + c / T * 2 * WORDS + (k % CHUNK / 2 * T + c % T) * 2 + k % 2;
+                const uint16_t *b = (const uint16_t *)t->b + k / CHUNK * PARTS * 4 * WORDS + c / T * 2 * WORDS +
+                                    (k % CHUNK / 2 * T + c % T) * 2 + k % 2;
                 float x = bf16_value(a[2 * high * CHUNK]) + bf16_value(a[high * CHUNK]) + bf16_value(a[0]);
                 float y = bf16_value(b[8 * WORDS]) + bf16_value(b[4 * WORDS]) + bf16_value(b[0]);
                 sum = fmaf(x, y, sum);
@@ -122,12 +137,12 @@ static void sum_again(const ProductTile *t, float *now)
 }
 
 /* One of a part of a and one of b; a part that is there already is not loaded again. */
-#define LOAD_A(part)                                                      \
-    _tile_loadd(4, a + (part) * tm * TILE, LINE);                         \
-    if (tm > 1) _tile_loadd(5, a + (part) * tm * TILE + TILE, LINE)
-#define LOAD_B(part)                                                      \
-    _tile_loadd(6, b + (part) * 2 * TILE, LINE);                          \
-    if (tn > 1) _tile_loadd(7, b + (part) * 2 * TILE + TILE, LINE)
+#define LOAD_A(part)                                                                                                   \
+    _tile_loadd(4, a + (part)*tm * TILE, LINE);                                                                        \
+    if (tm > 1) _tile_loadd(5, a + (part)*tm * TILE + TILE, LINE)
+#define LOAD_B(part)                                                                                                   \
+    _tile_loadd(6, b + (part)*2 * TILE, LINE);                                                                         \
+    if (tn > 1) _tile_loadd(7, b + (part)*2 * TILE + TILE, LINE)
 
 /* Meanwhile a sixth of the next chunk of a comes into L1. */
 __attribute__((always_inline)) static inline void multiply(int tm, int tn, const char *soon)
@@ -192,6 +207,20 @@ static void tile(const ProductTile *t)
 void product_fill_amx_f32(ProductKernels *k);
 void product_fill_amx_f32(ProductKernels *k)
 {
-    k->f32_tiles = (ProductKernel){.layout = "f32 as three tiles of bf16", .mr = MR, .unit = T, .nr = NR, .chunk = CHUNK, .size = 2 * PARTS, .kc = 512, .nc = 16 * NR, .mc = 8 * MR,
-                                   .pack_a = pack_a, .pack_b = pack_b, .tile = tile, .begin = begin, .end = end, .finish = finish, .overlaps = true};
+    k->f32_tiles = (ProductKernel){.layout = "f32 as three tiles of bf16",
+                                   .mr = MR,
+                                   .unit = T,
+                                   .nr = NR,
+                                   .chunk = CHUNK,
+                                   .size = 2 * PARTS,
+                                   .kc = 512,
+                                   .nc = 16 * NR,
+                                   .mc = 8 * MR,
+                                   .pack_a = pack_a,
+                                   .pack_b = pack_b,
+                                   .tile = tile,
+                                   .begin = begin,
+                                   .end = end,
+                                   .finish = finish,
+                                   .overlaps = true};
 }

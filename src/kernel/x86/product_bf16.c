@@ -30,7 +30,10 @@ static void pack_b(void *to, const ProductIn *b, int64_t panel, int64_t K, int64
 {
     for (int j = 0; j < NR; j += LANES) {
         int64_t col = panel * NR + j, left = N - col;
-        pack_words((uint32_t *)to + j, NR, LANES * NR, b, K, left > 0 ? col : 0, left < 0 ? 0 : left < LANES ? (int)left : LANES);
+        pack_words((uint32_t *)to + j, NR, LANES * NR, b, K, left > 0 ? col : 0,
+                   left < 0       ? 0
+                   : left < LANES ? (int)left
+                                  : LANES);
     }
 }
 
@@ -45,6 +48,17 @@ static void finish(const ProductDone *d) { finish_rows(d, NR, 0, d->rows, finish
 void product_fill_avx512bf16(ProductKernels *k);
 void product_fill_avx512bf16(ProductKernels *k)
 {
-    k->bf16 = (ProductKernel){.layout = "bf16 pairs, panels of 48", .mr = MR, .unit = 1, .nr = NR, .chunk = CHUNK, .size = 2, .kc = 256, .nc = 4 * NR,
-                              .mc = 32 * MR, .pack_a = pack_a, .pack_b = pack_b, .tile = tile, .finish = finish};
+    k->bf16 = (ProductKernel){.layout = "bf16 pairs, panels of 48",
+                              .mr = MR,
+                              .unit = 1,
+                              .nr = NR,
+                              .chunk = CHUNK,
+                              .size = 2,
+                              .kc = 256,
+                              .nc = 4 * NR,
+                              .mc = 32 * MR,
+                              .pack_a = pack_a,
+                              .pack_b = pack_b,
+                              .tile = tile,
+                              .finish = finish};
 }

@@ -22,7 +22,8 @@ static inline void line_of(uint16_t *restrict to, const ProductIn *x, int64_t at
 }
 
 /* A chunk of K from k on (n elements), columns [col, col + cols) of b, 16 at most, as [16 words][16 columns], words `step` apart; columns from `cols` on are zero. */
-__attribute__((always_inline)) static inline void pack_chunk(uint32_t *to, int step, const ProductIn *b, int64_t k, int n, int64_t col, int cols)
+__attribute__((always_inline)) static inline void pack_chunk(uint32_t *to, int step, const ProductIn *b, int64_t k,
+                                                             int n, int64_t col, int cols)
 {
     if (b->cs == 1) {
         for (int p = 0; p < LANES; p++, to += step) {
@@ -43,8 +44,10 @@ __attribute__((always_inline)) static inline void pack_chunk(uint32_t *to, int s
 }
 
 /* All of K, chunks `chunk` words apart: more columns at once would be more streams than the hardware fetches ahead. */
-static inline void pack_words(uint32_t *to, int step, int64_t chunk, const ProductIn *b, int64_t K, int64_t col, int cols)
+static inline void pack_words(uint32_t *to, int step, int64_t chunk, const ProductIn *b, int64_t K, int64_t col,
+                              int cols)
 {
-    for (int64_t k = 0; k < K; k += CHUNK, to += chunk) pack_chunk(to, step, b, k, K - k < CHUNK ? (int)(K - k) : CHUNK, col, cols);
+    for (int64_t k = 0; k < K; k += CHUNK, to += chunk)
+        pack_chunk(to, step, b, k, K - k < CHUNK ? (int)(K - k) : CHUNK, col, cols);
 }
 #endif

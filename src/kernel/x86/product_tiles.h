@@ -51,15 +51,18 @@ __attribute__((always_inline)) static inline void sums_end(int tm, int tn, float
 static inline __m512 wide(const void *from, DType t, int64_t at)
 {
     if (t == DT_F32) return _mm512_loadu_ps((const float *)from + at);
-    return (__m512)_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)((const uint16_t *)from + at))), 16);
+    return (__m512)_mm512_slli_epi32(
+        _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)((const uint16_t *)from + at))), 16);
 }
 
 static inline __m512 above_zero(__m512 x) { return _mm512_max_ps(_mm512_setzero_ps(), x); } /* NaN stays */
 
 /* A whole panel without an activation or with ReLU: at a short K this takes as long as the tile. */
-__attribute__((always_inline)) static inline void finish_plain(const ProductOut *o, const float *acc, int64_t row, int64_t col, int rows, bool more, bool relu)
+__attribute__((always_inline)) static inline void finish_plain(const ProductOut *o, const float *acc, int64_t row,
+                                                               int64_t col, int rows, bool more, bool relu)
 {
-    __m512 zero = _mm512_set1_ps(-0.0f), left = o->bias ? wide(o->bias, o->bias_type, col) : zero, right = o->bias ? wide(o->bias, o->bias_type, col + T) : zero;
+    __m512 zero = _mm512_set1_ps(-0.0f), left = o->bias ? wide(o->bias, o->bias_type, col) : zero,
+           right = o->bias ? wide(o->bias, o->bias_type, col + T) : zero;
     for (int64_t r = row; r < row + rows; r++, acc += NR) {
         __m512 x = _mm512_add_ps(_mm512_loadu_ps(acc), left), y = _mm512_add_ps(_mm512_loadu_ps(acc + T), right);
         if (more) {

@@ -12,7 +12,8 @@ typedef struct TileConfig {
 } TileConfig;
 
 /* c (32, 32) = or += a (32, steps * 32) * two columns of tiles; lda and ldc in bytes. `two`: more than 16 rows. */
-static inline void tiles(float *c, int64_t ldc, const void *a, int64_t lda, const uint16_t *left, const uint16_t *right, int64_t steps, bool two, bool add)
+static inline void tiles(float *c, int64_t ldc, const void *a, int64_t lda, const uint16_t *left, const uint16_t *right,
+                         int64_t steps, bool two, bool add)
 {
     const char *p = a;
     char *to = (char *)c;

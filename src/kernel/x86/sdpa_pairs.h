@@ -27,9 +27,9 @@ static const float LOG2E = 1.44269504f;
 typedef struct PairProduct {
     float *c;
     const void *a;
-    const uint16_t *b;    /* block of 16 columns: [K / 2][16][2] */
-    int64_t lda, ldc;     /* bytes from row to row */
-    int64_t next;         /* elements from one block of b to the next */
+    const uint16_t *b; /* block of 16 columns: [K / 2][16][2] */
+    int64_t lda, ldc;  /* bytes from row to row */
+    int64_t next;      /* elements from one block of b to the next */
     int64_t K, columns;
     int rows;
     bool add;
@@ -89,7 +89,8 @@ INLINE void pack_across(const Stack *s, RowAt *row_at, int64_t width, uint16_t *
         for (int64_t d = 0; d < width; d += STEP, to += 512) {
             Vec x[16];
 #pragma GCC unroll 16
-            for (int i = 0; i < 16; i++) x[i] = t + i < s->M ? (Vec)some(row_at(s, t + i) + d * 2, width - d) : vec_set(0);
+            for (int i = 0; i < 16; i++)
+                x[i] = t + i < s->M ? (Vec)some(row_at(s, t + i) + d * 2, width - d) : vec_set(0);
             vec_transpose(x);
 #pragma GCC unroll 16
             for (int i = 0; i < 16; i++) _mm512_store_si512(to + i * 32, (__m512i)x[i]);
@@ -97,9 +98,13 @@ INLINE void pack_across(const Stack *s, RowAt *row_at, int64_t width, uint16_t *
 }
 
 /* Elements i of two rows side by side: elements 0 to 15, and with `upper` 16 to 31. */
-static const uint16_t side_by_side[32] = {0, 32, 1, 33, 2, 34, 3, 35, 4, 36, 5, 37, 6, 38, 7, 39, 8, 40, 9, 41, 10, 42, 11, 43, 12, 44, 13, 45, 14, 46, 15, 47};
+static const uint16_t side_by_side[32] = {0, 32, 1, 33, 2,  34, 3,  35, 4,  36, 5,  37, 6,  38, 7,  39,
+                                          8, 40, 9, 41, 10, 42, 11, 43, 12, 44, 13, 45, 14, 46, 15, 47};
 
-INLINE __m512i pairs_order(bool upper) { return _mm512_add_epi16(_mm512_loadu_si512(side_by_side), _mm512_set1_epi16(upper ? 16 : 0)); }
+INLINE __m512i pairs_order(bool upper)
+{
+    return _mm512_add_epi16(_mm512_loadu_si512(side_by_side), _mm512_set1_epi16(upper ? 16 : 0));
+}
 
 /* Blocks of 16 columns, [pair of rows][column]. */
 INLINE void pack_down(const Stack *s, RowAt *row_at, int64_t width, uint16_t *to)
@@ -141,13 +146,15 @@ static void row_exp(float *x, float top, float unit, int64_t n, float *sum)
 {
     float base = top == -INFINITY ? 0 : top * unit;
     __m512 total = _mm512_loadu_ps(sum), other = _mm512_setzero_ps(), c = _mm512_set1_ps(unit);
-    if (fabsf(top) > 1e3f && !isinf(top)) { /* a mask hides all: base is rounded, a fused product is not, and their difference may be huge */
+    if (fabsf(top) > 1e3f &&
+        !isinf(top)) { /* a mask hides all: base is rounded, a fused product is not, and their difference may be huge */
         for (int64_t j = 0; j < n; j++) x[j] -= top;
         base = 0;
     }
     __m512 b = _mm512_set1_ps(base);
     for (int64_t j = 0; j < n; j += 32) {
-        __m512 y = exp2_short(_mm512_fmsub_ps(_mm512_load_ps(x + j), c, b)), z = exp2_short(_mm512_fmsub_ps(_mm512_load_ps(x + j + 16), c, b));
+        __m512 y = exp2_short(_mm512_fmsub_ps(_mm512_load_ps(x + j), c, b)),
+               z = exp2_short(_mm512_fmsub_ps(_mm512_load_ps(x + j + 16), c, b));
         total = _mm512_add_ps(total, y);
         other = _mm512_add_ps(other, z);
         _mm512_store_si512((uint16_t *)(void *)x + j, (__m512i)_mm512_cvtne2ps_pbh(z, y));
@@ -185,8 +192,10 @@ static void write_out(const Stack *s, const Group *g, const float *out, int64_t 
         __m512 times = _mm512_set1_ps(1 / sum);
         put_lse(&g->row[r], g->top[r] * scale, sum);
         for (int64_t e = 0; e < E; e += 16) {
-            __m512 x = sum != 0 ? _mm512_mul_ps(_mm512_load_ps(out + r * width + e), times) : _mm512_setzero_ps(); /* 0 * NaN is not 0 */
-            _mm256_mask_storeu_epi16(g->row[r].out + e * 2, (__mmask16)(E - e >= 16 ? 0xffff : (1 << (E - e)) - 1), (__m256i)_mm512_cvtneps_pbh(x));
+            __m512 x = sum != 0 ? _mm512_mul_ps(_mm512_load_ps(out + r * width + e), times)
+                                : _mm512_setzero_ps(); /* 0 * NaN is not 0 */
+            _mm256_mask_storeu_epi16(g->row[r].out + e * 2, (__mmask16)(E - e >= 16 ? 0xffff : (1 << (E - e)) - 1),
+                                     (__m256i)_mm512_cvtneps_pbh(x));
         }
     }
 }
@@ -196,14 +205,17 @@ static void attend(const Stack *s, int64_t first, int64_t count)
     const Sdpa *a = s->a;
     Space p = space_in(a, s->room);
     Group g = {.rows = (int)count};
-    int64_t dp = padded(a->D, STEP), pe = padded(a->E, STEP), pm = padded(s->M, STEP), low = s->M, high = 0, inner = 0, outer = s->M;
+    int64_t dp = padded(a->D, STEP), pe = padded(a->E, STEP), pm = padded(s->M, STEP), low = s->M, high = 0, inner = 0,
+            outer = s->M;
     /* Scores are scaled one by one only where something follows that is not multiplied; else by exp's own product. */
     bool scaled = a->softcap > 0 || s->added || (s->masked && a->mask) || !(a->scale > 0), begun = false;
-    bool biased = s->masked && a->mask && a->ms[2] && a->ms[3] == 1; /* rows of it lie pages apart, where the hardware looks no further */
+    bool biased = s->masked && a->mask && a->ms[2] &&
+                  a->ms[3] == 1; /* rows of it lie pages apart, where the hardware looks no further */
     float scale = scaled ? 1 : (float)a->scale;
     for (int r = 0; r < GROUP; r++) {
         for (int64_t d = 0; d < dp; d += STEP) /* rows that are missing are 0 */
-            _mm512_store_si512(p.queries + r * dp + d, r < count ? some(stack_row(s, first + r).q + d * 2, a->D - d) : _mm512_setzero_si512());
+            _mm512_store_si512(p.queries + r * dp + d,
+                               r < count ? some(stack_row(s, first + r).q + d * 2, a->D - d) : _mm512_setzero_si512());
         if (r >= count) continue;
         Row w = g.row[r] = stack_row(s, first + r);
         low = least(low, w.low), high = most(high, w.high);
@@ -223,7 +235,14 @@ static void attend(const Stack *s, int64_t first, int64_t count)
                     for (int64_t j = 0; j < width; j += LANES) vec_put(scores + r * LEAD + j, vec_set(-INFINITY));
                 continue;
             }
-            product(&(PairProduct){.c = scores, .ldc = LEAD * 4, .a = p.queries, .lda = dp * 2, .b = p.keys + t * dp, .next = 16 * dp, .K = a->D, .columns = width,
+            product(&(PairProduct){.c = scores,
+                                   .ldc = LEAD * 4,
+                                   .a = p.queries,
+                                   .lda = dp * 2,
+                                   .b = p.keys + t * dp,
+                                   .next = 16 * dp,
+                                   .K = a->D,
+                                   .columns = width,
                                    .rows = g.rows});
             for (int r = 0; r < g.rows; r++) {
                 Vec top = vec_at(g.tops[r]);
@@ -238,11 +257,22 @@ static void attend(const Stack *s, int64_t first, int64_t count)
         if (to < 0) continue;
         raise_tops(&g, p.out, pe, scale, begun);
         for (int r = 0; r < g.rows; r++) {
-            if (biased) ask_for((const char *)(a->mask + g.row[r].masked) + (m0 + KEYS < high ? m0 + KEYS : GROUP * a->ms[2] + low) * 4, KEYS * 4);
+            if (biased)
+                ask_for((const char *)(a->mask + g.row[r].masked) +
+                            (m0 + KEYS < high ? m0 + KEYS : GROUP * a->ms[2] + low) * 4,
+                        KEYS * 4);
             row_exp(p.scores + r * LEAD + from - m0, g.top[r], scale * LOG2E, to - from, g.sum[r]);
         }
-        product(&(PairProduct){.c = p.out, .ldc = pe * 4, .a = p.scores + from - m0, .lda = LEAD * 4, .b = p.values + from * 16, .next = pm * 16, .K = to - from,
-                               .columns = pe, .rows = g.rows, .add = begun});
+        product(&(PairProduct){.c = p.out,
+                               .ldc = pe * 4,
+                               .a = p.scores + from - m0,
+                               .lda = LEAD * 4,
+                               .b = p.values + from * 16,
+                               .next = pm * 16,
+                               .K = to - from,
+                               .columns = pe,
+                               .rows = g.rows,
+                               .add = begun});
         begun = true;
     }
     write_out(s, &g, p.out, pe, scale);
@@ -255,7 +285,10 @@ static SdpaKernels below;    /* the rung below's, for the other dtypes, and for 
 
 static bool takes(const Sdpa *a) { return a->t == DT_BF16 && !sdpa_is_thin(a); }
 
-static size_t workspace(const Sdpa *a, int threads) { return takes(a) ? sdpa_room(a, pairs) * (size_t)threads : below.workspace(a, threads); }
+static size_t workspace(const Sdpa *a, int threads)
+{
+    return takes(a) ? sdpa_room(a, pairs) * (size_t)threads : below.workspace(a, threads);
+}
 
 static void sdpa(const Sdpa *a, void *space, int threads)
 {

@@ -25,13 +25,14 @@
 enum {
     BACK_ROWS = 8 * GROUP,
     BACK_KEYS = 128,
-    BACK_LEAD = BACK_KEYS + 16,  /* floats from row to row of S and dP */
-    BACK_FIRST = BACK_KEYS + 32, /* elements from row to row of dS as first operand */
+    BACK_LEAD = BACK_KEYS + 16,   /* floats from row to row of S and dP */
+    BACK_FIRST = BACK_KEYS + 32,  /* elements from row to row of dS as first operand */
     BACK_TURNED = BACK_ROWS + 32, /* elements from row to row of q^T and dout^T */
-    BACK_NEXT = BACK_ROWS * 16,  /* elements from one block of 16 keys of P and dS to the next */
+    BACK_NEXT = BACK_ROWS * 16,   /* elements from one block of 16 keys of P and dS to the next */
     PARTS_MOST = 8
 };
-_Static_assert(BACK_ROWS % STEP == 0 && BACK_KEYS == 2 * PANEL, "blocks of whole steps; of two panels none lies between others");
+_Static_assert(BACK_ROWS % STEP == 0 && BACK_KEYS == 2 * PANEL,
+               "blocks of whole steps; of two panels none lies between others");
 
 /* ------------------------------------------------------------------ room */
 
@@ -47,7 +48,10 @@ static int64_t sums_lead(const Sdpa *a) { return padded(a->M, STEP) + 16; }
 static int64_t sums_of(const Sdpa *a) { return (padded(a->D, STEP) + padded(a->E, STEP)) * sums_lead(a); } /* floats */
 
 static int64_t stack_rows(const Sdpa *a) { return a->H / a->Hkv * a->N; }
-static int64_t part_rows(const Sdpa *a) { return most(4 * BACK_ROWS, padded((stack_rows(a) + PARTS_MOST - 1) / PARTS_MOST, BACK_ROWS)); }
+static int64_t part_rows(const Sdpa *a)
+{
+    return most(4 * BACK_ROWS, padded((stack_rows(a) + PARTS_MOST - 1) / PARTS_MOST, BACK_ROWS));
+}
 static int64_t parts_of_stack(const Sdpa *a) { return most(1, (stack_rows(a) + part_rows(a) - 1) / part_rows(a)); }
 
 /* bytes more, on a line of their own, of a room that may be NULL (they are only counted); where they begin */
@@ -139,7 +143,8 @@ static void turn_rows(const uint16_t *x, int64_t width, int64_t rows, uint16_t *
 #pragma GCC unroll 16
             for (int i = 0; i < 16; i++) {
                 const uint16_t *from = x + (r + 2 * i) * width + e / STEP * STEP;
-                pair[i] = (Vec)_mm512_permutex2var_epi16(_mm512_load_si512(from), order[e / 16 % 2], _mm512_load_si512(from + width));
+                pair[i] = (Vec)_mm512_permutex2var_epi16(_mm512_load_si512(from), order[e / 16 % 2],
+                                                         _mm512_load_si512(from + width));
             }
             vec_transpose(pair);
 #pragma GCC unroll 16
@@ -163,8 +168,13 @@ static void begin_row(Back *k, int r, int64_t i)
     }
     float lse = *w.lse, unit = (k->scaled ? 1 : (float)a->scale) * LOG2E;
     bool far = fabsf(lse) > 1e3f && !isinf(lse);
-    k->weigh[r] = (BackRow){.unit = far ? LOG2E : unit, .delta = _mm512_reduce_add_ps(delta), .lse = lse, .far = far,
-                            .base = far ? 0 : lse == -INFINITY ? INFINITY : lse * LOG2E}; /* a row without a key: all weights are 0 */
+    k->weigh[r] = (BackRow){.unit = far ? LOG2E : unit,
+                            .delta = _mm512_reduce_add_ps(delta),
+                            .lse = lse,
+                            .far = far,
+                            .base = far                ? 0
+                                    : lse == -INFINITY ? INFINITY
+                                                       : lse * LOG2E}; /* a row without a key: all weights are 0 */
 }
 
 static void begin_rows(Back *k, int64_t first, int64_t count)
@@ -187,24 +197,29 @@ static void end_rows(const Back *k, int64_t first)
     for (int r = 0; r < k->rows && k->d->dq; r++) {
         char *to = dq_at(k, first + r);
         for (int64_t d = 0; d < D; d += 16)
-            _mm256_mask_storeu_epi16(to + d * 2, (__mmask16)(D - d >= 16 ? 0xffff : (1 << (D - d)) - 1),
-                                     (__m256i)_mm512_cvtneps_pbh(_mm512_mul_ps(_mm512_load_ps(k->space.dq + r * dp + d), scale)));
+            _mm256_mask_storeu_epi16(
+                to + d * 2, (__mmask16)(D - d >= 16 ? 0xffff : (1 << (D - d)) - 1),
+                (__m256i)_mm512_cvtneps_pbh(_mm512_mul_ps(_mm512_load_ps(k->space.dq + r * dp + d), scale)));
     }
 }
 
 /* ------------------------------------------------------------------ weights */
 
 /* Elements i and i + 16 of a vector side by side. */
-static const uint16_t halves_beside[32] = {0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
+static const uint16_t halves_beside[32] = {0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
+                                           8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
 
 /* Two rows of n scores and dP (n a multiple of 16), one below the other; `one`: there is only the first. P and dS in pairs, dS as rows, too. */
-INLINE void weigh_pair(bool one, const float *x, const float *dp, const BackRow *w, int64_t n, uint16_t *p, uint16_t *ds, uint16_t *first)
+INLINE void weigh_pair(bool one, const float *x, const float *dp, const BackRow *w, int64_t n, uint16_t *p,
+                       uint16_t *ds, uint16_t *first)
 {
     __m512 unit = _mm512_set1_ps(w[0].unit), base = _mm512_set1_ps(w[0].base), delta = _mm512_set1_ps(w[0].delta);
-    __m512 unit2 = _mm512_set1_ps(w[!one].unit), base2 = _mm512_set1_ps(w[!one].base), delta2 = _mm512_set1_ps(w[!one].delta);
+    __m512 unit2 = _mm512_set1_ps(w[!one].unit), base2 = _mm512_set1_ps(w[!one].base),
+           delta2 = _mm512_set1_ps(w[!one].delta);
     __m512i order = _mm512_loadu_si512(halves_beside);
     for (int64_t j = 0; j < n; j += 16, p += BACK_NEXT, ds += BACK_NEXT) {
-        __m512 y = exp2_short(_mm512_fmsub_ps(_mm512_load_ps(x + j), unit, base)), z = _mm512_mul_ps(y, _mm512_sub_ps(_mm512_load_ps(dp + j), delta));
+        __m512 y = exp2_short(_mm512_fmsub_ps(_mm512_load_ps(x + j), unit, base)),
+               z = _mm512_mul_ps(y, _mm512_sub_ps(_mm512_load_ps(dp + j), delta));
         __m512 y2 = _mm512_setzero_ps(), z2 = _mm512_setzero_ps();
         if (!one) {
             y2 = exp2_short(_mm512_fmsub_ps(_mm512_load_ps(x + BACK_LEAD + j), unit2, base2));
@@ -219,7 +234,8 @@ INLINE void weigh_pair(bool one, const float *x, const float *dp, const BackRow 
 }
 
 /* The weights of `rows` rows from row g of the block on, for the n keys whose scores, dP and places these are. */
-static void weigh(const Back *k, int g, int rows, float *x, const float *dp, int64_t n, uint16_t *p, uint16_t *ds, uint16_t *first)
+static void weigh(const Back *k, int g, int rows, float *x, const float *dp, int64_t n, uint16_t *p, uint16_t *ds,
+                  uint16_t *first)
 {
     float scale = k->scaled ? 1 : (float)k->s.a->scale;
     for (int r = 0; r < rows; r++)
@@ -227,8 +243,12 @@ static void weigh(const Back *k, int g, int rows, float *x, const float *dp, int
             for (int64_t j = 0; j < n; j++) x[r * BACK_LEAD + j] = x[r * BACK_LEAD + j] * scale - k->weigh[g + r].lse;
     for (int r = 0; r < rows; r += 2) {
         int64_t pair = (g + r) / 2 * 32;
-        if (r + 1 < rows) weigh_pair(false, x + r * BACK_LEAD, dp + r * BACK_LEAD, &k->weigh[g + r], n, p + pair, ds + pair, first + r * BACK_FIRST);
-        else weigh_pair(true, x + r * BACK_LEAD, dp + r * BACK_LEAD, &k->weigh[g + r], n, p + pair, ds + pair, first + r * BACK_FIRST);
+        if (r + 1 < rows)
+            weigh_pair(false, x + r * BACK_LEAD, dp + r * BACK_LEAD, &k->weigh[g + r], n, p + pair, ds + pair,
+                       first + r * BACK_FIRST);
+        else
+            weigh_pair(true, x + r * BACK_LEAD, dp + r * BACK_LEAD, &k->weigh[g + r], n, p + pair, ds + pair,
+                       first + r * BACK_FIRST);
     }
 }
 
@@ -249,24 +269,51 @@ static int64_t panel_scores(const Back *k, int g, int rows, int64_t m0, int64_t 
 {
     const Sdpa *a = k->s.a;
     const BackSpace *w = &k->space;
-    int64_t dp = padded(a->D, STEP), pe = padded(a->E, STEP), t = m0 + at, width = least(PANEL, padded(k->s.M, STEP) - t), n = least(width, k->s.M - t), inner = 0, outer = k->s.M;
+    int64_t dp = padded(a->D, STEP), pe = padded(a->E, STEP), t = m0 + at,
+            width = least(PANEL, padded(k->s.M, STEP) - t), n = least(width, k->s.M - t), inner = 0, outer = k->s.M;
     for (int r = g; r < g + rows; r++) inner = most(inner, k->row[r].low), outer = least(outer, k->row[r].high);
     bool clean = !k->scaled && !k->s.masked && t >= inner && t + width <= outer;
     if (!clean && !panel_live(&k->s, k->row + g, rows, t, n)) return 0;
-    product(&(PairProduct){.c = w->scores + at, .ldc = BACK_LEAD * 4, .a = w->q + g * dp, .lda = dp * 2, .b = w->keys + t * dp, .next = 16 * dp, .K = a->D, .columns = width, .rows = rows});
-    product(&(PairProduct){.c = w->dp + at, .ldc = BACK_LEAD * 4, .a = w->dout + g * pe, .lda = pe * 2, .b = w->values + t * pe, .next = 16 * pe, .K = a->E, .columns = width, .rows = rows});
+    product(&(PairProduct){.c = w->scores + at,
+                           .ldc = BACK_LEAD * 4,
+                           .a = w->q + g * dp,
+                           .lda = dp * 2,
+                           .b = w->keys + t * dp,
+                           .next = 16 * dp,
+                           .K = a->D,
+                           .columns = width,
+                           .rows = rows});
+    product(&(PairProduct){.c = w->dp + at,
+                           .ldc = BACK_LEAD * 4,
+                           .a = w->dout + g * pe,
+                           .lda = pe * 2,
+                           .b = w->values + t * pe,
+                           .next = 16 * pe,
+                           .K = a->E,
+                           .columns = width,
+                           .rows = rows});
     for (int r = 0; r < rows && !clean; r++)
-        mask_row(&k->s, &k->row[g + r], w->scores + r * BACK_LEAD + at, t, n, width, k->scaled ? (float)a->scale : 1, vec_set(0));
+        mask_row(&k->s, &k->row[g + r], w->scores + r * BACK_LEAD + at, t, n, width, k->scaled ? (float)a->scale : 1,
+                 vec_set(0));
     return width;
 }
 
 /* sums (width, keys), sums_lead apart, += turned (width, rows) * rows from .. to of n keys' pairs. */
-static void add_sums(const Back *k, float *sums, const uint16_t *turned, int64_t width, const uint16_t *pairs_of_keys, int from, int to, int64_t n)
+static void add_sums(const Back *k, float *sums, const uint16_t *turned, int64_t width, const uint16_t *pairs_of_keys,
+                     int from, int to, int64_t n)
 {
     int64_t lead = sums_lead(k->s.a);
     for (int64_t e = 0; e < width; e += GROUP)
-        product(&(PairProduct){.c = sums + e * lead, .ldc = lead * 4, .a = turned + e * BACK_TURNED + from, .lda = BACK_TURNED * 2, .b = pairs_of_keys + from / 2 * 32, .next = BACK_NEXT,
-                               .K = to - from, .columns = n, .rows = (int)least(GROUP, width - e), .add = true});
+        product(&(PairProduct){.c = sums + e * lead,
+                               .ldc = lead * 4,
+                               .a = turned + e * BACK_TURNED + from,
+                               .lda = BACK_TURNED * 2,
+                               .b = pairs_of_keys + from / 2 * 32,
+                               .next = BACK_NEXT,
+                               .K = to - from,
+                               .columns = n,
+                               .rows = (int)least(GROUP, width - e),
+                               .add = true});
 }
 
 /* The block's rows and keys m0 .. end: what they add to dq, dk and dv. */
@@ -286,15 +333,24 @@ static void back_keys(const Back *k, float *sums, int64_t m0, int64_t end)
                 clear_pairs(k, at, g, g + (int)padded(rows, 2), least(PANEL, reach - at));
                 continue;
             }
-            weigh(k, g, rows, w->scores + at, w->dp + at, width, w->p + at / 16 * BACK_NEXT, w->ds + at / 16 * BACK_NEXT, w->first + at);
+            weigh(k, g, rows, w->scores + at, w->dp + at, width, w->p + at / 16 * BACK_NEXT,
+                  w->ds + at / 16 * BACK_NEXT, w->first + at);
             if (to[i] == 0) from[i] = g;
             to[i] = g + (int)padded(rows, 2);
             if (first < 0) first = at;
             last = at + width;
         }
         if (last > 0 && k->d->dq)
-            product(&(PairProduct){.c = w->dq + g * dp, .ldc = dp * 4, .a = w->first + first, .lda = BACK_FIRST * 2, .b = w->keys_down + (m0 + first) * 16, .next = pm * 16,
-                                   .K = last - first, .columns = dp, .rows = rows, .add = true});
+            product(&(PairProduct){.c = w->dq + g * dp,
+                                   .ldc = dp * 4,
+                                   .a = w->first + first,
+                                   .lda = BACK_FIRST * 2,
+                                   .b = w->keys_down + (m0 + first) * 16,
+                                   .next = pm * 16,
+                                   .K = last - first,
+                                   .columns = dp,
+                                   .rows = rows,
+                                   .add = true});
     }
     clear_pairs(k, 0, (int)padded(k->rows, 2), (int)padded(k->rows, STEP), reach);
     for (int i = 0; i < PANELS; i++) {
@@ -312,7 +368,8 @@ static void back_rows(Back *k, float *sums, int64_t first, int64_t count)
     int64_t low = k->s.M, high = 0;
     begin_rows(k, first, count);
     for (int r = 0; r < k->rows; r++) low = least(low, k->row[r].low), high = most(high, k->row[r].high);
-    for (int64_t m0 = low / PANEL * PANEL; m0 < high; m0 += BACK_KEYS) back_keys(k, sums, m0, least(m0 + BACK_KEYS, high));
+    for (int64_t m0 = low / PANEL * PANEL; m0 < high; m0 += BACK_KEYS)
+        back_keys(k, sums, m0, least(m0 + BACK_KEYS, high));
     end_rows(k, first);
 }
 
@@ -337,7 +394,8 @@ static void write_keys(const Stack *s, const float *sums, int64_t width, float s
             for (int i = 0; i < 16; i++) x[i] = vec_at(sums + (d + i) * lead + m) * scale;
             vec_transpose(x);
             for (int64_t i = 0; i < 16 && m + i < s->M; i++)
-                _mm256_mask_storeu_epi16(to + ((s->live ? s->live[m + i] : m + i) * step + d) * 2, (__mmask16)(width - d >= 16 ? 0xffff : (1 << (width - d)) - 1),
+                _mm256_mask_storeu_epi16(to + ((s->live ? s->live[m + i] : m + i) * step + d) * 2,
+                                         (__mmask16)(width - d >= 16 ? 0xffff : (1 << (width - d)) - 1),
                                          (__m256i)_mm512_cvtneps_pbh((__m512)x[i]));
         }
 }
@@ -345,15 +403,20 @@ static void write_keys(const Stack *s, const float *sums, int64_t width, float s
 static void write_stack(const SdpaBackward *d, const Stack *s, const float *sums)
 {
     int64_t dp = padded(s->a->D, STEP);
-    if (d->dk) write_keys(s, sums, s->a->D, (float)s->a->scale, (char *)d->dk + (s->b * d->dks[0] + s->kv * d->dks[1]) * 2, d->dks[2]);
-    if (d->dv) write_keys(s, sums + dp * sums_lead(s->a), s->a->E, 1, (char *)d->dv + (s->b * d->dvs[0] + s->kv * d->dvs[1]) * 2, d->dvs[2]);
+    if (d->dk)
+        write_keys(s, sums, s->a->D, (float)s->a->scale, (char *)d->dk + (s->b * d->dks[0] + s->kv * d->dks[1]) * 2,
+                   d->dks[2]);
+    if (d->dv)
+        write_keys(s, sums + dp * sums_lead(s->a), s->a->E, 1,
+                   (char *)d->dv + (s->b * d->dvs[0] + s->kv * d->dvs[1]) * 2, d->dvs[2]);
 }
 
 /* ------------------------------------------------------------------ threads */
 
 static Stack back_stack(const Sdpa *a, char *room, int64_t stack)
 {
-    Stack s = {.a = a, .per = a->H / a->Hkv, .b = stack / a->Hkv, .kv = stack % a->Hkv, .added_room = (float *)(void *)room};
+    Stack s = {
+        .a = a, .per = a->H / a->Hkv, .b = stack / a->Hkv, .kv = stack % a->Hkv, .added_room = (float *)(void *)room};
     s.live_room = (int32_t *)(void *)(s.added_room + padded(a->M, 16));
     s.q = sdpa_sequence(a, s.b);
     resolve_mask(&s);
@@ -375,7 +438,8 @@ static void sum_part(Back *k, int64_t part, float *sums)
 {
     int64_t rows = stack_rows(k->s.a), end = least(rows, (part + 1) * part_rows(k->s.a));
     memset(sums, 0, (size_t)sums_of(k->s.a) * 4);
-    for (int64_t r = part * part_rows(k->s.a); r < end; r += BACK_ROWS) back_rows(k, sums, r, least(BACK_ROWS, end - r));
+    for (int64_t r = part * part_rows(k->s.a); r < end; r += BACK_ROWS)
+        back_rows(k, sums, r, least(BACK_ROWS, end - r));
 }
 
 static void add_part(const Sdpa *a, float *sums, const float *part)
@@ -440,7 +504,9 @@ static bool takes_back(const SdpaBackward *d) { return takes(&d->f) && !(d->f.so
 static int back_threads(const SdpaBackward *d, int threads)
 {
     const Sdpa *a = &d->f;
-    return (double)(a->B * a->H * a->N) * (double)a->M * (double)(a->D + a->E) < 1 << 17 ? 1 : threads; /* less than it takes to wake another */
+    return (double)(a->B * a->H * a->N) * (double)a->M * (double)(a->D + a->E) < 1 << 17
+               ? 1
+               : threads; /* less than it takes to wake another */
 }
 
 static size_t backward_workspace(const SdpaBackward *d, int threads)

@@ -37,9 +37,12 @@ static Slot *declare(Records *r, Scope *s, const char *name)
 
 static OnnxSize size_of(Records *r, const OnnxDim *d)
 {
-    if (d->known) return d->value < 0 || d->value > ONNX_LARGEST ? (OnnxSize){SIZE_UNKNOWN, 0} : (OnnxSize){SIZE_NUMBER, d->value};
+    if (d->known)
+        return d->value < 0 || d->value > ONNX_LARGEST ? (OnnxSize){SIZE_UNKNOWN, 0}
+                                                       : (OnnxSize){SIZE_NUMBER, d->value};
     if (!*d->param) return (OnnxSize){SIZE_UNKNOWN, 0};
-    if (!map_has(&r->symbols, d->param)) r->c->failed |= !map_put(&r->symbols, d->param, (void *)(uintptr_t)(r->symbols.count + 1));
+    if (!map_has(&r->symbols, d->param))
+        r->c->failed |= !map_put(&r->symbols, d->param, (void *)(uintptr_t)(r->symbols.count + 1));
     return (OnnxSize){SIZE_SYMBOL, (int64_t)(uintptr_t)map_get(&r->symbols, d->param)};
 }
 
@@ -64,10 +67,12 @@ static void check_type(Records *r, const OnnxValueInfo *v, const char *place, bo
     if (!must) return;
     if (t->kind == ONNX_KIND_NONE) check_add(r->c, Q(114), place, "it declares no type");
     else if (tensor && t->elem == ONNX_UNDEFINED) check_add(r->c, Q(114), place, "it declares no element type");
-    else if ((t->kind == ONNX_SEQUENCE || t->kind == ONNX_OPTIONAL) && !t->inner) check_add(r->c, Q(114), place, "it does not say of what");
+    else if ((t->kind == ONNX_SEQUENCE || t->kind == ONNX_OPTIONAL) && !t->inner)
+        check_add(r->c, Q(114), place, "it does not say of what");
     if (tensor && !t->has_shape) check_add(r->c, Q(114), place, "it declares no shape");
     for (int i = 0; tensor && i < t->rank; i++)
-        if (t->dim[i].known && t->dim[i].value < 0) check_add(r->c, Q(206), place, "size %d is %lld", i, (long long)t->dim[i].value);
+        if (t->dim[i].known && t->dim[i].value < 0)
+            check_add(r->c, Q(206), place, "size %d is %lld", i, (long long)t->dim[i].value);
 }
 
 static void check_typed(Records *r, const char *name, const char *place)
@@ -88,8 +93,11 @@ static void join(Records *r, const char *place, const char *name, OnnxShape *got
         *got = want;
         return;
     }
-    if (want.kind != got->kind) check_add(r->c, Q(201), place, "'%.100s' is not the kind of value that is declared", name);
-    else if (want.elem && got->elem && want.elem != got->elem) check_add(r->c, Q(201), place, "'%.100s' is declared %s, the op gives %s", name, onnx_type_name(want.elem), onnx_type_name(got->elem));
+    if (want.kind != got->kind)
+        check_add(r->c, Q(201), place, "'%.100s' is not the kind of value that is declared", name);
+    else if (want.elem && got->elem && want.elem != got->elem)
+        check_add(r->c, Q(201), place, "'%.100s' is declared %s, the op gives %s", name, onnx_type_name(want.elem),
+                  onnx_type_name(got->elem));
     if (!got->elem) got->elem = want.elem;
     if (want.rank < 0) return;
     if (got->rank < 0) {
@@ -98,13 +106,17 @@ static void join(Records *r, const char *place, const char *name, OnnxShape *got
         return;
     }
     if (want.rank != got->rank) {
-        check_add(r->c, Q(202), place, "'%.100s' is declared with %d axes, the op gives %d", name, want.rank, got->rank);
+        check_add(r->c, Q(202), place, "'%.100s' is declared with %d axes, the op gives %d", name, want.rank,
+                  got->rank);
         return;
     }
     for (int i = 0; i < want.rank; i++) {
         if (want.dim[i].kind == SIZE_NUMBER && got->dim[i].kind == SIZE_NUMBER && want.dim[i].v != got->dim[i].v)
-            check_add(r->c, Q(203), place, "'%.100s': size %d is declared as %lld, the op gives %lld", name, i, (long long)want.dim[i].v, (long long)got->dim[i].v);
-        else if (got->dim[i].kind == SIZE_UNKNOWN || (got->dim[i].kind == SIZE_SYMBOL && want.dim[i].kind == SIZE_NUMBER)) got->dim[i] = want.dim[i];
+            check_add(r->c, Q(203), place, "'%.100s': size %d is declared as %lld, the op gives %lld", name, i,
+                      (long long)want.dim[i].v, (long long)got->dim[i].v);
+        else if (got->dim[i].kind == SIZE_UNKNOWN ||
+                 (got->dim[i].kind == SIZE_SYMBOL && want.dim[i].kind == SIZE_NUMBER))
+            got->dim[i] = want.dim[i];
     }
 }
 
@@ -130,10 +142,12 @@ static void join_branches(Records *r, const char *place, int i, OnnxShape *out, 
         return;
     }
     if (out->elem && other->elem && out->elem != other->elem)
-        check_add(r->c, Q(204), place, "output %d is %s in one branch and %s in the other", i, onnx_type_name(out->elem), onnx_type_name(other->elem));
+        check_add(r->c, Q(204), place, "output %d is %s in one branch and %s in the other", i,
+                  onnx_type_name(out->elem), onnx_type_name(other->elem));
     if (out->rank != other->rank) out->rank = -1;
     for (int k = 0; k < out->rank; k++)
-        if (out->dim[k].kind != other->dim[k].kind || out->dim[k].v != other->dim[k].v) out->dim[k] = (OnnxSize){SIZE_UNKNOWN, 0};
+        if (out->dim[k].kind != other->dim[k].kind || out->dim[k].v != other->dim[k].v)
+            out->dim[k] = (OnnxSize){SIZE_UNKNOWN, 0};
 }
 
 /* out: of an If, what its branches give. */
@@ -143,9 +157,15 @@ static void scan_subgraphs(Records *r, Scope *s, const OnnxNode *n, const char *
     for (int i = 0; i < n->nattr; i++)
         for (int k = 0; n->attr[i].g && k < n->attr[i].n; k++) {
             const OnnxGraph *g = &n->attr[i].g[k];
-            Scope inner = {.outer = s, .opset = s->opset, .nopset = s->nopset, .function = s->function, .prefix = check_place(r->c, "%s: %.60s: ", place, n->attr[i].name)};
+            Scope inner = {.outer = s,
+                           .opset = s->opset,
+                           .nopset = s->nopset,
+                           .function = s->function,
+                           .prefix = check_place(r->c, "%s: %.60s: ", place, n->attr[i].name)};
             scan_graph(r, &inner, g, false);
-            if (branches && g->noutput != n->noutput) check_add(r->c, Q(107), place, "%d outputs, branch '%.60s' gives %d", n->noutput, n->attr[i].name, g->noutput);
+            if (branches && g->noutput != n->noutput)
+                check_add(r->c, Q(107), place, "%d outputs, branch '%.60s' gives %d", n->noutput, n->attr[i].name,
+                          g->noutput);
             for (int m = 0; branches && m < g->noutput && m < n->noutput; m++) {
                 const Slot *v = map_get(&inner.names, g->output[m].name);
                 join_branches(r, place, m, &out[m], v ? v->shape : NULL, first);
@@ -162,7 +182,9 @@ static void use_inputs(Records *r, Scope *s, const OnnxNode *n, const char *plac
         if (!*n->input[i]) continue;
         Slot *v = find(s, n->input[i]);
         if (!v) check_add(r->c, Q(108), place, "it uses '%.200s', which nobody defines", n->input[i]);
-        else if (!v->now) check_add(r->c, Q(109), place, "it uses '%.200s', which %s gives", n->input[i], "a later node, or it itself,");
+        else if (!v->now)
+            check_add(r->c, Q(109), place, "it uses '%.200s', which %s gives", n->input[i],
+                      "a later node, or it itself,");
         if (v) v->used = true;
         if (v && v->now) in[i] = v->shape;
     }
@@ -189,7 +211,8 @@ static void give_outputs(Records *r, Scope *s, const OnnxNode *n, const char *pl
  * refer to them give nothing known. */
 enum { MAX_CALLS = 64 };
 
-static void infer_call(Records *r, const OnnxFunction *f, const OnnxShape **in, int nin, OnnxShape *out, int nout, const char *place, int depth)
+static void infer_call(Records *r, const OnnxFunction *f, const OnnxShape **in, int nin, OnnxShape *out, int nout,
+                       const char *place, int depth)
 {
     Map values = {0};
     for (int i = 0; i < f->ninput && i < nin; i++)
@@ -208,7 +231,9 @@ static void infer_call(Records *r, const OnnxFunction *f, const OnnxShape **in, 
         int64_t opset = records_version(f->opset, f->nopset < MAX_IMPORTS ? f->nopset : MAX_IMPORTS, n->domain);
         const OnnxSchema *schema = inner ? NULL : onnx_schema(&r->schemas, n->domain, n->op, opset, &later);
         if (inner) infer_call(r, inner, arg, n->ninput, result, n->noutput, place, depth + 1);
-        else if (schema && !schema->deprecated) onnx_infer(&(OnnxInfer){.c = r->c, .place = place, .node = n, .schema = schema, .in = arg, .out = result, .opset = opset});
+        else if (schema && !schema->deprecated)
+            onnx_infer(&(OnnxInfer){
+                .c = r->c, .place = place, .node = n, .schema = schema, .in = arg, .out = result, .opset = opset});
         for (int k = 0; k < n->noutput; k++)
             if (*n->output[k] && (result[k].kind != ONNX_KIND_NONE || result[k].rank >= 0)) {
                 OnnxShape *kept = onnx_shape_keep(r->c, &result[k]);
@@ -226,7 +251,9 @@ static void infer_call(Records *r, const OnnxFunction *f, const OnnxShape **in, 
 static void infer_bodies(OnnxInfer *f)
 {
     bool loop = !strcmp(f->node->op, "Loop");
-    const OnnxAttr *body = loop ? onnx_attr(f->node, "body") : !strcmp(f->node->op, "If") ? onnx_attr(f->node, "then_branch") : NULL;
+    const OnnxAttr *body = loop                         ? onnx_attr(f->node, "body")
+                           : !strcmp(f->node->op, "If") ? onnx_attr(f->node, "then_branch")
+                                                        : NULL;
     int skip = loop ? 1 : 0; /* the condition */
     if (!body || !body->g) return;
     for (int i = 0; i < f->node->noutput && i + skip < body->g->noutput; i++) {
@@ -252,14 +279,16 @@ static void check_node(Records *r, Scope *s, const OnnxNode *n, const char *plac
         if (!n->ninput && !n->noutput) check_add(r->c, Q(107), place, "neither inputs nor outputs");
         records_attr_names(r, s, n, place);
         const OnnxFunction *f = records_function(r, n);
-        if (f && records_version(s->opset, s->nopset, n->domain) < 0) check_add(r->c, Q(121), place, "opset_import has no version for domain '%.100s'", n->domain);
+        if (f && records_version(s->opset, s->nopset, n->domain) < 0)
+            check_add(r->c, Q(121), place, "opset_import has no version for domain '%.100s'", n->domain);
         const OnnxSchema *schema = f || !*n->op ? NULL : records_op(r, s, n, place, &opset);
         if (f) records_call(r, n, f, place);
         if (schema) records_schema(r, n, schema, place);
         scan_subgraphs(r, s, n, place, out);
         if (f && !check_is_wrong(r->c, place)) infer_call(r, f, in, n->ninput, out, n->noutput, place, 0);
         if (schema && !check_is_wrong(r->c, place)) {
-            OnnxInfer infer = {.c = r->c, .place = place, .node = n, .schema = schema, .in = in, .out = out, .opset = opset};
+            OnnxInfer infer = {
+                .c = r->c, .place = place, .node = n, .schema = schema, .in = in, .out = out, .opset = opset};
             onnx_infer(&infer);
             infer_bodies(&infer);
             if (!infer.bad) check_onnx_targets(r->c, &infer);
@@ -304,11 +333,14 @@ static void add_initializer(Records *r, Scope *s, const OnnxTensor *t, Map *seen
     else r->c->failed |= !map_put(seen, t->name, r);
     bool listed = v && v->now;
     if (!listed) check_hidden(r, s, t->name, place);
-    if (r->m->ir_version <= 3 && !listed && !s->outer) check_add(r->c, Q(114), place, "IR version %lld wants initializers among the inputs", (long long)r->m->ir_version);
+    if (r->m->ir_version <= 3 && !listed && !s->outer)
+        check_add(r->c, Q(114), place, "IR version %lld wants initializers among the inputs",
+                  (long long)r->m->ir_version);
     if (listed && v->shape && v->shape->kind == ONNX_TENSOR) {
         bool same = !v->shape->elem || v->shape->elem == shape.elem;
         if (v->shape->rank >= 0) same = same && v->shape->rank == shape.rank;
-        for (int i = 0; same && v->shape->rank >= 0 && i < shape.rank; i++) same = v->shape->dim[i].kind != SIZE_NUMBER || v->shape->dim[i].v == shape.dim[i].v;
+        for (int i = 0; same && v->shape->rank >= 0 && i < shape.rank; i++)
+            same = v->shape->dim[i].kind != SIZE_NUMBER || v->shape->dim[i].v == shape.dim[i].v;
         if (!same) check_add(r->c, Q(303), place, "the input of that name is declared otherwise");
     }
     v = declare(r, s, t->name);
@@ -337,11 +369,14 @@ static void check_unused(Records *r, Scope *s, const OnnxGraph *g, const Map *we
     static const char *const effects[] = {"Loop", "If", "Scan"};
     for (int i = 0; main && i < g->ninput; i++) {
         const Slot *v = map_get(&s->names, g->input[i].name);
-        if (v && !v->used && !map_has(weights, g->input[i].name)) check_add(r->c, Q(116), check_place(r->c, "input '%.200s'", g->input[i].name), "no node uses it");
+        if (v && !v->used && !map_has(weights, g->input[i].name))
+            check_add(r->c, Q(116), check_place(r->c, "input '%.200s'", g->input[i].name), "no node uses it");
     }
     for (int i = 0; i < g->ninit; i++) {
         const Slot *v = map_get(&s->names, g->init[i].name);
-        if (v && !v->used) check_add(r->c, Q(307), check_place(r->c, "%sweight '%.200s'", s->prefix, g->init[i].name), "no node uses it");
+        if (v && !v->used)
+            check_add(r->c, Q(307), check_place(r->c, "%sweight '%.200s'", s->prefix, g->init[i].name),
+                      "no node uses it");
     }
     for (int i = 0; i < g->nnode; i++) {
         bool used = false;
@@ -350,7 +385,8 @@ static void check_unused(Records *r, Scope *s, const OnnxGraph *g, const Map *we
             used |= v && v->used;
         }
         for (size_t k = 0; k < sizeof effects / sizeof *effects; k++) used |= !strcmp(g->node[i].op, effects[k]);
-        if (!used && g->node[i].noutput) check_add(r->c, Q(115), place_of(s, &g->node[i], i, &(Place){0}), "nobody uses what it gives");
+        if (!used && g->node[i].noutput)
+            check_add(r->c, Q(115), place_of(s, &g->node[i], i, &(Place){0}), "nobody uses what it gives");
     }
 }
 
@@ -380,7 +416,9 @@ static void check_info(Records *r, const Scope *s, const OnnxGraph *g)
         if (!map_has(&s->names, g->info[i].name)) {
             if (!unknown++) first = g->info[i].name;
         }
-    if (unknown) check_add(r->c, Q(119), *s->prefix ? s->prefix : "model", "value_info describes %d values that no node gives, '%.100s' the first", unknown, first);
+    if (unknown)
+        check_add(r->c, Q(119), *s->prefix ? s->prefix : "model",
+                  "value_info describes %d values that no node gives, '%.100s' the first", unknown, first);
 }
 
 static void scan_nodes(Records *r, Scope *s, const OnnxNode *node, int n)
@@ -395,7 +433,8 @@ static void scan_nodes(Records *r, Scope *s, const OnnxNode *node, int n)
     for (int i = 0; i < n; i++) {
         Place room;
         const char *place = place_of(s, &node[i], i, &room);
-        if (*node[i].name && map_has(&names, node[i].name)) check_add(r->c, Q(113), place, "another node has the same name");
+        if (*node[i].name && map_has(&names, node[i].name))
+            check_add(r->c, Q(113), place, "another node has the same name");
         else if (*node[i].name) r->c->failed |= !map_put(&names, node[i].name, s);
         check_node(r, s, &node[i], place);
     }
@@ -411,7 +450,9 @@ static void scan_graph(Records *r, Scope *s, const OnnxGraph *g, bool main)
     for (int i = 0; i < g->ninput; i++) add_input(r, s, &g->input[i], main);
     for (int i = 0; i < g->ninit; i++) add_initializer(r, s, &g->init[i], &seen);
     for (int i = 0; i < g->nsparse; i++) {
-        OnnxTensor dense = {.name = g->sparse[i].values.name, .type = g->sparse[i].values.type, .t = {.dtype = DT_NONE, .rank = g->sparse[i].rank}};
+        OnnxTensor dense = {.name = g->sparse[i].values.name,
+                            .type = g->sparse[i].values.type,
+                            .t = {.dtype = DT_NONE, .rank = g->sparse[i].rank}};
         for (int k = 0; k < dense.t.rank; k++) dense.t.shape[k] = g->sparse[i].dim[k];
         add_initializer(r, s, &dense, &seen);
     }
@@ -427,7 +468,10 @@ static void scan_graph(Records *r, Scope *s, const OnnxGraph *g, bool main)
 static void check_function(Records *r, const OnnxFunction *f)
 {
     int nopset = f->nopset < MAX_IMPORTS ? f->nopset : MAX_IMPORTS;
-    Scope s = {.opset = f->opset, .nopset = nopset, .function = f, .prefix = check_place(r->c, "function '%.100s': ", f->name)};
+    Scope s = {.opset = f->opset,
+               .nopset = nopset,
+               .function = f,
+               .prefix = check_place(r->c, "function '%.100s': ", f->name)};
     const char *place = check_place(r->c, "function '%.100s'", f->name);
     if (!*f->name) check_add(r->c, Q(112), place, "a function has no name");
     for (int i = 0; i < f->ninput; i++) {
@@ -441,17 +485,22 @@ static void check_function(Records *r, const OnnxFunction *f)
             if (!strcmp(f->attr[i], f->attr[k])) check_add(r->c, Q(110), place, "two attributes '%.100s'", f->attr[i]);
     for (int i = 0; i < f->nnode; i++) {
         const OnnxNode *n = &f->node[i];
-        int64_t own = records_version(f->opset, nopset, n->domain), outer = records_version(r->m->opset, r->m->nopset < MAX_IMPORTS ? r->m->nopset : MAX_IMPORTS, n->domain);
+        int64_t own = records_version(f->opset, nopset, n->domain),
+                outer = records_version(r->m->opset, r->m->nopset < MAX_IMPORTS ? r->m->nopset : MAX_IMPORTS,
+                                        n->domain);
         int a, b;
         if (own < 0 || outer < 0 || own == outer) continue;
-        if (onnx_schema(&r->schemas, n->domain, n->op, own, &a) != onnx_schema(&r->schemas, n->domain, n->op, outer, &b))
-            check_add(r->c, Q(128), place_of(&s, n, i, &(Place){0}), "the function imports version %lld, the model %lld", (long long)own, (long long)outer);
+        if (onnx_schema(&r->schemas, n->domain, n->op, own, &a) !=
+            onnx_schema(&r->schemas, n->domain, n->op, outer, &b))
+            check_add(r->c, Q(128), place_of(&s, n, i, &(Place){0}),
+                      "the function imports version %lld, the model %lld", (long long)own, (long long)outer);
     }
     scan_nodes(r, &s, f->node, f->nnode);
     for (int i = 0; i < f->noutput; i++) {
         const Slot *v = map_get(&s.names, f->output[i]);
         for (int k = 0; k < i; k++)
-            if (!strcmp(f->output[i], f->output[k])) check_add(r->c, Q(110), place, "two outputs '%.100s'", f->output[i]);
+            if (!strcmp(f->output[i], f->output[k]))
+                check_add(r->c, Q(110), place, "two outputs '%.100s'", f->output[i]);
         if (!v || !v->now) check_add(r->c, Q(111), place, "output '%.100s' is never computed", f->output[i]);
     }
     map_free(&s.names);
@@ -460,15 +509,19 @@ static void check_function(Records *r, const OnnxFunction *f)
 /* Does f, at this depth, lead back to itself? Each function is entered once a chain; state: 1 on the chain, 2 done. */
 static void follow_calls(Records *r, const OnnxFunction *f, unsigned char *state, int depth);
 
-static void follow_nodes(Records *r, const OnnxNode *node, int n, unsigned char *state, int depth, const OnnxFunction *from)
+static void follow_nodes(Records *r, const OnnxNode *node, int n, unsigned char *state, int depth,
+                         const OnnxFunction *from)
 {
     for (int i = 0; i < n; i++) {
         const OnnxFunction *to = records_function(r, &node[i]);
         size_t at = to ? (size_t)(to - r->m->function) : 0;
-        if (to && state[at] == 1) check_add(r->c, Q(118), check_place(r->c, "function '%.100s'", from->name), "it calls '%.100s', which leads back to it", to->name);
+        if (to && state[at] == 1)
+            check_add(r->c, Q(118), check_place(r->c, "function '%.100s'", from->name),
+                      "it calls '%.100s', which leads back to it", to->name);
         else if (to && !state[at]) follow_calls(r, to, state, depth + 1);
         for (int k = 0; k < node[i].nattr; k++)
-            for (int m = 0; node[i].attr[k].g && m < node[i].attr[k].n; m++) follow_nodes(r, node[i].attr[k].g[m].node, node[i].attr[k].g[m].nnode, state, depth, from);
+            for (int m = 0; node[i].attr[k].g && m < node[i].attr[k].n; m++)
+                follow_nodes(r, node[i].attr[k].g[m].node, node[i].attr[k].g[m].nnode, state, depth, from);
     }
 }
 
@@ -476,7 +529,8 @@ static void follow_calls(Records *r, const OnnxFunction *f, unsigned char *state
 {
     size_t at = (size_t)(f - r->m->function);
     if (depth > MAX_CALLS) {
-        check_add(r->c, Q(118), check_place(r->c, "function '%.100s'", f->name), "calls are nested more than %d deep", MAX_CALLS);
+        check_add(r->c, Q(118), check_place(r->c, "function '%.100s'", f->name), "calls are nested more than %d deep",
+                  MAX_CALLS);
         state[at] = 2;
         return;
     }
@@ -508,22 +562,31 @@ static int imports(Records *r, const char *place, int n)
 static void check_versions(Records *r, int nopset)
 {
     const OnnxModel *m = r->m;
-    if (m->ir_version < 1 || m->ir_version > onnx_latest_ir) check_add(r->c, Q(123), "model", "IR version %lld; 1 to %d are known", (long long)m->ir_version, onnx_latest_ir);
+    if (m->ir_version < 1 || m->ir_version > onnx_latest_ir)
+        check_add(r->c, Q(123), "model", "IR version %lld; 1 to %d are known", (long long)m->ir_version,
+                  onnx_latest_ir);
     if (m->ir_version >= 3 && !m->nopset) check_add(r->c, Q(121), "model", "opset_import is empty");
-    if (m->ir_version < 3 && m->nopset) check_add(r->c, Q(123), "model", "IR version %lld has no opset_import yet", (long long)m->ir_version);
+    if (m->ir_version < 3 && m->nopset)
+        check_add(r->c, Q(123), "model", "IR version %lld has no opset_import yet", (long long)m->ir_version);
     for (int i = 0; i < nopset; i++) {
         const OnnxOpset *o = &m->opset[i];
-        if (o->version < 1 || (!*o->domain && o->version > onnx_latest_opset)) check_add(r->c, Q(122), "model", "opset %lld of '%.100s'", (long long)o->version, *o->domain ? o->domain : "ai.onnx");
-        if (!*o->domain && o->version > 26 && r->c->targets & TARGET_ORT) check_add(r->c, Q(606), "model", "ONNX Runtime 1.31 knows opsets up to 26, the file imports %lld", (long long)o->version);
+        if (o->version < 1 || (!*o->domain && o->version > onnx_latest_opset))
+            check_add(r->c, Q(122), "model", "opset %lld of '%.100s'", (long long)o->version,
+                      *o->domain ? o->domain : "ai.onnx");
+        if (!*o->domain && o->version > 26 && r->c->targets & TARGET_ORT)
+            check_add(r->c, Q(606), "model", "ONNX Runtime 1.31 knows opsets up to 26, the file imports %lld",
+                      (long long)o->version);
         for (int k = 0; k < i; k++)
             if (!strcmp(m->opset[k].domain, o->domain)) {
-                check_add(r->c, Q(126), "model", "opset_import has '%.100s' twice, versions %lld and %lld", *o->domain ? o->domain : "ai.onnx", (long long)m->opset[k].version, (long long)o->version);
+                check_add(r->c, Q(126), "model", "opset_import has '%.100s' twice, versions %lld and %lld",
+                          *o->domain ? o->domain : "ai.onnx", (long long)m->opset[k].version, (long long)o->version);
                 break;
             }
     }
     Map keys = {0};
     for (int i = 0; i < m->nmetadata; i++) {
-        if (map_has(&keys, m->metadata[i].key)) check_add(r->c, Q(126), "model", "metadata has the key '%.100s' twice", m->metadata[i].key);
+        if (map_has(&keys, m->metadata[i].key))
+            check_add(r->c, Q(126), "model", "metadata has the key '%.100s' twice", m->metadata[i].key);
         r->c->failed |= !map_put(&keys, m->metadata[i].key, r);
     }
     map_free(&keys);
@@ -537,11 +600,15 @@ void check_onnx(Check *c, const OnnxModel *m)
     check_versions(&r, nopset);
     for (int i = 0; i < m->nfunction; i++) {
         const char *key = records_function_key(&r, m->function[i].domain, m->function[i].name, m->function[i].overload);
-        if (map_has(&r.functions, key)) check_add(c, Q(110), check_place(c, "function '%.100s'", m->function[i].name), "two functions have this name");
+        if (map_has(&r.functions, key))
+            check_add(c, Q(110), check_place(c, "function '%.100s'", m->function[i].name),
+                      "two functions have this name");
         else c->failed |= !map_put(&r.functions, key, &m->function[i]);
     }
     static const OnnxOpset first = {"", 1};
-    Scope s = {.opset = m->nopset || m->ir_version >= 3 ? m->opset : &first, .nopset = m->nopset || m->ir_version >= 3 ? nopset : 1, .prefix = ""};
+    Scope s = {.opset = m->nopset || m->ir_version >= 3 ? m->opset : &first,
+               .nopset = m->nopset || m->ir_version >= 3 ? nopset : 1,
+               .prefix = ""};
     if (m->graph) scan_graph(&r, &s, m->graph, true);
     check_functions(&r);
     map_free(&s.names);

@@ -37,9 +37,13 @@ static int bound_to(const OnnxInfer *f, const char *type, size_t n)
 {
     OnnxParam p;
     for (int i = 0; i < f->node->ninput; i++)
-        if (f->in[i] && f->in[i]->kind == ONNX_TENSOR && onnx_param(f->schema->in, i, &p) && strlen(p.type) == n && !memcmp(p.type, type, n)) return f->in[i]->elem;
+        if (f->in[i] && f->in[i]->kind == ONNX_TENSOR && onnx_param(f->schema->in, i, &p) && strlen(p.type) == n &&
+            !memcmp(p.type, type, n))
+            return f->in[i]->elem;
     for (int i = 0; i < f->node->noutput; i++)
-        if (f->out[i].kind == ONNX_TENSOR && onnx_param(f->schema->out, i, &p) && strlen(p.type) == n && !memcmp(p.type, type, n)) return f->out[i].elem;
+        if (f->out[i].kind == ONNX_TENSOR && onnx_param(f->schema->out, i, &p) && strlen(p.type) == n &&
+            !memcmp(p.type, type, n))
+            return f->out[i].elem;
     return 0;
 }
 
@@ -72,7 +76,8 @@ static void check_ort(Check *c, const OnnxInfer *f)
         check_add(c, Q(601), f->place, "ONNX Runtime has no domain %s", f->node->domain);
         return;
     }
-    if (!strcmp(op, ":Attention") && (onnx_attr(f->node, "left_window_size") || onnx_attr(f->node, "right_window_size"))) {
+    if (!strcmp(op, ":Attention") &&
+        (onnx_attr(f->node, "left_window_size") || onnx_attr(f->node, "right_window_size"))) {
         check_add(c, Q(601), f->place, "ONNX Runtime has no Attention with a window");
         return;
     }
@@ -110,14 +115,17 @@ static void check_trt_attention(Check *c, const OnnxInfer *f)
     if (!q || q->rank < 3 || q->dim[q->rank - 1].kind != SIZE_NUMBER) return;
     int64_t d = q->dim[q->rank - 1].v;
     if (q->rank == 3 && heads && heads->i > 0) d /= heads->i;
-    if (d < 16 || d > 256 || d % 8) check_add(c, Q(604), f->place, "head size %lld; TensorRT fuses multiples of 8 from 16 to 256", (long long)d);
+    if (d < 16 || d > 256 || d % 8)
+        check_add(c, Q(604), f->place, "head size %lld; TensorRT fuses multiples of 8 from 16 to 256", (long long)d);
     if (q->elem == ONNX_FLOAT) check_add(c, Q(604), f->place, "float32; TensorRT fuses float16, bfloat16 and int8");
 }
 
 static bool target_has(unsigned target, int elem)
 {
     uint64_t none = 1ull << ONNX_COMPLEX64 | 1ull << ONNX_COMPLEX128;
-    if (target == TARGET_TENSORRT) none |= 1ull << ONNX_STRING | 1ull << ONNX_INT16 | 1ull << ONNX_UINT16 | 1ull << ONNX_UINT32 | 1ull << ONNX_UINT64;
+    if (target == TARGET_TENSORRT)
+        none |= 1ull << ONNX_STRING | 1ull << ONNX_INT16 | 1ull << ONNX_UINT16 | 1ull << ONNX_UINT32 |
+                1ull << ONNX_UINT64;
     return elem < 0 || elem > 63 || !(none >> elem & 1);
 }
 
@@ -139,7 +147,8 @@ void check_onnx_targets(Check *c, const OnnxInfer *f)
     for (unsigned t = TARGET_OPENVINO; t <= TARGET_TENSORRT; t <<= 1)
         for (int i = 0; c->targets & t && i < f->node->ninput; i++)
             if (f->in[i] && !target_has(t, f->in[i]->elem)) {
-                check_add(c, Q(602), f->place, "input %d is %s, which %s does not have", i, onnx_type_name(f->in[i]->elem), t == TARGET_OPENVINO ? "OpenVINO" : "TensorRT");
+                check_add(c, Q(602), f->place, "input %d is %s, which %s does not have", i,
+                          onnx_type_name(f->in[i]->elem), t == TARGET_OPENVINO ? "OpenVINO" : "TensorRT");
                 break;
             }
 }

@@ -27,7 +27,9 @@ static void check_location(Check *c, const char *place, const char *path, size_t
     else if (path[0] == '/' || path[0] == '\\' || (n > 1 && path[1] == ':')) why = "an absolute path";
     else if (memchr(path, 0, n)) why = "a path with a NUL";
     for (size_t i = 0; i + 1 < n && !why; i++)
-        if (path[i] == '.' && path[i + 1] == '.' && (i == 0 || path[i - 1] == '/' || path[i - 1] == '\\') && (i + 2 == n || path[i + 2] == '/' || path[i + 2] == '\\')) why = "a path with '..'";
+        if (path[i] == '.' && path[i + 1] == '.' && (i == 0 || path[i - 1] == '/' || path[i - 1] == '\\') &&
+            (i + 2 == n || path[i + 2] == '/' || path[i + 2] == '\\'))
+            why = "a path with '..'";
     if (why) {
         check_add(c, Q(912), place, "its data is at '%.*s', %s", (int)(n < NAME ? n : NAME), path, why);
         return;
@@ -48,7 +50,9 @@ static void check_location(Check *c, const char *place, const char *path, size_t
         if (!(*p = end)) break;
     }
     if (!S_ISREG(s.st_mode)) check_add(c, Q(912), place, "'%.*s' is no regular file", (int)(n < NAME ? n : NAME), path);
-    else if (s.st_nlink > 1) check_add(c, Q(912), place, "'%.*s' has another name elsewhere (a hard link)", (int)(n < NAME ? n : NAME), path);
+    else if (s.st_nlink > 1)
+        check_add(c, Q(912), place, "'%.*s' has another name elsewhere (a hard link)", (int)(n < NAME ? n : NAME),
+                  path);
 }
 
 static void scan_tensor(Check *c, Pb m, const char *folder)
@@ -67,7 +71,9 @@ static void scan_tensor(Check *c, Pb m, const char *folder)
             if (p.number == 1 && p.wire == PB_BYTES) location = p.size == 8 && !memcmp(p.bytes, "location", 8);
             if (p.number == 2 && p.wire == PB_BYTES) value = p;
         }
-        if (location) check_location(c, check_place(c, "weight '%s'", name), value.bytes ? (const char *)value.bytes : "", value.size, folder);
+        if (location)
+            check_location(c, check_place(c, "weight '%s'", name), value.bytes ? (const char *)value.bytes : "",
+                           value.size, folder);
     }
 }
 
@@ -94,7 +100,8 @@ static void scan_node(Check *c, Pb m, const char *folder, int depth)
     const char *place = "a node";
     for (Pb at = m; at.p; at.p = NULL)
         for (PbField f; pb_next(&at, &f, &e);)
-            if ((f.number == 3 || f.number == 4) && f.wire == PB_BYTES) place = check_place(c, "node '%s'", name_of(c, &f));
+            if ((f.number == 3 || f.number == 4) && f.wire == PB_BYTES)
+                place = check_place(c, "node '%s'", name_of(c, &f));
     for (PbField f; pb_next(&m, &f, &e);)
         if (f.number == 5 && f.wire == PB_BYTES) scan_attr(c, pb_sub(&f), place, folder, depth);
 }

@@ -123,14 +123,18 @@ void infer_give_data(OnnxInfer *f, int n, const OnnxSize *data)
 
 static bool in_set(const OnnxTypes *t, const OnnxShape *s)
 {
-    uint64_t bits = s->kind == ONNX_TENSOR || s->kind == ONNX_SPARSE ? t->tensor : s->kind == ONNX_SEQUENCE ? t->sequence : s->kind == ONNX_OPTIONAL ? t->optional | t->optional_sequence : ~0ull;
+    uint64_t bits = s->kind == ONNX_TENSOR || s->kind == ONNX_SPARSE ? t->tensor
+                    : s->kind == ONNX_SEQUENCE                       ? t->sequence
+                    : s->kind == ONNX_OPTIONAL                       ? t->optional | t->optional_sequence
+                                                                     : ~0ull;
     if (s->kind == ONNX_MAP || s->kind == ONNX_OPAQUE) return t->other;
     return s->elem == ONNX_UNDEFINED ? bits != 0 : s->elem > 63 || (bits >> s->elem & 1);
 }
 
 static int only_type(const OnnxTypes *t)
 {
-    if (t->sequence || t->optional || t->optional_sequence || t->other || !t->tensor || (t->tensor & (t->tensor - 1))) return ONNX_UNDEFINED;
+    if (t->sequence || t->optional || t->optional_sequence || t->other || !t->tensor || (t->tensor & (t->tensor - 1)))
+        return ONNX_UNDEFINED;
     return __builtin_ctzll(t->tensor);
 }
 
@@ -139,7 +143,10 @@ typedef struct Bound {
     int kind, elem, from;
 } Bound;
 
-static const char *kind_name(int kind) { return kind == ONNX_SEQUENCE ? "a sequence of " : kind == ONNX_OPTIONAL ? "an optional " : ""; }
+static const char *kind_name(int kind)
+{
+    return kind == ONNX_SEQUENCE ? "a sequence of " : kind == ONNX_OPTIONAL ? "an optional " : "";
+}
 
 static void infer_types(OnnxInfer *f)
 {
@@ -151,7 +158,8 @@ static void infer_types(OnnxInfer *f)
         if (!s || s->kind == ONNX_KIND_NONE || !onnx_param(f->schema->in, i, &p)) continue;
         const OnnxTypes *t = onnx_types(f->schema, p.type);
         if (t && !in_set(t, s)) {
-            check_add(f->c, Q(205), f->place, "input %d, '%.100s', is %s%s, which %s does not take there", i, f->node->input[i], kind_name(s->kind), onnx_type_name(s->elem), f->node->op);
+            check_add(f->c, Q(205), f->place, "input %d, '%.100s', is %s%s, which %s does not take there", i,
+                      f->node->input[i], kind_name(s->kind), onnx_type_name(s->elem), f->node->op);
             f->bad = true;
             continue;
         }
@@ -162,7 +170,8 @@ static void infer_types(OnnxInfer *f)
             bound[n] = (Bound){.kind = (int)s->kind, .elem = s->elem, .from = i};
             memcpy(bound[n++].name, p.type, sizeof p.type);
         } else if (k < n && (bound[k].elem != s->elem || bound[k].kind != (int)s->kind)) {
-            check_add(f->c, Q(205), f->place, "input %d is %s and input %d is %s; %s wants one type", bound[k].from, onnx_type_name(bound[k].elem), i, onnx_type_name(s->elem), f->node->op);
+            check_add(f->c, Q(205), f->place, "input %d is %s and input %d is %s; %s wants one type", bound[k].from,
+                      onnx_type_name(bound[k].elem), i, onnx_type_name(s->elem), f->node->op);
             f->bad = true;
         }
     }
@@ -180,7 +189,8 @@ static void infer_types(OnnxInfer *f)
             o->kind = ONNX_TENSOR;
             o->elem = only;
         }
-        if (o->kind == ONNX_KIND_NONE && t && t->tensor && !t->sequence && !t->optional && !t->other) o->kind = ONNX_TENSOR;
+        if (o->kind == ONNX_KIND_NONE && t && t->tensor && !t->sequence && !t->optional && !t->other)
+            o->kind = ONNX_TENSOR;
     }
 }
 
@@ -204,7 +214,8 @@ static void infer_odd_types(OnnxInfer *f)
 {
     const char *op = f->node->op;
     const OnnxAttr *value;
-    if (!strcmp(op, "Cast") && f->opset >= 6 && onnx_attr(f->node, "to") && !*onnx_attr(f->node, "to")->ref) set_elem(f, 0, infer_int(f, "to", 0));
+    if (!strcmp(op, "Cast") && f->opset >= 6 && onnx_attr(f->node, "to") && !*onnx_attr(f->node, "to")->ref)
+        set_elem(f, 0, infer_int(f, "to", 0));
     else if (infer_among(op, "CastLike RandomUniformLike RandomNormalLike EyeLike Bernoulli")) {
         int from = strcmp(op, "CastLike") ? 0 : 1;
         if (onnx_attr(f->node, "dtype")) set_elem(f, 0, infer_int(f, "dtype", 0));
@@ -217,7 +228,8 @@ static void infer_odd_types(OnnxInfer *f)
         int64_t to = infer_int(f, "output_dtype", 0);
         if (to) set_elem(f, 0, to);
         else if (!input(f, 2) && f->node->ninput < 3) set_elem(f, 0, ONNX_UINT8);
-    } else if (infer_among(op, "HannWindow HammingWindow BlackmanWindow")) set_elem(f, 0, infer_int(f, "output_datatype", ONNX_FLOAT));
+    } else if (infer_among(op, "HannWindow HammingWindow BlackmanWindow"))
+        set_elem(f, 0, infer_int(f, "output_datatype", ONNX_FLOAT));
 }
 
 /* ------------------------------------------------------------------ sizes */
@@ -230,7 +242,8 @@ bool infer_broadcast_into(OnnxInfer *f, OnnxShape *into, const OnnxShape *s)
         int a = i - (rank - into->rank), b = i - (rank - s->rank);
         OnnxSize x = a < 0 ? number(1) : into->dim[a], y = b < 0 ? number(1) : s->dim[b];
         if (differ(x, y) && x.v != 1 && y.v != 1) {
-            infer_refuse(f, "axis %d from the end: sizes %lld and %lld do not broadcast", rank - i, (long long)x.v, (long long)y.v);
+            infer_refuse(f, "axis %d from the end: sizes %lld and %lld do not broadcast", rank - i, (long long)x.v,
+                         (long long)y.v);
             return false;
         }
         if (is_one(x)) d[i] = y;
@@ -260,7 +273,9 @@ static void infer_arithmetic(OnnxInfer *f)
     infer_broadcast(f, 0, 2);
     const OnnxShape *a = input(f, 0), *b = input(f, 1);
     OnnxSize d[ONNX_FOLLOWED];
-    if (!a || !b || a->n < 0 || b->n < 0 || (a->n != b->n && a->n != 1 && b->n != 1) || !infer_among(f->node->op, "Add Sub Mul Div")) return;
+    if (!a || !b || a->n < 0 || b->n < 0 || (a->n != b->n && a->n != 1 && b->n != 1) ||
+        !infer_among(f->node->op, "Add Sub Mul Div"))
+        return;
     int n = a->n > b->n ? a->n : b->n;
     for (int i = 0; i < n; i++) {
         OnnxSize x = a->data[a->n == 1 ? 0 : i], y = b->data[b->n == 1 ? 0 : i];
@@ -287,7 +302,8 @@ bool infer_numel(int rank, const OnnxSize *d, int64_t *out)
 
 static void infer_sizes(OnnxInfer *f)
 {
-    static const char same[] = "Abs Acos Acosh Asin Asinh Atan Atanh Bernoulli BitwiseNot Cast CastLike Ceil Celu Clip Cos Cosh CumProd CumSum DequantizeLinear Elu Erf Exp EyeLike Floor Gelu HardSigmoid HardSwish "
+    static const char same[] =
+        "Abs Acos Acosh Asin Asinh Atan Atanh Bernoulli BitwiseNot Cast CastLike Ceil Celu Clip Cos Cosh CumProd CumSum DequantizeLinear Elu Erf Exp EyeLike Floor Gelu HardSigmoid HardSwish "
         "Hardmax Identity IsInf IsNaN LeakyRelu Log LogSoftmax LpNormalization MeanVarianceNormalization Mish Neg Not QuantizeLinear RandomNormalLike RandomUniformLike Reciprocal Relu ReverseSequence "
         "RotaryEmbedding Round ScatterElements ScatterND Scatter Selu Shrink Sigmoid Sign Sin Sinh Softmax Softplus Softsign Sqrt Swish Tan Tanh TensorScatter ThresholdedRelu Trilu GroupNormalization "
         "InstanceNormalization LRN QuickGelu FastGelu BiasGelu SkipLayerNormalization SkipSimplifiedLayerNormalization";
@@ -295,12 +311,18 @@ static void infer_sizes(OnnxInfer *f)
     bool plain = !*f->schema->domain || !strcmp(op, "FlexAttention");
     if (infer_among(op, same)) {
         give_same(f, 0, 0);
-        if (infer_among(op, "Identity Cast") && input(f, 0) && input(f, 0)->n >= 0) infer_give_data(f, input(f, 0)->n, input(f, 0)->data);
-        if (infer_among(op, "Softmax LogSoftmax Hardmax") && ranked(f, 0)) infer_axis(f, infer_int(f, "axis", f->opset < 13 ? 1 : -1), input(f, 0)->rank ? input(f, 0)->rank : 1);
+        if (infer_among(op, "Identity Cast") && input(f, 0) && input(f, 0)->n >= 0)
+            infer_give_data(f, input(f, 0)->n, input(f, 0)->data);
+        if (infer_among(op, "Softmax LogSoftmax Hardmax") && ranked(f, 0))
+            infer_axis(f, infer_int(f, "axis", f->opset < 13 ? 1 : -1), input(f, 0)->rank ? input(f, 0)->rank : 1);
         return;
     }
     if (!plain) return;
-    if (infer_among(op, "Add Sub Mul Div Pow PRelu And Or Xor Equal Greater GreaterOrEqual Less LessOrEqual Mod BitShift BitwiseAnd BitwiseOr BitwiseXor") && f->opset >= 7) infer_arithmetic(f);
+    if (infer_among(
+            op,
+            "Add Sub Mul Div Pow PRelu And Or Xor Equal Greater GreaterOrEqual Less LessOrEqual Mod BitShift BitwiseAnd BitwiseOr BitwiseXor") &&
+        f->opset >= 7)
+        infer_arithmetic(f);
     else if (infer_among(op, "Max Min Sum Mean Where") && f->opset >= 8) infer_broadcast(f, 0, f->node->ninput);
     else if (infer_among(op, "MatMul MatMulInteger")) infer_op_matmul(f, 0, 1);
     else if (!strcmp(op, "QLinearMatMul")) infer_op_matmul(f, 0, 3);
@@ -340,7 +362,8 @@ static void infer_sizes(OnnxInfer *f)
         give_same(f, 0, 0);
         give_same(f, 1, 0);
         for (int i = 1; i < 3; i++)
-            if (ranked(f, i) && input(f, i)->rank) infer_refuse(f, "input %d has %d axes, a number is needed", i, input(f, i)->rank);
+            if (ranked(f, i) && input(f, i)->rank)
+                infer_refuse(f, "input %d has %d axes, a number is needed", i, input(f, i)->rank);
     } else if (!strcmp(op, "Range")) give_rank(f, 0, 1);
     else if (!strcmp(op, "NonZero")) give_rank(f, 0, 2);
     else if (!strcmp(op, "OneHot") && ranked(f, 0)) give_rank(f, 0, input(f, 0)->rank + 1);

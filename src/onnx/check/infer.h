@@ -33,7 +33,7 @@ typedef struct OnnxInfer {
     const OnnxShape **in; /* node->ninput; NULL: left out, or nothing is known */
     OnnxShape *out;       /* node->noutput; unknown to begin with */
     int64_t opset;
-    bool bad;             /* a finding was made */
+    bool bad; /* a finding was made */
 } OnnxInfer;
 
 OnnxShape onnx_shape_unknown(void);

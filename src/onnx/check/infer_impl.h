@@ -36,7 +36,8 @@ static inline void give(OnnxInfer *f, int k, int rank, const OnnxSize *dim)
 {
     give_rank(f, k, rank);
     OnnxShape *o = output(f, k);
-    for (int i = 0; o && o->rank == rank && i < rank; i++) o->dim[i] = is_number(dim[i]) && (dim[i].v < 0 || dim[i].v > ONNX_LARGEST) ? unknown() : dim[i];
+    for (int i = 0; o && o->rank == rank && i < rank; i++)
+        o->dim[i] = is_number(dim[i]) && (dim[i].v < 0 || dim[i].v > ONNX_LARGEST) ? unknown() : dim[i];
 }
 
 static inline void give_same(OnnxInfer *f, int k, int i)
@@ -45,16 +46,18 @@ static inline void give_same(OnnxInfer *f, int k, int i)
 }
 
 /* ---- onnx_infer.c */
-OnnxShape infer_copy(const OnnxShape *s); /* to change, of one that may be kept */
-bool infer_among(const char *name, const char *list); /* is name one of the words in list? */
+OnnxShape infer_copy(const OnnxShape *s);                               /* to change, of one that may be kept */
+bool infer_among(const char *name, const char *list);                   /* is name one of the words in list? */
 void infer_refuse(OnnxInfer *f, const char *fmt, ...) QKV_PRINTF(2, 3); /* Q204 */
 int64_t infer_int(const OnnxInfer *f, const char *name, int64_t otherwise);
 const OnnxAttr *infer_ints(const OnnxInfer *f, const char *name); /* NULL when absent */
 bool infer_is(const OnnxInfer *f, const char *name, const char *text);
 int infer_axis(OnnxInfer *f, int64_t axis, int rank); /* in -rank .. rank - 1, normalised; -1 after a finding */
-int infer_numbers(const OnnxInfer *f, int i, int64_t *v, int cap); /* elements of input i; -1 when they are not all known */
-int infer_axes(const OnnxInfer *f, int i, int64_t *v); /* "axes" as attribute or as input i; -1: not given, -2: not known */
-void infer_give_data(OnnxInfer *f, int n, const OnnxSize *data); /* elements of result 0 */
+int infer_numbers(const OnnxInfer *f, int i, int64_t *v,
+                  int cap); /* elements of input i; -1 when they are not all known */
+int infer_axes(const OnnxInfer *f, int i,
+               int64_t *v); /* "axes" as attribute or as input i; -1: not given, -2: not known */
+void infer_give_data(OnnxInfer *f, int n, const OnnxSize *data);              /* elements of result 0 */
 bool infer_broadcast_into(OnnxInfer *f, OnnxShape *into, const OnnxShape *s); /* false after a finding */
 bool infer_numel(int rank, const OnnxSize *d, int64_t *out); /* of known sizes; false when one is unknown */
 

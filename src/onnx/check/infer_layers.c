@@ -36,7 +36,8 @@ void infer_op_gemm(OnnxInfer *f)
     }
     bool ta = infer_int(f, "transA", 0) != 0, tb = infer_int(f, "transB", 0) != 0;
     OnnxSize inner = a->dim[!ta], other = b->dim[tb], out[2] = {a->dim[ta], b->dim[!tb]};
-    if (differ(inner, other)) infer_refuse(f, "the inner sizes are %lld and %lld", (long long)inner.v, (long long)other.v);
+    if (differ(inner, other))
+        infer_refuse(f, "the inner sizes are %lld and %lld", (long long)inner.v, (long long)other.v);
     give(f, 0, 2, out);
 }
 
@@ -74,21 +75,27 @@ void infer_op_conv(OnnxInfer *f, bool pool)
     const OnnxShape *x = input(f, 0), *w = pool ? NULL : input(f, 1);
     if (!x || x->rank < 0 || (!pool && (!w || w->rank < 0))) return;
     if (x->rank < 3 || (!pool && w->rank != x->rank)) {
-        infer_refuse(f, pool ? "an input of %d axes; at least 3 are needed" : "an input of %d axes and weights of %d", x->rank, w ? w->rank : 0);
+        infer_refuse(f, pool ? "an input of %d axes; at least 3 are needed" : "an input of %d axes and weights of %d",
+                     x->rank, w ? w->rank : 0);
         return;
     }
     int n = x->rank - 2;
-    const OnnxAttr *kernel = infer_ints(f, "kernel_shape"), *stride = infer_ints(f, "strides"), *dilation = infer_ints(f, "dilations"), *pads = infer_ints(f, "pads"), *how = onnx_attr(f->node, "auto_pad");
+    const OnnxAttr *kernel = infer_ints(f, "kernel_shape"), *stride = infer_ints(f, "strides"),
+                   *dilation = infer_ints(f, "dilations"), *pads = infer_ints(f, "pads"),
+                   *how = onnx_attr(f->node, "auto_pad");
     const char *pad = how && how->type == ONNX_ATTR_STRING ? how->s : "NOTSET";
     OnnxSize d[MAX_RANK];
     int64_t group = infer_int(f, "group", 1);
-    if ((kernel && kernel->n != n) || (stride && stride->n != n) || (dilation && dilation->n != n) || (pads && pads->n != 2 * n)) {
+    if ((kernel && kernel->n != n) || (stride && stride->n != n) || (dilation && dilation->n != n) ||
+        (pads && pads->n != 2 * n)) {
         infer_refuse(f, "kernel_shape, strides, dilations or pads do not fit %d axes", n);
         return;
     }
     int64_t channels;
-    if (!pool && is_number(w->dim[1]) && is_number(x->dim[1]) && (!mul_i64(w->dim[1].v, group, &channels) || channels != x->dim[1].v))
-        infer_refuse(f, "%lld channels for weights of %lld in %lld groups", (long long)x->dim[1].v, (long long)w->dim[1].v, (long long)group);
+    if (!pool && is_number(w->dim[1]) && is_number(x->dim[1]) &&
+        (!mul_i64(w->dim[1].v, group, &channels) || channels != x->dim[1].v))
+        infer_refuse(f, "%lld channels for weights of %lld in %lld groups", (long long)x->dim[1].v,
+                     (long long)w->dim[1].v, (long long)group);
     d[0] = x->dim[0];
     d[1] = pool ? x->dim[1] : w->dim[0];
     for (int i = 0; i < n; i++) {
@@ -101,10 +108,14 @@ void infer_op_conv(OnnxInfer *f, bool pool)
             return;
         }
         if (!is_number(size) || !is_number(k) || infer_int(f, "ceil_mode", 0)) continue;
-        if (p > ONNX_LARGEST || p < -ONNX_LARGEST || s > ONNX_LARGEST || k.v < 0 || k.v > ONNX_LARGEST || !mul_i64(dil, k.v, &reach) || reach > ONNX_LARGEST) continue;
+        if (p > ONNX_LARGEST || p < -ONNX_LARGEST || s > ONNX_LARGEST || k.v < 0 || k.v > ONNX_LARGEST ||
+            !mul_i64(dil, k.v, &reach) || reach > ONNX_LARGEST)
+            continue;
         int64_t span = size.v + p - dil * (k.v - 1) - 1;
         if (!strncmp(pad, "SAME", 4)) d[i + 2] = number((size.v + s - 1) / s);
-        else if (span < 0) infer_refuse(f, "the kernel reaches over %lld elements, the input has %lld", (long long)(dil * (k.v - 1) + 1), (long long)(size.v + p));
+        else if (span < 0)
+            infer_refuse(f, "the kernel reaches over %lld elements, the input has %lld",
+                         (long long)(dil * (k.v - 1) + 1), (long long)(size.v + p));
         else d[i + 2] = number(span / s + 1);
     }
     give(f, 0, x->rank, d);
@@ -132,15 +143,19 @@ void infer_op_norm(OnnxInfer *f)
     if (!x || x->rank < 0) return;
     if (!strcmp(f->node->op, "BatchNormalization")) {
         bool training = f->opset < 14 || infer_int(f, "training_mode", 0);
-        if (f->opset >= 14 && f->node->noutput > (training ? 3 : 1)) infer_refuse(f, "%d outputs; outside training it has one", f->node->noutput);
+        if (f->opset >= 14 && f->node->noutput > (training ? 3 : 1))
+            infer_refuse(f, "%d outputs; outside training it has one", f->node->noutput);
         if (f->opset >= 14 && f->node->noutput == 2) infer_refuse(f, "2 outputs; it has one, or three in training");
-        for (int k = 1; k < f->node->noutput; k++) give(f, k, 1, &(OnnxSize){x->rank > 1 ? x->dim[1].kind : SIZE_UNKNOWN, x->rank > 1 ? x->dim[1].v : 0});
+        for (int k = 1; k < f->node->noutput; k++)
+            give(f, k, 1, &(OnnxSize){x->rank > 1 ? x->dim[1].kind : SIZE_UNKNOWN, x->rank > 1 ? x->dim[1].v : 0});
         for (int k = 1; k < 5 && x->rank > 1; k++)
-            if (ranked(f, k) && (input(f, k)->rank != 1 || differ(input(f, k)->dim[0], x->dim[1]))) infer_refuse(f, "input %d is no list of one number a channel", k);
+            if (ranked(f, k) && (input(f, k)->rank != 1 || differ(input(f, k)->dim[0], x->dim[1])))
+                infer_refuse(f, "input %d is no list of one number a channel", k);
         return;
     }
     int axis = infer_axis(f, infer_int(f, "axis", -1), x->rank);
-    for (int k = 1; k < f->node->noutput && axis >= 0; k++) { /* mean and deviation: 1 along the axes that are normalised */
+    for (int k = 1; k < f->node->noutput && axis >= 0;
+         k++) { /* mean and deviation: 1 along the axes that are normalised */
         give_same(f, k, 0);
         for (int i = axis; i < x->rank; i++) f->out[k].dim[i] = number(1);
     }
@@ -148,19 +163,24 @@ void infer_op_norm(OnnxInfer *f)
 
 void infer_op_resize(OnnxInfer *f)
 {
-    const OnnxShape *x = input(f, 0), *scales = input(f, f->opset < 11 ? 1 : 2), *sizes = f->opset < 11 ? NULL : input(f, 3);
-    bool has_scales = scales && !(scales->rank == 1 && is_number(scales->dim[0]) && !scales->dim[0].v), axes = infer_ints(f, "axes") != NULL;
+    const OnnxShape *x = input(f, 0), *scales = input(f, f->opset < 11 ? 1 : 2),
+                    *sizes = f->opset < 11 ? NULL : input(f, 3);
+    bool has_scales = scales && !(scales->rank == 1 && is_number(scales->dim[0]) && !scales->dim[0].v),
+         axes = infer_ints(f, "axes") != NULL;
     if (f->opset >= 11 && has_scales && sizes) infer_refuse(f, "both scales and sizes are given");
     if (f->opset >= 11 && f->node->ninput < 3) infer_refuse(f, "neither scales nor sizes are given");
     for (int k = 0; k < 2; k++) {
         const OnnxShape *s = k ? sizes : has_scales ? scales : NULL;
         if (!s || s->rank < 0) continue;
         if (s->rank != 1) infer_refuse(f, "%s have %d axes", k ? "sizes" : "scales", s->rank);
-        else if (x && x->rank >= 0 && !axes && is_number(s->dim[0]) && s->dim[0].v != x->rank) infer_refuse(f, "%lld %s for %d axes", (long long)s->dim[0].v, k ? "sizes" : "scales", x->rank);
+        else if (x && x->rank >= 0 && !axes && is_number(s->dim[0]) && s->dim[0].v != x->rank)
+            infer_refuse(f, "%lld %s for %d axes", (long long)s->dim[0].v, k ? "sizes" : "scales", x->rank);
     }
     if (!x || x->rank < 0) return;
     give_rank(f, 0, x->rank);
-    if (sizes && sizes->n == x->rank && !axes && !infer_is(f, "keep_aspect_ratio_policy", "not_larger") && !infer_is(f, "keep_aspect_ratio_policy", "not_smaller")) give(f, 0, x->rank, sizes->data);
+    if (sizes && sizes->n == x->rank && !axes && !infer_is(f, "keep_aspect_ratio_policy", "not_larger") &&
+        !infer_is(f, "keep_aspect_ratio_policy", "not_smaller"))
+        give(f, 0, x->rank, sizes->data);
 }
 
 /* Y (steps, directions, batch, hidden), then the last states. */
@@ -175,8 +195,12 @@ void infer_op_rnn(OnnxInfer *f)
     if (!x || x->rank < 0) return;
     bool last = infer_int(f, "layout", 0) != 0;
     int64_t hidden = infer_int(f, "hidden_size", 0), directions = infer_is(f, "direction", "bidirectional") ? 2 : 1;
-    OnnxSize h = hidden > 0 ? number(hidden) : r && r->rank == 3 ? r->dim[2] : unknown(), d = number(directions), steps = x->dim[last], batch = x->dim[!last];
-    if (w && w->rank == 3 && differ(w->dim[0], d)) infer_refuse(f, "weights of %lld directions, the node has %lld", (long long)w->dim[0].v, (long long)directions);
+    OnnxSize h = hidden > 0          ? number(hidden)
+                 : r && r->rank == 3 ? r->dim[2]
+                                     : unknown(),
+             d = number(directions), steps = x->dim[last], batch = x->dim[!last];
+    if (w && w->rank == 3 && differ(w->dim[0], d))
+        infer_refuse(f, "weights of %lld directions, the node has %lld", (long long)w->dim[0].v, (long long)directions);
     give(f, 0, 4, last ? (OnnxSize[]){batch, steps, d, h} : (OnnxSize[]){steps, d, batch, h});
     for (int k = 1; k < 3; k++) give(f, k, 3, last ? (OnnxSize[]){batch, d, h} : (OnnxSize[]){d, batch, h});
 }
@@ -202,7 +226,8 @@ static bool einsum_term(OnnxInfer *f, const char **p, int i, OnnxSize *of, bool 
         known[letter] = true;
         k++;
     }
-    if (x && x->rank >= 0 && k != x->rank) infer_refuse(f, "the equation gives input %d %d axes, it has %d", i, k, x->rank);
+    if (x && x->rank >= 0 && k != x->rank)
+        infer_refuse(f, "the equation gives input %d %d axes, it has %d", i, k, x->rank);
     return x && k == x->rank;
 }
 
@@ -254,7 +279,9 @@ void infer_op_loss(OnnxInfer *f)
     else if (x && t && x->rank >= 0 && t->rank >= 0) {
         if (t->rank != x->rank - 1) infer_refuse(f, "targets of %d axes for scores of %d", t->rank, x->rank);
         for (int i = 0; i < t->rank && t->rank == x->rank - 1; i++)
-            if (differ(t->dim[i], x->dim[i ? i + 1 : 0])) infer_refuse(f, "axis %d of the targets is %lld, of the scores %lld", i, (long long)t->dim[i].v, (long long)x->dim[i ? i + 1 : 0].v);
+            if (differ(t->dim[i], x->dim[i ? i + 1 : 0]))
+                infer_refuse(f, "axis %d of the targets is %lld, of the scores %lld", i, (long long)t->dim[i].v,
+                             (long long)x->dim[i ? i + 1 : 0].v);
     }
     if (f->bad) return;
     if (!none) give_rank(f, 0, 0);
@@ -273,33 +300,42 @@ void infer_op_attention(OnnxInfer *f)
         return;
     }
     if (q->rank == 3 && (heads <= 0 || kv <= 0 || heads > 1 << 20 || kv > 1 << 20)) {
-        infer_refuse(f, "with 3 axes, q_num_heads and kv_num_heads must be above 0: %lld and %lld", (long long)heads, (long long)kv);
+        infer_refuse(f, "with 3 axes, q_num_heads and kv_num_heads must be above 0: %lld and %lld", (long long)heads,
+                     (long long)kv);
         return;
     }
     int last = q->rank - 1;
-    OnnxSize d[4] = {q->dim[0], q->dim[1], q->dim[2], v->dim[last]}, hq = q->rank == 4 ? q->dim[1] : number(heads), hk = k->rank == 4 ? k->dim[1] : number(kv);
-    if (is_number(hq) && is_number(hk) && hk.v > 0 && hq.v % hk.v) infer_refuse(f, "%lld query heads do not divide among %lld", (long long)hq.v, (long long)hk.v);
-    if (q->rank == 4 && differ(q->dim[3], k->dim[3])) infer_refuse(f, "queries have head size %lld, keys %lld", (long long)q->dim[3].v, (long long)k->dim[3].v);
+    OnnxSize d[4] = {q->dim[0], q->dim[1], q->dim[2], v->dim[last]}, hq = q->rank == 4 ? q->dim[1] : number(heads),
+             hk = k->rank == 4 ? k->dim[1] : number(kv);
+    if (is_number(hq) && is_number(hk) && hk.v > 0 && hq.v % hk.v)
+        infer_refuse(f, "%lld query heads do not divide among %lld", (long long)hq.v, (long long)hk.v);
+    if (q->rank == 4 && differ(q->dim[3], k->dim[3]))
+        infer_refuse(f, "queries have head size %lld, keys %lld", (long long)q->dim[3].v, (long long)k->dim[3].v);
     if (q->rank == 3) {
-        if (is_number(q->dim[2]) && q->dim[2].v % heads) infer_refuse(f, "%lld channels do not divide among %lld heads", (long long)q->dim[2].v, (long long)heads);
+        if (is_number(q->dim[2]) && q->dim[2].v % heads)
+            infer_refuse(f, "%lld channels do not divide among %lld heads", (long long)q->dim[2].v, (long long)heads);
         d[2] = is_number(v->dim[2]) ? number(v->dim[2].v / kv * heads) : unknown();
     }
     give(f, 0, q->rank, d);
     for (int i = 1; i < 4; i++) give_rank(f, i, 4); /* present keys and values, scores */
     const OnnxNode *n = f->node;
-    bool key = n->noutput > 1 && *n->output[1], value = n->noutput > 2 && *n->output[2], past = input(f, 4) != NULL, past_value = input(f, 5) != NULL;
+    bool key = n->noutput > 1 && *n->output[1], value = n->noutput > 2 && *n->output[2], past = input(f, 4) != NULL,
+         past_value = input(f, 5) != NULL;
     if (key != value && past) infer_refuse(f, "present_key and present_value are given together or not at all");
     if (past != past_value) infer_refuse(f, "past_key and past_value are given together or not at all");
     const OnnxShape *p = input(f, 4), *next = NULL;
     for (int i = 0; i < 2; i++) {
         p = input(f, 4 + i);
         next = i ? v : k;
-        if (p && p->rank >= 0 && p->rank != 4) infer_refuse(f, "past_%s has %d axes, 4 are needed", i ? "value" : "key", p->rank);
+        if (p && p->rank >= 0 && p->rank != 4)
+            infer_refuse(f, "past_%s has %d axes, 4 are needed", i ? "value" : "key", p->rank);
         OnnxShape *o = output(f, 1 + i);
         if (!o || o->rank != 4) continue;
         o->dim[0] = next->dim[0];
         o->dim[1] = hk;
-        OnnxSize length = next->rank == 4 ? next->dim[2] : next->dim[1], before = p && p->rank == 4 ? p->dim[2] : past ? unknown() : number(0);
+        OnnxSize length = next->rank == 4 ? next->dim[2] : next->dim[1], before = p && p->rank == 4 ? p->dim[2]
+                                                                                  : past            ? unknown()
+                                                                                                    : number(0);
         o->dim[2] = is_number(length) && is_number(before) ? number(length.v + before.v) : unknown();
         o->dim[3] = next->rank == 4 ? next->dim[3] : is_number(next->dim[2]) ? number(next->dim[2].v / kv) : unknown();
     }
@@ -323,14 +359,23 @@ void infer_op_unique(OnnxInfer *f)
 {
     bool flat = !onnx_attr(f->node, "axis");
     if (flat) give_rank(f, 0, 1);
-    else if (ranked(f, 0) && infer_axis(f, infer_int(f, "axis", 0), input(f, 0)->rank) >= 0) give_rank(f, 0, input(f, 0)->rank);
+    else if (ranked(f, 0) && infer_axis(f, infer_int(f, "axis", 0), input(f, 0)->rank) >= 0)
+        give_rank(f, 0, input(f, 0)->rank);
     for (int k = 1; k < 4; k++) give_rank(f, k, 1);
 }
 
 /* Ops whose result has its input's rank and other sizes; the ranks that their inputs must have, "3 3 1" ('-': any). */
 void infer_op_ranks(OnnxInfer *f)
 {
-    static const char *const needs[][2] = {{"CausalConvWithState", "331"}, {"FlexAttention", "444"}, {"RoiAlign", "421"}, {"LinearAttention", "333"}, {"DFT", ""}, {"BitCast", ""}, {"MaxUnpool", ""}, {"SwiGLU", ""}, {"ConvTranspose", ""}};
+    static const char *const needs[][2] = {{"CausalConvWithState", "331"},
+                                           {"FlexAttention", "444"},
+                                           {"RoiAlign", "421"},
+                                           {"LinearAttention", "333"},
+                                           {"DFT", ""},
+                                           {"BitCast", ""},
+                                           {"MaxUnpool", ""},
+                                           {"SwiGLU", ""},
+                                           {"ConvTranspose", ""}};
     for (size_t i = 0; i < sizeof needs / sizeof *needs; i++) {
         if (strcmp(needs[i][0], f->node->op)) continue;
         for (int k = 0; needs[i][1][k]; k++)

@@ -56,7 +56,8 @@ void infer_op_concat(OnnxInfer *f)
         for (int k = 0; k < rank; k++) {
             if (k == axis) d[k] = is_number(d[k]) && is_number(s->dim[k]) ? number(d[k].v + s->dim[k].v) : unknown();
             else if (differ(d[k], s->dim[k])) {
-                infer_refuse(f, "axis %d is %lld in input %d and %lld before", k, (long long)s->dim[k].v, i, (long long)d[k].v);
+                infer_refuse(f, "axis %d is %lld in input %d and %lld before", k, (long long)s->dim[k].v, i,
+                             (long long)d[k].v);
                 return;
             } else if (is_number(s->dim[k])) d[k] = s->dim[k];
         }
@@ -71,7 +72,8 @@ void infer_op_reshape(OnnxInfer *f)
     OnnxSize d[MAX_RANK];
     int n = old ? old->n : shape ? shape->n : -1, wild = -1;
     if (n < 0) {
-        if (shape && shape->rank == 1 && is_number(shape->dim[0])) give_rank(f, 0, shape->dim[0].v <= MAX_RANK ? (int)shape->dim[0].v : -1);
+        if (shape && shape->rank == 1 && is_number(shape->dim[0]))
+            give_rank(f, 0, shape->dim[0].v <= MAX_RANK ? (int)shape->dim[0].v : -1);
         return;
     }
     if (n > MAX_RANK) return;
@@ -101,9 +103,11 @@ void infer_op_reshape(OnnxInfer *f)
     for (int i = 0; i < n && known; i++)
         if (i != wild) known = is_number(d[i]) && mul_i64(want, d[i].v, &want);
     if (wild >= 0) d[wild] = unknown();
-    if (known && wild >= 0 && want && have % want) infer_refuse(f, "%lld elements do not divide into rows of %lld", (long long)have, (long long)want);
+    if (known && wild >= 0 && want && have % want)
+        infer_refuse(f, "%lld elements do not divide into rows of %lld", (long long)have, (long long)want);
     else if (known && wild >= 0 && want) d[wild] = number(have / want);
-    else if (known && wild < 0 && want != have) infer_refuse(f, "%lld elements cannot become %lld", (long long)have, (long long)want);
+    else if (known && wild < 0 && want != have)
+        infer_refuse(f, "%lld elements cannot become %lld", (long long)have, (long long)want);
     give(f, 0, n, d);
     if (shape && f->in[0] && f->in[0]->n >= 0) infer_give_data(f, f->in[0]->n, f->in[0]->data);
 }
@@ -134,7 +138,8 @@ void infer_op_squeeze(OnnxInfer *f, bool unsqueeze)
     for (int i = 0; i < rank; i++) {
         if (n < 0 && !is_number(x->dim[i])) return; /* whether it is 1 is not known */
         bool drop = n < 0 ? is_one(x->dim[i]) : at[i];
-        if (drop && is_number(x->dim[i]) && x->dim[i].v != 1) infer_refuse(f, "axis %d has size %lld, which cannot be squeezed", i, (long long)x->dim[i].v);
+        if (drop && is_number(x->dim[i]) && x->dim[i].v != 1)
+            infer_refuse(f, "axis %d has size %lld, which cannot be squeezed", i, (long long)x->dim[i].v);
         if (!drop) d[m++] = x->dim[i];
     }
     give(f, 0, m, d);
@@ -148,8 +153,10 @@ void infer_op_gather(OnnxInfer *f)
     if (axis < 0) return;
     if (index->n >= 0 && is_number(x->dim[axis]))
         for (int i = 0; i < index->n; i++)
-            if (is_number(index->data[i]) && (index->data[i].v >= x->dim[axis].v || index->data[i].v < -x->dim[axis].v)) {
-                infer_refuse(f, "index %lld of an axis of size %lld", (long long)index->data[i].v, (long long)x->dim[axis].v);
+            if (is_number(index->data[i]) &&
+                (index->data[i].v >= x->dim[axis].v || index->data[i].v < -x->dim[axis].v)) {
+                infer_refuse(f, "index %lld of an axis of size %lld", (long long)index->data[i].v,
+                             (long long)x->dim[axis].v);
                 return;
             }
     if (x->n >= 0 && x->rank == 1 && index->n >= 0) {
@@ -207,7 +214,8 @@ void infer_op_slice(OnnxInfer *f)
         if (by > d || by < -d) by = by > 0 ? d + 1 : -d - 1; /* one element at most */
         int64_t len = by > 0 ? (hi - lo + by - 1) / by : by > -(1 << 30) ? (lo - hi - by - 1) / -by : 1;
         o->dim[k] = number(len > 0 ? len : 0);
-        if (x->n >= 0 && x->rank == 1 && by == 1 && count == 1 && len > 0 && lo + len <= x->n) infer_give_data(f, (int)len, x->data + lo);
+        if (x->n >= 0 && x->rank == 1 && by == 1 && count == 1 && len > 0 && lo + len <= x->n)
+            infer_give_data(f, (int)len, x->data + lo);
     }
 }
 
@@ -225,7 +233,9 @@ void infer_op_split(OnnxInfer *f)
     if (given && n >= 0 && n != outs) infer_refuse(f, "%d sizes for %d outputs", n, outs);
     for (int k = 0; k < n && k < outs; k++)
         if (!add_i64(sum, v[k], &sum)) sum = -1;
-    if (given && n == outs && is_number(x->dim[axis]) && sum != x->dim[axis].v) infer_refuse(f, "the parts have %lld elements, axis %d has %lld", (long long)sum, axis, (long long)x->dim[axis].v);
+    if (given && n == outs && is_number(x->dim[axis]) && sum != x->dim[axis].v)
+        infer_refuse(f, "the parts have %lld elements, axis %d has %lld", (long long)sum, axis,
+                     (long long)x->dim[axis].v);
     int64_t parts = infer_int(f, "num_outputs", outs);
     if (parts != outs) infer_refuse(f, "num_outputs is %lld for %d outputs", (long long)parts, outs);
     for (int k = 0; k < outs; k++) {
@@ -273,8 +283,9 @@ void infer_op_constant(OnnxInfer *f)
         const char *name;
         int elem;
         bool list;
-    } plain[] = {{"value_int", ONNX_INT64, false}, {"value_ints", ONNX_INT64, true}, {"value_float", ONNX_FLOAT, false}, {"value_floats", ONNX_FLOAT, true}, {"value_string", ONNX_STRING, false},
-                 {"value_strings", ONNX_STRING, true}};
+    } plain[] = {{"value_int", ONNX_INT64, false},     {"value_ints", ONNX_INT64, true},
+                 {"value_float", ONNX_FLOAT, false},   {"value_floats", ONNX_FLOAT, true},
+                 {"value_string", ONNX_STRING, false}, {"value_strings", ONNX_STRING, true}};
     const OnnxAttr *value = onnx_attr(f->node, "value");
     int given = f->node->nattr;
     if (given != 1) {
@@ -308,7 +319,9 @@ void infer_op_depth(OnnxInfer *f, bool to_space)
     OnnxSize d[4] = {x->dim[0], unknown(), unknown(), unknown()};
     if (b < 1 << 15)
         for (int i = 1; i < 4; i++)
-            if (is_number(x->dim[i]) && x->dim[i].v < 1LL << 30) d[i] = number((i == 1) == to_space ? x->dim[i].v / (i == 1 ? b * b : b) : x->dim[i].v * (i == 1 ? b * b : b));
+            if (is_number(x->dim[i]) && x->dim[i].v < 1LL << 30)
+                d[i] = number((i == 1) == to_space ? x->dim[i].v / (i == 1 ? b * b : b)
+                                                   : x->dim[i].v * (i == 1 ? b * b : b));
     give(f, 0, 4, d);
 }
 
@@ -332,7 +345,8 @@ void infer_op_flatten(OnnxInfer *f)
 void infer_op_from_sizes(OnnxInfer *f)
 {
     const OnnxShape *s = input(f, 0);
-    if (s && s->n < 0 && s->rank == 1 && is_number(s->dim[0]) && s->dim[0].v <= MAX_RANK) give_rank(f, 0, (int)s->dim[0].v);
+    if (s && s->n < 0 && s->rank == 1 && is_number(s->dim[0]) && s->dim[0].v <= MAX_RANK)
+        give_rank(f, 0, (int)s->dim[0].v);
     if (!s || s->n < 0 || s->n > MAX_RANK) return;
     for (int i = 0; i < s->n; i++)
         if (is_number(s->data[i]) && s->data[i].v < 0) {
@@ -360,8 +374,11 @@ void infer_op_pad_tile(OnnxInfer *f)
     }
     for (int i = 0; i < x->rank; i++) {
         int64_t out = 0;
-        bool ok = is_number(x->dim[i]) && (tile ? mul_i64(x->dim[i].v, v[i], &out) : add_i64(x->dim[i].v, v[i], &out) && add_i64(out, v[i + x->rank], &out));
+        bool ok = is_number(x->dim[i]) &&
+                  (tile ? mul_i64(x->dim[i].v, v[i], &out)
+                        : add_i64(x->dim[i].v, v[i], &out) && add_i64(out, v[i + x->rank], &out));
         if (ok && out >= 0) output(f, 0)->dim[i] = number(out);
-        else if (!is_number(x->dim[i]) && (tile ? v[i] == 1 : !v[i] && !v[i + x->rank])) output(f, 0)->dim[i] = x->dim[i];
+        else if (!is_number(x->dim[i]) && (tile ? v[i] == 1 : !v[i] && !v[i + x->rank]))
+            output(f, 0)->dim[i] = x->dim[i];
     }
 }

@@ -6,13 +6,14 @@
 #include "base/number.h"
 
 static const OnnxTypes type_sets[] = {
-#define ONNX_TYPES(index, tensor, sequence, optional, optional_sequence, other) {tensor, sequence, optional, optional_sequence, other},
+#define ONNX_TYPES(index, tensor, sequence, optional, optional_sequence, other)                                        \
+    {tensor, sequence, optional, optional_sequence, other},
 #include "onnx/check/schemas.def"
 #undef ONNX_TYPES
 };
 
 static const OnnxSchema rows[] = {
-#define ONNX_OP(domain, name, since, deprecated, min_in, max_in, min_out, max_out, in, out, attrs, types) \
+#define ONNX_OP(domain, name, since, deprecated, min_in, max_in, min_out, max_out, in, out, attrs, types)              \
     {domain, name, since, deprecated, min_in, max_in, min_out, max_out, in, out, attrs, types},
 #include "onnx/check/schemas.def"
 #undef ONNX_OP
@@ -20,7 +21,8 @@ static const OnnxSchema rows[] = {
 enum { ROWS = sizeof rows / sizeof *rows, SETS = sizeof type_sets / sizeof *type_sets };
 
 static const char *const keys[] = {
-#define ONNX_OP(domain, name, since, deprecated, min_in, max_in, min_out, max_out, in, out, attrs, types) domain ":" name,
+#define ONNX_OP(domain, name, since, deprecated, min_in, max_in, min_out, max_out, in, out, attrs, types)              \
+    domain ":" name,
 #include "onnx/check/schemas.def"
 #undef ONNX_OP
 };

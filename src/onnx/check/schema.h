@@ -38,7 +38,7 @@ bool onnx_schemas(OnnxSchemas *s); /* false: out of memory */
 void onnx_schemas_free(OnnxSchemas *s);
 /* The version that an opset has; NULL when it has none. *later: the first version that has it (0: no version). */
 const OnnxSchema *onnx_schema(const OnnxSchemas *s, const char *domain, const char *name, int64_t opset, int *later);
-bool onnx_param(const char *list, int i, OnnxParam *out); /* false: there is no i-th */
+bool onnx_param(const char *list, int i, OnnxParam *out);           /* false: there is no i-th */
 const OnnxTypes *onnx_types(const OnnxSchema *s, const char *type); /* NULL for an unknown name */
 /* Kind of an attribute ('i', 'I' ...), 0 when the op has none of that name. */
 char onnx_schema_attr(const OnnxSchema *s, const char *name, bool *required);

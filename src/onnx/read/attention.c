@@ -18,8 +18,8 @@ bool split_heads(OnnxOp *o, int input, int64_t heads, Value **x)
     if (t->rank != 3) return op_fail(o, input, "rank %d, expected 3 or 4", t->rank);
     if (heads < 1 || heads > (1 << 20)) return fail(o->im->err, E_FORMAT, "%lld heads", (long long)heads);
     Expr *n = whole(o, heads), *size = ex_floordiv(o->ex, t->dim[2], n);
-    TRY(graph_require(o->g, ex_make(o->ex, EX_EQ, ex_mul(o->ex, size, n), t->dim[2], NULL), o->im->err, "node '%s': %lld heads divide the last axis of input %d", o->L.name,
-                      (long long)heads, input));
+    TRY(graph_require(o->g, ex_make(o->ex, EX_EQ, ex_mul(o->ex, size, n), t->dim[2], NULL), o->im->err,
+                      "node '%s': %lld heads divide the last axis of input %d", o->L.name, (long long)heads, input));
     Expr *dim[] = {t->dim[0], t->dim[1], n, size};
     *x = lower_permute(&o->L, lower_reshape(&o->L, t, 4, dim), (int[]){0, 2, 1, 3});
     return *x != NULL;
@@ -60,7 +60,8 @@ Value *distance(OnnxOp *o, Expr *N, Expr *M, Value *shift)
     Expr *one = whole(o, 1);
     Value *d = AS(&o->L, sub_Tensor, v(count(o, M, one, M)), v(count(o, N, N, one)));
     if (!shift) return d;
-    TRY_NULL(shift = lower_reshape(&o->L, lower_cast(&o->L, shift, DT_I64), 4, (Expr *[]){shift->dim[0], one, one, one}));
+    TRY_NULL(
+        shift = lower_reshape(&o->L, lower_cast(&o->L, shift, DT_I64), 4, (Expr *[]){shift->dim[0], one, one, one}));
     return AS(&o->L, sub_Tensor, v(d), v(shift));
 }
 
@@ -112,11 +113,14 @@ static Value *attend_with_sink(OnnxOp *o, const Attend *a)
     Value *mask = both_masks(o, a->mask, bounds_mask(o, a)), *s = scores(o, a, true), *q = a->q;
     TRY_NULL(s);
     if (mask) s = AS(&o->L, add_Tensor, v(s), v(additive_mask(o, mask, s->dtype, -INFINITY)));
-    Value *sink = lower_reshape(&o->L, lower_cast(&o->L, a->sink, s->dtype), 4, (Expr *[]){whole(o, 1), q->dim[1], whole(o, 1), whole(o, 1)});
+    Value *sink = lower_reshape(&o->L, lower_cast(&o->L, a->sink, s->dtype), 4,
+                                (Expr *[]){whole(o, 1), q->dim[1], whole(o, 1), whole(o, 1)});
     sink = AS(&o->L, expand, v(sink), arg_exprs(o->g, 4, (Expr *[]){q->dim[0], q->dim[1], q->dim[2], whole(o, 1)}));
     TRY_NULL(sink);
-    Value *all = AS(&o->L, softmax_int, v(AS(&o->L, cat, arg_values(o->g, 2, (Value *[]){s, sink}), arg_int(o->g, 3))), arg_int(o->g, 3));
-    Value *p = AS(&o->L, slice_Tensor, v(all), arg_int(o->g, 3), arg_int(o->g, 0), arg_expr(a->k->dim[2]), arg_int(o->g, 1));
+    Value *all = AS(&o->L, softmax_int, v(AS(&o->L, cat, arg_values(o->g, 2, (Value *[]){s, sink}), arg_int(o->g, 3))),
+                    arg_int(o->g, 3));
+    Value *p = AS(&o->L, slice_Tensor, v(all), arg_int(o->g, 3), arg_int(o->g, 0), arg_expr(a->k->dim[2]),
+                  arg_int(o->g, 1));
     return AS(&o->L, matmul, v(p), v(repeat_heads(o, a, a->v)));
 }
 
@@ -124,8 +128,17 @@ Value *attend(OnnxOp *o, const Attend *a)
 {
     if (!a->q || !a->k || !a->v) return NULL;
     if (a->sink) return attend_with_sink(o, a);
-    Arg args[] = {v(a->q), v(a->k), v(a->v), v(a->mask), arg_float(o->g, 0), arg_bool(o->g, false), a->scale != 0 ? arg_float(o->g, a->scale) : arg_none(),
-                  arg_bool(o->g, grouped(a)), arg_float(o->g, a->softcap), a->lower ? arg_expr(a->lower) : arg_none(), a->upper ? arg_expr(a->upper) : arg_none()};
+    Arg args[] = {v(a->q),
+                  v(a->k),
+                  v(a->v),
+                  v(a->mask),
+                  arg_float(o->g, 0),
+                  arg_bool(o->g, false),
+                  a->scale != 0 ? arg_float(o->g, a->scale) : arg_none(),
+                  arg_bool(o->g, grouped(a)),
+                  arg_float(o->g, a->softcap),
+                  a->lower ? arg_expr(a->lower) : arg_none(),
+                  a->upper ? arg_expr(a->upper) : arg_none()};
     if (!a->mask) args[3] = arg_none();
     return lower_emit(&o->L, OP_scaled_dot_product_attention, sizeof args / sizeof *args, args);
 }
@@ -138,7 +151,8 @@ static bool pad_mask(OnnxOp *o, Value **mask, Expr *keys)
     Value *m = *mask;
     if (!m || !m->rank || m->dim[m->rank - 1] == keys) return true;
     Expr *missing = ex_sub(o->ex, keys, m->dim[m->rank - 1]);
-    TRY(graph_require(o->g, ex_make(o->ex, EX_LE, whole(o, 0), missing, NULL), o->im->err, "node '%s': the mask is not longer than the keys", o->L.name));
+    TRY(graph_require(o->g, ex_make(o->ex, EX_LE, whole(o, 0), missing, NULL), o->im->err,
+                      "node '%s': the mask is not longer than the keys", o->L.name));
     Arg fill = m->dtype == DT_BOOL ? arg_bool(o->g, false) : arg_float(o->g, -INFINITY);
     *mask = AS(&o->L, constant_pad_nd, v(m), arg_exprs(o->g, 2, (Expr *[]){whole(o, 0), missing}), fill);
     return *mask != NULL;
@@ -154,7 +168,8 @@ static bool finite_attr(OnnxOp *o, const char *name, double *out)
 static Value *within_length(OnnxOp *o, Value *length, Expr *keys)
 {
     Value *at = AS(&o->L, arange, arg_expr(keys), arg_dtype(DT_I64));
-    length = lower_reshape(&o->L, lower_cast(&o->L, length, DT_I64), 4, (Expr *[]){length->dim[0], whole(o, 1), whole(o, 1), whole(o, 1)});
+    length = lower_reshape(&o->L, lower_cast(&o->L, length, DT_I64), 4,
+                           (Expr *[]){length->dim[0], whole(o, 1), whole(o, 1), whole(o, 1)});
     return AS(&o->L, lt_Tensor, v(at), v(length));
 }
 
@@ -170,7 +185,8 @@ static bool return_scores(OnnxOp *o, const Attend *a, int64_t mode, int64_t prec
     if (bias) TRY(s = AS(&o->L, add_Tensor, v(s), v(bias)));
     if (mode == 2) return op_return(o, 3, s);
     DType t = s->dtype, wide = precision ? dtype_from_onnx((int)precision) : t;
-    return op_return(o, 3, lower_cast(&o->L, AS(&o->L, safe_softmax, v(lower_cast(&o->L, s, wide)), arg_int(o->g, -1)), t));
+    return op_return(o, 3,
+                     lower_cast(&o->L, AS(&o->L, safe_softmax, v(lower_cast(&o->L, s, wide)), arg_int(o->g, -1)), t));
 }
 
 bool onnx_attention(OnnxOp *o)
@@ -178,20 +194,31 @@ bool onnx_attention(OnnxOp *o)
     Attend a = {0};
     Value *mask, *past_k, *past_v, *lengths = NULL;
     int64_t hq, hk, causal, mode, precision, left, right;
-    TRY(op_tensor(o, 0, &a.q) && op_tensor(o, 1, &a.k) && op_tensor(o, 2, &a.v) && op_optional(o, 3, &mask) && op_optional(o, 4, &past_k) && op_optional(o, 5, &past_v));
+    TRY(op_tensor(o, 0, &a.q) && op_tensor(o, 1, &a.k) && op_tensor(o, 2, &a.v) && op_optional(o, 3, &mask) &&
+        op_optional(o, 4, &past_k) && op_optional(o, 5, &past_v));
     if (o->opset >= 24) TRY(op_optional(o, 6, &lengths));
-    TRY(op_attr_int(o, "q_num_heads", 0, &hq) && op_attr_int(o, "kv_num_heads", 0, &hk) && op_attr_int(o, "is_causal", 0, &causal) &&
-        op_attr_int(o, "qk_matmul_output_mode", 0, &mode) && op_attr_int(o, "softmax_precision", 0, &precision) && op_attr_int(o, "left_window_size", -1, &left) &&
-        op_attr_int(o, "right_window_size", -1, &right) && finite_attr(o, "scale", &a.scale) && finite_attr(o, "softcap", &a.softcap));
-    if (a.q->rank != a.k->rank || a.q->rank != a.v->rank) return op_fail(o, 1, "rank %d, but the query has rank %d and the value %d", a.k->rank, a.q->rank, a.v->rank);
+    TRY(op_attr_int(o, "q_num_heads", 0, &hq) && op_attr_int(o, "kv_num_heads", 0, &hk) &&
+        op_attr_int(o, "is_causal", 0, &causal) && op_attr_int(o, "qk_matmul_output_mode", 0, &mode) &&
+        op_attr_int(o, "softmax_precision", 0, &precision) && op_attr_int(o, "left_window_size", -1, &left) &&
+        op_attr_int(o, "right_window_size", -1, &right) && finite_attr(o, "scale", &a.scale) &&
+        finite_attr(o, "softcap", &a.softcap));
+    if (a.q->rank != a.k->rank || a.q->rank != a.v->rank)
+        return op_fail(o, 1, "rank %d, but the query has rank %d and the value %d", a.k->rank, a.q->rank, a.v->rank);
     if (a.q->dtype != a.k->dtype || a.q->dtype != a.v->dtype)
-        return op_unsupported(o, "key in %s, query in %s and value in %s", dtype_name(a.k->dtype), dtype_name(a.q->dtype), dtype_name(a.v->dtype));
+        return op_unsupported(o, "key in %s, query in %s and value in %s", dtype_name(a.k->dtype),
+                              dtype_name(a.q->dtype), dtype_name(a.v->dtype));
     if (!past_k != !past_v) return op_fail(o, past_k ? 5 : 4, "left out; past_key and past_value belong together");
     if (past_k && lengths) return op_fail(o, 6, "nonpad_kv_seqlen cannot be given together with past_key");
-    if (left < -1 || right < -1) return fail(o->im->err, E_FORMAT, "window sizes %lld and %lld: expected -1 or more", (long long)left, (long long)right);
-    if (mode < 0 || mode > 3) return fail(o->im->err, E_FORMAT, "attribute 'qk_matmul_output_mode' is %lld, expected 0 to 3", (long long)mode);
-    if (precision && !dtype_is_float(dtype_from_onnx(precision > 0 && precision < ONNX_TYPE_COUNT ? (int)precision : 0)))
-        return fail(o->im->err, E_FORMAT, "attribute 'softmax_precision' is %lld, expected a float type", (long long)precision);
+    if (left < -1 || right < -1)
+        return fail(o->im->err, E_FORMAT, "window sizes %lld and %lld: expected -1 or more", (long long)left,
+                    (long long)right);
+    if (mode < 0 || mode > 3)
+        return fail(o->im->err, E_FORMAT, "attribute 'qk_matmul_output_mode' is %lld, expected 0 to 3",
+                    (long long)mode);
+    if (precision &&
+        !dtype_is_float(dtype_from_onnx(precision > 0 && precision < ONNX_TYPE_COUNT ? (int)precision : 0)))
+        return fail(o->im->err, E_FORMAT, "attribute 'softmax_precision' is %lld, expected a float type",
+                    (long long)precision);
     bool flat = a.q->rank == 3;
     TRY(split_heads(o, 0, hq, &a.q) && split_heads(o, 1, hk, &a.k) && split_heads(o, 2, hk, &a.v));
     if (a.q->rank != 4) return op_fail(o, 0, "rank %d, expected 3 or 4", a.q->rank);
@@ -204,13 +231,16 @@ bool onnx_attention(OnnxOp *o)
     }
     Expr *queries = a.q->dim[2], *keys = a.k->dim[2];
     TRY(pad_mask(o, &mask, keys));
-    if (mask && mask->dtype != DT_BOOL && mask->dtype != a.q->dtype) return op_unsupported(o, "a mask in %s, queries in %s", dtype_name(mask->dtype), dtype_name(a.q->dtype));
+    if (mask && mask->dtype != DT_BOOL && mask->dtype != a.q->dtype)
+        return op_unsupported(o, "a mask in %s, queries in %s", dtype_name(mask->dtype), dtype_name(a.q->dtype));
     bool bounded = causal || right >= 0;
     int64_t reach = causal ? 0 : right;
     if (lengths) { /* each sample has its own offset: length - queries */
         if (lengths->rank != 1) return op_fail(o, 6, "rank %d, expected 1", lengths->rank);
         Value *d = NULL, *ok = within_length(o, lengths, keys);
-        if (bounded || left >= 0) TRY(d = distance(o, queries, keys, AS(&o->L, sub_Tensor, v(lower_cast(&o->L, lengths, DT_I64)), arg_expr(queries))));
+        if (bounded || left >= 0)
+            TRY(d = distance(o, queries, keys,
+                             AS(&o->L, sub_Tensor, v(lower_cast(&o->L, lengths, DT_I64)), arg_expr(queries))));
         if (bounded) TRY(ok = both_masks(o, ok, at_most(o, d, whole(o, reach))));
         if (left >= 0) TRY(ok = both_masks(o, ok, at_least(o, d, whole(o, -left))));
         TRY(ok && (mask = both_masks(o, mask, ok)));
@@ -268,19 +298,24 @@ bool onnx_rotary_embedding(OnnxOp *o)
 {
     Value *x, *cos, *sin, *positions;
     int64_t interleaved, dim, heads;
-    TRY(op_tensor(o, 0, &x) && op_tensor(o, 1, &cos) && op_tensor(o, 2, &sin) && op_optional(o, 3, &positions) && op_attr_int(o, "interleaved", 0, &interleaved) &&
-        op_attr_int(o, "rotary_embedding_dim", 0, &dim) && op_attr_int(o, "num_heads", 0, &heads));
+    TRY(op_tensor(o, 0, &x) && op_tensor(o, 1, &cos) && op_tensor(o, 2, &sin) && op_optional(o, 3, &positions) &&
+        op_attr_int(o, "interleaved", 0, &interleaved) && op_attr_int(o, "rotary_embedding_dim", 0, &dim) &&
+        op_attr_int(o, "num_heads", 0, &heads));
     bool flat = x->rank == 3;
     TRY(split_heads(o, 0, heads, &x));
     int want = positions ? 2 : 3;
     for (int i = 1; i < 3; i++) {
         Value *c = i == 1 ? cos : sin;
-        if (c->rank != want) return op_fail(o, i, "rank %d, expected %d %s position_ids", c->rank, want, positions ? "with" : "without");
+        if (c->rank != want)
+            return op_fail(o, i, "rank %d, expected %d %s position_ids", c->rank, want, positions ? "with" : "without");
     }
-    if (dim < 0 || dim % 2) return fail(o->im->err, E_FORMAT, "attribute 'rotary_embedding_dim' is %lld, expected an even number", (long long)dim);
+    if (dim < 0 || dim % 2)
+        return fail(o->im->err, E_FORMAT, "attribute 'rotary_embedding_dim' is %lld, expected an even number",
+                    (long long)dim);
     for (int i = 0; i < 2; i++) {
         Value **c = i ? &sin : &cos;
-        *c = positions ? angles(o, *c, positions) : lower_reshape(&o->L, *c, 4, (Expr *[]){(*c)->dim[0], whole(o, 1), (*c)->dim[1], (*c)->dim[2]});
+        *c = positions ? angles(o, *c, positions)
+                       : lower_reshape(&o->L, *c, 4, (Expr *[]){(*c)->dim[0], whole(o, 1), (*c)->dim[1], (*c)->dim[2]});
         TRY(*c);
     }
     Value *y = rotate(o, x, cos, sin, dim, interleaved != 0);

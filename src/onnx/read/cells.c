@@ -110,7 +110,9 @@ static Expr *element(OnnxImport *im, const Tensor *t, int64_t i)
 bool cell_known(OnnxImport *im, Cell *c)
 {
     if (c->n >= 0) return true;
-    const Tensor *t = c->data ? c->data : c->v && c->v->kind == V_WEIGHT && !graph_writes(im->g, c->v) ? c->v->data : NULL;
+    const Tensor *t = c->data                                                        ? c->data
+                      : c->v && c->v->kind == V_WEIGHT && !graph_writes(im->g, c->v) ? c->v->data
+                                                                                     : NULL;
     if (!t || t->dtype == DT_NONE || dtype_is_complex(t->dtype)) return false;
     int64_t n = tensor_numel(t);
     if (n > CELL_MAX) return false;
@@ -188,7 +190,8 @@ Value *cell_value(OnnxImport *im, Cell *c)
 {
     if (c->v) return c->v;
     if (c->is_list) fail(im->err, E_UNSUPPORTED, "'%s' is a sequence, expected a tensor", c->name);
-    else if (c->string || (c->data && c->data->dtype == DT_NONE)) fail(im->err, E_UNSUPPORTED, "'%s' is a tensor of strings", c->name);
+    else if (c->string || (c->data && c->data->dtype == DT_NONE))
+        fail(im->err, E_UNSUPPORTED, "'%s' is a tensor of strings", c->name);
     else if (c->data) c->v = add_constant(im, c, c->data);
     else if (c->n >= 0) c->v = cell_constant(c) ? constant_elements(im, c) : computed_elements(im, c);
     else fail(im->err, E_FORMAT, "'%s' has no value", c->name);
@@ -263,7 +266,8 @@ static Expr *read_before(const OnnxOp *o, const Value *v)
 {
     for (int i = 0; i < expr_symbol_count(o->ex); i++) {
         const Symbol *s = expr_symbol(o->ex, i);
-        if (s->source == SYM_ITEM && s->value == v) return v->dtype == DT_BOOL ? ex_make(o->ex, EX_EQ, s->expr, ex_int(o->ex, 1), NULL) : s->expr;
+        if (s->source == SYM_ITEM && s->value == v)
+            return v->dtype == DT_BOOL ? ex_make(o->ex, EX_EQ, s->expr, ex_int(o->ex, 1), NULL) : s->expr;
     }
     return NULL;
 }
@@ -272,7 +276,8 @@ Value *op_item(OnnxOp *o, Value *v, int at, Expr **e)
 {
     if (one_element(v)) v = source_number(v);
     if ((*e = read_before(o, v)) && one_element(v)) return v;
-    if (v->rank && !one_element(v)) TRY_NULL(v = AS(&o->L, select_int, arg_value(v), arg_int(o->g, 0), arg_int(o->g, at)));
+    if (v->rank && !one_element(v))
+        TRY_NULL(v = AS(&o->L, select_int, arg_value(v), arg_int(o->g, 0), arg_int(o->g, at)));
     Arg arg[] = {arg_value(v)};
     Lower L = o->L;
     L.op = op_get(OP_item);
@@ -293,8 +298,10 @@ bool op_sizes(OnnxOp *o, int i, int *n, Expr ***e)
     Value *v;
     TRY(op_tensor(o, i, &v));
     if (v->rank > 1 || (v->rank && (!ex_is_int(v->dim[0]) || v->dim[0]->i > CELL_MAX)))
-        return fail(o->im->err, E_UNSUPPORTED, "input %d '%s' is computed and its length is not fixed, expected a vector of known length; "
-                    "give its value when loading (--fix)", i, input_name(o, i));
+        return fail(o->im->err, E_UNSUPPORTED,
+                    "input %d '%s' is computed and its length is not fixed, expected a vector of known length; "
+                    "give its value when loading (--fix)",
+                    i, input_name(o, i));
     Cell *known = o->in[i];
     int len = v->rank ? (int)v->dim[0]->i : 1;
     Expr **items = arena_array(o->g->arena, Expr *, len + 1);
@@ -318,13 +325,17 @@ bool op_const_ints(OnnxOp *o, int i, int *n, const int64_t **v)
     const Cell *c = op_known(o, i);
     if (!c) {
         if (!op_has(o, i)) return fail(o->im->err, E_FORMAT, "input %d is left out, %s needs it", i, o->node->op);
-        return op_unsupported(o, "input %d '%s' decides what the graph looks like, but it is computed; give its value when loading (--fix)", i, input_name(o, i));
+        return op_unsupported(
+            o,
+            "input %d '%s' decides what the graph looks like, but it is computed; give its value when loading (--fix)",
+            i, input_name(o, i));
     }
     int64_t *out = arena_array(o->g->arena, int64_t, c->n + 1);
     if (!out) return oom(o->im->err);
     for (int k = 0; k < c->n; k++) {
         if (!ex_is_const(c->e[k]) || c->e[k]->is_float)
-            return op_unsupported(o, "input %d '%s' must be constant integers, but element %d depends on sizes", i, input_name(o, i), k);
+            return op_unsupported(o, "input %d '%s' must be constant integers, but element %d depends on sizes", i,
+                                  input_name(o, i), k);
         out[k] = c->e[k]->i;
     }
     *n = c->n;
@@ -355,14 +366,16 @@ const OnnxAttr *op_attr(const OnnxOp *o, const char *name) { return attr_of(o->n
 
 static const char *attr_type_name(OnnxAttrType t)
 {
-    static const char *const names[] = {"nothing", "a float", "an integer", "a string", "a tensor", "a graph", "floats", "integers", "strings", "tensors",
-                                        "graphs", "a sparse tensor", "sparse tensors", "a type", "types"};
+    static const char *const names[] = {"nothing", "a float",         "an integer",     "a string", "a tensor",
+                                        "a graph", "floats",          "integers",       "strings",  "tensors",
+                                        "graphs",  "a sparse tensor", "sparse tensors", "a type",   "types"};
     return (unsigned)t < sizeof names / sizeof *names ? names[t] : "an unknown kind";
 }
 
 static bool wrong_attr(OnnxOp *o, const OnnxAttr *a, OnnxAttrType want)
 {
-    return fail(o->im->err, E_FORMAT, "attribute '%s' is %s, expected %s", a->name, attr_type_name(a->type), attr_type_name(want));
+    return fail(o->im->err, E_FORMAT, "attribute '%s' is %s, expected %s", a->name, attr_type_name(a->type),
+                attr_type_name(want));
 }
 
 bool op_attr_int(OnnxOp *o, const char *name, int64_t otherwise, int64_t *out)
@@ -385,7 +398,8 @@ bool op_attr_ints(OnnxOp *o, const char *name, const int64_t **v, int *n)
     static const int64_t none[1];
     *v = a ? a->n ? a->ints : none : NULL;
     *n = a ? a->n : 0;
-    return !a || a->type == ONNX_ATTR_INTS || (a->n == 0 && a->type == ONNX_ATTR_UNDEFINED) || wrong_attr(o, a, ONNX_ATTR_INTS);
+    return !a || a->type == ONNX_ATTR_INTS || (a->n == 0 && a->type == ONNX_ATTR_UNDEFINED) ||
+           wrong_attr(o, a, ONNX_ATTR_INTS);
 }
 
 bool op_attr_string(OnnxOp *o, const char *name, const char *otherwise, const char **out)
@@ -402,13 +416,16 @@ bool op_attr_dtype(OnnxOp *o, const char *name, DType otherwise, DType *out)
     if (!a) return true;
     if (a->type != ONNX_ATTR_INT) return wrong_attr(o, a, ONNX_ATTR_INT);
     *out = dtype_from_onnx(a->i >= 0 && a->i < ONNX_TYPE_COUNT ? (int)a->i : 0);
-    return *out != DT_NONE || op_unsupported(o, "attribute '%s' asks for dtype %s", name, onnx_type_name(a->i >= 0 && a->i < ONNX_TYPE_COUNT ? (int)a->i : -1));
+    return *out != DT_NONE || op_unsupported(o, "attribute '%s' asks for dtype %s", name,
+                                             onnx_type_name(a->i >= 0 && a->i < ONNX_TYPE_COUNT ? (int)a->i : -1));
 }
 
 bool op_axis(OnnxOp *o, const char *what, int64_t axis, int rank, int *out)
 {
     int n = rank ? rank : 1;
-    if (axis < -n || axis >= n) return fail(o->im->err, E_FORMAT, "%s %lld is out of range for rank %d (allowed %d to %d)", what, (long long)axis, rank, -n, n - 1);
+    if (axis < -n || axis >= n)
+        return fail(o->im->err, E_FORMAT, "%s %lld is out of range for rank %d (allowed %d to %d)", what,
+                    (long long)axis, rank, -n, n - 1);
     *out = (int)(axis < 0 ? axis + n : axis);
     return true;
 }
@@ -451,10 +468,12 @@ bool op_return(OnnxOp *o, int k, Value *v)
 
 bool op_return_sizes(OnnxOp *o, int k, DType t, int rank, const int64_t *dim, int n, Expr *const *e)
 {
-    return op_return_cell(o, k, cell_of_sizes(o->im, k < o->node->noutput ? o->node->output[k] : "", t, rank, dim, n, e));
+    return op_return_cell(o, k,
+                          cell_of_sizes(o->im, k < o->node->noutput ? o->node->output[k] : "", t, rank, dim, n, e));
 }
 
 Value *op_number(OnnxOp *o, DType t, double v)
 {
-    return AS(&o->L, full, arg_ints(o->g, 0, NULL), dtype_is_float(t) ? arg_float(o->g, v) : arg_int(o->g, (int64_t)v), arg_dtype(t));
+    return AS(&o->L, full, arg_ints(o->g, 0, NULL), dtype_is_float(t) ? arg_float(o->g, v) : arg_int(o->g, (int64_t)v),
+              arg_dtype(t));
 }

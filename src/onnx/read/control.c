@@ -13,15 +13,17 @@ enum { MAX_TURNS = 64, MAX_ROUNDS = 8 };
 
 typedef struct OnnxCapture {
     OnnxImport *outer;
-    OnnxOp *op;             /* the node whose body it is */
-    Value **value; int n;   /* tensors of the outer graph, in the order of the body's further inputs */
-    Map sizes;              /* text of an outer size -> its symbol inside */
+    OnnxOp *op; /* the node whose body it is */
+    Value **value;
+    int n;     /* tensors of the outer graph, in the order of the body's further inputs */
+    Map sizes; /* text of an outer size -> its symbol inside */
 } OnnxCapture;
 
 static bool body_of(OnnxOp *o, const char *name, const OnnxGraph **body)
 {
     const OnnxAttr *a = op_attr(o, name);
-    if (!a || a->type != ONNX_ATTR_GRAPH || !a->g) return fail(o->im->err, E_FORMAT, "attribute '%s' is missing or no graph", name);
+    if (!a || a->type != ONNX_ATTR_GRAPH || !a->g)
+        return fail(o->im->err, E_FORMAT, "attribute '%s' is missing or no graph", name);
     *body = a->g;
     return true;
 }
@@ -82,14 +84,17 @@ static Cell *captured(OnnxImport *im, OnnxCapture *cap, Cell *outer)
 {
     OnnxOp *o = cap->op;
     if (outer->is_list || outer->string) {
-        op_unsupported(o, "a body uses '%.100s', a sequence or a tensor of strings, of the graph around it", outer->name);
+        op_unsupported(o, "a body uses '%.100s', a sequence or a tensor of strings, of the graph around it",
+                       outer->name);
         return NULL;
     }
     if (!outer->v && cell_constant(outer)) {
         Expr **e = arena_array(im->g->arena, Expr *, outer->n + 1);
         for (int i = 0; e && i < outer->n; i++) {
             const Expr *x = outer->e[i];
-            e[i] = x->kind == EX_FLOAT ? ex_float(im->g->ex, x->f) : x->kind == EX_BOOL ? ex_bool(im->g->ex, x->i != 0) : ex_int(im->g->ex, x->i);
+            e[i] = x->kind == EX_FLOAT  ? ex_float(im->g->ex, x->f)
+                   : x->kind == EX_BOOL ? ex_bool(im->g->ex, x->i != 0)
+                                        : ex_int(im->g->ex, x->i);
         }
         if (e) return cell_of_sizes(im, outer->name, outer->dtype, outer->rank, outer->dim, outer->n, e);
         oom(o->im->err);
@@ -102,7 +107,10 @@ static Cell *captured(OnnxImport *im, OnnxCapture *cap, Cell *outer)
             oom(o->im->err);
             return NULL;
         }
-        *c = (Cell){.name = outer->name, .data = outer->data ? outer->data : outer->v->data, .parameter = outer->parameter, .n = -1};
+        *c = (Cell){.name = outer->name,
+                    .data = outer->data ? outer->data : outer->v->data,
+                    .parameter = outer->parameter,
+                    .n = -1};
         c->dtype = c->data->dtype;
         c->rank = c->data->rank;
         c->dim = c->data->shape;
@@ -128,14 +136,17 @@ Cell *onnx_capture(OnnxImport *im, OnnxScope *s, const char *name)
 typedef struct Body {
     Graph *g;
     OnnxCapture capture;
-    bool sure;               /* its first result is always true */
+    bool sure; /* its first result is always true */
 } Body;
 
 static bool add_results(OnnxImport *im, OnnxScope *s, const OnnxGraph *body)
 {
     for (int i = 0; i < body->noutput; i++) {
         Cell *c = scope_get(im, s, body->output[i].name);
-        if (!c) return im->err->code == E_OK ? fail(im->err, E_FORMAT, "the body never computes its result '%.100s'", body->output[i].name) : false;
+        if (!c)
+            return im->err->code == E_OK
+                       ? fail(im->err, E_FORMAT, "the body never computes its result '%.100s'", body->output[i].name)
+                       : false;
         Value *v = cell_value(im, c);
         TRY(v && graph_add_output(im->g, body->output[i].name, v, im->err));
     }
@@ -147,11 +158,13 @@ static bool fix_condition(OnnxImport *im, OnnxScope *s, const OnnxGraph *body, b
 {
     Cell *c = scope_get(im, s, body->output[0].name);
     if (!c) return fail(im->err, E_FORMAT, "the body never computes its result '%.100s'", body->output[0].name);
-    *sure = (cell_known(im, c) && c->n == 1 && ex_is_const(c->e[0]) && c->e[0]->i) || c == scope_get(im, s, body->input[1].name);
+    *sure = (cell_known(im, c) && c->n == 1 && ex_is_const(c->e[0]) && c->e[0]->i) ||
+            c == scope_get(im, s, body->input[1].name);
     Value *v = cell_value(im, c);
     Lower L = {.g = im->g, .ex = im->g->ex, .op = op_get(OP_reshape), .name = "condition", .err = im->err};
     TRY(v);
-    if (v->dtype != DT_BOOL) return fail(im->err, E_FORMAT, "the body's condition is %s, expected bool", dtype_name(v->dtype));
+    if (v->dtype != DT_BOOL)
+        return fail(im->err, E_FORMAT, "the body's condition is %s, expected bool", dtype_name(v->dtype));
     if (!v->rank) return true;
     Value *number = lower_reshape(&L, v, 0, NULL);
     Cell *flat = number ? cell_of_value(im, c->name, number) : NULL;
@@ -159,18 +172,25 @@ static bool fix_condition(OnnxImport *im, OnnxScope *s, const OnnxGraph *body, b
 }
 
 /* The body's nodes in a graph of its own. turns: it is a loop's, whose first inputs are the turn and the condition. */
-static bool import_body(OnnxOp *o, const OnnxGraph *body, bool turns, int ncarried, Value *const *carried, bool (*varies)[MAX_RANK], Body *out)
+static bool import_body(OnnxOp *o, const OnnxGraph *body, bool turns, int ncarried, Value *const *carried,
+                        bool (*varies)[MAX_RANK], Body *out)
 {
     *out = (Body){.g = graph_create(), .capture = {.outer = o->im, .op = o}};
     if (!out->g) return oom(o->im->err);
     OnnxImport im = *o->im;
     im.g = out->g;
     im.symbols = (Map){0};
-    OnnxScope s = {.outer = o->scope, .frame = o->scope->frame, .opset = o->scope->opset, .nopset = o->scope->nopset, .capture = &out->capture,
+    OnnxScope s = {.outer = o->scope,
+                   .frame = o->scope->frame,
+                   .opset = o->scope->opset,
+                   .nopset = o->scope->nopset,
+                   .capture = &out->capture,
                    .depth = o->scope->depth + 1};
     int first = turns ? 2 : 0;
-    bool ok = s.depth <= ONNX_MAX_DEPTH || fail(im.err, E_LIMIT, "functions and subgraphs nested deeper than %d", ONNX_MAX_DEPTH);
-    ok = ok && (body->ninput == first + ncarried || fail(im.err, E_FORMAT, "the body takes %d inputs, the node gives %d", body->ninput, first + ncarried));
+    bool ok = s.depth <= ONNX_MAX_DEPTH ||
+              fail(im.err, E_LIMIT, "functions and subgraphs nested deeper than %d", ONNX_MAX_DEPTH);
+    ok = ok && (body->ninput == first + ncarried ||
+                fail(im.err, E_FORMAT, "the body takes %d inputs, the node gives %d", body->ninput, first + ncarried));
     for (int i = 0; ok && i < first; i++) {
         Value *v = graph_add_input(im.g, plain_name(&im, body->input[i].name), i ? DT_BOOL : DT_I64, 0, NULL);
         Cell *c = v ? cell_of_value(&im, body->input[i].name, v) : NULL;
@@ -216,13 +236,15 @@ bool onnx_if(OnnxOp *o)
     const OnnxGraph *body[2] = {NULL, NULL};
     TRY(body_of(o, "then_branch", &body[0]) && body_of(o, "else_branch", &body[1]));
     const Cell *c = op_known(o, 0);
-    if (c && c->n == 1 && ex_is_const(c->e[0])) return onnx_branch(o, body[c->e[0]->i ? 0 : 1], 0, NULL, o->node->noutput, o->out);
+    if (c && c->n == 1 && ex_is_const(c->e[0]))
+        return onnx_branch(o, body[c->e[0]->i ? 0 : 1], 0, NULL, o->node->noutput, o->out);
     Value *cond;
     Body half[2];
     Arg arg[4];
     TRY(op_tensor(o, 0, &cond) && flat_condition(o, &cond));
     for (int i = 0; i < 2; i++) {
-        if (!import_body(o, body[i], false, 0, NULL, NULL, &half[i])) return within(o->im->err, "%s", i ? "else_branch" : "then_branch");
+        if (!import_body(o, body[i], false, 0, NULL, NULL, &half[i]))
+            return within(o->im->err, "%s", i ? "else_branch" : "then_branch");
         arg[2 + i] = arg_graph(o->g, half[i].g);
     }
     int n = half[0].capture.n, m = half[1].capture.n;
@@ -269,8 +291,9 @@ static Node *make_loop(OnnxOp *o, const OnnxGraph *body, Value *cond, Expr *limi
         }
         if (!changed(&b, 2, n, varies)) break;
     }
-    Arg arg[] = {arg_value(cond), arg_values(o->g, n, carried), arg_values(o->g, b.capture.n, b.capture.value), arg_graph(o->g, b.g), limit ? arg_expr(limit) : arg_none(),
-                 arg_bool(o->g, b.sure)};
+    Arg arg[] = {
+        arg_value(cond),      arg_values(o->g, n, carried),         arg_values(o->g, b.capture.n, b.capture.value),
+        arg_graph(o->g, b.g), limit ? arg_expr(limit) : arg_none(), arg_bool(o->g, b.sure)};
     return lower_emit_node(&o->L, OP_loop, 6, arg);
 }
 
@@ -318,7 +341,8 @@ static Cell *constant_cell(OnnxOp *o, DType t, Expr *e) { return cell_of_sizes(o
 static bool unroll(OnnxOp *o, const OnnxGraph *body, int carried, int64_t turns, bool *taken)
 {
     int scanned = body->noutput - 1 - carried;
-    Cell **in = arena_array(o->g->arena, Cell *, carried + 2), **out = arena_array(o->g->arena, Cell *, body->noutput + 1);
+    Cell **in = arena_array(o->g->arena, Cell *, carried + 2),
+         **out = arena_array(o->g->arena, Cell *, body->noutput + 1);
     Stack *stack = arena_array(o->g->arena, Stack, scanned + 1);
     *taken = false;
     if (!in || !out || !stack) return oom(o->im->err);
@@ -329,7 +353,8 @@ static bool unroll(OnnxOp *o, const OnnxGraph *body, int carried, int64_t turns,
         if (go < 0 || turn >= MAX_TURNS) return true;
         if (!go) break;
         TRY(in[0] = constant_cell(o, DT_I64, ex_int(o->ex, turn)));
-        TRY(onnx_branch(o, body, carried + 2, in, body->noutput, out) || within(o->im->err, "turn %lld", (long long)turn));
+        TRY(onnx_branch(o, body, carried + 2, in, body->noutput, out) ||
+            within(o->im->err, "turn %lld", (long long)turn));
         for (int i = 0; i <= carried; i++) in[1 + i] = out[i];
         for (int i = 0; i < scanned; i++) TRY(push(o, &stack[i], out[1 + carried + i]));
     }
@@ -337,7 +362,8 @@ static bool unroll(OnnxOp *o, const OnnxGraph *body, int carried, int64_t turns,
         if (op_wants(o, carried + i) && !stack[i].n) return true; /* no turns: its shape is not known here */
     *taken = true;
     for (int i = 0; i < carried && i < o->node->noutput; i++)
-        TRY(in[2 + i] ? op_return_cell(o, i, in[2 + i]) : fail(o->im->err, E_FORMAT, "carried value %d is left out", i));
+        TRY(in[2 + i] ? op_return_cell(o, i, in[2 + i])
+                      : fail(o->im->err, E_FORMAT, "carried value %d is left out", i));
     for (int i = 0; i < scanned; i++) {
         Value *v;
         if (op_wants(o, carried + i)) TRY(join(o, &stack[i], 0, false, &v) && op_return(o, carried + i, v));
@@ -352,9 +378,13 @@ bool onnx_loop(OnnxOp *o)
     Expr *limit = NULL;
     TRY(body_of(o, "body", &body));
     int carried = o->node->ninput > 2 ? o->node->ninput - 2 : 0, scanned = body->noutput - 1 - carried;
-    if (scanned < 0) return fail(o->im->err, E_FORMAT, "the body gives %d results for %d carried values", body->noutput, carried);
-    if (body->ninput != carried + 2) return fail(o->im->err, E_FORMAT, "the body takes %d inputs, expected %d", body->ninput, carried + 2);
-    if (o->node->noutput > carried + scanned) return fail(o->im->err, E_FORMAT, "%d results are named, the loop gives %d", o->node->noutput, carried + scanned);
+    if (scanned < 0)
+        return fail(o->im->err, E_FORMAT, "the body gives %d results for %d carried values", body->noutput, carried);
+    if (body->ninput != carried + 2)
+        return fail(o->im->err, E_FORMAT, "the body takes %d inputs, expected %d", body->ninput, carried + 2);
+    if (o->node->noutput > carried + scanned)
+        return fail(o->im->err, E_FORMAT, "%d results are named, the loop gives %d", o->node->noutput,
+                    carried + scanned);
     if (op_has(o, 0)) {
         int n;
         Expr **e;
@@ -363,7 +393,8 @@ bool onnx_loop(OnnxOp *o)
         limit = e[0];
     }
     bool taken = false, few = limit ? ex_is_int(limit) && limit->i <= MAX_TURNS : true;
-    if (few && known_truth(o, op_has(o, 1) ? o->in[1] : NULL) >= 0) TRY(unroll(o, body, carried, limit ? limit->i : INT64_MAX, &taken));
+    if (few && known_truth(o, op_has(o, 1) ? o->in[1] : NULL) >= 0)
+        TRY(unroll(o, body, carried, limit ? limit->i : INT64_MAX, &taken));
     if (taken) return true;
     Value *cond = NULL, **all = arena_array(o->g->arena, Value *, carried + 1);
     if (!all) return oom(o->im->err);
@@ -377,7 +408,7 @@ bool onnx_loop(OnnxOp *o)
 
 typedef struct Scan {
     const OnnxGraph *body;
-    int states, n, scanned;             /* states, sequences to scan, sequences that it gives */
+    int states, n, scanned; /* states, sequences to scan, sequences that it gives */
     int64_t *axis, *back, *axis_out, *back_out;
     Value **x;
     Expr *turns;
@@ -391,7 +422,8 @@ static bool scan_list(OnnxOp *o, const char *name, int n, int64_t **out)
     *out = arena_array(o->g->arena, int64_t, n + 1);
     TRY(op_attr_ints(o, name, &v, &given));
     if (!*out) return oom(o->im->err);
-    if (v && given && given != n) return fail(o->im->err, E_FORMAT, "attribute '%s' has %d elements, expected %d", name, given, n);
+    if (v && given && given != n)
+        return fail(o->im->err, E_FORMAT, "attribute '%s' has %d elements, expected %d", name, given, n);
     for (int i = 0; i < n; i++) (*out)[i] = v && given ? v[i] : 0;
     return true;
 }
@@ -404,10 +436,11 @@ static bool read_scan(OnnxOp *o, Scan *s)
     s->scanned = s->body->noutput - s->states;
     s->n = (int)m;
     if (m < 1 || m > o->node->ninput || s->scanned < 0 || s->body->ninput != o->node->ninput)
-        return fail(o->im->err, E_FORMAT, "num_scan_inputs is %lld for %d inputs, a body of %d inputs and %d results", (long long)m, o->node->ninput, s->body->ninput,
-                    s->body->noutput);
+        return fail(o->im->err, E_FORMAT, "num_scan_inputs is %lld for %d inputs, a body of %d inputs and %d results",
+                    (long long)m, o->node->ninput, s->body->ninput, s->body->noutput);
     TRY(scan_list(o, "scan_input_axes", s->n, &s->axis) && scan_list(o, "scan_input_directions", s->n, &s->back) &&
-        scan_list(o, "scan_output_axes", s->scanned, &s->axis_out) && scan_list(o, "scan_output_directions", s->scanned, &s->back_out));
+        scan_list(o, "scan_output_axes", s->scanned, &s->axis_out) &&
+        scan_list(o, "scan_output_directions", s->scanned, &s->back_out));
     s->x = arena_array(o->g->arena, Value *, s->n + 1);
     if (!s->x) return oom(o->im->err);
     for (int i = 0; i < s->n; i++) {
@@ -418,7 +451,8 @@ static bool read_scan(OnnxOp *o, Scan *s)
         s->axis[i] = at;
         Expr *len = s->x[i]->dim[at];
         if (s->turns)
-            TRY(graph_require(o->g, ex_make(o->ex, EX_EQ, len, s->turns, NULL), o->im->err, "node '%s': the sequences to scan are equally long", o->L.name));
+            TRY(graph_require(o->g, ex_make(o->ex, EX_EQ, len, s->turns, NULL), o->im->err,
+                              "node '%s': the sequences to scan are equally long", o->L.name));
         else s->turns = len;
     }
     return true;
@@ -429,22 +463,26 @@ static bool give_scanned(OnnxOp *o, const Scan *s, int i, Value *stacked)
     int at;
     if (s->back_out[i]) stacked = AS(&o->L, flip, arg_value(stacked), arg_ints(o->g, 1, (int64_t[]){0}));
     TRY(stacked && op_axis(o, "scan_output_axes", s->axis_out[i], stacked->rank, &at));
-    return op_return(o, s->states + i, at ? AS(&o->L, movedim_int, arg_value(stacked), arg_int(o->g, 0), arg_int(o->g, at)) : stacked);
+    return op_return(o, s->states + i,
+                     at ? AS(&o->L, movedim_int, arg_value(stacked), arg_int(o->g, 0), arg_int(o->g, at)) : stacked);
 }
 
 static bool unroll_scan(OnnxOp *o, const Scan *s)
 {
-    Cell **in = arena_array(o->g->arena, Cell *, o->node->ninput + 1), **out = arena_array(o->g->arena, Cell *, s->body->noutput + 1);
+    Cell **in = arena_array(o->g->arena, Cell *, o->node->ninput + 1),
+         **out = arena_array(o->g->arena, Cell *, s->body->noutput + 1);
     Stack *stack = arena_array(o->g->arena, Stack, s->scanned + 1);
     int64_t turns = s->turns->i;
     if (!in || !out || !stack) return oom(o->im->err);
     for (int i = 0; i < s->states; i++) in[i] = o->in[i];
     for (int64_t t = 0; t < turns; t++) {
         for (int i = 0; i < s->n; i++) {
-            Value *v = AS(&o->L, select_int, arg_value(s->x[i]), arg_int(o->g, s->axis[i]), arg_int(o->g, s->back[i] ? turns - 1 - t : t));
+            Value *v = AS(&o->L, select_int, arg_value(s->x[i]), arg_int(o->g, s->axis[i]),
+                          arg_int(o->g, s->back[i] ? turns - 1 - t : t));
             TRY(v && (in[s->states + i] = cell_of_value(o->im, "", v)));
         }
-        TRY(onnx_branch(o, s->body, s->states + s->n, in, s->body->noutput, out) || within(o->im->err, "turn %lld", (long long)t));
+        TRY(onnx_branch(o, s->body, s->states + s->n, in, s->body->noutput, out) ||
+            within(o->im->err, "turn %lld", (long long)t));
         for (int i = 0; i < s->states; i++) in[i] = out[i];
         for (int i = 0; i < s->scanned; i++) TRY(push(o, &stack[i], out[s->states + i]));
     }
@@ -484,7 +522,14 @@ static bool loop_body(OnnxOp *o, const Scan *s, OnnxGraph *body, OnnxScope *arou
         in[0] = name;
         in[1] = "qkv turn";
         out[0] = b->input[s->states + i].name;
-        body->node[body->nnode++] = (OnnxNode){.name = name, .op = "Gather", .domain = "", .overload = "", .input = in, .output = out, .ninput = 2, .noutput = 1};
+        body->node[body->nnode++] = (OnnxNode){.name = name,
+                                               .op = "Gather",
+                                               .domain = "",
+                                               .overload = "",
+                                               .input = in,
+                                               .output = out,
+                                               .ninput = 2,
+                                               .noutput = 1};
     }
     for (int i = 0; i < b->nnode; i++) body->node[body->nnode++] = b->node[i];
     return true;
@@ -497,7 +542,11 @@ bool onnx_scan(OnnxOp *o)
     TRY(read_scan(o, &s));
     if (ex_is_int(s.turns) && s.turns->i > 0 && s.turns->i <= MAX_TURNS) return unroll_scan(o, &s);
     OnnxGraph body = {.name = s.body->name, .doc = ""};
-    OnnxScope around = {.outer = o->scope, .frame = o->scope->frame, .opset = o->scope->opset, .nopset = o->scope->nopset, .depth = o->scope->depth};
+    OnnxScope around = {.outer = o->scope,
+                        .frame = o->scope->frame,
+                        .opset = o->scope->opset,
+                        .nopset = o->scope->nopset,
+                        .depth = o->scope->depth};
     OnnxOp inner = *o;
     inner.scope = &around;
     Value **all = arena_array(o->g->arena, Value *, s.states + 1);

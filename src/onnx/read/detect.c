@@ -14,10 +14,13 @@ bool onnx_grid_sample(OnnxOp *o)
     Value *x, *grid;
     const char *mode, *pad;
     int64_t corners;
-    static const char *const modes[][3] = {{"bilinear", "linear", "linear"}, {"nearest", "nearest", "nearest"}, {"bicubic", "cubic", "cubic"}}, *const pads[] = {"zeros", "border", "reflection"};
+    static const char *const modes[][3] = {{"bilinear", "linear", "linear"},
+                                           {"nearest", "nearest", "nearest"},
+                                           {"bicubic", "cubic", "cubic"}},
+                             *const pads[] = {"zeros", "border", "reflection"};
     int m = -1, p = -1;
-    TRY(op_tensor(o, 0, &x) && op_tensor(o, 1, &grid) && op_attr_string(o, "mode", "linear", &mode) && op_attr_string(o, "padding_mode", "zeros", &pad) &&
-        op_attr_int(o, "align_corners", 0, &corners));
+    TRY(op_tensor(o, 0, &x) && op_tensor(o, 1, &grid) && op_attr_string(o, "mode", "linear", &mode) &&
+        op_attr_string(o, "padding_mode", "zeros", &pad) && op_attr_int(o, "align_corners", 0, &corners));
     for (int i = 0; i < 3; i++) {
         for (int k = 0; k < 3; k++)
             if (!strcmp(mode, modes[i][k])) m = i;
@@ -25,7 +28,9 @@ bool onnx_grid_sample(OnnxOp *o)
     }
     if (m < 0 || p < 0) return fail(o->im->err, E_FORMAT, "mode '%.40s', padding_mode '%.40s'", mode, pad);
     if (x->rank != 4 && x->rank != 5) return op_unsupported(o, "an input of rank %d", x->rank);
-    return op_return(o, 0, AS(&o->L, grid_sampler, v(x), v(lower_cast(&o->L, grid, x->dtype)), arg_int(o->g, m), arg_int(o->g, p), arg_bool(o->g, corners != 0)));
+    return op_return(o, 0,
+                     AS(&o->L, grid_sampler, v(x), v(lower_cast(&o->L, grid, x->dtype)), arg_int(o->g, m),
+                        arg_int(o->g, p), arg_bool(o->g, corners != 0)));
 }
 
 bool onnx_affine_grid(OnnxOp *o)
@@ -36,7 +41,8 @@ bool onnx_affine_grid(OnnxOp *o)
     int64_t corners;
     TRY(op_tensor(o, 0, &theta) && op_sizes(o, 1, &n, &size) && op_attr_int(o, "align_corners", 0, &corners));
     if (n != 4 && n != 5) return op_fail(o, 1, "%d sizes, expected 4 or 5", n);
-    return op_return(o, 0, AS(&o->L, affine_grid_generator, v(theta), arg_exprs(o->g, n, size), arg_bool(o->g, corners != 0)));
+    return op_return(
+        o, 0, AS(&o->L, affine_grid_generator, v(theta), arg_exprs(o->g, n, size), arg_bool(o->g, corners != 0)));
 }
 
 /* Of torchvision: averages of samples inside each cell of a region (x1, y1, x2, y2) */
@@ -46,19 +52,28 @@ bool onnx_roi_align(OnnxOp *o)
     const char *mode, *place;
     int64_t h, w, ratio;
     double scale;
-    TRY(op_tensor(o, 0, &x) && op_tensor(o, 1, &rois) && op_tensor(o, 2, &image) && op_attr_string(o, "mode", "avg", &mode) &&
-        op_attr_string(o, "coordinate_transformation_mode", o->opset >= 16 ? "half_pixel" : "output_half_pixel", &place) && op_attr_int(o, "output_height", 1, &h) &&
-        op_attr_int(o, "output_width", 1, &w) && op_attr_int(o, "sampling_ratio", 0, &ratio) && op_attr_float(o, "spatial_scale", 1, &scale));
+    TRY(op_tensor(o, 0, &x) && op_tensor(o, 1, &rois) && op_tensor(o, 2, &image) &&
+        op_attr_string(o, "mode", "avg", &mode) &&
+        op_attr_string(o, "coordinate_transformation_mode", o->opset >= 16 ? "half_pixel" : "output_half_pixel",
+                       &place) &&
+        op_attr_int(o, "output_height", 1, &h) && op_attr_int(o, "output_width", 1, &w) &&
+        op_attr_int(o, "sampling_ratio", 0, &ratio) && op_attr_float(o, "spatial_scale", 1, &scale));
     if (strcmp(mode, "avg")) return op_unsupported(o, "mode '%.40s'; averages are supported", mode);
-    if (rois->rank != 2 || image->rank != 1) return op_fail(o, 1, "ranks %d and %d, expected regions (n, 4) and their images (n)", rois->rank, image->rank);
-    Value *first = lower_reshape(&o->L, lower_cast(&o->L, image, rois->dtype), 2, (Expr *[]){image->dim[0], ex_int(o->ex, 1)});
+    if (rois->rank != 2 || image->rank != 1)
+        return op_fail(o, 1, "ranks %d and %d, expected regions (n, 4) and their images (n)", rois->rank, image->rank);
+    Value *first = lower_reshape(&o->L, lower_cast(&o->L, image, rois->dtype), 2,
+                                 (Expr *[]){image->dim[0], ex_int(o->ex, 1)});
     TRY(first);
     Value *all = AS(&o->L, cat, arg_values(o->g, 2, (Value *[]){first, rois}), arg_int(o->g, 1));
-    return op_return(o, 0, AS(&o->L, torchvision_roi_align, v(x), v(all), arg_float(o->g, scale), arg_int(o->g, h), arg_int(o->g, w), arg_int(o->g, ratio),
-                              arg_bool(o->g, !strcmp(place, "half_pixel"))));
+    return op_return(o, 0,
+                     AS(&o->L, torchvision_roi_align, v(x), v(all), arg_float(o->g, scale), arg_int(o->g, h),
+                        arg_int(o->g, w), arg_int(o->g, ratio), arg_bool(o->g, !strcmp(place, "half_pixel"))));
 }
 
-static Value *column(OnnxOp *o, Value *x, int k) { return AS(&o->L, select_int, v(x), arg_int(o->g, 2), arg_int(o->g, k)); }
+static Value *column(OnnxOp *o, Value *x, int k)
+{
+    return AS(&o->L, select_int, v(x), arg_int(o->g, 2), arg_int(o->g, k));
+}
 
 /* Any two corners, or a middle and a size, as (least, least, most, most) */
 static Value *corners_of(OnnxOp *o, Value *boxes, bool centred)
@@ -75,21 +90,25 @@ static Value *corners_of(OnnxOp *o, Value *boxes, bool centred)
 }
 
 /* Rows (image, class, box) of one list: the first `most` that are left, as far as their scores reach; nms gives them by falling score. */
-static Value *kept_rows(OnnxOp *o, Value *boxes, Value *scores, int64_t image, int64_t klass, double overlap, Expr *most, Value *least)
+static Value *kept_rows(OnnxOp *o, Value *boxes, Value *scores, int64_t image, int64_t klass, double overlap,
+                        Expr *most, Value *least)
 {
     Value *keep = AS(&o->L, torchvision_nms, v(boxes), v(scores), arg_float(o->g, overlap));
     TRY_NULL(keep);
     Expr *n = ex_min(o->ex, most, keep->dim[0]), *reach;
     if (least) {
         Value *high = AS(&o->L, gt_Tensor, v(AS(&o->L, index_select, v(scores), arg_int(o->g, 0), v(keep))), v(least));
-        Value *count = AS(&o->L, sum_dim_IntList, v(lower_cast(&o->L, high, DT_I64)), arg_ints(o->g, 1, (int64_t[]){0}));
+        Value *count = AS(&o->L, sum_dim_IntList, v(lower_cast(&o->L, high, DT_I64)),
+                          arg_ints(o->g, 1, (int64_t[]){0}));
         if (!count || !op_item(o, count, 0, &reach)) return NULL;
         n = ex_min(o->ex, n, reach);
     }
     keep = AS(&o->L, slice_Tensor, v(keep), arg_int(o->g, 0), arg_int(o->g, 0), arg_expr(n), arg_int(o->g, 1));
     TRY_NULL(keep);
     Value *part[3];
-    for (int i = 0; i < 2; i++) TRY_NULL(part[i] = AS(&o->L, full, arg_exprs(o->g, 1, keep->dim), arg_int(o->g, i ? klass : image), arg_dtype(DT_I64)));
+    for (int i = 0; i < 2; i++)
+        TRY_NULL(part[i] = AS(&o->L, full, arg_exprs(o->g, 1, keep->dim), arg_int(o->g, i ? klass : image),
+                              arg_dtype(DT_I64)));
     part[2] = keep;
     return AS(&o->L, stack, arg_values(o->g, 3, part), arg_int(o->g, 1));
 }
@@ -102,20 +121,26 @@ bool onnx_non_max_suppression(OnnxOp *o)
     int n = 0;
     Expr *zero = ex_int(o->ex, 0), **most = &zero;
     double overlap = 0;
-    TRY(op_tensor(o, 0, &boxes) && op_tensor(o, 1, &scores) && op_optional(o, 4, &least) && op_attr_int(o, "center_point_box", 0, &centred));
-    if (boxes->rank != 3 || scores->rank != 3) return op_fail(o, 0, "ranks %d and %d, expected 3", boxes->rank, scores->rank);
+    TRY(op_tensor(o, 0, &boxes) && op_tensor(o, 1, &scores) && op_optional(o, 4, &least) &&
+        op_attr_int(o, "center_point_box", 0, &centred));
+    if (boxes->rank != 3 || scores->rank != 3)
+        return op_fail(o, 0, "ranks %d and %d, expected 3", boxes->rank, scores->rank);
     if (op_has(o, 2)) TRY(op_sizes(o, 2, &n, &most));
     const Cell *limit = op_known(o, 3);
     if (op_has(o, 3) && (!limit || limit->n != 1 || !ex_is_const(limit->e[0])))
-        return op_unsupported(o, "input 3 '%.100s' is computed; give its value when loading (--fix)", o->node->input[3]);
+        return op_unsupported(o, "input 3 '%.100s' is computed; give its value when loading (--fix)",
+                              o->node->input[3]);
     if (limit) overlap = limit->e[0]->kind == EX_FLOAT ? limit->e[0]->f : (double)limit->e[0]->i;
-    if (!ex_is_int(scores->dim[0]) || !ex_is_int(scores->dim[1])) return op_unsupported(o, "the number of images or classes varies; only fixed ones are supported");
+    if (!ex_is_int(scores->dim[0]) || !ex_is_int(scores->dim[1]))
+        return op_unsupported(o, "the number of images or classes varies; only fixed ones are supported");
     int64_t images = scores->dim[0]->i, classes = scores->dim[1]->i;
-    if (images < 1 || classes < 1 || images > MAX_LISTS || images * classes > MAX_LISTS) return op_unsupported(o, "%lld images of %lld classes", (long long)images, (long long)classes);
+    if (images < 1 || classes < 1 || images > MAX_LISTS || images * classes > MAX_LISTS)
+        return op_unsupported(o, "%lld images of %lld classes", (long long)images, (long long)classes);
     if (least && least->rank) TRY(least = lower_reshape(&o->L, least, 0, NULL));
     TRY(boxes = corners_of(o, boxes, centred != 0));
     for (int64_t i = 0; i < images; i++) {
-        Value *some = AS(&o->L, select_int, v(boxes), arg_int(o->g, 0), arg_int(o->g, i)), *all = AS(&o->L, select_int, v(scores), arg_int(o->g, 0), arg_int(o->g, i));
+        Value *some = AS(&o->L, select_int, v(boxes), arg_int(o->g, 0), arg_int(o->g, i)),
+              *all = AS(&o->L, select_int, v(scores), arg_int(o->g, 0), arg_int(o->g, i));
         for (int64_t k = 0; k < classes; k++) {
             Value *s = AS(&o->L, select_int, v(all), arg_int(o->g, 0), arg_int(o->g, k));
             TRY(some && s && (rows[i * classes + k] = kept_rows(o, some, s, i, k, overlap, *most, least)));
@@ -138,7 +163,8 @@ bool onnx_col2im(OnnxOp *o)
     for (int k = 0; k < 3; k++) {
         const int64_t *given;
         TRY(op_attr_ints(o, names[k], &given, &count));
-        if (given && count != (k == 2 ? 4 : 2)) return fail(o->im->err, E_FORMAT, "attribute '%s' has %d numbers", names[k], count);
+        if (given && count != (k == 2 ? 4 : 2))
+            return fail(o->im->err, E_FORMAT, "attribute '%s' has %d numbers", names[k], count);
         for (int i = 0; given && i < count; i++) list[k][i] = given[i];
     }
     for (int i = 0; i < 2; i++) {
@@ -147,7 +173,8 @@ bool onnx_col2im(OnnxOp *o)
         cut[2 * (1 - i) + 1] = ex_int(o->ex, -list[2][2 + i]);
     }
     static const int64_t zeros[2];
-    Value *y = AS(&o->L, col2im, v(x), arg_exprs(o->g, 2, wide), arg_ints(o->g, 2, kernel), arg_ints(o->g, 2, list[1]), arg_ints(o->g, 2, zeros), arg_ints(o->g, 2, list[0]));
+    Value *y = AS(&o->L, col2im, v(x), arg_exprs(o->g, 2, wide), arg_ints(o->g, 2, kernel), arg_ints(o->g, 2, list[1]),
+                  arg_ints(o->g, 2, zeros), arg_ints(o->g, 2, list[0]));
     bool none = !list[2][0] && !list[2][1] && !list[2][2] && !list[2][3];
     return op_return(o, 0, none ? y : AS(&o->L, constant_pad_nd, v(y), arg_exprs(o->g, 4, cut), arg_float(o->g, 0)));
 }
@@ -159,25 +186,32 @@ bool onnx_max_unpool(OnnxOp *o)
     const int64_t *kernel, *strides, *pads;
     int n, ns, np, given = 0;
     Expr **shape = NULL, *dim[MAX_RANK], *all = ex_int(o->ex, 1), *count = all, *inner[MAX_RANK];
-    TRY(op_tensor(o, 0, &x) && op_tensor(o, 1, &at) && op_attr_ints(o, "kernel_shape", &kernel, &n) && op_attr_ints(o, "strides", &strides, &ns) && op_attr_ints(o, "pads", &pads, &np));
-    if (!kernel || n != x->rank - 2 || (strides && ns != n) || (pads && np != 2 * n)) return fail(o->im->err, E_FORMAT, "kernel_shape, strides and pads do not fit rank %d", x->rank);
+    TRY(op_tensor(o, 0, &x) && op_tensor(o, 1, &at) && op_attr_ints(o, "kernel_shape", &kernel, &n) &&
+        op_attr_ints(o, "strides", &strides, &ns) && op_attr_ints(o, "pads", &pads, &np));
+    if (!kernel || n != x->rank - 2 || (strides && ns != n) || (pads && np != 2 * n))
+        return fail(o->im->err, E_FORMAT, "kernel_shape, strides and pads do not fit rank %d", x->rank);
     if (op_has(o, 2)) TRY(op_sizes(o, 2, &given, &shape));
     if (shape && given != x->rank) return op_fail(o, 2, "%d sizes for rank %d", given, x->rank);
     for (int i = 0; i < x->rank; i++) {
         int64_t k = i - 2;
-        inner[i] = i < 2 ? x->dim[i] : ex_add(o->ex, ex_mul(o->ex, ex_sub(o->ex, x->dim[i], ex_int(o->ex, 1)), ex_int(o->ex, strides ? strides[k] : 1)),
-                                              ex_int(o->ex, kernel[k] - (pads ? pads[k] + pads[n + k] : 0)));
+        inner[i] = i < 2 ? x->dim[i]
+                         : ex_add(o->ex,
+                                  ex_mul(o->ex, ex_sub(o->ex, x->dim[i], ex_int(o->ex, 1)),
+                                         ex_int(o->ex, strides ? strides[k] : 1)),
+                                  ex_int(o->ex, kernel[k] - (pads ? pads[k] + pads[n + k] : 0)));
         dim[i] = shape ? shape[i] : inner[i];
         all = ex_mul(o->ex, all, inner[i]);
         count = ex_mul(o->ex, count, x->dim[i]);
     }
     Value *none = AS(&o->L, full, arg_exprs(o->g, 1, &all), arg_int(o->g, 0), arg_dtype(x->dtype));
-    Value *y = AS(&o->L, scatter_src, v(none), arg_int(o->g, 0), v(lower_reshape(&o->L, at, 1, &count)), v(lower_reshape(&o->L, x, 1, &count)));
+    Value *y = AS(&o->L, scatter_src, v(none), arg_int(o->g, 0), v(lower_reshape(&o->L, at, 1, &count)),
+                  v(lower_reshape(&o->L, x, 1, &count)));
     TRY(y && (y = lower_reshape(&o->L, y, x->rank, inner)));
     Expr *pad[2 * MAX_RANK]; /* a larger output has zeros behind */
     for (int i = 0; i < x->rank; i++) {
         pad[2 * (x->rank - 1 - i)] = ex_int(o->ex, 0);
         pad[2 * (x->rank - 1 - i) + 1] = ex_sub(o->ex, dim[i], inner[i]);
     }
-    return op_return(o, 0, shape ? AS(&o->L, constant_pad_nd, v(y), arg_exprs(o->g, 2 * x->rank, pad), arg_int(o->g, 0)) : y);
+    return op_return(o, 0,
+                     shape ? AS(&o->L, constant_pad_nd, v(y), arg_exprs(o->g, 2 * x->rank, pad), arg_int(o->g, 0)) : y);
 }

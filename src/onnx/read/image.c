@@ -12,12 +12,12 @@
 enum { AXES = 4 };
 
 typedef struct Windows {
-    int n;                                       /* axes */
+    int n; /* axes */
     int64_t kernel[AXES], stride[AXES], dilation[AXES];
-    Expr *before[AXES], *after[AXES];            /* what the node asks to pad with */
-    Expr *out[AXES];                             /* how many windows */
-    Expr *reach[AXES];                           /* axis `before` + input + what is behind it, as far as the last window reaches */
-    bool plain, ceil;                            /* pads are constant and alike at both ends, and the count is ATen's */
+    Expr *before[AXES], *after[AXES]; /* what the node asks to pad with */
+    Expr *out[AXES];                  /* how many windows */
+    Expr *reach[AXES];                /* axis `before` + input + what is behind it, as far as the last window reaches */
+    bool plain, ceil;                 /* pads are constant and alike at both ends, and the count is ATen's */
 } Windows;
 
 static Arg v(Value *x) { return arg_value(x); }
@@ -28,10 +28,13 @@ static bool numbers(OnnxOp *o, const char *name, int n, int64_t otherwise, int64
     const int64_t *given;
     int count;
     TRY(op_attr_ints(o, name, &given, &count));
-    if (given && count != n) return fail(o->im->err, E_FORMAT, "attribute '%s' has %d numbers, expected %d", name, count, n);
+    if (given && count != n)
+        return fail(o->im->err, E_FORMAT, "attribute '%s' has %d numbers, expected %d", name, count, n);
     for (int i = 0; i < n; i++) {
         out[i] = given ? given[i] : otherwise;
-        if (out[i] < least || out[i] > 1 << 30) return fail(o->im->err, E_FORMAT, "attribute '%s' has %lld, expected %lld or more", name, (long long)out[i], (long long)least);
+        if (out[i] < least || out[i] > 1 << 30)
+            return fail(o->im->err, E_FORMAT, "attribute '%s' has %lld, expected %lld or more", name, (long long)out[i],
+                        (long long)least);
     }
     return true;
 }
@@ -48,10 +51,12 @@ static bool place_windows(OnnxOp *o, const Value *x, Windows *w)
 {
     const char *same;
     int64_t pads[2 * AXES], ceil;
-    TRY(numbers(o, "strides", w->n, 1, 1, w->stride) && numbers(o, "dilations", w->n, 1, 1, w->dilation) && numbers(o, "pads", 2 * w->n, 0, 0, pads) &&
-        op_attr_string(o, "auto_pad", "NOTSET", &same) && op_attr_int(o, "ceil_mode", 0, &ceil));
+    TRY(numbers(o, "strides", w->n, 1, 1, w->stride) && numbers(o, "dilations", w->n, 1, 1, w->dilation) &&
+        numbers(o, "pads", 2 * w->n, 0, 0, pads) && op_attr_string(o, "auto_pad", "NOTSET", &same) &&
+        op_attr_int(o, "ceil_mode", 0, &ceil));
     bool lower = !strcmp(same, "SAME_LOWER"), as_given = !strcmp(same, "NOTSET"), valid = !strcmp(same, "VALID");
-    if (!lower && !as_given && !valid && strcmp(same, "SAME_UPPER")) return fail(o->im->err, E_FORMAT, "attribute 'auto_pad' is '%.40s'", same);
+    if (!lower && !as_given && !valid && strcmp(same, "SAME_UPPER"))
+        return fail(o->im->err, E_FORMAT, "attribute 'auto_pad' is '%.40s'", same);
     w->plain = true;
     w->ceil = ceil != 0;
     for (int i = 0; i < w->n; i++) {
@@ -59,7 +64,10 @@ static bool place_windows(OnnxOp *o, const Value *x, Windows *w)
         int64_t span = (w->kernel[i] - 1) * w->dilation[i] + 1, b, a;
         if (lower || (!as_given && !valid)) {
             w->out[i] = ex_floordiv(o->ex, ex_add(o->ex, in, num(o, w->stride[i] - 1)), step);
-            Expr *all = ex_max(o->ex, ex_sub(o->ex, ex_add(o->ex, ex_mul(o->ex, ex_sub(o->ex, w->out[i], one), step), num(o, span)), in), zero);
+            Expr *all = ex_max(
+                o->ex,
+                ex_sub(o->ex, ex_add(o->ex, ex_mul(o->ex, ex_sub(o->ex, w->out[i], one), step), num(o, span)), in),
+                zero);
             if (w->stride[i] == 1) all = num(o, span - 1);
             Expr *half = ex_floordiv(o->ex, all, num(o, 2));
             w->before[i] = lower ? ex_sub(o->ex, all, half) : half;
@@ -68,11 +76,14 @@ static bool place_windows(OnnxOp *o, const Value *x, Windows *w)
             w->before[i] = num(o, as_given ? pads[i] : 0);
             w->after[i] = num(o, as_given ? pads[w->n + i] : 0);
             Expr *room = ex_sub(o->ex, ex_add(o->ex, ex_add(o->ex, in, w->before[i]), w->after[i]), num(o, span));
-            w->out[i] = ex_add(o->ex, ex_floordiv(o->ex, ceil ? ex_add(o->ex, room, num(o, w->stride[i] - 1)) : room, step), one);
+            w->out[i] = ex_add(
+                o->ex, ex_floordiv(o->ex, ceil ? ex_add(o->ex, room, num(o, w->stride[i] - 1)) : room, step), one);
             if (ceil) { /* no window begins behind the input and what is padded before it */
                 Expr *last = ex_mul(o->ex, ex_sub(o->ex, w->out[i], one), step);
                 Expr *over = ex_make(o->ex, EX_LE, ex_add(o->ex, in, w->before[i]), last, NULL);
-                w->out[i] = ex_is_const(over) ? (over->i ? ex_sub(o->ex, w->out[i], one) : w->out[i]) : ex_make(o->ex, EX_WHERE, over, ex_sub(o->ex, w->out[i], one), w->out[i]);
+                w->out[i] = ex_is_const(over)
+                                ? (over->i ? ex_sub(o->ex, w->out[i], one) : w->out[i])
+                                : ex_make(o->ex, EX_WHERE, over, ex_sub(o->ex, w->out[i], one), w->out[i]);
             }
         }
         if (!w->out[i]) return fail(o->im->err, E_LIMIT, "a size expression is too large");
@@ -119,13 +130,17 @@ static bool kernel_of(OnnxOp *o, const Value *x, const Value *weight, Windows *w
 {
     int64_t given[AXES];
     w->n = x->rank - 2;
-    if (w->n < 1 || w->n > 3) return op_unsupported(o, "an input of rank %d; convolutions of 1 to 3 axes are supported", x->rank);
+    if (w->n < 1 || w->n > 3)
+        return op_unsupported(o, "an input of rank %d; convolutions of 1 to 3 axes are supported", x->rank);
     if (weight->rank != x->rank) return op_fail(o, 1, "rank %d, but input 0 has rank %d", weight->rank, x->rank);
     for (int i = 0; i < w->n; i++)
-        if (!constant(weight->dim[2 + i], &w->kernel[i])) return op_fail(o, 1, "axis %d of the kernel is not constant", 2 + i);
+        if (!constant(weight->dim[2 + i], &w->kernel[i]))
+            return op_fail(o, 1, "axis %d of the kernel is not constant", 2 + i);
     TRY(numbers(o, "kernel_shape", w->n, 0, 0, given));
     for (int i = 0; i < w->n && op_attr(o, "kernel_shape"); i++)
-        if (given[i] != w->kernel[i]) return fail(o->im->err, E_FORMAT, "attribute 'kernel_shape' says %lld for axis %d, the weight has %lld", (long long)given[i], 2 + i, (long long)w->kernel[i]);
+        if (given[i] != w->kernel[i])
+            return fail(o->im->err, E_FORMAT, "attribute 'kernel_shape' says %lld for axis %d, the weight has %lld",
+                        (long long)given[i], 2 + i, (long long)w->kernel[i]);
     return true;
 }
 
@@ -133,8 +148,9 @@ static Value *convolve(OnnxOp *o, Value *x, Value *weight, Value *bias, const Wi
 {
     static const int64_t zeros[AXES];
     if (!w->plain) TRY_NULL(x = padded(o, x, w->n, w->before, w->after, arg_int(o->g, 0)));
-    return AS(&o->L, convolution, v(x), v(weight), bias ? v(bias) : arg_none(), ints(o, w->n, w->stride), w->plain ? padding(o, w) : ints(o, w->n, zeros),
-              ints(o, w->n, w->dilation), arg_bool(o->g, false), ints(o, w->n, zeros), arg_int(o->g, groups));
+    return AS(&o->L, convolution, v(x), v(weight), bias ? v(bias) : arg_none(), ints(o, w->n, w->stride),
+              w->plain ? padding(o, w) : ints(o, w->n, zeros), ints(o, w->n, w->dilation), arg_bool(o->g, false),
+              ints(o, w->n, zeros), arg_int(o->g, groups));
 }
 
 bool onnx_conv(OnnxOp *o)
@@ -142,7 +158,8 @@ bool onnx_conv(OnnxOp *o)
     Value *x, *weight, *bias;
     Windows w;
     int64_t groups;
-    TRY(op_tensor(o, 0, &x) && op_tensor(o, 1, &weight) && op_optional(o, 2, &bias) && op_attr_int(o, "group", 1, &groups));
+    TRY(op_tensor(o, 0, &x) && op_tensor(o, 1, &weight) && op_optional(o, 2, &bias) &&
+        op_attr_int(o, "group", 1, &groups));
     TRY(kernel_of(o, x, weight, &w) && place_windows(o, x, &w));
     return op_return(o, 0, convolve(o, x, weight, bias, &w, groups));
 }
@@ -161,7 +178,8 @@ static Value *unshifted(OnnxOp *o, Value *x, Value *zero, bool per_row, DType t)
 }
 
 /* (x - x0) * (weight - w0) exactly, as int32: two float32 convolutions, or one in float64 */
-static Value *whole_convolution(OnnxOp *o, Value *x, Value *weight, Value *x0, Value *w0, const Windows *w, int64_t groups)
+static Value *whole_convolution(OnnxOp *o, Value *x, Value *weight, Value *x0, Value *w0, const Windows *w,
+                                int64_t groups)
 {
     Value *high, *low;
     Expr *terms = weight->dim[1];
@@ -183,7 +201,8 @@ bool onnx_conv_integer(OnnxOp *o)
     Value *x, *weight, *x0, *w0;
     Windows w;
     int64_t groups;
-    TRY(op_tensor(o, 0, &x) && op_tensor(o, 1, &weight) && op_optional(o, 2, &x0) && op_optional(o, 3, &w0) && op_attr_int(o, "group", 1, &groups));
+    TRY(op_tensor(o, 0, &x) && op_tensor(o, 1, &weight) && op_optional(o, 2, &x0) && op_optional(o, 3, &w0) &&
+        op_attr_int(o, "group", 1, &groups));
     TRY(kernel_of(o, x, weight, &w) && place_windows(o, x, &w));
     return op_return(o, 0, whole_convolution(o, x, weight, x0, w0, &w, groups));
 }
@@ -207,7 +226,9 @@ bool onnx_qlinear_conv(OnnxOp *o)
     TRY(op_attr_int(o, "group", 1, &groups) && kernel_of(o, p[0], p[3], &w) && place_windows(o, p[0], &w));
     Value *sum = whole_convolution(o, p[0], p[3], p[2], p[5], &w, groups);
     if (p[8]) sum = AS(&o->L, add_Tensor, v(sum), v(along_channels(o, p[8], p[0]->rank)));
-    Value *scale = AS(&o->L, div_Tensor, v(AS(&o->L, mul_Tensor, v(lower_cast(&o->L, p[1], DT_F64)), v(lower_cast(&o->L, p[4], DT_F64)))), v(lower_cast(&o->L, p[6], DT_F64)));
+    Value *scale = AS(&o->L, div_Tensor,
+                      v(AS(&o->L, mul_Tensor, v(lower_cast(&o->L, p[1], DT_F64)), v(lower_cast(&o->L, p[4], DT_F64)))),
+                      v(lower_cast(&o->L, p[6], DT_F64)));
     Value *y = AS(&o->L, round, v(AS(&o->L, mul_Tensor, v(sum), v(along_channels(o, scale, p[0]->rank)))));
     y = AS(&o->L, add_Tensor, v(y), v(lower_cast(&o->L, lower_reshape(&o->L, p[7], 0, NULL), DT_F64)));
     bool is_signed = p[7]->dtype == DT_I8;
@@ -223,14 +244,18 @@ bool onnx_conv_transpose(OnnxOp *o)
     int64_t groups, extra[AXES], pads[2 * AXES], shape[AXES];
     const char *same;
     static const int64_t zeros[AXES];
-    TRY(op_tensor(o, 0, &x) && op_tensor(o, 1, &weight) && op_optional(o, 2, &bias) && op_attr_int(o, "group", 1, &groups) && kernel_of(o, x, weight, &w) &&
-        op_attr_string(o, "auto_pad", "NOTSET", &same) && numbers(o, "strides", w.n, 1, 1, w.stride) && numbers(o, "dilations", w.n, 1, 1, w.dilation) &&
-        numbers(o, "pads", 2 * w.n, 0, 0, pads) && numbers(o, "output_padding", w.n, 0, 0, extra) && numbers(o, "output_shape", w.n, 0, 0, shape));
+    TRY(op_tensor(o, 0, &x) && op_tensor(o, 1, &weight) && op_optional(o, 2, &bias) &&
+        op_attr_int(o, "group", 1, &groups) && kernel_of(o, x, weight, &w) &&
+        op_attr_string(o, "auto_pad", "NOTSET", &same) && numbers(o, "strides", w.n, 1, 1, w.stride) &&
+        numbers(o, "dilations", w.n, 1, 1, w.dilation) && numbers(o, "pads", 2 * w.n, 0, 0, pads) &&
+        numbers(o, "output_padding", w.n, 0, 0, extra) && numbers(o, "output_shape", w.n, 0, 0, shape));
     bool sized = op_attr(o, "output_shape") != NULL, auto_same = !strncmp(same, "SAME", 4), alike = true;
     for (int i = 0; i < w.n; i++) {
-        Expr *full = ex_add(o->ex, ex_mul(o->ex, ex_sub(o->ex, x->dim[2 + i], num(o, 1)), num(o, w.stride[i])), num(o, extra[i] + (w.kernel[i] - 1) * w.dilation[i] + 1));
+        Expr *full = ex_add(o->ex, ex_mul(o->ex, ex_sub(o->ex, x->dim[2 + i], num(o, 1)), num(o, w.stride[i])),
+                            num(o, extra[i] + (w.kernel[i] - 1) * w.dilation[i] + 1));
         if (sized || auto_same) {
-            Expr *want = sized ? num(o, shape[i]) : ex_mul(o->ex, x->dim[2 + i], num(o, w.stride[i])), *all = ex_sub(o->ex, full, want);
+            Expr *want = sized ? num(o, shape[i]) : ex_mul(o->ex, x->dim[2 + i], num(o, w.stride[i])),
+                 *all = ex_sub(o->ex, full, want);
             if (!sized) all = ex_max(o->ex, all, num(o, 0));
             Expr *half = ex_floordiv(o->ex, all, num(o, 2)), *rest = ex_sub(o->ex, all, half);
             w.before[i] = strcmp(same, "SAME_UPPER") ? rest : half;
@@ -242,8 +267,9 @@ bool onnx_conv_transpose(OnnxOp *o)
         int64_t b, a;
         alike = alike && constant(w.before[i], &b) && constant(w.after[i], &a) && a == b && b >= 0;
     }
-    Value *y = AS(&o->L, convolution, v(x), v(weight), bias ? v(bias) : arg_none(), ints(o, w.n, w.stride), alike ? padding(o, &w) : ints(o, w.n, zeros),
-                  ints(o, w.n, w.dilation), arg_bool(o->g, true), ints(o, w.n, extra), arg_int(o->g, groups));
+    Value *y = AS(&o->L, convolution, v(x), v(weight), bias ? v(bias) : arg_none(), ints(o, w.n, w.stride),
+                  alike ? padding(o, &w) : ints(o, w.n, zeros), ints(o, w.n, w.dilation), arg_bool(o->g, true),
+                  ints(o, w.n, extra), arg_int(o->g, groups));
     TRY(y);
     for (int i = 0; i < w.n && !alike; i++) {
         w.before[i] = ex_neg(o->ex, w.before[i]);
@@ -258,7 +284,8 @@ static bool pool_of(OnnxOp *o, Value **x, Windows *w)
 {
     TRY(op_tensor(o, 0, x));
     w->n = (*x)->rank - 2;
-    if (w->n < 1 || w->n > 3) return op_unsupported(o, "an input of rank %d; pools of 1 to 3 axes are supported", (*x)->rank);
+    if (w->n < 1 || w->n > 3)
+        return op_unsupported(o, "an input of rank %d; pools of 1 to 3 axes are supported", (*x)->rank);
     if (!op_attr(o, "kernel_shape")) return fail(o->im->err, E_FORMAT, "attribute 'kernel_shape' is missing");
     TRY(numbers(o, "kernel_shape", w->n, 1, 1, w->kernel) && place_windows(o, *x, w));
     for (int i = 0; i < w->n && w->plain; i++) w->plain = w->before[i]->i <= w->kernel[i] / 2; /* as ATen wants it */
@@ -267,15 +294,24 @@ static bool pool_of(OnnxOp *o, Value **x, Windows *w)
 
 static double lowest(DType t)
 {
-    return dtype_is_float(t) ? -INFINITY : t == DT_I8 ? -128.0 : t == DT_I16 ? -32768.0 : t == DT_I32 ? -2147483648.0 : t == DT_I64 ? -0x1p62 : 0;
+    return dtype_is_float(t) ? -INFINITY
+           : t == DT_I8      ? -128.0
+           : t == DT_I16     ? -32768.0
+           : t == DT_I32     ? -2147483648.0
+           : t == DT_I64     ? -0x1p62
+                             : 0;
 }
 
 /* Positions in a (padded) plane of pooled sizes `wide`, shifted by `before`, become positions in the whole input: ((n C + c) D1 + d1) D2 ... */
-static Value *positions(OnnxOp *o, const Value *x, const Windows *w, Value *at, Expr *const *wide, bool shifted, bool column_major)
+static Value *positions(OnnxOp *o, const Value *x, const Windows *w, Value *at, Expr *const *wide, bool shifted,
+                        bool column_major)
 {
     Value *all = NULL, *coordinate[AXES];
     for (int i = w->n - 1; i >= 0; i--) {
-        Value *rest = i ? AS(&o->L, div_Tensor_mode, v(at), v(AS(&o->L, full, ints(o, 0, NULL), arg_expr(wide[i]), arg_dtype(DT_I64))), arg_str(o->g, "floor")) : NULL;
+        Value *rest = i ? AS(&o->L, div_Tensor_mode, v(at),
+                             v(AS(&o->L, full, ints(o, 0, NULL), arg_expr(wide[i]), arg_dtype(DT_I64))),
+                             arg_str(o->g, "floor"))
+                        : NULL;
         Value *here = i ? AS(&o->L, sub_Tensor, v(at), v(AS(&o->L, mul_Tensor, v(rest), arg_expr(wide[i])))) : at;
         TRY_NULL(coordinate[i] = shifted ? AS(&o->L, sub_Tensor, v(here), arg_expr(w->before[i])) : here);
         if (i) TRY_NULL(at = rest);
@@ -287,7 +323,8 @@ static Value *positions(OnnxOp *o, const Value *x, const Windows *w, Value *at, 
     }
     Expr *plane = num(o, 1), *dim[MAX_RANK];
     for (int i = 0; i < w->n; i++) plane = ex_mul(o->ex, plane, x->dim[2 + i]);
-    Value *first = AS(&o->L, arange_start_step, arg_int(o->g, 0), arg_expr(ex_mul(o->ex, x->dim[0], x->dim[1])), arg_int(o->g, 1), arg_dtype(DT_I64));
+    Value *first = AS(&o->L, arange_start_step, arg_int(o->g, 0), arg_expr(ex_mul(o->ex, x->dim[0], x->dim[1])),
+                      arg_int(o->g, 1), arg_dtype(DT_I64));
     first = AS(&o->L, mul_Tensor, v(first), arg_expr(plane));
     for (int i = 0; i < x->rank; i++) dim[i] = i < 2 ? x->dim[i] : num(o, 1);
     return AS(&o->L, add_Tensor, v(all), v(lower_reshape(&o->L, first, x->rank, dim)));
@@ -302,15 +339,23 @@ bool onnx_max_pool(OnnxOp *o)
     static const OpId ops[] = {OP_max_pool1d_with_indices, OP_max_pool2d_with_indices, OP_max_pool3d_with_indices};
     TRY(pool_of(o, &x, &w) && op_attr_int(o, "storage_order", 0, &column_major));
     Value *from = x;
-    if (!w.plain) TRY(from = reached(o, x, &w, dtype_is_float(x->dtype) ? arg_float(o->g, lowest(x->dtype)) : arg_int(o->g, (int64_t)lowest(x->dtype))));
-    Arg arg[] = {v(from), ints(o, w.n, w.kernel), ints(o, w.n, w.stride), w.plain ? padding(o, &w) : ints(o, w.n, zeros), ints(o, w.n, w.dilation),
+    if (!w.plain)
+        TRY(from = reached(o, x, &w,
+                           dtype_is_float(x->dtype) ? arg_float(o->g, lowest(x->dtype))
+                                                    : arg_int(o->g, (int64_t)lowest(x->dtype))));
+    Arg arg[] = {v(from),
+                 ints(o, w.n, w.kernel),
+                 ints(o, w.n, w.stride),
+                 w.plain ? padding(o, &w) : ints(o, w.n, zeros),
+                 ints(o, w.n, w.dilation),
                  arg_bool(o->g, w.plain && w.ceil)};
     Lower L = o->L;
     L.op = op_get(ops[w.n - 1]);
     L.arg = arg;
     TRY(lower_op(&L));
     TRY(op_return(o, 0, L.result.vs[0]));
-    return !op_wants(o, 1) || op_return(o, 1, positions(o, x, &w, L.result.vs[1], from->dim + 2, !w.plain, column_major != 0));
+    return !op_wants(o, 1) ||
+           op_return(o, 1, positions(o, x, &w, L.result.vs[1], from->dim + 2, !w.plain, column_major != 0));
 }
 
 /* Windows of each axis as last axes: (N, C, out ..., kernel ...) */
@@ -320,7 +365,8 @@ static Value *windows(OnnxOp *o, Value *x, const Windows *w)
         int64_t span = (w->kernel[i] - 1) * w->dilation[i] + 1;
         TRY_NULL(x = AS(&o->L, unfold, v(x), arg_int(o->g, 2 + i), arg_int(o->g, span), arg_int(o->g, w->stride[i])));
         if (w->dilation[i] > 1)
-            TRY_NULL(x = AS(&o->L, slice_Tensor, v(x), arg_int(o->g, x->rank - 1), arg_int(o->g, 0), arg_int(o->g, span), arg_int(o->g, w->dilation[i])));
+            TRY_NULL(x = AS(&o->L, slice_Tensor, v(x), arg_int(o->g, x->rank - 1), arg_int(o->g, 0),
+                            arg_int(o->g, span), arg_int(o->g, w->dilation[i])));
     }
     return x;
 }
@@ -330,7 +376,8 @@ static Value *window_sums(OnnxOp *o, Value *x, const Windows *w)
     int64_t axes[AXES];
     for (int i = 0; i < w->n; i++) axes[i] = 2 + w->n + i;
     Value *all = windows(o, x, w);
-    return all ? AS(&o->L, sum_dim_IntList, v(all), ints(o, w->n, axes), arg_bool(o->g, false), arg_dtype(x->dtype)) : NULL;
+    return all ? AS(&o->L, sum_dim_IntList, v(all), ints(o, w->n, axes), arg_bool(o->g, false), arg_dtype(x->dtype))
+               : NULL;
 }
 
 bool onnx_average_pool(OnnxOp *o)
@@ -343,7 +390,8 @@ bool onnx_average_pool(OnnxOp *o)
     for (int i = 0; i < w.n; i++) apart = apart || w.dilation[i] > 1;
     if (w.plain && !apart) {
         static const OpId ops[] = {OP_avg_pool1d, OP_avg_pool2d, OP_avg_pool3d};
-        Arg arg[] = {v(x), ints(o, w.n, w.kernel), ints(o, w.n, w.stride), padding(o, &w), arg_bool(o->g, w.ceil), arg_bool(o->g, count_pad != 0)};
+        Arg arg[] = {v(x),           ints(o, w.n, w.kernel), ints(o, w.n, w.stride),
+                     padding(o, &w), arg_bool(o->g, w.ceil), arg_bool(o->g, count_pad != 0)};
         return op_return(o, 0, lower_as(&o->L, ops[w.n - 1], 6, arg));
     }
     Expr *dim[MAX_RANK], *behind[AXES], *none[AXES];
@@ -351,7 +399,8 @@ bool onnx_average_pool(OnnxOp *o)
     Value *ones = AS(&o->L, full, arg_exprs(o->g, x->rank, dim), arg_float(o->g, 1), arg_dtype(x->dtype));
     for (int i = 0; i < w.n; i++) none[i] = num(o, 0);
     if (count_pad) TRY(ones = padded(o, ones, w.n, w.before, w.after, arg_float(o->g, 1)));
-    for (int i = 0; i < w.n; i++) behind[i] = ex_sub(o->ex, ex_sub(o->ex, w.reach[i], ones->dim[2 + i]), count_pad ? none[i] : w.before[i]);
+    for (int i = 0; i < w.n; i++)
+        behind[i] = ex_sub(o->ex, ex_sub(o->ex, w.reach[i], ones->dim[2 + i]), count_pad ? none[i] : w.before[i]);
     TRY(ones = padded(o, ones, w.n, count_pad ? none : w.before, behind, arg_float(o->g, 0)));
     TRY(x = reached(o, x, &w, arg_float(o->g, 0)));
     return op_return(o, 0, AS(&o->L, div_Tensor, v(window_sums(o, x, &w)), v(window_sums(o, ones, &w))));
@@ -393,7 +442,8 @@ bool onnx_global_pool(OnnxOp *o)
 static Value *repeated(OnnxOp *o, Value *x, int axis, Expr *before, Expr *after, const char *mode)
 {
     Expr *n = x->dim[axis], *last = ex_sub(o->ex, n, num(o, 1));
-    Value *at = AS(&o->L, arange_start_step, arg_expr(ex_neg(o->ex, before)), arg_expr(ex_add(o->ex, n, after)), arg_int(o->g, 1), arg_dtype(DT_I64));
+    Value *at = AS(&o->L, arange_start_step, arg_expr(ex_neg(o->ex, before)), arg_expr(ex_add(o->ex, n, after)),
+                   arg_int(o->g, 1), arg_dtype(DT_I64));
     if (!strcmp(mode, "edge")) at = AS(&o->L, clamp, v(at), arg_int(o->g, 0), arg_expr(last));
     else if (!strcmp(mode, "wrap")) at = AS(&o->L, remainder_Scalar, v(at), arg_expr(n));
     else {
@@ -440,13 +490,17 @@ bool onnx_pad(OnnxOp *o)
         after[axis] = e[count + i];
     }
     bool other = strcmp(mode, "constant") != 0;
-    if (other && strcmp(mode, "reflect") && strcmp(mode, "edge") && strcmp(mode, "wrap")) return fail(o->im->err, E_FORMAT, "attribute 'mode' is '%.40s'", mode);
+    if (other && strcmp(mode, "reflect") && strcmp(mode, "edge") && strcmp(mode, "wrap"))
+        return fail(o->im->err, E_FORMAT, "attribute 'mode' is '%.40s'", mode);
     for (int i = 0; other && i < x->rank; i++)
-        if (!ex_equals_int(before[i], 0) || !ex_equals_int(after[i], 0)) TRY(x = repeated(o, x, i, before[i], after[i], mode));
+        if (!ex_equals_int(before[i], 0) || !ex_equals_int(after[i], 0))
+            TRY(x = repeated(o, x, i, before[i], after[i], mode));
     if (other) return op_return(o, 0, x);
     const Cell *known = op_known(o, 2);
     bool constant_fill = !fill || (known && known->n == 1 && ex_is_const(known->e[0]));
-    Arg value = !fill ? (dtype_is_float(x->dtype) ? arg_float(o->g, attr_value) : arg_int(o->g, (int64_t)attr_value)) : constant_fill ? arg_expr(known->e[0]) : arg_int(o->g, 0);
+    Arg value = !fill ? (dtype_is_float(x->dtype) ? arg_float(o->g, attr_value) : arg_int(o->g, (int64_t)attr_value))
+                : constant_fill ? arg_expr(known->e[0])
+                                : arg_int(o->g, 0);
     Value *y = padded(o, x, x->rank, before, after, value);
     return op_return(o, 0, constant_fill || !y ? y : filled(o, x, y, x->rank, before, after, fill));
 }
@@ -459,7 +513,8 @@ static bool read_blocks(OnnxOp *o, Value **x, int64_t *b, bool *crd)
     const char *mode;
     TRY(op_tensor(o, 0, x) && op_attr_int(o, "blocksize", 0, b) && op_attr_string(o, "mode", "DCR", &mode));
     if ((*x)->rank != 4 || *b < 1 || *b > 1 << 20)
-        return op_fail(o, 0, "rank %d with blocks of %lld, expected rank 4 and blocks of 1 to 2^20", (*x)->rank, (long long)*b);
+        return op_fail(o, 0, "rank %d with blocks of %lld, expected rank 4 and blocks of 1 to 2^20", (*x)->rank,
+                       (long long)*b);
     *crd = !strcmp(mode, "CRD");
     return true;
 }
@@ -474,7 +529,9 @@ bool onnx_depth_to_space(OnnxOp *o)
     Expr *f = num(o, b), *c = ex_floordiv(o->ex, x->dim[1], ex_mul(o->ex, f, f)), *h = x->dim[2], *w = x->dim[3];
     Value *y = lower_reshape(&o->L, x, 6, (Expr *[]){x->dim[0], f, f, c, h, w});
     y = y ? lower_permute(&o->L, y, (int[]){0, 3, 4, 1, 5, 2}) : NULL;
-    return op_return(o, 0, y ? lower_reshape(&o->L, y, 4, (Expr *[]){x->dim[0], c, ex_mul(o->ex, h, f), ex_mul(o->ex, w, f)}) : NULL);
+    return op_return(o, 0,
+                     y ? lower_reshape(&o->L, y, 4, (Expr *[]){x->dim[0], c, ex_mul(o->ex, h, f), ex_mul(o->ex, w, f)})
+                       : NULL);
 }
 
 bool onnx_space_to_depth(OnnxOp *o)
@@ -487,5 +544,8 @@ bool onnx_space_to_depth(OnnxOp *o)
     Expr *f = num(o, b), *h = ex_floordiv(o->ex, x->dim[2], f), *w = ex_floordiv(o->ex, x->dim[3], f);
     Value *y = lower_reshape(&o->L, x, 6, (Expr *[]){x->dim[0], x->dim[1], h, f, w, f});
     y = y ? lower_permute(&o->L, y, (int[]){0, 3, 5, 1, 2, 4}) : NULL;
-    return op_return(o, 0, y ? lower_reshape(&o->L, y, 4, (Expr *[]){x->dim[0], ex_mul(o->ex, x->dim[1], ex_mul(o->ex, f, f)), h, w}) : NULL);
+    return op_return(
+        o, 0,
+        y ? lower_reshape(&o->L, y, 4, (Expr *[]){x->dim[0], ex_mul(o->ex, x->dim[1], ex_mul(o->ex, f, f)), h, w})
+          : NULL);
 }

@@ -12,7 +12,8 @@ static Value *from_start(OnnxOp *o, Value *index, Expr *size)
     bool negative = true;
     if (index->kind == V_WEIGHT) {
         negative = false;
-        for (int64_t i = 0, n = tensor_numel(index->data); i < n && !negative; i++) negative = tensor_get_i64(index->data, i) < 0;
+        for (int64_t i = 0, n = tensor_numel(index->data); i < n && !negative; i++)
+            negative = tensor_get_i64(index->data, i) < 0;
     }
     if (!negative) return index;
     Value *below = AS(&o->L, lt_Tensor, v(index), v(op_number(o, DT_I64, 0)));
@@ -33,11 +34,14 @@ bool onnx_gather(OnnxOp *o)
     if (known && known->rank == 0 && !known->e[0]->is_float)
         return op_return(o, 0, AS(&o->L, select_int, v(x), arg_int(o->g, axis), arg_expr(known->e[0])));
     TRY(op_tensor(o, 1, &index));
-    if (dtype_is_float(index->dtype) || index->dtype == DT_BOOL) return op_fail(o, 1, "%s, expected int32 or int64", dtype_name(index->dtype));
-    if (x->rank == 2 && axis == 0 && index->rank) return op_return(o, 0, AS(&o->L, embedding, v(x), v(from_start(o, index, x->dim[0]))));
+    if (dtype_is_float(index->dtype) || index->dtype == DT_BOOL)
+        return op_fail(o, 1, "%s, expected int32 or int64", dtype_name(index->dtype));
+    if (x->rank == 2 && axis == 0 && index->rank)
+        return op_return(o, 0, AS(&o->L, embedding, v(x), v(from_start(o, index, x->dim[0]))));
     int rank = x->rank - 1 + index->rank;
     if (rank > MAX_RANK) return fail(o->im->err, E_UNSUPPORTED, "rank %d: at most %d is supported", rank, MAX_RANK);
-    for (int i = 0; i < rank; i++) dim[i] = i < axis ? x->dim[i] : i < axis + index->rank ? index->dim[i - axis] : x->dim[i - index->rank + 1];
+    for (int i = 0; i < rank; i++)
+        dim[i] = i < axis ? x->dim[i] : i < axis + index->rank ? index->dim[i - axis] : x->dim[i - index->rank + 1];
     TRY(index = from_start(o, index, x->dim[axis]));
     Expr *all = ex_int(o->ex, 1);
     for (int i = 0; i < index->rank; i++) all = ex_mul(o->ex, all, index->dim[i]);
@@ -50,8 +54,10 @@ bool onnx_gather_elements(OnnxOp *o)
     Value *x, *index;
     int64_t a;
     int axis;
-    TRY(op_tensor(o, 0, &x) && op_tensor(o, 1, &index) && op_attr_int(o, "axis", 0, &a) && op_axis(o, "axis", a, x->rank, &axis));
-    if (!x->rank || index->rank != x->rank) return op_fail(o, 1, "rank %d, but input 0 has rank %d", index->rank, x->rank);
+    TRY(op_tensor(o, 0, &x) && op_tensor(o, 1, &index) && op_attr_int(o, "axis", 0, &a) &&
+        op_axis(o, "axis", a, x->rank, &axis));
+    if (!x->rank || index->rank != x->rank)
+        return op_fail(o, 1, "rank %d, but input 0 has rank %d", index->rank, x->rank);
     return op_return(o, 0, AS(&o->L, gather, v(x), arg_int(o->g, axis), v(from_start(o, index, x->dim[axis]))));
 }
 
@@ -60,7 +66,8 @@ bool onnx_gather_elements(OnnxOp *o)
 static bool index_columns(OnnxOp *o, Value *index, const Value *x, int first, int *k, Value **part)
 {
     int last = index->rank - 1;
-    if (index->rank < 1 || !ex_is_int(index->dim[last])) return op_fail(o, 1, "the last axis of the indices must be constant");
+    if (index->rank < 1 || !ex_is_int(index->dim[last]))
+        return op_fail(o, 1, "the last axis of the indices must be constant");
     *k = (int)index->dim[last]->i;
     if (*k < 1 || *k > x->rank - first) return op_fail(o, 1, "%d indices into rank %d", *k, x->rank - first);
     for (int i = 0; i < *k; i++) {
@@ -77,12 +84,15 @@ bool onnx_gather_nd(OnnxOp *o)
     int64_t batch;
     int k;
     TRY(op_tensor(o, 0, &x) && op_tensor(o, 1, &index) && op_attr_int(o, "batch_dims", 0, &batch));
-    if (batch < 0 || batch >= index->rank || batch >= x->rank) return fail(o->im->err, E_FORMAT, "batch_dims %lld for ranks %d and %d", (long long)batch, x->rank, index->rank);
+    if (batch < 0 || batch >= index->rank || batch >= x->rank)
+        return fail(o->im->err, E_FORMAT, "batch_dims %lld for ranks %d and %d", (long long)batch, x->rank,
+                    index->rank);
     TRY(index_columns(o, index, x, (int)batch, &k, part));
     for (int b = 0; b < batch; b++) {
         Expr *dim[MAX_RANK];
         for (int i = 0; i < index->rank - 1; i++) dim[i] = i == b ? x->dim[b] : ex_int(o->ex, 1);
-        Value *each = AS(&o->L, arange_start_step, arg_int(o->g, 0), arg_expr(x->dim[b]), arg_int(o->g, 1), arg_dtype(DT_I64));
+        Value *each = AS(&o->L, arange_start_step, arg_int(o->g, 0), arg_expr(x->dim[b]), arg_int(o->g, 1),
+                         arg_dtype(DT_I64));
         TRY(each && (part[b] = lower_reshape(&o->L, each, index->rank - 1, dim)));
     }
     return op_return(o, 0, AS(&o->L, index_Tensor, v(x), arg_values(o->g, (int)batch + k, part)));
@@ -91,7 +101,8 @@ bool onnx_gather_nd(OnnxOp *o)
 /* none, add, mul, max, min as scatter_reduce names them; "" is none */
 static bool reduction(OnnxOp *o, const char **out)
 {
-    static const char *const names[][2] = {{"none", ""}, {"add", "sum"}, {"mul", "prod"}, {"max", "amax"}, {"min", "amin"}};
+    static const char *const names[][2] = {
+        {"none", ""}, {"add", "sum"}, {"mul", "prod"}, {"max", "amax"}, {"min", "amin"}};
     const char *given;
     TRY(op_attr_string(o, "reduction", "none", &given));
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
@@ -107,11 +118,12 @@ static Value *scatter(OnnxOp *o, Value *x, int axis, Value *index, Value *update
     if (!*how) return AS(&o->L, scatter_src, v(x), arg_int(o->g, axis), v(index), v(updates));
     if (x->dtype == DT_BOOL) { /* Or is the largest, And the smallest */
         how = !strcmp(how, "sum") || !strcmp(how, "amax") ? "amax" : "amin";
-        Value *y = AS(&o->L, scatter_reduce_two, v(lower_cast(&o->L, x, DT_U8)), arg_int(o->g, axis), v(index), v(lower_cast(&o->L, updates, DT_U8)), arg_str(o->g, how),
-                      arg_bool(o->g, true));
+        Value *y = AS(&o->L, scatter_reduce_two, v(lower_cast(&o->L, x, DT_U8)), arg_int(o->g, axis), v(index),
+                      v(lower_cast(&o->L, updates, DT_U8)), arg_str(o->g, how), arg_bool(o->g, true));
         return lower_cast(&o->L, y, DT_BOOL);
     }
-    return AS(&o->L, scatter_reduce_two, v(x), arg_int(o->g, axis), v(index), v(updates), arg_str(o->g, how), arg_bool(o->g, true));
+    return AS(&o->L, scatter_reduce_two, v(x), arg_int(o->g, axis), v(index), v(updates), arg_str(o->g, how),
+              arg_bool(o->g, true));
 }
 
 bool onnx_scatter_elements(OnnxOp *o)
@@ -120,8 +132,10 @@ bool onnx_scatter_elements(OnnxOp *o)
     int64_t a;
     int axis;
     const char *how = "";
-    TRY(op_tensor(o, 0, &x) && op_tensor(o, 1, &index) && op_tensor(o, 2, &updates) && op_attr_int(o, "axis", 0, &a) && op_axis(o, "axis", a, x->rank, &axis) && reduction(o, &how));
-    if (!x->rank || index->rank != x->rank || updates->rank != x->rank) return op_fail(o, 1, "ranks %d, %d and %d, expected the same", x->rank, index->rank, updates->rank);
+    TRY(op_tensor(o, 0, &x) && op_tensor(o, 1, &index) && op_tensor(o, 2, &updates) && op_attr_int(o, "axis", 0, &a) &&
+        op_axis(o, "axis", a, x->rank, &axis) && reduction(o, &how));
+    if (!x->rank || index->rank != x->rank || updates->rank != x->rank)
+        return op_fail(o, 1, "ranks %d, %d and %d, expected the same", x->rank, index->rank, updates->rank);
     TRY(index = from_start(o, index, x->dim[axis]));
     return op_return(o, 0, scatter(o, x, axis, index, updates, how));
 }
@@ -141,7 +155,8 @@ static Value *scatter_rows(OnnxOp *o, Value *x, int k, Value *const *part, Value
     Expr *flat[] = {rows, width}, *many[] = {n, width};
     at = lower_reshape(&o->L, at, 2, (Expr *[]){n, ex_int(o->ex, 1)});
     at = at ? AS(&o->L, expand, v(at), arg_exprs(o->g, 2, many)) : NULL;
-    Value *y = at ? scatter(o, lower_reshape(&o->L, x, 2, flat), 0, at, lower_reshape(&o->L, updates, 2, many), how) : NULL;
+    Value *y = at ? scatter(o, lower_reshape(&o->L, x, 2, flat), 0, at, lower_reshape(&o->L, updates, 2, many), how)
+                  : NULL;
     return y ? lower_reshape(&o->L, y, x->rank, x->dim) : NULL;
 }
 
@@ -151,7 +166,8 @@ bool onnx_scatter_nd(OnnxOp *o)
     Value *x, *index, *updates, *part[MAX_RANK];
     int k;
     const char *how = "";
-    TRY(op_tensor(o, 0, &x) && op_tensor(o, 1, &index) && op_tensor(o, 2, &updates) && reduction(o, &how) && index_columns(o, index, x, 0, &k, part));
+    TRY(op_tensor(o, 0, &x) && op_tensor(o, 1, &index) && op_tensor(o, 2, &updates) && reduction(o, &how) &&
+        index_columns(o, index, x, 0, &k, part));
     bool sum = !strcmp(how, "sum");
     if ((*how && !sum) || x->dtype == DT_BOOL) return op_return(o, 0, scatter_rows(o, x, k, part, updates, how));
     return op_return(o, 0, AS(&o->L, index_put, v(x), arg_values(o->g, k, part), v(updates), arg_bool(o->g, sum)));
@@ -165,12 +181,15 @@ bool onnx_tensor_scatter(OnnxOp *o)
     int axis;
     const char *mode;
     Expr *dim[MAX_RANK];
-    TRY(op_tensor(o, 0, &past) && op_tensor(o, 1, &update) && op_optional(o, 2, &start) && op_attr_int(o, "axis", -2, &a) && op_axis(o, "axis", a, past->rank, &axis) &&
+    TRY(op_tensor(o, 0, &past) && op_tensor(o, 1, &update) && op_optional(o, 2, &start) &&
+        op_attr_int(o, "axis", -2, &a) && op_axis(o, "axis", a, past->rank, &axis) &&
         op_attr_string(o, "mode", "linear", &mode));
-    if (update->rank != past->rank || !axis) return op_fail(o, 1, "rank %d for a cache of rank %d, written along axis %d", update->rank, past->rank, axis);
+    if (update->rank != past->rank || !axis)
+        return op_fail(o, 1, "rank %d for a cache of rank %d, written along axis %d", update->rank, past->rank, axis);
     for (int i = 0; i < past->rank; i++) dim[i] = ex_int(o->ex, 1);
     dim[axis] = update->dim[axis];
-    Value *at = AS(&o->L, arange_start_step, arg_int(o->g, 0), arg_expr(update->dim[axis]), arg_int(o->g, 1), arg_dtype(DT_I64));
+    Value *at = AS(&o->L, arange_start_step, arg_int(o->g, 0), arg_expr(update->dim[axis]), arg_int(o->g, 1),
+                   arg_dtype(DT_I64));
     TRY(at && (at = lower_reshape(&o->L, at, past->rank, dim)));
     dim[axis] = ex_int(o->ex, 1);
     if (start) {
@@ -184,7 +203,10 @@ bool onnx_tensor_scatter(OnnxOp *o)
 
 /* ------------------------------------------------------------------ one-hot, order, selection */
 
-static Value *positions_of(OnnxOp *o, Expr *n) { return AS(&o->L, arange_start_step, arg_int(o->g, 0), arg_expr(n), arg_int(o->g, 1), arg_dtype(DT_I64)); }
+static Value *positions_of(OnnxOp *o, Expr *n)
+{
+    return AS(&o->L, arange_start_step, arg_int(o->g, 0), arg_expr(n), arg_int(o->g, 1), arg_dtype(DT_I64));
+}
 
 /* index == arange(n) along a new axis */
 static Value *hot(OnnxOp *o, Value *index, int axis, Expr *n)
@@ -194,7 +216,8 @@ static Value *hot(OnnxOp *o, Value *index, int axis, Expr *n)
         dim[i] = i < axis ? index->dim[i] : i == axis ? ex_int(o->ex, 1) : index->dim[i - 1];
         line[i] = i == axis ? n : ex_int(o->ex, 1);
     }
-    Value *wide = lower_reshape(&o->L, index, index->rank + 1, dim), *at = lower_reshape(&o->L, positions_of(o, n), index->rank + 1, line);
+    Value *wide = lower_reshape(&o->L, index, index->rank + 1, dim),
+          *at = lower_reshape(&o->L, positions_of(o, n), index->rank + 1, line);
     return wide && at ? AS(&o->L, eq_Tensor, v(wide), v(at)) : NULL;
 }
 
@@ -208,7 +231,9 @@ static bool one_size(OnnxOp *o, int i, Expr **size)
     if (!is_float || op_known(o, i)) TRY(op_sizes(o, i, &n, &e));
     if (n != 1) return op_fail(o, i, "%d elements, expected one number", n);
     if (!e) return op_tensor(o, i, &x) && (x = lower_cast(&o->L, x, DT_I64)) && op_item(o, x, 0, size);
-    *size = !is_float ? e[0] : ex_is_const(e[0]) ? ex_int(o->ex, (int64_t)e[0]->f) : ex_make(o->ex, EX_TRUNC, e[0], NULL, NULL);
+    *size = !is_float           ? e[0]
+            : ex_is_const(e[0]) ? ex_int(o->ex, (int64_t)e[0]->f)
+                                : ex_make(o->ex, EX_TRUNC, e[0], NULL, NULL);
     return true;
 }
 
@@ -219,10 +244,12 @@ bool onnx_one_hot(OnnxOp *o)
     Expr *size;
     int64_t a;
     int axis;
-    TRY(op_tensor(o, 0, &index) && one_size(o, 1, &size) && op_tensor(o, 2, &values) && op_attr_int(o, "axis", -1, &a) && op_axis(o, "axis", a, index->rank + 1, &axis));
+    TRY(op_tensor(o, 0, &index) && one_size(o, 1, &size) && op_tensor(o, 2, &values) &&
+        op_attr_int(o, "axis", -1, &a) && op_axis(o, "axis", a, index->rank + 1, &axis));
     if (values->rank != 1) return op_fail(o, 2, "rank %d, expected a vector of two values", values->rank);
     TRY(index = from_start(o, index, size));
-    Value *on = AS(&o->L, select_int, v(values), arg_int(o->g, 0), arg_int(o->g, 1)), *off = AS(&o->L, select_int, v(values), arg_int(o->g, 0), arg_int(o->g, 0));
+    Value *on = AS(&o->L, select_int, v(values), arg_int(o->g, 0), arg_int(o->g, 1)),
+          *off = AS(&o->L, select_int, v(values), arg_int(o->g, 0), arg_int(o->g, 0));
     return op_return(o, 0, AS(&o->L, where_self, v(hot(o, index, axis, size)), v(on), v(off)));
 }
 
@@ -232,11 +259,13 @@ bool onnx_hardmax(OnnxOp *o)
     Value *x, *flat;
     int64_t a;
     int axis;
-    TRY(op_tensor(o, 0, &x) && op_attr_int(o, "axis", o->opset >= 13 ? -1 : 1, &a) && op_axis(o, "axis", a, x->rank, &axis));
+    TRY(op_tensor(o, 0, &x) && op_attr_int(o, "axis", o->opset >= 13 ? -1 : 1, &a) &&
+        op_axis(o, "axis", a, x->rank, &axis));
     flat = x;
     if (o->opset < 13) {
         Expr *rows = ex_int(o->ex, 1), *columns = ex_int(o->ex, 1);
-        for (int i = 0; i < x->rank; i++) *(i < axis ? &rows : &columns) = ex_mul(o->ex, i < axis ? rows : columns, x->dim[i]);
+        for (int i = 0; i < x->rank; i++)
+            *(i < axis ? &rows : &columns) = ex_mul(o->ex, i < axis ? rows : columns, x->dim[i]);
         TRY(flat = lower_reshape(&o->L, x, 2, (Expr *[]){rows, columns}));
         axis = 1;
     }
@@ -262,13 +291,15 @@ bool onnx_topk(OnnxOp *o)
     Expr **k = NULL;
     int64_t a, largest, sorted, attr_k = 0;
     int n = 1, axis;
-    TRY(op_tensor(o, 0, &x) && op_attr_int(o, "axis", -1, &a) && op_axis(o, "axis", a, x->rank, &axis) && op_attr_int(o, "largest", 1, &largest) && op_attr_int(o, "sorted", 1, &sorted));
+    TRY(op_tensor(o, 0, &x) && op_attr_int(o, "axis", -1, &a) && op_axis(o, "axis", a, x->rank, &axis) &&
+        op_attr_int(o, "largest", 1, &largest) && op_attr_int(o, "sorted", 1, &sorted));
     if (o->opset >= 10) TRY(op_sizes(o, 1, &n, &k));
     else TRY(op_attr_int(o, "k", 0, &attr_k));
     if (n != 1) return op_fail(o, 1, "%d elements, expected one number", n);
     if (!x->rank) return op_fail(o, 0, "a number, expected a tensor");
     Lower L = o->L;
-    Arg arg[] = {v(x), k ? arg_expr(k[0]) : arg_int(o->g, attr_k), arg_int(o->g, axis), arg_bool(o->g, largest != 0), arg_bool(o->g, sorted != 0)};
+    Arg arg[] = {v(x), k ? arg_expr(k[0]) : arg_int(o->g, attr_k), arg_int(o->g, axis), arg_bool(o->g, largest != 0),
+                 arg_bool(o->g, sorted != 0)};
     L.op = op_get(OP_topk);
     L.arg = arg;
     TRY(lower_op(&L));
@@ -284,7 +315,9 @@ bool onnx_compress(OnnxOp *o)
     int64_t a;
     int axis = 0;
     TRY(op_tensor(o, 0, &x) && op_tensor(o, 1, &condition) && op_attr_int(o, "axis", 0, &a));
-    if (condition->rank != 1 || condition->dtype != DT_BOOL) return op_fail(o, 1, "%s of rank %d, expected a vector of bools", dtype_name(condition->dtype), condition->rank);
+    if (condition->rank != 1 || condition->dtype != DT_BOOL)
+        return op_fail(o, 1, "%s of rank %d, expected a vector of bools", dtype_name(condition->dtype),
+                       condition->rank);
     if (op_attr(o, "axis")) TRY(op_axis(o, "axis", a, x->rank, &axis));
     else TRY(x = AS(&o->L, reshape, v(x), arg_ints(o->g, 1, (int64_t[]){-1})));
     Value *at = AS(&o->L, nonzero, v(condition));
@@ -311,9 +344,11 @@ bool onnx_reverse_sequence(OnnxOp *o)
     int64_t b, t;
     int batch, time;
     Expr *dim[MAX_RANK], *line[MAX_RANK];
-    TRY(op_tensor(o, 0, &x) && op_tensor(o, 1, &lens) && op_attr_int(o, "batch_axis", 1, &b) && op_attr_int(o, "time_axis", 0, &t) && op_axis(o, "batch_axis", b, x->rank, &batch) &&
+    TRY(op_tensor(o, 0, &x) && op_tensor(o, 1, &lens) && op_attr_int(o, "batch_axis", 1, &b) &&
+        op_attr_int(o, "time_axis", 0, &t) && op_axis(o, "batch_axis", b, x->rank, &batch) &&
         op_axis(o, "time_axis", t, x->rank, &time));
-    if (lens->rank != 1 || batch == time) return op_fail(o, 1, "rank %d, expected a vector; batch_axis %d, time_axis %d", lens->rank, batch, time);
+    if (lens->rank != 1 || batch == time)
+        return op_fail(o, 1, "rank %d, expected a vector; batch_axis %d, time_axis %d", lens->rank, batch, time);
     for (int i = 0; i < x->rank; i++) {
         dim[i] = i == batch ? lens->dim[0] : ex_int(o->ex, 1);
         line[i] = i == time ? x->dim[time] : ex_int(o->ex, 1);

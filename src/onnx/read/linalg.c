@@ -19,9 +19,10 @@ bool onnx_gemm(OnnxOp *o)
     Value *a, *b, *c;
     int64_t ta, tb;
     double alpha, beta;
-    TRY(op_tensor(o, 0, &a) && op_tensor(o, 1, &b) && op_optional(o, 2, &c) && op_attr_int(o, "transA", 0, &ta) && op_attr_int(o, "transB", 0, &tb) &&
-        op_attr_float(o, "alpha", 1, &alpha) && op_attr_float(o, "beta", 1, &beta));
-    if (a->rank != 2 || b->rank != 2) return op_fail(o, a->rank == 2, "rank %d, expected a matrix", a->rank == 2 ? b->rank : a->rank);
+    TRY(op_tensor(o, 0, &a) && op_tensor(o, 1, &b) && op_optional(o, 2, &c) && op_attr_int(o, "transA", 0, &ta) &&
+        op_attr_int(o, "transB", 0, &tb) && op_attr_float(o, "alpha", 1, &alpha) && op_attr_float(o, "beta", 1, &beta));
+    if (a->rank != 2 || b->rank != 2)
+        return op_fail(o, a->rank == 2, "rank %d, expected a matrix", a->rank == 2 ? b->rank : a->rank);
     TRY(a = turned(o, a, ta != 0));
     bool vector = c && c->rank == 1 && c->dim[0] == (tb ? b->dim[0] : b->dim[1]);
     if (tb && alpha == 1 && beta == 1 && (!c || vector) && dtype_is_float(a->dtype))
@@ -51,12 +52,16 @@ bool onnx_layer_norm(OnnxOp *o)
     int64_t a, stash;
     double eps;
     int axis;
-    TRY(op_tensor(o, 0, &x) && op_tensor(o, 1, &w) && op_optional(o, 2, &b) && op_attr_int(o, "axis", -1, &a) && op_axis(o, "axis", a, x->rank, &axis) &&
-        op_attr_float(o, "epsilon", 1e-5, &eps) && op_attr_int(o, "stash_type", 1, &stash));
+    TRY(op_tensor(o, 0, &x) && op_tensor(o, 1, &w) && op_optional(o, 2, &b) && op_attr_int(o, "axis", -1, &a) &&
+        op_axis(o, "axis", a, x->rank, &axis) && op_attr_float(o, "epsilon", 1e-5, &eps) &&
+        op_attr_int(o, "stash_type", 1, &stash));
     int n = x->rank - axis;
     bool plain = !op_wants(o, 1) && !op_wants(o, 2) && w->rank == n && (!b || b->rank == n) && w->dtype == x->dtype;
     for (int i = 0; plain && i < n; i++) plain = w->dim[i] == x->dim[axis + i] && (!b || b->dim[i] == x->dim[axis + i]);
-    if (plain) return op_return(o, 0, AS(&o->L, layer_norm, v(x), arg_exprs(o->g, n, x->dim + axis), v(w), b ? v(b) : arg_none(), arg_float(o->g, eps)));
+    if (plain)
+        return op_return(o, 0,
+                         AS(&o->L, layer_norm, v(x), arg_exprs(o->g, n, x->dim + axis), v(w), b ? v(b) : arg_none(),
+                            arg_float(o->g, eps)));
     int64_t axes[MAX_RANK];
     for (int i = 0; i < n; i++) axes[i] = axis + i;
     Arg over = arg_ints(o->g, n, axes), keep = arg_bool(o->g, true);
@@ -64,7 +69,8 @@ bool onnx_layer_norm(OnnxOp *o)
     Value *mean = AS(&o->L, mean_dim, v(wide), over, keep);
     Value *centred = AS(&o->L, sub_Tensor, v(wide), v(mean));
     Value *variance = AS(&o->L, mean_dim, v(AS(&o->L, mul_Tensor, v(centred), v(centred))), over, keep);
-    Value *inverse = AS(&o->L, reciprocal, v(AS(&o->L, sqrt, v(AS(&o->L, add_Tensor, v(variance), arg_float(o->g, eps))))));
+    Value *inverse = AS(&o->L, reciprocal,
+                        v(AS(&o->L, sqrt, v(AS(&o->L, add_Tensor, v(variance), arg_float(o->g, eps))))));
     Value *y = lower_cast(&o->L, AS(&o->L, mul_Tensor, v(centred), v(inverse)), x->dtype);
     y = AS(&o->L, mul_Tensor, v(y), v(lower_cast(&o->L, w, x->dtype)));
     if (b) y = AS(&o->L, add_Tensor, v(y), v(lower_cast(&o->L, b, x->dtype)));

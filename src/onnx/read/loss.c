@@ -10,7 +10,9 @@ static Arg v(Value *x) { return arg_value(x); }
 static Value *total(OnnxOp *o, Value *x)
 {
     Value *flat = x ? AS(&o->L, reshape, v(x), arg_ints(o->g, 1, (int64_t[]){-1})) : NULL;
-    return flat ? AS(&o->L, sum_dim_IntList, v(flat), arg_ints(o->g, 1, (int64_t[]){0}), arg_bool(o->g, false), arg_dtype(x->dtype)) : NULL;
+    return flat ? AS(&o->L, sum_dim_IntList, v(flat), arg_ints(o->g, 1, (int64_t[]){0}), arg_bool(o->g, false),
+                     arg_dtype(x->dtype))
+                : NULL;
 }
 
 /* x (N, C, ...), target (N, ...) */
@@ -31,11 +33,13 @@ static Value *likelihood(OnnxOp *o, Value *x, Value *target, Value *weight)
     TRY_NULL(t);
     for (int i = 0; i < x->rank; i++) dim[i] = i == 1 ? ex_int(o->ex, 1) : x->dim[i];
     for (int i = 0; i < t->rank; i++) all = ex_mul(o->ex, all, t->dim[i]);
-    Value *picked = AS(&o->L, neg, v(AS(&o->L, gather, v(x), arg_int(o->g, 1), v(lower_reshape(&o->L, t, x->rank, dim)))));
+    Value *picked = AS(&o->L, neg,
+                       v(AS(&o->L, gather, v(x), arg_int(o->g, 1), v(lower_reshape(&o->L, t, x->rank, dim)))));
     Value *loss = picked ? lower_reshape(&o->L, picked, t->rank, t->dim) : NULL;
     if (weight) w = AS(&o->L, index_select, v(weight), arg_int(o->g, 0), v(lower_reshape(&o->L, t, 1, &all)));
     if (w) w = lower_reshape(&o->L, w, t->rank, t->dim);
-    if (!weight && ignores) w = AS(&o->L, full, arg_exprs(o->g, t->rank, t->dim), arg_float(o->g, 1), arg_dtype(x->dtype));
+    if (!weight && ignores)
+        w = AS(&o->L, full, arg_exprs(o->g, t->rank, t->dim), arg_float(o->g, 1), arg_dtype(x->dtype));
     if (w && ignores) w = AS(&o->L, where_self, v(left_out), v(zero), v(w));
     if (w) loss = AS(&o->L, mul_Tensor, v(loss), v(w));
     if (!strcmp(how, "none")) return loss;

@@ -49,7 +49,9 @@ static bool statistics(OnnxOp *o, Value *x, double eps, bool simplified, int k)
     if (!op_wants(o, k + 1)) return true;
     Value *centred = simplified ? wide : AS(&o->L, sub_Tensor, v(wide), v(mean));
     Value *variance = AS(&o->L, mean_dim, v(mul(o, centred, centred)), last, keep);
-    return op_return(o, k + 1, AS(&o->L, reciprocal, v(AS(&o->L, sqrt, v(AS(&o->L, add_Tensor, v(variance), arg_float(o->g, eps)))))));
+    return op_return(
+        o, k + 1,
+        AS(&o->L, reciprocal, v(AS(&o->L, sqrt, v(AS(&o->L, add_Tensor, v(variance), arg_float(o->g, eps)))))));
 }
 
 /* (input, skip, gamma, [beta,] bias) -> output, mean, 1 / deviation, sum */
@@ -58,7 +60,8 @@ bool onnx_skip_layer_norm(OnnxOp *o)
     Value *x, *skip, *gamma, *beta = NULL, *bias;
     double eps;
     bool simplified = o->row->aten == OP_rms_norm;
-    TRY(op_tensor(o, 0, &x) && op_tensor(o, 1, &skip) && op_tensor(o, 2, &gamma) && op_attr_float(o, "epsilon", 1e-12, &eps));
+    TRY(op_tensor(o, 0, &x) && op_tensor(o, 1, &skip) && op_tensor(o, 2, &gamma) &&
+        op_attr_float(o, "epsilon", 1e-12, &eps));
     if (!simplified) TRY(op_optional(o, 3, &beta));
     TRY(op_optional(o, simplified ? 3 : 4, &bias));
     Value *sum = add(o, x, skip);
@@ -75,13 +78,19 @@ bool onnx_simplified_layer_norm(OnnxOp *o)
     double eps;
     int64_t a;
     int axis;
-    TRY(op_tensor(o, 0, &x) && op_tensor(o, 1, &scale) && op_attr_float(o, "epsilon", 1e-5, &eps) && op_attr_int(o, "axis", -1, &a) && op_axis(o, "axis", a, x->rank, &axis));
-    if (op_wants(o, 1) && axis != x->rank - 1) return op_unsupported(o, "the second result, for more than the last axis");
-    TRY(op_return(o, 0, AS(&o->L, rms_norm, v(x), arg_exprs(o->g, x->rank - axis, x->dim + axis), v(scale), arg_float(o->g, eps))));
+    TRY(op_tensor(o, 0, &x) && op_tensor(o, 1, &scale) && op_attr_float(o, "epsilon", 1e-5, &eps) &&
+        op_attr_int(o, "axis", -1, &a) && op_axis(o, "axis", a, x->rank, &axis));
+    if (op_wants(o, 1) && axis != x->rank - 1)
+        return op_unsupported(o, "the second result, for more than the last axis");
+    TRY(op_return(
+        o, 0,
+        AS(&o->L, rms_norm, v(x), arg_exprs(o->g, x->rank - axis, x->dim + axis), v(scale), arg_float(o->g, eps))));
     if (!op_wants(o, 1)) return true;
     Arg last = arg_ints(o->g, 1, (int64_t[]){-1});
-    Value *wide = lower_cast(&o->L, x, DT_F32), *mean = AS(&o->L, mean_dim, v(mul(o, wide, wide)), last, arg_bool(o->g, true));
-    return op_return(o, 1, AS(&o->L, reciprocal, v(AS(&o->L, sqrt, v(AS(&o->L, add_Tensor, v(mean), arg_float(o->g, eps)))))));
+    Value *wide = lower_cast(&o->L, x, DT_F32),
+          *mean = AS(&o->L, mean_dim, v(mul(o, wide, wide)), last, arg_bool(o->g, true));
+    return op_return(
+        o, 1, AS(&o->L, reciprocal, v(AS(&o->L, sqrt, v(AS(&o->L, add_Tensor, v(mean), arg_float(o->g, eps)))))));
 }
 
 /* Word, position and segment embeddings, summed and normalised; the mask becomes key lengths (B). */
@@ -89,17 +98,22 @@ bool onnx_embed_layer_norm(OnnxOp *o)
 {
     Value *ids, *segments, *word, *position, *segment, *gamma, *beta, *mask, *positions;
     double eps;
-    TRY(op_tensor(o, 0, &ids) && op_optional(o, 1, &segments) && op_tensor(o, 2, &word) && op_tensor(o, 3, &position) && op_optional(o, 4, &segment) &&
-        op_tensor(o, 5, &gamma) && op_tensor(o, 6, &beta) && op_optional(o, 7, &mask) && op_optional(o, 8, &positions) && op_attr_float(o, "epsilon", 1e-12, &eps));
+    TRY(op_tensor(o, 0, &ids) && op_optional(o, 1, &segments) && op_tensor(o, 2, &word) && op_tensor(o, 3, &position) &&
+        op_optional(o, 4, &segment) && op_tensor(o, 5, &gamma) && op_tensor(o, 6, &beta) && op_optional(o, 7, &mask) &&
+        op_optional(o, 8, &positions) && op_attr_float(o, "epsilon", 1e-12, &eps));
     if (ids->rank != 2) return op_fail(o, 0, "rank %d, expected 2", ids->rank);
-    if (!segments != !segment) return op_fail(o, segments ? 4 : 1, "left out; segment ids and their embedding belong together");
-    Value *where = positions ? lower_cast(&o->L, positions, DT_I64) : AS(&o->L, arange, arg_expr(ids->dim[1]), arg_dtype(DT_I64));
-    Value *sum = add(o, AS(&o->L, embedding, v(word), v(lower_cast(&o->L, ids, DT_I64))), AS(&o->L, embedding, v(position), v(where)));
+    if (!segments != !segment)
+        return op_fail(o, segments ? 4 : 1, "left out; segment ids and their embedding belong together");
+    Value *where = positions ? lower_cast(&o->L, positions, DT_I64)
+                             : AS(&o->L, arange, arg_expr(ids->dim[1]), arg_dtype(DT_I64));
+    Value *sum = add(o, AS(&o->L, embedding, v(word), v(lower_cast(&o->L, ids, DT_I64))),
+                     AS(&o->L, embedding, v(position), v(where)));
     if (segment) sum = add(o, sum, AS(&o->L, embedding, v(segment), v(lower_cast(&o->L, segments, DT_I64))));
     TRY(sum && op_return(o, 0, normalised(o, sum, gamma, beta, eps, false)));
     if (op_wants(o, 1)) {
-        Value *lengths = mask ? AS(&o->L, sum_dim_IntList, v(AS(&o->L, eq_Tensor, v(mask), v(op_number(o, mask->dtype, 1)))), arg_ints(o->g, 1, (int64_t[]){1}), arg_bool(o->g, false),
-                                   arg_dtype(DT_I64))
+        Value *lengths = mask ? AS(&o->L, sum_dim_IntList,
+                                   v(AS(&o->L, eq_Tensor, v(mask), v(op_number(o, mask->dtype, 1)))),
+                                   arg_ints(o->g, 1, (int64_t[]){1}), arg_bool(o->g, false), arg_dtype(DT_I64))
                               : AS(&o->L, full, arg_exprs(o->g, 1, ids->dim), arg_int(o->g, 0), arg_dtype(DT_I64));
         TRY(op_return(o, 1, lower_cast(&o->L, lengths, DT_I32)));
     }
@@ -122,7 +136,8 @@ bool onnx_fused_matmul(OnnxOp *o)
     Value *a, *b;
     int64_t ta, tb, ba, bb;
     double alpha;
-    TRY(op_tensor(o, 0, &a) && op_tensor(o, 1, &b) && op_attr_int(o, "transA", 0, &ta) && op_attr_int(o, "transB", 0, &tb) && op_attr_int(o, "transBatchA", 0, &ba) &&
+    TRY(op_tensor(o, 0, &a) && op_tensor(o, 1, &b) && op_attr_int(o, "transA", 0, &ta) &&
+        op_attr_int(o, "transB", 0, &tb) && op_attr_int(o, "transBatchA", 0, &ba) &&
         op_attr_int(o, "transBatchB", 0, &bb) && op_attr_float(o, "alpha", 1, &alpha));
     if (ba || bb) return op_unsupported(o, "transBatchA and transBatchB");
     Value *y = AS(&o->L, matmul, v(turned(o, a, ta != 0)), v(turned(o, b, tb != 0)));
@@ -134,7 +149,8 @@ static Value *halves(OnnxOp *o, Value *bytes)
 {
     Expr *dim[MAX_RANK];
     Value *wide = lower_cast(&o->L, bytes, DT_I32);
-    Value *low = AS(&o->L, bitwise_and_Tensor, v(wide), v(op_number(o, DT_I32, 15))), *high = AS(&o->L, bitwise_right_shift_Tensor, v(wide), v(op_number(o, DT_I32, 4)));
+    Value *low = AS(&o->L, bitwise_and_Tensor, v(wide), v(op_number(o, DT_I32, 15))),
+          *high = AS(&o->L, bitwise_right_shift_Tensor, v(wide), v(op_number(o, DT_I32, 4)));
     TRY_NULL(low && high);
     Value *both = AS(&o->L, stack, arg_values(o->g, 2, (Value *[]){low, high}), arg_int(o->g, -1));
     for (int i = 0; i < bytes->rank; i++) dim[i] = bytes->dim[i];
@@ -153,12 +169,14 @@ bool onnx_matmul_nbits(OnnxOp *o)
 {
     Value *x, *b, *scales, *zeros, *bias = NULL, *order = NULL;
     int64_t K, N, bits, block;
-    TRY(op_tensor(o, 0, &x) && op_tensor(o, 1, &b) && op_tensor(o, 2, &scales) && op_optional(o, 3, &zeros) && op_optional(o, 4, &order) && op_optional(o, 5, &bias) &&
-        op_attr_int(o, "K", 0, &K) && op_attr_int(o, "N", 0, &N) && op_attr_int(o, "bits", 4, &bits) && op_attr_int(o, "block_size", 0, &block));
+    TRY(op_tensor(o, 0, &x) && op_tensor(o, 1, &b) && op_tensor(o, 2, &scales) && op_optional(o, 3, &zeros) &&
+        op_optional(o, 4, &order) && op_optional(o, 5, &bias) && op_attr_int(o, "K", 0, &K) &&
+        op_attr_int(o, "N", 0, &N) && op_attr_int(o, "bits", 4, &bits) && op_attr_int(o, "block_size", 0, &block));
     if (bits != 4 && bits != 8) return op_unsupported(o, "%lld bits; 4 and 8 are supported", (long long)bits);
     if (order) return op_unsupported(o, "g_idx (an order of groups)");
     if (K < 1 || N < 1 || block < 1 || K > (1LL << 40) || N > (1LL << 40) || block > (1LL << 40))
-        return fail(o->im->err, E_FORMAT, "K %lld, N %lld, block_size %lld: expected sizes", (long long)K, (long long)N, (long long)block);
+        return fail(o->im->err, E_FORMAT, "K %lld, N %lld, block_size %lld: expected sizes", (long long)K, (long long)N,
+                    (long long)block);
     int64_t blocks = (K + block - 1) / block;
     Expr *n = ex_int(o->ex, N), *nb = ex_int(o->ex, blocks), *size = ex_int(o->ex, block), *one = ex_int(o->ex, 1);
     Expr *packed = ex_int(o->ex, bits == 4 ? (block + 1) / 2 : block);
@@ -166,14 +184,16 @@ bool onnx_matmul_nbits(OnnxOp *o)
     w = bits == 4 && w ? first_columns(o, halves(o, w), size) : w;
     w = lower_cast(&o->L, w, DT_F32);
     Value *zero = op_number(o, DT_F32, bits == 4 ? 8 : 128);
-    if (zeros && dtype_is_float(zeros->dtype)) zero = lower_cast(&o->L, lower_reshape(&o->L, zeros, 3, (Expr *[]){n, nb, one}), DT_F32);
+    if (zeros && dtype_is_float(zeros->dtype))
+        zero = lower_cast(&o->L, lower_reshape(&o->L, zeros, 3, (Expr *[]){n, nb, one}), DT_F32);
     else if (zeros) {
         Value *z = lower_reshape(&o->L, zeros, 2, (Expr *[]){n, ex_int(o->ex, bits == 4 ? (blocks + 1) / 2 : blocks)});
         if (bits == 4 && z) z = first_columns(o, halves(o, z), nb);
         zero = lower_cast(&o->L, lower_reshape(&o->L, z, 3, (Expr *[]){n, nb, one}), DT_F32);
     }
     w = AS(&o->L, sub_Tensor, v(w), v(zero));
-    w = AS(&o->L, mul_Tensor, v(w), v(lower_cast(&o->L, lower_reshape(&o->L, scales, 3, (Expr *[]){n, nb, one}), DT_F32)));
+    w = AS(&o->L, mul_Tensor, v(w),
+           v(lower_cast(&o->L, lower_reshape(&o->L, scales, 3, (Expr *[]){n, nb, one}), DT_F32)));
     w = lower_reshape(&o->L, w, 2, (Expr *[]){n, ex_mul(o->ex, nb, size)});
     if (K != blocks * block) w = first_columns(o, w, ex_int(o->ex, K));
     return op_return(o, 0, AS(&o->L, linear, v(x), v(lower_cast(&o->L, w, x->dtype)), bias ? v(bias) : arg_none()));

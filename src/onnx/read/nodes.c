@@ -48,7 +48,10 @@ int64_t scope_opset(const OnnxScope *s, const char *domain)
 /* ------------------------------------------------------------------ functions */
 
 /* What a node says of the function that it calls. */
-static void function_key(Buf *b, const char *domain, const char *name, const char *overload) { buf_printf(b, "%s\n%s\n%s", domain, name, overload); }
+static void function_key(Buf *b, const char *domain, const char *name, const char *overload)
+{
+    buf_printf(b, "%s\n%s\n%s", domain, name, overload);
+}
 
 bool onnx_functions(OnnxImport *im)
 {
@@ -59,7 +62,8 @@ bool onnx_functions(OnnxImport *im)
         function_key(&b, f->domain, f->name, f->overload);
         const char *key = b.failed ? NULL : arena_strndup(im->g->arena, b.data, b.len);
         buf_free(&b);
-        if (key && map_has(&im->functions, key)) return fail(im->err, E_FORMAT, "two functions '%s' of domain '%s'", f->name, f->domain);
+        if (key && map_has(&im->functions, key))
+            return fail(im->err, E_FORMAT, "two functions '%s' of domain '%s'", f->name, f->domain);
         if (!key || !map_put(&im->functions, key, (void *)(uintptr_t)f)) return oom(im->err);
     }
     return true;
@@ -79,19 +83,24 @@ static const OnnxFunction *find_function(const OnnxImport *im, const OnnxNode *n
 static bool made_nodes(OnnxImport *im, int n)
 {
     im->unrolled += n;
-    return im->unrolled <= MAX_UNROLLED || fail(im->err, E_LIMIT, "functions and turns of loops make more than %d nodes", MAX_UNROLLED);
+    return im->unrolled <= MAX_UNROLLED ||
+           fail(im->err, E_LIMIT, "functions and turns of loops make more than %d nodes", MAX_UNROLLED);
 }
 
 static bool call_function(OnnxOp *o, const OnnxFunction *f)
 {
     OnnxImport *im = o->im;
     if (o->node->ninput > f->ninput)
-        return fail(im->err, E_FORMAT, "function '%s' takes %d inputs, %d are given", f->name, f->ninput, o->node->ninput);
+        return fail(im->err, E_FORMAT, "function '%s' takes %d inputs, %d are given", f->name, f->ninput,
+                    o->node->ninput);
     if (o->node->noutput > f->noutput)
-        return fail(im->err, E_FORMAT, "function '%s' gives %d results, %d are named", f->name, f->noutput, o->node->noutput);
+        return fail(im->err, E_FORMAT, "function '%s' gives %d results, %d are named", f->name, f->noutput,
+                    o->node->noutput);
     OnnxFrame frame = {o->scope, o->node, f};
     OnnxScope s = {.frame = &frame, .opset = f->opset, .nopset = f->nopset, .depth = o->scope->depth + 1};
-    bool ok = s.depth <= ONNX_MAX_DEPTH || fail(im->err, E_LIMIT, "functions and subgraphs nested deeper than %d (do they call each other?)", ONNX_MAX_DEPTH);
+    bool ok = s.depth <= ONNX_MAX_DEPTH ||
+              fail(im->err, E_LIMIT, "functions and subgraphs nested deeper than %d (do they call each other?)",
+                   ONNX_MAX_DEPTH);
     ok = ok && made_nodes(im, f->nnode);
     for (int i = 0; ok && i < o->node->ninput; i++)
         if (o->in[i]) ok = scope_set(im, &s, f->input[i], o->in[i]);
@@ -99,7 +108,8 @@ static bool call_function(OnnxOp *o, const OnnxFunction *f)
     for (int i = 0; ok && i < o->node->noutput; i++) {
         Cell *c = scope_get(im, &s, f->output[i]);
         if (c) o->out[i] = c;
-        else if (*o->node->output[i]) ok = fail(im->err, E_FORMAT, "function '%s' never computes its result '%s'", f->name, f->output[i]);
+        else if (*o->node->output[i])
+            ok = fail(im->err, E_FORMAT, "function '%s' never computes its result '%s'", f->name, f->output[i]);
     }
     map_free(&s.names);
     return ok;
@@ -113,16 +123,24 @@ bool onnx_constants(OnnxImport *im, OnnxScope *s, const OnnxGraph *body)
         Cell *c = cell_of_tensor(im, body->init[i].name, &body->init[i], false);
         TRY(c && scope_set(im, s, body->init[i].name, c));
     }
-    return body->nsparse == 0 || fail(im->err, E_UNSUPPORTED, "a sparse initializer '%.100s'", body->sparse[0].values.name);
+    return body->nsparse == 0 ||
+           fail(im->err, E_UNSUPPORTED, "a sparse initializer '%.100s'", body->sparse[0].values.name);
 }
 
 bool onnx_branch(OnnxOp *o, const OnnxGraph *body, int nin, Cell *const *in, int nout, Cell **out)
 {
     OnnxImport *im = o->im;
-    OnnxScope s = {.outer = o->scope, .frame = o->scope->frame, .opset = o->scope->opset, .nopset = o->scope->nopset, .depth = o->scope->depth + 1};
-    if (s.depth > ONNX_MAX_DEPTH) return fail(im->err, E_LIMIT, "functions and subgraphs nested deeper than %d", ONNX_MAX_DEPTH);
-    if (body->ninput != nin) return fail(im->err, E_FORMAT, "the body takes %d inputs, the node gives %d", body->ninput, nin);
-    if (body->noutput != nout) return fail(im->err, E_FORMAT, "the body gives %d results, the node expects %d", body->noutput, nout);
+    OnnxScope s = {.outer = o->scope,
+                   .frame = o->scope->frame,
+                   .opset = o->scope->opset,
+                   .nopset = o->scope->nopset,
+                   .depth = o->scope->depth + 1};
+    if (s.depth > ONNX_MAX_DEPTH)
+        return fail(im->err, E_LIMIT, "functions and subgraphs nested deeper than %d", ONNX_MAX_DEPTH);
+    if (body->ninput != nin)
+        return fail(im->err, E_FORMAT, "the body takes %d inputs, the node gives %d", body->ninput, nin);
+    if (body->noutput != nout)
+        return fail(im->err, E_FORMAT, "the body gives %d results, the node expects %d", body->noutput, nout);
     TRY(made_nodes(im, body->nnode));
     bool ok = onnx_constants(im, &s, body);
     for (int i = 0; ok && i < nin; i++) ok = scope_set(im, &s, body->input[i].name, in[i]);
@@ -143,7 +161,10 @@ static bool read_inputs(OnnxOp *o)
     for (int i = 0; i < n->ninput; i++) {
         if (!*n->input[i]) continue;
         o->in[i] = scope_get(o->im, o->scope, n->input[i]);
-        if (!o->in[i]) return o->im->err->code == E_OK ? fail(o->im->err, E_FORMAT, "input %d '%.100s' is not computed before this node", i, n->input[i]) : false;
+        if (!o->in[i])
+            return o->im->err->code == E_OK ? fail(o->im->err, E_FORMAT,
+                                                   "input %d '%.100s' is not computed before this node", i, n->input[i])
+                                            : false;
     }
     return true;
 }
@@ -170,28 +191,36 @@ static bool run_row(OnnxOp *o)
 {
     bool taken;
     o->opset = scope_opset(o->scope, o->node->domain);
-    if (!o->opset) return fail(o->im->err, E_FORMAT, "domain '%s' is not among the model's opset imports", *o->node->domain ? o->node->domain : "ai.onnx");
+    if (!o->opset)
+        return fail(o->im->err, E_FORMAT, "domain '%s' is not among the model's opset imports",
+                    *o->node->domain ? o->node->domain : "ai.onnx");
     TRY(onnx_fold(o, &taken));
-    return taken || o->row->fn(o) || (o->im->err->code == E_OK ? fail(o->im->err, E_UNSUPPORTED, "%s with these inputs", o->node->op) : false);
+    return taken || o->row->fn(o) ||
+           (o->im->err->code == E_OK ? fail(o->im->err, E_UNSUPPORTED, "%s with these inputs", o->node->op) : false);
 }
 
 static bool import_node(OnnxImport *im, OnnxScope *s, const OnnxNode *node)
 {
-    OnnxOp o = {.im = im, .g = im->g, .ex = im->g->ex, .scope = s, .node = node, .row = onnx_find_row(node->domain, node->op)};
+    OnnxOp o = {
+        .im = im, .g = im->g, .ex = im->g->ex, .scope = s, .node = node, .row = onnx_find_row(node->domain, node->op)};
     const OnnxFunction *f = find_function(im, node);
     if (!f && !o.row) return fail(im->err, E_UNSUPPORTED, "there is no such op");
     o.in = arena_array(im->g->arena, Cell *, node->ninput + 1);
     o.out = arena_array(im->g->arena, Cell *, node->noutput + 1);
     if (!o.in || !o.out) return oom(im->err);
     const char *label = node->noutput && *node->output[0] ? node->output[0] : *node->name ? node->name : node->op;
-    o.L = (Lower){.g = im->g, .ex = im->g->ex, .op = op_get(f || o.row->aten == OP_NONE ? OP_reshape : o.row->aten), .name = plain_name(im, label), .err = im->err};
+    o.L = (Lower){.g = im->g,
+                  .ex = im->g->ex,
+                  .op = op_get(f || o.row->aten == OP_NONE ? OP_reshape : o.row->aten),
+                  .name = plain_name(im, label),
+                  .err = im->err};
     int mark = im->g->next_id;
     return read_inputs(&o) && (f ? call_function(&o, f) : run_row(&o)) && name_results(&o, mark);
 }
 
 /* Nodes must stand in the order of use; some tools (ONNX Runtime's float16 converter) append theirs all the same, and ONNX Runtime sorts. */
 typedef struct Order {
-    Map made;             /* name -> &node that makes it */
+    Map made; /* name -> &node that makes it */
     const OnnxNode *node;
     unsigned char *state; /* of each node: 0, DOING, DONE */
     int *stack, *order, n;
@@ -239,7 +268,8 @@ static bool sort_nodes(OnnxImport *im, const OnnxNode *node, int n, int **order)
     bool sorted = true, ok = r.state != NULL;
     *order = NULL;
     for (int i = 0; ok && i < n; i++)
-        for (int k = 0; ok && k < node[i].noutput; k++) ok = !*node[i].output[k] || map_put(&r.made, node[i].output[k], (void *)(uintptr_t)&node[i]);
+        for (int k = 0; ok && k < node[i].noutput; k++)
+            ok = !*node[i].output[k] || map_put(&r.made, node[i].output[k], (void *)(uintptr_t)&node[i]);
     for (int i = 0; ok && sorted && i < n; i++) {
         sorted = waits_for(&r, &node[i]) < 0;
         r.state[i] = DONE;
@@ -264,7 +294,9 @@ bool onnx_nodes(OnnxImport *im, OnnxScope *s, const OnnxNode *node, int n)
         if (import_node(im, s, &node[i])) continue;
         char number[32];
         snprintf(number, sizeof number, "#%d", i);
-        const char *label = *node[i].name ? node[i].name : node[i].noutput && *node[i].output[0] ? node[i].output[0] : number;
+        const char *label = *node[i].name                           ? node[i].name
+                            : node[i].noutput && *node[i].output[0] ? node[i].output[0]
+                                                                    : number;
         return within(im->err, "node '%.100s' (%s%s%s)", label, node[i].domain, *node[i].domain ? "." : "", node[i].op);
     }
     return true;
@@ -293,7 +325,11 @@ static bool look(Missing *m, const OnnxNode *node, int n)
         if (!key) return oom(m->im->err);
         if (map_has(&m->count, key)) continue;
         if (!map_put(&m->count, key, m)) return oom(m->im->err);
-        if (m->kinds++ < 20) buf_printf(&m->text, "%s%s (node '%.60s')", m->kinds > 1 ? ", " : "", key, *node[i].name ? node[i].name : node[i].noutput ? node[i].output[0] : "");
+        if (m->kinds++ < 20)
+            buf_printf(&m->text, "%s%s (node '%.60s')", m->kinds > 1 ? ", " : "", key,
+                       *node[i].name     ? node[i].name
+                       : node[i].noutput ? node[i].output[0]
+                                         : "");
     }
     return true;
 }
@@ -304,7 +340,9 @@ bool onnx_missing(OnnxImport *im)
     const OnnxModel *model = &im->file->model;
     bool ok = look_graph(&m, model->graph);
     for (int i = 0; ok && i < model->nfunction; i++) ok = look(&m, model->function[i].node, model->function[i].nnode);
-    if (ok && m.kinds) ok = fail(im->err, E_UNSUPPORTED, "%d op%s not known: %s%s", m.kinds, m.kinds == 1 ? " is" : "s are", m.text.data, m.kinds > 20 ? " ..." : "");
+    if (ok && m.kinds)
+        ok = fail(im->err, E_UNSUPPORTED, "%d op%s not known: %s%s", m.kinds, m.kinds == 1 ? " is" : "s are",
+                  m.text.data, m.kinds > 20 ? " ..." : "");
     buf_free(&m.text);
     map_free(&m.count);
     return ok;

@@ -16,8 +16,10 @@ bool onnx_unary(OnnxOp *o)
 static bool two(OnnxOp *o, Value **a, Value **b)
 {
     TRY(op_tensor(o, 0, a) && op_tensor(o, 1, b));
-    if (o->opset < 7 && op_attr(o, "axis")) return op_unsupported(o, "broadcasting along attribute 'axis', as opsets before 7 have it");
-    return (*a)->dtype == (*b)->dtype || op_fail(o, 1, "%s, but input 0 is %s", dtype_name((*b)->dtype), dtype_name((*a)->dtype));
+    if (o->opset < 7 && op_attr(o, "axis"))
+        return op_unsupported(o, "broadcasting along attribute 'axis', as opsets before 7 have it");
+    return (*a)->dtype == (*b)->dtype ||
+           op_fail(o, 1, "%s, but input 0 is %s", dtype_name((*b)->dtype), dtype_name((*a)->dtype));
 }
 
 bool onnx_binary(OnnxOp *o)
@@ -52,7 +54,8 @@ bool onnx_pow(OnnxOp *o)
     Value *a, *b, *y;
     TRY(op_tensor(o, 0, &a) && op_tensor(o, 1, &b));
     if (dtype_is_float(a->dtype)) y = AS(&o->L, pow_Tensor_Tensor, v(a), v(lower_cast(&o->L, b, a->dtype)));
-    else if (dtype_is_float(b->dtype)) y = AS(&o->L, pow_Tensor_Tensor, v(lower_cast(&o->L, a, DT_F64)), v(lower_cast(&o->L, b, DT_F64)));
+    else if (dtype_is_float(b->dtype))
+        y = AS(&o->L, pow_Tensor_Tensor, v(lower_cast(&o->L, a, DT_F64)), v(lower_cast(&o->L, b, DT_F64)));
     else y = AS(&o->L, pow_Tensor_Tensor, v(a), v(lower_cast(&o->L, b, a->dtype)));
     return op_return(o, 0, lower_cast(&o->L, y, a->dtype));
 }
@@ -62,7 +65,9 @@ bool onnx_prelu(OnnxOp *o)
     Value *x, *slope;
     TRY(two(o, &x, &slope));
     Value *zero = op_number(o, x->dtype, 0);
-    return op_return(o, 0, AS(&o->L, where_self, v(AS(&o->L, lt_Tensor, v(x), v(zero))), v(AS(&o->L, mul_Tensor, v(x), v(slope))), v(x)));
+    return op_return(
+        o, 0,
+        AS(&o->L, where_self, v(AS(&o->L, lt_Tensor, v(x), v(zero))), v(AS(&o->L, mul_Tensor, v(x), v(slope))), v(x)));
 }
 
 /* Max, Min, Sum, Mean of any number of inputs */
@@ -73,7 +78,8 @@ bool onnx_variadic(OnnxOp *o)
     bool mean = o->row->aten == OP_mean_dim;
     for (int i = 1; i < o->node->ninput; i++) {
         TRY(op_tensor(o, i, &x));
-        if (x->dtype != all->dtype) return op_fail(o, i, "%s, but input 0 is %s", dtype_name(x->dtype), dtype_name(all->dtype));
+        if (x->dtype != all->dtype)
+            return op_fail(o, i, "%s, but input 0 is %s", dtype_name(x->dtype), dtype_name(all->dtype));
         Arg arg[] = {v(all), v(x)};
         TRY(all = lower_as(&o->L, mean ? OP_add_Tensor : o->row->aten, 2, arg));
     }
@@ -127,7 +133,8 @@ bool onnx_gelu(OnnxOp *o)
     Value *x;
     const char *how;
     TRY(op_tensor(o, 0, &x) && op_attr_string(o, "approximate", "none", &how));
-    if (strcmp(how, "none") && strcmp(how, "tanh")) return fail(o->im->err, E_FORMAT, "attribute 'approximate' is '%.40s', expected 'none' or 'tanh'", how);
+    if (strcmp(how, "none") && strcmp(how, "tanh"))
+        return fail(o->im->err, E_FORMAT, "attribute 'approximate' is '%.40s', expected 'none' or 'tanh'", how);
     return op_return(o, 0, AS(&o->L, gelu, v(x), arg_str(o->g, how)));
 }
 
@@ -145,7 +152,8 @@ bool onnx_elu(OnnxOp *o)
         TRY(op_attr_float(o, "alpha", 1, &alpha));
         return op_return(o, 0, AS(&o->L, celu, v(x), arg_float(o->g, alpha)));
     case OP_selu:
-        TRY(op_attr_float(o, "alpha", 1.67326319217681884765625, &alpha) && op_attr_float(o, "gamma", 1.05070102214813232421875, &gamma));
+        TRY(op_attr_float(o, "alpha", 1.67326319217681884765625, &alpha) &&
+            op_attr_float(o, "gamma", 1.05070102214813232421875, &gamma));
         return op_return(o, 0, AS(&o->L, elu, v(x), arg_float(o->g, alpha), arg_float(o->g, gamma)));
     default:
         TRY(op_attr_float(o, "alpha", 1, &alpha));
@@ -179,7 +187,9 @@ bool onnx_swish(OnnxOp *o)
     double alpha;
     TRY(op_tensor(o, 0, &x) && op_attr_float(o, "alpha", 1, &alpha));
     if (alpha == 1) return op_return(o, 0, AS(&o->L, silu, v(x)));
-    return op_return(o, 0, AS(&o->L, mul_Tensor, v(x), v(AS(&o->L, sigmoid, v(AS(&o->L, mul_Tensor, v(x), arg_float(o->g, alpha)))))));
+    return op_return(
+        o, 0,
+        AS(&o->L, mul_Tensor, v(x), v(AS(&o->L, sigmoid, v(AS(&o->L, mul_Tensor, v(x), arg_float(o->g, alpha)))))));
 }
 
 bool onnx_softplus(OnnxOp *o)
@@ -194,18 +204,21 @@ bool onnx_softsign(OnnxOp *o)
 {
     Value *x;
     TRY(op_tensor(o, 0, &x));
-    return op_return(o, 0, AS(&o->L, div_Tensor, v(x), v(AS(&o->L, add_Tensor, v(AS(&o->L, abs, v(x))), arg_float(o->g, 1)))));
+    return op_return(
+        o, 0, AS(&o->L, div_Tensor, v(x), v(AS(&o->L, add_Tensor, v(AS(&o->L, abs, v(x))), arg_float(o->g, 1)))));
 }
 
 bool onnx_isinf(OnnxOp *o)
 {
     Value *x;
     int64_t low, high;
-    TRY(op_tensor(o, 0, &x) && op_attr_int(o, "detect_negative", 1, &low) && op_attr_int(o, "detect_positive", 1, &high));
+    TRY(op_tensor(o, 0, &x) && op_attr_int(o, "detect_negative", 1, &low) &&
+        op_attr_int(o, "detect_positive", 1, &high));
     if (low && high) return op_return(o, 0, AS(&o->L, isinf, v(x)));
     if (low) return op_return(o, 0, AS(&o->L, isneginf, v(x)));
     if (high) return op_return(o, 0, AS(&o->L, isposinf, v(x)));
-    return op_return(o, 0, AS(&o->L, full, arg_exprs(o->g, x->rank, x->dim), arg_bool(o->g, false), arg_dtype(DT_BOOL)));
+    return op_return(o, 0,
+                     AS(&o->L, full, arg_exprs(o->g, x->rank, x->dim), arg_bool(o->g, false), arg_dtype(DT_BOOL)));
 }
 
 bool onnx_identity(OnnxOp *o)
@@ -220,8 +233,11 @@ bool onnx_bit_shift(OnnxOp *o)
     const char *direction;
     TRY(two(o, &a, &b) && op_attr_string(o, "direction", "", &direction));
     bool left = !strcmp(direction, "LEFT");
-    if (!left && strcmp(direction, "RIGHT")) return fail(o->im->err, E_FORMAT, "attribute 'direction' is '%.40s', expected LEFT or RIGHT", direction);
-    return op_return(o, 0, left ? AS(&o->L, bitwise_left_shift_Tensor, v(a), v(b)) : AS(&o->L, bitwise_right_shift_Tensor, v(a), v(b)));
+    if (!left && strcmp(direction, "RIGHT"))
+        return fail(o->im->err, E_FORMAT, "attribute 'direction' is '%.40s', expected LEFT or RIGHT", direction);
+    return op_return(o, 0,
+                     left ? AS(&o->L, bitwise_left_shift_Tensor, v(a), v(b))
+                          : AS(&o->L, bitwise_right_shift_Tensor, v(a), v(b)));
 }
 
 /* x < -lambd: x + bias; x > lambd: x - bias; 0 between */
@@ -230,8 +246,10 @@ bool onnx_shrink(OnnxOp *o)
     Value *x;
     double bias, lambd;
     TRY(op_tensor(o, 0, &x) && op_attr_float(o, "bias", 0, &bias) && op_attr_float(o, "lambd", 0.5, &lambd));
-    Value *low = AS(&o->L, lt_Tensor, v(x), v(op_number(o, x->dtype, -lambd))), *high = AS(&o->L, gt_Tensor, v(x), v(op_number(o, x->dtype, lambd)));
-    Value *off = op_number(o, x->dtype, bias), *inner = AS(&o->L, where_self, v(high), v(AS(&o->L, sub_Tensor, v(x), v(off))), v(op_number(o, x->dtype, 0)));
+    Value *low = AS(&o->L, lt_Tensor, v(x), v(op_number(o, x->dtype, -lambd))),
+          *high = AS(&o->L, gt_Tensor, v(x), v(op_number(o, x->dtype, lambd)));
+    Value *off = op_number(o, x->dtype, bias),
+          *inner = AS(&o->L, where_self, v(high), v(AS(&o->L, sub_Tensor, v(x), v(off))), v(op_number(o, x->dtype, 0)));
     return op_return(o, 0, AS(&o->L, where_self, v(low), v(AS(&o->L, add_Tensor, v(x), v(off))), v(inner)));
 }
 
@@ -241,7 +259,9 @@ bool onnx_swiglu(OnnxOp *o)
     Value *a, *b;
     double alpha;
     TRY(two(o, &a, &b) && op_attr_float(o, "alpha", 1, &alpha));
-    Value *gate = alpha == 1 ? AS(&o->L, silu, v(a)) : AS(&o->L, mul_Tensor, v(a), v(AS(&o->L, sigmoid, v(AS(&o->L, mul_Tensor, v(a), arg_float(o->g, alpha))))));
+    Value *gate = alpha == 1 ? AS(&o->L, silu, v(a))
+                             : AS(&o->L, mul_Tensor, v(a),
+                                  v(AS(&o->L, sigmoid, v(AS(&o->L, mul_Tensor, v(a), arg_float(o->g, alpha))))));
     return op_return(o, 0, AS(&o->L, mul_Tensor, v(gate), v(b)));
 }
 
@@ -252,6 +272,7 @@ bool onnx_bit_cast(OnnxOp *o)
     DType to;
     TRY(op_tensor(o, 0, &x) && op_attr_dtype(o, "to", DT_NONE, &to));
     if (to == DT_NONE) return fail(o->im->err, E_FORMAT, "attribute 'to' is missing");
-    if (dtype_bits(to) != dtype_bits(x->dtype) || dtype_bits(to) < 8) return op_unsupported(o, "from %s to %s", dtype_name(x->dtype), dtype_name(to));
+    if (dtype_bits(to) != dtype_bits(x->dtype) || dtype_bits(to) < 8)
+        return op_unsupported(o, "from %s to %s", dtype_name(x->dtype), dtype_name(to));
     return op_return(o, 0, AS(&o->L, view_dtype, v(x), arg_dtype(to)));
 }

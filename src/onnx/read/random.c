@@ -16,7 +16,8 @@ static bool seed_of(OnnxOp *o, bool *seeded, int64_t *seed)
     const OnnxAttr *a = op_attr(o, "seed");
     *seeded = a != NULL;
     *seed = !a ? 0 : a->type == ONNX_ATTR_FLOAT ? (int64_t)(fabs((double)a->f) < 0x1p32 ? a->f : 0) : a->i;
-    return !a || a->type == ONNX_ATTR_FLOAT || a->type == ONNX_ATTR_INT || fail(o->im->err, E_FORMAT, "attribute 'seed' is no number");
+    return !a || a->type == ONNX_ATTR_FLOAT || a->type == ONNX_ATTR_INT ||
+           fail(o->im->err, E_FORMAT, "attribute 'seed' is no number");
 }
 
 /* Uniform in [0, 1), in double */
@@ -46,7 +47,8 @@ bool onnx_dropout(OnnxOp *o)
     TRY(op_tensor(o, 0, &x));
     Value *y = x, *all = AS(&o->L, full, arg_exprs(o->g, x->rank, x->dim), arg_bool(o->g, true), arg_dtype(DT_BOOL));
     const Cell *known = op_known(o, 2);
-    bool decided = !op_has(o, 2) || (known && known->n == 1 && ex_is_const(known->e[0])), trains = op_has(o, 2) && (!decided || known->e[0]->i != 0);
+    bool decided = !op_has(o, 2) || (known && known->n == 1 && ex_is_const(known->e[0])),
+         trains = op_has(o, 2) && (!decided || known->e[0]->i != 0);
     if (trains) {
         TRY(op_optional(o, 1, &ratio));
         if (!ratio) ratio = op_number(o, DT_F32, 0.5);
@@ -74,7 +76,8 @@ static bool asked_for(OnnxOp *o, int *rank, Expr **dim, DType *t)
         for (int i = 0; i < x->rank; i++) dim[i] = x->dim[i];
     } else {
         TRY(op_attr_ints(o, "shape", &shape, &n));
-        if (!shape || n > MAX_RANK) return fail(o->im->err, E_FORMAT, "attribute 'shape' is missing, or longer than %d", MAX_RANK);
+        if (!shape || n > MAX_RANK)
+            return fail(o->im->err, E_FORMAT, "attribute 'shape' is missing, or longer than %d", MAX_RANK);
         *rank = n;
         for (int i = 0; i < n; i++) dim[i] = ex_int(o->ex, shape[i]);
     }
@@ -101,7 +104,8 @@ bool onnx_random_normal(OnnxOp *o)
     DType t;
     double mean, scale;
     TRY(asked_for(o, &rank, dim, &t) && op_attr_float(o, "mean", 0, &mean) && op_attr_float(o, "scale", 1, &scale));
-    Value *u = AS(&o->L, mul_Tensor, v(AS(&o->L, add_Tensor, v(uniform(o, rank, dim)), arg_float(o->g, 0x1p-54))), arg_float(o->g, 2));
+    Value *u = AS(&o->L, mul_Tensor, v(AS(&o->L, add_Tensor, v(uniform(o, rank, dim)), arg_float(o->g, 0x1p-54))),
+                  arg_float(o->g, 2));
     Value *y = AS(&o->L, erfinv, v(AS(&o->L, sub_Tensor, v(u), arg_float(o->g, 1))));
     y = AS(&o->L, mul_Tensor, v(y), arg_float(o->g, scale * sqrt(2)));
     return op_return(o, 0, lower_cast(&o->L, AS(&o->L, add_Tensor, v(y), arg_float(o->g, mean)), t));
@@ -113,7 +117,9 @@ bool onnx_bernoulli(OnnxOp *o)
     Value *x;
     DType t;
     TRY(op_tensor(o, 0, &x) && op_attr_dtype(o, "dtype", x->dtype, &t));
-    return op_return(o, 0, lower_cast(&o->L, AS(&o->L, lt_Tensor, v(uniform(o, x->rank, x->dim)), v(lower_cast(&o->L, x, DT_F64))), t));
+    return op_return(
+        o, 0,
+        lower_cast(&o->L, AS(&o->L, lt_Tensor, v(uniform(o, x->rank, x->dim)), v(lower_cast(&o->L, x, DT_F64))), t));
 }
 
 /* Classes drawn by their (unnormalised) log-probabilities, rows (batch, classes): how many sums of probabilities lie below a uniform number */
@@ -123,9 +129,12 @@ bool onnx_multinomial(OnnxOp *o)
     DType t;
     int64_t count;
     TRY(op_tensor(o, 0, &x) && op_attr_dtype(o, "dtype", DT_I32, &t) && op_attr_int(o, "sample_size", 1, &count));
-    if (x->rank != 2 || count < 1) return op_fail(o, 0, "rank %d with %lld samples, expected rows of log-probabilities", x->rank, (long long)count);
+    if (x->rank != 2 || count < 1)
+        return op_fail(o, 0, "rank %d with %lld samples, expected rows of log-probabilities", x->rank,
+                       (long long)count);
     Expr *one = ex_int(o->ex, 1), *n = ex_int(o->ex, count);
-    Value *sums = AS(&o->L, cumsum, v(AS(&o->L, softmax_int, v(lower_cast(&o->L, x, DT_F64)), arg_int(o->g, 1))), arg_int(o->g, 1));
+    Value *sums = AS(&o->L, cumsum, v(AS(&o->L, softmax_int, v(lower_cast(&o->L, x, DT_F64)), arg_int(o->g, 1))),
+                     arg_int(o->g, 1));
     TRY(sums && (sums = lower_reshape(&o->L, sums, 3, (Expr *[]){x->dim[0], one, x->dim[1]})));
     Value *u = uniform(o, 3, (Expr *[]){x->dim[0], n, one});
     Value *below = lower_cast(&o->L, AS(&o->L, le_Tensor, v(sums), v(u)), DT_I64);

@@ -11,17 +11,21 @@ enum { MIN_OPSET = 1, MAX_OPSET = 28, MAX_IMPORTS = 256 };
 static bool check_opsets(OnnxImport *im)
 {
     const OnnxModel *m = &im->file->model;
-    if (m->nopset > MAX_IMPORTS) return fail(im->err, E_LIMIT, "opset_import: %d domains, at most %d are possible", m->nopset, MAX_IMPORTS);
+    if (m->nopset > MAX_IMPORTS)
+        return fail(im->err, E_LIMIT, "opset_import: %d domains, at most %d are possible", m->nopset, MAX_IMPORTS);
     for (int i = 0; i < m->nopset; i++) {
         for (int k = 0; k < i; k++)
             if (!strcmp(m->opset[i].domain, m->opset[k].domain))
-                return fail(im->err, E_FORMAT, "opset_import: domain '%s' is imported twice (versions %lld and %lld)", *m->opset[i].domain ? m->opset[i].domain : "ai.onnx",
-                            (long long)m->opset[k].version, (long long)m->opset[i].version);
+                return fail(im->err, E_FORMAT, "opset_import: domain '%s' is imported twice (versions %lld and %lld)",
+                            *m->opset[i].domain ? m->opset[i].domain : "ai.onnx", (long long)m->opset[k].version,
+                            (long long)m->opset[i].version);
         if (*m->opset[i].domain) continue;
         im->source->opset = m->opset[i].version;
-        if (m->opset[i].version < 1) return fail(im->err, E_FORMAT, "opset_import: version %lld", (long long)m->opset[i].version);
+        if (m->opset[i].version < 1)
+            return fail(im->err, E_FORMAT, "opset_import: version %lld", (long long)m->opset[i].version);
         if (m->opset[i].version < MIN_OPSET || m->opset[i].version > MAX_OPSET)
-            return fail(im->err, E_UNSUPPORTED, "opset %lld: versions %d to %d are known", (long long)m->opset[i].version, MIN_OPSET, MAX_OPSET);
+            return fail(im->err, E_UNSUPPORTED, "opset %lld: versions %d to %d are known",
+                        (long long)m->opset[i].version, MIN_OPSET, MAX_OPSET);
     }
     return true;
 }
@@ -43,7 +47,8 @@ static Expr *param_size(OnnxImport *im, const char *param)
         for (char *c = name; c && *c; c++)
             if (!is_alnum(*c)) *c = '_';
         if (name && !is_alpha(*name) && *name != '_') name = arena_printf(im->g->arena, "d_%s", name);
-        while (name && !plain && expr_find_symbol(im->g->ex, name)) name = arena_printf(im->g->arena, "%s_", name); /* "a.b" beside "a_b" */
+        while (name && !plain && expr_find_symbol(im->g->ex, name))
+            name = arena_printf(im->g->arena, "%s_", name); /* "a.b" beside "a_b" */
         if (!name) return NULL;
         e = ex_symbol(im->g->ex, name);
     }
@@ -55,7 +60,8 @@ static bool read_dims(OnnxImport *im, const OnnxValueInfo *info, Expr **dim)
     const OnnxTypeProto *t = &info->type;
     for (int i = 0; i < t->rank; i++) {
         if (t->dim[i].known) {
-            if (t->dim[i].value < 0) return fail(im->err, E_FORMAT, "axis %d has size %lld", i, (long long)t->dim[i].value);
+            if (t->dim[i].value < 0)
+                return fail(im->err, E_FORMAT, "axis %d has size %lld", i, (long long)t->dim[i].value);
             dim[i] = ex_int(im->g->ex, t->dim[i].value);
         } else if (*t->dim[i].param) dim[i] = param_size(im, t->dim[i].param);
         else dim[i] = ex_symbol(im->g->ex, arena_printf(im->g->arena, "%s_%d", plain_name(im, info->name), i));
@@ -131,7 +137,8 @@ static bool fix_input(OnnxImport *im, OnnxScope *s, const OnnxValueInfo *info, c
     tensor_copy(&t->t, given);
     for (int64_t i = 0, n = given->dtype == want ? 0 : tensor_numel(given); i < n; i++)
         if (tensor_get(&t->t, i) != tensor_get(given, i))
-            return fail(im->err, E_USAGE, "input '%.100s' is fixed to %g, which is no %s", info->name, tensor_get(given, i), dtype_name(want));
+            return fail(im->err, E_USAGE, "input '%.100s' is fixed to %g, which is no %s", info->name,
+                        tensor_get(given, i), dtype_name(want));
     Cell *c = cell_of_tensor(im, info->name, t, false);
     return c && scope_set(im, s, info->name, c);
 }
@@ -142,11 +149,15 @@ static bool add_input(OnnxImport *im, OnnxScope *s, const OnnxValueInfo *info)
     const Tensor *given = fixed_value(im, info->name);
     Expr *dim[MAX_RANK];
     if (given) return fix_input(im, s, info, given);
-    if (t->kind != ONNX_TENSOR) return fail(im->err, E_UNSUPPORTED, "a sequence, map or optional; what it holds must be known when loading");
+    if (t->kind != ONNX_TENSOR)
+        return fail(im->err, E_UNSUPPORTED, "a sequence, map or optional; what it holds must be known when loading");
     DType dtype = dtype_from_onnx(t->elem);
-    if (t->elem == ONNX_STRING) return fail(im->err, E_UNSUPPORTED, "a tensor of strings, which must be known when loading (an initializer)");
+    if (t->elem == ONNX_STRING)
+        return fail(im->err, E_UNSUPPORTED, "a tensor of strings, which must be known when loading (an initializer)");
     if (dtype == DT_NONE) return fail(im->err, E_UNSUPPORTED, "dtype %s", onnx_type_name(t->elem));
-    if (!t->has_shape) return fail(im->err, E_UNSUPPORTED, "its rank is not declared; write the shape into the model (axes may stay symbols)");
+    if (!t->has_shape)
+        return fail(im->err, E_UNSUPPORTED,
+                    "its rank is not declared; write the shape into the model (axes may stay symbols)");
     TRY(read_dims(im, info, dim));
     Value *v = graph_add_input(im->g, plain_name(im, info->name), dtype, t->rank, dim);
     if (!v) return oom(im->err);
@@ -159,23 +170,27 @@ static bool add_inputs(OnnxImport *im, OnnxScope *s, const OnnxGraph *g)
 {
     for (int i = 0; i < g->ninit; i++) {
         if (fixed_value(im, g->init[i].name)) continue;
-        Cell *c = cell_of_tensor(im, g->init[i].name, &g->init[i], dtype_is_float(g->init[i].t.dtype) && tensor_numel(&g->init[i].t) > 1);
+        Cell *c = cell_of_tensor(im, g->init[i].name, &g->init[i],
+                                 dtype_is_float(g->init[i].t.dtype) && tensor_numel(&g->init[i].t) > 1);
         TRY(c && scope_set(im, s, g->init[i].name, c));
     }
-    if (g->nsparse) return fail(im->err, E_UNSUPPORTED, "sparse initializer '%.100s'; write it dense", g->sparse[0].values.name);
+    if (g->nsparse)
+        return fail(im->err, E_UNSUPPORTED, "sparse initializer '%.100s'; write it dense", g->sparse[0].values.name);
     for (int i = 0; i < g->ninput; i++) {
         const Cell *same = scope_get(im, s, g->input[i].name);
         if (!*g->input[i].name) return fail(im->err, E_FORMAT, "input %d has no name", i);
         if (same && !same->data) return fail(im->err, E_FORMAT, "two inputs '%.100s'", g->input[i].name);
         if (same) { /* with a default */
-            im->source->ignored[im->source->nignored++] =
-                arena_printf(im->g->arena, "input '%s' (has a default value in the file, which is used; --fix gives another)", g->input[i].name);
+            im->source->ignored[im->source->nignored++] = arena_printf(
+                im->g->arena, "input '%s' (has a default value in the file, which is used; --fix gives another)",
+                g->input[i].name);
             continue;
         }
         TRY(add_input(im, s, &g->input[i]) || within(im->err, "input '%.100s'", g->input[i].name));
     }
     for (int i = 0; im->fixed && i < im->fixed->n; i++)
-        if (!scope_get(im, s, im->fixed->name[i])) return fail(im->err, E_USAGE, "there is no input '%.100s' to fix", im->fixed->name[i]);
+        if (!scope_get(im, s, im->fixed->name[i]))
+            return fail(im->err, E_USAGE, "there is no input '%.100s' to fix", im->fixed->name[i]);
     bind_symbols(&im->file->model, im->g);
     return true;
 }
@@ -210,7 +225,8 @@ static bool add_outputs(OnnxImport *im, OnnxScope *s, const OnnxGraph *g)
         if (!name) return oom(im->err);
         DType declared = g->output[i].type.kind == ONNX_TENSOR ? dtype_from_onnx(g->output[i].type.elem) : DT_NONE;
         if (declared != DT_NONE && declared != v->dtype)
-            return fail(im->err, E_FORMAT, "output '%.100s' is declared %s, but the nodes compute %s", name, dtype_name(declared), dtype_name(v->dtype));
+            return fail(im->err, E_FORMAT, "output '%.100s' is declared %s, but the nodes compute %s", name,
+                        dtype_name(declared), dtype_name(v->dtype));
         TRY(graph_add_output(im->g, name, v, im->err));
     }
     return true;
@@ -222,14 +238,18 @@ static bool read_model(OnnxImport *im)
     OnnxScope s = {.opset = m->opset, .nopset = m->nopset};
     if (!m->graph) return fail(im->err, E_FORMAT, "the model has no graph");
     im->source->ignored = arena_array(im->g->arena, const char *, m->graph->ninput + 3);
-    im->source->producer = arena_printf(im->g->arena, "%s%s%s", m->producer, *m->producer_version ? " " : "", m->producer_version);
+    im->source->producer = arena_printf(im->g->arena, "%s%s%s", m->producer, *m->producer_version ? " " : "",
+                                        m->producer_version);
     for (int i = 0; i < m->nmetadata; i++)
-        if (!strcmp(m->producer, "qkv") && !strcmp(m->metadata[i].key, "torch")) im->source->torch_version = m->metadata[i].value;
+        if (!strcmp(m->producer, "qkv") && !strcmp(m->metadata[i].key, "torch"))
+            im->source->torch_version = m->metadata[i].value;
     if (!im->source->ignored || !im->source->producer) return oom(im->err);
     if (m->has_training) im->source->ignored[im->source->nignored++] = "training_info (training graphs are not read)";
-    if (m->graph->has_quantization) im->source->ignored[im->source->nignored++] = "quantization_annotation (what it says is in QuantizeLinear nodes, if at all)";
-    bool ok = check_opsets(im) && onnx_functions(im) && onnx_missing(im) && add_inputs(im, &s, m->graph) && onnx_nodes(im, &s, m->graph->node, m->graph->nnode) &&
-              add_outputs(im, &s, m->graph);
+    if (m->graph->has_quantization)
+        im->source->ignored[im->source->nignored++] =
+            "quantization_annotation (what it says is in QuantizeLinear nodes, if at all)";
+    bool ok = check_opsets(im) && onnx_functions(im) && onnx_missing(im) && add_inputs(im, &s, m->graph) &&
+              onnx_nodes(im, &s, m->graph->node, m->graph->nnode) && add_outputs(im, &s, m->graph);
     map_free(&s.names);
     map_free(&im->symbols);
     map_free(&im->functions);

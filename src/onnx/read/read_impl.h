@@ -18,33 +18,37 @@
 
 /* What a name stands for: a tensor, elements that are known as expressions (shapes, axes, counts), or both; or a list of tensors. */
 typedef struct Cell {
-    const char *name;       /* as the file says */
-    Value *v;               /* NULL until somebody asks for a tensor */
-    const Tensor *data;     /* a constant that has not been asked for yet */
-    bool parameter;         /* data: a float initializer */
+    const char *name;   /* as the file says */
+    Value *v;           /* NULL until somebody asks for a tensor */
+    const Tensor *data; /* a constant that has not been asked for yet */
+    bool parameter;     /* data: a float initializer */
     DType dtype;
-    int rank;               /* of what follows */
+    int rank; /* of what follows */
     const int64_t *dim;
-    int n;                  /* elements that are known, row-major; -1: they are not */
+    int n; /* elements that are known, row-major; -1: they are not */
     Expr **e;
-    bool is_list, is_none;  /* a sequence of tensors; an optional that holds nothing */
-    struct Cell **list; int nlist;
-    const char **string; int nstring; /* a tensor of strings; n of them */
+    bool is_list, is_none; /* a sequence of tensors; an optional that holds nothing */
+    struct Cell **list;
+    int nlist;
+    const char **string;
+    int nstring; /* a tensor of strings; n of them */
 } Cell;
-enum { CELL_MAX = 1024 };   /* larger constants are data, never sizes */
+enum { CELL_MAX = 1024 }; /* larger constants are data, never sizes */
 
-typedef struct OnnxFrame {  /* a call of a local function */
+typedef struct OnnxFrame { /* a call of a local function */
     const struct OnnxScope *caller;
     const OnnxNode *call;
     const OnnxFunction *function;
 } OnnxFrame;
 
 typedef struct OnnxScope {
-    struct OnnxScope *outer;   /* whose names are seen from here; NULL: the model's graph, or a function's */
-    const OnnxFrame *frame;    /* NULL outside functions */
-    struct OnnxCapture *capture; /* of a body that is a graph of its own: names of `outer` become inputs of it; NULL otherwise */
-    Map names;                 /* name -> Cell* */
-    const OnnxOpset *opset; int nopset;
+    struct OnnxScope *outer; /* whose names are seen from here; NULL: the model's graph, or a function's */
+    const OnnxFrame *frame;  /* NULL outside functions */
+    struct OnnxCapture
+        *capture; /* of a body that is a graph of its own: names of `outer` become inputs of it; NULL otherwise */
+    Map names;    /* name -> Cell* */
+    const OnnxOpset *opset;
+    int nopset;
     int depth;
 } OnnxScope;
 
@@ -53,9 +57,9 @@ typedef struct OnnxImport {
     OnnxFile *file;
     Graph *g;
     const Fixed *fixed;
-    Map symbols;               /* dim_param -> Expr* */
-    Map functions;             /* what onnx_functions found */
-    int64_t unrolled;          /* nodes made by turns of loops and calls, against a limit */
+    Map symbols;      /* dim_param -> Expr* */
+    Map functions;    /* what onnx_functions found */
+    int64_t unrolled; /* nodes made by turns of loops and calls, against a limit */
     Err *err;
 } OnnxImport;
 
@@ -74,23 +78,24 @@ struct OnnxOp {
     OnnxScope *scope;
     const OnnxNode *node;
     const OnnxRow *row;
-    int64_t opset;      /* of the node's domain */
-    Cell **in;          /* node->ninput of them; NULL where left out */
-    Cell **out;         /* node->noutput of them, set by op_return */
-    Lower L;            /* for EMIT and AS */
+    int64_t opset; /* of the node's domain */
+    Cell **in;     /* node->ninput of them; NULL where left out */
+    Cell **out;    /* node->noutput of them, set by op_return */
+    Lower L;       /* for EMIT and AS */
 };
 
 /* ---- reading a node. Errors name the input or attribute. */
-int op_ninputs(const OnnxOp *o);                          /* trailing absent ones not counted */
-bool op_has(const OnnxOp *o, int i);                      /* is input i given? */
-bool op_tensor(OnnxOp *o, int i, Value **out);            /* E_FORMAT when it is left out */
-bool op_optional(OnnxOp *o, int i, Value **out);          /* *out NULL when it is left out */
-bool op_wants(const OnnxOp *o, int i);                    /* is output i named, so that somebody may use it? */
+int op_ninputs(const OnnxOp *o);                 /* trailing absent ones not counted */
+bool op_has(const OnnxOp *o, int i);             /* is input i given? */
+bool op_tensor(OnnxOp *o, int i, Value **out);   /* E_FORMAT when it is left out */
+bool op_optional(OnnxOp *o, int i, Value **out); /* *out NULL when it is left out */
+bool op_wants(const OnnxOp *o, int i);           /* is output i named, so that somebody may use it? */
 /* Elements of a small integer, bool or float input as expressions; those of a tensor that is computed are read from it when it is there
  * (rank 0 or 1 of constant size). op_known asks without making anything. */
 bool op_sizes(OnnxOp *o, int i, int *n, Expr ***e);
-const Cell *op_known(OnnxOp *o, int i);                   /* NULL when the elements are not known */
-bool op_const_ints(OnnxOp *o, int i, int *n, const int64_t **v); /* all constant: E_UNSUPPORTED says to give them with --fix otherwise */
+const Cell *op_known(OnnxOp *o, int i); /* NULL when the elements are not known */
+bool op_const_ints(OnnxOp *o, int i, int *n,
+                   const int64_t **v); /* all constant: E_UNSUPPORTED says to give them with --fix otherwise */
 const OnnxAttr *op_attr(const OnnxOp *o, const char *name); /* through ref_attr_name of functions; NULL when absent */
 bool op_attr_int(OnnxOp *o, const char *name, int64_t otherwise, int64_t *out);
 bool op_attr_float(OnnxOp *o, const char *name, double otherwise, double *out);
@@ -104,7 +109,7 @@ bool op_fail(OnnxOp *o, int i, const char *fmt, ...) QKV_PRINTF(3, 4); /* E_FORM
 bool op_unsupported(OnnxOp *o, const char *fmt, ...) QKV_PRINTF(2, 3);
 
 /* ---- results */
-bool op_return(OnnxOp *o, int k, Value *v);               /* false when v is NULL (an error is set) */
+bool op_return(OnnxOp *o, int k, Value *v); /* false when v is NULL (an error is set) */
 bool op_return_cell(OnnxOp *o, int k, Cell *c);
 bool op_return_sizes(OnnxOp *o, int k, DType t, int rank, const int64_t *dim, int n, Expr *const *e);
 
@@ -113,28 +118,32 @@ Cell *cell_of_value(OnnxImport *im, const char *name, Value *v);
 Cell *cell_of_tensor(OnnxImport *im, const char *name, const OnnxTensor *t, bool parameter);
 Cell *cell_of_sizes(OnnxImport *im, const char *name, DType t, int rank, const int64_t *dim, int n, Expr *const *e);
 Cell *cell_of_list(OnnxImport *im, const char *name, int n, Cell *const *list);
-Value *cell_value(OnnxImport *im, Cell *c);               /* as a tensor; NULL on error */
-bool cell_known(OnnxImport *im, Cell *c);                 /* are its elements known? c->n, c->e then hold them */
-bool cell_constant(const Cell *c);                        /* all its elements are known, and are numbers */
+Value *cell_value(OnnxImport *im, Cell *c); /* as a tensor; NULL on error */
+bool cell_known(OnnxImport *im, Cell *c);   /* are its elements known? c->n, c->e then hold them */
+bool cell_constant(const Cell *c);          /* all its elements are known, and are numbers */
 DType cell_dtype(const Cell *c);
 int cell_rank(const Cell *c);
-const char *plain_name(OnnxImport *im, const char *name); /* as a name of Python: letters, digits and '_' (a .pt2 keeps it) */
+const char *plain_name(OnnxImport *im,
+                       const char *name); /* as a name of Python: letters, digits and '_' (a .pt2 keeps it) */
 Expr *const *value_dims(const Value *v);
-Value *op_number(OnnxOp *o, DType t, double v);           /* a tensor of rank 0 */
-Value *op_cast(OnnxOp *o, Value *x, DType to);            /* with ONNX's meaning for small types: attributes saturate, round_mode (onnx_quantize.c) */
+Value *op_number(OnnxOp *o, DType t, double v); /* a tensor of rank 0 */
+Value *op_cast(OnnxOp *o, Value *x,
+               DType to); /* with ONNX's meaning for small types: attributes saturate, round_mode (onnx_quantize.c) */
 /* Whole numbers of at most 9 bits as two factors, so that float32 holds every sum of `terms` products with others of at most 9 bits exactly:
  * w = 16 high + low. False without an error: there are too many terms. (onnx_quantize.c) */
 bool op_two_factors(OnnxOp *o, Value *w, const Expr *terms, Value **high, Value **low);
-Value *op_item(OnnxOp *o, Value *v, int at, Expr **e);    /* reads element `at` of a vector (or the number, rank 0) as a size; v, or NULL on error */
+Value *op_item(OnnxOp *o, Value *v, int at,
+               Expr **e); /* reads element `at` of a vector (or the number, rank 0) as a size; v, or NULL on error */
 
 /* ---- nodes (onnx_nodes.c) */
 const OnnxRow *onnx_find_row(const char *domain, const char *name);
-bool onnx_functions(OnnxImport *im);                      /* fills im->functions; E_FORMAT when two are one */
-bool onnx_missing(OnnxImport *im);                        /* E_UNSUPPORTED with all the ops that there is no row for */
+bool onnx_functions(OnnxImport *im); /* fills im->functions; E_FORMAT when two are one */
+bool onnx_missing(OnnxImport *im);   /* E_UNSUPPORTED with all the ops that there is no row for */
 bool onnx_nodes(OnnxImport *im, OnnxScope *s, const OnnxNode *node, int n);
-bool onnx_branch(OnnxOp *o, const OnnxGraph *body, int nin, Cell *const *in, int nout, Cell **out); /* the body's nodes, once, in a scope of its own */
+bool onnx_branch(OnnxOp *o, const OnnxGraph *body, int nin, Cell *const *in, int nout,
+                 Cell **out); /* the body's nodes, once, in a scope of its own */
 bool onnx_constants(OnnxImport *im, OnnxScope *s, const OnnxGraph *body); /* a body's initializers */
-Cell *scope_get(OnnxImport *im, OnnxScope *s, const char *name); /* NULL: there is none, or an error is set */
+Cell *scope_get(OnnxImport *im, OnnxScope *s, const char *name);          /* NULL: there is none, or an error is set */
 bool scope_set(OnnxImport *im, OnnxScope *s, const char *name, Cell *c);
 int64_t scope_opset(const OnnxScope *s, const char *domain); /* 0 when the domain is not imported */
 /* onnx_control.c: a name of the graph around a body, inside it */

@@ -14,7 +14,8 @@ static Value *product(OnnxOp *o, Value *x, int n, const int *axis, bool keep)
     DType t = x->dtype;
     for (int k = x->rank - 1; k >= 0 && x; k--)
         for (int i = 0; i < n; i++)
-            if (axis[i] == k) TRY_NULL(x = AS(&o->L, prod_dim_int, v(x), arg_int(o->g, k), arg_bool(o->g, keep), arg_dtype(t)));
+            if (axis[i] == k)
+                TRY_NULL(x = AS(&o->L, prod_dim_int, v(x), arg_int(o->g, k), arg_bool(o->g, keep), arg_dtype(t)));
     return x;
 }
 
@@ -30,8 +31,13 @@ static Value *extreme_of_none(OnnxOp *o, const Value *x, const Arg *axes, bool k
     }
     int bits = dtype_bits(x->dtype);
     bool is_signed = x->dtype == DT_I64 || x->dtype == DT_I32 || x->dtype == DT_I16 || x->dtype == DT_I8;
-    int64_t high = bits >= 64 ? INT64_MAX : is_signed ? (INT64_C(1) << (bits - 1)) - 1 : (INT64_C(1) << bits) - 1, low = is_signed ? -high - 1 : 0;
-    Arg fill = x->dtype == DT_BOOL ? arg_bool(o->g, !max) : dtype_is_float(x->dtype) ? arg_float(o->g, max ? -INFINITY : INFINITY) : arg_int(o->g, max ? low : high);
+    int64_t high = bits >= 64  ? INT64_MAX
+                   : is_signed ? (INT64_C(1) << (bits - 1)) - 1
+                               : (INT64_C(1) << bits) - 1,
+            low = is_signed ? -high - 1 : 0;
+    Arg fill = x->dtype == DT_BOOL        ? arg_bool(o->g, !max)
+               : dtype_is_float(x->dtype) ? arg_float(o->g, max ? -INFINITY : INFINITY)
+                                          : arg_int(o->g, max ? low : high);
     return AS(&o->L, full, arg_exprs(o->g, rank, dim), fill, arg_dtype(x->dtype));
 }
 
@@ -42,7 +48,8 @@ static Value *extreme(OnnxOp *o, Value *x, const Arg *axes, bool keep)
     for (int i = 0; i < axes->n; i++)
         if (ex_equals_int(x->dim[axes->es[i]->i], 0)) return extreme_of_none(o, x, axes, keep, max);
     if (truth) x = lower_cast(&o->L, x, DT_U8);
-    Value *y = max ? AS(&o->L, amax, v(x), *axes, arg_bool(o->g, keep)) : AS(&o->L, amin, v(x), *axes, arg_bool(o->g, keep));
+    Value *y = max ? AS(&o->L, amax, v(x), *axes, arg_bool(o->g, keep))
+                   : AS(&o->L, amin, v(x), *axes, arg_bool(o->g, keep));
     return truth ? lower_cast(&o->L, y, DT_BOOL) : y;
 }
 
@@ -52,7 +59,8 @@ bool onnx_reduce(OnnxOp *o)
     Value *x, *y;
     int64_t keep, noop;
     int n, axis[MAX_RANK];
-    TRY(op_tensor(o, 0, &x) && op_attr_int(o, "keepdims", 1, &keep) && op_attr_int(o, "noop_with_empty_axes", 0, &noop));
+    TRY(op_tensor(o, 0, &x) && op_attr_int(o, "keepdims", 1, &keep) &&
+        op_attr_int(o, "noop_with_empty_axes", 0, &noop));
     OpId f = o->row->aten;
     TRY(op_axes(o, f == OP_sum_dim_IntList ? 13 : 18, 1, x->rank, &n, axis));
     bool none = n <= 0;
@@ -67,7 +75,9 @@ bool onnx_reduce(OnnxOp *o)
     case OP_sum_dim_IntList: y = pure ? x : sum(o, x, &axes, keep); break;
     case OP_mean_dim:
         if (pure || dtype_is_float(x->dtype)) y = pure ? x : AS(&o->L, mean_dim, v(x), axes, arg_bool(o->g, keep));
-        else y = lower_cast(&o->L, AS(&o->L, mean_dim, v(lower_cast(&o->L, x, DT_F64)), axes, arg_bool(o->g, keep)), x->dtype);
+        else
+            y = lower_cast(&o->L, AS(&o->L, mean_dim, v(lower_cast(&o->L, x, DT_F64)), axes, arg_bool(o->g, keep)),
+                           x->dtype);
         break;
     case OP_amax:
     case OP_amin: y = pure ? x : extreme(o, x, &axes, keep); break;
@@ -76,7 +86,9 @@ bool onnx_reduce(OnnxOp *o)
     case OP_sqrt:
         y = AS(&o->L, mul_Tensor, v(x), v(x));
         if (!pure && y) y = sum(o, y, &axes, keep);
-        if (f == OP_sqrt) y = lower_cast(&o->L, AS(&o->L, sqrt, v(dtype_is_float(x->dtype) ? y : lower_cast(&o->L, y, DT_F64))), x->dtype);
+        if (f == OP_sqrt)
+            y = lower_cast(&o->L, AS(&o->L, sqrt, v(dtype_is_float(x->dtype) ? y : lower_cast(&o->L, y, DT_F64))),
+                           x->dtype);
         break;
     case OP_abs:
         y = AS(&o->L, abs, v(x));
@@ -109,7 +121,8 @@ bool onnx_softmax(OnnxOp *o)
     Value *x, *y;
     int64_t a;
     int axis;
-    TRY(op_tensor(o, 0, &x) && op_attr_int(o, "axis", o->opset >= 13 ? -1 : 1, &a) && op_axis(o, "axis", a, x->rank, &axis));
+    TRY(op_tensor(o, 0, &x) && op_attr_int(o, "axis", o->opset >= 13 ? -1 : 1, &a) &&
+        op_axis(o, "axis", a, x->rank, &axis));
     Value *flat = x;
     if (o->opset < 13 && axis != x->rank - 1) {
         Expr *rows = ex_int(o->ex, 1), *columns = ex_int(o->ex, 1);
@@ -129,12 +142,13 @@ bool onnx_arg_extreme(OnnxOp *o)
     Value *x, *y;
     int64_t a, keep, last;
     int axis;
-    TRY(op_tensor(o, 0, &x) && op_attr_int(o, "axis", 0, &a) && op_axis(o, "axis", a, x->rank, &axis) && op_attr_int(o, "keepdims", 1, &keep) &&
-        op_attr_int(o, "select_last_index", 0, &last));
+    TRY(op_tensor(o, 0, &x) && op_attr_int(o, "axis", 0, &a) && op_axis(o, "axis", a, x->rank, &axis) &&
+        op_attr_int(o, "keepdims", 1, &keep) && op_attr_int(o, "select_last_index", 0, &last));
     if (last) TRY(x = AS(&o->L, flip, v(x), arg_ints(o->g, 1, (int64_t[]){axis})));
     Arg arg[] = {v(x), arg_int(o->g, axis), arg_bool(o->g, keep != 0)};
     TRY(y = lower_as(&o->L, o->row->aten, 3, arg));
-    if (last) y = AS(&o->L, add_Tensor, v(AS(&o->L, neg, v(y))), arg_expr(ex_sub(o->ex, x->dim[axis], ex_int(o->ex, 1))));
+    if (last)
+        y = AS(&o->L, add_Tensor, v(AS(&o->L, neg, v(y))), arg_expr(ex_sub(o->ex, x->dim[axis], ex_int(o->ex, 1))));
     return op_return(o, 0, y);
 }
 
@@ -145,7 +159,8 @@ bool onnx_cumulative(OnnxOp *o)
     int64_t exclusive, reverse;
     const int64_t *a;
     int n, axis;
-    TRY(op_tensor(o, 0, &x) && op_const_ints(o, 1, &n, &a) && op_attr_int(o, "exclusive", 0, &exclusive) && op_attr_int(o, "reverse", 0, &reverse));
+    TRY(op_tensor(o, 0, &x) && op_const_ints(o, 1, &n, &a) && op_attr_int(o, "exclusive", 0, &exclusive) &&
+        op_attr_int(o, "reverse", 0, &reverse));
     if (n != 1) return op_fail(o, 1, "%d elements, expected one axis", n);
     TRY(op_axis(o, "axis", a[0], x->rank, &axis));
     bool sums = o->row->aten == OP_cumsum;
@@ -156,8 +171,10 @@ bool onnx_cumulative(OnnxOp *o)
         int last = 2 * (x->rank - 1 - axis);
         pad[last] = 1;
         pad[last + 1] = -1;
-        z = AS(&o->L, constant_pad_nd, v(z), arg_ints(o->g, last + 2, pad), dtype_is_float(x->dtype) ? arg_float(o->g, !sums) : arg_int(o->g, !sums));
+        z = AS(&o->L, constant_pad_nd, v(z), arg_ints(o->g, last + 2, pad),
+               dtype_is_float(x->dtype) ? arg_float(o->g, !sums) : arg_int(o->g, !sums));
     }
-    y = sums ? AS(&o->L, cumsum, v(z), arg_int(o->g, axis), arg_dtype(x->dtype)) : AS(&o->L, cumprod, v(z), arg_int(o->g, axis), arg_dtype(x->dtype));
+    y = sums ? AS(&o->L, cumsum, v(z), arg_int(o->g, axis), arg_dtype(x->dtype))
+             : AS(&o->L, cumprod, v(z), arg_int(o->g, axis), arg_dtype(x->dtype));
     return op_return(o, 0, reverse ? AS(&o->L, flip, v(y), flip) : y);
 }

@@ -11,7 +11,7 @@
 #include "onnx/read/read_impl.h"
 
 typedef struct Resize {
-    const char *mode, *place, *nearest;   /* mode, coordinate_transformation_mode, nearest_mode */
+    const char *mode, *place, *nearest; /* mode, coordinate_transformation_mode, nearest_mode */
     double cubic_a, outside_value;
     int64_t exclude_outside, antialias;
     Expr *out[MAX_RANK], *scale[MAX_RANK]; /* scale NULL: out / in */
@@ -41,7 +41,9 @@ static bool float_sizes(OnnxOp *o, int i, int *n, Expr ***e)
     const Cell *c = op_known(o, i);
     *n = 0;
     if (!op_has(o, i)) return true;
-    if (!c) return op_unsupported(o, "input %d '%.100s' is computed; give its value when loading (--fix)", i, o->node->input[i]);
+    if (!c)
+        return op_unsupported(o, "input %d '%.100s' is computed; give its value when loading (--fix)", i,
+                              o->node->input[i]);
     *n = c->n;
     *e = c->e;
     return true;
@@ -61,7 +63,8 @@ static bool read_sizes(OnnxOp *o, const Value *x, Resize *r)
     if (op_has(o, 3)) TRY(op_sizes(o, 3, &ns, &sizes));
     if (!op_has(o, 1) && upsample) { /* opset 7 */
         const OnnxAttr *a = op_attr(o, "scales");
-        if (!a || a->type != ONNX_ATTR_FLOATS || a->n > MAX_RANK) return fail(o->im->err, E_FORMAT, "attribute 'scales' is missing");
+        if (!a || a->type != ONNX_ATTR_FLOATS || a->n > MAX_RANK)
+            return fail(o->im->err, E_FORMAT, "attribute 'scales' is missing");
         nf = (int)a->n;
         scales = arena_array(o->g->arena, Expr *, nf + 1);
         if (!scales) return oom(o->im->err);
@@ -75,7 +78,9 @@ static bool read_sizes(OnnxOp *o, const Value *x, Resize *r)
     if (!stretch && ns) { /* one scale for all: the smallest or the largest that they ask for */
         double best = 0;
         for (int i = 0; i < n; i++) {
-            if (!ex_is_int(sizes[i]) || !ex_is_int(x->dim[axis[i]])) return op_unsupported(o, "keep_aspect_ratio_policy '%.40s' with sizes that vary; give them when loading (--fix)", policy);
+            if (!ex_is_int(sizes[i]) || !ex_is_int(x->dim[axis[i]]))
+                return op_unsupported(
+                    o, "keep_aspect_ratio_policy '%.40s' with sizes that vary; give them when loading (--fix)", policy);
             double f = (double)sizes[i]->i / (double)x->dim[axis[i]]->i;
             best = i == 0 || (is(policy, "not_larger") ? f < best : f > best) ? f : best;
         }
@@ -94,14 +99,16 @@ static bool read_sizes(OnnxOp *o, const Value *x, Resize *r)
         Expr **roi;
         int count_roi;
         TRY(float_sizes(o, 1, &count_roi, &roi));
-        if (count_roi != 2 * n) return op_fail(o, 1, "%d numbers, expected a start and an end of %d axes", count_roi, n);
+        if (count_roi != 2 * n)
+            return op_fail(o, 1, "%d numbers, expected a start and an end of %d axes", count_roi, n);
         for (int i = 0; i < n; i++) {
             r->from[axis[i]] = roi[i];
             r->to[axis[i]] = roi[n + i];
         }
         for (int i = 0; i < n && !ns; i++) { /* of the part that is cut out */
             Expr *part = ex_make(o->ex, EX_ADD, roi[n + i], ex_mul(o->ex, roi[i], ex_float(o->ex, -1)), NULL);
-            Expr *len = ex_mul(o->ex, ex_mul(o->ex, ex_make(o->ex, EX_TOFLOAT, x->dim[axis[i]], NULL, NULL), part), scales[i]);
+            Expr *len = ex_mul(o->ex, ex_mul(o->ex, ex_make(o->ex, EX_TOFLOAT, x->dim[axis[i]], NULL, NULL), part),
+                               scales[i]);
             r->out[axis[i]] = ex_make(o->ex, EX_FLOOR, len, NULL, NULL);
         }
     }
@@ -139,7 +146,9 @@ static Value *by_upsample(OnnxOp *o, Value *x, const Resize *r)
     int n = x->rank - 2;
     Expr *factors[MAX_RANK];
     if (!mode || n < 1 || n > 3 || !same_size(r, x, 0) || !same_size(r, x, 1) || !dtype_is_float(x->dtype)) return NULL;
-    if ((is(mode, "cubic") && n != 2) || (is(r->place, "pytorch_half_pixel") && !is(mode, "linear") && !is(mode, "cubic"))) return NULL;
+    if ((is(mode, "cubic") && n != 2) ||
+        (is(r->place, "pytorch_half_pixel") && !is(mode, "linear") && !is(mode, "cubic")))
+        return NULL;
     for (int i = 0; i < n; i++) {
         factors[i] = r->scale[2 + i];
         scaled_by = scaled_by && factors[i];
@@ -147,12 +156,16 @@ static Value *by_upsample(OnnxOp *o, Value *x, const Resize *r)
     if (is(r->place, "pytorch_half_pixel"))
         for (int i = 0; i < n; i++)
             if (!ex_is_int(r->out[2 + i]) || r->out[2 + i]->i <= 1) return NULL;
-    return AS(&o->L, upsample, v(x), arg_exprs(o->g, n, r->out + 2), arg_str(o->g, mode), arg_bool(o->g, corners), scaled_by && !corners ? arg_exprs(o->g, n, factors) : arg_none());
+    return AS(&o->L, upsample, v(x), arg_exprs(o->g, n, r->out + 2), arg_str(o->g, mode), arg_bool(o->g, corners),
+              scaled_by && !corners ? arg_exprs(o->g, n, factors) : arg_none());
 }
 
 /* ------------------------------------------------------------------ weights */
 
-static Value *number(OnnxOp *o, Expr *e) { return AS(&o->L, full, arg_ints(o->g, 0, NULL), arg_expr(e), arg_dtype(DT_F64)); }
+static Value *number(OnnxOp *o, Expr *e)
+{
+    return AS(&o->L, full, arg_ints(o->g, 0, NULL), arg_expr(e), arg_dtype(DT_F64));
+}
 static Value *positions(OnnxOp *o, Expr *n, bool column)
 {
     Value *i = AS(&o->L, arange_start_step, arg_int(o->g, 0), arg_expr(n), arg_int(o->g, 1), arg_dtype(DT_F64));
@@ -170,7 +183,8 @@ static Value *places(OnnxOp *o, const Resize *r, int axis, Expr *in, Value *scal
         Value *one = AS(&o->L, le_Tensor, v(m), v(op_number(o, DT_F64, 1)));
         return AS(&o->L, where_self, v(one), v(op_number(o, DT_F64, 0)), v(sub(o, half, arg_float(o->g, 0.5))));
     }
-    if (is(r->place, "half_pixel_symmetric")) { /* the middles of both lie on each other, whatever the rounding of the size */
+    if (is(r->place,
+           "half_pixel_symmetric")) { /* the middles of both lie on each other, whatever the rounding of the size */
         Value *adjust = AS(&o->L, div_Tensor, v(m), v(mul(o, n, v(scale))));
         Value *middle = mul(o, n, arg_float(o->g, 0.5));
         Value *offset = mul(o, middle, v(sub(o, op_number(o, DT_F64, 1), v(adjust))));
@@ -198,8 +212,10 @@ static Value *nearest_of(OnnxOp *o, const Resize *r, Value *x)
     Value *floor = AS(&o->L, floor, v(x)), *ceil = AS(&o->L, ceil, v(x)), *half = add(o, floor, arg_float(o->g, 0.5));
     if (is(r->nearest, "floor")) return floor;
     if (is(r->nearest, "ceil")) return ceil;
-    if (is(r->nearest, "round_prefer_floor")) return AS(&o->L, where_self, v(AS(&o->L, le_Tensor, v(x), v(half))), v(floor), v(ceil));
-    if (is(r->nearest, "round_prefer_ceil")) return AS(&o->L, where_self, v(AS(&o->L, lt_Tensor, v(x), v(half))), v(floor), v(ceil));
+    if (is(r->nearest, "round_prefer_floor"))
+        return AS(&o->L, where_self, v(AS(&o->L, le_Tensor, v(x), v(half))), v(floor), v(ceil));
+    if (is(r->nearest, "round_prefer_ceil"))
+        return AS(&o->L, where_self, v(AS(&o->L, lt_Tensor, v(x), v(half))), v(floor), v(ceil));
     fail(o->im->err, E_FORMAT, "attribute 'nearest_mode' is '%.40s'", r->nearest);
     return NULL;
 }
@@ -210,9 +226,13 @@ static Value *weight_at(OnnxOp *o, const Resize *r, Value *d)
     Value *a = AS(&o->L, abs, v(d)), *one = op_number(o, DT_F64, 1);
     if (is(r->mode, "linear")) return AS(&o->L, clamp, v(sub(o, one, v(a))), arg_float(o->g, 0));
     double k = r->cubic_a;
-    Value *near = add(o, mul(o, mul(o, add(o, mul(o, a, arg_float(o->g, k + 2)), arg_float(o->g, -(k + 3))), v(a)), v(a)), arg_float(o->g, 1));
-    Value *far = add(o, mul(o, add(o, mul(o, add(o, a, arg_float(o->g, -5)), v(a)), arg_float(o->g, 8)), v(a)), arg_float(o->g, -4));
-    far = AS(&o->L, where_self, v(AS(&o->L, lt_Tensor, v(a), v(op_number(o, DT_F64, 2)))), v(mul(o, far, arg_float(o->g, k))), v(op_number(o, DT_F64, 0)));
+    Value *near = add(o,
+                      mul(o, mul(o, add(o, mul(o, a, arg_float(o->g, k + 2)), arg_float(o->g, -(k + 3))), v(a)), v(a)),
+                      arg_float(o->g, 1));
+    Value *far = add(o, mul(o, add(o, mul(o, add(o, a, arg_float(o->g, -5)), v(a)), arg_float(o->g, 8)), v(a)),
+                     arg_float(o->g, -4));
+    far = AS(&o->L, where_self, v(AS(&o->L, lt_Tensor, v(a), v(op_number(o, DT_F64, 2)))),
+             v(mul(o, far, arg_float(o->g, k))), v(op_number(o, DT_F64, 0)));
     return AS(&o->L, where_self, v(AS(&o->L, le_Tensor, v(a), v(one))), v(near), v(far));
 }
 
@@ -224,7 +244,8 @@ static Expr *reach_of(OnnxOp *o, const Resize *r, int axis, Expr *in)
     if (!r->antialias) return num(o, width);
     double f = s && ex_is_const(s) ? (s->kind == EX_FLOAT ? s->f : (double)s->i) : 0;
     if (f > 1.0 / (1 << 20)) return num(o, width * (int64_t)(f < 1 ? ceil(1 / f) : 1) + 1);
-    Expr *out = ex_max(o->ex, r->out[axis], num(o, 1)), *ratio = ex_floordiv(o->ex, ex_sub(o->ex, ex_add(o->ex, in, out), num(o, 1)), out);
+    Expr *out = ex_max(o->ex, r->out[axis], num(o, 1)),
+         *ratio = ex_floordiv(o->ex, ex_sub(o->ex, ex_add(o->ex, in, out), num(o, 1)), out);
     return ex_add(o->ex, ex_mul(o->ex, ex_max(o->ex, ratio, num(o, 1)), num(o, width)), num(o, 1));
 }
 
@@ -239,12 +260,14 @@ static Value *weights(OnnxOp *o, const Resize *r, int axis, Expr *in, Value *sca
         return f64(o, AS(&o->L, eq_Tensor, v(at), v(column)));
     }
     Value *at = column;
-    Expr *reach = r->exclude_outside ? NULL : reach_of(o, r, axis, in), *n = reach ? ex_add(o->ex, in, ex_mul(o->ex, reach, num(o, 2))) : in;
+    Expr *reach = r->exclude_outside ? NULL : reach_of(o, r, axis, in),
+         *n = reach ? ex_add(o->ex, in, ex_mul(o->ex, reach, num(o, 2))) : in;
     if (reach) at = sub(o, positions(o, n, false), arg_expr(reach));
     Value *distance = sub(o, at, v(place));
     if (r->antialias) distance = mul(o, distance, v(AS(&o->L, minimum, v(scale), v(op_number(o, DT_F64, 1)))));
     Value *w = weight_at(o, r, distance);
-    w = AS(&o->L, div_Tensor, v(w), v(AS(&o->L, sum_dim_IntList, v(w), arg_ints(o->g, 1, (int64_t[]){1}), arg_bool(o->g, true))));
+    w = AS(&o->L, div_Tensor, v(w),
+           v(AS(&o->L, sum_dim_IntList, v(w), arg_ints(o->g, 1, (int64_t[]){1}), arg_bool(o->g, true))));
     if (!reach) return w;
     at = AS(&o->L, minimum, v(AS(&o->L, clamp, v(at), arg_float(o->g, 0))), v(last));
     TRY_NULL(at);
@@ -256,7 +279,9 @@ static Value *weights(OnnxOp *o, const Resize *r, int axis, Expr *in, Value *sca
 static Value *along(OnnxOp *o, Value *x, const Resize *r, int axis, Value **outside)
 {
     Expr *in = x->dim[axis];
-    Value *scale = r->scale[axis] && !r->from[axis] ? number(o, r->scale[axis]) : AS(&o->L, div_Tensor, v(number(o, r->out[axis])), v(number(o, in)));
+    Value *scale = r->scale[axis] && !r->from[axis]
+                       ? number(o, r->scale[axis])
+                       : AS(&o->L, div_Tensor, v(number(o, r->out[axis])), v(number(o, in)));
     Value *place = places(o, r, axis, in, scale), *w = place ? weights(o, r, axis, in, scale, place) : NULL;
     TRY_NULL(w);
     if (r->from[axis]) {
@@ -281,11 +306,15 @@ bool onnx_resize(OnnxOp *o)
     Value *x, *outside = NULL;
     Resize r = {.cubic_a = -0.75};
     bool upsample = is(o->node->op, "Upsample"), old = upsample || o->opset < 11;
-    TRY(op_tensor(o, 0, &x) && op_attr_string(o, "mode", "nearest", &r.mode) && op_attr_string(o, "coordinate_transformation_mode", old ? "asymmetric" : "half_pixel", &r.place) &&
-        op_attr_string(o, "nearest_mode", old ? "floor" : "round_prefer_floor", &r.nearest) && op_attr_float(o, "cubic_coeff_a", -0.75, &r.cubic_a) &&
-        op_attr_float(o, "extrapolation_value", 0, &r.outside_value) && op_attr_int(o, "exclude_outside", 0, &r.exclude_outside) && op_attr_int(o, "antialias", 0, &r.antialias));
+    TRY(op_tensor(o, 0, &x) && op_attr_string(o, "mode", "nearest", &r.mode) &&
+        op_attr_string(o, "coordinate_transformation_mode", old ? "asymmetric" : "half_pixel", &r.place) &&
+        op_attr_string(o, "nearest_mode", old ? "floor" : "round_prefer_floor", &r.nearest) &&
+        op_attr_float(o, "cubic_coeff_a", -0.75, &r.cubic_a) &&
+        op_attr_float(o, "extrapolation_value", 0, &r.outside_value) &&
+        op_attr_int(o, "exclude_outside", 0, &r.exclude_outside) && op_attr_int(o, "antialias", 0, &r.antialias));
     if (is(r.mode, "bilinear")) r.mode = "linear";
-    if (!is(r.mode, "nearest") && !is(r.mode, "linear") && !is(r.mode, "cubic")) return fail(o->im->err, E_FORMAT, "attribute 'mode' is '%.40s'", r.mode);
+    if (!is(r.mode, "nearest") && !is(r.mode, "linear") && !is(r.mode, "cubic"))
+        return fail(o->im->err, E_FORMAT, "attribute 'mode' is '%.40s'", r.mode);
     TRY(read_sizes(o, x, &r));
     Value *y = by_upsample(o, x, &r);
     if (y || o->im->err->code) return op_return(o, 0, y);
@@ -296,7 +325,9 @@ bool onnx_resize(OnnxOp *o)
     if (y && !dtype_is_float(x->dtype)) { /* rounded and kept in range, as the reference does */
         double n = ldexp(1, dtype_bits(x->dtype));
         bool is_signed = x->dtype == DT_I8 || x->dtype == DT_I16 || x->dtype == DT_I32 || x->dtype == DT_I64;
-        if (dtype_bits(x->dtype) < 64) y = AS(&o->L, clamp, v(AS(&o->L, round, v(y))), arg_float(o->g, is_signed ? -n / 2 : 0), arg_float(o->g, is_signed ? n / 2 - 1 : n - 1));
+        if (dtype_bits(x->dtype) < 64)
+            y = AS(&o->L, clamp, v(AS(&o->L, round, v(y))), arg_float(o->g, is_signed ? -n / 2 : 0),
+                   arg_float(o->g, is_signed ? n / 2 - 1 : n - 1));
     }
     return op_return(o, 0, y ? lower_cast(&o->L, y, x->dtype) : NULL);
 }

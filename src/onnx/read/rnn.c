@@ -14,19 +14,22 @@ typedef enum Kind { LSTM, GRU, RNN } Kind;
 typedef struct Network {
     OnnxOp *o;
     Kind kind;
-    int gates;                      /* 4, 3, 1 */
+    int gates; /* 4, 3, 1 */
     int directions;
     Value *x;                       /* (T, B, I) */
     Value *w, *r, *b, *h0, *c0, *p; /* with the axis of directions first, NULL where left out */
     Value *lens;                    /* (B), or NULL */
     Expr *hidden;
-    double clip;                    /* 0: none */
-    bool reset_after;               /* linear_before_reset */
+    double clip;      /* 0: none */
+    bool reset_after; /* linear_before_reset */
     const OnnxAttr *activations;
 } Network;
 
 static Arg v(Value *x) { return arg_value(x); }
-static Value *pick(OnnxOp *o, Value *x, int at) { return x ? AS(&o->L, select_int, v(x), arg_int(o->g, 0), arg_int(o->g, at)) : NULL; }
+static Value *pick(OnnxOp *o, Value *x, int at)
+{
+    return x ? AS(&o->L, select_int, v(x), arg_int(o->g, 0), arg_int(o->g, at)) : NULL;
+}
 static Value *add(OnnxOp *o, Value *a, Value *b) { return AS(&o->L, add_Tensor, v(a), v(b)); }
 static Value *mul(OnnxOp *o, Value *a, Value *b) { return AS(&o->L, mul_Tensor, v(a), v(b)); }
 
@@ -35,7 +38,8 @@ static Value *part(Network *n, Value *x, int axis, int k)
 {
     OnnxOp *o = n->o;
     Expr *from = ex_mul(o->ex, n->hidden, ex_int(o->ex, k)), *to = ex_mul(o->ex, n->hidden, ex_int(o->ex, k + 1));
-    return x ? AS(&o->L, slice_Tensor, v(x), arg_int(o->g, axis), arg_expr(from), arg_expr(to), arg_int(o->g, 1)) : NULL;
+    return x ? AS(&o->L, slice_Tensor, v(x), arg_int(o->g, axis), arg_expr(from), arg_expr(to), arg_int(o->g, 1))
+             : NULL;
 }
 
 /* Gates along the first axis in PyTorch's order: (i, o, f, c) -> (i, f, c, o), (z, r, h) -> (r, z, h) */
@@ -60,14 +64,23 @@ static const char *activation(const Network *n, int direction, int k)
 
 static bool usual_activations(const Network *n, int d)
 {
-    if (n->kind == LSTM) return !strcmp(activation(n, d, 0), "Sigmoid") && !strcmp(activation(n, d, 1), "Tanh") && !strcmp(activation(n, d, 2), "Tanh");
+    if (n->kind == LSTM)
+        return !strcmp(activation(n, d, 0), "Sigmoid") && !strcmp(activation(n, d, 1), "Tanh") &&
+               !strcmp(activation(n, d, 2), "Tanh");
     if (n->kind == GRU) return !strcmp(activation(n, d, 0), "Sigmoid") && !strcmp(activation(n, d, 1), "Tanh");
     return !strcmp(activation(n, d, 0), "Tanh") || !strcmp(activation(n, d, 0), "Relu");
 }
 
-static Value *zeros(Network *n) { return AS(&n->o->L, full, arg_exprs(n->o->g, 2, (Expr *[]){n->x->dim[1], n->hidden}), arg_int(n->o->g, 0), arg_dtype(n->x->dtype)); }
+static Value *zeros(Network *n)
+{
+    return AS(&n->o->L, full, arg_exprs(n->o->g, 2, (Expr *[]){n->x->dim[1], n->hidden}), arg_int(n->o->g, 0),
+              arg_dtype(n->x->dtype));
+}
 
-static Value *one_first(OnnxOp *o, Value *x) { return x ? lower_reshape(&o->L, x, 3, (Expr *[]){ex_int(o->ex, 1), x->dim[0], x->dim[1]}) : NULL; }
+static Value *one_first(OnnxOp *o, Value *x)
+{
+    return x ? lower_reshape(&o->L, x, 3, (Expr *[]){ex_int(o->ex, 1), x->dim[0], x->dim[1]}) : NULL;
+}
 static Value *without_first(OnnxOp *o, Value *x) { return x ? lower_reshape(&o->L, x, x->rank - 1, x->dim + 1) : NULL; }
 
 /* ------------------------------------------------------------------ by PyTorch's layers */
@@ -85,9 +98,19 @@ static bool by_layer(Network *n, int d, bool reverse, Value **y, Value **h, Valu
     state[1] = n->kind == LSTM ? one_first(o, n->c0 ? pick(o, n->c0, d) : zeros(n)) : NULL;
     if (reverse) x = AS(&o->L, flip, v(x), first);
     TRY(x && state[0] && (state[1] || n->kind != LSTM));
-    OpId op = n->kind == LSTM ? OP_lstm_input : n->kind == GRU ? OP_gru_input : !strcmp(activation(n, d, 0), "Relu") ? OP_rnn_relu_input : OP_rnn_tanh_input;
-    Arg no = arg_bool(g, false), arg[] = {v(x), n->kind == LSTM ? arg_values(g, 2, state) : v(state[0]), arg_values(g, count, params), arg_bool(g, bias != NULL), arg_int(g, 1),
-                                          arg_float(g, 0), no, no, no};
+    OpId op = n->kind == LSTM                        ? OP_lstm_input
+              : n->kind == GRU                       ? OP_gru_input
+              : !strcmp(activation(n, d, 0), "Relu") ? OP_rnn_relu_input
+                                                     : OP_rnn_tanh_input;
+    Arg no = arg_bool(g, false), arg[] = {v(x),
+                                          n->kind == LSTM ? arg_values(g, 2, state) : v(state[0]),
+                                          arg_values(g, count, params),
+                                          arg_bool(g, bias != NULL),
+                                          arg_int(g, 1),
+                                          arg_float(g, 0),
+                                          no,
+                                          no,
+                                          no};
     Lower L = o->L;
     L.op = op_get(op);
     L.arg = arg;
@@ -133,8 +156,10 @@ static bool step(Network *n, int d, const Weights *w, Value *x, Value **h, Value
     OnnxOp *o = n->o;
     Value *from_x = product(n, x, w->w, w->wb), *a[MAX_GATES];
     if (n->kind == GRU) {
-        Value *z = activated(n, d, 0, add(o, part(n, from_x, 1, 0), product(n, *h, part(n, w->r, 0, 0), part(n, w->rb, 0, 0))));
-        Value *r = activated(n, d, 0, add(o, part(n, from_x, 1, 1), product(n, *h, part(n, w->r, 0, 1), part(n, w->rb, 0, 1))));
+        Value *z = activated(n, d, 0,
+                             add(o, part(n, from_x, 1, 0), product(n, *h, part(n, w->r, 0, 0), part(n, w->rb, 0, 0))));
+        Value *r = activated(n, d, 0,
+                             add(o, part(n, from_x, 1, 1), product(n, *h, part(n, w->r, 0, 1), part(n, w->rb, 0, 1))));
         Value *rh = part(n, w->r, 0, 2), *bh = part(n, w->rb, 0, 2);
         TRY(z && r && rh);
         Value *inner = n->reset_after ? mul(o, r, product(n, *h, rh, bh)) : product(n, mul(o, r, *h), rh, bh);
@@ -144,7 +169,8 @@ static bool step(Network *n, int d, const Weights *w, Value *x, Value **h, Value
     Value *all = add(o, from_x, product(n, *h, w->r, w->rb));
     if (n->kind == RNN) return (*h = activated(n, d, 0, all)) != NULL;
     for (int i = 0; i < 4; i++) TRY(a[i] = part(n, all, 1, i)); /* i, o, f, c */
-    Value *i = activated(n, d, 0, peeped(n, w, 0, a[0], *c)), *f = activated(n, d, 0, peeped(n, w, 2, a[2], *c)), *g = activated(n, d, 1, a[3]);
+    Value *i = activated(n, d, 0, peeped(n, w, 0, a[0], *c)), *f = activated(n, d, 0, peeped(n, w, 2, a[2], *c)),
+          *g = activated(n, d, 1, a[3]);
     TRY(*c = add(o, mul(o, f, *c), mul(o, i, g)));
     Value *out = activated(n, d, 0, peeped(n, w, 1, a[1], *c));
     return (*h = mul(o, out, activated(n, d, 2, *c))) != NULL;
@@ -155,15 +181,24 @@ static bool by_steps(Network *n, int d, bool reverse, Value **y, Value **h, Valu
     OnnxOp *o = n->o;
     const Expr *T = n->x->dim[0];
     if (!ex_is_int(T) || T->i < 1 || T->i > MAX_STEPS)
-        return op_unsupported(o, "peepholes, sequence_lens, clip, other activations and linear_before_reset=0 need a fixed number of steps (up to %d)", MAX_STEPS);
-    Value **all = arena_array(o->g->arena, Value *, T->i), *bias = pick(o, n->b, d), *wb[MAX_GATES], *rb[MAX_GATES], *lens = NULL, *none = zeros(n);
+        return op_unsupported(
+            o,
+            "peepholes, sequence_lens, clip, other activations and linear_before_reset=0 need a fixed number of steps (up to %d)",
+            MAX_STEPS);
+    Value **all = arena_array(o->g->arena, Value *, T->i), *bias = pick(o, n->b, d), *wb[MAX_GATES], *rb[MAX_GATES],
+          *lens = NULL, *none = zeros(n);
     if (!all) return oom(o->im->err);
     Weights w = {.w = pick(o, n->w, d), .r = pick(o, n->r, d), .p = pick(o, n->p, d)};
-    for (int i = 0; bias && i < n->gates; i++) TRY((wb[i] = part(n, bias, 0, i)) && (rb[i] = part(n, bias, 0, n->gates + i)));
-    if (bias) TRY((w.wb = AS(&o->L, cat, arg_values(o->g, n->gates, wb))) && (w.rb = AS(&o->L, cat, arg_values(o->g, n->gates, rb))));
+    for (int i = 0; bias && i < n->gates; i++)
+        TRY((wb[i] = part(n, bias, 0, i)) && (rb[i] = part(n, bias, 0, n->gates + i)));
+    if (bias)
+        TRY((w.wb = AS(&o->L, cat, arg_values(o->g, n->gates, wb))) &&
+            (w.rb = AS(&o->L, cat, arg_values(o->g, n->gates, rb))));
     *h = n->h0 ? pick(o, n->h0, d) : none;
     *c = n->kind == LSTM ? (n->c0 ? pick(o, n->c0, d) : none) : NULL;
-    if (n->lens) TRY(lens = lower_reshape(&o->L, lower_cast(&o->L, n->lens, DT_I64), 2, (Expr *[]){n->x->dim[1], ex_int(o->ex, 1)}));
+    if (n->lens)
+        TRY(lens = lower_reshape(&o->L, lower_cast(&o->L, n->lens, DT_I64), 2,
+                                 (Expr *[]){n->x->dim[1], ex_int(o->ex, 1)}));
     TRY(w.w && w.r && *h);
     for (int64_t t = 0; t < T->i; t++) {
         int64_t at = reverse ? T->i - 1 - t : t;
@@ -186,10 +221,12 @@ static bool read_network(Network *n, int64_t *layout)
     OnnxOp *o = n->o;
     int64_t reset;
     bool lstm = n->kind == LSTM;
-    TRY(op_tensor(o, 0, &n->x) && op_tensor(o, 1, &n->w) && op_tensor(o, 2, &n->r) && op_optional(o, 3, &n->b) && op_optional(o, 4, &n->lens) && op_optional(o, 5, &n->h0) &&
-        op_attr_int(o, "layout", 0, layout) && op_attr_float(o, "clip", 0, &n->clip) && op_attr_int(o, "linear_before_reset", 0, &reset));
+    TRY(op_tensor(o, 0, &n->x) && op_tensor(o, 1, &n->w) && op_tensor(o, 2, &n->r) && op_optional(o, 3, &n->b) &&
+        op_optional(o, 4, &n->lens) && op_optional(o, 5, &n->h0) && op_attr_int(o, "layout", 0, layout) &&
+        op_attr_float(o, "clip", 0, &n->clip) && op_attr_int(o, "linear_before_reset", 0, &reset));
     if (lstm) TRY(op_optional(o, 6, &n->c0) && op_optional(o, 7, &n->p));
-    if (n->x->rank != 3 || n->w->rank != 3 || n->r->rank != 3) return op_fail(o, 0, "ranks %d, %d and %d of X, W and R, expected 3", n->x->rank, n->w->rank, n->r->rank);
+    if (n->x->rank != 3 || n->w->rank != 3 || n->r->rank != 3)
+        return op_fail(o, 0, "ranks %d, %d and %d of X, W and R, expected 3", n->x->rank, n->w->rank, n->r->rank);
     n->reset_after = reset != 0;
     n->gates = lstm ? 4 : n->kind == GRU ? 3 : 1;
     n->hidden = n->r->dim[2];
@@ -212,12 +249,15 @@ bool onnx_recurrent(OnnxOp *o)
     Value *y[2], *h[2], *c[2] = {NULL, NULL};
     TRY(op_attr_string(o, "direction", "forward", &direction) && read_network(&n, &layout));
     bool both = !strcmp(direction, "bidirectional"), back = !strcmp(direction, "reverse");
-    if (!both && !back && strcmp(direction, "forward")) return fail(o->im->err, E_FORMAT, "attribute 'direction' is '%.40s'", direction);
+    if (!both && !back && strcmp(direction, "forward"))
+        return fail(o->im->err, E_FORMAT, "attribute 'direction' is '%.40s'", direction);
     n.directions = both ? 2 : 1;
-    TRY(graph_require(o->g, ex_make(o->ex, EX_EQ, n.w->dim[0], ex_int(o->ex, n.directions), NULL), o->im->err, "node '%s': directions of the weights", o->L.name));
+    TRY(graph_require(o->g, ex_make(o->ex, EX_EQ, n.w->dim[0], ex_int(o->ex, n.directions), NULL), o->im->err,
+                      "node '%s': directions of the weights", o->L.name));
     for (int d = 0; d < n.directions; d++) {
         bool plain = !n.lens && !n.p && n.clip <= 0 && usual_activations(&n, d) && (n.kind != GRU || n.reset_after);
-        TRY(plain ? by_layer(&n, d, back || d == 1, &y[d], &h[d], &c[d]) : by_steps(&n, d, back || d == 1, &y[d], &h[d], &c[d]));
+        TRY(plain ? by_layer(&n, d, back || d == 1, &y[d], &h[d], &c[d])
+                  : by_steps(&n, d, back || d == 1, &y[d], &h[d], &c[d]));
     }
     Arg axis = arg_int(o->g, layout ? 2 : 1), first = arg_int(o->g, layout ? 1 : 0);
     for (int d = 0; layout && d < n.directions; d++) TRY(y[d] = lower_permute(&o->L, y[d], (int[]){1, 0, 2}));

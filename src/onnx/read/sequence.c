@@ -13,7 +13,10 @@ static bool list_of(OnnxOp *o, int i, Cell **out)
     return (*out)->is_list || op_fail(o, i, "is no sequence");
 }
 
-static bool return_list(OnnxOp *o, int n, Cell *const *list) { return op_return_cell(o, 0, cell_of_list(o->im, out_name(o), n, list)); }
+static bool return_list(OnnxOp *o, int n, Cell *const *list)
+{
+    return op_return_cell(o, 0, cell_of_list(o->im, out_name(o), n, list));
+}
 
 static Cell **room(OnnxOp *o, int n)
 {
@@ -30,7 +33,8 @@ static bool position(OnnxOp *o, int i, int n, bool behind, int *out)
     *out = behind ? n : n - 1;
     if (!op_has(o, i)) return true;
     TRY(op_const_ints(o, i, &count, &v));
-    if (count != 1 || v[0] < -n || v[0] >= n + behind) return op_fail(o, i, "a position out of range for %d elements", n);
+    if (count != 1 || v[0] < -n || v[0] >= n + behind)
+        return op_fail(o, i, "a position out of range for %d elements", n);
     *out = (int)(v[0] < 0 ? v[0] + n : v[0]);
     return true;
 }
@@ -89,7 +93,8 @@ bool onnx_concat_from_sequence(OnnxOp *o)
     for (int i = 0; i < s->nlist; i++) TRY(all[i] = cell_value(o->im, s->list[i]));
     TRY(op_axis(o, "axis", a, all[0]->rank + (fresh != 0), &axis));
     Arg list = arg_values(o->g, s->nlist, all);
-    return op_return(o, 0, fresh ? AS(&o->L, stack, list, arg_int(o->g, axis)) : AS(&o->L, cat, list, arg_int(o->g, axis)));
+    return op_return(o, 0,
+                     fresh ? AS(&o->L, stack, list, arg_int(o->g, axis)) : AS(&o->L, cat, list, arg_int(o->g, axis)));
 }
 
 /* Into parts of `split` (one size for all, or a list); without it one part an element, whose axis goes unless keepdims. */
@@ -99,10 +104,13 @@ bool onnx_split_to_sequence(OnnxOp *o)
     int64_t a, keep, start = 0;
     const int64_t *sizes = NULL;
     int axis, n = 0;
-    TRY(op_tensor(o, 0, &x) && op_attr_int(o, "axis", 0, &a) && op_axis(o, "axis", a, x->rank, &axis) && op_attr_int(o, "keepdims", 1, &keep));
+    TRY(op_tensor(o, 0, &x) && op_attr_int(o, "axis", 0, &a) && op_axis(o, "axis", a, x->rank, &axis) &&
+        op_attr_int(o, "keepdims", 1, &keep));
     if (op_has(o, 1)) TRY(op_const_ints(o, 1, &n, &sizes));
     if (!x->rank) return op_fail(o, 0, "a number, expected a tensor to split");
-    if (!ex_is_int(x->dim[axis])) return op_unsupported(o, "axis %d varies, and with it the number of parts; only a fixed number is supported", axis);
+    if (!ex_is_int(x->dim[axis]))
+        return op_unsupported(o, "axis %d varies, and with it the number of parts; only a fixed number is supported",
+                              axis);
     int64_t size = x->dim[axis]->i, each = sizes && cell_rank(o->in[1]) == 0 ? sizes[0] : 0;
     if (sizes && !each && cell_rank(o->in[1]) == 0) return op_fail(o, 1, "parts of 0 elements");
     int64_t parts = !sizes ? size : each > 0 ? (size + each - 1) / each : n;
@@ -112,7 +120,8 @@ bool onnx_split_to_sequence(OnnxOp *o)
     for (int i = 0; i < parts; i++) {
         int64_t len = !sizes ? 1 : each ? (start + each > size ? size - start : each) : sizes[i];
         Value *part = !sizes && !keep ? AS(&o->L, select_int, arg_value(x), arg_int(o->g, axis), arg_int(o->g, start))
-                                      : AS(&o->L, slice_Tensor, arg_value(x), arg_int(o->g, axis), arg_int(o->g, start), arg_int(o->g, start + len), arg_int(o->g, 1));
+                                      : AS(&o->L, slice_Tensor, arg_value(x), arg_int(o->g, axis), arg_int(o->g, start),
+                                           arg_int(o->g, start + len), arg_int(o->g, 1));
         TRY(part && (all[i] = cell_of_value(o->im, "", part)));
         start += len;
     }
@@ -146,19 +155,22 @@ bool onnx_sequence_map(OnnxOp *o)
     const OnnxAttr *a = op_attr(o, "body");
     Cell *s, **in = room(o, o->node->ninput), **out = room(o, o->node->noutput), **all[16];
     TRY(list_of(o, 0, &s) && in && out);
-    if (!a || a->type != ONNX_ATTR_GRAPH || !a->g) return fail(o->im->err, E_FORMAT, "attribute 'body' is missing or no graph");
+    if (!a || a->type != ONNX_ATTR_GRAPH || !a->g)
+        return fail(o->im->err, E_FORMAT, "attribute 'body' is missing or no graph");
     if (o->node->noutput > 16) return op_unsupported(o, "%d results", o->node->noutput);
     for (int k = 0; k < o->node->noutput; k++) TRY(all[k] = room(o, s->nlist));
     for (int i = 0; i < s->nlist; i++) {
         for (int k = 0; k < o->node->ninput; k++) {
             in[k] = o->in[k];
             if (!in[k] || !in[k]->is_list) continue;
-            if (in[k]->nlist != s->nlist) return op_fail(o, k, "%d elements, but input 0 has %d", in[k]->nlist, s->nlist);
+            if (in[k]->nlist != s->nlist)
+                return op_fail(o, k, "%d elements, but input 0 has %d", in[k]->nlist, s->nlist);
             in[k] = in[k]->list[i];
         }
         TRY(onnx_branch(o, a->g, o->node->ninput, in, o->node->noutput, out) || within(o->im->err, "element %d", i));
         for (int k = 0; k < o->node->noutput; k++) all[k][i] = out[k];
     }
-    for (int k = 0; k < o->node->noutput; k++) TRY(op_return_cell(o, k, cell_of_list(o->im, o->node->output[k], s->nlist, all[k])));
+    for (int k = 0; k < o->node->noutput; k++)
+        TRY(op_return_cell(o, k, cell_of_list(o->im, o->node->output[k], s->nlist, all[k])));
     return true;
 }

@@ -202,7 +202,9 @@ static bool fold_view(OnnxOp *o, bool *taken)
         int rest = -1;
         if (!load_known(o, 1, &s) || s.rank > 1 || s.n > MAX_RANK) return true;
         for (int i = 0; i < s.n; i++) {
-            if (!ex_is_int(s.e[i]) || s.e[i]->i < -1 || s.e[i]->i == 0 || s.e[i]->i > CELL_MAX || (s.e[i]->i < 0 && rest >= 0)) return true;
+            if (!ex_is_int(s.e[i]) || s.e[i]->i < -1 || s.e[i]->i == 0 || s.e[i]->i > CELL_MAX ||
+                (s.e[i]->i < 0 && rest >= 0))
+                return true;
             dim[i] = s.e[i]->i;
             if (dim[i] < 0) rest = i;
             else if ((n *= dim[i]) > CELL_MAX) return true;
@@ -230,10 +232,7 @@ static bool power_of_two(const Expr *e)
     return e->kind == EX_FLOAT && isfinite(e->f) && fabs(frexp(e->f, &exp)) == 0.5;
 }
 
-static Expr *truth(OnnxOp *o, Expr *e)
-{
-    return e->kind == EX_INT ? ex_bool(o->ex, e->i != 0) : e;
-}
+static Expr *truth(OnnxOp *o, Expr *e) { return e->kind == EX_INT ? ex_bool(o->ex, e->i != 0) : e; }
 
 typedef enum Kind { ADD, SUB, MUL, DIV, MOD, MIN, MAX, EQ, LT, LE, GT, GE, AND, OR } Kind;
 
@@ -297,7 +296,8 @@ static bool broadcast(const Known *a, const Known *b, Known *y)
     y->rank = a->rank > b->rank ? a->rank : b->rank;
     y->n = 1;
     for (int i = 0; i < y->rank; i++) {
-        int64_t p = i - y->rank + a->rank >= 0 ? a->dim[i - y->rank + a->rank] : 1, q = i - y->rank + b->rank >= 0 ? b->dim[i - y->rank + b->rank] : 1;
+        int64_t p = i - y->rank + a->rank >= 0 ? a->dim[i - y->rank + a->rank] : 1,
+                q = i - y->rank + b->rank >= 0 ? b->dim[i - y->rank + b->rank] : 1;
         if (p != q && p != 1 && q != 1) return false;
         y->dim[i] = p == 1 ? q : p;
         if (y->n && y->dim[i] > CELL_MAX / y->n) return false;
@@ -334,7 +334,8 @@ static bool fold_two(OnnxOp *o, Kind k, bool *taken)
             Expr *p = element_for(&a, &y, j), *q = element_for(&b, &y, j);
             if (k == AND || k == OR) y.e[j] = ex_make(o->ex, k == AND ? EX_AND : EX_OR, truth(o, p), truth(o, q), NULL);
             else if (dtype_is_float(a.t)) y.e[j] = fold_floats(o, k, a.t, p, q);
-            else if (a.t == DT_BOOL) y.e[j] = k == EQ && ex_is_const(p) && ex_is_const(q) ? ex_bool(o->ex, p->i == q->i) : NULL;
+            else if (a.t == DT_BOOL)
+                y.e[j] = k == EQ && ex_is_const(p) && ex_is_const(q) ? ex_bool(o->ex, p->i == q->i) : NULL;
             else y.e[j] = a.t == DT_I64 || a.t == DT_I32 ? fold_ints(o, k, p, q) : NULL;
             if (!y.e[j]) return true;
         }
@@ -348,7 +349,8 @@ static bool equal_strings(OnnxOp *o, bool *taken)
     const Cell *c[2];
     Known x[2], y = {.t = DT_BOOL};
     for (int i = 0; i < 2; i++) {
-        if (!op_has(o, i) || !o->in[i]->string || o->in[i]->nstring > CELL_MAX || o->in[i]->rank > MAX_RANK) return true;
+        if (!op_has(o, i) || !o->in[i]->string || o->in[i]->nstring > CELL_MAX || o->in[i]->rank > MAX_RANK)
+            return true;
         c[i] = o->in[i];
         x[i] = (Known){.rank = c[i]->rank, .n = c[i]->nstring, .e = room(o, c[i]->nstring)};
         for (int d = 0; d < c[i]->rank; d++) x[i].dim[d] = c[i]->dim[d];
@@ -357,7 +359,8 @@ static bool equal_strings(OnnxOp *o, bool *taken)
     }
     if (!broadcast(&x[0], &x[1], &y) || !(y.e = room(o, y.n))) return true;
     for (int i = 0; i < y.n; i++)
-        y.e[i] = ex_bool(o->ex, !strcmp(c[0]->string[element_for(&x[0], &y, i)->i], c[1]->string[element_for(&x[1], &y, i)->i]));
+        y.e[i] = ex_bool(
+            o->ex, !strcmp(c[0]->string[element_for(&x[0], &y, i)->i], c[1]->string[element_for(&x[1], &y, i)->i]));
     return give(o, &y, taken);
 }
 
@@ -367,14 +370,20 @@ static Expr *cast_element(OnnxOp *o, Expr *e, DType from, DType to)
     if (dtype_is_float(to) && dtype_size(to) == 1) return NULL;
     if (to == DT_BOOL) {
         if (from == DT_BOOL) return e;
-        return ex_is_const(e) ? ex_bool(o->ex, e->kind == EX_FLOAT ? e->f != 0 : e->i != 0) : was_float ? NULL : ex_make(o->ex, EX_NE, e, ex_int(o->ex, 0), NULL);
+        return ex_is_const(e) ? ex_bool(o->ex, e->kind == EX_FLOAT ? e->f != 0 : e->i != 0)
+               : was_float    ? NULL
+                              : ex_make(o->ex, EX_NE, e, ex_int(o->ex, 0), NULL);
     }
     if (dtype_is_float(to)) {
         if (ex_is_const(e)) return ex_float(o->ex, rounded(to, e->kind == EX_FLOAT ? e->f : (double)e->i));
-        return (to == DT_F32 || to == DT_F64) && !was_float && from != DT_BOOL ? ex_make(o->ex, EX_TOFLOAT, e, NULL, NULL) : was_float && to == from ? e : NULL;
+        return (to == DT_F32 || to == DT_F64) && !was_float && from != DT_BOOL
+                   ? ex_make(o->ex, EX_TOFLOAT, e, NULL, NULL)
+               : was_float && to == from ? e
+                                         : NULL;
     }
     if (!whole) return NULL;
-    if (from == DT_BOOL) return ex_is_const(e) ? ex_int(o->ex, e->i) : ex_make(o->ex, EX_WHERE, e, ex_int(o->ex, 1), ex_int(o->ex, 0));
+    if (from == DT_BOOL)
+        return ex_is_const(e) ? ex_int(o->ex, e->i) : ex_make(o->ex, EX_WHERE, e, ex_int(o->ex, 1), ex_int(o->ex, 0));
     if (!was_float) return e;
     if (ex_is_const(e)) return fabs(e->f) < 0x1p31 ? ex_int(o->ex, (int64_t)e->f) : NULL;
     return ex_make(o->ex, EX_TRUNC, e, NULL, NULL);
@@ -415,7 +424,8 @@ static Expr *one_element(OnnxOp *o, const char *op, DType t, Expr *e)
         return NULL;
     }
     if (is_float) { /* floor and ceil of a size times a power of two, still a float */
-        if (!strcmp(op, "Floor")) return ex_make(o->ex, EX_TOFLOAT, ex_make(o->ex, EX_FLOOR, e, NULL, NULL), NULL, NULL);
+        if (!strcmp(op, "Floor"))
+            return ex_make(o->ex, EX_TOFLOAT, ex_make(o->ex, EX_FLOOR, e, NULL, NULL), NULL, NULL);
         if (!strcmp(op, "Ceil")) return ex_make(o->ex, EX_TOFLOAT, ex_make(o->ex, EX_CEIL, e, NULL, NULL), NULL, NULL);
         return NULL;
     }
@@ -439,12 +449,17 @@ static bool fold_one(OnnxOp *o, bool *taken)
 static bool fold_where(OnnxOp *o, bool *taken)
 {
     Known c, a, b, ab, y;
-    if (!load_known(o, 0, &c) || !load_known(o, 1, &a) || !load_known(o, 2, &b) || a.t != b.t || !broadcast(&a, &b, &ab) || !broadcast(&ab, &c, &y)) return true;
+    if (!load_known(o, 0, &c) || !load_known(o, 1, &a) || !load_known(o, 2, &b) || a.t != b.t ||
+        !broadcast(&a, &b, &ab) || !broadcast(&ab, &c, &y))
+        return true;
     y.t = a.t;
     y.e = room(o, y.n);
     for (int i = 0; y.e && i < y.n; i++) {
         Expr *cond = truth(o, element_for(&c, &y, i)), *p = element_for(&a, &y, i), *q = element_for(&b, &y, i);
-        y.e[i] = ex_is_const(cond) ? (cond->i ? p : q) : p == q ? p : a.t == DT_BOOL || dtype_is_float(a.t) ? NULL : ex_make(o->ex, EX_WHERE, cond, p, q);
+        y.e[i] = ex_is_const(cond)                       ? (cond->i ? p : q)
+                 : p == q                                ? p
+                 : a.t == DT_BOOL || dtype_is_float(a.t) ? NULL
+                                                         : ex_make(o->ex, EX_WHERE, cond, p, q);
         if (!y.e[i]) return true;
     }
     return !y.e || give(o, &y, taken);
@@ -481,7 +496,11 @@ static bool fold_range(OnnxOp *o, bool *taken)
     const int64_t far = 1LL << 40;
     if (start < -far || start > far || end < -far || end > far || step < -far || step > far) return true;
     int64_t n = step > 0 ? (end - start + step - 1) / step : (start - end - step - 1) / -step;
-    Known y = {.t = v[0].t, .rank = 1, .n = n > 0 && n <= CELL_MAX ? (int)n : 0, .dim = {n > 0 ? n : 0}, .e = room(o, n > 0 ? n : 0)};
+    Known y = {.t = v[0].t,
+               .rank = 1,
+               .n = n > 0 && n <= CELL_MAX ? (int)n : 0,
+               .dim = {n > 0 ? n : 0},
+               .e = room(o, n > 0 ? n : 0)};
     for (int i = 0; y.e && i < y.n; i++) y.e[i] = ex_int(o->ex, start + step * i);
     return !y.e || n > 16 || give(o, &y, taken);
 }
@@ -490,8 +509,11 @@ static bool fold_fill(OnnxOp *o, bool *taken)
 {
     Known s;
     const OnnxAttr *a = op_attr(o, "value");
-    if (!load_known(o, 0, &s) || s.n > 1 || (s.n && (!ex_is_int(s.e[0]) || s.e[0]->i < 0 || s.e[0]->i > 16))) return true;
-    if (!a || a->type != ONNX_ATTR_TENSOR || (a->t->t.dtype != DT_I64 && a->t->t.dtype != DT_I32 && a->t->t.dtype != DT_BOOL) || tensor_numel(&a->t->t) != 1) return true;
+    if (!load_known(o, 0, &s) || s.n > 1 || (s.n && (!ex_is_int(s.e[0]) || s.e[0]->i < 0 || s.e[0]->i > 16)))
+        return true;
+    if (!a || a->type != ONNX_ATTR_TENSOR ||
+        (a->t->t.dtype != DT_I64 && a->t->t.dtype != DT_I32 && a->t->t.dtype != DT_BOOL) || tensor_numel(&a->t->t) != 1)
+        return true;
     int n = s.n ? (int)s.e[0]->i : 1;
     int64_t v = tensor_get_i64(&a->t->t, 0);
     Known y = {.t = a->t->t.dtype, .rank = s.n, .n = n, .dim = {n}, .e = room(o, n)};
@@ -518,14 +540,45 @@ static const struct {
     bool (*fold)(OnnxOp *o, bool *taken);
     int kind; /* of fold_two, -1 otherwise */
 } folds[] = {
-    {"Gather", fold_gather, -1}, {"Slice", fold_slice, -1}, {"Transpose", fold_transpose, -1}, {"Concat", fold_concat, -1}, {"Unsqueeze", fold_view, -1}, {"Squeeze", fold_view, -1},
-    {"Reshape", fold_view, -1}, {"Identity", fold_view, -1}, {"Cast", fold_cast, -1}, {"CastLike", fold_cast, -1}, {"Where", fold_where, -1},
-    {"Range", fold_range, -1}, {"ConstantOfShape", fold_fill, -1}, {"Expand", fold_expand, -1},
-    {"ReduceProd", fold_reduce, -1}, {"ReduceSum", fold_reduce, -1}, {"ReduceMax", fold_reduce, -1}, {"ReduceMin", fold_reduce, -1},
-    {"Not", fold_one, -1}, {"Sqrt", fold_one, -1}, {"Neg", fold_one, -1}, {"Floor", fold_one, -1}, {"Ceil", fold_one, -1}, {"Abs", fold_one, -1},
+    {"Gather", fold_gather, -1},
+    {"Slice", fold_slice, -1},
+    {"Transpose", fold_transpose, -1},
+    {"Concat", fold_concat, -1},
+    {"Unsqueeze", fold_view, -1},
+    {"Squeeze", fold_view, -1},
+    {"Reshape", fold_view, -1},
+    {"Identity", fold_view, -1},
+    {"Cast", fold_cast, -1},
+    {"CastLike", fold_cast, -1},
+    {"Where", fold_where, -1},
+    {"Range", fold_range, -1},
+    {"ConstantOfShape", fold_fill, -1},
+    {"Expand", fold_expand, -1},
+    {"ReduceProd", fold_reduce, -1},
+    {"ReduceSum", fold_reduce, -1},
+    {"ReduceMax", fold_reduce, -1},
+    {"ReduceMin", fold_reduce, -1},
+    {"Not", fold_one, -1},
+    {"Sqrt", fold_one, -1},
+    {"Neg", fold_one, -1},
+    {"Floor", fold_one, -1},
+    {"Ceil", fold_one, -1},
+    {"Abs", fold_one, -1},
     {"Reciprocal", fold_one, -1},
-    {"Add", NULL, ADD}, {"Sub", NULL, SUB}, {"Mul", NULL, MUL}, {"Div", NULL, DIV}, {"Mod", NULL, MOD}, {"Min", NULL, MIN}, {"Max", NULL, MAX},
-    {"Equal", NULL, EQ}, {"Less", NULL, LT}, {"LessOrEqual", NULL, LE}, {"Greater", NULL, GT}, {"GreaterOrEqual", NULL, GE}, {"And", NULL, AND}, {"Or", NULL, OR},
+    {"Add", NULL, ADD},
+    {"Sub", NULL, SUB},
+    {"Mul", NULL, MUL},
+    {"Div", NULL, DIV},
+    {"Mod", NULL, MOD},
+    {"Min", NULL, MIN},
+    {"Max", NULL, MAX},
+    {"Equal", NULL, EQ},
+    {"Less", NULL, LT},
+    {"LessOrEqual", NULL, LE},
+    {"Greater", NULL, GT},
+    {"GreaterOrEqual", NULL, GE},
+    {"And", NULL, AND},
+    {"Or", NULL, OR},
 };
 
 bool onnx_fold(OnnxOp *o, bool *taken)

@@ -26,10 +26,34 @@ enum { ONNX_MAX_DEPTH = 32 }; /* of graphs in attributes, and of calls of functi
 
 /* onnx.proto, TensorProto.DataType */
 enum OnnxType {
-    ONNX_UNDEFINED, ONNX_FLOAT, ONNX_UINT8, ONNX_INT8, ONNX_UINT16, ONNX_INT16, ONNX_INT32, ONNX_INT64, ONNX_STRING, ONNX_BOOL,
-    ONNX_FLOAT16, ONNX_DOUBLE, ONNX_UINT32, ONNX_UINT64, ONNX_COMPLEX64, ONNX_COMPLEX128, ONNX_BFLOAT16, ONNX_FLOAT8E4M3FN,
-    ONNX_FLOAT8E4M3FNUZ, ONNX_FLOAT8E5M2, ONNX_FLOAT8E5M2FNUZ, ONNX_UINT4, ONNX_INT4, ONNX_FLOAT4E2M1, ONNX_FLOAT8E8M0, ONNX_UINT2,
-    ONNX_INT2, ONNX_TYPE_COUNT
+    ONNX_UNDEFINED,
+    ONNX_FLOAT,
+    ONNX_UINT8,
+    ONNX_INT8,
+    ONNX_UINT16,
+    ONNX_INT16,
+    ONNX_INT32,
+    ONNX_INT64,
+    ONNX_STRING,
+    ONNX_BOOL,
+    ONNX_FLOAT16,
+    ONNX_DOUBLE,
+    ONNX_UINT32,
+    ONNX_UINT64,
+    ONNX_COMPLEX64,
+    ONNX_COMPLEX128,
+    ONNX_BFLOAT16,
+    ONNX_FLOAT8E4M3FN,
+    ONNX_FLOAT8E4M3FNUZ,
+    ONNX_FLOAT8E5M2,
+    ONNX_FLOAT8E5M2FNUZ,
+    ONNX_UINT4,
+    ONNX_INT4,
+    ONNX_FLOAT4E2M1,
+    ONNX_FLOAT8E8M0,
+    ONNX_UINT2,
+    ONNX_INT2,
+    ONNX_TYPE_COUNT
 };
 DType dtype_from_onnx(int type);      /* DT_NONE for STRING, UNDEFINED and what nobody knows */
 int dtype_to_onnx(DType t);           /* ONNX_UNDEFINED when ONNX has none */
@@ -37,18 +61,22 @@ const char *onnx_type_name(int type); /* "FLOAT"; "?" out of range */
 
 typedef struct OnnxGraph OnnxGraph;
 
-typedef struct OnnxPair { const char *key, *value; } OnnxPair;
+typedef struct OnnxPair {
+    const char *key, *value;
+} OnnxPair;
 
 typedef struct OnnxTensor {
     const char *name;
-    int type;                    /* OnnxType as the file says */
-    Tensor t;                    /* contiguous; t.dtype DT_NONE for strings, whose elements are in `string` */
-    const char **string; int nstring;
+    int type; /* OnnxType as the file says */
+    Tensor t; /* contiguous; t.dtype DT_NONE for strings, whose elements are in `string` */
+    const char **string;
+    int nstring;
     /* as the file holds it */
     bool external;
-    const char *location;        /* external: relative to the model's folder */
-    uint64_t offset, length;     /* external: in that file */
-    OnnxPair *metadata; int nmetadata;
+    const char *location;    /* external: relative to the model's folder */
+    uint64_t offset, length; /* external: in that file */
+    OnnxPair *metadata;
+    int nmetadata;
 } OnnxTensor;
 
 typedef struct OnnxSparse {
@@ -58,16 +86,24 @@ typedef struct OnnxSparse {
 } OnnxSparse;
 
 typedef struct OnnxDim {
-    bool known;          /* dim_value */
+    bool known; /* dim_value */
     int64_t value;
-    const char *param;   /* dim_param, "" when it says nothing */
+    const char *param; /* dim_param, "" when it says nothing */
 } OnnxDim;
 
-typedef enum OnnxKind { ONNX_KIND_NONE, ONNX_TENSOR, ONNX_SEQUENCE, ONNX_OPTIONAL, ONNX_MAP, ONNX_SPARSE, ONNX_OPAQUE } OnnxKind;
+typedef enum OnnxKind {
+    ONNX_KIND_NONE,
+    ONNX_TENSOR,
+    ONNX_SEQUENCE,
+    ONNX_OPTIONAL,
+    ONNX_MAP,
+    ONNX_SPARSE,
+    ONNX_OPAQUE
+} OnnxKind;
 
 typedef struct OnnxTypeProto {
     OnnxKind kind;
-    int elem;                          /* ONNX_TENSOR, ONNX_SPARSE: OnnxType */
+    int elem; /* ONNX_TENSOR, ONNX_SPARSE: OnnxType */
     bool has_shape;
     int rank;
     OnnxDim *dim;
@@ -77,28 +113,42 @@ typedef struct OnnxTypeProto {
 typedef struct OnnxValueInfo {
     const char *name;
     OnnxTypeProto type;
-    OnnxPair *metadata; int nmetadata;
+    OnnxPair *metadata;
+    int nmetadata;
 } OnnxValueInfo;
 
 /* onnx.proto, AttributeProto.AttributeType */
 typedef enum OnnxAttrType {
-    ONNX_ATTR_UNDEFINED, ONNX_ATTR_FLOAT, ONNX_ATTR_INT, ONNX_ATTR_STRING, ONNX_ATTR_TENSOR, ONNX_ATTR_GRAPH, ONNX_ATTR_FLOATS,
-    ONNX_ATTR_INTS, ONNX_ATTR_STRINGS, ONNX_ATTR_TENSORS, ONNX_ATTR_GRAPHS, ONNX_ATTR_SPARSE_TENSOR, ONNX_ATTR_SPARSE_TENSORS,
-    ONNX_ATTR_TYPE_PROTO, ONNX_ATTR_TYPE_PROTOS
+    ONNX_ATTR_UNDEFINED,
+    ONNX_ATTR_FLOAT,
+    ONNX_ATTR_INT,
+    ONNX_ATTR_STRING,
+    ONNX_ATTR_TENSOR,
+    ONNX_ATTR_GRAPH,
+    ONNX_ATTR_FLOATS,
+    ONNX_ATTR_INTS,
+    ONNX_ATTR_STRINGS,
+    ONNX_ATTR_TENSORS,
+    ONNX_ATTR_GRAPHS,
+    ONNX_ATTR_SPARSE_TENSOR,
+    ONNX_ATTR_SPARSE_TENSORS,
+    ONNX_ATTR_TYPE_PROTO,
+    ONNX_ATTR_TYPE_PROTOS
 } OnnxAttrType;
 
 typedef struct OnnxAttr {
     const char *name;
-    OnnxAttrType type;  /* inferred from the field in use where old files leave it out */
-    const char *ref;    /* ref_attr_name: in functions, the caller's attribute; "" otherwise */
+    OnnxAttrType type; /* inferred from the field in use where old files leave it out */
+    const char *ref;   /* ref_attr_name: in functions, the caller's attribute; "" otherwise */
     float f;
     int64_t i;
-    const char *s; size_t slen; /* bytes, NUL-terminated behind their end */
-    OnnxTensor *t;              /* TENSOR: one, TENSORS: n */
-    OnnxGraph *g;               /* GRAPH: one, GRAPHS: n */
+    const char *s;
+    size_t slen;   /* bytes, NUL-terminated behind their end */
+    OnnxTensor *t; /* TENSOR: one, TENSORS: n */
+    OnnxGraph *g;  /* GRAPH: one, GRAPHS: n */
     OnnxSparse *sparse;
     OnnxTypeProto *tp;
-    int n;                      /* elements of the lists below, of t, g, sparse and tp */
+    int n; /* elements of the lists below, of t, g, sparse and tp */
     float *floats;
     int64_t *ints;
     const char **strings;
@@ -108,40 +158,56 @@ typedef struct OnnxNode {
     const char *name, *op, *domain, *overload; /* domain "" is ai.onnx ("ai.onnx" is read as "") */
     const char **input, **output;              /* "" = left out */
     int ninput, noutput;
-    OnnxAttr *attr; int nattr;
-    OnnxPair *metadata; int nmetadata;
+    OnnxAttr *attr;
+    int nattr;
+    OnnxPair *metadata;
+    int nmetadata;
 } OnnxNode;
 
 struct OnnxGraph {
     const char *name, *doc;
-    OnnxNode *node; int nnode;
-    OnnxTensor *init; int ninit;
-    OnnxSparse *sparse; int nsparse; /* named by values.name */
+    OnnxNode *node;
+    int nnode;
+    OnnxTensor *init;
+    int ninit;
+    OnnxSparse *sparse;
+    int nsparse; /* named by values.name */
     OnnxValueInfo *input, *output, *info;
     int ninput, noutput, ninfo;
-    OnnxPair *metadata; int nmetadata;
-    bool has_quantization;           /* quantization_annotation: not read, reported */
+    OnnxPair *metadata;
+    int nmetadata;
+    bool has_quantization; /* quantization_annotation: not read, reported */
 };
 
-typedef struct OnnxOpset { const char *domain; int64_t version; } OnnxOpset;
+typedef struct OnnxOpset {
+    const char *domain;
+    int64_t version;
+} OnnxOpset;
 
 typedef struct OnnxFunction {
     const char *name, *domain, *overload;
     const char **input, **output, **attr;
     int ninput, noutput, nattr;
-    OnnxAttr *attr_default; int nattr_default;
-    OnnxNode *node; int nnode;
-    OnnxOpset *opset; int nopset;
-    OnnxValueInfo *info; int ninfo;
+    OnnxAttr *attr_default;
+    int nattr_default;
+    OnnxNode *node;
+    int nnode;
+    OnnxOpset *opset;
+    int nopset;
+    OnnxValueInfo *info;
+    int ninfo;
 } OnnxFunction;
 
 typedef struct OnnxModel {
     int64_t ir_version, model_version;
     const char *producer, *producer_version, *domain, *doc;
-    OnnxOpset *opset; int nopset;
+    OnnxOpset *opset;
+    int nopset;
     OnnxGraph *graph;
-    OnnxFunction *function; int nfunction;
-    OnnxPair *metadata; int nmetadata;
+    OnnxFunction *function;
+    int nfunction;
+    OnnxPair *metadata;
+    int nmetadata;
     bool has_training; /* training_info: not read, reported */
 } OnnxModel;
 
@@ -149,7 +215,9 @@ typedef struct OnnxFile {
     Arena *arena;
     MappedFile file;
     OnnxModel model;
-    MappedFile *external; const char **external_name; int nexternal; /* the data files that were opened */
+    MappedFile *external;
+    const char **external_name;
+    int nexternal; /* the data files that were opened */
 } OnnxFile;
 
 OnnxFile *onnx_open(const char *path, Err *err); /* messages do not begin with the path; the caller says it */
@@ -163,7 +231,7 @@ bool onnx_looks_like(const void *bytes, uint64_t size);
 bool onnx_read_tensor(Arena *a, const void *bytes, uint64_t size, OnnxTensor *out, Err *err);
 
 typedef struct OnnxWriteOptions {
-    int external;          /* 0: outside only when the file would grow above 2 GiB - 1; 1: always (tensors of 1 KiB and more); -1: never, E_LIMIT */
+    int external; /* 0: outside only when the file would grow above 2 GiB - 1; 1: always (tensors of 1 KiB and more); -1: never, E_LIMIT */
 } OnnxWriteOptions;
 /* Writes model to path, whole or not at all; external data goes to the file "<path's last part>.data" beside it, written before. Weights go
  * from where they lie to the file, without a copy in between. options may be NULL. */

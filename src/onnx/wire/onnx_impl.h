@@ -17,7 +17,9 @@ typedef struct OnnxReader {
 
 bool onnx_no_memory(const OnnxReader *r, Err *err);
 /* Room for n records; false when there is none. */
-#define ROOM(r, array, count, n, err) (*(array) = (n) ? arena_alloc((r)->a, (n), sizeof **(array)) : NULL, *(count) = 0, *(array) || !(n) || onnx_no_memory(r, err))
+#define ROOM(r, array, count, n, err)                                                                                  \
+    (*(array) = (n) ? arena_alloc((r)->a, (n), sizeof **(array)) : NULL, *(count) = 0,                                 \
+     *(array) || !(n) || onnx_no_memory(r, err))
 /* A message field that may be there once: protobuf would merge two, which nothing writes. */
 bool onnx_once(uint32_t times, uint32_t number, Err *err);
 bool onnx_text(OnnxReader *r, const PbField *f, const char **out, Err *err);

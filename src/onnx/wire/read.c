@@ -10,20 +10,26 @@
 #include "onnx/wire/onnx_impl.h"
 #include "base/mem.h"
 
-enum { MEMORY_TIMES = 4, MEMORY_FREE = 48 << 20 }; /* most memory for records and unpacked weights: 4 times the file and 48 MiB */
-enum { SHOWN_DEPTH = 4 };                           /* of graphs, in messages */
+enum {
+    MEMORY_TIMES = 4,
+    MEMORY_FREE = 48 << 20
+};                        /* most memory for records and unpacked weights: 4 times the file and 48 MiB */
+enum { SHOWN_DEPTH = 4 }; /* of graphs, in messages */
 
 /* ------------------------------------------------------------------ pieces */
 
 bool onnx_no_memory(const OnnxReader *r, Err *err)
 {
-    return fail(err, E_LIMIT, "out of memory: its records need more than the %zu bytes that they have so far, or than a file of its size may ask for",
-                arena_used(r->a));
+    return fail(
+        err, E_LIMIT,
+        "out of memory: its records need more than the %zu bytes that they have so far, or than a file of its size may ask for",
+        arena_used(r->a));
 }
 
 bool onnx_once(uint32_t times, uint32_t number, Err *err)
 {
-    return times <= 1 || fail(err, E_FORMAT, "field %u, a message that can be there once, is there %u times", number, times);
+    return times <= 1 ||
+           fail(err, E_FORMAT, "field %u, a message that can be there once, is there %u times", number, times);
 }
 
 /* Puts where it is before the message: "node[3] 'add': ". Deep inside the message itself matters more. */
@@ -55,7 +61,8 @@ bool onnx_text(OnnxReader *r, const PbField *f, const char **out, Err *err)
     *out = "";
     if (!f->size) return true;
     if (!is_text(f->bytes, f->size))
-        return fail(err, E_FORMAT, "byte %llu: field %u is no text: a NUL byte or wrong UTF-8", (unsigned long long)pb_offset(f), f->number);
+        return fail(err, E_FORMAT, "byte %llu: field %u is no text: a NUL byte or wrong UTF-8",
+                    (unsigned long long)pb_offset(f), f->number);
     *out = arena_strndup(r->a, (const char *)f->bytes, f->size);
     return *out || onnx_no_memory(r, err);
 }
@@ -133,18 +140,21 @@ static bool inner_type(OnnxReader *r, const PbField *f, OnnxTypeProto *t, Err *e
 
 static bool type(OnnxReader *r, const PbField *field, OnnxTypeProto *t, Err *err)
 {
-    static const OnnxKind kinds[10] = {[1] = ONNX_TENSOR, [4] = ONNX_SEQUENCE, [5] = ONNX_MAP, [7] = ONNX_OPAQUE, [8] = ONNX_SPARSE, [9] = ONNX_OPTIONAL};
+    static const OnnxKind kinds[10] = {[1] = ONNX_TENSOR, [4] = ONNX_SEQUENCE, [5] = ONNX_MAP,
+                                       [7] = ONNX_OPAQUE, [8] = ONNX_SPARSE,   [9] = ONNX_OPTIONAL};
     TRY(pb_want_bytes(field, err));
     Pb m = pb_sub(field);
     for (PbField f; pb_next(&m, &f, err);) {
         OnnxKind kind = f.number < 10 ? kinds[f.number] : ONNX_KIND_NONE;
         if (kind == ONNX_KIND_NONE) continue;
-        if (t->kind != ONNX_KIND_NONE) return fail(err, E_FORMAT, "byte %llu: a second type for one value", (unsigned long long)pb_offset(&f));
+        if (t->kind != ONNX_KIND_NONE)
+            return fail(err, E_FORMAT, "byte %llu: a second type for one value", (unsigned long long)pb_offset(&f));
         TRY(pb_want_bytes(&f, err));
         t->kind = kind;
         Pb sub = pb_sub(&f);
         for (PbField g; pb_next(&sub, &g, err);) {
-            bool tensor = kind == ONNX_TENSOR || kind == ONNX_SPARSE, holder = kind == ONNX_SEQUENCE || kind == ONNX_OPTIONAL;
+            bool tensor = kind == ONNX_TENSOR || kind == ONNX_SPARSE,
+                 holder = kind == ONNX_SEQUENCE || kind == ONNX_OPTIONAL;
             if (tensor && g.number == 1) TRY(pb_int32(&g, &t->elem, err));
             else if (tensor && g.number == 2) TRY(shape(r, &g, t, err));
             else if (holder && g.number == 1) TRY(inner_type(r, &g, t, err));
@@ -160,9 +170,9 @@ static bool value_info(OnnxReader *r, const PbField *field, OnnxValueInfo *v, Er
     v->name = "";
     TRY(pb_want_bytes(field, err));
     Pb m = pb_sub(field);
-    TRY(pb_tally(m, times, ONNX_FIELDS, err) && onnx_once(times[2], 2, err) && ROOM(r, &v->metadata, &v->nmetadata, times[4], err));
-    for (PbField f; pb_next(&m, &f, err);)
-        switch (f.number) {
+    TRY(pb_tally(m, times, ONNX_FIELDS, err) && onnx_once(times[2], 2, err) &&
+        ROOM(r, &v->metadata, &v->nmetadata, times[4], err));
+    for (PbField f; pb_next(&m, &f, err);) switch (f.number) {
         case 1: TRY(onnx_text(r, &f, &v->name, err)); break;
         case 2: TRY(type(r, &f, &v->type, err)); break;
         case 4: TRY(onnx_pair(r, &f, &v->metadata[v->nmetadata++], err)); break;
@@ -176,10 +186,13 @@ static bool value_info(OnnxReader *r, const PbField *field, OnnxValueInfo *v, Er
 static bool graph(OnnxReader *r, const PbField *field, OnnxGraph *g, Err *err);
 
 /* The field that a type's value is in. */
-static const uint8_t attr_field[] = {
-    [ONNX_ATTR_FLOAT] = 2, [ONNX_ATTR_INT] = 3, [ONNX_ATTR_STRING] = 4, [ONNX_ATTR_TENSOR] = 5, [ONNX_ATTR_GRAPH] = 6, [ONNX_ATTR_FLOATS] = 7,
-    [ONNX_ATTR_INTS] = 8, [ONNX_ATTR_STRINGS] = 9, [ONNX_ATTR_TENSORS] = 10, [ONNX_ATTR_GRAPHS] = 11, [ONNX_ATTR_SPARSE_TENSOR] = 22,
-    [ONNX_ATTR_SPARSE_TENSORS] = 23, [ONNX_ATTR_TYPE_PROTO] = 14, [ONNX_ATTR_TYPE_PROTOS] = 15};
+static const uint8_t attr_field[] = {[ONNX_ATTR_FLOAT] = 2,          [ONNX_ATTR_INT] = 3,
+                                     [ONNX_ATTR_STRING] = 4,         [ONNX_ATTR_TENSOR] = 5,
+                                     [ONNX_ATTR_GRAPH] = 6,          [ONNX_ATTR_FLOATS] = 7,
+                                     [ONNX_ATTR_INTS] = 8,           [ONNX_ATTR_STRINGS] = 9,
+                                     [ONNX_ATTR_TENSORS] = 10,       [ONNX_ATTR_GRAPHS] = 11,
+                                     [ONNX_ATTR_SPARSE_TENSOR] = 22, [ONNX_ATTR_SPARSE_TENSORS] = 23,
+                                     [ONNX_ATTR_TYPE_PROTO] = 14,    [ONNX_ATTR_TYPE_PROTOS] = 15};
 enum { ATTR_TYPES = sizeof attr_field };
 
 /* What kind it is, by what it says and by what it has; one kind of value only. */
@@ -189,12 +202,16 @@ static bool attr_type(OnnxAttr *a, const uint32_t *times, int said, Err *err)
     if (said < 0 || said >= ATTR_TYPES) return fail(err, E_FORMAT, "type %d is not known", said);
     for (int t = 1; t < ATTR_TYPES; t++) {
         if (!times[attr_field[t]]) continue;
-        if (found) return fail(err, E_FORMAT, "values of two types, in fields %d and %d", attr_field[found], attr_field[t]);
+        if (found)
+            return fail(err, E_FORMAT, "values of two types, in fields %d and %d", attr_field[found], attr_field[t]);
         found = t;
     }
-    if (said && found && said != found) return fail(err, E_FORMAT, "type %d, but a value in field %d, which is type %d", said, attr_field[found], found);
+    if (said && found && said != found)
+        return fail(err, E_FORMAT, "type %d, but a value in field %d, which is type %d", said, attr_field[found],
+                    found);
     a->type = (OnnxAttrType)(said ? said : found);
-    bool message = a->type == ONNX_ATTR_TENSOR || a->type == ONNX_ATTR_GRAPH || a->type == ONNX_ATTR_SPARSE_TENSOR || a->type == ONNX_ATTR_TYPE_PROTO;
+    bool message = a->type == ONNX_ATTR_TENSOR || a->type == ONNX_ATTR_GRAPH || a->type == ONNX_ATTR_SPARSE_TENSOR ||
+                   a->type == ONNX_ATTR_TYPE_PROTO;
     if (message) TRY(onnx_once(times[attr_field[a->type]], attr_field[a->type], err));
     if (message && !found && !*a->ref) return fail(err, E_FORMAT, "no value");
     return true;
@@ -204,12 +221,12 @@ static bool attr_head(OnnxReader *r, Pb m, OnnxAttr *a, const uint32_t *times, E
 {
     uint64_t n = 0, more;
     int said = 0;
-    for (PbField f; pb_next(&m, &f, err);)
-        switch (f.number) {
+    for (PbField f; pb_next(&m, &f, err);) switch (f.number) {
         case 1: TRY(onnx_text(r, &f, &a->name, err)); break;
         case 21: TRY(onnx_text(r, &f, &a->ref, err)); break;
         case 20: TRY(pb_int32(&f, &said, err)); break;
-        case 7: case 8:
+        case 7:
+        case 8:
             TRY(pb_count(&f, f.number == 7 ? PB_FIXED32 : PB_VARINT, &more, err));
             n += more;
             break;
@@ -220,13 +237,23 @@ static bool attr_head(OnnxReader *r, Pb m, OnnxAttr *a, const uint32_t *times, E
     uint32_t k = times[attr_field[a->type]];
     void *room = NULL;
     switch (a->type) {
-    case ONNX_ATTR_FLOATS: k = (uint32_t)n; room = a->floats = arena_array(r->a, float, n); break;
-    case ONNX_ATTR_INTS: k = (uint32_t)n; room = a->ints = arena_array(r->a, int64_t, n); break;
+    case ONNX_ATTR_FLOATS:
+        k = (uint32_t)n;
+        room = a->floats = arena_array(r->a, float, n);
+        break;
+    case ONNX_ATTR_INTS:
+        k = (uint32_t)n;
+        room = a->ints = arena_array(r->a, int64_t, n);
+        break;
     case ONNX_ATTR_STRINGS: room = a->strings = arena_array(r->a, const char *, k); break;
-    case ONNX_ATTR_TENSOR: case ONNX_ATTR_TENSORS: room = a->t = arena_array(r->a, OnnxTensor, k); break;
-    case ONNX_ATTR_GRAPH: case ONNX_ATTR_GRAPHS: room = a->g = arena_array(r->a, OnnxGraph, k); break;
-    case ONNX_ATTR_SPARSE_TENSOR: case ONNX_ATTR_SPARSE_TENSORS: room = a->sparse = arena_array(r->a, OnnxSparse, k); break;
-    case ONNX_ATTR_TYPE_PROTO: case ONNX_ATTR_TYPE_PROTOS: room = a->tp = arena_array(r->a, OnnxTypeProto, k); break;
+    case ONNX_ATTR_TENSOR:
+    case ONNX_ATTR_TENSORS: room = a->t = arena_array(r->a, OnnxTensor, k); break;
+    case ONNX_ATTR_GRAPH:
+    case ONNX_ATTR_GRAPHS: room = a->g = arena_array(r->a, OnnxGraph, k); break;
+    case ONNX_ATTR_SPARSE_TENSOR:
+    case ONNX_ATTR_SPARSE_TENSORS: room = a->sparse = arena_array(r->a, OnnxSparse, k); break;
+    case ONNX_ATTR_TYPE_PROTO:
+    case ONNX_ATTR_TYPE_PROTOS: room = a->tp = arena_array(r->a, OnnxTypeProto, k); break;
     default: return true;
     }
     return room || onnx_no_memory(r, err);
@@ -242,13 +269,17 @@ static bool attr_value(OnnxReader *r, const PbField *f, OnnxAttr *a, uint64_t *n
         a->slen = f->size;
         a->s = arena_strndup(r->a, (const char *)f->bytes, f->size);
         return a->s || onnx_no_memory(r, err);
-    case 5: case 10: return pb_want_bytes(f, err) && onnx_tensor(r, pb_sub(f), &a->t[(*n)++], err);
-    case 6: case 11: return graph(r, f, &a->g[(*n)++], err);
+    case 5:
+    case 10: return pb_want_bytes(f, err) && onnx_tensor(r, pb_sub(f), &a->t[(*n)++], err);
+    case 6:
+    case 11: return graph(r, f, &a->g[(*n)++], err);
     case 7: return pb_numbers(f, PB_FIXED32, 4, a->floats, n, err);
     case 8: return pb_numbers(f, PB_VARINT, 8, a->ints, n, err);
     case 9: return onnx_text(r, f, &a->strings[(*n)++], err);
-    case 14: case 15: return type(r, f, &a->tp[(*n)++], err);
-    case 22: case 23: return pb_want_bytes(f, err) && onnx_sparse(r, pb_sub(f), &a->sparse[(*n)++], err);
+    case 14:
+    case 15: return type(r, f, &a->tp[(*n)++], err);
+    case 22:
+    case 23: return pb_want_bytes(f, err) && onnx_sparse(r, pb_sub(f), &a->sparse[(*n)++], err);
     default: return true;
     }
 }
@@ -281,10 +312,10 @@ static bool node(OnnxReader *r, const PbField *field, OnnxNode *n, Err *err)
     n->name = n->op = n->domain = n->overload = "";
     TRY(pb_want_bytes(field, err));
     Pb m = pb_sub(field);
-    TRY(pb_tally(m, times, ONNX_FIELDS, err) && ROOM(r, &n->input, &n->ninput, times[1], err) && ROOM(r, &n->output, &n->noutput, times[2], err) &&
-        ROOM(r, &n->attr, &n->nattr, times[5], err) && ROOM(r, &n->metadata, &n->nmetadata, times[9], err));
-    for (PbField f; pb_next(&m, &f, err);)
-        switch (f.number) {
+    TRY(pb_tally(m, times, ONNX_FIELDS, err) && ROOM(r, &n->input, &n->ninput, times[1], err) &&
+        ROOM(r, &n->output, &n->noutput, times[2], err) && ROOM(r, &n->attr, &n->nattr, times[5], err) &&
+        ROOM(r, &n->metadata, &n->nmetadata, times[9], err));
+    for (PbField f; pb_next(&m, &f, err);) switch (f.number) {
         case 1: TRY(onnx_text(r, &f, &n->input[n->ninput++], err)); break;
         case 2: TRY(onnx_text(r, &f, &n->output[n->noutput++], err)); break;
         case 3: TRY(onnx_text(r, &f, &n->name, err)); break;
@@ -318,7 +349,8 @@ static bool graph_field(OnnxReader *r, const PbField *f, OnnxGraph *g, Err *err)
     case 2: return onnx_text(r, f, &g->name, err);
     case 5:
         g->ninit++;
-        return (pb_want_bytes(f, err) && onnx_tensor(r, pb_sub(f), &g->init[g->ninit - 1], err)) || inside(r, err, "initializer", g->ninit - 1, NULL);
+        return (pb_want_bytes(f, err) && onnx_tensor(r, pb_sub(f), &g->init[g->ninit - 1], err)) ||
+               inside(r, err, "initializer", g->ninit - 1, NULL);
     case 10: return onnx_text(r, f, &g->doc, err);
     case 11: return info_at(r, f, g->input, &g->ninput, "input", err);
     case 12: return info_at(r, f, g->output, &g->noutput, "output", err);
@@ -326,7 +358,8 @@ static bool graph_field(OnnxReader *r, const PbField *f, OnnxGraph *g, Err *err)
     case 14: return g->has_quantization = true;
     case 15:
         g->nsparse++;
-        return (pb_want_bytes(f, err) && onnx_sparse(r, pb_sub(f), &g->sparse[g->nsparse - 1], err)) || inside(r, err, "sparse_initializer", g->nsparse - 1, NULL);
+        return (pb_want_bytes(f, err) && onnx_sparse(r, pb_sub(f), &g->sparse[g->nsparse - 1], err)) ||
+               inside(r, err, "sparse_initializer", g->nsparse - 1, NULL);
     case 16: return onnx_pair(r, f, &g->metadata[g->nmetadata++], err);
     default: return true;
     }
@@ -337,10 +370,13 @@ static bool graph(OnnxReader *r, const PbField *field, OnnxGraph *g, Err *err)
     uint32_t times[ONNX_FIELDS];
     g->name = g->doc = "";
     TRY(pb_want_bytes(field, err));
-    if (r->depth > ONNX_MAX_DEPTH) return fail(err, E_LIMIT, "byte %llu: graphs more than %d deep", (unsigned long long)pb_offset(field), ONNX_MAX_DEPTH);
+    if (r->depth > ONNX_MAX_DEPTH)
+        return fail(err, E_LIMIT, "byte %llu: graphs more than %d deep", (unsigned long long)pb_offset(field),
+                    ONNX_MAX_DEPTH);
     Pb m = pb_sub(field);
-    TRY(pb_tally(m, times, ONNX_FIELDS, err) && ROOM(r, &g->node, &g->nnode, times[1], err) && ROOM(r, &g->init, &g->ninit, times[5], err) &&
-        ROOM(r, &g->input, &g->ninput, times[11], err) && ROOM(r, &g->output, &g->noutput, times[12], err) && ROOM(r, &g->info, &g->ninfo, times[13], err) &&
+    TRY(pb_tally(m, times, ONNX_FIELDS, err) && ROOM(r, &g->node, &g->nnode, times[1], err) &&
+        ROOM(r, &g->init, &g->ninit, times[5], err) && ROOM(r, &g->input, &g->ninput, times[11], err) &&
+        ROOM(r, &g->output, &g->noutput, times[12], err) && ROOM(r, &g->info, &g->ninfo, times[13], err) &&
         ROOM(r, &g->sparse, &g->nsparse, times[15], err) && ROOM(r, &g->metadata, &g->nmetadata, times[16], err));
     bool ok = true;
     r->depth++;
@@ -385,8 +421,9 @@ static bool function(OnnxReader *r, const PbField *field, OnnxFunction *n, Err *
     n->name = n->domain = n->overload = "";
     TRY(pb_want_bytes(field, err));
     Pb m = pb_sub(field);
-    TRY(pb_tally(m, times, ONNX_FIELDS, err) && ROOM(r, &n->input, &n->ninput, times[4], err) && ROOM(r, &n->output, &n->noutput, times[5], err) &&
-        ROOM(r, &n->attr, &n->nattr, times[6], err) && ROOM(r, &n->node, &n->nnode, times[7], err) && ROOM(r, &n->opset, &n->nopset, times[9], err) &&
+    TRY(pb_tally(m, times, ONNX_FIELDS, err) && ROOM(r, &n->input, &n->ninput, times[4], err) &&
+        ROOM(r, &n->output, &n->noutput, times[5], err) && ROOM(r, &n->attr, &n->nattr, times[6], err) &&
+        ROOM(r, &n->node, &n->nnode, times[7], err) && ROOM(r, &n->opset, &n->nopset, times[9], err) &&
         ROOM(r, &n->attr_default, &n->nattr_default, times[11], err) && ROOM(r, &n->info, &n->ninfo, times[12], err));
     for (PbField f; pb_next(&m, &f, err);)
         if (!function_field(r, &f, n, err)) return inside(r, err, "function", -1, n->name);
@@ -430,7 +467,9 @@ static bool model(OnnxReader *r, Pb bytes, OnnxModel *m, Err *err)
 static bool read_file(OnnxFile *f, const void *bytes, uint64_t size, const char *folder, Err *err)
 {
     uint64_t limit;
-    if (__builtin_mul_overflow(size, (uint64_t)MEMORY_TIMES, &limit) || __builtin_add_overflow(limit, (uint64_t)MEMORY_FREE, &limit)) limit = SIZE_MAX / 2;
+    if (__builtin_mul_overflow(size, (uint64_t)MEMORY_TIMES, &limit) ||
+        __builtin_add_overflow(limit, (uint64_t)MEMORY_FREE, &limit))
+        limit = SIZE_MAX / 2;
     if (!(f->arena = arena_create(limit))) return oom(err);
     OnnxReader r = {.a = f->arena, .file = f, .folder = folder};
     bool ok = model(&r, pb_of(bytes, size), &f->model, err);
@@ -478,18 +517,21 @@ void onnx_close(OnnxFile *f)
 /* The fields of ModelProto with their wire types, as far as the given bytes go; at least one. */
 bool onnx_looks_like(const void *bytes, uint64_t size)
 {
-    static const char wires[27] = {[1] = 'v', [2] = 's', [3] = 's', [4] = 's', [5] = 'v', [6] = 's', [7] = 's', [8] = 's', [14] = 's', [20] = 's', [25] = 's', [26] = 's'};
+    static const char wires[27] = {[1] = 'v', [2] = 's', [3] = 's',  [4] = 's',  [5] = 'v',  [6] = 's',
+                                   [7] = 's', [8] = 's', [14] = 's', [20] = 's', [25] = 's', [26] = 's'};
     const uint8_t *p = bytes, *end = size ? p + size : p;
     Err ignored;
     int fields = 0;
     while (p < end) {
         Pb m = pb_of(p, (uint64_t)(end - p));
         PbField f = {0};
-        bool whole = pb_next(&m, &f, &ignored), last = !whole && f.number && f.wire == PB_BYTES; /* its bytes go on behind those that are given */
+        bool whole = pb_next(&m, &f, &ignored),
+             last = !whole && f.number && f.wire == PB_BYTES; /* its bytes go on behind those that are given */
         char wire = f.number < sizeof wires ? wires[f.number] : 0;
         if (!whole && !f.number) return fields && (end[-1] & 0x80) && end - p < 5; /* cut in a tag */
         last = last || (!whole && end - p < 12);                                   /* cut in a number */
-        if (!wire && fields && whole) wire = f.wire == PB_VARINT ? 'v' : f.wire == PB_BYTES ? 's' : '?'; /* of a later version */
+        if (!wire && fields && whole)
+            wire = f.wire == PB_VARINT ? 'v' : f.wire == PB_BYTES ? 's' : '?'; /* of a later version */
         if ((!whole && !last) || wire != (f.wire == PB_VARINT ? 'v' : f.wire == PB_BYTES ? 's' : '?')) return false;
         fields++;
         if (last) break;

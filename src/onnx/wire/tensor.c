@@ -9,7 +9,16 @@
 #include "onnx/wire/onnx_impl.h"
 
 /* Which repeated field holds the elements where raw_data does not. */
-enum { FLOAT_DATA = 4, INT32_DATA = 5, STRING_DATA = 6, INT64_DATA = 7, RAW_DATA = 9, DOUBLE_DATA = 10, UINT64_DATA = 11, DATA_FIELDS = 12 };
+enum {
+    FLOAT_DATA = 4,
+    INT32_DATA = 5,
+    STRING_DATA = 6,
+    INT64_DATA = 7,
+    RAW_DATA = 9,
+    DOUBLE_DATA = 10,
+    UINT64_DATA = 11,
+    DATA_FIELDS = 12
+};
 
 static const struct {
     const char *name;
@@ -59,20 +68,27 @@ int dtype_to_onnx(DType t)
 
 static const char *field_name(int field)
 {
-    return field == FLOAT_DATA ? "float_data" : field == INT32_DATA ? "int32_data" : field == STRING_DATA ? "string_data" : field == INT64_DATA ? "int64_data"
-         : field == DOUBLE_DATA ? "double_data" : field == UINT64_DATA ? "uint64_data" : "raw_data";
+    return field == FLOAT_DATA    ? "float_data"
+           : field == INT32_DATA  ? "int32_data"
+           : field == STRING_DATA ? "string_data"
+           : field == INT64_DATA  ? "int64_data"
+           : field == DOUBLE_DATA ? "double_data"
+           : field == UINT64_DATA ? "uint64_data"
+                                  : "raw_data";
 }
 
 void onnx_pack(const uint8_t *from, uint64_t n, int bits, uint8_t *to)
 {
     unsigned per = 8u / (unsigned)bits, mask = (1u << bits) - 1;
     memset(to, 0, (n + per - 1) / per);
-    for (uint64_t i = 0; i < n; i++) to[i / per] = (uint8_t)(to[i / per] | (from[i] & mask) << i % per * (unsigned)bits);
+    for (uint64_t i = 0; i < n; i++)
+        to[i / per] = (uint8_t)(to[i / per] | (from[i] & mask) << i % per * (unsigned)bits);
 }
 
 void onnx_unpack(const uint8_t *from, uint64_t n, int type, uint8_t *to)
 {
-    unsigned bits = (unsigned)onnx_bits(type), per = 8 / bits, mask = (1u << bits) - 1, sign = type == ONNX_INT4 || type == ONNX_INT2 ? 1u << (bits - 1) : 0;
+    unsigned bits = (unsigned)onnx_bits(type), per = 8 / bits, mask = (1u << bits) - 1,
+             sign = type == ONNX_INT4 || type == ONNX_INT2 ? 1u << (bits - 1) : 0;
     for (uint64_t i = 0; i < n; i++) {
         unsigned v = (unsigned)from[i / per] >> i % per * bits & mask;
         to[i] = (uint8_t)((v ^ sign) - sign);
@@ -88,13 +104,17 @@ typedef struct Parts {
     uint32_t times[ONNX_FIELDS];
 } Parts;
 
-static PbWire wire_of(int field) { return field == FLOAT_DATA ? PB_FIXED32 : field == DOUBLE_DATA ? PB_FIXED64 : PB_VARINT; }
+static PbWire wire_of(int field)
+{
+    return field == FLOAT_DATA ? PB_FIXED32 : field == DOUBLE_DATA ? PB_FIXED64 : PB_VARINT;
+}
 
 static bool dims(const PbField *f, int *rank, int64_t *dim, Err *err)
 {
     uint64_t more, n = (uint64_t)*rank;
     TRY(pb_count(f, PB_VARINT, &more, err));
-    if (more > MAX_RANK - n) return fail(err, E_UNSUPPORTED, "rank %llu: at most %d is supported", (unsigned long long)(n + more), MAX_RANK);
+    if (more > MAX_RANK - n)
+        return fail(err, E_UNSUPPORTED, "rank %llu: at most %d is supported", (unsigned long long)(n + more), MAX_RANK);
     TRY(pb_numbers(f, PB_VARINT, 8, dim, &n, err));
     *rank = (int)n;
     return true;
@@ -116,7 +136,11 @@ static bool first_pass(OnnxReader *r, Pb m, OnnxTensor *t, Parts *parts, Err *er
             parts->raw = f;
             parts->has_raw = true;
             break;
-        case FLOAT_DATA: case INT32_DATA: case INT64_DATA: case DOUBLE_DATA: case UINT64_DATA:
+        case FLOAT_DATA:
+        case INT32_DATA:
+        case INT64_DATA:
+        case DOUBLE_DATA:
+        case UINT64_DATA:
             TRY(pb_count(&f, wire_of((int)f.number), &n, err));
             parts->elements[f.number] += n;
             break;
@@ -126,7 +150,8 @@ static bool first_pass(OnnxReader *r, Pb m, OnnxTensor *t, Parts *parts, Err *er
             break;
         case 14:
             TRY(pb_int32(&f, &location, err));
-            if (location != 0 && location != 1) return fail(err, E_FORMAT, "data_location is %d, expected 0 (here) or 1 (in another file)", location);
+            if (location != 0 && location != 1)
+                return fail(err, E_FORMAT, "data_location is %d, expected 0 (here) or 1 (in another file)", location);
             parts->external = location == 1;
             break;
         default: break;
@@ -144,11 +169,15 @@ static bool data_field(const OnnxTensor *t, const Parts *p, int *field, Err *err
         if (*field) return fail(err, E_FORMAT, "%s and %s both have elements", field_name(*field), field_name(i));
         *field = i;
     }
-    if (p->has_raw && *field && p->raw.size) return fail(err, E_FORMAT, "%s and raw_data both have elements", field_name(*field));
-    if (p->external && (*field || (p->has_raw && p->raw.size))) return fail(err, E_FORMAT, "elements both here and in another file");
-    if (p->has_raw && t->type == ONNX_STRING && p->raw.size) return fail(err, E_FORMAT, "strings in raw_data, expected string_data");
+    if (p->has_raw && *field && p->raw.size)
+        return fail(err, E_FORMAT, "%s and raw_data both have elements", field_name(*field));
+    if (p->external && (*field || (p->has_raw && p->raw.size)))
+        return fail(err, E_FORMAT, "elements both here and in another file");
+    if (p->has_raw && t->type == ONNX_STRING && p->raw.size)
+        return fail(err, E_FORMAT, "strings in raw_data, expected string_data");
     if (*field && *field != types[t->type].field)
-        return fail(err, E_FORMAT, "elements in %s; those of %s belong into raw_data or %s", field_name(*field), onnx_type_name(t->type), field_name(types[t->type].field));
+        return fail(err, E_FORMAT, "elements in %s; those of %s belong into raw_data or %s", field_name(*field),
+                    onnx_type_name(t->type), field_name(types[t->type].field));
     return true;
 }
 
@@ -159,8 +188,9 @@ static bool wrong_size(const OnnxTensor *t, const char *where, uint64_t have, ui
     char shape[512];
     Tensor as = t->t;
     tensor_describe(&as, shape, sizeof shape);
-    return fail(err, E_FORMAT, "%s holds %llu %s, %s%s needs %llu", where, (unsigned long long)have, unit, t->t.dtype == DT_NONE ? "strings " : "",
-                t->t.dtype == DT_NONE ? strchr(shape, '[') : shape, (unsigned long long)need);
+    return fail(err, E_FORMAT, "%s holds %llu %s, %s%s needs %llu", where, (unsigned long long)have, unit,
+                t->t.dtype == DT_NONE ? "strings " : "", t->t.dtype == DT_NONE ? strchr(shape, '[') : shape,
+                (unsigned long long)need);
 }
 
 /* t's elements from bytes that hold them as a file does: low bytes first, small ones packed. Borrowed where they can be used as they are. */
@@ -196,7 +226,8 @@ static bool typed_elements(OnnxReader *r, Pb m, OnnxTensor *t, int field, Err *e
     uint64_t done = 0;
     if (!out || !packed) return onnx_no_memory(r, err);
     for (PbField f; pb_next(&m, &f, err);)
-        if (f.number == (uint32_t)field) TRY(pb_numbers(&f, wire_of(field), (int)(pairs ? width / 2 : width), packed, &done, err));
+        if (f.number == (uint32_t)field)
+            TRY(pb_numbers(&f, wire_of(field), (int)(pairs ? width / 2 : width), packed, &done, err));
     if (bits < 8) onnx_unpack(packed, n, t->type, out);
     for (size_t i = 0; t->type == ONNX_BOOL && i < n; i++) out[i] = out[i] != 0;
     t->t.data = out;
@@ -221,7 +252,8 @@ static bool decimal(const OnnxPair *p, uint64_t *v, Err *err)
 {
     *v = 0;
     for (const char *s = p->value; *s; s++)
-        if (*s < '0' || *s > '9' || __builtin_mul_overflow(*v, 10u, v) || __builtin_add_overflow(*v, (unsigned)(*s - '0'), v))
+        if (*s < '0' || *s > '9' || __builtin_mul_overflow(*v, 10u, v) ||
+            __builtin_add_overflow(*v, (unsigned)(*s - '0'), v))
             return fail(err, E_FORMAT, "external data: %s is '%.40s', expected a number below 2^64", p->key, p->value);
     return *p->value || fail(err, E_FORMAT, "external data: %s is empty, expected a number", p->key);
 }
@@ -264,17 +296,22 @@ static bool external_elements(OnnxReader *r, Pb m, OnnxTensor *t, uint64_t need,
         if (!strcmp(p.key, "location")) t->location = p.value;
         else if (!strcmp(p.key, "offset")) TRY(decimal(&p, &t->offset, err));
         else if (!strcmp(p.key, "length")) TRY((has_length = true) && decimal(&p, &t->length, err));
-        else if (strcmp(p.key, "checksum")) return fail(err, E_FORMAT, "external data: the key '%.40s' is not known (location, offset, length, checksum)", p.key);
+        else if (strcmp(p.key, "checksum"))
+            return fail(err, E_FORMAT,
+                        "external data: the key '%.40s' is not known (location, offset, length, checksum)", p.key);
     }
     if (t->type == ONNX_STRING) return fail(err, E_FORMAT, "strings in external data, expected string_data");
     if (!*t->location) return fail(err, E_FORMAT, "external data without a location");
     if (has_length && t->length != need) return wrong_size(t, "external data", t->length, need, "bytes", err);
     t->length = need;
-    if (!r->folder || !r->file) return fail(err, E_FORMAT, "external data in '%s', and there is no folder: the model came as bytes", t->location);
+    if (!r->folder || !r->file)
+        return fail(err, E_FORMAT, "external data in '%s', and there is no folder: the model came as bytes",
+                    t->location);
     TRY(open_data(r, t->location, &file, err));
     if (!in_range_u64(t->offset, need, file->size))
-        return fail(err, E_FORMAT, "external data: bytes %llu to %llu + %llu lie outside '%s', which has %llu", (unsigned long long)t->offset,
-                    (unsigned long long)t->offset, (unsigned long long)need, t->location, (unsigned long long)file->size);
+        return fail(err, E_FORMAT, "external data: bytes %llu to %llu + %llu lie outside '%s', which has %llu",
+                    (unsigned long long)t->offset, (unsigned long long)t->offset, (unsigned long long)need, t->location,
+                    (unsigned long long)file->size);
     return place(r, t, need ? file->data + t->offset : (const uint8_t *)"", err);
 }
 
@@ -303,10 +340,12 @@ static bool elements(OnnxReader *r, Pb m, OnnxTensor *t, const Parts *p, Err *er
     if (p->external) return external_elements(r, m, t, need, err);
     if (field) {
         uint64_t numbers = bits < 8 ? need : bytes / dtype_size(t->t.dtype) * (dtype_is_complex(t->t.dtype) ? 2 : 1);
-        if (p->elements[field] != numbers) return wrong_size(t, field_name(field), p->elements[field], numbers, "numbers", err);
+        if (p->elements[field] != numbers)
+            return wrong_size(t, field_name(field), p->elements[field], numbers, "numbers", err);
         return typed_elements(r, m, t, field, err);
     }
-    if (p->raw.size != need) return wrong_size(t, p->has_raw ? "raw_data" : "the tensor", p->raw.size, need, "bytes", err);
+    if (p->raw.size != need)
+        return wrong_size(t, p->has_raw ? "raw_data" : "the tensor", p->raw.size, need, "bytes", err);
     return place(r, t, need ? p->raw.bytes : (const uint8_t *)"", err);
 }
 
@@ -332,18 +371,23 @@ static bool check_indices(const OnnxSparse *s, Err *err)
     const Tensor *v = &s->values.t, *x = &s->indices.t;
     int64_t n = v->rank ? v->shape[0] : 0, before = -1, last = 1;
     bool flat = x->rank == 1;
-    if (v->rank != 1 || s->indices.type != ONNX_INT64 || x->rank < 1 || x->rank > 2 || x->shape[0] != n || (!flat && x->shape[1] != s->rank))
-        return fail(err, E_FORMAT, "a sparse tensor of rank %d needs n values and n or n x %d indices of INT64", s->rank, s->rank);
+    if (v->rank != 1 || s->indices.type != ONNX_INT64 || x->rank < 1 || x->rank > 2 || x->shape[0] != n ||
+        (!flat && x->shape[1] != s->rank))
+        return fail(err, E_FORMAT, "a sparse tensor of rank %d needs n values and n or n x %d indices of INT64",
+                    s->rank, s->rank);
     for (int k = 0; k < s->rank; k++) last *= s->dim[k];
     for (int64_t i = 0; i < n; i++) {
         int64_t at = 0;
         for (int64_t k = 0; k < (flat ? 1 : s->rank); k++) {
             int64_t index = tensor_get_i64(x, flat ? i : i * s->rank + k), size = flat ? last : s->dim[k];
             if (index < 0 || index >= size)
-                return fail(err, E_FORMAT, "index %lld of a sparse tensor is %lld, its size %lld", (long long)i, (long long)index, (long long)size);
+                return fail(err, E_FORMAT, "index %lld of a sparse tensor is %lld, its size %lld", (long long)i,
+                            (long long)index, (long long)size);
             at = flat ? index : at * size + index;
         }
-        if (at <= before) return fail(err, E_FORMAT, "index %lld of a sparse tensor does not come after the one before it", (long long)i);
+        if (at <= before)
+            return fail(err, E_FORMAT, "index %lld of a sparse tensor does not come after the one before it",
+                        (long long)i);
         before = at;
     }
     return true;
@@ -355,11 +399,15 @@ bool onnx_sparse(OnnxReader *r, Pb m, OnnxSparse *s, Err *err)
     size_t bytes;
     Pb again = m;
     TRY(pb_tally(m, times, ONNX_FIELDS, err) && onnx_once(times[1], 1, err) && onnx_once(times[2], 2, err));
-    if (!times[1] || !times[2]) return fail(err, E_FORMAT, "a sparse tensor without %s", times[1] ? "indices" : "values");
-    for (PbField f; pb_next(&again, &f, err);)
-        switch (f.number) {
-        case 1: TRY((pb_want_bytes(&f, err) && onnx_tensor(r, pb_sub(&f), &s->values, err)) || within(err, "values")); break;
-        case 2: TRY((pb_want_bytes(&f, err) && onnx_tensor(r, pb_sub(&f), &s->indices, err)) || within(err, "indices")); break;
+    if (!times[1] || !times[2])
+        return fail(err, E_FORMAT, "a sparse tensor without %s", times[1] ? "indices" : "values");
+    for (PbField f; pb_next(&again, &f, err);) switch (f.number) {
+        case 1:
+            TRY((pb_want_bytes(&f, err) && onnx_tensor(r, pb_sub(&f), &s->values, err)) || within(err, "values"));
+            break;
+        case 2:
+            TRY((pb_want_bytes(&f, err) && onnx_tensor(r, pb_sub(&f), &s->indices, err)) || within(err, "indices"));
+            break;
         case 3: TRY(dims(&f, &s->rank, s->dim, err)); break;
         default: break;
         }

@@ -9,7 +9,12 @@
 #include "onnx/wire/onnx_impl.h"
 #include "base/mem.h"
 
-enum { SMALLEST_OUTSIDE = 1024, LARGE = 1 << 16, PAGE = 4096, LINE = 64 }; /* large tensors begin at a page, so that readers can map them */
+enum {
+    SMALLEST_OUTSIDE = 1024,
+    LARGE = 1 << 16,
+    PAGE = 4096,
+    LINE = 64
+};                                             /* large tensors begin at a page, so that readers can map them */
 static const uint64_t MOST_INSIDE = INT32_MAX; /* protobuf's own limit */
 
 typedef struct Writer {
@@ -18,7 +23,7 @@ typedef struct Writer {
     uint64_t outside;     /* bytes of the data file so far */
     OutFile *data;        /* NULL while counting */
     bool refused;
-    Err *err;             /* of what cannot be written */
+    Err *err; /* of what cannot be written */
 } Writer;
 
 static void refuse(Writer *w, ErrCode code, const char *what, const char *name)
@@ -52,7 +57,10 @@ static void pairs(Writer *w, uint32_t number, const OnnxPair *p, int n)
 
 /* ------------------------------------------------------------------ tensors */
 
-static uint64_t file_bytes(const OnnxTensor *t) { return ((uint64_t)tensor_bytes(&t->t) * (uint64_t)onnx_bits(t->type) + 7) / 8; }
+static uint64_t file_bytes(const OnnxTensor *t)
+{
+    return ((uint64_t)tensor_bytes(&t->t) * (uint64_t)onnx_bits(t->type) + 7) / 8;
+}
 
 /* The elements as a file holds them, to sink. */
 static bool put_elements(const OnnxTensor *t, PbSink *sink, void *user, Err *err)
@@ -90,7 +98,9 @@ static void outside(Writer *w, const OnnxTensor *t, uint64_t n)
     pair(w, 13, "offset", offset);
     pair(w, 13, "length", length);
     pb_put_int(&w->w, 14, 1);
-    if (w->data && !w->refused && !(to_file(w->data, zeros, begin - w->outside, w->err) && put_elements(t, to_file, w->data, w->err))) w->refused = true;
+    if (w->data && !w->refused &&
+        !(to_file(w->data, zeros, begin - w->outside, w->err) && put_elements(t, to_file, w->data, w->err)))
+        w->refused = true;
     w->outside = begin + n;
 }
 
@@ -99,7 +109,8 @@ static void tensor(Writer *w, uint32_t number, const OnnxTensor *t, bool may_lea
     PbMark m = pb_begin(&w->w, number);
     uint64_t n = t->type == ONNX_STRING ? 0 : file_bytes(t);
     bool leaves = may_leave && w->location && n >= SMALLEST_OUTSIDE;
-    if (t->type != ONNX_STRING && dtype_from_onnx(t->type) != t->t.dtype) refuse(w, E_UNSUPPORTED, "a tensor whose ONNX type and dtype differ", t->name);
+    if (t->type != ONNX_STRING && dtype_from_onnx(t->type) != t->t.dtype)
+        refuse(w, E_UNSUPPORTED, "a tensor whose ONNX type and dtype differ", t->name);
     for (int i = 0; i < t->t.rank; i++) pb_put_int(&w->w, 1, t->t.shape[i]);
     pb_put_int(&w->w, 2, t->type);
     if (t->type == ONNX_STRING) texts(w, 6, t->string, t->nstring);
@@ -179,8 +190,7 @@ static void attribute(Writer *w, uint32_t number, const OnnxAttr *a)
     if (has && a->type == ONNX_ATTR_FLOAT) pb_put_float(&w->w, 2, a->f);
     if (has && a->type == ONNX_ATTR_INT) pb_put_int(&w->w, 3, a->i);
     if (has && a->type == ONNX_ATTR_STRING) pb_put_bytes(&w->w, 4, a->s, a->slen);
-    for (int i = 0; i < a->n; i++)
-        switch (a->type) {
+    for (int i = 0; i < a->n; i++) switch (a->type) {
         case ONNX_ATTR_TENSOR: tensor(w, 5, &a->t[i], false); break;
         case ONNX_ATTR_GRAPH: graph(w, 6, &a->g[i]); break;
         case ONNX_ATTR_FLOATS: pb_put_float(&w->w, 7, a->floats[i]); break;
@@ -318,7 +328,8 @@ bool onnx_write(const OnnxModel *m, const char *path, const OnnxWriteOptions *op
     if (ok && w->w.total > MOST_INSIDE) {
         pb_drop(&w->w);
         ok = fail(err, E_LIMIT, "%llu bytes, and an ONNX file holds at most 2 GiB%s", (unsigned long long)w->w.total,
-                  external < 0 ? "; allow a file for its data beside it" : "; what is outside its initializers is too much");
+                  external < 0 ? "; allow a file for its data beside it"
+                               : "; what is outside its initializers is too much");
     }
     ok = ok && write_both(w, m, path, data_path, err);
     mem_free(w);

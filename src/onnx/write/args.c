@@ -6,7 +6,10 @@
 bool given(const Node *n, int i) { return i < n->op->schema->nparams && n->arg[i].kind != ARG_NONE; }
 Value *arg_v(const Node *n, int i) { return n->arg[i].kind == ARG_VALUE ? n->arg[i].v : NULL; }
 Expr *arg_e(const Node *n, int i) { return n->arg[i].kind == ARG_EXPR ? n->arg[i].e : NULL; }
-const char *arg_s(const Node *n, int i, const char *otherwise) { return n->arg[i].kind == ARG_STR ? n->arg[i].s : otherwise; }
+const char *arg_s(const Node *n, int i, const char *otherwise)
+{
+    return n->arg[i].kind == ARG_STR ? n->arg[i].s : otherwise;
+}
 bool arg_b(const Node *n, int i) { return n->arg[i].kind == ARG_EXPR && n->arg[i].e->i != 0; }
 
 Ref arg_ref(Onnx *o, const Node *n, int i)
@@ -119,7 +122,8 @@ Ref positions(Onnx *o, Ref count)
 /* OpenVINO's largest of a row of -inf is the lowest finite number: there, truth values are reduced. */
 Ref all_minus_infinity(Onnx *o, Ref x, int64_t axis)
 {
-    if (o->opt.profile != ONNX_FOR_OPENVINO) return NODE(o, "Equal", DT_BOOL, reduce(o, "ReduceMax", x, 1, &axis, true), like(o, x, -INFINITY));
+    if (o->opt.profile != ONNX_FOR_OPENVINO)
+        return NODE(o, "Equal", DT_BOOL, reduce(o, "ReduceMax", x, 1, &axis, true), like(o, x, -INFINITY));
     Ref each = cast(o, NODE(o, "Equal", DT_BOOL, x, like(o, x, -INFINITY)), DT_I32);
     return cast(o, reduce(o, "ReduceMin", each, 1, &axis, true), DT_BOOL);
 }
@@ -138,7 +142,8 @@ const Value *plain_index(const Value *i)
     const Value *plain = n ? arg_v(n, 2) : NULL, *low = n ? arg_v(n, 0) : NULL, *moved = n ? arg_v(n, 1) : NULL;
     const Node *lt = low && low->kind == V_NODE && low->def->op->id == OP_lt_Tensor ? low->def : NULL;
     const Node *add = moved && moved->kind == V_NODE && moved->def->op->id == OP_add_Tensor ? moved->def : NULL;
-    bool same = plain && lt && add && arg_v(lt, 0) == plain && arg_v(add, 0) == plain && add->arg[1].kind == ARG_EXPR && is_zero(&lt->arg[1]);
+    bool same = plain && lt && add && arg_v(lt, 0) == plain && arg_v(add, 0) == plain && add->arg[1].kind == ARG_EXPR &&
+                is_zero(&lt->arg[1]);
     return same ? plain : i;
 }
 

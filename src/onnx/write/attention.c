@@ -16,7 +16,7 @@ typedef struct Attention {
     const Value *q, *k, *v, *mask;
     Expr *lower, *upper; /* key j for query i: i + lower <= j <= i + upper; NULL = no bound */
     double softcap;
-    DType t;             /* of the work */
+    DType t; /* of the work */
 } Attention;
 
 static Ref bin(Onnx *o, const char *op, Ref a, Ref b) { return NODE(o, op, a.t, a, b); }
@@ -25,7 +25,8 @@ static Ref bin(Onnx *o, const char *op, Ref a, Ref b) { return NODE(o, op, a.t, 
 static Ref window(const Attention *a)
 {
     Onnx *o = a->o;
-    Ref i = unsqueeze(o, positions(o, size_of(o, a->q->dim[2])), 1), j = unsqueeze(o, positions(o, size_of(o, a->k->dim[2])), 0);
+    Ref i = unsqueeze(o, positions(o, size_of(o, a->q->dim[2])), 1),
+        j = unsqueeze(o, positions(o, size_of(o, a->k->dim[2])), 0);
     Ref far = bin(o, "Sub", j, i), from = none(), to = none();
     if (a->lower) from = NODE(o, "GreaterOrEqual", DT_BOOL, far, size_scalar(o, a->lower, DT_I64));
     if (a->upper) to = NODE(o, "LessOrEqual", DT_BOOL, far, size_scalar(o, a->upper, DT_I64));
@@ -45,13 +46,20 @@ static bool window_never_empty(const Attention *a)
     return hi <= 0 && a->q->dim[2] == a->k->dim[2];
 }
 
-static double lowest(DType t) { return t == DT_F64 ? -1.7976931348623157e308 : t == DT_F16 ? -65504 : t == DT_BF16 ? -3.3895313892515355e38 : -3.4028234663852886e38; }
+static double lowest(DType t)
+{
+    return t == DT_F64    ? -1.7976931348623157e308
+           : t == DT_F16  ? -65504
+           : t == DT_BF16 ? -3.3895313892515355e38
+                          : -3.4028234663852886e38;
+}
 
 /* What is added to the scores, and which rows live (no name: all of them). */
 static void mask_of(const Attention *a, Ref *bias, Ref *alive)
 {
     Onnx *o = a->o;
-    Ref mask = a->mask ? ref(o, (Value *)(uintptr_t)a->mask) : none(), bounds = a->lower || a->upper ? window(a) : none();
+    Ref mask = a->mask ? ref(o, (Value *)(uintptr_t)a->mask) : none(),
+        bounds = a->lower || a->upper ? window(a) : none();
     *bias = *alive = none();
     if (!*mask.name && !*bounds.name) return;
     int rank = a->mask ? a->mask->rank : 2;
@@ -67,7 +75,8 @@ static void mask_of(const Attention *a, Ref *bias, Ref *alive)
     }
     mask = cast(o, mask, a->t);
     *bias = *bounds.name ? where(o, bounds, mask, number(o, a->t, -INFINITY)) : mask;
-    *alive = negated(o, !rank && !*bounds.name ? NODE(o, "Equal", DT_BOOL, *bias, number(o, a->t, -INFINITY)) : all_minus_infinity(o, *bias, last));
+    *alive = negated(o, !rank && !*bounds.name ? NODE(o, "Equal", DT_BOOL, *bias, number(o, a->t, -INFINITY))
+                                               : all_minus_infinity(o, *bias, last));
 }
 
 /* (B, Hkv, M, D) with each head as often as queries share it. */
@@ -76,7 +85,8 @@ static Ref every_head(const Attention *a, Ref x, const Value *v)
     Onnx *o = a->o;
     Expr *H = a->q->dim[1], *share = ex_floordiv(o->p, H, v->dim[1]);
     if (v->dim[1] == H) return x;
-    Expr *thin[5] = {v->dim[0], v->dim[1], ex_int(o->p, 1), v->dim[2], v->dim[3]}, *wide[5] = {v->dim[0], v->dim[1], share, v->dim[2], v->dim[3]};
+    Expr *thin[5] = {v->dim[0], v->dim[1], ex_int(o->p, 1), v->dim[2], v->dim[3]},
+         *wide[5] = {v->dim[0], v->dim[1], share, v->dim[2], v->dim[3]};
     Expr *all[4] = {v->dim[0], H, v->dim[2], v->dim[3]};
     return reshape(o, expand(o, unsqueeze(o, x, 2), 5, thin, 5, wide), 5, wide, 4, all);
 }
@@ -100,7 +110,8 @@ static bool scale_is_one(const Attention *a)
 static void write_out(const Attention *a)
 {
     Onnx *o = a->o;
-    Ref q = cast(o, ref(o, (Value *)(uintptr_t)a->q), a->t), k = cast(o, ref(o, (Value *)(uintptr_t)a->k), a->t), v = cast(o, ref(o, (Value *)(uintptr_t)a->v), a->t), bias, alive;
+    Ref q = cast(o, ref(o, (Value *)(uintptr_t)a->q), a->t), k = cast(o, ref(o, (Value *)(uintptr_t)a->k), a->t),
+        v = cast(o, ref(o, (Value *)(uintptr_t)a->v), a->t), bias, alive;
     k = every_head(a, k, a->k);
     v = every_head(a, v, a->v);
     mask_of(a, &bias, &alive);
@@ -133,11 +144,14 @@ static Ref whole_mask(const Attention *a, Ref mask, int rank, Expr *const *dim)
 static void as_op(const Attention *a, bool causal)
 {
     Onnx *o = a->o;
-    Ref q = ref(o, (Value *)(uintptr_t)a->q), k = ref(o, (Value *)(uintptr_t)a->k), v = ref(o, (Value *)(uintptr_t)a->v);
+    Ref q = ref(o, (Value *)(uintptr_t)a->q), k = ref(o, (Value *)(uintptr_t)a->k),
+        v = ref(o, (Value *)(uintptr_t)a->v);
     Ref mask = a->mask ? ref(o, (Value *)(uintptr_t)a->mask) : none();
     if (a->lower || a->upper) {
         Ref bounds = window(a);
-        mask = !*mask.name ? bounds : mask.t == DT_BOOL ? NODE(o, "And", DT_BOOL, mask, bounds) : where(o, bounds, mask, number(o, mask.t, -INFINITY));
+        mask = !*mask.name         ? bounds
+               : mask.t == DT_BOOL ? NODE(o, "And", DT_BOOL, mask, bounds)
+                                   : where(o, bounds, mask, number(o, mask.t, -INFINITY));
     } else if (a->mask && (o->opt.profile == ONNX_FOR_ORT || a->mask->rank < 2)) {
         mask = whole_mask(a, mask, a->mask->rank, a->mask->dim);
     }
@@ -162,7 +176,8 @@ static bool fits_op(const Attention *a)
     const Expr *s = arg_e(a->n, SCALE);
     bool has_op = a->o->opt.profile == ONNX_FOR_SPEC || a->o->opt.profile == ONNX_FOR_ORT;
     if (a->o->opt.opset < 23 || !has_op || a->q->dtype == DT_F64) return false; /* a scale is a float32 there */
-    if (for_ort(a->o) && a->mask && a->mask->dtype != DT_BOOL) return false;   /* it takes rows of the lowest number for rows of -inf: 0, not the average */
+    if (for_ort(a->o) && a->mask && a->mask->dtype != DT_BOOL)
+        return false; /* it takes rows of the lowest number for rows of -inf: 0, not the average */
     return !s || ex_is_const(s);
 }
 
@@ -174,17 +189,25 @@ static void check_tensorrt(const Attention *a)
     const Expr *D = a->q->dim[3], *E = a->v->dim[3];
     DType t = a->q->dtype;
     if (t != DT_F16 && t != DT_BF16)
-        onnx_warn(o, a->n, "dtype", "queries, keys and values are %s: TensorRT fuses attention of f16, bf16 or quantized int8", dtype_name(t));
-    if (!ex_is_int(D)) onnx_warn(o, a->n, "head-size", "the head size varies: TensorRT fuses attention of fixed head sizes");
-    else if (D->i < 16 || D->i > 256 || D->i % 8) onnx_warn(o, a->n, "head-size", "the head size is %lld: TensorRT fuses 16 to 256, in steps of 8", (long long)D->i);
-    if (D != E) onnx_warn(o, a->n, "head-size", "values have another head size than queries: TensorRT fuses equal ones");
-    if (a->softcap > 0) onnx_warn(o, a->n, "softcap", "scores are capped between the products: TensorRT does not fuse that");
+        onnx_warn(o, a->n, "dtype",
+                  "queries, keys and values are %s: TensorRT fuses attention of f16, bf16 or quantized int8",
+                  dtype_name(t));
+    if (!ex_is_int(D))
+        onnx_warn(o, a->n, "head-size", "the head size varies: TensorRT fuses attention of fixed head sizes");
+    else if (D->i < 16 || D->i > 256 || D->i % 8)
+        onnx_warn(o, a->n, "head-size", "the head size is %lld: TensorRT fuses 16 to 256, in steps of 8",
+                  (long long)D->i);
+    if (D != E)
+        onnx_warn(o, a->n, "head-size", "values have another head size than queries: TensorRT fuses equal ones");
+    if (a->softcap > 0)
+        onnx_warn(o, a->n, "softcap", "scores are capped between the products: TensorRT does not fuse that");
     const Expr *H = a->q->dim[1], *G = a->k->dim[1];
     if (H != G && !(ex_is_int(H) && ex_is_int(G) && G->i > 0 && H->i % G->i == 0))
         onnx_warn(o, a->n, "heads", "queries' heads are no known multiple of keys' heads");
     if (a->lower || (a->upper && !ex_equals_int(a->upper, 0)))
         onnx_warn(o, a->n, "window", "a window becomes a mask of all queries by all keys");
-    if (a->mask && a->mask->dtype != DT_BOOL && a->mask->dtype != t) onnx_warn(o, a->n, "mask", "the mask is %s beside %s", dtype_name(a->mask->dtype), dtype_name(t));
+    if (a->mask && a->mask->dtype != DT_BOOL && a->mask->dtype != t)
+        onnx_warn(o, a->n, "mask", "the mask is %s beside %s", dtype_name(a->mask->dtype), dtype_name(t));
 }
 
 static Expr *optional(const Node *n, const char *name)
@@ -196,7 +219,14 @@ static Expr *optional(const Node *n, const char *name)
 void out_sdpa(Onnx *o, const Node *n, const char *text)
 {
     (void)text;
-    Attention a = {.o = o, .n = n, .q = arg_v(n, Q), .k = arg_v(n, K), .v = arg_v(n, V), .mask = arg_v(n, MASK), .lower = optional(n, "lower"), .upper = optional(n, "upper")};
+    Attention a = {.o = o,
+                   .n = n,
+                   .q = arg_v(n, Q),
+                   .k = arg_v(n, K),
+                   .v = arg_v(n, V),
+                   .mask = arg_v(n, MASK),
+                   .lower = optional(n, "lower"),
+                   .upper = optional(n, "upper")};
     const Expr *cap = optional(n, "softcap");
     bool causal = arg_b(n, CAUSAL);
     a.softcap = !cap ? 0 : cap->kind == EX_FLOAT ? cap->f : (double)cap->i;
@@ -208,7 +238,8 @@ void out_sdpa(Onnx *o, const Node *n, const char *text)
     }
     if (o->opt.profile == ONNX_FOR_TENSORRT) check_tensorrt(&a);
     if (fits_op(&a)) {
-        bool top_left = causal || (a.upper && ex_equals_int(a.upper, 0)); /* ONNX's is_causal without a past is PyTorch's */
+        bool top_left = causal ||
+                        (a.upper && ex_equals_int(a.upper, 0)); /* ONNX's is_causal without a past is PyTorch's */
         if (top_left && a.upper && ex_equals_int(a.upper, 0)) a.upper = NULL;
         as_op(&a, top_left);
         return;

@@ -162,8 +162,16 @@ static void raw_node(Onnx *o, const char *op, int nout, const DType *t, Ref *out
         outputs[k] = out[k].name = base ? fresh(o, base) : "";
     }
     OnnxNode *node = new_node(o);
-    *node = (OnnxNode){.name = outputs[0], .op = op, .domain = "", .overload = "", .input = inputs, .output = outputs, .ninput = n, .noutput = nout,
-                       .attr = o->attr, .nattr = o->nattr};
+    *node = (OnnxNode){.name = outputs[0],
+                       .op = op,
+                       .domain = "",
+                       .overload = "",
+                       .input = inputs,
+                       .output = outputs,
+                       .ninput = n,
+                       .noutput = nout,
+                       .attr = o->attr,
+                       .nattr = o->nattr};
     o->attr = NULL;
     o->nattr = 0;
 }
@@ -172,11 +180,16 @@ static void raw_node(Onnx *o, const char *op, int nout, const DType *t, Ref *out
 static int first_opset(const Onnx *o, DType t)
 {
     switch (t) {
-    case DT_F8E4M3: case DT_F8E5M2: case DT_F8E4M3FNUZ: case DT_F8E5M2FNUZ: return 19;
-    case DT_I4: case DT_U4: return 21;
+    case DT_F8E4M3:
+    case DT_F8E5M2:
+    case DT_F8E4M3FNUZ:
+    case DT_F8E5M2FNUZ: return 19;
+    case DT_I4:
+    case DT_U4: return 21;
     case DT_F4E2M1: return for_ort(o) ? 24 : 23;
     case DT_F8E8M0: return 24;
-    case DT_I2: case DT_U2: return 25;
+    case DT_I2:
+    case DT_U2: return 25;
     default: return 0;
     }
 }
@@ -185,9 +198,12 @@ Ref cast(Onnx *o, Ref x, DType t)
 {
     if (x.t == t || !*x.name) return x;
     int to = dtype_to_onnx(t);
-    if (to == ONNX_UNDEFINED || dtype_to_onnx(x.t) == ONNX_UNDEFINED) refuse(o, "ONNX has no tensors of %s", dtype_name(to == ONNX_UNDEFINED ? t : x.t));
+    if (to == ONNX_UNDEFINED || dtype_to_onnx(x.t) == ONNX_UNDEFINED)
+        refuse(o, "ONNX has no tensors of %s", dtype_name(to == ONNX_UNDEFINED ? t : x.t));
     int from = first_opset(o, t) > first_opset(o, x.t) ? first_opset(o, t) : first_opset(o, x.t);
-    if (o->opt.opset < from) refuse(o, "%s casts %s from opset %d on", for_ort(o) ? "ONNX Runtime" : "ONNX", dtype_name(first_opset(o, t) == from ? t : x.t), from);
+    if (o->opt.opset < from)
+        refuse(o, "%s casts %s from opset %d on", for_ort(o) ? "ONNX Runtime" : "ONNX",
+               dtype_name(first_opset(o, t) == from ? t : x.t), from);
     OnnxAttr *kept = o->attr; /* of the node that needs the cast */
     int nkept = o->nattr;
     o->attr = NULL;
@@ -206,7 +222,8 @@ static DType works_in(Onnx *o, const char *op, const TypeRule *r, DType t)
     if (t == DT_NONE || type_taken(o, r, t)) return DT_NONE;
     if (dtype_is_complex(t)) return DT_NONE; /* pairs of reals: only views see them */
     DType wide = type_wider(o, r, t);
-    if (wide == DT_NONE) refuse(o, "%s has no %s of %s", for_ort(o) && (r->at22 >> t & 1) ? "ONNX Runtime" : "ONNX", op, dtype_name(t));
+    if (wide == DT_NONE)
+        refuse(o, "%s has no %s of %s", for_ort(o) && (r->at22 >> t & 1) ? "ONNX Runtime" : "ONNX", op, dtype_name(t));
     return wide;
 }
 
@@ -336,7 +353,8 @@ static Ref small_const(Onnx *o, DType t, int rank, int n, const void *data, cons
     bool apart = o->opt.profile == ONNX_FOR_OPENVINO && !rank; /* its fusions trip over a scalar that two of them use */
     if (known && !apart) return (Ref){known, t};
     void *copy = arena_alloc(o->a, (size_t)n + 1, dtype_size(t));
-    char *base = arena_printf(o->a, strlen(text) < 40 ? "%s.%s.%s" : "%s.%s", rank ? "list" : "const", dtype_name(t), text);
+    char *base = arena_printf(o->a, strlen(text) < 40 ? "%s.%s.%s" : "%s.%s", rank ? "list" : "const", dtype_name(t),
+                              text);
     if (!key || !copy || !base) {
         out_of_memory(o);
         return (Ref){"", t};
@@ -348,7 +366,10 @@ static Ref small_const(Onnx *o, DType t, int rank, int n, const void *data, cons
     return r;
 }
 
-static void number_text(DType t, double v, char *text, size_t n) { text_printf(text, n, t == DT_F64 || isnan(v) ? "%.17g" : "%.9g", v); }
+static void number_text(DType t, double v, char *text, size_t n)
+{
+    text_printf(text, n, t == DT_F64 || isnan(v) ? "%.17g" : "%.9g", v);
+}
 
 /* A constant of a file that was read is made as one of ours, so that writing it again gives the same names. */
 Ref constant_like(Onnx *o, const Tensor *t)

@@ -97,7 +97,14 @@ static OnnxGraph *body_of(Onnx *o, const Node *n, const Graph *g, int own, Value
         y = NODE(&in, "Identity", y.t, y); /* a result is the body's own, and no two are one */
         output[i] = bare(y.name, y.t, !g->output[i].value->rank);
     }
-    *out = (OnnxGraph){.name = n->name, .doc = "", .node = in.node, .nnode = in.nnode, .input = in.input, .ninput = in.ninput, .output = output, .noutput = g->noutput};
+    *out = (OnnxGraph){.name = n->name,
+                       .doc = "",
+                       .node = in.node,
+                       .nnode = in.nnode,
+                       .input = in.input,
+                       .ninput = in.ninput,
+                       .output = output,
+                       .noutput = g->noutput};
     bool refused = in.refused;
     close_body(o, &in);
     if (refused) refuse(o, "%s", in.why);
@@ -143,7 +150,8 @@ void out_branch(Onnx *o, const Node *n, const char *text)
     (void)text;
     if (!few(o, n)) return;
     Ref cond = ref(o, n->arg[0].v);
-    OnnxGraph *yes = body_of(o, n, n->arg[2].g, 0, n->arg[1].vs), *no = yes ? body_of(o, n, n->arg[3].g, 0, n->arg[1].vs + n->arg[2].g->ninput) : NULL;
+    OnnxGraph *yes = body_of(o, n, n->arg[2].g, 0, n->arg[1].vs),
+              *no = yes ? body_of(o, n, n->arg[3].g, 0, n->arg[1].vs + n->arg[2].g->ninput) : NULL;
     if (!no || o->refused) return;
     attr_graph(o, "then_branch", yes);
     attr_graph(o, "else_branch", no);

@@ -16,7 +16,8 @@ void out_upsample(Onnx *o, const Node *n, const char *text)
     (void)text;
     const Value *v = arg_v(n, 0), *out = n->out[0];
     const char *mode = arg_s(n, 2, "nearest");
-    bool corners = arg_b(n, 3), smooth = strstr(mode, "-aa") != NULL, nearest = !strncmp(mode, "nearest", 7), exact = !strcmp(mode, "nearest-exact");
+    bool corners = arg_b(n, 3), smooth = strstr(mode, "-aa") != NULL, nearest = !strncmp(mode, "nearest", 7),
+         exact = !strcmp(mode, "nearest-exact");
     bool cubic = !strncmp(mode, "cubic", 5);
     const Arg *scales = &n->arg[4];
     float factor[MAX_RANK] = {1, 1};
@@ -26,7 +27,8 @@ void out_upsample(Onnx *o, const Node *n, const char *text)
         factor[2 + i] = (float)(scales->es[i]->kind == EX_FLOAT ? scales->es[i]->f : (double)scales->es[i]->i);
     }
     if (smooth && (o->opt.opset < 18 || corners)) {
-        refuse(o, corners ? "antialiasing with align_corners: runtimes do not agree" : "ONNX resizes with antialiasing from opset 18 on");
+        refuse(o, corners ? "antialiasing with align_corners: runtimes do not agree"
+                          : "ONNX resizes with antialiasing from opset 18 on");
         return;
     }
     Ref x = wide(o, arg_ref(o, n, 0)), sizes = none(), by = none();
@@ -43,7 +45,10 @@ void out_upsample(Onnx *o, const Node *n, const char *text)
         sizes = shape_of(o, out->rank, out->dim);
     }
     attr_str(o, "mode", nearest ? "nearest" : cubic ? "cubic" : "linear");
-    attr_str(o, "coordinate_transformation_mode", nearest && !exact ? "asymmetric" : corners ? "align_corners" : "half_pixel");
+    attr_str(o, "coordinate_transformation_mode",
+             nearest && !exact ? "asymmetric"
+             : corners         ? "align_corners"
+                               : "half_pixel");
     if (nearest) attr_str(o, "nearest_mode", exact ? "round_prefer_ceil" : "floor");
     if (cubic) attr_float(o, "cubic_coeff_a", smooth ? -0.5 : -0.75);
     if (smooth) {
@@ -56,7 +61,8 @@ void out_upsample(Onnx *o, const Node *n, const char *text)
 void out_grid_sampler(Onnx *o, const Node *n, const char *text)
 {
     (void)text;
-    static const char *const old[] = {"bilinear", "nearest", "bicubic"}, *const modes[] = {"linear", "nearest", "cubic"}, *const pads[] = {"zeros", "border", "reflection"};
+    static const char *const old[] = {"bilinear", "nearest", "bicubic"}, *const modes[] = {"linear", "nearest", "cubic"},
+                             *const pads[] = {"zeros", "border", "reflection"};
     const Value *v = arg_v(n, 0);
     int64_t mode = arg_i(o, n, 2, 0), pad = arg_i(o, n, 3, 0);
     if (v->rank != 4 && o->opt.opset < 20) {
@@ -73,7 +79,8 @@ void out_grid_sampler(Onnx *o, const Node *n, const char *text)
 /* -1 + 2 i / (size - 1) with corners, else the middles of the pixels: (2 i + 1) / size - 1. */
 static Ref steps(Onnx *o, Expr *size, bool corners, DType t)
 {
-    Ref i = cast(o, positions(o, size_of(o, size)), t), count = size_scalar(o, size, t), one = number(o, t, 1), two = number(o, t, 2);
+    Ref i = cast(o, positions(o, size_of(o, size)), t), count = size_scalar(o, size, t), one = number(o, t, 1),
+        two = number(o, t, 2);
     if (!corners) return bin(o, "Sub", bin(o, "Div", bin(o, "Add", bin(o, "Mul", i, two), one), count), one);
     if (ex_equals_int(size, 1)) return i;
     return bin(o, "Sub", bin(o, "Div", bin(o, "Mul", i, two), bin(o, "Sub", count, one)), one);
@@ -112,12 +119,16 @@ typedef struct Pool {
     bool ceil, batched;
 } Pool;
 
-static int64_t per_axis(const int64_t *list, int n, int i, int64_t otherwise) { return n == 0 ? otherwise : list[n == 1 ? 0 : i]; }
+static int64_t per_axis(const int64_t *list, int n, int i, int64_t otherwise)
+{
+    return n == 0 ? otherwise : list[n == 1 ? 0 : i];
+}
 
 static bool read_pool(Onnx *o, const Node *n, int axes, int stride, int padding, int dilation, int ceil, Pool *p)
 {
     int64_t k[32], s[32], d[32], a[32];
-    int nk = arg_ints_of(o, n, 1, k), ns = arg_ints_of(o, n, stride, s), np = arg_ints_of(o, n, padding, a), nd = dilation < 0 ? 0 : arg_ints_of(o, n, dilation, d);
+    int nk = arg_ints_of(o, n, 1, k), ns = arg_ints_of(o, n, stride, s), np = arg_ints_of(o, n, padding, a),
+        nd = dilation < 0 ? 0 : arg_ints_of(o, n, dilation, d);
     *p = (Pool){.axes = axes, .ceil = arg_b(n, ceil), .batched = arg_v(n, 0)->rank == axes + 2};
     for (int i = 0; i < axes; i++) {
         p->kernel[i] = per_axis(k, nk, i, 1);
@@ -195,7 +206,7 @@ void out_avg_pool(Onnx *o, const Node *n, const char *text)
 /* (from, to): part j is the mean of floor(j * from / to) .. ceil((j + 1) * from / to) - 1 (ATen's AdaptiveAveragePooling). */
 static Ref constant_weights(Onnx *o, int64_t from, int64_t to)
 {
-    float *m = arena_array(o->a, float, from * to);
+    float *m = arena_array(o->a, float, from *to);
     if (!m) {
         out_of_memory(o);
         return none();
@@ -210,7 +221,8 @@ static Ref constant_weights(Onnx *o, int64_t from, int64_t to)
 
 static Ref weights_of_sizes(Onnx *o, DType t, Expr *from, Expr *to)
 {
-    Ref a = size_of(o, from), b = size_of(o, to), one = integer(o, 1), j = positions(o, b), i = unsqueeze(o, positions(o, a), 1);
+    Ref a = size_of(o, from), b = size_of(o, to), one = integer(o, 1), j = positions(o, b),
+        i = unsqueeze(o, positions(o, a), 1);
     Ref lo = bin(o, "Div", bin(o, "Mul", j, a), b);
     Ref hi = bin(o, "Div", bin(o, "Sub", bin(o, "Add", bin(o, "Mul", bin(o, "Add", j, one), a), b), one), b);
     Ref inside = NODE(o, "And", DT_BOOL, negated(o, NODE(o, "Less", DT_BOOL, i, lo)), NODE(o, "Less", DT_BOOL, i, hi));
@@ -302,7 +314,8 @@ static Ref bin_weights(Onnx *o, Ref from, Ref extent, int64_t parts, int64_t rat
 {
     DType t = from.t;
     Ref zero = number(o, t, 0), one = number(o, t, 1), last = size_scalar(o, ex_add(o->p, size, ex_int(o->p, -1)), t);
-    Ref step = bin(o, "Div", extent, number(o, t, (double)parts)), count = ratio > 0 ? number(o, t, (double)ratio) : NODE(o, "Ceil", t, step), most = integer(o, ratio);
+    Ref step = bin(o, "Div", extent, number(o, t, (double)parts)),
+        count = ratio > 0 ? number(o, t, (double)ratio) : NODE(o, "Ceil", t, step), most = integer(o, ratio);
     if (ratio <= 0) { /* as many samples as pixels: the most that a bin has, 1 where there is no region */
         Ref each = flat(o, count), least = flat(o, one);
         attr_int(o, "axis", 0);
@@ -313,16 +326,19 @@ static Ref bin_weights(Onnx *o, Ref from, Ref extent, int64_t parts, int64_t rat
     Ref part = unsqueeze(o, cast(o, positions(o, integer(o, parts)), t), 1);
     Ref at = bin(o, "Div", bin(o, "Mul", bin(o, "Add", i, number(o, t, 0.5)), step), divisor); /* (n, 1, samples) */
     at = bin(o, "Add", bin(o, "Add", from, bin(o, "Mul", part, step)), at);
-    Ref outside = NODE(o, "Or", DT_BOOL, NODE(o, "Less", DT_BOOL, at, number(o, t, -1)), NODE(o, "Greater", DT_BOOL, at, size_scalar(o, size, t)));
+    Ref outside = NODE(o, "Or", DT_BOOL, NODE(o, "Less", DT_BOOL, at, number(o, t, -1)),
+                       NODE(o, "Greater", DT_BOOL, at, size_scalar(o, size, t)));
     outside = NODE(o, "Or", DT_BOOL, outside, negated(o, NODE(o, "Less", DT_BOOL, i, count)));
-    Ref away = NODE(o, "Abs", t, bin(o, "Sub", unsqueeze(o, NODE(o, "Clip", t, at, zero, last), 3), cast(o, positions(o, size_of(o, size)), t)));
+    Ref away = NODE(
+        o, "Abs", t,
+        bin(o, "Sub", unsqueeze(o, NODE(o, "Clip", t, at, zero, last), 3), cast(o, positions(o, size_of(o, size)), t)));
     Ref weight = where(o, unsqueeze(o, outside, 3), zero, bin(o, "Max", bin(o, "Sub", one, away), zero));
     return bin(o, "Div", reduce(o, "ReduceSum", weight, 1, (int64_t[]){2}, false), divisor);
 }
 
 typedef struct Regions { /* n of them */
-    Ref image;   /* (n) i64: which one each is of */
-    Ref side[2]; /* (n, 1, pw, w) and (n, 1, ph, h): what a bin takes of a column, of a row */
+    Ref image;           /* (n) i64: which one each is of */
+    Ref side[2];         /* (n, 1, pw, w) and (n, 1, ph, h): what a bin takes of a column, of a row */
 } Regions;
 
 /* rois (n, 5); h, w: sizes of a picture; ratio: the argument that holds sampling_ratio, the one behind it is aligned. */
@@ -331,13 +347,15 @@ static Regions regions(Onnx *o, const Node *n, Ref rois, Expr *h, Expr *w, int r
     DType t = rois.t;
     bool aligned = arg_b(n, ratio + 1);
     Regions r = {.image = cast(o, squeeze(o, slice(o, rois, 1, INTS(o, 0), INTS(o, 1), 1), 1), DT_I64)};
-    Ref box = slice(o, rois, 1, INTS(o, 1), INTS(o, 5), 1), shift = number(o, t, aligned ? 0.5 : 0), one = number(o, t, 1), from = none(), extent = none();
+    Ref box = slice(o, rois, 1, INTS(o, 1), INTS(o, 5), 1), shift = number(o, t, aligned ? 0.5 : 0),
+        one = number(o, t, 1), from = none(), extent = none();
     box = bin(o, "Sub", bin(o, "Mul", box, number(o, t, arg_f(o, n, 2, 1))), shift);
     for (int k = 0; k < 2; k++) {
         from = unsqueeze(o, slice(o, box, 1, INTS(o, k), INTS(o, k + 1), 1), 2);
         extent = bin(o, "Sub", unsqueeze(o, slice(o, box, 1, INTS(o, 2 + k), INTS(o, 3 + k), 1), 2), from);
         if (!aligned) extent = bin(o, "Max", extent, one);
-        r.side[k] = unsqueeze(o, bin_weights(o, from, extent, arg_i(o, n, k ? 3 : 4, 1), arg_i(o, n, ratio, 0), k ? h : w), 1);
+        r.side[k] = unsqueeze(
+            o, bin_weights(o, from, extent, arg_i(o, n, k ? 3 : 4, 1), arg_i(o, n, ratio, 0), k ? h : w), 1);
     }
     return r;
 }
@@ -362,8 +380,10 @@ void out_roi_align_backward(Onnx *o, const Node *n, const char *text)
     Expr *pixels = ex_mul(o->p, v->dim[1], ex_mul(o->p, v->dim[2], v->dim[3]));
     g = cast(o, g, t);
     Regions r = regions(o, n, cast(o, rois, t), v->dim[2], v->dim[3], 9);
-    g = bin(o, "MatMul", transpose(o, r.side[1], 4, (int64_t[]){0, 1, 3, 2}), bin(o, "MatMul", g, r.side[0])); /* (n, C, h, w) */
-    Ref owner = NODE(o, "Equal", DT_BOOL, unsqueeze(o, positions(o, size_of(o, v->dim[0])), 1), unsqueeze(o, r.image, 0)); /* (N, n) */
+    g = bin(o, "MatMul", transpose(o, r.side[1], 4, (int64_t[]){0, 1, 3, 2}),
+            bin(o, "MatMul", g, r.side[0])); /* (n, C, h, w) */
+    Ref owner = NODE(o, "Equal", DT_BOOL, unsqueeze(o, positions(o, size_of(o, v->dim[0])), 1),
+                     unsqueeze(o, r.image, 0)); /* (N, n) */
     Ref sum = bin(o, "MatMul", cast(o, owner, t), to_shape(o, g, 2, (Expr *[]){arg_v(n, 0)->dim[0], pixels}));
     give(o, n, 0, to_shape(o, sum, 4, v->dim));
 }
@@ -380,7 +400,8 @@ void out_roi_align(Onnx *o, const Node *n, const char *text)
         give(o, n, 0, roi_products(o, n, x, rois));
         return;
     }
-    Ref batch = cast(o, squeeze(o, slice(o, rois, 1, INTS(o, 0), INTS(o, 1), 1), 1), DT_I64), box = slice(o, rois, 1, INTS(o, 1), INTS(o, 5), 1);
+    Ref batch = cast(o, squeeze(o, slice(o, rois, 1, INTS(o, 0), INTS(o, 1), 1), 1), DT_I64),
+        box = slice(o, rois, 1, INTS(o, 1), INTS(o, 5), 1);
     int64_t h = arg_i(o, n, 3, 1), w = arg_i(o, n, 4, 1), ratio = arg_i(o, n, 5, 0);
     attr_str(o, "coordinate_transformation_mode", arg_b(n, 6) ? "half_pixel" : "output_half_pixel");
     attr_float(o, "spatial_scale", arg_f(o, n, 2, 1));
@@ -395,6 +416,7 @@ void out_nms(Onnx *o, const Node *n, const char *text)
     (void)text;
     Ref boxes = unsqueeze(o, cast(o, arg_ref(o, n, 0), DT_F32), 0), scores = cast(o, arg_ref(o, n, 1), DT_F32);
     scores = unsqueeze(o, unsqueeze(o, scores, 0), 0);
-    Ref most = size_of(o, arg_v(n, 0)->dim[0]), y = NODE(o, "NonMaxSuppression", DT_I64, boxes, scores, most, number(o, DT_F32, arg_f(o, n, 2, 0.5)));
+    Ref most = size_of(o, arg_v(n, 0)->dim[0]),
+        y = NODE(o, "NonMaxSuppression", DT_I64, boxes, scores, most, number(o, DT_F32, arg_f(o, n, 2, 0.5)));
     give(o, n, 0, squeeze(o, slice(o, y, 1, INTS(o, 2), INTS(o, 3), 1), 1));
 }

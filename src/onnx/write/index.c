@@ -66,11 +66,11 @@ void out_gather(Onnx *o, const Node *n, const char *text)
 /* ------------------------------------------------------------------ lists of indices */
 
 typedef struct Indexing {
-    int count, first, rank;   /* indexed axes, the first of them, axes of the tensor */
-    bool together;            /* next to each other: their result takes their place */
-    int64_t perm[MAX_RANK];   /* indexed axes in front */
+    int count, first, rank; /* indexed axes, the first of them, axes of the tensor */
+    bool together;          /* next to each other: their result takes their place */
+    int64_t perm[MAX_RANK]; /* indexed axes in front */
     int common_rank;
-    Expr *common[MAX_RANK];   /* sizes of the indices broadcast together */
+    Expr *common[MAX_RANK]; /* sizes of the indices broadcast together */
     Ref place[MAX_RANK];
     const Value *index[MAX_RANK];
 } Indexing;
@@ -121,8 +121,11 @@ static Value *tuples_of(const Indexing *ix)
         const Node *n = v->kind == V_NODE && v->def->op->id == OP_select_int ? v->def : NULL;
         Value *from = n ? arg_v(n, 0) : NULL;
         const Expr *axis = n ? arg_e(n, 1) : NULL, *at = n ? arg_e(n, 2) : NULL;
-        bool last = from && (ex_equals_int(axis, from->rank - 1) || ex_equals_int(axis, -1)) && ex_equals_int(at, i) && from->dtype == DT_I64;
-        if (!last || (all && all != from) || !ex_equals_int(from->dim[from->rank - 1], ix->count) || ix->common_rank != from->rank - 1) return NULL;
+        bool last = from && (ex_equals_int(axis, from->rank - 1) || ex_equals_int(axis, -1)) && ex_equals_int(at, i) &&
+                    from->dtype == DT_I64;
+        if (!last || (all && all != from) || !ex_equals_int(from->dim[from->rank - 1], ix->count) ||
+            ix->common_rank != from->rank - 1)
+            return NULL;
         all = from;
     }
     return all;
@@ -268,7 +271,8 @@ void out_scatter_reduce(Onnx *o, const Node *n, const char *text)
     (void)text;
     const Value *v = arg_v(n, 0), *i = arg_v(n, 2), *s = arg_v(n, 3);
     const char *how = arg_s(n, 4, "");
-    bool self = arg_b(n, 5), mean = !strcmp(how, "mean"), sum = mean || !strcmp(how, "sum"), prod = !strcmp(how, "prod"), most = !strcmp(how, "amax");
+    bool self = arg_b(n, 5), mean = !strcmp(how, "mean"), sum = mean || !strcmp(how, "sum"),
+         prod = !strcmp(how, "prod"), most = !strcmp(how, "amax");
     int axis = arg_axis(o, n, 1, v->rank);
     if (!sum && o->opt.opset < 18) {
         refuse(o, "ONNX writes products and extremes from opset 18 on");
@@ -279,8 +283,18 @@ void out_scatter_reduce(Onnx *o, const Node *n, const char *text)
     if (mean) ones = where(o, NODE(o, "Equal", DT_BOOL, at, at), like(o, src, 1), like(o, src, 1));
     if (!self) {
         bool real = dtype_is_float(x.t);
-        double low = real ? -INFINITY : x.t == DT_I64 ? -0x1p63 : x.t == DT_I32 ? -0x1p31 : x.t == DT_I16 ? -32768 : x.t == DT_I8 ? -128 : 0;
-        double high = real ? INFINITY : x.t == DT_I64 ? 0x1p62 : x.t == DT_I32 ? 0x7fffffff : x.t == DT_I16 ? 32767 : x.t == DT_I8 ? 127 : 255;
+        double low = real            ? -INFINITY
+                     : x.t == DT_I64 ? -0x1p63
+                     : x.t == DT_I32 ? -0x1p31
+                     : x.t == DT_I16 ? -32768
+                     : x.t == DT_I8  ? -128
+                                     : 0;
+        double high = real            ? INFINITY
+                      : x.t == DT_I64 ? 0x1p62
+                      : x.t == DT_I32 ? 0x7fffffff
+                      : x.t == DT_I16 ? 32767
+                      : x.t == DT_I8  ? 127
+                                      : 255;
         Ref first = like(o, x, sum ? 0 : prod ? 1 : most ? low : high);
         Ref all = where(o, NODE(o, "Equal", DT_BOOL, at, at), first, first);
         x = scattered(o, x, at, all, axis, NULL);
@@ -317,7 +331,8 @@ void out_slice_scatter(Onnx *o, const Node *n, const char *text)
     const Value *v = arg_v(n, 0);
     int axis = arg_axis(o, n, 2, v->rank);
     Ref x = arg_ref(o, n, 0), src = cast(o, arg_ref(o, n, 1), v->dtype), all = positions(o, size_of(o, v->dim[axis]));
-    Ref from = given(n, 3) ? size_of(o, arg_e(n, 3)) : INTS(o, 0), to = given(n, 4) ? size_of(o, arg_e(n, 4)) : INTS(o, INT64_MAX);
+    Ref from = given(n, 3) ? size_of(o, arg_e(n, 3)) : INTS(o, 0),
+        to = given(n, 4) ? size_of(o, arg_e(n, 4)) : INTS(o, INT64_MAX);
     give(o, n, 0, put_along(o, x, v->rank, axis, slice(o, all, 0, from, to, arg_i(o, n, 5, 1)), src));
 }
 
@@ -407,9 +422,12 @@ void out_bincount(Onnx *o, const Node *n, const char *text)
     DType t = n->out[0]->dtype;
     Ref padded_parts[2] = {x, INTS(o, -1)};
     attr_int(o, "axis", 0);
-    Ref padded = node_of(o, "Concat", DT_I64, 2, padded_parts), top = reduce(o, "ReduceMax", padded, 1, (int64_t[]){0}, true);
-    Ref least = given(n, 2) ? size_of(o, arg_e(n, 2)) : INTS(o, 0), count = NODE(o, "Max", DT_I64, NODE(o, "Add", DT_I64, top, INTS(o, 1)), least);
+    Ref padded = node_of(o, "Concat", DT_I64, 2, padded_parts),
+        top = reduce(o, "ReduceMax", padded, 1, (int64_t[]){0}, true);
+    Ref least = given(n, 2) ? size_of(o, arg_e(n, 2)) : INTS(o, 0),
+        count = NODE(o, "Max", DT_I64, NODE(o, "Add", DT_I64, top, INTS(o, 1)), least);
     Ref zeros = NODE(o, "Expand", t, number(o, t, 0), count);
-    Ref one = *weights.name ? cast(o, weights, t) : where(o, NODE(o, "Equal", DT_BOOL, x, x), number(o, t, 1), number(o, t, 1));
+    Ref one = *weights.name ? cast(o, weights, t)
+                            : where(o, NODE(o, "Equal", DT_BOOL, x, x), number(o, t, 1), number(o, t, 1));
     give(o, n, 0, scattered(o, zeros, x, one, 0, "add"));
 }

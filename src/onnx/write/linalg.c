@@ -26,7 +26,8 @@ void out_linear(Onnx *o, const Node *n, const char *text)
 {
     (void)text;
     const Value *v = arg_v(n, 0), *w = arg_v(n, 1);
-    Ref x = worked(o, "MatMul", arg_ref(o, n, 0)), weight = worked(o, "MatMul", arg_ref(o, n, 1)), bias = worked(o, "MatMul", arg_ref(o, n, 2));
+    Ref x = worked(o, "MatMul", arg_ref(o, n, 0)), weight = worked(o, "MatMul", arg_ref(o, n, 1)),
+        bias = worked(o, "MatMul", arg_ref(o, n, 2));
     if (v->rank == 2 && w->rank == 2 && dtype_is_float(x.t)) {
         attr_int(o, "transB", 1);
         give(o, n, 0, NODE(o, "Gemm", x.t, x, weight, bias));
@@ -44,7 +45,8 @@ void out_convolution(Onnx *o, const Node *n, const char *text)
     const Value *v = arg_v(n, 0), *w = arg_v(n, 1);
     int64_t stride[32], padding[32], dilation[32], extra[32], pads[64];
     bool transposed = arg_b(n, 6), batched = v->rank == w->rank;
-    int axes = w->rank - 2, ns = arg_ints_of(o, n, 3, stride), np = arg_ints_of(o, n, 4, padding), nd = arg_ints_of(o, n, 5, dilation), ne = arg_ints_of(o, n, 7, extra);
+    int axes = w->rank - 2, ns = arg_ints_of(o, n, 3, stride), np = arg_ints_of(o, n, 4, padding),
+        nd = arg_ints_of(o, n, 5, dilation), ne = arg_ints_of(o, n, 7, extra);
     for (int i = 0; i < axes; i++) {
         if (ns < axes) stride[i] = stride[0];
         if (np < axes) padding[i] = padding[0];
@@ -53,7 +55,8 @@ void out_convolution(Onnx *o, const Node *n, const char *text)
         pads[i] = pads[axes + i] = padding[i];
     }
     const char *op = transposed ? "ConvTranspose" : "Conv";
-    Ref x = worked(o, op, arg_ref(o, n, 0)), weight = worked(o, op, arg_ref(o, n, 1)), bias = worked(o, op, arg_ref(o, n, 2));
+    Ref x = worked(o, op, arg_ref(o, n, 0)), weight = worked(o, op, arg_ref(o, n, 1)),
+        bias = worked(o, op, arg_ref(o, n, 2));
     if (!batched) x = unsqueeze(o, x, 0);
     int64_t groups = arg_i(o, n, 8, 1);
     attr_ints(o, "strides", axes, stride);
@@ -75,7 +78,8 @@ static Ref filled(Onnx *o, DType t, double v, int rank, Expr *const *dim)
 /* (x - mean) / sqrt(var + eps) over axes. */
 static Ref standardised(Onnx *o, Ref x, int n, const int64_t *axis, double eps)
 {
-    Ref d = bin(o, "Sub", x, reduce(o, "ReduceMean", x, n, axis, true)), var = reduce(o, "ReduceMean", bin(o, "Mul", d, d), n, axis, true);
+    Ref d = bin(o, "Sub", x, reduce(o, "ReduceMean", x, n, axis, true)),
+        var = reduce(o, "ReduceMean", bin(o, "Mul", d, d), n, axis, true);
     return bin(o, "Div", d, un(o, "Sqrt", bin(o, "Add", var, like(o, var, eps))));
 }
 
@@ -101,7 +105,10 @@ void out_layer_norm(Onnx *o, const Node *n, const char *text)
     give(o, n, 0, NODE(o, "LayerNormalization", x.t, x, w, b));
 }
 
-static double smallest_step(DType t) { return t == DT_F64 ? 0x1p-52 : t == DT_F16 ? 0x1p-10 : t == DT_BF16 ? 0x1p-7 : 0x1p-23; }
+static double smallest_step(DType t)
+{
+    return t == DT_F64 ? 0x1p-52 : t == DT_F16 ? 0x1p-10 : t == DT_BF16 ? 0x1p-7 : 0x1p-23;
+}
 
 void out_rms_norm(Onnx *o, const Node *n, const char *text)
 {
@@ -182,7 +189,8 @@ void out_batch_norm(Onnx *o, const Node *n, const char *text)
 {
     (void)text;
     const Value *v = arg_v(n, 0);
-    Ref x = arg_ref(o, n, 0), w = arg_ref(o, n, 1), b = arg_ref(o, n, 2), mean = arg_ref(o, n, 3), var = arg_ref(o, n, 4);
+    Ref x = arg_ref(o, n, 0), w = arg_ref(o, n, 1), b = arg_ref(o, n, 2), mean = arg_ref(o, n, 3),
+        var = arg_ref(o, n, 4);
     double eps = arg_f(o, n, 7, 1e-5);
     bool half = x.t == DT_F16 || x.t == DT_BF16;
     if (half) x = cast(o, x, DT_F32);
@@ -199,7 +207,8 @@ void out_batch_norm(Onnx *o, const Node *n, const char *text)
     mean = cast(o, mean, x.t);
     var = cast(o, var, x.t);
     if (x.t == DT_F64) { /* epsilon is a float32 there */
-        Ref d = bin(o, "Sub", x, beside_channels(o, mean, v->rank)), s = un(o, "Sqrt", bin(o, "Add", var, like(o, var, eps)));
+        Ref d = bin(o, "Sub", x, beside_channels(o, mean, v->rank)),
+            s = un(o, "Sqrt", bin(o, "Add", var, like(o, var, eps)));
         give(o, n, 0, affine(o, bin(o, "Div", d, beside_channels(o, s, v->rank)), w, b, v->rank));
         return;
     }
@@ -264,7 +273,8 @@ static Ref reordered(Onnx *o, Ref w, int blocks, const int *order, int64_t size)
 {
     Ref part[4];
     if (!*w.name) return w;
-    for (int i = 0; i < blocks; i++) part[i] = slice(o, w, 0, INTS(o, order[i] * size), INTS(o, (order[i] + 1) * size), 1);
+    for (int i = 0; i < blocks; i++)
+        part[i] = slice(o, w, 0, INTS(o, order[i] * size), INTS(o, (order[i] + 1) * size), 1);
     if (blocks > 1) {
         attr_int(o, "axis", 0);
         w = node_of(o, "Concat", w.t, blocks, part);
@@ -287,7 +297,8 @@ static const Node *gates_from(const Value *gates, bool *swapped)
 
 void out_recurrent(Onnx *o, const Node *n, const char *text)
 {
-    static const int lstm_order[] = {0, 3, 1, 2}, gru_order[] = {1, 0, 2}, plain_order[] = {0}; /* i f g o -> i o f c; r z n -> z r h */
+    static const int lstm_order[] = {0, 3, 1, 2}, gru_order[] = {1, 0, 2},
+                     plain_order[] = {0}; /* i f g o -> i o f c; r z n -> z r h */
     bool lstm = !strcmp(text, "lstm"), swapped = false;
     const char *kind = lstm ? "lstm" : arg_s(n, 4, "tanh");
     bool gru = !strcmp(kind, "gru");
@@ -319,8 +330,11 @@ void out_recurrent(Onnx *o, const Node *n, const char *text)
         attr_int(o, "axis", 1);
         bias = node_of(o, "Concat", x.t, 2, part);
     }
-    Ref W = reordered(o, wx, blocks, order, size), R = reordered(o, wh, blocks, order, size), h = unsqueeze(o, arg_ref(o, n, 3), 0), c = lstm ? unsqueeze(o, arg_ref(o, n, 4), 0) : none();
-    bool reverse = arg_b(n, lstm ? 6 : 5), flipped = reverse && o->opt.profile == ONNX_FOR_OPENVINO; /* it confuses two layers that differ in direction alone */
+    Ref W = reordered(o, wx, blocks, order, size), R = reordered(o, wh, blocks, order, size),
+        h = unsqueeze(o, arg_ref(o, n, 3), 0), c = lstm ? unsqueeze(o, arg_ref(o, n, 4), 0) : none();
+    bool reverse = arg_b(n, lstm ? 6 : 5),
+         flipped = reverse &&
+                   o->opt.profile == ONNX_FOR_OPENVINO; /* it confuses two layers that differ in direction alone */
     if (flipped) x = slice(o, x, 0, INTS(o, -1), INTS(o, INT64_MIN), -1);
     attr_int(o, "hidden_size", size);
     if (reverse && !flipped) attr_str(o, "direction", "reverse");
@@ -331,7 +345,11 @@ void out_recurrent(Onnx *o, const Node *n, const char *text)
     }
     Ref out[3];
     DType types[3] = {x.t, DT_NONE, x.t};
-    nodes_of(o, lstm ? "LSTM" : gru ? "GRU" : "RNN", lstm ? 3 : 1, types, out, lstm ? 7 : 6, (Ref[]){x, W, R, bias, none(), h, c});
+    nodes_of(o,
+             lstm  ? "LSTM"
+             : gru ? "GRU"
+                   : "RNN",
+             lstm ? 3 : 1, types, out, lstm ? 7 : 6, (Ref[]){x, W, R, bias, none(), h, c});
     out[0] = squeeze(o, out[0], 1);
     give(o, n, 0, flipped ? slice(o, out[0], 0, INTS(o, -1), INTS(o, INT64_MIN), -1) : out[0]);
     if (lstm) give(o, n, 1, squeeze(o, out[2], 0));

@@ -13,10 +13,14 @@ void out_to_copy(Onnx *o, const Node *n, const char *text)
     (void)text;
     Ref x = arg_ref(o, n, 0);
     DType t = n->out[0]->dtype;
-    if (dtype_is_complex(t) != dtype_is_complex(x.t)) refuse(o, "ONNX has no numbers of %s", dtype_name(dtype_is_complex(t) ? t : x.t));
-    else if (t == DT_BOOL && dtype_is_float(x.t)) give(o, n, 0, negated(o, NODE(o, "Equal", DT_BOOL, x, like(o, x, 0)))); /* NaN is true */
-    else if (dtype_is_float(x.t) && (t == DT_I8 || t == DT_U8 || t == DT_I16)) give(o, n, 0, cast(o, cast(o, x, DT_I32), t)); /* wraps */
-    else if (is_float8(t) && t != DT_F8E4M3 && o->opt.opset >= 19) { /* too large is infinite or NaN, as PyTorch has it */
+    if (dtype_is_complex(t) != dtype_is_complex(x.t))
+        refuse(o, "ONNX has no numbers of %s", dtype_name(dtype_is_complex(t) ? t : x.t));
+    else if (t == DT_BOOL && dtype_is_float(x.t))
+        give(o, n, 0, negated(o, NODE(o, "Equal", DT_BOOL, x, like(o, x, 0)))); /* NaN is true */
+    else if (dtype_is_float(x.t) && (t == DT_I8 || t == DT_U8 || t == DT_I16))
+        give(o, n, 0, cast(o, cast(o, x, DT_I32), t)); /* wraps */
+    else if (is_float8(t) && t != DT_F8E4M3 &&
+             o->opt.opset >= 19) { /* too large is infinite or NaN, as PyTorch has it */
         attr_int(o, "to", dtype_to_onnx(t));
         attr_int(o, "saturate", 0);
         give(o, n, 0, NODE(o, "Cast", t, x));
@@ -32,7 +36,8 @@ static bool quantized_since(Onnx *o, DType t, DType scale, int64_t block)
     if (t == DT_F4E2M1) since = 23;
     if (bits == 2) since = 25;
     if (o->opt.opset >= since) return true;
-    refuse(o, "%s with a scale of %s%s is quantized from opset %d on", dtype_name(t), dtype_name(scale), block ? " a block" : "", since);
+    refuse(o, "%s with a scale of %s%s is quantized from opset %d on", dtype_name(t), dtype_name(scale),
+           block ? " a block" : "", since);
     return false;
 }
 
@@ -85,7 +90,8 @@ void out_full(Onnx *o, const Node *n, const char *text)
     const Value *v = n->out[0];
     Expr *x = arg_e(n, 1);
     if (dtype_is_complex(v->dtype)) refuse(o, "ONNX has no numbers of %s", dtype_name(v->dtype));
-    else if (x && !ex_is_const(x) && v->rank == 1 && ex_equals_int(v->dim[0], 1)) give(o, n, 0, cast(o, size_of(o, x), v->dtype));
+    else if (x && !ex_is_const(x) && v->rank == 1 && ex_equals_int(v->dim[0], 1))
+        give(o, n, 0, cast(o, size_of(o, x), v->dtype));
     else give(o, n, 0, filled(o, operand(o, n, 1, v->dtype), v));
 }
 
@@ -97,7 +103,8 @@ void out_arange(Onnx *o, const Node *n, const char *text)
     const Expr *start = arg_e(n, 0), *step = arg_e(n, 2);
     DType t = dtype_is_float(v->dtype) ? DT_F64 : DT_I64;
     Expr *end = arg_e(n, 1);
-    bool plain = t == DT_I64 && end && !end->is_float && start && ex_equals_int(start, 0) && step && ex_equals_int(step, 1);
+    bool plain = t == DT_I64 && end && !end->is_float && start && ex_equals_int(start, 0) && step &&
+                 ex_equals_int(step, 1);
     Ref i = cast(o, positions(o, size_of(o, plain ? end : v->dim[0])), t);
     if (step && !(ex_is_const(step) && ex_equals_int(step, 1))) i = NODE(o, "Mul", t, i, operand(o, n, 2, t));
     if (start && !(ex_is_const(start) && ex_equals_int(start, 0))) i = NODE(o, "Add", t, i, operand(o, n, 0, t));
@@ -120,14 +127,16 @@ void out_linspace(Onnx *o, const Node *n, const char *text)
     Ref step = NODE(o, "Div", t, NODE(o, "Sub", t, b, a), number(o, t, (double)(steps - 1)));
     Ref up = NODE(o, "Add", t, a, NODE(o, "Mul", t, step, i));
     Ref down = NODE(o, "Sub", t, b, NODE(o, "Mul", t, step, NODE(o, "Sub", t, number(o, t, (double)(steps - 1)), i)));
-    give(o, n, 0, cast(o, where(o, NODE(o, "Less", DT_BOOL, i, number(o, t, (double)(steps / 2))), up, down), v->dtype));
+    give(o, n, 0,
+         cast(o, where(o, NODE(o, "Less", DT_BOOL, i, number(o, t, (double)(steps / 2))), up, down), v->dtype));
 }
 
 void out_eye(Onnx *o, const Node *n, const char *text)
 {
     (void)text;
     const Value *v = n->out[0];
-    Ref i = unsqueeze(o, positions(o, size_of(o, v->dim[0])), 1), j = unsqueeze(o, positions(o, size_of(o, v->dim[1])), 0);
+    Ref i = unsqueeze(o, positions(o, size_of(o, v->dim[0])), 1),
+        j = unsqueeze(o, positions(o, size_of(o, v->dim[1])), 0);
     give(o, n, 0, cast(o, NODE(o, "Equal", DT_BOOL, i, j), v->dtype));
 }
 
@@ -171,7 +180,8 @@ void out_random(Onnx *o, const Node *n, const char *text)
         return;
     }
     onnx_note(o, "'%s' (%s): random numbers are the runtime's, not PyTorch's", n->name, n->op->name);
-    Ref base = v->rank ? NODE(o, "Expand", DT_F32, number(o, DT_F32, 0), shape_of(o, v->rank, v->dim)) : number(o, DT_F32, 0);
+    Ref base = v->rank ? NODE(o, "Expand", DT_F32, number(o, DT_F32, 0), shape_of(o, v->rank, v->dim))
+                       : number(o, DT_F32, 0);
     attr_int(o, "dtype", ONNX_FLOAT);
     Ref r = NODE(o, !strcmp(text, "normal") ? "RandomNormalLike" : "RandomUniformLike", DT_F32, base);
     if (!strcmp(text, "integers")) {

@@ -21,7 +21,10 @@ static Ref compare(Onnx *o, const char *op, Ref a, Ref b) { return NODE(o, op, D
 static Ref is(Onnx *o, Ref a, double v) { return compare(o, "Equal", a, like(o, a, v)); }
 static Ref less(Onnx *o, Ref a, double v) { return compare(o, "Less", a, like(o, a, v)); }
 static Ref both(Onnx *o, Ref a, Ref b) { return compare(o, "And", a, b); }
-static Ref is_nan(Onnx *o, Ref x) { return dtype_is_float(x.t) ? NODE(o, "IsNaN", DT_BOOL, x) : compare(o, "Less", x, x); }
+static Ref is_nan(Onnx *o, Ref x)
+{
+    return dtype_is_float(x.t) ? NODE(o, "IsNaN", DT_BOOL, x) : compare(o, "Less", x, x);
+}
 static Ref truth(Onnx *o, Ref x) { return x.t == DT_BOOL ? x : negated(o, is(o, x, 0)); }
 
 /* ------------------------------------------------------------------ one operand */
@@ -32,7 +35,8 @@ void out_abs(Onnx *o, const Node *n, const char *text)
 {
     (void)text;
     Ref x = arg_ref(o, n, 0);
-    bool folded = o->opt.profile == ONNX_FOR_OPENVINO && dtype_is_int(x.t); /* its constant folding goes wrong on Abs of integers */
+    bool folded = o->opt.profile == ONNX_FOR_OPENVINO &&
+                  dtype_is_int(x.t); /* its constant folding goes wrong on Abs of integers */
     give(o, n, 0, folded ? bin(o, "Max", x, un(o, "Neg", x)) : un(o, "Abs", x));
 }
 
@@ -120,7 +124,8 @@ void out_written(Onnx *o, const Node *n, const char *text)
     else if (!strcmp(text, "ndtr")) y = normal_cdf(o, x);
     else if (!strcmp(text, "trunc")) y = truncated(o, x);
     else if (!strcmp(text, "frac")) y = sub(o, x, truncated(o, x));
-    else if (!strcmp(text, "mish")) y = mul(o, x, un(o, "Tanh", x.t == DT_F64 ? softplus_of(o, x) : un(o, "Softplus", x)));
+    else if (!strcmp(text, "mish"))
+        y = mul(o, x, un(o, "Tanh", x.t == DT_F64 ? softplus_of(o, x) : un(o, "Softplus", x)));
     else if (!strcmp(text, "log_sigmoid")) y = un(o, "Neg", softplus_of(o, un(o, "Neg", x)));
     else if (!strcmp(text, "hardsigmoid")) y = sigmoid_by_six(o, x);
     else if (!strcmp(text, "hardswish")) y = x.t == DT_F64 ? mul(o, x, sigmoid_by_six(o, x)) : un(o, "HardSwish", x);
@@ -144,7 +149,8 @@ void out_gelu(Onnx *o, const Node *n, const char *text)
         give(o, n, 0, scaled(o, mul(o, x, add(o, y, like(o, x, 1))), 0.5));
         return;
     }
-    Ref cube = bin(o, "Pow", x, like(o, x, 3)), inner = scaled(o, add(o, x, scaled(o, cube, 0.044715)), 0.79788456080286535588);
+    Ref cube = bin(o, "Pow", x, like(o, x, 3)),
+        inner = scaled(o, add(o, x, scaled(o, cube, 0.044715)), 0.79788456080286535588);
     give(o, n, 0, mul(o, scaled(o, x, 0.5), add(o, un(o, "Tanh", inner), like(o, x, 1))));
 }
 
@@ -162,22 +168,27 @@ void out_round_decimals(Onnx *o, const Node *n, const char *text)
 void out_shaped(Onnx *o, const Node *n, const char *text)
 {
     Ref x = in_wide(o, n, 0), y = none();
-    double a = arg_f(o, n, 1, 0), b = n->op->schema->nparams > 2 ? arg_f(o, n, 2, 0) : 0, c = n->op->schema->nparams > 3 ? arg_f(o, n, 3, 0) : 0;
+    double a = arg_f(o, n, 1, 0), b = n->op->schema->nparams > 2 ? arg_f(o, n, 2, 0) : 0,
+           c = n->op->schema->nparams > 3 ? arg_f(o, n, 3, 0) : 0;
     if (!strcmp(text, "softplus")) {
         Ref z = scaled(o, x, a), s = z.t == DT_F64 ? softplus_of(o, z) : un(o, "Softplus", z);
         y = where(o, compare(o, "Greater", z, like(o, z, b)), x, a == 1 ? s : quotient(o, s, like(o, s, a)));
     } else if (!strcmp(text, "leaky_relu")) {
         if (x.t != DT_F64) attr_float(o, "alpha", a);
-        y = x.t == DT_F64 ? where(o, compare(o, "Greater", x, like(o, x, 0)), x, scaled(o, x, a)) : un(o, "LeakyRelu", x);
+        y = x.t == DT_F64 ? where(o, compare(o, "Greater", x, like(o, x, 0)), x, scaled(o, x, a))
+                          : un(o, "LeakyRelu", x);
     } else if (!strcmp(text, "elu")) {
         if (b == 1 && c == 1 && x.t != DT_F64) {
             attr_float(o, "alpha", a);
             y = un(o, "Elu", x);
         } else {
-            y = where(o, compare(o, "Greater", x, like(o, x, 0)), scaled(o, x, b), scaled(o, expm1_of(o, scaled(o, x, c)), a * b));
+            y = where(o, compare(o, "Greater", x, like(o, x, 0)), scaled(o, x, b),
+                      scaled(o, expm1_of(o, scaled(o, x, c)), a * b));
         }
     } else if (!strcmp(text, "hardshrink")) {
-        y = where(o, both(o, compare(o, "GreaterOrEqual", x, like(o, x, -a)), compare(o, "LessOrEqual", x, like(o, x, a))), like(o, x, 0), x);
+        y = where(o,
+                  both(o, compare(o, "GreaterOrEqual", x, like(o, x, -a)), compare(o, "LessOrEqual", x, like(o, x, a))),
+                  like(o, x, 0), x);
     } else if (!strcmp(text, "softshrink")) {
         Ref up = compare(o, "Greater", x, like(o, x, a)), down = less(o, x, -a);
         y = where(o, up, sub(o, x, like(o, x, a)), where(o, down, add(o, x, like(o, x, a)), mul(o, x, like(o, x, 0))));
@@ -192,7 +203,13 @@ void out_threshold(Onnx *o, const Node *n, const char *text)
     give(o, n, 0, where(o, compare(o, "LessOrEqual", x, operand(o, n, 1, x.t)), operand(o, n, 2, x.t), x));
 }
 
-static double largest(DType t) { return t == DT_F64 ? 1.7976931348623157e308 : t == DT_F16 ? 65504 : t == DT_BF16 ? 3.3895313892515355e38 : 3.4028234663852886e38; }
+static double largest(DType t)
+{
+    return t == DT_F64    ? 1.7976931348623157e308
+           : t == DT_F16  ? 65504
+           : t == DT_BF16 ? 3.3895313892515355e38
+                          : 3.4028234663852886e38;
+}
 
 void out_nan_to_num(Onnx *o, const Node *n, const char *text)
 {
@@ -309,7 +326,8 @@ void out_div_mode(Onnx *o, const Node *n, const char *text)
 /* atan(|y| / |x|), mirrored for a negative x, then with the sign of y */
 static Ref atan2_of(Onnx *o, Ref y, Ref x)
 {
-    Ref a = un(o, "Abs", y), b = un(o, "Abs", x), huge = both(o, is(o, a, INFINITY), is(o, b, INFINITY)), origin = both(o, is(o, a, 0), is(o, b, 0));
+    Ref a = un(o, "Abs", y), b = un(o, "Abs", x), huge = both(o, is(o, a, INFINITY), is(o, b, INFINITY)),
+        origin = both(o, is(o, a, 0), is(o, b, 0));
     Ref r = un(o, "Atan", where(o, huge, like(o, a, 1), quotient(o, a, b)));
     r = where(o, origin, like(o, r, 0), r);
     r = where(o, sign_bit(o, x), sub(o, like(o, r, 3.14159265358979323846), r), r);
@@ -318,7 +336,8 @@ static Ref atan2_of(Onnx *o, Ref y, Ref x)
 
 static Ref hypot_of(Onnx *o, Ref a, Ref b)
 {
-    Ref x = un(o, "Abs", a), y = un(o, "Abs", b), big = bin(o, "Max", x, y), small = bin(o, "Min", x, y), q = quotient(o, small, big);
+    Ref x = un(o, "Abs", a), y = un(o, "Abs", b), big = bin(o, "Max", x, y), small = bin(o, "Min", x, y),
+        q = quotient(o, small, big);
     Ref r = mul(o, big, un(o, "Sqrt", add(o, mul(o, q, q), like(o, q, 1))));
     Ref at_inf = compare(o, "Or", is(o, x, INFINITY), is(o, y, INFINITY));
     return where(o, at_inf, like(o, r, INFINITY), where(o, is(o, big, 0), big, r));
@@ -354,7 +373,9 @@ static Ref silu_slope(Onnx *o, Ref x)
 static Ref gelu_slope(Onnx *o, Ref x, bool tanh_form)
 {
     Ref one = like(o, x, 1), square = mul(o, x, x);
-    if (!tanh_form) return add(o, normal_cdf(o, x), scaled(o, mul(o, x, un(o, "Exp", scaled(o, square, -0.5))), 0.39894228040143267794));
+    if (!tanh_form)
+        return add(o, normal_cdf(o, x),
+                   scaled(o, mul(o, x, un(o, "Exp", scaled(o, square, -0.5))), 0.39894228040143267794));
     Ref t = un(o, "Tanh", scaled(o, add(o, x, scaled(o, mul(o, square, x), 0.044715)), 0.79788456080286535588));
     Ref slope = add(o, scaled(o, square, 0.053516112204450186), like(o, x, 0.39894228040143267794));
     return add(o, scaled(o, add(o, t, one), 0.5), mul(o, mul(o, x, sub(o, one, mul(o, t, t))), slope));
@@ -380,7 +401,8 @@ void out_written2(Onnx *o, const Node *n, const char *text)
     else if (!strcmp(text, "logaddexp2")) y = log_sum(o, a, b, 0.69314718055994530942);
     else if (!strcmp(text, "xlogy")) y = times_log(o, a, b, un(o, "Log", b));
     else if (!strcmp(text, "xlog1py")) y = times_log(o, a, b, log1p_of(o, b));
-    else if (!strcmp(text, "heaviside")) y = where(o, is(o, a, 0), b, cast(o, compare(o, "Greater", a, like(o, a, 0)), a.t));
+    else if (!strcmp(text, "heaviside"))
+        y = where(o, is(o, a, 0), b, cast(o, compare(o, "Greater", a, like(o, a, 0)), a.t));
     else refuse(o, "no spelling '%s'", text);
     give(o, n, 0, y);
 }
@@ -423,7 +445,9 @@ void out_shift(Onnx *o, const Node *n, const char *text)
 {
     Ref a, b;
     operands(o, n, DT_I64, &a, &b);
-    if (!strcmp(text, "right")) b = where(o, less(o, b, 0), integer(o, 62), bin(o, "Min", b, integer(o, 62))); /* of any more, and of fewer than 0, the sign is left */
+    if (!strcmp(text, "right"))
+        b = where(o, less(o, b, 0), integer(o, 62),
+                  bin(o, "Min", b, integer(o, 62))); /* of any more, and of fewer than 0, the sign is left */
     Ref by = bin(o, "Pow", integer(o, 2), b);
     if (!strcmp(text, "left")) give(o, n, 0, mul(o, a, by));
     else give(o, n, 0, quotient(o, sub(o, a, bin(o, "Mod", a, by)), by));
@@ -445,7 +469,8 @@ void out_clamp(Onnx *o, const Node *n, const char *text)
     DType t = n->out[0]->dtype;
     Ref x = operand(o, n, 0, t), lo = operand(o, n, 1, t), hi = operand(o, n, 2, t);
     const Expr *a = arg_e(n, 1), *b = arg_e(n, 2);
-    bool ordered = a && b && ex_is_const(a) && ex_is_const(b) && (a->kind == EX_FLOAT ? a->f : (double)a->i) <= (b->kind == EX_FLOAT ? b->f : (double)b->i);
+    bool ordered = a && b && ex_is_const(a) && ex_is_const(b) &&
+                   (a->kind == EX_FLOAT ? a->f : (double)a->i) <= (b->kind == EX_FLOAT ? b->f : (double)b->i);
     if (ordered && dtype_is_float(t)) {
         give(o, n, 0, NODE(o, "Clip", t, x, lo, hi));
         return;

@@ -29,7 +29,10 @@ static Ref over(Onnx *o, const char *op, Ref x, const Axes *a) { return reduce(o
 static Ref over_kept(Onnx *o, const char *op, Ref x, const Axes *a) { return reduce(o, op, x, a->n, a->axis, true); }
 
 /* Takes the reduced axes away. */
-static Ref drop(Onnx *o, Ref x, const Axes *a) { return a->keep || !a->n ? x : NODE(o, "Squeeze", x.t, x, ints(o, a->n, a->axis)); }
+static Ref drop(Onnx *o, Ref x, const Axes *a)
+{
+    return a->keep || !a->n ? x : NODE(o, "Squeeze", x.t, x, ints(o, a->n, a->axis));
+}
 
 /* ------------------------------------------------------------------ sums and extremes */
 
@@ -41,7 +44,8 @@ void out_reduce(Onnx *o, const Node *n, const char *op)
     const Value *v = arg_v(n, 0);
     bool nothing = false;
     for (int i = 0; i < a.n; i++) nothing |= ex_equals_int(v->dim[a.axis[i]], 0);
-    if (nothing && !strcmp(op, "ReduceMean")) give(o, n, 0, bin(o, "Div", over(o, "ReduceSum", x, &a), like(o, x, 0))); /* NaN; ONNX leaves it open */
+    if (nothing && !strcmp(op, "ReduceMean"))
+        give(o, n, 0, bin(o, "Div", over(o, "ReduceSum", x, &a), like(o, x, 0))); /* NaN; ONNX leaves it open */
     else give(o, n, 0, over(o, op, x, &a));
 }
 
@@ -69,7 +73,8 @@ static bool guarded(const Onnx *o, const Value *v)
     for (const Node *n = o->g->first; n; n = n->next)
         for (int i = 0; i < n->op->schema->nparams; i++) {
             if (n->arg[i].kind != ARG_VALUE || n->arg[i].v != v) continue;
-            bool known = (n->op->id == OP_where_self && i == 2 && isnan(constant_of(&n->arg[1]))) || (n->op->id == OP_eq_Tensor && !i && constant_of(&n->arg[1]) == -INFINITY);
+            bool known = (n->op->id == OP_where_self && i == 2 && isnan(constant_of(&n->arg[1]))) ||
+                         (n->op->id == OP_eq_Tensor && !i && constant_of(&n->arg[1]) == -INFINITY);
             if (!known) return false;
             uses++;
         }
@@ -87,9 +92,11 @@ void out_extreme(Onnx *o, const Node *n, const char *op)
 static Ref nan_first(Onnx *o, Ref x, bool most)
 {
     if (!dtype_is_float(x.t)) return x;
-    Ref nan = NODE(o, "IsNaN", DT_BOOL, x), far = like(o, x, most ? INFINITY : -INFINITY), near = like(o, x, most ? 3.4028234663852886e38 : -3.4028234663852886e38);
+    Ref nan = NODE(o, "IsNaN", DT_BOOL, x), far = like(o, x, most ? INFINITY : -INFINITY),
+        near = like(o, x, most ? 3.4028234663852886e38 : -3.4028234663852886e38);
     if (x.t == DT_F16 || x.t == DT_BF16) return nan_first(o, cast(o, x, DT_F32), most);
-    Ref finite = bin(o, most ? "Min" : "Max", where(o, nan, like(o, x, 0), x), near); /* an infinity must not win over NaN */
+    Ref finite = bin(o, most ? "Min" : "Max", where(o, nan, like(o, x, 0), x),
+                     near); /* an infinity must not win over NaN */
     return x.t == DT_F64 ? where(o, nan, far, x) : where(o, nan, far, finite);
 }
 
@@ -135,7 +142,8 @@ void out_any_all(Onnx *o, const Node *n, const char *text)
     Axes a = axes_of(o, n, 1, 2);
     Ref x = arg_ref(o, n, 0);
     bool any = !strcmp(text, "any");
-    Ref no = equals(o, x, 0), count = over(o, "ReduceSum", cast(o, any ? negated(o, no) : no, DT_I64), &a), none_there = equals(o, count, 0);
+    Ref no = equals(o, x, 0), count = over(o, "ReduceSum", cast(o, any ? negated(o, no) : no, DT_I64), &a),
+        none_there = equals(o, count, 0);
     give(o, n, 0, any ? negated(o, none_there) : none_there);
 }
 
@@ -160,12 +168,15 @@ void out_var(Onnx *o, const Node *n, const char *text)
     (void)text;
     const Value *v = arg_v(n, 0);
     Axes a = axes_of(o, n, 1, 3);
-    Ref x = wide(o, arg_ref(o, n, 0)), d = bin(o, "Sub", x, over_kept(o, "ReduceMean", x, &a)), s = over(o, "ReduceSum", bin(o, "Mul", d, d), &a);
+    Ref x = wide(o, arg_ref(o, n, 0)), d = bin(o, "Sub", x, over_kept(o, "ReduceMean", x, &a)),
+        s = over(o, "ReduceSum", bin(o, "Mul", d, d), &a);
     Expr *count = ex_int(o->p, 1);
     for (int i = 0; i < a.n; i++) count = ex_mul(o->p, count, v->dim[a.axis[i]]);
     double correction = arg_f(o, n, 2, 1);
-    Ref free_ones = ex_is_int(count) ? number(o, x.t, fmax(0, (double)count->i - correction))
-                                     : bin(o, "Max", bin(o, "Sub", size_scalar(o, count, x.t), number(o, x.t, correction)), number(o, x.t, 0));
+    Ref free_ones = ex_is_int(count)
+                        ? number(o, x.t, fmax(0, (double)count->i - correction))
+                        : bin(o, "Max", bin(o, "Sub", size_scalar(o, count, x.t), number(o, x.t, correction)),
+                              number(o, x.t, 0));
     give(o, n, 0, bin(o, "Div", s, free_ones));
 }
 
@@ -192,7 +203,8 @@ void out_cdist(Onnx *o, const Node *n, const char *text)
 {
     (void)text;
     const Value *v = n->out[0];
-    Ref a = unsqueeze(o, wide(o, arg_ref(o, n, 0)), arg_v(n, 0)->rank - 1), b = unsqueeze(o, wide(o, arg_ref(o, n, 1)), arg_v(n, 1)->rank - 2);
+    Ref a = unsqueeze(o, wide(o, arg_ref(o, n, 0)), arg_v(n, 0)->rank - 1),
+        b = unsqueeze(o, wide(o, arg_ref(o, n, 1)), arg_v(n, 1)->rank - 2);
     Axes last = {.n = 1, .axis = {v->rank}};
     give(o, n, 0, p_norm(o, bin(o, "Sub", a, b), arg_f(o, n, 2, 2), &last));
 }
@@ -230,9 +242,12 @@ static Ref put_back(Onnx *o, Ref x, int rank, const int64_t *perm)
 /* The last place up to each where x is the running extreme y, which is in triangle's order of axes. */
 static Ref last_place(Onnx *o, Ref x, Ref y, const Value *v, const int64_t *perm)
 {
-    Ref i = positions(o, size_of(o, v->dim[perm[v->rank - 1]])), row = unsqueeze(o, transpose(o, x, v->rank, perm), v->rank - 1), column = unsqueeze(o, y, v->rank);
+    Ref i = positions(o, size_of(o, v->dim[perm[v->rank - 1]])),
+        row = unsqueeze(o, transpose(o, x, v->rank, perm), v->rank - 1), column = unsqueeze(o, y, v->rank);
     Ref same = NODE(o, "Equal", DT_BOOL, row, column);
-    if (dtype_is_float(x.t)) same = NODE(o, "Or", DT_BOOL, same, NODE(o, "And", DT_BOOL, NODE(o, "IsNaN", DT_BOOL, row), NODE(o, "IsNaN", DT_BOOL, column)));
+    if (dtype_is_float(x.t))
+        same = NODE(o, "Or", DT_BOOL, same,
+                    NODE(o, "And", DT_BOOL, NODE(o, "IsNaN", DT_BOOL, row), NODE(o, "IsNaN", DT_BOOL, column)));
     Ref here = NODE(o, "And", DT_BOOL, same, NODE(o, "LessOrEqual", DT_BOOL, unsqueeze(o, i, 0), unsqueeze(o, i, 1)));
     int64_t last = v->rank;
     return reduce(o, "ReduceMax", where(o, here, unsqueeze(o, i, 0), integer(o, 0)), 1, &last, false);
@@ -245,7 +260,8 @@ static double lowest(DType t)
     case DT_I32: return -0x1p31;
     case DT_I16: return -32768;
     case DT_I8: return -128;
-    case DT_U8: case DT_BOOL: return 0;
+    case DT_U8:
+    case DT_BOOL: return 0;
     default: return -INFINITY;
     }
 }
@@ -275,8 +291,14 @@ void out_scan(Onnx *o, const Node *n, const char *text)
     }
     int64_t perm[MAX_RANK];
     Axes last = {.n = 1, .axis = {v->rank}};
-    Ref wide_x = triangle(o, x, v, arg_axis(o, n, 1, v->rank), product ? 1 : pair && !most ? highest(x.t) : lowest(x.t), perm);
-    Ref y = product ? over(o, "ReduceProd", wide_x, &last) : pair ? extreme(o, most ? "ReduceMax" : "ReduceMin", wide_x, &last) : log_sum_exp(o, wide_x, &last);
+    Ref wide_x = triangle(o, x, v, arg_axis(o, n, 1, v->rank),
+                          product         ? 1
+                          : pair && !most ? highest(x.t)
+                                          : lowest(x.t),
+                          perm);
+    Ref y = product ? over(o, "ReduceProd", wide_x, &last)
+            : pair  ? extreme(o, most ? "ReduceMax" : "ReduceMin", wide_x, &last)
+                    : log_sum_exp(o, wide_x, &last);
     Ref at = pair ? put_back(o, last_place(o, x, y, v, perm), v->rank, perm) : none();
     give(o, n, 0, put_back(o, y, v->rank, perm));
     if (pair) give(o, n, 1, at);
@@ -342,7 +364,8 @@ void out_sort(Onnx *o, const Node *n, const char *text)
     int axis = arg_axis(o, n, top ? 2 : 1, v->rank);
     Ref k = top ? size_of(o, arg_e(n, 1)) : v->rank ? size_of(o, v->dim[axis]) : INTS(o, 1);
     ordered(o, x, k, axis, most, out);
-    for (int i = 0; i < 2; i++) give(o, n, i, v->rank ? out[i] : NODE(o, "Reshape", out[i].t, out[i], ints(o, 0, NULL)));
+    for (int i = 0; i < 2; i++)
+        give(o, n, i, v->rank ? out[i] : NODE(o, "Reshape", out[i].t, out[i], ints(o, 0, NULL)));
 }
 
 /* The element at place k of the sorted row, counted from 1; and where it was. */
@@ -388,7 +411,8 @@ void out_median(Onnx *o, const Node *n, const char *text)
     if (!strcmp(text, "nan") && real) { /* what is not NaN counts; where nothing is, the first */
         good = reduce(o, "ReduceSum", cast(o, negated(o, nan), DT_I64), 1, &axis, true);
         ordered(o, x, count, axis, false, out);
-        Ref at = NODE(o, "Max", DT_I64, NODE(o, "Div", DT_I64, NODE(o, "Sub", DT_I64, good, INTS(o, 1)), INTS(o, 2)), INTS(o, 0));
+        Ref at = NODE(o, "Max", DT_I64, NODE(o, "Div", DT_I64, NODE(o, "Sub", DT_I64, good, INTS(o, 1)), INTS(o, 2)),
+                      INTS(o, 0));
         for (int i = 0; i < n->nout; i++) {
             attr_int(o, "axis", axis);
             Ref y = NODE(o, "GatherElements", out[i].t, out[i], at);
@@ -404,7 +428,8 @@ void out_median(Onnx *o, const Node *n, const char *text)
     }
     ordered(o, x, k, axis, false, out);
     Ref some = cast(o, reduce(o, "ReduceMax", cast(o, nan, DT_I32), 1, &axis, true), DT_BOOL);
-    Ref value = slice(o, out[0], axis, INTS(o, -1), INTS(o, INT64_MAX), 1), at = slice(o, out[1], axis, INTS(o, -1), INTS(o, INT64_MAX), 1);
+    Ref value = slice(o, out[0], axis, INTS(o, -1), INTS(o, INT64_MAX), 1),
+        at = slice(o, out[1], axis, INTS(o, -1), INTS(o, INT64_MAX), 1);
     value = where(o, some, like(o, x, NAN), value);
     give(o, n, 0, keep ? value : squeeze(o, value, axis));
     if (!along) return;
@@ -425,7 +450,8 @@ void out_norm_backward(Onnx *o, const Node *n, const char *text)
     Ref dy = wide(o, arg_ref(o, n, 0)), x = wide(o, arg_ref(o, n, 1)), g = bin(o, "Mul", dy, wide(o, arg_ref(o, n, 3)));
     if (!rms) x = bin(o, "Sub", x, reduce(o, "ReduceMean", x, axes, last, true));
     Ref var = reduce(o, "ReduceMean", bin(o, "Mul", x, x), axes, last, true);
-    Ref rstd = un(o, "Reciprocal", un(o, "Sqrt", bin(o, "Add", var, like(o, var, arg_f(o, n, 4, 1e-5))))), h = bin(o, "Mul", x, rstd);
+    Ref rstd = un(o, "Reciprocal", un(o, "Sqrt", bin(o, "Add", var, like(o, var, arg_f(o, n, 4, 1e-5))))),
+        h = bin(o, "Mul", x, rstd);
     Ref along = bin(o, "Mul", h, reduce(o, "ReduceMean", bin(o, "Mul", g, h), axes, last, true));
     if (!rms) g = bin(o, "Sub", g, reduce(o, "ReduceMean", g, axes, last, true));
     give(o, n, 0, bin(o, "Mul", bin(o, "Sub", g, along), rstd));

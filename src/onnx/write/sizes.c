@@ -140,7 +140,8 @@ static Ref floor_div(Onnx *o, Expr *a, Expr *b, Ref x, Ref y)
     int64_t lo_a, hi_a, lo_b, hi_b;
     ex_range(o->p, a, &lo_a, &hi_a);
     ex_range(o->p, b, &lo_b, &hi_b);
-    if (lo_a < 0 || lo_b <= 0) x = NODE(o, "Sub", DT_I64, x, NODE(o, "Mod", DT_I64, x, y)); /* Div of integers rounds to 0 */
+    if (lo_a < 0 || lo_b <= 0)
+        x = NODE(o, "Sub", DT_I64, x, NODE(o, "Mod", DT_I64, x, y)); /* Div of integers rounds to 0 */
     return NODE(o, "Div", DT_I64, x, y);
 }
 
@@ -232,7 +233,8 @@ static Ref make(Onnx *o, Expr *x)
     Ref y = size_of(o, x->args[0]);
     for (int i = 1; i < x->nargs; i++) {
         Expr *t = x->args[i];
-        bool minus = x->kind == EX_ADD && !x->is_float && t->kind == EX_MUL && t->args[0]->kind == EX_INT && t->args[0]->i < 0;
+        bool minus = x->kind == EX_ADD && !x->is_float && t->kind == EX_MUL && t->args[0]->kind == EX_INT &&
+                     t->args[0]->i < 0;
         y = minus ? NODE(o, "Sub", DT_I64, y, size_of(o, ex_neg(o->p, t))) : two(o, x, y, size_of(o, t));
     }
     return y;
@@ -381,7 +383,8 @@ Ref expand(Onnx *o, Ref x, int from_rank, Expr *const *from, int rank, Expr *con
         bool kept = k >= 0 && from[k] == dim[i];
         to[i] = kept ? ex_int(o->p, 1) : dim[i];
         same &= kept;
-        if (!kept && k >= 0 && ex_equals_int(dim[i], 0)) x = slice(o, x, k, INTS(o, 0), INTS(o, 0), 1); /* ONNX Runtime does not expand 1 to 0 */
+        if (!kept && k >= 0 && ex_equals_int(dim[i], 0))
+            x = slice(o, x, k, INTS(o, 0), INTS(o, 0), 1); /* ONNX Runtime does not expand 1 to 0 */
     }
     bool thin = rank > from_rank; /* more axes, all of 1 */
     for (int i = 0; i < rank; i++) thin &= ex_equals_int(to[i], 1);
@@ -393,7 +396,11 @@ Ref expand(Onnx *o, Ref x, int from_rank, Expr *const *from, int rank, Expr *con
 
 OnnxTypeProto type_of_value(Onnx *o, DType t, int rank, Expr *const *dim)
 {
-    OnnxTypeProto p = {.kind = ONNX_TENSOR, .elem = dtype_to_onnx(t), .has_shape = true, .rank = rank, .dim = arena_array(o->a, OnnxDim, rank)};
+    OnnxTypeProto p = {.kind = ONNX_TENSOR,
+                       .elem = dtype_to_onnx(t),
+                       .has_shape = true,
+                       .rank = rank,
+                       .dim = arena_array(o->a, OnnxDim, rank)};
     if (!p.dim) {
         out_of_memory(o);
         p.rank = 0;

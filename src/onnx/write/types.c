@@ -3,8 +3,19 @@
 #include "onnx/write/write_impl.h"
 
 enum {
-    F32 = 1 << DT_F32, F64 = 1 << DT_F64, F16 = 1 << DT_F16, BF16 = 1 << DT_BF16, I64 = 1 << DT_I64, I32 = 1 << DT_I32, I16 = 1 << DT_I16, I8 = 1 << DT_I8,
-    U8 = 1 << DT_U8, BOOL = 1 << DT_BOOL, U16 = 1 << DT_U16, U32 = 1 << DT_U32, U64 = 1 << DT_U64
+    F32 = 1 << DT_F32,
+    F64 = 1 << DT_F64,
+    F16 = 1 << DT_F16,
+    BF16 = 1 << DT_BF16,
+    I64 = 1 << DT_I64,
+    I32 = 1 << DT_I32,
+    I16 = 1 << DT_I16,
+    I8 = 1 << DT_I8,
+    U8 = 1 << DT_U8,
+    BOOL = 1 << DT_BOOL,
+    U16 = 1 << DT_U16,
+    U32 = 1 << DT_U32,
+    U64 = 1 << DT_U64
 };
 
 static const TypeRule rules[] = {
@@ -33,9 +44,17 @@ DType type_wider(const Onnx *o, const TypeRule *r, DType t)
     static const struct {
         DType t, wider[4];
     } ladder[] = {
-        {DT_BOOL, {DT_U8, DT_I32, DT_I64, DT_F32}}, {DT_U8, {DT_I32, DT_I64, DT_F32}}, {DT_I8, {DT_I32, DT_I64, DT_F32}}, {DT_I16, {DT_I32, DT_I64, DT_F32}},
-        {DT_U16, {DT_I32, DT_I64, DT_F32}},         {DT_I32, {DT_I64, DT_F64}},        {DT_U32, {DT_I64, DT_F64}},        {DT_U64, {DT_I64}},
-        {DT_I64, {DT_F64}},                         {DT_F16, {DT_F32}},                {DT_BF16, {DT_F32}},
+        {DT_BOOL, {DT_U8, DT_I32, DT_I64, DT_F32}},
+        {DT_U8, {DT_I32, DT_I64, DT_F32}},
+        {DT_I8, {DT_I32, DT_I64, DT_F32}},
+        {DT_I16, {DT_I32, DT_I64, DT_F32}},
+        {DT_U16, {DT_I32, DT_I64, DT_F32}},
+        {DT_I32, {DT_I64, DT_F64}},
+        {DT_U32, {DT_I64, DT_F64}},
+        {DT_U64, {DT_I64}},
+        {DT_I64, {DT_F64}},
+        {DT_F16, {DT_F32}},
+        {DT_BF16, {DT_F32}},
     };
     for (size_t i = 0; i < sizeof ladder / sizeof *ladder; i++)
         for (int k = 0; ladder[i].t == t && k < 4 && ladder[i].wider[k]; k++)

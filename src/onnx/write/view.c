@@ -21,8 +21,12 @@ void out_reshape(Onnx *o, const Node *n, const char *text)
     Expr *from[MAX_RANK + 1], *to[MAX_RANK + 1];
     const Value *v = arg_v(n, 0);
     int from_rank = axes_of(o, v, from), rank = axes_of(o, n->out[0], to);
-    const Expr *size = v->kind == V_NODE && v->def->op->id == OP_full && v->rank == 1 && ex_equals_int(v->dim[0], 1) && !rank ? arg_e(v->def, 1) : NULL;
-    if (size && !ex_is_const(size)) give(o, n, 0, size_scalar(o, (Expr *)(uintptr_t)size, v->dtype)); /* a size as a number */
+    const Expr *size = v->kind == V_NODE && v->def->op->id == OP_full && v->rank == 1 && ex_equals_int(v->dim[0], 1) &&
+                               !rank
+                           ? arg_e(v->def, 1)
+                           : NULL;
+    if (size && !ex_is_const(size))
+        give(o, n, 0, size_scalar(o, (Expr *)(uintptr_t)size, v->dtype)); /* a size as a number */
     else give(o, n, 0, reshape(o, arg_ref(o, n, 0), from_rank, from, rank, to));
 }
 
@@ -86,7 +90,9 @@ void out_slice(Onnx *o, const Node *n, const char *text)
         give(o, n, 0, arg_ref(o, n, 0)); /* all of it */
         return;
     }
-    give(o, n, 0, slice(o, arg_ref(o, n, 0), axis, bound(o, n, 2, 0, v->dim[axis]), bound(o, n, 3, INT64_MAX, v->dim[axis]), arg_i(o, n, 4, 1)));
+    give(o, n, 0,
+         slice(o, arg_ref(o, n, 0), axis, bound(o, n, 2, 0, v->dim[axis]), bound(o, n, 3, INT64_MAX, v->dim[axis]),
+               arg_i(o, n, 4, 1)));
 }
 
 /* offset + sum of i_k * stride_k, of the sizes in dim: places in the tensor as it lies. */
@@ -117,7 +123,8 @@ void out_as_strided_scatter(Onnx *o, const Node *n, const char *text)
 {
     (void)text;
     const Value *v = n->out[0];
-    Ref x = arg_ref(o, n, 0), src = flat(o, cast(o, arg_ref(o, n, 1), x.t)), at = unsqueeze(o, flat(o, places(o, n, 2, 3, 4)), 1);
+    Ref x = arg_ref(o, n, 0), src = flat(o, cast(o, arg_ref(o, n, 1), x.t)),
+        at = unsqueeze(o, flat(o, places(o, n, 2, 3, 4)), 1);
     Ref y = NODE(o, "ScatterND", x.t, flat(o, x), at, src);
     give(o, n, 0, to_shape(o, y, v->rank, v->dim));
 }
@@ -207,7 +214,8 @@ void out_view_dtype(Onnx *o, const Node *n, const char *text)
     (void)text;
     Ref x = arg_ref(o, n, 0);
     DType to = n->out[0]->dtype;
-    bool pair = dtype_is_complex(to) != dtype_is_complex(x.t) && dtype_size(to) == dtype_size(x.t) * (dtype_is_complex(to) ? 2 : 1);
+    bool pair = dtype_is_complex(to) != dtype_is_complex(x.t) &&
+                dtype_size(to) == dtype_size(x.t) * (dtype_is_complex(to) ? 2 : 1);
     pair |= dtype_is_complex(x.t) && !dtype_is_complex(to) && dtype_size(x.t) == 2 * dtype_size(to);
     if (x.t == to) {
         give(o, n, 0, x);

@@ -82,13 +82,17 @@ void onnx_warn(Onnx *o, const Node *n, const char *rule, const char *fmt, ...)
 
 static void put_report(const Onnx *o, Buf *out)
 {
-    buf_printf(out, "{\"opset\": %d, \"profile\": \"%s\", \"nodes\": %d, \"weights\": %d, \"attentions\": {\"op\": %d, \"decomposed\": %d}", o->opt.opset,
-               onnx_profile_name(o->opt.profile), o->nnode, o->ninit, o->attention_ops, o->attention_written_out);
+    buf_printf(
+        out,
+        "{\"opset\": %d, \"profile\": \"%s\", \"nodes\": %d, \"weights\": %d, \"attentions\": {\"op\": %d, \"decomposed\": %d}",
+        o->opt.opset, onnx_profile_name(o->opt.profile), o->nnode, o->ninit, o->attention_ops,
+        o->attention_written_out);
     const struct {
         const char *key;
         const Buf *list;
     } lists[] = {{"missing", &o->missing}, {"warnings", &o->warnings}, {"notes", &o->notes}, {"dropped", &o->dropped}};
-    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) buf_printf(out, ", \"%s\": [%s]", lists[i].key, lists[i].list->data ? lists[i].list->data : "");
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
+        buf_printf(out, ", \"%s\": [%s]", lists[i].key, lists[i].list->data ? lists[i].list->data : "");
     buf_puts(out, "}");
 }
 
@@ -100,14 +104,16 @@ static void add_inputs(Onnx *o)
         Value *v = o->g->input[i];
         const char *name = fresh(o, value_label(v));
         if ((dtype_to_onnx(v->dtype) == ONNX_UNDEFINED || dtype_is_complex(v->dtype)) && !o->broken)
-            o->broken = !fail(o->err, E_UNSUPPORTED, "input '%s': runtimes of ONNX take no tensors of %s", v->name, dtype_name(v->dtype));
+            o->broken = !fail(o->err, E_UNSUPPORTED, "input '%s': runtimes of ONNX take no tensors of %s", v->name,
+                              dtype_name(v->dtype));
         o->input[o->ninput++] = (OnnxValueInfo){.name = name, .type = type_of_value(o, v->dtype, v->rank, v->dim)};
         o->value[v->id] = (Ref){name, v->dtype};
         o->written[v->id] = true;
     }
     for (int i = 0; i < o->g->nscalar_input; i++) {
         const ScalarInput *s = &o->g->scalar_input[i];
-        if (s->value.kind != ARG_EXPR || ex_is_const(s->value.e)) onnx_note(o, "input '%s' is fixed to what it was at export", s->name);
+        if (s->value.kind != ARG_EXPR || ex_is_const(s->value.e))
+            onnx_note(o, "input '%s' is fixed to what it was at export", s->name);
     }
 }
 
@@ -147,10 +153,12 @@ static void add_state(Onnx *o)
         o->written[v->id] = true;
         const char *name = o->value[v->id].name;
         o->input[o->ninput++] = (OnnxValueInfo){.name = name, .type = type_of_value(o, v->dtype, v->rank, v->dim)};
-        onnx_note(o, "buffer '%s' changes: it is an input%s and the output '%s_out'", name, held ? " that may be left out (the file holds its first value)" : "", name);
+        onnx_note(o, "buffer '%s' changes: it is an input%s and the output '%s_out'", name,
+                  held ? " that may be left out (the file holds its first value)" : "", name);
     }
     for (int i = 0; i < g->ninput_mutation; i++)
-        onnx_note(o, "input '%s' is changed in place in Python; in ONNX it stays as it is", g->input_mutation[i].target->name);
+        onnx_note(o, "input '%s' is changed in place in Python; in ONNX it stays as it is",
+                  g->input_mutation[i].target->name);
 }
 
 /* ------------------------------------------------------------------ nodes */
@@ -234,7 +242,9 @@ static void add_nodes(Onnx *o)
 static bool put_output(Onnx *o, const char *name, Value *v, OnnxValueInfo *out)
 {
     Ref x = ref(o, v);
-    if (dtype_is_complex(v->dtype)) return fail(o->err, E_UNSUPPORTED, "output '%s': runtimes of ONNX have no tensors of %s", name, dtype_name(v->dtype));
+    if (dtype_is_complex(v->dtype))
+        return fail(o->err, E_UNSUPPORTED, "output '%s': runtimes of ONNX have no tensors of %s", name,
+                    dtype_name(v->dtype));
     *out = (OnnxValueInfo){.name = name, .type = type_of_value(o, v->dtype, v->rank, v->dim)};
     if (strcmp(x.name, name)) {
         o->scope = name;
@@ -281,7 +291,8 @@ static void drop_unused(Onnx *o, const OnnxValueInfo *output, int noutput)
     } else {
         for (int i = 0; i < o->nnode; i++) {
             OnnxNode *x = &o->node[i];
-            if (!strcmp(x->op, "MaxPool") && x->noutput == 2 && !map_has(&used, x->output[1])) x->noutput = 1; /* places cost a slower kernel */
+            if (!strcmp(x->op, "MaxPool") && x->noutput == 2 && !map_has(&used, x->output[1]))
+                x->noutput = 1; /* places cost a slower kernel */
             if (keep[i]) o->node[n++] = *x;
         }
         o->nnode = n;
@@ -308,7 +319,10 @@ static void add_guards(Onnx *o)
     }
 }
 
-static int ir_version(int opset) { return opset <= 18 ? 8 : opset <= 20 ? 9 : opset <= 22 ? 10 : opset <= 23 ? 11 : opset <= 24 ? 12 : 13; }
+static int ir_version(int opset)
+{
+    return opset <= 18 ? 8 : opset <= 20 ? 9 : opset <= 22 ? 10 : opset <= 23 ? 11 : opset <= 24 ? 12 : 13;
+}
 
 /* What ONNX has no field for: for whom the file is, what exported the model, and the ranges of sizes, which our own reader keeps. */
 static OnnxPair *metadata(Onnx *o, int *n)
@@ -322,7 +336,8 @@ static OnnxPair *metadata(Onnx *o, int *n)
         int64_t lo = s->lo > 0 ? s->lo : 0;
         if (s->source != SYM_INPUT || (lo == 0 && s->hi == INT64_MAX)) continue;
         OnnxPair p = {arena_printf(o->a, ONNX_RANGE_KEY "%s", s->name),
-                      s->hi == INT64_MAX ? arena_printf(o->a, "%lld..", (long long)lo) : arena_printf(o->a, "%lld..%lld", (long long)lo, (long long)s->hi)};
+                      s->hi == INT64_MAX ? arena_printf(o->a, "%lld..", (long long)lo)
+                                         : arena_printf(o->a, "%lld..%lld", (long long)lo, (long long)s->hi)};
         ok = p.key && p.value;
         pairs[(*n)++] = p;
     }
@@ -331,14 +346,32 @@ static OnnxPair *metadata(Onnx *o, int *n)
 
 static bool write_model(Onnx *o, OnnxValueInfo *output, int noutput, const char *path)
 {
-    OnnxGraph graph = {.name = "main_graph", .doc = "", .node = o->node, .nnode = o->nnode, .init = o->init, .ninit = o->ninit, .input = o->input,
-                       .ninput = o->ninput, .output = output, .noutput = noutput, .info = o->info, .ninfo = o->ninfo};
+    OnnxGraph graph = {.name = "main_graph",
+                       .doc = "",
+                       .node = o->node,
+                       .nnode = o->nnode,
+                       .init = o->init,
+                       .ninit = o->ninit,
+                       .input = o->input,
+                       .ninput = o->ninput,
+                       .output = output,
+                       .noutput = noutput,
+                       .info = o->info,
+                       .ninfo = o->ninfo};
     OnnxOpset opset = {"", o->opt.opset};
     int npairs = 0;
     OnnxPair *pairs = metadata(o, &npairs);
     if (!pairs) return oom(o->err);
-    OnnxModel model = {.ir_version = ir_version(o->opt.opset), .producer = "qkv", .producer_version = "0.1.0", .domain = "", .doc = "", .opset = &opset, .nopset = 1,
-                       .graph = &graph, .metadata = pairs, .nmetadata = npairs};
+    OnnxModel model = {.ir_version = ir_version(o->opt.opset),
+                       .producer = "qkv",
+                       .producer_version = "0.1.0",
+                       .domain = "",
+                       .doc = "",
+                       .opset = &opset,
+                       .nopset = 1,
+                       .graph = &graph,
+                       .metadata = pairs,
+                       .nmetadata = npairs};
     OnnxWriteOptions options = {.external = o->opt.external};
     return onnx_write(&model, path, &options, o->err);
 }
@@ -352,10 +385,10 @@ static bool say_missing(Onnx *o)
     size_t i;
     json_t *m;
     json_array_foreach(list, i, m)
-        buf_printf(&all, "%s'%s' (%s): %s", i ? "; " : "", json_string_value(json_object_get(m, "node")), json_string_value(json_object_get(m, "op")),
-                   json_string_value(json_object_get(m, "reason")));
-    fail(o->err, E_UNSUPPORTED, "%d node%s cannot be written as ONNX (opset %d, profile %s): %s", o->nmissing, o->nmissing == 1 ? "" : "s", o->opt.opset,
-         onnx_profile_name(o->opt.profile), all.data ? all.data : "");
+        buf_printf(&all, "%s'%s' (%s): %s", i ? "; " : "", json_string_value(json_object_get(m, "node")),
+                   json_string_value(json_object_get(m, "op")), json_string_value(json_object_get(m, "reason")));
+    fail(o->err, E_UNSUPPORTED, "%d node%s cannot be written as ONNX (opset %d, profile %s): %s", o->nmissing,
+         o->nmissing == 1 ? "" : "s", o->opt.opset, onnx_profile_name(o->opt.profile), all.data ? all.data : "");
     json_free(list);
     buf_free(&text);
     buf_free(&all);
@@ -375,7 +408,8 @@ static bool make_file(Onnx *o, const char *path, Buf *report)
     add_inputs(o);
     add_state(o);
     add_nodes(o);
-    for (int i = 0; i < g->noutput && !o->broken && !o->nmissing; i++) TRY(put_output(o, g->output[i].name, g->output[i].value, &output[noutput++]));
+    for (int i = 0; i < g->noutput && !o->broken && !o->nmissing; i++)
+        TRY(put_output(o, g->output[i].name, g->output[i].value, &output[noutput++]));
     for (int i = 0; i < g->nmutation && !o->broken && !o->nmissing; i++) {
         const Mutation *m = &g->mutation[i];
         char *base = arena_printf(o->a, "%s_out", o->value[m->target->id].name);
@@ -400,8 +434,9 @@ bool onnx_save(const Graph *g, const char *path, const OnnxOptions *options, Buf
         return fail(err, E_USAGE, "opset %d: %d to %d can be written", o.opt.opset, ONNX_OPSET_MIN, ONNX_OPSET_MAX);
     }
     int n = g->next_id + 1;
-    bool ok = o.a && (o.value = arena_array(o.a, Ref, n)) && (o.written = arena_array(o.a, bool, n)) && (o.asked = arena_array(o.a, bool, n)) &&
-              (o.wish = arena_array(o.a, const char *, n)) && (o.info = arena_array(o.a, OnnxValueInfo, n)) &&
+    bool ok = o.a && (o.value = arena_array(o.a, Ref, n)) && (o.written = arena_array(o.a, bool, n)) &&
+              (o.asked = arena_array(o.a, bool, n)) && (o.wish = arena_array(o.a, const char *, n)) &&
+              (o.info = arena_array(o.a, OnnxValueInfo, n)) &&
               (o.input = arena_array(o.a, OnnxValueInfo, g->ninput + g->nscalar_input + g->nmutation + 1));
     o.info_cap = n;
     ok = ok || oom(err);

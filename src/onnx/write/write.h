@@ -14,15 +14,21 @@
 #include "ir/graph.h"
 
 /* For whom the file is: the standard, or what a runtime takes and runs right. */
-typedef enum OnnxProfile { ONNX_FOR_SPEC, ONNX_FOR_ORT, ONNX_FOR_OPENVINO, ONNX_FOR_TENSORRT, ONNX_PROFILES } OnnxProfile;
+typedef enum OnnxProfile {
+    ONNX_FOR_SPEC,
+    ONNX_FOR_ORT,
+    ONNX_FOR_OPENVINO,
+    ONNX_FOR_TENSORRT,
+    ONNX_PROFILES
+} OnnxProfile;
 
 enum { ONNX_OPSET_MIN = 17, ONNX_OPSET_MAX = 25, ONNX_OPSET_DEFAULT = 18 };
 
 typedef struct OnnxOptions {
-    int opset;             /* 0 = ONNX_OPSET_DEFAULT */
+    int opset; /* 0 = ONNX_OPSET_DEFAULT */
     OnnxProfile profile;
     const char *torch_version; /* of the file that the graph came from; NULL or "": unknown */
-    int external;          /* as OnnxWriteOptions (onnx/wire/onnx.h): 0 outside above 2 GiB, 1 always, -1 never */
+    int external;              /* as OnnxWriteOptions (onnx/wire/onnx.h): 0 outside above 2 GiB, 1 always, -1 never */
 } OnnxOptions;
 
 const char *onnx_profile_name(OnnxProfile p);

@@ -26,22 +26,31 @@ typedef struct Onnx {
     Arena *a;
     OnnxOptions opt;
     Err *err;
-    bool broken, refused;   /* no file; not this node */
+    bool broken, refused; /* no file; not this node */
     char why[512];
-    OnnxNode *node; int nnode, node_cap, scope_from; /* the node that is written now begins there */
-    bool *lent;             /* by node: its result is known under its name to others: a size, another graph node's */
-    OnnxTensor *init; int ninit, init_cap;
-    OnnxValueInfo *info; int ninfo, info_cap;
-    OnnxValueInfo *input; int ninput;
-    OnnxAttr *attr; int nattr; /* of the next node */
-    Map taken;              /* name -> how often it was asked for */
-    Map constants;          /* content -> name */
-    Map shapes;             /* list of sizes -> Ref */
-    const char *scope;      /* name of the graph node that is written */
-    Ref *value; bool *written, *asked; /* by value id */
-    Ref *size; bool *size_asked; uint32_t nsizes; /* by Expr id */
-    struct Solved **solved; /* by symbol index: the axis that it is computed from, once one is chosen: two symbols of one axis must not be computed from each other */
-    const char **wish;      /* by value id: the name that it must have as an output */
+    OnnxNode *node;
+    int nnode, node_cap, scope_from; /* the node that is written now begins there */
+    bool *lent; /* by node: its result is known under its name to others: a size, another graph node's */
+    OnnxTensor *init;
+    int ninit, init_cap;
+    OnnxValueInfo *info;
+    int ninfo, info_cap;
+    OnnxValueInfo *input;
+    int ninput;
+    OnnxAttr *attr;
+    int nattr;         /* of the next node */
+    Map taken;         /* name -> how often it was asked for */
+    Map constants;     /* content -> name */
+    Map shapes;        /* list of sizes -> Ref */
+    const char *scope; /* name of the graph node that is written */
+    Ref *value;
+    bool *written, *asked; /* by value id */
+    Ref *size;
+    bool *size_asked;
+    uint32_t nsizes; /* by Expr id */
+    struct Solved **
+        solved; /* by symbol index: the axis that it is computed from, once one is chosen: two symbols of one axis must not be computed from each other */
+    const char **wish; /* by value id: the name that it must have as an output */
     int depth;
     int attention_ops, attention_written_out;
     Buf missing, warnings, notes, dropped; /* JSON lists */
@@ -62,26 +71,27 @@ void attr_str(Onnx *o, const char *name, const char *v);
 void attr_strs(Onnx *o, const char *name, int n, const char *const *v); /* v must outlive the file */
 void attr_ints(Onnx *o, const char *name, int n, const int64_t *v);
 void attr_tensor(Onnx *o, const char *name, DType t, double v); /* one element */
-void attr_graph(Onnx *o, const char *name, OnnxGraph *g); /* a body; g must outlive the file */
+void attr_graph(Onnx *o, const char *name, OnnxGraph *g);       /* a body; g must outlive the file */
 Ref node_of(Onnx *o, const char *op, DType out, int n, const Ref *in);
 void nodes_of(Onnx *o, const char *op, int nout, const DType *t, Ref *out, int n, const Ref *in);
-#define NODE(o, op, out, ...) node_of((o), (op), (out), (int)(sizeof((Ref[]){__VA_ARGS__}) / sizeof(Ref)), (Ref[]){__VA_ARGS__})
+#define NODE(o, op, out, ...)                                                                                          \
+    node_of((o), (op), (out), (int)(sizeof((Ref[]){__VA_ARGS__}) / sizeof(Ref)), (Ref[]){__VA_ARGS__})
 Ref none(void);
-Ref number(Onnx *o, DType t, double v);             /* 0-d */
-Ref integer(Onnx *o, int64_t v);                    /* 0-d i64 */
-Ref ints(Onnx *o, int n, const int64_t *v);         /* 1-D i64 */
+Ref number(Onnx *o, DType t, double v);     /* 0-d */
+Ref integer(Onnx *o, int64_t v);            /* 0-d i64 */
+Ref ints(Onnx *o, int n, const int64_t *v); /* 1-D i64 */
 #define INTS(o, ...) ints((o), (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (int64_t[]){__VA_ARGS__})
-Ref constant_like(Onnx *o, const Tensor *t);        /* a number or a list of i64; no name when t is neither */
+Ref constant_like(Onnx *o, const Tensor *t); /* a number or a list of i64; no name when t is neither */
 Ref tensor_const(Onnx *o, const Tensor *t, const char *base);
 Ref cast(Onnx *o, Ref x, DType t);
-void lend_nodes(Onnx *o, int from);                 /* those made since keep their names */
+void lend_nodes(Onnx *o, int from); /* those made since keep their names */
 void give(Onnx *o, const Node *n, int k, Ref x);
 
 /* onnx_types.c: which dtypes an op takes, in the standard and in ONNX Runtime */
 typedef struct TypeRule {
     const char *op;
-    unsigned inputs;        /* bit i: input i is of the type in question */
-    bool output;            /* output 0 is, too */
+    unsigned inputs;          /* bit i: input i is of the type in question */
+    bool output;              /* output 0 is, too */
     uint32_t at22, at23, ort; /* bit 1u << DType: in the standard up to opset 22, from 23 on, in ONNX Runtime */
 } TypeRule;
 const TypeRule *type_rule(const char *op);
@@ -89,9 +99,9 @@ bool type_taken(const Onnx *o, const TypeRule *r, DType t);
 DType type_wider(const Onnx *o, const TypeRule *r, DType t); /* DT_NONE: there is none that holds the same numbers */
 
 /* onnx_sizes.c */
-Ref size_of(Onnx *o, Expr *x);                      /* 1-D, one element; i64, f64 or bool as x is */
-Ref size_scalar(Onnx *o, Expr *x, DType t);         /* 0-d */
-Ref shape_of(Onnx *o, int n, Expr *const *dim);     /* 1-D i64 */
+Ref size_of(Onnx *o, Expr *x);                  /* 1-D, one element; i64, f64 or bool as x is */
+Ref size_scalar(Onnx *o, Expr *x, DType t);     /* 0-d */
+Ref shape_of(Onnx *o, int n, Expr *const *dim); /* 1-D i64 */
 Ref reshape(Onnx *o, Ref x, int from_rank, Expr *const *from, int rank, Expr *const *dim);
 Ref to_shape(Onnx *o, Ref x, int rank, Expr *const *dim); /* every size written */
 Ref expand(Onnx *o, Ref x, int from_rank, Expr *const *from, int rank, Expr *const *dim);
@@ -99,39 +109,40 @@ OnnxTypeProto type_of_value(Onnx *o, DType t, int rank, Expr *const *dim);
 
 /* onnx.c */
 bool same_bytes(const Tensor *a, const Tensor *b);
-void write_nodes(Onnx *o);                          /* all of o->g */
-Ref ref(Onnx *o, Value *v);                         /* v in the file, written now if it is not there yet */
+void write_nodes(Onnx *o);  /* all of o->g */
+Ref ref(Onnx *o, Value *v); /* v in the file, written now if it is not there yet */
 void onnx_note(Onnx *o, const char *fmt, ...) QKV_PRINTF(2, 3);
 void onnx_warn(Onnx *o, const Node *n, const char *rule, const char *fmt, ...) QKV_PRINTF(4, 5);
 
 /* onnx_args.c: arguments of a graph node */
 bool given(const Node *n, int i);
-Value *arg_v(const Node *n, int i);                 /* NULL when none */
-Ref arg_ref(Onnx *o, const Node *n, int i);         /* a tensor; no name when none */
-Ref operand(Onnx *o, const Node *n, int i, DType t);/* a tensor or a number, as t */
+Value *arg_v(const Node *n, int i);                              /* NULL when none */
+Ref arg_ref(Onnx *o, const Node *n, int i);                      /* a tensor; no name when none */
+Ref operand(Onnx *o, const Node *n, int i, DType t);             /* a tensor or a number, as t */
 int64_t arg_i(Onnx *o, const Node *n, int i, int64_t otherwise); /* a constant integer; refuses a variable one */
 double arg_f(Onnx *o, const Node *n, int i, double otherwise);
 bool arg_b(const Node *n, int i);
 const char *arg_s(const Node *n, int i, const char *otherwise);
-Expr *arg_e(const Node *n, int i);                  /* NULL when none */
-int arg_axis(Onnx *o, const Node *n, int i, int rank); /* counted from the front */
+Expr *arg_e(const Node *n, int i);                                    /* NULL when none */
+int arg_axis(Onnx *o, const Node *n, int i, int rank);                /* counted from the front */
 int arg_axes(Onnx *o, const Node *n, int i, int rank, int64_t *axis); /* none or empty = all; sorted */
-int arg_ints_of(Onnx *o, const Node *n, int i, int64_t *v); /* a list of constants */
+int arg_ints_of(Onnx *o, const Node *n, int i, int64_t *v);           /* a list of constants */
 
 /* small words that many ops are made of */
 Ref transpose(Onnx *o, Ref x, int rank, const int64_t *perm);
 Ref squeeze(Onnx *o, Ref x, int64_t axis);
 Ref unsqueeze(Onnx *o, Ref x, int64_t axis);
-Ref reduce(Onnx *o, const char *op, Ref x, int n, const int64_t *axis, bool keep); /* ReduceSum ..., in the spelling of the opset */
+Ref reduce(Onnx *o, const char *op, Ref x, int n, const int64_t *axis,
+           bool keep); /* ReduceSum ..., in the spelling of the opset */
 Ref slice(Onnx *o, Ref x, int64_t axis, Ref from, Ref to, int64_t step); /* from, to: 1-D */
 Ref where(Onnx *o, Ref cond, Ref a, Ref b);
 Ref negated(Onnx *o, Ref truth);
 const Value *plain_index(const Value *i);
-Ref index_of(Onnx *o, const Value *i);              /* indices of an axis: negative ones count from its end in ONNX, too */
+Ref index_of(Onnx *o, const Value *i); /* indices of an axis: negative ones count from its end in ONNX, too */
 Ref all_minus_infinity(Onnx *o, Ref x, int64_t axis); /* of each row; the axis stays */
-Ref flat(Onnx *o, Ref x);                           /* 1-D */
-Ref positions(Onnx *o, Ref count);                  /* 0 .. count-1, from a 1-D or 0-d i64 */
-Ref like(Onnx *o, Ref x, double v);                 /* the constant v of x's dtype */
+Ref flat(Onnx *o, Ref x);                             /* 1-D */
+Ref positions(Onnx *o, Ref count);                    /* 0 .. count-1, from a 1-D or 0-d i64 */
+Ref like(Onnx *o, Ref x, double v);                   /* the constant v of x's dtype */
 
 #define ROW(id, fn, text) OnnxFn out_##fn;
 #include "onnx/write/ops.def"

@@ -18,18 +18,74 @@ enum { LINE = -1, TWO_LINES = -2, LEN1 = -3, LEN4 = -4, LEN8 = -5, UNKNOWN = -9 
 static int operand(unsigned char op)
 {
     switch (op) {
-    case '(': case '.': case '0': case '1': case '2': case 'N': case 'a': case 'b': case 'd': case '}': case 'e': case 'l': case ']':
-    case 'o': case 'R': case 's': case 't': case ')': case 'u': case 'Q': case 0x81: case 0x85: case 0x86: case 0x87: case 0x88: case 0x89:
-    case 0x8f: case 0x90: case 0x91: case 0x92: case 0x93: case 0x94: case 0x97: case 0x98: return 0;
-    case 'K': case 'h': case 'q': case 0x80: case 0x82: return 1;
-    case 'M': case 0x83: return 2;
-    case 'J': case 'j': case 'r': case 0x84: return 4;
-    case 'G': case 0x95: return 8;
-    case 'F': case 'I': case 'L': case 'P': case 'S': case 'V': case 'g': case 'p': return LINE;
-    case 'c': case 'i': return TWO_LINES;
-    case 'U': case 'C': case 0x8a: case 0x8c: return LEN1;
-    case 'T': case 'B': case 'X': case 0x8b: return LEN4;
-    case 0x8d: case 0x8e: case 0x96: return LEN8;
+    case '(':
+    case '.':
+    case '0':
+    case '1':
+    case '2':
+    case 'N':
+    case 'a':
+    case 'b':
+    case 'd':
+    case '}':
+    case 'e':
+    case 'l':
+    case ']':
+    case 'o':
+    case 'R':
+    case 's':
+    case 't':
+    case ')':
+    case 'u':
+    case 'Q':
+    case 0x81:
+    case 0x85:
+    case 0x86:
+    case 0x87:
+    case 0x88:
+    case 0x89:
+    case 0x8f:
+    case 0x90:
+    case 0x91:
+    case 0x92:
+    case 0x93:
+    case 0x94:
+    case 0x97:
+    case 0x98: return 0;
+    case 'K':
+    case 'h':
+    case 'q':
+    case 0x80:
+    case 0x82: return 1;
+    case 'M':
+    case 0x83: return 2;
+    case 'J':
+    case 'j':
+    case 'r':
+    case 0x84: return 4;
+    case 'G':
+    case 0x95: return 8;
+    case 'F':
+    case 'I':
+    case 'L':
+    case 'P':
+    case 'S':
+    case 'V':
+    case 'g':
+    case 'p': return LINE;
+    case 'c':
+    case 'i': return TWO_LINES;
+    case 'U':
+    case 'C':
+    case 0x8a:
+    case 0x8c: return LEN1;
+    case 'T':
+    case 'B':
+    case 'X':
+    case 0x8b: return LEN4;
+    case 0x8d:
+    case 0x8e:
+    case 0x96: return LEN8;
     default: return UNKNOWN;
     }
 }
@@ -58,7 +114,8 @@ static bool ends(const char *s, const char *suffix)
 
 static bool of_tensors(const char *module, const char *name)
 {
-    static const char *const dtypes[] = {"float", "double", "half", "bfloat", "int", "uint", "long", "short", "bool", "complex", "Size", "device", "dtype", "strided"};
+    static const char *const dtypes[] = {"float", "double", "half",    "bfloat", "int",    "uint",  "long",
+                                         "short", "bool",   "complex", "Size",   "device", "dtype", "strided"};
     if (!strcmp(module, "_codecs")) return !strcmp(name, "encode"); /* bytes, in protocols below 3 */
     if (!strcmp(module, "collections")) return !strcmp(name, "OrderedDict");
     if (!strcmp(module, "torch._utils")) return starts(name, "_rebuild_");
@@ -73,9 +130,39 @@ static bool of_tensors(const char *module, const char *name)
 
 static bool runs_code(const char *module, const char *name)
 {
-    static const char *const modules[] = {"os", "posix", "nt", "subprocess", "sys", "socket", "shutil", "importlib", "runpy", "pty", "code", "ctypes", "pickle", "_pickle", "marshal",
-                                          "webbrowser", "platform", "asyncio", "multiprocessing", "functools", "operator", "_operator", "types", "timeit", "pdb", "bdb", "urllib", "requests", "http", "tempfile", "pathlib"};
-    static const char *const builtin[] = {"eval", "exec", "compile", "__import__", "getattr", "setattr", "open", "apply", "breakpoint", "globals", "vars", "execfile"};
+    static const char *const modules[] = {"os",
+                                          "posix",
+                                          "nt",
+                                          "subprocess",
+                                          "sys",
+                                          "socket",
+                                          "shutil",
+                                          "importlib",
+                                          "runpy",
+                                          "pty",
+                                          "code",
+                                          "ctypes",
+                                          "pickle",
+                                          "_pickle",
+                                          "marshal",
+                                          "webbrowser",
+                                          "platform",
+                                          "asyncio",
+                                          "multiprocessing",
+                                          "functools",
+                                          "operator",
+                                          "_operator",
+                                          "types",
+                                          "timeit",
+                                          "pdb",
+                                          "bdb",
+                                          "urllib",
+                                          "requests",
+                                          "http",
+                                          "tempfile",
+                                          "pathlib"};
+    static const char *const builtin[] = {"eval", "exec",  "compile",    "__import__", "getattr", "setattr",
+                                          "open", "apply", "breakpoint", "globals",    "vars",    "execfile"};
     bool py = !strcmp(module, "builtins") || !strcmp(module, "__builtin__");
     for (size_t i = 0; py && i < sizeof builtin / sizeof *builtin; i++)
         if (!strcmp(name, builtin[i])) return true;
@@ -95,7 +182,10 @@ static void note(char *list, size_t cap, const char *module, const char *name)
     snprintf(list + n, cap - n, "%s%s", n ? ", " : "", item);
 }
 
-static void copy(char *to, Text t) { snprintf(to, MAX_GLOBAL, "%.*s", (int)(t.n < MAX_GLOBAL ? t.n : MAX_GLOBAL - 1), t.p ? (const char *)t.p : "?"); }
+static void copy(char *to, Text t)
+{
+    snprintf(to, MAX_GLOBAL, "%.*s", (int)(t.n < MAX_GLOBAL ? t.n : MAX_GLOBAL - 1), t.p ? (const char *)t.p : "?");
+}
 
 static void import(Pickle *k, Text module, Text name)
 {
@@ -186,7 +276,10 @@ void check_pickle(Check *c, const char *place, const unsigned char *bytes, uint6
     }
     if (*k->bad) check_add(c, Q(902), place, "loading this pickle would import %s", k->bad);
     if (*k->odd) check_add(c, Q(915), place, "loading this pickle would import %s", k->odd);
-    if (!*k->bad && !*k->odd && stopped) check_add(c, Q(901), place, "a pickle of %llu bytes that rebuilds tensors", (unsigned long long)size);
-    if (!stopped && !*k->bad) check_add(c, Q(199), place, "its opcodes cannot be followed beyond byte %llu of %llu", (unsigned long long)k->at, (unsigned long long)size);
+    if (!*k->bad && !*k->odd && stopped)
+        check_add(c, Q(901), place, "a pickle of %llu bytes that rebuilds tensors", (unsigned long long)size);
+    if (!stopped && !*k->bad)
+        check_add(c, Q(199), place, "its opcodes cannot be followed beyond byte %llu of %llu",
+                  (unsigned long long)k->at, (unsigned long long)size);
     mem_free(k);
 }

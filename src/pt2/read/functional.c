@@ -14,8 +14,14 @@ Ref *ref_view(Graph *g, Ref *parent, const Op *op, const Arg *arg, int which, Va
 {
     Ref *r = arena_new(g->arena, Ref);
     if (r)
-        *r = (Ref){.parent = parent, .root = parent->root, .value = v, .version = parent->root->version, .op = op, .arg = arg,
-                   .which = which, .meta = meta};
+        *r = (Ref){.parent = parent,
+                   .root = parent->root,
+                   .value = v,
+                   .version = parent->root->version,
+                   .op = op,
+                   .arg = arg,
+                   .which = which,
+                   .meta = meta};
     return r;
 }
 
@@ -60,7 +66,8 @@ static Value *put_back(Graph *g, const Value *view, Value *v, Err *err)
         nargs = 2;
         break;
     case OP_permute:
-        for (int i = 0; i < whole->rank; i++) inverse[n->arg[1].es[i]->i < 0 ? n->arg[1].es[i]->i + whole->rank : n->arg[1].es[i]->i] = i;
+        for (int i = 0; i < whole->rank; i++)
+            inverse[n->arg[1].es[i]->i < 0 ? n->arg[1].es[i]->i + whole->rank : n->arg[1].es[i]->i] = i;
         op = OP_permute;
         arg[0] = arg_value(v);
         arg[1] = arg_ints(g, whole->rank, inverse);
@@ -87,9 +94,7 @@ static Value *put_back(Graph *g, const Value *view, Value *v, Err *err)
         nargs = 5;
         break;
     case OP_detach: return v;
-    default:
-        fail(err, E_UNSUPPORTED, "a write through a view made by %s", n->op->name);
-        return NULL;
+    default: fail(err, E_UNSUPPORTED, "a write through a view made by %s", n->op->name); return NULL;
     }
     Node *made = graph_add(g, op, nargs, arg, whole->name, err);
     return made ? made->out[0] : NULL;
@@ -104,7 +109,9 @@ bool ref_write(Graph *g, Ref *r, Value *v, Err *err)
     }
     Value *view = ref_value(g, r, err), *base = ref_value(g, r->parent, err), *changed = v;
     if (!view || !base) return false;
-    if (!view_chain(view, base)) { /* after an earlier write r holds what was written: the views that lead there are made again */
+    if (!view_chain(
+            view,
+            base)) { /* after an earlier write r holds what was written: the views that lead there are made again */
         r->version = STALE;
         if (!(view = ref_value(g, r, err))) return false;
     }

@@ -13,14 +13,14 @@
 #include "lower/lower.h"
 
 typedef struct Ref {
-    struct Ref *parent;  /* the Ref it is a view of; NULL for a root */
+    struct Ref *parent; /* the Ref it is a view of; NULL for a root */
     struct Ref *root;
-    Value *value;        /* as of `version` */
-    int version;         /* root: number of writes; view: the root's when value was made */
-    const Op *op;        /* view: how it was made from the parent's value */
+    Value *value; /* as of `version` */
+    int version;  /* root: number of writes; view: the root's when value was made */
+    const Op *op; /* view: how it was made from the parent's value */
     const Arg *arg;
-    int which;           /* which result of op */
-    const json_t *meta;  /* what the file declares: TensorMeta; may be NULL */
+    int which;          /* which result of op */
+    const json_t *meta; /* what the file declares: TensorMeta; may be NULL */
 } Ref;
 
 Ref *ref_root(Graph *g, Value *v, const json_t *meta);

@@ -59,7 +59,8 @@ bool import_guards(Import *im, const json_t *guards)
     json_t *guard;
     im->guard = arena_array(im->g->arena, Require, n + 1);
     if (!im->guard) return oom(im->err);
-    json_array_foreach(guards, i, guard) {
+    json_array_foreach(guards, i, guard)
+    {
         const char *text = json_string_value(guard);
         if (!text) return fail(im->err, E_FORMAT, "guards_code: entry %zu is not a string", i);
         GuardAtom atom = {im};
@@ -69,7 +70,8 @@ bool import_guards(Import *im, const json_t *guards)
         im->pt2->nguards++;
         if (!e || !e->is_bool || excludes(e) || expr_symbol_count(im->g->ex) != symbols) {
             im->pt2->nguards_ignored++;
-            for (int k = symbols; k < expr_symbol_count(im->g->ex); k++) expr_symbol(im->g->ex, k)->source = SYM_GONE; /* made of words it did not know */
+            for (int k = symbols; k < expr_symbol_count(im->g->ex); k++)
+                expr_symbol(im->g->ex, k)->source = SYM_GONE; /* made of words it did not know */
             continue;
         }
         im->guard[im->nguard++] = (Require){e, text};
@@ -80,6 +82,7 @@ bool import_guards(Import *im, const json_t *guards)
 
 bool require_guards(Import *im)
 {
-    for (int i = 0; i < im->nguard; i++) TRY(graph_require(im->g, im->guard[i].cond, im->err, "guard %.200s", im->guard[i].where));
+    for (int i = 0; i < im->nguard; i++)
+        TRY(graph_require(im->g, im->guard[i].cond, im->err, "guard %.200s", im->guard[i].where));
     return true;
 }

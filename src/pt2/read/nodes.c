@@ -18,19 +18,41 @@ static const struct {
     int nargs;
     bool swap;
 } size_ops[] = {
-    {"_operator.add", EX_ADD, 2, false},       {"_operator.mul", EX_MUL, 2, false},     {"_operator.floordiv", EX_FLOORDIV, 2, false},
-    {"_operator.mod", EX_MOD, 2, false},       {"_operator.truediv", EX_TRUEDIV, 2, false}, {"_operator.pow", EX_POW, 2, false},
-    {"_operator.neg", EX_NEGF, 1, false},      {"_operator.eq", EX_EQ, 2, false},       {"_operator.ne", EX_NE, 2, false},
-    {"_operator.lt", EX_LT, 2, false},         {"_operator.le", EX_LE, 2, false},       {"_operator.gt", EX_LT, 2, true},
-    {"_operator.ge", EX_LE, 2, true},          {"_operator.and_", EX_AND, 2, false},    {"_operator.or_", EX_OR, 2, false},
-    {"_operator.not_", EX_NOT, 1, false},      {"_operator.lshift", EX_LSHIFT, 2, false}, {"_operator.rshift", EX_RSHIFT, 2, false},
-    {"_operator.abs", EX_ABS, 1, false},       {"builtins.abs", EX_ABS, 1, false},
-    {"math.ceil", EX_CEIL, 1, false},          {"math.floor", EX_FLOOR, 1, false},      {"math.trunc", EX_TRUNC, 1, false},
-    {"builtins.round", EX_ROUND, 1, false},    {"math.sqrt", EX_SQRT, 1, false},        {"torch._sym_sqrt", EX_SQRT, 1, false},
+    {"_operator.add", EX_ADD, 2, false},
+    {"_operator.mul", EX_MUL, 2, false},
+    {"_operator.floordiv", EX_FLOORDIV, 2, false},
+    {"_operator.mod", EX_MOD, 2, false},
+    {"_operator.truediv", EX_TRUEDIV, 2, false},
+    {"_operator.pow", EX_POW, 2, false},
+    {"_operator.neg", EX_NEGF, 1, false},
+    {"_operator.eq", EX_EQ, 2, false},
+    {"_operator.ne", EX_NE, 2, false},
+    {"_operator.lt", EX_LT, 2, false},
+    {"_operator.le", EX_LE, 2, false},
+    {"_operator.gt", EX_LT, 2, true},
+    {"_operator.ge", EX_LE, 2, true},
+    {"_operator.and_", EX_AND, 2, false},
+    {"_operator.or_", EX_OR, 2, false},
+    {"_operator.not_", EX_NOT, 1, false},
+    {"_operator.lshift", EX_LSHIFT, 2, false},
+    {"_operator.rshift", EX_RSHIFT, 2, false},
+    {"_operator.abs", EX_ABS, 1, false},
+    {"builtins.abs", EX_ABS, 1, false},
+    {"math.ceil", EX_CEIL, 1, false},
+    {"math.floor", EX_FLOOR, 1, false},
+    {"math.trunc", EX_TRUNC, 1, false},
+    {"builtins.round", EX_ROUND, 1, false},
+    {"math.sqrt", EX_SQRT, 1, false},
+    {"torch._sym_sqrt", EX_SQRT, 1, false},
     {"torch.sym_sqrt", EX_SQRT, 1, false},
-    {"torch.sym_max", EX_MAX, 2, false},       {"torch.sym_min", EX_MIN, 2, false},     {"torch.sym_float", EX_TOFLOAT, 1, false},
-    {"torch.sym_int", EX_TRUNC, 1, false},     {"torch.sym_not", EX_NOT, 1, false},     {"torch.sym_ite", EX_WHERE, 3, false},
-    {"builtins.max", EX_MAX, 2, false},        {"builtins.min", EX_MIN, 2, false},
+    {"torch.sym_max", EX_MAX, 2, false},
+    {"torch.sym_min", EX_MIN, 2, false},
+    {"torch.sym_float", EX_TOFLOAT, 1, false},
+    {"torch.sym_int", EX_TRUNC, 1, false},
+    {"torch.sym_not", EX_NOT, 1, false},
+    {"torch.sym_ite", EX_WHERE, 3, false},
+    {"builtins.max", EX_MAX, 2, false},
+    {"builtins.min", EX_MIN, 2, false},
 };
 
 static int find_size_op(const char *target)
@@ -45,9 +67,13 @@ static const struct {
     const char *target;
     int graph;
 } inlined[] = {
-    {"torch.ops.higher_order.wrap_with_set_grad_enabled", 1}, {"torch.ops.higher_order.wrap_with_autocast", 4},
-    {"torch.ops.higher_order.wrap", 0}, {"torch.ops.higher_order.strict_mode", 0}, {"torch.ops.higher_order.invoke_subgraph", 0},
-    {"torch.ops.higher_order.wrap_activation_checkpoint", 0}, {"torch.ops.higher_order.tag_activation_checkpoint", 0},
+    {"torch.ops.higher_order.wrap_with_set_grad_enabled", 1},
+    {"torch.ops.higher_order.wrap_with_autocast", 4},
+    {"torch.ops.higher_order.wrap", 0},
+    {"torch.ops.higher_order.strict_mode", 0},
+    {"torch.ops.higher_order.invoke_subgraph", 0},
+    {"torch.ops.higher_order.wrap_activation_checkpoint", 0},
+    {"torch.ops.higher_order.tag_activation_checkpoint", 0},
 };
 
 static int find_inlined(const char *target)
@@ -57,7 +83,10 @@ static int find_inlined(const char *target)
     return -1;
 }
 
-static const char *plain_target(const char *target) { return !strncmp(target, "torch.ops.", 10) ? target + 10 : target; }
+static const char *plain_target(const char *target)
+{
+    return !strncmp(target, "torch.ops.", 10) ? target + 10 : target;
+}
 
 /* The pure form of an in-place op: aten.add_.Tensor -> aten.add.Tensor. NULL when the table has none. */
 static const Op *pure_form(const Op *op)
@@ -74,7 +103,8 @@ static const Op *pure_form(const Op *op)
         return op_find(name);
     }
     if (!strcmp(op->name, "aten.transpose_.default")) return op_get(OP_transpose_int);
-    snprintf(name, sizeof name, "%.*s.default", (int)n - 1, op->name); /* floor_divide_.Tensor writes what floor_divide.default gives */
+    snprintf(name, sizeof name, "%.*s.default", (int)n - 1,
+             op->name); /* floor_divide_.Tensor writes what floor_divide.default gives */
     return op_find(name);
 }
 
@@ -89,23 +119,27 @@ static bool scan_graph(Import *im, const json_t *graph, Missing *m, int depth)
 {
     json_t *nodes, *node, *inputs, *input;
     size_t i, k;
-    if (depth > MAX_SUBGRAPH_DEPTH) return fail(im->err, E_LIMIT, "subgraphs nested deeper than %d", MAX_SUBGRAPH_DEPTH);
+    if (depth > MAX_SUBGRAPH_DEPTH)
+        return fail(im->err, E_LIMIT, "subgraphs nested deeper than %d", MAX_SUBGRAPH_DEPTH);
     TRY(json_want_array(graph, "nodes", &nodes, im->err));
-    json_array_foreach(nodes, i, node) {
+    json_array_foreach(nodes, i, node)
+    {
         const char *target, *name = json_string_value(json_object_get(node, "name"));
         TRY(json_want_string(node, "target", &target, im->err) || within(im->err, "node %zu", i));
         const Op *op = op_find(target);
-        bool known = find_size_op(target) >= 0 || find_inlined(target) >= 0 || !strcmp(target, "_operator.sub") || !strcmp(target, "torch.sym_sum") ||
-                     !strcmp(target, "_operator.getitem") || (op && (!(op->flags & OPF_INPLACE) || pure_form(op)));
+        bool known = find_size_op(target) >= 0 || find_inlined(target) >= 0 || !strcmp(target, "_operator.sub") ||
+                     !strcmp(target, "torch.sym_sum") || !strcmp(target, "_operator.getitem") ||
+                     (op && (!(op->flags & OPF_INPLACE) || pure_form(op)));
         if (!known && !map_has(&m->count, target)) {
             char place[64];
             snprintf(place, sizeof place, "node %zu", i);
-            buf_printf(&m->text, "%s%s (%s%s%s)", m->text.len ? ", " : "", plain_target(target), name ? "node '" : "", name ? name : place,
-                       name ? "'" : "");
+            buf_printf(&m->text, "%s%s (%s%s%s)", m->text.len ? ", " : "", plain_target(target), name ? "node '" : "",
+                       name ? name : place, name ? "'" : "");
             if (!map_put(&m->count, target, m)) return oom(im->err);
         }
         inputs = json_object_get(node, "inputs");
-        json_array_foreach(inputs, k, input) {
+        json_array_foreach(inputs, k, input)
+        {
             const json_t *sub = json_object_get(json_object_get(json_object_get(input, "arg"), "as_graph"), "graph");
             if (sub) TRY(scan_graph(im, sub, m, depth + 1));
         }
@@ -118,7 +152,8 @@ bool find_missing_ops(Import *im, const json_t *graph)
     Missing m = {0};
     bool ok = scan_graph(im, graph, &m, 0);
     if (ok && m.count.count)
-        ok = fail(im->err, E_UNSUPPORTED, "%zu op%s not supported: %s", m.count.count, m.count.count > 1 ? "s are" : " is", m.text.data);
+        ok = fail(im->err, E_UNSUPPORTED, "%zu op%s not supported: %s", m.count.count,
+                  m.count.count > 1 ? "s are" : " is", m.text.data);
     map_free(&m.count);
     buf_free(&m.text);
     return ok;
@@ -139,7 +174,9 @@ static bool tensor_named(Import *im, Scope *s, const json_t *v, Ref **ref, Value
     TRY(json_want_string(v, "name", &name, im->err));
     Slot *slot = want_slot(im, s, name);
     TRY(slot);
-    if (slot->kind == SLOT_OTHER) return fail(im->err, E_UNSUPPORTED, "'%s' is a result that is not computed here, as random state and debug results are not", name);
+    if (slot->kind == SLOT_OTHER)
+        return fail(im->err, E_UNSUPPORTED,
+                    "'%s' is a result that is not computed here, as random state and debug results are not", name);
     if (slot->kind != SLOT_TENSOR) return fail(im->err, E_FORMAT, "'%s' is not a tensor", name);
     *ref = slot->ref;
     return (*out = ref_value(im->g, slot->ref, im->err)) != NULL;
@@ -166,8 +203,7 @@ bool read_number(Import *im, const json_t *v, Expr **out)
     if (json_is_integer(v)) *out = ex_int(p, json_integer_value(v));
     else if (json_is_real(v)) *out = ex_float(p, json_number_value(v));
     else if (json_is_boolean(v)) *out = ex_bool(p, json_is_true(v));
-    else if (json_is_string(v)) { /* torch writes the odd floats as strings */
-        const char *t = json_string_value(v);
+    else if (json_is_string(v)) { /* torch writes the odd floats as strings */ const char *t = json_string_value(v);
         if (!strcmp(t, "Infinity")) *out = ex_float(p, INFINITY);
         else if (!strcmp(t, "-Infinity")) *out = ex_float(p, -INFINITY);
         else if (!strcmp(t, "NaN")) *out = ex_float(p, NAN);
@@ -184,7 +220,8 @@ static bool number_list(Import *im, Scope *s, const json_t *list, bool symbolic,
     if (!out->es) return oom(im->err);
     size_t i;
     json_t *v;
-    json_array_foreach(list, i, v) {
+    json_array_foreach(list, i, v)
+    {
         TRY(symbolic ? number_named(im, s, v, &out->es[i]) : read_number(im, v, &out->es[i]));
         if (to_float && out->es[i]->kind == EX_INT) out->es[i] = ex_float(im->g->ex, (double)out->es[i]->i);
     }
@@ -199,7 +236,8 @@ static bool tensor_list(Import *im, Scope *s, const json_t *list, Arg *out)
     if (!out->vs) return oom(im->err);
     size_t i;
     json_t *v;
-    json_array_foreach(list, i, v) {
+    json_array_foreach(list, i, v)
+    {
         const json_t *inner = json_object_get(v, "as_tensor");
         Ref *ref;
         if (json_object_get(v, "as_none")) continue;
@@ -243,9 +281,12 @@ static bool read_arg(Import *im, Scope *s, const json_t *v, Arg *out, Ref **ref)
     }
     if (!strcmp(tag, "as_scalar_type")) {
         *out = arg_dtype(dtype_from_pt2(json_integer_value(inner)));
-        return out->kind == ARG_DTYPE || fail(im->err, E_UNSUPPORTED, "dtype code %lld is not known", (long long)json_integer_value(inner));
+        return out->kind == ARG_DTYPE ||
+               fail(im->err, E_UNSUPPORTED, "dtype code %lld is not known", (long long)json_integer_value(inner));
     }
-    if (!strcmp(tag, "as_none") || !strcmp(tag, "as_device") || !strcmp(tag, "as_layout") || !strcmp(tag, "as_memory_format")) return true;
+    if (!strcmp(tag, "as_none") || !strcmp(tag, "as_device") || !strcmp(tag, "as_layout") ||
+        !strcmp(tag, "as_memory_format"))
+        return true;
     return fail(im->err, E_UNSUPPORTED, "an argument of kind '%s'", tag);
 }
 
@@ -257,11 +298,14 @@ static int result_names(const json_t *outputs, const char **names, int cap)
     size_t i, k;
     json_t *out, *item;
     int n = 0;
-    json_array_foreach(outputs, i, out) {
+    json_array_foreach(outputs, i, out)
+    {
         const json_t *list = json_object_get(out, "as_tensors");
         const char *name = json_string_value(json_object_get(json_object_get(out, "as_tensor"), "name"));
-        if (n < cap && (name || json_object_get(out, "as_none") || json_object_get(out, "as_optional_tensor"))) names[n++] = name;
-        json_array_foreach(list, k, item) {
+        if (n < cap && (name || json_object_get(out, "as_none") || json_object_get(out, "as_optional_tensor")))
+            names[n++] = name;
+        json_array_foreach(list, k, item)
+        {
             if (n < cap) names[n++] = json_string_value(json_object_get(item, "name"));
         }
     }
@@ -303,12 +347,14 @@ static bool check_result(Import *im, Scope *s, const char *name, const Value *v,
         return true;
     }
     if (t != v->dtype && im->compute == DT_NONE)
-        return fail(im->err, E_FORMAT, "'%s' is declared as %s, but the op gives %s", name, dtype_name(t), dtype_name(v->dtype));
-    if (rank != v->rank) return fail(im->err, E_FORMAT, "'%s' is declared with rank %d, but the op gives rank %d", name, rank, v->rank);
+        return fail(im->err, E_FORMAT, "'%s' is declared as %s, but the op gives %s", name, dtype_name(t),
+                    dtype_name(v->dtype));
+    if (rank != v->rank)
+        return fail(im->err, E_FORMAT, "'%s' is declared with rank %d, but the op gives rank %d", name, rank, v->rank);
     for (int i = 0; i < rank; i++)
         if (dim[i] != v->dim[i] && ex_is_int(dim[i]) && ex_is_int(v->dim[i]))
-            return fail(im->err, E_FORMAT, "'%s': size %d is declared as %lld, but the op gives %lld", name, i, (long long)dim[i]->i,
-                        (long long)v->dim[i]->i);
+            return fail(im->err, E_FORMAT, "'%s': size %d is declared as %lld, but the op gives %lld", name, i,
+                        (long long)dim[i]->i, (long long)v->dim[i]->i);
     return true;
 }
 
@@ -331,13 +377,15 @@ static bool contiguous_meta(Import *im, const json_t *meta, const Value *v)
 /* May op return a copy where PyTorch's strides ask for one? (reshape and its kin, contiguous) */
 static bool copies_if_strided(const Op *op)
 {
-    return op->id == OP_contiguous || op->id == OP_reshape || op->id == OP_reshape_as || op->id == OP_flatten_using_ints || op->id == OP_ravel;
+    return op->id == OP_contiguous || op->id == OP_reshape || op->id == OP_reshape_as ||
+           op->id == OP_flatten_using_ints || op->id == OP_ravel;
 }
 
 static bool is_view(Import *im, const Op *op, const Ref *parent, const Value *in, const Value *out)
 {
     const char *returns = strstr(op->schema_text, "->");
-    if (!parent || !op->schema->nparams || !op->schema->params[0].aliased || op->schema->params[0].written) return false;
+    if (!parent || !op->schema->nparams || !op->schema->params[0].aliased || op->schema->params[0].written)
+        return false;
     while (returns && strstr(returns + 1, "->")) returns = strstr(returns + 1, "->");
     if (!returns || !strchr(returns, 'a') || !strstr(returns, "(a")) return false;
     if (copies_if_strided(op) && !contiguous_meta(im, parent->meta, in)) return false;
@@ -364,8 +412,9 @@ static bool take_result(Import *im, Scope *s, const Call0 *c, const char *name, 
     const json_t *meta;
     TRY(name_result(im, v, name, c->mark));
     TRY(check_result(im, s, name, v, &meta));
-    Ref *r = c->self && is_view(im, c->op, c->self, c->arg[0].v, v) ? ref_view(im->g, c->self, c->op, c->arg, which, v, meta)
-                                                                    : ref_root(im->g, v, meta);
+    Ref *r = c->self && is_view(im, c->op, c->self, c->arg[0].v, v)
+                 ? ref_view(im->g, c->self, c->op, c->arg, which, v, meta)
+                 : ref_root(im->g, v, meta);
     if (!r) return oom(im->err);
     return scope_put(im, s, name, (Slot){.kind = SLOT_TENSOR, .ref = r});
 }
@@ -389,7 +438,8 @@ static bool read_args(Import *im, Scope *s, const json_t *inputs, Call0 *c)
     json_t *input, *v;
     const Schema *schema = c->op->schema;
     Arg given[64] = {{0}};
-    json_array_foreach(inputs, i, input) {
+    json_array_foreach(inputs, i, input)
+    {
         const char *name;
         Ref *ref;
         TRY(json_want_string(input, "name", &name, im->err));
@@ -413,13 +463,18 @@ static bool in_place(Import *im, Scope *s, const Call0 *c, Lower *L, const char 
 {
     Value *self = c->arg[0].v;
     const Op *pure = pure_form(c->op);
-    if (!c->self) return fail(im->err, E_FORMAT, "argument '%s': expected a tensor to write to", c->op->schema->params[0].name);
+    if (!c->self)
+        return fail(im->err, E_FORMAT, "argument '%s': expected a tensor to write to", c->op->schema->params[0].name);
     if (!pure) return fail(im->err, E_UNSUPPORTED, "%s has no pure form", c->op->name);
     Arg arg[64] = {{0}};
     for (int i = 0; i < c->op->schema->nparams; i++) {
-        int at = i == 0 ? 0 : op_param(pure, c->op->schema->params[i].name); /* the tensor written to has two names in a few ops */
+        int at = i == 0
+                     ? 0
+                     : op_param(pure,
+                                c->op->schema->params[i].name); /* the tensor written to has two names in a few ops */
         if (at >= 0) arg[at] = c->arg[i];
-        else if (c->arg[i].kind != ARG_NONE) return fail(im->err, E_FORMAT, "%s has no argument '%s'", pure->name, c->op->schema->params[i].name);
+        else if (c->arg[i].kind != ARG_NONE)
+            return fail(im->err, E_FORMAT, "%s has no argument '%s'", pure->name, c->op->schema->params[i].name);
     }
     L->op = pure;
     Arg *fitted = arena_array(im->g->arena, Arg, pure->schema->nparams + 1);
@@ -427,7 +482,9 @@ static bool in_place(Import *im, Scope *s, const Call0 *c, Lower *L, const char 
     TRY(op_fit_args(im->g, pure, pure->schema->nparams, arg, fitted, im->err));
     L->arg = fitted;
     TRY(lower_op(L));
-    Value *v = L->result.kind == ARG_VALUE ? L->result.v : L->result.kind == ARG_VALUES && L->result.n ? L->result.vs[0] : NULL;
+    Value *v = L->result.kind == ARG_VALUE                   ? L->result.v
+               : L->result.kind == ARG_VALUES && L->result.n ? L->result.vs[0]
+                                                             : NULL;
     if (!v) return fail(im->err, E_FORMAT, "%s gives no tensor", pure->name);
     bool reshapes = pure->schema->params[0].aliased && view_chain(v, self) && v != self;
     if (!reshapes) {
@@ -450,22 +507,26 @@ static const char *name_of_operand(const json_t *inputs, const char *param)
 {
     size_t i;
     json_t *input;
-    json_array_foreach(inputs, i, input) {
+    json_array_foreach(inputs, i, input)
+    {
         const json_t *arg = json_object_get(input, "arg"), *optional = json_object_get(arg, "as_optional_tensor");
         const char *name = json_string_value(json_object_get(input, "name"));
-        if (name && !strcmp(name, param)) return json_string_value(json_object_get(json_object_get(optional ? optional : arg, "as_tensor"), "name"));
+        if (name && !strcmp(name, param))
+            return json_string_value(json_object_get(json_object_get(optional ? optional : arg, "as_tensor"), "name"));
     }
     return NULL;
 }
 
-static bool operand_as_is(Import *im, Scope *s, const json_t *inputs, const Op *op, const Arg *arg, const char *param, FileTensor *out)
+static bool operand_as_is(Import *im, Scope *s, const json_t *inputs, const Op *op, const Arg *arg, const char *param,
+                          FileTensor *out)
 {
     int at = op_param(op, param);
     const char *name = name_of_operand(inputs, param);
     *out = (FileTensor){0};
     if (at < 0 || arg[at].kind != ARG_VALUE) return true;
     out->value = arg[at].v;
-    const json_t *meta = name ? json_object_get(s->tensor_values, name) : NULL, *strides = json_object_get(meta, "strides"), *offset = json_object_get(meta, "storage_offset");
+    const json_t *meta = name ? json_object_get(s->tensor_values, name) : NULL,
+                 *strides = json_object_get(meta, "strides"), *offset = json_object_get(meta, "storage_offset");
     if (json_array_size(strides) != (size_t)out->value->rank) return true;
     Expr **stride = arena_array(im->g->arena, Expr *, out->value->rank + 1);
     if (!stride) return oom(im->err);
@@ -488,7 +549,8 @@ static const char *module_path(Import *im, const json_t *node)
     return comma ? arena_printf(im->g->arena, "%.*s", (int)strcspn(comma + 1, ","), comma + 1) : NULL;
 }
 
-static bool note_attention(Import *im, Scope *s, const json_t *node, const json_t *inputs, const Call0 *c, const char *label, const Lower *L)
+static bool note_attention(Import *im, Scope *s, const json_t *node, const json_t *inputs, const Call0 *c,
+                           const char *label, const Lower *L)
 {
     Source *f = im->pt2;
     bool sdpa = c->op->id == OP_scaled_dot_product_attention;
@@ -501,11 +563,19 @@ static bool note_attention(Import *im, Scope *s, const json_t *node, const json_
         f->attention = more;
         f->attention_cap = cap;
     }
-    FileAttention a = {.node = arena_strdup(im->g->arena, label ? label : c->op->name), .path = module_path(im, node), .op = c->op, .arg = c->arg,
-                       .out = L->result.kind == ARG_VALUE ? L->result.v : L->result.kind == ARG_VALUES && L->result.n ? L->result.vs[0] : NULL};
+    FileAttention a = {.node = arena_strdup(im->g->arena, label ? label : c->op->name),
+                       .path = module_path(im, node),
+                       .op = c->op,
+                       .arg = c->arg,
+                       .out = L->result.kind == ARG_VALUE                   ? L->result.v
+                              : L->result.kind == ARG_VALUES && L->result.n ? L->result.vs[0]
+                                                                            : NULL};
     if (!a.node) return oom(im->err);
-    TRY(operand_as_is(im, s, inputs, c->op, c->arg, "query", &a.q) && operand_as_is(im, s, inputs, c->op, c->arg, "key", &a.k));
-    TRY(operand_as_is(im, s, inputs, c->op, c->arg, "value", &a.v) && operand_as_is(im, s, inputs, c->op, c->arg, sdpa || op_param(c->op, "attn_mask") >= 0 ? "attn_mask" : "attn_bias", &a.mask));
+    TRY(operand_as_is(im, s, inputs, c->op, c->arg, "query", &a.q) &&
+        operand_as_is(im, s, inputs, c->op, c->arg, "key", &a.k));
+    TRY(operand_as_is(im, s, inputs, c->op, c->arg, "value", &a.v) &&
+        operand_as_is(im, s, inputs, c->op, c->arg,
+                      sdpa || op_param(c->op, "attn_mask") >= 0 ? "attn_mask" : "attn_bias", &a.mask));
     if (a.q.value && a.k.value && a.v.value && a.out) f->attention[f->nattention++] = a;
     return true;
 }
@@ -516,7 +586,8 @@ static bool take_writes(Import *im, Scope *s, const json_t *inputs, const Lower 
     for (int i = 0; i < L->nwrites; i++) {
         const char *param = L->op->schema->params[L->write[i].param].name, *name = name_of_operand(inputs, param);
         Slot *slot = name ? scope_find(s, name) : NULL;
-        if (!slot || slot->kind != SLOT_TENSOR) return fail(im->err, E_FORMAT, "argument '%s': expected a tensor to write to", param);
+        if (!slot || slot->kind != SLOT_TENSOR)
+            return fail(im->err, E_FORMAT, "argument '%s': expected a tensor to write to", param);
         TRY(ref_write(im->g, slot->ref, L->write[i].value, im->err));
     }
     return true;
@@ -543,7 +614,13 @@ static bool aten_node(Import *im, Scope *s, const json_t *node, const Op *op, co
     TRY(read_args(im, s, inputs, &c));
     DType declared = declared_dtype(s, n ? names[0] : NULL);
     TRY(autocast_args(im->g, op, c.arg, declared, im->compute, im->err));
-    Lower L = {.g = im->g, .ex = im->g->ex, .op = op, .arg = c.arg, .name = n && names[0] ? names[0] : label, .out_names = names, .nout_names = n,
+    Lower L = {.g = im->g,
+               .ex = im->g->ex,
+               .op = op,
+               .arg = c.arg,
+               .name = n && names[0] ? names[0] : label,
+               .out_names = names,
+               .nout_names = n,
                .err = im->err};
     Expr *dim[MAX_RANK];
     DType t;
@@ -559,12 +636,15 @@ static bool aten_node(Import *im, Scope *s, const json_t *node, const Op *op, co
         return !n || scope_put(im, s, names[0], (Slot){.kind = SLOT_TENSOR, .ref = c.self});
     if (op->flags & OPF_INPLACE) return in_place(im, s, &c, &L, n ? names[0] : NULL);
     TRY(lower_op(&L) && note_attention(im, s, node, inputs, &c, label, &L) && take_writes(im, s, inputs, &L));
-    if (L.result.kind == ARG_EXPR) return !number || scope_put(im, s, number, (Slot){.kind = SLOT_NUMBER, .e = L.result.e});
+    if (L.result.kind == ARG_EXPR)
+        return !number || scope_put(im, s, number, (Slot){.kind = SLOT_NUMBER, .e = L.result.e});
     if (L.result.kind == ARG_VALUE) return !n || !names[0] || take_result(im, s, &c, names[0], L.result.v, 0);
     if (L.result.kind != ARG_VALUES) return true;
     if (n > L.result.n) return fail(im->err, E_FORMAT, "the file names %d results, the op gives %d", n, L.result.n);
     for (int k = 0; k < n; k++)
-        if (names[k]) TRY(L.result.vs[k] ? take_result(im, s, &c, names[k], L.result.vs[k], k) : scope_put(im, s, names[k], (Slot){.kind = SLOT_OTHER}));
+        if (names[k])
+            TRY(L.result.vs[k] ? take_result(im, s, &c, names[k], L.result.vs[k], k)
+                               : scope_put(im, s, names[k], (Slot){.kind = SLOT_OTHER}));
     return true;
 }
 
@@ -585,17 +665,21 @@ static bool size_node(Import *im, Scope *s, const json_t *node, const char *targ
         TRY(read_arg(im, s, v, &list, &ref));
         out = ex_int(p, 0);
         for (int k = 0; list.kind == ARG_EXPRS && k < list.n; k++) out = ex_add(p, out, list.es[k]);
-        return !name || !out ? out || fail(im->err, E_LIMIT, "a size expression is too large") : scope_put(im, s, name, (Slot){.kind = SLOT_NUMBER, .e = out});
+        return !name || !out ? out || fail(im->err, E_LIMIT, "a size expression is too large")
+                             : scope_put(im, s, name, (Slot){.kind = SLOT_NUMBER, .e = out});
     }
-    json_array_foreach(inputs, i, input) {
+    json_array_foreach(inputs, i, input)
+    {
         Arg a;
         TRY(json_want_object(input, "arg", &v, im->err));
         TRY(read_arg(im, s, v, &a, &ref) || within(im->err, "argument %zu", i));
-        if (a.kind != ARG_EXPR || n == 3) return fail(im->err, E_FORMAT, "argument %zu of %s is not a number", i, target);
+        if (a.kind != ARG_EXPR || n == 3)
+            return fail(im->err, E_FORMAT, "argument %zu of %s is not a number", i, target);
         e[n++] = a.e;
     }
     int k = find_size_op(target);
-    if (n != (k < 0 ? 2 : size_ops[k].nargs)) return fail(im->err, E_FORMAT, "%s takes %d arguments, found %d", target, k < 0 ? 2 : size_ops[k].nargs, n);
+    if (n != (k < 0 ? 2 : size_ops[k].nargs))
+        return fail(im->err, E_FORMAT, "%s takes %d arguments, found %d", target, k < 0 ? 2 : size_ops[k].nargs, n);
     if (k < 0) out = ex_sub(p, e[0], e[1]);
     else if (size_ops[k].swap) out = ex_make(p, size_ops[k].kind, e[1], e[0], NULL);
     else out = ex_make(p, size_ops[k].kind, e[0], e[1], e[2]);
@@ -613,7 +697,8 @@ static bool bind_operand(Import *im, Scope *outer, Scope *inner, const json_t *p
     const json_t *given = json_object_get(operand, "arg");
     const char *from = json_string_value(json_object_get(json_object_get(given, "as_tensor"), "name"));
     static const char *const sizes[] = {"as_sym_int", "as_sym_bool", "as_sym_float"};
-    for (int i = 0; i < 3 && !from; i++) from = json_string_value(json_object_get(json_object_get(given, sizes[i]), "as_name"));
+    for (int i = 0; i < 3 && !from; i++)
+        from = json_string_value(json_object_get(json_object_get(given, sizes[i]), "as_name"));
     name = json_string_value(json_object_get(v, strcmp(tag, "as_tensor") ? "as_name" : "name"));
     if (!name) return true; /* a constant operand */
     if (from) {
@@ -623,12 +708,14 @@ static bool bind_operand(Import *im, Scope *outer, Scope *inner, const json_t *p
     Arg a;
     Ref *ref;
     TRY(read_arg(im, outer, given, &a, &ref));
-    if (a.kind != ARG_EXPR) return fail(im->err, E_UNSUPPORTED, "operand '%s' of a subgraph is neither a tensor nor a number", name);
+    if (a.kind != ARG_EXPR)
+        return fail(im->err, E_UNSUPPORTED, "operand '%s' of a subgraph is neither a tensor nor a number", name);
     return scope_put(im, inner, name, (Slot){.kind = SLOT_NUMBER, .e = a.e});
 }
 
 /* without_grad: under torch.no_grad(), where values from `mark` on were made. */
-static bool bind_result(Import *im, Scope *outer, Scope *inner, const json_t *from, const char *name, bool without_grad, int mark)
+static bool bind_result(Import *im, Scope *outer, Scope *inner, const json_t *from, const char *name, bool without_grad,
+                        int mark)
 {
     const char *tag;
     json_t *v;
@@ -664,33 +751,43 @@ static bool subgraph_node(Import *im, Scope *s, const json_t *node, int at)
 {
     json_t *inputs, *body, *placeholders, *results, *tv;
     TRY(json_want_array(node, "inputs", &inputs, im->err));
-    if (s->depth >= MAX_SUBGRAPH_DEPTH) return fail(im->err, E_LIMIT, "subgraphs nested deeper than %d", MAX_SUBGRAPH_DEPTH);
+    if (s->depth >= MAX_SUBGRAPH_DEPTH)
+        return fail(im->err, E_LIMIT, "subgraphs nested deeper than %d", MAX_SUBGRAPH_DEPTH);
     const json_t *holder = json_object_get(json_object_get(json_array_get(inputs, (size_t)at), "arg"), "as_graph");
     TRY(json_want_object(holder, "graph", &body, im->err) || within(im->err, "argument %d", at));
     TRY(json_want_array(body, "inputs", &placeholders, im->err));
     TRY(json_want_array(body, "outputs", &results, im->err));
     TRY(json_want_object(body, "tensor_values", &tv, im->err));
-    Scope inner = {.outer = s, .graph = body, .tensor_values = tv, .sym_int_values = json_object_get(body, "sym_int_values"),
+    Scope inner = {.outer = s,
+                   .graph = body,
+                   .tensor_values = tv,
+                   .sym_int_values = json_object_get(body, "sym_int_values"),
                    .sym_bool_values = json_object_get(body, "sym_bool_values"),
-                   .sym_float_values = json_object_get(body, "sym_float_values"), .depth = s->depth + 1};
+                   .sym_float_values = json_object_get(body, "sym_float_values"),
+                   .depth = s->depth + 1};
     size_t first = (size_t)at + 1, n = json_array_size(placeholders), given = json_array_size(inputs);
     /* invoke_subgraph puts an identifier between the graph and its operands */
     if (given > first + n) first = given - n;
-    bool ok = given >= first + n || fail(im->err, E_FORMAT, "the subgraph takes %zu operands, %zu are given", n, given - first);
+    bool ok = given >= first + n ||
+              fail(im->err, E_FORMAT, "the subgraph takes %zu operands, %zu are given", n, given - first);
     int mark = im->g->next_id;
     const json_t *operand = json_array_get(inputs, first);
     json_t *placeholder;
     size_t i;
-    json_array_foreach(placeholders, i, placeholder) {
+    json_array_foreach(placeholders, i, placeholder)
+    {
         ok = ok && bind_operand(im, s, &inner, placeholder, operand);
         operand = ok ? json_following(inputs, first + i, operand) : NULL;
     }
     ok = ok && import_nodes(im, &inner);
-    const json_t *named = json_object_get(node, "outputs"), *list = json_object_get(json_array_get(named, 0), "as_tensors");
+    const json_t *named = json_object_get(node, "outputs"),
+                 *list = json_object_get(json_array_get(named, 0), "as_tensors");
     size_t r;
     json_t *out;
-    json_array_foreach(results, r, out) {
-        const char *name = list ? json_string_value(json_object_get(json_array_get(list, r), "name")) : any_name(json_array_get(named, r));
+    json_array_foreach(results, r, out)
+    {
+        const char *name = list ? json_string_value(json_object_get(json_array_get(list, r), "name"))
+                                : any_name(json_array_get(named, r));
         if (ok) ok = bind_result(im, s, &inner, out, name, stops_gradients(inputs, at), mark);
     }
     map_free(&inner.names);
@@ -726,7 +823,9 @@ static bool take_declared(Import *im, Scope *s, const json_t *node)
         Expr *dim[MAX_RANK];
         if (!meta || scope_find(s, name[i])) continue;
         TRY(read_meta(im, meta, &t, &rank, dim));
-        const char *own = graph_find_value(im->g, name[i]) ? arena_printf(im->g->arena, "%s.%d", name[i], im->g->next_id) : name[i];
+        const char *own = graph_find_value(im->g, name[i])
+                              ? arena_printf(im->g->arena, "%s.%d", name[i], im->g->next_id)
+                              : name[i];
         Value *v = own ? graph_add_input(im->g, own, t, rank, dim) : NULL;
         Ref *r = v ? ref_root(im->g, v, meta) : NULL;
         if (!r) return oom(im->err);
@@ -740,7 +839,8 @@ bool import_nodes(Import *im, Scope *s)
     json_t *nodes, *node;
     size_t i;
     TRY(json_want_array(s->graph, "nodes", &nodes, im->err));
-    json_array_foreach(nodes, i, node) {
+    json_array_foreach(nodes, i, node)
+    {
         const char *target, *name = json_string_value(json_object_get(node, "name"));
         TRY(json_want_string(node, "target", &target, im->err) || within(im->err, "node %zu", i));
         const char *label = name, *first = NULL;

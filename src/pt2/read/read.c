@@ -29,14 +29,17 @@ static bool find_root(Source *p, char *root, size_t cap, Err *err)
         return true;
     }
     if (zip_find(p->zip, "serialized_exported_program.json"))
-        return fail(err, E_UNSUPPORTED, "written by torch 2.7 or older, whose weights are pickles; save it again with torch 2.9 or newer");
+        return fail(err, E_UNSUPPORTED,
+                    "written by torch 2.7 or older, whose weights are pickles; save it again with torch 2.9 or newer");
     return fail(err, E_FORMAT, "no entry 'archive_format': this ZIP is not a torch.export archive");
 }
 
-static bool read_entry(Source *p, const char *root, const char *name, bool crc, const void **bytes, uint64_t *size, Err *err)
+static bool read_entry(Source *p, const char *root, const char *name, bool crc, const void **bytes, uint64_t *size,
+                       Err *err)
 {
     char path[1024];
-    if (snprintf(path, sizeof path, "%s%s", root, name) >= (int)sizeof path) return fail(err, E_FORMAT, "entry name '%.60s...' is too long", name);
+    if (snprintf(path, sizeof path, "%s%s", root, name) >= (int)sizeof path)
+        return fail(err, E_FORMAT, "entry name '%.60s...' is too long", name);
     const ZipEntry *e = zip_find(p->zip, path);
     if (!e) return fail(err, E_FORMAT, "entry '%s' is missing", path);
     return zip_data(p->zip, e, crc, bytes, size, err);
@@ -50,7 +53,8 @@ static bool check_version(Source *p, const char *root, Err *err)
     if (n != 3 || memcmp(bytes, "pt2", 3)) return fail(err, E_FORMAT, "archive_format: expected 'pt2'");
     TRY(read_entry(p, root, "archive_version", true, &bytes, &n, err));
     if (n != 1 || *(const char *)bytes != '0')
-        return fail(err, E_UNSUPPORTED, "archive_version is '%.*s', only version 0 is known", (int)(n < 8 ? n : 8), (const char *)bytes);
+        return fail(err, E_UNSUPPORTED, "archive_version is '%.*s', only version 0 is known", (int)(n < 8 ? n : 8),
+                    (const char *)bytes);
     char path[1024];
     snprintf(path, sizeof path, "%sbyteorder", root);
     if (zip_find(p->zip, path)) {
@@ -120,7 +124,8 @@ static bool weight_view(const json_t *meta, Tensor *t, int64_t *offset, Err *err
     TRY(json_want_array(meta, "strides", &strides, err));
     size_t rank = json_array_size(sizes);
     if (rank > MAX_RANK) return fail(err, E_UNSUPPORTED, "rank %zu: at most %d is supported", rank, MAX_RANK);
-    if (json_array_size(strides) != rank) return fail(err, E_FORMAT, "%zu strides for %zu sizes", json_array_size(strides), rank);
+    if (json_array_size(strides) != rank)
+        return fail(err, E_FORMAT, "%zu strides for %zu sizes", json_array_size(strides), rank);
     t->rank = (int)rank;
     for (size_t i = 0; i < rank; i++) {
         TRY(constant_int(json_array_get(sizes, i), &t->shape[i], err));
@@ -145,7 +150,8 @@ static bool align_entry(Import *im, const char *name, uint64_t size, const void 
     return true;
 }
 
-static bool read_weight(Import *im, const char *root, const char *folder, const char *fqn, const json_t *entry, Map *into)
+static bool read_weight(Import *im, const char *root, const char *folder, const char *fqn, const json_t *entry,
+                        Map *into)
 {
     const char *path;
     json_t *meta;
@@ -154,7 +160,8 @@ static bool read_weight(Import *im, const char *root, const char *folder, const 
     TRY(json_want_string(entry, "path_name", &path, err));
     if (json_is_true(pickled) || !strncmp(path, "custom_obj_", 11) || !strncmp(path, "opaque_obj_", 11)) {
         if (strcmp(path, "")) /* told only if the graph uses it: it is then missing */
-            im->pt2->ignored[im->pt2->nignored++] = arena_printf(im->g->arena, "%s%s (a pickle, never opened)", folder, path);
+            im->pt2->ignored[im->pt2->nignored++] = arena_printf(im->g->arena, "%s%s (a pickle, never opened)", folder,
+                                                                 path);
         return im->pt2->nignored < (int)zip_count(im->pt2->zip) || fail(err, E_FORMAT, "more pickles than entries");
     }
     if (!json_want_object(entry, "tensor_meta", &meta, err)) return within(err, "'%s'", fqn);
@@ -164,21 +171,23 @@ static bool read_weight(Import *im, const char *root, const char *folder, const 
     uint64_t size;
     int64_t offset = 0;
     if (!t) return oom(err);
-    if (snprintf(name, sizeof name, "%s%s", folder, path) >= (int)sizeof name) return fail(err, E_FORMAT, "'%s': path too long", fqn);
+    if (snprintf(name, sizeof name, "%s%s", folder, path) >= (int)sizeof name)
+        return fail(err, E_FORMAT, "'%s': path too long", fqn);
     size_t need;
     if (!weight_view(meta, t, &offset, err) || !shape_bytes(t->dtype, t->rank, t->shape, &need, err) ||
         !read_entry(im->pt2, root, name, false, &bytes, &size, err))
         return within(err, "'%s'", fqn);
     if (!view_in_storage(t, offset, size))
-        return fail(err, E_FORMAT, "'%s': a view at offset %lld reaches beyond the %llu bytes of its entry '%s'", fqn, (long long)offset,
-                    (unsigned long long)size, name);
+        return fail(err, E_FORMAT, "'%s': a view at offset %lld reaches beyond the %llu bytes of its entry '%s'", fqn,
+                    (long long)offset, (unsigned long long)size, name);
     TRY(align_entry(im, name, size, &bytes));
     t->data = size ? (char *)(uintptr_t)bytes + (size_t)offset * dtype_size(t->dtype) : NULL;
     const char *copy = arena_strdup(im->g->arena, fqn);
     return (copy && map_put(into, copy, t)) || oom(err);
 }
 
-static bool read_weights(Import *im, const char *root, const char *folder, const char *model, const char *kind, Map *into)
+static bool read_weights(Import *im, const char *root, const char *folder, const char *model, const char *kind,
+                         Map *into)
 {
     char config[1024];
     const void *bytes;
@@ -189,7 +198,8 @@ static bool read_weights(Import *im, const char *root, const char *folder, const
     if (!zip_find(im->pt2->zip, path)) {
         snprintf(path, sizeof path, "%s%s%s.pt", root, folder, model);
         if (zip_find(im->pt2->zip, path))
-            return fail(im->err, E_UNSUPPORTED, "'%s' is a pickle (torch 2.8); save the file again with torch 2.9 or newer", path);
+            return fail(im->err, E_UNSUPPORTED,
+                        "'%s' is a pickle (torch 2.8); save the file again with torch 2.9 or newer", path);
     }
     TRY(read_entry(im->pt2, root, config, true, &bytes, &size, im->err));
     json_t *top = zip_json(im->pt2->zip, bytes, size, config, im->err), *list;
@@ -197,10 +207,11 @@ static bool read_weights(Import *im, const char *root, const char *folder, const
     bool ok = json_want_object(top, "config", &list, im->err);
     const char *fqn;
     json_t *entry;
-    if (ok) json_object_foreach(list, fqn, entry) {
-        ok = read_weight(im, root, folder, fqn, entry, into);
-        if (!ok) break;
-    }
+    if (ok) json_object_foreach(list, fqn, entry)
+        {
+            ok = read_weight(im, root, folder, fqn, entry, into);
+            if (!ok) break;
+        }
     json_free(top);
     return ok || within(im->err, "%s", config);
 }
@@ -242,7 +253,8 @@ bool read_meta(Import *im, const json_t *meta, DType *t, int *rank, Expr **dim)
     *rank = (int)json_array_size(sizes);
     for (int i = 0; i < *rank; i++) {
         TRY(read_sym(im, json_array_get(sizes, (size_t)i), &dim[i]) || within(im->err, "size %d", i));
-        if (ex_is_int(dim[i]) && dim[i]->i < 0) return fail(im->err, E_FORMAT, "size %d is %lld", i, (long long)dim[i]->i);
+        if (ex_is_int(dim[i]) && dim[i]->i < 0)
+            return fail(im->err, E_FORMAT, "size %d is %lld", i, (long long)dim[i]->i);
     }
     return true;
 }
@@ -263,7 +275,8 @@ static bool read_bound(const json_t *v, int64_t none, int64_t *out, Err *err)
 static Expr *root_of(Expr *e)
 {
     if (e->kind == EX_SYM) return e;
-    if ((e->kind != EX_MUL && e->kind != EX_ADD) || e->nargs != 2 || ex_is_int(e->args[0]) == ex_is_int(e->args[1])) return NULL;
+    if ((e->kind != EX_MUL && e->kind != EX_ADD) || e->nargs != 2 || ex_is_int(e->args[0]) == ex_is_int(e->args[1]))
+        return NULL;
     return root_of(e->args[ex_is_int(e->args[0])]);
 }
 
@@ -274,9 +287,11 @@ static bool undeclared(const json_t *top, const char *symbol, int64_t lo, int64_
     char bound[32];
     size_t i, n = (size_t)snprintf(bound, sizeof bound, " <= %lld", (long long)hi);
     json_t *guard;
-    if (lo != 2 || symbol[0] != 's') return false; /* u0 and its kin come out of data; torch keeps what was checked of them */
+    if (lo != 2 || symbol[0] != 's')
+        return false; /* u0 and its kin come out of data; torch keeps what was checked of them */
     if (hi == INT64_MAX) return true;
-    json_array_foreach(json_object_get(top, "guards_code"), i, guard) {
+    json_array_foreach(json_object_get(top, "guards_code"), i, guard)
+    {
         size_t length = json_string_length(guard);
         if (length > n && !strcmp(json_string_value(guard) + length - n, bound)) return true;
     }
@@ -304,23 +319,28 @@ static bool read_ranges(Import *im, const json_t *top, bool plain)
     json_t *ranges, *r;
     const char *key;
     TRY(json_want_object(top, "range_constraints", &ranges, im->err));
-    json_object_foreach(ranges, key, r) {
+    json_object_foreach(ranges, key, r)
+    {
         int64_t lo, hi;
         if (!read_bound(json_object_get(r, "min_val"), INT64_MIN, &lo, im->err) ||
             !read_bound(json_object_get(r, "max_val"), INT64_MAX, &hi, im->err))
             return within(im->err, "range_constraints: '%.60s'", key);
-        if (lo > hi) return fail(im->err, E_FORMAT, "range_constraints: '%.60s': minimum %lld is above maximum %lld", key, (long long)lo, (long long)hi);
+        if (lo > hi)
+            return fail(im->err, E_FORMAT, "range_constraints: '%.60s': minimum %lld is above maximum %lld", key,
+                        (long long)lo, (long long)hi);
         Expr *e = ex_parse(im->g->ex, key, NULL, NULL, im->err);
         if (!e) return within(im->err, "range_constraints");
         if (plain && e->kind == EX_SYM) expr_set_range(im->g->ex, (int)e->i, undeclared(top, key, lo, hi) ? 1 : lo, hi);
         if (plain || e->kind == EX_SYM) continue;
         Expr *in = ex_bool(im->g->ex, true);
-        if (lo != INT64_MIN) in = ex_make(im->g->ex, EX_AND, in, ex_make(im->g->ex, EX_LE, ex_int(im->g->ex, lo), e, NULL), NULL);
-        if (hi != INT64_MAX) in = ex_make(im->g->ex, EX_AND, in, ex_make(im->g->ex, EX_LE, e, ex_int(im->g->ex, hi), NULL), NULL);
+        if (lo != INT64_MIN)
+            in = ex_make(im->g->ex, EX_AND, in, ex_make(im->g->ex, EX_LE, ex_int(im->g->ex, lo), e, NULL), NULL);
+        if (hi != INT64_MAX)
+            in = ex_make(im->g->ex, EX_AND, in, ex_make(im->g->ex, EX_LE, e, ex_int(im->g->ex, hi), NULL), NULL);
         TRY(graph_require(im->g, in, im->err, "range of %.100s", key));
     }
-    if (plain)
-        json_object_foreach(ranges, key, r) { /* again, now that every symbol has its own range */
+    if (plain) json_object_foreach(ranges, key, r)
+        { /* again, now that every symbol has its own range */
             int64_t lo, hi;
             Expr *e = ex_parse(im->g->ex, key, NULL, NULL, im->err);
             TRY(e && read_bound(json_object_get(r, "min_val"), INT64_MIN, &lo, im->err) &&
@@ -360,18 +380,23 @@ static bool read_graph(Import *im, const json_t *top)
     TRY(json_want_array(signature, "input_specs", &specs, err));
     TRY(json_want_object(graph, "tensor_values", &tv, err));
     if (!im->watch) TRY(find_missing_ops(im, graph));
-    Scope s = {.graph = graph, .tensor_values = tv, .sym_int_values = json_object_get(graph, "sym_int_values"),
+    Scope s = {.graph = graph,
+               .tensor_values = tv,
+               .sym_int_values = json_object_get(graph, "sym_int_values"),
                .sym_bool_values = json_object_get(graph, "sym_bool_values"),
                .sym_float_values = json_object_get(graph, "sym_float_values")};
     bool ok = read_ranges(im, top, true);
     size_t i;
     json_t *spec;
-    json_array_foreach(specs, i, spec) {
+    json_array_foreach(specs, i, spec)
+    {
         if (ok && !add_input(im, &s, spec)) ok = within(err, "input %zu", i);
     }
     im->pt2->ninputs = im->g->ninput;
-    ok = ok && read_ranges(im, top, false) && check_symbols(im) && import_guards(im, json_object_get(top, "guards_code")) && import_nodes(im, &s);
-    ok = ok && json_want_array(signature, "output_specs", &specs, err) && add_outputs(im, &s, specs) && add_writes(im, &s);
+    ok = ok && read_ranges(im, top, false) && check_symbols(im) &&
+         import_guards(im, json_object_get(top, "guards_code")) && import_nodes(im, &s);
+    ok = ok && json_want_array(signature, "output_specs", &specs, err) && add_outputs(im, &s, specs) &&
+         add_writes(im, &s);
     ok = ok && check_symbols(im) && require_guards(im);
     map_free(&s.names);
     return ok;
@@ -393,11 +418,13 @@ static bool read_spec(Import *im, const json_t *top)
 {
     const json_t *calls = json_object_get(json_object_get(top, "graph_module"), "module_call_graph");
     const json_t *sig = json_object_get(json_array_get(calls, 0), "signature");
-    const char *in = json_string_value(json_object_get(sig, "in_spec")), *out = json_string_value(json_object_get(sig, "out_spec"));
+    const char *in = json_string_value(json_object_get(sig, "in_spec")),
+               *out = json_string_value(json_object_get(sig, "out_spec"));
     if (in && !(im->g->in_spec = arena_strdup(im->g->arena, in))) return oom(im->err);
     if (out && !(im->g->out_spec = arena_strdup(im->g->arena, out))) return oom(im->err);
     return kept_json(im, json_object_get(sig, "forward_arg_names"), &im->g->forward_args) &&
-           kept_json(im, json_object_get(json_object_get(top, "graph_module"), "treespec_namedtuple_fields"), &im->g->namedtuples);
+           kept_json(im, json_object_get(json_object_get(top, "graph_module"), "treespec_namedtuple_fields"),
+                     &im->g->namedtuples);
 }
 
 static bool read_program(Import *im, const json_t *top)
@@ -408,7 +435,8 @@ static bool read_program(Import *im, const json_t *top)
     TRY(json_want_int(version, "major", &major, im->err));
     TRY(json_want_int(version, "minor", &minor, im->err));
     if (major != 8)
-        return fail(im->err, E_UNSUPPORTED, "schema version %lld.%lld: version 8 is what torch 2.9 to 2.13 write", (long long)major, (long long)minor);
+        return fail(im->err, E_UNSUPPORTED, "schema version %lld.%lld: version 8 is what torch 2.9 to 2.13 write",
+                    (long long)major, (long long)minor);
     im->pt2->schema_major = (int)major;
     im->pt2->schema_minor = (int)minor;
     const char *torch = json_string_value(json_object_get(top, "torch_version"));
@@ -459,4 +487,7 @@ static Source *open_file(const char *path, DType compute, const SourceWatch *wat
 }
 
 Source *pt2_open(const char *path, DType compute, Err *err) { return open_file(path, compute, NULL, err); }
-Source *pt2_open_watched(const char *path, const SourceWatch *watch, Err *err) { return open_file(path, DT_NONE, watch, err); }
+Source *pt2_open_watched(const char *path, const SourceWatch *watch, Err *err)
+{
+    return open_file(path, DT_NONE, watch, err);
+}

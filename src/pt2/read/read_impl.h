@@ -7,9 +7,13 @@
 
 /* What a name of the file stands for. */
 typedef struct Slot {
-    enum { SLOT_TENSOR, SLOT_NUMBER, SLOT_OTHER } kind; /* SLOT_OTHER: a result that is not computed here, as random state of attention */
-    Ref *ref;   /* SLOT_TENSOR */
-    Expr *e;    /* SLOT_NUMBER */
+    enum {
+        SLOT_TENSOR,
+        SLOT_NUMBER,
+        SLOT_OTHER
+    } kind;   /* SLOT_OTHER: a result that is not computed here, as random state of attention */
+    Ref *ref; /* SLOT_TENSOR */
+    Expr *e;  /* SLOT_NUMBER */
 } Slot;
 
 /* One graph of the file: the outer one, or a subgraph that is inlined. */
@@ -28,7 +32,7 @@ typedef struct Import {
     Map aligned;            /* entry name -> its copy */
     Require *guard;         /* as read, for require_guards; where: its text */
     int nguard;
-    const SourceWatch *watch;  /* NULL: the first problem ends the import */
+    const SourceWatch *watch; /* NULL: the first problem ends the import */
     Err *err;
 } Import;
 

@@ -99,7 +99,9 @@ static bool add_user_input(Import *im, Scope *s, const json_t *spec)
         for (int i = 0; i < rank; i++)
             if (dim[i]->kind == EX_SYM) {
                 Symbol *sym = expr_symbol(im->g->ex, (int)dim[i]->i);
-                if (sym->source == SYM_FREE) *sym = (Symbol){sym->name, sym->lo, sym->hi, sym->has_hint, sym->hint, SYM_INPUT, value, i, sym->expr};
+                if (sym->source == SYM_FREE)
+                    *sym = (Symbol){sym->name, sym->lo, sym->hi, sym->has_hint, sym->hint,
+                                    SYM_INPUT, value,   i,       sym->expr};
             }
         return scope_put(im, s, name, (Slot){.kind = SLOT_TENSOR, .ref = r});
     }
@@ -107,10 +109,13 @@ static bool add_user_input(Import *im, Scope *s, const json_t *spec)
         Expr *e;
         json_t *named;
         TRY(json_want_union(v, &inner_tag, &named, im->err));
-        if (strcmp(inner_tag, "as_name") || !json_is_string(named)) return fail(im->err, E_FORMAT, "an input size without a name");
+        if (strcmp(inner_tag, "as_name") || !json_is_string(named))
+            return fail(im->err, E_FORMAT, "an input size without a name");
         name = json_string_value(named);
         const json_t *sym = json_object_get(s->sym_int_values, name);
-        if (!sym) return fail(im->err, E_UNSUPPORTED, "input '%s' is a dynamic %s; only dynamic integers are supported", name, tag + 7);
+        if (!sym)
+            return fail(im->err, E_UNSUPPORTED, "input '%s' is a dynamic %s; only dynamic integers are supported", name,
+                        tag + 7);
         TRY(read_sym(im, sym, &e));
         if (e->kind == EX_SYM) expr_symbol(im->g->ex, (int)e->i)->source = SYM_INPUT;
         TRY(add_scalar_input(im, name, arg_expr(e)));
@@ -157,7 +162,8 @@ static bool add_scalar_output(Import *im, Scope *s, const char *kind, const json
         else if (name) return fail(im->err, E_FORMAT, "output '%s' is never computed", name);
         else TRY(read_sym(im, arg, &e));
         value = arg_expr(e);
-    } else if (json_is_number(arg) || json_is_boolean(arg) || json_is_string(arg)) TRY(constant_argument(im, kind, arg, &value));
+    } else if (json_is_number(arg) || json_is_boolean(arg) || json_is_string(arg))
+        TRY(constant_argument(im, kind, arg, &value));
     ScalarOutput *all = vec_room(g->arena, g->scalar_output, g->nscalar_output, sizeof *all);
     if (!all) return oom(im->err);
     int at = g->noutput + g->nscalar_output;
@@ -169,7 +175,9 @@ static bool add_scalar_output(Import *im, Scope *s, const char *kind, const json
 /* Which key of an output's entry names what takes the new value; NULL for other kinds of outputs. */
 static const char *mutation_key(const char *tag)
 {
-    static const char *const keys[][2] = {{"buffer_mutation", "buffer_name"}, {"parameter_mutation", "parameter_name"}, {"user_input_mutation", "user_input_name"}};
+    static const char *const keys[][2] = {{"buffer_mutation", "buffer_name"},
+                                          {"parameter_mutation", "parameter_name"},
+                                          {"user_input_mutation", "user_input_name"}};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         if (!strcmp(tag, keys[i][0])) return keys[i][1];
     return NULL;
@@ -198,10 +206,12 @@ bool add_outputs(Import *im, Scope *s, const json_t *specs)
     size_t i;
     json_t *spec, *v, *arg;
     int count = 0;
-    json_array_foreach(specs, i, spec) {
+    json_array_foreach(specs, i, spec)
+    {
         const char *tag, *kind, *name, *fqn = NULL;
         TRY(json_want_union(spec, &tag, &v, im->err));
-        bool user = !strcmp(tag, "user_output"), loss = !strcmp(tag, "loss_output"), gradient = !strncmp(tag, "gradient_to_", 12);
+        bool user = !strcmp(tag, "user_output"), loss = !strcmp(tag, "loss_output"),
+             gradient = !strncmp(tag, "gradient_to_", 12);
         const char *target = mutation_key(tag);
         if (!user && !target && !loss && !gradient) continue; /* a token */
         TRY(json_want_object(v, "arg", &arg, im->err));

@@ -39,14 +39,20 @@ static bool window(Attention *a, Value **out)
     Expr *N = a->q->dim[2], *M = a->k->dim[2], *one = ex_int(e->g->ex, 1), *both[2] = {N, M};
     *out = NULL;
     if (!a->lower && !a->upper) return true;
-    Value *i = PUT(e, arange_start_step, "query", DT_I64, 1, &N, integer(e, 0), arg_expr(N), integer(e, 1), arg_dtype(DT_I64));
-    Value *j = PUT(e, arange_start_step, "key", DT_I64, 1, &M, integer(e, 0), arg_expr(M), integer(e, 1), arg_dtype(DT_I64));
+    Value *i = PUT(e, arange_start_step, "query", DT_I64, 1, &N, integer(e, 0), arg_expr(N), integer(e, 1),
+                   arg_dtype(DT_I64));
+    Value *j = PUT(e, arange_start_step, "key", DT_I64, 1, &M, integer(e, 0), arg_expr(M), integer(e, 1),
+                   arg_dtype(DT_I64));
     i = shaped(e, "query", i, 2, (Expr *[]){N, one});
     j = shaped(e, "key", j, 2, (Expr *[]){one, M});
     Value *far = i && j ? PUT(e, sub_Tensor, "distance", DT_I64, 2, both, arg_value(j), arg_value(i)) : NULL;
-    Value *from = far && a->lower ? PUT(e, ge_Scalar, "window", DT_BOOL, 2, both, arg_value(far), arg_expr(a->lower)) : NULL;
-    Value *to = far && a->upper ? PUT(e, le_Scalar, "window", DT_BOOL, 2, both, arg_value(far), arg_expr(a->upper)) : NULL;
-    *out = from && to ? PUT(e, logical_and, "window", DT_BOOL, 2, both, arg_value(from), arg_value(to)) : from ? from : to;
+    Value *from = far && a->lower ? PUT(e, ge_Scalar, "window", DT_BOOL, 2, both, arg_value(far), arg_expr(a->lower))
+                                  : NULL;
+    Value *to = far && a->upper ? PUT(e, le_Scalar, "window", DT_BOOL, 2, both, arg_value(far), arg_expr(a->upper))
+                                : NULL;
+    *out = from && to ? PUT(e, logical_and, "window", DT_BOOL, 2, both, arg_value(from), arg_value(to))
+           : from     ? from
+                      : to;
     return *out && (!a->lower || from) && (!a->upper || to);
 }
 
@@ -71,8 +77,10 @@ static bool one_mask(Attention *a, Value **out)
     *out = allowed ? allowed : a->mask;
     if (!allowed || !a->mask) return true;
     int rank = broadcast(a->mask, allowed, dim);
-    *out = a->mask->dtype == DT_BOOL ? PUT(e, logical_and, "mask", DT_BOOL, rank, dim, arg_value(a->mask), arg_value(allowed))
-                                     : PUT(e, where_ScalarOther, "mask", a->mask->dtype, rank, dim, arg_value(allowed), arg_value(a->mask), number(e, -INFINITY));
+    *out = a->mask->dtype == DT_BOOL
+               ? PUT(e, logical_and, "mask", DT_BOOL, rank, dim, arg_value(a->mask), arg_value(allowed))
+               : PUT(e, where_ScalarOther, "mask", a->mask->dtype, rank, dim, arg_value(allowed), arg_value(a->mask),
+                     number(e, -INFINITY));
     return *out != NULL;
 }
 
@@ -82,9 +90,11 @@ static Value *every_head(Attention *a, Value *x)
     ExprPool *p = a->e->g->ex;
     Expr *H = a->q->dim[1], *share = ex_floordiv(p, H, x->dim[1]);
     if (x->dim[1] == H) return x;
-    Expr *wide[5] = {x->dim[0], x->dim[1], share, x->dim[2], x->dim[3]}, *thin[5] = {wide[0], wide[1], ex_int(p, 1), wide[3], wide[4]}, *all[4] = {wide[0], H, wide[3], wide[4]};
+    Expr *wide[5] = {x->dim[0], x->dim[1], share, x->dim[2], x->dim[3]},
+         *thin[5] = {wide[0], wide[1], ex_int(p, 1), wide[3], wide[4]}, *all[4] = {wide[0], H, wide[3], wide[4]};
     Value *y = shaped(a->e, "heads", x, 5, thin);
-    y = y ? PUT(a->e, expand, "heads", y->dtype, 5, wide, arg_value(y), (Arg){.kind = ARG_EXPRS, .n = 5, .es = wide}) : NULL;
+    y = y ? PUT(a->e, expand, "heads", y->dtype, 5, wide, arg_value(y), (Arg){.kind = ARG_EXPRS, .n = 5, .es = wide})
+          : NULL;
     return shaped(a->e, "heads", y, 4, all);
 }
 
@@ -94,12 +104,14 @@ static Arg scale_of(const Attention *a)
     Expr *D = a->q->dim[3];
     if (a->scale.kind == ARG_EXPR) return a->scale;
     if (ex_is_int(D)) return number(a->e, 1 / sqrt((double)D->i));
-    return arg_expr(ex_make(p, EX_TRUEDIV, ex_float(p, 1), ex_make(p, EX_SQRT, ex_make(p, EX_TOFLOAT, D, NULL, NULL), NULL, NULL), NULL));
+    return arg_expr(ex_make(p, EX_TRUEDIV, ex_float(p, 1),
+                            ex_make(p, EX_SQRT, ex_make(p, EX_TOFLOAT, D, NULL, NULL), NULL, NULL), NULL));
 }
 
 static Value *turned(Emit *e, Value *x)
 {
-    Expr *dim[4] = {x->dim[0], x->dim[1], x->dim[3], x->dim[2]}, *order[4] = {ex_int(e->g->ex, 0), ex_int(e->g->ex, 1), ex_int(e->g->ex, 3), ex_int(e->g->ex, 2)};
+    Expr *dim[4] = {x->dim[0], x->dim[1], x->dim[3], x->dim[2]},
+         *order[4] = {ex_int(e->g->ex, 0), ex_int(e->g->ex, 1), ex_int(e->g->ex, 3), ex_int(e->g->ex, 2)};
     return PUT(e, permute, "turned", x->dtype, 4, dim, arg_value(x), (Arg){.kind = ARG_EXPRS, .n = 4, .es = order});
 }
 
@@ -107,7 +119,8 @@ static Value *turned(Emit *e, Value *x)
 static Value *multiplied(Emit *e, const char *base, Value *x, Value *y)
 {
     if (!x || !y) return NULL;
-    return PUT(e, matmul, base, x->dtype, 4, ((Expr *[4]){x->dim[0], x->dim[1], x->dim[2], y->dim[3]}), arg_value(x), arg_value(y));
+    return PUT(e, matmul, base, x->dtype, 4, ((Expr *[4]){x->dim[0], x->dim[1], x->dim[2], y->dim[3]}), arg_value(x),
+               arg_value(y));
 }
 
 /* The masked scores of q and k, whose heads are as many. capped: tanh(scores / softcap), NULL without a softcap. */
@@ -116,14 +129,19 @@ static Value *scores_of(Attention *a, Value *q, Value *k, double softcap, Value 
     Emit *e = a->e;
     Value *mask, *s = multiplied(e, "scores", q, turned(e, k));
     *capped = NULL;
-    if (!s || !one_mask(a, &mask) || !(s = PUT(e, mul_Tensor, "scores", s->dtype, 4, s->dim, arg_value(s), scale_of(a)))) return NULL;
+    if (!s || !one_mask(a, &mask) ||
+        !(s = PUT(e, mul_Tensor, "scores", s->dtype, 4, s->dim, arg_value(s), scale_of(a))))
+        return NULL;
     DType t = s->dtype;
     if (softcap > 0) {
-        if (!(s = PUT(e, div_Tensor, "scores", t, 4, s->dim, arg_value(s), number(e, softcap))) || !(*capped = PUT(e, tanh, "scores", t, 4, s->dim, arg_value(s)))) return NULL;
+        if (!(s = PUT(e, div_Tensor, "scores", t, 4, s->dim, arg_value(s), number(e, softcap))) ||
+            !(*capped = PUT(e, tanh, "scores", t, 4, s->dim, arg_value(s))))
+            return NULL;
         if (!(s = PUT(e, mul_Tensor, "scores", t, 4, s->dim, arg_value(*capped), number(e, softcap)))) return NULL;
     }
     if (!mask) return s;
-    if (mask->dtype == DT_BOOL) return PUT(e, where_ScalarOther, "scores", t, 4, s->dim, arg_value(mask), arg_value(s), number(e, -INFINITY));
+    if (mask->dtype == DT_BOOL)
+        return PUT(e, where_ScalarOther, "scores", t, 4, s->dim, arg_value(mask), arg_value(s), number(e, -INFINITY));
     return (mask = cast(e, mask, t)) ? PUT(e, add_Tensor, "scores", t, 4, s->dim, arg_value(s), arg_value(mask)) : NULL;
 }
 
@@ -131,8 +149,10 @@ static Value *scores_of(Attention *a, Value *q, Value *k, double softcap, Value 
 static bool finish(Emit *e, Value *x, Value *out)
 {
     if (!x) return false;
-    if (x->dtype != out->dtype) return write_node(e, op_get(OP_to_copy), (Arg[7]){arg_value(x), arg_dtype(out->dtype)}, 1, &out);
-    return write_node(e, op_get(OP_reshape), (Arg[2]){arg_value(x), {.kind = ARG_EXPRS, .n = out->rank, .es = out->dim}}, 1, &out);
+    if (x->dtype != out->dtype)
+        return write_node(e, op_get(OP_to_copy), (Arg[7]){arg_value(x), arg_dtype(out->dtype)}, 1, &out);
+    return write_node(e, op_get(OP_reshape),
+                      (Arg[2]){arg_value(x), {.kind = ARG_EXPRS, .n = out->rank, .es = out->dim}}, 1, &out);
 }
 
 /* Half types are worked on in float32, as kernels of one op do. */
@@ -158,14 +178,23 @@ static Expr *optional(const Node *n, const char *name)
 
 bool spell_attention(Emit *e, const Node *n)
 {
-    Attention a = {e, n, n->arg[0].v, n->arg[1].v, n->arg[2].v, n->arg[MASK].kind == ARG_VALUE ? n->arg[MASK].v : NULL, optional(n, "lower"), optional(n, "upper"), n->arg[SCALE]};
+    Attention a = {e,
+                   n,
+                   n->arg[0].v,
+                   n->arg[1].v,
+                   n->arg[2].v,
+                   n->arg[MASK].kind == ARG_VALUE ? n->arg[MASK].v : NULL,
+                   optional(n, "lower"),
+                   optional(n, "upper"),
+                   n->arg[SCALE]};
     ExprPool *p = e->g->ex;
     const Expr *softcap = optional(n, "softcap");
     bool causal = n->arg[CAUSAL].kind == ARG_EXPR && n->arg[CAUSAL].e->i;
     Arg args[16] = {{0}};
     for (int i = 0; i <= GQA; i++) args[i] = n->arg[i];
     double cap = !softcap ? 0 : softcap->kind == EX_FLOAT ? softcap->f : (double)softcap->i;
-    bool alone = causal || (a.upper && ex_equals_int(a.upper, 0)); /* ATen's is_causal says it, where nothing else is said */
+    bool alone = causal ||
+                 (a.upper && ex_equals_int(a.upper, 0)); /* ATen's is_causal says it, where nothing else is said */
     if (cap <= 0 && !a.mask && !a.lower && alone && (!causal || !a.upper)) {
         args[CAUSAL] = arg_expr(ex_bool(p, true));
         return write_node(e, n->op, args, 1, n->out);
@@ -187,7 +216,15 @@ static Value *operand(const Node *n, int i) { return n->arg[i].kind == ARG_VALUE
 static Attention pair_of(Emit *e, const Node *n, int first, bool *causal, double *softcap)
 {
     ExprPool *p = e->g->ex;
-    Attention a = {e, n, n->arg[first].v, n->arg[first + 1].v, n->arg[first + 2].v, operand(n, op_param(n->op, "attn_mask")), optional(n, "lower"), optional(n, "upper"), n->arg[op_param(n->op, "scale")]};
+    Attention a = {e,
+                   n,
+                   n->arg[first].v,
+                   n->arg[first + 1].v,
+                   n->arg[first + 2].v,
+                   operand(n, op_param(n->op, "attn_mask")),
+                   optional(n, "lower"),
+                   optional(n, "upper"),
+                   n->arg[op_param(n->op, "scale")]};
     const Expr *cap = optional(n, "softcap"), *is_causal = optional(n, "is_causal");
     *softcap = !cap ? 0 : cap->kind == EX_FLOAT ? cap->f : (double)cap->i;
     if (is_causal && is_causal->i) a.upper = a.upper ? ex_min(p, a.upper, ex_int(p, 0)) : ex_int(p, 0);
@@ -206,7 +243,9 @@ static Value *rows(Emit *e, Value *x)
         fail(e->err, E_LIMIT, "a size expression is too large");
         return NULL;
     }
-    return ex_equals_int(stride[3], 1) || ex_equals_int(x->dim[3], 1) ? x : PUT(e, contiguous, x->name, x->dtype, 4, x->dim, arg_value(x));
+    return ex_equals_int(stride[3], 1) || ex_equals_int(x->dim[3], 1)
+               ? x
+               : PUT(e, contiguous, x->name, x->dtype, 4, x->dim, arg_value(x));
 }
 
 /* That kernel's mask: additive, of 2 or 4 axes. */
@@ -219,7 +258,9 @@ static bool kernel_mask(Attention *a, bool causal, Value **out)
     TRY(one_mask(a, out));
     Value *m = *out;
     if (!m) return true;
-    if (m->dtype == DT_BOOL) TRY(m = PUT(e, where_Scalar, "mask", DT_F32, m->rank, m->dim, arg_value(m), number(e, 0), number(e, -INFINITY)));
+    if (m->dtype == DT_BOOL)
+        TRY(m = PUT(e, where_Scalar, "mask", DT_F32, m->rank, m->dim, arg_value(m), number(e, 0),
+                    number(e, -INFINITY)));
     TRY(m = cast(e, m, a->q->dtype));
     for (int i = 0; i < m->rank; i++) dim[4 - m->rank + i] = m->dim[i];
     *out = m->rank == 2 || m->rank == 4 ? m : shaped(e, "mask", m, 4, dim);
@@ -248,20 +289,37 @@ bool spell_sdpa_lse(Emit *e, const Node *n)
     if (kernel_takes(&a, softcap)) {
         Value *q = rows(e, a.q), *k = q ? rows(e, a.k) : NULL, *v = k ? rows(e, a.v) : NULL;
         TRY(v && kernel_mask(&a, causal, &mask));
-        Arg args[7] = {arg_value(q), arg_value(k), arg_value(v), number(e, 0), arg_expr(ex_bool(e->g->ex, causal)), arg_value(mask), a.scale};
+        Arg args[7] = {arg_value(q),    arg_value(k), arg_value(v), number(e, 0), arg_expr(ex_bool(e->g->ex, causal)),
+                       arg_value(mask), a.scale};
         return write_node(e, op_get(OP_scaled_dot_product_flash_attention_for_cpu), args, 2, n->out);
     }
-    Arg args[UPPER + 1] = {arg_value(a.q), arg_value(a.k), arg_value(a.v), arg_value(a.mask), number(e, 0), arg_expr(ex_bool(e->g->ex, false)), a.scale,
-                           arg_expr(ex_bool(e->g->ex, a.q->dim[1] != a.k->dim[1])), number(e, softcap), arg_expr(a.lower), arg_expr(a.upper)};
+    Arg args[UPPER + 1] = {arg_value(a.q),
+                           arg_value(a.k),
+                           arg_value(a.v),
+                           arg_value(a.mask),
+                           number(e, 0),
+                           arg_expr(ex_bool(e->g->ex, false)),
+                           a.scale,
+                           arg_expr(ex_bool(e->g->ex, a.q->dim[1] != a.k->dim[1])),
+                           number(e, softcap),
+                           arg_expr(a.lower),
+                           arg_expr(a.upper)};
     if (!a.lower) args[LOWER] = (Arg){0};
     if (!a.upper) args[UPPER] = (Arg){0};
-    Node plain = {.op = op_get(OP_scaled_dot_product_attention), .name = n->name, .arg = args, .out = n->out, .nout = 1};
+    Node plain = {
+        .op = op_get(OP_scaled_dot_product_attention), .name = n->name, .arg = args, .out = n->out, .nout = 1};
     TRY(spell_attention(e, &plain));
-    if (!is_read(e, n->out[1], OP_sdpa_backward)) return true; /* its backward pass is written out, too, and reads the scores */
+    if (!is_read(e, n->out[1], OP_sdpa_backward))
+        return true; /* its backward pass is written out, too, and reads the scores */
     DType t = n->out[1]->dtype;
-    Value *q = cast(e, a.q, t), *k = cast(e, every_head(&a, a.k), t), *s = q && k ? scores_of(&a, q, k, softcap, &capped) : NULL;
+    Value *q = cast(e, a.q, t), *k = cast(e, every_head(&a, a.k), t),
+          *s = q && k ? scores_of(&a, q, k, softcap, &capped) : NULL;
     Expr *last = ex_int(e->g->ex, -1);
-    return s && write_node(e, op_get(OP_logsumexp), (Arg[3]){arg_value(s), {.kind = ARG_EXPRS, .n = 1, .es = &last}, arg_expr(ex_bool(e->g->ex, false))}, 1, &n->out[1]);
+    return s &&
+           write_node(
+               e, op_get(OP_logsumexp),
+               (Arg[3]){arg_value(s), {.kind = ARG_EXPRS, .n = 1, .es = &last}, arg_expr(ex_bool(e->g->ex, false))}, 1,
+               &n->out[1]);
 }
 
 static Value *summed(Emit *e, Value *x, int naxes, const int *axis, bool keep)
@@ -276,17 +334,22 @@ static Value *summed(Emit *e, Value *x, int naxes, const int *axis, bool keep)
         if (!gone) dim[rank++] = x->dim[i];
         else if (keep) dim[rank++] = ex_int(e->g->ex, 1);
     }
-    return PUT(e, sum_dim_IntList, "sum", x->dtype, rank, dim, arg_value(x), ((Arg){.kind = ARG_EXPRS, .n = naxes, .es = axes}), arg_expr(ex_bool(e->g->ex, keep)));
+    return PUT(e, sum_dim_IntList, "sum", x->dtype, rank, dim, arg_value(x),
+               ((Arg){.kind = ARG_EXPRS, .n = naxes, .es = axes}), arg_expr(ex_bool(e->g->ex, keep)));
 }
 
-static Value *product(Emit *e, Value *x, Value *y) { return x && y ? PUT(e, mul_Tensor, "grad", x->dtype, x->rank, x->dim, arg_value(x), arg_value(y)) : NULL; }
+static Value *product(Emit *e, Value *x, Value *y)
+{
+    return x && y ? PUT(e, mul_Tensor, "grad", x->dtype, x->rank, x->dim, arg_value(x), arg_value(y)) : NULL;
+}
 
 /* What comes back to heads that queries share: (B, H, M, D) summed to (B, Hkv, M, D). */
 static Value *shared_heads(const Attention *a, Value *x, const Value *like)
 {
     Expr *H = a->q->dim[1], *share = ex_floordiv(a->e->g->ex, H, like->dim[1]);
     if (!x || like->dim[1] == H) return x;
-    return summed(a->e, shaped(a->e, "heads", x, 5, (Expr *[]){x->dim[0], like->dim[1], share, x->dim[2], x->dim[3]}), 1, (int[]){2}, false);
+    return summed(a->e, shaped(a->e, "heads", x, 5, (Expr *[]){x->dim[0], like->dim[1], share, x->dim[2], x->dim[3]}),
+                  1, (int[]){2}, false);
 }
 
 /* What comes back to the mask, summed where it broadcasts. */
@@ -305,21 +368,26 @@ static bool write_backward(Attention *a, const Node *n, double softcap)
 {
     Emit *e = a->e;
     DType t = a->q->dtype == DT_F64 ? DT_F64 : DT_F32;
-    Value *q = cast(e, a->q, t), *k = cast(e, every_head(a, a->k), t), *v = cast(e, every_head(a, a->v), t), *dout = cast(e, n->arg[0].v, t), *capped, *s;
+    Value *q = cast(e, a->q, t), *k = cast(e, every_head(a, a->k), t), *v = cast(e, every_head(a, a->v), t),
+          *dout = cast(e, n->arg[0].v, t), *capped, *s;
     TRY(q && k && v && dout && (s = scores_of(a, q, k, softcap, &capped)));
     Value *p = PUT(e, safe_softmax, "weights", t, 4, s->dim, arg_value(s), integer(e, -1));
-    if (is_read(e, n->out[2], OP_NONE)) TRY(p && finish(e, shared_heads(a, multiplied(e, "grad", turned(e, p), dout), a->v), n->out[2]));
-    Value *each = product(e, p, multiplied(e, "grad", dout, turned(e, v))), *rest = product(e, p, summed(e, each, 1, (int[]){3}, true));
+    if (is_read(e, n->out[2], OP_NONE))
+        TRY(p && finish(e, shared_heads(a, multiplied(e, "grad", turned(e, p), dout), a->v), n->out[2]));
+    Value *each = product(e, p, multiplied(e, "grad", dout, turned(e, v))),
+          *rest = product(e, p, summed(e, each, 1, (int[]){3}, true));
     Value *ds = rest ? PUT(e, sub_Tensor, "grad", t, 4, s->dim, arg_value(each), arg_value(rest)) : NULL;
     TRY(ds);
     if (n->arg[op_param(n->op, "grad_mask")].e->i) TRY(finish(e, mask_gradient(a, ds), n->out[3]));
     if (capped) {
-        Value *square = product(e, capped, capped), *slope = square ? PUT(e, rsub_Scalar, "grad", t, 4, s->dim, arg_value(square), number(e, 1)) : NULL;
+        Value *square = product(e, capped, capped),
+              *slope = square ? PUT(e, rsub_Scalar, "grad", t, 4, s->dim, arg_value(square), number(e, 1)) : NULL;
         TRY(ds = product(e, ds, slope));
     }
     TRY(ds = PUT(e, mul_Tensor, "grad", t, 4, s->dim, arg_value(ds), scale_of(a)));
     if (is_read(e, n->out[0], OP_NONE)) TRY(finish(e, multiplied(e, "grad", ds, k), n->out[0]));
-    return !is_read(e, n->out[1], OP_NONE) || finish(e, shared_heads(a, multiplied(e, "grad", turned(e, ds), q), a->k), n->out[1]);
+    return !is_read(e, n->out[1], OP_NONE) ||
+           finish(e, shared_heads(a, multiplied(e, "grad", turned(e, ds), q), a->k), n->out[1]);
 }
 
 bool spell_sdpa_backward(Emit *e, const Node *n)
@@ -329,8 +397,11 @@ bool spell_sdpa_backward(Emit *e, const Node *n)
     Attention a = pair_of(e, n, 1, &causal, &softcap);
     Value *mask;
     if (!kernel_takes(&a, softcap) || n->arg[op_param(n->op, "grad_mask")].e->i) return write_backward(&a, n, softcap);
-    Value *d = rows(e, n->arg[0].v), *q = d ? rows(e, a.q) : NULL, *k = q ? rows(e, a.k) : NULL, *v = k ? rows(e, a.v) : NULL;
+    Value *d = rows(e, n->arg[0].v), *q = d ? rows(e, a.q) : NULL, *k = q ? rows(e, a.k) : NULL,
+          *v = k ? rows(e, a.v) : NULL;
     TRY(v && kernel_mask(&a, causal, &mask));
-    Arg args[10] = {arg_value(d), arg_value(q), arg_value(k), arg_value(v), n->arg[4], n->arg[5], number(e, 0), arg_expr(ex_bool(e->g->ex, causal)), arg_value(mask), a.scale};
+    Arg args[10] = {arg_value(d),    arg_value(q), arg_value(k), arg_value(v),
+                    n->arg[4],       n->arg[5],    number(e, 0), arg_expr(ex_bool(e->g->ex, causal)),
+                    arg_value(mask), a.scale};
     return write_node(e, op_get(OP_scaled_dot_product_flash_attention_for_cpu_backward), args, 3, n->out);
 }

@@ -23,7 +23,9 @@ static bool guardable(Emit *e, const Expr *x, int *budget)
     if (--*budget < 0) return false;
     if (ex_is_const(x) || find_axis(e, x, &axis)) return true;
     if (x->kind == EX_NE || x->kind == EX_NOT || size_input(e, x)) return false;
-    if (x->kind == EX_SYM) return !out_of_data(expr_symbol(e->g->ex, (int)x->i)) && find_solution(e, x, &s) && guardable(e, s.rest, budget) && guardable(e, s.factor, budget);
+    if (x->kind == EX_SYM)
+        return !out_of_data(expr_symbol(e->g->ex, (int)x->i)) && find_solution(e, x, &s) &&
+               guardable(e, s.rest, budget) && guardable(e, s.factor, budget);
     for (int i = 0; i < x->nargs; i++)
         if (!guardable(e, x->args[i], budget)) return false;
     return true;
@@ -31,9 +33,10 @@ static bool guardable(Emit *e, const Expr *x, int *budget)
 
 static void put_guard(Emit *e, const Expr *x, Buf *out)
 {
-    static const char *const infix[] = {[EX_ADD] = " + ", [EX_MUL] = "*", [EX_POW] = "**", [EX_FLOORDIV] = " // ", [EX_MOD] = " % ", [EX_TRUEDIV] = " / ",
-                                        [EX_LSHIFT] = " << ", [EX_RSHIFT] = " >> ", [EX_EQ] = " == ", [EX_LT] = " < ", [EX_LE] = " <= ",
-                                        [EX_AND] = " and ", [EX_OR] = " or ", [EX_WHERE] = NULL};
+    static const char *const infix[] = {
+        [EX_ADD] = " + ",     [EX_MUL] = "*",       [EX_POW] = "**",      [EX_FLOORDIV] = " // ", [EX_MOD] = " % ",
+        [EX_TRUEDIV] = " / ", [EX_LSHIFT] = " << ", [EX_RSHIFT] = " >> ", [EX_EQ] = " == ",       [EX_LT] = " < ",
+        [EX_LE] = " <= ",     [EX_AND] = " and ",   [EX_OR] = " or ",     [EX_WHERE] = NULL};
     Axis axis;
     Solution s;
     if (ex_is_const(x)) {
@@ -73,7 +76,10 @@ static void guard_text(Emit *e, const Require *r, Buf *out)
 static bool assert_named(Emit *e, const char *truth, const char *message)
 {
     Buf inputs = {0};
-    buf_printf(&inputs, "{\"name\": \"self\", \"arg\": {\"as_sym_bool\": {\"as_name\": \"%s\"}}, \"kind\": 1}, {\"name\": \"assert_msg\", \"arg\": {\"as_string\": ", truth);
+    buf_printf(
+        &inputs,
+        "{\"name\": \"self\", \"arg\": {\"as_sym_bool\": {\"as_name\": \"%s\"}}, \"kind\": 1}, {\"name\": \"assert_msg\", \"arg\": {\"as_string\": ",
+        truth);
     json_put_string(&inputs, message);
     buf_puts(&inputs, "}, \"kind\": 1}");
     const char *name = fresh_name(e, "_assert_scalar");
@@ -103,7 +109,8 @@ static bool put_asserts(Emit *e)
         if (e->checked[i] || !as_assert(e, r) || !size_known(e, r->cond)) continue;
         e->checked[i] = true;
         const char *truth;
-        TRY(size_name(e, r->cond, &truth) && assert_named(e, truth, starts(r->where, "assert: ") ? r->where + 8 : r->where));
+        TRY(size_name(e, r->cond, &truth) &&
+            assert_named(e, truth, starts(r->where, "assert: ") ? r->where + 8 : r->where));
     }
     return true;
 }
@@ -113,7 +120,8 @@ bool put_guards(Emit *e)
     TRY(put_asserts(e));
     for (int i = 0; i < e->g->nrequire; i++) {
         const Require *r = &e->g->require[i];
-        bool bound = r->cond->kind == EX_LT || r->cond->kind == EX_LE; /* a reader draws on bounds in guards before it meets the node */
+        bool bound = r->cond->kind == EX_LT ||
+                     r->cond->kind == EX_LE; /* a reader draws on bounds in guards before it meets the node */
         if (is_range(r) || as_assert(e, r) || mentions_data(e, r->cond) || (bound && inferred(r))) continue;
         Buf text = {0};
         guard_text(e, r, &text);
@@ -138,9 +146,11 @@ static bool assert_range(Emit *e, const Symbol *s, const char *symbol)
         Expr compared = {.kind = EX_LE, .nargs = 2, .args = k ? part : swapped, .is_bool = true};
         const Expr *cond = s->lo == s->hi ? ex_bool(p, true) : &compared;
         const char *name = fresh_name(e, k ? "le" : "ge"), *names[2] = {size, NULL};
-        const char *message = arena_printf(e->arena, "Runtime assertion failed for expression %s %s %lld", symbol, k ? "<=" : ">=", (long long)bound);
+        const char *message = arena_printf(e->arena, "Runtime assertion failed for expression %s %s %lld", symbol,
+                                           k ? "<=" : ">=", (long long)bound);
         TRY((part[1] && message) || oom(e->err));
-        TRY(name && write_size_node(e, k ? "_operator.le" : "_operator.ge", name, cond, 2, part, names) && assert_named(e, name, message));
+        TRY(name && write_size_node(e, k ? "_operator.le" : "_operator.ge", name, cond, 2, part, names) &&
+            assert_named(e, name, message));
     }
     return true;
 }
@@ -151,7 +161,8 @@ static bool assert_truth(Emit *e, const Symbol *s, const char *symbol)
     if (s->lo != s->hi) return true;
     Expr *truth = is_true(e, s->expr);
     if (s->lo == 0) truth = ex_make(e->g->ex, EX_NOT, truth, NULL, NULL);
-    const char *name, *message = arena_printf(e->arena, "Runtime assertion failed for expression Eq(%s, %lld)", symbol, (long long)s->lo);
+    const char *name, *message = arena_printf(e->arena, "Runtime assertion failed for expression Eq(%s, %lld)", symbol,
+                                              (long long)s->lo);
     TRY((truth && message) || oom(e->err));
     return size_name(e, truth, &name) && assert_named(e, name, message);
 }

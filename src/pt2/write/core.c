@@ -16,7 +16,10 @@ static const char *const core_names[] = {
 
 static int by_name(const void *a, const void *b) { return strcmp(a, *(const char *const *)b); }
 
-bool core_target(const char *name) { return bsearch(name, core_names, sizeof core_names / sizeof *core_names, sizeof *core_names, by_name) != NULL; }
+bool core_target(const char *name)
+{
+    return bsearch(name, core_names, sizeof core_names / sizeof *core_names, sizeof *core_names, by_name) != NULL;
+}
 
 bool core_open(Emit *e)
 {
@@ -71,8 +74,10 @@ static Value *clone(Emit *e, Value *x)
 {
     Value *v = emit_value(e, x) ? new_value(e, x->name, x->dtype, x->rank, x->dim) : NULL;
     if (!v) return NULL;
-    char *inputs = arena_printf(e->arena, "{\"name\": \"self\", \"arg\": {\"as_tensor\": {\"name\": \"%s\"}}, \"kind\": 1}, {\"name\": \"memory_format\", \"arg\": {\"as_memory_format\": 1}, \"kind\": 2}",
-                                e->name[x->id]);
+    char *inputs = arena_printf(
+        e->arena,
+        "{\"name\": \"self\", \"arg\": {\"as_tensor\": {\"name\": \"%s\"}}, \"kind\": 1}, {\"name\": \"memory_format\", \"arg\": {\"as_memory_format\": 1}, \"kind\": 2}",
+        e->name[x->id]);
     char *output = arena_printf(e->arena, "{\"as_tensor\": {\"name\": \"%s\"}}", e->name[v->id]);
     if (!inputs || !output) {
         oom(e->err);
@@ -102,7 +107,9 @@ static Value *viewed(Emit *e, Value *x, int rank, Expr *const *dim)
 
 static Value *expanded(Emit *e, Value *x, int rank, Expr *const *dim)
 {
-    return !x || same_dims(x, rank, dim) ? x : PUT(e, expand, "expand", x->dtype, rank, dim, arg_value(x), sizes(rank, dim));
+    return !x || same_dims(x, rank, dim)
+               ? x
+               : PUT(e, expand, "expand", x->dtype, rank, dim, arg_value(x), sizes(rank, dim));
 }
 
 /* The sizes of n's result, of v or of a clone. */
@@ -128,7 +135,9 @@ static bool spell_unfold(Emit *e, const Node *n)
         step = ex_mul(p, step, x->dim[i]);
         if (!step || !stride[i]) return fail(e->err, E_LIMIT, "a size expression is too large");
     }
-    return write_node(e, op_get(OP_as_strided), (Arg[4]){arg_value(x), sizes(n->out[0]->rank, n->out[0]->dim), sizes(n->out[0]->rank, stride)}, 1, n->out);
+    return write_node(e, op_get(OP_as_strided),
+                      (Arg[4]){arg_value(x), sizes(n->out[0]->rank, n->out[0]->dim), sizes(n->out[0]->rank, stride)}, 1,
+                      n->out);
 }
 
 /* ------------------------------------------------------------------ products */
@@ -137,7 +146,12 @@ static bool spell_unfold(Emit *e, const Node *n)
 static Value *as_matrices(Emit *e, Value *x, bool column, int nbatch, Expr *const *batch, Expr *all)
 {
     Expr *one = ex_int(e->g->ex, 1), *dim[MAX_RANK + 2], *three[3];
-    Expr *rows = x->rank > 1 ? x->dim[x->rank - 2] : column ? x->dim[0] : one, *columns = x->rank > 1 ? x->dim[x->rank - 1] : column ? one : x->dim[0];
+    Expr *rows = x->rank > 1 ? x->dim[x->rank - 2]
+                 : column    ? x->dim[0]
+                             : one,
+         *columns = x->rank > 1 ? x->dim[x->rank - 1]
+                    : column    ? one
+                                : x->dim[0];
     for (int i = 0; i < nbatch; i++) dim[i] = batch[i];
     dim[nbatch] = rows;
     dim[nbatch + 1] = columns;
@@ -158,12 +172,14 @@ static bool spell_matmul(Emit *e, const Node *n)
     int nbatch = (a->rank > b->rank ? a->rank : b->rank) - 2;
     TRY(emit_value(e, a) && emit_value(e, b));
     if (a->rank > 2 && b->rank <= 2) { /* rows of all batches are rows of one matrix */
-        for (int i = 0; i < a->rank - 1; i++) TRY((all = ex_mul(p, all, a->dim[i])) || fail(e->err, E_LIMIT, "a size expression is too large"));
+        for (int i = 0; i < a->rank - 1; i++)
+            TRY((all = ex_mul(p, all, a->dim[i])) || fail(e->err, E_LIMIT, "a size expression is too large"));
         a = viewed(e, a, 2, (Expr *[]){all, a->dim[a->rank - 1]});
         nbatch = 0;
     }
     if (nbatch < 0) nbatch = 0;
-    for (int i = 0; i < nbatch; i++) TRY((all = ex_mul(p, all, out->dim[i])) || fail(e->err, E_LIMIT, "a size expression is too large"));
+    for (int i = 0; i < nbatch; i++)
+        TRY((all = ex_mul(p, all, out->dim[i])) || fail(e->err, E_LIMIT, "a size expression is too large"));
     a = a ? as_matrices(e, a, false, nbatch, out->dim, all) : NULL;
     b = as_matrices(e, b, true, nbatch, out->dim, all);
     TRY(a && b);
@@ -173,7 +189,8 @@ static bool spell_matmul(Emit *e, const Node *n)
     dim[rank - 2] = a->dim[rank - 2];
     dim[rank - 1] = b->dim[rank - 1];
     if (same_dims(out, rank, dim)) return write_node(e, op_get(op), (Arg[2]){arg_value(a), arg_value(b)}, 1, n->out);
-    return (y = put(e, op, 2, (Arg[2]){arg_value(a), arg_value(b)}, "product", out->dtype, rank, dim)) && finish_view(e, n, y);
+    return (y = put(e, op, 2, (Arg[2]){arg_value(a), arg_value(b)}, "product", out->dtype, rank, dim)) &&
+           finish_view(e, n, y);
 }
 
 /* ------------------------------------------------------------------ norms, softmax */
@@ -194,25 +211,33 @@ static bool spell_layer_norm(Emit *e, const Node *n)
     Expr *dim[MAX_RANK];
     const Value *x = n->arg[0].v;
     for (int i = 0; i < x->rank; i++) dim[i] = i < x->rank - n->arg[1].n ? x->dim[i] : ex_int(e->g->ex, 1);
-    return write_norm(e, n, OP_native_layer_norm, (Arg[5]){n->arg[0], n->arg[1], n->arg[2], n->arg[3], n->arg[4]}, statistics(x->dtype), x->rank, dim);
+    return write_norm(e, n, OP_native_layer_norm, (Arg[5]){n->arg[0], n->arg[1], n->arg[2], n->arg[3], n->arg[4]},
+                      statistics(x->dtype), x->rank, dim);
 }
 
 static bool spell_group_norm(Emit *e, const Node *n)
 {
     const Value *x = n->arg[0].v;
     Expr *rest = ex_int(e->g->ex, 1);
-    for (int i = 2; i < x->rank; i++) TRY((rest = ex_mul(e->g->ex, rest, x->dim[i])) || fail(e->err, E_LIMIT, "a size expression is too large"));
-    Arg args[8] = {n->arg[0], n->arg[2], n->arg[3], arg_expr(x->dim[0]), arg_expr(x->dim[1]), arg_expr(rest), n->arg[1], n->arg[4]};
+    for (int i = 2; i < x->rank; i++)
+        TRY((rest = ex_mul(e->g->ex, rest, x->dim[i])) || fail(e->err, E_LIMIT, "a size expression is too large"));
+    Arg args[8] = {n->arg[0],           n->arg[2],      n->arg[3], arg_expr(x->dim[0]),
+                   arg_expr(x->dim[1]), arg_expr(rest), n->arg[1], n->arg[4]};
     return write_norm(e, n, OP_native_group_norm, args, statistics(x->dtype), 2, (Expr *[]){x->dim[0], n->arg[1].e});
 }
 
 static bool spell_batch_norm(Emit *e, const Node *n)
 {
     Expr *none = ex_int(e->g->ex, 0);
-    return write_norm(e, n, OP_native_batch_norm_legit_no_training, (Arg[7]){n->arg[0], n->arg[1], n->arg[2], n->arg[3], n->arg[4], n->arg[6], n->arg[7]}, n->out[0]->dtype, 1, &none);
+    return write_norm(e, n, OP_native_batch_norm_legit_no_training,
+                      (Arg[7]){n->arg[0], n->arg[1], n->arg[2], n->arg[3], n->arg[4], n->arg[6], n->arg[7]},
+                      n->out[0]->dtype, 1, &none);
 }
 
-static bool spell_softmax(Emit *e, const Node *n, OpId op) { return write_node(e, op_get(op), (Arg[3]){n->arg[0], n->arg[1], truth(e, false)}, 1, n->out); }
+static bool spell_softmax(Emit *e, const Node *n, OpId op)
+{
+    return write_node(e, op_get(op), (Arg[3]){n->arg[0], n->arg[1], truth(e, false)}, 1, n->out);
+}
 
 /* ------------------------------------------------------------------ pictures, random numbers */
 
@@ -220,19 +245,24 @@ static bool spell_softmax(Emit *e, const Node *n, OpId op) { return write_node(e
 static bool spell_upsample(Emit *e, const Node *n)
 {
     bool linear = !strcmp(n->arg[2].s, "linear"), scaled = n->arg[4].kind == ARG_EXPRS && n->arg[4].n == 2;
-    if (n->arg[0].v->rank != 4 || (!linear && strcmp(n->arg[2].s, "nearest"))) return fail(e->err, E_UNSUPPORTED, "ATen's core has bilinear and nearest resampling of pictures alone");
+    if (n->arg[0].v->rank != 4 || (!linear && strcmp(n->arg[2].s, "nearest")))
+        return fail(e->err, E_UNSUPPORTED, "ATen's core has bilinear and nearest resampling of pictures alone");
     for (int i = 0; i < 2 && scaled; i++) scaled = n->arg[4].es[i]->f != 0;
     Arg size = scaled ? arg_none() : n->arg[1], scales = scaled ? n->arg[4] : arg_none();
-    if (linear) return write_node(e, op_get(OP_upsample_bilinear2d_vec), (Arg[4]){n->arg[0], size, n->arg[3], scales}, 1, n->out);
+    if (linear)
+        return write_node(e, op_get(OP_upsample_bilinear2d_vec), (Arg[4]){n->arg[0], size, n->arg[3], scales}, 1,
+                          n->out);
     return write_node(e, op_get(OP_upsample_nearest2d_vec), (Arg[3]){n->arg[0], size, scales}, 1, n->out);
 }
 
 /* The mask that dropout draws: the same numbers of the same generator. */
 static bool spell_bernoulli(Emit *e, const Node *n)
 {
-    Value *x = n->arg[0].v, *all[2] = {new_value(e, "dropped", x->dtype, x->rank, x->dim), new_value(e, "kept", DT_BOOL, x->rank, x->dim)};
+    Value *x = n->arg[0].v, *all[2] = {new_value(e, "dropped", x->dtype, x->rank, x->dim),
+                                       new_value(e, "kept", DT_BOOL, x->rank, x->dim)};
     Expr *drop = ex_sub(e->g->ex, ex_float(e->g->ex, 1), n->arg[1].e);
-    TRY(all[0] && all[1] && drop && write_node(e, op_get(OP_native_dropout), (Arg[3]){n->arg[0], arg_expr(drop), truth(e, true)}, 2, all));
+    TRY(all[0] && all[1] && drop &&
+        write_node(e, op_get(OP_native_dropout), (Arg[3]){n->arg[0], arg_expr(drop), truth(e, true)}, 2, all));
     return write_node(e, op_get(OP_to_copy), (Arg[7]){arg_value(all[1]), arg_dtype(n->out[0]->dtype)}, 1, n->out);
 }
 
@@ -243,7 +273,8 @@ bool core_overload(Emit *e, const Node *n, Arg *args)
     for (int i = 0; i < n->op->schema->nparams && i < 8; i++) {
         args[i] = n->arg[i];
         if (n->op->schema->params[i].type != PT_TENSOR || n->arg[i].kind != ARG_EXPR) continue;
-        Value *number = PUT(e, full, "number", n->out[0]->dtype, 0, NULL, sizes(0, NULL), n->arg[i], arg_dtype(n->out[0]->dtype));
+        Value *number = PUT(e, full, "number", n->out[0]->dtype, 0, NULL, sizes(0, NULL), n->arg[i],
+                            arg_dtype(n->out[0]->dtype));
         TRY(number);
         args[i] = arg_value(number);
     }
@@ -268,7 +299,9 @@ bool core_spell(Emit *e, const Node *n, bool *done)
     case OP_layer_norm: return spell_layer_norm(e, n);
     case OP_group_norm: return spell_group_norm(e, n);
     case OP_batch_norm: return spell_batch_norm(e, n);
-    case OP_grid_sampler: return write_node(e, op_get(n->arg[0].v->rank == 4 ? OP_grid_sampler_2d : OP_grid_sampler_3d), n->arg, 1, n->out);
+    case OP_grid_sampler:
+        return write_node(e, op_get(n->arg[0].v->rank == 4 ? OP_grid_sampler_2d : OP_grid_sampler_3d), n->arg, 1,
+                          n->out);
     case OP_upsample: return spell_upsample(e, n);
     case OP_bernoulli_p: return spell_bernoulli(e, n);
     default: break;

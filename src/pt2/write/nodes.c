@@ -15,9 +15,11 @@
 static bool reserved(const char *s)
 {
     static const char *const words[] = {
-        "False", "None", "True", "and", "as", "assert", "async", "await", "break", "class", "continue", "def", "del", "elif", "else", "except",
-        "finally", "for", "from", "global", "if", "import", "in", "is", "lambda", "nonlocal", "not", "or", "pass", "raise", "return", "try",
-        "while", "with", "yield", "self", "torch", "math", "operator", "builtins", "device", "inf", "nan", "fx_pytree", "pytree", "NoneType", "getattr",
+        "False",    "None",   "True",  "and",       "as",     "assert",   "async",   "await", "break",    "class",
+        "continue", "def",    "del",   "elif",      "else",   "except",   "finally", "for",   "from",     "global",
+        "if",       "import", "in",    "is",        "lambda", "nonlocal", "not",     "or",    "pass",     "raise",
+        "return",   "try",    "while", "with",      "yield",  "self",     "torch",   "math",  "operator", "builtins",
+        "device",   "inf",    "nan",   "fx_pytree", "pytree", "NoneType", "getattr",
     };
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         if (!strcmp(s, words[i])) return true;
@@ -93,13 +95,16 @@ enum { MAX_JSON = 512 << 20 }; /* what readers take */
 bool put_meta(Emit *e, const Value *v)
 {
     Buf *out = &e->tensors;
-    if (e->too_long || out->len > MAX_JSON) return fail(e->err, E_LIMIT, "the sizes of '%s' are too long to write", v->name);
-    buf_printf(out, "%s\"%s\": {\"dtype\": %d, \"sizes\": [", out->len ? ",\n" : "", e->name[v->id], dtype_pt2(v->dtype));
+    if (e->too_long || out->len > MAX_JSON)
+        return fail(e->err, E_LIMIT, "the sizes of '%s' are too long to write", v->name);
+    buf_printf(out, "%s\"%s\": {\"dtype\": %d, \"sizes\": [", out->len ? ",\n" : "", e->name[v->id],
+               dtype_pt2(v->dtype));
     for (int i = 0; i < v->rank; i++) {
         if (i) buf_puts(out, ", ");
         put_size(e, v->dim[i], out);
     }
-    buf_printf(out, "], \"requires_grad\": %s, \"device\": {\"type\": \"cpu\", \"index\": null}, \"strides\": [", requires_grad(v) ? "true" : "false");
+    buf_printf(out, "], \"requires_grad\": %s, \"device\": {\"type\": \"cpu\", \"index\": null}, \"strides\": [",
+               requires_grad(v) ? "true" : "false");
     bool own = v->kind == V_WEIGHT && v->data;
     for (int i = 0; own && i < v->rank; i++) own = v->data->stride[i] >= 0;
     Expr *stride[MAX_RANK];
@@ -186,7 +191,8 @@ static void put_tensors(Emit *e, const Arg *a, Buf *out)
     for (int i = 0; i < a->n; i++) {
         if (i) buf_puts(out, ", ");
         if (!a->vs[i]) buf_puts(out, "{\"as_none\": true}");
-        else buf_printf(out, some ? "{\"as_tensor\": {\"name\": \"%s\"}}" : "{\"name\": \"%s\"}", e->name[a->vs[i]->id]);
+        else
+            buf_printf(out, some ? "{\"as_tensor\": {\"name\": \"%s\"}}" : "{\"name\": \"%s\"}", e->name[a->vs[i]->id]);
     }
     buf_puts(out, "]}");
 }
@@ -250,7 +256,8 @@ static bool emit_operand(Emit *e, const Arg *a)
 bool write_node(Emit *e, const Op *op, const Arg *args, int nout, Value *const *out)
 {
     Buf inputs = {0}, outputs = {0};
-    const char *name = nout == 1 ? e->name[out[0]->id] : NULL, *target = arena_printf(e->arena, "torch.ops.%s", op->name);
+    const char *name = nout == 1 ? e->name[out[0]->id] : NULL,
+               *target = arena_printf(e->arena, "torch.ops.%s", op->name);
     if (!name) { /* of the tuple, which nothing else in the file names */
         const char *dot = strchr(op->name, '.');
         char *plain = arena_strdup(e->arena, dot + 1);
@@ -258,10 +265,14 @@ bool write_node(Emit *e, const Op *op, const Arg *args, int nout, Value *const *
         name = plain ? fresh_name(e, plain) : NULL;
     }
     bool ok = (name && target) || oom(e->err);
-    if (e->g->core && !core_target(op->name)) ok = fail(e->err, E_UNSUPPORTED, "%s is not in ATen's core, and has no form that is; write the model without --decompose core", op->name);
+    if (e->g->core && !core_target(op->name))
+        ok = fail(e->err, E_UNSUPPORTED,
+                  "%s is not in ATen's core, and has no form that is; write the model without --decompose core",
+                  op->name);
     for (int i = 0; ok && i < op->schema->nparams; i++) ok = emit_operand(e, &args[i]);
     ok = ok && put_args(e, op, args, &inputs);
-    for (int k = 0; k < nout; k++) buf_printf(&outputs, "%s{\"as_tensor\": {\"name\": \"%s\"}}", k ? ", " : "", e->name[out[k]->id]);
+    for (int k = 0; k < nout; k++)
+        buf_printf(&outputs, "%s{\"as_tensor\": {\"name\": \"%s\"}}", k ? ", " : "", e->name[out[k]->id]);
     if (ok) put_node(e, target, inputs.data ? inputs.data : "", outputs.data ? outputs.data : "", name);
     e->nodes.failed |= inputs.failed || outputs.failed;
     buf_free(&inputs);
@@ -309,8 +320,10 @@ static const struct {
     {OP_bitwise_and_Tensor, "aten.bitwise_and.Scalar", "aten.bitwise_and.Scalar_Tensor", NULL, false},
     {OP_bitwise_or_Tensor, "aten.bitwise_or.Scalar", "aten.bitwise_or.Scalar_Tensor", NULL, false},
     {OP_bitwise_xor_Tensor, "aten.bitwise_xor.Scalar", "aten.bitwise_xor.Scalar_Tensor", NULL, false},
-    {OP_bitwise_left_shift_Tensor, "aten.bitwise_left_shift.Tensor_Scalar", "aten.bitwise_left_shift.Scalar_Tensor", NULL, false},
-    {OP_bitwise_right_shift_Tensor, "aten.bitwise_right_shift.Tensor_Scalar", "aten.bitwise_right_shift.Scalar_Tensor", NULL, false},
+    {OP_bitwise_left_shift_Tensor, "aten.bitwise_left_shift.Tensor_Scalar", "aten.bitwise_left_shift.Scalar_Tensor",
+     NULL, false},
+    {OP_bitwise_right_shift_Tensor, "aten.bitwise_right_shift.Tensor_Scalar", "aten.bitwise_right_shift.Scalar_Tensor",
+     NULL, false},
     {OP_copysign_Tensor, "aten.copysign.Scalar", NULL, NULL, false},
     {OP_xlogy_Tensor, "aten.xlogy.Scalar_Other", "aten.xlogy.Scalar_Self", NULL, false},
     {OP_where_self, "aten.where.ScalarOther", "aten.where.ScalarSelf", "aten.where.Scalar", false},
@@ -322,7 +335,10 @@ static const Op *overload_of(const Node *n, Arg *args)
         if (overloads[i].row != n->op->id) continue;
         int at = n->op->id == OP_where_self;
         bool first = args[at].kind == ARG_EXPR, second = args[at + 1].kind == ARG_EXPR;
-        const char *name = first && second ? overloads[i].both : first ? overloads[i].first : second ? overloads[i].second : NULL;
+        const char *name = first && second ? overloads[i].both
+                           : first         ? overloads[i].first
+                           : second        ? overloads[i].second
+                                           : NULL;
         const Op *op = name ? op_find(name) : NULL;
         if (!op || !overloads[i].swap || !first) return op ? op : n->op;
         Arg a = args[at];
@@ -352,13 +368,15 @@ static bool emit_node(Emit *e, const Node *n)
 
 static bool emit_named(Emit *e, const Node *n)
 {
-    return (n->nout && e->written[n->out[0]->id]) || emit_node(e, n) || within(e->err, "node '%s' (%s)", n->name, n->op->name);
+    return (n->nout && e->written[n->out[0]->id]) || emit_node(e, n) ||
+           within(e->err, "node '%s' (%s)", n->name, n->op->name);
 }
 
 bool emit_value(Emit *e, Value *v)
 {
     if (e->written[v->id] || v->kind != V_NODE || !v->def) return true;
-    if (++e->depth > 1000) return fail(e->err, E_UNSUPPORTED, "size out of '%s' is used too far in front of it", v->name);
+    if (++e->depth > 1000)
+        return fail(e->err, E_UNSUPPORTED, "size out of '%s' is used too far in front of it", v->name);
     bool ok = emit_named(e, v->def);
     e->depth--;
     return ok;

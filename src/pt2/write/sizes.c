@@ -12,18 +12,30 @@
 static const struct {
     const char *target, *name, *srepr;
 } kinds[] = {
-    [EX_ADD] = {"_operator.add", "add", "Add"},              [EX_MUL] = {"_operator.mul", "mul", "Mul"},
-    [EX_POW] = {"_operator.pow", "pow", "PowByNatural"},     [EX_FLOORDIV] = {"_operator.floordiv", "floordiv", "FloorDiv"},
-    [EX_MOD] = {"_operator.mod", "mod", "PythonMod"},        [EX_MAX] = {"torch.sym_max", "sym_max", "Max"},
-    [EX_MIN] = {"torch.sym_min", "sym_min", "Min"},          [EX_TRUEDIV] = {"_operator.truediv", "truediv", "FloatTrueDiv"},
-    [EX_TOFLOAT] = {"torch.sym_float", "sym_float", "ToFloat"}, [EX_CEIL] = {"math.ceil", "ceil", "CeilToInt"},
-    [EX_FLOOR] = {"math.floor", "floor", "FloorToInt"},      [EX_TRUNC] = {"math.trunc", "trunc", "TruncToInt"},
-    [EX_ROUND] = {NULL, "round", "RoundToInt"},              [EX_SQRT] = {"torch._sym_sqrt", "sym_sqrt", "FloatPow"},
-    [EX_ABS] = {"_operator.abs", "abs", "Abs"},              [EX_LSHIFT] = {"_operator.lshift", "lshift", "LShift"},
-    [EX_RSHIFT] = {"_operator.rshift", "rshift", "RShift"},  [EX_EQ] = {"_operator.eq", "eq", "Equality"},
-    [EX_NE] = {"_operator.ne", "ne", "Unequality"},          [EX_LT] = {"_operator.lt", "lt", "StrictLessThan"},
-    [EX_LE] = {"_operator.le", "le", "LessThan"},            [EX_AND] = {"_operator.and_", "and_", "And"},
-    [EX_OR] = {"_operator.or_", "or_", "Or"},                [EX_NOT] = {"torch.sym_not", "sym_not", "Not"},
+    [EX_ADD] = {"_operator.add", "add", "Add"},
+    [EX_MUL] = {"_operator.mul", "mul", "Mul"},
+    [EX_POW] = {"_operator.pow", "pow", "PowByNatural"},
+    [EX_FLOORDIV] = {"_operator.floordiv", "floordiv", "FloorDiv"},
+    [EX_MOD] = {"_operator.mod", "mod", "PythonMod"},
+    [EX_MAX] = {"torch.sym_max", "sym_max", "Max"},
+    [EX_MIN] = {"torch.sym_min", "sym_min", "Min"},
+    [EX_TRUEDIV] = {"_operator.truediv", "truediv", "FloatTrueDiv"},
+    [EX_TOFLOAT] = {"torch.sym_float", "sym_float", "ToFloat"},
+    [EX_CEIL] = {"math.ceil", "ceil", "CeilToInt"},
+    [EX_FLOOR] = {"math.floor", "floor", "FloorToInt"},
+    [EX_TRUNC] = {"math.trunc", "trunc", "TruncToInt"},
+    [EX_ROUND] = {NULL, "round", "RoundToInt"},
+    [EX_SQRT] = {"torch._sym_sqrt", "sym_sqrt", "FloatPow"},
+    [EX_ABS] = {"_operator.abs", "abs", "Abs"},
+    [EX_LSHIFT] = {"_operator.lshift", "lshift", "LShift"},
+    [EX_RSHIFT] = {"_operator.rshift", "rshift", "RShift"},
+    [EX_EQ] = {"_operator.eq", "eq", "Equality"},
+    [EX_NE] = {"_operator.ne", "ne", "Unequality"},
+    [EX_LT] = {"_operator.lt", "lt", "StrictLessThan"},
+    [EX_LE] = {"_operator.le", "le", "LessThan"},
+    [EX_AND] = {"_operator.and_", "and_", "And"},
+    [EX_OR] = {"_operator.or_", "or_", "Or"},
+    [EX_NOT] = {"torch.sym_not", "sym_not", "Not"},
     [EX_WHERE] = {"torch.sym_ite", "sym_ite", "Where"},
 };
 
@@ -51,7 +63,8 @@ static const char *other_name(const Emit *e, const Symbol *s)
 {
     for (int i = 0; i < expr_symbol_count(e->g->ex); i++) {
         const Symbol *t = expr_symbol(e->g->ex, i);
-        if (t != s && t->source == SYM_SIZE && t->value == s->value && t->dim == s->dim && is_unbacked(t->name)) return t->name;
+        if (t != s && t->source == SYM_SIZE && t->value == s->value && t->dim == s->dim && is_unbacked(t->name))
+            return t->name;
     }
     return NULL;
 }
@@ -66,7 +79,8 @@ static bool name_symbols(Emit *e)
     if (!e->symbol || !e->bound || !e->solved) return oom(e->err);
     for (int i = 0; i < n; i++) {
         const Symbol *s = expr_symbol(e->g->ex, i);
-        bool data = out_of_data(s), good = data ? is_unbacked(s->name) : s->name[0] != 'u' && strncmp(s->name, "zuf", 3);
+        bool data = out_of_data(s),
+             good = data ? is_unbacked(s->name) : s->name[0] != 'u' && strncmp(s->name, "zuf", 3);
         const char *other = good || s->source != SYM_SIZE ? NULL : other_name(e, s), *name = other ? other : s->name;
         good |= other != NULL;
         for (int k = 0; !good && s->source != SYM_GONE && (k == 0 || taken_symbol(e, i, name)); k++)
@@ -96,7 +110,8 @@ static bool find_hints(Emit *e)
     for (int tries = 0; tries < 3; tries++) {
         Err ignored = {0};
         TRY(binding_init(&e->hint, p, e->err));
-        if (choose_sizes(e->g, name, value, tries == 0 ? given : tries == 1 ? hinted : 0, &e->hint, &ignored)) return true;
+        if (choose_sizes(e->g, name, value, tries == 0 ? given : tries == 1 ? hinted : 0, &e->hint, &ignored))
+            return true;
         binding_free(&e->hint);
     }
     return binding_init(&e->hint, p, e->err);
@@ -158,7 +173,8 @@ void put_srepr(Emit *e, const Expr *x, Buf *out)
         return;
     case EX_SYM:
         s = symbol_of(e, x);
-        buf_printf(out, "Symbol('%s', %sinteger=True)", e->symbol[x->i], !out_of_data(s) && s->lo >= 0 ? "positive=True, " : "");
+        buf_printf(out, "Symbol('%s', %sinteger=True)", e->symbol[x->i],
+                   !out_of_data(s) && s->lo >= 0 ? "positive=True, " : "");
         return;
     default: break;
     }
@@ -167,7 +183,8 @@ void put_srepr(Emit *e, const Expr *x, Buf *out)
         if (i) buf_puts(out, ", ");
         put_srepr(e, x->args[i], out);
     }
-    buf_puts(out, x->kind == EX_SQRT ? ", Float('0.5', precision=53))" : ")"); /* PyTorch does not read its own name of a root */
+    buf_puts(out, x->kind == EX_SQRT ? ", Float('0.5', precision=53))"
+                                     : ")"); /* PyTorch does not read its own name of a root */
 }
 
 static void put_float(double v, Buf *out)
@@ -228,13 +245,15 @@ bool find_axis(const Emit *e, const Expr *x, Axis *out)
 const char *size_input(const Emit *e, const Expr *x)
 {
     for (int i = 0; i < e->g->nscalar_input; i++)
-        if (e->g->scalar_input[i].value.kind == ARG_EXPR && e->g->scalar_input[i].value.e == x) return e->g->scalar_input[i].name;
+        if (e->g->scalar_input[i].value.kind == ARG_EXPR && e->g->scalar_input[i].value.e == x)
+            return e->g->scalar_input[i].name;
     return NULL;
 }
 
 static bool solve_axis(Emit *e, const Expr *s, Expr *size, Solution *out)
 {
-    return expr_split(e->g->ex, size, s, &out->factor, &out->rest) && size_known(e, out->factor) && size_known(e, out->rest);
+    return expr_split(e->g->ex, size, s, &out->factor, &out->rest) && size_known(e, out->factor) &&
+           size_known(e, out->rest);
 }
 
 bool find_solution(Emit *e, const Expr *s, Solution *out)
@@ -280,7 +299,8 @@ static bool operand_name(Emit *e, const Expr *x, const char **name)
     return !x || ex_is_const(x) || size_name(e, x, name);
 }
 
-static bool operate(Emit *e, ExprKind kind, const Expr *value, int n, Expr *const *x, const char *const *names, const char **name)
+static bool operate(Emit *e, ExprKind kind, const Expr *value, int n, Expr *const *x, const char *const *names,
+                    const char **name)
 {
     *name = fresh_name(e, kinds[kind].name);
     return *name && write_size_node(e, kinds[kind].target, *name, value, n, x, names);
@@ -303,12 +323,15 @@ static const Expr *only_value(const Emit *e, const Expr *x)
 }
 
 /* A node that reads a number or truth value from a tensor: aten.sym_size.int or aten.item.default. */
-static bool reading_node(Emit *e, const char *target, const char *base, const Value *v, int at, const Expr *x, const char **name)
+static bool reading_node(Emit *e, const char *target, const char *base, const Value *v, int at, const Expr *x,
+                         const char **name)
 {
     *name = fresh_name(e, base);
     TRY(*name);
-    char *inputs = arena_printf(e->arena, "{\"name\": \"self\", \"arg\": {\"as_tensor\": {\"name\": \"%s\"}}, \"kind\": 1}", e->name[v->id]);
-    if (inputs && at >= 0) inputs = arena_printf(e->arena, "%s, {\"name\": \"dim\", \"arg\": {\"as_int\": %d}, \"kind\": 1}", inputs, at);
+    char *inputs = arena_printf(
+        e->arena, "{\"name\": \"self\", \"arg\": {\"as_tensor\": {\"name\": \"%s\"}}, \"kind\": 1}", e->name[v->id]);
+    if (inputs && at >= 0)
+        inputs = arena_printf(e->arena, "%s, {\"name\": \"dim\", \"arg\": {\"as_int\": %d}, \"kind\": 1}", inputs, at);
     char *output = arena_printf(e->arena, "{\"as_sym_%s\": {\"as_name\": \"%s\"}}", x->is_bool ? "bool" : "int", *name);
     TRY((inputs && output) || oom(e->err));
     put_node(e, target, inputs, output, *name);
@@ -342,7 +365,8 @@ static bool solution_node(Emit *e, const Expr *x, Solution s, const char **name)
 /* Half to even, of functions that a file may name: up = floor(x + 1/2) and down = ceil(x - 1/2) differ where x lies halfway. */
 static Expr *rounded(ExprPool *p, Expr *x)
 {
-    Expr *half = ex_float(p, 0.5), *up = ex_make(p, EX_FLOOR, ex_add(p, x, half), NULL, NULL), *down = ex_make(p, EX_CEIL, ex_sub(p, x, half), NULL, NULL);
+    Expr *half = ex_float(p, 0.5), *up = ex_make(p, EX_FLOOR, ex_add(p, x, half), NULL, NULL),
+         *down = ex_make(p, EX_CEIL, ex_sub(p, x, half), NULL, NULL);
     return ex_sub(p, up, ex_mul(p, ex_sub(p, up, down), ex_mod(p, up, ex_int(p, 2))));
 }
 
@@ -354,13 +378,15 @@ static bool fold(Emit *e, const Expr *x, const char **name)
     TRY(operand_name(e, sum, name));
     for (int i = 1; i < x->nargs; i++) {
         Expr *t = x->args[i], *whole = x->kind == EX_ADD ? ex_add(p, sum, t) : ex_mul(p, sum, t);
-        bool minus = x->kind == EX_ADD && !x->is_float && t->kind == EX_MUL && t->args[0]->kind == EX_INT && t->args[0]->i < 0;
+        bool minus = x->kind == EX_ADD && !x->is_float && t->kind == EX_MUL && t->args[0]->kind == EX_INT &&
+                     t->args[0]->i < 0;
         const char *names[2] = {*name, NULL};
         if (minus) t = ex_neg(p, t);
         TRY((t && whole) || fail(e->err, E_LIMIT, "a size expression is too large"));
         TRY(operand_name(e, t, &names[1]));
         *name = fresh_name(e, minus ? "sub" : kinds[x->kind].name);
-        TRY(*name && write_size_node(e, minus ? "_operator.sub" : kinds[x->kind].target, *name, whole, 2, (Expr *[]){sum, t}, names));
+        TRY(*name && write_size_node(e, minus ? "_operator.sub" : kinds[x->kind].target, *name, whole, 2,
+                                     (Expr *[]){sum, t}, names));
         sum = whole;
     }
     return true;
@@ -376,7 +402,10 @@ static bool unknown_size(Emit *e, const Expr *x)
 }
 
 /* What PyTorch calls the item of a bool tensor: whether its symbol is 1. */
-Expr *is_true(const Emit *e, const Expr *symbol) { return ex_make(e->g->ex, EX_EQ, symbol_of(e, symbol)->expr, ex_int(e->g->ex, 1), NULL); }
+Expr *is_true(const Emit *e, const Expr *symbol)
+{
+    return ex_make(e->g->ex, EX_EQ, symbol_of(e, symbol)->expr, ex_int(e->g->ex, 1), NULL);
+}
 
 /* The symbol of a bool as a number. */
 static bool truth_as_number(Emit *e, const Expr *x, const char **name)
@@ -394,7 +423,9 @@ static bool make_size(Emit *e, const Expr *x, const char **name)
     const char *names[3];
     if (find_axis(e, x, &axis)) return axis_node(e, x, axis, name);
     if ((*name = size_input(e, x))) return true;
-    if (x->kind == EX_SYM && symbol_of(e, x)->source == SYM_ITEM && symbol_of(e, x)->value->dtype == DT_BOOL && e->bound[x->i]) return truth_as_number(e, x, name);
+    if (x->kind == EX_SYM && symbol_of(e, x)->source == SYM_ITEM && symbol_of(e, x)->value->dtype == DT_BOOL &&
+        e->bound[x->i])
+        return truth_as_number(e, x, name);
     if (x->kind == EX_SYM && out_of_data(symbol_of(e, x))) { /* its tensor comes later: now, then */
         if (e->asked[x->id] || e->bound[x->i]) return unknown_size(e, x);
         e->asked[x->id] = true;
@@ -402,11 +433,13 @@ static bool make_size(Emit *e, const Expr *x, const char **name)
         e->asked[x->id] = false;
         return ok && size_name(e, x, name);
     }
-    if (x->kind == EX_SYM) return find_solution(e, x, &solution) ? solution_node(e, x, solution, name) : unknown_size(e, x);
+    if (x->kind == EX_SYM)
+        return find_solution(e, x, &solution) ? solution_node(e, x, solution, name) : unknown_size(e, x);
     if (x->kind == EX_ADD || x->kind == EX_MUL) return fold(e, x, name);
     if (x->kind == EX_ROUND) return size_name(e, rounded(e->g->ex, x->args[0]), name);
     for (int i = 0; i < x->nargs && i < 3; i++) TRY(operand_name(e, x->args[i], &names[i]));
-    if (x->nargs <= 3 && (x->nargs < 3 || x->kind == EX_WHERE)) return operate(e, x->kind, x, x->nargs, x->args, names, name);
+    if (x->nargs <= 3 && (x->nargs < 3 || x->kind == EX_WHERE))
+        return operate(e, x->kind, x, x->nargs, x->args, names, name);
     Expr *part = x->args[0];
     *name = names[0];
     for (int i = 1; i < x->nargs; i++) {
@@ -426,7 +459,8 @@ bool size_name(Emit *e, const Expr *x, const char **name)
     return true;
 }
 
-bool write_size_node(Emit *e, const char *target, const char *name, const Expr *value, int n, Expr *const *args, const char *const *names)
+bool write_size_node(Emit *e, const char *target, const char *name, const Expr *value, int n, Expr *const *args,
+                     const char *const *names)
 {
     static const char *const letters[] = {"a", "b", "c"};
     Buf inputs = {0}, *table = value->is_bool ? &e->bools : value->is_float ? &e->floats : &e->ints;
@@ -434,7 +468,11 @@ bool write_size_node(Emit *e, const char *target, const char *name, const Expr *
     for (int i = 0; i < n; i++) {
         buf_printf(&inputs, "%s{\"name\": \"%s\", \"arg\": ", i ? ", " : "", letters[i]);
         if (names[i])
-            buf_printf(&inputs, "{\"as_sym_%s\": {\"as_name\": \"%s\"}}", args[i]->is_bool ? "bool" : args[i]->is_float ? "float" : "int", names[i]);
+            buf_printf(&inputs, "{\"as_sym_%s\": {\"as_name\": \"%s\"}}",
+                       args[i]->is_bool    ? "bool"
+                       : args[i]->is_float ? "float"
+                                           : "int",
+                       names[i]);
         else put_number(e, args[i], PT_SCALAR, &inputs);
         buf_puts(&inputs, ", \"kind\": 1}");
     }
@@ -453,10 +491,15 @@ bool put_number(Emit *e, const Expr *x, ParamType as, Buf *out)
 {
     const char *name;
     double v = x->kind == EX_FLOAT ? x->f : (double)x->i;
-    bool to_float = as == PT_FLOAT || as == PT_FLOATS, to_bool = as == PT_BOOL || as == PT_BOOLS, to_int = as == PT_INT || as == PT_INTS;
+    bool to_float = as == PT_FLOAT || as == PT_FLOATS, to_bool = as == PT_BOOL || as == PT_BOOLS,
+         to_int = as == PT_INT || as == PT_INTS;
     if (!ex_is_const(x)) {
         TRY(size_name(e, x, &name));
-        buf_printf(out, "{\"as_sym_%s\": {\"as_name\": \"%s\"}}", x->is_bool ? "bool" : x->is_float ? "float" : "int", name);
+        buf_printf(out, "{\"as_sym_%s\": {\"as_name\": \"%s\"}}",
+                   x->is_bool    ? "bool"
+                   : x->is_float ? "float"
+                                 : "int",
+                   name);
     } else if (to_float || x->kind == EX_FLOAT) {
         buf_puts(out, "{\"as_float\": ");
         put_float(v, out);
@@ -472,6 +515,7 @@ bool put_number(Emit *e, const Expr *x, ParamType as, Buf *out)
 bool put_item(Emit *e, Value *v, const Expr *x)
 {
     if (v->dtype == DT_BOOL) x = is_true(e, x);
-    return room(e, x) && reading_node(e, e->g->core ? "torch.ops.aten._local_scalar_dense.default" : "torch.ops.aten.item.default", "item", v, -1, x, &e->size[x->id]);
+    return room(e, x) &&
+           reading_node(e, e->g->core ? "torch.ops.aten._local_scalar_dense.default" : "torch.ops.aten.item.default",
+                        "item", v, -1, x, &e->size[x->id]);
 }
-

@@ -17,9 +17,13 @@ static Arg truth(const Emit *e, bool v) { return arg_expr(ex_bool(e->g->ex, v));
 static const struct {
     const char *mode, *op[3]; /* by number of axes, 1 to 3 */
 } upsamples[] = {
-    {"nearest", {"aten.upsample_nearest1d.default", "aten.upsample_nearest2d.default", "aten.upsample_nearest3d.default"}},
-    {"nearest-exact", {"aten._upsample_nearest_exact1d.default", "aten._upsample_nearest_exact2d.default", "aten._upsample_nearest_exact3d.default"}},
-    {"linear", {"aten.upsample_linear1d.default", "aten.upsample_bilinear2d.default", "aten.upsample_trilinear3d.default"}},
+    {"nearest",
+     {"aten.upsample_nearest1d.default", "aten.upsample_nearest2d.default", "aten.upsample_nearest3d.default"}},
+    {"nearest-exact",
+     {"aten._upsample_nearest_exact1d.default", "aten._upsample_nearest_exact2d.default",
+      "aten._upsample_nearest_exact3d.default"}},
+    {"linear",
+     {"aten.upsample_linear1d.default", "aten.upsample_bilinear2d.default", "aten.upsample_trilinear3d.default"}},
     {"cubic", {NULL, "aten.upsample_bicubic2d.default", NULL}},
     {"linear-aa", {NULL, "aten._upsample_bilinear2d_aa.default", NULL}},
     {"cubic-aa", {NULL, "aten._upsample_bicubic2d_aa.default", NULL}},
@@ -31,7 +35,8 @@ static bool spell_upsample(Emit *e, const Node *n)
     const Value *x = n->arg[0].v;
     const Op *op = NULL;
     for (size_t i = 0; i < sizeof upsamples / sizeof *upsamples; i++)
-        if (!strcmp(upsamples[i].mode, n->arg[2].s) && x->rank >= 3 && x->rank <= 5 && upsamples[i].op[x->rank - 3]) op = op_find(upsamples[i].op[x->rank - 3]);
+        if (!strcmp(upsamples[i].mode, n->arg[2].s) && x->rank >= 3 && x->rank <= 5 && upsamples[i].op[x->rank - 3])
+            op = op_find(upsamples[i].op[x->rank - 3]);
     if (!op) return fail(e->err, E_UNSUPPORTED, "ATen has no resampling '%s' of rank %d", n->arg[2].s, x->rank);
     Arg args[8] = {n->arg[0], n->arg[1]};
     int corners = op_param(op, "align_corners"), at = corners < 0 ? 2 : corners + 1;
@@ -48,7 +53,8 @@ static bool spell_upsample(Emit *e, const Node *n)
 /* One row pads one, two or three axes. */
 static bool spell_pad(Emit *e, const Node *n)
 {
-    static const OpId pads[2][3] = {{OP_reflection_pad1d, OP_reflection_pad2d, OP_reflection_pad3d}, {OP_replication_pad1d, OP_replication_pad2d, OP_replication_pad3d}};
+    static const OpId pads[2][3] = {{OP_reflection_pad1d, OP_reflection_pad2d, OP_reflection_pad3d},
+                                    {OP_replication_pad1d, OP_replication_pad2d, OP_replication_pad3d}};
     int axes = n->arg[1].n / 2;
     if (axes < 1 || axes > 3) return fail(e->err, E_UNSUPPORTED, "ATen pads one to three axes, not %d", axes);
     return write_node(e, op_get(pads[n->op->id == OP_replication_pad1d][axes - 1]), n->arg, 1, n->out);
@@ -75,8 +81,11 @@ static bool spell_slice(Emit *e, const Node *n, bool *done)
     Expr *start = n->arg[2].e, *end = n->arg[3].e;
     int64_t lo, hi, d = n->arg[1].e->i;
     *done = false;
-    if (n->arg[2].kind != ARG_EXPR || n->arg[3].kind != ARG_EXPR || !ex_equals_int(n->arg[4].e, 1) || (ex_is_int(start) && ex_is_int(end))) return true;
-    Expr *size = x->dim[d < 0 ? d + x->rank : d], *from = ex_min(p, ex_max(p, ex_int(p, 0), start), size), *to = from ? ex_max(p, from, ex_min(p, end, size)) : NULL;
+    if (n->arg[2].kind != ARG_EXPR || n->arg[3].kind != ARG_EXPR || !ex_equals_int(n->arg[4].e, 1) ||
+        (ex_is_int(start) && ex_is_int(end)))
+        return true;
+    Expr *size = x->dim[d < 0 ? d + x->rank : d], *from = ex_min(p, ex_max(p, ex_int(p, 0), start), size),
+         *to = from ? ex_max(p, from, ex_min(p, end, size)) : NULL;
     Expr *length = ex_sub(p, end, start);
     if (!to || !length) return fail(e->err, E_LIMIT, "a size expression is too large");
     ex_range(p, start, &lo, &hi);
@@ -98,14 +107,16 @@ static bool is_layer(const Node *n) { return n->op->id == OP_lstm_layer || n->op
 static bool swaps_first(const Node *n)
 {
     const Arg *a = &n->arg[1];
-    return n->op->id == OP_permute && a->n == 3 && ex_equals_int(a->es[0], 1) && ex_equals_int(a->es[1], 0) && ex_equals_int(a->es[2], 2);
+    return n->op->id == OP_permute && a->n == 3 && ex_equals_int(a->es[0], 1) && ex_equals_int(a->es[1], 0) &&
+           ex_equals_int(a->es[2], 2);
 }
 
 /* (B, G) as (1, B, G) */
 static bool adds_first(const Node *n)
 {
     const Value *x = n->arg[0].v, *y = n->out[0];
-    return n->op->id == OP_reshape && x->rank == 2 && y->rank == 3 && ex_equals_int(y->dim[0], 1) && y->dim[1] == x->dim[0] && y->dim[2] == x->dim[1];
+    return n->op->id == OP_reshape && x->rank == 2 && y->rank == 3 && ex_equals_int(y->dim[0], 1) &&
+           y->dim[1] == x->dim[0] && y->dim[2] == x->dim[1];
 }
 
 static Gates gates_of(const Node *n, const int *uses)
@@ -117,7 +128,8 @@ static Gates gates_of(const Node *n, const int *uses)
         found.moved = v->def;
         v = v->def->arg[0].v;
     }
-    if (v->kind != V_NODE || uses[v->id] != 1 || v->def->op->id != OP_linear || (!found.moved && v->rank != 3)) return none;
+    if (v->kind != V_NODE || uses[v->id] != 1 || v->def->op->id != OP_linear || (!found.moved && v->rank != 3))
+        return none;
     found.linear = v->def;
     return found;
 }
@@ -145,7 +157,8 @@ bool find_absorbed(Emit *e)
 static Value *moved(Emit *e, const Node *n, Value *x)
 {
     if (!n || !x) return x;
-    Expr *swapped[3] = {x->rank > 1 ? x->dim[1] : NULL, x->dim[0], x->rank > 2 ? x->dim[2] : NULL}, *first[3] = {ex_int(e->g->ex, 1), x->dim[0], x->dim[1]};
+    Expr *swapped[3] = {x->rank > 1 ? x->dim[1] : NULL, x->dim[0], x->rank > 2 ? x->dim[2] : NULL},
+         *first[3] = {ex_int(e->g->ex, 1), x->dim[0], x->dim[1]};
     if (n->op->id == OP_permute) return PUT(e, permute, x->name, x->dtype, 3, swapped, arg_value(x), n->arg[1]);
     return PUT(e, reshape, x->name, x->dtype, 3, first, arg_value(x), (Arg){.kind = ARG_EXPRS, .n = 3, .es = first});
 }
@@ -159,7 +172,8 @@ static Value *first_axis(Emit *e, Value *x)
 static Value *time_reversed(Emit *e, Value *x)
 {
     Expr *axis = ex_int(e->g->ex, 0);
-    return PUT(e, flip, x->name, x->dtype, x->rank, x->dim, arg_value(x), (Arg){.kind = ARG_EXPRS, .n = 1, .es = &axis});
+    return PUT(e, flip, x->name, x->dtype, x->rank, x->dim, arg_value(x),
+               (Arg){.kind = ARG_EXPRS, .n = 1, .es = &axis});
 }
 
 static Value *zeros(Emit *e, DType t, Expr *n)
@@ -181,7 +195,8 @@ static bool layer_input(Emit *e, const Node *n, Value **x, Value **w, Value **bi
         return *x != NULL;
     }
     Expr *G = gates->dim[2], *square[2] = {G, G};
-    return (*w = PUT(e, eye_m, "identity", gates->dtype, 2, square, arg_expr(G), arg_expr(G), arg_dtype(gates->dtype))) != NULL;
+    return (*w = PUT(e, eye_m, "identity", gates->dtype, 2, square, arg_expr(G), arg_expr(G),
+                     arg_dtype(gates->dtype))) != NULL;
 }
 
 /* (gates, weight, bias, h, [c, projection | kind], reverse) -> aten.lstm.input and its like, one layer in one direction */
@@ -189,9 +204,13 @@ static bool spell_layer(Emit *e, const Node *n)
 {
     bool lstm = n->op->id == OP_lstm_layer;
     const char *kind = lstm ? "" : n->arg[4].s;
-    OpId op = lstm ? OP_lstm_input : !strcmp(kind, "gru") ? OP_gru_input : !strcmp(kind, "tanh") ? OP_rnn_tanh_input : OP_rnn_relu_input;
+    OpId op = lstm                    ? OP_lstm_input
+              : !strcmp(kind, "gru")  ? OP_gru_input
+              : !strcmp(kind, "tanh") ? OP_rnn_tanh_input
+                                      : OP_rnn_relu_input;
     bool reverse = n->arg[lstm ? 6 : 5].e->i != 0;
-    Value *x, *params[5], *bias, *own = n->arg[2].kind == ARG_VALUE ? n->arg[2].v : NULL, *out = n->out[0], *h = first_axis(e, n->arg[3].v);
+    Value *x, *params[5], *bias, *own = n->arg[2].kind == ARG_VALUE ? n->arg[2].v : NULL, *out = n->out[0],
+                                 *h = first_axis(e, n->arg[3].v);
     Value *c = lstm ? first_axis(e, n->arg[4].v) : NULL, *state[2] = {h, c}, *results[3];
     TRY(h && (c || !lstm) && layer_input(e, n, &x, &params[0], &bias));
     params[1] = n->arg[1].v;
@@ -203,17 +222,29 @@ static bool spell_layer(Emit *e, const Node *n)
     }
     if (lstm && n->arg[5].kind == ARG_VALUE) params[count++] = n->arg[5].v;
     if (reverse) TRY(x = time_reversed(e, x));
-    Arg list = {.kind = ARG_VALUES, .n = count, .vs = params}, hx = lstm ? (Arg){.kind = ARG_VALUES, .n = 2, .vs = state} : arg_value(h);
-    Arg args[9] = {arg_value(x), hx, list, truth(e, bias || own), integer(e, 1), arg_expr(ex_float(e->g->ex, 0)), truth(e, false), truth(e, false), truth(e, false)};
+    Arg list = {.kind = ARG_VALUES, .n = count, .vs = params},
+        hx = lstm ? (Arg){.kind = ARG_VALUES, .n = 2, .vs = state} : arg_value(h);
+    Arg args[9] = {arg_value(x),
+                   hx,
+                   list,
+                   truth(e, bias || own),
+                   integer(e, 1),
+                   arg_expr(ex_float(e->g->ex, 0)),
+                   truth(e, false),
+                   truth(e, false),
+                   truth(e, false)};
     results[0] = reverse ? new_value(e, out->name, out->dtype, out->rank, out->dim) : out;
     results[1] = new_value(e, "h_n", h->dtype, h->rank, h->dim);
     results[2] = lstm ? new_value(e, "c_n", c->dtype, c->rank, c->dim) : NULL;
     TRY(results[0] && results[1] && (results[2] || !lstm) && write_node(e, op_get(op), args, 2 + lstm, results));
     if (reverse) {
         Expr *axis = ex_int(e->g->ex, 0);
-        TRY(write_node(e, op_get(OP_flip), (Arg[2]){arg_value(results[0]), {.kind = ARG_EXPRS, .n = 1, .es = &axis}}, 1, &n->out[0]));
+        TRY(write_node(e, op_get(OP_flip), (Arg[2]){arg_value(results[0]), {.kind = ARG_EXPRS, .n = 1, .es = &axis}}, 1,
+                       &n->out[0]));
     }
-    return !lstm || write_node(e, op_get(OP_reshape), (Arg[2]){arg_value(results[2]), {.kind = ARG_EXPRS, .n = 2, .es = n->out[1]->dim}}, 1, &n->out[1]);
+    return !lstm || write_node(e, op_get(OP_reshape),
+                               (Arg[2]){arg_value(results[2]), {.kind = ARG_EXPRS, .n = 2, .es = n->out[1]->dim}}, 1,
+                               &n->out[1]);
 }
 
 /* ------------------------------------------------------------------ rotary embedding */
@@ -226,7 +257,8 @@ static Value *part(Emit *e, Value *x, Expr *from, Expr *to)
     Expr *dim[MAX_RANK];
     memcpy(dim, x->dim, (size_t)x->rank * sizeof *dim);
     dim[x->rank - 1] = ex_sub(e->g->ex, to, from);
-    return PUT(e, slice_Tensor, "part", x->dtype, x->rank, dim, arg_value(x), integer(e, x->rank - 1), arg_expr(from), arg_expr(to), integer(e, 1));
+    return PUT(e, slice_Tensor, "part", x->dtype, x->rank, dim, arg_value(x), integer(e, x->rank - 1), arg_expr(from),
+               arg_expr(to), integer(e, 1));
 }
 
 /* a and b along the last axis, then as sizes `dim` of a rank of their own. */
@@ -275,11 +307,13 @@ static bool spell_rotary(Emit *e, const Node *n)
     ExprPool *p = e->g->ex;
     bool interleaved = n->arg[3].e->i != 0;
     Value *x = n->arg[0].v, *from = x, *a, *b;
-    Expr *D = x->dim[x->rank - 1], *half = ex_floordiv(p, D, ex_int(p, 2)), *zero = ex_int(p, 0), *one = ex_int(p, 1), *two = ex_int(p, 2);
+    Expr *D = x->dim[x->rank - 1], *half = ex_floordiv(p, D, ex_int(p, 2)), *zero = ex_int(p, 0), *one = ex_int(p, 1),
+         *two = ex_int(p, 2);
     Value *c = whole_table(e, n->arg[1].v, D, interleaved), *s = whole_table(e, n->arg[2].v, D, interleaved);
     if (interleaved) from = paired(e, x, half, two);
     TRY(c && s && from);
-    TRY((a = part(e, from, zero, interleaved ? one : half)) && (b = part(e, from, interleaved ? one : half, interleaved ? two : D)));
+    TRY((a = part(e, from, zero, interleaved ? one : half)) &&
+        (b = part(e, from, interleaved ? one : half, interleaved ? two : D)));
     TRY(b = PUT(e, neg, "turned", b->dtype, b->rank, b->dim, arg_value(b)));
     Value *turned = joined(e, b, a, x->rank, x->dim);
     TRY(turned && (a = PUT(e, mul_Tensor, "part", x->dtype, x->rank, x->dim, arg_value(x), arg_value(c))));
@@ -304,7 +338,9 @@ static Value *beside(Emit *e, Value *v, const Value *x, int axis, int64_t block,
     memcpy(dim, v->dim, (size_t)v->rank * sizeof *dim);
     dim[axis] = ex_mul(e->g->ex, v->dim[axis], ex_int(e->g->ex, block));
     v = PUT(e, repeat_interleave_self_int, "each", t, v->rank, dim, arg_value(v), integer(e, block), integer(e, axis));
-    return v ? PUT(e, slice_Tensor, "each", t, x->rank, x->dim, arg_value(v), integer(e, axis), integer(e, 0), arg_expr(x->dim[axis]), integer(e, 1)) : NULL;
+    return v ? PUT(e, slice_Tensor, "each", t, x->rank, x->dim, arg_value(v), integer(e, axis), integer(e, 0),
+                   arg_expr(x->dim[axis]), integer(e, 1))
+             : NULL;
 }
 
 static bool spell_dequantize(Emit *e, const Node *n)
@@ -313,9 +349,12 @@ static bool spell_dequantize(Emit *e, const Node *n)
     int axis = (int)n->arg[3].e->i;
     int64_t block = n->arg[4].e->i;
     TRY(y = PUT(e, to_copy, "wide", DT_F32, x->rank, x->dim, arg_value(x), arg_dtype(DT_F32)));
-    if (zero) TRY((zero = beside(e, zero, x, axis, block, DT_F32)) && (y = PUT(e, sub_Tensor, "shifted", DT_F32, x->rank, x->dim, arg_value(y), arg_value(zero), integer(e, 1))));
+    if (zero)
+        TRY((zero = beside(e, zero, x, axis, block, DT_F32)) &&
+            (y = PUT(e, sub_Tensor, "shifted", DT_F32, x->rank, x->dim, arg_value(y), arg_value(zero), integer(e, 1))));
     TRY(scale = beside(e, n->arg[1].v, x, axis, block, DT_F32));
-    if (n->out[0]->dtype == DT_F32) return write_node(e, op_get(OP_mul_Tensor), (Arg[2]){arg_value(y), arg_value(scale)}, 1, n->out);
+    if (n->out[0]->dtype == DT_F32)
+        return write_node(e, op_get(OP_mul_Tensor), (Arg[2]){arg_value(y), arg_value(scale)}, 1, n->out);
     TRY(y = PUT(e, mul_Tensor, "scaled", DT_F32, x->rank, x->dim, arg_value(y), arg_value(scale)));
     return write_node(e, op_get(OP_to_copy), (Arg[7]){arg_value(y), arg_dtype(n->out[0]->dtype)}, 1, n->out);
 }
@@ -323,20 +362,30 @@ static bool spell_dequantize(Emit *e, const Node *n)
 static bool spell_quantize(Emit *e, const Node *n)
 {
     Value *x = n->arg[0].v, *zero = n->arg[2].kind == ARG_VALUE ? n->arg[2].v : NULL, *y = x, *scale;
-    DType t = n->out[0]->dtype, precise = n->arg[7].kind == ARG_DTYPE ? n->arg[7].dtype : dtype_is_float(x->dtype) ? dtype_promote(x->dtype, n->arg[1].v->dtype) : n->arg[1].v->dtype;
+    DType t = n->out[0]->dtype, precise = n->arg[7].kind == ARG_DTYPE ? n->arg[7].dtype
+                                          : dtype_is_float(x->dtype)  ? dtype_promote(x->dtype, n->arg[1].v->dtype)
+                                                                      : n->arg[1].v->dtype;
     int axis = (int)n->arg[4].e->i;
     int64_t block = n->arg[5].e->i;
     bool is_float = dtype_is_float(t), is_signed = t == DT_I8 || t == DT_I16;
-    double most = t == DT_F8E4M3 ? 448 : t == DT_F8E4M3FNUZ ? 240 : is_float ? 57344 : is_signed ? (double)(1 << (dtype_bits(t) - 1)) - 1 : (double)(1 << dtype_bits(t)) - 1;
+    double most = t == DT_F8E4M3       ? 448
+                  : t == DT_F8E4M3FNUZ ? 240
+                  : is_float           ? 57344
+                  : is_signed          ? (double)(1 << (dtype_bits(t) - 1)) - 1
+                                       : (double)(1 << dtype_bits(t)) - 1;
     double least = is_float ? -most : is_signed ? -most - 1 : 0;
-    if (x->dtype != precise) TRY(y = PUT(e, to_copy, "wide", precise, x->rank, x->dim, arg_value(x), arg_dtype(precise)));
+    if (x->dtype != precise)
+        TRY(y = PUT(e, to_copy, "wide", precise, x->rank, x->dim, arg_value(x), arg_dtype(precise)));
     TRY(scale = beside(e, n->arg[1].v, x, axis, block, precise));
     TRY(y = PUT(e, div_Tensor, "quotient", precise, x->rank, x->dim, arg_value(y), arg_value(scale)));
     if (precise != DT_F64) TRY(y = PUT(e, to_copy, "wide", DT_F64, x->rank, x->dim, arg_value(y), arg_dtype(DT_F64)));
     if (!is_float) TRY(y = PUT(e, round, "rounded", DT_F64, x->rank, x->dim, arg_value(y)));
-    if (zero) TRY((zero = beside(e, zero, x, axis, block, DT_F64)) && (y = PUT(e, add_Tensor, "shifted", DT_F64, x->rank, x->dim, arg_value(y), arg_value(zero), integer(e, 1))));
+    if (zero)
+        TRY((zero = beside(e, zero, x, axis, block, DT_F64)) &&
+            (y = PUT(e, add_Tensor, "shifted", DT_F64, x->rank, x->dim, arg_value(y), arg_value(zero), integer(e, 1))));
     if (!is_float || n->arg[6].e->i)
-        TRY(y = PUT(e, clamp, "saturated", DT_F64, x->rank, x->dim, arg_value(y), arg_expr(ex_float(e->g->ex, least)), arg_expr(ex_float(e->g->ex, most))));
+        TRY(y = PUT(e, clamp, "saturated", DT_F64, x->rank, x->dim, arg_value(y), arg_expr(ex_float(e->g->ex, least)),
+                    arg_expr(ex_float(e->g->ex, most))));
     return write_node(e, op_get(OP_to_copy), (Arg[7]){arg_value(y), arg_dtype(t)}, 1, n->out);
 }
 
@@ -346,7 +395,9 @@ static bool sum_leading(Emit *e, Value *v, int lead, Value *out)
 {
     Expr *first[MAX_RANK];
     for (int i = 0; i < lead; i++) first[i] = ex_int(e->g->ex, i);
-    Value *s = lead ? PUT(e, sum_dim_IntList, "sum", v->dtype, out->rank, out->dim, arg_value(v), sizes_of(lead, first), truth(e, false)) : v;
+    Value *s = lead ? PUT(e, sum_dim_IntList, "sum", v->dtype, out->rank, out->dim, arg_value(v), sizes_of(lead, first),
+                          truth(e, false))
+                    : v;
     return s && write_node(e, op_get(OP_to_copy), (Arg[7]){arg_value(s), arg_dtype(out->dtype)}, 1, &out);
 }
 
@@ -360,7 +411,8 @@ static bool spell_rms_backward(Emit *e, const Node *n)
     for (int i = 0; i < x->rank; i++) one[i] = i < lead ? x->dim[i] : ex_int(e->g->ex, 1);
     for (int i = 0; i < axes; i++) last[i] = ex_int(e->g->ex, lead + i);
     Arg dims = sizes_of(axes, last), keep = truth(e, true);
-#define WIDE(v) TRY((v)->dtype == t || ((v) = PUT(e, to_copy, "wide", t, (v)->rank, (v)->dim, arg_value(v), arg_dtype(t))))
+#define WIDE(v)                                                                                                        \
+    TRY((v)->dtype == t || ((v) = PUT(e, to_copy, "wide", t, (v)->rank, (v)->dim, arg_value(v), arg_dtype(t))))
 #define FULL(op, a, b) PUT(e, op, "norm_backward", t, x->rank, x->dim, arg_value(a), arg_value(b))
 #define ROWS(op, ...) PUT(e, op, "norm_backward", t, x->rank, one, __VA_ARGS__)
     WIDE(x);
@@ -369,15 +421,17 @@ static bool spell_rms_backward(Emit *e, const Node *n)
     Value *square = FULL(mul_Tensor, x, x), *rstd = square ? ROWS(mean_dim, arg_value(square), dims, keep) : NULL;
     rstd = rstd ? ROWS(add_Tensor, arg_value(rstd), n->arg[4]) : NULL;
     rstd = rstd ? ROWS(rsqrt, arg_value(rstd)) : NULL;
-    Value *h = rstd ? FULL(mul_Tensor, x, rstd) : NULL, *g = h ? FULL(mul_Tensor, dy, w) : NULL, *gh = g ? FULL(mul_Tensor, g, h) : NULL;
-    Value *along = gh ? ROWS(mean_dim, arg_value(gh), dims, keep) : NULL, *part = along ? FULL(mul_Tensor, h, along) : NULL;
+    Value *h = rstd ? FULL(mul_Tensor, x, rstd) : NULL, *g = h ? FULL(mul_Tensor, dy, w) : NULL,
+          *gh = g ? FULL(mul_Tensor, g, h) : NULL;
+    Value *along = gh ? ROWS(mean_dim, arg_value(gh), dims, keep) : NULL,
+          *part = along ? FULL(mul_Tensor, h, along) : NULL;
     Value *dx = part ? FULL(sub_Tensor, g, part) : NULL, *dw = dx ? FULL(mul_Tensor, dy, h) : NULL;
     dx = dw ? FULL(mul_Tensor, dx, rstd) : NULL;
 #undef WIDE
 #undef FULL
 #undef ROWS
-    return dx && write_node(e, op_get(OP_to_copy), (Arg[7]){arg_value(dx), arg_dtype(n->out[0]->dtype)}, 1, n->out) && sum_leading(e, dw, lead, n->out[1])
-           && sum_leading(e, dy, lead, n->out[2]);
+    return dx && write_node(e, op_get(OP_to_copy), (Arg[7]){arg_value(dx), arg_dtype(n->out[0]->dtype)}, 1, n->out) &&
+           sum_leading(e, dw, lead, n->out[1]) && sum_leading(e, dy, lead, n->out[2]);
 }
 
 /* The statistics by native_layer_norm, on CPUs of the input's type, the gradient from them. Its bias is looked at for its sizes alone: the weight has them. */
@@ -390,8 +444,13 @@ static bool spell_norm_backward(Emit *e, const Node *n)
     all[0] = new_value(e, "normalized", x->dtype, x->rank, x->dim);
     all[1] = new_value(e, "mean", x->dtype, x->rank, one);
     all[2] = new_value(e, "rstd", x->dtype, x->rank, one);
-    TRY(all[0] && all[1] && all[2] && write_node(e, op_get(OP_native_layer_norm), (Arg[5]){n->arg[1], n->arg[2], n->arg[3], arg_none(), n->arg[4]}, 3, all));
-    return write_node(e, op_get(OP_native_layer_norm_backward), (Arg[8]){n->arg[0], n->arg[1], n->arg[2], arg_value(all[1]), arg_value(all[2]), n->arg[3], n->arg[3], sizes_of(3, yes)}, 3, n->out);
+    TRY(all[0] && all[1] && all[2] &&
+        write_node(e, op_get(OP_native_layer_norm), (Arg[5]){n->arg[1], n->arg[2], n->arg[3], arg_none(), n->arg[4]}, 3,
+                   all));
+    return write_node(e, op_get(OP_native_layer_norm_backward),
+                      (Arg[8]){n->arg[0], n->arg[1], n->arg[2], arg_value(all[1]), arg_value(all[2]), n->arg[3],
+                               n->arg[3], sizes_of(3, yes)},
+                      3, n->out);
 }
 
 /* ------------------------------------------------------------------ all of them */
@@ -401,16 +460,23 @@ bool spell_node(Emit *e, const Node *n, bool *done)
     *done = true;
     switch (n->op->id) {
     case OP_upsample: return spell_upsample(e, n);
-    case OP_reflection_pad1d: case OP_replication_pad1d: return spell_pad(e, n);
-    case OP_view_dtype: case OP_as_strided: case OP_as_strided_scatter: return spell_contiguous(e, n);
+    case OP_reflection_pad1d:
+    case OP_replication_pad1d: return spell_pad(e, n);
+    case OP_view_dtype:
+    case OP_as_strided:
+    case OP_as_strided_scatter: return spell_contiguous(e, n);
     case OP_slice_Tensor: return spell_slice(e, n, done);
-    case OP_lstm_layer: case OP_rnn_layer: return spell_layer(e, n);
+    case OP_lstm_layer:
+    case OP_rnn_layer: return spell_layer(e, n);
     case OP_scaled_dot_product_attention: return spell_attention(e, n);
     case OP_sdpa_lse: return spell_sdpa_lse(e, n);
     case OP_sdpa_backward: return spell_sdpa_backward(e, n);
     case OP_rotary: return spell_rotary(e, n);
     case OP_norm_backward: return spell_norm_backward(e, n);
-    case OP_sdpa_varlen: return fail(e->err, E_UNSUPPORTED, "ATen has no attention over sequences of different lengths: write the model without --skip-padding");
+    case OP_sdpa_varlen:
+        return fail(
+            e->err, E_UNSUPPORTED,
+            "ATen has no attention over sequences of different lengths: write the model without --skip-padding");
     case OP_quantize_linear: return spell_quantize(e, n);
     case OP_seeded_uniform: return fail(e->err, E_UNSUPPORTED, "ATen has no random numbers with a seed of their own");
     case OP_dequantize_linear: return spell_dequantize(e, n);

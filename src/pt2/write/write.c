@@ -13,11 +13,11 @@
 typedef struct Stored {
     const Value *v;
     const char *fqn;
-    bool constant;            /* in data/constants, not in data/weights */
-    bool copied;              /* strides that PyTorch lacks: written contiguous */
-    const char *from, *to;    /* the bytes it touches */
+    bool constant;         /* in data/constants, not in data/weights */
+    bool copied;           /* strides that PyTorch lacks: written contiguous */
+    const char *from, *to; /* the bytes it touches */
     int record;
-    int64_t offset;           /* of its first element in the record, in elements */
+    int64_t offset; /* of its first element in the record, in elements */
 } Stored;
 
 typedef struct Record {
@@ -60,7 +60,8 @@ static bool share_records(Emit *e, Weights *all)
         Stored *s = order[i], *before = i ? order[i - 1] : NULL;
         Record *r = all->nrecord ? &all->record[all->nrecord - 1] : NULL;
         size_t size = dtype_size(s->v->dtype);
-        bool same = r && before->constant == s->constant && before->v->dtype == s->v->dtype && !s->copied && !r->first->copied && s->from < s->to;
+        bool same = r && before->constant == s->constant && before->v->dtype == s->v->dtype && !s->copied &&
+                    !r->first->copied && s->from < s->to;
         same = same && (uintptr_t)s->from < (uintptr_t)r->to && (size_t)(s->from - r->from) % size == 0;
         if (!same) {
             r = &all->record[all->nrecord++];
@@ -90,7 +91,8 @@ static const char *path_of(Emit *e, const Value *v, Map *modules)
 static const char *state_name(Emit *e, const char *base, const Map *modules, Map *names)
 {
     const char *name = base;
-    for (int k = 1; name && (map_has(names, name) || map_has(modules, name)); k++) name = arena_printf(e->arena, "%s_%d", base, k);
+    for (int k = 1; name && (map_has(names, name) || map_has(modules, name)); k++)
+        name = arena_printf(e->arena, "%s_%d", base, k);
     return name && map_put(names, name, e) ? name : NULL;
 }
 
@@ -99,7 +101,8 @@ static bool collect_weights(Emit *e, Weights *all)
     Map names = {0}, modules = {0};
     const Graph *g = e->g;
     int count[2] = {0, 0};
-    bool ok = (all->w = arena_array(e->arena, Stored, g->nweight + 1)) && (all->record = arena_array(e->arena, Record, g->nweight + 1));
+    bool ok = (all->w = arena_array(e->arena, Stored, g->nweight + 1)) &&
+              (all->record = arena_array(e->arena, Record, g->nweight + 1));
     for (int i = 0; ok && i < g->nweight; i++) ok = (all->w[i].fqn = path_of(e, g->weight[i], &modules)) != NULL;
     for (int i = 0; ok && i < g->nweight; i++) {
         Stored *s = &all->w[all->n++];
@@ -137,11 +140,16 @@ static void put_config(const Weights *all, bool constants, Buf *out)
         if (!first) buf_puts(out, ", ");
         first = false;
         json_put_string(out, s->fqn);
-        buf_printf(out, ": {\"path_name\": \"%s\", \"is_param\": %s, \"use_pickle\": false, \"tensor_meta\": {\"dtype\": %d, \"sizes\": [", all->record[s->record].path,
-                   s->v->weight == W_PARAMETER ? "true" : "false", dtype_pt2(s->v->dtype));
-        for (int k = 0; k < s->v->rank; k++) buf_printf(out, "%s{\"as_int\": %lld}", k ? ", " : "", (long long)s->v->data->shape[k]);
-        buf_printf(out, "], \"requires_grad\": %s, \"device\": {\"type\": \"cpu\", \"index\": null}, \"strides\": [", requires_grad(s->v) ? "true" : "false");
-        for (int k = 0; k < s->v->rank; k++) buf_printf(out, "%s{\"as_int\": %lld}", k ? ", " : "", (long long)stride_of(s, k));
+        buf_printf(
+            out,
+            ": {\"path_name\": \"%s\", \"is_param\": %s, \"use_pickle\": false, \"tensor_meta\": {\"dtype\": %d, \"sizes\": [",
+            all->record[s->record].path, s->v->weight == W_PARAMETER ? "true" : "false", dtype_pt2(s->v->dtype));
+        for (int k = 0; k < s->v->rank; k++)
+            buf_printf(out, "%s{\"as_int\": %lld}", k ? ", " : "", (long long)s->v->data->shape[k]);
+        buf_printf(out, "], \"requires_grad\": %s, \"device\": {\"type\": \"cpu\", \"index\": null}, \"strides\": [",
+                   requires_grad(s->v) ? "true" : "false");
+        for (int k = 0; k < s->v->rank; k++)
+            buf_printf(out, "%s{\"as_int\": %lld}", k ? ", " : "", (long long)stride_of(s, k));
         buf_printf(out, "], \"storage_offset\": {\"as_int\": %lld}, \"layout\": 7}}", (long long)s->offset);
     }
     buf_puts(out, "}}");
@@ -168,12 +176,16 @@ static bool add_weights(Emit *e, ZipWriter *zip, const Weights *all, bool consta
         if (seen) continue;
         char *path = arena_printf(e->arena, "%s/%s", folder, r->path);
         if (!path) return oom(e->err);
-        TRY(r->first->copied ? add_copied(zip, path, r->first->v->data, e->err) : zip_add(zip, path, r->from ? r->from : "", (uint64_t)(r->to - r->from), e->err));
+        TRY(r->first->copied ? add_copied(zip, path, r->first->v->data, e->err)
+                             : zip_add(zip, path, r->from ? r->from : "", (uint64_t)(r->to - r->from), e->err));
     }
     Buf config = {0};
     put_config(all, constants, &config);
     bool ok = !config.failed || oom(e->err);
-    ok = ok && zip_add(zip, constants ? "model/data/constants/model_constants_config.json" : "model/data/weights/model_weights_config.json", config.data, config.len, e->err);
+    ok = ok && zip_add(zip,
+                       constants ? "model/data/constants/model_constants_config.json"
+                                 : "model/data/weights/model_weights_config.json",
+                       config.data, config.len, e->err);
     buf_free(&config);
     return ok;
 }
@@ -198,12 +210,17 @@ static bool put_weight_inputs(Emit *e, const Weights *all, Ends *ends)
     static const char *const kind[] = {"parameter", "buffer", "tensor_constant"};
     for (int i = 0; i < all->n; i++) {
         const Value *v = all->w[i].v;
-        bool buffer = v->weight == W_BUFFER || (v->weight == W_CONSTANT && is_target(e->g, v)); /* PyTorch writes no constants */
+        bool buffer = v->weight == W_BUFFER ||
+                      (v->weight == W_CONSTANT && is_target(e->g, v)); /* PyTorch writes no constants */
         const char *name = e->name[v->id], *what = kind[buffer ? W_BUFFER : v->weight];
         buf_printf(&ends->inputs, "%s{\"as_tensor\": {\"name\": \"%s\"}}", comma(&ends->inputs), name);
-        buf_printf(&ends->input_specs, "%s{\"%s\": {\"arg\": {\"name\": \"%s\"}, \"%s_name\": ", comma(&ends->input_specs), what, name, what);
+        buf_printf(&ends->input_specs,
+                   "%s{\"%s\": {\"arg\": {\"name\": \"%s\"}, \"%s_name\": ", comma(&ends->input_specs), what, name,
+                   what);
         json_put_string(&ends->input_specs, all->w[i].fqn);
-        if (buffer) buf_printf(&ends->input_specs, ", \"persistent\": %s", v->weight == W_BUFFER && v->persistent ? "true" : "false");
+        if (buffer)
+            buf_printf(&ends->input_specs, ", \"persistent\": %s",
+                       v->weight == W_BUFFER && v->persistent ? "true" : "false");
         buf_puts(&ends->input_specs, "}}");
         e->written[v->id] = true;
         TRY(put_meta(e, v));
@@ -229,13 +246,15 @@ static bool put_scalar_input(Emit *e, const ScalarInput *s, Ends *ends)
     bool dynamic = s->value.kind == ARG_EXPR && !ex_is_const(s->value.e);
     if (dynamic) {
         buf_printf(&ends->inputs, "%s{\"as_sym_int\": {\"as_name\": \"%s\"}}", comma(&ends->inputs), s->name);
-        buf_printf(&ends->input_specs, "%s{\"user_input\": {\"arg\": {\"as_sym_int\": {\"as_name\": \"%s\"}}}}", comma(&ends->input_specs), s->name);
+        buf_printf(&ends->input_specs, "%s{\"user_input\": {\"arg\": {\"as_sym_int\": {\"as_name\": \"%s\"}}}}",
+                   comma(&ends->input_specs), s->name);
         buf_printf(&e->ints, "%s\"%s\": ", comma(&e->ints), s->name);
         put_size(e, s->value.e, &e->ints);
         return true;
     }
     buf_puts(&ends->inputs, comma(&ends->inputs));
-    buf_printf(&ends->input_specs, "%s{\"constant_input\": {\"name\": \"%s\", \"value\": ", comma(&ends->input_specs), s->name);
+    buf_printf(&ends->input_specs, "%s{\"constant_input\": {\"name\": \"%s\", \"value\": ", comma(&ends->input_specs),
+               s->name);
     TRY(put_constant(e, &s->value, &ends->inputs) && put_constant(e, &s->value, &ends->input_specs));
     buf_puts(&ends->input_specs, "}}");
     return true;
@@ -253,7 +272,8 @@ static bool put_user_inputs(Emit *e, Ends *ends)
         const Value *v = g->input[tensor++];
         const char *name = e->name[v->id];
         buf_printf(&ends->inputs, "%s{\"as_tensor\": {\"name\": \"%s\"}}", comma(&ends->inputs), name);
-        buf_printf(&ends->input_specs, "%s{\"user_input\": {\"arg\": {\"as_tensor\": {\"name\": \"%s\"}}}}", comma(&ends->input_specs), name);
+        buf_printf(&ends->input_specs, "%s{\"user_input\": {\"arg\": {\"as_tensor\": {\"name\": \"%s\"}}}}",
+                   comma(&ends->input_specs), name);
         e->written[v->id] = true;
         TRY(put_meta(e, v));
     }
@@ -288,11 +308,16 @@ static bool put_mutations(Emit *e, Ends *ends, const Weights *all)
         for (int k = 0; k < i; k++) again |= graph_mutation(g, k)->value == m->value;
         if (again) TRY(cloned(e, m->value, &name));
         buf_printf(&ends->outputs, "%s{\"as_tensor\": {\"name\": \"%s\"}}", comma(&ends->outputs), name);
-        const char *what = m->target->kind == V_INPUT ? "user_input" : kind[m->target->weight], *target = e->name[m->target->id];
+        const char *what = m->target->kind == V_INPUT ? "user_input" : kind[m->target->weight],
+                   *target = e->name[m->target->id];
         for (int k = 0; k < all->n; k++)
             if (all->w[k].v == m->target) target = all->w[k].fqn;
-        const char *key = m->target->kind == V_INPUT ? "user_input_name" : m->target->weight == W_PARAMETER ? "parameter_name" : "buffer_name";
-        buf_printf(&ends->output_specs, "%s{\"%s_mutation\": {\"arg\": {\"name\": \"%s\"}, \"%s\": ", comma(&ends->output_specs), what, name, key);
+        const char *key = m->target->kind == V_INPUT         ? "user_input_name"
+                          : m->target->weight == W_PARAMETER ? "parameter_name"
+                                                             : "buffer_name";
+        buf_printf(&ends->output_specs,
+                   "%s{\"%s_mutation\": {\"arg\": {\"name\": \"%s\"}, \"%s\": ", comma(&ends->output_specs), what, name,
+                   key);
         json_put_string(&ends->output_specs, target);
         buf_puts(&ends->output_specs, "}}");
     }
@@ -338,7 +363,9 @@ static bool put_user_outputs(Emit *e, Ends *ends, const Weights *all)
         }
         buf_printf(&ends->outputs, "%s%s", comma(&ends->outputs), one.data ? one.data : "");
         if (spec.len) buf_printf(&ends->output_specs, "%s%s", comma(&ends->output_specs), spec.data);
-        else buf_printf(&ends->output_specs, "%s{\"user_output\": {\"arg\": %s}}", comma(&ends->output_specs), one.data ? one.data : "");
+        else
+            buf_printf(&ends->output_specs, "%s{\"user_output\": {\"arg\": %s}}", comma(&ends->output_specs),
+                       one.data ? one.data : "");
         ends->outputs.failed |= one.failed || spec.failed;
         buf_free(&one);
         buf_free(&spec);
@@ -407,7 +434,8 @@ static void put_plain_spec(int n, bool arguments, Buf *out)
     Buf b = {0};
     buf_puts(&b, "[1, {\"type\": \"builtins.tuple\", \"context\": \"null\", \"children_spec\": [");
     if (arguments) buf_puts(&b, "{\"type\": \"builtins.tuple\", \"context\": \"null\", \"children_spec\": [");
-    for (int i = 0; i < n; i++) buf_printf(&b, "%s{\"type\": null, \"context\": null, \"children_spec\": []}", i ? ", " : "");
+    for (int i = 0; i < n; i++)
+        buf_printf(&b, "%s{\"type\": null, \"context\": null, \"children_spec\": []}", i ? ", " : "");
     if (arguments) buf_puts(&b, "]}, {\"type\": \"builtins.dict\", \"context\": \"[]\", \"children_spec\": []}");
     buf_puts(&b, "]}]");
     json_put_string(out, b.data ? b.data : "");
@@ -418,7 +446,8 @@ static void put_plain_spec(int n, bool arguments, Buf *out)
 static void put_call(const Emit *e, Buf *out)
 {
     const Graph *g = e->g;
-    buf_puts(out, "\"module_call_graph\": [{\"fqn\": \"\", \"signature\": {\"inputs\": [], \"outputs\": [], \"in_spec\": ");
+    buf_puts(out,
+             "\"module_call_graph\": [{\"fqn\": \"\", \"signature\": {\"inputs\": [], \"outputs\": [], \"in_spec\": ");
     if (g->in_spec) json_put_string(out, g->in_spec);
     else put_plain_spec(g->ninput + g->nscalar_input, true, out);
     buf_puts(out, ", \"out_spec\": ");
@@ -431,24 +460,31 @@ static void put_call(const Emit *e, Buf *out)
         for (int i = 0; i < g->ninput; i++) buf_printf(out, "%s\"%s\"", i ? ", " : "", e->name[g->input[i]->id]);
         buf_puts(out, "]");
     }
-    buf_printf(out, "}}], \"metadata\": {}, \"treespec_namedtuple_fields\": %s", g->namedtuples ? g->namedtuples : "{}");
+    buf_printf(out, "}}], \"metadata\": {}, \"treespec_namedtuple_fields\": %s",
+               g->namedtuples ? g->namedtuples : "{}");
 }
 
 static const char *text(const Buf *b) { return b->data ? b->data : ""; }
 
 static void put_program(const Emit *e, const Ends *ends, Buf *out)
 {
-    const Buf *all[] = {&e->nodes, &e->tensors, &e->ints, &e->bools, &e->floats, &e->guards, &ends->inputs, &ends->outputs, &ends->input_specs, &ends->output_specs};
+    const Buf *all[] = {&e->nodes,  &e->tensors,   &e->ints,       &e->bools,          &e->floats,
+                        &e->guards, &ends->inputs, &ends->outputs, &ends->input_specs, &ends->output_specs};
     Buf ranges = {0};
     put_ranges(e, &ranges);
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) out->failed |= all[i]->failed;
     const struct {
         const char *before, *what;
     } part[] = {
-        {"{\"graph_module\": {\"graph\": {\"inputs\": [", text(&ends->inputs)}, {"], \"outputs\": [", text(&ends->outputs)},
-        {"], \"nodes\": [\n", text(&e->nodes)}, {"\n], \"tensor_values\": {\n", text(&e->tensors)}, {"\n}, \"sym_int_values\": {", text(&e->ints)},
-        {"}, \"sym_bool_values\": {", text(&e->bools)}, {"}, \"is_single_tensor_return\": false, \"custom_obj_values\": {}, \"sym_float_values\": {", text(&e->floats)},
-        {"}}, \"signature\": {\"input_specs\": [", text(&ends->input_specs)}, {"], \"output_specs\": [", text(&ends->output_specs)},
+        {"{\"graph_module\": {\"graph\": {\"inputs\": [", text(&ends->inputs)},
+        {"], \"outputs\": [", text(&ends->outputs)},
+        {"], \"nodes\": [\n", text(&e->nodes)},
+        {"\n], \"tensor_values\": {\n", text(&e->tensors)},
+        {"\n}, \"sym_int_values\": {", text(&e->ints)},
+        {"}, \"sym_bool_values\": {", text(&e->bools)},
+        {"}, \"is_single_tensor_return\": false, \"custom_obj_values\": {}, \"sym_float_values\": {", text(&e->floats)},
+        {"}}, \"signature\": {\"input_specs\": [", text(&ends->input_specs)},
+        {"], \"output_specs\": [", text(&ends->output_specs)},
     };
     for (size_t i = 0; i < sizeof part / sizeof *part; i++) {
         buf_puts(out, part[i].before);
@@ -457,7 +493,9 @@ static void put_program(const Emit *e, const Ends *ends, Buf *out)
     buf_puts(out, "]}, ");
     put_call(e, out);
     buf_printf(out, "}, \"opset_version\": {\"aten\": 10}, \"range_constraints\": {%s}, ", text(&ranges));
-    buf_puts(out, "\"schema_version\": {\"major\": 8, \"minor\": 20}, \"verifiers\": [\"TRAINING\"], \"torch_version\": \"2.13.0+qkv\", \"guards_code\": [");
+    buf_puts(
+        out,
+        "\"schema_version\": {\"major\": 8, \"minor\": 20}, \"verifiers\": [\"TRAINING\"], \"torch_version\": \"2.13.0+qkv\", \"guards_code\": [");
     buf_puts(out, text(&e->guards));
     buf_puts(out, "]}");
     out->failed |= ranges.failed;
@@ -467,7 +505,8 @@ static void put_program(const Emit *e, const Ends *ends, Buf *out)
 static bool has_code(const Emit *e, const Value *v)
 {
     if (dtype_pt2(v->dtype) >= 0) return true;
-    return fail(e->err, E_UNSUPPORTED, "'%s' is %s, a type that PyTorch does not have: a .pt2 cannot hold it", v->name, dtype_name(v->dtype));
+    return fail(e->err, E_UNSUPPORTED, "'%s' is %s, a type that PyTorch does not have: a .pt2 cannot hold it", v->name,
+                dtype_name(v->dtype));
 }
 
 static bool check_dtypes(const Emit *e)
@@ -500,7 +539,8 @@ static bool name_values(Emit *e)
 static bool make_program(Emit *e, const Weights *all, Buf *out)
 {
     Ends ends = {0};
-    bool ok = name_values(e) && sizes_open(e) && put_weight_inputs(e, all, &ends) && put_user_inputs(e, &ends) && put_guards(e) && emit_nodes(e);
+    bool ok = name_values(e) && sizes_open(e) && put_weight_inputs(e, all, &ends) && put_user_inputs(e, &ends) &&
+              put_guards(e) && emit_nodes(e);
     ok = ok && put_mutations(e, &ends, all) && put_user_outputs(e, &ends, all);
     if (ok) put_program(e, &ends, out);
     if (ok && out->failed) ok = oom(e->err);
@@ -511,15 +551,22 @@ static bool make_program(Emit *e, const Weights *all, Buf *out)
     return ok;
 }
 
-static bool write_archive(Emit *e, const Weights *all, const Buf *program, const NamedBytes *extra, int nextra, const char *path)
+static bool write_archive(Emit *e, const Weights *all, const Buf *program, const NamedBytes *extra, int nextra,
+                          const char *path)
 {
     static const struct {
         const char *name, *text;
-    } fixed[] = {{"model/data/sample_inputs/model.pt", ""}, {"model/archive_format", "pt2"}, {"model/archive_version", "0"}, {"model/.data/version", "6\n"}, {"model/byteorder", "little"}};
+    } fixed[] = {{"model/data/sample_inputs/model.pt", ""},
+                 {"model/archive_format", "pt2"},
+                 {"model/archive_version", "0"},
+                 {"model/.data/version", "6\n"},
+                 {"model/byteorder", "little"}};
     OutFile *out = outfile_open(path, e->err);
     ZipWriter *zip = out ? zip_writer(out, e->err) : NULL;
-    bool ok = zip && add_weights(e, zip, all, false) && add_weights(e, zip, all, true) && zip_add(zip, "model/models/model.json", program->data, program->len, e->err);
-    for (size_t i = 0; ok && i < sizeof fixed / sizeof *fixed; i++) ok = zip_add(zip, fixed[i].name, fixed[i].text, strlen(fixed[i].text), e->err);
+    bool ok = zip && add_weights(e, zip, all, false) && add_weights(e, zip, all, true) &&
+              zip_add(zip, "model/models/model.json", program->data, program->len, e->err);
+    for (size_t i = 0; ok && i < sizeof fixed / sizeof *fixed; i++)
+        ok = zip_add(zip, fixed[i].name, fixed[i].text, strlen(fixed[i].text), e->err);
     for (int i = 0; ok && i < nextra; i++) {
         const char *name = arena_printf(e->arena, "model/extra/%s", extra[i].name);
         ok = name ? zip_add(zip, name, extra[i].bytes, extra[i].size, e->err) : oom(e->err);
@@ -538,7 +585,8 @@ bool pt2_save(const Graph *g, const NamedBytes *extra, int nextra, const char *p
     Weights all = {0};
     Buf program = {0};
     bool ok = (e.arena && e.scratch) || oom(err);
-    ok = ok && check_dtypes(&e) && collect_weights(&e, &all) && make_program(&e, &all, &program) && write_archive(&e, &all, &program, extra, nextra, path);
+    ok = ok && check_dtypes(&e) && collect_weights(&e, &all) && make_program(&e, &all, &program) &&
+         write_archive(&e, &all, &program, extra, nextra, path);
     Buf *parts[] = {&program, &e.nodes, &e.tensors, &e.ints, &e.bools, &e.floats, &e.guards};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) buf_free(parts[i]);
     binding_free(&e.hint);

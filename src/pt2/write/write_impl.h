@@ -6,20 +6,25 @@
 
 typedef struct Emit {
     const Graph *g;
-    Arena *arena;  /* names, and values that only the file has */
+    Arena *arena;   /* names, and values that only the file has */
     Graph *scratch; /* where the schemas' defaults are parsed */
-    Map taken;     /* name -> how often it was asked for */
-    const char **name; bool *written; int nvalues, room; /* by value id: its name in the file; is it there yet? */
-    bool *absorbed; /* by value id: a node that another one says with its own (find_absorbed) */
-    int depth;     /* of values written in front of their place */
+    Map taken;      /* name -> how often it was asked for */
+    const char **name;
+    bool *written;
+    int nvalues, room;  /* by value id: its name in the file; is it there yet? */
+    bool *absorbed;     /* by value id: a node that another one says with its own (find_absorbed) */
+    int depth;          /* of values written in front of their place */
     signed char *dense; /* by value id, for core: is it contiguous in PyTorch? 0: not known yet, 1 yes, -1 perhaps not */
-    const char **size; bool *asked, *known; uint32_t nsizes; /* by Expr id: the node that gives it, once there is one; being looked for; size_known */
+    const char **size;
+    bool *asked, *known;
+    uint32_t nsizes;     /* by Expr id: the node that gives it, once there is one; being looked for; size_known */
     const char **symbol; /* by index: its name in the file */
-    struct Solution **solved; /* by index: the axis that it is computed from, once one is chosen: two symbols of one axis must not be computed from each other */
-    bool *bound;         /* by index: a size out of data that is known already */
-    bool *checked;       /* by requirement: written already */
-    bool too_long;       /* a size's text was cut */
-    Binding hint;        /* the example sizes that the file carries */
+    struct Solution **
+        solved; /* by index: the axis that it is computed from, once one is chosen: two symbols of one axis must not be computed from each other */
+    bool *bound;   /* by index: a size out of data that is known already */
+    bool *checked; /* by requirement: written already */
+    bool too_long; /* a size's text was cut */
+    Binding hint;  /* the example sizes that the file carries */
     Buf nodes, tensors, ints, bools, floats, guards;
     Err *err;
 } Emit;
@@ -29,14 +34,17 @@ static inline bool out_of_data(const Symbol *s) { return s->source == SYM_ITEM |
 /* pt2_sizes.c */
 bool sizes_open(Emit *e);
 const char *sympy_name(const Expr *x);
-void put_srepr(Emit *e, const Expr *x, Buf *out);              /* "Mul(Integer(2), Symbol('s0', positive=True, integer=True))" */
-void put_size(Emit *e, const Expr *x, Buf *out);               /* a SymInt: as_int, or as_expr with its hint */
-bool size_name(Emit *e, const Expr *x, const char **name);     /* the node that computes it, written in front if it is the first use */
-bool size_known(Emit *e, const Expr *x);                       /* can it be computed here? */
-bool write_size_node(Emit *e, const char *target, const char *name, const Expr *value, int n, Expr *const *args, const char *const *names);
-bool put_number(Emit *e, const Expr *x, ParamType as, Buf *out); /* an argument: as_int, as_float, as_bool, as_sym_int ... */
-Expr *is_true(const Emit *e, const Expr *symbol);             /* what the item of a bool tensor is */
-bool put_item(Emit *e, Value *v, const Expr *x);               /* the node that reads x from v */
+void put_srepr(Emit *e, const Expr *x, Buf *out); /* "Mul(Integer(2), Symbol('s0', positive=True, integer=True))" */
+void put_size(Emit *e, const Expr *x, Buf *out);  /* a SymInt: as_int, or as_expr with its hint */
+bool size_name(Emit *e, const Expr *x,
+               const char **name);       /* the node that computes it, written in front if it is the first use */
+bool size_known(Emit *e, const Expr *x); /* can it be computed here? */
+bool write_size_node(Emit *e, const char *target, const char *name, const Expr *value, int n, Expr *const *args,
+                     const char *const *names);
+bool put_number(Emit *e, const Expr *x, ParamType as,
+                Buf *out);                        /* an argument: as_int, as_float, as_bool, as_sym_int ... */
+Expr *is_true(const Emit *e, const Expr *symbol); /* what the item of a bool tensor is */
+bool put_item(Emit *e, Value *v, const Expr *x);  /* the node that reads x from v */
 /* Where a size is found: an axis of a tensor, a scalar input, or, for a symbol, an axis that is factor * symbol + rest. */
 typedef struct Axis {
     Value *v;
@@ -51,22 +59,24 @@ const char *size_input(const Emit *e, const Expr *x);
 bool find_solution(Emit *e, const Expr *s, Solution *out);
 
 /* pt2_checks.c */
-bool note_value(Emit *e, const Value *v);                      /* v is written: the sizes that come out of it are known, asserts follow */
+bool note_value(Emit *e, const Value *v); /* v is written: the sizes that come out of it are known, asserts follow */
 bool put_guards(Emit *e);
 
 /* pt2_nodes.c */
 const char *fresh_name(Emit *e, const char *base);
 Value *new_value(Emit *e, const char *base, DType t, int rank, Expr *const *dim); /* one that only the file has */
 bool requires_grad(const Value *v);
-bool put_meta(Emit *e, const Value *v);                        /* into tensor_values */
-void put_node(Emit *e, const char *target, const char *inputs, const char *outputs, const char *name); /* lists as JSON text */
+bool put_meta(Emit *e, const Value *v); /* into tensor_values */
+void put_node(Emit *e, const char *target, const char *inputs, const char *outputs,
+              const char *name); /* lists as JSON text */
 bool write_node(Emit *e, const Op *op, const Arg *args, int nout, Value *const *out);
-bool emit_value(Emit *e, Value *v);                            /* v, if it is not there yet */
+bool emit_value(Emit *e, Value *v); /* v, if it is not there yet */
 bool emit_nodes(Emit *e);
 
 /* A node that only the file has, and its result; NULL on error. Arguments after the n given ones are none. */
 Value *put(Emit *e, OpId op, int n, const Arg *args, const char *base, DType t, int rank, Expr *const *dim);
-#define PUT(e, op, base, t, rank, dim, ...) put((e), OP_##op, (int)(sizeof((Arg[]){__VA_ARGS__}) / sizeof(Arg)), (Arg[]){__VA_ARGS__}, base, t, rank, dim)
+#define PUT(e, op, base, t, rank, dim, ...)                                                                            \
+    put((e), OP_##op, (int)(sizeof((Arg[]){__VA_ARGS__}) / sizeof(Arg)), (Arg[]){__VA_ARGS__}, base, t, rank, dim)
 
 /* pt2_spell.c: rows that ATen says otherwise. Done: it was one of them and is written. */
 bool find_absorbed(Emit *e);
@@ -74,9 +84,10 @@ bool spell_node(Emit *e, const Node *n, bool *done);
 
 /* pt2_core.c: for graphs that ask for ATen's core alone. */
 bool core_open(Emit *e);
-bool core_spell(Emit *e, const Node *n, bool *done);           /* rows that core says otherwise */
-bool core_overload(Emit *e, const Node *n, Arg *args);         /* the row's own overload, with tensors where core has none for numbers */
-bool core_target(const char *name);                            /* "aten.add.Tensor": is it in ATen's core? */
+bool core_spell(Emit *e, const Node *n, bool *done); /* rows that core says otherwise */
+bool core_overload(Emit *e, const Node *n,
+                   Arg *args);      /* the row's own overload, with tensors where core has none for numbers */
+bool core_target(const char *name); /* "aten.add.Tensor": is it in ATen's core? */
 
 /* pt2_attention.c */
 bool spell_attention(Emit *e, const Node *n);

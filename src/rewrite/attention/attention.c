@@ -18,7 +18,16 @@ bool scores_of(Rewrite *rw, const Arg *a, Scores *s)
     const Value *v = a->kind == ARG_VALUE ? rewrite_form(rw, a->v, OP_scores) : NULL;
     if (!v) return rewrite_refuse(rw, "no product of queries and keys");
     const Arg *p = v->def->arg;
-    *s = (Scores){p[0].v, p[1].v, p[2].kind == ARG_VALUE ? p[2].v : NULL, p[3], p[4], p[5].e->i != 0, (int)p[6].e->i, v->dtype, number_value(p[8].e), v};
+    *s = (Scores){p[0].v,
+                  p[1].v,
+                  p[2].kind == ARG_VALUE ? p[2].v : NULL,
+                  p[3],
+                  p[4],
+                  p[5].e->i != 0,
+                  (int)p[6].e->i,
+                  v->dtype,
+                  number_value(p[8].e),
+                  v};
     return true;
 }
 
@@ -39,8 +48,10 @@ static bool widen(Rewrite *rw, Value **q, Value **k, Value *mask)
         if (i < r - 2 ? is_one(x->dim[i]) && is_one(y->dim[i]) : i == r - 2 && is_one(x->dim[i])) qd[i] = m;
         if (i == r - 1 && is_one(y->dim[r - 2])) kd[r - 2] = m;
     }
-    bool higher = mask->rank > (*q)->rank, more_q = higher || !exprs_same(r, qd, x->dim), more_k = higher || !exprs_same(r, kd, y->dim);
-    if ((more_q || more_k) && scores_seen(rw, mask)) return rewrite_refuse(rw, "what is added is the wider product of queries and keys");
+    bool higher = mask->rank > (*q)->rank, more_q = higher || !exprs_same(r, qd, x->dim),
+         more_k = higher || !exprs_same(r, kd, y->dim);
+    if ((more_q || more_k) && scores_seen(rw, mask))
+        return rewrite_refuse(rw, "what is added is the wider product of queries and keys");
     if (more_q) TRY(*q = rw_expand(rw, x, r, qd));
     if (more_k) TRY(*k = rw_expand(rw, y, r, kd));
     return true;
@@ -50,8 +61,9 @@ bool scores_give(Rewrite *rw, const Scores *s, Arg *out)
 {
     Value *q = s->q, *k = s->k;
     if (!q || !k || (s->mask && !widen(rw, &q, &k, s->mask))) return false;
-    Value *v = RW(rw, scores, arg_value(q), arg_value(k), arg_value(s->mask), s->scale, s->softcap, arg_bool(rw->g, s->normalized),
-                  arg_int(rw->g, s->masked_rows), arg_dtype(s->dtype), arg_float(rw->g, s->fill));
+    Value *v = RW(rw, scores, arg_value(q), arg_value(k), arg_value(s->mask), s->scale, s->softcap,
+                  arg_bool(rw->g, s->normalized), arg_int(rw->g, s->masked_rows), arg_dtype(s->dtype),
+                  arg_float(rw->g, s->fill));
     *out = arg_value(v);
     return v != NULL;
 }
@@ -68,7 +80,8 @@ static bool fill_holds(Rewrite *rw, const Scores *s)
 {
     double scale = ex_is_const(s->scale.e) ? fabs(number_value(s->scale.e)) : 1;
     if (s->fill == 0 || (s->fill <= FILL_SCALED && -s->fill >= FILL_PER_SCALE * scale)) return true;
-    return rewrite_refuse(rw, "masked scores are %g where scores are products times %g: not surely below all of them", s->fill, scale);
+    return rewrite_refuse(rw, "masked scores are %g where scores are products times %g: not surely below all of them",
+                          s->fill, scale);
 }
 
 /* Its expression is NULL when it would be too large. */
@@ -90,10 +103,13 @@ Value *without_scale(Rewrite *rw, Value *v, Arg *scale, int depth)
     const Arg *a = n->arg;
     Value *x, *y;
     switch (n->op->id) {
-    case OP_mul_Tensor: case OP_div_Tensor:
+    case OP_mul_Tensor:
+    case OP_div_Tensor:
         for (int side = 0; side < (n->op->id == OP_mul_Tensor ? 2 : 1); side++) {
             Expr *c = number_of(rw, &a[1 - side]);
-            if (!c || a[side].kind != ARG_VALUE || a[side].v->rank != v->rank || !exprs_same(v->rank, a[side].v->dim, v->dim) || a[side].v->dtype != v->dtype) continue;
+            if (!c || a[side].kind != ARG_VALUE || a[side].v->rank != v->rank ||
+                !exprs_same(v->rank, a[side].v->dim, v->dim) || a[side].v->dtype != v->dtype)
+                continue;
             if (ex_is_const(c) && !(fabs(number_value(c)) > 0)) continue;
             Arg product = times(rw, *scale, c, n->op->id == OP_div_Tensor);
             if (!product.e) return v;
@@ -101,7 +117,9 @@ Value *without_scale(Rewrite *rw, Value *v, Arg *scale, int depth)
             return without_scale(rw, a[side].v, scale, depth + 1);
         }
         return v;
-    case OP_reshape: case OP_permute: case OP_expand:
+    case OP_reshape:
+    case OP_permute:
+    case OP_expand:
         x = a[0].v;
         y = without_scale(rw, x, scale, depth + 1);
         if (x == y) return v;
@@ -117,7 +135,9 @@ Value *without_scale(Rewrite *rw, Value *v, Arg *scale, int depth)
 bool make_scores(Rewrite *rw, int n, const Arg *a, Arg *out)
 {
     (void)n;
-    if (a[0].kind != ARG_VALUE || a[1].kind != ARG_VALUE || a[0].v->rank < 2 || a[1].v->rank < 2 || !dtype_is_float(a[0].v->dtype)) return false;
+    if (a[0].kind != ARG_VALUE || a[1].kind != ARG_VALUE || a[0].v->rank < 2 || a[1].v->rank < 2 ||
+        !dtype_is_float(a[0].v->dtype))
+        return false;
     int rank = a[0].v->rank > a[1].v->rank ? a[0].v->rank : a[1].v->rank;
     Scores s = {.scale = arg_float(rw->g, 1), .softcap = arg_float(rw->g, 0), .dtype = a[0].v->dtype};
     s.q = without_scale(rw, rw_pad_rank(rw, a[0].v, rank), &s.scale, 0);
@@ -133,9 +153,11 @@ static bool scale_operand(Rewrite *rw, Scores *s, Value *c, bool divide)
 {
     int r = s->v->rank;
     const Node *n = c->def;
-    if (n && n->op->id == OP_mul_Tensor && n->arg[0].kind == ARG_VALUE && n->arg[1].kind == ARG_VALUE && c->rank == r && !is_one(c->dim[r - 1]) && !is_one(c->dim[r - 2]))
+    if (n && n->op->id == OP_mul_Tensor && n->arg[0].kind == ARG_VALUE && n->arg[1].kind == ARG_VALUE && c->rank == r &&
+        !is_one(c->dim[r - 1]) && !is_one(c->dim[r - 2]))
         return scale_operand(rw, s, n->arg[0].v, divide) && scale_operand(rw, s, n->arg[1].v, divide);
-    if (s->mask && (s->mask->dtype == DT_BOOL || s->fill != 0)) return rewrite_refuse(rw, "a mask was put in before the factor '%s', which is no number", c->name);
+    if (s->mask && (s->mask->dtype == DT_BOOL || s->fill != 0))
+        return rewrite_refuse(rw, "a mask was put in before the factor '%s', which is no number", c->name);
     if (scores_capped(s)) return rewrite_refuse(rw, "a factor that is no number after the softcap");
     if (c->rank > r) return rewrite_refuse(rw, "the factor '%s' has more axes than the scores", c->name);
     if (s->mask) TRY(s->mask = rw_binary(rw, divide ? OP_div_Tensor : OP_mul_Tensor, s->mask, arg_value(c)));
@@ -154,15 +176,21 @@ static bool scale_by(Rewrite *rw, const Arg *a, bool divide, Arg *out)
     TRY(scores_of(rw, &a[0], &s) && scores_before_softmax(rw, &s));
     Expr *c = number_of(rw, &a[1]);
     if (!c) return a[1].kind == ARG_VALUE && scale_operand(rw, &s, a[1].v, divide) && scores_give(rw, &s, out);
-    if (scores_capped(&s) && !ex_is_const(c)) return rewrite_refuse(rw, "a factor that depends on sizes after the softcap");
-    if (ex_is_const(c) && (!(fabs(number_value(c)) > 0) || isinf(number_value(c)))) return rewrite_refuse(rw, "the factor is %g", number_value(c));
-    if (s.mask && !(ex_is_const(c) && number_value(c) > 0)) return rewrite_refuse(rw, "a mask is multiplied by a factor that is not known to be positive");
-    if (s.mask && s.mask->dtype != DT_BOOL) s.mask = rw_binary(rw, divide ? OP_div_Tensor : OP_mul_Tensor, s.mask, arg_expr(c));
+    if (scores_capped(&s) && !ex_is_const(c))
+        return rewrite_refuse(rw, "a factor that depends on sizes after the softcap");
+    if (ex_is_const(c) && (!(fabs(number_value(c)) > 0) || isinf(number_value(c))))
+        return rewrite_refuse(rw, "the factor is %g", number_value(c));
+    if (s.mask && !(ex_is_const(c) && number_value(c) > 0))
+        return rewrite_refuse(rw, "a mask is multiplied by a factor that is not known to be positive");
+    if (s.mask && s.mask->dtype != DT_BOOL)
+        s.mask = rw_binary(rw, divide ? OP_div_Tensor : OP_mul_Tensor, s.mask, arg_expr(c));
     s.scale = times(rw, s.scale, c, divide);
     if (s.fill != 0) s.fill = divide ? s.fill / number_value(c) : s.fill * number_value(c);
     if (!s.scale.e) return rewrite_refuse(rw, "the scale is too large an expression");
     TRY(fill_holds(rw, &s));
-    if (scores_capped(&s)) s.softcap = times(rw, s.softcap, ex_float(rw->ex, fabs(number_value(c))), divide); /* -f tanh(s / f) = f tanh(-s / f) */
+    if (scores_capped(&s))
+        s.softcap = times(rw, s.softcap, ex_float(rw->ex, fabs(number_value(c))),
+                          divide); /* -f tanh(s / f) = f tanh(-s / f) */
     return scores_give(rw, &s, out);
 }
 
@@ -206,13 +234,17 @@ static bool add_mask(Rewrite *rw, const Arg *a, bool subtract, Arg *out)
     TRY(scores_of(rw, &a[0], &s) && scores_before_softmax(rw, &s));
     Expr *c = number_of(rw, &a[1]);
     if (c && ex_is_const(c) && number_value(c) == 0) return scores_give(rw, &s, out);
-    Value *m = c ? RW(rw, full, arg_exprs(rw->g, 0, NULL), arg_expr(c), arg_dtype(s.dtype)) : a[1].kind == ARG_VALUE ? a[1].v : NULL;
+    Value *m = c                        ? RW(rw, full, arg_exprs(rw->g, 0, NULL), arg_expr(c), arg_dtype(s.dtype))
+               : a[1].kind == ARG_VALUE ? a[1].v
+                                        : NULL;
     TRY(m);
-    if (c && !(ex_is_const(c) && fabs(number_value(c)) <= SHIFT_LIMIT)) return rewrite_refuse(rw, "a number that is not small is added to all scores");
+    if (c && !(ex_is_const(c) && fabs(number_value(c)) <= SHIFT_LIMIT))
+        return rewrite_refuse(rw, "a number that is not small is added to all scores");
     if (!c && s.masked_rows == 4) s.masked_rows = 2;
     if (!dtype_is_float(m->dtype)) return rewrite_refuse(rw, "what is added is %s", dtype_name(m->dtype));
     if (subtract) TRY(m = RW(rw, neg, arg_value(m)));
-    if (s.fill != 0 && !(largest_of(rw, m) <= -s.fill * FILL_LIFTED)) return rewrite_refuse(rw, "what is added to masked scores of %g may lift them again", s.fill);
+    if (s.fill != 0 && !(largest_of(rw, m) <= -s.fill * FILL_LIFTED))
+        return rewrite_refuse(rw, "what is added to masked scores of %g may lift them again", s.fill);
     s.mask = both_masks(rw, s.mask, m);
     return s.mask && scores_give(rw, &s, out);
 }
@@ -238,11 +270,17 @@ static bool zero_where_masked(Rewrite *rw, Scores *s, Value *allow, double fill,
         if (!times) s->masked_rows = 0;
         return scores_give(rw, s, out);
     }
-    if (!m || m->op->id != OP_where_self || m->arg[0].v != allow) return rewrite_refuse(rw, "it comes after the softmax, with another condition than the scores' mask");
+    if (!m || m->op->id != OP_where_self || m->arg[0].v != allow)
+        return rewrite_refuse(rw, "it comes after the softmax, with another condition than the scores' mask");
     if (m->arg[1].kind != ARG_VALUE) return false;
     bool alone = constant_of(rw, &m->arg[1], &kept) && kept == 0;
-    s->mask = alone ? allow : RW(rw, where_self, arg_value(allow), m->arg[1], arg_value(scores_number(rw, -INFINITY, s->mask->dtype)));
-    s->masked_rows = alone ? 0 : s->masked_rows == 1 ? 1 : s->masked_rows == 2 || s->masked_rows == 4 || s->fill != 0 ? 2 : 3;
+    s->mask = alone ? allow
+                    : RW(rw, where_self, arg_value(allow), m->arg[1],
+                         arg_value(scores_number(rw, -INFINITY, s->mask->dtype)));
+    s->masked_rows = alone                                                        ? 0
+                     : s->masked_rows == 1                                        ? 1
+                     : s->masked_rows == 2 || s->masked_rows == 4 || s->fill != 0 ? 2
+                                                                                  : 3;
     return s->mask && scores_give(rw, s, out);
 }
 
@@ -255,7 +293,9 @@ static bool select_scores(Rewrite *rw, const Arg *scores, Value *allow, const Ar
     if (!constant_of(rw, number, &fill)) return rewrite_refuse(rw, "what masked scores become is no known number");
     if (s.normalized) return zero_where_masked(rw, &s, allow, fill, times, out);
     if (!(fill <= FILL_LIMIT))
-        return rewrite_refuse(rw, "masked scores become %g, which keeps them in the softmax; only -inf or a number of at most %d masks", fill, FILL_LIMIT);
+        return rewrite_refuse(
+            rw, "masked scores become %g, which keeps them in the softmax; only -inf or a number of at most %d masks",
+            fill, FILL_LIMIT);
     if (isinf(fill)) {
         s.mask = both_masks(rw, s.mask, allow);
         s.masked_rows = 1;
@@ -267,7 +307,9 @@ static bool select_scores(Rewrite *rw, const Arg *scores, Value *allow, const Ar
     if (!s.masked_rows && fill > FILL_SWALLOWS) s.masked_rows = s.mask && s.mask->dtype != DT_BOOL ? 2 : 4;
     DType t = s.dtype == DT_F16 ? DT_F32 : s.dtype;
     Value *low = scores_number(rw, fill > FILL_SWALLOWS ? FILL_LOW : fill, t), *zero = scores_number(rw, 0, t);
-    Value *kept = s.mask && s.mask->dtype == DT_BOOL ? both_masks(rw, s.mask, zero) : s.mask ? rw_cast(rw, s.mask, t) : zero;
+    Value *kept = s.mask && s.mask->dtype == DT_BOOL ? both_masks(rw, s.mask, zero)
+                  : s.mask                           ? rw_cast(rw, s.mask, t)
+                                                     : zero;
     s.mask = kept && low ? RW(rw, where_self, arg_value(allow), arg_value(kept), arg_value(low)) : NULL;
     return s.mask && scores_give(rw, &s, out);
 }
@@ -275,7 +317,8 @@ static bool select_scores(Rewrite *rw, const Arg *scores, Value *allow, const Ar
 bool make_scores_where(Rewrite *rw, int n, const Arg *a, Arg *out)
 {
     (void)n;
-    if (a[1].kind != ARG_VALUE || a[1].v->dtype != DT_BOOL) return rewrite_refuse(rw, "the condition is no bool tensor");
+    if (a[1].kind != ARG_VALUE || a[1].v->dtype != DT_BOOL)
+        return rewrite_refuse(rw, "the condition is no bool tensor");
     Value *allow = a[3].e->i ? a[1].v : inverted(rw, a[1].v);
     return allow && select_scores(rw, &a[0], allow, &a[2], false, out);
 }
@@ -285,7 +328,9 @@ bool make_scores_zero_one(Rewrite *rw, int n, const Arg *a, Arg *out)
 {
     (void)n;
     if (a[1].kind != ARG_VALUE) return false;
-    Value *m = a[1].v, *keep = m->def && m->def->op->id == OP_to_copy && m->def->arg[0].v->dtype == DT_BOOL ? m->def->arg[0].v : RW(rw, ne_Tensor, arg_value(m), arg_int(rw->g, 0));
+    Value *m = a[1].v, *keep = m->def && m->def->op->id == OP_to_copy && m->def->arg[0].v->dtype == DT_BOOL
+                                   ? m->def->arg[0].v
+                                   : RW(rw, ne_Tensor, arg_value(m), arg_int(rw->g, 0));
     return keep && select_scores(rw, &a[0], keep, &a[2], true, out);
 }
 
@@ -295,8 +340,11 @@ bool make_scores_floor(Rewrite *rw, int n, const Arg *a, Arg *out)
     double low;
     (void)n;
     TRY(scores_of(rw, &a[0], &s) && scores_before_softmax(rw, &s));
-    if (!constant_of(rw, &a[1], &low) || !(low <= (s.dtype == DT_F16 ? -6e4 : -1e30))) return rewrite_refuse(rw, "the scores are cut at a number that they may reach");
-    if (rw->o->exact_masked_rows) return rewrite_refuse(rw, "rows without an allowed key would give another average of values (--exact-masked-rows)");
+    if (!constant_of(rw, &a[1], &low) || !(low <= (s.dtype == DT_F16 ? -6e4 : -1e30)))
+        return rewrite_refuse(rw, "the scores are cut at a number that they may reach");
+    if (rw->o->exact_masked_rows)
+        return rewrite_refuse(rw,
+                              "rows without an allowed key would give another average of values (--exact-masked-rows)");
     s.masked_rows = 2;
     return scores_give(rw, &s, out);
 }
@@ -312,9 +360,11 @@ bool make_scores_softmax(Rewrite *rw, int n, const Arg *a, Arg *out)
     if (axis < 0) axis += r;
     s.normalized = true;
     if (a[2].e->i && s.masked_rows == 1) s.masked_rows = 0;
-    if (!a[2].e->i && !s.masked_rows && s.mask && s.mask->dtype != DT_BOOL) s.masked_rows = 3; /* NaN, if the mask is -inf throughout a row */
+    if (!a[2].e->i && !s.masked_rows && s.mask && s.mask->dtype != DT_BOOL)
+        s.masked_rows = 3; /* NaN, if the mask is -inf throughout a row */
     if (axis == r - 1) return scores_give(rw, &s, out);
-    if (axis != r - 2) return rewrite_refuse(rw, "the softmax runs over axis %d of %d; over the keys it would be -1", axis, r);
+    if (axis != r - 2)
+        return rewrite_refuse(rw, "the softmax runs over axis %d of %d; over the keys it would be -1", axis, r);
     Value *q = s.q;
     s.q = s.k;
     s.k = q;
@@ -329,7 +379,8 @@ bool make_scores_softmax(Rewrite *rw, int n, const Arg *a, Arg *out)
 bool make_softmax(Rewrite *rw, int n, const Arg *a, Arg *out)
 {
     (void)n;
-    if (a[0].kind != ARG_VALUE || (a[1].kind != ARG_EXPR && (a[1].kind != ARG_EXPRS || a[1].n != 1))) return rewrite_refuse(rw, "not over one axis");
+    if (a[0].kind != ARG_VALUE || (a[1].kind != ARG_EXPR && (a[1].kind != ARG_EXPRS || a[1].n != 1)))
+        return rewrite_refuse(rw, "not over one axis");
     Value *v = RW(rw, softmax_int, a[0], arg_expr(a[1].kind == ARG_EXPR ? a[1].e : a[1].es[0]));
     *out = arg_value(v);
     return v != NULL;
@@ -353,12 +404,15 @@ bool make_softmax_sink(Rewrite *rw, int n, const Arg *a, Arg *out)
         if (plain && !(c > 0)) return rewrite_refuse(rw, "what joins the sum is no exponential");
         column = RW(rw, full, arg_exprs(rw->g, r, d), arg_float(rw->g, plain ? log(c) : c), arg_dtype(x->dtype));
     } else {
-        if (a[2].kind != ARG_VALUE || a[2].v->rank > r || a[2].v->dtype != x->dtype) return rewrite_refuse(rw, "what joins the sum has other axes");
+        if (a[2].kind != ARG_VALUE || a[2].v->rank > r || a[2].v->dtype != x->dtype)
+            return rewrite_refuse(rw, "what joins the sum has other axes");
         column = rw_expand(rw, rw_pad_rank(rw, a[2].v, r), r, d);
     }
     Value *wide = column ? RW(rw, cat, arg_values(rw->g, 2, (Value *[]){x, column}), arg_int(rw->g, r - 1)) : NULL;
     Value *p = wide ? RW(rw, softmax_int, arg_value(wide), arg_int(rw->g, -1)) : NULL;
-    Value *y = p ? RW(rw, slice_Tensor, arg_value(p), arg_int(rw->g, -1), arg_int(rw->g, 0), arg_expr(x->dim[r - 1]), arg_int(rw->g, 1)) : NULL;
+    Value *y = p ? RW(rw, slice_Tensor, arg_value(p), arg_int(rw->g, -1), arg_int(rw->g, 0), arg_expr(x->dim[r - 1]),
+                      arg_int(rw->g, 1))
+                 : NULL;
     *out = arg_value(y);
     return y != NULL;
 }
@@ -371,7 +425,8 @@ bool make_scores_cat(Rewrite *rw, int n, const Arg *a, Arg *out)
     Scores s = {0};
     (void)n;
     TRY(scores_of(rw, &a[0], &s) && scores_before_softmax(rw, &s));
-    if (a[1].kind != ARG_VALUE || a[1].v->rank != s.v->rank || scores_capped(&s)) return rewrite_refuse(rw, "what scores are joined with has other axes");
+    if (a[1].kind != ARG_VALUE || a[1].v->rank != s.v->rank || scores_capped(&s))
+        return rewrite_refuse(rw, "what scores are joined with has other axes");
     bool first = a[2].e->i != 0; /* the scores come first */
     if (s.masked_rows == 4) s.masked_rows = 2;
     Value *more = rw_cast(rw, a[1].v, s.dtype), *k = rw_pad_rank(rw, s.k, s.v->rank);
@@ -388,10 +443,14 @@ bool make_scores_cat(Rewrite *rw, int n, const Arg *a, Arg *out)
     bool zeros = constant_of(rw, &(Arg){.kind = ARG_VALUE, .v = more}, &by) && by == 0;
     if (!s.mask && zeros) return s.k && scores_give(rw, &s, out);
     Value *mask = s.mask ? s.mask : scores_number(rw, 0, s.dtype);
-    if (mask && mask->dtype == DT_BOOL) mask = RW(rw, where_self, arg_value(mask), arg_value(scores_number(rw, 0, s.dtype)), arg_value(scores_number(rw, -INFINITY, s.dtype)));
+    if (mask && mask->dtype == DT_BOOL)
+        mask = RW(rw, where_self, arg_value(mask), arg_value(scores_number(rw, 0, s.dtype)),
+                  arg_value(scores_number(rw, -INFINITY, s.dtype)));
     mask = rw_cast(rw, mask, s.dtype);
     if (mask) mask = rw_expand(rw, rw_pad_rank(rw, mask, r), r, md);
-    if (mask) s.mask = RW(rw, cat, arg_values(rw->g, 2, first ? (Value *[]){mask, more} : (Value *[]){more, mask}), arg_int(rw->g, r - 1));
+    if (mask)
+        s.mask = RW(rw, cat, arg_values(rw->g, 2, first ? (Value *[]){mask, more} : (Value *[]){more, mask}),
+                    arg_int(rw->g, r - 1));
     return mask && s.k && s.mask && scores_give(rw, &s, out);
 }
 
@@ -402,16 +461,23 @@ bool make_scores_pad(Rewrite *rw, int n, const Arg *a, Arg *out)
     double value = 0;
     (void)n;
     TRY(scores_of(rw, &a[0], &s) && scores_before_softmax(rw, &s));
-    if (a[1].kind != ARG_EXPRS || a[1].n != 2 || scores_capped(&s) || (a[2].kind != ARG_NONE && !constant_of(rw, &a[2], &value))) return rewrite_refuse(rw, "scores are padded in another way");
+    if (a[1].kind != ARG_EXPRS || a[1].n != 2 || scores_capped(&s) ||
+        (a[2].kind != ARG_NONE && !constant_of(rw, &a[2], &value)))
+        return rewrite_refuse(rw, "scores are padded in another way");
     if (s.masked_rows == 4) s.masked_rows = 2;
     Expr *zero = ex_int(rw->ex, 0), **by = a[1].es, *md[MAX_RANK];
     int r = s.v->rank;
     memcpy(md, s.v->dim, (size_t)s.v->rank * sizeof *md);
     Value *mask = s.mask;
-    if (mask && mask->dtype == DT_BOOL) mask = RW(rw, where_self, arg_value(mask), arg_value(scores_number(rw, 0, s.dtype)), arg_value(scores_number(rw, -INFINITY, s.dtype)));
+    if (mask && mask->dtype == DT_BOOL)
+        mask = RW(rw, where_self, arg_value(mask), arg_value(scores_number(rw, 0, s.dtype)),
+                  arg_value(scores_number(rw, -INFINITY, s.dtype)));
     if (!mask && value != 0) mask = scores_number(rw, 0, s.dtype);
-    if (mask) TRY(mask = RW(rw, constant_pad_nd, arg_value(rw_expand(rw, rw_pad_rank(rw, mask, r), r, md)), arg_exprs(rw->g, 2, by), arg_float(rw->g, value)));
+    if (mask)
+        TRY(mask = RW(rw, constant_pad_nd, arg_value(rw_expand(rw, rw_pad_rank(rw, mask, r), r, md)),
+                      arg_exprs(rw->g, 2, by), arg_float(rw->g, value)));
     s.mask = mask;
-    s.k = RW(rw, constant_pad_nd, arg_value(s.k), arg_exprs(rw->g, 4, (Expr *[]){zero, zero, by[0], by[1]}), arg_float(rw->g, 0));
+    s.k = RW(rw, constant_pad_nd, arg_value(s.k), arg_exprs(rw->g, 4, (Expr *[]){zero, zero, by[0], by[1]}),
+             arg_float(rw->g, 0));
     return s.k && scores_give(rw, &s, out);
 }

@@ -14,14 +14,14 @@
 /* v as another value times a number, seen through views: "scale on q". v itself when there is none, else *scale takes up the number. */
 Value *without_scale(Rewrite *rw, Value *v, Arg *scale, int depth);
 
-GraftFn make_scores;          /* q, k^T of a matmul */
-GraftFn make_scores_mul;      /* scores, factor: a number, or a tensor that is constant along keys or along queries */
+GraftFn make_scores;     /* q, k^T of a matmul */
+GraftFn make_scores_mul; /* scores, factor: a number, or a tensor that is constant along keys or along queries */
 GraftFn make_scores_div;
-GraftFn make_scores_sum;      /* two factors, the sum of their product over its last axis */
-GraftFn make_scores_tanh;     /* scores inside tanh */
-GraftFn make_scores_pad;      /* scores, padding, number */
-GraftFn make_scores_cat;      /* scores, what they are joined with along the keys, true when the scores come first */
-GraftFn make_scores_add;      /* scores, number or additive mask */
+GraftFn make_scores_sum;  /* two factors, the sum of their product over its last axis */
+GraftFn make_scores_tanh; /* scores inside tanh */
+GraftFn make_scores_pad;  /* scores, padding, number */
+GraftFn make_scores_cat;  /* scores, what they are joined with along the keys, true when the scores come first */
+GraftFn make_scores_add;  /* scores, number or additive mask */
 GraftFn make_scores_sub;
 GraftFn make_scores_where;    /* scores, condition, fill, true when the condition keeps the scores */
 GraftFn make_scores_zero_one; /* scores, factor of zeros and ones, what scores become where it is 0 */
@@ -30,22 +30,23 @@ GraftFn make_scores_cast;     /* scores, dtype */
 GraftFn make_scores_reshape;  /* scores, sizes */
 GraftFn make_scores_permute;  /* scores, dims */
 GraftFn make_scores_softmax;  /* scores, dim, true when rows without an allowed key give 0 */
-GraftFn make_through_permute; /* a node, the scores below the permute that is its operand, that permute's dims: the permute comes after it */
+GraftFn
+    make_through_permute; /* a node, the scores below the permute that is its operand, that permute's dims: the permute comes after it */
 GraftFn make_through_reshape; /* a node, the scores below the reshape that is its operand: the reshape comes after it */
 GraftFn make_product_sum;     /* two factors, dims of the sum, the sum */
 GraftFn make_keepdim;         /* sizes, a reduction that drops or keeps the axis that they have or have not */
 GraftFn make_view;            /* a permute or reshape */
 GraftFn make_rows;            /* values times probabilities that a row-wise op changed: that op on the product */
-GraftFn make_attention;           /* probabilities, values */
+GraftFn make_attention;       /* probabilities, values */
 GraftFn make_attention_slice; /* probabilities, slice start and end of their keys, values */
 GraftFn make_attention_transposed; /* values^T, probabilities, dims of the permute that transposes them */
-GraftFn make_flat_product;    /* a reshaped product, its factors */
-GraftFn make_grouped;         /* a scaled_dot_product_attention */
+GraftFn make_flat_product;         /* a reshaped product, its factors */
+GraftFn make_grouped;              /* a scaled_dot_product_attention */
 /* Upper bound of the elements of v: from constants, and guesses for what is not known (bounds.c); infinite when v is too large a question. */
 double largest_of(Rewrite *rw, Value *v);
 /* v before an upcast from `t`, through views; v itself when it is of dtype t, NULL when it is neither. */
 Value *before_upcast(Rewrite *rw, Value *v, DType t);
 
-GraftFn make_softmax;         /* x, dims of one axis */
-GraftFn make_softmax_sink;    /* x, dims of its last axis, s; true when a number s joins the sum as it is, not as exp(s) */
+GraftFn make_softmax;      /* x, dims of one axis */
+GraftFn make_softmax_sink; /* x, dims of its last axis, s; true when a number s joins the sum as it is, not as exp(s) */
 #endif

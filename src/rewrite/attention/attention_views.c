@@ -9,9 +9,12 @@ bool make_scores_cast(Rewrite *rw, int n, const Arg *a, Arg *out)
     Scores s = {0};
     (void)n;
     TRY(scores_of(rw, &a[0], &s));
-    if (a[1].kind != ARG_DTYPE || !dtype_is_float(a[1].dtype)) return rewrite_refuse(rw, "scores are cast to a dtype that is no float");
-    if (!s.normalized && dtype_size(a[1].dtype) < dtype_size(s.q->dtype)) return rewrite_refuse(rw, "scores are rounded to %s, less than queries and keys have", dtype_name(a[1].dtype));
-    if (s.normalized && dtype_size(a[1].dtype) > dtype_size(s.dtype) && dtype_size(s.q->dtype) > dtype_size(s.dtype) && !before_upcast(rw, s.q, s.dtype))
+    if (a[1].kind != ARG_DTYPE || !dtype_is_float(a[1].dtype))
+        return rewrite_refuse(rw, "scores are cast to a dtype that is no float");
+    if (!s.normalized && dtype_size(a[1].dtype) < dtype_size(s.q->dtype))
+        return rewrite_refuse(rw, "scores are rounded to %s, less than queries and keys have", dtype_name(a[1].dtype));
+    if (s.normalized && dtype_size(a[1].dtype) > dtype_size(s.dtype) && dtype_size(s.q->dtype) > dtype_size(s.dtype) &&
+        !before_upcast(rw, s.q, s.dtype))
         return rewrite_refuse(rw, "probabilities are rounded to %s in between", dtype_name(s.dtype));
     s.dtype = a[1].dtype;
     return scores_give(rw, &s, out);
@@ -85,7 +88,8 @@ static bool merge_queries(Rewrite *rw, Scores *s, Axes *x)
         if (!v) continue;
         TRY(v = rw_pad_rank(rw, v, r));
         if (i == 1) TRY(v = unexpanded(rw, v, r - 3));
-        if (i == 1 && !is_one(v->dim[r - 3])) return rewrite_refuse(rw, "queries are merged with an axis along which keys differ");
+        if (i == 1 && !is_one(v->dim[r - 3]))
+            return rewrite_refuse(rw, "queries are merged with an axis along which keys differ");
         bool one = i == 2 && is_one(v->dim[r - 3]) && is_one(v->dim[r - 2]);
         memcpy(dim, v->dim, (size_t)r * sizeof *dim);
         if (i != 1 && !one) {
@@ -139,8 +143,10 @@ static bool reshaped(Rewrite *rw, Scores *s, Axes *x, int to, Expr *const *dim, 
 {
     Expr *rows = dim[to - 2], *G, *lead[MAX_RANK];
     if (rows == x->N) return regroup_scores(rw, s, x, to - 2, dim) && scores_give(rw, s, out);
-    if ((G = quotient(rw, x->N, rows))) return split_queries(rw, s, x, G, rows) && regroup_scores(rw, s, x, to - 2, dim) && scores_give(rw, s, out);
-    if (!(G = quotient(rw, rows, x->N))) return rewrite_refuse(rw, "the reshape regroups queries in a way that keys do not follow");
+    if ((G = quotient(rw, x->N, rows)))
+        return split_queries(rw, s, x, G, rows) && regroup_scores(rw, s, x, to - 2, dim) && scores_give(rw, s, out);
+    if (!(G = quotient(rw, rows, x->N)))
+        return rewrite_refuse(rw, "the reshape regroups queries in a way that keys do not follow");
     memcpy(lead, dim, (size_t)(to - 2) * sizeof *lead);
     lead[to - 2] = G;
     return regroup_scores(rw, s, x, to - 1, lead) && merge_queries(rw, s, x) && scores_give(rw, s, out);
@@ -171,15 +177,19 @@ bool make_scores_reshape(Rewrite *rw, int n, const Arg *a, Arg *out)
     Axes axes = x;
     if (to >= 2 && dim[to - 1] == x.M && reshaped(rw, &part, &axes, to, dim, out)) return true;
     if (x.n && is_one(product_of(rw->ex, x.n, x.lead)) && to == 3) TRY(regroup_scores(rw, &s, &x, 0, NULL));
-    if (to == x.n + 3 && !s.normalized && dim[to - 3] == x.N && ex_mul(rw->ex, dim[to - 2], dim[to - 1]) == x.M && exprs_same(x.n, x.lead, dim))
+    if (to == x.n + 3 && !s.normalized && dim[to - 3] == x.N && ex_mul(rw->ex, dim[to - 2], dim[to - 1]) == x.M &&
+        exprs_same(x.n, x.lead, dim))
         return split_keys(rw, &s, &x, dim[to - 2], dim[to - 1], out);
-    Expr *split = to >= 1 && !s.mask && is_one(x.N) && is_one(product_of(rw->ex, x.n, x.lead)) ? quotient(rw, x.M, dim[to - 1]) : NULL;
+    Expr *split = to >= 1 && !s.mask && is_one(x.N) && is_one(product_of(rw->ex, x.n, x.lead))
+                      ? quotient(rw, x.M, dim[to - 1])
+                      : NULL;
     if (split && !s.normalized && !is_one(split)) { /* keys of several batches for one query */
         s.q = rw_reshape(rw, s.q, 3, (Expr *[]){ex_int(rw->ex, 1), ex_int(rw->ex, 1), s.q->dim[s.q->rank - 1]});
         s.k = rw_reshape(rw, s.k, 3, (Expr *[]){split, dim[to - 1], s.k->dim[s.k->rank - 1]});
         swapped = s.q && s.k;
     }
-    if (!swapped) return to >= 2 && dim[to - 1] == x.M ? false : rewrite_refuse(rw, "the reshape changes the axis of keys");
+    if (!swapped)
+        return to >= 2 && dim[to - 1] == x.M ? false : rewrite_refuse(rw, "the reshape changes the axis of keys");
     Arg p;
     TRY(scores_give(rw, &s, &p)); /* the swapped form, reshaped */
     Value *v = rw_reshape(rw, p.v, to, dim);
@@ -209,9 +219,11 @@ static Value *arranged(Rewrite *rw, Value *x, int n, const int *axis)
 bool make_scores_sum(Rewrite *rw, int n, const Arg *a, Arg *out)
 {
     (void)n;
-    if (a[0].kind != ARG_VALUE || a[1].kind != ARG_VALUE || a[2].kind != ARG_VALUE || !dtype_is_float(a[0].v->dtype)) return false;
+    if (a[0].kind != ARG_VALUE || a[1].kind != ARG_VALUE || a[2].kind != ARG_VALUE || !dtype_is_float(a[0].v->dtype))
+        return false;
     Value *y = a[2].v; /* the sum */
-    int r = a[0].v->rank > a[1].v->rank ? a[0].v->rank : a[1].v->rank, N = -1, M = -1, lead = 0, qa[MAX_RANK], ka[MAX_RANK], perm[MAX_RANK], back[MAX_RANK];
+    int r = a[0].v->rank > a[1].v->rank ? a[0].v->rank : a[1].v->rank, N = -1, M = -1, lead = 0, qa[MAX_RANK],
+        ka[MAX_RANK], perm[MAX_RANK], back[MAX_RANK];
     Value *q = rw_pad_rank(rw, a[0].v, r), *k = q ? rw_pad_rank(rw, a[1].v, r) : NULL;
     TRY(k && r >= 2);
     for (int i = 0; i < r - 1; i++) {
@@ -230,7 +242,11 @@ bool make_scores_sum(Rewrite *rw, int n, const Arg *a, Arg *out)
         if (i != N && i != M) qa[lead] = ka[lead] = perm[lead] = i, lead++;
     qa[lead] = N;
     ka[lead] = M;
-    Scores s = {.q = arranged(rw, q, lead + 1, qa), .k = NULL, .scale = arg_float(rw->g, 1), .softcap = arg_float(rw->g, 0), .dtype = q->dtype};
+    Scores s = {.q = arranged(rw, q, lead + 1, qa),
+                .k = NULL,
+                .scale = arg_float(rw->g, 1),
+                .softcap = arg_float(rw->g, 0),
+                .dtype = q->dtype};
     s.k = s.q ? arranged(rw, k, lead + 1, ka) : NULL;
     Arg p;
     TRY(s.k && scores_give(rw, &s, &p));
@@ -261,7 +277,8 @@ bool make_scores_permute(Rewrite *rw, int n, const Arg *a, Arg *out)
     int r = s.v->rank;
     if (a[1].n != r) return false;
     for (int i = 0; i < r; i++) perm[i] = (int)(a[1].es[i]->i < 0 ? a[1].es[i]->i + r : a[1].es[i]->i);
-    bool straight = perm[r - 2] == r - 2 && perm[r - 1] == r - 1, swapped = perm[r - 2] == r - 1 && perm[r - 1] == r - 2;
+    bool straight = perm[r - 2] == r - 2 && perm[r - 1] == r - 1,
+         swapped = perm[r - 2] == r - 1 && perm[r - 1] == r - 2;
     int b = perm[r - 2];
     const Value *padded;
     if (!straight && !swapped && perm[r - 1] == r - 1 && (padded = rw_pad_rank(rw, s.k, r)) && is_one(padded->dim[b])) {
@@ -280,7 +297,8 @@ bool make_scores_permute(Rewrite *rw, int n, const Arg *a, Arg *out)
     memcpy(own, perm, sizeof own);
     own[r - 2] = r - 2;
     own[r - 1] = r - 1;
-    Value *q = rw_permute(rw, rw_pad_rank(rw, s.q, r), own), *k = q ? rw_permute(rw, rw_pad_rank(rw, s.k, r), own) : NULL;
+    Value *q = rw_permute(rw, rw_pad_rank(rw, s.q, r), own),
+          *k = q ? rw_permute(rw, rw_pad_rank(rw, s.k, r), own) : NULL;
     s.q = swapped ? k : q;
     s.k = swapped ? q : k;
     if (s.mask) TRY(s.mask = rw_permute(rw, rw_pad_rank(rw, s.mask, r), perm));
@@ -318,7 +336,9 @@ bool make_view(Rewrite *rw, int n, const Arg *a, Arg *out)
     bool permute = permutation_of(node, perm);
     for (int i = -1; i < rewrite_info(rw, x)->nalt; i++) { /* -1: what x is itself */
         Value *form = i < 0 ? x : rewrite_info(rw, x)->alt[i];
-        if (!form->def || (form->def->op->id != OP_permute && form->def->op->id != OP_reshape) || !shows_scores(rw, form)) continue;
+        if (!form->def || (form->def->op->id != OP_permute && form->def->op->id != OP_reshape) ||
+            !shows_scores(rw, form))
+            continue;
         Value *y = permute ? rw_permute(rw, form, perm) : rw_reshape(rw, form, a[0].v->rank, a[0].v->dim);
         if (rw->hard) return false;
         if (!y || y == a[0].v || !shows_scores(rw, y)) continue;
@@ -374,7 +394,8 @@ bool make_through_reshape(Rewrite *rw, int n, const Arg *a, Arg *out)
         if (d < 0) d += y->rank;
         for (int64_t k = d + 1; k < y->rank; k++) last = last && is_one(y->dim[k]);
         if (!last || d < 0) return rewrite_refuse(rw, "the softmax runs over an axis other than the last");
-        if (!s->rank || y->dim[d] != s->dim[s->rank - 1]) return rewrite_refuse(rw, "the reshape before the softmax changes the axis of keys");
+        if (!s->rank || y->dim[d] != s->dim[s->rank - 1])
+            return rewrite_refuse(rw, "the reshape before the softmax changes the axis of keys");
         arg[0] = arg_value(s);
         arg[1] = arg_int(rw->g, -1);
     } else {
@@ -401,19 +422,26 @@ static bool merged_rows(Rewrite *rw, const Value *y, Value *left, Value *right, 
 {
     static const int swap[4] = {0, 2, 1, 3};
     int perm[MAX_RANK];
-    if (y->rank != 4 || y->dim[0] != left->dim[0] || product_of(rw->ex, 2, &y->dim[1]) != left->dim[1] || is_one(y->dim[1]) || is_one(y->dim[2])) return false;
+    if (y->rank != 4 || y->dim[0] != left->dim[0] || product_of(rw->ex, 2, &y->dim[1]) != left->dim[1] ||
+        is_one(y->dim[1]) || is_one(y->dim[2]))
+        return false;
     left = rw_reshape(rw, left, 4, (Expr *[]){y->dim[0], y->dim[1], y->dim[2], left->dim[2]});
     right = rw_reshape(rw, right, 4, (Expr *[]){right->dim[0], ex_int(rw->ex, 1), right->dim[1], right->dim[2]});
-    if (!left || !right || !left->def || !permutation_of(left->def, perm) || memcmp(perm, swap, sizeof swap)) return false;
+    if (!left || !right || !left->def || !permutation_of(left->def, perm) || memcmp(perm, swap, sizeof swap))
+        return false;
     Value *p = left->def->arg[0].v, *form = rewrite_form(rw, p, OP_scores);
     if (!form || !form->def->arg[5].e->i) return false;
-    Value *product = RW(rw, matmul, arg_value(p), arg_value(right)), *turned = product ? rw_permute(rw, product, swap) : NULL;
+    Value *product = RW(rw, matmul, arg_value(p), arg_value(right)),
+          *turned = product ? rw_permute(rw, product, swap) : NULL;
     *out = arg_value(turned);
     return turned != NULL;
 }
 
 /* No reshape, or one that puts in or takes out axes of 1 only. */
-static bool keeps_axes(const Value *v) { return !v->def || v->def->op->id != OP_reshape || same_but_ones(v, v->def->arg[0].v); }
+static bool keeps_axes(const Value *v)
+{
+    return !v->def || v->def->op->id != OP_reshape || same_but_ones(v, v->def->arg[0].v);
+}
 
 /* Matrices multiplied with their leading axes as one (einsum, bmm), and apart again; one row may have lost its axis. */
 bool make_flat_product(Rewrite *rw, int n, const Arg *a, Arg *out)
@@ -423,11 +451,13 @@ bool make_flat_product(Rewrite *rw, int n, const Arg *a, Arg *out)
     Value *left = a[1].v, *right = a[2].v, *product;
     Expr *ld[MAX_RANK], *rd[MAX_RANK];
     int r = y->rank;
-    if (left->rank != 3 || right->rank != 3 || left->dim[0] != right->dim[0] || r < 3 || y->dim[r - 1] != right->dim[2]) return rewrite_refuse(rw, "the product takes other axes together");
+    if (left->rank != 3 || right->rank != 3 || left->dim[0] != right->dim[0] || r < 3 || y->dim[r - 1] != right->dim[2])
+        return rewrite_refuse(rw, "the product takes other axes together");
     if (merged_rows(rw, y, left, right, out)) return true;
     bool rows = y->dim[r - 2] == left->dim[1] && product_of(rw->ex, r - 2, y->dim) == left->dim[0];
     int lead = rows ? r - 2 : r - 1;
-    if (lead < 2 || lead + 2 > MAX_RANK || (!rows && !(is_one(left->dim[1]) && product_of(rw->ex, lead, y->dim) == left->dim[0])))
+    if (lead < 2 || lead + 2 > MAX_RANK ||
+        (!rows && !(is_one(left->dim[1]) && product_of(rw->ex, lead, y->dim) == left->dim[0])))
         return rewrite_refuse(rw, "the product takes other axes together");
     memcpy(ld, y->dim, (size_t)lead * sizeof *ld);
     memcpy(rd, y->dim, (size_t)lead * sizeof *rd);
@@ -464,7 +494,9 @@ bool make_keepdim(Rewrite *rw, int n, const Arg *a, Arg *out)
 bool make_product_sum(Rewrite *rw, int n, const Arg *a, Arg *out)
 {
     (void)n;
-    if (a[0].kind != ARG_VALUE || a[1].kind != ARG_VALUE || a[3].kind != ARG_VALUE || a[2].kind != ARG_EXPRS || a[2].n != 1) return false;
+    if (a[0].kind != ARG_VALUE || a[1].kind != ARG_VALUE || a[3].kind != ARG_VALUE || a[2].kind != ARG_EXPRS ||
+        a[2].n != 1)
+        return false;
     const Value *y = a[3].v;
     int r = y->rank + 1;
     if (r < 2 || a[0].v->rank > r || a[1].v->rank > r || (a[2].es[0]->i != -2 && a[2].es[0]->i != r - 2)) return false;

@@ -28,7 +28,8 @@ static Range of_leaf(Rewrite *rw, const Value *v)
 {
     if (v->dtype == DT_BOOL) return (Range){0, 1};
     if (v->kind == V_INPUT) return dtype_is_float(v->dtype) ? (Range){-1, 1} : (Range){0, 1};
-    int64_t n = v->kind == V_WEIGHT && v->data && v->data->data && !dtype_is_complex(v->dtype) ? tensor_numel(v->data) : 0;
+    int64_t n = v->kind == V_WEIGHT && v->data && v->data->data && !dtype_is_complex(v->dtype) ? tensor_numel(v->data)
+                                                                                               : 0;
     if (n == 0 || n > MAX_ELEMENTS || graph_writes(rw->g, v)) return (Range){-UNKNOWN, UNKNOWN};
     Range r = {INFINITY, -INFINITY};
     for (int64_t i = 0; i < n; i++) r = either(r, (Range){tensor_get(v->data, i), tensor_get(v->data, i)});
@@ -41,16 +42,21 @@ static Range of_node(Rewrite *rw, const Node *n)
     Range x, y;
     double c;
     switch (n->op->id) {
-    case OP_to_copy: case OP_reshape: case OP_permute: case OP_expand: case OP_slice_Tensor: case OP_select_int: case OP_index_select: case OP_index_Tensor:
+    case OP_to_copy:
+    case OP_reshape:
+    case OP_permute:
+    case OP_expand:
+    case OP_slice_Tensor:
+    case OP_select_int:
+    case OP_index_select:
+    case OP_index_Tensor:
     case OP_gather: return range_of(rw, &a[0]);
-    case OP_tril: case OP_triu: return either(range_of(rw, &a[0]), (Range){0, 0});
-    case OP_neg:
-        x = range_of(rw, &a[0]);
-        return (Range){-x.hi, -x.lo};
-    case OP_abs:
-        x = range_of(rw, &a[0]);
-        return (Range){0, fmax(fabs(x.lo), fabs(x.hi))};
-    case OP_add_Tensor: case OP_sub_Tensor:
+    case OP_tril:
+    case OP_triu: return either(range_of(rw, &a[0]), (Range){0, 0});
+    case OP_neg: x = range_of(rw, &a[0]); return (Range){-x.hi, -x.lo};
+    case OP_abs: x = range_of(rw, &a[0]); return (Range){0, fmax(fabs(x.lo), fabs(x.hi))};
+    case OP_add_Tensor:
+    case OP_sub_Tensor:
         x = range_of(rw, &a[0]);
         y = product(range_of(rw, &a[1]), range_of(rw, &a[2]));
         return n->op->id == OP_add_Tensor ? (Range){x.lo + y.lo, x.hi + y.hi} : (Range){x.lo - y.hi, x.hi - y.lo};

@@ -80,11 +80,14 @@ static bool linear_op(Rewrite *rw, const Value *v, Linear *l)
     case OP_slice_Tensor: {
         if (!linear(rw, &a[0], l) || !ex_is_int(a[1].e) || !(a[4].kind == ARG_EXPR && is_one(a[4].e))) return false;
         int64_t axis = a[1].e->i < 0 ? a[1].e->i + v->rank : a[1].e->i;
-        if (a[2].kind == ARG_EXPR) l->c = ex_add(rw->ex, l->c, ex_mul(rw->ex, ex_int(rw->ex, l->factor[v->rank - 1 - axis]), a[2].e));
-        return l->c != NULL && (a[2].kind != ARG_EXPR || l->factor[v->rank - 1 - axis] == 0 || (ex_is_int(a[2].e) && a[2].e->i >= 0));
+        if (a[2].kind == ARG_EXPR)
+            l->c = ex_add(rw->ex, l->c, ex_mul(rw->ex, ex_int(rw->ex, l->factor[v->rank - 1 - axis]), a[2].e));
+        return l->c != NULL &&
+               (a[2].kind != ARG_EXPR || l->factor[v->rank - 1 - axis] == 0 || (ex_is_int(a[2].e) && a[2].e->i >= 0));
     }
     case OP_neg: return linear(rw, &a[0], l) && scaled(rw, l, -1);
-    case OP_add_Tensor: case OP_sub_Tensor:
+    case OP_add_Tensor:
+    case OP_sub_Tensor:
         return ex_is_int(a[2].e) && linear(rw, &a[0], l) && linear(rw, &a[1], &m) &&
                plus(rw, l, &m, v->def->op->id == OP_add_Tensor ? a[2].e->i : -a[2].e->i);
     case OP_mul_Tensor:
@@ -109,7 +112,9 @@ static bool linear(Rewrite *rw, const Arg *a, Linear *l)
 {
     *l = (Linear){.c = ex_int(rw->ex, 0)};
     if (--rw->budget < 0) return false;
-    if (a->kind == ARG_VALUE && a->v->dtype != DT_I64 && a->v->dtype != DT_I32 && a->v->dtype != DT_F32 && a->v->dtype != DT_F64) return false; /* positions wrap or round there */
+    if (a->kind == ARG_VALUE && a->v->dtype != DT_I64 && a->v->dtype != DT_I32 && a->v->dtype != DT_F32 &&
+        a->v->dtype != DT_F64)
+        return false; /* positions wrap or round there */
     Expr *e = number_of(rw, a);
     if (e) return (l->c = integer(rw, e)) != NULL;
     return a->kind == ARG_VALUE && a->v->def && linear_node(rw, a->v, l);
@@ -185,7 +190,9 @@ static bool constant_band(Band *b, const Value *v, bool wanted, Offset at)
 {
     const Tensor *t = v->data;
     int r = v->rank;
-    if (graph_writes(b->rw->g, v) || !t || !t->data || r < 2 || dtype_is_complex(v->dtype) || tensor_numel(t) != t->shape[r - 2] * t->shape[r - 1]) return false;
+    if (graph_writes(b->rw->g, v) || !t || !t->data || r < 2 || dtype_is_complex(v->dtype) ||
+        tensor_numel(t) != t->shape[r - 2] * t->shape[r - 1])
+        return false;
     if ((b->rw->budget -= (int)(tensor_numel(t) >> 12)) < 0) return false;
     int64_t N = t->shape[r - 2], M = t->shape[r - 1], lower = INT64_MIN, upper = INT64_MAX;
     for (int pass = 0; pass < 2; pass++)
@@ -196,7 +203,8 @@ static bool constant_band(Band *b, const Value *v, bool wanted, Offset at)
                 bool on = (x != 0) == wanted;
                 if (pass && on != (j - i >= lower && j - i <= upper)) return false;
                 if (pass || on) continue;
-                if (j > i && j - i - 1 < upper) upper = j - i - 1; /* what is off above the diagonal bounds it from above */
+                if (j > i && j - i - 1 < upper)
+                    upper = j - i - 1; /* what is off above the diagonal bounds it from above */
                 if (j <= i && j - i + 1 > lower) lower = j - i + 1;
             }
     Rewrite *rw = b->rw;
@@ -243,21 +251,35 @@ static bool truth(Band *b, const Value *v, bool wanted, Offset at)
     case OP_logical_not: return truth(b, a[0].v, !wanted, at);
     case OP_bitwise_not: return v->dtype == DT_BOOL && truth(b, a[0].v, !wanted, at);
     case OP_to_copy: return mask_zero_one(rw->g, a[0].v) && truth(b, a[0].v, wanted, at);
-    case OP_logical_and: case OP_bitwise_and_Tensor: case OP_mul_Tensor:
+    case OP_logical_and:
+    case OP_bitwise_and_Tensor:
+    case OP_mul_Tensor:
         if (n->op->id != OP_logical_and && !mask_zero_one(rw->g, v)) return false;
-        return wanted && a[0].kind == ARG_VALUE && a[1].kind == ARG_VALUE && truth(b, a[0].v, true, at) && truth(b, a[1].v, true, at);
-    case OP_logical_or: case OP_bitwise_or_Tensor:
-        return !wanted && v->dtype == DT_BOOL && a[0].kind == ARG_VALUE && a[1].kind == ARG_VALUE && truth(b, a[0].v, false, at) && truth(b, a[1].v, false, at);
-    case OP_eq_Tensor: case OP_ne_Tensor: /* against 0 or 1 */
-        if (!constant_of(rw, &a[1], &x) || (x != 0 && x != 1) || a[0].kind != ARG_VALUE || !mask_zero_one(rw->g, a[0].v)) return false;
+        return wanted && a[0].kind == ARG_VALUE && a[1].kind == ARG_VALUE && truth(b, a[0].v, true, at) &&
+               truth(b, a[1].v, true, at);
+    case OP_logical_or:
+    case OP_bitwise_or_Tensor:
+        return !wanted && v->dtype == DT_BOOL && a[0].kind == ARG_VALUE && a[1].kind == ARG_VALUE &&
+               truth(b, a[0].v, false, at) && truth(b, a[1].v, false, at);
+    case OP_eq_Tensor:
+    case OP_ne_Tensor: /* against 0 or 1 */
+        if (!constant_of(rw, &a[1], &x) || (x != 0 && x != 1) || a[0].kind != ARG_VALUE ||
+            !mask_zero_one(rw->g, a[0].v))
+            return false;
         return truth(b, a[0].v, wanted == ((n->op->id == OP_eq_Tensor) == (x == 1)), at);
-    case OP_gt_Tensor: case OP_ge_Tensor: /* 0/1 tensors above 0 or 0.5 ...; else positions */
-        if (a[0].kind == ARG_VALUE && mask_zero_one(rw->g, a[0].v) && constant_of(rw, &a[1], &x) && (n->op->id == OP_gt_Tensor ? x >= 0 && x < 1 : x > 0 && x <= 1))
+    case OP_gt_Tensor:
+    case OP_ge_Tensor: /* 0/1 tensors above 0 or 0.5 ...; else positions */
+        if (a[0].kind == ARG_VALUE && mask_zero_one(rw->g, a[0].v) && constant_of(rw, &a[1], &x) &&
+            (n->op->id == OP_gt_Tensor ? x >= 0 && x < 1 : x > 0 && x <= 1))
             return truth(b, a[0].v, wanted, at);
         return zero_at && comparison(b, &a[1], &a[0], n->op->id == OP_gt_Tensor, wanted);
-    case OP_lt_Tensor: case OP_le_Tensor: return zero_at && comparison(b, &a[0], &a[1], n->op->id == OP_lt_Tensor, wanted);
-    case OP_tril: case OP_triu: return whole && triangle(b, n, wanted, at);
-    case OP_expand: return a[0].v->rank >= 2 && exprs_same(2, &v->dim[v->rank - 2], &a[0].v->dim[a[0].v->rank - 2]) && truth(b, a[0].v, wanted, at);
+    case OP_lt_Tensor:
+    case OP_le_Tensor: return zero_at && comparison(b, &a[0], &a[1], n->op->id == OP_lt_Tensor, wanted);
+    case OP_tril:
+    case OP_triu: return whole && triangle(b, n, wanted, at);
+    case OP_expand:
+        return a[0].v->rank >= 2 && exprs_same(2, &v->dim[v->rank - 2], &a[0].v->dim[a[0].v->rank - 2]) &&
+               truth(b, a[0].v, wanted, at);
     case OP_reshape: { /* leading axes of 1 come and go */
         const Value *y = a[0].v;
         int r = y->rank < v->rank ? y->rank : v->rank;
@@ -311,9 +333,17 @@ static bool zero_one(const Graph *g, const Value *v, int *budget)
     const Arg *a = v->def->arg;
     switch (v->def->op->id) {
     case OP_full: return ex_is_const(a[1].e) && (number_value(a[1].e) == 0 || number_value(a[1].e) == 1);
-    case OP_to_copy: case OP_reshape: case OP_permute: case OP_expand: case OP_slice_Tensor: case OP_select_int: case OP_tril: case OP_triu:
-        return a[0].kind == ARG_VALUE && zero_one(g, a[0].v, budget);
-    case OP_mul_Tensor: return a[0].kind == ARG_VALUE && a[1].kind == ARG_VALUE && zero_one(g, a[0].v, budget) && zero_one(g, a[1].v, budget);
+    case OP_to_copy:
+    case OP_reshape:
+    case OP_permute:
+    case OP_expand:
+    case OP_slice_Tensor:
+    case OP_select_int:
+    case OP_tril:
+    case OP_triu: return a[0].kind == ARG_VALUE && zero_one(g, a[0].v, budget);
+    case OP_mul_Tensor:
+        return a[0].kind == ARG_VALUE && a[1].kind == ARG_VALUE && zero_one(g, a[0].v, budget) &&
+               zero_one(g, a[1].v, budget);
     default: return false;
     }
 }
@@ -333,8 +363,9 @@ static bool take_apart(Parts *p, Value *v, int depth)
 {
     const Node *n = v->def;
     if (is_band(&p->band, v, true)) return true;
-    if (n && depth < MAX_DEPTH && (n->op->id == OP_logical_and || n->op->id == OP_bitwise_and_Tensor) && n->arg[0].kind == ARG_VALUE && n->arg[1].kind == ARG_VALUE &&
-        n->arg[0].v->dtype == DT_BOOL && n->arg[1].v->dtype == DT_BOOL)
+    if (n && depth < MAX_DEPTH && (n->op->id == OP_logical_and || n->op->id == OP_bitwise_and_Tensor) &&
+        n->arg[0].kind == ARG_VALUE && n->arg[1].kind == ARG_VALUE && n->arg[0].v->dtype == DT_BOOL &&
+        n->arg[1].v->dtype == DT_BOOL)
         return take_apart(p, n->arg[0].v, depth + 1) && take_apart(p, n->arg[1].v, depth + 1);
     if (p->n == MAX_PARTS) return false;
     p->rest[p->n++] = v;
@@ -361,19 +392,23 @@ static bool additive_band(Rewrite *rw, Band *b, Value *m)
 {
     double x, y;
     const Node *n = m->def;
-    while (n && (n->op->id == OP_expand || n->op->id == OP_reshape || n->op->id == OP_to_copy) && n->arg[0].v->rank >= 2 && m->rank >= 2 &&
+    while (n && (n->op->id == OP_expand || n->op->id == OP_reshape || n->op->id == OP_to_copy) &&
+           n->arg[0].v->rank >= 2 && m->rank >= 2 &&
            exprs_same(2, &m->dim[m->rank - 2], &n->arg[0].v->dim[n->arg[0].v->rank - 2])) {
         m = n->arg[0].v;
         n = m->def;
     }
     if (n && (n->op->id == OP_triu || n->op->id == OP_tril)) { /* triu(full(-inf), 1): numbers above, 0 below */
         Arg inside = n->arg[0];
-        if (!constant_of(rw, &inside, &x) || !(x <= -1e4) || m->dim[m->rank - 2] != b->N || m->dim[m->rank - 1] != b->M) return false;
+        if (!constant_of(rw, &inside, &x) || !(x <= -1e4) || m->dim[m->rank - 2] != b->N || m->dim[m->rank - 1] != b->M)
+            return false;
         if (n->op->id == OP_triu) at_most(b, ex_sub(rw->ex, n->arg[1].e, ex_int(rw->ex, 1)));
         else at_least(b, ex_add(rw->ex, n->arg[1].e, ex_int(rw->ex, 1)));
         return true;
     }
-    if (!n || n->op->id != OP_where_self || n->arg[0].kind != ARG_VALUE || !constant_of(rw, &n->arg[1], &x) || !constant_of(rw, &n->arg[2], &y)) return false;
+    if (!n || n->op->id != OP_where_self || n->arg[0].kind != ARG_VALUE || !constant_of(rw, &n->arg[1], &x) ||
+        !constant_of(rw, &n->arg[2], &y))
+        return false;
     if (x == 0 && y <= -1e4) return is_band(b, n->arg[0].v, true);
     return y == 0 && x <= -1e4 && is_band(b, n->arg[0].v, false);
 }
@@ -401,16 +436,19 @@ bool mask_additive_band(Rewrite *rw, Value *v, Expr *N, Expr *M, Expr **lower, E
 bool make_banded(Rewrite *rw, int n, const Arg *a, Arg *out)
 {
     const Node *y = n == 1 && a[0].kind == ARG_VALUE ? a[0].v->def : NULL;
-    if (!y || y->op->id != OP_scaled_dot_product_attention || y->arg[3].kind != ARG_VALUE) return rewrite_refuse(rw, "there is no mask");
+    if (!y || y->op->id != OP_scaled_dot_product_attention || y->arg[3].kind != ARG_VALUE)
+        return rewrite_refuse(rw, "there is no mask");
     Value *mask = y->arg[3].v;
     Expr *N = y->arg[0].v->dim[2], *M = y->arg[1].v->dim[2];
     Parts p = {.band = {.rw = rw, .N = N, .M = M}};
     if (mask->rank < 2) return rewrite_refuse(rw, "the mask is the same for all queries");
     rw->budget = MAX_SEARCHED;
     if (mask->dtype == DT_BOOL) TRY(take_apart(&p, mask, 0));
-    else if (!additive_band(rw, &p.band, mask) || may_be_dead(rw, &p.band, N, M)) return rewrite_refuse(rw, "the mask is no band whose every row allows a key");
+    else if (!additive_band(rw, &p.band, mask) || may_be_dead(rw, &p.band, N, M))
+        return rewrite_refuse(rw, "the mask is no band whose every row allows a key");
     if (!p.band.lower && !p.band.upper) {
-        if (p.n == 1 && p.rest[0] == mask) return rewrite_refuse(rw, "no part of the mask is a band around the diagonal");
+        if (p.n == 1 && p.rest[0] == mask)
+            return rewrite_refuse(rw, "no part of the mask is a band around the diagonal");
     }
     Value *rest = p.n ? p.rest[0] : NULL;
     for (int i = 1; i < p.n; i++) rest = RW(rw, logical_and, arg_value(rest), arg_value(p.rest[i]));

@@ -10,5 +10,6 @@ bool mask_zero_one(const Graph *g, const Value *v);
 bool mask_band(Rewrite *rw, const Value *v, bool wanted, Expr *N, Expr *M, Expr **lower, Expr **upper);
 /* The same for an additive mask: 0 where allowed, a number that hides elsewhere. */
 bool mask_additive_band(Rewrite *rw, Value *v, Expr *N, Expr *M, Expr **lower, Expr **upper);
-GraftFn make_banded; /* a scaled_dot_product_attention with a mask: the same with lower, upper or is_causal instead, as far as that is exact */
+GraftFn
+    make_banded; /* a scaled_dot_product_attention with a mask: the same with lower, upper or is_causal instead, as far as that is exact */
 #endif

@@ -24,7 +24,8 @@ bool make_rotary_halves(Rewrite *rw, int n, const Arg *a, Arg *out)
     (void)n;
     if (!a[0].v->rank) return false;
     Expr *D = a[0].v->dim[a[0].v->rank - 1];
-    if ((a[4].kind == ARG_EXPR && a[4].e != D) || ex_mul(rw->ex, a[3].e, ex_int(rw->ex, 2)) != D) return rewrite_refuse(rw, "what is turned are not the two halves of '%s'", a[0].v->name);
+    if ((a[4].kind == ARG_EXPR && a[4].e != D) || ex_mul(rw->ex, a[3].e, ex_int(rw->ex, 2)) != D)
+        return rewrite_refuse(rw, "what is turned are not the two halves of '%s'", a[0].v->name);
     return give(rw, a, a[5].e->i != 0, false, out);
 }
 
@@ -42,9 +43,11 @@ bool make_rotary_pairs(Rewrite *rw, int n, const Arg *a, Arg *out)
     Expr *D = x->dim[x->rank - 1];
     for (int i = 3; i < 5; i++) {
         bool strided = a[i].kind == ARG_EXPR && a[i].e == D;
-        if (!strided && (a[i].kind != ARG_EXPRS || !shows_pairs(x, a[i].n, a[i].es))) return rewrite_refuse(rw, "what is turned are not the pairs of '%s'", x->name);
+        if (!strided && (a[i].kind != ARG_EXPRS || !shows_pairs(x, a[i].n, a[i].es)))
+            return rewrite_refuse(rw, "what is turned are not the pairs of '%s'", x->name);
     }
-    if (!shows_pairs(x, turned->rank, turned->dim)) return rewrite_refuse(rw, "the turned pairs of '%s' are not put back as neighbours", x->name);
+    if (!shows_pairs(x, turned->rank, turned->dim))
+        return rewrite_refuse(rw, "the turned pairs of '%s' are not put back as neighbours", x->name);
     return give(rw, a, a[6].e->i != 0, true, out);
 }
 

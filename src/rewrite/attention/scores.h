@@ -17,8 +17,8 @@ typedef struct Scores {
 bool scores_of(Rewrite *rw, const Arg *a, Scores *s);
 /* Back into a value. */
 bool scores_give(Rewrite *rw, const Scores *s, Arg *out);
-bool scores_capped(const Scores *s);                          /* has it a softcap? */
-bool scores_seen(Rewrite *rw, Value *v); /* is v, in one of its forms, scores under a few views? */
-bool scores_before_softmax(Rewrite *rw, const Scores *s);     /* else refuses */
-Value *scores_number(Rewrite *rw, double x, DType t);         /* a tensor of rank 0 */
+bool scores_capped(const Scores *s);                      /* has it a softcap? */
+bool scores_seen(Rewrite *rw, Value *v);                  /* is v, in one of its forms, scores under a few views? */
+bool scores_before_softmax(Rewrite *rw, const Scores *s); /* else refuses */
+Value *scores_number(Rewrite *rw, double x, DType t);     /* a tensor of rank 0 */
 #endif

@@ -38,7 +38,8 @@ static bool split_batch(Heads *h)
         const Node *n = part[i]->def;
         if (!n || n->op->id != OP_reshape) continue;
         const Value *x = n->arg[0].v;
-        if (x->rank == 4 && x->dim[2] == part[i]->dim[1] && x->dim[3] == part[i]->dim[2] && ex_mul(h->rw->ex, x->dim[0], x->dim[1]) == h->batch[0])
+        if (x->rank == 4 && x->dim[2] == part[i]->dim[1] && x->dim[3] == part[i]->dim[2] &&
+            ex_mul(h->rw->ex, x->dim[0], x->dim[1]) == h->batch[0])
             return regroup(h, 2, x->dim);
     }
     return regroup(h, 2, (Expr *[]){ex_int(h->rw->ex, 1), h->batch[0]});
@@ -49,7 +50,9 @@ static bool grouped_axis(Heads *h)
 {
     int g = h->rank - 3; /* the axis of groups */
     if (h->rank < 5 || !is_one(h->k->dim[g]) || !is_one(h->v->dim[g]) || is_one(h->batch[g])) return false;
-    if (h->k->dim[g - 1] != h->batch[g - 1] || h->v->dim[g - 1] != h->batch[g - 1] || h->q->dim[g - 1] != h->batch[g - 1] || h->q->dim[g] != h->batch[g]) return false;
+    if (h->k->dim[g - 1] != h->batch[g - 1] || h->v->dim[g - 1] != h->batch[g - 1] ||
+        h->q->dim[g - 1] != h->batch[g - 1] || h->q->dim[g] != h->batch[g])
+        return false;
     Expr *to[MAX_RANK], *narrow[MAX_RANK];
     memcpy(to, h->batch, sizeof to);
     to[g - 1] = ex_mul(h->rw->ex, h->batch[g - 1], h->batch[g]);
@@ -95,7 +98,9 @@ static Value *before_repeat(Heads *h, Value *v)
     const Value *wide = v->def->arg[0].v;
     if (!wide->def || wide->def->op->id != OP_expand || wide->rank != 5) return NULL;
     Value *x = wide->def->arg[0].v;
-    if (x->rank != 5 || !is_one(x->dim[2]) || wide->dim[3] != v->dim[2] || wide->dim[4] != v->dim[3] || wide->dim[0] != v->dim[0]) return NULL;
+    if (x->rank != 5 || !is_one(x->dim[2]) || wide->dim[3] != v->dim[2] || wide->dim[4] != v->dim[3] ||
+        wide->dim[0] != v->dim[0])
+        return NULL;
     if (ex_mul(h->rw->ex, wide->dim[1], wide->dim[2]) != v->dim[1]) return NULL;
     for (int i = 0; i < 5; i++)
         if (i != 2 && x->dim[i] != wide->dim[i]) return NULL;
@@ -122,7 +127,8 @@ static bool settle(Heads *h)
 {
     if (h->rank == 2) TRY(regroup(h, 2, (Expr *[]){ex_int(h->rw->ex, 1), ex_int(h->rw->ex, 1)}));
     else if (h->rank == 3) TRY(split_batch(h));
-    else if (h->rank > 4 && !grouped_axis(h)) TRY(regroup(h, 2, (Expr *[]){product_of(h->rw->ex, h->rank - 3, h->batch), h->batch[h->rank - 3]}));
+    else if (h->rank > 4 && !grouped_axis(h))
+        TRY(regroup(h, 2, (Expr *[]){product_of(h->rw->ex, h->rank - 3, h->batch), h->batch[h->rank - 3]}));
     Expr *B = h->batch[0], *H = h->batch[1];
     if (!h->grouped) {
         Expr *kv = h->k->dim[1];
@@ -171,7 +177,9 @@ static bool may_hide(Rewrite *rw, const Value *v, int *low)
     }
     const Node *n = v->def;
     if (!dtype_is_float(v->dtype)) return false;
-    if (n->op->id == OP_log || n->op->id == OP_scaled_dot_product_attention || n->op->id == OP_matmul || n->op->id == OP_linear) return n->op->id == OP_log;
+    if (n->op->id == OP_log || n->op->id == OP_scaled_dot_product_attention || n->op->id == OP_matmul ||
+        n->op->id == OP_linear)
+        return n->op->id == OP_log;
     for (int i = 0; i < n->op->schema->nparams; i++) {
         const Arg *a = &n->arg[i];
         if (a->kind == ARG_EXPR && a->e->kind == EX_FLOAT && isinf(a->e->f)) return true;
@@ -180,7 +188,8 @@ static bool may_hide(Rewrite *rw, const Value *v, int *low)
         for (int k = 0; a->kind == ARG_VALUES && k < a->n; k++)
             if (a->vs[k] && may_hide(rw, a->vs[k], low)) return true;
     }
-    return *low > 1 && (n->op->id == OP_add_Tensor || n->op->id == OP_sub_Tensor || n->op->id == OP_mul_Tensor || n->op->id == OP_div_Tensor);
+    return *low > 1 && (n->op->id == OP_add_Tensor || n->op->id == OP_sub_Tensor || n->op->id == OP_mul_Tensor ||
+                        n->op->id == OP_div_Tensor);
 }
 
 static const char *note_of(int masked_rows)
@@ -204,7 +213,8 @@ static bool attention(Rewrite *rw, Value *p, Value *v, Arg *out)
     rw->budget = MAX_SEARCHED;
     if (masked_rows == 3 && !may_hide(rw, s[2].v, &(int){0})) masked_rows = 0;
     if (rw->o->exact_masked_rows && masked_rows >= 1 && masked_rows <= 3)
-        return rewrite_refuse(rw, "rows without an allowed key would give %s (--exact-masked-rows)", masked_rows == 2 ? "another average of values" : "0 instead of NaN");
+        return rewrite_refuse(rw, "rows without an allowed key would give %s (--exact-masked-rows)",
+                              masked_rows == 2 ? "another average of values" : "0 instead of NaN");
     h.rank = form->rank > v->rank ? form->rank : v->rank;
     /* sizes of the result: those of the product */
     Value *like = RW(rw, matmul, arg_value(form), arg_value(v));
@@ -221,7 +231,9 @@ static bool attention(Rewrite *rw, Value *p, Value *v, Arg *out)
         h.k = k;
     } else {
         Value *low = before_upcast(rw, h.v, h.q->dtype);
-        if (dtype_size(h.q->dtype) < dtype_size(t) && !low) return rewrite_refuse(rw, "queries and keys are rounded to %s, values are %s", dtype_name(h.q->dtype), dtype_name(t));
+        if (dtype_size(h.q->dtype) < dtype_size(t) && !low)
+            return rewrite_refuse(rw, "queries and keys are rounded to %s, values are %s", dtype_name(h.q->dtype),
+                                  dtype_name(t));
         if (low) h.v = low;
         t = h.q->dtype;
         h.q = rw_cast(rw, h.q, t);
@@ -229,9 +241,10 @@ static bool attention(Rewrite *rw, Value *p, Value *v, Arg *out)
         h.v = rw_cast(rw, h.v, t);
     }
     TRY(h.q && h.k && h.v && settle(&h));
-    if (h.mask && h.mask->dtype != DT_BOOL && h.mask->dtype != t && h.mask->dtype != DT_F32) TRY(h.mask = rw_cast(rw, h.mask, t));
-    Value *y = RW(rw, scaled_dot_product_attention, arg_value(h.q), arg_value(h.k), arg_value(h.v), arg_value(h.mask), arg_float(rw->g, 0), arg_bool(rw->g, false),
-                  s[3], arg_bool(rw->g, h.grouped), s[4]);
+    if (h.mask && h.mask->dtype != DT_BOOL && h.mask->dtype != t && h.mask->dtype != DT_F32)
+        TRY(h.mask = rw_cast(rw, h.mask, t));
+    Value *y = RW(rw, scaled_dot_product_attention, arg_value(h.q), arg_value(h.k), arg_value(h.v), arg_value(h.mask),
+                  arg_float(rw->g, 0), arg_bool(rw->g, false), s[3], arg_bool(rw->g, h.grouped), s[4]);
     y = rw_cast(rw, rw_reshape(rw, y, like->rank, like->dim), result);
     rw->note = note_of(masked_rows);
     rw->masked_rows = masked_rows == 2 ? 2 : masked_rows == 1 || masked_rows == 3;
@@ -244,7 +257,8 @@ bool make_grouped(Rewrite *rw, int n, const Arg *a, Arg *out)
 {
     const Node *y = n == 1 && a[0].kind == ARG_VALUE ? a[0].v->def : NULL;
     Arg arg[16];
-    if (!y || y->op->id != OP_scaled_dot_product_attention || y->arg[7].e->i) return rewrite_refuse(rw, "heads are grouped already");
+    if (!y || y->op->id != OP_scaled_dot_product_attention || y->arg[7].e->i)
+        return rewrite_refuse(rw, "heads are grouped already");
     Heads h = {.rw = rw, .k = y->arg[1].v, .v = y->arg[2].v};
     group_heads(&h);
     if (!h.grouped) return rewrite_refuse(rw, "keys and values are not repeated");
@@ -259,7 +273,8 @@ bool make_grouped(Rewrite *rw, int n, const Arg *a, Arg *out)
 
 bool make_attention(Rewrite *rw, int n, const Arg *a, Arg *out)
 {
-    return n == 2 && a[0].kind == ARG_VALUE && a[1].kind == ARG_VALUE && a[1].v->rank >= 2 && attention(rw, a[0].v, a[1].v, out);
+    return n == 2 && a[0].kind == ARG_VALUE && a[1].kind == ARG_VALUE && a[1].v->rank >= 2 &&
+           attention(rw, a[0].v, a[1].v, out);
 }
 
 /* probabilities times a factor per row, or replaced by a number in whole rows: the same on the product. */
@@ -268,7 +283,8 @@ bool make_rows(Rewrite *rw, int n, const Arg *a, Arg *out)
     Arg arg[8], product;
     (void)n;
     const Node *node = a[0].kind == ARG_VALUE ? a[0].v->def : NULL;
-    if (!node || a[1].kind != ARG_VALUE || a[2].kind != ARG_VALUE || a[2].v->rank < 2 || node->op->schema->nparams > 8) return false;
+    if (!node || a[1].kind != ARG_VALUE || a[2].kind != ARG_VALUE || a[2].v->rank < 2 || node->op->schema->nparams > 8)
+        return false;
     memcpy(arg, node->arg, (size_t)node->op->schema->nparams * sizeof *arg);
     int times = 0;
     for (int i = 0; i < node->op->schema->nparams; i++) {
@@ -279,15 +295,19 @@ bool make_rows(Rewrite *rw, int n, const Arg *a, Arg *out)
             if (!arg[i].v) return false;
             continue;
         }
-        if (x == a[1].v && x && ++times > 1) return rewrite_refuse(rw, "probabilities meet themselves, after the softmax");
+        if (x == a[1].v && x && ++times > 1)
+            return rewrite_refuse(rw, "probabilities meet themselves, after the softmax");
         if (x == a[1].v || !x) continue;
-        if (x->rank && !is_one(x->dim[x->rank - 1])) return rewrite_refuse(rw, "probabilities are changed key by key, after the softmax");
+        if (x->rank && !is_one(x->dim[x->rank - 1]))
+            return rewrite_refuse(rw, "probabilities are changed key by key, after the softmax");
     }
-    if (node->op->id == OP_where_self) /* a row of one number c times the values is c times their sum: only 0 is simple */
+    if (node->op->id ==
+        OP_where_self) /* a row of one number c times the values is c times their sum: only 0 is simple */
         for (int i = 1; i < 3; i++) {
             double c;
             if (arg[i].kind == ARG_VALUE && arg[i].v == a[1].v) continue;
-            if (!constant_of(rw, &arg[i], &c) || c != 0) return rewrite_refuse(rw, "rows of probabilities are replaced by another number than 0");
+            if (!constant_of(rw, &arg[i], &c) || c != 0)
+                return rewrite_refuse(rw, "rows of probabilities are replaced by another number than 0");
         }
     TRY(attention(rw, a[1].v, a[2].v, &product));
     for (int i = 0; i < node->op->schema->nparams; i++)
@@ -302,12 +322,14 @@ bool make_attention_slice(Rewrite *rw, int n, const Arg *a, Arg *out)
 {
     (void)n;
     Value *form = a[0].kind == ARG_VALUE ? rewrite_form(rw, a[0].v, OP_scores) : NULL;
-    if (!form || a[3].kind != ARG_VALUE || a[3].v->rank < 2 || (a[1].kind == ARG_EXPR && !ex_is_int(a[1].e))) return false;
+    if (!form || a[3].kind != ARG_VALUE || a[3].v->rank < 2 || (a[1].kind == ARG_EXPR && !ex_is_int(a[1].e)))
+        return false;
     Value *v = a[3].v;
     Expr *M = form->dim[form->rank - 1], *front = a[1].kind == ARG_EXPR ? a[1].e : ex_int(rw->ex, 0);
     if (front->i < 0) return false;
     Expr *back = ex_sub(rw->ex, ex_sub(rw->ex, M, front), v->dim[v->rank - 2]), *zero = ex_int(rw->ex, 0);
-    Value *wide = RW(rw, constant_pad_nd, arg_value(v), arg_exprs(rw->g, 4, (Expr *[]){zero, zero, front, back}), arg_float(rw->g, 0));
+    Value *wide = RW(rw, constant_pad_nd, arg_value(v), arg_exprs(rw->g, 4, (Expr *[]){zero, zero, front, back}),
+                     arg_float(rw->g, 0));
     return wide && attention(rw, a[0].v, wide, out);
 }
 
@@ -317,7 +339,8 @@ bool make_attention_transposed(Rewrite *rw, int n, const Arg *a, Arg *out)
     if (n != 3 || a[0].kind != ARG_VALUE || a[0].v->rank < 2 || a[1].kind != ARG_VALUE) return false;
     int r = a[2].n;
     for (int i = 0; i < r; i++)
-        if (a[2].es[i]->i != (i < r - 2 ? i : 2 * r - 3 - i) && a[2].es[i]->i + r != (i < r - 2 ? i : 2 * r - 3 - i)) return rewrite_refuse(rw, "probabilities are permuted in another way");
+        if (a[2].es[i]->i != (i < r - 2 ? i : 2 * r - 3 - i) && a[2].es[i]->i + r != (i < r - 2 ? i : 2 * r - 3 - i))
+            return rewrite_refuse(rw, "probabilities are permuted in another way");
     Value *v = rw_swap_last(rw, a[0].v);
     TRY(v && attention(rw, a[1].v, v, &y));
     Value *t = rw_swap_last(rw, y.v);

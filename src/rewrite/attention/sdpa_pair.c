@@ -10,9 +10,21 @@
 const char sdpa_backward_rule[] = "sdpa_backward";
 
 enum { MAX_VIEWS = 16, MAX_INNER = 16, MAX_FOLLOWED = 32, MAX_ALIKE = 8 };
-enum { Q, K, V, MASK, DROPOUT, CAUSAL, SCALE, GQA, SOFTCAP, LOWER, UPPER }; /* parameters of scaled_dot_product_attention */
-static const double ROUNDING = 1e-6; /* of two scales that a source multiplies with each other */
-enum { GRAD_QUERY, GRAD_KEY, GRAD_VALUE, GRAD_MASK };                       /* results of sdpa_backward */
+enum {
+    Q,
+    K,
+    V,
+    MASK,
+    DROPOUT,
+    CAUSAL,
+    SCALE,
+    GQA,
+    SOFTCAP,
+    LOWER,
+    UPPER
+};                                                    /* parameters of scaled_dot_product_attention */
+static const double ROUNDING = 1e-6;                  /* of two scales that a source multiplies with each other */
+enum { GRAD_QUERY, GRAD_KEY, GRAD_VALUE, GRAD_MASK }; /* results of sdpa_backward */
 
 /* Who reads what: a list of nodes for each value. */
 typedef struct Reader {
@@ -23,7 +35,7 @@ typedef struct Reader {
 typedef struct Readers {
     int *first, nvalues, n, cap; /* first: 1 + index, by value id */
     Reader *reader;
-    Node *node;                  /* being listed */
+    Node *node; /* being listed */
     bool ok;
 } Readers;
 
@@ -37,9 +49,9 @@ typedef struct Root {
     Expr *over;     /* what it sums: rows of queries, or keys */
     int nviews;
     const Node *view[MAX_VIEWS];
-    const Node *sum;         /* of the heads of a group, where it follows; NULL */
-    int summed;              /* views before it */
-    double summed_factor;    /* of what it sums */
+    const Node *sum;      /* of the heads of a group, where it follows; NULL */
+    int summed;           /* views before it */
+    double summed_factor; /* of what it sums */
     Value *unsummed;
 } Root;
 
@@ -47,7 +59,7 @@ typedef struct Root {
 typedef struct Seen {
     Value *v;
     Value *views; /* P, seen through them alone */
-    Arg p, dp; /* forms qkv.scores of the probabilities and of their gradient, with the same views */
+    Arg p, dp;    /* forms qkv.scores of the probabilities and of their gradient, with the same views */
     bool grad, transposed;
     double factor;
 } Seen;
@@ -55,15 +67,15 @@ typedef struct Seen {
 typedef struct Pair {
     Rewrite *rw;
     const Readers *readers;
-    Value *p, *base;            /* as dS reads the probabilities; before views */
+    Value *p, *base; /* as dS reads the probabilities; before views */
     Value *ds, *dp;
-    Node *inner[MAX_INNER];     /* what computes dS from P and dP */
+    Node *inner[MAX_INNER]; /* what computes dS from P and dP */
     int ninner, depth;
-    Arg form, grad_form;        /* of base: qkv.scores */
+    Arg form, grad_form; /* of base: qkv.scores */
     Root root[MAX_FORK];
     int nroots;
-    Value *dout;                /* what comes back, as the gradient of the values reads it; NULL */
-    bool masked_again;          /* dS is set to 0 where the mask hides keys */
+    Value *dout;       /* what comes back, as the gradient of the values reads it; NULL */
+    bool masked_again; /* dS is set to 0 where the mask hides keys */
 } Pair;
 
 /* ------------------------------------------------------------------ readers */
@@ -97,7 +109,8 @@ static void free_readers(Readers *r)
 static bool find_readers(Rewrite *rw, Readers *r)
 {
     free_readers(r);
-    *r = (Readers){.first = mem_zeroed((size_t)rw->g->next_id + 1, sizeof *r->first), .nvalues = rw->g->next_id, .ok = true};
+    *r = (Readers){
+        .first = mem_zeroed((size_t)rw->g->next_id + 1, sizeof *r->first), .nvalues = rw->g->next_id, .ok = true};
     for (Node *n = rw->g->first; r->first && r->ok && n; n = n->next) {
         r->node = n;
         node_each_operand(n, add_reader, r);
@@ -119,7 +132,9 @@ static bool is_output(const Graph *g, const Value *v)
 static bool alike(const Value *a, const Value *b, int depth)
 {
     if (a == b) return true;
-    if (!a->def || !b->def || depth > MAX_ALIKE || a->def->op != b->def->op || a->out != b->out || (a->def->op->flags & (OPF_RANDOM | OPF_EFFECT))) return false;
+    if (!a->def || !b->def || depth > MAX_ALIKE || a->def->op != b->def->op || a->out != b->out ||
+        (a->def->op->flags & (OPF_RANDOM | OPF_EFFECT)))
+        return false;
     for (int i = 0; i < a->def->op->schema->nparams; i++) {
         const Arg *x = &a->def->arg[i], *y = &b->def->arg[i];
         bool same = x->kind == ARG_VALUE && y->kind == ARG_VALUE ? alike(x->v, y->v, depth + 1) : arg_same(x, y);
@@ -180,14 +195,18 @@ static bool see_view(Rewrite *rw, Seen *s, const Node *view)
             if (!exprs_same(2, &y->dim[r - 2], &x->dim[x->rank - 2])) return false;
             swap_last(r, dim);
         }
-        if (!form_reshape(rw, &s->p, r, dim) || !form_reshape(rw, &s->dp, r, dim) || !(s->views = rw_reshape(rw, s->views, r, dim))) return false;
+        if (!form_reshape(rw, &s->p, r, dim) || !form_reshape(rw, &s->dp, r, dim) ||
+            !(s->views = rw_reshape(rw, s->views, r, dim)))
+            return false;
     } else {
         permutation_of(view, perm);
         if (s->transposed)
             for (int i = 0; i < r; i++) perm[i] = perm[i] == r - 1 ? r - 2 : perm[i] == r - 2 ? r - 1 : perm[i];
         s->transposed = perm[r - 1] == r - 2 && perm[r - 2] == r - 1;
         if (s->transposed) perm[r - 1] = r - 1, perm[r - 2] = r - 2;
-        if (!form_permute(rw, &s->p, r, perm) || !form_permute(rw, &s->dp, r, perm) || !(s->views = rw_permute(rw, s->views, perm))) return false;
+        if (!form_permute(rw, &s->p, r, perm) || !form_permute(rw, &s->dp, r, perm) ||
+            !(s->views = rw_permute(rw, s->views, perm)))
+            return false;
     }
     s->v = y;
     return true;
@@ -266,16 +285,20 @@ static void extend(Pair *p, Root *r)
         double c;
         if (is_view(n)) {
             r->view[r->nviews++] = n;
-        } else if (keys && !r->sum && n && n->op->id == OP_sum_dim_IntList && n->arg[1].kind == ARG_EXPRS && n->arg[1].n == 1 && n->out[0]->dtype == r->from->dtype) {
+        } else if (keys && !r->sum && n && n->op->id == OP_sum_dim_IntList && n->arg[1].kind == ARG_EXPRS &&
+                   n->arg[1].n == 1 && n->out[0]->dtype == r->from->dtype) {
             r->sum = n;
             r->summed = r->nviews;
             r->summed_factor = r->factor;
             r->unsummed = r->from;
         } else {
-            bool mul = n && n->op->id == OP_mul_Tensor, div = n && n->op->id == OP_div_Tensor && n->arg[0].kind == ARG_VALUE && n->arg[0].v == r->from;
+            bool mul = n && n->op->id == OP_mul_Tensor,
+                 div = n && n->op->id == OP_div_Tensor && n->arg[0].kind == ARG_VALUE && n->arg[0].v == r->from;
             int side = mul && n->arg[0].kind == ARG_VALUE && n->arg[0].v == r->from ? 1 : mul ? 0 : 1;
             const Value *y = n ? n->out[0] : NULL;
-            if ((!mul && !div) || !constant_of(rw, &n->arg[side], &c) || c == 0 || y->dtype != r->from->dtype || y->rank != r->from->rank || !exprs_same(y->rank, y->dim, r->from->dim)) return;
+            if ((!mul && !div) || !constant_of(rw, &n->arg[side], &c) || c == 0 || y->dtype != r->from->dtype ||
+                y->rank != r->from->rank || !exprs_same(y->rank, y->dim, r->from->dim))
+                return;
             r->factor = div ? r->factor / c : r->factor * c;
         }
         r->from = n->out[0];
@@ -286,7 +309,12 @@ static bool add_root(Pair *p, const Seen *s, Node *product, int which, bool tran
 {
     if (p->nroots == MAX_FORK) return rewrite_refuse(p->rw, "more than %d gradients", MAX_FORK);
     Root *r = &p->root[p->nroots++];
-    *r = (Root){.from = product->out[0], .product = product->out[0], .over = s->p.v->dim[s->p.v->rank - (which == GRAD_QUERY ? 1 : 2)], .which = which, .transposed = transposed, .factor = factor};
+    *r = (Root){.from = product->out[0],
+                .product = product->out[0],
+                .over = s->p.v->dim[s->p.v->rank - (which == GRAD_QUERY ? 1 : 2)],
+                .which = which,
+                .transposed = transposed,
+                .factor = factor};
     extend(p, r);
     return true;
 }
@@ -300,17 +328,26 @@ static bool product_root(Pair *p, const Seen *s, Node *n)
     const Arg *f = s->p.v->def->arg, *d = s->dp.v->def->arg;
     Value *q = f[0].v, *k = f[1].v, *dout = d[0].v;
     double c;
-    if (other == s->v || other->dtype != s->v->dtype) return rewrite_refuse(rw, "'%s' multiplies it with something else", n->name);
+    if (other == s->v || other->dtype != s->v->dtype)
+        return rewrite_refuse(rw, "'%s' multiplies it with something else", n->name);
     Value *straight = folded(rw, rw_reshape(rw, s->views, p->base->rank, p->base->dim), 0);
-    if (!straight || !alike(straight, folded(rw, p->base, 0), 0)) return rewrite_refuse(rw, "'%s' has batch and heads in another order than the probabilities", n->name);
+    if (!straight || !alike(straight, folded(rw, p->base, 0), 0))
+        return rewrite_refuse(rw, "'%s' has batch and heads in another order than the probabilities", n->name);
     if (!s->grad) {
         if (s->transposed != left || !is_times(rw, other, !left, dout, s->v, &c))
-            return rewrite_refuse(rw, s->transposed == left ? "'%s' multiplies the probabilities with something else than the gradient of the result" : "'%s' still reads the probabilities", n->name);
+            return rewrite_refuse(
+                rw,
+                s->transposed == left
+                    ? "'%s' multiplies the probabilities with something else than the gradient of the result"
+                    : "'%s' still reads the probabilities",
+                n->name);
         if (left && !p->dout) p->dout = other;
         return add_root(p, s, n, GRAD_VALUE, !left, c);
     }
     bool keys = left != s->transposed; /* dS k, or (dS k)^T = k^T dS^T */
-    if (!is_times(rw, other, !left, keys ? k : q, s->v, &c)) return rewrite_refuse(rw, "'%s' multiplies the gradient of the scores with something else than %s", n->name, keys ? "keys" : "queries");
+    if (!is_times(rw, other, !left, keys ? k : q, s->v, &c))
+        return rewrite_refuse(rw, "'%s' multiplies the gradient of the scores with something else than %s", n->name,
+                              keys ? "keys" : "queries");
     return add_root(p, s, n, keys ? GRAD_QUERY : GRAD_KEY, !left, c * s->factor);
 }
 
@@ -335,12 +372,19 @@ static bool hidden_by(const Value *mask, const Value *keep, int depth)
     if (mask == keep) return true;
     if (!m || depth > 6) return false;
     switch (m->op->id) {
-    case OP_where_self: return m->arg[0].kind == ARG_VALUE && (m->arg[0].v == keep || (m->arg[1].kind == ARG_VALUE && hidden_by(m->arg[1].v, keep, depth + 1)));
-    case OP_logical_and: case OP_bitwise_and_Tensor:
-        return (m->arg[0].kind == ARG_VALUE && hidden_by(m->arg[0].v, keep, depth + 1)) || (m->arg[1].kind == ARG_VALUE && hidden_by(m->arg[1].v, keep, depth + 1));
-    case OP_reshape: case OP_permute: case OP_expand:
+    case OP_where_self:
+        return m->arg[0].kind == ARG_VALUE &&
+               (m->arg[0].v == keep || (m->arg[1].kind == ARG_VALUE && hidden_by(m->arg[1].v, keep, depth + 1)));
+    case OP_logical_and:
+    case OP_bitwise_and_Tensor:
+        return (m->arg[0].kind == ARG_VALUE && hidden_by(m->arg[0].v, keep, depth + 1)) ||
+               (m->arg[1].kind == ARG_VALUE && hidden_by(m->arg[1].v, keep, depth + 1));
+    case OP_reshape:
+    case OP_permute:
+    case OP_expand:
         if (broadcasts(m) && hidden_by(m->arg[0].v, keep, depth + 1)) return true;
-        return keep->def && keep->def->op == m->op && arg_same(&m->arg[1], &keep->def->arg[1]) && hidden_by(m->arg[0].v, keep->def->arg[0].v, depth + 1);
+        return keep->def && keep->def->op == m->op && arg_same(&m->arg[1], &keep->def->arg[1]) &&
+               hidden_by(m->arg[0].v, keep->def->arg[0].v, depth + 1);
     default: return false;
     }
 }
@@ -375,7 +419,11 @@ static bool reader(Pair *p, const Seen *s, Node *n)
     Seen y = *s;
     double c;
     if (is_inner(p, n)) return true;
-    if (is_view(n)) return (see_view(rw, &y, n) || rewrite_refuse(rw, "'%s' regroups %s in a way that queries and keys do not follow", n->name, s->grad ? "the gradient of the scores" : "probabilities")) && follow(p, y);
+    if (is_view(n))
+        return (see_view(rw, &y, n) ||
+                rewrite_refuse(rw, "'%s' regroups %s in a way that queries and keys do not follow", n->name,
+                               s->grad ? "the gradient of the scores" : "probabilities")) &&
+               follow(p, y);
     if (n->op->id == OP_matmul) return product_root(p, s, n);
     y.v = n->nout ? n->out[0] : NULL;
     if (s->grad && (n->op->id == OP_mul_Tensor || n->op->id == OP_div_Tensor) && y.v->rank == s->v->rank) {
@@ -390,18 +438,22 @@ static bool reader(Pair *p, const Seen *s, Node *n)
         return follow(p, y);
     }
     const Value *mask = s->p.v->def->arg[2].kind == ARG_VALUE ? s->p.v->def->arg[2].v : NULL;
-    if (s->grad && !s->transposed && s->v == p->ds && mask && dtype_is_float(mask->dtype)) { /* the gradient of an additive mask */
+    if (s->grad && !s->transposed && s->v == p->ds && mask &&
+        dtype_is_float(mask->dtype)) { /* the gradient of an additive mask */
         if (p->nroots == MAX_FORK) return rewrite_refuse(rw, "more than %d gradients", MAX_FORK);
         bool sum = n->op->id == OP_sum_dim_IntList;
         p->root[p->nroots++] = (Root){.from = sum ? n->out[0] : s->v, .which = GRAD_MASK, .factor = 1};
         return true;
     }
-    return rewrite_refuse(rw, "'%s' reads %s, too", n->name, s->grad ? "the gradient of the scores" : "the probabilities");
+    return rewrite_refuse(rw, "'%s' reads %s, too", n->name,
+                          s->grad ? "the gradient of the scores" : "the probabilities");
 }
 
 static bool follow(Pair *p, Seen s)
 {
-    if (is_output(p->rw->g, s.v)) return rewrite_refuse(p->rw, "%s '%s' %s an output", s.grad ? "the gradient of the scores" : "the probabilities", s.v->name, "is");
+    if (is_output(p->rw->g, s.v))
+        return rewrite_refuse(p->rw, "%s '%s' %s an output",
+                              s.grad ? "the gradient of the scores" : "the probabilities", s.v->name, "is");
     if (++p->depth > MAX_FOLLOWED) return rewrite_refuse(p->rw, "it is read in too many ways");
     for (int i = first_reader(p->readers, s.v); i; i = p->readers->reader[i - 1].next)
         if (!reader(p, &s, p->readers->reader[i - 1].node)) return false;
@@ -415,7 +467,8 @@ bool make_softmax_backward(Rewrite *rw, int n, const Arg *a, Arg *out)
     Scores p = {0}, dp = {0};
     (void)n;
     TRY(scores_of(rw, &a[0], &p) && scores_of(rw, &a[1], &dp));
-    if (!p.normalized || dp.normalized || dp.mask || scores_capped(&dp)) return rewrite_refuse(rw, "no gradient of probabilities");
+    if (!p.normalized || dp.normalized || dp.mask || scores_capped(&dp))
+        return rewrite_refuse(rw, "no gradient of probabilities");
     Value *v = RW(rw, softmax_backward, a[0], a[1]);
     *out = arg_value(v);
     return v != NULL;
@@ -429,7 +482,8 @@ static bool find_inner(Pair *p, Value *v)
     if (p->ninner == MAX_INNER) return false;
     p->inner[p->ninner++] = v->def;
     for (int i = 0; i < v->def->op->schema->nparams; i++)
-        if (v->def->arg[i].kind == ARG_VALUE && v->def->arg[i].v->rank && !find_inner(p, v->def->arg[i].v)) return false;
+        if (v->def->arg[i].kind == ARG_VALUE && v->def->arg[i].v->rank && !find_inner(p, v->def->arg[i].v))
+            return false;
     return true;
 }
 
@@ -445,8 +499,10 @@ static bool find_pair(Pair *p, Value *form)
     Seen s = {.v = p->ds, .views = p->p, .p = p->form, .dp = p->grad_form, .grad = true, .factor = 1};
     const Arg *arg = f->def->arg;
     if (scores_capped(&(Scores){.softcap = arg[4]})) return rewrite_refuse(rw, "the scores have a softcap");
-    if (!ex_is_const(arg[3].e) || number_value(arg[3].e) == 0 || !ex_is_const(d->def->arg[3].e)) return rewrite_refuse(rw, "the scale is no known number");
-    while (is_view(p->base->def) && rewrite_form(rw, p->base->def->arg[0].v, OP_scores)) { /* to what the softmax gave */
+    if (!ex_is_const(arg[3].e) || number_value(arg[3].e) == 0 || !ex_is_const(d->def->arg[3].e))
+        return rewrite_refuse(rw, "the scale is no known number");
+    while (is_view(p->base->def) &&
+           rewrite_form(rw, p->base->def->arg[0].v, OP_scores)) { /* to what the softmax gave */
         if (!form_before(rw, p->base->def, &p->grad_form)) return false;
         p->base = p->base->def->arg[0].v;
         p->form = arg_value(rewrite_form(rw, p->base, OP_scores));
@@ -478,7 +534,9 @@ static double scale_of(const Node *n)
 static bool merges_groups(Rewrite *rw, const Node *x, const Node *n)
 {
     const Value *q = x->arg[Q].v, *of = n->arg[Q].v, *k = n->arg[K].v;
-    if (q->rank != 4 || of->rank != 4 || of->dim[1] == k->dim[1] || q->dim[1] != k->dim[1] || x->arg[CAUSAL].e->i || x->arg[LOWER].kind != ARG_NONE || x->arg[UPPER].kind != ARG_NONE) return false;
+    if (q->rank != 4 || of->rank != 4 || of->dim[1] == k->dim[1] || q->dim[1] != k->dim[1] || x->arg[CAUSAL].e->i ||
+        x->arg[LOWER].kind != ARG_NONE || x->arg[UPPER].kind != ARG_NONE)
+        return false;
     return q->dim[2] == ex_mul(rw->ex, ex_floordiv(rw->ex, of->dim[1], k->dim[1]), of->dim[2]);
 }
 
@@ -486,8 +544,11 @@ static bool merges_groups(Rewrite *rw, const Node *x, const Node *n)
 static bool same_attention(Rewrite *rw, const Node *x, const Node *n)
 {
     double scale = scale_of(n);
-    bool same = x->op == n->op && scale != 0 && fabs(scale_of(x) / scale - 1) <= ROUNDING && x->arg[MASK].kind == n->arg[MASK].kind, merged = same && merges_groups(rw, x, n);
-    for (int i = DROPOUT; same && i < n->op->schema->nparams; i++) same = i == SCALE || (merged && i == GQA) || arg_same(&x->arg[i], &n->arg[i]);
+    bool same = x->op == n->op && scale != 0 && fabs(scale_of(x) / scale - 1) <= ROUNDING &&
+                x->arg[MASK].kind == n->arg[MASK].kind,
+         merged = same && merges_groups(rw, x, n);
+    for (int i = DROPOUT; same && i < n->op->schema->nparams; i++)
+        same = i == SCALE || (merged && i == GQA) || arg_same(&x->arg[i], &n->arg[i]);
     Value *q = !same ? NULL : merged ? rw_reshape(rw, x->arg[Q].v, 4, n->arg[Q].v->dim) : x->arg[Q].v;
     same = q && alike(folded(rw, q, 0), folded(rw, n->arg[Q].v, 0), 0);
     for (int i = K; same && i <= V; i++) same = alike(folded(rw, x->arg[i].v, 0), folded(rw, n->arg[i].v, 0), 0);
@@ -502,7 +563,9 @@ static const Node *in_graph(Rewrite *rw, const Node *n)
 {
     Arg y;
     if (!rewrite_info(rw, n->out[0])->ghost) return n;
-    const Node *bounded = n->arg[MASK].kind == ARG_VALUE && make_banded(rw, 1, (Arg[]){arg_value(n->out[0])}, &y) ? y.v->def : n;
+    const Node *bounded = n->arg[MASK].kind == ARG_VALUE && make_banded(rw, 1, (Arg[]){arg_value(n->out[0])}, &y)
+                              ? y.v->def
+                              : n;
     for (const Node *x = rw->g->first; x && !rw->hard; x = x->next)
         if (x->op == n->op && (same_attention(rw, x, n) || (bounded != n && same_attention(rw, x, bounded)))) return x;
     return NULL;
@@ -541,9 +604,12 @@ static bool sums_group(Rewrite *rw, const Root *r, const Value *grad, Expr *grou
     const Value *x = r->sum->arg[0].v;
     int axis = ex_is_int(r->sum->arg[1].es[0]) ? (int)r->sum->arg[1].es[0]->i : MAX_RANK;
     if (axis < 0) axis += x->rank;
-    if (axis >= x->rank || x->dim[axis] != group || product_of(p, axis, x->dim) != product_of(p, 2, dim) || product_of(p, x->rank - axis - 1, x->dim + axis + 1) != product_of(p, 2, dim + 3)) return false;
+    if (axis >= x->rank || x->dim[axis] != group || product_of(p, axis, x->dim) != product_of(p, 2, dim) ||
+        product_of(p, x->rank - axis - 1, x->dim + axis + 1) != product_of(p, 2, dim + 3))
+        return false;
     Value *plain = r->transposed ? rw_swap_last(rw, r->product) : r->product;
-    const Value *a = rw_reshape(rw, replay(rw, r, r->product, 0, r->summed), 5, dim), *b = rw_reshape(rw, plain, 5, dim);
+    const Value *a = rw_reshape(rw, replay(rw, r, r->product, 0, r->summed), 5, dim),
+                *b = rw_reshape(rw, plain, 5, dim);
     return a && b && alike(a, b, 0);
 }
 
@@ -561,7 +627,9 @@ static Value *as_source(Pair *p, Root *r, Value *grad, const Value *o, double fa
     Value *v;
     Expr *group = ex_floordiv(rw->ex, o->dim[1], grad->dim[1]);
     if (grad->dim[1] != o->dim[1] && r->over != ex_mul(rw->ex, group, o->dim[2])) {
-        if (!r->sum || !sums_group(rw, r, grad, group)) return rewrite_refuse(rw, "the gradient of '%s' is not summed over the heads that share keys", x->name), NULL;
+        if (!r->sum || !sums_group(rw, r, grad, group))
+            return rewrite_refuse(rw, "the gradient of '%s' is not summed over the heads that share keys", x->name),
+                   NULL;
         v = replay(rw, r, rw_reshape(rw, grad, r->sum->out[0]->rank, r->sum->out[0]->dim), r->summed, r->nviews);
     } else {
         memcpy(dim, x->dim, (size_t)x->rank * sizeof *dim);
@@ -580,8 +648,8 @@ static Value *as_source(Pair *p, Root *r, Value *grad, const Value *o, double fa
 typedef struct Made {
     const Node *forward; /* in the graph */
     Node *lse, *backward;
-    Value *result;       /* of the forward attention, from lse */
-    double scale;        /* of what comes back, as the form has it */
+    Value *result; /* of the forward attention, from lse */
+    double scale;  /* of what comes back, as the form has it */
 } Made;
 
 /* What comes back, as (batch, heads, queries, size): *scale times the form's. The source's own value where the gradient of the values reads it. */
@@ -596,7 +664,8 @@ static Value *incoming(Pair *p, const Value *o, double *scale)
     memcpy(dim, p->base->dim, (size_t)(r - 2) * sizeof *dim);
     dim[r - 2] = o->dim[2], dim[r - 1] = o->dim[3];
     x = rw_reshape(rw, rw_expand(rw, rw_pad_rank(rw, x, r), r, dim), 4, o->dim);
-    Value *own = p->dout ? rw_reshape(rw, p->dout, 4, o->dim) : NULL, *bare = own ? without_scale(rw, own, &c, 0) : NULL;
+    Value *own = p->dout ? rw_reshape(rw, p->dout, 4, o->dim) : NULL,
+          *bare = own ? without_scale(rw, own, &c, 0) : NULL;
     if (!x || !bare || !ex_is_const(c.e) || !alike(bare, x, 0)) return x;
     *scale = number_value(c.e);
     return own;
@@ -631,11 +700,13 @@ static bool make_pair(Pair *p, const Node *attention, Made *m)
         if (p->root[i].which == GRAD_MASK) p->root[i].from = p->ds;
     memcpy(a, (merges_groups(rw, m->forward, attention) ? attention : m->forward)->arg, sizeof a);
     TRY(choose_mask(p, attention, grad, whole, a));
-    Value *o = RW(rw, sdpa_lse, a[Q], a[K], a[V], a[MASK], a[CAUSAL], a[SCALE], a[SOFTCAP], a[LOWER], a[UPPER]), *dout = o ? incoming(p, o, &m->scale) : NULL;
+    Value *o = RW(rw, sdpa_lse, a[Q], a[K], a[V], a[MASK], a[CAUSAL], a[SCALE], a[SOFTCAP], a[LOWER], a[UPPER]),
+          *dout = o ? incoming(p, o, &m->scale) : NULL;
     if (!dout) return false;
     m->lse = o->def;
     m->result = rw_reshape(rw, o, m->forward->out[0]->rank, m->forward->out[0]->dim);
-    Value *g = RW(rw, sdpa_backward, arg_value(dout), a[Q], a[K], a[V], arg_value(o), arg_value(m->lse->out[1]), a[MASK], a[CAUSAL], a[SCALE], a[SOFTCAP], a[LOWER], a[UPPER], arg_bool(rw->g, grad));
+    Value *g = RW(rw, sdpa_backward, arg_value(dout), a[Q], a[K], a[V], arg_value(o), arg_value(m->lse->out[1]),
+                  a[MASK], a[CAUSAL], a[SCALE], a[SOFTCAP], a[LOWER], a[UPPER], arg_bool(rw->g, grad));
     m->backward = g ? g->def : NULL;
     return g != NULL && m->result;
 }
@@ -647,14 +718,18 @@ static bool build_pair(Pair *p, Made *m, Value **to)
     const Node *attention = attention_of(p);
     if (!attention) return false;
     m->forward = in_graph(rw, attention);
-    if (!m->forward) return rewrite_refuse(rw, "there is no attention of the same queries, keys, values and mask in the forward pass");
+    if (!m->forward)
+        return rewrite_refuse(rw,
+                              "there is no attention of the same queries, keys, values and mask in the forward pass");
     TRY(make_pair(p, attention, m));
     double come = number_value(p->grad_form.v->def->arg[3].e) / m->scale, by = number_value(p->form.v->def->arg[3].e);
     for (int i = 0; i < p->nroots; i++) {
         Root *r = &p->root[i];
         Value *grad = m->backward->out[r->which];
         if (r->which == GRAD_MASK) to[i] = times(rw, rw_reshape(rw, grad, r->from->rank, r->from->dim), come);
-        else to[i] = as_source(p, r, grad, m->lse->out[0], r->which == GRAD_VALUE ? r->factor / m->scale : r->factor * come / by);
+        else
+            to[i] = as_source(p, r, grad, m->lse->out[0],
+                              r->which == GRAD_VALUE ? r->factor / m->scale : r->factor * come / by);
         if (!to[i]) return false;
     }
     return true;
@@ -678,7 +753,8 @@ static int merge_roots(Pair *p, Value **to)
 static bool shows_a_key(const Node *lse)
 {
     const Arg *a = lse->arg; /* mask, is_causal, scale, softcap, lower, upper from the fourth on */
-    return a[3].kind == ARG_NONE && a[7].kind == ARG_NONE && (a[8].kind == ARG_NONE || (ex_is_int(a[8].e) && a[8].e->i >= 0));
+    return a[3].kind == ARG_NONE && a[7].kind == ARG_NONE &&
+           (a[8].kind == ARG_NONE || (ex_is_int(a[8].e) && a[8].e->i >= 0));
 }
 
 /* An additive mask that may hide a whole row by finite numbers: so low that the logarithm of the row's sum is lost beside them. */
@@ -690,19 +766,23 @@ static bool may_swallow(Rewrite *rw, const Node *lse)
     while (m && m->def && m->def->op->flags & OPF_VIEW && m->def->arg[0].kind == ARG_VALUE) m = m->def->arg[0].v;
     if (!m || m->dtype == DT_BOOL) return false;
     n = m->def;
-    return !n || n->op->id != OP_where_self || !constant_of(rw, &n->arg[1], &shown) || !constant_of(rw, &n->arg[2], &hidden) || shown != 0 || !isinf(hidden);
+    return !n || n->op->id != OP_where_self || !constant_of(rw, &n->arg[1], &shown) ||
+           !constant_of(rw, &n->arg[2], &hidden) || shown != 0 || !isinf(hidden);
 }
 
 static void note_rows(Pair *p, const Node *lse)
 {
     Rewrite *rw = p->rw;
     int rows = (int)p->form.v->def->arg[6].e->i;
-    bool zero = rw->masked_rows == 1, other = rw->masked_rows == 2 || (p->masked_again && rows == 4) || may_swallow(rw, lse);
+    bool zero = rw->masked_rows == 1,
+         other = rw->masked_rows == 2 || (p->masked_again && rows == 4) || may_swallow(rw, lse);
     rw->note = NULL;
     rw->masked_rows = (zero || other) && !shows_a_key(lse) ? 2 : 0;
     if (!rw->masked_rows) return;
-    rw->note = zero ? "gradients of a row without an allowed key are 0; the source gives NaN there, and in all keys and values that the row meets"
-                    : "gradients of a row whose keys are all hidden may be others than the source's";
+    rw->note =
+        zero
+            ? "gradients of a row without an allowed key are 0; the source gives NaN there, and in all keys and values that the row meets"
+            : "gradients of a row whose keys are all hidden may be others than the source's";
 }
 
 static bool fire_pair(Pair *p, const Rule *backward, const Rule *forward)
@@ -717,7 +797,8 @@ static bool fire_pair(Pair *p, const Rule *backward, const Rule *forward)
     rw->made_before = rw->nghosts;
     TRY(build_pair(p, &m, to));
     note_rows(p, m.lse);
-    if (rw->masked_rows && rw->o->exact_masked_rows) return rewrite_refuse(rw, "gradients of rows without an allowed key would be others (--exact-masked-rows)");
+    if (rw->masked_rows && rw->o->exact_masked_rows)
+        return rewrite_refuse(rw, "gradients of rows without an allowed key would be others (--exact-masked-rows)");
     int n = merge_roots(p, to);
     for (int i = 0; i < n; i++) {
         from[i] = p->root[i].from;
@@ -740,11 +821,13 @@ static void join_forward(Rewrite *rw, const Rule *rule, Node *lse, bool *changed
     Arg y;
     rw->rule = rule;
     rw->made_before = rw->nghosts;
-    Value *plain = RW(rw, scaled_dot_product_attention, a[0], a[1], a[2], a[3], arg_float(rw->g, 0), a[4], a[5], arg_bool(rw->g, a[0].v->dim[1] != a[1].v->dim[1]), a[6], a[7], a[8]);
+    Value *plain = RW(rw, scaled_dot_product_attention, a[0], a[1], a[2], a[3], arg_float(rw->g, 0), a[4], a[5],
+                      arg_bool(rw->g, a[0].v->dim[1] != a[1].v->dim[1]), a[6], a[7], a[8]);
     for (Node *x = rw->g->first; plain && x && !rw->hard; x = x->next) {
         if (x->op->id != OP_scaled_dot_product_attention) continue;
         bool same = same_attention(rw, x, plain->def);
-        if (!same && x->arg[MASK].kind == ARG_VALUE && make_banded(rw, 1, (Arg[]){arg_value(x->out[0])}, &y)) same = same_attention(rw, y.v->def, plain->def);
+        if (!same && x->arg[MASK].kind == ARG_VALUE && make_banded(rw, 1, (Arg[]){arg_value(x->out[0])}, &y))
+            same = same_attention(rw, y.v->def, plain->def);
         rw->note = NULL;
         rw->masked_rows = 0;
         Value *result = same ? rw_reshape(rw, lse->out[0], x->out[0]->rank, x->out[0]->dim) : NULL;
@@ -757,7 +840,8 @@ static void join_forward(Rewrite *rw, const Rule *rule, Node *lse, bool *changed
 bool sdpa_pairs(Rewrite *rw, bool *changed)
 {
     Readers readers = {0};
-    Rule backward = {.name = sdpa_backward_rule, .phase = "recompose", .index = rw->o->rules->n, .builtin = true}, forward = backward;
+    Rule backward = {.name = sdpa_backward_rule, .phase = "recompose", .index = rw->o->rules->n, .builtin = true},
+         forward = backward;
     forward.name = "sdpa_lse";
     bool fresh = false;
     for (Node *n = rw->g->first, *next; n && !rw->hard; n = next) {

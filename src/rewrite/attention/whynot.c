@@ -20,8 +20,24 @@ typedef struct Chain {
 static bool passes(const Node *n)
 {
     switch (n->op->id) {
-    case OP_add_Tensor: case OP_sub_Tensor: case OP_mul_Tensor: case OP_div_Tensor: case OP_where_self: case OP_tanh: case OP_to_copy: case OP_maximum: case OP_clamp:
-    case OP_neg: case OP_cat: case OP_index_put: case OP_exp: case OP_exp2: case OP_nan_to_num: case OP_softmax_int: case OP_safe_softmax: case OP_minimum: return true;
+    case OP_add_Tensor:
+    case OP_sub_Tensor:
+    case OP_mul_Tensor:
+    case OP_div_Tensor:
+    case OP_where_self:
+    case OP_tanh:
+    case OP_to_copy:
+    case OP_maximum:
+    case OP_clamp:
+    case OP_neg:
+    case OP_cat:
+    case OP_index_put:
+    case OP_exp:
+    case OP_exp2:
+    case OP_nan_to_num:
+    case OP_softmax_int:
+    case OP_safe_softmax:
+    case OP_minimum: return true;
     default: return (n->op->flags & OPF_VIEW) != 0;
     }
 }
@@ -31,7 +47,8 @@ static bool varies(const Value *v) { return v->kind != V_WEIGHT; }
 /* A product of two tensors of the model (not of a tensor and a weight). */
 static bool product(const Node *n)
 {
-    return (n->op->id == OP_matmul && n->arg[0].kind == ARG_VALUE && n->arg[1].kind == ARG_VALUE && varies(n->arg[0].v) && varies(n->arg[1].v)) ||
+    return (n->op->id == OP_matmul && n->arg[0].kind == ARG_VALUE && n->arg[1].kind == ARG_VALUE &&
+            varies(n->arg[0].v) && varies(n->arg[1].v)) ||
            (n->op->id == OP_linear && varies(n->arg[1].v));
 }
 
@@ -67,7 +84,8 @@ static void touch(void *user, Value **slot)
 static bool passes_after(const Node *n)
 {
     OpId id = n->op->id;
-    return (n->op->flags & OPF_VIEW) || id == OP_mul_Tensor || id == OP_div_Tensor || id == OP_where_self || id == OP_to_copy || id == OP_nan_to_num;
+    return (n->op->flags & OPF_VIEW) || id == OP_mul_Tensor || id == OP_div_Tensor || id == OP_where_self ||
+           id == OP_to_copy || id == OP_nan_to_num;
 }
 
 /* The product with values that the softmax's result reaches, NULL when it reaches none; every value on the way is marked. */
@@ -103,7 +121,8 @@ static Value *scores_behind(Rewrite *rw, Value *v)
 /* The name of a value, or of what a view that was made on the way shows. */
 static const char *name_of(Rewrite *rw, const Value *v)
 {
-    while (v->def && rewrite_info(rw, v)->ghost && (v->def->op->flags & OPF_VIEW) && v->def->arg[0].kind == ARG_VALUE) v = v->def->arg[0].v;
+    while (v->def && rewrite_info(rw, v)->ghost && (v->def->op->flags & OPF_VIEW) && v->def->arg[0].kind == ARG_VALUE)
+        v = v->def->arg[0].v;
     return v->name;
 }
 
@@ -113,7 +132,8 @@ static const char *describe(Rewrite *rw, RewriteLog *log, Value *v)
     if (!form) return NULL;
     const Arg *a = form->def->arg;
     Buf b = {0};
-    buf_printf(&b, "%squeries '%s' times keys '%s'", a[5].e->i ? "softmax of " : "", name_of(rw, a[0].v), name_of(rw, a[1].v));
+    buf_printf(&b, "%squeries '%s' times keys '%s'", a[5].e->i ? "softmax of " : "", name_of(rw, a[0].v),
+               name_of(rw, a[1].v));
     if (ex_is_const(a[3].e) && number_value(a[3].e) != 1) buf_printf(&b, " times %g", number_value(a[3].e));
     if (ex_is_const(a[4].e) && number_value(a[4].e) != 0) buf_printf(&b, ", softcap %g", number_value(a[4].e));
     if (a[2].kind == ARG_VALUE) buf_printf(&b, ", mask '%s'", name_of(rw, a[2].v));
@@ -131,10 +151,12 @@ static const char *advice(const char *why)
         {"masked scores become", "mask with -inf or torch.finfo(dtype).min"},
         {"comes after the softmax", "mask or scale the scores before the softmax"},
         {"is no known number", "write it as a Python number or a constant tensor"},
-        {"does not follow from the sizes", "declare these sizes as the same Dim, or as derived from each other, when exporting"},
+        {"does not follow from the sizes",
+         "declare these sizes as the same Dim, or as derived from each other, when exporting"},
         {"not provably", "declare these sizes as the same Dim, or as derived from each other, when exporting"},
         {"another average", "without --exact-masked-rows this is fused, and only such rows differ"},
-        {"--exact-masked-rows", "without --exact-masked-rows such rows give 0, as PyTorch's scaled_dot_product_attention does"},
+        {"--exact-masked-rows",
+         "without --exact-masked-rows such rows give 0, as PyTorch's scaled_dot_product_attention does"},
         {"varies along queries and keys", "a factor per query and key is no scale; only a mask is added"},
         {"rounded to", "keep the scores in the dtype of queries and keys"},
         {"not surely below", "mask with -inf or torch.finfo(dtype).min, after scaling"},
@@ -153,7 +175,8 @@ static const char *refusal(Rewrite *rw, const Node *n, const char **rule)
     return info->why;
 }
 
-static bool add_left(Rewrite *rw, RewriteLog *log, const Node *softmax, const Node *at, Value *known, const char *otherwise, Err *err)
+static bool add_left(Rewrite *rw, RewriteLog *log, const Node *softmax, const Node *at, Value *known,
+                     const char *otherwise, Err *err)
 {
     if ((log->nleft & (log->nleft - 1)) == 0) {
         Left *grown = arena_array(log->arena, Left, log->nleft ? log->nleft * 2 : 1);
@@ -163,9 +186,13 @@ static bool add_left(Rewrite *rw, RewriteLog *log, const Node *softmax, const No
     }
     const char *rule, *why = refusal(rw, at, &rule);
     if (!why) rule = NULL;
-    log->left[log->nleft++] = (Left){.node = arena_strdup(log->arena, softmax->name), .at = arena_strdup(log->arena, at->name), .rule = rule ? arena_strdup(log->arena, rule) : NULL,
+    log->left[log->nleft++] = (Left){.node = arena_strdup(log->arena, softmax->name),
+                                     .at = arena_strdup(log->arena, at->name),
+                                     .rule = rule ? arena_strdup(log->arena, rule) : NULL,
                                      .matched = known ? describe(rw, log, known) : NULL,
-                                     .reason = why ? arena_strdup(log->arena, why) : arena_printf(log->arena, otherwise, at->op->name), .advice = advice(why)};
+                                     .reason = why ? arena_strdup(log->arena, why)
+                                                   : arena_printf(log->arena, otherwise, at->op->name),
+                                     .advice = advice(why)};
     return true;
 }
 
@@ -181,7 +208,8 @@ static bool explain(Chain *c, RewriteLog *log, Node *softmax, const Node **path,
         }
         return true;
     }
-    for (int i = 0; i < n; i++) { /* from the softmax back to the product: the first that has a form stands below where it is lost */
+    for (int i = 0; i < n;
+         i++) { /* from the softmax back to the product: the first that has a form stands below where it is lost */
         Value *v = path[i]->out[0];
         if (!scores_behind(rw, v)) continue;
         return add_left(rw, log, softmax, i ? path[i - 1] : softmax, v, "no rule carries scores through %s", err);
@@ -201,7 +229,8 @@ bool rewrite_leftovers(Rewrite *rw, RewriteLog *log, Err *err)
         if (!by_hand && n->op->id != OP_softmax_int && n->op->id != OP_safe_softmax) continue;
         if (n->arg[0].kind != ARG_VALUE || !back(n->arg[0].v, path, &length, 0)) continue;
         const Node *values = forth(&c, n);
-        if (rewrite_info(rw, n->out[0])->rule == sdpa_backward_rule) ok = add_left(rw, log, n, n, n->out[0], "", err); /* its forward pass is fused, its backward pass is not */
+        if (rewrite_info(rw, n->out[0])->rule == sdpa_backward_rule)
+            ok = add_left(rw, log, n, n, n->out[0], "", err); /* its forward pass is fused, its backward pass is not */
         else if (values) ok = explain(&c, log, n, path, length, values, err);
     }
     mem_free(c.after);

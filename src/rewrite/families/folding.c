@@ -11,20 +11,27 @@ enum { MAX_CHANNELS = 1 << 20 };
 typedef struct Product {
     const Node *node;
     const Value *y;
-    Value *w, *b;    /* b: NULL when there is none */
-    int axis;        /* of the channels in y */
-    int64_t n;       /* channels */
-    double *s, *t;   /* scale and shift of the channels, in scratch memory */
+    Value *w, *b;  /* b: NULL when there is none */
+    int axis;      /* of the channels in y */
+    int64_t n;     /* channels */
+    double *s, *t; /* scale and shift of the channels, in scratch memory */
 } Product;
 
 static bool product_of_value(Rewrite *rw, const Arg *a, Product *p)
 {
     const Node *node = a->kind == ARG_VALUE ? a->v->def : NULL;
-    if (!node || (node->op->id != OP_linear && node->op->id != OP_convolution)) return rewrite_refuse(rw, "no product with weights");
+    if (!node || (node->op->id != OP_linear && node->op->id != OP_convolution))
+        return rewrite_refuse(rw, "no product with weights");
     bool conv = node->op->id == OP_convolution;
-    *p = (Product){.node = node, .y = a->v, .w = node->arg[1].v, .b = node->arg[2].kind == ARG_VALUE ? node->arg[2].v : NULL, .axis = conv ? 1 : a->v->rank - 1};
-    if (p->y->dtype != DT_F32 && p->y->dtype != DT_F64) return rewrite_refuse(rw, "%s weights would be rounded once more", dtype_name(p->y->dtype));
-    if (p->y->rank < (conv ? 3 : 1) || p->w->rank < 2 || !ex_is_int(p->y->dim[p->axis])) return rewrite_refuse(rw, "the channels have no known number");
+    *p = (Product){.node = node,
+                   .y = a->v,
+                   .w = node->arg[1].v,
+                   .b = node->arg[2].kind == ARG_VALUE ? node->arg[2].v : NULL,
+                   .axis = conv ? 1 : a->v->rank - 1};
+    if (p->y->dtype != DT_F32 && p->y->dtype != DT_F64)
+        return rewrite_refuse(rw, "%s weights would be rounded once more", dtype_name(p->y->dtype));
+    if (p->y->rank < (conv ? 3 : 1) || p->w->rank < 2 || !ex_is_int(p->y->dim[p->axis]))
+        return rewrite_refuse(rw, "the channels have no known number");
     p->n = p->y->dim[p->axis]->i;
     if (p->n < 1 || p->n > MAX_CHANNELS) return rewrite_refuse(rw, "%lld channels", (long long)p->n);
     p->s = arena_array(rw->scratch, double, p->n);
@@ -40,9 +47,11 @@ static bool product_of_value(Rewrite *rw, const Arg *a, Product *p)
 /* v per channel of y: it broadcasts to y and varies along the channels only. */
 static bool per_channel(Rewrite *rw, const Product *p, const Value *v, double *out)
 {
-    if (v->rank > p->y->rank || v->dtype != p->y->dtype) return rewrite_refuse(rw, "'%s' is not constant along the channels", v->name);
+    if (v->rank > p->y->rank || v->dtype != p->y->dtype)
+        return rewrite_refuse(rw, "'%s' is not constant along the channels", v->name);
     for (int i = 0; i < v->rank; i++)
-        if (i + p->y->rank - v->rank != p->axis && !is_one(v->dim[i])) return rewrite_refuse(rw, "'%s' varies along other axes than the channels", v->name);
+        if (i + p->y->rank - v->rank != p->axis && !is_one(v->dim[i]))
+            return rewrite_refuse(rw, "'%s' varies along other axes than the channels", v->name);
     return weight_numbers(rw, v, p->n, out);
 }
 
@@ -84,7 +93,8 @@ static Value *new_bias(Rewrite *rw, const Product *p, int n, Value *const *from)
     if (p->b) TRY_NULL(weight_own(rw, p->b) && weight_numbers(rw, p->b, p->n, b));
     Tensor *t = weight_room(rw, p->y->dtype, 1, &p->n);
     TRY_NULL(t);
-    for (int64_t c = 0; c < p->n; c++) store_f64(t->dtype, (char *)t->data + (size_t)c * dtype_size(t->dtype), b[c] * p->s[c] + p->t[c]);
+    for (int64_t c = 0; c < p->n; c++)
+        store_f64(t->dtype, (char *)t->data + (size_t)c * dtype_size(t->dtype), b[c] * p->s[c] + p->t[c]);
     return weight_add(rw, "folded bias", n, from, weight_sibling(rw, p->w, "folded_bias"), t);
 }
 
@@ -149,7 +159,8 @@ bool make_folded_shift(Rewrite *rw, int n, const Arg *a, Arg *out)
     TRY(n == 3 && product_of_value(rw, &a[0], &p));
     const Value *v = a[1].kind == ARG_VALUE ? a[1].v : NULL;
     bool subtract = a[2].e->i != 0;
-    if (!p.b && !subtract && v && v->kind == V_WEIGHT && v->dtype == p.y->dtype && v->rank == 1 && p.axis == p.y->rank - 1 && v->dim[0] == p.y->dim[p.axis]) {
+    if (!p.b && !subtract && v && v->kind == V_WEIGHT && v->dtype == p.y->dtype && v->rank == 1 &&
+        p.axis == p.y->rank - 1 && v->dim[0] == p.y->dim[p.axis]) {
         Value *y = RW(rw, linear, p.node->arg[0], p.node->arg[1], a[1]); /* the bias that it is */
         *out = arg_value(y);
         return y != NULL;

@@ -20,10 +20,10 @@ static bool axes_of(const Arg *dims, const Value *x, bool *set)
 }
 
 typedef struct Norm {
-    Value *x;            /* with the normalised axes at the end */
-    int first;           /* the first of them */
+    Value *x;  /* with the normalised axes at the end */
+    int first; /* the first of them */
     bool permuted;
-    int back[MAX_RANK];  /* the permutation that undoes it */
+    int back[MAX_RANK]; /* the permutation that undoes it */
 } Norm;
 
 /* x with the axes of `set` at the end; axes of 1 may be anywhere. */
@@ -53,7 +53,8 @@ static bool normalise(Rewrite *rw, Value *x, const bool *set, Norm *n)
 static bool same_axes(Rewrite *rw, const Value *x, const bool *a, const bool *b)
 {
     for (int i = 0; i < x->rank; i++)
-        if (a[i] != b[i] && !is_one(x->dim[i])) return rewrite_refuse(rw, "mean and variance are taken over different axes");
+        if (a[i] != b[i] && !is_one(x->dim[i]))
+            return rewrite_refuse(rw, "mean and variance are taken over different axes");
     return true;
 }
 
@@ -92,7 +93,8 @@ static bool give(Rewrite *rw, Value *x, const bool *set, const Arg *eps, const A
     if (eps->kind != ARG_NONE && !constant_of(rw, eps, &e)) return rewrite_refuse(rw, "the epsilon is no known number");
     if (!(e >= 0)) return rewrite_refuse(rw, "the epsilon is %g", e);
     TRY(normalise(rw, x, set, &n));
-    Arg shape = arg_exprs(rw->g, n.x->rank - n.first, n.x->dim + n.first), epsilon = arg_float(rw->g, e), none = arg_none();
+    Arg shape = arg_exprs(rw->g, n.x->rank - n.first, n.x->dim + n.first), epsilon = arg_float(rw->g, e),
+        none = arg_none();
     Arg perm = none;
     if (n.permuted) {
         int64_t dims[MAX_RANK];
@@ -112,7 +114,8 @@ bool make_layer_norm(Rewrite *rw, int n, const Arg *a, Arg *out)
 {
     bool mean[MAX_RANK], var[MAX_RANK];
     (void)n;
-    if (a[0].kind != ARG_VALUE || !axes_of(&a[1], a[0].v, mean) || !axes_of(&a[2], a[0].v, var)) return rewrite_refuse(rw, "not a norm");
+    if (a[0].kind != ARG_VALUE || !axes_of(&a[1], a[0].v, mean) || !axes_of(&a[2], a[0].v, var))
+        return rewrite_refuse(rw, "not a norm");
     return same_axes(rw, a[0].v, mean, var) && give(rw, a[0].v, mean, &a[3], &a[4], false, out);
 }
 
@@ -130,7 +133,8 @@ static bool affine(Rewrite *rw, const Arg *a, bool bias, Arg *out)
     const Node *node = a[0].kind == ARG_VALUE ? a[0].v->def : NULL;
     Arg arg[8];
     int perm[MAX_RANK];
-    if (!node || (node->op->id != OP_layer_norm && node->op->id != OP_rms_norm)) return rewrite_refuse(rw, "not a norm");
+    if (!node || (node->op->id != OP_layer_norm && node->op->id != OP_rms_norm))
+        return rewrite_refuse(rw, "not a norm");
     if (a[1].kind != ARG_VALUE) return rewrite_refuse(rw, "a number, not a tensor along the normalised axes");
     Norm n = {.x = a[0].v, .first = a[0].v->rank - node->arg[1].n};
     Value *v = along(rw, a[1].v, &n, &a[2]);
@@ -162,7 +166,8 @@ bool make_in_half(Rewrite *rw, int n, const Arg *a, Arg *out)
     (void)n;
     if (!node || a[1].kind != ARG_DTYPE || node->op->schema->nparams > 8) return false;
     DType t = a[1].dtype;
-    if (a[0].v->dtype != DT_F32 || dtype_size(t) != 2 || !dtype_is_float(t)) return rewrite_refuse(rw, "not computed in float32 for a half type");
+    if (a[0].v->dtype != DT_F32 || dtype_size(t) != 2 || !dtype_is_float(t))
+        return rewrite_refuse(rw, "not computed in float32 for a half type");
     memcpy(arg, node->arg, (size_t)node->op->schema->nparams * sizeof *arg);
     for (int i = 0; i < node->op->schema->nparams; i++) {
         if (arg[i].kind != ARG_VALUE) continue;

@@ -14,7 +14,10 @@ enum { MAX_CHAIN = 24 };
 
 /* ------------------------------------------------------------------ views */
 
-static bool full_range(const Value *v, int d, const Expr *start, const Expr *end) { return ex_equals_int(start, 0) && end == v->dim[d]; }
+static bool full_range(const Value *v, int d, const Expr *start, const Expr *end)
+{
+    return ex_equals_int(start, 0) && end == v->dim[d];
+}
 
 /* v[..., start:end, ...] along d, taken below the views that v is made by. */
 static Value *slice_below(Rewrite *rw, Value *v, int d, Expr *start, Expr *end, int depth);
@@ -62,7 +65,10 @@ static bool is_view(const Value *v)
     return id == OP_reshape || id == OP_permute || id == OP_select_int || id == OP_slice_Tensor;
 }
 
-static int64_t axis_of(const Arg *a, const Value *x) { return ex_is_int(a->e) ? a->e->i < 0 ? a->e->i + x->rank : a->e->i : -1; }
+static int64_t axis_of(const Arg *a, const Value *x)
+{
+    return ex_is_int(a->e) ? a->e->i < 0 ? a->e->i + x->rank : a->e->i : -1;
+}
 
 /* The view that `node` is, of y in place of its operand. */
 static Value *view_of(Rewrite *rw, const Node *node, Value *y)
@@ -135,7 +141,8 @@ bool make_views(Rewrite *rw, int n, const Arg *a, Arg *out)
         view[k++] = v->def;
         v = v->def->arg[0].v;
     }
-    if (v->def && v->def->op->id == OP_linear && rewrite_info(rw, v)->uses == 1) y = views_before(rw, v->def, view, k, 0);
+    if (v->def && v->def->op->id == OP_linear && rewrite_info(rw, v)->uses == 1)
+        y = views_before(rw, v->def, view, k, 0);
     else if (is_view(a[0].v->def->arg[0].v)) y = rebuilt(rw, a[0].v, 0);
     *out = arg_value(y);
     return y != NULL;
@@ -145,7 +152,8 @@ bool make_linear_first(Rewrite *rw, int n, const Arg *a, Arg *out)
 {
     (void)n;
     const Node *linear = a[0].kind == ARG_VALUE ? a[0].v->def : NULL, *p = linear ? linear->arg[0].v->def : NULL;
-    if (!p || !is_view(linear->arg[0].v) || !keeps_last(rw, p, p->arg[0].v)) return rewrite_refuse(rw, "the permute moves the axis that is summed");
+    if (!p || !is_view(linear->arg[0].v) || !keeps_last(rw, p, p->arg[0].v))
+        return rewrite_refuse(rw, "the permute moves the axis that is summed");
     Value *y = view_beside(rw, p, RW(rw, linear, p->arg[0], linear->arg[1], linear->arg[2]));
     *out = arg_value(y);
     return y != NULL;
@@ -169,7 +177,12 @@ static void gather(void *user, Value **slot)
 static bool is_product(const Node *n)
 {
     switch (n->op->id) {
-    case OP_linear: case OP_matmul: case OP_convolution: case OP_softmax_int: case OP_safe_softmax: case OP_scaled_dot_product_attention: return true;
+    case OP_linear:
+    case OP_matmul:
+    case OP_convolution:
+    case OP_softmax_int:
+    case OP_safe_softmax:
+    case OP_scaled_dot_product_attention: return true;
     default: return false;
     }
 }
@@ -215,11 +228,13 @@ static bool fits(Rewrite *rw, int n, Value *const *y, int64_t *rows, bool *bias)
     for (int i = 0; i < n; i++) {
         const Arg *a = y[i]->def->arg;
         TRY(weight_own(rw, a[1].v));
-        if (a[1].v->rank != 2 || a[1].v->dtype != first->dtype || a[1].v->dim[1] != first->dim[1]) return rewrite_refuse(rw, "the weights do not fit on top of each other");
+        if (a[1].v->rank != 2 || a[1].v->dtype != first->dtype || a[1].v->dim[1] != first->dim[1])
+            return rewrite_refuse(rw, "the weights do not fit on top of each other");
         rows[i] = a[1].v->data->shape[0];
         if (a[2].kind != ARG_VALUE) continue;
         TRY(weight_own(rw, a[2].v));
-        if (a[2].v->rank != 1 || a[2].v->dtype != first->dtype) return rewrite_refuse(rw, "the biases do not fit on top of each other");
+        if (a[2].v->rank != 1 || a[2].v->dtype != first->dtype)
+            return rewrite_refuse(rw, "the biases do not fit on top of each other");
         *bias = true;
     }
     return true;
@@ -240,7 +255,8 @@ static const char *common_name(Rewrite *rw, int n, Value *const *from, const cha
 }
 
 /* Parts on top of each other; those that are missing are zeros. */
-static Value *stacked(Rewrite *rw, int n, Value *const *part, const int64_t *rows, int rank, const Value *like, const char *name)
+static Value *stacked(Rewrite *rw, int n, Value *const *part, const int64_t *rows, int rank, const Value *like,
+                      const char *name)
 {
     Value *v = weight_made(rw, "stacked", n, part), *named[MAX_PACK] = {NULL};
     int64_t shape[2] = {0, rank == 2 ? like->data->shape[1] : 1}, at = 0;
@@ -255,7 +271,8 @@ static Value *stacked(Rewrite *rw, int n, Value *const *part, const int64_t *row
     TRY_NULL(t && fqn);
     for (int i = 0; i < n; at += rows[i++]) {
         int64_t own[2] = {rows[i], shape[1]};
-        Tensor to = tensor_of(like->dtype, rank, own, (char *)t->data + (size_t)(at * shape[1]) * dtype_size(like->dtype));
+        Tensor to = tensor_of(like->dtype, rank, own,
+                              (char *)t->data + (size_t)(at * shape[1]) * dtype_size(like->dtype));
         if (part[i]) tensor_copy(&to, part[i]->data);
     }
     return weight_add(rw, "stacked", n, part, fqn, t);
@@ -281,12 +298,14 @@ bool make_packed(Rewrite *rw, int n, const Arg *a, Arg *out)
         rows[i] = own[order[i]];
     }
     Value *weight = stacked(rw, n, w, rows, 2, w[0], n == 3 ? "qkv_packed.weight" : "kv_packed.weight");
-    Value *shift = weight && bias ? stacked(rw, n, b, rows, 1, w[0], n == 3 ? "qkv_packed.bias" : "kv_packed.bias") : NULL;
+    Value *shift = weight && bias ? stacked(rw, n, b, rows, 1, w[0], n == 3 ? "qkv_packed.bias" : "kv_packed.bias")
+                                  : NULL;
     if (!weight || (bias && !shift)) return false;
     Value *all = RW(rw, linear, y[0]->def->arg[0], arg_value(weight), shift ? arg_value(shift) : arg_none());
     TRY(all);
     for (int i = 0; i < n && order[i] != which; i++) at += rows[i];
-    Value *v = RW(rw, slice_Tensor, arg_value(all), arg_int(rw->g, all->rank - 1), arg_int(rw->g, at), arg_int(rw->g, at + own[which]), arg_int(rw->g, 1));
+    Value *v = RW(rw, slice_Tensor, arg_value(all), arg_int(rw->g, all->rank - 1), arg_int(rw->g, at),
+                  arg_int(rw->g, at + own[which]), arg_int(rw->g, 1));
     *out = arg_value(v);
     return v != NULL;
 }
@@ -309,7 +328,8 @@ bool make_attention_scale(Rewrite *rw, int n, const Arg *a, Arg *out)
     }
     Value *plain[2];
     for (int i = 0; i < 2; i++) plain[i] = without_scale(rw, arg[i].v, &scale, 0);
-    if (!plain[0] || !plain[1] || !scale.e || (plain[0] == arg[0].v && plain[1] == arg[1].v)) return rewrite_refuse(rw, "neither queries nor keys are scaled");
+    if (!plain[0] || !plain[1] || !scale.e || (plain[0] == arg[0].v && plain[1] == arg[1].v))
+        return rewrite_refuse(rw, "neither queries nor keys are scaled");
     arg[0] = arg_value(plain[0]);
     arg[1] = arg_value(plain[1]);
     arg[6] = scale;

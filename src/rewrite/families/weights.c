@@ -22,10 +22,12 @@ static bool constant(Rewrite *rw, const Value *v)
 bool weight_own(Rewrite *rw, const Value *v)
 {
     TRY(constant(rw, v));
-    if (rewrite_info(rw, v)->uses != 1) return rewrite_refuse(rw, "the weight '%s' is used %d times", v->name, rewrite_info(rw, v)->uses);
+    if (rewrite_info(rw, v)->uses != 1)
+        return rewrite_refuse(rw, "the weight '%s' is used %d times", v->name, rewrite_info(rw, v)->uses);
     for (int i = 0; i < rw->g->nweight; i++) {
         const Value *w = rw->g->weight[i];
-        if (w != v && w->data && w->data->data == v->data->data) return rewrite_refuse(rw, "the weights '%s' and '%s' are tied", v->name, w->name);
+        if (w != v && w->data && w->data->data == v->data->data)
+            return rewrite_refuse(rw, "the weights '%s' and '%s' are tied", v->name, w->name);
     }
     return true;
 }
@@ -97,10 +99,12 @@ static bool number_at(Rewrite *rw, const Value *v, int64_t n, int64_t c, double 
     bool one = true;
     for (int i = 0; i < v->rank; i++) {
         if (is_one(v->dim[i])) continue;
-        if (!one || !ex_equals_int(v->dim[i], n)) return rewrite_refuse(rw, "'%s' varies along other axes than the channels", v->name);
+        if (!one || !ex_equals_int(v->dim[i], n))
+            return rewrite_refuse(rw, "'%s' varies along other axes than the channels", v->name);
         one = false;
     }
-    if (--rw->budget < 0 || !dtype_is_float(v->dtype)) return rewrite_refuse(rw, "'%s' is no constant along the channels", v->name);
+    if (--rw->budget < 0 || !dtype_is_float(v->dtype))
+        return rewrite_refuse(rw, "'%s' is no constant along the channels", v->name);
     if (v->kind == V_WEIGHT) {
         TRY(constant(rw, v));
         *out = tensor_get(v->data, one ? 0 : c);
@@ -116,8 +120,12 @@ static bool number_at(Rewrite *rw, const Value *v, int64_t n, int64_t c, double 
     }
     switch (node ? node->op->id : OP_NONE) {
     case OP_full: return constant_of(rw, &node->arg[1], out);
-    case OP_reshape: case OP_permute: case OP_to_copy: case OP_expand: *out = x; return true;
-    case OP_add_Tensor: case OP_sub_Tensor:
+    case OP_reshape:
+    case OP_permute:
+    case OP_to_copy:
+    case OP_expand: *out = x; return true;
+    case OP_add_Tensor:
+    case OP_sub_Tensor:
         if (!constant_of(rw, &node->arg[2], &alpha)) return false;
         *out = node->op->id == OP_add_Tensor ? x + alpha * y : x - alpha * y;
         return true;

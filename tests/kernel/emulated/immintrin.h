@@ -53,19 +53,19 @@ EMU uint16_t emu_narrow(float x)
 
 /* ------------------------------------------------------------------ memory */
 
-#define EMU_LOAD(name, T, from, align)                                                  \
-    EMU T name(const void *p)                                                           \
-    {                                                                                   \
-        T x;                                                                            \
-        emu_need((uintptr_t)p % (align) == 0, #name " of what is not aligned");         \
-        memcpy(&x, p, sizeof x);                                                        \
-        return x;                                                                       \
+#define EMU_LOAD(name, T, from, align)                                                                                 \
+    EMU T name(const void *p)                                                                                          \
+    {                                                                                                                  \
+        T x;                                                                                                           \
+        emu_need((uintptr_t)p % (align) == 0, #name " of what is not aligned");                                        \
+        memcpy(&x, p, sizeof x);                                                                                       \
+        return x;                                                                                                      \
     }
-#define EMU_STORE(name, T, align)                                                       \
-    EMU void name(void *p, T x)                                                         \
-    {                                                                                   \
-        emu_need((uintptr_t)p % (align) == 0, #name " of what is not aligned");         \
-        memcpy(p, &x, sizeof x);                                                        \
+#define EMU_STORE(name, T, align)                                                                                      \
+    EMU void name(void *p, T x)                                                                                        \
+    {                                                                                                                  \
+        emu_need((uintptr_t)p % (align) == 0, #name " of what is not aligned");                                        \
+        memcpy(p, &x, sizeof x);                                                                                       \
     }
 EMU_LOAD(_mm512_load_ps, __m512, float, 64)
 EMU_LOAD(_mm512_loadu_ps, __m512, float, 1)
@@ -154,7 +154,11 @@ EMU __m512 _mm512_reduce_ps(__m512 x, int how)
 
 EMU __m512 _mm512_maskz_scalef_ps(__mmask16 k, __m512 a, __m512 b)
 {
-    for (int i = 0; i < 16; i++) a[i] = !(k >> i & 1) ? 0 : b[i] != b[i] ? b[i] : isinf(b[i]) ? (b[i] > 0 ? a[i] * INFINITY : 0) : ldexpf(a[i], (int)floorf(b[i]));
+    for (int i = 0; i < 16; i++)
+        a[i] = !(k >> i & 1)  ? 0
+               : b[i] != b[i] ? b[i]
+               : isinf(b[i])  ? (b[i] > 0 ? a[i] * INFINITY : 0)
+                              : ldexpf(a[i], (int)floorf(b[i]));
     return a;
 }
 
@@ -166,7 +170,9 @@ EMU __m512 _mm512_cvtph_ps(__m256i x)
     for (int i = 0; i < 16; i++) {
         uint16_t h = ((emu_half)x)[i];
         int exponent = h >> 10 & 31, fraction = h & 1023;
-        float f = exponent == 31 ? (fraction ? NAN : INFINITY) : exponent ? ldexpf((float)(1024 + fraction), exponent - 25) : ldexpf((float)fraction, -24);
+        float f = exponent == 31 ? (fraction ? NAN : INFINITY)
+                  : exponent     ? ldexpf((float)(1024 + fraction), exponent - 25)
+                                 : ldexpf((float)fraction, -24);
         y[i] = h >> 15 ? -f : f;
     }
     return y;
