@@ -79,7 +79,7 @@ def main():
     if "--check" not in sys.argv:
         PAGE.write_text(page())
         return
-    source = "".join(p.read_text() for p in [*(ROOT / "src/verify").glob("*.c"), *(ROOT / "src").glob("check*.c")])
+    source = "".join(p.read_text() for p in (ROOT / "src").rglob("*.c"))
     made = [r for r in rows() if not isinstance(r, str)]
     checks = [("docs/CHECK.md is up to date; tools/checkdoc.py writes it", PAGE.exists() and PAGE.read_text() == page())]
     checks += [(f"Q{r[0]} is made somewhere", f"Q({r[0]})" in source or f"FINDING_{r[0]})" in source) for r in made]

@@ -29,7 +29,7 @@ def how(r):
 def onnx_rows():
     """(section, domain, ONNX op) of src/onnx/read/ops.def."""
     section = ""
-    for line in (ROOT / "src" / "import" / "onnx_ops.def").read_text().splitlines():
+    for line in (ROOT / "src" / "onnx" / "read" / "ops.def").read_text().splitlines():
         comment = re.match(r"/\* (.*) \(onnx_\w+\.c.*\) \*/$", line)
         section = comment.group(1) if comment else section
         row = re.match(r'ONNX\("([^"]*)", "([^"]*)"', line)
@@ -81,7 +81,7 @@ def missing_files():
 def unnamed():
     """Guards and graft functions that docs/RULES.md leaves out."""
     text = (ROOT / "docs" / "RULES.md").read_text()
-    for file, call in ("where.c", "(%s "), ("makers.c", "@%s`"):
+    for file, call in ("guards.c", "(%s "), ("makers.c", "@%s`"):
         for name in re.findall(r'\{"(\w+)", (?:guard|make)_', (ROOT / "src" / "rewrite" / file).read_text()):
             if call % name not in text:
                 yield f"docs/RULES.md: {call.strip('( `') % name} of src/rewrite/{file}"

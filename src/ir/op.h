@@ -3,7 +3,7 @@
  *     const Op *op = op_find("aten.add.Tensor");
  *     op->schema->params[2].name       "alpha"
  *
- * Columns are tokens; each layer expands its own: lower_##x (src/import), shape_##x (src/shape), view_##x (src/plan),
+ * Columns are tokens; each layer expands its own: lower_##x (src/lower), shape_##x (src/shape), view_##x (src/plan),
  * run_##x (src/run). `none` means that the layer never sees the op, because import lowered it to others.
  */
 #ifndef QKV_IR_OP_H

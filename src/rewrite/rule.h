@@ -4,7 +4,7 @@
  *     (rule gelu_tanh                                   ; replaces the root of the pattern by the graft
  *       (mul (mul 0.5 ?x) (add 1 (tanh ...)))           ; pattern
  *       (gelu ?x :approximate "tanh")                   ; graft
- *       (float ?x))                                     ; guards: named C functions (where.c)
+ *       (float ?x))                                     ; guards: named C functions (guards.c)
  *     (derive scores_mul                                ; records an equal form of the root, replaces nothing by itself
  *       (mul (= ?s (scores ...)) ?c)
  *       (@scores_mul ?s ?c))                            ; a graft made by a C function (attention.c)
@@ -49,7 +49,7 @@ typedef struct Maker {
      * out at the end. Others refuse the rule before f is called. */
     const char *takes;
 } Maker;
-const Guard *guard_find(const char *name); /* where.c */
+const Guard *guard_find(const char *name); /* guards.c */
 const Maker *maker_find(const char *name); /* makers.c */
 
 typedef struct Pat {
@@ -124,7 +124,7 @@ RuleSet *rules_create(void); /* NULL when out of memory */
 void rules_free(RuleSet *s);
 /* Adds the rules of a text. Errors: E_FORMAT, "line 12: rule 'x': ...". A name that is taken replaces that rule. */
 bool rules_parse(RuleSet *s, const char *text, Err *err);
-bool rules_builtin(RuleSet *s, Err *err); /* those of src/rewrite/rules */
+bool rules_builtin(RuleSet *s, Err *err); /* the .rules files of its folders */
 void rules_remove(RuleSet *s, const char *name);
 /* The row that a name in a rule means: "matmul", "add.Scalar", "aten.add.Tensor". NULL when none is in the plain form. */
 const Op *rule_op(const char *name);

@@ -1,4 +1,4 @@
-/* What src/import/onnx*.c share: what names stand for, and how an op's function reads its node and gives its results.
+/* What src/onnx/read/*.c share: what names stand for, and how an op's function reads its node and gives its results.
  *
  *     static bool op_transpose(OnnxOp *o)
  *     {

@@ -1,4 +1,4 @@
-/* What src/emit/onnx*.c share: the file in the making.
+/* What src/onnx/write/*.c share: the file in the making.
  *
  *     Ref y = NODE(o, "Add", x.t, x, number(o, x.t, 1));       a node; its result
  *     attr_int(o, "axis", -1);                                 attributes of the next node

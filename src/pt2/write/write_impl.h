@@ -1,4 +1,4 @@
-/* What src/emit/pt2*.c share: the program's JSON in the making, and the names that it gives. */
+/* What src/pt2/write/*.c share: the program's JSON in the making, and the names that it gives. */
 #ifndef QKV_PT2_WRITE_WRITE_IMPL_H
 #define QKV_PT2_WRITE_WRITE_IMPL_H
 #include "pt2/write/write.h"
