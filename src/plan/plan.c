@@ -6,10 +6,13 @@
 #include "plan/memory.h"
 #include "plan/view_table.h"
 
-static ViewFn *const view_table[OP_COUNT] = {
-#define OP(id, name, schema, lower, shape, view, run, flags) [OP_##id] = view_##view,
-#include "ir/ops.def"
-#undef OP
+static const struct {
+    ViewFn *fn;
+    OpId op;
+} view_table[OP_COUNT] = {
+#define VIEW(f) .fn = view_##f,
+#define OP(id, name, schema, ...) [OP_##id] = {__VA_ARGS__ .op = OP_##id},
+#include "op/ops.def"
 };
 
 /* ------------------------------------------------------------------ calls */
@@ -196,9 +199,9 @@ static bool add_storage(Builder *s, const Value *v, Tensor *t, bool constant)
  * is built. */
 static bool try_view(Builder *s, const Node *n, Call *c, bool *made)
 {
-    ViewFn *f = view_table[n->op->id];
+    ViewFn *f = view_table[n->op->id].fn;
     *made = false;
-    if (f == view_none || c->arg[0].kind != ARG_VALUE) return true;
+    if (!f || c->arg[0].kind != ARG_VALUE) return true;
     Value *from = n->arg[0].v, *to = n->out[0];
     Tensor probe = *c->arg[0].t, *t;
     void *real = probe.data;

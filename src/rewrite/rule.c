@@ -16,17 +16,6 @@ typedef struct Compiler {
 
 /* ------------------------------------------------------------------ names of ops */
 
-/* Is the row part of the plain form (does it have a shape function)? */
-static bool plain(OpId id)
-{
-    static const char *const shape[] = {"none",
-#define OP(id, name, schema, lower, shape, view, run, flags) #shape,
-#include "ir/ops.def"
-#undef OP
-    };
-    return strcmp(shape[id], "none") != 0;
-}
-
 static Map short_names;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
@@ -36,7 +25,7 @@ static void load_names(void)
     for (int i = OP_NONE + 1; i < OP_COUNT; i++) {
         const Op *op = op_get((OpId)i);
         const char *dot = strchr(op->name, '.'), *end = strrchr(op->name, '.');
-        if (!plain(op->id) || !dot || end == dot) continue;
+        if (!op->plain || !dot || end == dot) continue;
         char *base = strndup(dot + 1, (size_t)(end - dot - 1));
         if (base && (map_has(&short_names, base) || !map_put(&short_names, base, (void *)(uintptr_t)op))) free(base);
     }
@@ -48,7 +37,7 @@ const Op *rule_op(const char *name)
     const Op *op = op_find(name);
     char full[128];
     if (!op && snprintf(full, sizeof full, "aten.%s", name) < (int)sizeof full) op = op_find(full);
-    if (op && plain(op->id)) return op;
+    if (op && op->plain) return op;
     return map_get(&short_names, name);
 }
 

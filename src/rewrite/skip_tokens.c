@@ -5,16 +5,7 @@
 
 /* ------------------------------------------------------------------ which ops treat tokens one by one */
 
-enum Pointwise { PW_none, PW_other, PW_unary, PW_binary, PW_truth, PW_truth2, PW_where, PW_to_copy, PW_arange = PW_other, PW_eye = PW_other, PW_full = PW_other,
-                 PW_linspace = PW_other, PW_prelu = PW_other, PW_quantize_linear = PW_other, PW_randint = PW_other, PW_seeded_uniform = PW_other,
-                 PW_tri_indices = PW_other, PW_triangle = PW_other };
-static const unsigned char pointwise[OP_COUNT] = {
-#define OP(id, name, schema, lower, shape, view, run, flags) [OP_##id] = PW_##shape,
-#include "ir/ops_pointwise.def"
-#undef OP
-};
-
-static bool is_pointwise(const Node *n) { return pointwise[n->op->id] >= PW_unary && !(n->op->flags & OPF_RANDOM); }
+static bool is_pointwise(const Node *n) { return n->op->flags & OPF_POINTWISE; }
 
 bool token_op(const Node *n)
 {

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "format/json.h"
-#include "ir/op.h"
+#include "op/op.h"
 #include "shape/expr.h"
 
 enum { MAX_DEPTH = 32 };

@@ -3,7 +3,7 @@
  * Schema grammar (torchgen's, as str(op._schema) prints it):
  *   (Tensor self, int[2] stride=[1, 1], *, Scalar alpha=1, ScalarType? dtype=None) -> (Tensor, Tensor)
  */
-#include "ir/op.h"
+#include "op/op.h"
 #include <ctype.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -11,11 +11,19 @@
 #include "base/arena.h"
 #include "base/map.h"
 
+/* Traits as rows write them. */
+enum {
+#define TRAIT(name) name = OPF_##name,
+#include "op/traits.def"
+#undef TRAIT
+};
+
 static Op table[OP_COUNT] = {
-#define OP(id_, name_, schema_, lower_, shape_, view_, run_, flags_) \
-    [OP_##id_] = {.id = OP_##id_, .name = name_, .schema_text = schema_, .flags = flags_},
-#include "ir/ops.def"
-#undef OP
+#define TRAITS(set) .flags = set,
+#define SHAPE(f) .plain = true,
+#define ALIAS_OF(of) .alias_of = OP_##of,
+#define OP(id_, name_, schema_, ...) [OP_##id_] = {__VA_ARGS__ .id = OP_##id_, .name = name_, .schema_text = schema_},
+#include "op/ops.def"
 };
 static Map by_name;
 static Arena *memory;
