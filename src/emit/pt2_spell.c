@@ -47,10 +47,11 @@ static bool spell_upsample(Emit *e, const Node *n)
 /* One row pads one, two or three axes. */
 static bool spell_pad(Emit *e, const Node *n)
 {
-    static const OpId pads[2][3] = {{OP_reflection_pad1d, OP_reflection_pad2d, OP_reflection_pad3d}, {OP_replication_pad1d, OP_replication_pad2d, OP_replication_pad3d}};
     int axes = n->arg[1].n / 2;
-    if (axes < 1 || axes > 3) return fail(e->err, E_UNSUPPORTED, "ATen pads one to three axes, not %d", axes);
-    return write_node(e, op_get(pads[n->op->id == OP_replication_pad1d][axes - 1]), n->arg, 1, n->out);
+    char name[48];
+    snprintf(name, sizeof name, "aten.%s_pad%dd.default", n->op->id == OP_replication_pad1d ? "replication" : "reflection", axes);
+    const Op *op = op_find(name);
+    return op ? write_node(e, op, n->arg, 1, n->out) : fail(e->err, E_UNSUPPORTED, "ATen pads one to three axes, not %d", axes);
 }
 
 /* ------------------------------------------------------------------ strides and bounds */

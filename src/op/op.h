@@ -61,6 +61,8 @@ typedef struct Op {
     int flags;              /* OPF_* */
     OpId alias_of;          /* OP_NONE: it is not another name of a row */
     bool plain;             /* part of the plain form: has a shape function */
+    int cost;               /* what a node costs in the rewriter's search */
+    unsigned unread;        /* bit k: run leaves result k out when no node reads it */
     const Schema *schema;
 } Op;
 

@@ -21,6 +21,8 @@ enum {
 static Op table[OP_COUNT] = {
 #define TRAITS(set) .flags = set,
 #define SHAPE(f) .plain = true,
+#define COST(n) .cost = n,
+#define UNREAD(bits) .unread = bits,
 #define ALIAS_OF(of) .alias_of = OP_##of,
 #define OP(id_, name_, schema_, ...) [OP_##id_] = {__VA_ARGS__ .id = OP_##id_, .name = name_, .schema_text = schema_},
 #include "op/ops.def"
@@ -133,6 +135,7 @@ static void load(void)
     memory = arena_create(0);
     for (int i = OP_NONE + 1; i < OP_COUNT; i++) {
         table[i].schema = parse_schema(table[i].schema_text);
+        if (!table[i].cost) table[i].cost = table[i].flags & OPF_VIEW ? 1 : 50;
         map_put(&by_name, table[i].name, &table[i]);
     }
 }

@@ -291,16 +291,6 @@ static bool take_places(Builder *s)
     return true;
 }
 
-/* Does its run function leave result k out when nobody reads it? */
-static bool leaves_unread(const Node *n, int k)
-{
-    switch (n->op->id) {
-    case OP_max_pool2d_with_indices: case OP_max_pool3d_with_indices: case OP_sdpa_lse: return k == 1;
-    case OP_sdpa_backward: return true;
-    default: return false;
-    }
-}
-
 static bool make_step(Builder *s, const Node *last, const Node *n, const FusedNode *fused, Call *c)
 {
     Plan *p = s->p;
@@ -314,7 +304,7 @@ static bool make_step(Builder *s, const Node *last, const Node *n, const FusedNo
         TRY(t);
         bool free_layout = (k == 0 || (k < 3 && n->op->id == OP_sdpa_backward)) && s->in->fusion && (!s->in->wanted || s->in->apart) && !constant && !s->leaves[v->id];
         if (free_layout) layout_choose(c, t);
-        if (!(c->unused >> k & 1) || !leaves_unread(n, k)) TRY(add_storage(s, v, t, constant));
+        if (!(c->unused >> k & 1) || !(n->op->unread >> k & 1)) TRY(add_storage(s, v, t, constant));
         p->value[v->id] = c->out[k] = t;
     }
     for (int i = 0; i < n->op->schema->nparams; i++)
