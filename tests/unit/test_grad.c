@@ -1,4 +1,4 @@
-/* Gradients against finite differences in float64: every row of gradients.def that has one.
+/* Gradients against finite differences in float64: every row of the op table that has one.
  *
  * A case is a graph whose last value is y; the loss is the sum of y times numbers between 0 and 1, so that every element of y counts differently. Rows
  * with formulas need no case: their graph is made from the schema.
@@ -356,8 +356,8 @@ static void test_every_row(void **state)
     for (int id = 1; id < OP_COUNT; id++) {
         const char *kind;
         bool known = gradient_known((OpId)id, &kind), runs = rows[id].run != NULL;
-        if (runs && !known) STOP("%s has no row in src/grad/gradients.def", rows[id].name);
-        if (!runs && known && !rows[id].view) STOP("%s has a row in src/grad/gradients.def, but is never run", rows[id].name);
+        if (runs && !known) STOP("%s has no GRAD in its row", rows[id].name);
+        if (!runs && known && !rows[id].view) STOP("%s has a GRAD in its row, but is never run", rows[id].name);
         if (known && !strcmp(kind, "code") && !has_case(rows[id].id)) STOP("%s has a gradient and no case here", rows[id].name);
     }
 }
