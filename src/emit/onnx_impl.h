@@ -133,7 +133,7 @@ Ref flat(Onnx *o, Ref x);                           /* 1-D */
 Ref positions(Onnx *o, Ref count);                  /* 0 .. count-1, from a 1-D or 0-d i64 */
 Ref like(Onnx *o, Ref x, double v);                 /* the constant v of x's dtype */
 
-#define ROW(id, fn, text) OnnxFn out_##fn;
-#include "emit/onnx_ops.def"
-#undef ROW
+#define ONNX(f, text) OnnxFn out_##f;
+#define OP(id, name, schema, ...) __VA_ARGS__
+#include "op/ops.def"
 #endif

@@ -56,7 +56,7 @@ static int check_rows(void)
             if (run && !out) printf("# %s\t%s\n", op_get(id)->name, why);
             continue;
         }
-        fprintf(stderr, "%s: %s\n", op_get(id)->name, run ? "no row in src/emit/onnx_ops.def" : "a row in src/emit/onnx_ops.def, but it is never run");
+        fprintf(stderr, "%s: %s\n", op_get(id)->name, run ? "no ONNX word in its row" : "an ONNX word in its row, but it is never run");
         bad++;
     }
     return bad;
