@@ -258,7 +258,7 @@ bool write_node(Emit *e, const Op *op, const Arg *args, int nout, Value *const *
         name = plain ? fresh_name(e, plain) : NULL;
     }
     bool ok = (name && target) || fail(e->err, E_LIMIT, "out of memory");
-    if (e->g->core && !core_target(op->name)) ok = fail(e->err, E_UNSUPPORTED, "%s is not in ATen's core, and has no form that is; write the model without --decompose core", op->name);
+    if (e->g->core && !(op->flags & OPF_ATEN_CORE)) ok = fail(e->err, E_UNSUPPORTED, "%s is not in ATen's core, and has no form that is; write the model without --decompose core", op->name);
     for (int i = 0; ok && i < op->schema->nparams; i++) ok = emit_operand(e, &args[i]);
     ok = ok && put_args(e, op, args, &inputs);
     for (int k = 0; k < nout; k++) buf_printf(&outputs, "%s{\"as_tensor\": {\"name\": \"%s\"}}", k ? ", " : "", e->name[out[k]->id]);
@@ -324,7 +324,7 @@ static bool emit_node(Emit *e, const Node *n)
     if (done) return true;
     for (int i = 0; i < n->op->schema->nparams && i < 64; i++) args[i] = n->arg[i];
     const Op *op = overload_of(n, args);
-    if (e->g->core && !core_target(op->name)) {
+    if (e->g->core && !(op->flags & OPF_ATEN_CORE)) {
         TRY(core_overload(e, n, args));
         op = n->op;
     }
