@@ -14,7 +14,7 @@ ALLOWED = {
     "base": [],
     "tensor": ["base"],
     "format": ["base", "tensor"],
-    "kernel": ["base", "tensor"],
+    "kernel": ["base", "tensor", "op/ops.def"],
     "op": ["base", "tensor"],
     "ir": ["base", "tensor", "op", "shape/expr.h"],
     "shape": ["base", "tensor", "op", "ir"],
