@@ -28,7 +28,8 @@ def how(r):
 
 
 def onnx_rows():
-    """(section, domain, ONNX op) of src/import/onnx_ops.def."""
+    """(section, domain, ONNX op): words FROM_ONNX of the op table, then src/import/onnx_ops.def."""
+    yield from (("one op", "", r.from_onnx) for r in rows() if r.from_onnx != "none")
     section = ""
     for line in (ROOT / "src" / "import" / "onnx_ops.def").read_text().splitlines():
         comment = re.match(r"/\* (.*) \(onnx_\w+\.c.*\) \*/$", line)
@@ -40,7 +41,7 @@ def onnx_rows():
 
 def onnx_page():
     table = list(onnx_rows())
-    out = [f"## ONNX ops that are read ({len(table)})", "", "From `src/import/onnx_ops.def`; opsets 1 to 28 as far as the form of an op is known, local functions beside them.", "",
+    out = [f"## ONNX ops that are read ({len(table)})", "", "From the op table and `src/import/onnx_ops.def`; opsets 1 to 28 as far as the form of an op is known, local functions beside them.", "",
            "| | ai.onnx | com.microsoft |", "|---|---|---|"]
     for section in dict.fromkeys(s for s, _, _ in table):
         of = {d: ", ".join(n for s, domain, n in table if s == section and domain == d) for d in ("", "com.microsoft")}

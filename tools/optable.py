@@ -1,6 +1,6 @@
 """The op table of src/op as Python sees it: the C preprocessor reads the X-lists.
 
-    for row in rows(): row.name, row.family, row.schema, row.lower, row.view, row.run, row.traits, row.alias_of
+    for row in rows(): row.name, row.family, row.schema, row.lower, row.view, row.run, row.traits, row.alias_of, row.from_onnx
 """
 import collections
 import pathlib
@@ -9,14 +9,14 @@ import subprocess
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FAMILIES = ["view", "pointwise", "make", "reduce", "index", "image", "linalg", "inplace"]  # files of src/op with rows of files
-WORDS = {"LOWER": "lower", "VIEW": "view", "RUN": "run", "TRAITS": "traits", "ALIAS_OF": "alias_of"}
+WORDS = {"LOWER": "lower", "VIEW": "view", "RUN": "run", "TRAITS": "traits", "ALIAS_OF": "alias_of", "FROM_ONNX": "from_onnx"}
 Row = collections.namedtuple("Row", ["name", "family", "schema", *WORDS.values()])
 
 
 def rows():
     """Columns that a row does not have are "none"; traits are a set."""
     table = (ROOT / "src" / "op" / "ops.def").read_text()
-    words = "".join(f"#define {w}(x) @{w} x @end\n" for w in WORDS)
+    words = "".join(f"#define {w}(x, ...) @{w} x @end\n" for w in WORDS)
     for family in FAMILIES:
         one = re.sub(r'#include "op/(\w+)\.def"\n', lambda m: m.group(0) if m.group(1) == family else "", table)
         source = f"#define OP(id, name, schema, ...) @@ name @ schema @ __VA_ARGS__\n{words}{one}"
