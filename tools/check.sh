@@ -35,6 +35,7 @@ skip() { echo "skipped: $1" >>$logs/skipped; }
 
 meson_suite c build
 suite layers python3 tools/layers.py
+suite oplists python3 tools/oplists.py
 suite documents python3 tools/opsdoc.py --check
 suite findings python3 tools/checkdoc.py --check
 [ -f tests/install.sh ] && suite install bash tests/install.sh

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Prints rows for src/op/*.def from PyTorch's own schemas.
 
-  tools/schema.py aten.add.Tensor aten.linear ...      short rows; CONTRIBUTING.md says what a plain row needs
+  tools/schema.py aten.add.Tensor aten.linear ...      one line each; other kinds of rows: src/op/ops.def
 """
 import sys
 

@@ -14,14 +14,13 @@ static Arg truth(const Emit *e, bool v) { return arg_expr(ex_bool(e->g->ex, v));
 /* ------------------------------------------------------------------ resampling, padding */
 
 static const struct {
-    const char *mode, *op[3]; /* by number of axes, 1 to 3 */
-} upsamples[] = {
-    {"nearest", {"aten.upsample_nearest1d.default", "aten.upsample_nearest2d.default", "aten.upsample_nearest3d.default"}},
-    {"nearest-exact", {"aten._upsample_nearest_exact1d.default", "aten._upsample_nearest_exact2d.default", "aten._upsample_nearest_exact3d.default"}},
-    {"linear", {"aten.upsample_linear1d.default", "aten.upsample_bilinear2d.default", "aten.upsample_trilinear3d.default"}},
-    {"cubic", {NULL, "aten.upsample_bicubic2d.default", NULL}},
-    {"linear-aa", {NULL, "aten._upsample_bilinear2d_aa.default", NULL}},
-    {"cubic-aa", {NULL, "aten._upsample_bicubic2d_aa.default", NULL}},
+    const char *mode;
+    int axes;
+    OpId op;
+} resamples[OP_COUNT] = {
+#define RESAMPLES(mode_, axes_) .mode = mode_, .axes = axes_,
+#define OP(id, name, schema, ...) [OP_##id] = {__VA_ARGS__ .op = OP_##id},
+#include "op/ops.def"
 };
 
 /* (input, size, mode, align_corners, scales) -> (self, output_size, [align_corners,] scale of each axis) */
@@ -29,8 +28,8 @@ static bool spell_upsample(Emit *e, const Node *n)
 {
     const Value *x = n->arg[0].v;
     const Op *op = NULL;
-    for (size_t i = 0; i < sizeof upsamples / sizeof *upsamples; i++)
-        if (!strcmp(upsamples[i].mode, n->arg[2].s) && x->rank >= 3 && x->rank <= 5 && upsamples[i].op[x->rank - 3]) op = op_find(upsamples[i].op[x->rank - 3]);
+    for (OpId id = OP_NONE + 1; id < OP_COUNT && !op; id++)
+        if (resamples[id].mode && resamples[id].axes == x->rank - 2 && !strcmp(resamples[id].mode, n->arg[2].s)) op = op_get(id);
     if (!op) return fail(e->err, E_UNSUPPORTED, "ATen has no resampling '%s' of rank %d", n->arg[2].s, x->rank);
     Arg args[8] = {n->arg[0], n->arg[1]};
     int corners = op_param(op, "align_corners"), at = corners < 0 ? 2 : corners + 1;
