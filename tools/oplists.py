@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Finds second lists of ops: four names or more of the op table in one place of src outside src/op. What is said of an op stands in its row. Prints TAP.
+"""Finds second lists of ops: four names or more of the op table in one place of src outside src/op. What is said of an
+op stands in its row. Prints TAP.
 
     tools/oplists.py        not ok 3 - oplists: plan/layout.c
                             # src/plan/layout.c:9 one body for 18 ops: OP_relu, OP_silu, OP_gelu ...

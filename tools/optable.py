@@ -1,6 +1,6 @@
 """The op table of src/op as Python sees it: the C preprocessor reads the X-lists.
 
-    for row in rows(): row.name, row.family, row.schema, row.lower, row.view, row.run, row.traits, row.alias_of, row.from_onnx
+    for row in rows(): row.name, row.family, row.schema, row.traits and the fields of WORDS
 """
 import collections
 import pathlib
@@ -8,8 +8,10 @@ import re
 import subprocess
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-FAMILIES = ["view", "pointwise", "make", "reduce", "index", "image", "linalg", "inplace"]  # files of src/op with rows of files
-WORDS = {"LOWER": "lower", "VIEW": "view", "RUN": "run", "TRAITS": "traits", "ALIAS_OF": "alias_of", "FROM_ONNX": "from_onnx"}
+# files of src/op with rows that files contain
+FAMILIES = ["view", "pointwise", "make", "reduce", "index", "image", "linalg", "inplace"]
+WORDS = {"LOWER": "lower", "VIEW": "view", "RUN": "run", "TRAITS": "traits", "ALIAS_OF": "alias_of",
+         "FROM_ONNX": "from_onnx"}
 Row = collections.namedtuple("Row", ["name", "family", "schema", *WORDS.values()])
 
 

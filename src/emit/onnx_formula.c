@@ -1,5 +1,5 @@
-/* Ops that ONNX lacks, by the word FORMULA of their rows: expressions of ops that it has. Half types are worked on in float32, as PyTorch's
- * kernels do.
+/* Ops that ONNX lacks, by the word FORMULA of their rows: expressions of ops that it has. Half types are worked on in
+ * float32, as PyTorch's kernels do.
  *
  *     "self * sigmoid(self)"   ->  Mul(x, Sigmoid(x))
  *
@@ -97,8 +97,10 @@ static Term call(Formula *f, const char *start, size_t length)
     int n = 0;
     const Op *op = NULL;
     static const char *const overloads[] = {"default", "Tensor", "Tensor_Tensor", "self"};
-    for (int i = 0; i < 4 && !op; i++)
-        if (snprintf(name, sizeof name, "aten.%.*s.%s", (int)length, start, overloads[i]) < (int)sizeof name) op = op_find(name);
+    for (int i = 0; i < 4 && (!op || !op->plain); i++) {
+        snprintf(name, sizeof name, "aten.%.*s.%s", (int)length, start, overloads[i]);
+        op = op_find(name);
+    }
     for (int i = 0; i < f->ncalls; i++)
         if (!strncmp(f->call[i].text, start, f->call[i].length)) {
             f->at = start + f->call[i].length;
@@ -109,7 +111,7 @@ static Term call(Formula *f, const char *start, size_t length)
         arg[n++] = sum(f);
     } while (next(f, ','));
     if (!next(f, ')')) return wrong(f, "expected ')'");
-    if (!op) return wrong(f, "an op that is not in the table");
+    if (!op || !op->plain) return wrong(f, "an op that is not in the table");
     Term t = apply(f, op, n, arg);
     if (f->ncalls < MAX_CALLS) {
         f->call[f->ncalls].text = start;
@@ -142,7 +144,8 @@ static Term factor(Formula *f)
     const Schema *s = f->node->op->schema;
     for (int i = 0; i < s->nparams; i++) {
         if (strlen(s->params[i].name) != length || strncmp(s->params[i].name, start, length)) continue;
-        return s->params[i].type == PT_TENSOR ? tensor(widened(f->o, operand(f->o, f->node, i, f->node->out[0]->dtype))) : numeral(arg_f(f->o, f->node, i, 0));
+        if (s->params[i].type != PT_TENSOR) return numeral(arg_f(f->o, f->node, i, 0));
+        return tensor(widened(f->o, operand(f->o, f->node, i, f->node->out[0]->dtype)));
     }
     return wrong(f, "expected a name or a number");
 }

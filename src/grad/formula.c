@@ -77,7 +77,7 @@ static Term call(Formula *f, const char *name)
         char full[80];
         snprintf(full, sizeof full, "aten.%s.%s", name, overload[i]);
         const Op *op = op_find(full);
-        if (op) return (Term){.v = gd_add_node(f->d, op->id, n, arg)};
+        if (op && op->plain) return (Term){.v = gd_add_node(f->d, op->id, n, arg)};
     }
     return wrong(f, "no such op");
 }
