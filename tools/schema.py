@@ -16,7 +16,9 @@ def row(name):
         ident = op if overload == "default" else f"{op}_{overload}"
     if op.endswith("_") and not op.startswith("__"):
         ident = op + ("" if overload == "default" else "_" + overload)
-    return f'COMPOSITE({ident}, "{ns}.{op}.{overload}", "{text[text.index(chr(40)):].replace(chr(34), chr(92) + chr(34))}", keep)'
+    schema = text[text.index("("):].replace('"', '\\"')
+    kind, f = ("INPLACE", "") if op.endswith("_") and not op.startswith("__") else ("COMPOSITE", f", {op.strip('_')}")
+    return f'{kind}({ident}, "{ns}.{op}.{overload}", "{schema}"{f})'
 
 
 for n in sys.argv[1:]:
