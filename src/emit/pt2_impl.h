@@ -76,7 +76,6 @@ bool spell_node(Emit *e, const Node *n, bool *done);
 bool core_open(Emit *e);
 bool core_spell(Emit *e, const Node *n, bool *done);           /* rows that core says otherwise */
 bool core_overload(Emit *e, const Node *n, Arg *args);         /* the row's own overload, with tensors where core has none for numbers */
-bool core_target(const char *name);                            /* "aten.add.Tensor": is it in ATen's core? */
 
 /* pt2_attention.c */
 bool spell_attention(Emit *e, const Node *n);

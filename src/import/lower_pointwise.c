@@ -99,55 +99,8 @@ static bool again(Lower *L, OpId op, const Arg *arg)
     return true;
 }
 
-/* A second name of a row, arguments alike. */
-static const struct {
-    OpId from, to;
-} aliases[] = {
-    {OP_negative, OP_neg}, {OP_absolute, OP_abs}, {OP_sgn, OP_sign}, {OP_special_expm1, OP_expm1}, {OP_arcsin, OP_asin},
-    {OP_arccos, OP_acos}, {OP_arctan, OP_atan}, {OP_arcsinh, OP_asinh}, {OP_arccosh, OP_acosh}, {OP_arctanh, OP_atanh},
-    {OP_special_gammaln, OP_lgamma}, {OP_special_digamma, OP_digamma}, {OP_special_psi, OP_digamma}, {OP_special_i0, OP_i0},
-    {OP_special_sinc, OP_sinc}, {OP_special_exp2, OP_exp2}, {OP_special_log1p, OP_log1p}, {OP_special_logit, OP_logit},
-    {OP_special_expit, OP_sigmoid}, {OP_special_erf, OP_erf}, {OP_special_erfc, OP_erfc}, {OP_special_erfinv, OP_erfinv},
-    {OP_fix, OP_trunc}, {OP_subtract_Tensor, OP_sub_Tensor}, {OP_multiply_Tensor, OP_mul_Tensor}, {OP_divide_Tensor, OP_div_Tensor},
-    {OP_true_divide_Tensor, OP_div_Tensor}, {OP_divide_Tensor_mode, OP_div_Tensor_mode}, {OP_arctan2, OP_atan2},
-    {OP_max_other, OP_maximum}, {OP_min_other, OP_minimum}, {OP_special_xlogy, OP_xlogy_Tensor},
-    {OP___and___Tensor, OP_bitwise_and_Tensor}, {OP___and___Scalar, OP_bitwise_and_Tensor}, {OP___or___Tensor, OP_bitwise_or_Tensor},
-    {OP___or___Scalar, OP_bitwise_or_Tensor}, {OP___xor___Tensor, OP_bitwise_xor_Tensor}, {OP___xor___Scalar, OP_bitwise_xor_Tensor},
-    {OP___lshift___Tensor, OP_bitwise_left_shift_Tensor}, {OP___lshift___Scalar, OP_bitwise_left_shift_Tensor},
-    {OP___rshift___Tensor, OP_bitwise_right_shift_Tensor}, {OP___rshift___Scalar, OP_bitwise_right_shift_Tensor},
-    {OP_not_equal_Tensor, OP_ne_Tensor}, {OP_not_equal_Scalar, OP_ne_Tensor}, {OP_less_Tensor, OP_lt_Tensor},
-    {OP_less_Scalar, OP_lt_Tensor}, {OP_less_equal_Tensor, OP_le_Tensor}, {OP_less_equal_Scalar, OP_le_Tensor},
-    {OP_greater_Tensor, OP_gt_Tensor}, {OP_greater_Scalar, OP_gt_Tensor}, {OP_greater_equal_Tensor, OP_ge_Tensor},
-    {OP_greater_equal_Scalar, OP_ge_Tensor},
-    /* numbers are operands of the tensor rows */
-    {OP_add_Scalar, OP_add_Tensor}, {OP_sub_Scalar, OP_sub_Tensor}, {OP_mul_Scalar, OP_mul_Tensor}, {OP_div_Scalar, OP_div_Tensor},
-    {OP_div_Scalar_mode, OP_div_Tensor_mode}, {OP_remainder_Scalar, OP_remainder_Tensor}, {OP_remainder_Scalar_Tensor, OP_remainder_Tensor},
-    {OP_fmod_Scalar, OP_fmod_Tensor}, {OP_copysign_Scalar, OP_copysign_Tensor}, {OP_xlogy_Scalar_Other, OP_xlogy_Tensor},
-    {OP_xlogy_Scalar_Self, OP_xlogy_Tensor}, {OP_special_xlogy_other_scalar, OP_xlogy_Tensor},
-    {OP_special_xlogy_self_scalar, OP_xlogy_Tensor}, {OP_special_xlog1py_other_scalar, OP_special_xlog1py},
-    {OP_special_xlog1py_self_scalar, OP_special_xlog1py}, {OP_multiply_Scalar, OP_mul_Tensor}, {OP_subtract_Scalar, OP_sub_Tensor},
-    {OP_divide_Scalar, OP_div_Tensor}, {OP_true_divide_Scalar, OP_div_Tensor}, {OP_divide_Scalar_mode, OP_div_Tensor_mode},
-    {OP_bitwise_left_shift_Scalar_Tensor, OP_bitwise_left_shift_Tensor},
-    {OP_bitwise_right_shift_Scalar_Tensor, OP_bitwise_right_shift_Tensor}, {OP_special_round, OP_round_decimals},
-    {OP_bitwise_and_Scalar, OP_bitwise_and_Tensor},
-    {OP_bitwise_and_Scalar_Tensor, OP_bitwise_and_Tensor}, {OP_bitwise_or_Scalar, OP_bitwise_or_Tensor},
-    {OP_bitwise_or_Scalar_Tensor, OP_bitwise_or_Tensor}, {OP_bitwise_xor_Scalar, OP_bitwise_xor_Tensor},
-    {OP_bitwise_xor_Scalar_Tensor, OP_bitwise_xor_Tensor}, {OP_bitwise_left_shift_Tensor_Scalar, OP_bitwise_left_shift_Tensor},
-    {OP_bitwise_right_shift_Tensor_Scalar, OP_bitwise_right_shift_Tensor}, {OP_eq_Scalar, OP_eq_Tensor}, {OP_ne_Scalar, OP_ne_Tensor},
-    {OP_lt_Scalar, OP_lt_Tensor}, {OP_le_Scalar, OP_le_Tensor}, {OP_gt_Scalar, OP_gt_Tensor}, {OP_ge_Scalar, OP_ge_Tensor},
-};
-
-static bool alias(Lower *L)
-{
-    for (size_t i = 0; i < sizeof aliases / sizeof *aliases; i++)
-        if (aliases[i].from == L->op->id) return again(L, aliases[i].to, L->arg);
-    return fail(L->err, E_UNSUPPORTED, "%s has no plain form", L->op->name);
-}
-
-bool lower_unary_alias(Lower *L) { return alias(L); }
-bool lower_binary_alias(Lower *L) { return alias(L); }
-bool lower_as_tensor(Lower *L) { return alias(L); }
-bool lower_add_alias(Lower *L) { return alias(L); }
+/* A second name of a row, arguments alike; numbers are operands of rows for tensors. */
+bool lower_alias(Lower *L) { return again(L, L->op->alias_of, L->arg); }
 
 /* ------------------------------------------------------------------ arithmetic */
 

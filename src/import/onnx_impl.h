@@ -145,4 +145,7 @@ bool onnx_fold(OnnxOp *o, bool *taken);
 #define ONNX(domain, name, fn, aten) bool onnx_##fn(OnnxOp *o);
 #include "import/onnx_ops.def"
 #undef ONNX
+#define FROM_ONNX(name, f) bool onnx_##f(OnnxOp *o);
+#define OP(id, name, schema, ...) __VA_ARGS__
+#include "op/ops.def"
 #endif
