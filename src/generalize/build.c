@@ -118,19 +118,6 @@ static bool any_numbers(Place *p, int arg, int how)
     return list || too_large(p->b->err);
 }
 
-static bool compares(const Op *op)
-{
-    switch (op->id) {
-    case OP_ge_Tensor:
-    case OP_gt_Tensor:
-    case OP_le_Tensor:
-    case OP_lt_Tensor:
-    case OP_eq_Tensor:
-    case OP_ne_Tensor: return true;
-    default: return false;
-    }
-}
-
 /* Numbers that may be sizes, by the op: of new tensors, of positions, of operands. */
 static int how_solved(const Op *op, int arg)
 {
@@ -141,7 +128,7 @@ static int how_solved(const Op *op, int arg)
     case OP_col2im: return arg == 1 ? SOLVE_SIZE | SOLVE_SPACE : 0;
     case OP_adaptive_avg_pool2d: return arg == 1 ? SOLVE_SPACE : 0;
     default:
-        return (compares(op) ? SOLVE_NEAR : 0) |
+        return (op->flags & OPF_COMPARES ? SOLVE_NEAR : 0) |
                (op->schema->params[arg].type == PT_TENSOR ? SOLVE_SIZE | SOLVE_SPACE : 0);
     }
 }

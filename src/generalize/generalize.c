@@ -41,9 +41,7 @@ static void see_constants(Gen *gen)
 {
     for (int f = 0; f < gen->al.nfiles; f++)
         for (const Node *n = gen->al.file[f]->first; n; n = n->next) {
-            if (n->op->id != OP_reshape && n->op->id != OP_convolution && n->op->id != OP_unfold &&
-                n->op->id != OP_slice_Tensor)
-                continue;
+            if (!(n->op->flags & OPF_SIZE_ARGS)) continue;
             for (int i = 0; i < n->op->schema->nparams; i++)
                 for (int k = 0; n->arg[i].kind == ARG_EXPRS && k < n->arg[i].n; k++) {
                     const Expr *e = n->arg[i].es[k];

@@ -14,10 +14,11 @@
 static const struct {
     GradFn *fn;
     const char *text, *kind;
+    OpId op;
 } rows[OP_COUNT] = {
-#define ROW(id, fn_, text_) [OP_##id] = {.fn = grad_##fn_, .text = text_, .kind = #fn_},
-#include "grad/gradients.def"
-#undef ROW
+#define GRAD(f, text_) .fn = grad_##f, .text = text_, .kind = #f,
+#define OP(id, name, schema, ...) [OP_##id] = {__VA_ARGS__.op = OP_##id},
+#include "op/ops.def"
 };
 
 bool gradient_known(OpId op, const char **kind)

@@ -34,9 +34,9 @@ typedef struct Grad {
 
 /* Sends gradients to the operands of d->node. false: d->err says why. */
 typedef bool GradFn(Grad *d);
-#define ROW(id, fn, text) GradFn grad_##fn;
-#include "grad/gradients.def"
-#undef ROW
+#define GRAD(f, text) GradFn grad_##f;
+#define OP(id, name, schema, ...) __VA_ARGS__
+#include "op/ops.def"
 
 /* Arguments of the node. */
 static inline Value *gd_value(const Grad *d, int i)

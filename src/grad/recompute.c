@@ -45,42 +45,7 @@ static const Value *root_of(const Value *v)
 
 static bool once_only(const Op *op) { return op->flags & (OPF_RANDOM | OPF_EFFECT | OPF_DATA_SIZE); }
 
-/* Products, attention, convolutions, scans and sorting cost more than keeping their result. */
-static bool cheap(const Op *op)
-{
-    static const OpId dear[] = {OP_linear,
-                                OP_matmul,
-                                OP_grouped_mm,
-                                OP_convolution,
-                                OP_scaled_dot_product_attention,
-                                OP_sdpa_lse,
-                                OP_sdpa_backward,
-                                OP_sdpa_varlen,
-                                OP_lstm_layer,
-                                OP_rnn_layer,
-                                OP_sort,
-                                OP_topk,
-                                OP_cdist,
-                                OP_upsample,
-                                OP_grid_sampler,
-                                OP_torchvision_roi_align,
-                                OP_torchvision_roi_align_backward,
-                                OP_linalg_svdvals,
-                                OP_cumprod,
-                                OP_logcumsumexp,
-                                OP_cummax,
-                                OP_cummin,
-                                OP_col2im,
-                                OP_mode,
-                                OP_kthvalue,
-                                OP_median,
-                                OP_median_dim,
-                                OP_nanmedian,
-                                OP_nanmedian_dim};
-    for (size_t i = 0; i < sizeof dear / sizeof *dear; i++)
-        if (op->id == dear[i]) return false;
-    return !once_only(op);
-}
+static bool cheap(const Op *op) { return !(op->flags & OPF_DEAR) && !once_only(op); }
 
 static double bytes_of(const Recomputing *r, const Value *v)
 {

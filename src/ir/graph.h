@@ -10,7 +10,7 @@
 #define QKV_IR_GRAPH_H
 #include "base/arena.h"
 #include "base/map.h"
-#include "ir/op.h"
+#include "op/op.h"
 #include "expr/expr.h"
 #include "tensor/tensor.h"
 

@@ -8,25 +8,20 @@
 #define QKV_KERNEL_POINTWISE_H
 #include "tensor/tensor.h"
 
+/* Words of the op table; each is an operation. */
 typedef enum PointwiseOp {
     PW_NONE,
-#define FLOAT_OPS
 #define UNARY(name, e) PW_##name,
+#define FLOAT_UNARY(name, e) PW_##name,
+#define INT_UNARY(name, e) PW_##name,
 #define BINARY(name, e) PW_##name,
+#define FLOAT_BINARY(name, e) PW_##name,
+#define INT_BINARY(name, e) PW_##name,
 #define COMPARE(name, e) PW_##name,
 #define TEST(name, e) PW_##name,
-#include "kernel/pointwise_ops.def"
-#undef UNARY
-#undef BINARY
-#undef FLOAT_OPS
-#undef COMPARE
-#undef TEST
-    PW_bitwise_not,
-    PW_bitwise_and,
-    PW_bitwise_or,
-    PW_bitwise_xor,
-    PW_shift_left,
-    PW_shift_right,
+#define OP(id, name, schema, ...) __VA_ARGS__
+#include "op/ops.def"
+    PW_COUNT,
 } PointwiseOp;
 
 typedef struct PointwiseKernels {

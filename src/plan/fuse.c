@@ -152,26 +152,8 @@ static void fuse_product(Fuser *s, Node *n, bool conv)
     end_chain(&c, n);
 }
 
-/* Ops that read operands of any float where float32 is declared, and round their results to any. */
-static bool any_float(const Node *n)
-{
-    switch (n->op->id) {
-    case OP_add_Tensor:
-    case OP_sub_Tensor:
-    case OP_mul_Tensor:
-    case OP_div_Tensor:
-    case OP_neg:
-    case OP_relu:
-    case OP_gelu:
-    case OP_silu:
-    case OP_sigmoid:
-    case OP_tanh:
-    case OP_layer_norm:
-    case OP_rms_norm:
-    case OP_rotary: return n->out[0]->dtype == DT_F32;
-    default: return false;
-    }
-}
+/* Reads operands of any float where float32 is declared, and rounds its result to any. */
+static bool any_float(const Node *n) { return n->op->flags & OPF_ANY_FLOAT && n->out[0]->dtype == DT_F32; }
 
 /* The rounding of a result that is used by nothing else. */
 static void fuse_rounding(Fuser *s, Node *n)

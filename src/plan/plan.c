@@ -6,10 +6,13 @@
 #include "plan/memory.h"
 #include "plan/view_table.h"
 
-static ViewFn *const view_table[OP_COUNT] = {
-#define OP(id, name, schema, lower, shape, view, run, flags) [OP_##id] = view_##view,
-#include "ir/ops.def"
-#undef OP
+static const struct {
+    ViewFn *fn;
+    OpId op;
+} view_table[OP_COUNT] = {
+#define VIEW(f) .fn = view_##f,
+#define OP(id, name, schema, ...) [OP_##id] = {__VA_ARGS__.op = OP_##id},
+#include "op/ops.def"
 };
 
 /* ------------------------------------------------------------------ calls */
@@ -204,9 +207,9 @@ static bool add_storage(Builder *s, const Value *v, Tensor *t, bool constant)
  * is built. */
 static bool try_view(Builder *s, const Node *n, Call *c, bool *made)
 {
-    ViewFn *f = view_table[n->op->id];
+    ViewFn *f = view_table[n->op->id].fn;
     *made = false;
-    if (f == view_none || c->arg[0].kind != ARG_VALUE) return true;
+    if (!f || c->arg[0].kind != ARG_VALUE) return true;
     Value *from = n->arg[0].v, *to = n->out[0];
     Tensor probe = *c->arg[0].t, *t;
     void *real = probe.data;
@@ -299,18 +302,6 @@ static bool take_places(Builder *s)
     return true;
 }
 
-/* Does its run function leave result k out when nobody reads it? */
-static bool leaves_unread(const Node *n, int k)
-{
-    switch (n->op->id) {
-    case OP_max_pool2d_with_indices:
-    case OP_max_pool3d_with_indices:
-    case OP_sdpa_lse: return k == 1;
-    case OP_sdpa_backward: return true;
-    default: return false;
-    }
-}
-
 static bool make_step(Builder *s, const Node *last, const Node *n, const FusedNode *fused, Call *c)
 {
     Plan *p = s->p;
@@ -325,7 +316,7 @@ static bool make_step(Builder *s, const Node *last, const Node *n, const FusedNo
         bool free_layout = (k == 0 || (k < 3 && n->op->id == OP_sdpa_backward)) && s->in->fusion &&
                            (!s->in->wanted || s->in->apart) && !constant && !s->leaves[v->id];
         if (free_layout) layout_choose(c, t);
-        if (!(c->unused >> k & 1) || !leaves_unread(n, k)) TRY(add_storage(s, v, t, constant));
+        if (!(c->unused >> k & 1) || !(n->op->unread >> k & 1)) TRY(add_storage(s, v, t, constant));
         p->value[v->id] = c->out[k] = t;
     }
     for (int i = 0; i < n->op->schema->nparams; i++)

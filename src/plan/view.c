@@ -14,13 +14,6 @@ static void move(Tensor *t, int64_t index, int64_t stride)
     if (t->data) t->data = (void *)((uintptr_t)t->data + (uintptr_t)index * (uintptr_t)stride * dtype_size(t->dtype));
 }
 
-bool view_none(const Call *c, Tensor *out)
-{
-    (void)c;
-    (void)out;
-    return false;
-}
-
 bool view_same(const Call *c, Tensor *out)
 {
     *out = *call_in(c, 0);

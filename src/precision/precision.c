@@ -160,21 +160,8 @@ static bool before_widening(Lowering *s, const Node *n, Arg *arg)
     return arg[0].vs && arg[0].n > 0;
 }
 
-/* Ops that autocast leaves in the dtype of what convolutions give them, and which an epilogue computes before its one rounding. */
-static bool stays(OpId id)
-{
-    switch (id) {
-    case OP_relu:
-    case OP_silu:
-    case OP_gelu:
-    case OP_hardswish:
-    case OP_leaky_relu:
-    case OP_clamp:
-    case OP_add_Tensor:
-    case OP_max_pool2d_with_indices: return true;
-    default: return false;
-    }
-}
+/* Autocast leaves it in the dtype of what convolutions give it, and an epilogue computes it before its one rounding. */
+static bool stays(const Node *n) { return n->op->flags & OPF_AFTER_CONV; }
 
 /* Are all of n's tensors results of convolutions, or made of them by such ops? Then n's arguments in the narrow type. */
 static bool of_convolutions(Lowering *s, const Node *n, Arg *arg)
@@ -184,7 +171,7 @@ static bool of_convolutions(Lowering *s, const Node *n, Arg *arg)
     memcpy(arg, n->arg, (size_t)n->op->schema->nparams * sizeof *arg);
     for (int i = 0; i < tensors; i++) {
         Value *from = arg[i].kind == ARG_VALUE ? widened_from(s, arg[i].v) : NULL;
-        if (!from || !from->def || (from->def->op->id != OP_convolution && !stays(from->def->op->id))) return false;
+        if (!from || !from->def || (from->def->op->id != OP_convolution && !stays(from->def))) return false;
         arg[i].v = from;
     }
     return true;
@@ -196,7 +183,7 @@ static bool widen_later(Lowering *s)
         Arg arg[MAX_ARGS];
         next = n->next;
         if (moves(n) && n->op->id != OP_expand && before_widening(s, n, arg)) TRY(replace(s, n, arg));
-        else if (stays(n->op->id) && n->out[0]->dtype == DT_F32 && of_convolutions(s, n, arg)) TRY(replace(s, n, arg));
+        else if (stays(n) && n->out[0]->dtype == DT_F32 && of_convolutions(s, n, arg)) TRY(replace(s, n, arg));
     }
     return true;
 }

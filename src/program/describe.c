@@ -136,9 +136,7 @@ static const Node *product_above(const Value *v, int depth)
     v = through_views(v);
     if (!v || v->kind != V_NODE || depth > 8) return NULL;
     if (v->def->op->id == OP_matmul) return v->def;
-    static const OpId passes[] = {OP_add_Tensor, OP_mul_Tensor, OP_div_Tensor, OP_where_self, OP_sub_Tensor};
-    bool through = false;
-    for (size_t i = 0; i < sizeof passes / sizeof *passes; i++) through |= v->def->op->id == passes[i];
+    bool through = v->def->op->flags & OPF_ARITHMETIC || v->def->op->id == OP_where_self;
     const Node *found = NULL;
     for (int i = 0; through && !found && i < v->def->op->schema->nparams; i++)
         if (v->def->arg[i].kind == ARG_VALUE) found = product_above(v->def->arg[i].v, depth + 1);

@@ -84,33 +84,24 @@ static bool start_round(Rewrite *rw)
 
 int rewrite_cost(const Node *n)
 {
+    int cost = n->op->cost;
     switch (n->op->id) {
     case OP_linear:
-        return n->arg[0].v->def && n->arg[0].v->def->op->id == OP_permute ? 1002
-                                                                          : 1000; /* rows are copied together first */
-    case OP_matmul:
-    case OP_convolution: return 1000;
+        return n->arg[0].v->def && n->arg[0].v->def->op->id == OP_permute ? cost + 2
+                                                                          : cost; /* rows are copied together first */
     case OP_scaled_dot_product_attention: { /* a mask along queries costs more than one of the keys alone, that more than none */
         const Value *mask = n->arg[3].kind == ARG_VALUE ? n->arg[3].v : NULL;
-        return 200 + (!mask ? 0 : mask->rank >= 2 && !is_one(mask->dim[mask->rank - 2]) ? 100 : 50);
+        return cost + (!mask ? 0 : mask->rank >= 2 && !is_one(mask->dim[mask->rank - 2]) ? 100 : 50);
     }
-    case OP_sdpa_lse: return 350;
-    case OP_sdpa_backward: return 900;
-    case OP_softmax_int:
-    case OP_safe_softmax: return 60;
-    case OP_pow_Tensor_Tensor: return 60;
-    case OP_relu:
-    case OP_gelu:
-    case OP_silu: return 40; /* a product takes them along */
     case OP_mul_Tensor: { /* two tensors that broadcast against each other make as many numbers as a matrix product does operations */
         const Value *y = n->out[0];
         for (int i = 0; i < 2; i++)
             if (n->arg[i].kind != ARG_VALUE ||
                 (n->arg[i].v->rank == y->rank && exprs_same(y->rank, y->dim, n->arg[i].v->dim)))
-                return 50;
+                return cost;
         return 1000;
     }
-    default: return n->op->flags & OPF_VIEW ? 1 : n->op->id == OP_full ? 2 : 50;
+    default: return cost;
     }
 }
 

@@ -16,18 +16,6 @@ typedef struct Compiler {
 
 /* ------------------------------------------------------------------ names of ops */
 
-/* Is the row part of the plain form (does it have a shape function)? */
-static bool plain(OpId id)
-{
-    static const char *const shape[] = {
-        "none",
-#define OP(id, name, schema, lower, shape, view, run, flags) #shape,
-#include "ir/ops.def"
-#undef OP
-    };
-    return strcmp(shape[id], "none") != 0;
-}
-
 enum { SLOTS = 4096 };
 _Static_assert(OP_COUNT < SLOTS / 2, "the table of names is sparse");
 static struct {
@@ -51,7 +39,7 @@ static void load_names(void)
     for (int i = OP_NONE + 1; i < OP_COUNT; i++) {
         const Op *op = op_get((OpId)i);
         const char *dot = strchr(op->name, '.'), *end = strrchr(op->name, '.');
-        if (!plain(op->id) || !dot || end == dot) continue;
+        if (!op->plain || !dot || end == dot) continue;
         size_t n = (size_t)(end - dot - 1), k = slot_of(dot + 1, n);
         if (short_names[k].op) continue;
         short_names[k].base = dot + 1;
@@ -66,7 +54,7 @@ const Op *rule_op(const char *name)
     const Op *op = op_find(name);
     char full[128];
     if (!op && snprintf(full, sizeof full, "aten.%s", name) < (int)sizeof full) op = op_find(full);
-    if (op && plain(op->id)) return op;
+    if (op && op->plain) return op;
     return short_names[slot_of(name, strlen(name))].op;
 }
 

@@ -17,10 +17,13 @@ enum {
     SLACK = 1 << 26
 }; /* SLACK: addresses behind the arena, for scratch whose size is not known before the first run */
 
-static RunFn *const run_table[OP_COUNT] = {
-#define OP(id, name, schema, lower, shape, view, run, flags) [OP_##id] = run_##run,
-#include "ir/ops.def"
-#undef OP
+static const struct {
+    RunFn *fn;
+    OpId op;
+} run_table[OP_COUNT] = {
+#define RUN(f) .fn = run_##f,
+#define OP(id, name, schema, ...) [OP_##id] = {__VA_ARGS__.op = OP_##id},
+#include "op/ops.def"
 };
 
 static double now_ms(void)
@@ -66,7 +69,8 @@ bool session_call(Session *s, Call *c, size_t top, size_t room, size_t *scratch,
     e->scratch = s->arena.data + top;
     e->scratch_size = s->arena.size - top < room ? s->arena.size - top : room;
     e->scratch_used = 0;
-    bool ok = run_table[c->node->op->id](c, err);
+    RunFn *run = run_table[c->node->op->id].fn;
+    bool ok = run ? run(c, err) : call_fail(c, E_UNSUPPORTED, err, "%s cannot be run", c->node->op->name);
     if (e->scratch_used > *scratch) *scratch = e->scratch_used;
     if (room == SIZE_MAX && top + e->scratch_used > s->needed) s->needed = top + e->scratch_used;
     while (e->noverflow) mem_free(e->overflow[--e->noverflow]);

@@ -1,4 +1,4 @@
-/* Shapes of loops and branches, from the graphs that they run. Contract in shape.h; the ops: src/ir/ops_control.def.
+/* Shapes of loops and branches, from the graphs that they run. Contract in shape.h; the ops: src/op/control.def.
  *
  * A body has symbols of its own. A size that its results share with its inputs is the operand's size outside; any other becomes a new
  * symbol, known when the op has run.

@@ -36,30 +36,6 @@ static bool view_strides(ExprPool *p, const Value *x, Expr *const *old, const Va
     return at < 0;
 }
 
-static bool elementwise(OpId id)
-{
-    switch (id) {
-    case OP_add_Tensor:
-    case OP_sub_Tensor:
-    case OP_mul_Tensor:
-    case OP_div_Tensor:
-    case OP_neg:
-    case OP_to_copy:
-    case OP_relu:
-    case OP_gelu:
-    case OP_silu:
-    case OP_sigmoid:
-    case OP_tanh:
-    case OP_exp:
-    case OP_sqrt:
-    case OP_rsqrt:
-    case OP_where_self:
-    case OP_logical_and:
-    case OP_logical_not: return true;
-    default: return false;
-    }
-}
-
 static const Value *same_sizes(const Node *n, const Value *v)
 {
     for (int i = 0; i < n->op->schema->nparams; i++) {
@@ -87,19 +63,9 @@ static bool strides_of(ExprPool *p, const Value *v, Expr **stride, int depth)
         if (!(stride[i] = ex_int(p, v->data->stride[i]))) return false;
     if (given) return true;
     const Value *x = n && n->arg && n->op->schema->nparams && n->arg[0].kind == ARG_VALUE ? n->arg[0].v : NULL;
-    bool moves = false;
-    if (x) {
-        switch (n->op->id) {
-        case OP_permute:
-        case OP_expand:
-        case OP_select_int:
-        case OP_slice_Tensor:
-        case OP_reshape: moves = true; break;
-        default: moves = elementwise(n->op->id) && (x = same_sizes(n, v));
-        }
-    }
+    if (x && !(n->op->flags & OPF_VIEW)) x = n->op->flags & OPF_POINTWISE ? same_sizes(n, v) : NULL;
     Expr *old[MAX_RANK];
-    if (!moves || depth > MAX_CHAIN) return expr_strides(p, v->rank, v->dim, stride);
+    if (!x || depth > MAX_CHAIN) return expr_strides(p, v->rank, v->dim, stride);
     if (!strides_of(p, x, old, depth + 1)) return false;
     int d = 0;
     switch (n->op->id) {
@@ -128,6 +94,7 @@ static bool strides_of(ExprPool *p, const Value *v, Expr **stride, int depth)
         return true;
     case OP_reshape: return view_strides(p, x, old, v, stride) || expr_strides(p, v->rank, v->dim, stride);
     default:
+        if (n->op->flags & OPF_VIEW) return expr_strides(p, v->rank, v->dim, stride);
         for (int i = 0; i < v->rank; i++) stride[i] = old[i];
         return true;
     }

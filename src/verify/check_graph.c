@@ -258,8 +258,7 @@ static void walk(Walk *w, const Value *v)
     if (v->kind == V_WEIGHT) see_weight(w, v);
     if (v->kind != V_NODE) return;
     const Node *n = v->def;
-    w->product |= n->op->id == OP_matmul || n->op->id == OP_linear || n->op->id == OP_baddbmm ||
-                  n->op->id == OP_convolution;
+    w->product |= n->op->id == OP_matmul || n->op->id == OP_linear || n->op->id == OP_convolution;
     if (w->product) return;
     bool shape_only = n->op->id == OP_full_like || n->op->id == OP_zeros_like || n->op->id == OP_ones_like;
     for (int i = 0; i < n->op->schema->nparams; i++) {

@@ -8,11 +8,11 @@
 static const struct {
     OnnxFn *fn;
     const char *text;
-    bool known;
+    OpId op;
 } rows[OP_COUNT] = {
-#define ROW(id, fn_, text_) [OP_##id] = {.fn = out_##fn_, .text = text_, .known = true},
-#include "onnx/write/ops.def"
-#undef ROW
+#define ONNX(f, text_) .fn = out_##f, .text = text_,
+#define OP(id, name, schema, ...) [OP_##id] = {__VA_ARGS__.op = OP_##id},
+#include "op/ops.def"
 };
 
 /* Rows that ONNX cannot say; text is the reason. */
@@ -24,8 +24,8 @@ void out_never(Onnx *o, const Node *n, const char *text)
 
 bool onnx_emits(OpId op, const char **why)
 {
-    *why = rows[op].known ? rows[op].text : NULL;
-    return rows[op].known && rows[op].fn != out_never;
+    *why = rows[op].fn ? rows[op].text : NULL;
+    return rows[op].fn && rows[op].fn != out_never;
 }
 
 static const char *const profiles[ONNX_PROFILES] = {"spec", "ort", "openvino", "tensorrt"};
@@ -186,7 +186,7 @@ static void write_node(Onnx *o, const Node *n)
     o->scope = n->name;
     o->scope_from = o->nnode;
     for (int k = 0; k < n->nout; k++) o->asked[n->out[k]->id] = true;
-    if (rows[n->op->id].known) rows[n->op->id].fn(o, n, rows[n->op->id].text);
+    if (rows[n->op->id].fn) rows[n->op->id].fn(o, n, rows[n->op->id].text);
     else refuse(o, "not written for ONNX yet");
     if (o->refused) put_missing(o, n);
     o->scope = scope;

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "format/zip_json.h"
-#include "ir/op.h"
+#include "op/op.h"
 #include "expr/expr.h"
 
 enum { MAX_DEPTH = 32 };

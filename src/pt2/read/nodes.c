@@ -375,11 +375,7 @@ static bool contiguous_meta(Import *im, const json_t *meta, const Value *v)
 }
 
 /* May op return a copy where PyTorch's strides ask for one? (reshape and its kin, contiguous) */
-static bool copies_if_strided(const Op *op)
-{
-    return op->id == OP_contiguous || op->id == OP_reshape || op->id == OP_reshape_as ||
-           op->id == OP_flatten_using_ints || op->id == OP_ravel;
-}
+static bool copies_if_strided(const Op *op) { return op->flags & OPF_MAY_COPY; }
 
 static bool is_view(Import *im, const Op *op, const Ref *parent, const Value *in, const Value *out)
 {

@@ -8,19 +8,6 @@
 #include <string.h>
 #include "pt2/write/write_impl.h"
 
-static const char *const core_names[] = {
-#define CORE_ATEN(name) name,
-#include "pt2/write/core_aten.def"
-#undef CORE_ATEN
-};
-
-static int by_name(const void *a, const void *b) { return strcmp(a, *(const char *const *)b); }
-
-bool core_target(const char *name)
-{
-    return bsearch(name, core_names, sizeof core_names / sizeof *core_names, sizeof *core_names, by_name) != NULL;
-}
-
 bool core_open(Emit *e)
 {
     e->dense = arena_array(e->arena, signed char, e->g->next_id + 1);

@@ -6,6 +6,7 @@
  */
 #include <stdlib.h>
 #include <string.h>
+#include <stdio.h>
 #include "pt2/write/write_impl.h"
 #include "base/mem.h"
 
@@ -15,18 +16,13 @@ static Arg truth(const Emit *e, bool v) { return arg_expr(ex_bool(e->g->ex, v));
 /* ------------------------------------------------------------------ resampling, padding */
 
 static const struct {
-    const char *mode, *op[3]; /* by number of axes, 1 to 3 */
-} upsamples[] = {
-    {"nearest",
-     {"aten.upsample_nearest1d.default", "aten.upsample_nearest2d.default", "aten.upsample_nearest3d.default"}},
-    {"nearest-exact",
-     {"aten._upsample_nearest_exact1d.default", "aten._upsample_nearest_exact2d.default",
-      "aten._upsample_nearest_exact3d.default"}},
-    {"linear",
-     {"aten.upsample_linear1d.default", "aten.upsample_bilinear2d.default", "aten.upsample_trilinear3d.default"}},
-    {"cubic", {NULL, "aten.upsample_bicubic2d.default", NULL}},
-    {"linear-aa", {NULL, "aten._upsample_bilinear2d_aa.default", NULL}},
-    {"cubic-aa", {NULL, "aten._upsample_bicubic2d_aa.default", NULL}},
+    const char *mode;
+    int axes;
+    OpId op;
+} resamples[OP_COUNT] = {
+#define RESAMPLES(mode_, axes_) .mode = mode_, .axes = axes_,
+#define OP(id, name, schema, ...) [OP_##id] = {__VA_ARGS__.op = OP_##id},
+#include "op/ops.def"
 };
 
 /* (input, size, mode, align_corners, scales) -> (self, output_size, [align_corners,] scale of each axis) */
@@ -34,9 +30,9 @@ static bool spell_upsample(Emit *e, const Node *n)
 {
     const Value *x = n->arg[0].v;
     const Op *op = NULL;
-    for (size_t i = 0; i < sizeof upsamples / sizeof *upsamples; i++)
-        if (!strcmp(upsamples[i].mode, n->arg[2].s) && x->rank >= 3 && x->rank <= 5 && upsamples[i].op[x->rank - 3])
-            op = op_find(upsamples[i].op[x->rank - 3]);
+    for (OpId id = OP_NONE + 1; id < OP_COUNT && !op; id++)
+        if (resamples[id].mode && resamples[id].axes == x->rank - 2 && !strcmp(resamples[id].mode, n->arg[2].s))
+            op = op_get(id);
     if (!op) return fail(e->err, E_UNSUPPORTED, "ATen has no resampling '%s' of rank %d", n->arg[2].s, x->rank);
     Arg args[8] = {n->arg[0], n->arg[1]};
     int corners = op_param(op, "align_corners"), at = corners < 0 ? 2 : corners + 1;
@@ -53,11 +49,13 @@ static bool spell_upsample(Emit *e, const Node *n)
 /* One row pads one, two or three axes. */
 static bool spell_pad(Emit *e, const Node *n)
 {
-    static const OpId pads[2][3] = {{OP_reflection_pad1d, OP_reflection_pad2d, OP_reflection_pad3d},
-                                    {OP_replication_pad1d, OP_replication_pad2d, OP_replication_pad3d}};
     int axes = n->arg[1].n / 2;
-    if (axes < 1 || axes > 3) return fail(e->err, E_UNSUPPORTED, "ATen pads one to three axes, not %d", axes);
-    return write_node(e, op_get(pads[n->op->id == OP_replication_pad1d][axes - 1]), n->arg, 1, n->out);
+    char name[48];
+    snprintf(name, sizeof name, "aten.%s_pad%dd.default",
+             n->op->id == OP_replication_pad1d ? "replication" : "reflection", axes);
+    const Op *op = op_find(name);
+    return op ? write_node(e, op, n->arg, 1, n->out)
+              : fail(e->err, E_UNSUPPORTED, "ATen pads one to three axes, not %d", axes);
 }
 
 /* ------------------------------------------------------------------ strides and bounds */

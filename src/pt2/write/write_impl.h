@@ -1,4 +1,4 @@
-/* What src/pt2/write/*.c share: the program's JSON in the making, and the names that it gives. */
+/* What the files of src/pt2/write share: the program's JSON in the making, and the names that it gives. */
 #ifndef QKV_PT2_WRITE_WRITE_IMPL_H
 #define QKV_PT2_WRITE_WRITE_IMPL_H
 #include "pt2/write/write.h"
@@ -86,8 +86,7 @@ bool spell_node(Emit *e, const Node *n, bool *done);
 bool core_open(Emit *e);
 bool core_spell(Emit *e, const Node *n, bool *done); /* rows that core says otherwise */
 bool core_overload(Emit *e, const Node *n,
-                   Arg *args);      /* the row's own overload, with tensors where core has none for numbers */
-bool core_target(const char *name); /* "aten.add.Tensor": is it in ATen's core? */
+                   Arg *args); /* the row's own overload, with tensors where core has none for numbers */
 
 /* pt2_attention.c */
 bool spell_attention(Emit *e, const Node *n);

@@ -331,16 +331,11 @@ static bool zero_one(const Graph *g, const Value *v, int *budget)
     }
     if (!v->def) return false;
     const Arg *a = v->def->arg;
+    if (v->def->op->flags & OPF_PICKS) return zero_one(g, a[0].v, budget);
     switch (v->def->op->id) {
     case OP_full: return ex_is_const(a[1].e) && (number_value(a[1].e) == 0 || number_value(a[1].e) == 1);
-    case OP_to_copy:
-    case OP_reshape:
-    case OP_permute:
-    case OP_expand:
-    case OP_slice_Tensor:
-    case OP_select_int:
     case OP_tril:
-    case OP_triu: return a[0].kind == ARG_VALUE && zero_one(g, a[0].v, budget);
+    case OP_triu: return zero_one(g, a[0].v, budget);
     case OP_mul_Tensor:
         return a[0].kind == ARG_VALUE && a[1].kind == ARG_VALUE && zero_one(g, a[0].v, budget) &&
                zero_one(g, a[1].v, budget);

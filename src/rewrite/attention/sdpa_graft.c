@@ -177,9 +177,8 @@ static bool may_hide(Rewrite *rw, const Value *v, int *low)
     }
     const Node *n = v->def;
     if (!dtype_is_float(v->dtype)) return false;
-    if (n->op->id == OP_log || n->op->id == OP_scaled_dot_product_attention || n->op->id == OP_matmul ||
-        n->op->id == OP_linear)
-        return n->op->id == OP_log;
+    if (n->op->id == OP_log) return true;
+    if (n->op->id == OP_scaled_dot_product_attention || n->op->id == OP_matmul || n->op->id == OP_linear) return false;
     for (int i = 0; i < n->op->schema->nparams; i++) {
         const Arg *a = &n->arg[i];
         if (a->kind == ARG_EXPR && a->e->kind == EX_FLOAT && isinf(a->e->f)) return true;
@@ -188,8 +187,7 @@ static bool may_hide(Rewrite *rw, const Value *v, int *low)
         for (int k = 0; a->kind == ARG_VALUES && k < a->n; k++)
             if (a->vs[k] && may_hide(rw, a->vs[k], low)) return true;
     }
-    return *low > 1 && (n->op->id == OP_add_Tensor || n->op->id == OP_sub_Tensor || n->op->id == OP_mul_Tensor ||
-                        n->op->id == OP_div_Tensor);
+    return *low > 1 && n->op->flags & OPF_ARITHMETIC;
 }
 
 static const char *note_of(int masked_rows)

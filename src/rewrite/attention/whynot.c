@@ -17,30 +17,7 @@ typedef struct Chain {
 } Chain;
 
 /* Ops that scores and probabilities pass through on their way. */
-static bool passes(const Node *n)
-{
-    switch (n->op->id) {
-    case OP_add_Tensor:
-    case OP_sub_Tensor:
-    case OP_mul_Tensor:
-    case OP_div_Tensor:
-    case OP_where_self:
-    case OP_tanh:
-    case OP_to_copy:
-    case OP_maximum:
-    case OP_clamp:
-    case OP_neg:
-    case OP_cat:
-    case OP_index_put:
-    case OP_exp:
-    case OP_exp2:
-    case OP_nan_to_num:
-    case OP_softmax_int:
-    case OP_safe_softmax:
-    case OP_minimum: return true;
-    default: return (n->op->flags & OPF_VIEW) != 0;
-    }
-}
+static bool passes(const Node *n) { return n->op->flags & (OPF_IN_SCORES | OPF_VIEW); }
 
 static bool varies(const Value *v) { return v->kind != V_WEIGHT; }
 
@@ -81,12 +58,7 @@ static void touch(void *user, Value **slot)
 }
 
 /* What probabilities pass through without becoming something else. */
-static bool passes_after(const Node *n)
-{
-    OpId id = n->op->id;
-    return (n->op->flags & OPF_VIEW) || id == OP_mul_Tensor || id == OP_div_Tensor || id == OP_where_self ||
-           id == OP_to_copy || id == OP_nan_to_num;
-}
+static bool passes_after(const Node *n) { return n->op->flags & (OPF_IN_PROBABILITIES | OPF_VIEW); }
 
 /* The product with values that the softmax's result reaches, NULL when it reaches none; every value on the way is marked. */
 static Node *forth(Chain *c, const Node *softmax)

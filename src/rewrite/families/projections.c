@@ -61,8 +61,9 @@ static Value *slice_below(Rewrite *rw, Value *v, int d, Expr *start, Expr *end, 
 
 static bool is_view(const Value *v)
 {
-    OpId id = v->def ? v->def->op->id : OP_NONE;
-    return id == OP_reshape || id == OP_permute || id == OP_select_int || id == OP_slice_Tensor;
+    const Op *op = v->def ? v->def->op : op_get(OP_NONE);
+    return op->flags & OPF_VIEW &&
+           (op->flags & OPF_REARRANGES ? op->id != OP_expand : op->id == OP_select_int || op->id == OP_slice_Tensor);
 }
 
 static int64_t axis_of(const Arg *a, const Value *x)
@@ -176,15 +177,7 @@ static void gather(void *user, Value **slot)
 
 static bool is_product(const Node *n)
 {
-    switch (n->op->id) {
-    case OP_linear:
-    case OP_matmul:
-    case OP_convolution:
-    case OP_softmax_int:
-    case OP_safe_softmax:
-    case OP_scaled_dot_product_attention: return true;
-    default: return false;
-    }
+    return n->op->flags & OPF_PRODUCT || n->op->id == OP_softmax_int || n->op->id == OP_safe_softmax;
 }
 
 static int bit_of(unsigned bits) { return bits == 1 ? 0 : bits == 2 ? 1 : bits == 4 ? 2 : -1; }

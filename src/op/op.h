@@ -3,31 +3,32 @@
  *     const Op *op = op_find("aten.add.Tensor");
  *     op->schema->params[2].name       "alpha"
  *
- * Columns are tokens; each layer expands its own: lower_##x (src/lower), shape_##x (src/shape), view_##x (src/plan),
- * run_##x (src/run). `none` means that the layer never sees the op, because import lowered it to others.
+ * Columns are words; each layer expands its own: lower_##f (src/lower), shape_##f (src/shape), view_##f (src/plan),
+ * run_##f (src/run). A layer never sees an op whose row lacks its word, because import lowered it to others.
  */
-#ifndef QKV_IR_OP_H
-#define QKV_IR_OP_H
+#ifndef QKV_OP_OP_H
+#define QKV_OP_OP_H
 #include <stdbool.h>
 #include "base/err.h"
 #include "tensor/dtype.h"
 
 typedef enum OpId {
     OP_NONE,
-#define OP(id, name, schema, lower, shape, view, run, flags) OP_##id,
-#include "ir/ops.def"
-#undef OP
+#define OP(id, name, schema, ...) OP_##id,
+#include "op/ops.def"
     OP_COUNT
 } OpId;
 
+enum OpTrait {
+#define TRAIT(name) OPF_BIT_##name,
+#include "op/traits.def"
+#undef TRAIT
+};
+
 enum OpFlags {
-    OPF_COMMUTES = 1,  /* f(a, b) = f(b, a) */
-    OPF_INPLACE = 2,   /* writes its first argument (ATen's trailing underscore, or an out= alias in the schema) */
-    OPF_VIEW = 4,      /* the result aliases the first argument where strides allow */
-    OPF_DATA_SIZE = 8, /* output size depends on data (nonzero, masked_select) */
-    OPF_EFFECT = 16,   /* an assert: kept even if nobody uses its result */
-    OPF_RANDOM = 32,
-    OPF_INTERNAL = 64, /* a working form of the rewriter: never in a file, never run */
+#define TRAIT(name) OPF_##name = 1 << OPF_BIT_##name,
+#include "op/traits.def"
+#undef TRAIT
 };
 
 typedef enum ParamType {
@@ -69,7 +70,11 @@ typedef struct Op {
     OpId id;
     const char *name; /* "aten.add.Tensor" */
     const char *schema_text;
-    int flags;
+    int flags;       /* OPF_* */
+    OpId alias_of;   /* OP_NONE: it is not another name of a row */
+    bool plain;      /* part of the plain form: has a shape function */
+    int cost;        /* what a node costs in the rewriter's search */
+    unsigned unread; /* bit k: run leaves result k out when no node reads it */
     const Schema *schema;
 } Op;
 

@@ -3,25 +3,34 @@
  * Schema grammar (torchgen's, as str(op._schema) prints it):
  *   (Tensor self, int[2] stride=[1, 1], *, Scalar alpha=1, ScalarType? dtype=None) -> (Tensor, Tensor)
  */
-#include "ir/op.h"
+#include "op/op.h"
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/map.h"
 #include "base/number.h"
 
+/* Traits as rows write them. */
+enum {
+#define TRAIT(name) name = OPF_##name,
+#include "op/traits.def"
+#undef TRAIT
+};
+
 static Op table[OP_COUNT] = {
-#define OP(id_, name_, schema_, lower_, shape_, view_, run_, flags_)                                                   \
-    [OP_##id_] = {.id = OP_##id_, .name = name_, .schema_text = schema_, .flags = flags_},
-#include "ir/ops.def"
-#undef OP
+#define TRAITS(set) .flags = set,
+#define SHAPE(f) .plain = true,
+#define COST(n) .cost = n,
+#define UNREAD(bits) .unread = bits,
+#define ALIAS_OF(of) .alias_of = OP_##of,
+#define OP(id_, name_, schema_, ...) [OP_##id_] = {__VA_ARGS__.id = OP_##id_, .name = name_, .schema_text = schema_},
+#include "op/ops.def"
 };
 /* All of them together are no longer than the rows' texts, and no parameter has fewer than 6 characters ("int a,"): room that cannot be refused. */
 enum {
     TEXT = 0
-#define OP(id, name, schema, lower, shape, view, run, flags) +sizeof schema
-#include "ir/ops.def"
-#undef OP
+#define OP(id, name, schema, ...) +sizeof schema
+#include "op/ops.def"
     ,
     SLOTS = 4096 /* by name */
 };
@@ -114,7 +123,7 @@ static const struct {
     const char *op, *param, *names[8]; /* NULL at the end */
 } choices[] = {
 #define CHOICE(op, param, ...) {op, param, {__VA_ARGS__}},
-#include "ir/choices.def"
+#include "op/choices.def"
 #undef CHOICE
 };
 
@@ -170,6 +179,7 @@ static void load(void)
         parse_schema(table[i].name, table[i].schema_text, &schemas[i]);
         table[i].schema = &schemas[i];
         *slot_of(table[i].name) = &table[i];
+        if (!table[i].cost) table[i].cost = table[i].flags & OPF_VIEW ? 1 : 50;
     }
 }
 
