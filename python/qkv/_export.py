@@ -205,7 +205,7 @@ def _tied(program, args, kwargs, module, specs, at):
         inputs = inspect.signature(module.forward).bind(*a, **k).arguments
         try:
             return eval(text, {"__builtins__": {}, "max": max, "min": min}, {"L": inputs})
-        except (KeyError, NameError, TypeError, ZeroDivisionError):  # a guard in other words than these
+        except (KeyError, NameError, TypeError, ZeroDivisionError):  # a guard of another form
             return None
 
     def settled():

@@ -103,8 +103,8 @@ class Sessions:
                 self._owner = None
             elif self._owner not in (None, me):
                 what = "buffers that it writes" if self.state & WRITES_BUFFERS else "inputs that it keeps"
-                raise Error(f"this model goes on from what its last run left ({what}), which is of thread '{self._owner.name}': take a session "
-                            "of its own for each thread, model.session(), or call model.reset() before another thread begins", 2)
+                raise Error(f"this model continues from the state of its last run ({what}), which belongs to thread '{self._owner.name}': use one "
+                            "session per thread, model.session(), or call model.reset() before another thread starts", 2)
             elif keeps or self.state & WRITES_BUFFERS:
                 self._owner = me
             yield self._one
@@ -131,7 +131,7 @@ class Sessions:
         with self._turn:
             self._turn.wait_for(lambda: not self._closing)
             if self._held:
-                raise Error(f"sessions of this model (model.session()) are open, {self._held} in number: close them before it changes", 2)
+                raise Error(f"{self._held} sessions of this model (model.session()) are open: close them before changing it", 2)
             self._closing = True
             self._turn.wait_for(lambda: self._lent == 0)
         try:

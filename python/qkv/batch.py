@@ -92,7 +92,7 @@ def _column(name, a, spec):
             a[i] = row
     a = np.asarray(a)
     if not spec["shape"]:
-        raise Error(f"input '{spec['name']}' has no axis for a batch's rows; give it in fixed_inputs", 2)
+        raise Error(f"input '{spec['name']}' has no axis for a batch's rows; pass it in fixed_inputs", 2)
     if a.ndim == 0 or not len(a):
         raise Error(f"column '{name}': has no rows", 2)
     rows = [np.asarray(r) for r in a] if a.dtype == object else a[:1]

@@ -246,8 +246,8 @@ class Session(_Runs):
     @contextlib.contextmanager
     def _use(self):
         if not self._lock.acquire(blocking=False):
-            raise Error("another thread is using this session: take one for each thread, model.session(), or let one wait "
-                        "for the other", 2)
+            raise Error("another thread is using this session: use one session per thread, model.session(), or let one thread "
+                        "wait for the other", 2)
         try:
             if self._opened is None:
                 raise Error("this session is closed", 2)
@@ -476,7 +476,7 @@ class Model(_Runs):
         """run, in one of asyncio's threads. State that one run leaves to the next (buffers that the model writes, keep)
         needs a session: await model.session().arun(...)."""
         if self._sessions.state & WRITES_BUFFERS:
-            raise Error("this model goes on from the buffers that its last run wrote: take model.session() and await its arun", 2)
+            raise Error("this model continues from the buffers that its last run wrote: create a model.session() and await its arun", 2)
 
         def run():
             sessions = self._sessions

@@ -328,7 +328,7 @@ def _register():
                        "bool aligned) -> Tensor")
         library.define("_roi_align_backward(Tensor grad, Tensor rois, float spatial_scale, SymInt pooled_height, SymInt pooled_width, SymInt batch_size, "
                        "SymInt channels, SymInt height, SymInt width, int sampling_ratio, bool aligned) -> Tensor")
-    except RuntimeError:  # somebody else has
+    except RuntimeError:  # already registered
         return None
     library.impl("roi_align", roi_align, "CPU")
     library.impl("roi_align", lambda x, rois, scale, h, w, sampling, aligned: x.new_empty(rois.shape[0], x.shape[1], h, w), "Meta")
