@@ -315,7 +315,7 @@ def test_recompute(decompose, tmp_path):
         assert how == "none" or joint.joint_report["recompute"]["how"] == how
         memory[how] = joint.joint_report["recompute"] if how != "none" else None
         runs[how] = joint.run([x.numpy()])
-        written = qkv.Model(tmp_path / "j.pt2").session()
+        written = qkv.Model(tmp_path / "j.pt2", threads=1).session()
         for name, got in written.run([x.numpy()]).items():
             assert np.array_equal(got, runs[how][name]) or decompose == "core", name
         assert written._model.graph_text().count("aten.bernoulli.p(") == 6
@@ -323,7 +323,7 @@ def test_recompute(decompose, tmp_path):
             written.run([torch.randn(4, 32, 16).numpy()])
             stats = Stats(C.sizeof(Stats))
             lib().qkv_session_stats(C.c_void_p(written._opened.pointer), C.byref(stats))
-            assert 0 < stats.activation_bytes < 1.05 * memory[how]["with"]["memory"] + (48 << 10)  # the room of kernels themselves
+            assert 0 < stats.activation_bytes < 1.05 * memory[how]["with"]["memory"] + (48 << 10)  # the room of kernels themselves, which is a thread's
     torch.manual_seed(0)
     loss = module(x)
     loss.backward()

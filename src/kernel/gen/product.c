@@ -3,6 +3,7 @@
  * Tile sizes: 9 x 48 with 32 registers of 16, 6 x 16 with 16 of 8, 8 x 12 with 32 of 4, 4 x 12 with 16 of 4. Both operands are packed along K, so
  * that a step of K reads neighbours: [K][rows of the tile], [K][columns of the panel].
  */
+#include "kernel/gen/fused.h"
 #include "kernel/gen/product_impl.h"
 #include "kernel/kernel.h"
 #include "kernel/variant.h"
@@ -21,7 +22,7 @@ enum { W = 4, MR = 4, NV = 3 };
 #define LAYOUT "f32 panels of 12"
 #endif
 enum { NR = W * NV, CHUNK = LANES, PER_WORD = 1 };
-#define MULTIPLY(sum, one, y) ((sum) + (one) * (y))
+#define MULTIPLY(sum, one, y) fused(sum, every(one), y)
 #include "kernel/gen/product_tile.h"
 
 /* ------------------------------------------------------------------ packing */

@@ -44,7 +44,7 @@ INLINE void step(int rows, int vectors, Vec acc[ROWS][VECTORS], const float *a, 
 {
     Vec y[VECTORS];
     EACH_VECTOR y[v] = vec_at(b + v * LANES);
-    EACH_ROW EACH_VECTOR acc[r][v] += a[r * lda] * y[v];
+    EACH_ROW EACH_VECTOR acc[r][v] = fused(acc[r][v], every(a[r * lda]), y[v]);
 }
 
 /* to[r][0 .. vectors * LANES) = (from[r] * shrink[r] + sum over k of a[r][k] * b[k]) * times[r] + plus[r]. Sums go over k in order. */

@@ -44,7 +44,7 @@ INLINE void micro(int rows, int vectors, const Product *p, int64_t row, int64_t 
     for (int64_t k = 0; k < p->K; k++, a += ka, b += ldb) {
         Vec y[VECTORS];
         EACH_VECTOR y[v] = vec_at(b + v * LANES);
-        EACH_ROW EACH_VECTOR acc[r][v] += a[r * ra] * y[v];
+        EACH_ROW EACH_VECTOR acc[r][v] = fused(acc[r][v], every(a[r * ra]), y[v]);
     }
     EACH_ROW EACH_VECTOR vec_put(c + r * ldc + v * LANES, acc[r][v]);
 }
@@ -191,7 +191,7 @@ static void pack_queries(Job *j)
         for (int64_t e = 0; e < a->E; e += LANES) {
             vec_put(out, vec_set(0));
             vec_row(a->t, out, row.out + bytes(a, e), least(LANES, a->E - e), 1);
-            sum += vec_at(to + e) * vec_at(out);
+            sum = fused(sum, vec_at(to + e), vec_at(out));
         }
         j->s.delta[i] = vec_total(sum);
         j->s.lse[i] = *row.lse == -INFINITY ? INFINITY : *row.lse; /* no key: weights 0 */

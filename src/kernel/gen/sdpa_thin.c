@@ -57,7 +57,8 @@ INLINE void dots(DType t, const Stack *s, int64_t key, const float *queries, flo
 #pragma GCC unroll 4
         for (int i = 0; i < 4; i++) y[i] = load(t, k[i], d, D);
 #pragma GCC unroll 16
-        for (int i = 0; i < ROWS * 4; i++) acc[i / 4][i % 4] += vec_at(queries + i / 4 * width + d) * y[i % 4];
+        for (int i = 0; i < ROWS * 4; i++)
+            acc[i / 4][i % 4] = fused(acc[i / 4][i % 4], vec_at(queries + i / 4 * width + d), y[i % 4]);
     }
 #pragma GCC unroll 16
     for (int i = 0; i < ROWS * 4; i++) vec_put(part + (i / 4 * LANES + i % 4) * LANES, acc[i / 4][i % 4]);
@@ -104,7 +105,7 @@ INLINE void add_values(DType t, int vectors, const Stack *s, int64_t from, int64
 #pragma GCC unroll 4
         for (int r = 0; r < ROWS; r++)
 #pragma GCC unroll 4
-            for (int v = 0; v < vectors; v++) acc[r][v] += weights[r * KEYS + j - from] * y[v];
+            for (int v = 0; v < vectors; v++) acc[r][v] = fused(acc[r][v], every(weights[r * KEYS + j - from]), y[v]);
     }
 #pragma GCC unroll 4
     for (int r = 0; r < ROWS; r++)

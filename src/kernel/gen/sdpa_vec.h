@@ -6,6 +6,7 @@
 #define QKV_KERNEL_GEN_SDPA_VEC_H
 #include <math.h>
 #include <string.h>
+#include "kernel/gen/fused.h"
 #include "tensor/dtype.h"
 #if defined(__AVX2__) || defined(__SSE2__)
 #include <immintrin.h>
