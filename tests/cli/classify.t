@@ -28,5 +28,5 @@ $ qkv classify rgb.pt2 a.png
 ! qkv: error: output_0 is (1, 3, 4, 6), expected (batch, classes)
 ? 2
 $ qkv classify two.pt2 a.png
-! qkv: error: qkv classify needs a model with one f32 input (batch, channels, height, width) or (channels, height, width)
+! qkv: error: qkv classify needs a model with one f32 input: (batch, channels, height, width) or (channels, height, width)
 ? 2

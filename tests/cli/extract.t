@@ -22,7 +22,7 @@ weight %p_out_bias: f32[8] = parameter "out.bias"
 %add: f32[s31, s27, 8] = aten.add.Tensor(%x, %linear_3)
 output output_0 = %add
 $ qkv extract affine.pt2 --from x --to linear -o a.pt2 -q; qkv extract affine.pt2 --from linear --to mul -o b.onnx -q; qkv graph b.onnx
-opset 18, profile ort: 2 nodes, 1 weights and constants, 0 attentions (0 as one op)
+opset 18, target ort: 2 nodes, 1 weights and constants, 0 attentions (0 as one op)
 symbol s77 in [1, 64]
 input %linear: f32[s77, 3]
 weight %const_f32_2: f32[] = buffer "const.f32.2"
@@ -76,5 +76,5 @@ $ qkv convert w.npz -o w.onnx
 ? 3
 $ qkv extract static_a.pt2 --weights -o s.npz; qkv extract static_a.pt2 --weights --all -o s.npz
 ! qkv: s.npz: 2 tensors, 80 bytes
-! qkv: left out: 1 of constants and buffers that no state dict has; --all writes them, too
+! qkv: left out: constants and buffers that are not in the state dict (1); --all writes them as well
 ! qkv: s.npz: 3 tensors, 116 bytes

@@ -80,7 +80,7 @@ picture  instances
 !   in/3.jpg
 !   in/4.png
 ? 1
-$ ls out; qkv segment ground.pt2 --images in --text red --text green --out out -q
+$ ls out; qkv segment ground.pt2 --images in --text red --text green --output-dir out -q
 1.png.json
 1.png.overlay.png
 2.PNG.json
@@ -115,7 +115,7 @@ ff00ff.png          2
 ffff.jpg               not readable
 qkv: error: 1 of 6 pictures could not be read:
   many/ffff.jpg
-$ for b in 1 2 3 4; do qkv segment ground.pt2 --image a.png --text red --text blue --tile 16 --overlap 4 --batch $b --json >tiles$b.json; cmp tiles$b.json tiles1.json; done; grep -c image_id tiles1.json
+$ for b in 1 2 3 4; do qkv segment ground.pt2 --image a.png --text red --text blue --tile 16 --overlap 4 --batch-size $b --json >tiles$b.json; cmp tiles$b.json tiles1.json; done; grep -c image_id tiles1.json
 5
 # a batch that was chosen is made smaller where memory is limited, one that was asked for is not
 $ mkdir more; for i in $(seq 18); do cp many/ff00ff.png more/$i.png; done; for l in 100K 1G; do qkv segment ground.pt2 --images more --text red --text blue --memory-limit $l --out more$l | grep -c png; done; cmp more100K/coco.json more1G/coco.json; qkv segment ground.pt2 --images more --text red --text blue --memory-limit 100K --batch 16 --out sixteen 2>/dev/null || echo $?
@@ -162,7 +162,7 @@ $ qkv segment ground.pt2 --image a.png --images in --text red
 ! qkv: error: --image is for one picture, --images for a folder: use one of both
 ? 2
 $ qkv segment ground.pt2 --images in --text red
-! qkv: error: --images needs --out DIR, the folder for the results
+! qkv: error: --images needs --output-dir DIR, the folder for the results
 ? 2
 $ qkv segment ground.pt2 --images out/masks/none --text red --out out
 ! qkv: error: cannot open the folder 'out/masks/none': No such file or directory
