@@ -69,7 +69,7 @@ static int picture_shape(const qkv_model *m, int64_t *shape, int *rank)
     }
     int64_t channels = shape[*rank - 3];
     if (channels != 1 && channels != 3)
-        return problem(QKV_USAGE, "input '%s' has %lld channels; a picture has 1 or 3", qkv_model_input_name(m, 0),
+        return problem(QKV_USAGE, "input '%s' has %lld channels; an image has 1 or 3", qkv_model_input_name(m, 0),
                        (long long)channels);
     if (*rank == 4 && shape[0] > MAX_BATCH)
         return problem(QKV_USAGE, "input '%s': a batch of at least %lld is too many", qkv_model_input_name(m, 0),
@@ -185,7 +185,7 @@ static int prepare(Classifier *c, bool bf16)
 static int cmd_classify(const void *options)
 {
     const ClassifyOptions *o = options;
-    static const char *const head[] = {"picture", "label", "probability", "time"};
+    static const char *const head[] = {"image", "label", "probability", "time"};
     Classifier c = {.o = o};
     Progress bar;
     bool bf16;

@@ -67,7 +67,7 @@ static int write_onnx(const WriteOptions *w, const Common *c, const qkv_model *m
     int code = status == QKV_OK ? 0 : problem_of(&e);
     if (report) tell(report);
     if (!code && w->strict && warnings)
-        code = problem(QKV_MISMATCH, "%zu warning%s, and --strict", warnings, warnings == 1 ? "" : "s");
+        code = problem(QKV_MISMATCH, "%zu warning%s with --strict", warnings, warnings == 1 ? "" : "s");
     if (report && c->json) {
         json_object_set_new(report, "schema", json_integer(JSON_SCHEMA));
         json_object_set_new(report, "model", json_text(c->arg[0]));

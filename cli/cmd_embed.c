@@ -77,7 +77,7 @@ static int find_sizes(Embedder *x)
     int64_t limit = x->o->max_tokens ? x->o->max_tokens : DEFAULT_TOKENS;
     x->capacity = (int)(x->max_tokens < limit ? x->max_tokens : limit);
     if (x->min_batch > BATCH)
-        return problem(QKV_USAGE, "the model wants at least %lld sentences at a time; %d is the most",
+        return problem(QKV_USAGE, "the model needs at least %lld sentences at a time; %d is the most",
                        (long long)x->min_batch, BATCH);
     if (x->capacity < 2 || x->min_tokens > DEFAULT_TOKENS * 64)
         return problem(QKV_USAGE, "the model takes %lld to %lld tokens", (long long)x->min_tokens,
@@ -99,7 +99,7 @@ static int tokenize(Embedder *x)
                                             x->capacity, &e);
         if (x->length[i] < 0) return problem_of(&e);
         if (x->length[i] == x->capacity && x->max_tokens > x->capacity)
-            detail("sentence %d is cut to %d tokens", i + 1, x->capacity);
+            detail("sentence %d is truncated to %d tokens", i + 1, x->capacity);
     }
     return 0;
 }

@@ -45,7 +45,7 @@ static int cmd_extract(const void *options)
         return problem(QKV_USAGE, "option '-o': found '%s', expected a file that ends in .safetensors, .npz or .npy",
                        o->write.output);
     if (o->weights && (o->from.n || o->to.n))
-        return problem(QKV_USAGE, "--weights are those of the whole model: no --from and no --to");
+        return problem(QKV_USAGE, "--weights writes those of the whole model and does not go with --from or --to");
     if (!o->weights && !o->from.n && !o->to.n) return problem(QKV_USAGE, "extract needs --from or --to, or --weights");
     if (!o->weights) {
         int code = model_can_write(&o->write);

@@ -142,7 +142,7 @@ static void print_text(json_t *j)
     print_weights(j, "buffers", "buffer");
     print_weights(j, "constants", "constant");
     print_objects("inputs", json_object_get(j, "inputs"), 3, value_keys, value_head);
-    if (json_array_size(scalars)) print_objects("inputs that are no tensors", scalars, 2, scalar_keys, scalar_keys);
+    if (json_array_size(scalars)) print_objects("inputs that are not tensors", scalars, 2, scalar_keys, scalar_keys);
     print_symbols(json_object_get(j, "symbols"));
     print_objects("outputs", json_object_get(j, "outputs"), 4, value_keys, value_head);
     print_objects("attentions", json_object_get(j, "attentions"), 8, attention_keys, attention_keys);

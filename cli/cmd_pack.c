@@ -19,7 +19,7 @@ static int pack(const PackOptions *o, const qkv_model *m)
     char a[32], b[32];
     if (qkv_model_pack(m, o->output, &info, &e) != QKV_OK) return problem_of(&e);
     if (info.message[0])
-        warning("no weights are packed, they will be when it runs: the model refused random inputs: %s", info.message);
+        warning("no weights were packed; they will be when the model runs. It refused random inputs: %s", info.message);
     if (o->common.json) {
         json_print(json_pack("{s:i, s:o, s:o, s:s, s:i, s:I, s:i, s:I}", "schema", JSON_SCHEMA, "model",
                              json_text(o->common.arg[0]), "output", json_text(o->output), "cpu", info.cpu, "weights",

@@ -313,7 +313,7 @@ static int segment_all(Segmenter *s, const Names *names, json_t **result, int to
 
 static int segment_folder(Segmenter *s)
 {
-    static const char *const head[] = {"picture", "instances", ""};
+    static const char *const head[] = {"image", "instances", ""};
     Names names = {0};
     int code = list_pictures(s->o->images, &names), before = 0, unreadable = 0;
     if (!code) code = make_folder(s->o->output_dir);
@@ -338,7 +338,7 @@ static int segment_folder(Segmenter *s)
     if (!code && !s->o->common.json) table_print(t);
     else table_free(t);
     if (!code && unreadable) {
-        code = problem(QKV_MISMATCH, "%d of %d pictures could not be read:", unreadable, names.n);
+        code = problem(QKV_MISMATCH, "%d of %d images could not be read:", unreadable, names.n);
         for (int i = 0; i < names.n; i++)
             if (!result[i]) fprintf(stderr, "  %s/%s\n", s->o->images, names.item[i]);
     }
@@ -361,13 +361,13 @@ static int check_options(const SegmentOptions *o)
     if (!o->text.n) return problem(QKV_USAGE, "--text TEXT is missing: what to look for");
     if (o->image.n == 0 && !o->images) return problem(QKV_USAGE, "--image FILE is missing, or --images DIR");
     if (o->image.n && o->images)
-        return problem(QKV_USAGE, "--image is for one picture, --images for a folder: use one of both");
+        return problem(QKV_USAGE, "--image is for one image, --images for a folder: use one of them");
     if (o->image.n > 1)
-        return problem(QKV_USAGE, "%d times --image; --images DIR takes a folder of pictures", o->image.n);
+        return problem(QKV_USAGE, "--image was given %d times; --images DIR takes a folder of images", o->image.n);
     if (o->images && !o->output_dir)
         return problem(QKV_USAGE, "--images needs --output-dir DIR, the folder for the results");
     if (o->image.n && o->output_dir)
-        return problem(QKV_USAGE, "--output-dir is for --images; -o FILE.png writes the overlay of one picture");
+        return problem(QKV_USAGE, "--output-dir is for --images; -o FILE.png writes the overlay of one image");
     if (o->images && o->output) return problem(QKV_USAGE, "-o is for --image; overlays of a folder go to --output-dir");
     if (o->threshold >= 1)
         return problem(QKV_USAGE, "option '--threshold': found '%g', expected a number below 1", o->threshold);

@@ -268,7 +268,7 @@ static int fit(Run *r, const Data *data, const Data *val)
     if (!stopped) return 0;
     long long at = r->nsteps ? (long long)r->step[r->nsteps - 1].step : 0;
     if (o->checkpoint) note("interrupted after step %lld; --resume %s goes on", at, o->checkpoint);
-    else warning("interrupted after step %lld; without --checkpoint FILE nothing is left of it", at);
+    else warning("interrupted after step %lld; without --checkpoint FILE nothing of it is saved", at);
     return INTERRUPTED;
 }
 

@@ -202,7 +202,7 @@ static int compare_file(const VerifyOptions *o, const Loaded *m, const qkv_tenso
     int count = qkv_model_output_count(m->model);
     for (int i = 0; i < qkv_tensors_count(file); i++)
         if (output_called(o, m->model, qkv_tensors_name(file, i)) < 0)
-            return problem(QKV_USAGE, "%s: '%s' is no output; the model has %s%s%s", o->expected,
+            return problem(QKV_USAGE, "%s: '%s' is not an output; the model has %s%s%s", o->expected,
                            qkv_tensors_name(file, i), count ? qkv_model_output_name(m->model, 0) : "none",
                            count > 1 ? " to " : "", count > 1 ? qkv_model_output_name(m->model, count - 1) : "");
     for (int i = 0; i < count; i++) {
@@ -237,7 +237,7 @@ static int same_inputs(const Loaded *a, Loaded *b)
         for (int k = 0; k < n; k++)
             if (!strcmp(name, qkv_model_input_name(a->model, k))) at = k;
         if (at < 0) at = i;
-        if (at >= n) return problem(QKV_USAGE, "the other model's input '%s' is none of the first one's", name);
+        if (at >= n) return problem(QKV_USAGE, "the first model does not have the other model's input '%s'", name);
         if (qkv_session_input(a->session, at, &t, &e) || qkv_session_set_input(b->session, name, &t, &e))
             return problem_of(&e);
     }
@@ -281,7 +281,7 @@ static void report(const VerifyOptions *o, const Compared *c, int n, int differ,
     if (!n) return;
     for (int i = 0; i < n; i++)
         if (c[i].got.dtype != c[i].expected.dtype)
-            warning("%s is %s, expected %s; the numbers are compared", c[i].name, qkv_dtype_name(c[i].got.dtype),
+            warning("%s is %s, expected %s; their values are compared", c[i].name, qkv_dtype_name(c[i].got.dtype),
                     qkv_dtype_name(c[i].expected.dtype));
     if (o->nodes) putchar('\n');
     print_table(c, n);
@@ -329,7 +329,7 @@ static int cmd_verify(const void *options)
     if (o->common.narg > 1 && o->expected)
         return problem(QKV_USAGE, "compare with OTHER or with -e EXPECTED, not with both");
     if (o->common.narg == 1 && !o->expected && !o->nodes)
-        return problem(QKV_USAGE, "nothing to compare with: give OTHER, -e EXPECTED or --per-node TRACE");
+        return problem(QKV_USAGE, "nothing to compare with: give OTHER, -e EXPECTED or --per-node FILE");
     if ((o->expected || o->nodes) && !o->inputs.file && !o->inputs.image.n)
         return problem(QKV_USAGE, "-i FILE is missing: the inputs that the expected values belong to");
     if ((code = model_open(&o->model, o->common.arg[0], bf16, o->nodes != NULL, &m))) return code;

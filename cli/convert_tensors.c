@@ -37,8 +37,8 @@ int convert_tensors(const char *from, const char *to)
     qkv_error e;
     if (!is_tensor_file(from))
         return problem(QKV_USAGE,
-                       "'%s' holds no tensors alone: for the weights of a model, qkv extract %s --weights -o %s", from,
-                       from, to);
+                       "'%s' is not a tensor file; for the weights of a model, use qkv extract %s --weights -o %s",
+                       from, from, to);
     qkv_tensors *f = qkv_tensors_open(from, &e);
     if (!f) return problem_of(&e);
     int n = qkv_tensors_count(f);

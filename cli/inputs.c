@@ -144,7 +144,7 @@ static int parse_shape(const qkv_model *m, const char *text, int *input, int64_t
     *input = colon ? input_called(m, text, (size_t)(colon - text)) : 0;
     if (*input < 0) return QKV_USAGE;
     if (!colon && qkv_model_input_count(m) != 1)
-        return problem(QKV_USAGE, "option '--shape': '%s' names no input and the model has %d", text,
+        return problem(QKV_USAGE, "option '--shape': '%s' does not name an input, and the model has %d", text,
                        qkv_model_input_count(m));
     bool bracket = *p == '[', ok = true;
     *rank = 0;
@@ -229,7 +229,7 @@ int image_norm(const ImageNorm *o, int channels, float *mean, float *std)
     int code = o->mean ? parse_list("mean", o->mean, channels, mean) : 0;
     if (!code && o->std) code = parse_list("std", o->std, channels, std);
     for (int c = 0; !code && c < channels; c++) {
-        if (!(std[c] > 0)) return problem(QKV_USAGE, "option '--std': %g, expected numbers above 0", (double)std[c]);
+        if (!(std[c] > 0)) return problem(QKV_USAGE, "option '--std': %g, expected values above 0", (double)std[c]);
         mean[c] /= scale; /* (x * scale - mean) / std = (x - mean / scale) / (std / scale) */
         std[c] /= scale;
     }
@@ -267,11 +267,11 @@ static int check_picture(const InputOptions *o, const qkv_model *m, int input)
     int rank = qkv_model_input_rank(m, input);
     if ((rank != 3 && rank != 4) || qkv_model_input_dtype(m, input) != QKV_F32)
         return problem(QKV_USAGE,
-                       "input '%s' is %s of rank %d; a picture is f32 of rank 4 (batch, channels, height, width) or 3",
+                       "input '%s' is %s of rank %d; an image is f32 of rank 4 (batch, channels, height, width) or 3",
                        name, qkv_dtype_name(qkv_model_input_dtype(m, input)), rank);
     for (int k = rank - 3; k < rank; k++)
         if (input_fixed_dim(m, input, k) < 0 && !o->dim.n && !o->shape.n)
-            return problem(QKV_USAGE, "input '%s': axis %d is %s; choose the picture's size with -D %s=N or --shape",
+            return problem(QKV_USAGE, "input '%s': axis %d is %s; choose the size of the image with -D %s=N or --shape",
                            name, k, qkv_model_input_dim(m, input, k),
                            k == rank - 2   ? "height"
                            : k == rank - 1 ? "width"
@@ -292,13 +292,13 @@ static int set_pictures(const InputOptions *o, Loaded *m, int input, Inputs *in)
     int64_t sizes[4], channels = t.shape[rank - 3], plane = t.shape[rank - 2] * t.shape[rank - 1];
     memcpy(sizes, t.shape, (size_t)rank * sizeof *sizes);
     if (channels != 1 && channels != 3)
-        return problem(QKV_USAGE, "input '%s' is %s; a picture has 1 or 3 channels", name,
+        return problem(QKV_USAGE, "input '%s' is %s; an image has 1 or 3 channels", name,
                        shape_text(&t, shape, sizeof shape));
     if (n != (rank == 4 ? t.shape[0] : 1))
-        return problem(QKV_USAGE, "input '%s' is %s, but %d pictures were given", name,
+        return problem(QKV_USAGE, "input '%s' is %s, but %d images were given", name,
                        shape_text(&t, shape, sizeof shape), n);
     if (in->npixels == (int)(sizeof in->pixels / sizeof *in->pixels))
-        return problem(QKV_USAGE, "pictures for more than %d inputs", in->npixels);
+        return problem(QKV_USAGE, "images for more than %d inputs", in->npixels);
     if ((code = image_norm(&o->norm, (int)channels, mean, std))) return code;
     float *pixels = must(malloc((size_t)(n * channels * plane) * sizeof *pixels + 1));
     in->pixels[in->npixels++] = pixels;
@@ -331,7 +331,7 @@ static int set_random(const InputOptions *o, Loaded *m, bool quiet)
         input_dim_range(m->model, at, 0, &min, &max);
         if (qkv_model_input_rank(m->model, at) != 4 || input_fixed_dim(m->model, at, 0) >= 0) continue;
         if (pictures < min || pictures > max)
-            code = problem(QKV_USAGE, "input '%s': %lld picture%s given; its batch is %s, from %lld to %lld", name,
+            code = problem(QKV_USAGE, "input '%s': %lld image%s given; its batch is %s, from %lld to %lld", name,
                            (long long)pictures, pictures == 1 ? " was" : "s were", qkv_model_input_dim(m->model, at, 0),
                            (long long)min, (long long)max);
         else size_add(&s, name, (int)strlen(name), 0, pictures);
@@ -379,7 +379,7 @@ int inputs_set(const InputOptions *o, Loaded *m, Inputs *in)
     int code = 0, n = qkv_model_input_count(m->model), at;
     bool sized = o->dim.n || o->shape.n, random = !o->file && (sized || o->seed >= 0 || !o->image.n);
     if (o->file && !o->image.n && sized)
-        return problem(QKV_USAGE, "-i gives the inputs, -D and --shape make random ones: use one of both");
+        return problem(QKV_USAGE, "-i reads the inputs, -D and --shape make random ones: use one or the other");
     if (o->seed >= 0) qkv_session_seed(m->session, (uint64_t)o->seed);
     for (int i = 0; i < o->image.n; i++) {
         image_of(m->model, o->image.item[i], &at);
@@ -391,7 +391,7 @@ int inputs_set(const InputOptions *o, Loaded *m, Inputs *in)
     if (!o->file && !random && pictures < n) /* only pictures were given, and not for all inputs */
         for (int i = 0; i < n; i++)
             if (!count_images(o, m->model, i))
-                return problem(QKV_USAGE, "input '%s' is not given; -i FILE gives it, --seed N makes random numbers",
+                return problem(QKV_USAGE, "input '%s' is not given; -i FILE gives it, --seed N makes random inputs",
                                qkv_model_input_name(m->model, i));
     if (random || o->image.n) code = set_random(o, m, !random);
     if (!code && o->file) code = set_from_file(o, m, in);

@@ -1,6 +1,6 @@
-/* qkv verify --per-node TRACE: the first node whose value differs from the one in TRACE.
+/* qkv verify --per-node FILE: the first node whose value differs from the one in FILE.
  *
- * TRACE holds what every node of the file gave in PyTorch, a tensor per node by the node's name (a node with several
+ * FILE holds what every node of the file gave in PyTorch, a tensor per node by the node's name (a node with several
  * results: its first by
  * name, the k-th also as "name.k"). qkv runs the model without fusion and compares in the order of execution. Nodes
  * that one of the two
@@ -78,7 +78,7 @@ int verify_nodes(const VerifyOptions *o, Loaded *m, bool *differs, json_t **json
     int code = w.code ? w.code : s && !w.found ? problem_of(&e) : 0;
     int known = qkv_tensors_count(trace);
     if (!code && !w.found && !w.agreed)
-        code = problem(QKV_USAGE, "%s: none of its %d tensors is called like a node of the model", o->nodes, known);
+        code = problem(QKV_USAGE, "%s: none of its %d tensors has the name of a node of the model", o->nodes, known);
     if (!code && !o->common.json) {
         if (w.found)
             printf("  %d node%s before it agree%s\n", w.agreed, w.agreed == 1 ? "" : "s", w.agreed == 1 ? "s" : "");

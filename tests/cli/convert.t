@@ -22,7 +22,7 @@ $ qkv convert eager.pt2 -o t.onnx --target tensorrt --rewrite --strict -q; qkv c
 opset 18, target tensorrt: 32 nodes, 17 weights and constants, 1 attention (0 as one op)
     {"node": "matmul_1", "op": "aten.scaled_dot_product_attention.default", "rule": "dtype", "reason": "queries, keys and values are f32: TensorRT fuses attention of f16, bf16 or quantized int8"},
     {"node": "matmul_1", "op": "aten.scaled_dot_product_attention.default", "rule": "head-size", "reason": "the head size is 4: TensorRT fuses 16 to 256, in steps of 8"}
-! qkv: error: 2 warnings, and --strict
+! qkv: error: 2 warnings with --strict
 # what cannot be
 $ qkv convert affine.pt2
 ! qkv: error: convert needs -o FILE.onnx or -o FILE.pt2

@@ -49,7 +49,7 @@ $ qkv extract affine.pt2 --from relu
 ! qkv: error: extract needs -o FILE
 ? 2
 $ qkv extract affine.pt2 --weights --from relu -o no.npz
-! qkv: error: --weights are those of the whole model: no --from and no --to
+! qkv: error: --weights writes those of the whole model and does not go with --from or --to
 ? 2
 $ qkv extract affine.pt2 --weights -o no.pt2
 ! qkv: error: option '-o': found 'no.pt2', expected a file that ends in .safetensors, .npz or .npy
@@ -69,7 +69,7 @@ $ qkv convert w.npz -o one.npy
 ! qkv: error: 'one.npy': a .npy holds one tensor, not 2; use .npz or .safetensors
 ? 2
 $ qkv convert affine.pt2 -o w.npz
-! qkv: error: 'affine.pt2' holds no tensors alone: for the weights of a model, qkv extract affine.pt2 --weights -o w.npz
+! qkv: error: 'affine.pt2' is not a tensor file; for the weights of a model, use qkv extract affine.pt2 --weights -o w.npz
 ? 2
 $ qkv convert w.npz -o w.onnx
 ! qkv: error: w.npz: no entry 'archive_format': this ZIP is not a torch.export archive

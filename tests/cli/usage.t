@@ -57,7 +57,7 @@ $ qkv bench affine.pt2 --iterations 0
 ! qkv: error: option '--iterations': found '0', expected an integer from 1 to 10000000
 ? 2
 $ qkv verify affine.pt2
-! qkv: error: nothing to compare with: give OTHER, -e EXPECTED or --per-node TRACE
+! qkv: error: nothing to compare with: give OTHER, -e EXPECTED or --per-node FILE
 ? 2
 $ qkv verify affine.pt2 -e x.safetensors
 ! qkv: error: -i FILE is missing: the inputs that the expected values belong to
