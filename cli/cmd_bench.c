@@ -156,6 +156,35 @@ static void print_text(const BenchOptions *o, const Loaded *m, const Result *r, 
            bytes_text((double)r->stats.scratch_bytes, c, sizeof c));
 }
 
+static bool first_of_its_size(const qkv_model *m, int input, int axis)
+{
+    const char *size = qkv_model_input_dim(m, input, axis);
+    for (int i = 0; i <= input; i++)
+        for (int k = 0; k < (i < input ? qkv_model_input_rank(m, i) : axis); k++)
+            if (!strcmp(qkv_model_input_dim(m, i, k), size)) return false;
+    return true;
+}
+
+/* Without sizes from the user they are the smallest, where the time says little about a run of real size. */
+static void note_sizes(const InputOptions *in, const Loaded *m)
+{
+    enum { SHOWN = 512 };
+    char text[SHOWN] = "";
+    size_t used = 0;
+    if (in->file || in->dim.n || in->shape.n || in->image.n) return;
+    for (int i = 0; i < qkv_model_input_count(m->model); i++) {
+        qkv_tensor t;
+        if (qkv_session_input(m->session, i, &t, NULL)) continue;
+        for (int k = 0; k < t.rank && used < SHOWN; k++)
+            if (input_fixed_dim(m->model, i, k) < 0 && first_of_its_size(m->model, i, k))
+                used += (size_t)snprintf(text + used, SHOWN - used, "%s%s.%d=%lld", used ? ", " : "",
+                                         qkv_model_input_name(m->model, i), k, (long long)t.shape[k]);
+    }
+    if (used)
+        note("no sizes were given, so these are the smallest that the model allows: %s; -D NAME=N sets larger ones",
+             text);
+}
+
 static int keep_inputs(const BenchOptions *o, Loaded *m)
 {
     qkv_error e;
@@ -176,6 +205,7 @@ static int cmd_bench(const void *options)
     r.load_ms = m.load_ms;
     code = keep_inputs(o, &m);
     if (!code) code = inputs_set(&o->inputs, &m, &in);
+    if (!code) note_sizes(&o->inputs, &m);
     if (!code) code = measure(o, &m, &r);
     if (!code && o->common.json) print_json(o, &m, &r, bf16);
     else if (!code) {
