@@ -322,7 +322,7 @@ static int set_random(const InputOptions *o, Loaded *m, bool quiet)
     qkv_error e;
     qkv_tensor t;
     char shape[256];
-    int64_t seed = o->seed < 0 ? 1 : o->seed;
+    int64_t seed = o->seed < 0 ? 0 : o->seed;
     int code = 0, at;
     for (int i = 0; !code && i < o->image.n; i++) {
         image_of(m->model, o->image.item[i], &at);

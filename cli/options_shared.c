@@ -57,8 +57,7 @@ const Option input_options[] = {
     {"shape", MANY, AT(shape), .arg = "NAME:SHAPE",
      .help = "Set all sizes of one random input: x:1x3x224x224, x:[1,3,224,224] or x:1,3,224,224."},
     {"seed", INTEGER, AT(seed), .arg = "N", .max = INT64_MAX,
-     .help = "Seed of the random inputs (default 1) and, like torch.manual_seed, of dropout and other random ops "
-             "(default 0)."},
+     .help = "Seed of the random inputs and, like torch.manual_seed, of dropout and other random ops (default 0)."},
     {"image", MANY, AT(image), .arg = "[NAME=]FILE",
      .help = "Read a PNG or JPEG image into the input NAME, which may be omitted when the model has one input. Several "
              "images for one input form a batch."},

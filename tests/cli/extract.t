@@ -29,9 +29,9 @@ weight %const_f32_2: f32[] = buffer "const.f32.2"
 %relu: f32[s77, 3] = aten.relu.default(%linear)
 %mul: f32[s77, 3] = aten.mul.Tensor(%relu, %const_f32_2)
 output mul = %mul
-$ qkv run affine.pt2 -D batch=2 -o whole.npz -q | tail -1
+$ qkv run affine.pt2 -D batch=2 --seed 1 -o whole.npz -q | tail -1
 output_0  f32    (2, 3)    0  4.62396  1.45683           0
-$ qkv extract affine.pt2 --to relu -o relu.pt2 -q; qkv run relu.pt2 -D batch=2 -q | tail -1
+$ qkv extract affine.pt2 --to relu -o relu.pt2 -q; qkv run relu.pt2 -D batch=2 --seed 1 -q | tail -1
 output_0  f32    (2, 3)    0  2.31198  0.728415           0
 $ qkv extract affine.pt2 --from linaer --to mul -o no.pt2
 ! qkv: error: there is no value 'linaer'; near it: 'linear'

@@ -124,8 +124,8 @@ Options
   --shape NAME:SHAPE
       Set all sizes of one random input: x:1x3x224x224, x:[1,3,224,224] or x:1,3,224,224.
   --seed N
-      Seed of the random inputs (default 1) and, like torch.manual_seed, of dropout and other random
-      ops (default 0).
+      Seed of the random inputs and, like torch.manual_seed, of dropout and other random ops
+      (default 0).
   --image [NAME=]FILE
       Read a PNG or JPEG image into the input NAME, which may be omitted when the model has one
       input. Several images for one input form a batch.

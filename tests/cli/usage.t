@@ -73,5 +73,5 @@ $ qkv embed words.pt2 --vocab vocab.txt --pool max "a cat"
 ? 2
 # Options after --, joined letters, values glued to letters.
 $ qkv run -qDbatch=2 -- affine.pt2
-output    dtype  shape   min      max     mean  not finite
-output_0  f32    (2, 3)    0  4.62396  1.45683           0
+output    dtype  shape        min      max    mean  not finite
+output_0  f32    (2, 3)  0.872087  13.9875  5.3961           0

@@ -76,7 +76,7 @@ output    result  value       max abs  max rel  of peak     cosine  at  got  exp
 output_0  ok      f32 (3, 3)        0        0        0  1.0000000  -     -         -       0
 
 the output agrees
-! qkv: random x: f32 (3, 4), seed 1
+! qkv: random x: f32 (3, 4), seed 0
 $ qkv verify affine2.pt2 affine.pt2 -i x.safetensors
 output    result   value       max abs  max rel  of peak     cosine  at       got  expected  differ
 output_0  DIFFERS  f32 (2, 3)      0.5   0.0161   0.0104  0.9999737  (0, 1)  31.5        31       1
