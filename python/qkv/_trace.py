@@ -1,4 +1,4 @@
-"""trace: every node's result from PyTorch, for `qkv verify MODEL -i IN --per-node TRACE`."""
+"""trace: every node's result from PyTorch, for `qkv verify MODEL -i IN --per-node FILE`."""
 import torch
 
 

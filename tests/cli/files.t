@@ -24,7 +24,7 @@ $ qkv run affine2.pt2 -q -o out.txt
 ! qkv: error: 'out.txt': the name must end in .safetensors, .npz or .npy
 ? 2
 $ qkv run affine2.pt2 --image vocab.txt
-! qkv: error: input 'x' is f32 of rank 2; a picture is f32 of rank 4 (batch, channels, height, width) or 3
+! qkv: error: input 'x' is f32 of rank 2; an image is f32 of rank 4 (batch, channels, height, width) or 3
 ? 2
 $ qkv run rgb.pt2 --image vocab.txt
 ! qkv: error: vocab.txt: found neither PNG nor JPEG; convert the picture to one of them

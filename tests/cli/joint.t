@@ -43,7 +43,7 @@ output output_1 = %mul
 output grad.layer.weight = %linear_grad__21 gradient of %p_layer_weight
 output grad.x = %linear_grad gradient of %x
 $ qkv joint train.pt2 --loss output_0 --inputs-only --grad target -o joint.onnx; qkv run joint.onnx -i in.safetensors -q
-opset 18, profile ort: 20 nodes, 8 weights and constants, 0 attentions (0 as one op)
+opset 18, target ort: 20 nodes, 8 weights and constants, 0 attentions (0 as one op)
 loss output_0: 2 gradients, 16 nodes (the model has 6)
 output       dtype  shape        min      max     mean  not finite
 output_0     f32    ()       21.9583  21.9583  21.9583           0
