@@ -1,4 +1,4 @@
-/* A file's extra files, and what a graph does with an input: for programs that prepare inputs. Contracts in qkv_tools.h. */
+/* A file's extra files, and what a graph does with an input: to prepare inputs. Contracts in include/qkv_tools.h. */
 #include <string.h>
 #include "api/api_impl.h"
 
@@ -24,7 +24,7 @@ void *qkv_model_extra_file(const qkv_model *m, const char *name, size_t *size, q
     return api_null(&e, err);
 }
 
-/* The first table that values marked in `is` (by id) are looked up in; marks follow them to other dtypes and shapes. */
+/* The first table that values marked in `is` (by id) are looked up in; marks follow to other dtypes and shapes. */
 static const Value *table_of(const Graph *g, unsigned char *is)
 {
     for (const Node *n = g->first; n; n = n->next) {
