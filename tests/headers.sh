@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Every public header stands alone, as C and as C++, and names no file but the C library's and qkv.h; qkv.h stays short. TAP.
+# Each public header stands alone, as C and as C++, and includes nothing but qkv.h; qkv.h stays short. TAP.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 n=0 failed=0
@@ -14,7 +14,8 @@ ok() { # NAME COMMAND...
   fi
 }
 compiles() { # COMPILER STANDARD LANGUAGE HEADER
-  printf '#include "%s"\n#include "%s"\n' "$4" "$4" | "$1" "-std=$2" -Wall -Wextra -Wpedantic -Wshadow -Werror -fsyntax-only -Iinclude -x "$3" -
+  printf '#include "%s"\n#include "%s"\n' "$4" "$4" |
+    "$1" "-std=$2" -Wall -Wextra -Wpedantic -Wshadow -Werror -fsyntax-only -Iinclude -x "$3" -
 }
 alone() { ! grep '#include' "$1" | grep -v -e '<stddef.h>' -e '<stdint.h>' -e '"qkv.h"'; }
 short() { [ "$(wc -l <include/qkv.h)" -le 250 ] && head -40 include/qkv.h | grep -q qkv_session_run; }
