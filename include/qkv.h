@@ -521,7 +521,7 @@ typedef struct qkv_stats {
     int threads;          /* in use */
     size_t kept_bytes;    /* results of kept inputs (qkv_session_keep) */
 } qkv_stats;
-QKV_API void qkv_session_stats(const qkv_session *s, qkv_stats *out);
+QKV_API qkv_status qkv_session_stats(const qkv_session *s, qkv_stats *out, qkv_error *err); /* set out->struct_size */
 
 /* Time per step of the runs since profiling was switched on. JSON array; qkv_free it. A step: {node, op, shape (of its results), calls, total_ms,
  * min_ms (its shortest call), operands, arithmetic ("bf16" where it multiplies 16-bit numbers, else "f32"), flops, bytes} of one call: operations

@@ -284,9 +284,11 @@ qkv_segmenter *qkv_segmenter_create(const qkv_model *m, qkv_session *s, const qk
                                     qkv_error *err)
 {
     Err e = api_begin();
+    qkv_segment_options o = {0};
+    if (!VERSIONED_TAKE(qkv_segment_options, batch, &o, options, &e)) return api_null(&e, err);
     qkv_segmenter *g = mem_zeroed(1, sizeof *g);
     if (g) {
-        if (options) memcpy(&g->o, options, options->struct_size < sizeof g->o ? options->struct_size : sizeof g->o);
+        g->o = o;
         g->model = m;
         g->session = s;
     }
@@ -475,7 +477,7 @@ static bool run_parts(qkv_segmenter *g, const Part *part, int n, int fed, Err *e
                     "%s", e.message);
     g->fresh = false;
     qkv_stats stats = {.struct_size = sizeof stats};
-    qkv_session_stats(g->session, &stats);
+    if (qkv_session_stats(g->session, &stats, &e)) return fail(err, E_USAGE, "%s", e.message);
     size_t one = (stats.activation_bytes + stats.scratch_bytes) / (size_t)fed + 1;
     if (!g->fits)
         g->fits = one > BATCH_BYTES ? 1 : BATCH_BYTES / one < MAX_BATCH ? (int)(BATCH_BYTES / one) : MAX_BATCH;

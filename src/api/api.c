@@ -87,7 +87,7 @@ qkv_status qkv_set_allocator(const qkv_allocator *allocator, qkv_error *err)
 {
     qkv_allocator a = {0};
     Err e = api_begin();
-    if (allocator) memcpy(&a, allocator, allocator->struct_size < sizeof a ? allocator->struct_size : sizeof a);
+    if (!VERSIONED_TAKE(qkv_allocator, user, &a, allocator, &e)) return give(&e, err);
     if (!a.alloc || !a.grow || !a.release)
         fail(&e, E_USAGE, "an allocator has three functions: alloc, grow and release");
     else if (!mem_set(&(MemHooks){a.alloc, a.grow, a.release, a.user}))
@@ -158,8 +158,8 @@ static bool fixed_inputs(const qkv_load_options *o, OpenOptions *open, Err *err)
 qkv_model *qkv_model_load(const char *path, const qkv_load_options *options, qkv_error *err)
 {
     qkv_load_options o = {0};
-    if (options) memcpy(&o, options, options->struct_size < sizeof o ? options->struct_size : sizeof o);
     Err e = api_begin();
+    if (!VERSIONED_TAKE(qkv_load_options, skip_padding, &o, options, &e)) return api_null(&e, err);
     if (o.compute != QKV_NONE && o.compute != QKV_F32 && o.compute != QKV_BF16) {
         fail(&e, E_USAGE, "compute dtype '%s': allowed are f32 and bf16", qkv_dtype_name(o.compute));
         return api_null(&e, err);
@@ -220,7 +220,9 @@ void qkv_model_free(qkv_model *m)
 qkv_status qkv_model_rewrite(qkv_model *m, const qkv_rewrite_options *options, char **report, qkv_error *err)
 {
     qkv_rewrite_options q = {0};
-    if (options) memcpy(&q, options, options->struct_size < sizeof q ? options->struct_size : sizeof q);
+    Err e = api_begin();
+    if (report) *report = NULL;
+    if (!VERSIONED_TAKE(qkv_rewrite_options, cudnn, &q, options, &e)) return give(&e, err);
     OptimiseOptions o = {.rule_file = q.rule_files,
                          .nrule_files = q.rule_file_count,
                          .no_builtin = q.no_builtin_rules != 0,
@@ -234,7 +236,6 @@ qkv_status qkv_model_rewrite(qkv_model *m, const qkv_rewrite_options *options, c
                          .cudnn = q.cudnn,
                          .progress = q.progress,
                          .progress_user = q.progress_user};
-    Err e = api_begin();
     Buf b = {0};
     bool ok = program_rewrite(&m->program, &o, &b, &e);
     if (report) *report = b.failed ? NULL : b.data;
@@ -348,16 +349,16 @@ qkv_status qkv_model_pack(const qkv_model *m, const char *path, qkv_pack_info *i
 {
     Err e = api_begin();
     PackInfo i;
+    if (info && !VERSIONED_WANTED(qkv_pack_info, message, info, &e)) return give(&e, err);
     if (!program_pack((Program *)(uintptr_t)&m->program, path, &i, &e)) return give(&e, err);
     if (!info) return QKV_OK;
-    qkv_pack_info all = {.struct_size = info->struct_size,
-                         .weights = i.weights,
+    qkv_pack_info all = {.weights = i.weights,
                          .packed = i.packed,
                          .weight_bytes = i.weight_bytes,
                          .packed_bytes = i.packed_bytes,
                          .cpu = i.cpu};
     snprintf(all.message, sizeof all.message, "%s", i.message);
-    memcpy(info, &all, info->struct_size < sizeof all ? info->struct_size : sizeof all);
+    versioned_give(info, &all, sizeof all);
     return QKV_OK;
 }
 
@@ -380,8 +381,8 @@ qkv_status qkv_model_save_onnx(const qkv_model *m, const char *path, const qkv_o
     qkv_onnx_options o = {0};
     Err e = api_begin();
     Buf text = {0};
-    if (options) memcpy(&o, options, options->struct_size < sizeof o ? options->struct_size : sizeof o);
     if (report) *report = NULL;
+    if (!VERSIONED_TAKE(qkv_onnx_options, external_data, &o, options, &e)) return give(&e, err);
     if ((unsigned)o.profile >= sizeof profiles / sizeof *profiles) {
         fail(&e, E_USAGE, "profile %d: there are 0 to %zu", (int)o.profile, sizeof profiles / sizeof *profiles - 1);
         return give(&e, err);
@@ -415,10 +416,10 @@ static int default_threads(void)
 qkv_session *qkv_session_create(const qkv_model *m, const qkv_session_options *options, qkv_error *err)
 {
     qkv_session_options o = {0};
-    if (options) memcpy(&o, options, options->struct_size < sizeof o ? options->struct_size : sizeof o);
+    Err e = api_begin();
+    if (!VERSIONED_TAKE(qkv_session_options, train, &o, options, &e)) return api_null(&e, err);
     qkv_session *s = mem_zeroed(1, sizeof *s);
     if (!s) return no_memory(err);
-    Err e = api_begin();
     s->model = m;
     s->output = mem_zeroed((size_t)graph_of(m)->noutput + 1, sizeof *s->output);
     s->input = mem_zeroed((size_t)graph_of(m)->ninput + 1, sizeof *s->input);
@@ -592,15 +593,13 @@ void qkv_session_reset(qkv_session *s)
     api_leave(s);
 }
 
-void qkv_session_stats(const qkv_session *s, qkv_stats *out)
+qkv_status qkv_session_stats(const qkv_session *s, qkv_stats *out, qkv_error *err)
 {
+    Err e = api_begin();
     SessionStats st = {0};
-    if (api_enter_silent(s)) {
-        session_stats(s->session, &st);
-        api_leave(s);
-    }
-    qkv_stats all = {.struct_size = out->struct_size,
-                     .plan_ms = st.plan_ms,
+    if (!VERSIONED_WANTED(qkv_stats, kept_bytes, out, &e) || !api_enter(s, &e)) return give(&e, err);
+    session_stats(s->session, &st);
+    qkv_stats all = {.plan_ms = st.plan_ms,
                      .activation_bytes = st.arena_bytes,
                      .constant_bytes = st.constant_bytes,
                      .packed_bytes = st.packed_bytes,
@@ -609,7 +608,8 @@ void qkv_session_stats(const qkv_session *s, qkv_stats *out)
                      .plans = st.plans,
                      .threads = st.threads,
                      .kept_bytes = st.kept_bytes};
-    memcpy(out, &all, out->struct_size < sizeof all ? out->struct_size : sizeof all);
+    versioned_give(out, &all, sizeof all);
+    return api_done(s, true, &e, err);
 }
 
 Session *api_session(const qkv_session *s) { return s->session; }

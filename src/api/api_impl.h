@@ -2,6 +2,7 @@
 #ifndef QKV_API_API_IMPL_H
 #define QKV_API_API_IMPL_H
 #include "base/mem.h"
+#include "base/versioned.h"
 #include <stdatomic.h>
 #include "program/program.h"
 #include "qkv.h"

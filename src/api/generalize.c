@@ -341,9 +341,9 @@ qkv_model *qkv_model_generalize(const qkv_model *const *models, int n, const qkv
                                 char **report, qkv_error *err)
 {
     qkv_generalize_options o = {0};
-    if (options) memcpy(&o, options, options->struct_size < sizeof o ? options->struct_size : sizeof o);
-    if (report) *report = NULL;
     Err e = api_begin();
+    if (report) *report = NULL;
+    if (!VERSIONED_TAKE(qkv_generalize_options, n_check, &o, options, &e)) return api_null(&e, err);
     const Graph *graph[GEN_FILES] = {NULL};
     const char *name[GEN_FILES] = {NULL};
     for (int f = 0; f < n && f < GEN_FILES; f++) {

@@ -223,9 +223,9 @@ static bool put_recompute(const qkv_model *m, qkv_model *made, const JointOption
 qkv_model *qkv_model_joint(const qkv_model *m, const qkv_joint_options *options, char **report, qkv_error *err)
 {
     qkv_joint_options o = {0};
-    if (options) memcpy(&o, options, options->struct_size < sizeof o ? options->struct_size : sizeof o);
-    if (report) *report = NULL;
     Err e = api_begin();
+    if (report) *report = NULL;
+    if (!VERSIONED_TAKE(qkv_joint_options, n_dims, &o, options, &e)) return api_null(&e, err);
     JointOptions joint = {.loss = o.loss, .inputs = o.inputs, .ninputs = o.n_inputs, .inputs_only = o.inputs_only != 0};
     if (!read_decompose(o.decompose, &joint.decompose, &e) || !read_recompute(o.recompute, &joint.recompute, &e))
         return api_null(&e, err);

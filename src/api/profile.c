@@ -177,15 +177,15 @@ qkv_status qkv_measure_peak(int threads, qkv_peak *out, qkv_error *err)
 {
     Err e = api_begin();
     Peak p;
+    if (!VERSIONED_WANTED(qkv_peak, bf16_by, out, &e)) return api_give(&e, err);
     if (threads < 1) threads = cpu_count();
     if (!peak_measure(threads, &p, &e)) return api_give(&e, err);
-    qkv_peak all = {.struct_size = out->struct_size,
-                    .threads = threads,
+    qkv_peak all = {.threads = threads,
                     .f32_gflops = p.f32_gflops,
                     .bf16_gflops = p.bf16_gflops,
                     .read_gbs = p.read_gbs,
                     .f32_by = p.f32_by,
                     .bf16_by = p.bf16_by};
-    memcpy(out, &all, out->struct_size < sizeof all ? out->struct_size : sizeof all);
+    versioned_give(out, &all, sizeof all);
     return QKV_OK;
 }

@@ -39,9 +39,9 @@ qkv_status qkv_train_defaults(qkv_train_options *o, const char *optimizer, qkv_e
 {
     Err e = api_begin();
     OptimizerKind kind = OPTIMIZER_ADAMW;
-    if (!optimizer_called(optimizer, &kind, &e)) return api_give(&e, err);
-    qkv_train_options all = {.struct_size = o->struct_size,
-                             .optimizer = optimizers[kind],
+    if (!VERSIONED_WANTED(qkv_train_options, seed, o, &e) || !optimizer_called(optimizer, &kind, &e))
+        return api_give(&e, err);
+    qkv_train_options all = {.optimizer = optimizers[kind],
                              .lr = 1e-3,
                              .beta1 = 0.9,
                              .beta2 = 0.999,
@@ -49,7 +49,7 @@ qkv_status qkv_train_defaults(qkv_train_options *o, const char *optimizer, qkv_e
                              .weight_decay = kind == OPTIMIZER_ADAMW ? 1e-2 : 0,
                              .schedule = "constant",
                              .gamma = 0.1};
-    memcpy(o, &all, o->struct_size < sizeof all ? o->struct_size : sizeof all);
+    versioned_give(o, &all, sizeof all);
     return QKV_OK;
 }
 
@@ -57,7 +57,7 @@ static bool options_of(const qkv_train_options *q, TrainOptions *out, Err *err)
 {
     qkv_train_options o = {.struct_size = sizeof o};
     qkv_train_defaults(&o, NULL, NULL);
-    memcpy(&o, q, q->struct_size < sizeof o ? q->struct_size : sizeof o);
+    TRY(VERSIONED_TAKE(qkv_train_options, seed, &o, q, err));
     int schedule = o.schedule ? word(o.schedule, schedules, 4) : SCHEDULE_CONSTANT;
     if (schedule < 0) return fail(err, E_USAGE, "schedule '%s': expected constant, linear, cosine or step", o.schedule);
     *out = (TrainOptions){.optimizer = {.beta1 = o.beta1,
@@ -107,12 +107,13 @@ qkv_status qkv_session_step(qkv_session *s, qkv_step *out, qkv_error *err)
 {
     Err e = api_begin();
     TrainStep step;
+    if (out && !VERSIONED_WANTED(qkv_step, grad_norm, out, &e)) return api_give(&e, err);
     if (!api_enter(s, &e)) return api_give(&e, err);
     const Training *t = training_of(s, &e);
     bool ok = t && trainer_step(t->trainer, &step, &e);
     if (ok && out) {
-        qkv_step all = {out->struct_size, step.step, step.loss, step.lr, step.norm};
-        memcpy(out, &all, out->struct_size < sizeof all ? out->struct_size : sizeof all);
+        qkv_step all = {.step = step.step, .loss = step.loss, .lr = step.lr, .grad_norm = step.norm};
+        versioned_give(out, &all, sizeof all);
     }
     return api_done(s, ok, &e, err);
 }
@@ -334,7 +335,7 @@ qkv_status qkv_session_fit(qkv_session *s, const qkv_fit_options *options, int *
 {
     Err e = api_begin();
     qkv_fit_options o = {0};
-    memcpy(&o, options, options->struct_size < sizeof o ? options->struct_size : sizeof o);
+    if (!VERSIONED_TAKE(qkv_fit_options, user, &o, options, &e)) return api_give(&e, err);
     if (!api_enter(s, &e)) return api_give(&e, err);
     Training *t = training_of(s, &e);
     Teller teller = {o.tell, o.user};
