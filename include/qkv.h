@@ -16,7 +16,9 @@
  *     qkv_session_free(s);
  *     qkv_model_free(m);
  *
- * Conventions. Sizes are in elements, strides too. Every `qkv_error *` may be NULL. On failure nothing is changed and nothing is
+ * Conventions. Sizes are in elements, strides too. Every `qkv_error *`, `char **report` and `options` may be NULL; any other pointer that is NULL
+ * where nothing is said of it is QKV_USAGE, and 0 or NULL from functions without an error. A struct that begins with struct_size must have
+ * it set to its sizeof: QKV_USAGE otherwise (docs/ABI.md). On failure nothing is changed and nothing is
  * leaked; a NULL return means failure. Strings are UTF-8; those returned as `const char *` live as long as the object they came from,
  * those returned as `char *` are freed with qkv_free. The library never prints, never exits, opens no file but those named.
  */

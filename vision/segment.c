@@ -57,6 +57,7 @@ struct qkv_segmenter {
 qkv_picture *qkv_picture_read(const char *path, qkv_error *err)
 {
     Err e = api_begin();
+    if (!GIVEN(path)) return api_null(&e, err);
     qkv_picture *p = mem_zeroed(1, sizeof *p);
     if (p && image_read_rgb(&p->im, path, &e)) return p;
     if (!p) oom(&e);
@@ -80,6 +81,7 @@ static bool picture_copy(Image *im, const uint8_t *pixels, int height, int width
 qkv_picture *qkv_picture_create(const uint8_t *pixels, int height, int width, int channels, qkv_error *err)
 {
     Err e = api_begin();
+    if (!GIVEN(pixels)) return api_null(&e, err);
     qkv_picture *p = mem_zeroed(1, sizeof *p);
     if (p && picture_copy(&p->im, pixels, height, width, channels, &e)) return p;
     if (!p) oom(&e);
@@ -94,13 +96,14 @@ void qkv_picture_free(qkv_picture *p)
     mem_free(p);
 }
 
-int qkv_picture_width(const qkv_picture *p) { return p->im.width; }
-int qkv_picture_height(const qkv_picture *p) { return p->im.height; }
-const uint8_t *qkv_picture_rgb(const qkv_picture *p) { return p->im.pixels; }
+int qkv_picture_width(const qkv_picture *p) { return p ? p->im.width : 0; }
+int qkv_picture_height(const qkv_picture *p) { return p ? p->im.height : 0; }
+const uint8_t *qkv_picture_rgb(const qkv_picture *p) { return p ? p->im.pixels : NULL; }
 
 qkv_status qkv_picture_write(const qkv_picture *p, const char *path, qkv_error *err)
 {
     Err e = api_begin();
+    if (!GIVEN(p) || !GIVEN(path)) return api_give(&e, err);
     return image_write_png(&p->im, path, &e) ? QKV_OK : api_give(&e, err);
 }
 
@@ -108,6 +111,7 @@ qkv_status qkv_picture_input(const qkv_picture *p, int height, int width, const 
                              float *out, qkv_error *err)
 {
     Err e = api_begin();
+    if (!GIVEN(p) || !GIVEN(out)) return api_give(&e, err);
     bool ok = height >= 1 && width >= 1 && height <= PROCESSOR_MAX_SIDE && width <= PROCESSOR_MAX_SIDE;
     if (!ok) fail(&e, E_USAGE, "%d x %d: sides are from 1 to %d", height, width, PROCESSOR_MAX_SIDE);
     ok = ok && picture_to_input(&p->im, 0, 0, p->im.width, p->im.height, height, width, mean, std, false, out, &e);
@@ -285,7 +289,8 @@ qkv_segmenter *qkv_segmenter_create(const qkv_model *m, qkv_session *s, const qk
 {
     Err e = api_begin();
     qkv_segment_options o = {0};
-    if (!VERSIONED_TAKE(qkv_segment_options, batch, &o, options, &e)) return api_null(&e, err);
+    if (!GIVEN(m) || !GIVEN(s) || !VERSIONED_TAKE(qkv_segment_options, batch, &o, options, &e))
+        return api_null(&e, err);
     qkv_segmenter *g = mem_zeroed(1, sizeof *g);
     if (g) {
         g->o = o;
@@ -320,12 +325,13 @@ void qkv_segmenter_free(qkv_segmenter *g)
     mem_free(g);
 }
 
-double qkv_segmenter_threshold(const qkv_segmenter *g) { return g->p.threshold; }
-int qkv_segmenter_context(const qkv_segmenter *g) { return g->context; }
+double qkv_segmenter_threshold(const qkv_segmenter *g) { return g ? g->p.threshold : 0; }
+int qkv_segmenter_context(const qkv_segmenter *g) { return g ? g->context : 0; }
 
 qkv_status qkv_segmenter_prompts(qkv_segmenter *g, const char *const *texts, int n, int *tokens, qkv_error *err)
 {
     Err e = api_begin();
+    if (!GIVEN(g) || !GIVEN_TEXTS(texts, n)) return api_give(&e, err);
     size_t count, rows = n > 0 ? (size_t)n : 0;
     bool ok = rows || fail(&e, E_USAGE, "no text to look for");
     int64_t *id = ok && mul_size(rows, (size_t)g->context, &count) ? mem_zeroed(count, sizeof *id) : NULL;
@@ -350,6 +356,7 @@ qkv_status qkv_segmenter_prompts(qkv_segmenter *g, const char *const *texts, int
 
 int qkv_segmenter_batch(const qkv_segmenter *g)
 {
+    if (!g) return 0;
     int n = g->o.batch ? g->o.batch : g->fits ? g->fits : 1;
     return n < g->least ? g->least : n > g->most ? g->most : n;
 }
@@ -555,7 +562,10 @@ qkv_status qkv_segmenter_run_many(qkv_segmenter *g, const qkv_picture *const *p,
                                   qkv_error *err)
 {
     Err e = api_begin();
+    if (!GIVEN(g) || !GIVEN_LIST(p, n) || !GIVEN_LIST(found, n)) return api_give(&e, err);
     size_t parts = 0, at = 0;
+    for (int i = 0; i < n; i++)
+        if (!GIVEN(p[i])) return api_give(&e, err);
     bool ok = g->prompts || fail(&e, E_USAGE, "no text to look for");
     for (int i = 0; i < n; i++) {
         parts += cut(g, &p[i]->im, NULL, NULL);
@@ -579,7 +589,7 @@ qkv_status qkv_segmenter_run_many(qkv_segmenter *g, const qkv_picture *const *p,
 
 qkv_instances *qkv_segmenter_run(qkv_segmenter *g, const qkv_picture *p, qkv_error *err)
 {
-    qkv_instances *found;
+    qkv_instances *found = NULL;
     qkv_segmenter_run_many(g, &p, 1, &found, err);
     return found;
 }
@@ -594,16 +604,24 @@ void qkv_instances_free(qkv_instances *i)
     mem_free(i);
 }
 
-int qkv_instances_count(const qkv_instances *i) { return i->list.n; }
+int qkv_instances_count(const qkv_instances *i) { return i ? i->list.n : 0; }
 const qkv_instance *qkv_instances_at(const qkv_instances *i, int k)
 {
-    return k >= 0 && k < i->list.n ? &i->shown[k] : NULL;
+    return i && k >= 0 && k < i->list.n ? &i->shown[k] : NULL;
 }
-void qkv_instances_mask(const qkv_instances *i, int k, uint8_t *out) { instance_mask(&i->list.item[k], out); }
+void qkv_instances_mask(const qkv_instances *i, int k, uint8_t *out)
+{
+    if (i && out && k >= 0 && k < i->list.n) instance_mask(&i->list.item[k], out);
+}
 
 qkv_status qkv_instances_write_mask(const qkv_instances *i, int k, const char *path, qkv_error *err)
 {
     Err e = api_begin();
+    if (!GIVEN(i) || !GIVEN(path)) return api_give(&e, err);
+    if (k < 0 || k >= i->list.n) {
+        fail(&e, E_USAGE, "instance %d: there are %d", k, i->list.n);
+        return api_give(&e, err);
+    }
     const Instance *in = &i->list.item[k];
     size_t n = (size_t)in->width * (size_t)in->height;
     Image im = {in->width, in->height, 1, mem_alloc(n)};
@@ -619,6 +637,7 @@ qkv_picture *qkv_instances_overlay(const qkv_instances *i, const qkv_picture *p,
                                    qkv_error *err)
 {
     Err e = api_begin();
+    if (!GIVEN(i) || !GIVEN(p) || !GIVEN_TEXTS(texts, n)) return api_null(&e, err);
     qkv_picture *out = mem_zeroed(1, sizeof *out);
     bool ok = out || oom(&e);
     for (int k = 0; ok && k < i->list.n; k++)

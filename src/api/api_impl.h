@@ -48,13 +48,23 @@ static inline Err api_begin(void)
 }
 /* Every call that makes something ends with it: what came out while memory was refused may be less than it should be. */
 static inline bool api_whole(bool ok, Err *e) { return ok && mem_ran_out() ? oom(e) : ok; }
+/* border.c: false, with the error, where a pointer is NULL that must not be: one; one to n things; one to n texts, none of them NULL. */
+bool api_given(const void *p, const char *function, const char *what, Err *err);
+bool api_given_list(const void *p, int n, const char *function, const char *what, Err *err);
+bool api_given_texts(const char *const *p, int n, const char *function, const char *what, Err *err);
+/* In a public function whose error is `e`. */
+#define GIVEN(p) api_given((p), __func__, #p, &e)
+#define GIVEN_LIST(p, n) api_given_list((p), (n), __func__, #p, &e)
+#define GIVEN_TEXTS(p, n) api_given_texts((p), (n), __func__, #p, &e)
 qkv_status api_give(const Err *from, qkv_error *to); /* hands an internal error out */
 void *api_null(const Err *from, qkv_error *to);      /* the same, for who returns a pointer: NULL */
+void *api_no_memory(qkv_error *to);
 /* A model of a graph that was made here; takes the graph, in any case. like: whose file's versions it shows, and whose dtype
  * of products its runs have. */
 qkv_model *api_model_of(Graph *g, const char *name, const qkv_model *like, Err *err);
 struct Session *api_session(const qkv_session *s);
 bool api_tensor(const qkv_tensor *q, Tensor *t, Err *err);
+void api_tensor_out(const Tensor *t, Shown *shown, qkv_tensor *q);
 int api_find_input(const Graph *g,
                    const char *name); /* by name, or by position "0", "1", ...; -1: api_unknown_input says so */
 bool api_unknown_input(const Graph *g, const char *name, Err *err);

@@ -98,7 +98,7 @@ qkv_status qkv_sdpa_choice(const qkv_sdpa_call *call, const char *device, int cu
     SdpaChoice c;
     qkv_sdpa_call q = {0};
     if (report) *report = NULL;
-    if (!VERSIONED_TAKE(qkv_sdpa_call, offset, &q, call, &e)) return api_give(&e, err);
+    if (!GIVEN(call) || !VERSIONED_TAKE(qkv_sdpa_call, offset, &q, call, &e)) return api_give(&e, err);
     Arena *arena = arena_create(0);
     ExprPool *p = arena ? expr_pool(arena) : NULL;
     bool ok = p || oom(&e);
@@ -328,7 +328,9 @@ char *qkv_model_backends(const qkv_model *m, const qkv_backends_options *options
     Binding bound = {0};
     SdpaDevice d;
     qkv_backends_options o = {0};
-    if (!VERSIONED_TAKE(qkv_backends_options, n_dims, &o, options, &e)) return api_null(&e, err);
+    if (!GIVEN(m) || !VERSIONED_TAKE(qkv_backends_options, n_dims, &o, options, &e) ||
+        !GIVEN_TEXTS(o.dim_names, o.n_dims) || !GIVEN_LIST(o.dims, o.n_dims))
+        return api_null(&e, err);
     Graph *g = m->program.graph;
     const char *device = o.device ? o.device : "cpu";
     Model state = {.g = g,

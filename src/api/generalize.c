@@ -343,7 +343,13 @@ qkv_model *qkv_model_generalize(const qkv_model *const *models, int n, const qkv
     qkv_generalize_options o = {0};
     Err e = api_begin();
     if (report) *report = NULL;
-    if (!VERSIONED_TAKE(qkv_generalize_options, n_check, &o, options, &e)) return api_null(&e, err);
+    if (!VERSIONED_TAKE(qkv_generalize_options, n_check, &o, options, &e) || !GIVEN_LIST(models, n) ||
+        !GIVEN_TEXTS(o.dims, o.n_dims) || !GIVEN_TEXTS(o.dynamic, o.n_dynamic) || !GIVEN_LIST(o.check, o.n_check))
+        return api_null(&e, err);
+    for (int f = 0; f < n; f++)
+        if (!GIVEN(models[f])) return api_null(&e, err);
+    for (int i = 0; i < o.n_check; i++)
+        if (!GIVEN(o.check[i])) return api_null(&e, err);
     const Graph *graph[GEN_FILES] = {NULL};
     const char *name[GEN_FILES] = {NULL};
     for (int f = 0; f < n && f < GEN_FILES; f++) {

@@ -225,7 +225,9 @@ qkv_model *qkv_model_joint(const qkv_model *m, const qkv_joint_options *options,
     qkv_joint_options o = {0};
     Err e = api_begin();
     if (report) *report = NULL;
-    if (!VERSIONED_TAKE(qkv_joint_options, n_dims, &o, options, &e)) return api_null(&e, err);
+    if (!GIVEN(m) || !VERSIONED_TAKE(qkv_joint_options, n_dims, &o, options, &e) ||
+        !GIVEN_TEXTS(o.inputs, o.n_inputs) || !GIVEN_TEXTS(o.dim_names, o.n_dims) || !GIVEN_LIST(o.dims, o.n_dims))
+        return api_null(&e, err);
     JointOptions joint = {.loss = o.loss, .inputs = o.inputs, .ninputs = o.n_inputs, .inputs_only = o.inputs_only != 0};
     if (!read_decompose(o.decompose, &joint.decompose, &e) || !read_recompute(o.recompute, &joint.recompute, &e))
         return api_null(&e, err);
