@@ -8,17 +8,13 @@
 
 static int profile_of(const Options *o, qkv_onnx_profile *out)
 {
-    static const char *const names[] = {
-        [QKV_ONNX_ORT] = "ort", [QKV_ONNX_SPEC] = "spec", [QKV_ONNX_OPENVINO] = "openvino", [QKV_ONNX_TENSORRT] = "tensorrt"};
-    enum { NAMES = sizeof names / sizeof *names };
+    enum { MOST = 16 };
+    const char *names[MOST];
+    int n = 0;
     *out = QKV_ONNX_ORT;
-    if (!o->profile) return 0;
-    for (int i = 0; i < NAMES; i++)
-        if (!strcmp(o->profile, names[i])) {
-            *out = (qkv_onnx_profile)i;
-            return 0;
-        }
-    const char *close = nearest(o->profile, names, NAMES);
+    if (!o->profile || qkv_onnx_profile_from_name(o->profile, out)) return 0;
+    while (n < MOST && (names[n] = qkv_onnx_profile_name((qkv_onnx_profile)n))) n++;
+    const char *close = nearest(o->profile, names, n);
     return problem(QKV_USAGE, "option '--profile': found '%s', expected ort, spec, openvino or tensorrt%s%s%s",
                    o->profile, close ? "; did you mean '" : "", close ? close : "", close ? "'?" : "");
 }

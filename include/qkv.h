@@ -58,6 +58,8 @@ typedef struct qkv_error {
     char message[1024]; /* one sentence, outermost place first */
 } qkv_error;
 
+/* "ok", "mismatch", ... Like all names of choices below: NULL for a value that there is not. */
+QKV_API const char *qkv_status_name(qkv_status s);
 QKV_API const char *qkv_version(void); /* "0.1.0" */
 QKV_API const char *qkv_cpu(void);     /* the rung in use: "avx512bf16", ... (QKV_CPU forces a lower one) */
 QKV_API void qkv_free(void *p);        /* for char * results */
@@ -189,6 +191,9 @@ QKV_API qkv_status qkv_model_pack(const qkv_model *m, const char *path, qkv_pack
 /* For whom an ONNX file is: the standard, or a runtime (docs/ONNX.md says what each needs). */
 typedef enum qkv_onnx_profile { QKV_ONNX_ORT, QKV_ONNX_SPEC, QKV_ONNX_OPENVINO, QKV_ONNX_TENSORRT } qkv_onnx_profile;
 
+QKV_API const char *qkv_onnx_profile_name(qkv_onnx_profile p);                           /* "ort" */
+QKV_API int qkv_onnx_profile_from_name(const char *name, qkv_onnx_profile *out); /* 0: no profile has this name */
+
 typedef struct qkv_onnx_options {
     size_t struct_size; /* sizeof(qkv_onnx_options) */
     int opset;          /* 17 to 25; 0 = 18 */
@@ -239,6 +244,7 @@ QKV_API qkv_status qkv_model_rewrite(qkv_model *m, const qkv_rewrite_options *op
 
 /* PyTorch's numbers (torch.nn.attention.SDPBackend). */
 typedef enum qkv_sdpa_backend { QKV_SDPA_MATH, QKV_SDPA_FLASH, QKV_SDPA_EFFICIENT, QKV_SDPA_CUDNN } qkv_sdpa_backend;
+QKV_API const char *qkv_sdpa_backend_name(qkv_sdpa_backend b); /* "math" */
 
 typedef struct qkv_sdpa_call {
     size_t struct_size;           /* sizeof(qkv_sdpa_call) */
@@ -356,6 +362,7 @@ QKV_API qkv_model *qkv_model_extract(const qkv_model *m, const char *const *from
                                      int n_to, qkv_error *err);
 
 typedef enum qkv_weight_kind { QKV_PARAMETER, QKV_BUFFER, QKV_CONSTANT } qkv_weight_kind;
+QKV_API const char *qkv_weight_kind_name(qkv_weight_kind k); /* "parameter" */
 /* Weight i of the model: its name in the state dict (of the file's initializer), NULL out of range. out, kind and persistent (is a buffer part of
  * the state dict?) may be NULL; out points into m. */
 QKV_API int qkv_model_weight_count(const qkv_model *m);
@@ -422,6 +429,8 @@ QKV_API void qkv_session_clear_inputs(qkv_session *s);
 QKV_API qkv_status qkv_session_keep(qkv_session *s, const char *name, qkv_error *err);
 /* Valid until the next run. Output i in flattened order of the tensors that the module returned. shape and strides belong to the session. */
 QKV_API qkv_status qkv_session_output(qkv_session *s, int i, qkv_tensor *out, qkv_error *err);
+/* The same by the output's name (qkv_model_output_name), or by its position "0", "1", ... as inputs are named. */
+QKV_API qkv_status qkv_session_output_by_name(qkv_session *s, const char *name, qkv_tensor *out, qkv_error *err);
 
 /* Memory for outputs: f is called by every run, once sizes are known, for each output i with its dtype and contiguous shape, and gives memory of that
  * size, aligned to 64 bytes (NULL ends the run). The output is written there as it is computed, or copied where it is a part or a view of something

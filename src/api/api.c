@@ -449,14 +449,26 @@ void qkv_session_free(qkv_session *s)
     mem_free(s);
 }
 
-/* By name, or by position "0", "1", ... */
+/* Of n things: "0", "1", ...; -1: no position. */
+static int position_of(const char *text, int n)
+{
+    const char *end;
+    long k = parse_int(text, &end);
+    return *text && !*end && k >= 0 && k < n ? (int)k : -1;
+}
+
 int api_find_input(const Graph *g, const char *name)
 {
     for (int i = 0; i < g->ninput; i++)
         if (!strcmp(value_label(g->input[i]), name) || !strcmp(g->input[i]->name, name)) return i;
-    const char *end;
-    long k = parse_int(name, &end);
-    return *name && !*end && k >= 0 && k < g->ninput ? (int)k : -1;
+    return position_of(name, g->ninput);
+}
+
+static int find_output(const Graph *g, const char *name)
+{
+    for (int i = 0; i < g->noutput; i++)
+        if (!strcmp(g->output[i].name, name)) return i;
+    return position_of(name, g->noutput);
 }
 
 static int find_scalar(const Graph *g, const char *name)
@@ -539,6 +551,23 @@ qkv_status qkv_session_output(qkv_session *s, int i, qkv_tensor *out, qkv_error 
         fail(&e, E_USAGE, "output %d: %s", i,
              i >= 0 && i < session_graph(s->session)->noutput ? "nothing has run yet" : "the model has no such output");
     return api_done(s, t != NULL, &e, err);
+}
+
+qkv_status qkv_session_output_by_name(qkv_session *s, const char *name, qkv_tensor *out, qkv_error *err)
+{
+    Err e = api_begin();
+    if (!GIVEN(name) || !api_enter(s, &e)) return give(&e, err);
+    const Graph *g = session_graph(s->session);
+    int i = find_output(g, name);
+    if (i < 0) {
+        Buf b = {0};
+        for (int k = 0; k < g->noutput; k++) buf_printf(&b, "%s%s", k ? ", " : "", g->output[k].name);
+        fail(&e, E_USAGE, "no output is called '%s'; this model has %s", name, b.len ? b.data : "no outputs");
+        buf_free(&b);
+        return api_done(s, false, &e, err);
+    }
+    api_leave(s);
+    return qkv_session_output(s, i, out, err);
 }
 
 static void *ask_memory(void *user, int i, const Tensor *t)

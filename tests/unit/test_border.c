@@ -158,6 +158,8 @@ STATUS(keep, qkv_session_keep(N(0, session), N(1, "x"), e))
 STATUS(output, qkv_session_output(N(0, session), 0, N(1, &out), e))
 VOID(output_memory, qkv_session_output_memory(N(0, session), NULL, NULL))
 STATUS(random_inputs, qkv_session_random_inputs(N(0, session), N(1, NAMES(N(2, "batch"))), N(3, DIMS), 1, 0, e))
+STATUS(output_by_name, qkv_session_output_by_name(N(0, session), N(1, "y"), N(2, &out), e))
+NOTHING(profile_from_name, qkv_onnx_profile_from_name(N(0, "ort"), NULL))
 STATUS(input, qkv_session_input(N(0, session), 0, N(1, &out), e))
 VOID(reset, qkv_session_reset(N(0, session)))
 VOID(seed, qkv_session_seed(N(0, session), 0))
@@ -264,6 +266,8 @@ static const Row rows[] = {
     ROW(output_memory, 1),
     ROW(random_inputs, 4),
     ROW(input, 2),
+    ROW(output_by_name, 3),
+    ROW(profile_from_name, 1),
     ROW(reset, 1),
     ROW(seed, 1),
     ROW(step, 1),
@@ -340,6 +344,41 @@ static void test_no_error(void **state)
     assert_int_equal(qkv_session_run(session, NULL), QKV_OK);
     assert_int_equal(qkv_session_output(session, 0, &out, NULL), QKV_OK);
     assert_int_equal(qkv_session_output(session, 1, &out, NULL), QKV_USAGE);
+}
+
+/* ------------------------------------------------------------------ names */
+
+static void test_output_by_name(void **state)
+{
+    (void)state;
+    qkv_error e = {0};
+    numbers[4] = 2;
+    const char *name = qkv_model_output_name(model, 0);
+    assert_int_equal(qkv_session_set_input(session, "x", &x, &e), QKV_OK);
+    assert_int_equal(qkv_session_run(session, &e), QKV_OK);
+    for (int i = 0; i < 2; i++) {
+        out = (qkv_tensor){0};
+        assert_int_equal(qkv_session_output_by_name(session, i ? "0" : name, &out, &e), QKV_OK);
+        assert_true(out.rank == 2 && ((const float *)out.data)[4] == 2);
+    }
+    assert_int_equal(qkv_session_output_by_name(session, "logits", &out, &e), QKV_USAGE);
+    assert_true(strstr(e.message, "'logits'") && strstr(e.message, name));
+}
+
+static void test_names(void **state)
+{
+    (void)state;
+    assert_string_equal(qkv_status_name(QKV_UNSUPPORTED), "unsupported");
+    assert_null(qkv_status_name((qkv_status)6));
+    assert_string_equal(qkv_sdpa_backend_name(QKV_SDPA_CUDNN), "cudnn");
+    assert_null(qkv_sdpa_backend_name((qkv_sdpa_backend)4));
+    assert_string_equal(qkv_weight_kind_name(QKV_BUFFER), "buffer");
+    assert_null(qkv_weight_kind_name((qkv_weight_kind)-1));
+    int n = 0;
+    for (qkv_onnx_profile p, q = 0; qkv_onnx_profile_name(q); q++, n++)
+        assert_true(qkv_onnx_profile_from_name(qkv_onnx_profile_name(q), &p) && p == q);
+    assert_int_equal(n, 4);
+    assert_false(qkv_onnx_profile_from_name("tflite", NULL));
 }
 
 /* ------------------------------------------------------------------ sizes of structs */
@@ -427,8 +466,9 @@ static void test_result_sizes(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_null), cmocka_unit_test(test_no_error),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_null),         cmocka_unit_test(test_no_error),
                                        cmocka_unit_test(test_option_sizes), cmocka_unit_test(test_no_size),
-                                       cmocka_unit_test(test_result_sizes)};
+                                       cmocka_unit_test(test_result_sizes), cmocka_unit_test(test_output_by_name),
+                                       cmocka_unit_test(test_names)};
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
