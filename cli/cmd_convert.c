@@ -3,7 +3,6 @@
  *     qkv convert bert.pt2 -o bert.onnx --profile ort --opset 18
  */
 #include <stdio.h>
-#include <string.h>
 #include "cli.h"
 
 static int profile_of(const Options *o, qkv_onnx_profile *out)
