@@ -122,7 +122,7 @@ qkv_status qkv_picture_input(const qkv_picture *p, int height, int width, const 
 
 /* The bytes of the file `path`, which own then holds, or of the model's extra file `name`. */
 static bool attached(const qkv_segmenter *g, const Extras *x, const char *path, MappedFile *own, const char *name,
-                     const char *option, const void **bytes, uint64_t *size, Err *err)
+                     const char *what, const void **bytes, uint64_t *size, Err *err)
 {
     if (path) {
         TRY(file_map(own, path, err));
@@ -136,8 +136,9 @@ static bool attached(const qkv_segmenter *g, const Extras *x, const char *path, 
             *size = x->file[i].size;
             return true;
         }
-    return fail(err, E_USAGE, "%s: holds no '%s', which qkv.recipes.sam3 puts into a .pt2; %s FILE gives it",
-                g->model->path, name, option);
+    return fail(err, E_USAGE,
+                "%s: holds no '%s', which qkv.recipes.sam3 puts into a .pt2; give the %s as a file of its own",
+                g->model->path, name, what);
 }
 
 static bool read_attached(qkv_segmenter *g, Err *err)
@@ -148,10 +149,10 @@ static bool read_attached(qkv_segmenter *g, Err *err)
     uint64_t size = 0;
     bool ok = (g->o.processor && g->o.tokenizer) || extras_open(&x, g->model->program.source, err) ||
               within(err, "%s", g->model->path);
-    ok = ok && attached(g, &x, g->o.processor, &processor, "qkv/processor.json", "--processor", &bytes, &size, err) &&
+    ok = ok && attached(g, &x, g->o.processor, &processor, "qkv/processor.json", "processor", &bytes, &size, err) &&
          (processor_read(&g->p, bytes, size, err) ||
           within(err, "%s", g->o.processor ? g->o.processor : "qkv/processor.json"));
-    ok = ok && attached(g, &x, g->o.tokenizer, &tokenizer, "qkv/tokenizer.bpe", "--tokenizer", &bytes, &size, err) &&
+    ok = ok && attached(g, &x, g->o.tokenizer, &tokenizer, "qkv/tokenizer.bpe", "tokenizer", &bytes, &size, err) &&
          ((g->bpe = bpe_open(bytes, (size_t)size, g->p.hf ? CLIP_HF : CLIP_META, err)) ||
           within(err, "%s", g->o.tokenizer ? g->o.tokenizer : "qkv/tokenizer.bpe"));
     extras_close(&x);

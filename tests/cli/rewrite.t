@@ -58,8 +58,8 @@ fold_views       aten.reshape.default  unsqueeze_1      2
 fold_views       aten.permute.default  transpose_3      3
 left: softmax 'div_1'
   recognised: softmax of queries 'transpose' times keys 'view_1' times 0.5, mask 'unsqueeze_1'
-  stopped at 'matmul_1', rule 'attention': rows without an allowed key would give 0 instead of NaN (--exact-masked-rows)
-  to change: without --exact-masked-rows such rows give 0, as PyTorch's scaled_dot_product_attention does
+  stopped at 'matmul_1', rule 'attention': rows without an allowed key would give 0 instead of NaN (exact_masked_rows)
+  to change: without exact_masked_rows such rows give 0, as PyTorch's scaled_dot_product_attention does
 0 attentions fused, 1 left; 21 nodes, were 28
 $ qkv rewrite eager.pt2 --exact-masked-rows --require-fused -q > /dev/null
 ! qkv: error: 1 attention is left as softmax(QK)V; qkv rewrite --why-not says why
