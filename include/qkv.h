@@ -1,6 +1,7 @@
 /* qkv: PyTorch attention models, out of Python.
  *
- * Two nouns. A qkv_model is a file that was read and understood: immutable, shared by any number of threads. A qkv_session runs one
+ * Two nouns. A qkv_model is a file that was read and understood, shared by any number of threads once
+ * qkv_model_rewrite and qkv_model_set_weights, which alone change it, are done with it. A qkv_session runs one
  * model: it owns memory and threads, and belongs to one thread at a time.
  *
  *     qkv_error e;
