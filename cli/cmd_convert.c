@@ -52,7 +52,6 @@ static int write_onnx(const Options *o, const qkv_model *m, qkv_onnx_profile pro
     if (!code && o->strict && warnings)
         code = problem(QKV_MISMATCH, "%zu warning%s, and --strict", warnings, warnings == 1 ? "" : "s");
     if (report && o->json) {
-        json_object_set_new(report, "schema", json_integer(JSON_SCHEMA));
         json_object_set_new(report, "model", json_text(o->arg[0]));
         json_object_set_new(report, "output", status == QKV_OK ? json_text(o->output) : json_null());
         json_object_set_new(report, "error", status == QKV_OK ? json_null() : json_text(e.message));

@@ -145,7 +145,6 @@ int cmd_generalize(const Options *o)
     }
     json_t *report = text ? json_loads(text, 0, NULL) : NULL;
     if (report && o->json) {
-        json_object_set_new(report, "schema", json_integer(JSON_SCHEMA));
         if (made && o->output) json_object_set_new(report, "output", json_text(o->output));
     } else if (report) {
         print_sizes(report);

@@ -21,7 +21,8 @@
  * where nothing is said of it is QKV_USAGE, and 0 or NULL from functions without an error. A struct that begins with struct_size must have
  * it set to its sizeof: QKV_USAGE otherwise (docs/ABI.md). On failure nothing is changed and nothing is
  * leaked; a NULL return means failure. Strings are UTF-8; those returned as `const char *` live as long as the object they came from,
- * those returned as `char *` are freed with qkv_free. The library never prints, never exits, opens no file but those named.
+ * those returned as `char *` are freed with qkv_free. Reports are JSON objects whose first key, "schema", is the version of their keys;
+ * docs/schema has a JSON Schema of each. The library never prints, never exits, opens no file but those named.
  */
 #ifndef QKV_H
 #define QKV_H

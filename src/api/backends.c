@@ -106,7 +106,7 @@ qkv_status qkv_sdpa_choice(const qkv_sdpa_call *call, const char *device, int cu
     if (ok && out) *out = (qkv_sdpa_backend)c.when[0].backend;
     if (ok && report) {
         Buf b = {0};
-        buf_puts(&b, "{");
+        buf_puts(&b, JSON_REPORT);
         put_key(&b, "backend", sdpa_backend_name(c.when[0].backend));
         buf_puts(&b, ", ");
         put_refusals(&b, p, &c, false);
@@ -344,7 +344,7 @@ char *qkv_model_backends(const qkv_model *m, const qkv_backends_options *options
     ok = ok && sdpa_device(device, o.cudnn, &d, &e) && binding_init(&bound, g->ex, &e) &&
          bind_named(g, o.dim_names, o.dims, o.n_dims, &bound, &e);
     if (ok) {
-        buf_puts(&b, "{");
+        buf_puts(&b, JSON_REPORT);
         put_key(&b, "device", device);
         buf_printf(&b, ", \"pytorch\": \"2.13\", \"cudnn\": ");
         if (d.cuda) buf_printf(&b, "\"%d.%d.%d\"", d.cudnn / 10000, d.cudnn / 100 % 100, d.cudnn % 100);

@@ -298,7 +298,7 @@ static void put_checks(Buf *b, const Checks *c)
 static char *report_json(const Generalized *r, const Checks *c, const char *const *name, bool solved)
 {
     Buf b = {0};
-    buf_printf(&b, "{\"solved\": %s", solved ? "true" : "false");
+    buf_printf(&b, JSON_REPORT "\"solved\": %s", solved ? "true" : "false");
     put_texts(&b, "files", name, r->nfiles);
     put_sizes(&b, r);
     put_numbers(&b, r, true);

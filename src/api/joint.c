@@ -119,7 +119,7 @@ static void put_report(const Graph *g, int before, bool inputs_only, Buf *out)
     const char *comma = "";
     for (int i = 0; i < g->noutput; i++)
         if (g->output[i].loss) {
-            buf_puts(out, "{\"loss\": ");
+            buf_puts(out, JSON_REPORT "\"loss\": ");
             json_put_string(out, g->output[i].name);
         }
     buf_printf(out, ", \"nodes_before\": %d, \"nodes_after\": %d, \"gradients\": [", before, g->nnodes);
