@@ -16,7 +16,7 @@ int ops_peak(const Loaded *m, qkv_peak *out)
 {
     qkv_error e;
     qkv_stats stats = {.struct_size = sizeof stats};
-    qkv_session_stats(m->session, &stats);
+    if (qkv_session_stats(m->session, &stats, &e)) return problem_of(&e);
     *out = (qkv_peak){.struct_size = sizeof *out};
     return qkv_measure_peak(stats.threads, out, &e) ? problem_of(&e) : 0;
 }

@@ -156,7 +156,6 @@ static int cmd_backends(const void *options)
     if (!code && !text) code = problem_of(&e);
     json_t *report = text ? json_loads(text, 0, NULL) : NULL;
     if (report && o->common.json) {
-        json_object_set_new(report, "schema", json_integer(JSON_SCHEMA));
         json_object_set_new(report, "model", json_text(o->common.arg[0]));
         json_print(json_incref(report));
     } else if (report) {

@@ -93,7 +93,7 @@ static int measure(const BenchOptions *o, Loaded *m, Result *r)
     if (!code) r->t = times_of(ms, o->iterations);
     free(ms);
     r->stats.struct_size = sizeof r->stats;
-    qkv_session_stats(m->session, &r->stats);
+    if (!code && qkv_session_stats(m->session, &r->stats, &e)) code = problem_of(&e);
     if (!code && o->per_op) code = ops_finish(m, o->iterations, r->t.mean, &r->ops);
     return code ? code : trace_finish(o->trace, m);
 }

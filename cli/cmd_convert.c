@@ -3,7 +3,6 @@
  *     qkv convert bert.pt2 -o bert.onnx --target ort --opset 18
  */
 #include <stdio.h>
-#include <string.h>
 #include "cli.h"
 
 typedef struct ConvertOptions {
@@ -16,21 +15,13 @@ typedef struct ConvertOptions {
 
 static int target_of(const WriteOptions *w, qkv_onnx_profile *out)
 {
-    static const char *const names[] = {
-        [QKV_ONNX_ORT] = "ort",
-        [QKV_ONNX_SPEC] = "spec",
-        [QKV_ONNX_OPENVINO] = "openvino",
-        [QKV_ONNX_TENSORRT] = "tensorrt",
-    };
-    enum { NAMES = sizeof names / sizeof *names };
+    enum { MOST = 16 };
+    const char *names[MOST];
+    int n = 0;
     *out = QKV_ONNX_ORT;
-    if (!w->target) return 0;
-    for (int i = 0; i < NAMES; i++)
-        if (!strcmp(w->target, names[i])) {
-            *out = (qkv_onnx_profile)i;
-            return 0;
-        }
-    const char *close = nearest(w->target, names, NAMES);
+    if (!w->target || qkv_onnx_profile_from_name(w->target, out)) return 0;
+    while (n < MOST && (names[n] = qkv_onnx_profile_name((qkv_onnx_profile)n))) n++;
+    const char *close = nearest(w->target, names, n);
     return problem(QKV_USAGE, "option '--target': found '%s', expected ort, spec, openvino or tensorrt%s%s%s",
                    w->target, close ? "; did you mean '" : "", close ? close : "", close ? "'?" : "");
 }
@@ -69,7 +60,6 @@ static int write_onnx(const WriteOptions *w, const Common *c, const qkv_model *m
     if (!code && w->strict && warnings)
         code = problem(QKV_MISMATCH, "%zu warning%s with --strict", warnings, warnings == 1 ? "" : "s");
     if (report && c->json) {
-        json_object_set_new(report, "schema", json_integer(JSON_SCHEMA));
         json_object_set_new(report, "model", json_text(c->arg[0]));
         json_object_set_new(report, "output", status == QKV_OK ? json_text(w->output) : json_null());
         json_object_set_new(report, "error", status == QKV_OK ? json_null() : json_text(e.message));

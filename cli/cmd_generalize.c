@@ -155,7 +155,6 @@ static int cmd_generalize(const void *options)
     }
     json_t *report = text ? json_loads(text, 0, NULL) : NULL;
     if (report && o->common.json) {
-        json_object_set_new(report, "schema", json_integer(JSON_SCHEMA));
         if (made && o->output) json_object_set_new(report, "output", json_text(o->output));
     } else if (report) {
         print_sizes(report);

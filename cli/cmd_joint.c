@@ -48,7 +48,6 @@ static void tell(const JointOptions *o, json_t *report)
     size_t i, n = json_array_size(json_object_get(report, "gradients"));
     json_t *x;
     if (o->common.json) {
-        json_object_set_new(report, "schema", json_integer(JSON_SCHEMA));
         json_object_set_new(report, "model", json_text(o->common.arg[0]));
         json_object_set_new(report, "output", json_text(o->write.output));
         json_print(json_incref(report));

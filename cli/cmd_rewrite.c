@@ -135,7 +135,6 @@ static int cmd_rewrite(const void *options)
         code = problem_of(&e);
     }
     if (report && o->common.json) {
-        json_object_set_new(report, "schema", json_integer(JSON_SCHEMA));
         json_object_set_new(report, "model", json_text(o->common.arg[0]));
         json_object_set_new(report, "output", code ? json_null() : json_text(o->output));
         json_object_set_new(report, "error", status == QKV_OK ? json_null() : json_text(e.message));

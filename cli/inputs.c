@@ -45,7 +45,8 @@ int trace_start(const char *path, Loaded *m, int64_t runs)
     qkv_error e;
     qkv_stats stats = {.struct_size = sizeof stats};
     if (!path) return 0;
-    qkv_session_stats(m->session, &stats); /* the number of steps is not known before the first run */
+    if (qkv_session_stats(m->session, &stats, &e)) return problem_of(&e);
+    /* before the first run it is not known how many steps there are */
     int64_t steps = stats.steps ? stats.steps + MORE : MOST, n = steps < MOST / runs ? steps * runs : MOST;
     return qkv_session_trace(m->session, n, &e) ? problem_of(&e) : 0;
 }

@@ -63,7 +63,29 @@ int problem(int code, const char *fmt, ...)
     return code;
 }
 
-int problem_of(const qkv_error *e) { return problem(e->code ? (int)e->code : EXIT_INTERNAL, "%s", e->message); }
+/* The library names no options of the command: what gives what it asks for, by a part of its sentence. */
+static void hint(const char *message)
+{
+    static const struct {
+        const char *part, *option;
+    } hints[] = {
+        {"when loading", "--fix NAME=VALUE gives an input its value"},
+        {"leave out the last batch", "--drop-last leaves it out"},
+        {"before padding is skipped", "--skip-padding skips it"},
+        {"decompose the model into math", "this is --decompose math"},
+        {"give the processor as", "this is --processor FILE"},
+        {"give the tokenizer as", "this is --tokenizer FILE"},
+    };
+    for (size_t i = 0; i < sizeof hints / sizeof *hints; i++)
+        if (strstr(message, hints[i].part)) note("%s", hints[i].option);
+}
+
+int problem_of(const qkv_error *e)
+{
+    int code = problem(e->code ? (int)e->code : EXIT_INTERNAL, "%s", e->message);
+    hint(e->message);
+    return code;
+}
 
 void warning(const char *fmt, ...)
 {

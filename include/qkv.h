@@ -1,7 +1,8 @@
 /* qkv: runs PyTorch attention models without Python.
  *
- * A qkv_model is a file that was read and understood; any number of threads may share it. A qkv_session runs one model:
- * it owns memory and threads, and belongs to one thread at a time.
+ * A qkv_model is a file that was read and understood; any number of threads may share it once qkv_model_rewrite and
+ * qkv_model_set_weights, which alone change it, have returned. A qkv_session runs one model: it owns memory and threads,
+ * and belongs to one thread at a time.
  *
  *     qkv_error e;
  *     qkv_model *m = qkv_model_load("vit.pt2", NULL, &e);
@@ -16,10 +17,13 @@
  *     qkv_session_free(s);
  *     qkv_model_free(m);
  *
- * Conventions. Sizes and strides are in elements. Every `qkv_error *` may be NULL. A call that fails changes nothing
- * and leaks nothing; a NULL return means failure. Strings are UTF-8; those returned as `const char *` live as long as
- * the object they came from, those returned as `char *` are freed with qkv_free. The library never prints, never exits,
- * and opens no files but those it is given by name.
+ * Conventions. Sizes and strides are in elements. Every `qkv_error *`, `char **report` and `options` may be NULL; any
+ * other pointer that is NULL is QKV_USAGE unless its function allows it, and 0 or NULL from functions without an error.
+ * A struct that begins with struct_size must have it set to its sizeof: QKV_USAGE otherwise (docs/ABI.md). A call that
+ * fails changes nothing and leaks nothing; a NULL return means failure. Strings are UTF-8; those returned as
+ * `const char *` live as long as the object they came from, those returned as `char *` are freed with qkv_free. Reports
+ * are JSON objects whose first key, "schema", is the version of their keys. The library never prints, never exits, and
+ * opens no files but those it is given by name.
  *
  * The rest: qkv_tools.h (describe, convert, rewrite, check, profile), qkv_train.h, qkv_vision.h (a library of its own).
  */
@@ -59,6 +63,8 @@ typedef struct qkv_error {
     char message[1024]; /* one sentence, outermost place first */
 } qkv_error;
 
+/* "ok", "mismatch", ... Like all names of choices below: NULL for a value that there is not. */
+QKV_API const char *qkv_status_name(qkv_status s);
 QKV_API const char *qkv_version(void); /* "0.1.0" */
 QKV_API const char *qkv_cpu(void);     /* the ISA level in use: "avx512bf16", ... (QKV_CPU forces a lower one) */
 QKV_API void qkv_free(void *p);        /* for char * results */
@@ -195,6 +201,8 @@ QKV_API qkv_status qkv_session_keep(qkv_session *s, const char *name, qkv_error 
 /* Output i, in the flattened order of the tensors that the module returned. Valid until the next run; shape and strides
  * belong to the session. */
 QKV_API qkv_status qkv_session_output(qkv_session *s, int i, qkv_tensor *out, qkv_error *err);
+/* The same by the output's name (qkv_model_output_name), or by its position "0", "1", ... as inputs are named. */
+QKV_API qkv_status qkv_session_output_by_name(qkv_session *s, const char *name, qkv_tensor *out, qkv_error *err);
 
 /* Memory for outputs: every run calls f, once sizes are known, for each output i with its dtype and contiguous shape; f
  * returns memory of that size, aligned to 64 bytes, which must stay valid until the run has ended (NULL ends the run).

@@ -31,6 +31,7 @@ QKV_API qkv_status qkv_model_input_table(const qkv_model *m, int i, const char *
 /* ---------------------------------------------------------------- weights */
 
 typedef enum qkv_weight_kind { QKV_PARAMETER, QKV_BUFFER, QKV_CONSTANT } qkv_weight_kind;
+QKV_API const char *qkv_weight_kind_name(qkv_weight_kind k); /* "parameter" */
 /* The name of weight i in the state dict (or of the ONNX initializer), NULL out of range. out, kind and persistent (1:
  * the buffer is part of the state dict) may be NULL; out points into m. */
 QKV_API int qkv_model_weight_count(const qkv_model *m);
@@ -59,6 +60,9 @@ QKV_API qkv_status qkv_model_pack(const qkv_model *m, const char *path, qkv_pack
 
 /* What an ONNX file is for: the standard alone, or a runtime (docs/ONNX.md says what each needs). */
 typedef enum qkv_onnx_profile { QKV_ONNX_ORT, QKV_ONNX_SPEC, QKV_ONNX_OPENVINO, QKV_ONNX_TENSORRT } qkv_onnx_profile;
+
+QKV_API const char *qkv_onnx_profile_name(qkv_onnx_profile p);                   /* "ort" */
+QKV_API int qkv_onnx_profile_from_name(const char *name, qkv_onnx_profile *out); /* 0: no profile has this name */
 
 typedef struct qkv_onnx_options {
     size_t struct_size; /* sizeof(qkv_onnx_options) */
@@ -114,6 +118,7 @@ QKV_API qkv_status qkv_model_rewrite(qkv_model *m, const qkv_rewrite_options *op
 
 /* The values are PyTorch's (torch.nn.attention.SDPBackend). */
 typedef enum qkv_sdpa_backend { QKV_SDPA_MATH, QKV_SDPA_FLASH, QKV_SDPA_EFFICIENT, QKV_SDPA_CUDNN } qkv_sdpa_backend;
+QKV_API const char *qkv_sdpa_backend_name(qkv_sdpa_backend b); /* "math" */
 
 typedef struct qkv_sdpa_call {
     size_t struct_size;           /* sizeof(qkv_sdpa_call) */
@@ -257,7 +262,7 @@ typedef struct qkv_stats {
     int threads;          /* in use */
     size_t kept_bytes;    /* results of kept inputs (qkv_session_keep) */
 } qkv_stats;
-QKV_API void qkv_session_stats(const qkv_session *s, qkv_stats *out);
+QKV_API qkv_status qkv_session_stats(const qkv_session *s, qkv_stats *out, qkv_error *err); /* set out->struct_size */
 
 /* Time per step of the runs since profiling was switched on. JSON array; qkv_free it. A step: {node, op, shape (of its
  * results), calls, total_ms, min_ms (the shortest call), operands, arithmetic ("bf16" where it multiplies 16-bit

@@ -12,6 +12,7 @@ enum { MAX_PIXELS = 1 << 28 /* as image_read */ };
 qkv_picture *qkv_picture_read(const char *path, qkv_error *err)
 {
     Err e = vision_begin();
+    if (!GIVEN(path)) return vision_null(&e, err);
     qkv_picture *p = mem_zeroed(1, sizeof *p);
     if (p && image_read_rgb(&p->im, path, &e)) return p;
     if (!p) oom(&e);
@@ -35,6 +36,7 @@ static bool picture_copy(Image *im, const uint8_t *pixels, int height, int width
 qkv_picture *qkv_picture_create(const uint8_t *pixels, int height, int width, int channels, qkv_error *err)
 {
     Err e = vision_begin();
+    if (!GIVEN(pixels)) return vision_null(&e, err);
     qkv_picture *p = mem_zeroed(1, sizeof *p);
     if (p && picture_copy(&p->im, pixels, height, width, channels, &e)) return p;
     if (!p) oom(&e);
@@ -49,13 +51,14 @@ void qkv_picture_free(qkv_picture *p)
     mem_free(p);
 }
 
-int qkv_picture_width(const qkv_picture *p) { return p->im.width; }
-int qkv_picture_height(const qkv_picture *p) { return p->im.height; }
-const uint8_t *qkv_picture_rgb(const qkv_picture *p) { return p->im.pixels; }
+int qkv_picture_width(const qkv_picture *p) { return p ? p->im.width : 0; }
+int qkv_picture_height(const qkv_picture *p) { return p ? p->im.height : 0; }
+const uint8_t *qkv_picture_rgb(const qkv_picture *p) { return p ? p->im.pixels : NULL; }
 
 qkv_status qkv_picture_write(const qkv_picture *p, const char *path, qkv_error *err)
 {
     Err e = vision_begin();
+    if (!GIVEN(p) || !GIVEN(path)) return vision_give(&e, err);
     return image_write_png(&p->im, path, &e) ? QKV_OK : vision_give(&e, err);
 }
 
@@ -63,6 +66,7 @@ qkv_status qkv_picture_input(const qkv_picture *p, int height, int width, const 
                              float *out, qkv_error *err)
 {
     Err e = vision_begin();
+    if (!GIVEN(p) || !GIVEN(out)) return vision_give(&e, err);
     bool ok = height >= 1 && width >= 1 && height <= PROCESSOR_MAX_SIDE && width <= PROCESSOR_MAX_SIDE;
     if (!ok) fail(&e, E_USAGE, "%d x %d: sides are from 1 to %d", height, width, PROCESSOR_MAX_SIDE);
     ok = ok && picture_to_input(&p->im, 0, 0, p->im.width, p->im.height, height, width, mean, std, false, out, &e);
@@ -73,6 +77,7 @@ qkv_status qkv_image_read(const char *path, int channels, int height, int width,
                           float *out, qkv_error *err)
 {
     Err e = vision_begin();
+    if (!GIVEN(path) || !GIVEN(out)) return vision_give(&e, err);
     Image im = {0};
     bool ok = image_read(&im, path, &e) &&
               (image_to_tensor(&im, channels, height, width, mean, std, out, &e) || within(&e, "%s", path));

@@ -60,7 +60,7 @@ typedef struct Attached {
 } Attached;
 
 /* Of the file `path`, or of the model's extra file `name`. */
-static bool attached_open(Attached *a, const qkv_segmenter *g, const char *path, const char *name, const char *option,
+static bool attached_open(Attached *a, const qkv_segmenter *g, const char *path, const char *name, const char *what,
                           Err *err)
 {
     *a = (Attached){0};
@@ -75,7 +75,8 @@ static bool attached_open(Attached *a, const qkv_segmenter *g, const char *path,
     if (a->own) return true;
     vision_fail(err, &e);
     if (err->code != E_USAGE) return false;
-    return fail(err, E_USAGE, "%s, which qkv.recipes.sam3 puts into a .pt2; %s FILE gives it", e.message, option);
+    return fail(err, E_USAGE, "%s, which qkv.recipes.sam3 puts into a .pt2; give the %s as a file of its own",
+                e.message, what);
 }
 
 static void attached_close(Attached *a)
@@ -88,12 +89,12 @@ static bool read_attached(qkv_segmenter *g, Err *err)
 {
     static const char processor[] = "qkv/processor.json", tokenizer[] = "qkv/tokenizer.bpe";
     Attached a;
-    bool ok = attached_open(&a, g, g->o.processor, processor, "--processor", err) &&
+    bool ok = attached_open(&a, g, g->o.processor, processor, "processor", err) &&
               (processor_read(&g->p, a.bytes, a.size, err) ||
                within(err, "%s", g->o.processor ? g->o.processor : processor));
     attached_close(&a);
     TRY(ok);
-    ok = attached_open(&a, g, g->o.tokenizer, tokenizer, "--tokenizer", err) &&
+    ok = attached_open(&a, g, g->o.tokenizer, tokenizer, "tokenizer", err) &&
          ((g->bpe = bpe_open(a.bytes, a.size, g->p.hf ? CLIP_HF : CLIP_META, err)) ||
           within(err, "%s", g->o.tokenizer ? g->o.tokenizer : tokenizer));
     attached_close(&a);
@@ -201,9 +202,12 @@ qkv_segmenter *qkv_segmenter_create(const qkv_model *m, qkv_session *s, const qk
                                     qkv_error *err)
 {
     Err e = vision_begin();
+    qkv_segment_options o = {0};
+    if (!GIVEN(m) || !GIVEN(s) || !VERSIONED_TAKE(qkv_segment_options, batch, &o, options, &e))
+        return vision_null(&e, err);
     qkv_segmenter *g = mem_zeroed(1, sizeof *g);
     if (g) {
-        if (options) memcpy(&g->o, options, options->struct_size < sizeof g->o ? options->struct_size : sizeof g->o);
+        g->o = o;
         g->model = m;
         g->session = s;
     }
@@ -234,12 +238,13 @@ void qkv_segmenter_free(qkv_segmenter *g)
     mem_free(g);
 }
 
-double qkv_segmenter_threshold(const qkv_segmenter *g) { return g->p.threshold; }
-int qkv_segmenter_context(const qkv_segmenter *g) { return g->context; }
+double qkv_segmenter_threshold(const qkv_segmenter *g) { return g ? g->p.threshold : 0; }
+int qkv_segmenter_context(const qkv_segmenter *g) { return g ? g->context : 0; }
 
 qkv_status qkv_segmenter_prompts(qkv_segmenter *g, const char *const *texts, int n, int *tokens, qkv_error *err)
 {
     Err e = vision_begin();
+    if (!GIVEN(g) || !GIVEN_TEXTS(texts, n)) return vision_give(&e, err);
     size_t count, rows = n > 0 ? (size_t)n : 0;
     bool ok = rows || fail(&e, E_USAGE, "no text to look for");
     int64_t *id = ok && mul_size(rows, (size_t)g->context, &count) ? mem_zeroed(count, sizeof *id) : NULL;
@@ -264,6 +269,7 @@ qkv_status qkv_segmenter_prompts(qkv_segmenter *g, const char *const *texts, int
 
 int qkv_segmenter_batch(const qkv_segmenter *g)
 {
+    if (!g) return 0;
     int n = g->o.batch ? g->o.batch : g->fits ? g->fits : 1;
     return n < g->least ? g->least : n > g->most ? g->most : n;
 }
@@ -388,7 +394,7 @@ static bool run_parts(qkv_segmenter *g, const Part *part, int n, int fed, Err *e
         return vision_fail(err, &e);
     g->fresh = false;
     qkv_stats stats = {.struct_size = sizeof stats};
-    qkv_session_stats(g->session, &stats);
+    if (qkv_session_stats(g->session, &stats, &e)) return fail(err, E_USAGE, "%s", e.message);
     size_t one = (stats.activation_bytes + stats.scratch_bytes) / (size_t)fed + 1;
     if (!g->fits)
         g->fits = one > BATCH_BYTES ? 1 : BATCH_BYTES / one < MAX_BATCH ? (int)(BATCH_BYTES / one) : MAX_BATCH;
@@ -466,7 +472,10 @@ qkv_status qkv_segmenter_run_many(qkv_segmenter *g, const qkv_picture *const *p,
                                   qkv_error *err)
 {
     Err e = vision_begin();
+    if (!GIVEN(g) || !GIVEN_LIST(p, n) || !GIVEN_LIST(found, n)) return vision_give(&e, err);
     size_t parts = 0, at = 0;
+    for (int i = 0; i < n; i++)
+        if (!GIVEN(p[i])) return vision_give(&e, err);
     bool ok = g->prompts || fail(&e, E_USAGE, "no text to look for");
     for (int i = 0; i < n; i++) {
         parts += cut(g, &p[i]->im, NULL, NULL);
@@ -490,7 +499,7 @@ qkv_status qkv_segmenter_run_many(qkv_segmenter *g, const qkv_picture *const *p,
 
 qkv_instances *qkv_segmenter_run(qkv_segmenter *g, const qkv_picture *p, qkv_error *err)
 {
-    qkv_instances *found;
+    qkv_instances *found = NULL;
     qkv_segmenter_run_many(g, &p, 1, &found, err);
     return found;
 }
@@ -505,16 +514,24 @@ void qkv_instances_free(qkv_instances *i)
     mem_free(i);
 }
 
-int qkv_instances_count(const qkv_instances *i) { return i->list.n; }
+int qkv_instances_count(const qkv_instances *i) { return i ? i->list.n : 0; }
 const qkv_instance *qkv_instances_at(const qkv_instances *i, int k)
 {
-    return k >= 0 && k < i->list.n ? &i->shown[k] : NULL;
+    return i && k >= 0 && k < i->list.n ? &i->shown[k] : NULL;
 }
-void qkv_instances_mask(const qkv_instances *i, int k, uint8_t *out) { instance_mask(&i->list.item[k], out); }
+void qkv_instances_mask(const qkv_instances *i, int k, uint8_t *out)
+{
+    if (i && out && k >= 0 && k < i->list.n) instance_mask(&i->list.item[k], out);
+}
 
 qkv_status qkv_instances_write_mask(const qkv_instances *i, int k, const char *path, qkv_error *err)
 {
     Err e = vision_begin();
+    if (!GIVEN(i) || !GIVEN(path)) return vision_give(&e, err);
+    if (k < 0 || k >= i->list.n) {
+        fail(&e, E_USAGE, "instance %d: there are %d", k, i->list.n);
+        return vision_give(&e, err);
+    }
     const Instance *in = &i->list.item[k];
     size_t n = (size_t)in->width * (size_t)in->height;
     Image im = {in->width, in->height, 1, mem_alloc(n)};
@@ -530,6 +547,7 @@ qkv_picture *qkv_instances_overlay(const qkv_instances *i, const qkv_picture *p,
                                    qkv_error *err)
 {
     Err e = vision_begin();
+    if (!GIVEN(i) || !GIVEN(p) || !GIVEN_TEXTS(texts, n)) return vision_null(&e, err);
     qkv_picture *out = mem_zeroed(1, sizeof *out);
     bool ok = out || oom(&e);
     for (int k = 0; ok && k < i->list.n; k++)

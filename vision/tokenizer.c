@@ -14,6 +14,7 @@ struct qkv_tokenizer { /* one of the two */
 qkv_tokenizer *qkv_tokenizer_wordpiece(const char *vocab_path, int lowercase, qkv_error *err)
 {
     Err e = vision_begin();
+    if (!GIVEN(vocab_path)) return vision_null(&e, err);
     qkv_tokenizer *t = mem_zeroed(1, sizeof *t);
     if (!t) {
         oom(&e);
@@ -28,6 +29,7 @@ qkv_tokenizer *qkv_tokenizer_wordpiece(const char *vocab_path, int lowercase, qk
 qkv_tokenizer *qkv_tokenizer_clip(const char *merges_path, int hf, qkv_error *err)
 {
     Err e = vision_begin();
+    if (!GIVEN(merges_path)) return vision_null(&e, err);
     MappedFile f = {0};
     qkv_tokenizer *t = mem_zeroed(1, sizeof *t);
     if (!t) {
@@ -55,6 +57,10 @@ void qkv_tokenizer_free(qkv_tokenizer *t)
 int qkv_tokenizer_encode(const qkv_tokenizer *t, const char *text, int64_t *ids, int capacity, qkv_error *err)
 {
     Err e = vision_begin();
+    if (!GIVEN(t) || !GIVEN(text) || !GIVEN_LIST(ids, capacity)) {
+        vision_give(&e, err);
+        return -1;
+    }
     int n = t->bpe ? bpe_encode(t->bpe, text, ids, capacity, &e) : wordpiece_encode(t->t, text, ids, capacity, &e);
     if (n < 0) vision_give(&e, err);
     return n;

@@ -6,7 +6,8 @@
  */
 #ifndef QKV_VISION_VISION_H
 #define QKV_VISION_VISION_H
-#include "base/err.h"
+#include "base/given.h"
+#include "base/versioned.h"
 #include "qkv.h"
 #include "vision/image.h"
 

@@ -155,6 +155,7 @@ def _functions():
             ("check", i, s, C.POINTER(CheckOptions), C.POINTER(p), e), ("check_explain", s, s), ("check_id", s, i),
             ("session_create", p, p, C.POINTER(SessionOptions), e), ("session_free", None, p),
             ("session_set_input", i, p, s, tensor, e), ("session_keep", i, p, s, e), ("session_run", i, p, e), ("session_output", i, p, i, tensor, e),
+            ("session_output_by_name", i, p, s, tensor, e),
             ("session_output_memory", None, p, OUTPUT_MEMORY, p),
             ("session_reset", None, p), ("session_clear_inputs", None, p),
             ("train_defaults", i, C.POINTER(TrainOptions), s, e), ("session_step", i, p, C.POINTER(CStep), e), ("session_weight", i, p, s, tensor, e),

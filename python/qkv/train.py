@@ -90,9 +90,7 @@ class Trainer:
     def output(self, name):
         """An output of the last step, copied."""
         e, t = CError(), CTensor()
-        if name not in self._model.outputs:
-            raise Error(f"no output is called '{name}'", 2)
-        check(lib().qkv_session_output(self._session, self._model.outputs.index(name), C.byref(t), C.byref(e)) == 0, e)
+        check(lib().qkv_session_output_by_name(self._session, name.encode(), C.byref(t), C.byref(e)) == 0, e)
         return _array_of(t)
 
     def weights(self):

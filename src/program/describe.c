@@ -182,7 +182,7 @@ static void put_attentions(const Graph *g, Buf *out)
 void describe_model(const char *path, const Source *p, Buf *out)
 {
     const Graph *g = p->graph;
-    buf_puts(out, "{\"schema\": 1, \"file\": ");
+    buf_puts(out, JSON_REPORT "\"file\": ");
     json_put_string(out, path);
     buf_printf(out, ", \"format\": \"%s\", \"torch\": ", p->opset ? "onnx" : "pt2");
     json_put_string(out, p->torch_version);

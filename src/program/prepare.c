@@ -164,7 +164,8 @@ static void put_report(Buf *b, const RewriteLog *log, const RewriteLog *lifted, 
 {
     buf_printf(
         b,
-        "{\"attentions_fused\": %d, \"attentions_left\": %d, \"nodes_before\": %d, \"nodes_after\": %d, \"proven\": %s, \"ms\": ",
+        JSON_REPORT
+        "\"attentions_fused\": %d, \"attentions_left\": %d, \"nodes_before\": %d, \"nodes_after\": %d, \"proven\": %s, \"ms\": ",
         log->fused, log->nleft, log->nodes_before, log->nodes_after, proven ? "true" : "false");
     json_put_number(b, ms);
     buf_puts(b, ", \"firings\": [");

@@ -80,7 +80,8 @@ static bool take_rows(Rows *r, const char *name, const Tensor *x, Err *err)
 
 static bool take_settings(const Fit *f, const Tensor *x, Err *err)
 {
-    static const char *const name[SETTINGS] = {"rows of data", "the batch", "--drop-last", "--in-order", "the seed"};
+    static const char *const name[SETTINGS] = {"rows of data", "the batch", "leaving out the last batch",
+                                               "taking rows in their order", "the seed"};
     int64_t now[SETTINGS];
     TRY(want("fit.settings", x, DT_I64, 1, SETTINGS, err));
     settings(f, now);
@@ -271,7 +272,7 @@ static bool begin(Fit *f, Err *err)
     if (data_fixed(o->data) && !o->drop_last && f->rows % f->batch)
         return fail(
             err, E_USAGE,
-            "%lld rows are no multiple of the batch of %lld that the model takes: drop the last batch (--drop-last), or export the model with a batch that varies",
+            "%lld rows are no multiple of the batch of %lld that the model takes; leave out the last batch, or export the model with a batch that varies",
             (long long)f->rows, (long long)f->batch);
     if (f->batches < 1)
         return fail(err, E_USAGE, "%lld rows make no batch of %lld", (long long)f->rows, (long long)f->batch);

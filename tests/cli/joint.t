@@ -79,6 +79,7 @@ $ qkv joint train.pt2 --loss output_0 --decompose all -o no.pt2
 ? 2
 $ qkv joint train.pt2 --loss output_0 --json -q -o joint.pt2 | head -12
 {
+  "schema": 1,
   "loss": "output_0",
   "nodes_before": 6,
   "nodes_after": 17,
@@ -87,7 +88,6 @@ $ qkv joint train.pt2 --loss output_0 --json -q -o joint.pt2 | head -12
     {"output": "grad.x", "input": "x", "dtype": "f32", "shape": ["s48", 4]}
   ],
   "without": ["unused"],
-  "schema": 1,
   "model": "train.pt2",
   "output": "joint.pt2"
 $ ls no.*

@@ -129,10 +129,12 @@ red   0.980  0.0  0.0  0.5  1.0       0
 red   0.980  0.5  0.0  1.0  1.0       0
 # what is missing or wrong
 $ qkv segment bare.pt2 --image a.png --text red
-! qkv: error: bare.pt2: holds no 'qkv/processor.json', which qkv.recipes.sam3 puts into a .pt2; --processor FILE gives it
+! qkv: error: bare.pt2: holds no 'qkv/processor.json', which qkv.recipes.sam3 puts into a .pt2; give the processor as a file of its own
+! qkv: this is --processor FILE
 ? 2
 $ qkv segment bare.pt2 --image a.png --text red --processor hf.json
-! qkv: error: bare.pt2: holds no 'qkv/tokenizer.bpe', which qkv.recipes.sam3 puts into a .pt2; --tokenizer FILE gives it
+! qkv: error: bare.pt2: holds no 'qkv/tokenizer.bpe', which qkv.recipes.sam3 puts into a .pt2; give the tokenizer as a file of its own
+! qkv: this is --tokenizer FILE
 ? 2
 $ qkv segment ground.pt2 --image a.png
 ! qkv: error: --text TEXT is missing: what to look for

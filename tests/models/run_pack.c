@@ -108,7 +108,7 @@ static void run_model(const char *dir, const char *name, const char *to)
         qkv_tensors_free(in);
     }
     qkv_stats st = {.struct_size = sizeof st};
-    if (ok) qkv_session_stats(s[1], &st);
+    ok = ok && !qkv_session_stats(s[1], &st, &e);
     char *graph = ok ? qkv_model_graph_text(m[1], &e) : NULL;
     bool lazy = !ok || !info[0].packed || !st.packed_bytes ||
                 (graph && strstr(graph, "aten.convolution")); /* which pack as they run */

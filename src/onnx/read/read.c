@@ -182,7 +182,8 @@ static bool add_inputs(OnnxImport *im, OnnxScope *s, const OnnxGraph *g)
         if (same && !same->data) return fail(im->err, E_FORMAT, "two inputs '%.100s'", g->input[i].name);
         if (same) { /* with a default */
             im->source->ignored[im->source->nignored++] = arena_printf(
-                im->g->arena, "input '%s' (has a default value in the file, which is used; --fix gives another)",
+                im->g->arena,
+                "input '%s' (has a default value in the file, which is used unless another is given when loading)",
                 g->input[i].name);
             continue;
         }

@@ -42,8 +42,7 @@ static bool float_sizes(OnnxOp *o, int i, int *n, Expr ***e)
     *n = 0;
     if (!op_has(o, i)) return true;
     if (!c)
-        return op_unsupported(o, "input %d '%.100s' is computed; give its value when loading (--fix)", i,
-                              o->node->input[i]);
+        return op_unsupported(o, "input %d '%.100s' is computed; give its value when loading", i, o->node->input[i]);
     *n = c->n;
     *e = c->e;
     return true;
@@ -80,7 +79,7 @@ static bool read_sizes(OnnxOp *o, const Value *x, Resize *r)
         for (int i = 0; i < n; i++) {
             if (!ex_is_int(sizes[i]) || !ex_is_int(x->dim[axis[i]]))
                 return op_unsupported(
-                    o, "keep_aspect_ratio_policy '%.40s' with sizes that vary; give them when loading (--fix)", policy);
+                    o, "keep_aspect_ratio_policy '%.40s' with sizes that vary; give them when loading", policy);
             double f = (double)sizes[i]->i / (double)x->dim[axis[i]]->i;
             best = i == 0 || (is(policy, "not_larger") ? f < best : f > best) ? f : best;
         }

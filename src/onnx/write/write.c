@@ -84,7 +84,8 @@ static void put_report(const Onnx *o, Buf *out)
 {
     buf_printf(
         out,
-        "{\"opset\": %d, \"profile\": \"%s\", \"nodes\": %d, \"weights\": %d, \"attentions\": {\"op\": %d, \"decomposed\": %d}",
+        JSON_REPORT
+        "\"opset\": %d, \"profile\": \"%s\", \"nodes\": %d, \"weights\": %d, \"attentions\": {\"op\": %d, \"decomposed\": %d}",
         o->opt.opset, onnx_profile_name(o->opt.profile), o->nnode, o->ninit, o->attention_ops,
         o->attention_written_out);
     const struct {

@@ -267,7 +267,7 @@ bool write_node(Emit *e, const Op *op, const Arg *args, int nout, Value *const *
     bool ok = (name && target) || oom(e->err);
     if (e->g->core && !(op->flags & OPF_ATEN_CORE))
         ok = fail(e->err, E_UNSUPPORTED,
-                  "%s is not in ATen's core, and has no form that is; write the model without --decompose core",
+                  "%s is not in ATen's core, and has no form that is; decompose the model into math or not at all",
                   op->name);
     for (int i = 0; ok && i < op->schema->nparams; i++) ok = emit_operand(e, &args[i]);
     ok = ok && put_args(e, op, args, &inputs);

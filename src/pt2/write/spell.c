@@ -474,7 +474,7 @@ bool spell_node(Emit *e, const Node *n, bool *done)
     case OP_sdpa_varlen:
         return fail(
             e->err, E_UNSUPPORTED,
-            "ATen has no attention over sequences of different lengths: write the model without --skip-padding");
+            "ATen has no attention over sequences of different lengths: write the model before padding is skipped");
     case OP_quantize_linear: return spell_quantize(e, n);
     case OP_seeded_uniform: return fail(e->err, E_UNSUPPORTED, "ATen has no random numbers with a seed of their own");
     case OP_dequantize_linear: return spell_dequantize(e, n);

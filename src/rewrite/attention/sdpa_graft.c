@@ -211,7 +211,7 @@ static bool attention(Rewrite *rw, Value *p, Value *v, Arg *out)
     rw->budget = MAX_SEARCHED;
     if (masked_rows == 3 && !may_hide(rw, s[2].v, &(int){0})) masked_rows = 0;
     if (rw->o->exact_masked_rows && masked_rows >= 1 && masked_rows <= 3)
-        return rewrite_refuse(rw, "rows without an allowed key would give %s (--exact-masked-rows)",
+        return rewrite_refuse(rw, "rows without an allowed key would give %s (exact_masked_rows)",
                               masked_rows == 2 ? "another average of values" : "0 instead of NaN");
     h.rank = form->rank > v->rank ? form->rank : v->rank;
     /* sizes of the result: those of the product */

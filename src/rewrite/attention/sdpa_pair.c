@@ -798,7 +798,7 @@ static bool fire_pair(Pair *p, const Rule *backward, const Rule *forward)
     TRY(build_pair(p, &m, to));
     note_rows(p, m.lse);
     if (rw->masked_rows && rw->o->exact_masked_rows)
-        return rewrite_refuse(rw, "gradients of rows without an allowed key would be others (--exact-masked-rows)");
+        return rewrite_refuse(rw, "gradients of rows without an allowed key would be others (exact_masked_rows)");
     int n = merge_roots(p, to);
     for (int i = 0; i < n; i++) {
         from[i] = p->root[i].from;
