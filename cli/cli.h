@@ -12,6 +12,9 @@
 #include <jansson.h>
 #include <stdbool.h>
 #include "qkv.h"
+#include "qkv_tools.h"
+#include "qkv_train.h"
+#include "qkv_vision.h"
 
 enum { EXIT_INTERNAL = 70, JSON_SCHEMA = 1 };
 

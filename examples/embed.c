@@ -4,6 +4,7 @@
  */
 #include <inttypes.h>
 #include <qkv.h>
+#include <qkv_tools.h>
 #include <stdio.h>
 
 static int failed(const qkv_error *e)

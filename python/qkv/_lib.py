@@ -1,4 +1,4 @@
-"""The C library through ctypes: finding it, the structs of include/qkv.h, errors as exceptions."""
+"""The C library through ctypes: finding it, the structs of include/*.h, errors as exceptions."""
 import ctypes as C
 import os
 

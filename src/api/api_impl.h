@@ -5,6 +5,9 @@
 #include <stdatomic.h>
 #include "program/program.h"
 #include "qkv.h"
+#include "qkv_tools.h"
+#include "qkv_train.h"
+#include "qkv_vision.h"
 
 struct qkv_model {
     Program program;

@@ -1,4 +1,4 @@
-/* Profiles, traces and the machine's peak, behind the public interface. Contracts in include/qkv.h. */
+/* Profiles, traces and the machine's peak, behind the public interface. Contracts in include/qkv_tools.h. */
 #include <stdio.h>
 #include <string.h>
 #include "api/api_impl.h"

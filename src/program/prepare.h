@@ -21,7 +21,7 @@ typedef struct OptimiseOptions {
     void *progress_user;
 } OptimiseOptions;
 
-/* Sessions of the program must not exist. report: JSON, see qkv_model_rewrite in qkv.h; filled also when a proof failed. */
+/* Sessions of the program must not exist. report: JSON, see qkv_model_rewrite in qkv_tools.h; filled also when a proof failed. */
 bool program_rewrite(Program *p, const OptimiseOptions *o, Buf *report, Err *err);
 
 /* What sessions run: the program's graph, or a copy of it, made at the first call and kept; optimise: with the rules fired, as far as every number stays

@@ -10,6 +10,7 @@
 #include <unistd.h>
 #include <zlib.h>
 #include "qkv.h"
+#include "qkv_tools.h"
 #include "folder.h"
 #include "tap.h"
 

@@ -11,6 +11,8 @@
 #include "api/api_impl.h"
 #include "ir/text.h"
 #include "qkv.h"
+#include "qkv_tools.h"
+#include "qkv_train.h"
 #include "tap.h"
 
 enum { POINTS = 60 };
