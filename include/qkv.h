@@ -74,6 +74,8 @@ typedef struct qkv_allocator {
 } qkv_allocator;
 /* Copied; before anything else is called: QKV_USAGE after the library has taken memory. */
 QKV_API qkv_status qkv_set_allocator(const qkv_allocator *a, qkv_error *err);
+/* The allocator in use, for a library that is built on this one; its functions are NULL where none was set. It stays from then on. */
+QKV_API void qkv_get_allocator(qkv_allocator *out);
 /* Removes temporary files of writes that are under way; async-signal-safe, for a program's handler of SIGINT or SIGTERM. */
 QKV_API void qkv_interrupted(void);
 

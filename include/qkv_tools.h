@@ -17,6 +17,11 @@ QKV_API char *qkv_model_describe(const qkv_model *m, qkv_error *err);
 /* The graph as text, after import; qkv_free it. */
 QKV_API char *qkv_model_graph_text(const qkv_model *m, qkv_error *err);
 
+/* An extra file of the model's own file by its name (torch.export.save's extra_files), a copy followed by a 0 byte; qkv_free it. QKV_USAGE when there is none. */
+QKV_API void *qkv_model_extra_file(const qkv_model *m, const char *name, size_t *size, qkv_error *err);
+/* The table of embeddings that the ids of input i are looked up in: its name and its number of rows; NULL and 0 when none is known. */
+QKV_API qkv_status qkv_model_input_table(const qkv_model *m, int i, const char **name, int64_t *rows, qkv_error *err);
+
 /* ---------------------------------------------------------------- weights */
 
 typedef enum qkv_weight_kind { QKV_PARAMETER, QKV_BUFFER, QKV_CONSTANT } qkv_weight_kind;

@@ -122,10 +122,23 @@ def library_path():
     return "libqkv.so.0"
 
 
-def _declare(lib):
+def vision_path(path):
+    """libqkv_vision beside libqkv: of the same folder, with the same ending."""
+    folder, name = os.path.split(path)
+    return os.path.join(folder, name.replace("libqkv.so", "libqkv_vision.so", 1) if name.startswith("libqkv.so") else "libqkv_vision.so")
+
+
+def _declare(lib, functions):
+    for name, result, *args in functions:
+        f = getattr(lib, "qkv_" + name)
+        f.restype, f.argtypes = result, args
+    return lib
+
+
+def _functions():
     p, i, s, e = C.c_void_p, C.c_int, C.c_char_p, C.POINTER(CError)
     i64, tensor = C.POINTER(C.c_int64), C.POINTER(CTensor)
-    for name, result, *args in (
+    return (
             ("version", s), ("cpu", s), ("free", None, p),
             ("model_load", p, s, C.POINTER(LoadOptions), e), ("model_free", None, p),
             ("model_input_count", i, p), ("model_input_name", s, p, i), ("model_input_dtype", i, p, i), ("model_input_rank", i, p, i),
@@ -147,20 +160,22 @@ def _declare(lib):
             ("train_defaults", i, C.POINTER(TrainOptions), s, e), ("session_step", i, p, C.POINTER(CStep), e), ("session_weight", i, p, s, tensor, e),
             ("session_set_weight", i, p, s, tensor, e), ("session_save", i, p, s, e), ("session_load", i, p, s, e), ("session_trained", p, p, e),
             ("session_fit", i, p, C.POINTER(FitOptions), C.POINTER(i), e), ("model_weight_count", i, p), ("model_weight", s, p, i, tensor, C.POINTER(i), C.POINTER(i)),
-            ("model_set_weights", i, p, C.POINTER(s), tensor, i, e),
+            ("model_set_weights", i, p, C.POINTER(s), tensor, i, e))
+
+
+def _vision_functions():
+    p, i, s, e = C.c_void_p, C.c_int, C.c_char_p, C.POINTER(CError)
+    return (
             ("picture_read", p, s, e), ("picture_create", p, p, i, i, i, e), ("picture_free", None, p), ("picture_width", i, p), ("picture_height", i, p),
             ("picture_rgb", p, p),
             ("segmenter_create", p, p, p, C.POINTER(SegmentOptions), e), ("segmenter_free", None, p), ("segmenter_threshold", C.c_double, p),
             ("segmenter_context", i, p), ("segmenter_prompts", i, p, C.POINTER(s), i, C.POINTER(i), e),
             ("segmenter_run_many", i, p, C.POINTER(p), i, C.POINTER(p), e),
             ("instances_free", None, p), ("instances_count", i, p), ("instances_at", C.POINTER(CInstance), p, i),
-            ("instances_overlay", p, p, p, C.POINTER(s), i, e)):
-        f = getattr(lib, "qkv_" + name)
-        f.restype, f.argtypes = result, args
-    return lib
+            ("instances_overlay", p, p, p, C.POINTER(s), i, e))
 
 
-_loaded = None
+_loaded = _vision = None
 
 
 def lib():
@@ -168,10 +183,22 @@ def lib():
     if _loaded is None:
         path = library_path()
         try:
-            _loaded = _declare(C.CDLL(path))
+            _loaded = _declare(C.CDLL(path), _functions())
         except OSError as e:
             raise Error(f"cannot load the C library '{path}': {e}; build it with `make`, or set QKV_LIBRARY", 3) from None
     return _loaded
+
+
+def vision():
+    """libqkv_vision, which holds pictures, tokenizers and the segmenter; loaded when it is first needed."""
+    global _vision
+    if _vision is None:
+        path = vision_path(lib()._name)
+        try:
+            _vision = _declare(C.CDLL(path), _vision_functions())
+        except OSError as e:
+            raise Error(f"cannot load '{path}', which pictures and segmenters need: {e}; `make` builds it beside libqkv.so", 3) from None
+    return _vision
 
 
 def version():

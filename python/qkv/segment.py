@@ -13,7 +13,7 @@ import warnings
 
 import numpy as np
 
-from ._lib import OUTPUT_MEMORY, CError, Error, SegmentOptions, check, lib
+from ._lib import OUTPUT_MEMORY, CError, Error, SegmentOptions, check, lib, vision
 from ._process import Lazy
 from .model import Model
 
@@ -72,7 +72,7 @@ class Instances(list):
             raise Error("these instances come from another process; only where they were found can they be drawn", 2)
         picture, e = _Picture(image, "image"), CError()
         texts = (C.c_char_p * len(self.texts))(*[t.encode() for t in self.texts])
-        drawn = lib().qkv_instances_overlay(self._found.pointer, picture.pointer, texts, len(texts), C.byref(e))
+        drawn = vision().qkv_instances_overlay(self._found.pointer, picture.pointer, texts, len(texts), C.byref(e))
         check(drawn, e)
         over = _Picture.of(drawn)
         return over.pixels().copy()
@@ -85,7 +85,7 @@ class _Found:
         self.pointer = pointer
 
     def __del__(self):
-        lib().qkv_instances_free(self.pointer)
+        vision().qkv_instances_free(self.pointer)
 
 
 class _Picture:
@@ -94,13 +94,13 @@ class _Picture:
     def __init__(self, image, what):
         self.pointer, e = None, CError()
         if isinstance(image, (str, os.PathLike)):
-            self.pointer = lib().qkv_picture_read(os.fsencode(image), C.byref(e))
+            self.pointer = vision().qkv_picture_read(os.fsencode(image), C.byref(e))
         else:
             a = np.asarray(image)
             if a.dtype != np.uint8 or a.ndim not in (2, 3) or (a.ndim == 3 and a.shape[2] not in (1, 3, 4)):
                 raise Error(f"{what} is {a.dtype} of shape {tuple(a.shape)}; expected uint8 (height, width, 3), or with 1 or 4 channels, or (height, width)", 2)
             a = np.ascontiguousarray(a[..., :3] if a.ndim == 3 else a[..., None])  # alpha is left out
-            self.pointer = lib().qkv_picture_create(a.ctypes.data, *a.shape, C.byref(e))
+            self.pointer = vision().qkv_picture_create(a.ctypes.data, *a.shape, C.byref(e))
         check(self.pointer, e)
 
     @classmethod
@@ -111,16 +111,16 @@ class _Picture:
 
     @property
     def size(self):
-        return lib().qkv_picture_height(self.pointer), lib().qkv_picture_width(self.pointer)
+        return vision().qkv_picture_height(self.pointer), vision().qkv_picture_width(self.pointer)
 
     def pixels(self):
         """A view, valid as long as this is."""
         height, width = self.size
-        return np.frombuffer((C.c_uint8 * (3 * height * width)).from_address(lib().qkv_picture_rgb(self.pointer)), np.uint8).reshape(height, width, 3)
+        return np.frombuffer((C.c_uint8 * (3 * height * width)).from_address(vision().qkv_picture_rgb(self.pointer)), np.uint8).reshape(height, width, 3)
 
     def __del__(self):
         if self.pointer:
-            lib().qkv_picture_free(self.pointer)
+            vision().qkv_picture_free(self.pointer)
 
 
 class _Opened:
@@ -128,24 +128,24 @@ class _Opened:
 
     def __init__(self, path, options, threshold, tile, overlap, batch, tokenizer, processor):
         self.lock, self.segmenter, self.texts, e = threading.Lock(), None, None, CError()
-        self._free = lib().qkv_segmenter_free
+        self._free = vision().qkv_segmenter_free
         self.model = Model(path, **options)
         self.session = self.model.session()
         pointer = self.session._opened.pointer
         lib().qkv_session_output_memory(pointer, OUTPUT_MEMORY(), None)  # outputs are read in C
         given = SegmentOptions(C.sizeof(SegmentOptions), os.fsencode(tokenizer) if tokenizer else None, os.fsencode(processor) if processor else None, threshold or 0, tile,
                                tile // 5 if overlap is None else overlap, batch=batch)
-        self.segmenter = lib().qkv_segmenter_create(self.model._model, pointer, C.byref(given), C.byref(e))
+        self.segmenter = vision().qkv_segmenter_create(self.model._model, pointer, C.byref(given), C.byref(e))
         check(self.segmenter, e)
-        self.threshold = lib().qkv_segmenter_threshold(self.segmenter)
+        self.threshold = vision().qkv_segmenter_threshold(self.segmenter)
 
     def look_for(self, texts):
         if texts == self.texts:
             return
         self.texts, e, n = None, CError(), len(texts)
         tokens = (C.c_int * max(n, 1))()
-        check(lib().qkv_segmenter_prompts(self.segmenter, (C.c_char_p * max(n, 1))(*[t.encode() for t in texts]), n, tokens, C.byref(e)) == 0, e)
-        self.texts, context = texts, lib().qkv_segmenter_context(self.segmenter)
+        check(vision().qkv_segmenter_prompts(self.segmenter, (C.c_char_p * max(n, 1))(*[t.encode() for t in texts]), n, tokens, C.byref(e)) == 0, e)
+        self.texts, context = texts, vision().qkv_segmenter_context(self.segmenter)
         for text, need in zip(texts, tokens):
             if need > context:
                 warnings.warn(f"'{text:.40}' is {need} tokens long; the model reads {context}, the rest is cut off", stacklevel=4)
@@ -154,10 +154,10 @@ class _Opened:
         e, n = CError(), len(pictures)
         found = (C.c_void_p * n)()
         given = (C.c_void_p * n)(*[p.pointer for p in pictures])
-        check(lib().qkv_segmenter_run_many(self.segmenter, given, n, found, C.byref(e)) == 0, e)
+        check(vision().qkv_segmenter_run_many(self.segmenter, given, n, found, C.byref(e)) == 0, e)
         results = []
         for p, f in zip(pictures, [_Found(pointer) for pointer in found]):
-            items = [lib().qkv_instances_at(f.pointer, k).contents for k in range(lib().qkv_instances_count(f.pointer))]
+            items = [vision().qkv_instances_at(f.pointer, k).contents for k in range(vision().qkv_instances_count(f.pointer))]
             results.append(Instances([Instance(texts[i.prompt], i.prompt, i.score, tuple(i.box), i.area, p.size, i.counts.decode()) for i in items], texts, p.size, f))
         return results
 

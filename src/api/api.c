@@ -10,7 +10,6 @@
 #include "program/describe.h"
 #include "onnx/write/write.h"
 #include "pt2/write/write.h"
-#include "vision/image.h"
 #include "format/json.h"
 #include "format/tensors.h"
 #include "grad/grad.h"
@@ -18,8 +17,6 @@
 #include "program/pack.h"
 #include "run/session.h"
 #include "shape/solve.h"
-#include "vision/bpe.h"
-#include "vision/wordpiece.h"
 #include "verify/compare.h"
 
 _Static_assert((int)QKV_F32 == (int)DT_F32 && (int)QKV_BOOL == (int)DT_BOOL && (int)QKV_F4E2M1 == (int)DT_F4E2M1,
@@ -33,30 +30,12 @@ struct qkv_tensors {
     int n;
 };
 
-struct qkv_tokenizer { /* one of the two */
-    Tokenizer *t;
-    Bpe *bpe;
-};
-
 /* ------------------------------------------------------------------ errors */
-
-static qkv_status status_of(ErrCode code)
-{
-    switch (code) {
-    case E_OK: return QKV_OK;
-    case E_MISMATCH: return QKV_MISMATCH;
-    case E_USAGE: return QKV_USAGE;
-    case E_FORMAT:
-    case E_IO: return QKV_UNREADABLE;
-    case E_UNSUPPORTED: return QKV_UNSUPPORTED;
-    default: return QKV_LIMIT;
-    }
-}
 
 /* Hands an internal error out. */
 static qkv_status give(const Err *from, qkv_error *to)
 {
-    qkv_status s = status_of(from->code);
+    qkv_status s = (qkv_status)err_exit_code(from->code);
     if (to) {
         to->code = s;
         snprintf(to->message, sizeof to->message, "%s", from->msg);
@@ -93,6 +72,13 @@ qkv_status qkv_set_allocator(const qkv_allocator *allocator, qkv_error *err)
     else if (!mem_set(&(MemHooks){a.alloc, a.grow, a.release, a.user}))
         fail(&e, E_USAGE, "an allocator is set before anything else is called");
     return e.code == E_OK ? QKV_OK : give(&e, err);
+}
+
+void qkv_get_allocator(qkv_allocator *out)
+{
+    MemHooks h = mem_hooks();
+    qkv_allocator all = {out->struct_size, h.alloc, h.grow, h.release, h.user};
+    memcpy(out, &all, out->struct_size < sizeof all ? out->struct_size : sizeof all);
 }
 
 void qkv_interrupted(void) { outfile_abort_all(); }
@@ -725,60 +711,4 @@ qkv_status qkv_tensors_write(const char *path, const char *const *names, const q
     ok = ok && tensorfile_write(path, names, all, (size_t)n, &e);
     mem_free(all);
     return ok ? QKV_OK : give(&e, err);
-}
-
-qkv_status qkv_image_read(const char *path, int channels, int height, int width, const float *mean, const float *std,
-                          float *out, qkv_error *err)
-{
-    Err e = api_begin();
-    Image im = {0};
-    bool ok = image_read(&im, path, &e) &&
-              (image_to_tensor(&im, channels, height, width, mean, std, out, &e) || within(&e, "%s", path));
-    image_free(&im);
-    return ok ? QKV_OK : give(&e, err);
-}
-
-/* ------------------------------------------------------------------ text */
-
-qkv_tokenizer *qkv_tokenizer_wordpiece(const char *vocab_path, int lowercase, qkv_error *err)
-{
-    Err e = api_begin();
-    qkv_tokenizer *t = mem_zeroed(1, sizeof *t);
-    if (!t) return no_memory(err);
-    t->t = wordpiece_open(vocab_path, lowercase != 0, &e);
-    if (t->t) return t;
-    mem_free(t);
-    return api_null(&e, err);
-}
-
-qkv_tokenizer *qkv_tokenizer_clip(const char *merges_path, int hf, qkv_error *err)
-{
-    Err e = api_begin();
-    MappedFile f = {0};
-    qkv_tokenizer *t = mem_zeroed(1, sizeof *t);
-    if (!t) return no_memory(err);
-    if (file_map(&f, merges_path, &e)) {
-        t->bpe = bpe_open((const char *)f.data, f.size, hf ? CLIP_HF : CLIP_META, &e);
-        if (!t->bpe) within(&e, "%s", merges_path);
-    }
-    file_unmap(&f);
-    if (t->bpe) return t;
-    mem_free(t);
-    return api_null(&e, err);
-}
-
-void qkv_tokenizer_free(qkv_tokenizer *t)
-{
-    if (!t) return;
-    wordpiece_free(t->t);
-    bpe_free(t->bpe);
-    mem_free(t);
-}
-
-int qkv_tokenizer_encode(const qkv_tokenizer *t, const char *text, int64_t *ids, int capacity, qkv_error *err)
-{
-    Err e = api_begin();
-    int n = t->bpe ? bpe_encode(t->bpe, text, ids, capacity, &e) : wordpiece_encode(t->t, text, ids, capacity, &e);
-    if (n < 0) give(&e, err);
-    return n;
 }

@@ -7,7 +7,6 @@
 #include "qkv.h"
 #include "qkv_tools.h"
 #include "qkv_train.h"
-#include "qkv_vision.h"
 
 struct qkv_model {
     Program program;

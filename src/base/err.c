@@ -38,3 +38,16 @@ bool within(Err *err, const char *fmt, ...)
     err->msg[n + 2 + m] = 0;
     return false;
 }
+
+int err_exit_code(ErrCode code)
+{
+    switch (code) {
+    case E_OK: return 0;
+    case E_MISMATCH: return 1;
+    case E_USAGE: return 2;
+    case E_FORMAT:
+    case E_IO: return 3;
+    case E_UNSUPPORTED: return 4;
+    default: return 5;
+    }
+}

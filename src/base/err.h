@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* What went wrong, as far as a caller acts on it. cli/ maps these to exit codes. */
+/* What went wrong, as far as a caller acts on it. */
 typedef enum ErrCode {
     E_OK = 0,
     E_MISMATCH,    /* numbers differ, findings                 exit 1 */
@@ -21,6 +21,7 @@ typedef enum ErrCode {
     E_UNSUPPORTED, /* legal, but not built                     exit 4 */
     E_LIMIT,       /* a resource limit, out of memory          exit 5 */
 } ErrCode;
+int err_exit_code(ErrCode code);
 
 typedef struct Err {
     ErrCode code;

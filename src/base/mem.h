@@ -36,5 +36,6 @@ typedef struct MemHooks {
     void *user;
 } MemHooks;
 bool mem_set(const MemHooks *hooks); /* before the first of all allocations: false after it */
+MemHooks mem_hooks(void);            /* those in use, which stay from then on; all NULL: the C library's */
 bool mem_hooked(void);
 #endif

@@ -3,12 +3,15 @@ import json
 import os
 import pathlib
 import pickle
+import shutil
 import subprocess
+import sys
 
 import numpy as np
 import pytest
 
 import qkv
+from qkv import _lib
 
 Image = pytest.importorskip("PIL.Image")
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
@@ -108,6 +111,22 @@ def test_errors(model, texts, image, message):
         with pytest.raises(qkv.Error, match=message) as e:
             find(image)
         assert "\n" not in str(e.value)
+
+
+def test_library_missing(tmp_path):
+    """Models run without libqkv_vision; a segmenter says which file it needs."""
+    library = pathlib.Path(_lib.library_path())
+    shutil.copy(library, tmp_path / "libqkv.so")
+    code = f"""if True:
+        import numpy as np, qkv
+        qkv.Model({str(GROUND)!r})
+        try:
+            qkv.Segmenter({str(GROUND)!r}, ["red"])(np.zeros((4, 4, 3), np.uint8))
+        except qkv.Error as e:
+            print(e.code, e)"""
+    environment = {**os.environ, "QKV_LIBRARY": str(tmp_path / "libqkv.so")}
+    said = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True).stdout
+    assert said.startswith(f"3 cannot load '{tmp_path / 'libqkv_vision.so'}', which pictures and segmenters need: "), said
 
 
 def test_long_text():
