@@ -93,7 +93,7 @@ typedef struct qkv_rewrite_options {
     void (*progress)(void *user, int done, int total);
     void *progress_user;
     int skip_padding; /* 1: then, where a key padding mask marks tokens, run the network on real tokens only */
-    /* NULL, or a device as in qkv_sdpa_choice: then give attention the form that has a better kernel in PyTorch there */
+    /* NULL, or a device as in qkv_sdpa_choice: then give attention the form that has a better PyTorch kernel there */
     const char *lift_sdpa;
     int cudnn; /* with lift_sdpa */
 } qkv_rewrite_options;

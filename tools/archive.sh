@@ -1,5 +1,5 @@
 #!/bin/sh
-# An archive to install: one object whose hidden symbols are local, so that a program that links it may call its functions as it likes.
+# An archive to install: one object whose hidden symbols are local, so that they cannot meet a program's own names.
 #
 #   tools/archive.sh CC OBJCOPY AR OUTPUT.a INPUT...       inputs are objects and archives, all of which go in
 set -eu

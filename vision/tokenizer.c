@@ -1,4 +1,4 @@
-/* The tokenizers of the public interface: one type, BERT's WordPiece or CLIP's BPE. Contracts in include/qkv_vision.h. */
+/* The tokenizers of the public interface: BERT's WordPiece or CLIP's BPE. Contracts in include/qkv_vision.h. */
 #include "base/file.h"
 #include "base/mem.h"
 #include "qkv_vision.h"
