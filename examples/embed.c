@@ -1,4 +1,4 @@
-/* Runs a model with random inputs of its smallest sizes and prints the first numbers of each output.
+/* Runs a model with random inputs of its smallest sizes and prints the first values of each output.
  *
  *   cc embed.c $(pkg-config --cflags --libs qkv) -o embed && ./embed model.pt2
  */

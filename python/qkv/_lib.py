@@ -11,7 +11,7 @@ STATUS = {1: "mismatch", 2: "usage", 3: "unreadable", 4: "unsupported", 5: "limi
 
 
 class Error(RuntimeError):
-    """What the library says; `code` is its status (and the command's exit code)."""
+    """An error of the library; `code` is its status (and the command's exit code)."""
 
     def __init__(self, message, code=0):
         super().__init__(message)
@@ -114,7 +114,7 @@ class BackendsOptions(C.Structure):
 
 
 def library_path():
-    """QKV_LIBRARY, the library inside the wheel, a checkout's build/, or what the system's loader finds."""
+    """QKV_LIBRARY, the library inside the wheel, that of a checkout's build/, or the one that the system's loader finds."""
     root = os.path.dirname(os.path.dirname(HERE))
     for path in (os.environ.get("QKV_LIBRARY"), os.path.join(HERE, "libqkv.so"), os.path.join(root, "build", "libqkv.so")):
         if path and os.path.exists(path):
@@ -179,7 +179,7 @@ def version():
 
 
 def check(ok, error):
-    """Raises what `error` says unless ok."""
+    """Raises `error` unless ok."""
     if not ok:
         raise Error(error.message.decode(errors="replace"), error.code)
 
