@@ -31,8 +31,14 @@ bool within(Err *err, const char *fmt, ...)
     va_end(ap);
     size_t n = strlen(where), m = strlen(err->msg), cap = sizeof err->msg;
     if (n + 3 > cap) n = cap - 3;
-    if (m > cap - n - 3) m = cap - n - 3;
-    memmove(err->msg + n + 2, err->msg, m);
+    const char *what = err->msg;
+    bool cut = m > cap - n - 3;
+    if (cut) { /* the cause comes last: it stays */
+        what += m - (cap - n - 3);
+        m = cap - n - 3;
+    }
+    memmove(err->msg + n + 2, what, m);
+    if (cut) memcpy(err->msg + n + 2, "...", m < 3 ? m : 3);
     memcpy(err->msg, where, n);
     memcpy(err->msg + n, ": ", 2);
     err->msg[n + 2 + m] = 0;

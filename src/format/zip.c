@@ -98,8 +98,8 @@ static uint64_t u64(const unsigned char *p) { return u32(p) | (uint64_t)u32(p + 
 
 /* ------------------------------------------------------------------ the directory */
 
-/* Offset, size and count of the central directory, from the last end record (ZIP64 where it points to one). */
-static bool find_directory(Zip *z, uint64_t *count, Err *err)
+/* Offset, size and count of the central directory, from the last end record (ZIP64 where it points to one); *stop: where its comment begins. */
+static bool find_directory(Zip *z, uint64_t *count, uint64_t *stop, Err *err)
 {
     if (z->size < END_RECORD)
         return fail(err, E_FORMAT, "%llu bytes are too few for a ZIP archive", (unsigned long long)z->size);
@@ -111,6 +111,7 @@ static bool find_directory(Zip *z, uint64_t *count, Err *err)
     const unsigned char *e = z->bytes + at;
     uint64_t size = u32(e + 12), offset = u32(e + 16), end = at;
     *count = u16(e + 10);
+    *stop = at + END_RECORD;
     if (memmem(e + 4, z->size - at - 4, "PK\5\6", 4))
         return fail(err, E_FORMAT, "byte %llu: the archive's comment holds another end record", (unsigned long long)at);
     if (u16(e + 4) || u16(e + 6) || u16(e + 8) != u16(e + 10))
@@ -364,7 +365,7 @@ static bool read_directory(Zip *z, unzFile u, uint64_t count, bool cased, Err *e
 
 static Zip *open_any(const void *bytes, uint64_t size, bool cased, Err *err)
 {
-    uint64_t count = 0;
+    uint64_t count = 0, stop = 0;
     Zip *z = mem_zeroed(1, sizeof *z);
     if (!z || !(z->arena = arena_create(0))) {
         mem_free(z);
@@ -373,8 +374,8 @@ static Zip *open_any(const void *bytes, uint64_t size, bool cased, Err *err)
     }
     z->bytes = bytes;
     z->size = size;
-    bool ok = find_directory(z, &count, err);
-    Memory m = {bytes, size, 0};
+    bool ok = find_directory(z, &count, &stop, err);
+    Memory m = {bytes, ok ? stop : 0, 0}; /* minizip looks for the end record in the last 65,535 bytes alone */
     zlib_filefunc64_def io = {memory_open, memory_read,    memory_write,   memory_tell,
                               memory_seek, memory_nothing, memory_nothing, &m};
     unzFile u = ok && count ? unzOpen2_64("", &io) : NULL; /* it takes an end record at byte 0 for none */

@@ -221,8 +221,10 @@ static void test_good(void **state)
                     stored("folder/", "", 0)};
     Part wide[] = {stored("s", "hello", 5)};
     wide[0].zip64 = true;
-    Archive tails[] = {{0}, {.comment = "a comment"}, {.zip64_end = true}};
-    for (size_t k = 0; k < 3; k++) {
+    static char longest[65536];
+    memset(longest, 'c', 65535);
+    Archive tails[] = {{0}, {.comment = "a comment"}, {.comment = longest}, {.zip64_end = true}};
+    for (size_t k = 0; k < sizeof tails / sizeof *tails; k++) {
         Buf b = make(parts, 4, &tails[k]), w = make(wide, 1, &tails[k]);
         Zip *z = zip_open(b.data, b.len, &err);
         OK(z);
