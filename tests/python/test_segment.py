@@ -229,7 +229,7 @@ def test_models_that_take_two_pictures(tmp_path, batch):
         picture(i, 40 + i, 30).save(tmp_path / "in" / f"{i}.png")
     found = []
     for name, n in ((MODELS / "ground.pt2", 1), ("two.pt2", 1), ("two.pt2", 9)):
-        command = [QKV, "segment", str(name), "--images", "in", "--text", "red", "--text", "blue", "--threshold", "0.02", "--batch", str(n), "--out", f"out{len(found)}", "--json"]
+        command = [QKV, "segment", str(name), "--images", "in", "--text", "red", "--text", "blue", "--threshold", "0.02", "--batch-size", str(n), "--output-dir", f"out{len(found)}", "--json"]
         found.append(json.loads(subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout))
     assert len(found[0]["annotations"]) > 5
     for other in found[1:]:
@@ -244,7 +244,7 @@ def test_progress(tmp_path):
     for i in range(6):
         large.save(tmp_path / "in" / f"{i}.jpg", quality=50)
     (tmp_path / "in" / "3.jpg").write_bytes(b"")
-    command = [QKV, "segment", str(MODELS / "ground.pt2"), "--images", "in", "--text", "red", "--batch", "1", "--out", "out"]
+    command = [QKV, "segment", str(MODELS / "ground.pt2"), "--images", "in", "--text", "red", "--batch-size", "1", "--output-dir", "out"]
     ours, theirs = pty.openpty()
     child = subprocess.Popen(command, cwd=tmp_path, stdout=theirs, stderr=theirs, env={**os.environ, "TERM": "xterm"})
     os.close(theirs)
