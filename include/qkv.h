@@ -22,7 +22,7 @@
  * it set to its sizeof: QKV_USAGE otherwise (docs/ABI.md). On failure nothing is changed and nothing is
  * leaked; a NULL return means failure. Strings are UTF-8; those returned as `const char *` live as long as the object they came from,
  * those returned as `char *` are freed with qkv_free. Reports are JSON objects whose first key, "schema", is the version of their keys;
- * docs/schema has a JSON Schema of each. The library never prints, never exits, opens no file but those named.
+ * docs/schema has JSON Schemas. The library never prints, never exits, opens no file but those named.
  */
 #ifndef QKV_H
 #define QKV_H
