@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "base/versioned.h"
 #include <stdatomic.h>
+#include "onnx/write/write.h"
 #include "program/program.h"
 #include "qkv.h"
 
@@ -56,8 +57,9 @@ bool api_given_texts(const char *const *p, int n, const char *function, const ch
 #define GIVEN(p) api_given((p), __func__, #p, &e)
 #define GIVEN_LIST(p, n) api_given_list((p), (n), __func__, #p, &e)
 #define GIVEN_TEXTS(p, n) api_given_texts((p), (n), __func__, #p, &e)
-qkv_status api_give(const Err *from, qkv_error *to); /* hands an internal error out */
-void *api_null(const Err *from, qkv_error *to);      /* the same, for who returns a pointer: NULL */
+qkv_status api_give(const Err *from, qkv_error *to);     /* hands an internal error out */
+const OnnxProfile *api_onnx_profile(qkv_onnx_profile p); /* names.c; NULL: there is none */
+void *api_null(const Err *from, qkv_error *to);          /* the same, for who returns a pointer: NULL */
 void *api_no_memory(qkv_error *to);
 /* A model of a graph that was made here; takes the graph, in any case. like: whose file's versions it shows, and whose dtype
  * of products its runs have. */
