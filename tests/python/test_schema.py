@@ -1,6 +1,8 @@
 """Reports of the library are as docs/schema says."""
 import json
+import os
 import pathlib
+import subprocess
 
 import jsonschema
 import numpy as np
@@ -72,3 +74,25 @@ def test_onnx(path, profile, tmp_path):
     holds("onnx", report)
     with pytest.raises(jsonschema.ValidationError):
         holds("onnx", {**report, "opset": "18"})
+
+
+class Flat(nn.Module):
+    def forward(self, x):
+        return x.reshape(x.shape[0], -1) + 1
+
+
+def printed(*args):
+    """What the command prints; of these two reports it adds nothing to what the library gives."""
+    command = os.environ.get("QKV", str(SCHEMAS.parents[1] / "build/qkv"))
+    return json.loads(subprocess.run([command, *map(str, args), "--json", "-q"], capture_output=True, text=True).stdout)
+
+
+def test_generalize_and_check(tmp_path):
+    for n in (2, 3):
+        torch.export.save(torch.export.export(Flat(), (torch.randn(n, 4),)), tmp_path / f"{n}.pt2")
+    report = printed("generalize", tmp_path / "2.pt2", tmp_path / "3.pt2")
+    assert report["sizes"] and report["checks"]
+    holds("generalize", report)
+    report = printed("check", tmp_path / "2.pt2")
+    assert report["findings"]
+    holds("check", report)
