@@ -362,22 +362,19 @@ static bool spell_out(const Graph *g, Graph **own, Err *err)
 qkv_status qkv_model_save_onnx(const qkv_model *m, const char *path, const qkv_onnx_options *options, char **report,
                                qkv_error *err)
 {
-    static const OnnxProfile profiles[] = {[QKV_ONNX_ORT] = ONNX_FOR_ORT,
-                                           [QKV_ONNX_SPEC] = ONNX_FOR_SPEC,
-                                           [QKV_ONNX_OPENVINO] = ONNX_FOR_OPENVINO,
-                                           [QKV_ONNX_TENSORRT] = ONNX_FOR_TENSORRT};
     qkv_onnx_options o = {0};
     Err e = api_begin();
     Buf text = {0};
     if (report) *report = NULL;
     if (!GIVEN(m) || !GIVEN(path) || !VERSIONED_TAKE(qkv_onnx_options, external_data, &o, options, &e))
         return give(&e, err);
-    if ((unsigned)o.profile >= sizeof profiles / sizeof *profiles) {
-        fail(&e, E_USAGE, "profile %d: there are 0 to %zu", (int)o.profile, sizeof profiles / sizeof *profiles - 1);
+    const OnnxProfile *profile = api_onnx_profile(o.profile);
+    if (!profile) {
+        fail(&e, E_USAGE, "profile %d is none of qkv_onnx_profile", (int)o.profile);
         return give(&e, err);
     }
     OnnxOptions to = {.opset = o.opset,
-                      .profile = profiles[o.profile],
+                      .profile = *profile,
                       .torch_version = m->program.source->torch_version,
                       .external = o.external_data};
     Graph *own;

@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "base/versioned.h"
 #include <stdatomic.h>
+#include "onnx/write/write.h"
 #include "program/program.h"
 #include "qkv.h"
 #include "qkv_tools.h"
@@ -51,8 +52,9 @@ static inline Err api_begin(void)
 }
 /* Every call that makes something ends with it: what came out while memory was refused may be less than it should be. */
 static inline bool api_whole(bool ok, Err *e) { return ok && mem_ran_out() ? oom(e) : ok; }
-qkv_status api_give(const Err *from, qkv_error *to); /* hands an internal error out */
-void *api_null(const Err *from, qkv_error *to);      /* the same, for who returns a pointer: NULL */
+qkv_status api_give(const Err *from, qkv_error *to);     /* hands an internal error out */
+const OnnxProfile *api_onnx_profile(qkv_onnx_profile p); /* names.c; NULL: there is none */
+void *api_null(const Err *from, qkv_error *to);          /* the same, for who returns a pointer: NULL */
 void *api_no_memory(qkv_error *to);
 /* A model of a graph that was made here; takes the graph, in any case. like: whose file's versions it shows, and whose dtype
  * of products its runs have. */

@@ -4,8 +4,10 @@
 #include "backends/sdpa_choice.h"
 
 static const char *const statuses[] = {"ok", "mismatch", "usage", "unreadable", "unsupported", "limit"};
-static const char *const profiles[] = {
-    [QKV_ONNX_ORT] = "ort", [QKV_ONNX_SPEC] = "spec", [QKV_ONNX_OPENVINO] = "openvino", [QKV_ONNX_TENSORRT] = "tensorrt"};
+static const OnnxProfile profiles[] = {[QKV_ONNX_ORT] = ONNX_FOR_ORT,
+                                       [QKV_ONNX_SPEC] = ONNX_FOR_SPEC,
+                                       [QKV_ONNX_OPENVINO] = ONNX_FOR_OPENVINO,
+                                       [QKV_ONNX_TENSORRT] = ONNX_FOR_TENSORRT};
 static const char *const kinds[] = {
     [QKV_PARAMETER] = "parameter", [QKV_BUFFER] = "buffer", [QKV_CONSTANT] = "constant"};
 
@@ -17,7 +19,6 @@ static const char *name_at(const char *const *names, size_t n, int i)
 #define NAME_AT(names, i) name_at((names), sizeof(names) / sizeof *(names), (int)(i))
 
 const char *qkv_status_name(qkv_status s) { return NAME_AT(statuses, s); }
-const char *qkv_onnx_profile_name(qkv_onnx_profile p) { return NAME_AT(profiles, p); }
 const char *qkv_weight_kind_name(qkv_weight_kind k) { return NAME_AT(kinds, k); }
 
 const char *qkv_sdpa_backend_name(qkv_sdpa_backend b)
@@ -25,11 +26,23 @@ const char *qkv_sdpa_backend_name(qkv_sdpa_backend b)
     return (int)b >= 0 && (int)b < SDPA_BACKENDS ? sdpa_backend_name((SdpaBackend)b) : NULL;
 }
 
+const OnnxProfile *api_onnx_profile(qkv_onnx_profile p)
+{
+    return (unsigned)p < sizeof profiles / sizeof *profiles ? &profiles[p] : NULL;
+}
+
+const char *qkv_onnx_profile_name(qkv_onnx_profile p)
+{
+    const OnnxProfile *own = api_onnx_profile(p);
+    return own ? onnx_profile_name(*own) : NULL;
+}
+
 int qkv_onnx_profile_from_name(const char *name, qkv_onnx_profile *out)
 {
-    for (int i = 0; name && NAME_AT(profiles, i); i++)
-        if (!strcmp(name, profiles[i])) {
-            if (out) *out = (qkv_onnx_profile)i;
+    const char *known;
+    for (qkv_onnx_profile i = 0; name && (known = qkv_onnx_profile_name(i)); i++)
+        if (!strcmp(name, known)) {
+            if (out) *out = i;
             return 1;
         }
     return 0;
