@@ -3,10 +3,10 @@
  *
  *     left: softmax 'softmax_2', recognised 'q' x 'k' times 0.125, stopped at 'masked_fill', rule 'scores_masked_fill': masked scores become 0 ...
  */
+#include "rewrite/attention/whynot.h"
 #include <string.h>
-#include "rewrite/build.h"
 #include "base/mem.h"
-#include "rewrite/rewrite.h"
+#include "rewrite/build.h"
 #include "rewrite/attention/sdpa_pair.h"
 
 enum { MAX_CHAIN = 64 };
@@ -217,7 +217,7 @@ static bool explain(Chain *c, RewriteLog *log, Node *softmax, const Node **path,
     return add_left(rw, log, softmax, path[n - 1], NULL, "the product was not recognised (%s)", err);
 }
 
-bool rewrite_leftovers(Rewrite *rw, RewriteLog *log, Err *err)
+bool attention_leftovers(Rewrite *rw, RewriteLog *log, Err *err)
 {
     Chain c = {rw, mem_zeroed((size_t)rw->g->next_id + 1, 1)};
     bool ok = c.after != NULL;
