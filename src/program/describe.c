@@ -2,6 +2,7 @@
 #include "program/describe.h"
 #include <stdlib.h>
 #include <string.h>
+#include "facts/views.h"
 #include "format/json.h"
 
 static void put_expr(const Graph *g, const Expr *e, Buf *out)
@@ -122,18 +123,10 @@ static void put_ops(const Graph *g, Buf *out)
 
 /* ------------------------------------------------------------------ attentions */
 
-static const Value *through_views(const Value *v)
-{
-    while (v && v->kind == V_NODE && ((v->def->op->flags & OPF_VIEW) || v->def->op->id == OP_to_copy) &&
-           v->def->arg[0].kind == ARG_VALUE)
-        v = v->def->arg[0].v;
-    return v;
-}
-
 /* Does a product with these scores follow: softmax(QK)V, views and casts between? */
 static const Node *product_above(const Value *v, int depth)
 {
-    v = through_views(v);
+    v = through_casts(v);
     if (!v || v->kind != V_NODE || depth > 8) return NULL;
     if (v->def->op->id == OP_matmul) return v->def;
     static const OpId passes[] = {OP_add_Tensor, OP_mul_Tensor, OP_div_Tensor, OP_where_self, OP_sub_Tensor};
@@ -162,7 +155,7 @@ static void put_attentions(const Graph *g, Buf *out)
         bool sdpa = n->op->id == OP_scaled_dot_product_attention, spelled = false;
         const Node *scores = n->op->id == OP_softmax_int ? product_above(n->arg[0].v, 0) : NULL;
         for (const Node *m = n->next; scores && m && !spelled; m = m->next)
-            spelled = m->op->id == OP_matmul && m->arg[0].kind == ARG_VALUE && through_views(m->arg[0].v) == n->out[0];
+            spelled = m->op->id == OP_matmul && m->arg[0].kind == ARG_VALUE && through_casts(m->arg[0].v) == n->out[0];
         if (!sdpa && !spelled) continue;
         buf_printf(out, "%s{\"node\": ", first ? "" : ", ");
         first = false;

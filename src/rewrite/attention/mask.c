@@ -4,6 +4,7 @@
  *     and(le(arange(M), arange(N)[:, None]), padding[:, None, None, :])    =    upper = 0, and a mask of (B, 1, 1, M)
  */
 #include "rewrite/attention/mask.h"
+#include "facts/views.h"
 #include <math.h>
 #include <string.h>
 
@@ -387,17 +388,21 @@ static bool may_be_dead(Rewrite *rw, const Band *b, Expr *N, Expr *M)
     return N != M && hi > 0;
 }
 
+/* Casts and leading axes that come and go leave queries and keys as they are. */
+static bool keeps_matrix(const Node *n, const void *user)
+{
+    const Value *v = n->out[0], *x = n->arg[0].v;
+    (void)user;
+    return (n->op->id == OP_expand || n->op->id == OP_reshape || n->op->id == OP_to_copy) && x->rank >= 2 &&
+           v->rank >= 2 && exprs_same(2, &v->dim[v->rank - 2], &x->dim[x->rank - 2]);
+}
+
 /* An additive mask that is 0 where a band allows and hides elsewhere. */
 static bool additive_band(Rewrite *rw, Band *b, Value *m)
 {
     double x, y;
+    m = value_below(m, keeps_matrix, NULL);
     const Node *n = m->def;
-    while (n && (n->op->id == OP_expand || n->op->id == OP_reshape || n->op->id == OP_to_copy) &&
-           n->arg[0].v->rank >= 2 && m->rank >= 2 &&
-           exprs_same(2, &m->dim[m->rank - 2], &n->arg[0].v->dim[n->arg[0].v->rank - 2])) {
-        m = n->arg[0].v;
-        n = m->def;
-    }
     if (n && (n->op->id == OP_triu || n->op->id == OP_tril)) { /* triu(full(-inf), 1): numbers above, 0 below */
         Arg inside = n->arg[0];
         if (!constant_of(rw, &inside, &x) || !(x <= -1e4) || m->dim[m->rank - 2] != b->N || m->dim[m->rank - 1] != b->M)

@@ -6,6 +6,7 @@
 #include "rewrite/attention/whynot.h"
 #include <string.h>
 #include "base/mem.h"
+#include "facts/views.h"
 #include "rewrite/build.h"
 #include "rewrite/attention/sdpa_pair.h"
 
@@ -118,13 +119,13 @@ static Value *scores_behind(Rewrite *rw, Value *v)
     return form;
 }
 
-/* The name of a value, or of what a view that was made on the way shows. */
-static const char *name_of(Rewrite *rw, const Value *v)
+static bool made_view(const Node *n, const void *rw)
 {
-    while (v->def && rewrite_info(rw, v)->ghost && (v->def->op->flags & OPF_VIEW) && v->def->arg[0].kind == ARG_VALUE)
-        v = v->def->arg[0].v;
-    return v->name;
+    return n->op->flags & OPF_VIEW && rewrite_info((Rewrite *)(uintptr_t)rw, n->out[0])->ghost;
 }
+
+/* The name of a value, or of what a view that was made on the way shows. */
+static const char *name_of(Rewrite *rw, const Value *v) { return value_below(v, made_view, rw)->name; }
 
 static const char *describe(Rewrite *rw, RewriteLog *log, Value *v)
 {
