@@ -4,8 +4,8 @@
  *     through_views(permute(_to_copy(x)))        _to_copy(x)
  *     value_below(v, only_expand, NULL)          what v is an expand of, however often; v itself when it is none
  *
- * A view (OPF_VIEW) has elements of its first operand alone, perhaps in another order, fewer or repeated; a cast has the
- * same ones in another dtype. Views of bytes (view.dtype) and detach are views, too. A NULL value gives NULL.
+ * A view (OPF_VIEW) has elements of its first operand alone, perhaps in another order, fewer or repeated; a cast has
+ * the same ones in another dtype. Views of bytes (view.dtype) and detach are views, too. A NULL value gives NULL.
  */
 #ifndef QKV_FACTS_VIEWS_H
 #define QKV_FACTS_VIEWS_H
