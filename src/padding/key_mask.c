@@ -1,5 +1,6 @@
 /* Key padding masks. Contract in key_mask.h. */
 #include "padding/key_mask.h"
+#include "facts/truth.h"
 #include "facts/views.h"
 #include <stdio.h>
 #include <string.h>
@@ -76,20 +77,12 @@ static bool shows(Reader *r, Value *v, bool wanted, int depth)
     if (mask_band(r->rw, v, wanted, r->N, r->M, lower, upper)) return true;
     if (of_keys(r, v)) return add_part(r, (KeyPart){.v = v, .negated = !wanted});
     if (!n || depth > MAX_DEPTH) return no(r, "the mask is not made of padding and positions", v);
-    bool both = a[0].kind == ARG_VALUE && n->op->schema->nparams > 1 && a[1].kind == ARG_VALUE;
+    Truth part[2];
+    int parts = truth_parts(v, wanted, part);
+    if (parts == 1) return shows(r, part[0].v, part[0].wanted, depth + 1);
+    if (parts == 2 && part[0].v->dtype == DT_BOOL && part[1].v->dtype == DT_BOOL)
+        return shows(r, part[0].v, part[0].wanted, depth + 1) && shows(r, part[1].v, part[1].wanted, depth + 1);
     switch (n->op->id) {
-    case OP_logical_not: return shows(r, a[0].v, !wanted, depth + 1);
-    case OP_bitwise_not: return v->dtype == DT_BOOL && shows(r, a[0].v, !wanted, depth + 1);
-    case OP_logical_and:
-    case OP_bitwise_and_Tensor:
-        if (wanted && both && a[0].v->dtype == DT_BOOL && a[1].v->dtype == DT_BOOL)
-            return shows(r, a[0].v, true, depth + 1) && shows(r, a[1].v, true, depth + 1);
-        break;
-    case OP_logical_or:
-    case OP_bitwise_or_Tensor:
-        if (!wanted && both && a[0].v->dtype == DT_BOOL && a[1].v->dtype == DT_BOOL)
-            return shows(r, a[0].v, false, depth + 1) && shows(r, a[1].v, false, depth + 1);
-        break;
     case OP_to_copy:
         if (mask_zero_one(r->rw->g, a[0].v)) return shows(r, a[0].v, wanted, depth + 1);
         break;

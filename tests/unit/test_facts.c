@@ -1,6 +1,7 @@
 /* Questions about values (src/facts), asked of small graphs. */
 #include "unit_graph.h"
 #include "facts/attention.h"
+#include "facts/truth.h"
 #include "facts/views.h"
 #include "program/describe.h"
 
@@ -99,9 +100,32 @@ static void test_described(void **state)
     graph_free(g);
 }
 
+static void test_truth(void **state)
+{
+    (void)state;
+    Graph *g = unit_graph("input %a: bool[4]\ninput %b: bool[4]\ninput %i: i64[4]\n"
+                          "%not: bool[4] = aten.logical_not.default(%a)\n"
+                          "%and: bool[4] = aten.bitwise_and.Tensor(%not, %b)\n"
+                          "%or: bool[4] = aten.logical_or.default(%and, %b)\n"
+                          "%bits: i64[4] = aten.bitwise_not.default(%i)\n"
+                          "output or = %or\noutput bits = %bits\n");
+    Truth part[2];
+    assert_int_equal(truth_parts(named(g, "not"), true, part), 1);
+    assert_true(part[0].v == named(g, "a") && !part[0].wanted);
+    assert_int_equal(truth_parts(named(g, "and"), true, part), 2);
+    assert_true(part[0].v == named(g, "not") && part[1].v == named(g, "b") && part[0].wanted && part[1].wanted);
+    assert_int_equal(truth_parts(named(g, "and"), false, part), 0);
+    assert_int_equal(truth_parts(named(g, "or"), false, part), 2);
+    assert_true(part[0].v == named(g, "and") && !part[0].wanted && !part[1].wanted);
+    assert_int_equal(truth_parts(named(g, "or"), true, part), 0);
+    assert_int_equal(truth_parts(named(g, "bits"), true, part), 0);
+    assert_int_equal(truth_parts(named(g, "a"), true, part), 0);
+    graph_free(g);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_views), cmocka_unit_test(test_attention),
-                                       cmocka_unit_test(test_described)};
+                                       cmocka_unit_test(test_described), cmocka_unit_test(test_truth)};
     return cmocka_run_group_tests_name("facts", tests, NULL, NULL);
 }

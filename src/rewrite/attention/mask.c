@@ -4,6 +4,7 @@
  *     and(le(arange(M), arange(N)[:, None]), padding[:, None, None, :])    =    upper = 0, and a mask of (B, 1, 1, M)
  */
 #include "rewrite/attention/mask.h"
+#include "facts/truth.h"
 #include "facts/views.h"
 #include <math.h>
 #include <string.h>
@@ -247,21 +248,15 @@ static bool truth(Band *b, const Value *v, bool wanted, Offset at)
     const Arg *a = n->arg;
     double x;
     bool zero_at = ex_equals_int(at.row, 0) && ex_equals_int(at.column, 0);
+    Truth part[2];
+    int parts = truth_parts(v, wanted, part);
+    if (parts) return truth(b, part[0].v, part[0].wanted, at) && (parts < 2 || truth(b, part[1].v, part[1].wanted, at));
     switch (n->op->id) {
     case OP_full: return constant_of(rw, &(Arg){.kind = ARG_VALUE, .v = n->out[0]}, &x) && (x != 0) == wanted;
-    case OP_logical_not: return truth(b, a[0].v, !wanted, at);
-    case OP_bitwise_not: return v->dtype == DT_BOOL && truth(b, a[0].v, !wanted, at);
     case OP_to_copy: return mask_zero_one(rw->g, a[0].v) && truth(b, a[0].v, wanted, at);
-    case OP_logical_and:
-    case OP_bitwise_and_Tensor:
-    case OP_mul_Tensor:
-        if (n->op->id != OP_logical_and && !mask_zero_one(rw->g, v)) return false;
-        return wanted && a[0].kind == ARG_VALUE && a[1].kind == ARG_VALUE && truth(b, a[0].v, true, at) &&
-               truth(b, a[1].v, true, at);
-    case OP_logical_or:
-    case OP_bitwise_or_Tensor:
-        return !wanted && v->dtype == DT_BOOL && a[0].kind == ARG_VALUE && a[1].kind == ARG_VALUE &&
-               truth(b, a[0].v, false, at) && truth(b, a[1].v, false, at);
+    case OP_mul_Tensor: /* of 0 and 1: both */
+        return wanted && mask_zero_one(rw->g, v) && a[0].kind == ARG_VALUE && a[1].kind == ARG_VALUE &&
+               truth(b, a[0].v, true, at) && truth(b, a[1].v, true, at);
     case OP_eq_Tensor:
     case OP_ne_Tensor: /* against 0 or 1 */
         if (!constant_of(rw, &a[1], &x) || (x != 0 && x != 1) || a[0].kind != ARG_VALUE ||
@@ -362,12 +357,11 @@ typedef struct Parts {
 /* A bool mask taken apart at its conjunctions. */
 static bool take_apart(Parts *p, Value *v, int depth)
 {
-    const Node *n = v->def;
+    Truth part[2];
     if (is_band(&p->band, v, true)) return true;
-    if (n && depth < MAX_DEPTH && (n->op->id == OP_logical_and || n->op->id == OP_bitwise_and_Tensor) &&
-        n->arg[0].kind == ARG_VALUE && n->arg[1].kind == ARG_VALUE && n->arg[0].v->dtype == DT_BOOL &&
-        n->arg[1].v->dtype == DT_BOOL)
-        return take_apart(p, n->arg[0].v, depth + 1) && take_apart(p, n->arg[1].v, depth + 1);
+    if (depth < MAX_DEPTH && truth_parts(v, true, part) == 2 && part[0].v->dtype == DT_BOOL &&
+        part[1].v->dtype == DT_BOOL)
+        return take_apart(p, part[0].v, depth + 1) && take_apart(p, part[1].v, depth + 1);
     if (p->n == MAX_PARTS) return false;
     p->rest[p->n++] = v;
     return true;
