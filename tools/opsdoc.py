@@ -85,10 +85,10 @@ def missing_files():
 def unnamed():
     """Guards and graft functions that docs/RULES.md leaves out."""
     text = (ROOT / "docs" / "RULES.md").read_text()
-    for file, call in ("guards.c", "(%s "), ("makers.c", "@%s`"):
-        for name in re.findall(r'\{"(\w+)", (?:guard|make)_', (ROOT / "src" / "rewrite" / file).read_text()):
-            if call % name not in text:
-                yield f"docs/RULES.md: {call.strip('( `') % name} of src/rewrite/{file}"
+    for file in sorted((ROOT / "src" / "rewrite").rglob("*.c")):
+        for name, kind in re.findall(r'\{"(\w+)", (guard|make)_', file.read_text()):
+            if ("(%s " if kind == "guard" else "@%s`") % name not in text:
+                yield f"docs/RULES.md: {name} of {file.relative_to(ROOT)}"
 
 
 def main():

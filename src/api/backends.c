@@ -4,6 +4,7 @@
 #include "backends/sdpa_choice.h"
 #include "base/buf.h"
 #include "base/mem.h"
+#include "facts/views.h"
 #include "format/json.h"
 #include "shape/solve.h"
 #include "shape/strides.h"
@@ -138,14 +139,14 @@ static bool trained(const Value *v)
     return floats && (v->kind == V_INPUT ? v->trains : v->kind == V_WEIGHT && v->weight == W_PARAMETER && !v->frozen);
 }
 
-/* A parameter and its views ask for a gradient even under torch.no_grad(). */
-static bool shows_trained(const Value *v)
+static bool attached_view(const Node *n, const void *user)
 {
-    while (v->kind == V_NODE && (v->def->op->flags & OPF_VIEW) && v->def->op->id != OP_detach &&
-           v->def->arg[0].kind == ARG_VALUE)
-        v = v->def->arg[0].v;
-    return trained(v);
+    (void)user;
+    return n->op->flags & OPF_VIEW && n->op->id != OP_detach;
 }
+
+/* A parameter and its views ask for a gradient even under torch.no_grad(). */
+static bool shows_trained(const Value *v) { return trained(value_below(v, attached_view, NULL)); }
 
 typedef struct Any {
     const Model *m;

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "grad/grad_impl.h"
+#include "facts/views.h"
 
 enum { MOST_CHEAP = 8, MOST_BLOCKS = 64 }; /* cheap nodes behind each other; stretches that are tried */
 
@@ -36,13 +37,6 @@ typedef struct Recomputing {
     Err *err;
 } Recomputing;
 
-static const Value *root_of(const Value *v)
-{
-    while (v->kind == V_NODE && (v->def->op->flags & OPF_VIEW) && v->def->arg[0].kind == ARG_VALUE)
-        v = v->def->arg[0].v;
-    return v;
-}
-
 static bool once_only(const Op *op) { return op->flags & (OPF_RANDOM | OPF_EFFECT | OPF_DATA_SIZE); }
 
 static bool cheap(const Op *op) { return !(op->flags & OPF_DEAR) && !once_only(op); }
@@ -66,7 +60,7 @@ typedef struct Reader {
 static void note_read(void *user, Value **slot)
 {
     Reader *me = user;
-    Root *root = &me->r->root[root_of(*slot)->id];
+    Root *root = &me->r->root[through_views(*slot)->id];
     if (me->at < 0) root->needed = true;
     else if (root->last < me->at) root->last = me->at;
 }
@@ -78,7 +72,7 @@ static bool survey(Recomputing *r)
     for (Node *n = g->first; n; n = n->next) {
         for (int i = 0; forward && i < n->nout; i++) {
             Value *v = n->out[i];
-            if (root_of(v) != v) continue;
+            if (through_views(v) != v) continue;
             r->root[v->id] = (Root){.node = n, .bytes = bytes_of(r, v), .at = r->nodes, .last = r->nodes};
             r->order[r->n++] = v;
         }
@@ -86,8 +80,8 @@ static bool survey(Recomputing *r)
         r->nodes += forward;
         forward = forward && n != r->border;
     }
-    for (int i = 0; i < g->noutput; i++) r->root[root_of(g->output[i].value)->id].output = true;
-    for (int i = 0; i < graph_mutations(g); i++) r->root[root_of(graph_mutation(g, i)->value)->id].output = true;
+    for (int i = 0; i < g->noutput; i++) r->root[through_views(g->output[i].value)->id].output = true;
+    for (int i = 0; i < graph_mutations(g); i++) r->root[through_views(graph_mutation(g, i)->value)->id].output = true;
     r->crossing = arena_array(g->arena, double, r->nodes + 1);
     if (!r->crossing) return oom(r->err);
     for (int i = 0; i < r->n; i++) {
@@ -110,7 +104,7 @@ typedef struct Operands {
 static void look(void *user, Value **slot)
 {
     Operands *o = user;
-    const Root *x = &o->r->root[root_of(*slot)->id];
+    const Root *x = &o->r->root[through_views(*slot)->id];
     if (!x->node || x->output) return;
     if (x->depth && x->depth >= o->depth) o->depth = x->depth + 1;
     o->there = o->there && (x->depth || x->needed);
@@ -239,7 +233,7 @@ static bool copied(Recomputing *r, Value **slot)
 {
     Value *v = *slot;
     if (v->id >= r->next_id || v->kind != V_NODE) return true;
-    int root = root_of(v)->id; /* that of a view of the backward pass may be a copy by now */
+    int root = through_views(v)->id; /* that of a view of the backward pass may be a copy by now */
     if (root >= r->next_id || !r->root[root].anew) return true;
     if (!r->copy[v->id]) TRY(copy_node(r, v->def));
     *slot = r->copy[v->id];

@@ -9,6 +9,7 @@
 #include "backends/lift_sdpa.h"
 #include "precision/precision.h"
 #include "padding/skip_padding.h"
+#include "rewrite/families/all.h"
 #include "run/session.h"
 
 /* ------------------------------------------------------------------ what proofs need of the runtime */
@@ -238,7 +239,7 @@ bool program_rewrite(Program *p, const OptimiseOptions *o, Buf *report, Err *err
 {
     Evaluator evaluator = {.counterexample = o->counterexample};
     Prover prover = {eval, release, save, &evaluator, o->seeds};
-    RuleSet *rules = rules_create();
+    RuleSet *rules = rules_create(families_all);
     bool fused = p->fused;
     if (!rules) return oom(err);
     bool ok = o->no_builtin || rules_builtin(rules, err);
@@ -388,7 +389,7 @@ Graph *graph_copy(const Graph *g, Err *err)
 
 static bool rewrite_for_runs(Graph *g, Err *err)
 {
-    RuleSet *rules = rules_create();
+    RuleSet *rules = rules_create(families_all);
     RewriteLog log = {0};
     if (!rules) return oom(err);
     bool ok = rules_builtin(rules, err);

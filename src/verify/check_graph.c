@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/mem.h"
+#include "facts/views.h"
 
 static const char *node_place(Check *c, const Node *n) { return check_place(c, "node '%.200s'", n->name); }
 
@@ -278,14 +279,6 @@ static Walk made_of(Check *c, const Graph *g, const Value *v)
     return w;
 }
 
-static const Value *through_views(const Value *v)
-{
-    while (v && v->kind == V_NODE && ((v->def->op->flags & OPF_VIEW) || v->def->op->id == OP_to_copy) &&
-           v->def->arg[0].kind == ARG_VALUE)
-        v = v->def->arg[0].v;
-    return v;
-}
-
 static void report_mask(Check *c, const Node *softmax, const Walk *mask, bool as_given)
 {
     const char *place = node_place(c, softmax);
@@ -303,7 +296,7 @@ static void report_mask(Check *c, const Node *softmax, const Walk *mask, bool as
 /* Scores under a softmax: each mask that is added or filled in. */
 static void check_scores(Check *c, const Graph *g, const Node *softmax, const Value *v, int depth)
 {
-    v = through_views(v);
+    v = through_casts(v);
     if (!v || v->kind != V_NODE || depth > 8) return;
     const Node *n = v->def;
     if (n->op->id == OP_where_self) {
@@ -332,7 +325,7 @@ static void check_scores(Check *c, const Graph *g, const Node *softmax, const Va
     for (int k = 0; k < 2; k++) {
         if (n->arg[k].kind != ARG_VALUE) continue;
         Walk side = made_of(c, g, n->arg[k].v);
-        const Value *root = through_views(n->arg[k].v);
+        const Value *root = through_casts(n->arg[k].v);
         if (side.product) check_scores(c, g, softmax, n->arg[k].v, depth + 1);
         else if (side.input)
             report_mask(c, softmax, &side, root && root->kind == V_INPUT && dtype_is_float(root->dtype));
@@ -345,7 +338,7 @@ static bool guarded(const Graph *g, const Node *softmax)
     for (const Node *n = softmax->next; n; n = n->next) {
         if (n->op->id != OP_where_self && n->op->id != OP_nan_to_num) continue;
         for (int k = 0; k < n->op->schema->nparams; k++)
-            if (n->arg[k].kind == ARG_VALUE && through_views(n->arg[k].v) == softmax->out[0]) return true;
+            if (n->arg[k].kind == ARG_VALUE && through_casts(n->arg[k].v) == softmax->out[0]) return true;
     }
     (void)g;
     return false;

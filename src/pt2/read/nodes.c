@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "lower/autocast.h"
+#include "facts/views.h"
 #include "pt2/read/read_impl.h"
 #include "shape/shape.h"
 
@@ -385,7 +386,7 @@ static bool is_view(Import *im, const Op *op, const Ref *parent, const Value *in
     while (returns && strstr(returns + 1, "->")) returns = strstr(returns + 1, "->");
     if (!returns || !strchr(returns, 'a') || !strstr(returns, "(a")) return false;
     if (copies_if_strided(op) && !contiguous_meta(im, parent->meta, in)) return false;
-    return view_chain(out, in);
+    return is_view_of(out, in);
 }
 
 /* Gives a result its name in the file, unless an outer value has it. */
@@ -482,7 +483,7 @@ static bool in_place(Import *im, Scope *s, const Call0 *c, Lower *L, const char 
                : L->result.kind == ARG_VALUES && L->result.n ? L->result.vs[0]
                                                              : NULL;
     if (!v) return fail(im->err, E_FORMAT, "%s gives no tensor", pure->name);
-    bool reshapes = pure->schema->params[0].aliased && view_chain(v, self) && v != self;
+    bool reshapes = pure->schema->params[0].aliased && is_view_of(v, self) && v != self;
     if (!reshapes) {
         bool same = v->rank == self->rank;
         for (int i = 0; same && i < v->rank; i++) same = v->dim[i] == self->dim[i];

@@ -4,6 +4,7 @@
 #include <string.h>
 #include "base/file.h"
 #include "base/mem.h"
+#include "facts/views.h"
 #include "pt2/write/write_impl.h"
 #include "format/zip.h"
 
@@ -282,11 +283,7 @@ static bool put_user_inputs(Emit *e, Ends *ends)
 }
 
 /* PyTorch writes mutated tensors when the graph ends, into the memory that views of them still look at. */
-static bool shares_target(const Graph *g, const Value *v)
-{
-    while (v->kind == V_NODE && (v->def->op->flags & OPF_VIEW)) v = v->def->arg[0].v;
-    return is_target(g, v);
-}
+static bool shares_target(const Graph *g, const Value *v) { return is_target(g, through_views(v)); }
 
 static bool cloned(Emit *e, Value *v, const char **name)
 {

@@ -345,3 +345,31 @@ bool make_attention_transposed(Rewrite *rw, int n, const Arg *a, Arg *out)
     *out = arg_value(t);
     return t != NULL;
 }
+
+/* ------------------------------------------------------------------ scale */
+
+bool make_attention_scale(Rewrite *rw, int n, const Arg *a, Arg *out)
+{
+    Arg arg[16], scale;
+    (void)n;
+    const Node *node = a[0].kind == ARG_VALUE ? a[0].v->def : NULL;
+    if (!node || node->op->id != OP_scaled_dot_product_attention) return rewrite_refuse(rw, "not an attention");
+    memcpy(arg, node->arg, (size_t)node->op->schema->nparams * sizeof *arg);
+    const Value *q = arg[0].v;
+    scale = arg[6];
+    if (scale.kind != ARG_EXPR) {
+        double d = ex_is_int(q->dim[q->rank - 1]) ? (double)q->dim[q->rank - 1]->i : 0;
+        if (!(d > 0)) return rewrite_refuse(rw, "the size of the heads is not known");
+        scale = arg_float(rw->g, 1 / sqrt(d));
+    }
+    Value *plain[2];
+    for (int i = 0; i < 2; i++) plain[i] = without_scale(rw, arg[i].v, &scale, 0);
+    if (!plain[0] || !plain[1] || !scale.e || (plain[0] == arg[0].v && plain[1] == arg[1].v))
+        return rewrite_refuse(rw, "neither queries nor keys are scaled");
+    arg[0] = arg_value(plain[0]);
+    arg[1] = arg_value(plain[1]);
+    arg[6] = scale;
+    Value *y = rw_add(rw, node->op->id, node->op->schema->nparams, arg);
+    *out = arg_value(y);
+    return y != NULL;
+}
