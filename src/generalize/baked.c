@@ -416,13 +416,15 @@ static void say_difference(Arena *arena, Baked *b, const Dense *d, int nfiles, c
         for (int k = 0; k < b->rank; k++) shape |= b->shape[k][f] != b->shape[k][0];
         if (shape) {
             b->why = arena_printf(
-                arena, parameter ? "a parameter whose size depends on the input's: learned numbers follow from no size"
-                                 : "no pattern was found: neither an affine index, runs, nor a part of the larger one");
+                arena,
+                parameter
+                    ? "a parameter whose size depends on the input's: learned values cannot be computed from sizes"
+                    : "no pattern was found: neither an affine index, runs, nor a part of the larger one");
             return;
         }
         while (i < d[0].count && equal_at(&d[0], i, &d[f], i)) i++;
         if (i == d[0].count) continue;
-        b->why = arena_printf(arena, "same shape, other numbers: element %lld is %.9g in %s and %.9g in %s%s",
+        b->why = arena_printf(arena, "same shape, different values: element %lld is %.9g in %s and %.9g in %s%s",
                               (long long)i, value(&d[0], i), name[0], value(&d[f], i), name[f],
                               parameter ? "; the files hold different weights" : "");
         return;

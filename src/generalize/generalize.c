@@ -30,7 +30,7 @@ static bool check_static(const Graph *g, const char *name, Err *err)
         const Symbol *s = expr_symbol(g->ex, i);
         if (s->value && (s->source == SYM_ITEM || s->source == SYM_SIZE))
             return fail(err, E_UNSUPPORTED,
-                        "%s: node '%s' gives a size that comes out of data; such models are not generalized", name,
+                        "%s: node '%s' gives a data-dependent size; such models are not generalized", name,
                         s->value->name);
     }
     return true;

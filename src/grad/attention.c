@@ -74,7 +74,7 @@ static bool read_operands(Grad *d, Attention *a)
     if (!a->q || !a->k || !a->v) return gd_refuse(d, "an operand is a number");
     const Arg *dropout = n->op->id == OP_scaled_dot_product_attention ? &n->arg[4] : NULL;
     if (dropout && dropout->kind == ARG_EXPR && dropout->e->kind == EX_FLOAT && dropout->e->f != 0)
-        return gd_refuse(d, "it drops out numbers of its own");
+        return gd_refuse(d, "it applies dropout of its own");
     a->B = a->q->dim[0];
     a->H = a->q->dim[1];
     a->N = a->q->dim[2];

@@ -248,14 +248,14 @@ static bool check_loss(Grad *d, const Output *o)
     }
     if (!one)
         fail(d->err, E_USAGE,
-             "output '%s' is no loss: its shape is (%s), expected one number; let the model end with a mean or a sum",
+             "output '%s' is not a loss: its shape is (%s), expected a scalar; let the model end with a mean or a sum",
              o->name, dims.data ? dims.data : "");
     else if (!dtype_is_float(v->dtype))
-        fail(d->err, E_USAGE, "output '%s' is no loss: it is %s, expected a float", o->name, dtype_name(v->dtype));
+        fail(d->err, E_USAGE, "output '%s' is not a loss: it is %s, expected a float", o->name, dtype_name(v->dtype));
     else if (!d->leaf[v->id].wanted) {
         one = false;
         fail(d->err, E_USAGE, "the loss '%s' does not depend on any %s", o->name,
-             d->o->ninputs ? "parameter or input whose gradient is asked for" : "parameter that asks for a gradient");
+             d->o->ninputs ? "parameter or input whose gradient is requested" : "parameter that requires a gradient");
     }
     buf_free(&dims);
     return one && dtype_is_float(v->dtype);

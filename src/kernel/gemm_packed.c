@@ -338,7 +338,7 @@ Packed *packed_matmul(PackedWeights *p, const Kernels *kernels, const GemmMatmul
     bool tiles = by_tiles(p, kernels, d);
     const ProductKernel *k = tiles ? &kernels->product.f32_tiles : packed_kernel(kernels, d->b, d->rounded);
     if (!k) {
-        fail(err, E_UNSUPPORTED, "no product of %s on this CPU level", dtype_name(d->b->dtype));
+        fail(err, E_UNSUPPORTED, "no product of %s at this ISA level", dtype_name(d->b->dtype));
         return NULL;
     }
     Packed *g = mem_zeroed(1, sizeof *g);

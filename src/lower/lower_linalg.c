@@ -478,7 +478,7 @@ bool lower_conv_full(Lower *L)
     int n = w->rank - 2;
     for (int k = 3; k < 8; k++)
         if (L->arg[k].kind == ARG_EXPRS && L->arg[k].n != 1 && L->arg[k].n != n)
-            return lower_fail(L, k, "found %d numbers, expected %d", L->arg[k].n, n);
+            return lower_fail(L, k, "found %d values, expected %d", L->arg[k].n, n);
     return emit_conv(L, x, n, &L->arg[1], &L->arg[2], spatial(L, &L->arg[3], n, 1), spatial(L, &L->arg[4], n, 0),
                      spatial(L, &L->arg[5], n, 1), transposed, spatial(L, &L->arg[7], n, 0), &L->arg[8]);
 }

@@ -120,7 +120,7 @@ static Tensor *new_tensor(Builder *s, const Value *v)
             return NULL;
         }
         if (t->shape[i] < 0) {
-            fail(s->err, E_USAGE, "size %d of '%s' comes out as %lld", i, v->name, (long long)t->shape[i]);
+            fail(s->err, E_USAGE, "size %d of '%s' evaluates to %lld", i, v->name, (long long)t->shape[i]);
             return NULL;
         }
     }

@@ -165,7 +165,7 @@ bool run_upsample(Call *c, Err *err)
     Axis axis[3];
     int n = x->rank - 2;
     if (tensor_numel(out) == 0) return true;
-    if (tensor_numel(x) == 0) return call_fail(c, E_USAGE, err, "an empty picture cannot be resampled");
+    if (tensor_numel(x) == 0) return call_fail(c, E_USAGE, err, "an empty image cannot be resampled");
     bool f64 = x->dtype == DT_F64;
     for (int i = 0; i < n; i++) {
         axis[i] = (Axis){.in = x->shape[2 + i], .out = out->shape[2 + i]};
@@ -370,7 +370,7 @@ bool run_grid_sampler(Call *c, Err *err)
         return true;
     }
     if (n == 3 && mode == 2)
-        return call_fail(c, E_UNSUPPORTED, err, "bicubic sampling of volumes, which PyTorch has not, either");
+        return call_fail(c, E_UNSUPPORTED, err, "bicubic sampling of volumes, which PyTorch does not have either");
 #pragma omp parallel for num_threads(c->env->threads) if (total * points > 1 << 12)
     for (int64_t p = 0; p < total; p++) {
         const double *plane = (const double *)x->data + p * area, *grid = (const double *)g->data + p / C * points * n;

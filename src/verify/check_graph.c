@@ -149,7 +149,7 @@ static void check_inputs(Check *c, const Graph *g, int ninput)
             batch |= v && d == 0;
         }
     if (!any) {
-        if (ninput) check_add(c, Q(404), "model", "every size of the inputs is a number");
+        if (ninput) check_add(c, Q(404), "model", "every size of the inputs is fixed");
         return;
     }
     for (int i = 0; i < ninput; i++) {

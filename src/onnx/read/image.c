@@ -29,7 +29,7 @@ static bool numbers(OnnxOp *o, const char *name, int n, int64_t otherwise, int64
     int count;
     TRY(op_attr_ints(o, name, &given, &count));
     if (given && count != n)
-        return fail(o->im->err, E_FORMAT, "attribute '%s' has %d numbers, expected %d", name, count, n);
+        return fail(o->im->err, E_FORMAT, "attribute '%s' has %d values, expected %d", name, count, n);
     for (int i = 0; i < n; i++) {
         out[i] = given ? given[i] : otherwise;
         if (out[i] < least || out[i] > 1 << 30)

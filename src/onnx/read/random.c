@@ -17,7 +17,7 @@ static bool seed_of(OnnxOp *o, bool *seeded, int64_t *seed)
     *seeded = a != NULL;
     *seed = !a ? 0 : a->type == ONNX_ATTR_FLOAT ? (int64_t)(fabs((double)a->f) < 0x1p32 ? a->f : 0) : a->i;
     return !a || a->type == ONNX_ATTR_FLOAT || a->type == ONNX_ATTR_INT ||
-           fail(o->im->err, E_FORMAT, "attribute 'seed' is no number");
+           fail(o->im->err, E_FORMAT, "attribute 'seed' is not a number");
 }
 
 /* Uniform in [0, 1), in double */

@@ -99,8 +99,7 @@ static bool read_sizes(OnnxOp *o, const Value *x, Resize *r)
         Expr **roi;
         int count_roi;
         TRY(float_sizes(o, 1, &count_roi, &roi));
-        if (count_roi != 2 * n)
-            return op_fail(o, 1, "%d numbers, expected a start and an end of %d axes", count_roi, n);
+        if (count_roi != 2 * n) return op_fail(o, 1, "%d values, expected a start and an end of %d axes", count_roi, n);
         for (int i = 0; i < n; i++) {
             r->from[axis[i]] = roi[i];
             r->to[axis[i]] = roi[n + i];

@@ -208,7 +208,7 @@ Ref ref(Onnx *o, Value *v)
         write_node(o, v->def);
         o->depth--;
     }
-    if (!o->written[v->id]) refuse(o, "'%s' is used in front of its place", v->name);
+    if (!o->written[v->id]) refuse(o, "'%s' is used before it is computed", v->name);
     return o->written[v->id] ? o->value[v->id] : (Ref){"", v->dtype};
 }
 

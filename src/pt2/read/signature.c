@@ -193,7 +193,8 @@ static bool add_gradient(Import *im, Value *v, const char *tag, const json_t *sp
     TRY(json_want_string(spec, input ? "user_input_name" : "parameter_name", &name, im->err));
     for (int k = 0; k < (input ? g->ninput : g->nweight); k++)
         if (!strcmp(input ? g->input[k]->name : g->weight[k]->fqn, name)) of = input ? g->input[k] : g->weight[k];
-    if (!of) return fail(im->err, E_FORMAT, "a gradient of '%s', which is no %s", name, input ? "input" : "parameter");
+    if (!of)
+        return fail(im->err, E_FORMAT, "a gradient of '%s', which is not a %s", name, input ? "input" : "parameter");
     const char *output = arena_printf(g->arena, "grad.%s", name);
     if (!output) return oom(im->err);
     TRY(graph_add_output(g, output, v, im->err));
