@@ -20,8 +20,9 @@ typedef struct MappedFile {
 } MappedFile;
 
 bool file_map(MappedFile *f, const char *path, Err *err); /* regular files only (not FIFOs, devices, folders): E_IO */
-/* A file that another one names: `relative` lies in `folder` or below it. Absolute names, "..", symbolic links in any part and files with
- * more than one hard link are refused (E_FORMAT for what the name says, else E_IO), so that a model cannot make us read what is not its own. */
+/* A file that another one names: `relative` is in `folder` or below it. Absolute names, "..", symbolic links in any
+ * part and files with more than one hard link are refused (E_FORMAT for what the name says, else E_IO), so that a model
+ * cannot make us read what is not its own. */
 bool file_map_inside(MappedFile *f, const char *folder, const char *relative, Err *err);
 void file_unmap(MappedFile *f);
 

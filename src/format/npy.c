@@ -106,7 +106,7 @@ static bool read_dict(const char *p, Tensor *t, bool *fortran, Err *err)
 
 /* ------------------------------------------------------------------ reading */
 
-/* Where the header lies; false when the file is too short for it. */
+/* Where the header is; false when the file is too short for it. */
 static bool find_header(const unsigned char *p, uint64_t size, uint64_t *start, uint64_t *length, Err *err)
 {
     if (size < 10 || memcmp(p, "\x93NUMPY", 6)) return fail(err, E_FORMAT, "not a .npy, or cut off");

@@ -6,12 +6,12 @@
 #include "base/arena.h"
 #include "base/file.h"
 
-/* All numbers are the machine's; `order` tells whose. Offsets count from the begin of the file. */
+/* All integers are in the machine's byte order, which `order` records. Offsets count from the begin of the file. */
 typedef struct Header {
     char magic[8];
     uint32_t order, version;
     uint64_t file_size;
-    uint64_t json, json_size; /* with a NUL behind it, which the size does not count */
+    uint64_t json, json_size; /* with a NUL after it, which the size does not count */
     uint64_t text, text_size; /* the same */
     uint64_t data, data_size;
     uint32_t crc; /* of json and text, their NULs included */
@@ -28,7 +28,7 @@ bool packfile_is(const unsigned char *bytes, uint64_t size)
     return size >= sizeof magic && !memcmp(bytes, magic, sizeof magic);
 }
 
-/* A text in the file: inside, and with a NUL behind it as the only one. */
+/* A text in the file: inside, and with a NUL after it as the only one. */
 static bool text_in(const unsigned char *bytes, uint64_t size, uint64_t at, uint64_t n, const char *what,
                     const char **out, Err *err)
 {

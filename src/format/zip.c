@@ -224,7 +224,8 @@ static bool check_local(const Zip *z, const ZipEntry *e, uint64_t header, Err *e
     return true;
 }
 
-/* Where the entry's bytes lie, and that its numbers are possible. c: its record in the directory, known to be inside. */
+/* Where the entry's bytes are, and that its numbers are possible. c: its record in the directory, known to be
+ * inside. */
 static bool place_entry(Zip *z, ZipEntry *e, uint64_t record, uint64_t *header, Err *err)
 {
     const unsigned char *c = z->bytes + record;

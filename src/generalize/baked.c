@@ -47,7 +47,7 @@ static bool next_index(const Dense *d, int64_t *index, int64_t *flat)
 
 /* ------------------------------------------------------------------ affine */
 
-/* base + sum of slope * index, per position of the fixed parts; false where the numbers are not so. */
+/* base + sum of slope * index, per position of the fixed parts; false where the values are not so. */
 static bool affine_of(const Dense *d, const bool *varies, int64_t nfixed, double *base, double (*slope)[MAX_PARTS])
 {
     int64_t index[MAX_PARTS] = {0}, flat = 0, fixed_stride[MAX_PARTS] = {0}, all = 1;
@@ -73,7 +73,7 @@ static bool affine_of(const Dense *d, const bool *varies, int64_t nfixed, double
         if (fabs(v) > scale) scale = fabs(v);
         if (!steps) base[fixed] = v;
         else if (steps == 1) slope[fixed][moved] = v - base[fixed];
-        else { /* in row-major order every neighbour of the origin but those behind this element has been met */
+        else { /* in row-major order every neighbour of the origin but those after this element has been met */
             double want = base[fixed];
             bool known = true;
             for (int k = 0; k < d->rank; k++) {

@@ -342,7 +342,8 @@ static bool pad_numbers(Place *p)
     return true;
 }
 
-/* A scale that is no plain number goes with the size that it leads to: F.interpolate(x, scale_factor=(h + 0.1)/16). */
+/* A scale that is not a plain number goes with the size that it leads to: F.interpolate(x, scale_factor=(h +
+ * 0.1)/16). */
 static bool upsample_numbers(Place *p)
 {
     Build *b = p->b;
@@ -663,7 +664,7 @@ static bool inputs(Build *b)
     return true;
 }
 
-/* Results that are no tensors: a number that differs is a size. */
+/* Results that are not tensors: a number that differs is a size. */
 static bool scalar_outputs(Build *b)
 {
     const Aligned *a = &b->gen->al;

@@ -148,8 +148,8 @@ static void saved_free(Saved *s)
     mem_free(s->size);
 }
 
-/* Tries what was changed at step `from` since `before`: kept when it is better up to last_step; else taken back. What was settled behind
- * it is asked again. */
+/* Tries what was changed at step `from` since `before`: kept when it is better up to last_step; else taken back. What
+ * was settled after it is asked again. */
 static bool trial(Gen *gen, int from, int last_step, Cost now, Saved *before, bool *kept, Err *err)
 {
     Build t;

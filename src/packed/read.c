@@ -1,5 +1,5 @@
 /* Packed models. Contract in packed.h; written by src/program/pack.c. Nothing in the file is trusted: the graph's text goes through the parser and shape
- * inference, every weight's bytes lie inside the file and are as many as its shape wants. */
+ * inference, every weight's bytes are inside the file and are as many as its shape wants. */
 #include "packed/read.h"
 #include <string.h>
 #include "format/json.h"
@@ -177,7 +177,7 @@ static bool lowered(Graph *g, const Op *op, const Arg *arg, const char *name, Va
 
 /* ------------------------------------------------------------------ what the text does not say */
 
-/* Which input's axis tells a size. */
+/* Which input's axis determines a size. */
 static bool read_symbols(Reader *r)
 {
     json_t *list, *from;

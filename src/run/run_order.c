@@ -101,7 +101,7 @@ static void insertion_sort(Keyed *a, int64_t lo, int64_t hi, Less *less)
     for (int64_t i = lo + 1; i < hi; i++) {
         Keyed v = a[i];
         int64_t j = i;
-        if (less(&v, &a[lo])) j = lo; /* a new least goes to the front at once, whatever NaN lies between */
+        if (less(&v, &a[lo])) j = lo; /* a new least goes to the front at once, whatever NaN is between */
         else
             while (less(&v, &a[j - 1])) j--;
         memmove(a + j + 1, a + j, (size_t)(i - j) * sizeof *a);

@@ -1,5 +1,5 @@
-/* Sizes that come out of data: an item (a number read from a tensor), or how many nonzero gives. What a symbol needs is run first, by a
- * plan of just those nodes; the whole graph is planned when all symbols are known.
+/* Data-dependent sizes: an item (a number read from a tensor), or how many nonzero gives. What a symbol needs is run
+ * first, by a plan of just those nodes; the whole graph is planned when all symbols are known.
  *
  *     symbol u0 = item %n        the plan of %n runs, its number is u0
  *     symbol u1 = size %at 0     the operands of %at's node run, then the node itself without memory for its result: it only counts

@@ -192,7 +192,7 @@ Expr *shape_numel(Shape *s, const Value *v)
     return n;
 }
 
-/* ------------------------------------------------------------------ sizes that come out of data */
+/* ------------------------------------------------------------------ data-dependent sizes */
 
 Expr *shape_fresh_symbol(Shape *s)
 {

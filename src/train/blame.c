@@ -7,7 +7,7 @@
 enum { FINE, INFINITE, NOT_A_NUMBER };
 
 typedef struct Blame {
-    unsigned char *state;  /* by value id: the worst of its numbers */
+    unsigned char *state;  /* by value id: the worst of its values */
     const Node *nan, *inf; /* the first that made one of operands without */
 } Blame;
 

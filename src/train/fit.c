@@ -6,7 +6,7 @@
 
 enum { WORDS = 624, STEP_COLUMNS = 5, EPOCH_COLUMNS = 5, SETTINGS = 5 };
 
-/* Rows of numbers that grow: what was, for plots and logs of runs that go on. */
+/* Rows of values that grow: what was, for plots and logs of runs that go on. */
 typedef struct Rows {
     double *data;
     int64_t n, cap;

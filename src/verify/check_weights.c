@@ -1,4 +1,4 @@
-/* Weights as numbers: NaN, infinities, tensors that are stored twice. Contract in check.h. */
+/* The values of weights: NaN, infinities, tensors that are stored twice. Contract in check.h. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +17,7 @@ static void count_one(Odd *o, double v)
     o->zero += v == 0;
 }
 
-/* A 16-bit or 32-bit float is odd when its exponent is all ones: that is all that a block of good numbers costs. */
+/* A 16-bit or 32-bit float is odd when its exponent is all ones: that is all that a block of good values costs. */
 static bool block_is_finite(DType t, const void *p, int64_t n)
 {
     if (t == DT_F32) {

@@ -129,7 +129,7 @@ static void check_values(Records *r, const OnnxNode *n, const char *place)
         check_add(r->c, Q(120), place, "softmax_precision is %g", precision);
 }
 
-/* NULL when there is no schema; the reason was told. */
+/* NULL when there is no schema; the reason was reported. */
 const OnnxSchema *records_op(Records *r, const Scope *s, const OnnxNode *n, const char *place, int64_t *opset)
 {
     static const char *const old[] = {"ATen",

@@ -263,7 +263,7 @@ void infer_op_einsum(OnnxInfer *f)
     give(f, 0, n, d);
 }
 
-/* One number an axis behind the channels. */
+/* One value per axis after the channels. */
 void infer_op_global_pool(OnnxInfer *f)
 {
     give_same(f, 0, 0);

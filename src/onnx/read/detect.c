@@ -207,7 +207,7 @@ bool onnx_max_unpool(OnnxOp *o)
     Value *y = AS(&o->L, scatter_src, v(none), arg_int(o->g, 0), v(lower_reshape(&o->L, at, 1, &count)),
                   v(lower_reshape(&o->L, x, 1, &count)));
     TRY(y && (y = lower_reshape(&o->L, y, x->rank, inner)));
-    Expr *pad[2 * MAX_RANK]; /* a larger output has zeros behind */
+    Expr *pad[2 * MAX_RANK]; /* a larger output has zeros at the end */
     for (int i = 0; i < x->rank; i++) {
         pad[2 * (x->rank - 1 - i)] = ex_int(o->ex, 0);
         pad[2 * (x->rank - 1 - i) + 1] = ex_sub(o->ex, dim[i], inner[i]);

@@ -140,7 +140,7 @@ bool onnx_scatter_elements(OnnxOp *o)
     return op_return(o, 0, scatter(o, x, axis, index, updates, how));
 }
 
-/* Along the first k axes as one: indices as positions in it, repeated over what is behind them. */
+/* Along the first k axes as one: indices as positions in it, repeated over what comes after them. */
 static Value *scatter_rows(OnnxOp *o, Value *x, int k, Value *const *part, Value *updates, const char *how)
 {
     Expr *rows = ex_int(o->ex, 1), *width = ex_int(o->ex, 1), *n = ex_int(o->ex, 1);
@@ -308,7 +308,7 @@ bool onnx_topk(OnnxOp *o)
     return true;
 }
 
-/* Along an axis, or of all elements, those whose condition is true; a short condition takes none behind its end. */
+/* Along an axis, or of all elements, those whose condition is true; a short condition takes none past its end. */
 bool onnx_compress(OnnxOp *o)
 {
     Value *x, *condition;

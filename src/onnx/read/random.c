@@ -2,7 +2,8 @@
  *
  *     Dropout(x, 0.1, true, seed=7)        ->  where(qkv.seeded_uniform([...], 7) >= 0.1, x / 0.9, 0)
  *
- * With a seed the numbers are those of ONNX's reference (NumPy's RandomState) for uniform draws; without one the session draws them.
+ * With a seed the values are those of ONNX's reference (NumPy's RandomState) for uniform draws; without one the session
+ * draws them.
  */
 #include <math.h>
 #include <string.h>
@@ -122,7 +123,8 @@ bool onnx_bernoulli(OnnxOp *o)
         lower_cast(&o->L, AS(&o->L, lt_Tensor, v(uniform(o, x->rank, x->dim)), v(lower_cast(&o->L, x, DT_F64))), t));
 }
 
-/* Classes drawn by their (unnormalised) log-probabilities, rows (batch, classes): how many sums of probabilities lie below a uniform number */
+/* Classes drawn by their (unnormalised) log-probabilities, rows (batch, classes): how many sums of probabilities are
+ * below a uniform number */
 bool onnx_multinomial(OnnxOp *o)
 {
     Value *x;

@@ -25,7 +25,7 @@ static Cell **room(OnnxOp *o, int n)
     return all;
 }
 
-/* A position -n .. n - 1, or n where one behind the end is allowed; the last when input i is left out */
+/* A position -n .. n - 1, or n where one past the end is allowed; the last when input i is left out */
 static bool position(OnnxOp *o, int i, int n, bool behind, int *out)
 {
     int count;

@@ -52,7 +52,7 @@ bool onnx_constant_of_shape(OnnxOp *o)
     return op_return(o, 0, AS(&o->L, full, arg_exprs(o->g, n, e), arg_expr(fill), arg_dtype(t)));
 }
 
-/* Sizes that come out of data may be 0 and -1, too: which they are is only known when running. */
+/* Data-dependent sizes may be 0 and -1, too: which they are is only known when running. */
 static bool computed_sizes(OnnxOp *o, const Value *x, int n, Expr **dim, bool keep_zero)
 {
     Expr *one = whole(o, 1), *all = one, *rest = one, *none[MAX_RANK] = {NULL};

@@ -525,7 +525,7 @@ bool onnx_looks_like(const void *bytes, uint64_t size)
         Pb m = pb_of(p, (uint64_t)(end - p));
         PbField f = {0};
         bool whole = pb_next(&m, &f, &ignored),
-             last = !whole && f.number && f.wire == PB_BYTES; /* its bytes go on behind those that are given */
+             last = !whole && f.number && f.wire == PB_BYTES; /* its bytes go on after those that are given */
         char wire = f.number < sizeof wires ? wires[f.number] : 0;
         if (!whole && !f.number) return fields && (end[-1] & 0x80) && end - p < 5; /* cut in a tag */
         last = last || (!whole && end - p < 12);                                   /* cut in a number */

@@ -3,7 +3,7 @@
  *     sdpa(q, k, v, mask: bool)   ->  MatMul(Softmax(MatMul(q * scale, k^T) + Where(mask, 0, lowest)), v), and 0 in rows that allow no key
  *
  * The scale goes to the queries, in front of the first product (TensorRT's fused attention asks for it). What makes dead rows 0 comes
- * behind the second product, so that the pattern in between is the one that runtimes know.
+ * after the second product, so that the pattern in between is the one that runtimes know.
  */
 #include <math.h>
 #include "onnx/write/write_impl.h"

@@ -1,4 +1,4 @@
-/* Casts, creation, triangles and random numbers in ONNX's words.
+/* Casts, creation, triangles and random numbers as ONNX ops.
  *
  *     aten.arange.start_step(0, s0, 2)   ->  Mul(Range(0, count, 1), 2)        count: the size of the result
  */

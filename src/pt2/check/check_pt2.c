@@ -1,8 +1,9 @@
 /* The records of a .pt2, without the importer: does model.json say what torch's schema wants, are names defined once and before use, do
- * arguments fit the op's schema, do weights lie in their entries, do signature and graph agree? Everything is listed, nothing stops it.
+ * arguments fit the op's schema, are weights in their entries, do signature and graph agree? Everything is listed,
+ * nothing stops it.
  *
  *     node 'linear': argument 'weight' is given twice                Q106
- *     node 'view': uses 'sym_size_int_7', which nobody defines       Q108
+ *     node 'view': uses 'sym_size_int_7', which is not defined     Q108
  */
 #include "pt2/check/check_pt2.h"
 #include <stdio.h>
@@ -65,7 +66,7 @@ static void define(Records *r, Scope *s, const char *name, int at)
     n->at = at;
 }
 
-/* The name behind {"as_tensor": {"name": ..}}, {"as_sym_int": {"as_name": ..}}, {"as_custom_obj": {"name": ..}}. */
+/* The name in {"as_tensor": {"name": ..}}, {"as_sym_int": {"as_name": ..}}, {"as_custom_obj": {"name": ..}}. */
 static const char *named(const json_t *arg)
 {
     const char *key;
