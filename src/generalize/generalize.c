@@ -30,7 +30,7 @@ static bool check_static(const Graph *g, const char *name, Err *err)
         const Symbol *s = expr_symbol(g->ex, i);
         if (s->value && (s->source == SYM_ITEM || s->source == SYM_SIZE))
             return fail(err, E_UNSUPPORTED,
-                        "%s: node '%s' gives a size that comes out of data; such models are not generalized", name,
+                        "%s: node '%s' gives a data-dependent size; such models are not generalized", name,
                         s->value->name);
     }
     return true;
@@ -148,8 +148,8 @@ static void saved_free(Saved *s)
     mem_free(s->size);
 }
 
-/* Tries what was changed at step `from` since `before`: kept when it is better up to last_step; else taken back. What was settled behind
- * it is asked again. */
+/* Tries what was changed at step `from` since `before`: kept when it is better up to last_step; else taken back. What
+ * was settled after it is asked again. */
 static bool trial(Gen *gen, int from, int last_step, Cost now, Saved *before, bool *kept, Err *err)
 {
     Build t;

@@ -18,7 +18,8 @@ typedef enum Decompose {
     DECOMPOSE_MATH,
 } Decompose;
 
-/* What of the forward pass is computed again behind it, so that it need not be kept until then. The numbers are the same: random numbers are drawn once. */
+/* What of the forward pass is computed again after it, so that it need not be kept until then. The values are the same:
+ * random numbers are drawn once. */
 typedef enum Recompute {
     RECOMPUTE_NONE,
     RECOMPUTE_CHEAP, /* results of ops that cost no product (norms, activations, softmax, casts) and follow from what is kept anyway */

@@ -1,4 +1,4 @@
-/* What the backward pass computes anew instead of keeping it. Contract in grad.h.
+/* What the backward pass computes again instead of keeping it. Contract in grad.h.
  *
  *     forward:   h = layer_norm(x);  y = linear(h, w)          backward:  dw = dy^T h
  *     cheap:     forward as it was;                            backward:  h' = layer_norm(x);  dw = dy^T h'
@@ -11,7 +11,7 @@
 #include "grad/grad_impl.h"
 #include "facts/views.h"
 
-enum { MOST_CHEAP = 8, MOST_BLOCKS = 64 }; /* cheap nodes behind each other; stretches that are tried */
+enum { MOST_CHEAP = 8, MOST_BLOCKS = 64 }; /* cheap nodes after each other; stretches that are tried */
 
 typedef struct Root {
     const Node *node;
@@ -110,7 +110,7 @@ static void look(void *user, Value **slot)
     o->there = o->there && (x->depth || x->needed);
 }
 
-/* In order, so that what a node reads is decided. depth > 0: it could be computed anew. */
+/* In order, so that what a node reads is decided. depth > 0: it could be computed again. */
 static void choose_cheap(Recomputing *r)
 {
     for (int i = 0; i < r->n; i++) {
@@ -147,7 +147,7 @@ static bool stays(const Root *x, const int *cut, int n)
     return x->output || once_only(x->node->op) || x->at > cut[n - 1] || crosses(x, cut, n);
 }
 
-/* Bytes that are kept from one pass to the other, and the most that one stretch computes anew beside them. */
+/* Bytes that are kept from one pass to the other, and the most that one stretch computes again beside them. */
 static double cost_of(const Recomputing *r, const int *cut, int n)
 {
     double kept = 0, most = 0, here = 0;

@@ -1,7 +1,7 @@
 /* Autocast's rules. Contract in autocast.h. */
 #include "lower/autocast.h"
 
-/* As rows of the op table say it. */
+/* As rows of the op table declare it. */
 enum { NARROW = 1, FULL = 2, FULL_ON_CUDA = 4 /* only the declared dtype can bring these in */, WIDEST = 8 };
 
 static const struct {

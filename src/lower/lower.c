@@ -15,7 +15,7 @@ static const struct {
 #include "op/ops.def"
 };
 
-/* To ATen a number is a tensor of rank 0. These rows know what to do with one; nobody else looks. */
+/* To ATen a number is a tensor of rank 0. Only these rows know what to do with one. */
 static bool takes_numbers(const Op *op)
 {
     static LowerFn *const those[] = {lower_promote,      lower_add,   lower_div_mode, lower_float2,

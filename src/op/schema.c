@@ -26,7 +26,8 @@ static Op table[OP_COUNT] = {
 #define OP(id_, name_, schema_, ...) [OP_##id_] = {__VA_ARGS__.id = OP_##id_, .name = name_, .schema_text = schema_},
 #include "op/ops.def"
 };
-/* All of them together are no longer than the rows' texts, and no parameter has fewer than 6 characters ("int a,"): room that cannot be refused. */
+/* All of them together are no longer than the rows' strings, and no parameter has fewer than 6 characters ("int a,"):
+ * room that cannot be refused. */
 enum {
     TEXT = 0
 #define OP(id, name, schema, ...) +sizeof schema

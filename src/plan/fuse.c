@@ -202,7 +202,8 @@ static void refuse_result(Fuser *s, Value *v)
     not_weight(s, &v);
 }
 
-/* Casts that are no steps: to float32, which only ops of any float use; of weights to bf16, which only linears use, as their weight. */
+/* Casts that are not steps: to float32, which only ops of any float use; of weights to bf16, which only linears use, as
+ * their weight. */
 static void find_casts(Fuser *s)
 {
     for (Node *n = s->g->first; n; n = n->next) {

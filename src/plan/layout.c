@@ -17,7 +17,7 @@ static bool pools(const Call *c, const Tensor *t)
     }
 }
 
-/* It lies so, and not contiguous as well. */
+/* It is laid out so, and not contiguous as well. */
 static bool lies_so(const Tensor *t) { return t && t->rank >= 3 && tensor_channels_last(t) && !tensor_contiguous(t); }
 
 static bool same_shape(const Tensor *a, const Tensor *b)

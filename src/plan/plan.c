@@ -120,7 +120,7 @@ static Tensor *new_tensor(Builder *s, const Value *v)
             return NULL;
         }
         if (t->shape[i] < 0) {
-            fail(s->err, E_USAGE, "size %d of '%s' comes out as %lld", i, v->name, (long long)t->shape[i]);
+            fail(s->err, E_USAGE, "size %d of '%s' evaluates to %lld", i, v->name, (long long)t->shape[i]);
             return NULL;
         }
     }
@@ -266,7 +266,8 @@ static void look_in_block(void *user, Value **slot)
     b->any |= pl.home == HOME_ARENA && pl.index == b->block;
 }
 
-/* The block of a convolution's residual if the result may take its place: it lies the same way, and the convolution reads nothing else there. */
+/* The block of a convolution's residual if the result may take its place: it is laid out the same way, and the
+ * convolution reads nothing else there. */
 static int taken_place(const Builder *s, const Node *n, const FusedNode *fused, const Call *c)
 {
     const Tensor *r = c->epilogue.residual, *t = call_out(c, 0);
@@ -280,7 +281,7 @@ static int taken_place(const Builder *s, const Node *n, const FusedNode *fused, 
     return b.any || s->p->block[pl.index].size != tensor_bytes(t) ? -1 : pl.index;
 }
 
-/* Results that take the place of a residual which nobody needs any more. */
+/* Results that take the place of a residual which is not needed any more. */
 static bool take_places(Builder *s)
 {
     Plan *p = s->p;
@@ -399,7 +400,8 @@ static bool add_node(Builder *s, const Node *n)
     return make_step(s, n, made_by, f, &c);
 }
 
-/* Storage that a result lies in lives to the end; a view keeps its storage alive because operands are touched by place. */
+/* Storage that a result is in lives to the end; a view keeps its storage alive because operands are touched by
+ * place. */
 static void keep_result(Builder *s, const Value *v)
 {
     if (!s->p->value[v->id]) return;
@@ -421,7 +423,8 @@ static void keep_results(Builder *s)
             if (s->in->wanted[n->out[k]->id]) keep_result(s, n->out[k]);
 }
 
-/* What lies in the arena while a step runs; its scratch comes behind the highest of it. Constants' steps run before, when nothing does. */
+/* What is live in the arena while a step runs; its scratch comes after the highest of it. Constants' steps run before,
+ * when nothing does. */
 static void fill_steps(Plan *p)
 {
     for (int k = 0; k < p->nsteps; k++) {
@@ -469,7 +472,7 @@ bool plan_settle(Plan *p, Err *err)
         fill_steps(p);
         for (int i = 0, k = p->nblock; i < p->nsteps; i++) {
             if (p->step[i].constant) continue;
-            p->step[i].top = b[k].offset; /* it may lie between results */
+            p->step[i].top = b[k].offset; /* it may be between results */
             p->step[i].room = b[k++].size;
         }
         for (int i = 0; i < p->nblock; i++)
@@ -500,7 +503,7 @@ static bool set_apart(Builder *s)
     return ok;
 }
 
-/* Blocks that an output fills move out of the arena, to memory that plan_place is told. */
+/* Blocks that an output fills move out of the arena, to memory that plan_place receives. */
 static bool set_outputs(Builder *s)
 {
     Plan *p = s->p;

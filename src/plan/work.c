@@ -79,7 +79,7 @@ static double attention_backward(const Call *c)
     return 2 * attention_pairs(c, 1, 7, 10) * (3 * size_at(call_in(c, 1), 1) + 2 * size_at(call_in(c, 3), 1));
 }
 
-/* Rows of sequence b lie between offsets b and b + 1; q is (rows, H, D). */
+/* Rows of sequence b are between offsets b and b + 1; q is (rows, H, D). */
 static double attention_ragged(const Call *c)
 {
     const Tensor *q = call_in(c, 0), *v = call_in(c, 2), *qo = call_in(c, 3), *ko = call_in(c, 4);

@@ -2,8 +2,9 @@
  *
  * First every product gets casts around it. Then casts to float32 go down over views and concatenations, so that those move narrow elements, and
  * casts to the narrow type go up over them; a cast up and then down is nothing. What is left stands at the ops that compute in float32, where the
- * planner lets it vanish into them (src/plan/fuse.c). Behind convolutions, whose results are large, activations, sums and maxima of windows are narrow
- * as well, as autocast has them: they are an epilogue, or a pass over half as many bytes.
+ * planner lets it vanish into them (src/plan/fuse.c). After convolutions, whose results are large, activations, sums
+ * and maxima of windows are narrow as well, as autocast has them: they are an epilogue, or a pass over half as many
+ * bytes.
  */
 #include "precision/precision.h"
 #include <string.h>
@@ -60,7 +61,8 @@ static Value *narrow(Lowering *s, Value *v, Node *at)
 
 /* ------------------------------------------------------------------ products */
 
-/* A product over a few numbers (positions, corners of boxes) has nothing to gain, and 8 bits of a position are too few. */
+/* A product over a few values (positions, corners of boxes) has nothing to gain, and 8 bits of a position are too
+ * few. */
 static bool few(const Node *n)
 {
     const Value *x = n->arg[0].v;

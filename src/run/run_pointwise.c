@@ -1,7 +1,8 @@
-/* Pointwise ops: any strides, broadcasting, dtypes; rows of numbers go to the kernels.
+/* Pointwise ops: any strides, broadcasting, dtypes; rows of values go to the kernels.
  *
- * A tensor op is walked as rows: dims that lie alike in all operands are merged, the last one is the row. An operand row that already is
- * contiguous and of the type that is computed in is used in place; any other is loaded into a buffer on the stack. Short rows go several at once.
+ * A tensor op is walked as rows: dims that are laid out alike in all operands are merged, the last one is the row. An
+ * operand row that already is contiguous and of the type that is computed in is used in place; any other is loaded into
+ * a buffer on the stack. Short rows go several at once.
  */
 #include "run/pointwise.h"
 #include <math.h>
@@ -53,8 +54,8 @@ static int64_t broadcast_stride(const Tensor *t, int dim, int rank)
     return d < 0 || t->shape[d] == 1 ? 0 : t->stride[d] * (int64_t)dtype_size(t->dtype);
 }
 
-/* The result's dims but those of 1, whose strides say nothing, in the order in which it lies in memory: a permutation of a contiguous
- * tensor. How many they are. */
+/* The result's dims but those of 1, whose strides have no meaning, in the order of its memory layout: a permutation of
+ * a contiguous tensor. How many they are. */
 static int memory_order(const Tensor *t, int *order)
 {
     int n = 0;
@@ -67,7 +68,8 @@ static int memory_order(const Tensor *t, int *order)
     return n;
 }
 
-/* Merges neighbouring dims that every operand steps through alike; drops dims of size 1. Elements are counted as the result lies. */
+/* Merges neighbouring dims that every operand steps through alike; drops dims of size 1. Elements are counted as the
+ * result is laid out. */
 static void merge_dims(Walk *w)
 {
     int n = 0, order[MAX_RANK], dims = memory_order(w->out, order);
@@ -123,7 +125,8 @@ static int64_t rows_at_once(const Walk *w, int64_t at, int64_t left)
     return m < whole ? m : whole > 1 ? whole : 1;
 }
 
-/* m rows of n elements each of an operand, from p on: where they lie one behind the other already, or copied to buffer. NULL: no kernel. */
+/* m rows of n elements each of an operand, from p on: where they follow each other already, or copied to buffer. NULL:
+ * no kernel. */
 static const void *operand_rows(const Walk *w, const Operand *o, const char *p, int64_t m, int64_t n,
                                 unsigned char *buffer)
 {
@@ -456,7 +459,8 @@ bool run_clamp(Call *c, Err *err)
 {
     double p[3] = {call_f64_or(c, 1, -INFINITY), call_f64_or(c, 2, INFINITY), 0};
     DType t = call_out(c, 0)->dtype;
-    if (!dtype_is_float(t)) { /* infinities are no integers; bounds wrap to the dtype as ATen's do (-1 is 255 for u8) */
+    if (!dtype_is_float(
+            t)) { /* infinities are not integers; bounds wrap to the dtype as ATen's do (-1 is 255 for u8) */
         for (int i = 0; i < 2; i++) {
             int64_t wrapped = 0;
             if (isinf(p[i])) p[i] = p[i] < 0 ? -0x1p63 : 0x1p63;
@@ -507,7 +511,7 @@ bool run_where(Call *c, Err *err)
 
 bool run_prelu(Call *c, Err *err)
 {
-    /* weight (C) lies along dim 1 of x (N, C, ...); one weight serves all */
+    /* weight (C) is along dim 1 of x (N, C, ...); one weight serves all */
     Tensor *x = call_in(c, 0), weight = *call_in(c, 1);
     int64_t n = tensor_numel(&weight), stride = weight.rank ? weight.stride[weight.rank - 1] : 0;
     weight.rank = x->rank;

@@ -15,7 +15,7 @@
 enum {
     ALIGN = 64,
     SLACK = 1 << 26
-}; /* SLACK: addresses behind the arena, for scratch whose size is not known before the first run */
+}; /* SLACK: addresses after the arena, for scratch whose size is not known before the first run */
 
 static const struct {
     RunFn *fn;
@@ -179,8 +179,8 @@ void session_forget_plans(Session *s)
     s->current = NULL;
 }
 
-/* Where a new plan goes: behind the others, or where the one lies that has not been used for longest; that of kept inputs, to whose results others
- * look, where the last one was. */
+/* Where a new plan goes: after the others, or in place of the least recently used one; that of kept inputs, to whose
+ * results others look, where the last one was. */
 static Cached *free_place(Session *s, int stage)
 {
     Cached *at = NULL, *oldest = NULL;
@@ -643,7 +643,7 @@ const Tensor *session_output(const Session *s, int i)
 
 void session_output_memory(Session *s, OutputMemory *f, void *user)
 {
-    if ((s->memory == NULL) != (f == NULL)) session_forget_plans(s); /* in which outputs lie elsewhere */
+    if ((s->memory == NULL) != (f == NULL)) session_forget_plans(s); /* in which outputs are elsewhere */
     s->memory = f;
     s->memory_user = user;
 }

@@ -39,7 +39,7 @@ bool graph_infer(Graph *g, Node *n, Err *err)
         for (int i = 0; i < n->out[k]->rank; i++) {
             int64_t lo, hi;
             ex_range(g->ex, n->out[k]->dim[i], &lo, &hi);
-            if (hi < 0) return fail(err, E_FORMAT, "size %d of result %d comes out as %lld", i, k, (long long)hi);
+            if (hi < 0) return fail(err, E_FORMAT, "size %d of result %d evaluates to %lld", i, k, (long long)hi);
         }
     return true;
 }
@@ -192,7 +192,7 @@ Expr *shape_numel(Shape *s, const Value *v)
     return n;
 }
 
-/* ------------------------------------------------------------------ sizes that come out of data */
+/* ------------------------------------------------------------------ data-dependent sizes */
 
 Expr *shape_fresh_symbol(Shape *s)
 {

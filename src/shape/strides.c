@@ -14,7 +14,8 @@ bool expr_strides(ExprPool *p, int rank, Expr *const *dim, Expr **stride)
     return true;
 }
 
-/* at::detail::computeStride: the old axes in runs that lie behind each other, each cut anew. False: no view can be it. */
+/* at::detail::computeStride: the old axes in runs that follow each other in memory, each split again. False: no view
+ * can be it. */
 static bool view_strides(ExprPool *p, const Value *x, Expr *const *old, const Value *v, Expr **stride)
 {
     int at = v->rank - 1;

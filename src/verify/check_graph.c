@@ -150,7 +150,7 @@ static void check_inputs(Check *c, const Graph *g, int ninput)
             batch |= v && d == 0;
         }
     if (!any) {
-        if (ninput) check_add(c, Q(404), "model", "every size of the inputs is a number");
+        if (ninput) check_add(c, Q(404), "model", "every size of the inputs is fixed");
         return;
     }
     for (int i = 0; i < ninput; i++) {
@@ -185,7 +185,8 @@ static void check_lengths(Check *c, const Graph *g, int ninput)
     }
 }
 
-/* Largest element of an index that counts along a size: arange(end), plus numbers, behind views and casts. NULL when it is something else. */
+/* Largest element of an index that counts along a size: arange(end), plus numbers, through views and casts. NULL when
+ * it is something else. */
 static const Expr *largest_index(const Graph *g, const Value *v, int depth)
 {
     if (!v || v->kind != V_NODE || depth > 12) return NULL;
@@ -332,7 +333,7 @@ static void check_scores(Check *c, const Graph *g, const Node *softmax, const Va
     }
 }
 
-/* Does something behind the softmax put 0 where a row allowed nothing: where(all masked, 0, softmax)? */
+/* Does something after the softmax put 0 where a row allowed nothing: where(all masked, 0, softmax)? */
 static bool guarded(const Graph *g, const Node *softmax)
 {
     for (const Node *n = softmax->next; n; n = n->next) {
@@ -418,7 +419,7 @@ void check_graph(Check *c, Graph *g, int ninput)
     for (const Node *n = g->first; n; n = n->next) {
         if (n->op->id == OP_reshape) check_reshape(c, g, n);
         if (n->op->id == OP_embedding) check_table(c, g, n);
-        if (n->op->id == OP_softmax_int || n->op->id == OP_exp) check_softmax(c, g, n); /* exp: a softmax by hand */
+        if (n->op->id == OP_softmax_int || n->op->id == OP_exp) check_softmax(c, g, n); /* exp: a decomposed softmax */
         if (n->op->id == OP_scaled_dot_product_attention) check_attention(c, g, n);
         check_fill(c, n);
         check_dtypes(c, n);

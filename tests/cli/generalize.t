@@ -51,8 +51,8 @@ view_1           shape[3]                                    3, 5          x_1
 
 Not solved
 node    argument               in the files    because
-linear  constant 'value.bias'  f32[4], f32[4]  same shape, other numbers: element 0 is 1 in static_a.pt2 and 2 in static_other.pt2; the files hold different weights
-! qkv: error: 1 difference is not solved, the first at node 'linear' (aten.linear.default), constant 'value.bias': same shape, other numbers: element 0 is 1 in static_a.pt2 and 2 in static_other.pt2; the files hold different weights
+linear  constant 'value.bias'  f32[4], f32[4]  same shape, different values: element 0 is 1 in static_a.pt2 and 2 in static_other.pt2; the files hold different weights
+! qkv: error: 1 difference is not solved, the first at node 'linear' (aten.linear.default), constant 'value.bias': same shape, different values: element 0 is 1 in static_a.pt2 and 2 in static_other.pt2; the files hold different weights
 ? 1
 $ ls no.pt2
 ! ls: cannot access 'no.pt2': No such file or directory
@@ -126,7 +126,7 @@ $ qkv generalize static_a.pt2 affine.pt2
 ! qkv: error: affine.pt2: input 'x': axis 0 is variable already; generalize takes static exports (without dynamic_shapes)
 ? 2
 $ qkv generalize static_a.pt2 static_b.pt2 -D batch=x.9
-! qkv: error: option 'dim': 'x.9' is no axis; write INPUT.AXIS, the inputs are x (rank 3), mask (rank 2)
+! qkv: error: option 'dim': 'x.9' is not an axis; write INPUT.AXIS, the inputs are x (rank 3), mask (rank 2)
 ? 2
 $ qkv generalize static_a.pt2 static_b.pt2 --dynamic x.2
 ! qkv: error: option 'dynamic': x.2 is 4 in every file; add a file in which it differs

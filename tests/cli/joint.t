@@ -57,7 +57,7 @@ $ qkv joint train.pt2 --loss output_0 --grad nobody -o no.pt2
 ! qkv: error: the model has no input 'nobody'
 ? 2
 $ qkv joint train.pt2 --loss output_1 -o no.pt2
-! qkv: error: output 'output_1' is no loss: its shape is (s48, 3), expected one number; let the model end with a mean or a sum
+! qkv: error: output 'output_1' is not a loss: its shape is (s48, 3), expected a scalar; let the model end with a mean or a sum
 ? 2
 $ qkv joint train.pt2 --loss output_9 -o no.pt2
 ! qkv: error: the model has no output 'output_9' to take as the loss; it has output_0, output_1
@@ -66,7 +66,7 @@ $ qkv joint train.pt2 -o no.pt2
 ! qkv: error: which output is the loss? The model has output_0, output_1
 ? 2
 $ qkv joint affine.pt2 -o no.pt2
-! qkv: error: output 'output_0' is no loss: its shape is (s77, 3), expected one number; let the model end with a mean or a sum
+! qkv: error: output 'output_0' is not a loss: its shape is (s77, 3), expected a scalar; let the model end with a mean or a sum
 ? 2
 $ qkv joint train.pt2 --loss output_0
 ! qkv: error: joint needs -o FILE

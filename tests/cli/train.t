@@ -47,7 +47,7 @@ $ qkv train joint.pt2 --data d.safetensors --betas 0.9
 ! qkv: error: option '--betas': found '0.9', expected two numbers such as 0.9,0.999
 ? 2
 $ qkv train joint.pt2 --data d.safetensors --betas 0.9,1
-! qkv: error: joint.pt2: beta2 is 1, expected a number from 0 on and below 1
+! qkv: error: joint.pt2: beta2 is 1, expected a number of at least 0 and below 1
 ? 2
 $ qkv train joint.pt2 --data d.safetensors --resume d.safetensors
 ! qkv: error: d.safetensors: it has no 'weight.layer.weight': it is the checkpoint of another model or another optimizer

@@ -269,7 +269,7 @@ static void hostile(const char *path)
     char *layout = memmem(b.data, b.size, "\"layout\": \"", 11);
     if (layout) { /* the reference rung packs nothing */
         replaced(&b, "\"weight\": 0", "\"weight\": 9", QKV_UNREADABLE, "weight");
-        replaced(&b, "\"at\": 0,", "\"at\": 4,", QKV_UNREADABLE, "no part of weight");
+        replaced(&b, "\"at\": 0,", "\"at\": 4,", QKV_UNREADABLE, "not a part of weight");
         layout[11] ^= 2;
         mend(&b);
         refused(&b, QKV_UNSUPPORTED, "run 'qkv pack' on the model's source here", "another CPU's layout");

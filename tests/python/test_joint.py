@@ -468,7 +468,7 @@ def test_refused(tmp_path):
 
     torch.export.save(torch.export.export(Odd(), (torch.rand(5),)), tmp_path / "m.pt2")
     model = qkv.Model(tmp_path / "m.pt2")
-    for options, code, words in (({"loss": "output_0"}, 4, "histc -> exp -> sum_1 -> the loss"), ({"loss": "output_1"}, 2, r"its shape is \(5\), expected one number"),
+    for options, code, words in (({"loss": "output_0"}, 4, "histc -> exp -> sum_1 -> the loss"), ({"loss": "output_1"}, 2, r"its shape is \(5\), expected a scalar"),
                                  ({}, 2, "which output is the loss"), ({"loss": "output_9"}, 2, "no output 'output_9'"), ({"loss": "output_0", "decompose": "x"}, 2, "none, core or math"), ({"loss": "output_0", "recompute": "x"}, 2, "none, cheap or blocks")):
         with pytest.raises(qkv.Error, match=words) as e:
             model.joint(**options)

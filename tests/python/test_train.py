@@ -362,6 +362,6 @@ def test_refused(made, tmp_path):
     fixed = torch.export.export(module_like(module), tuple(v[:6] for v in data().values()))
     torch.export.save(fixed, tmp_path / "f.pt2")
     qkv.joint(tmp_path / "f.pt2", loss="output_0", path=tmp_path / "fj.pt2")
-    refuse("45 rows are no multiple of the batch of 6", None, model=tmp_path / "fj.pt2")
+    refuse("45 rows are not a multiple of the batch of 6", None, model=tmp_path / "fj.pt2")
     refuse("takes batches of 6, found 8", None, "--batch-size", 8, model=tmp_path / "fj.pt2")
     run("train", tmp_path / "fj.pt2", "--data", tmp_path / "d.npz", "--drop-last")

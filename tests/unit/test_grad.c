@@ -515,13 +515,13 @@ static void test_errors(void **state)
     (void)state;
     JointOptions o = {.loss = "output_0"};
     const char *none = "nobody", *ids = "i";
-    expect_error(
-        X WEIGHT "%y: f64[2, 3] = aten.mul.Tensor(%x, %p)\noutput output_0 = %y\n", &o, E_USAGE,
-        "output 'output_0' is no loss: its shape is (2, 3), expected one number; let the model end with a mean or a sum");
+    expect_error(X WEIGHT "%y: f64[2, 3] = aten.mul.Tensor(%x, %p)\noutput output_0 = %y\n", &o, E_USAGE,
+                 "output 'output_0' is not a loss: its shape is (2, 3), expected a scalar; "
+                 "let the model end with a mean or a sum");
     expect_error(X WEIGHT "%y: i64[] = aten.argmax.default(%p)\noutput output_0 = %y\n", &o, E_USAGE,
-                 "output 'output_0' is no loss: it is i64, expected a float");
+                 "output 'output_0' is not a loss: it is i64, expected a float");
     expect_error(X WEIGHT "%y: f64[] = aten.sum.dim_IntList(%x, none)\noutput output_0 = %y\n", &o, E_USAGE,
-                 "the loss 'output_0' does not depend on any parameter that asks for a gradient");
+                 "the loss 'output_0' does not depend on any parameter that requires a gradient");
     expect_error(X "%y: f64[] = aten.sum.dim_IntList(%x, none)\noutput output_0 = %y\n",
                  &(JointOptions){.loss = "loss"}, E_USAGE,
                  "the model has no output 'loss' to take as the loss; it has output_0");

@@ -182,12 +182,12 @@ static void test_refused(void **state)
         {"index.Tensor(%i, [none, %i])", "2 indices for a tensor of rank 1"},
         {"convolution.default(%one, %w, none, [1, 1], [1, 1], [1, 1], false, [0, 0], 1)",
          "channels of input and weight: sizes 1 and 4 differ"},
-        {"convolution.default(%im, %w, none, [1], [1, 1], [1, 1], false, [0, 0], 1)", "found 1 numbers, expected 2"},
+        {"convolution.default(%im, %w, none, [1], [1, 1], [1, 1], false, [0, 0], 1)", "found 1 values, expected 2"},
         {"convolution.default(%im, %w, none, [0, 0], [1, 1], [1, 1], false, [0, 0], 1)", "must be at least 1"},
         {"convolution.default(%im, %w, none, [1, 1], [0, 0], [99, 1], false, [0, 0], 1)", "can never hold"},
         {"scaled_dot_product_attention.default(%q, %k, %k)", "heads of query and key: sizes 8 and 2 differ"},
         {"scaled_dot_product_attention.default(%one, %one, %one, %mask)", "mask"},
-        {"full.default([-1], 0)", "size 0 of result 0 comes out as -1"},
+        {"full.default([-1], 0)", "size 0 of result 0 evaluates to -1"},
         {"view.default(%x, [3])", "not in plain form"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {

@@ -54,7 +54,7 @@ INLINE void tile_of(int rows, int nv, const ProductTile *t)
     sums_end(rows, nv, t, s);
 }
 
-/* The same for rows that lie where they are. */
+/* The same for rows that stay in place. */
 INLINE void rows_of_tile(int rows, int nv, const ProductTile *t)
 {
     const float *b = t->b;

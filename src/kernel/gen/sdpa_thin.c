@@ -1,5 +1,5 @@
-/* Attention of few queries (a decoding step): keys and values are read once, from where they lie, and nothing is packed. Contract in
- * kernel/sdpa.h, masks and threads in sdpa_stack.h; compiled once per rung.
+/* Attention of few queries (a decoding step): keys and values are read once, from where they are, and nothing is
+ * packed. Contract in kernel/sdpa.h, masks and threads in sdpa_stack.h; compiled once per ISA level.
  *
  * ROWS rows of the heads that share keys go together. LANES keys at a time: a product with a key leaves LANES partial sums, which a transpose
  * and LANES additions make the scores of all the keys. Weights are exp2 against the running maximum; values are added up row by row.
@@ -64,7 +64,7 @@ INLINE void dots(DType t, const Stack *s, int64_t key, const float *queries, flo
     for (int i = 0; i < ROWS * 4; i++) vec_put(part + (i / 4 * LANES + i % 4) * LANES, acc[i / 4][i % 4]);
 }
 
-/* Scores of keys t .. t + LANES; those behind the last key repeat it. */
+/* Scores of keys t .. t + LANES; those after the last key repeat it. */
 static void score(const Stack *s, int64_t t, const Space *p, int rows, float *scores)
 {
     for (int64_t j = 0; j < LANES; j += 4) {

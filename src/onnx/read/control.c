@@ -23,7 +23,7 @@ static bool body_of(OnnxOp *o, const char *name, const OnnxGraph **body)
 {
     const OnnxAttr *a = op_attr(o, name);
     if (!a || a->type != ONNX_ATTR_GRAPH || !a->g)
-        return fail(o->im->err, E_FORMAT, "attribute '%s' is missing or no graph", name);
+        return fail(o->im->err, E_FORMAT, "attribute '%s' is missing or not a graph", name);
     *body = a->g;
     return true;
 }

@@ -93,7 +93,7 @@ static bool made_nodes(OnnxImport *im, int n)
 {
     im->unrolled += n;
     return im->unrolled <= MAX_UNROLLED ||
-           fail(im->err, E_LIMIT, "functions and turns of loops make more than %d nodes", MAX_UNROLLED);
+           fail(im->err, E_LIMIT, "functions and loop iterations make more than %d nodes", MAX_UNROLLED);
 }
 
 static bool call_function(OnnxOp *o, const OnnxFunction *f)

@@ -15,7 +15,7 @@ static const struct {
 #include "op/ops.def"
 };
 
-/* Rows that ONNX cannot say; text is the reason. */
+/* Rows that ONNX cannot express; text is the reason. */
 void out_never(Onnx *o, const Node *n, const char *text)
 {
     (void)n;
@@ -204,12 +204,12 @@ Ref ref(Onnx *o, Value *v)
     if (v->kind == V_WEIGHT) {
         o->value[v->id] = weight(o, v);
         o->written[v->id] = true;
-    } else if (v->def && !o->asked[v->id] && o->depth < 1000) { /* a size out of data is used in front of it */
+    } else if (v->def && !o->asked[v->id] && o->depth < 1000) { /* a data-dependent size is used before it */
         o->depth++;
         write_node(o, v->def);
         o->depth--;
     }
-    if (!o->written[v->id]) refuse(o, "'%s' is used in front of its place", v->name);
+    if (!o->written[v->id]) refuse(o, "'%s' is used before it is computed", v->name);
     return o->written[v->id] ? o->value[v->id] : (Ref){"", v->dtype};
 }
 
@@ -264,7 +264,7 @@ static bool any_used(const Map *used, const OnnxNode *n)
     return false;
 }
 
-/* Takes out what no output needs: results of nodes that nobody asked for, sizes, constants. */
+/* Takes out what no output needs: results of nodes that were not asked for, sizes, constants. */
 /* What a node reads, its bodies included: they see the names around them. */
 static bool put_uses(Map *used, const OnnxNode *n, Onnx *o)
 {

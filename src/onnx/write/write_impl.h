@@ -96,7 +96,7 @@ typedef struct TypeRule {
 } TypeRule;
 const TypeRule *type_rule(const char *op);
 bool type_taken(const Onnx *o, const TypeRule *r, DType t);
-DType type_wider(const Onnx *o, const TypeRule *r, DType t); /* DT_NONE: there is none that holds the same numbers */
+DType type_wider(const Onnx *o, const TypeRule *r, DType t); /* DT_NONE: there is none that holds the same values */
 
 /* onnx_sizes.c */
 Ref size_of(Onnx *o, Expr *x);                  /* 1-D, one element; i64, f64 or bool as x is */

@@ -418,7 +418,7 @@ static bool take_result(Import *im, Scope *s, const Call0 *c, const char *name, 
 
 /* ------------------------------------------------------------------ one node */
 
-/* Does a backward op of attention hand on the random state of its forward op? Without dropout nobody reads it. */
+/* Does a backward op of attention hand on the random state of its forward op? Without dropout it is not read. */
 static bool hands_on_state(Scope *s, const char *param, const json_t *arg)
 {
     static const char *const states[] = {"philox_seed", "philox_offset", "rng_state", "unused"};

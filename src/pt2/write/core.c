@@ -233,7 +233,7 @@ static bool spell_upsample(Emit *e, const Node *n)
 {
     bool linear = !strcmp(n->arg[2].s, "linear"), scaled = n->arg[4].kind == ARG_EXPRS && n->arg[4].n == 2;
     if (n->arg[0].v->rank != 4 || (!linear && strcmp(n->arg[2].s, "nearest")))
-        return fail(e->err, E_UNSUPPORTED, "ATen's core has bilinear and nearest resampling of pictures alone");
+        return fail(e->err, E_UNSUPPORTED, "ATen's core has bilinear and nearest resampling of images only");
     for (int i = 0; i < 2 && scaled; i++) scaled = n->arg[4].es[i]->f != 0;
     Arg size = scaled ? arg_none() : n->arg[1], scales = scaled ? n->arg[4] : arg_none();
     if (linear)

@@ -1,4 +1,4 @@
-/* Rows of the plain form that ATen says otherwise.
+/* Rows of the plain form that ATen spells otherwise.
  *
  *     qkv.upsample(x, [h, w], "linear", scales=[2, 2])  ->  aten.upsample_bilinear2d(x, [h, w], False, 2.0, 2.0)
  *     aten.view.dtype(x, f32)                           ->  aten.view.dtype(aten.contiguous(x), f32): PyTorch looks at strides
@@ -71,7 +71,8 @@ static bool spell_contiguous(Emit *e, const Node *n)
     return write_node(e, n->op, args, n->nout, n->out);
 }
 
-/* aten.slice cuts its bounds to the tensor, and who reads it must reckon with that; narrow says that they lie inside. */
+/* aten.slice cuts its bounds to the tensor, and who reads it must reckon with that; narrow says that they are
+ * inside. */
 static bool spell_slice(Emit *e, const Node *n, bool *done)
 {
     ExprPool *p = e->g->ex;
@@ -94,7 +95,8 @@ static bool spell_slice(Emit *e, const Node *n, bool *done)
 
 /* ------------------------------------------------------------------ recurrent layers */
 
-/* What a layer's gates are made of, where they are a linear that nobody else looks at: the parts become one op of ATen's. */
+/* What a layer's gates are made of, where they are a linear that nothing else reads: the parts become one op of
+ * ATen's. */
 typedef struct Gates {
     const Node *linear;
     const Node *moved; /* permute or reshape of its result, or NULL */

@@ -170,7 +170,7 @@ static bool add_copied(ZipWriter *zip, const char *path, const Tensor *t, Err *e
 static bool add_weights(Emit *e, ZipWriter *zip, const Weights *all, bool constants)
 {
     const char *folder = constants ? "model/data/constants" : "model/data/weights";
-    for (int i = 0; i < all->n; i++) { /* each record at the first weight that lies in it */
+    for (int i = 0; i < all->n; i++) { /* each record at the first weight that is in it */
         const Record *r = &all->record[all->w[i].record];
         bool seen = all->w[i].constant != constants;
         for (int k = 0; k < i && !seen; k++) seen = all->w[k].record == all->w[i].record;
