@@ -71,7 +71,7 @@ static bool is_view_of_weight(const Graph *g, const Tensor *t)
     return false;
 }
 
-/* What the session computed of weights alone becomes weights; weights that nobody needs any more go. */
+/* What the session computed of weights alone becomes weights; weights that are no longer needed go. */
 static bool fold(Packer *k)
 {
     Graph *g = k->g;

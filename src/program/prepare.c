@@ -265,7 +265,7 @@ bool program_rewrite(Program *p, const OptimiseOptions *o, Buf *report, Err *err
         if (o->lift)
             ok = sdpa_device(o->lift, o->cudnn, &device, err) && lift_ranks(p, o->prove ? &prover : NULL, &lifted, err);
         ok = ok && rewrite_graph(p->graph, &options, &log, err);
-        p->source->nattention = 0; /* what the file had is no more */
+        p->source->nattention = 0; /* what the file had is gone */
         if (ok && o->skip_padding) ok = skip_padding(p->graph, o->prove ? &prover : NULL, &skip, err);
         if (ok && o->lift) {
             ok = lift_sdpa(p->graph, &device, o->prove ? &prover : NULL, &lifted, err);
