@@ -5,6 +5,7 @@
 void *qkv_model_extra_file(const qkv_model *m, const char *name, size_t *size, qkv_error *err)
 {
     Err e = api_begin();
+    if (!GIVEN(m) || !GIVEN(name) || !GIVEN(size)) return api_null(&e, err);
     Extras x;
     char *copy = NULL;
     bool found = false, ok = extras_open(&x, m->program.source, &e) || within(&e, "%s", m->path);
@@ -41,6 +42,7 @@ static const Value *table_of(const Graph *g, unsigned char *is)
 qkv_status qkv_model_input_table(const qkv_model *m, int i, const char **name, int64_t *rows, qkv_error *err)
 {
     Err e = api_begin();
+    if (!GIVEN(m) || !GIVEN(name) || !GIVEN(rows)) return api_give(&e, err);
     const Graph *g = m->program.graph;
     *name = NULL;
     *rows = 0;

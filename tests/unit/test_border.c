@@ -11,6 +11,7 @@ static qkv_session *session;
 static qkv_tensors *tensors;
 static qkv_tokenizer *tokenizer;
 static qkv_picture *picture;
+static qkv_allocator allocator = {.struct_size = sizeof allocator};
 static float numbers[6];
 static int64_t shape[] = {2, 3};
 static qkv_tensor x = {QKV_F32, 2, shape, NULL, numbers};
@@ -122,6 +123,9 @@ NOTHING(output_name, qkv_model_output_name(N(0, model), 0))
 NOTHING(symbol_count, qkv_model_symbol_count(N(0, model)))
 NOTHING(symbol, qkv_model_symbol(N(0, model), 0, NULL, NULL))
 NOTHING(model_state, qkv_model_state(N(0, model)))
+OBJECT(extra_file, qkv_model_extra_file(N(0, model), N(1, "x"), N(2, &(size_t){0}), e))
+STATUS(input_table, qkv_model_input_table(N(0, model), 0, N(1, &(const char *){NULL}), N(2, &(int64_t){0}), e))
+VOID(get_allocator, qkv_get_allocator(N(0, &allocator)))
 OBJECT(describe, qkv_model_describe(N(0, model), e))
 OBJECT(graph_text, qkv_model_graph_text(N(0, model), e))
 STATUS(model_save, qkv_model_save(N(0, model), N(1, P("o.pt2")), e))
@@ -238,6 +242,9 @@ static const Row rows[] = {
     ROW(symbol_count, 1),
     ROW(symbol, 1),
     ROW(model_state, 1),
+    ROW(extra_file, 3),
+    ROW(input_table, 3),
+    ROW(get_allocator, 1),
     ROW(describe, 1),
     ROW(graph_text, 1),
     ROW(model_save, 2),
