@@ -144,7 +144,7 @@ def test_library_missing(tmp_path):
             qkv.Segmenter({str(GROUND)!r}, ["red"])(np.zeros((4, 4, 3), np.uint8))
         except qkv.Error as e:
             print(e.code, e)"""
-    environment = {**os.environ, "QKV_LIBRARY": str(tmp_path / "libqkv.so")}
+    environment = {**os.environ, "QKV_LIBRARY": str(tmp_path / "libqkv.so"), "PYTHONPATH": str(pathlib.Path(qkv.__file__).parents[1])}
     said = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True).stdout
     assert said.startswith(f"3 cannot load '{tmp_path / 'libqkv_vision.so'}', which pictures and segmenters need: "), said
 
