@@ -14,6 +14,7 @@
 #include "format/json.h"
 #include "format/tensors.h"
 #include "grad/grad.h"
+#include "ir/copy.h"
 #include "program/prepare.h"
 #include "program/pack.h"
 #include "run/session.h"

@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "format/json.h"
 #include "grad/grad.h"
+#include "ir/copy.h"
 #include "program/prepare.h"
 #include "plan/plan.h"
 #include "shape/solve.h"

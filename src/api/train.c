@@ -1,6 +1,7 @@
 /* Sessions that train, and weights put into models. */
 #include <string.h>
 #include "api/api_impl.h"
+#include "ir/copy.h"
 #include "base/mem.h"
 #include "program/prepare.h"
 #include "train/fit.h"

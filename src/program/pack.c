@@ -12,6 +12,7 @@
 #include "base/mem.h"
 #include "format/json.h"
 #include "format/packfile.h"
+#include "ir/copy.h"
 #include "kernel/gemm.h"
 #include "program/prepare.h"
 #include "run/session.h"
@@ -182,6 +183,30 @@ static bool collect_weights(Packer *k, const Graph *g)
     return true;
 }
 
+typedef struct Reading {
+    const Packer *k;
+    int next;
+} Reading;
+
+static const Tensor *next_weight(void *user, const char *fqn)
+{
+    Reading *r = user;
+    (void)fqn;
+    return r->next < r->k->nweight ? r->k->weight[r->next++]->data : NULL;
+}
+
+/* The text as a reader of the file will have it; k->weight is then what it reads. */
+static bool read_back(Packer *k)
+{
+    Reading r = {k, 0};
+    graph_print(k->g, &k->text);
+    if (k->text.failed || !k->text.data) return oom(k->err);
+    TRY(collect_weights(k, k->g));
+    k->read = graph_parse(k->text.data, next_weight, &r, k->err);
+    k->nweight = 0;
+    return k->read && collect_weights(k, k->read);
+}
+
 static bool place_weights(Packer *k)
 {
     k->blob_of = mem_zeroed((size_t)k->nweight + 1, sizeof *k->blob_of);
@@ -337,11 +362,8 @@ bool program_pack(Program *p, const char *path, PackInfo *info, Err *err)
     TRY(program_for_runs(p, true, false, &g, &ignored, err));
     k.g = graph_copy(g, err);
     bool ok = k.g && fold(&k);
-    if (ok) graph_print(k.g, &k.text);
-    if (ok && (k.text.failed || !k.text.data)) ok = oom(k.err);
-    ok = ok && (k.read = graph_copy(k.g, err)) != NULL;
-    ok = ok && collect_weights(&k, k.read) && place_weights(&k) && run_products(&k, &s) &&
-         place_extras(&k, p->source) && write_file(&k, p->source, path);
+    ok = ok && read_back(&k) && place_weights(&k) && run_products(&k, &s) && place_extras(&k, p->source) &&
+         write_file(&k, p->source, path);
     session_free(s);
     if (k.read) graph_free(k.read);
     session_free(k.folder);

@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "format/json.h"
 #include "format/tensors.h"
+#include "ir/copy.h"
 #include "backends/lift_sdpa.h"
 #include "precision/precision.h"
 #include "padding/skip_padding.h"
@@ -290,100 +291,6 @@ typedef struct ForRuns {
     Graph *graph; /* NULL: the program's own */
     Fusion fusion;
 } ForRuns;
-
-/* The weights in the order in which graph_print writes them: a graph's own, then those of its bodies. */
-typedef struct Weights {
-    const Tensor **data;
-    int n, next;
-} Weights;
-
-static int list_weights(const Graph *g, Weights *w)
-{
-    int n = g->nweight;
-    for (int i = 0; i < g->nweight && w; i++) w->data[w->n++] = g->weight[i]->data;
-    for (const Node *node = g->first; g->bodies && node; node = node->next)
-        for (int i = 0; i < node->op->schema->nparams; i++)
-            if (node->arg[i].kind == ARG_GRAPH) n += list_weights(node->arg[i].g, w);
-    return n;
-}
-
-static const Tensor *next_weight(void *user, const char *fqn)
-{
-    Weights *w = user;
-    (void)fqn;
-    return w->next < w->n ? w->data[w->next++] : NULL;
-}
-
-static bool copy_scalars(const Graph *from, Graph *to)
-{
-    to->scalar_input = arena_array(to->arena, ScalarInput, from->nscalar_input + 1);
-    if (!to->scalar_input) return false;
-    for (int i = 0; i < from->nscalar_input; i++) {
-        ScalarInput *s = &to->scalar_input[i];
-        *s = from->scalar_input[i];
-        const Expr *e = s->value.kind == ARG_EXPR ? s->value.e : NULL;
-        if (e && e->kind == EX_SYM) s->value.e = ex_symbol(to->ex, expr_symbol(from->ex, (int)e->i)->name);
-        if (s->value.kind == ARG_EXPR && !s->value.e) return false;
-    }
-    to->nscalar_input = from->nscalar_input;
-    return true;
-}
-
-/* Which input tells a size: the text does not say it. */
-static bool copy_symbols(const Graph *from, Graph *to)
-{
-    for (int i = 0; i < expr_symbol_count(from->ex); i++) {
-        const Symbol *s = expr_symbol(from->ex, i);
-        Symbol *mine = expr_find_symbol(to->ex, s->name);
-        if (!mine) continue;
-        mine->has_hint = s->has_hint;
-        mine->hint = s->hint;
-        if (s->source != SYM_INPUT) continue;
-        mine->source = SYM_INPUT;
-        mine->dim = s->dim;
-        if (s->value && !(mine->value = graph_find_value(to, s->value->name))) return false;
-    }
-    return true;
-}
-
-/* What the text does not say of weights, inputs, results and the way that Python calls the model. */
-static bool copy_facts(const Graph *from, Graph *to)
-{
-    const char *const spec[] = {from->in_spec, from->out_spec, from->forward_args, from->namedtuples};
-    const char **mine[] = {&to->in_spec, &to->out_spec, &to->forward_args, &to->namedtuples};
-    for (int i = 0; i < from->nweight; i++) {
-        to->weight[i]->frozen = from->weight[i]->frozen;
-        to->weight[i]->persistent = from->weight[i]->persistent;
-        to->weight[i]->changes = from->weight[i]->changes;
-    }
-    for (int i = 0; i < from->ninput; i++) to->input[i]->trains = from->input[i]->trains;
-    for (int i = 0; i < from->noutput; i++)
-        if (from->output[i].value_name &&
-            !(to->output[i].value_name = arena_strdup(to->arena, from->output[i].value_name)))
-            return false;
-    for (size_t i = 0; i < sizeof spec / sizeof *spec; i++)
-        if (spec[i] && !(*mine[i] = arena_strdup(to->arena, spec[i]))) return false;
-    return true;
-}
-
-Graph *graph_copy(const Graph *g, Err *err)
-{
-    Buf text = {0};
-    Weights w = {.data = mem_zeroed((size_t)list_weights(g, NULL) + 1, sizeof *w.data)};
-    if (w.data) list_weights(g, &w);
-    graph_print(g, &text);
-    bool ok = (w.data && !text.failed) || oom(err);
-    Graph *copy = ok ? graph_parse(text.data ? text.data : "", next_weight, &w, err) : NULL;
-    mem_free(w.data);
-    buf_free(&text);
-    if (copy) copy->core = g->core;
-    if (copy && copy_scalars(g, copy) && copy_symbols(g, copy) && copy_facts(g, copy)) return copy;
-    if (copy) {
-        graph_free(copy);
-        oom(err);
-    }
-    return NULL;
-}
 
 static bool rewrite_for_runs(Graph *g, Err *err)
 {

@@ -28,7 +28,5 @@ bool program_rewrite(Program *p, const OptimiseOptions *o, Buf *report, Err *err
  * the source's, rows without an allowed key included. Where the program asks for it, products are then in bf16. trains: weights whose gradients are outputs
  * are no constants there (Value.changes). Thread-safe. Errors: E_UNSUPPORTED (bf16 or training for a graph that cannot be copied: loops and branches), E_LIMIT. */
 bool program_for_runs(Program *p, bool optimise, bool trains, const Graph **g, const Fusion **fusion, Err *err);
-/* By way of the text; weights' bytes and names are borrowed. NULL when the text does not hold all of g. */
-Graph *graph_copy(const Graph *g, Err *err);
 void program_forget_runs(Program *p);
 #endif
