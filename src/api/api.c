@@ -15,6 +15,7 @@
 #include "format/tensors.h"
 #include "grad/grad.h"
 #include "ir/copy.h"
+#include "program/passes.h"
 #include "program/prepare.h"
 #include "program/pack.h"
 #include "run/session.h"
@@ -195,8 +196,8 @@ qkv_model *api_model_of(Graph *g, const char *name, const qkv_model *like, Err *
         if (err->code == E_OK) oom(err);
         return NULL;
     }
-    m->program.compute = like->program.fused ? like->program.compute
-                                             : DT_NONE; /* else the graph itself has its casts */
+    m->program.compute = like->program.no_fuse ? DT_NONE /* the graph itself has its casts */
+                                               : like->program.compute;
     m->path = mem_strdup(name);
     if (m->path && input_texts(m) && !mem_ran_out()) return m;
     qkv_model_free(m);
@@ -349,7 +350,7 @@ qkv_status qkv_model_pack(const qkv_model *m, const char *path, qkv_pack_info *i
 {
     Err e = api_begin();
     PackInfo i;
-    if (!program_pack((Program *)(uintptr_t)&m->program, path, &i, &e)) return give(&e, err);
+    if (!program_pack(&m->program, path, &i, &e)) return give(&e, err);
     if (!info) return QKV_OK;
     qkv_pack_info all = {.struct_size = info->struct_size,
                          .weights = i.weights,
@@ -423,11 +424,13 @@ qkv_session *qkv_session_create(const qkv_model *m, const qkv_session_options *o
     s->model = m;
     s->output = mem_zeroed((size_t)graph_of(m)->noutput + 1, sizeof *s->output);
     s->input = mem_zeroed((size_t)graph_of(m)->ninput + 1, sizeof *s->input);
-    const Graph *g = graph_of(m);
-    const Fusion *fusion = m->program.fused ? &m->program.fusion : NULL;
+    const Graph *g;
+    const Fusion *fusion;
+    unsigned list = o.no_optimize ? PASSES_PLAIN_RUN : PASSES_RUN;
     bool ok = s->output && s->input;
     int threads = o.threads > 0 ? o.threads : default_threads();
-    ok = ok && program_for_runs((Program *)(uintptr_t)&m->program, !o.no_optimize, o.train, &g, &fusion, &e);
+    if (o.train) list |= PASS_BIT(PASS_TRAIN);
+    ok = ok && program_for_runs(&m->program, list, &g, &fusion, &e);
     s->session = ok ? session_create(g, fusion, threads, o.memory_limit, &e) : NULL;
     ok = s->session && program_give_packed(&m->program, s->session, &e);
     if (ok && (!o.train || api_training_create(s, o.train, threads, o.memory_limit, &e))) return s;

@@ -1,4 +1,4 @@
-/* Rewriting a program. Contract in optimise.h. */
+/* Rewriting a program. Contract in prepare.h. */
 #include "program/prepare.h"
 #include <string.h>
 #include <time.h>
@@ -7,9 +7,7 @@
 #include "format/json.h"
 #include "format/tensors.h"
 #include "ir/copy.h"
-#include "backends/lift_sdpa.h"
-#include "precision/precision.h"
-#include "padding/skip_padding.h"
+#include "program/passes.h"
 #include "run/session.h"
 
 /* ------------------------------------------------------------------ what proofs need of the runtime */
@@ -207,160 +205,136 @@ static double now_ms(void)
     return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
 }
 
-/* ------------------------------------------------------------------ attention for PyTorch's kernels */
-
-static Expr *argument(const FileAttention *a, const char *name)
-{
-    int i = op_param(a->op, name);
-    return i >= 0 && a->arg[i].kind == ARG_EXPR ? a->arg[i].e : NULL;
-}
-
-/* Import made all of them 4 axes; said, and proven, before rules change what they read. */
-static bool lift_ranks(const Program *p, const Prover *prover, RewriteLog *lifted, Err *err)
-{
-    for (int i = 0; i < p->source->nattention; i++) {
-        const FileAttention *a = &p->source->attention[i];
-        const Expr *causal = argument(a, "is_causal"), *gqa = argument(a, "enable_gqa"),
-                   *dropout = argument(a, "dropout_p");
-        bool drops = dropout && (dropout->kind == EX_FLOAT ? dropout->f > 0 : dropout->i > 0);
-        LiftSource s = {a->node, a->q.value,          a->k.value,    a->v.value,          a->mask.value,
-                        a->out,  causal && causal->i, gqa && gqa->i, argument(a, "scale")};
-        bool apart = false; /* axes that broadcast */
-        for (int k = 0; !s.gqa && s.q->rank == 4 && k < 2; k++)
-            apart |= s.q->dim[k] != s.k->dim[k] || s.q->dim[k] != s.v->dim[k];
-        if (a->op->id == OP_scaled_dot_product_attention && (s.q->rank != 4 || apart) && !drops)
-            TRY(lift_rank(p->graph, &s, prover, lifted, err));
-    }
-    return true;
-}
+/* ------------------------------------------------------------------ */
 
 bool program_rewrite(Program *p, const OptimiseOptions *o, Buf *report, Err *err)
 {
     Evaluator evaluator = {.counterexample = o->counterexample};
     Prover prover = {eval, release, save, &evaluator, o->seeds};
+    SdpaDevice device;
     RuleSet *rules = rules_create();
-    bool fused = p->fused;
     if (!rules) return oom(err);
     bool ok = o->no_builtin || rules_builtin(rules, err);
     for (int i = 0; ok && i < o->nrule_files; i++) ok = read_rules(rules, o->rule_file[i], err);
+    ok = ok && (!o->lift || sdpa_device(o->lift, o->cudnn, &device, err));
     program_forget_runs(p);
-    if (ok && fused) {
-        fusion_free(&p->fusion);
-        p->fused = false;
-    }
     if (ok) {
-        RewriteOptions options = {.rules = rules,
+        unsigned list = PASSES_REWRITE;
+        Pipeline s = {.graph = p->graph,
+                      .program = p,
+                      .device = &device,
+                      .prover = o->prove ? &prover : NULL,
+                      .rewrite = {.rules = rules,
                                   .exact_masked_rows = o->exact_masked_rows,
                                   .phases = o->phases,
                                   .prove = o->prove ? prove_claim : NULL,
                                   .prove_user = &prover,
                                   .progress = o->progress,
-                                  .progress_user = o->progress_user};
-        RewriteLog log = {0};
-        RewriteLog lifted = {0};
-        SkipLog skip = {0};
-        SdpaDevice device;
+                                  .progress_user = o->progress_user}};
+        if (!o->lift) list &= ~(PASS_BIT(PASS_RANKS) | PASS_BIT(PASS_LIFT));
+        if (!o->skip_padding) list &= ~PASS_BIT(PASS_PADDING);
         double start = now_ms();
-        if (o->lift)
-            ok = sdpa_device(o->lift, o->cudnn, &device, err) && lift_ranks(p, o->prove ? &prover : NULL, &lifted, err);
-        ok = ok && rewrite_graph(p->graph, &options, &log, err);
-        p->source->nattention = 0; /* what the file had is no more */
-        if (ok && o->skip_padding) ok = skip_padding(p->graph, o->prove ? &prover : NULL, &skip, err);
-        if (ok && o->lift) {
-            ok = lift_sdpa(p->graph, &device, o->prove ? &prover : NULL, &lifted, err);
-            log.nodes_after = p->graph->nnodes;
-        }
-        put_report(report, &log, &lifted, o->skip_padding ? &skip : NULL, o->prove, now_ms() - start);
-        rewrite_log_free(&log);
-        rewrite_log_free(&lifted);
-        skip_log_free(&skip);
+        ok = passes_run(&s, list, err);
+        p->source->nattention = 0; /* what the file had is gone */
+        s.log.nodes_before += s.detached;
+        if (o->lift) s.log.nodes_after = p->graph->nnodes;
+        put_report(report, &s.log, &s.lifted, o->skip_padding ? &s.skip : NULL, o->prove, now_ms() - start);
+        pipeline_free(&s);
         ok = ok && (!(mem_ran_out() || report->failed) || oom(err));
     }
-    if (fused && !p->fused) { /* also where rewriting failed: without, the graph runs as well, but slower */
-        Err again;
-        p->fused = fuse_graph(p->graph, &p->fusion, ok ? err : &again);
-        ok = ok && p->fused;
-    }
     rules_free(rules);
     return ok;
 }
 
-/* ------------------------------------------------------------------ the copy that sessions run */
+/* ------------------------------------------------------------------ what sessions run */
 
-typedef struct ForRuns {
-    Graph *graph; /* NULL: the program's own */
-    Fusion fusion;
-} ForRuns;
-
-static bool rewrite_for_runs(Graph *g, Err *err)
+/* Rules of a run keep every value of the source; products pack weights by themselves. */
+static RuleSet *rules_for_runs(Err *err)
 {
     RuleSet *rules = rules_create();
-    RewriteLog log = {0};
-    if (!rules) return oom(err);
-    bool ok = rules_builtin(rules, err);
-    rules_remove(rules, "pack_qkv"); /* products pack weights by themselves */
-    rules_remove(rules, "pack_kv");
-    RewriteOptions options = {.rules = rules, .exact_masked_rows = true};
-    if (ok) {
-        ok = rewrite_graph(g, &options, &log, err);
-        rewrite_log_free(&log);
+    if (!rules) return oom(err), NULL;
+    if (!rules_builtin(rules, err)) {
+        rules_free(rules);
+        return NULL;
     }
+    rules_remove(rules, "pack_qkv");
+    rules_remove(rules, "pack_kv");
+    return rules;
+}
+
+/* What is left of a list for this program: some graphs run as they are. */
+static bool list_for(const Program *p, unsigned *list, Err *err)
+{
+    bool fixed = p->source->prepared || p->graph->bodies;
+    if (p->no_fuse) *list &= PASS_BIT(PASS_FOLD);
+    if (fixed && *list & PASS_BIT(PASS_TRAIN))
+        return fail(err, E_UNSUPPORTED, "a packed model, or one with loops or branches, does not train");
+    if (fixed && *list & PASS_BIT(PASS_PRECISION) && p->compute != DT_NONE)
+        return fail(err, E_UNSUPPORTED, "a model with loops or branches has no other compute dtype");
+    if (fixed) *list &= PASS_BIT(PASS_FOLD) | PASS_BIT(PASS_FUSE);
+    if (p->compute == DT_NONE) *list &= ~PASS_BIT(PASS_PRECISION);
+    return true;
+}
+
+bool program_prepare(const Program *p, unsigned list, Prepared *out, Err *err)
+{
+    RuleSet *rules = NULL;
+    *out = (Prepared){.list = list};
+    TRY(list_for(p, &list, err));
+    if (list & ~PASS_BIT(PASS_FUSE)) TRY(out->graph = graph_copy(p->graph, err));
+    bool ok = !(list & PASS_BIT(PASS_REWRITE)) || (rules = rules_for_runs(err));
+    Pipeline s = {.graph = out->graph ? out->graph : p->graph,
+                  .rewrite = {.rules = rules, .exact_masked_rows = true},
+                  .compute = p->compute,
+                  .fusion = &out->fusion};
+    ok = ok && passes_run(&s, list, err);
+    out->folder = s.folder;
+    out->fused = ok && list & PASS_BIT(PASS_FUSE);
+    pipeline_free(&s);
     rules_free(rules);
+    if (!ok) prepared_free(out);
     return ok;
 }
 
-static void mark_trained(Graph *g)
+void prepared_free(Prepared *r)
 {
-    for (int i = 0; i < g->noutput; i++)
-        if (g->output[i].gradient_of && g->output[i].gradient_of->kind == V_WEIGHT)
-            g->output[i].gradient_of->changes = true;
+    if (r->fused) fusion_free(&r->fusion);
+    session_free(r->folder);
+    if (r->graph) graph_free(r->graph);
+    *r = (Prepared){0};
 }
 
-static bool make_for_runs(const Program *p, bool optimise, bool trains, ForRuns *r, Err *err)
-{
-    Err ignored;
-    r->graph = p->source->prepared || p->graph->bodies ? NULL : graph_copy(p->graph, &ignored);
-    if (!r->graph && mem_ran_out()) return oom(err);
-    if (!r->graph && trains)
-        return fail(err, E_UNSUPPORTED, "a packed model, or one with loops or branches, does not train");
-    if (!r->graph)
-        return p->compute == DT_NONE ||
-               fail(err, E_UNSUPPORTED, "a model with loops or branches has no other compute dtype");
-    if (trains) mark_trained(r->graph);
-    bool ok = !optimise || rewrite_for_runs(r->graph, err);
-    ok = ok && (p->compute == DT_NONE || lower_precision(r->graph, p->compute, err));
-    if (ok && fuse_graph(r->graph, &r->fusion, err)) return true;
-    graph_free(r->graph);
-    return false;
-}
-
-bool program_for_runs(Program *p, bool optimise, bool trains, const Graph **g, const Fusion **fusion, Err *err)
+bool program_for_runs(const Program *p, unsigned list, const Graph **g, const Fusion **fusion, Err *err)
 {
     bool ok = true;
-    struct ForRuns **made = &p->for_runs[optimise + 2 * trains];
-    pthread_mutex_lock(&p->lock);
-    if (p->fused && !*made && (optimise || trains || p->compute != DT_NONE)) {
-        ForRuns *r = mem_zeroed(1, sizeof *r);
-        ok = r ? make_for_runs(p, optimise, trains, r, err) : oom(err);
-        if (ok) *made = r;
-        else mem_free(r);
+    Runs *runs = p->runs;
+    pthread_mutex_lock(&runs->lock);
+    Prepared *r = runs->first;
+    while (r && r->list != list) r = r->next;
+    if (!r) {
+        r = mem_zeroed(1, sizeof *r);
+        ok = r ? program_prepare(p, list, r, err) : oom(err);
+        if (ok) {
+            r->next = runs->first;
+            runs->first = r;
+        } else {
+            mem_free(r);
+        }
     }
-    bool copy = ok && *made && (*made)->graph;
-    *g = copy ? (*made)->graph : p->graph;
-    *fusion = copy ? &(*made)->fusion : p->fused ? &p->fusion : NULL;
-    pthread_mutex_unlock(&p->lock);
+    if (ok) {
+        *g = r->graph ? r->graph : p->graph;
+        *fusion = r->fused ? &r->fusion : NULL;
+    }
+    pthread_mutex_unlock(&runs->lock);
     return ok;
 }
 
 void program_forget_runs(Program *p)
 {
-    for (size_t i = 0; i < sizeof p->for_runs / sizeof *p->for_runs; i++) {
-        ForRuns *r = p->for_runs[i];
-        if (r && r->graph) {
-            fusion_free(&r->fusion);
-            graph_free(r->graph);
-        }
+    for (Prepared *r = p->runs ? p->runs->first : NULL, *next; r; r = next) {
+        next = r->next;
+        prepared_free(r);
         mem_free(r);
-        p->for_runs[i] = NULL;
     }
+    if (p->runs) p->runs->first = NULL;
 }
