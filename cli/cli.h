@@ -29,12 +29,12 @@ typedef struct Options {
         *masks, *coco, *images, *out;
     List text, from, to, grad, fix, keep, dim, shape, image, atol, rtol, rules, dynamic, check;
     const char *loss, *decompose, *recompute, *trace_to, *phases, *counterexample, *targets, *explain, *profile,
-        *device, *cudnn;
+        *device, *cudnn, *passes, *after;
     int64_t seed, threads, memory_limit, iterations, warmup, max_tokens, top, tile, overlap, batch;
     double scale, threshold;
     bool inputs_only, weights, all, seeded, json, per_op, cased, man, quiet, help, prove, why_not, require_fused,
         exact_masked_rows, no_builtin, apart, security, full, strict, external, rewrite, no_optimize, skip_padding,
-        train, lift_sdpa;
+        train, lift_sdpa, as_run, bisect;
     int64_t seeds, opset;
     const char *data, *val, *optimizer, *betas, *schedule, *logits, *label_input, *checkpoint, *resume, *save, *into,
         *plot, *log, *weight_file; /* of qkv train; numbers below 0: not given */
@@ -190,6 +190,8 @@ void print_skipped(const json_t *report); /* of a rewrite: what skip_padding did
 int model_open(const Options *o, const char *path, bool bf16, bool no_fuse, Loaded *out);
 void model_close(Loaded *m);
 /* --trace: from now on, with room for so many runs; and written. Nothing without the option. */
+/* The passes of --passes, or else of sessions, up to `last`, as a list; false: `last` is none of them. */
+bool passes_upto(const Options *o, const char *last, char *list, size_t size);
 int trace_start(const Options *o, Loaded *m, int64_t runs);
 int trace_finish(const Options *o, Loaded *m);
 int cudnn_of(const Options *o, int *out);     /* --cudnn, as the library counts; 0 without it */

@@ -316,6 +316,97 @@ static int verify(const Options *o, Loaded *m, bool *differs)
     return code;
 }
 
+/* ------------------------------------------------------------------ which pass */
+
+static bool any_differs(const Compared *c, int n)
+{
+    bool any = false;
+    for (int i = 0; i < n; i++) any |= c[i].differs;
+    return any;
+}
+
+/* One run with the passes of o->passes; *worst: the largest difference as a share of the peak. */
+static int run_with(const Options *o, bool *differs, double *worst)
+{
+    qkv_error e;
+    Inputs in = {0};
+    Loaded m = {0}, other = {0};
+    Options plain = *o;
+    qkv_tensors *file = NULL;
+    bool bf16;
+    int n = 0, code = model_bf16(o, &bf16);
+    plain.passes = NULL;
+    if (!code) code = model_open(o, o->arg[0], bf16, false, &m);
+    if (code) return code;
+    Compared *c = must(calloc((size_t)qkv_model_output_count(m.model) + 1, sizeof *c));
+    code = check_tolerances(o, m.model);
+    if (!code && !o->expected) code = model_open(&plain, o->arg[1], false, false, &other);
+    if (!code && o->expected && !(file = qkv_tensors_open(o->expected, &e))) code = problem_of(&e);
+    if (!code) code = inputs_set(o, &m, &in);
+    if (!code && qkv_session_run(m.session, &e)) code = problem_of(&e);
+    if (!code) code = file ? compare_file(o, &m, file, c, &n) : compare_models(o, &m, &other, c, &n);
+    *differs = any_differs(c, n);
+    *worst = 0;
+    for (int i = 0; i < n; i++) *worst = fmax(*worst, c[i].d.max_abs_over_peak);
+    for (int i = 0; i < n; i++) free(c[i].owned);
+    free(c);
+    inputs_free(&in);
+    qkv_tensors_free(file);
+    model_close(&m);
+    model_close(&other);
+    return code;
+}
+
+static void report_bisect(const Options *o, const char *first, json_t *runs)
+{
+    json_t *run;
+    size_t i;
+    if (o->json) {
+        json_print(json_pack("{s:i, s:o, s:o, s:O}", "schema", JSON_SCHEMA, "model", json_text(o->arg[0]),
+                             "first_pass_that_differs", json_text(first), "passes", runs));
+        return;
+    }
+    Table *t = table_new("llr");
+    table_cell(t, "after");
+    table_cell(t, "result");
+    table_cell(t, "of peak");
+    json_array_foreach(runs, i, run)
+    {
+        bool agrees = json_is_true(json_object_get(run, "agrees"));
+        table_cell(t, "%s", json_string_value(json_object_get(run, "after")));
+        table_cell(t, agrees ? "ok" : "DIFFERS");
+        table_color(t, agrees ? GREEN : RED);
+        table_cell(t, "%.3g", json_number_value(json_object_get(run, "max_abs_over_peak")));
+    }
+    table_print(t);
+    if (first) printf("\n%soutputs differ from pass '%s' on%s\n", color_on(RED), first, color_off(RED));
+    else printf("\n%sthe outputs agree after every pass%s\n", color_on(GREEN), color_off(GREEN));
+}
+
+/* More and more of the passes that a session runs, or of --passes. */
+static int bisect(const Options *o, bool *differs)
+{
+    Options with = *o;
+    const char *first = NULL, *name;
+    json_t *runs = json_array();
+    int code = 0;
+    for (int i = 0; !code && (name = qkv_pass_name(i, NULL)); i++) {
+        char list[256];
+        bool wrong;
+        double worst;
+        if (!passes_upto(o, name, list, sizeof list)) continue;
+        with.passes = list;
+        if ((code = run_with(&with, &wrong, &worst))) break;
+        if (wrong && !first) first = name;
+        json_array_append_new(runs, json_pack("{s:s, s:b, s:o}", "after", name, "agrees", !wrong, "max_abs_over_peak",
+                                              json_number(worst)));
+    }
+    *differs = first != NULL;
+    if (!code) report_bisect(o, first, runs);
+    json_decref(runs);
+    return code;
+}
+
 int cmd_verify(const Options *o)
 {
     Loaded m;
@@ -327,6 +418,8 @@ int cmd_verify(const Options *o)
         return problem(QKV_USAGE, "nothing to compare with: give OTHER, -e EXPECTED or --per-node TRACE");
     if ((o->expected || o->trace) && !o->inputs && !o->image.n)
         return problem(QKV_USAGE, "-i FILE is missing: the inputs that the expected values belong to");
+    if (o->bisect && o->trace) return problem(QKV_USAGE, "--per-node runs the file's nodes: it takes no --bisect");
+    if (o->bisect) return (code = bisect(o, &differs)) ? code : differs ? QKV_MISMATCH : 0;
     if ((code = model_open(o, o->arg[0], bf16, o->trace != NULL, &m))) return code;
     code = verify(o, &m, &differs);
     model_close(&m);

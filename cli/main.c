@@ -36,10 +36,12 @@ const Command commands[COMMANDS] = {
          "An element differs when |got - expected| > atol + rtol * |expected|, or when only one of the two is NaN or the same infinity. OTHER is a second "
          "model file that gets the same inputs; its outputs are the expected ones. With --dtype bf16 only MODEL runs in bfloat16.\n\n"
          "With --per-node every node of the file is run by itself and compared with TRACE, which the Python package writes; the first node that "
-         "differs is reported, and how many agreed before it.",
+         "differs is reported, and how many agreed before it. With --bisect the passes that qkv makes over a graph are added one by one, and the "
+         "first after which an output differs is named.",
          "qkv verify vit.pt2 -i in.safetensors -e out.safetensors\tagainst PyTorch's outputs\n"
          "qkv verify vit.pt2 vit.pt2 --dtype bf16 --atol 0.05\twhat bfloat16 costs\n"
-         "qkv verify vit.pt2 -i in.safetensors --per-node trace.safetensors\twhere it goes wrong",
+         "qkv verify vit.pt2 -i in.safetensors --per-node trace.safetensors\twhere it goes wrong\n"
+         "qkv verify vit.pt2 -i in.safetensors -e out.safetensors --bisect\twhich pass goes wrong",
          1, 2, cmd_verify},
     [C_BENCH] =
         {"bench", "MODEL", "Measure how long one run takes",
@@ -90,8 +92,12 @@ const Command commands[COMMANDS] = {
          1, 1, cmd_rewrite},
     [C_GRAPH] =
         {"graph", "MODEL", "Print the graph as text",
-         "Prints the graph as it is after import: pure ops in order, every value with dtype and sizes, and the conditions on sizes.",
-         "qkv graph vit.pt2 | less\tall nodes", 1, 1, cmd_graph},
+         "Prints the graph as it is after import: pure ops in order, every value with dtype and sizes, and the conditions on sizes. With --after, "
+         "--passes or --as-run it goes through passes first.",
+         "qkv graph vit.pt2 | less\tall nodes\n"
+         "qkv graph vit.pt2 --after rewrite\twhat the rules make of it\n"
+         "qkv graph vit.pt2 --as-run --dtype bf16\twhat a session runs",
+         1, 1, cmd_graph},
     [C_GENERALIZE] =
         {"generalize", "MODEL MODEL...", "Make one model with variable sizes from static exports at several sizes",
          "Compares torch.export files of one model, exported without dynamic_shapes at two or more sizes. Input sizes that differ become variable; every number "

@@ -167,6 +167,11 @@ QKV_API unsigned qkv_model_state(const qkv_model *m);
 QKV_API char *qkv_model_describe(const qkv_model *m, qkv_error *err);
 /* The graph as text, after import; qkv_free it. */
 QKV_API char *qkv_model_graph_text(const qkv_model *m, qkv_error *err);
+/* Pass i of those that a graph goes through before it runs, in order ("import", "detach", "rewrite" ...); NULL after the last. *in_sessions (may be
+ * NULL): 1 for those that sessions run unasked. */
+QKV_API const char *qkv_pass_name(int i, int *in_sessions);
+/* The graph as text after passes, "detach,rewrite": those alone, in their own order. NULL: as a session runs it. qkv_free it. */
+QKV_API char *qkv_model_graph_text_after(const qkv_model *m, const char *passes, qkv_error *err);
 /* Writes the model as a .pt2 that torch.export.load and qkv_model_load read, whole or not at all: the same inputs, outputs, weights, sizes
  * and numbers, every op spelled in ATen; extra files of its own file go along. Not while another thread uses m. */
 QKV_API qkv_status qkv_model_save(const qkv_model *m, const char *path, qkv_error *err);
@@ -397,6 +402,8 @@ typedef struct qkv_session_options {
     const qkv_train_options *
         train; /* NULL: runs only. Else the model is a joint graph (qkv_model_joint, qkv joint), and its parameters, a copy of the
                          * session's own, change with every qkv_session_step; copied */
+    const char *passes; /* NULL: as no_optimize says. Else names of passes, "detach,rewrite" (qkv_pass_name): the graph goes through
+                         * those alone */
 } qkv_session_options;
 
 QKV_API qkv_session *qkv_session_create(const qkv_model *m, const qkv_session_options *options, qkv_error *err);

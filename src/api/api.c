@@ -427,7 +427,7 @@ qkv_session *qkv_session_create(const qkv_model *m, const qkv_session_options *o
     const Graph *g;
     const Fusion *fusion;
     unsigned list = o.no_optimize ? PASSES_PLAIN_RUN : PASSES_RUN;
-    bool ok = s->output && s->input;
+    bool ok = s->output && s->input && (!o.passes || passes_named(o.passes, &list, &e));
     int threads = o.threads > 0 ? o.threads : default_threads();
     if (o.train) list |= PASS_BIT(PASS_TRAIN);
     ok = ok && program_for_runs(&m->program, list, &g, &fusion, &e);

@@ -1,4 +1,5 @@
-/* A copy of a graph prints as the graph does, before and after rules, and gives the same bits, for each small model at all its sizes. TAP.
+/* A copy of a graph prints as the graph does, before and after rules, and gives the same bits, for each small model at all its sizes; and after every
+ * pass of a run the graph's text reads back. TAP.
  *
  *     run_copy tests/models/small
  */
@@ -7,6 +8,7 @@
 #include "base/mem.h"
 #include "format/tensors.h"
 #include "ir/copy.h"
+#include "program/passes.h"
 #include "program/prepare.h"
 #include "program/program.h"
 #include "run/session.h"
@@ -82,11 +84,58 @@ static void run_model(const char *dir, const char *name, bool rewritten)
     program_close(&p);
 }
 
+static const Tensor *next_weight(void *user, const char *fqn)
+{
+    Value ***next = user;
+    (void)fqn;
+    return (*(*next)++)->data;
+}
+
+static bool reads_back(const Graph *g, Err *err)
+{
+    Buf text = {0};
+    Value **next = g->weight;
+    graph_print(g, &text);
+    Graph *again = graph_parse(text.data, next_weight, &next, err);
+    bool same = again && (same_text(g, again) || fail(err, E_FORMAT, "the text reads back as another"));
+    graph_free(again);
+    buf_free(&text);
+    return same;
+}
+
+/* The graph after each pass that a session may run, for products in bf16 so that none has nothing to do. */
+static void run_passes(const char *dir, const char *name)
+{
+    char path[1024];
+    Err err = {0};
+    Program p;
+    const char *pass, *bad = NULL;
+    unsigned list = 0;
+    bool ordinary;
+    snprintf(path, sizeof path, "%s/%s.pt2", dir, name);
+    if (!program_open(&p, path, &(OpenOptions){.compute = DT_BF16}, &err)) {
+        tap_ok(false, "%s: %s", name, err.msg);
+        return;
+    }
+    for (int i = 0; !bad && (pass = pass_listed(i, &ordinary)); i++) {
+        unsigned one;
+        Prepared r = {0};
+        bool ok = passes_named(pass, &one, &err);
+        list |= one;
+        ok = ok && program_prepare(&p, list, &r, &err) && reads_back(r.graph ? r.graph : p.graph, &err);
+        prepared_free(&r);
+        if (!ok) bad = pass;
+    }
+    tap_ok(!bad && list, "%s, after every pass: %s %s", name, bad ? bad : "", err.msg);
+    program_close(&p);
+}
+
 static void run_named(const char *folder, const char *name, void *user)
 {
     (void)user;
     run_model(folder, name, false);
     run_model(folder, name, true);
+    run_passes(folder, name);
 }
 
 int main(int argc, char **argv)
