@@ -173,7 +173,7 @@ QKV_API const char *qkv_pass_name(int i, int *in_sessions);
 /* The graph as text after passes, "detach,rewrite": those alone, in their own order. NULL: as a session runs it. qkv_free it. */
 QKV_API char *qkv_model_graph_text_after(const qkv_model *m, const char *passes, qkv_error *err);
 /* Writes the model as a .pt2 that torch.export.load and qkv_model_load read, whole or not at all: the same inputs, outputs, weights, sizes
- * and numbers, every op spelled in ATen; extra files of its own file go along. Not while another thread uses m. */
+ * and numbers, every op spelled in ATen; extra files of its own file go along. */
 QKV_API qkv_status qkv_model_save(const qkv_model *m, const char *path, qkv_error *err);
 
 typedef struct qkv_pack_info {
@@ -203,7 +203,7 @@ typedef struct qkv_onnx_options {
  * the state dict, variable sizes their symbols. options may be NULL. *report (may be NULL; qkv_free it; set also when ops are missing): one JSON
  * object with opset, profile, nodes, weights, attentions {op, decomposed}, missing [{node, op, reason}], warnings [{node, op, rule, reason}]
  * (what keeps the profile's runtime from its fast path), notes [..], dropped [..] (conditions on sizes, which ONNX cannot hold).
- * QKV_UNSUPPORTED names every node that cannot be written. The same model and options give the same bytes. Not while another thread uses m. */
+ * QKV_UNSUPPORTED names every node that cannot be written. The same model and options give the same bytes. */
 QKV_API qkv_status qkv_model_save_onnx(const qkv_model *m, const char *path, const qkv_onnx_options *options,
                                        char **report, qkv_error *err);
 

@@ -339,10 +339,12 @@ char *qkv_model_graph_text(const qkv_model *m, qkv_error *err)
 qkv_status qkv_model_save(const qkv_model *m, const char *path, qkv_error *err)
 {
     Err e = api_begin();
-    Extras x;
-    bool ok = (extras_open(&x, m->program.source, &e) || within(&e, "%s", m->path)) &&
-              pt2_save(graph_of(m), x.file, x.n, path, &e);
+    Extras x = {0};
+    Graph *own = graph_copy(graph_of(m), &e); /* writers make expressions of their own */
+    bool ok = own && (extras_open(&x, m->program.source, &e) || within(&e, "%s", m->path)) &&
+              pt2_save(own, x.file, x.n, path, &e);
     extras_close(&x);
+    graph_free(own);
     return ok ? QKV_OK : give(&e, err);
 }
 
@@ -363,13 +365,15 @@ qkv_status qkv_model_pack(const qkv_model *m, const char *path, qkv_pack_info *i
     return QKV_OK;
 }
 
-/* For ONNX, which has no gradient of attention: *own, the caller's to free, is a copy with products in its place; NULL where nothing stands in the way. */
-static bool spell_out(const Graph *g, Graph **own, Err *err)
+/* A copy for ONNX, which has no gradient of attention: products stand in its place. */
+static Graph *spelled_out(const Graph *g, Err *err)
 {
-    const Node *n = g->first;
-    *own = NULL;
+    Graph *own = graph_copy(g, err);
+    const Node *n = own ? own->first : NULL;
     while (n && n->op->id != OP_sdpa_lse && n->op->id != OP_sdpa_backward) n = n->next;
-    return !n || ((*own = graph_copy(g, err)) && attention_written_out(*own, err));
+    if (!n || attention_written_out(own, err)) return own;
+    graph_free(own);
+    return NULL;
 }
 
 qkv_status qkv_model_save_onnx(const qkv_model *m, const char *path, const qkv_onnx_options *options, char **report,
@@ -392,9 +396,9 @@ qkv_status qkv_model_save_onnx(const qkv_model *m, const char *path, const qkv_o
                       .profile = profiles[o.profile],
                       .torch_version = m->program.source->torch_version,
                       .external = o.external_data};
-    Graph *own;
-    bool ok = spell_out(graph_of(m), &own, &e) && onnx_save(own ? own : graph_of(m), path, &to, &text, &e);
-    if (own) graph_free(own);
+    Graph *own = spelled_out(graph_of(m), &e);
+    bool ok = own && onnx_save(own, path, &to, &text, &e);
+    graph_free(own);
     if (ok && text.failed) ok = oom(&e);
     if (report && !text.failed) *report = text.data;
     else buf_free(&text);
