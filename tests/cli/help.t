@@ -173,19 +173,5 @@ usage: qkv verify MODEL [OTHER] [options]
 Prints for each output the largest absolute and relative difference, the largest difference as a
 share of the largest expected value, the cosine, and where and what the largest difference is. The
 $ for c in '' inspect run verify bench embed classify segment rewrite graph generalize check convert extract joint train pack backends help; do qkv help $c --man | cmp - $MAN/qkv${c:+-$c}.1 || echo "make new man pages: tests/cli/man.sh"; done
-- /work/h-pipeline/man/qkv-run.1 differ: byte 2752, line 58
-make new man pages: tests/cli/man.sh
-- /work/h-pipeline/man/qkv-verify.1 differ: byte 897, line 12
-make new man pages: tests/cli/man.sh
-- /work/h-pipeline/man/qkv-bench.1 differ: byte 3185, line 65
-make new man pages: tests/cli/man.sh
-- /work/h-pipeline/man/qkv-embed.1 differ: byte 1912, line 41
-make new man pages: tests/cli/man.sh
-- /work/h-pipeline/man/qkv-classify.1 differ: byte 1711, line 41
-make new man pages: tests/cli/man.sh
-- /work/h-pipeline/man/qkv-segment.1 differ: byte 3313, line 67
-make new man pages: tests/cli/man.sh
-- /work/h-pipeline/man/qkv-graph.1 differ: byte 264, line 8
-make new man pages: tests/cli/man.sh
 $ qkv help | grep -c .
 35
