@@ -1,4 +1,4 @@
-# make             build/qkv, build/libqkv.a, build/libqkv.so (installs missing Debian packages first)
+# make             build/qkv, build/libqkv and build/libqkv_vision (.a, .so; installs missing Debian packages first)
 # make demo        classify handwritten digits with a small trained Vision Transformer
 # make demo-minilm similarity of sentences with real 22M-parameter weights (installs torch and transformers into .venv)
 # make check       builds and runs the tests that need neither torch nor network

@@ -1,7 +1,7 @@
 /* Our convolutions and oneDNN's, side by side in one process: ResNet-50's shapes, channels-last, with bias and ReLU.
  *
- *     cc -O3 -fopenmp -std=gnu17 -Isrc -Iinclude -D_GNU_SOURCE bench/convolutions.c build/libqkv.a \
- *        -ldnnl -lz -lminizip -ljansson -lpng -ljpeg -lutf8proc -lm -o /tmp/convolutions
+ *     cc -O3 -fopenmp -std=gnu17 -Isrc -Iinclude -D_GNU_SOURCE bench/convolutions.c build/libqkv_plain.a \
+ *        -ldnnl -lz -lminizip -lm -o /tmp/convolutions
  *     OMP_NUM_THREADS=1 /tmp/convolutions bf16 [C,O,H,W,kernel,stride[,residual] ...]
  *
  * Weights and pictures are cold as in a model: each shape has as many of both as fill 64 MB (16 at most), taken in turn. GFLOP/s of the best

@@ -4,7 +4,8 @@
  *     aten.linear.default          48  165.032  91.2 %  164.120    204.2   87.6 %    3.2      14.2 %
  *     (sizes)                       1    0.004   0.0 %    0.003
  *
- * Rates are of the shortest calls, shares of the mean. Bytes are those that must move once: where they lie in a cache, reading can be above what
+ * Rates are of the shortest calls, shares of the mean. Bytes are those that must move once: where they lie in a
+ * cache, reading can be above what
  * memory gives.
  */
 #include <stdlib.h>
@@ -15,7 +16,7 @@ int ops_peak(const Loaded *m, qkv_peak *out)
 {
     qkv_error e;
     qkv_stats stats = {.struct_size = sizeof stats};
-    qkv_session_stats(m->session, &stats);
+    if (qkv_session_stats(m->session, &stats, &e)) return problem_of(&e);
     *out = (qkv_peak){.struct_size = sizeof *out};
     return qkv_measure_peak(stats.threads, out, &e) ? problem_of(&e) : 0;
 }
@@ -152,11 +153,11 @@ void ops_print(const OpProfile *p, bool nodes)
     table_print(t);
     printf("\naccounted for %.1f %% of the wall time of these runs\n",
            p->wall_ms > 0 ? 100 * p->total.ms / p->wall_ms : 0);
-    printf(
-        "peak of %d thread%s: f32 %.0f GFLOP/s (%s; before %.0f, after %.0f), bf16 %.0f (%s; %.0f, %.0f), reading %.1f GB/s (%.1f, %.1f)\n",
-        p->peak.threads, p->peak.threads == 1 ? "" : "s", p->peak.f32_gflops, p->peak.f32_by, p->before.f32_gflops,
-        p->after.f32_gflops, p->peak.bf16_gflops, p->peak.bf16_by, p->before.bf16_gflops, p->after.bf16_gflops,
-        p->peak.read_gbs, p->before.read_gbs, p->after.read_gbs);
+    printf("peak of %d thread%s: f32 %.0f GFLOP/s (%s; before %.0f, after %.0f), bf16 %.0f (%s; %.0f, %.0f), reading "
+           "%.1f GB/s (%.1f, %.1f)\n",
+           p->peak.threads, p->peak.threads == 1 ? "" : "s", p->peak.f32_gflops, p->peak.f32_by, p->before.f32_gflops,
+           p->after.f32_gflops, p->peak.bf16_gflops, p->peak.bf16_by, p->before.bf16_gflops, p->after.bf16_gflops,
+           p->peak.read_gbs, p->before.read_gbs, p->after.read_gbs);
     if (!nodes) return;
     t = table_new("lllrrrrrrr");
     heading(t, of_node, 10);

@@ -1,84 +1,57 @@
 /* The command qkv: what its files share. It can do nothing that a user of include/qkv.h cannot.
  *
- *     main.c       the table of commands, signals, exit codes          cmd_NAME.c   int cmd_NAME(const Options *): one command a file
- *     options.c    the table of options, parsing, "did you mean"       inputs.c     -i, -D, --shape, --image -> inputs of a session
- *     help.c       help and man pages, both from those two tables      term.c       tables, colours, progress, messages
- *     output.c     JSON, numbers, shapes, written tensors
+ *     main.c              the groups of commands, signals, exit codes
+ *     cmd_NAME.c          a command: its help, its options, and what it does
+ *     options.c           parsing, "did you mean"; options_shared.c: options of several commands
+ *     help.c              help and man pages, both from the tables of commands and options
+ *     inputs.c, load.c    -i, -D, --shape, --image, --fix -> a session and its inputs
+ *     term.c, output.c    tables, colours, progress, messages; JSON, numbers, shapes
  *
- * A function that can fail returns an exit code and has told the user why: `int code = model_open(...); if (code) return code;`
+ * A function that can fail returns an exit code and has told the user why:
+ * `int code = model_open(...); if (code) return code;`
  */
 #ifndef QKV_CLI_H
 #define QKV_CLI_H
 #include <jansson.h>
 #include <stdbool.h>
+#include "options.h"
 #include "qkv.h"
+#include "qkv_tools.h"
+#include "qkv_train.h"
+#include "qkv_vision.h"
 
 enum { EXIT_INTERNAL = 70, JSON_SCHEMA = 1 };
 
 /* ------------------------------------------------------------------ commands and options */
-
-typedef struct List { /* an option that may be given many times */
-    const char **item;
-    int n;
-} List;
-
-typedef struct Options {
-    const char **arg; /* what is not an option */
-    int narg;
-    const char *inputs, *output, *expected, *trace, *dtype, *mean, *std, *vocab, *labels, *pool, *tokenizer, *processor,
-        *masks, *coco, *images, *out;
-    List text, from, to, grad, fix, keep, dim, shape, image, atol, rtol, rules, dynamic, check;
-    const char *loss, *decompose, *recompute, *trace_to, *phases, *counterexample, *targets, *explain, *profile,
-        *device, *cudnn, *passes, *after;
-    int64_t seed, threads, memory_limit, iterations, warmup, max_tokens, top, tile, overlap, batch;
-    double scale, threshold;
-    bool inputs_only, weights, all, seeded, json, per_op, cased, man, quiet, help, prove, why_not, require_fused,
-        exact_masked_rows, no_builtin, apart, security, full, strict, external, rewrite, no_optimize, skip_padding,
-        train, lift_sdpa, as_run, bisect;
-    int64_t seeds, opset;
-    const char *data, *val, *optimizer, *betas, *schedule, *logits, *label_input, *checkpoint, *resume, *save, *into,
-        *plot, *log, *weight_file; /* of qkv train; numbers below 0: not given */
-    double lr, eps, weight_decay, momentum, dampening, clip_norm, gamma, lr_end;
-    int64_t epochs, every, lr_warmup, step_size;
-    bool nesterov, drop_last, in_order;
-    int verbose;
-} Options;
-
-typedef enum CommandId {
-    C_INSPECT,
-    C_RUN,
-    C_VERIFY,
-    C_BENCH,
-    C_EMBED,
-    C_CLASSIFY,
-    C_SEGMENT,
-    C_REWRITE,
-    C_GRAPH,
-    C_GENERALIZE,
-    C_CHECK,
-    C_CONVERT,
-    C_EXTRACT,
-    C_JOINT,
-    C_TRAIN,
-    C_PACK,
-    C_BACKENDS,
-    C_HELP,
-    COMMANDS
-} CommandId;
 
 typedef struct Command {
     const char *name, *args, *summary; /* "run", "MODEL", "Run a model and write its outputs" */
     const char *text;                  /* paragraphs, separated by an empty line */
     const char *examples;              /* lines "command\tcomment" */
     int min_args, max_args;            /* max_args -1: any number */
-    int (*run)(const Options *o);
+    size_t size;                       /* of its struct of options, which begins with a Common */
+    const void *defaults;              /* such a struct; NULL: all 0 */
+    OptionGroup options[12];           /* ends with {0}, so at most 11 */
+    int (*run)(const void *options);
 } Command;
-extern const Command commands[COMMANDS];
-int command_find(const char *name); /* -1: tells the user, with the nearest name */
 
-/* Parses what follows the command; 0, or the exit code after a message. */
-int options_parse(CommandId command, int argc, char **argv, Options *o);
-void options_free(Options *o);
+typedef struct CommandGroup {
+    const char *title;
+    const Command *command[8]; /* ends with NULL */
+} CommandGroup;
+extern const CommandGroup command_groups[];    /* ends with {0}; in the order of the help */
+const Command *command_find(const char *name); /* NULL: tells the user, with the nearest name */
+
+extern const Command command_inspect, command_graph, command_check, command_backends, command_run, command_bench,
+    command_verify, command_rewrite, command_convert, command_extract, command_generalize, command_joint, command_pack,
+    command_train, command_embed, command_classify, command_segment, command_help;
+void print_help(const Command *command); /* NULL: the overview */
+
+/* Parses what follows the command; 0, or the exit code after a message. *out is there to be freed in any case. */
+int options_parse(const Command *command, int argc, char **argv, Common **out);
+void options_free(const Command *command, Common *o);
+const Option *option_shown(const Command *command, int i); /* the i-th of the help; NULL after the last */
+
 typedef struct Words { /* a list option's words, cut at commas */
     char *text;
     const char **name;
@@ -92,37 +65,10 @@ typedef struct Sizes { /* -D, --shape: names of sizes, or of an input and its ax
     int64_t *value;
     int n;
 } Sizes;
-int sizes_of_dims(const Options *o,
-                  Sizes *s); /* adds -D NAME=N, as often as it is given; 0, or the exit code after a message */
+int sizes_of_dims(const List *dim, Sizes *s); /* adds NAME=N, each; 0, or the exit code after a message */
 void sizes_free(Sizes *s);
 /* The name in names[0 .. n) that is closest to `given`, NULL when none is close. */
 const char *nearest(const char *given, const char *const *names, int n);
-
-typedef struct OptionText {
-    const char *name, *arg, *help; /* "threads", "N" or NULL for a flag */
-    char letter;                   /* 0 when it has none */
-} OptionText;
-bool option_text(CommandId command, int i, OptionText *out); /* the i-th option of a command; false after the last */
-
-int cmd_inspect(const Options *o);
-int cmd_run(const Options *o);
-int cmd_verify(const Options *o);
-int cmd_bench(const Options *o);
-int cmd_embed(const Options *o);
-int cmd_classify(const Options *o);
-int cmd_segment(const Options *o);
-int cmd_rewrite(const Options *o);
-int cmd_graph(const Options *o);
-int cmd_generalize(const Options *o);
-int cmd_check(const Options *o);
-int cmd_convert(const Options *o);
-int cmd_extract(const Options *o);
-int cmd_joint(const Options *o);
-int cmd_train(const Options *o);
-int cmd_pack(const Options *o);
-int cmd_backends(const Options *o);
-int cmd_help(const Options *o);
-void print_help(int command); /* -1: the overview */
 
 /* ------------------------------------------------------------------ terminal */
 
@@ -185,31 +131,31 @@ typedef struct Loaded {
     qkv_session *session;
     double load_ms; /* model and session */
 } Loaded;
-int model_load(const Options *o, const char *path, bool bf16, bool no_fuse, qkv_model **out); /* with --fix */
+int model_load(const ModelOptions *o, const char *path, bool bf16, bool no_fuse, qkv_model **out); /* with --fix */
 void print_skipped(const json_t *report); /* of a rewrite: what skip_padding did, as notes */
-int model_open(const Options *o, const char *path, bool bf16, bool no_fuse, Loaded *out);
+int model_open(const ModelOptions *o, const char *path, bool bf16, bool no_fuse, Loaded *out);
 void model_close(Loaded *m);
-/* --trace: from now on, with room for so many runs; and written. Nothing without the option. */
-/* The passes of --passes, or else of sessions, up to `last`, as a list; false: `last` is none of them. */
-bool passes_upto(const Options *o, const char *last, char *list, size_t size);
-int trace_start(const Options *o, Loaded *m, int64_t runs);
-int trace_finish(const Options *o, Loaded *m);
-int cudnn_of(const Options *o, int *out);     /* --cudnn, as the library counts; 0 without it */
-int model_bf16(const Options *o, bool *bf16); /* --dtype */
-int model_can_write(const Options *o);        /* the words that say where a model goes: -o, --profile ... */
-int model_write(const Options *o, const qkv_model *m);
+/* The passes of --passes, or of sessions by default, up to `last`, as a list; false: `last` is not one of them. */
+bool passes_upto(const ModelOptions *o, const char *last, char *list, size_t size);
+/* --trace: from now on, with room for so many runs; and written. Nothing without a path. */
+int trace_start(const char *path, Loaded *m, int64_t runs);
+int trace_finish(const char *path, Loaded *m);
+int cudnn_of(const char *version, int *out);       /* --cudnn, as the library counts; 0 without it */
+int model_bf16(const ModelOptions *o, bool *bf16); /* --dtype */
+int model_can_write(const WriteOptions *w);        /* are -o, --target ... well formed, before anything is read? */
+int model_write(const WriteOptions *w, const Common *c, const qkv_model *m);
 bool ends_in(const char *path, const char *end);
 bool is_tensor_file(const char *path); /* by its ending */
-int convert_tensors(const Options *o);
-int write_weights(const Options *o, const qkv_model *m);
-int give_weights(qkv_model *m, const char *path); /* those of a tensor file, by name */
+int convert_tensors(const char *from, const char *to);
+int write_weights(const char *path, bool all, const qkv_model *m); /* all: not only those of the state dict */
+int give_weights(qkv_model *m, const char *path);                  /* those of a tensor file, by name */
 
 typedef struct Inputs {
     qkv_tensors *file;
     void *pixels[64];
     int npixels;
 } Inputs;
-int inputs_set(const Options *o, Loaded *m, Inputs *in); /* all inputs of the session, from what the user gave */
+int inputs_set(const InputOptions *o, Loaded *m, Inputs *in); /* all inputs of the session, from what the user gave */
 const char *position_of(const char *file,
                         const char *name); /* "0" for NumPy's arr_0 and for the one array of a .npy; else the name */
 void inputs_free(Inputs *in);              /* after the last run */
@@ -218,5 +164,5 @@ int64_t input_fixed_dim(const qkv_model *m, int input, int axis);
 /* Smallest and largest size of an axis that is a plain symbol or a number. */
 void input_dim_range(const qkv_model *m, int input, int axis, int64_t *min, int64_t *max);
 /* --mean, --std and --scale for a picture of `channels`: (x * scale - mean) / std, as the mean and std of x. */
-int picture_norm(const Options *o, int channels, float *mean, float *std);
+int image_norm(const ImageNorm *o, int channels, float *mean, float *std);
 #endif

@@ -7,16 +7,24 @@
 #include <string.h>
 #include "cli.h"
 
+typedef struct BackendsOptions {
+    Common common;
+    ModelOptions model;
+    DeviceOptions device;
+    List dim;
+    bool requires_grad;
+} BackendsOptions;
+
 /* "9.20.0" as cuDNN counts: 92000 */
-int cudnn_of(const Options *o, int *out)
+int cudnn_of(const char *version, int *out)
 {
     int major = 0, minor = 0, patch = 0, used = 0;
     *out = 0;
-    if (!o->cudnn) return 0;
-    int n = sscanf(o->cudnn, "%d.%d%n.%d%n", &major, &minor, &used, &patch, &used);
-    if (n < 2 || o->cudnn[used] || major < 8 || major > 99 || minor < 0 || minor > 99 || patch < 0 || patch > 99)
+    if (!version) return 0;
+    int n = sscanf(version, "%d.%d%n.%d%n", &major, &minor, &used, &patch, &used);
+    if (n < 2 || version[used] || major < 8 || major > 99 || minor < 0 || minor > 99 || patch < 0 || patch > 99)
         return problem(QKV_USAGE, "option '--cudnn': found '%s', expected a version of 8 or later, such as 9.20.0",
-                       o->cudnn);
+                       version);
     *out = major * 10000 + minor * 100 + patch;
     return 0;
 }
@@ -131,24 +139,24 @@ static void print_report(const json_t *report)
     print_refusals(list);
 }
 
-int cmd_backends(const Options *o)
+static int cmd_backends(const void *options)
 {
+    const BackendsOptions *o = options;
     qkv_error e;
     qkv_model *m = NULL;
     Sizes dims = {0};
-    qkv_backends_options options = {.struct_size = sizeof options, .device = o->device, .train = o->train};
-    int code = cudnn_of(o, &options.cudnn);
-    if (!code) code = sizes_of_dims(o, &dims);
-    options.dim_names = (const char *const *)dims.name;
-    options.dims = dims.value;
-    options.n_dims = dims.n;
-    if (!code) code = model_load(o, o->arg[0], false, false, &m);
-    char *text = code ? NULL : qkv_model_backends(m, &options, &e);
+    qkv_backends_options call = {.struct_size = sizeof call, .device = o->device.device, .train = o->requires_grad};
+    int code = cudnn_of(o->device.cudnn, &call.cudnn);
+    if (!code) code = sizes_of_dims(&o->dim, &dims);
+    call.dim_names = (const char *const *)dims.name;
+    call.dims = dims.value;
+    call.n_dims = dims.n;
+    if (!code) code = model_load(&o->model, o->common.arg[0], false, false, &m);
+    char *text = code ? NULL : qkv_model_backends(m, &call, &e);
     if (!code && !text) code = problem_of(&e);
     json_t *report = text ? json_loads(text, 0, NULL) : NULL;
-    if (report && o->json) {
-        json_object_set_new(report, "schema", json_integer(JSON_SCHEMA));
-        json_object_set_new(report, "model", json_text(o->arg[0]));
+    if (report && o->common.json) {
+        json_object_set_new(report, "model", json_text(o->common.arg[0]));
         json_print(json_incref(report));
     } else if (report) {
         print_report(report);
@@ -159,3 +167,36 @@ int cmd_backends(const Options *o)
     sizes_free(&dims);
     return code;
 }
+
+#define AT(field) offsetof(BackendsOptions, field)
+static const Option own[] = {
+    {"dim", MANY, AT(dim), .letter = 'D', .arg = "NAME=N",
+     .help = "Set a size. " DIM_NAME " Other sizes stay symbolic."},
+    {"requires-grad", FLAG, AT(requires_grad),
+     .help =
+         "Assume that every parameter that is not frozen requires a gradient; by default, as under torch.no_grad()."},
+    {"train", FLAG, AT(requires_grad), .help = NULL},
+    {0},
+};
+
+const Command command_backends = {
+    .name = "backends",
+    .args = "MODEL",
+    .summary = "Show which kernel PyTorch picks for each attention, and why",
+    .text =
+        "Lists every scaled_dot_product_attention as it is in the file: its module, sizes and mask, and which kernel "
+        "PyTorch 2.13 picks for it on a device: flash, efficient, cudnn, or math, which computes and keeps all "
+        "scores. Where the choice depends on variable sizes, the kernel is a list of cases. Below the table is the "
+        "rule that keeps an attention from a better kernel, and what to change; qkv rewrite --lift-sdpa makes the "
+        "change where results stay the same.\n\n"
+        "The table for the CPU is tested against PyTorch's own choice; those for CUDA follow its source "
+        "(docs/BACKENDS.md).",
+    .examples = "qkv backends vit.pt2\ton the CPU, for all sizes\n"
+                "qkv backends vit.pt2 --device cuda-sm90 -D batch=8\ton an H100\n"
+                "qkv backends gpt.pt2 --requires-grad --json\twith gradients, for programs",
+    .min_args = 1,
+    .max_args = 1,
+    .size = sizeof(BackendsOptions),
+    .options = {{device_options, AT(device)}, {own}, {fix_option, AT(model)}, {json_option}, {common_options}},
+    .run = cmd_backends,
+};

@@ -3,6 +3,12 @@
 #include <string.h>
 #include "cli.h"
 
+typedef struct CheckOptions {
+    Common common;
+    const char *target, *explain;
+    bool security, full, strict;
+} CheckOptions;
+
 static int count_of(const json_t *v, const char *key) { return (int)json_integer_value(json_object_get(v, key)); }
 
 /* "Q501  warning  title", and with one id the rest. */
@@ -26,12 +32,12 @@ static int explain(const char *id)
     return 0;
 }
 
-static void print_report(const Options *o, const json_t *j)
+static void print_report(const CheckOptions *o, const json_t *j)
 {
     const json_t *list = json_object_get(j, "findings");
     json_t *f;
     size_t i;
-    bool shown = count_of(j, "errors") || count_of(j, "warnings") || (!o->quiet && json_array_size(list));
+    bool shown = count_of(j, "errors") || count_of(j, "warnings") || (!o->common.quiet && json_array_size(list));
     if (shown) {
         Table *t = table_new("llll");
         static const char *const head[] = {"severity", "id", "place", "finding"};
@@ -39,7 +45,7 @@ static void print_report(const Options *o, const json_t *j)
         json_array_foreach(list, i, f)
         {
             const char *severity = text_at(f, "severity");
-            if (o->quiet && !strcmp(severity, "note")) continue;
+            if (o->common.quiet && !strcmp(severity, "note")) continue;
             table_cell(t, "%s", severity);
             table_color(t, !strcmp(severity, "error") ? RED : PLAIN);
             table_cell(t, "%s", text_at(f, "id"));
@@ -57,26 +63,67 @@ static void print_report(const Options *o, const json_t *j)
     if (json_array_size(list)) note("'qkv check --explain %s' says more", text_at(json_array_get(list, 0), "id"));
 }
 
-int cmd_check(const Options *o)
+static int cmd_check(const void *options)
 {
+    const CheckOptions *o = options;
     qkv_error e;
     char *text = NULL;
-    qkv_check_options options = {.struct_size = sizeof options,
-                                 .targets = o->targets,
-                                 .security = o->security,
-                                 .full = o->full,
-                                 .strict = o->strict};
+    qkv_check_options call = {
+        .struct_size = sizeof call,
+        .targets = o->target,
+        .security = o->security,
+        .full = o->full,
+        .strict = o->strict,
+    };
     if (o->explain) return explain(o->explain);
-    if (!o->narg) return problem(QKV_USAGE, "an argument is missing: qkv check MODEL; 'qkv help check' says more");
-    qkv_status status = qkv_check(o->arg[0], &options, &text, &e);
+    if (!o->common.narg)
+        return problem(QKV_USAGE, "an argument is missing: qkv check MODEL; 'qkv help check' says more");
+    qkv_status status = qkv_check(o->common.arg[0], &call, &text, &e);
     if (text) utf8_clean(text);
     json_t *j = text ? json_loads(text, 0, NULL) : NULL;
     bool readable = json_is_true(json_object_get(j, "readable"));
     if (text && !j) status = (qkv_status)problem(EXIT_INTERNAL, "the report cannot be read");
-    else if (j && o->json) json_print(json_incref(j));
+    else if (j && o->common.json) json_print(json_incref(j));
     else if (j && (readable || json_array_size(json_object_get(j, "findings")) > 1)) print_report(o, j);
     if (status != QKV_OK && status != QKV_MISMATCH && !(text && !j)) problem_of(&e);
     json_decref(j);
     qkv_free(text);
     return (int)status;
 }
+
+#define AT(field) offsetof(CheckOptions, field)
+static const Option own[] = {
+    {"target", TEXT, AT(target), .arg = "LIST",
+     .help = "Also report what these runtimes lack or refuse: some of qkv,ort,openvino,tensorrt."},
+    {"profile", TEXT, AT(target), .arg = "LIST"},
+    {"security", FLAG, AT(security),
+     .help = "Also check the container itself: pickles and what they would import, code, names that leave the folder, "
+             "entries that are duplicated, overlap, or are zip bombs."},
+    {"full", FLAG, AT(full), .help = "Also check the checksums of the weights."},
+    {"strict", FLAG, AT(strict), .help = "Exit with code 1 on warnings as well."},
+    {"explain", TEXT, AT(explain), .arg = "ID",
+     .help = "Explain a finding, such as Q501, and what to do about it; 'all' lists every one. No model is read."},
+    {0},
+};
+
+const Command command_check = {
+    .name = "check",
+    .args = "MODEL",
+    .summary = "Look for errors and traps in a model file, without running it",
+    .text =
+        "Checks a .pt2 or ONNX file with code independent of the loader: schema, names, order, types and sizes by "
+        "symbolic inference, weights (NaN, infinities, duplicates, unused), constants that were probably meant to "
+        "vary, masks whose rows become NaN in some runtimes. All findings are listed, each with an id, a severity, a "
+        "place and a remedy.\n\n"
+        "The exit code is 0 without errors, 1 with errors (with --strict also with warnings), and 3 when the file "
+        "cannot be read at all.",
+    .examples = "qkv check bert.pt2\tall findings\n"
+                "qkv check bert.onnx --target ort,openvino --strict -q\tin a build\n"
+                "qkv check stranger.pt2 --security --full\tbefore using a file from elsewhere\n"
+                "qkv check --explain Q501\twhat a finding means",
+    .min_args = 0,
+    .max_args = 1,
+    .size = sizeof(CheckOptions),
+    .options = {{own}, {json_option}, {common_options}},
+    .run = cmd_check,
+};

@@ -1,4 +1,5 @@
-/* qkv classify MODEL x.png...: what is in the pictures? The input's shape says how pictures are read; softmax over the first output.
+/* qkv classify MODEL x.png...: what is in the pictures? The input's shape says how pictures are read; softmax over
+ * the first output.
  *
  *     qkv classify digits.pt2 --labels digits.txt 7.png 3.png
  */
@@ -8,6 +9,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include "cli.h"
+
+typedef struct ClassifyOptions {
+    Common common;
+    ModelOptions model;
+    ImageNorm norm;
+    const char *labels;
+    int64_t top;
+} ClassifyOptions;
 
 enum { MAX_BATCH = 64 };
 
@@ -45,9 +54,8 @@ static int picture_shape(const qkv_model *m, int64_t *shape, int *rank)
 {
     *rank = qkv_model_input_rank(m, 0);
     if (qkv_model_input_count(m) != 1 || (*rank != 3 && *rank != 4) || qkv_model_input_dtype(m, 0) != QKV_F32)
-        return problem(
-            QKV_USAGE,
-            "qkv classify needs a model with one f32 input (batch, channels, height, width) or (channels, height, width)");
+        return problem(QKV_USAGE, "qkv classify needs a model with one f32 input: (batch, channels, height, width) or "
+                                  "(channels, height, width)");
     for (int k = 0; k < *rank; k++) {
         int64_t max;
         shape[k] = input_fixed_dim(m, 0, k);
@@ -61,7 +69,7 @@ static int picture_shape(const qkv_model *m, int64_t *shape, int *rank)
     }
     int64_t channels = shape[*rank - 3];
     if (channels != 1 && channels != 3)
-        return problem(QKV_USAGE, "input '%s' has %lld channels; a picture has 1 or 3", qkv_model_input_name(m, 0),
+        return problem(QKV_USAGE, "input '%s' has %lld channels; an image has 1 or 3", qkv_model_input_name(m, 0),
                        (long long)channels);
     if (*rank == 4 && shape[0] > MAX_BATCH)
         return problem(QKV_USAGE, "input '%s': a batch of at least %lld is too many", qkv_model_input_name(m, 0),
@@ -79,7 +87,7 @@ static void softmax(const qkv_tensor *t, int64_t classes, double *p)
 }
 
 typedef struct Classifier {
-    const Options *o;
+    const ClassifyOptions *o;
     Loaded m;
     Labels labels;
     int rank;
@@ -152,7 +160,8 @@ static int classify(Classifier *c, const char *path)
     return 0;
 }
 
-/* The first run plans, the second packs weights; they are done on a blank picture so that the times shown are those of a picture. */
+/* The first run plans, the second packs weights; they are done on a blank picture so that the times shown are those
+ * of a picture. */
 static int warm_up(Classifier *c)
 {
     qkv_error e;
@@ -165,34 +174,35 @@ static int warm_up(Classifier *c)
 static int prepare(Classifier *c, bool bf16)
 {
     int code = c->o->labels ? read_labels(c->o->labels, &c->labels) : 0;
-    if (code || (code = model_open(c->o, c->o->arg[0], bf16, false, &c->m))) return code;
+    if (code || (code = model_open(&c->o->model, c->o->common.arg[0], bf16, false, &c->m))) return code;
     if ((code = picture_shape(c->m.model, c->shape, &c->rank))) return code;
-    if ((code = picture_norm(c->o, (int)c->shape[c->rank - 3], c->mean, c->std))) return code;
+    if ((code = image_norm(&c->o->norm, (int)c->shape[c->rank - 3], c->mean, c->std))) return code;
     c->plane = (size_t)(c->shape[c->rank - 3] * c->shape[c->rank - 2] * c->shape[c->rank - 1]);
     c->pixels = must(calloc(c->plane * (size_t)(c->rank == 4 ? c->shape[0] : 1) + 1, sizeof *c->pixels));
     return warm_up(c);
 }
 
-int cmd_classify(const Options *o)
+static int cmd_classify(const void *options)
 {
-    static const char *const head[] = {"picture", "label", "probability", "time"};
+    const ClassifyOptions *o = options;
+    static const char *const head[] = {"image", "label", "probability", "time"};
     Classifier c = {.o = o};
     Progress bar;
     bool bf16;
-    int code = model_bf16(o, &bf16);
+    int code = model_bf16(&o->model, &bf16);
     if (!code) code = prepare(&c, bf16);
-    if (o->json) c.json = json_array();
+    if (o->common.json) c.json = json_array();
     else c.table = table_new("llrr");
     for (int i = 0; c.table && i < 4; i++) table_cell(c.table, "%s", head[i]);
-    progress_start(&bar, "classify", o->narg - 1);
-    for (int i = 1; !code && i < o->narg; i++) {
-        code = classify(&c, o->arg[i]);
+    progress_start(&bar, "classify", o->common.narg - 1);
+    for (int i = 1; !code && i < o->common.narg; i++) {
+        code = classify(&c, o->common.arg[i]);
         progress_at(&bar, i);
     }
     progress_end(&bar);
-    if (!code && o->json)
-        json_print(
-            json_pack("{s:i, s:o, s:O}", "schema", JSON_SCHEMA, "model", json_text(o->arg[0]), "pictures", c.json));
+    if (!code && o->common.json)
+        json_print(json_pack("{s:i, s:o, s:O}", "schema", JSON_SCHEMA, "model", json_text(o->common.arg[0]), "pictures",
+                             c.json));
     json_decref(c.json);
     if (!code && c.table) table_print(c.table);
     else if (c.table) table_free(c.table);
@@ -201,3 +211,35 @@ int cmd_classify(const Options *o)
     model_close(&c.m);
     return code;
 }
+
+#define AT(field) offsetof(ClassifyOptions, field)
+static const Option own[] = {
+    {"labels", TEXT, AT(labels), .arg = "FILE", .help = "Names of the classes, one per line."},
+    {"top", INTEGER, AT(top), .arg = "N", .min = 1, .max = 1000,
+     .help = "Print the N most likely classes (default 1)."},
+    {0},
+};
+
+const Command command_classify = {
+    .name = "classify",
+    .args = "MODEL IMAGE...",
+    .summary = "Classify images",
+    .text =
+        "Reads PNG or JPEG images at the size and with the channels of the model's input, runs the model, and prints "
+        "the most likely class, its probability (softmax of the first output) and the time of the run.",
+    .examples = "qkv classify digits.pt2 --labels digits.txt 7.png 3.png\tone line per image\n"
+                "qkv classify vit.pt2 --mean 0.5 --std 0.5 --top 5 cat.jpg\tthe five most likely classes",
+    .min_args = 2,
+    .max_args = -1,
+    .size = sizeof(ClassifyOptions),
+    .defaults = &(const ClassifyOptions){.top = 1},
+    .options = {{own},
+                {norm_options, AT(norm)},
+                {fix_option, AT(model)},
+                {dtype_option, AT(model)},
+                {skip_padding_option, AT(model)},
+                {run_options, AT(model)},
+                {json_option},
+                {common_options}},
+    .run = cmd_classify,
+};

@@ -1,26 +1,29 @@
-/* qkv convert MODEL -o FILE: a model in another format, ONNX for a profile's runtime, or .pt2; a tensor file as another one.
+/* qkv convert MODEL -o FILE: a model in another format, ONNX for a runtime, or .pt2; a tensor file as another one.
  *
- *     qkv convert bert.pt2 -o bert.onnx --profile ort --opset 18
+ *     qkv convert bert.pt2 -o bert.onnx --target ort --opset 18
  */
 #include <stdio.h>
-#include <string.h>
 #include "cli.h"
 
-static int profile_of(const Options *o, qkv_onnx_profile *out)
+typedef struct ConvertOptions {
+    Common common;
+    ModelOptions model;
+    WriteOptions write;
+    const char *weights;
+    bool rewrite;
+} ConvertOptions;
+
+static int target_of(const WriteOptions *w, qkv_onnx_profile *out)
 {
-    static const char *const names[] = {
-        [QKV_ONNX_ORT] = "ort", [QKV_ONNX_SPEC] = "spec", [QKV_ONNX_OPENVINO] = "openvino", [QKV_ONNX_TENSORRT] = "tensorrt"};
-    enum { NAMES = sizeof names / sizeof *names };
+    enum { MOST = 16 };
+    const char *names[MOST];
+    int n = 0;
     *out = QKV_ONNX_ORT;
-    if (!o->profile) return 0;
-    for (int i = 0; i < NAMES; i++)
-        if (!strcmp(o->profile, names[i])) {
-            *out = (qkv_onnx_profile)i;
-            return 0;
-        }
-    const char *close = nearest(o->profile, names, NAMES);
-    return problem(QKV_USAGE, "option '--profile': found '%s', expected ort, spec, openvino or tensorrt%s%s%s",
-                   o->profile, close ? "; did you mean '" : "", close ? close : "", close ? "'?" : "");
+    if (!w->target || qkv_onnx_profile_from_name(w->target, out)) return 0;
+    while (n < MOST && (names[n] = qkv_onnx_profile_name((qkv_onnx_profile)n))) n++;
+    const char *close = nearest(w->target, names, n);
+    return problem(QKV_USAGE, "option '--target': found '%s', expected ort, spec, openvino or tensorrt%s%s%s",
+                   w->target, close ? "; did you mean '" : "", close ? close : "", close ? "'?" : "");
 }
 
 static void tell(const json_t *report)
@@ -36,36 +39,35 @@ static void tell(const json_t *report)
             note("'%s' (%s): %s", text_at(x, "node"), text_at(x, "op"), text_at(x, "reason"));
 }
 
-static int rewritten(const Options *o, qkv_model *m)
+static int rewritten(const ConvertOptions *o, qkv_model *m)
 {
     qkv_error e;
     if (!o->rewrite) return 0;
     return qkv_model_rewrite(m, NULL, NULL, &e) == QKV_OK ? 0 : problem_of(&e);
 }
 
-static int write_onnx(const Options *o, const qkv_model *m, qkv_onnx_profile profile)
+static int write_onnx(const WriteOptions *w, const Common *c, const qkv_model *m, qkv_onnx_profile profile)
 {
     qkv_error e;
     char *text = NULL;
     qkv_onnx_options options = {
-        .struct_size = sizeof options, .opset = (int)o->opset, .profile = profile, .external_data = o->external};
-    qkv_status status = qkv_model_save_onnx(m, o->output, &options, &text, &e);
+        .struct_size = sizeof options, .opset = (int)w->opset, .profile = profile, .external_data = w->external};
+    qkv_status status = qkv_model_save_onnx(m, w->output, &options, &text, &e);
     json_t *report = text ? json_loads(text, 0, NULL) : NULL;
     size_t warnings = json_array_size(json_object_get(report, "warnings"));
     int code = status == QKV_OK ? 0 : problem_of(&e);
     if (report) tell(report);
-    if (!code && o->strict && warnings)
-        code = problem(QKV_MISMATCH, "%zu warning%s, and --strict", warnings, warnings == 1 ? "" : "s");
-    if (report && o->json) {
-        json_object_set_new(report, "schema", json_integer(JSON_SCHEMA));
-        json_object_set_new(report, "model", json_text(o->arg[0]));
-        json_object_set_new(report, "output", status == QKV_OK ? json_text(o->output) : json_null());
+    if (!code && w->strict && warnings)
+        code = problem(QKV_MISMATCH, "%zu warning%s with --strict", warnings, warnings == 1 ? "" : "s");
+    if (report && c->json) {
+        json_object_set_new(report, "model", json_text(c->arg[0]));
+        json_object_set_new(report, "output", status == QKV_OK ? json_text(w->output) : json_null());
         json_object_set_new(report, "error", status == QKV_OK ? json_null() : json_text(e.message));
         json_print(json_incref(report));
     } else if (report && status == QKV_OK) {
         const json_t *a = json_object_get(report, "attentions");
         printf(
-            "opset %d, profile %s: %d nodes, %d weights and constants, %d attention%s (%d as one op)\n",
+            "opset %d, target %s: %d nodes, %d weights and constants, %d attention%s (%d as one op)\n",
             (int)json_integer_value(json_object_get(report, "opset")), text_at(report, "profile"),
             (int)json_integer_value(json_object_get(report, "nodes")),
             (int)json_integer_value(json_object_get(report, "weights")),
@@ -80,39 +82,80 @@ static int write_onnx(const Options *o, const qkv_model *m, qkv_onnx_profile pro
     return code;
 }
 
-int model_can_write(const Options *o)
+int model_can_write(const WriteOptions *w)
 {
     qkv_onnx_profile profile;
-    int code = profile_of(o, &profile);
+    int code = target_of(w, &profile);
     if (code) return code;
-    bool onnx = ends_in(o->output, ".onnx");
-    if (!onnx && !ends_in(o->output, ".pt2"))
-        return problem(QKV_USAGE, "option '-o': found '%s', expected a file that ends in .onnx or .pt2", o->output);
-    if (!onnx && (o->profile || o->opset || o->external))
-        return problem(QKV_USAGE, "--profile, --opset and --external-data are for ONNX");
+    bool onnx = ends_in(w->output, ".onnx");
+    if (!onnx && !ends_in(w->output, ".pt2"))
+        return problem(QKV_USAGE, "option '-o': found '%s', expected a file that ends in .onnx or .pt2", w->output);
+    if (!onnx && (w->target || w->opset || w->external))
+        return problem(QKV_USAGE, "--target, --opset and --external-data are for ONNX");
     return 0;
 }
 
-int model_write(const Options *o, const qkv_model *m)
+int model_write(const WriteOptions *w, const Common *c, const qkv_model *m)
 {
     qkv_error e;
     qkv_onnx_profile profile;
-    int code = profile_of(o, &profile);
+    int code = target_of(w, &profile);
     if (code) return code;
-    if (ends_in(o->output, ".onnx")) return write_onnx(o, m, profile);
-    return qkv_model_save(m, o->output, &e) == QKV_OK ? 0 : problem_of(&e);
+    if (ends_in(w->output, ".onnx")) return write_onnx(w, c, m, profile);
+    return qkv_model_save(m, w->output, &e) == QKV_OK ? 0 : problem_of(&e);
 }
 
-int cmd_convert(const Options *o)
+static int cmd_convert(const void *options)
 {
+    const ConvertOptions *o = options;
     qkv_model *m = NULL;
-    if (!o->output) return problem(QKV_USAGE, "convert needs -o FILE.onnx or -o FILE.pt2");
-    if (is_tensor_file(o->output)) return convert_tensors(o);
-    int code = model_can_write(o);
-    if (!code) code = model_load(o, o->arg[0], false, false, &m);
-    if (!code && o->weight_file) code = give_weights(m, o->weight_file);
+    if (!o->write.output) return problem(QKV_USAGE, "convert needs -o FILE.onnx or -o FILE.pt2");
+    if (is_tensor_file(o->write.output)) return convert_tensors(o->common.arg[0], o->write.output);
+    int code = model_can_write(&o->write);
+    if (!code) code = model_load(&o->model, o->common.arg[0], false, false, &m);
+    if (!code && o->weights) code = give_weights(m, o->weights);
     if (!code) code = rewritten(o, m);
-    if (!code) code = model_write(o, m);
+    if (!code) code = model_write(&o->write, &o->common, m);
     qkv_model_free(m);
     return code;
 }
+
+#define AT(field) offsetof(ConvertOptions, field)
+static const Option own[] = {
+    {"output", TEXT, AT(write.output), .letter = 'o', .arg = "FILE",
+     .help = "Output file: FILE.onnx or FILE.pt2, or for a tensor file FILE.safetensors, FILE.npz or FILE.npy. The "
+             "file "
+             "is written completely or not at all."},
+    {"weights-from", TEXT, AT(weights), .arg = "FILE",
+     .help = "Replace the model's weights by those of a tensor file, such as qkv train saves, by their names in the "
+             "state dict."},
+    {"weights", TEXT, AT(weights), .arg = "FILE"},
+    {"rewrite", FLAG, AT(rewrite),
+     .help = "First turn every spelling of attention and normalisation into one op, as qkv rewrite does."},
+    {"strict", FLAG, AT(write.strict),
+     .help = "Exit with code 1 on a warning about the target; the file is written nevertheless."},
+    {0},
+};
+
+const Command command_convert = {
+    .name = "convert",
+    .args = "MODEL -o FILE",
+    .summary = "Write a model in another format: ONNX, or .pt2",
+    .text =
+        "Writes ONNX when FILE ends in .onnx, else a .pt2 that torch.export.load reads. A tensor file (.safetensors, "
+        ".npz, .npy) is converted to another one. Inputs keep their names, outputs are output_0, output_1, ..., "
+        "weights have their names in the state dict, and variable sizes stay variable.\n\n"
+        "--target says which runtime an ONNX file is for: ort (ONNX Runtime), openvino, tensorrt, or spec (the "
+        "standard; from opset 23 on with the op Attention). If some ops have no ONNX equivalent, all of them are "
+        "listed and the exit code is 4. With tensorrt, whatever keeps TensorRT from fusing an attention is a warning; "
+        "--strict makes it exit code 1.",
+    .examples = "qkv convert bert.pt2 -o bert.onnx\tfor ONNX Runtime\n"
+                "qkv convert vit.pt2 -o vit.onnx --target tensorrt --strict --rewrite\tattention in the form that "
+                "TensorRT fuses\n"
+                "qkv convert bert.pt2 -o bert.onnx --target spec --opset 23\twith the op Attention",
+    .min_args = 1,
+    .max_args = 1,
+    .size = sizeof(ConvertOptions),
+    .options = {{own}, {onnx_options, AT(write)}, {fix_option, AT(model)}, {json_option}, {common_options}},
+    .run = cmd_convert,
+};

@@ -1,13 +1,23 @@
 /* qkv embed MODEL --vocab vocab.txt SENTENCE...: sentence embeddings and how similar they are.
  *
- * Sentences -> WordPiece tokens -> one padded batch with its attention mask -> the model -> mean over each sentence's tokens ->
- * length 1. The similarity of two sentences is the dot product. A first output (batch, tokens, E) is pooled; (batch, E) is taken as it is.
+ * Sentences -> WordPiece tokens -> one padded batch with its attention mask -> the model -> mean over each sentence's
+ * tokens ->
+ * length 1. The similarity of two sentences is the dot product. A first output (batch, tokens, E) is pooled; (batch,
+ * E) is taken as it is.
  */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "cli.h"
+
+typedef struct EmbedOptions {
+    Common common;
+    ModelOptions model;
+    const char *output, *vocab, *pool;
+    int64_t max_tokens;
+    bool cased;
+} EmbedOptions;
 
 enum { BATCH = 32, DEFAULT_TOKENS = 512 };
 
@@ -21,7 +31,7 @@ static const char *const role_names[ROLES][3] = {
 };
 
 typedef struct Embedder {
-    const Options *o;
+    const EmbedOptions *o;
     Loaded m;
     qkv_tokenizer *tokenizer;
     int role[ROLES]; /* which input; -1 when the model has none */
@@ -67,7 +77,7 @@ static int find_sizes(Embedder *x)
     int64_t limit = x->o->max_tokens ? x->o->max_tokens : DEFAULT_TOKENS;
     x->capacity = (int)(x->max_tokens < limit ? x->max_tokens : limit);
     if (x->min_batch > BATCH)
-        return problem(QKV_USAGE, "the model wants at least %lld sentences at a time; %d is the most",
+        return problem(QKV_USAGE, "the model needs at least %lld sentences at a time; %d is the most",
                        (long long)x->min_batch, BATCH);
     if (x->capacity < 2 || x->min_tokens > DEFAULT_TOKENS * 64)
         return problem(QKV_USAGE, "the model takes %lld to %lld tokens", (long long)x->min_tokens,
@@ -78,8 +88,8 @@ static int find_sizes(Embedder *x)
 static int tokenize(Embedder *x)
 {
     qkv_error e;
-    x->n = x->o->narg - 1;
-    x->sentence = x->o->arg + 1;
+    x->n = x->o->common.narg - 1;
+    x->sentence = x->o->common.arg + 1;
     x->ids = must(calloc((size_t)x->n * (size_t)x->capacity, sizeof *x->ids));
     x->length = must(calloc((size_t)x->n, sizeof *x->length));
     x->tokenizer = qkv_tokenizer_wordpiece(x->o->vocab, !x->o->cased, &e);
@@ -89,14 +99,15 @@ static int tokenize(Embedder *x)
                                             x->capacity, &e);
         if (x->length[i] < 0) return problem_of(&e);
         if (x->length[i] == x->capacity && x->max_tokens > x->capacity)
-            detail("sentence %d is cut to %d tokens", i + 1, x->capacity);
+            detail("sentence %d is truncated to %d tokens", i + 1, x->capacity);
     }
     return 0;
 }
 
 /* ------------------------------------------------------------------ one batch */
 
-/* Row b is sentence first + b; rows beyond the last sentence, which fill up the least batch that the model takes, repeat it. */
+/* Row b is sentence first + b; rows beyond the last sentence, which fill up the least batch that the model takes,
+ * repeat it. */
 static int64_t value_at(const Embedder *x, Role r, int first, int64_t b, int64_t k)
 {
     int s = first + (int)b < x->n ? first + (int)b : x->n - 1;
@@ -234,8 +245,8 @@ static void print_json(const Embedder *x)
         json_array_append_new(embeddings, e);
     }
     json_print(json_pack("{s:i, s:o, s:I, s:f, s:o, s:o, s:o, s:o}", "schema", JSON_SCHEMA, "model",
-                         json_text(x->o->arg[0]), "width", (json_int_t)x->width, "run_ms", x->run_ms, "sentences",
-                         sentences, "tokens", tokens, "similarity", sim, "embeddings", embeddings));
+                         json_text(x->o->common.arg[0]), "width", (json_int_t)x->width, "run_ms", x->run_ms,
+                         "sentences", sentences, "tokens", tokens, "similarity", sim, "embeddings", embeddings));
 }
 
 static int write_embeddings(const Embedder *x)
@@ -247,23 +258,24 @@ static int write_embeddings(const Embedder *x)
     return qkv_tensors_write(x->o->output, &name, &t, 1, &e) ? problem_of(&e) : 0;
 }
 
-int cmd_embed(const Options *o)
+static int cmd_embed(const void *options)
 {
+    const EmbedOptions *o = options;
     Embedder x = {.o = o};
     bool bf16;
-    int code = model_bf16(o, &bf16);
+    int code = model_bf16(&o->model, &bf16);
     if (code) return code;
     if (!o->vocab) return problem(QKV_USAGE, "--vocab FILE is missing: the vocab.txt of the model's tokenizer");
     if (o->pool && strcmp(o->pool, "mean") && strcmp(o->pool, "cls"))
         return problem(QKV_USAGE, "option '--pool': found '%s', expected mean or cls", o->pool);
-    code = model_open(o, o->arg[0], bf16, false, &x.m);
+    code = model_open(&o->model, o->common.arg[0], bf16, false, &x.m);
     if (!code) code = find_roles(&x);
     if (!code) code = find_sizes(&x);
     if (!code) code = tokenize(&x);
     if (!code) code = run_all(&x);
     if (!code) detail("%d sentences in %.1f ms", x.n, x.run_ms);
     if (!code && o->output) code = write_embeddings(&x);
-    if (!code && o->json) print_json(&x);
+    if (!code && o->common.json) print_json(&x);
     else if (!code) print_matrix(&x);
     qkv_tokenizer_free(x.tokenizer);
     free(x.ids);
@@ -272,3 +284,41 @@ int cmd_embed(const Options *o)
     model_close(&x.m);
     return code;
 }
+
+#define AT(field) offsetof(EmbedOptions, field)
+static const Option own[] = {
+    {"vocab", TEXT, AT(vocab), .arg = "FILE", .help = "BERT's vocab.txt, one token per line."},
+    {"cased", FLAG, AT(cased), .help = "Keep case and accents."},
+    {"pool", TEXT, AT(pool), .arg = "HOW",
+     .help = "mean: the mean over the tokens of the sentence (default); cls: the first token."},
+    {"max-tokens", INTEGER, AT(max_tokens), .arg = "N", .min = 2, .max = 1 << 20,
+     .help = "Truncate sentences to N tokens (default: what the model allows, at most 512)."},
+    {"output", TEXT, AT(output), .letter = 'o', .arg = "FILE",
+     .help = "Write the embeddings to a .safetensors or .npz file. The file is written completely or not at all."},
+    {0},
+};
+
+const Command command_embed = {
+    .name = "embed",
+    .args = "MODEL --vocab FILE SENTENCE...",
+    .summary = "Embed sentences and print how similar they are",
+    .text =
+        "Splits the sentences into WordPiece tokens, runs the model on a padded batch with its attention mask, "
+        "averages the tokens of each sentence, scales the result to length 1 and prints the cosine of every pair. The "
+        "model's inputs are input_ids and, where it has them, attention_mask, token_type_ids and position_ids. Its "
+        "first output is pooled when it is (batch, tokens, E), and taken as it is when it is (batch, E).",
+    .examples = "qkv embed minilm.pt2 --vocab vocab.txt \"A cat sits.\" \"A kitten rests.\" \"Rain falls.\"\ta "
+                "similarity matrix\n"
+                "qkv embed minilm.pt2 --vocab vocab.txt -o e.npz \"A cat sits.\"\tthe embedding itself",
+    .min_args = 2,
+    .max_args = -1,
+    .size = sizeof(EmbedOptions),
+    .options = {{own},
+                {fix_option, AT(model)},
+                {dtype_option, AT(model)},
+                {skip_padding_option, AT(model)},
+                {run_options, AT(model)},
+                {json_option},
+                {common_options}},
+    .run = cmd_embed,
+};

@@ -1,8 +1,16 @@
-/* qkv generalize A B [...]: static exports of one model become one with variable sizes, or a list of what stands in the way. */
+/* qkv generalize A B [...]: static exports of one model become one with variable sizes, or a list of what stands in
+ * the way. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "cli.h"
+
+typedef struct GeneralizeOptions {
+    Common common;
+    const char *output;
+    List name, dynamic, verify;
+    bool apart;
+} GeneralizeOptions;
 
 enum { MOST_FILES = 8 };
 
@@ -123,29 +131,30 @@ static int load_all(const char *const *path, int n, qkv_model **out)
     return 0;
 }
 
-int cmd_generalize(const Options *o)
+static int cmd_generalize(const void *options)
 {
+    const GeneralizeOptions *o = options;
     qkv_model *file[MOST_FILES] = {NULL}, *check[MOST_FILES] = {NULL}, *made = NULL;
     qkv_error e = {0};
     char *text = NULL;
-    if (o->narg > MOST_FILES || o->check.n > MOST_FILES) return problem(QKV_USAGE, "at most %d files", MOST_FILES);
-    int code = load_all(o->arg, o->narg, file);
-    if (!code) code = load_all(o->check.item, o->check.n, check);
+    if (o->common.narg > MOST_FILES || o->verify.n > MOST_FILES)
+        return problem(QKV_USAGE, "at most %d files", MOST_FILES);
+    int code = load_all(o->common.arg, o->common.narg, file);
+    if (!code) code = load_all(o->verify.item, o->verify.n, check);
     if (!code) {
         qkv_generalize_options g = {.struct_size = sizeof g,
-                                    .dims = o->dim.item,
-                                    .n_dims = o->dim.n,
+                                    .dims = o->name.item,
+                                    .n_dims = o->name.n,
                                     .dynamic = o->dynamic.item,
                                     .n_dynamic = o->dynamic.n,
                                     .apart = o->apart,
                                     .check = (const qkv_model *const *)check,
-                                    .n_check = o->check.n};
-        made = qkv_model_generalize((const qkv_model *const *)file, o->narg, &g, &text, &e);
+                                    .n_check = o->verify.n};
+        made = qkv_model_generalize((const qkv_model *const *)file, o->common.narg, &g, &text, &e);
         code = made ? 0 : (int)e.code;
     }
     json_t *report = text ? json_loads(text, 0, NULL) : NULL;
-    if (report && o->json) {
-        json_object_set_new(report, "schema", json_integer(JSON_SCHEMA));
+    if (report && o->common.json) {
         if (made && o->output) json_object_set_new(report, "output", json_text(o->output));
     } else if (report) {
         print_sizes(report);
@@ -156,7 +165,7 @@ int cmd_generalize(const Options *o)
         fflush(stdout);
     }
     if (made && o->output && qkv_model_save(made, o->output, &e)) code = (int)e.code;
-    if (report && o->json) json_print(report);
+    if (report && o->common.json) json_print(report);
     else json_decref(report);
     if (code && e.code) problem_of(&e);
     qkv_free(text);
@@ -167,3 +176,48 @@ int cmd_generalize(const Options *o)
     }
     return code;
 }
+
+#define AT(field) offsetof(GeneralizeOptions, field)
+static const Option own[] = {
+    {"output", TEXT, AT(output), .letter = 'o', .arg = "FILE",
+     .help =
+         "Write the model with variable sizes, a .pt2 that torch.export.load reads. The file is written completely or "
+         "not at all."},
+    {"dim-name", MANY, AT(name), .letter = 'D', .arg = "NAME=AXES",
+     .help =
+         "Name a variable size and list the axes that have it: batch=x.0,mask.0. For an input that is a number, give "
+         "its name as the axis."},
+    {"dim", MANY, AT(name), .arg = "NAME=AXES"},
+    {"apart", FLAG, AT(apart),
+     .help = "Do not treat axes as one size because they are equal in every file; only join those that the graph "
+             "requires to be equal."},
+    {"dynamic", MANY, AT(dynamic), .arg = "AXIS",
+     .help = "Make this axis (x.0) variable; otherwise an axis that is equal in every file stays fixed."},
+    {"verify", MANY, AT(verify), .arg = "FILE",
+     .help = "Another static export, with whose outputs the result must agree at its sizes. May be given many times."},
+    {"check", MANY, AT(verify), .arg = "FILE"},
+    {0},
+};
+
+const Command command_generalize = {
+    .name = "generalize",
+    .args = "MODEL MODEL...",
+    .summary = "Make one model with variable sizes from static exports at several sizes",
+    .text =
+        "Compares torch.export files of one model, exported without dynamic_shapes at two or more sizes. Input sizes "
+        "that differ become variable; every constant that differs, scalar or tensor, is solved as an expression of "
+        "them, by shape inference first. The result is run at the sizes of every file, where its outputs must be "
+        "identical, and at sizes that are in none of the files. What cannot be solved is listed by node, and the "
+        "exit code is 1.\n\n"
+        "Choose sizes of at least 2 without common factors: 2x44x52 and 3x60x70 rather than 1x224x224 and 2x448x448, "
+        "where a height looks like a width, and half of one like a quarter of the other. A third file settles what "
+        "two leave open; the column \"fits as well\" shows where that is the case.",
+    .examples = "qkv generalize a.pt2 b.pt2 -o dyn.pt2\tbatch and length, whatever differs\n"
+                "qkv generalize a.pt2 b.pt2 --verify c.pt2 -D batch=x.0,mask.0\tnames; a third export to verify with\n"
+                "qkv generalize a.pt2 b.pt2 c.pt2 --json\tall three are used to solve",
+    .min_args = 2,
+    .max_args = -1,
+    .size = sizeof(GeneralizeOptions),
+    .options = {{own}, {json_option}, {common_options}},
+    .run = cmd_generalize,
+};

@@ -4,6 +4,11 @@
 #include <string.h>
 #include "cli.h"
 
+typedef struct InspectOptions {
+    Common common;
+    ModelOptions model;
+} InspectOptions;
+
 static const char *text_of(const json_t *v)
 {
     const char *s = json_string_value(v);
@@ -137,7 +142,7 @@ static void print_text(json_t *j)
     print_weights(j, "buffers", "buffer");
     print_weights(j, "constants", "constant");
     print_objects("inputs", json_object_get(j, "inputs"), 3, value_keys, value_head);
-    if (json_array_size(scalars)) print_objects("inputs that are no tensors", scalars, 2, scalar_keys, scalar_keys);
+    if (json_array_size(scalars)) print_objects("inputs that are not tensors", scalars, 2, scalar_keys, scalar_keys);
     print_symbols(json_object_get(j, "symbols"));
     print_objects("outputs", json_object_get(j, "outputs"), 4, value_keys, value_head);
     print_objects("attentions", json_object_get(j, "attentions"), 8, attention_keys, attention_keys);
@@ -148,21 +153,39 @@ static void print_text(json_t *j)
     print_lines("entries of the file that are ignored", json_object_get(j, "ignored_entries"));
 }
 
-int cmd_inspect(const Options *o)
+static int cmd_inspect(const void *options)
 {
+    const InspectOptions *o = options;
     qkv_error e;
     json_error_t where;
     qkv_model *m;
-    int code = model_load(o, o->arg[0], false, true, &m);
+    int code = model_load(&o->model, o->common.arg[0], false, true, &m);
     if (code) return code;
     char *text = qkv_model_describe(m, &e);
     if (text) utf8_clean(text);
     json_t *j = text ? json_loads(text, 0, &where) : NULL;
     code = !text ? problem_of(&e) : !j ? problem(EXIT_INTERNAL, "description: %s", where.text) : 0;
-    if (!code && !o->json) print_text(j);
-    if (!code && o->json) json_print(json_incref(j));
+    if (!code && !o->common.json) print_text(j);
+    if (!code && o->common.json) json_print(json_incref(j));
     json_decref(j);
     qkv_free(text);
     qkv_model_free(m);
     return code;
 }
+
+const Command command_inspect = {
+    .name = "inspect",
+    .args = "MODEL",
+    .summary = "Show what a model file contains",
+    .text =
+        "Prints the inputs and outputs, the variable sizes and their ranges, the number and size of the weights, where "
+        "the attentions are, how often each op occurs, and the conditions that sizes must meet. Nothing in the file "
+        "is executed.",
+    .examples = "qkv inspect vit.pt2\tfor reading\n"
+                "qkv inspect vit.pt2 --json | jq .inputs\tfor programs",
+    .min_args = 1,
+    .max_args = 1,
+    .size = sizeof(InspectOptions),
+    .options = {{fix_option, offsetof(InspectOptions, model)}, {json_option}, {common_options}},
+    .run = cmd_inspect,
+};

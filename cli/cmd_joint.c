@@ -6,6 +6,15 @@
 #include <string.h>
 #include "cli.h"
 
+typedef struct JointOptions {
+    Common common;
+    ModelOptions model;
+    WriteOptions write;
+    const char *loss, *decompose, *recompute;
+    List grad, dim;
+    bool inputs_only;
+} JointOptions;
+
 /* "2.1 MiB of results, 0.31 GFLOP, 12.0 MiB read and written" */
 static const char *cost_text(const json_t *c, char *buf, size_t size)
 {
@@ -34,14 +43,13 @@ static void tell_recompute(const json_t *r)
     printf("        without%s: %s\n", sizes, cost_text(without, text, sizeof text));
 }
 
-static void tell(const Options *o, json_t *report)
+static void tell(const JointOptions *o, json_t *report)
 {
     size_t i, n = json_array_size(json_object_get(report, "gradients"));
     json_t *x;
-    if (o->json) {
-        json_object_set_new(report, "schema", json_integer(JSON_SCHEMA));
-        json_object_set_new(report, "model", json_text(o->arg[0]));
-        json_object_set_new(report, "output", json_text(o->output));
+    if (o->common.json) {
+        json_object_set_new(report, "model", json_text(o->common.arg[0]));
+        json_object_set_new(report, "output", json_text(o->write.output));
         json_print(json_incref(report));
         return;
     }
@@ -55,32 +63,33 @@ static void tell(const Options *o, json_t *report)
         detail("%s %s", text_at(x, "output"), text_at(x, "dtype"));
 }
 
-int cmd_joint(const Options *o)
+static int cmd_joint(const void *options)
 {
+    const JointOptions *o = options;
     qkv_model *m = NULL, *joint = NULL;
     qkv_error e;
     char *text = NULL;
     Words inputs;
     Sizes dims = {0};
-    if (!o->output) return problem(QKV_USAGE, "joint needs -o FILE");
-    int code = model_can_write(o);
-    if (!code) code = model_load(o, o->arg[0], false, false, &m);
+    if (!o->write.output) return problem(QKV_USAGE, "joint needs -o FILE");
+    int code = model_can_write(&o->write);
+    if (!code) code = model_load(&o->model, o->common.arg[0], false, false, &m);
     if (code) return code;
     words_of(&o->grad, &inputs);
-    code = sizes_of_dims(o, &dims);
-    qkv_joint_options options = {.struct_size = sizeof options,
-                                 .loss = o->loss,
-                                 .decompose = o->decompose,
-                                 .inputs = inputs.name,
-                                 .n_inputs = inputs.n,
-                                 .inputs_only = o->inputs_only,
-                                 .recompute = o->recompute,
-                                 .dim_names = (const char *const *)dims.name,
-                                 .dims = dims.value,
-                                 .n_dims = dims.n};
+    code = sizes_of_dims(&o->dim, &dims);
+    qkv_joint_options call = {.struct_size = sizeof call,
+                              .loss = o->loss,
+                              .decompose = o->decompose,
+                              .inputs = inputs.name,
+                              .n_inputs = inputs.n,
+                              .inputs_only = o->inputs_only,
+                              .recompute = o->recompute,
+                              .dim_names = (const char *const *)dims.name,
+                              .dims = dims.value,
+                              .n_dims = dims.n};
     if (!code) {
-        joint = qkv_model_joint(m, &options, &text, &e);
-        code = joint ? model_write(o, joint) : problem_of(&e);
+        joint = qkv_model_joint(m, &call, &text, &e);
+        code = joint ? model_write(&o->write, &o->common, joint) : problem_of(&e);
     }
     json_t *report = text ? json_loads(text, 0, NULL) : NULL;
     if (!code && report) tell(o, report);
@@ -92,3 +101,50 @@ int cmd_joint(const Options *o)
     qkv_model_free(m);
     return code;
 }
+
+#define AT(field) offsetof(JointOptions, field)
+static const Option own[] = {
+    {"loss", TEXT, AT(loss), .arg = "OUTPUT",
+     .help = "Output to differentiate, which must be a single number (default: the only output)."},
+    {"grad", MANY, AT(grad), .arg = "LIST",
+     .help = "Also compute the gradients of these inputs, A,B,C; '*' means all floating-point inputs. Inputs that "
+             "required a gradient when the model was exported are always included. May be given many times."},
+    {"inputs-only", FLAG, AT(inputs_only), .help = "Do not compute gradients of parameters."},
+    {"decompose", TEXT, AT(decompose), .arg = "HOW",
+     .help = "none (default): attention stays one op, and its backward pass recomputes the probabilities. math: it "
+             "becomes products and a softmax, whose result the backward pass reads, which takes more memory and less "
+             "time. core: as math, with every other op in core ATen ops; an op without such a form is an error."},
+    {"recompute", TEXT, AT(recompute), .arg = "HOW",
+     .help = "What the backward pass recomputes instead of keeping in memory; results do not change. none (default): "
+             "nothing. cheap: norms, activations, softmax and similar ops whose operands are kept anyway. blocks: "
+             "everything between a few cuts, like torch.utils.checkpoint. Prints memory and work with and without."},
+    {"dim", MANY, AT(dim), .letter = 'D', .arg = "NAME=N",
+     .help = "Set a size for which --recompute computes memory. " DIM_NAME
+             " Other sizes are those of the example in the "
+             "file."},
+    {"output", TEXT, AT(write.output), .letter = 'o', .arg = "FILE",
+     .help = "Output file: FILE.pt2 or FILE.onnx. The file is written completely or not at all."},
+    {0},
+};
+
+const Command command_joint = {
+    .name = "joint",
+    .args = "MODEL --loss OUTPUT -o FILE",
+    .summary = "Write a model with the gradients of its loss: forward and backward in one graph",
+    .text =
+        "Differentiates the output that --loss names, a single number, with respect to every parameter that requires "
+        "a gradient, and writes forward and backward pass as one model: the model's outputs, then grad.NAME for each "
+        "parameter in the order of the state dict, then those of inputs. The file is a .pt2 whose signature says which "
+        "gradient belongs to which parameter, and which torch.export.load reads; or ONNX when its name ends in .onnx. "
+        "qkv run computes loss and gradients.\n\n"
+        "Only what lies between the loss and a requested gradient is differentiated. An op without a gradient is an "
+        "error (exit code 4) that names the op and its path to the loss.",
+    .examples = "qkv joint classifier.pt2 --loss output_0 -o joint.pt2\tgradients of all parameters\n"
+                "qkv joint classifier.pt2 --loss output_0 --grad x -o joint.pt2\tof the input x as well\n"
+                "qkv run joint.pt2 -i batch.npz -o step.npz\tloss and gradients",
+    .min_args = 1,
+    .max_args = 1,
+    .size = sizeof(JointOptions),
+    .options = {{own}, {onnx_options, AT(write)}, {fix_option, AT(model)}, {json_option}, {common_options}},
+    .run = cmd_joint,
+};

@@ -1,10 +1,21 @@
-/* qkv rewrite MODEL -o OUT.pt2: attention in any spelling becomes one op; says what fired, what was proven, and what is left and why. */
+/* qkv rewrite MODEL -o OUT.pt2: attention in any spelling becomes one op; says what fired, what was proven, and what
+ * is left and why. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "cli.h"
 
-static int phases_of(const Options *o, unsigned *phases)
+typedef struct RewriteOptions {
+    Common common;
+    ModelOptions model;
+    DeviceOptions device;
+    const char *output, *counterexample, *phases;
+    List rules;
+    int64_t seeds;
+    bool lift_sdpa, prove, why_not, require_fused, exact_masked_rows, no_builtin;
+} RewriteOptions;
+
+static int phases_of(const RewriteOptions *o, unsigned *phases)
 {
     static const char *const names[] = {"recompose", "convert", "fuse"};
     *phases = 0;
@@ -78,7 +89,7 @@ static void print_left(const json_t *report)
     }
 }
 
-static void print_report(const Options *o, const json_t *report)
+static void print_report(const RewriteOptions *o, const json_t *report)
 {
     if (!o->why_not) print_firings(report, json_is_true(json_object_get(report, "proven")));
     print_left(report);
@@ -87,45 +98,44 @@ static void print_report(const Options *o, const json_t *report)
            (int)integer_of(report, "nodes_after"), (int)integer_of(report, "nodes_before"));
 }
 
-int cmd_rewrite(const Options *o)
+static int cmd_rewrite(const void *options)
 {
+    const RewriteOptions *o = options;
     qkv_error e;
     Progress progress = {0};
     char *text = NULL;
-    qkv_rewrite_options options = {.struct_size = sizeof options,
-                                   .rule_files = o->rules.item,
-                                   .rule_file_count = o->rules.n,
-                                   .no_builtin_rules = o->no_builtin,
-                                   .prove = o->prove,
-                                   .seeds = (int)o->seeds,
-                                   .counterexample = o->counterexample ? o->counterexample
-                                                                       : "counterexample.safetensors",
-                                   .exact_masked_rows = o->exact_masked_rows,
-                                   .skip_padding = o->skip_padding,
-                                   .progress = on_progress,
-                                   .progress_user = &progress};
-    int code = phases_of(o, &options.phases);
-    if (!code && !o->lift_sdpa && (o->device || o->cudnn))
+    qkv_rewrite_options call = {.struct_size = sizeof call,
+                                .rule_files = o->rules.item,
+                                .rule_file_count = o->rules.n,
+                                .no_builtin_rules = o->no_builtin,
+                                .prove = o->prove,
+                                .seeds = (int)o->seeds,
+                                .counterexample = o->counterexample ? o->counterexample : "counterexample.safetensors",
+                                .exact_masked_rows = o->exact_masked_rows,
+                                .skip_padding = o->model.skip_padding,
+                                .progress = on_progress,
+                                .progress_user = &progress};
+    int code = phases_of(o, &call.phases);
+    if (!code && !o->lift_sdpa && (o->device.device || o->device.cudnn))
         code = problem(QKV_USAGE, "options '--device' and '--cudnn' go with --lift-sdpa");
-    if (!code) code = cudnn_of(o, &options.cudnn);
-    if (o->lift_sdpa) options.lift_sdpa = o->device ? o->device : "cpu";
+    if (!code) code = cudnn_of(o->device.cudnn, &call.cudnn);
+    if (o->lift_sdpa) call.lift_sdpa = o->device.device ? o->device.device : "cpu";
     if (code) return code;
     qkv_model *m;
-    Options plain = *o;
+    ModelOptions plain = o->model;
     plain.skip_padding = false; /* comes with the rewriting here */
-    if ((code = model_load(&plain, o->arg[0], false, false, &m))) return code;
-    qkv_status status = qkv_model_rewrite(m, &options, &text, &e);
+    if ((code = model_load(&plain, o->common.arg[0], false, false, &m))) return code;
+    qkv_status status = qkv_model_rewrite(m, &call, &text, &e);
     progress_end(&progress);
     json_t *report = text ? json_loads(text, 0, NULL) : NULL;
     if (status != QKV_OK) {
         code = problem_of(&e);
-        if (status == QKV_MISMATCH) note("the tensors are in %s; the model was not written", options.counterexample);
+        if (status == QKV_MISMATCH) note("the tensors are in %s; the model was not written", call.counterexample);
     } else if (o->output && qkv_model_save(m, o->output, &e) != QKV_OK) {
         code = problem_of(&e);
     }
-    if (report && o->json) {
-        json_object_set_new(report, "schema", json_integer(JSON_SCHEMA));
-        json_object_set_new(report, "model", json_text(o->arg[0]));
+    if (report && o->common.json) {
+        json_object_set_new(report, "model", json_text(o->common.arg[0]));
         json_object_set_new(report, "output", code ? json_null() : json_text(o->output));
         json_object_set_new(report, "error", status == QKV_OK ? json_null() : json_text(e.message));
         json_print(json_incref(report));
@@ -142,3 +152,60 @@ int cmd_rewrite(const Options *o)
     qkv_model_free(m);
     return code;
 }
+
+#define AT(field) offsetof(RewriteOptions, field)
+static const Option own[] = {
+    {"output", TEXT, AT(output), .letter = 'o', .arg = "FILE.pt2",
+     .help = "Write the rewritten model. The file is written completely or not at all."},
+    {"prove", FLAG, AT(prove), .help = "Evaluate every replacement against what it replaces before making it."},
+    {"seeds", INTEGER, AT(seeds), .arg = "N", .min = 1, .max = 1000,
+     .help = "Number of random inputs per proof and size (default 3)."},
+    {"counterexample", TEXT, AT(counterexample), .arg = "FILE",
+     .help = "Where a failed proof writes its tensors (default counterexample.safetensors)."},
+    {"why-not", FLAG, AT(why_not),
+     .help = "Print only the attentions that were not recognised: the furthest partial match, what stopped it, and "
+             "what "
+             "to change."},
+    {"require-fused", FLAG, AT(require_fused), .help = "Fail (exit code 1) if an attention was not recognised."},
+    {"exact-masked-rows", FLAG, AT(exact_masked_rows),
+     .help = "Do not replace an attention if that would change its result in rows where the mask allows no key: NaN "
+             "would become 0, or an average of the values a different one."},
+    {"rules", MANY, AT(rules), .arg = "FILE",
+     .help = "Read more rules; one with the name of a built-in rule replaces it. May be given many times."},
+    {"no-builtin-rules", FLAG, AT(no_builtin), .help = "Use the rules of --rules only."},
+    {"phases", TEXT, AT(phases), .arg = "LIST", .help = "Run some of recompose,convert,fuse only (default: all)."},
+    {"lift-sdpa", FLAG, AT(lift_sdpa),
+     .help = "Afterwards, give every attention the form for which PyTorch has a better kernel on --device (see qkv "
+             "backends): 4 axes, masks of 4 axes, padded head sizes with the scale unchanged, contiguous operands."},
+    {0},
+};
+
+const Command command_rewrite = {
+    .name = "rewrite",
+    .args = "MODEL",
+    .summary = "Turn every spelling of attention into one op, and prove it",
+    .text =
+        "Finds the attentions of the model, however they are written, and replaces each by "
+        "scaled_dot_product_attention with its mask, scale, softcap and grouped heads. Other compounds (softmax by "
+        "hand, normalisations, activations) become single ops as well. Prints the rules that were applied and, for "
+        "every softmax(QK)V that was not recognised, the node where recognition stopped and why.\n\n"
+        "With --prove, each replacement is first evaluated against what it replaces, on random tensors, for several "
+        "sizes and seeds, including mask rows that allow no key. One that differs ends the command with exit code 1 "
+        "and its tensors in a file.",
+    .examples =
+        "qkv rewrite bert.pt2 -o fused.pt2 --prove\tread, rewrite, prove, write\n"
+        "qkv rewrite bert.pt2 --why-not\twhat was not recognised, and why\n"
+        "qkv rewrite vit.pt2 --lift-sdpa --device cuda-sm90 --prove -o fast.pt2\tattention for PyTorch's kernels "
+        "on an H100\n"
+        "qkv rewrite bert.pt2 --require-fused -q\tin a build: fails if an attention was not recognised",
+    .min_args = 1,
+    .max_args = 1,
+    .size = sizeof(RewriteOptions),
+    .options = {{own},
+                {device_options, AT(device)},
+                {skip_padding_option, AT(model)},
+                {fix_option, AT(model)},
+                {json_option},
+                {common_options}},
+    .run = cmd_rewrite,
+};

@@ -3,6 +3,13 @@
 #include <stdlib.h>
 #include "cli.h"
 
+typedef struct RunOptions {
+    Common common;
+    ModelOptions model;
+    InputOptions inputs;
+    const char *output, *trace;
+} RunOptions;
+
 typedef struct Summary {
     double min, max, mean;
     int64_t nonfinite;
@@ -48,7 +55,7 @@ static void print_outputs(const char *const *name, const qkv_tensor *out, int n)
     table_print(t);
 }
 
-static void print_json(const Options *o, const char *const *name, const qkv_tensor *out, int n, double ms)
+static void print_json(const RunOptions *o, const char *const *name, const qkv_tensor *out, int n, double ms)
 {
     json_t *outputs = json_array();
     for (int i = 0; i < n; i++) {
@@ -58,8 +65,8 @@ static void print_json(const Options *o, const char *const *name, const qkv_tens
                                                  json_number(s.min), "max", json_number(s.max), "mean",
                                                  json_number(s.mean), "nonfinite", (json_int_t)s.nonfinite));
     }
-    json_print(json_pack("{s:i, s:o, s:o, s:o, s:o}", "schema", JSON_SCHEMA, "model", json_text(o->arg[0]), "written",
-                         json_text(o->output), "run_ms", json_real(ms), "outputs", outputs));
+    json_print(json_pack("{s:i, s:o, s:o, s:o, s:o}", "schema", JSON_SCHEMA, "model", json_text(o->common.arg[0]),
+                         "written", json_text(o->output), "run_ms", json_real(ms), "outputs", outputs));
 }
 
 static void on_progress(void *user, const char *module, double done)
@@ -69,21 +76,22 @@ static void on_progress(void *user, const char *module, double done)
     progress_at(bar, done);
 }
 
-int cmd_run(const Options *o)
+static int cmd_run(const void *options)
 {
+    const RunOptions *o = options;
     Loaded m;
     Progress bar;
     Inputs in = {0};
     qkv_error e;
     bool bf16;
-    int code = model_bf16(o, &bf16);
-    if (code || (code = model_open(o, o->arg[0], bf16, false, &m))) return code;
+    int code = model_bf16(&o->model, &bf16);
+    if (code || (code = model_open(&o->model, o->common.arg[0], bf16, false, &m))) return code;
     int n = qkv_model_output_count(m.model);
     const char **name = must(calloc((size_t)n + 1, sizeof *name));
     qkv_tensor *out = must(calloc((size_t)n + 1, sizeof *out));
     double start = 0, ms = 0;
-    code = inputs_set(o, &m, &in);
-    if (!code) code = trace_start(o, &m, 1);
+    code = inputs_set(&o->inputs, &m, &in);
+    if (!code) code = trace_start(o->trace, &m, 1);
     if (!code) {
         progress_start(&bar, "run", 1);
         if (bar.on) qkv_session_on_progress(m.session, on_progress, &bar);
@@ -94,13 +102,13 @@ int cmd_run(const Options *o)
         if (status) code = problem_of(&e);
         detail("ran in %.1f ms", ms);
     }
-    if (!code) code = trace_finish(o, &m);
+    if (!code) code = trace_finish(o->trace, &m);
     for (int i = 0; !code && i < n; i++) {
         name[i] = qkv_model_output_name(m.model, i);
         if (qkv_session_output(m.session, i, &out[i], &e)) code = problem_of(&e);
     }
     if (!code && o->output && qkv_tensors_write(o->output, name, out, n, &e)) code = problem_of(&e);
-    if (!code && o->json) print_json(o, name, out, n, ms);
+    if (!code && o->common.json) print_json(o, name, out, n, ms);
     else if (!code) print_outputs(name, out, n);
     free(name);
     free(out);
@@ -108,3 +116,39 @@ int cmd_run(const Options *o)
     model_close(&m);
     return code;
 }
+
+static const Option own[] = {
+    {"output", TEXT, offsetof(RunOptions, output), .letter = 'o', .arg = "FILE",
+     .help = "Write the outputs to a .safetensors or .npz file. The file is written completely or not at all."},
+    {0},
+};
+
+const Command command_run = {
+    .name = "run",
+    .args = "MODEL",
+    .summary = "Run a model and write its outputs",
+    .text =
+        "Runs the model once, prints a summary of each output and, with -o, writes the outputs as output_0, output_1, "
+        "... in flattened order.\n\n"
+        "Inputs come from a file (-i), from images (--image), or are random: roughly normally distributed floats, "
+        "integers that are valid indices, and masks that keep the first element of each row.",
+    .examples = "qkv run bert.pt2 -i in.safetensors -o out.safetensors\tinputs by name or position\n"
+                "qkv run vit.pt2 --image cat.png --mean 0.5 --std 0.5 -o out.npz\tan image\n"
+                "qkv run bert.pt2 -D batch=2 -D seq=128 --seed 1\trandom inputs of a given size",
+    .min_args = 1,
+    .max_args = 1,
+    .size = sizeof(RunOptions),
+    .defaults = &(const RunOptions){.inputs.seed = -1},
+    .options = {{input_options, offsetof(RunOptions, inputs)},
+                {norm_options, offsetof(RunOptions, inputs.norm)},
+                {own},
+                {fix_option, offsetof(RunOptions, model)},
+                {dtype_option, offsetof(RunOptions, model)},
+                {skip_padding_option, offsetof(RunOptions, model)},
+                {run_options, offsetof(RunOptions, model)},
+                {passes_option, offsetof(RunOptions, model)},
+                {trace_option, offsetof(RunOptions, trace)},
+                {json_option},
+                {common_options}},
+    .run = cmd_run,
+};

@@ -1,10 +1,10 @@
 /* qkv segment MODEL --image street.jpg --text "red car": every instance of a text in a picture, or in a folder of them.
  *
- *     qkv segment sam3.pt2 --image street.jpg --text "red car" --text person -o overlay.png --masks masks --coco street.json
- *     qkv segment sam3.pt2 --images photos --text person --out found
+ *     qkv segment sam3.pt2 --image street.jpg --text "red car" --text person -o overlay.png --coco street.json
+ *     qkv segment sam3.pt2 --images photos --text person --output-dir found
  *
- * A folder's results lie in --out, per picture NAME: NAME.overlay.png and NAME.json, which is written last, so that a picture with it is done; in the
- * end coco.json holds them all.
+ * A folder's results are in --output-dir, per picture NAME: NAME.overlay.png and NAME.json, which is written last, so
+ * that a picture with it is done; in the end coco.json holds them all.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -15,13 +15,22 @@
 #include <sys/stat.h>
 #include "cli.h"
 
+typedef struct SegmentOptions {
+    Common common;
+    ModelOptions model;
+    List image, text;
+    const char *images, *output, *output_dir, *masks, *coco, *tokenizer, *processor;
+    double threshold;
+    int64_t tile, overlap, batch;
+} SegmentOptions;
+
 enum {
     TILE_OVERLAP = 5 /* a fifth of the tile */,
     BATCH_PIXELS = 1 << 26 /* of pictures in memory at once, unless one has more */
 };
 
 typedef struct Segmenter {
-    const Options *o;
+    const SegmentOptions *o;
     Loaded m;
     qkv_segmenter *g;
     Progress bar;                 /* over pictures, or the tiles of the one picture */
@@ -38,7 +47,7 @@ static json_t *header(const Segmenter *s)
     for (int i = 0; i < s->o->text.n; i++)
         json_array_append_new(categories, json_pack("{s:i, s:o}", "id", i + 1, "name", json_text(s->o->text.item[i])));
     return json_pack("{s:i, s:{s:o, s:f, s:I}, s:o, s:[], s:[]}", "schema", JSON_SCHEMA, "info", "model",
-                     json_text(s->o->arg[0]), "threshold", qkv_segmenter_threshold(s->g), "tile",
+                     json_text(s->o->common.arg[0]), "threshold", qkv_segmenter_threshold(s->g), "tile",
                      (json_int_t)s->o->tile, "categories", categories, "images", "annotations");
 }
 
@@ -154,7 +163,7 @@ static int segment_one(Segmenter *s, const char *path)
     if (!code && s->o->output) code = write_overlay(s, s->o->output, p, found);
     if (!code && s->o->masks) code = write_masks(s, path, found);
     if (!code && s->o->coco) code = write_coco(coco, s->o->coco);
-    if (!code && s->o->json) json_print(json_incref(coco));
+    if (!code && s->o->common.json) json_print(json_incref(coco));
     else if (!code) print_table(s, found);
     if (!code && !qkv_instances_count(found)) note("no instance scores above %g", qkv_segmenter_threshold(s->g));
     detail("found in %.0f ms", s->run_ms);
@@ -194,7 +203,7 @@ static int list_pictures(const char *folder, Names *out)
 static char *result_path(const Segmenter *s, const char *name, const char *ending)
 {
     char *path;
-    if (asprintf(&path, "%s/%s%s", s->o->out, name, ending) < 0) must(NULL);
+    if (asprintf(&path, "%s/%s%s", s->o->output_dir, name, ending) < 0) must(NULL);
     return path;
 }
 
@@ -304,10 +313,10 @@ static int segment_all(Segmenter *s, const Names *names, json_t **result, int to
 
 static int segment_folder(Segmenter *s)
 {
-    static const char *const head[] = {"picture", "instances", ""};
+    static const char *const head[] = {"image", "instances", ""};
     Names names = {0};
     int code = list_pictures(s->o->images, &names), before = 0, unreadable = 0;
-    if (!code) code = make_folder(s->o->out);
+    if (!code) code = make_folder(s->o->output_dir);
     json_t *all = header(s), **result = must(calloc((size_t)names.n + 1, sizeof *result));
     bool *was = must(calloc((size_t)names.n + 1, sizeof *was));
     for (int i = 0; !code && i < names.n; i++) before += was[i] = (result[i] = done_before(s, names.item[i])) != NULL;
@@ -325,11 +334,11 @@ static int segment_folder(Segmenter *s)
     char *path = result_path(s, "coco", ".json");
     if (!code) code = write_coco(all, path);
     if (!code && s->o->coco) code = write_coco(all, s->o->coco);
-    if (!code && s->o->json) json_print(json_incref(all));
-    if (!code && !s->o->json) table_print(t);
+    if (!code && s->o->common.json) json_print(json_incref(all));
+    if (!code && !s->o->common.json) table_print(t);
     else table_free(t);
     if (!code && unreadable) {
-        code = problem(QKV_MISMATCH, "%d of %d pictures could not be read:", unreadable, names.n);
+        code = problem(QKV_MISMATCH, "%d of %d images could not be read:", unreadable, names.n);
         for (int i = 0; i < names.n; i++)
             if (!result[i]) fprintf(stderr, "  %s/%s\n", s->o->images, names.item[i]);
     }
@@ -347,25 +356,27 @@ static int segment_folder(Segmenter *s)
 
 /* ------------------------------------------------------------------ the command */
 
-static int check_options(const Options *o)
+static int check_options(const SegmentOptions *o)
 {
     if (!o->text.n) return problem(QKV_USAGE, "--text TEXT is missing: what to look for");
     if (o->image.n == 0 && !o->images) return problem(QKV_USAGE, "--image FILE is missing, or --images DIR");
     if (o->image.n && o->images)
-        return problem(QKV_USAGE, "--image is for one picture, --images for a folder: use one of both");
+        return problem(QKV_USAGE, "--image is for one image, --images for a folder: use one of them");
     if (o->image.n > 1)
-        return problem(QKV_USAGE, "%d times --image; --images DIR takes a folder of pictures", o->image.n);
-    if (o->images && !o->out) return problem(QKV_USAGE, "--images needs --out DIR, the folder for the results");
-    if (o->image.n && o->out)
-        return problem(QKV_USAGE, "--out is for --images; -o FILE.png writes the overlay of one picture");
-    if (o->images && o->output) return problem(QKV_USAGE, "-o is for --image; overlays of a folder go to --out");
+        return problem(QKV_USAGE, "--image was given %d times; --images DIR takes a folder of images", o->image.n);
+    if (o->images && !o->output_dir)
+        return problem(QKV_USAGE, "--images needs --output-dir DIR, the folder for the results");
+    if (o->image.n && o->output_dir)
+        return problem(QKV_USAGE, "--output-dir is for --images; -o FILE.png writes the overlay of one image");
+    if (o->images && o->output) return problem(QKV_USAGE, "-o is for --image; overlays of a folder go to --output-dir");
     if (o->threshold >= 1)
         return problem(QKV_USAGE, "option '--threshold': found '%g', expected a number below 1", o->threshold);
     if (o->overlap && !o->tile) return problem(QKV_USAGE, "--overlap needs --tile");
     return 0;
 }
 
-/* Of one picture the bar is over its tiles; of a folder over pictures, those that are being looked at by the share of their tiles. */
+/* Of one picture the bar is over its tiles; of a folder over pictures, those that are being looked at by the share of
+ * their tiles. */
 static void on_run(void *user, const char *module, double done)
 {
     Segmenter *s = user;
@@ -396,21 +407,91 @@ static int set_prompts(Segmenter *s)
     return code;
 }
 
-int cmd_segment(const Options *o)
+static int cmd_segment(const void *options)
 {
+    const SegmentOptions *o = options;
     qkv_error e;
     Segmenter s = {.o = o};
     bool bf16;
     int code = check_options(o);
-    if (code || (code = model_bf16(o, &bf16)) || (code = model_open(o, o->arg[0], bf16, false, &s.m))) return code;
+    if (code || (code = model_bf16(&o->model, &bf16)) ||
+        (code = model_open(&o->model, o->common.arg[0], bf16, false, &s.m)))
+        return code;
     int overlap = o->overlap ? (int)o->overlap : (int)o->tile / TILE_OVERLAP;
-    qkv_segment_options options = {sizeof options, o->tokenizer, o->processor, o->threshold, (int)o->tile,
-                                   overlap,        on_parts,     &s,           (int)o->batch};
+    qkv_segment_options call = {sizeof call, o->tokenizer, o->processor, o->threshold, (int)o->tile,
+                                overlap,     on_parts,     &s,           (int)o->batch};
     qkv_session_on_progress(s.m.session, on_run, &s);
-    s.g = qkv_segmenter_create(s.m.model, s.m.session, &options, &e);
+    s.g = qkv_segmenter_create(s.m.model, s.m.session, &call, &e);
     code = s.g ? set_prompts(&s) : problem_of(&e);
     if (!code) code = !o->images ? segment_one(&s, o->image.item[0]) : segment_folder(&s);
     qkv_segmenter_free(s.g);
     model_close(&s.m);
     return code;
 }
+
+#define AT(field) offsetof(SegmentOptions, field)
+static const Option own[] = {
+    {"image", MANY, AT(image), .arg = "FILE", .help = "The image, PNG or JPEG."},
+    {"images", TEXT, AT(images), .arg = "DIR",
+     .help = "Segment all PNG and JPEG images of a folder; needs --output-dir. Images that cannot be read are skipped, "
+             "listed at the end, and make the exit code 1. Images that an earlier run finished with the same model, "
+             "texts and settings are not processed again."},
+    {"text", MANY, AT(text), .arg = "TEXT", .help = "What to look for; may be given many times."},
+    {"output", TEXT, AT(output), .letter = 'o', .arg = "FILE.png",
+     .help = "Write the image with masks, boxes, scores and a legend."},
+    {"output-dir", TEXT, AT(output_dir), .arg = "DIR",
+     .help =
+         "Folder for the results of --images: NAME.overlay.png and NAME.json for each image, and coco.json for all."},
+    {"out", TEXT, AT(output_dir), .arg = "DIR"},
+    {"masks", TEXT, AT(masks), .arg = "DIR", .help = "Write the mask of every instance as IMAGE-NUMBER-TEXT.png."},
+    {"coco", TEXT, AT(coco), .arg = "FILE.json",
+     .help = "Write the instances in COCO's format, with masks as compressed run lengths."},
+    {"threshold", REAL, AT(threshold), .arg = "X",
+     .help = "Keep instances that score above X (default: as in the model's processor)."},
+    {"tile", INTEGER, AT(tile), .arg = "N", .min = 16, .max = 1 << 14,
+     .help = "Split larger images into tiles of N x N pixels and run the model on each tile. Instances that extend "
+             "over "
+             "several tiles are merged."},
+    {"overlap", INTEGER, AT(overlap), .arg = "N", .min = 1, .max = 1 << 13,
+     .help = "Minimum overlap of neighbouring tiles in pixels (default: a fifth of the tile)."},
+    {"batch-size", INTEGER, AT(batch), .arg = "N", .min = 1, .max = 1024,
+     .help = "Number of images, or tiles, per run of the model (default: the model's own where that is fixed, else as "
+             "many as fit into 1 GiB of activations, up to 16)."},
+    {"batch", INTEGER, AT(batch), .arg = "N", .min = 1, .max = 1024},
+    {"tokenizer", TEXT, AT(tokenizer), .arg = "FILE",
+     .help = "CLIP's merges as text, for a model file that does not contain them."},
+    {"processor", TEXT, AT(processor), .arg = "FILE",
+     .help = "The processor as JSON, for a model file that does not contain it; at least {\"contract\": \"meta\"} or "
+             "\"hf\"."},
+    {0},
+};
+
+const Command command_segment = {
+    .name = "segment",
+    .args = "MODEL --image FILE --text TEXT",
+    .summary = "Find every instance of a text in an image",
+    .text =
+        "Runs a grounding model (SAM 3, exported by python -m qkv.recipes.sam3) on an image with all texts at once, "
+        "prints text, score, box and area in pixels of every instance, and writes masks, an overlay or COCO's JSON "
+        "where asked to. --json prints the same JSON.\n\n"
+        "Texts are split by CLIP's tokenizer; images are resized and normalised, and boxes and masks scaled back to "
+        "the size of the image, as the model's own processor does: \"meta\" (facebookresearch/sam3) or \"hf\" "
+        "(transformers). The model file contains tokenizer and processor; --tokenizer and --processor supply them "
+        "for one that does not.",
+    .examples =
+        "qkv segment sam3.pt2 --image street.jpg --text \"red car\" --text person -o overlay.png\ttwo texts\n"
+        "qkv segment sam3.pt2 --image street.jpg --text person --masks masks --coco street.json\tmasks as files\n"
+        "qkv segment sam3.pt2 --images photos --text person --output-dir found\ta folder; repeat to resume\n"
+        "qkv segment sam3.pt2 --image map.png --text house --tile 1008\ta large image",
+    .min_args = 1,
+    .max_args = 1,
+    .size = sizeof(SegmentOptions),
+    .options = {{own},
+                {fix_option, AT(model)},
+                {dtype_option, AT(model)},
+                {skip_padding_option, AT(model)},
+                {run_options, AT(model)},
+                {json_option},
+                {common_options}},
+    .run = cmd_segment,
+};

@@ -10,6 +10,16 @@
 #include <unistd.h>
 #include "train.h"
 
+typedef struct TrainOptions {
+    Common common;
+    ModelOptions model;
+    const char *data, *val, *optimizer, *betas, *schedule, *logits, *label_input, *checkpoint, *resume, *save, *into,
+        *plot, *log;
+    double lr, eps, weight_decay, momentum, dampening, clip_norm, gamma, lr_end; /* below 0: not given */
+    int64_t epochs, every, warmup_steps, step_size, batch_size, seed;
+    bool nesterov, drop_last, in_order;
+} TrainOptions;
+
 enum { INTERRUPTED = 130 };
 
 static volatile sig_atomic_t asked_to_stop;
@@ -25,7 +35,7 @@ static void on_interrupt(int number)
 }
 
 typedef struct Run {
-    const Options *o;
+    const TrainOptions *o;
     qkv_model *model;
     qkv_session *session;
     FILE *log;
@@ -80,7 +90,7 @@ static int on_event(void *user, const qkv_fit_event *e)
     Run *r = user;
     put(e->epoch_end ? &r->epoch : &r->step, e->epoch_end ? &r->nepochs : &r->nsteps, e);
     if (r->log) log_line(r, e);
-    if (e->epoch_end && !e->replayed && !r->o->json) print_epoch(r, e);
+    if (e->epoch_end && !e->replayed && !r->o->common.json) print_epoch(r, e);
     snprintf(r->stage, sizeof r->stage, "epoch %lld, loss %.4g", (long long)e->epoch, e->loss);
     r->progress.stage = r->stage;
     if (!r->progress.total) progress_start(&r->progress, "train", e->steps);
@@ -102,7 +112,7 @@ static int parse_betas(const char *text, qkv_train_options *t)
     return problem(QKV_USAGE, "option '--betas': found '%s', expected two numbers such as 0.9,0.999", text);
 }
 
-static int options_of(const Options *o, qkv_train_options *t)
+static int options_of(const TrainOptions *o, qkv_train_options *t)
 {
     qkv_error e;
     const struct {
@@ -120,14 +130,14 @@ static int options_of(const Options *o, qkv_train_options *t)
         if (numbers[i].given >= 0) *numbers[i].to = numbers[i].given;
     t->nesterov = o->nesterov;
     t->schedule = o->schedule;
-    t->warmup = o->lr_warmup;
+    t->warmup = o->warmup_steps;
     t->step_size = o->step_size;
-    t->seed = o->seeded ? (uint64_t)o->seed : 0;
+    t->seed = (uint64_t)o->seed;
     return o->betas ? parse_betas(o->betas, t) : 0;
 }
 
 /* What can be said before anything is read. */
-static int check_options(const Options *o)
+static int check_options(const TrainOptions *o)
 {
     if (!o->data) return problem(QKV_USAGE, "train needs --data FILE");
     if (o->save && !is_tensor_file(o->save) && !ends_in(o->save, ".pt2"))
@@ -179,14 +189,12 @@ static void data_close(Data *d)
 
 static int save_trained(const Run *r)
 {
-    const Options *o = r->o;
+    const TrainOptions *o = r->o;
     qkv_error e;
     qkv_model *trained = qkv_session_trained(r->session, &e), *into = NULL;
     int code = trained ? 0 : problem_of(&e), n = 0;
     if (!code && is_tensor_file(o->save)) {
-        Options as = *o;
-        as.output = o->save;
-        code = write_weights(&as, trained);
+        code = write_weights(o->save, false, trained);
     } else if (!code && o->into) {
         int all = qkv_model_weight_count(trained);
         const char **name = must(calloc((size_t)all + 1, sizeof *name));
@@ -197,7 +205,7 @@ static int save_trained(const Run *r)
             name[n] = qkv_model_weight(trained, i, &tensor[n], &kind, &persistent);
             n += kind == QKV_PARAMETER || (kind == QKV_BUFFER && persistent);
         }
-        code = model_load(o, o->into, false, false, &into);
+        code = model_load(&o->model, o->into, false, false, &into);
         if (!code && (qkv_model_set_weights(into, name, tensor, n, &e) || qkv_model_save(into, o->save, &e)))
             code = problem(e.code, "%s: %s", o->into, e.message);
         free(name);
@@ -212,19 +220,20 @@ static int save_trained(const Run *r)
 
 static void print_result(const Run *r, bool stopped)
 {
-    const Options *o = r->o;
-    if (!o->json) return;
+    const TrainOptions *o = r->o;
+    if (!o->common.json) return;
     json_t *epochs = json_array();
     for (int i = 0; i < r->nepochs; i++) json_array_append_new(epochs, json_epoch(&r->epoch[i]));
     json_print(json_pack("{s:i, s:o, s:I, s:o, s:b, s:o, s:o, s:o}", "schema", JSON_SCHEMA, "model",
-                         json_text(o->arg[0]), "steps", (json_int_t)(r->nsteps ? r->step[r->nsteps - 1].step : 0),
-                         "epochs", epochs, "stopped", stopped, "checkpoint", json_text(o->checkpoint), "saved",
+                         json_text(o->common.arg[0]), "steps",
+                         (json_int_t)(r->nsteps ? r->step[r->nsteps - 1].step : 0), "epochs", epochs, "stopped",
+                         stopped, "checkpoint", json_text(o->checkpoint), "saved",
                          stopped ? json_null() : json_text(o->save), "train_ms", json_number(now_ms() - r->start)));
 }
 
 static int fit(Run *r, const Data *data, const Data *val)
 {
-    const Options *o = r->o;
+    const TrainOptions *o = r->o;
     qkv_error e;
     int stopped = 0;
     qkv_fit_options f = {.struct_size = sizeof f,
@@ -235,7 +244,7 @@ static int fit(Run *r, const Data *data, const Data *val)
                          .val_tensors = val->tensor,
                          .n_val = val->n,
                          .epochs = o->epochs,
-                         .batch = o->batch,
+                         .batch = o->batch_size,
                          .drop_last = o->drop_last,
                          .in_order = o->in_order,
                          .checkpoint = o->checkpoint,
@@ -259,26 +268,26 @@ static int fit(Run *r, const Data *data, const Data *val)
     if (!stopped) return 0;
     long long at = r->nsteps ? (long long)r->step[r->nsteps - 1].step : 0;
     if (o->checkpoint) note("interrupted after step %lld; --resume %s goes on", at, o->checkpoint);
-    else warning("interrupted after step %lld; without --checkpoint FILE nothing is left of it", at);
+    else warning("interrupted after step %lld; without --checkpoint FILE nothing of it is saved", at);
     return INTERRUPTED;
 }
 
 static int train(Run *r)
 {
-    const Options *o = r->o;
+    const TrainOptions *o = r->o;
     qkv_error e;
     Data data = {0}, val = {0};
     qkv_train_options options = {.struct_size = sizeof options};
     qkv_session_options session = {.struct_size = sizeof session,
-                                   .threads = (int)o->threads,
-                                   .memory_limit = (size_t)o->memory_limit,
-                                   .no_optimize = o->no_optimize,
+                                   .threads = (int)o->model.threads,
+                                   .memory_limit = (size_t)o->model.memory_limit,
+                                   .no_optimize = o->model.no_optimize,
                                    .train = &options};
     int code = options_of(o, &options);
-    if (!code) code = model_load(o, o->arg[0], false, false, &r->model);
+    if (!code) code = model_load(&o->model, o->common.arg[0], false, false, &r->model);
     if (code) return code;
     r->session = qkv_session_create(r->model, &session, &e);
-    code = r->session ? data_open(o->data, &data) : problem(e.code, "%s: %s", o->arg[0], e.message);
+    code = r->session ? data_open(o->data, &data) : problem(e.code, "%s: %s", o->common.arg[0], e.message);
     if (!code && o->val) code = data_open(o->val, &val);
     if (!code && o->log && !(r->log = fopen(o->log, "w")))
         code = problem(QKV_UNREADABLE, "%s cannot be written", o->log);
@@ -297,8 +306,9 @@ static int train(Run *r)
     return code;
 }
 
-int cmd_train(const Options *o)
+static int cmd_train(const void *options)
 {
+    const TrainOptions *o = options;
     Run r = {.o = o};
     int code = check_options(o);
     if (!code) code = train(&r);
@@ -308,3 +318,100 @@ int cmd_train(const Options *o)
     free(r.epoch);
     return code;
 }
+
+#define AT(field) offsetof(TrainOptions, field)
+static const Option own[] = {
+    {"data", TEXT, AT(data), .arg = "FILE",
+     .help = "Examples: a .safetensors or .npz file with the model's inputs by name or position, one example per row."},
+    {"val", TEXT, AT(val), .arg = "FILE",
+     .help = "Examples for validation after every epoch, by the model's forward part as it was exported."},
+    {"logits", TEXT, AT(logits), .arg = "OUTPUT",
+     .help = "With --label-input: the output (.., classes) whose largest element is the prediction, for the validation "
+             "accuracy."},
+    {"label-input", TEXT, AT(label_input), .arg = "INPUT",
+     .help = "The input (..) with the correct classes as integers; negative ones are ignored."},
+    {"labels", TEXT, AT(label_input), .arg = "INPUT"},
+    {"optimizer", TEXT, AT(optimizer), .arg = "NAME", .help = "adamw (default), adam or sgd, with PyTorch's defaults."},
+    {"lr", REAL, AT(lr), .arg = "X", .help = "Learning rate (default 0.001)."},
+    {"betas", TEXT, AT(betas), .arg = "A,B", .help = "Betas of adamw and adam (default 0.9,0.999)."},
+    {"eps", REAL_OR_ZERO, AT(eps), .arg = "X", .help = "Epsilon of adamw and adam (default 1e-8)."},
+    {"weight-decay", REAL_OR_ZERO, AT(weight_decay), .arg = "X",
+     .help = "adamw: decoupled weight decay (default 0.01); adam and sgd: added to the gradient (default 0)."},
+    {"momentum", REAL_OR_ZERO, AT(momentum), .arg = "X", .help = "Momentum of sgd (default 0)."},
+    {"dampening", REAL_OR_ZERO, AT(dampening), .arg = "X", .help = "Dampening of sgd's momentum (default 0)."},
+    {"nesterov", FLAG, AT(nesterov), .help = "Use Nesterov momentum in sgd."},
+    {"clip-norm", REAL_OR_ZERO, AT(clip_norm), .arg = "X",
+     .help = "Scale the gradients so that their total norm is at most X."},
+    {"schedule", TEXT, AT(schedule), .arg = "NAME",
+     .help = "Learning rate schedule: constant (default); linear or cosine, decaying to --lr-end over all steps; step, "
+             "which multiplies by --gamma every --step-size steps."},
+    {"warmup-steps", INTEGER, AT(warmup_steps), .arg = "N", .max = 1000000000,
+     .help = "Number of steps in which the learning rate grows linearly from 1/N of its value."},
+    {"warmup", INTEGER, AT(warmup_steps), .arg = "N", .max = 1000000000},
+    {"lr-end", REAL_OR_ZERO, AT(lr_end), .arg = "X", .help = "Final learning rate of linear and cosine (default 0)."},
+    {"step-size", INTEGER, AT(step_size), .arg = "N", .min = 1, .max = INT64_MAX,
+     .help = "Number of steps after which the schedule step reduces the learning rate."},
+    {"gamma", REAL, AT(gamma), .arg = "X", .help = "Factor of the schedule step (default 0.1)."},
+    {"epochs", INTEGER, AT(epochs), .arg = "N", .min = 1, .max = 1000000000,
+     .help = "Number of passes over the examples (default 1)."},
+    {"batch-size", INTEGER, AT(batch_size), .arg = "N", .min = 1, .max = 1000000000,
+     .help = "Number of examples per step (default: the model's own where that is fixed, else 32)."},
+    {"batch", INTEGER, AT(batch_size), .arg = "N", .min = 1, .max = 1000000000},
+    {"drop-last", FLAG, AT(drop_last), .help = "Drop the last batch of an epoch if it is incomplete."},
+    {"in-order", FLAG, AT(in_order),
+     .help = "Keep the order of the examples. By default they are shuffled in every epoch, as torch.randperm does with "
+             "a generator of this seed."},
+    {"seed", INTEGER, AT(seed), .arg = "N", .max = INT64_MAX,
+     .help = "Seed of the order and, like torch.manual_seed, of dropout and other random ops (default 0)."},
+    {"save", TEXT, AT(save), .arg = "FILE",
+     .help = "Write the result: .safetensors or .npz for the weights, named as in the state dict; .pt2 for the model "
+             "without gradients."},
+    {"into", TEXT, AT(into), .arg = "MODEL",
+     .help = "With --save FILE.pt2: put the weights, by name, into this model: the one that qkv joint was given, or "
+             "its "
+             "export in eval mode."},
+    {"checkpoint", TEXT, AT(checkpoint), .arg = "FILE",
+     .help = "A .safetensors file, written after every epoch and on interruption, from which --resume continues "
+             "bit-identically."},
+    {"every", INTEGER, AT(every), .arg = "N", .min = 1, .max = INT64_MAX,
+     .help = "Also write the checkpoint every N steps."},
+    {"resume", TEXT, AT(resume), .arg = "FILE",
+     .help = "Continue from a checkpoint; give the other options as before."},
+    {"plot", TEXT, AT(plot), .arg = "FILE.svg", .help = "Plot the losses."},
+    {"log", TEXT, AT(log), .arg = "FILE.jsonl", .help = "Write one JSON object per step and per epoch, as they end."},
+    {0},
+};
+
+const Command command_train = {
+    .name = "train",
+    .args = "JOINT --data FILE",
+    .summary = "Train the parameters of a joint graph, without Python",
+    .text =
+        "Runs a joint graph (qkv joint) on batches of the data and, after each batch, an optimizer on the parameters "
+        "that have gradients. Optimizers, schedules, clipping and the order of examples are those of PyTorch: the same "
+        "seed gives the same batches. Frozen parameters do not change; buffers that the model writes are carried from "
+        "step to step.\n\n"
+        "A checkpoint contains everything that the rest of the run depends on: with --resume, the result is "
+        "bit-identical to that of a run that was never stopped. Ctrl-C finishes the step, writes the checkpoint and "
+        "exits with code 130. A loss or gradient that is NaN or infinite ends the run with exit code 1; the message "
+        "names the step and the node that produced the first such value, and the checkpoint is the one before it.",
+    .examples = "qkv train joint.pt2 --data train.npz --epochs 10 --save tuned.safetensors\tAdamW, batches of 32\n"
+                "qkv train joint.pt2 --data train.npz --val test.npz --logits output_1 --label-input target --save "
+                "tuned.pt2\twith the accuracy\n"
+                "qkv train joint.pt2 --data train.npz --epochs 10 --checkpoint run.safetensors --resume "
+                "run.safetensors\tcontinues a run",
+    .min_args = 1,
+    .max_args = 1,
+    .size = sizeof(TrainOptions),
+    .defaults = &(const TrainOptions){.epochs = 1,
+                                      .lr = -1,
+                                      .eps = -1,
+                                      .weight_decay = -1,
+                                      .momentum = -1,
+                                      .dampening = -1,
+                                      .clip_norm = -1,
+                                      .gamma = -1,
+                                      .lr_end = -1},
+    .options = {{own}, {run_options, AT(model)}, {json_option}, {common_options}},
+    .run = cmd_train,
+};

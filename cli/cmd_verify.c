@@ -1,7 +1,9 @@
 /* qkv verify MODEL -i IN -e EXPECTED, qkv verify MODEL OTHER: are the outputs the same?
  *
- * An element differs when |got - expected| > atol + rtol * |expected|. Without --atol the tolerance is a share of the output's largest
- * expected value, which is what "equal to PyTorch" means for a deep network: errors are as large as the terms that were summed.
+ * An element differs when |got - expected| > atol + rtol * |expected|. Without --atol the tolerance is a share of the
+ * output's largest
+ * expected value, which is what "equal to PyTorch" means for a deep network: errors are as large as the terms that
+ * were summed.
  */
 #include "verify.h"
 #include <math.h>
@@ -32,14 +34,14 @@ static bool parse_tolerance(const char *text, int *name_len, double *value)
     return end != number && !*end && isfinite(*value) && *value >= 0;
 }
 
-static int check_list(const char *option, const List *l, const Options *o, const qkv_model *m)
+static int check_list(const char *option, const List *l, const VerifyOptions *o, const qkv_model *m)
 {
     for (int i = 0; i < l->n; i++) {
         int len;
         double v;
         if (!parse_tolerance(l->item[i], &len, &v))
             return problem(QKV_USAGE, "option '--%s': found '%s', expected X or OUTPUT:X", option, l->item[i]);
-        bool known = !len || o->trace;
+        bool known = !len || o->nodes;
         for (int k = 0; k < qkv_model_output_count(m); k++) {
             const char *name = qkv_model_output_name(m, k);
             known |= strlen(name) == (size_t)len && !strncmp(name, l->item[i], (size_t)len);
@@ -49,7 +51,7 @@ static int check_list(const char *option, const List *l, const Options *o, const
     return 0;
 }
 
-int check_tolerances(const Options *o, const qkv_model *m)
+int check_tolerances(const VerifyOptions *o, const qkv_model *m)
 {
     int code = check_list("atol", &o->atol, o, m);
     return code ? code : check_list("rtol", &o->rtol, o, m);
@@ -79,7 +81,7 @@ static double peak_of(const qkv_tensor *t)
     return peak;
 }
 
-int compare(const Options *o, const char *name, const qkv_tensor *got, const qkv_tensor *expected, double slack,
+int compare(const VerifyOptions *o, const char *name, const qkv_tensor *got, const qkv_tensor *expected, double slack,
             Compared *out)
 {
     qkv_error e;
@@ -154,7 +156,7 @@ static void print_table(const Compared *c, int n)
 /* ------------------------------------------------------------------ against a file */
 
 /* Which output a tensor of the file is: output_2, or "2" by position; -1 for none. */
-static int output_called(const Options *o, const qkv_model *m, const char *name)
+static int output_called(const VerifyOptions *o, const qkv_model *m, const char *name)
 {
     char position[16];
     const char *at = strncmp(name, "output_", 7) ? position_of(o->expected, name)
@@ -168,7 +170,8 @@ static int output_called(const Options *o, const qkv_model *m, const char *name)
     return -1;
 }
 
-/* --skip-padding gives 0 at padding, a file of expected values what PyTorch computed there: rows of the last axis that are 0 throughout are not compared. The
+/* --skip-padding gives 0 at padding, a file of expected values what PyTorch computed there: rows of the last axis
+ * that are 0 throughout are not compared. The
  * expected values with those rows 0, in memory of its own; NULL when there is none. */
 static void *without_padding(const char *name, const qkv_tensor *got, qkv_tensor *want)
 {
@@ -193,13 +196,13 @@ static void *without_padding(const char *name, const qkv_tensor *got, qkv_tensor
     return data;
 }
 
-static int compare_file(const Options *o, const Loaded *m, const qkv_tensors *file, Compared *c, int *n)
+static int compare_file(const VerifyOptions *o, const Loaded *m, const qkv_tensors *file, Compared *c, int *n)
 {
     qkv_error e;
     int count = qkv_model_output_count(m->model);
     for (int i = 0; i < qkv_tensors_count(file); i++)
         if (output_called(o, m->model, qkv_tensors_name(file, i)) < 0)
-            return problem(QKV_USAGE, "%s: '%s' is no output; the model has %s%s%s", o->expected,
+            return problem(QKV_USAGE, "%s: '%s' is not an output; the model has %s%s%s", o->expected,
                            qkv_tensors_name(file, i), count ? qkv_model_output_name(m->model, 0) : "none",
                            count > 1 ? " to " : "", count > 1 ? qkv_model_output_name(m->model, count - 1) : "");
     for (int i = 0; i < count; i++) {
@@ -212,7 +215,7 @@ static int compare_file(const Options *o, const Loaded *m, const qkv_tensors *fi
         if (!want) continue;
         if (qkv_session_output(m->session, i, &got, &e)) return problem_of(&e);
         qkv_tensor expected = *want;
-        void *owned = o->skip_padding ? without_padding(name, &got, &expected) : NULL;
+        void *owned = o->model.skip_padding ? without_padding(name, &got, &expected) : NULL;
         int code = compare(o, name, &got, &expected, 1, &c[*n]);
         c[(*n)++].owned = owned;
         if (code) return code;
@@ -234,22 +237,22 @@ static int same_inputs(const Loaded *a, Loaded *b)
         for (int k = 0; k < n; k++)
             if (!strcmp(name, qkv_model_input_name(a->model, k))) at = k;
         if (at < 0) at = i;
-        if (at >= n) return problem(QKV_USAGE, "the other model's input '%s' is none of the first one's", name);
+        if (at >= n) return problem(QKV_USAGE, "the first model does not have the other model's input '%s'", name);
         if (qkv_session_input(a->session, at, &t, &e) || qkv_session_set_input(b->session, name, &t, &e))
             return problem_of(&e);
     }
     return 0;
 }
 
-static int compare_models(const Options *o, const Loaded *m, Loaded *other, Compared *c, int *n)
+static int compare_models(const VerifyOptions *o, const Loaded *m, Loaded *other, Compared *c, int *n)
 {
     qkv_error e;
     int count = qkv_model_output_count(m->model), code;
     if (count != qkv_model_output_count(other->model))
-        return problem(QKV_MISMATCH, "number of outputs: %s has %d, %s has %d", o->arg[0], count, o->arg[1],
-                       qkv_model_output_count(other->model));
+        return problem(QKV_MISMATCH, "number of outputs: %s has %d, %s has %d", o->common.arg[0], count,
+                       o->common.arg[1], qkv_model_output_count(other->model));
     if ((code = same_inputs(m, other))) return code;
-    if (qkv_session_run(other->session, &e)) return problem((int)e.code, "%s: %s", o->arg[1], e.message);
+    if (qkv_session_run(other->session, &e)) return problem((int)e.code, "%s: %s", o->common.arg[1], e.message);
     for (int i = 0; !code && i < count; i++) {
         qkv_tensor got, want;
         if (qkv_session_output(m->session, i, &got, &e) || qkv_session_output(other->session, i, &want, &e))
@@ -261,13 +264,13 @@ static int compare_models(const Options *o, const Loaded *m, Loaded *other, Comp
 
 /* ------------------------------------------------------------------ the command */
 
-static void report(const Options *o, const Compared *c, int n, int differ, json_t *nodes)
+static void report(const VerifyOptions *o, const Compared *c, int n, int differ, json_t *nodes)
 {
-    if (o->json) {
-        const char *against = o->expected ? o->expected : o->narg > 1 ? o->arg[1] : NULL;
+    if (o->common.json) {
+        const char *against = o->expected ? o->expected : o->common.narg > 1 ? o->common.arg[1] : NULL;
         json_t *outputs = json_array();
         for (int i = 0; i < n; i++) json_array_append_new(outputs, compared_json(&c[i]));
-        json_t *j = json_pack("{s:i, s:o, s:o, s:b, s:o}", "schema", JSON_SCHEMA, "model", json_text(o->arg[0]),
+        json_t *j = json_pack("{s:i, s:o, s:o, s:b, s:o}", "schema", JSON_SCHEMA, "model", json_text(o->common.arg[0]),
                               "against", json_text(against), "agrees",
                               !differ && !(nodes && json_is_true(json_object_get(nodes, "differs"))), "outputs",
                               outputs);
@@ -278,9 +281,9 @@ static void report(const Options *o, const Compared *c, int n, int differ, json_
     if (!n) return;
     for (int i = 0; i < n; i++)
         if (c[i].got.dtype != c[i].expected.dtype)
-            warning("%s is %s, expected %s; the numbers are compared", c[i].name, qkv_dtype_name(c[i].got.dtype),
+            warning("%s is %s, expected %s; their values are compared", c[i].name, qkv_dtype_name(c[i].got.dtype),
                     qkv_dtype_name(c[i].expected.dtype));
-    if (o->trace) putchar('\n');
+    if (o->nodes) putchar('\n');
     print_table(c, n);
     if (differ)
         printf("\n%s%d of %d output%s differ%s%s\n", color_on(RED), differ, n, n == 1 ? "" : "s",
@@ -288,7 +291,7 @@ static void report(const Options *o, const Compared *c, int n, int differ, json_
     else printf("\n%s%s%s\n", color_on(GREEN), n == 1 ? "the output agrees" : "all outputs agree", color_off(GREEN));
 }
 
-static int verify(const Options *o, Loaded *m, bool *differs)
+static int verify(const VerifyOptions *o, Loaded *m, bool *differs)
 {
     qkv_error e;
     Inputs in = {0};
@@ -297,10 +300,10 @@ static int verify(const Options *o, Loaded *m, bool *differs)
     json_t *nodes = NULL;
     int n = 0, differ = 0, code = check_tolerances(o, m->model);
     Compared *c = must(calloc((size_t)qkv_model_output_count(m->model) + 1, sizeof *c));
-    if (!code && o->narg > 1) code = model_open(o, o->arg[1], false, o->trace != NULL, &other);
+    if (!code && o->common.narg > 1) code = model_open(&o->model, o->common.arg[1], false, o->nodes != NULL, &other);
     if (!code && o->expected && !(file = qkv_tensors_open(o->expected, &e))) code = problem_of(&e);
-    if (!code) code = inputs_set(o, m, &in);
-    if (!code && o->trace) code = verify_nodes(o, m, differs, &nodes);
+    if (!code) code = inputs_set(&o->inputs, m, &in);
+    if (!code && o->nodes) code = verify_nodes(o, m, differs, &nodes);
     if (!code && (file || other.model) && qkv_session_run(m->session, &e)) code = problem_of(&e);
     if (!code && file) code = compare_file(o, m, file, c, &n);
     if (!code && other.model) code = compare_models(o, m, &other, c, &n);
@@ -325,24 +328,24 @@ static bool any_differs(const Compared *c, int n)
     return any;
 }
 
-/* One run with the passes of o->passes; *worst: the largest difference as a share of the peak. */
-static int run_with(const Options *o, bool *differs, double *worst)
+/* One run with the passes of --passes; *worst: the largest difference as a share of the peak. */
+static int run_with(const VerifyOptions *o, bool *differs, double *worst)
 {
     qkv_error e;
     Inputs in = {0};
     Loaded m = {0}, other = {0};
-    Options plain = *o;
+    ModelOptions plain = o->model;
     qkv_tensors *file = NULL;
     bool bf16;
-    int n = 0, code = model_bf16(o, &bf16);
+    int n = 0, code = model_bf16(&o->model, &bf16);
     plain.passes = NULL;
-    if (!code) code = model_open(o, o->arg[0], bf16, false, &m);
+    if (!code) code = model_open(&o->model, o->common.arg[0], bf16, false, &m);
     if (code) return code;
     Compared *c = must(calloc((size_t)qkv_model_output_count(m.model) + 1, sizeof *c));
     code = check_tolerances(o, m.model);
-    if (!code && !o->expected) code = model_open(&plain, o->arg[1], false, false, &other);
+    if (!code && !o->expected) code = model_open(&plain, o->common.arg[1], false, false, &other);
     if (!code && o->expected && !(file = qkv_tensors_open(o->expected, &e))) code = problem_of(&e);
-    if (!code) code = inputs_set(o, &m, &in);
+    if (!code) code = inputs_set(&o->inputs, &m, &in);
     if (!code && qkv_session_run(m.session, &e)) code = problem_of(&e);
     if (!code) code = file ? compare_file(o, &m, file, c, &n) : compare_models(o, &m, &other, c, &n);
     *differs = any_differs(c, n);
@@ -357,12 +360,12 @@ static int run_with(const Options *o, bool *differs, double *worst)
     return code;
 }
 
-static void report_bisect(const Options *o, const char *first, json_t *runs)
+static void report_bisect(const VerifyOptions *o, const char *first, json_t *runs)
 {
     json_t *run;
     size_t i;
-    if (o->json) {
-        json_print(json_pack("{s:i, s:o, s:o, s:O}", "schema", JSON_SCHEMA, "model", json_text(o->arg[0]),
+    if (o->common.json) {
+        json_print(json_pack("{s:i, s:o, s:o, s:O}", "schema", JSON_SCHEMA, "model", json_text(o->common.arg[0]),
                              "first_pass_that_differs", json_text(first), "passes", runs));
         return;
     }
@@ -384,9 +387,9 @@ static void report_bisect(const Options *o, const char *first, json_t *runs)
 }
 
 /* More and more of the passes that a session runs, or of --passes. */
-static int bisect(const Options *o, bool *differs)
+static int bisect(const VerifyOptions *o, bool *differs)
 {
-    Options with = *o;
+    VerifyOptions with = *o;
     const char *first = NULL, *name;
     json_t *runs = json_array();
     int code = 0;
@@ -394,8 +397,8 @@ static int bisect(const Options *o, bool *differs)
         char list[256];
         bool wrong;
         double worst;
-        if (!passes_upto(o, name, list, sizeof list)) continue;
-        with.passes = list;
+        if (!passes_upto(&o->model, name, list, sizeof list)) continue;
+        with.model.passes = list;
         if ((code = run_with(&with, &wrong, &worst))) break;
         if (wrong && !first) first = name;
         json_array_append_new(runs, json_pack("{s:s, s:b, s:o}", "after", name, "agrees", !wrong, "max_abs_over_peak",
@@ -407,21 +410,77 @@ static int bisect(const Options *o, bool *differs)
     return code;
 }
 
-int cmd_verify(const Options *o)
+static int cmd_verify(const void *options)
 {
+    const VerifyOptions *o = options;
     Loaded m;
     bool bf16, differs = false;
-    int code = model_bf16(o, &bf16);
+    int code = model_bf16(&o->model, &bf16);
     if (code) return code;
-    if (o->narg > 1 && o->expected) return problem(QKV_USAGE, "compare with OTHER or with -e EXPECTED, not with both");
-    if (o->narg == 1 && !o->expected && !o->trace)
-        return problem(QKV_USAGE, "nothing to compare with: give OTHER, -e EXPECTED or --per-node TRACE");
-    if ((o->expected || o->trace) && !o->inputs && !o->image.n)
+    if (o->common.narg > 1 && o->expected)
+        return problem(QKV_USAGE, "compare with OTHER or with -e EXPECTED, not with both");
+    if (o->common.narg == 1 && !o->expected && !o->nodes)
+        return problem(QKV_USAGE, "nothing to compare with: give OTHER, -e EXPECTED or --per-node FILE");
+    if ((o->expected || o->nodes) && !o->inputs.file && !o->inputs.image.n)
         return problem(QKV_USAGE, "-i FILE is missing: the inputs that the expected values belong to");
-    if (o->bisect && o->trace) return problem(QKV_USAGE, "--per-node runs the file's nodes: it takes no --bisect");
+    if (o->bisect && o->nodes) return problem(QKV_USAGE, "--per-node runs the file's nodes: it takes no --bisect");
     if (o->bisect) return (code = bisect(o, &differs)) ? code : differs ? QKV_MISMATCH : 0;
-    if ((code = model_open(o, o->arg[0], bf16, o->trace != NULL, &m))) return code;
+    if ((code = model_open(&o->model, o->common.arg[0], bf16, o->nodes != NULL, &m))) return code;
     code = verify(o, &m, &differs);
     model_close(&m);
     return code ? code : differs ? QKV_MISMATCH : 0;
 }
+
+#define AT(field) offsetof(VerifyOptions, field)
+static const Option own[] = {
+    {"expected", TEXT, AT(expected), .letter = 'e', .arg = "FILE",
+     .help = "Expected outputs: a .safetensors or .npz file with output_0, output_1, ... (or 0, 1, ...)."},
+    {"atol", MANY, AT(atol), .arg = "[OUTPUT:]X",
+     .help = "Absolute tolerance, for all outputs or for one. The default is a fraction of the largest expected value "
+             "that depends on the dtype: f32 2e-5, f64 1e-12, f16 4e-3, bf16 3e-2, others 0."},
+    {"rtol", MANY, AT(rtol), .arg = "[OUTPUT:]X",
+     .help = "Tolerance relative to each expected value, added to --atol (default 0)."},
+    {"per-node", TEXT, AT(nodes), .arg = "FILE",
+     .help = "Compare every node with the value of its name in FILE, a .safetensors file, and report the first that "
+             "differs. The default tolerance of a node is ten times that of an output."},
+    {"bisect", FLAG, AT(bisect),
+     .help = "Run the model with more and more passes, starting with the nodes of the file, and report the first pass "
+             "after which an output differs."},
+    {0},
+};
+
+const Command command_verify = {
+    .name = "verify",
+    .args = "MODEL [OTHER]",
+    .summary = "Compare a model's outputs with expected ones or with another model's",
+    .text =
+        "Prints for each output the largest absolute and relative difference, the largest difference as a fraction of "
+        "the largest expected value, the cosine, and where the largest difference is. The exit code is 1 when an "
+        "output differs.\n\n"
+        "An element differs when |got - expected| > atol + rtol * |expected|, or when only one of the two is NaN or "
+        "the same infinity. OTHER is a second model file that gets the same inputs; its outputs are the expected "
+        "ones. With --dtype bf16 only MODEL runs in bfloat16.\n\n"
+        "With --per-node, every node of the file runs by itself and is compared with a recorded value (the Python "
+        "package records them); the first node that differs is reported, and how many agreed before it. With "
+        "--bisect, the passes that qkv runs over a graph are added one by one, and the first pass after which an "
+        "output differs is reported.",
+    .examples = "qkv verify vit.pt2 -i in.safetensors -e out.safetensors\tagainst PyTorch's outputs\n"
+                "qkv verify vit.pt2 vit.pt2 --dtype bf16 --atol 0.05\twhat bfloat16 costs\n"
+                "qkv verify vit.pt2 -i in.safetensors --per-node nodes.safetensors\twhere it goes wrong\n"
+                "qkv verify vit.pt2 -i in.safetensors -e out.safetensors --bisect\twhich pass goes wrong",
+    .min_args = 1,
+    .max_args = 2,
+    .size = sizeof(VerifyOptions),
+    .defaults = &(const VerifyOptions){.inputs.seed = -1},
+    .options = {{input_options, AT(inputs)},
+                {norm_options, AT(inputs.norm)},
+                {own},
+                {fix_option, AT(model)},
+                {dtype_option, AT(model)},
+                {skip_padding_option, AT(model)},
+                {run_options, AT(model)},
+                {passes_option, AT(model)},
+                {json_option},
+                {common_options}},
+    .run = cmd_verify,
+};

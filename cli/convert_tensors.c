@@ -32,14 +32,14 @@ static int write_tensors(const char *path, const char *const *names, const qkv_t
     return qkv_tensors_write(path, names, t, n, &e) == QKV_OK ? tell(path, t, n) : problem_of(&e);
 }
 
-int convert_tensors(const Options *o)
+int convert_tensors(const char *from, const char *to)
 {
     qkv_error e;
-    if (!is_tensor_file(o->arg[0]))
+    if (!is_tensor_file(from))
         return problem(QKV_USAGE,
-                       "'%s' holds no tensors alone: for the weights of a model, qkv extract %s --weights -o %s",
-                       o->arg[0], o->arg[0], o->output);
-    qkv_tensors *f = qkv_tensors_open(o->arg[0], &e);
+                       "'%s' is not a tensor file; for the weights of a model, use qkv extract %s --weights -o %s",
+                       from, from, to);
+    qkv_tensors *f = qkv_tensors_open(from, &e);
     if (!f) return problem_of(&e);
     int n = qkv_tensors_count(f);
     const char **names = must(calloc((size_t)n + 1, sizeof *names));
@@ -48,29 +48,29 @@ int convert_tensors(const Options *o)
         names[i] = qkv_tensors_name(f, i);
         t[i] = *qkv_tensors_at(f, i);
     }
-    int code = write_tensors(o->output, names, t, n);
+    int code = write_tensors(to, names, t, n);
     free(names);
     free(t);
     qkv_tensors_free(f);
     return code;
 }
 
-/* The state dict: parameters and persistent buffers; with --all also what else is stored. */
-int write_weights(const Options *o, const qkv_model *m)
+/* The state dict: parameters and persistent buffers; with all also what else is stored. */
+int write_weights(const char *path, bool all, const qkv_model *m)
 {
-    int all = qkv_model_weight_count(m), n = 0, left = 0;
-    const char **names = must(calloc((size_t)all + 1, sizeof *names));
-    qkv_tensor *t = must(calloc((size_t)all + 1, sizeof *t));
-    for (int i = 0; i < all; i++) {
+    int count = qkv_model_weight_count(m), n = 0, left = 0;
+    const char **names = must(calloc((size_t)count + 1, sizeof *names));
+    qkv_tensor *t = must(calloc((size_t)count + 1, sizeof *t));
+    for (int i = 0; i < count; i++) {
         qkv_weight_kind kind;
         int persistent;
         names[n] = qkv_model_weight(m, i, &t[n], &kind, &persistent);
-        if (o->all || kind == QKV_PARAMETER || persistent) n++;
+        if (all || kind == QKV_PARAMETER || persistent) n++;
         else left++;
     }
-    int code = write_tensors(o->output, names, t, n);
+    int code = write_tensors(path, names, t, n);
     if (!code && left)
-        note("left out: %d of constants and buffers that no state dict has; --all writes them, too", left);
+        note("left out: constants and buffers that are not in the state dict (%d); --all writes them as well", left);
     free(names);
     free(t);
     return code;

@@ -14,22 +14,22 @@ static const struct {
     const char *meaning;
 } exit_codes[] = {
     {0, "success"},
-    {1, "numbers differ; a check found errors; a picture of many could not be read"},
-    {2, "usage: a wrong option, or an input of a wrong name, dtype, rank or size"},
-    {3, "a file that is missing, damaged or not what it should be"},
-    {4, "a model that uses what qkv has not built yet"},
-    {5, "out of memory, or over --memory-limit"},
-    {70, "an internal error"},
-    {130, "interrupted (SIGINT); 143: ended (SIGTERM)"},
+    {1, "mismatch: outputs differ, a check found errors, or one of several images could not be read"},
+    {2, "usage error: a wrong option, or an input with a wrong name, dtype, rank or size"},
+    {3, "unreadable: a file is missing, damaged or of the wrong kind"},
+    {4, "unsupported: the model uses something that qkv does not implement"},
+    {5, "out of memory, or --memory-limit exceeded"},
+    {70, "internal error"},
+    {130, "interrupted (SIGINT); 143: terminated (SIGTERM)"},
 };
 enum { EXIT_CODES = sizeof exit_codes / sizeof *exit_codes };
 
 static const struct {
     const char *name, *meaning;
 } environment[] = {
-    {"QKV_NUM_THREADS", "Threads when --threads is not given; before OMP_NUM_THREADS."},
-    {"QKV_CPU", "Use lower CPU features than the machine has: ref, gen, avx2, avx512, avx512bf16, amx."},
-    {"NO_COLOR", "When set and not empty: no colours."},
+    {"QKV_NUM_THREADS", "Number of threads when --threads is not given; overrides OMP_NUM_THREADS."},
+    {"QKV_CPU", "Limit the CPU features that are used: ref, gen, avx2, avx512, avx512bf16, amx."},
+    {"NO_COLOR", "Disables colours when set and not empty."},
 };
 enum { ENVIRONMENT = sizeof environment / sizeof *environment };
 
@@ -59,7 +59,7 @@ static void wrap(const char *text, int indent)
 
 static void title(const char *s) { printf("\n%s%s%s\n", color_on(BOLD), s, color_off(BOLD)); }
 
-static void print_option(const OptionText *t)
+static void print_option(const Option *t)
 {
     fputs("  ", stdout);
     if (t->letter) printf("%s-%c%s, ", color_on(BOLD), t->letter, color_off(BOLD));
@@ -85,30 +85,31 @@ static void print_exit_codes(void)
 
 static void print_overview(void)
 {
-    printf(
-        "qkv %s: runs PyTorch attention models (torch.export's .pt2) without Python\n\nusage: qkv COMMAND ... | qkv --version\n",
-        qkv_version());
-    title("Commands");
-    for (int i = 0; i < COMMANDS; i++)
-        printf("  %s%-12s%s%s\n", color_on(BOLD), commands[i].name, color_off(BOLD), commands[i].summary);
+    printf("qkv %s: runs PyTorch attention models (torch.export's .pt2) without Python\n\nusage: qkv COMMAND ... | qkv "
+           "--version\n",
+           qkv_version());
+    for (const CommandGroup *g = command_groups; g->title; g++) {
+        title(g->title);
+        for (int i = 0; g->command[i]; i++)
+            printf("  %s%-12s%s%s\n", color_on(BOLD), g->command[i]->name, color_off(BOLD), g->command[i]->summary);
+    }
     title("Environment");
     for (int i = 0; i < ENVIRONMENT; i++) printf("  %-17s %s\n", environment[i].name, environment[i].meaning);
     print_exit_codes();
     printf("\nResults go to standard output, messages to standard error. 'qkv help COMMAND' says more.\n");
 }
 
-void print_help(int command)
+void print_help(const Command *c)
 {
-    OptionText t;
-    if (command < 0) {
+    const Option *op;
+    if (!c) {
         print_overview();
         return;
     }
-    const Command *c = &commands[command];
     printf("usage: qkv %s %s [options]\n\n", c->name, c->args);
     wrap(c->text, 0);
     title("Options");
-    for (int i = 0; option_text((CommandId)command, i, &t); i++) print_option(&t);
+    for (int i = 0; (op = option_shown(c, i)); i++) print_option(op);
     title("Examples");
     print_examples(c->examples);
     print_exit_codes();
@@ -160,10 +161,13 @@ static void man_overview(void)
     roff_all("qkv loads the .pt2 archives of torch.export and runs them with no Python and no libtorch.\n"
              "Results go to standard output, messages to standard error.");
     printf("\n.SH COMMANDS\n");
-    for (int i = 0; i < COMMANDS; i++) {
-        printf(".TP\n.BR qkv\\-%s (1)\n", commands[i].name);
-        roff_all(commands[i].summary);
-        putchar('\n');
+    for (const CommandGroup *g = command_groups; g->title; g++) {
+        printf(".SS %s\n", g->title);
+        for (int i = 0; g->command[i]; i++) {
+            printf(".TP\n.BR qkv\\-%s (1)\n", g->command[i]->name);
+            roff_all(g->command[i]->summary);
+            putchar('\n');
+        }
     }
     printf(".SH ENVIRONMENT\n");
     for (int i = 0; i < ENVIRONMENT; i++) {
@@ -174,10 +178,9 @@ static void man_overview(void)
     man_exit_codes();
 }
 
-static void man_page(CommandId command)
+static void man_page(const Command *c)
 {
-    const Command *c = &commands[command];
-    OptionText t;
+    const Option *op;
     char page[32];
     snprintf(page, sizeof page, "qkv-%s", c->name);
     man_head(page, c->summary);
@@ -186,15 +189,15 @@ static void man_page(CommandId command)
     printf(" [options]\n.SH DESCRIPTION\n");
     roff_all(c->text);
     printf("\n.SH OPTIONS\n");
-    for (int i = 0; option_text(command, i, &t); i++) {
+    for (int i = 0; (op = option_shown(c, i)); i++) {
         printf(".TP\n");
-        if (t.letter) printf("\\fB\\-%c\\fR, ", t.letter);
+        if (op->letter) printf("\\fB\\-%c\\fR, ", op->letter);
         printf("\\fB\\-\\-");
-        roff_all(t.name);
+        roff_all(op->name);
         printf("\\fR");
-        if (t.arg) printf(" \\fI%s\\fR", t.arg);
+        if (op->arg) printf(" \\fI%s\\fR", op->arg);
         putchar('\n');
-        roff_all(t.help);
+        roff_all(op->help);
         putchar('\n');
     }
     printf(".SH EXAMPLES\n");
@@ -212,12 +215,38 @@ static void man_page(CommandId command)
     printf(".SH SEE ALSO\n.BR qkv (1)\n");
 }
 
-int cmd_help(const Options *o)
+/* ------------------------------------------------------------------ the command */
+
+typedef struct HelpOptions {
+    Common common;
+    bool man;
+} HelpOptions;
+
+static int cmd_help(const void *options)
 {
-    int command = -1;
-    if (o->narg && (command = command_find(o->arg[0])) < 0) return QKV_USAGE;
-    if (!o->man) print_help(command);
-    else if (command < 0) man_overview();
-    else man_page((CommandId)command);
+    const HelpOptions *o = options;
+    const Command *c = NULL;
+    if (o->common.narg && !(c = command_find(o->common.arg[0]))) return QKV_USAGE;
+    if (!o->man) print_help(c);
+    else if (!c) man_overview();
+    else man_page(c);
     return 0;
 }
+
+static const Option own[] = {
+    {"man", FLAG, offsetof(HelpOptions, man), .help = "Print the source of the man page."},
+    {0},
+};
+
+const Command command_help = {
+    .name = "help",
+    .args = "[COMMAND]",
+    .summary = "Print help",
+    .text = "Prints the help of a command, or the list of commands.",
+    .examples = "qkv help run\tthe help of qkv run\nqkv help run --man | man -l -\tas a man page",
+    .min_args = 0,
+    .max_args = 1,
+    .size = sizeof(HelpOptions),
+    .options = {{own}, {common_options}},
+    .run = cmd_help,
+};

@@ -11,14 +11,14 @@
 
 /* ------------------------------------------------------------------ models */
 
-int model_bf16(const Options *o, bool *bf16)
+int model_bf16(const ModelOptions *o, bool *bf16)
 {
     *bf16 = o->dtype && qkv_dtype_from_name(o->dtype) == QKV_BF16;
     if (!o->dtype || *bf16 || qkv_dtype_from_name(o->dtype) == QKV_F32) return 0;
     return problem(QKV_USAGE, "option '--dtype': found '%s', expected f32 or bf16", o->dtype);
 }
 
-int model_open(const Options *o, const char *path, bool bf16, bool no_fuse, Loaded *out)
+int model_open(const ModelOptions *o, const char *path, bool bf16, bool no_fuse, Loaded *out)
 {
     qkv_error e;
     qkv_session_options session = {.struct_size = sizeof session,
@@ -48,7 +48,7 @@ static bool in_list(const char *list, const char *name)
     return false;
 }
 
-bool passes_upto(const Options *o, const char *last, char *list, size_t size)
+bool passes_upto(const ModelOptions *o, const char *last, char *list, size_t size)
 {
     const char *name;
     int ordinary;
@@ -62,21 +62,22 @@ bool passes_upto(const Options *o, const char *last, char *list, size_t size)
     return false;
 }
 
-int trace_start(const Options *o, Loaded *m, int64_t runs)
+int trace_start(const char *path, Loaded *m, int64_t runs)
 {
     enum { MORE = 64, MOST = 1 << 22 };
     qkv_error e;
     qkv_stats stats = {.struct_size = sizeof stats};
-    if (!o->trace_to) return 0;
-    qkv_session_stats(m->session, &stats); /* before the first run nobody knows how many steps there are */
+    if (!path) return 0;
+    if (qkv_session_stats(m->session, &stats, &e)) return problem_of(&e);
+    /* before the first run it is not known how many steps there are */
     int64_t steps = stats.steps ? stats.steps + MORE : MOST, n = steps < MOST / runs ? steps * runs : MOST;
     return qkv_session_trace(m->session, n, &e) ? problem_of(&e) : 0;
 }
 
-int trace_finish(const Options *o, Loaded *m)
+int trace_finish(const char *path, Loaded *m)
 {
     qkv_error e;
-    return o->trace_to && qkv_session_trace_write(m->session, o->trace_to, &e) ? problem_of(&e) : 0;
+    return path && qkv_session_trace_write(m->session, path, &e) ? problem_of(&e) : 0;
 }
 
 void model_close(Loaded *m)
@@ -149,10 +150,10 @@ void sizes_free(Sizes *s)
     free(s->value);
 }
 
-int sizes_of_dims(const Options *o, Sizes *s)
+int sizes_of_dims(const List *dim, Sizes *s)
 {
-    for (int i = 0; i < o->dim.n; i++) {
-        const char *text = o->dim.item[i], *eq = strrchr(text, '=');
+    for (int i = 0; i < dim->n; i++) {
+        const char *text = dim->item[i], *eq = strrchr(text, '=');
         if (!eq || eq == text || !is_number(eq + 1) || strlen(eq + 1) > 18)
             return problem(QKV_USAGE, "option '-D': found '%s', expected NAME=N such as batch=2", text);
         size_add(s, text, (int)(eq - text), -1, strtoll(eq + 1, NULL, 10));
@@ -167,7 +168,7 @@ static int parse_shape(const qkv_model *m, const char *text, int *input, int64_t
     *input = colon ? input_called(m, text, (size_t)(colon - text)) : 0;
     if (*input < 0) return QKV_USAGE;
     if (!colon && qkv_model_input_count(m) != 1)
-        return problem(QKV_USAGE, "option '--shape': '%s' names no input and the model has %d", text,
+        return problem(QKV_USAGE, "option '--shape': '%s' does not name an input, and the model has %d", text,
                        qkv_model_input_count(m));
     bool bracket = *p == '[', ok = true;
     *rank = 0;
@@ -200,7 +201,7 @@ static int take_shape(const qkv_model *m, const char *text, Sizes *s)
 }
 
 /* What --shape asked for must be what the sizes gave. */
-static int check_shapes(const Options *o, const Loaded *m)
+static int check_shapes(const InputOptions *o, const Loaded *m)
 {
     for (int i = 0; i < o->shape.n; i++) {
         int input, rank, code;
@@ -242,8 +243,9 @@ static int parse_list(const char *option, const char *text, int channels, float 
                    channels);
 }
 
-int picture_norm(const Options *o, int channels, float *mean, float *std)
+int image_norm(const ImageNorm *o, int channels, float *mean, float *std)
 {
+    float scale = o->scale > 0 ? (float)o->scale : 1;
     for (int c = 0; c < channels; c++) {
         mean[c] = 0;
         std[c] = 1;
@@ -251,9 +253,9 @@ int picture_norm(const Options *o, int channels, float *mean, float *std)
     int code = o->mean ? parse_list("mean", o->mean, channels, mean) : 0;
     if (!code && o->std) code = parse_list("std", o->std, channels, std);
     for (int c = 0; !code && c < channels; c++) {
-        if (!(std[c] > 0)) return problem(QKV_USAGE, "option '--std': %g, expected numbers above 0", (double)std[c]);
-        mean[c] /= (float)o->scale; /* (x * scale - mean) / std = (x - mean / scale) / (std / scale) */
-        std[c] /= (float)o->scale;
+        if (!(std[c] > 0)) return problem(QKV_USAGE, "option '--std': %g, expected values above 0", (double)std[c]);
+        mean[c] /= scale; /* (x * scale - mean) / std = (x - mean / scale) / (std / scale) */
+        std[c] /= scale;
     }
     return code;
 }
@@ -272,7 +274,7 @@ static const char *image_of(const qkv_model *m, const char *option, int *input)
     return eq ? eq + 1 : option;
 }
 
-static int count_images(const Options *o, const qkv_model *m, int input)
+static int count_images(const InputOptions *o, const qkv_model *m, int input)
 {
     int n = 0, at;
     for (int i = 0; i < o->image.n; i++) {
@@ -283,17 +285,17 @@ static int count_images(const Options *o, const qkv_model *m, int input)
 }
 
 /* Can this input be a picture, and is its size known? */
-static int check_picture(const Options *o, const qkv_model *m, int input)
+static int check_picture(const InputOptions *o, const qkv_model *m, int input)
 {
     const char *name = qkv_model_input_name(m, input);
     int rank = qkv_model_input_rank(m, input);
     if ((rank != 3 && rank != 4) || qkv_model_input_dtype(m, input) != QKV_F32)
         return problem(QKV_USAGE,
-                       "input '%s' is %s of rank %d; a picture is f32 of rank 4 (batch, channels, height, width) or 3",
+                       "input '%s' is %s of rank %d; an image is f32 of rank 4 (batch, channels, height, width) or 3",
                        name, qkv_dtype_name(qkv_model_input_dtype(m, input)), rank);
     for (int k = rank - 3; k < rank; k++)
         if (input_fixed_dim(m, input, k) < 0 && !o->dim.n && !o->shape.n)
-            return problem(QKV_USAGE, "input '%s': axis %d is %s; choose the picture's size with -D %s=N or --shape",
+            return problem(QKV_USAGE, "input '%s': axis %d is %s; choose the size of the image with -D %s=N or --shape",
                            name, k, qkv_model_input_dim(m, input, k),
                            k == rank - 2   ? "height"
                            : k == rank - 1 ? "width"
@@ -302,7 +304,7 @@ static int check_picture(const Options *o, const qkv_model *m, int input)
 }
 
 /* Fills the input, whose shape the session knows by now, with its pictures. */
-static int set_pictures(const Options *o, Loaded *m, int input, Inputs *in)
+static int set_pictures(const InputOptions *o, Loaded *m, int input, Inputs *in)
 {
     qkv_error e;
     qkv_tensor t;
@@ -314,14 +316,14 @@ static int set_pictures(const Options *o, Loaded *m, int input, Inputs *in)
     int64_t sizes[4], channels = t.shape[rank - 3], plane = t.shape[rank - 2] * t.shape[rank - 1];
     memcpy(sizes, t.shape, (size_t)rank * sizeof *sizes);
     if (channels != 1 && channels != 3)
-        return problem(QKV_USAGE, "input '%s' is %s; a picture has 1 or 3 channels", name,
+        return problem(QKV_USAGE, "input '%s' is %s; an image has 1 or 3 channels", name,
                        shape_text(&t, shape, sizeof shape));
     if (n != (rank == 4 ? t.shape[0] : 1))
-        return problem(QKV_USAGE, "input '%s' is %s, but %d pictures were given", name,
+        return problem(QKV_USAGE, "input '%s' is %s, but %d images were given", name,
                        shape_text(&t, shape, sizeof shape), n);
     if (in->npixels == (int)(sizeof in->pixels / sizeof *in->pixels))
-        return problem(QKV_USAGE, "pictures for more than %d inputs", in->npixels);
-    if ((code = picture_norm(o, (int)channels, mean, std))) return code;
+        return problem(QKV_USAGE, "images for more than %d inputs", in->npixels);
+    if ((code = image_norm(&o->norm, (int)channels, mean, std))) return code;
     float *pixels = must(malloc((size_t)(n * channels * plane) * sizeof *pixels + 1));
     in->pixels[in->npixels++] = pixels;
     for (int i = 0, k = 0; i < o->image.n; i++) {
@@ -338,12 +340,13 @@ static int set_pictures(const Options *o, Loaded *m, int input, Inputs *in)
 /* ------------------------------------------------------------------ all inputs */
 
 /* Random inputs; when pictures follow, just to know their sizes. */
-static int set_random(const Options *o, Loaded *m, bool quiet)
+static int set_random(const InputOptions *o, Loaded *m, bool quiet)
 {
     Sizes s = {0};
     qkv_error e;
     qkv_tensor t;
     char shape[256];
+    int64_t seed = o->seed < 0 ? 0 : o->seed;
     int code = 0, at;
     for (int i = 0; !code && i < o->image.n; i++) {
         image_of(m->model, o->image.item[i], &at);
@@ -352,22 +355,21 @@ static int set_random(const Options *o, Loaded *m, bool quiet)
         input_dim_range(m->model, at, 0, &min, &max);
         if (qkv_model_input_rank(m->model, at) != 4 || input_fixed_dim(m->model, at, 0) >= 0) continue;
         if (pictures < min || pictures > max)
-            code = problem(QKV_USAGE, "input '%s': %lld picture%s given; its batch is %s, from %lld to %lld", name,
+            code = problem(QKV_USAGE, "input '%s': %lld image%s given; its batch is %s, from %lld to %lld", name,
                            (long long)pictures, pictures == 1 ? " was" : "s were", qkv_model_input_dim(m->model, at, 0),
                            (long long)min, (long long)max);
         else size_add(&s, name, (int)strlen(name), 0, pictures);
     }
-    if (!code) code = sizes_of_dims(o, &s);
+    if (!code) code = sizes_of_dims(&o->dim, &s);
     for (int i = 0; !code && i < o->shape.n; i++) code = take_shape(m->model, o->shape.item[i], &s);
-    if (!code &&
-        qkv_session_random_inputs(m->session, (const char *const *)s.name, s.value, s.n, (uint64_t)o->seed, &e))
+    if (!code && qkv_session_random_inputs(m->session, (const char *const *)s.name, s.value, s.n, (uint64_t)seed, &e))
         code = problem_of(&e);
     sizes_free(&s);
     if (!code) code = check_shapes(o, m);
     for (int i = 0; !code && !quiet && i < qkv_model_input_count(m->model); i++)
         if (!count_images(o, m->model, i) && !qkv_session_input(m->session, i, &t, &e))
             note("random %s: %s %s, seed %lld", qkv_model_input_name(m->model, i), qkv_dtype_name(t.dtype),
-                 shape_text(&t, shape, sizeof shape), (long long)o->seed);
+                 shape_text(&t, shape, sizeof shape), (long long)seed);
     return code;
 }
 
@@ -379,30 +381,30 @@ const char *position_of(const char *file, const char *name)
     return !strncmp(name, "arr_", 4) && is_number(name + 4) ? name + 4 : name;
 }
 
-static int set_from_file(const Options *o, Loaded *m, Inputs *in)
+static int set_from_file(const InputOptions *o, Loaded *m, Inputs *in)
 {
     qkv_error e;
-    in->file = qkv_tensors_open(o->inputs, &e);
+    in->file = qkv_tensors_open(o->file, &e);
     if (!in->file) return problem_of(&e);
     for (int i = 0; i < qkv_tensors_count(in->file); i++) {
         const char *name = qkv_tensors_name(in->file, i);
         qkv_status s = qkv_session_set_input(m->session, name, qkv_tensors_at(in->file, i), &e);
-        const char *position = position_of(o->inputs, name);
+        const char *position = position_of(o->file, name);
         if (s == QKV_USAGE && position != name)
             s = qkv_session_set_input(m->session, position, qkv_tensors_at(in->file, i), &e);
-        if (s) return problem((int)e.code, "%s: %s", o->inputs, e.message);
+        if (s) return problem((int)e.code, "%s: %s", o->file, e.message);
     }
     return 0;
 }
 
-int inputs_set(const Options *o, Loaded *m, Inputs *in)
+int inputs_set(const InputOptions *o, Loaded *m, Inputs *in)
 {
     *in = (Inputs){0};
     int code = 0, n = qkv_model_input_count(m->model), at;
-    bool sized = o->dim.n || o->shape.n, random = !o->inputs && (sized || o->seeded || !o->image.n);
-    if (o->inputs && !o->image.n && sized)
-        return problem(QKV_USAGE, "-i gives the inputs, -D and --shape make random ones: use one of both");
-    if (o->seeded) qkv_session_seed(m->session, (uint64_t)o->seed);
+    bool sized = o->dim.n || o->shape.n, random = !o->file && (sized || o->seed >= 0 || !o->image.n);
+    if (o->file && !o->image.n && sized)
+        return problem(QKV_USAGE, "-i reads the inputs, -D and --shape make random ones: use one or the other");
+    if (o->seed >= 0) qkv_session_seed(m->session, (uint64_t)o->seed);
     for (int i = 0; i < o->image.n; i++) {
         image_of(m->model, o->image.item[i], &at);
         if (at < 0) return QKV_USAGE;
@@ -410,13 +412,13 @@ int inputs_set(const Options *o, Loaded *m, Inputs *in)
     }
     int pictures = 0;
     for (int i = 0; i < n; i++) pictures += count_images(o, m->model, i) > 0;
-    if (!o->inputs && !random && pictures < n) /* only pictures were given, and not for all inputs */
+    if (!o->file && !random && pictures < n) /* only pictures were given, and not for all inputs */
         for (int i = 0; i < n; i++)
             if (!count_images(o, m->model, i))
-                return problem(QKV_USAGE, "input '%s' is not given; -i FILE gives it, --seed N makes random numbers",
+                return problem(QKV_USAGE, "input '%s' is not given; -i FILE gives it, --seed N makes random inputs",
                                qkv_model_input_name(m->model, i));
     if (random || o->image.n) code = set_random(o, m, !random);
-    if (!code && o->inputs) code = set_from_file(o, m, in);
+    if (!code && o->file) code = set_from_file(o, m, in);
     for (int i = 0; !code && i < n; i++)
         if (count_images(o, m->model, i)) code = set_pictures(o, m, i, in);
     return code;

@@ -109,7 +109,7 @@ static int skip_padding(qkv_model *m)
     return code;
 }
 
-int model_load(const Options *o, const char *path, bool bf16, bool no_fuse, qkv_model **out)
+int model_load(const ModelOptions *o, const char *path, bool bf16, bool no_fuse, qkv_model **out)
 {
     FixedInputs f = {0};
     size_t n = (size_t)o->fix.n + 1;

@@ -29,7 +29,8 @@ static double from_bf16(uint16_t h)
     return (double)f;
 }
 
-/* A float of at most 8 bits: sign, exponent, fraction. nan, infinity: codes without the sign; 256 when there is none. */
+/* A float of at most 8 bits: sign, exponent, fraction. nan, infinity: codes without the sign; 256 when there is none.
+ * */
 static double small_float(unsigned code, int exponent_bits, int fraction_bits, int bias, unsigned nan,
                           unsigned infinity)
 {
@@ -207,7 +208,8 @@ json_t *json_index(const qkv_tensor *t, int64_t flat)
     return json_integers(at, t->rank);
 }
 
-/* One line a key of the outer object and of objects in it, one line an element where its elements are lists or objects. */
+/* One line a key of the outer object and of objects in it, one line an element where its elements are lists or
+ * objects. */
 static void put(json_t *v, int depth, bool inline_all)
 {
     const char *key, *sep = "";

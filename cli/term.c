@@ -46,12 +46,30 @@ double now_ms(void)
 
 /* ------------------------------------------------------------------ messages */
 
+/* Text whose control characters, which a model's names may have, are written out: \n, \x1b. A terminal shows it and does not obey it. */
+static char *shown(const char *fmt, va_list ap)
+{
+    char *raw, *out;
+    if (vasprintf(&raw, fmt, ap) < 0) must(NULL);
+    char *to = out = must(malloc(4 * strlen(raw) + 1));
+    for (const unsigned char *p = (const unsigned char *)raw; *p; p++) {
+        bool high = *p == 0xc2 && p[1] >= 0x80 && p[1] < 0xa0; /* U+0080 to U+009F in UTF-8 */
+        if (*p == '\n') to += sprintf(to, "\\n");
+        else if (*p < ' ' || *p == 0x7f || high) to += sprintf(to, "\\x%02x", high ? *++p : *p);
+        else *to++ = (char)*p;
+    }
+    *to = 0;
+    free(raw);
+    return out;
+}
+
 static void say(const char *what, Color c, const char *fmt, va_list ap)
 {
     fflush(stdout);
     fprintf(stderr, "qkv: %s%s%s", colors_err ? escape[c] : "", what, colors_err && c ? "\033[0m" : "");
-    vfprintf(stderr, fmt, ap);
-    fputc('\n', stderr);
+    char *text = shown(fmt, ap);
+    fprintf(stderr, "%s\n", text);
+    free(text);
 }
 
 int problem(int code, const char *fmt, ...)
@@ -63,7 +81,29 @@ int problem(int code, const char *fmt, ...)
     return code;
 }
 
-int problem_of(const qkv_error *e) { return problem(e->code ? (int)e->code : EXIT_INTERNAL, "%s", e->message); }
+/* The library names no options of the command: what gives what it asks for, by a part of its sentence. */
+static void hint(const char *message)
+{
+    static const struct {
+        const char *part, *option;
+    } hints[] = {
+        {"when loading", "--fix NAME=VALUE gives an input its value"},
+        {"leave out the last batch", "--drop-last leaves it out"},
+        {"before padding is skipped", "--skip-padding skips it"},
+        {"decompose the model into math", "this is --decompose math"},
+        {"give the processor as", "this is --processor FILE"},
+        {"give the tokenizer as", "this is --tokenizer FILE"},
+    };
+    for (size_t i = 0; i < sizeof hints / sizeof *hints; i++)
+        if (strstr(message, hints[i].part)) note("%s", hints[i].option);
+}
+
+int problem_of(const qkv_error *e)
+{
+    int code = problem(e->code ? (int)e->code : EXIT_INTERNAL, "%s", e->message);
+    hint(e->message);
+    return code;
+}
 
 void warning(const char *fmt, ...)
 {
@@ -114,7 +154,7 @@ void table_cell(Table *t, const char *fmt, ...)
     }
     va_list ap;
     va_start(ap, fmt);
-    if (vasprintf(&t->cell[t->n], fmt, ap) < 0) must(NULL);
+    t->cell[t->n] = shown(fmt, ap);
     va_end(ap);
     t->color[t->n++] = PLAIN;
 }

@@ -1,4 +1,5 @@
-/* The loss curve of a training run as an SVG: losses of steps as a thin line, of epochs and of validation as lines with points, against steps. */
+/* The loss curve of a training run as an SVG: losses of steps as a thin line, of epochs and of validation as lines
+ * with points, against steps. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -90,7 +91,8 @@ int plot_write(const char *path, const Curve *steps, int nsteps, const Curve *ep
     y = axis_of(y.lo, y.hi);
     fprintf(
         f,
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" font-family=\"sans-serif\" font-size=\"12\" fill=\"#333\">\n<title>Loss of training</title>\n"
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" font-family=\"sans-serif\" font-size=\"12\" "
+        "fill=\"#333\">\n<title>Loss of training</title>\n"
         "<rect width=\"%d\" height=\"%d\" fill=\"#fff\"/>\n",
         WIDTH, HEIGHT, WIDTH, HEIGHT);
     put_axes(f, &x, &y);

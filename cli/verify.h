@@ -3,6 +3,15 @@
 #define QKV_CLI_VERIFY_H
 #include "cli.h"
 
+typedef struct VerifyOptions {
+    Common common;
+    ModelOptions model;
+    InputOptions inputs;
+    const char *expected, *nodes; /* nodes: --per-node */
+    List atol, rtol;
+    bool bisect;
+} VerifyOptions;
+
 typedef struct Compared {
     const char *name;
     qkv_tensor got, expected;
@@ -12,10 +21,12 @@ typedef struct Compared {
     void *owned; /* the expected values, when they are a copy */
 } Compared;
 
-int check_tolerances(const Options *o, const qkv_model *m); /* --atol and --rtol are well formed and name outputs */
+int check_tolerances(const VerifyOptions *o,
+                     const qkv_model *m); /* --atol and --rtol are well formed and name outputs */
 /* d at the tolerance that the user gave for this name, or slack times the default of the dtype. */
-int compare(const Options *o, const char *name, const qkv_tensor *got, const qkv_tensor *expected, double slack,
+int compare(const VerifyOptions *o, const char *name, const qkv_tensor *got, const qkv_tensor *expected, double slack,
             Compared *out);
 json_t *compared_json(const Compared *c);
-int verify_nodes(const Options *o, Loaded *m, bool *differs, json_t **json); /* runs m; json is NULL without --json */
+int verify_nodes(const VerifyOptions *o, Loaded *m, bool *differs,
+                 json_t **json); /* runs m; json is NULL without --json */
 #endif

@@ -1,7 +1,9 @@
-/* qkv verify --per-node TRACE: the first node whose value differs from the one in TRACE.
+/* qkv verify --per-node FILE: the first node whose value differs from the one in FILE.
  *
- * TRACE holds what every node of the file gave in PyTorch, a tensor per node by the node's name (a node with several results: its first by
- * name, the k-th also as "name.k"). qkv runs the model without fusion and compares in the order of execution. Nodes that one of the two
+ * FILE holds what every node of the file gave in PyTorch, a tensor per node by the node's name (a node with several
+ * results: its first by
+ * name, the k-th also as "name.k"). qkv runs the model without fusion and compares in the order of execution. Nodes
+ * that one of the two
  * sides lacks (casts that import inserted, nodes that became sizes) are passed over.
  */
 #include "verify.h"
@@ -11,7 +13,7 @@
 enum { NODE_SLACK = 10 }; /* a softmax of large scores differs more than the output that follows it */
 
 typedef struct Walk {
-    const Options *o;
+    const VerifyOptions *o;
     const qkv_tensors *trace;
     int ran, agreed, code;
     bool found;
@@ -26,7 +28,7 @@ static void keep_difference(Walk *w, const char *node, const char *op, const Com
     snprintf(w->node, sizeof w->node, "%s", node);
     snprintf(w->op, sizeof w->op, "%s", op);
     w->found = true;
-    if (w->o->json) {
+    if (w->o->common.json) {
         w->json = compared_json(c);
         return;
     }
@@ -62,11 +64,11 @@ static int on_node(void *user, const char *node, const char *op, const qkv_tenso
     return 0;
 }
 
-int verify_nodes(const Options *o, Loaded *m, bool *differs, json_t **json)
+int verify_nodes(const VerifyOptions *o, Loaded *m, bool *differs, json_t **json)
 {
     qkv_error e;
     Walk w = {.o = o};
-    qkv_tensors *trace = qkv_tensors_open(o->trace, &e);
+    qkv_tensors *trace = qkv_tensors_open(o->nodes, &e);
     if (!trace) return problem_of(&e);
     w.trace = trace;
     qkv_session_on_node(m->session, on_node, &w);
@@ -76,15 +78,15 @@ int verify_nodes(const Options *o, Loaded *m, bool *differs, json_t **json)
     int code = w.code ? w.code : s && !w.found ? problem_of(&e) : 0;
     int known = qkv_tensors_count(trace);
     if (!code && !w.found && !w.agreed)
-        code = problem(QKV_USAGE, "%s: none of its %d tensors is called like a node of the model", o->trace, known);
-    if (!code && !o->json) {
+        code = problem(QKV_USAGE, "%s: none of its %d tensors has the name of a node of the model", o->nodes, known);
+    if (!code && !o->common.json) {
         if (w.found)
             printf("  %d node%s before it agree%s\n", w.agreed, w.agreed == 1 ? "" : "s", w.agreed == 1 ? "s" : "");
         else
             printf("%sall %d compared nodes agree%s (%d ran, %d in the trace)\n", color_on(GREEN), w.agreed,
                    color_off(GREEN), w.ran, known);
     }
-    if (!code && o->json) {
+    if (!code && o->common.json) {
         *json = json_pack("{s:b, s:i, s:i}", "differs", w.found, "agreed", w.agreed, "in_trace", known);
         if (w.found) json_object_update_new(*json, json_pack("{s:s, s:s}", "node", w.node, "op", w.op));
         if (w.json) json_object_set(*json, "difference", w.json);

@@ -1,5 +1,5 @@
 #!/bin/sh
-# make demo: pictures of handwritten digits, from the part of scikit-learn's data that the model was not trained on.
+# make demo: images of handwritten digits, from the part of scikit-learn's data that the model was not trained on.
 set -eu
 cd "$(dirname "$0")/.."
 build/qkv inspect demo/digits_vit.pt2

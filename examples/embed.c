@@ -1,9 +1,10 @@
-/* Runs a model with random inputs of its smallest sizes and prints the first numbers of each output.
+/* Runs a model with random inputs of its smallest sizes and prints the first values of each output.
  *
  *   cc embed.c $(pkg-config --cflags --libs qkv) -o embed && ./embed model.pt2
  */
 #include <inttypes.h>
 #include <qkv.h>
+#include <qkv_tools.h>
 #include <stdio.h>
 
 static int failed(const qkv_error *e)

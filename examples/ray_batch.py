@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""A model over a folder of pictures, by two workers of Ray: each opens the file once, and they share its mapped weights.
+"""Runs a model over a folder of images with two Ray workers. Each opens the file once, and they share its mapped weights.
 
     pip install "ray[data]" pillow
-    PYTHONPATH=python python examples/ray_batch.py                  the demo's digits; or give MODEL FOLDER
+    PYTHONPATH=python python examples/ray_batch.py                  the demo's digits; or pass MODEL FOLDER
 """
 import os
 import sys
@@ -16,7 +16,7 @@ DEMO = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "demo")
 
 
 def prepare(batch):
-    """Pixels (rows, 8, 8) of 0 to 255 -> what the model takes."""
+    """Pixels (rows, 8, 8) of 0 to 255 -> the model's input."""
     return {"image": batch["image"][:, None].astype(np.float32) / 255, "path": batch["path"]}
 
 
@@ -25,7 +25,7 @@ def main(model=os.path.join(DEMO, "digits_vit.pt2"), folder=os.path.join(DEMO, "
     found = ray.data.read_images(folder, mode="L", include_paths=True).map_batches(prepare).map_batches(
         qkv.BatchPredictor,
         fn_constructor_kwargs={"path": os.path.abspath(model), "outputs": {"output_0": "scores"}, "passthrough": ["path"], "threads": 1},
-        batch_size=8, concurrency=2, num_cpus=0.5)  # half a CPU each, so that reading has one on a machine of two
+        batch_size=8, concurrency=2, num_cpus=0.5)  # half a CPU each leaves one for reading on a machine with two
     return {row["path"]: int(row["scores"].argmax()) for row in found.iter_rows()}
 
 

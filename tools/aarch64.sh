@@ -38,6 +38,7 @@ cat >"$dir/cross.ini" <<END
 [binaries]
 c = ['aarch64-linux-gnu-gcc', '--sysroot=$root']
 ar = 'aarch64-linux-gnu-ar'
+objcopy = 'aarch64-linux-gnu-objcopy'
 strip = 'aarch64-linux-gnu-strip'
 pkg-config = 'pkg-config'
 exe_wrapper = ['qemu-aarch64', '-L', '$root']

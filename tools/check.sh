@@ -43,6 +43,7 @@ declare -A needs=([python_1]="pytest numpy" [python_2]="pytest numpy" [golden]=t
   [onnx_backend]="pytest onnx ml_dtypes" [onnx_graphs]="pytest onnx onnxruntime")
 suite_c() { programs c build "$@"; }
 suite_layers() { python3 tools/layers.py; }
+suite_oplists() { python3 tools/oplists.py; }
 suite_checksrc() { python3 tools/checksrc.py; }
 suite_documents() { python3 tools/opsdoc.py --check; }
 suite_findings() { python3 tools/checkdoc.py --check; }
@@ -68,7 +69,7 @@ for level in ref gen avx2 avx512 avx512bf16; do
   eval "suite_level_$level() { QKV_CPU=$level programs level_$level build --suite ops --suite rules --suite models --suite cli \"\$@\"; }"
 done
 
-quick="c layers checksrc documents findings install"
+quick="c layers oplists checksrc documents findings install"
 # longest first, so that the two lanes end together
 large="python_1 python_2 spellings models asan onnx_graphs onnx_ops onnx_ops_23 onnx_models onnx_backend golden onnx_types"
 
@@ -114,7 +115,7 @@ esac
 rm -rf $logs && mkdir -p $logs
 if [ "$mode" = quick ]; then
   PROCESSES=2 run c
-  lanes layers checksrc documents findings install python_1 python_2
+  lanes layers oplists checksrc documents findings install python_1 python_2
 else
   have ray || echo "skipped: tests/python/test_ray.py (no ray in .venv)" >>$logs/skipped
   make asan-build >$logs/asan_build.log 2>&1 </dev/null || echo "asan_build=$logs/asan_build.log:1" >>$logs/suites

@@ -21,33 +21,42 @@ HEAD = """# qkv check: findings
     qkv check stranger.pt2 --security --full         also the container, pickles and code in it, checksums
     qkv check --explain Q501                         what a finding means and what to do
 
-`qkv check` reads a file independently of what loads it. The records come first (schema, names, order, arguments, weights against the file), then
-types and sizes node by node, against what the file declares; then the graph as a whole: sizes, masks, weights as numbers. It goes on after a finding,
-so all of them are listed, not only the first. Nothing in the file is executed or unpickled.
+`qkv check` reads a file independently of the code that loads it. It checks the records first: schema, names,
+order, arguments, weights against the file. Then it checks types and sizes node by node, against what the file
+declares. Then it checks the graph as a whole: sizes, masks, the values of weights. It continues after a
+finding, so it lists all of them, not only the first. Nothing in the file is executed or unpickled.
 
-Exit codes: 0 no errors, 1 errors (with `--strict`: or warnings), 3 the file cannot be read at all. `--json` prints one object whose `findings` have `id`,
-`severity`, `place`, `message` and `remedy`; in C `qkv_check`, in Python `qkv.check(path)`.
+Exit codes: 0 no errors; 1 errors (with `--strict`, also warnings); 3 the file cannot be read at all. `--json`
+prints one object whose `findings` have `id`, `severity`, `place`, `message` and `remedy`. In C this is
+`qkv_check`, in Python `qkv.check(path)`.
 
-## How it was held against others
+## Agreement with other checkers
 
-`tools/check_agreement.py`, with onnx 1.23.2 and ONNX Runtime 1.31.1 (2,024 models: the node, simple and PyTorch tests that the onnx package holds):
+`tools/check_agreement.py` compares qkv with onnx 1.23.2 and ONNX Runtime 1.31.1 on 2,024 models: the node,
+simple and PyTorch tests of the onnx package.
 
 - `valid`: none of the 2,024 has an error.
-- `edits 3000 1`: 3,000 random edits of them. Of the 2,199 that onnx.checker refuses with `full_check`, 2,162 have an error here; the 37 others break the sizes of
-  ops outside transformers (Scan, SequenceMap, StringSplit, ImageDecoder, Momentum, ConvTranspose ...). 68 that onnx.checker accepts have an error here: sizes that cannot
-  fit, arguments that must come in pairs. Of the kinds of nodes in `tests/python/test_check.py`, none is missed.
-- `ort`: `--target ort` and ONNX Runtime agree on 2,006; 18 that it does not take are not told (string normalizers, batch-major RNNs, PRelu before opset 7), and none is
-  told that it takes.
+- `edits 3000 1`: 3,000 random edits of them. onnx.checker with `full_check` refuses 2,199; 2,162 of those
+  have an error here. The other 37 break the sizes of ops that transformers do not use (Scan, SequenceMap,
+  StringSplit, ImageDecoder, Momentum, ConvTranspose ...). 68 models that onnx.checker accepts have an error
+  here: sizes that cannot fit, arguments that must come in pairs. Of the kinds of nodes in
+  `tests/python/test_check.py`, none is missed.
+- `ort`: `--target ort` and ONNX Runtime agree on 2,006. 18 that ONNX Runtime refuses are not reported (string
+  normalizers, batch-major RNNs, PRelu before opset 7). No model that it accepts is reported.
 
-The 35 models of torch.export that this project is built on, and the ONNX files that torch and `qkv convert` make of them, have no errors. What each masks' finding says
-is tested by running ONNX Runtime (`test_what_is_said_of_masked_rows`).
+The 35 torch.export models that this project is built on have no errors, and neither have the ONNX files that
+torch and `qkv convert` make of them. What the finding about each kind of mask states is tested by running
+ONNX Runtime (`test_what_is_said_of_masked_rows`).
 
-Not checked: what Python's guards in a `.pt2` say beyond sizes; operators that run-time data decides; OpenVINO's and TensorRT's op lists (only element types, domains and the
-rules of fused attention). Sizes that ONNX nodes compute are followed when they are constants, sizes of inputs, or slices and products of these.
+Not checked: what Python's guards in a `.pt2` require beyond sizes; operators whose behaviour depends on
+run-time data; OpenVINO's and TensorRT's op lists (only element types, domains and the rules of fused
+attention). Sizes that ONNX nodes compute are followed when they are constants, sizes of inputs, or slices and
+products of these.
 
-## Kinds
+## Severities
 
-An error is what a loader refuses, or what cannot be right; a warning is legal and probably not meant; a note is worth knowing. Ids keep their meaning.
+An error is something that a loader refuses, or that cannot be right. A warning is legal and probably not
+intended. A note is worth knowing. Ids never change their meaning.
 """
 
 
@@ -79,7 +88,7 @@ def main():
     if "--check" not in sys.argv:
         PAGE.write_text(page())
         return
-    source = "".join(p.read_text() for p in [*(ROOT / "src/verify").glob("*.c"), *(ROOT / "src").glob("check*.c")])
+    source = "".join(p.read_text() for p in (ROOT / "src").rglob("*.c"))
     made = [r for r in rows() if not isinstance(r, str)]
     checks = [("docs/CHECK.md is up to date; tools/checkdoc.py writes it", PAGE.exists() and PAGE.read_text() == page())]
     checks += [(f"Q{r[0]} is made somewhere", f"Q({r[0]})" in source or f"FINDING_{r[0]})" in source) for r in made]

@@ -12,6 +12,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 LOCALE = "follows the program's locale; use {} of base/number.h"
 NUMBER = ["src/base/number.c"]
 STRING = r'"(?:\\.|[^"\\\n])*"'
+STRING_WITH = r'(?<![\\\'])"(?:\\.|[^"\\\n])*?'  # a string up to what follows in the pattern
 # the arguments of a call up to a conversion of a floating number in one of its strings
 FLOAT = r'\s*\((?:[^;"]|' + STRING + r')*?"(?:\\.|[^"\\\n])*?(?<!%)%[-+#0*\d.]*[lL]?[aefgAEFG]'
 
@@ -25,6 +26,8 @@ BANNED = [
     ("ctype.h", r"<w?ctype\.h>", ["src"], [], LOCALE.format("is_alpha, is_digit, to_lower and the like")),
     ("strcasecmp", r"\bstrn?casecmp\s*\(|<strings\.h>", ["src"], [], LOCALE.format("same_word")),
     ("strcoll", r"\b(?:strcoll|strxfrm)\s*\(", ["src", "cli"], [], "sorts by the user's locale; use strcmp"),
+    ("options of the command", STRING_WITH + r"--[a-z]", ["src", "vision"], [],
+     "the library knows no command line: say what is wanted, and let hint() of cli/term.c name the option"),
     ("setlocale", r"\bsetlocale\s*\(", ["src", "cli"], [],
      "the locale belongs to the program that embeds us; the command stays in the \"C\" locale, so that its printf writes points"),
 ]
@@ -38,7 +41,7 @@ def code(path):
 
 
 def main():
-    paths = [p for folder in ("src", "cli") for p in sorted((ROOT / folder).rglob("*.[ch]"))]
+    paths = [p for folder in ("src", "vision", "cli") for p in sorted((ROOT / folder).rglob("*.[ch]"))]
     files = {str(p.relative_to(ROOT)): code(p) for p in paths}
     failed = False
     print(f"1..{len(BANNED)}")

@@ -38,7 +38,7 @@ def files(room):
 
 
 def room_of(target, rooms):
-    """The room that an included path lies in; '' for a file of the same folder."""
+    """The room that an included path lies in, or the public header that it is; '' for a file of the same folder."""
     if target.startswith("qkv") and "/" not in target:
         return target
     parts = target.split("/")[:-1]
@@ -60,7 +60,7 @@ def violations(room, rooms, foreign):
             at = room_of(m.group(2), rooms)
             if not at and (file.parent / m.group(2)).exists():
                 continue
-            if at != room and at not in rooms[room]:
+            if at != room and not {at, m.group(2)} & set(rooms[room]):
                 yield where
 
 

@@ -18,10 +18,10 @@ import onnxruntime
 from onnxruntime.capi import onnxruntime_pybind11_state as ort
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-PATH = ROOT / "src" / "verify" / "onnx_schemas.def"
+PATH = ROOT / "src" / "onnx" / "check" / "schemas.def"
 KINDS = {"FLOAT": "f", "INT": "i", "STRING": "s", "TENSOR": "t", "GRAPH": "g", "FLOATS": "F", "INTS": "I", "STRINGS": "S", "TENSORS": "T", "GRAPHS": "G",
          "SPARSE_TENSOR": "p", "SPARSE_TENSORS": "P", "TYPE_PROTO": "y", "TYPE_PROTOS": "Y"}
-KERNELS = ROOT / "src" / "verify" / "ort_kernels.def"
+KERNELS = ROOT / "src" / "onnx" / "check" / "ort_kernels.def"
 DOMAINS = ["", "ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training", "ai.onnx.training", "com.microsoft"]
 MANY = 0x7fffffff
 

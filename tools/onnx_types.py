@@ -16,7 +16,7 @@ import onnxruntime as ort
 from onnx import TensorProto as T
 from onnx import helper
 
-FILE = pathlib.Path(__file__).resolve().parent.parent / "src" / "emit" / "onnx_types.def"
+FILE = pathlib.Path(__file__).resolve().parent.parent / "src" / "onnx" / "write" / "types.def"
 DTYPES = dict(F32=T.FLOAT, F64=T.DOUBLE, F16=T.FLOAT16, BF16=T.BFLOAT16, I64=T.INT64, I32=T.INT32, I16=T.INT16, I8=T.INT8, U8=T.UINT8, BOOL=T.BOOL, U16=T.UINT16,
               U32=T.UINT32, U64=T.UINT64)
 SPELLED = {"tensor(" + n + ")": k for n, k in (("float", "F32"), ("double", "F64"), ("float16", "F16"), ("bfloat16", "BF16"), ("int64", "I64"), ("int32", "I32"), ("int16", "I16"),

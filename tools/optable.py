@@ -1,6 +1,6 @@
-"""The op table of src/ir/ops_*.def as Python sees it: the C preprocessor reads the X-lists.
+"""The op table of src/op as Python sees it: the C preprocessor reads the X-lists.
 
-    for row in rows(): row.name, row.family, row.lower, row.run, row.schema, row.flags
+    for row in rows(): row.name, row.family, row.schema, row.traits and the fields of WORDS
 """
 import collections
 import pathlib
@@ -8,21 +8,29 @@ import re
 import subprocess
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-FAMILIES = ["view", "pointwise", "reduce", "index", "image", "linalg"]
-Row = collections.namedtuple("Row", "name family schema lower shape view run flags")
+# files of src/op with rows that files contain
+FAMILIES = ["view", "pointwise", "make", "reduce", "index", "image", "linalg", "inplace"]
+WORDS = {"LOWER": "lower", "VIEW": "view", "RUN": "run", "TRAITS": "traits", "ALIAS_OF": "alias_of",
+         "FROM_ONNX": "from_onnx"}
+Row = collections.namedtuple("Row", ["name", "family", "schema", *WORDS.values()])
 
 
 def rows():
+    """Columns that a row does not have are "none"; traits are a set."""
+    table = (ROOT / "src" / "op" / "ops.def").read_text()
+    words = "".join(f"#define {w}(x, ...) @{w} x @end\n" for w in WORDS)
     for family in FAMILIES:
-        path = ROOT / "src" / "ir" / f"ops_{family}.def"
-        source = f'#define OP(id, name, schema, lower, shape, view, run, flags) @@ name @ schema @ lower @ shape @ view @ run @ flags\n#include "{path}"\n'
-        text = subprocess.run(["gcc", "-E", "-P", "-x", "c", "-"], input=source, capture_output=True, text=True, check=True).stdout
+        one = re.sub(r'#include "op/(\w+)\.def"\n', lambda m: m.group(0) if m.group(1) == family else "", table)
+        source = f"#define OP(id, name, schema, ...) @@ name @ schema @ __VA_ARGS__\n{words}{one}"
+        text = subprocess.run(["gcc", "-E", "-P", "-x", "c", "-I", str(ROOT / "src"), "-"], input=source, capture_output=True, text=True, check=True).stdout
         for row in " ".join(text.split()).split("@@")[1:]:
-            name, schema, *columns = [c.strip() for c in row.split(" @ ")]
-            yield Row(name.strip('"'), family, re.sub(r'(?<!\\)" *"', "", schema).strip('"').replace('\\"', '"'), *columns)
+            name, schema, said = (c.strip() for c in row.split(" @ ", 2))
+            columns = {field: (re.search(rf"@{w} (.*?) @end", said) or [None, "none"])[1] for w, field in WORDS.items()}
+            columns["traits"] = set(columns["traits"].split(" | ")) - {"none"}
+            yield Row(name.strip('"'), family, re.sub(r'(?<!\\)" *"', "", schema).strip('"').replace('\\"', '"'), **columns)
 
 
 def exempt(row):
     """Needs no golden case: in-place forms, asserts, random numbers, and rows that give no tensor (sizes). As in tests/ops/run_ops.c."""
-    return (any(f in row.flags for f in ("OPF_INPLACE", "OPF_EFFECT", "OPF_RANDOM")) or "(a!)" in row.schema or row.lower == "ignore" or row.name.startswith("qkv.")
+    return (row.traits & {"INPLACE", "EFFECT", "RANDOM"} or "(a!)" in row.schema or row.lower == "ignore" or row.name.startswith("qkv.")
             or "Tensor" not in row.schema[row.schema.rindex("->"):])

@@ -21,8 +21,8 @@ case "${1:-}" in
   deb)
     version=$(meson introspect build --projectinfo | python3 -c 'import json, sys; print(json.load(sys.stdin)["version"])')
     arch=$(dpkg --print-architecture)
-    library=$(find "$stage" -name 'libqkv.so' | head -1)
-    needs=$(for so in $(objdump -p "$library" "$stage/usr/bin/qkv" | awk '$1 == "NEEDED" {print $2}' | sort -u); do
+    mapfile -t libraries < <(find "$stage" -name 'libqkv*.so.*' -type f)
+    needs=$(for so in $(objdump -p "${libraries[@]}" "$stage/usr/bin/qkv" | awk '$1 == "NEEDED" && $2 !~ /^libqkv/ {print $2}' | sort -u); do
       path=$(ldconfig -p | awk -v so="$so" '$1 == so {print $NF; exit}')
       path=$(readlink -f "$path")
       { dpkg -S "$path" || dpkg -S "${path#/usr}"; } 2>/dev/null | cut -d: -f1 # packages older than the merge of /lib and /usr/lib
@@ -30,7 +30,7 @@ case "${1:-}" in
     mkdir -p "$stage/DEBIAN" "$stage/usr/share/doc/qkv" dist
     cp LICENSE "$stage/usr/share/doc/qkv/copyright"
     gzip -9n "$stage"/usr/share/man/man1/*.1
-    strip --strip-unneeded "$(readlink -f "$library")" "$stage/usr/bin/qkv"
+    strip --strip-unneeded "${libraries[@]}" "$stage/usr/bin/qkv"
     cat >"$stage/DEBIAN/control" <<END
 Package: qkv
 Version: $version

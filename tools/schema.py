@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Prints rows for src/ir/ops_*.def from PyTorch's own schemas.
+"""Prints rows for src/op/*.def from PyTorch's own schemas.
 
-  tools/schema.py aten.add.Tensor aten.linear ...      rows with empty columns, to be filled in
+  tools/schema.py aten.add.Tensor aten.linear ...      one line each; other kinds of rows: src/op/ops.def
 """
 import sys
 
@@ -16,7 +16,9 @@ def row(name):
         ident = op if overload == "default" else f"{op}_{overload}"
     if op.endswith("_") and not op.startswith("__"):
         ident = op + ("" if overload == "default" else "_" + overload)
-    return f'OP({ident}, "{ns}.{op}.{overload}", "{text[text.index(chr(40)):].replace(chr(34), chr(92) + chr(34))}", keep, none, none, none, 0)'
+    schema = text[text.index("("):].replace('"', '\\"')
+    kind, f = ("INPLACE", "") if op.endswith("_") and not op.startswith("__") else ("COMPOSITE", f", {op.strip('_')}")
+    return f'{kind}({ident}, "{ns}.{op}.{overload}", "{schema}"{f})'
 
 
 for n in sys.argv[1:]:

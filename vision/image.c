@@ -10,8 +10,10 @@
 #include "base/buf.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "qkv_tools.h"
 #include "vision/exif.h"
 #include "vision/taps.h"
+#include "vision/vision.h"
 
 static const int64_t max_pixels = (int64_t)1 << 28;
 static const int64_t max_packing =
@@ -252,7 +254,8 @@ bool image_write_png(const Image *im, const char *path, Err *err)
     bool ok = bytes || oom(err);
     if (ok && !png_image_write_to_memory(&png, bytes, &n, 0, im->pixels, 0, NULL))
         ok = fail(err, E_LIMIT, "%s: %s", path, png.message);
-    ok = ok && outfile_all(path, bytes, n, err);
+    qkv_error e;
+    if (ok && qkv_file_write(path, bytes, n, &e)) ok = vision_fail(err, &e);
     mem_free(bytes);
     return ok;
 }

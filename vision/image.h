@@ -20,7 +20,7 @@ typedef struct Image {
 bool image_read(Image *im, const char *path, Err *err); /* by content; at most 2^28 pixels (E_LIMIT) */
 bool image_read_rgb(Image *im, const char *path,
                     Err *err); /* always RGB, alpha left out and not blended, as Pillow's convert("RGB") */
-bool image_write_png(const Image *im, const char *path, Err *err); /* atomic, see base/file.h */
+bool image_write_png(const Image *im, const char *path, Err *err); /* whole or not at all: qkv_file_write */
 void image_free(Image *im);
 /* out (channels_wanted, h, w) float: convert gray<->RGB (ITU-R 601, as Pillow's L), resize to (h, w) with an antialiased triangle
  * filter (as Pillow BILINEAR: support scaled by the reduction factor), divide by 255, then (x - mean[c]) / std[c]. */

@@ -8,24 +8,21 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "api/api_impl.h"
 #include "base/arena.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/number.h"
-#include "vision/image.h"
+#include "qkv_tools.h"
+#include "qkv_vision.h"
+#include "vision/bpe.h"
 #include "vision/draw.h"
 #include "vision/instances.h"
 #include "vision/processor.h"
 #include "vision/resize.h"
-#include "vision/bpe.h"
+#include "vision/vision.h"
 
-enum { MAX_PIXELS = 1 << 28 /* as image_read */, NO_BOX = -10 /* the label that SAM 3's padding has */ };
+enum { NO_BOX = -10 /* the label that SAM 3's padding has */ };
 enum { BATCH_BYTES = 1 << 30, MAX_BATCH = 16 }; /* activations of a batch that is chosen here, and parts in it */
-
-struct qkv_picture {
-    Image im;
-};
 
 struct qkv_instances {
     Instances list;
@@ -52,107 +49,55 @@ struct qkv_segmenter {
     float *copy[4];    /* of outputs that are not contiguous */
 };
 
-/* ------------------------------------------------------------------ pictures */
-
-qkv_picture *qkv_picture_read(const char *path, qkv_error *err)
-{
-    Err e = api_begin();
-    qkv_picture *p = mem_zeroed(1, sizeof *p);
-    if (p && image_read_rgb(&p->im, path, &e)) return p;
-    if (!p) oom(&e);
-    mem_free(p);
-    return api_null(&e, err);
-}
-
-static bool picture_copy(Image *im, const uint8_t *pixels, int height, int width, int channels, Err *err)
-{
-    if (channels != 1 && channels != 3) return fail(err, E_USAGE, "%d channels, expected 1 or 3", channels);
-    if (height < 1 || width < 1 || (int64_t)height * width > MAX_PIXELS)
-        return fail(err, E_USAGE, "%d x %d pixels: a picture has 1 to %d", height, width, MAX_PIXELS);
-    size_t n = (size_t)height * (size_t)width;
-    *im = (Image){width, height, 3, mem_alloc(3 * n)};
-    if (!im->pixels) return oom(err);
-    if (channels == 3) memcpy(im->pixels, pixels, 3 * n);
-    for (size_t i = 0; channels == 1 && i < n; i++) memset(im->pixels + 3 * i, pixels[i], 3);
-    return true;
-}
-
-qkv_picture *qkv_picture_create(const uint8_t *pixels, int height, int width, int channels, qkv_error *err)
-{
-    Err e = api_begin();
-    qkv_picture *p = mem_zeroed(1, sizeof *p);
-    if (p && picture_copy(&p->im, pixels, height, width, channels, &e)) return p;
-    if (!p) oom(&e);
-    mem_free(p);
-    return api_null(&e, err);
-}
-
-void qkv_picture_free(qkv_picture *p)
-{
-    if (!p) return;
-    image_free(&p->im);
-    mem_free(p);
-}
-
-int qkv_picture_width(const qkv_picture *p) { return p->im.width; }
-int qkv_picture_height(const qkv_picture *p) { return p->im.height; }
-const uint8_t *qkv_picture_rgb(const qkv_picture *p) { return p->im.pixels; }
-
-qkv_status qkv_picture_write(const qkv_picture *p, const char *path, qkv_error *err)
-{
-    Err e = api_begin();
-    return image_write_png(&p->im, path, &e) ? QKV_OK : api_give(&e, err);
-}
-
-qkv_status qkv_picture_input(const qkv_picture *p, int height, int width, const float *mean, const float *std,
-                             float *out, qkv_error *err)
-{
-    Err e = api_begin();
-    bool ok = height >= 1 && width >= 1 && height <= PROCESSOR_MAX_SIDE && width <= PROCESSOR_MAX_SIDE;
-    if (!ok) fail(&e, E_USAGE, "%d x %d: sides are from 1 to %d", height, width, PROCESSOR_MAX_SIDE);
-    ok = ok && picture_to_input(&p->im, 0, 0, p->im.width, p->im.height, height, width, mean, std, false, out, &e);
-    return ok ? QKV_OK : api_give(&e, err);
-}
-
 /* ------------------------------------------------------------------ what comes with the model */
 
-/* The bytes of the file `path`, which own then holds, or of the model's extra file `name`. */
-static bool attached(const qkv_segmenter *g, const Extras *x, const char *path, MappedFile *own, const char *name,
-                     const char *option, const void **bytes, uint64_t *size, Err *err)
+/* What comes with the model as an extra file, or lies in a file that the caller named. */
+typedef struct Attached {
+    MappedFile file;
+    void *own; /* the extra file; NULL: it is `file` */
+    const void *bytes;
+    size_t size;
+} Attached;
+
+/* Of the file `path`, or of the model's extra file `name`. */
+static bool attached_open(Attached *a, const qkv_segmenter *g, const char *path, const char *name, const char *what,
+                          Err *err)
 {
+    *a = (Attached){0};
     if (path) {
-        TRY(file_map(own, path, err));
-        *bytes = own->data;
-        *size = own->size;
+        TRY(file_map(&a->file, path, err));
+        a->bytes = a->file.data;
+        a->size = (size_t)a->file.size;
         return true;
     }
-    for (int i = 0; i < x->n; i++)
-        if (!strcmp(x->file[i].name, name)) {
-            *bytes = x->file[i].bytes;
-            *size = x->file[i].size;
-            return true;
-        }
-    return fail(err, E_USAGE, "%s: holds no '%s', which qkv.recipes.sam3 puts into a .pt2; %s FILE gives it",
-                g->model->path, name, option);
+    qkv_error e;
+    a->bytes = a->own = qkv_model_extra_file(g->model, name, &a->size, &e);
+    if (a->own) return true;
+    vision_fail(err, &e);
+    if (err->code != E_USAGE) return false;
+    return fail(err, E_USAGE, "%s, which qkv.recipes.sam3 puts into a .pt2; give the %s as a file of its own",
+                e.message, what);
+}
+
+static void attached_close(Attached *a)
+{
+    file_unmap(&a->file);
+    qkv_free(a->own);
 }
 
 static bool read_attached(qkv_segmenter *g, Err *err)
 {
-    Extras x = {0};
-    MappedFile processor = {0}, tokenizer = {0};
-    const void *bytes = NULL;
-    uint64_t size = 0;
-    bool ok = (g->o.processor && g->o.tokenizer) || extras_open(&x, g->model->program.source, err) ||
-              within(err, "%s", g->model->path);
-    ok = ok && attached(g, &x, g->o.processor, &processor, "qkv/processor.json", "--processor", &bytes, &size, err) &&
-         (processor_read(&g->p, bytes, size, err) ||
-          within(err, "%s", g->o.processor ? g->o.processor : "qkv/processor.json"));
-    ok = ok && attached(g, &x, g->o.tokenizer, &tokenizer, "qkv/tokenizer.bpe", "--tokenizer", &bytes, &size, err) &&
-         ((g->bpe = bpe_open(bytes, (size_t)size, g->p.hf ? CLIP_HF : CLIP_META, err)) ||
-          within(err, "%s", g->o.tokenizer ? g->o.tokenizer : "qkv/tokenizer.bpe"));
-    extras_close(&x);
-    file_unmap(&processor);
-    file_unmap(&tokenizer);
+    static const char processor[] = "qkv/processor.json", tokenizer[] = "qkv/tokenizer.bpe";
+    Attached a;
+    bool ok = attached_open(&a, g, g->o.processor, processor, "processor", err) &&
+              (processor_read(&g->p, a.bytes, a.size, err) ||
+               within(err, "%s", g->o.processor ? g->o.processor : processor));
+    attached_close(&a);
+    TRY(ok);
+    ok = attached_open(&a, g, g->o.tokenizer, tokenizer, "tokenizer", err) &&
+         ((g->bpe = bpe_open(a.bytes, a.size, g->p.hf ? CLIP_HF : CLIP_META, err)) ||
+          within(err, "%s", g->o.tokenizer ? g->o.tokenizer : tokenizer));
+    attached_close(&a);
     return ok;
 }
 
@@ -195,40 +140,13 @@ static void find_batch(qkv_segmenter *g)
     g->most = hi < g->least ? g->least : hi < INT_MAX ? (int)hi : INT_MAX;
 }
 
-/* Rows of the table that the ids are looked up in, and its name; 0 when there is none whose rows are a number, -1 without memory. */
-static int64_t table_rows(const Graph *g, const Value *ids, const char **name, Err *err)
-{
-    unsigned char *is = mem_zeroed((size_t)g->next_id + 1,
-                                   1); /* by value id: the ids, perhaps as another dtype or shape */
-    int64_t rows = 0;
-    if (!is) {
-        oom(err);
-        return -1;
-    }
-    is[ids->id] = 1;
-    for (const Node *n = g->first; n && !rows; n = n->next) {
-        bool embedding = n->op->id == OP_embedding, select = n->op->id == OP_index_select;
-        if (embedding || select) {
-            const Value *table = n->arg[0].v;
-            if (is[n->arg[embedding ? 1 : 2].v->id] && table->rank == 2 && table->dim[0]->kind == EX_INT) {
-                rows = table->dim[0]->i;
-                *name = table->fqn ? table->fqn : table->name;
-            }
-        } else if ((n->op->id == OP_to_copy || (n->op->flags & OPF_VIEW)) && n->arg[0].kind == ARG_VALUE)
-            is[n->out[0]->id] = is[n->arg[0].v->id];
-    }
-    mem_free(is);
-    return rows;
-}
-
 /* Every text begins and ends with the tokenizer's last two ids. */
 static bool check_vocabulary(const qkv_segmenter *g, Err *err)
 {
-    const Graph *graph = g->model->program.graph;
-    const char *from = g->o.tokenizer ? g->o.tokenizer : "qkv/tokenizer.bpe", *table = "";
-    int64_t ids = bpe_vocabulary(g->bpe), rows = table_rows(graph, graph->input[g->ids], &table, err),
-            special = 2 * 256 + 2;
-    if (rows < 0) return false;
+    const char *from = g->o.tokenizer ? g->o.tokenizer : "qkv/tokenizer.bpe", *table;
+    int64_t ids = bpe_vocabulary(g->bpe), rows, special = 2 * 256 + 2;
+    qkv_error e;
+    if (qkv_model_input_table(g->model, g->ids, &table, &rows, &e)) return vision_fail(err, &e);
     if (rows && ids > rows)
         return fail(
             err, E_USAGE,
@@ -283,10 +201,13 @@ static bool settle_sizes(qkv_segmenter *g, Err *err)
 qkv_segmenter *qkv_segmenter_create(const qkv_model *m, qkv_session *s, const qkv_segment_options *options,
                                     qkv_error *err)
 {
-    Err e = api_begin();
+    Err e = vision_begin();
+    qkv_segment_options o = {0};
+    if (!GIVEN(m) || !GIVEN(s) || !VERSIONED_TAKE(qkv_segment_options, batch, &o, options, &e))
+        return vision_null(&e, err);
     qkv_segmenter *g = mem_zeroed(1, sizeof *g);
     if (g) {
-        if (options) memcpy(&g->o, options, options->struct_size < sizeof g->o ? options->struct_size : sizeof g->o);
+        g->o = o;
         g->model = m;
         g->session = s;
     }
@@ -299,11 +220,10 @@ qkv_segmenter *qkv_segmenter_create(const qkv_model *m, qkv_session *s, const qk
     if (ok && g->o.threshold > 0) g->p.threshold = g->o.threshold;
     if (ok) find_batch(g);
     qkv_error kept;
-    if (ok && qkv_session_keep(s, qkv_model_input_name(m, g->ids), &kept))
-        ok = fail(&e, (ErrCode)kept.code, "%s", kept.message);
+    if (ok && qkv_session_keep(s, qkv_model_input_name(m, g->ids), &kept)) ok = vision_fail(&e, &kept);
     if (ok) return g;
     qkv_segmenter_free(g);
-    return api_null(&e, err);
+    return vision_null(&e, err);
 }
 
 void qkv_segmenter_free(qkv_segmenter *g)
@@ -318,12 +238,13 @@ void qkv_segmenter_free(qkv_segmenter *g)
     mem_free(g);
 }
 
-double qkv_segmenter_threshold(const qkv_segmenter *g) { return g->p.threshold; }
-int qkv_segmenter_context(const qkv_segmenter *g) { return g->context; }
+double qkv_segmenter_threshold(const qkv_segmenter *g) { return g ? g->p.threshold : 0; }
+int qkv_segmenter_context(const qkv_segmenter *g) { return g ? g->context : 0; }
 
 qkv_status qkv_segmenter_prompts(qkv_segmenter *g, const char *const *texts, int n, int *tokens, qkv_error *err)
 {
-    Err e = api_begin();
+    Err e = vision_begin();
+    if (!GIVEN(g) || !GIVEN_TEXTS(texts, n)) return vision_give(&e, err);
     size_t count, rows = n > 0 ? (size_t)n : 0;
     bool ok = rows || fail(&e, E_USAGE, "no text to look for");
     int64_t *id = ok && mul_size(rows, (size_t)g->context, &count) ? mem_zeroed(count, sizeof *id) : NULL;
@@ -336,7 +257,7 @@ qkv_status qkv_segmenter_prompts(qkv_segmenter *g, const char *const *texts, int
     }
     if (!ok) {
         mem_free(id);
-        return api_give(&e, err);
+        return vision_give(&e, err);
     }
     mem_free(g->id);
     g->id = id;
@@ -348,6 +269,7 @@ qkv_status qkv_segmenter_prompts(qkv_segmenter *g, const char *const *texts, int
 
 int qkv_segmenter_batch(const qkv_segmenter *g)
 {
+    if (!g) return 0;
     int n = g->o.batch ? g->o.batch : g->fits ? g->fits : 1;
     return n < g->least ? g->least : n > g->most ? g->most : n;
 }
@@ -367,7 +289,7 @@ static bool output(qkv_segmenter *g, int i, int rank, const int64_t *want, qkv_t
     static const char *const what[] = {"logits (N, queries) or (N, queries, 1)", "boxes (N, queries, 4)",
                                        "masks (N, queries, h, w)", "presence (N, 1)"};
     qkv_error e;
-    if (qkv_session_output(g->session, i, t, &e)) return fail(err, E_USAGE, "%s", e.message);
+    if (qkv_session_output(g->session, i, t, &e)) return vision_fail(err, &e);
     bool ok = t->dtype == QKV_F32 && t->rank == rank, contiguous = true;
     int64_t step = 1;
     for (int k = rank - 1; ok && k >= 0; k--) {
@@ -382,10 +304,11 @@ static bool output(qkv_segmenter *g, int i, int rank, const int64_t *want, qkv_t
     float *copy = mem_grow(g->copy[i], (size_t)step * sizeof *copy);
     if (!copy) return oom(err);
     g->copy[i] = copy;
-    Tensor to = tensor_of(DT_F32, rank, t->shape, copy), from = to;
-    from.data = t->data;
-    memcpy(from.stride, t->strides, (size_t)rank * sizeof *from.stride);
-    tensor_copy(&to, &from);
+    for (int64_t at = 0; at < step; at++) {
+        int64_t rest = at, from = 0;
+        for (int k = rank - 1; k >= 0; rest /= t->shape[k--]) from += rest % t->shape[k] * t->strides[k];
+        copy[at] = ((const float *)t->data)[from];
+    }
     t->data = copy;
     return true;
 }
@@ -468,14 +391,10 @@ static bool run_parts(qkv_segmenter *g, const Part *part, int n, int fed, Err *e
     qkv_error e;
     if ((g->fresh && set(g, g->ids, &ids, &e)) || set(g, g->pixels, &pixels, &e) || set(g, g->boxes, &boxes, &e) ||
         set(g, g->labels, &labels, &e) || qkv_session_run(g->session, &e))
-        return fail(err,
-                    e.code == QKV_LIMIT         ? E_LIMIT
-                    : e.code == QKV_UNSUPPORTED ? E_UNSUPPORTED
-                                                : E_USAGE,
-                    "%s", e.message);
+        return vision_fail(err, &e);
     g->fresh = false;
     qkv_stats stats = {.struct_size = sizeof stats};
-    qkv_session_stats(g->session, &stats);
+    if (qkv_session_stats(g->session, &stats, &e)) return fail(err, E_USAGE, "%s", e.message);
     size_t one = (stats.activation_bytes + stats.scratch_bytes) / (size_t)fed + 1;
     if (!g->fits)
         g->fits = one > BATCH_BYTES ? 1 : BATCH_BYTES / one < MAX_BATCH ? (int)(BATCH_BYTES / one) : MAX_BATCH;
@@ -552,8 +471,11 @@ static bool finish(qkv_instances *out, bool tiles, Err *err)
 qkv_status qkv_segmenter_run_many(qkv_segmenter *g, const qkv_picture *const *p, int n, qkv_instances **found,
                                   qkv_error *err)
 {
-    Err e = api_begin();
+    Err e = vision_begin();
+    if (!GIVEN(g) || !GIVEN_LIST(p, n) || !GIVEN_LIST(found, n)) return vision_give(&e, err);
     size_t parts = 0, at = 0;
+    for (int i = 0; i < n; i++)
+        if (!GIVEN(p[i])) return vision_give(&e, err);
     bool ok = g->prompts || fail(&e, E_USAGE, "no text to look for");
     for (int i = 0; i < n; i++) {
         parts += cut(g, &p[i]->im, NULL, NULL);
@@ -572,12 +494,12 @@ qkv_status qkv_segmenter_run_many(qkv_segmenter *g, const qkv_picture *const *p,
         qkv_instances_free(found[i]);
         found[i] = NULL;
     }
-    return api_give(&e, err);
+    return vision_give(&e, err);
 }
 
 qkv_instances *qkv_segmenter_run(qkv_segmenter *g, const qkv_picture *p, qkv_error *err)
 {
-    qkv_instances *found;
+    qkv_instances *found = NULL;
     qkv_segmenter_run_many(g, &p, 1, &found, err);
     return found;
 }
@@ -592,16 +514,24 @@ void qkv_instances_free(qkv_instances *i)
     mem_free(i);
 }
 
-int qkv_instances_count(const qkv_instances *i) { return i->list.n; }
+int qkv_instances_count(const qkv_instances *i) { return i ? i->list.n : 0; }
 const qkv_instance *qkv_instances_at(const qkv_instances *i, int k)
 {
-    return k >= 0 && k < i->list.n ? &i->shown[k] : NULL;
+    return i && k >= 0 && k < i->list.n ? &i->shown[k] : NULL;
 }
-void qkv_instances_mask(const qkv_instances *i, int k, uint8_t *out) { instance_mask(&i->list.item[k], out); }
+void qkv_instances_mask(const qkv_instances *i, int k, uint8_t *out)
+{
+    if (i && out && k >= 0 && k < i->list.n) instance_mask(&i->list.item[k], out);
+}
 
 qkv_status qkv_instances_write_mask(const qkv_instances *i, int k, const char *path, qkv_error *err)
 {
-    Err e = api_begin();
+    Err e = vision_begin();
+    if (!GIVEN(i) || !GIVEN(path)) return vision_give(&e, err);
+    if (k < 0 || k >= i->list.n) {
+        fail(&e, E_USAGE, "instance %d: there are %d", k, i->list.n);
+        return vision_give(&e, err);
+    }
     const Instance *in = &i->list.item[k];
     size_t n = (size_t)in->width * (size_t)in->height;
     Image im = {in->width, in->height, 1, mem_alloc(n)};
@@ -610,13 +540,14 @@ qkv_status qkv_instances_write_mask(const qkv_instances *i, int k, const char *p
     for (size_t at = 0; ok && at < n; at++) im.pixels[at] = im.pixels[at] ? 255 : 0;
     ok = ok && image_write_png(&im, path, &e);
     image_free(&im);
-    return ok ? QKV_OK : api_give(&e, err);
+    return ok ? QKV_OK : vision_give(&e, err);
 }
 
 qkv_picture *qkv_instances_overlay(const qkv_instances *i, const qkv_picture *p, const char *const *texts, int n,
                                    qkv_error *err)
 {
-    Err e = api_begin();
+    Err e = vision_begin();
+    if (!GIVEN(i) || !GIVEN(p) || !GIVEN_TEXTS(texts, n)) return vision_null(&e, err);
     qkv_picture *out = mem_zeroed(1, sizeof *out);
     bool ok = out || oom(&e);
     for (int k = 0; ok && k < i->list.n; k++)
@@ -625,5 +556,5 @@ qkv_picture *qkv_instances_overlay(const qkv_instances *i, const qkv_picture *p,
             ok = fail(&e, E_USAGE, "the instances are not of this picture and these texts");
     if (ok && picture_overlay(&p->im, &i->list, texts, n, &out->im, &e)) return out;
     mem_free(out);
-    return api_null(&e, err);
+    return vision_null(&e, err);
 }

@@ -1,4 +1,4 @@
-/* Sequences of different lengths through one run of an encoder with a key padding mask. Step 4 of docs/KEY_PADDING_MASK.md.
+/* Runs sequences of different lengths through an encoder with a key padding mask in one batch. Step 4 of docs/KEY_PADDING_MASK.md.
  *
  *     gcc -std=c17 encode.c $(pkg-config --cflags --libs qkv) -o encode
  *     ./encode encoder.pt2 sequences.safetensors out.safetensors        or encoder.onnx: the same program

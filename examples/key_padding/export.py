@@ -3,8 +3,8 @@
 
     python examples/key_padding/export.py FOLDER [--float] [--inside]
 
-writes FOLDER/encoder.pt2, sequences of different lengths (sequences.safetensors: "0", "1", ... each (length, 32)) and what eager PyTorch gives
-for each of them alone, without any padding (expected.safetensors). --float: the mask is float, -inf where padded, instead of bool.
+writes FOLDER/encoder.pt2, sequences of different lengths (sequences.safetensors: "0", "1", ... each (length, 32)), and the results of eager
+PyTorch for each of them alone, without padding (expected.safetensors). --float: the mask is float, -inf where padded, instead of bool.
 --inside: the model takes lengths and makes the mask itself.
 """
 import os
@@ -18,12 +18,12 @@ WIDTH, HEADS, LAYERS, LENGTHS = 32, 4, 2, (5, 9, 1, 7)
 
 
 class Encoder(nn.Module):
-    """Stands for a model that was trained."""
+    """Stands in for a trained model."""
 
     def __init__(self):
         super().__init__()
         layer = nn.TransformerEncoderLayer(WIDTH, HEADS, 4 * WIDTH, dropout=0.1, activation="gelu", batch_first=True)
-        # Nested tensors are a fast path of eager PyTorch: they leave out padded positions, and cannot be exported.
+        # Nested tensors are a fast path of eager PyTorch: they drop padded positions, and cannot be exported.
         self.encoder = nn.TransformerEncoder(layer, LAYERS, enable_nested_tensor=False)
 
     def forward(self, src, padding):

@@ -7,8 +7,8 @@ Batches of 8 sequences, most of them short (lengths log-normal, at most 256), th
   fixed     exported for a batch of 8 and a length of 256: every batch is padded to 256
   dynamic   batch and length variable, padded to the longest of the batch, the mask an input
   inside    the same, the mask made in the graph from the lengths
-  one by one   no padding at all: a batch of 1 each (for comparison)
-Results of all ways are compared with eager PyTorch, each sequence alone. Times are the least of five runs over all batches.
+  one by one   without padding: a batch of 1 each (for comparison)
+All results are compared with eager PyTorch on each sequence alone. Times are the minimum of five runs over all batches.
 """
 import argparse
 import os
@@ -103,7 +103,7 @@ def main():
     computed = {"fixed": BATCHES * BATCH * LONGEST, "one by one": used}
     with torch.no_grad():
         alone = [[eager.encoder(torch.from_numpy(s)[None])[0].numpy() for s in b] for b in batches]
-    print(f"{'way':<12}{'ms a batch':>11}{'of fixed':>10}{'positions used':>16}{'largest difference':>20}")
+    print(f"{'way':<12}{'ms per batch':>13}{'of fixed':>10}{'positions used':>16}{'largest difference':>20}")
     base = None
     for name, way in ways.items():
         seconds, results = fastest(way, batches)
@@ -111,7 +111,7 @@ def main():
         base = base or ms
         worst = max(float(np.abs(np.asarray(y)[:len(w)] - w).max()) for r, a in zip(results, alone) for y, w in zip(r, a))
         share = used / computed.get(name, sum(BATCH * longest(b) for b in batches))
-        print(f"{name:<12}{ms:11.2f}{ms / base:10.2f}{100 * share:15.0f}%{worst:20.1e}")
+        print(f"{name:<12}{ms:13.2f}{ms / base:10.2f}{100 * share:15.0f}%{worst:20.1e}")
 
 
 if __name__ == "__main__":

@@ -1,22 +1,22 @@
-"""qkv: PyTorch attention models, out of Python.
+"""qkv: PyTorch attention models, without Python at run time.
 
     import qkv
     model = qkv.Model("vit.pt2")
     out = model.run({"pixel_values": array})["output_0"]
 
     report = qkv.export(module, (x, mask), dynamic_shapes={...}, path="model.pt2")     # needs torch
-    qkv.nn.replace_mha(module)                                                         # before, for sizes that come out of data
-    qkv.generalize("a.pt2", "b.pt2", path="dyn.pt2")                                   # static exports at two sizes: one for all sizes
+    qkv.nn.replace_mha(module)                                                         # before export, for data-dependent sizes
+    qkv.generalize("a.pt2", "b.pt2", path="dyn.pt2")                                   # static exports at two sizes become one for all sizes
     qkv.joint("model.pt2", loss="output_0", path="joint.pt2")                          # the model and the gradients of its loss
     qkv.Trainer("joint.pt2", lr=1e-3).fit({"x": x, "target": y}, epochs=10)                # trains its parameters
-    qkv.check("model.onnx", target="ort")                                              # errors and traps, as a Report
-    qkv.backends("model.pt2", device="cuda-sm90")                                      # which kernel PyTorch takes for each attention, and why
-    qkv.BatchPredictor("model.pt2")                                                    # picklable, over dicts of columns: multiprocessing, ray.data
+    qkv.check("model.onnx", target="ort")                                              # errors and warnings, as a Report
+    qkv.backends("model.pt2", device="cuda-sm90")                                      # which kernel PyTorch takes for each attention
+    qkv.BatchPredictor("model.pt2")                                                    # picklable, on dicts of columns: multiprocessing, ray.data
     qkv.Segmenter("sam3.pt2", ["red car"])(image)                                      # every instance of a text: boxes, masks
     qkv.trace(module, (x, mask), "trace.safetensors")                                  # for `qkv verify --per-node`
 
-`Model` needs NumPy alone. Arrays go in without a copy (NumPy, torch, anything with __dlpack__); outputs are `Output` arrays that
-NumPy reads and that speak DLPack.
+`Model` needs only NumPy. Inputs are not copied (NumPy, torch, anything with __dlpack__). Outputs are `Output` arrays,
+which NumPy reads and which support DLPack.
 """
 from ._lib import Error, library_path, version
 from ._backends import backends, sdpa_choice
@@ -31,7 +31,7 @@ __all__ = ["BatchPredictor", "Error", "Generalized", "InferenceSession", "Model"
 __version__ = "0.1.0"
 
 
-def __getattr__(name):  # torch is imported only by those who export
+def __getattr__(name):  # import torch only for export
     if name in ("export", "ExportReport"):
         from . import _export
 

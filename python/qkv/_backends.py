@@ -4,13 +4,13 @@ import json
 
 from ._lib import CError, CTensor, DTYPES, Error, SdpaCall, check, lib, text
 
-BACKENDS = ("math", "flash", "efficient", "cudnn")  # PyTorch's numbers
+BACKENDS = ("math", "flash", "efficient", "cudnn")  # by PyTorch's enum values
 _LONG = {"float32": "f32", "float64": "f64", "float16": "f16", "bfloat16": "bf16", "int64": "i64", "int32": "i32", "int16": "i16", "int8": "i8", "uint8": "u8",
          "float8_e4m3fn": "f8e4m3fn", "float8_e5m2": "f8e5m2", "complex64": "c64"}
 
 
 def cudnn_number(version):
-    """9.20.0 as cuDNN counts, 92000; None and 0: the default."""
+    """9.20.0 as cuDNN's integer version, 92000; None and 0: the default."""
     if not version:
         return 0
     parts = [int(p) for p in str(version).split(".")] + [0, 0]
@@ -36,8 +36,8 @@ def _tensor(t, keep):
 def sdpa_choice(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, *, enable_gqa=False, device="cpu", cudnn=None, requires_grad=None,
                 mask_requires_grad=None, report=False):
     """The backend that PyTorch 2.13 picks for this call of scaled_dot_product_attention on a device ("cpu", "cuda-sm80", "cuda-sm90", ...): "flash", "efficient",
-    "cudnn" or "math". Tensors are torch's, NumPy's, or (shape, dtype), (shape, strides, dtype). With report=True: a dict with backend and refused
-    [{backend, rule, what, change, source}], what keeps the call from a better one. requires_grad None: as the tensors say."""
+    "cudnn" or "math". Tensors are torch's, NumPy's, or (shape, dtype), (shape, strides, dtype). report=True returns a dict with backend and refused:
+    [{backend, rule, what, change, source}], the rules that keep the call from a better backend. requires_grad=None: as set on the tensors."""
     keep = []
     asks = requires_grad if requires_grad is not None else any(bool(getattr(t, "requires_grad", False)) for t in (query, key, value))
     mask_asks = mask_requires_grad if mask_requires_grad is not None else bool(getattr(attn_mask, "requires_grad", False))
@@ -51,8 +51,8 @@ def sdpa_choice(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=Fals
 
 
 def backends(model, device="cpu", dims=None, train=False, cudnn=None):
-    """For every attention of a model (a path or a qkv.Model) as its file has it, which kernel PyTorch 2.13 picks and why: what `qkv backends --json` prints,
-    as a dict. dims: sizes that are known, {"batch": 8}; others stay symbols, and the choice a list of cases."""
+    """Which kernel PyTorch 2.13 picks, and why, for every attention of a model (a path or a qkv.Model) as its file has it: the output of
+    `qkv backends --json` as a dict. dims: known sizes, {"batch": 8}. Other sizes stay symbols, and the choice is then a list of cases."""
     from .model import Model
 
     return (model if isinstance(model, Model) else Model(model)).backends(device, dims, train, cudnn)

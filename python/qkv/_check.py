@@ -14,7 +14,7 @@ class Finding(dict):
 
 
 class Report:
-    """findings, worst first; errors, warnings and notes are those of one severity. bool(report): no errors."""
+    """findings, most severe first; errors, warnings and notes hold those of one severity. bool(report): no errors."""
 
     def __init__(self, data):
         self.data = data
@@ -30,9 +30,9 @@ class Report:
 
 
 def check(path, target=None, security=False, full=False):
-    """Looks for errors and traps in a .pt2 or ONNX file without running it; a Report, also for a file that cannot be read.
+    """Looks for errors in a .pt2 or ONNX file without running it. Returns a Report, also for a file that cannot be read.
 
-    target: one or several of qkv, ort, openvino, tensorrt: also what these would refuse. Ids: docs/CHECK.md, `qkv check --explain ID`.
+    target: one or more of qkv, ort, openvino, tensorrt; also reports what these would refuse. Ids: docs/CHECK.md, `qkv check --explain ID`.
     """
     targets = ",".join(target) if isinstance(target, (list, tuple)) else target
     options = CheckOptions(C.sizeof(CheckOptions), targets.encode() if targets else None, security, full, 0)

@@ -1,4 +1,4 @@
-"""export: a module becomes a .pt2 that runs at every size that was declared, and the C library is checked against PyTorch at several."""
+"""export: writes a module as a .pt2 that runs at every declared size, and compares the C library with PyTorch at several."""
 import inspect
 import itertools
 import json
@@ -19,8 +19,8 @@ from .model import Model
 
 
 class ExportReport:
-    """What was checked. `differences`: [(sizes, largest absolute, largest relative to the output's peak)]; `narrowed`: sentences about sizes
-    that guards took away from what was declared; `notes`: what was changed about the example."""
+    """What was checked. `differences`: [(sizes, largest absolute, largest relative to the output's peak)]; `narrowed`: declared sizes that
+    guards exclude, as sentences; `notes`: changes made to the example."""
 
     def __init__(self, path):
         self.path, self.differences, self.narrowed, self.notes = path, [], [], []
@@ -44,7 +44,7 @@ class ExportReport:
 
 
 class _Hint:
-    """An axis left to torch (Dim.AUTO, Dim.DYNAMIC, with or without a range): free until the exported program says what ties it."""
+    """An axis left to torch (Dim.AUTO, Dim.DYNAMIC, with or without a range): free until the exported program constrains it."""
 
     def __init__(self, name, hint):
         self.__name__ = name
@@ -65,7 +65,7 @@ def _flat_specs(args, kwargs, dynamic_shapes, module):
         if not isinstance(dim, type(Dim.AUTO)):
             return dim
         hint = _Hint(f"{name}.{axis}", dim)
-        return specialised.setdefault(size, hint) if size < 2 else hint  # sizes of 0 and 1 are replaced, alike ones together
+        return specialised.setdefault(size, hint) if size < 2 else hint  # sizes of 0 and 1 are replaced, equal ones together
 
     def walk(value, spec, name):
         if isinstance(value, torch.Tensor):
@@ -126,7 +126,7 @@ def _choose(specs, apart=True, scaled=False):
 
 
 def _like(tensor, shape, seed):
-    """A tensor of another shape with numbers of the same kind: floats of the same spread, integers and truth values drawn from the given ones."""
+    """A tensor of another shape with similar values: floats with the same spread, integers and bools drawn from the given ones."""
     if tuple(shape) == tuple(tensor.shape):
         return tensor.detach().clone()
     g = torch.Generator().manual_seed(seed)
@@ -205,7 +205,7 @@ def _tied(program, args, kwargs, module, specs, at):
         inputs = inspect.signature(module.forward).bind(*a, **k).arguments
         try:
             return eval(text, {"__builtins__": {}, "max": max, "min": min}, {"L": inputs})
-        except (KeyError, NameError, TypeError, ZeroDivisionError):  # a guard in other words than these
+        except (KeyError, NameError, TypeError, ZeroDivisionError):  # a guard of another form
             return None
 
     def settled():
@@ -293,7 +293,7 @@ def _where(name, size):
 
 
 def _refusals(text):
-    """What to declare, for each line of torch's message about constraints."""
+    """What to declare instead, for each line of torch's message about constraints."""
     out, suggested = [], dict(re.findall(r"^  (\w+) = (Dim\(.*\))$", text, re.M))
     for line in text.splitlines():
         line = line.strip().removeprefix("- ")
@@ -314,15 +314,15 @@ def _refusals(text):
 
 
 def _explained(error, notes):
-    """The refusal as one sentence, or None: `error` then says enough."""
+    """The refusal as one sentence, or None if `error` is clear enough."""
     text = str(error)
     if m := re.search(r"Could not guard on data-dependent expression (.+?)(?: \(unhinted: (.+?)\))?\.  ", text):
         frames = [(f.f_code.co_filename, n) for f, n in traceback.walk_tb(error.__traceback__)]
         own = [f"{file}:{n}" for file, n in frames if not (file.startswith("<") or file == __file__ or os.sep + "torch" + os.sep in file)]
         of_nn = any(file in (nn.functional.__file__, nn.modules.transformer.__file__) for file, _ in frames)
         at = f" ({own[-1]})" if own else ""
-        todo = "call qkv.nn.replace_mha(model) before" if of_nn else "say with torch._check what is known of it, or compute both ways and take torch.where"
-        return f"the module decides by a size or number that comes out of data, {m[2] or m[1]}{at}: {todo}"
+        todo = "call qkv.nn.replace_mha(model) before" if of_nn else "state with torch._check what is known about it, or compute both ways and take torch.where"
+        return f"the module branches on a data-dependent size or value, {m[2] or m[1]}{at}: {todo}"
     sentences = _refusals(text)
     if sentences:
         return "; ".join(sentences)
@@ -333,7 +333,7 @@ def _explained(error, notes):
 
 
 def _exported(module, args, kwargs, dynamic_shapes, specs):
-    """The program, the roots, the example's sizes and notes. Sizes that coincide in the example are moved apart where the module allows it."""
+    """The program, the roots, the example's sizes and notes. Sizes that are equal in the example are made different where the module allows it."""
     tried, first = [], None
     for apart, scaled in ((True, False), (False, False), (False, True)):
         roots, sizes, notes = _choose(specs, apart, scaled)
@@ -362,7 +362,7 @@ def _exported(module, args, kwargs, dynamic_shapes, specs):
 
 
 def strip_metadata(path):
-    """Node metadata (stack traces with this machine's paths) and sample inputs (a pickle) leave the archive; numbers stay where they are."""
+    """Node metadata (stack traces with this machine's paths) and sample inputs (a pickle) are removed from the archive; weights keep their alignment."""
     with zipfile.ZipFile(path) as z:
         model = [n for n in z.namelist() if n.endswith(".json") and "/models/" in n][0]
         program = json.loads(z.read(model))
@@ -394,7 +394,7 @@ def strip_metadata(path):
 
 
 def _takes(program, args, kwargs):
-    """Do the exported program's own guards allow these sizes?"""
+    """Whether the exported program's own guards allow these sizes."""
     try:
         program.module()(*args, **kwargs)
     except (RuntimeError, AssertionError):
@@ -422,12 +422,12 @@ def _compare(expected, got):
 
 
 def export(module, args, kwargs=None, dynamic_shapes=None, path="model.pt2", checks=2, tolerance=None):
-    """Exports `module` with torch.export, saves it to `path`, runs the file through the C library at `checks` sizes beside the example's, and
-    compares with eager PyTorch. Returns an ExportReport; raises qkv.Error when the numbers differ by more than `tolerance` relative to an
-    output's largest value (default 2e-5; 2e-2 where an output is bf16 or f16).
+    """Exports `module` with torch.export, saves it to `path`, runs the file in the C library at the example's sizes and at `checks` more, and
+    compares with eager PyTorch. Returns an ExportReport. Raises qkv.Error if results differ by more than `tolerance` relative to an output's
+    largest value (default 2e-5; 2e-2 if an output is bf16 or f16).
 
-    The example's dynamic sizes that torch would take for constants (0, 1, outside the Dim's range, two alike) are replaced; tensors given
-    twice are copied, since export would make one input of them.
+    Dynamic sizes of the example that torch would specialize (0, 1, outside the Dim's range, two equal ones) are replaced. Tensors that are
+    passed twice are copied, since export would merge them into one input.
     """
     args, kwargs = tuple(args), dict(kwargs or {})
     module = module.eval()
@@ -459,7 +459,7 @@ def export(module, args, kwargs=None, dynamic_shapes=None, path="model.pt2", che
                 try:
                     expected = module(*a, **k)
                 except (RuntimeError, AssertionError):
-                    continue  # sizes that the module itself cannot take together
+                    continue  # the module itself refuses this combination of sizes
                 feeds = {name: t for name, t in zip([m for m in names if m in model.inputs], flat)}
                 try:
                     got = model.run_dlpack(feeds)
@@ -475,7 +475,7 @@ def export(module, args, kwargs=None, dynamic_shapes=None, path="model.pt2", che
                 if rel > limit:
                     raise Error(f"{path}: at {at} the C library differs from PyTorch by {worst:.3e} ({rel:.3e} of the peak, allowed {limit:g})", 1)
             if len(report.differences) == 1 and len(tried) > 1:
-                report.notes.append("no other size was checked: the module refuses those that were tried, or some sizes come out of the inputs' numbers")
+                report.notes.append("no other size was checked: the module refuses those that were tried, or some sizes depend on the inputs' values")
     finally:
         torch.backends.mha.set_fastpath_enabled(fast)
     return report

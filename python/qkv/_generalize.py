@@ -1,4 +1,4 @@
-"""Static exports of one model at several sizes, made one model with variable sizes."""
+"""Combines static exports of one model at several sizes into one model with variable sizes."""
 import ctypes as C
 import json
 import os
@@ -8,9 +8,9 @@ from .model import Model
 
 
 class Generalized:
-    """What was found; keys as in `qkv generalize --json`.
+    """The result; keys as in `qkv generalize --json`.
 
-    model       a qkv.Model with variable sizes, None when something is not solved or a check failed
+    model       a qkv.Model with variable sizes; None if something is not solved or a check failed
     sizes       [{name, expr, axes, values, tied}]
     numbers     [{node, op, argument, values, expr, also, places}]; also: other expressions that fit every file
     unsolved    [{node, op, argument, values, why, places}]
@@ -25,7 +25,7 @@ class Generalized:
 
     @property
     def ambiguous(self):
-        """Numbers that other expressions fit as well: a further file settles them."""
+        """Numbers that other expressions fit as well: another file at a different size would decide."""
         return [n for n in self.numbers if n["also"]]
 
 
@@ -37,11 +37,11 @@ def generalize(*files, path=None, dims=None, dynamic=(), check=(), apart=False):
     """files: paths or Models of static exports (no dynamic_shapes) at two or more sizes. Writes the result to path if given.
 
     dims      {"batch": ["x.0", "mask.0"]}: names for sizes
-    dynamic   axes ("x.0") that must come out variable
-    check     more static exports, which the result must agree with at their sizes
-    apart     do not take axes for one size because they are equal in every file
+    dynamic   axes ("x.0") that must be variable in the result
+    check     more static exports; the result must agree with them at their sizes
+    apart     treat axes that are equal in every file as separate sizes
 
-    Raises qkv.Error (code 1, with the findings as `.report`) when something is not solved or a check fails.
+    Raises qkv.Error (code 1, with the findings as `.report`) if something is not solved or a check fails.
     """
     models = [f if isinstance(f, Model) else Model(f) for f in files]
     checks = [f if isinstance(f, Model) else Model(f) for f in check]

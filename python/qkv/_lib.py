@@ -1,4 +1,4 @@
-"""The C library through ctypes: finding it, the structs of include/qkv.h, errors as exceptions."""
+"""The C library through ctypes: finding it, the structs of include/*.h, errors as exceptions."""
 import ctypes as C
 import os
 
@@ -11,7 +11,7 @@ STATUS = {1: "mismatch", 2: "usage", 3: "unreadable", 4: "unsupported", 5: "limi
 
 
 class Error(RuntimeError):
-    """What the library says; `code` is its status (and the command's exit code)."""
+    """An error of the library; `code` is its status (and the command's exit code)."""
 
     def __init__(self, message, code=0):
         super().__init__(message)
@@ -114,7 +114,7 @@ class BackendsOptions(C.Structure):
 
 
 def library_path():
-    """QKV_LIBRARY, the library inside the wheel, a checkout's build/, or what the system's loader finds."""
+    """QKV_LIBRARY, the library inside the wheel, that of a checkout's build/, or the one that the system's loader finds."""
     root = os.path.dirname(os.path.dirname(HERE))
     for path in (os.environ.get("QKV_LIBRARY"), os.path.join(HERE, "libqkv.so"), os.path.join(root, "build", "libqkv.so")):
         if path and os.path.exists(path):
@@ -122,10 +122,23 @@ def library_path():
     return "libqkv.so.0"
 
 
-def _declare(lib):
+def vision_path(path):
+    """libqkv_vision beside libqkv: of the same folder, with the same ending."""
+    folder, name = os.path.split(path)
+    return os.path.join(folder, name.replace("libqkv.so", "libqkv_vision.so", 1) if name.startswith("libqkv.so") else "libqkv_vision.so")
+
+
+def _declare(lib, functions):
+    for name, result, *args in functions:
+        f = getattr(lib, "qkv_" + name)
+        f.restype, f.argtypes = result, args
+    return lib
+
+
+def _functions():
     p, i, s, e = C.c_void_p, C.c_int, C.c_char_p, C.POINTER(CError)
     i64, tensor = C.POINTER(C.c_int64), C.POINTER(CTensor)
-    for name, result, *args in (
+    return (
             ("version", s), ("cpu", s), ("free", None, p),
             ("model_load", p, s, C.POINTER(LoadOptions), e), ("model_free", None, p),
             ("model_input_count", i, p), ("model_input_name", s, p, i), ("model_input_dtype", i, p, i), ("model_input_rank", i, p, i),
@@ -142,25 +155,28 @@ def _declare(lib):
             ("check", i, s, C.POINTER(CheckOptions), C.POINTER(p), e), ("check_explain", s, s), ("check_id", s, i),
             ("session_create", p, p, C.POINTER(SessionOptions), e), ("session_free", None, p),
             ("session_set_input", i, p, s, tensor, e), ("session_keep", i, p, s, e), ("session_run", i, p, e), ("session_output", i, p, i, tensor, e),
+            ("session_output_by_name", i, p, s, tensor, e),
             ("session_output_memory", None, p, OUTPUT_MEMORY, p),
             ("session_reset", None, p), ("session_clear_inputs", None, p),
             ("train_defaults", i, C.POINTER(TrainOptions), s, e), ("session_step", i, p, C.POINTER(CStep), e), ("session_weight", i, p, s, tensor, e),
             ("session_set_weight", i, p, s, tensor, e), ("session_save", i, p, s, e), ("session_load", i, p, s, e), ("session_trained", p, p, e),
             ("session_fit", i, p, C.POINTER(FitOptions), C.POINTER(i), e), ("model_weight_count", i, p), ("model_weight", s, p, i, tensor, C.POINTER(i), C.POINTER(i)),
-            ("model_set_weights", i, p, C.POINTER(s), tensor, i, e),
+            ("model_set_weights", i, p, C.POINTER(s), tensor, i, e))
+
+
+def _vision_functions():
+    p, i, s, e = C.c_void_p, C.c_int, C.c_char_p, C.POINTER(CError)
+    return (
             ("picture_read", p, s, e), ("picture_create", p, p, i, i, i, e), ("picture_free", None, p), ("picture_width", i, p), ("picture_height", i, p),
             ("picture_rgb", p, p),
             ("segmenter_create", p, p, p, C.POINTER(SegmentOptions), e), ("segmenter_free", None, p), ("segmenter_threshold", C.c_double, p),
             ("segmenter_context", i, p), ("segmenter_prompts", i, p, C.POINTER(s), i, C.POINTER(i), e),
             ("segmenter_run_many", i, p, C.POINTER(p), i, C.POINTER(p), e),
             ("instances_free", None, p), ("instances_count", i, p), ("instances_at", C.POINTER(CInstance), p, i),
-            ("instances_overlay", p, p, p, C.POINTER(s), i, e)):
-        f = getattr(lib, "qkv_" + name)
-        f.restype, f.argtypes = result, args
-    return lib
+            ("instances_overlay", p, p, p, C.POINTER(s), i, e))
 
 
-_loaded = None
+_loaded = _vision = None
 
 
 def lib():
@@ -168,10 +184,22 @@ def lib():
     if _loaded is None:
         path = library_path()
         try:
-            _loaded = _declare(C.CDLL(path))
+            _loaded = _declare(C.CDLL(path), _functions())
         except OSError as e:
             raise Error(f"cannot load the C library '{path}': {e}; build it with `make`, or set QKV_LIBRARY", 3) from None
     return _loaded
+
+
+def vision():
+    """libqkv_vision, which holds pictures, tokenizers and the segmenter; loaded when it is first needed."""
+    global _vision
+    if _vision is None:
+        path = vision_path(lib()._name)
+        try:
+            _vision = _declare(C.CDLL(path), _vision_functions())
+        except OSError as e:
+            raise Error(f"cannot load '{path}', which pictures and segmenters need: {e}; `make` builds it beside libqkv.so", 3) from None
+    return _vision
 
 
 def version():
@@ -179,7 +207,7 @@ def version():
 
 
 def check(ok, error):
-    """Raises what `error` says unless ok."""
+    """Raises `error` unless ok."""
     if not ok:
         raise Error(error.message.decode(errors="replace"), error.code)
 

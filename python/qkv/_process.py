@@ -1,6 +1,6 @@
-"""What a process opens once for all objects that say the same: a predictor that comes anew with every task opens its model at the first one.
+"""What a process opens once for all equal objects: a predictor that is unpickled for every task opens its model only for the first one.
 
-    opened = shared(make, path, options)        make(path, options), or what is there already
+    opened = shared(make, path, options)        make(path, options), or the one that is already open
 """
 import atexit
 import os
@@ -15,18 +15,18 @@ def _forget():
 
 
 _forget()
-os.register_at_fork(after_in_child=_forget)  # the parent's are not its own
-atexit.register(_forget)  # while all that frees it is still there
+os.register_at_fork(after_in_child=_forget)  # a child must not use its parent's
+atexit.register(_forget)  # while everything needed to free them still exists
 
 
 def shared(make, path, *args):
-    """It lives on while somebody has it, or until another one is asked for. A file that was written anew is opened anew."""
+    """The object lives while it is in use, or until another one is requested. A file that was rewritten is opened again."""
     global _latest
     try:
         status = os.stat(path)
         version = status.st_ino, status.st_size, status.st_mtime_ns
     except OSError:
-        version = None  # make says what is wrong
+        version = None  # make reports the error
     key = pickle.dumps((make, version, path, args))
     with _opening:
         found = _opened.get(key)
@@ -37,7 +37,7 @@ def shared(make, path, *args):
 
 
 class Lazy:
-    """Pickles as what it was made with; `_mine(make, path, ...)` is opened at the first call in each process."""
+    """Pickles as its constructor's arguments; `_mine(make, path, ...)` is opened at the first call in each process."""
 
     _session = None
 

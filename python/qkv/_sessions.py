@@ -1,10 +1,10 @@
-"""The sessions of one model among threads: each is lent to one at a time, made where none is free, and kept for the next.
+"""A pool of one model's sessions for several threads: each is lent to one thread at a time, created if none is free, and reused.
 
-    pool = Sessions(make, state)                make() gives a session, which has a method close()
-    with pool.lend() as session: ...            any of them: what runs leave behind does not matter
-    with pool.only() as session: ...            always the same one, of which runs go on
-    with pool.own() as session: ...             this thread's, that it has to itself from now on
-    with pool.closed(): ...                     all are closed, and nobody gets one meanwhile
+    pool = Sessions(make, state)                make() returns a session, which has a method close()
+    with pool.lend() as session: ...            any of them: for runs that leave no state
+    with pool.only() as session: ...            always the same one: for runs that continue from its state
+    with pool.own() as session: ...             this thread's own from now on
+    with pool.closed(): ...                     all are closed, and none is lent meanwhile
 """
 import contextlib
 import threading
@@ -48,7 +48,7 @@ class Sessions:
             self._free.append(session)
 
     def warm(self):
-        """The first session, for what is wrong with it to be said early."""
+        """Creates the first session, so that its errors are reported early."""
         self._put(self._take())
 
     @contextlib.contextmanager
@@ -81,7 +81,7 @@ class Sessions:
         return threading.current_thread() in self._own
 
     def _drop_dead(self):
-        """What threads kept that have ended."""
+        """Closes the sessions of threads that have ended."""
         for thread in [t for t in list(self._own) if not t.is_alive()]:
             session = self._own.pop(thread, None)
             if session:
@@ -94,7 +94,7 @@ class Sessions:
 
     @contextlib.contextmanager
     def only(self, keeps=False, begin=False):
-        """keeps: what this run leaves to the next is this thread's; other threads' uses are errors until one with `begin`."""
+        """keeps: the state that this run leaves belongs to this thread; its use by other threads is an error until one with `begin`."""
         me = threading.current_thread()
         with self._inside(), self._lock:
             if self._one is None:
@@ -103,14 +103,14 @@ class Sessions:
                 self._owner = None
             elif self._owner not in (None, me):
                 what = "buffers that it writes" if self.state & WRITES_BUFFERS else "inputs that it keeps"
-                raise Error(f"this model goes on from what its last run left ({what}), which is of thread '{self._owner.name}': take a session "
-                            "of its own for each thread, model.session(), or call model.reset() before another thread begins", 2)
+                raise Error(f"this model continues from the state of its last run ({what}), which belongs to thread '{self._owner.name}': use one "
+                            "session per thread, model.session(), or call model.reset() before another thread starts", 2)
             elif keeps or self.state & WRITES_BUFFERS:
                 self._owner = me
             yield self._one
 
     def hold(self):
-        """A session for as long as somebody wants it; release gives it back."""
+        """A session to hold for any length of time; release returns it."""
         with self._inside():
             session = self._take()
             with self._turn:
@@ -131,7 +131,7 @@ class Sessions:
         with self._turn:
             self._turn.wait_for(lambda: not self._closing)
             if self._held:
-                raise Error(f"sessions of this model (model.session()) are open, {self._held} in number: close them before it changes", 2)
+                raise Error(f"{self._held} sessions of this model (model.session()) are open: close them before changing it", 2)
             self._closing = True
             self._turn.wait_for(lambda: self._lent == 0)
         try:

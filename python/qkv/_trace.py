@@ -1,11 +1,11 @@
-"""trace: every node's result from PyTorch, for `qkv verify MODEL -i IN --per-node TRACE`."""
+"""trace: every node's result from PyTorch, for `qkv verify MODEL -i IN --per-node FILE`."""
 import torch
 
 
 def trace(program, args, path, kwargs=None):
-    """Runs an ExportedProgram (or the .pt2 at a path) in PyTorch and writes each tensor that a node gives, by node name, to a .safetensors.
+    """Runs an ExportedProgram (or the .pt2 at a path) in PyTorch and writes the result tensor of each node, by node name, to a .safetensors.
 
-    args, kwargs: inputs as the module takes them. Returns the number of tensors written. Nodes inside subgraphs are not seen.
+    args, kwargs: inputs as the module takes them. Returns the number of tensors written. Nodes inside subgraphs are not traced.
     """
     from safetensors.torch import save_file
 

@@ -1,4 +1,4 @@
-"""BatchPredictor: a model over dicts of columns, as ray.data.Dataset.map_batches gives them, in this process or in many.
+"""BatchPredictor: runs a model on dicts of columns, as ray.data.Dataset.map_batches passes them, in one process or in many.
 
     predict = qkv.BatchPredictor("sam3.pt2", fixed_inputs={"token_ids": ids}, outputs={"output_0": "logits"}, passthrough=["name"])
     predict({"patch_batch": images, "name": names})            {"logits": (B, P, ...), "name": names}
@@ -21,7 +21,7 @@ _OPERATORS = {ast.Add: lambda a, b: a + b, ast.Sub: lambda a, b: a - b, ast.Mult
 
 
 def _size(size, symbols):
-    """A size as the model describes it (3, "s0*s1", "14*s1 + 1") in numbers; None where it depends on more than `symbols`."""
+    """The value of a size as the model describes it (3, "s0*s1", "14*s1 + 1"); None if it depends on more than `symbols`."""
 
     def value(node):
         if isinstance(node, ast.Constant):
@@ -47,7 +47,7 @@ def _shape_text(shape):
 
 
 class _Opened:
-    """A model with its session, which belongs to one thread at a time."""
+    """A model with its session, used by one thread at a time."""
 
     def __init__(self, path, options, fixed):
         self.lock = threading.Lock()
@@ -73,7 +73,7 @@ def _type(spec):
 
 
 def _unfit(row, spec):
-    """Why a row cannot be one of the input's, or None. Numbers are widened, never narrowed, and integers are not taken for floats."""
+    """Why a row does not fit the input, or None. Values are widened, never narrowed, and integers do not become floats."""
     shape, want = spec["shape"][1:], _type(spec)
     same_kind = row.dtype.kind == want.kind or {row.dtype.kind, want.kind} == {"i", "u"}
     if row.dtype != want and not (same_kind and np.can_cast(row.dtype, want, "safe")):
@@ -84,7 +84,7 @@ def _unfit(row, spec):
 
 
 def _column(name, a, spec):
-    """The column as an array for the input: itself, unless it must be widened or its rows came as arrays of their own."""
+    """The column as an array for the input: unchanged, unless it must be widened or its rows are separate arrays."""
     if isinstance(a, (list, tuple)):
         rows = a
         a = np.empty(len(rows), object)
@@ -92,7 +92,7 @@ def _column(name, a, spec):
             a[i] = row
     a = np.asarray(a)
     if not spec["shape"]:
-        raise Error(f"input '{spec['name']}' has no axis for a batch's rows; give it in fixed_inputs", 2)
+        raise Error(f"input '{spec['name']}' has no axis for a batch's rows; pass it in fixed_inputs", 2)
     if a.ndim == 0 or not len(a):
         raise Error(f"column '{name}': has no rows", 2)
     rows = [np.asarray(r) for r in a] if a.dtype == object else a[:1]
@@ -108,21 +108,22 @@ def _column(name, a, spec):
 
 
 class BatchPredictor(Lazy):
-    """Runs a model on a dict of arrays, each with a leading axis of rows, and returns such a dict. It pickles as a path and options: where it
-    arrives, the file is opened at the first call, its weights mapped, with one session per process for all predictors that are equal.
+    """Runs a model on a dict of arrays, each with a leading axis of rows, and returns such a dict. It pickles as a path and
+    options. In the receiving process the file is opened and its weights are mapped at the first call, with one session
+    per process for all equal predictors.
 
         ray.data.read_parquet(...).map_batches(qkv.BatchPredictor, fn_constructor_kwargs={"path": "model.pt2"}, compute=ray.data.ActorPoolStrategy(size=2))
 
-    fixed_inputs  {input: array}: the same for every batch, such as prompts. What depends on them alone is computed once.
-    columns       {input: column}, where their names differ.
-    outputs       those to return, all by default: a list of names, or {name: column that it becomes}.
-    passthrough   columns of the batch to return as they are: a list, or True for those that are no input.
+    fixed_inputs  {input: array}: the same for every batch, such as prompts. What depends only on them is computed once.
+    columns       {input: column}, if their names differ.
+    outputs       which to return, all by default: a list of names, or {output: name of the column}.
+    passthrough   columns of the batch to return unchanged: a list, or True for all that are not inputs.
     fixed_first   row p * B + b of an output belongs to row b of the batch. By default row b * P + p does.
     threads, compute and further options are qkv.Model's. threads=None: OMP_NUM_THREADS, which Ray sets to the actor's num_cpus.
 
-    An array that is contiguous and of the input's dtype is read where it lies, also one that Ray shares between processes; integers and floats are
-    widened to the input's; anything else is an error. Outputs of more rows than the batch has, as their sizes say (B * P where the batch binds B
-    and fixed inputs bind P), become (B, P, ...). bfloat16 outputs become float32.
+    A contiguous array of the input's dtype is read in place, even if Ray shares it between processes. Integers and floats
+    are widened to the input's dtype; anything else is an error. Outputs that have a multiple of the batch's rows (B * P,
+    where the batch binds B and fixed inputs bind P) become (B, P, ...). bfloat16 outputs become float32.
     """
 
     def __init__(self, path, *, fixed_inputs=None, columns=None, outputs=None, passthrough=False, fixed_first=False, **options):
@@ -137,7 +138,7 @@ class BatchPredictor(Lazy):
     def __repr__(self):
         return f"BatchPredictor({self.path!r})"
 
-    # ---------------------------------------------------------------- once a process
+    # ---------------------------------------------------------------- once per process
 
     def _known(self, what, names, known):
         for name in names:
@@ -153,7 +154,7 @@ class BatchPredictor(Lazy):
             raise Error(f"{self.path}: every input is fixed; nothing is left for a batch's columns", 2)
         return o
 
-    # ---------------------------------------------------------------- once a batch
+    # ---------------------------------------------------------------- once per batch
 
     def _inputs(self, o, batch):
         feeds, used, first = {}, set(), None
@@ -171,7 +172,7 @@ class BatchPredictor(Lazy):
         return feeds, used
 
     def _factors(self, o, feeds):
-        """{output: rows of it for each row of the batch; 0: it has as many}. From the sizes that the model declares."""
+        """{output: its rows per row of the batch; 0: as many rows as the batch}, from the sizes that the model declares."""
         symbols, of_rows, n, fixed_rows = {}, set(), len(next(iter(feeds.values()))), True
         for name, a in {**self.fixed_inputs, **feeds}.items():
             shape = o.inputs[name]["shape"] if name in o.inputs else ()
@@ -195,7 +196,7 @@ class BatchPredictor(Lazy):
                 continue
             each = at(1)
             if not shape or not each or any(at(rows) != each * rows for rows in (2, 3, n)):
-                what = f"has {size} rows, which is no number for each row of the batch" if shape else "is one number"
+                what = f"has {size} rows, which is not a fixed number per row of the batch" if shape else "is a scalar"
                 raise Error(f"{self.path}: output '{name}' {what}; choose others with outputs=[...]", 2)
             factors[name] = each
         return factors

@@ -1,4 +1,4 @@
-"""Model: a .pt2 that runs in C."""
+"""Model: a .pt2, ONNX or packed file that runs in C."""
 import asyncio
 import contextlib
 import ctypes as C
@@ -56,7 +56,7 @@ def _ints(values):
 
 
 class _Borrowed:
-    """A tensor for the library over somebody else's memory; keeps that alive."""
+    """A tensor for the library over memory that the library does not own; keeps its owner alive."""
 
     def __init__(self, dtype, shape, strides, data, owner):
         self._keep = (owner, _ints(shape), _ints(strides))
@@ -64,7 +64,7 @@ class _Borrowed:
 
 
 def _borrow(x):
-    """NumPy and plain numbers by their buffer, everything else by DLPack; no copy is made of contiguous or strided memory."""
+    """NumPy arrays and Python numbers by their buffer, everything else by DLPack; contiguous and strided memory is not copied."""
     if isinstance(x, Output):
         return _Borrowed(x.dtype, x.shape, _contiguous(x.shape), x._raw.ctypes.data, x)
     if not isinstance(x, np.ndarray) and hasattr(x, "__dlpack__"):
@@ -123,8 +123,8 @@ def _array_of(t):
 
 
 class Output:
-    """One result. np.asarray(o) gives it as NumPy without a copy (bf16, which NumPy lacks, as float32; types of 8 bits and fewer that NumPy lacks as
-    ml_dtypes has them, or as the plain bytes where it is not installed); torch.from_dlpack(o) as it is."""
+    """One result. np.asarray(o) gives a NumPy array without a copy. bf16, which NumPy lacks, becomes float32. Types of at most 8 bits that NumPy
+    lacks become ml_dtypes' types, or plain bytes if it is not installed. torch.from_dlpack(o) keeps the dtype."""
 
     def __init__(self, dtype, shape, raw):
         self.dtype, self.shape, self._raw = dtype, tuple(shape), raw
@@ -155,7 +155,7 @@ class Output:
 
 
 def _output_memory(made):
-    """The function that a run asks for memory of its outputs: NumPy's, one after the other into `made`."""
+    """The callback that gives a run memory for its outputs: NumPy arrays, appended to `made`."""
 
     def give(_, i, like):
         t = like.contents
@@ -173,7 +173,7 @@ def _output_memory(made):
 
 
 class _Opened:
-    """One session of the library, for one use at a time."""
+    """One session of the library, used by one thread at a time."""
 
     def __init__(self, model, threads, optimize):
         self.pointer = None
@@ -214,18 +214,18 @@ class _Opened:
 
 
 class _Runs:
-    """The ways to run, over `_run`."""
+    """The public methods that run, on top of `_run`."""
 
     def run(self, feeds, keep=()):
         """feeds: {input name: array}, or a list in order. Returns {output_0: NumPy array, ...}.
 
-        keep=["image"]: from this run on that input stays as it is until it is given again, later runs may leave it out,
-        and what depends on such inputs alone is computed once: the features of an image for all texts that follow. The
-        numbers are the same, bit for bit."""
+        keep=["image"] caches that input: later runs may leave it out until it is given again, and what depends only on
+        such inputs is computed once, such as the features of an image for all texts that follow. The results are the
+        same, bit for bit."""
         return {name: np.asarray(o) for name, o in self._run(feeds, _names(keep)).items()}
 
     def run_dlpack(self, feeds, keep=()):
-        """The same, as Output objects that keep bf16 and speak DLPack."""
+        """The same, as Output objects, which keep bf16 and support DLPack."""
         return self._run(feeds, _names(keep))
 
 
@@ -234,9 +234,9 @@ def _names(keep):
 
 
 class Session(_Runs):
-    """What Model.session() gives: buffers that runs write, kept inputs and random numbers of its own. Its weights are the
-    model's. Any thread may use it, one at a time: a use during another is an Error. Model.rewrite and Model.set_weights
-    want all sessions closed."""
+    """What Model.session() returns: it has its own written buffers, kept inputs and random generator, and shares the
+    model's weights. Any thread may use it, one at a time; concurrent use is an Error. Model.rewrite and Model.set_weights
+    need all sessions closed."""
 
     def __init__(self, model):
         self._model, self._lock, self._kept = model, threading.Lock(), False
@@ -246,8 +246,8 @@ class Session(_Runs):
     @contextlib.contextmanager
     def _use(self):
         if not self._lock.acquire(blocking=False):
-            raise Error("another thread is using this session: take one for each thread, model.session(), or let one wait "
-                        "for the other", 2)
+            raise Error("another thread is using this session: use one session per thread, model.session(), or let one thread "
+                        "wait for the other", 2)
         try:
             if self._opened is None:
                 raise Error("this session is closed", 2)
@@ -261,7 +261,7 @@ class Session(_Runs):
             return opened.run(feeds, keep, self._model.outputs)
 
     async def arun(self, feeds, keep=()):
-        """run, in a thread of asyncio's while others go on."""
+        """run, in one of asyncio's threads."""
         return await asyncio.to_thread(self.run, feeds, keep)
 
     def reset(self):
@@ -270,7 +270,7 @@ class Session(_Runs):
             opened.reset()
 
     def close(self):
-        """Kept inputs and buffers are gone; runs are errors from now on."""
+        """Drops kept inputs and buffers; further runs are errors."""
         if self._opened is None:
             return
         with self._use() as opened:
@@ -289,20 +289,22 @@ class Session(_Runs):
 
 
 class Model(_Runs):
-    """A model file, opened. Any number of threads may run it at once: each run has a session to itself while it lasts,
-    taken from those that are free or made. They share the mapped weights; each packs them for itself, from its second run
-    on, unless they come packed (Model.pack).
+    """An open model file. Any number of threads may run it at once: each run has a session to itself, a free one or a new
+    one. Sessions share the mapped weights. From its second run on, each keeps its own packed copy of them, unless the file
+    is packed (Model.pack).
 
-    What one run leaves to the next is never mixed. Inputs that a thread keeps (keep=[...]) are that thread's alone. A
+    State that one run leaves to the next is never mixed. Inputs that a thread keeps (keep=[...]) belong to that thread. A
     model that writes buffers (a StaticCache) has one such state, which belongs to the thread that ran it first, until
-    reset(); another thread's run is an Error then, and session() gives each its own. A model that draws random numbers
-    runs in one thread at a time, so that no two draw the same.
+    reset(). Until then a run in another thread is an Error; session() gives each thread its own state. A model that draws
+    random numbers runs in one thread at a time, so that no two runs draw the same ones.
 
-    compute="bf16" runs matrix products, convolutions and attention on bfloat16 numbers, summed in float32; outputs keep their dtypes. threads=None takes QKV_NUM_THREADS,
-    OMP_NUM_THREADS, or the CPUs that this process may use. fixed={name: array}: inputs of an ONNX model that become constants, so that shapes
-    and axes may depend on them. optimize=False: the nodes of the file are run as they are; otherwise a copy is run in which attention, norms and
-    activations in any spelling have become one op (the model itself, and what save writes, stay as they are). skip_padding=True: where a key padding mask marks tokens, the network runs on the
-    real ones only; padded positions of outputs are 0 (model.rewrite(skip_padding=True) says what it found).
+    compute="bf16" runs matrix products, convolutions and attention in bfloat16, accumulated in float32; outputs keep their
+    dtypes. threads=None takes QKV_NUM_THREADS, OMP_NUM_THREADS, or the CPUs that this process may use.
+    fixed={name: array} turns inputs of an ONNX model into constants, so that shapes and axes may depend on them.
+    optimize=False runs the nodes of the file unchanged. Otherwise a rewritten copy runs, in which each spelling of
+    attention, norms and activations is one op; the model itself, and what save writes, do not change. skip_padding=True:
+    where a key padding mask marks tokens, the network runs on the real ones only, and padded positions of outputs are 0
+    (model.rewrite(skip_padding=True) reports what it found).
     """
 
     def __init__(self, path, compute=None, threads=None, fuse=True, fixed=None, optimize=True, skip_padding=False):
@@ -338,14 +340,14 @@ class Model(_Runs):
 
     @classmethod
     def _of(cls, pointer, keep):
-        """A model that the library made in memory; keep: what its weights lie in."""
+        """A model that the library made in memory; keep: the owner of its weights' memory."""
         m = cls.__new__(cls)
         m._model, m._sessions, m._keep, m.path, m._args, m._rewrites = pointer, None, keep, None, (None, None, None, True, None, True), []
         m._open_sessions()
         m._list_ends()
         return m
 
-    def __reduce__(self):  # another process opens the file again; its weights are mapped, not sent
+    def __reduce__(self):  # another process opens the file again; weights are mapped, not sent
         if self.path is None:
             raise Error("a model made in memory cannot be sent; save it first", 2)
         return (_reopen, (self._args, self._rewrites))
@@ -370,10 +372,11 @@ class Model(_Runs):
 
     def rewrite(self, prove=False, rules=(), phases=("recompose", "convert", "fuse"), exact_masked_rows=False, counterexample=None,
                 skip_padding=False, lift_sdpa=None, cudnn=None):
-        """Turns every spelling of attention into scaled_dot_product_attention, other compounds into their op; the report that
-        `qkv rewrite --json` prints, as a dict. prove=True evaluates every replacement first; one that differs raises Error (code 1).
-        skip_padding=True: afterwards, where a key padding mask marks tokens, the network runs on the real ones only (docs/SKIP_PADDING.md).
-        lift_sdpa="cpu", "cuda-sm90" ...: afterwards, attention takes the form for which PyTorch has a better kernel on that device (docs/BACKENDS.md)."""
+        """Turns every spelling of attention into scaled_dot_product_attention, and norms, activations and others into one op
+        each. Returns the report of `qkv rewrite --json` as a dict. prove=True evaluates every replacement first; one that
+        differs raises Error (code 1). skip_padding=True: afterwards, where a key padding mask marks tokens, the network runs
+        on the real ones only (docs/SKIP_PADDING.md). lift_sdpa="cpu", "cuda-sm90" ...: afterwards, attention is changed so
+        that PyTorch takes a better kernel on that device (docs/BACKENDS.md)."""
         e, report = CError(), C.c_void_p()
         files = (C.c_char_p * max(len(rules), 1))(*[os.fsencode(r) for r in rules])
         bits = sum({"recompose": 1, "convert": 2, "fuse": 4}[p] for p in phases)
@@ -394,19 +397,19 @@ class Model(_Runs):
         return json.loads(text(lib().qkv_model_backends(self._model, C.byref(options), C.byref(e)), e))
 
     def save(self, path):
-        """Writes a .pt2 that torch.export.load and qkv.Model read, with the same inputs, outputs, weights and numbers."""
+        """Writes a .pt2 that torch.export.load and qkv.Model read, with the same inputs, outputs, weights and results."""
         e = CError()
         check(lib().qkv_model_save(self._model, os.fsencode(path), C.byref(e)) == 0, e)
 
     def pack(self, path):
-        """Writes the model as this machine runs it (.qkv): qkv.Model opens it at once, with weights packed for this CPU; other CPUs refuse it."""
+        """Writes the model as this machine runs it (.qkv), with weights packed for this CPU. qkv.Model maps the file; other CPUs refuse it."""
         e = CError()
         check(lib().qkv_model_pack(self._model, os.fsencode(path), None, C.byref(e)) == 0, e)
 
     def save_onnx(self, path, opset=None, profile="ort", external_data=None):
-        """Writes ONNX for a runtime: profile "ort", "openvino", "tensorrt", or "spec" for the standard. external_data: True puts weights in a
-        file of their own, False never does, None above 2 GiB. Returns the report that `qkv convert --json` prints, as a dict. Raises Error with
-        code 4, naming every node, for what ONNX cannot say."""
+        """Writes ONNX for a runtime: profile "ort", "openvino", "tensorrt", or "spec" for the standard. external_data: True
+        writes weights to a separate file, False never does, None does above 2 GiB. Returns the report of
+        `qkv convert --json` as a dict. What ONNX cannot express raises Error with code 4, naming every node."""
         if profile not in PROFILES:
             raise Error(f"profile '{profile}': expected one of {', '.join(PROFILES)}", 2)
         e, report = CError(), C.c_void_p()
@@ -417,8 +420,8 @@ class Model(_Runs):
         return found
 
     def extract(self, start=(), end=()):
-        """What lies between the values named by start (none: the inputs that are needed) and those named by end (none: the outputs), as a model of its
-        own, whose inputs and outputs they are; names as in graph_text()."""
+        """A new model: the part between the values named by start (none: the inputs that are needed) and those named by end
+        (none: the outputs), which become its inputs and outputs. Names are those of graph_text()."""
         e, names = CError(), [[start] if isinstance(start, str) else list(start), [end] if isinstance(end, str) else list(end)]
         texts = [(C.c_char_p * max(len(n), 1))(*[x.encode() for x in n]) for n in names]
         made = lib().qkv_model_extract(self._model, texts[0], len(names[0]), texts[1], len(names[1]), C.byref(e))
@@ -426,11 +429,12 @@ class Model(_Runs):
         return Model._of(made, self)
 
     def joint(self, loss=None, inputs=(), parameters=True, decompose="none", recompute="none", dims=None):
-        """The model and the gradients of its output `loss` (one number; None: the only output) as one model: its outputs, then grad.NAME of every
-        parameter that asks for a gradient and of inputs that asked for one at export or are named here ("*": all of floats). decompose="math" writes
-        attention as products and a softmax, whose result the backward pass reads; "core" writes all else in ATen's core ops, too. recompute="cheap" or
-        "blocks" trades time for memory (docs/JOINT.md), weighed at the sizes `dims` ({"batch": 8}; others are the file's examples). The report of `qkv joint --json` is the
-        result's `joint_report`."""
+        """The model and the gradients of its output `loss` (a scalar; None: the only output) as one model: its outputs, then
+        grad.NAME of every parameter with requires_grad, and of inputs that had requires_grad at export or are named here
+        ("*": all float inputs). decompose="math" writes attention as products and a softmax, whose result the backward pass
+        reads; "core" writes everything in ATen's core ops. recompute="cheap" or "blocks" trades time for memory
+        (docs/JOINT.md), decided at the sizes `dims` ({"batch": 8}; others are the file's examples). The result's
+        `joint_report` is the report of `qkv joint --json`."""
         e, report, names = CError(), C.c_void_p(), [inputs] if isinstance(inputs, str) else list(inputs)
         texts = (C.c_char_p * max(len(names), 1))(*[n.encode() for n in names])
         dims = dims or {}
@@ -452,7 +456,7 @@ class Model(_Runs):
         return out
 
     def set_weights(self, weights):
-        """Other numbers for the weights of these names, {name: array}, with the same dtypes and sizes; all or none."""
+        """Sets the values of these weights, {name: array}, with the same dtypes and sizes; all or none."""
         e, borrowed = CError(), [_borrow(x) for x in weights.values()]
         names = (C.c_char_p * max(len(borrowed), 1))(*[name.encode() for name in weights])
         with self._sessions.closed():
@@ -469,10 +473,10 @@ class Model(_Runs):
             return opened.run(feeds, keep, self.outputs)
 
     async def arun(self, feeds):
-        """run, in a thread of asyncio's while others go on. What one run leaves to the next (buffers that the model
-        writes, keep) wants a session: await model.session().arun(...)."""
+        """run, in one of asyncio's threads. State that one run leaves to the next (buffers that the model writes, keep)
+        needs a session: await model.session().arun(...)."""
         if self._sessions.state & WRITES_BUFFERS:
-            raise Error("this model goes on from the buffers that its last run wrote: take model.session() and await its arun", 2)
+            raise Error("this model continues from the buffers that its last run wrote: create a model.session() and await its arun", 2)
 
         def run():
             sessions = self._sessions
@@ -482,7 +486,7 @@ class Model(_Runs):
         return await asyncio.to_thread(run)
 
     def session(self):
-        """A Session of one's own: `with model.session() as s: s.run(...)`."""
+        """A separate Session: `with model.session() as s: s.run(...)`."""
         return Session(self)
 
     def reset(self):
@@ -493,7 +497,7 @@ class Model(_Runs):
 
 
 def joint(model, loss=None, path=None, **options):
-    """Model.joint of a path or Model; writes a .pt2, or ONNX for a path that ends in .onnx, if path is given."""
+    """Model.joint for a path or Model. If path is given, writes it as .pt2, or as ONNX if it ends in .onnx."""
     made = (model if isinstance(model, Model) else Model(model)).joint(loss, **options)
     if path:
         (made.save_onnx if os.fspath(path).endswith(".onnx") else made.save)(path)
@@ -508,7 +512,7 @@ def _reopen(args, rewrites):
 
 
 class InferenceSession:
-    """The shape of onnxruntime.InferenceSession: run(names or None, feeds) -> list."""
+    """The interface of onnxruntime.InferenceSession: run(names or None, feeds) -> list."""
 
     def __init__(self, path, **options):
         self._model = Model(path, **options)

@@ -1,13 +1,13 @@
-"""Export-friendly attention: modules of torch.nn that torch.export takes with sizes it knows nothing about.
+"""Export-friendly attention: modules of torch.nn that torch.export accepts with data-dependent sizes.
 
     import qkv.nn
-    n = qkv.nn.replace_mha(model)          # in place; model itself may be an nn.MultiheadAttention; n = attentions replaced
+    n = qkv.nn.replace_mha(model)          # in place; model itself may be an nn.MultiheadAttention; n = number replaced
     qkv.export(model, args, dynamic_shapes=..., path="model.pt2")
 
     attention = qkv.nn.ExportFriendlyMultiheadAttention.from_nn_mha(mha)     # one module, with its own copy of the weights
 
-nn.MultiheadAttention compares sizes in Python, which stops an export whose sizes come out of a tensor; nn.TransformerEncoder and
-nn.TransformerDecoder look at the numbers of a mask to see whether it is causal, which stops every export. The classes here do neither.
+nn.MultiheadAttention compares sizes in Python, which stops an export with data-dependent sizes. nn.TransformerEncoder and
+nn.TransformerDecoder read the values of a mask to see whether it is causal, which stops every export. The classes here do neither.
 """
 import copy
 import functools
@@ -28,24 +28,24 @@ __all__ = ["ExportFriendlyMultiheadAttention", "ExportFriendlyTransformerDecoder
 
 
 class ExportFriendlyMultiheadAttention(nn.MultiheadAttention):
-    """nn.MultiheadAttention with another forward: same constructor, options, parameters and state_dict, same numbers.
+    """nn.MultiheadAttention with another forward: same constructor, options, parameters, state_dict and results.
 
-    A row whose keys are all masked: with need_weights=False attention gives it zeros, so that the output is out_proj.bias; with
-    need_weights=True it is NaN, in the weights too. Both are what nn.MultiheadAttention gives outside its inference fast path (there: NaN).
+    A row whose keys are all masked: with need_weights=False attention gives zeros, so the output is out_proj.bias; with
+    need_weights=True the output and the weights are NaN. nn.MultiheadAttention gives the same outside its inference fast path (there: NaN).
 
-    Sizes are never compared in Python: a mask is expanded to the size it must have, which eager mode checks and torch.export notes as a
-    condition for run time. A mask with 1 in place of a size is therefore broadcast.
+    Sizes are never compared in Python. A mask is expanded to the size it must have, which eager mode checks and torch.export records as a
+    condition for run time. A mask with an axis of size 1 is therefore broadcast.
     """
 
     @classmethod
     def from_nn_mha(cls, mha, share=False):
-        """An attention like `mha` (options, dtype, device, mode, hooks). It has its own copy of the weights; share=True makes it use the very
-        Parameter objects, so that optimizers and tied modules keep working. A subclass of nn.MultiheadAttention keeps its
-        methods, forward too if that calls super().forward."""
+        """An attention like `mha` (options, dtype, device, mode, hooks). It has its own copy of the weights; with share=True it uses the
+        same Parameter objects, so that optimizers and tied modules keep working. A subclass of nn.MultiheadAttention keeps its
+        methods, including a forward that calls super().forward."""
         if not isinstance(mha, nn.MultiheadAttention):
             raise TypeError(f"from_nn_mha takes an nn.MultiheadAttention, not {type(mha).__name__}")
         if not isinstance(mha, cls) and not _reaches(mha, nn.MultiheadAttention):
-            raise TypeError(f"{type(mha).__name__} has a forward of its own that does not call super().forward: there is nothing "
+            raise TypeError(f"{type(mha).__name__} has its own forward, which does not call super().forward: there is nothing "
                             "that ExportFriendlyMultiheadAttention could replace")
         kept = {id(t): t for t in (*mha.parameters(), *mha.buffers())} if share else {}
         new = copy.deepcopy(mha, kept)
@@ -53,18 +53,18 @@ class ExportFriendlyMultiheadAttention(nn.MultiheadAttention):
         return new
 
     def forward(self, query, key, value, key_padding_mask=None, need_weights=True, attn_mask=None, average_attn_weights=True, is_causal=False):
-        if query.is_nested or key.is_nested or value.is_nested:  # nn.TransformerEncoder makes them of padded batches, in eager inference only
+        if query.is_nested or key.is_nested or value.is_nested:  # nn.TransformerEncoder makes them from padded batches, only in eager inference
             return super().forward(query, key, value, key_padding_mask, need_weights, attn_mask, average_attn_weights, is_causal)
         batched = _is_batched(query, key, value, key_padding_mask, attn_mask)
         if is_causal and attn_mask is None:
-            raise RuntimeError("is_causal=True says that attn_mask is causal: give attn_mask too (nn.Transformer.generate_square_subsequent_mask)")
-        causal = is_causal and key_padding_mask is None and not need_weights  # then, and only then, the hint stands for the mask
+            raise RuntimeError("is_causal=True means that attn_mask is causal: pass attn_mask too (nn.Transformer.generate_square_subsequent_mask)")
+        causal = is_causal and key_padding_mask is None and not need_weights  # only then can the hint replace the mask
         if causal:
             attn_mask = None
 
         q, k, v = (_split_heads(self, x) for x in _project(self, query, key, value))
         mask = _merge_masks(self, attn_mask, key_padding_mask, q.size(0), q.size(2), k.size(2), query.dtype)
-        if self.bias_k is not None:  # one more key and value, learned
+        if self.bias_k is not None:  # one additional key and value, learned
             k, v = (torch.cat([x, _split_heads(self, b).expand(x.size(0), -1, -1, -1)], 2) for x, b in ((k, self.bias_k), (v, self.bias_v)))
         if self.add_zero_attn:
             k, v = F.pad(k, (0, 0, 0, 1)), F.pad(v, (0, 0, 0, 1))
@@ -81,14 +81,14 @@ class ExportFriendlyMultiheadAttention(nn.MultiheadAttention):
         else:
             if mask is not None and mask.dtype == torch.bool:
                 mask = mask.logical_not()  # here True is masked, there True attends
-            # choosing among SDPA's kernels compares sizes; the exported op is the same whichever is chosen
+            # choosing an SDPA kernel compares sizes; the exported op does not depend on the choice
             with sdpa_kernel(SDPBackend.MATH) if torch.compiler.is_exporting() else nullcontext():
                 out = F.scaled_dot_product_attention(q, k, v, mask, p, causal)
         return F.linear(_join_heads(self, out, batched), self.out_proj.weight, self.out_proj.bias), weights
 
 
 def _project(mha, query, key, value):
-    """q, k, v of width E; inputs that are one tensor go through one product."""
+    """q, k, v of width E; inputs that are the same tensor share one product."""
     bias = mha.in_proj_bias
     if not mha._qkv_same_embed_dim:
         weights = (mha.q_proj_weight, mha.k_proj_weight, mha.v_proj_weight)
@@ -114,7 +114,7 @@ def _split_heads(mha, x):
 
 
 def _join_heads(mha, x, batched):
-    """The way back."""
+    """The inverse: (B, H, N, D) back to the input's layout."""
     if not batched:
         x = x.squeeze(0).transpose(0, 1)
     else:
@@ -123,7 +123,7 @@ def _join_heads(mha, x, batched):
 
 
 def _merge_masks(mha, attn_mask, key_padding_mask, b, n, m, dtype):
-    """One mask that broadcasts to (B, H, N, keys): bool where both are (True = masked), else additive; None where there is none."""
+    """One mask that broadcasts to (B, H, N, keys): bool if both are (True = masked), otherwise additive; None if there is none."""
     masks = []
     if attn_mask is not None and attn_mask.dim() == 3:
         masks.append(attn_mask.unflatten(0, (b, mha.num_heads)).expand(b, mha.num_heads, n, m))
@@ -177,7 +177,7 @@ def _additive(mask, dtype):
 
 
 class ExportFriendlyTransformerEncoderLayer(nn.TransformerEncoderLayer):
-    """nn.TransformerEncoderLayer that torch.export sees as what it computes, never as the one op of its inference fast path."""
+    """nn.TransformerEncoderLayer that torch.export traces op by op, never as the single op of its inference fast path."""
 
     def forward(self, src, src_mask=None, src_key_padding_mask=None, is_causal=False):
         if not torch.compiler.is_exporting():
@@ -190,8 +190,8 @@ class ExportFriendlyTransformerEncoderLayer(nn.TransformerEncoderLayer):
 
 
 class ExportFriendlyTransformerEncoder(nn.TransformerEncoder):
-    """nn.TransformerEncoder that, under torch.export, neither asks the mask's numbers whether it is causal nor packs rows into nested tensors:
-    the mask is applied as it is, which gives the same numbers."""
+    """nn.TransformerEncoder that, under torch.export, neither reads the mask's values to see whether it is causal nor packs rows into nested
+    tensors: the mask is applied as it is, which gives the same results."""
 
     def forward(self, src, mask=None, src_key_padding_mask=None, is_causal=None):
         if not torch.compiler.is_exporting():
@@ -203,7 +203,7 @@ class ExportFriendlyTransformerEncoder(nn.TransformerEncoder):
 
 
 class ExportFriendlyTransformerDecoder(nn.TransformerDecoder):
-    """nn.TransformerDecoder that, under torch.export, does not ask the mask's numbers whether it is causal."""
+    """nn.TransformerDecoder that, under torch.export, does not read the mask's values to see whether it is causal."""
 
     def forward(self, tgt, memory, tgt_mask=None, memory_mask=None, tgt_key_padding_mask=None, memory_key_padding_mask=None, tgt_is_causal=None,
                 memory_is_causal=False):
@@ -221,19 +221,18 @@ _VARIANTS = {
 
 
 def replace_mha(model, verbose=False):
-    """Makes every nn.MultiheadAttention in `model` an ExportFriendlyMultiheadAttention, and returns how many there were.
+    """Turns every nn.MultiheadAttention in `model` into an ExportFriendlyMultiheadAttention, and returns how many there were.
 
-    A module keeps its identity: only its class changes. Parameters, hooks, optimizers, a module used in several places and references from
-    outside stay what they are, and `model` itself may be an attention. Subclasses of nn.MultiheadAttention stay
-    instances of their class; a forward of their own goes on doing what it does around super().forward, which is now the
-    replacement's. One that does not call it (a call on a copy, with small tensors, tells) is left alone with a warning.
-    nn.TransformerEncoder, its layers and
-    nn.TransformerDecoder (nn.Transformer has them) behave during export alone; they are not counted. A second call finds nothing to do.
-    verbose=True prints one line per module.
+    A module keeps its identity: only its class changes. Parameters, hooks, optimizers, modules used in several places and
+    outside references are not affected, and `model` itself may be an attention. Subclasses of nn.MultiheadAttention stay
+    instances of their class. Their own forward keeps its code around super().forward, which is now the replacement's. One
+    that does not call it (found by a call on a copy, with small tensors) is left alone with a warning.
+    nn.TransformerEncoder, its layers and nn.TransformerDecoder (nn.Transformer has them) change only during export; they
+    are not counted. A second call finds nothing to do. verbose=True prints one line per module.
 
-    Eager results stay equal, also on the fast path of nn.TransformerEncoderLayer (which takes additive masks for bool ones) and with the nested
-    tensors of nn.TransformerEncoder (which zero padded rows). Exported programs take neither: compare them with
-    torch.backends.mha.set_fastpath_enabled(False), as qkv.export does.
+    Eager results stay equal, also on the fast path of nn.TransformerEncoderLayer (which treats additive masks as bool) and
+    with the nested tensors of nn.TransformerEncoder (which zero padded rows). Exported programs use neither: compare them
+    with torch.backends.mha.set_fastpath_enabled(False), as qkv.export does.
     """
     count = 0
     for name, module in model.named_modules():
@@ -242,7 +241,7 @@ def replace_mha(model, verbose=False):
             continue
         where = f"{name or 'the model'} ({type(module).__name__})"
         if not _reaches(module, of):
-            left = f"{where} has a forward of its own that does not call super().forward: left alone"
+            left = f"{where} has its own forward, which does not call super().forward: left alone"
             if of is nn.MultiheadAttention:
                 warnings.warn(left, stacklevel=2)
             if verbose:
@@ -260,9 +259,8 @@ class _Reached(BaseException):
 
 
 def _reaches(module, of):
-    """Does the module's forward come to that of torch's class `of`? A forward of its own is called, on a copy, and stopped
-    where it gets there. Where it stops before, with an error that small tensors without meaning may well cause, its code
-    tells."""
+    """Whether the module's forward calls that of torch's class `of`. A forward of its own is called on a copy, and stopped
+    when it gets there. If it fails earlier, as small meaningless tensors may well cause, its code decides."""
     if "forward" in vars(module):
         return False
     if type(module).forward is of.forward:
@@ -288,7 +286,7 @@ def _reaches(module, of):
 
 
 def _small_arguments(module, of):
-    """Something for each argument that forward must be given: tensors first."""
+    """A value for each required argument of forward: tensors first."""
     like = next(module.parameters())
     widths = (like.size(-1),) * (2 if of is nn.TransformerDecoder else 1)
     if of is nn.MultiheadAttention:
@@ -306,21 +304,21 @@ def _become(module, friendly):
     cls = type(module)
     if not is_parametrized(module):
         module.__class__ = _variant(cls, friendly)
-    elif not isinstance(module, friendly):  # torch gave the module a class of its own that holds its parametrized tensors: this stays outermost
+    elif not isinstance(module, friendly):  # torch's class for parametrized modules stays outermost
         members = {k: v for k, v in vars(cls).items() if k not in ("__dict__", "__weakref__")}
         module.__class__ = types.new_class(cls.__name__, (_variant(cls.__bases__[0], friendly),), {}, lambda namespace: namespace.update(members))
 
 
 @functools.lru_cache(maxsize=None)
 def _variant(cls, friendly):
-    """The class a module of class `cls` gets: `friendly` for torch's own, for a user's subclass one that derives from both,
+    """The new class for a module of class `cls`: `friendly` for torch's own; for a user's subclass, one that derives from both,
     so that its super() is `friendly`."""
     if issubclass(cls, friendly):
         return cls
     if cls in _VARIANTS:
         return friendly
 
-    def reduce(self, protocol):  # pickle cannot find a class made at run time by its name
+    def reduce(self, protocol):  # pickle cannot find a class created at run time by its name
         _, _, *state = super(both, self).__reduce_ex__(protocol)
         return (_revive, (cls, friendly), *state)
 

@@ -1,4 +1,4 @@
-"""ONNX's backend interface over the library: what the standard's own tests, and tools written for any backend, call.
+"""ONNX's backend interface for the library: used by the standard's own tests, and by tools written for any backend.
 
     from qkv.onnx_backend import Backend
     rep = Backend.prepare(onnx.load("model.onnx"))
@@ -6,10 +6,10 @@
 
     BackendTest(Backend, __name__)                   # onnx.backend.test; tests/python/test_onnx_backend.py
 
-Needs the packages onnx and ml_dtypes beside numpy. A model is loaded with all its inputs open. Only where the library then says that an
-input's value decides what the graph looks like (the axes of a reduction, the length of a sequence) is the model loaded once more for the
-values at hand, as `qkv --fix` does; `rep.fixed` names those inputs. Nodes run as the file has them, rounded as the standard's steps round: a model that is
-made faster rounds fewer times in float16.
+Needs the packages onnx and ml_dtypes in addition to numpy. A model is first loaded without fixed inputs. If the library reports that an
+input's value decides the graph (the axes of a reduction, the length of a sequence), the model is loaded again with the values of the call,
+as `qkv --fix` does; `rep.fixed` names those inputs. Nodes run as the file has them, rounding where the standard rounds: an optimised model
+rounds fewer times in float16.
 """
 import os
 import re
@@ -52,7 +52,7 @@ def _parts(name, values):
 
 
 def _with_values(model, values):
-    """A copy of the model in which inputs that are no tensors of numbers are known: strings as initializers, sequences by their length."""
+    """A copy of the model in which inputs that are not numeric tensors are known: strings as initializers, sequences by their length."""
     out = onnx.ModelProto()
     out.CopyFrom(model)
     graph, nodes = out.graph, []
@@ -79,7 +79,7 @@ def _with_values(model, values):
 
 
 class Rep(BackendRep):
-    """A model that is ready, or that waits for the values of inputs which decide its graph."""
+    """A model that is ready, or that waits for the values of inputs that decide its graph."""
 
     def __init__(self, model):
         known = {t.name for t in model.graph.initializer}
@@ -95,7 +95,7 @@ class Rep(BackendRep):
             self._model, self._refusal = None, str(e)
 
     def _for_values(self, feeds):
-        """Loads the model with those inputs fixed that the library asks for, one after the other."""
+        """Loads the model, fixing the inputs that the library asks for one after the other."""
         proto, fixed = self._proto, {}
         if not all(_is_plain(v) for v in feeds.values()) or any(i.type.HasField("optional_type") for i in proto.graph.input):
             proto = _with_values(proto, feeds)
@@ -109,7 +109,7 @@ class Rep(BackendRep):
             message = self._refusal
         while True:
             names = [n for found in NAMED.findall(message) for n in found if _is_plain(feeds.get(n)) and n not in fixed]
-            if not names:  # what decides is computed from inputs: integers among them
+            if not names:  # the deciding value is computed from inputs, integers among them
                 names = [n for n, v in feeds.items() if _is_plain(v) and v.dtype.kind in "iub" and n not in fixed]
             if not names and proto is self._proto:
                 raise Error(message, UNSUPPORTED)
@@ -139,7 +139,7 @@ class Rep(BackendRep):
         for name in self.outputs:
             if name in found:
                 results.append(_array(found[name]))
-            else:  # a sequence: its elements are outputs of their own
+            else:  # a sequence: its elements are separate outputs
                 results.append([_array(found[n]) for n in model.outputs if re.fullmatch(re.escape(name) + r"_\d+", n)])
         return namedtupledict("Outputs", self.outputs)(*results)
 
@@ -161,7 +161,7 @@ class Backend(Base):
     @classmethod
     def prepare(cls, model, device="CPU", **_):
         if not cls.supports_device(device):
-            raise Error(f"device {device}: there is only CPU", 2)
+            raise Error(f"device {device}: only CPU is supported", 2)
         return Rep(model)
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Trainer: a joint graph, and an optimizer on its parameters."""
+"""Trainer: a joint graph and an optimizer for its parameters."""
 import ctypes as C
 import dataclasses
 import os
@@ -11,7 +11,7 @@ __all__ = ["FitEvent", "Step", "Trainer"]
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """step from 1; the loss of the parameters before the step; the rate that it took; the norm of all gradients before clipping."""
+    """step counts from 1; loss is that of the parameters before the step; lr is the rate it used; grad_norm is before clipping."""
 
     step: int
     loss: float
@@ -21,7 +21,7 @@ class Step:
 
 @dataclasses.dataclass(frozen=True)
 class FitEvent:
-    """After a step, or (epoch_end) after an epoch and its validation; numbers that there are not are NaN. replayed: read from the checkpoint."""
+    """After a step, or (epoch_end) after an epoch and its validation. Values that do not apply are NaN. replayed: read from the checkpoint."""
 
     epoch_end: bool
     replayed: bool
@@ -46,9 +46,10 @@ def _columns(data):
 
 
 class Trainer:
-    """The parameters of a joint graph (qkv.joint; a path or a Model), changed in place by an optimizer: "adamw", "adam" or "sgd", with PyTorch's names and
-    defaults. schedule: "constant", "linear", "cosine" (both down to lr_end over `steps`, or over all steps of fit) or "step" (times gamma every step_size
-    steps), after `warmup` steps in which the rate grows. clip_norm: clip_grad_norm_. The model itself keeps its weights; model() and weights() give the trained ones.
+    """Trains the parameters of a joint graph (qkv.joint; a path or a Model) with an optimizer: "adamw", "adam" or "sgd",
+    with PyTorch's names and defaults. schedule: "constant", "linear", "cosine" (both down to lr_end over `steps`, or over
+    all steps of fit) or "step" (times gamma every step_size steps), after `warmup` steps in which the rate grows.
+    clip_norm: as clip_grad_norm_. The model's own weights do not change; model() and weights() return the trained ones.
 
         trainer = qkv.Trainer("joint.pt2", optimizer="adamw", lr=1e-3)
         for x, y in batches:
@@ -77,8 +78,8 @@ class Trainer:
             lib().qkv_session_free(self._session)
 
     def step(self, feeds):
-        """One step with these inputs, {name: array}. A loss or gradient that is not finite raises Error (code 1), which names the node that made the first such
-        number; nothing has changed then."""
+        """One step with these inputs, {name: array}. A loss or gradient that is not finite raises Error (code 1), which names
+        the node that produced the first such value; parameters have not changed then."""
         e, out, keep = CError(), CStep(C.sizeof(CStep)), []
         for name, x in feeds.items():
             keep.append(_borrow(x))
@@ -89,9 +90,7 @@ class Trainer:
     def output(self, name):
         """An output of the last step, copied."""
         e, t = CError(), CTensor()
-        if name not in self._model.outputs:
-            raise Error(f"no output is called '{name}'", 2)
-        check(lib().qkv_session_output(self._session, self._model.outputs.index(name), C.byref(t), C.byref(e)) == 0, e)
+        check(lib().qkv_session_output_by_name(self._session, name.encode(), C.byref(t), C.byref(e)) == 0, e)
         return _array_of(t)
 
     def weights(self):
@@ -106,19 +105,19 @@ class Trainer:
         return out
 
     def set_weights(self, weights):
-        """Other numbers for parameters that train or buffers that the model writes, {name: array}; the optimizer's state stays."""
+        """Sets the values of trained parameters or of buffers that the model writes, {name: array}; the optimizer's state stays."""
         e = CError()
         for name, x in weights.items():
             borrowed = _borrow(x)
             check(lib().qkv_session_set_weight(self._session, name.encode(), C.byref(borrowed.c), C.byref(e)) == 0, e)
 
     def save(self, path):
-        """A checkpoint (.safetensors): weights, optimizer, generator."""
+        """Writes a checkpoint (.safetensors): weights, optimizer, generator."""
         e = CError()
         check(lib().qkv_session_save(self._session, _path(path), C.byref(e)) == 0, e)
 
     def load(self, path):
-        """Goes on from a checkpoint, to the bits of a trainer that was never stopped."""
+        """Continues from a checkpoint, with the same bits as a trainer that was never stopped."""
         e = CError()
         check(lib().qkv_session_load(self._session, _path(path), C.byref(e)) == 0, e)
 
@@ -130,8 +129,9 @@ class Trainer:
         return Model._of(made, self._model)
 
     def fit(self, data, val=None, epochs=1, batch=0, drop_last=False, in_order=False, checkpoint=None, checkpoint_every=0, resume=None, logits=None, labels=None, tell=None):
-        """Trains on {input name: array with one example a row}, as `qkv train` does. tell(FitEvent) is called after every step and epoch; what it returns, if true,
-        ends the run. Returns whether it did. An exception in tell ends the run, too, and is raised."""
+        """Trains on {input name: array with one example per row}, as `qkv train` does. tell(FitEvent) is called after every
+        step and epoch; a true result ends the run. Returns whether it did. An exception in tell also ends the run, and is
+        raised."""
         e, stopped, raised = CError(), C.c_int(), []
 
         def told(_, event):

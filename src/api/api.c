@@ -10,9 +10,7 @@
 #include "program/describe.h"
 #include "onnx/write/write.h"
 #include "pt2/write/write.h"
-#include "vision/image.h"
 #include "format/json.h"
-#include "format/tensors.h"
 #include "grad/grad.h"
 #include "ir/copy.h"
 #include "program/passes.h"
@@ -20,45 +18,18 @@
 #include "program/pack.h"
 #include "run/session.h"
 #include "shape/solve.h"
-#include "vision/bpe.h"
-#include "vision/wordpiece.h"
 #include "verify/compare.h"
 
 _Static_assert((int)QKV_F32 == (int)DT_F32 && (int)QKV_BOOL == (int)DT_BOOL && (int)QKV_F4E2M1 == (int)DT_F4E2M1,
                "dtype codes agree");
 _Static_assert((int)QKV_MAX_RANK == (int)MAX_RANK, "ranks agree");
 
-struct qkv_tensors {
-    TensorFile *file;
-    qkv_tensor *tensor;
-    Shown *shown;
-    int n;
-};
-
-struct qkv_tokenizer { /* one of the two */
-    Tokenizer *t;
-    Bpe *bpe;
-};
-
 /* ------------------------------------------------------------------ errors */
-
-static qkv_status status_of(ErrCode code)
-{
-    switch (code) {
-    case E_OK: return QKV_OK;
-    case E_MISMATCH: return QKV_MISMATCH;
-    case E_USAGE: return QKV_USAGE;
-    case E_FORMAT:
-    case E_IO: return QKV_UNREADABLE;
-    case E_UNSUPPORTED: return QKV_UNSUPPORTED;
-    default: return QKV_LIMIT;
-    }
-}
 
 /* Hands an internal error out. */
 static qkv_status give(const Err *from, qkv_error *to)
 {
-    qkv_status s = status_of(from->code);
+    qkv_status s = (qkv_status)err_exit_code(from->code);
     if (to) {
         to->code = s;
         snprintf(to->message, sizeof to->message, "%s", from->msg);
@@ -72,7 +43,7 @@ void *api_null(const Err *from, qkv_error *to)
     return NULL;
 }
 
-static void *no_memory(qkv_error *to)
+void *api_no_memory(qkv_error *to)
 {
     Err e;
     oom(&e);
@@ -89,7 +60,7 @@ qkv_status qkv_set_allocator(const qkv_allocator *allocator, qkv_error *err)
 {
     qkv_allocator a = {0};
     Err e = api_begin();
-    if (allocator) memcpy(&a, allocator, allocator->struct_size < sizeof a ? allocator->struct_size : sizeof a);
+    if (!VERSIONED_TAKE(qkv_allocator, user, &a, allocator, &e)) return give(&e, err);
     if (!a.alloc || !a.grow || !a.release)
         fail(&e, E_USAGE, "an allocator has three functions: alloc, grow and release");
     else if (!mem_set(&(MemHooks){a.alloc, a.grow, a.release, a.user}))
@@ -97,12 +68,19 @@ qkv_status qkv_set_allocator(const qkv_allocator *allocator, qkv_error *err)
     return e.code == E_OK ? QKV_OK : give(&e, err);
 }
 
+void qkv_get_allocator(qkv_allocator *out)
+{
+    MemHooks h = mem_hooks();
+    qkv_allocator all = {out->struct_size, h.alloc, h.grow, h.release, h.user};
+    memcpy(out, &all, out->struct_size < sizeof all ? out->struct_size : sizeof all);
+}
+
 void qkv_interrupted(void) { outfile_abort_all(); }
 
 /* ------------------------------------------------------------------ tensors */
 
 const char *qkv_dtype_name(qkv_dtype t) { return (int)t >= 0 && (int)t < DT_COUNT ? dtype_name((DType)t) : "none"; }
-qkv_dtype qkv_dtype_from_name(const char *name) { return (qkv_dtype)dtype_from_name(name); }
+qkv_dtype qkv_dtype_from_name(const char *name) { return name ? (qkv_dtype)dtype_from_name(name) : QKV_NONE; }
 size_t qkv_dtype_size(qkv_dtype t) { return (int)t >= 0 && (int)t < DT_COUNT ? dtype_size((DType)t) : 0; }
 
 bool api_tensor(const qkv_tensor *q, Tensor *t, Err *err)
@@ -110,6 +88,7 @@ bool api_tensor(const qkv_tensor *q, Tensor *t, Err *err)
     if (!q || (int)q->dtype <= 0 || (int)q->dtype >= DT_COUNT)
         return fail(err, E_USAGE, "a tensor without a known dtype");
     if (q->rank < 0 || q->rank > MAX_RANK) return fail(err, E_USAGE, "rank %d: allowed is 0 to %d", q->rank, MAX_RANK);
+    if (q->rank && !q->shape) return fail(err, E_USAGE, "a tensor of rank %d whose shape is NULL", q->rank);
     *t = (Tensor){.dtype = (DType)q->dtype, .rank = q->rank, .data = q->data};
     for (int i = 0; i < q->rank; i++) t->shape[i] = q->shape[i];
     size_t bytes;
@@ -121,7 +100,7 @@ bool api_tensor(const qkv_tensor *q, Tensor *t, Err *err)
     return true;
 }
 
-static void tensor_out(const Tensor *t, Shown *shown, qkv_tensor *q)
+void api_tensor_out(const Tensor *t, Shown *shown, qkv_tensor *q)
 {
     memcpy(shown->shape, t->shape, sizeof shown->shape);
     memcpy(shown->stride, t->stride, sizeof shown->stride);
@@ -160,8 +139,10 @@ static bool fixed_inputs(const qkv_load_options *o, OpenOptions *open, Err *err)
 qkv_model *qkv_model_load(const char *path, const qkv_load_options *options, qkv_error *err)
 {
     qkv_load_options o = {0};
-    if (options) memcpy(&o, options, options->struct_size < sizeof o ? options->struct_size : sizeof o);
     Err e = api_begin();
+    if (!GIVEN(path) || !VERSIONED_TAKE(qkv_load_options, skip_padding, &o, options, &e) ||
+        !GIVEN_TEXTS(o.fixed_names, o.n_fixed) || !GIVEN_LIST(o.fixed, o.n_fixed))
+        return api_null(&e, err);
     if (o.compute != QKV_NONE && o.compute != QKV_F32 && o.compute != QKV_BF16) {
         fail(&e, E_USAGE, "compute dtype '%s': allowed are f32 and bf16", qkv_dtype_name(o.compute));
         return api_null(&e, err);
@@ -169,7 +150,7 @@ qkv_model *qkv_model_load(const char *path, const qkv_load_options *options, qkv
     qkv_model *m = mem_zeroed(1, sizeof *m);
     if (!m || !(m->path = mem_strdup(path))) {
         mem_free(m);
-        return no_memory(err);
+        return api_no_memory(err);
     }
     OpenOptions open = {.compute = o.compute == QKV_BF16 ? DT_BF16 : DT_NONE, .no_fuse = o.no_fuse != 0};
     if (!fixed_inputs(&o, &open, &e) || !program_open(&m->program, path, &open, &e)) {
@@ -222,7 +203,11 @@ void qkv_model_free(qkv_model *m)
 qkv_status qkv_model_rewrite(qkv_model *m, const qkv_rewrite_options *options, char **report, qkv_error *err)
 {
     qkv_rewrite_options q = {0};
-    if (options) memcpy(&q, options, options->struct_size < sizeof q ? options->struct_size : sizeof q);
+    Err e = api_begin();
+    if (report) *report = NULL;
+    if (!GIVEN(m) || !VERSIONED_TAKE(qkv_rewrite_options, cudnn, &q, options, &e) ||
+        !GIVEN_TEXTS(q.rule_files, q.rule_file_count))
+        return give(&e, err);
     OptimiseOptions o = {.rule_file = q.rule_files,
                          .nrule_files = q.rule_file_count,
                          .no_builtin = q.no_builtin_rules != 0,
@@ -236,7 +221,6 @@ qkv_status qkv_model_rewrite(qkv_model *m, const qkv_rewrite_options *options, c
                          .cudnn = q.cudnn,
                          .progress = q.progress,
                          .progress_user = q.progress_user};
-    Err e = api_begin();
     Buf b = {0};
     bool ok = program_rewrite(&m->program, &o, &b, &e);
     if (report) *report = b.failed ? NULL : b.data;
@@ -258,15 +242,16 @@ static bool draws(const Graph *g)
 
 unsigned qkv_model_state(const qkv_model *m)
 {
+    if (!m) return 0;
     return (graph_of(m)->nmutation ? QKV_WRITES_BUFFERS : 0u) | (draws(graph_of(m)) ? QKV_DRAWS_RANDOM : 0u);
 }
 
-int qkv_model_input_count(const qkv_model *m) { return graph_of(m)->ninput; }
-int qkv_model_output_count(const qkv_model *m) { return graph_of(m)->noutput; }
+int qkv_model_input_count(const qkv_model *m) { return m ? graph_of(m)->ninput : 0; }
+int qkv_model_output_count(const qkv_model *m) { return m ? graph_of(m)->noutput : 0; }
 
 static const Value *input_at(const qkv_model *m, int i)
 {
-    return i >= 0 && i < graph_of(m)->ninput ? graph_of(m)->input[i] : NULL;
+    return m && i >= 0 && i < graph_of(m)->ninput ? graph_of(m)->input[i] : NULL;
 }
 
 const char *qkv_model_input_name(const qkv_model *m, int i)
@@ -287,7 +272,7 @@ const char *qkv_model_input_dim(const qkv_model *m, int i, int axis)
 
 const char *qkv_model_output_name(const qkv_model *m, int i)
 {
-    return i >= 0 && i < graph_of(m)->noutput ? graph_of(m)->output[i].name : NULL;
+    return m && i >= 0 && i < graph_of(m)->noutput ? graph_of(m)->output[i].name : NULL;
 }
 
 /* Only symbols that inputs bind are shown. */
@@ -302,13 +287,13 @@ static const Symbol *shown_symbol(const qkv_model *m, int i)
 int qkv_model_symbol_count(const qkv_model *m)
 {
     int n = 0;
-    while (shown_symbol(m, n)) n++;
+    while (m && shown_symbol(m, n)) n++;
     return n;
 }
 
 const char *qkv_model_symbol(const qkv_model *m, int i, int64_t *min, int64_t *max)
 {
-    const Symbol *s = i >= 0 ? shown_symbol(m, i) : NULL;
+    const Symbol *s = m && i >= 0 ? shown_symbol(m, i) : NULL;
     if (!s) return NULL;
     if (min) *min = s->lo == INT64_MIN ? 0 : s->lo;
     if (max) *max = s->hi;
@@ -318,27 +303,30 @@ const char *qkv_model_symbol(const qkv_model *m, int i, int64_t *min, int64_t *m
 char *qkv_model_describe(const qkv_model *m, qkv_error *err)
 {
     Buf b = {0};
-    mem_begin();
+    Err e = api_begin();
+    if (!GIVEN(m)) return api_null(&e, err);
     describe_model(m->path, m->program.source, &b);
     if (!b.failed && !mem_ran_out()) return b.data;
     buf_free(&b);
-    return no_memory(err);
+    return api_no_memory(err);
 }
 
 char *qkv_model_graph_text(const qkv_model *m, qkv_error *err)
 {
     Buf b = {0};
-    mem_begin();
+    Err e = api_begin();
+    if (!GIVEN(m)) return api_null(&e, err);
     graph_print(graph_of(m), &b);
     char *text = b.failed ? NULL : b.data ? b.data : mem_strdup(""); /* a graph of nothing */
     if (text) return text;
     buf_free(&b);
-    return no_memory(err);
+    return api_no_memory(err);
 }
 
 qkv_status qkv_model_save(const qkv_model *m, const char *path, qkv_error *err)
 {
     Err e = api_begin();
+    if (!GIVEN(m) || !GIVEN(path)) return give(&e, err);
     Extras x = {0};
     Graph *own = graph_copy(graph_of(m), &e); /* writers make expressions of their own */
     bool ok = own && (extras_open(&x, m->program.source, &e) || within(&e, "%s", m->path)) &&
@@ -352,16 +340,17 @@ qkv_status qkv_model_pack(const qkv_model *m, const char *path, qkv_pack_info *i
 {
     Err e = api_begin();
     PackInfo i;
+    if (!GIVEN(m) || !GIVEN(path)) return give(&e, err);
+    if (info && !VERSIONED_WANTED(qkv_pack_info, message, info, &e)) return give(&e, err);
     if (!program_pack(&m->program, path, &i, &e)) return give(&e, err);
     if (!info) return QKV_OK;
-    qkv_pack_info all = {.struct_size = info->struct_size,
-                         .weights = i.weights,
+    qkv_pack_info all = {.weights = i.weights,
                          .packed = i.packed,
                          .weight_bytes = i.weight_bytes,
                          .packed_bytes = i.packed_bytes,
                          .cpu = i.cpu};
     snprintf(all.message, sizeof all.message, "%s", i.message);
-    memcpy(info, &all, info->struct_size < sizeof all ? info->struct_size : sizeof all);
+    versioned_give(info, &all, sizeof all);
     return QKV_OK;
 }
 
@@ -379,21 +368,19 @@ static Graph *spelled_out(const Graph *g, Err *err)
 qkv_status qkv_model_save_onnx(const qkv_model *m, const char *path, const qkv_onnx_options *options, char **report,
                                qkv_error *err)
 {
-    static const OnnxProfile profiles[] = {[QKV_ONNX_ORT] = ONNX_FOR_ORT,
-                                           [QKV_ONNX_SPEC] = ONNX_FOR_SPEC,
-                                           [QKV_ONNX_OPENVINO] = ONNX_FOR_OPENVINO,
-                                           [QKV_ONNX_TENSORRT] = ONNX_FOR_TENSORRT};
     qkv_onnx_options o = {0};
     Err e = api_begin();
     Buf text = {0};
-    if (options) memcpy(&o, options, options->struct_size < sizeof o ? options->struct_size : sizeof o);
     if (report) *report = NULL;
-    if ((unsigned)o.profile >= sizeof profiles / sizeof *profiles) {
-        fail(&e, E_USAGE, "profile %d: there are 0 to %zu", (int)o.profile, sizeof profiles / sizeof *profiles - 1);
+    if (!GIVEN(m) || !GIVEN(path) || !VERSIONED_TAKE(qkv_onnx_options, external_data, &o, options, &e))
+        return give(&e, err);
+    const OnnxProfile *profile = api_onnx_profile(o.profile);
+    if (!profile) {
+        fail(&e, E_USAGE, "profile %d is none of qkv_onnx_profile", (int)o.profile);
         return give(&e, err);
     }
     OnnxOptions to = {.opset = o.opset,
-                      .profile = profiles[o.profile],
+                      .profile = *profile,
                       .torch_version = m->program.source->torch_version,
                       .external = o.external_data};
     Graph *own = spelled_out(graph_of(m), &e);
@@ -421,10 +408,10 @@ static int default_threads(void)
 qkv_session *qkv_session_create(const qkv_model *m, const qkv_session_options *options, qkv_error *err)
 {
     qkv_session_options o = {0};
-    if (options) memcpy(&o, options, options->struct_size < sizeof o ? options->struct_size : sizeof o);
-    qkv_session *s = mem_zeroed(1, sizeof *s);
-    if (!s) return no_memory(err);
     Err e = api_begin();
+    if (!GIVEN(m) || !VERSIONED_TAKE(qkv_session_options, passes, &o, options, &e)) return api_null(&e, err);
+    qkv_session *s = mem_zeroed(1, sizeof *s);
+    if (!s) return api_no_memory(err);
     s->model = m;
     s->output = mem_zeroed((size_t)graph_of(m)->noutput + 1, sizeof *s->output);
     s->input = mem_zeroed((size_t)graph_of(m)->ninput + 1, sizeof *s->input);
@@ -453,14 +440,26 @@ void qkv_session_free(qkv_session *s)
     mem_free(s);
 }
 
-/* By name, or by position "0", "1", ... */
+/* Of n things: "0", "1", ...; -1: no position. */
+static int position_of(const char *text, int n)
+{
+    const char *end;
+    long k = parse_int(text, &end);
+    return *text && !*end && k >= 0 && k < n ? (int)k : -1;
+}
+
 int api_find_input(const Graph *g, const char *name)
 {
     for (int i = 0; i < g->ninput; i++)
         if (!strcmp(value_label(g->input[i]), name) || !strcmp(g->input[i]->name, name)) return i;
-    const char *end;
-    long k = parse_int(name, &end);
-    return *name && !*end && k >= 0 && k < g->ninput ? (int)k : -1;
+    return position_of(name, g->ninput);
+}
+
+static int find_output(const Graph *g, const char *name)
+{
+    for (int i = 0; i < g->noutput; i++)
+        if (!strcmp(g->output[i].name, name)) return i;
+    return position_of(name, g->noutput);
 }
 
 static int find_scalar(const Graph *g, const char *name)
@@ -500,10 +499,10 @@ bool api_unknown_input(const Graph *g, const char *name, Err *err)
 
 qkv_status qkv_session_set_input(qkv_session *s, const char *name, const qkv_tensor *t, qkv_error *err)
 {
-    const Graph *g = session_graph(s->session);
     Err e = api_begin();
     Tensor in;
-    if (!api_enter(s, &e)) return give(&e, err);
+    if (!GIVEN(name) || !GIVEN(t) || !api_enter(s, &e)) return give(&e, err);
+    const Graph *g = session_graph(s->session);
     int i = api_find_input(g, name), k = i < 0 ? find_scalar(g, name) : -1;
     bool ok = i >= 0 || k >= 0 ? api_tensor(t, &in, &e) || within(&e, "input '%s'", name)
                                : api_unknown_input(g, name, &e);
@@ -513,9 +512,9 @@ qkv_status qkv_session_set_input(qkv_session *s, const char *name, const qkv_ten
 
 qkv_status qkv_session_keep(qkv_session *s, const char *name, qkv_error *err)
 {
-    const Graph *g = session_graph(s->session);
     Err e = api_begin();
-    if (!api_enter(s, &e)) return give(&e, err);
+    if (!GIVEN(name) || !api_enter(s, &e)) return give(&e, err);
+    const Graph *g = session_graph(s->session);
     int i = api_find_input(g, name);
     return api_done(s, (i >= 0 || api_unknown_input(g, name, &e)) && session_keep(s->session, i, &e), &e, err);
 }
@@ -536,13 +535,30 @@ qkv_status qkv_session_run(qkv_session *s, qkv_error *err)
 qkv_status qkv_session_output(qkv_session *s, int i, qkv_tensor *out, qkv_error *err)
 {
     Err e = api_begin();
-    if (!api_enter(s, &e)) return give(&e, err);
+    if (!GIVEN(out) || !api_enter(s, &e)) return give(&e, err);
     const Tensor *t = session_output(s->session, i);
-    if (t) tensor_out(t, &s->output[i], out);
+    if (t) api_tensor_out(t, &s->output[i], out);
     else
         fail(&e, E_USAGE, "output %d: %s", i,
              i >= 0 && i < session_graph(s->session)->noutput ? "nothing has run yet" : "the model has no such output");
     return api_done(s, t != NULL, &e, err);
+}
+
+qkv_status qkv_session_output_by_name(qkv_session *s, const char *name, qkv_tensor *out, qkv_error *err)
+{
+    Err e = api_begin();
+    if (!GIVEN(name) || !api_enter(s, &e)) return give(&e, err);
+    const Graph *g = session_graph(s->session);
+    int i = find_output(g, name);
+    if (i < 0) {
+        Buf b = {0};
+        for (int k = 0; k < g->noutput; k++) buf_printf(&b, "%s%s", k ? ", " : "", g->output[k].name);
+        fail(&e, E_USAGE, "no output is called '%s'; this model has %s", name, b.len ? b.data : "no outputs");
+        buf_free(&b);
+        return api_done(s, false, &e, err);
+    }
+    api_leave(s);
+    return qkv_session_output(s, i, out, err);
 }
 
 static void *ask_memory(void *user, int i, const Tensor *t)
@@ -550,7 +566,7 @@ static void *ask_memory(void *user, int i, const Tensor *t)
     qkv_session *s = user;
     qkv_tensor like;
     Shown memory;
-    tensor_out(t, &memory, &like);
+    api_tensor_out(t, &memory, &like);
     return s->memory(s->memory_user, i, &like);
 }
 
@@ -568,7 +584,7 @@ qkv_status qkv_session_random_inputs(qkv_session *s, const char *const *names, c
 {
     Err e = api_begin();
     Binding b;
-    if (!api_enter(s, &e)) return give(&e, err);
+    if (!GIVEN_TEXTS(names, n) || !GIVEN_LIST(values, n) || !api_enter(s, &e)) return give(&e, err);
     bool ok = binding_init(&b, session_graph(s->session)->ex, &e);
     ok = ok && choose_sizes(session_graph(s->session), names, values, n, &b, &e) &&
          session_random_inputs(s->session, &b, seed, &e);
@@ -579,9 +595,9 @@ qkv_status qkv_session_random_inputs(qkv_session *s, const char *const *names, c
 qkv_status qkv_session_input(qkv_session *s, int i, qkv_tensor *out, qkv_error *err)
 {
     Err e = api_begin();
-    if (!api_enter(s, &e)) return give(&e, err);
+    if (!GIVEN(out) || !api_enter(s, &e)) return give(&e, err);
     const Tensor *t = session_input(s->session, i);
-    if (t) tensor_out(t, &s->input[i], out);
+    if (t) api_tensor_out(t, &s->input[i], out);
     else fail(&e, E_USAGE, "input %d is not set", i);
     return api_done(s, t != NULL, &e, err);
 }
@@ -600,15 +616,13 @@ void qkv_session_reset(qkv_session *s)
     api_leave(s);
 }
 
-void qkv_session_stats(const qkv_session *s, qkv_stats *out)
+qkv_status qkv_session_stats(const qkv_session *s, qkv_stats *out, qkv_error *err)
 {
+    Err e = api_begin();
     SessionStats st = {0};
-    if (api_enter_silent(s)) {
-        session_stats(s->session, &st);
-        api_leave(s);
-    }
-    qkv_stats all = {.struct_size = out->struct_size,
-                     .plan_ms = st.plan_ms,
+    if (!GIVEN(out) || !VERSIONED_WANTED(qkv_stats, kept_bytes, out, &e) || !api_enter(s, &e)) return give(&e, err);
+    session_stats(s->session, &st);
+    qkv_stats all = {.plan_ms = st.plan_ms,
                      .activation_bytes = st.arena_bytes,
                      .constant_bytes = st.constant_bytes,
                      .packed_bytes = st.packed_bytes,
@@ -617,7 +631,8 @@ void qkv_session_stats(const qkv_session *s, qkv_stats *out)
                      .plans = st.plans,
                      .threads = st.threads,
                      .kept_bytes = st.kept_bytes};
-    memcpy(out, &all, out->struct_size < sizeof all ? out->struct_size : sizeof all);
+    versioned_give(out, &all, sizeof all);
+    return api_done(s, true, &e, err);
 }
 
 Session *api_session(const qkv_session *s) { return s->session; }
@@ -630,7 +645,7 @@ static bool tell_node(void *user, const Node *n, Tensor *const *out)
     int m = 0;
     for (int k = 0; k < n->nout && k < 64; k++)
         if (out[k]) {
-            tensor_out(out[k], &memory[m], &shown[m]);
+            api_tensor_out(out[k], &memory[m], &shown[m]);
             m++;
         }
     return s->on_node(s->on_node_user, n->name, n->op->name, shown, m) == 0;
@@ -660,133 +675,11 @@ qkv_status qkv_compare(const qkv_tensor *a, const qkv_tensor *b, double atol, do
     Err e = api_begin();
     Tensor x, y;
     Difference r;
-    if (!api_tensor(a, &x, &e) || !api_tensor(b, &y, &e) || !compare_tensors(&x, &y, atol, rtol, &r, &e))
+    if (!GIVEN(d) || !api_tensor(a, &x, &e) || !api_tensor(b, &y, &e) || !compare_tensors(&x, &y, atol, rtol, &r, &e))
         return give(&e, err);
     *d = (qkv_difference){r.max_abs, r.max_rel, r.max_abs_over_peak, r.cosine, r.index,
                           r.a,       r.b,       r.nonfinite,         r.failed};
     if (!r.failed) return QKV_OK;
     fail(&e, E_MISMATCH, "%lld elements differ beyond the tolerance", (long long)r.failed);
     return give(&e, err);
-}
-
-/* ------------------------------------------------------------------ files */
-
-qkv_tensors *qkv_tensors_open(const char *path, qkv_error *err)
-{
-    Err e = api_begin();
-    qkv_tensors *t = mem_zeroed(1, sizeof *t);
-    if (!t) return no_memory(err);
-    t->file = tensorfile_open(path, &e);
-    if (!t->file) {
-        mem_free(t);
-        return api_null(&e, err);
-    }
-    t->n = (int)tensorfile_count(t->file);
-    t->tensor = mem_zeroed((size_t)t->n + 1, sizeof *t->tensor);
-    t->shown = mem_zeroed((size_t)t->n + 1, sizeof *t->shown);
-    if (!t->tensor || !t->shown) {
-        qkv_tensors_free(t);
-        return no_memory(err);
-    }
-    for (int i = 0; i < t->n; i++) tensor_out(tensorfile_at(t->file, (size_t)i), &t->shown[i], &t->tensor[i]);
-    return t;
-}
-
-void qkv_tensors_free(qkv_tensors *t)
-{
-    if (!t) return;
-    tensorfile_close(t->file);
-    mem_free(t->tensor);
-    mem_free(t->shown);
-    mem_free(t);
-}
-
-int qkv_tensors_count(const qkv_tensors *t) { return t->n; }
-const char *qkv_tensors_name(const qkv_tensors *t, int i)
-{
-    return i >= 0 && i < t->n ? tensorfile_name(t->file, (size_t)i) : NULL;
-}
-const qkv_tensor *qkv_tensors_at(const qkv_tensors *t, int i) { return i >= 0 && i < t->n ? &t->tensor[i] : NULL; }
-
-const qkv_tensor *qkv_tensors_find(const qkv_tensors *t, const char *name)
-{
-    for (int i = 0; i < t->n; i++)
-        if (!strcmp(tensorfile_name(t->file, (size_t)i), name)) return &t->tensor[i];
-    return NULL;
-}
-
-const char *qkv_tensors_metadata(const qkv_tensors *t, const char *key) { return tensorfile_metadata(t->file, key); }
-
-qkv_status qkv_file_write(const char *path, const void *bytes, size_t n, qkv_error *err)
-{
-    Err e = api_begin();
-    return outfile_all(path, bytes, n, &e) ? QKV_OK : give(&e, err);
-}
-
-qkv_status qkv_tensors_write(const char *path, const char *const *names, const qkv_tensor *tensors, int n,
-                             qkv_error *err)
-{
-    Err e = api_begin();
-    Tensor *all = mem_zeroed((size_t)n + 1, sizeof *all);
-    bool ok = all || oom(&e);
-    for (int i = 0; ok && i < n; i++) ok = api_tensor(&tensors[i], &all[i], &e) || within(&e, "'%s'", names[i]);
-    ok = ok && tensorfile_write(path, names, all, (size_t)n, &e);
-    mem_free(all);
-    return ok ? QKV_OK : give(&e, err);
-}
-
-qkv_status qkv_image_read(const char *path, int channels, int height, int width, const float *mean, const float *std,
-                          float *out, qkv_error *err)
-{
-    Err e = api_begin();
-    Image im = {0};
-    bool ok = image_read(&im, path, &e) &&
-              (image_to_tensor(&im, channels, height, width, mean, std, out, &e) || within(&e, "%s", path));
-    image_free(&im);
-    return ok ? QKV_OK : give(&e, err);
-}
-
-/* ------------------------------------------------------------------ text */
-
-qkv_tokenizer *qkv_tokenizer_wordpiece(const char *vocab_path, int lowercase, qkv_error *err)
-{
-    Err e = api_begin();
-    qkv_tokenizer *t = mem_zeroed(1, sizeof *t);
-    if (!t) return no_memory(err);
-    t->t = wordpiece_open(vocab_path, lowercase != 0, &e);
-    if (t->t) return t;
-    mem_free(t);
-    return api_null(&e, err);
-}
-
-qkv_tokenizer *qkv_tokenizer_clip(const char *merges_path, int hf, qkv_error *err)
-{
-    Err e = api_begin();
-    MappedFile f = {0};
-    qkv_tokenizer *t = mem_zeroed(1, sizeof *t);
-    if (!t) return no_memory(err);
-    if (file_map(&f, merges_path, &e)) {
-        t->bpe = bpe_open((const char *)f.data, f.size, hf ? CLIP_HF : CLIP_META, &e);
-        if (!t->bpe) within(&e, "%s", merges_path);
-    }
-    file_unmap(&f);
-    if (t->bpe) return t;
-    mem_free(t);
-    return api_null(&e, err);
-}
-
-void qkv_tokenizer_free(qkv_tokenizer *t)
-{
-    if (!t) return;
-    wordpiece_free(t->t);
-    bpe_free(t->bpe);
-    mem_free(t);
-}
-
-int qkv_tokenizer_encode(const qkv_tokenizer *t, const char *text, int64_t *ids, int capacity, qkv_error *err)
-{
-    Err e = api_begin();
-    int n = t->bpe ? bpe_encode(t->bpe, text, ids, capacity, &e) : wordpiece_encode(t->t, text, ids, capacity, &e);
-    if (n < 0) give(&e, err);
-    return n;
 }

@@ -1,10 +1,15 @@
 /* What the files of the public interface share. */
 #ifndef QKV_API_API_IMPL_H
 #define QKV_API_API_IMPL_H
+#include "base/given.h"
 #include "base/mem.h"
+#include "base/versioned.h"
 #include <stdatomic.h>
+#include "onnx/write/write.h"
 #include "program/program.h"
 #include "qkv.h"
+#include "qkv_tools.h"
+#include "qkv_train.h"
 
 struct qkv_model {
     Program program;
@@ -47,13 +52,16 @@ static inline Err api_begin(void)
 }
 /* Every call that makes something ends with it: what came out while memory was refused may be less than it should be. */
 static inline bool api_whole(bool ok, Err *e) { return ok && mem_ran_out() ? oom(e) : ok; }
-qkv_status api_give(const Err *from, qkv_error *to); /* hands an internal error out */
-void *api_null(const Err *from, qkv_error *to);      /* the same, for who returns a pointer: NULL */
+qkv_status api_give(const Err *from, qkv_error *to);     /* hands an internal error out */
+const OnnxProfile *api_onnx_profile(qkv_onnx_profile p); /* names.c; NULL: there is none */
+void *api_null(const Err *from, qkv_error *to);          /* the same, for who returns a pointer: NULL */
+void *api_no_memory(qkv_error *to);
 /* A model of a graph that was made here; takes the graph, in any case. like: whose file's versions it shows, and whose dtype
  * of products its runs have. */
 qkv_model *api_model_of(Graph *g, const char *name, const qkv_model *like, Err *err);
 struct Session *api_session(const qkv_session *s);
 bool api_tensor(const qkv_tensor *q, Tensor *t, Err *err);
+void api_tensor_out(const Tensor *t, Shown *shown, qkv_tensor *q);
 int api_find_input(const Graph *g,
                    const char *name); /* by name, or by position "0", "1", ...; -1: api_unknown_input says so */
 bool api_unknown_input(const Graph *g, const char *name, Err *err);

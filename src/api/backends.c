@@ -4,6 +4,7 @@
 #include "backends/sdpa_choice.h"
 #include "base/buf.h"
 #include "base/mem.h"
+#include "facts/views.h"
 #include "format/json.h"
 #include "shape/solve.h"
 #include "shape/strides.h"
@@ -98,7 +99,7 @@ qkv_status qkv_sdpa_choice(const qkv_sdpa_call *call, const char *device, int cu
     SdpaChoice c;
     qkv_sdpa_call q = {0};
     if (report) *report = NULL;
-    memcpy(&q, call, call->struct_size < sizeof q ? call->struct_size : sizeof q);
+    if (!GIVEN(call) || !VERSIONED_TAKE(qkv_sdpa_call, offset, &q, call, &e)) return api_give(&e, err);
     Arena *arena = arena_create(0);
     ExprPool *p = arena ? expr_pool(arena) : NULL;
     bool ok = p || oom(&e);
@@ -106,7 +107,7 @@ qkv_status qkv_sdpa_choice(const qkv_sdpa_call *call, const char *device, int cu
     if (ok && out) *out = (qkv_sdpa_backend)c.when[0].backend;
     if (ok && report) {
         Buf b = {0};
-        buf_puts(&b, "{");
+        buf_puts(&b, JSON_REPORT);
         put_key(&b, "backend", sdpa_backend_name(c.when[0].backend));
         buf_puts(&b, ", ");
         put_refusals(&b, p, &c, false);
@@ -138,14 +139,14 @@ static bool trained(const Value *v)
     return floats && (v->kind == V_INPUT ? v->trains : v->kind == V_WEIGHT && v->weight == W_PARAMETER && !v->frozen);
 }
 
-/* A parameter and its views ask for a gradient even under torch.no_grad(). */
-static bool shows_trained(const Value *v)
+static bool attached_view(const Node *n, const void *user)
 {
-    while (v->kind == V_NODE && (v->def->op->flags & OPF_VIEW) && v->def->op->id != OP_detach &&
-           v->def->arg[0].kind == ARG_VALUE)
-        v = v->def->arg[0].v;
-    return trained(v);
+    (void)user;
+    return n->op->flags & OPF_VIEW && n->op->id != OP_detach;
 }
+
+/* A parameter and its views ask for a gradient even under torch.no_grad(). */
+static bool shows_trained(const Value *v) { return trained(value_below(v, attached_view, NULL)); }
 
 typedef struct Any {
     const Model *m;
@@ -328,7 +329,9 @@ char *qkv_model_backends(const qkv_model *m, const qkv_backends_options *options
     Binding bound = {0};
     SdpaDevice d;
     qkv_backends_options o = {0};
-    if (options) memcpy(&o, options, options->struct_size < sizeof o ? options->struct_size : sizeof o);
+    if (!GIVEN(m) || !VERSIONED_TAKE(qkv_backends_options, n_dims, &o, options, &e) ||
+        !GIVEN_TEXTS(o.dim_names, o.n_dims) || !GIVEN_LIST(o.dims, o.n_dims))
+        return api_null(&e, err);
     Graph *g = m->program.graph;
     const char *device = o.device ? o.device : "cpu";
     Model state = {.g = g,
@@ -342,7 +345,7 @@ char *qkv_model_backends(const qkv_model *m, const qkv_backends_options *options
     ok = ok && sdpa_device(device, o.cudnn, &d, &e) && binding_init(&bound, g->ex, &e) &&
          bind_named(g, o.dim_names, o.dims, o.n_dims, &bound, &e);
     if (ok) {
-        buf_puts(&b, "{");
+        buf_puts(&b, JSON_REPORT);
         put_key(&b, "device", device);
         buf_printf(&b, ", \"pytorch\": \"2.13\", \"cudnn\": ");
         if (d.cuda) buf_printf(&b, "\"%d.%d.%d\"", d.cudnn / 10000, d.cudnn / 100 % 100, d.cudnn % 100);

@@ -1,4 +1,4 @@
-/* Checking, behind the public interface. Contracts in include/qkv.h. */
+/* Checking, behind the public interface. Contracts in include/qkv_tools.h. */
 #include <stdio.h>
 #include <string.h>
 #include "api/api_impl.h"
@@ -34,11 +34,10 @@ qkv_status qkv_check(const char *path, const qkv_check_options *options, char **
     CheckOptions o = {0};
     CheckCounts n = {0};
     if (report) *report = NULL;
-    if (options) memcpy(&given, options, options->struct_size < sizeof given ? options->struct_size : sizeof given);
+    if (!GIVEN(path) || !VERSIONED_TAKE(qkv_check_options, strict, &given, options, &e)) return api_give(&e, err);
     o.security = given.security;
     o.full = given.full;
-    if (!path) fail(&e, E_USAGE, "no file is named");
-    bool ok = path && read_targets(given.targets, &o.targets, &e) && model_check(path, &o, &text, &n, &e);
+    bool ok = read_targets(given.targets, &o.targets, &e) && model_check(path, &o, &text, &n, &e);
     ok = api_whole(ok, &e) && (!text.failed || oom(&e));
     int bad = n.errors + (given.strict ? n.warnings : 0);
     if (ok && bad)

@@ -12,6 +12,7 @@ qkv_model *qkv_model_extract(const qkv_model *m, const char *const *from, int n_
                              qkv_error *err)
 {
     Err e = api_begin();
+    if (!GIVEN(m) || !GIVEN_TEXTS(from, n_from) || !GIVEN_TEXTS(to, n_to)) return api_null(&e, err);
     Graph *g = graph_extract(m->program.graph, from, n_from, to, n_to, &e);
     qkv_model *cut = g ? api_model_of(g, m->path, m, &e) : NULL;
     if (api_whole(cut != NULL, &e)) return cut;
@@ -19,12 +20,12 @@ qkv_model *qkv_model_extract(const qkv_model *m, const char *const *from, int n_
     return api_null(&e, err);
 }
 
-int qkv_model_weight_count(const qkv_model *m) { return m->program.graph->nweight; }
+int qkv_model_weight_count(const qkv_model *m) { return m ? m->program.graph->nweight : 0; }
 
 const char *qkv_model_weight(const qkv_model *m, int i, qkv_tensor *out, qkv_weight_kind *kind, int *persistent)
 {
+    if (!m || i < 0 || i >= m->program.graph->nweight) return NULL;
     const Graph *g = m->program.graph;
-    if (i < 0 || i >= g->nweight) return NULL;
     const Value *v = g->weight[i];
     if (out)
         *out = (qkv_tensor){(qkv_dtype)v->data->dtype, v->data->rank, v->data->shape, v->data->stride, v->data->data};

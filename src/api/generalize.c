@@ -298,7 +298,7 @@ static void put_checks(Buf *b, const Checks *c)
 static char *report_json(const Generalized *r, const Checks *c, const char *const *name, bool solved)
 {
     Buf b = {0};
-    buf_printf(&b, "{\"solved\": %s", solved ? "true" : "false");
+    buf_printf(&b, JSON_REPORT "\"solved\": %s", solved ? "true" : "false");
     put_texts(&b, "files", name, r->nfiles);
     put_sizes(&b, r);
     put_numbers(&b, r, true);
@@ -341,9 +341,15 @@ qkv_model *qkv_model_generalize(const qkv_model *const *models, int n, const qkv
                                 char **report, qkv_error *err)
 {
     qkv_generalize_options o = {0};
-    if (options) memcpy(&o, options, options->struct_size < sizeof o ? options->struct_size : sizeof o);
-    if (report) *report = NULL;
     Err e = api_begin();
+    if (report) *report = NULL;
+    if (!VERSIONED_TAKE(qkv_generalize_options, n_check, &o, options, &e) || !GIVEN_LIST(models, n) ||
+        !GIVEN_TEXTS(o.dims, o.n_dims) || !GIVEN_TEXTS(o.dynamic, o.n_dynamic) || !GIVEN_LIST(o.check, o.n_check))
+        return api_null(&e, err);
+    for (int f = 0; f < n; f++)
+        if (!GIVEN(models[f])) return api_null(&e, err);
+    for (int i = 0; i < o.n_check; i++)
+        if (!GIVEN(o.check[i])) return api_null(&e, err);
     const Graph *graph[GEN_FILES] = {NULL};
     const char *name[GEN_FILES] = {NULL};
     for (int f = 0; f < n && f < GEN_FILES; f++) {

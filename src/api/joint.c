@@ -121,7 +121,7 @@ static void put_report(const Graph *g, int before, bool inputs_only, Buf *out)
     const char *comma = "";
     for (int i = 0; i < g->noutput; i++)
         if (g->output[i].loss) {
-            buf_puts(out, "{\"loss\": ");
+            buf_puts(out, JSON_REPORT "\"loss\": ");
             json_put_string(out, g->output[i].name);
         }
     buf_printf(out, ", \"nodes_before\": %d, \"nodes_after\": %d, \"gradients\": [", before, g->nnodes);
@@ -225,9 +225,11 @@ static bool put_recompute(const qkv_model *m, qkv_model *made, const JointOption
 qkv_model *qkv_model_joint(const qkv_model *m, const qkv_joint_options *options, char **report, qkv_error *err)
 {
     qkv_joint_options o = {0};
-    if (options) memcpy(&o, options, options->struct_size < sizeof o ? options->struct_size : sizeof o);
-    if (report) *report = NULL;
     Err e = api_begin();
+    if (report) *report = NULL;
+    if (!GIVEN(m) || !VERSIONED_TAKE(qkv_joint_options, n_dims, &o, options, &e) ||
+        !GIVEN_TEXTS(o.inputs, o.n_inputs) || !GIVEN_TEXTS(o.dim_names, o.n_dims) || !GIVEN_LIST(o.dims, o.n_dims))
+        return api_null(&e, err);
     JointOptions joint = {.loss = o.loss, .inputs = o.inputs, .ninputs = o.n_inputs, .inputs_only = o.inputs_only != 0};
     if (!read_decompose(o.decompose, &joint.decompose, &e) || !read_recompute(o.recompute, &joint.recompute, &e))
         return api_null(&e, err);

@@ -18,7 +18,8 @@ char *qkv_model_graph_text_after(const qkv_model *m, const char *passes, qkv_err
     Buf b = {0};
     unsigned list;
     Prepared r;
-    if (!passes_named(passes, &list, &e) || !program_prepare(&m->program, list, &r, &e)) return api_null(&e, err);
+    if (!GIVEN(m) || !passes_named(passes, &list, &e) || !program_prepare(&m->program, list, &r, &e))
+        return api_null(&e, err);
     graph_print(r.graph ? r.graph : m->program.graph, &b);
     prepared_free(&r);
     if (!b.failed && !mem_ran_out()) return b.data ? b.data : mem_strdup(""); /* a graph of nothing */

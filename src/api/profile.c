@@ -1,4 +1,4 @@
-/* Profiles, traces and the machine's peak, behind the public interface. Contracts in include/qkv.h. */
+/* Profiles, traces and the machine's peak, behind the public interface. Contracts in include/qkv_tools.h. */
 #include <stdio.h>
 #include <string.h>
 #include "api/api_impl.h"
@@ -65,8 +65,8 @@ static void put_step(void *user, const Step *step)
 char *qkv_session_profile_json(const qkv_session *s, qkv_error *err)
 {
     Err e = api_begin();
-    Rows r = {.p = session_profile_of(api_session(s))};
     if (!api_enter(s, &e)) return api_null(&e, err);
+    Rows r = {.p = session_profile_of(api_session(s))};
     buf_puts(&r.b, "[");
     session_each_step(api_session(s), put_step, &r);
     for (int i = 0; i < PARTS && r.p->runs; i++) {
@@ -157,8 +157,8 @@ qkv_status qkv_session_trace_write(const qkv_session *s, const char *path, qkv_e
 {
     Err e = api_begin();
     SessionStats stats;
+    if (!GIVEN(path) || !api_enter(s, &e)) return api_give(&e, err);
     const Profile *p = session_profile_of(api_session(s));
-    if (!api_enter(s, &e)) return api_give(&e, err);
     session_stats(api_session(s), &stats);
     if (!p->cap_events) return api_done(s, fail(&e, E_USAGE, "%s: no trace was switched on", path), &e, err);
     Buf b = {0};
@@ -177,15 +177,15 @@ qkv_status qkv_measure_peak(int threads, qkv_peak *out, qkv_error *err)
 {
     Err e = api_begin();
     Peak p;
+    if (!GIVEN(out) || !VERSIONED_WANTED(qkv_peak, bf16_by, out, &e)) return api_give(&e, err);
     if (threads < 1) threads = cpu_count();
     if (!peak_measure(threads, &p, &e)) return api_give(&e, err);
-    qkv_peak all = {.struct_size = out->struct_size,
-                    .threads = threads,
+    qkv_peak all = {.threads = threads,
                     .f32_gflops = p.f32_gflops,
                     .bf16_gflops = p.bf16_gflops,
                     .read_gbs = p.read_gbs,
                     .f32_by = p.f32_by,
                     .bf16_by = p.bf16_by};
-    memcpy(out, &all, out->struct_size < sizeof all ? out->struct_size : sizeof all);
+    versioned_give(out, &all, sizeof all);
     return QKV_OK;
 }

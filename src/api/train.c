@@ -41,9 +41,9 @@ qkv_status qkv_train_defaults(qkv_train_options *o, const char *optimizer, qkv_e
 {
     Err e = api_begin();
     OptimizerKind kind = OPTIMIZER_ADAMW;
-    if (!optimizer_called(optimizer, &kind, &e)) return api_give(&e, err);
-    qkv_train_options all = {.struct_size = o->struct_size,
-                             .optimizer = optimizers[kind],
+    if (!GIVEN(o) || !VERSIONED_WANTED(qkv_train_options, seed, o, &e) || !optimizer_called(optimizer, &kind, &e))
+        return api_give(&e, err);
+    qkv_train_options all = {.optimizer = optimizers[kind],
                              .lr = 1e-3,
                              .beta1 = 0.9,
                              .beta2 = 0.999,
@@ -51,7 +51,7 @@ qkv_status qkv_train_defaults(qkv_train_options *o, const char *optimizer, qkv_e
                              .weight_decay = kind == OPTIMIZER_ADAMW ? 1e-2 : 0,
                              .schedule = "constant",
                              .gamma = 0.1};
-    memcpy(o, &all, o->struct_size < sizeof all ? o->struct_size : sizeof all);
+    versioned_give(o, &all, sizeof all);
     return QKV_OK;
 }
 
@@ -59,7 +59,7 @@ static bool options_of(const qkv_train_options *q, TrainOptions *out, Err *err)
 {
     qkv_train_options o = {.struct_size = sizeof o};
     qkv_train_defaults(&o, NULL, NULL);
-    memcpy(&o, q, q->struct_size < sizeof o ? q->struct_size : sizeof o);
+    TRY(VERSIONED_TAKE(qkv_train_options, seed, &o, q, err));
     int schedule = o.schedule ? word(o.schedule, schedules, 4) : SCHEDULE_CONSTANT;
     if (schedule < 0) return fail(err, E_USAGE, "schedule '%s': expected constant, linear, cosine or step", o.schedule);
     *out = (TrainOptions){.optimizer = {.beta1 = o.beta1,
@@ -109,12 +109,13 @@ qkv_status qkv_session_step(qkv_session *s, qkv_step *out, qkv_error *err)
 {
     Err e = api_begin();
     TrainStep step;
+    if (out && !VERSIONED_WANTED(qkv_step, grad_norm, out, &e)) return api_give(&e, err);
     if (!api_enter(s, &e)) return api_give(&e, err);
     const Training *t = training_of(s, &e);
     bool ok = t && trainer_step(t->trainer, &step, &e);
     if (ok && out) {
-        qkv_step all = {out->struct_size, step.step, step.loss, step.lr, step.norm};
-        memcpy(out, &all, out->struct_size < sizeof all ? out->struct_size : sizeof all);
+        qkv_step all = {.step = step.step, .loss = step.loss, .lr = step.lr, .grad_norm = step.norm};
+        versioned_give(out, &all, sizeof all);
     }
     return api_done(s, ok, &e, err);
 }
@@ -130,7 +131,7 @@ static const Value *weight_called(const Graph *g, const char *name, Err *err)
 qkv_status qkv_session_weight(const qkv_session *s, const char *name, qkv_tensor *out, qkv_error *err)
 {
     Err e = api_begin();
-    if (!api_enter(s, &e)) return api_give(&e, err);
+    if (!GIVEN(name) || !GIVEN(out) || !api_enter(s, &e)) return api_give(&e, err);
     const Value *v = weight_called(s->model->program.graph, name, &e);
     const Tensor *now = v ? session_weight(s->session, v->name) : NULL, *t = now || !v ? now : v->data;
     if (t) *out = (qkv_tensor){(qkv_dtype)t->dtype, t->rank, t->shape, t->stride, t->data};
@@ -150,7 +151,7 @@ qkv_status qkv_session_set_weight(qkv_session *s, const char *name, const qkv_te
 {
     Err e = api_begin();
     Tensor x;
-    if (!api_enter(s, &e)) return api_give(&e, err);
+    if (!GIVEN(name) || !GIVEN(t) || !api_enter(s, &e)) return api_give(&e, err);
     const Value *v = weight_called(s->model->program.graph, name, &e);
     Tensor *now = v ? session_weight(s->session, v->name) : NULL;
     bool ok = v && (now || fail(&e, E_USAGE, "weight '%s' does not change in this session", name)) &&
@@ -189,6 +190,7 @@ qkv_status qkv_model_set_weights(qkv_model *m, const char *const *names, const q
                                  qkv_error *err)
 {
     Err e = api_begin();
+    if (!GIVEN(m) || !GIVEN_TEXTS(names, n) || !GIVEN_LIST(tensors, n)) return api_give(&e, err);
     bool ok = !m->program.source->prepared ||
               fail(&e, E_UNSUPPORTED, "a packed model's weights cannot be changed: take the model that was packed");
     for (int pass = 0; pass < 2; pass++)
@@ -252,6 +254,7 @@ qkv_model *qkv_session_trained(const qkv_session *s, qkv_error *err)
 qkv_status qkv_session_save(qkv_session *s, const char *path, qkv_error *err)
 {
     Err e = api_begin();
+    if (!GIVEN(path)) return api_give(&e, err);
     if (!api_enter(s, &e)) return api_give(&e, err);
     const Training *t = training_of(s, &e);
     return api_done(s, t && trainer_save(t->trainer, path, NULL, 0, &e), &e, err);
@@ -268,6 +271,7 @@ static bool ignore(void *user, const char *name, const Tensor *x, Err *err)
 qkv_status qkv_session_load(qkv_session *s, const char *path, qkv_error *err)
 {
     Err e = api_begin();
+    if (!GIVEN(path)) return api_give(&e, err);
     if (!api_enter(s, &e)) return api_give(&e, err);
     const Training *t = training_of(s, &e);
     return api_done(s, t && trainer_load(t->trainer, path, ignore, NULL, &e), &e, err);
@@ -336,7 +340,9 @@ qkv_status qkv_session_fit(qkv_session *s, const qkv_fit_options *options, int *
 {
     Err e = api_begin();
     qkv_fit_options o = {0};
-    memcpy(&o, options, options->struct_size < sizeof o ? options->struct_size : sizeof o);
+    if (!GIVEN(options) || !VERSIONED_TAKE(qkv_fit_options, user, &o, options, &e) || !GIVEN_TEXTS(o.names, o.n) ||
+        !GIVEN_LIST(o.tensors, o.n) || !GIVEN_TEXTS(o.val_names, o.n_val) || !GIVEN_LIST(o.val_tensors, o.n_val))
+        return api_give(&e, err);
     if (!api_enter(s, &e)) return api_give(&e, err);
     Training *t = training_of(s, &e);
     Teller teller = {o.tell, o.user};

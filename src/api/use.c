@@ -19,6 +19,7 @@ static bool take(const qkv_session *s)
 
 bool api_enter(const qkv_session *s, Err *err)
 {
+    TRY(was_given(s, "a call on a session", "the session", err));
     return take(s) || fail(err, E_USAGE,
                            "another thread is in a call on this session: give each thread a session of its own "
                            "(they share the model), or let one wait for the other");
@@ -26,6 +27,7 @@ bool api_enter(const qkv_session *s, Err *err)
 
 bool api_enter_silent(const qkv_session *s)
 {
+    if (!s) return false;
     bool ok = take(s);
     if (!ok) atomic_store_explicit(&own(s)->disturbed, true, memory_order_relaxed);
     return ok;

@@ -5,7 +5,7 @@
 #include "base/number.h"
 #include "base/pages.h"
 
-/* Copies of weights: from LARGE bytes on, several lie in one region of huge pages. */
+/* Copies of weights: from LARGE bytes on, several are in one region of huge pages. */
 enum { BLOCK = 1 << 16, ALIGN = 16, LARGE = 1 << 20, REGION = 1 << 26, LINE = 64 };
 
 typedef struct Block {
@@ -100,7 +100,7 @@ void *arena_alloc(Arena *a, size_t count, size_t size)
         if (!fresh) return no_memory(a);
         fresh->size = want;
         a->total += whole;
-        if (b && n > BLOCK) { /* a big one goes behind, the open block stays open */
+        if (b && n > BLOCK) { /* a big one goes after the open block, which stays open */
             fresh->next = b->next;
             b->next = fresh;
         } else {

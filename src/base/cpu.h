@@ -1,5 +1,5 @@
-/* What this machine's CPU can do, as rungs of one ladder. Read once; QKV_CPU=ref|gen|avx2|avx512|avx512bf16|amx forces a lower rung.
- * A rung that the machine lacks cannot be forced: the best one below it is taken.
+/* What this machine's CPU can do, as ISA levels in one order. Read once; QKV_CPU=ref|gen|avx2|avx512|avx512bf16|amx
+ * forces a lower ISA level. An ISA level that the machine lacks cannot be forced: the best one below it is taken.
  */
 #ifndef QKV_BASE_CPU_H
 #define QKV_BASE_CPU_H

@@ -31,10 +31,29 @@ bool within(Err *err, const char *fmt, ...)
     va_end(ap);
     size_t n = strlen(where), m = strlen(err->msg), cap = sizeof err->msg;
     if (n + 3 > cap) n = cap - 3;
-    if (m > cap - n - 3) m = cap - n - 3;
-    memmove(err->msg + n + 2, err->msg, m);
+    const char *what = err->msg;
+    bool cut = m > cap - n - 3;
+    if (cut) { /* the cause comes last: it stays */
+        what += m - (cap - n - 3);
+        m = cap - n - 3;
+    }
+    memmove(err->msg + n + 2, what, m);
+    if (cut) memcpy(err->msg + n + 2, "...", m < 3 ? m : 3);
     memcpy(err->msg, where, n);
     memcpy(err->msg + n, ": ", 2);
     err->msg[n + 2 + m] = 0;
     return false;
+}
+
+int err_exit_code(ErrCode code)
+{
+    switch (code) {
+    case E_OK: return 0;
+    case E_MISMATCH: return 1;
+    case E_USAGE: return 2;
+    case E_FORMAT:
+    case E_IO: return 3;
+    case E_UNSUPPORTED: return 4;
+    default: return 5;
+    }
 }

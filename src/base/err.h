@@ -11,16 +11,17 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* What went wrong, as far as a caller acts on it. cli/ maps these to exit codes. */
+/* What went wrong, as far as a caller acts on it. */
 typedef enum ErrCode {
     E_OK = 0,
-    E_MISMATCH,    /* numbers differ, findings                 exit 1 */
+    E_MISMATCH,    /* values differ, findings                 exit 1 */
     E_USAGE,       /* wrong name, dtype, rank, size of inputs  exit 2 */
     E_FORMAT,      /* a file that cannot be read or is wrong   exit 3 */
     E_IO,          /* the system refused a file                exit 3 */
     E_UNSUPPORTED, /* legal, but not built                     exit 4 */
     E_LIMIT,       /* a resource limit, out of memory          exit 5 */
 } ErrCode;
+int err_exit_code(ErrCode code);
 
 typedef struct Err {
     ErrCode code;
@@ -35,7 +36,8 @@ typedef struct Err {
 
 /* Sets the message; returns false, so that `return fail(...)` works. */
 bool fail(Err *err, ErrCode code, const char *fmt, ...) QKV_PRINTF(3, 4);
-/* There is no memory; returns false. What fails after a refusal of memory (mem.h) is told so, too, whatever fail was called with. */
+/* There is no memory; returns false. What fails after a refusal of memory (mem.h) is reported so, too, whatever fail
+ * was called with. */
 bool oom(Err *err);
 /* Puts "<fmt>: " before the message; returns false. */
 bool within(Err *err, const char *fmt, ...) QKV_PRINTF(2, 3);

@@ -60,7 +60,7 @@ bool file_map_inside(MappedFile *f, const char *folder, const char *relative, Er
     *f = (MappedFile){0};
     if (!*relative) return fail(err, E_FORMAT, "the name of a data file is empty");
     if (*relative == '/')
-        return fail(err, E_FORMAT, "'%s' is an absolute name; data files lie in the model's folder", relative);
+        return fail(err, E_FORMAT, "'%s' is an absolute name; data files must be in the model's folder", relative);
     int at = open(*folder ? folder : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (at < 0) return fail(err, E_IO, "cannot open the folder '%s': %s", folder, strerror(errno));
     while (*rest) {

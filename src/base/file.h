@@ -4,7 +4,7 @@
  *     if (!file_map(&f, path, err)) ...      read-only, private; f.data lives until file_unmap
  *
  *     OutFile *o = outfile_open("out.bin", err);   writes to a temporary file in the same folder; a symbolic link is followed,
- *                                                  an existing target that is no regular file is refused (E_IO)
+ *                                                  an existing target that is not a regular file is refused (E_IO)
  *     outfile_write(o, bytes, n, err);
  *     outfile_commit(o, err);                      fsync, rename, fsync of the folder; frees o
  *     outfile_abort(o);                            or: unlinks the temporary file; frees o
@@ -20,8 +20,9 @@ typedef struct MappedFile {
 } MappedFile;
 
 bool file_map(MappedFile *f, const char *path, Err *err); /* regular files only (not FIFOs, devices, folders): E_IO */
-/* A file that another one names: `relative` lies in `folder` or below it. Absolute names, "..", symbolic links in any part and files with
- * more than one hard link are refused (E_FORMAT for what the name says, else E_IO), so that a model cannot make us read what is not its own. */
+/* A file that another one names: `relative` is in `folder` or below it. Absolute names, "..", symbolic links in any
+ * part and files with more than one hard link are refused (E_FORMAT for what the name says, else E_IO), so that a model
+ * cannot make us read what is not its own. */
 bool file_map_inside(MappedFile *f, const char *folder, const char *relative, Err *err);
 void file_unmap(MappedFile *f);
 

@@ -84,4 +84,10 @@ bool mem_set(const MemHooks *h)
     return true;
 }
 
+MemHooks mem_hooks(void)
+{
+    begin_use();
+    return hooks;
+}
+
 bool mem_hooked(void) { return hooks.alloc != NULL; }

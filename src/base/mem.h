@@ -5,8 +5,9 @@
  *     ...
  *     mem_free(p);
  *
- * A refusal is remembered until the thread's next call of the interface begins, and every failure told meanwhile is told as out of memory
- * (fail): what was read or computed without that memory says nothing about the file. Who can do without the memory says so with mem_forgive.
+ * A refusal is remembered until the thread's next call of the interface begins, and every failure reported meanwhile is
+ * reported as out of memory (fail): what was read or computed without that memory says nothing about the file. Who can
+ * do without the memory says so with mem_forgive.
  */
 #ifndef QKV_BASE_MEM_H
 #define QKV_BASE_MEM_H
@@ -36,5 +37,6 @@ typedef struct MemHooks {
     void *user;
 } MemHooks;
 bool mem_set(const MemHooks *hooks); /* before the first of all allocations: false after it */
+MemHooks mem_hooks(void);            /* those in use, which stay from then on; all NULL: the C library's */
 bool mem_hooked(void);
 #endif

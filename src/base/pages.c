@@ -9,7 +9,7 @@
 enum { ALIGN = 64, SOON = 1 << 16, HUGE = 1 << 21 };
 
 #if defined(__SANITIZE_ADDRESS__)
-enum { MAPPED = 0 }; /* so that what lies behind the end is seen */
+enum { MAPPED = 0 }; /* so that what is read past the end is seen */
 #else
 enum { MAPPED = 1 };
 #endif

@@ -22,7 +22,7 @@ bool pages_map(Pages *p, size_t n);
 /* At least n bytes, n + slack where addresses can be had; what p held is freed first. False when out of memory; p is empty then. */
 bool pages_take(Pages *p, size_t n, size_t slack);
 void pages_free(Pages *p);
-/* Asks for huge pages behind [data, data + n), which lies in memory of our own (also: of a private mapping of a file). */
+/* Asks for huge pages after [data, data + n), which is in memory of our own (also: of a private mapping of a file). */
 void pages_huge(void *data, size_t n);
 /* [data, data + n), of a mapped file most likely, will be read at once: its pages are entered into the page table in one call instead of by a fault for every few of them. */
 void pages_soon(const void *data, size_t n);

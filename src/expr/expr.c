@@ -584,7 +584,7 @@ Expr *ex_make(ExprPool *p, ExprKind kind, Expr *a, Expr *b, Expr *c)
     if (!e || !constant) return e;
     Scalar v;
     Err ignored;
-    if (!ex_eval(p, e, &(Binding){0}, &v, &ignored)) return e; /* e.g. a division by zero: told when evaluated */
+    if (!ex_eval(p, e, &(Binding){0}, &v, &ignored)) return e; /* e.g. a division by zero: reported when evaluated */
     return v.kind == SC_FLOAT ? ex_float(p, v.f) : v.kind == SC_BOOL ? ex_bool(p, v.i != 0) : ex_int(p, v.i);
 }
 

@@ -45,7 +45,7 @@ static Scalar of_float(double v) { return (Scalar){.kind = SC_FLOAT, .f = v}; }
 
 static bool to_int(double v, Scalar *out, Err *err)
 {
-    if (!(v >= -0x1p62 && v <= 0x1p62)) return fail(err, E_USAGE, "a size came out as %g", v);
+    if (!(v >= -0x1p62 && v <= 0x1p62)) return fail(err, E_USAGE, "a size evaluates to %g", v);
     *out = of_int((int64_t)v);
     return true;
 }

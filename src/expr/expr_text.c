@@ -268,7 +268,7 @@ static bool is_name(const char *s)
     return plain;
 }
 
-/* Symbol('s0', positive=True), Integer(3), Float('0.5', precision=53): a literal and keywords that say nothing new. */
+/* Symbol('s0', positive=True), Integer(3), Float('0.5', precision=53): a literal and keywords that add nothing new. */
 static Expr *parse_literal_call(Parser *s, char kind)
 {
     skip(s);

@@ -4,10 +4,10 @@
  *     const char *s; if (!json_want_string(obj, "target", &s, err)) ...   "field 'target': missing" / "found integer, expected string"
  *     json_free(root);
  *
- * A graph of 100 MB is JSON of ten million values, so a value takes 8 bytes beside its text: all lie in one block, in the order of the file,
- * with a copy of the text after them, and an object of many keys has a hash table after its members. The names are those of jansson,
- * which has no place here: its values take 50 to 240 bytes. They are inline here: a program
- * may link both, but one source file cannot include both.
+ * A graph of 100 MB is JSON of ten million values, so a value takes 8 bytes beside its text: all are in one block, in
+ * the order of the file, with a copy of the text after them, and an object of many keys has a hash table after its
+ * members. The names are those of jansson, which has no place here: its values take 50 to 240 bytes. They are inline
+ * here: a program may link both, but one source file cannot include both.
  */
 #ifndef QKV_FORMAT_JSON_H
 #define QKV_FORMAT_JSON_H
@@ -87,7 +87,7 @@ static inline const json_t *json_following(const json_t *array, size_t i, const 
 #define json_array_foreach(array, i, value)                                                                            \
     for ((i) = 0, (value) = json_array_size(array) ? json_below(array) : NULL; (i) < json_array_size(array);           \
          (i)++, (value) = (json_t *)(uintptr_t)json_next(value))
-/* How many members; *value: the first one's value, its key lies before it. */
+/* How many members; *value: the first one's value, its key is before it. */
 static inline size_t json_members(const json_t *obj, json_t **value)
 {
     size_t n = json_object_size(obj);
@@ -112,6 +112,8 @@ bool json_want_union(const json_t *obj, const char **tag, json_t **value, Err *e
 struct Buf;
 /* Appends a JSON string literal with escapes / a number (NaN and infinities as null; shortest that reads back). */
 void json_put_string(struct Buf *b, const char *s);
+/* How every report begins that the library hands out: the version of its keys (docs/schema), raised when one goes or changes. */
+#define JSON_REPORT "{\"schema\": 1, "
 void json_put_number(struct Buf *b, double v);
 void json_put(struct Buf *b, const json_t *v); /* without spaces, numbers as they were read */
 #endif

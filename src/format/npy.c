@@ -50,7 +50,7 @@ static bool read_descr(const char **p, DType *t, Err *err)
     char s[64];
     space(p);
     if (**p == '[' || **p == '(') return fail(err, E_UNSUPPORTED, "a structured dtype; save one array a field");
-    if (!quoted(p, s, sizeof s)) return fail(err, E_FORMAT, ".npy header: 'descr' is no string");
+    if (!quoted(p, s, sizeof s)) return fail(err, E_FORMAT, ".npy header: 'descr' is not a string");
     bool order = s[0] && strchr("<>|=", s[0]);
     const char *kind = s + order;
     if (s[0] == '>') return fail(err, E_UNSUPPORTED, "big-endian data; save it as little-endian");
@@ -66,16 +66,16 @@ static bool read_descr(const char **p, DType *t, Err *err)
 /* "()", "(3,)", "(3, 4)" */
 static bool read_shape(const char **p, Tensor *t, Err *err)
 {
-    if (!literal(p, "(")) return fail(err, E_FORMAT, ".npy header: 'shape' is no tuple");
+    if (!literal(p, "(")) return fail(err, E_FORMAT, ".npy header: 'shape' is not a tuple");
     t->rank = 0;
     for (bool comma = true; !literal(p, ")"); comma = literal(p, ",")) {
-        if (!comma || !is_digit(**p)) return fail(err, E_FORMAT, ".npy header: size %d is no number", t->rank);
+        if (!comma || !is_digit(**p)) return fail(err, E_FORMAT, ".npy header: size %d is not a number", t->rank);
         if (t->rank == MAX_RANK) return fail(err, E_UNSUPPORTED, "rank above %d", MAX_RANK);
         const char *end;
         t->shape[t->rank++] = parse_int(*p, &end); /* too large ones become the largest and fail as sizes */
         *p = *end == 'L' ? end + 1 : end;
         space(p);
-        if (t->rank == 1 && **p == ')') return fail(err, E_FORMAT, ".npy header: 'shape' is no tuple");
+        if (t->rank == 1 && **p == ')') return fail(err, E_FORMAT, ".npy header: 'shape' is not a tuple");
     }
     return true;
 }
@@ -106,7 +106,7 @@ static bool read_dict(const char *p, Tensor *t, bool *fortran, Err *err)
 
 /* ------------------------------------------------------------------ reading */
 
-/* Where the header lies; false when the file is too short for it. */
+/* Where the header is; false when the file is too short for it. */
 static bool find_header(const unsigned char *p, uint64_t size, uint64_t *start, uint64_t *length, Err *err)
 {
     if (size < 10 || memcmp(p, "\x93NUMPY", 6)) return fail(err, E_FORMAT, "not a .npy, or cut off");

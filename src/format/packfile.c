@@ -6,12 +6,12 @@
 #include "base/arena.h"
 #include "base/file.h"
 
-/* All numbers are the machine's; `order` tells whose. Offsets count from the begin of the file. */
+/* All integers are in the machine's byte order, which `order` records. Offsets count from the begin of the file. */
 typedef struct Header {
     char magic[8];
     uint32_t order, version;
     uint64_t file_size;
-    uint64_t json, json_size; /* with a NUL behind it, which the size does not count */
+    uint64_t json, json_size; /* with a NUL after it, which the size does not count */
     uint64_t text, text_size; /* the same */
     uint64_t data, data_size;
     uint32_t crc; /* of json and text, their NULs included */
@@ -28,12 +28,12 @@ bool packfile_is(const unsigned char *bytes, uint64_t size)
     return size >= sizeof magic && !memcmp(bytes, magic, sizeof magic);
 }
 
-/* A text in the file: inside, and with a NUL behind it as the only one. */
+/* A text in the file: inside, and with a NUL after it as the only one. */
 static bool text_in(const unsigned char *bytes, uint64_t size, uint64_t at, uint64_t n, const char *what,
                     const char **out, Err *err)
 {
     if (at < sizeof(Header) || !in_range_u64(at, n, size) || at + n == size)
-        return fail(err, E_FORMAT, "%s: %llu bytes at %llu lie outside of the file's %llu", what, (unsigned long long)n,
+        return fail(err, E_FORMAT, "%s: %llu bytes at %llu are outside the file's %llu", what, (unsigned long long)n,
                     (unsigned long long)at, (unsigned long long)size);
     if (memchr(bytes + at, 0, n) || bytes[at + n])
         return fail(err, E_FORMAT, "%s: expected text that ends with its length", what);
@@ -49,7 +49,8 @@ static uint32_t crc_of(const char *json, uint64_t nj, const char *text, uint64_t
 bool packfile_read(PackFile *f, const unsigned char *bytes, uint64_t size, Err *err)
 {
     Header h;
-    if (!packfile_is(bytes, size)) return fail(err, E_FORMAT, "not a packed model: its first bytes are others");
+    if (!packfile_is(bytes, size))
+        return fail(err, E_FORMAT, "not a packed model: its first bytes are not those of the format");
     if (size < sizeof h)
         return fail(err, E_FORMAT, "the file has %llu bytes, a header has %zu", (unsigned long long)size, sizeof h);
     memcpy(&h, bytes, sizeof h);
@@ -68,9 +69,9 @@ bool packfile_read(PackFile *f, const unsigned char *bytes, uint64_t size, Err *
     TRY(text_in(bytes, size, h.json, h.json_size, "description", &f->json, err) &&
         text_in(bytes, size, h.text, h.text_size, "graph", &f->text, err));
     if (crc_of(f->json, f->json_size, f->text, f->text_size) != h.crc)
-        return fail(err, E_FORMAT, "the checksum of description and graph is another one: the file is damaged");
+        return fail(err, E_FORMAT, "the checksum of description and graph does not match: the file is damaged");
     if (h.data % DATA_ALIGN || !in_range_u64(h.data, h.data_size, size))
-        return fail(err, E_FORMAT, "data: %llu bytes at %llu lie outside of the file's %llu, or not at a page",
+        return fail(err, E_FORMAT, "data: %llu bytes at %llu are outside the file's %llu, or not at a page",
                     (unsigned long long)h.data_size, (unsigned long long)h.data, (unsigned long long)size);
     f->data = bytes + h.data;
     return true;
@@ -80,7 +81,7 @@ bool packfile_blob(const PackFile *f, int64_t offset, int64_t size, const unsign
 {
     if (offset < 0 || size < 0 || offset % PACKFILE_ALIGN ||
         !in_range_u64((uint64_t)offset, (uint64_t)size, f->data_size))
-        return fail(err, E_FORMAT, "%lld bytes at %lld lie outside of the data's %llu, or not at a multiple of %d",
+        return fail(err, E_FORMAT, "%lld bytes at %lld are outside the data's %llu, or not at a multiple of %d",
                     (long long)size, (long long)offset, (unsigned long long)f->data_size, PACKFILE_ALIGN);
     *out = f->data + offset;
     return true;

@@ -1,4 +1,5 @@
-/* The container of packed models (.qkv), docs/PACK.md: a header, a JSON text, the graph's text, and blobs of bytes that are used where they lie.
+/* The container of packed models (.qkv), docs/PACK.md: a header, a JSON text, the graph's text, and blobs of bytes that
+ * are used where they are.
  *
  *     PackFile f;
  *     if (!packfile_read(&f, map.data, map.size, err)) ...     f.json, f.text: NUL-terminated in the file; blob at f.data + offset

@@ -51,7 +51,7 @@ static bool length(Pb *m, PbField *f, Err *err)
     uint64_t rest = (uint64_t)(m->end - m->p);
     if (f->size > rest) {
         m->bad = true;
-        return fail(err, E_FORMAT, "byte %llu: field %u says that it has %llu bytes, %llu are left",
+        return fail(err, E_FORMAT, "byte %llu: field %u declares %llu bytes, %llu are left",
                     (unsigned long long)(at - m->start), f->number, (unsigned long long)f->size,
                     (unsigned long long)rest);
     }
@@ -129,7 +129,7 @@ bool pb_count(const PbField *f, PbWire wire, uint64_t *n, Err *err)
     if (wire != PB_VARINT) {
         *n = f->size / size;
         return f->size % size == 0 ||
-               fail(err, E_FORMAT, "byte %llu: field %u has %llu bytes, no multiple of %llu",
+               fail(err, E_FORMAT, "byte %llu: field %u has %llu bytes, not a multiple of %llu",
                     (unsigned long long)pb_offset(f), f->number, (unsigned long long)f->size, (unsigned long long)size);
     }
     *n = 0; /* every number ends with a byte below 128 */
@@ -164,7 +164,7 @@ bool pb_tally(Pb m, uint32_t *times, uint32_t count, Err *err)
     memset(times, 0, count * sizeof *times);
     for (PbField f; pb_next(&m, &f, err);)
         if (f.number < count && ++times[f.number] == INT32_MAX)
-            return fail(err, E_LIMIT, "field %u is there more than 2^31 times", f.number);
+            return fail(err, E_LIMIT, "field %u occurs more than 2^31 times", f.number);
     return !m.bad;
 }
 

@@ -8,8 +8,9 @@
  *         }
  *     if (m.bad) return false;
  *
- * A field's number is 1 to 2^29 - 1, a varint has at most 10 bytes and 64 bits, a length lies inside its message; groups are refused.
- * Fields that nobody asks for are skipped by being ignored. Errors are E_FORMAT and begin with "byte N", N counted from the file's start.
+ * A field's number is 1 to 2^29 - 1, a varint has at most 10 bytes and 64 bits, a length is inside its message; groups
+ * are refused. Fields that are not asked for are skipped by being ignored. Errors are E_FORMAT and begin with "byte N",
+ * N counted from the file's start.
  *
  * Writing calls the same function twice: lengths come before what they measure, so that the first call counts and the second one writes.
  *

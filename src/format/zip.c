@@ -98,19 +98,20 @@ static uint64_t u64(const unsigned char *p) { return u32(p) | (uint64_t)u32(p + 
 
 /* ------------------------------------------------------------------ the directory */
 
-/* Offset, size and count of the central directory, from the last end record (ZIP64 where it points to one). */
-static bool find_directory(Zip *z, uint64_t *count, Err *err)
+/* Offset, size and count of the central directory, from the last end record (ZIP64 where it points to one); *stop: where its comment begins. */
+static bool find_directory(Zip *z, uint64_t *count, uint64_t *stop, Err *err)
 {
     if (z->size < END_RECORD)
         return fail(err, E_FORMAT, "%llu bytes are too few for a ZIP archive", (unsigned long long)z->size);
     uint64_t lowest = z->size > END_RECORD + 65535 ? z->size - END_RECORD - 65535 : 0, at = z->size - END_RECORD;
     while (u32(z->bytes + at) != 0x06054b50 || at + END_RECORD + u16(z->bytes + at + 20) != z->size) {
-        if (at == lowest) return fail(err, E_FORMAT, "no end record: the file is no ZIP archive, or it is cut off");
+        if (at == lowest) return fail(err, E_FORMAT, "no end record: the file is not a ZIP archive, or it is cut off");
         at--;
     }
     const unsigned char *e = z->bytes + at;
     uint64_t size = u32(e + 12), offset = u32(e + 16), end = at;
     *count = u16(e + 10);
+    *stop = at + END_RECORD;
     if (memmem(e + 4, z->size - at - 4, "PK\5\6", 4))
         return fail(err, E_FORMAT, "byte %llu: the archive's comment holds another end record", (unsigned long long)at);
     if (u16(e + 4) || u16(e + 6) || u16(e + 8) != u16(e + 10))
@@ -224,7 +225,8 @@ static bool check_local(const Zip *z, const ZipEntry *e, uint64_t header, Err *e
     return true;
 }
 
-/* Where the entry's bytes lie, and that its numbers are possible. c: its record in the directory, known to be inside. */
+/* Where the entry's bytes are, and that its numbers are possible. c: its record in the directory, known to be
+ * inside. */
 static bool place_entry(Zip *z, ZipEntry *e, uint64_t record, uint64_t *header, Err *err)
 {
     const unsigned char *c = z->bytes + record;
@@ -274,7 +276,7 @@ static bool read_entry(Zip *z, unzFile u, uint64_t *record, ZipEntry *e, uint64_
     if (unzGetCurrentFileInfo64(u, &info, name, sizeof name, NULL, 0, NULL, 0) != UNZ_OK ||
         unzGetFilePos64(u, &pos) != UNZ_OK || pos.pos_in_zip_directory != at ||
         !in_range_u64(at, CENTRAL_HEADER, z->directory_end))
-        return fail(err, E_FORMAT, "byte %llu: no entry of the directory", (unsigned long long)at);
+        return fail(err, E_FORMAT, "byte %llu: not an entry of the directory", (unsigned long long)at);
     const unsigned char *c = z->bytes + at;
     uint64_t n = info.size_filename;
     *record = at + CENTRAL_HEADER + u16(c + 28) + u16(c + 30) + u16(c + 32);
@@ -346,7 +348,7 @@ static bool read_directory(Zip *z, unzFile u, uint64_t count, bool cased, Err *e
         if (!(ok = read_entry(z, u, &record, e, &z->header[z->count], err))) break;
         char *form = folded(z->arena, e->name, cased);
         ZipEntry *other = form ? map_get(&names, form) : NULL;
-        if (other && !strcmp(other->name, e->name)) ok = fail(err, E_FORMAT, "entry '%s' is there twice", e->name);
+        if (other && !strcmp(other->name, e->name)) ok = fail(err, E_FORMAT, "entry '%s' occurs twice", e->name);
         else if (other)
             ok = fail(err, E_FORMAT, "entries '%s' and '%s' would be one file on some systems", other->name, e->name);
         else if (!form || !map_put(&names, form, e) || !map_put(&z->by_name, e->name, e)) ok = oom(err);
@@ -364,7 +366,7 @@ static bool read_directory(Zip *z, unzFile u, uint64_t count, bool cased, Err *e
 
 static Zip *open_any(const void *bytes, uint64_t size, bool cased, Err *err)
 {
-    uint64_t count = 0;
+    uint64_t count = 0, stop = 0;
     Zip *z = mem_zeroed(1, sizeof *z);
     if (!z || !(z->arena = arena_create(0))) {
         mem_free(z);
@@ -373,8 +375,8 @@ static Zip *open_any(const void *bytes, uint64_t size, bool cased, Err *err)
     }
     z->bytes = bytes;
     z->size = size;
-    bool ok = find_directory(z, &count, err);
-    Memory m = {bytes, size, 0};
+    bool ok = find_directory(z, &count, &stop, err);
+    Memory m = {bytes, ok ? stop : 0, 0}; /* minizip looks for the end record in the last 65,535 bytes alone */
     zlib_filefunc64_def io = {memory_open, memory_read,    memory_write,   memory_tell,
                               memory_seek, memory_nothing, memory_nothing, &m};
     unzFile u = ok && count ? unzOpen2_64("", &io) : NULL; /* it takes an end record at byte 0 for none */

@@ -47,7 +47,7 @@ static bool next_index(const Dense *d, int64_t *index, int64_t *flat)
 
 /* ------------------------------------------------------------------ affine */
 
-/* base + sum of slope * index, per position of the fixed parts; false where the numbers are not so. */
+/* base + sum of slope * index, per position of the fixed parts; false where the values are not so. */
 static bool affine_of(const Dense *d, const bool *varies, int64_t nfixed, double *base, double (*slope)[MAX_PARTS])
 {
     int64_t index[MAX_PARTS] = {0}, flat = 0, fixed_stride[MAX_PARTS] = {0}, all = 1;
@@ -73,7 +73,7 @@ static bool affine_of(const Dense *d, const bool *varies, int64_t nfixed, double
         if (fabs(v) > scale) scale = fabs(v);
         if (!steps) base[fixed] = v;
         else if (steps == 1) slope[fixed][moved] = v - base[fixed];
-        else { /* in row-major order every neighbour of the origin but those behind this element has been met */
+        else { /* in row-major order every neighbour of the origin but those after this element has been met */
             double want = base[fixed];
             bool known = true;
             for (int k = 0; k < d->rank; k++) {
@@ -416,13 +416,15 @@ static void say_difference(Arena *arena, Baked *b, const Dense *d, int nfiles, c
         for (int k = 0; k < b->rank; k++) shape |= b->shape[k][f] != b->shape[k][0];
         if (shape) {
             b->why = arena_printf(
-                arena, parameter ? "a parameter whose size depends on the input's: learned numbers follow from no size"
-                                 : "no pattern was found: neither an affine index, runs, nor a part of the larger one");
+                arena,
+                parameter
+                    ? "a parameter whose size depends on the input's: learned values cannot be computed from sizes"
+                    : "no pattern was found: neither an affine index, runs, nor a part of the larger one");
             return;
         }
         while (i < d[0].count && equal_at(&d[0], i, &d[f], i)) i++;
         if (i == d[0].count) continue;
-        b->why = arena_printf(arena, "same shape, other numbers: element %lld is %.9g in %s and %.9g in %s%s",
+        b->why = arena_printf(arena, "same shape, different values: element %lld is %.9g in %s and %.9g in %s%s",
                               (long long)i, value(&d[0], i), name[0], value(&d[f], i), name[f],
                               parameter ? "; the files hold different weights" : "");
         return;

@@ -1,4 +1,5 @@
-/* How a constant tensor that differs between the files follows from sizes: found from its numbers alone, file beside file.
+/* How a constant tensor that differs between the files follows from sizes: found from its values alone, file beside
+ * file.
  *
  *     [0, 1, .. 5], [0, 1, .. 10]               affine: 0 + 1*i over an axis of 6, 11
  *     tril of ones (6, 6), (11, 11)             runs: one axis pair i - j, two runs, the second from i - j = 0 on
@@ -47,8 +48,8 @@ struct Baked {
     const char *why;                       /* UNKNOWN */
 };
 
-/* t[f] is file f's tensor; parameter: learned numbers, which no size explains. pair: (n) -> splits of an axis into known sizes.
- * NULL when memory runs out. */
+/* t[f] is file f's tensor; parameter: learned values, which no size explains. pair: (n) -> splits of an axis into known
+ * sizes. NULL when memory runs out. */
 typedef struct Split {
     int64_t left[GEN_FILES], right[GEN_FILES];
 } Split;

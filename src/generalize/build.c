@@ -96,7 +96,7 @@ static Expr *number(Place *p, int arg, int elem, const Cands *given, int how)
     Scalar v[GEN_FILES];
     Hole *h = gen_hole(p->b->gen, p->b->step, arg, elem);
     if (!h || !number_at(p->b, p->s, arg, elem, v)) {
-        fail(p->b->err, E_UNSUPPORTED, "node '%s': a size that comes out of data", p->base->name);
+        fail(p->b->err, E_UNSUPPORTED, "node '%s': a data-dependent size", p->base->name);
         return NULL;
     }
     Expr *e = solve_number(p->b, h, v, p->local, p->nlocal, given, how);
@@ -118,19 +118,6 @@ static bool any_numbers(Place *p, int arg, int how)
     return list || too_large(p->b->err);
 }
 
-static bool compares(const Op *op)
-{
-    switch (op->id) {
-    case OP_ge_Tensor:
-    case OP_gt_Tensor:
-    case OP_le_Tensor:
-    case OP_lt_Tensor:
-    case OP_eq_Tensor:
-    case OP_ne_Tensor: return true;
-    default: return false;
-    }
-}
-
 /* Numbers that may be sizes, by the op: of new tensors, of positions, of operands. */
 static int how_solved(const Op *op, int arg)
 {
@@ -141,7 +128,7 @@ static int how_solved(const Op *op, int arg)
     case OP_col2im: return arg == 1 ? SOLVE_SIZE | SOLVE_SPACE : 0;
     case OP_adaptive_avg_pool2d: return arg == 1 ? SOLVE_SPACE : 0;
     default:
-        return (compares(op) ? SOLVE_NEAR : 0) |
+        return (op->flags & OPF_COMPARES ? SOLVE_NEAR : 0) |
                (op->schema->params[arg].type == PT_TENSOR ? SOLVE_SIZE | SOLVE_SPACE : 0);
     }
 }
@@ -154,7 +141,7 @@ static bool reshape_numbers(Place *p)
     if (!list || a->n > MAX_RANK) return too_large(p->b->err);
     for (int i = 0; i < a->n; i++)
         if (!number_at(p->b, p->s, 1, i, v[i]))
-            return fail(p->b->err, E_UNSUPPORTED, "node '%s': a size that comes out of data", p->base->name);
+            return fail(p->b->err, E_UNSUPPORTED, "node '%s': a data-dependent size", p->base->name);
     p->arg[1].es = list;
     return solve_reshape(p->b, p->local[0], (const Scalar(*)[GEN_FILES])v, a->n, list);
 }
@@ -355,7 +342,8 @@ static bool pad_numbers(Place *p)
     return true;
 }
 
-/* A scale that is no plain number goes with the size that it leads to: F.interpolate(x, scale_factor=(h + 0.1)/16). */
+/* A scale that is not a plain number goes with the size that it leads to: F.interpolate(x, scale_factor=(h +
+ * 0.1)/16). */
 static bool upsample_numbers(Place *p)
 {
     Build *b = p->b;
@@ -676,7 +664,7 @@ static bool inputs(Build *b)
     return true;
 }
 
-/* Results that are no tensors: a number that differs is a size. */
+/* Results that are not tensors: a number that differs is a size. */
 static bool scalar_outputs(Build *b)
 {
     const Aligned *a = &b->gen->al;
@@ -692,7 +680,7 @@ static bool scalar_outputs(Build *b)
         for (int f = 0; f < b->nfiles; f++) {
             const Arg *other = &a->file[f]->scalar_output[i].value;
             if (other->kind != ARG_EXPR || !ex_is_const(other->e))
-                return fail(b->err, E_UNSUPPORTED, "output %d is no constant number", all[i].at);
+                return fail(b->err, E_UNSUPPORTED, "output %d is not a constant number", all[i].at);
             v[f] = scalar_of(other->e);
         }
         Hole *h = gen_hole(b->gen, b->step, HOLE_OUTPUT, i);

@@ -30,7 +30,7 @@ static bool check_static(const Graph *g, const char *name, Err *err)
         const Symbol *s = expr_symbol(g->ex, i);
         if (s->value && (s->source == SYM_ITEM || s->source == SYM_SIZE))
             return fail(err, E_UNSUPPORTED,
-                        "%s: node '%s' gives a size that comes out of data; such models are not generalized", name,
+                        "%s: node '%s' gives a data-dependent size; such models are not generalized", name,
                         s->value->name);
     }
     return true;
@@ -41,9 +41,7 @@ static void see_constants(Gen *gen)
 {
     for (int f = 0; f < gen->al.nfiles; f++)
         for (const Node *n = gen->al.file[f]->first; n; n = n->next) {
-            if (n->op->id != OP_reshape && n->op->id != OP_convolution && n->op->id != OP_unfold &&
-                n->op->id != OP_slice_Tensor)
-                continue;
+            if (!(n->op->flags & OPF_SIZE_ARGS)) continue;
             for (int i = 0; i < n->op->schema->nparams; i++)
                 for (int k = 0; n->arg[i].kind == ARG_EXPRS && k < n->arg[i].n; k++) {
                     const Expr *e = n->arg[i].es[k];
@@ -150,8 +148,8 @@ static void saved_free(Saved *s)
     mem_free(s->size);
 }
 
-/* Tries what was changed at step `from` since `before`: kept when it is better up to last_step; else taken back. What was settled behind
- * it is asked again. */
+/* Tries what was changed at step `from` since `before`: kept when it is better up to last_step; else taken back. What
+ * was settled after it is asked again. */
 static bool trial(Gen *gen, int from, int last_step, Cost now, Saved *before, bool *kept, Err *err)
 {
     Build t;

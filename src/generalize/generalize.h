@@ -27,7 +27,7 @@ typedef struct GenSize { /* a variable size */
     const char *name;    /* of the symbol */
     const char *expr;    /* what the axes show: "x_1", "14*_x_2" */
     const char *axes;    /* "x.0, mask.0" */
-    bool tied;           /* several axes that nobody tied by name */
+    bool tied;           /* several axes that were not tied by name */
     bool related;        /* no symbol of its own: expr is one of other sizes */
     int64_t factor;      /* the axes are factor * symbol */
     int64_t lo, hi;      /* what the axes may be; INT64_MAX: anything */
@@ -55,11 +55,11 @@ typedef struct Generalized {
     int nunsolved;
     const char **note;
     int nnote;    /* structure that differs, nodes that only some files have, requirements that remain */
-    Arena *arena; /* of all texts */
+    Arena *arena; /* of all strings */
 } Generalized;
 
 /* Graphs of static exports, and what to call them. False for wrong options or when memory runs out; a model that cannot be generalized
- * is no error: out->solved says so. */
+ * is not an error: out->solved is false then. */
 bool generalize(const Graph *const *file, const char *const *name, int nfiles, const GeneralizeOptions *o,
                 Generalized *out, Err *err);
 void generalized_free(Generalized *r); /* with the graph, unless it was taken (set to NULL) */

@@ -10,7 +10,7 @@ typedef struct Baked Baked; /* how a constant tensor follows from sizes; general
 /* A value of the common graph. */
 typedef struct Merged {
     Value *in[GEN_FILES];
-    int prev[GEN_FILES]; /* an earlier merged value that is the same value of file f (there, what lies between does nothing); -1 */
+    int prev[GEN_FILES]; /* an earlier merged value that is the same in file f (unchanged in between); -1 */
     bool weight;
     Baked *baked;   /* weights: set when first looked at */
     int baked_open; /* how many numbers were open then: sizes that it could have been split by */

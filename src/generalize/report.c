@@ -1,4 +1,5 @@
-/* What was found, in words: sizes, numbers, steps that only some files have, requirements. Contract in generalize_impl.h. */
+/* What was found, in words: sizes, values, steps that only some files have, requirements. Contract in
+ * generalize_impl.h. */
 #include <string.h>
 #include "base/vec.h"
 #include "generalize/build.h"

@@ -83,8 +83,8 @@ static bool find_axis(const Gen *gen, const char *text, size_t n, const char *op
     Buf b = {0};
     for (int i = 0; i < g->ninput; i++)
         buf_printf(&b, "%s%s (rank %d)", i ? ", " : "", g->input[i]->name, g->input[i]->rank);
-    fail(err, E_USAGE, "option '%s': '%.*s' is no axis; write INPUT.AXIS, the inputs are %.600s", option, (int)n, text,
-         b.data ? b.data : "none");
+    fail(err, E_USAGE, "option '%s': '%.*s' is not an axis; write INPUT.AXIS, the inputs are %.600s", option, (int)n,
+         text, b.data ? b.data : "none");
     buf_free(&b);
     return false;
 }

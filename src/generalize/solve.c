@@ -202,7 +202,7 @@ static void multiples(const Build *b, Cands *out, const int64_t *v, const Atom *
     }
 }
 
-/* v = e filled up to a multiple of 2, less 1: 2*ceil(e/2) - 1 positions lie between the ends of ceil(e/2) pairs */
+/* v = e filled up to a multiple of 2, less 1: 2*ceil(e/2) - 1 positions are between the ends of ceil(e/2) pairs */
 static void pairs_less_one(const Build *b, Cands *out, const int64_t *v, const Atom *e, int worse)
 {
     for (int f = 0; f < b->nfiles; f++)
@@ -333,7 +333,7 @@ static void integer_candidates(const Build *b, Cands *out, const int64_t *v, Val
         const Expr *e = made.c[i].e;
         bool strange = (kin && e->symbols & ~kin) || of_batch(b, e, how);
         bool absurd = e->kind == EX_ADD && e->symbols & b->batch && !nlocal &&
-                      made.c[i].rank >= R_ONE + 4; /* nobody counts up to 4*batch - 1 */
+                      made.c[i].rank >= R_ONE + 4; /* models do not count up to 4*batch - 1 */
         cand_add(b, out, v, made.c[i].e, absurd ? R_WEAK + 5 : made.c[i].rank + (strange ? 2 : 0));
     }
     if (!negative || zero) return;
@@ -372,7 +372,7 @@ static void add_float(Cands *out, Expr *e, int rank)
     out->c[at] = (Cand){e, rank};
 }
 
-/* How unlikely a factor is: 1, 2 and 0.5 are written by hand. */
+/* How unlikely a factor is: 1, 2 and 0.5 are what authors write. */
 static int odd(double c)
 {
     double a = fabs(c);

@@ -381,7 +381,7 @@ static Baked *look_at(Build *b, Merged *w)
     return n ? baked_find(arena, t, b->nfiles, name, parameter, split, n) : found;
 }
 
-/* Reported; the graph goes on with numbers that are not the model's, so that all other questions are found, too. */
+/* Reported; the graph goes on with values that are not the model's, so that all other questions are found, too. */
 static Value *unsolved(Make *m, const Value *from)
 {
     const Merged *w = &m->b->gen->al.value[m->merged];
@@ -407,7 +407,7 @@ static Value *unsolved(Make *m, const Value *from)
                 arg_dtype(m->baked->dtype));
 }
 
-/* Another description has other numbers. */
+/* Another description has other values. */
 static void ask_again(const Build *b, int merged)
 {
     for (size_t i = 0; i < b->gen->holes.count; i++) {

@@ -5,7 +5,8 @@
  *
  * Attention becomes qkv.sdpa_lse, which keeps the logarithm of each row's sum, and its gradient is one node, qkv.sdpa_backward, which makes P from
  * that again, block by block. With --decompose math both are written out: the forward pass makes P, and the backward pass reads it. For a
- * format that has no such pair (ONNX) attention_written_out does so afterwards: then the backward pass computes P anew.
+ * format that has no such pair (ONNX) attention_written_out does so afterwards: then the backward pass computes P
+ * again.
  */
 #include <math.h>
 #include "grad/grad_impl.h"
@@ -74,7 +75,7 @@ static bool read_operands(Grad *d, Attention *a)
     if (!a->q || !a->k || !a->v) return gd_refuse(d, "an operand is a number");
     const Arg *dropout = n->op->id == OP_scaled_dot_product_attention ? &n->arg[4] : NULL;
     if (dropout && dropout->kind == ARG_EXPR && dropout->e->kind == EX_FLOAT && dropout->e->f != 0)
-        return gd_refuse(d, "it drops out numbers of its own");
+        return gd_refuse(d, "it applies dropout of its own");
     a->B = a->q->dim[0];
     a->H = a->q->dim[1];
     a->N = a->q->dim[2];
@@ -153,7 +154,7 @@ bool grad_attention(Grad *d)
 
 /* ------------------------------------------------------------------ written out */
 
-/* An sdpa_backward's results as products and a softmax that is computed anew. */
+/* An sdpa_backward's results as products and a softmax that is computed again. */
 static bool write_backward(Grad *d, Attention *a)
 {
     const Node *n = d->node;
@@ -175,7 +176,7 @@ static bool write_backward(Grad *d, Attention *a)
     return true;
 }
 
-/* An sdpa_lse whose logarithms nobody reads (any more) as the op of the forward pass alone. */
+/* An sdpa_lse whose logarithms are not read (any more) as the op of the forward pass alone. */
 static bool write_forward(Grad *d)
 {
     const Arg *f = d->node->arg;

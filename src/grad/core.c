@@ -10,17 +10,20 @@
 #include "grad/grad_impl.h"
 
 typedef Value *CoreFn(Grad *d); /* the row's first result; the result itself: it is core as it stands; NULL on error */
-#define CORE(id, fn, text) static CoreFn core_##fn;
-#include "grad/core.def"
-#undef CORE
+static CoreFn core_formula;
+#define CORE(f, text) static CoreFn core_##f;
+#define OP(id, name, schema, ...) __VA_ARGS__
+#include "op/ops.def"
 
 static const struct {
     CoreFn *fn;
     const char *text;
+    OpId op;
 } rows[OP_COUNT] = {
-#define CORE(id, fn_, text_) [OP_##id] = {core_##fn_, text_},
-#include "grad/core.def"
-#undef CORE
+#define CORE(f, text_) .fn = core_##f, .text = text_,
+#define FORMULA(text_) .fn = core_formula, .text = text_,
+#define OP(id, name, schema, ...) [OP_##id] = {__VA_ARGS__.op = OP_##id},
+#include "op/ops.def"
 };
 
 static double epsilon_of(DType t)
@@ -279,7 +282,7 @@ bool decompose_core(Grad *d)
     for (Node *n = g->first, *next; n; n = next) {
         Node *before = n->prev;
         next = n->next;
-        if (!rows[n->op->id].fn) continue;
+        if (!rows[n->op->id].fn || n->op->flags & OPF_ATEN_CORE) continue;
         d->node = n;
         d->at = n;
         d->text = rows[n->op->id].text;

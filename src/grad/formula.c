@@ -1,6 +1,6 @@
 /* Gradients of pointwise rows as formulas: "grad * cos(self)", one an operand, with semicolons between.
  *
- *     ROW(mul_Tensor, formula, "grad * other; grad * self")
+ *     GRAD(formula, "grad * other; grad * self")       aten.mul.Tensor
  *
  * Names: grad, result, the parameters of the row's schema. Numbers, + - * /, unary -, parentheses, and calls of rows of the op table: cos(x) is
  * aten.cos.default, lt(x, 0) aten.lt.Tensor, where(c, a, b) aten.where.self. keep(c, x) is x where c holds, 0 elsewhere.
@@ -80,7 +80,7 @@ static Term call(Formula *f, const char *name)
         char full[80];
         snprintf(full, sizeof full, "aten.%s.%s", name, overload[i]);
         const Op *op = op_find(full);
-        if (op) return (Term){.v = gd_add_node(f->d, op->id, n, arg)};
+        if (op && op->plain) return (Term){.v = gd_add_node(f->d, op->id, n, arg)};
     }
     return wrong(f, "no such op");
 }

@@ -1,4 +1,5 @@
-/* The engine: which values lie between the loss and what gradients are asked for, and the walk back over them. Contract in grad.h.
+/* The engine: which values are between the loss and the gradients that are requested, and the walk back over them.
+ * Contract in grad.h.
  *
  * A value's gradient is complete when all that use it have sent theirs: nodes are visited last to first, so at a node's turn that is so. Parts of a
  * value (from slices and selections) are collected first: three slices of a projection give one cat, not three padded tensors and two sums.
@@ -14,10 +15,11 @@
 static const struct {
     GradFn *fn;
     const char *text, *kind;
+    OpId op;
 } rows[OP_COUNT] = {
-#define ROW(id, fn_, text_) [OP_##id] = {.fn = grad_##fn_, .text = text_, .kind = #fn_},
-#include "grad/gradients.def"
-#undef ROW
+#define GRAD(f, text_) .fn = grad_##f, .text = text_, .kind = #f,
+#define OP(id, name, schema, ...) [OP_##id] = {__VA_ARGS__.op = OP_##id},
+#include "op/ops.def"
 };
 
 bool gradient_known(OpId op, const char **kind)
@@ -145,7 +147,7 @@ bool grad_zero(Grad *d)
     return true;
 }
 
-/* ------------------------------------------------------------------ what lies between */
+/* ------------------------------------------------------------------ what is between */
 
 typedef struct Wants {
     Grad *d;
@@ -167,7 +169,7 @@ static bool reaches(Grad *d, const Node *n)
 
 static bool differentiable(DType t) { return dtype_is_float(t) || dtype_is_complex(t); }
 
-/* Wanted are floats behind which a wanted leaf lies; rows whose derivative is zero everywhere stop it. */
+/* Wanted are floats that depend on a wanted leaf; rows whose derivative is zero everywhere stop it. */
 static void spread(Grad *d)
 {
     for (const Node *n = d->g->first; n; n = n->next) {
@@ -247,14 +249,14 @@ static bool check_loss(Grad *d, const Output *o)
     }
     if (!one)
         fail(d->err, E_USAGE,
-             "output '%s' is no loss: its shape is (%s), expected one number; let the model end with a mean or a sum",
+             "output '%s' is not a loss: its shape is (%s), expected a scalar; let the model end with a mean or a sum",
              o->name, dims.data ? dims.data : "");
     else if (!dtype_is_float(v->dtype))
-        fail(d->err, E_USAGE, "output '%s' is no loss: it is %s, expected a float", o->name, dtype_name(v->dtype));
+        fail(d->err, E_USAGE, "output '%s' is not a loss: it is %s, expected a float", o->name, dtype_name(v->dtype));
     else if (!d->leaf[v->id].wanted) {
         one = false;
         fail(d->err, E_USAGE, "the loss '%s' does not depend on any %s", o->name,
-             d->o->ninputs ? "parameter or input whose gradient is asked for" : "parameter that asks for a gradient");
+             d->o->ninputs ? "parameter or input whose gradient is requested" : "parameter that requires a gradient");
     }
     buf_free(&dims);
     return one && dtype_is_float(v->dtype);

@@ -3,7 +3,7 @@
  *     JointOptions o = {.loss = "output_0"};
  *     if (!graph_joint(g, &o, err)) ...       g has further outputs: the gradients of its parameters, then of inputs
  *
- * The graph is one that import made, before kernels are chosen: every row of the op table that runs has a row in gradients.def, which says what its
+ * The graph is one that import made, before kernels are chosen: every row of the op table that runs says in its word GRAD what its
  * gradient is, in rows of the op table. So a joint graph is a graph like any other: it runs, is rewritten, and is written as .pt2 or ONNX.
  * Nodes are added only where a wanted leaf reaches the loss. A float operand that a node needs again is read again, not saved under another name: what
  * a softmax, an exponential or a norm needs of its result is its result.
@@ -18,7 +18,8 @@ typedef enum Decompose {
     DECOMPOSE_MATH,
 } Decompose;
 
-/* What of the forward pass is computed again behind it, so that it need not be kept until then. The numbers are the same: random numbers are drawn once. */
+/* What of the forward pass is computed again after it, so that it need not be kept until then. The values are the same:
+ * random numbers are drawn once. */
 typedef enum Recompute {
     RECOMPUTE_NONE,
     RECOMPUTE_CHEAP, /* results of ops that cost no product (norms, activations, softmax, casts) and follow from what is kept anyway */
@@ -47,6 +48,6 @@ bool graph_recompute(Graph *g, const Node *border, Recompute how, const Binding 
  * reads becomes scaled_dot_product_attention. Errors: E_LIMIT. */
 bool attention_written_out(Graph *g, Err *err);
 
-/* Is there a row in gradients.def? *kind: "formula", "code", "zero" or "never". For tests and docs. */
+/* Has its row the word GRAD? *kind: "formula", "code", "zero" or "never". For tests and docs. */
 bool gradient_known(OpId op, const char **kind);
 #endif

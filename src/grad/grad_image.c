@@ -287,7 +287,7 @@ bool grad_affine_grid(Grad *d)
 
 typedef struct Places { /* of one axis, (N, positions) each */
     Value *place;       /* where, in elements */
-    Value *below, *far; /* the element before it, as a float; how far behind that it lies */
+    Value *below, *far; /* the element before it, as a float; how far after that it is */
     Expr *n;
     Expr *slope;  /* d place / d grid */
     Value *moves; /* border and reflection: where the place follows the grid */

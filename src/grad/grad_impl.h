@@ -1,4 +1,4 @@
-/* What the files of src/grad share: the node that is being differentiated, and builders of nodes behind it. */
+/* What the files of src/grad share: the node that is being differentiated, and builders of nodes after it. */
 #ifndef QKV_GRAD_GRAD_IMPL_H
 #define QKV_GRAD_GRAD_IMPL_H
 #include "grad/grad.h"
@@ -15,7 +15,7 @@ typedef struct Leaf { /* of a value of the forward graph */
     Value *grad;
     Part *parts;
     const Node *user; /* the node that sent its gradient first: the path from the loss */
-    bool wanted;      /* does a parameter or input lie behind it whose gradient is asked for? */
+    bool wanted;      /* does it depend on a parameter or input whose gradient is requested? */
 } Leaf;
 
 typedef struct Grad {
@@ -34,9 +34,9 @@ typedef struct Grad {
 
 /* Sends gradients to the operands of d->node. false: d->err says why. */
 typedef bool GradFn(Grad *d);
-#define ROW(id, fn, text) GradFn grad_##fn;
-#include "grad/gradients.def"
-#undef ROW
+#define GRAD(f, text) GradFn grad_##f;
+#define OP(id, name, schema, ...) __VA_ARGS__
+#include "op/ops.def"
 
 /* Arguments of the node. */
 static inline Value *gd_value(const Grad *d, int i)
@@ -46,7 +46,8 @@ static inline Value *gd_value(const Grad *d, int i)
 static inline bool gd_truth(const Grad *d, int i) { return d->node->arg[i].kind == ARG_EXPR && d->node->arg[i].e->i; }
 bool gd_wants(const Grad *d, const Value *v); /* false for NULL */
 int gd_dim(const Grad *d, int i, int rank);   /* a dim argument, from the front */
-/* Adds to the gradient of v, summed over axes along which v was broadcast, in v's dtype. NULL: an error that was told, gives false. */
+/* Adds to the gradient of v, summed over axes along which v was broadcast, in v's dtype. NULL: an error that was
+ * reported gives false. */
 bool gd_send(Grad *d, Value *v, Value *grad);
 bool gd_send_part(Grad *d, Value *v, int axis, Expr *start, Expr *n, Value *grad);
 bool gd_refuse(Grad *d, const char *fmt, ...) QKV_PRINTF(2, 3); /* E_UNSUPPORTED: this node has no gradient */

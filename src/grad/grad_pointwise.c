@@ -1,4 +1,4 @@
-/* Gradients of pointwise rows that one formula does not say.
+/* Gradients of pointwise rows that one formula does not express.
  *
  *     clamp(x, 0, 6): grad where 0 <= x <= 6
  */

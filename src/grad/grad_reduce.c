@@ -40,7 +40,7 @@ bool grad_mean(Grad *d)
     return gd_send(d, x, gd_expand(d, each, x->rank, x->dim));
 }
 
-/* The product of all elements before one: a running product behind a 1. */
+/* The product of all elements before one: a running product after a 1. */
 static Value *product_before(Grad *d, Value *x, int axis)
 {
     Expr *dim[MAX_RANK];

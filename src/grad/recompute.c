@@ -1,4 +1,4 @@
-/* What the backward pass computes anew instead of keeping it. Contract in grad.h.
+/* What the backward pass computes again instead of keeping it. Contract in grad.h.
  *
  *     forward:   h = layer_norm(x);  y = linear(h, w)          backward:  dw = dy^T h
  *     cheap:     forward as it was;                            backward:  h' = layer_norm(x);  dw = dy^T h'
@@ -9,8 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include "grad/grad_impl.h"
+#include "facts/views.h"
 
-enum { MOST_CHEAP = 8, MOST_BLOCKS = 64 }; /* cheap nodes behind each other; stretches that are tried */
+enum { MOST_CHEAP = 8, MOST_BLOCKS = 64 }; /* cheap nodes after each other; stretches that are tried */
 
 typedef struct Root {
     const Node *node;
@@ -36,51 +37,9 @@ typedef struct Recomputing {
     Err *err;
 } Recomputing;
 
-static const Value *root_of(const Value *v)
-{
-    while (v->kind == V_NODE && (v->def->op->flags & OPF_VIEW) && v->def->arg[0].kind == ARG_VALUE)
-        v = v->def->arg[0].v;
-    return v;
-}
-
 static bool once_only(const Op *op) { return op->flags & (OPF_RANDOM | OPF_EFFECT | OPF_DATA_SIZE); }
 
-/* Products, attention, convolutions, scans and sorting cost more than keeping their result. */
-static bool cheap(const Op *op)
-{
-    static const OpId dear[] = {OP_linear,
-                                OP_matmul,
-                                OP_grouped_mm,
-                                OP_convolution,
-                                OP_scaled_dot_product_attention,
-                                OP_sdpa_lse,
-                                OP_sdpa_backward,
-                                OP_sdpa_varlen,
-                                OP_lstm_layer,
-                                OP_rnn_layer,
-                                OP_sort,
-                                OP_topk,
-                                OP_cdist,
-                                OP_upsample,
-                                OP_grid_sampler,
-                                OP_torchvision_roi_align,
-                                OP_torchvision_roi_align_backward,
-                                OP_linalg_svdvals,
-                                OP_cumprod,
-                                OP_logcumsumexp,
-                                OP_cummax,
-                                OP_cummin,
-                                OP_col2im,
-                                OP_mode,
-                                OP_kthvalue,
-                                OP_median,
-                                OP_median_dim,
-                                OP_nanmedian,
-                                OP_nanmedian_dim};
-    for (size_t i = 0; i < sizeof dear / sizeof *dear; i++)
-        if (op->id == dear[i]) return false;
-    return !once_only(op);
-}
+static bool cheap(const Op *op) { return !(op->flags & OPF_DEAR) && !once_only(op); }
 
 static double bytes_of(const Recomputing *r, const Value *v)
 {
@@ -101,7 +60,7 @@ typedef struct Reader {
 static void note_read(void *user, Value **slot)
 {
     Reader *me = user;
-    Root *root = &me->r->root[root_of(*slot)->id];
+    Root *root = &me->r->root[through_views(*slot)->id];
     if (me->at < 0) root->needed = true;
     else if (root->last < me->at) root->last = me->at;
 }
@@ -113,7 +72,7 @@ static bool survey(Recomputing *r)
     for (Node *n = g->first; n; n = n->next) {
         for (int i = 0; forward && i < n->nout; i++) {
             Value *v = n->out[i];
-            if (root_of(v) != v) continue;
+            if (through_views(v) != v) continue;
             r->root[v->id] = (Root){.node = n, .bytes = bytes_of(r, v), .at = r->nodes, .last = r->nodes};
             r->order[r->n++] = v;
         }
@@ -121,8 +80,8 @@ static bool survey(Recomputing *r)
         r->nodes += forward;
         forward = forward && n != r->border;
     }
-    for (int i = 0; i < g->noutput; i++) r->root[root_of(g->output[i].value)->id].output = true;
-    for (int i = 0; i < graph_mutations(g); i++) r->root[root_of(graph_mutation(g, i)->value)->id].output = true;
+    for (int i = 0; i < g->noutput; i++) r->root[through_views(g->output[i].value)->id].output = true;
+    for (int i = 0; i < graph_mutations(g); i++) r->root[through_views(graph_mutation(g, i)->value)->id].output = true;
     r->crossing = arena_array(g->arena, double, r->nodes + 1);
     if (!r->crossing) return oom(r->err);
     for (int i = 0; i < r->n; i++) {
@@ -145,13 +104,13 @@ typedef struct Operands {
 static void look(void *user, Value **slot)
 {
     Operands *o = user;
-    const Root *x = &o->r->root[root_of(*slot)->id];
+    const Root *x = &o->r->root[through_views(*slot)->id];
     if (!x->node || x->output) return;
     if (x->depth && x->depth >= o->depth) o->depth = x->depth + 1;
     o->there = o->there && (x->depth || x->needed);
 }
 
-/* In order, so that what a node reads is decided. depth > 0: it could be computed anew. */
+/* In order, so that what a node reads is decided. depth > 0: it could be computed again. */
 static void choose_cheap(Recomputing *r)
 {
     for (int i = 0; i < r->n; i++) {
@@ -188,7 +147,7 @@ static bool stays(const Root *x, const int *cut, int n)
     return x->output || once_only(x->node->op) || x->at > cut[n - 1] || crosses(x, cut, n);
 }
 
-/* Bytes that are kept from one pass to the other, and the most that one stretch computes anew beside them. */
+/* Bytes that are kept from one pass to the other, and the most that one stretch computes again beside them. */
 static double cost_of(const Recomputing *r, const int *cut, int n)
 {
     double kept = 0, most = 0, here = 0;
@@ -274,7 +233,7 @@ static bool copied(Recomputing *r, Value **slot)
 {
     Value *v = *slot;
     if (v->id >= r->next_id || v->kind != V_NODE) return true;
-    int root = root_of(v)->id; /* that of a view of the backward pass may be a copy by now */
+    int root = through_views(v)->id; /* that of a view of the backward pass may be a copy by now */
     if (root >= r->next_id || !r->root[root].anew) return true;
     if (!r->copy[v->id]) TRY(copy_node(r, v->def));
     *slot = r->copy[v->id];

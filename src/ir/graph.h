@@ -10,7 +10,7 @@
 #define QKV_IR_GRAPH_H
 #include "base/arena.h"
 #include "base/map.h"
-#include "ir/op.h"
+#include "op/op.h"
 #include "expr/expr.h"
 #include "tensor/tensor.h"
 
@@ -37,8 +37,8 @@ struct Value {
     enum { W_PARAMETER, W_BUFFER, W_CONSTANT } weight;
     bool persistent;
     bool frozen;  /* a parameter that asks for no gradient */
-    bool trains;  /* V_INPUT: one that asks for a gradient */
-    bool changes; /* V_WEIGHT: a training session changes its numbers between runs */
+    bool trains;  /* V_INPUT: one that requires a gradient */
+    bool changes; /* V_WEIGHT: a training session changes its values between runs */
 };
 
 typedef enum ArgKind {
@@ -100,7 +100,8 @@ typedef struct ScalarInput {
     int at;    /* its place among all inputs, tensors included */
 } ScalarInput;
 
-/* A result that is no tensor: a number, a string or None, at its place among all results. For writers; a run does not give it. */
+/* A result that is not a tensor: a number, a string or None, at its place among all results. For writers; a run does
+ * not give it. */
 typedef struct ScalarOutput {
     Arg value;
     int at;
@@ -188,7 +189,7 @@ Value *graph_find_value(const Graph *g, const char *name);
 void graph_replace_uses(Graph *g, Value *from, Value *to); /* in all nodes and outputs */
 /* The same where the nodes that use it come at or after `at`; stops when it has found so many `uses` (as graph_count_uses counts them). */
 void graph_replace_uses_after(Graph *g, Value *from, Value *to, Node *at, int uses);
-void graph_remove(Graph *g, Node *n);                /* unlinks; nobody may use its outputs */
+void graph_remove(Graph *g, Node *n);                /* unlinks; its outputs must not be used */
 void graph_link_before(Graph *g, Node *n, Node *at); /* links a node that was removed again, NULL = at the end */
 bool graph_sort(Graph *g, Err *err); /* operands before their users, otherwise in the order that there is */
 int graph_dce(Graph *g);             /* removes unused pure nodes; how many */

@@ -549,7 +549,7 @@ static bool weight(Reader *r)
     return true;
 }
 
-/* The text's name for a size that comes out of data; no other size may be declared differently than inferred. */
+/* The text's name for a data-dependent size; no other size may be declared differently than inferred. */
 static bool named_size(Reader *r, Expr **have, Expr *declared)
 {
     Symbol *fresh = (*have)->kind == EX_SYM ? expr_symbol(r->g->ex, (int)(*have)->i) : NULL;

@@ -10,7 +10,7 @@ struct GemmPool {
 #endif
 };
 
-/* A convolution that is no product of ours: oneDNN's, or loops where oneDNN is not built in. */
+/* A convolution that is not one of our products: oneDNN's, or loops where oneDNN is not built in. */
 #ifdef QKV_ONEDNN
 typedef OneDnn Other;
 static void free_others(GemmPool *p) { onednn_pool_free(p->onednn); }

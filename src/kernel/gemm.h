@@ -23,10 +23,11 @@ typedef enum GemmAct { GEMM_NONE, GEMM_RELU, GEMM_GELU_ERF, GEMM_GELU_TANH, GEMM
 
 /* c (..., M, N) = act(a (..., M, K) @ b (..., K, N) + bias (N)) + residual (or, `times`, * residual); batch dims broadcast. Shapes and strides are the tensors'; ranks of
  * a, b and c are equal. The last dim of c, residual and bias is contiguous, their other dims may have any stride; residual has c's shape.
- * a, b, c, bias, residual: f32 or bf16, each its own. The product is of bf16 numbers (sums in f32) if b is bf16 or `rounded`: a and b
- * that are f32 are rounded first; else it is of f32 numbers.
- * A row of c depends on its row of a and on least_rows alone, bit for bit: not on M, the row's place, or the number of threads. On AMX float32 products that always have so many rows
- * (and weights that were not given packed) are summed otherwise than others (x86/product_amx_f32.c), no less exactly. */
+ * a, b, c, bias, residual: f32 or bf16, each its own. The product is of bf16 values (sums in f32) if b is bf16 or
+ * `rounded`: a and b that are f32 are rounded first; else it is of f32 values. A row of c depends on its row of a and
+ * on least_rows alone, bit for bit: not on M, the row's place, or the number of threads. On AMX float32 products that
+ * always have so many rows (and weights that were not given packed) are summed otherwise than others
+ * (x86/product_amx_f32.c), no less exactly. */
 typedef struct GemmMatmul {
     const Tensor *a, *b, *c, *bias,
         *residual; /* bias, residual may be NULL; data is not read here but for a constant b */

@@ -1,10 +1,11 @@
-/* Convolutions as products: how the rows of a lie. Used by gemm_packed.c.
+/* Convolutions as products: how the rows of a are laid out. Used by gemm_packed.c.
  *
  * The padded picture is laid out as planes, one for each phase (row and column modulo the stride) that a tap wants: cell (i, j) of plane
  * (u, v) has the channels of pixel (i stride + u - padding, j stride + v - padding), zeros outside. Cells are numbered along rows of `pitch`. The
- * cell that a tap wants for output (i, j), position i pitch + j, is a constant distance behind that position: a row of the product is a row of
- * cells, and every tap is the same rows, shifted. Nothing is unfolded. Positions with j >= wout are computed and dropped. Rows follow each
- * other so closely that the padding behind one is the padding in front of the next:
+ * cell that a tap wants for output (i, j), position i pitch + j, is a constant distance after that position: a row of
+ * the product is a row of cells, and every tap is the same rows, shifted. Nothing is unfolded. Positions with j >= wout
+ * are computed and dropped. Rows follow each other so closely that the padding after one is the padding in front of the
+ * next:
  *
  *     3 x 3, stride 1, padding 1, a picture of 4 x 4: pitch 5         . . . . .  . a b c d  . e f g h  . i j k l  ...
  *
@@ -22,7 +23,7 @@ enum {
     LINE = 64
 }; /* bytes of a strip that is wanted; positions it has at least */
 
-/* Columns of plane v that lie in the picture: [first, end). */
+/* Columns of plane v that are in the picture: [first, end). */
 static int64_t first_in(int64_t padding, int64_t v, int64_t stride)
 {
     return padding > v ? ceil_div(padding - v, stride) : 0;
@@ -34,7 +35,7 @@ static int64_t end_in(int64_t size, int64_t padding, int64_t v, int64_t stride)
 
 static bool pointwise(const ConvRows *r) { return r->taps == 1 && r->sh == 1 && r->sw == 1 && !r->ph && !r->pw; }
 
-/* The narrowest rows: a cell behind the pitch is the next row's, and must be zero in both places. */
+/* The narrowest rows: a cell past the pitch is the next row's, and must be zero in both places. */
 static int64_t pitch_of(const ConvRows *r, const int64_t *dilation)
 {
     int64_t pitch = r->wout;

@@ -4,7 +4,8 @@
  *
  *     y[j a' + a] += w x[j b' + b]        a' the stride of a transposed convolution, b' of the others; 1 where it is not
  *
- * x is first copied to contiguous float32 where it lies otherwise. Rows are shared among threads; a row is summed by one of them, always in the same order.
+ * x is first copied to contiguous float32 where it is laid out otherwise. Rows are shared among threads; a row is
+ * summed by one of them, always in the same order.
  */
 #include <math.h>
 #include <omp.h>

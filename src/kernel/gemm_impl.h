@@ -14,7 +14,7 @@ typedef struct PackedWeights PackedWeights;
 PackedWeights *packed_weights_create(Err *err);
 void packed_weights_free(PackedWeights *p);
 size_t packed_weights_bytes(const PackedWeights *p);
-/* NULL without an error: the rung has no kernel for it. */
+/* NULL without an error: the ISA level has no kernel for it. */
 Packed *packed_matmul(PackedWeights *p, const Kernels *k, const GemmMatmul *d, Err *err);
 void packed_free(Packed *g);
 size_t packed_scratch(const Packed *g);
@@ -34,7 +34,7 @@ typedef struct ConvRows {
         wout;        /* of the picture, the window, its steps, the padding in front, the output */
     int64_t step[3]; /* of a picture's rows, columns, channels, in elements */
     DType from, to;  /* of pictures and of cells */
-    bool plain;      /* pixels are rows as they lie: no strip is needed */
+    bool plain;      /* pixels are rows as they are: no strip is needed */
     bool patches;
     int64_t K, taps; /* elements of a tap; taps */
     int64_t cell, pitch, positions, reach, super,

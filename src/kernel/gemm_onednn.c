@@ -361,7 +361,7 @@ static bool reorder_for(OneDnn *g, dnnl_primitive_t *prim, DescView from, DescVi
     return s == dnnl_success || failed(err, "reorder", s);
 }
 
-/* x or y as it lies: strides of axes of size 1 are free, and oneDNN knows a layout by all of them. */
+/* x or y as it is laid out: strides of axes of size 1 are free, and oneDNN knows a layout by all of them. */
 static bool activations_desc(OneDnn *g, DescView *md, const Tensor *t, Err *err)
 {
     Tensor u = *t;

@@ -1,9 +1,10 @@
 /* Our own matrix products: blocking and threads around the tiles of kernel/product.h.
  *
- * All of a's rows are packed first, a superblock of them at a time (where the kernel takes them as they lie, and in convolutions, whose rows
- * gemm_conv.c makes, nothing is packed); then tasks of some tiles by some panels go to the threads. Within a task,
- * panels are outside: a sliver of a panel (kc x nr, in L1) meets every tile of the task (in L2), and the next sliver is fetched meanwhile.
- * b is read once a superblock. Sums that K has cut wait in a buffer of the thread. (Goto and van de Geijn 2008, with the panel of b inside.)
+ * All of a's rows are packed first, a superblock of them at a time (where the kernel takes them as they are, and in
+ * convolutions, whose rows gemm_conv.c makes, nothing is packed); then tasks of some tiles by some panels go to the
+ * threads. Within a task, panels are outside: a sliver of a panel (kc x nr, in L1) meets every tile of the task (in
+ * L2), and the next sliver is fetched meanwhile. b is read once a superblock. Sums that K has cut wait in a buffer of
+ * the thread. (Goto and van de Geijn 2008, with the panel of b inside.)
  *
  * A constant b is packed for keeps at its second use. A product of one superblock packs panels as it comes to them: into their place, or, at the first
  * use, into memory that its thread uses again and again. Who runs a model once writes no second copy of its weights (fresh memory is as dear as packing).
@@ -201,7 +202,7 @@ static void *memory(size_t n, Err *err)
     return data;
 }
 
-/* Huge pages: a panel's slivers lie 100 KB to 1 MB apart, each on pages of its own otherwise. */
+/* Huge pages: a panel's slivers are 100 KB to 1 MB apart, each on pages of its own otherwise. */
 static bool keep(PackedWeights *p, Weight *w, Err *err)
 {
     void *data = memory(w->bytes, err);
@@ -229,7 +230,7 @@ static bool panels_for(PackedWeights *p, size_t n, Err *err)
 
 struct Packed {
     const ProductKernel *k;
-    int64_t M, N, K, batch; /* K of a tap; a product that is no convolution has one */
+    int64_t M, N, K, batch; /* K of a tap; a product that is not a convolution has one */
     int64_t deep;           /* packed: all taps, whole chunks */
     int dims;               /* batch dims, and the steps of a, b, c, residual in them, in bytes */
     int64_t shape[MAX_RANK], step[MAX_RANK][4];
@@ -238,8 +239,8 @@ struct Packed {
     ProductOut out;
     PackedWeights *pool;
     int weight;           /* in the pool: b is constant; else -1 */
-    const ConvRows *conv; /* owned; a's rows are made in a strip. NULL: they lie in a */
-    bool direct;          /* tiles read a's rows where they lie */
+    const ConvRows *conv; /* owned; a's rows are made in a strip. NULL: they are in a */
+    bool direct;          /* tiles read a's rows where they are */
     bool rows_first;      /* a tile, which fits into L1, meets all panels before the next */
     int64_t row_step;     /* then: bytes between them */
     const int64_t *jump;
@@ -320,7 +321,8 @@ static Packed *blocked(Packed *g, PackedWeights *p, int64_t super, bool b_consta
     return g;
 }
 
-/* Whether float32 goes by tiles, which pack both operands each time: nobody gave b packed otherwise, and there is much to do for each element. */
+/* Whether float32 goes by tiles, which pack both operands each time: b is not given packed otherwise, and there is much
+ * to do for each element. */
 static bool by_tiles(const PackedWeights *p, const Kernels *kernels, const GemmMatmul *d)
 {
     const Tensor *c = d->c;
@@ -338,7 +340,7 @@ Packed *packed_matmul(PackedWeights *p, const Kernels *kernels, const GemmMatmul
     bool tiles = by_tiles(p, kernels, d);
     const ProductKernel *k = tiles ? &kernels->product.f32_tiles : packed_kernel(kernels, d->b, d->rounded);
     if (!k) {
-        fail(err, E_UNSUPPORTED, "no product of %s on this CPU level", dtype_name(d->b->dtype));
+        fail(err, E_UNSUPPORTED, "no product of %s at this ISA level", dtype_name(d->b->dtype));
         return NULL;
     }
     Packed *g = mem_zeroed(1, sizeof *g);
@@ -452,7 +454,7 @@ typedef struct Job {
     Weight b;
     ProductOut out;
     char *packed_a,
-        *packed_b; /* packed_a: a superblock's packed rows, or the strip, or, where rows are read as they lie, the last tile */
+        *packed_b; /* packed_a: a superblock's packed rows, or the strip, or, of rows read in place, the last tile */
     const char *weight; /* panels [first, end) of b */
     int64_t first, end;
     char *panels; /* b is packed as tasks need it: all its panels, if they are kept, else room for few_panels of each thread */
@@ -487,7 +489,7 @@ static void coming(const ProductDone *d)
     }
 }
 
-/* Positions of a picture: those behind the end of a row are none of c's. */
+/* Positions of a picture: those past the end of a row are none of c's. */
 static void rows_of_positions(const ConvRows *v, int64_t position, int rows, int64_t *at)
 {
     int64_t i = position / v->pitch, w = position % v->pitch;
@@ -499,7 +501,8 @@ static void rows_of_positions(const ConvRows *v, int64_t position, int rows, int
 
 static const char *panel_at(const Job *j, int64_t p) { return j->weight + panel_of(j->g) * (size_t)(p - j->first); }
 
-/* What the panels behind [p0, p1) will be packed from, where its bytes lie side by side: a sliver's share of panel p's successor. NULL: nowhere. */
+/* What the panels after [p0, p1) will be packed from, where its bytes are side by side: a sliver's share of panel p's
+ * successor. NULL: nowhere. */
 static const char *source_ahead(const Job *j, int64_t p, int64_t few, int64_t at)
 {
     const Packed *g = j->g;
@@ -508,7 +511,8 @@ static const char *source_ahead(const Job *j, int64_t p, int64_t few, int64_t at
            ((least(p + few, g->panels - 1)) * g->K + at) * g->k->nr * (int64_t)dtype_size(j->b.dtype);
 }
 
-/* Rows of a that are read where they lie, but for the end of a, behind which is no memory: a tile that is no whole number of units is packed. */
+/* Rows of a that are read where they are, except at the end of a, after which there is no memory: a tile that is not a
+ * whole number of units is packed. */
 static bool lies(const Job *j, int64_t tile)
 {
     return j->g->direct && (j->g->conv || tile_at(&j->rows, tile + 1) <= j->rows.rows);

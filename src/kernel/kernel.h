@@ -1,12 +1,12 @@
-/* Kernels: numbers only. Pointers, strides, sizes; no graph, no allocation.
+/* Kernels: arithmetic only. Pointers, strides, sizes; no graph, no allocation.
  *
  * A family has a struct of typed function pointers (kernel/<family>.h), a plain reference (kernel/ref/<family>.c, double
- * accumulators, the truth for tests) and fast portable C (kernel/gen/<family>.c) that is compiled once per CPU rung. table.c fills one
- * Kernels per rung: reference first, then each better rung overwrites slots.
+ * accumulators, the truth for tests) and fast portable C (kernel/gen/<family>.c) that is compiled once per ISA level.
+ * table.c fills one Kernels per ISA level: reference first, then each better ISA level overwrites slots.
  *
- *     const Kernels *k = kernels();                 for this machine, or the rung that QKV_CPU forces
+ *     const Kernels *k = kernels();                 for this machine, or the ISA level that QKV_CPU forces
  *     k->reduce.softmax_f32(out, in, rows, n, threads);
- *     const Kernels *r = kernels_at(CPU_REF);       for tests; falls back to the best rung the machine has below
+ *     const Kernels *r = kernels_at(CPU_REF);       for tests; falls back to the best ISA level the machine has below
  *
  * In kernel/gen files KERNEL(f) is f_gen, f_avx2 or f_avx512, and each ends with
  *     void KERNEL(reduce_fill)(ReduceKernels *k) { k->softmax_f32 = softmax_f32; ... }

@@ -1,4 +1,5 @@
-/* Rotary embedding, and the portable matrix product for what oneDNN does not take (double, integers, the reference rung). */
+/* Rotary embedding, and the portable matrix product for what oneDNN does not take (double, integers, the reference ISA
+ * level). */
 #ifndef QKV_KERNEL_LINALG_H
 #define QKV_KERNEL_LINALG_H
 #include "tensor/tensor.h"

@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* One step's numbers, the same for all parameters. */
+/* One step's values, the same for all parameters. */
 typedef struct OptimStep {
     double lr, decay, scale;
     double beta1, beta2, eps, correction1, correction2; /* adam: 1 - beta1^t, sqrt(1 - beta2^t) */

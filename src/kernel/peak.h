@@ -3,9 +3,10 @@
  *     float sink;
  *     double operations = kernels()->peak.f32(100000, &sink);       so many rounds; time it
  *
- * f32 and bf16 make as many independent multiply-adds a round as the rung's latency needs to be hidden, and say how many operations (two a
- * multiply-add) they made; *sink takes a number that depends on all, so that nothing is left out. bf16 (products of bf16 summed in f32) is NULL
- * where the rung has no instruction for it. read sums n floats, 64-byte aligned, n a multiple of 256.
+ * f32 and bf16 make as many independent multiply-adds a round as the ISA level's latency needs to be hidden, and say
+ * how many operations (two a multiply-add) they made; *sink takes a number that depends on all, so that nothing is left
+ * out. bf16 (products of bf16 summed in f32) is NULL where the ISA level has no instruction for it. read sums n floats,
+ * 64-byte aligned, n a multiple of 256.
  */
 #ifndef QKV_KERNEL_PEAK_H
 #define QKV_KERNEL_PEAK_H

@@ -1,6 +1,7 @@
-/* Pointwise kernels: rows of contiguous numbers of one type. Strides, broadcasting and dtypes are the caller's (src/run/run_pointwise.c),
- * which loads rows of any dtype into float, double or int64_t, applies one operation and stores them. f16 and bf16 compute in float,
- * integers and bools in int64_t, as ATen's kernels do (aten/src/ATen/native/cpu/BinaryOpsKernel.cpp, UnaryOpsKernel.cpp).
+/* Pointwise kernels: rows of contiguous values of one type. Strides, broadcasting and dtypes are the caller's
+ * (src/run/run_pointwise.c), which loads rows of any dtype into float, double or int64_t, applies one operation and
+ * stores them. f16 and bf16 compute in float, integers and bools in int64_t, as ATen's kernels do
+ * (aten/src/ATen/native/cpu/BinaryOpsKernel.cpp, UnaryOpsKernel.cpp).
  *
  * out and inputs may be the same row, never overlap otherwise. n >= 0.
  */
@@ -8,25 +9,20 @@
 #define QKV_KERNEL_POINTWISE_H
 #include "tensor/tensor.h"
 
+/* Words of the op table; each is an operation. */
 typedef enum PointwiseOp {
     PW_NONE,
-#define FLOAT_OPS
 #define UNARY(name, e) PW_##name,
+#define FLOAT_UNARY(name, e) PW_##name,
+#define INT_UNARY(name, e) PW_##name,
 #define BINARY(name, e) PW_##name,
+#define FLOAT_BINARY(name, e) PW_##name,
+#define INT_BINARY(name, e) PW_##name,
 #define COMPARE(name, e) PW_##name,
 #define TEST(name, e) PW_##name,
-#include "kernel/pointwise_ops.def"
-#undef UNARY
-#undef BINARY
-#undef FLOAT_OPS
-#undef COMPARE
-#undef TEST
-    PW_bitwise_not,
-    PW_bitwise_and,
-    PW_bitwise_or,
-    PW_bitwise_xor,
-    PW_shift_left,
-    PW_shift_right,
+#define OP(id, name, schema, ...) __VA_ARGS__
+#include "op/ops.def"
+    PW_COUNT,
 } PointwiseOp;
 
 typedef struct PointwiseKernels {
@@ -47,7 +43,8 @@ typedef struct PointwiseKernels {
     void (*where_f32)(float *out, const uint8_t *c, const float *a, const float *b, int64_t n);
     void (*where_f64)(double *out, const uint8_t *c, const double *a, const double *b, int64_t n);
     void (*where_i64)(int64_t *out, const uint8_t *c, const int64_t *a, const int64_t *b, int64_t n);
-    /* n elements of a dtype, `stride` bytes apart, from or to contiguous numbers; false: the dtype cannot be converted */
+    /* n elements of a dtype, `stride` bytes apart, from or to contiguous values; false: the dtype cannot be
+     * converted */
     bool (*load_f32)(float *out, DType t, const void *in, int64_t stride, int64_t n);
     bool (*load_f64)(double *out, DType t, const void *in, int64_t stride, int64_t n);
     bool (*load_i64)(int64_t *out, DType t, const void *in, int64_t stride, int64_t n);

@@ -2,8 +2,10 @@
  *
  * c (M, N) = a (M, K) b (K, N). Rows of a are cut into tiles of at most `mr` rows, columns of b into panels of `nr` columns, K into chunks
  * of `chunk` elements:
- *     a packed: tile after tile, R * chunk elements to a chunk of a tile of R rows (R rounded up to `unit`), in the rung's order
- *     b packed: panel after panel, chunk * nr elements to a chunk, in the rung's order; columns and K padded with zeros
+ *     a packed: tile after tile, R * chunk elements to a chunk of a tile of R rows (R rounded up to `unit`), in
+ *         the ISA level's order
+ *     b packed: panel after panel, chunk * nr elements to a chunk, in the ISA level's order; columns and K padded
+ *         with zeros
  * `tile` multiplies one tile by one panel over n elements of K (whole chunks, but at the end of K) into mr x nr floats; `finish` takes the
  * floats through the epilogue into c. The order of the sums over K is the same for every row, tile height and column.
  */
@@ -22,8 +24,8 @@ typedef struct ProductOut {
     int act; /* GemmAct */
 } ProductOut;
 
-/* One operand as it lies in memory: element (i, j) at data + i * rs + j * cs. Rows and columns of the product's own a (M, K) or b (K, N).
- * `rounded`: f32 elements are rounded to bf16 first. */
+/* One operand as it is laid out in memory: element (i, j) at data + i * rs + j * cs. Rows and columns of the product's
+ * own a (M, K) or b (K, N). `rounded`: f32 elements are rounded to bf16 first. */
 typedef struct ProductIn {
     const void *data;
     DType dtype; /* f32 or bf16 */
@@ -40,9 +42,9 @@ typedef struct ProductDone {
     int rows, cols;
 } ProductDone;
 
-/* One call of a tile: acc (rows, nr) = [acc +] a b. a is packed, or (step > 0) its rows lie where they are: row r of the tile `step` bytes
- * behind row r - 1, K in runs of `run` elements (whole chunks) of which run i begins jump[i] bytes behind the row; the call takes n elements
- * from `from` on. Whole units of rows are read. */
+/* One call of a tile: acc (rows, nr) = [acc +] a b. a is packed, or (step > 0) its rows are where they are: row r of
+ * the tile `step` bytes after row r - 1, K in runs of `run` elements (whole chunks) of which run i begins jump[i] bytes
+ * after the row; the call takes n elements from `from` on. Whole units of rows are read. */
 typedef struct ProductTile {
     float *acc;
     const void *a, *b;
@@ -58,7 +60,7 @@ typedef struct ProductTile {
 } ProductTile;
 
 typedef struct ProductKernel {
-    const char *layout;            /* of packed b; NULL: this rung has no such kernel */
+    const char *layout;            /* of packed b; NULL: this ISA level has no such kernel */
     int mr, unit, nr, chunk, size; /* size: bytes of a packed element */
     int64_t kc, nc,
         mc; /* blocking: elements of K a tile call takes at most (whole chunks), columns and rows a task takes */
@@ -72,14 +74,14 @@ typedef struct ProductKernel {
     void (*end)(void);
     void (*finish)(const ProductDone *d);
     bool overlaps; /* `tile` finishes another one while it multiplies */
-    /* `tile` takes whole lines of a at once, so that rows of any step may stay where they lie. The others read them word by word: lines that are
-     * a power of two apart would push each other out of L1. */
+    /* `tile` takes whole lines of a at once, so that rows of any step may stay where they are. The others read them
+     * word by word: lines that are a power of two apart would push each other out of L1. */
     bool in_place;
 } ProductKernel;
 
 typedef struct ProductKernels {
     ProductKernel f32, bf16; /* a and b packed as f32, as bf16; accumulation in f32 */
     ProductKernel
-        f32_tiles; /* f32 too, for products so large that packing both operands is little beside them. No layout: this rung has none */
+        f32_tiles; /* f32 too, for products much larger than packing both operands. No layout: not at this ISA level */
 } ProductKernels;
 #endif

@@ -1,5 +1,5 @@
-/* Rows of contiguous numbers: softmax, norms and sums. x (rows, n); float computes in float with several accumulators in a fixed order
- * (results do not depend on the number of threads), double in double. */
+/* Rows of contiguous values: softmax, norms and sums. x (rows, n); float computes in float with several accumulators in
+ * a fixed order (results do not depend on the number of threads), double in double. */
 #ifndef QKV_KERNEL_REDUCE_H
 #define QKV_KERNEL_REDUCE_H
 #include "tensor/tensor.h"

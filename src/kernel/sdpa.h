@@ -10,12 +10,12 @@
  * mask: additive float or truth (non-zero = attend), by strides over (B, H, N, M), 0 where it broadcasts; NULL for none.
  * Key j is allowed for query i when i + lower <= j <= i + upper: SDPA_ANY bounds nothing, upper = 0 is aten's is_causal (top-left aligned).
  * softcap c > 0: scores s become c * tanh(s / c) before the mask (Gemma 2, section 2).
- * Ragged: q_rows and k_rows, B + 1 numbers each, say that sequence b's queries are rows q_rows[b] .. q_rows[b + 1] of q and out, its keys rows
- * k_rows[b] .. of k and v; batch strides of the four are not used, N and M are the most that a sequence has, positions (mask, bounds) count
- * from each sequence's first row.
- * lse: the natural logarithm of the sum of exp(scores), scores as softmax sees them: what the backward pass makes the weights from again. -inf for
- * a row with no allowed key.
- * Formula: online softmax over blocks of keys (Milakov and Gimelshein 2018; Dao et al. 2022). No (N, M) matrix is made.
+ * Ragged: q_rows and k_rows, B + 1 integers each, give that sequence b's queries are rows q_rows[b] .. q_rows[b + 1] of
+ * q and out, its keys rows k_rows[b] .. of k and v; batch strides of the four are not used, N and M are the most that a
+ * sequence has, positions (mask, bounds) count from each sequence's first row. lse: the natural logarithm of the sum of
+ * exp(scores), scores as softmax sees them: what the backward pass makes the weights from again. -inf for a row with no
+ * allowed key. Formula: online softmax over blocks of keys (Milakov and Gimelshein 2018; Dao et al. 2022). No (N, M)
+ * matrix is made.
  *
  * Its gradient, from out and lse of the forward pass (Dao et al. 2022, appendix B.2 and B.4; FlashAttention-2):
  *

@@ -1,4 +1,5 @@
-/* The CPU ladder: one Kernels per rung, the reference first, each better rung overwriting what it does better. */
+/* The CPU ladder: one Kernels per ISA level, the reference first, each better ISA level overwriting what it does
+ * better. */
 #include <pthread.h>
 #include "kernel/kernel.h"
 
@@ -25,7 +26,7 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 static void fill(void)
 {
     for (int level = CPU_REF; level <= (int)cpu_best();
-         level++) { /* a rung's fill is compiled with its instructions, too */
+         level++) { /* an ISA level's fill is compiled with its instructions, too */
         Kernels *k = &table[level];
 #define FAMILY(name, T)                                                                                                \
     name##_fill_ref(&k->name);                                                                                         \

@@ -6,19 +6,22 @@
 #include "lower/lower_table.h"
 #include "shape/shape.h"
 
-static LowerFn *const table[OP_COUNT] = {
-#define OP(id, name, schema, lower, shape, view, run, flags) [OP_##id] = lower_##lower,
-#include "ir/ops.def"
-#undef OP
+static const struct {
+    LowerFn *fn;
+    OpId op;
+} table[OP_COUNT] = {
+#define LOWER(f) .fn = lower_##f,
+#define OP(id, name, schema, ...) [OP_##id] = {__VA_ARGS__.op = OP_##id},
+#include "op/ops.def"
 };
 
-/* To ATen a number is a tensor of rank 0. These rows know what to do with one; nobody else looks. */
+/* To ATen a number is a tensor of rank 0. Only these rows know what to do with one. */
 static bool takes_numbers(const Op *op)
 {
-    static LowerFn *const those[] = {lower_promote,      lower_add,   lower_div_mode,     lower_float2,
-                                     lower_floor_divide, lower_where, lower_binary_alias, lower_add_alias};
+    static LowerFn *const those[] = {lower_promote,      lower_add,   lower_div_mode, lower_float2,
+                                     lower_floor_divide, lower_where, lower_alias};
     for (size_t i = 0; i < sizeof those / sizeof *those; i++)
-        if (table[op->id] == those[i]) return true;
+        if (table[op->id].fn == those[i]) return true;
     return false;
 }
 
@@ -36,7 +39,7 @@ bool lower_op(Lower *L)
     TRY(check_tensors(L));
     bool taken;
     const Node *last = L->g->last;
-    bool ok = lower_complex_operands(L, &taken) && (taken || table[L->op->id](L)) && lower_complex_nodes(L, last);
+    bool ok = lower_complex_operands(L, &taken) && (taken || table[L->op->id].fn(L)) && lower_complex_nodes(L, last);
     return ok || (L->err->code == E_OK ? fail(L->err, E_UNSUPPORTED, "%s with these arguments", L->op->name) : false);
 }
 

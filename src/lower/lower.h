@@ -39,9 +39,10 @@ typedef bool LowerFn(Lower *L);
 /* Lowers one op by its table row. */
 bool lower_op(Lower *L);
 
-/* x, through aten.detach where a parameter that is trained, or an input of floats, lies behind it. NULL on error. */
+/* x, through aten.detach where a parameter that is trained, or an input of floats, is behind it. NULL on error. */
 Value *detached(Graph *g, Value *x, Err *err);
-/* When a graph is complete: attentions whose logarithms of sums (qkv.sdpa_lse) nobody reads become scaled_dot_product_attention. */
+/* When a graph is complete: attentions whose logarithms of sums (qkv.sdpa_lse) are not read become
+ * scaled_dot_product_attention. */
 bool sdpa_lse_unread(Graph *g, Err *err);
 
 /* For lower_NAME functions. */
@@ -68,6 +69,6 @@ bool lower_return_values(Lower *L, int n, Value *const *vs);
 /* lower_complex.c. An op with a complex first or second operand, in reals; *taken: it was one, L->result is set. */
 bool lower_complex_operands(Lower *L, bool *taken);
 Value *lower_complex_cast(Lower *L, Value *x, DType t); /* from or to a complex dtype; the imaginary part is dropped */
-bool lower_complex_nodes(const Lower *L, const Node *from); /* do all nodes behind `from` know complex numbers? */
+bool lower_complex_nodes(const Lower *L, const Node *from); /* do all nodes after `from` know complex numbers? */
 bool lower_return(Lower *L, Value *v);                      /* sets L->result; false if v is NULL */
 #endif

@@ -200,40 +200,27 @@ bool lower_complex_operands(Lower *L, bool *taken)
     *taken = false;
     if (!any) return true;
     Parts a = {0}, b = {0};
-    switch (L->op->id) {
-    case OP_add_Tensor:
-    case OP_sub_Tensor:
-    case OP_mul_Tensor:
-    case OP_div_Tensor:
+    if (L->op->flags & OPF_ARITHMETIC) {
         *taken = true;
         TRY(parts(L, operand(L, 0), &a) && parts(L, operand(L, 1), &b));
         return L->op->id == OP_mul_Tensor   ? multiply(L, a, b)
                : L->op->id == OP_div_Tensor ? divide(L, a, b)
                                             : add(L, a, b);
-    case OP_abs:
-        *taken = true;
-        return parts(L, lower_value(L, 0), &a) && lower_return(L, AS(L, hypot, arg_value(a.re), arg_value(a.im)));
-    case OP_exp:
-        *taken = true;
-        TRY(parts(L, lower_value(L, 0), &a));
-        b.re = AS(L, exp, arg_value(a.re));
-        return lower_return(
-            L, joined(L, times(L, b.re, AS(L, cos, arg_value(a.im))), times(L, b.re, AS(L, sin, arg_value(a.im)))));
-    case OP_neg:
-    case OP_sum:
-    case OP_sum_dim_IntList:
-    case OP_mean:
-    case OP_mean_dim: *taken = true; return parts(L, lower_value(L, 0), &a) && by_parts(L, a);
-    default: return true;
     }
+    *taken = L->op->flags & OPF_BY_PARTS || L->op->id == OP_abs || L->op->id == OP_exp;
+    if (!*taken) return true;
+    TRY(parts(L, lower_value(L, 0), &a));
+    if (L->op->id == OP_abs) return lower_return(L, AS(L, hypot, arg_value(a.re), arg_value(a.im)));
+    if (L->op->id != OP_exp) return by_parts(L, a);
+    b.re = AS(L, exp, arg_value(a.re));
+    return lower_return(
+        L, joined(L, times(L, b.re, AS(L, cos, arg_value(a.im))), times(L, b.re, AS(L, sin, arg_value(a.im)))));
 }
 
 bool lower_complex_nodes(const Lower *L, const Node *from)
 {
     for (const Node *n = from ? from->next : L->g->first; n; n = n->next) {
-        bool moves = (n->op->flags & OPF_VIEW) || n->op->id == OP_cat || n->op->id == OP_index_select ||
-                     n->op->id == OP_gather || n->op->id == OP_index_Tensor || n->op->id == OP_embedding ||
-                     n->op->id == OP_to_copy || n->op->id == OP_flip;
+        bool moves = n->op->flags & (OPF_VIEW | OPF_PICKS) || n->op->id == OP_cat;
         for (int i = 0; !moves && i < n->op->schema->nparams; i++) {
             const Arg *a = &n->arg[i];
             bool z = a->kind == ARG_VALUE && dtype_is_complex(a->v->dtype);

@@ -640,7 +640,7 @@ bool lower_reflect_alias(Lower *L)
     return lower_return(L, lower_emit(L, reflect ? OP_reflection_pad1d : OP_replication_pad1d, 2, L->arg));
 }
 
-/* circular: the end before the start, the start behind the end */
+/* circular: the end before the start, the start after the end */
 static bool circular(Lower *L, Value *x, const Arg *pad)
 {
     for (int k = 0; x && 2 * k + 1 < pad->n; k++) {

@@ -57,7 +57,8 @@ bool lower_linear(Lower *L)
 }
 
 /* _grouped_mm: rows sorted by group, offs[g] the first row after group g (mixtures of experts). Three ranks of 3 are a batched product.
- * transformers::grouped_mm_fallback(input, weight, offs) is the same with rows behind the last group zero. PyTorch takes offs in int32 alone. */
+ * transformers::grouped_mm_fallback(input, weight, offs) is the same with rows after the last group zero. PyTorch takes
+ * offs in int32 alone. */
 bool lower_grouped_mm(Lower *L)
 {
     Value *a, *b, *offs = lower_value(L, 2), *c;
@@ -213,7 +214,7 @@ static bool take_diagonals(Lower *L, Term *t)
     return true;
 }
 
-/* Sums over the letters that nobody else has. */
+/* Sums over the letters that no other operand has. */
 static bool sum_alone(Einsum *e, Term *t, const Term *other)
 {
     int64_t dims[MAX_RANK];
@@ -432,7 +433,7 @@ bool lower_convnd(Lower *L)
                      spatial(L, &L->arg[5], n, 1), false, spatial(L, &none, n, 0), &L->arg[6]);
 }
 
-/* padding 'same': as many outputs as inputs; where the total is odd, one more behind */
+/* padding 'same': as many outputs as inputs; where the total is odd, one more after */
 bool lower_conv_padding(Lower *L)
 {
     Value *x, *w;
@@ -469,7 +470,8 @@ bool lower_conv_transpose(Lower *L)
                      spatial(L, &L->arg[7], n, 1), true, spatial(L, &L->arg[5], n, 0), &L->arg[6]);
 }
 
-/* convolution, and _convolution with cuDNN's flags behind; a list of one number is for all dims, as "valid" decomposes to a padding of [0] */
+/* convolution, and _convolution with cuDNN's flags after it; a list of one value is for all dims, as "valid" decomposes
+ * to a padding of [0] */
 bool lower_conv_full(Lower *L)
 {
     Value *x, *w;
@@ -478,7 +480,7 @@ bool lower_conv_full(Lower *L)
     int n = w->rank - 2;
     for (int k = 3; k < 8; k++)
         if (L->arg[k].kind == ARG_EXPRS && L->arg[k].n != 1 && L->arg[k].n != n)
-            return lower_fail(L, k, "found %d numbers, expected %d", L->arg[k].n, n);
+            return lower_fail(L, k, "found %d values, expected %d", L->arg[k].n, n);
     return emit_conv(L, x, n, &L->arg[1], &L->arg[2], spatial(L, &L->arg[3], n, 1), spatial(L, &L->arg[4], n, 0),
                      spatial(L, &L->arg[5], n, 1), transposed, spatial(L, &L->arg[7], n, 0), &L->arg[8]);
 }
@@ -617,8 +619,9 @@ bool lower_sdpa(Lower *L)
     return attention(L, q, k, v, lower_value(L, 3), L->arg[5], L->arg[6], L->arg[7], &L->arg[8], NULL);
 }
 
-/* The backends' own ops: the result and, of ranks that a gradient takes, the logarithms of its sums; where nobody reads them import makes it scaled_dot_product_attention
- * (sdpa_lse_unread). Random state is for dropout and stays undefined (using it fails). */
+/* The backends' own ops: the result and, of ranks that a gradient takes, the logarithms of its sums; where they are not
+ * read import makes it scaled_dot_product_attention (sdpa_lse_unread). Random state is for dropout and stays undefined
+ * (using it fails). */
 bool lower_sdpa_other(Lower *L)
 {
     Value *q, *k, *v = lower_value(L, 2), *lse = NULL;
@@ -635,7 +638,7 @@ bool lower_sdpa_other(Lower *L)
 }
 
 /* The logarithms as sdpa_backward takes them, (B, H, N): cuDNN has one axis more, the efficient kernel pads N. Weights in their place, (B, H, N, M), are what PyTorch's
- * decomposition of the forward op alone leaves there: they are computed anew then. */
+ * decomposition of the forward op alone leaves there: they are computed again then. */
 static Value *logarithms(Lower *L, Value *lse, Value *const *x, Arg mask, Arg causal, Arg scale)
 {
     Value *q = x[1], *k = x[2];

@@ -243,7 +243,7 @@ static Value *matrix_norm(Lower *L, Value *x, double p, int a, int b)
                  : NULL;
     }
     if (p == p && fabs(p) != 2) {
-        lower_fail(L, 1, "%g is no order of a matrix norm", p);
+        lower_fail(L, 1, "%g is not an order of a matrix norm", p);
         return NULL;
     }
     int perm[MAX_RANK], n = 0;

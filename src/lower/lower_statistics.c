@@ -85,9 +85,7 @@ bool lower_trapezoid(Lower *L)
 {
     Value *y, *dx;
     int d;
-    OpId id = L->op->id;
-    bool points = id == OP_trapezoid_x || id == OP_trapz_x || id == OP_cumulative_trapezoid_x,
-         running = id == OP_cumulative_trapezoid_x || id == OP_cumulative_trapezoid_dx;
+    bool points = op_param(L->op, "x") >= 0, running = !strncmp(L->op->name, "aten.cumulative", 15);
     TRY(want(L, &y) && lower_dim(L, op_param(L->op, "dim"), y->rank, &d));
     if (!y->rank) return lower_fail(L, 0, "expected a tensor of rank 1 or more");
     Value *pair = add(L, part(L, y, d, 0, -1), part(L, y, d, 1, INT64_MAX));

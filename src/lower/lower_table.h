@@ -2,7 +2,7 @@
 #ifndef QKV_LOWER_LOWER_TABLE_H
 #define QKV_LOWER_LOWER_TABLE_H
 #include "lower/lower.h"
-#define OP(id, name, schema, lower, shape, view, run, flags) bool lower_##lower(Lower *L);
-#include "ir/ops.def"
-#undef OP
+#define LOWER(f) bool lower_##f(Lower *L);
+#define OP(id, name, schema, ...) __VA_ARGS__
+#include "op/ops.def"
 #endif

@@ -25,7 +25,7 @@ static Expr *numel(Lower *L, const Value *x)
 
 enum {
     MOST_BEHIND = 4096
-}; /* nodes that are looked at: a file may have many detaches behind each other, and one too many does no harm */
+}; /* nodes that are looked at: a file may have many detaches after each other, and one too many does no harm */
 
 typedef struct Behind {
     Value **todo;
@@ -87,8 +87,9 @@ static bool resolve_sizes(Lower *L, int i, Expr *total, int n, Expr *const *size
     return out[open] || fail(L->err, E_LIMIT, "a size expression is too large");
 }
 
-/* Where the file says a constant for a size that the expression here cannot tell, the constant goes on and the equality is checked at run
- * time: 4*s0//s1 queries of a mask are 1, for batches that are known to be equal to the file alone. */
+/* Where the file says a constant for a size that the expression here cannot determine, the constant goes on and the
+ * equality is checked at run time: 4*s0//s1 queries of a mask are 1, for batches that are known to be equal to the file
+ * alone. */
 static bool take_declared(Lower *L, int n, Expr **dim)
 {
     for (int k = 0; k < n && L->declared && L->declared_rank == n; k++) {

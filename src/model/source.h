@@ -61,7 +61,7 @@ typedef struct Source {
         nguards_ignored; /* guards_code: how many were read, how many say nothing about sizes that the graph needs */
 } Source;
 
-/* Who is told of each node that does not fit, and of each declared type, while an import goes on. */
+/* Receives each node that does not fit, and each declared type, while an import goes on. */
 typedef struct SourceWatch {
     void *user;
     void (*problem)(void *user, const char *node, const Err *why);

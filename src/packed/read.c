@@ -1,5 +1,5 @@
 /* Packed models. Contract in packed.h; written by src/program/pack.c. Nothing in the file is trusted: the graph's text goes through the parser and shape
- * inference, every weight's bytes lie inside the file and are as many as its shape wants. */
+ * inference, every weight's bytes are inside the file and are as many as its shape wants. */
 #include "packed/read.h"
 #include <string.h>
 #include "format/json.h"
@@ -107,7 +107,7 @@ static bool packed(Reader *r, const json_t *from, PackedWeight *p)
     p->b.stride[0] = rs;
     p->b.stride[1] = cs;
     if (k < 1 || n < 1 || !names_weight(w, &p->b, at))
-        return fail(e, E_FORMAT, "(%lld, %lld) at %lld is no part of weight %lld", (long long)k, (long long)n,
+        return fail(e, E_FORMAT, "(%lld, %lld) at %lld is not a part of weight %lld", (long long)k, (long long)n,
                     (long long)at, (long long)which);
     p->b.data = (char *)w->data + at;
     p->layout = kept(r, layout);
@@ -169,15 +169,15 @@ static bool lowered(Graph *g, const Op *op, const Arg *arg, const char *name, Va
     if (l.result.kind == ARG_VALUE) out[(*nout)++] = l.result.v;
     else if (l.result.kind == ARG_VALUES && l.result.n <= 64)
         for (int i = 0; i < l.result.n; i++) out[(*nout)++] = l.result.vs[i];
-    else if (l.result.kind != ARG_NONE) return fail(err, E_FORMAT, "%s is no op of a packed model", op->name);
+    else if (l.result.kind != ARG_NONE) return fail(err, E_FORMAT, "%s is not an op of a packed model", op->name);
     for (int i = 0; i < *nout; i++)
-        if (!out[i]) return fail(err, E_FORMAT, "%s is no op of a packed model", op->name);
+        if (!out[i]) return fail(err, E_FORMAT, "%s is not an op of a packed model", op->name);
     return true;
 }
 
 /* ------------------------------------------------------------------ what the text does not say */
 
-/* Which input's axis tells a size. */
+/* Which input's axis determines a size. */
 static bool read_symbols(Reader *r)
 {
     json_t *list, *from;
@@ -198,8 +198,8 @@ static bool read_symbols(Reader *r)
         if (input < 0) continue; /* a dynamic number among the inputs */
         if (input >= g->ninput || axis < 0 || axis >= g->input[input]->rank ||
             !ex_mentions(g->input[input]->dim[axis], s->expr))
-            return fail(r->err, E_FORMAT, "size '%s': axis %lld of input %lld does not tell it", name, (long long)axis,
-                        (long long)input);
+            return fail(r->err, E_FORMAT, "size '%s': axis %lld of input %lld does not determine it", name,
+                        (long long)axis, (long long)input);
         s->value = g->input[input];
         s->dim = (int)axis;
     }

@@ -1,4 +1,5 @@
-/* Reading a packed model (.qkv): the graph from its text, weights where they lie in the file. docs/PACK.md says what the JSON holds.
+/* Reading a packed model (.qkv): the graph from its text, weights where they are in the file. docs/PACK.md says what
+ * the JSON holds.
  *
  *     Source *s = packed_open("model.qkv", err);
  *     ... s->graph, s->packed[i] ...

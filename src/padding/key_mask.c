@@ -1,5 +1,7 @@
 /* Key padding masks. Contract in key_mask.h. */
 #include "padding/key_mask.h"
+#include "facts/truth.h"
+#include "facts/views.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -18,10 +20,17 @@ static bool no(Reader *r, const char *what, const Value *v)
     return false;
 }
 
-static Value *before_expand(Value *v)
+static bool expands(const Node *n, const void *user)
 {
-    while (v->def && v->def->op->id == OP_expand) v = v->def->arg[0].v;
-    return v;
+    (void)user;
+    return n->op->id == OP_expand;
+}
+
+/* The same numbers, one by one, along axes of 1 that come, go or spread. */
+static bool spreads(const Node *n, const void *user)
+{
+    (void)user;
+    return n->op->id == OP_reshape || n->op->id == OP_expand || n->op->id == OP_to_copy;
 }
 
 /* v broadcasts to (B, H, N, M) and has keys, perhaps batches, but neither heads nor queries. */
@@ -60,7 +69,7 @@ static bool only_leading(Reader *r, const Node *n)
 static bool shows(Reader *r, Value *v, bool wanted, int depth)
 {
     Expr **lower = &r->m->lower, **upper = &r->m->upper;
-    v = before_expand(v);
+    v = value_below(v, expands, NULL);
     const Node *n = v->def;
     const Arg *a = n ? n->arg : NULL;
     double x;
@@ -68,20 +77,12 @@ static bool shows(Reader *r, Value *v, bool wanted, int depth)
     if (mask_band(r->rw, v, wanted, r->N, r->M, lower, upper)) return true;
     if (of_keys(r, v)) return add_part(r, (KeyPart){.v = v, .negated = !wanted});
     if (!n || depth > MAX_DEPTH) return no(r, "the mask is not made of padding and positions", v);
-    bool both = a[0].kind == ARG_VALUE && n->op->schema->nparams > 1 && a[1].kind == ARG_VALUE;
+    Truth part[2];
+    int parts = truth_parts(v, wanted, part);
+    if (parts == 1) return shows(r, part[0].v, part[0].wanted, depth + 1);
+    if (parts == 2 && part[0].v->dtype == DT_BOOL && part[1].v->dtype == DT_BOOL)
+        return shows(r, part[0].v, part[0].wanted, depth + 1) && shows(r, part[1].v, part[1].wanted, depth + 1);
     switch (n->op->id) {
-    case OP_logical_not: return shows(r, a[0].v, !wanted, depth + 1);
-    case OP_bitwise_not: return v->dtype == DT_BOOL && shows(r, a[0].v, !wanted, depth + 1);
-    case OP_logical_and:
-    case OP_bitwise_and_Tensor:
-        if (wanted && both && a[0].v->dtype == DT_BOOL && a[1].v->dtype == DT_BOOL)
-            return shows(r, a[0].v, true, depth + 1) && shows(r, a[1].v, true, depth + 1);
-        break;
-    case OP_logical_or:
-    case OP_bitwise_or_Tensor:
-        if (!wanted && both && a[0].v->dtype == DT_BOOL && a[1].v->dtype == DT_BOOL)
-            return shows(r, a[0].v, false, depth + 1) && shows(r, a[1].v, false, depth + 1);
-        break;
     case OP_to_copy:
         if (mask_zero_one(r->rw->g, a[0].v)) return shows(r, a[0].v, wanted, depth + 1);
         break;
@@ -96,19 +97,15 @@ static bool shows(Reader *r, Value *v, bool wanted, int depth)
 /* (1 - x) * low, x integers or truth: 0 where x is 1. */
 static bool two_values(Reader *r, const Value *v)
 {
-    const Node *n = v->def;
+    const Node *n = value_below(v, spreads, NULL)->def;
     double low, one;
-    while (n && (n->op->id == OP_reshape || n->op->id == OP_expand || n->op->id == OP_to_copy)) n = n->arg[0].v->def;
     if (!n || n->op->id != OP_mul_Tensor) return false;
     for (int i = 0; i < 2; i++) {
         const Node *s = n->arg[i].kind == ARG_VALUE ? n->arg[i].v->def : NULL;
         if (!constant_of(r->rw, &n->arg[1 - i], &low) || !(low <= HIDES) || !s || s->op->id != OP_sub_Tensor ||
             !is_one(s->arg[2].e))
             continue;
-        const Value *x = s->arg[1].kind == ARG_VALUE ? s->arg[1].v : NULL;
-        while (x && x->def &&
-               (x->def->op->id == OP_reshape || x->def->op->id == OP_expand || x->def->op->id == OP_to_copy))
-            x = x->def->arg[0].v;
+        const Value *x = s->arg[1].kind == ARG_VALUE ? value_below(s->arg[1].v, spreads, NULL) : NULL;
         if (x && !dtype_is_float(x->dtype) && constant_of(r->rw, &s->arg[0], &one) && one == 1) return true;
     }
     return false;
@@ -117,7 +114,7 @@ static bool two_values(Reader *r, const Value *v)
 static bool adds(Reader *r, Value *v, int depth)
 {
     double x, y;
-    v = before_expand(v);
+    v = value_below(v, expands, NULL);
     const Node *n = v->def;
     const Arg *a = n ? n->arg : NULL;
     if (constant_of(r->rw, &(Arg){.kind = ARG_VALUE, .v = v}, &x) && x == 0) return true;
@@ -213,18 +210,21 @@ bool key_mask_bias(Graph *g, const KeyMask *m, Expr *B, Expr *S, Value **bias, E
 
 /* ------------------------------------------------------------------ what the mask is made of */
 
+static bool same_positions(const Node *n, const void *user)
+{
+    (void)user;
+    return n->op->id == OP_reshape || n->op->id == OP_expand ||
+           (n->op->id == OP_add_Tensor && n->arg[1].kind == ARG_EXPR && ex_equals_int(n->arg[1].e, 0));
+}
+
 /* x[batch positions, token positions]: x itself */
 static bool picks_all(const Node *n)
 {
     const Value *x = n->arg[0].v;
     if (x->rank != 2 || n->arg[1].n != 2) return false;
     for (int i = 0; i < 2; i++) {
-        const Value *at = n->arg[1].vs[i];
+        const Value *at = value_below(n->arg[1].vs[i], same_positions, NULL);
         const Node *from = at ? at->def : NULL;
-        while (from &&
-               (from->op->id == OP_reshape || from->op->id == OP_expand ||
-                (from->op->id == OP_add_Tensor && from->arg[1].kind == ARG_EXPR && ex_equals_int(from->arg[1].e, 0))))
-            from = from->arg[0].v->def;
         if (!from || from->op->id != OP_arange_start_step || !ex_equals_int(from->arg[0].e, 0) ||
             !ex_equals_int(from->arg[2].e, 1) || from->out[0]->dim[0] != x->dim[i])
             return false;
@@ -277,9 +277,7 @@ const Value *key_mask_witnesses(Rewrite *rw, const KeyMask *m, unsigned char *se
         const Value *v = p->v, *low;
         unsigned char sign = p->negated ? 2 : 1;
         if (m->n > 1) break; /* each part alone is 0 at some of the padding only */
-        while (p->additive && v->def &&
-               (v->def->op->id == OP_reshape || v->def->op->id == OP_expand || v->def->op->id == OP_to_copy))
-            v = v->def->arg[0].v;
+        if (p->additive) v = value_below(v, spreads, NULL);
         if (p->additive && v->def && v->def->op->id == OP_where_self && v->def->arg[0].kind == ARG_VALUE) {
             double x;
             sign = constant_of(rw, &v->def->arg[1], &x) && x == 0 ? 1 : 2;

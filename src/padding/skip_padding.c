@@ -236,14 +236,8 @@ static bool zero_at_padding(Skip *s, const Value *v, int depth)
     if (s->witness[v->id] == 1) return true;
     if (!tagged(s, v) || !v->def || !token_node(&s->t, v->def)) return false;
     const Arg *a = v->def->arg;
+    if (v->def->op->flags & OPF_KEEPS_ZERO) return zero_at_padding(s, a[0].v, depth + 1);
     switch (v->def->op->id) {
-    case OP_reshape:
-    case OP_permute:
-    case OP_expand:
-    case OP_to_copy:
-    case OP_slice_Tensor:
-    case OP_neg:
-    case OP_relu: return zero_at_padding(s, a[0].v, depth + 1);
     case OP_mul_Tensor:
         for (int i = 0; i < 2; i++)
             if (a[i].kind == ARG_VALUE && tagged(s, a[i].v) && zero_at_padding(s, a[i].v, depth + 1)) return true;

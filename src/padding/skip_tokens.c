@@ -5,59 +5,13 @@
 
 /* ------------------------------------------------------------------ which ops treat tokens one by one */
 
-enum Pointwise {
-    PW_none,
-    PW_other,
-    PW_unary,
-    PW_binary,
-    PW_truth,
-    PW_truth2,
-    PW_where,
-    PW_to_copy,
-    PW_arange = PW_other,
-    PW_eye = PW_other,
-    PW_full = PW_other,
-    PW_linspace = PW_other,
-    PW_prelu = PW_other,
-    PW_quantize_linear = PW_other,
-    PW_randint = PW_other,
-    PW_seeded_uniform = PW_other,
-    PW_tri_indices = PW_other,
-    PW_triangle = PW_other
-};
-static const unsigned char pointwise[OP_COUNT] = {
-#define OP(id, name, schema, lower, shape, view, run, flags) [OP_##id] = PW_##shape,
-#include "ir/ops_pointwise.def"
-#undef OP
-};
-
-static bool is_pointwise(const Node *n) { return pointwise[n->op->id] >= PW_unary && !(n->op->flags & OPF_RANDOM); }
+static bool is_pointwise(const Node *n) { return n->op->flags & OPF_POINTWISE; }
 
 bool token_op(const Node *n)
 {
     if (n->nout != 1) return false;
-    switch (n->op->id) {
-    case OP_layer_norm:
-    case OP_rms_norm:
-    case OP_softmax_int:
-    case OP_safe_softmax:
-    case OP_log_softmax_int:
-    case OP_linear:
-    case OP_rotary:
-    case OP_embedding:
-    case OP_reshape:
-    case OP_permute:
-    case OP_expand:
-    case OP_slice_Tensor:
-    case OP_select_int:
-    case OP_cat:
-    case OP_sum_dim_IntList:
-    case OP_mean_dim:
-    case OP_amax:
-    case OP_amin: return true;
-    case OP_matmul: return n->arg[1].v->rank == 2 && n->arg[0].v->rank > 2;
-    default: return is_pointwise(n);
-    }
+    if (n->op->id == OP_matmul) return n->arg[1].v->rank == 2 && n->arg[0].v->rank > 2;
+    return n->op->flags & (OPF_BY_TOKEN | OPF_POINTWISE);
 }
 
 static bool aligned(const Node *n) { return is_pointwise(n) || n->op->id == OP_expand || n->op->id == OP_rotary; }
@@ -91,14 +45,15 @@ static int to_result(const Node *n, const Value *v, int a)
         bool turned = n->op->id == OP_rotary && a == v->rank - 1;
         return !turned && k >= 0 && y->dim[k] == v->dim[a] ? k : -1;
     }
+    if (n->op->flags & OPF_ALONG_DIM) return axis_of(n->arg[1].e, v->rank) != a ? a : -1;
+    if (n->op->flags & OPF_REDUCES) {
+        if (reduces(n, a)) return -1;
+        for (int i = 0; i < a; i++) before += reduces(n, i);
+        return n->arg[2].e->i ? a : a - before;
+    }
     switch (n->op->id) {
     case OP_layer_norm:
     case OP_rms_norm: return a < v->rank - n->arg[1].n ? a : -1;
-    case OP_softmax_int:
-    case OP_safe_softmax:
-    case OP_log_softmax_int:
-    case OP_cat: return axis_of(n->arg[1].e, v->rank) != a ? a : -1;
-    case OP_slice_Tensor: return axis_of(n->arg[1].e, v->rank) != a ? a : -1;
     case OP_linear:
     case OP_matmul: return a < v->rank - 1 ? a : -1;
     case OP_embedding: return a;
@@ -108,13 +63,6 @@ static int to_result(const Node *n, const Value *v, int a)
         for (int i = 0; i < v->rank; i++)
             if (perm[i] == a) return i;
         return -1;
-    case OP_sum_dim_IntList:
-    case OP_mean_dim:
-    case OP_amax:
-    case OP_amin:
-        if (reduces(n, a)) return -1;
-        for (int i = 0; i < a; i++) before += reduces(n, i);
-        return n->arg[2].e->i ? a : a - before;
     default: return -1;
     }
 }
@@ -397,20 +345,11 @@ static Value *build_other(Tokens *t, const Node *n)
     int at = n->op->id == OP_embedding;
     arg[at] = arg_value(token_packed(t, n->arg[at].v));
     int64_t dims[MAX_RANK];
-    switch (n->op->id) {
-    case OP_softmax_int:
-    case OP_safe_softmax:
-    case OP_log_softmax_int:
-    case OP_slice_Tensor:
-    case OP_select_int: arg[1] = arg_int(t->g, packed_axis(in, axis_of(n->arg[1].e, x->rank))); break;
-    case OP_sum_dim_IntList:
-    case OP_mean_dim:
-    case OP_amax:
-    case OP_amin:
+    if (n->op->flags & OPF_ALONG_DIM || n->op->id == OP_select_int)
+        arg[1] = arg_int(t->g, packed_axis(in, axis_of(n->arg[1].e, x->rank)));
+    if (n->op->flags & OPF_REDUCES) {
         for (int i = 0; i < n->arg[1].n; i++) dims[i] = packed_axis(in, axis_of(n->arg[1].es[i], x->rank));
         arg[1] = arg_ints(t->g, n->arg[1].n, dims);
-        break;
-    default: break;
     }
     return put(t, n->op->id, np, arg, n->name);
 }

@@ -23,13 +23,13 @@ typedef struct Call {
     CallArg *arg; /* by schema position */
     Tensor **out;
     int nout;
-    unsigned
-        unused; /* bit k: nobody reads result k, which has no memory if its op says that it need not be written (src/plan/plan.c) */
+    unsigned unused; /* bit k: result k is not read; without memory if its op allows that (src/plan/plan.c) */
     struct RunEnv *env;
     void *state;                /* the step's own; NULL the first time */
     void (*state_free)(void *); /* set together with state */
     int64_t least_rows; /* of a product: rows that its result has at all sizes of the inputs, at least; 0: not known */
-    /* What the planner fused behind this node (src/plan/fuse.c); zero when nothing. Only for ops that say they take it. */
+    /* What the planner fused after this node (src/plan/fuse.c); zero when nothing. Only for ops that declare that they
+     * take it. */
     struct Epilogue {
         enum { ACT_NONE, ACT_RELU, ACT_GELU_ERF, ACT_GELU_TANH, ACT_SILU, ACT_QUICK_GELU } act;
         Tensor *
@@ -54,12 +54,13 @@ static inline int call_dim(const Call *c, int i, int rank)
     int64_t d = call_i64(c, i);
     return (int)(d < 0 ? d + (rank ? rank : 1) : d);
 }
-/* n numbers of a list into out (at most cap); how many there are. */
+/* n values of a list into out (at most cap); how many there are. */
 int call_ints(const Call *c, int i, int64_t *out, int cap);
 
 /* Column `view` of ops.def: describes the result as a view of the first tensor argument (data pointer included); false when strides
  * cannot express it (then the planner copies). */
 typedef bool ViewFn(const Call *c, Tensor *out);
-/* The net below all views: is every element of `view`, shift bytes behind x's first, among those between x's first and last? */
+/* The net below all views: is every element of `view`, shift bytes after x's first, among those between x's first and
+ * last? */
 bool view_within(const Tensor *x, const Tensor *view, int64_t shift);
 #endif

@@ -152,26 +152,8 @@ static void fuse_product(Fuser *s, Node *n, bool conv)
     end_chain(&c, n);
 }
 
-/* Ops that read operands of any float where float32 is declared, and round their results to any. */
-static bool any_float(const Node *n)
-{
-    switch (n->op->id) {
-    case OP_add_Tensor:
-    case OP_sub_Tensor:
-    case OP_mul_Tensor:
-    case OP_div_Tensor:
-    case OP_neg:
-    case OP_relu:
-    case OP_gelu:
-    case OP_silu:
-    case OP_sigmoid:
-    case OP_tanh:
-    case OP_layer_norm:
-    case OP_rms_norm:
-    case OP_rotary: return n->out[0]->dtype == DT_F32;
-    default: return false;
-    }
-}
+/* Reads operands of any float where float32 is declared, and rounds its result to any. */
+static bool any_float(const Node *n) { return n->op->flags & OPF_ANY_FLOAT && n->out[0]->dtype == DT_F32; }
 
 /* The rounding of a result that is used by nothing else. */
 static void fuse_rounding(Fuser *s, Node *n)
@@ -220,7 +202,8 @@ static void refuse_result(Fuser *s, Value *v)
     not_weight(s, &v);
 }
 
-/* Casts that are no steps: to float32, which only ops of any float use; of weights to bf16, which only linears use, as their weight. */
+/* Casts that are not steps: to float32, which only ops of any float use; of weights to bf16, which only linears use, as
+ * their weight. */
 static void find_casts(Fuser *s)
 {
     for (Node *n = s->g->first; n; n = n->next) {

@@ -2,32 +2,6 @@
 #include "plan/layout.h"
 #include <string.h>
 
-/* Ops whose run functions write results in any order of the axes: pointwise ones and those that work pixel by pixel. */
-static bool keeps_layout(OpId id)
-{
-    switch (id) {
-    case OP_relu:
-    case OP_silu:
-    case OP_gelu:
-    case OP_sigmoid:
-    case OP_tanh:
-    case OP_hardswish:
-    case OP_hardsigmoid:
-    case OP_leaky_relu:
-    case OP_elu:
-    case OP_clamp:
-    case OP_mish:
-    case OP_add_Tensor:
-    case OP_sub_Tensor:
-    case OP_mul_Tensor:
-    case OP_div_Tensor:
-    case OP_maximum:
-    case OP_minimum:
-    case OP_to_copy: return true;
-    default: return false;
-    }
-}
-
 /* Pooling of a batch of images, with nothing but the values wanted. */
 static bool pools(const Call *c, const Tensor *t)
 {
@@ -43,7 +17,7 @@ static bool pools(const Call *c, const Tensor *t)
     }
 }
 
-/* It lies so, and not contiguous as well. */
+/* It is laid out so, and not contiguous as well. */
 static bool lies_so(const Tensor *t) { return t && t->rank >= 3 && tensor_channels_last(t) && !tensor_contiguous(t); }
 
 static bool same_shape(const Tensor *a, const Tensor *b)
@@ -71,7 +45,7 @@ static bool channels_last(const Call *c, const Tensor *t)
                strncmp(n->arg[2].s, "nearest", 7) && lies_so(call_in(c, 0));
     if (joins(c, t)) return true;
     if (pools(c, t)) return call_in(c, 0)->dtype == t->dtype && lies_so(call_in(c, 0));
-    if (!keeps_layout(n->op->id)) return false;
+    if (!(n->op->flags & OPF_ANY_LAYOUT)) return false;
     for (int i = 0; i < n->op->schema->nparams; i++) {
         const Tensor *x = call_in(c, i);
         if (lies_so(x) && same_shape(x, t)) return true;

@@ -6,10 +6,13 @@
 #include "plan/memory.h"
 #include "plan/view_table.h"
 
-static ViewFn *const view_table[OP_COUNT] = {
-#define OP(id, name, schema, lower, shape, view, run, flags) [OP_##id] = view_##view,
-#include "ir/ops.def"
-#undef OP
+static const struct {
+    ViewFn *fn;
+    OpId op;
+} view_table[OP_COUNT] = {
+#define VIEW(f) .fn = view_##f,
+#define OP(id, name, schema, ...) [OP_##id] = {__VA_ARGS__.op = OP_##id},
+#include "op/ops.def"
 };
 
 /* ------------------------------------------------------------------ calls */
@@ -117,7 +120,7 @@ static Tensor *new_tensor(Builder *s, const Value *v)
             return NULL;
         }
         if (t->shape[i] < 0) {
-            fail(s->err, E_USAGE, "size %d of '%s' comes out as %lld", i, v->name, (long long)t->shape[i]);
+            fail(s->err, E_USAGE, "size %d of '%s' evaluates to %lld", i, v->name, (long long)t->shape[i]);
             return NULL;
         }
     }
@@ -204,9 +207,9 @@ static bool add_storage(Builder *s, const Value *v, Tensor *t, bool constant)
  * is built. */
 static bool try_view(Builder *s, const Node *n, Call *c, bool *made)
 {
-    ViewFn *f = view_table[n->op->id];
+    ViewFn *f = view_table[n->op->id].fn;
     *made = false;
-    if (f == view_none || c->arg[0].kind != ARG_VALUE) return true;
+    if (!f || c->arg[0].kind != ARG_VALUE) return true;
     Value *from = n->arg[0].v, *to = n->out[0];
     Tensor probe = *c->arg[0].t, *t;
     void *real = probe.data;
@@ -263,7 +266,8 @@ static void look_in_block(void *user, Value **slot)
     b->any |= pl.home == HOME_ARENA && pl.index == b->block;
 }
 
-/* The block of a convolution's residual if the result may take its place: it lies the same way, and the convolution reads nothing else there. */
+/* The block of a convolution's residual if the result may take its place: it is laid out the same way, and the
+ * convolution reads nothing else there. */
 static int taken_place(const Builder *s, const Node *n, const FusedNode *fused, const Call *c)
 {
     const Tensor *r = c->epilogue.residual, *t = call_out(c, 0);
@@ -277,7 +281,7 @@ static int taken_place(const Builder *s, const Node *n, const FusedNode *fused, 
     return b.any || s->p->block[pl.index].size != tensor_bytes(t) ? -1 : pl.index;
 }
 
-/* Results that take the place of a residual which nobody needs any more. */
+/* Results that take the place of a residual which is not needed any more. */
 static bool take_places(Builder *s)
 {
     Plan *p = s->p;
@@ -299,18 +303,6 @@ static bool take_places(Builder *s)
     return true;
 }
 
-/* Does its run function leave result k out when nobody reads it? */
-static bool leaves_unread(const Node *n, int k)
-{
-    switch (n->op->id) {
-    case OP_max_pool2d_with_indices:
-    case OP_max_pool3d_with_indices:
-    case OP_sdpa_lse: return k == 1;
-    case OP_sdpa_backward: return true;
-    default: return false;
-    }
-}
-
 static bool make_step(Builder *s, const Node *last, const Node *n, const FusedNode *fused, Call *c)
 {
     Plan *p = s->p;
@@ -325,7 +317,7 @@ static bool make_step(Builder *s, const Node *last, const Node *n, const FusedNo
         bool free_layout = (k == 0 || (k < 3 && n->op->id == OP_sdpa_backward)) && s->in->fusion &&
                            (!s->in->wanted || s->in->apart) && !constant && !s->leaves[v->id];
         if (free_layout) layout_choose(c, t);
-        if (!(c->unused >> k & 1) || !leaves_unread(n, k)) TRY(add_storage(s, v, t, constant));
+        if (!(c->unused >> k & 1) || !(n->op->unread >> k & 1)) TRY(add_storage(s, v, t, constant));
         p->value[v->id] = c->out[k] = t;
     }
     for (int i = 0; i < n->op->schema->nparams; i++)
@@ -408,7 +400,8 @@ static bool add_node(Builder *s, const Node *n)
     return make_step(s, n, made_by, f, &c);
 }
 
-/* Storage that a result lies in lives to the end; a view keeps its storage alive because operands are touched by place. */
+/* Storage that a result is in lives to the end; a view keeps its storage alive because operands are touched by
+ * place. */
 static void keep_result(Builder *s, const Value *v)
 {
     if (!s->p->value[v->id]) return;
@@ -430,7 +423,8 @@ static void keep_results(Builder *s)
             if (s->in->wanted[n->out[k]->id]) keep_result(s, n->out[k]);
 }
 
-/* What lies in the arena while a step runs; its scratch comes behind the highest of it. Constants' steps run before, when nothing does. */
+/* What is live in the arena while a step runs; its scratch comes after the highest of it. Constants' steps run before,
+ * when nothing does. */
 static void fill_steps(Plan *p)
 {
     for (int k = 0; k < p->nsteps; k++) {
@@ -478,7 +472,7 @@ bool plan_settle(Plan *p, Err *err)
         fill_steps(p);
         for (int i = 0, k = p->nblock; i < p->nsteps; i++) {
             if (p->step[i].constant) continue;
-            p->step[i].top = b[k].offset; /* it may lie between results */
+            p->step[i].top = b[k].offset; /* it may be between results */
             p->step[i].room = b[k++].size;
         }
         for (int i = 0; i < p->nblock; i++)
@@ -509,7 +503,7 @@ static bool set_apart(Builder *s)
     return ok;
 }
 
-/* Blocks that an output fills move out of the arena, to memory that plan_place is told. */
+/* Blocks that an output fills move out of the arena, to memory that plan_place receives. */
 static bool set_outputs(Builder *s)
 {
     Plan *p = s->p;

@@ -1,4 +1,4 @@
-/* Plan: a graph with sizes bound. Which nodes are views, which are steps, where every result lies.
+/* Plan: a graph with sizes bound. Which nodes are views, which are steps, where every result is.
  *
  *     Plan *p = plan_build(&in, &binding, err);     in.graph, what is wanted, which values are already constant
  *     ... p->step[i].call ...                       tensors have offsets until plan_place gives addresses
@@ -17,7 +17,7 @@
 typedef enum Home { HOME_NONE, HOME_INPUT, HOME_GIVEN, HOME_CONST, HOME_ARENA } Home;
 
 typedef struct Place {
-    Home home;     /* where the storage is that the value lies in */
+    Home home;     /* where the storage is that the value is in */
     int index;     /* HOME_INPUT: input number; HOME_CONST, HOME_ARENA: index of the block; HOME_GIVEN: nothing */
     size_t offset; /* bytes from the storage's start */
 } Place;
@@ -44,9 +44,8 @@ typedef struct PlanInput {
     const Tensor *const
         *given; /* by value id: values that already exist (weights, session constants, buffers); others NULL */
     const unsigned char *stable; /* by value id: given values whose bytes never change */
-    const int *
-        slot; /* by value id: 1 + the place, behind the inputs, of a given value whose address plan_place is told; NULL: none */
-    int outputs; /* output i has place outputs - 1 + i of those that plan_place is told, where it fills memory of its own; 0: none has */
+    const int *slot; /* by value id: 1 + the place, after the inputs, of a value given to plan_place; NULL: none */
+    int outputs;     /* output i that fills memory of its own has place outputs - 1 + i in plan_place; 0: none has */
     bool apart; /* what is wanted gets memory of its own, beside the plan's constants: it is given to other plans */
     size_t memory_limit; /* most bytes of activations and constants, 0 = none */
 } PlanInput;
@@ -68,7 +67,7 @@ typedef struct Plan {
     size_t *const_size; /* bytes per constant block */
     bool *const_kept;   /* is it needed after the constants are computed? */
     int nconst;
-    struct Block *block; /* what lies in the arena, and when */
+    struct Block *block; /* what is in the arena, and when */
     int nblock;
     bool settled;
     void **const_data; /* owned by the session that runs the plan */
@@ -78,10 +77,10 @@ typedef struct Plan {
 
 Plan *plan_build(const PlanInput *in, const Binding *b, Err *err);
 void plan_free(Plan *p);
-/* Gives every tensor its address: the arena at base, constants at const_data, inputs at input[i] (NULL: leave unset), and behind the inputs the
- * given values that have a slot, and outputs. */
+/* Gives every tensor its address: the arena at base, constants at const_data, inputs at input[i] (NULL: leave unset),
+ * and after the inputs the given values that have a slot, and outputs. */
 void plan_place(Plan *p, unsigned char *base, void *const *input);
-/* Does a value lie at input[i] of plan_place, from its beginning? */
+/* Is a value at input[i] of plan_place, from its beginning? */
 static inline bool plan_lies_at(const Plan *p, const Value *v, int i)
 {
     return p->place[v->id].home == HOME_INPUT && p->place[v->id].index == i;

@@ -8,17 +8,10 @@ static void take_sizes(const Call *c, int i, Tensor *out)
     for (int k = 0; k < out->rank; k++) out->shape[k] = scalar_i64(c->arg[i].ss[k]);
 }
 
-/* To the element at `index` along a stride. May wrap: view_within refuses what lies outside. */
+/* To the element at `index` along a stride. May wrap: view_within refuses what is outside. */
 static void move(Tensor *t, int64_t index, int64_t stride)
 {
     if (t->data) t->data = (void *)((uintptr_t)t->data + (uintptr_t)index * (uintptr_t)stride * dtype_size(t->dtype));
-}
-
-bool view_none(const Call *c, Tensor *out)
-{
-    (void)c;
-    (void)out;
-    return false;
 }
 
 bool view_same(const Call *c, Tensor *out)
@@ -36,7 +29,7 @@ bool view_constant_pad_nd(const Call *c, Tensor *out)
     return true;
 }
 
-/* Runs of input dims that lie as one dim in memory are re-split; at::detail::computeStride. */
+/* Runs of input dims that are one dim in memory are re-split; at::detail::computeStride. */
 bool view_reshape(const Call *c, Tensor *out)
 {
     const Tensor *x = call_in(c, 0);
@@ -181,7 +174,7 @@ bool view_view_dtype(const Call *c, Tensor *out)
     return true;
 }
 
-/* From the lowest to behind the highest byte of t's elements, counted from its first; false when that is no number. */
+/* From the lowest to one past the highest byte of t's elements, counted from its first; false when that overflows. */
 static bool extent(const Tensor *t, int64_t *lo, int64_t *hi)
 {
     int64_t size = (int64_t)dtype_size(t->dtype), span;

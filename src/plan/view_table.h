@@ -2,7 +2,7 @@
 #ifndef QKV_PLAN_VIEW_TABLE_H
 #define QKV_PLAN_VIEW_TABLE_H
 #include "plan/call.h"
-#define OP(id, name, schema, lower, shape, view, run, flags) bool view_##view(const Call *c, Tensor *out);
-#include "ir/ops.def"
-#undef OP
+#define VIEW(f) bool view_##f(const Call *c, Tensor *out);
+#define OP(id, name, schema, ...) __VA_ARGS__
+#include "op/ops.def"
 #endif

@@ -1,12 +1,13 @@
-/* Operations and bytes per step: one row per op that is not like its family. Contract in work.h. */
+/* Operations and bytes per step, by the word WORK of the op table. Contract in work.h. */
 #include "plan/work.h"
 
 /* How many operations an op makes: so many an element of its first result or first operand, or by a formula of its own. */
 typedef struct Rule {
-    enum { PER_RESULT, PER_OPERAND, FORMULA } of;
-    double each;
+    double per_result, per_operand;
     double (*formula)(const Call *c);
     bool takes_some; /* the first operand is a table of which only as much as the result has is read */
+    bool set;        /* the row has the word; without it pointwise ops make 1 per result, others none */
+    OpId op;
 } Rule;
 
 static double elements(const Tensor *t) { return t ? (double)tensor_numel(t) : 0; }
@@ -78,7 +79,7 @@ static double attention_backward(const Call *c)
     return 2 * attention_pairs(c, 1, 7, 10) * (3 * size_at(call_in(c, 1), 1) + 2 * size_at(call_in(c, 3), 1));
 }
 
-/* Rows of sequence b lie between offsets b and b + 1; q is (rows, H, D). */
+/* Rows of sequence b are between offsets b and b + 1; q is (rows, H, D). */
 static double attention_ragged(const Call *c)
 {
     const Tensor *q = call_in(c, 0), *v = call_in(c, 2), *qo = call_in(c, 3), *ko = call_in(c, 4);
@@ -105,69 +106,15 @@ static double pooled(const Call *c)
     return window * elements(call_out(c, 0));
 }
 
-/* Families: the files of the op table. */
-#define OP(id, name, schema, lower, shape, view, run, flags) [OP_##id] = {PER_RESULT, FAMILY, NULL, false},
-static const Rule family[OP_COUNT] = {
-#define FAMILY 0
-#include "ir/ops_view.def"
-#include "ir/ops_index.def"
-#include "ir/ops_control.def"
-#include "ir/ops_image.def"
-#include "ir/ops_linalg.def"
-#undef FAMILY
-#define FAMILY 1
-#include "ir/ops_pointwise.def"
-#undef FAMILY
-#undef OP
-#define OP(id, name, schema, lower, shape, view, run, flags) [OP_##id] = {PER_OPERAND, 1, NULL, false},
-#include "ir/ops_reduce.def"
-#undef OP
+#define WORK(kind, x) .set = true, WORK_##kind(x)
+#define WORK_result(x) .per_result = x,
+#define WORK_operand(x) .per_operand = x,
+#define WORK_picked(x) .per_result = x, .takes_some = true,
+#define WORK_formula(x) .formula = x,
+#define OP(id, name, schema, ...) [OP_##id] = {__VA_ARGS__.op = OP_##id},
+static const Rule rules[OP_COUNT] = {
+#include "op/ops.def"
 };
-
-/* Those that differ from their family. A normalisation: sums of x and x^2 (3), (x - mean) * rstd (2), weight and bias (2); softmax: maximum,
- * difference, exponential, sum, quotient; a rotation: two products and a sum an element. */
-static const struct {
-    OpId op;
-    Rule rule;
-} special[] = {
-    {OP_linear, {FORMULA, 0, product, false}},
-    {OP_matmul, {FORMULA, 0, product, false}},
-    {OP_grouped_mm, {FORMULA, 0, grouped, false}},
-    {OP_convolution, {FORMULA, 0, convolution, false}},
-    {OP_scaled_dot_product_attention, {FORMULA, 0, attention, false}},
-    {OP_sdpa_lse, {FORMULA, 0, attention_lse, false}},
-    {OP_sdpa_backward, {FORMULA, 0, attention_backward, false}},
-    {OP_sdpa_varlen, {FORMULA, 0, attention_ragged, false}},
-    {OP_lstm_layer, {FORMULA, 0, recurrent, false}},
-    {OP_rnn_layer, {FORMULA, 0, recurrent, false}},
-    {OP_rotary, {PER_RESULT, 3, NULL, false}},
-    {OP_layer_norm, {PER_RESULT, 7, NULL, false}},
-    {OP_group_norm, {PER_RESULT, 7, NULL, false}},
-    {OP_norm_backward, {PER_RESULT, 18, NULL, false}},
-    {OP_rms_norm, {PER_RESULT, 4, NULL, false}},
-    {OP_batch_norm, {PER_RESULT, 2, NULL, false}},
-    {OP_softmax_int, {PER_RESULT, 5, NULL, false}},
-    {OP_safe_softmax, {PER_RESULT, 5, NULL, false}},
-    {OP_log_softmax_int, {PER_RESULT, 5, NULL, false}},
-    {OP_max_pool2d_with_indices, {FORMULA, 0, pooled, false}},
-    {OP_max_pool3d_with_indices, {FORMULA, 0, pooled, false}},
-    {OP_avg_pool2d, {FORMULA, 0, pooled, false}},
-    {OP_avg_pool3d, {FORMULA, 0, pooled, false}},
-    {OP_upsample, {PER_RESULT, 7, NULL, false}},
-    {OP_grid_sampler, {PER_RESULT, 7, NULL, false}},
-    {OP_to_copy, {PER_RESULT, 0, NULL, false}},
-    {OP_embedding, {PER_RESULT, 0, NULL, true}},
-    {OP_gather, {PER_RESULT, 0, NULL, true}},
-    {OP_index_select, {PER_RESULT, 0, NULL, true}},
-    {OP_index_Tensor, {PER_RESULT, 0, NULL, true}},
-};
-
-static Rule rule_of(OpId op)
-{
-    for (size_t i = 0; i < sizeof special / sizeof *special; i++)
-        if (special[i].op == op) return special[i].rule;
-    return family[op];
-}
 
 /* Elements in memory: an axis of stride 0 is one element long. */
 static double bytes_of(const Tensor *t)
@@ -182,7 +129,8 @@ static bool is_half(const Tensor *t) { return t && (t->dtype == DT_BF16 || t->dt
 
 Work work_of(const Call *c)
 {
-    Rule r = rule_of(c->node->op->id);
+    Rule r = rules[c->node->op->id];
+    if (!r.set && c->node->op->flags & OPF_POINTWISE) r.per_result = 1;
     const Tensor *out = c->nout ? call_out(c, 0) : NULL, *first = NULL;
     Work w = {0};
     for (int i = 0; i < c->node->op->schema->nparams; i++) {
@@ -197,8 +145,8 @@ Work work_of(const Call *c)
     for (int i = 0; i < c->nout; i++) w.bytes += bytes_of(c->out[i]);
     w.bytes += bytes_of(c->epilogue.residual);
     if (!out) return w;
-    w.flops = r.of == FORMULA ? r.formula(c) : r.each * elements(r.of == PER_OPERAND ? first : out);
+    w.flops = r.formula ? r.formula(c) : r.per_result * elements(out) + r.per_operand * elements(first);
     w.flops += elements(out) * ((c->epilogue.act != ACT_NONE) + (c->epilogue.residual != NULL));
-    w.half = r.of == FORMULA && is_half(first);
+    w.half = r.formula && is_half(first);
     return w;
 }

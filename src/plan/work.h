@@ -13,7 +13,7 @@
 
 typedef struct Work {
     double flops, bytes;
-    bool half; /* the operations are products of bf16 or f16 numbers */
+    bool half; /* the operations are products of bf16 or f16 values */
 } Work;
 
 Work work_of(const Call *c);

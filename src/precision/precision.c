@@ -2,8 +2,9 @@
  *
  * First every product gets casts around it. Then casts to float32 go down over views and concatenations, so that those move narrow elements, and
  * casts to the narrow type go up over them; a cast up and then down is nothing. What is left stands at the ops that compute in float32, where the
- * planner lets it vanish into them (src/plan/fuse.c). Behind convolutions, whose results are large, activations, sums and maxima of windows are narrow
- * as well, as autocast has them: they are an epilogue, or a pass over half as many bytes.
+ * planner lets it vanish into them (src/plan/fuse.c). After convolutions, whose results are large, activations, sums
+ * and maxima of windows are narrow as well, as autocast has them: they are an epilogue, or a pass over half as many
+ * bytes.
  */
 #include "precision/precision.h"
 #include <string.h>
@@ -60,7 +61,8 @@ static Value *narrow(Lowering *s, Value *v, Node *at)
 
 /* ------------------------------------------------------------------ products */
 
-/* A product over a few numbers (positions, corners of boxes) has nothing to gain, and 8 bits of a position are too few. */
+/* A product over a few values (positions, corners of boxes) has nothing to gain, and 8 bits of a position are too
+ * few. */
 static bool few(const Node *n)
 {
     const Value *x = n->arg[0].v;
@@ -160,21 +162,8 @@ static bool before_widening(Lowering *s, const Node *n, Arg *arg)
     return arg[0].vs && arg[0].n > 0;
 }
 
-/* Ops that autocast leaves in the dtype of what convolutions give them, and which an epilogue computes before its one rounding. */
-static bool stays(OpId id)
-{
-    switch (id) {
-    case OP_relu:
-    case OP_silu:
-    case OP_gelu:
-    case OP_hardswish:
-    case OP_leaky_relu:
-    case OP_clamp:
-    case OP_add_Tensor:
-    case OP_max_pool2d_with_indices: return true;
-    default: return false;
-    }
-}
+/* Autocast leaves it in the dtype of what convolutions give it, and an epilogue computes it before its one rounding. */
+static bool stays(const Node *n) { return n->op->flags & OPF_AFTER_CONV; }
 
 /* Are all of n's tensors results of convolutions, or made of them by such ops? Then n's arguments in the narrow type. */
 static bool of_convolutions(Lowering *s, const Node *n, Arg *arg)
@@ -184,7 +173,7 @@ static bool of_convolutions(Lowering *s, const Node *n, Arg *arg)
     memcpy(arg, n->arg, (size_t)n->op->schema->nparams * sizeof *arg);
     for (int i = 0; i < tensors; i++) {
         Value *from = arg[i].kind == ARG_VALUE ? widened_from(s, arg[i].v) : NULL;
-        if (!from || !from->def || (from->def->op->id != OP_convolution && !stays(from->def->op->id))) return false;
+        if (!from || !from->def || (from->def->op->id != OP_convolution && !stays(from->def))) return false;
         arg[i].v = from;
     }
     return true;
@@ -196,7 +185,7 @@ static bool widen_later(Lowering *s)
         Arg arg[MAX_ARGS];
         next = n->next;
         if (moves(n) && n->op->id != OP_expand && before_widening(s, n, arg)) TRY(replace(s, n, arg));
-        else if (stays(n->op->id) && n->out[0]->dtype == DT_F32 && of_convolutions(s, n, arg)) TRY(replace(s, n, arg));
+        else if (stays(n) && n->out[0]->dtype == DT_F32 && of_convolutions(s, n, arg)) TRY(replace(s, n, arg));
     }
     return true;
 }

@@ -161,7 +161,7 @@ static bool check_file(Run *r, const char *path, Err *err)
 
 static void put_report(const Run *r, const char *path, bool readable, Buf *out)
 {
-    buf_puts(out, "{\"schema\": 1, \"file\": ");
+    buf_puts(out, JSON_REPORT "\"file\": ");
     json_put_string(out, path);
     buf_printf(out, ", \"format\": \"%s\", \"readable\": %s, \"targets\": [", r->format, readable ? "true" : "false");
     const char *comma = "";

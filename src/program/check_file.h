@@ -13,6 +13,6 @@ typedef struct CheckCounts {
     int errors, warnings, notes;
 } CheckCounts;
 
-/* report: JSON, see qkv_check in qkv.h; filled also when the file cannot be read (false). */
+/* report: JSON, see qkv_check in qkv_tools.h; filled also when the file cannot be read (false). */
 bool model_check(const char *path, const CheckOptions *o, Buf *report, CheckCounts *counts, Err *err);
 #endif

@@ -2,6 +2,7 @@
 #include "program/describe.h"
 #include <stdlib.h>
 #include <string.h>
+#include "facts/attention.h"
 #include "format/json.h"
 
 static void put_expr(const Graph *g, const Expr *e, Buf *out)
@@ -122,29 +123,6 @@ static void put_ops(const Graph *g, Buf *out)
 
 /* ------------------------------------------------------------------ attentions */
 
-static const Value *through_views(const Value *v)
-{
-    while (v && v->kind == V_NODE && ((v->def->op->flags & OPF_VIEW) || v->def->op->id == OP_to_copy) &&
-           v->def->arg[0].kind == ARG_VALUE)
-        v = v->def->arg[0].v;
-    return v;
-}
-
-/* Does a product with these scores follow: softmax(QK)V, views and casts between? */
-static const Node *product_above(const Value *v, int depth)
-{
-    v = through_views(v);
-    if (!v || v->kind != V_NODE || depth > 8) return NULL;
-    if (v->def->op->id == OP_matmul) return v->def;
-    static const OpId passes[] = {OP_add_Tensor, OP_mul_Tensor, OP_div_Tensor, OP_where_self, OP_sub_Tensor};
-    bool through = false;
-    for (size_t i = 0; i < sizeof passes / sizeof *passes; i++) through |= v->def->op->id == passes[i];
-    const Node *found = NULL;
-    for (int i = 0; through && !found && i < v->def->op->schema->nparams; i++)
-        if (v->def->arg[i].kind == ARG_VALUE) found = product_above(v->def->arg[i].v, depth + 1);
-    return found;
-}
-
 static void put_operand(const Graph *g, const char *name, const Arg *a, Buf *out)
 {
     buf_printf(out, ", \"%s\": ", name);
@@ -158,17 +136,25 @@ static void put_operand(const Graph *g, const char *name, const Arg *a, Buf *out
 static void put_attentions(const Graph *g, Buf *out)
 {
     bool first = true;
+    AttentionFinder f;
+    AttentionParts a = {.n = 0};
+    Err err = {0};
+    if (!attention_finder(&f, g, &err)) {
+        out->failed = true;
+        return;
+    }
     for (const Node *n = g->first; n; n = n->next) {
-        bool sdpa = n->op->id == OP_scaled_dot_product_attention, spelled = false;
-        const Node *scores = n->op->id == OP_softmax_int ? product_above(n->arg[0].v, 0) : NULL;
-        for (const Node *m = n->next; scores && m && !spelled; m = m->next)
-            spelled = m->op->id == OP_matmul && m->arg[0].kind == ARG_VALUE && through_views(m->arg[0].v) == n->out[0];
+        bool sdpa = n->op->id == OP_scaled_dot_product_attention;
+        bool spelled = is_softmax(n) && attention_parts(&f, n, &a) && a.values;
         if (!sdpa && !spelled) continue;
         buf_printf(out, "%s{\"node\": ", first ? "" : ", ");
         first = false;
         json_put_string(out, n->name);
-        buf_printf(out, ", \"op\": \"%s\"", sdpa ? "scaled_dot_product_attention" : "softmax");
-        const Node *at = sdpa ? n : scores;
+        buf_printf(out, ", \"op\": \"%s\"",
+                   sdpa                          ? "scaled_dot_product_attention"
+                   : n->op->id == OP_softmax_int ? "softmax"
+                                                 : "_safe_softmax");
+        const Node *at = sdpa ? n : a.scores;
         put_operand(g, "query", &at->arg[0], out);
         put_operand(g, "key", &at->arg[1], out);
         if (sdpa) {
@@ -179,12 +165,13 @@ static void put_attentions(const Graph *g, Buf *out)
         }
         buf_puts(out, "}");
     }
+    attention_finder_free(&f);
 }
 
 void describe_model(const char *path, const Source *p, Buf *out)
 {
     const Graph *g = p->graph;
-    buf_puts(out, "{\"schema\": 1, \"file\": ");
+    buf_puts(out, JSON_REPORT "\"file\": ");
     json_put_string(out, path);
     buf_printf(out, ", \"format\": \"%s\", \"torch\": ", p->opset ? "onnx" : "pt2");
     json_put_string(out, p->torch_version);

@@ -1,4 +1,4 @@
-/* What a model is, as one JSON object: the text of `qkv inspect --json`. Keys in include/qkv.h. */
+/* What a model is, as one JSON object: the text of `qkv inspect --json`. Keys in include/qkv_tools.h. */
 #ifndef QKV_PROGRAM_DESCRIBE_H
 #define QKV_PROGRAM_DESCRIBE_H
 #include "model/source.h"

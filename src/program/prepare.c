@@ -8,6 +8,7 @@
 #include "format/tensors.h"
 #include "ir/copy.h"
 #include "program/passes.h"
+#include "rewrite/families/all.h"
 #include "run/session.h"
 
 /* ------------------------------------------------------------------ what proofs need of the runtime */
@@ -163,7 +164,8 @@ static void put_report(Buf *b, const RewriteLog *log, const RewriteLog *lifted, 
 {
     buf_printf(
         b,
-        "{\"attentions_fused\": %d, \"attentions_left\": %d, \"nodes_before\": %d, \"nodes_after\": %d, \"proven\": %s, \"ms\": ",
+        JSON_REPORT
+        "\"attentions_fused\": %d, \"attentions_left\": %d, \"nodes_before\": %d, \"nodes_after\": %d, \"proven\": %s, \"ms\": ",
         log->fused, log->nleft, log->nodes_before, log->nodes_after, proven ? "true" : "false");
     json_put_number(b, ms);
     buf_puts(b, ", \"firings\": [");
@@ -212,7 +214,7 @@ bool program_rewrite(Program *p, const OptimiseOptions *o, Buf *report, Err *err
     Evaluator evaluator = {.counterexample = o->counterexample};
     Prover prover = {eval, release, save, &evaluator, o->seeds};
     SdpaDevice device;
-    RuleSet *rules = rules_create();
+    RuleSet *rules = rules_create(families_all);
     if (!rules) return oom(err);
     bool ok = o->no_builtin || rules_builtin(rules, err);
     for (int i = 0; ok && i < o->nrule_files; i++) ok = read_rules(rules, o->rule_file[i], err);
@@ -251,7 +253,7 @@ bool program_rewrite(Program *p, const OptimiseOptions *o, Buf *report, Err *err
 /* Rules of a run keep every value of the source; products pack weights by themselves. */
 static RuleSet *rules_for_runs(Err *err)
 {
-    RuleSet *rules = rules_create();
+    RuleSet *rules = rules_create(families_all);
     if (!rules) return oom(err), NULL;
     if (!rules_builtin(rules, err)) {
         rules_free(rules);

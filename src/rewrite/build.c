@@ -485,6 +485,32 @@ static Expr *number_as(Rewrite *rw, Expr *e, DType t)
     return ex_float(rw->ex, load_f64(t, &held));
 }
 
+bool op_of_number(OpId op, double x, double *y)
+{
+    switch (op) {
+    case OP_neg: *y = -x; return true;
+    case OP_square: *y = x * x; return true;
+    case OP_sqrt: *y = sqrt(x); return true;
+    case OP_rsqrt: *y = 1 / sqrt(x); return true;
+    case OP_reciprocal: *y = 1 / x; return true;
+    case OP_exp: *y = exp(x); return true;
+    case OP_log: *y = log(x); return true;
+    default: return false;
+    }
+}
+
+bool op_of_numbers(OpId op, double a, double b, double *y)
+{
+    switch (op) {
+    case OP_add_Tensor: *y = a + b; return true;
+    case OP_sub_Tensor: *y = a - b; return true;
+    case OP_mul_Tensor: *y = a * b; return true;
+    case OP_div_Tensor: *y = a / b; return true;
+    case OP_pow_Tensor_Tensor: *y = pow(a, b); return true;
+    default: return false;
+    }
+}
+
 /* budget: how many values are looked at. */
 static Expr *number_in(Rewrite *rw, const Arg *a, int *budget)
 {
@@ -500,46 +526,28 @@ static Expr *number_in(Rewrite *rw, const Arg *a, int *budget)
     }
     if (!v->def) return NULL;
     const Node *n = v->def;
-    Expr *x, *y;
     switch (n->op->id) {
     case OP_full: return number_as(rw, n->arg[1].e, v->dtype);
     case OP_to_copy: return number_as(rw, number_in(rw, &n->arg[0], budget), v->dtype);
     case OP_reshape:
     case OP_expand:
     case OP_permute: return number_in(rw, &n->arg[0], budget);
-    case OP_sqrt:
-    case OP_rsqrt:
-    case OP_neg:
-    case OP_reciprocal:
-    case OP_exp:
-    case OP_log: {
-        if (!(x = number_in(rw, &n->arg[0], budget)) || !ex_is_const(x)) return NULL;
-        double d = number_value(x);
-        return ex_float(rw->ex, n->op->id == OP_sqrt    ? sqrt(d)
-                                : n->op->id == OP_rsqrt ? 1 / sqrt(d)
-                                : n->op->id == OP_neg   ? -d
-                                : n->op->id == OP_exp   ? exp(d)
-                                : n->op->id == OP_log   ? log(d)
-                                                        : 1 / d);
+    default: break;
     }
-    case OP_add_Tensor:
-    case OP_sub_Tensor:
-    case OP_mul_Tensor:
-    case OP_div_Tensor:
-    case OP_pow_Tensor_Tensor: {
-        x = number_in(rw, &n->arg[0], budget);
-        y = x ? number_in(rw, &n->arg[1], budget) : NULL;
-        if (!y || !ex_is_const(x) || !ex_is_const(y)) return NULL;
-        double p = number_value(x), q = number_value(y);
-        if (n->op->id == OP_add_Tensor || n->op->id == OP_sub_Tensor) {
-            if (!ex_is_const(n->arg[2].e)) return NULL;
-            q *= number_value(n->arg[2].e);
-            return ex_float(rw->ex, n->op->id == OP_add_Tensor ? p + q : p - q);
-        }
-        return ex_float(rw->ex, n->op->id == OP_mul_Tensor ? p * q : n->op->id == OP_div_Tensor ? p / q : pow(p, q));
+    double p = 0, q = 0, alpha = 1, y;
+    bool two = n->op->id == OP_pow_Tensor_Tensor || n->op->flags & OPF_ARITHMETIC;
+    if (!two && !op_of_number(n->op->id, 1, &y)) return NULL;
+    for (int i = 0; i < (two ? 2 : 1); i++) {
+        Expr *x = number_in(rw, &n->arg[i], budget);
+        if (!x || !ex_is_const(x)) return NULL;
+        *(i ? &q : &p) = number_value(x);
     }
-    default: return NULL;
+    if (two && n->op->schema->nparams > 2) {
+        if (!ex_is_const(n->arg[2].e)) return NULL;
+        alpha = number_value(n->arg[2].e);
     }
+    return (two ? op_of_numbers(n->op->id, p, alpha * q, &y) : op_of_number(n->op->id, p, &y)) ? ex_float(rw->ex, y)
+                                                                                               : NULL;
 }
 
 Expr *number_of(Rewrite *rw, const Arg *a) { return number_in(rw, a, &(int){100}); }

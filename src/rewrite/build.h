@@ -29,6 +29,9 @@ bool arg_same(const Arg *a, const Arg *b);
 Expr *number_of(Rewrite *rw, const Arg *a);
 double number_value(const Expr *e);                     /* of a constant */
 bool constant_of(Rewrite *rw, const Arg *a, double *v); /* number_of and a constant */
+/* What an op makes of numbers; false: it is none of those that are worked out ahead. */
+bool op_of_number(OpId op, double x, double *y);
+bool op_of_numbers(OpId op, double a, double b, double *y);
 bool exprs_same(int n, Expr *const *a, Expr *const *b);
 bool is_one(const Expr *e);
 bool same_but_ones(const Value *x, const Value *y); /* the same axes in order, but for those of 1 */

@@ -81,7 +81,6 @@ static bool fits(char kind, const Arg *a)
     switch (to_lower(kind)) {
     case 't': return a->kind == ARG_VALUE;
     case 'l': return a->kind == ARG_VALUE && a->v->def && a->v->def->op->id == OP_linear;
-    case 'o': return a->kind == ARG_VALUE && a->v->def && a->v->def->op->id == OP_scaled_dot_product_attention;
     case 'x': return a->kind == ARG_VALUE || (a->kind == ARG_EXPR && !a->e->is_bool);
     case 'e': return a->kind == ARG_EXPR && !a->e->is_bool;
     case 'i': return a->kind == ARG_EXPR && ex_is_int(a->e);

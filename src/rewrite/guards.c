@@ -1,7 +1,5 @@
-/* The table of guards: conditions in a rule that its picture cannot show. */
-#include <string.h>
+/* The guards that every rule has: conditions that its picture cannot show. Families have further ones (family.h). */
 #include "rewrite/build.h"
-#include "rewrite/attention/mask.h"
 #include "rewrite/rewrite.h"
 
 /* A number, or a tensor that is one constant. */
@@ -26,15 +24,6 @@ static bool guard_float(Rewrite *rw, int n, const Arg *a)
 {
     (void)n;
     return (a[0].kind == ARG_VALUE && dtype_is_float(a[0].v->dtype)) || rewrite_refuse(rw, "not a float tensor");
-}
-
-/* All elements are 0 or 1. */
-static bool guard_zero_one(Rewrite *rw, int n, const Arg *a)
-{
-    (void)n;
-    return (a[0].kind == ARG_VALUE && mask_zero_one(rw->g, a[0].v)) ||
-           rewrite_refuse(rw, "'%s' is not known to hold zeros and ones only",
-                          a[0].kind == ARG_VALUE ? a[0].v->name : "?");
 }
 
 static bool guard_bool(Rewrite *rw, int n, const Arg *a)
@@ -162,14 +151,13 @@ static bool guard_count(Rewrite *rw, int n, const Arg *a)
     return same || rewrite_refuse(rw, "the sum is divided by something else than its number of elements");
 }
 
-static const Guard guards[] = {
+const Guard engine_guards[] = {
     {"wide", guard_wide, 1, 1},
     {"count", guard_count, 3, 3},
     {"constant_along", guard_constant_along, 3, 3},
     {"one_axis", guard_one_axis, 4, 4},
     {"is", guard_is, 2, 2},
     {"same_axes", guard_same_axes, 4, 4},
-    {"zero_one", guard_zero_one, 1, 1},
     {"bool", guard_bool, 1, 1},
     {"number", guard_number, 1, 1},
     {"close", guard_close, 2, 3},
@@ -179,11 +167,5 @@ static const Guard guards[] = {
     {"last_axis", guard_last_axis, 2, 2},
     {"weight", guard_weight, 1, 1},
     {"last_size", guard_last_size, 2, 2},
+    {0},
 };
-
-const Guard *guard_find(const char *name)
-{
-    for (size_t i = 0; i < sizeof guards / sizeof *guards; i++)
-        if (!strcmp(guards[i].name, name)) return &guards[i];
-    return NULL;
-}

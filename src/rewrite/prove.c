@@ -181,10 +181,7 @@ static bool drop_dependent(Cone *c, size_t n)
 static void mark_mask(Cone *c, const Value *v, int depth)
 {
     if (c->mask[v->id] || depth > 64) return;
-    OpId id = v->def ? v->def->op->id : OP_NONE;
-    if (!is_leaf(c, v) &&
-        (id == OP_matmul || id == OP_linear || id == OP_convolution || id == OP_scaled_dot_product_attention))
-        return; /* a bias that is computed */
+    if (!is_leaf(c, v) && v->def && v->def->op->flags & OPF_PRODUCT) return; /* a bias that is computed */
     c->mask[v->id] = 1;
     if (!v->def || is_leaf(c, v)) return;
     for (int i = 0; i < v->def->op->schema->nparams; i++) {

@@ -6,7 +6,7 @@
 #include "base/mem.h"
 #include "base/number.h"
 #include "rewrite/build.h"
-#include "rewrite/attention/sdpa_pair.h"
+#include "rewrite/family.h"
 
 enum { MAX_ROUNDS = 64 };
 
@@ -82,35 +82,26 @@ static bool start_round(Rewrite *rw)
 
 /* ------------------------------------------------------------------ cost */
 
-int rewrite_cost(const Node *n)
+/* Products cost most, views least. */
+static int rewrite_cost(const Rewrite *rw, const Node *n)
 {
-    switch (n->op->id) {
-    case OP_linear:
-        return n->arg[0].v->def && n->arg[0].v->def->op->id == OP_permute ? 1002
-                                                                          : 1000; /* rows are copied together first */
-    case OP_matmul:
-    case OP_convolution: return 1000;
-    case OP_scaled_dot_product_attention: { /* a mask along queries costs more than one of the keys alone, that more than none */
-        const Value *mask = n->arg[3].kind == ARG_VALUE ? n->arg[3].v : NULL;
-        return 200 + (!mask ? 0 : mask->rank >= 2 && !is_one(mask->dim[mask->rank - 2]) ? 100 : 50);
+    for (const Family *const *f = rw->o->rules->families; *f; f++) {
+        int own = (*f)->cost ? (*f)->cost(n) : 0;
+        if (own) return own;
     }
-    case OP_sdpa_lse: return 350;
-    case OP_sdpa_backward: return 900;
-    case OP_softmax_int:
-    case OP_safe_softmax: return 60;
-    case OP_pow_Tensor_Tensor: return 60;
-    case OP_relu:
-    case OP_gelu:
-    case OP_silu: return 40; /* a product takes them along */
-    case OP_mul_Tensor: { /* two tensors that broadcast against each other make as many numbers as a matrix product does operations */
+    int cost = n->op->cost;
+    switch (n->op->id) {
+    case OP_linear: /* rows of a permuted operand are copied together first */
+        return n->arg[0].v->def && n->arg[0].v->def->op->id == OP_permute ? cost + 2 : cost;
+    case OP_mul_Tensor: { /* two tensors that broadcast against each other make as many values as a matrix product does operations */
         const Value *y = n->out[0];
         for (int i = 0; i < 2; i++)
             if (n->arg[i].kind != ARG_VALUE ||
                 (n->arg[i].v->rank == y->rank && exprs_same(y->rank, y->dim, n->arg[i].v->dim)))
-                return 50;
+                return cost;
         return 1000;
     }
-    default: return n->op->flags & OPF_VIEW ? 1 : n->op->id == OP_full ? 2 : 50;
+    default: return cost;
     }
 }
 
@@ -220,7 +211,7 @@ static void link_value(Firer *f, Value *v)
         f->ok = rewrite_refuse(rw, "%s is a working form, no op that runs", v->def->op->name);
         return;
     }
-    if (fresh) f->cost += rewrite_cost(v->def);
+    if (fresh) f->cost += rewrite_cost(rw, v->def);
     if (f->dry) return;
     if (!fresh) graph_remove(rw->g, v->def);
     graph_link_before(rw->g, v->def, f->at);
@@ -372,7 +363,7 @@ static bool worth_it(Firer *f, const Rule *rule)
     hold(f, more_use, 1);
     for (int i = 0; i < f->n; i++)
         if (unused(rw, f->root[i])) bury(f, f->root[i]);
-    for (int i = 0; i < f->ndead; i++) before += rewrite_cost(f->dead[i]);
+    for (int i = 0; i < f->ndead; i++) before += rewrite_cost(rw, f->dead[i]);
     if (f->ok && f->gone && !is_dead(f, f->gone->def))
         f->ok = rewrite_refuse(rw, "'%s' is read by others, too", f->gone->name);
     if (f->ok && f->cost >= before)
@@ -626,11 +617,27 @@ static bool drop_weights(Graph *g, const int *used, int fresh, Err *err)
     return true;
 }
 
-static int attentions(const Graph *g)
+static bool settled(Rewrite *rw, Phase phase, bool *changed)
+{
+    bool ok = true;
+    for (const Family *const *f = rw->o->rules->families; ok && *f; f++)
+        if ((*f)->settled) ok = (*f)->settled(rw, phase, changed);
+    return ok;
+}
+
+static bool leftovers(Rewrite *rw, Phase phase, RewriteLog *log, Err *err)
+{
+    bool ok = true;
+    for (const Family *const *f = rw->o->rules->families; ok && *f; f++)
+        if ((*f)->leftovers) ok = (*f)->leftovers(rw, phase, log, err);
+    return ok;
+}
+
+static int fused(const RuleSet *rules, const Graph *g)
 {
     int n = 0;
-    for (const Node *p = g->first; p; p = p->next)
-        n += p->op->id == OP_scaled_dot_product_attention || p->op->id == OP_sdpa_lse;
+    for (const Family *const *f = rules->families; *f; f++)
+        if ((*f)->fused) n += (*f)->fused(g);
     return n;
 }
 
@@ -664,14 +671,14 @@ bool rewrite_graph(Graph *g, const RewriteOptions *o, RewriteLog *log, Err *err)
         for (int round = 0; ok && changed && round < MAX_ROUNDS; round++) {
             changed = false;
             ok = one_round(&rw, &changed);
-            if (ok && !changed && p == PHASE_RECOMPOSE) ok = sdpa_pairs(&rw, &changed);
+            if (ok && !changed) ok = settled(&rw, (Phase)p, &changed);
         }
-        if (ok && p == PHASE_RECOMPOSE) ok = rewrite_leftovers(&rw, log, err);
+        ok = ok && leftovers(&rw, (Phase)p, log, err);
     }
     graph_dce(g);
     if (used && !drop_weights(g, used, fresh, err)) ok = false;
     if (ok) ok = graph_check(g, err) || within(err, "after rewriting");
-    log->fused = attentions(g);
+    log->fused = fused(o->rules, g);
     log->nodes_after = g->nnodes;
     mem_free(used);
     mem_free(rw.firer);

@@ -72,7 +72,7 @@ typedef struct RewriteLog {
     int *uses; /* per rule of the set: firings, or equal forms that it gave */
     int nleft;
     Left *left;
-    int fused; /* attention ops in the result */
+    int fused; /* what families count as fused in the result: attention ops */
     int nodes_before, nodes_after;
 } RewriteLog;
 
@@ -81,9 +81,8 @@ int drop_detach(Graph *g);
 /* g stays valid also when it fails. Errors: E_MISMATCH (a proof), E_LIMIT. */
 bool rewrite_graph(Graph *g, const RewriteOptions *o, RewriteLog *log, Err *err);
 void rewrite_log_free(RewriteLog *log);
-int rewrite_cost(const Node *n);
 
-/* ------------------------------------------------------------------ for guards, graft functions and why-not */
+/* ------------------------------------------------------------------ for families: guards, graft functions and what they do between phases */
 
 enum { MAX_FORMS = 6 };
 
@@ -146,6 +145,4 @@ bool rewrite_fire(Rewrite *rw, const Rule *rule, int n, Node *const *root, Value
                   const Value *gone);
 /* graft.c: evaluates a graft. */
 bool rewrite_graft(Rewrite *rw, const Graft *t, const Arg *bound, const bool *has, Arg *out);
-/* whynot.c */
-bool rewrite_leftovers(Rewrite *rw, RewriteLog *log, Err *err);
 #endif

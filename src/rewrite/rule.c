@@ -5,6 +5,7 @@
 #include <string.h>
 #include "base/map.h"
 #include "base/number.h"
+#include "rewrite/family.h"
 #include "rewrite/sexpr.h"
 
 typedef struct Compiler {
@@ -15,18 +16,6 @@ typedef struct Compiler {
 } Compiler;
 
 /* ------------------------------------------------------------------ names of ops */
-
-/* Is the row part of the plain form (does it have a shape function)? */
-static bool plain(OpId id)
-{
-    static const char *const shape[] = {
-        "none",
-#define OP(id, name, schema, lower, shape, view, run, flags) #shape,
-#include "ir/ops.def"
-#undef OP
-    };
-    return strcmp(shape[id], "none") != 0;
-}
 
 enum { SLOTS = 4096 };
 _Static_assert(OP_COUNT < SLOTS / 2, "the table of names is sparse");
@@ -51,7 +40,7 @@ static void load_names(void)
     for (int i = OP_NONE + 1; i < OP_COUNT; i++) {
         const Op *op = op_get((OpId)i);
         const char *dot = strchr(op->name, '.'), *end = strrchr(op->name, '.');
-        if (!plain(op->id) || !dot || end == dot) continue;
+        if (!op->plain || !dot || end == dot) continue;
         size_t n = (size_t)(end - dot - 1), k = slot_of(dot + 1, n);
         if (short_names[k].op) continue;
         short_names[k].base = dot + 1;
@@ -66,7 +55,7 @@ const Op *rule_op(const char *name)
     const Op *op = op_find(name);
     char full[128];
     if (!op && snprintf(full, sizeof full, "aten.%s", name) < (int)sizeof full) op = op_find(full);
-    if (op && plain(op->id)) return op;
+    if (op && op->plain) return op;
     return short_names[slot_of(name, strlen(name))].op;
 }
 
@@ -326,6 +315,14 @@ static int least(const Maker *m)
     return n;
 }
 
+static const Maker *find_maker(const Family *const *families, const char *name)
+{
+    for (const Family *const *f = families; *f; f++)
+        for (const Maker *m = (*f)->makers; m && m->name; m++)
+            if (!strcmp(m->name, name)) return m;
+    return NULL;
+}
+
 static Graft *list_graft(Compiler *c, const Sexpr *s)
 {
     if (!s->n || s->item[0]->kind != SX_SYMBOL) {
@@ -334,7 +331,7 @@ static Graft *list_graft(Compiler *c, const Sexpr *s)
     }
     const char *head = s->item[0]->text;
     if (head[0] == '@') {
-        const Maker *m = maker_find(head + 1);
+        const Maker *m = find_maker(c->set->families, head + 1);
         if (!m) refuse(c, s, "no graft function is called '%s'", head + 1);
         else if (!takes(c, s, "@", m->name, least(m), (int)strlen(m->takes))) m = NULL;
         Graft *g = m ? new_graft(c, G_CALL, s, 1) : NULL;
@@ -415,6 +412,19 @@ static Graft *graft(Compiler *c, const Sexpr *s)
 
 /* ------------------------------------------------------------------ rules */
 
+static const Guard *named(const Guard *g, const char *name)
+{
+    while (g && g->name && strcmp(g->name, name)) g++;
+    return g && g->name ? g : NULL;
+}
+
+static const Guard *find_guard(const Family *const *families, const char *name)
+{
+    const Guard *g = named(engine_guards, name);
+    for (const Family *const *f = families; *f && !g; f++) g = named((*f)->guards, name);
+    return g;
+}
+
 static bool guards(Compiler *c, const Sexpr *s, int from)
 {
     Rule *r = c->rule;
@@ -424,7 +434,7 @@ static bool guards(Compiler *c, const Sexpr *s, int from)
         const Sexpr *w = s->item[from + i];
         if (w->kind != SX_LIST || !w->n || w->item[0]->kind != SX_SYMBOL)
             return refuse(c, w, "expected a guard (name ...)");
-        const Guard *g = guard_find(w->item[0]->text);
+        const Guard *g = find_guard(c->set->families, w->item[0]->text);
         if (!g) return refuse(c, w, "no guard is called '%s'", w->item[0]->text);
         TRY(takes(c, w, "guard ", g->name, g->min_args, g->max_args));
         r->where[i] = (Where){g, w->n - 1, room(c, (size_t)w->n, sizeof(Graft *))};
@@ -520,12 +530,12 @@ bool rules_parse(RuleSet *s, const char *text, Err *err)
     return true;
 }
 
-extern const char *const rules_text[]; /* src/rewrite/rules, carried by the library (tools/embed.py) */
-
 bool rules_builtin(RuleSet *s, Err *err)
 {
-    for (int i = 0; rules_text[i]; i++)
-        if (!rules_parse(s, rules_text[i], err)) return within(err, "built-in rules, file %d", i);
+    for (const Family *const *f = s->families; *f; f++)
+        for (int i = 0; (*f)->rules && (*f)->rules[i]; i++)
+            if (!rules_parse(s, (*f)->rules[i], err))
+                return within(err, "built-in rules of %s, file %d", (*f)->name, i);
     for (int i = 0; i < s->n; i++) s->rule[i]->builtin = true;
     return true;
 }
@@ -538,11 +548,11 @@ void rules_remove(RuleSet *s, const char *name)
     s->n = n;
 }
 
-RuleSet *rules_create(void)
+RuleSet *rules_create(const Family *const *families)
 {
     Arena *a = arena_create(0);
     RuleSet *s = a ? arena_new(a, RuleSet) : NULL;
-    if (s) s->arena = a;
+    if (s) *s = (RuleSet){.arena = a, .families = families};
     else arena_destroy(a);
     return s;
 }

@@ -4,10 +4,10 @@
  *     (rule gelu_tanh                                   ; replaces the root of the pattern by the graft
  *       (mul (mul 0.5 ?x) (add 1 (tanh ...)))           ; pattern
  *       (gelu ?x :approximate "tanh")                   ; graft
- *       (float ?x))                                     ; guards: named C functions (where.c)
+ *       (float ?x))                                     ; guards: named C functions (guards.c)
  *     (derive scores_mul                                ; records an equal form of the root, replaces nothing by itself
  *       (mul (= ?s (scores ...)) ?c)
- *       (@scores_mul ?s ?c))                            ; a graft made by a C function (attention.c)
+ *       (@scores_mul ?s ?c))                            ; a graft made by a C function of a family
  *
  * Patterns: ?x captures, the same ?x twice must be the same; _ is anything; (op a b :name p) is an op of the plain form with its
  * parameters in schema order or by name; a parameter that is not mentioned must have its default, `...` lets the remaining ones be
@@ -22,6 +22,7 @@
 #include "ir/graph.h"
 
 typedef struct Rewrite Rewrite;
+typedef struct Family Family; /* family.h */
 
 enum {
     MAX_VARS = 48,
@@ -44,13 +45,12 @@ typedef struct Guard {
 typedef struct Maker {
     const char *name;
     GraftFn *f;
-    /* what its arguments are, a letter each: t a tensor, l the result of a linear, o of an attention, x a tensor or number, e a number, i a whole
+    /* what its arguments are, a letter each: t a tensor, l the result of a linear, x a tensor or number, e a number, i a whole
      * one, b true or false, a a list of numbers, p one that is a permutation, d a dtype, * anything; a capital one may also be none, and left
      * out at the end. Others refuse the rule before f is called. */
     const char *takes;
 } Maker;
-const Guard *guard_find(const char *name); /* where.c */
-const Maker *maker_find(const char *name); /* makers.c */
+extern const Guard engine_guards[]; /* guards.c: those of any rule; an unnamed one after the last */
 
 typedef struct Pat {
     enum {
@@ -116,15 +116,17 @@ typedef struct Rule {
 
 typedef struct RuleSet {
     Arena *arena;
+    const Family *const *families; /* NULL after the last */
     int n, cap;
     Rule **rule; /* in the order of the files */
 } RuleSet;
 
-RuleSet *rules_create(void); /* NULL when out of memory */
+/* An empty set, whose rules may name what these families have; `families` must outlive it. NULL when out of memory. */
+RuleSet *rules_create(const Family *const *families);
 void rules_free(RuleSet *s);
 /* Adds the rules of a text. Errors: E_FORMAT, "line 12: rule 'x': ...". A name that is taken replaces that rule. */
 bool rules_parse(RuleSet *s, const char *text, Err *err);
-bool rules_builtin(RuleSet *s, Err *err); /* those of src/rewrite/rules */
+bool rules_builtin(RuleSet *s, Err *err); /* those that the families bring along */
 void rules_remove(RuleSet *s, const char *name);
 /* The row that a name in a rule means: "matmul", "add.Scalar", "aten.add.Tensor". NULL when none is in the plain form. */
 const Op *rule_op(const char *name);

@@ -68,6 +68,13 @@ static Sexpr *read_items(Reader *r, int kind, char close, int depth)
     return s;
 }
 
+static const char *text_of(Reader *r, const char *start, const char *end)
+{
+    const char *text = arena_strndup(r->arena, start, (size_t)(end - start));
+    if (!text) oom(r->err);
+    return text;
+}
+
 static Sexpr *read_text(Reader *r)
 {
     Sexpr *s = make(r, SX_TEXT);
@@ -78,8 +85,7 @@ static Sexpr *read_text(Reader *r)
         fail(r->err, E_FORMAT, "line %d: a text without its closing quote", r->line);
         return NULL;
     }
-    s->text = arena_strndup(r->arena, start, (size_t)(r->at - start));
-    r->at++;
+    s->text = text_of(r, start, r->at++);
     return s->text ? s : NULL;
 }
 
@@ -89,8 +95,7 @@ static Sexpr *read_atom(Reader *r)
     while (*r->at && !is_space(*r->at) && !strchr("()[];\"", *r->at)) r->at++;
     Sexpr *s = make(r, SX_SYMBOL);
     if (!s) return NULL;
-    s->text = arena_strndup(r->arena, start, (size_t)(r->at - start));
-    if (!s->text) return NULL;
+    TRY_NULL(s->text = text_of(r, start, r->at));
     const char *end;
     bool digits = is_digit(*start) || ((*start == '-' || *start == '.') && start[1]);
     digits |= !strcmp(s->text, "inf");

@@ -1,4 +1,4 @@
-/* What run functions share: scratch memory, contiguous operands, lists of numbers, errors. Contract in run.h. */
+/* What run functions share: scratch memory, contiguous operands, lists of values, errors. Contract in run.h. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>

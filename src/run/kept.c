@@ -6,9 +6,10 @@
  *     session_set_input(s, 1, &second, err); session_run(s, err);     and now it does not
  *
  * Nodes whose tensors come from kept inputs and weights and whose sizes come from kept inputs' are kept; so is a fused group if all of it is, that
- * the numbers be those of a run without keeping. Those of their results that others read are wanted of a plan of their own (stage KEPT), which lays
- * them beside the arena; plans of the whole graph, whatever their other sizes, are given them at addresses behind those of the inputs. That plan runs
- * again when a kept input was set, or when a size that it was made for is another one.
+ * the values be those of a run without keeping. Those of their results that others read are wanted of a plan of their
+ * own (stage KEPT), which lays them beside the arena; plans of the whole graph, whatever their other sizes, are given
+ * them at addresses after those of the inputs. That plan runs again when a kept input was set, or when a size that it
+ * was made for is another one.
  */
 #include <string.h>
 #include "run/session_impl.h"
@@ -114,7 +115,7 @@ static void want(Sorting *t, const Value *v)
 
 static void want_operand(void *user, Value **slot) { want(user, *slot); }
 
-/* Results that stay and are read by what does not, by the caller, or by a size that comes out of data. */
+/* Results that stay and are read by what does not, by the caller, or by a data-dependent size. */
 static void find_wanted(Sorting *t)
 {
     Session *s = t->s;
@@ -136,7 +137,7 @@ static void find_wanted(Sorting *t)
     }
 }
 
-/* The wanted values as a list, each with a slot behind the inputs. */
+/* The wanted values as a list, each with a slot after the inputs. */
 static bool list_wanted(Session *s, Err *err)
 {
     Keeping *k = s->keep;

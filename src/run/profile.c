@@ -9,7 +9,7 @@ static const struct {
     const char *name, *what;
 } parts[PARTS] = {
     [PART_INPUTS] = {"(inputs)", "checking inputs, copying those that are not contiguous"},
-    [PART_SIZES] = {"(sizes)", "sizes from the inputs, conditions on them, sizes out of data"},
+    [PART_SIZES] = {"(sizes)", "sizes from the inputs, conditions on them, data-dependent sizes"},
     [PART_PLAN] = {"(plan)", "finding or making the plan, memory, addresses"},
     [PART_BUFFERS] = {"(buffers)", "writing the buffers that the model changes"},
     [PART_PROFILE] = {"(profile)", "the profile itself: describing a step that is seen the first time"},

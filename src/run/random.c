@@ -1,6 +1,7 @@
 /* Random inputs of a session: for benchmarks and for comparing two models. Same seed, same bytes. */
 #include <stdlib.h>
 #include "run/session.h"
+#include "facts/views.h"
 #include "run/session_impl.h"
 
 /* splitmix64 (Steele, Lea, Flood 2014). */
@@ -22,13 +23,7 @@ static double normalish(uint64_t *state)
 }
 
 /* Does v show elements of `input`, through views and casts? */
-static bool shows(const Value *v, const Value *input)
-{
-    while (v && v->kind == V_NODE && v->def->arg[0].kind == ARG_VALUE &&
-           ((v->def->op->flags & OPF_VIEW) || v->def->op->id == OP_to_copy))
-        v = v->def->arg[0].v;
-    return v == input;
-}
+static bool shows(const Value *v, const Value *input) { return through_casts(v) == input; }
 
 /* Values of an integer input, both ends inclusive. */
 typedef struct Range {

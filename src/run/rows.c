@@ -2,7 +2,7 @@
 #include "run/rows.h"
 #include "run/pointwise.h"
 
-/* x with the set dims behind the others. */
+/* x with the set dims after the others. */
 static Tensor moved(const Tensor *x, const bool *set)
 {
     Tensor u = *x;

@@ -1,7 +1,7 @@
 /* A tensor as rows: the dims to work along are brought to the end and made contiguous.
  *
  *     Rows r;
- *     rows_of(c, call_in(c, 0), set, &r, err)         row i is row_at(&r, i), r.n numbers of r.t
+ *     rows_of(c, call_in(c, 0), set, &r, err)         row i is row_at(&r, i), r.n values of r.t
  *
  * Floats work in float (double for f64), integers and bools in int64_t; rows of another dtype or with strides are copied first.
  */
@@ -9,7 +9,7 @@
 #define QKV_RUN_ROWS_H
 #include "run/run.h"
 
-/* rows x n numbers of F32, F64 or I64; kept dims of the input in order make the rows. */
+/* rows x n values of F32, F64 or I64; kept dims of the input in order make the rows. */
 typedef struct Rows {
     DType t;
     int64_t rows, n;
@@ -32,6 +32,6 @@ bool rows_of(Call *c, const Tensor *x, const bool *set, Rows *r, Err *err);
 void rows_dims(const Call *c, int arg, int rank, bool *set);
 /* out[i] = f, or v when the rows are integers. */
 void rows_put(Tensor *out, int64_t i, double f, int64_t v, bool is_float);
-/* Results of type t lie as rows with dim d last; out wants d in its place. */
+/* Results of type t are laid out as rows with dim d last; out wants d in its place. */
 bool rows_back(Call *c, Tensor *out, const void *rows, DType t, int d, Err *err);
 #endif

@@ -1,4 +1,4 @@
-/* Running loops and branches: a session of its own for each graph that they run. The ops: src/ir/ops_control.def.
+/* Running loops and branches: a session of its own for each graph that they run. The ops: src/op/control.def.
  *
  * These are the only steps that allocate while running: what a turn carries may grow. Without memory for its results a step only counts:
  * it runs all the same, and says how large they become (src/run/session.c, find_symbol).
@@ -98,11 +98,11 @@ static bool scan(Call *c, int k, const Tensor *t, int64_t turn, bool count, Err 
     Tensor slot = slot_of(out, turn);
     if (!same_sizes(&slot, t)) {
         char have[200], want[200];
-        return fail(err, E_USAGE, "result %d is %s in this turn, but was %s before", k,
+        return fail(err, E_USAGE, "result %d is %s in this iteration, but was %s before", k,
                     tensor_describe(t, have, sizeof have), tensor_describe(&slot, want, sizeof want));
     }
     if (count || !tensor_numel(t)) return true;
-    if (turn >= out->shape[0]) return fail(err, E_USAGE, "more than %lld turns", (long long)out->shape[0]);
+    if (turn >= out->shape[0]) return fail(err, E_USAGE, "more than %lld iterations", (long long)out->shape[0]);
     tensor_copy(&slot, t);
     return true;
 }
@@ -133,7 +133,7 @@ bool run_loop(Call *c, Err *err)
     TRY(s);
     for (; go && turn < limit; turn++) {
         if (turn == LOOP_MAX_TURNS)
-            return call_fail(c, E_LIMIT, err, "the loop has not ended after %d turns", LOOP_MAX_TURNS);
+            return call_fail(c, E_LIMIT, err, "the loop has not ended after %d iterations", LOOP_MAX_TURNS);
         bool now = true;
         if (!take_turn(c, l, s, turn, c->arg[1].ts, &now, err)) return within(err, "turn %lld", (long long)turn);
         if (!sure) go = tensor_get_i64(session_output(s, 0), 0) != 0;

@@ -1,6 +1,6 @@
 /* Convolutions: f32 and bf16 through gemm.h, contiguous or channels-last; the rest by plain loops.
  *
- *     conv -> relu        conv -> add(residual) -> relu        one step, the residual already lying where the result goes
+ *     conv -> relu        conv -> add(residual) -> relu        one step, the residual already where the result goes
  */
 #include <string.h>
 #include "kernel/kernel.h"
@@ -116,7 +116,7 @@ static const Tensor *activations(Call *c, const Tensor *x, DType t, Err *err)
     return x->dtype == t && tensor_channels_last(x) ? x : call_contiguous(c, x, t, err);
 }
 
-/* What is needed behind the input so that the output has its size. */
+/* What is needed after the input so that the output has its size. */
 static void pad_end(const Tensor *x, const Tensor *w, const Tensor *y, ConvSizes *s)
 {
     for (int i = 0; i < s->spatial; i++) {

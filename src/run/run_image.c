@@ -104,14 +104,15 @@ static bool make_axis(Call *c, Axis *a, const char *mode, bool align, double giv
     return true;
 }
 
-/* t's axes in memory: as they are, or, channels-last, with the channels behind the others. Gives the first axis of a picture. */
+/* t's axes in memory: as they are, or, channels-last, with the channels after the others. Gives the first axis of a
+ * picture. */
 static int axes_in_memory(const Tensor *t, bool last, int64_t *shape)
 {
     for (int i = 0; i < t->rank; i++) shape[i] = t->shape[!last || i == 0 ? i : i + 1 < t->rank ? i + 1 : 1];
     return last ? 1 : 2;
 }
 
-/* x lies as out does. */
+/* x is laid out as out is. */
 static bool resample(Call *c, const Tensor *x, Tensor *out, Axis *axis, int n, Err *err)
 {
     DType t = work_type(x->dtype);
@@ -165,7 +166,7 @@ bool run_upsample(Call *c, Err *err)
     Axis axis[3];
     int n = x->rank - 2;
     if (tensor_numel(out) == 0) return true;
-    if (tensor_numel(x) == 0) return call_fail(c, E_USAGE, err, "an empty picture cannot be resampled");
+    if (tensor_numel(x) == 0) return call_fail(c, E_USAGE, err, "an empty image cannot be resampled");
     bool f64 = x->dtype == DT_F64;
     for (int i = 0; i < n; i++) {
         axis[i] = (Axis){.in = x->shape[2 + i], .out = out->shape[2 + i]};
@@ -370,7 +371,7 @@ bool run_grid_sampler(Call *c, Err *err)
         return true;
     }
     if (n == 3 && mode == 2)
-        return call_fail(c, E_UNSUPPORTED, err, "bicubic sampling of volumes, which PyTorch has not, either");
+        return call_fail(c, E_UNSUPPORTED, err, "bicubic sampling of volumes, which PyTorch does not have either");
 #pragma omp parallel for num_threads(c->env->threads) if (total * points > 1 << 12)
     for (int64_t p = 0; p < total; p++) {
         const double *plane = (const double *)x->data + p * area, *grid = (const double *)g->data + p / C * points * n;
@@ -458,7 +459,7 @@ typedef struct Span {
 
 typedef double RoiPlace(const Roi *r, int64_t bin, int64_t i);
 
-/* How many of a bin's samples lie below `limit`; their places grow. */
+/* How many of a bin's samples are below `limit`; their places grow. */
 static int64_t roi_below(RoiPlace *place, const Roi *r, int64_t bin, int64_t count, double limit)
 {
     int64_t low = 0, high = count;
@@ -491,7 +492,7 @@ static bool roi_inside(double y, double x, int64_t h, int64_t w)
     return y >= -1 && y <= (double)h && x >= -1 && x <= (double)w;
 }
 
-/* The two elements of an axis around a place inside; how far behind the first it lies. */
+/* The two elements of an axis around a place inside; how far after the first it is. */
 static double roi_between(double at, int64_t n, int64_t *low, int64_t *high)
 {
     if (at <= 0) at = 0;

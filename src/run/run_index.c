@@ -158,7 +158,7 @@ bool run_gather(Call *c, Err *err)
 
 /* ------------------------------------------------------------------ advanced indexing */
 
-/* Where x[indices] lies: `count` offsets of index tuples, and the dims that are not indexed. */
+/* Where x[indices] is: `count` offsets of index tuples, and the dims that are not indexed. */
 typedef struct Picked {
     int64_t count, *offset;
     int before, rank, first;                   /* dims kept before / in all; where the index dims stand in the result */
@@ -213,7 +213,7 @@ static bool pick(Call *c, const Tensor *x, const CallArg *list, Picked *p, Err *
     return true;
 }
 
-/* Walks the result in order and hands out runs of elements that lie together in x. */
+/* Walks the result in order and hands out runs of elements that are contiguous in x. */
 typedef void EachRun(void *user, int64_t in_result, int64_t in_x, int64_t n);
 
 static void each_run(const Picked *p, EachRun *f, void *user)
@@ -289,7 +289,7 @@ bool run_index_put(Call *c, Err *err)
     Tensor *out = call_out(c, 0), wide;
     TRY(copied(c, out, call_in(c, 0), err) && pick(c, out, &c->arg[1], &p, err));
     const Tensor *v = call_in(c, 2);
-    /* values broadcast to the shape of x[indices]: kept dims before, index dims, kept dims behind */
+    /* values broadcast to the shape of x[indices]: kept dims before, index dims, kept dims after */
     const CallArg *list = &c->arg[1];
     int common = 0, n = 0;
     int64_t shape[MAX_RANK];
@@ -476,7 +476,7 @@ bool run_scatter_reduce(Call *c, Err *err)
     return true;
 }
 
-/* out = self with src written where a view of it lies */
+/* out = self with src written where a view of it is */
 static bool write_part(Call *c, Tensor view, Err *err)
 {
     const Tensor *src = call_in(c, 1);
@@ -603,8 +603,8 @@ static int64_t padded_index(int64_t i, int64_t n, PadMode mode)
     return i < 0 ? -i : 2 * (n - 1) - i;
 }
 
-/* A constant before and behind the elements of one dim d: what lies between is copied, rows of d by blocks small enough that an operand whose axes
- * lie in another order is read from the cache for each of the outer dims' indices. */
+/* A constant before and after the elements of one dim d: what is between is copied, rows of d by blocks small enough
+ * that an operand whose axes are in another order is read from the cache for each of the outer dims' indices. */
 static void pad_one(const Call *c, int d, int64_t before, const void *fill)
 {
     enum { BLOCK = 1 << 18 };

@@ -10,7 +10,7 @@
 
 /* ------------------------------------------------------------------ which way */
 
-/* gemm.h multiplies f32 and bf16 on every rung but the reference. */
+/* gemm.h multiplies f32 and bf16 on every ISA level but the reference. */
 static bool gemm_takes(DType t) { return cpu_level() > CPU_REF && (t == DT_F32 || t == DT_BF16); }
 
 /* The type that a product is computed in, where `taken` types have kernels. */
@@ -175,7 +175,7 @@ static Tensor with_rank(const Tensor *t, int rank)
     return u;
 }
 
-/* (..., K) as (M, K): the leading dims merged where they lie evenly. */
+/* (..., K) as (M, K): the leading dims merged where they are evenly spaced. */
 static bool flatten_rows(const Tensor *t, Tensor *flat)
 {
     int64_t rows = 1, step = 0;
@@ -232,13 +232,13 @@ static Tensor matrix_at(const Tensor *t, int64_t g)
     return m;
 }
 
-/* One product a group: of its rows with its matrix, rows behind the last group are zero; or of its columns with its rows, a matrix each. Sizes of groups are
- * data, so no primitive is kept. */
+/* One product a group: of its rows with its matrix, rows after the last group are zero; or of its columns with its
+ * rows, a matrix each. Sizes of groups are data, so no primitive is kept. */
 bool run_grouped_mm(Call *c, Err *err)
 {
     const Tensor *a = call_in(c, 0), *b = call_in(c, 1), *offs = call_in(c, 2);
     Tensor *out = call_out(c, 0);
-    bool inner = b->rank == 2; /* groups lie along the axis that is summed */
+    bool inner = b->rank == 2; /* groups are along the axis that is summed */
     int64_t S = a->shape[inner ? 1 : 0], start = 0;
     for (int64_t g = 0; g < offs->shape[0]; g++) {
         int64_t end = tensor_get_i64(offs, g);

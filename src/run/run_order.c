@@ -101,7 +101,7 @@ static void insertion_sort(Keyed *a, int64_t lo, int64_t hi, Less *less)
     for (int64_t i = lo + 1; i < hi; i++) {
         Keyed v = a[i];
         int64_t j = i;
-        if (less(&v, &a[lo])) j = lo; /* a new least goes to the front at once, whatever NaN lies between */
+        if (less(&v, &a[lo])) j = lo; /* a new least goes to the front at once, whatever NaN is between */
         else
             while (less(&v, &a[j - 1])) j--;
         memmove(a + j + 1, a + j, (size_t)(i - j) * sizeof *a);
@@ -313,10 +313,10 @@ bool run_bincount(Call *c, Err *err)
     int64_t n = x->shape[0], bins = call_i64(c, 2);
     if (bins < 0) return call_fail(c, E_USAGE, err, "minlength is %lld, expected at least 0", (long long)bins);
     if (w && w->shape[0] != n)
-        return call_fail(c, E_USAGE, err, "%lld weights for %lld numbers", (long long)w->shape[0], (long long)n);
+        return call_fail(c, E_USAGE, err, "%lld weights for %lld values", (long long)w->shape[0], (long long)n);
     for (int64_t i = 0; i < n; i++) {
         if (v[i] < 0 || v[i] >= 1ll << 40)
-            return call_fail(c, E_USAGE, err, "found %lld, expected small numbers of at least 0", (long long)v[i]);
+            return call_fail(c, E_USAGE, err, "found %lld, expected small integers of at least 0", (long long)v[i]);
         if (v[i] >= bins) bins = v[i] + 1;
     }
     if (!out->data) {

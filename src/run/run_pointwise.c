@@ -1,7 +1,8 @@
-/* Pointwise ops: any strides, broadcasting, dtypes; rows of numbers go to the kernels.
+/* Pointwise ops: any strides, broadcasting, dtypes; rows of values go to the kernels.
  *
- * A tensor op is walked as rows: dims that lie alike in all operands are merged, the last one is the row. An operand row that already is
- * contiguous and of the type that is computed in is used in place; any other is loaded into a buffer on the stack. Short rows go several at once.
+ * A tensor op is walked as rows: dims that are laid out alike in all operands are merged, the last one is the row. An
+ * operand row that already is contiguous and of the type that is computed in is used in place; any other is loaded into
+ * a buffer on the stack. Short rows go several at once.
  */
 #include "run/pointwise.h"
 #include <math.h>
@@ -53,8 +54,8 @@ static int64_t broadcast_stride(const Tensor *t, int dim, int rank)
     return d < 0 || t->shape[d] == 1 ? 0 : t->stride[d] * (int64_t)dtype_size(t->dtype);
 }
 
-/* The result's dims but those of 1, whose strides say nothing, in the order in which it lies in memory: a permutation of a contiguous
- * tensor. How many they are. */
+/* The result's dims but those of 1, whose strides have no meaning, in the order of its memory layout: a permutation of
+ * a contiguous tensor. How many they are. */
 static int memory_order(const Tensor *t, int *order)
 {
     int n = 0;
@@ -67,7 +68,8 @@ static int memory_order(const Tensor *t, int *order)
     return n;
 }
 
-/* Merges neighbouring dims that every operand steps through alike; drops dims of size 1. Elements are counted as the result lies. */
+/* Merges neighbouring dims that every operand steps through alike; drops dims of size 1. Elements are counted as the
+ * result is laid out. */
 static void merge_dims(Walk *w)
 {
     int n = 0, order[MAX_RANK], dims = memory_order(w->out, order);
@@ -123,7 +125,8 @@ static int64_t rows_at_once(const Walk *w, int64_t at, int64_t left)
     return m < whole ? m : whole > 1 ? whole : 1;
 }
 
-/* m rows of n elements each of an operand, from p on: where they lie one behind the other already, or copied to buffer. NULL: no kernel. */
+/* m rows of n elements each of an operand, from p on: where they follow each other already, or copied to buffer. NULL:
+ * no kernel. */
 static const void *operand_rows(const Walk *w, const Operand *o, const char *p, int64_t m, int64_t n,
                                 unsigned char *buffer)
 {
@@ -271,7 +274,7 @@ static bool no_kernel(Call *c, Err *err)
     return call_fail(c, E_UNSUPPORTED, err, "no kernel for %s", dtype_name(call_out(c, 0)->dtype));
 }
 
-static bool run_unary(Call *c, PointwiseOp op, const double *p, Err *err)
+static bool run_unary_op(Call *c, PointwiseOp op, const double *p, Err *err)
 {
     Kind k = kind_of(call_out(c, 0)->dtype);
     What what = {op, k, {0}};
@@ -392,45 +395,36 @@ bool run_to_copy(Call *c, Err *err)
 
 /* ------------------------------------------------------------------ the run functions */
 
-#define RUN_UNARY(name)                                                                                                \
-    bool run_##name(Call *c, Err *err) { return run_unary(c, PW_##name, NULL, err); }
-#define RUN_BINARY(name)                                                                                               \
-    bool run_##name(Call *c, Err *err) { return run_binary_op(c, PW_##name, 0, 1, err); }
-#define RUN_COMPARE(name)                                                                                              \
-    bool run_##name(Call *c, Err *err) { return run_truth(c, PW_##name, 2, err); }
-#define RUN_TEST(name)                                                                                                 \
-    bool run_##name(Call *c, Err *err) { return run_truth(c, PW_##name, 1, err); }
-
-RUN_UNARY(neg)
-RUN_UNARY(abs) RUN_UNARY(sign) RUN_UNARY(relu) RUN_UNARY(square) RUN_UNARY(exp) RUN_UNARY(exp2) RUN_UNARY(expm1)
-    RUN_UNARY(log) RUN_UNARY(log2) RUN_UNARY(log10) RUN_UNARY(log1p) RUN_UNARY(sqrt) RUN_UNARY(rsqrt) RUN_UNARY(sin)
-        RUN_UNARY(cos) RUN_UNARY(tan) RUN_UNARY(asin) RUN_UNARY(acos) RUN_UNARY(atan) RUN_UNARY(sinh) RUN_UNARY(cosh)
-            RUN_UNARY(tanh) RUN_UNARY(asinh) RUN_UNARY(acosh) RUN_UNARY(atanh) RUN_UNARY(sigmoid) RUN_UNARY(silu)
-                RUN_UNARY(erf) RUN_UNARY(erfc) RUN_UNARY(erfinv) RUN_UNARY(floor) RUN_UNARY(ceil) RUN_UNARY(round)
-                    RUN_UNARY(trunc) RUN_UNARY(frac) RUN_UNARY(reciprocal) RUN_UNARY(mish) RUN_UNARY(log_sigmoid)
-                        RUN_UNARY(hardsigmoid) RUN_UNARY(hardswish) RUN_UNARY(lgamma) RUN_UNARY(digamma) RUN_UNARY(i0)
-                            RUN_UNARY(special_i1) RUN_UNARY(sinc) RUN_UNARY(entr) RUN_UNARY(ndtr) RUN_BINARY(mul)
-                                RUN_BINARY(maximum) RUN_BINARY(minimum) RUN_BINARY(fmax) RUN_BINARY(fmin)
-                                    RUN_BINARY(pow) RUN_BINARY(remainder) RUN_BINARY(fmod) RUN_BINARY(div)
-                                        RUN_BINARY(atan2) RUN_BINARY(hypot) RUN_BINARY(copysign) RUN_BINARY(logaddexp)
-                                            RUN_BINARY(xlogy) RUN_BINARY(heaviside) RUN_BINARY(bitwise_and)
-                                                RUN_BINARY(bitwise_or) RUN_BINARY(bitwise_xor) RUN_BINARY(shift_left)
-                                                    RUN_BINARY(shift_right) RUN_BINARY(silu_backward)
-                                                        RUN_BINARY(logaddexp2) RUN_BINARY(xlog1py) RUN_COMPARE(eq)
-                                                            RUN_COMPARE(ne) RUN_COMPARE(lt) RUN_COMPARE(le)
-                                                                RUN_COMPARE(gt) RUN_COMPARE(ge) RUN_COMPARE(logical_and)
-                                                                    RUN_COMPARE(logical_or) RUN_COMPARE(logical_xor)
-                                                                        RUN_TEST(logical_not) RUN_TEST(isnan)
-                                                                            RUN_TEST(isinf) RUN_TEST(isfinite)
-                                                                                RUN_TEST(isneginf) RUN_TEST(isposinf)
-                                                                                    RUN_TEST(signbit)
-
-    /* alpha other than 1 was lowered to a product. */
-    bool run_add(Call *c, Err *err)
+/* The kernel of a row: the first of its words. */
+static PointwiseOp kernel_of(const Call *c)
 {
-    return run_binary_op(c, PW_add, 0, 1, err);
+    static const PointwiseOp first[OP_COUNT][4] = {
+#define UNARY(name, e) PW_##name,
+#define FLOAT_UNARY(name, e) PW_##name,
+#define INT_UNARY(name, e) PW_##name,
+#define BINARY(name, e) PW_##name,
+#define FLOAT_BINARY(name, e) PW_##name,
+#define INT_BINARY(name, e) PW_##name,
+#define COMPARE(name, e) PW_##name,
+#define TEST(name, e) PW_##name,
+#define OP(id, name, schema, ...) [OP_##id] = {__VA_ARGS__ PW_NONE},
+#include "op/ops.def"
+    };
+    return first[c->node->op->id][0];
 }
-bool run_sub(Call *c, Err *err) { return run_binary_op(c, PW_sub, 0, 1, err); }
+
+/* Numbers that follow the operand are the kernel's parameters. */
+bool run_unary(Call *c, Err *err)
+{
+    double p[3] = {0};
+    for (int i = 1; i < c->node->op->schema->nparams; i++) p[i - 1] = call_f64(c, i);
+    return run_unary_op(c, kernel_of(c), p, err);
+}
+
+/* alpha other than 1 was lowered to a product. */
+bool run_binary(Call *c, Err *err) { return run_binary_op(c, kernel_of(c), 0, 1, err); }
+bool run_compare(Call *c, Err *err) { return run_truth(c, kernel_of(c), 2, err); }
+bool run_test(Call *c, Err *err) { return run_truth(c, kernel_of(c), 1, err); }
 
 bool run_div_mode(Call *c, Err *err)
 {
@@ -458,14 +452,15 @@ bool run_gelu_backward(Call *c, Err *err)
 }
 bool run_gelu(Call *c, Err *err)
 {
-    return run_unary(c, !strcmp(c->arg[1].str, "tanh") ? PW_gelu_tanh : PW_gelu, NULL, err);
+    return run_unary_op(c, !strcmp(c->arg[1].str, "tanh") ? PW_gelu_tanh : PW_gelu, NULL, err);
 }
 
 bool run_clamp(Call *c, Err *err)
 {
     double p[3] = {call_f64_or(c, 1, -INFINITY), call_f64_or(c, 2, INFINITY), 0};
     DType t = call_out(c, 0)->dtype;
-    if (!dtype_is_float(t)) { /* infinities are no integers; bounds wrap to the dtype as ATen's do (-1 is 255 for u8) */
+    if (!dtype_is_float(
+            t)) { /* infinities are not integers; bounds wrap to the dtype as ATen's do (-1 is 255 for u8) */
         for (int i = 0; i < 2; i++) {
             int64_t wrapped = 0;
             if (isinf(p[i])) p[i] = p[i] < 0 ? -0x1p63 : 0x1p63;
@@ -475,30 +470,14 @@ bool run_clamp(Call *c, Err *err)
             }
         }
     }
-    return run_unary(c, PW_clamp, p, err);
+    return run_unary_op(c, PW_clamp, p, err);
 }
 
 bool run_round_decimals(Call *c, Err *err)
 {
     double p[3] = {pow(10, call_f64(c, 1)), 0, 0};
-    return run_unary(c, PW_round_scaled, p, err);
+    return run_unary_op(c, PW_round_scaled, p, err);
 }
-
-bool run_softplus(Call *c, Err *err)
-{
-    return run_unary(c, PW_softplus, (double[]){call_f64(c, 1), call_f64(c, 2), 0}, err);
-}
-bool run_leaky_relu(Call *c, Err *err) { return run_unary(c, PW_leaky_relu, (double[]){call_f64(c, 1), 0, 0}, err); }
-bool run_elu(Call *c, Err *err)
-{
-    return run_unary(c, PW_elu, (double[]){call_f64(c, 1), call_f64(c, 2), call_f64(c, 3)}, err);
-}
-bool run_threshold(Call *c, Err *err)
-{
-    return run_unary(c, PW_threshold, (double[]){call_f64(c, 1), call_f64(c, 2), 0}, err);
-}
-bool run_hardshrink(Call *c, Err *err) { return run_unary(c, PW_hardshrink, (double[]){call_f64(c, 1), 0, 0}, err); }
-bool run_softshrink(Call *c, Err *err) { return run_unary(c, PW_softshrink, (double[]){call_f64(c, 1), 0, 0}, err); }
 
 bool run_nan_to_num(Call *c, Err *err)
 {
@@ -508,13 +487,13 @@ bool run_nan_to_num(Call *c, Err *err)
                   : t == DT_BF16 ? 3.3895313892515355e38
                                  : 3.4028234663852886e38;
     double p[3] = {call_f64_or(c, 1, 0), call_f64_or(c, 2, most), call_f64_or(c, 3, -most)};
-    return run_unary(c, dtype_is_float(t) ? PW_nan_to_num : PW_identity, p, err);
+    return run_unary_op(c, dtype_is_float(t) ? PW_nan_to_num : PW_identity, p, err);
 }
 
 bool run_bitwise_not(Call *c, Err *err)
 {
     if (call_out(c, 0)->dtype == DT_BOOL) return run_truth(c, PW_logical_not, 1, err);
-    return run_unary(c, PW_bitwise_not, NULL, err);
+    return run_unary_op(c, PW_bitwise_not, NULL, err);
 }
 
 bool run_where(Call *c, Err *err)
@@ -532,7 +511,7 @@ bool run_where(Call *c, Err *err)
 
 bool run_prelu(Call *c, Err *err)
 {
-    /* weight (C) lies along dim 1 of x (N, C, ...); one weight serves all */
+    /* weight (C) is along dim 1 of x (N, C, ...); one weight serves all */
     Tensor *x = call_in(c, 0), weight = *call_in(c, 1);
     int64_t n = tensor_numel(&weight), stride = weight.rank ? weight.stride[weight.rank - 1] : 0;
     weight.rank = x->rank;

@@ -130,7 +130,7 @@ static int64_t taps_of(const Rows *r, const int64_t *at, int64_t *tap, double *d
     return n;
 }
 
-/* n numbers of the result from element `to` on, with the window of the cell at[]. */
+/* n values of the result from element `to` on, with the window of the cell at[]. */
 static void pool_row(const Rows *r, int64_t to, int64_t from, const int64_t *at, int64_t n, int64_t step, int64_t *tap)
 {
     const ImageKernels *k = &kernels()->image;
@@ -170,7 +170,7 @@ static void pool_cells(const Rows *r, int64_t i, int64_t *tap)
     }
 }
 
-/* Pools x where there are kernels for it and for how it lies. False: cell by cell, please. Errors are in `failed`. */
+/* Pools x where there are kernels for it and for its layout. False: cell by cell, please. Errors are in `failed`. */
 static bool by_rows(Call *c, Rows *r, bool *failed, Err *err)
 {
     const Tensor *x = call_in(c, 0);

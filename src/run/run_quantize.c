@@ -1,4 +1,4 @@
-/* Numbers in few bits and a scale, as ONNX's QuantizeLinear and DequantizeLinear have them.
+/* Values in few bits and a scale, as ONNX's QuantizeLinear and DequantizeLinear have them.
  *
  *     quantize      y = clamp(round_half_even(x / scale) + zero_point), into the range of y's dtype; float types of 8 and 4 bits: the nearest number
  *     dequantize    y = (x - zero_point) * scale
@@ -94,7 +94,7 @@ bool run_quantize_linear(Call *c, Err *err)
             if (!range.is_float) v = isnan(v) ? z : rint(v) + z;
             else v += z;
             if (!saturate && out->dtype == DT_F8E4M3 && fabs(v) > 464)
-                v = NAN; /* halfway to the code behind the largest */
+                v = NAN; /* halfway to the code after the largest */
             if (saturate) v = v < range.low ? range.low : v > range.high ? range.high : v;
             char *to = (char *)out->data + (size_t)at * size;
             if (range.is_float) store_f64(out->dtype, to, v);

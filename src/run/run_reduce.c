@@ -119,7 +119,8 @@ static int64_t fold_int(const Rows *r, const int64_t *x, Fold f)
     }
 }
 
-/* x (float32) as a matrix whose columns are summed: the set dims are stepped over evenly, the others lie side by side behind them. */
+/* x (float32) as a matrix whose columns are summed: the set dims are stepped over evenly, the others are side by side
+ * after them. */
 static bool columns_of(const Tensor *x, const bool *set, int64_t *rows, int64_t *step, int64_t *n)
 {
     int order[MAX_RANK], dims = 0;
@@ -374,7 +375,7 @@ bool run_cdist(Call *c, Err *err)
 
 /* ------------------------------------------------------------------ norms */
 
-/* Weight or bias as contiguous numbers of type t; NULL stays NULL. */
+/* Weight or bias as contiguous values of type t; NULL stays NULL. */
 static bool vector(Call *c, const Tensor *w, DType t, const void **out, Err *err)
 {
     *out = NULL;
@@ -495,7 +496,7 @@ bool run_norm_backward(Call *c, Err *err)
     return result_back(c, 0, t, dx) && result_back(c, 1, t, dw) && result_back(c, 2, t, db);
 }
 
-/* y = x * scale[channel] + shift[channel] for planes of `plane` numbers; x, y contiguous (N, C, plane) */
+/* y = x * scale[channel] + shift[channel] for planes of `plane` values; x, y contiguous (N, C, plane) */
 static void affine_planes(const Rows *x, void *y, int64_t channels, int64_t plane, const double *scale,
                           const double *shift, int threads)
 {
@@ -591,8 +592,8 @@ static double rounded(DType t, double v)
     return load_f64(t, &bytes);
 }
 
-/* aten::histc: equal bins over [min, max], of the data where both are the same; what lies outside, and NaN, is not counted. The bin is
- * computed in the tensor's own precision (aten/src/ATen/native/cpu/HistogramKernel.cpp). */
+/* aten::histc: equal bins over [min, max], of the data where both are the same; what is outside, and NaN, is not
+ * counted. The bin is computed in the tensor's own precision (aten/src/ATen/native/cpu/HistogramKernel.cpp). */
 bool run_histc(Call *c, Err *err)
 {
     const Tensor *x = call_in(c, 0);

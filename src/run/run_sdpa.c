@@ -27,7 +27,7 @@ static Tensor spread_mask(const Tensor *m, const Tensor *q, const Tensor *k)
 
 static int64_t bound(int64_t x) { return x < -SDPA_ANY ? -SDPA_ANY : x > SDPA_ANY ? SDPA_ANY : x; }
 
-/* What every form of attention is told; arguments by where the form has them. */
+/* What every form of attention takes; arguments by where the form has them. */
 typedef struct Attention {
     const Tensor *q, *k, *v, *mask;
     double scale, softcap;

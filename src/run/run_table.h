@@ -2,7 +2,7 @@
 #ifndef QKV_RUN_RUN_TABLE_H
 #define QKV_RUN_RUN_TABLE_H
 #include "run/run.h"
-#define OP(id, name, schema, lower, shape, view, run, flags) bool run_##run(Call *c, Err *err);
-#include "ir/ops.def"
-#undef OP
+#define RUN(f) bool run_##f(Call *c, Err *err);
+#define OP(id, name, schema, ...) __VA_ARGS__
+#include "op/ops.def"
 #endif

@@ -2,8 +2,6 @@
 #include "run/pointwise.h"
 #include "run/run_table.h"
 
-bool run_none(Call *c, Err *err) { return call_fail(c, E_UNSUPPORTED, err, "%s cannot be run", c->node->op->name); }
-
 /* Same elements in the same order, other shape. */
 bool run_copy(Call *c, Err *err)
 {

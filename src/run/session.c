@@ -15,12 +15,15 @@
 enum {
     ALIGN = 64,
     SLACK = 1 << 26
-}; /* SLACK: addresses behind the arena, for scratch whose size is not known before the first run */
+}; /* SLACK: addresses after the arena, for scratch whose size is not known before the first run */
 
-static RunFn *const run_table[OP_COUNT] = {
-#define OP(id, name, schema, lower, shape, view, run, flags) [OP_##id] = run_##run,
-#include "ir/ops.def"
-#undef OP
+static const struct {
+    RunFn *fn;
+    OpId op;
+} run_table[OP_COUNT] = {
+#define RUN(f) .fn = run_##f,
+#define OP(id, name, schema, ...) [OP_##id] = {__VA_ARGS__.op = OP_##id},
+#include "op/ops.def"
 };
 
 static double now_ms(void)
@@ -66,7 +69,8 @@ bool session_call(Session *s, Call *c, size_t top, size_t room, size_t *scratch,
     e->scratch = s->arena.data + top;
     e->scratch_size = s->arena.size - top < room ? s->arena.size - top : room;
     e->scratch_used = 0;
-    bool ok = run_table[c->node->op->id](c, err);
+    RunFn *run = run_table[c->node->op->id].fn;
+    bool ok = run ? run(c, err) : call_fail(c, E_UNSUPPORTED, err, "%s cannot be run", c->node->op->name);
     if (e->scratch_used > *scratch) *scratch = e->scratch_used;
     if (room == SIZE_MAX && top + e->scratch_used > s->needed) s->needed = top + e->scratch_used;
     while (e->noverflow) mem_free(e->overflow[--e->noverflow]);
@@ -175,8 +179,8 @@ void session_forget_plans(Session *s)
     s->current = NULL;
 }
 
-/* Where a new plan goes: behind the others, or where the one lies that has not been used for longest; that of kept inputs, to whose results others
- * look, where the last one was. */
+/* Where a new plan goes: after the others, or in place of the least recently used one; that of kept inputs, to whose
+ * results others look, where the last one was. */
 static Cached *free_place(Session *s, int stage)
 {
     Cached *at = NULL, *oldest = NULL;
@@ -639,7 +643,7 @@ const Tensor *session_output(const Session *s, int i)
 
 void session_output_memory(Session *s, OutputMemory *f, void *user)
 {
-    if ((s->memory == NULL) != (f == NULL)) session_forget_plans(s); /* in which outputs lie elsewhere */
+    if ((s->memory == NULL) != (f == NULL)) session_forget_plans(s); /* in which outputs are elsewhere */
     s->memory = f;
     s->memory_user = user;
 }

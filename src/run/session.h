@@ -6,8 +6,8 @@
  *     const Tensor *y = session_output(s, 0);         valid until the next run
  *     session_free(s);
  *
- * Sizes that come out of data (item, nonzero) are found first, by running just the nodes that they need; then the whole graph is
- * planned with all sizes known.
+ * Data-dependent sizes (item, nonzero) are found first, by running just the nodes that they need; then the whole graph
+ * is planned with all sizes known.
  */
 #ifndef QKV_RUN_SESSION_H
 #define QKV_RUN_SESSION_H
@@ -30,8 +30,9 @@ bool session_set_input(Session *s, int i, const Tensor *t, Err *err);
 const Tensor *session_constant(const Session *s, const Value *v);
 struct GemmPool *session_products(const Session *s);  /* packed weights */
 const Tensor *session_input(const Session *s, int i); /* NULL when not set */
-/* Input i stays as it is from when it is set (again, if it is set now) until it is set anew: the session copies it, and what depends on kept inputs and
- * weights alone, random numbers excepted, is computed once and lies in memory of its own. */
+/* Input i stays as it is from when it is set (again, if it is set now) until it is set again: the session copies it,
+ * and what depends on kept inputs and weights alone, random numbers excepted, is computed once and is in memory of its
+ * own. */
 bool session_keep(Session *s, int i, Err *err);
 /* Inputs are not set any more, but for kept ones that the session has copied. */
 void session_clear_inputs(Session *s);

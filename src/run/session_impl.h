@@ -1,4 +1,5 @@
-/* A session's memory, for the files that it is made of: session.c (making and running), sizes.c (sizes that come out of data), random.c. */
+/* A session's memory, for the files that it is made of: session.c (making and running), sizes.c (data-dependent sizes),
+ * random.c. */
 #ifndef QKV_RUN_SESSION_IMPL_H
 #define QKV_RUN_SESSION_IMPL_H
 #include "base/pages.h"
@@ -17,7 +18,7 @@ typedef struct Cached {
     size_t scratch; /* its */
 } Cached;
 
-/* A symbol that comes out of data, and what must be computed for it. */
+/* A data-dependent symbol, and what must be computed for it. */
 typedef struct Stage {
     int symbol, at;        /* at: the place of its source in the graph */
     unsigned char *wanted; /* by value id */
@@ -76,7 +77,7 @@ struct Session {
     bool hold;            /* written buffers wait for session_commit */
     Room *early;          /* per mutation: the new value, where it looks at a buffer */
     Kept *kept;           /* per output */
-    OutputMemory *memory; /* the caller's, for outputs; NULL: they lie in the session's */
+    OutputMemory *memory; /* the caller's, for outputs; NULL: they are in the session's */
     void *memory_user, **output_data;
     Keeping *keep; /* NULL: no input is kept */
     Pages arena;   /* results of the current plan, and scratch above what is alive in each step */
@@ -92,7 +93,7 @@ struct Session {
     void *on_node_user;
     ProgressFn *on_progress;
     void *on_progress_user;
-    const char **module; /* by value id; NULL: nobody asked */
+    const char **module; /* by value id; NULL: not asked for */
     double work, done;   /* of the current run, while on_progress is set; work 0: not known yet */
 };
 
@@ -107,7 +108,7 @@ bool session_run_steps(Session *s, Plan *p, bool constants, Err *err);
 /* One run function; its scratch is `room` bytes of the arena from `top` on (or what there is). *scratch: what it took, if that is more. */
 bool session_call(Session *s, Call *c, size_t top, size_t room, size_t *scratch, Err *err);
 
-/* All plans are made anew. */
+/* All plans are made again. */
 void session_forget_plans(Session *s);
 
 /* kept.c: runs what depends on kept inputs alone, unless its results are there; the whole graph's plan is then given them. */

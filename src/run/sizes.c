@@ -1,5 +1,5 @@
-/* Sizes that come out of data: an item (a number read from a tensor), or how many nonzero gives. What a symbol needs is run first, by a
- * plan of just those nodes; the whole graph is planned when all symbols are known.
+/* Data-dependent sizes: an item (a number read from a tensor), or how many nonzero gives. What a symbol needs is run
+ * first, by a plan of just those nodes; the whole graph is planned when all symbols are known.
  *
  *     symbol u0 = item %n        the plan of %n runs, its number is u0
  *     symbol u1 = size %at 0     the operands of %at's node run, then the node itself without memory for its result: it only counts
@@ -91,7 +91,7 @@ static bool find_symbol(Session *s, const Stage *stage, Err *err)
     Cached *k = session_plan(s, b, symbol, stage->wanted, err);
     Rng before = s->rng; /* random ops draw the same again when the whole graph runs */
     if (!k || !session_ready(s, k->plan, err) || !session_run_steps(s, k->plan, false, err))
-        return within(err, "size '%s', which comes out of data", sym->name);
+        return within(err, "data-dependent size '%s'", sym->name);
     s->rng = before;
     if (sym->source == SYM_SIZE) TRY(count(s, k, b, sym, symbol, err));
     else binding_set(b, symbol, tensor_get_i64(k->plan->value[v->id], 0));

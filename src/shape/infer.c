@@ -5,21 +5,19 @@
 #include "shape/shape.h"
 #include "shape/shape_table.h"
 
-static ShapeFn *const table[OP_COUNT] = {
-#define OP(id, name, schema, lower, shape, view, run, flags) [OP_##id] = shape_##shape,
-#include "ir/ops.def"
-#undef OP
+static const struct {
+    ShapeFn *fn;
+    OpId op;
+} table[OP_COUNT] = {
+#define SHAPE(f) .fn = shape_##f,
+#define OP(id, name, schema, ...) [OP_##id] = {__VA_ARGS__.op = OP_##id},
+#include "op/ops.def"
 };
-
-bool shape_none(Shape *s)
-{
-    return fail(s->err, E_UNSUPPORTED, "%s is not in plain form: import lowers it", s->node->op->name);
-}
 
 /* Rows whose kernels take a number for a tensor of rank 0. */
 static bool takes_numbers(const Op *op)
 {
-    return table[op->id] == shape_binary || table[op->id] == shape_truth2 || table[op->id] == shape_where;
+    return table[op->id].fn == shape_binary || table[op->id].fn == shape_truth2 || table[op->id].fn == shape_where;
 }
 
 static bool check_tensors(Shape *s)
@@ -35,12 +33,13 @@ bool graph_infer(Graph *g, Node *n, Err *err)
 {
     Shape s = {.g = g, .ex = g->ex, .node = n, .err = err};
     TRY(check_tensors(&s));
-    TRY(table[n->op->id](&s));
+    if (!n->op->plain) return fail(err, E_UNSUPPORTED, "%s is not in plain form: import lowers it", n->op->name);
+    TRY(table[n->op->id].fn(&s));
     for (int k = 0; k < n->nout; k++)
         for (int i = 0; i < n->out[k]->rank; i++) {
             int64_t lo, hi;
             ex_range(g->ex, n->out[k]->dim[i], &lo, &hi);
-            if (hi < 0) return fail(err, E_FORMAT, "size %d of result %d comes out as %lld", i, k, (long long)hi);
+            if (hi < 0) return fail(err, E_FORMAT, "size %d of result %d evaluates to %lld", i, k, (long long)hi);
         }
     return true;
 }
@@ -193,7 +192,7 @@ Expr *shape_numel(Shape *s, const Value *v)
     return n;
 }
 
-/* ------------------------------------------------------------------ sizes that come out of data */
+/* ------------------------------------------------------------------ data-dependent sizes */
 
 Expr *shape_fresh_symbol(Shape *s)
 {

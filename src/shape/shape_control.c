@@ -1,4 +1,4 @@
-/* Shapes of loops and branches, from the graphs that they run. Contract in shape.h; the ops: src/ir/ops_control.def.
+/* Shapes of loops and branches, from the graphs that they run. Contract in shape.h; the ops: src/op/control.def.
  *
  * A body has symbols of its own. A size that its results share with its inputs is the operand's size outside; any other becomes a new
  * symbol, known when the op has run.
@@ -62,7 +62,7 @@ bool shape_loop(Shape *s)
     Value *cond = shape_value(s, 0);
     if (limit->kind == ARG_EXPR && ex_is_int(limit->e) && limit->e->i > LOOP_MAX_TURNS && !cond &&
         shape_arg(s, 5)->e->i)
-        return fail(s->err, E_LIMIT, "a loop of %lld turns: at most %d are run", (long long)limit->e->i,
+        return fail(s->err, E_LIMIT, "a loop of %lld iterations: at most %d are run", (long long)limit->e->i,
                     LOOP_MAX_TURNS);
     int nc = carried->n, n = nc + captured->n, scanned = body->noutput - 1 - nc;
     bool sure;

@@ -91,7 +91,7 @@ static bool pool_shape(Shape *s, const Value *x, int dilation, int ceil_arg, Exp
     for (int k = 0; k < 4; k++) {
         const Arg *a = shape_arg(s, lists[k]);
         if (a->kind == ARG_EXPRS && a->n > 1 && a->n != n)
-            return shape_fail(s, lists[k], "found %d numbers, expected %d", a->n, n);
+            return shape_fail(s, lists[k], "found %d values, expected %d", a->n, n);
     }
     for (int i = 0; i < x->rank; i++) dim[i] = x->dim[i];
     for (int i = 0; i < n; i++) {
@@ -208,7 +208,7 @@ bool shape_roi_align(Shape *s)
     if (x->rank != 4 || rois->rank != 2)
         return shape_fail(s, 1, "ranks %d and %d, expected 4 and 2", x->rank, rois->rank);
     TRY(few_samples(s, 5) &&
-        shape_require_equal(s, rois->dim[1], ex_int(s->ex, 5), "numbers of a region (image, x1, y1, x2, y2)"));
+        shape_require_equal(s, rois->dim[1], ex_int(s->ex, 5), "values of a region (image, x1, y1, x2, y2)"));
     return shape_out(s, 0, x->dtype, 4, (Expr *[]){rois->dim[0], x->dim[1], shape_arg(s, 3)->e, shape_arg(s, 4)->e});
 }
 
@@ -220,7 +220,7 @@ bool shape_roi_align_backward(Shape *s)
     if (g->rank != 4 || rois->rank != 2)
         return shape_fail(s, 1, "ranks %d and %d, expected 4 and 2", g->rank, rois->rank);
     TRY(few_samples(s, 9) &&
-        shape_require_equal(s, rois->dim[1], ex_int(s->ex, 5), "numbers of a region (image, x1, y1, x2, y2)") &&
+        shape_require_equal(s, rois->dim[1], ex_int(s->ex, 5), "values of a region (image, x1, y1, x2, y2)") &&
         shape_require_equal(s, rois->dim[0], g->dim[0], "regions and gradients") &&
         shape_require_equal(s, shape_arg(s, 3)->e, g->dim[2], "rows of a region") &&
         shape_require_equal(s, shape_arg(s, 4)->e, g->dim[3], "columns of a region") &&

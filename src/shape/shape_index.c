@@ -163,7 +163,7 @@ bool shape_pad(Shape *s)
     Expr *dim[MAX_RANK];
     const Arg *p = shape_arg(s, 1);
     TRY(shape_want_value(s, 0, &x));
-    if (p->n % 2 || p->n / 2 > x->rank) return shape_fail(s, 1, "%d numbers for a tensor of rank %d", p->n, x->rank);
+    if (p->n % 2 || p->n / 2 > x->rank) return shape_fail(s, 1, "%d values for a tensor of rank %d", p->n, x->rank);
     for (int i = 0; i < x->rank; i++) {
         int k = x->rank - 1 - i;
         dim[i] = x->dim[i];

@@ -91,7 +91,7 @@ bool shape_convolution(Shape *s)
     if (groups < 1) return shape_fail(s, 8, "found %lld, expected at least 1", (long long)groups);
     for (int k = 3; k <= 7; k++)
         if (k != 6 && shape_arg(s, k)->n != n)
-            return shape_fail(s, k, "found %d numbers, expected %d", shape_arg(s, k)->n, n);
+            return shape_fail(s, k, "found %d values, expected %d", shape_arg(s, k)->n, n);
     DType t = product_dtype(s, x, w, &ok);
     TRY(ok);
     Expr *g = ex_int(p, groups);
@@ -198,7 +198,8 @@ bool shape_sdpa_backward(Shape *s)
         TRY(shape_require_equal(s, grad->dim[i], dim[i], "sizes of grad_out and the output") &&
             shape_require_equal(s, out->dim[i], dim[i], "sizes of the output"));
     for (int i = 0; i < 3; i++) TRY(shape_require_equal(s, lse->dim[i], dim[i], "sizes of logsumexp and the output"));
-    if (wanted && (!mask || !dtype_is_float(mask->dtype))) return shape_fail(s, 12, "grad_mask of no mask of floats");
+    if (wanted && (!mask || !dtype_is_float(mask->dtype)))
+        return shape_fail(s, 12, "grad_mask without a mask of floats");
     TRY(shape_out_like(s, 0, q, t) && shape_out_like(s, 1, k, t) && shape_out_like(s, 2, v, t));
     return wanted ? shape_out_like(s, 3, mask, mask->dtype) : shape_out(s, 3, t, 1, (Expr *[]){ex_int(s->ex, 0)});
 }
@@ -239,7 +240,7 @@ bool shape_rotary(Shape *s)
         return shape_fail(s, 0, "%s of rank %d, expected floats with an axis to rotate", dtype_name(x->dtype), x->rank);
     Expr *D = x->dim[x->rank - 1], *half = ex_floordiv(s->ex, D, ex_int(s->ex, 2));
     TRY(graph_require(s->g, ex_make(s->ex, EX_EQ, ex_mod(s->ex, D, ex_int(s->ex, 2)), ex_int(s->ex, 0), NULL), s->err,
-                      "node '%s': an even number is rotated", s->node->name));
+                      "node '%s': an even number of elements is rotated", s->node->name));
     for (int k = 1; k < 3; k++) {
         Value *v;
         TRY(shape_want_value(s, k, &v));

@@ -112,8 +112,8 @@ static Expr *cut_to_whole(ExprPool *p, Expr *e)
     return e->is_float ? ex_make(p, EX_TRUNC, e, NULL, NULL) : e;
 }
 
-/* ceil((end - start) / step); arange(0.5, n) has n elements for every n, which the quotient of floats would not say. PyTorch cuts all three
- * to whole numbers first for int64, though for no other integers. */
+/* ceil((end - start) / step); arange(0.5, n) has n elements for every n, which the quotient of floats would not give.
+ * PyTorch cuts all three to whole numbers first for int64, though for no other integers. */
 bool shape_arange(Shape *s)
 {
     ExprPool *p = s->ex;

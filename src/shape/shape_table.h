@@ -2,7 +2,7 @@
 #ifndef QKV_SHAPE_SHAPE_TABLE_H
 #define QKV_SHAPE_SHAPE_TABLE_H
 #include "shape/shape.h"
-#define OP(id, name, schema, lower, shape, view, run, flags) bool shape_##shape(Shape *s);
-#include "ir/ops.def"
-#undef OP
+#define SHAPE(f) bool shape_##f(Shape *s);
+#define OP(id, name, schema, ...) __VA_ARGS__
+#include "op/ops.def"
 #endif

@@ -14,7 +14,8 @@ bool expr_strides(ExprPool *p, int rank, Expr *const *dim, Expr **stride)
     return true;
 }
 
-/* at::detail::computeStride: the old axes in runs that lie behind each other, each cut anew. False: no view can be it. */
+/* at::detail::computeStride: the old axes in runs that follow each other in memory, each split again. False: no view
+ * can be it. */
 static bool view_strides(ExprPool *p, const Value *x, Expr *const *old, const Value *v, Expr **stride)
 {
     int at = v->rank - 1;
@@ -34,30 +35,6 @@ static bool view_strides(ExprPool *p, const Value *x, Expr *const *old, const Va
         have = made = ex_int(p, 1);
     }
     return at < 0;
-}
-
-static bool elementwise(OpId id)
-{
-    switch (id) {
-    case OP_add_Tensor:
-    case OP_sub_Tensor:
-    case OP_mul_Tensor:
-    case OP_div_Tensor:
-    case OP_neg:
-    case OP_to_copy:
-    case OP_relu:
-    case OP_gelu:
-    case OP_silu:
-    case OP_sigmoid:
-    case OP_tanh:
-    case OP_exp:
-    case OP_sqrt:
-    case OP_rsqrt:
-    case OP_where_self:
-    case OP_logical_and:
-    case OP_logical_not: return true;
-    default: return false;
-    }
 }
 
 static const Value *same_sizes(const Node *n, const Value *v)
@@ -87,19 +64,9 @@ static bool strides_of(ExprPool *p, const Value *v, Expr **stride, int depth)
         if (!(stride[i] = ex_int(p, v->data->stride[i]))) return false;
     if (given) return true;
     const Value *x = n && n->arg && n->op->schema->nparams && n->arg[0].kind == ARG_VALUE ? n->arg[0].v : NULL;
-    bool moves = false;
-    if (x) {
-        switch (n->op->id) {
-        case OP_permute:
-        case OP_expand:
-        case OP_select_int:
-        case OP_slice_Tensor:
-        case OP_reshape: moves = true; break;
-        default: moves = elementwise(n->op->id) && (x = same_sizes(n, v));
-        }
-    }
+    if (x && !(n->op->flags & OPF_VIEW)) x = n->op->flags & OPF_POINTWISE ? same_sizes(n, v) : NULL;
     Expr *old[MAX_RANK];
-    if (!moves || depth > MAX_CHAIN) return expr_strides(p, v->rank, v->dim, stride);
+    if (!x || depth > MAX_CHAIN) return expr_strides(p, v->rank, v->dim, stride);
     if (!strides_of(p, x, old, depth + 1)) return false;
     int d = 0;
     switch (n->op->id) {
@@ -128,6 +95,7 @@ static bool strides_of(ExprPool *p, const Value *v, Expr **stride, int depth)
         return true;
     case OP_reshape: return view_strides(p, x, old, v, stride) || expr_strides(p, v->rank, v->dim, stride);
     default:
+        if (n->op->flags & OPF_VIEW) return expr_strides(p, v->rank, v->dim, stride);
         for (int i = 0; i < v->rank; i++) stride[i] = old[i];
         return true;
     }

@@ -112,7 +112,7 @@ bool view_in_storage(const Tensor *t, int64_t offset, uint64_t storage_bytes)
 /* Exponent bits, bias, and what the codes at the top mean. E8M0 has no sign and no fraction: 2^(code - 127). */
 typedef struct Float8 {
     int fraction, bias;
-    uint8_t nan, largest; /* without the sign bit; above largest lies inf (E5M2) or NaN */
+    uint8_t nan, largest; /* without the sign bit; above largest is inf (E5M2) or NaN */
     bool fnuz;            /* one zero, and NaN is 0x80 */
 } Float8;
 

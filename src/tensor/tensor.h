@@ -24,12 +24,12 @@ int64_t tensor_numel(const Tensor *t);
 size_t tensor_bytes(const Tensor *t);    /* numel * element size: what a contiguous copy takes */
 bool tensor_contiguous(const Tensor *t); /* sizes of 1 may have any stride; an empty tensor is contiguous */
 void strides_contiguous(int rank, const int64_t *shape, int64_t *stride);
-/* Axis 1 (channels) lies innermost: (N, C, H, W) in memory as a contiguous (N, H, W, C). Rank 3 or more. */
+/* Axis 1 (channels) is innermost: (N, C, H, W) in memory as a contiguous (N, H, W, C). Rank 3 or more. */
 void strides_channels_last(int rank, const int64_t *shape, int64_t *stride);
 bool tensor_channels_last(const Tensor *t); /* sizes of 1 may have any stride */
 /* numel as a checked product: false on a negative size, on overflow or above 2^46 bytes. */
 bool shape_bytes(DType dtype, int rank, const int64_t *shape, size_t *bytes, Err *err);
-/* True when every element of the view lies in [0, storage_bytes); offset in elements. */
+/* True when every element of the view is in [0, storage_bytes); offset in elements. */
 bool view_in_storage(const Tensor *t, int64_t offset, uint64_t storage_bytes);
 /* Copies with strides and dtype conversion as PyTorch's copy_ (float -> int truncates, bool is != 0). Same shape. */
 void tensor_copy(Tensor *dst, const Tensor *src);

@@ -7,7 +7,7 @@
 enum { FINE, INFINITE, NOT_A_NUMBER };
 
 typedef struct Blame {
-    unsigned char *state;  /* by value id: the worst of its numbers */
+    unsigned char *state;  /* by value id: the worst of its values */
     const Node *nan, *inf; /* the first that made one of operands without */
 } Blame;
 
@@ -93,7 +93,7 @@ bool train_blame(Session *s, const Rng *before, const char *what, int64_t step, 
     TRY(ok);
     const Node *n = b.nan ? b.nan : b.inf;
     if (!n)
-        return fail(err, E_MISMATCH, "step %lld: %s is not finite: its size is beyond its dtype", (long long)step,
+        return fail(err, E_MISMATCH, "step %lld: %s is not finite: its magnitude is beyond its dtype", (long long)step,
                     what);
     return fail(err, E_MISMATCH,
                 "step %lld: %s is not finite: node '%s' (%s) made the first %s; the parameters are as before this step",

@@ -97,7 +97,7 @@ static bool generator_of(const Entries *e, Rng *out, Err *err)
 {
     for (int i = 0; i <= WORDS; i++)
         if (e->generator[i] < 0 || e->generator[i] > (i < WORDS ? UINT32_MAX : WORDS))
-            return fail(err, E_FORMAT, "'generator' is no state of a generator");
+            return fail(err, E_FORMAT, "'generator' is not the state of a generator");
     for (int i = 0; i < WORDS; i++) out->state[i] = (uint32_t)e->generator[i];
     out->next = (int)e->generator[WORDS];
     return e->steps >= 0 || fail(err, E_FORMAT, "'steps' is %lld", (long long)e->steps);

@@ -6,7 +6,7 @@
 
 enum { WORDS = 624, STEP_COLUMNS = 5, EPOCH_COLUMNS = 5, SETTINGS = 5 };
 
-/* Rows of numbers that grow: what was, for plots and logs of runs that go on. */
+/* Rows of values that grow: what was, for plots and logs of runs that go on. */
 typedef struct Rows {
     double *data;
     int64_t n, cap;
@@ -80,7 +80,8 @@ static bool take_rows(Rows *r, const char *name, const Tensor *x, Err *err)
 
 static bool take_settings(const Fit *f, const Tensor *x, Err *err)
 {
-    static const char *const name[SETTINGS] = {"rows of data", "the batch", "--drop-last", "--in-order", "the seed"};
+    static const char *const name[SETTINGS] = {"rows of data", "the batch", "leaving out the last batch",
+                                               "taking rows in their order", "the seed"};
     int64_t now[SETTINGS];
     TRY(want("fit.settings", x, DT_I64, 1, SETTINGS, err));
     settings(f, now);
@@ -112,7 +113,7 @@ static bool take_order(Fit *f, const Tensor *x, Err *err)
 {
     TRY(want("fit.order", x, DT_I64, 1, WORDS + 1, err));
     const int64_t *p = x->data;
-    if (p[WORDS] < 0 || p[WORDS] > WORDS) return fail(err, E_FORMAT, "'fit.order' is no state of a generator");
+    if (p[WORDS] < 0 || p[WORDS] > WORDS) return fail(err, E_FORMAT, "'fit.order' is not the state of a generator");
     for (int i = 0; i < WORDS; i++) f->generator.state[i] = (uint32_t)p[i];
     f->generator.next = (int)p[WORDS];
     return true;
@@ -126,7 +127,7 @@ static bool take(void *user, const char *name, const Tensor *x, Err *err)
     if (!strcmp(name, "fit.order")) return take_order(f, x, err);
     if (!strcmp(name, "fit.steps")) return take_rows(&f->steps, name, x, err);
     if (!strcmp(name, "fit.epochs")) return take_rows(&f->epochs, name, x, err);
-    return fail(err, E_USAGE, "'%s' is nothing of this model and optimizer", name);
+    return fail(err, E_USAGE, "'%s' is not part of this model and optimizer", name);
 }
 
 /* ------------------------------------------------------------------ telling */
@@ -269,17 +270,17 @@ static bool begin(Fit *f, Err *err)
     f->batches = o->drop_last ? f->rows / f->batch : (f->rows + f->batch - 1) / f->batch;
     int64_t steps;
     if (data_fixed(o->data) && !o->drop_last && f->rows % f->batch)
-        return fail(
-            err, E_USAGE,
-            "%lld rows are no multiple of the batch of %lld that the model takes: drop the last batch (--drop-last), or export the model with a batch that varies",
-            (long long)f->rows, (long long)f->batch);
+        return fail(err, E_USAGE,
+                    "%lld rows are not a multiple of the batch of %lld that the model takes: "
+                    "leave out the last batch, or export the model with a batch that varies",
+                    (long long)f->rows, (long long)f->batch);
     if (f->batches < 1)
-        return fail(err, E_USAGE, "%lld rows make no batch of %lld", (long long)f->rows, (long long)f->batch);
+        return fail(err, E_USAGE, "%lld rows do not fill a batch of %lld", (long long)f->rows, (long long)f->batch);
     if (o->val && data_fixed(o->val) && data_rows(o->val) % data_batch_size(o->val))
-        return fail(err, E_USAGE, "validation: %lld rows are no multiple of the batch of %lld that the model takes",
+        return fail(err, E_USAGE, "validation: %lld rows are not a multiple of the batch of %lld that the model takes",
                     (long long)data_rows(o->val), (long long)data_batch_size(o->val));
     if (o->epochs < 1 || __builtin_mul_overflow(o->epochs, f->batches, &steps))
-        return fail(err, E_USAGE, "%lld epochs, expected a number from 1 on", (long long)o->epochs);
+        return fail(err, E_USAGE, "%lld epochs, expected a number of at least 1", (long long)o->epochs);
     TRY(trainer_plan(f->trainer, steps, err));
     f->order = mem_alloc((size_t)f->rows * sizeof *f->order);
     if (!f->order) return oom(err);

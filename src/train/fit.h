@@ -35,6 +35,6 @@ typedef struct FitOptions {
     void *user;
 } FitOptions;
 
-/* *stopped: tell said so. An error leaves the last checkpoint as it is. */
+/* *stopped: tell asked for it. An error leaves the last checkpoint as it is. */
 bool fit(Trainer *t, const FitOptions *o, bool *stopped, Err *err);
 #endif

@@ -36,7 +36,7 @@ bool optimizer_check(const OptimizerOptions *o, Err *err)
                {"the largest norm", o->clip_norm, false}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (!(all[i].v >= 0 && isfinite(all[i].v) && (!all[i].below_one || all[i].v < 1)))
-            return fail(err, E_USAGE, "%s is %g, expected a number from 0 on%s", all[i].name, all[i].v,
+            return fail(err, E_USAGE, "%s is %g, expected a number of at least 0%s", all[i].name, all[i].v,
                         all[i].below_one ? " and below 1" : "");
     return !o->nesterov || (o->momentum > 0 && o->dampening == 0) ||
            fail(err, E_USAGE, "nesterov needs a momentum above 0 and no dampening");

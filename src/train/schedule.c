@@ -9,16 +9,16 @@ bool schedule_check(const Schedule *s, Err *err)
     if (!(s->lr > 0 && isfinite(s->lr)))
         return fail(err, E_USAGE, "the learning rate is %g, expected a number above 0", s->lr);
     if (!(s->end >= 0 && isfinite(s->end)))
-        return fail(err, E_USAGE, "the last learning rate is %g, expected a number from 0 on", s->end);
+        return fail(err, E_USAGE, "the last learning rate is %g, expected a number of at least 0", s->end);
     if (s->warmup < 0)
-        return fail(err, E_USAGE, "%lld steps of warm-up, expected a number from 0 on", (long long)s->warmup);
+        return fail(err, E_USAGE, "%lld steps of warm-up, expected a number of at least 0", (long long)s->warmup);
     if (schedule_falls(s) && s->steps <= s->warmup)
         return fail(err, E_USAGE,
                     "the learning rate falls over %lld steps, %lld of them warm-up: nothing is left to fall over",
                     (long long)s->steps, (long long)s->warmup);
     if (s->kind != SCHEDULE_STEP) return true;
     if (s->step_size < 1)
-        return fail(err, E_USAGE, "a learning rate that falls every %lld steps, expected a number from 1 on",
+        return fail(err, E_USAGE, "a learning rate that falls every %lld steps, expected a number of at least 1",
                     (long long)s->step_size);
     return (s->gamma > 0 && isfinite(s->gamma)) ||
            fail(err, E_USAGE, "gamma is %g, expected a number above 0", s->gamma);

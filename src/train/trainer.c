@@ -37,7 +37,7 @@ static bool find_parameters(Trainer *t, Err *err)
     if (!t->n) return fail(err, E_USAGE, "the model has no gradients: make its joint graph first, with qkv joint");
     return t->loss >= 0 ||
            fail(err, E_USAGE,
-                "the model does not say which output is the loss: make its joint graph anew, with qkv joint");
+                "the model does not say which output is the loss: make its joint graph again with qkv joint");
 }
 
 Trainer *trainer_create(Session *s, const TrainOptions *options, Err *err)

@@ -26,7 +26,8 @@ typedef struct TrainStep {
 } TrainStep;
 
 typedef struct Trainer Trainer;
-/* The session is borrowed. E_USAGE: no gradients or no loss among its graph's outputs, numbers out of range; E_UNSUPPORTED: parameters that are neither f32 nor f64. */
+/* The session is borrowed. E_USAGE: no gradients or no loss among its graph's outputs, values out of range;
+ * E_UNSUPPORTED: parameters that are neither f32 nor f64. */
 Trainer *trainer_create(Session *s, const TrainOptions *options, Err *err);
 void trainer_free(Trainer *t);
 bool trainer_step(Trainer *t, TrainStep *out, Err *err);

@@ -4,7 +4,6 @@
 #include <string.h>
 #include "base/mem.h"
 #include "base/number.h"
-#include <strings.h>
 
 static const FindingText table[] = {
 #define ERROR SEVERITY_ERROR

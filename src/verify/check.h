@@ -2,7 +2,7 @@
  *
  *     Check c = {.security = true};
  *     check_begin(&c, err);
- *     check_add(&c, Q(304), check_place(&c, "weight '%s'", name), "%lld of %lld numbers are NaN", bad, all);
+ *     check_add(&c, Q(304), check_place(&c, "weight '%s'", name), "%lld of %lld values are NaN", bad, all);
  *     check_json(&c, &buf);
  *     check_end(&c);
  *

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/mem.h"
+#include "facts/views.h"
 
 static const char *node_place(Check *c, const Node *n) { return check_place(c, "node '%.200s'", n->name); }
 
@@ -149,7 +150,7 @@ static void check_inputs(Check *c, const Graph *g, int ninput)
             batch |= v && d == 0;
         }
     if (!any) {
-        if (ninput) check_add(c, Q(404), "model", "every size of the inputs is a number");
+        if (ninput) check_add(c, Q(404), "model", "every size of the inputs is fixed");
         return;
     }
     for (int i = 0; i < ninput; i++) {
@@ -184,7 +185,8 @@ static void check_lengths(Check *c, const Graph *g, int ninput)
     }
 }
 
-/* Largest element of an index that counts along a size: arange(end), plus numbers, behind views and casts. NULL when it is something else. */
+/* Largest element of an index that counts along a size: arange(end), plus numbers, through views and casts. NULL when
+ * it is something else. */
 static const Expr *largest_index(const Graph *g, const Value *v, int depth)
 {
     if (!v || v->kind != V_NODE || depth > 12) return NULL;
@@ -258,8 +260,7 @@ static void walk(Walk *w, const Value *v)
     if (v->kind == V_WEIGHT) see_weight(w, v);
     if (v->kind != V_NODE) return;
     const Node *n = v->def;
-    w->product |= n->op->id == OP_matmul || n->op->id == OP_linear || n->op->id == OP_baddbmm ||
-                  n->op->id == OP_convolution;
+    w->product |= n->op->id == OP_matmul || n->op->id == OP_linear || n->op->id == OP_convolution;
     if (w->product) return;
     bool shape_only = n->op->id == OP_full_like || n->op->id == OP_zeros_like || n->op->id == OP_ones_like;
     for (int i = 0; i < n->op->schema->nparams; i++) {
@@ -279,14 +280,6 @@ static Walk made_of(Check *c, const Graph *g, const Value *v)
     return w;
 }
 
-static const Value *through_views(const Value *v)
-{
-    while (v && v->kind == V_NODE && ((v->def->op->flags & OPF_VIEW) || v->def->op->id == OP_to_copy) &&
-           v->def->arg[0].kind == ARG_VALUE)
-        v = v->def->arg[0].v;
-    return v;
-}
-
 static void report_mask(Check *c, const Node *softmax, const Walk *mask, bool as_given)
 {
     const char *place = node_place(c, softmax);
@@ -304,7 +297,7 @@ static void report_mask(Check *c, const Node *softmax, const Walk *mask, bool as
 /* Scores under a softmax: each mask that is added or filled in. */
 static void check_scores(Check *c, const Graph *g, const Node *softmax, const Value *v, int depth)
 {
-    v = through_views(v);
+    v = through_casts(v);
     if (!v || v->kind != V_NODE || depth > 8) return;
     const Node *n = v->def;
     if (n->op->id == OP_where_self) {
@@ -333,20 +326,20 @@ static void check_scores(Check *c, const Graph *g, const Node *softmax, const Va
     for (int k = 0; k < 2; k++) {
         if (n->arg[k].kind != ARG_VALUE) continue;
         Walk side = made_of(c, g, n->arg[k].v);
-        const Value *root = through_views(n->arg[k].v);
+        const Value *root = through_casts(n->arg[k].v);
         if (side.product) check_scores(c, g, softmax, n->arg[k].v, depth + 1);
         else if (side.input)
             report_mask(c, softmax, &side, root && root->kind == V_INPUT && dtype_is_float(root->dtype));
     }
 }
 
-/* Does something behind the softmax put 0 where a row allowed nothing: where(all masked, 0, softmax)? */
+/* Does something after the softmax put 0 where a row allowed nothing: where(all masked, 0, softmax)? */
 static bool guarded(const Graph *g, const Node *softmax)
 {
     for (const Node *n = softmax->next; n; n = n->next) {
         if (n->op->id != OP_where_self && n->op->id != OP_nan_to_num) continue;
         for (int k = 0; k < n->op->schema->nparams; k++)
-            if (n->arg[k].kind == ARG_VALUE && through_views(n->arg[k].v) == softmax->out[0]) return true;
+            if (n->arg[k].kind == ARG_VALUE && through_casts(n->arg[k].v) == softmax->out[0]) return true;
     }
     (void)g;
     return false;
@@ -426,7 +419,7 @@ void check_graph(Check *c, Graph *g, int ninput)
     for (const Node *n = g->first; n; n = n->next) {
         if (n->op->id == OP_reshape) check_reshape(c, g, n);
         if (n->op->id == OP_embedding) check_table(c, g, n);
-        if (n->op->id == OP_softmax_int || n->op->id == OP_exp) check_softmax(c, g, n); /* exp: a softmax by hand */
+        if (n->op->id == OP_softmax_int || n->op->id == OP_exp) check_softmax(c, g, n); /* exp: a decomposed softmax */
         if (n->op->id == OP_scaled_dot_product_attention) check_attention(c, g, n);
         check_fill(c, n);
         check_dtypes(c, n);

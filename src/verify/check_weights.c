@@ -1,4 +1,4 @@
-/* Weights as numbers: NaN, infinities, tensors that are stored twice. Contract in check.h. */
+/* The values of weights: NaN, infinities, tensors that are stored twice. Contract in check.h. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +17,7 @@ static void count_one(Odd *o, double v)
     o->zero += v == 0;
 }
 
-/* A 16-bit or 32-bit float is odd when its exponent is all ones: that is all that a block of good numbers costs. */
+/* A 16-bit or 32-bit float is odd when its exponent is all ones: that is all that a block of good values costs. */
 static bool block_is_finite(DType t, const void *p, int64_t n)
 {
     if (t == DT_F32) {
@@ -48,10 +48,10 @@ static void check_numbers(Check *c, const NamedTensor *w)
     if (!dtype_is_float(w->t->dtype)) return;
     Odd o = count_odd(w->t);
     const char *place = check_place(c, "weight '%.200s'", w->name);
-    if (o.nan) check_add(c, Q(304), place, "%lld of its %lld numbers are NaN", (long long)o.nan, (long long)o.n);
+    if (o.nan) check_add(c, Q(304), place, "%lld of its %lld values are NaN", (long long)o.nan, (long long)o.n);
     bool mask = o.inf == o.minus && o.inf + o.zero == o.n;
     if (o.inf && !mask)
-        check_add(c, Q(305), place, "%lld of its %lld numbers are infinite", (long long)o.inf, (long long)o.n);
+        check_add(c, Q(305), place, "%lld of its %lld values are infinite", (long long)o.inf, (long long)o.n);
 }
 
 typedef struct Sum {

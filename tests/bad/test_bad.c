@@ -14,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 #include "qkv.h"
+#include "qkv_tools.h"
 #include "tap.h"
 
 #if defined(__SANITIZE_ADDRESS__)

@@ -48,10 +48,10 @@ scaled_dot_product_attention_3:
     to change: pad the head size with zeros, scale kept, and cut the result: qkv rewrite --lift-sdpa
 $ qkv backends sdpa.pt2 --device cuda-sm90 --cudnn 9.20 -D x.0=2 --json | head -5
 {
+  "schema": 1,
   "device": "cuda-sm90",
   "pytorch": "2.13",
   "cudnn": "9.20.0",
-  "train": false,
 $ qkv backends affine.pt2
 no scaled_dot_product_attention; qkv rewrite finds attention that is spelled out
 $ qkv backends sdpa.pt2 --device gpu

@@ -7,7 +7,13 @@ runs  min ms  median ms  p95 ms  mean ms
 
 loaded in N ms, first run N ms (plan N ms), 2 steps
 peak memory N
-! qkv: random x: f32 (4, 4), seed 1
+! qkv: random x: f32 (4, 4), seed 0
+# Without sizes, the smallest ones are named; not when they are given.
+$ qkv bench words.pt2 --iterations 1 2>&1 >/dev/null | tail -1
+qkv: no sizes were given, so these are the smallest that the model allows: input_ids.0=1, input_ids.1=2; -D NAME=N sets larger ones
+$ qkv bench words.pt2 --iterations 1 -D batch=2 -D seq=4 2>&1 >/dev/null | grep -c smallest
+0
+? 1
 # Steps, and what a run does beside them; all of it is the time of the same runs.
 $ qkv bench affine.pt2 --iterations 5 -q --per-op | sed -n '/^op/,/^$/p' | awk '{print $1, $2}' | sort -r
 op nodes

@@ -38,7 +38,7 @@ eager.pt2: 28 nodes, 8 weights: 0 errors, 1 warning, 0 notes
 ? 1
 $ qkv check static_a.pt2 --target ort,tensorrt
 severity  id    place           finding
-note      Q404  model           every size of the inputs is a number
+note      Q404  model           every size of the inputs is fixed
 note      Q502  node 'softmax'  the mask from input 'mask' fills in a large finite number before the softmax
 
 static_a.pt2: 15 nodes, 3 weights: 0 errors, 0 warnings, 2 notes
@@ -66,7 +66,7 @@ spelled.onnx: 5 nodes, 1 weight: 0 errors, 1 warning, 0 notes
 $ qkv check wrong.onnx -q
 severity  id    place                   finding
 error     Q204  node 'first' (MatMul)   the inner sizes are 4 and 3
-error     Q108  node 'second' (Add)     it uses 'nowhere', which nobody defines
+error     Q108  node 'second' (Add)     it uses 'nowhere', which is not defined
 error     Q104  node 'third' (Softmax)  Softmax of version 13 has no attribute 'axes'
 error     Q201  node 'fourth' (Relu)    'y' is declared DOUBLE, the op gives FLOAT
 
@@ -88,11 +88,11 @@ $ qkv check wrong.onnx --json | head -20
   "notes": 3,
   "findings": [
     {"id": "Q204", "severity": "error", "place": "node 'first' (MatMul)", "message": "the inner sizes are 4 and 3", "remedy": "Correct the node named."},
-    {"id": "Q108", "severity": "error", "place": "node 'second' (Add)", "message": "it uses 'nowhere', which nobody defines", "remedy": "Correct the name, or add what computes it."},
+    {"id": "Q108", "severity": "error", "place": "node 'second' (Add)", "message": "it uses 'nowhere', which is not defined", "remedy": "Correct the name, or add what computes it."},
     {"id": "Q104", "severity": "error", "place": "node 'third' (Softmax)", "message": "Softmax of version 13 has no attribute 'axes'", "remedy": "Remove it, or import an opset that has it."},
     {"id": "Q201", "severity": "error", "place": "node 'fourth' (Relu)", "message": "'y' is declared DOUBLE, the op gives FLOAT", "remedy": "Correct the declaration; exporting again does."},
-    {"id": "Q115", "severity": "note", "place": "node 'first' (MatMul)", "message": "nobody uses what it gives", "remedy": "Remove it: qkv rewrite -o, or the exporter's clean-up."},
-    {"id": "Q115", "severity": "note", "place": "node 'second' (Add)", "message": "nobody uses what it gives", "remedy": "Remove it: qkv rewrite -o, or the exporter's clean-up."},
+    {"id": "Q115", "severity": "note", "place": "node 'first' (MatMul)", "message": "its results are not used", "remedy": "Remove it: qkv rewrite -o, or the exporter's clean-up."},
+    {"id": "Q115", "severity": "note", "place": "node 'second' (Add)", "message": "its results are not used", "remedy": "Remove it: qkv rewrite -o, or the exporter's clean-up."},
 $ qkv check baked.onnx
 severity  id    place     finding
 warning   Q402  node 'y'  (batch, seq, 16) becomes (2, 16*batch*seq//32, 4, 4): axis 0 is 2 where the input has the variable size batch
@@ -100,7 +100,7 @@ warning   Q402  node 'y'  (batch, seq, 16) becomes (2, 16*batch*seq//32, 4, 4): 
 baked.onnx: 1 node, 1 weight: 0 errors, 1 warning, 0 notes
 ! qkv: 'qkv check --explain Q402' says more
 $ make cut wrong.onnx 100; qkv check wrong.onnx
-! qkv: error: wrong.onnx: byte 3: field 7 says that it has 227 bytes, 95 are left
+! qkv: error: wrong.onnx: byte 3: field 7 declares 227 bytes, 95 are left
 ? 3
 $ qkv check --explain Q501
 Q501  warning: a row of the mask that allows nothing becomes NaN
@@ -114,7 +114,7 @@ $ qkv check --explain q999
 $ qkv check --explain all | head -5
 Q100  error: the file cannot be read
 Q101  error: no such op
-Q102  warning: an op of another's making
+Q102  warning: an op of an unknown domain
 Q103  error: a required argument or attribute is missing
 Q104  error: an unknown argument or attribute
 $ qkv check affine.pt2 --target nowhere
@@ -127,7 +127,7 @@ $ qkv check missing.pt2
 ! qkv: error: cannot open 'missing.pt2': No such file or directory
 ? 3
 $ make cut affine.pt2 500; qkv check affine.pt2 --security
-! qkv: error: affine.pt2: no end record: the file is no ZIP archive, or it is cut off
+! qkv: error: affine.pt2: no end record: the file is not a ZIP archive, or it is cut off
 ? 3
 $ qkv check affine.pt2 --json
 {
@@ -144,11 +144,11 @@ $ qkv check affine.pt2 --json
   "warnings": 0,
   "notes": 0,
   "findings": [
-    {"id": "Q100", "severity": "error", "place": "file", "message": "affine.pt2: no end record: the file is no ZIP archive, or it is cut off", "remedy": "Copy or export the file again."}
+    {"id": "Q100", "severity": "error", "place": "file", "message": "affine.pt2: no end record: the file is not a ZIP archive, or it is cut off", "remedy": "Copy or export the file again."}
   ]
 }
-! qkv: error: affine.pt2: no end record: the file is no ZIP archive, or it is cut off
+! qkv: error: affine.pt2: no end record: the file is not a ZIP archive, or it is cut off
 ? 3
 $ qkv check vocab.txt
-! qkv: error: vocab.txt: no end record: the file is no ZIP archive, or it is cut off
+! qkv: error: vocab.txt: no end record: the file is not a ZIP archive, or it is cut off
 ? 3

@@ -1,12 +1,12 @@
 $ make png a.png 8x8 255,255,255,255,0/255,255,255,255,0/255,255,255,255,0/255,255,255,255,0/0; make png b.png 16x16 10
 $ qkv classify quadrant.pt2 --labels quadrants.txt a.png b.png
-picture  label     probability     time
-a.png    top left      100.0 % N ms
-b.png    top left       25.0 % N ms
+image  label     probability     time
+a.png  top left      100.0 % N ms
+b.png  top left       25.0 % N ms
 $ qkv classify quadrant.pt2 a.png --top 2
-picture  label  probability     time
-a.png    0          100.0 % N ms
-         1            0.0 %
+image  label  probability     time
+a.png  0          100.0 % N ms
+       1            0.0 %
 $ qkv classify quadrant.pt2 a.png --json --labels quadrants.txt
 {
   "schema": 1,
@@ -16,8 +16,8 @@ $ qkv classify quadrant.pt2 a.png --json --labels quadrants.txt
   ]
 }
 $ qkv classify quadrant.pt2 a.png --scale 0.1 --mean 0.5 --std 2
-picture  label  probability     time
-a.png    0           35.5 % N ms
+image  label  probability     time
+a.png  0           35.5 % N ms
 $ qkv classify quadrant.pt2 a.png missing.png
 ! qkv: error: cannot open 'missing.png': No such file or directory
 ? 3
@@ -28,5 +28,5 @@ $ qkv classify rgb.pt2 a.png
 ! qkv: error: output_0 is (1, 3, 4, 6), expected (batch, classes)
 ? 2
 $ qkv classify two.pt2 a.png
-! qkv: error: qkv classify needs a model with one f32 input (batch, channels, height, width) or (channels, height, width)
+! qkv: error: qkv classify needs a model with one f32 input: (batch, channels, height, width) or (channels, height, width)
 ? 2

@@ -31,8 +31,8 @@ $ qkv embed words.pt2 --vocab vocab.txt --max-tokens 4 "a cat sits" "a cat falls
 1  1.0000  1.0000  a cat sits
 2  1.0000  1.0000  a cat falls
 ! qkv: words.pt2: loaded in N ms, cpu CPU
-! qkv: sentence 1 is cut to 4 tokens
-! qkv: sentence 2 is cut to 4 tokens
+! qkv: sentence 1 is truncated to 4 tokens
+! qkv: sentence 2 is truncated to 4 tokens
 ! qkv: 2 sentences in N ms
 $ qkv embed affine.pt2 --vocab vocab.txt "a cat"
 ! qkv: error: input 'x': expected input_ids, attention_mask, token_type_ids or position_ids

@@ -22,16 +22,16 @@ weight %p_out_bias: f32[8] = parameter "out.bias"
 %add: f32[s31, s27, 8] = aten.add.Tensor(%x, %linear_3)
 output output_0 = %add
 $ qkv extract affine.pt2 --from x --to linear -o a.pt2 -q; qkv extract affine.pt2 --from linear --to mul -o b.onnx -q; qkv graph b.onnx
-opset 18, profile ort: 2 nodes, 1 weights and constants, 0 attentions (0 as one op)
+opset 18, target ort: 2 nodes, 1 weights and constants, 0 attentions (0 as one op)
 symbol s77 in [1, 64]
 input %linear: f32[s77, 3]
 weight %const_f32_2: f32[] = buffer "const.f32.2"
 %relu: f32[s77, 3] = aten.relu.default(%linear)
 %mul: f32[s77, 3] = aten.mul.Tensor(%relu, %const_f32_2)
 output mul = %mul
-$ qkv run affine.pt2 -D batch=2 -o whole.npz -q | tail -1
+$ qkv run affine.pt2 -D batch=2 --seed 1 -o whole.npz -q | tail -1
 output_0  f32    (2, 3)    0  4.62396  1.45683           0
-$ qkv extract affine.pt2 --to relu -o relu.pt2 -q; qkv run relu.pt2 -D batch=2 -q | tail -1
+$ qkv extract affine.pt2 --to relu -o relu.pt2 -q; qkv run relu.pt2 -D batch=2 --seed 1 -q | tail -1
 output_0  f32    (2, 3)    0  2.31198  0.728415           0
 $ qkv extract affine.pt2 --from linaer --to mul -o no.pt2
 ! qkv: error: there is no value 'linaer'; near it: 'linear'
@@ -49,7 +49,7 @@ $ qkv extract affine.pt2 --from relu
 ! qkv: error: extract needs -o FILE
 ? 2
 $ qkv extract affine.pt2 --weights --from relu -o no.npz
-! qkv: error: --weights are those of the whole model: no --from and no --to
+! qkv: error: --weights writes those of the whole model and does not go with --from or --to
 ? 2
 $ qkv extract affine.pt2 --weights -o no.pt2
 ! qkv: error: option '-o': found 'no.pt2', expected a file that ends in .safetensors, .npz or .npy
@@ -69,12 +69,12 @@ $ qkv convert w.npz -o one.npy
 ! qkv: error: 'one.npy': a .npy holds one tensor, not 2; use .npz or .safetensors
 ? 2
 $ qkv convert affine.pt2 -o w.npz
-! qkv: error: 'affine.pt2' holds no tensors alone: for the weights of a model, qkv extract affine.pt2 --weights -o w.npz
+! qkv: error: 'affine.pt2' is not a tensor file; for the weights of a model, use qkv extract affine.pt2 --weights -o w.npz
 ? 2
 $ qkv convert w.npz -o w.onnx
 ! qkv: error: w.npz: no entry 'archive_format': this ZIP is not a torch.export archive
 ? 3
 $ qkv extract static_a.pt2 --weights -o s.npz; qkv extract static_a.pt2 --weights --all -o s.npz
 ! qkv: s.npz: 2 tensors, 80 bytes
-! qkv: left out: 1 of constants and buffers that no state dict has; --all writes them, too
+! qkv: left out: constants and buffers that are not in the state dict (1); --all writes them as well
 ! qkv: s.npz: 3 tensors, 116 bytes

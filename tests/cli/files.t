@@ -3,13 +3,13 @@ $ qkv inspect missing.pt2
 ! qkv: error: cannot open 'missing.pt2': No such file or directory
 ? 3
 $ qkv inspect vocab.txt
-! qkv: error: vocab.txt: no end record: the file is no ZIP archive, or it is cut off
+! qkv: error: vocab.txt: no end record: the file is not a ZIP archive, or it is cut off
 ? 3
 $ qkv graph .
 ! qkv: error: cannot read '.': it is a folder
 ? 3
 $ make cut affine.pt2 3000; qkv inspect affine.pt2
-! qkv: error: affine.pt2: no end record: the file is no ZIP archive, or it is cut off
+! qkv: error: affine.pt2: no end record: the file is not a ZIP archive, or it is cut off
 ? 3
 $ qkv run affine2.pt2 -i missing.npz
 ! qkv: error: cannot open 'missing.npz': No such file or directory
@@ -24,7 +24,7 @@ $ qkv run affine2.pt2 -q -o out.txt
 ! qkv: error: 'out.txt': the name must end in .safetensors, .npz or .npy
 ? 2
 $ qkv run affine2.pt2 --image vocab.txt
-! qkv: error: input 'x' is f32 of rank 2; a picture is f32 of rank 4 (batch, channels, height, width) or 3
+! qkv: error: input 'x' is f32 of rank 2; an image is f32 of rank 4 (batch, channels, height, width) or 3
 ? 2
 $ qkv run rgb.pt2 --image vocab.txt
 ! qkv: error: vocab.txt: found neither PNG nor JPEG; convert the picture to one of them

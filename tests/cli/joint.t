@@ -43,7 +43,7 @@ output output_1 = %mul
 output grad.layer.weight = %linear_grad__21 gradient of %p_layer_weight
 output grad.x = %linear_grad gradient of %x
 $ qkv joint train.pt2 --loss output_0 --inputs-only --grad target -o joint.onnx; qkv run joint.onnx -i in.safetensors -q
-opset 18, profile ort: 20 nodes, 8 weights and constants, 0 attentions (0 as one op)
+opset 18, target ort: 20 nodes, 8 weights and constants, 0 attentions (0 as one op)
 loss output_0: 2 gradients, 16 nodes (the model has 6)
 output       dtype  shape        min      max     mean  not finite
 output_0     f32    ()       21.9583  21.9583  21.9583           0
@@ -57,7 +57,7 @@ $ qkv joint train.pt2 --loss output_0 --grad nobody -o no.pt2
 ! qkv: error: the model has no input 'nobody'
 ? 2
 $ qkv joint train.pt2 --loss output_1 -o no.pt2
-! qkv: error: output 'output_1' is no loss: its shape is (s48, 3), expected one number; let the model end with a mean or a sum
+! qkv: error: output 'output_1' is not a loss: its shape is (s48, 3), expected a scalar; let the model end with a mean or a sum
 ? 2
 $ qkv joint train.pt2 --loss output_9 -o no.pt2
 ! qkv: error: the model has no output 'output_9' to take as the loss; it has output_0, output_1
@@ -66,7 +66,7 @@ $ qkv joint train.pt2 -o no.pt2
 ! qkv: error: which output is the loss? The model has output_0, output_1
 ? 2
 $ qkv joint affine.pt2 -o no.pt2
-! qkv: error: output 'output_0' is no loss: its shape is (s77, 3), expected one number; let the model end with a mean or a sum
+! qkv: error: output 'output_0' is not a loss: its shape is (s77, 3), expected a scalar; let the model end with a mean or a sum
 ? 2
 $ qkv joint train.pt2 --loss output_0
 ! qkv: error: joint needs -o FILE
@@ -79,6 +79,7 @@ $ qkv joint train.pt2 --loss output_0 --decompose all -o no.pt2
 ? 2
 $ qkv joint train.pt2 --loss output_0 --json -q -o joint.pt2 | head -12
 {
+  "schema": 1,
   "loss": "output_0",
   "nodes_before": 6,
   "nodes_after": 17,
@@ -87,7 +88,6 @@ $ qkv joint train.pt2 --loss output_0 --json -q -o joint.pt2 | head -12
     {"output": "grad.x", "input": "x", "dtype": "f32", "shape": ["s48", 4]}
   ],
   "without": ["unused"],
-  "schema": 1,
   "model": "train.pt2",
   "output": "joint.pt2"
 $ ls no.*

@@ -23,6 +23,7 @@ $ qkv rewrite fused.pt2
 1 attention fused, 0 left; 17 nodes, were 17
 $ qkv rewrite eager.pt2 --json --prove
 {
+  "schema": 1,
   "attentions_fused": 1,
   "attentions_left": 0,
   "nodes_before": 28,
@@ -37,7 +38,6 @@ $ qkv rewrite eager.pt2 --json --prove
     {"rule": "pack_qkv", "phase": "fuse", "result": "linear", "op": "aten.slice.Tensor", "nodes": ["linear", "linear_1", "linear_2"], "note": null, "max_abs": 0, "max_rel_peak": 0, "max_abs_masked_rows": 0, "runs": 12, "not_proven": null}
   ],
   "left": [],
-  "schema": 1,
   "model": "eager.pt2",
   "output": null,
   "error": null
@@ -58,8 +58,8 @@ fold_views       aten.reshape.default  unsqueeze_1      2
 fold_views       aten.permute.default  transpose_3      3
 left: softmax 'div_1'
   recognised: softmax of queries 'transpose' times keys 'view_1' times 0.5, mask 'unsqueeze_1'
-  stopped at 'matmul_1', rule 'attention': rows without an allowed key would give 0 instead of NaN (--exact-masked-rows)
-  to change: without --exact-masked-rows such rows give 0, as PyTorch's scaled_dot_product_attention does
+  stopped at 'matmul_1', rule 'attention': rows without an allowed key would give 0 instead of NaN (exact_masked_rows)
+  to change: without exact_masked_rows such rows give 0, as PyTorch's scaled_dot_product_attention does
 0 attentions fused, 1 left; 21 nodes, were 28
 $ qkv rewrite eager.pt2 --exact-masked-rows --require-fused -q > /dev/null
 ! qkv: error: 1 attention is left as softmax(QK)V; qkv rewrite --why-not says why
@@ -86,6 +86,7 @@ left: softmax 'softmax'
 1 attention fused, 1 left; 35 nodes, were 47
 $ qkv rewrite left.pt2 --why-not --json
 {
+  "schema": 1,
   "attentions_fused": 1,
   "attentions_left": 1,
   "nodes_before": 47,
@@ -102,7 +103,6 @@ $ qkv rewrite left.pt2 --why-not --json
   "left": [
     {"node": "softmax", "at": "masked_fill_1", "rule": "scores_masked_fill", "matched": "queries 'transpose_5' times keys 'view_4' times 0.5", "reason": "masked scores become -50, which keeps them in the softmax; only -inf or a number of at most -10000 masks", "advice": "mask with -inf or torch.finfo(dtype).min"}
   ],
-  "schema": 1,
   "model": "left.pt2",
   "output": null,
   "error": null
@@ -150,6 +150,7 @@ counterexample.safetensors
 ? 2
 $ qkv rewrite eager.pt2 --rules wrong.rules --no-builtin-rules --prove --counterexample c.safetensors --seeds 1 --json; ls c.safetensors
 {
+  "schema": 1,
   "attentions_fused": 0,
   "attentions_left": 0,
   "nodes_before": 28,
@@ -158,7 +159,6 @@ $ qkv rewrite eager.pt2 --rules wrong.rules --no-builtin-rules --prove --counter
   "ms": N,
   "firings": [],
   "left": [],
-  "schema": 1,
   "model": "eager.pt2",
   "output": null,
   "error": "rule 'wrong' at 'mul': the replacement of 'mul' differs by 0.193002 (0.0694679 of the largest value)"
@@ -216,7 +216,7 @@ $ qkv rewrite left.pt2 --skip-padding | tail -1
 ! qkv: skip-padding: mask 'mask': 'matmul_2' (aten.matmul.default) reads padded positions; it runs dense
 $ qkv run left.pt2 --skip-padding -q
 output    dtype  shape            min      max      mean  not finite
-output_0  f32    (1, 2, 8)  -0.246292  2.27423  0.516001           0
+output_0  f32    (1, 2, 8)  -0.278111  1.81379  0.429373           0
 $ qkv embed words.pt2 --vocab vocab.txt --skip-padding cat dog
         1       2  sentence
 1  1.0000  0.6667  cat

@@ -67,25 +67,25 @@ $ make st w.safetensors a:i64:2x3:1 b:f32:3x3:1; qkv run two.pt2 -i w.safetensor
 ? 2
 # Random inputs.
 $ qkv run words.pt2 -D batch=2 -D seq=4
-output    dtype  shape      min  max     mean  not finite
-output_0  f32    (2, 4, 8)    0    2  0.21875           0
-output_1  f32    (2, 8)       0    2   0.1875           0
-! qkv: random input_ids: i64 (2, 4), seed 1
-! qkv: random attention_mask: i64 (2, 4), seed 1
-! qkv: random token_type_ids: i64 (2, 4), seed 1
-$ qkv run words.pt2 -D s18=2 -D input_ids.1=4 --seed 1 -q -o a.npz; qkv run words.pt2 --shape input_ids:2x4 -q -o b.npz; cmp a.npz b.npz
-output    dtype  shape      min  max     mean  not finite
-output_0  f32    (2, 4, 8)    0    2  0.21875           0
-output_1  f32    (2, 8)       0    2   0.1875           0
-output    dtype  shape      min  max     mean  not finite
-output_0  f32    (2, 4, 8)    0    2  0.21875           0
-output_1  f32    (2, 8)       0    2   0.1875           0
+output    dtype  shape      min  max      mean  not finite
+output_0  f32    (2, 4, 8)    0    4    0.3125           0
+output_1  f32    (2, 8)       0    3  0.359375           0
+! qkv: random input_ids: i64 (2, 4), seed 0
+! qkv: random attention_mask: i64 (2, 4), seed 0
+! qkv: random token_type_ids: i64 (2, 4), seed 0
+$ qkv run words.pt2 -D s18=2 -D input_ids.1=4 --seed 0 -q -o a.npz; qkv run words.pt2 --shape input_ids:2x4 -q -o b.npz; cmp a.npz b.npz
+output    dtype  shape      min  max      mean  not finite
+output_0  f32    (2, 4, 8)    0    4    0.3125           0
+output_1  f32    (2, 8)       0    3  0.359375           0
+output    dtype  shape      min  max      mean  not finite
+output_0  f32    (2, 4, 8)    0    4    0.3125           0
+output_1  f32    (2, 8)       0    3  0.359375           0
 $ qkv run words.pt2 --shape input_ids:[2,4] --seed 2 -q
 output    dtype  shape      min      max      mean  not finite
 output_0  f32    (2, 4, 8)    0        4      0.25           0
 output_1  f32    (2, 8)       0  1.33333  0.270833           0
 $ qkv run words.pt2 --shape 2,4
-! qkv: error: option '--shape': '2,4' names no input and the model has 3
+! qkv: error: option '--shape': '2,4' does not name an input, and the model has 3
 ? 2
 $ qkv run words.pt2 --shape input_isd:2,4
 ! qkv: error: no input is called 'input_isd'; did you mean 'input_ids'?
@@ -112,7 +112,7 @@ $ qkv run words.pt2 -D heads=2
 ! qkv: error: no size is called 'heads'; this model has s18 (input_ids.0), s41 (input_ids.1)
 ? 2
 $ qkv run affine.pt2 -i x.safetensors -D batch=2
-! qkv: error: -i gives the inputs, -D and --shape make random ones: use one of both
+! qkv: error: -i reads the inputs, -D and --shape make random ones: use one or the other
 ? 2
 $ qkv run words.pt2 -q -D batch=64 -D seq=16 --memory-limit 8K
 ! qkv: error: these sizes need 71680 bytes of activations, the limit is 8192
@@ -128,19 +128,19 @@ $ qkv run rgb.pt2 --image pictrue=gray.png
 ! qkv: error: no input is called 'pictrue'; did you mean 'picture'?
 ? 2
 $ qkv run rgb.pt2 --image gray.png --image red.png
-! qkv: error: input 'picture' is (1, 3, 4, 6), but 2 pictures were given
+! qkv: error: input 'picture' is (1, 3, 4, 6), but 2 images were given
 ? 2
 $ qkv run rgb.pt2 --image gray.png --mean 1,2
 ! qkv: error: option '--mean': found '1,2', expected one number or 3, separated by commas
 ? 2
 $ qkv run rgb.pt2 --image gray.png --std 0
-! qkv: error: option '--std': 0, expected numbers above 0
+! qkv: error: option '--std': 0, expected values above 0
 ? 2
 $ qkv run quadrant.pt2 --image red.png --image gray.png --image red.png
 output    dtype  shape   min      max    mean  not finite
 output_0  f32    (3, 4)    2  2.98039  2.6536           0
 $ qkv run affine.pt2 --image red.png
-! qkv: error: input 'x' is f32 of rank 2; a picture is f32 of rank 4 (batch, channels, height, width) or 3
+! qkv: error: input 'x' is f32 of rank 2; an image is f32 of rank 4 (batch, channels, height, width) or 3
 ? 2
 $ qkv run two.pt2 --image red.png
 ! qkv: error: option '--image': the model has 2 inputs; say which: --image NAME=red.png

@@ -69,53 +69,53 @@ red   0.980  0.0  0.0  12.0  64.0     768
 red   0.980  8.0  0.0  20.0  64.0     768
 # a folder
 $ mkdir in; cp a.png in/1.png; make png in/2.PNG 8x8 00ff00; echo broken >in/3.jpg; cp a.png in/4.png; make cut in/4.png 60; qkv segment ground.pt2 --images in --text red --text green --out out
-picture  instances
-1.png            1
-2.PNG            2
-3.jpg               not readable
-4.png               not readable
+image  instances
+1.png          1
+2.PNG          2
+3.jpg             not readable
+4.png             not readable
 ! qkv: warning: in/3.jpg: found neither PNG nor JPEG; convert the picture to one of them
 ! qkv: warning: in/4.png: PNG: the file is cut off
-! qkv: error: 2 of 4 pictures could not be read:
+! qkv: error: 2 of 4 images could not be read:
 !   in/3.jpg
 !   in/4.png
 ? 1
-$ ls out; qkv segment ground.pt2 --images in --text red --text green --out out -q
+$ ls out; qkv segment ground.pt2 --images in --text red --text green --output-dir out -q
 1.png.json
 1.png.overlay.png
 2.PNG.json
 2.PNG.overlay.png
 coco.json
-picture  instances
-1.png            1  from before
-2.PNG            2  from before
-3.jpg               not readable
-4.png               not readable
-! qkv: error: 2 of 4 pictures could not be read:
+image  instances
+1.png          1  from before
+2.PNG          2  from before
+3.jpg             not readable
+4.png             not readable
+! qkv: error: 2 of 4 images could not be read:
 !   in/3.jpg
 !   in/4.png
 ? 1
 $ rm in/3.jpg in/4.png out/1.png.json; qkv segment ground.pt2 --images in --text red --text green --out out --masks out/masks; ls out/masks
-picture  instances
-1.png            1
-2.PNG            2  from before
+image  instances
+1.png          1
+2.PNG          2  from before
 1.png-001-red.png
 $ qkv segment ground.pt2 --images in --text red --out out
-picture  instances
-1.png            1
-2.PNG            0
+image  instances
+1.png          1
+2.PNG          0
 # pictures and tiles in batches of any size: the same numbers
 $ mkdir many; for c in ff0000 00ff00 0000ff ff00ff 804020; do make png many/$c.png 20x16 $c,000000; done; echo no >many/ffff.jpg; for b in 1 2 5 1024; do qkv segment ground.pt2 --images many --text red --text blue --batch $b --out batch$b -q >batch$b.txt 2>&1; cmp batch$b/coco.json batch1/coco.json; cmp batch$b.txt batch1.txt; done; cat batch2.txt
-picture     instances
+image       instances
 0000ff.png          1
 00ff00.png          0
 804020.png          1
 ff0000.png          1
 ff00ff.png          2
 ffff.jpg               not readable
-qkv: error: 1 of 6 pictures could not be read:
+qkv: error: 1 of 6 images could not be read:
   many/ffff.jpg
-$ for b in 1 2 3 4; do qkv segment ground.pt2 --image a.png --text red --text blue --tile 16 --overlap 4 --batch $b --json >tiles$b.json; cmp tiles$b.json tiles1.json; done; grep -c image_id tiles1.json
+$ for b in 1 2 3 4; do qkv segment ground.pt2 --image a.png --text red --text blue --tile 16 --overlap 4 --batch-size $b --json >tiles$b.json; cmp tiles$b.json tiles1.json; done; grep -c image_id tiles1.json
 5
 # a batch that was chosen is made smaller where memory is limited, one that was asked for is not
 $ mkdir more; for i in $(seq 18); do cp many/ff00ff.png more/$i.png; done; for l in 100K 1G; do qkv segment ground.pt2 --images more --text red --text blue --memory-limit $l --out more$l | grep -c png; done; cmp more100K/coco.json more1G/coco.json; qkv segment ground.pt2 --images more --text red --text blue --memory-limit 100K --batch 16 --out sixteen 2>/dev/null || echo $?
@@ -129,10 +129,12 @@ red   0.980  0.0  0.0  0.5  1.0       0
 red   0.980  0.5  0.0  1.0  1.0       0
 # what is missing or wrong
 $ qkv segment bare.pt2 --image a.png --text red
-! qkv: error: bare.pt2: holds no 'qkv/processor.json', which qkv.recipes.sam3 puts into a .pt2; --processor FILE gives it
+! qkv: error: bare.pt2: holds no 'qkv/processor.json', which qkv.recipes.sam3 puts into a .pt2; give the processor as a file of its own
+! qkv: this is --processor FILE
 ? 2
 $ qkv segment bare.pt2 --image a.png --text red --processor hf.json
-! qkv: error: bare.pt2: holds no 'qkv/tokenizer.bpe', which qkv.recipes.sam3 puts into a .pt2; --tokenizer FILE gives it
+! qkv: error: bare.pt2: holds no 'qkv/tokenizer.bpe', which qkv.recipes.sam3 puts into a .pt2; give the tokenizer as a file of its own
+! qkv: this is --tokenizer FILE
 ? 2
 $ qkv segment ground.pt2 --image a.png
 ! qkv: error: --text TEXT is missing: what to look for
@@ -156,13 +158,13 @@ $ qkv segment words.pt2 --image a.png --text red
 ! qkv: error: input 'attention_mask': a grounding model takes one picture (B, 3, H, W) of f32 and token ids (P, context) of i64, and box prompts
 ? 2
 $ qkv segment ground.pt2 --image a.png --image one.png --text red
-! qkv: error: 2 times --image; --images DIR takes a folder of pictures
+! qkv: error: --image was given 2 times; --images DIR takes a folder of images
 ? 2
 $ qkv segment ground.pt2 --image a.png --images in --text red
-! qkv: error: --image is for one picture, --images for a folder: use one of both
+! qkv: error: --image is for one image, --images for a folder: use one of them
 ? 2
 $ qkv segment ground.pt2 --images in --text red
-! qkv: error: --images needs --out DIR, the folder for the results
+! qkv: error: --images needs --output-dir DIR, the folder for the results
 ? 2
 $ qkv segment ground.pt2 --images out/masks/none --text red --out out
 ! qkv: error: cannot open the folder 'out/masks/none': No such file or directory

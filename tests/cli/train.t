@@ -1,6 +1,6 @@
 # Training a joint graph: numbers by hand, a checkpoint, what is refused.
 $ qkv joint train.pt2 --loss output_0 -o joint.pt2 -q >joint.txt; make st d.safetensors x:f32:5x4:1,0,-1,2,0.5 target:f32:5x3:0,1,2,3
-$ qkv train joint.pt2 --data d.safetensors --optimizer sgd --lr 0.01 --batch 2 --epochs 3 --in-order --checkpoint c.safetensors --save w.safetensors
+$ qkv train joint.pt2 --data d.safetensors --optimizer sgd --lr 0.01 --batch-size 2 --epochs 3 --in-order --checkpoint c.safetensors --save w.safetensors
 epoch 1: loss 16.677
 epoch 2: loss 13.6721
 epoch 3: loss 11.2345
@@ -47,18 +47,18 @@ $ qkv train joint.pt2 --data d.safetensors --betas 0.9
 ! qkv: error: option '--betas': found '0.9', expected two numbers such as 0.9,0.999
 ? 2
 $ qkv train joint.pt2 --data d.safetensors --betas 0.9,1
-! qkv: error: joint.pt2: beta2 is 1, expected a number from 0 on and below 1
+! qkv: error: joint.pt2: beta2 is 1, expected a number of at least 0 and below 1
 ? 2
 $ qkv train joint.pt2 --data d.safetensors --resume d.safetensors
 ! qkv: error: d.safetensors: it has no 'weight.layer.weight': it is the checkpoint of another model or another optimizer
 ? 2
 $ qkv train joint.pt2 --data d.safetensors --momentum -1
-! qkv: error: option '--momentum': found '-1', expected a number from 0 on
+! qkv: error: option '--momentum': found '-1', expected a number of at least 0
 ? 2
 $ qkv train joint.pt2 --data d.safetensors --plot l.png
 ! qkv: error: option '--plot': found 'l.png', expected a file that ends in .svg
 ? 2
-$ qkv convert train.pt2 --weights w.safetensors -o again.pt2; qkv extract again.pt2 --weights -o again.safetensors; cmp again.safetensors w.safetensors
+$ qkv convert train.pt2 --weights-from w.safetensors -o again.pt2; qkv extract again.pt2 --weights -o again.safetensors; cmp again.safetensors w.safetensors
 ! qkv: again.safetensors: 3 tensors, 68 bytes
 $ qkv convert train.pt2 --weights d.safetensors -o no.pt2
 ! qkv: error: d.safetensors: the model has no weight 'x'

@@ -57,7 +57,7 @@ $ qkv bench affine.pt2 --iterations 0
 ! qkv: error: option '--iterations': found '0', expected an integer from 1 to 10000000
 ? 2
 $ qkv verify affine.pt2
-! qkv: error: nothing to compare with: give OTHER, -e EXPECTED or --per-node TRACE
+! qkv: error: nothing to compare with: give OTHER, -e EXPECTED or --per-node FILE
 ? 2
 $ qkv verify affine.pt2 -e x.safetensors
 ! qkv: error: -i FILE is missing: the inputs that the expected values belong to
@@ -73,5 +73,24 @@ $ qkv embed words.pt2 --vocab vocab.txt --pool max "a cat"
 ? 2
 # Options after --, joined letters, values glued to letters.
 $ qkv run -qDbatch=2 -- affine.pt2
-output    dtype  shape   min      max     mean  not finite
-output_0  f32    (2, 3)    0  4.62396  1.45683           0
+output    dtype  shape        min      max    mean  not finite
+output_0  f32    (2, 3)  0.872087  13.9875  5.3961           0
+# Older spellings of options are understood, but help does not show them.
+$ for o in check:profile convert:profile extract:profile joint:profile convert:weights generalize:dim generalize:check train:labels train:warmup train:batch segment:batch segment:out; do qkv ${o%:*} --${o#*:}; qkv help ${o%:*} | grep -- "--${o#*:} "; done
+! qkv: error: option '--profile' needs a value: LIST
+! qkv: error: option '--profile' needs a value: NAME
+! qkv: error: option '--profile' needs a value: NAME
+! qkv: error: option '--profile' needs a value: NAME
+! qkv: error: option '--weights' needs a value: FILE
+! qkv: error: option '--dim' needs a value: NAME=AXES
+! qkv: error: option '--check' needs a value: FILE
+! qkv: error: option '--labels' needs a value: INPUT
+! qkv: error: option '--warmup' needs a value: N
+! qkv: error: option '--batch' needs a value: N
+! qkv: error: option '--batch' needs a value: N
+! qkv: error: option '--out' needs a value: DIR
+? 1
+$ qkv backends padded.onnx --train --json | grep -c attentions; qkv help backends | grep -c -- '--train'
+1
+0
+? 1

@@ -50,7 +50,7 @@ output_0  DIFFERS  f32 (2, 3)        -        -        -       -  -     -    (3,
 1 of 1 output differs
 ? 1
 $ make st names.safetensors y:f32:2x3:1; qkv verify affine.pt2 -i x.safetensors -e names.safetensors
-! qkv: error: names.safetensors: 'y' is no output; the model has output_0
+! qkv: error: names.safetensors: 'y' is not an output; the model has output_0
 ? 2
 $ make st ab.safetensors a:i64:1x3:1,2,3 b:f32:1x3:0.5,3,1; make st s.safetensors output_0:f32:1x3:1.5,5,4; qkv verify two.pt2 -i ab.safetensors -e s.safetensors
 output    result  value       max abs  max rel  of peak     cosine  at  got  expected  differ
@@ -64,7 +64,7 @@ output_0  ok      f32 (1, 3)         0        0        0  1.0000000  -     -    
 output_1  ok      bool (1, 3)        0        0        0  1.0000000  -     -         -       0
 
 all outputs agree
-! qkv: warning: output_1 is bool, expected i64; the numbers are compared
+! qkv: warning: output_1 is bool, expected i64; their values are compared
 $ qkv run affine.pt2 -i x.safetensors -o y.npy -q > /dev/null; qkv verify affine.pt2 -i x.safetensors -e y.npy
 output    result  value       max abs  max rel  of peak     cosine  at  got  expected  differ
 output_0  ok      f32 (2, 3)        0        0        0  1.0000000  -     -         -       0
@@ -76,7 +76,7 @@ output    result  value       max abs  max rel  of peak     cosine  at  got  exp
 output_0  ok      f32 (3, 3)        0        0        0  1.0000000  -     -         -       0
 
 the output agrees
-! qkv: random x: f32 (3, 4), seed 1
+! qkv: random x: f32 (3, 4), seed 0
 $ qkv verify affine2.pt2 affine.pt2 -i x.safetensors
 output    result   value       max abs  max rel  of peak     cosine  at       got  expected  differ
 output_0  DIFFERS  f32 (2, 3)      0.5   0.0161   0.0104  0.9999737  (0, 1)  31.5        31       1
@@ -129,7 +129,7 @@ $ qkv verify affine.pt2 -i x.safetensors --per-node trace.safetensors --json
 }
 ? 1
 $ qkv verify affine.pt2 -i x.safetensors --per-node y.safetensors
-! qkv: error: y.safetensors: none of its 1 tensors is called like a node of the model
+! qkv: error: y.safetensors: none of its 1 tensors has the name of a node of the model
 ? 2
 $ make st qkv.safetensors q:f32:1x2x1x8:1 k:f32:1x2x1x8:1 v:f32:1x2x1x8:3 mask:bool:1x1x1x1:1; make st third.safetensors output_0:f32:1x2x1x8:3; qkv verify spelled.onnx -i qkv.safetensors -e third.safetensors | tail -1
 the output agrees

@@ -3,6 +3,7 @@
 #include <string.h>
 #include "onnx_seeds.h"
 #include "qkv.h"
+#include "qkv_tools.h"
 
 static size_t inside(const char *name, uint8_t *data, size_t size, size_t max)
 {

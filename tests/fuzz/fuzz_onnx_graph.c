@@ -2,6 +2,7 @@
 #include <string.h>
 #include "onnx_seeds.h"
 #include "qkv.h"
+#include "qkv_tools.h"
 
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max, unsigned seed)
 {

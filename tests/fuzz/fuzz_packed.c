@@ -6,6 +6,7 @@
 #include "format/packfile.h"
 #include "fuzz.h"
 #include "qkv.h"
+#include "qkv_tools.h"
 
 static const char *const tokens[] = {"s0",
                                      "symbol u0 = size %x 0 in [0, 4]\n",

@@ -5,6 +5,7 @@
 #include <unistd.h>
 #include "fuzz.h"
 #include "qkv.h"
+#include "qkv_tools.h"
 
 static const char *const tokens[] = {"s0",
                                      "s1",

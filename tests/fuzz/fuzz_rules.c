@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "fuzz.h"
-#include "rewrite/rewrite.h"
+#include "rewrite/families/all.h"
 
 static const char *const tokens[] = {"(rule a ",
                                      "(derive b ",
@@ -80,8 +80,6 @@ static const char *const graphs[] = {
     "output l = %l\noutput f = %f\noutput u = %u\noutput i = %i\noutput s = %s\n",
 };
 
-extern const char *const rules_text[]; /* src/rewrite/rules */
-
 /* The built-in rules one by one, and past findings. */
 static void seeds(FuzzAdd *add)
 {
@@ -94,12 +92,13 @@ static void seeds(FuzzAdd *add)
         "(rule pair (fork (sub ?x ?y) (exp ?z)) (fork (neg ?x) (abs ?z)))",
     };
     for (size_t i = 0; i < sizeof found / sizeof *found; i++) add(found[i], strlen(found[i]));
-    for (int i = 0; rules_text[i]; i++)
-        for (const char *s = rules_text[i], *end; *s; s = end) {
-            for (end = s + 1; *end && !(end[-1] == '\n' && *end == '('); end++) {
+    for (const Family *const *f = families_all; *f; f++)
+        for (int i = 0; (*f)->rules && (*f)->rules[i]; i++)
+            for (const char *s = (*f)->rules[i], *end; *s; s = end) {
+                for (end = s + 1; *end && !(end[-1] == '\n' && *end == '('); end++) {
+                }
+                if (*s == '(') add(s, (size_t)(end - s));
             }
-            if (*s == '(') add(s, (size_t)(end - s));
-        }
 }
 
 /* Length of the list or atom at `at`; 0 when none begins there. */
@@ -154,6 +153,7 @@ static void apply(const RuleSet *rules, const char *text)
     RewriteOptions o = {.rules = rules};
     Graph *g = graph_parse(text, NULL, NULL, &err);
     fuzz_check(g != NULL, err.msg);
+    drop_detach(g);
     if (!rewrite_graph(g, &o, &log, &err)) {
         fuzz_said(&err);
         fuzz_check(err.code == E_LIMIT, err.msg); /* nothing else can go wrong without proofs */
@@ -173,7 +173,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     Err err = {0};
     char *text = malloc(size + 1);
     for (int builtin = 0; builtin < 2 && text; builtin++) { /* alone, then after the built-in ones */
-        RuleSet *rules = rules_create();
+        RuleSet *rules = rules_create(families_all);
         memcpy(text, data, size);
         text[size] = 0;
         if (rules && builtin) fuzz_check(rules_builtin(rules, &err), err.msg);

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "qkv.h"
+#include "qkv_tools.h"
 #include "folder.h"
 #include "tap.h"
 

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "qkv.h"
+#include "qkv_tools.h"
 #include "folder.h"
 #include "tap.h"
 
@@ -85,8 +86,7 @@ static const char *differs(const qkv_model *m, qkv_session *s, qkv_session *full
         if (kept >> i & 1) mixed.t[i] = first.t[i];
     e->message[0] = 0;
     if (!run(full, &first, 0, e) || !run(s, &first, 0, e) || !same(m, s, full)) what = "the first run";
-    qkv_session_stats(s, &a);
-    qkv_session_stats(full, &b);
+    if (qkv_session_stats(s, &a, e) || qkv_session_stats(full, &b, e)) what = "qkv_session_stats";
     *fewer += b.steps - a.steps;
     if (b.kept_bytes) what = "memory where nothing is kept";
     bool taken = !what && run(full, &mixed, 0, e); /* other numbers may be none that the model takes */

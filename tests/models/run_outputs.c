@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "qkv.h"
+#include "qkv_tools.h"
 #include "folder.h"
 #include "tap.h"
 
@@ -92,8 +93,7 @@ static void run_named(const char *folder, const char *name, void *user)
             else
                 what = g.asked == (turn < 3 ? qkv_model_output_count(m) : 0) ? wrong(m, s, own, turn < 3 ? &g : NULL)
                                                                              : "not asked for every output once";
-            qkv_session_stats(s, &a);
-            qkv_session_stats(own, &b);
+            if (qkv_session_stats(s, &a, &e) || qkv_session_stats(own, &b, &e)) what = "qkv_session_stats";
             if (turn < 2 && a.activation_bytes + a.scratch_bytes > b.activation_bytes + b.scratch_bytes)
                 what = "a larger arena";
             if (turn == 0) sum->smaller += a.activation_bytes < b.activation_bytes;

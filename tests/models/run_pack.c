@@ -10,6 +10,7 @@
 #include <unistd.h>
 #include <zlib.h>
 #include "qkv.h"
+#include "qkv_tools.h"
 #include "folder.h"
 #include "tap.h"
 
@@ -107,7 +108,7 @@ static void run_model(const char *dir, const char *name, const char *to)
         qkv_tensors_free(in);
     }
     qkv_stats st = {.struct_size = sizeof st};
-    if (ok) qkv_session_stats(s[1], &st);
+    ok = ok && !qkv_session_stats(s[1], &st, &e);
     char *graph = ok ? qkv_model_graph_text(m[1], &e) : NULL;
     bool lazy = !ok || !info[0].packed || !st.packed_bytes ||
                 (graph && strstr(graph, "aten.convolution")); /* which pack as they run */
@@ -268,7 +269,7 @@ static void hostile(const char *path)
     char *layout = memmem(b.data, b.size, "\"layout\": \"", 11);
     if (layout) { /* the reference rung packs nothing */
         replaced(&b, "\"weight\": 0", "\"weight\": 9", QKV_UNREADABLE, "weight");
-        replaced(&b, "\"at\": 0,", "\"at\": 4,", QKV_UNREADABLE, "no part of weight");
+        replaced(&b, "\"at\": 0,", "\"at\": 4,", QKV_UNREADABLE, "not a part of weight");
         layout[11] ^= 2;
         mend(&b);
         refused(&b, QKV_UNSUPPORTED, "run 'qkv pack' on the model's source here", "another CPU's layout");

@@ -11,6 +11,8 @@
 #include "api/api_impl.h"
 #include "ir/text.h"
 #include "qkv.h"
+#include "qkv_tools.h"
+#include "qkv_train.h"
 #include "tap.h"
 
 enum { POINTS = 60 };
@@ -53,6 +55,7 @@ static void release(void *user, void *p)
 typedef struct World {
     char small[512], folder[512];
     char pt2[600], onnx[600], qkv[600], joint[600]; /* models in files */
+    char rules[600];                                /* a rule with a long name */
     char out[600];                                  /* written by a scenario, gone after it */
     qkv_model *model, *trains;
     char *expected, *got; /* what a scenario says of its result; from the C library */
@@ -149,6 +152,19 @@ static qkv_status rewrite(World *w, qkv_error *e)
     qkv_status r = m ? qkv_model_rewrite(m, &(qkv_rewrite_options){sizeof(qkv_rewrite_options), .prove = 1, .seeds = 1},
                                          &report, e)
                      : e->code;
+    if (r == QKV_OK) r = say(w, report);
+    else qkv_free(report);
+    qkv_model_free(m);
+    return r;
+}
+
+static qkv_status read_rules(World *w, qkv_error *e)
+{
+    qkv_model *m = qkv_model_load(w->pt2, NULL, e);
+    const char *files[] = {w->rules};
+    qkv_rewrite_options o = {sizeof o, .rule_files = files, .rule_file_count = 1, .no_builtin_rules = 1};
+    char *report = NULL;
+    qkv_status r = m ? qkv_model_rewrite(m, &o, &report, e) : e->code;
     if (r == QKV_OK) r = say(w, report);
     else qkv_free(report);
     qkv_model_free(m);
@@ -259,6 +275,7 @@ static const struct {
     {"a first session", first_run},
     {"a session", new_session},
     {"rewrite and prove", rewrite},
+    {"rules of a file", read_rules},
     {"save a .pt2", save_pt2},
     {"save an .onnx", save_onnx},
     {"pack", pack},
@@ -365,6 +382,16 @@ static void sweep(World *w, size_t k, bool all)
         printf("# %s\n# %s\n", w->expected, w->got ? w->got : e.message);
 }
 
+/* A rule that never fires, with a name so long that the arena takes memory for it alone. */
+static bool write_rules(const char *path)
+{
+    enum { LONG = 1 << 17 };
+    FILE *f = fopen(path, "w");
+    if (!f) return false;
+    fprintf(f, "(rule long_%0*d (gelu (gelu ?x)) (gelu ?x :approximate \"tanh\"))\n", LONG, 0);
+    return fclose(f) == 0;
+}
+
 int main(int argc, char **argv)
 {
     static World w;
@@ -376,10 +403,11 @@ int main(int argc, char **argv)
     snprintf(w.folder, sizeof w.folder, "%s", argv[2]);
     path_to(w.onnx, argv[2], "m.onnx");
     path_to(w.qkv, argv[2], "m.qkv");
+    path_to(w.rules, argv[2], "m.rules");
     path_to(w.out, argv[2], "out.safetensors");
     w.model = qkv_model_load(w.pt2, NULL, &e);
     bool ok = w.model && qkv_model_save_onnx(w.model, w.onnx, NULL, NULL, &e) == QKV_OK &&
-              qkv_model_pack(w.model, w.qkv, NULL, &e) == QKV_OK;
+              qkv_model_pack(w.model, w.qkv, NULL, &e) == QKV_OK && write_rules(w.rules);
     if (!tap_ok(ok, "the models are made")) return tap_done();
     tap_ok(qkv_set_allocator(&a, &e) == QKV_USAGE, "and not again");
     w.trains = small_regression(w.model);

@@ -4,7 +4,7 @@
     onnx_ops.py WRITE_ONNX [--opset N] [--profile ort] [WORD ...]       with words: every case that fails, too
     onnx_ops.py WRITE_ONNX --opset 23 --unlike 18                       only files that differ from opset 18's in more than that number
 
-A case that the writer refuses counts as refused; an op whose cases are all refused must say one of the reasons of src/onnx/write/ops.def, LATER or
+A case that the writer refuses counts as refused; an op whose cases are all refused must say one of the reasons of the op table, LATER or
 KNOWN; so must a difference. Tolerances are those of run_ops.c.
 """
 import argparse

@@ -122,9 +122,9 @@ static void on_case(void *user, const GoldenCase *c)
 }
 
 static const char *const lowered[OP_COUNT] = {
-#define OP(id, name, schema, lower, shape, view, run, flags) [OP_##id] = #lower,
-#include "ir/ops.def"
-#undef OP
+#define LOWER(f) #f
+#define OP(id, name, schema, ...) [OP_##id] = __VA_ARGS__,
+#include "op/ops.def"
 };
 
 /* Rows that cannot have a case: in-place forms (tested through models), asserts, random numbers, rows without a tensor

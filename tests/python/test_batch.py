@@ -148,7 +148,7 @@ def mixed():
     ({"passthrough": ["name"]}, {"patch_batch": images(1)}, "the batch has no column 'name' to pass through; it has patch_batch"),
     ({"passthrough": True, "outputs": {"output_0": "name"}}, {"patch_batch": images(1), "name": [1]}, "column 'name' is passed through, and an output has that name"),
     ({"fixed_inputs": {}}, {"patch_batch": images(2), "token_ids": IDS}, "column 'token_ids' has 3 rows, column 'patch_batch' 2"),
-    ({"fixed_inputs": {}}, {"patch_batch": images(3), "token_ids": IDS}, r"output 'output_0' has s\d+\*s\d+ rows, which is no number for each row of the batch; choose others"),
+    ({"fixed_inputs": {}}, {"patch_batch": images(3), "token_ids": IDS}, r"output 'output_0' has s\d+\*s\d+ rows, which is not a fixed number per row of the batch; choose others"),
     ({"fixed_inputs": {"text": IDS}}, {"patch_batch": images(1)}, "fixed input 'text': the model has patch_batch, token_ids"),
     ({"columns": {"image": "x"}}, {"patch_batch": images(1)}, "columns: input 'image': the model has patch_batch, token_ids"),
     ({"outputs": ["logits"]}, {"patch_batch": images(1)}, "output 'logits': the model has output_0, output_1, output_2, output_3"),

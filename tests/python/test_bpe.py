@@ -26,7 +26,7 @@ def transformers_clip():
 
 
 def clip(hf):
-    lib, err = _lib.lib(), _lib.CError()
+    lib, err = _lib.vision(), _lib.CError()
     lib.qkv_tokenizer_clip.restype = C.c_void_p
     lib.qkv_tokenizer_encode.argtypes = [C.c_void_p, C.c_char_p, C.POINTER(C.c_int64), C.c_int, C.c_void_p]
     t = lib.qkv_tokenizer_clip(str(MERGES).encode(), hf, C.byref(err))

@@ -595,7 +595,7 @@ def test_sizes_are_named_tied_and_told_apart(tmp_path):
     assert {s["axes"]: s["expr"] for s in apart.sizes} == {"q.0, k.0, mask.0": "batch", "k.1": "keys", "q.1": "q_1", "mask.1": "keys"}
     q, k, m = with_mask(4, 6, 10)
     assert apart.model.run([q, k, m])["output_0"].shape == (4, 6, 32)
-    for wrong, text in ((dict(dims={"batch": ["q.7"]}), "'q.7' is no axis"), (dict(dims={"x": ["q.0", "q.1"]}), "their sizes differ"),
+    for wrong, text in ((dict(dims={"batch": ["q.7"]}), "'q.7' is not an axis"), (dict(dims={"x": ["q.0", "q.1"]}), "their sizes differ"),
                         (dict(dims={"c": ["q.2"]}), "is 32 in every file"), (dict(dynamic=["q.2"]), "add a file in which it differs")):
         with pytest.raises(qkv.Error, match=text) as e:
             qkv.generalize(*paths, **wrong)
@@ -670,7 +670,7 @@ class Branch(nn.Module):
 @pytest.mark.parametrize("a, b, says, first", [
     (Layer(0), Layer(1), "the files hold different weights", "'l.weight'"),
     (Layer(0), Layer(0, depth=2), "structure differs", "a Python loop or branch"),
-    (Learned(5), Learned(9), "learned numbers follow from no size", "'p'"),
+    (Learned(5), Learned(9), "learned values cannot be computed from sizes", "'p'"),
     (Loop(), Loop(), "structure differs", "the number of nodes depends on the size"),
     (Branch(), Branch(), "structure differs", "a Python branch on a size went two ways"),
 ], ids=["weights", "depth", "learned positions", "loop", "branch"])

@@ -29,7 +29,7 @@ def exported(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("padding")
     run(sys.executable, "-W", "ignore", os.path.join(EXAMPLE, "export.py"), folder, *([request.param] if request.param != "bool" else []))
     for profile in ("ort", "openvino", "spec"):
-        run(QKV, "convert", folder / "encoder.pt2", "-o", folder / f"{profile}.onnx", "--profile", profile, "--opset", 23 if profile == "spec" else 18)
+        run(QKV, "convert", folder / "encoder.pt2", "-o", folder / f"{profile}.onnx", "--target", profile, "--opset", 23 if profile == "spec" else 18)
     return request.param, folder
 
 

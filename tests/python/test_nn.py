@@ -242,7 +242,7 @@ def test_replace_keeps_identity_and_reports(capsys):
     before, optimizer, x = copy.deepcopy(model), torch.optim.SGD(model.parameters(), lr=0.5), torch.randn(2, 5, E)
     seen = []
     model.list[0].register_forward_hook(lambda m, a, out: seen.append(m))
-    with pytest.warns(UserWarning, match=r"ignores \(IgnoresSuper\) has a forward of its own that does not call super"):
+    with pytest.warns(UserWarning, match=r"ignores \(IgnoresSuper\) has its own forward, which does not call super"):
         assert qkv.nn.replace_mha(model, verbose=True) == 4
     printed = capsys.readouterr().out
     assert all(line in printed for line in ("layer.self_attn (MultiheadAttention): now ExportFriendlyMultiheadAttention", "list.1 (Inherits)", "own (OwnForward)"))
@@ -593,7 +593,7 @@ def test_export_names_the_remedy_for_sizes_from_data(tmp_path):
     shapes = (({0: b, 1: s}, None),)
     args = (torch.randn(2, 12, E), torch.tensor([3, 4]))
     model = Calls(FROM_DATA["mask"][0])
-    with pytest.raises(qkv.Error, match=r"decides by a size or number that comes out of data, .*test_nn.py:\d+\): call qkv.nn.replace_mha\(model\) before"):
+    with pytest.raises(qkv.Error, match=r"branches on a data-dependent size or value, .*test_nn.py:\d+\): call qkv.nn.replace_mha\(model\) before"):
         qkv.export(model, args, dynamic_shapes=shapes, path=tmp_path / "m.pt2")
     qkv.nn.replace_mha(model)
     assert qkv.export(model, args, dynamic_shapes=shapes, path=tmp_path / "m.pt2").max_rel < 2e-5
@@ -667,7 +667,7 @@ class Caller(nn.Module):
         self.module, self.call = module, call
 
     def forward(self, x, rows):
-        x = x[:, :rows.item()]  # a size that comes out of data
+        x = x[:, :rows.item()]  # a data-dependent size
         return self.call(self.module, x)
 
 
@@ -716,5 +716,5 @@ def test_from_nn_mha_of_wrappers():
     new = qkv.nn.ExportFriendlyMultiheadAttention.from_nn_mha(mha)
     assert type(mha) is NoWeights and isinstance(new, NoWeights) and new(x, x, x)[1] is None
     same(new(x, x, x)[0], mha(x, x, x)[0])
-    with pytest.raises(TypeError, match=r"IgnoresSuper has a forward of its own that does not call super\(\).forward"):
+    with pytest.raises(TypeError, match=r"IgnoresSuper has its own forward, which does not call super\(\).forward"):
         qkv.nn.ExportFriendlyMultiheadAttention.from_nn_mha(IgnoresSuper(E, H, batch_first=True))

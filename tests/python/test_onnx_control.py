@@ -1,4 +1,4 @@
-"""If, Loop and Scan against ONNX Runtime: known counts and conditions, and those that come out of data, at several sizes."""
+"""If, Loop and Scan against ONNX Runtime: known counts and conditions, and data-dependent ones, at several sizes."""
 import numpy as np
 import pytest
 

@@ -260,13 +260,13 @@ def convert(*args):
 def test_tensorrt_rules(tmp_path):
     bad = fn(lambda self, q, k, v: F.scaled_dot_product_attention(q, k, v))
     exported(tmp_path, bad, tuple(R(1, 2, 4, 12, seed=i) for i in range(3)))
-    ran = convert(tmp_path / "model.pt2", "-o", tmp_path / "m.onnx", "--profile", "tensorrt", "--json")
+    ran = convert(tmp_path / "model.pt2", "-o", tmp_path / "m.onnx", "--target", "tensorrt", "--json")
     report = json.loads(ran.stdout)
     assert ran.returncode == 0 and {w["rule"] for w in report["warnings"]} == {"dtype", "head-size"} and "head size is 12" in ran.stderr
     assert all(w["node"] for w in report["warnings"])
-    assert convert(tmp_path / "model.pt2", "-o", tmp_path / "m.onnx", "--profile", "tensorrt", "--strict", "-q").returncode == 1
+    assert convert(tmp_path / "model.pt2", "-o", tmp_path / "m.onnx", "--target", "tensorrt", "--strict", "-q").returncode == 1
     exported(tmp_path, bad, tuple(R(1, 2, 4, 32, seed=i).half() for i in range(3)))
-    ran = convert(tmp_path / "model.pt2", "-o", tmp_path / "m.onnx", "--profile", "tensorrt", "--strict")
+    ran = convert(tmp_path / "model.pt2", "-o", tmp_path / "m.onnx", "--target", "tensorrt", "--strict")
     assert ran.returncode == 0, ran.stderr
     ops = [n.op_type for n in onnx.load(tmp_path / "m.onnx").graph.node]
     assert ops.index("Mul") < ops.index("MatMul") < ops.index("Softmax") and "Cast" not in ops
@@ -275,10 +275,10 @@ def test_tensorrt_rules(tmp_path):
 def test_command(tmp_path):
     exported(tmp_path, nn.Linear(4, 2).eval(), (R(2, 4),), ({0: B},))
     ran = convert(tmp_path / "model.pt2", "-o", tmp_path / "m.onnx", "--opset", 20)
-    assert ran.returncode == 0 and "opset 20, profile ort" in ran.stdout
+    assert ran.returncode == 0 and "opset 20, target ort" in ran.stdout
     assert convert(tmp_path / "model.pt2", "-o", tmp_path / "again.pt2").returncode == 0
     assert qkv.Model(tmp_path / "again.pt2").graph_text() == qkv.Model(tmp_path / "model.pt2").graph_text()
-    for args in (("-o", tmp_path / "m.txt"), (), ("-o", tmp_path / "x.pt2", "--opset", 18), ("-o", tmp_path / "m.onnx", "--profile", "orrt")):
+    for args in (("-o", tmp_path / "m.txt"), (), ("-o", tmp_path / "x.pt2", "--opset", 18), ("-o", tmp_path / "m.onnx", "--target", "orrt")):
         assert convert(tmp_path / "model.pt2", *args).returncode == 2
 
 

@@ -317,7 +317,7 @@ def test_onnx(exported, tmp_path, name, opset, profile):
     """The file as ONNX in another runtime, at any number of images and prompts; and in qkv again."""
     path, module, _ = exported(name)
     onnx = str(tmp_path / "sam3.onnx")
-    subprocess.run([QKV, "convert", path, "-o", onnx, "--opset", str(opset), "--profile", profile], check=True, capture_output=True)
+    subprocess.run([QKV, "convert", path, "-o", onnx, "--opset", str(opset), "--target", profile], check=True, capture_output=True)
     run = (in_onnx_runtime if profile == "ort" else in_openvino)(onnx)
     sizes = [(168, 112), (112, 168), (560, 112), (112, 112)] if "sizes" in name else [None] * 4
     inputs = [sam3.sample(module.model, b, p, module.boxes, size, seed=3) for (b, p), size in zip(sam3.SIZES, sizes)]

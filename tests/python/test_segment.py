@@ -39,7 +39,7 @@ def resized(image, size):
 
 
 def qkv_input(path, size):
-    lib, err = _lib.lib(), _lib.CError()
+    lib, err = _lib.vision(), _lib.CError()
     lib.qkv_picture_read.restype = C.c_void_p
     p = lib.qkv_picture_read(str(path).encode(), C.byref(err))
     assert p, err.message
@@ -88,7 +88,7 @@ def test_unreadable(tmp_path, damage, sentence, code):
         picture(1, 90, 80).save(path)
         path.write_bytes(path.read_bytes()[:2000])
     err = _lib.CError()
-    lib = _lib.lib()
+    lib = _lib.vision()
     lib.qkv_picture_read.restype = C.c_void_p
     assert not lib.qkv_picture_read(str(path).encode(), C.byref(err))
     assert str(path) in err.message.decode() and sentence in err.message.decode()
@@ -185,8 +185,8 @@ def test_instances(tmp_path, contract, width, height):
 
 
 def functions():
-    lib = _lib.lib()
-    for name in ("qkv_segmenter_create", "qkv_segmenter_run", "qkv_picture_read", "qkv_picture_rgb", "qkv_session_profile_json"):
+    lib = _lib.vision()
+    for name in ("qkv_segmenter_create", "qkv_segmenter_run", "qkv_picture_read", "qkv_picture_rgb"):
         getattr(lib, name).restype = C.c_void_p
     return lib
 
@@ -194,10 +194,11 @@ def functions():
 def test_texts_are_encoded_once(tmp_path):
     """Two pictures, then another text: the embedding of ids runs with the first and the third."""
     picture(1, 40, 30).save(tmp_path / "a.png")
-    lib, err = functions(), _lib.CError()
+    lib, core, err = functions(), _lib.lib(), _lib.CError()
+    core.qkv_session_profile_json.restype = C.c_void_p
     m = qkv.Model(MODELS / "ground.pt2")
     session = m.session()
-    lib.qkv_session_profile(C.c_void_p(session._opened.pointer), 1)
+    core.qkv_session_profile(C.c_void_p(session._opened.pointer), 1)
     g = C.c_void_p(lib.qkv_segmenter_create(C.c_void_p(m._model), C.c_void_p(session._opened.pointer), None, C.byref(err)))
     assert g, err.message
     p = C.c_void_p(lib.qkv_picture_read(str(tmp_path / "a.png").encode(), C.byref(err)))
@@ -208,7 +209,7 @@ def test_texts_are_encoded_once(tmp_path):
         found = C.c_void_p(lib.qkv_segmenter_run(g, p, C.byref(err)))
         assert found, err.message
         lib.qkv_instances_free(found)
-        steps = json.loads(C.string_at(lib.qkv_session_profile_json(C.c_void_p(session._opened.pointer), None)))
+        steps = json.loads(C.string_at(core.qkv_session_profile_json(C.c_void_p(session._opened.pointer), None)))
         calls.append(sum(s["calls"] for s in steps if "embedding" in s["op"]))
     lib.qkv_segmenter_free(g)
     lib.qkv_picture_free(p)
@@ -228,7 +229,7 @@ def test_models_that_take_two_pictures(tmp_path, batch):
         picture(i, 40 + i, 30).save(tmp_path / "in" / f"{i}.png")
     found = []
     for name, n in ((MODELS / "ground.pt2", 1), ("two.pt2", 1), ("two.pt2", 9)):
-        command = [QKV, "segment", str(name), "--images", "in", "--text", "red", "--text", "blue", "--threshold", "0.02", "--batch", str(n), "--out", f"out{len(found)}", "--json"]
+        command = [QKV, "segment", str(name), "--images", "in", "--text", "red", "--text", "blue", "--threshold", "0.02", "--batch-size", str(n), "--output-dir", f"out{len(found)}", "--json"]
         found.append(json.loads(subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout))
     assert len(found[0]["annotations"]) > 5
     for other in found[1:]:
@@ -243,7 +244,7 @@ def test_progress(tmp_path):
     for i in range(6):
         large.save(tmp_path / "in" / f"{i}.jpg", quality=50)
     (tmp_path / "in" / "3.jpg").write_bytes(b"")
-    command = [QKV, "segment", str(MODELS / "ground.pt2"), "--images", "in", "--text", "red", "--batch", "1", "--out", "out"]
+    command = [QKV, "segment", str(MODELS / "ground.pt2"), "--images", "in", "--text", "red", "--batch-size", "1", "--output-dir", "out"]
     ours, theirs = pty.openpty()
     child = subprocess.Popen(command, cwd=tmp_path, stdout=theirs, stderr=theirs, env={**os.environ, "TERM": "xterm"})
     os.close(theirs)

@@ -1,14 +1,18 @@
 """qkv.Segmenter against `qkv segment` on the same pictures (test_segment.py holds that against the reference), given as arrays."""
+import ctypes as C
 import json
 import os
 import pathlib
 import pickle
+import shutil
 import subprocess
+import sys
 
 import numpy as np
 import pytest
 
 import qkv
+from qkv import _lib
 
 Image = pytest.importorskip("PIL.Image")
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
@@ -108,6 +112,41 @@ def test_errors(model, texts, image, message):
         with pytest.raises(qkv.Error, match=message) as e:
             find(image)
         assert "\n" not in str(e.value)
+
+
+def test_what_the_model_tells():
+    """The two functions by which libqkv_vision looks into a model: its extra files, and the table that ids are looked up in."""
+    lib, m, e, size = _lib.lib(), qkv.Model(GROUND), _lib.CError(), C.c_size_t()
+    lib.qkv_model_extra_file.restype = C.c_void_p
+    extra = lib.qkv_model_extra_file(C.c_void_p(m._model), b"qkv/processor.json", C.byref(size), C.byref(e))
+    assert extra, e.message
+    assert "contract" in json.loads(C.string_at(extra, size.value)) and C.string_at(extra, size.value + 1)[-1] == 0
+    lib.qkv_free(extra)
+    assert not lib.qkv_model_extra_file(C.c_void_p(m._model), b"qkv/nothing", C.byref(size), C.byref(e))
+    assert (e.code, e.message.decode()) == (2, f"{GROUND}: holds no 'qkv/nothing'")
+    name, rows, found = C.c_char_p(), C.c_int64(), {}
+    for i in range(lib.qkv_model_input_count(m._model)):
+        assert lib.qkv_model_input_table(C.c_void_p(m._model), i, C.byref(name), C.byref(rows), C.byref(e)) == 0, e.message
+        found[lib.qkv_model_input_rank(m._model, i)] = name.value, rows.value
+    assert found[4] == (None, 0) and found[2][0].endswith(b".weight") and found[2][1] > 514
+    assert lib.qkv_model_input_table(C.c_void_p(m._model), 9, C.byref(name), C.byref(rows), C.byref(e)) == 2
+    assert e.message.decode() == f"input 9: the model has {len(found)} inputs"
+
+
+def test_library_missing(tmp_path):
+    """Models run without libqkv_vision; a segmenter says which file it needs."""
+    library = pathlib.Path(_lib.library_path())
+    shutil.copy(library, tmp_path / "libqkv.so")
+    code = f"""if True:
+        import numpy as np, qkv
+        qkv.Model({str(GROUND)!r})
+        try:
+            qkv.Segmenter({str(GROUND)!r}, ["red"])(np.zeros((4, 4, 3), np.uint8))
+        except qkv.Error as e:
+            print(e.code, e)"""
+    environment = {**os.environ, "QKV_LIBRARY": str(tmp_path / "libqkv.so")}
+    said = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True).stdout
+    assert said.startswith(f"3 cannot load '{tmp_path / 'libqkv_vision.so'}', which pictures and segmenters need: "), said
 
 
 def test_long_text():

@@ -181,7 +181,7 @@ def test_schedules(made, name):
 def test_epochs_as_in_pytorch(made, tmp_path):
     """Same seed, same order: the loss of every step, the accuracy, buffers; the result as weights and as a model that PyTorch runs."""
     folder, module = made
-    r = run("train", folder / "j.pt2", "--data", folder / "train.npz", "--val", folder / "val.npz", "--logits", "output_1", "--labels", "target", "--epochs", 6, "--batch", 8, "--lr", 0.005,
+    r = run("train", folder / "j.pt2", "--data", folder / "train.npz", "--val", folder / "val.npz", "--logits", "output_1", "--label-input", "target", "--epochs", 6, "--batch-size", 8, "--lr", 0.005,
             "--schedule", "cosine", "--seed", 5, "--clip-norm", 1, "--log", tmp_path / "l.jsonl", "--plot", tmp_path / "l.svg", "--save", tmp_path / "w.safetensors", "--json")
     lines = [json.loads(s) for s in open(tmp_path / "l.jsonl")]
     steps, epochs = [x for x in lines if "lr" in x], [x for x in lines if "val_loss" in x]
@@ -270,7 +270,7 @@ def test_resume_has_the_same_bits(tmp_path):
 
 def test_interrupt_leaves_a_checkpoint(made, tmp_path):
     folder, _ = made
-    common = ["train", folder / "j.pt2", "--data", folder / "train.npz", "--epochs", 400, "--batch", 4, "--seed", 8]
+    common = ["train", folder / "j.pt2", "--data", folder / "train.npz", "--epochs", 400, "--batch-size", 4, "--seed", 8]
     p = subprocess.Popen([EXE, *map(str, [*common, "--checkpoint", tmp_path / "c.safetensors", "--log", tmp_path / "l.jsonl", "--save", tmp_path / "no.safetensors"])], stderr=subprocess.PIPE,
                          stdout=subprocess.PIPE, text=True)
     for _ in range(2000):
@@ -305,7 +305,7 @@ def test_not_finite_names_step_and_node(tmp_path):
     x = np.full((12, 4), 0.5, np.float32)
     x[9, 2] = -1  # its logarithm is NaN, in the third step
     np.savez(tmp_path / "d.npz", x=x)
-    r = run("train", tmp_path / "j.pt2", "--data", tmp_path / "d.npz", "--batch", 4, "--in-order", "--checkpoint", tmp_path / "c.safetensors", code=1)
+    r = run("train", tmp_path / "j.pt2", "--data", tmp_path / "d.npz", "--batch-size", 4, "--in-order", "--checkpoint", tmp_path / "c.safetensors", code=1)
     assert "step 3: the loss is not finite: node 'log' (aten.log.default) made the first NaN" in r.stderr, r.stderr
     held = weights(tmp_path / "c.safetensors")
     trainer = qkv.Trainer(tmp_path / "j.pt2")
@@ -342,12 +342,12 @@ def test_refused(made, tmp_path):
     refuse("expected adamw, adam or sgd", None, "--optimizer", "lion")
     refuse("expected constant, linear, cosine or step", None, "--schedule", "round")
     refuse("nesterov needs a momentum", None, "--optimizer", "sgd", "--nesterov")
-    refuse("nothing is left to fall over", None, "--schedule", "linear", "--warmup", 2)
-    refuse("no output 'output_7'", None, "--val", folder / "val.npz", "--logits", "output_7", "--labels", "target")
+    refuse("nothing is left to fall over", None, "--schedule", "linear", "--warmup-steps", 2)
+    refuse("no output 'output_7'", None, "--val", folder / "val.npz", "--logits", "output_7", "--label-input", "target")
     refuse("bytes", None, "--memory-limit", "1K", code=5)
     run(*base, "--checkpoint", tmp_path / "c.safetensors")
     refuse("another optimizer", None, "--optimizer", "sgd", "--momentum", 0.9, "--resume", tmp_path / "c.safetensors")
-    refuse("the batch was 32, found 8", None, "--batch", 8, "--resume", tmp_path / "c.safetensors")
+    refuse("the batch was 32, found 8", None, "--batch-size", 8, "--resume", tmp_path / "c.safetensors")
     assert not [f for f in os.listdir(tmp_path) if "tmp" in f]
     half = Classifier().half()
     exported(tmp_path / "h.pt2", half, (data()["x"][:3].half(), data()["target"][:3]))
@@ -362,6 +362,6 @@ def test_refused(made, tmp_path):
     fixed = torch.export.export(module_like(module), tuple(v[:6] for v in data().values()))
     torch.export.save(fixed, tmp_path / "f.pt2")
     qkv.joint(tmp_path / "f.pt2", loss="output_0", path=tmp_path / "fj.pt2")
-    refuse("45 rows are no multiple of the batch of 6", None, model=tmp_path / "fj.pt2")
-    refuse("takes batches of 6, found 8", None, "--batch", 8, model=tmp_path / "fj.pt2")
+    refuse("45 rows are not a multiple of the batch of 6", None, model=tmp_path / "fj.pt2")
+    refuse("takes batches of 6, found 8", None, "--batch-size", 8, model=tmp_path / "fj.pt2")
     run("train", tmp_path / "fj.pt2", "--data", tmp_path / "d.npz", "--drop-last")

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <time.h>
 #include "base/buf.h"
-#include "rewrite/rewrite.h"
+#include "rewrite/families/all.h"
 #include "tap.h"
 
 enum { LAYERS = 330, WINDOWED = 12, WIDTH = 16 };
@@ -129,7 +129,7 @@ int main(int argc, char **argv)
     float numbers[WIDTH * WIDTH] = {0};
     Tensor weights[2] = {tensor_of(DT_F32, 2, (int64_t[]){WIDTH, WIDTH}, numbers),
                          tensor_of(DT_F32, 1, (int64_t[]){WIDTH}, numbers)};
-    RuleSet *rules = rules_create();
+    RuleSet *rules = rules_create(families_all);
     if (!rules || !rules_builtin(rules, &err)) {
         printf("Bail out! %s\n", err.msg);
         return 1;

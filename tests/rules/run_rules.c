@@ -30,6 +30,7 @@
 #include "base/number.h"
 #include "ir/text.h"
 #include "padding/skip_padding.h"
+#include "rewrite/families/all.h"
 #include "run/session.h"
 #include "tap.h"
 
@@ -441,7 +442,7 @@ static bool skip(Graph *g, const Prover *prover, Outcome *out, Err *err, Buf *wh
 static void run_case(const Case *c, bool prove, Coverage *cover, Outcome *out, Buf *why)
 {
     const Section *own = section(c, "rules"), *options = section(c, "options");
-    RuleSet *rules = rules_create();
+    RuleSet *rules = rules_create(families_all);
     Weights weights = {0};
     Err err = {0};
     Map known = {0};
@@ -463,6 +464,7 @@ static void run_case(const Case *c, bool prove, Coverage *cover, Outcome *out, B
         for (const Node *n = g->first; n; n = n->next) op[n->op->id] = true;
         know_names(g, &known);
         char *source = text_of(g, &known, &err);
+        drop_detach(g);
         ok = rewrite_graph(g, &o, &log, &err);
         if (ok) check_not(c, rules, &log, op, own ? NULL : cover, why);
         for (int i = 0; ok && cover && !own && i < rules->n; i++) cover[i].fired += log.uses[i] > 0;
@@ -562,7 +564,7 @@ int main(int argc, char **argv)
     char **words = argv + 2 + bless, *list[64], path[1024];
     int nwords = argc - 2 - bless, n = 0;
     Err err = {0};
-    RuleSet *builtin = rules_create();
+    RuleSet *builtin = rules_create(families_all);
     if (!builtin || !rules_builtin(builtin, &err)) stop(err.msg, "built-in rules");
     Coverage *cover = calloc((size_t)builtin->n + 1, sizeof *cover);
     DIR *dir = opendir(folder);

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""The figures of `make coverage-attention`: runs the spellings and the survey, prints what came out, and keeps it in docs/ATTENTION.md.
+"""The figures of `make coverage-attention`: runs the spellings and the survey, prints the result, and writes it into docs/ATTENTION.md.
 
-    coverage.py                            exports everything in a temporary folder first (half an hour)
-    coverage.py --spellings DIR --models DIR        of folders made before by generate.py and survey.py --out
-    coverage.py --failures FILE            what failed, one paragraph a spelling or model, with the rewriter's reasons
-    coverage.py --dry                      leaves docs/ATTENTION.md as it is
+    coverage.py                            exports everything in a temporary folder first (takes half an hour)
+    coverage.py --spellings DIR --models DIR        from folders made earlier by generate.py and survey.py --out
+    coverage.py --failures FILE            writes what failed, one paragraph per spelling or model, with the rewriter's reasons
+    coverage.py --dry                      does not write docs/ATTENTION.md
 """
 import argparse
 import json
@@ -62,13 +62,13 @@ def figures(spelled, models):
     big = max(models, key=lambda m: m["nodes_before"])
     lines = [
         "| figure | |", "|---|---|",
-        f"| legitimate spellings right | {share(s['legitimate_right'], s['legitimate'])} |",
-        f"| legitimate spellings whose numbers changed | {s['legitimate_wrong_numbers']} |",
-        f"| traps wrong | {share(s['traps_wrong'], s['traps'])} |",
+        f"| legitimate spellings that pass | {share(s['legitimate_right'], s['legitimate'])} |",
+        f"| legitimate spellings whose outputs changed | {s['legitimate_wrong_numbers']} |",
+        f"| traps that fail | {share(s['traps_wrong'], s['traps'])} |",
         f"| attentions found, models written out (eager) | {total(by_impl['eager'])}, in whole models {whole(by_impl['eager'])} |",
         f"| attentions found, models that call scaled_dot_product_attention | {total(by_impl['sdpa'])}, in whole models {whole(by_impl['sdpa'])} |",
         f"| attentions found, other models | {total(by_impl[''])}, in whole models {whole(by_impl[''])} |",
-        f"| models whose numbers changed | {sum(not m['right'] for m in models)} |",
+        f"| models whose outputs changed | {sum(not m['right'] for m in models)} |",
         f"| largest difference, relative to the largest value (float32) | {max((m['error'] for m in models + spelled if m['right'] and m['wide']), default=0):.1e} |",
         f"| biggest graph | {big['name']}: {big['nodes_before']} to {big['nodes_after']} nodes, {big['ms']:.0f} ms with the proof |",
         "", f"{cpu()}, `make coverage-attention`.", "",

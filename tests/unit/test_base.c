@@ -23,7 +23,10 @@ static void test_err(void **state)
     assert_false(within(&err, "model.pt2"));
     assert_string_equal(err.msg, "model.pt2: entry 'x': byte 7");
     assert_int_equal(err.code, E_FORMAT);
+    fail(&err, E_FORMAT, "the cause");
     for (int i = 0; i < 200; i++) within(&err, "level %d of a message that grows beyond its room", i);
+    assert_non_null(strstr(err.msg, "level 199 of"));
+    assert_string_equal(err.msg + strlen(err.msg) - strlen("the cause"), "the cause");
     assert_int_equal(strlen(err.msg), sizeof err.msg - 1);
     assert_memory_equal(err.msg, "level 199 of", 12);
 }

@@ -156,12 +156,12 @@ static void test_not_evaluated(void **state)
         {"LShift(a, -c)", "shift"},
         {"RShift(a, 64)", "shift"},
         {"CeilToInt(a/0.0)", "by zero"},
-        {"FloorToInt(big*1e9)", "came out"},
-        {"RoundToInt(inf*a)", "came out"},
-        {"TruncToInt(sqrt(-a))", "came out"},
+        {"FloorToInt(big*1e9)", "evaluates to"},
+        {"RoundToInt(inf*a)", "evaluates to"},
+        {"TruncToInt(sqrt(-a))", "evaluates to"},
         {"(-big - 2)//(-1*a + 6)", "64 bits"},
         {"Abs(-big - 2)", "64 bits"},
-        {"a + 1e300", "came out"},
+        {"a + 1e300", "evaluates to"},
     };
     parsed(p, "a + b + c + z + zero + big");
     OK(binding_init(&b, p, &err));

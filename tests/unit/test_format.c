@@ -550,10 +550,10 @@ static void test_npy_hostile(void **state)
         {E_LIMIT, "2^46", "{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999999999999, 4), }"},
         {E_LIMIT, "2^46",
          "{'descr': '<f4', 'fortran_order': True, 'shape': (9223372036854775807, 9223372036854775807, 0), }"},
-        {E_FORMAT, "no number", "{'descr': '<f4', 'fortran_order': False, 'shape': (-4,), }"},
-        {E_FORMAT, "no tuple", "{'descr': '<f4', 'fortran_order': False, 'shape': (4), }"},
-        {E_FORMAT, "no tuple", "{'descr': '<f4', 'fortran_order': False, 'shape': 4, }"},
-        {E_FORMAT, "no number", "{'descr': '<f4', 'fortran_order': False, 'shape': (2 2), }"},
+        {E_FORMAT, "not a number", "{'descr': '<f4', 'fortran_order': False, 'shape': (-4,), }"},
+        {E_FORMAT, "not a tuple", "{'descr': '<f4', 'fortran_order': False, 'shape': (4), }"},
+        {E_FORMAT, "not a tuple", "{'descr': '<f4', 'fortran_order': False, 'shape': 4, }"},
+        {E_FORMAT, "not a number", "{'descr': '<f4', 'fortran_order': False, 'shape': (2 2), }"},
         {E_FORMAT, "expected {", "{'descr': '<f4', 'shape': (4,), }"},
         {E_FORMAT, "expected {", "{'descr': '<f4', 'fortran_order': False}"},
         {E_FORMAT, "expected {", "{'descr': '<f4', 'fortran_order': 1, 'shape': (4,), }"},
@@ -561,7 +561,7 @@ static void test_npy_hostile(void **state)
         {E_FORMAT, "expected {", "{'descr': '<f4', 'descr': '<f4', 'fortran_order': False, 'shape': (4,)}"},
         {E_FORMAT, "expected {", "{'descr': '<f4', 'fortran_order': False, 'shape': (4,)} __import__('os')"},
         {E_FORMAT, "expected {", ""},
-        {E_FORMAT, "no string", "{'descr': '<f4"},
+        {E_FORMAT, "not a string", "{'descr': '<f4"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         Buf b = npy(1, rows[i].header, 16);

@@ -1,4 +1,4 @@
-/* Gradients against finite differences in float64: every row of gradients.def that has one.
+/* Gradients against finite differences in float64: every row of the op table that has one.
  *
  * A case is a graph whose last value is y; the loss is the sum of y times numbers between 0 and 1, so that every element of y counts differently. Rows
  * with formulas need no case: their graph is made from the schema.
@@ -260,11 +260,14 @@ static const Case cases[] = {
 enum { CASES = sizeof cases / sizeof *cases };
 
 static const struct {
-    const char *id, *name, *view, *run;
+    const char *id, *name, *run, *formula;
+    bool view;
 } rows[OP_COUNT] = {
-#define OP(id_, name_, schema, lower, shape, view, run_, flags) [OP_##id_] = {#id_, name_, #view, #run_},
-#include "ir/ops.def"
-#undef OP
+#define VIEW(f) .view = true,
+#define RUN(f) .run = #f,
+#define FORMULA(text) .formula = text,
+#define OP(id_, name_, schema, ...) [OP_##id_] = {__VA_ARGS__.id = #id_, .name = name_},
+#include "op/ops.def"
 };
 
 /* ------------------------------------------------------------------ one case */
@@ -428,15 +431,66 @@ static void test_formulas(void **state)
     }
 }
 
+/* The loss of a pointwise row's result, with its core form in its place or not. */
+static double loss_in(const char *text, double lo, double hi, Decompose decompose, OpId op)
+{
+    Err err = {0};
+    Numbers in = {0};
+    Fusion fusion;
+    const char *all = "*";
+    Graph *g = unit_graph(text);
+    add_loss(g);
+    JointOptions o = {.loss = "output_0", .decompose = decompose, .inputs = &all, .ninputs = 1};
+    if (!graph_joint(g, &o, &err)) STOP("%s\n%s", text, err.msg);
+    for (const Node *n = g->first; n; n = n->next)
+        if (decompose == DECOMPOSE_CORE && n->op->id == op) STOP("%s\nis there after its core form was written", text);
+    fill(g, lo, hi, &in);
+    OK(fuse_graph(g, &fusion, &err));
+    Session *s = session_create(g, &fusion, 1, 0, &err);
+    assert_non_null(s);
+    double loss = loss_of(s, &in, 0);
+    for (int i = 0; i < in.n; i++) free(in.x[i]);
+    session_free(s);
+    fusion_free(&fusion);
+    graph_free(g);
+    return loss;
+}
+
+/* A row's formula in other ops and the one of its kernel mean the same. */
+static void test_meaning(void **state)
+{
+    (void)state;
+    int tested = 0;
+    for (int id = 1; id < OP_COUNT; id++) {
+        const Op *op = op_get((OpId)id);
+        const char *kind;
+        char text[400];
+        double lo, hi;
+        if (!rows[id].formula || op->flags & OPF_ATEN_CORE) continue;
+        if (!gradient_known((OpId)id, &kind) || strcmp(kind, "formula")) continue;
+        const char *numbers = strcmp(rows[id].id, "threshold") ? "" : ", 0.5, 2";
+        bool two = op->schema->nparams > 1 && op->schema->params[1].type == PT_TENSOR;
+        snprintf(text, sizeof text, "input %%x: f64[6, 7]\n%s%%y: f64[6, 7] = %s(%%x%s%s)\n",
+                 two ? "input %z: f64[7]\n" : "", rows[id].name, two ? ", %z" : "", numbers);
+        range_of(rows[id].id, &lo, &hi);
+        if (lo < 0) lo = -4, hi = 4;
+        double want = loss_in(text, lo, hi, DECOMPOSE_NONE, op->id),
+               found = loss_in(text, lo, hi, DECOMPOSE_CORE, op->id);
+        if (!(fabs(found - want) <= 1e-12 * fmax(fabs(want), 1)))
+            STOP("%s: '%s' gives %.17g, its kernel %.17g", op->name, rows[id].formula, found, want);
+        tested++;
+    }
+    assert_true(tested > 15);
+}
+
 static void test_every_row(void **state)
 {
     (void)state;
     for (int id = 1; id < OP_COUNT; id++) {
         const char *kind;
-        bool known = gradient_known((OpId)id, &kind), runs = strcmp(rows[id].run, "none") != 0;
-        if (runs && !known) STOP("%s has no row in src/grad/gradients.def", rows[id].name);
-        if (!runs && known && !strcmp(rows[id].view, "none"))
-            STOP("%s has a row in src/grad/gradients.def, but is never run", rows[id].name);
+        bool known = gradient_known((OpId)id, &kind), runs = rows[id].run != NULL;
+        if (runs && !known) STOP("%s has no GRAD in its row", rows[id].name);
+        if (!runs && known && !rows[id].view) STOP("%s has a GRAD in its row, but is never run", rows[id].name);
         if (known && !strcmp(kind, "code") && !has_case(rows[id].id))
             STOP("%s has a gradient and no case here", rows[id].name);
     }
@@ -461,13 +515,13 @@ static void test_errors(void **state)
     (void)state;
     JointOptions o = {.loss = "output_0"};
     const char *none = "nobody", *ids = "i";
-    expect_error(
-        X WEIGHT "%y: f64[2, 3] = aten.mul.Tensor(%x, %p)\noutput output_0 = %y\n", &o, E_USAGE,
-        "output 'output_0' is no loss: its shape is (2, 3), expected one number; let the model end with a mean or a sum");
+    expect_error(X WEIGHT "%y: f64[2, 3] = aten.mul.Tensor(%x, %p)\noutput output_0 = %y\n", &o, E_USAGE,
+                 "output 'output_0' is not a loss: its shape is (2, 3), expected a scalar; "
+                 "let the model end with a mean or a sum");
     expect_error(X WEIGHT "%y: i64[] = aten.argmax.default(%p)\noutput output_0 = %y\n", &o, E_USAGE,
-                 "output 'output_0' is no loss: it is i64, expected a float");
+                 "output 'output_0' is not a loss: it is i64, expected a float");
     expect_error(X WEIGHT "%y: f64[] = aten.sum.dim_IntList(%x, none)\noutput output_0 = %y\n", &o, E_USAGE,
-                 "the loss 'output_0' does not depend on any parameter that asks for a gradient");
+                 "the loss 'output_0' does not depend on any parameter that requires a gradient");
     expect_error(X "%y: f64[] = aten.sum.dim_IntList(%x, none)\noutput output_0 = %y\n",
                  &(JointOptions){.loss = "loss"}, E_USAGE,
                  "the model has no output 'loss' to take as the loss; it has output_0");
@@ -522,11 +576,8 @@ static void test_no_more_than_needed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cases),
-        cmocka_unit_test(test_formulas),
-        cmocka_unit_test(test_every_row),
-        cmocka_unit_test(test_errors),
-        cmocka_unit_test(test_no_more_than_needed),
+        cmocka_unit_test(test_cases),     cmocka_unit_test(test_formulas), cmocka_unit_test(test_meaning),
+        cmocka_unit_test(test_every_row), cmocka_unit_test(test_errors),   cmocka_unit_test(test_no_more_than_needed),
     };
     return cmocka_run_group_tests_name("grad", tests, NULL, NULL);
 }

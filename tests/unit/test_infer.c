@@ -2,6 +2,7 @@
 #include "unit_graph.h"
 #include "ir/text.h"
 #include "shape/shape.h"
+#include "shape/strides.h"
 
 static const char *const inputs = "symbol s0 in [1, inf]\n"
                                   "symbol s1 in [1, inf]\n"
@@ -181,12 +182,12 @@ static void test_refused(void **state)
         {"index.Tensor(%i, [none, %i])", "2 indices for a tensor of rank 1"},
         {"convolution.default(%one, %w, none, [1, 1], [1, 1], [1, 1], false, [0, 0], 1)",
          "channels of input and weight: sizes 1 and 4 differ"},
-        {"convolution.default(%im, %w, none, [1], [1, 1], [1, 1], false, [0, 0], 1)", "found 1 numbers, expected 2"},
+        {"convolution.default(%im, %w, none, [1], [1, 1], [1, 1], false, [0, 0], 1)", "found 1 values, expected 2"},
         {"convolution.default(%im, %w, none, [0, 0], [1, 1], [1, 1], false, [0, 0], 1)", "must be at least 1"},
         {"convolution.default(%im, %w, none, [1, 1], [0, 0], [99, 1], false, [0, 0], 1)", "can never hold"},
         {"scaled_dot_product_attention.default(%q, %k, %k)", "heads of query and key: sizes 8 and 2 differ"},
         {"scaled_dot_product_attention.default(%one, %one, %one, %mask)", "mask"},
-        {"full.default([-1], 0)", "size 0 of result 0 comes out as -1"},
+        {"full.default([-1], 0)", "size 0 of result 0 evaluates to -1"},
         {"view.default(%x, [3])", "not in plain form"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -275,13 +276,44 @@ static void test_declare(void **state)
     graph_free(g);
 }
 
+/* PyTorch's strides go through every pointwise op, and end at what is not one. */
+static void test_strides(void **state)
+{
+    (void)state;
+    for (OpId id = OP_NONE + 1; id < OP_COUNT; id++) {
+        const Op *op = op_get(id);
+        if (!(op->flags & OPF_POINTWISE) && id != OP_flip) continue;
+        Err err = {0};
+        Graph *g = unit_graph("input %f: f32[2, 3, 4]\ninput %i: i64[2, 3, 4]\ninput %b: bool[2, 3, 4]\n"
+                              "%ft: f32[4, 2, 3] = aten.permute.default(%f, [2, 0, 1])\n"
+                              "%it: i64[4, 2, 3] = aten.permute.default(%i, [2, 0, 1])\n"
+                              "%bt: bool[4, 2, 3] = aten.permute.default(%b, [2, 0, 1])\n");
+        Value *turned[] = {g->first->out[0], g->first->next->out[0], g->first->next->next->out[0]};
+        Arg given[16] = {{0}}, args[16];
+        int of = !strncmp(op->name, "aten.bitwise_", 13), n = op->schema->nparams;
+        for (int k = 0; k < n; k++) {
+            ParamType type = op->schema->params[k].type;
+            if (type == PT_TENSOR) given[k] = arg_value(turned[id == OP_where_self && k == 0 ? 2 : of]);
+            else if (id == OP_flip) given[k] = arg_ints(g, 1, (int64_t[]){0});
+            else if (!op->schema->params[k].def) given[k] = type == PT_STR ? arg_str(g, "floor") : arg_int(g, 1);
+        }
+        OK(op_fit_args(g, op, n, given, args, &err));
+        Node *made = graph_add(g, id, n, args, "y", &err);
+        if (!made) STOP("%s: %s", op->name, err.msg);
+        Expr *want[MAX_RANK], *stride[MAX_RANK];
+        assert_true(value_strides(g->ex, turned[of], want) && value_strides(g->ex, made->out[0], stride));
+        for (int d = 0; d < 3; d++)
+            if ((stride[d] == want[d]) != (id != OP_flip))
+                STOP("%s: not the strides of its operand along axis %d", op->name, d);
+        graph_free(g);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_results),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_promotion),
-        cmocka_unit_test(test_declare),
+        cmocka_unit_test(test_results), cmocka_unit_test(test_refused), cmocka_unit_test(test_promotion),
+        cmocka_unit_test(test_declare), cmocka_unit_test(test_strides),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);

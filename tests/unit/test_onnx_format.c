@@ -75,9 +75,8 @@ static void test_wire(void **state)
         {"\x08\xff", 2, "byte 1: a number that the end"},
         {"\x0a\x05"
          "abc",
-         5, "byte 1: field 1 says that it has 5 bytes, 3 are left"},
-        {"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", 11,
-         "field 1 says that it has 18446744073709551615 bytes, 0 are left"},
+         5, "byte 1: field 1 declares 5 bytes, 3 are left"},
+        {"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", 11, "field 1 declares 18446744073709551615 bytes, 0 are left"},
         {"\x08\x01\x0b\x0c", 4, "byte 2: a group"},
         {"\x0c", 1, "a group"},
         {"\x0e\x01", 2, "a wire type that does not exist"},
@@ -269,13 +268,13 @@ static void test_tensor_refused(void **state)
         {head(ONNX_FLOAT, 1, (int64_t[]){4}), E_FORMAT,
          "elements in int32_data; those of FLOAT belong into raw_data or float_data"},
         {head(ONNX_FLOAT, 1, (int64_t[]){4}), E_FORMAT, "float_data and int64_data both"},
-        {head(ONNX_FLOAT, 1, (int64_t[]){1}), E_FORMAT, "no multiple of 4"},
+        {head(ONNX_FLOAT, 1, (int64_t[]){1}), E_FORMAT, "not a multiple of 4"},
         {head(ONNX_FLOAT, 1, (int64_t[]){1}), E_UNSUPPORTED, "segments"},
         {head(ONNX_FLOAT, 1, (int64_t[]){1}), E_FORMAT, "data_location is 2"},
         {head(ONNX_STRING, 1, (int64_t[]){4}), E_FORMAT, "strings in raw_data"},
         {head(ONNX_STRING, 1, (int64_t[]){2}), E_FORMAT, "string_data holds 1 elements, strings [2] needs 2"},
-        {head(ONNX_STRING, 1, (int64_t[]){1}), E_FORMAT, "no text"},
-        {head(ONNX_INT64, 1, (int64_t[]){3}), E_FORMAT, "int64_data holds 1 numbers, i64[3] needs 3"},
+        {head(ONNX_STRING, 1, (int64_t[]){1}), E_FORMAT, "not a string"},
+        {head(ONNX_INT64, 1, (int64_t[]){3}), E_FORMAT, "int64_data holds 1 values, i64[3] needs 3"},
         {head(ONNX_INT64, 1, (int64_t[]){1}), E_FORMAT, "a number of more than 10 bytes"},
         {head(ONNX_INT4, 1, (int64_t[]){3}), E_FORMAT, "raw_data holds 3 bytes, i4[3] needs 2"},
         {head(ONNX_FLOAT, 1, (int64_t[]){0}), E_FORMAT, "there is no folder"},
@@ -397,12 +396,12 @@ static void test_model_refused(void **state)
     vi(&b, 1, 10);
     REFUSED_BYTES(&b, E_FORMAT, "no graph");
     in(&b, 7, &g), in(&b, 7, &g);
-    REFUSED_BYTES(&b, E_FORMAT, "field 7, a message that can be there once, is there 2 times");
+    REFUSED_BYTES(&b, E_FORMAT, "field 7, a message that may occur once, occurs 2 times");
     vi(&b, 7, 1);
     REFUSED_BYTES(&b, E_FORMAT, "field 7 is a varint, expected bytes");
     by(&g, 2, "a\0b", 3);
     b = model_of(&g);
-    REFUSED_BYTES(&b, E_FORMAT, "graph: byte 6: field 2 is no text");
+    REFUSED_BYTES(&b, E_FORMAT, "graph: byte 6: field 2 is not a string");
     struct {
         const char *says;
         ErrCode code;
@@ -411,8 +410,8 @@ static void test_model_refused(void **state)
                 {"type 1, but a value in field 3, which is type 2", E_FORMAT, {0}},
                 {"type 15 is not known", E_FORMAT, {0}},
                 {"no value", E_FORMAT, {0}},
-                {"field 5, a message that can be there once", E_FORMAT, {0}},
-                {"no text", E_FORMAT, {0}}};
+                {"field 5, a message that may occur once", E_FORMAT, {0}},
+                {"not a string", E_FORMAT, {0}}};
     fl(&attr[0].at, 2, 1), vi(&attr[0].at, 3, 1);
     vi(&attr[1].at, 3, 1), vi(&attr[1].at, 20, ONNX_ATTR_FLOAT);
     vi(&attr[2].at, 20, 15);
@@ -632,8 +631,8 @@ static void test_external(void **state)
         {"", NULL, NULL, NULL, E_FORMAT, "without a location"},
         {NULL, NULL, NULL, NULL, E_FORMAT, "without a location"},
         {"sub/w.bin", NULL, NULL, "key", E_FORMAT, "the key 'key' is not known"},
-        {"sub/w.bin", "9", NULL, NULL, E_FORMAT, "bytes 9 to 9 + 8 lie outside 'sub/w.bin', which has 16"},
-        {"sub/w.bin", "18446744073709551615", "8", NULL, E_FORMAT, "lie outside"},
+        {"sub/w.bin", "9", NULL, NULL, E_FORMAT, "bytes 9 to 9 + 8 are outside 'sub/w.bin', which has 16"},
+        {"sub/w.bin", "18446744073709551615", "8", NULL, E_FORMAT, "are outside"},
         {"sub/w.bin", "18446744073709551616", NULL, NULL, E_FORMAT, "expected a number below 2^64"},
         {"sub/w.bin", "-1", NULL, NULL, E_FORMAT, "offset is '-1', expected a number"},
         {"sub/w.bin", "", NULL, NULL, E_FORMAT, "offset is empty"},

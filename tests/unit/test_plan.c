@@ -1,4 +1,5 @@
 /* Plans: offsets in one arena, fusion, views at no cost, constants, limits. Random graphs are in test_plan_random.c. */
+#include <time.h>
 #include "unit_graph.h"
 #include "plan/fuse.h"
 #include "plan/memory.h"
@@ -143,6 +144,32 @@ static void test_memory_near_bound(void **state)
             pyramid(&net, depth, tokens[i] << depth);
             assert_true(ratio(&net) <= 1.1);
         }
+}
+
+/* Tens of thousands of blocks cost what those alive together cost, not the square of all; they are placed as few are. */
+static void test_memory_many(void **state)
+{
+    enum { MANY = 300000, SOME = 3000 };
+    static Block chain[MANY + 1], b[SOME];
+    static size_t size[SOME];
+    Err err = {0};
+    size_t total, bound;
+    uint64_t r = 3;
+    (void)state;
+    for (int i = 0; i < MANY; i++) chain[i] = (Block){.size = 1000, .first = i, .last = i + 1};
+    chain[MANY] = (Block){.size = 2000, .first = 0, .last = MANY};
+    clock_t begin = clock();
+    OK(memory_plan(chain, MANY + 1, MANY + 1, &total, &bound, &err));
+    double took = (double)(clock() - begin) / CLOCKS_PER_SEC;
+    assert_true(total == 4 * 1024 && bound == total);
+    if (took > 5) STOP("%d blocks take %g s", MANY, took);
+    for (int i = 0; i < SOME; i++) { /* a few that live long among many that do not */
+        int first = (int)(unit_random(&r) % SOME), long_one = unit_random(&r) % 16 == 0;
+        int last = first + (int)(unit_random(&r) % (long_one ? SOME : 20));
+        b[i] = (Block){.size = size[i] = unit_random(&r) % 5000, .first = first, .last = last < SOME ? last : SOME - 1};
+    }
+    OK(memory_plan(b, SOME, SOME, &total, &bound, &err));
+    check_blocks(b, size, SOME, SOME, total, bound);
 }
 
 static void test_memory_refused(void **state)
@@ -493,10 +520,15 @@ static void test_layout(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_memory),         cmocka_unit_test(test_memory_near_bound),
-        cmocka_unit_test(test_memory_refused), cmocka_unit_test(test_fuse),
-        cmocka_unit_test(test_plan),           cmocka_unit_test(test_layout),
-        cmocka_unit_test(test_constant),       cmocka_unit_test(test_attention_layout),
+        cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_memory_near_bound),
+        cmocka_unit_test(test_memory_many),
+        cmocka_unit_test(test_memory_refused),
+        cmocka_unit_test(test_fuse),
+        cmocka_unit_test(test_plan),
+        cmocka_unit_test(test_layout),
+        cmocka_unit_test(test_constant),
+        cmocka_unit_test(test_attention_layout),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);

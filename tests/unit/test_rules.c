@@ -1,12 +1,12 @@
 /* Rule files that are wrong: what is said, with the line. And what replaces what. */
 #include "unit.h"
-#include "rewrite/rule.h"
+#include "rewrite/families/all.h"
 #include "rewrite/sexpr.h"
 
 static void expect(const char *text, const char *want)
 {
     Err err = {0};
-    RuleSet *s = rules_create();
+    RuleSet *s = rules_create(families_all);
     bool ok = rules_parse(s, text, &err);
     if (ok && want) STOP("%s\naccepted, expected: %s", text, want);
     if (!ok && !want) STOP("%s\n%s", text, err.msg);
@@ -158,7 +158,7 @@ static void test_replaced(void **state)
 {
     (void)state;
     Err err = {0};
-    RuleSet *s = rules_create();
+    RuleSet *s = rules_create(families_all);
     OK(rules_parse(s, "(rule a (neg ?x) ?x) (rule b (abs ?x) ?x)", &err));
     OK(rules_parse(s, "(phase fuse) (derive a (exp ?x) ?x) (rule c (log ?x) ?x)", &err));
     assert_int_equal(s->n, 3);
@@ -193,7 +193,7 @@ static void test_many(void **state)
     (void)state;
     Err err = {0};
     Buf b = {0};
-    RuleSet *s = rules_create();
+    RuleSet *s = rules_create(families_all);
     for (int i = 0; i <= MAX_RULES; i++) buf_printf(&b, "(rule r%d (neg ?x) ?x)\n", i);
     REFUSED(rules_parse(s, b.data, &err), E_LIMIT);
     assert_string_equal(err.msg, "more than 10000 rules");
@@ -201,11 +201,33 @@ static void test_many(void **state)
     rules_free(s);
 }
 
+/* The engine has guards that every rule may use; graft functions and further guards come with families. */
+static void test_families(void **state)
+{
+    (void)state;
+    Err err = {0};
+    RuleSet *s = rules_create((const Family *const[]){NULL});
+    OK(rules_parse(s, "(rule a (matmul ?a ?b) ?a (float ?a))", &err));
+    REFUSED(rules_parse(s, "(rule b (matmul ?a ?b) (@scores ?a ?b))", &err), E_FORMAT);
+    assert_non_null(strstr(err.msg, "no graft function is called 'scores'"));
+    REFUSED(rules_parse(s, "(rule c (mul ?a ?b) ?a (zero_one ?b))", &err), E_FORMAT);
+    assert_non_null(strstr(err.msg, "no guard is called 'zero_one'"));
+    OK(rules_builtin(s, &err));
+    assert_int_equal(s->n, 1);
+    rules_free(s);
+    const Family own = {.name = "own", .rules = (const char *const[]){"(rule d (neg (neg ?x)) ?x)", NULL}};
+    s = rules_create((const Family *const[]){&own, NULL});
+    OK(rules_builtin(s, &err));
+    assert_int_equal(s->n, 1);
+    assert_true(find(s, "d")->builtin);
+    rules_free(s);
+}
+
 static void test_builtin(void **state)
 {
     (void)state;
     Err err = {0};
-    RuleSet *s = rules_create();
+    RuleSet *s = rules_create(families_all);
     OK(rules_builtin(s, &err));
     assert_true(s->n > 50);
     assert_non_null(find(s, "attention"));
@@ -215,10 +237,10 @@ static void test_builtin(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_lists),    cmocka_unit_test(test_depth),  cmocka_unit_test(test_rules),
-        cmocka_unit_test(test_patterns), cmocka_unit_test(test_grafts), cmocka_unit_test(test_guards),
-        cmocka_unit_test(test_replaced), cmocka_unit_test(test_names),  cmocka_unit_test(test_many),
-        cmocka_unit_test(test_builtin),
+        cmocka_unit_test(test_lists),    cmocka_unit_test(test_depth),   cmocka_unit_test(test_rules),
+        cmocka_unit_test(test_patterns), cmocka_unit_test(test_grafts),  cmocka_unit_test(test_guards),
+        cmocka_unit_test(test_replaced), cmocka_unit_test(test_names),   cmocka_unit_test(test_many),
+        cmocka_unit_test(test_families), cmocka_unit_test(test_builtin),
     };
     return cmocka_run_group_tests_name("rules", tests, NULL, NULL);
 }

@@ -221,8 +221,10 @@ static void test_good(void **state)
                     stored("folder/", "", 0)};
     Part wide[] = {stored("s", "hello", 5)};
     wide[0].zip64 = true;
-    Archive tails[] = {{0}, {.comment = "a comment"}, {.zip64_end = true}};
-    for (size_t k = 0; k < 3; k++) {
+    static char longest[65536];
+    memset(longest, 'c', 65535);
+    Archive tails[] = {{0}, {.comment = "a comment"}, {.comment = longest}, {.zip64_end = true}};
+    for (size_t k = 0; k < sizeof tails / sizeof *tails; k++) {
         Buf b = make(parts, 4, &tails[k]), w = make(wide, 1, &tails[k]);
         Zip *z = zip_open(b.data, b.len, &err);
         OK(z);
@@ -441,7 +443,7 @@ static void test_names(void **state)
     (void)state;
     Err err = {0};
     Part two[] = {stored("m/a", "1", 1), stored("m/a", "2", 1)};
-    refused_parts(E_FORMAT, "there twice", two, 2);
+    refused_parts(E_FORMAT, "occurs twice", two, 2);
     two[1].name = "M/A";
     refused_parts(E_FORMAT, "one file on some systems", two, 2);
     two[1].name = "m\\a";
@@ -474,7 +476,7 @@ static void test_overlap(void **state)
     Part same[] = {stored("x", "hello", 5), stored("a", "hello", 5), stored("a", "hello", 5)};
     same[2].directory_only = true;
     same[2].offset = 30 + 1 + 5;
-    refused_parts(E_FORMAT, "there twice", same, 3);
+    refused_parts(E_FORMAT, "occurs twice", same, 3);
     same[2].name = "b";
     refused_parts(E_FORMAT, "another name", same, 3);
     /* an entry quoted inside another's bytes */

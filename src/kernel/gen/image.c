@@ -1,4 +1,4 @@
-/* Resampling and pooling, portable; compiled once per rung. Contract in kernel/image.h. */
+/* Resampling and pooling, portable; compiled once per ISA level. Contract in kernel/image.h. */
 #include "kernel/image.h"
 #include "kernel/variant.h"
 #include "kernel/gen/sdpa_vec.h"

@@ -1,4 +1,4 @@
-/* Index kernels, portable; compiled once per rung. Contract in kernel/index.h. */
+/* Index kernels, portable; compiled once per ISA level. Contract in kernel/index.h. */
 #include "kernel/index.h"
 #include "kernel/variant.h"
 #include "kernel/gen/index_tmpl.h"

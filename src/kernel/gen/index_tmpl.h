@@ -1,4 +1,4 @@
-/* Index kernels; included by the reference and, per rung, by gen/index.c. */
+/* Index kernels; included by the reference and, per ISA level, by gen/index.c. */
 #include <string.h>
 
 static void put_row(char *out, const char *in, int64_t n, const int64_t *map, int64_t stride, const void *fill,
@@ -11,7 +11,7 @@ static void put_row(char *out, const char *in, int64_t n, const int64_t *map, in
             i++;
             continue;
         }
-        while (stride == 1 && k < n && map[k] == map[k - 1] + 1) k++; /* a run lies as one piece */
+        while (stride == 1 && k < n && map[k] == map[k - 1] + 1) k++; /* a run is one contiguous piece */
         memcpy(out + (size_t)i * size, in + map[i] * stride * (int64_t)size, (size_t)(k - i) * size);
         i = k;
     }

@@ -1,4 +1,4 @@
-/* Rotary embedding in portable C; compiled once per rung. Contract in kernel/linalg.h. */
+/* Rotary embedding in portable C; compiled once per ISA level. Contract in kernel/linalg.h. */
 #include "kernel/linalg.h"
 #include "kernel/variant.h"
 

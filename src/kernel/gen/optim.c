@@ -1,4 +1,4 @@
-/* Optimizers, portable; compiled once per rung. Contract in kernel/optim.h. */
+/* Optimizers, portable; compiled once per ISA level. Contract in kernel/optim.h. */
 #include "kernel/optim.h"
 #include <math.h>
 #include "kernel/variant.h"

@@ -1,4 +1,5 @@
-/* Peak of a rung's vectors: as many accumulators as hide a multiply-add's latency and fit its registers. Contract in kernel/peak.h. */
+/* Peak of an ISA level's vectors: as many accumulators as hide a multiply-add's latency and fit its registers. Contract
+ * in kernel/peak.h. */
 #include "kernel/peak.h"
 #include "kernel/variant.h"
 

@@ -1,4 +1,4 @@
-/* Pointwise kernels, portable; compiled once per rung. Contract in kernel/pointwise.h. */
+/* Pointwise kernels, portable; compiled once per ISA level. Contract in kernel/pointwise.h. */
 #include "kernel/pointwise.h"
 #include <float.h>
 #include "kernel/gen/vmath.h"

@@ -31,8 +31,13 @@ static bool NAME(unary)(PointwiseOp op, T *out, const T *in, int64_t n, const do
             out[i] = (T)(e);                                                                                           \
         }                                                                                                              \
         return true;
-#include "kernel/pointwise_ops.def"
-#undef UNARY
+#ifdef FLOAT_OPS
+#define FLOAT_UNARY(name, e) UNARY(name, e)
+#else
+#define INT_UNARY(name, e) UNARY(name, e)
+#endif
+#define OP(id, name, schema, ...) __VA_ARGS__
+#include "op/ops.def"
     default: (void)p; return false;
     }
 }
@@ -47,8 +52,13 @@ static bool NAME(binary)(PointwiseOp op, T *out, const T *x, const T *y, int64_t
             out[i] = (T)(e);                                                                                           \
         }                                                                                                              \
         return true;
-#include "kernel/pointwise_ops.def"
-#undef BINARY
+#ifdef FLOAT_OPS
+#define FLOAT_BINARY(name, e) BINARY(name, e)
+#else
+#define INT_BINARY(name, e) BINARY(name, e)
+#endif
+#define OP(id, name, schema, ...) __VA_ARGS__
+#include "op/ops.def"
     default: return false;
     }
 }
@@ -63,8 +73,8 @@ static bool NAME(compare)(PointwiseOp op, uint8_t *out, const T *x, const T *y, 
             out[i] = (e) ? 1 : 0;                                                                                      \
         }                                                                                                              \
         return true;
-#include "kernel/pointwise_ops.def"
-#undef COMPARE
+#define OP(id, name, schema, ...) __VA_ARGS__
+#include "op/ops.def"
     default: return false;
     }
 }
@@ -79,8 +89,8 @@ static bool NAME(test)(PointwiseOp op, uint8_t *out, const T *in, int64_t n)
             out[i] = (e) ? 1 : 0;                                                                                      \
         }                                                                                                              \
         return true;
-#include "kernel/pointwise_ops.def"
-#undef TEST
+#define OP(id, name, schema, ...) __VA_ARGS__
+#include "op/ops.def"
     default: return false;
     }
 }

@@ -1,8 +1,9 @@
-/* Tiles of matrix products in portable C: registers are vectors of the compiler's, as wide as the rung's.
+/* Tiles of matrix products in portable C: registers are vectors of the compiler's, as wide as the ISA level's.
  * One multiply-add a term, in the order of K, into one accumulator an element: a row's bits depend on the row alone.
  * Tile sizes: 9 x 48 with 32 registers of 16, 6 x 16 with 16 of 8, 8 x 12 with 32 of 4, 4 x 12 with 16 of 4. Both operands are packed along K, so
  * that a step of K reads neighbours: [K][rows of the tile], [K][columns of the panel].
  */
+#include "kernel/gen/fused.h"
 #include "kernel/gen/product_impl.h"
 #include "kernel/kernel.h"
 #include "kernel/variant.h"
@@ -21,12 +22,13 @@ enum { W = 4, MR = 4, NV = 3 };
 #define LAYOUT "f32 panels of 12"
 #endif
 enum { NR = W * NV, CHUNK = LANES, PER_WORD = 1 };
-#define MULTIPLY(sum, one, y) ((sum) + (one) * (y))
+#define MULTIPLY(sum, one, y) fused(sum, every(one), y)
 #include "kernel/gen/product_tile.h"
 
 /* ------------------------------------------------------------------ packing */
 
-/* n elements from `at` on, `step` apart; the rest of the chunk is zero. Where they lie so already, no copy is made. */
+/* n elements from `at` on, `step` apart; the rest of the chunk is zero. Where they are laid out so already, no copy is
+ * made. */
 static inline const float *chunk_of(float *restrict to, const ProductIn *x, int64_t at, int64_t step, int n)
 {
     if (n == CHUNK && step == 1 && x->dtype == DT_F32 && !x->rounded) return (const float *)x->data + at;
@@ -39,7 +41,8 @@ static inline const float *chunk_of(float *restrict to, const ProductIn *x, int6
     return to;
 }
 
-/* A tile of rows that lie side by side (a transposed operand: the gradient of a weight): a step of K is a copy. Whole chunks of K, as below. */
+/* A tile of rows that are side by side (a transposed operand: the gradient of a weight): a step of K is a copy. Whole
+ * chunks of K, as below. */
 static void pack_columns(float *to, const ProductIn *a, int64_t row, int rows, int64_t K)
 {
     const float *from = (const float *)a->data + row;
@@ -66,8 +69,8 @@ static void pack_a(void *to, const ProductIn *a, int64_t row, int rows, int64_t 
     }
 }
 
-/* Panels are [K][NR]. Columns that lie along K (a linear's weight) are read a line at a time and turned, 16 columns by all of K: more streams than that are not
- * fetched ahead by the hardware. */
+/* Panels are [K][NR]. Columns that run along K (a linear's weight) are read a line at a time and turned, 16 columns by
+ * all of K: more streams than that are not fetched ahead by the hardware. */
 static void pack_b(void *to, const ProductIn *b, int64_t panel, int64_t K, int64_t N)
 {
     int64_t col = panel * NR;
@@ -94,7 +97,7 @@ static void pack_b(void *to, const ProductIn *b, int64_t panel, int64_t K, int64
     }
 }
 
-/* ------------------------------------------------------------------ the rung */
+/* ------------------------------------------------------------------ the ISA level */
 
 static void finish_some(const ProductOut *o, const float *acc, int64_t row, int64_t col, int rows, int cols)
 {

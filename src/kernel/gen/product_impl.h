@@ -1,4 +1,5 @@
-/* What the kernels of products share on every rung: elements, turned lines, the epilogue. Contract in kernel/product.h. */
+/* What the kernels of products share on every ISA level: elements, turned lines, the epilogue. Contract in
+ * kernel/product.h. */
 #ifndef QKV_KERNEL_GEN_PRODUCT_IMPL_H
 #define QKV_KERNEL_GEN_PRODUCT_IMPL_H
 #include <string.h>

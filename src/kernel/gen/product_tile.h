@@ -54,7 +54,7 @@ INLINE void tile_of(int rows, int nv, const ProductTile *t)
     sums_end(rows, nv, t, s);
 }
 
-/* The same for rows that lie where they are. */
+/* The same for rows that stay in place. */
 INLINE void rows_of_tile(int rows, int nv, const ProductTile *t)
 {
     const float *b = t->b;
@@ -88,7 +88,8 @@ INLINE void rows_of_tile(int rows, int nv, const ProductTile *t)
         else tile_of(rows, 1, t);                                                                                      \
     }
 TILE(1)
-TILE(2) TILE(3) TILE(4)
+TILE(2)
+TILE(3) TILE(4)
 #if defined(__AVX2__) || defined(__aarch64__)
     TILE(5) TILE(6)
 #endif

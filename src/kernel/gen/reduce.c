@@ -1,4 +1,4 @@
-/* Row kernels, portable; compiled once per rung. Contract in kernel/reduce.h. */
+/* Row kernels, portable; compiled once per ISA level. Contract in kernel/reduce.h. */
 #include "kernel/reduce.h"
 #include "kernel/gen/vmath.h"
 #include "kernel/variant.h"

@@ -1,4 +1,5 @@
-/* Attention in portable C with gcc's vector types; compiled once per rung. Contract in kernel/sdpa.h, masks and threads in sdpa_stack.h.
+/* Attention in portable C with gcc's vector types; compiled once per ISA level. Contract in kernel/sdpa.h, masks and
+ * threads in sdpa_stack.h.
  *
  * Keys are packed transposed and values as they are, as floats, both in panels of up to TILE columns, once for the heads that share them. Then
  * both products are the same micro-kernel, C (ROWS, TILE) += A (ROWS, K) * panel (K, TILE), the accumulators in registers. BLOCK query rows go
@@ -44,7 +45,7 @@ INLINE void step(int rows, int vectors, Vec acc[ROWS][VECTORS], const float *a, 
 {
     Vec y[VECTORS];
     EACH_VECTOR y[v] = vec_at(b + v * LANES);
-    EACH_ROW EACH_VECTOR acc[r][v] += a[r * lda] * y[v];
+    EACH_ROW EACH_VECTOR acc[r][v] = fused(acc[r][v], every(a[r * lda]), y[v]);
 }
 
 /* to[r][0 .. vectors * LANES) = (from[r] * shrink[r] + sum over k of a[r][k] * b[k]) * times[r] + plus[r]. Sums go over k in order. */
@@ -308,7 +309,7 @@ static void begin(const Stack *s, Group *g, int64_t row)
     }
 }
 
-/* Rows of a mask lie pages apart, where the hardware looks no further: lines `ahead` elements on are asked for. */
+/* Rows of a mask are pages apart, where the hardware looks no further: lines `ahead` elements on are asked for. */
 INLINE void ask_for_mask(const Product *p, int rows, int64_t ahead)
 {
     for (int r = 0; r < rows && p->ldp; r++) ask_for((const char *)p->plus + (r * p->ldp + ahead) * 4, TILE * 4);

@@ -1,4 +1,5 @@
-/* The gradient of attention in portable C with gcc's vector types; compiled once per rung. Contract and formulas in kernel/sdpa.h.
+/* The gradient of attention in portable C with gcc's vector types; compiled once per ISA level. Contract and formulas
+ * in kernel/sdpa.h.
  *
  * A job is a range of the keys of one head of keys, with all query rows that use them. Queries (times scale) and dout are packed once as rows of
  * floats. KEYS keys at a time, whose dk and dv are summed up where they stay in the cache, the rows go by in blocks of QUERIES: scores and dP are
@@ -21,7 +22,8 @@ static const float LOG2E = 1.44269504f;
 
 /* ------------------------------------------------------------------ products */
 
-/* C (rows, columns) = or += A (rows, K) B (K, columns); A(r, k) lies at a[r * ra + k * ka]. B and C are there up to whole vectors. */
+/* C (rows, columns) = or += A (rows, K) B (K, columns); A(r, k) is at a[r * ra + k * ka]. B and C are there up to whole
+ * vectors. */
 typedef struct Product {
     const float *a, *b;
     int64_t ra, ka, ldb, K;
@@ -44,7 +46,7 @@ INLINE void micro(int rows, int vectors, const Product *p, int64_t row, int64_t 
     for (int64_t k = 0; k < p->K; k++, a += ka, b += ldb) {
         Vec y[VECTORS];
         EACH_VECTOR y[v] = vec_at(b + v * LANES);
-        EACH_ROW EACH_VECTOR acc[r][v] += a[r * ra] * y[v];
+        EACH_ROW EACH_VECTOR acc[r][v] = fused(acc[r][v], every(a[r * ra]), y[v]);
     }
     EACH_ROW EACH_VECTOR vec_put(c + r * ldc + v * LANES, acc[r][v]);
 }
@@ -104,7 +106,7 @@ static Work work_of(const Sdpa *a)
     return w;
 }
 
-/* Of a thread, in floats; dq sums of jobs (ranges > 1) lie behind those of all threads. */
+/* Of a thread, in floats; dq sums of jobs (ranges > 1) follow those of all threads. */
 typedef struct Space {
     float *q, *dout, *lse, *delta; /* rows of the unit */
     float *dq;
@@ -191,14 +193,14 @@ static void pack_queries(Job *j)
         for (int64_t e = 0; e < a->E; e += LANES) {
             vec_put(out, vec_set(0));
             vec_row(a->t, out, row.out + bytes(a, e), least(LANES, a->E - e), 1);
-            sum += vec_at(to + e) * vec_at(out);
+            sum = fused(sum, vec_at(to + e), vec_at(out));
         }
         j->s.delta[i] = vec_total(sum);
         j->s.lse[i] = *row.lse == -INFINITY ? INFINITY : *row.lse; /* no key: weights 0 */
     }
 }
 
-/* n rows of `width` elements as columns: to[d * lead_to + i]; 0 behind the last. */
+/* n rows of `width` elements as columns: to[d * lead_to + i]; 0 after the last. */
 static void transpose(const float *rows, int64_t ld, int64_t n, int64_t width, float *to, int64_t lead_to)
 {
     for (int64_t i = 0; i < padded(n, LANES); i += LANES)

@@ -5,7 +5,8 @@
  *
  * A mask that is the same for every query of the stack is resolved before packing: keys that it forbids are not packed at all, so that neither
  * work nor NaN comes from them. Other masks and bounds are looked at per panel of keys: what allows nothing is not computed, what allows
- * everything is not touched. Threads get whole stacks and parts of stacks of equal cost; a row's numbers do not depend on where it is cut.
+ * everything is not touched. Threads get whole stacks and parts of stacks of equal cost; a row's values do not depend
+ * on where it is cut.
  */
 #ifndef QKV_KERNEL_GEN_SDPA_STACK_H
 #define QKV_KERNEL_GEN_SDPA_STACK_H
@@ -84,7 +85,7 @@ INLINE void put_lse(const Row *row, float top, float sum)
 
 enum { LINE = 64 };
 
-/* Nothing is read here: it may lie anywhere. */
+/* Nothing is read here: it may be anywhere. */
 INLINE void ask_for(const char *p, int64_t bytes)
 {
     for (int64_t i = 0; i < bytes; i += LINE) __builtin_prefetch((const char *)((uintptr_t)p + (uintptr_t)i));
@@ -141,7 +142,8 @@ INLINE bool panel_live(const Stack *s, const Row *row, int rows, int64_t t, int6
     return false;
 }
 
-/* Scale, softcap, mask and bounds on one row's scores x of keys t .. t + n, of which `width` lie there; the maxima of those and `top`. */
+/* Scale, softcap, mask and bounds on one row's scores x of keys t .. t + n, of which `width` are there; the maxima of
+ * those and `top`. */
 INLINE Vec mask_row(const Stack *s, const Row *row, float *restrict x, int64_t t, int64_t n, int64_t width, float scale,
                     Vec top)
 {

@@ -1,5 +1,5 @@
-/* Attention of few queries (a decoding step): keys and values are read once, from where they lie, and nothing is packed. Contract in
- * kernel/sdpa.h, masks and threads in sdpa_stack.h; compiled once per rung.
+/* Attention of few queries (a decoding step): keys and values are read once, from where they are, and nothing is
+ * packed. Contract in kernel/sdpa.h, masks and threads in sdpa_stack.h; compiled once per ISA level.
  *
  * ROWS rows of the heads that share keys go together. LANES keys at a time: a product with a key leaves LANES partial sums, which a transpose
  * and LANES additions make the scores of all the keys. Weights are exp2 against the running maximum; values are added up row by row.
@@ -57,13 +57,14 @@ INLINE void dots(DType t, const Stack *s, int64_t key, const float *queries, flo
 #pragma GCC unroll 4
         for (int i = 0; i < 4; i++) y[i] = load(t, k[i], d, D);
 #pragma GCC unroll 16
-        for (int i = 0; i < ROWS * 4; i++) acc[i / 4][i % 4] += vec_at(queries + i / 4 * width + d) * y[i % 4];
+        for (int i = 0; i < ROWS * 4; i++)
+            acc[i / 4][i % 4] = fused(acc[i / 4][i % 4], vec_at(queries + i / 4 * width + d), y[i % 4]);
     }
 #pragma GCC unroll 16
     for (int i = 0; i < ROWS * 4; i++) vec_put(part + (i / 4 * LANES + i % 4) * LANES, acc[i / 4][i % 4]);
 }
 
-/* Scores of keys t .. t + LANES; those behind the last key repeat it. */
+/* Scores of keys t .. t + LANES; those after the last key repeat it. */
 static void score(const Stack *s, int64_t t, const Space *p, int rows, float *scores)
 {
     for (int64_t j = 0; j < LANES; j += 4) {
@@ -104,7 +105,7 @@ INLINE void add_values(DType t, int vectors, const Stack *s, int64_t from, int64
 #pragma GCC unroll 4
         for (int r = 0; r < ROWS; r++)
 #pragma GCC unroll 4
-            for (int v = 0; v < vectors; v++) acc[r][v] += weights[r * KEYS + j - from] * y[v];
+            for (int v = 0; v < vectors; v++) acc[r][v] = fused(acc[r][v], every(weights[r * KEYS + j - from]), y[v]);
     }
 #pragma GCC unroll 4
     for (int r = 0; r < ROWS; r++)

@@ -1,4 +1,4 @@
-/* Vectors of float for attention, as wide as the rung has registers: loads of any dtype, exp2, maxima, transposes.
+/* Vectors of float for attention, as wide as the ISA level has registers: loads of any dtype, exp2, maxima, transposes.
  *
  *     Vec x = vec_load(DT_BF16, p), y = vec_exp2(x * vec_set(1.44269504f));
  */
@@ -6,6 +6,7 @@
 #define QKV_KERNEL_GEN_SDPA_VEC_H
 #include <math.h>
 #include <string.h>
+#include "kernel/gen/fused.h"
 #include "tensor/dtype.h"
 #if defined(__AVX2__) || defined(__SSE2__)
 #include <immintrin.h>
@@ -122,7 +123,7 @@ INLINE Vec vec_load(DType t, const void *p)
 #endif
 }
 
-/* n < LANES elements, 0 behind them. */
+/* n < LANES elements, 0 after them. */
 INLINE Vec vec_load_some(DType t, const void *p, int64_t n)
 {
     uint32_t room[LANES] = {0};
@@ -130,7 +131,7 @@ INLINE Vec vec_load_some(DType t, const void *p, int64_t n)
     return vec_load(t, room);
 }
 
-/* n elements times `factor` into whole vectors, 0 behind them. */
+/* n elements times `factor` into whole vectors, 0 after them. */
 INLINE void vec_row_of(DType t, float *to, const char *p, int64_t n, float factor)
 {
     int64_t i = 0, size = t == DT_F32 ? 4 : 2;

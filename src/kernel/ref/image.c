@@ -1,4 +1,4 @@
-/* Reference resampling and pooling: double accumulators; resampling of doubles is this on every rung. */
+/* Reference resampling and pooling: double accumulators; resampling of doubles is this on every ISA level. */
 #include "kernel/image.h"
 #include <math.h>
 

@@ -1,4 +1,4 @@
-/* The reference rung's peak: one number at a time. Contract in kernel/peak.h. */
+/* The reference ISA level's peak: one number at a time. Contract in kernel/peak.h. */
 #include "kernel/peak.h"
 
 static double f32(int64_t rounds, float *sink)

@@ -1,4 +1,4 @@
-/* The reference rung has no packed products: tests compare with sums in double. */
+/* The reference ISA level has no packed products: tests compare with sums in double. */
 #include "kernel/kernel.h"
 
 void product_fill_ref(ProductKernels *k);

@@ -1,4 +1,4 @@
-/* Reference row kernels: double accumulators and libm; the double ones are these on every rung. */
+/* Reference row kernels: double accumulators and libm; the double ones are these on every ISA level. */
 #include "kernel/reduce.h"
 #include <math.h>
 

@@ -80,7 +80,8 @@ static void sdpa(const Sdpa *a, void *space, int threads)
 
 /* ------------------------------------------------------------------ gradient */
 
-/* What query n of head h and key m give: their weight, and the gradients of the score behind the mask and of the product of the two. */
+/* What query n of head h and key m give: their weight, and the gradients of the score after the mask and of the product
+ * of the two. */
 typedef struct Pair {
     double p, dmask, dproduct;
 } Pair;

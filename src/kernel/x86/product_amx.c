@@ -27,8 +27,9 @@ static void pack_b(void *to, const ProductIn *b, int64_t panel, int64_t K, int64
     }
 }
 
-/* tm x tn tiles; the sums are registers 0 to 3, a's 4 and 5, b's 6 and 7. Packed rows are one run whose chunks lie tm tiles apart. The tile
- * unit leaves the vector units free: some rows of the tile before are finished with every chunk. */
+/* tm x tn tiles; the sums are registers 0 to 3, a's 4 and 5, b's 6 and 7. Packed rows are one run whose chunks are tm
+ * tiles apart. The tile unit leaves the vector units free: some rows of the tile before are finished with every
+ * chunk. */
 __attribute__((always_inline)) static inline void tile_of(int tm, int tn, const ProductTile *t)
 {
     const char *b = t->b, *ahead = t->ahead;

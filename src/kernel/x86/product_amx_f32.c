@@ -116,7 +116,7 @@ static void pack_b(void *to, const ProductIn *b, int64_t panel, int64_t K, int64
 
 /* ------------------------------------------------------------------ a tile */
 
-/* Elements of `now` that are no numbers, by multiply-adds. */
+/* Elements of `now` that are not finite, by multiply-adds. */
 static void sum_again(const ProductTile *t, float *now)
 {
     int64_t chunks = (t->n + CHUNK - 1) / CHUNK, high = (t->rows + T - 1) / T * T;

@@ -1,6 +1,7 @@
 /* Attention in bf16 by instructions that multiply pairs. Includers give GROUP, the query rows that go together, KEYS, the keys at a
  * time, and product(); all else is here.
- * Contract in kernel/sdpa.h, masks and threads in gen/sdpa_stack.h. f32 and f16 are left to the rung below: a bf16 has too few bits for them.
+ * Contract in kernel/sdpa.h, masks and threads in gen/sdpa_stack.h. f32 and f16 are left to the ISA level below: a bf16
+ * has too few bits for them.
  *
  *     enum { GROUP = 32, KEYS = 512 };
  *     #include "kernel/x86/sdpa_pairs.h"
@@ -23,7 +24,7 @@ enum { PANEL = 64, LEAD = KEYS + 16, STEP = 32 };
 static const float LOG2E = 1.44269504f;
 
 /* c (rows, columns) = or += a (rows, K) * b (K, columns), bf16 by bf16 into f32. Operands are there up to multiples of STEP in K and of STEP
- * in columns, and rows of a and c up to GROUP; what is behind K is 0 in both. */
+ * in columns, and rows of a and c up to GROUP; what is past K is 0 in both. */
 typedef struct PairProduct {
     float *c;
     const void *a;
@@ -74,7 +75,7 @@ static size_t room(const Sdpa *a) { return (size_t)lay_out(a).end; }
 
 /* ------------------------------------------------------------------ packing */
 
-/* n <= 32 bf16, 0 behind them. */
+/* n <= 32 bf16, 0 after them. */
 static inline __m512i some(const void *p, int64_t n)
 {
     return _mm512_maskz_loadu_epi16(n >= 32 ? 0xffffffffu : (1u << n) - 1, p);
@@ -210,7 +211,7 @@ static void attend(const Stack *s, int64_t first, int64_t count)
     /* Scores are scaled one by one only where something follows that is not multiplied; else by exp's own product. */
     bool scaled = a->softcap > 0 || s->added || (s->masked && a->mask) || !(a->scale > 0), begun = false;
     bool biased = s->masked && a->mask && a->ms[2] &&
-                  a->ms[3] == 1; /* rows of it lie pages apart, where the hardware looks no further */
+                  a->ms[3] == 1; /* rows of it are pages apart, where the hardware looks no further */
     float scale = scaled ? 1 : (float)a->scale;
     for (int r = 0; r < GROUP; r++) {
         for (int64_t d = 0; d < dp; d += STEP) /* rows that are missing are 0 */
@@ -281,7 +282,7 @@ static void attend(const Stack *s, int64_t first, int64_t count)
 /* ------------------------------------------------------------------ entry */
 
 static const SdpaWay *pairs; /* the includer's way */
-static SdpaKernels below;    /* the rung below's, for the other dtypes, and for few queries */
+static SdpaKernels below;    /* the ISA level below's, for the other dtypes, and for few queries */
 
 static bool takes(const Sdpa *a) { return a->t == DT_BF16 && !sdpa_is_thin(a); }
 

@@ -15,7 +15,7 @@
  * keys and values of a stack and the sums of dk and dv.
  *
  * The rows of a stack are summed in parts of part_rows, the parts one after the other, whoever made them: where heads are too few for the threads, these take parts, and dk and dv have the
- * same bits. The rung below takes what is not here: other dtypes, softcap, the mask's gradient, few queries.
+ * same bits. The ISA level below takes what is not here: other dtypes, softcap, the mask's gradient, few queries.
  */
 #ifndef QKV_KERNEL_X86_SDPA_PAIRS_BACK_H
 #define QKV_KERNEL_X86_SDPA_PAIRS_BACK_H
@@ -382,7 +382,7 @@ static void pack_back(const Back *k)
     pack_down(&k->s, key_at, k->s.a->D, k->space.keys_down);
 }
 
-/* sums (width, keys) times `scale` to rows of `to`, `step` elements apart; 0 to keys that nobody sees. */
+/* sums (width, keys) times `scale` to rows of `to`, `step` elements apart; 0 to keys that no query sees. */
 static void write_keys(const Stack *s, const float *sums, int64_t width, float scale, char *to, int64_t step)
 {
     int64_t lead = sums_lead(s->a);
@@ -524,6 +524,6 @@ static void backward(const SdpaBackward *d, void *space, int threads)
     else back_stacks(d, space, n);
 }
 
-/* After fill, which keeps the rung below. */
+/* After fill, which keeps the ISA level below. */
 static void fill_back(SdpaKernels *k) { k->backward_workspace = backward_workspace, k->backward = backward; }
 #endif

@@ -181,7 +181,7 @@ static void use_inputs(Records *r, Scope *s, const OnnxNode *n, const char *plac
     for (int i = 0; i < n->ninput; i++) {
         if (!*n->input[i]) continue;
         Slot *v = find(s, n->input[i]);
-        if (!v) check_add(r->c, Q(108), place, "it uses '%.200s', which nobody defines", n->input[i]);
+        if (!v) check_add(r->c, Q(108), place, "it uses '%.200s', which is not defined", n->input[i]);
         else if (!v->now)
             check_add(r->c, Q(109), place, "it uses '%.200s', which %s gives", n->input[i],
                       "a later node, or it itself,");
@@ -197,7 +197,7 @@ static void give_outputs(Records *r, Scope *s, const OnnxNode *n, const char *pl
         if (!*name) continue;
         Slot *v = map_get(&s->names, name), *outer = s->outer ? find(s->outer, name) : NULL;
         if ((v && v->now) || (outer && outer->now)) {
-            check_add(r->c, Q(110), place, "'%.200s' is defined before already", name);
+            check_add(r->c, Q(110), place, "'%.200s' is already defined", name);
             continue;
         }
         if (!v) continue;
@@ -386,7 +386,7 @@ static void check_unused(Records *r, Scope *s, const OnnxGraph *g, const Map *we
         }
         for (size_t k = 0; k < sizeof effects / sizeof *effects; k++) used |= !strcmp(g->node[i].op, effects[k]);
         if (!used && g->node[i].noutput)
-            check_add(r->c, Q(115), place_of(s, &g->node[i], i, &(Place){0}), "nobody uses what it gives");
+            check_add(r->c, Q(115), place_of(s, &g->node[i], i, &(Place){0}), "its results are not used");
     }
 }
 

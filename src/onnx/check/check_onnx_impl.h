@@ -34,7 +34,7 @@ const char *records_function_key(Records *r, const char *domain, const char *nam
 const OnnxFunction *records_function(Records *r, const OnnxNode *n); /* that it calls; NULL */
 void records_attr_names(Records *r, const Scope *s, const OnnxNode *n, const char *place);
 const OnnxSchema *records_op(Records *r, const Scope *s, const OnnxNode *n, const char *place,
-                             int64_t *opset); /* NULL: the reason was told */
+                             int64_t *opset); /* NULL: the reason was reported */
 void records_schema(Records *r, const OnnxNode *n, const OnnxSchema *schema, const char *place);
 void records_call(Records *r, const OnnxNode *n, const OnnxFunction *f, const char *place);
 #endif

@@ -129,7 +129,7 @@ static void check_values(Records *r, const OnnxNode *n, const char *place)
         check_add(r->c, Q(120), place, "softmax_precision is %g", precision);
 }
 
-/* NULL when there is no schema; the reason was told. */
+/* NULL when there is no schema; the reason was reported. */
 const OnnxSchema *records_op(Records *r, const Scope *s, const OnnxNode *n, const char *place, int64_t *opset)
 {
     static const char *const old[] = {"ATen",
@@ -163,7 +163,7 @@ const OnnxSchema *records_op(Records *r, const Scope *s, const OnnxNode *n, cons
         check_add(r->c, Q(125), place, "%s exists since opset %d, the file imports %lld", n->op, later,
                   (long long)*opset);
     else if (!schema && standard)
-        check_add(r->c, Q(101), place, "'%.100s' is no op of %s", n->op, *n->domain ? n->domain : "ai.onnx");
+        check_add(r->c, Q(101), place, "'%.100s' is not an op of %s", n->op, *n->domain ? n->domain : "ai.onnx");
     else if (!schema) check_add(r->c, Q(102), place, "%.100s::%.100s is in no table here", n->domain, n->op);
     return schema;
 }

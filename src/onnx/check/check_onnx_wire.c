@@ -44,12 +44,14 @@ static void check_location(Check *c, const char *place, const char *path, size_t
             return;
         }
         if (S_ISLNK(s.st_mode)) {
-            check_add(c, Q(912), place, "its data is behind the link '%.*s'", (int)(n < NAME ? n : NAME), path);
+            check_add(c, Q(912), place, "its data is reached through the link '%.*s'", (int)(n < NAME ? n : NAME),
+                      path);
             return;
         }
         if (!(*p = end)) break;
     }
-    if (!S_ISREG(s.st_mode)) check_add(c, Q(912), place, "'%.*s' is no regular file", (int)(n < NAME ? n : NAME), path);
+    if (!S_ISREG(s.st_mode))
+        check_add(c, Q(912), place, "'%.*s' is not a regular file", (int)(n < NAME ? n : NAME), path);
     else if (s.st_nlink > 1)
         check_add(c, Q(912), place, "'%.*s' has another name elsewhere (a hard link)", (int)(n < NAME ? n : NAME),
                   path);

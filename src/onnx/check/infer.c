@@ -74,7 +74,7 @@ int infer_axis(OnnxInfer *f, int64_t axis, int rank)
     return (int)(axis < 0 ? axis + rank : axis);
 }
 
-/* Elements of input i as numbers; -1 when they are not all known. */
+/* Elements of input i as integers; -1 when they are not all known. */
 int infer_numbers(const OnnxInfer *f, int i, int64_t *v, int cap)
 {
     const OnnxShape *s = input(f, i);

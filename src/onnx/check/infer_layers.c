@@ -7,7 +7,7 @@ void infer_op_matmul(OnnxInfer *f, int i, int k)
     if (!ranked(f, i) || !ranked(f, k)) return;
     OnnxShape a = infer_copy(input(f, i)), b = infer_copy(input(f, k));
     if (!a.rank || !b.rank) {
-        infer_refuse(f, "a product of a number: both inputs need an axis");
+        infer_refuse(f, "a product with a scalar: both inputs need an axis");
         return;
     }
     OnnxSize x = a.dim[a.rank - 1], y = b.dim[b.rank > 1 ? b.rank - 2 : 0];
@@ -150,7 +150,7 @@ void infer_op_norm(OnnxInfer *f)
             give(f, k, 1, &(OnnxSize){x->rank > 1 ? x->dim[1].kind : SIZE_UNKNOWN, x->rank > 1 ? x->dim[1].v : 0});
         for (int k = 1; k < 5 && x->rank > 1; k++)
             if (ranked(f, k) && (input(f, k)->rank != 1 || differ(input(f, k)->dim[0], x->dim[1])))
-                infer_refuse(f, "input %d is no list of one number a channel", k);
+                infer_refuse(f, "input %d is not a list of one value per channel", k);
         return;
     }
     int axis = infer_axis(f, infer_int(f, "axis", -1), x->rank);
@@ -263,7 +263,7 @@ void infer_op_einsum(OnnxInfer *f)
     give(f, 0, n, d);
 }
 
-/* One number an axis behind the channels. */
+/* One value per axis after the channels. */
 void infer_op_global_pool(OnnxInfer *f)
 {
     give_same(f, 0, 0);

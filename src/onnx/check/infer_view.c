@@ -16,7 +16,7 @@ void infer_op_transpose(OnnxInfer *f)
     for (int i = 0; i < x->rank; i++) {
         int64_t from = perm ? perm->ints[i] : x->rank - 1 - i;
         if (from < 0 || from >= x->rank || seen[from]) {
-            infer_refuse(f, "perm[%d] is %lld: no order of %d axes", i, (long long)from, x->rank);
+            infer_refuse(f, "perm[%d] is %lld: not a permutation of %d axes", i, (long long)from, x->rank);
             return;
         }
         seen[from] = true;
@@ -369,7 +369,7 @@ void infer_op_pad_tile(OnnxInfer *f)
     bool axes = !tile && f->node->ninput > 3 && *f->node->input[3];
     if (n < 0 || axes || n > 2 * MAX_RANK) return;
     if (n != (tile ? x->rank : 2 * x->rank)) {
-        infer_refuse(f, "%d numbers for %d axes", n, x->rank);
+        infer_refuse(f, "%d values for %d axes", n, x->rank);
         return;
     }
     for (int i = 0; i < x->rank; i++) {

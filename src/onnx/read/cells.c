@@ -300,7 +300,7 @@ bool op_sizes(OnnxOp *o, int i, int *n, Expr ***e)
     if (v->rank > 1 || (v->rank && (!ex_is_int(v->dim[0]) || v->dim[0]->i > CELL_MAX)))
         return fail(o->im->err, E_UNSUPPORTED,
                     "input %d '%s' is computed and its length is not fixed, expected a vector of known length; "
-                    "give its value when loading (--fix)",
+                    "give its value when loading",
                     i, input_name(o, i));
     Cell *known = o->in[i];
     int len = v->rank ? (int)v->dim[0]->i : 1;
@@ -326,9 +326,8 @@ bool op_const_ints(OnnxOp *o, int i, int *n, const int64_t **v)
     if (!c) {
         if (!op_has(o, i)) return fail(o->im->err, E_FORMAT, "input %d is left out, %s needs it", i, o->node->op);
         return op_unsupported(
-            o,
-            "input %d '%s' decides what the graph looks like, but it is computed; give its value when loading (--fix)",
-            i, input_name(o, i));
+            o, "input %d '%s' decides what the graph looks like, but it is computed; give its value when loading", i,
+            input_name(o, i));
     }
     int64_t *out = arena_array(o->g->arena, int64_t, c->n + 1);
     if (!out) return oom(o->im->err);

@@ -1,7 +1,7 @@
 /* ONNX's If, Loop and Scan. Contract in onnx_impl.h.
  *
  * A condition that is known chooses its branch; a loop whose few turns are known is unrolled, so that nothing later sees it. What comes out of
- * data becomes qkv.branch or qkv.loop (src/ir/ops_control.def), whose bodies are graphs with values and symbols of their own: names of the
+ * data becomes qkv.branch or qkv.loop (src/op/control.def), whose bodies are graphs with values and symbols of their own: names of the
  * graph around them that they use are captured, as further inputs.
  */
 #include <stdio.h>
@@ -23,7 +23,7 @@ static bool body_of(OnnxOp *o, const char *name, const OnnxGraph **body)
 {
     const OnnxAttr *a = op_attr(o, name);
     if (!a || a->type != ONNX_ATTR_GRAPH || !a->g)
-        return fail(o->im->err, E_FORMAT, "attribute '%s' is missing or no graph", name);
+        return fail(o->im->err, E_FORMAT, "attribute '%s' is missing or not a graph", name);
     *body = a->g;
     return true;
 }

@@ -128,8 +128,7 @@ bool onnx_non_max_suppression(OnnxOp *o)
     if (op_has(o, 2)) TRY(op_sizes(o, 2, &n, &most));
     const Cell *limit = op_known(o, 3);
     if (op_has(o, 3) && (!limit || limit->n != 1 || !ex_is_const(limit->e[0])))
-        return op_unsupported(o, "input 3 '%.100s' is computed; give its value when loading (--fix)",
-                              o->node->input[3]);
+        return op_unsupported(o, "input 3 '%.100s' is computed; give its value when loading", o->node->input[3]);
     if (limit) overlap = limit->e[0]->kind == EX_FLOAT ? limit->e[0]->f : (double)limit->e[0]->i;
     if (!ex_is_int(scores->dim[0]) || !ex_is_int(scores->dim[1]))
         return op_unsupported(o, "the number of images or classes varies; only fixed ones are supported");
@@ -159,12 +158,12 @@ bool onnx_col2im(OnnxOp *o)
     int64_t list[3][4] = {{1, 1}, {1, 1}, {0}};
     static const char *const names[] = {"strides", "dilations", "pads"};
     TRY(op_tensor(o, 0, &x) && op_sizes(o, 1, &n, &size) && op_const_ints(o, 2, &m, &kernel));
-    if (n != 2 || m != 2) return op_unsupported(o, "pictures of %d axes; two are supported", n);
+    if (n != 2 || m != 2) return op_unsupported(o, "images of %d axes; two are supported", n);
     for (int k = 0; k < 3; k++) {
         const int64_t *given;
         TRY(op_attr_ints(o, names[k], &given, &count));
         if (given && count != (k == 2 ? 4 : 2))
-            return fail(o->im->err, E_FORMAT, "attribute '%s' has %d numbers", names[k], count);
+            return fail(o->im->err, E_FORMAT, "attribute '%s' has %d values", names[k], count);
         for (int i = 0; given && i < count; i++) list[k][i] = given[i];
     }
     for (int i = 0; i < 2; i++) {
@@ -207,7 +206,7 @@ bool onnx_max_unpool(OnnxOp *o)
     Value *y = AS(&o->L, scatter_src, v(none), arg_int(o->g, 0), v(lower_reshape(&o->L, at, 1, &count)),
                   v(lower_reshape(&o->L, x, 1, &count)));
     TRY(y && (y = lower_reshape(&o->L, y, x->rank, inner)));
-    Expr *pad[2 * MAX_RANK]; /* a larger output has zeros behind */
+    Expr *pad[2 * MAX_RANK]; /* a larger output has zeros at the end */
     for (int i = 0; i < x->rank; i++) {
         pad[2 * (x->rank - 1 - i)] = ex_int(o->ex, 0);
         pad[2 * (x->rank - 1 - i) + 1] = ex_sub(o->ex, dim[i], inner[i]);

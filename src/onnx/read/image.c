@@ -16,7 +16,7 @@ typedef struct Windows {
     int64_t kernel[AXES], stride[AXES], dilation[AXES];
     Expr *before[AXES], *after[AXES]; /* what the node asks to pad with */
     Expr *out[AXES];                  /* how many windows */
-    Expr *reach[AXES];                /* axis `before` + input + what is behind it, as far as the last window reaches */
+    Expr *reach[AXES];                /* axis `before` + input + what is after it, as far as the last window reaches */
     bool plain, ceil;                 /* pads are constant and alike at both ends, and the count is ATen's */
 } Windows;
 
@@ -29,7 +29,7 @@ static bool numbers(OnnxOp *o, const char *name, int n, int64_t otherwise, int64
     int count;
     TRY(op_attr_ints(o, name, &given, &count));
     if (given && count != n)
-        return fail(o->im->err, E_FORMAT, "attribute '%s' has %d numbers, expected %d", name, count, n);
+        return fail(o->im->err, E_FORMAT, "attribute '%s' has %d values, expected %d", name, count, n);
     for (int i = 0; i < n; i++) {
         out[i] = given ? given[i] : otherwise;
         if (out[i] < least || out[i] > 1 << 30)
@@ -78,7 +78,7 @@ static bool place_windows(OnnxOp *o, const Value *x, Windows *w)
             Expr *room = ex_sub(o->ex, ex_add(o->ex, ex_add(o->ex, in, w->before[i]), w->after[i]), num(o, span));
             w->out[i] = ex_add(
                 o->ex, ex_floordiv(o->ex, ceil ? ex_add(o->ex, room, num(o, w->stride[i] - 1)) : room, step), one);
-            if (ceil) { /* no window begins behind the input and what is padded before it */
+            if (ceil) { /* no window begins after the input and what is padded before it */
                 Expr *last = ex_mul(o->ex, ex_sub(o->ex, w->out[i], one), step);
                 Expr *over = ex_make(o->ex, EX_LE, ex_add(o->ex, in, w->before[i]), last, NULL);
                 w->out[i] = ex_is_const(over)
@@ -419,7 +419,7 @@ bool onnx_lp_pool(OnnxOp *o)
     return op_return(o, 0, AS(&o->L, pow_Tensor_Scalar, v(window_sums(o, x, &w)), arg_float(o->g, 1.0 / (double)p)));
 }
 
-/* over everything behind the channels */
+/* over everything after the channels */
 bool onnx_global_pool(OnnxOp *o)
 {
     Value *x;

@@ -140,7 +140,7 @@ bool onnx_scatter_elements(OnnxOp *o)
     return op_return(o, 0, scatter(o, x, axis, index, updates, how));
 }
 
-/* Along the first k axes as one: indices as positions in it, repeated over what is behind them. */
+/* Along the first k axes as one: indices as positions in it, repeated over what comes after them. */
 static Value *scatter_rows(OnnxOp *o, Value *x, int k, Value *const *part, Value *updates, const char *how)
 {
     Expr *rows = ex_int(o->ex, 1), *width = ex_int(o->ex, 1), *n = ex_int(o->ex, 1);
@@ -229,7 +229,7 @@ static bool one_size(OnnxOp *o, int i, Expr **size)
     Value *x;
     bool is_float = op_has(o, i) && dtype_is_float(cell_dtype(o->in[i]));
     if (!is_float || op_known(o, i)) TRY(op_sizes(o, i, &n, &e));
-    if (n != 1) return op_fail(o, i, "%d elements, expected one number", n);
+    if (n != 1) return op_fail(o, i, "%d elements, expected one value", n);
     if (!e) return op_tensor(o, i, &x) && (x = lower_cast(&o->L, x, DT_I64)) && op_item(o, x, 0, size);
     *size = !is_float           ? e[0]
             : ex_is_const(e[0]) ? ex_int(o->ex, (int64_t)e[0]->f)
@@ -295,7 +295,7 @@ bool onnx_topk(OnnxOp *o)
         op_attr_int(o, "largest", 1, &largest) && op_attr_int(o, "sorted", 1, &sorted));
     if (o->opset >= 10) TRY(op_sizes(o, 1, &n, &k));
     else TRY(op_attr_int(o, "k", 0, &attr_k));
-    if (n != 1) return op_fail(o, 1, "%d elements, expected one number", n);
+    if (n != 1) return op_fail(o, 1, "%d elements, expected one value", n);
     if (!x->rank) return op_fail(o, 0, "a number, expected a tensor");
     Lower L = o->L;
     Arg arg[] = {v(x), k ? arg_expr(k[0]) : arg_int(o->g, attr_k), arg_int(o->g, axis), arg_bool(o->g, largest != 0),
@@ -308,7 +308,7 @@ bool onnx_topk(OnnxOp *o)
     return true;
 }
 
-/* Along an axis, or of all elements, those whose condition is true; a short condition takes none behind its end. */
+/* Along an axis, or of all elements, those whose condition is true; a short condition takes none past its end. */
 bool onnx_compress(OnnxOp *o)
 {
     Value *x, *condition;

@@ -144,7 +144,7 @@ bool onnx_fused_matmul(OnnxOp *o)
     return op_return(o, 0, alpha == 1 ? y : AS(&o->L, mul_Tensor, v(y), arg_float(o->g, alpha)));
 }
 
-/* Numbers of 4 bits, two a byte (..., n) -> (..., 2 n), the low half first. */
+/* Values of 4 bits, two a byte (..., n) -> (..., 2 n), the low half first. */
 static Value *halves(OnnxOp *o, Value *bytes)
 {
     Expr *dim[MAX_RANK];

@@ -288,7 +288,7 @@ bool onnx_ms_group_query_attention(OnnxOp *o)
     Expr **total;
     int n;
     TRY(read_grouped(o, &g, &a) && op_tensor(o, 5, &lengths) && op_sizes(o, 6, &n, &total));
-    if (n != 1) return op_fail(o, 6, "%d elements, expected one number", n);
+    if (n != 1) return op_fail(o, 6, "%d elements, expected one value", n);
     Expr *batch = a.q->dim[0], *queries = a.q->dim[2], *one = whole(o, 1), *zero = whole(o, 0);
     Expr *keys = g.past_k ? ex_max(o->ex, g.past_k->dim[2], total[0]) : queries;
     if (!g.past_k)

@@ -13,10 +13,19 @@ static const OnnxRow rows[] = {
 #undef ONNX
 };
 
+/* Those that are one op: rows of the op table. */
+static const OnnxRow ops[OP_COUNT] = {
+#define FROM_ONNX(name_, f) .domain = "", .name = #name_, .fn = onnx_##f,
+#define OP(id, name_, schema, ...) [OP_##id] = {__VA_ARGS__.aten = OP_##id},
+#include "op/ops.def"
+};
+
 const OnnxRow *onnx_find_row(const char *domain, const char *name)
 {
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (!strcmp(rows[i].name, name) && !strcmp(rows[i].domain, domain)) return &rows[i];
+    for (size_t i = 0; i < OP_COUNT && !*domain; i++)
+        if (ops[i].name && !strcmp(ops[i].name, name)) return &ops[i];
     return NULL;
 }
 
@@ -84,7 +93,7 @@ static bool made_nodes(OnnxImport *im, int n)
 {
     im->unrolled += n;
     return im->unrolled <= MAX_UNROLLED ||
-           fail(im->err, E_LIMIT, "functions and turns of loops make more than %d nodes", MAX_UNROLLED);
+           fail(im->err, E_LIMIT, "functions and loop iterations make more than %d nodes", MAX_UNROLLED);
 }
 
 static bool call_function(OnnxOp *o, const OnnxFunction *f)

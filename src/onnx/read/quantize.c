@@ -116,7 +116,7 @@ bool onnx_dequantize_linear(OnnxOp *o)
                         arg_int(o->g, block), t == DT_NONE ? arg_none() : arg_dtype(t)));
 }
 
-/* To uint8 by the range of the whole tensor, 0 within it: the numbers, their scale, the zero point */
+/* To uint8 by the range of the whole tensor, 0 within it: the values, their scale, the zero point */
 static bool by_range(OnnxOp *o, Value *x, Value **q)
 {
     Value *none = op_number(o, x->dtype, 0), *steps = op_number(o, x->dtype, 255);

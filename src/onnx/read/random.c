@@ -2,7 +2,8 @@
  *
  *     Dropout(x, 0.1, true, seed=7)        ->  where(qkv.seeded_uniform([...], 7) >= 0.1, x / 0.9, 0)
  *
- * With a seed the numbers are those of ONNX's reference (NumPy's RandomState) for uniform draws; without one the session draws them.
+ * With a seed the values are those of ONNX's reference (NumPy's RandomState) for uniform draws; without one the session
+ * draws them.
  */
 #include <math.h>
 #include <string.h>
@@ -17,7 +18,7 @@ static bool seed_of(OnnxOp *o, bool *seeded, int64_t *seed)
     *seeded = a != NULL;
     *seed = !a ? 0 : a->type == ONNX_ATTR_FLOAT ? (int64_t)(fabs((double)a->f) < 0x1p32 ? a->f : 0) : a->i;
     return !a || a->type == ONNX_ATTR_FLOAT || a->type == ONNX_ATTR_INT ||
-           fail(o->im->err, E_FORMAT, "attribute 'seed' is no number");
+           fail(o->im->err, E_FORMAT, "attribute 'seed' is not a number");
 }
 
 /* Uniform in [0, 1), in double */
@@ -122,7 +123,8 @@ bool onnx_bernoulli(OnnxOp *o)
         lower_cast(&o->L, AS(&o->L, lt_Tensor, v(uniform(o, x->rank, x->dim)), v(lower_cast(&o->L, x, DT_F64))), t));
 }
 
-/* Classes drawn by their (unnormalised) log-probabilities, rows (batch, classes): how many sums of probabilities lie below a uniform number */
+/* Classes drawn by their (unnormalised) log-probabilities, rows (batch, classes): how many sums of probabilities are
+ * below a uniform number */
 bool onnx_multinomial(OnnxOp *o)
 {
     Value *x;

@@ -131,13 +131,13 @@ static bool fix_input(OnnxImport *im, OnnxScope *s, const OnnxValueInfo *info, c
     DType want = dtype_from_onnx(info->type.elem);
     void *bytes = arena_alloc(im->g->arena, (size_t)tensor_numel(given) + 1, want == DT_NONE ? 1 : dtype_size(want));
     if (!t || !bytes) return oom(im->err);
-    if (want == DT_NONE) return fail(im->err, E_UNSUPPORTED, "input '%.100s' is no tensor of numbers", info->name);
+    if (want == DT_NONE) return fail(im->err, E_UNSUPPORTED, "input '%.100s' is not a numeric tensor", info->name);
     t->name = info->name;
     t->t = tensor_of(want, given->rank, given->shape, bytes);
     tensor_copy(&t->t, given);
     for (int64_t i = 0, n = given->dtype == want ? 0 : tensor_numel(given); i < n; i++)
         if (tensor_get(&t->t, i) != tensor_get(given, i))
-            return fail(im->err, E_USAGE, "input '%.100s' is fixed to %g, which is no %s", info->name,
+            return fail(im->err, E_USAGE, "input '%.100s' is fixed to %g, which is not a %s", info->name,
                         tensor_get(given, i), dtype_name(want));
     Cell *c = cell_of_tensor(im, info->name, t, false);
     return c && scope_set(im, s, info->name, c);
@@ -182,7 +182,8 @@ static bool add_inputs(OnnxImport *im, OnnxScope *s, const OnnxGraph *g)
         if (same && !same->data) return fail(im->err, E_FORMAT, "two inputs '%.100s'", g->input[i].name);
         if (same) { /* with a default */
             im->source->ignored[im->source->nignored++] = arena_printf(
-                im->g->arena, "input '%s' (has a default value in the file, which is used; --fix gives another)",
+                im->g->arena,
+                "input '%s' (has a default value in the file, which is used unless another is given when loading)",
                 g->input[i].name);
             continue;
         }

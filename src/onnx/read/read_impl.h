@@ -1,4 +1,4 @@
-/* What src/import/onnx*.c share: what names stand for, and how an op's function reads its node and gives its results.
+/* What the files of src/onnx/read share: what names stand for, and how an op's function reads its node and gives its results.
  *
  *     static bool op_transpose(OnnxOp *o)
  *     {
@@ -154,4 +154,7 @@ bool onnx_fold(OnnxOp *o, bool *taken);
 #define ONNX(domain, name, fn, aten) bool onnx_##fn(OnnxOp *o);
 #include "onnx/read/ops.def"
 #undef ONNX
+#define FROM_ONNX(name, f) bool onnx_##f(OnnxOp *o);
+#define OP(id, name, schema, ...) __VA_ARGS__
+#include "op/ops.def"
 #endif

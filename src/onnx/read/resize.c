@@ -3,8 +3,9 @@
  *     Resize(x, scales=[1, 1, 2, 2], mode="linear")        ->  qkv.upsample(x, [2*h, 2*w], "linear", scales=[2, 2])
  *     Resize of another kind                               ->  a product with weights along each axis that changes
  *
- * qkv.upsample knows PyTorch's kinds. All others follow ONNX's definition: output i of an axis lies at a place of the input, and is the sum of
- * the elements around it by weights that the mode gives; those make a matrix (out, in), which is computed from the sizes when they are bound.
+ * qkv.upsample knows PyTorch's kinds. All others follow ONNX's definition: output i of an axis is at a place of the
+ * input, and is the sum of the elements around it by weights that the mode gives; those make a matrix (out, in), which
+ * is computed from the sizes when they are bound.
  */
 #include <math.h>
 #include <string.h>
@@ -42,8 +43,7 @@ static bool float_sizes(OnnxOp *o, int i, int *n, Expr ***e)
     *n = 0;
     if (!op_has(o, i)) return true;
     if (!c)
-        return op_unsupported(o, "input %d '%.100s' is computed; give its value when loading (--fix)", i,
-                              o->node->input[i]);
+        return op_unsupported(o, "input %d '%.100s' is computed; give its value when loading", i, o->node->input[i]);
     *n = c->n;
     *e = c->e;
     return true;
@@ -80,7 +80,7 @@ static bool read_sizes(OnnxOp *o, const Value *x, Resize *r)
         for (int i = 0; i < n; i++) {
             if (!ex_is_int(sizes[i]) || !ex_is_int(x->dim[axis[i]]))
                 return op_unsupported(
-                    o, "keep_aspect_ratio_policy '%.40s' with sizes that vary; give them when loading (--fix)", policy);
+                    o, "keep_aspect_ratio_policy '%.40s' with sizes that vary; give them when loading", policy);
             double f = (double)sizes[i]->i / (double)x->dim[axis[i]]->i;
             best = i == 0 || (is(policy, "not_larger") ? f < best : f > best) ? f : best;
         }
@@ -99,8 +99,7 @@ static bool read_sizes(OnnxOp *o, const Value *x, Resize *r)
         Expr **roi;
         int count_roi;
         TRY(float_sizes(o, 1, &count_roi, &roi));
-        if (count_roi != 2 * n)
-            return op_fail(o, 1, "%d numbers, expected a start and an end of %d axes", count_roi, n);
+        if (count_roi != 2 * n) return op_fail(o, 1, "%d values, expected a start and an end of %d axes", count_roi, n);
         for (int i = 0; i < n; i++) {
             r->from[axis[i]] = roi[i];
             r->to[axis[i]] = roi[n + i];
@@ -172,7 +171,7 @@ static Value *positions(OnnxOp *o, Expr *n, bool column)
     return i && column ? lower_reshape(&o->L, i, 2, (Expr *[]){n, num(o, 1)}) : i;
 }
 
-/* Where output i lies in the input, (out, 1) */
+/* Where output i is in the input, (out, 1) */
 static Value *places(OnnxOp *o, const Resize *r, int axis, Expr *in, Value *scale)
 {
     Value *i = positions(o, r->out[axis], true), *n = number(o, in), *m = number(o, r->out[axis]);
@@ -183,8 +182,7 @@ static Value *places(OnnxOp *o, const Resize *r, int axis, Expr *in, Value *scal
         Value *one = AS(&o->L, le_Tensor, v(m), v(op_number(o, DT_F64, 1)));
         return AS(&o->L, where_self, v(one), v(op_number(o, DT_F64, 0)), v(sub(o, half, arg_float(o->g, 0.5))));
     }
-    if (is(r->place,
-           "half_pixel_symmetric")) { /* the middles of both lie on each other, whatever the rounding of the size */
+    if (is(r->place, "half_pixel_symmetric")) { /* the middles of both coincide, whatever the rounding of the size */
         Value *adjust = AS(&o->L, div_Tensor, v(m), v(mul(o, n, v(scale))));
         Value *middle = mul(o, n, arg_float(o->g, 0.5));
         Value *offset = mul(o, middle, v(sub(o, op_number(o, DT_F64, 1), v(adjust))));
@@ -236,7 +234,7 @@ static Value *weight_at(OnnxOp *o, const Resize *r, Value *d)
     return AS(&o->L, where_self, v(AS(&o->L, le_Tensor, v(a), v(one))), v(near), v(far));
 }
 
-/* How far from its place a weight may lie: an expression, as the scale may follow from sizes */
+/* How far from its place a weight may be: an expression, as the scale may follow from sizes */
 static Expr *reach_of(OnnxOp *o, const Resize *r, int axis, Expr *in)
 {
     const Expr *s = r->scale[axis];
@@ -249,8 +247,8 @@ static Expr *reach_of(OnnxOp *o, const Resize *r, int axis, Expr *in)
     return ex_add(o->ex, ex_mul(o->ex, ex_max(o->ex, ratio, num(o, 1)), num(o, width)), num(o, 1));
 }
 
-/* The (out, in) matrix of one axis. Positions behind the ends count for the elements at the ends, or (exclude_outside) not at all; with
- * antialias the weights are as wide as the input is smaller. */
+/* The (out, in) matrix of one axis. Positions past the ends count for the elements at the ends, or (exclude_outside)
+ * not at all; with antialias the weights are as wide as the input is smaller. */
 static Value *weights(OnnxOp *o, const Resize *r, int axis, Expr *in, Value *scale, Value *place)
 {
     Value *column = positions(o, in, false), *last = number(o, ex_sub(o->ex, in, num(o, 1)));

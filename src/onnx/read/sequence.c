@@ -10,7 +10,7 @@ static bool list_of(OnnxOp *o, int i, Cell **out)
 {
     *out = op_has(o, i) ? o->in[i] : NULL;
     if (!*out) return op_fail(o, i, "left out");
-    return (*out)->is_list || op_fail(o, i, "is no sequence");
+    return (*out)->is_list || op_fail(o, i, "is not a sequence");
 }
 
 static bool return_list(OnnxOp *o, int n, Cell *const *list)
@@ -25,7 +25,7 @@ static Cell **room(OnnxOp *o, int n)
     return all;
 }
 
-/* A position -n .. n - 1, or n where one behind the end is allowed; the last when input i is left out */
+/* A position -n .. n - 1, or n where one past the end is allowed; the last when input i is left out */
 static bool position(OnnxOp *o, int i, int n, bool behind, int *out)
 {
     int count;
@@ -156,7 +156,7 @@ bool onnx_sequence_map(OnnxOp *o)
     Cell *s, **in = room(o, o->node->ninput), **out = room(o, o->node->noutput), **all[16];
     TRY(list_of(o, 0, &s) && in && out);
     if (!a || a->type != ONNX_ATTR_GRAPH || !a->g)
-        return fail(o->im->err, E_FORMAT, "attribute 'body' is missing or no graph");
+        return fail(o->im->err, E_FORMAT, "attribute 'body' is missing or not a graph");
     if (o->node->noutput > 16) return op_unsupported(o, "%d results", o->node->noutput);
     for (int k = 0; k < o->node->noutput; k++) TRY(all[k] = room(o, s->nlist));
     for (int i = 0; i < s->nlist; i++) {

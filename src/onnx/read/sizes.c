@@ -163,7 +163,7 @@ static bool fold_transpose(OnnxOp *o, bool *taken)
             index += left % y.dim[i] * step[perm ? perm[i] : x.rank - 1 - i];
             left /= y.dim[i];
         }
-        if (index < 0 || index >= x.n) return true; /* no permutation: its row says so */
+        if (index < 0 || index >= x.n) return true; /* not a permutation: its row reports it */
         y.e[k] = x.e[index];
     }
     return !y.e || give(o, &y, taken);

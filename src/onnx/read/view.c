@@ -52,7 +52,7 @@ bool onnx_constant_of_shape(OnnxOp *o)
     return op_return(o, 0, AS(&o->L, full, arg_exprs(o->g, n, e), arg_expr(fill), arg_dtype(t)));
 }
 
-/* Sizes that come out of data may be 0 and -1, too: which they are is only known when running. */
+/* Data-dependent sizes may be 0 and -1, too: which they are is only known when running. */
 static bool computed_sizes(OnnxOp *o, const Value *x, int n, Expr **dim, bool keep_zero)
 {
     Expr *one = whole(o, 1), *all = one, *rest = one, *none[MAX_RANK] = {NULL};
@@ -129,7 +129,7 @@ bool onnx_transpose(OnnxOp *o)
     for (int i = 0; i < x->rank; i++) {
         int64_t k = p ? p[i] : x->rank - 1 - i;
         if (k < 0 || k >= x->rank || seen[k])
-            return fail(o->im->err, E_FORMAT, "attribute 'perm' is no permutation: element %d is %lld", i,
+            return fail(o->im->err, E_FORMAT, "attribute 'perm' is not a permutation: element %d is %lld", i,
                         (long long)k);
         seen[k] = true;
         perm[i] = (int)k;
@@ -347,7 +347,7 @@ bool onnx_range(OnnxOp *o)
     for (int i = 0; i < 3; i++) {
         int n;
         TRY(op_sizes(o, i, &n, &e[i]));
-        if (n != 1) return op_fail(o, i, "%d elements, expected one number", n);
+        if (n != 1) return op_fail(o, i, "%d elements, expected one value", n);
     }
     return op_return(
         o, 0, AS(&o->L, arange_start_step, arg_expr(e[0][0]), arg_expr(e[1][0]), arg_expr(e[2][0]), arg_dtype(t)));
@@ -361,7 +361,7 @@ bool onnx_trilu(OnnxOp *o)
     Expr *zero = whole(o, 0), **k = &zero;
     TRY(op_tensor(o, 0, &x) && op_attr_int(o, "upper", 1, &upper));
     if (op_has(o, 1)) TRY(op_sizes(o, 1, &n, &k));
-    if (n != 1) return op_fail(o, 1, "%d elements, expected one number", n);
+    if (n != 1) return op_fail(o, 1, "%d elements, expected one value", n);
     return op_return(o, 0, upper ? AS(&o->L, triu, v(x), arg_expr(*k)) : AS(&o->L, tril, v(x), arg_expr(*k)));
 }
 

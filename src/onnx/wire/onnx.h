@@ -4,11 +4,12 @@
  *     for (int i = 0; i < f->model.graph->nnode; i++) use(&f->model.graph->node[i]);
  *     onnx_close(f);
  *
- * What reading promises: every length lies inside its message, strings hold no NUL and are valid UTF-8, each message is nested at most
- * ONNX_MAX_DEPTH deep, a tensor's bytes are exactly what its dtype and sizes ask for (raw, typed and packed fields become the same: little
- * endian, 4-bit and 2-bit elements unpacked to one a byte), external data lies in a regular file inside the model's folder (no link, no
- * "..", nothing absolute). Absent strings are "". Repeated singular fields: the last one wins, as protobuf says.
- * Errors: E_FORMAT with the path of fields and the byte offset, E_IO, E_LIMIT, E_UNSUPPORTED (dtypes that have no DType).
+ * What reading promises: every length is inside its message, strings hold no NUL and are valid UTF-8, each message is
+ * nested at most ONNX_MAX_DEPTH deep, a tensor's bytes are exactly what its dtype and sizes ask for (raw, typed and
+ * packed fields become the same: little endian, 4-bit and 2-bit elements unpacked to one a byte), external data is in a
+ * regular file inside the model's folder (no link, no "..", nothing absolute). Absent strings are "". Repeated singular
+ * fields: the last one wins, as protobuf says. Errors: E_FORMAT with the path of fields and the byte offset, E_IO,
+ * E_LIMIT, E_UNSUPPORTED (dtypes that have no DType).
  *
  * The same records are what emit/ writes: onnx_write. Same records, same bytes.
  */
@@ -55,7 +56,7 @@ enum OnnxType {
     ONNX_INT2,
     ONNX_TYPE_COUNT
 };
-DType dtype_from_onnx(int type);      /* DT_NONE for STRING, UNDEFINED and what nobody knows */
+DType dtype_from_onnx(int type);      /* DT_NONE for STRING, UNDEFINED and what is unknown */
 int dtype_to_onnx(DType t);           /* ONNX_UNDEFINED when ONNX has none */
 const char *onnx_type_name(int type); /* "FLOAT"; "?" out of range */
 
@@ -143,7 +144,7 @@ typedef struct OnnxAttr {
     float f;
     int64_t i;
     const char *s;
-    size_t slen;   /* bytes, NUL-terminated behind their end */
+    size_t slen;   /* bytes, NUL-terminated after their end */
     OnnxTensor *t; /* TENSOR: one, TENSORS: n */
     OnnxGraph *g;  /* GRAPH: one, GRAPHS: n */
     OnnxSparse *sparse;
@@ -234,7 +235,7 @@ typedef struct OnnxWriteOptions {
     int external; /* 0: outside only when the file would grow above 2 GiB - 1; 1: always (tensors of 1 KiB and more); -1: never, E_LIMIT */
 } OnnxWriteOptions;
 /* Writes model to path, whole or not at all; external data goes to the file "<path's last part>.data" beside it, written before. Weights go
- * from where they lie to the file, without a copy in between. options may be NULL. */
+ * from where they are to the file, without a copy in between. options may be NULL. */
 bool onnx_write(const OnnxModel *model, const char *path, const OnnxWriteOptions *options, Err *err);
 
 const OnnxAttr *onnx_attr(const OnnxNode *n, const char *name); /* NULL when absent */

@@ -5,7 +5,7 @@
 #include "onnx/wire/onnx.h"
 #include "format/proto.h"
 
-enum { ONNX_FIELDS = 32 }; /* all field numbers of onnx.proto lie below */
+enum { ONNX_FIELDS = 32 }; /* all field numbers of onnx.proto are below */
 
 typedef struct OnnxReader {
     Arena *a;

@@ -28,8 +28,7 @@ bool onnx_no_memory(const OnnxReader *r, Err *err)
 
 bool onnx_once(uint32_t times, uint32_t number, Err *err)
 {
-    return times <= 1 ||
-           fail(err, E_FORMAT, "field %u, a message that can be there once, is there %u times", number, times);
+    return times <= 1 || fail(err, E_FORMAT, "field %u, a message that may occur once, occurs %u times", number, times);
 }
 
 /* Puts where it is before the message: "node[3] 'add': ". Deep inside the message itself matters more. */
@@ -61,7 +60,7 @@ bool onnx_text(OnnxReader *r, const PbField *f, const char **out, Err *err)
     *out = "";
     if (!f->size) return true;
     if (!is_text(f->bytes, f->size))
-        return fail(err, E_FORMAT, "byte %llu: field %u is no text: a NUL byte or wrong UTF-8",
+        return fail(err, E_FORMAT, "byte %llu: field %u is not a string: a NUL byte or invalid UTF-8",
                     (unsigned long long)pb_offset(f), f->number);
     *out = arena_strndup(r->a, (const char *)f->bytes, f->size);
     return *out || onnx_no_memory(r, err);
@@ -233,7 +232,7 @@ static bool attr_head(OnnxReader *r, Pb m, OnnxAttr *a, const uint32_t *times, E
         default: break;
         }
     TRY(attr_type(a, times, said, err));
-    if (n > INT32_MAX) return fail(err, E_LIMIT, "more than 2^31 numbers");
+    if (n > INT32_MAX) return fail(err, E_LIMIT, "more than 2^31 values");
     uint32_t k = times[attr_field[a->type]];
     void *room = NULL;
     switch (a->type) {
@@ -526,7 +525,7 @@ bool onnx_looks_like(const void *bytes, uint64_t size)
         Pb m = pb_of(p, (uint64_t)(end - p));
         PbField f = {0};
         bool whole = pb_next(&m, &f, &ignored),
-             last = !whole && f.number && f.wire == PB_BYTES; /* its bytes go on behind those that are given */
+             last = !whole && f.number && f.wire == PB_BYTES; /* its bytes go on after those that are given */
         char wire = f.number < sizeof wires ? wires[f.number] : 0;
         if (!whole && !f.number) return fields && (end[-1] & 0x80) && end - p < 5; /* cut in a tag */
         last = last || (!whole && end - p < 12);                                   /* cut in a number */

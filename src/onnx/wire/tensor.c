@@ -309,7 +309,7 @@ static bool external_elements(OnnxReader *r, Pb m, OnnxTensor *t, uint64_t need,
                     t->location);
     TRY(open_data(r, t->location, &file, err));
     if (!in_range_u64(t->offset, need, file->size))
-        return fail(err, E_FORMAT, "external data: bytes %llu to %llu + %llu lie outside '%s', which has %llu",
+        return fail(err, E_FORMAT, "external data: bytes %llu to %llu + %llu are outside '%s', which has %llu",
                     (unsigned long long)t->offset, (unsigned long long)t->offset, (unsigned long long)need, t->location,
                     (unsigned long long)file->size);
     return place(r, t, need ? file->data + t->offset : (const uint8_t *)"", err);
@@ -341,7 +341,7 @@ static bool elements(OnnxReader *r, Pb m, OnnxTensor *t, const Parts *p, Err *er
     if (field) {
         uint64_t numbers = bits < 8 ? need : bytes / dtype_size(t->t.dtype) * (dtype_is_complex(t->t.dtype) ? 2 : 1);
         if (p->elements[field] != numbers)
-            return wrong_size(t, field_name(field), p->elements[field], numbers, "numbers", err);
+            return wrong_size(t, field_name(field), p->elements[field], numbers, "values", err);
         return typed_elements(r, m, t, field, err);
     }
     if (p->raw.size != need)

@@ -3,7 +3,7 @@
  *     sdpa(q, k, v, mask: bool)   ->  MatMul(Softmax(MatMul(q * scale, k^T) + Where(mask, 0, lowest)), v), and 0 in rows that allow no key
  *
  * The scale goes to the queries, in front of the first product (TensorRT's fused attention asks for it). What makes dead rows 0 comes
- * behind the second product, so that the pattern in between is the one that runtimes know.
+ * after the second product, so that the pattern in between is the one that runtimes know.
  */
 #include <math.h>
 #include "onnx/write/write_impl.h"
@@ -203,7 +203,7 @@ static void check_tensorrt(const Attention *a)
         onnx_warn(o, a->n, "softcap", "scores are capped between the products: TensorRT does not fuse that");
     const Expr *H = a->q->dim[1], *G = a->k->dim[1];
     if (H != G && !(ex_is_int(H) && ex_is_int(G) && G->i > 0 && H->i % G->i == 0))
-        onnx_warn(o, a->n, "heads", "queries' heads are no known multiple of keys' heads");
+        onnx_warn(o, a->n, "heads", "the number of query heads is not a known multiple of the number of key heads");
     if (a->lower || (a->upper && !ex_equals_int(a->upper, 0)))
         onnx_warn(o, a->n, "window", "a window becomes a mask of all queries by all keys");
     if (a->mask && a->mask->dtype != DT_BOOL && a->mask->dtype != t)

@@ -1,4 +1,4 @@
-/* Loops and branches as ONNX's Loop and If. The rows: src/ir/ops_control.def.
+/* Loops and branches as ONNX's Loop and If. The rows: src/op/control.def.
  *
  * A body is written as a graph inside the node. What it captures it names as the graph around it does: ONNX's bodies see those names. Its
  * constants stand among the model's initializers.

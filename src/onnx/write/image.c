@@ -341,7 +341,7 @@ typedef struct Regions { /* n of them */
     Ref side[2];         /* (n, 1, pw, w) and (n, 1, ph, h): what a bin takes of a column, of a row */
 } Regions;
 
-/* rois (n, 5); h, w: sizes of a picture; ratio: the argument that holds sampling_ratio, the one behind it is aligned. */
+/* rois (n, 5); h, w: sizes of a picture; ratio: the argument that holds sampling_ratio, the one after it is aligned. */
 static Regions regions(Onnx *o, const Node *n, Ref rois, Expr *h, Expr *w, int ratio)
 {
     DType t = rois.t;

@@ -235,7 +235,7 @@ void out_searchsorted(Onnx *o, const Node *n, const char *text)
     }
     if (row->rank > 1) r = unsqueeze(o, r, row->rank - 1);
     x = unsqueeze(o, x, v->rank);
-    Ref before = negated(o, NODE(o, right ? "Greater" : "GreaterOrEqual", DT_BOOL, r, x)); /* NaN is behind all */
+    Ref before = negated(o, NODE(o, right ? "Greater" : "GreaterOrEqual", DT_BOOL, r, x)); /* NaN comes after all */
     give(o, n, 0, reduce(o, "ReduceSum", cast(o, before, DT_I64), 1, (int64_t[]){v->rank}, false));
 }
 

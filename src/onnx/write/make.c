@@ -1,4 +1,4 @@
-/* Casts, creation, triangles and random numbers in ONNX's words.
+/* Casts, creation, triangles and random numbers as ONNX ops.
  *
  *     aten.arange.start_step(0, s0, 2)   ->  Mul(Range(0, count, 1), 2)        count: the size of the result
  */
@@ -14,7 +14,7 @@ void out_to_copy(Onnx *o, const Node *n, const char *text)
     Ref x = arg_ref(o, n, 0);
     DType t = n->out[0]->dtype;
     if (dtype_is_complex(t) != dtype_is_complex(x.t))
-        refuse(o, "ONNX has no numbers of %s", dtype_name(dtype_is_complex(t) ? t : x.t));
+        refuse(o, "ONNX has no element type %s", dtype_name(dtype_is_complex(t) ? t : x.t));
     else if (t == DT_BOOL && dtype_is_float(x.t))
         give(o, n, 0, negated(o, NODE(o, "Equal", DT_BOOL, x, like(o, x, 0)))); /* NaN is true */
     else if (dtype_is_float(x.t) && (t == DT_I8 || t == DT_U8 || t == DT_I16))
@@ -89,7 +89,7 @@ void out_full(Onnx *o, const Node *n, const char *text)
     (void)text;
     const Value *v = n->out[0];
     Expr *x = arg_e(n, 1);
-    if (dtype_is_complex(v->dtype)) refuse(o, "ONNX has no numbers of %s", dtype_name(v->dtype));
+    if (dtype_is_complex(v->dtype)) refuse(o, "ONNX has no element type %s", dtype_name(v->dtype));
     else if (x && !ex_is_const(x) && v->rank == 1 && ex_equals_int(v->dim[0], 1))
         give(o, n, 0, cast(o, size_of(o, x), v->dtype));
     else give(o, n, 0, filled(o, operand(o, n, 1, v->dtype), v));

@@ -6,9 +6,8 @@
 #include <string.h>
 #include "onnx/write/write_impl.h"
 
-/* The first operand in the dtype that compounds are worked in. */
-static Ref wide(Onnx *o, Ref x) { return x.t == DT_F16 || x.t == DT_BF16 ? cast(o, x, DT_F32) : x; }
-static Ref in_wide(Onnx *o, const Node *n, int i) { return wide(o, arg_ref(o, n, i)); }
+Ref widened(Onnx *o, Ref x) { return x.t == DT_F16 || x.t == DT_BF16 ? cast(o, x, DT_F32) : x; }
+static Ref in_wide(Onnx *o, const Node *n, int i) { return widened(o, arg_ref(o, n, i)); }
 
 static Ref un(Onnx *o, const char *op, Ref x) { return NODE(o, op, x.t, x); }
 static Ref bin(Onnx *o, const char *op, Ref a, Ref b) { return NODE(o, op, a.t, a, b); }
@@ -21,10 +20,7 @@ static Ref compare(Onnx *o, const char *op, Ref a, Ref b) { return NODE(o, op, D
 static Ref is(Onnx *o, Ref a, double v) { return compare(o, "Equal", a, like(o, a, v)); }
 static Ref less(Onnx *o, Ref a, double v) { return compare(o, "Less", a, like(o, a, v)); }
 static Ref both(Onnx *o, Ref a, Ref b) { return compare(o, "And", a, b); }
-static Ref is_nan(Onnx *o, Ref x)
-{
-    return dtype_is_float(x.t) ? NODE(o, "IsNaN", DT_BOOL, x) : compare(o, "Less", x, x);
-}
+Ref is_nan(Onnx *o, Ref x) { return dtype_is_float(x.t) ? NODE(o, "IsNaN", DT_BOOL, x) : compare(o, "Less", x, x); }
 static Ref truth(Onnx *o, Ref x) { return x.t == DT_BOOL ? x : negated(o, is(o, x, 0)); }
 
 /* ------------------------------------------------------------------ one operand */
@@ -56,7 +52,7 @@ void out_square(Onnx *o, const Node *n, const char *text)
     give(o, n, 0, mul(o, x, x));
 }
 
-static Ref truncated(Onnx *o, Ref x) { return where(o, less(o, x, 0), un(o, "Ceil", x), un(o, "Floor", x)); }
+Ref truncated(Onnx *o, Ref x) { return where(o, less(o, x, 0), un(o, "Ceil", x), un(o, "Floor", x)); }
 
 /* 2 tanh(x/2) / (1 - tanh(x/2)) keeps its digits near 0 */
 static Ref expm1_of(Onnx *o, Ref x)
@@ -66,7 +62,7 @@ static Ref expm1_of(Onnx *o, Ref x)
 }
 
 /* log(u) x / (u - 1) with u = 1 + x, as rounded */
-static Ref log1p_of(Onnx *o, Ref x)
+Ref log1p_of(Onnx *o, Ref x)
 {
     Ref u = add(o, x, like(o, x, 1)), d = sub(o, u, like(o, x, 1)), log = un(o, "Log", u);
     Ref near = where(o, is(o, d, 0), x, quotient(o, mul(o, log, x), d));
@@ -74,10 +70,12 @@ static Ref log1p_of(Onnx *o, Ref x)
 }
 
 /* max(x, 0) + log1p(exp(-|x|)) */
-static Ref softplus_of(Onnx *o, Ref x)
+static Ref softplus_of_double(Onnx *o, Ref x)
 {
     return add(o, bin(o, "Max", x, like(o, x, 0)), log1p_of(o, un(o, "Exp", un(o, "Neg", un(o, "Abs", x)))));
 }
+
+Ref softplus_of(Onnx *o, Ref x) { return x.t == DT_F64 ? softplus_of_double(o, x) : un(o, "Softplus", x); }
 
 static Ref sigmoid_by_six(Onnx *o, Ref x)
 {
@@ -96,41 +94,39 @@ static Ref normal_cdf(Onnx *o, Ref x)
     return scaled(o, add(o, un(o, "Erf", scaled(o, x, 0.70710678118654752440)), like(o, x, 1)), 0.5);
 }
 
-static Ref entropy(Onnx *o, Ref x)
+void out_expm1(Onnx *o, const Node *n, const char *text)
 {
-    Ref y = un(o, "Neg", mul(o, x, un(o, "Log", x))), low = where(o, less(o, x, 0), like(o, x, -INFINITY), y);
-    return where(o, is(o, x, 0), like(o, x, 0), low);
+    (void)text;
+    Ref x = in_wide(o, n, 0);
+    give(o, n, 0, expm1_of(o, x));
 }
 
-static Ref sinc_of(Onnx *o, Ref x)
+void out_log1p(Onnx *o, const Node *n, const char *text)
 {
-    Ref a = scaled(o, x, 3.14159265358979323846);
-    return where(o, is(o, x, 0), like(o, x, 1), quotient(o, un(o, "Sin", a), a));
+    (void)text;
+    Ref x = in_wide(o, n, 0);
+    give(o, n, 0, log1p_of(o, x));
 }
 
-void out_written(Onnx *o, const Node *n, const char *text)
+void out_trunc(Onnx *o, const Node *n, const char *text)
 {
-    Ref x = in_wide(o, n, 0), y = none();
-    if (!strcmp(text, "exp2")) y = bin(o, "Pow", like(o, x, 2), x);
-    else if (!strcmp(text, "expm1")) y = expm1_of(o, x);
-    else if (!strcmp(text, "log1p")) y = log1p_of(o, x);
-    else if (!strcmp(text, "log2")) y = quotient(o, un(o, "Log", x), like(o, x, 0.69314718055994530942));
-    else if (!strcmp(text, "log10")) y = quotient(o, un(o, "Log", x), like(o, x, 2.30258509299404568402));
-    else if (!strcmp(text, "rsqrt")) y = un(o, "Reciprocal", un(o, "Sqrt", x));
-    else if (!strcmp(text, "silu")) y = mul(o, x, un(o, "Sigmoid", x));
-    else if (!strcmp(text, "erfc")) y = sub(o, like(o, x, 1), un(o, "Erf", x));
-    else if (!strcmp(text, "sinc")) y = sinc_of(o, x);
-    else if (!strcmp(text, "entr")) y = entropy(o, x);
-    else if (!strcmp(text, "ndtr")) y = normal_cdf(o, x);
-    else if (!strcmp(text, "trunc")) y = truncated(o, x);
-    else if (!strcmp(text, "frac")) y = sub(o, x, truncated(o, x));
-    else if (!strcmp(text, "mish"))
-        y = mul(o, x, un(o, "Tanh", x.t == DT_F64 ? softplus_of(o, x) : un(o, "Softplus", x)));
-    else if (!strcmp(text, "log_sigmoid")) y = un(o, "Neg", softplus_of(o, un(o, "Neg", x)));
-    else if (!strcmp(text, "hardsigmoid")) y = sigmoid_by_six(o, x);
-    else if (!strcmp(text, "hardswish")) y = x.t == DT_F64 ? mul(o, x, sigmoid_by_six(o, x)) : un(o, "HardSwish", x);
-    else refuse(o, "no spelling '%s'", text);
-    give(o, n, 0, y);
+    (void)text;
+    Ref x = in_wide(o, n, 0);
+    give(o, n, 0, truncated(o, x));
+}
+
+void out_log_sigmoid(Onnx *o, const Node *n, const char *text)
+{
+    (void)text;
+    Ref x = in_wide(o, n, 0);
+    give(o, n, 0, un(o, "Neg", softplus_of_double(o, un(o, "Neg", x))));
+}
+
+void out_hardswish(Onnx *o, const Node *n, const char *text)
+{
+    (void)text;
+    Ref x = in_wide(o, n, 0);
+    give(o, n, 0, x.t == DT_F64 ? mul(o, x, sigmoid_by_six(o, x)) : un(o, "HardSwish", x));
 }
 
 void out_gelu(Onnx *o, const Node *n, const char *text)
@@ -143,7 +139,7 @@ void out_gelu(Onnx *o, const Node *n, const char *text)
         give(o, n, 0, un(o, "Gelu", x));
         return;
     }
-    x = wide(o, x); /* in the forms that ONNX Runtime fuses */
+    x = widened(o, x); /* in the forms that ONNX Runtime fuses */
     if (!tanh_form) {
         Ref y = un(o, "Erf", quotient(o, x, like(o, x, 1.41421356237309504880)));
         give(o, n, 0, scaled(o, mul(o, x, add(o, y, like(o, x, 1))), 0.5));
@@ -171,7 +167,7 @@ void out_shaped(Onnx *o, const Node *n, const char *text)
     double a = arg_f(o, n, 1, 0), b = n->op->schema->nparams > 2 ? arg_f(o, n, 2, 0) : 0,
            c = n->op->schema->nparams > 3 ? arg_f(o, n, 3, 0) : 0;
     if (!strcmp(text, "softplus")) {
-        Ref z = scaled(o, x, a), s = z.t == DT_F64 ? softplus_of(o, z) : un(o, "Softplus", z);
+        Ref z = scaled(o, x, a), s = softplus_of(o, z);
         y = where(o, compare(o, "Greater", z, like(o, z, b)), x, a == 1 ? s : quotient(o, s, like(o, s, a)));
     } else if (!strcmp(text, "leaky_relu")) {
         if (x.t != DT_F64) attr_float(o, "alpha", a);
@@ -316,8 +312,8 @@ void out_div_mode(Onnx *o, const Node *n, const char *text)
     DType t = n->out[0]->dtype;
     const char *mode = arg_s(n, 2, "");
     operands(o, n, t, &a, &b); /* numbers are rounded to the dtype first */
-    a = wide(o, a);
-    b = wide(o, b);
+    a = widened(o, a);
+    b = widened(o, b);
     if (!strcmp(mode, "floor")) give(o, n, 0, floor_quotient(o, a, b));
     else if (!strcmp(mode, "trunc") && dtype_is_float(t)) give(o, n, 0, truncated(o, quotient(o, a, b)));
     else give(o, n, 0, quotient(o, a, b));
@@ -351,22 +347,11 @@ static Ref log_sum(Onnx *o, Ref a, Ref b, double base)
     return where(o, same, a, add(o, bin(o, "Max", a, b), tail));
 }
 
-static Ref times_log(Onnx *o, Ref x, Ref y, Ref log)
-{
-    return where(o, is_nan(o, y), like(o, x, NAN), where(o, is(o, x, 0), like(o, x, 0), mul(o, x, log)));
-}
-
 /* The extreme of two that is not NaN. */
 static Ref not_nan(Onnx *o, const char *op, Ref a, Ref b)
 {
     Ref y = bin(o, op, a, b);
     return dtype_is_float(a.t) ? where(o, is_nan(o, a), b, where(o, is_nan(o, b), a, y)) : y;
-}
-
-static Ref silu_slope(Onnx *o, Ref x)
-{
-    Ref s = un(o, "Sigmoid", x), one = like(o, x, 1);
-    return mul(o, s, add(o, mul(o, x, sub(o, one, s)), one));
 }
 
 /* Of x Phi(x), or of its form by tanh. */
@@ -386,11 +371,10 @@ void out_written2(Onnx *o, const Node *n, const char *text)
     Ref a, b, y = none();
     DType t = n->out[0]->dtype;
     operands(o, n, t, &a, &b); /* numbers are rounded to the dtype first */
-    a = wide(o, a);
-    b = wide(o, b);
+    a = widened(o, a);
+    b = widened(o, b);
     if (!strcmp(text, "remainder")) y = remainder_of(o, a, b);
     else if (!strcmp(text, "fmod")) y = float_mod(o, a, b);
-    else if (!strcmp(text, "silu_backward")) y = mul(o, a, silu_slope(o, b));
     else if (!strcmp(text, "gelu_backward")) y = mul(o, a, gelu_slope(o, b, !strcmp(arg_s(n, 2, "none"), "tanh")));
     else if (!strcmp(text, "atan2")) y = atan2_of(o, a, b);
     else if (!strcmp(text, "hypot")) y = hypot_of(o, a, b);
@@ -399,8 +383,6 @@ void out_written2(Onnx *o, const Node *n, const char *text)
     else if (!strcmp(text, "copysign")) y = where(o, sign_bit(o, b), un(o, "Neg", un(o, "Abs", a)), un(o, "Abs", a));
     else if (!strcmp(text, "logaddexp")) y = log_sum(o, a, b, 1);
     else if (!strcmp(text, "logaddexp2")) y = log_sum(o, a, b, 0.69314718055994530942);
-    else if (!strcmp(text, "xlogy")) y = times_log(o, a, b, un(o, "Log", b));
-    else if (!strcmp(text, "xlog1py")) y = times_log(o, a, b, log1p_of(o, b));
     else if (!strcmp(text, "heaviside"))
         y = where(o, is(o, a, 0), b, cast(o, compare(o, "Greater", a, like(o, a, 0)), a.t));
     else refuse(o, "no spelling '%s'", text);

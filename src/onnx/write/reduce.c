@@ -220,7 +220,8 @@ void out_cumsum(Onnx *o, const Node *n, const char *text)
     give(o, n, 0, v->rank ? NODE(o, "CumSum", x.t, x, integer(o, arg_axis(o, n, 1, v->rank))) : x);
 }
 
-/* (..., n) as (..., n, n) where row i holds the elements up to i, and `otherwise` behind them; the scanned axis is brought to the end. */
+/* (..., n) as (..., n, n) where row i holds the elements up to i, and `otherwise` after them; the scanned axis is
+ * brought to the end. */
 static Ref triangle(Onnx *o, Ref x, const Value *v, int axis, double otherwise, int64_t *perm)
 {
     int k = 0;

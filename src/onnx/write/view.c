@@ -95,7 +95,7 @@ void out_slice(Onnx *o, const Node *n, const char *text)
                arg_i(o, n, 4, 1)));
 }
 
-/* offset + sum of i_k * stride_k, of the sizes in dim: places in the tensor as it lies. */
+/* offset + sum of i_k * stride_k, of the sizes in dim: places in the tensor as it is laid out. */
 static Ref places(Onnx *o, const Node *n, int size, int stride, int offset)
 {
     const Arg *dims = &n->arg[size], *strides = &n->arg[stride];

@@ -8,14 +8,14 @@
 static const struct {
     OnnxFn *fn;
     const char *text;
-    bool known;
+    OpId op;
 } rows[OP_COUNT] = {
-#define ROW(id, fn_, text_) [OP_##id] = {.fn = out_##fn_, .text = text_, .known = true},
-#include "onnx/write/ops.def"
-#undef ROW
+#define ONNX(f, text_) .fn = out_##f, .text = text_,
+#define OP(id, name, schema, ...) [OP_##id] = {__VA_ARGS__.op = OP_##id},
+#include "op/ops.def"
 };
 
-/* Rows that ONNX cannot say; text is the reason. */
+/* Rows that ONNX cannot express; text is the reason. */
 void out_never(Onnx *o, const Node *n, const char *text)
 {
     (void)n;
@@ -24,8 +24,8 @@ void out_never(Onnx *o, const Node *n, const char *text)
 
 bool onnx_emits(OpId op, const char **why)
 {
-    *why = rows[op].known ? rows[op].text : NULL;
-    return rows[op].known && rows[op].fn != out_never;
+    *why = rows[op].fn ? rows[op].text : NULL;
+    return rows[op].fn && rows[op].fn != out_never;
 }
 
 static const char *const profiles[ONNX_PROFILES] = {"spec", "ort", "openvino", "tensorrt"};
@@ -84,7 +84,8 @@ static void put_report(const Onnx *o, Buf *out)
 {
     buf_printf(
         out,
-        "{\"opset\": %d, \"profile\": \"%s\", \"nodes\": %d, \"weights\": %d, \"attentions\": {\"op\": %d, \"decomposed\": %d}",
+        JSON_REPORT
+        "\"opset\": %d, \"profile\": \"%s\", \"nodes\": %d, \"weights\": %d, \"attentions\": {\"op\": %d, \"decomposed\": %d}",
         o->opt.opset, onnx_profile_name(o->opt.profile), o->nnode, o->ninit, o->attention_ops,
         o->attention_written_out);
     const struct {
@@ -186,7 +187,7 @@ static void write_node(Onnx *o, const Node *n)
     o->scope = n->name;
     o->scope_from = o->nnode;
     for (int k = 0; k < n->nout; k++) o->asked[n->out[k]->id] = true;
-    if (rows[n->op->id].known) rows[n->op->id].fn(o, n, rows[n->op->id].text);
+    if (rows[n->op->id].fn) rows[n->op->id].fn(o, n, rows[n->op->id].text);
     else refuse(o, "not written for ONNX yet");
     if (o->refused) put_missing(o, n);
     o->scope = scope;
@@ -203,12 +204,12 @@ Ref ref(Onnx *o, Value *v)
     if (v->kind == V_WEIGHT) {
         o->value[v->id] = weight(o, v);
         o->written[v->id] = true;
-    } else if (v->def && !o->asked[v->id] && o->depth < 1000) { /* a size out of data is used in front of it */
+    } else if (v->def && !o->asked[v->id] && o->depth < 1000) { /* a data-dependent size is used before it */
         o->depth++;
         write_node(o, v->def);
         o->depth--;
     }
-    if (!o->written[v->id]) refuse(o, "'%s' is used in front of its place", v->name);
+    if (!o->written[v->id]) refuse(o, "'%s' is used before it is computed", v->name);
     return o->written[v->id] ? o->value[v->id] : (Ref){"", v->dtype};
 }
 
@@ -263,7 +264,7 @@ static bool any_used(const Map *used, const OnnxNode *n)
     return false;
 }
 
-/* Takes out what no output needs: results of nodes that nobody asked for, sizes, constants. */
+/* Takes out what no output needs: results of nodes that were not asked for, sizes, constants. */
 /* What a node reads, its bodies included: they see the names around them. */
 static bool put_uses(Map *used, const OnnxNode *n, Onnx *o)
 {

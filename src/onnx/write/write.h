@@ -4,9 +4,10 @@
  *     Buf report = {0};
  *     if (!onnx_save(g, "out.onnx", &o, &report, err)) ...      the file is there whole, or not at all
  *
- * The same graph gives the same bytes. Weights go from where they lie to the file. The report is a JSON object, written also when ops are
- * missing. Errors: E_IO, E_LIMIT, E_USAGE (opset), E_UNSUPPORTED: names every node that ONNX, or the runtime of the profile, cannot say.
- * Sizes that only the file needs are made in g's pool: the graph means the same before and after.
+ * The same graph gives the same bytes. Weights go from where they are to the file. The report is a JSON object, written
+ * also when ops are missing. Errors: E_IO, E_LIMIT, E_USAGE (opset), E_UNSUPPORTED: names every node that ONNX, or the
+ * runtime of the profile, cannot express. Sizes that only the file needs are made in g's pool: the graph means the same
+ * before and after.
  */
 #ifndef QKV_ONNX_WRITE_WRITE_H
 #define QKV_ONNX_WRITE_WRITE_H
@@ -35,6 +36,6 @@ const char *onnx_profile_name(OnnxProfile p);
 /* Report keys: opset, profile, nodes, weights, attentions {op, decomposed}, missing [{node, op, reason}], warnings [{node, op, rule, reason}],
  * notes [..], dropped [..]. */
 bool onnx_save(const Graph *g, const char *path, const OnnxOptions *options, Buf *report, Err *err);
-/* How a row goes out, for tests: false = not at all, *why then says why, NULL = nobody said anything. */
+/* How a row goes out, for tests: false = not at all, *why then says why, NULL = no reason was given. */
 bool onnx_emits(OpId op, const char **why);
 #endif

@@ -1,4 +1,4 @@
-/* What src/emit/onnx*.c share: the file in the making.
+/* What the files of src/onnx/write share: the file in the making.
  *
  *     Ref y = NODE(o, "Add", x.t, x, number(o, x.t, 1));       a node; its result
  *     attr_int(o, "axis", -1);                                 attributes of the next node
@@ -96,7 +96,7 @@ typedef struct TypeRule {
 } TypeRule;
 const TypeRule *type_rule(const char *op);
 bool type_taken(const Onnx *o, const TypeRule *r, DType t);
-DType type_wider(const Onnx *o, const TypeRule *r, DType t); /* DT_NONE: there is none that holds the same numbers */
+DType type_wider(const Onnx *o, const TypeRule *r, DType t); /* DT_NONE: there is none that holds the same values */
 
 /* onnx_sizes.c */
 Ref size_of(Onnx *o, Expr *x);                  /* 1-D, one element; i64, f64 or bool as x is */
@@ -143,8 +143,14 @@ Ref all_minus_infinity(Onnx *o, Ref x, int64_t axis); /* of each row; the axis s
 Ref flat(Onnx *o, Ref x);                             /* 1-D */
 Ref positions(Onnx *o, Ref count);                    /* 0 .. count-1, from a 1-D or 0-d i64 */
 Ref like(Onnx *o, Ref x, double v);                   /* the constant v of x's dtype */
+/* onnx_pointwise.c */
+Ref widened(Onnx *o, Ref x); /* in the dtype that compounds are worked in */
+Ref is_nan(Onnx *o, Ref x);
+Ref truncated(Onnx *o, Ref x);
+Ref log1p_of(Onnx *o, Ref x);
+Ref softplus_of(Onnx *o, Ref x);
 
-#define ROW(id, fn, text) OnnxFn out_##fn;
-#include "onnx/write/ops.def"
-#undef ROW
+#define ONNX(f, text) OnnxFn out_##f;
+#define OP(id, name, schema, ...) __VA_ARGS__
+#include "op/ops.def"
 #endif

@@ -1,4 +1,4 @@
-/* What a pickle would import, told from its opcodes; nothing is run. Contract in check.h.
+/* What a pickle would import, read from its opcodes; nothing is run. Contract in check.h.
  *
  *     0x80 2  ...  'c' "torch._utils\n_rebuild_tensor_v2\n"  ...  '.'        a tensor: Q901
  *     0x80 4  ...  "os" "system" 0x93 ...                                   a call: Q902
@@ -224,7 +224,7 @@ static uint64_t little(const unsigned char *p, int n)
     return v;
 }
 
-/* One opcode; false when the bytes are no pickle. */
+/* One opcode; false when the bytes are not a pickle. */
 static bool step(Pickle *k, unsigned char op)
 {
     Text a = {0}, b = {0};

@@ -1,14 +1,15 @@
 /* The records of a .pt2, without the importer: does model.json say what torch's schema wants, are names defined once and before use, do
- * arguments fit the op's schema, do weights lie in their entries, do signature and graph agree? Everything is listed, nothing stops it.
+ * arguments fit the op's schema, are weights in their entries, do signature and graph agree? Everything is listed,
+ * nothing stops it.
  *
  *     node 'linear': argument 'weight' is given twice                Q106
- *     node 'view': uses 'sym_size_int_7', which nobody defines       Q108
+ *     node 'view': uses 'sym_size_int_7', which is not defined     Q108
  */
 #include "pt2/check/check_pt2.h"
 #include <stdio.h>
 #include <string.h>
 #include "format/zip_json.h"
-#include "ir/op.h"
+#include "op/op.h"
 #include "expr/expr.h"
 
 enum { MAX_DEPTH = 32 };
@@ -65,7 +66,7 @@ static void define(Records *r, Scope *s, const char *name, int at)
     n->at = at;
 }
 
-/* The name behind {"as_tensor": {"name": ..}}, {"as_sym_int": {"as_name": ..}}, {"as_custom_obj": {"name": ..}}. */
+/* The name in {"as_tensor": {"name": ..}}, {"as_sym_int": {"as_name": ..}}, {"as_custom_obj": {"name": ..}}. */
 static const char *named(const json_t *arg)
 {
     const char *key;
@@ -117,7 +118,7 @@ static void use_name(Records *r, Scope *s, const char *name, int at, const char 
 {
     Name *n = find(s, name);
     (void)at;
-    if (!n) check_add(r->c, Q(108), place, "it uses '%.200s', which nobody defines", name);
+    if (!n) check_add(r->c, Q(108), place, "it uses '%.200s', which is not defined", name);
     else if (!n->now) check_add(r->c, Q(109), place, "it uses '%.200s', which a later node defines", name);
     if (n) n->used = true;
 }
@@ -128,7 +129,7 @@ static void make_name(Records *r, Scope *s, const char *name, int at, const char
     Name *n = map_get(&s->names, name);
     if (!*name) check_add(r->c, Q(112), place, "one of its results has no name");
     if (!n) return;
-    if (n->now) check_add(r->c, Q(110), place, "'%.200s' is defined before already", name);
+    if (n->now) check_add(r->c, Q(110), place, "'%.200s' is already defined", name);
     (void)at;
     n->now = true;
 }
@@ -240,7 +241,7 @@ static void check_args(Records *r, const json_t *inputs, const Op *op, const cha
         const json_t *arg = get(input, "arg");
         int at = name ? op_param(op, name) : -1;
         if (!name || !json_is_object(arg) || json_object_size(arg) != 1) {
-            check_add(r->c, Q(114), place, "its argument %zu has no name or is no union of one kind", i);
+            check_add(r->c, Q(114), place, "its argument %zu has no name or is not a union of one kind", i);
             continue;
         }
         if (at < 0) {
@@ -277,7 +278,7 @@ static void check_target(Records *r, const char *target, const char *place)
     for (size_t i = 0; i < sizeof namespaces / sizeof *namespaces; i++) known |= begins(target, namespaces[i]);
     if (op_find(target)) return;
     if (!known && begins(target, "torch.ops.")) check_add(r->c, Q(102), place, "%.200s is a custom op", plain(target));
-    else if (!known) check_add(r->c, Q(101), place, "'%.200s' is no op", target);
+    else if (!known) check_add(r->c, Q(101), place, "'%.200s' is not an op", target);
     else if (begins(target, "torch.ops.") && !begins(target, "torch.ops.higher_order.")) {
         if (r->c->targets & TARGET_QKV) check_add(r->c, Q(601), place, "qkv does not have %.200s", plain(target));
         else check_add(r->c, Q(199), place, "%.200s is in no table here", plain(target));
@@ -359,7 +360,7 @@ static void check_unused(Records *r, Scope *s, const json_t *node, const char *p
     if (!pure || !count_results(get(node, "outputs"))) return;
     r->extra_values = 0;
     json_array_foreach(get(node, "outputs"), i, v) each_name(r, s, v, 0, place, count_used);
-    if (!r->extra_values) check_add(r->c, Q(115), place, "nobody uses what %s gives", op->name);
+    if (!r->extra_values) check_add(r->c, Q(115), place, "the results of %s are not used", op->name);
 }
 
 static void check_declared(Records *r, const Scope *s)
@@ -460,13 +461,14 @@ static void check_weight(Records *r, Zip *z, const char *root, const char *folde
     size_t bytes;
     if (t.dtype == DT_NONE || t.rank > MAX_RANK || json_array_size(strides) != json_array_size(sizes) ||
         !weight_size(get(meta, "storage_offset"), &offset)) {
-        check_add(r->c, Q(310), place, "dtype, sizes, strides and offset of the archive's entry make no tensor");
+        check_add(r->c, Q(310), place,
+                  "dtype, sizes, strides and offset of the archive's entry do not describe a tensor");
         return;
     }
     for (int i = 0; i < t.rank; i++)
         if (!weight_size(json_array_get(sizes, (size_t)i), &t.shape[i]) ||
             !weight_size(json_array_get(strides, (size_t)i), &t.stride[i])) {
-            check_add(r->c, Q(310), place, "size or stride %d is no constant", i);
+            check_add(r->c, Q(310), place, "size or stride %d is not a constant", i);
             return;
         }
     if (!shape_bytes(t.dtype, t.rank, t.shape, &bytes, &err)) check_add(r->c, Q(310), place, "%s", err.msg);
@@ -633,7 +635,7 @@ static void check_entries(Records *r, Zip *z, const char *root, const Map *touch
         const char *place = check_place(r->c, "entry '%.300s'", e->name);
         bool data = begins(name, "data/weights/") || begins(name, "data/constants/");
         if (data && !map_has(touched, e->name))
-            check_add(r->c, Q(309), place, "no weight lies in its %llu bytes", (unsigned long long)e->size);
+            check_add(r->c, Q(309), place, "no weight is in its %llu bytes", (unsigned long long)e->size);
         if (r->c->full && !zip_data(z, e, true, &bytes, &size, &err)) check_add(r->c, Q(308), place, "%s", err.msg);
     }
 }
@@ -645,7 +647,7 @@ bool check_pt2(Check *c, Zip *z, Err *err)
         if (ends(zip_entry(z, i)->name, "archive_format"))
             root = arena_strndup(c->arena, zip_entry(z, i)->name,
                                  strlen(zip_entry(z, i)->name) - strlen("archive_format"));
-    if (!root) return fail(err, E_FORMAT, "no entry 'archive_format': this ZIP is no torch.export archive");
+    if (!root) return fail(err, E_FORMAT, "no entry 'archive_format': this ZIP is not a torch.export archive");
     const char *folder = arena_printf(c->arena, "%smodels/", root);
     for (size_t i = 0; folder && i < zip_count(z); i++) {
         const char *name = zip_entry(z, i)->name;

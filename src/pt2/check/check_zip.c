@@ -133,7 +133,7 @@ static void check_local(Walk *w, Entry *e)
         check_add(w->c, Q(910), e->place, "only one of its two headers says that it is encrypted");
     Entry own = {.packed = u32(h + 18), .size = u32(h + 22)};
     wide(h + LOCAL + nname, extra, &own);
-    bool later = flags & 8; /* sizes come behind the data */
+    bool later = flags & 8; /* sizes come after the data */
     if (!later && (own.packed != e->packed || own.size != e->size))
         check_add(w->c, Q(910), e->place, "its own header says %llu bytes, the directory %llu",
                   (unsigned long long)own.size, (unsigned long long)e->size);
@@ -276,7 +276,7 @@ static void check_contents(Check *c, Zip *z, const char *outer)
         const void *data;
         uint64_t n;
         bool large = entry->method &&
-                     entry->size > 64u << 20; /* what is compressed and large is no pickle of example inputs */
+                     entry->size > 64u << 20; /* what is compressed and large is not a pickle of example inputs */
         if (entry->encrypted || large || !zip_data(z, entry, false, &data, &n, &e)) continue;
         const unsigned char *p = data;
         const char *place = check_place(c, "entry '%s%s%.200s'", outer, *outer ? "', in it '" : "", entry->name);

@@ -1,5 +1,6 @@
 /* Functionaliser. Contract and example in functional.h. */
 #include "pt2/read/functional.h"
+#include "facts/views.h"
 
 enum { STALE = -1 }; /* a version that no root has */
 
@@ -38,15 +39,6 @@ Value *ref_value(Graph *g, Ref *r, Err *err)
     r->value = L.result.kind == ARG_VALUES ? L.result.vs[r->which] : L.result.v;
     r->version = r->root->version;
     return r->value;
-}
-
-bool view_chain(const Value *v, const Value *from)
-{
-    while (v != from) {
-        if (v->kind != V_NODE || !(v->def->op->flags & OPF_VIEW)) return false;
-        v = v->def->arg[0].v;
-    }
-    return true;
 }
 
 /* The operand of the plain view node that made `view`, with `v` in place of the view. */
@@ -109,9 +101,8 @@ bool ref_write(Graph *g, Ref *r, Value *v, Err *err)
     }
     Value *view = ref_value(g, r, err), *base = ref_value(g, r->parent, err), *changed = v;
     if (!view || !base) return false;
-    if (!view_chain(
-            view,
-            base)) { /* after an earlier write r holds what was written: the views that lead there are made again */
+    if (!is_view_of(view, base)) {
+        /* after an earlier write r holds what was written: the views that lead there are made again */
         r->version = STALE;
         if (!(view = ref_value(g, r, err))) return false;
     }

@@ -29,6 +29,4 @@ Ref *ref_view(Graph *g, Ref *parent, const Op *op, const Arg *arg, int which, Va
 Value *ref_value(Graph *g, Ref *r, Err *err);
 /* Writes: v has r's shape and dtype. */
 bool ref_write(Graph *g, Ref *r, Value *v, Err *err);
-/* Is v reached from `from` by plain view ops alone (or the same)? */
-bool view_chain(const Value *v, const Value *from);
 #endif

@@ -51,8 +51,8 @@ static bool excludes(const Expr *e)
     return false;
 }
 
-/* Read before the nodes, so that their sizes are worked out with what the guards say, and required after them, behind what the nodes
- * themselves require. */
+/* Read before the nodes, so that their sizes are worked out with what the guards say, and required last, after what
+ * the nodes themselves require. */
 bool import_guards(Import *im, const json_t *guards)
 {
     size_t i, n = json_array_size(guards);

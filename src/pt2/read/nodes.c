@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "lower/autocast.h"
+#include "facts/views.h"
 #include "pt2/read/read_impl.h"
 #include "shape/shape.h"
 
@@ -375,11 +376,7 @@ static bool contiguous_meta(Import *im, const json_t *meta, const Value *v)
 }
 
 /* May op return a copy where PyTorch's strides ask for one? (reshape and its kin, contiguous) */
-static bool copies_if_strided(const Op *op)
-{
-    return op->id == OP_contiguous || op->id == OP_reshape || op->id == OP_reshape_as ||
-           op->id == OP_flatten_using_ints || op->id == OP_ravel;
-}
+static bool copies_if_strided(const Op *op) { return op->flags & OPF_MAY_COPY; }
 
 static bool is_view(Import *im, const Op *op, const Ref *parent, const Value *in, const Value *out)
 {
@@ -389,7 +386,7 @@ static bool is_view(Import *im, const Op *op, const Ref *parent, const Value *in
     while (returns && strstr(returns + 1, "->")) returns = strstr(returns + 1, "->");
     if (!returns || !strchr(returns, 'a') || !strstr(returns, "(a")) return false;
     if (copies_if_strided(op) && !contiguous_meta(im, parent->meta, in)) return false;
-    return view_chain(out, in);
+    return is_view_of(out, in);
 }
 
 /* Gives a result its name in the file, unless an outer value has it. */
@@ -421,7 +418,7 @@ static bool take_result(Import *im, Scope *s, const Call0 *c, const char *name, 
 
 /* ------------------------------------------------------------------ one node */
 
-/* Does a backward op of attention hand on the random state of its forward op? Without dropout nobody reads it. */
+/* Does a backward op of attention hand on the random state of its forward op? Without dropout it is not read. */
 static bool hands_on_state(Scope *s, const char *param, const json_t *arg)
 {
     static const char *const states[] = {"philox_seed", "philox_offset", "rng_state", "unused"};
@@ -486,7 +483,7 @@ static bool in_place(Import *im, Scope *s, const Call0 *c, Lower *L, const char 
                : L->result.kind == ARG_VALUES && L->result.n ? L->result.vs[0]
                                                              : NULL;
     if (!v) return fail(im->err, E_FORMAT, "%s gives no tensor", pure->name);
-    bool reshapes = pure->schema->params[0].aliased && view_chain(v, self) && v != self;
+    bool reshapes = pure->schema->params[0].aliased && is_view_of(v, self) && v != self;
     if (!reshapes) {
         bool same = v->rank == self->rank;
         for (int i = 0; same && i < v->rank; i++) same = v->dim[i] == self->dim[i];

@@ -159,7 +159,7 @@ static bool read_weight(Import *im, const char *root, const char *folder, const 
     const json_t *pickled = json_object_get(entry, "use_pickle");
     TRY(json_want_string(entry, "path_name", &path, err));
     if (json_is_true(pickled) || !strncmp(path, "custom_obj_", 11) || !strncmp(path, "opaque_obj_", 11)) {
-        if (strcmp(path, "")) /* told only if the graph uses it: it is then missing */
+        if (strcmp(path, "")) /* reported only if the graph uses it: it is then missing */
             im->pt2->ignored[im->pt2->nignored++] = arena_printf(im->g->arena, "%s%s (a pickle, never opened)", folder,
                                                                  path);
         return im->pt2->nignored < (int)zip_count(im->pt2->zip) || fail(err, E_FORMAT, "more pickles than entries");
@@ -288,7 +288,7 @@ static bool undeclared(const json_t *top, const char *symbol, int64_t lo, int64_
     size_t i, n = (size_t)snprintf(bound, sizeof bound, " <= %lld", (long long)hi);
     json_t *guard;
     if (lo != 2 || symbol[0] != 's')
-        return false; /* u0 and its kin come out of data; torch keeps what was checked of them */
+        return false; /* u0 and the like are data-dependent; torch keeps what was checked of them */
     if (hi == INT64_MAX) return true;
     json_array_foreach(json_object_get(top, "guards_code"), i, guard)
     {
@@ -352,7 +352,7 @@ static bool read_ranges(Import *im, const json_t *top, bool plain)
 
 /* ------------------------------------------------------------------ the program */
 
-/* A symbol of the outer inputs must be found from their sizes, or come out of data. */
+/* A symbol of the outer inputs must be found from their sizes, or depend on data. */
 static bool check_symbols(Import *im)
 {
     for (int i = 0; i < expr_symbol_count(im->g->ex); i++) {

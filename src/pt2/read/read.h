@@ -13,6 +13,7 @@
 
 /* compute: see autocast.h. */
 Source *pt2_open(const char *path, DType compute, Err *err);
-/* For a checker: what loading would refuse in a node is told, and the file's word is taken for that node's results (as inputs of the graph). */
+/* For a checker: what loading would refuse in a node is reported, and the file's word is taken for that node's results
+ * (as inputs of the graph). */
 Source *pt2_open_watched(const char *path, const SourceWatch *watch, Err *err);
 #endif

@@ -1,4 +1,4 @@
-/* What src/import/pt2*.c share. */
+/* What the files of src/pt2/read share. */
 #ifndef QKV_PT2_READ_READ_IMPL_H
 #define QKV_PT2_READ_READ_IMPL_H
 #include "format/json.h"

@@ -145,11 +145,11 @@ bool add_input(Import *im, Scope *s, const json_t *spec)
         TRY(constant_argument(im, inner, value, &a));
         return add_scalar_input(im, name, a);
     }
-    if (!strcmp(tag, "custom_obj") || !strcmp(tag, "token")) return true; /* told when a node uses it */
+    if (!strcmp(tag, "custom_obj") || !strcmp(tag, "token")) return true; /* reported when a node uses it */
     return fail(im->err, E_UNSUPPORTED, "input of kind '%s'", tag);
 }
 
-/* A result that is no tensor: what it was at export, or the size it is. */
+/* A result that is not a tensor: what it was at export, or the size it is. */
 static bool add_scalar_output(Import *im, Scope *s, const char *kind, const json_t *arg)
 {
     Graph *g = im->g;
@@ -193,7 +193,8 @@ static bool add_gradient(Import *im, Value *v, const char *tag, const json_t *sp
     TRY(json_want_string(spec, input ? "user_input_name" : "parameter_name", &name, im->err));
     for (int k = 0; k < (input ? g->ninput : g->nweight); k++)
         if (!strcmp(input ? g->input[k]->name : g->weight[k]->fqn, name)) of = input ? g->input[k] : g->weight[k];
-    if (!of) return fail(im->err, E_FORMAT, "a gradient of '%s', which is no %s", name, input ? "input" : "parameter");
+    if (!of)
+        return fail(im->err, E_FORMAT, "a gradient of '%s', which is not a %s", name, input ? "input" : "parameter");
     const char *output = arena_printf(g->arena, "grad.%s", name);
     if (!output) return oom(im->err);
     TRY(graph_add_output(g, output, v, im->err));
@@ -217,7 +218,7 @@ bool add_outputs(Import *im, Scope *s, const json_t *specs)
         TRY(json_want_object(v, "arg", &arg, im->err));
         if (user) {
             TRY(json_want_union(arg, &kind, &arg, im->err));
-            if (strcmp(kind, "as_tensor")) { /* None, numbers and strings are no tensors: a run does not give them */
+            if (strcmp(kind, "as_tensor")) { /* None, numbers and strings are not tensors: a run does not give them */
                 TRY(add_scalar_output(im, s, kind, arg));
                 continue;
             }

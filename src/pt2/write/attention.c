@@ -1,4 +1,4 @@
-/* Attention in ATen's words: what aten.scaled_dot_product_attention lacks is written around it, or out.
+/* Attention as ATen ops: what aten.scaled_dot_product_attention lacks is written around it, or out.
  *
  *     sdpa(q, k, v, mask, upper=0)   ->  sdpa(q, k, v, mask & (arange(M) - arange(N)[:, None] <= 0))
  *     sdpa(q, k, v, softcap=50.)     ->  _safe_softmax(tanh(q @ k.T * scale / 50) * 50) @ v
@@ -67,7 +67,7 @@ static int broadcast(const Value *a, const Value *b, Expr **dim)
     return rank;
 }
 
-/* One mask for what mask and bounds say: bool, or additive in the mask's dtype. */
+/* One mask for what mask and bounds allow: bool, or additive in the mask's dtype. */
 static bool one_mask(Attention *a, Value **out)
 {
     Emit *e = a->e;
@@ -193,8 +193,8 @@ bool spell_attention(Emit *e, const Node *n)
     Arg args[16] = {{0}};
     for (int i = 0; i <= GQA; i++) args[i] = n->arg[i];
     double cap = !softcap ? 0 : softcap->kind == EX_FLOAT ? softcap->f : (double)softcap->i;
-    bool alone = causal ||
-                 (a.upper && ex_equals_int(a.upper, 0)); /* ATen's is_causal says it, where nothing else is said */
+    bool alone = causal || (a.upper &&
+                            ex_equals_int(a.upper, 0)); /* ATen's is_causal expresses it, where there is nothing else */
     if (cap <= 0 && !a.mask && !a.lower && alone && (!causal || !a.upper)) {
         args[CAUSAL] = arg_expr(ex_bool(p, true));
         return write_node(e, n->op, args, 1, n->out);
@@ -212,7 +212,8 @@ bool spell_attention(Emit *e, const Node *n)
 
 static Value *operand(const Node *n, int i) { return n->arg[i].kind == ARG_VALUE ? n->arg[i].v : NULL; }
 
-/* Attention's operands of a row of the pair: the query is argument `first`, and so on; parameters by name. causal: ATen's is_causal says all of its bounds. */
+/* Attention's operands of a row of the pair: the query is argument `first`, and so on; parameters by name. causal:
+ * ATen's is_causal expresses all of its bounds. */
 static Attention pair_of(Emit *e, const Node *n, int first, bool *causal, double *softcap)
 {
     ExprPool *p = e->g->ex;

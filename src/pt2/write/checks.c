@@ -1,5 +1,5 @@
-/* What must hold for the sizes of a .pt2: guards_code says what is known from the inputs, aten._assert_scalar what comes out of data, there
- * where its sizes are known.
+/* What must hold for the sizes of a .pt2: guards_code says what is known from the inputs, aten._assert_scalar what
+ * depends on data, there where its sizes are known.
  *
  *     require s0 == s1 "guard ..."   ->  "L['x'].size()[0] == L['y'].size()[0]"
  *     symbol u0 = item %n in [2, 9]  ->  item = aten.item(n); ge = _operator.ge(item, 2); aten._assert_scalar(ge, "...")
@@ -97,7 +97,7 @@ static bool as_assert(Emit *e, const Require *r)
 {
     if (is_range(r)) return false;
     if (starts(r->where, "assert: ")) return true;
-    int budget = 2000; /* parts of the condition: longer ones are no text for people */
+    int budget = 2000; /* parts of the condition: longer ones are not readable */
     return mentions_data(e, r->cond) ? !inferred(r) : !guardable(e, r->cond, &budget);
 }
 
@@ -133,7 +133,8 @@ bool put_guards(Emit *e)
     return true;
 }
 
-/* PyTorch checks the range of a size out of data by asserts. The pool folds what the range says, so the comparison is written as it stands. */
+/* PyTorch checks the range of a data-dependent size by asserts. The pool folds what the range says, so the comparison
+ * is written as it stands. */
 static bool assert_range(Emit *e, const Symbol *s, const char *symbol)
 {
     ExprPool *p = e->g->ex;

@@ -8,19 +8,6 @@
 #include <string.h>
 #include "pt2/write/write_impl.h"
 
-static const char *const core_names[] = {
-#define CORE_ATEN(name) name,
-#include "pt2/write/core_aten.def"
-#undef CORE_ATEN
-};
-
-static int by_name(const void *a, const void *b) { return strcmp(a, *(const char *const *)b); }
-
-bool core_target(const char *name)
-{
-    return bsearch(name, core_names, sizeof core_names / sizeof *core_names, sizeof *core_names, by_name) != NULL;
-}
-
 bool core_open(Emit *e)
 {
     e->dense = arena_array(e->arena, signed char, e->g->next_id + 1);
@@ -246,7 +233,7 @@ static bool spell_upsample(Emit *e, const Node *n)
 {
     bool linear = !strcmp(n->arg[2].s, "linear"), scaled = n->arg[4].kind == ARG_EXPRS && n->arg[4].n == 2;
     if (n->arg[0].v->rank != 4 || (!linear && strcmp(n->arg[2].s, "nearest")))
-        return fail(e->err, E_UNSUPPORTED, "ATen's core has bilinear and nearest resampling of pictures alone");
+        return fail(e->err, E_UNSUPPORTED, "ATen's core has bilinear and nearest resampling of images only");
     for (int i = 0; i < 2 && scaled; i++) scaled = n->arg[4].es[i]->f != 0;
     Arg size = scaled ? arg_none() : n->arg[1], scales = scaled ? n->arg[4] : arg_none();
     if (linear)

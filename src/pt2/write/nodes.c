@@ -265,9 +265,9 @@ bool write_node(Emit *e, const Op *op, const Arg *args, int nout, Value *const *
         name = plain ? fresh_name(e, plain) : NULL;
     }
     bool ok = (name && target) || oom(e->err);
-    if (e->g->core && !core_target(op->name))
+    if (e->g->core && !(op->flags & OPF_ATEN_CORE))
         ok = fail(e->err, E_UNSUPPORTED,
-                  "%s is not in ATen's core, and has no form that is; write the model without --decompose core",
+                  "%s is not in ATen's core, and has no form that is; decompose the model into math or not at all",
                   op->name);
     for (int i = 0; ok && i < op->schema->nparams; i++) ok = emit_operand(e, &args[i]);
     ok = ok && put_args(e, op, args, &inputs);
@@ -301,52 +301,32 @@ Value *put(Emit *e, OpId id, int n, const Arg *args, const char *base, DType t, 
     return v && write_node(e, op, all, 1, &v) ? v : NULL;
 }
 
-/* Overloads of ATen for a number in place of a tensor; swap: the number comes second there. Other rows take numbers as they are. */
+/* Overloads of ATen for a number in place of a tensor. Other rows take numbers as they are. */
 static const struct {
-    OpId row;
     const char *second, *first, *both;
-    bool swap;
-} overloads[] = {
-    {OP_sub_Tensor, NULL, "aten.rsub.Scalar", NULL, true},
-    {OP_eq_Tensor, "aten.eq.Scalar", NULL, NULL, false},
-    {OP_ne_Tensor, "aten.ne.Scalar", NULL, NULL, false},
-    {OP_lt_Tensor, "aten.lt.Scalar", NULL, NULL, false},
-    {OP_le_Tensor, "aten.le.Scalar", NULL, NULL, false},
-    {OP_gt_Tensor, "aten.gt.Scalar", NULL, NULL, false},
-    {OP_ge_Tensor, "aten.ge.Scalar", NULL, NULL, false},
-    {OP_remainder_Tensor, "aten.remainder.Scalar", "aten.remainder.Scalar_Tensor", NULL, false},
-    {OP_fmod_Tensor, "aten.fmod.Scalar", NULL, NULL, false},
-    {OP_pow_Tensor_Tensor, "aten.pow.Tensor_Scalar", "aten.pow.Scalar", NULL, false},
-    {OP_bitwise_and_Tensor, "aten.bitwise_and.Scalar", "aten.bitwise_and.Scalar_Tensor", NULL, false},
-    {OP_bitwise_or_Tensor, "aten.bitwise_or.Scalar", "aten.bitwise_or.Scalar_Tensor", NULL, false},
-    {OP_bitwise_xor_Tensor, "aten.bitwise_xor.Scalar", "aten.bitwise_xor.Scalar_Tensor", NULL, false},
-    {OP_bitwise_left_shift_Tensor, "aten.bitwise_left_shift.Tensor_Scalar", "aten.bitwise_left_shift.Scalar_Tensor",
-     NULL, false},
-    {OP_bitwise_right_shift_Tensor, "aten.bitwise_right_shift.Tensor_Scalar", "aten.bitwise_right_shift.Scalar_Tensor",
-     NULL, false},
-    {OP_copysign_Tensor, "aten.copysign.Scalar", NULL, NULL, false},
-    {OP_xlogy_Tensor, "aten.xlogy.Scalar_Other", "aten.xlogy.Scalar_Self", NULL, false},
-    {OP_where_self, "aten.where.ScalarOther", "aten.where.ScalarSelf", "aten.where.Scalar", false},
+    OpId op;
+} overloads[OP_COUNT] = {
+#define NUMBERS(second_, first_, both_) .second = second_, .first = first_, .both = both_,
+#define OP(id, name, schema, ...) [OP_##id] = {__VA_ARGS__.op = OP_##id},
+#include "op/ops.def"
 };
 
 static const Op *overload_of(const Node *n, Arg *args)
 {
-    for (size_t i = 0; i < sizeof overloads / sizeof *overloads; i++) {
-        if (overloads[i].row != n->op->id) continue;
-        int at = n->op->id == OP_where_self;
-        bool first = args[at].kind == ARG_EXPR, second = args[at + 1].kind == ARG_EXPR;
-        const char *name = first && second ? overloads[i].both
-                           : first         ? overloads[i].first
-                           : second        ? overloads[i].second
-                                           : NULL;
-        const Op *op = name ? op_find(name) : NULL;
-        if (!op || !overloads[i].swap || !first) return op ? op : n->op;
+    OpId id = n->op->id;
+    int at = id == OP_where_self;
+    bool first = args[at].kind == ARG_EXPR, second = args[at + 1].kind == ARG_EXPR;
+    const char *name = first && second ? overloads[id].both
+                       : first         ? overloads[id].first
+                       : second        ? overloads[id].second
+                                       : NULL;
+    if (!name) return n->op;
+    if (id == OP_sub_Tensor) { /* rsub: the number comes second */
         Arg a = args[at];
         args[at] = args[at + 1];
         args[at + 1] = a;
-        return op;
     }
-    return n->op;
+    return op_find(name);
 }
 
 static bool emit_node(Emit *e, const Node *n)
@@ -358,7 +338,7 @@ static bool emit_node(Emit *e, const Node *n)
     if (done) return true;
     for (int i = 0; i < n->op->schema->nparams && i < 64; i++) args[i] = n->arg[i];
     const Op *op = overload_of(n, args);
-    if (e->g->core && !core_target(op->name)) {
+    if (e->g->core && !(op->flags & OPF_ATEN_CORE)) {
         TRY(core_overload(e, n, args));
         op = n->op;
     }

@@ -69,7 +69,8 @@ static const char *other_name(const Emit *e, const Symbol *s)
     return NULL;
 }
 
-/* PyTorch tells by the name where a symbol comes from: u0, u1, ... are out of data, and no other begins with u or zuf. */
+/* PyTorch tells by the name where a symbol comes from: u0, u1, ... are data-dependent, and no other begins with u or
+ * zuf. */
 static bool name_symbols(Emit *e)
 {
     int n = expr_symbol_count(e->g->ex);
@@ -225,7 +226,7 @@ void put_size(Emit *e, const Expr *x, Buf *out)
 
 /* ------------------------------------------------------------------ where a size is found */
 
-/* The first axis of an input that is just this size; a symbol out of data has one of its own. */
+/* The first axis of an input that is just this size; a data-dependent symbol has one of its own. */
 bool find_axis(const Emit *e, const Expr *x, Axis *out)
 {
     const Symbol *s = x->kind == EX_SYM ? symbol_of(e, x) : NULL;
@@ -362,7 +363,8 @@ static bool solution_node(Emit *e, const Expr *x, Solution s, const char **name)
     return ex_equals_int(s.factor, 1) || binary(e, EX_FLOORDIV, size, *name, s.factor, x, name);
 }
 
-/* Half to even, of functions that a file may name: up = floor(x + 1/2) and down = ceil(x - 1/2) differ where x lies halfway. */
+/* Half to even, of functions that a file may name: up = floor(x + 1/2) and down = ceil(x - 1/2) differ where x is
+ * halfway. */
 static Expr *rounded(ExprPool *p, Expr *x)
 {
     Expr *half = ex_float(p, 0.5), *up = ex_make(p, EX_FLOOR, ex_add(p, x, half), NULL, NULL),

@@ -1,4 +1,4 @@
-/* Rows of the plain form that ATen says otherwise.
+/* Rows of the plain form that ATen spells otherwise.
  *
  *     qkv.upsample(x, [h, w], "linear", scales=[2, 2])  ->  aten.upsample_bilinear2d(x, [h, w], False, 2.0, 2.0)
  *     aten.view.dtype(x, f32)                           ->  aten.view.dtype(aten.contiguous(x), f32): PyTorch looks at strides
@@ -6,6 +6,7 @@
  */
 #include <stdlib.h>
 #include <string.h>
+#include <stdio.h>
 #include "pt2/write/write_impl.h"
 #include "base/mem.h"
 
@@ -15,18 +16,13 @@ static Arg truth(const Emit *e, bool v) { return arg_expr(ex_bool(e->g->ex, v));
 /* ------------------------------------------------------------------ resampling, padding */
 
 static const struct {
-    const char *mode, *op[3]; /* by number of axes, 1 to 3 */
-} upsamples[] = {
-    {"nearest",
-     {"aten.upsample_nearest1d.default", "aten.upsample_nearest2d.default", "aten.upsample_nearest3d.default"}},
-    {"nearest-exact",
-     {"aten._upsample_nearest_exact1d.default", "aten._upsample_nearest_exact2d.default",
-      "aten._upsample_nearest_exact3d.default"}},
-    {"linear",
-     {"aten.upsample_linear1d.default", "aten.upsample_bilinear2d.default", "aten.upsample_trilinear3d.default"}},
-    {"cubic", {NULL, "aten.upsample_bicubic2d.default", NULL}},
-    {"linear-aa", {NULL, "aten._upsample_bilinear2d_aa.default", NULL}},
-    {"cubic-aa", {NULL, "aten._upsample_bicubic2d_aa.default", NULL}},
+    const char *mode;
+    int axes;
+    OpId op;
+} resamples[OP_COUNT] = {
+#define RESAMPLES(mode_, axes_) .mode = mode_, .axes = axes_,
+#define OP(id, name, schema, ...) [OP_##id] = {__VA_ARGS__.op = OP_##id},
+#include "op/ops.def"
 };
 
 /* (input, size, mode, align_corners, scales) -> (self, output_size, [align_corners,] scale of each axis) */
@@ -34,9 +30,9 @@ static bool spell_upsample(Emit *e, const Node *n)
 {
     const Value *x = n->arg[0].v;
     const Op *op = NULL;
-    for (size_t i = 0; i < sizeof upsamples / sizeof *upsamples; i++)
-        if (!strcmp(upsamples[i].mode, n->arg[2].s) && x->rank >= 3 && x->rank <= 5 && upsamples[i].op[x->rank - 3])
-            op = op_find(upsamples[i].op[x->rank - 3]);
+    for (OpId id = OP_NONE + 1; id < OP_COUNT && !op; id++)
+        if (resamples[id].mode && resamples[id].axes == x->rank - 2 && !strcmp(resamples[id].mode, n->arg[2].s))
+            op = op_get(id);
     if (!op) return fail(e->err, E_UNSUPPORTED, "ATen has no resampling '%s' of rank %d", n->arg[2].s, x->rank);
     Arg args[8] = {n->arg[0], n->arg[1]};
     int corners = op_param(op, "align_corners"), at = corners < 0 ? 2 : corners + 1;
@@ -53,11 +49,13 @@ static bool spell_upsample(Emit *e, const Node *n)
 /* One row pads one, two or three axes. */
 static bool spell_pad(Emit *e, const Node *n)
 {
-    static const OpId pads[2][3] = {{OP_reflection_pad1d, OP_reflection_pad2d, OP_reflection_pad3d},
-                                    {OP_replication_pad1d, OP_replication_pad2d, OP_replication_pad3d}};
     int axes = n->arg[1].n / 2;
-    if (axes < 1 || axes > 3) return fail(e->err, E_UNSUPPORTED, "ATen pads one to three axes, not %d", axes);
-    return write_node(e, op_get(pads[n->op->id == OP_replication_pad1d][axes - 1]), n->arg, 1, n->out);
+    char name[48];
+    snprintf(name, sizeof name, "aten.%s_pad%dd.default",
+             n->op->id == OP_replication_pad1d ? "replication" : "reflection", axes);
+    const Op *op = op_find(name);
+    return op ? write_node(e, op, n->arg, 1, n->out)
+              : fail(e->err, E_UNSUPPORTED, "ATen pads one to three axes, not %d", axes);
 }
 
 /* ------------------------------------------------------------------ strides and bounds */
@@ -73,7 +71,8 @@ static bool spell_contiguous(Emit *e, const Node *n)
     return write_node(e, n->op, args, n->nout, n->out);
 }
 
-/* aten.slice cuts its bounds to the tensor, and who reads it must reckon with that; narrow says that they lie inside. */
+/* aten.slice cuts its bounds to the tensor, and who reads it must reckon with that; narrow says that they are
+ * inside. */
 static bool spell_slice(Emit *e, const Node *n, bool *done)
 {
     ExprPool *p = e->g->ex;
@@ -96,7 +95,8 @@ static bool spell_slice(Emit *e, const Node *n, bool *done)
 
 /* ------------------------------------------------------------------ recurrent layers */
 
-/* What a layer's gates are made of, where they are a linear that nobody else looks at: the parts become one op of ATen's. */
+/* What a layer's gates are made of, where they are a linear that nothing else reads: the parts become one op of
+ * ATen's. */
 typedef struct Gates {
     const Node *linear;
     const Node *moved; /* permute or reshape of its result, or NULL */
@@ -476,7 +476,7 @@ bool spell_node(Emit *e, const Node *n, bool *done)
     case OP_sdpa_varlen:
         return fail(
             e->err, E_UNSUPPORTED,
-            "ATen has no attention over sequences of different lengths: write the model without --skip-padding");
+            "ATen has no attention over sequences of different lengths: write the model before padding is skipped");
     case OP_quantize_linear: return spell_quantize(e, n);
     case OP_seeded_uniform: return fail(e->err, E_UNSUPPORTED, "ATen has no random numbers with a seed of their own");
     case OP_dequantize_linear: return spell_dequantize(e, n);

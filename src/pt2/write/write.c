@@ -4,6 +4,7 @@
 #include <string.h>
 #include "base/file.h"
 #include "base/mem.h"
+#include "facts/views.h"
 #include "pt2/write/write_impl.h"
 #include "format/zip.h"
 
@@ -169,7 +170,7 @@ static bool add_copied(ZipWriter *zip, const char *path, const Tensor *t, Err *e
 static bool add_weights(Emit *e, ZipWriter *zip, const Weights *all, bool constants)
 {
     const char *folder = constants ? "model/data/constants" : "model/data/weights";
-    for (int i = 0; i < all->n; i++) { /* each record at the first weight that lies in it */
+    for (int i = 0; i < all->n; i++) { /* each record at the first weight that is in it */
         const Record *r = &all->record[all->w[i].record];
         bool seen = all->w[i].constant != constants;
         for (int k = 0; k < i && !seen; k++) seen = all->w[k].record == all->w[i].record;
@@ -282,11 +283,7 @@ static bool put_user_inputs(Emit *e, Ends *ends)
 }
 
 /* PyTorch writes mutated tensors when the graph ends, into the memory that views of them still look at. */
-static bool shares_target(const Graph *g, const Value *v)
-{
-    while (v->kind == V_NODE && (v->def->op->flags & OPF_VIEW)) v = v->def->arg[0].v;
-    return is_target(g, v);
-}
+static bool shares_target(const Graph *g, const Value *v) { return is_target(g, through_views(v)); }
 
 static bool cloned(Emit *e, Value *v, const char **name)
 {

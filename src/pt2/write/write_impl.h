@@ -1,4 +1,4 @@
-/* What src/emit/pt2*.c share: the program's JSON in the making, and the names that it gives. */
+/* What the files of src/pt2/write share: the program's JSON in the making, and the names that it gives. */
 #ifndef QKV_PT2_WRITE_WRITE_IMPL_H
 #define QKV_PT2_WRITE_WRITE_IMPL_H
 #include "pt2/write/write.h"
@@ -12,7 +12,7 @@ typedef struct Emit {
     const char **name;
     bool *written;
     int nvalues, room;  /* by value id: its name in the file; is it there yet? */
-    bool *absorbed;     /* by value id: a node that another one says with its own (find_absorbed) */
+    bool *absorbed;     /* by value id: a node that another one expresses with its own (find_absorbed) */
     int depth;          /* of values written in front of their place */
     signed char *dense; /* by value id, for core: is it contiguous in PyTorch? 0: not known yet, 1 yes, -1 perhaps not */
     const char **size;
@@ -21,7 +21,7 @@ typedef struct Emit {
     const char **symbol; /* by index: its name in the file */
     struct Solution **
         solved; /* by index: the axis that it is computed from, once one is chosen: two symbols of one axis must not be computed from each other */
-    bool *bound;   /* by index: a size out of data that is known already */
+    bool *bound;   /* by index: a data-dependent size that is known already */
     bool *checked; /* by requirement: written already */
     bool too_long; /* a size's text was cut */
     Binding hint;  /* the example sizes that the file carries */
@@ -78,16 +78,15 @@ Value *put(Emit *e, OpId op, int n, const Arg *args, const char *base, DType t, 
 #define PUT(e, op, base, t, rank, dim, ...)                                                                            \
     put((e), OP_##op, (int)(sizeof((Arg[]){__VA_ARGS__}) / sizeof(Arg)), (Arg[]){__VA_ARGS__}, base, t, rank, dim)
 
-/* pt2_spell.c: rows that ATen says otherwise. Done: it was one of them and is written. */
+/* pt2_spell.c: rows that ATen spells otherwise. Done: it was one of them and is written. */
 bool find_absorbed(Emit *e);
 bool spell_node(Emit *e, const Node *n, bool *done);
 
 /* pt2_core.c: for graphs that ask for ATen's core alone. */
 bool core_open(Emit *e);
-bool core_spell(Emit *e, const Node *n, bool *done); /* rows that core says otherwise */
+bool core_spell(Emit *e, const Node *n, bool *done); /* rows that core spells otherwise */
 bool core_overload(Emit *e, const Node *n,
-                   Arg *args);      /* the row's own overload, with tensors where core has none for numbers */
-bool core_target(const char *name); /* "aten.add.Tensor": is it in ATen's core? */
+                   Arg *args); /* the row's own overload, with tensors where core has none for numbers */
 
 /* pt2_attention.c */
 bool spell_attention(Emit *e, const Node *n);

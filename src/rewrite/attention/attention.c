@@ -344,7 +344,7 @@ bool make_scores_floor(Rewrite *rw, int n, const Arg *a, Arg *out)
         return rewrite_refuse(rw, "the scores are cut at a number that they may reach");
     if (rw->o->exact_masked_rows)
         return rewrite_refuse(rw,
-                              "rows without an allowed key would give another average of values (--exact-masked-rows)");
+                              "rows without an allowed key would give another average of values (exact_masked_rows)");
     s.masked_rows = 2;
     return scores_give(rw, &s, out);
 }

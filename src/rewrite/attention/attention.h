@@ -42,6 +42,8 @@ GraftFn make_attention_slice; /* probabilities, slice start and end of their key
 GraftFn make_attention_transposed; /* values^T, probabilities, dims of the permute that transposes them */
 GraftFn make_flat_product;         /* a reshaped product, its factors */
 GraftFn make_grouped;              /* a scaled_dot_product_attention */
+/* a scaled_dot_product_attention: numbers that its queries or keys are multiplied by become part of its scale */
+GraftFn make_attention_scale;
 /* Upper bound of the elements of v: from constants, and guesses for what is not known (bounds.c); infinite when v is too large a question. */
 double largest_of(Rewrite *rw, Value *v);
 /* v before an upcast from `t`, through views; v itself when it is of dtype t, NULL when it is neither. */

@@ -41,16 +41,8 @@ static Range of_node(Rewrite *rw, const Node *n)
     const Arg *a = n->arg;
     Range x, y;
     double c;
+    if (n->op->flags & OPF_PICKS) return range_of(rw, &a[0]);
     switch (n->op->id) {
-    case OP_to_copy:
-    case OP_reshape:
-    case OP_permute:
-    case OP_expand:
-    case OP_slice_Tensor:
-    case OP_select_int:
-    case OP_index_select:
-    case OP_index_Tensor:
-    case OP_gather: return range_of(rw, &a[0]);
     case OP_tril:
     case OP_triu: return either(range_of(rw, &a[0]), (Range){0, 0});
     case OP_neg: x = range_of(rw, &a[0]); return (Range){-x.hi, -x.lo};

@@ -4,6 +4,8 @@
  *     and(le(arange(M), arange(N)[:, None]), padding[:, None, None, :])    =    upper = 0, and a mask of (B, 1, 1, M)
  */
 #include "rewrite/attention/mask.h"
+#include "facts/truth.h"
+#include "facts/views.h"
 #include <math.h>
 #include <string.h>
 
@@ -246,21 +248,15 @@ static bool truth(Band *b, const Value *v, bool wanted, Offset at)
     const Arg *a = n->arg;
     double x;
     bool zero_at = ex_equals_int(at.row, 0) && ex_equals_int(at.column, 0);
+    Truth part[2];
+    int parts = truth_parts(v, wanted, part);
+    if (parts) return truth(b, part[0].v, part[0].wanted, at) && (parts < 2 || truth(b, part[1].v, part[1].wanted, at));
     switch (n->op->id) {
     case OP_full: return constant_of(rw, &(Arg){.kind = ARG_VALUE, .v = n->out[0]}, &x) && (x != 0) == wanted;
-    case OP_logical_not: return truth(b, a[0].v, !wanted, at);
-    case OP_bitwise_not: return v->dtype == DT_BOOL && truth(b, a[0].v, !wanted, at);
     case OP_to_copy: return mask_zero_one(rw->g, a[0].v) && truth(b, a[0].v, wanted, at);
-    case OP_logical_and:
-    case OP_bitwise_and_Tensor:
-    case OP_mul_Tensor:
-        if (n->op->id != OP_logical_and && !mask_zero_one(rw->g, v)) return false;
-        return wanted && a[0].kind == ARG_VALUE && a[1].kind == ARG_VALUE && truth(b, a[0].v, true, at) &&
-               truth(b, a[1].v, true, at);
-    case OP_logical_or:
-    case OP_bitwise_or_Tensor:
-        return !wanted && v->dtype == DT_BOOL && a[0].kind == ARG_VALUE && a[1].kind == ARG_VALUE &&
-               truth(b, a[0].v, false, at) && truth(b, a[1].v, false, at);
+    case OP_mul_Tensor: /* of 0 and 1: both */
+        return wanted && mask_zero_one(rw->g, v) && a[0].kind == ARG_VALUE && a[1].kind == ARG_VALUE &&
+               truth(b, a[0].v, true, at) && truth(b, a[1].v, true, at);
     case OP_eq_Tensor:
     case OP_ne_Tensor: /* against 0 or 1 */
         if (!constant_of(rw, &a[1], &x) || (x != 0 && x != 1) || a[0].kind != ARG_VALUE ||
@@ -331,16 +327,11 @@ static bool zero_one(const Graph *g, const Value *v, int *budget)
     }
     if (!v->def) return false;
     const Arg *a = v->def->arg;
+    if (v->def->op->flags & OPF_PICKS) return zero_one(g, a[0].v, budget);
     switch (v->def->op->id) {
     case OP_full: return ex_is_const(a[1].e) && (number_value(a[1].e) == 0 || number_value(a[1].e) == 1);
-    case OP_to_copy:
-    case OP_reshape:
-    case OP_permute:
-    case OP_expand:
-    case OP_slice_Tensor:
-    case OP_select_int:
     case OP_tril:
-    case OP_triu: return a[0].kind == ARG_VALUE && zero_one(g, a[0].v, budget);
+    case OP_triu: return zero_one(g, a[0].v, budget);
     case OP_mul_Tensor:
         return a[0].kind == ARG_VALUE && a[1].kind == ARG_VALUE && zero_one(g, a[0].v, budget) &&
                zero_one(g, a[1].v, budget);
@@ -361,12 +352,11 @@ typedef struct Parts {
 /* A bool mask taken apart at its conjunctions. */
 static bool take_apart(Parts *p, Value *v, int depth)
 {
-    const Node *n = v->def;
+    Truth part[2];
     if (is_band(&p->band, v, true)) return true;
-    if (n && depth < MAX_DEPTH && (n->op->id == OP_logical_and || n->op->id == OP_bitwise_and_Tensor) &&
-        n->arg[0].kind == ARG_VALUE && n->arg[1].kind == ARG_VALUE && n->arg[0].v->dtype == DT_BOOL &&
-        n->arg[1].v->dtype == DT_BOOL)
-        return take_apart(p, n->arg[0].v, depth + 1) && take_apart(p, n->arg[1].v, depth + 1);
+    if (depth < MAX_DEPTH && truth_parts(v, true, part) == 2 && part[0].v->dtype == DT_BOOL &&
+        part[1].v->dtype == DT_BOOL)
+        return take_apart(p, part[0].v, depth + 1) && take_apart(p, part[1].v, depth + 1);
     if (p->n == MAX_PARTS) return false;
     p->rest[p->n++] = v;
     return true;
@@ -387,17 +377,21 @@ static bool may_be_dead(Rewrite *rw, const Band *b, Expr *N, Expr *M)
     return N != M && hi > 0;
 }
 
+/* Casts and leading axes that come and go leave queries and keys as they are. */
+static bool keeps_matrix(const Node *n, const void *user)
+{
+    const Value *v = n->out[0], *x = n->arg[0].v;
+    (void)user;
+    return (n->op->id == OP_expand || n->op->id == OP_reshape || n->op->id == OP_to_copy) && x->rank >= 2 &&
+           v->rank >= 2 && exprs_same(2, &v->dim[v->rank - 2], &x->dim[x->rank - 2]);
+}
+
 /* An additive mask that is 0 where a band allows and hides elsewhere. */
 static bool additive_band(Rewrite *rw, Band *b, Value *m)
 {
     double x, y;
+    m = value_below(m, keeps_matrix, NULL);
     const Node *n = m->def;
-    while (n && (n->op->id == OP_expand || n->op->id == OP_reshape || n->op->id == OP_to_copy) &&
-           n->arg[0].v->rank >= 2 && m->rank >= 2 &&
-           exprs_same(2, &m->dim[m->rank - 2], &n->arg[0].v->dim[n->arg[0].v->rank - 2])) {
-        m = n->arg[0].v;
-        n = m->def;
-    }
     if (n && (n->op->id == OP_triu || n->op->id == OP_tril)) { /* triu(full(-inf), 1): numbers above, 0 below */
         Arg inside = n->arg[0];
         if (!constant_of(rw, &inside, &x) || !(x <= -1e4) || m->dim[m->rank - 2] != b->N || m->dim[m->rank - 1] != b->M)

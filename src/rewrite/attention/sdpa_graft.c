@@ -177,9 +177,8 @@ static bool may_hide(Rewrite *rw, const Value *v, int *low)
     }
     const Node *n = v->def;
     if (!dtype_is_float(v->dtype)) return false;
-    if (n->op->id == OP_log || n->op->id == OP_scaled_dot_product_attention || n->op->id == OP_matmul ||
-        n->op->id == OP_linear)
-        return n->op->id == OP_log;
+    if (n->op->id == OP_log) return true;
+    if (n->op->id == OP_scaled_dot_product_attention || n->op->id == OP_matmul || n->op->id == OP_linear) return false;
     for (int i = 0; i < n->op->schema->nparams; i++) {
         const Arg *a = &n->arg[i];
         if (a->kind == ARG_EXPR && a->e->kind == EX_FLOAT && isinf(a->e->f)) return true;
@@ -188,8 +187,7 @@ static bool may_hide(Rewrite *rw, const Value *v, int *low)
         for (int k = 0; a->kind == ARG_VALUES && k < a->n; k++)
             if (a->vs[k] && may_hide(rw, a->vs[k], low)) return true;
     }
-    return *low > 1 && (n->op->id == OP_add_Tensor || n->op->id == OP_sub_Tensor || n->op->id == OP_mul_Tensor ||
-                        n->op->id == OP_div_Tensor);
+    return *low > 1 && n->op->flags & OPF_ARITHMETIC;
 }
 
 static const char *note_of(int masked_rows)
@@ -213,7 +211,7 @@ static bool attention(Rewrite *rw, Value *p, Value *v, Arg *out)
     rw->budget = MAX_SEARCHED;
     if (masked_rows == 3 && !may_hide(rw, s[2].v, &(int){0})) masked_rows = 0;
     if (rw->o->exact_masked_rows && masked_rows >= 1 && masked_rows <= 3)
-        return rewrite_refuse(rw, "rows without an allowed key would give %s (--exact-masked-rows)",
+        return rewrite_refuse(rw, "rows without an allowed key would give %s (exact_masked_rows)",
                               masked_rows == 2 ? "another average of values" : "0 instead of NaN");
     h.rank = form->rank > v->rank ? form->rank : v->rank;
     /* sizes of the result: those of the product */
@@ -346,4 +344,32 @@ bool make_attention_transposed(Rewrite *rw, int n, const Arg *a, Arg *out)
     Value *t = rw_swap_last(rw, y.v);
     *out = arg_value(t);
     return t != NULL;
+}
+
+/* ------------------------------------------------------------------ scale */
+
+bool make_attention_scale(Rewrite *rw, int n, const Arg *a, Arg *out)
+{
+    Arg arg[16], scale;
+    (void)n;
+    const Node *node = a[0].kind == ARG_VALUE ? a[0].v->def : NULL;
+    if (!node || node->op->id != OP_scaled_dot_product_attention) return rewrite_refuse(rw, "not an attention");
+    memcpy(arg, node->arg, (size_t)node->op->schema->nparams * sizeof *arg);
+    const Value *q = arg[0].v;
+    scale = arg[6];
+    if (scale.kind != ARG_EXPR) {
+        double d = ex_is_int(q->dim[q->rank - 1]) ? (double)q->dim[q->rank - 1]->i : 0;
+        if (!(d > 0)) return rewrite_refuse(rw, "the size of the heads is not known");
+        scale = arg_float(rw->g, 1 / sqrt(d));
+    }
+    Value *plain[2];
+    for (int i = 0; i < 2; i++) plain[i] = without_scale(rw, arg[i].v, &scale, 0);
+    if (!plain[0] || !plain[1] || !scale.e || (plain[0] == arg[0].v && plain[1] == arg[1].v))
+        return rewrite_refuse(rw, "neither queries nor keys are scaled");
+    arg[0] = arg_value(plain[0]);
+    arg[1] = arg_value(plain[1]);
+    arg[6] = scale;
+    Value *y = rw_add(rw, node->op->id, node->op->schema->nparams, arg);
+    *out = arg_value(y);
+    return y != NULL;
 }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/mem.h"
+#include "facts/views.h"
 #include "rewrite/attention/mask.h"
 #include "rewrite/attention/scores.h"
 
@@ -760,10 +761,9 @@ static bool shows_a_key(const Node *lse)
 /* An additive mask that may hide a whole row by finite numbers: so low that the logarithm of the row's sum is lost beside them. */
 static bool may_swallow(Rewrite *rw, const Node *lse)
 {
-    const Value *m = lse->arg[3].kind == ARG_VALUE ? lse->arg[3].v : NULL;
+    const Value *m = lse->arg[3].kind == ARG_VALUE ? through_views(lse->arg[3].v) : NULL;
     const Node *n;
     double shown, hidden;
-    while (m && m->def && m->def->op->flags & OPF_VIEW && m->def->arg[0].kind == ARG_VALUE) m = m->def->arg[0].v;
     if (!m || m->dtype == DT_BOOL) return false;
     n = m->def;
     return !n || n->op->id != OP_where_self || !constant_of(rw, &n->arg[1], &shown) ||
@@ -798,7 +798,7 @@ static bool fire_pair(Pair *p, const Rule *backward, const Rule *forward)
     TRY(build_pair(p, &m, to));
     note_rows(p, m.lse);
     if (rw->masked_rows && rw->o->exact_masked_rows)
-        return rewrite_refuse(rw, "gradients of rows without an allowed key would be others (--exact-masked-rows)");
+        return rewrite_refuse(rw, "gradients of rows without an allowed key would be others (exact_masked_rows)");
     int n = merge_roots(p, to);
     for (int i = 0; i < n; i++) {
         from[i] = p->root[i].from;

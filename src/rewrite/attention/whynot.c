@@ -3,106 +3,12 @@
  *
  *     left: softmax 'softmax_2', recognised 'q' x 'k' times 0.125, stopped at 'masked_fill', rule 'scores_masked_fill': masked scores become 0 ...
  */
+#include "rewrite/attention/whynot.h"
 #include <string.h>
+#include "facts/attention.h"
+#include "facts/views.h"
 #include "rewrite/build.h"
-#include "base/mem.h"
-#include "rewrite/rewrite.h"
 #include "rewrite/attention/sdpa_pair.h"
-
-enum { MAX_CHAIN = 64 };
-
-typedef struct Chain {
-    Rewrite *rw;
-    unsigned char *after; /* by value id: 1 + how it hangs on the softmax at hand */
-} Chain;
-
-/* Ops that scores and probabilities pass through on their way. */
-static bool passes(const Node *n)
-{
-    switch (n->op->id) {
-    case OP_add_Tensor:
-    case OP_sub_Tensor:
-    case OP_mul_Tensor:
-    case OP_div_Tensor:
-    case OP_where_self:
-    case OP_tanh:
-    case OP_to_copy:
-    case OP_maximum:
-    case OP_clamp:
-    case OP_neg:
-    case OP_cat:
-    case OP_index_put:
-    case OP_exp:
-    case OP_exp2:
-    case OP_nan_to_num:
-    case OP_softmax_int:
-    case OP_safe_softmax:
-    case OP_minimum: return true;
-    default: return (n->op->flags & OPF_VIEW) != 0;
-    }
-}
-
-static bool varies(const Value *v) { return v->kind != V_WEIGHT; }
-
-/* A product of two tensors of the model (not of a tensor and a weight). */
-static bool product(const Node *n)
-{
-    return (n->op->id == OP_matmul && n->arg[0].kind == ARG_VALUE && n->arg[1].kind == ARG_VALUE &&
-            varies(n->arg[0].v) && varies(n->arg[1].v)) ||
-           (n->op->id == OP_linear && varies(n->arg[1].v));
-}
-
-/* The operand of n on the way back to a product of queries and keys; the way is written to path, nearest first. */
-static bool back(const Value *v, const Node **path, int *n, int depth)
-{
-    if (!v->def || depth > MAX_CHAIN || *n == MAX_CHAIN) return false;
-    path[(*n)++] = v->def;
-    if (product(v->def)) return true;
-    if (passes(v->def) && v->def->op->id != OP_softmax_int && v->def->op->id != OP_safe_softmax)
-        for (int i = 0; i < v->def->op->schema->nparams; i++) {
-            const Arg *a = &v->def->arg[i];
-            if (a->kind == ARG_VALUE && back(a->v, path, n, depth + 1)) return true;
-            for (int k = 0; a->kind == ARG_VALUES && k < a->n; k++)
-                if (a->vs[k] && back(a->vs[k], path, n, depth + 1)) return true;
-        }
-    (*n)--;
-    return false;
-}
-
-typedef struct Touch {
-    const Chain *c;
-    bool any;
-} Touch;
-
-static void touch(void *user, Value **slot)
-{
-    Touch *t = user;
-    t->any |= t->c->after[(*slot)->id] != 0;
-}
-
-/* What probabilities pass through without becoming something else. */
-static bool passes_after(const Node *n)
-{
-    OpId id = n->op->id;
-    return (n->op->flags & OPF_VIEW) || id == OP_mul_Tensor || id == OP_div_Tensor || id == OP_where_self ||
-           id == OP_to_copy || id == OP_nan_to_num;
-}
-
-/* The product with values that the softmax's result reaches, NULL when it reaches none; every value on the way is marked. */
-static Node *forth(Chain *c, const Node *softmax)
-{
-    memset(c->after, 0, (size_t)c->rw->g->next_id);
-    c->after[softmax->out[0]->id] = 1;
-    for (Node *n = softmax->next; n; n = n->next) {
-        Touch t = {c, false};
-        node_each_operand(n, touch, &t);
-        if (!t.any) continue;
-        if (n->op->id == OP_matmul) return n;
-        if (!passes_after(n)) continue;
-        for (int k = 0; k < n->nout; k++) c->after[n->out[k]->id] = 1;
-    }
-    return NULL;
-}
 
 /* ------------------------------------------------------------------ saying it */
 
@@ -118,13 +24,13 @@ static Value *scores_behind(Rewrite *rw, Value *v)
     return form;
 }
 
-/* The name of a value, or of what a view that was made on the way shows. */
-static const char *name_of(Rewrite *rw, const Value *v)
+static bool made_view(const Node *n, const void *rw)
 {
-    while (v->def && rewrite_info(rw, v)->ghost && (v->def->op->flags & OPF_VIEW) && v->def->arg[0].kind == ARG_VALUE)
-        v = v->def->arg[0].v;
-    return v->name;
+    return n->op->flags & OPF_VIEW && rewrite_info((Rewrite *)(uintptr_t)rw, n->out[0])->ghost;
 }
+
+/* The name of a value, or of what a view that was made on the way shows. */
+static const char *name_of(Rewrite *rw, const Value *v) { return value_below(v, made_view, rw)->name; }
 
 static const char *describe(Rewrite *rw, RewriteLog *log, Value *v)
 {
@@ -154,9 +60,9 @@ static const char *advice(const char *why)
         {"does not follow from the sizes",
          "declare these sizes as the same Dim, or as derived from each other, when exporting"},
         {"not provably", "declare these sizes as the same Dim, or as derived from each other, when exporting"},
-        {"another average", "without --exact-masked-rows this is fused, and only such rows differ"},
-        {"--exact-masked-rows",
-         "without --exact-masked-rows such rows give 0, as PyTorch's scaled_dot_product_attention does"},
+        {"another average", "without exact_masked_rows this is fused, and only such rows differ"},
+        {"exact_masked_rows",
+         "without exact_masked_rows such rows give 0, as PyTorch's scaled_dot_product_attention does"},
         {"varies along queries and keys", "a factor per query and key is no scale; only a mask is added"},
         {"rounded to", "keep the scores in the dtype of queries and keys"},
         {"not surely below", "mask with -inf or torch.finfo(dtype).min, after scaling"},
@@ -196,43 +102,43 @@ static bool add_left(Rewrite *rw, RewriteLog *log, const Node *softmax, const No
     return true;
 }
 
-static bool explain(Chain *c, RewriteLog *log, Node *softmax, const Node **path, int n, const Node *values, Err *err)
+static bool explain(Rewrite *rw, RewriteLog *log, const AttentionFinder *f, const Node *softmax,
+                    const AttentionParts *a, Err *err)
 {
-    Rewrite *rw = c->rw;
     if (scores_behind(rw, softmax->out[0])) { /* lost between the softmax and the values */
-        for (const Node *x = softmax->next; x; x = x->next) {
-            Touch t = {c, false};
-            node_each_operand((Node *)(uintptr_t)x, touch, &t);
-            if (x == values || (t.any && x->nout && c->after[x->out[0]->id] && !scores_behind(rw, x->out[0])))
+        for (const Node *x = softmax->next; x; x = x->next)
+            if (x == a->values || (x->nout && f->after[x->out[0]->id] && !scores_behind(rw, x->out[0])))
                 return add_left(rw, log, softmax, x, softmax->out[0], "no rule carries probabilities through %s", err);
-        }
         return true;
     }
-    for (int i = 0; i < n;
-         i++) { /* from the softmax back to the product: the first that has a form stands below where it is lost */
-        Value *v = path[i]->out[0];
+    /* from the softmax back to the product: the first that has a form stands below where it is lost */
+    for (int i = 0; i < a->n; i++) {
+        Value *v = a->path[i]->out[0];
         if (!scores_behind(rw, v)) continue;
-        return add_left(rw, log, softmax, i ? path[i - 1] : softmax, v, "no rule carries scores through %s", err);
+        return add_left(rw, log, softmax, i ? a->path[i - 1] : softmax, v, "no rule carries scores through %s", err);
     }
-    return add_left(rw, log, softmax, path[n - 1], NULL, "the product was not recognised (%s)", err);
+    return add_left(rw, log, softmax, a->scores, NULL, "the product was not recognised (%s)", err);
 }
 
-bool rewrite_leftovers(Rewrite *rw, RewriteLog *log, Err *err)
+/* A product with a weight is rather a layer's than one of queries and keys. */
+static bool of_weight(const Node *product)
 {
-    Chain c = {rw, mem_zeroed((size_t)rw->g->next_id + 1, 1)};
-    bool ok = c.after != NULL;
-    if (!ok) oom(err);
-    for (Node *n = rw->g->first; ok && n; n = n->next) {
-        const Node *path[MAX_CHAIN];
-        int length = 0;
+    return product->arg[0].v->kind == V_WEIGHT || product->arg[1].v->kind == V_WEIGHT;
+}
+
+bool attention_leftovers(Rewrite *rw, RewriteLog *log, Err *err)
+{
+    AttentionFinder f;
+    TRY(attention_finder(&f, rw->g, err));
+    bool ok = true;
+    for (const Node *n = rw->g->first; ok && n; n = n->next) {
+        AttentionParts a;
         bool by_hand = n->op->id == OP_exp || n->op->id == OP_exp2;
-        if (!by_hand && n->op->id != OP_softmax_int && n->op->id != OP_safe_softmax) continue;
-        if (n->arg[0].kind != ARG_VALUE || !back(n->arg[0].v, path, &length, 0)) continue;
-        const Node *values = forth(&c, n);
+        if ((!by_hand && !is_softmax(n)) || !attention_parts(&f, n, &a) || of_weight(a.scores)) continue;
         if (rewrite_info(rw, n->out[0])->rule == sdpa_backward_rule)
             ok = add_left(rw, log, n, n, n->out[0], "", err); /* its forward pass is fused, its backward pass is not */
-        else if (values) ok = explain(&c, log, n, path, length, values, err);
+        else if (a.values) ok = explain(rw, log, &f, n, &a, err);
     }
-    mem_free(c.after);
+    attention_finder_free(&f);
     return ok;
 }

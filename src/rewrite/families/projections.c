@@ -1,13 +1,11 @@
-/* The module rules' graft functions. Contract in modules.h.
+/* The module rules' graft functions. Contract in projections.h.
  *
  *     reshape(permute(reshape(select(permute(reshape(y))))))       permute(reshape(slice(y)))
  *     linear(x, wq), linear(x, wk), linear(x, wv)                  slices of linear(x, cat(wq, wk, wv))
  */
 #include "rewrite/families/projections.h"
-#include <math.h>
 #include <string.h>
 #include "base/mem.h"
-#include "rewrite/attention/attention.h"
 #include "rewrite/families/weights.h"
 
 enum { MAX_CHAIN = 24 };
@@ -61,8 +59,9 @@ static Value *slice_below(Rewrite *rw, Value *v, int d, Expr *start, Expr *end, 
 
 static bool is_view(const Value *v)
 {
-    OpId id = v->def ? v->def->op->id : OP_NONE;
-    return id == OP_reshape || id == OP_permute || id == OP_select_int || id == OP_slice_Tensor;
+    const Op *op = v->def ? v->def->op : op_get(OP_NONE);
+    return op->flags & OPF_VIEW &&
+           (op->flags & OPF_REARRANGES ? op->id != OP_expand : op->id == OP_select_int || op->id == OP_slice_Tensor);
 }
 
 static int64_t axis_of(const Arg *a, const Value *x)
@@ -176,15 +175,7 @@ static void gather(void *user, Value **slot)
 
 static bool is_product(const Node *n)
 {
-    switch (n->op->id) {
-    case OP_linear:
-    case OP_matmul:
-    case OP_convolution:
-    case OP_softmax_int:
-    case OP_safe_softmax:
-    case OP_scaled_dot_product_attention: return true;
-    default: return false;
-    }
+    return n->op->flags & OPF_PRODUCT || n->op->id == OP_softmax_int || n->op->id == OP_safe_softmax;
 }
 
 static int bit_of(unsigned bits) { return bits == 1 ? 0 : bits == 2 ? 1 : bits == 4 ? 2 : -1; }
@@ -308,32 +299,4 @@ bool make_packed(Rewrite *rw, int n, const Arg *a, Arg *out)
                   arg_int(rw->g, at + own[which]), arg_int(rw->g, 1));
     *out = arg_value(v);
     return v != NULL;
-}
-
-/* ------------------------------------------------------------------ scale */
-
-bool make_attention_scale(Rewrite *rw, int n, const Arg *a, Arg *out)
-{
-    Arg arg[16], scale;
-    (void)n;
-    const Node *node = a[0].kind == ARG_VALUE ? a[0].v->def : NULL;
-    if (!node || node->op->schema->nparams > 16) return false;
-    memcpy(arg, node->arg, (size_t)node->op->schema->nparams * sizeof *arg);
-    const Value *q = arg[0].v;
-    scale = arg[6];
-    if (scale.kind != ARG_EXPR) {
-        double d = ex_is_int(q->dim[q->rank - 1]) ? (double)q->dim[q->rank - 1]->i : 0;
-        if (!(d > 0)) return rewrite_refuse(rw, "the size of the heads is not known");
-        scale = arg_float(rw->g, 1 / sqrt(d));
-    }
-    Value *plain[2];
-    for (int i = 0; i < 2; i++) plain[i] = without_scale(rw, arg[i].v, &scale, 0);
-    if (!plain[0] || !plain[1] || !scale.e || (plain[0] == arg[0].v && plain[1] == arg[1].v))
-        return rewrite_refuse(rw, "neither queries nor keys are scaled");
-    arg[0] = arg_value(plain[0]);
-    arg[1] = arg_value(plain[1]);
-    arg[6] = scale;
-    Value *y = rw_add(rw, node->op->id, node->op->schema->nparams, arg);
-    *out = arg_value(y);
-    return y != NULL;
 }

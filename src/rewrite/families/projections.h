@@ -6,6 +6,4 @@
 GraftFn make_views;        /* a view of views: the same elements by fewer of them */
 GraftFn make_linear_first; /* a linear of a permuted value: the permute comes after it */
 GraftFn make_packed;       /* which, the results of parallel linears: that one as a slice of one linear */
-GraftFn
-    make_attention_scale; /* an attention: numbers that its queries or keys are multiplied by become part of its scale */
 #endif

@@ -118,27 +118,14 @@ static bool number_at(Rewrite *rw, const Value *v, int64_t n, int64_t c, double 
         if (a->kind == ARG_VALUE) TRY(number_at(rw, a->v, n, c, to));
         if (a->kind == ARG_EXPR && !constant_of(rw, a, to)) return rewrite_refuse(rw, "'%s' depends on sizes", v->name);
     }
-    switch (node ? node->op->id : OP_NONE) {
-    case OP_full: return constant_of(rw, &node->arg[1], out);
-    case OP_reshape:
-    case OP_permute:
-    case OP_to_copy:
-    case OP_expand: *out = x; return true;
-    case OP_add_Tensor:
-    case OP_sub_Tensor:
-        if (!constant_of(rw, &node->arg[2], &alpha)) return false;
-        *out = node->op->id == OP_add_Tensor ? x + alpha * y : x - alpha * y;
-        return true;
-    case OP_mul_Tensor: *out = x * y; return true;
-    case OP_div_Tensor: *out = x / y; return true;
-    case OP_neg: *out = -x; return true;
-    case OP_square: *out = x * x; return true;
-    case OP_sqrt: *out = sqrt(x); return true;
-    case OP_rsqrt: *out = 1 / sqrt(x); return true;
-    case OP_reciprocal: *out = 1 / x; return true;
-    case OP_exp: *out = exp(x); return true;
-    default: return rewrite_refuse(rw, "'%s' is no constant", v->name);
-    }
+    if (!node) return rewrite_refuse(rw, "'%s' is no constant", v->name);
+    if (node->op->id == OP_full) return constant_of(rw, &node->arg[1], out);
+    *out = x;
+    if (node->op->flags & OPF_REARRANGES || node->op->id == OP_to_copy) return true;
+    if ((node->op->id == OP_add_Tensor || node->op->id == OP_sub_Tensor) && !constant_of(rw, &node->arg[2], &alpha))
+        return false;
+    return op_of_number(node->op->id, x, out) || op_of_numbers(node->op->id, x, alpha * y, out) ||
+           rewrite_refuse(rw, "'%s' is no constant", v->name);
 }
 
 bool weight_numbers(Rewrite *rw, const Value *v, int64_t n, double *out)

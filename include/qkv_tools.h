@@ -1,0 +1,343 @@
+/* qkv beyond loading and running: describing, converting, rewriting, checking and profiling models.
+ *
+ *     qkv_model_rewrite(m, NULL, &report, &e);          attention in any spelling becomes one op
+ *     qkv_model_save_onnx(m, "vit.onnx", NULL, NULL, &e);
+ */
+#ifndef QKV_TOOLS_H
+#define QKV_TOOLS_H
+#include "qkv.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---------------------------------------------------------------- what a model is */
+
+/* What `qkv inspect --json` prints, as one JSON object; qkv_free it. Keys: file, format, torch, producer, opset,
+ * schema, inputs [{name, dtype, shape}], scalar_inputs, outputs [{name, value, dtype, shape}], symbols [{name, min,
+ * max, bound_by}], parameters, parameter_bytes, buffers, constants, nodes, ops {name: count}, attentions [{node, op,
+ * query, key, value, mask, scale, causal}], requirements [..], ignored_entries [..]. */
+QKV_API char *qkv_model_describe(const qkv_model *m, qkv_error *err);
+/* The graph as text, as it was after import; qkv_free it. */
+QKV_API char *qkv_model_graph_text(const qkv_model *m, qkv_error *err);
+/* The name of pass i of those that a graph goes through before it runs, in order ("import", "detach", "rewrite", ...);
+ * NULL after the last. *in_sessions (may be NULL) becomes 1 for passes that sessions run by default, otherwise 0. */
+QKV_API const char *qkv_pass_name(int i, int *in_sessions);
+/* The graph as text after only these passes ("detach,rewrite"), which run in their own order; NULL: as a session runs
+ * it. qkv_free it. */
+QKV_API char *qkv_model_graph_text_after(const qkv_model *m, const char *passes, qkv_error *err);
+
+/* A copy of an extra file of the model's own file, by its name (extra_files of torch.export.save), followed by a 0
+ * byte; qkv_free it. QKV_USAGE when there is none. */
+QKV_API void *qkv_model_extra_file(const qkv_model *m, const char *name, size_t *size, qkv_error *err);
+/* The embedding table in which the ids of input i are looked up: its name and how many rows it has; NULL and 0 when
+ * there is none. */
+QKV_API qkv_status qkv_model_input_table(const qkv_model *m, int i, const char **name, int64_t *rows, qkv_error *err);
+
+/* ---------------------------------------------------------------- weights */
+
+typedef enum qkv_weight_kind { QKV_PARAMETER, QKV_BUFFER, QKV_CONSTANT } qkv_weight_kind;
+QKV_API const char *qkv_weight_kind_name(qkv_weight_kind k); /* "parameter" */
+/* The name of weight i in the state dict (or of the ONNX initializer), NULL out of range. out, kind and persistent (1:
+ * the buffer is part of the state dict) may be NULL; out points into m. */
+QKV_API int qkv_model_weight_count(const qkv_model *m);
+QKV_API const char *qkv_model_weight(const qkv_model *m, int i, qkv_tensor *out, qkv_weight_kind *kind,
+                                     int *persistent);
+/* Replaces the values of the named weights, all or none; dtypes and sizes must be the same, values are copied. No
+ * session of m may exist. QKV_USAGE for a name that the model does not have. */
+QKV_API qkv_status qkv_model_set_weights(qkv_model *m, const char *const *names, const qkv_tensor *tensors, int n,
+                                         qkv_error *err);
+
+/* ---------------------------------------------------------------- other files */
+
+typedef struct qkv_pack_info {
+    size_t struct_size;
+    int weights; /* tensors in the file */
+    int packed;  /* those that it also holds packed for this CPU's matrix products */
+    uint64_t weight_bytes, packed_bytes;
+    const char *cpu;   /* the ISA level it was packed for */
+    char message[256]; /* why nothing is packed; "" otherwise */
+} qkv_pack_info;
+/* Writes the model as a session would run it, completely or not at all: a .qkv file, which qkv_model_load only maps,
+ * with rules applied, constants computed and weights packed for this CPU. On a CPU that cannot use them, loading
+ * returns QKV_UNSUPPORTED and says what they were packed for. Runs the model once, with random inputs. info may be
+ * NULL; set its struct_size. docs/PACK.md describes the format. */
+QKV_API qkv_status qkv_model_pack(const qkv_model *m, const char *path, qkv_pack_info *info, qkv_error *err);
+
+/* What an ONNX file is for: the standard alone, or a runtime (docs/ONNX.md says what each needs). */
+typedef enum qkv_onnx_profile { QKV_ONNX_ORT, QKV_ONNX_SPEC, QKV_ONNX_OPENVINO, QKV_ONNX_TENSORRT } qkv_onnx_profile;
+
+QKV_API const char *qkv_onnx_profile_name(qkv_onnx_profile p);                   /* "ort" */
+QKV_API int qkv_onnx_profile_from_name(const char *name, qkv_onnx_profile *out); /* 0: no profile has this name */
+
+typedef struct qkv_onnx_options {
+    size_t struct_size; /* sizeof(qkv_onnx_options) */
+    int opset;          /* 17 to 25; 0 = 18 */
+    /* weights in a file of their own: 0: when the model would exceed 2 GiB, 1: always, -1: never */
+    qkv_onnx_profile profile;
+    int external_data;
+} qkv_onnx_options;
+
+/* Writes the model as ONNX, completely or not at all: inputs keep their names, outputs are output_0, output_1, ...,
+ * weights have their names in the state dict, variable sizes their symbols. options may be NULL. *report (may be NULL;
+ * qkv_free it; set also when ops are missing): one JSON object with opset, profile, nodes, weights, attentions {op,
+ * decomposed}, missing [{node, op, reason}], warnings [{node, op, rule, reason}] (what keeps the profile's runtime from
+ * its fast path), notes [..], dropped [..] (conditions on sizes, which ONNX cannot hold). QKV_UNSUPPORTED names every
+ * node that cannot be written. The same model and options give the same bytes. */
+QKV_API qkv_status qkv_model_save_onnx(const qkv_model *m, const char *path, const qkv_onnx_options *options,
+                                       char **report, qkv_error *err);
+
+/* ---------------------------------------------------------------- rewriting */
+
+typedef struct qkv_rewrite_options {
+    size_t struct_size;            /* sizeof(qkv_rewrite_options) */
+    const char *const *rule_files; /* more rules (docs/RULES.md); one with the name of a built-in rule replaces it */
+    int rule_file_count;
+    int no_builtin_rules;       /* 1: use only those files */
+    unsigned phases;            /* QKV_RECOMPOSE | QKV_CONVERT | QKV_FUSE; 0 = all */
+    int prove;                  /* 1: before each replacement, evaluate both sides on random tensors at several sizes */
+    int seeds;                  /* per proof and size, 0 = 3 */
+    const char *counterexample; /* where a failed proof writes its tensors (.safetensors, .npz); NULL: nowhere */
+    /* 1: leave an attention as it is if its rows without an allowed key would change their result */
+    int exact_masked_rows;
+    void (*progress)(void *user, int done, int total);
+    void *progress_user;
+    int skip_padding; /* 1: then, where a key padding mask marks tokens, run the network on real tokens only */
+    /* NULL, or a device as in qkv_sdpa_choice: then give attention the form that has a better PyTorch kernel there */
+    const char *lift_sdpa;
+    int cudnn; /* with lift_sdpa */
+} qkv_rewrite_options;
+enum { QKV_RECOMPOSE = 1, QKV_CONVERT = 2, QKV_FUSE = 4 };
+
+/* Rewrites the model's graph: attention in any spelling becomes scaled_dot_product_attention, other compounds become
+ * their op. options may be NULL. No session of m may exist. *report (may be NULL; qkv_free it; set also when a proof
+ * fails): one JSON object with attentions_fused (ops in the result), attentions_left (softmax(QK)V still spelled out),
+ * nodes_before, nodes_after, proven, ms, firings [{rule, phase, result, op, nodes, note, max_abs, max_rel_peak,
+ * max_abs_masked_rows, runs, not_proven}] and left [{node, at, rule, matched, reason, advice}]. With skip_padding,
+ * outputs at real positions are as before and at padded positions 0 (docs/SKIP_PADDING.md); the report has skip_padding
+ * {nothing (why there is no mask, or null), masks [{mask, applied, why, attentions, nodes, stops [{node, op, value,
+ * why}], max_abs, max_rel_peak, runs, not_proven}]}. QKV_MISMATCH when a proof fails; the model is then as it was
+ * before that firing. */
+QKV_API qkv_status qkv_model_rewrite(qkv_model *m, const qkv_rewrite_options *options, char **report, qkv_error *err);
+
+/* ---------------------------------------------------------------- which kernel PyTorch uses for an attention */
+
+/* The values are PyTorch's (torch.nn.attention.SDPBackend). */
+typedef enum qkv_sdpa_backend { QKV_SDPA_MATH, QKV_SDPA_FLASH, QKV_SDPA_EFFICIENT, QKV_SDPA_CUDNN } qkv_sdpa_backend;
+QKV_API const char *qkv_sdpa_backend_name(qkv_sdpa_backend b); /* "math" */
+
+typedef struct qkv_sdpa_call {
+    size_t struct_size;           /* sizeof(qkv_sdpa_call) */
+    qkv_tensor query, key, value; /* data is not read and may be NULL; strides NULL = contiguous */
+    const qkv_tensor *mask;       /* NULL: none */
+    int mask_requires_grad;
+    int requires_grad; /* query, key or value require a gradient, and gradients are enabled */
+    int is_causal, enable_gqa;
+    double dropout_p;
+    int64_t offset[3]; /* of query, key and value into their storages, in elements */
+} qkv_sdpa_call;
+
+/* The backend that PyTorch 2.13 picks for a call of scaled_dot_product_attention on a device: "cpu" (NULL),
+ * "cuda-sm80", "cuda-sm90", ... cudnn: its version as 92000 for 9.20.0, 0 = that. *report (may be NULL; qkv_free it):
+ * one JSON object with backend and refused [{backend, rule, what, change, source}], everything that keeps the call from
+ * a better one, in PyTorch's order. docs/BACKENDS.md lists the rules. */
+QKV_API qkv_status qkv_sdpa_choice(const qkv_sdpa_call *call, const char *device, int cudnn, qkv_sdpa_backend *out,
+                                   char **report, qkv_error *err);
+
+typedef struct qkv_backends_options {
+    size_t struct_size;
+    const char *device; /* as above */
+    int cudnn;
+    int train; /* 1: gradients are enabled, and every parameter that is not frozen requires one */
+    /* n_dims known sizes, by symbol, axis (x.1), or batch, seq, height, width; others stay symbols */
+    const char *const *dim_names;
+    const int64_t *dims;
+    int n_dims;
+} qkv_backends_options;
+
+/* The same for every attention of a model as its file has it (one that was rewritten: as qkv_model_save would write
+ * it), as one JSON object; qkv_free it. Keys: device, cudnn (null on the CPU), train, attentions [{node, path, op,
+ * query, key, value, mask [sizes, or null], dtype, causal, gqa, dropout, fixed (the backend that the op names, or
+ * null), choice [{backend, when (a condition on sizes; null: otherwise), rule}], refused [{backend, rule, what, change,
+ * source, when (what would have to hold, or null: no size helps)}]}]. options may be NULL. Not while another thread
+ * uses m. */
+QKV_API char *qkv_model_backends(const qkv_model *m, const qkv_backends_options *options, qkv_error *err);
+
+/* ---------------------------------------------------------------- static exports made dynamic */
+
+typedef struct qkv_generalize_options {
+    /* n_dims texts "batch=x.0,mask.0": axes that share one size, and its name */
+    size_t struct_size;
+    const char *const *dims;
+    int n_dims;
+    const char *const *dynamic; /* n_dynamic texts "x.0": axes that must become variable */
+    int n_dynamic;
+    int apart;                     /* 1: axes that are equal in every file are still different sizes */
+    const qkv_model *const *check; /* n_check more static exports, whose results the new model must reproduce */
+    int n_check;
+} qkv_generalize_options;
+
+/* Makes one model with variable sizes from static exports at different sizes: every value and every constant tensor
+ * that differs between them is solved as an expression of the input sizes. The new model has been run at the sizes of
+ * every given model, on the same random inputs and with the same results, and at other sizes. NULL with QKV_MISMATCH
+ * when something cannot be solved or checked. It borrows the weights of `models`, which must outlive it. *report,
+ * unless report is NULL: a JSON object, also when the result is NULL with QKV_MISMATCH; qkv_free it. Keys: solved,
+ * files, sizes [{name, expr, axes, values, tied}], numbers [{node, op, argument, values, expr, also, places}] (also:
+ * other expressions that fit every file), unsolved [{node, op, argument, values, why}], notes [..], checks [{against,
+ * sizes, agrees, max_abs_over_peak, problem}]. */
+QKV_API qkv_model *qkv_model_generalize(const qkv_model *const *models, int n, const qkv_generalize_options *options,
+                                        char **report, qkv_error *err);
+
+/* ---------------------------------------------------------------- gradients */
+
+typedef struct qkv_joint_options {
+    size_t struct_size; /* sizeof(qkv_joint_options) */
+    const char *loss;   /* the output to differentiate, a single value; NULL: the only output */
+    /* NULL or "none": attention stays one op, and the backward pass recomputes its probabilities; "math": products and
+     * a softmax, whose result the backward pass reads; "core": the same, and everything else in ATen's core ops */
+    const char *decompose;
+    /* n_inputs names of inputs whose gradients are wanted, besides those that required one when the model was exported;
+     * "*": all floating-point inputs */
+    const char *const *inputs;
+    int n_inputs;
+    int inputs_only; /* 1: no gradients of parameters */
+    /* NULL or "none": the backward pass reads kept results of the forward pass; "cheap": it recomputes norms,
+     * activations, softmax and the like where their inputs are kept anyway; "blocks": it recomputes everything between
+     * a few cuts, as torch.utils.checkpoint */
+    const char *recompute;
+    /* n_dims sizes that recompute and the report assume, as in qkv_backends_options; other sizes are those of the
+     * file's examples */
+    const char *const *dim_names;
+    const int64_t *dims;
+    int n_dims;
+} qkv_joint_options;
+
+/* The model and the gradients of its loss as one model: the model's outputs, then the gradient "grad.NAME" of every
+ * parameter that requires one and reaches the loss, in the order of the state dict, then those of inputs. It runs, and
+ * is written as .pt2 or ONNX, like any model; docs/JOINT.md. It borrows the weights of m, which must outlive it. NULL
+ * with QKV_USAGE for a loss that is missing or not a single value, for integer parameters, and when there is nothing to
+ * differentiate; with QKV_UNSUPPORTED for an op without a gradient: the message names it and its path to the loss.
+ * options may be NULL. *report (may be NULL; qkv_free it): one JSON object with loss, nodes_before, nodes_after,
+ * gradients [{output, parameter or input, dtype, shape}], without [parameters that do not reach the loss]; with
+ * recompute also recompute {how, sizes, without, with}, each of the two {memory (bytes of results alive at once),
+ * flops, bytes} of a run at those sizes, or null where they come out of data. */
+QKV_API qkv_model *qkv_model_joint(const qkv_model *m, const qkv_joint_options *options, char **report, qkv_error *err);
+
+/* ---------------------------------------------------------------- checking */
+
+typedef struct qkv_check_options {
+    size_t struct_size;  /* sizeof(qkv_check_options) */
+    const char *targets; /* NULL, or some of "qkv,ort,openvino,tensorrt": also report what these would refuse */
+    int security;        /* 1: also check the container itself, and pickles and code in it */
+    int full;            /* 1: also check the checksums of weights */
+    int strict;          /* 1: warnings count as errors in the status */
+} qkv_check_options;
+
+/* Checks a model file without running it: schema, types, sizes, names, weights, masks. options may be NULL. QKV_OK: no
+ * errors; QKV_MISMATCH: errors (with strict: or warnings); QKV_UNREADABLE: the file cannot be read at all. *report (may
+ * be NULL; qkv_free it; set in all three cases): one JSON object with file, format, readable, targets, nodes, weights,
+ * errors, warnings, notes (counts) and findings [{id, severity, place, message, remedy}], worst first. docs/CHECK.md
+ * lists the ids. */
+QKV_API qkv_status qkv_check(const char *path, const qkv_check_options *options, char **report, qkv_error *err);
+/* Title, severity, meaning and remedy of a finding by its id ("Q304"), one a line; NULL for an unknown one. */
+QKV_API const char *qkv_check_explain(const char *id);
+QKV_API const char *qkv_check_id(int i); /* "Q100", ...; NULL after the last */
+
+/* ---------------------------------------------------------------- parts of a model */
+
+/* Makes a model of what lies between the values named by `from` (n_from 0: the inputs that are needed) and those named
+ * by `to` (n_to 0: the outputs). These become its inputs and outputs and keep their names, sizes and ranges; the
+ * weights, buffers and conditions on sizes that matter are included. Names are those of qkv_model_graph_text, of inputs
+ * and outputs, or of the ONNX file. NULL with QKV_USAGE for an unknown name, and for an input that a result needs but
+ * `from` does not name. It borrows the weights of m, which must outlive it. */
+QKV_API qkv_model *qkv_model_extract(const qkv_model *m, const char *const *from, int n_from, const char *const *to,
+                                     int n_to, qkv_error *err);
+
+/* ---------------------------------------------------------------- what a session did */
+
+typedef struct qkv_stats {
+    size_t struct_size;
+    double plan_ms;          /* planning of the last new size binding */
+    size_t activation_bytes; /* arena of the current plan */
+    size_t constant_bytes;   /* results computed once for each size */
+    /* weights in the layout of the matrix kernels; packed when a product is used for the second time */
+    size_t packed_bytes;
+    size_t scratch_bytes; /* scratch of steps that does not fit into free parts of the arena */
+    int steps;            /* kernels run per inference */
+    int plans;            /* size bindings planned until now */
+    int threads;          /* in use */
+    size_t kept_bytes;    /* results of kept inputs (qkv_session_keep) */
+} qkv_stats;
+QKV_API qkv_status qkv_session_stats(const qkv_session *s, qkv_stats *out, qkv_error *err); /* set out->struct_size */
+
+/* Time per step of the runs since profiling was switched on. JSON array; qkv_free it. A step: {node, op, shape (of its
+ * results), calls, total_ms, min_ms (the shortest call), operands, arithmetic ("bf16" where it multiplies 16-bit
+ * values, else "f32"), flops, bytes} of one call: operations from the sizes (a causal attention counts half), bytes
+ * that must be read and written at least. What a run does besides its steps has the same keys without the last four,
+ * node "" and op "(inputs)", "(sizes)", "(plan)", "(buffers)" or "(profile)". All total_ms add up to the time of the
+ * runs. */
+QKV_API void qkv_session_profile(qkv_session *s, int on);
+QKV_API char *qkv_session_profile_json(const qkv_session *s, qkv_error *err);
+
+/* Records every step of every run from now on, with start and duration, until `events` are recorded; 0 events: stop,
+ * and forget them. The file is JSON in the Trace Event Format, written completely or not at all, and opens in
+ * https://ui.perfetto.dev: runs, and in them steps with node, op, operands, result, dtype, flops, bytes, GFLOP/s and
+ * GB/s. */
+QKV_API qkv_status qkv_session_trace(qkv_session *s, int64_t events, qkv_error *err);
+QKV_API qkv_status qkv_session_trace_write(const qkv_session *s, const char *path, qkv_error *err);
+
+typedef struct qkv_peak {
+    size_t struct_size; /* sizeof(qkv_peak) */
+    /* multiply-adds on registers, two operations each, of all threads together */
+    int threads;
+    double f32_gflops, bf16_gflops;
+    double read_gbs;              /* reading 64 MiB a thread */
+    const char *f32_by, *bf16_by; /* "AVX-512", "AMX tiles"; bf16's is f32's where the CPU has no instruction for it */
+} qkv_peak;
+/* The best this machine does at present with the instructions that qkv_cpu names: the best of several short loops, 60
+ * ms in total. 0 threads: as many as the CPUs this process may use. */
+QKV_API qkv_status qkv_measure_peak(int threads, qkv_peak *out, qkv_error *err);
+
+/* Called after every node with its outputs (valid only during the call); node is the name in the file. Return non-zero
+ * to stop the run. Load with no_fuse to see every node. NULL switches it off. */
+typedef int qkv_node_callback(void *user, const char *node, const char *op, const qkv_tensor *outputs, int n);
+QKV_API void qkv_session_on_node(qkv_session *s, qkv_node_callback *f, void *user);
+
+/* Called before every step of every run: the module of the model that it belongs to, by the names of its weights
+ * ("vision_encoder" of "model.vision_encoder.layers.3.fc1.weight": what follows that which all names begin with; ""
+ * where names say nothing), and the share of the run's work that is done, from 0 to 1; 0 while results of kept inputs
+ * are computed. f must be quick. NULL switches it off. */
+typedef void qkv_progress_callback(void *user, const char *module, double done);
+QKV_API void qkv_session_on_progress(qkv_session *s, qkv_progress_callback *f, void *user);
+
+/* Random inputs for given sizes: names[k] = values[k], a name being a symbol ("s0"), an axis ("input_ids.1") or its
+ * usual name (batch, seq, height, width); other sizes take the smallest value that the file allows. The inputs are
+ * owned by the session and set. Integers are drawn so that they are valid indices; masks (bool) keep the first element
+ * of each row. The same seed gives the same bytes. */
+QKV_API qkv_status qkv_session_random_inputs(qkv_session *s, const char *const *names, const int64_t *values, int n,
+                                             uint64_t seed, qkv_error *err);
+
+/* ---------------------------------------------------------------- comparing */
+
+typedef struct qkv_difference {
+    double max_abs, max_rel;    /* over finite pairs; rel = |a-b| / |b| where b is not 0 */
+    double max_abs_over_peak;   /* max_abs / largest |b| */
+    double cosine;              /* of the flattened finite values; 1 when both are zero */
+    int64_t index;              /* row-major element of max_abs, -1 when nothing differs */
+    double a, b;                /* the values there */
+    int64_t nonfinite_mismatch; /* elements where NaN / +inf / -inf differ */
+    int64_t failed;             /* elements with |a-b| > atol + rtol * |b|, nonfinite mismatches included */
+} qkv_difference;
+/* a against the expected b. QKV_USAGE when the shapes differ (dtypes may differ); QKV_MISMATCH when d->failed > 0. */
+QKV_API qkv_status qkv_compare(const qkv_tensor *a, const qkv_tensor *b, double atol, double rtol, qkv_difference *d,
+                               qkv_error *err);
+
+/* ---------------------------------------------------------------- files */
+
+/* Writes a file of these bytes, completely or not at all: temporary file in the same folder, fsync, rename. */
+QKV_API qkv_status qkv_file_write(const char *path, const void *bytes, size_t n, qkv_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

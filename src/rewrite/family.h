@@ -1,0 +1,27 @@
+/* What a family of ops plugs into the engine: the text of its rules, the C functions that they name, and what it does
+ * while a graph is rewritten. A set of rules is made for a list of families; the engine itself knows no op family.
+ *
+ *     static const Family norms = {.name = "norms", .rules = norms_rules, .makers = makers};
+ *     const Family *const families_all[] = {&norms, &attention_family, &modules, NULL};      rewrite/families/all.c
+ *     RuleSet *rules = rules_create(families_all);
+ *
+ * Every member but the name may be left out.
+ */
+#ifndef QKV_REWRITE_FAMILY_H
+#define QKV_REWRITE_FAMILY_H
+#include "rewrite/rewrite.h"
+
+struct Family {
+    const char *name;
+    const char *const *rules;   /* texts, NULL after the last; rules are tried in their order */
+    const Guard *guards;        /* an unnamed one after the last */
+    const Maker *makers;        /* the same */
+    int (*cost)(const Node *n); /* of nodes of its own ops; 0: the engine's (rewrite_cost) */
+    /* No rule of the phase fires any more, all forms are there. *changed: something fired, and the rules are tried
+     * again. False: rw->err. */
+    bool (*settled)(Rewrite *rw, Phase phase, bool *changed);
+    /* The phase is over: what is still spelled out goes into log->left. */
+    bool (*leftovers)(Rewrite *rw, Phase phase, RewriteLog *log, Err *err);
+    int (*fused)(const Graph *g); /* its fused ops in the result, for log->fused */
+};
+#endif

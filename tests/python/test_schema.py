@@ -1,0 +1,98 @@
+"""Reports of the library are as docs/schema says."""
+import json
+import os
+import pathlib
+import subprocess
+
+import jsonschema
+import numpy as np
+import pytest
+import qkv
+import torch
+from torch import nn
+
+SCHEMAS = pathlib.Path(__file__).resolve().parents[2] / "docs/schema"
+
+
+class Attend(nn.Module):
+    """One attention that is spelled out, with a mask, and one that is not."""
+
+    def __init__(self):
+        super().__init__()
+        self.proj = nn.Linear(8, 8)
+
+    def forward(self, x, mask):
+        q = self.proj(x)
+        scores = (q @ q.transpose(-1, -2) / 8**0.5).masked_fill(~mask[:, None], float("-inf"))
+        x = torch.softmax(scores, -1)[:, None] @ q[:, None]
+        return nn.functional.scaled_dot_product_attention(x, x, x).square().mean()
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    torch.manual_seed(0)
+    path = tmp_path_factory.mktemp("schema") / "m.pt2"
+    args = (torch.randn(2, 4, 8), torch.ones(2, 4, dtype=torch.bool))
+    torch.export.save(torch.export.export(Attend(), args), path)
+    return path
+
+
+def holds(name, report):
+    assert next(iter(report)) == "schema"
+    jsonschema.Draft202012Validator(json.loads((SCHEMAS / f"{name}.json").read_text())).validate(report)
+
+
+def test_backends(path):
+    holds("backends", qkv.Model(path).backends("cuda-sm80"))
+    q = np.zeros((1, 2, 4, 8), np.float32)
+    holds("sdpa_choice", qkv.sdpa_choice(q, q, q, device="cuda-sm80", report=True))
+
+
+@pytest.mark.parametrize("recompute", ["none", "cheap"])
+def test_joint(path, recompute):
+    report = qkv.joint(qkv.Model(path), recompute=recompute).joint_report
+    assert report["gradients"]
+    holds("joint", report)
+
+
+@pytest.mark.parametrize("prove", [False, True])
+def test_rewrite(path, prove):
+    report = qkv.Model(path).rewrite(prove=prove, skip_padding=True)
+    assert report["firings"] and report["skip_padding"]
+    holds("rewrite", report)
+
+
+def test_rewrite_left(path):
+    report = qkv.Model(path).rewrite(exact_masked_rows=True)
+    assert report["left"]
+    holds("rewrite", report)
+
+
+@pytest.mark.parametrize("profile", ["ort", "tensorrt"])
+def test_onnx(path, profile, tmp_path):
+    report = qkv.Model(path).save_onnx(tmp_path / "m.onnx", profile=profile)
+    holds("onnx", report)
+    with pytest.raises(jsonschema.ValidationError):
+        holds("onnx", {**report, "opset": "18"})
+
+
+class Flat(nn.Module):
+    def forward(self, x):
+        return x.reshape(x.shape[0], -1) + 1
+
+
+def printed(*args):
+    """What the command prints; of these two reports it adds nothing to what the library gives."""
+    command = os.environ.get("QKV", str(SCHEMAS.parents[1] / "build/qkv"))
+    return json.loads(subprocess.run([command, *map(str, args), "--json", "-q"], capture_output=True, text=True).stdout)
+
+
+def test_generalize_and_check(tmp_path):
+    for n in (2, 3):
+        torch.export.save(torch.export.export(Flat(), (torch.randn(n, 4),)), tmp_path / f"{n}.pt2")
+    report = printed("generalize", tmp_path / "2.pt2", tmp_path / "3.pt2")
+    assert report["sizes"] and report["checks"]
+    holds("generalize", report)
+    report = printed("check", tmp_path / "2.pt2")
+    assert report["findings"]
+    holds("check", report)

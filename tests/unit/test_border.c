@@ -1,0 +1,484 @@
+/* The public border: NULL in each pointer position of every public function is an error or nothing, never a crash; sizes of structs are
+ * checked. tests/python/test_abi.py asks that every public function has its place here. */
+#include "unit.h"
+#include "onnx/wire/onnx.h"
+#include "qkv_tools.h"
+#include "qkv_train.h"
+#include "qkv_vision.h"
+
+static qkv_model *model;
+static qkv_session *session;
+static qkv_tensors *tensors;
+static qkv_tokenizer *tokenizer;
+static qkv_picture *picture;
+static float numbers[6];
+static int64_t shape[] = {2, 3};
+static qkv_tensor x = {QKV_F32, 2, shape, NULL, numbers};
+
+/* One node, y = relu(x). */
+static const char *write_model(void)
+{
+    static const char *in[] = {"x"}, *out[] = {"y"};
+    Err err = {0};
+    OnnxDim dim[2] = {{.known = true, .value = 2}, {.known = true, .value = 3}};
+    OnnxValueInfo info[2] = {
+        {.name = "x", .type = {.kind = ONNX_TENSOR, .elem = ONNX_FLOAT, .has_shape = true, .rank = 2, .dim = dim}},
+        {.name = "y", .type = {.kind = ONNX_TENSOR, .elem = ONNX_FLOAT, .has_shape = true, .rank = 2, .dim = dim}}};
+    OnnxNode node = {.name = "n", .op = "Relu", .input = in, .ninput = 1, .output = out, .noutput = 1};
+    OnnxGraph g = {
+        .name = "main", .node = &node, .nnode = 1, .input = info, .ninput = 1, .output = info + 1, .noutput = 1};
+    OnnxOpset opset = {.domain = "", .version = 18};
+    OnnxModel m = {.ir_version = 8, .opset = &opset, .nopset = 1, .graph = &g};
+    const char *path = unit_path("relu.onnx");
+    OK(onnx_write(&m, path, NULL, &err));
+    return path;
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    qkv_error e = {0};
+    const char *name = "x";
+    uint8_t pixel[3] = {0};
+    FILE *f = fopen(unit_path("vocab.txt"), "w");
+    if (!f || fputs("[PAD]\n[UNK]\n[CLS]\n[SEP]\na\n", f) < 0 || fclose(f)) return 1;
+    model = qkv_model_load(write_model(), NULL, &e);
+    session = model ? qkv_session_create(model, NULL, &e) : NULL;
+    if (!session || qkv_tensors_write(unit_path("x.npz"), &name, &x, 1, &e)) STOP("%s", e.message);
+    tensors = qkv_tensors_open(unit_path("x.npz"), &e);
+    tokenizer = qkv_tokenizer_wordpiece(unit_path("vocab.txt"), 0, &e);
+    picture = qkv_picture_create(pixel, 1, 1, 3, &e);
+    if (!tensors || !tokenizer || !picture) STOP("%s", e.message);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    qkv_picture_free(picture);
+    qkv_tokenizer_free(tokenizer);
+    qkv_tensors_free(tensors);
+    qkv_session_free(session);
+    qkv_model_free(model);
+    return 0;
+}
+
+/* ------------------------------------------------------------------ NULL */
+
+/* An argument that is NULL in call number k of its function, counted from 0. */
+#define N(k, p) (at == (k) ? NULL : (p))
+#define P(name) unit_path(name)
+#define NAMES(...) ((const char *const[]){__VA_ARGS__})
+#define DIMS ((int64_t[]){1})
+
+typedef struct Row {
+    const char *name;
+    int pointers;                          /* that must not be NULL */
+    bool (*refuses)(int at, qkv_error *e); /* the call with number `at` of them NULL */
+} Row;
+
+/* Functions of a status; those of an object, which is NULL then; those without an error, which give nothing. */
+#define STATUS(name, call)                                                                                             \
+    static bool null_##name(int at, qkv_error *e) { return (call) == QKV_USAGE; }
+#define OBJECT(name, call)                                                                                             \
+    static bool null_##name(int at, qkv_error *e) { return !(call) && (!e || e->code == QKV_USAGE); }
+#define NOTHING(name, call)                                                                                            \
+    static bool null_##name(int at, qkv_error *e)                                                                      \
+    {                                                                                                                  \
+        if (e) e->code = QKV_USAGE, strcpy(e->message, #name ": without an error of its own");                         \
+        (void)at;                                                                                                      \
+        return !(call);                                                                                                \
+    }
+#define VOID(name, call) NOTHING(name, ((call), 0))
+
+static qkv_tensor out;
+static qkv_difference difference;
+static int64_t ids[8];
+static float pixels[3];
+static uint8_t bytes[3];
+static qkv_instances *found[1];
+static qkv_stats stats = {.struct_size = sizeof stats};
+static qkv_peak peak = {.struct_size = sizeof peak};
+static qkv_fit_options fit = {.struct_size = sizeof fit};
+static qkv_train_options train = {.struct_size = sizeof train};
+
+NOTHING(dtype_from_name, qkv_dtype_from_name(N(0, "f32")))
+STATUS(set_allocator, qkv_set_allocator(N(0, &(qkv_allocator){.struct_size = sizeof(qkv_allocator)}), e))
+OBJECT(model_load, qkv_model_load(N(0, P("relu.onnx")), NULL, e))
+OBJECT(load_names, qkv_model_load(P("relu.onnx"),
+                                  &(qkv_load_options){.struct_size = sizeof(qkv_load_options),
+                                                      .fixed_names = N(0, NAMES(N(1, "x"))),
+                                                      .fixed = N(2, &x),
+                                                      .n_fixed = 1},
+                                  e))
+VOID(model_free, qkv_model_free(N(0, model)))
+NOTHING(input_count, qkv_model_input_count(N(0, model)))
+NOTHING(input_name, qkv_model_input_name(N(0, model), 0))
+NOTHING(input_dtype, qkv_model_input_dtype(N(0, model), 0))
+NOTHING(input_rank, qkv_model_input_rank(N(0, model), 0) + 1)
+NOTHING(input_dim, qkv_model_input_dim(N(0, model), 0, 0))
+NOTHING(output_count, qkv_model_output_count(N(0, model)))
+NOTHING(output_name, qkv_model_output_name(N(0, model), 0))
+NOTHING(symbol_count, qkv_model_symbol_count(N(0, model)))
+NOTHING(symbol, qkv_model_symbol(N(0, model), 0, NULL, NULL))
+NOTHING(model_state, qkv_model_state(N(0, model)))
+OBJECT(describe, qkv_model_describe(N(0, model), e))
+OBJECT(graph_text, qkv_model_graph_text(N(0, model), e))
+OBJECT(graph_text_after, qkv_model_graph_text_after(N(0, model), NULL, e))
+STATUS(model_save, qkv_model_save(N(0, model), N(1, P("o.pt2")), e))
+STATUS(model_pack, qkv_model_pack(N(0, model), N(1, P("o.qkv")), NULL, e))
+STATUS(save_onnx, qkv_model_save_onnx(N(0, model), N(1, P("o.onnx")), NULL, NULL, e))
+STATUS(rewrite, qkv_model_rewrite(N(0, model), NULL, NULL, e))
+STATUS(rewrite_files, qkv_model_rewrite(model,
+                                        &(qkv_rewrite_options){.struct_size = sizeof(qkv_rewrite_options),
+                                                               .rule_files = N(0, NAMES(N(1, "rules"))),
+                                                               .rule_file_count = 1},
+                                        NULL, e))
+STATUS(sdpa_choice, qkv_sdpa_choice(N(0, &(qkv_sdpa_call){.struct_size = 0}), NULL, 0, NULL, NULL, e))
+OBJECT(backends, qkv_model_backends(N(0, model), NULL, e))
+OBJECT(backends_dims, qkv_model_backends(model,
+                                         &(qkv_backends_options){.struct_size = sizeof(qkv_backends_options),
+                                                                 .dim_names = N(0, NAMES(N(1, "batch"))),
+                                                                 .dims = N(2, DIMS),
+                                                                 .n_dims = 1},
+                                         e))
+OBJECT(generalize, qkv_model_generalize(N(0, ((const qkv_model *const[]){model, N(1, model)})), 2, NULL, NULL, e))
+OBJECT(joint, qkv_model_joint(N(0, model), NULL, NULL, e))
+STATUS(check, qkv_check(N(0, P("relu.onnx")), NULL, NULL, e))
+NOTHING(check_explain, qkv_check_explain(N(0, "Q100")))
+OBJECT(extract, qkv_model_extract(N(0, model), N(1, NAMES(N(2, "x"))), 1, N(3, NAMES(N(4, "y"))), 1, e))
+NOTHING(weight_count, qkv_model_weight_count(N(0, model)))
+NOTHING(model_weight, qkv_model_weight(N(0, model), 0, NULL, NULL, NULL))
+STATUS(set_weights, qkv_model_set_weights(N(0, model), N(1, NAMES(N(2, "w"))), N(3, &x), 1, e))
+STATUS(train_defaults, qkv_train_defaults(N(0, &train), "none", e))
+OBJECT(session_create, qkv_session_create(N(0, model), NULL, e))
+VOID(session_free, qkv_session_free(N(0, session)))
+STATUS(set_input, qkv_session_set_input(N(0, session), N(1, "x"), N(2, &x), e))
+STATUS(set_shape, qkv_session_set_input(session, "x", &(qkv_tensor){QKV_F32, 2, N(0, shape), NULL, N(1, numbers)}, e))
+STATUS(run, qkv_session_run(N(0, session), e))
+VOID(clear_inputs, qkv_session_clear_inputs(N(0, session)))
+STATUS(keep, qkv_session_keep(N(0, session), N(1, "x"), e))
+STATUS(output, qkv_session_output(N(0, session), 0, N(1, &out), e))
+VOID(output_memory, qkv_session_output_memory(N(0, session), NULL, NULL))
+STATUS(random_inputs, qkv_session_random_inputs(N(0, session), N(1, NAMES(N(2, "batch"))), N(3, DIMS), 1, 0, e))
+STATUS(output_by_name, qkv_session_output_by_name(N(0, session), N(1, "y"), N(2, &out), e))
+NOTHING(profile_from_name, qkv_onnx_profile_from_name(N(0, "ort"), NULL))
+STATUS(input, qkv_session_input(N(0, session), 0, N(1, &out), e))
+VOID(reset, qkv_session_reset(N(0, session)))
+VOID(seed, qkv_session_seed(N(0, session), 0))
+STATUS(step, qkv_session_step(N(0, session), NULL, e))
+STATUS(weight, qkv_session_weight(N(0, session), N(1, "w"), N(2, &out), e))
+STATUS(set_weight, qkv_session_set_weight(N(0, session), N(1, "w"), N(2, &x), e))
+STATUS(session_save, qkv_session_save(N(0, session), N(1, P("c.safetensors")), e))
+STATUS(session_load, qkv_session_load(N(0, session), N(1, P("c.safetensors")), e))
+OBJECT(trained, qkv_session_trained(N(0, session), e))
+STATUS(session_fit, qkv_session_fit(N(0, session), N(1, &fit), NULL, e))
+STATUS(session_stats, qkv_session_stats(N(0, session), N(1, &stats), e))
+VOID(profile, qkv_session_profile(N(0, session), 0))
+OBJECT(profile_json, qkv_session_profile_json(N(0, session), e))
+STATUS(trace, qkv_session_trace(N(0, session), 8, e))
+STATUS(trace_write, qkv_session_trace_write(N(0, session), N(1, P("t.json")), e))
+STATUS(measure_peak, qkv_measure_peak(1, N(0, &peak), e))
+VOID(on_node, qkv_session_on_node(N(0, session), NULL, NULL))
+VOID(on_progress, qkv_session_on_progress(N(0, session), NULL, NULL))
+STATUS(compare, qkv_compare(N(0, &x), N(1, &x), 0, 0, N(2, &difference), e))
+OBJECT(tensors_open, qkv_tensors_open(N(0, P("x.npz")), e))
+VOID(tensors_free, qkv_tensors_free(N(0, tensors)))
+NOTHING(tensors_count, qkv_tensors_count(N(0, tensors)))
+NOTHING(tensors_name, qkv_tensors_name(N(0, tensors), 0))
+NOTHING(tensors_at, qkv_tensors_at(N(0, tensors), 0))
+NOTHING(tensors_find, qkv_tensors_find(N(0, tensors), N(1, "x")))
+NOTHING(tensors_metadata, qkv_tensors_metadata(N(0, tensors), N(1, "key")))
+STATUS(file_write, qkv_file_write(N(0, P("f")), N(1, "a"), 1, e))
+STATUS(tensors_write, qkv_tensors_write(N(0, P("o.npz")), N(1, NAMES(N(2, "x"))), N(3, &x), 1, e))
+STATUS(image_read, qkv_image_read(N(0, P("i.png")), 3, 1, 1, NULL, NULL, N(1, pixels), e))
+OBJECT(wordpiece, qkv_tokenizer_wordpiece(N(0, P("vocab.txt")), 0, e))
+OBJECT(clip, qkv_tokenizer_clip(N(0, P("vocab.txt")), 0, e))
+VOID(tokenizer_free, qkv_tokenizer_free(N(0, tokenizer)))
+OBJECT(encode, qkv_tokenizer_encode(N(0, tokenizer), N(1, "a"), N(2, ids), 8, e) + 1)
+OBJECT(picture_read, qkv_picture_read(N(0, P("i.png")), e))
+OBJECT(picture_create, qkv_picture_create(N(0, bytes), 1, 1, 3, e))
+VOID(picture_free, qkv_picture_free(N(0, picture)))
+NOTHING(picture_width, qkv_picture_width(N(0, picture)))
+NOTHING(picture_height, qkv_picture_height(N(0, picture)))
+NOTHING(picture_rgb, qkv_picture_rgb(N(0, picture)))
+STATUS(picture_write, qkv_picture_write(N(0, picture), N(1, P("i.png")), e))
+STATUS(picture_input, qkv_picture_input(N(0, picture), 1, 1, NULL, NULL, N(1, pixels), e))
+OBJECT(segmenter_create, qkv_segmenter_create(N(0, model), N(1, session), NULL, e))
+VOID(segmenter_free, qkv_segmenter_free(N(0, NULL)))
+NOTHING(segmenter_threshold, qkv_segmenter_threshold(N(0, NULL)) != 0)
+NOTHING(segmenter_context, qkv_segmenter_context(N(0, NULL)))
+NOTHING(segmenter_batch, qkv_segmenter_batch(N(0, NULL)))
+STATUS(prompts, qkv_segmenter_prompts(N(0, NULL), NAMES("cat"), 1, NULL, e))
+OBJECT(segmenter_run, qkv_segmenter_run(N(0, NULL), picture, e))
+STATUS(run_many, qkv_segmenter_run_many(N(0, NULL), (const qkv_picture *const[]){picture}, 1, found, e))
+VOID(instances_free, qkv_instances_free(N(0, NULL)))
+NOTHING(instances_count, qkv_instances_count(N(0, NULL)))
+NOTHING(instances_at, qkv_instances_at(N(0, NULL), 0))
+VOID(instances_mask, qkv_instances_mask(N(0, NULL), 0, bytes))
+STATUS(write_mask, qkv_instances_write_mask(N(0, NULL), 0, P("m.png"), e))
+OBJECT(overlay, qkv_instances_overlay(N(0, NULL), picture, NAMES("cat"), 1, e))
+
+#define ROW(name, pointers)                                                                                            \
+    {                                                                                                                  \
+#name, pointers, null_##name                                                                                   \
+    }
+static const Row rows[] = {
+    ROW(dtype_from_name, 1),
+    ROW(set_allocator, 1),
+    ROW(model_load, 1),
+    ROW(load_names, 3),
+    ROW(model_free, 1),
+    ROW(input_count, 1),
+    ROW(input_name, 1),
+    ROW(input_dtype, 1),
+    ROW(input_rank, 1),
+    ROW(input_dim, 1),
+    ROW(output_count, 1),
+    ROW(output_name, 1),
+    ROW(symbol_count, 1),
+    ROW(symbol, 1),
+    ROW(model_state, 1),
+    ROW(describe, 1),
+    ROW(graph_text, 1),
+    ROW(graph_text_after, 1),
+    ROW(model_save, 2),
+    ROW(model_pack, 2),
+    ROW(save_onnx, 2),
+    ROW(rewrite, 1),
+    ROW(rewrite_files, 2),
+    ROW(sdpa_choice, 1),
+    ROW(backends, 1),
+    ROW(backends_dims, 3),
+    ROW(generalize, 2),
+    ROW(joint, 1),
+    ROW(check, 1),
+    ROW(check_explain, 1),
+    ROW(extract, 5),
+    ROW(weight_count, 1),
+    ROW(model_weight, 1),
+    ROW(set_weights, 4),
+    ROW(train_defaults, 1),
+    ROW(session_create, 1),
+    ROW(session_free, 1),
+    ROW(set_input, 3),
+    ROW(set_shape, 2),
+    ROW(run, 1),
+    ROW(clear_inputs, 1),
+    ROW(keep, 2),
+    ROW(output, 2),
+    ROW(output_memory, 1),
+    ROW(random_inputs, 4),
+    ROW(input, 2),
+    ROW(output_by_name, 3),
+    ROW(profile_from_name, 1),
+    ROW(reset, 1),
+    ROW(seed, 1),
+    ROW(step, 1),
+    ROW(weight, 3),
+    ROW(set_weight, 3),
+    ROW(session_save, 2),
+    ROW(session_load, 2),
+    ROW(trained, 1),
+    ROW(session_fit, 2),
+    ROW(session_stats, 2),
+    ROW(profile, 1),
+    ROW(profile_json, 1),
+    ROW(trace, 1),
+    ROW(trace_write, 2),
+    ROW(measure_peak, 1),
+    ROW(on_node, 1),
+    ROW(on_progress, 1),
+    ROW(compare, 3),
+    ROW(tensors_open, 1),
+    ROW(tensors_free, 1),
+    ROW(tensors_count, 1),
+    ROW(tensors_name, 1),
+    ROW(tensors_at, 1),
+    ROW(tensors_find, 2),
+    ROW(tensors_metadata, 2),
+    ROW(file_write, 2),
+    ROW(tensors_write, 4),
+    ROW(image_read, 2),
+    ROW(wordpiece, 1),
+    ROW(clip, 1),
+    ROW(tokenizer_free, 1),
+    ROW(encode, 3),
+    ROW(picture_read, 1),
+    ROW(picture_create, 1),
+    ROW(picture_free, 1),
+    ROW(picture_width, 1),
+    ROW(picture_height, 1),
+    ROW(picture_rgb, 1),
+    ROW(picture_write, 2),
+    ROW(picture_input, 2),
+    ROW(segmenter_create, 2),
+    ROW(segmenter_free, 1),
+    ROW(segmenter_threshold, 1),
+    ROW(segmenter_context, 1),
+    ROW(segmenter_batch, 1),
+    ROW(prompts, 1),
+    ROW(segmenter_run, 1),
+    ROW(run_many, 1),
+    ROW(instances_free, 1),
+    ROW(instances_count, 1),
+    ROW(instances_at, 1),
+    ROW(instances_mask, 1),
+    ROW(write_mask, 1),
+    ROW(overlay, 1),
+};
+
+static void test_null(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        for (int at = 0; at < rows[i].pointers; at++) {
+            qkv_error e = {0};
+            if (!rows[i].refuses(at, &e)) STOP("%s, pointer %d: not refused: %s", rows[i].name, at, e.message);
+            if (e.code != QKV_USAGE || strlen(e.message) < 8) STOP("%s, pointer %d: '%s'", rows[i].name, at, e.message);
+            if (!rows[i].refuses(at, NULL)) STOP("%s, pointer %d, and no error: not refused", rows[i].name, at);
+        }
+}
+
+/* A NULL error is fine, of calls that go well, too. */
+static void test_no_error(void **state)
+{
+    (void)state;
+    assert_int_equal(qkv_session_set_input(session, "x", &x, NULL), QKV_OK);
+    assert_int_equal(qkv_session_run(session, NULL), QKV_OK);
+    assert_int_equal(qkv_session_output(session, 0, &out, NULL), QKV_OK);
+    assert_int_equal(qkv_session_output(session, 1, &out, NULL), QKV_USAGE);
+}
+
+/* ------------------------------------------------------------------ names */
+
+static void test_output_by_name(void **state)
+{
+    (void)state;
+    qkv_error e = {0};
+    numbers[4] = 2;
+    const char *name = qkv_model_output_name(model, 0);
+    assert_int_equal(qkv_session_set_input(session, "x", &x, &e), QKV_OK);
+    assert_int_equal(qkv_session_run(session, &e), QKV_OK);
+    for (int i = 0; i < 2; i++) {
+        out = (qkv_tensor){0};
+        assert_int_equal(qkv_session_output_by_name(session, i ? "0" : name, &out, &e), QKV_OK);
+        assert_true(out.rank == 2 && ((const float *)out.data)[4] == 2);
+    }
+    assert_int_equal(qkv_session_output_by_name(session, "logits", &out, &e), QKV_USAGE);
+    assert_true(strstr(e.message, "'logits'") && strstr(e.message, name));
+}
+
+static void test_names(void **state)
+{
+    (void)state;
+    assert_string_equal(qkv_status_name(QKV_UNSUPPORTED), "unsupported");
+    assert_null(qkv_status_name((qkv_status)6));
+    assert_string_equal(qkv_sdpa_backend_name(QKV_SDPA_CUDNN), "cudnn");
+    assert_null(qkv_sdpa_backend_name((qkv_sdpa_backend)4));
+    assert_string_equal(qkv_weight_kind_name(QKV_BUFFER), "buffer");
+    assert_null(qkv_weight_kind_name((qkv_weight_kind)-1));
+    int n = 0;
+    for (qkv_onnx_profile p, q = 0; qkv_onnx_profile_name(q); q++, n++)
+        assert_true(qkv_onnx_profile_from_name(qkv_onnx_profile_name(q), &p) && p == q);
+    assert_int_equal(n, 4);
+    assert_false(qkv_onnx_profile_from_name("tflite", NULL));
+    int by_default = -1;
+    assert_string_equal(qkv_pass_name(0, NULL), "import");
+    assert_true(qkv_pass_name(0, &by_default) && by_default == 1);
+    assert_null(qkv_pass_name(-1, NULL));
+    assert_null(qkv_pass_name(1000, &by_default));
+    assert_int_equal(by_default, 0);
+}
+
+/* ------------------------------------------------------------------ sizes of structs */
+
+typedef struct Larger { /* as a later library's header has it */
+    qkv_session_options o;
+    int64_t field;
+} Larger;
+
+static qkv_status create_with(const void *options)
+{
+    qkv_error e = {0};
+    qkv_session *s = qkv_session_create(model, options, &e);
+    qkv_session_free(s);
+    assert_true(s || (strstr(e.message, "qkv_session_options") && strlen(e.message) > 40));
+    return s ? QKV_OK : e.code;
+}
+
+static void test_option_sizes(void **state)
+{
+    (void)state;
+    const size_t first = sizeof(qkv_session_options);
+    for (size_t n = 0; n < first; n++)
+        assert_int_equal(create_with(&(qkv_session_options){.struct_size = n, .threads = 1}), QKV_USAGE);
+    assert_int_equal(create_with(&(qkv_session_options){.struct_size = first, .threads = 1}), QKV_OK);
+    assert_int_equal(create_with(&(qkv_session_options){.struct_size = (size_t)1 << 40}), QKV_USAGE);
+    Larger later = {.o.struct_size = sizeof later, .o.threads = 1};
+    assert_int_equal(create_with(&later), QKV_OK);
+    later.field = 1;
+    assert_int_equal(create_with(&later), QKV_USAGE);
+}
+
+static bool no_size_is_refused(qkv_status s, const qkv_error *e)
+{
+    return s == QKV_USAGE && strstr(e->message, "size");
+}
+
+#define NO_SIZE(type, call)                                                                                            \
+    do {                                                                                                               \
+        type empty = {0};                                                                                              \
+        qkv_error e = {0};                                                                                             \
+        if (!no_size_is_refused((call), &e)) STOP(#type " without a size: %s", e.message);                             \
+    } while (0)
+#define MADE(call) ((call) ? QKV_OK : e.code)
+
+/* A size that was forgotten, of every struct that has one. */
+static void test_no_size(void **state)
+{
+    (void)state;
+    NO_SIZE(qkv_allocator, qkv_set_allocator(&empty, &e));
+    NO_SIZE(qkv_load_options, MADE(qkv_model_load(P("relu.onnx"), &empty, &e)));
+    NO_SIZE(qkv_pack_info, qkv_model_pack(model, P("o.qkv"), &empty, &e));
+    NO_SIZE(qkv_onnx_options, qkv_model_save_onnx(model, P("o.onnx"), &empty, NULL, &e));
+    NO_SIZE(qkv_rewrite_options, qkv_model_rewrite(model, &empty, NULL, &e));
+    NO_SIZE(qkv_sdpa_call, qkv_sdpa_choice(&empty, NULL, 0, NULL, NULL, &e));
+    NO_SIZE(qkv_backends_options, MADE(qkv_model_backends(model, &empty, &e)));
+    NO_SIZE(qkv_generalize_options, MADE(qkv_model_generalize(NULL, 0, &empty, NULL, &e)));
+    NO_SIZE(qkv_joint_options, MADE(qkv_model_joint(model, &empty, NULL, &e)));
+    NO_SIZE(qkv_check_options, qkv_check(P("relu.onnx"), &empty, NULL, &e));
+    NO_SIZE(qkv_train_options, qkv_train_defaults(&empty, NULL, &e));
+    NO_SIZE(qkv_session_options, MADE(qkv_session_create(model, &empty, &e)));
+    NO_SIZE(qkv_train_options,
+            MADE(qkv_session_create(
+                model, &(qkv_session_options){.struct_size = sizeof(qkv_session_options), .train = &empty}, &e)));
+    NO_SIZE(qkv_step, qkv_session_step(session, &empty, &e));
+    NO_SIZE(qkv_fit_options, qkv_session_fit(session, &empty, NULL, &e));
+    NO_SIZE(qkv_stats, qkv_session_stats(session, &empty, &e));
+    NO_SIZE(qkv_peak, qkv_measure_peak(1, &empty, &e));
+    NO_SIZE(qkv_segment_options, MADE(qkv_segmenter_create(model, session, &empty, &e)));
+}
+
+/* What a later library's caller has room for, and this one does not know, is 0 afterwards. */
+static void test_result_sizes(void **state)
+{
+    (void)state;
+    struct {
+        qkv_stats stats;
+        int64_t later;
+    } q = {.stats = {.struct_size = sizeof q, .plans = -1}, .later = -1};
+    assert_int_equal(qkv_session_stats(session, &q.stats, NULL), QKV_OK);
+    assert_true(q.stats.plans >= 0 && q.stats.threads > 0);
+    assert_int_equal(q.stats.struct_size, sizeof q);
+    assert_int_equal(q.later, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_null),         cmocka_unit_test(test_no_error),
+                                       cmocka_unit_test(test_option_sizes), cmocka_unit_test(test_no_size),
+                                       cmocka_unit_test(test_result_sizes), cmocka_unit_test(test_output_by_name),
+                                       cmocka_unit_test(test_names)};
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}

@@ -1,0 +1,131 @@
+/* Questions about values (src/facts), asked of small graphs. */
+#include "unit_graph.h"
+#include "facts/attention.h"
+#include "facts/truth.h"
+#include "facts/views.h"
+#include "program/describe.h"
+
+static Value *named(const Graph *g, const char *name)
+{
+    for (int i = 0; i < g->ninput; i++)
+        if (!strcmp(g->input[i]->name, name)) return g->input[i];
+    for (const Node *n = g->first; n; n = n->next)
+        if (!strcmp(n->out[0]->name, name)) return n->out[0];
+    STOP("no value is called %s", name);
+    return NULL;
+}
+
+static bool only_expand(const Node *n, const void *user)
+{
+    (void)user;
+    return n->op->id == OP_expand;
+}
+
+static void test_views(void **state)
+{
+    (void)state;
+    Graph *g = unit_graph("input %x: f16[4, 1, 6]\n"
+                          "%c: f32[4, 1, 6] = aten._to_copy.default(%x, dtype=f32)\n"
+                          "%p: f32[6, 1, 4] = aten.permute.default(%c, [2, 1, 0])\n"
+                          "%e: f32[6, 2, 4] = aten.expand.default(%p, [6, 2, 4])\n"
+                          "%n: f32[6, 2, 4] = aten.neg.default(%e)\n"
+                          "%r: f32[12, 4] = aten.reshape.default(%n, [12, 4])\n"
+                          "output e = %e\noutput r = %r\n");
+    Value *x = named(g, "x"), *c = named(g, "c"), *p = named(g, "p"), *e = named(g, "e"), *n = named(g, "n"),
+          *r = named(g, "r");
+    assert_ptr_equal(through_views(e), c);
+    assert_ptr_equal(through_casts(e), x);
+    assert_ptr_equal(through_casts(r), n);
+    assert_ptr_equal(through_views(x), x);
+    assert_null(through_views(NULL));
+    assert_ptr_equal(value_below(e, only_expand, NULL), p);
+    assert_ptr_equal(value_below(p, only_expand, NULL), p);
+    assert_true(is_view_of(e, c) && is_view_of(e, p) && is_view_of(e, e));
+    assert_false(is_view_of(e, x) || is_view_of(r, e) || is_view_of(c, e));
+    graph_free(g);
+}
+
+/* q k^T in a scale, a mask and a cast; _safe_softmax; v^T p^T. */
+static const char attentions[] =
+    "input %q: f32[2, 5, 8]\ninput %k: f32[2, 8, 6]\ninput %v: f32[2, 7, 6]\n"
+    "input %sq: f32[2, 5, 5]\ninput %m: f32[5, 6]\nweight %w: f32[3, 8] = parameter \"f32[3, 8]\"\n"
+    "%s: f32[2, 5, 6] = aten.matmul.default(%q, %k)\n"
+    "%s2: f32[2, 5, 6] = aten.mul.Tensor(%s, 0.5)\n"
+    "%s3: f32[2, 5, 6] = aten.add.Tensor(%m, %s2)\n"
+    "%s4: f64[2, 5, 6] = aten._to_copy.default(%s3, dtype=f64)\n"
+    "%p: f64[2, 5, 6] = aten._safe_softmax.default(%s4, -1)\n"
+    "%p2: f32[2, 5, 6] = aten._to_copy.default(%p, dtype=f32)\n"
+    "%pt: f32[2, 6, 5] = aten.permute.default(%p2, [0, 2, 1])\n"
+    "%y: f32[2, 7, 5] = aten.matmul.default(%v, %pt)\n"
+    "%class: f32[2, 5, 3] = aten.linear.default(%q, %w)\n"
+    "%class_p: f32[2, 5, 3] = aten.softmax.int(%class, -1)\n"
+    "%mixed: f32[2, 5, 3] = aten.matmul.default(%sq, %class_p)\n"
+    "%alone: f32[2, 5, 6] = aten.softmax.int(%s2, -1)\n"
+    "output y = %y\noutput mixed = %mixed\noutput alone = %alone\n";
+
+static void test_attention(void **state)
+{
+    (void)state;
+    Err err = {0};
+    Graph *g = unit_graph(attentions);
+    AttentionFinder f;
+    AttentionParts a;
+    OK(attention_finder(&f, g, &err));
+    assert_true(attention_parts(&f, named(g, "p")->def, &a));
+    assert_string_equal(a.scores->name, "s");
+    assert_string_equal(a.values->name, "y");
+    assert_int_equal(a.n, 4);
+    assert_true(attention_reaches(&f, named(g, "pt")->def));
+    assert_false(attention_reaches(&f, named(g, "s2")->def));
+    assert_false(attention_parts(&f, named(g, "class_p")->def, &a)); /* of a layer */
+    assert_true(attention_parts(&f, named(g, "alone")->def, &a));
+    assert_null(a.values);
+    attention_finder_free(&f);
+    graph_free(g);
+}
+
+/* What qkv inspect lists: scores, softmax and values, whatever the softmax and the way to the product. */
+static void test_described(void **state)
+{
+    (void)state;
+    Graph *g = unit_graph(attentions);
+    Buf b = {0};
+    describe_model("x.pt2", &(Source){.graph = g, .torch_version = "", .producer = ""}, &b);
+    const char *at = strstr(b.data, "\"attentions\": ");
+    const char want[] = "\"attentions\": [{\"node\": \"p\", \"op\": \"_safe_softmax\", \"query\": [2, 5, 8], "
+                        "\"key\": [2, 8, 6]}], ";
+    assert_non_null(at);
+    assert_memory_equal(at, want, strlen(want));
+    buf_free(&b);
+    graph_free(g);
+}
+
+static void test_truth(void **state)
+{
+    (void)state;
+    Graph *g = unit_graph("input %a: bool[4]\ninput %b: bool[4]\ninput %i: i64[4]\n"
+                          "%not: bool[4] = aten.logical_not.default(%a)\n"
+                          "%and: bool[4] = aten.bitwise_and.Tensor(%not, %b)\n"
+                          "%or: bool[4] = aten.logical_or.default(%and, %b)\n"
+                          "%bits: i64[4] = aten.bitwise_not.default(%i)\n"
+                          "output or = %or\noutput bits = %bits\n");
+    Truth part[2];
+    assert_int_equal(truth_parts(named(g, "not"), true, part), 1);
+    assert_true(part[0].v == named(g, "a") && !part[0].wanted);
+    assert_int_equal(truth_parts(named(g, "and"), true, part), 2);
+    assert_true(part[0].v == named(g, "not") && part[1].v == named(g, "b") && part[0].wanted && part[1].wanted);
+    assert_int_equal(truth_parts(named(g, "and"), false, part), 0);
+    assert_int_equal(truth_parts(named(g, "or"), false, part), 2);
+    assert_true(part[0].v == named(g, "and") && !part[0].wanted && !part[1].wanted);
+    assert_int_equal(truth_parts(named(g, "or"), true, part), 0);
+    assert_int_equal(truth_parts(named(g, "bits"), true, part), 0);
+    assert_int_equal(truth_parts(named(g, "a"), true, part), 0);
+    graph_free(g);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_views), cmocka_unit_test(test_attention),
+                                       cmocka_unit_test(test_described), cmocka_unit_test(test_truth)};
+    return cmocka_run_group_tests_name("facts", tests, NULL, NULL);
+}
