@@ -74,7 +74,7 @@ const char *nearest(const char *given, const char *const *names, int n);
 
 typedef enum Color { PLAIN, BOLD, RED, GREEN } Color;
 void term_init(int verbose, bool quiet);
-const char *color_on(Color c); /* for stdout; "" when it is no terminal or NO_COLOR is set */
+const char *color_on(Color c); /* for stdout; "" when it is not a terminal or NO_COLOR is set */
 const char *color_off(Color c);
 
 __attribute__((format(printf, 2, 3))) int problem(int code, const char *fmt, ...); /* "qkv: error: ..."; returns code */

@@ -220,7 +220,7 @@ typedef struct qkv_joint_options {
  * options may be NULL. *report (may be NULL; qkv_free it): one JSON object with loss, nodes_before, nodes_after,
  * gradients [{output, parameter or input, dtype, shape}], without [parameters that do not reach the loss]; with
  * recompute also recompute {how, sizes, without, with}, each of the two {memory (bytes of results alive at once),
- * flops, bytes} of a run at those sizes, or null where they come out of data. */
+ * flops, bytes} of a run at those sizes, or null where they depend on data. */
 QKV_API qkv_model *qkv_model_joint(const qkv_model *m, const qkv_joint_options *options, char **report, qkv_error *err);
 
 /* ---------------------------------------------------------------- checking */

@@ -63,7 +63,7 @@ static bool add_merge(Bpe *b, Map *ids, const char *line, size_t n, int number, 
 {
     const char *gap = memchr(line, ' ', n);
     if (!gap || gap == line || gap == line + n - 1 || memchr(gap + 1, ' ', n - 1 - (size_t)(gap - line)))
-        return fail(err, E_FORMAT, "line %d is no merge: expected two tokens and a space between them", number);
+        return fail(err, E_FORMAT, "line %d is not a merge: expected two tokens and a space between them", number);
     size_t left = (size_t)(gap - line);
     char *a = arena_strndup(b->arena, line, left), *c = arena_strndup(b->arena, gap + 1, n - left - 1);
     char *whole = a && c ? arena_printf(b->arena, "%s%s", a, c) : NULL;

@@ -475,7 +475,7 @@ static bool set_scalar(qkv_session *s, int i, const Tensor *t, Err *err)
     const ScalarInput *in = &session_graph(s->session)->scalar_input[i];
     if (tensor_numel(t) != 1) return fail(err, E_USAGE, "input '%s': expected one number", in->name);
     if (in->value.kind != ARG_EXPR)
-        return fail(err, E_USAGE, "input '%s' was fixed when the model was exported and is no number; leave it out",
+        return fail(err, E_USAGE, "input '%s' was fixed when the model was exported and is not a number; leave it out",
                     in->name);
     const Expr *e = in->value.e;
     double v = tensor_get(t, 0);

@@ -20,7 +20,7 @@ typedef struct KeyMask {
     KeyPart part[MAX_KEY_PARTS];
     int n;
     Expr *lower, *upper; /* bounds of positions beside them; NULL: unbounded */
-    char why[200];       /* why it is no such mask */
+    char why[200];       /* why it is not such a mask */
 } KeyMask;
 
 /* The mask of a scaled_dot_product_attention taken apart. False: it hides in another way, why says what stands in the way. */

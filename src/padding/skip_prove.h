@@ -14,7 +14,7 @@ typedef struct SkipBorder {
 typedef struct SkipClaim {
     const Graph *g; /* with both */
     Expr *B, *S;
-    const Value *source; /* what the mask is made of: drawn, where it is no input, too */
+    const Value *source; /* what the mask is made of: drawn, where it is not an input, too */
     int sign;            /* key_mask_witnesses: 1, 2; 0: added to scores */
     Value *real;         /* bool (B, S) */
     int n;

@@ -39,7 +39,7 @@ typedef struct Prepared {
 bool program_prepare(const Program *p, unsigned list, Prepared *out, Err *err);
 void prepared_free(Prepared *r);
 /* What sessions run: the same, made at the first call and kept. PASSES_RUN: with the rules fired as far as every value stays the source's, rows
- * without an allowed key included; with PASS_TRAIN weights whose gradients are outputs are no constants (Value.changes). fusion: NULL where the
+ * without an allowed key included; with PASS_TRAIN weights whose gradients are outputs are not constants (Value.changes). fusion: NULL where the
  * list has none. Thread-safe. */
 bool program_for_runs(const Program *p, unsigned list, const Graph **g, const Fusion **fusion, Err *err);
 void program_forget_runs(Program *p);

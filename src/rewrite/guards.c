@@ -7,7 +7,7 @@ static bool guard_number(Rewrite *rw, int n, const Arg *a)
 {
     (void)n;
     return number_of(rw, &a[0]) ||
-           rewrite_refuse(rw, "'%s' is no known number", a[0].kind == ARG_VALUE ? a[0].v->name : "?");
+           rewrite_refuse(rw, "'%s' is not a known number", a[0].kind == ARG_VALUE ? a[0].v->name : "?");
 }
 
 /* (close ?x 0.7071 tolerance): equal up to rounding in the model's dtype. */
@@ -15,7 +15,7 @@ static bool guard_close(Rewrite *rw, int n, const Arg *a)
 {
     double x, y, tolerance = 1e-3;
     if (!constant_of(rw, &a[0], &x) || !constant_of(rw, &a[1], &y) || (n > 2 && !constant_of(rw, &a[2], &tolerance)))
-        return rewrite_refuse(rw, "'%s' is no known number", a[0].kind == ARG_VALUE ? a[0].v->name : "?");
+        return rewrite_refuse(rw, "'%s' is not a known number", a[0].kind == ARG_VALUE ? a[0].v->name : "?");
     double d = x - y, size = y < 0 ? -y : y;
     return (d < 0 ? -d : d) <= tolerance * size || rewrite_refuse(rw, "the number is %g, expected %g", x, y);
 }
@@ -105,7 +105,7 @@ static bool guard_weight(Rewrite *rw, int n, const Arg *a)
     (void)n;
     const Value *v = a[0].kind == ARG_VALUE ? a[0].v : NULL;
     return (v && v->kind == V_WEIGHT && !graph_writes(rw->g, v)) ||
-           rewrite_refuse(rw, "'%s' is no constant weight", v ? v->name : "?");
+           rewrite_refuse(rw, "'%s' is not a constant weight", v ? v->name : "?");
 }
 
 /* (constant_along ?m ?d ?x): m, which broadcasts to x, is the same along axis d. */

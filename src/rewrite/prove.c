@@ -133,7 +133,7 @@ static void collect(Cone *c, Value *v)
     c->node[c->nnodes++] = v->def;
 }
 
-/* Leaves that what is replaced reads only through others (the mask of an earlier layer, say) are no common inputs: they are computed from
+/* Leaves that what is replaced reads only through others (the mask of an earlier layer, say) are not common inputs: they are computed from
  * what comes before them. False when there was one. */
 static bool all_touched(Cone *c)
 {
@@ -524,7 +524,7 @@ bool prove_claim(void *user, const Claim *claim, Proof *p, Err *err)
     if (!ok) oom(&e);
     quiet.save = NULL;
     if (ok) ancestors(&c);
-    for (int i = 0; ok && i < claim->n; i++) c.before[claim->from[i]->id] = 0; /* a root is no input of itself */
+    for (int i = 0; ok && i < claim->n; i++) c.before[claim->from[i]->id] = 0; /* a root is not an input of itself */
     if (ok) {
         find_functions(&c, n);
         ok = evaluate(&quiet, &c, p, &e);

@@ -326,7 +326,7 @@ static bool build(Firer *f, const Rule *rule, const Arg *bound, const bool *has)
         const Node *root = f->root[i];
         f->from[i] = root->out[rule->out[i]];
         TRY(rewrite_graft(rw, rule->graft[i], bound, has, &a));
-        if (a.kind != ARG_VALUE) return rewrite_refuse(rw, "the graft is no tensor");
+        if (a.kind != ARG_VALUE) return rewrite_refuse(rw, "the graft is not a tensor");
         f->to[i] = a.v;
         TRY(same_form(rw, f->from[i], f->to[i]));
         if (f->from[i] == f->to[i]) return rewrite_refuse(rw, "it is there already");

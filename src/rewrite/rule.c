@@ -466,7 +466,7 @@ static bool add_rule(RuleSet *s, Rule *r, Err *err)
     return true;
 }
 
-/* Which result of its op a root is; -1 when alternatives disagree, -2 when it is no op. */
+/* Which result of its op a root is; -1 when alternatives disagree, -2 when it is not an op. */
 static int result_of(const Pat *p)
 {
     if (p->kind == P_OP) return p->out;

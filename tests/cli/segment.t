@@ -197,7 +197,7 @@ $ echo '{"contract": "meta", "image": {"std": [1, 0, 1]}}' >p.json; qkv segment 
 ! qkv: error: p.json: 'std': expected three numbers from 1e-06 to 1e6
 ? 3
 $ echo 'red' >bad.txt; qkv segment ground.pt2 --image a.png --text red --tokenizer bad.txt
-! qkv: error: bad.txt: line 1 is no merge: expected two tokens and a space between them
+! qkv: error: bad.txt: line 1 is not a merge: expected two tokens and a space between them
 ? 3
 $ (cat merges.txt; echo 'r x') >more.txt; qkv segment ground.pt2 --image a.png --text red --tokenizer more.txt
 ! qkv: error: more.txt: its last id, <end>, is 522, the model's table of embeddings 'colour.weight' has 522 rows; give the tokenizer that the model was made with, one of 8 merges

@@ -197,8 +197,8 @@ def test_copied_or_shared():
     assert all(p is q for p, q in zip(mha.parameters(), shared.parameters())) and shared.out_proj is not mha.out_proj
     with pytest.raises(TypeError, match="Linear"):
         qkv.nn.ExportFriendlyMultiheadAttention.from_nn_mha(nn.Linear(2, 2))
-    with pytest.raises(TypeError, match="OwnForward"):
-        qkv.nn.ExportFriendlyMultiheadAttention.from_nn_mha(OwnForward(E, H))
+    with pytest.raises(TypeError, match="IgnoresSuper"):
+        qkv.nn.ExportFriendlyMultiheadAttention.from_nn_mha(IgnoresSuper(E, H))
 
 
 class Inherits(nn.MultiheadAttention):

@@ -157,8 +157,8 @@ static bool scale_operand(Rewrite *rw, Scores *s, Value *c, bool divide)
         !is_one(c->dim[r - 1]) && !is_one(c->dim[r - 2]))
         return scale_operand(rw, s, n->arg[0].v, divide) && scale_operand(rw, s, n->arg[1].v, divide);
     if (s->mask && (s->mask->dtype == DT_BOOL || s->fill != 0))
-        return rewrite_refuse(rw, "a mask was put in before the factor '%s', which is no number", c->name);
-    if (scores_capped(s)) return rewrite_refuse(rw, "a factor that is no number after the softcap");
+        return rewrite_refuse(rw, "a mask was put in before the factor '%s', which is not a number", c->name);
+    if (scores_capped(s)) return rewrite_refuse(rw, "a factor that is not a number after the softcap");
     if (c->rank > r) return rewrite_refuse(rw, "the factor '%s' has more axes than the scores", c->name);
     if (s->mask) TRY(s->mask = rw_binary(rw, divide ? OP_div_Tensor : OP_mul_Tensor, s->mask, arg_value(c)));
     c = rw_cast(rw, rw_pad_rank(rw, c, r), s->q->dtype);
@@ -290,7 +290,7 @@ static bool select_scores(Rewrite *rw, const Arg *scores, Value *allow, const Ar
     Scores s = {0};
     double fill;
     TRY(scores_of(rw, scores, &s));
-    if (!constant_of(rw, number, &fill)) return rewrite_refuse(rw, "what masked scores become is no known number");
+    if (!constant_of(rw, number, &fill)) return rewrite_refuse(rw, "what masked scores become is not a known number");
     if (s.normalized) return zero_where_masked(rw, &s, allow, fill, times, out);
     if (!(fill <= FILL_LIMIT))
         return rewrite_refuse(
@@ -318,7 +318,7 @@ bool make_scores_where(Rewrite *rw, int n, const Arg *a, Arg *out)
 {
     (void)n;
     if (a[1].kind != ARG_VALUE || a[1].v->dtype != DT_BOOL)
-        return rewrite_refuse(rw, "the condition is no bool tensor");
+        return rewrite_refuse(rw, "the condition is not a bool tensor");
     Value *allow = a[3].e->i ? a[1].v : inverted(rw, a[1].v);
     return allow && select_scores(rw, &a[0], allow, &a[2], false, out);
 }
@@ -401,7 +401,7 @@ bool make_softmax_sink(Rewrite *rw, int n, const Arg *a, Arg *out)
     memcpy(d, x->dim, (size_t)x->rank * sizeof *d);
     d[r - 1] = one;
     if (constant_of(rw, &a[2], &c)) {
-        if (plain && !(c > 0)) return rewrite_refuse(rw, "what joins the sum is no exponential");
+        if (plain && !(c > 0)) return rewrite_refuse(rw, "what joins the sum is not an exponential");
         column = RW(rw, full, arg_exprs(rw->g, r, d), arg_float(rw->g, plain ? log(c) : c), arg_dtype(x->dtype));
     } else {
         if (a[2].kind != ARG_VALUE || a[2].v->rank > r || a[2].v->dtype != x->dtype)

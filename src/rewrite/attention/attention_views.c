@@ -10,7 +10,7 @@ bool make_scores_cast(Rewrite *rw, int n, const Arg *a, Arg *out)
     (void)n;
     TRY(scores_of(rw, &a[0], &s));
     if (a[1].kind != ARG_DTYPE || !dtype_is_float(a[1].dtype))
-        return rewrite_refuse(rw, "scores are cast to a dtype that is no float");
+        return rewrite_refuse(rw, "scores are cast to a dtype that is not a float");
     if (!s.normalized && dtype_size(a[1].dtype) < dtype_size(s.q->dtype))
         return rewrite_refuse(rw, "scores are rounded to %s, less than queries and keys have", dtype_name(a[1].dtype));
     if (s.normalized && dtype_size(a[1].dtype) > dtype_size(s.dtype) && dtype_size(s.q->dtype) > dtype_size(s.dtype) &&

@@ -439,7 +439,7 @@ bool make_banded(Rewrite *rw, int n, const Arg *a, Arg *out)
     rw->budget = MAX_SEARCHED;
     if (mask->dtype == DT_BOOL) TRY(take_apart(&p, mask, 0));
     else if (!additive_band(rw, &p.band, mask) || may_be_dead(rw, &p.band, N, M))
-        return rewrite_refuse(rw, "the mask is no band whose every row allows a key");
+        return rewrite_refuse(rw, "the mask is not a band whose every row allows a key");
     if (!p.band.lower && !p.band.upper) {
         if (p.n == 1 && p.rest[0] == mask)
             return rewrite_refuse(rw, "no part of the mask is a band around the diagonal");

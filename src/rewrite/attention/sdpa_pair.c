@@ -501,7 +501,7 @@ static bool find_pair(Pair *p, Value *form)
     const Arg *arg = f->def->arg;
     if (scores_capped(&(Scores){.softcap = arg[4]})) return rewrite_refuse(rw, "the scores have a softcap");
     if (!ex_is_const(arg[3].e) || number_value(arg[3].e) == 0 || !ex_is_const(d->def->arg[3].e))
-        return rewrite_refuse(rw, "the scale is no known number");
+        return rewrite_refuse(rw, "the scale is not a known number");
     while (is_view(p->base->def) &&
            rewrite_form(rw, p->base->def->arg[0].v, OP_scores)) { /* to what the softmax gave */
         if (!form_before(rw, p->base->def, &p->grad_form)) return false;
@@ -511,7 +511,7 @@ static bool find_pair(Pair *p, Value *form)
     if (!p->base->def) return false;
     TRY(follow(p, s));
     s = (Seen){.v = p->base, .views = p->base, .p = p->form, .dp = p->grad_form, .factor = 1};
-    return follow(p, s) && (p->nroots || rewrite_refuse(rw, "nobody reads its gradients"));
+    return follow(p, s) && (p->nroots || rewrite_refuse(rw, "its gradients are not read"));
 }
 
 /* ------------------------------------------------------------------ building */

@@ -4,7 +4,7 @@
  *
  * The rules of rules/attention.rules give dS the form qkv.softmax_backward(P, dP), whose operands are forms qkv.scores. From there every reader of P and
  * dS is followed through views, numbers and masks that hide nothing more, until it is a product that is one of the gradients, or the gradient of an
- * additive mask. Only when all are, and P is read by nobody else, the gradients are replaced: rule sdpa_backward, then the forward pass: sdpa_lse. Both are
+ * additive mask. Only when all are, and P is not read elsewhere, the gradients are replaced: rule sdpa_backward, then the forward pass: sdpa_lse. Both are
  * logged and proven like rules of the files.
  */
 #ifndef QKV_REWRITE_ATTENTION_SDPA_PAIR_H

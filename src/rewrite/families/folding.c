@@ -118,7 +118,7 @@ bool make_folded_norm(Rewrite *rw, int n, const Arg *a, Arg *out)
     double *numbers[4]; /* weight, bias, mean, variance */
     TRY(n == 6 && product_of_value(rw, &a[0], &p));
     if (p.axis != 1) return rewrite_refuse(rw, "the norm is over another axis than the channels of the product");
-    if (!constant_of(rw, &a[5], &eps)) return rewrite_refuse(rw, "the epsilon is no known number");
+    if (!constant_of(rw, &a[5], &eps)) return rewrite_refuse(rw, "the epsilon is not a known number");
     Value *from[6] = {p.w, p.b};
     for (int i = 0; i < 4; i++) {
         if (!(numbers[i] = arena_array(rw->scratch, double, p.n))) return false;

@@ -14,7 +14,7 @@ typedef struct NewWeight {
 
 static bool constant(Rewrite *rw, const Value *v)
 {
-    if (v->kind != V_WEIGHT || !v->data || !v->data->data) return rewrite_refuse(rw, "'%s' is no weight", v->name);
+    if (v->kind != V_WEIGHT || !v->data || !v->data->data) return rewrite_refuse(rw, "'%s' is not a weight", v->name);
     if (graph_writes(rw->g, v)) return rewrite_refuse(rw, "a run changes '%s'", v->name);
     return true;
 }
@@ -104,7 +104,7 @@ static bool number_at(Rewrite *rw, const Value *v, int64_t n, int64_t c, double 
         one = false;
     }
     if (--rw->budget < 0 || !dtype_is_float(v->dtype))
-        return rewrite_refuse(rw, "'%s' is no constant along the channels", v->name);
+        return rewrite_refuse(rw, "'%s' is not a constant along the channels", v->name);
     if (v->kind == V_WEIGHT) {
         TRY(constant(rw, v));
         *out = tensor_get(v->data, one ? 0 : c);
@@ -118,14 +118,14 @@ static bool number_at(Rewrite *rw, const Value *v, int64_t n, int64_t c, double 
         if (a->kind == ARG_VALUE) TRY(number_at(rw, a->v, n, c, to));
         if (a->kind == ARG_EXPR && !constant_of(rw, a, to)) return rewrite_refuse(rw, "'%s' depends on sizes", v->name);
     }
-    if (!node) return rewrite_refuse(rw, "'%s' is no constant", v->name);
+    if (!node) return rewrite_refuse(rw, "'%s' is not a constant", v->name);
     if (node->op->id == OP_full) return constant_of(rw, &node->arg[1], out);
     *out = x;
     if (node->op->flags & OPF_REARRANGES || node->op->id == OP_to_copy) return true;
     if ((node->op->id == OP_add_Tensor || node->op->id == OP_sub_Tensor) && !constant_of(rw, &node->arg[2], &alpha))
         return false;
     return op_of_number(node->op->id, x, out) || op_of_numbers(node->op->id, x, alpha * y, out) ||
-           rewrite_refuse(rw, "'%s' is no constant", v->name);
+           rewrite_refuse(rw, "'%s' is not a constant", v->name);
 }
 
 bool weight_numbers(Rewrite *rw, const Value *v, int64_t n, double *out)
