@@ -70,6 +70,7 @@ qkv_status qkv_set_allocator(const qkv_allocator *allocator, qkv_error *err)
 
 void qkv_get_allocator(qkv_allocator *out)
 {
+    if (!out) return;
     MemHooks h = mem_hooks();
     qkv_allocator all = {out->struct_size, h.alloc, h.grow, h.release, h.user};
     memcpy(out, &all, out->struct_size < sizeof all ? out->struct_size : sizeof all);

@@ -7,6 +7,7 @@ void *qkv_model_extra_file(const qkv_model *m, const char *name, size_t *size, q
     Err e = api_begin();
     Extras x;
     char *copy = NULL;
+    if (!GIVEN(m) || !GIVEN(name) || !GIVEN(size)) return api_null(&e, err);
     bool found = false, ok = extras_open(&x, m->program.source, &e) || within(&e, "%s", m->path);
     for (int i = 0; ok && !found && i < x.n; i++)
         if (!strcmp(x.file[i].name, name)) {
@@ -41,6 +42,7 @@ static const Value *table_of(const Graph *g, unsigned char *is)
 qkv_status qkv_model_input_table(const qkv_model *m, int i, const char **name, int64_t *rows, qkv_error *err)
 {
     Err e = api_begin();
+    if (!GIVEN(m) || !GIVEN(name) || !GIVEN(rows)) return api_give(&e, err);
     const Graph *g = m->program.graph;
     *name = NULL;
     *rows = 0;
