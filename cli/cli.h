@@ -135,6 +135,8 @@ int model_load(const ModelOptions *o, const char *path, bool bf16, bool no_fuse,
 void print_skipped(const json_t *report); /* of a rewrite: what skip_padding did, as notes */
 int model_open(const ModelOptions *o, const char *path, bool bf16, bool no_fuse, Loaded *out);
 void model_close(Loaded *m);
+/* The passes of --passes, or of sessions by default, up to `last`, as a list; false: `last` is not one of them. */
+bool passes_upto(const ModelOptions *o, const char *last, char *list, size_t size);
 /* --trace: from now on, with room for so many runs; and written. Nothing without a path. */
 int trace_start(const char *path, Loaded *m, int64_t runs);
 int trace_finish(const char *path, Loaded *m);

@@ -258,6 +258,7 @@ const Command command_bench = {
                 {dtype_option, AT(model)},
                 {skip_padding_option, AT(model)},
                 {run_options, AT(model)},
+                {passes_option, AT(model)},
                 {trace_option, AT(trace)},
                 {json_option},
                 {common_options}},

@@ -146,6 +146,7 @@ const Command command_run = {
                 {dtype_option, offsetof(RunOptions, model)},
                 {skip_padding_option, offsetof(RunOptions, model)},
                 {run_options, offsetof(RunOptions, model)},
+                {passes_option, offsetof(RunOptions, model)},
                 {trace_option, offsetof(RunOptions, trace)},
                 {json_option},
                 {common_options}},

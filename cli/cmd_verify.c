@@ -319,6 +319,97 @@ static int verify(const VerifyOptions *o, Loaded *m, bool *differs)
     return code;
 }
 
+/* ------------------------------------------------------------------ which pass */
+
+static bool any_differs(const Compared *c, int n)
+{
+    bool any = false;
+    for (int i = 0; i < n; i++) any |= c[i].differs;
+    return any;
+}
+
+/* One run with the passes of --passes; *worst: the largest difference as a share of the peak. */
+static int run_with(const VerifyOptions *o, bool *differs, double *worst)
+{
+    qkv_error e;
+    Inputs in = {0};
+    Loaded m = {0}, other = {0};
+    ModelOptions plain = o->model;
+    qkv_tensors *file = NULL;
+    bool bf16;
+    int n = 0, code = model_bf16(&o->model, &bf16);
+    plain.passes = NULL;
+    if (!code) code = model_open(&o->model, o->common.arg[0], bf16, false, &m);
+    if (code) return code;
+    Compared *c = must(calloc((size_t)qkv_model_output_count(m.model) + 1, sizeof *c));
+    code = check_tolerances(o, m.model);
+    if (!code && !o->expected) code = model_open(&plain, o->common.arg[1], false, false, &other);
+    if (!code && o->expected && !(file = qkv_tensors_open(o->expected, &e))) code = problem_of(&e);
+    if (!code) code = inputs_set(&o->inputs, &m, &in);
+    if (!code && qkv_session_run(m.session, &e)) code = problem_of(&e);
+    if (!code) code = file ? compare_file(o, &m, file, c, &n) : compare_models(o, &m, &other, c, &n);
+    *differs = any_differs(c, n);
+    *worst = 0;
+    for (int i = 0; i < n; i++) *worst = fmax(*worst, c[i].d.max_abs_over_peak);
+    for (int i = 0; i < n; i++) free(c[i].owned);
+    free(c);
+    inputs_free(&in);
+    qkv_tensors_free(file);
+    model_close(&m);
+    model_close(&other);
+    return code;
+}
+
+static void report_bisect(const VerifyOptions *o, const char *first, json_t *runs)
+{
+    json_t *run;
+    size_t i;
+    if (o->common.json) {
+        json_print(json_pack("{s:i, s:o, s:o, s:O}", "schema", JSON_SCHEMA, "model", json_text(o->common.arg[0]),
+                             "first_pass_that_differs", json_text(first), "passes", runs));
+        return;
+    }
+    Table *t = table_new("llr");
+    table_cell(t, "after");
+    table_cell(t, "result");
+    table_cell(t, "of peak");
+    json_array_foreach(runs, i, run)
+    {
+        bool agrees = json_is_true(json_object_get(run, "agrees"));
+        table_cell(t, "%s", json_string_value(json_object_get(run, "after")));
+        table_cell(t, agrees ? "ok" : "DIFFERS");
+        table_color(t, agrees ? GREEN : RED);
+        table_cell(t, "%.3g", json_number_value(json_object_get(run, "max_abs_over_peak")));
+    }
+    table_print(t);
+    if (first) printf("\n%soutputs differ from pass '%s' on%s\n", color_on(RED), first, color_off(RED));
+    else printf("\n%sthe outputs agree after every pass%s\n", color_on(GREEN), color_off(GREEN));
+}
+
+/* More and more of the passes that a session runs, or of --passes. */
+static int bisect(const VerifyOptions *o, bool *differs)
+{
+    VerifyOptions with = *o;
+    const char *first = NULL, *name;
+    json_t *runs = json_array();
+    int code = 0;
+    for (int i = 0; !code && (name = qkv_pass_name(i, NULL)); i++) {
+        char list[256];
+        bool wrong;
+        double worst;
+        if (!passes_upto(&o->model, name, list, sizeof list)) continue;
+        with.model.passes = list;
+        if ((code = run_with(&with, &wrong, &worst))) break;
+        if (wrong && !first) first = name;
+        json_array_append_new(runs, json_pack("{s:s, s:b, s:o}", "after", name, "agrees", !wrong, "max_abs_over_peak",
+                                              json_number(worst)));
+    }
+    *differs = first != NULL;
+    if (!code) report_bisect(o, first, runs);
+    json_decref(runs);
+    return code;
+}
+
 static int cmd_verify(const void *options)
 {
     const VerifyOptions *o = options;
@@ -332,6 +423,8 @@ static int cmd_verify(const void *options)
         return problem(QKV_USAGE, "nothing to compare with: give OTHER, -e EXPECTED or --per-node FILE");
     if ((o->expected || o->nodes) && !o->inputs.file && !o->inputs.image.n)
         return problem(QKV_USAGE, "-i FILE is missing: the inputs that the expected values belong to");
+    if (o->bisect && o->nodes) return problem(QKV_USAGE, "--per-node runs the file's nodes: it takes no --bisect");
+    if (o->bisect) return (code = bisect(o, &differs)) ? code : differs ? QKV_MISMATCH : 0;
     if ((code = model_open(&o->model, o->common.arg[0], bf16, o->nodes != NULL, &m))) return code;
     code = verify(o, &m, &differs);
     model_close(&m);
@@ -350,6 +443,9 @@ static const Option own[] = {
     {"per-node", TEXT, AT(nodes), .arg = "FILE",
      .help = "Compare every node with the value of its name in FILE, a .safetensors file, and report the first that "
              "differs. The default tolerance of a node is ten times that of an output."},
+    {"bisect", FLAG, AT(bisect),
+     .help = "Run the model with more and more passes, starting with the nodes of the file, and report the first pass "
+             "after which an output differs."},
     {0},
 };
 
@@ -365,10 +461,13 @@ const Command command_verify = {
         "the same infinity. OTHER is a second model file that gets the same inputs; its outputs are the expected "
         "ones. With --dtype bf16 only MODEL runs in bfloat16.\n\n"
         "With --per-node, every node of the file runs by itself and is compared with a recorded value (the Python "
-        "package records them); the first node that differs is reported, and how many agreed before it.",
+        "package records them); the first node that differs is reported, and how many agreed before it. With "
+        "--bisect, the passes that qkv runs over a graph are added one by one, and the first pass after which an "
+        "output differs is reported.",
     .examples = "qkv verify vit.pt2 -i in.safetensors -e out.safetensors\tagainst PyTorch's outputs\n"
                 "qkv verify vit.pt2 vit.pt2 --dtype bf16 --atol 0.05\twhat bfloat16 costs\n"
-                "qkv verify vit.pt2 -i in.safetensors --per-node nodes.safetensors\twhere it goes wrong",
+                "qkv verify vit.pt2 -i in.safetensors --per-node nodes.safetensors\twhere it goes wrong\n"
+                "qkv verify vit.pt2 -i in.safetensors -e out.safetensors --bisect\twhich pass goes wrong",
     .min_args = 1,
     .max_args = 2,
     .size = sizeof(VerifyOptions),
@@ -380,6 +479,7 @@ const Command command_verify = {
                 {dtype_option, AT(model)},
                 {skip_padding_option, AT(model)},
                 {run_options, AT(model)},
+                {passes_option, AT(model)},
                 {json_option},
                 {common_options}},
     .run = cmd_verify,

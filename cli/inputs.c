@@ -24,7 +24,8 @@ int model_open(const ModelOptions *o, const char *path, bool bf16, bool no_fuse,
     qkv_session_options session = {.struct_size = sizeof session,
                                    .threads = (int)o->threads,
                                    .memory_limit = (size_t)o->memory_limit,
-                                   .no_optimize = o->no_optimize};
+                                   .no_optimize = o->no_optimize,
+                                   .passes = o->passes};
     double start = now_ms();
     *out = (Loaded){0};
     int code = model_load(o, path, bf16, no_fuse, &out->model);
@@ -37,6 +38,28 @@ int model_open(const ModelOptions *o, const char *path, bool bf16, bool no_fuse,
     out->load_ms = now_ms() - start;
     detail("%s: loaded in %.1f ms, cpu %s", path, out->load_ms, qkv_cpu());
     return 0;
+}
+
+static bool in_list(const char *list, const char *name)
+{
+    size_t n = strlen(name);
+    for (const char *s = list; (s = strstr(s, name)); s += n)
+        if ((s == list || s[-1] == ',') && (!s[n] || s[n] == ',')) return true;
+    return false;
+}
+
+bool passes_upto(const ModelOptions *o, const char *last, char *list, size_t size)
+{
+    const char *name;
+    int ordinary;
+    size_t at = 0;
+    list[0] = 0;
+    for (int i = 0; (name = qkv_pass_name(i, &ordinary)); i++) {
+        bool chosen = i == 0 || (o->passes ? in_list(o->passes, name) : ordinary), ends = !strcmp(name, last);
+        if (chosen) at += (size_t)snprintf(list + at, size - at, "%s%s", at ? "," : "", name);
+        if (ends) return chosen;
+    }
+    return false;
 }
 
 int trace_start(const char *path, Loaded *m, int64_t runs)

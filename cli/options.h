@@ -49,11 +49,11 @@ extern const Option common_options[], json_option[];
 
 typedef struct ModelOptions { /* how a model is read and run */
     List fix;
-    const char *dtype;
+    const char *dtype, *passes;
     int64_t threads, memory_limit;
     bool skip_padding, no_optimize;
 } ModelOptions;
-extern const Option fix_option[], skip_padding_option[], dtype_option[], run_options[];
+extern const Option fix_option[], skip_padding_option[], dtype_option[], run_options[], passes_option[];
 
 typedef struct ImageNorm {
     const char *mean, *std;

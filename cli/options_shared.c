@@ -44,6 +44,12 @@ const Option run_options[] = {
              "ends with exit code 5."},
     {0},
 };
+const Option passes_option[] = {
+    {"passes", TEXT, AT(passes), .arg = "LIST",
+     .help = "Run only these passes over the graph, of import,detach,rewrite,padding,precision,fold,fuse. By default "
+             "import, detach, rewrite, precision and fuse run."},
+    {0},
+};
 #undef AT
 
 #define AT(field) offsetof(InputOptions, field)

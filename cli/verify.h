@@ -9,6 +9,7 @@ typedef struct VerifyOptions {
     InputOptions inputs;
     const char *expected, *nodes; /* nodes: --per-node */
     List atol, rtol;
+    bool bisect;
 } VerifyOptions;
 
 typedef struct Compared {

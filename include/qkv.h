@@ -155,8 +155,7 @@ QKV_API const char *qkv_model_symbol(const qkv_model *m, int i, int64_t *min, in
 typedef enum qkv_state { QKV_WRITES_BUFFERS = 1, QKV_DRAWS_RANDOM = 2 } qkv_state;
 QKV_API unsigned qkv_model_state(const qkv_model *m);
 /* Writes a .pt2 that torch.export.load and qkv_model_load read, completely or not at all: the same inputs, outputs,
- * weights, sizes and values, every op spelled in ATen; extra files of the model's own file are kept. Not while another
- * thread uses m. */
+ * weights, sizes and values, every op spelled in ATen; extra files of the model's own file are kept. */
 QKV_API qkv_status qkv_model_save(const qkv_model *m, const char *path, qkv_error *err);
 
 /* ---------------------------------------------------------------- sessions */
@@ -174,6 +173,9 @@ typedef struct qkv_session_options {
     /* NULL: the session only runs. Otherwise (see qkv_train.h) the model is a joint graph, and its parameters, a copy
      * owned by the session, change with every qkv_session_step. Copied. */
     const struct qkv_train_options *train;
+    /* NULL: as no_optimize says. Otherwise names of passes, "detach,rewrite" (qkv_pass_name): the graph goes through
+     * only those. */
+    const char *passes;
 } qkv_session_options;
 
 QKV_API qkv_session *qkv_session_create(const qkv_model *m, const qkv_session_options *options, qkv_error *err);

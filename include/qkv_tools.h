@@ -20,6 +20,12 @@ extern "C" {
 QKV_API char *qkv_model_describe(const qkv_model *m, qkv_error *err);
 /* The graph as text, as it was after import; qkv_free it. */
 QKV_API char *qkv_model_graph_text(const qkv_model *m, qkv_error *err);
+/* The name of pass i of those that a graph goes through before it runs, in order ("import", "detach", "rewrite", ...);
+ * NULL after the last. *in_sessions (may be NULL) becomes 1 for passes that sessions run by default, otherwise 0. */
+QKV_API const char *qkv_pass_name(int i, int *in_sessions);
+/* The graph as text after only these passes ("detach,rewrite"), which run in their own order; NULL: as a session runs
+ * it. qkv_free it. */
+QKV_API char *qkv_model_graph_text_after(const qkv_model *m, const char *passes, qkv_error *err);
 
 /* A copy of an extra file of the model's own file, by its name (extra_files of torch.export.save), followed by a 0
  * byte; qkv_free it. QKV_USAGE when there is none. */
@@ -77,7 +83,7 @@ typedef struct qkv_onnx_options {
  * qkv_free it; set also when ops are missing): one JSON object with opset, profile, nodes, weights, attentions {op,
  * decomposed}, missing [{node, op, reason}], warnings [{node, op, rule, reason}] (what keeps the profile's runtime from
  * its fast path), notes [..], dropped [..] (conditions on sizes, which ONNX cannot hold). QKV_UNSUPPORTED names every
- * node that cannot be written. The same model and options give the same bytes. Not while another thread uses m. */
+ * node that cannot be written. The same model and options give the same bytes. */
 QKV_API qkv_status qkv_model_save_onnx(const qkv_model *m, const char *path, const qkv_onnx_options *options,
                                        char **report, qkv_error *err);
 

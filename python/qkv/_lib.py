@@ -34,7 +34,7 @@ class LoadOptions(C.Structure):
 
 
 class SessionOptions(C.Structure):
-    _fields_ = [("struct_size", C.c_size_t), ("threads", C.c_int), ("memory_limit", C.c_size_t), ("no_optimize", C.c_int), ("train", C.c_void_p)]
+    _fields_ = [("struct_size", C.c_size_t), ("threads", C.c_int), ("memory_limit", C.c_size_t), ("no_optimize", C.c_int), ("train", C.c_void_p), ("passes", C.c_char_p)]
 
 
 class TrainOptions(C.Structure):
@@ -144,7 +144,7 @@ def _functions():
             ("model_input_count", i, p), ("model_input_name", s, p, i), ("model_input_dtype", i, p, i), ("model_input_rank", i, p, i),
             ("model_input_dim", s, p, i, i), ("model_output_count", i, p), ("model_output_name", s, p, i),
             ("model_state", C.c_uint, p), ("model_symbol_count", i, p), ("model_symbol", s, p, i, i64, i64),
-            ("model_describe", p, p, e), ("model_graph_text", p, p, e), ("model_save", i, p, s, e), ("model_pack", i, p, s, p, e),
+            ("model_describe", p, p, e), ("model_graph_text", p, p, e), ("model_graph_text_after", p, p, s, e), ("pass_name", s, i, p), ("model_save", i, p, s, e), ("model_pack", i, p, s, p, e),
             ("model_save_onnx", i, p, s, C.POINTER(OnnxOptions), C.POINTER(p), e),
             ("model_rewrite", i, p, C.POINTER(RewriteOptions), C.POINTER(p), e),
             ("model_extract", p, p, C.POINTER(s), i, C.POINTER(s), i, e),

@@ -12,6 +12,8 @@
 #include "pt2/write/write.h"
 #include "format/json.h"
 #include "grad/grad.h"
+#include "ir/copy.h"
+#include "program/passes.h"
 #include "program/prepare.h"
 #include "program/pack.h"
 #include "run/session.h"
@@ -176,8 +178,8 @@ qkv_model *api_model_of(Graph *g, const char *name, const qkv_model *like, Err *
         if (err->code == E_OK) oom(err);
         return NULL;
     }
-    m->program.compute = like->program.fused ? like->program.compute
-                                             : DT_NONE; /* else the graph itself has its casts */
+    m->program.compute = like->program.no_fuse ? DT_NONE /* the graph itself has its casts */
+                                               : like->program.compute;
     m->path = mem_strdup(name);
     if (m->path && input_texts(m) && !mem_ran_out()) return m;
     qkv_model_free(m);
@@ -326,10 +328,12 @@ qkv_status qkv_model_save(const qkv_model *m, const char *path, qkv_error *err)
 {
     Err e = api_begin();
     if (!GIVEN(m) || !GIVEN(path)) return give(&e, err);
-    Extras x;
-    bool ok = (extras_open(&x, m->program.source, &e) || within(&e, "%s", m->path)) &&
-              pt2_save(graph_of(m), x.file, x.n, path, &e);
+    Extras x = {0};
+    Graph *own = graph_copy(graph_of(m), &e); /* writers make expressions of their own */
+    bool ok = own && (extras_open(&x, m->program.source, &e) || within(&e, "%s", m->path)) &&
+              pt2_save(own, x.file, x.n, path, &e);
     extras_close(&x);
+    graph_free(own);
     return ok ? QKV_OK : give(&e, err);
 }
 
@@ -339,7 +343,7 @@ qkv_status qkv_model_pack(const qkv_model *m, const char *path, qkv_pack_info *i
     PackInfo i;
     if (!GIVEN(m) || !GIVEN(path)) return give(&e, err);
     if (info && !VERSIONED_WANTED(qkv_pack_info, message, info, &e)) return give(&e, err);
-    if (!program_pack((Program *)(uintptr_t)&m->program, path, &i, &e)) return give(&e, err);
+    if (!program_pack(&m->program, path, &i, &e)) return give(&e, err);
     if (!info) return QKV_OK;
     qkv_pack_info all = {.weights = i.weights,
                          .packed = i.packed,
@@ -351,13 +355,15 @@ qkv_status qkv_model_pack(const qkv_model *m, const char *path, qkv_pack_info *i
     return QKV_OK;
 }
 
-/* For ONNX, which has no gradient of attention: *own, the caller's to free, is a copy with products in its place; NULL where nothing stands in the way. */
-static bool spell_out(const Graph *g, Graph **own, Err *err)
+/* A copy for ONNX, which has no gradient of attention: products stand in its place. */
+static Graph *spelled_out(const Graph *g, Err *err)
 {
-    const Node *n = g->first;
-    *own = NULL;
+    Graph *own = graph_copy(g, err);
+    const Node *n = own ? own->first : NULL;
     while (n && n->op->id != OP_sdpa_lse && n->op->id != OP_sdpa_backward) n = n->next;
-    return !n || ((*own = graph_copy(g, err)) && attention_written_out(*own, err));
+    if (!n || attention_written_out(own, err)) return own;
+    graph_free(own);
+    return NULL;
 }
 
 qkv_status qkv_model_save_onnx(const qkv_model *m, const char *path, const qkv_onnx_options *options, char **report,
@@ -378,9 +384,9 @@ qkv_status qkv_model_save_onnx(const qkv_model *m, const char *path, const qkv_o
                       .profile = *profile,
                       .torch_version = m->program.source->torch_version,
                       .external = o.external_data};
-    Graph *own;
-    bool ok = spell_out(graph_of(m), &own, &e) && onnx_save(own ? own : graph_of(m), path, &to, &text, &e);
-    if (own) graph_free(own);
+    Graph *own = spelled_out(graph_of(m), &e);
+    bool ok = own && onnx_save(own, path, &to, &text, &e);
+    graph_free(own);
     if (ok && text.failed) ok = oom(&e);
     if (report && !text.failed) *report = text.data;
     else buf_free(&text);
@@ -404,17 +410,19 @@ qkv_session *qkv_session_create(const qkv_model *m, const qkv_session_options *o
 {
     qkv_session_options o = {0};
     Err e = api_begin();
-    if (!GIVEN(m) || !VERSIONED_TAKE(qkv_session_options, train, &o, options, &e)) return api_null(&e, err);
+    if (!GIVEN(m) || !VERSIONED_TAKE(qkv_session_options, passes, &o, options, &e)) return api_null(&e, err);
     qkv_session *s = mem_zeroed(1, sizeof *s);
     if (!s) return api_no_memory(err);
     s->model = m;
     s->output = mem_zeroed((size_t)graph_of(m)->noutput + 1, sizeof *s->output);
     s->input = mem_zeroed((size_t)graph_of(m)->ninput + 1, sizeof *s->input);
-    const Graph *g = graph_of(m);
-    const Fusion *fusion = m->program.fused ? &m->program.fusion : NULL;
-    bool ok = s->output && s->input;
+    const Graph *g;
+    const Fusion *fusion;
+    unsigned list = o.no_optimize ? PASSES_PLAIN_RUN : PASSES_RUN;
+    bool ok = s->output && s->input && (!o.passes || passes_named(o.passes, &list, &e));
     int threads = o.threads > 0 ? o.threads : default_threads();
-    ok = ok && program_for_runs((Program *)(uintptr_t)&m->program, !o.no_optimize, o.train, &g, &fusion, &e);
+    if (o.train) list |= PASS_BIT(PASS_TRAIN);
+    ok = ok && program_for_runs(&m->program, list, &g, &fusion, &e);
     s->session = ok ? session_create(g, fusion, threads, o.memory_limit, &e) : NULL;
     ok = s->session && program_give_packed(&m->program, s->session, &e);
     if (ok && (!o.train || api_training_create(s, o.train, threads, o.memory_limit, &e))) return s;

@@ -5,6 +5,8 @@
 #include "base/mem.h"
 #include "format/json.h"
 #include "grad/grad.h"
+#include "ir/copy.h"
+#include "program/passes.h"
 #include "program/prepare.h"
 #include "plan/plan.h"
 #include "shape/solve.h"
@@ -77,13 +79,13 @@ static bool example_sizes(const Graph *g, const qkv_joint_options *o, Binding *b
 }
 
 /* Of the graph as a session would run it; unknown where sizes come out of data. */
-static bool cost_of(Program *p, const qkv_joint_options *o, Cost *c, Err *err)
+static bool cost_of(const Program *p, const qkv_joint_options *o, Cost *c, Err *err)
 {
     const Graph *g;
     const Fusion *fusion;
     Binding b;
     Err ignored = {0};
-    TRY(program_for_runs(p, true, false, &g, &fusion, err) && example_sizes(g, o, &b, err));
+    TRY(program_for_runs(p, PASSES_RUN, &g, &fusion, err) && example_sizes(g, o, &b, err));
     const Tensor **given = mem_zeroed((size_t)g->next_id + 1, sizeof *given);
     unsigned char *stable = mem_zeroed((size_t)g->next_id + 1, 1);
     for (int i = 0; given && stable && i < g->nweight; i++) {
@@ -182,7 +184,7 @@ static qkv_model *joint_of(const qkv_model *m, const JointOptions *options, cons
     if (!g) return NULL;
     bool weighs = joint.recompute != RECOMPUTE_NONE, ok = !weighs || example_sizes(g, o, &sizes, e);
     joint.sizes = weighs && ok ? &sizes : NULL;
-    ok = ok && graph_joint(g, &joint, e);
+    ok = ok && passes_run(&(Pipeline){.graph = g, .joint = &joint}, PASSES_JOINT, e);
     if (joint.sizes) binding_free(&sizes);
     if (ok) return api_model_of(g, m->path, m, e);
     graph_free(g);

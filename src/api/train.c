@@ -1,7 +1,9 @@
 /* Sessions that train, and weights put into models. */
 #include <string.h>
 #include "api/api_impl.h"
+#include "ir/copy.h"
 #include "base/mem.h"
+#include "program/passes.h"
 #include "program/prepare.h"
 #include "train/fit.h"
 
@@ -227,7 +229,7 @@ static bool make_evaluator(const qkv_session *s, Training *t, Err *err)
     if (t->evaluator) return true;
     Graph *forward = t->forward ? NULL : forward_graph(s->model->program.graph, true, err);
     TRY(t->forward || (forward && (t->forward = api_model_of(forward, s->model->path, s->model, err))));
-    TRY(program_for_runs(&t->forward->program, true, true, &g, &fusion, err));
+    TRY(program_for_runs(&t->forward->program, PASSES_RUN | PASS_BIT(PASS_TRAIN), &g, &fusion, err));
     t->evaluator = session_create_beside(s->session, g, fusion, t->threads, t->memory_limit, err);
     return t->evaluator != NULL;
 }

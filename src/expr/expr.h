@@ -87,6 +87,8 @@ typedef struct Symbol {
 
 typedef struct ExprPool ExprPool;
 ExprPool *expr_pool(Arena *a);
+/* The same pool in another arena; (*nodes)[e->id] is what `e` is there. Symbol.value is still the other graph's. NULL when out of memory. */
+ExprPool *expr_pool_copy(const ExprPool *from, Arena *a, Expr **nodes);
 void expr_pool_free(ExprPool *p); /* its hash table; nodes live in the arena */
 int expr_symbol_count(const ExprPool *p);
 uint32_t expr_node_count(const ExprPool *p); /* nodes made so far */

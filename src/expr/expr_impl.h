@@ -10,6 +10,8 @@ typedef struct Fact {
     int64_t lo, hi;
 } Fact;
 
+enum { MAX_FACTS = 64 };
+
 struct ExprPool {
     Arena *arena;
     Expr **slots;

@@ -84,8 +84,6 @@ static void range_of(const ExprPool *p, const Expr *e, int64_t *lo, int64_t *hi)
     }
 }
 
-enum { MAX_FACTS = 64 };
-
 /* e == f + *c for a constant c: terms have one order, the constant may stand anywhere among them. */
 static bool same_terms(const Expr *e, const Expr *f, int64_t *c)
 {

@@ -12,7 +12,9 @@
 #include "base/mem.h"
 #include "format/json.h"
 #include "format/packfile.h"
+#include "ir/copy.h"
 #include "kernel/gemm.h"
+#include "program/passes.h"
 #include "program/prepare.h"
 #include "run/session.h"
 #include "shape/solve.h"
@@ -23,10 +25,10 @@ typedef struct Blobs {
 } Blobs;
 
 typedef struct Packer {
-    Graph *g;        /* as it is written */
-    Graph *read;     /* as a reader of the text has it */
-    Session *folder; /* owns what was folded */
-    Value **weight;  /* of `read`, those of bodies included, in the order of the text */
+    Graph *g;    /* as it is written; prepared owns it, and what was folded */
+    Graph *read; /* as a reader of the text has it */
+    Prepared prepared;
+    Value **weight; /* of `read`, those of bodies included, in the order of the text */
     int nweight;
     Blobs blobs;
     int *blob_of;  /* by weight */
@@ -71,25 +73,23 @@ static bool is_view_of_weight(const Graph *g, const Tensor *t)
     return false;
 }
 
-/* What the session computed of weights alone becomes weights; weights that are no longer needed go. */
-static bool fold(Packer *k)
+bool pack_fold(Graph *g, Session **folder, Err *err)
 {
-    Graph *g = k->g;
-    k->folder = session_create(g, NULL, cpu_count(), 0, k->err);
-    if (!k->folder) return false;
+    *folder = session_create(g, NULL, cpu_count(), 0, err);
+    if (!*folder) return false;
     int before = g->nweight;
     for (Node *n = g->first; n; n = n->next)
         for (int o = 0; o < n->nout; o++) {
-            const Tensor *t = session_constant(k->folder, n->out[o]);
+            const Tensor *t = session_constant(*folder, n->out[o]);
             if (!t || is_view_of_weight(g, t)) continue;
             Value *w = graph_add_weight(g, n->out[o]->name, n->out[o]->name, t);
-            if (!w) return oom(k->err);
+            if (!w) return oom(err);
             w->weight = W_CONSTANT;
             graph_replace_uses(g, n->out[o], w);
         }
     if (g->nweight > before) graph_dce(g);
     int *uses = mem_zeroed((size_t)g->next_id + 1, sizeof *uses), kept = 0;
-    if (!uses) return oom(k->err);
+    if (!uses) return oom(err);
     graph_count_uses(g, uses);
     for (int i = 0; i < g->nweight; i++)
         if (uses[g->weight[i]->id] || graph_writes(g, g->weight[i])) g->weight[kept++] = g->weight[i];
@@ -155,7 +155,7 @@ static bool run_products(Packer *k, Session **s)
 {
     Err why = {0};
     Fusion f;
-    TRY(fuse_graph(k->read, &f, k->err));
+    TRY(passes_run(&(Pipeline){.graph = k->read, .fusion = &f}, PASS_BIT(PASS_FUSE), k->err));
     *s = session_create(k->read, &f, cpu_count(), 0, k->err);
     bool ok = *s != NULL, ran = ok && run_once(k, *s, &why);
     fusion_free(&f);
@@ -180,6 +180,31 @@ static bool collect_weights(Packer *k, const Graph *g)
         for (int i = 0; i < n->op->schema->nparams; i++)
             if (n->arg[i].kind == ARG_GRAPH) TRY(collect_weights(k, n->arg[i].g));
     return true;
+}
+
+typedef struct Reading {
+    const Packer *k;
+    int next;
+} Reading;
+
+static const Tensor *next_weight(void *user, const char *fqn)
+{
+    Reading *r = user;
+    (void)fqn;
+    return r->next < r->k->nweight ? r->k->weight[r->next++]->data : NULL;
+}
+
+/* The text, which must read back, and a graph like a reader's: weights are given other memory there. */
+static bool print_graph(Packer *k)
+{
+    Reading r = {k, 0};
+    graph_print(k->g, &k->text);
+    if (k->text.failed || !k->text.data) return oom(k->err);
+    k->read = graph_copy(k->g, k->err);
+    TRY(k->read && collect_weights(k, k->read));
+    Graph *again = graph_parse(k->text.data, next_weight, &r, k->err);
+    graph_free(again);
+    return again != NULL;
 }
 
 static bool place_weights(Packer *k)
@@ -327,25 +352,18 @@ static bool write_file(Packer *k, const Source *from, const char *path)
     return packfile_write(path, b->data, k->text.data, k->blobs.blob, k->blobs.n, k->err);
 }
 
-bool program_pack(Program *p, const char *path, PackInfo *info, Err *err)
+bool program_pack(const Program *p, const char *path, PackInfo *info, Err *err)
 {
-    const Graph *g;
-    const Fusion *ignored;
     Session *s = NULL;
     Packer k = {.info = info, .err = err};
     *info = (PackInfo){.cpu = cpu_level_name(cpu_level())};
-    TRY(program_for_runs(p, true, false, &g, &ignored, err));
-    k.g = graph_copy(g, err);
-    bool ok = k.g && fold(&k);
-    if (ok) graph_print(k.g, &k.text);
-    if (ok && (k.text.failed || !k.text.data)) ok = oom(k.err);
-    ok = ok && (k.read = graph_copy(k.g, err)) != NULL;
-    ok = ok && collect_weights(&k, k.read) && place_weights(&k) && run_products(&k, &s) &&
-         place_extras(&k, p->source) && write_file(&k, p->source, path);
+    TRY(program_prepare(p, PASSES_PACK, &k.prepared, err));
+    k.g = k.prepared.graph;
+    bool ok = print_graph(&k) && place_weights(&k) && run_products(&k, &s) && place_extras(&k, p->source) &&
+              write_file(&k, p->source, path);
     session_free(s);
     if (k.read) graph_free(k.read);
-    session_free(k.folder);
-    if (k.g) graph_free(k.g);
+    prepared_free(&k.prepared);
     for (int i = 0; k.copied && i < k.nweight; i++) mem_free(k.copied[i]);
     mem_free(k.copied);
     mem_free(k.plain);

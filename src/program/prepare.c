@@ -1,4 +1,4 @@
-/* Rewriting a program. Contract in optimise.h. */
+/* Rewriting a program. Contract in prepare.h. */
 #include "program/prepare.h"
 #include <string.h>
 #include <time.h>
@@ -6,9 +6,8 @@
 #include "base/mem.h"
 #include "format/json.h"
 #include "format/tensors.h"
-#include "backends/lift_sdpa.h"
-#include "precision/precision.h"
-#include "padding/skip_padding.h"
+#include "ir/copy.h"
+#include "program/passes.h"
 #include "rewrite/families/all.h"
 #include "run/session.h"
 
@@ -208,254 +207,136 @@ static double now_ms(void)
     return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
 }
 
-/* ------------------------------------------------------------------ attention for PyTorch's kernels */
-
-static Expr *argument(const FileAttention *a, const char *name)
-{
-    int i = op_param(a->op, name);
-    return i >= 0 && a->arg[i].kind == ARG_EXPR ? a->arg[i].e : NULL;
-}
-
-/* Import made all of them 4 axes; said, and proven, before rules change what they read. */
-static bool lift_ranks(const Program *p, const Prover *prover, RewriteLog *lifted, Err *err)
-{
-    for (int i = 0; i < p->source->nattention; i++) {
-        const FileAttention *a = &p->source->attention[i];
-        const Expr *causal = argument(a, "is_causal"), *gqa = argument(a, "enable_gqa"),
-                   *dropout = argument(a, "dropout_p");
-        bool drops = dropout && (dropout->kind == EX_FLOAT ? dropout->f > 0 : dropout->i > 0);
-        LiftSource s = {a->node, a->q.value,          a->k.value,    a->v.value,          a->mask.value,
-                        a->out,  causal && causal->i, gqa && gqa->i, argument(a, "scale")};
-        bool apart = false; /* axes that broadcast */
-        for (int k = 0; !s.gqa && s.q->rank == 4 && k < 2; k++)
-            apart |= s.q->dim[k] != s.k->dim[k] || s.q->dim[k] != s.v->dim[k];
-        if (a->op->id == OP_scaled_dot_product_attention && (s.q->rank != 4 || apart) && !drops)
-            TRY(lift_rank(p->graph, &s, prover, lifted, err));
-    }
-    return true;
-}
+/* ------------------------------------------------------------------ */
 
 bool program_rewrite(Program *p, const OptimiseOptions *o, Buf *report, Err *err)
 {
     Evaluator evaluator = {.counterexample = o->counterexample};
     Prover prover = {eval, release, save, &evaluator, o->seeds};
+    SdpaDevice device;
     RuleSet *rules = rules_create(families_all);
-    bool fused = p->fused;
     if (!rules) return oom(err);
     bool ok = o->no_builtin || rules_builtin(rules, err);
     for (int i = 0; ok && i < o->nrule_files; i++) ok = read_rules(rules, o->rule_file[i], err);
+    ok = ok && (!o->lift || sdpa_device(o->lift, o->cudnn, &device, err));
     program_forget_runs(p);
-    if (ok && fused) {
-        fusion_free(&p->fusion);
-        p->fused = false;
-    }
     if (ok) {
-        RewriteOptions options = {.rules = rules,
+        unsigned list = PASSES_REWRITE;
+        Pipeline s = {.graph = p->graph,
+                      .program = p,
+                      .device = &device,
+                      .prover = o->prove ? &prover : NULL,
+                      .rewrite = {.rules = rules,
                                   .exact_masked_rows = o->exact_masked_rows,
                                   .phases = o->phases,
                                   .prove = o->prove ? prove_claim : NULL,
                                   .prove_user = &prover,
                                   .progress = o->progress,
-                                  .progress_user = o->progress_user};
-        RewriteLog log = {0};
-        RewriteLog lifted = {0};
-        SkipLog skip = {0};
-        SdpaDevice device;
+                                  .progress_user = o->progress_user}};
+        if (!o->lift) list &= ~(PASS_BIT(PASS_RANKS) | PASS_BIT(PASS_LIFT));
+        if (!o->skip_padding) list &= ~PASS_BIT(PASS_PADDING);
         double start = now_ms();
-        if (o->lift)
-            ok = sdpa_device(o->lift, o->cudnn, &device, err) && lift_ranks(p, o->prove ? &prover : NULL, &lifted, err);
-        ok = ok && rewrite_graph(p->graph, &options, &log, err);
+        ok = passes_run(&s, list, err);
         p->source->nattention = 0; /* what the file had is gone */
-        if (ok && o->skip_padding) ok = skip_padding(p->graph, o->prove ? &prover : NULL, &skip, err);
-        if (ok && o->lift) {
-            ok = lift_sdpa(p->graph, &device, o->prove ? &prover : NULL, &lifted, err);
-            log.nodes_after = p->graph->nnodes;
-        }
-        put_report(report, &log, &lifted, o->skip_padding ? &skip : NULL, o->prove, now_ms() - start);
-        rewrite_log_free(&log);
-        rewrite_log_free(&lifted);
-        skip_log_free(&skip);
+        s.log.nodes_before += s.detached;
+        if (o->lift) s.log.nodes_after = p->graph->nnodes;
+        put_report(report, &s.log, &s.lifted, o->skip_padding ? &s.skip : NULL, o->prove, now_ms() - start);
+        pipeline_free(&s);
         ok = ok && (!(mem_ran_out() || report->failed) || oom(err));
     }
-    if (fused && !p->fused) { /* also where rewriting failed: without, the graph runs as well, but slower */
-        Err again;
-        p->fused = fuse_graph(p->graph, &p->fusion, ok ? err : &again);
-        ok = ok && p->fused;
-    }
     rules_free(rules);
     return ok;
 }
 
-/* ------------------------------------------------------------------ the copy that sessions run */
+/* ------------------------------------------------------------------ what sessions run */
 
-typedef struct ForRuns {
-    Graph *graph; /* NULL: the program's own */
-    Fusion fusion;
-} ForRuns;
-
-/* The weights in the order in which graph_print writes them: a graph's own, then those of its bodies. */
-typedef struct Weights {
-    const Tensor **data;
-    int n, next;
-} Weights;
-
-static int list_weights(const Graph *g, Weights *w)
-{
-    int n = g->nweight;
-    for (int i = 0; i < g->nweight && w; i++) w->data[w->n++] = g->weight[i]->data;
-    for (const Node *node = g->first; g->bodies && node; node = node->next)
-        for (int i = 0; i < node->op->schema->nparams; i++)
-            if (node->arg[i].kind == ARG_GRAPH) n += list_weights(node->arg[i].g, w);
-    return n;
-}
-
-static const Tensor *next_weight(void *user, const char *fqn)
-{
-    Weights *w = user;
-    (void)fqn;
-    return w->next < w->n ? w->data[w->next++] : NULL;
-}
-
-static bool copy_scalars(const Graph *from, Graph *to)
-{
-    to->scalar_input = arena_array(to->arena, ScalarInput, from->nscalar_input + 1);
-    if (!to->scalar_input) return false;
-    for (int i = 0; i < from->nscalar_input; i++) {
-        ScalarInput *s = &to->scalar_input[i];
-        *s = from->scalar_input[i];
-        const Expr *e = s->value.kind == ARG_EXPR ? s->value.e : NULL;
-        if (e && e->kind == EX_SYM) s->value.e = ex_symbol(to->ex, expr_symbol(from->ex, (int)e->i)->name);
-        if (s->value.kind == ARG_EXPR && !s->value.e) return false;
-    }
-    to->nscalar_input = from->nscalar_input;
-    return true;
-}
-
-/* Which input tells a size: the text does not say it. */
-static bool copy_symbols(const Graph *from, Graph *to)
-{
-    for (int i = 0; i < expr_symbol_count(from->ex); i++) {
-        const Symbol *s = expr_symbol(from->ex, i);
-        Symbol *mine = expr_find_symbol(to->ex, s->name);
-        if (!mine) continue;
-        mine->has_hint = s->has_hint;
-        mine->hint = s->hint;
-        if (s->source != SYM_INPUT) continue;
-        mine->source = SYM_INPUT;
-        mine->dim = s->dim;
-        if (s->value && !(mine->value = graph_find_value(to, s->value->name))) return false;
-    }
-    return true;
-}
-
-/* What the text does not say of weights, inputs, results and the way that Python calls the model. */
-static bool copy_facts(const Graph *from, Graph *to)
-{
-    const char *const spec[] = {from->in_spec, from->out_spec, from->forward_args, from->namedtuples};
-    const char **mine[] = {&to->in_spec, &to->out_spec, &to->forward_args, &to->namedtuples};
-    for (int i = 0; i < from->nweight; i++) {
-        to->weight[i]->frozen = from->weight[i]->frozen;
-        to->weight[i]->persistent = from->weight[i]->persistent;
-        to->weight[i]->changes = from->weight[i]->changes;
-    }
-    for (int i = 0; i < from->ninput; i++) to->input[i]->trains = from->input[i]->trains;
-    for (int i = 0; i < from->noutput; i++)
-        if (from->output[i].value_name &&
-            !(to->output[i].value_name = arena_strdup(to->arena, from->output[i].value_name)))
-            return false;
-    for (size_t i = 0; i < sizeof spec / sizeof *spec; i++)
-        if (spec[i] && !(*mine[i] = arena_strdup(to->arena, spec[i]))) return false;
-    return true;
-}
-
-Graph *graph_copy(const Graph *g, Err *err)
-{
-    Buf text = {0};
-    Weights w = {.data = mem_zeroed((size_t)list_weights(g, NULL) + 1, sizeof *w.data)};
-    if (w.data) list_weights(g, &w);
-    graph_print(g, &text);
-    bool ok = (w.data && !text.failed) || oom(err);
-    Graph *copy = ok ? graph_parse(text.data ? text.data : "", next_weight, &w, err) : NULL;
-    mem_free(w.data);
-    buf_free(&text);
-    if (copy) copy->core = g->core;
-    if (copy && copy_scalars(g, copy) && copy_symbols(g, copy) && copy_facts(g, copy)) return copy;
-    if (copy) {
-        graph_free(copy);
-        oom(err);
-    }
-    return NULL;
-}
-
-static bool rewrite_for_runs(Graph *g, Err *err)
+/* Rules of a run keep every value of the source; products pack weights by themselves. */
+static RuleSet *rules_for_runs(Err *err)
 {
     RuleSet *rules = rules_create(families_all);
-    RewriteLog log = {0};
-    if (!rules) return oom(err);
-    bool ok = rules_builtin(rules, err);
-    rules_remove(rules, "pack_qkv"); /* products pack weights by themselves */
-    rules_remove(rules, "pack_kv");
-    RewriteOptions options = {.rules = rules, .exact_masked_rows = true};
-    if (ok) {
-        ok = rewrite_graph(g, &options, &log, err);
-        rewrite_log_free(&log);
+    if (!rules) return oom(err), NULL;
+    if (!rules_builtin(rules, err)) {
+        rules_free(rules);
+        return NULL;
     }
+    rules_remove(rules, "pack_qkv");
+    rules_remove(rules, "pack_kv");
+    return rules;
+}
+
+/* What is left of a list for this program: some graphs run as they are. */
+static bool list_for(const Program *p, unsigned *list, Err *err)
+{
+    bool fixed = p->source->prepared || p->graph->bodies;
+    if (p->no_fuse) *list &= PASS_BIT(PASS_FOLD);
+    if (fixed && *list & PASS_BIT(PASS_TRAIN))
+        return fail(err, E_UNSUPPORTED, "a packed model, or one with loops or branches, does not train");
+    if (fixed && *list & PASS_BIT(PASS_PRECISION) && p->compute != DT_NONE)
+        return fail(err, E_UNSUPPORTED, "a model with loops or branches has no other compute dtype");
+    if (fixed) *list &= PASS_BIT(PASS_FOLD) | PASS_BIT(PASS_FUSE);
+    if (p->compute == DT_NONE) *list &= ~PASS_BIT(PASS_PRECISION);
+    return true;
+}
+
+bool program_prepare(const Program *p, unsigned list, Prepared *out, Err *err)
+{
+    RuleSet *rules = NULL;
+    *out = (Prepared){.list = list};
+    TRY(list_for(p, &list, err));
+    if (list & ~PASS_BIT(PASS_FUSE)) TRY(out->graph = graph_copy(p->graph, err));
+    bool ok = !(list & PASS_BIT(PASS_REWRITE)) || (rules = rules_for_runs(err));
+    Pipeline s = {.graph = out->graph ? out->graph : p->graph,
+                  .rewrite = {.rules = rules, .exact_masked_rows = true},
+                  .compute = p->compute,
+                  .fusion = &out->fusion};
+    ok = ok && passes_run(&s, list, err);
+    out->folder = s.folder;
+    out->fused = ok && list & PASS_BIT(PASS_FUSE);
+    pipeline_free(&s);
     rules_free(rules);
+    if (!ok) prepared_free(out);
     return ok;
 }
 
-static void mark_trained(Graph *g)
+void prepared_free(Prepared *r)
 {
-    for (int i = 0; i < g->noutput; i++)
-        if (g->output[i].gradient_of && g->output[i].gradient_of->kind == V_WEIGHT)
-            g->output[i].gradient_of->changes = true;
+    if (r->fused) fusion_free(&r->fusion);
+    session_free(r->folder);
+    if (r->graph) graph_free(r->graph);
+    *r = (Prepared){0};
 }
 
-static bool make_for_runs(const Program *p, bool optimise, bool trains, ForRuns *r, Err *err)
-{
-    Err ignored;
-    r->graph = p->source->prepared || p->graph->bodies ? NULL : graph_copy(p->graph, &ignored);
-    if (!r->graph && mem_ran_out()) return oom(err);
-    if (!r->graph && trains)
-        return fail(err, E_UNSUPPORTED, "a packed model, or one with loops or branches, does not train");
-    if (!r->graph)
-        return p->compute == DT_NONE ||
-               fail(err, E_UNSUPPORTED, "a model with loops or branches has no other compute dtype");
-    if (trains) mark_trained(r->graph);
-    bool ok = !optimise || rewrite_for_runs(r->graph, err);
-    ok = ok && (p->compute == DT_NONE || lower_precision(r->graph, p->compute, err));
-    if (ok && fuse_graph(r->graph, &r->fusion, err)) return true;
-    graph_free(r->graph);
-    return false;
-}
-
-bool program_for_runs(Program *p, bool optimise, bool trains, const Graph **g, const Fusion **fusion, Err *err)
+bool program_for_runs(const Program *p, unsigned list, const Graph **g, const Fusion **fusion, Err *err)
 {
     bool ok = true;
-    struct ForRuns **made = &p->for_runs[optimise + 2 * trains];
-    pthread_mutex_lock(&p->lock);
-    if (p->fused && !*made && (optimise || trains || p->compute != DT_NONE)) {
-        ForRuns *r = mem_zeroed(1, sizeof *r);
-        ok = r ? make_for_runs(p, optimise, trains, r, err) : oom(err);
-        if (ok) *made = r;
-        else mem_free(r);
+    Runs *runs = p->runs;
+    pthread_mutex_lock(&runs->lock);
+    Prepared *r = runs->first;
+    while (r && r->list != list) r = r->next;
+    if (!r) {
+        r = mem_zeroed(1, sizeof *r);
+        ok = r ? program_prepare(p, list, r, err) : oom(err);
+        if (ok) {
+            r->next = runs->first;
+            runs->first = r;
+        } else {
+            mem_free(r);
+        }
     }
-    bool copy = ok && *made && (*made)->graph;
-    *g = copy ? (*made)->graph : p->graph;
-    *fusion = copy ? &(*made)->fusion : p->fused ? &p->fusion : NULL;
-    pthread_mutex_unlock(&p->lock);
+    if (ok) {
+        *g = r->graph ? r->graph : p->graph;
+        *fusion = r->fused ? &r->fusion : NULL;
+    }
+    pthread_mutex_unlock(&runs->lock);
     return ok;
 }
 
 void program_forget_runs(Program *p)
 {
-    for (size_t i = 0; i < sizeof p->for_runs / sizeof *p->for_runs; i++) {
-        ForRuns *r = p->for_runs[i];
-        if (r && r->graph) {
-            fusion_free(&r->fusion);
-            graph_free(r->graph);
-        }
+    for (Prepared *r = p->runs ? p->runs->first : NULL, *next; r; r = next) {
+        next = r->next;
+        prepared_free(r);
         mem_free(r);
-        p->for_runs[i] = NULL;
     }
+    if (p->runs) p->runs->first = NULL;
 }

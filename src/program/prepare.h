@@ -24,11 +24,23 @@ typedef struct OptimiseOptions {
 /* Sessions of the program must not exist. report: JSON, see qkv_model_rewrite in qkv_tools.h; filled also when a proof failed. */
 bool program_rewrite(Program *p, const OptimiseOptions *o, Buf *report, Err *err);
 
-/* What sessions run: the program's graph, or a copy of it, made at the first call and kept; optimise: with the rules fired, as far as every number stays
- * the source's, rows without an allowed key included. Where the program asks for it, products are then in bf16. trains: weights whose gradients are outputs
- * are not constants there (Value.changes). Thread-safe. Errors: E_UNSUPPORTED (bf16 or training for a graph that cannot be copied: loops and branches), E_LIMIT. */
-bool program_for_runs(Program *p, bool optimise, bool trains, const Graph **g, const Fusion **fusion, Err *err);
-/* By way of the text; weights' bytes and names are borrowed. NULL when the text does not hold all of g. */
-Graph *graph_copy(const Graph *g, Err *err);
+/* A program's graph as far as a list of passes (program/passes.h) takes it. */
+typedef struct Prepared {
+    struct Prepared *next;
+    unsigned list;
+    Graph *graph; /* NULL: the program's own, which no pass of the list changes */
+    Fusion fusion;
+    bool fused;             /* fusion is there */
+    struct Session *folder; /* owns what fold computed */
+} Prepared;
+
+/* The program itself stays as it is. Passes that do not apply (other dtypes where none was asked for, rules for a packed model) are left out.
+ * Errors: E_UNSUPPORTED (bf16 or training for a packed graph, or one with loops and branches), E_LIMIT. */
+bool program_prepare(const Program *p, unsigned list, Prepared *out, Err *err);
+void prepared_free(Prepared *r);
+/* What sessions run: the same, made at the first call and kept. PASSES_RUN: with the rules fired as far as every value stays the source's, rows
+ * without an allowed key included; with PASS_TRAIN weights whose gradients are outputs are not constants (Value.changes). fusion: NULL where the
+ * list has none. Thread-safe. */
+bool program_for_runs(const Program *p, unsigned list, const Graph **g, const Fusion **fusion, Err *err);
 void program_forget_runs(Program *p);
 #endif

@@ -1,16 +1,12 @@
-/* The whole pipeline as one table of passes: the book's table of contents. Between any two the graph is checked. */
+/* Opening and closing programs. What happens to a graph in between is the table in passes.c. */
 #include "program/program.h"
 #include <string.h>
 #include "base/file.h"
+#include "base/mem.h"
 #include "packed/read.h"
+#include "program/passes.h"
 #include "program/prepare.h"
 #include "program/pack.h"
-
-typedef struct Passes {
-    Program *program;
-    const char *path;
-    const OpenOptions *options;
-} Passes;
 
 typedef enum Kind { PT2, ONNX, PACKED } Kind;
 
@@ -37,61 +33,47 @@ static Source *open_packed(const char *path, Err *err)
     return NULL;
 }
 
-/* The file becomes a plain graph: pure ops, sizes as expressions, asserts and guards beside the nodes. */
-static bool pass_import(Passes *s, Err *err)
+bool program_import(Program *p, const char *path, const OpenOptions *options, Err *err)
 {
-    Kind kind = kind_of(s->path);
+    Kind kind = kind_of(path);
     bool onnx = kind == ONNX;
-    if (!onnx && s->options->fixed.n)
-        return fail(err, E_USAGE, "%s: only inputs of ONNX models can be fixed when loading", s->path);
-    bool autocast = s->options->no_fuse && s->options->compute != DT_NONE;
-    if (onnx && autocast) return fail(err, E_UNSUPPORTED, "%s: autocast node by node is for .pt2 files only", s->path);
-    if (!autocast) s->program->compute = s->options->compute;
-    if (kind == PACKED && s->options->compute != DT_NONE)
-        return fail(err, E_UNSUPPORTED, "%s: another compute dtype is chosen when a model is packed", s->path);
-    s->program->source = kind == PACKED ? open_packed(s->path, err)
-                         : onnx         ? onnx_import(s->path, &s->options->fixed, err)
-                                        : pt2_open(s->path, autocast ? s->options->compute : DT_NONE, err);
-    TRY(s->program->source);
-    s->program->graph = s->program->source->graph;
+    if (!onnx && options->fixed.n)
+        return fail(err, E_USAGE, "%s: only inputs of ONNX models can be fixed when loading", path);
+    bool autocast = options->no_fuse && options->compute != DT_NONE;
+    if (onnx && autocast) return fail(err, E_UNSUPPORTED, "%s: autocast node by node is for .pt2 files only", path);
+    if (!autocast) p->compute = options->compute;
+    if (kind == PACKED && options->compute != DT_NONE)
+        return fail(err, E_UNSUPPORTED, "%s: another compute dtype is chosen when a model is packed", path);
+    p->source = kind == PACKED ? open_packed(path, err)
+                : onnx         ? onnx_import(path, &options->fixed, err)
+                               : pt2_open(path, autocast ? options->compute : DT_NONE, err);
+    TRY(p->source);
+    p->graph = p->source->graph;
     return true;
 }
 
-/* Which activations and residuals vanish into the matrix products before them. */
-static bool pass_fuse(Passes *s, Err *err)
+static bool program_init(Program *p, Err *err)
 {
-    if (s->options->no_fuse) return true;
-    s->program->fused = fuse_graph(s->program->graph, &s->program->fusion, err);
-    return s->program->fused;
+    *p = (Program){.runs = mem_zeroed(1, sizeof *p->runs)};
+    if (!p->runs) return oom(err);
+    pthread_mutex_init(&p->runs->lock, NULL);
+    return true;
 }
-
-static const struct {
-    const char *name;
-    bool (*run)(Passes *s, Err *err);
-} passes[] = {
-    {"import", pass_import},
-    {"fuse", pass_fuse},
-};
 
 bool program_open(Program *p, const char *path, const OpenOptions *options, Err *err)
 {
-    *p = (Program){.lock = PTHREAD_MUTEX_INITIALIZER};
-    Passes s = {p, path, options};
-    for (size_t i = 0; i < sizeof passes / sizeof *passes; i++) {
-        bool ok = passes[i].run(&s, err);
-        if (ok && !graph_check(p->graph, err)) ok = within(err, "after pass '%s'", passes[i].name);
-        if (!ok) {
-            program_close(p);
-            return false;
-        }
-    }
-    return true;
+    TRY(program_init(p, err));
+    Pipeline s = {.program = p, .path = path, .open = options};
+    p->no_fuse = options->no_fuse;
+    if (passes_run(&s, PASSES_LOAD, err)) return true;
+    program_close(p);
+    return false;
 }
 
 bool program_of_graph(Program *p, Graph *g, const Source *like, Err *err)
 {
-    *p = (Program){.lock = PTHREAD_MUTEX_INITIALIZER};
-    p->source = source_new(err);
+    bool ok = program_init(p, err);
+    p->source = ok ? source_new(err) : NULL;
     if (!p->source) {
         graph_free(g);
         return false;
@@ -103,14 +85,14 @@ bool program_of_graph(Program *p, Graph *g, const Source *like, Err *err)
     p->source->schema_minor = like->schema_minor;
     p->source->opset = like->opset;
     p->graph = g;
-    p->fused = p->source->torch_version && p->source->producer && graph_check(g, err) && fuse_graph(g, &p->fusion, err);
-    return p->fused;
+    return p->source->torch_version && p->source->producer && graph_check(g, err);
 }
 
 void program_close(Program *p)
 {
     program_forget_runs(p);
-    if (p->fused) fusion_free(&p->fusion);
+    if (p->runs) pthread_mutex_destroy(&p->runs->lock);
+    mem_free(p->runs);
     source_close(p->source);
     *p = (Program){0};
 }

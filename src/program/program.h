@@ -6,15 +6,17 @@
 #include "pt2/read/read.h"
 #include "plan/fuse.h"
 
+typedef struct Runs { /* program/prepare.c */
+    struct Prepared *first;
+    pthread_mutex_t lock; /* sessions may be made by several threads */
+} Runs;
+
 typedef struct Program {
     Source *source;
-    Graph *graph; /* the source's */
-    Fusion fusion;
-    bool fused;
+    Graph *graph;  /* the source's */
+    bool no_fuse;  /* runs take every node as one step */
     DType compute; /* of products in runs: DT_NONE as the graph says */
-    struct ForRuns
-        *for_runs[4];     /* src/program/prepare.c: as the file says, optimised; both again for sessions that train */
-    pthread_mutex_t lock; /* of for_runs: sessions may be made by several threads */
+    Runs *runs;    /* graphs that sessions have asked for */
 } Program;
 
 typedef struct OpenOptions {
@@ -26,5 +28,7 @@ typedef struct OpenOptions {
 bool program_open(Program *p, const char *path, const OpenOptions *options, Err *err);
 /* The same for a graph that was made in memory; takes it, in any case. like: what it was made from. */
 bool program_of_graph(Program *p, Graph *g, const Source *like, Err *err);
+/* The first pass of passes.c. */
+bool program_import(Program *p, const char *path, const OpenOptions *options, Err *err);
 void program_close(Program *p);
 #endif

@@ -641,21 +641,22 @@ static int fused(const RuleSet *rules, const Graph *g)
     return n;
 }
 
-void drop_detach(Graph *g)
+int drop_detach(Graph *g)
 {
+    int before = g->nnodes;
     for (Node *n = g->first, *next; n; n = next) {
         next = n->next;
         if (n->op->id != OP_detach) continue;
         graph_replace_uses(g, n->out[0], n->arg[0].v);
         graph_remove(g, n);
     }
+    return before - g->nnodes;
 }
 
 bool rewrite_graph(Graph *g, const RewriteOptions *o, RewriteLog *log, Err *err)
 {
     Rewrite rw = {.g = g, .ex = g->ex, .o = o, .log = log, .err = err, .scratch = arena_create(0)};
     *log = (RewriteLog){.arena = arena_create(0), .nodes_before = g->nnodes};
-    drop_detach(g);
     rw.firer = mem_zeroed(1, sizeof *rw.firer);
     if (log->arena) log->uses = arena_array(log->arena, int, o->rules->n + 1);
     int fresh = g->next_id, *used = mem_alloc(((size_t)fresh + 1) * sizeof *used);

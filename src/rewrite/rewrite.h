@@ -76,9 +76,9 @@ typedef struct RewriteLog {
     int nodes_before, nodes_after;
 } RewriteLog;
 
+/* aten.detach becomes its operand: only gradients, which are made of the graph as it was imported, look at it. How many there were. */
+int drop_detach(Graph *g);
 /* g stays valid also when it fails. Errors: E_MISMATCH (a proof), E_LIMIT. */
-/* aten.detach becomes its operand: only gradients, which are made of the graph as it was imported, look at it. */
-void drop_detach(Graph *g);
 bool rewrite_graph(Graph *g, const RewriteOptions *o, RewriteLog *log, Err *err);
 void rewrite_log_free(RewriteLog *log);
 

@@ -7,6 +7,7 @@
 #include <string.h>
 #include "program/program.h"
 #include "format/tensors.h"
+#include "program/passes.h"
 #include "program/prepare.h"
 #include "run/session.h"
 #include "folder.h"
@@ -40,7 +41,10 @@ static void run_model(const char *dir, const char *name, bool rewritten, int thr
         return;
     }
     bool ok = !rewritten || program_rewrite(&p, &optimise, &report, &err);
-    Session *s = ok ? session_create(p.graph, &p.fusion, threads, 0, &err) : NULL;
+    const Graph *g;
+    const Fusion *fusion;
+    ok = ok && program_for_runs(&p, PASSES_PLAIN_RUN, &g, &fusion, &err);
+    Session *s = ok ? session_create(g, fusion, threads, 0, &err) : NULL;
     int v = 0;
     for (ok = s != NULL; ok && v < MAX_VARIANTS; v++) {
         snprintf(path, sizeof path, "%s/%s.v%d.in.safetensors", dir, name, v);

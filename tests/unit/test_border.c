@@ -11,7 +11,6 @@ static qkv_session *session;
 static qkv_tensors *tensors;
 static qkv_tokenizer *tokenizer;
 static qkv_picture *picture;
-static qkv_allocator allocator = {.struct_size = sizeof allocator};
 static float numbers[6];
 static int64_t shape[] = {2, 3};
 static qkv_tensor x = {QKV_F32, 2, shape, NULL, numbers};
@@ -98,6 +97,10 @@ static int64_t ids[8];
 static float pixels[3];
 static uint8_t bytes[3];
 static qkv_instances *found[1];
+static qkv_allocator allocator = {.struct_size = sizeof allocator};
+static size_t size;
+static int64_t table_rows;
+static const char *table;
 static qkv_stats stats = {.struct_size = sizeof stats};
 static qkv_peak peak = {.struct_size = sizeof peak};
 static qkv_fit_options fit = {.struct_size = sizeof fit};
@@ -105,6 +108,7 @@ static qkv_train_options train = {.struct_size = sizeof train};
 
 NOTHING(dtype_from_name, qkv_dtype_from_name(N(0, "f32")))
 STATUS(set_allocator, qkv_set_allocator(N(0, &(qkv_allocator){.struct_size = sizeof(qkv_allocator)}), e))
+VOID(get_allocator, qkv_get_allocator(N(0, &allocator)))
 OBJECT(model_load, qkv_model_load(N(0, P("relu.onnx")), NULL, e))
 OBJECT(load_names, qkv_model_load(P("relu.onnx"),
                                   &(qkv_load_options){.struct_size = sizeof(qkv_load_options),
@@ -123,11 +127,11 @@ NOTHING(output_name, qkv_model_output_name(N(0, model), 0))
 NOTHING(symbol_count, qkv_model_symbol_count(N(0, model)))
 NOTHING(symbol, qkv_model_symbol(N(0, model), 0, NULL, NULL))
 NOTHING(model_state, qkv_model_state(N(0, model)))
-OBJECT(extra_file, qkv_model_extra_file(N(0, model), N(1, "x"), N(2, &(size_t){0}), e))
-STATUS(input_table, qkv_model_input_table(N(0, model), 0, N(1, &(const char *){NULL}), N(2, &(int64_t){0}), e))
-VOID(get_allocator, qkv_get_allocator(N(0, &allocator)))
 OBJECT(describe, qkv_model_describe(N(0, model), e))
 OBJECT(graph_text, qkv_model_graph_text(N(0, model), e))
+OBJECT(graph_text_after, qkv_model_graph_text_after(N(0, model), NULL, e))
+OBJECT(extra_file, qkv_model_extra_file(N(0, model), N(1, "a"), N(2, &size), e))
+STATUS(input_table, qkv_model_input_table(N(0, model), 0, N(1, &table), N(2, &table_rows), e))
 STATUS(model_save, qkv_model_save(N(0, model), N(1, P("o.pt2")), e))
 STATUS(model_pack, qkv_model_pack(N(0, model), N(1, P("o.qkv")), NULL, e))
 STATUS(save_onnx, qkv_model_save_onnx(N(0, model), N(1, P("o.onnx")), NULL, NULL, e))
@@ -229,6 +233,7 @@ OBJECT(overlay, qkv_instances_overlay(N(0, NULL), picture, NAMES("cat"), 1, e))
 static const Row rows[] = {
     ROW(dtype_from_name, 1),
     ROW(set_allocator, 1),
+    ROW(get_allocator, 1),
     ROW(model_load, 1),
     ROW(load_names, 3),
     ROW(model_free, 1),
@@ -242,11 +247,11 @@ static const Row rows[] = {
     ROW(symbol_count, 1),
     ROW(symbol, 1),
     ROW(model_state, 1),
-    ROW(extra_file, 3),
-    ROW(input_table, 3),
-    ROW(get_allocator, 1),
     ROW(describe, 1),
     ROW(graph_text, 1),
+    ROW(graph_text_after, 1),
+    ROW(extra_file, 3),
+    ROW(input_table, 3),
     ROW(model_save, 2),
     ROW(model_pack, 2),
     ROW(save_onnx, 2),
@@ -388,6 +393,12 @@ static void test_names(void **state)
         assert_true(qkv_onnx_profile_from_name(qkv_onnx_profile_name(q), &p) && p == q);
     assert_int_equal(n, 4);
     assert_false(qkv_onnx_profile_from_name("tflite", NULL));
+    int by_default = -1;
+    assert_string_equal(qkv_pass_name(0, NULL), "import");
+    assert_true(qkv_pass_name(0, &by_default) && by_default == 1);
+    assert_null(qkv_pass_name(-1, NULL));
+    assert_null(qkv_pass_name(1000, &by_default));
+    assert_int_equal(by_default, 0);
 }
 
 /* ------------------------------------------------------------------ sizes of structs */

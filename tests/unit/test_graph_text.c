@@ -1,15 +1,23 @@
 /* Graphs as text: what is printed reads back to the same text; other spellings mean the same; everything else is refused with its line. */
 #include "unit_graph.h"
 #include <math.h>
+#include "ir/copy.h"
 #include "ir/text.h"
 
 static void expect_same(const char *text)
 {
     Graph *g = unit_graph(text);
+    Err err = {0};
     char *out = unit_text(g);
     assert_string_equal(out, text);
     free(out);
-    graph_free(g);
+    Graph *copy = graph_copy(g, &err);
+    graph_free(g); /* nothing of it is shared */
+    OK(copy && graph_check(copy, &err));
+    out = unit_text(copy);
+    assert_string_equal(out, text);
+    free(out);
+    graph_free(copy);
 }
 
 static void expect_text(const char *text, const char *want)

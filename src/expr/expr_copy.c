@@ -1,0 +1,67 @@
+/* A pool as it is, once more: the same nodes with the same ids, so that what is canonical there is canonical here. Contract in expr.h. */
+#include <string.h>
+#include "base/mem.h"
+#include "expr/expr_impl.h"
+
+static Expr *moved(const Expr *e, Expr *all) { return e ? &all[e->id] : NULL; }
+
+static bool copy_nodes(ExprPool *to, const ExprPool *from, Expr *all)
+{
+    to->slots = mem_zeroed(from->nslots, sizeof(Expr *));
+    if (!to->slots) return false;
+    to->nslots = from->nslots;
+    to->count = from->count;
+    to->stamp = from->stamp;
+    for (size_t i = 0; i < from->nslots; i++) {
+        const Expr *e = from->slots[i];
+        if (!e) continue;
+        Expr *mine = to->slots[i] = &all[e->id];
+        *mine = *e;
+        if (!e->nargs) continue;
+        mine->args = arena_array(to->arena, Expr *, e->nargs);
+        if (!mine->args) return false;
+        for (int k = 0; k < e->nargs; k++) mine->args[k] = &all[e->args[k]->id];
+    }
+    return true;
+}
+
+static bool copy_symbols(ExprPool *to, const ExprPool *from, Expr *all)
+{
+    to->symbols = mem_zeroed((size_t)from->nsymbols + 1, sizeof *to->symbols);
+    if (!to->symbols) return false;
+    to->cap_symbols = from->nsymbols + 1;
+    for (int i = 0; i < from->nsymbols; i++) {
+        Symbol *s = arena_new(to->arena, Symbol);
+        if (!s) return false;
+        *s = *from->symbols[i];
+        s->expr = moved(s->expr, all);
+        s->name = arena_strdup(to->arena, s->name);
+        if (!s->name || !map_put(&to->by_name, s->name, s)) return false;
+        to->symbols[to->nsymbols++] = s;
+    }
+    return true;
+}
+
+static bool copy_facts(ExprPool *to, const ExprPool *from, Expr *all)
+{
+    if (!from->nfacts) return true;
+    to->facts = arena_array(to->arena, Fact, MAX_FACTS);
+    if (!to->facts) return false;
+    for (; to->nfacts < from->nfacts; to->nfacts++) {
+        to->facts[to->nfacts] = from->facts[to->nfacts];
+        to->facts[to->nfacts].e = moved(from->facts[to->nfacts].e, all);
+    }
+    return true;
+}
+
+ExprPool *expr_pool_copy(const ExprPool *from, Arena *a, Expr **nodes)
+{
+    ExprPool *to = arena_new(a, ExprPool);
+    Expr *all = arena_array(a, Expr, (size_t)from->count + 1);
+    if (!to || !all) return NULL;
+    to->arena = a;
+    *nodes = all;
+    if (copy_nodes(to, from, all) && copy_symbols(to, from, all) && copy_facts(to, from, all)) return to;
+    expr_pool_free(to);
+    return NULL;
+}

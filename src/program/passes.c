@@ -1,0 +1,167 @@
+/* The table of contents of the program: every pass that a graph may go through, in order. Contract in passes.h. */
+#include "program/passes.h"
+#include <stdio.h>
+#include <string.h>
+#include "plan/fuse.h"
+#include "precision/precision.h"
+#include "program/pack.h"
+
+typedef enum Offer { INTERNAL, ASKED, ORDINARY } Offer; /* may a user name it; do sessions run it unasked? */
+
+typedef struct Pass {
+    const char *name;
+    bool (*run)(Pipeline *s, Err *err);
+    Offer offer;
+} Pass;
+
+static bool import(Pipeline *s, Err *err);
+static bool joint(Pipeline *s, Err *err);
+static bool train(Pipeline *s, Err *err);
+static bool ranks(Pipeline *s, Err *err);
+static bool detach(Pipeline *s, Err *err);
+static bool rewrite(Pipeline *s, Err *err);
+static bool padding(Pipeline *s, Err *err);
+static bool lift(Pipeline *s, Err *err);
+static bool precision(Pipeline *s, Err *err);
+static bool fold(Pipeline *s, Err *err);
+static bool fuse(Pipeline *s, Err *err);
+
+static const Pass passes[PASSES] = {
+    [PASS_IMPORT] = {"import", import, ORDINARY}, /* a file becomes a plain graph: pure ops, sizes as expressions */
+    [PASS_JOINT] = {"joint", joint, INTERNAL},    /* the gradients of a loss stand behind the model */
+    [PASS_TRAIN] = {"train", train, INTERNAL},    /* weights with a gradient are no constants any more */
+    [PASS_RANKS] = {"ranks", ranks, INTERNAL},    /* attention of the file that had other than 4 axes says so */
+    [PASS_DETACH] = {"detach", detach, ORDINARY}, /* aten.detach, which only gradients look at, goes */
+    [PASS_REWRITE] = {"rewrite", rewrite,
+                      ORDINARY},                  /* the rules; backward pairs of attention are found between rounds */
+    [PASS_PADDING] = {"padding", padding, ASKED}, /* the network runs on real tokens only */
+    [PASS_LIFT] = {"lift", lift, INTERNAL},       /* attention takes the form that PyTorch has kernels for */
+    [PASS_PRECISION] = {"precision", precision,
+                        ORDINARY},          /* products in another dtype, where the model was loaded so */
+    [PASS_FOLD] = {"fold", fold, ASKED},    /* what depends on weights alone becomes a weight */
+    [PASS_FUSE] = {"fuse", fuse, ORDINARY}, /* which nodes vanish into others; changes no node */
+};
+
+/* ------------------------------------------------------------------ the passes */
+
+static bool import(Pipeline *s, Err *err)
+{
+    TRY(program_import(s->program, s->path, s->open, err));
+    s->graph = s->program->graph;
+    return true;
+}
+
+static bool joint(Pipeline *s, Err *err) { return graph_joint(s->graph, s->joint, err); }
+
+static bool train(Pipeline *s, Err *err)
+{
+    (void)err;
+    for (int i = 0; i < s->graph->noutput; i++) {
+        Value *of = s->graph->output[i].gradient_of;
+        if (of && of->kind == V_WEIGHT) of->changes = true;
+    }
+    return true;
+}
+
+static Expr *argument(const FileAttention *a, const char *name)
+{
+    int i = op_param(a->op, name);
+    return i >= 0 && a->arg[i].kind == ARG_EXPR ? a->arg[i].e : NULL;
+}
+
+/* Import made all of them 4 axes; said, and proven, before rules change what they read. */
+static bool ranks(Pipeline *s, Err *err)
+{
+    const Source *source = s->program->source;
+    for (int i = 0; i < source->nattention; i++) {
+        const FileAttention *a = &source->attention[i];
+        const Expr *causal = argument(a, "is_causal"), *gqa = argument(a, "enable_gqa"),
+                   *dropout = argument(a, "dropout_p");
+        bool drops = dropout && (dropout->kind == EX_FLOAT ? dropout->f > 0 : dropout->i > 0);
+        LiftSource from = {a->node, a->q.value,          a->k.value,    a->v.value,          a->mask.value,
+                           a->out,  causal && causal->i, gqa && gqa->i, argument(a, "scale")};
+        bool apart = false; /* axes that broadcast */
+        for (int k = 0; !from.gqa && from.q->rank == 4 && k < 2; k++)
+            apart |= from.q->dim[k] != from.k->dim[k] || from.q->dim[k] != from.v->dim[k];
+        if (a->op->id == OP_scaled_dot_product_attention && (from.q->rank != 4 || apart) && !drops)
+            TRY(lift_rank(s->graph, &from, s->prover, &s->lifted, err));
+    }
+    return true;
+}
+
+static bool detach(Pipeline *s, Err *err)
+{
+    (void)err;
+    s->detached = drop_detach(s->graph);
+    return true;
+}
+
+static bool rewrite(Pipeline *s, Err *err) { return rewrite_graph(s->graph, &s->rewrite, &s->log, err); }
+static bool padding(Pipeline *s, Err *err) { return skip_padding(s->graph, s->prover, &s->skip, err); }
+static bool lift(Pipeline *s, Err *err) { return lift_sdpa(s->graph, s->device, s->prover, &s->lifted, err); }
+
+static bool precision(Pipeline *s, Err *err)
+{
+    return s->compute == DT_NONE || lower_precision(s->graph, s->compute, err);
+}
+
+static bool fold(Pipeline *s, Err *err) { return pack_fold(s->graph, &s->folder, err); }
+static bool fuse(Pipeline *s, Err *err) { return fuse_graph(s->graph, s->fusion, err); }
+
+/* ------------------------------------------------------------------ running them */
+
+bool passes_run(Pipeline *s, unsigned list, Err *err)
+{
+    for (int i = 0; i < PASSES; i++) {
+        if (!(list & PASS_BIT(i))) continue;
+        TRY(passes[i].run(s, err));
+        TRY(graph_check(s->graph, err) || within(err, "after pass '%s'", passes[i].name));
+    }
+    return true;
+}
+
+void pipeline_free(Pipeline *s)
+{
+    rewrite_log_free(&s->log);
+    rewrite_log_free(&s->lifted);
+    skip_log_free(&s->skip);
+}
+
+/* ------------------------------------------------------------------ names */
+
+const char *pass_listed(int i, bool *ordinary)
+{
+    for (int k = 0; k < PASSES; k++) {
+        if (passes[k].offer == INTERNAL || i--) continue;
+        *ordinary = passes[k].offer == ORDINARY;
+        return passes[k].name;
+    }
+    return NULL;
+}
+
+static bool unknown_pass(const char *name, size_t n, Err *err)
+{
+    char all[160] = "";
+    size_t at = 0;
+    for (int k = 0; k < PASSES; k++)
+        if (passes[k].offer != INTERNAL)
+            at += (size_t)snprintf(all + at, sizeof all - at, "%s%s", at ? ", " : "", passes[k].name);
+    return fail(err, E_USAGE, "no pass is called '%.*s'; there are %s", (int)(n < 40 ? n : 40), name, all);
+}
+
+bool passes_named(const char *names, unsigned *list, Err *err)
+{
+    *list = names ? 0 : PASSES_RUN;
+    for (const char *s = names; s; s = *s ? s + 1 : NULL) {
+        size_t n = strcspn(s, ",");
+        int k = 0;
+        while (k < PASSES &&
+               (passes[k].offer == INTERNAL || strlen(passes[k].name) != n || strncmp(passes[k].name, s, n)))
+            k++;
+        if (k == PASSES) return unknown_pass(s, n, err);
+        *list |= PASS_BIT(k);
+        s += n;
+    }
+    *list &= ~(unsigned)PASSES_LOAD; /* a model that is there has been imported */
+    return true;
+}
