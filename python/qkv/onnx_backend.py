@@ -25,7 +25,7 @@ from onnx.backend.base import BackendRep, namedtupledict
 from ._lib import Error
 from .model import Model
 
-UNSUPPORTED, ASKS = 4, re.compile("--fix|known when loading")
+UNSUPPORTED, ASKS = 4, re.compile("when loading")
 NAMED = re.compile(r"input \d+ '([^']*)'|input '([^']*)'")
 
 

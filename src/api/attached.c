@@ -8,7 +8,6 @@ void *qkv_model_extra_file(const qkv_model *m, const char *name, size_t *size, q
     if (!GIVEN(m) || !GIVEN(name) || !GIVEN(size)) return api_null(&e, err);
     Extras x;
     char *copy = NULL;
-    if (!GIVEN(m) || !GIVEN(name) || !GIVEN(size)) return api_null(&e, err);
     bool found = false, ok = extras_open(&x, m->program.source, &e) || within(&e, "%s", m->path);
     for (int i = 0; ok && !found && i < x.n; i++)
         if (!strcmp(x.file[i].name, name)) {

@@ -300,7 +300,7 @@ bool program_prepare(const Program *p, unsigned list, Prepared *out, Err *err)
 
 void prepared_free(Prepared *r)
 {
-    if (r->fused) fusion_free(&r->fusion);
+    fusion_free(&r->fusion);
     session_free(r->folder);
     if (r->graph) graph_free(r->graph);
     *r = (Prepared){0};

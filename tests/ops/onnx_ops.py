@@ -37,6 +37,7 @@ KNOWN = {
     ("aten.signbit.default", "(bool)"): "the sign of NaN",
     ("aten.view.dtype", "look at"): "ONNX does not reinterpret bytes",
     ("aten.grid_sampler_3d.default", "from opset 20"): "volumes",
+    ("aten.grid_sampler_3d.default", "float16)"): "the same as of grid_sampler_2d",
     ("aten.grid_sampler_2d.default", "float16)"): "PyTorch places points in the half type, the graph in float32",
     **{(op, "no tensors of"): "no runtime takes complex tensors" for op in COMPLEX},
     **{(op, ""): "random numbers are the runtime's" for op in RANDOM},

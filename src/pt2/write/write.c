@@ -583,6 +583,7 @@ bool pt2_save(const Graph *g, const NamedBytes *extra, int nextra, const char *p
     Buf program = {0};
     bool ok = (e.arena && e.scratch) || oom(err);
     ok = ok && check_dtypes(&e) && collect_weights(&e, &all) && make_program(&e, &all, &program) &&
+         (!mem_ran_out() || oom(err)) && /* what memory lacked for may just be missing from the program */
          write_archive(&e, &all, &program, extra, nextra, path);
     Buf *parts[] = {&program, &e.nodes, &e.tensors, &e.ints, &e.bools, &e.floats, &e.guards};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) buf_free(parts[i]);
