@@ -74,8 +74,6 @@ void mem_free(void *p)
 void mem_begin(void) { ran_out = false; }
 bool mem_ran_out(void) { return ran_out; }
 void mem_refused(void) { ran_out = true; }
-bool mem_try(void) { return ran_out; }
-void mem_forgive(bool before) { ran_out = before; }
 
 bool mem_set(const MemHooks *h)
 {

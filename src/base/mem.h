@@ -6,8 +6,7 @@
  *     mem_free(p);
  *
  * A refusal is remembered until the thread's next call of the interface begins, and every failure reported meanwhile is
- * reported as out of memory (fail): what was read or computed without that memory says nothing about the file. Who can
- * do without the memory says so with mem_forgive.
+ * reported as out of memory (fail): what was read or computed without that memory says nothing about the file.
  */
 #ifndef QKV_BASE_MEM_H
 #define QKV_BASE_MEM_H
@@ -26,9 +25,6 @@ void mem_free(void *p); /* any of these; NULL is fine */
 void mem_begin(void);   /* a call of the interface begins: refusals so far are forgotten */
 bool mem_ran_out(void); /* this thread was refused memory since */
 void mem_refused(void); /* another library was, on our behalf */
-/* Between the two, a refusal is not remembered: there is another way. Gives what mem_forgive takes. */
-bool mem_try(void);
-void mem_forgive(bool before);
 
 typedef struct MemHooks {
     void *(*alloc)(void *user, size_t alignment, size_t n);
