@@ -6,7 +6,8 @@
 """
 import pathlib
 import re
-import sys
+
+import tap
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 LOCALE = "follows the program's locale; use {} of base/number.h"
@@ -43,17 +44,13 @@ def code(path):
 def main():
     paths = [p for folder in ("src", "vision", "cli") for p in sorted((ROOT / folder).rglob("*.[ch]"))]
     files = {str(p.relative_to(ROOT)): code(p) for p in paths}
-    failed = False
-    print(f"1..{len(BANNED)}")
-    for k, (name, pattern, folders, allowed, why) in enumerate(BANNED, 1):
+    checks = []
+    for name, pattern, folders, allowed, why in BANNED:
         found = [f"{f}:{text.count(chr(10), 0, m.start()) + 1} {m[0].split('(')[0]}: {why}"
                  for f, text in files.items() if f.split("/")[0] in folders and f not in allowed
                  for m in re.finditer(pattern, text)]
-        failed |= bool(found)
-        print(f"{'not ' if found else ''}ok {k} - checksrc: {name}")
-        for line in found:
-            print(f"# {line}")
-    sys.exit(failed)
+        checks.append((name, found))
+    tap.report("checksrc", checks)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,8 @@ that there is no cycle. A foreign header may be included where the second table 
 """
 import pathlib
 import re
-import sys
+
+import tap
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 INCLUDE = re.compile(r'^\s*#\s*include\s+(["<])([^">]+)[">]', re.M)
@@ -73,12 +74,7 @@ def main():
     late = [f"{r} includes {x}, whose row comes later" for k, r in enumerate(order) for x in rooms[r] if x in order[k:]]
     results.append(("no cycle", late))
     results += [(r, list(violations(r, rooms, foreign))) for r in rooms if r in have]
-    print(f"1..{len(results)}")
-    for k, (name, bad) in enumerate(results, 1):
-        print(f"{'not ' if bad else ''}ok {k} - layers: {name}")
-        for b in bad:
-            print(f"# {b}")
-    sys.exit(any(bad for _, bad in results))
+    tap.report("layers", results)
 
 
 if __name__ == "__main__":

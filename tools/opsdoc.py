@@ -7,6 +7,7 @@
 import re
 import sys
 
+import tap
 from optable import FAMILIES, ROOT, rows
 
 PAGE = ROOT / "docs" / "OPS.md"
@@ -97,16 +98,10 @@ def main():
         PAGE.write_text(text)
         return
     current = PAGE.exists() and PAGE.read_text() == text
-    gone = list(missing_files())
-    missing = list(unnamed())
-    print(f"1..3\n{'' if current else 'not '}ok 1 - documents: docs/OPS.md is what tools/opsdoc.py writes")
-    print(f"{'not ' if gone else ''}ok 2 - documents: every file they name exists")
-    for doc, name in gone:
-        print(f"# {doc}: {name}")
-    print(f"{'not ' if missing else ''}ok 3 - documents: docs/RULES.md names every guard and graft function")
-    for line in missing:
-        print(f"# {line}")
-    sys.exit(not current or bool(gone) or bool(missing))
+    tap.report("documents", [
+        ("docs/OPS.md is what tools/opsdoc.py writes", [] if current else ["it is not: run the tool"]),
+        ("every file they name exists", [f"{doc}: {name}" for doc, name in missing_files()]),
+        ("docs/RULES.md names every guard and graft function", list(unnamed()))])
 
 
 if __name__ == "__main__":
