@@ -1,0 +1,48 @@
+"""The tools that hold the house rules: what they write, and that they refuse what they are for."""
+import pathlib
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tools"))
+
+
+def tree(tmp_path, files):
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True, parents=True)
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+def refused(capsys, check):
+    """The lines that contradict a check, or none where it passes."""
+    try:
+        check()
+    except SystemExit as e:
+        out = capsys.readouterr().out
+        assert bool(e.code) == ("not ok" in out)
+        return [line[2:] for line in out.splitlines() if line.startswith("# ")]
+
+
+def test_changelog_collects(tmp_path):
+    import changelog
+    root = tree(tmp_path, {
+        "CHANGELOG.md": "# Changelog\n\n## 0.1.0 (unreleased)\n\n### Added\n\n- One.\n\n### Fixed\n\n- Two\n  lines.\n",
+        "changelog.d/README.md": "How.\n", "changelog.d/+a.fixed.md": "A crash.\n", "changelog.d/+b.changed.md": "A default.\n"})
+    changelog.main(["0.1.0"], root)
+    text = (root / "CHANGELOG.md").read_text()
+    assert "unreleased" not in text and text.startswith("# Changelog\n\n## 0.1.0 (20")
+    assert text.split(")\n", 1)[1] == ("\n### Added\n\n- One.\n\n### Changed\n\n- A default.\n\n### Fixed\n\n- Two lines.\n"
+                                       "- A crash.\n")
+    assert [p.name for p in (root / "changelog.d").iterdir()] == ["README.md"]
+    (root / "changelog.d" / "+c.added.md").write_text("Later.\n")
+    changelog.main(["0.2.0"], root)
+    assert (root / "CHANGELOG.md").read_text().count("\n## ") == 2
+
+
+def test_changelog_refuses(tmp_path, capsys):
+    import changelog
+    root = tree(tmp_path, {"CHANGELOG.md": "# Changelog\n\n## 0.1.0 (unreleased)\n\n- Loose.\n\n### Fixed\n\n- B.\n\n### Added\n\n- A.\n",
+                           "changelog.d/new.md": "A.\n", "changelog.d/+b.fixed.md": "- B\n", "changelog.d/+c.fixed.md": "No stop\n"})
+    found = refused(capsys, lambda: changelog.main(["--check"], root))
+    assert [f.split(":")[0] for f in found] == ["+b.fixed.md", "+c.fixed.md", "new.md", "under no heading",
+                                                "the headings are not in the order Added, Changed, Fixed"]
