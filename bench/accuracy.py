@@ -5,7 +5,7 @@
 
 Two measures over all outputs and several draws of inputs together: max = max |a - b| / max |b|, and rms = sqrt(mean (a - b)^2) / sqrt(mean b^2); an
 output of few numbers says little by itself: one draw of four logits of CLIP can be worse than autocast's while its embeddings are better. Where a model
-has a key padding mask, only real positions count: what is computed for padding is nobody's. Exit code 1 when qkv's max is above 2e-2 or
+has a key padding mask, only real positions count: what is computed for padding does not count. Exit code 1 when qkv's max is above 2e-2 or
 its rms above torch autocast's: the largest of few numbers is luck, their mean square is not; both are printed.
 """
 import argparse, json, os, subprocess, sys, tempfile
@@ -27,7 +27,7 @@ def real_rows(inputs, shape):
 
 
 def drawn(x, i):
-    """Draw i of the inputs x: other numbers, the same tokens in another order, the same masks; draw 0 is x."""
+    """Draw i of the inputs x: other values, the same tokens in another order, the same masks; draw 0 is x."""
     import torch
     if i == 0:
         return x

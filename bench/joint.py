@@ -162,7 +162,7 @@ def main():
     if len(sys.argv) > 1 and sys.argv[1] == "--worker":
         return worker(sys.argv[2], int(sys.argv[3]))
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--models", default=",".join(MODELS), help="names, each with _B behind it for a batch of B")
+    p.add_argument("--models", default=",".join(MODELS), help="names, each followed by _B for a batch of B")
     p.add_argument("--threads", type=int, default=1)
     p.add_argument("--qkv", default="build/qkv")
     p.add_argument("--cache", default=os.path.expanduser("~/.cache/qkv-joint"))

@@ -93,7 +93,7 @@ void table_free(Table *t);
 
 /* A bar on stderr, only when that is a terminal; with the time left after two seconds. */
 typedef struct Progress {
-    const char *what, *stage; /* stage: what is being done of it, shown behind; NULL: nothing */
+    const char *what, *stage; /* stage: what is being done of it, shown after it; NULL: nothing */
     int64_t total;            /* 1: shown in percent */
     double start, shown;
     bool on, drawn;

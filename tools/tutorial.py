@@ -80,7 +80,7 @@ def prepare(folder, im):
 
 def blocks(text):
     """[line without output, [output lines]]; a line that is a command is followed by what it prints, up to the end of its indented block: the blank lines in
-    it are its, those behind it are the page's."""
+    it are its, those after it are the page's."""
     out, inside, blank = [], False, 0
     for line in text.splitlines():
         indented = line.startswith("    ")

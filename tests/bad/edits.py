@@ -191,7 +191,7 @@ write("reject", "zip_overlap", patched(entry + 42, plain[directory + 42:director
 end = plain.rindex(b"PK\5\6")
 write("reject", "zip_count", patched(end + 8, struct.pack("<HH", 60000, 60000)))
 write("reject", "zip_directory_outside", patched(end + 16, struct.pack("<I", len(plain) + 100)))
-write("reject", "not_a_zip", b"this is no archive" * 100)
+write("reject", "not_a_zip", b"this is not an archive" * 100)
 write("reject", "nothing", b"")
 bomb = dict(files)
 bomb[at(files, "models/model.json")] = b" " * (200 << 20)

@@ -93,7 +93,7 @@ write("accept", "fields_reversed", [b(8, [i(2, 21)]), b(7, GOOD), i(1, 10)])
 # ------------------------------------------------------------------ the wire
 write("reject", "empty", b"")
 write("reject", "zeros", bytes(64))
-write("reject", "text", b"this is no model\n" * 40)
+write("reject", "text", b"this is not a model\n" * 40)
 write("reject", "varint_11_bytes", [b"\x08" + b"\xff" * 10 + b"\x01"] + model(GOOD))
 write("reject", "varint_65_bits", [b"\x08" + b"\xff" * 9 + b"\x7f"] + model(GOOD))
 write("reject", "varint_cut", good + b"\x08\xff")

@@ -9,7 +9,7 @@
     run.py QKV [--bless] [NAME ...]       prints TAP; --bless writes what was printed into the files instead
 
 Every file runs in a fresh folder that holds copies of models/, with `qkv`, `make` (make.py) and `trace` (trace.py) as commands. Lines that begin with '#'
-are comments. Measured times, memory and the CPU's name are replaced by N; other numbers with a fraction may differ by 2e-4, because
+are comments. Measured times, memory and the CPU's name are replaced by N; all else with a fraction may differ by 2e-4, because
 kernels differ from CPU to CPU.
 """
 import os

@@ -1,6 +1,6 @@
 """Is this a trace that Perfetto opens, and does it add up?   trace.py FILE RUNS
 
-Trace Event Format: "X" events with name, cat, ts, dur, pid, tid and args; starts never fall; a run holds its pieces, which lie one behind the other
+Trace Event Format: "X" events with name, cat, ts, dur, pid, tid and args; starts never fall; a run holds its pieces, which lie one after the other
 and fill it.
 """
 import json

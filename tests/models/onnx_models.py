@@ -7,7 +7,7 @@ after qkv rewrite. TAP.
     onnx_models.py bert_sdpa swin_eager [--keep DIR] [--exporter dynamo|script]
 
 Where an exporter fails, the model is skipped and named. Where the script exporter bakes a size in, so that ONNX Runtime cannot run the
-model at another size either, or computes other numbers, that size is skipped too. Where the file says
+model at another size either, or computes other values, that size is skipped too. Where the file says
 something else than eager, and ONNX Runtime gives what qkv gives, the line says so. Tolerances: run_models.py.
 """
 import argparse
@@ -156,7 +156,7 @@ def one(zoo, name, folder, exporter):
             continue
         other = by_runtime(path, feeds)
         if exporter == "script" and (other is None or run_models.differ(named(other), want, tol)[0]):
-            notes.append(f"variant {k} not compared: ONNX Runtime does not give eager's numbers either")
+            notes.append(f"variant {k} not compared: ONNX Runtime does not give eager's values either")
             continue
         if got and other is not None and not run_models.differ(got, named(other), 1e-2)[0]:
             notes.append(f"variant {k}: the file says something else than eager, and so ONNX Runtime")
@@ -167,7 +167,7 @@ def one(zoo, name, folder, exporter):
 
 
 def rewritten(model, name, feeds, want, tol):
-    """Every attention of the handful is found in the form that ONNX has it, and the numbers stay."""
+    """Every attention of the handful is found in the form that ONNX has it, and the values stay."""
     model.rewrite()
     if name in HANDFUL and ".softmax" in model.graph_text():
         return "an attention is not recognised: qkv rewrite --why-not"

@@ -90,7 +90,7 @@ def keep_mask(b, s):
 
 def strengthen(m):
     """Library initialisation (std 0.02, zero biases) makes attention uniform, so that a wrong mask or scale would not show: draws
-    every parameter anew such that logits spread over a few units."""
+    every parameter again such that logits spread over a few units."""
     g = gen(1)
     with torch.no_grad():
         for name, p in m.named_parameters():

@@ -158,7 +158,7 @@ def _f(self, q, k, v, mask): return F.scaled_dot_product_attention(q, k, v, attn
 sdpa("finfo_mask", _f, _dead, [(2, 5, 7), (3, 4, 3)], _mask_dims)
 
 
-# ------------------------------------------------------------------ attention by hand
+# ------------------------------------------------------------------ decomposed attention
 def by_hand(name, core, parts=0, shapes=((2, 6), (3, 9)), H=2, D=8, **options):
     """core(self, q, k, v) with q, k, v (B, H, N, D) projected from x (B, N, H*D)."""
     def build():

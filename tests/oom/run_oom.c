@@ -63,7 +63,7 @@ typedef struct World {
 
 static void path_to(char *to, const char *folder, const char *name) { snprintf(to, 600, "%s/%s", folder, name); }
 
-/* Takes text; a report's milliseconds, which are no part of the result, are cut out. */
+/* Takes text; a report's milliseconds, which are not part of the result, are cut out. */
 static qkv_status say(World *w, char *text)
 {
     for (char *ms = text; ms && (ms = strstr(ms, "\"ms\": ")); ms++) {

@@ -1,4 +1,4 @@
-"""Parts of a model: their numbers are those of the whole, in qkv, in PyTorch after saving, and as ONNX."""
+"""Parts of a model: their values are those of the whole, in qkv, in PyTorch after saving, and as ONNX."""
 import gc
 import pathlib
 import re

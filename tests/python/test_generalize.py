@@ -1,4 +1,4 @@
-"""qkv.generalize: static exports at two sizes become one file, which gives eager's numbers at sizes that no export saw.
+"""qkv.generalize: static exports at two sizes become one file, which gives eager's values at sizes that no export saw.
 
 A case is a module, a function from sizes to inputs, and sizes: the first two are exported, all are checked, through the written file in
 qkv and in PyTorch.
@@ -497,7 +497,7 @@ CASES |= {
     "windows folded": (fixed(Folded, image), [(2, 8, 12), (3, 12, 20), (1, 16, 24), (4, 28, 12)]),
     "relative index": (relative_index, [(2, 12, 20), (3, 16, 28), (1, 8, 12), (4, 24, 16)]),
     "pyramid, pool over all": (fixed(lambda: Pyramid("window"), image), ODD),
-    "pyramid, mean by hand": (fixed(lambda: Pyramid("sum"), image), ODD),
+    "pyramid, decomposed mean": (fixed(lambda: Pyramid("sum"), image), ODD),
     "same padding, twice": (fixed(lambda: SamePadding(2), image), [(2, 64, 97), (3, 93, 160), (1, 64, 64), (4, 127, 95)]),
     "same padding": (fixed(SamePadding, image), ODD),
     "u-net": (fixed(Up, image), ODD),

@@ -307,7 +307,7 @@ class Blocks(nn.Module):
 
 @pytest.mark.parametrize("decompose", ["none", "math", "core"])
 def test_recompute(decompose, tmp_path):
-    """Less memory by the plan, also of the written file; the same numbers, and the masks of dropout drawn once."""
+    """Less memory by the plan, also of the written file; the same values, and the masks of dropout drawn once."""
     torch.manual_seed(0)
     module, x = Blocks(), torch.randn(2, 32, 16)
     torch.export.save(torch.export.export(module, (x,), dynamic_shapes=({0: B, 1: S},)), tmp_path / "m.pt2")

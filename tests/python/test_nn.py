@@ -1,4 +1,4 @@
-"""qkv.nn against torch.nn: the same numbers, gradients and state; exports that torch.nn's own modules do not survive, run in C."""
+"""qkv.nn against torch.nn: the same values, gradients and state; exports that torch.nn's own modules do not survive, run in C."""
 import copy
 import io
 import itertools

@@ -31,7 +31,7 @@ def check(tmp_path, text, *feeds, ops=(), not_ops=()):
             g = np.asarray(mine.run(feed)[name])
             assert g.shape == w.shape and g.dtype == w.dtype, (name, g.shape, w.shape)
             np.testing.assert_allclose(g, w, atol=1e-5, rtol=1e-5)
-    written = str(tmp_path / "w.onnx")  # and out again: the same numbers, in ONNX Runtime and read back
+    written = str(tmp_path / "w.onnx")  # and out again: the same values, in ONNX Runtime and read back
     mine.save_onnx(written)
     onnx.checker.check_model(onnx.load(written), full_check=True)
     session, mine = ort.InferenceSession(written, providers=["CPUExecutionProvider"]), qkv.Model(written, threads=1)

@@ -1,4 +1,4 @@
-"""qkv.Model.save_onnx and `qkv convert` against PyTorch: what is written loads in ONNX Runtime and OpenVINO, and gives eager's numbers."""
+"""qkv.Model.save_onnx and `qkv convert` against PyTorch: what is written loads in ONNX Runtime and OpenVINO, and gives eager's values."""
 import json
 import os
 import pathlib
@@ -284,7 +284,7 @@ def test_command(tmp_path):
 
 @pytest.mark.parametrize("opset", [18, 23])
 def test_comes_back(tmp_path, opset):
-    """qkv reads its own file, gives eager's numbers, and writes what it read as it was."""
+    """qkv reads its own file, gives eager's values, and writes what it read as it was."""
     torch.backends.mha.set_fastpath_enabled(False)
     model = exported(tmp_path, Block().eval(), (R(2, 6, 16), padding(2, 6)), ({0: B, 1: S}, {0: B, 1: S}))
     model.save_onnx(tmp_path / "a.onnx", opset=opset)

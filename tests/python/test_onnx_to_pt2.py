@@ -1,4 +1,4 @@
-"""ONNX -> .pt2 -> PyTorch: loads with torch.export.load, eager's numbers at other sizes, weights by name, trainable; and read back by qkv, the same text."""
+"""ONNX -> .pt2 -> PyTorch: loads with torch.export.load, eager's values at other sizes, weights by name, trainable; and read back by qkv, the same text."""
 import os
 import subprocess
 

@@ -1,4 +1,4 @@
-"""qkv.Model.save against PyTorch: what is written loads there and here, with the same numbers and the same graph."""
+"""qkv.Model.save against PyTorch: what is written loads there and here, with the same values and the same graph."""
 import copy
 
 import numpy as np

@@ -1,4 +1,4 @@
-"""F.scaled_dot_product_attention as it is, and what ep.run_decompositions() leaves of it and of forms by hand: core ATen."""
+"""F.scaled_dot_product_attention as it is, and what ep.run_decompositions() leaves of it and of decomposed forms: core ATen."""
 from spell import *
 
 sdpa = F.scaled_dot_product_attention

@@ -35,7 +35,7 @@ masked("add_cast", lambda s, mask: s + mask.to(s.dtype), mask=In("b1nm", lambda 
 masked("add_transposed", lambda s, mask: s + mask.transpose(-1, -2), mask=add("b1mn"))
 masked("add_sliced", lambda s, mask: s + mask[:, :, :, : s.shape[-1]], mask=add("b1nm"))
 masked("add_parameter_free_bias", lambda s, mask: s + mask, mask=add("1hnm", 3.0))
-masked("add_dropped_zeros", lambda s: s + torch.zeros(s.shape[-2], s.shape[-1]), note="a mask of zeros is no mask")
+masked("add_dropped_zeros", lambda s: s + torch.zeros(s.shape[-2], s.shape[-1]), note="a mask of zeros masks nothing")
 masked("add_number", lambda s: s + 1.25, note="adding one number to every score changes nothing")
 masked("add_row_constant", lambda s, mask: s + mask, mask=add("bhn1"), note="constant along the keys: changes nothing, and may stay a mask")
 

@@ -270,7 +270,7 @@ S("sam_two_way", SamTwoWay, x=add("bnc"), place=add("bmc"), count=3)
 S("core_sam_two_way", SamTwoWay, x=add("bnc"), place=add("bmc"), count=3, decompose=True)
 
 
-# ------------------------------------------------------------------ layers of well-known models, by hand
+# ------------------------------------------------------------------ layers of well-known models, written out
 class Llama(nn.Module):
     """RMSNorm, rotary grouped-query attention, SwiGLU; causal and padded."""
     def __init__(self):

@@ -6,8 +6,8 @@
     run.py --original ...          the files as they are, not rewritten: is the rest of qkv up to them?
     run.py --report FILE           what happened to each, as JSON
 
-A line is ok when the command succeeds, a legitimate spelling is fused (all its attentions, none left), what is no attention stays, and the
-rewritten file gives eager's numbers at every size, run by qkv and loaded by torch.export.load alike. Tolerances are run_models.py's. Rows that
+A line is ok when the command succeeds, a legitimate spelling is fused (all its attentions, none left), what is not attention stays, and the
+rewritten file gives eager's values at every size, run by qkv and loaded by torch.export.load alike. Tolerances are run_models.py's. Rows that
 attend nowhere may differ where the spelling gives NaN or an average and sdpa gives 0, if the rewriter says so; with --exact-masked-rows none may.
 Each spelling runs in a process of its own, so that a crash is one failure.
 """
@@ -231,7 +231,7 @@ def main():
         for i, line in enumerate(unmade):
             print(f"not ok {len(results) + i + 1} - spelling: {line}")
         s = summary(results)
-        print(f"# legitimate {s['legitimate_right']}/{s['legitimate']}, wrong numbers {s['legitimate_wrong_numbers']}, traps wrong {s['traps_wrong']}/{s['traps']}, largest error {s['largest_error']:.1e}")
+        print(f"# legitimate {s['legitimate_right']}/{s['legitimate']}, wrong values {s['legitimate_wrong_numbers']}, traps wrong {s['traps_wrong']}/{s['traps']}, largest error {s['largest_error']:.1e}")
         if a.report:
             json.dump(results, open(a.report, "w"), indent=1)
         sys.exit(any(not r["ok"] for r in results) or bool(unmade))

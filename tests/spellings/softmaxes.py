@@ -1,4 +1,4 @@
-"""The softmax itself: who calls it, in which precision, and written out by hand; dropout; normalisation after the product; results used twice."""
+"""The softmax itself: who calls it, in which precision, and decomposed; dropout; normalisation after the product; results used twice."""
 from spell import *
 
 
@@ -35,7 +35,7 @@ S("f32_no_op_float", lambda q, k, v: scores(q, k).float().softmax(-1).type_as(v)
 S("f64_upcast", lambda q, k, v: scores(q, k).double().softmax(-1).float() @ v)
 S("f64_dtype", lambda q, k, v: F.softmax(scores(q, k), -1, dtype=torch.float64).to(v.dtype) @ v)
 
-# ------------------------------------------------------------------ by hand
+# ------------------------------------------------------------------ decomposed
 
 
 def by_hand(name, weights, **options):

@@ -4,12 +4,12 @@
     S("mask_add", lambda q, k, v, mask: soft(q @ k.mT / 2.5 + mask) @ v, mask=add("bhnm"))
     trap("axis_1", lambda q, k, v: (q @ k.mT).softmax(1) @ v)
 
-Arguments are inputs, described by one letter a dimension: b, n, m (batch, queries, keys) are symbolic and bound anew for each variant;
+Arguments are inputs, described by one letter a dimension: b, n, m (batch, queries, keys) are symbolic and bound again for each variant;
 h heads, g key/value heads (r = h/g), d head size, e value size, c = h*d, f = g*d, and digits for themselves. `self` as a first argument is the module:
 `parts` puts submodules, parameters and buffers there. A class in place of a function is an nn.Module of its own.
 
 kind   legit  an attention: `count` of them must be fused, none left
-       trap   looks like one: whatever happens, the numbers stay
+       trap   looks like one: whatever happens, the values stay
        other  not attention at all: none may be fused
 dead   a function of the inputs giving the fully masked rows of output_0 (broadcastable): only the other rows must agree, unless the rewriter is told
        --exact-masked-rows

@@ -155,7 +155,7 @@ def noise(maker, g):
 
 
 def same_as_eager(out, name, count):
-    """The sizes at which PyTorch's own exported program gives eager's numbers (transformers may branch on a mask's values): keeps those, returns how many."""
+    """The sizes at which PyTorch's own exported program gives eager's values (transformers may branch on a mask's values): keeps those, returns how many."""
     import torch
     module, kept = torch.export.load(os.path.join(out, name + ".pt2")).module(), 0
     for v in range(count):

@@ -1,4 +1,4 @@
-"""What looks like attention and is not quite: whatever the rewriter does, the numbers stay. `other` is no attention at all."""
+"""What looks like attention and is not quite: whatever the rewriter does, the values stay. `other` is not attention at all."""
 from spell import *
 
 A = 0.4
@@ -40,13 +40,13 @@ trap("heads_permuted", lambda q, k, v: soft(scores(q, k))[:, [1, 0, 3, 2]] @ v)
 trap("heads_reshaped_wrongly", lambda q, k, v: (soft(scores(q, k)) @ v).reshape(q.shape[0], q.shape[2], -1), q=add("bh5d", 1.2), dynamic="bm", note="B, H, N, D read as B, N, H*D without the transpose")
 trap("view_not_transpose", lambda q, k, v: (lambda f: soft(f(q) @ f(k).mT * A) @ f(v))(lambda t: t.view(t.shape[0], 4, -1, 8)), q=add("b6c"), k=add("b7c"), v=add("b7c"), dynamic="b", note="B, N, C viewed as B, H, N, D")
 
-# ------------------------------------------------------------------ scales that are no number
+# ------------------------------------------------------------------ scales that are not numbers
 trap("scale_per_head", lambda self, q, k, v: soft(q @ k.mT * self.t) @ v, parts=dict(t=lambda: torch.tensor([0.1, 0.3, 0.6, 1.0]).view(4, 1, 1)))
 trap("scale_per_head_divided", lambda self, q, k, v: soft(q @ k.mT / self.t) @ v, parts=dict(t=lambda: torch.tensor([1.0, 2.0, 3.0, 4.0]).view(1, 4, 1, 1)))
 trap("scale_per_query", lambda q, k, v, t: soft(q @ k.mT * t) @ v, t=add("b1n1", 0.5))
 trap("scale_per_key", lambda q, k, v, t: soft(q @ k.mT * t) @ v, t=add("b11m", 0.5))
 trap("scale_per_batch", lambda q, k, v, t: soft(q @ k.mT * t) @ v, t=add("b111", 0.5))
-trap("scale_per_channel", lambda self, q, k, v: soft((q * self.t) @ k.mT) @ v, parts=dict(t=lambda: torch.tensor([0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8])), note="an attention; the factors are no scale")
+trap("scale_per_channel", lambda self, q, k, v: soft((q * self.t) @ k.mT) @ v, parts=dict(t=lambda: torch.tensor([0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8])), note="an attention; the factors are not a scale")
 trap("scale_matrix", lambda q, k, v, t: soft(q @ k.mT * t) @ v, t=add("nm", 0.5))
 trap("scale_per_key_static", lambda self, q, k, v: soft(q @ k.mT * self.t) @ v, k=add("bh7d", 1.2), v=add("bh7e"), parts=dict(t=lambda: torch.linspace(0.1, 1.0, 7)), dynamic="bn")
 trap("scale_input", lambda q, k, v, t: soft(q @ k.mT * t) @ v, t=In("", lambda g, s: torch.rand(s, generator=g) + 0.2), note="a 0-d input: one number, unknown until it runs")
@@ -90,7 +90,7 @@ trap("filled_before_scale", lambda q, k, v, drop: soft((q @ k.mT).masked_fill(dr
 trap("one_minus_before_scale", lambda q, k, v, keep: soft((q @ k.mT + (1.0 - keep.float()) * -1e4) * 1e-3) @ v)
 trap("one_minus_small", lambda q, k, v, keep: soft(scores(q, k) + (1.0 - keep.float()) * -2.0) @ v)
 trap("one_minus_positive", lambda q, k, v, keep: soft(scores(q, k) + (1.0 - keep.float()) * 3.0) @ v)
-trap("one_minus_fractional", lambda q, k, v, mask: soft(scores(q, k) + (1.0 - mask) * -1.5) @ v, note="no bool behind it: any float")
+trap("one_minus_fractional", lambda q, k, v, mask: soft(scores(q, k) + (1.0 - mask) * -1.5) @ v, note="not made of a bool: any float")
 trap("mask_not_inverted", lambda q, k, v, keep: soft(scores(q, k) + keep.float() * -1e4) @ v, note="drops what `keep` names", dead=lambda q, k, v, keep: keep.all(-1, keepdim=True).expand(-1, 4, -1, -1))
 trap("fill_not_inverted", lambda q, k, v, keep: soft(scores(q, k).masked_fill(keep, -INF)) @ v, keep=In("b1nm", lambda g, s: drop("b1nm").draw(g, s)), note="masked_fill(keep): true is dropped")
 trap("where_inverted", lambda q, k, v, drop: soft(torch.where(drop, scores(q, k), -INF)) @ v, drop=keep("b1nm"), note="`drop` keeps here")

@@ -12,7 +12,7 @@
 
 /* ------------------------------------------------------------------ JSON: list B */
 
-/* Same answers as Python's json.loads with duplicate keys refused, but for what json.h says: a top that is no container, numbers out
+/* Same answers as Python's json.loads with duplicate keys refused, but for what json.h says: a top that is not a container, numbers out
  * of range, lone surrogates and NUL in strings. */
 static void test_json_list(void **state)
 {

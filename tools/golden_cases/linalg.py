@@ -362,7 +362,7 @@ def sequences(F):
 
 
 def grouped(F):
-    """Rows behind the last group are undefined in PyTorch: the last offset is the number of rows."""
+    """Rows after the last group are undefined in PyTorch: the last offset is the number of rows."""
     offs = lambda *n: torch.tensor(n, dtype=i32)
     c = F.op("aten._grouped_mm.default")
     for dt in FLOATS[:1] + [bf16]:

@@ -280,7 +280,7 @@ static Expr *root_of(Expr *e)
     return root_of(e->args[ex_is_int(e->args[0])]);
 }
 
-/* Nobody declared this minimum: torch writes 2 where a size has none (Dim.AUTO, Dim.DYNAMIC), as sizes of 0 and 1 are left out while it traces,
+/* This minimum was not declared: torch writes 2 where a size has none (Dim.AUTO, Dim.DYNAMIC), as sizes of 0 and 1 are left out while it traces,
  * and runs 1 all the same. A maximum beside it is then one that tracing found, which is among the guards. */
 static bool undeclared(const json_t *top, const char *symbol, int64_t lo, int64_t hi)
 {

@@ -242,7 +242,7 @@ static bool spell_upsample(Emit *e, const Node *n)
     return write_node(e, op_get(OP_upsample_nearest2d_vec), (Arg[3]){n->arg[0], size, scales}, 1, n->out);
 }
 
-/* The mask that dropout draws: the same numbers of the same generator. */
+/* The mask that dropout draws: the same values of the same generator. */
 static bool spell_bernoulli(Emit *e, const Node *n)
 {
     Value *x = n->arg[0].v, *all[2] = {new_value(e, "dropped", x->dtype, x->rank, x->dim),

@@ -541,7 +541,7 @@ static bool merges_groups(Rewrite *rw, const Node *x, const Node *n)
     return q->dim[2] == ex_mul(rw->ex, ex_floordiv(rw->ex, of->dim[1], k->dim[1]), of->dim[2]);
 }
 
-/* Do two attentions give the same numbers in the same order? Their masks may be expanded to different sizes. */
+/* Do two attentions give the same values in the same order? Their masks may be expanded to different sizes. */
 static bool same_attention(Rewrite *rw, const Node *x, const Node *n)
 {
     double scale = scale_of(n);

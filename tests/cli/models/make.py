@@ -10,7 +10,7 @@ train.pt2       x (B, 4), target (B, 3) -> the mean squared error of affine.pt2'
 static_*.pt2    (b, s, 4) with mask (b, s) -> attention with a causal mask that is a constant; at three sizes, without dynamic sizes;
                 static_loop.pt2 has the same signature and other nodes, static_other.pt2 other weights
 static_table_*.pt2   x (b, s) -> x * a table of s numbers that follow no rule + 137 or 911, at two sizes
-eager.pt2       (B, S, 8) and mask (B, S) -> (B, S, 8): attention of two heads spelled out, a softmax by hand, norm and activation by hand
+eager.pt2       (B, S, 8) and mask (B, S) -> (B, S, 8): attention of two heads spelled out, with decomposed softmax, norm and activation
 left.pt2        the same with a second attention whose mask hides by -50, which keeps the keys in the softmax
 sdpa.pt2        x (B, N, 24), pair (2, N, N) -> (B, N, 24): scaled_dot_product_attention of 3 axes, of heads of 12, with a mask of 3 axes, and of queries whose last
                 axis is turned

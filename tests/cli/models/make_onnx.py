@@ -3,7 +3,7 @@
 
 padded.onnx     attention of q, k, v (b, 2, s, 8) with mask (b, 1, 1, s), as ONNX's Attention
 spelled.onnx    the same spelled out at opset 18: the mask fills in -inf before a Softmax
-wrong.onnx      a MatMul whose sizes do not fit, a value that nobody defines, an attribute that does not exist, a declared type that is not the op's
+wrong.onnx      a MatMul whose sizes do not fit, a value that nothing defines, an attribute that does not exist, a declared type that is not the op's
 baked.onnx      x (batch, seq, 16) reshaped to (2, -1, 4, 4), the batch of the example
 """
 import pathlib
