@@ -1,5 +1,6 @@
 """The tools that hold the house rules: what they write, and that they refuse what they are for."""
 import pathlib
+import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -46,3 +47,23 @@ def test_changelog_refuses(tmp_path, capsys):
     found = refused(capsys, lambda: changelog.main(["--check"], root))
     assert [f.split(":")[0] for f in found] == ["+b.fixed.md", "+c.fixed.md", "new.md", "under no heading",
                                                 "the headings are not in the order Added, Changed, Fixed"]
+
+
+def git(root, *args):
+    identity = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "core.hooksPath=/dev/null"]
+    subprocess.run(["git", "-C", str(root), *identity, *args], check=True, capture_output=True)
+
+
+def test_commit_messages(tmp_path, capsys):
+    import commits
+    assert not list(commits.wrong("Read files in place\n\nA copy took twice the memory.\n# comment\n"))
+    assert not list(commits.wrong("Merge branch 'x'\n"))
+    for message, what in {"x" * 73 + "\n\nWhy.\n": "has 73 characters", "fixup! Read\n\nWhy.\n": "a fixup", "Read\n": "there is no body",
+                          "Read\nfiles\n": "is not empty"}.items():
+        assert [what in w for w in commits.wrong(message)] == [True], message
+    git(tmp_path, "init", "-q")
+    for message in ("Read files\n\nWhy.", "Write files"):
+        git(tmp_path, "commit", "-q", "--allow-empty", "-m", message)
+    found = refused(capsys, lambda: commits.main(["--check"], tmp_path, "2000-01-01T00:00:00Z"))
+    assert len(found) == 1 and found[0].endswith("Write files: there is no body: say why, and for whom")
+    assert refused(capsys, lambda: commits.main(["--check"], tmp_path, "2090-01-01T00:00:00Z")) == []
