@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/mem.h"
+#include "base/splitmix.h"
 #include "shape/solve.h"
 
 enum { MAX_BINDINGS = 4, MAX_LEAVES = 256, MAX_STEPS_BACK = 6, MAX_CHAIN = 4000 };
@@ -261,17 +262,6 @@ static Graph *concrete(const Cone *c, const Binding *b, Err *err)
 
 /* ------------------------------------------------------------------ random tensors */
 
-static uint64_t next(uint64_t *s)
-{
-    *s += 0x9e3779b97f4a7c15u;
-    uint64_t z = (*s ^ (*s >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-}
-
-static double uniform(uint64_t *s) { return (double)(next(s) >> 11) * 0x1p-53; }
-static double normal(uint64_t *s) { return sqrt(-2 * log(uniform(s) + 0x1p-60)) * cos(6.283185307179586 * uniform(s)); }
-
 typedef struct Hiding {
     double low;   /* what hides a key in an additive mask; finite unless rows of -inf may differ */
     bool somehow; /* every row shows a key, whichever of true and false hides */
@@ -285,15 +275,15 @@ static void randomise(Tensor *t, bool mask, const Hiding *h, int seed, uint64_t 
     bool all = false;
     for (int64_t i = 0; i < n; i++) {
         if (row && i % row == 0) {
-            all = mask && seed > 0 && uniform(s) < 0.3 && !h->somehow;
-            hide = uniform(s);
+            all = mask && seed > 0 && splitmix_uniform(s) < 0.3 && !h->somehow;
+            hide = splitmix_uniform(s);
         }
         char *at = (char *)t->data + (size_t)i * dtype_size(t->dtype);
-        bool hidden = mask && (seed > 0 || h->somehow) && (all || uniform(s) < hide);
+        bool hidden = mask && (seed > 0 || h->somehow) && (all || splitmix_uniform(s) < hide);
         if (h->somehow && i % row < 2) hidden = t->dtype == DT_BOOL && i % row == 1;
-        if (t->dtype == DT_BOOL) *at = mask ? (char)(seed % 3 == 2 ? hidden : !hidden) : (char)(next(s) & 1);
-        else if (dtype_is_float(t->dtype)) store_f64(t->dtype, at, hidden ? h->low : normal(s));
-        else store_i64(t->dtype, at, (int64_t)(next(s) & 1));
+        if (t->dtype == DT_BOOL) *at = mask ? (char)(seed % 3 == 2 ? hidden : !hidden) : (char)(splitmix_next(s) & 1);
+        else if (dtype_is_float(t->dtype)) store_f64(t->dtype, at, hidden ? h->low : splitmix_normal(s));
+        else store_i64(t->dtype, at, (int64_t)(splitmix_next(s) & 1));
     }
 }
 
