@@ -6,6 +6,7 @@
  */
 #include <math.h>
 #include <string.h>
+#include "facts/axes.h"
 #include "lower/lower_table.h"
 #include "shape/shape.h"
 
@@ -104,7 +105,7 @@ bool lower_alias(Lower *L) { return again(L, L->op->alias_of, L->arg); }
 
 /* ------------------------------------------------------------------ arithmetic */
 
-static bool is_one(const Arg *a)
+static bool alpha_is_one(const Arg *a)
 {
     return a->kind != ARG_EXPR || (a->e->kind == EX_INT && a->e->i == 1) || (a->e->kind == EX_FLOAT && a->e->f == 1);
 }
@@ -113,7 +114,7 @@ static bool is_one(const Arg *a)
 static bool scaled(Lower *L, const Arg *other, const Arg *alpha, Arg *out)
 {
     *out = *other;
-    if (is_one(alpha)) return true;
+    if (alpha_is_one(alpha)) return true;
     if (other->kind == ARG_EXPR) {
         *out = arg_expr(ex_mul(L->ex, other->e, alpha->e));
         return out->e || fail(L->err, E_LIMIT, "a number expression is too large");
@@ -207,7 +208,7 @@ bool lower_addcmul(Lower *L)
     if (divides && !dtype_is_float(t)) t = DT_F32;
     TRY(cast_args(L, arg, 0, 3, t));
     Value *p = lower_emit(L, divides ? OP_div_Tensor : OP_mul_Tensor, 2, &arg[1]);
-    if (!is_one(&L->arg[3])) p = times(L, p, L->arg[3]);
+    if (!alpha_is_one(&L->arg[3])) p = times(L, p, L->arg[3]);
     return p && lower_return(L, EMIT(L, add_Tensor, arg[0], arg_value(p)));
 }
 
@@ -422,9 +423,7 @@ bool lower_to(Lower *L)
 
 static Value *expand_to(Lower *L, Value *v, const Value *like)
 {
-    bool same = v && v->rank == like->rank;
-    for (int i = 0; same && i < v->rank; i++) same = v->dim[i] == like->dim[i];
-    return !v || same ? v : EMIT(L, expand, arg_value(v), arg_exprs(L->g, like->rank, like->dim));
+    return !v || same_dims(v, like) ? v : EMIT(L, expand, arg_value(v), arg_exprs(L->g, like->rank, like->dim));
 }
 
 /* copy(self, src): src in self's shape and dtype */

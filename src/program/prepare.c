@@ -100,7 +100,7 @@ static void put_firing(Buf *b, const Firing *f, bool proven)
     if (proven) {
         put_number(b, "max_abs", f->proof.max_abs);
         put_number(b, "max_rel_peak", f->proof.max_rel);
-        put_number(b, "max_abs_masked_rows", f->proof.masked_abs);
+        put_number(b, "max_abs_masked_rows", f->proof.waived_abs);
         buf_printf(b, ", \"runs\": %d, ", f->proof.runs);
         put_text(b, "not_proven",
                  f->proof.skipped ? f->proof.why[0] ? f->proof.why : "no sizes could be chosen" : NULL);
@@ -212,7 +212,7 @@ static double now_ms(void)
 bool program_rewrite(Program *p, const OptimiseOptions *o, Buf *report, Err *err)
 {
     Evaluator evaluator = {.counterexample = o->counterexample};
-    Prover prover = {eval, release, save, &evaluator, o->seeds};
+    Prover prover = {eval, release, save, &evaluator, o->seeds, families_all};
     SdpaDevice device;
     RuleSet *rules = rules_create(families_all);
     if (!rules) return oom(err);
@@ -227,7 +227,7 @@ bool program_rewrite(Program *p, const OptimiseOptions *o, Buf *report, Err *err
                       .device = &device,
                       .prover = o->prove ? &prover : NULL,
                       .rewrite = {.rules = rules,
-                                  .exact_masked_rows = o->exact_masked_rows,
+                                  .exact = o->exact_masked_rows,
                                   .phases = o->phases,
                                   .prove = o->prove ? prove_claim : NULL,
                                   .prove_user = &prover,
@@ -286,7 +286,7 @@ bool program_prepare(const Program *p, unsigned list, Prepared *out, Err *err)
     if (list & ~PASS_BIT(PASS_FUSE)) TRY(out->graph = graph_copy(p->graph, err));
     bool ok = !(list & PASS_BIT(PASS_REWRITE)) || (rules = rules_for_runs(err));
     Pipeline s = {.graph = out->graph ? out->graph : p->graph,
-                  .rewrite = {.rules = rules, .exact_masked_rows = true},
+                  .rewrite = {.rules = rules, .exact = true},
                   .compute = p->compute,
                   .fusion = &out->fusion};
     ok = ok && passes_run(&s, list, err);

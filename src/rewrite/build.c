@@ -9,42 +9,9 @@ enum { MADE_PER_NODE = 16, MADE_BUILTIN = 64, MADE_FROM_ONE = 400 };
 
 /* ------------------------------------------------------------------ arguments */
 
-bool exprs_same(int n, Expr *const *a, Expr *const *b) { return !n || !memcmp(a, b, (size_t)n * sizeof *a); }
-bool is_one(const Expr *e) { return ex_equals_int(e, 1); }
 enum { MAX_NESTED = 16 };
 
 double number_value(const Expr *e) { return e->kind == EX_FLOAT ? e->f : (double)e->i; }
-
-bool arg_same(const Arg *a, const Arg *b)
-{
-    if (a->kind != b->kind) return false;
-    switch (a->kind) {
-    case ARG_NONE: return true;
-    case ARG_VALUE: return a->v == b->v;
-    case ARG_EXPR: return a->e == b->e;
-    case ARG_STR: return !strcmp(a->s, b->s);
-    case ARG_DTYPE: return a->dtype == b->dtype;
-    case ARG_GRAPH: return a->g == b->g;
-    case ARG_VALUES: return a->n == b->n && (!a->n || !memcmp(a->vs, b->vs, (size_t)a->n * sizeof *a->vs));
-    case ARG_EXPRS: return a->n == b->n && exprs_same(a->n, a->es, b->es);
-    }
-    return false;
-}
-
-Expr *product_of(ExprPool *p, int n, Expr *const *dim)
-{
-    Expr *e = ex_int(p, 1);
-    for (int i = 0; i < n; i++) e = ex_mul(p, e, dim[i]);
-    return e;
-}
-
-bool permutation_of(const Node *n, int *perm)
-{
-    if (n->op->id != OP_permute) return false;
-    for (int i = 0; i < n->arg[1].n; i++)
-        perm[i] = (int)(n->arg[1].es[i]->i < 0 ? n->arg[1].es[i]->i + n->arg[1].n : n->arg[1].es[i]->i);
-    return true;
-}
 
 /* ------------------------------------------------------------------ making nodes once */
 
@@ -217,32 +184,6 @@ Value *rw_add(Rewrite *rw, OpId id, int nargs, const Arg *args)
 
 /* ------------------------------------------------------------------ views */
 
-int axis_groups(ExprPool *p, int nfrom, Expr *const *from, int nto, Expr *const *to, int *f, int *t)
-{
-    int groups = 0, i = 0, j = 0;
-    f[0] = t[0] = 0;
-    while (i < nfrom || j < nto) {
-        Expr *a = ex_int(p, 1);
-        bool found = false;
-        for (int k = i; k <= nfrom && !found; k++) {
-            if (k > i) a = ex_mul(p, a, from[k - 1]);
-            Expr *b = ex_int(p, 1);
-            for (int l = j; l <= nto && !found; l++) {
-                if (l > j) b = ex_mul(p, b, to[l - 1]);
-                if (a != b || (k == i && l == j)) continue;
-                if (k == i && !(i == nfrom || is_one(to[j]))) continue;
-                i = k;
-                j = l;
-                found = true;
-            }
-        }
-        if (!found) return -1;
-        f[++groups] = i;
-        t[groups] = j;
-    }
-    return groups;
-}
-
 /* reshape(permute(x)) that splits axes, or merges those that are neighbours in x, is permute(reshape(x)). */
 static Value *reshape_below(Rewrite *rw, Value *v, int rank, Expr *const *dim)
 {
@@ -265,23 +206,6 @@ static Value *reshape_below(Rewrite *rw, Value *v, int rank, Expr *const *dim)
     for (int g = 0; g < groups; g++)
         for (int j = t[g]; j < t[g + 1]; j++) outer[j] = at[g] + j - t[g];
     return rw_permute(rw, rw_reshape(rw, v->def->arg[0].v, rank, inner), outer);
-}
-
-/* Axes other than 1, in order. */
-static int wide_axes(const Value *v, int *axis)
-{
-    int n = 0;
-    for (int i = 0; i < v->rank; i++)
-        if (!is_one(v->dim[i])) axis[n++] = i;
-    return n;
-}
-
-bool same_but_ones(const Value *x, const Value *y)
-{
-    int a[MAX_RANK], b[MAX_RANK], n = wide_axes(x, a), m = wide_axes(y, b);
-    bool same = n == m;
-    for (int i = 0; same && i < m; i++) same = x->dim[a[i]] == y->dim[b[i]];
-    return same;
 }
 
 /* A permute that keeps the order of all axes but those of 1. */

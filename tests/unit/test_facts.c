@@ -1,6 +1,7 @@
 /* Questions about values (src/facts), asked of small graphs. */
 #include "unit_graph.h"
 #include "facts/attention.h"
+#include "facts/axes.h"
 #include "facts/truth.h"
 #include "facts/views.h"
 #include "program/describe.h"
@@ -123,9 +124,35 @@ static void test_truth(void **state)
     graph_free(g);
 }
 
+static void test_axes(void **state)
+{
+    (void)state;
+    Graph *g = unit_graph("symbol N in [1, 8]\n"
+                          "input %x: f32[N, 1, 6]\n"
+                          "%p: f32[6, N, 1] = aten.permute.default(%x, [-1, 0, 1])\n"
+                          "%r: f32[N, 6] = aten.reshape.default(%x, [N, 6])\n"
+                          "%s: f32[2*N, 3] = aten.reshape.default(%x, [2*N, 3])\n"
+                          "output p = %p\noutput r = %r\noutput s = %s\n");
+    const Value *x = named(g, "x"), *p = named(g, "p"), *r = named(g, "r"), *s = named(g, "s");
+    int perm[MAX_RANK], from[2 * MAX_RANK + 2], to[2 * MAX_RANK + 2];
+    assert_true(same_dims(x, x) && has_dims(r, 2, r->dim));
+    assert_false(same_dims(x, r) || same_dims(r, s));
+    assert_true(same_but_ones(x, r));
+    assert_false(same_but_ones(x, p) || same_but_ones(r, s));
+    assert_true(permutation_of(p->def, perm) && perm[0] == 2 && perm[1] == 0 && perm[2] == 1);
+    assert_false(permutation_of(r->def, perm));
+    assert_ptr_equal(product_of(g->ex, 2, r->dim), product_of(g->ex, 2, s->dim));
+    assert_int_equal(axis_groups(g->ex, 3, x->dim, 2, r->dim, from, to), 3);
+    assert_true(from[2] == 2 && to[1] == 1 && to[2] == 1 && to[3] == 2); /* the axis of 1 goes alone */
+    assert_int_equal(axis_groups(g->ex, 2, r->dim, 2, s->dim, from, to), 1);
+    assert_int_equal(axis_groups(g->ex, 2, r->dim, 1, r->dim, from, to), -1);
+    graph_free(g);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_views), cmocka_unit_test(test_attention),
-                                       cmocka_unit_test(test_described), cmocka_unit_test(test_truth)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_views), cmocka_unit_test(test_axes),
+                                       cmocka_unit_test(test_attention), cmocka_unit_test(test_described),
+                                       cmocka_unit_test(test_truth)};
     return cmocka_run_group_tests_name("facts", tests, NULL, NULL);
 }

@@ -342,7 +342,7 @@ bool make_scores_floor(Rewrite *rw, int n, const Arg *a, Arg *out)
     TRY(scores_of(rw, &a[0], &s) && scores_before_softmax(rw, &s));
     if (!constant_of(rw, &a[1], &low) || !(low <= (s.dtype == DT_F16 ? -6e4 : -1e30)))
         return rewrite_refuse(rw, "the scores are cut at a number that they may reach");
-    if (rw->o->exact_masked_rows)
+    if (rw->o->exact)
         return rewrite_refuse(rw,
                               "rows without an allowed key would give another average of values (exact_masked_rows)");
     s.masked_rows = 2;

@@ -1,6 +1,7 @@
 /* The tables of the attention family. */
 #include "rewrite/attention/family.h"
 #include "rewrite/attention/attention.h"
+#include "rewrite/attention/draw.h"
 #include "rewrite/attention/mask.h"
 #include "rewrite/attention/rotary.h"
 #include "rewrite/attention/sdpa_pair.h"
@@ -91,4 +92,6 @@ const Family attention_family = {.name = "attention",
                                  .cost = cost,
                                  .settled = settled,
                                  .leftovers = leftovers,
-                                 .fused = fused};
+                                 .fused = fused,
+                                 .drawn = attention_drawn,
+                                 .draw = attention_draw};

@@ -210,7 +210,7 @@ static bool attention(Rewrite *rw, Value *p, Value *v, Arg *out)
     DType t = v->dtype;
     rw->budget = MAX_SEARCHED;
     if (masked_rows == 3 && !may_hide(rw, s[2].v, &(int){0})) masked_rows = 0;
-    if (rw->o->exact_masked_rows && masked_rows >= 1 && masked_rows <= 3)
+    if (rw->o->exact && masked_rows >= 1 && masked_rows <= 3)
         return rewrite_refuse(rw, "rows without an allowed key would give %s (exact_masked_rows)",
                               masked_rows == 2 ? "another average of values" : "0 instead of NaN");
     h.rank = form->rank > v->rank ? form->rank : v->rank;
@@ -245,7 +245,7 @@ static bool attention(Rewrite *rw, Value *p, Value *v, Arg *out)
                   arg_float(rw->g, 0), arg_bool(rw->g, false), s[3], arg_bool(rw->g, h.grouped), s[4]);
     y = rw_cast(rw, rw_reshape(rw, y, like->rank, like->dim), result);
     rw->note = note_of(masked_rows);
-    rw->masked_rows = masked_rows == 2 ? 2 : masked_rows == 1 || masked_rows == 3;
+    rw->waiver = masked_rows == 2 ? WAIVE_INPUTS : masked_rows == 1 || masked_rows == 3 ? WAIVE_ZEROS : WAIVE_NOTHING;
     *out = arg_value(y);
     return y != NULL;
 }

@@ -774,11 +774,11 @@ static void note_rows(Pair *p, const Node *lse)
 {
     Rewrite *rw = p->rw;
     int rows = (int)p->form.v->def->arg[6].e->i;
-    bool zero = rw->masked_rows == 1,
-         other = rw->masked_rows == 2 || (p->masked_again && rows == 4) || may_swallow(rw, lse);
+    bool zero = rw->waiver == WAIVE_ZEROS,
+         other = rw->waiver == WAIVE_INPUTS || (p->masked_again && rows == 4) || may_swallow(rw, lse);
     rw->note = NULL;
-    rw->masked_rows = (zero || other) && !shows_a_key(lse) ? 2 : 0;
-    if (!rw->masked_rows) return;
+    rw->waiver = (zero || other) && !shows_a_key(lse) ? WAIVE_INPUTS : WAIVE_NOTHING;
+    if (!rw->waiver) return;
     rw->note =
         zero
             ? "gradients of a row without an allowed key are 0; the source gives NaN there, and in all keys and values that the row meets"
@@ -793,11 +793,11 @@ static bool fire_pair(Pair *p, const Rule *backward, const Rule *forward)
     Made m = {0};
     rw->rule = backward;
     rw->note = NULL;
-    rw->masked_rows = 0;
+    rw->waiver = WAIVE_NOTHING;
     rw->made_before = rw->nghosts;
     TRY(build_pair(p, &m, to));
     note_rows(p, m.lse);
-    if (rw->masked_rows && rw->o->exact_masked_rows)
+    if (rw->waiver && rw->o->exact)
         return rewrite_refuse(rw, "gradients of rows without an allowed key would be others (exact_masked_rows)");
     int n = merge_roots(p, to);
     for (int i = 0; i < n; i++) {
@@ -805,10 +805,10 @@ static bool fire_pair(Pair *p, const Rule *backward, const Rule *forward)
         root[i] = from[i]->def;
     }
     TRY(rewrite_fire(rw, backward, n, root, from, to, p->base));
-    int rows = rw->masked_rows;
+    Waiver waiver = rw->waiver;
     rw->rule = forward;
     rw->note = NULL;
-    rw->masked_rows = rows;
+    rw->waiver = waiver;
     Node *old = (Node *)(uintptr_t)m.forward;
     rewrite_fire(rw, forward, 1, &old, old->out, &m.result, NULL);
     return true;
@@ -829,7 +829,7 @@ static void join_forward(Rewrite *rw, const Rule *rule, Node *lse, bool *changed
         if (!same && x->arg[MASK].kind == ARG_VALUE && make_banded(rw, 1, (Arg[]){arg_value(x->out[0])}, &y))
             same = same_attention(rw, y.v->def, plain->def);
         rw->note = NULL;
-        rw->masked_rows = 0;
+        rw->waiver = WAIVE_NOTHING;
         Value *result = same ? rw_reshape(rw, lse->out[0], x->out[0]->rank, x->out[0]->dim) : NULL;
         if (!result || !rewrite_fire(rw, rule, 1, &x, x->out, &result, NULL)) continue;
         *changed = true;
