@@ -159,8 +159,7 @@ typedef struct qkv_backends_options {
  * it), as one JSON object; qkv_free it. Keys: device, cudnn (null on the CPU), train, attentions [{node, path, op,
  * query, key, value, mask [sizes, or null], dtype, causal, gqa, dropout, fixed (the backend that the op names, or
  * null), choice [{backend, when (a condition on sizes; null: otherwise), rule}], refused [{backend, rule, what, change,
- * source, when (what would have to hold, or null: no size helps)}]}]. options may be NULL. Not while another thread
- * uses m. */
+ * source, when (what would have to hold, or null: no size helps)}]}]. options may be NULL. */
 QKV_API char *qkv_model_backends(const qkv_model *m, const qkv_backends_options *options, qkv_error *err);
 
 /* ---------------------------------------------------------------- static exports made dynamic */
@@ -214,13 +213,13 @@ typedef struct qkv_joint_options {
 
 /* The model and the gradients of its loss as one model: the model's outputs, then the gradient "grad.NAME" of every
  * parameter that requires one and reaches the loss, in the order of the state dict, then those of inputs. It runs, and
- * is written as .pt2 or ONNX, like any model; docs/JOINT.md. It borrows the weights of m, which must outlive it. NULL
- * with QKV_USAGE for a loss that is missing or not a single value, for integer parameters, and when there is nothing to
- * differentiate; with QKV_UNSUPPORTED for an op without a gradient: the message names it and its path to the loss.
- * options may be NULL. *report (may be NULL; qkv_free it): one JSON object with loss, nodes_before, nodes_after,
- * gradients [{output, parameter or input, dtype, shape}], without [parameters that do not reach the loss]; with
- * recompute also recompute {how, sizes, without, with}, each of the two {memory (bytes of results alive at once),
- * flops, bytes} of a run at those sizes, or null where they depend on data. */
+ * is written as .pt2 or ONNX, like any model; docs/JOINT.md. It shares the weights of m. NULL with QKV_USAGE for a loss
+ * that is missing or not a single value, for integer parameters, and when there is nothing to differentiate; with
+ * QKV_UNSUPPORTED for an op without a gradient: the message names it and its path to the loss. options may be NULL.
+ * *report (may be NULL; qkv_free it): one JSON object with loss, nodes_before, nodes_after, gradients [{output,
+ * parameter or input, dtype, shape}], without [parameters that do not reach the loss]; with recompute also recompute
+ * {how, sizes, without, with}, each of the two {memory (bytes of results alive at once), flops, bytes} of a run at
+ * those sizes, or null where they depend on data. */
 QKV_API qkv_model *qkv_model_joint(const qkv_model *m, const qkv_joint_options *options, char **report, qkv_error *err);
 
 /* ---------------------------------------------------------------- checking */
@@ -249,7 +248,7 @@ QKV_API const char *qkv_check_id(int i); /* "Q100", ...; NULL after the last */
  * by `to` (n_to 0: the outputs). These become its inputs and outputs and keep their names, sizes and ranges; the
  * weights, buffers and conditions on sizes that matter are included. Names are those of qkv_model_graph_text, of inputs
  * and outputs, or of the ONNX file. NULL with QKV_USAGE for an unknown name, and for an input that a result needs but
- * `from` does not name. It borrows the weights of m, which must outlive it. */
+ * `from` does not name. It shares the weights of m. */
 QKV_API qkv_model *qkv_model_extract(const qkv_model *m, const char *const *from, int n_from, const char *const *to,
                                      int n_to, qkv_error *err);
 

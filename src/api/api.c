@@ -169,21 +169,29 @@ qkv_model *qkv_model_load(const char *path, const qkv_load_options *options, qkv
     return api_null(&e, err);
 }
 
+static bool finish(qkv_model *m, const char *name, Err *err)
+{
+    m->path = mem_strdup(name);
+    return (m->path && input_texts(m) && !mem_ran_out()) || oom(err);
+}
+
 qkv_model *api_model_of(Graph *g, const char *name, const qkv_model *like, Err *err)
 {
     qkv_model *m = mem_zeroed(1, sizeof *m);
-    if (!m || !program_of_graph(&m->program, g, like->program.source, err)) {
-        if (!m) graph_free(g);
-        qkv_model_free(m);
-        if (err->code == E_OK) oom(err);
-        return NULL;
-    }
-    m->program.compute = like->program.no_fuse ? DT_NONE /* the graph itself has its casts */
-                                               : like->program.compute;
-    m->path = mem_strdup(name);
-    if (m->path && input_texts(m) && !mem_ran_out()) return m;
+    if (!m) graph_free(g);
+    bool ok = m ? program_of_graph(&m->program, g, &like->program, err) : oom(err);
+    if (ok && !like->program.no_fuse) m->program.compute = like->program.compute; /* else the graph has its casts */
+    if (ok && finish(m, name, err)) return m;
     qkv_model_free(m);
-    oom(err);
+    return NULL;
+}
+
+qkv_model *api_model_copy(const qkv_model *m, Err *err)
+{
+    qkv_model *copy = mem_zeroed(1, sizeof *copy);
+    bool ok = copy ? program_copy(&copy->program, &m->program, err) : oom(err);
+    if (ok && finish(copy, m->path, err)) return copy;
+    qkv_model_free(copy);
     return NULL;
 }
 

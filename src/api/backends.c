@@ -332,7 +332,9 @@ char *qkv_model_backends(const qkv_model *m, const qkv_backends_options *options
     if (!GIVEN(m) || !VERSIONED_TAKE(qkv_backends_options, n_dims, &o, options, &e) ||
         !GIVEN_TEXTS(o.dim_names, o.n_dims) || !GIVEN_LIST(o.dims, o.n_dims))
         return api_null(&e, err);
-    Graph *g = m->program.graph;
+    Program own; /* conditions are expressions of its graph */
+    if (!program_copy(&own, &m->program, &e)) return api_null(&e, err);
+    Graph *g = own.graph;
     const char *device = o.device ? o.device : "cpu";
     Model state = {.g = g,
                    .device = &d,
@@ -351,11 +353,12 @@ char *qkv_model_backends(const qkv_model *m, const qkv_backends_options *options
         if (d.cuda) buf_printf(&b, "\"%d.%d.%d\"", d.cudnn / 10000, d.cudnn / 100 % 100, d.cudnn % 100);
         else buf_puts(&b, "null");
         buf_printf(&b, ", \"train\": %s, ", state.train ? "true" : "false");
-        ok = describe(m->program.source, &state, &b);
+        ok = describe(own.source, &state, &b);
     }
     binding_free(&bound);
     mem_free(state.learns);
     if (state.arena) arena_destroy(state.arena);
+    program_close(&own);
     if (ok) return b.data;
     buf_free(&b);
     return api_null(&e, err);
