@@ -145,6 +145,8 @@ bool passes_upto(const ModelOptions *o, const char *last, char *list, size_t siz
 /* --trace: from now on, with room for so many runs; and written. Nothing without a path. */
 int trace_start(const char *path, Loaded *m, int64_t runs);
 int trace_finish(const char *path, Loaded *m);
+/* *m becomes `by`, which was made from it; NULL: the error is printed, and *m stays. */
+int replace_model(qkv_model **m, qkv_model *by, const qkv_error *e);
 int cudnn_of(const char *version, int *out);       /* --cudnn, as the library counts; 0 without it */
 int model_bf16(const ModelOptions *o, bool *bf16); /* --dtype */
 int model_can_write(const WriteOptions *w);        /* are -o, --target ... well formed, before anything is read? */
@@ -153,7 +155,7 @@ bool ends_in(const char *path, const char *end);
 bool is_tensor_file(const char *path); /* by its ending */
 int convert_tensors(const char *from, const char *to);
 int write_weights(const char *path, bool all, const qkv_model *m); /* all: not only those of the state dict */
-int give_weights(qkv_model *m, const char *path);                  /* those of a tensor file, by name */
+int give_weights(qkv_model **m, const char *path);                 /* those of a tensor file, by name */
 
 typedef struct Inputs {
     qkv_tensors *file;

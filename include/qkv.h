@@ -1,8 +1,8 @@
 /* qkv: runs PyTorch attention models without Python.
  *
- * A qkv_model is a file that was read and understood; any number of threads may share it once qkv_model_rewrite and
- * qkv_model_set_weights, which alone change it, have returned. A qkv_session runs one model: it owns memory and threads,
- * and belongs to one thread at a time.
+ * A qkv_model is a file that was read and understood. No function changes it, so any number of threads may share it;
+ * what rewrites a model or replaces its weights returns a new one. A qkv_session runs one model: it owns memory and
+ * threads, and belongs to one thread at a time.
  *
  *     qkv_error e;
  *     qkv_model *m = qkv_model_load("vit.pt2", NULL, &e);

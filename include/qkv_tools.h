@@ -1,7 +1,7 @@
 /* qkv beyond loading and running: describing, converting, rewriting, checking and profiling models.
  *
- *     qkv_model_rewrite(m, NULL, &report, &e);          attention in any spelling becomes one op
- *     qkv_model_save_onnx(m, "vit.onnx", NULL, NULL, &e);
+ *     qkv_model *r = qkv_model_rewrite(m, NULL, &report, &e);      attention in any spelling becomes one op
+ *     qkv_model_save_onnx(r, "vit.onnx", NULL, NULL, &e);
  */
 #ifndef QKV_TOOLS_H
 #define QKV_TOOLS_H
@@ -43,10 +43,10 @@ QKV_API const char *qkv_weight_kind_name(qkv_weight_kind k); /* "parameter" */
 QKV_API int qkv_model_weight_count(const qkv_model *m);
 QKV_API const char *qkv_model_weight(const qkv_model *m, int i, qkv_tensor *out, qkv_weight_kind *kind,
                                      int *persistent);
-/* Replaces the values of the named weights, all or none; dtypes and sizes must be the same, values are copied. No
- * session of m may exist. QKV_USAGE for a name that the model does not have. */
-QKV_API qkv_status qkv_model_set_weights(qkv_model *m, const char *const *names, const qkv_tensor *tensors, int n,
-                                         qkv_error *err);
+/* The model with other values of the named weights; it shares the rest with m. Dtypes and sizes must be the same,
+ * values are copied. NULL with QKV_USAGE for a name that the model does not have. */
+QKV_API qkv_model *qkv_model_with_weights(const qkv_model *m, const char *const *names, const qkv_tensor *tensors,
+                                          int n, qkv_error *err);
 
 /* ---------------------------------------------------------------- other files */
 
@@ -109,16 +109,17 @@ typedef struct qkv_rewrite_options {
 } qkv_rewrite_options;
 enum { QKV_RECOMPOSE = 1, QKV_CONVERT = 2, QKV_FUSE = 4 };
 
-/* Rewrites the model's graph: attention in any spelling becomes scaled_dot_product_attention, other compounds become
- * their op. options may be NULL. No session of m may exist. *report (may be NULL; qkv_free it; set also when a proof
- * fails): one JSON object with attentions_fused (ops in the result), attentions_left (softmax(QK)V still spelled out),
- * nodes_before, nodes_after, proven, ms, firings [{rule, phase, result, op, nodes, note, max_abs, max_rel_peak,
- * max_abs_masked_rows, runs, not_proven}] and left [{node, at, rule, matched, reason, advice}]. With skip_padding,
- * outputs at real positions are as before and at padded positions 0 (docs/SKIP_PADDING.md); the report has skip_padding
- * {nothing (why there is no mask, or null), masks [{mask, applied, why, attentions, nodes, stops [{node, op, value,
- * why}], max_abs, max_rel_peak, runs, not_proven}]}. QKV_MISMATCH when a proof fails; the model is then as it was
- * before that firing. */
-QKV_API qkv_status qkv_model_rewrite(qkv_model *m, const qkv_rewrite_options *options, char **report, qkv_error *err);
+/* The model with a rewritten graph: attention in any spelling becomes scaled_dot_product_attention, other compounds
+ * become their op. It shares weights and file with m, which stays as it is. options may be NULL. NULL with QKV_MISMATCH
+ * when a proof fails. *report (may be NULL; qkv_free it; set also when a proof fails): one JSON object with
+ * attentions_fused (ops in the result), attentions_left (softmax(QK)V still spelled out), nodes_before, nodes_after,
+ * proven, ms, firings [{rule, phase, result, op, nodes, note, max_abs, max_rel_peak, max_abs_masked_rows, runs,
+ * not_proven}] and left [{node, at, rule, matched, reason, advice}]. With skip_padding, outputs at real positions are
+ * as before and at padded positions 0 (docs/SKIP_PADDING.md); the report has skip_padding {nothing (why there is no
+ * mask, or null), masks [{mask, applied, why, attentions, nodes, stops [{node, op, value, why}], max_abs, max_rel_peak,
+ * runs, not_proven}]}. */
+QKV_API qkv_model *qkv_model_rewrite(const qkv_model *m, const qkv_rewrite_options *options, char **report,
+                                     qkv_error *err);
 
 /* ---------------------------------------------------------------- which kernel PyTorch uses for an attention */
 

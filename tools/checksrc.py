@@ -42,7 +42,7 @@ def code(path):
 
 
 def main():
-    paths = [p for folder in ("src", "vision", "cli") for p in sorted((ROOT / folder).rglob("*.[ch]"))]
+    paths = [p for folder in ("src", "vision", "cli") for p in sorted((ROOT / folder).rglob("*")) if p.suffix in (".c", ".h", ".def")]
     files = {str(p.relative_to(ROOT)): code(p) for p in paths}
     checks = []
     for name, pattern, folders, allowed, why in BANNED:

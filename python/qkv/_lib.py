@@ -146,7 +146,7 @@ def _functions():
             ("model_state", C.c_uint, p), ("model_symbol_count", i, p), ("model_symbol", s, p, i, i64, i64),
             ("model_describe", p, p, e), ("model_graph_text", p, p, e), ("model_graph_text_after", p, p, s, e), ("pass_name", s, i, p), ("model_save", i, p, s, e), ("model_pack", i, p, s, p, e),
             ("model_save_onnx", i, p, s, C.POINTER(OnnxOptions), C.POINTER(p), e),
-            ("model_rewrite", i, p, C.POINTER(RewriteOptions), C.POINTER(p), e),
+            ("model_rewrite", p, p, C.POINTER(RewriteOptions), C.POINTER(p), e),
             ("model_extract", p, p, C.POINTER(s), i, C.POINTER(s), i, e),
             ("model_joint", p, p, C.POINTER(JointOptions), C.POINTER(p), e),
             ("model_generalize", p, C.POINTER(p), i, C.POINTER(GeneralizeOptions), C.POINTER(p), e),
@@ -161,7 +161,7 @@ def _functions():
             ("train_defaults", i, C.POINTER(TrainOptions), s, e), ("session_step", i, p, C.POINTER(CStep), e), ("session_weight", i, p, s, tensor, e),
             ("session_set_weight", i, p, s, tensor, e), ("session_save", i, p, s, e), ("session_load", i, p, s, e), ("session_trained", p, p, e),
             ("session_fit", i, p, C.POINTER(FitOptions), C.POINTER(i), e), ("model_weight_count", i, p), ("model_weight", s, p, i, tensor, C.POINTER(i), C.POINTER(i)),
-            ("model_set_weights", i, p, C.POINTER(s), tensor, i, e))
+            ("model_with_weights", p, p, C.POINTER(s), tensor, i, e))
 
 
 def _vision_functions():

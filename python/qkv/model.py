@@ -318,7 +318,7 @@ class Model(_Runs):
                               skip_padding)
         self._model = lib().qkv_model_load(self.path.encode(), C.byref(options), C.byref(e))
         check(self._model, e)
-        self._rewrites = []
+        self._rewrites, self._before = [], []
         self._open_sessions()
         self._list_ends()
 
@@ -328,21 +328,30 @@ class Model(_Runs):
         self.outputs = [lib().qkv_model_output_name(m, i).decode() for i in range(lib().qkv_model_output_count(m))]
 
     def _open_sessions(self):
-        make = functools.partial(_Opened, self._model, self._args[2], self._args[5])
-        self._sessions = Sessions(make, lib().qkv_model_state(self._model))
+        self._sessions = Sessions(self._maker(), lib().qkv_model_state(self._model))
         self._sessions.warm()
+
+    def _maker(self):
+        return functools.partial(_Opened, self._model, self._args[2], self._args[5])
+
+    def _become(self, made):
+        """The library's models do not change; this one stands for another from now on."""
+        self._before.append(self._model)  # a Trainer may still run it
+        self._model = made
+        self._sessions.make = self._maker()
 
     def __del__(self):
         if getattr(self, "_sessions", None):
             self._sessions.close()
         if getattr(self, "_model", None):
-            lib().qkv_model_free(self._model)
+            for model in (self._model, *self._before):
+                lib().qkv_model_free(model)
 
     @classmethod
-    def _of(cls, pointer, keep):
-        """A model that the library made in memory; keep: the owner of its weights' memory."""
+    def _of(cls, pointer, keep=None):
+        """A model that the library made in memory; keep: models that own its weights' memory, where it does not share it."""
         m = cls.__new__(cls)
-        m._model, m._sessions, m._keep, m.path, m._args, m._rewrites = pointer, None, keep, None, (None, None, None, True, None, True), []
+        m._model, m._sessions, m._keep, m.path, m._args, m._rewrites, m._before = pointer, None, keep, None, (None, None, None, True, None, True), [], []
         m._open_sessions()
         m._list_ends()
         return m
@@ -376,16 +385,18 @@ class Model(_Runs):
         each. Returns the report of `qkv rewrite --json` as a dict. prove=True evaluates every replacement first; one that
         differs raises Error (code 1). skip_padding=True: afterwards, where a key padding mask marks tokens, the network runs
         on the real ones only (docs/SKIP_PADDING.md). lift_sdpa="cpu", "cuda-sm90" ...: afterwards, attention is changed so
-        that PyTorch takes a better kernel on that device (docs/BACKENDS.md)."""
+        that PyTorch takes a better kernel on that device (docs/BACKENDS.md). In the library this is a new model, which this
+        object stands for from now on; a Trainer or joint() made before keeps the one it was made of."""
         e, report = CError(), C.c_void_p()
         files = (C.c_char_p * max(len(rules), 1))(*[os.fsencode(r) for r in rules])
         bits = sum({"recompose": 1, "convert": 2, "fuse": 4}[p] for p in phases)
         options = RewriteOptions(C.sizeof(RewriteOptions), files, len(rules), 0, bits, prove, 0, os.fsencode(counterexample) if counterexample else None,
                                  exact_masked_rows, skip_padding=skip_padding, lift_sdpa=lift_sdpa.encode() if lift_sdpa else None, cudnn=cudnn_number(cudnn))
         with self._sessions.closed():
-            ok = lib().qkv_model_rewrite(self._model, C.byref(options), C.byref(report), C.byref(e)) == 0
+            made = lib().qkv_model_rewrite(self._model, C.byref(options), C.byref(report), C.byref(e))
             found = json.loads(text(report.value, e)) if report.value else None
-        check(ok, e)
+            check(made, e)
+            self._become(made)
         self._rewrites.append(dict(rules=list(rules), phases=phases, exact_masked_rows=exact_masked_rows, skip_padding=skip_padding, lift_sdpa=lift_sdpa, cudnn=cudnn))
         return found
 
@@ -426,7 +437,7 @@ class Model(_Runs):
         texts = [(C.c_char_p * max(len(n), 1))(*[x.encode() for x in n]) for n in names]
         made = lib().qkv_model_extract(self._model, texts[0], len(names[0]), texts[1], len(names[1]), C.byref(e))
         check(made, e)
-        return Model._of(made, self)
+        return Model._of(made)
 
     def joint(self, loss=None, inputs=(), parameters=True, decompose="none", recompute="none", dims=None):
         """The model and the gradients of its output `loss` (a scalar; None: the only output) as one model: its outputs, then
@@ -442,7 +453,7 @@ class Model(_Runs):
         options = JointOptions(C.sizeof(JointOptions), loss.encode() if loss else None, decompose.encode(), texts, len(names), not parameters, recompute.encode(), *sizes, len(dims))
         made = lib().qkv_model_joint(self._model, C.byref(options), C.byref(report), C.byref(e))
         check(made, e)
-        model = Model._of(made, self)
+        model = Model._of(made)
         model.joint_report = json.loads(text(report.value, e))
         return model
 
@@ -460,8 +471,9 @@ class Model(_Runs):
         e, borrowed = CError(), [_borrow(x) for x in weights.values()]
         names = (C.c_char_p * max(len(borrowed), 1))(*[name.encode() for name in weights])
         with self._sessions.closed():
-            ok = lib().qkv_model_set_weights(self._model, names, (CTensor * max(len(borrowed), 1))(*[b.c for b in borrowed]), len(borrowed), C.byref(e)) == 0
-        check(ok, e)
+            made = lib().qkv_model_with_weights(self._model, names, (CTensor * max(len(borrowed), 1))(*[b.c for b in borrowed]), len(borrowed), C.byref(e))
+            check(made, e)
+            self._become(made)
 
     def _run(self, feeds, keep):
         sessions = self._sessions

@@ -126,7 +126,7 @@ class Trainer:
         e = CError()
         made = lib().qkv_session_trained(self._session, C.byref(e))
         check(made, e)
-        return Model._of(made, self._model)
+        return Model._of(made)
 
     def fit(self, data, val=None, epochs=1, batch=0, drop_last=False, in_order=False, checkpoint=None, checkpoint_every=0, resume=None, logits=None, labels=None, tell=None):
         """Trains on {input name: array with one example per row}, as `qkv train` does. tell(FitEvent) is called after every

@@ -209,14 +209,14 @@ void qkv_model_free(qkv_model *m)
     mem_free(m);
 }
 
-qkv_status qkv_model_rewrite(qkv_model *m, const qkv_rewrite_options *options, char **report, qkv_error *err)
+qkv_model *qkv_model_rewrite(const qkv_model *m, const qkv_rewrite_options *options, char **report, qkv_error *err)
 {
     qkv_rewrite_options q = {0};
     Err e = api_begin();
     if (report) *report = NULL;
     if (!GIVEN(m) || !VERSIONED_TAKE(qkv_rewrite_options, cudnn, &q, options, &e) ||
         !GIVEN_TEXTS(q.rule_files, q.rule_file_count))
-        return give(&e, err);
+        return api_null(&e, err);
     OptimiseOptions o = {.rule_file = q.rule_files,
                          .nrule_files = q.rule_file_count,
                          .no_builtin = q.no_builtin_rules != 0,
@@ -231,10 +231,13 @@ qkv_status qkv_model_rewrite(qkv_model *m, const qkv_rewrite_options *options, c
                          .progress = q.progress,
                          .progress_user = q.progress_user};
     Buf b = {0};
-    bool ok = program_rewrite(&m->program, &o, &b, &e);
+    qkv_model *made = api_model_copy(m, &e);
+    bool ok = api_whole(made && program_rewrite(&made->program, &o, &b, &e), &e);
     if (report) *report = b.failed ? NULL : b.data;
     if (!report || b.failed) buf_free(&b);
-    return ok ? QKV_OK : give(&e, err);
+    if (ok) return made;
+    qkv_model_free(made);
+    return api_null(&e, err);
 }
 
 static const Graph *graph_of(const qkv_model *m) { return m->program.graph; }

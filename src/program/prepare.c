@@ -219,7 +219,6 @@ bool program_rewrite(Program *p, const OptimiseOptions *o, Buf *report, Err *err
     bool ok = o->no_builtin || rules_builtin(rules, err);
     for (int i = 0; ok && i < o->nrule_files; i++) ok = read_rules(rules, o->rule_file[i], err);
     ok = ok && (!o->lift || sdpa_device(o->lift, o->cudnn, &device, err));
-    program_forget_runs(p);
     if (ok) {
         unsigned list = PASSES_REWRITE;
         Pipeline s = {.graph = p->graph,
