@@ -11,8 +11,6 @@ enum { MADE_PER_NODE = 16, MADE_BUILTIN = 64, MADE_FROM_ONE = 400 };
 
 enum { MAX_NESTED = 16 };
 
-double number_value(const Expr *e) { return e->kind == EX_FLOAT ? e->f : (double)e->i; }
-
 /* ------------------------------------------------------------------ making nodes once */
 
 static uint64_t mix(uint64_t h, uint64_t x) { return (h ^ x) * 0x9e3779b97f4a7c15u ^ (h >> 29); }
@@ -401,7 +399,7 @@ static Expr *number_as(Rewrite *rw, Expr *e, DType t)
         return e->is_bool == (t == DT_BOOL) && (e->is_float ? t == DT_F32 || t == DT_F64 : t != DT_F16 && t != DT_BF16)
                    ? e
                    : NULL;
-    double x = number_value(e);
+    double x = ex_number(e);
     double held;
     if (t == DT_BOOL) return ex_int(rw->ex, x != 0);
     if (!dtype_is_float(t)) return fabs(x) < 9e15 ? ex_int(rw->ex, e->is_float ? (int64_t)x : e->i) : NULL;
@@ -464,11 +462,11 @@ static Expr *number_in(Rewrite *rw, const Arg *a, int *budget)
     for (int i = 0; i < (two ? 2 : 1); i++) {
         Expr *x = number_in(rw, &n->arg[i], budget);
         if (!x || !ex_is_const(x)) return NULL;
-        *(i ? &q : &p) = number_value(x);
+        *(i ? &q : &p) = ex_number(x);
     }
     if (two && n->op->schema->nparams > 2) {
         if (!ex_is_const(n->arg[2].e)) return NULL;
-        alpha = number_value(n->arg[2].e);
+        alpha = ex_number(n->arg[2].e);
     }
     return (two ? op_of_numbers(n->op->id, p, alpha * q, &y) : op_of_number(n->op->id, p, &y)) ? ex_float(rw->ex, y)
                                                                                                : NULL;
@@ -480,6 +478,6 @@ bool constant_of(Rewrite *rw, const Arg *a, double *v)
 {
     Expr *e = number_of(rw, a);
     if (!e || !ex_is_const(e)) return false;
-    *v = number_value(e);
+    *v = ex_number(e);
     return true;
 }

@@ -27,7 +27,6 @@ Value *rw_regroup(Rewrite *rw, Value *x, int nfrom, Expr *const *from, int nto, 
 
 /* A number, or a tensor of one element whose value follows from constants; NULL otherwise. */
 Expr *number_of(Rewrite *rw, const Arg *a);
-double number_value(const Expr *e);                     /* of a constant */
 bool constant_of(Rewrite *rw, const Arg *a, double *v); /* number_of and a constant */
 /* What an op makes of numbers; false: it is none of those that are worked out ahead. */
 bool op_of_number(OpId op, double x, double *y);

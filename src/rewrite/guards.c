@@ -147,7 +147,7 @@ static bool guard_count(Rewrite *rw, int n, const Arg *a)
         want = ex_mul(rw->ex, want, x->dim[d]);
     }
     bool same = want &&
-                (have == want || (ex_is_const(have) && ex_is_const(want) && number_value(have) == number_value(want)));
+                (have == want || (ex_is_const(have) && ex_is_const(want) && ex_number(have) == ex_number(want)));
     return same || rewrite_refuse(rw, "the sum is divided by something else than its number of elements");
 }
 

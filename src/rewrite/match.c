@@ -39,7 +39,7 @@ static bool number_matches(Matching *m, const Goal *goal)
     if (!e || !ex_is_const(e)) return false;
     if (goal->axes_of && e->kind == EX_INT && fabs(goal->p->number) < MAX_RANK)
         return from_front(e->i, goal->axes_of) == from_front((int64_t)goal->p->number, goal->axes_of);
-    return number_value(e) == goal->p->number;
+    return ex_number(e) == goal->p->number;
 }
 
 static bool bind(Matching *m, int slot, const Arg *a, const Goal *rest)

@@ -26,7 +26,7 @@ bool scores_of(Rewrite *rw, const Arg *a, Scores *s)
                   p[5].e->i != 0,
                   (int)p[6].e->i,
                   v->dtype,
-                  number_value(p[8].e),
+                  ex_number(p[8].e),
                   v};
     return true;
 }
@@ -68,7 +68,7 @@ bool scores_give(Rewrite *rw, const Scores *s, Arg *out)
     return v != NULL;
 }
 
-bool scores_capped(const Scores *s) { return !(ex_is_const(s->softcap.e) && number_value(s->softcap.e) == 0); }
+bool scores_capped(const Scores *s) { return !(ex_is_const(s->softcap.e) && ex_number(s->softcap.e) == 0); }
 
 bool scores_before_softmax(Rewrite *rw, const Scores *s)
 {
@@ -78,7 +78,7 @@ bool scores_before_softmax(Rewrite *rw, const Scores *s)
 /* Do finite fills still vanish? */
 static bool fill_holds(Rewrite *rw, const Scores *s)
 {
-    double scale = ex_is_const(s->scale.e) ? fabs(number_value(s->scale.e)) : 1;
+    double scale = ex_is_const(s->scale.e) ? fabs(ex_number(s->scale.e)) : 1;
     if (s->fill == 0 || (s->fill <= FILL_SCALED && -s->fill >= FILL_PER_SCALE * scale)) return true;
     return rewrite_refuse(rw, "masked scores are %g where scores are products times %g: not surely below all of them",
                           s->fill, scale);
@@ -88,7 +88,7 @@ static bool fill_holds(Rewrite *rw, const Scores *s)
 static Arg times(Rewrite *rw, Arg a, Expr *b, bool divide)
 {
     if (ex_is_const(a.e) && ex_is_const(b)) {
-        double x = number_value(a.e), y = number_value(b);
+        double x = ex_number(a.e), y = ex_number(b);
         return arg_float(rw->g, divide ? x / y : x * y);
     }
     return arg_expr(divide ? ex_make(rw->ex, EX_TRUEDIV, a.e, b, NULL) : ex_mul(rw->ex, a.e, b));
@@ -110,7 +110,7 @@ Value *without_scale(Rewrite *rw, Value *v, Arg *scale, int depth)
             if (!c || a[side].kind != ARG_VALUE || a[side].v->rank != v->rank ||
                 !exprs_same(v->rank, a[side].v->dim, v->dim) || a[side].v->dtype != v->dtype)
                 continue;
-            if (ex_is_const(c) && !(fabs(number_value(c)) > 0)) continue;
+            if (ex_is_const(c) && !(fabs(ex_number(c)) > 0)) continue;
             Arg product = times(rw, *scale, c, n->op->id == OP_div_Tensor);
             if (!product.e) return v;
             *scale = product;
@@ -178,18 +178,18 @@ static bool scale_by(Rewrite *rw, const Arg *a, bool divide, Arg *out)
     if (!c) return a[1].kind == ARG_VALUE && scale_operand(rw, &s, a[1].v, divide) && scores_give(rw, &s, out);
     if (scores_capped(&s) && !ex_is_const(c))
         return rewrite_refuse(rw, "a factor that depends on sizes after the softcap");
-    if (ex_is_const(c) && (!(fabs(number_value(c)) > 0) || isinf(number_value(c))))
-        return rewrite_refuse(rw, "the factor is %g", number_value(c));
-    if (s.mask && !(ex_is_const(c) && number_value(c) > 0))
+    if (ex_is_const(c) && (!(fabs(ex_number(c)) > 0) || isinf(ex_number(c))))
+        return rewrite_refuse(rw, "the factor is %g", ex_number(c));
+    if (s.mask && !(ex_is_const(c) && ex_number(c) > 0))
         return rewrite_refuse(rw, "a mask is multiplied by a factor that is not known to be positive");
     if (s.mask && s.mask->dtype != DT_BOOL)
         s.mask = rw_binary(rw, divide ? OP_div_Tensor : OP_mul_Tensor, s.mask, arg_expr(c));
     s.scale = times(rw, s.scale, c, divide);
-    if (s.fill != 0) s.fill = divide ? s.fill / number_value(c) : s.fill * number_value(c);
+    if (s.fill != 0) s.fill = divide ? s.fill / ex_number(c) : s.fill * ex_number(c);
     if (!s.scale.e) return rewrite_refuse(rw, "the scale is too large an expression");
     TRY(fill_holds(rw, &s));
     if (scores_capped(&s))
-        s.softcap = times(rw, s.softcap, ex_float(rw->ex, fabs(number_value(c))),
+        s.softcap = times(rw, s.softcap, ex_float(rw->ex, fabs(ex_number(c))),
                           divide); /* -f tanh(s / f) = f tanh(-s / f) */
     return scores_give(rw, &s, out);
 }
@@ -233,12 +233,12 @@ static bool add_mask(Rewrite *rw, const Arg *a, bool subtract, Arg *out)
     Scores s = {0};
     TRY(scores_of(rw, &a[0], &s) && scores_before_softmax(rw, &s));
     Expr *c = number_of(rw, &a[1]);
-    if (c && ex_is_const(c) && number_value(c) == 0) return scores_give(rw, &s, out);
+    if (c && ex_is_const(c) && ex_number(c) == 0) return scores_give(rw, &s, out);
     Value *m = c                        ? RW(rw, full, arg_exprs(rw->g, 0, NULL), arg_expr(c), arg_dtype(s.dtype))
                : a[1].kind == ARG_VALUE ? a[1].v
                                         : NULL;
     TRY(m);
-    if (c && !(ex_is_const(c) && fabs(number_value(c)) <= SHIFT_LIMIT))
+    if (c && !(ex_is_const(c) && fabs(ex_number(c)) <= SHIFT_LIMIT))
         return rewrite_refuse(rw, "a number that is not small is added to all scores");
     if (!c && s.masked_rows == 4) s.masked_rows = 2;
     if (!dtype_is_float(m->dtype)) return rewrite_refuse(rw, "what is added is %s", dtype_name(m->dtype));

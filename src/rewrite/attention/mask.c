@@ -329,7 +329,7 @@ static bool zero_one(const Graph *g, const Value *v, int *budget)
     const Arg *a = v->def->arg;
     if (v->def->op->flags & OPF_PICKS) return zero_one(g, a[0].v, budget);
     switch (v->def->op->id) {
-    case OP_full: return ex_is_const(a[1].e) && (number_value(a[1].e) == 0 || number_value(a[1].e) == 1);
+    case OP_full: return ex_is_const(a[1].e) && (ex_number(a[1].e) == 0 || ex_number(a[1].e) == 1);
     case OP_tril:
     case OP_triu: return zero_one(g, a[0].v, budget);
     case OP_mul_Tensor:

@@ -258,7 +258,7 @@ static Value *comparable(Rewrite *rw, Value *x, const Value *like, double *scale
     int r = like->rank;
     Arg c = arg_float(rw->g, 1);
     if (!x || x->rank > r || !(x = without_scale(rw, rw_pad_rank(rw, x, r), &c, 0)) || !ex_is_const(c.e)) return NULL;
-    *scale = number_value(c.e);
+    *scale = ex_number(c.e);
     memcpy(dim, like->dim, (size_t)(r - 2) * sizeof *dim);
     memcpy(dim + r - 2, x->dim + r - 2, 2 * sizeof *dim);
     return folded(rw, rw_expand(rw, x, r, dim), 0);
@@ -500,7 +500,7 @@ static bool find_pair(Pair *p, Value *form)
     Seen s = {.v = p->ds, .views = p->p, .p = p->form, .dp = p->grad_form, .grad = true, .factor = 1};
     const Arg *arg = f->def->arg;
     if (scores_capped(&(Scores){.softcap = arg[4]})) return rewrite_refuse(rw, "the scores have a softcap");
-    if (!ex_is_const(arg[3].e) || number_value(arg[3].e) == 0 || !ex_is_const(d->def->arg[3].e))
+    if (!ex_is_const(arg[3].e) || ex_number(arg[3].e) == 0 || !ex_is_const(d->def->arg[3].e))
         return rewrite_refuse(rw, "the scale is not a known number");
     while (is_view(p->base->def) &&
            rewrite_form(rw, p->base->def->arg[0].v, OP_scores)) { /* to what the softmax gave */
@@ -527,7 +527,7 @@ static Value *spread(Rewrite *rw, const Node *n, int i)
 static double scale_of(const Node *n)
 {
     const Expr *size = n->arg[Q].v->dim[3];
-    if (n->arg[SCALE].kind == ARG_EXPR) return ex_is_const(n->arg[SCALE].e) ? number_value(n->arg[SCALE].e) : 0;
+    if (n->arg[SCALE].kind == ARG_EXPR) return ex_is_const(n->arg[SCALE].e) ? ex_number(n->arg[SCALE].e) : 0;
     return ex_is_int(size) && size->i > 0 ? 1 / sqrt((double)size->i) : 0;
 }
 
@@ -668,7 +668,7 @@ static Value *incoming(Pair *p, const Value *o, double *scale)
     Value *own = p->dout ? rw_reshape(rw, p->dout, 4, o->dim) : NULL,
           *bare = own ? without_scale(rw, own, &c, 0) : NULL;
     if (!x || !bare || !ex_is_const(c.e) || !alike(bare, x, 0)) return x;
-    *scale = number_value(c.e);
+    *scale = ex_number(c.e);
     return own;
 }
 
@@ -723,7 +723,7 @@ static bool build_pair(Pair *p, Made *m, Value **to)
         return rewrite_refuse(rw,
                               "there is no attention of the same queries, keys, values and mask in the forward pass");
     TRY(make_pair(p, attention, m));
-    double come = number_value(p->grad_form.v->def->arg[3].e) / m->scale, by = number_value(p->form.v->def->arg[3].e);
+    double come = ex_number(p->grad_form.v->def->arg[3].e) / m->scale, by = ex_number(p->form.v->def->arg[3].e);
     for (int i = 0; i < p->nroots; i++) {
         Root *r = &p->root[i];
         Value *grad = m->backward->out[r->which];
