@@ -2,6 +2,7 @@
 #include "unit_graph.h"
 #include "facts/attention.h"
 #include "facts/axes.h"
+#include "facts/constant.h"
 #include "facts/truth.h"
 #include "facts/views.h"
 #include "program/describe.h"
@@ -149,10 +150,42 @@ static void test_axes(void **state)
     graph_free(g);
 }
 
+static void test_constants(void **state)
+{
+    (void)state;
+    Graph *g = unit_graph("input %x: f32[4]\nweight %w: f32[1, 4, 1] = parameter \"f32[1, 4, 1]\"\n"
+                          "%four: f32[2] = aten.full.default([2], 16.0)\n"
+                          "%root: f32[2] = aten.sqrt.default(%four)\n"
+                          "%wide: f32[3, 2] = aten.expand.default(%root, [3, 2])\n"
+                          "%of: f32[3, 2] = aten.div.Tensor(1.0, %wide)\n"
+                          "%sum: f32[1, 4, 1] = aten.add.Tensor(%w, 1.0, alpha=2.0)\n"
+                          "%flat: f32[4] = aten.reshape.default(%sum, [4])\n"
+                          "%one: f32[2, 2] = aten.full.default([2, 2], 1.0)\n"
+                          "%low: f32[2, 2] = aten.tril.default(%one)\n"
+                          "%not: f32[4] = aten.mul.Tensor(%x, %flat)\n"
+                          "output of = %of\noutput low = %low\noutput not = %not\n");
+    float bytes[4] = {1, 2, 3, 4};
+    Tensor data = tensor_of(DT_F32, 3, (int64_t[]){1, 4, 1}, bytes);
+    Value *w = named(g, "flat")->def->arg[0].v->def->arg[0].v;
+    double x = 0, each[4];
+    Err why = {0};
+    assert_true(constant_value(g, named(g, "of"), &x) && x == 0.25);
+    assert_false(constant_value(g, named(g, "x"), &x) || constant_value(g, named(g, "flat"), &x));
+    assert_true(zero_or_one(g, named(g, "low")));
+    assert_false(zero_or_one(g, named(g, "of")) || zero_or_one(g, named(g, "x")));
+    assert_null(constant_tensor(g, named(g, "x")));
+    w->data = &data;
+    assert_ptr_equal(constant_tensor(g, w), &data);
+    assert_true(constant_numbers(g, named(g, "flat"), 4, each, &why) && each[0] == 3 && each[3] == 6);
+    assert_false(constant_numbers(g, named(g, "not"), 4, each, &why));
+    assert_string_equal(why.msg, "'x' is not a constant");
+    graph_free(g);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_views), cmocka_unit_test(test_axes),
-                                       cmocka_unit_test(test_attention), cmocka_unit_test(test_described),
-                                       cmocka_unit_test(test_truth)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_views),     cmocka_unit_test(test_axes),
+                                       cmocka_unit_test(test_constants), cmocka_unit_test(test_attention),
+                                       cmocka_unit_test(test_described), cmocka_unit_test(test_truth)};
     return cmocka_run_group_tests_name("facts", tests, NULL, NULL);
 }

@@ -106,7 +106,7 @@ Value *without_scale(Rewrite *rw, Value *v, Arg *scale, int depth)
     case OP_mul_Tensor:
     case OP_div_Tensor:
         for (int side = 0; side < (n->op->id == OP_mul_Tensor ? 2 : 1); side++) {
-            Expr *c = number_of(rw, &a[1 - side]);
+            Expr *c = number_of(rw->g, &a[1 - side]);
             if (!c || a[side].kind != ARG_VALUE || a[side].v->rank != v->rank ||
                 !exprs_same(v->rank, a[side].v->dim, v->dim) || a[side].v->dtype != v->dtype)
                 continue;
@@ -174,7 +174,7 @@ static bool scale_by(Rewrite *rw, const Arg *a, bool divide, Arg *out)
 {
     Scores s = {0};
     TRY(scores_of(rw, &a[0], &s) && scores_before_softmax(rw, &s));
-    Expr *c = number_of(rw, &a[1]);
+    Expr *c = number_of(rw->g, &a[1]);
     if (!c) return a[1].kind == ARG_VALUE && scale_operand(rw, &s, a[1].v, divide) && scores_give(rw, &s, out);
     if (scores_capped(&s) && !ex_is_const(c))
         return rewrite_refuse(rw, "a factor that depends on sizes after the softcap");
@@ -232,7 +232,7 @@ static bool add_mask(Rewrite *rw, const Arg *a, bool subtract, Arg *out)
 {
     Scores s = {0};
     TRY(scores_of(rw, &a[0], &s) && scores_before_softmax(rw, &s));
-    Expr *c = number_of(rw, &a[1]);
+    Expr *c = number_of(rw->g, &a[1]);
     if (c && ex_is_const(c) && ex_number(c) == 0) return scores_give(rw, &s, out);
     Value *m = c                        ? RW(rw, full, arg_exprs(rw->g, 0, NULL), arg_expr(c), arg_dtype(s.dtype))
                : a[1].kind == ARG_VALUE ? a[1].v
@@ -273,7 +273,7 @@ static bool zero_where_masked(Rewrite *rw, Scores *s, Value *allow, double fill,
     if (!m || m->op->id != OP_where_self || m->arg[0].v != allow)
         return rewrite_refuse(rw, "it comes after the softmax, with another condition than the scores' mask");
     if (m->arg[1].kind != ARG_VALUE) return false;
-    bool alone = constant_of(rw, &m->arg[1], &kept) && kept == 0;
+    bool alone = constant_of(rw->g, &m->arg[1], &kept) && kept == 0;
     s->mask = alone ? allow
                     : RW(rw, where_self, arg_value(allow), m->arg[1],
                          arg_value(scores_number(rw, -INFINITY, s->mask->dtype)));
@@ -290,7 +290,8 @@ static bool select_scores(Rewrite *rw, const Arg *scores, Value *allow, const Ar
     Scores s = {0};
     double fill;
     TRY(scores_of(rw, scores, &s));
-    if (!constant_of(rw, number, &fill)) return rewrite_refuse(rw, "what masked scores become is not a known number");
+    if (!constant_of(rw->g, number, &fill))
+        return rewrite_refuse(rw, "what masked scores become is not a known number");
     if (s.normalized) return zero_where_masked(rw, &s, allow, fill, times, out);
     if (!(fill <= FILL_LIMIT))
         return rewrite_refuse(
@@ -340,7 +341,7 @@ bool make_scores_floor(Rewrite *rw, int n, const Arg *a, Arg *out)
     double low;
     (void)n;
     TRY(scores_of(rw, &a[0], &s) && scores_before_softmax(rw, &s));
-    if (!constant_of(rw, &a[1], &low) || !(low <= (s.dtype == DT_F16 ? -6e4 : -1e30)))
+    if (!constant_of(rw->g, &a[1], &low) || !(low <= (s.dtype == DT_F16 ? -6e4 : -1e30)))
         return rewrite_refuse(rw, "the scores are cut at a number that they may reach");
     if (rw->o->exact)
         return rewrite_refuse(rw,
@@ -400,7 +401,7 @@ bool make_softmax_sink(Rewrite *rw, int n, const Arg *a, Arg *out)
     Expr *d[MAX_RANK], *one = ex_int(rw->ex, 1);
     memcpy(d, x->dim, (size_t)x->rank * sizeof *d);
     d[r - 1] = one;
-    if (constant_of(rw, &a[2], &c)) {
+    if (constant_of(rw->g, &a[2], &c)) {
         if (plain && !(c > 0)) return rewrite_refuse(rw, "what joins the sum is not an exponential");
         column = RW(rw, full, arg_exprs(rw->g, r, d), arg_float(rw->g, plain ? log(c) : c), arg_dtype(x->dtype));
     } else {
@@ -440,7 +441,7 @@ bool make_scores_cat(Rewrite *rw, int n, const Arg *a, Arg *out)
     TRY(zero);
     s.k = RW(rw, cat, arg_values(rw->g, 2, first ? (Value *[]){k, zero} : (Value *[]){zero, k}), arg_int(rw->g, r - 2));
     double by;
-    bool zeros = constant_of(rw, &(Arg){.kind = ARG_VALUE, .v = more}, &by) && by == 0;
+    bool zeros = constant_value(rw->g, more, &by) && by == 0;
     if (!s.mask && zeros) return s.k && scores_give(rw, &s, out);
     Value *mask = s.mask ? s.mask : scores_number(rw, 0, s.dtype);
     if (mask && mask->dtype == DT_BOOL)
@@ -462,7 +463,7 @@ bool make_scores_pad(Rewrite *rw, int n, const Arg *a, Arg *out)
     (void)n;
     TRY(scores_of(rw, &a[0], &s) && scores_before_softmax(rw, &s));
     if (a[1].kind != ARG_EXPRS || a[1].n != 2 || scores_capped(&s) ||
-        (a[2].kind != ARG_NONE && !constant_of(rw, &a[2], &value)))
+        (a[2].kind != ARG_NONE && !constant_of(rw->g, &a[2], &value)))
         return rewrite_refuse(rw, "scores are padded in another way");
     if (s.masked_rows == 4) s.masked_rows = 2;
     Expr *zero = ex_int(rw->ex, 0), **by = a[1].es, *md[MAX_RANK];

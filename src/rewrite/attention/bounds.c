@@ -54,7 +54,7 @@ static Range of_node(Rewrite *rw, const Node *n)
         return n->op->id == OP_add_Tensor ? (Range){x.lo + y.lo, x.hi + y.hi} : (Range){x.lo - y.hi, x.hi - y.lo};
     case OP_mul_Tensor: return product(range_of(rw, &a[0]), range_of(rw, &a[1]));
     case OP_div_Tensor:
-        if (!constant_of(rw, &a[1], &c) || c == 0) break;
+        if (!constant_of(rw->g, &a[1], &c) || c == 0) break;
         return product(range_of(rw, &a[0]), (Range){1 / c, 1 / c});
     case OP_where_self: return either(range_of(rw, &a[1]), range_of(rw, &a[2]));
     case OP_cat:
@@ -70,7 +70,7 @@ static Range range_of(Rewrite *rw, const Arg *a)
 {
     double c;
     if (--rw->budget < 0) return (Range){-INFINITY, INFINITY};
-    if (constant_of(rw, a, &c)) return (Range){c, c};
+    if (constant_of(rw->g, a, &c)) return (Range){c, c};
     if (a->kind != ARG_VALUE) return (Range){-UNKNOWN, UNKNOWN};
     return a->v->def && a->v->dtype != DT_BOOL ? of_node(rw, a->v->def) : of_leaf(rw, a->v);
 }

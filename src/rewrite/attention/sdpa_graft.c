@@ -288,7 +288,7 @@ bool make_rows(Rewrite *rw, int n, const Arg *a, Arg *out)
     for (int i = 0; i < node->op->schema->nparams; i++) {
         const Value *x = arg[i].kind == ARG_VALUE ? arg[i].v : NULL;
         double c;
-        if (x && x != a[1].v && x->rank && constant_of(rw, &arg[i], &c)) { /* zeros of all sizes: one is enough */
+        if (x && x != a[1].v && x->rank && constant_of(rw->g, &arg[i], &c)) { /* zeros of all sizes: one is enough */
             arg[i] = arg_value(scores_number(rw, c, x->dtype));
             if (!arg[i].v) return false;
             continue;
@@ -304,7 +304,7 @@ bool make_rows(Rewrite *rw, int n, const Arg *a, Arg *out)
         for (int i = 1; i < 3; i++) {
             double c;
             if (arg[i].kind == ARG_VALUE && arg[i].v == a[1].v) continue;
-            if (!constant_of(rw, &arg[i], &c) || c != 0)
+            if (!constant_of(rw->g, &arg[i], &c) || c != 0)
                 return rewrite_refuse(rw, "rows of probabilities are replaced by another number than 0");
         }
     TRY(attention(rw, a[1].v, a[2].v, &product));

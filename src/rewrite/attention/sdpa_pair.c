@@ -297,7 +297,7 @@ static void extend(Pair *p, Root *r)
                  div = n && n->op->id == OP_div_Tensor && n->arg[0].kind == ARG_VALUE && n->arg[0].v == r->from;
             int side = mul && n->arg[0].kind == ARG_VALUE && n->arg[0].v == r->from ? 1 : mul ? 0 : 1;
             const Value *y = n ? n->out[0] : NULL;
-            if ((!mul && !div) || !constant_of(rw, &n->arg[side], &c) || c == 0 || y->dtype != r->from->dtype ||
+            if ((!mul && !div) || !constant_of(rw->g, &n->arg[side], &c) || c == 0 || y->dtype != r->from->dtype ||
                 y->rank != r->from->rank || !exprs_same(y->rank, y->dim, r->from->dim))
                 return;
             r->factor = div ? r->factor / c : r->factor * c;
@@ -397,7 +397,7 @@ static bool masked_again(Pair *p, const Seen *s, const Node *n)
     int kept = n->arg[1].kind == ARG_VALUE && n->arg[1].v == s->v ? 1 : 2;
     const Arg *f = s->p.v->def->arg;
     Value *c = n->arg[0].kind == ARG_VALUE ? n->arg[0].v : NULL, *mask = f[2].kind == ARG_VALUE ? f[2].v : NULL;
-    if (!c || !mask || !constant_of(p->rw, &n->arg[3 - kept], &zero) || zero != 0 || s->transposed) return false;
+    if (!c || !mask || !constant_of(p->rw->g, &n->arg[3 - kept], &zero) || zero != 0 || s->transposed) return false;
     if (kept == 2) {
         bool negated = c->def && (c->def->op->id == OP_logical_not || c->def->op->id == OP_bitwise_not);
         c = negated ? c->def->arg[0].v : RW(p->rw, logical_not, arg_value(c));
@@ -429,7 +429,7 @@ static bool reader(Pair *p, const Seen *s, Node *n)
     y.v = n->nout ? n->out[0] : NULL;
     if (s->grad && (n->op->id == OP_mul_Tensor || n->op->id == OP_div_Tensor) && y.v->rank == s->v->rank) {
         bool first = n->arg[0].kind == ARG_VALUE && n->arg[0].v == s->v;
-        if ((first || n->op->id == OP_mul_Tensor) && constant_of(rw, &n->arg[first ? 1 : 0], &c) && c != 0) {
+        if ((first || n->op->id == OP_mul_Tensor) && constant_of(rw->g, &n->arg[first ? 1 : 0], &c) && c != 0) {
             y.factor = n->op->id == OP_mul_Tensor ? y.factor * c : y.factor / c;
             return follow(p, y);
         }
@@ -766,8 +766,8 @@ static bool may_swallow(Rewrite *rw, const Node *lse)
     double shown, hidden;
     if (!m || m->dtype == DT_BOOL) return false;
     n = m->def;
-    return !n || n->op->id != OP_where_self || !constant_of(rw, &n->arg[1], &shown) ||
-           !constant_of(rw, &n->arg[2], &hidden) || shown != 0 || !isinf(hidden);
+    return !n || n->op->id != OP_where_self || !constant_of(rw->g, &n->arg[1], &shown) ||
+           !constant_of(rw->g, &n->arg[2], &hidden) || shown != 0 || !isinf(hidden);
 }
 
 static void note_rows(Pair *p, const Node *lse)
