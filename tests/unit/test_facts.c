@@ -3,6 +3,7 @@
 #include "facts/attention.h"
 #include "facts/axes.h"
 #include "facts/constant.h"
+#include "facts/range.h"
 #include "facts/truth.h"
 #include "facts/views.h"
 #include "program/describe.h"
@@ -182,10 +183,29 @@ static void test_constants(void **state)
     graph_free(g);
 }
 
+static void test_range(void **state)
+{
+    (void)state;
+    Graph *g = unit_graph("input %m: bool[4]\ninput %x: f32[4]\n"
+                          "%f: f32[4] = aten._to_copy.default(%m, dtype=f32)\n"
+                          "%not: f32[4] = aten.sub.Tensor(1.0, %f)\n"
+                          "%mask: f32[4] = aten.mul.Tensor(%not, -10000.0)\n"
+                          "%far: f32[4] = aten.mul.Tensor(%x, 5000.0)\n"
+                          "%log: f32[4] = aten.log.default(%f)\n"
+                          "%e: f32[4] = aten.exp.default(%x)\n"
+                          "output mask = %mask\noutput far = %far\noutput log = %log\noutput e = %e\n");
+    assert_true(largest_of(g, named(g, "mask")) == 0 && largest_of(g, named(g, "far")) == 5000);
+    assert_true(largest_of(g, named(g, "f")) == 1 && largest_of(g, named(g, "e")) == 100); /* unknown */
+    assert_true(may_be_minus_inf(g, named(g, "log")) && may_be_minus_inf(g, named(g, "x")));
+    assert_false(may_be_minus_inf(g, named(g, "mask")) || may_be_minus_inf(g, named(g, "m")));
+    graph_free(g);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_views),     cmocka_unit_test(test_axes),
-                                       cmocka_unit_test(test_constants), cmocka_unit_test(test_attention),
-                                       cmocka_unit_test(test_described), cmocka_unit_test(test_truth)};
+                                       cmocka_unit_test(test_constants), cmocka_unit_test(test_range),
+                                       cmocka_unit_test(test_attention), cmocka_unit_test(test_described),
+                                       cmocka_unit_test(test_truth)};
     return cmocka_run_group_tests_name("facts", tests, NULL, NULL);
 }

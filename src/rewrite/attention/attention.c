@@ -5,6 +5,7 @@
 #include "rewrite/attention/scores.h"
 #include <math.h>
 #include <string.h>
+#include "facts/range.h"
 
 /* What replaces a masked score must be so far below all others that its exponential vanishes: how far is a matter of belief for a finite
  * one. -10000 is the highest that models use; divided by sqrt(d) afterwards it must still be below FILL_SCALED, and a large scale says that
@@ -243,7 +244,7 @@ static bool add_mask(Rewrite *rw, const Arg *a, bool subtract, Arg *out)
     if (!c && s.masked_rows == 4) s.masked_rows = 2;
     if (!dtype_is_float(m->dtype)) return rewrite_refuse(rw, "what is added is %s", dtype_name(m->dtype));
     if (subtract) TRY(m = RW(rw, neg, arg_value(m)));
-    if (s.fill != 0 && !(largest_of(rw, m) <= -s.fill * FILL_LIFTED))
+    if (s.fill != 0 && !(largest_of(rw->g, m) <= -s.fill * FILL_LIFTED))
         return rewrite_refuse(rw, "what is added to masked scores of %g may lift them again", s.fill);
     s.mask = both_masks(rw, s.mask, m);
     return s.mask && scores_give(rw, &s, out);
