@@ -495,7 +495,7 @@ static bool set_scalar(qkv_session *s, int i, const Tensor *t, Err *err)
         session_set_scalar(s->session, i, tensor_get_i64(t, 0));
         return true;
     }
-    double fixed = e->kind == EX_FLOAT ? e->f : (double)e->i;
+    double fixed = ex_number(e);
     return v == fixed || fail(err, E_USAGE, "input '%s' is %g, but it was fixed to %g when the model was exported",
                               in->name, v, fixed);
 }

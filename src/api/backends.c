@@ -210,9 +210,7 @@ static bool call_of(const Model *m, const FileAttention *a, SdpaCall *c)
     *c = (SdpaCall){.has_mask = a->mask.value != NULL,
                     .causal = flag(a, "is_causal"),
                     .gqa = flag(a, "enable_gqa"),
-                    .dropout = !p                    ? 0
-                               : p->kind == EX_FLOAT ? p->f
-                                                     : (double)p->i};
+                    .dropout = !p ? 0 : ex_number(p)};
     TRY(operand(m, &a->q, &c->q) && operand(m, &a->k, &c->k) && operand(m, &a->v, &c->v) &&
         (!c->has_mask || operand(m, &a->mask, &c->mask)));
     const Value *const v[3] = {a->q.value, a->k.value, a->v.value};

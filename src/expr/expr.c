@@ -251,7 +251,7 @@ static bool poly_new(Poly *p)
 static Expr *float_op(ExprPool *p, ExprKind kind, Expr *a, Expr *b)
 {
     if (ex_is_const(a) && ex_is_const(b)) {
-        double x = a->kind == EX_FLOAT ? a->f : (double)a->i, y = b->kind == EX_FLOAT ? b->f : (double)b->i;
+        double x = ex_number(a), y = ex_number(b);
         return ex_float(p, kind == EX_ADD ? x + y : x * y);
     }
     return intern(p, &(Expr){.kind = kind, .nargs = 2, .args = (Expr *[]){a, b}, .is_float = true});

@@ -60,7 +60,7 @@ static bool filled(const Value *v, double *c)
 {
     const Node *n = value_below(v, repeats, NULL)->def;
     if (!n || n->op->id != OP_full || n->arg[1].kind != ARG_EXPR || !ex_is_const(n->arg[1].e)) return false;
-    *c = n->arg[1].e->kind == EX_FLOAT ? n->arg[1].e->f : (double)n->arg[1].e->i;
+    *c = ex_number(n->arg[1].e);
     return true;
 }
 

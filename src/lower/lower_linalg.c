@@ -79,9 +79,7 @@ bool lower_grouped_mm(Lower *L)
 
 static bool is_number(const Arg *a, double v)
 {
-    return a->kind == ARG_NONE
-               ? v == 1
-               : a->kind == ARG_EXPR && ex_is_const(a->e) && (a->e->kind == EX_FLOAT ? a->e->f : (double)a->e->i) == v;
+    return a->kind == ARG_NONE ? v == 1 : a->kind == ARG_EXPR && ex_is_const(a->e) && ex_number(a->e) == v;
 }
 
 static Value *scaled(Lower *L, Value *v, const Arg *by)

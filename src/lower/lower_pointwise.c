@@ -163,7 +163,7 @@ bool lower_pow(Lower *L)
 {
     const Expr *e = lower_expr(L, 1);
     Value *x = lower_value(L, 0);
-    double p = e && ex_is_const(e) ? (e->kind == EX_FLOAT ? e->f : (double)e->i) : NAN;
+    double p = e && ex_is_const(e) ? ex_number(e) : NAN;
     bool is_float = x && dtype_is_float(x->dtype);
     if (is_float && p == 2) return lower_return(L, EMIT(L, square, arg_value(x)));
     if (is_float && p == 0.5) return lower_return(L, EMIT(L, sqrt, arg_value(x)));
@@ -222,8 +222,7 @@ bool lower_fma(Lower *L)
 bool lower_lerp(Lower *L)
 {
     Arg a = L->arg[0], b = L->arg[1], w = L->arg[2], rest;
-    bool number = w.kind == ARG_EXPR,
-         large = number && ex_is_const(w.e) && fabs(w.e->kind == EX_FLOAT ? w.e->f : (double)w.e->i) >= 0.5;
+    bool number = w.kind == ARG_EXPR, large = number && ex_is_const(w.e) && fabs(ex_number(w.e)) >= 0.5;
     rest = number ? arg_expr(ex_sub(L->ex, ex_float(L->ex, 1), w.e))
                   : arg_value(AS(L, sub_Tensor, arg_int(L->g, 1), w));
     Value *d = AS(L, sub_Tensor, b, a);
@@ -342,7 +341,7 @@ bool lower_selu(Lower *L)
 bool lower_celu(Lower *L)
 {
     Expr *a = lower_expr(L, 1);
-    double alpha = a && ex_is_const(a) ? (a->kind == EX_FLOAT ? a->f : (double)a->i) : NAN;
+    double alpha = a && ex_is_const(a) ? ex_number(a) : NAN;
     if (!(alpha != 0)) return lower_fail(L, 1, "must be a constant other than 0");
     return lower_return(
         L, EMIT(L, elu, L->arg[0], arg_float(L->g, alpha), arg_float(L->g, 1), arg_float(L->g, 1 / alpha)));
@@ -517,7 +516,7 @@ bool lower_eye(Lower *L)
 static double dropout_p(Lower *L, int i)
 {
     const Expr *p = lower_expr(L, i);
-    return p->kind == EX_FLOAT ? p->f : (double)p->i;
+    return ex_number(p);
 }
 
 static bool dropout_rate(Lower *L, int i)

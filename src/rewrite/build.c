@@ -11,8 +11,6 @@ enum { MADE_PER_NODE = 16, MADE_BUILTIN = 64, MADE_FROM_ONE = 400 };
 
 enum { MAX_NESTED = 16 };
 
-double number_value(const Expr *e) { return e->kind == EX_FLOAT ? e->f : (double)e->i; }
-
 /* ------------------------------------------------------------------ making nodes once */
 
 static uint64_t mix(uint64_t h, uint64_t x) { return (h ^ x) * 0x9e3779b97f4a7c15u ^ (h >> 29); }
@@ -391,95 +389,4 @@ Value *rw_binary(Rewrite *rw, OpId op, Value *v, Arg other)
 {
     if (!v || (other.kind == ARG_VALUE && !other.v)) return NULL;
     return rw_add(rw, op, 2, (Arg[]){arg_value(v), other});
-}
-
-/* The number as dtype t holds it. */
-static Expr *number_as(Rewrite *rw, Expr *e, DType t)
-{
-    if (!e || dtype_is_complex(t)) return NULL;
-    if (!ex_is_const(e))
-        return e->is_bool == (t == DT_BOOL) && (e->is_float ? t == DT_F32 || t == DT_F64 : t != DT_F16 && t != DT_BF16)
-                   ? e
-                   : NULL;
-    double x = number_value(e);
-    double held;
-    if (t == DT_BOOL) return ex_int(rw->ex, x != 0);
-    if (!dtype_is_float(t)) return fabs(x) < 9e15 ? ex_int(rw->ex, e->is_float ? (int64_t)x : e->i) : NULL;
-    store_f64(t, &held, x);
-    return ex_float(rw->ex, load_f64(t, &held));
-}
-
-bool op_of_number(OpId op, double x, double *y)
-{
-    switch (op) {
-    case OP_neg: *y = -x; return true;
-    case OP_square: *y = x * x; return true;
-    case OP_sqrt: *y = sqrt(x); return true;
-    case OP_rsqrt: *y = 1 / sqrt(x); return true;
-    case OP_reciprocal: *y = 1 / x; return true;
-    case OP_exp: *y = exp(x); return true;
-    case OP_log: *y = log(x); return true;
-    default: return false;
-    }
-}
-
-bool op_of_numbers(OpId op, double a, double b, double *y)
-{
-    switch (op) {
-    case OP_add_Tensor: *y = a + b; return true;
-    case OP_sub_Tensor: *y = a - b; return true;
-    case OP_mul_Tensor: *y = a * b; return true;
-    case OP_div_Tensor: *y = a / b; return true;
-    case OP_pow_Tensor_Tensor: *y = pow(a, b); return true;
-    default: return false;
-    }
-}
-
-/* budget: how many values are looked at. */
-static Expr *number_in(Rewrite *rw, const Arg *a, int *budget)
-{
-    if (a->kind == ARG_EXPR) return a->e;
-    if (a->kind != ARG_VALUE || --*budget < 0) return NULL;
-    const Value *v = a->v;
-    if (v->kind == V_WEIGHT) {
-        for (int i = 0; i < v->rank; i++)
-            if (!is_one(v->dim[i])) return NULL;
-        if (!v->data || !v->data->data || graph_writes(rw->g, v) || dtype_is_complex(v->dtype)) return NULL;
-        double x = tensor_get(v->data, 0);
-        return dtype_is_float(v->dtype) ? ex_float(rw->ex, x) : ex_int(rw->ex, (int64_t)x);
-    }
-    if (!v->def) return NULL;
-    const Node *n = v->def;
-    switch (n->op->id) {
-    case OP_full: return number_as(rw, n->arg[1].e, v->dtype);
-    case OP_to_copy: return number_as(rw, number_in(rw, &n->arg[0], budget), v->dtype);
-    case OP_reshape:
-    case OP_expand:
-    case OP_permute: return number_in(rw, &n->arg[0], budget);
-    default: break;
-    }
-    double p = 0, q = 0, alpha = 1, y;
-    bool two = n->op->id == OP_pow_Tensor_Tensor || n->op->flags & OPF_ARITHMETIC;
-    if (!two && !op_of_number(n->op->id, 1, &y)) return NULL;
-    for (int i = 0; i < (two ? 2 : 1); i++) {
-        Expr *x = number_in(rw, &n->arg[i], budget);
-        if (!x || !ex_is_const(x)) return NULL;
-        *(i ? &q : &p) = number_value(x);
-    }
-    if (two && n->op->schema->nparams > 2) {
-        if (!ex_is_const(n->arg[2].e)) return NULL;
-        alpha = number_value(n->arg[2].e);
-    }
-    return (two ? op_of_numbers(n->op->id, p, alpha * q, &y) : op_of_number(n->op->id, p, &y)) ? ex_float(rw->ex, y)
-                                                                                               : NULL;
-}
-
-Expr *number_of(Rewrite *rw, const Arg *a) { return number_in(rw, a, &(int){100}); }
-
-bool constant_of(Rewrite *rw, const Arg *a, double *v)
-{
-    Expr *e = number_of(rw, a);
-    if (!e || !ex_is_const(e)) return false;
-    *v = number_value(e);
-    return true;
 }

@@ -492,7 +492,7 @@ bool write_size_node(Emit *e, const char *target, const char *name, const Expr *
 bool put_number(Emit *e, const Expr *x, ParamType as, Buf *out)
 {
     const char *name;
-    double v = x->kind == EX_FLOAT ? x->f : (double)x->i;
+    double v = ex_number(x);
     bool to_float = as == PT_FLOAT || as == PT_FLOATS, to_bool = as == PT_BOOL || as == PT_BOOLS,
          to_int = as == PT_INT || as == PT_INTS;
     if (!ex_is_const(x)) {

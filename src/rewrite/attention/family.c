@@ -13,7 +13,7 @@ extern const char *const attention_rules[]; /* the .rules files of this folder (
 static bool guard_zero_one(Rewrite *rw, int n, const Arg *a)
 {
     (void)n;
-    return (a[0].kind == ARG_VALUE && mask_zero_one(rw->g, a[0].v)) ||
+    return (a[0].kind == ARG_VALUE && zero_or_one(rw->g, a[0].v)) ||
            rewrite_refuse(rw, "'%s' is not known to hold zeros and ones only",
                           a[0].kind == ARG_VALUE ? a[0].v->name : "?");
 }
