@@ -128,6 +128,7 @@ case "${1:-}" in
     "$0" minilm
     "$0" sam3
     [ -z "$(pip_missing sklearn)" ] || pip_install scikit-learn
+    [ -z "$(pip_missing expecttest)" ] || pip_install expecttest # torch.testing's database of ops imports it
     [ -z "$(pip_missing onnx onnxruntime onnxscript ml_dtypes)" ] || pip_install onnx onnxruntime onnxscript ml_dtypes
     [ -z "$(pip_missing openvino)" ] || pip_install openvino
     [ -z "$(pip_missing ray pyarrow pandas)" ] || pip_install 'ray[data]' || echo "no Ray for this Python: tests/python/test_ray.py is skipped" >&2 ;;

@@ -24,7 +24,8 @@ EXTRA = {"f8e4m3fn": ("float8_e4m3fn", np.uint8), "f8e5m2": ("float8_e5m2", np.u
 QKV_OF_EXTRA = {name: t for t, (name, _) in EXTRA.items()}
 # DLPack's (type code, bits) <-> qkv names; the struct layouts are dlpack.h's
 DLPACK = {(2, 32): "f32", (2, 64): "f64", (2, 16): "f16", (4, 16): "bf16", (0, 64): "i64", (0, 32): "i32", (0, 16): "i16", (0, 8): "i8",
-          (1, 8): "u8", (1, 16): "u16", (1, 32): "u32", (1, 64): "u64", (6, 8): "bool"}
+          (1, 8): "u8", (1, 16): "u16", (1, 32): "u32", (1, 64): "u64", (6, 8): "bool", (5, 32): "c32",
+          (5, 64): "c64", (5, 128): "c128"}
 CODE_OF = {name: code for code, name in DLPACK.items()}
 
 

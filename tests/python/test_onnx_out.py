@@ -232,6 +232,26 @@ def test_state_goes_in_and_out(tmp_path):
         feeds = {"seen": state}
 
 
+def test_state_that_is_overwritten_first_may_be_left_out(tmp_path):
+    """No node reads what the file holds for it (a StaticCache's position), but the input keeps its default."""
+    class Position(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("at", torch.zeros((), dtype=torch.int64))
+
+        def forward(self, x, p):
+            self.at.copy_(p[0])
+            y = x * self.at
+            self.at.add_(1)
+            return y
+    exported(tmp_path, Position().eval(), (R(2, 3), torch.tensor([2])), ({0: B}, None)).save_onnx(tmp_path / "m.onnx")
+    session = ort.InferenceSession(str(tmp_path / "m.onnx"), providers=["CPUExecutionProvider"])
+    x = R(2, 3)
+    y, at = session.run(None, {"x": x.numpy(), "p": np.array([2])})
+    close(y, x * 2)
+    assert at == 3
+
+
 @pytest.mark.parametrize("opset", [18, 23])
 def test_bf16_runs_in_onnx_runtime(tmp_path, opset):
     torch.manual_seed(0)

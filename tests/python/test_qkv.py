@@ -90,6 +90,19 @@ def test_dlpack_both_ways_and_bfloat16(tmp_path):
     assert np.allclose(np.asarray(out["output_1"]), (x.float() + 1).numpy())
 
 
+def test_dlpack_of_complex_results(tmp_path):
+    x = torch.randn(3, 4, 2)
+
+    class Complex(nn.Module):
+        def forward(self, x):
+            return torch.view_as_complex(x), torch.view_as_complex(x.double())
+
+    qkv.export(Complex(), (x,), path=tmp_path / "m.pt2")
+    out = qkv.Model(tmp_path / "m.pt2").run_dlpack([x])
+    assert torch.equal(torch.from_dlpack(out["output_0"]), torch.view_as_complex(x))
+    assert torch.equal(torch.from_dlpack(out["output_1"]), torch.view_as_complex(x.double()))
+
+
 def test_strided_input_and_unknown_name(tmp_path):
     qkv.export(Attention(), example(2, 5), dynamic_shapes=shapes(), path=tmp_path / "m.pt2")
     m = qkv.Model(tmp_path / "m.pt2")
