@@ -3,9 +3,11 @@
 
     changelog.d/+seed.changed.md      "`--seed` has one default, 0." ; added, changed or fixed
     tools/changelog.py --check        TAP: names and contents of fragments, the form of CHANGELOG.md's newest section
-    tools/changelog.py 0.2.0          at a release: collects them into CHANGELOG.md under "## 0.2.0 (date)", and removes them
+    tools/changelog.py 0.2.0          at a release: collects them into CHANGELOG.md under "## 0.2.0 (date)",
+                                      and removes them
 
-An entry says in one paragraph what a user notices. A newest section that is "(unreleased)" is continued, and dated by its release.
+An entry says in one paragraph what a user notices. A newest section that is "(unreleased)" is continued,
+and dated by its release.
 """
 import datetime
 import pathlib
@@ -78,7 +80,8 @@ def check(root):
     bad += [f"### {k}: not one of {', '.join(KINDS)}" for k in kinds if k and k not in KINDS]
     bad += [f"the headings are not in the order {', '.join(KINDS)}"] * (order != [k for k in KINDS if k in order])
     tap.report("changelog", [
-        ("fragments are named and written as CONTRIBUTING says", [f"{p.name}: {w}" for p in fragments(root) for w in wrong(p)]),
+        ("fragments are named and written as CONTRIBUTING says",
+         [f"{p.name}: {w}" for p in fragments(root) for w in wrong(p)]),
         ("the newest section has Added, Changed and Fixed", bad)])
 
 

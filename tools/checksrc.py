@@ -20,7 +20,8 @@ FLOAT = r'\s*\((?:[^;"]|' + STRING + r')*?"(?:\\.|[^"\\\n])*?(?<!%)%[-+#0*\d.]*[
 # name, what the code may not have (comments are left out), folders, files that may, why and what to use instead
 BANNED = [
     ("strtod", r"\b(?:strto(?:d|f|ld)|atof)\s*\(", ["src"], NUMBER, LOCALE.format("parse_double")),
-    ("strtol", r"\b(?:strto(?:l|ll|imax)|ato(?:i|l|ll))\s*\(", ["src"], [], "use parse_int of base/number.h, which saturates"),
+    ("strtol", r"\b(?:strto(?:l|ll|imax)|ato(?:i|l|ll))\s*\(", ["src"], [],
+     "use parse_int of base/number.h, which saturates"),
     ("printf of a double", r"\b(?:[fd]|sn?|as)?printf" + FLOAT, ["src"], NUMBER, LOCALE.format("text_printf")),
     ("vprintf", r"\bv(?:[fd]|sn?|as)?printf\s*\(", ["src"], NUMBER, LOCALE.format("text_vprintf")),
     ("scanf of a double", r"\b[fs]?scanf" + FLOAT, ["src"], [], LOCALE.format("parse_double")),
@@ -30,7 +31,8 @@ BANNED = [
     ("options of the command", STRING_WITH + r"--[a-z]", ["src", "vision"], [],
      "the library knows no command line: say what is wanted, and let hint() of cli/term.c name the option"),
     ("setlocale", r"\bsetlocale\s*\(", ["src", "cli"], [],
-     "the locale belongs to the program that embeds us; the command stays in the \"C\" locale, so that its printf writes points"),
+     "the locale belongs to the program that embeds us; the command stays in the \"C\" locale, so that its printf "
+     "writes points"),
 ]
 COMMENT = re.compile(STRING + r"|/\*.*?\*/|//[^\n]*", re.S)
 

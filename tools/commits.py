@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Commit messages: a subject of at most 72 characters, an empty line, and a body that says why.
 
-    tools/commits.py FILE      the message in FILE, as git's commit-msg hook (.githooks; `make check` sets core.hooksPath to it)
+    tools/commits.py FILE      the message in FILE, as git's commit-msg hook (.githooks; `make check` sets
+                               core.hooksPath to it)
     tools/commits.py --check   TAP: the commits of this history since the rule
 """
 import pathlib
@@ -17,7 +18,8 @@ SUBJECT = 72
 
 def wrong(message):
     """What is wrong with a message, comments of the editor removed; merges say what git says."""
-    lines = [line.rstrip() for line in message.split("\n# ------------------------ >8")[0].split("\n") if not line.startswith("#")]
+    lines = [line.rstrip() for line in message.split("\n# ------------------------ >8")[0].split("\n")
+             if not line.startswith("#")]
     subject, *rest = "\n".join(lines).strip("\n").split("\n")
     if subject.startswith("Merge "):
         return
@@ -33,7 +35,8 @@ def wrong(message):
 
 def history(root, since):
     """(short hash, message) of the commits since then, merges left out."""
-    log = subprocess.run(["git", "-C", str(root), "log", "--no-merges", f"--since-as-filter={since}", "--format=%h%n%B%x00"],
+    log = subprocess.run(["git", "-C", str(root), "log", "--no-merges", f"--since-as-filter={since}",
+                          "--format=%h%n%B%x00"],
                          capture_output=True, text=True)
     for entry in filter(str.strip, log.stdout.split("\0")):
         name, _, message = entry.strip("\n").partition("\n")
@@ -42,7 +45,8 @@ def history(root, since):
 
 def main(argv, root=ROOT, since=SINCE):
     if argv == ["--check"]:
-        bad = [f"{name} {message.splitlines()[0]}: {w}" for name, message in history(root, since) for w in wrong(message)]
+        bad = [f"{name} {message.splitlines()[0]}: {w}" for name,
+               message in history(root, since) for w in wrong(message)]
         tap.report("commits", [("messages have a short subject and a body", bad)])
     elif len(argv) == 1 and not argv[0].startswith("-"):
         bad = list(wrong(pathlib.Path(argv[0]).read_text()))

@@ -2,7 +2,8 @@
 """Writes docs/OPS.md, the table of ops, from src/op/*.def.
 
     tools/opsdoc.py            writes it
-    tools/opsdoc.py --check    TAP: is the committed page current, and do the files that pages name exist, is RULES.md complete?
+    tools/opsdoc.py --check    TAP: is the committed page current, and do the files that pages name exist,
+                               is RULES.md complete?
 """
 import re
 import sys
@@ -11,9 +12,10 @@ import tap
 from optable import FAMILIES, ROOT, rows
 
 PAGE = ROOT / "docs" / "OPS.md"
-TITLES = {"view": "Views, shapes and asserts", "pointwise": "Pointwise", "make": "Casts, creation, random numbers", "inplace": "In place",
-          "reduce": "Reductions, norms, softmax, scans, sorting",
-          "index": "Indexing, joining, padding, making tensors", "image": "Pooling, resampling, sampling, boxes", "linalg": "Matrix products, convolutions, attention"}
+TITLES = {"view": "Views, shapes and asserts", "pointwise": "Pointwise", "make": "Casts, creation, random numbers",
+          "inplace": "In place", "reduce": "Reductions, norms, softmax, scans, sorting",
+          "index": "Indexing, joining, padding, making tensors", "image": "Pooling, resampling, sampling, boxes",
+          "linalg": "Matrix products, convolutions, attention"}
 
 
 def how(r):
@@ -43,7 +45,8 @@ def onnx_rows():
 def onnx_page():
     table = list(onnx_rows())
     out = [f"## ONNX ops that are read ({len(table)})", "",
-           "From the op table and `src/onnx/read/ops.def`, for opsets 1 to 28 as far as the form of an op is known. Local functions are",
+           "From the op table and `src/onnx/read/ops.def`, for opsets 1 to 28 as far as the form of an op is known. "
+           "Local functions are",
            "inlined.", "",
            "| | ai.onnx | com.microsoft |", "|---|---|---|"]
     for section in dict.fromkeys(s for s, _, _ in table):
@@ -60,20 +63,24 @@ def page():
            "- **kernel**: has its own code. Every such row is tested against PyTorch (tests/ops).",
            "- **view**: costs nothing where strides can express it.",
            "- **other ops**: import lowers it to other rows.",
-           "- **its pure form**: import turns the in-place write into a new value, and updates everything that aliases it.",
+           "- **its pure form**: import turns the in-place write into a new value, and updates everything that "
+           "aliases it.",
            "- **checked**: an assertion on sizes or values.",
            "- **nothing at run time**: dropped by import.", ""]
     for f in FAMILIES:
         part = [r for r in table if r.family == f]
         out += [f"## {TITLES[f]} ({len(part)})", "", "| op | runs as | schema |", "|---|---|---|"]
-        out += [f"| `{r.name}` | {how(r)} | `{r.schema.replace('|', chr(92) + '|')}` |" for r in sorted(part, key=lambda r: r.name)]
+        out += [f"| `{r.name}` | {how(r)} | `{r.schema.replace('|', chr(92) + '|')}` |"
+                for r in sorted(part, key=lambda r: r.name)]
         out.append("")
     return "\n".join(out + onnx_page())
 
 
 def missing_files():
     """Paths that the documents name in backquotes or links and that do not exist."""
-    for doc in ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"] + sorted(str(p.relative_to(ROOT)) for p in (ROOT / "docs").glob("*.md") if p != PAGE):
+    for doc in ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"] + sorted(str(p.relative_to(ROOT))
+                                                                            for p in (ROOT / "docs").glob("*.md")
+                                                                            if p != PAGE):
         path = ROOT / doc
         if not path.exists():
             yield doc, "itself"
