@@ -9,6 +9,7 @@
 #include "base/map.h"
 #include "expr/expr.h"
 #include "vision/image.h"
+#include "base/jsonw.h"
 #include "format/json.h"
 #include "format/tensors.h"
 #include "format/zip.h"
@@ -279,6 +280,44 @@ static void test_json_many(void **state)
     buf_free(&b);
 }
 
+static void test_json_write(void **state)
+{
+    (void)state;
+    Buf b = {0}, inner = {0}, text = {0};
+    static const int64_t shape[] = {2, -3};
+    static const char *const names[] = {"a, [", "b\""};
+    jw_put(&b, "{'node': %s, 'n': %d, 'big': %lld, 'x': %g, 'ms': %.3f", "it's", 3, 1LL << 40, 0.1, 1.0 / 3);
+    jw_text(&b, "none", NULL);
+    jw_bool(&b, "yes", true);
+    jw_ints(&b, "shape", shape, 2);
+    jw_texts(&b, "key \"1\"", names, 2);
+    jw_open(&b, "empty", '{');
+    jw_put(&b, "}, 'rows': [");
+    for (int i = 0; i < 2; i++) {
+        jw_line(&b);
+        jw_int(&b, NULL, i);
+    }
+    jw_text(&inner, NULL, NULL);
+    jw_put(&inner, "{'k': 1}");
+    buf_puts(&text, "a\tb");
+    jw_close(&b, "]");
+    jw_list(&b, "list", '[', &inner);
+    jw_take(&b, "text", &text);
+    jw_close(&b, "}");
+    assert_null(text.data);
+    assert_string_equal(b.data,
+                        "{\"node\": \"it's\", \"n\": 3, \"big\": 1099511627776, \"x\": 0.1, \"ms\": 0.333, "
+                        "\"none\": null, \"yes\": true, \"shape\": [2, -3], \"key \\\"1\\\"\": [\"a, [\", \"b\\\"\"], "
+                        "\"empty\": {}, \"rows\": [\n0,\n1], \"list\": [null, {\"k\": 1}], \"text\": \"a\\tb\"}");
+    b.len = 0;
+    jw_put(&b, "{'a b': [1, 'c \\\" d\\\\', {}]}");
+    jw_line(&b);
+    jw_compact(&b);
+    assert_string_equal(b.data, "{\"a b\":[1,\"c \\\" d\\\\\",{}]},");
+    buf_free(&b);
+    buf_free(&inner);
+}
+
 static void test_json_put(void **state)
 {
     (void)state;
@@ -286,22 +325,18 @@ static void test_json_put(void **state)
     static const double numbers[] = {0, -1.5, 0.1, 1e300, 5e-324, 1.0 / 3, 16777217, 1e22, -123456789.123};
     static const char odd[] = "a\"b\\c\n\t\x01\x1f\xc3\xa9/";
     Buf b = {0};
-    buf_puts(&b, "[");
-    json_put_string(&b, odd);
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
-        buf_puts(&b, ",");
-        json_put_number(&b, numbers[i]);
-    }
-    buf_puts(&b, ",");
-    json_put_number(&b, (double)NAN);
-    buf_puts(&b, "]");
+    jw_open(&b, NULL, '[');
+    jw_text(&b, NULL, odd);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) jw_number(&b, NULL, numbers[i]);
+    jw_number(&b, NULL, (double)NAN);
+    jw_close(&b, "]");
     json_t *j = json_read(b.data, b.len, "put", &err);
     OK(j);
     assert_string_equal(json_string_value(json_array_get(j, 0)), odd);
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         assert_true(json_number_value(json_array_get(j, i + 1)) == numbers[i]);
     assert_true(json_is_null(json_array_get(j, json_array_size(j) - 1)));
-    assert_non_null(strstr(b.data, ",0.1,")); /* the shortest that reads back */
+    assert_non_null(strstr(b.data, ", 0.1, ")); /* the shortest that reads back */
     json_free(j);
     buf_free(&b);
 }
@@ -848,6 +883,7 @@ int main(void)
         cmocka_unit_test(test_json_large),
         cmocka_unit_test(test_json_fields),
         cmocka_unit_test(test_json_many),
+        cmocka_unit_test(test_json_write),
         cmocka_unit_test(test_json_put),
         cmocka_unit_test(test_tensor_round_trip),
         cmocka_unit_test(test_tensor_small_types),

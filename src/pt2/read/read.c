@@ -2,7 +2,7 @@
 #include "pt2/read/read.h"
 #include <stdio.h>
 #include <string.h>
-#include "base/buf.h"
+#include "base/jsonw.h"
 #include "base/pages.h"
 #include "format/zip_json.h"
 #include "pt2/read/read_impl.h"
@@ -418,7 +418,8 @@ static bool kept_json(Import *im, const json_t *v, const char **copy)
     *copy = NULL;
     if (!json_is_array(v) && !json_is_object(v)) return true;
     Buf text = {0};
-    json_put(&text, v);
+    json_put(&text, NULL, v);
+    jw_compact(&text);
     *copy = text.failed ? NULL : arena_strdup(im->g->arena, text.data);
     buf_free(&text);
     return *copy || oom(im->err);

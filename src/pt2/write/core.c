@@ -62,16 +62,11 @@ static Value *clone(Emit *e, Value *x)
 {
     Value *v = emit_value(e, x) ? new_value(e, x->name, x->dtype, x->rank, x->dim) : NULL;
     if (!v) return NULL;
-    char *inputs = arena_printf(
-        e->arena,
-        "{\"name\": \"self\", \"arg\": {\"as_tensor\": {\"name\": \"%s\"}}, \"kind\": 1}, {\"name\": \"memory_format\", \"arg\": {\"as_memory_format\": 1}, \"kind\": 2}",
-        e->name[x->id]);
-    char *output = arena_printf(e->arena, "{\"as_tensor\": {\"name\": \"%s\"}}", e->name[v->id]);
-    if (!inputs || !output) {
-        oom(e->err);
-        return NULL;
-    }
-    put_node(e, "torch.ops.aten.clone.default", inputs, output, e->name[v->id]);
+    Buf inputs = {0}, output = {0};
+    jw_put(&inputs, "{'name': 'self', 'arg': {'as_tensor': {'name': %s}}, 'kind': 1}", e->name[x->id]);
+    jw_put(&inputs, "{'name': 'memory_format', 'arg': {'as_memory_format': 1}, 'kind': 2}");
+    put_tensor(&output, e->name[v->id]);
+    put_node(e, "torch.ops.aten.clone.default", &inputs, &output, e->name[v->id]);
     e->written[v->id] = true;
     return put_meta(e, v) ? v : NULL;
 }
