@@ -11,7 +11,7 @@ import threading
 import numpy as np
 
 from ._backends import cudnn_number
-from ._lib import DTYPES, OUTPUT_MEMORY, PROFILES, BackendsOptions, CError, CTensor, Error, JointOptions, LoadOptions, OnnxOptions, RewriteOptions, SessionOptions, check, lib, text
+from ._lib import DTYPES, OUTPUT_MEMORY, BackendsOptions, CError, CTensor, Error, JointOptions, LoadOptions, OnnxOptions, RewriteOptions, SessionOptions, check, choice, lib, text
 from ._sessions import WRITES_BUFFERS, Sessions
 
 NUMPY = {"f32": np.float32, "f64": np.float64, "f16": np.float16, "i64": np.int64, "i32": np.int32, "i16": np.int16, "i8": np.int8,
@@ -389,7 +389,7 @@ class Model(_Runs):
         object stands for from now on; a Trainer or joint() made before keeps the one it was made of."""
         e, report = CError(), C.c_void_p()
         files = (C.c_char_p * max(len(rules), 1))(*[os.fsencode(r) for r in rules])
-        bits = sum({"recompose": 1, "convert": 2, "fuse": 4}[p] for p in phases)
+        bits = sum(choice("phase", p) for p in phases)
         options = RewriteOptions(C.sizeof(RewriteOptions), files, len(rules), 0, bits, prove, 0, os.fsencode(counterexample) if counterexample else None,
                                  exact_masked_rows, skip_padding=skip_padding, lift_sdpa=lift_sdpa.encode() if lift_sdpa else None, cudnn=cudnn_number(cudnn))
         with self._sessions.closed():
@@ -421,10 +421,8 @@ class Model(_Runs):
         """Writes ONNX for a runtime: profile "ort", "openvino", "tensorrt", or "spec" for the standard. external_data: True
         writes weights to a separate file, False never does, None does above 2 GiB. Returns the report of
         `qkv convert --json` as a dict. What ONNX cannot express raises Error with code 4, naming every node."""
-        if profile not in PROFILES:
-            raise Error(f"profile '{profile}': expected one of {', '.join(PROFILES)}", 2)
         e, report = CError(), C.c_void_p()
-        options = OnnxOptions(C.sizeof(OnnxOptions), opset or 0, PROFILES.index(profile), 0 if external_data is None else 1 if external_data else -1)
+        options = OnnxOptions(C.sizeof(OnnxOptions), opset or 0, choice("onnx_profile", profile), 0 if external_data is None else 1 if external_data else -1)
         ok = lib().qkv_model_save_onnx(self._model, os.fsencode(path), C.byref(options), C.byref(report), C.byref(e)) == 0
         found = json.loads(text(report.value, e)) if report.value else None
         check(ok, e)
@@ -450,7 +448,7 @@ class Model(_Runs):
         texts = (C.c_char_p * max(len(names), 1))(*[n.encode() for n in names])
         dims = dims or {}
         sizes = (C.c_char_p * max(len(dims), 1))(*[k.encode() for k in dims]), (C.c_int64 * max(len(dims), 1))(*dims.values())
-        options = JointOptions(C.sizeof(JointOptions), loss.encode() if loss else None, decompose.encode(), texts, len(names), not parameters, recompute.encode(), *sizes, len(dims))
+        options = JointOptions(C.sizeof(JointOptions), loss.encode() if loss else None, choice("decompose", decompose), texts, len(names), not parameters, choice("recompute", recompute), *sizes, len(dims))
         made = lib().qkv_model_joint(self._model, C.byref(options), C.byref(report), C.byref(e))
         check(made, e)
         model = Model._of(made)
