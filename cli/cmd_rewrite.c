@@ -15,23 +15,6 @@ typedef struct RewriteOptions {
     bool lift_sdpa, prove, why_not, require_fused, exact_masked_rows, no_builtin;
 } RewriteOptions;
 
-static int phases_of(const RewriteOptions *o, unsigned *phases)
-{
-    static const char *const names[] = {"recompose", "convert", "fuse"};
-    *phases = 0;
-    for (const char *s = o->phases; s && *s;) {
-        size_t n = strcspn(s, ",");
-        int k = 0;
-        while (k < 3 && (strlen(names[k]) != n || strncmp(s, names[k], n))) k++;
-        if (k == 3)
-            return problem(QKV_USAGE, "option '--phases': found '%.*s', expected some of recompose,convert,fuse",
-                           (int)n, s);
-        *phases |= 1u << k;
-        s += n + (s[n] == ',');
-    }
-    return 0;
-}
-
 static void on_progress(void *user, int done, int total)
 {
     Progress *p = user;
@@ -115,7 +98,7 @@ static int cmd_rewrite(const void *options)
                                 .skip_padding = o->model.skip_padding,
                                 .progress = on_progress,
                                 .progress_user = &progress};
-    int code = phases_of(o, &call.phases);
+    int code = CHOICES("--phases", o->phases, phase, &call.phases);
     if (!code && !o->lift_sdpa && (o->device.device || o->device.cudnn))
         code = problem(QKV_USAGE, "options '--device' and '--cudnn' go with --lift-sdpa");
     if (!code) code = cudnn_of(o->device.cudnn, &call.cudnn);

@@ -125,15 +125,18 @@ static int options_of(const TrainOptions *o, qkv_train_options *t)
                    {o->clip_norm, &t->clip_norm},
                    {o->gamma, &t->gamma},
                    {o->lr_end, &t->lr_end}};
-    if (qkv_train_defaults(t, o->optimizer, &e)) return problem_of(&e);
+    qkv_optimizer optimizer = QKV_OPTIMIZER_ADAMW;
+    int code = CHOICE("--optimizer", o->optimizer, optimizer, &optimizer);
+    if (code) return code;
+    if (qkv_train_defaults(t, optimizer, &e)) return problem_of(&e);
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         if (numbers[i].given >= 0) *numbers[i].to = numbers[i].given;
     t->nesterov = o->nesterov;
-    t->schedule = o->schedule;
     t->warmup = o->warmup_steps;
     t->step_size = o->step_size;
     t->seed = (uint64_t)o->seed;
-    return o->betas ? parse_betas(o->betas, t) : 0;
+    code = CHOICE("--schedule", o->schedule, schedule, &t->schedule);
+    return !code && o->betas ? parse_betas(o->betas, t) : code;
 }
 
 /* What can be said before anything is read. */

@@ -89,12 +89,17 @@ QKV_API qkv_status qkv_model_save_onnx(const qkv_model *m, const char *path, con
 
 /* ---------------------------------------------------------------- rewriting */
 
+/* Sums of phases choose which rules are tried. */
+typedef enum qkv_phase { QKV_RECOMPOSE = 1, QKV_CONVERT = 2, QKV_FUSE = 4 } qkv_phase;
+QKV_API const char *qkv_phase_name(qkv_phase p);                   /* "recompose" */
+QKV_API int qkv_phase_from_name(const char *name, qkv_phase *out); /* 0: no phase has this name */
+
 typedef struct qkv_rewrite_options {
     size_t struct_size;            /* sizeof(qkv_rewrite_options) */
     const char *const *rule_files; /* more rules (docs/RULES.md); one with the name of a built-in rule replaces it */
     int rule_file_count;
     int no_builtin_rules;       /* 1: use only those files */
-    unsigned phases;            /* QKV_RECOMPOSE | QKV_CONVERT | QKV_FUSE; 0 = all */
+    unsigned phases;            /* a sum of qkv_phase; 0 = all */
     int prove;                  /* 1: before each replacement, evaluate both sides on random tensors at several sizes */
     int seeds;                  /* per proof and size, 0 = 3 */
     const char *counterexample; /* where a failed proof writes its tensors (.safetensors, .npz); NULL: nowhere */
@@ -107,7 +112,6 @@ typedef struct qkv_rewrite_options {
     const char *lift_sdpa;
     int cudnn; /* with lift_sdpa */
 } qkv_rewrite_options;
-enum { QKV_RECOMPOSE = 1, QKV_CONVERT = 2, QKV_FUSE = 4 };
 
 /* The model with a rewritten graph: attention in any spelling becomes scaled_dot_product_attention, other compounds
  * become their op. It shares weights and file with m, which stays as it is. options may be NULL. NULL with QKV_MISMATCH
@@ -190,21 +194,33 @@ QKV_API qkv_model *qkv_model_generalize(const qkv_model *const *models, int n, c
 
 /* ---------------------------------------------------------------- gradients */
 
+typedef enum qkv_decompose {
+    QKV_DECOMPOSE_NONE, /* attention stays one op, and the backward pass recomputes its probabilities */
+    QKV_DECOMPOSE_CORE, /* as math, and everything else in ATen's core ops */
+    QKV_DECOMPOSE_MATH  /* products and a softmax, whose result the backward pass reads */
+} qkv_decompose;
+QKV_API const char *qkv_decompose_name(qkv_decompose d); /* "none" */
+QKV_API int qkv_decompose_from_name(const char *name, qkv_decompose *out);
+
+/* What the backward pass recomputes instead of reading kept results of the forward pass. */
+typedef enum qkv_recompute {
+    QKV_RECOMPUTE_NONE,
+    QKV_RECOMPUTE_CHEAP, /* norms, activations, softmax and the like where their inputs are kept anyway */
+    QKV_RECOMPUTE_BLOCKS /* everything between a few cuts, as torch.utils.checkpoint */
+} qkv_recompute;
+QKV_API const char *qkv_recompute_name(qkv_recompute r); /* "none" */
+QKV_API int qkv_recompute_from_name(const char *name, qkv_recompute *out);
+
 typedef struct qkv_joint_options {
     size_t struct_size; /* sizeof(qkv_joint_options) */
     const char *loss;   /* the output to differentiate, a single value; NULL: the only output */
-    /* NULL or "none": attention stays one op, and the backward pass recomputes its probabilities; "math": products and
-     * a softmax, whose result the backward pass reads; "core": the same, and everything else in ATen's core ops */
-    const char *decompose;
+    qkv_decompose decompose;
     /* n_inputs names of inputs whose gradients are wanted, besides those that required one when the model was exported;
      * "*": all floating-point inputs */
     const char *const *inputs;
     int n_inputs;
     int inputs_only; /* 1: no gradients of parameters */
-    /* NULL or "none": the backward pass reads kept results of the forward pass; "cheap": it recomputes norms,
-     * activations, softmax and the like where their inputs are kept anyway; "blocks": it recomputes everything between
-     * a few cuts, as torch.utils.checkpoint */
-    const char *recompute;
+    qkv_recompute recompute;
     /* n_dims sizes that recompute and the report assume, as in qkv_backends_options; other sizes are those of the
      * file's examples */
     const char *const *dim_names;
@@ -225,12 +241,22 @@ QKV_API qkv_model *qkv_model_joint(const qkv_model *m, const qkv_joint_options *
 
 /* ---------------------------------------------------------------- checking */
 
+/* What is to run a model: a sum of these. */
+typedef enum qkv_target {
+    QKV_TARGET_QKV = 1,
+    QKV_TARGET_ORT = 2,
+    QKV_TARGET_OPENVINO = 4,
+    QKV_TARGET_TENSORRT = 8
+} qkv_target;
+QKV_API const char *qkv_target_name(qkv_target t); /* "qkv" */
+QKV_API int qkv_target_from_name(const char *name, qkv_target *out);
+
 typedef struct qkv_check_options {
-    size_t struct_size;  /* sizeof(qkv_check_options) */
-    const char *targets; /* NULL, or some of "qkv,ort,openvino,tensorrt": also report what these would refuse */
-    int security;        /* 1: also check the container itself, and pickles and code in it */
-    int full;            /* 1: also check the checksums of weights */
-    int strict;          /* 1: warnings count as errors in the status */
+    size_t struct_size; /* sizeof(qkv_check_options) */
+    unsigned targets;   /* a sum of qkv_target: also report what these would refuse */
+    int security;       /* 1: also check the container itself, and pickles and code in it */
+    int full;           /* 1: also check the checksums of weights */
+    int strict;         /* 1: warnings count as errors in the status */
 } qkv_check_options;
 
 /* Checks a model file without running it: schema, types, sizes, names, weights, masks. options may be NULL. QKV_OK: no

@@ -11,7 +11,7 @@ import threading
 import numpy as np
 
 from ._backends import cudnn_number
-from ._lib import DTYPES, OUTPUT_MEMORY, PROFILES, BackendsOptions, CError, CTensor, Error, JointOptions, LoadOptions, OnnxOptions, RewriteOptions, SessionOptions, check, lib, text
+from ._lib import DTYPES, OUTPUT_MEMORY, BackendsOptions, CError, CTensor, Error, JointOptions, LoadOptions, OnnxOptions, RewriteOptions, SessionOptions, check, choice, lib, text
 from ._sessions import WRITES_BUFFERS, Sessions
 
 NUMPY = {"f32": np.float32, "f64": np.float64, "f16": np.float16, "i64": np.int64, "i32": np.int32, "i16": np.int16,
@@ -26,7 +26,8 @@ EXTRA = {"f8e4m3fn": ("float8_e4m3fn", np.uint8), "f8e5m2": ("float8_e5m2", np.u
 QKV_OF_EXTRA = {name: t for t, (name, _) in EXTRA.items()}
 # DLPack's (type code, bits) <-> qkv names; the struct layouts are dlpack.h's
 DLPACK = {(2, 32): "f32", (2, 64): "f64", (2, 16): "f16", (4, 16): "bf16", (0, 64): "i64", (0, 32): "i32",
-          (0, 16): "i16", (0, 8): "i8", (1, 8): "u8", (1, 16): "u16", (1, 32): "u32", (1, 64): "u64", (6, 8): "bool", (5, 32): "c32",
+          (0, 16): "i16", (0, 8): "i8", (1, 8): "u8", (1, 16): "u16", (1, 32): "u32", (1, 64): "u64", (6,
+              8): "bool", (5, 32): "c32",
           (5, 64): "c64", (5, 128): "c128"}
 CODE_OF = {name: code for code, name in DLPACK.items()}
 
@@ -403,11 +404,10 @@ class Model(_Runs):
         keeps the one it was made of."""
         e, report = CError(), C.c_void_p()
         files = (C.c_char_p * max(len(rules), 1))(*[os.fsencode(r) for r in rules])
-        bits = sum({"recompose": 1, "convert": 2, "fuse": 4}[p] for p in phases)
+        bits = sum(choice("phase", p) for p in phases)
         options = RewriteOptions(C.sizeof(RewriteOptions), files, len(rules), 0, bits, prove, 0,
                                  os.fsencode(counterexample) if counterexample else None,
-                                 exact_masked_rows, skip_padding=skip_padding,
-                                 lift_sdpa=lift_sdpa.encode() if lift_sdpa else None, cudnn=cudnn_number(cudnn))
+                                 exact_masked_rows, skip_padding=skip_padding, lift_sdpa=lift_sdpa.encode() if lift_sdpa else None, cudnn=cudnn_number(cudnn))
         with self._sessions.closed():
             made = lib().qkv_model_rewrite(self._model, C.byref(options), C.byref(report), C.byref(e))
             found = json.loads(text(report.value, e)) if report.value else None
@@ -442,10 +442,8 @@ class Model(_Runs):
         external_data: True writes weights to a separate file, False never does, None does above 2 GiB. Returns the
         report of
         `qkv convert --json` as a dict. What ONNX cannot express raises Error with code 4, naming every node."""
-        if profile not in PROFILES:
-            raise Error(f"profile '{profile}': expected one of {', '.join(PROFILES)}", 2)
         e, report = CError(), C.c_void_p()
-        options = OnnxOptions(C.sizeof(OnnxOptions), opset or 0, PROFILES.index(profile),
+        options = OnnxOptions(C.sizeof(OnnxOptions), opset or 0, choice("onnx_profile", profile),
                               0 if external_data is None else 1 if external_data else -1)
         ok = lib().qkv_model_save_onnx(self._model, os.fsencode(path), C.byref(options), C.byref(report),
                                        C.byref(e)) == 0
@@ -475,8 +473,9 @@ class Model(_Runs):
         dims = dims or {}
         sizes = (C.c_char_p * max(len(dims), 1))(*[k.encode() for k in dims]), (C.c_int64 * max(len(dims),
             1))(*dims.values())
-        options = JointOptions(C.sizeof(JointOptions), loss.encode() if loss else None, decompose.encode(), texts,
-                               len(names), not parameters, recompute.encode(), *sizes, len(dims))
+        options = JointOptions(C.sizeof(JointOptions), loss.encode() if loss else None,
+                               choice("decompose", decompose), texts, len(names), not parameters, choice("recompute",
+                                   recompute), *sizes, len(dims))
         made = lib().qkv_model_joint(self._model, C.byref(options), C.byref(report), C.byref(e))
         check(made, e)
         model = Model._of(made)

@@ -387,10 +387,7 @@ qkv_status qkv_model_save_onnx(const qkv_model *m, const char *path, const qkv_o
     if (!GIVEN(m) || !GIVEN(path) || !VERSIONED_TAKE(qkv_onnx_options, external_data, &o, options, &e))
         return give(&e, err);
     const OnnxProfile *profile = api_onnx_profile(o.profile);
-    if (!profile) {
-        fail(&e, E_USAGE, "profile %d is none of qkv_onnx_profile", (int)o.profile);
-        return give(&e, err);
-    }
+    if (!api_known(qkv_onnx_profile_name(o.profile), "qkv_onnx_profile", (int)o.profile, &e)) return give(&e, err);
     OnnxOptions to = {.opset = o.opset,
                       .profile = *profile,
                       .torch_version = m->program.source->torch_version,

@@ -126,32 +126,6 @@ static void put_report(const Graph *g, int before, bool inputs_only, Buf *out)
     jw_close(out, "]");
 }
 
-static bool read_decompose(const char *name, Decompose *out, Err *err)
-{
-    static const char *const names[] = {
-        [DECOMPOSE_NONE] = "none", [DECOMPOSE_CORE] = "core", [DECOMPOSE_MATH] = "math"};
-    *out = DECOMPOSE_NONE;
-    for (size_t i = 0; name && i < sizeof names / sizeof *names; i++)
-        if (!strcmp(name, names[i])) {
-            *out = (Decompose)i;
-            return true;
-        }
-    return !name || fail(err, E_USAGE, "decompose: found '%s', expected none, core or math", name);
-}
-
-static bool read_recompute(const char *name, Recompute *out, Err *err)
-{
-    static const char *const names[] = {
-        [RECOMPUTE_NONE] = "none", [RECOMPUTE_CHEAP] = "cheap", [RECOMPUTE_BLOCKS] = "blocks"};
-    *out = RECOMPUTE_NONE;
-    for (size_t i = 0; name && i < sizeof names / sizeof *names; i++)
-        if (!strcmp(name, names[i])) {
-            *out = (Recompute)i;
-            return true;
-        }
-    return !name || fail(err, E_USAGE, "recompute: found '%s', expected none, cheap or blocks", name);
-}
-
 /* The joint graph of m as a model; NULL on error. */
 static qkv_model *joint_of(const qkv_model *m, const JointOptions *options, const qkv_joint_options *o, Err *e)
 {
@@ -168,7 +142,7 @@ static qkv_model *joint_of(const qkv_model *m, const JointOptions *options, cons
     return NULL;
 }
 
-/* What --recompute saves and costs: `made` beside the same graph without it. */
+/* What recomputing saves and costs: `made` beside the same graph without it. */
 static bool put_recompute(const qkv_model *m, qkv_model *made, const JointOptions *options, const qkv_joint_options *o,
                           Buf *out, Err *e)
 {
@@ -179,7 +153,7 @@ static bool put_recompute(const qkv_model *m, qkv_model *made, const JointOption
     bool ok = plain && cost_of(&plain->program, o, &cost[0], e) && cost_of(&made->program, o, &cost[1], e);
     Binding b;
     if (ok && example_sizes(made->program.graph, o, &b, e)) {
-        jw_put(out, "'recompute': {'how': %s, 'sizes': {", o->recompute);
+        jw_put(out, "'recompute': {'how': %s, 'sizes': {", qkv_recompute_name(o->recompute));
         for (int i = 0; i < expr_symbol_count(made->program.graph->ex); i++) {
             const Symbol *s = expr_symbol(made->program.graph->ex, i);
             if (s->source == SYM_INPUT && i < b.n && b.bound[i]) jw_int(out, s->name, b.value[i]);
@@ -204,8 +178,14 @@ qkv_model *qkv_model_joint(const qkv_model *m, const qkv_joint_options *options,
     if (!GIVEN(m) || !VERSIONED_TAKE(qkv_joint_options, n_dims, &o, options, &e) ||
         !GIVEN_TEXTS(o.inputs, o.n_inputs) || !GIVEN_TEXTS(o.dim_names, o.n_dims) || !GIVEN_LIST(o.dims, o.n_dims))
         return api_null(&e, err);
-    JointOptions joint = {.loss = o.loss, .inputs = o.inputs, .ninputs = o.n_inputs, .inputs_only = o.inputs_only != 0};
-    if (!read_decompose(o.decompose, &joint.decompose, &e) || !read_recompute(o.recompute, &joint.recompute, &e))
+    JointOptions joint = {.loss = o.loss,
+                          .decompose = (Decompose)o.decompose,
+                          .recompute = (Recompute)o.recompute,
+                          .inputs = o.inputs,
+                          .ninputs = o.n_inputs,
+                          .inputs_only = o.inputs_only != 0};
+    if (!api_known(qkv_decompose_name(o.decompose), "qkv_decompose", (int)o.decompose, &e) ||
+        !api_known(qkv_recompute_name(o.recompute), "qkv_recompute", (int)o.recompute, &e))
         return api_null(&e, err);
     const Graph *from = m->program.graph;
     if (from->bodies || m->program.source->prepared) {

@@ -17,39 +17,22 @@ typedef struct Training {
 
 /* ------------------------------------------------------------------ options */
 
-static int word(const char *given, const char *const *names, int n)
+static bool known_optimizer(qkv_optimizer o, Err *err)
 {
-    for (int i = 0; i < n; i++)
-        if (!strcmp(given, names[i])) return i;
-    return -1;
+    return api_known(qkv_optimizer_name(o), "qkv_optimizer", (int)o, err);
 }
 
-static const char *const optimizers[] = {
-    [OPTIMIZER_ADAMW] = "adamw", [OPTIMIZER_ADAM] = "adam", [OPTIMIZER_SGD] = "sgd"};
-static const char *const schedules[] = {
-    [SCHEDULE_CONSTANT] = "constant", [SCHEDULE_LINEAR] = "linear", [SCHEDULE_COSINE] = "cosine", [SCHEDULE_STEP] = "step"};
-
-static bool optimizer_called(const char *name, OptimizerKind *out, Err *err)
-{
-    int k = name ? word(name, optimizers, 3) : OPTIMIZER_ADAMW;
-    if (k < 0) return fail(err, E_USAGE, "optimizer '%s': expected adamw, adam or sgd", name);
-    *out = (OptimizerKind)k;
-    return true;
-}
-
-qkv_status qkv_train_defaults(qkv_train_options *o, const char *optimizer, qkv_error *err)
+qkv_status qkv_train_defaults(qkv_train_options *o, qkv_optimizer optimizer, qkv_error *err)
 {
     Err e = api_begin();
-    OptimizerKind kind = OPTIMIZER_ADAMW;
-    if (!GIVEN(o) || !VERSIONED_WANTED(qkv_train_options, seed, o, &e) || !optimizer_called(optimizer, &kind, &e))
+    if (!GIVEN(o) || !VERSIONED_WANTED(qkv_train_options, seed, o, &e) || !known_optimizer(optimizer, &e))
         return api_give(&e, err);
-    qkv_train_options all = {.optimizer = optimizers[kind],
+    qkv_train_options all = {.optimizer = optimizer,
                              .lr = 1e-3,
                              .beta1 = 0.9,
                              .beta2 = 0.999,
                              .eps = 1e-8,
-                             .weight_decay = kind == OPTIMIZER_ADAMW ? 1e-2 : 0,
-                             .schedule = "constant",
+                             .weight_decay = optimizer == QKV_OPTIMIZER_ADAMW ? 1e-2 : 0,
                              .gamma = 0.1};
     versioned_give(o, &all, sizeof all);
     return QKV_OK;
@@ -58,21 +41,23 @@ qkv_status qkv_train_defaults(qkv_train_options *o, const char *optimizer, qkv_e
 static bool options_of(const qkv_train_options *q, TrainOptions *out, Err *err)
 {
     qkv_train_options o = {.struct_size = sizeof o};
-    qkv_train_defaults(&o, NULL, NULL);
+    qkv_train_defaults(&o, QKV_OPTIMIZER_ADAMW, NULL);
     TRY(VERSIONED_TAKE(qkv_train_options, seed, &o, q, err));
-    int schedule = o.schedule ? word(o.schedule, schedules, 4) : SCHEDULE_CONSTANT;
-    if (schedule < 0) return fail(err, E_USAGE, "schedule '%s': expected constant, linear, cosine or step", o.schedule);
-    *out = (TrainOptions){.optimizer = {.beta1 = o.beta1,
-                                        .beta2 = o.beta2,
-                                        .eps = o.eps,
-                                        .weight_decay = o.weight_decay,
-                                        .momentum = o.momentum,
-                                        .dampening = o.dampening,
-                                        .nesterov = o.nesterov != 0,
-                                        .clip_norm = o.clip_norm},
-                          .schedule = {(ScheduleKind)schedule, o.lr, o.lr_end, o.gamma, o.warmup, o.steps, o.step_size},
-                          .seed = o.seed};
-    return optimizer_called(o.optimizer, &out->optimizer.kind, err);
+    TRY(known_optimizer(o.optimizer, err) &&
+        api_known(qkv_schedule_name(o.schedule), "qkv_schedule", (int)o.schedule, err));
+    *out = (TrainOptions){
+        .optimizer = {.kind = (OptimizerKind)o.optimizer,
+                      .beta1 = o.beta1,
+                      .beta2 = o.beta2,
+                      .eps = o.eps,
+                      .weight_decay = o.weight_decay,
+                      .momentum = o.momentum,
+                      .dampening = o.dampening,
+                      .nesterov = o.nesterov != 0,
+                      .clip_norm = o.clip_norm},
+        .schedule = {(ScheduleKind)o.schedule, o.lr, o.lr_end, o.gamma, o.warmup, o.steps, o.step_size},
+        .seed = o.seed};
+    return true;
 }
 
 bool api_training_create(qkv_session *s, const qkv_train_options *o, int threads, size_t memory_limit, Err *err)

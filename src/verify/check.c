@@ -65,18 +65,11 @@ static const struct {
     unsigned bit;
 } targets[] = {{"qkv", TARGET_QKV}, {"ort", TARGET_ORT}, {"openvino", TARGET_OPENVINO}, {"tensorrt", TARGET_TENSORRT}};
 
-unsigned target_of(const char *name)
-{
-    for (size_t i = 0; i < sizeof targets / sizeof *targets; i++)
-        if (!strcmp(name, targets[i].name)) return targets[i].bit;
-    return 0;
-}
-
 const char *target_name(unsigned bit)
 {
     for (size_t i = 0; i < sizeof targets / sizeof *targets; i++)
         if (targets[i].bit == bit) return targets[i].name;
-    return "?";
+    return NULL;
 }
 
 bool check_begin(Check *c, Err *err)

@@ -43,9 +43,8 @@ typedef struct Finding {
     const char *place, *text;
 } Finding;
 
-enum Target { TARGET_QKV = 1, TARGET_ORT = 2, TARGET_OPENVINO = 4, TARGET_TENSORRT = 8 };
-unsigned target_of(const char *name); /* 0 when unknown */
-const char *target_name(unsigned bit);
+enum Target { TARGET_QKV = 1, TARGET_ORT = 2, TARGET_OPENVINO = 4, TARGET_TENSORRT = 8, TARGETS = 15 };
+const char *target_name(unsigned bit); /* NULL when unknown */
 
 typedef struct Check {
     unsigned targets; /* bits of Target */

@@ -197,7 +197,7 @@ static qkv_status pack(World *w, qkv_error *e)
 static qkv_status train(World *w, qkv_error *e)
 {
     qkv_train_options o = {.struct_size = sizeof o};
-    qkv_status r = qkv_train_defaults(&o, NULL, e);
+    qkv_status r = qkv_train_defaults(&o, QKV_OPTIMIZER_ADAMW, e);
     qkv_model *m = r == QKV_OK ? qkv_model_joint(w->trains, NULL, NULL, e) : NULL;
     qkv_session *s = m ? qkv_session_create(
                              m, &(qkv_session_options){sizeof(qkv_session_options), .threads = 1, .train = &o}, e)
