@@ -3,6 +3,8 @@
 
     tools/formulas.py kernels OUT.h FILE.def...      #define FORMULA_frac x - (T)(F(trunc)(x))
                                                      the kernel, in the words of src/kernel/gen/pointwise_tmpl.h
+    tools/formulas.py rules OUT.rules FILE.def...    (rule silu_by_hand (mul ?x (sigmoid ?x)) (silu ?x) (wide ?x))
+                                                     the formula written out becomes the op, for rows with RULE
 
 A call in a formula is the kernel of the row that it names, its operands put in.
 """
@@ -28,7 +30,7 @@ def joined(strings):
 
 
 class Row:
-    """`params`: (type, name, default) of the schema; `kernel`: the first C formula."""
+    """`params`: (type, name, default) of the schema; `kernel`: the first C formula; `rules`: RULE's words."""
 
     def __init__(self, id_, text):
         inside = joined(re.match(rf"(?:\s*{STRING})+", text).group()).split(") ->")[0]
@@ -40,6 +42,8 @@ class Row:
         self.kernel = " ".join(text[kernel.end() : closing(text, kernel.end())].split()) if kernel else None
         self.truth = bool(kernel) and kernel.group(1) in ("COMPARE", "TEST")
         self.apart = bool(re.search(r"\bAPART\(", text))
+        rules = re.finditer(rf"\bRULE\((\w+), ((?:\s*{STRING})+)\)", text)
+        self.rules = [(m.group(1), joined(m.group(2))) for m in rules]
 
 
 def table(files):
@@ -139,9 +143,59 @@ def kernels(rows):
         yield f"#define {row.kernel} {in_c(rows, row.formula, env)}"
 
 
+# ------------------------------------------------------------------ rules
+
+WORDS = {"+": "add", "-": "sub", "*": "mul", "/": "div"}
+
+
+def simple(t):
+    """With x * 1 and x / 1 as x."""
+    if isinstance(t, str):
+        return t
+    t = (t[0], *map(simple, t[1:]))
+    return t[1] if t[0] in "*/" and t[2] == "1" else t
+
+
+def bound(t, env):
+    return env.get(t, t) if isinstance(t, str) else (t[0], *(bound(a, env) for a in t[1:]))
+
+
+def parts(t):
+    if not isinstance(t, str):
+        yield t
+        for a in t[1:]:
+            yield from parts(a)
+
+
+def pattern(t, seen, often):
+    if isinstance(t, str):
+        return t
+    if t in seen:
+        return "?z"
+    seen.add(t) if t in often else None
+    text = f"({WORDS.get(t[0], t[0])} {' '.join(pattern(a, seen, often) for a in t[1:])})"
+    return f"(shared (= ?z {text}))" if t in often else text
+
+
+def rules(rows):
+    """The graft of a rule names the operands: (softplus ?x 1 ?t) has 1 in place of beta. A quotient by a number is
+    also the product with its reciprocal. A part that is there twice is one value, which may have other users."""
+    yield "; Made by tools/formulas.py of the rows with the word RULE (src/op).\n(phase recompose)"
+    for row in rows.values():
+        for name, rest in row.rules:
+            graft, operands = re.match(r"(\(\w+ (.*?)\))", rest).groups()
+            t = simple(bound(row.formula, dict(zip((p[1] for p in row.params), operands.split()))))
+            often = {p for p in parts(t) if list(parts(t)).count(p) > 1}
+            text = pattern(t, set(), often)
+            if t[0] == "/" and is_number(t[2]):
+                text = f"(any {text} (mul {pattern(t[1], set(), often)} ?part))"
+                rest = f"{graft} (close (or ?part (/ 1 {t[2]})) {1 / float(t[2])!r} 1e-7){rest[len(graft):]}"
+            yield f"(rule {name} {text} {rest})"
+
+
 def main():
     what, out, files = sys.argv[1], sys.argv[2], sys.argv[3:]
-    lines = {"kernels": kernels}[what](table(files))
+    lines = {"kernels": kernels, "rules": rules}[what](table(files))
     with open(out, "w") as f:
         f.writelines(line + "\n" for line in lines)
 
