@@ -7,7 +7,7 @@
 #include "facts/views.h"
 #include "program/describe.h"
 #include "shape/solve.h"
-#include "shape/strides.h"
+#include "facts/strides.h"
 
 _Static_assert((int)QKV_SDPA_MATH == (int)SDPA_MATH && (int)QKV_SDPA_FLASH == (int)SDPA_FLASH &&
                    (int)QKV_SDPA_EFFICIENT == (int)SDPA_EFFICIENT && (int)QKV_SDPA_CUDNN == (int)SDPA_CUDNN,

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include "shape/strides.h"
+#include "facts/strides.h"
 
 enum { MASK = 3, DROPOUT, CAUSAL, SCALE, GQA, SOFTCAP, LOWER, UPPER, PARAMS }; /* of scaled_dot_product_attention */
 enum { LIFT_MASK = 1, LIFT_HEAD = 2, LIFT_QUERY = 4, LIFT_KEY = 8, LIFT_VALUE = 16, LIFT_ALL = 31 };

@@ -1,5 +1,6 @@
 /* Key padding masks. Contract in key_mask.h. */
 #include "padding/key_mask.h"
+#include "facts/band.h"
 #include "facts/truth.h"
 #include "facts/views.h"
 #include <stdio.h>
@@ -65,16 +66,23 @@ static bool only_leading(Reader *r, const Node *n)
             four->dim[0] == r->B);
 }
 
+static bool narrow(Reader *r, const Band *b)
+{
+    r->m->lower = b->lower;
+    r->m->upper = b->upper;
+    return true;
+}
+
 /* A bool mask that shows a key where it is `wanted`. */
 static bool shows(Reader *r, Value *v, bool wanted, int depth)
 {
-    Expr **lower = &r->m->lower, **upper = &r->m->upper;
+    Band b = band_within(r->rw->g, r->N, r->M, r->m->lower, r->m->upper);
     v = value_below(v, expands, NULL);
     const Node *n = v->def;
     const Arg *a = n ? n->arg : NULL;
     double x;
     if (constant_value(r->rw->g, v, &x) && (x != 0) == wanted) return true;
-    if (mask_band(r->rw, v, wanted, r->N, r->M, lower, upper)) return true;
+    if (band_of(&b, v, wanted)) return narrow(r, &b);
     if (of_keys(r, v)) return add_part(r, (KeyPart){.v = v, .negated = !wanted});
     if (!n || depth > MAX_DEPTH) return no(r, "the mask is not made of padding and positions", v);
     Truth part[2];
@@ -114,11 +122,12 @@ static bool two_values(Reader *r, const Value *v)
 static bool adds(Reader *r, Value *v, int depth)
 {
     double x, y;
+    Band b = band_within(r->rw->g, r->N, r->M, r->m->lower, r->m->upper);
     v = value_below(v, expands, NULL);
     const Node *n = v->def;
     const Arg *a = n ? n->arg : NULL;
     if (constant_value(r->rw->g, v, &x) && x == 0) return true;
-    if (mask_additive_band(r->rw, v, r->N, r->M, &r->m->lower, &r->m->upper)) return true;
+    if (band_of_bias(&b, v)) return narrow(r, &b);
     bool fixed = n && n->op->id == OP_where_self && a[0].kind == ARG_VALUE && constant_of(r->rw->g, &a[1], &x) &&
                  constant_of(r->rw->g, &a[2], &y);
     if (fixed && x == 0 && y <= HIDES) return shows(r, a[0].v, true, depth + 1);

@@ -125,7 +125,6 @@ struct Rewrite {
     const char *note;              /* set by a graft function for the firing's log */
     Waiver waiver;                 /* set by a graft function; see Claim */
     int nested;                    /* views being folded into each other */
-    int budget;                    /* steps left to a search through operands */
     char why[256];
     bool hard; /* err holds a failure that must end everything */
     RewriteLog *log;

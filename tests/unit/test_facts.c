@@ -2,7 +2,9 @@
 #include "unit_graph.h"
 #include "facts/attention.h"
 #include "facts/axes.h"
+#include "facts/band.h"
 #include "facts/constant.h"
+#include "facts/positions.h"
 #include "facts/range.h"
 #include "facts/truth.h"
 #include "facts/views.h"
@@ -201,11 +203,44 @@ static void test_range(void **state)
     graph_free(g);
 }
 
+static void test_positions(void **state)
+{
+    (void)state;
+    Graph *g = unit_graph("symbol N in [1, 64]\nsymbol M in [1, 64]\ninput %x: f32[N, M]\n"
+                          "%i: i64[N] = aten.arange.start_step(0, N, 1)\n"
+                          "%j: i64[M] = aten.arange.start_step(0, M, 1)\n"
+                          "%row: i64[N, 1] = aten.reshape.default(%i, [N, 1])\n"
+                          "%more: i64[N, 1] = aten.add.Tensor(%row, 2)\n"
+                          "%d: i64[N, M] = aten.sub.Tensor(%j, %more)\n"
+                          "%seen: bool[N, M] = aten.le.Tensor(%j, %more)\n"
+                          "%near: bool[N, M] = aten.gt.Tensor(%j, %row)\n"
+                          "%both: bool[N, M] = aten.logical_and.default(%seen, %near)\n"
+                          "%low: f32[N, M] = aten.full.default([N, M], -inf)\n"
+                          "%bias: f32[N, M] = aten.triu.default(%low, 1)\n"
+                          "%of: bool[N, M] = aten.gt.Tensor(%x, 0)\n"
+                          "output d = %d\noutput both = %both\noutput bias = %bias\noutput of = %of\n");
+    Expr *N = named(g, "seen")->dim[0], *M = named(g, "seen")->dim[1];
+    Linear l;
+    int budget = 100;
+    assert_true(linear_in_positions(g, &(Arg){.kind = ARG_VALUE, .v = named(g, "d")}, &l, &budget));
+    assert_true(ex_equals_int(l.c, -2) && l.factor[0] == 1 && l.factor[1] == -1 && budget < 100);
+    assert_false(linear_in_positions(g, &(Arg){.kind = ARG_VALUE, .v = named(g, "x")}, &l, &budget));
+    Band b = band_within(g, N, M, NULL, NULL);
+    assert_false(band_of(&b, named(g, "of"), true) || b.upper || b.lower);
+    assert_true(band_of(&b, named(g, "both"), true));
+    assert_true(ex_equals_int(b.upper, 2) && ex_equals_int(b.lower, 1));
+    b = band_within(g, N, M, NULL, NULL);
+    assert_true(band_of(&b, named(g, "seen"), false) && ex_equals_int(b.lower, 3) && !b.upper);
+    b = band_within(g, N, M, NULL, ex_int(g->ex, 7));
+    assert_true(band_of_bias(&b, named(g, "bias")) && ex_equals_int(b.upper, 0));
+    graph_free(g);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_views),     cmocka_unit_test(test_axes),
                                        cmocka_unit_test(test_constants), cmocka_unit_test(test_range),
-                                       cmocka_unit_test(test_attention), cmocka_unit_test(test_described),
-                                       cmocka_unit_test(test_truth)};
+                                       cmocka_unit_test(test_positions), cmocka_unit_test(test_attention),
+                                       cmocka_unit_test(test_described), cmocka_unit_test(test_truth)};
     return cmocka_run_group_tests_name("facts", tests, NULL, NULL);
 }

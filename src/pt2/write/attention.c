@@ -6,7 +6,7 @@
  */
 #include <math.h>
 #include "pt2/write/write_impl.h"
-#include "shape/strides.h"
+#include "facts/strides.h"
 
 enum { MASK = 3, CAUSAL = 5, SCALE = 6, GQA = 7, SOFTCAP, LOWER, UPPER };
 

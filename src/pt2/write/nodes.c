@@ -7,7 +7,7 @@
 #include "base/number.h"
 #include "pt2/write/write_impl.h"
 #include "ir/text.h"
-#include "shape/strides.h"
+#include "facts/strides.h"
 
 /* ------------------------------------------------------------------ names */
 

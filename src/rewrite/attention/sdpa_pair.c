@@ -572,14 +572,19 @@ static const Node *in_graph(Rewrite *rw, const Node *n)
     return NULL;
 }
 
+static bool reshapes(const Node *n, const void *user)
+{
+    (void)user;
+    return n->op->id == OP_reshape;
+}
+
 /* The attention of P and the values as scaled_dot_product_attention. */
 static const Node *attention_of(Pair *p)
 {
     Rewrite *rw = p->rw;
     Arg y;
     TRY(make_attention(rw, 2, (Arg[]){arg_value(p->base), p->grad_form.v->def->arg[1]}, &y));
-    const Value *v = y.v;
-    while (v->def && v->def->op->id == OP_reshape) v = v->def->arg[0].v;
+    const Value *v = value_below(y.v, reshapes, NULL);
     if (!v->def || v->def->op->id != OP_scaled_dot_product_attention || v->dtype != p->base->dtype) {
         rewrite_refuse(rw, "the gradient would be rounded in another way");
         return NULL;
