@@ -130,7 +130,11 @@ def vision_path(path):
 
 def _declare(lib, functions):
     for name, result, *args in functions:
-        f = getattr(lib, "qkv_" + name)
+        f = getattr(lib, "qkv_" + name, None)
+        if f is None:
+            lib.qkv_version.restype = C.c_char_p
+            raise Error(f"'{lib._name}' is qkv {lib.qkv_version().decode()}, older than this package: it has no qkv_{name}; "
+                        "install the library of the package's release, or unset QKV_LIBRARY", 3)
         f.restype, f.argtypes = result, args
     return lib
 
