@@ -48,6 +48,7 @@ suite_checksrc() { python3 tools/checksrc.py; }
 suite_documents() { python3 tools/opsdoc.py --check; }
 suite_findings() { python3 tools/checkdoc.py --check; }
 suite_install() { bash tests/install.sh; }
+suite_wheel() { bash tests/wheel.sh; }
 suite_locale() { # a program that uses the library may have a decimal comma
   local comma
   comma=$(tests/locale.sh build/locale) && LOCPATH="$comma" QKV_TEST_LOCALE=de_DE.UTF-8 programs locale build --suite locale "$@"
@@ -69,7 +70,7 @@ for level in ref gen avx2 avx512 avx512bf16; do
   eval "suite_level_$level() { QKV_CPU=$level programs level_$level build --suite ops --suite rules --suite models --suite cli \"\$@\"; }"
 done
 
-quick="c layers oplists checksrc documents findings install"
+quick="c layers oplists checksrc documents findings install wheel"
 # longest first, so that the two lanes end together
 large="python_1 python_2 spellings models asan onnx_graphs onnx_ops onnx_ops_23 onnx_models onnx_backend golden onnx_types"
 
@@ -115,7 +116,7 @@ esac
 rm -rf $logs && mkdir -p $logs
 if [ "$mode" = quick ]; then
   PROCESSES=2 run c
-  lanes layers oplists checksrc documents findings install python_1 python_2
+  lanes layers oplists checksrc documents findings install wheel python_1 python_2
 else
   have ray || echo "skipped: tests/python/test_ray.py (no ray in .venv)" >>$logs/skipped
   make asan-build >$logs/asan_build.log 2>&1 </dev/null || echo "asan_build=$logs/asan_build.log:1" >>$logs/suites

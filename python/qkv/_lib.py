@@ -195,8 +195,10 @@ def lib():
 
 
 def vision():
-    """libqkv_vision, which holds pictures, tokenizers and the segmenter; loaded when it is first needed."""
+    """libqkv_vision, which holds pictures, tokenizers and the segmenter; loaded when it is first needed. In a wheel libqkv has all of it."""
     global _vision
+    if _vision is None and hasattr(lib(), "qkv_picture_read"):
+        _vision = _declare(lib(), _vision_functions())
     if _vision is None:
         path = vision_path(lib()._name)
         try:
