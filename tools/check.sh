@@ -51,6 +51,7 @@ suite_commits() { python3 tools/commits.py --check; }
 suite_documents() { python3 tools/opsdoc.py --check; }
 suite_findings() { python3 tools/checkdoc.py --check; }
 suite_install() { bash tests/install.sh; }
+suite_wheel() { bash tests/wheel.sh; }
 suite_locale() { # a program that uses the library may have a decimal comma
   local comma
   comma=$(tests/locale.sh build/locale) && LOCPATH="$comma" QKV_TEST_LOCALE=de_DE.UTF-8 programs locale build --suite locale "$@"
@@ -73,7 +74,7 @@ for level in ref gen avx2 avx512 avx512bf16; do
   eval "suite_level_$level() { QKV_CPU=$level programs level_$level build --suite ops --suite rules --suite models --suite cli \"\$@\"; }"
 done
 
-quick="c layers oplists checksrc checktext changelog commits documents findings install"
+quick="c layers oplists checksrc checktext changelog commits documents findings install wheel"
 # longest first, so that the two lanes end together
 large="python_1 python_2 spellings models asan onnx_graphs onnx_ops onnx_ops_23 onnx_models onnx_backend opinfo golden onnx_types"
 
@@ -119,7 +120,7 @@ esac
 rm -rf $logs && mkdir -p $logs
 if [ "$mode" = quick ]; then
   PROCESSES=2 run c
-  lanes layers oplists checksrc documents findings install python_1 python_2
+  lanes layers oplists checksrc documents findings install wheel python_1 python_2
 else
   have ray || echo "skipped: tests/python/test_ray.py (no ray in .venv)" >>$logs/skipped
   make asan-build >$logs/asan_build.log 2>&1 </dev/null || echo "asan_build=$logs/asan_build.log:1" >>$logs/suites
