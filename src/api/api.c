@@ -18,6 +18,7 @@
 #include "program/pack.h"
 #include "run/session.h"
 #include "shape/solve.h"
+#include "tensor/tolerance.h"
 #include "verify/compare.h"
 
 _Static_assert((int)QKV_F32 == (int)DT_F32 && (int)QKV_BOOL == (int)DT_BOOL && (int)QKV_F4E2M1 == (int)DT_F4E2M1,
@@ -669,6 +670,11 @@ void qkv_session_on_progress(qkv_session *s, qkv_progress_callback *f, void *use
 }
 
 /* ------------------------------------------------------------------ comparing */
+
+double qkv_tolerance(qkv_dtype t)
+{
+    return (int)t >= 0 && (int)t < DT_COUNT ? tolerance_of(TOLERANCE_MODEL, (DType)t) : 0;
+}
 
 qkv_status qkv_compare(const qkv_tensor *a, const qkv_tensor *b, double atol, double rtol, qkv_difference *d,
                        qkv_error *err)
