@@ -206,8 +206,10 @@ static int save_trained(const Run *r)
             n += kind == QKV_PARAMETER || (kind == QKV_BUFFER && persistent);
         }
         code = model_load(&o->model, o->into, false, false, &into);
-        if (!code && (qkv_model_set_weights(into, name, tensor, n, &e) || qkv_model_save(into, o->save, &e)))
-            code = problem(e.code, "%s: %s", o->into, e.message);
+        qkv_model *made = code ? NULL : qkv_model_with_weights(into, name, tensor, n, &e);
+        if (!code && (!made || qkv_model_save(made, o->save, &e)))
+            code = problem((int)e.code, "%s: %s", o->into, e.message);
+        qkv_model_free(made);
         free(name);
         free(tensor);
     } else if (!code && qkv_model_save(trained, o->save, &e)) {

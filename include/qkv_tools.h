@@ -1,7 +1,7 @@
 /* qkv beyond loading and running: describing, converting, rewriting, checking and profiling models.
  *
- *     qkv_model_rewrite(m, NULL, &report, &e);          attention in any spelling becomes one op
- *     qkv_model_save_onnx(m, "vit.onnx", NULL, NULL, &e);
+ *     qkv_model *r = qkv_model_rewrite(m, NULL, &report, &e);      attention in any spelling becomes one op
+ *     qkv_model_save_onnx(r, "vit.onnx", NULL, NULL, &e);
  */
 #ifndef QKV_TOOLS_H
 #define QKV_TOOLS_H
@@ -43,10 +43,10 @@ QKV_API const char *qkv_weight_kind_name(qkv_weight_kind k); /* "parameter" */
 QKV_API int qkv_model_weight_count(const qkv_model *m);
 QKV_API const char *qkv_model_weight(const qkv_model *m, int i, qkv_tensor *out, qkv_weight_kind *kind,
                                      int *persistent);
-/* Replaces the values of the named weights, all or none; dtypes and sizes must be the same, values are copied. No
- * session of m may exist. QKV_USAGE for a name that the model does not have. */
-QKV_API qkv_status qkv_model_set_weights(qkv_model *m, const char *const *names, const qkv_tensor *tensors, int n,
-                                         qkv_error *err);
+/* The model with other values of the named weights; it shares the rest with m. Dtypes and sizes must be the same,
+ * values are copied. NULL with QKV_USAGE for a name that the model does not have. */
+QKV_API qkv_model *qkv_model_with_weights(const qkv_model *m, const char *const *names, const qkv_tensor *tensors,
+                                          int n, qkv_error *err);
 
 /* ---------------------------------------------------------------- other files */
 
@@ -109,16 +109,17 @@ typedef struct qkv_rewrite_options {
 } qkv_rewrite_options;
 enum { QKV_RECOMPOSE = 1, QKV_CONVERT = 2, QKV_FUSE = 4 };
 
-/* Rewrites the model's graph: attention in any spelling becomes scaled_dot_product_attention, other compounds become
- * their op. options may be NULL. No session of m may exist. *report (may be NULL; qkv_free it; set also when a proof
- * fails): one JSON object with attentions_fused (ops in the result), attentions_left (softmax(QK)V still spelled out),
- * nodes_before, nodes_after, proven, ms, firings [{rule, phase, result, op, nodes, note, max_abs, max_rel_peak,
- * max_abs_masked_rows, runs, not_proven}] and left [{node, at, rule, matched, reason, advice}]. With skip_padding,
- * outputs at real positions are as before and at padded positions 0 (docs/SKIP_PADDING.md); the report has skip_padding
- * {nothing (why there is no mask, or null), masks [{mask, applied, why, attentions, nodes, stops [{node, op, value,
- * why}], max_abs, max_rel_peak, runs, not_proven}]}. QKV_MISMATCH when a proof fails; the model is then as it was
- * before that firing. */
-QKV_API qkv_status qkv_model_rewrite(qkv_model *m, const qkv_rewrite_options *options, char **report, qkv_error *err);
+/* The model with a rewritten graph: attention in any spelling becomes scaled_dot_product_attention, other compounds
+ * become their op. It shares weights and file with m, which stays as it is. options may be NULL. NULL with QKV_MISMATCH
+ * when a proof fails. *report (may be NULL; qkv_free it; set also when a proof fails): one JSON object with
+ * attentions_fused (ops in the result), attentions_left (softmax(QK)V still spelled out), nodes_before, nodes_after,
+ * proven, ms, firings [{rule, phase, result, op, nodes, note, max_abs, max_rel_peak, max_abs_masked_rows, runs,
+ * not_proven}] and left [{node, at, rule, matched, reason, advice}]. With skip_padding, outputs at real positions are
+ * as before and at padded positions 0 (docs/SKIP_PADDING.md); the report has skip_padding {nothing (why there is no
+ * mask, or null), masks [{mask, applied, why, attentions, nodes, stops [{node, op, value, why}], max_abs, max_rel_peak,
+ * runs, not_proven}]}. */
+QKV_API qkv_model *qkv_model_rewrite(const qkv_model *m, const qkv_rewrite_options *options, char **report,
+                                     qkv_error *err);
 
 /* ---------------------------------------------------------------- which kernel PyTorch uses for an attention */
 
@@ -159,8 +160,7 @@ typedef struct qkv_backends_options {
  * it), as one JSON object; qkv_free it. Keys: device, cudnn (null on the CPU), train, attentions [{node, path, op,
  * query, key, value, mask [sizes, or null], dtype, causal, gqa, dropout, fixed (the backend that the op names, or
  * null), choice [{backend, when (a condition on sizes; null: otherwise), rule}], refused [{backend, rule, what, change,
- * source, when (what would have to hold, or null: no size helps)}]}]. options may be NULL. Not while another thread
- * uses m. */
+ * source, when (what would have to hold, or null: no size helps)}]}]. options may be NULL. */
 QKV_API char *qkv_model_backends(const qkv_model *m, const qkv_backends_options *options, qkv_error *err);
 
 /* ---------------------------------------------------------------- static exports made dynamic */
@@ -214,13 +214,13 @@ typedef struct qkv_joint_options {
 
 /* The model and the gradients of its loss as one model: the model's outputs, then the gradient "grad.NAME" of every
  * parameter that requires one and reaches the loss, in the order of the state dict, then those of inputs. It runs, and
- * is written as .pt2 or ONNX, like any model; docs/JOINT.md. It borrows the weights of m, which must outlive it. NULL
- * with QKV_USAGE for a loss that is missing or not a single value, for integer parameters, and when there is nothing to
- * differentiate; with QKV_UNSUPPORTED for an op without a gradient: the message names it and its path to the loss.
- * options may be NULL. *report (may be NULL; qkv_free it): one JSON object with loss, nodes_before, nodes_after,
- * gradients [{output, parameter or input, dtype, shape}], without [parameters that do not reach the loss]; with
- * recompute also recompute {how, sizes, without, with}, each of the two {memory (bytes of results alive at once),
- * flops, bytes} of a run at those sizes, or null where they depend on data. */
+ * is written as .pt2 or ONNX, like any model; docs/JOINT.md. It shares the weights of m. NULL with QKV_USAGE for a loss
+ * that is missing or not a single value, for integer parameters, and when there is nothing to differentiate; with
+ * QKV_UNSUPPORTED for an op without a gradient: the message names it and its path to the loss. options may be NULL.
+ * *report (may be NULL; qkv_free it): one JSON object with loss, nodes_before, nodes_after, gradients [{output,
+ * parameter or input, dtype, shape}], without [parameters that do not reach the loss]; with recompute also recompute
+ * {how, sizes, without, with}, each of the two {memory (bytes of results alive at once), flops, bytes} of a run at
+ * those sizes, or null where they depend on data. */
 QKV_API qkv_model *qkv_model_joint(const qkv_model *m, const qkv_joint_options *options, char **report, qkv_error *err);
 
 /* ---------------------------------------------------------------- checking */
@@ -249,7 +249,7 @@ QKV_API const char *qkv_check_id(int i); /* "Q100", ...; NULL after the last */
  * by `to` (n_to 0: the outputs). These become its inputs and outputs and keep their names, sizes and ranges; the
  * weights, buffers and conditions on sizes that matter are included. Names are those of qkv_model_graph_text, of inputs
  * and outputs, or of the ONNX file. NULL with QKV_USAGE for an unknown name, and for an input that a result needs but
- * `from` does not name. It borrows the weights of m, which must outlive it. */
+ * `from` does not name. It shares the weights of m. */
 QKV_API qkv_model *qkv_model_extract(const qkv_model *m, const char *const *from, int n_from, const char *const *to,
                                      int n_to, qkv_error *err);
 

@@ -56,7 +56,7 @@ QKV_API qkv_status qkv_session_set_weight(qkv_session *s, const char *name, cons
 QKV_API qkv_status qkv_session_save(qkv_session *s, const char *path, qkv_error *err);
 QKV_API qkv_status qkv_session_load(qkv_session *s, const char *path, qkv_error *err);
 /* The model without gradients, with a copy of the weights as they are now in this session: to run it, save it, or read
- * it by qkv_model_weight. It borrows what did not train from the session's model, which must outlive it. */
+ * it by qkv_model_weight. What did not train it shares with the session's model. */
 QKV_API qkv_model *qkv_session_trained(const qkv_session *s, qkv_error *err);
 
 typedef struct qkv_fit_event {

@@ -59,6 +59,8 @@ void *api_no_memory(qkv_error *to);
 /* A model of a graph that was made here; takes the graph, in any case. like: whose file's versions it shows, and whose dtype
  * of products its runs have. */
 qkv_model *api_model_of(Graph *g, const char *name, const qkv_model *like, Err *err);
+/* A copy whose graph may be changed; see program_copy. */
+qkv_model *api_model_copy(const qkv_model *m, Err *err);
 struct Session *api_session(const qkv_session *s);
 bool api_tensor(const qkv_tensor *q, Tensor *t, Err *err);
 void api_tensor_out(const Tensor *t, Shown *shown, qkv_tensor *q);

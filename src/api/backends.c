@@ -192,9 +192,7 @@ static bool call_of(const Model *m, const FileAttention *a, SdpaCall *c)
     *c = (SdpaCall){.has_mask = a->mask.value != NULL,
                     .causal = flag(a, "is_causal"),
                     .gqa = flag(a, "enable_gqa"),
-                    .dropout = !p                    ? 0
-                               : p->kind == EX_FLOAT ? p->f
-                                                     : (double)p->i};
+                    .dropout = !p ? 0 : ex_number(p)};
     TRY(operand(m, &a->q, &c->q) && operand(m, &a->k, &c->k) && operand(m, &a->v, &c->v) &&
         (!c->has_mask || operand(m, &a->mask, &c->mask)));
     const Value *const v[3] = {a->q.value, a->k.value, a->v.value};
@@ -289,7 +287,9 @@ char *qkv_model_backends(const qkv_model *m, const qkv_backends_options *options
     if (!GIVEN(m) || !VERSIONED_TAKE(qkv_backends_options, n_dims, &o, options, &e) ||
         !GIVEN_TEXTS(o.dim_names, o.n_dims) || !GIVEN_LIST(o.dims, o.n_dims))
         return api_null(&e, err);
-    Graph *g = m->program.graph;
+    Program own; /* conditions are expressions of its graph */
+    if (!program_copy(&own, &m->program, &e)) return api_null(&e, err);
+    Graph *g = own.graph;
     const char *device = o.device ? o.device : "cpu";
     Model state = {.g = g,
                    .device = &d,
@@ -310,11 +310,12 @@ char *qkv_model_backends(const qkv_model *m, const qkv_backends_options *options
         jw_text(&b, "cudnn", cudnn.data);
         buf_free(&cudnn);
         jw_bool(&b, "train", state.train);
-        ok = describe(m->program.source, &state, &b);
+        ok = describe(own.source, &state, &b);
     }
     binding_free(&bound);
     mem_free(state.learns);
     if (state.arena) arena_destroy(state.arena);
+    program_close(&own);
     if (ok) return b.data;
     buf_free(&b);
     return api_null(&e, err);

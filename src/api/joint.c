@@ -64,7 +64,7 @@ static bool example_sizes(const Graph *g, const qkv_joint_options *o, Binding *b
     return false;
 }
 
-/* Of the graph as a session would run it; unknown where sizes come out of data. */
+/* Of the graph as a session would run it; unknown where sizes are data-dependent. */
 static bool cost_of(const Program *p, const qkv_joint_options *o, Cost *c, Err *err)
 {
     const Graph *g;

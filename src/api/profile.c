@@ -1,4 +1,4 @@
-/* Profiles, traces and the machine's peak, behind the public interface. Contracts in include/qkv_tools.h. */
+/* Profiles, traces and the machine's peak, as the public interface has them. Contracts in include/qkv_tools.h. */
 #include <stdio.h>
 #include <string.h>
 #include "api/api_impl.h"
@@ -109,7 +109,7 @@ static bool flush(Buf *b, OutFile *f, Err *err)
     return ok;
 }
 
-/* A run's own event was kept when it ended, behind its pieces: it goes before them, so that starts never fall. */
+/* A run's own event was kept when it ended, after its pieces: it goes before them, so that starts never fall. */
 static bool write_events(const Profile *p, Buf *b, OutFile *f, Err *err)
 {
     int run = 0;

@@ -172,31 +172,35 @@ static bool give_numbers(Graph *g, Value *v, const Tensor *x, Err *err)
     return true;
 }
 
-static bool set_weight(qkv_model *m, const char *name, const qkv_tensor *q, bool check, Err *err)
+static bool set_weight(qkv_model *m, const char *name, const qkv_tensor *q, Err *err)
 {
     Tensor x;
     Graph *g = m->program.graph;
     const Value *v = weight_called(g, name, err);
     TRY(v && (api_tensor(q, &x, err) || within(err, "weight '%s'", name)) && same_form(&x, v->data, name, err));
     const void *tied = v->data->data;
-    for (int i = 0; i < g->nweight && !check; i++) /* other names of the same memory follow */
+    for (int i = 0; i < g->nweight; i++) /* other names of the same memory follow */
         if (g->weight[i] == v ||
             (tied && g->weight[i]->data->data == tied && same_form(&x, g->weight[i]->data, name, &(Err){0})))
             TRY(give_numbers(g, g->weight[i], &x, err));
     return true;
 }
 
-qkv_status qkv_model_set_weights(qkv_model *m, const char *const *names, const qkv_tensor *tensors, int n,
-                                 qkv_error *err)
+qkv_model *qkv_model_with_weights(const qkv_model *m, const char *const *names, const qkv_tensor *tensors, int n,
+                                  qkv_error *err)
 {
     Err e = api_begin();
-    if (!GIVEN(m) || !GIVEN_TEXTS(names, n) || !GIVEN_LIST(tensors, n)) return api_give(&e, err);
-    bool ok = !m->program.source->prepared ||
-              fail(&e, E_UNSUPPORTED, "a packed model's weights cannot be changed: take the model that was packed");
-    for (int pass = 0; pass < 2; pass++)
-        for (int i = 0; ok && i < n; i++) ok = set_weight(m, names[i], &tensors[i], pass == 0, &e);
-    if (ok) program_forget_runs(&m->program);
-    return ok ? QKV_OK : api_give(&e, err);
+    if (!GIVEN(m) || !GIVEN_TEXTS(names, n) || !GIVEN_LIST(tensors, n)) return api_null(&e, err);
+    if (m->program.source->prepared) {
+        fail(&e, E_UNSUPPORTED, "a packed model's weights cannot be changed: take the model that was packed");
+        return api_null(&e, err);
+    }
+    qkv_model *made = api_model_copy(m, &e);
+    bool ok = made != NULL;
+    for (int i = 0; ok && i < n; i++) ok = set_weight(made, names[i], &tensors[i], &e);
+    if (api_whole(ok, &e)) return made;
+    qkv_model_free(made);
+    return api_null(&e, err);
 }
 
 /* ------------------------------------------------------------------ the model without gradients */

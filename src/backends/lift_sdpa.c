@@ -147,9 +147,7 @@ static bool call_of(Lift *l)
     l->call = (SdpaCall){.has_mask = operand(l->n, MASK) != NULL,
                          .causal = causal && causal->i,
                          .gqa = gqa && gqa->i,
-                         .dropout = !p                    ? 0
-                                    : p->kind == EX_FLOAT ? p->f
-                                                          : (double)p->i};
+                         .dropout = !p ? 0 : ex_number(p)};
     bool ok = tensor(l, 0, &l->call.q) && tensor(l, 1, &l->call.k) && tensor(l, 2, &l->call.v) &&
               (!l->call.has_mask || tensor(l, MASK, &l->call.mask));
     return ok &&

@@ -218,7 +218,7 @@ static uint32_t *table_of(const json_t *obj, uint32_t n) { return (uint32_t *)(u
 /* Where `key` stands or would stand. */
 static uint32_t *slot_of(const json_t *obj, uint32_t *table, uint32_t n, const char *key, size_t length)
 {
-    for (uint64_t i = hash_bytes(key, length);; i++) {
+    for (uint64_t i = hash_keyed(key, length);; i++) {
         uint32_t *slot = &table[i & (n - 1)];
         if (!*slot || !strcmp(json_string_value(obj + *slot), key)) return slot;
     }

@@ -226,7 +226,7 @@ static bool find_region(Skip *s)
 static bool number_is(Skip *s, const Arg *a, double x)
 {
     double c;
-    return constant_of(&s->rw, a, &c) && c == x;
+    return constant_of(s->rw.g, a, &c) && c == x;
 }
 
 /* Is v, whose axes are known, 0 wherever its token is padding? */

@@ -100,7 +100,7 @@ bool pack_fold(Graph *g, Session **folder, Err *err)
 
 /* ------------------------------------------------------------------ which products pack what */
 
-/* The weight that begins at an address, or that it lies in; *at: how far behind its begin. */
+/* The weight that begins at an address, or that it lies in; *at: how far after its begin. */
 static int weight_at(const Packer *k, const void *data, int64_t *at)
 {
     int found = -1;

@@ -71,7 +71,7 @@ static bool save(void *user, const char *rule, const Graph *g, const Tensor *con
 static void put_proof(Buf *b, const Proof *p, bool masked_rows)
 {
     jw_put(b, "'max_abs': %g, 'max_rel_peak': %g", p->max_abs, p->max_rel);
-    if (masked_rows) jw_number(b, "max_abs_masked_rows", p->masked_abs);
+    if (masked_rows) jw_number(b, "max_abs_masked_rows", p->waived_abs);
     jw_int(b, "runs", p->runs);
     jw_text(b, "not_proven", !p->skipped ? NULL : p->why[0] ? p->why : "no sizes could be chosen");
 }
@@ -165,14 +165,13 @@ static double now_ms(void)
 bool program_rewrite(Program *p, const OptimiseOptions *o, Buf *report, Err *err)
 {
     Evaluator evaluator = {.counterexample = o->counterexample};
-    Prover prover = {eval, release, save, &evaluator, o->seeds};
+    Prover prover = {eval, release, save, &evaluator, o->seeds, families_all};
     SdpaDevice device;
     RuleSet *rules = rules_create(families_all);
     if (!rules) return oom(err);
     bool ok = o->no_builtin || rules_builtin(rules, err);
     for (int i = 0; ok && i < o->nrule_files; i++) ok = read_rules(rules, o->rule_file[i], err);
     ok = ok && (!o->lift || sdpa_device(o->lift, o->cudnn, &device, err));
-    program_forget_runs(p);
     if (ok) {
         unsigned list = PASSES_REWRITE;
         Pipeline s = {.graph = p->graph,
@@ -180,7 +179,7 @@ bool program_rewrite(Program *p, const OptimiseOptions *o, Buf *report, Err *err
                       .device = &device,
                       .prover = o->prove ? &prover : NULL,
                       .rewrite = {.rules = rules,
-                                  .exact_masked_rows = o->exact_masked_rows,
+                                  .exact = o->exact_masked_rows,
                                   .phases = o->phases,
                                   .prove = o->prove ? prove_claim : NULL,
                                   .prove_user = &prover,
@@ -239,7 +238,7 @@ bool program_prepare(const Program *p, unsigned list, Prepared *out, Err *err)
     if (list & ~PASS_BIT(PASS_FUSE)) TRY(out->graph = graph_copy(p->graph, err));
     bool ok = !(list & PASS_BIT(PASS_REWRITE)) || (rules = rules_for_runs(err));
     Pipeline s = {.graph = out->graph ? out->graph : p->graph,
-                  .rewrite = {.rules = rules, .exact_masked_rows = true},
+                  .rewrite = {.rules = rules, .exact = true},
                   .compute = p->compute,
                   .fusion = &out->fusion};
     ok = ok && passes_run(&s, list, err);

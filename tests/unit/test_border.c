@@ -135,8 +135,8 @@ STATUS(input_table, qkv_model_input_table(N(0, model), 0, N(1, &table), N(2, &ta
 STATUS(model_save, qkv_model_save(N(0, model), N(1, P("o.pt2")), e))
 STATUS(model_pack, qkv_model_pack(N(0, model), N(1, P("o.qkv")), NULL, e))
 STATUS(save_onnx, qkv_model_save_onnx(N(0, model), N(1, P("o.onnx")), NULL, NULL, e))
-STATUS(rewrite, qkv_model_rewrite(N(0, model), NULL, NULL, e))
-STATUS(rewrite_files, qkv_model_rewrite(model,
+OBJECT(rewrite, qkv_model_rewrite(N(0, model), NULL, NULL, e))
+OBJECT(rewrite_files, qkv_model_rewrite(model,
                                         &(qkv_rewrite_options){.struct_size = sizeof(qkv_rewrite_options),
                                                                .rule_files = N(0, NAMES(N(1, "rules"))),
                                                                .rule_file_count = 1},
@@ -156,7 +156,7 @@ NOTHING(check_explain, qkv_check_explain(N(0, "Q100")))
 OBJECT(extract, qkv_model_extract(N(0, model), N(1, NAMES(N(2, "x"))), 1, N(3, NAMES(N(4, "y"))), 1, e))
 NOTHING(weight_count, qkv_model_weight_count(N(0, model)))
 NOTHING(model_weight, qkv_model_weight(N(0, model), 0, NULL, NULL, NULL))
-STATUS(set_weights, qkv_model_set_weights(N(0, model), N(1, NAMES(N(2, "w"))), N(3, &x), 1, e))
+OBJECT(with_weights, qkv_model_with_weights(N(0, model), N(1, NAMES(N(2, "w"))), N(3, &x), 1, e))
 STATUS(train_defaults, qkv_train_defaults(N(0, &train), "none", e))
 OBJECT(session_create, qkv_session_create(N(0, model), NULL, e))
 VOID(session_free, qkv_session_free(N(0, session)))
@@ -267,7 +267,7 @@ static const Row rows[] = {
     ROW(extract, 5),
     ROW(weight_count, 1),
     ROW(model_weight, 1),
-    ROW(set_weights, 4),
+    ROW(with_weights, 4),
     ROW(train_defaults, 1),
     ROW(session_create, 1),
     ROW(session_free, 1),
@@ -452,7 +452,7 @@ static void test_no_size(void **state)
     NO_SIZE(qkv_load_options, MADE(qkv_model_load(P("relu.onnx"), &empty, &e)));
     NO_SIZE(qkv_pack_info, qkv_model_pack(model, P("o.qkv"), &empty, &e));
     NO_SIZE(qkv_onnx_options, qkv_model_save_onnx(model, P("o.onnx"), &empty, NULL, &e));
-    NO_SIZE(qkv_rewrite_options, qkv_model_rewrite(model, &empty, NULL, &e));
+    NO_SIZE(qkv_rewrite_options, MADE(qkv_model_rewrite(model, &empty, NULL, &e)));
     NO_SIZE(qkv_sdpa_call, qkv_sdpa_choice(&empty, NULL, 0, NULL, NULL, &e));
     NO_SIZE(qkv_backends_options, MADE(qkv_model_backends(model, &empty, &e)));
     NO_SIZE(qkv_generalize_options, MADE(qkv_model_generalize(NULL, 0, &empty, NULL, &e)));

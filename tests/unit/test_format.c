@@ -3,8 +3,11 @@
 #include <math.h>
 #include <jpeglib.h>
 #include <png.h>
+#include <time.h>
 #include <zlib.h>
 #include "base/file.h"
+#include "base/map.h"
+#include "expr/expr.h"
 #include "vision/image.h"
 #include "base/jsonw.h"
 #include "format/json.h"
@@ -13,7 +16,7 @@
 
 /* ------------------------------------------------------------------ JSON: list B */
 
-/* Same answers as Python's json.loads with duplicate keys refused, but for what json.h says: a top that is no container, numbers out
+/* Same answers as Python's json.loads with duplicate keys refused, but for what json.h says: a top that is not a container, numbers out
  * of range, lone surrogates and NUL in strings. */
 static void test_json_list(void **state)
 {
@@ -135,6 +138,65 @@ static void test_json_large(void **state)
     s[DIGITS + 1] = ']';
     REFUSED(json_read(s, DIGITS + 2, "digits", &err), E_FORMAT);
     free(s);
+}
+
+enum { PIECES = 15, PIECE = 4, LOW = 20 };
+
+/* Pieces a and b with which FNV-1a, once the hash of every table here, goes on to the same low bits: 2^15 keys put together from them
+ * would all begin to search at one slot. */
+static uint64_t collide(uint64_t h, char a[PIECE + 1], char b[PIECE + 1])
+{
+    static uint32_t seen[1 << LOW];
+    memset(seen, 0, sizeof seen);
+    for (uint32_t n = 1;; n++) {
+        uint64_t to = h;
+        for (int i = 0; i < PIECE; i++) {
+            b[i] = (char)('a' + (n >> 4 * i & 15));
+            to = (to ^ (unsigned char)b[i]) * 0x100000001b3u;
+        }
+        uint32_t *before = &seen[to & ((1 << LOW) - 1)];
+        for (int i = 0; i < PIECE; i++) a[i] = (char)('a' + (*before >> 4 * i & 15));
+        if (*before) return to;
+        *before = n;
+    }
+}
+
+/* Keys that a file chooses may not make look-ups quadratic: with FNV-1a, each of these three takes seconds. */
+static void test_colliding_keys(void **state)
+{
+    (void)state;
+    enum { N = 1 << PIECES, LENGTH = PIECES * PIECE };
+    char piece[PIECES][2][PIECE + 1] = {0};
+    uint64_t h = 0xcbf29ce484222325u;
+    for (int i = 0; i < PIECES; i++) h = collide(h, piece[i][0], piece[i][1]);
+    char(*keys)[LENGTH + 1] = calloc(N, sizeof *keys);
+    Buf b = {0};
+    for (int k = 0; k < N; k++) {
+        for (int i = 0; i < PIECES; i++) memcpy(keys[k] + i * PIECE, piece[i][k >> i & 1], PIECE);
+        buf_printf(&b, "%s\"%s\": %d", k ? ", " : "{", keys[k], k);
+    }
+    buf_puts(&b, "}");
+    assert_true((hash_bytes(keys[1], LENGTH) & 0xfffff) == (hash_bytes(keys[N - 1], LENGTH) & 0xfffff));
+    Err err = {0};
+    clock_t start = clock();
+    json_t *j = json_read(b.data, b.len, "keys", &err);
+    OK(j);
+    Map m = {0};
+    Arena *arena = arena_create(0);
+    ExprPool *pool = expr_pool(arena);
+    for (int64_t k = 0; k < N; k++) {
+        assert_int_equal(json_integer_value(json_object_get(j, keys[k])), k);
+        assert_true(map_put(&m, keys[k], keys[k]));
+        assert_non_null(ex_int(pool, k << 47)); /* equal in the bits that a product keeps at the bottom */
+    }
+    assert_true(m.count == N && expr_node_count(pool) == N);
+    if (clock() - start > CLOCKS_PER_SEC) STOP("%g s for %d keys", (double)(clock() - start) / CLOCKS_PER_SEC, N);
+    json_free(j);
+    map_free(&m);
+    expr_pool_free(pool);
+    arena_destroy(arena);
+    buf_free(&b);
+    free(keys);
 }
 
 static void test_json_fields(void **state)
@@ -817,6 +879,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_json_list),
+        cmocka_unit_test(test_colliding_keys),
         cmocka_unit_test(test_json_large),
         cmocka_unit_test(test_json_fields),
         cmocka_unit_test(test_json_many),

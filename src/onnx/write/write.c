@@ -270,6 +270,7 @@ static void drop_unused(Onnx *o, const OnnxValueInfo *output, int noutput)
     bool ok = keep != NULL;
     int n = 0;
     for (int i = 0; ok && i < noutput; i++) ok = map_put(&used, output[i].name, o);
+    for (int i = 0; ok && i < o->ninput; i++) ok = map_put(&used, o->input[i].name, o); /* their defaults stay */
     for (int i = o->nnode - 1; ok && i >= 0; i--) {
         keep[i] = any_used(&used, &o->node[i]);
         if (keep[i]) ok = ok && put_uses(&used, &o->node[i], o);

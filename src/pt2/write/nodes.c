@@ -137,7 +137,7 @@ bool put_meta(Emit *e, const Value *v)
 static bool same_number(const Expr *a, const Expr *b)
 {
     if (!ex_is_const(a) || !ex_is_const(b)) return false;
-    double x = a->kind == EX_FLOAT ? a->f : (double)a->i, y = b->kind == EX_FLOAT ? b->f : (double)b->i;
+    double x = ex_number(a), y = ex_number(b);
     return a->kind == b->kind && x == y && (a->kind == EX_FLOAT || a->i == b->i);
 }
 

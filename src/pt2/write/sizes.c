@@ -479,7 +479,7 @@ bool put_number(Emit *e, const Expr *x, ParamType as, Buf *out)
         TRY(size_name(e, x, &name));
         put_symbol(out, x, name);
     } else if (to_float || x->kind == EX_FLOAT) {
-        put_float(x->kind == EX_FLOAT ? x->f : (double)x->i, out);
+        put_float(ex_number(x), out);
     } else if (to_bool || (x->kind == EX_BOOL && !to_int)) {
         jw_put(out, x->i ? "{'as_bool': true}" : "{'as_bool': false}");
     } else {

@@ -94,7 +94,7 @@ static bool linear_op(Rewrite *rw, const Value *v, Linear *l)
                plus(rw, l, &m, v->def->op->id == OP_add_Tensor ? a[2].e->i : -a[2].e->i);
     case OP_mul_Tensor:
         for (int i = 0; i < 2; i++) {
-            Expr *by = number_of(rw, &a[i]);
+            Expr *by = number_of(rw->g, &a[i]);
             if (by && (by = integer(rw, by)) && ex_is_int(by)) return linear(rw, &a[1 - i], l) && scaled(rw, l, by->i);
         }
         return false;
@@ -117,7 +117,7 @@ static bool linear(Rewrite *rw, const Arg *a, Linear *l)
     if (a->kind == ARG_VALUE && a->v->dtype != DT_I64 && a->v->dtype != DT_I32 && a->v->dtype != DT_F32 &&
         a->v->dtype != DT_F64)
         return false; /* positions wrap or round there */
-    Expr *e = number_of(rw, a);
+    Expr *e = number_of(rw->g, a);
     if (e) return (l->c = integer(rw, e)) != NULL;
     return a->kind == ARG_VALUE && a->v->def && linear_node(rw, a->v, l);
 }
@@ -219,8 +219,7 @@ static bool constant_band(Band *b, const Value *v, bool wanted, Offset at)
 static bool all_ones(Rewrite *rw, const Value *v)
 {
     double x;
-    Arg a = arg_value((Value *)(uintptr_t)v);
-    return constant_of(rw, &a, &x) && x == 1;
+    return constant_value(rw->g, v, &x) && x == 1;
 }
 
 static bool triangle(Band *b, const Node *n, bool wanted, Offset at)
@@ -252,20 +251,20 @@ static bool truth(Band *b, const Value *v, bool wanted, Offset at)
     int parts = truth_parts(v, wanted, part);
     if (parts) return truth(b, part[0].v, part[0].wanted, at) && (parts < 2 || truth(b, part[1].v, part[1].wanted, at));
     switch (n->op->id) {
-    case OP_full: return constant_of(rw, &(Arg){.kind = ARG_VALUE, .v = n->out[0]}, &x) && (x != 0) == wanted;
-    case OP_to_copy: return mask_zero_one(rw->g, a[0].v) && truth(b, a[0].v, wanted, at);
+    case OP_full: return constant_value(rw->g, n->out[0], &x) && (x != 0) == wanted;
+    case OP_to_copy: return zero_or_one(rw->g, a[0].v) && truth(b, a[0].v, wanted, at);
     case OP_mul_Tensor: /* of 0 and 1: both */
-        return wanted && mask_zero_one(rw->g, v) && a[0].kind == ARG_VALUE && a[1].kind == ARG_VALUE &&
+        return wanted && zero_or_one(rw->g, v) && a[0].kind == ARG_VALUE && a[1].kind == ARG_VALUE &&
                truth(b, a[0].v, true, at) && truth(b, a[1].v, true, at);
     case OP_eq_Tensor:
     case OP_ne_Tensor: /* against 0 or 1 */
-        if (!constant_of(rw, &a[1], &x) || (x != 0 && x != 1) || a[0].kind != ARG_VALUE ||
-            !mask_zero_one(rw->g, a[0].v))
+        if (!constant_of(rw->g, &a[1], &x) || (x != 0 && x != 1) || a[0].kind != ARG_VALUE ||
+            !zero_or_one(rw->g, a[0].v))
             return false;
         return truth(b, a[0].v, wanted == ((n->op->id == OP_eq_Tensor) == (x == 1)), at);
     case OP_gt_Tensor:
     case OP_ge_Tensor: /* 0/1 tensors above 0 or 0.5 ...; else positions */
-        if (a[0].kind == ARG_VALUE && mask_zero_one(rw->g, a[0].v) && constant_of(rw, &a[1], &x) &&
+        if (a[0].kind == ARG_VALUE && zero_or_one(rw->g, a[0].v) && constant_of(rw->g, &a[1], &x) &&
             (n->op->id == OP_gt_Tensor ? x >= 0 && x < 1 : x > 0 && x <= 1))
             return truth(b, a[0].v, wanted, at);
         return zero_at && comparison(b, &a[1], &a[0], n->op->id == OP_gt_Tensor, wanted);
@@ -309,37 +308,6 @@ static bool is_band(Band *b, const Value *v, bool wanted)
     *b = trial;
     return true;
 }
-
-/* ------------------------------------------------------------------ 0 and 1 */
-
-static bool zero_one(const Graph *g, const Value *v, int *budget)
-{
-    if (v->dtype == DT_BOOL) return true;
-    if (--*budget < 0) return false;
-    if (v->kind == V_WEIGHT) {
-        int64_t n = v->data && v->data->data && !dtype_is_complex(v->dtype) ? tensor_numel(v->data) : -1;
-        if (graph_writes(g, v)) return false;
-        for (int64_t i = 0; i < n; i++) {
-            double x = tensor_get(v->data, i);
-            if (x != 0 && x != 1) return false;
-        }
-        return n >= 0;
-    }
-    if (!v->def) return false;
-    const Arg *a = v->def->arg;
-    if (v->def->op->flags & OPF_PICKS) return zero_one(g, a[0].v, budget);
-    switch (v->def->op->id) {
-    case OP_full: return ex_is_const(a[1].e) && (number_value(a[1].e) == 0 || number_value(a[1].e) == 1);
-    case OP_tril:
-    case OP_triu: return zero_one(g, a[0].v, budget);
-    case OP_mul_Tensor:
-        return a[0].kind == ARG_VALUE && a[1].kind == ARG_VALUE && zero_one(g, a[0].v, budget) &&
-               zero_one(g, a[1].v, budget);
-    default: return false;
-    }
-}
-
-bool mask_zero_one(const Graph *g, const Value *v) { return zero_one(g, v, &(int){MAX_SEARCHED}); }
 
 /* ------------------------------------------------------------------ masks */
 
@@ -394,14 +362,15 @@ static bool additive_band(Rewrite *rw, Band *b, Value *m)
     const Node *n = m->def;
     if (n && (n->op->id == OP_triu || n->op->id == OP_tril)) { /* triu(full(-inf), 1): numbers above, 0 below */
         Arg inside = n->arg[0];
-        if (!constant_of(rw, &inside, &x) || !(x <= -1e4) || m->dim[m->rank - 2] != b->N || m->dim[m->rank - 1] != b->M)
+        if (!constant_of(rw->g, &inside, &x) || !(x <= -1e4) || m->dim[m->rank - 2] != b->N ||
+            m->dim[m->rank - 1] != b->M)
             return false;
         if (n->op->id == OP_triu) at_most(b, ex_sub(rw->ex, n->arg[1].e, ex_int(rw->ex, 1)));
         else at_least(b, ex_add(rw->ex, n->arg[1].e, ex_int(rw->ex, 1)));
         return true;
     }
-    if (!n || n->op->id != OP_where_self || n->arg[0].kind != ARG_VALUE || !constant_of(rw, &n->arg[1], &x) ||
-        !constant_of(rw, &n->arg[2], &y))
+    if (!n || n->op->id != OP_where_self || n->arg[0].kind != ARG_VALUE || !constant_of(rw->g, &n->arg[1], &x) ||
+        !constant_of(rw->g, &n->arg[2], &y))
         return false;
     if (x == 0 && y <= -1e4) return is_band(b, n->arg[0].v, true);
     return y == 0 && x <= -1e4 && is_band(b, n->arg[0].v, false);
