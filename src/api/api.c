@@ -7,6 +7,7 @@
 #include "base/cpu.h"
 #include "base/mem.h"
 #include "base/number.h"
+#include "base/version.h"
 #include "program/describe.h"
 #include "onnx/write/write.h"
 #include "pt2/write/write.h"
@@ -53,7 +54,7 @@ void *api_no_memory(qkv_error *to)
 
 qkv_status api_give(const Err *from, qkv_error *to) { return give(from, to); }
 
-const char *qkv_version(void) { return "0.1.0"; }
+const char *qkv_version(void) { return QKV_VERSION; }
 const char *qkv_cpu(void) { return cpu_level_name(cpu_level()); }
 void qkv_free(void *p) { mem_free(p); }
 
