@@ -40,7 +40,7 @@ typedef struct Rows {
 
 static void put_row(Buf *b, const char *node, const char *op, const char *result, long calls, double ms, double min_ms)
 {
-    buf_puts(b, b->len > 1 ? ",\n{" : "{");
+    buf_puts(b, b->data[b->len - 1] == '}' ? ",\n{" : "{");
     put(b, "node", node);
     put(b, "op", op);
     put(b, "shape", result);
@@ -67,14 +67,14 @@ char *qkv_session_profile_json(const qkv_session *s, qkv_error *err)
     Err e = api_begin();
     if (!api_enter(s, &e)) return api_null(&e, err);
     Rows r = {.p = session_profile_of(api_session(s))};
-    buf_puts(&r.b, "[");
+    buf_puts(&r.b, JSON_REPORT "\"steps\": [");
     session_each_step(api_session(s), put_step, &r);
     for (int i = 0; i < PARTS && r.p->runs; i++) {
         if (r.p->part_ms[i] <= 0) continue;
         put_row(&r.b, "", part_name(i), "", r.p->runs, r.p->part_ms[i], r.p->part_min[i]);
         buf_puts(&r.b, "}");
     }
-    buf_puts(&r.b, "]");
+    buf_puts(&r.b, "]}");
     if (r.b.failed) oom(&e);
     if (api_done(s, !r.b.failed, &e, err) == QKV_OK) return r.b.data;
     buf_free(&r.b);
