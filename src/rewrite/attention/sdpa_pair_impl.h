@@ -1,7 +1,7 @@
 /* What the two halves of sdpa_pair share: sdpa_pair_find.c finds, sdpa_pair.c builds and fires. */
 #ifndef QKV_REWRITE_ATTENTION_SDPA_PAIR_IMPL_H
 #define QKV_REWRITE_ATTENTION_SDPA_PAIR_IMPL_H
-#include "rewrite/attention/attention.h"
+#include "rewrite/attention/makers.h"
 #include "rewrite/attention/sdpa_pair.h"
 
 enum { MAX_VIEWS = 16, MAX_INNER = 16 };
