@@ -6,7 +6,7 @@
 #include <string.h>
 #include <time.h>
 #include "base/mem.h"
-#include "run/gemm.h"
+#include "run/gemm_cache.h"
 #include "run/module_names.h"
 #include "run/run_table.h"
 #include "run/session_impl.h"

@@ -1,5 +1,5 @@
-/* A session's memory, for the files that it is made of: session.c (making and running), sizes.c (data-dependent sizes),
- * random.c. */
+/* A session's memory, for the files that it is made of: session.c (making and running), data_sizes.c (data-dependent sizes),
+ * random_inputs.c. */
 #ifndef QKV_RUN_SESSION_IMPL_H
 #define QKV_RUN_SESSION_IMPL_H
 #include "base/pages.h"
@@ -115,7 +115,7 @@ void session_forget_plans(Session *s);
 bool keeping_run(Session *s, Err *err);
 void keeping_free(Session *s);
 
-/* sizes.c: the stages of a graph, and running them so that every symbol of s->binding is bound. */
+/* data_sizes.c: the stages of a graph, and running them so that every symbol of s->binding is bound. */
 bool stages_make(Session *s, Err *err);
 void stages_free(Session *s);
 bool stages_run(Session *s, Err *err);
