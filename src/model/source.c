@@ -25,7 +25,8 @@ void source_close(Source *s)
     mem_free(s);
 }
 
-/* The archive's own directory is not touched: a deflated file would be inflated into it, and the source is read by several threads. */
+/* The archive's own directory is not touched: a deflated file would be inflated into it,
+ * and the source is read by several threads. */
 bool extras_open(Extras *x, const Source *s, Err *err)
 {
     *x = (Extras){.file = s->extra, .n = s->nextra};

@@ -71,7 +71,8 @@ typedef struct SourceWatch {
 Source *source_new(Err *err); /* with nothing in it */
 void source_close(Source *s); /* NULL is fine */
 
-/* Files that came with a model, which mean nothing to it: ARCHIVE/extra/NAME of a .pt2 (torch.export.save's extra_files), or what a .qkv carries of them. */
+/* Files that came with a model, which mean nothing to it: ARCHIVE/extra/NAME of a .pt2 (torch.export.save's
+ * extra_files), or what a .qkv carries of them. */
 typedef struct Extras {
     NamedBytes *file; /* by NAME; bytes live as long as this and the source */
     int n;

@@ -1,4 +1,5 @@
-/* The ONNX file as a whole: inputs, weights, nodes in order, outputs, report. Contract in onnx.h; ops are in onnx_*.c by family. */
+/* The ONNX file as a whole: inputs, weights, nodes in order, outputs, report.
+ * Contract in onnx.h; ops are in onnx_*.c by family. */
 #include <string.h>
 #include "onnx/write/write_impl.h"
 #include "base/buf.h"
@@ -82,12 +83,11 @@ void onnx_warn(Onnx *o, const Node *n, const char *rule, const char *fmt, ...)
 
 static void put_report(const Onnx *o, Buf *out)
 {
-    buf_printf(
-        out,
-        JSON_REPORT
-        "\"opset\": %d, \"profile\": \"%s\", \"nodes\": %d, \"weights\": %d, \"attentions\": {\"op\": %d, \"decomposed\": %d}",
-        o->opt.opset, onnx_profile_name(o->opt.profile), o->nnode, o->ninit, o->attention_ops,
-        o->attention_written_out);
+    buf_printf(out,
+               JSON_REPORT "\"opset\": %d, \"profile\": \"%s\", \"nodes\": %d, \"weights\": %d, \"attentions\": "
+                           "{\"op\": %d, \"decomposed\": %d}",
+               o->opt.opset, onnx_profile_name(o->opt.profile), o->nnode, o->ninit, o->attention_ops,
+               o->attention_written_out);
     const struct {
         const char *key;
         const Buf *list;
@@ -325,7 +325,8 @@ static int ir_version(int opset)
     return opset <= 18 ? 8 : opset <= 20 ? 9 : opset <= 22 ? 10 : opset <= 23 ? 11 : opset <= 24 ? 12 : 13;
 }
 
-/* What ONNX has no field for: for whom the file is, what exported the model, and the ranges of sizes, which our own reader keeps. */
+/* What ONNX has no field for: for whom the file is, what exported the model, and the ranges of sizes,
+ * which our own reader keeps. */
 static OnnxPair *metadata(Onnx *o, int *n)
 {
     OnnxPair *pairs = arena_array(o->a, OnnxPair, expr_symbol_count(o->p) + 2);

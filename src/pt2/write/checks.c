@@ -76,10 +76,10 @@ static void guard_text(Emit *e, const Require *r, Buf *out)
 static bool assert_named(Emit *e, const char *truth, const char *message)
 {
     Buf inputs = {0};
-    buf_printf(
-        &inputs,
-        "{\"name\": \"self\", \"arg\": {\"as_sym_bool\": {\"as_name\": \"%s\"}}, \"kind\": 1}, {\"name\": \"assert_msg\", \"arg\": {\"as_string\": ",
-        truth);
+    buf_printf(&inputs,
+               "{\"name\": \"self\", \"arg\": {\"as_sym_bool\": {\"as_name\": \"%s\"}}, \"kind\": 1}, {\"name\": "
+               "\"assert_msg\", \"arg\": {\"as_string\": ",
+               truth);
     json_put_string(&inputs, message);
     buf_puts(&inputs, "}, \"kind\": 1}");
     const char *name = fresh_name(e, "_assert_scalar");

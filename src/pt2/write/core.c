@@ -1,8 +1,9 @@
-/* Nodes in the words of ATen's core, for graphs that ask for it (qkv joint --decompose core). What has no core form is an error that names the node.
+/* Nodes in the words of ATen's core, for graphs that ask for it (qkv joint --decompose core). What has no core form is
+ * an error that names the node.
  *
- *     aten.reshape(x, [6])          ->  aten.view(x, [6]), of a contiguous clone where x may not be contiguous in PyTorch
- *     aten.matmul of (B, H, N, D)   ->  aten.bmm of (B*H, N, D)
- *     aten.where.ScalarOther(c, x, 0.0)  ->  aten.where.self(c, x, aten.full([], 0.0))
+ *     aten.reshape(x, [6])          ->  aten.view(x, [6]), of a contiguous clone where x may not be contiguous in
+ * PyTorch aten.matmul of (B, H, N, D)   ->  aten.bmm of (B*H, N, D) aten.where.ScalarOther(c, x, 0.0)  ->
+ * aten.where.self(c, x, aten.full([], 0.0))
  */
 #include <stdlib.h>
 #include <string.h>
@@ -32,8 +33,9 @@ static void look(void *user, Value **slot)
     o->dense = o->dense && contiguous(o->e, *slot);
 }
 
-/* Is v contiguous in PyTorch? Views are not but for reshape, which is a view of what is or of a clone; products always are; what else there is follows
- * its operands: it is if they all are. Nodes are asked for in order, so that their operands have been asked for. */
+/* Is v contiguous in PyTorch? Views are not but for reshape, which is a view of what is or of a clone; products
+ * always are; what else there is follows its operands: it is if they all are. Nodes are asked for in order, so that
+ * their operands have been asked for. */
 static bool contiguous(Emit *e, const Value *v)
 {
     if (v->kind == V_INPUT || v->id >= e->g->next_id || !v->rank) return true;
@@ -61,10 +63,10 @@ static Value *clone(Emit *e, Value *x)
 {
     Value *v = emit_value(e, x) ? new_value(e, x->name, x->dtype, x->rank, x->dim) : NULL;
     if (!v) return NULL;
-    char *inputs = arena_printf(
-        e->arena,
-        "{\"name\": \"self\", \"arg\": {\"as_tensor\": {\"name\": \"%s\"}}, \"kind\": 1}, {\"name\": \"memory_format\", \"arg\": {\"as_memory_format\": 1}, \"kind\": 2}",
-        e->name[x->id]);
+    char *inputs = arena_printf(e->arena,
+                                "{\"name\": \"self\", \"arg\": {\"as_tensor\": {\"name\": \"%s\"}}, \"kind\": 1}, "
+                                "{\"name\": \"memory_format\", \"arg\": {\"as_memory_format\": 1}, \"kind\": 2}",
+                                e->name[x->id]);
     char *output = arena_printf(e->arena, "{\"as_tensor\": {\"name\": \"%s\"}}", e->name[v->id]);
     if (!inputs || !output) {
         oom(e->err);

@@ -50,7 +50,8 @@ static int by_place(const void *a, const void *b)
     return x->v->id - y->v->id;
 }
 
-/* Weights that share bytes share a record, as tied weights and slices of one tensor do; PyTorch reads a record as one dtype. */
+/* Weights that share bytes share a record, as tied weights and slices of one tensor do;
+ * PyTorch reads a record as one dtype. */
 static bool share_records(Emit *e, Weights *all)
 {
     Stored **order = arena_array(e->arena, Stored *, all->n + 1);
@@ -75,7 +76,8 @@ static bool share_records(Emit *e, Weights *all)
     return true;
 }
 
-/* A name in a state dict is a path of modules: "a.b" makes "a" one, which then cannot be a weight, and no part is empty. */
+/* A name in a state dict is a path of modules: "a.b" makes "a" one, which then cannot be a weight,
+ * and no part is empty. */
 static const char *path_of(Emit *e, const Value *v, Map *modules)
 {
     char *path = arena_strdup(e->arena, v->fqn && *v->fqn ? v->fqn : v->name);
@@ -141,10 +143,10 @@ static void put_config(const Weights *all, bool constants, Buf *out)
         if (!first) buf_puts(out, ", ");
         first = false;
         json_put_string(out, s->fqn);
-        buf_printf(
-            out,
-            ": {\"path_name\": \"%s\", \"is_param\": %s, \"use_pickle\": false, \"tensor_meta\": {\"dtype\": %d, \"sizes\": [",
-            all->record[s->record].path, s->v->weight == W_PARAMETER ? "true" : "false", dtype_pt2(s->v->dtype));
+        buf_printf(out,
+                   ": {\"path_name\": \"%s\", \"is_param\": %s, \"use_pickle\": false, \"tensor_meta\": {\"dtype\": "
+                   "%d, \"sizes\": [",
+                   all->record[s->record].path, s->v->weight == W_PARAMETER ? "true" : "false", dtype_pt2(s->v->dtype));
         for (int k = 0; k < s->v->rank; k++)
             buf_printf(out, "%s{\"as_int\": %lld}", k ? ", " : "", (long long)s->v->data->shape[k]);
         buf_printf(out, "], \"requires_grad\": %s, \"device\": {\"type\": \"cpu\", \"index\": null}, \"strides\": [",
@@ -417,7 +419,8 @@ static void put_ranges(const Emit *e, Buf *out)
     }
 }
 
-/* Joint graphs that PyTorch writes have a spec of the model's own results alone, with which .module() cannot give the gradients: theirs is a tuple of all. */
+/* Joint graphs that PyTorch writes have a spec of the model's own results alone,
+ * with which .module() cannot give the gradients: theirs is a tuple of all. */
 static bool is_joint(const Graph *g)
 {
     bool any = false;
@@ -490,9 +493,8 @@ static void put_program(const Emit *e, const Ends *ends, Buf *out)
     buf_puts(out, "]}, ");
     put_call(e, out);
     buf_printf(out, "}, \"opset_version\": {\"aten\": 10}, \"range_constraints\": {%s}, ", text(&ranges));
-    buf_puts(
-        out,
-        "\"schema_version\": {\"major\": 8, \"minor\": 20}, \"verifiers\": [\"TRAINING\"], \"torch_version\": \"2.13.0+qkv\", \"guards_code\": [");
+    buf_puts(out, "\"schema_version\": {\"major\": 8, \"minor\": 20}, \"verifiers\": [\"TRAINING\"], "
+                  "\"torch_version\": \"2.13.0+qkv\", \"guards_code\": [");
     buf_puts(out, text(&e->guards));
     buf_puts(out, "]}");
     out->failed |= ranges.failed;
