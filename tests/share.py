@@ -67,20 +67,21 @@ def share(names, group):
 
 
 @functools.cache
-def key(folder):
-    """The hash of everything that an export depends on: versions, and the sources that make it."""
+def key(made_by):
+    """The hash of everything that an export depends on: versions, and the sources (a folder of tests/, or a file)."""
     h = hashlib.sha256(sys.version.encode())
     for package in ("torch", "transformers"):
         h.update(f"{package} {importlib.metadata.version(package)}\n".encode())
-    for f in sorted([pathlib.Path(__file__), *(ROOT / "tests" / folder).glob("*.py")]):
+    source = ROOT / "tests" / made_by
+    for f in sorted([pathlib.Path(__file__), *(source.glob("*.py") if source.is_dir() else [source])]):
         h.update(f.name.encode() + b"\0" + f.read_bytes())
     return h.hexdigest()[:16]
 
 
-def exported(folder, name, out, make):
+def exported(made_by, name, out, make):
     """Puts the files of one entry into out, made by make(folder) or kept from before; returns what make returned."""
-    cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME",
-                                        pathlib.Path.home() / ".cache")) / "qkv" / "exports" / folder / key(folder)
+    caches = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache"))
+    cache = caches / "qkv" / "exports" / made_by / key(made_by)
     kept = cache / name
     if not kept.is_dir():
         cache.mkdir(parents=True, exist_ok=True)

@@ -3,7 +3,7 @@ import ctypes as C
 import json
 import os
 
-from ._lib import CError, CheckOptions, check as raise_unless, lib
+from ._lib import CError, CheckOptions, check as raise_unless, choice, lib
 
 
 class Finding(dict):
@@ -37,8 +37,8 @@ def check(path, target=None, security=False, full=False):
     target: one or more of qkv, ort, openvino, tensorrt; also reports what these would refuse.
     Ids: docs/CHECK.md, `qkv check --explain ID`.
     """
-    targets = ",".join(target) if isinstance(target, (list, tuple)) else target
-    options = CheckOptions(C.sizeof(CheckOptions), targets.encode() if targets else None, security, full, 0)
+    names = target or [] if not isinstance(target, str) else target.split(",")
+    options = CheckOptions(C.sizeof(CheckOptions), sum({choice("target", name) for name in names}), security, full, 0)
     error, out = CError(), C.c_void_p()
     status = lib().qkv_check(os.fsencode(path), C.byref(options), C.byref(out), C.byref(error))
     if not out.value:

@@ -40,12 +40,12 @@ class SessionOptions(C.Structure):
 
 
 class TrainOptions(C.Structure):
-    _fields_ = [("struct_size", C.c_size_t), ("optimizer", C.c_char_p),
+    _fields_ = [("struct_size", C.c_size_t), ("optimizer", C.c_int),
                 *((name, C.c_double) for name in ("lr", "beta1", "beta2", "eps", "weight_decay", "momentum",
                                                   "dampening")),
-                ("nesterov", C.c_int), ("clip_norm", C.c_double), ("schedule", C.c_char_p), ("warmup", C.c_int64),
-                ("steps", C.c_int64), ("step_size", C.c_int64), ("gamma", C.c_double), ("lr_end", C.c_double),
-                ("seed", C.c_uint64)]
+                ("nesterov", C.c_int), ("clip_norm", C.c_double), ("schedule", C.c_int), ("warmup",
+                    C.c_int64), ("steps", C.c_int64), ("step_size", C.c_int64),
+                ("gamma", C.c_double), ("lr_end", C.c_double), ("seed", C.c_uint64)]
 
 
 class CStep(C.Structure):
@@ -83,7 +83,6 @@ class RewriteOptions(C.Structure):
 
 
 OUTPUT_MEMORY = C.CFUNCTYPE(C.c_void_p, C.c_void_p, C.c_int, C.POINTER(CTensor))
-PROFILES = ("ort", "spec", "openvino", "tensorrt")  # qkv_onnx_profile
 
 
 class OnnxOptions(C.Structure):
@@ -97,14 +96,14 @@ class GeneralizeOptions(C.Structure):
 
 
 class JointOptions(C.Structure):
-    _fields_ = [("struct_size", C.c_size_t), ("loss", C.c_char_p), ("decompose", C.c_char_p),
-                ("inputs", C.POINTER(C.c_char_p)), ("n_inputs", C.c_int), ("inputs_only", C.c_int),
-                ("recompute", C.c_char_p), ("dim_names", C.POINTER(C.c_char_p)), ("dims", C.POINTER(C.c_int64)),
-                ("n_dims", C.c_int)]
+    _fields_ = [("struct_size", C.c_size_t), ("loss", C.c_char_p), ("decompose", C.c_int),
+                ("inputs", C.POINTER(C.c_char_p)), ("n_inputs", C.c_int),
+                ("inputs_only", C.c_int), ("recompute", C.c_int), ("dim_names", C.POINTER(C.c_char_p)), ("dims",
+                    C.POINTER(C.c_int64)), ("n_dims", C.c_int)]
 
 
 class CheckOptions(C.Structure):
-    _fields_ = [("struct_size", C.c_size_t), ("targets", C.c_char_p), ("security", C.c_int), ("full", C.c_int),
+    _fields_ = [("struct_size", C.c_size_t), ("targets", C.c_uint), ("security", C.c_int), ("full", C.c_int),
                 ("strict", C.c_int)]
 
 
@@ -132,6 +131,10 @@ class BackendsOptions(C.Structure):
                 ("n_dims", C.c_int)]
 
 
+CHOICES = ("onnx_profile", "optimizer", "schedule", "decompose", "recompute", "phase", "target")
+SUMS = ("phase", "target")  # whose values are bits
+
+
 def library_path():
     """QKV_LIBRARY, the library inside the wheel, that of a checkout's build/,
     or the one that the system's loader finds."""
@@ -152,7 +155,11 @@ def vision_path(path):
 
 def _declare(lib, functions):
     for name, result, *args in functions:
-        f = getattr(lib, "qkv_" + name)
+        f = getattr(lib, "qkv_" + name, None)
+        if f is None:
+            lib.qkv_version.restype = C.c_char_p
+            raise Error(f"'{lib._name}' is qkv {lib.qkv_version().decode()}, older than this package: it has no qkv_{name}; "
+                        "install the library of the package's release, or unset QKV_LIBRARY", 3)
         f.restype, f.argtypes = result, args
     return lib
 
@@ -162,6 +169,7 @@ def _functions():
     i64, tensor = C.POINTER(C.c_int64), C.POINTER(CTensor)
     return (
             ("version", s), ("cpu", s), ("free", None, p),
+            *((f"{c}_name", s, i) for c in CHOICES), *((f"{c}_from_name", i, s, C.POINTER(i)) for c in CHOICES),
             ("model_load", p, s, C.POINTER(LoadOptions), e), ("model_free", None, p),
             ("model_input_count", i, p), ("model_input_name", s, p, i), ("model_input_dtype", i, p, i),
             ("model_input_rank", i, p, i),
@@ -170,7 +178,7 @@ def _functions():
             ("model_describe", p, p, e), ("model_graph_text", p, p, e), ("model_graph_text_after", p, p, s, e),
             ("pass_name", s, i, p), ("model_save", i, p, s, e), ("model_pack", i, p, s, p, e),
             ("model_save_onnx", i, p, s, C.POINTER(OnnxOptions), C.POINTER(p), e),
-            ("model_rewrite", i, p, C.POINTER(RewriteOptions), C.POINTER(p), e),
+            ("model_rewrite", p, p, C.POINTER(RewriteOptions), C.POINTER(p), e),
             ("model_extract", p, p, C.POINTER(s), i, C.POINTER(s), i, e),
             ("model_joint", p, p, C.POINTER(JointOptions), C.POINTER(p), e),
             ("model_generalize", p, C.POINTER(p), i, C.POINTER(GeneralizeOptions), C.POINTER(p), e),
@@ -183,13 +191,13 @@ def _functions():
             ("session_output_by_name", i, p, s, tensor, e),
             ("session_output_memory", None, p, OUTPUT_MEMORY, p),
             ("session_reset", None, p), ("session_clear_inputs", None, p),
-            ("train_defaults", i, C.POINTER(TrainOptions), s, e), ("session_step", i, p, C.POINTER(CStep), e),
-            ("session_weight", i, p, s, tensor, e),
-            ("session_set_weight", i, p, s, tensor, e), ("session_save", i, p, s, e), ("session_load", i, p, s, e),
-            ("session_trained", p, p, e),
-            ("session_fit", i, p, C.POINTER(FitOptions), C.POINTER(i), e), ("model_weight_count", i, p),
-            ("model_weight", s, p, i, tensor, C.POINTER(i), C.POINTER(i)),
-            ("model_set_weights", i, p, C.POINTER(s), tensor, i, e))
+            ("train_defaults", i, C.POINTER(TrainOptions), i, e), ("session_step", i, p, C.POINTER(CStep),
+                e), ("session_weight", i, p, s, tensor, e),
+            ("session_set_weight", i, p, s, tensor, e), ("session_save", i, p, s, e), ("session_load", i, p, s,
+                e), ("session_trained", p, p, e),
+            ("session_fit", i, p, C.POINTER(FitOptions), C.POINTER(i), e), ("model_weight_count", i,
+                p), ("model_weight", s, p, i, tensor, C.POINTER(i), C.POINTER(i)),
+            ("model_with_weights", p, p, C.POINTER(s), tensor, i, e))
 
 
 def _vision_functions():
@@ -222,8 +230,10 @@ def lib():
 
 
 def vision():
-    """libqkv_vision, which holds pictures, tokenizers and the segmenter; loaded when it is first needed."""
+    """libqkv_vision, which holds pictures, tokenizers and the segmenter; loaded when it is first needed. In a wheel libqkv has all of it."""
     global _vision
+    if _vision is None and hasattr(lib(), "qkv_picture_read"):
+        _vision = _declare(lib(), _vision_functions())
     if _vision is None:
         path = vision_path(lib()._name)
         try:
@@ -241,6 +251,16 @@ def check(ok, error):
     """Raises `error` unless ok."""
     if not ok:
         raise Error(error.message.decode(errors="replace"), error.code)
+
+
+def choice(kind, name):
+    """The value of qkv_<kind> that has this name."""
+    value = C.c_int()
+    if getattr(lib(), f"qkv_{kind}_from_name")(name.encode(), C.byref(value)):
+        return value.value
+    name_of, values = getattr(lib(), f"qkv_{kind}_name"), range(8) if kind not in SUMS else (1 << i for i in range(8))
+    names = [n.decode() for n in map(name_of, values) if n]
+    raise Error(f"{kind.split('_')[-1]} '{name}': expected {', '.join(names[:-1])} or {names[-1]}", 2)
 
 
 def text(pointer, error):

@@ -17,7 +17,7 @@ WRITES_BUFFERS, DRAWS_RANDOM = 1, 2  # qkv_state
 
 class Sessions:
     def __init__(self, make, state):
-        self._make, self.state = make, state
+        self.make, self.state = make, state
         self._all, self._free = set(), []
         self._turn, self._lent, self._held, self._closing = threading.Condition(), 0, 0, False
         self._forget()
@@ -39,7 +39,7 @@ class Sessions:
         with self._turn:
             if self._free:
                 return self._free.pop()
-        session = self._make()
+        session = self.make()
         with self._turn:
             self._all.add(session)
         return session

@@ -11,7 +11,7 @@ import threading
 import numpy as np
 
 from ._backends import cudnn_number
-from ._lib import DTYPES, OUTPUT_MEMORY, PROFILES, BackendsOptions, CError, CTensor, Error, JointOptions, LoadOptions, OnnxOptions, RewriteOptions, SessionOptions, check, lib, text
+from ._lib import DTYPES, OUTPUT_MEMORY, BackendsOptions, CError, CTensor, Error, JointOptions, LoadOptions, OnnxOptions, RewriteOptions, SessionOptions, check, choice, lib, text
 from ._sessions import WRITES_BUFFERS, Sessions
 
 NUMPY = {"f32": np.float32, "f64": np.float64, "f16": np.float16, "i64": np.int64, "i32": np.int32, "i16": np.int16,
@@ -26,7 +26,9 @@ EXTRA = {"f8e4m3fn": ("float8_e4m3fn", np.uint8), "f8e5m2": ("float8_e5m2", np.u
 QKV_OF_EXTRA = {name: t for t, (name, _) in EXTRA.items()}
 # DLPack's (type code, bits) <-> qkv names; the struct layouts are dlpack.h's
 DLPACK = {(2, 32): "f32", (2, 64): "f64", (2, 16): "f16", (4, 16): "bf16", (0, 64): "i64", (0, 32): "i32",
-          (0, 16): "i16", (0, 8): "i8", (1, 8): "u8", (1, 16): "u16", (1, 32): "u32", (1, 64): "u64", (6, 8): "bool"}
+          (0, 16): "i16", (0, 8): "i8", (1, 8): "u8", (1, 16): "u16", (1, 32): "u32", (1, 64): "u64", (6,
+              8): "bool", (5, 32): "c32",
+          (5, 64): "c64", (5, 128): "c128"}
 CODE_OF = {name: code for code, name in DLPACK.items()}
 
 
@@ -328,7 +330,7 @@ class Model(_Runs):
                               skip_padding)
         self._model = lib().qkv_model_load(self.path.encode(), C.byref(options), C.byref(e))
         check(self._model, e)
-        self._rewrites = []
+        self._rewrites, self._before = [], []
         self._open_sessions()
         self._list_ends()
 
@@ -338,22 +340,31 @@ class Model(_Runs):
         self.outputs = [lib().qkv_model_output_name(m, i).decode() for i in range(lib().qkv_model_output_count(m))]
 
     def _open_sessions(self):
-        make = functools.partial(_Opened, self._model, self._args[2], self._args[5])
-        self._sessions = Sessions(make, lib().qkv_model_state(self._model))
+        self._sessions = Sessions(self._maker(), lib().qkv_model_state(self._model))
         self._sessions.warm()
+
+    def _maker(self):
+        return functools.partial(_Opened, self._model, self._args[2], self._args[5])
+
+    def _become(self, made):
+        """The library's models do not change; this one stands for another from now on."""
+        self._before.append(self._model)  # a Trainer may still run it
+        self._model = made
+        self._sessions.make = self._maker()
 
     def __del__(self):
         if getattr(self, "_sessions", None):
             self._sessions.close()
         if getattr(self, "_model", None):
-            lib().qkv_model_free(self._model)
+            for model in (self._model, *self._before):
+                lib().qkv_model_free(model)
 
     @classmethod
-    def _of(cls, pointer, keep):
-        """A model that the library made in memory; keep: the owner of its weights' memory."""
+    def _of(cls, pointer, keep=None):
+        """A model that the library made in memory; keep: owners of its weights' memory, where it does not share it."""
         m = cls.__new__(cls)
-        m._model, m._sessions, m._keep, m.path, m._args, m._rewrites = pointer, None, keep, None, (None, None, None,
-            True, None, True), []
+        m._model, m._sessions, m._keep, m.path, m._rewrites, m._before = pointer, None, keep, None, [], []
+        m._args = (None, None, None, True, None, True)
         m._open_sessions()
         m._list_ends()
         return m
@@ -388,18 +399,20 @@ class Model(_Runs):
         one op each. Returns the report of `qkv rewrite --json` as a dict. prove=True evaluates every replacement
         first; one that differs raises Error (code 1). skip_padding=True: afterwards, where a key padding mask marks
         tokens, the network runs on the real ones only (docs/SKIP_PADDING.md). lift_sdpa="cpu", "cuda-sm90" ...:
-        afterwards, attention is changed so that PyTorch takes a better kernel on that device (docs/BACKENDS.md)."""
+        afterwards, attention is changed so that PyTorch takes a better kernel on that device (docs/BACKENDS.md). In
+        the library this is a new model, which this object stands for from now on; a Trainer or joint() made before
+        keeps the one it was made of."""
         e, report = CError(), C.c_void_p()
         files = (C.c_char_p * max(len(rules), 1))(*[os.fsencode(r) for r in rules])
-        bits = sum({"recompose": 1, "convert": 2, "fuse": 4}[p] for p in phases)
+        bits = sum(choice("phase", p) for p in phases)
         options = RewriteOptions(C.sizeof(RewriteOptions), files, len(rules), 0, bits, prove, 0,
                                  os.fsencode(counterexample) if counterexample else None,
-                                 exact_masked_rows, skip_padding=skip_padding,
-                                 lift_sdpa=lift_sdpa.encode() if lift_sdpa else None, cudnn=cudnn_number(cudnn))
+                                 exact_masked_rows, skip_padding=skip_padding, lift_sdpa=lift_sdpa.encode() if lift_sdpa else None, cudnn=cudnn_number(cudnn))
         with self._sessions.closed():
-            ok = lib().qkv_model_rewrite(self._model, C.byref(options), C.byref(report), C.byref(e)) == 0
+            made = lib().qkv_model_rewrite(self._model, C.byref(options), C.byref(report), C.byref(e))
             found = json.loads(text(report.value, e)) if report.value else None
-        check(ok, e)
+            check(made, e)
+            self._become(made)
         self._rewrites.append(dict(rules=list(rules), phases=phases, exact_masked_rows=exact_masked_rows,
                                    skip_padding=skip_padding, lift_sdpa=lift_sdpa, cudnn=cudnn))
         return found
@@ -429,10 +442,8 @@ class Model(_Runs):
         external_data: True writes weights to a separate file, False never does, None does above 2 GiB. Returns the
         report of
         `qkv convert --json` as a dict. What ONNX cannot express raises Error with code 4, naming every node."""
-        if profile not in PROFILES:
-            raise Error(f"profile '{profile}': expected one of {', '.join(PROFILES)}", 2)
         e, report = CError(), C.c_void_p()
-        options = OnnxOptions(C.sizeof(OnnxOptions), opset or 0, PROFILES.index(profile),
+        options = OnnxOptions(C.sizeof(OnnxOptions), opset or 0, choice("onnx_profile", profile),
                               0 if external_data is None else 1 if external_data else -1)
         ok = lib().qkv_model_save_onnx(self._model, os.fsencode(path), C.byref(options), C.byref(report),
                                        C.byref(e)) == 0
@@ -448,7 +459,7 @@ class Model(_Runs):
         texts = [(C.c_char_p * max(len(n), 1))(*[x.encode() for x in n]) for n in names]
         made = lib().qkv_model_extract(self._model, texts[0], len(names[0]), texts[1], len(names[1]), C.byref(e))
         check(made, e)
-        return Model._of(made, self)
+        return Model._of(made)
 
     def joint(self, loss=None, inputs=(), parameters=True, decompose="none", recompute="none", dims=None):
         """The model and the gradients of its output `loss` (a scalar; None: the only output) as one model: its
@@ -462,11 +473,12 @@ class Model(_Runs):
         dims = dims or {}
         sizes = (C.c_char_p * max(len(dims), 1))(*[k.encode() for k in dims]), (C.c_int64 * max(len(dims),
             1))(*dims.values())
-        options = JointOptions(C.sizeof(JointOptions), loss.encode() if loss else None, decompose.encode(), texts,
-                               len(names), not parameters, recompute.encode(), *sizes, len(dims))
+        options = JointOptions(C.sizeof(JointOptions), loss.encode() if loss else None,
+                               choice("decompose", decompose), texts, len(names), not parameters, choice("recompute",
+                                   recompute), *sizes, len(dims))
         made = lib().qkv_model_joint(self._model, C.byref(options), C.byref(report), C.byref(e))
         check(made, e)
-        model = Model._of(made, self)
+        model = Model._of(made)
         model.joint_report = json.loads(text(report.value, e))
         return model
 
@@ -484,10 +496,10 @@ class Model(_Runs):
         e, borrowed = CError(), [_borrow(x) for x in weights.values()]
         names = (C.c_char_p * max(len(borrowed), 1))(*[name.encode() for name in weights])
         with self._sessions.closed():
-            ok = lib().qkv_model_set_weights(self._model, names,
-                                             (CTensor * max(len(borrowed), 1))(*[b.c for b in borrowed]),
-                                             len(borrowed), C.byref(e)) == 0
-        check(ok, e)
+            values = (CTensor * max(len(borrowed), 1))(*[b.c for b in borrowed])
+            made = lib().qkv_model_with_weights(self._model, names, values, len(borrowed), C.byref(e))
+            check(made, e)
+            self._become(made)
 
     def _run(self, feeds, keep):
         sessions = self._sessions

@@ -3,7 +3,7 @@ import ctypes as C
 import dataclasses
 import os
 
-from ._lib import FIT_CALLBACK, CError, CFitEvent, CStep, CTensor, Error, FitOptions, SessionOptions, TrainOptions, check, lib
+from ._lib import FIT_CALLBACK, CError, CFitEvent, CStep, CTensor, Error, FitOptions, SessionOptions, TrainOptions, check, choice, lib
 from .model import Model, _array_of, _borrow
 
 __all__ = ["FitEvent", "Step", "Trainer"]
@@ -65,12 +65,12 @@ class Trainer:
         self._session = None
         self._model = model if isinstance(model, Model) else Model(model)
         e, self._options = CError(), TrainOptions(C.sizeof(TrainOptions))
-        check(lib().qkv_train_defaults(C.byref(self._options), optimizer.encode(), C.byref(e)) == 0, e)
+        check(lib().qkv_train_defaults(C.byref(self._options), choice("optimizer", optimizer), C.byref(e)) == 0, e)
         known = {name for name, _ in TrainOptions._fields_} - {"struct_size", "optimizer", "beta1", "beta2"}
         for name, value in options.items():
             if name not in known:
                 raise Error(f"unknown option '{name}'; there are {', '.join(sorted(known))}, betas", 2)
-            setattr(self._options, name, value.encode() if isinstance(value, str) else value)
+            setattr(self._options, name, choice(name, value) if name == "schedule" else value)
         if betas is not None:
             self._options.beta1, self._options.beta2 = betas
         session = SessionOptions(C.sizeof(SessionOptions), threads or 0, memory_limit, 0 if optimize else 1,
@@ -132,7 +132,7 @@ class Trainer:
         e = CError()
         made = lib().qkv_session_trained(self._session, C.byref(e))
         check(made, e)
-        return Model._of(made, self._model)
+        return Model._of(made)
 
     def fit(self, data, val=None, epochs=1, batch=0, drop_last=False, in_order=False, checkpoint=None,
             checkpoint_every=0, resume=None, logits=None, labels=None, tell=None):

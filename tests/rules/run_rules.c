@@ -446,10 +446,10 @@ static void run_case(const Case *c, bool prove, Coverage *cover, Outcome *out, B
     Err err = {0};
     Map known = {0};
     Session *session = NULL;
-    Prover prover = {.eval = eval, .release = release, .user = &session, .seeds = 2};
+    Prover prover = {.eval = eval, .release = release, .user = &session, .seeds = 2, .families = families_all};
     RewriteOptions o = {.rules = rules, .prove = prove ? prove_claim : NULL, .prove_user = &prover};
     if (options) {
-        o.exact_masked_rows = has_word(options->arg, "exact-masked-rows");
+        o.exact = has_word(options->arg, "exact-masked-rows");
         o.phases = phases_of(options->arg);
         if (has_word(options->arg, "unproven")) o.prove = NULL;
     }

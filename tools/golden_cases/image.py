@@ -114,7 +114,7 @@ def grids(F):
     for h, w, n in ((7, 14, 27), (8, 33, 65)):   # many points halfway between two pixels
         c(t(1, 2, h, w), torch.linspace(-1, 1, n)[None, None, :, None].expand(1, 1, n, 2), 1, 1, True)
     for dt in (f16, bf16):
-        for interp in (0, 1):
+        for interp in (0, 1, 2):
             for pad in (0, 1, 2):
                 for align in (False, True):
                     c(t(1, 2, 9, 33, dt=dt), t(1, 3, 20, 2, dt=dt, lo=-1.4, hi=1.4), interp, pad, align)

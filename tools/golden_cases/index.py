@@ -32,6 +32,7 @@ def gathers(F):
     c(t(4, 5), idx(5, 4, 2), 1)
     c(t(4, 5), idx(20, 3))
     c(t(4, 5), idx(5, 1, 2), 1)
+    c(t(4, 5), torch.tensor([[-1, 0, -5]]), 1)
     c = F.op("aten.index.Tensor")
     x = lambda: t(4, 5, 6)
     for dt in (f32, bf16, i64, b8):
@@ -54,6 +55,8 @@ def gathers(F):
     F.op("aten.masked_select.default")(t(4, 5), t(4, 5, dt=b8))
     F.op("aten.masked_select.default")(t(4, 5), t(5, dt=b8))
     F.op("aten.masked_select.default")(t(4, dt=i64), torch.zeros(4, dtype=b8))
+    F.op("aten.masked_select.default")(t(()), torch.tensor(True))
+    F.op("aten.masked_select.default")(t(()), torch.tensor(False))
     for n in ("argwhere", "nonzero_numpy", "where"):
         for dt in (b8, f32, i64):
             F.op(f"aten.{n}.default")(t(3, 4, dt=dt, lo=-1, hi=1))
@@ -235,6 +238,8 @@ def pads(F):
         if mode != "reflect":
             c(t(2, 3, 4, 3, 3), [1, 1, 1, 1, 1, 1], mode)
         c(t(2, 3, 6, dt=f64), [1, 1], mode)
+    c(t(1, 3, 4, 5), [-1, 1, -2, 1], "circular")
+    c(t(1, 3, 5), [2, -1], "circular")
     for k, s, p in ((1, (2, 3, 6), [2, 1]), (2, (2, 3, 6, 5), [1, 2, 2, 1]), (3, (1, 2, 4, 4, 4), [1, 2, 0, 1, 1, 1])):
         F.op(f"aten.reflection_pad{k}d.default")(t(s), p)
         F.op(f"aten.replication_pad{k}d.default")(t(s), p)

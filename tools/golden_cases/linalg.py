@@ -47,6 +47,7 @@ def products(F):
         c(t(1, 6) if n == "addbmm" else t(2, 1, 6), t(2, 4, 5), t(2, 5, 6), beta=0.5, alpha=-1.5)
         c(t(s, dt=bf16), t(2, 4, 5, dt=bf16), t(2, 5, 6, dt=bf16))
         c(torch.full(s, nan), t(2, 4, 5), t(2, 5, 6), beta=0)
+        c(t(s, dt=i64), t(2, 4, 5, dt=i64), t(2, 5, 6, dt=i64), beta=-1.9, alpha=2.7)
     F.op("aten.addmv.default")(t(4), t(4, 5), t(5), beta=0.5, alpha=2)
     F.op("aten._addmm_activation.default")(t(6), t(4, 5), t(5, 6))
     F.op("aten._addmm_activation.default")(t(6), t(4, 5), t(5, 6), use_gelu=True)

@@ -59,6 +59,7 @@ def reshapes(F):
         c = F.op(f"aten.{n}.default")
         for s in ((), (3,), (2, 3), (2, 3, 4)):
             c(t(s))
+        F.op(f"aten.{n}.Sequence")([t(s) for s in ((), (3,), (2, 3), (2, 3, 4))])
 
 
 def permutes(F):
