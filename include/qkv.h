@@ -22,8 +22,8 @@
  * A struct that begins with struct_size must have it set to its sizeof: QKV_USAGE otherwise (docs/ABI.md). A call that
  * fails changes nothing and leaks nothing; a NULL return means failure. Strings are UTF-8; those returned as
  * `const char *` live as long as the object they came from, those returned as `char *` are freed with qkv_free. Reports
- * are JSON objects whose first key, "schema", is the version of their keys; docs/schema has JSON Schemas. The library never
- * prints, never exits, and opens no files but those it is given by name.
+ * are JSON objects whose first key, "schema", is the version of their keys; docs/schema has JSON Schemas. The library
+ * never prints, never exits, and opens no files but those it is given by name.
  *
  * The rest: qkv_tools.h (describe, convert, rewrite, check, profile), qkv_train.h, qkv_vision.h (a library of its own).
  */

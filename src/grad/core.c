@@ -2,7 +2,8 @@
  *
  *     silu(x)  ->  x * sigmoid(x)
  *
- * Each row's nodes are put in front of it and looked at next, so that a row may be said in rows that have a core form themselves.
+ * Each row's nodes are put in front of it and looked at next, so that a row may be said in rows that have a core form
+ * themselves.
  */
 #include <float.h>
 #include <math.h>
@@ -60,11 +61,10 @@ static Value *core_gelu_backward(Grad *d)
     bool tanh = a->kind == ARG_STR && !strcmp(a->s, "tanh");
     /* u = sqrt(2/pi) (x + 0.044715 x^3) */
 #define TANH_U "tanh(self * 0.7978845608028654 + self * self * self * 0.035677408136300125)"
-    d->text =
-        tanh
-            ? "grad_output * ((1 + " TANH_U ") * 0.5 + self * (1 - " TANH_U " * " TANH_U
-              ") * (self * self * 0.053516112204450186 + 0.3989422804014327))"
-            : "grad_output * ((erf(self * 0.7071067811865476) + 1) * 0.5 + self * exp(self * self * -0.5) * 0.3989422804014327)";
+    d->text = tanh ? "grad_output * ((1 + " TANH_U ") * 0.5 + self * (1 - " TANH_U " * " TANH_U
+                     ") * (self * self * 0.053516112204450186 + 0.3989422804014327))"
+                   : "grad_output * ((erf(self * 0.7071067811865476) + 1) * 0.5 + self * exp(self * self * -0.5) * "
+                     "0.3989422804014327)";
 #undef TANH_U
     return core_formula(d);
 }

@@ -4,7 +4,8 @@
 #include "facts/axes.h"
 #include "grad/grad.h"
 
-/* Part of a value's gradient: of x[.., start : start + n, ..] along an axis. Parts that tile the axis are joined, others padded. */
+/* Part of a value's gradient: of x[.., start : start + n, ..] along an axis.
+ * Parts that tile the axis are joined, others padded. */
 typedef struct Part {
     struct Part *next;
     int axis;
@@ -54,7 +55,8 @@ bool gd_send(Grad *d, Value *v, Value *grad);
 bool gd_send_part(Grad *d, Value *v, int axis, Expr *start, Expr *n, Value *grad);
 bool gd_refuse(Grad *d, const char *fmt, ...) QKV_PRINTF(2, 3); /* E_UNSUPPORTED: this node has no gradient */
 
-/* Nodes: the first result, NULL on error. NULL operands give NULL, so calls nest. Folded where nothing is to be done. */
+/* Nodes: the first result, NULL on error. NULL operands give NULL, so calls nest.
+ * Folded where nothing is to be done. */
 Value *gd_add_node(Grad *d, OpId op, int n, const Arg *args);
 #define GD(d, op, ...)                                                                                                 \
     gd_add_node((d), OP_##op, (int)(sizeof((Arg[]){__VA_ARGS__}) / sizeof(Arg)), (Arg[]){__VA_ARGS__})

@@ -45,9 +45,9 @@ bool lower_linear(Lower *L)
     return y && lower_return(L, y);
 }
 
-/* _grouped_mm: rows sorted by group, offs[g] the first row after group g (mixtures of experts). Three ranks of 3 are a batched product.
- * transformers::grouped_mm_fallback(input, weight, offs) is the same with rows after the last group zero. PyTorch takes
- * offs in int32 alone. */
+/* _grouped_mm: rows sorted by group, offs[g] the first row after group g (mixtures of experts). Three ranks of 3 are
+ * a batched product. transformers::grouped_mm_fallback(input, weight, offs) is the same with rows after the last
+ * group zero. PyTorch takes offs in int32 alone. */
 bool lower_grouped_mm(Lower *L)
 {
     Value *a, *b, *offs = lower_value(L, 2), *c;

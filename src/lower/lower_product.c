@@ -95,7 +95,8 @@ bool lower_matrix_power(Lower *L)
     return lower_return(L, y);
 }
 
-/* (a b c) summed over sumdim, each first given dims of size 1 at its expand: an einsum over the dims that each really has. */
+/* (a b c) summed over sumdim, each first given dims of size 1 at its expand:
+ * an einsum over the dims that each really has. */
 bool lower_trilinear(Lower *L)
 {
     bool made[3][MAX_RANK] = {{false}}, summed[MAX_RANK] = {false};

@@ -365,7 +365,8 @@ static bool fold_weights(Session *s, Err *err)
     return ok;
 }
 
-/* After fork() the child has none of OpenMP's threads, but would wait for them: they are given back before, and made again where they are needed. */
+/* After fork() the child has none of OpenMP's threads, but would wait for them:
+ * they are given back before, and made again where they are needed. */
 static void before_fork(void) { omp_pause_resource_all(omp_pause_soft); }
 static void watch_forks(void) { pthread_atfork(before_fork, NULL, NULL); }
 static pthread_once_t fork_once = PTHREAD_ONCE_INIT;

@@ -6,8 +6,8 @@
  *     check_json(&c, NULL, &buf);
  *     check_end(&c);
  *
- * A finding has a number (Q304) whose severity, meaning and remedy stand in findings.def, a place, and one sentence. Checks go on after a
- * finding; the caller reads c.count[ERROR] at the end.
+ * A finding has a number (Q304) whose severity, meaning and remedy stand in findings.def, a place, and one sentence.
+ * Checks go on after a finding; the caller reads c.count[ERROR] at the end.
  */
 #ifndef QKV_VERIFY_CHECK_H
 #define QKV_VERIFY_CHECK_H

@@ -1,4 +1,5 @@
-/* The nodes of a .pt2: arguments by name, sizes as expressions, subgraphs inlined, every ATen op lowered to plain form. */
+/* The nodes of a .pt2: arguments by name, sizes as expressions, subgraphs inlined,
+ * every ATen op lowered to plain form. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -241,7 +242,8 @@ static bool in_place(Import *im, Scope *s, const NodeCall *c, Lower *L, const ch
     return slot.ref ? scope_put(im, s, name, slot) : oom(im->err);
 }
 
-/* ------------------------------------------------------------------ attentions, for those who ask how the file has them */
+/* ------------------------------------------------------------------ attentions,
+ * for those who ask how the file has them */
 
 static const char *name_of_operand(const json_t *inputs, const char *param)
 {

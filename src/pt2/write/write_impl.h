@@ -17,14 +17,14 @@ typedef struct Emit {
     signed char *dense; /* by value id, for core: is it contiguous in PyTorch? 0: not known yet, 1 yes, -1 perhaps not */
     const char **size;
     bool *asked, *known;
-    uint32_t nsizes;     /* by Expr id: the node that gives it, once there is one; being looked for; size_known */
-    const char **symbol; /* by index: its name in the file */
-    struct Solution **
-        solved; /* by index: the axis that it is computed from, once one is chosen: two symbols of one axis must not be computed from each other */
-    bool *bound;   /* by index: a data-dependent size that is known already */
-    bool *checked; /* by requirement: written already */
-    bool too_long; /* a size's text was cut */
-    Binding hint;  /* the example sizes that the file carries */
+    uint32_t nsizes;          /* by Expr id: the node that gives it, once there is one; being looked for; size_known */
+    const char **symbol;      /* by index: its name in the file */
+    struct Solution **solved; /* by index: the axis that it is computed from, once one is chosen: two symbols of one
+                                 axis must not be computed from each other */
+    bool *bound;              /* by index: a data-dependent size that is known already */
+    bool *checked;            /* by requirement: written already */
+    bool too_long;            /* a size's text was cut */
+    Binding hint;             /* the example sizes that the file carries */
     Buf nodes, tensors, ints, bools, floats, guards;
     Err *err;
 } Emit;
@@ -45,7 +45,8 @@ bool put_number(Emit *e, const Expr *x, ParamType as,
                 Buf *out);                        /* an argument: as_int, as_float, as_bool, as_sym_int ... */
 Expr *is_true(const Emit *e, const Expr *symbol); /* what the item of a bool tensor is */
 bool put_item(Emit *e, Value *v, const Expr *x);  /* the node that reads x from v */
-/* Where a size is found: an axis of a tensor, a scalar input, or, for a symbol, an axis that is factor * symbol + rest. */
+/* Where a size is found: an axis of a tensor, a scalar input, or, for a symbol,
+ * an axis that is factor * symbol + rest. */
 typedef struct Axis {
     Value *v;
     int at;
