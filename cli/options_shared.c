@@ -40,8 +40,8 @@ const Option run_options[] = {
      .help = "Run the nodes of the file as they are. By default attention, norms and activations, however they are "
              "spelled, are first turned into single ops, as qkv rewrite --exact-masked-rows does."},
     {"memory-limit", BYTES, AT(memory_limit), .arg = "SIZE", .min = 1, .max = INT64_MAX,
-     .help = "Upper limit for the memory of activations and scratch space; suffixes K, M, G. A run that needs more "
-             "ends with exit code 5."},
+     .help = "Upper limit for the memory of activations, scratch space and random inputs; suffixes K, M, G. A run "
+             "that needs more ends with exit code 5."},
     {0},
 };
 const Option passes_option[] = {
