@@ -8,6 +8,8 @@
  *     outfile_write(o, bytes, n, err);
  *     outfile_commit(o, err);                      fsync, rename, fsync of the folder; frees o
  *     outfile_abort(o);                            or: unlinks the temporary file; frees o
+ *
+ * A temporary file that a killed process of the same user left in the folder is removed when it is an hour old.
  */
 #ifndef QKV_BASE_FILE_H
 #define QKV_BASE_FILE_H
