@@ -133,6 +133,9 @@ typedef struct qkv_load_options {
     int n_fixed;
     /* 1: rewrite as qkv_model_rewrite does with skip_padding; no change where no padding can be skipped. */
     int skip_padding;
+    /* 1: read the file into memory, which each process then has for itself. By default it stays mapped while the model is loaded: if
+     * another process cuts it short meanwhile, this one gets SIGBUS. (Replacing a file, as qkv writes its own, is no danger.) */
+    int no_mmap;
 } qkv_load_options;
 
 /* Reads a .pt2 or an ONNX model. options may be NULL. */

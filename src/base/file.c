@@ -15,7 +15,34 @@
 #include <unistd.h>
 #include "base/mem.h"
 
-/* Maps what fd is and closes it. */
+static _Thread_local bool copying;
+
+bool file_copies(bool on)
+{
+    bool before = copying;
+    copying = on;
+    return before;
+}
+
+/* All bytes of a file of this size; NULL with what is wrong. */
+static void *read_whole(int fd, size_t size, const char **wrong)
+{
+    char *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    size_t have = 0;
+    ssize_t k = 1;
+    while (p != MAP_FAILED && have < size && k) {
+        size_t left = size - have;
+        k = read(fd, p + have, left > 1u << 30 ? 1u << 30 : left);
+        if (k < 0 && errno != EINTR) break;
+        if (k > 0) have += (size_t)k;
+    }
+    if (p != MAP_FAILED && have == size) return p;
+    *wrong = p == MAP_FAILED || k < 0 ? strerror(errno) : "it became shorter while it was read";
+    if (p != MAP_FAILED) munmap(p, size);
+    return NULL;
+}
+
+/* Maps what fd is, or reads it where copies are wanted, and closes it. */
 static bool map_fd(MappedFile *f, int fd, const char *path, bool alone, Err *err)
 {
     struct stat st;
@@ -26,9 +53,10 @@ static bool map_fd(MappedFile *f, int fd, const char *path, bool alone, Err *err
     else if (alone && st.st_nlink > 1)
         wrong = "it has more than one name (a hard link), which could be a file that is not the model's own";
     if (!wrong && st.st_size > 0) {
-        void *p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+        void *p = copying ? read_whole(fd, (size_t)st.st_size, &wrong)
+                          : mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
         if (p == MAP_FAILED) wrong = strerror(errno);
-        else *f = (MappedFile){p, (uint64_t)st.st_size};
+        else if (!wrong) *f = (MappedFile){p, (uint64_t)st.st_size};
     }
     close(fd);
     return !wrong || fail(err, E_IO, "cannot read '%s': %s", path, wrong);

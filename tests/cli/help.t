@@ -155,6 +155,9 @@ Options
   --no-optimize
       Run the nodes of the file as they are. By default attention, norms and activations, however
       they are spelled, are first turned into single ops, as qkv rewrite --exact-masked-rows does.
+  --no-mmap
+      Read the model into memory instead of mapping it: for a file that another process may write in
+      place.
   --memory-limit SIZE
       Upper limit for the memory of activations, scratch space and random inputs; suffixes K, M, G.
       A run that needs more ends with exit code 5.
