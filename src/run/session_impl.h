@@ -98,8 +98,8 @@ struct Session {
     double work, done;   /* of the current run, while on_progress is set; work 0: not known yet */
 };
 
-/* Memory for input i, kept by the session; NULL when out of memory. */
-void *session_own_input(Session *s, int i, size_t bytes);
+/* Memory for input i, kept by the session; NULL when out of memory or above the session's limit. */
+void *session_own_input(Session *s, int i, size_t bytes, Err *err);
 
 /* The plan for a binding, made or found again. wanted: NULL for the whole graph (stage WHOLE).
  * Of stage KEPT there is one plan at a time. */
