@@ -93,7 +93,7 @@ void table_free(Table *t);
 
 /* A bar on stderr, only when that is a terminal; with the time left after two seconds. */
 typedef struct Progress {
-    const char *what, *stage; /* stage: what is being done of it, shown behind; NULL: nothing */
+    const char *what, *stage; /* stage: what is being done of it, shown after it; NULL: nothing */
     int64_t total;            /* 1: shown in percent */
     double start, shown;
     bool on, drawn;
@@ -113,9 +113,14 @@ json_t *json_text(const char *s); /* null for NULL; file names need not be UTF-8
 const char *text_at(const json_t *object, const char *key); /* "" where there is no text */
 void utf8_clean(char *s);                                   /* those bytes, in place */
 json_t *json_shape(const qkv_tensor *t);
-json_t *json_index(const qkv_tensor *t, int64_t flat);         /* of a row-major element */
-void json_print(json_t *v);                                    /* to stdout, and drops the reference */
-char *shape_text(const qkv_tensor *t, char *buf, size_t size); /* "(2, 3)" */
+json_t *json_index(const qkv_tensor *t, int64_t flat); /* of a row-major element */
+void json_print(json_t *v);                            /* to stdout, and drops the reference */
+/* A report's text (report.c) */
+void report_print(const char *text);                                       /* to stdout, laid out as json_print does */
+json_t *report_head(const char *text);                                     /* all members but lists */
+size_t report_list(const char *text, const char *key, const char **first); /* how many elements it has */
+json_t *report_next(const char **at);                                      /* an element, and goes on to the next one */
+char *shape_text(const qkv_tensor *t, char *buf, size_t size);             /* "(2, 3)" */
 char *index_text(const qkv_tensor *t, int64_t flat, char *buf, size_t size);
 char *count_text(int64_t n, char *buf, size_t size);    /* "22 713 216" */
 char *bytes_text(double bytes, char *buf, size_t size); /* "86.6 MiB" */

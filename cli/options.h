@@ -52,7 +52,7 @@ typedef struct ModelOptions { /* how a model is read and run */
     List fix;
     const char *dtype, *passes;
     int64_t threads, memory_limit;
-    bool skip_padding, no_optimize;
+    bool skip_padding, no_optimize, no_mmap;
 } ModelOptions;
 extern const Option fix_option[], skip_padding_option[], dtype_option[], run_options[], passes_option[];
 

@@ -41,9 +41,11 @@ const Option run_options[] = {
     {"no-optimize", FLAG, AT(no_optimize),
      .help = "Run the nodes of the file as they are. By default attention, norms and activations, however they are "
              "spelled, are first turned into single ops, as qkv rewrite --exact-masked-rows does."},
+    {"no-mmap", FLAG, AT(no_mmap),
+     .help = "Read the model into memory instead of mapping it: for a file that another process may write in place."},
     {"memory-limit", BYTES, AT(memory_limit), .arg = "SIZE", .min = 1, .max = INT64_MAX,
-     .help = "Upper limit for the memory of activations and scratch space; suffixes K, M, G. A run that needs more "
-             "ends with exit code 5."},
+     .help = "Upper limit for the memory of activations, scratch space and random inputs; suffixes K, M, G. A run "
+             "that needs more ends with exit code 5."},
     {0},
 };
 /* "import, detach, ... By default import, ... run." */

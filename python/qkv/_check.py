@@ -19,7 +19,8 @@ class Report:
     def __init__(self, data):
         self.data = data
         self.findings = [Finding(f) for f in data["findings"]]
-        self.errors, self.warnings, self.notes = ([f for f in self.findings if f["severity"] == s] for s in ("error", "warning", "note"))
+        self.errors, self.warnings, self.notes = ([f for f in self.findings if f["severity"] == s]
+                                                  for s in ("error", "warning", "note"))
         self.readable = data["readable"]
 
     def __bool__(self):
@@ -30,9 +31,11 @@ class Report:
 
 
 def check(path, target=None, security=False, full=False):
-    """Looks for errors in a .pt2 or ONNX file without running it. Returns a Report, also for a file that cannot be read.
+    """Looks for errors in a .pt2 or ONNX file without running it.
+    Returns a Report, also for a file that cannot be read.
 
-    target: one or more of qkv, ort, openvino, tensorrt; also reports what these would refuse. Ids: docs/CHECK.md, `qkv check --explain ID`.
+    target: one or more of qkv, ort, openvino, tensorrt; also reports what these would refuse.
+    Ids: docs/CHECK.md, `qkv check --explain ID`.
     """
     names = target or [] if not isinstance(target, str) else target.split(",")
     options = CheckOptions(C.sizeof(CheckOptions), sum({choice("target", name) for name in names}), security, full, 0)

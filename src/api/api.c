@@ -7,6 +7,7 @@
 #include "base/cpu.h"
 #include "base/mem.h"
 #include "base/number.h"
+#include "base/version.h"
 #include "program/describe.h"
 #include "onnx/write/write.h"
 #include "pt2/write/write.h"
@@ -18,6 +19,7 @@
 #include "program/pack.h"
 #include "run/session.h"
 #include "shape/solve.h"
+#include "tensor/tolerance.h"
 #include "verify/compare.h"
 
 _Static_assert((int)QKV_F32 == (int)DT_F32 && (int)QKV_BOOL == (int)DT_BOOL && (int)QKV_F4E2M1 == (int)DT_F4E2M1,
@@ -52,7 +54,7 @@ void *api_no_memory(qkv_error *to)
 
 qkv_status api_give(const Err *from, qkv_error *to) { return give(from, to); }
 
-const char *qkv_version(void) { return "0.1.0"; }
+const char *qkv_version(void) { return QKV_VERSION; }
 const char *qkv_cpu(void) { return cpu_level_name(cpu_level()); }
 void qkv_free(void *p) { mem_free(p); }
 
@@ -153,7 +155,7 @@ qkv_model *qkv_model_load(const char *path, const qkv_load_options *options, qkv
         mem_free(m);
         return api_no_memory(err);
     }
-    OpenOptions open = {.compute = o.compute == QKV_BF16 ? DT_BF16 : DT_NONE, .no_fuse = o.no_fuse != 0};
+    OpenOptions open = {.compute = o.compute == QKV_BF16 ? DT_BF16 : DT_NONE, .no_fuse = o.no_fuse != 0, .copy = o.no_mmap != 0};
     if (!fixed_inputs(&o, &open, &e) || !program_open(&m->program, path, &open, &e)) {
         mem_free((void *)(uintptr_t)open.fixed.value);
         qkv_model_free(m);
@@ -492,7 +494,7 @@ static bool set_scalar(qkv_session *s, int i, const Tensor *t, Err *err)
         session_set_scalar(s->session, i, tensor_get_i64(t, 0));
         return true;
     }
-    double fixed = e->kind == EX_FLOAT ? e->f : (double)e->i;
+    double fixed = ex_number(e);
     return v == fixed || fail(err, E_USAGE, "input '%s' is %g, but it was fixed to %g when the model was exported",
                               in->name, v, fixed);
 }
@@ -677,6 +679,11 @@ void qkv_session_on_progress(qkv_session *s, qkv_progress_callback *f, void *use
 }
 
 /* ------------------------------------------------------------------ comparing */
+
+double qkv_tolerance(qkv_dtype t)
+{
+    return (int)t >= 0 && (int)t < DT_COUNT ? tolerance_of(TOLERANCE_MODEL, (DType)t) : 0;
+}
 
 qkv_status qkv_compare(const qkv_tensor *a, const qkv_tensor *b, double atol, double rtol, qkv_difference *d,
                        qkv_error *err)

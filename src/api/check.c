@@ -1,4 +1,4 @@
-/* Checking, behind the public interface. Contracts in include/qkv_tools.h. */
+/* Checking, as the public interface has it. Contracts in include/qkv_tools.h. */
 #include <stdio.h>
 #include <string.h>
 #include "api/api_impl.h"

@@ -79,7 +79,8 @@ Source *source_copy(Source *from, Err *err);
 Source *source_of_graph(Graph *g, Source *from, Err *err);
 void source_close(Source *s); /* NULL is fine */
 
-/* Files that came with a model, which mean nothing to it: ARCHIVE/extra/NAME of a .pt2 (torch.export.save's extra_files), or what a .qkv carries of them. */
+/* Files that came with a model, which mean nothing to it: ARCHIVE/extra/NAME of a .pt2 (torch.export.save's
+ * extra_files), or what a .qkv carries of them. */
 typedef struct Extras {
     NamedBytes *file; /* by NAME; bytes live as long as this and the source */
     int n;

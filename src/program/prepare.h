@@ -1,4 +1,4 @@
-/* Rewriting a program: rules, proofs and the report, behind qkv_model_rewrite. */
+/* Rewriting a program: rules, proofs and the report, for qkv_model_rewrite. */
 #ifndef QKV_PROGRAM_PREPARE_H
 #define QKV_PROGRAM_PREPARE_H
 #include "base/buf.h"

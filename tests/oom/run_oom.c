@@ -1,5 +1,6 @@
-/* Memory that runs out: each scenario is repeated with its n-th allocation refused, for n = 1, 2, ..., once and from then on. It must give QKV_LIMIT and
- * say that memory ran out, or the same result as always; leave nothing allocated and no file; and what it was made of must work afterwards. TAP.
+/* Memory that runs out: each scenario is repeated with its n-th allocation refused, for n = 1, 2, ..., once and from
+ * then on. It must give QKV_LIMIT and say that memory ran out, or the same result as always; leave nothing allocated
+ * and no file; and what it was made of must work afterwards. TAP.
  *
  *     run_oom tests/models/small FOLDER [SCENARIO]       QKV_OOM_ALL=1: every n, not some dozens spread over them
  */
@@ -63,7 +64,7 @@ typedef struct World {
 
 static void path_to(char *to, const char *folder, const char *name) { snprintf(to, 600, "%s/%s", folder, name); }
 
-/* Takes text; a report's milliseconds, which are no part of the result, are cut out. */
+/* Takes text; a report's milliseconds, which are not part of the result, are cut out. */
 static qkv_status say(World *w, char *text)
 {
     for (char *ms = text; ms && (ms = strstr(ms, "\"ms\": ")); ms++) {

@@ -29,7 +29,8 @@ def test_rows_of_a_batch_are_independent(model, pixels):
 
 
 def test_a_large_batch_is_as_its_rows(tmp_path):
-    """Products of many rows may be summed otherwise than those of few (x86/product_amx_f32.c), but not because the batch is large."""
+    """Products of many rows may be summed otherwise than those of few (x86/product_amx_f32.c),
+    but not because the batch is large."""
     torch = pytest.importorskip("torch")
     m = torch.nn.TransformerEncoderLayer(64, 4, 160, batch_first=True).eval()
     ep = torch.export.export(m, (torch.zeros(3, 40, 64),), dynamic_shapes=({0: torch.export.Dim("b", min=1, max=64)},))
@@ -53,6 +54,17 @@ def test_session_and_pickling(model, pixels):
     again = pickle.loads(pickle.dumps(model))
     assert np.array_equal(again.run([pixels])["output_0"], expected)
     assert np.array_equal(qkv.InferenceSession(DIGITS).run(None, {model.inputs[0]: pixels})[0], expected)
+
+
+@pytest.mark.parametrize("name", ["m.pt2", "m.onnx", "m.qkv"])
+def test_a_file_that_is_cut_while_it_is_used(tmp_path, model, pixels, name):
+    """Read into memory, the file may go; mapped, this process would."""
+    path = str(tmp_path / name)
+    {"m.pt2": model.save, "m.onnx": model.save_onnx, "m.qkv": model.pack}[name](path)
+    expected = qkv.Model(path).run([pixels])["output_0"]
+    copy = qkv.Model(path, mmap=False)
+    os.truncate(path, 100)
+    assert np.array_equal(copy.run([pixels])["output_0"], expected)
 
 
 def test_rewriting(pixels):

@@ -1,8 +1,9 @@
-/* The .pt2 archive: entries, weights, symbols. Signature and nodes are in pt2_signature.c and pt2_nodes.c. Contract in pt2.h. */
+/* The .pt2 archive: entries, weights, symbols. Signature and nodes are in signature.c and nodes.c.
+ * Contract in read.h. */
 #include "pt2/read/read.h"
 #include <stdio.h>
 #include <string.h>
-#include "base/buf.h"
+#include "base/jsonw.h"
 #include "base/pages.h"
 #include "format/zip_json.h"
 #include "pt2/read/read_impl.h"
@@ -134,7 +135,8 @@ static bool weight_view(const json_t *meta, Tensor *t, int64_t *offset, Err *err
     return constant_int(json_object_get(meta, "storage_offset"), offset, err);
 }
 
-/* torch aligns entries to 64 bytes; other ZIP writers do not, and then the entry is copied, once for all tensors that share it. */
+/* torch aligns entries to 64 bytes; other ZIP writers do not, and then the entry is copied,
+ * once for all tensors that share it. */
 static bool align_entry(Import *im, const char *name, uint64_t size, const void **bytes)
 {
     if ((uintptr_t)*bytes % 16 == 0) return true;
@@ -280,8 +282,9 @@ static Expr *root_of(Expr *e)
     return root_of(e->args[ex_is_int(e->args[0])]);
 }
 
-/* Nobody declared this minimum: torch writes 2 where a size has none (Dim.AUTO, Dim.DYNAMIC), as sizes of 0 and 1 are left out while it traces,
- * and runs 1 all the same. A maximum beside it is then one that tracing found, which is among the guards. */
+/* This minimum was not declared: torch writes 2 where a size has none (Dim.AUTO, Dim.DYNAMIC), as sizes of 0 and 1
+ * are left out while it traces, and runs 1 all the same. A maximum beside it is then one that tracing found, which is
+ * among the guards. */
 static bool undeclared(const json_t *top, const char *symbol, int64_t lo, int64_t hi)
 {
     char bound[32];
@@ -298,8 +301,9 @@ static bool undeclared(const json_t *top, const char *symbol, int64_t lo, int64_
     return false;
 }
 
-/* torch lists 2 as the least value of s0 where 14*s0 is declared from 14 on, and runs 14 all the same: sizes of 0 and 1 are left out of its
- * ranges while it traces, and it puts back the declared minimum of plain symbols and of derived sizes alone. */
+/* torch lists 2 as the least value of s0 where 14*s0 is declared from 14 on, and runs 14 all the same: sizes of 0 and
+ * 1 are left out of its ranges while it traces, and it puts back the declared minimum of plain symbols and of derived
+ * sizes alone. */
 static void widen_root(ExprPool *p, Expr *e, int64_t lo, int64_t hi)
 {
     Expr *root = root_of(e);
@@ -370,6 +374,16 @@ static bool check_symbols(Import *im)
     return true;
 }
 
+enum { MAX_SPECS = 1 << 20 }; /* a number takes 45 bytes in the file, and 150 here */
+
+/* The entries of the signature for inputs (parameters among them) or outputs. */
+static bool read_specs(Import *im, const json_t *signature, const char *key, json_t **specs)
+{
+    TRY(json_want_array(signature, key, specs, im->err));
+    size_t n = json_array_size(*specs);
+    return n <= MAX_SPECS || fail(im->err, E_LIMIT, "%s: %zu entries, at most %d are read", key, n, MAX_SPECS);
+}
+
 static bool read_graph(Import *im, const json_t *top)
 {
     json_t *module, *graph, *signature, *specs, *tv;
@@ -377,7 +391,7 @@ static bool read_graph(Import *im, const json_t *top)
     TRY(json_want_object(top, "graph_module", &module, err));
     TRY(json_want_object(module, "graph", &graph, err));
     TRY(json_want_object(module, "signature", &signature, err));
-    TRY(json_want_array(signature, "input_specs", &specs, err));
+    TRY(read_specs(im, signature, "input_specs", &specs));
     TRY(json_want_object(graph, "tensor_values", &tv, err));
     if (!im->watch) TRY(find_missing_ops(im, graph));
     Scope s = {.graph = graph,
@@ -395,7 +409,7 @@ static bool read_graph(Import *im, const json_t *top)
     im->pt2->ninputs = im->g->ninput;
     ok = ok && read_ranges(im, top, false) && check_symbols(im) &&
          import_guards(im, json_object_get(top, "guards_code")) && import_nodes(im, &s);
-    ok = ok && json_want_array(signature, "output_specs", &specs, err) && add_outputs(im, &s, specs) &&
+    ok = ok && read_specs(im, signature, "output_specs", &specs) && add_outputs(im, &s, specs) &&
          add_writes(im, &s);
     ok = ok && check_symbols(im) && require_guards(im);
     map_free(&s.names);
@@ -408,7 +422,8 @@ static bool kept_json(Import *im, const json_t *v, const char **copy)
     *copy = NULL;
     if (!json_is_array(v) && !json_is_object(v)) return true;
     Buf text = {0};
-    json_put(&text, v);
+    json_put(&text, NULL, v);
+    jw_compact(&text);
     *copy = text.failed ? NULL : arena_strdup(im->g->arena, text.data);
     buf_free(&text);
     return *copy || oom(im->err);
