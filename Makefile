@@ -6,12 +6,13 @@
 # make coverage-attention   spellings, traps and models of attention: the figures of docs/ATTENTION.md
 # make tutorial    draws the scene of docs/TUTORIAL-SAM3.md, runs its commands, writes what they print and show
 # make install     [PREFIX=/usr/local DESTDIR=]; make uninstall takes the same files away; make deb writes dist/qkv_*.deb
+# make abidiff     compares the interface with the last release's (needs abigail-tools)
 # make wheel       a wheel of the Python package for any Linux with glibc 2.28 into dist/ (tools/wheels.py makes others)
 # make asan | fuzz | bench | clean
 PREFIX ?= /usr/local
 PY = .venv/bin/python
 
-.PHONY: all tests demo demo-minilm check check-all coverage-attention tutorial asan-build asan fuzz bench wheel prefixed install uninstall deb clean
+.PHONY: all tests demo demo-minilm check check-all coverage-attention tutorial abidiff asan-build asan fuzz bench wheel prefixed install uninstall deb clean
 all: build/build.ninja
 	@ninja -C build $(NINJAFLAGS) product
 	@test -e build/qkv || ln -s cli/qkv build/qkv
@@ -62,6 +63,9 @@ asan-build: build-asan/build.ninja
 
 asan: asan-build
 	@meson test -C build-asan --no-rebuild --print-errorlogs
+
+abidiff:
+	@tools/abi.sh
 
 fuzz: all
 	@sh tests/fuzz/run.sh
