@@ -160,7 +160,8 @@ bool ex_eval_i64(const ExprPool *p, const Expr *e, const Binding *b, int64_t *ou
 void ex_print(const ExprPool *p, const Expr *e, Buf *out);
 /* Infix or sympy srepr ("Mul(Integer(16), Symbol('s10', positive=True))"); unknown symbols are created.
  * `atom`, if given, reads what the grammar does not know, e.g. "L['x'].size()[1]": gets the rest of the text,
- * sets *used, returns NULL to refuse. Errors give the byte offset. Depth at most 64, length at most 1 MiB. */
+ * sets *used, returns NULL to refuse. Errors give the byte offset. Depth at most 64; E_LIMIT: longer than 1 MiB, or
+ * more than 2^14 terms and operations. */
 typedef Expr *ExprAtom(void *user, const char *text, size_t *used);
 Expr *ex_parse(ExprPool *p, const char *text, ExprAtom *atom, void *user, Err *err);
 #endif

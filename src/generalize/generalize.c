@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/mem.h"
-#include "generalize/build.h"
+#include "generalize/common.h"
 
 enum { MAX_BUILDS = 2000, MAX_TRIALS = 48 };
 

@@ -6,9 +6,9 @@
  *
  * The graphs are aligned node by node. Input sizes that differ become symbols; the graph is built again with them, so
  * that shape inference gives most sizes; every other number that differs is solved as an expression of the sizes
- * (generalize_solve.c), every constant tensor that differs as a small graph (generalize_tensor.c). A number that two
- * expressions fit is left open at first: what the following nodes require of it decides. What remains undecided is
- * reported, what cannot be solved is reported by node.
+ * (candidates.c), every constant tensor that differs as a small graph (constants.c). A number that two expressions fit
+ * is left open at first: what the following nodes require of it decides. What remains undecided is reported, what
+ * cannot be solved is reported by node.
  */
 #ifndef QKV_GENERALIZE_GENERALIZE_H
 #define QKV_GENERALIZE_GENERALIZE_H

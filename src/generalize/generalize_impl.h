@@ -5,7 +5,7 @@
 #include "base/map.h"
 #include "generalize/generalize.h"
 
-typedef struct Baked Baked; /* how a constant tensor follows from sizes; generalize_tensor.c */
+typedef struct Baked Baked; /* how a constant tensor follows from sizes; constants.c */
 
 /* A value of the common graph. */
 typedef struct Merged {

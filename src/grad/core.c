@@ -275,6 +275,27 @@ static Value *core_replication(Grad *d)
     return at[axis] ? GD(d, index_Tensor, V(x), arg_values(d->g, axis + 1, at)) : NULL;
 }
 
+bool formulas_beside(Grad *d)
+{
+    Graph *g = d->g;
+    d->beside = arena_array(g->arena, Value *, g->next_id + 1);
+    if (!d->beside) return oom(d->err);
+    for (Node *n = g->first; n; n = n->next) {
+        const char *kind;
+        if (!gradient_known(n->op->id, &kind) || strcmp(kind, "follows")) continue;
+        d->node = n;
+        d->at = n;
+        d->text = rows[n->op->id].text;
+        Value *v = core_formula(d);
+        if (v) v = gd_cast(d, v, n->out[0]->dtype);
+        if (!v) return d->err->code == E_OK ? oom(d->err) : within(d->err, "the formula of node '%s'", n->name);
+        d->beside[n->out[0]->id] = v;
+    }
+    d->at = NULL;
+    d->node = NULL;
+    return true;
+}
+
 bool decompose_core(Grad *d)
 {
     Graph *g = d->g;

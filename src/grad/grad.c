@@ -26,7 +26,7 @@ static const struct {
 bool gradient_known(OpId op, const char **kind)
 {
     const char *k = rows[op].kind;
-    bool named = k && (!strcmp(k, "formula") || !strcmp(k, "zero") || !strcmp(k, "never"));
+    bool named = k && (!strcmp(k, "formula") || !strcmp(k, "follows") || !strcmp(k, "zero") || !strcmp(k, "never"));
     *kind = !k || named ? k : "code";
     return k != NULL;
 }
@@ -148,6 +148,8 @@ bool grad_zero(Grad *d)
     (void)d;
     return true;
 }
+
+bool grad_follows(Grad *d) { return gd_send(d, d->beside[d->node->out[0]->id], d->grad); }
 
 /* ------------------------------------------------------------------ what is between */
 
@@ -332,6 +334,7 @@ bool graph_joint(Graph *g, const JointOptions *o, Err *err)
     Grad d = {.g = g, .ex = g->ex, .err = &own, .o = o};
     bool ok = true;
     if (o->decompose != DECOMPOSE_NONE) ok = decompose_attention(&d);
+    ok = ok && formulas_beside(&d);
     d.nleaf = g->next_id;
     d.leaf = arena_array(g->arena, Leaf, d.nleaf + 1);
     ok = ok && (d.leaf || oom(&own)) && differentiate(&d);

@@ -48,8 +48,10 @@ Value *detached(Graph *g, Value *x, Err *err);
 bool sdpa_lse_unread(Graph *g, Err *err);
 
 /* For lower_NAME functions. */
-Value *lower_value(Lower *L, int i); /* NULL when None */
+Value *lower_value(Lower *L, int i);                          /* NULL when None */
+bool lower_two(Lower *L, int i, int k, Value **a, Value **b); /* neither is None, or it fails */
 bool lower_is_none(const Lower *L, int i);
+bool lower_is_number(const Arg *a, double x);        /* a missing one is 1 */
 Expr *lower_expr(Lower *L, int i);                   /* int, float, bool argument; NULL when None */
 bool lower_const_int(Lower *L, int i, int64_t *out); /* fails when symbolic */
 bool lower_const_bool(Lower *L, int i, bool *out);

@@ -535,9 +535,9 @@ static bool place_blocks(Builder *s)
     size_t bytes = p->arena_bytes;
     for (int i = 0; i < p->nconst; i++)
         if (!add_size(bytes, p->const_size[i], &bytes)) bytes = SIZE_MAX;
-    if (s->in->memory_limit && bytes > s->in->memory_limit)
-        return fail(s->err, E_LIMIT, "these sizes need %zu bytes of activations, the limit is %zu", bytes,
-                    s->in->memory_limit);
+    if (s->in->memory_limit && (bytes > s->in->memory_limit || s->in->held > s->in->memory_limit - bytes))
+        return fail(s->err, E_LIMIT, "these sizes need %zu bytes of activations%s, the limit is %zu", bytes,
+                    s->in->held ? " beside the inputs" : "", s->in->memory_limit);
     p->const_data = mem_zeroed((size_t)p->nconst + 1, sizeof *p->const_data);
     if (!p->const_data) return oom(s->err);
     fill_steps(p);

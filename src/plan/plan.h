@@ -48,6 +48,7 @@ typedef struct PlanInput {
     int outputs;     /* output i that fills memory of its own has place outputs - 1 + i in plan_place; 0: none has */
     bool apart; /* what is wanted gets memory of its own, beside the plan's constants: it is given to other plans */
     size_t memory_limit; /* most bytes of activations and constants, 0 = none */
+    size_t held;         /* of these, what inputs take that the session made */
 } PlanInput;
 
 typedef struct Plan {

@@ -150,14 +150,15 @@ static bool run_once(const Packer *k, Session *s, Err *err)
     return ok && session_run(s, err);
 }
 
-/* Packs by running. A model that refuses random inputs is written without packed weights. */
+/* Packs by running. A model that refuses random inputs, or whose smallest sizes are too large for that, is written without packed weights. */
 static bool run_products(Packer *k, Session **s)
 {
+    const size_t limit = (size_t)4 << 30;
     Err why = {0};
-    Fusion f;
-    TRY(passes_run(&(Pipeline){.graph = k->read, .fusion = &f}, PASS_BIT(PASS_FUSE), k->err));
-    *s = session_create(k->read, &f, cpu_count(), 0, k->err);
-    bool ok = *s != NULL, ran = ok && run_once(k, *s, &why);
+    Fusion f = {0};
+    bool ok = passes_run(&(Pipeline){.graph = k->read, .fusion = &f}, PASS_BIT(PASS_FUSE), k->err) &&
+              (*s = session_create(k->read, &f, cpu_count(), limit, k->err)) != NULL;
+    bool ran = ok && run_once(k, *s, &why);
     fusion_free(&f);
     if (ran) gemm_pool_each(session_products(*s), take_packed, k);
     else if (ok) snprintf(k->info->message, sizeof k->info->message, "%.200s", why.msg);

@@ -53,6 +53,8 @@ typedef bool ProveFn(void *user, const Claim *c, Proof *p, Err *err);
 typedef struct RewriteOptions {
     const RuleSet *rules;
     bool exact;      /* no firing may waive anything */
+    bool rules_only; /* families do nothing between rounds (Family.settled) */
+    bool resumes;    /* the graph comes from rewrite_graph: equal nodes were merged */
     unsigned phases; /* bits of Phase; 0 = all */
     ProveFn *prove;  /* NULL: no proofs */
     void *prove_user;
@@ -86,6 +88,8 @@ typedef struct RewriteLog {
 int drop_detach(Graph *g);
 /* g stays valid also when it fails. Errors: E_MISMATCH (a proof), E_LIMIT. */
 bool rewrite_graph(Graph *g, const RewriteOptions *o, RewriteLog *log, Err *err);
+/* What `then`, the log of the same graph's next rewriting, adds; its firings stay in its own arena. False: no memory. */
+bool rewrite_log_append(RewriteLog *log, const RewriteLog *then);
 void rewrite_log_free(RewriteLog *log);
 
 /* ------------------------------------------------------------------ for families: guards, graft functions and what they do between phases */

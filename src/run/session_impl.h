@@ -1,5 +1,5 @@
-/* A session's memory, for the files that it is made of: session.c (making and running), sizes.c (data-dependent sizes),
- * random.c. */
+/* A session's memory, for the files that it is made of: session.c (making and running), data_sizes.c (data-dependent sizes),
+ * random_inputs.c. */
 #ifndef QKV_RUN_SESSION_IMPL_H
 #define QKV_RUN_SESSION_IMPL_H
 #include "base/pages.h"
@@ -98,8 +98,8 @@ struct Session {
     double work, done;   /* of the current run, while on_progress is set; work 0: not known yet */
 };
 
-/* Memory for input i, kept by the session; NULL when out of memory. */
-void *session_own_input(Session *s, int i, size_t bytes);
+/* Memory for input i, kept by the session; NULL when out of memory or above the session's limit. */
+void *session_own_input(Session *s, int i, size_t bytes, Err *err);
 
 /* The plan for a binding, made or found again. wanted: NULL for the whole graph (stage WHOLE).
  * Of stage KEPT there is one plan at a time. */
@@ -119,7 +119,7 @@ void session_forget_plans(Session *s);
 bool keeping_run(Session *s, Err *err);
 void keeping_free(Session *s);
 
-/* sizes.c: the stages of a graph, and running them so that every symbol of s->binding is bound. */
+/* data_sizes.c: the stages of a graph, and running them so that every symbol of s->binding is bound. */
 bool stages_make(Session *s, Err *err);
 void stages_free(Session *s);
 bool stages_run(Session *s, Err *err);

@@ -1,5 +1,5 @@
-/* The .pt2 archive: entries, weights, symbols. Signature and nodes are in pt2_signature.c and pt2_nodes.c.
- * Contract in pt2.h. */
+/* The .pt2 archive: entries, weights, symbols. Signature and nodes are in signature.c and nodes.c.
+ * Contract in read.h. */
 #include "pt2/read/read.h"
 #include <stdio.h>
 #include <string.h>

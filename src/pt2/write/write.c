@@ -1,4 +1,4 @@
-/* The .pt2 archive: weights, signature, symbols. Nodes are in pt2_nodes.c, sizes in pt2_sizes.c. Contract in pt2.h. */
+/* The .pt2 archive: weights, signature, symbols. Nodes are in nodes.c, sizes in sizes.c. Contract in write.h. */
 #include "pt2/write/write.h"
 #include <stdlib.h>
 #include <string.h>

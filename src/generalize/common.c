@@ -4,7 +4,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include "generalize/build.h"
+#include "generalize/common.h"
 #include "base/mem.h"
 #include "facts/axes.h"
 

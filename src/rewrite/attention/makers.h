@@ -7,8 +7,8 @@
  * sdpa does not give, 3 NaN if the additive mask is -inf throughout the row, 4 the average of all values, which sdpa gives, too, as the mask is
  * finite there.
  */
-#ifndef QKV_REWRITE_ATTENTION_ATTENTION_H
-#define QKV_REWRITE_ATTENTION_ATTENTION_H
+#ifndef QKV_REWRITE_ATTENTION_MAKERS_H
+#define QKV_REWRITE_ATTENTION_MAKERS_H
 #include "rewrite/build.h"
 
 /* v as another value times a number, seen through views: "scale on q". v itself when there is none, else *scale takes up the number. */

@@ -76,8 +76,8 @@ bool session_random_inputs(Session *s, const Binding *b, uint64_t seed, Err *err
         for (int d = 0; d < v->rank; d++) TRY(ex_eval_i64(g->ex, v->dim[d], b, &shape[d], err));
         size_t bytes;
         TRY(shape_bytes(v->dtype, v->rank, shape, &bytes, err) || within(err, "input '%s'", v->name));
-        Tensor t = tensor_of(v->dtype, v->rank, shape, session_own_input(s, i, bytes));
-        if (!t.data) return fail(err, E_LIMIT, "input '%s': out of memory", v->name);
+        Tensor t = tensor_of(v->dtype, v->rank, shape, session_own_input(s, i, bytes, err));
+        TRY(t.data);
         fill(&t, integer_range(g, v, b), &state);
         TRY(session_set_input(s, i, &t, err));
     }

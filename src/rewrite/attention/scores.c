@@ -1,4 +1,4 @@
-/* The attention rules' graft functions: how a scores form takes up what is done to it. Contract in attention.h.
+/* The attention rules' graft functions: how a scores form takes up what is done to it. Contract in makers.h.
  *
  * Formula of the result: Vaswani et al. 2017, eq. 1, with torch.nn.functional.scaled_dot_product_attention's masks; softcap as Gemma 2's.
  */

@@ -1,5 +1,5 @@
 /* The attention rules' graft functions for casts and views: how scores follow reshapes, permutes and sums over broadcast products, or move
- * past them. Contract in attention.h.
+ * past them. Contract in makers.h.
  */
 #include <string.h>
 #include "rewrite/attention/scores.h"
