@@ -133,8 +133,9 @@ typedef struct qkv_load_options {
     int n_fixed;
     /* 1: rewrite as qkv_model_rewrite does with skip_padding; no change where no padding can be skipped. */
     int skip_padding;
-    /* 1: read the file into memory, which each process then has for itself. By default it stays mapped while the model is loaded: if
-     * another process cuts it short meanwhile, this one gets SIGBUS. (Replacing a file, as qkv writes its own, is no danger.) */
+    /* 1: read the file into memory, which each process then has for itself. By default it stays mapped while the
+     * model is loaded: if another process cuts it short meanwhile, this one gets SIGBUS. (Replacing a file, as qkv
+     * writes its own, is not a danger.) */
     int no_mmap;
 } qkv_load_options;
 
@@ -168,10 +169,10 @@ QKV_API qkv_status qkv_model_save(const qkv_model *m, const char *path, qkv_erro
 typedef struct qkv_session qkv_session;
 
 typedef struct qkv_session_options {
-    size_t struct_size; /* sizeof(qkv_session_options) */
-    int threads;        /* 0: QKV_NUM_THREADS, else OMP_NUM_THREADS, else the CPUs this process may use */
-    size_t
-        memory_limit; /* bytes of activations, scratch and inputs that the session makes or copies, 0: no limit; QKV_LIMIT says what was needed */
+    size_t struct_size;  /* sizeof(qkv_session_options) */
+    int threads;         /* 0: QKV_NUM_THREADS, else OMP_NUM_THREADS, else the CPUs this process may use */
+    size_t memory_limit; /* bytes of activations, scratch and inputs that the session makes or copies, 0: no limit;
+                            QKV_LIMIT says what was needed */
     /* 1: run the nodes of the file. 0: run a copy of the graph, made by the model's first session and shared by all, in
      * which qkv_model_rewrite's rules have recognised attention, norms and activations; the model itself does not
      * change. */

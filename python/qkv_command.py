@@ -1,10 +1,11 @@
-"""The command `qkv` of an installed package (and `python -m qkv`): starts the program that lies beside the library. It stands outside the
-package so that NumPy is not imported first."""
+"""The command `qkv` of an installed package (and `python -m qkv`): starts the program that lies beside the library.
+It stands outside the package so that NumPy is not imported first."""
 import os
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-PLACES = (os.path.join(HERE, "qkv", "bin", "qkv"), os.path.join(os.path.dirname(HERE), "build", "qkv"))  # a wheel's; a checkout's
+# a wheel's; a checkout's
+PLACES = (os.path.join(HERE, "qkv", "bin", "qkv"), os.path.join(os.path.dirname(HERE), "build", "qkv"))
 
 
 def main():

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# The Python package as a wheel holds it. In any build: its library and command are linked from what is built already, laid out as a wheel does,
-# and used from a clean folder. Where the tools of `make wheel` are installed: the wheel itself, in a clean venv. TAP.
+# The Python package as a wheel holds it. In any build: its library and command are linked from what is built already,
+# laid out as a wheel does, and used from a clean folder. Where the tools of `make wheel` are installed: the wheel
+# itself, in a clean venv. TAP.
 #
 #   tests/wheel.sh          seconds; as long as a build with the tools and nothing built
 #   WHEEL=1 tests/wheel.sh  with the tools missing it fails; builds twice and compares

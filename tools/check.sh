@@ -121,7 +121,7 @@ esac
 rm -rf $logs && mkdir -p $logs && echo $QKV_SHARE >$logs/share
 if [ "$mode" = quick ]; then
   PROCESSES=2 run c
-  lanes layers oplists checksrc documents findings install wheel python_1 python_2
+  lanes ${quick#c } python_1 python_2
 else
   have ray || echo "skipped: tests/python/test_ray.py (no ray in .venv)" >>$logs/skipped
   make asan-build >$logs/asan_build.log 2>&1 </dev/null || echo "asan_build=$logs/asan_build.log:1" >>$logs/suites

@@ -4,10 +4,11 @@
     tools/wheels.py                     linux-x86_64
     tools/wheels.py TARGET ...          linux-x86_64 linux-aarch64; docs/PLATFORMS.md has the state of each
 
-meson-python builds the package from what pyproject.toml says. gcc compiles, and PyPI's ziglang links, which makes a library for an older glibc
-than the machine's; libraries come from Debian's archives. What the wheel holds in the end, the C library with whatever it needs linked in, is
-checked here (needed libraries, glibc's versions, size) and written down in a CycloneDX SBOM (PEP 770). All that is made on the way lies in
-build-wheel*/; `tools/setup.sh wheel` installs the tools in build-wheel/venv.
+meson-python builds the package from what pyproject.toml says. gcc compiles, and PyPI's ziglang links, which makes a
+library for an older glibc than the machine's; libraries come from Debian's archives. What the wheel holds in the end,
+the C library with whatever it needs linked in, is checked here (needed libraries, glibc's versions, size) and written
+down in a CycloneDX SBOM (PEP 770). All that is made on the way lies in build-wheel*/; `tools/setup.sh wheel` installs
+the tools in build-wheel/venv.
 """
 import base64
 import hashlib
@@ -26,12 +27,15 @@ WORK = ROOT / "build-wheel"
 PYTHON = WORK / "venv/bin/python"
 GLIBC = (2, 28)
 LIMIT = 6 << 20
-OWN = {"libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}  # glibc's
+# glibc's
+OWN = {"libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
 # target: prefix of Debian's compiler, architecture's name for zig, Debian, meson
 TARGETS = {"linux-x86_64": ("", "x86_64", "amd64"), "linux-aarch64": ("aarch64-linux-gnu-", "aarch64", "arm64")}
 # what is linked in: pkg-config's name, Debian's source package and binary package, licence
-PARTS = (("zlib", "zlib", "zlib1g-dev", "Zlib"), ("minizip", "minizip", "libminizip-dev", "Zlib"), ("jansson", "jansson", "libjansson-dev", "MIT"),
-         ("libpng", "libpng1.6", "libpng-dev", "libpng-2.0"), ("libjpeg", "libjpeg-turbo", "libjpeg62-turbo-dev", "IJG AND BSD-3-Clause AND Zlib"),
+PARTS = (("zlib", "zlib", "zlib1g-dev", "Zlib"), ("minizip", "minizip", "libminizip-dev", "Zlib"),
+         ("jansson", "jansson", "libjansson-dev", "MIT"),
+         ("libpng", "libpng1.6", "libpng-dev", "libpng-2.0"),
+         ("libjpeg", "libjpeg-turbo", "libjpeg62-turbo-dev", "IJG AND BSD-3-Clause AND Zlib"),
          ("libutf8proc", "utf8proc", "libutf8proc-dev", "MIT AND Unicode-3.0"))
 
 
@@ -73,7 +77,8 @@ endian = 'little'
     return f"--{'cross' if prefix else 'native'}-file={path}"
 
 
-# Debian compiles its archives for programs: in a shared library their direct uses of libc's stderr do not link. They get a copy of it.
+# Debian compiles its archives for programs: in a shared library their direct uses of libc's stderr do not link.
+# They get a copy of it.
 STDERR = """#include <stdio.h>
 FILE *qkv_stderr;
 __attribute__((constructor)) static void set(void) { qkv_stderr = stderr; }
@@ -88,7 +93,8 @@ def archives(target, folder):
     (folder / "stderr.c").write_text(STDERR)
     for module, name in (("libpng", "libpng16.a"), ("libjpeg", "libjpeg.a")):
         run(f"{prefix}objcopy", "--redefine-sym", "stderr=qkv_stderr", "-D", lib / name, out / name)
-        run(folder / "cc", "-O2", "-fPIC", "-fvisibility=hidden", "-c", folder / "stderr.c", "-o", folder / f"{module}_stderr.o")
+        run(folder / "cc", "-O2", "-fPIC", "-fvisibility=hidden", "-c", folder / "stderr.c", "-o",
+            folder / f"{module}_stderr.o")
         run(f"{prefix}ar", "rD", out / name, folder / f"{module}_stderr.o")
         text = (lib / f"pkgconfig/{module}.pc").read_text()
         (out / f"{module}.pc").write_text(re.sub(r"(?m)^libdir=.*$", f"libdir={out}", text))
@@ -101,16 +107,19 @@ def parts(target):
     env = dict(os.environ, PKG_CONFIG_LIBDIR=f"{root}/usr/lib/{cpu}-linux-gnu/pkgconfig:{root}/usr/share/pkgconfig")
     for module, source, package, licence in PARTS:
         version = run("pkg-config", "--modversion", module, env=env).strip()
-        component = {"type": "library", "name": source, "version": version, "licenses": [{"expression": licence}], "purl": f"pkg:generic/{source}@{version}"}
-        notice = next(p for p in (root / f"usr/share/doc/{name}/copyright" for name in (package, package.replace("-dev", ""))) if p.exists())
+        component = {"type": "library", "name": source, "version": version, "licenses": [{"expression": licence}],
+                     "purl": f"pkg:generic/{source}@{version}"}
+        notice = next(p for p in (root / f"usr/share/doc/{name}/copyright"
+                                  for name in (package, package.replace("-dev", ""))) if p.exists())
         yield component, notice.read_bytes()
 
 
 def sbom(version, components, when):
-    me = {"type": "library", "name": "qkv", "version": version, "licenses": [{"expression": "Apache-2.0"}], "purl": f"pkg:pypi/qkv@{version}"}
+    me = {"type": "library", "name": "qkv", "version": version, "licenses": [{"expression": "Apache-2.0"}],
+          "purl": f"pkg:pypi/qkv@{version}"}
     stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(when))
-    return json.dumps({"bomFormat": "CycloneDX", "specVersion": "1.6", "version": 1, "metadata": {"timestamp": stamp, "component": me},
-                       "components": components}, indent=1).encode()
+    return json.dumps({"bomFormat": "CycloneDX", "specVersion": "1.6", "version": 1,
+                       "metadata": {"timestamp": stamp, "component": me}, "components": components}, indent=1).encode()
 
 
 def check_binary(name, path):
@@ -172,13 +181,16 @@ def build(target):
     folder.mkdir(parents=True, exist_ok=True)
     when = int(os.environ.get("SOURCE_DATE_EPOCH") or run("git", "log", "-1", "--format=%ct", cwd=ROOT))
     shutil.rmtree(folder / "raw", ignore_errors=True)
-    env = dict(os.environ, SOURCE_DATE_EPOCH=str(when), PATH=f"{PYTHON.parent}:{os.environ['PATH']}", CC="", CFLAGS="", LDFLAGS="")
+    env = dict(os.environ, SOURCE_DATE_EPOCH=str(when), PATH=f"{PYTHON.parent}:{os.environ['PATH']}", CC="",
+               CFLAGS="", LDFLAGS="")
     for name in ("CC", "CFLAGS", "LDFLAGS"):
         del env[name]
     machine = machine_file(target, folder)
     env["PKG_CONFIG_PATH"] = archives(target, folder)
-    run(PYTHON, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "--disable-pip-version-check", "-w", folder / "raw",
-        f"-Cbuild-dir={ROOT / f'build-wheel-{target}'}", f"-Csetup-args={machine}", "-Csetup-args=-Dprefer_static=true", ROOT, env=env)
+    run(PYTHON, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "--disable-pip-version-check", "-w",
+        folder / "raw",
+        f"-Cbuild-dir={ROOT / f'build-wheel-{target}'}", f"-Csetup-args={machine}",
+        "-Csetup-args=-Dprefer_static=true", ROOT, env=env)
     return finish(next((folder / "raw").glob("*.whl")), target, when, folder)
 
 

@@ -230,7 +230,8 @@ def lib():
 
 
 def vision():
-    """libqkv_vision, which holds pictures, tokenizers and the segmenter; loaded when it is first needed. In a wheel libqkv has all of it."""
+    """libqkv_vision, which holds pictures, tokenizers and the segmenter; loaded when it is first needed.
+    In a wheel libqkv has all of it."""
     global _vision
     if _vision is None and hasattr(lib(), "qkv_picture_read"):
         _vision = _declare(lib(), _vision_functions())

@@ -182,8 +182,9 @@ static char *temporary_name(const char *target)
 
 enum { STALE_S = 3600 };
 
-/* Is it a temporary file that a process of this user left when it was killed? Its process is gone, or has our number but wrote it before we
- * wrote anything (in containers every process has the same number); and its age excludes a process of another machine on a shared disk. */
+/* Is it a temporary file that a process of this user left when it was killed? Its process is gone, or has our number
+ * but wrote it before we wrote anything (in containers every process has the same number); and its age excludes a
+ * process of another machine on a shared disk. */
 static bool stale(int folder, const char *name, time_t began)
 {
     struct stat st;

@@ -26,8 +26,8 @@ bool file_map(MappedFile *f, const char *path, Err *err); /* regular files only 
  * cannot make us read what is not its own. */
 bool file_map_inside(MappedFile *f, const char *folder, const char *relative, Err *err);
 void file_unmap(MappedFile *f);
-/* From now on this thread reads whole files into memory instead of mapping them, or maps them again; gives what was before. A mapped file that
- * another process cuts short ends this one by SIGBUS. */
+/* From now on this thread reads whole files into memory instead of mapping them, or maps them again;
+ * gives what was before. A mapped file that another process cuts short ends this one by SIGBUS. */
 bool file_copies(bool on);
 
 typedef struct NamedBytes {

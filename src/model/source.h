@@ -72,7 +72,8 @@ typedef struct SourceWatch {
 } SourceWatch;
 
 Source *source_new(Err *err); /* with nothing in it */
-/* `from` with a copy of its graph: the file and the weights are shared, and stay until the last of the two is closed. */
+/* `from` with a copy of its graph: the file and the weights are shared,
+ * and stay until the last of the two is closed. */
 Source *source_copy(Source *from, Err *err);
 /* A graph that was made from `from`, which keeps the weights it borrows; takes the graph, in any case. Of the file only
  * versions and producer are told. */

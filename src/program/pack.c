@@ -1,8 +1,8 @@
 /* Writing packed models. Contract in pack.h; read by src/packed/read.c.
  *
- * What is written is what a session would run: the graph after the rules, with what depends on weights alone as weights. The text is read back
- * before it is written, and the graph that comes of it runs once with random inputs of the smallest sizes: its products say which weights they
- * pack, and how.
+ * What is written is what a session would run: the graph after the rules, with what depends on weights alone as
+ * weights. The text is read back before it is written, and the graph that comes of it runs once with random inputs of
+ * the smallest sizes: its products say which weights they pack, and how.
  */
 #include "program/pack.h"
 #include <stdio.h>
@@ -150,7 +150,8 @@ static bool run_once(const Packer *k, Session *s, Err *err)
     return ok && session_run(s, err);
 }
 
-/* Packs by running. A model that refuses random inputs, or whose smallest sizes are too large for that, is written without packed weights. */
+/* Packs by running. A model that refuses random inputs, or whose smallest sizes are too large for that,
+ * is written without packed weights. */
 static bool run_products(Packer *k, Session **s)
 {
     const size_t limit = (size_t)4 << 30;
@@ -386,10 +387,10 @@ bool program_packed_fits(const Source *s, Err *err)
         const PackedWeight *w = &s->packed[i];
         const char *mine = gemm_layout(&w->b, w->rounded);
         if (!mine || strcmp(mine, w->layout))
-            return fail(
-                err, E_UNSUPPORTED,
-                "its weights are packed for %s (layout %s), this CPU runs %s (layout %s): run 'qkv pack' on the model's source here",
-                s->cpu, w->layout, cpu_level_name(cpu_level()), mine ? mine : "none");
+            return fail(err, E_UNSUPPORTED,
+                        "its weights are packed for %s (layout %s), this CPU runs %s (layout %s): run 'qkv pack' on "
+                        "the model's source here",
+                        s->cpu, w->layout, cpu_level_name(cpu_level()), mine ? mine : "none");
         if (gemm_packed_bytes(&w->b, w->rounded) != w->size)
             return fail(err, E_FORMAT, "packed weight %d has %zu bytes, its layout wants %zu", i, w->size,
                         gemm_packed_bytes(&w->b, w->rounded));

@@ -97,7 +97,8 @@ static bool detach(Pipeline *s, Err *err)
     return true;
 }
 
-/* The gradient of a softmax has a sum; where there is none, and no pair that lacks its forward op, rules need not look. */
+/* The gradient of a softmax has a sum; where there is none, and no pair that lacks its forward op,
+ * rules need not look. */
 static bool may_have_pairs(const Graph *g)
 {
     for (const Node *n = g->first; n; n = n->next)

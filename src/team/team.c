@@ -1,12 +1,14 @@
-/* Threads of parallel regions without an OpenMP runtime (-Dopenmp=disabled). gcc turns `#pragma omp` into calls of GOMP_parallel and a few more
- * functions, which are defined here; whatever is missing for a pragma that nobody used before fails to link.
+/* Threads of parallel regions without an OpenMP runtime (-Dopenmp=disabled). gcc turns `#pragma omp` into calls of
+ * GOMP_parallel and a few more functions, which are defined here; whatever is missing for a pragma that was not used
+ * before fails to link.
  *
  *     #pragma omp parallel for num_threads(4)           GOMP_parallel(body, &variables, 4, 0)
  *
- * A region takes idle workers from a pool that all sessions share, the lowest first, so that a worker gets the same part of one region after the
- * other. Whoever waits, a worker for a region or a thread for the others of its region, looks for some ten microseconds and then sleeps: on a
- * busy machine it is not in the way. There may be fewer threads than wanted (none to be had, too many regions at a time), and within a region
- * there is one; results do not depend on their number. Nothing is allocated.
+ * A region takes idle workers from a pool that all sessions share, the lowest first, so that a worker gets the same
+ * part of one region after the other. Whoever waits, a worker for a region or a thread for the others of its region,
+ * looks for some ten microseconds and then sleeps: on a busy machine it is not in the way. There may be fewer threads
+ * than wanted (none to be had, too many regions at a time), and within a region there is one; results do not depend on
+ * their number. Nothing is allocated.
  */
 #include "omp.h"
 #include "base/cpu.h"

@@ -61,7 +61,8 @@ void check_end(Check *c);
 void check_add(Check *c, FindingId id, const char *place, /* copied */ const char *fmt, ...) QKV_PRINTF(4, 5);
 const char *check_place(Check *c, const char *fmt, ...) QKV_PRINTF(2, 3); /* text that lives as long as the findings */
 bool check_is_wrong(const Check *c, const char *place);                   /* is it one of those? */
-/* The findings as a JSON array: [{"id": "Q304", "severity", "place", "message", "remedy"}]; worst first, otherwise in order of finding. */
+/* The findings as a JSON array: [{"id": "Q304", "severity", "place", "message", "remedy"}];
+ * worst first, otherwise in order of finding. */
 void check_json(const Check *c, const char *key, Buf *out);
 
 /* ------------------------------------------------------------------ the checks, one file each */

@@ -252,10 +252,10 @@ static void test_known(void **state)
 
 /* ------------------------------------------------------------------ float against double */
 
-/* How far a float kernel may be from the reference in double, unrounded: ulps of the result, plus more + per_x * min(|x|, 128).
- * What is not listed is one correctly rounded operation, or none: the same bits as the reference rounded to float (rounding a sum,
- * product, quotient or root of floats to double first does not change what it rounds to). Kernels that are formulas of others and
- * not listed are compared with PyTorch alone (tests/ops). */
+/* How far a float kernel may be from the reference in double, unrounded: ulps of the result, plus more + per_x *
+ * min(|x|, 128). What is not listed is one correctly rounded operation, or none: the same bits as the reference
+ * rounded to float (rounding a sum, product, quotient or root of floats to double first does not change what it
+ * rounds to). Kernels that are formulas of others and not listed are compared with PyTorch alone (tests/ops). */
 static const struct Tolerance {
     PointwiseOp op;
     double ulps, more, per_x;

@@ -60,6 +60,7 @@ def test_sizes_that_no_machine_runs(tmp_path):
     with zipfile.ZipFile(tmp_path / "m.pt2", "w") as z:
         for k, v in files.items():
             z.writestr(k, v)
-    done = subprocess.run([QKV, "pack", tmp_path / "m.pt2", "-o", tmp_path / "m.qkv"], capture_output=True, text=True, timeout=30)
+    done = subprocess.run([QKV, "pack", tmp_path / "m.pt2", "-o", tmp_path / "m.qkv"], capture_output=True, text=True,
+                          timeout=30)
     assert done.returncode == 0 and "the limit is 4294967296" in done.stdout + done.stderr
     assert subprocess.run([QKV, "inspect", tmp_path / "m.qkv"], capture_output=True).returncode == 0

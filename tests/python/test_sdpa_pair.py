@@ -203,7 +203,8 @@ def test_pass(tmp_path):
     qkv.joint(plain, path=joint, decompose="math")
 
     def pairs(*options):
-        text = subprocess.run([os.environ.get("QKV", "build/qkv"), "graph", joint, *options], capture_output=True, text=True, check=True).stdout
+        text = subprocess.run([os.environ.get("QKV", "build/qkv"), "graph", joint, *options], capture_output=True,
+                              text=True, check=True).stdout
         return text.count("= qkv.sdpa_backward.default(")
 
     assert [pairs("--after", name) for name in ("detach", "pair", "rewrite")] == [0, 1, 1]

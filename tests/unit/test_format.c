@@ -142,8 +142,8 @@ static void test_json_large(void **state)
 
 enum { PIECES = 15, PIECE = 4, LOW = 20 };
 
-/* Pieces a and b with which FNV-1a, once the hash of every table here, goes on to the same low bits: 2^15 keys put together from them
- * would all begin to search at one slot. */
+/* Pieces a and b with which FNV-1a, once the hash of every table here, goes on to the same low bits:
+ * 2^15 keys put together from them would all begin to search at one slot. */
 static uint64_t collide(uint64_t h, char a[PIECE + 1], char b[PIECE + 1])
 {
     static uint32_t seen[1 << LOW];
