@@ -609,6 +609,31 @@ static void test_cpu(void **state)
     assert_in_range(cpu_count(), 1, 1 << 20);
 }
 
+static double as_stored(DType t, double v)
+{
+    char p[16];
+    store_f64(t, p, v);
+    return load_f64(t, p);
+}
+
+/* The figures of dtype.def against the code that stores and loads. */
+static void test_extremes(void **state)
+{
+    (void)state;
+    for (int i = DT_NONE + 1; i < DT_COUNT; i++) {
+        DType t = (DType)i;
+        if (dtype_is_complex(t)) continue;
+        double low = dtype_lowest(t), high = dtype_highest(t), eps = dtype_epsilon(t);
+        assert_true(as_stored(t, low) == low && as_stored(t, high) == high && low < high);
+        assert_true(dtype_is_float(t) ? eps > 0 && as_stored(t, 1 + eps) == 1 + eps : eps == 0);
+        if (!dtype_is_float(t)) assert_true(low == 0 || high == -low - 1 || t == DT_I64);
+        else if (t != DT_F8E8M0) {
+            assert_true(low == -high && as_stored(t, 1 + eps / 4) == 1);
+            assert_true(!(as_stored(t, high * (1 + eps)) > high) || isinf(as_stored(t, high * (1 + eps))));
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -619,6 +644,7 @@ int main(void)
         cmocka_unit_test(test_buf),
         cmocka_unit_test(test_map),
         cmocka_unit_test(test_dtype),
+        cmocka_unit_test(test_extremes),
         cmocka_unit_test(test_small_types),
         cmocka_unit_test(test_promotion),
         cmocka_unit_test(test_half),
