@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/mem.h"
+#include "base/vec.h"
 #include "facts/views.h"
 #include "rewrite/attention/mask.h"
 #include "rewrite/attention/scores.h"
@@ -34,7 +35,7 @@ typedef struct Reader {
 } Reader;
 
 typedef struct Readers {
-    int *first, nvalues, n, cap; /* first: 1 + index, by value id */
+    int *first, nvalues, n; /* first: 1 + index, by value id */
     Reader *reader;
     Node *node; /* being listed */
     bool ok;
@@ -86,16 +87,12 @@ static void add_reader(void *user, Value **slot)
     Readers *r = user;
     int id = (*slot)->id;
     if (r->first[id] && r->reader[r->first[id] - 1].node == r->node) return; /* reads it twice */
-    if (r->n == r->cap) {
-        int cap = r->cap ? r->cap * 2 : 1024;
-        Reader *grown = mem_grow(r->reader, (size_t)cap * sizeof *grown);
-        if (!grown) {
-            r->ok = false;
-            return;
-        }
-        r->reader = grown;
-        r->cap = cap;
+    Reader *grown = vec_grow(r->reader, r->n, sizeof *grown);
+    if (!grown) {
+        r->ok = false;
+        return;
     }
+    r->reader = grown;
     r->reader[r->n++] = (Reader){r->node, r->first[id]};
     r->first[id] = r->n;
 }
