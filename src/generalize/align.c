@@ -10,6 +10,7 @@
 #include <string.h>
 #include "generalize/generalize_impl.h"
 #include "base/mem.h"
+#include "base/vec.h"
 
 enum { LOOK_AHEAD = 8 };
 
@@ -28,13 +29,9 @@ Value *node_operand(const Node *n, int i)
 
 static int new_merged(Aligned *a)
 {
-    if (a->nvalue == a->value_cap) {
-        int cap = a->value_cap ? a->value_cap * 2 : 256;
-        Merged *grown = mem_grow(a->value, (size_t)cap * sizeof *grown);
-        if (!grown) return -1;
-        a->value = grown;
-        a->value_cap = cap;
-    }
+    Merged *grown = vec_grow(a->value, a->nvalue, sizeof *grown);
+    if (!grown) return -1;
+    a->value = grown;
     Merged *m = &a->value[a->nvalue];
     *m = (Merged){.weight = false};
     for (int f = 0; f < GEN_FILES; f++) m->prev[f] = -1;
@@ -157,7 +154,7 @@ typedef struct Walk {
     Aligned *a;
     int f;
     Step *out; /* the new list */
-    int nout, cap;
+    int nout;
     const Step *old; /* the steps of the files before */
     int nold;
     bool memory;
@@ -165,13 +162,9 @@ typedef struct Walk {
 
 static bool push_step(Walk *w, const Step *s)
 {
-    if (w->nout == w->cap) {
-        int cap = w->cap ? w->cap * 2 : 256;
-        Step *grown = mem_grow(w->out, (size_t)cap * sizeof *grown);
-        if (!grown) return !(w->memory = true);
-        w->out = grown;
-        w->cap = cap;
-    }
+    Step *grown = vec_grow(w->out, w->nout, sizeof *grown);
+    if (!grown) return !(w->memory = true);
+    w->out = grown;
     w->out[w->nout++] = *s;
     return true;
 }

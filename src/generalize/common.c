@@ -6,6 +6,7 @@
 #include <string.h>
 #include "generalize/common.h"
 #include "base/mem.h"
+#include "base/vec.h"
 #include "facts/axes.h"
 
 /* ------------------------------------------------------------------ holes */
@@ -490,13 +491,9 @@ static bool tensors(Place *p)
 
 static bool keep_residual(Build *b, Expr *cond)
 {
-    if (b->nresidual == b->residual_cap) {
-        int cap = b->residual_cap ? b->residual_cap * 2 : 16;
-        Residual *grown = mem_grow(b->residual, (size_t)cap * sizeof *grown);
-        if (!grown) return oom(b->err);
-        b->residual = grown;
-        b->residual_cap = cap;
-    }
+    Residual *grown = vec_grow(b->residual, b->nresidual, sizeof *grown);
+    if (!grown) return oom(b->err);
+    b->residual = grown;
     b->residual[b->nresidual++] = (Residual){b->step, cond};
     return true;
 }

@@ -32,7 +32,7 @@ typedef struct Aligned {
     Step *step;
     int nstep, step_cap;
     Merged *value;
-    int nvalue, value_cap;
+    int nvalue;
     int *of[GEN_FILES]; /* by value id: the last merged index, -1 */
     int *output;        /* merged index of each output */
     int *mutation;      /* two merged indices each: target, value */
@@ -125,7 +125,7 @@ typedef struct Build {
     } * unknown;
     int nunknown, unknown_cap;
     Residual *residual;
-    int nresidual, residual_cap;
+    int nresidual;
     int number;      /* of this build */
     uint64_t batch;  /* symbols (as Expr.symbols) that are only first axes */
     int solved;      /* holes that equations settled in this build */

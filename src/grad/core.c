@@ -27,14 +27,6 @@ static const struct {
 #include "op/ops.def"
 };
 
-static double epsilon_of(DType t)
-{
-    return t == DT_F64 ? 0x1p-52 : t == DT_F32 ? 0x1p-23 : t == DT_BF16 ? 0x1p-7 : 0x1p-10;
-}
-static double largest_of(DType t)
-{
-    return t == DT_F64 ? DBL_MAX : t == DT_F32 ? FLT_MAX : t == DT_BF16 ? 0x1.FEp127 : 65504;
-}
 static DType worked_in(DType t) { return t == DT_F16 || t == DT_BF16 ? DT_F32 : t; }
 
 static Value *core_formula(Grad *d)
@@ -76,7 +68,7 @@ static Value *core_nan_to_num(Grad *d)
     Value *x = gd_value(d, 0), *y = x;
     const Arg *a = d->node->arg;
     if (!dtype_is_float(x->dtype)) return x;
-    double most = largest_of(x->dtype);
+    double most = dtype_highest(x->dtype);
     y = GD(d, where_self, V(GD(d, isnan, V(x))), a[1].kind == ARG_EXPR ? a[1] : arg_float(d->g, 0), V(y));
     y = GD(d, where_self, V(GD(d, eq_Tensor, V(x), arg_float(d->g, INFINITY))),
            a[2].kind == ARG_EXPR ? a[2] : arg_float(d->g, most), V(y));
@@ -113,7 +105,7 @@ static Value *core_safe_softmax(Grad *d)
 static Value *core_rms_norm(Grad *d)
 {
     Value *x = gd_value(d, 0), *w = gd_value(d, 2), *wide = gd_cast(d, x, worked_in(x->dtype));
-    Arg eps = d->node->arg[3].kind == ARG_EXPR ? d->node->arg[3] : arg_float(d->g, epsilon_of(x->dtype));
+    Arg eps = d->node->arg[3].kind == ARG_EXPR ? d->node->arg[3] : arg_float(d->g, dtype_epsilon(x->dtype));
     int dims[MAX_RANK], n = d->node->arg[1].n;
     for (int i = 0; i < n; i++) dims[i] = x->rank - n + i;
     Value *square = gd_mean(d, gd_mul(d, wide, wide), n, dims, true);

@@ -57,11 +57,7 @@ bool grad_layer_norm(Grad *d)
 bool grad_rms_norm(Grad *d)
 {
     Norm m = {.x = gd_value(d, 0), .eps = d->node->arg[3].e};
-    if (d->node->arg[3].kind != ARG_EXPR)
-        m.eps = gd_float(d, m.x->dtype == DT_F64    ? 0x1p-52
-                            : m.x->dtype == DT_F32  ? 0x1p-23
-                            : m.x->dtype == DT_BF16 ? 0x1p-7
-                                                    : 0x1p-10);
+    if (d->node->arg[3].kind != ARG_EXPR) m.eps = gd_float(d, dtype_epsilon(m.x->dtype));
     return last_axes(d, gd_value(d, 2), NULL, &m);
 }
 

@@ -526,19 +526,11 @@ bool lower_native_layer_norm_backward(Lower *L)
     return db && lower_return_values(L, 3, (Value *[]){dx, dw, db});
 }
 
-static double epsilon_of(DType t)
-{
-    return t == DT_F64    ? 2.220446049250313e-16
-           : t == DT_BF16 ? 0.0078125
-           : t == DT_F16  ? 0.0009765625
-                          : 1.1920928955078125e-07;
-}
-
 bool lower_rms_norm(Lower *L)
 {
     Value *x;
     TRY(want(L, &x));
-    Arg eps = L->arg[3].kind == ARG_EXPR ? L->arg[3] : arg_float(L->g, epsilon_of(x->dtype));
+    Arg eps = L->arg[3].kind == ARG_EXPR ? L->arg[3] : arg_float(L->g, dtype_epsilon(x->dtype));
     return norm(L, OP_rms_norm, 4, (Arg[]){L->arg[0], L->arg[1], L->arg[2], eps}, 2, 2);
 }
 
@@ -550,7 +542,7 @@ bool lower_fused_rms_norm(Lower *L)
     int n = L->arg[1].n;
     int64_t dims[MAX_RANK];
     for (int i = 0; i < n; i++) dims[i] = x->rank - n + i;
-    Arg eps = L->arg[3].kind == ARG_EXPR ? L->arg[3] : arg_float(L->g, epsilon_of(x->dtype));
+    Arg eps = L->arg[3].kind == ARG_EXPR ? L->arg[3] : arg_float(L->g, dtype_epsilon(x->dtype));
     Value *s = dtype_size(x->dtype) == 2 ? lower_cast(L, x, DT_F32) : x; /* statistics of half types are float */
     s = s ? EMIT(L, square, arg_value(s)) : NULL;
     s = mean(L, s, arg_ints(L->g, n, dims), arg_bool(L->g, true));

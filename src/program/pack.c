@@ -11,6 +11,7 @@
 #include "base/cpu.h"
 #include "base/jsonw.h"
 #include "base/mem.h"
+#include "base/vec.h"
 #include "format/packfile.h"
 #include "ir/copy.h"
 #include "kernel/gemm.h"
@@ -21,7 +22,7 @@
 
 typedef struct Blobs {
     PackBlob *blob;
-    int n, cap;
+    int n;
 } Blobs;
 
 typedef struct Packer {
@@ -49,13 +50,9 @@ static int add_blob(Packer *k, const void *data, uint64_t size)
     Blobs *b = &k->blobs;
     for (int i = 0; i < b->n; i++) /* tied weights */
         if (b->blob[i].data == data && b->blob[i].size == size && size) return i;
-    if (b->n == b->cap) {
-        int cap = b->cap ? 2 * b->cap : 64;
-        PackBlob *grown = mem_grow(b->blob, (size_t)cap * sizeof *grown);
-        if (!grown) return -1;
-        b->blob = grown;
-        b->cap = cap;
-    }
+    PackBlob *grown = vec_grow(b->blob, b->n, sizeof *grown);
+    if (!grown) return -1;
+    b->blob = grown;
     b->blob[b->n] = (PackBlob){data, size, 0};
     return b->n++;
 }

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/mem.h"
+#include "base/vec.h"
 #include "base/splitmix.h"
 #include "rewrite/family.h"
 #include "shape/solve.h"
@@ -22,11 +23,11 @@ typedef struct Cone {
     int nleaves;
     Value *weight[MAX_LEAVES];
     int nweights;
-    Node **node;            /* in order */
-    int nnodes, nfrom, cap; /* the first nfrom compute what is replaced */
-    int depth;              /* of the searches below; beyond MAX_CHAIN a claim is too large to be proven */
-    double allowed;         /* largest difference of the first result, relative to its peak */
-    bool one_drawn;         /* families draw one tensor of floats at a time: large numbers of several could cancel */
+    Node **node;       /* in order */
+    int nnodes, nfrom; /* the first nfrom compute what is replaced */
+    int depth;         /* of the searches below; beyond MAX_CHAIN a claim is too large to be proven */
+    double allowed;    /* largest difference of the first result, relative to its peak */
+    bool one_drawn;    /* families draw one tensor of floats at a time: large numbers of several could cancel */
     bool ok;
 } Cone;
 
@@ -124,16 +125,12 @@ static void collect(Cone *c, Value *v)
     if (!(c->ok = ++c->depth < MAX_CHAIN)) return;
     node_each_operand(v->def, collect_operand, c);
     c->depth--;
-    if (c->nnodes == c->cap) {
-        int cap = c->cap ? c->cap * 2 : 256;
-        Node **grown = mem_grow(c->node, (size_t)cap * sizeof *grown);
-        if (!grown) {
-            c->ok = false;
-            return;
-        }
-        c->node = grown;
-        c->cap = cap;
+    Node **grown = vec_grow(c->node, c->nnodes, sizeof *grown);
+    if (!grown) {
+        c->ok = false;
+        return;
     }
+    c->node = grown;
     c->node[c->nnodes++] = v->def;
 }
 

@@ -481,11 +481,7 @@ bool run_round_decimals(Call *c, Err *err)
 bool run_nan_to_num(Call *c, Err *err)
 {
     DType t = call_out(c, 0)->dtype;
-    double most = t == DT_F64    ? 1.7976931348623157e308
-                  : t == DT_F16  ? 65504
-                  : t == DT_BF16 ? 3.3895313892515355e38
-                                 : 3.4028234663852886e38;
-    double p[3] = {call_f64_or(c, 1, 0), call_f64_or(c, 2, most), call_f64_or(c, 3, -most)};
+    double p[3] = {call_f64_or(c, 1, 0), call_f64_or(c, 2, dtype_highest(t)), call_f64_or(c, 3, dtype_lowest(t))};
     return run_unary_op(c, dtype_is_float(t) ? PW_nan_to_num : PW_identity, p, err);
 }
 

@@ -43,17 +43,9 @@ typedef struct Range {
 
 static Range range_of(DType t)
 {
-    if (dtype_is_float(t)) {
-        double most = t == DT_F8E4M3                         ? 448
-                      : t == DT_F8E4M3FNUZ                   ? 240
-                      : t == DT_F4E2M1                       ? 6
-                      : t == DT_F8E5M2 || t == DT_F8E5M2FNUZ ? 57344
-                                                             : INFINITY;
-        return (Range){-most, most, true};
-    }
-    double n = ldexp(1, dtype_bits(t));
-    bool is_signed = t == DT_I8 || t == DT_I16 || t == DT_I32 || t == DT_I4 || t == DT_I2;
-    return is_signed ? (Range){-n / 2, n / 2 - 1, false} : (Range){0, n - 1, false};
+    bool narrow = dtype_bits(t) <= 8 && t != DT_F8E8M0; /* wider floats have infinities for what is too large */
+    if (dtype_is_float(t) && !narrow) return (Range){-INFINITY, INFINITY, true};
+    return (Range){dtype_lowest(t), dtype_highest(t), dtype_is_float(t)};
 }
 
 static double as_type(DType t, double v)

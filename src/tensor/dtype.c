@@ -6,9 +6,10 @@ static const struct {
     size_t size;
     int code;
     char kind;
+    double lowest, highest, epsilon;
 } info[DT_COUNT] = {
-    [DT_NONE] = {"none", "none", 0, 0, 'N'},
-#define DTYPE(NAME, text, bytes, code, st, kind) [DT_##NAME] = {text, st, bytes, code, #kind[0]},
+    [DT_NONE] = {"none", "none", 0, 0, 'N', 0, 0, 0},
+#define DTYPE(NAME, text, bytes, code, st, kind, ...) [DT_##NAME] = {text, st, bytes, code, #kind[0], __VA_ARGS__},
 #include "tensor/dtype.def"
 #undef DTYPE
 };
@@ -19,6 +20,9 @@ size_t dtype_size(DType t) { return info[t].size; }
 int dtype_pt2(DType t) { return info[t].code; }
 bool dtype_is_float(DType t) { return info[t].kind == 'F'; }
 bool dtype_is_int(DType t) { return info[t].kind == 'I' || info[t].kind == 'U'; }
+double dtype_lowest(DType t) { return info[t].lowest; }
+double dtype_highest(DType t) { return info[t].highest; }
+double dtype_epsilon(DType t) { return info[t].epsilon; }
 bool dtype_is_complex(DType t) { return info[t].kind == 'C'; }
 int dtype_bits(DType t)
 {

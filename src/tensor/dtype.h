@@ -8,7 +8,7 @@
 
 typedef enum DType {
     DT_NONE,
-#define DTYPE(NAME, text, bytes, code, st, kind) DT_##NAME,
+#define DTYPE(NAME, ...) DT_##NAME,
 #include "tensor/dtype.def"
 #undef DTYPE
     DT_COUNT
@@ -25,6 +25,9 @@ int dtype_pt2(DType t);               /* -1: PyTorch has none */
 bool dtype_is_float(DType t);
 bool dtype_is_int(DType t); /* signed or unsigned; not bool */
 bool dtype_is_complex(DType t);
+double dtype_lowest(DType t);  /* the least finite value, or the next that a double has */
+double dtype_highest(DType t); /* the largest */
+double dtype_epsilon(DType t); /* of a float: from 1 to the next */
 /* PyTorch's promotion of two dtypes of the same priority (c10::promoteTypes); DT_NONE if PyTorch has none. */
 DType dtype_promote(DType a, DType b);
 

@@ -643,20 +643,57 @@ static void test_cpu(void **state)
     assert_in_range(cpu_count(), 1, 1 << 20);
 }
 
+static double as_stored(DType t, double v)
+{
+    char p[16];
+    store_f64(t, p, v);
+    return load_f64(t, p);
+}
+
+/* The figures of dtype.def against the code that stores and loads. */
+static void test_extremes(void **state)
+{
+    (void)state;
+    for (int i = DT_NONE + 1; i < DT_COUNT; i++) {
+        DType t = (DType)i;
+        if (dtype_is_complex(t)) continue;
+        double low = dtype_lowest(t), high = dtype_highest(t), eps = dtype_epsilon(t);
+        assert_true(as_stored(t, low) == low && as_stored(t, high) == high && low < high);
+        assert_true(dtype_is_float(t) ? eps > 0 && as_stored(t, 1 + eps) == 1 + eps : eps == 0);
+        if (!dtype_is_float(t)) assert_true(low == 0 || high == -low - 1 || t == DT_I64);
+        else if (t != DT_F8E8M0) {
+            assert_true(low == -high && as_stored(t, 1 + eps / 4) == 1);
+            assert_true(!(as_stored(t, high * (1 + eps)) > high) || isinf(as_stored(t, high * (1 + eps))));
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_err),          cmocka_unit_test(test_arena),
-        cmocka_unit_test(test_arena_large),  cmocka_unit_test(test_sums),
-        cmocka_unit_test(test_buf),          cmocka_unit_test(test_map),
-        cmocka_unit_test(test_dtype),        cmocka_unit_test(test_small_types),
-        cmocka_unit_test(test_promotion),    cmocka_unit_test(test_half),
-        cmocka_unit_test(test_float8),       cmocka_unit_test(test_view),
-        cmocka_unit_test(test_storage),      cmocka_unit_test(test_shape_bytes),
-        cmocka_unit_test(test_copy),         cmocka_unit_test(test_map_file),
-        cmocka_unit_test(test_outfile),      cmocka_unit_test(test_outfile_stale),
-        cmocka_unit_test(test_outfile_full), cmocka_unit_test(test_outfile_killed),
-        cmocka_unit_test(test_cpu),          cmocka_unit_test(test_number),
+        cmocka_unit_test(test_err),
+        cmocka_unit_test(test_arena),
+        cmocka_unit_test(test_arena_large),
+        cmocka_unit_test(test_sums),
+        cmocka_unit_test(test_buf),
+        cmocka_unit_test(test_map),
+        cmocka_unit_test(test_dtype),
+        cmocka_unit_test(test_extremes),
+        cmocka_unit_test(test_small_types),
+        cmocka_unit_test(test_promotion),
+        cmocka_unit_test(test_half),
+        cmocka_unit_test(test_float8),
+        cmocka_unit_test(test_view),
+        cmocka_unit_test(test_storage),
+        cmocka_unit_test(test_shape_bytes),
+        cmocka_unit_test(test_copy),
+        cmocka_unit_test(test_map_file),
+        cmocka_unit_test(test_outfile),
+        cmocka_unit_test(test_outfile_stale),
+        cmocka_unit_test(test_outfile_full),
+        cmocka_unit_test(test_outfile_killed),
+        cmocka_unit_test(test_cpu),
+        cmocka_unit_test(test_number),
         cmocka_unit_test(test_characters),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);

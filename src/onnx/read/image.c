@@ -293,16 +293,6 @@ static bool pool_of(OnnxOp *o, Value **x, Windows *w)
     return true;
 }
 
-static double lowest(DType t)
-{
-    return dtype_is_float(t) ? -INFINITY
-           : t == DT_I8      ? -128.0
-           : t == DT_I16     ? -32768.0
-           : t == DT_I32     ? -2147483648.0
-           : t == DT_I64     ? -0x1p62
-                             : 0;
-}
-
 /* Positions in a (padded) plane of pooled sizes `wide`, shifted by `before`, become positions in the whole input:
  * ((n C + c) D1 + d1) D2 ... */
 static Value *positions(OnnxOp *o, const Value *x, const Windows *w, Value *at, Expr *const *wide, bool shifted,
@@ -343,8 +333,8 @@ bool onnx_max_pool(OnnxOp *o)
     Value *from = x;
     if (!w.plain)
         TRY(from = reached(o, x, &w,
-                           dtype_is_float(x->dtype) ? arg_float(o->g, lowest(x->dtype))
-                                                    : arg_int(o->g, (int64_t)lowest(x->dtype))));
+                           dtype_is_float(x->dtype) ? arg_float(o->g, -INFINITY)
+                                                    : arg_int(o->g, (int64_t)dtype_lowest(x->dtype))));
     Arg arg[] = {v(from),
                  ints(o, w.n, w.kernel),
                  ints(o, w.n, w.stride),

@@ -48,14 +48,6 @@ static bool window_never_empty(const Attention *a)
     return hi <= 0 && a->q->dim[2] == a->k->dim[2];
 }
 
-static double lowest(DType t)
-{
-    return t == DT_F64    ? -1.7976931348623157e308
-           : t == DT_F16  ? -65504
-           : t == DT_BF16 ? -3.3895313892515355e38
-                          : -3.4028234663852886e38;
-}
-
 /* What is added to the scores, and which rows live (no name: all of them). */
 static void mask_of(const Attention *a, Ref *bias, Ref *alive)
 {
@@ -69,7 +61,7 @@ static void mask_of(const Attention *a, Ref *bias, Ref *alive)
     bool sure = !a->mask && window_never_empty(a);
     if (!*mask.name || mask.t == DT_BOOL) {
         Ref allowed = !*mask.name ? bounds : !*bounds.name ? mask : NODE(o, "And", DT_BOOL, mask, bounds);
-        *bias = where(o, allowed, number(o, a->t, 0), number(o, a->t, lowest(a->t)));
+        *bias = where(o, allowed, number(o, a->t, 0), number(o, a->t, dtype_lowest(a->t)));
         if (sure) return;
         if (a->mask && !rank) allowed = unsqueeze(o, allowed, 0), last = 0;
         *alive = cast(o, reduce(o, "ReduceMax", cast(o, allowed, DT_I32), 1, &last, true), DT_BOOL);

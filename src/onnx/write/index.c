@@ -284,18 +284,7 @@ void out_scatter_reduce(Onnx *o, const Node *n, const char *text)
     if (mean) ones = where(o, NODE(o, "Equal", DT_BOOL, at, at), like(o, src, 1), like(o, src, 1));
     if (!self) {
         bool real = dtype_is_float(x.t);
-        double low = real            ? -INFINITY
-                     : x.t == DT_I64 ? -0x1p63
-                     : x.t == DT_I32 ? -0x1p31
-                     : x.t == DT_I16 ? -32768
-                     : x.t == DT_I8  ? -128
-                                     : 0;
-        double high = real            ? INFINITY
-                      : x.t == DT_I64 ? 0x1p62
-                      : x.t == DT_I32 ? 0x7fffffff
-                      : x.t == DT_I16 ? 32767
-                      : x.t == DT_I8  ? 127
-                                      : 255;
+        double low = real ? -INFINITY : dtype_lowest(x.t), high = real ? INFINITY : dtype_highest(x.t);
         Ref first = like(o, x, sum ? 0 : prod ? 1 : most ? low : high);
         Ref all = where(o, NODE(o, "Equal", DT_BOOL, at, at), first, first);
         x = scattered(o, x, at, all, axis, NULL);

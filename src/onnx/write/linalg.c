@@ -106,11 +106,6 @@ void out_layer_norm(Onnx *o, const Node *n, const char *text)
     give(o, n, 0, NODE(o, "LayerNormalization", x.t, x, w, b));
 }
 
-static double smallest_step(DType t)
-{
-    return t == DT_F64 ? 0x1p-52 : t == DT_F16 ? 0x1p-10 : t == DT_BF16 ? 0x1p-7 : 0x1p-23;
-}
-
 void out_rms_norm(Onnx *o, const Node *n, const char *text)
 {
     (void)text;
@@ -119,7 +114,7 @@ void out_rms_norm(Onnx *o, const Node *n, const char *text)
     int64_t axis[MAX_RANK];
     Ref x = arg_ref(o, n, 0), w = arg_ref(o, n, 2);
     bool half = x.t == DT_F16 || x.t == DT_BF16;
-    double eps = arg_f(o, n, 3, smallest_step(half ? DT_F32 : x.t));
+    double eps = arg_f(o, n, 3, dtype_epsilon(half ? DT_F32 : x.t));
     if (o->opt.opset >= 23 && o->opt.profile == ONNX_FOR_SPEC && x.t != DT_F64) {
         w = *w.name ? cast(o, w, x.t) : filled(o, x.t, 1, axes, v->dim + v->rank - axes);
         attr_int(o, "axis", -axes);

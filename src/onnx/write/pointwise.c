@@ -200,14 +200,6 @@ void out_threshold(Onnx *o, const Node *n, const char *text)
     give(o, n, 0, where(o, compare(o, "LessOrEqual", x, operand(o, n, 1, x.t)), operand(o, n, 2, x.t), x));
 }
 
-static double largest(DType t)
-{
-    return t == DT_F64    ? 1.7976931348623157e308
-           : t == DT_F16  ? 65504
-           : t == DT_BF16 ? 3.3895313892515355e38
-                          : 3.4028234663852886e38;
-}
-
 void out_nan_to_num(Onnx *o, const Node *n, const char *text)
 {
     (void)text;
@@ -217,8 +209,8 @@ void out_nan_to_num(Onnx *o, const Node *n, const char *text)
         return;
     }
     Ref y = where(o, is_nan(o, x), like(o, x, arg_f(o, n, 1, 0)), x);
-    y = where(o, is(o, x, INFINITY), like(o, x, arg_f(o, n, 2, largest(x.t))), y);
-    give(o, n, 0, where(o, is(o, x, -INFINITY), like(o, x, arg_f(o, n, 3, -largest(x.t))), y));
+    y = where(o, is(o, x, INFINITY), like(o, x, arg_f(o, n, 2, dtype_highest(x.t))), y);
+    give(o, n, 0, where(o, is(o, x, -INFINITY), like(o, x, arg_f(o, n, 3, dtype_lowest(x.t))), y));
 }
 
 /* ------------------------------------------------------------------ truth of one */

@@ -256,31 +256,8 @@ static Ref last_place(Onnx *o, Ref x, Ref y, const Value *v, const int64_t *perm
     return reduce(o, "ReduceMax", where(o, here, unsqueeze(o, i, 0), integer(o, 0)), 1, &last, false);
 }
 
-static double lowest(DType t)
-{
-    switch (t) {
-    case DT_I64: return -0x1p63;
-    case DT_I32: return -0x1p31;
-    case DT_I16: return -32768;
-    case DT_I8: return -128;
-    case DT_U8:
-    case DT_BOOL: return 0;
-    default: return -INFINITY;
-    }
-}
-
-static double highest(DType t)
-{
-    switch (t) {
-    case DT_I64: return 0x1.fffffffffffffp62;
-    case DT_I32: return 0x7fffffff;
-    case DT_I16: return 32767;
-    case DT_I8: return 127;
-    case DT_U8: return 255;
-    case DT_BOOL: return 1;
-    default: return INFINITY;
-    }
-}
+static double lowest(DType t) { return dtype_is_float(t) ? -INFINITY : dtype_lowest(t); }
+static double highest(DType t) { return dtype_is_float(t) ? INFINITY : dtype_highest(t); }
 
 void out_scan(Onnx *o, const Node *n, const char *text)
 {
