@@ -6,7 +6,8 @@
 # make coverage-attention   spellings, traps and models of attention: the figures of docs/ATTENTION.md
 # make tutorial    draws the scene of docs/TUTORIAL-SAM3.md, runs its commands, writes what they print and show
 # make install     [PREFIX=/usr/local DESTDIR=]; make uninstall takes the same files away; make deb writes dist/qkv_*.deb
-# make asan | fuzz | bench | wheel | clean
+# make wheel       a wheel of the Python package for any Linux with glibc 2.28 into dist/ (tools/wheels.py makes others)
+# make asan | fuzz | bench | clean
 PREFIX ?= /usr/local
 PY = .venv/bin/python
 
@@ -49,10 +50,12 @@ tutorial: all
 	@tools/setup.sh sam3
 	@$(PY) tools/tutorial.py build/qkv
 
+# -g1: reports name functions and lines, which is all that they use; whole debug information costs half as much again.
 build-asan/build.ninja:
 	@tools/setup.sh build
 	@tools/setup.sh check
-	@meson setup build-asan -Db_sanitize=address,undefined -Db_lundef=false -Doptimization=1 -Ddebug=true >/dev/null
+	@meson setup build-asan -Db_sanitize=address,undefined -Db_lundef=false -Doptimization=1 -Ddebug=false \
+	  -Dc_args=-g1 >/dev/null
 
 asan-build: build-asan/build.ninja
 	@ninja -C build-asan
@@ -66,9 +69,10 @@ fuzz: all
 bench: all
 	@sh bench/run.sh
 
-wheel: all
-	@tools/setup.sh check
-	@$(PY) -m pip wheel -q --no-deps -w dist .
+wheel:
+	@tools/setup.sh build
+	@tools/setup.sh wheel
+	@tools/wheels.py
 
 # What was configured before does not matter: PREFIX is set first.
 prefixed: build/build.ninja
@@ -86,4 +90,4 @@ deb:
 	@tools/package.sh deb
 
 clean:
-	@rm -rf build build-asan dist
+	@rm -rf build build-asan build-wheel* dist

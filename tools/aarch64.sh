@@ -2,6 +2,7 @@
 # Builds for aarch64 with Debian's cross compiler and runs the tests of the library in an emulator: the portable rung on another architecture.
 #
 #   tools/aarch64.sh [TEST ...]       everything lies in build-aarch64; needs apt and, when a tool is missing, root; 10 minutes on two cores
+#   tools/aarch64.sh --fetch          only the tools and the libraries, which tools/wheels.py links
 #
 # Libraries come from Debian's arm64 packages, unpacked and not installed. Tests that start the command from a shell are left out: they would
 # need the kernel to know the emulator.
@@ -34,6 +35,7 @@ if [ ! -d "$root" ]; then
   find "$root.part" -type l -lname '/*' -printf '%p %l\n' | while read -r link to; do ln -sfn "$root$to" "$link"; done
   mv "$root.part" "$root"
 fi
+[ "${1:-}" != --fetch ] || exit 0
 cat >"$dir/cross.ini" <<END
 [binaries]
 c = ['aarch64-linux-gnu-gcc', '--sysroot=$root']

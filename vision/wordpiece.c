@@ -1,5 +1,6 @@
-/* WordPiece. Contract in wordpiece.h. The steps are BertTokenizer's (transformers, models/bert/tokenization_bert.py): clean, space out
- * CJK characters, lower-case and strip accents, split at white space and punctuation, then the longest vocabulary pieces from the left.
+/* WordPiece. Contract in wordpiece.h. The steps are BertTokenizer's (transformers, models/bert/tokenization_bert.py):
+ * clean, space out CJK characters, lower-case and strip accents, split at white space and punctuation, then the longest
+ * vocabulary pieces from the left.
  */
 #include "vision/wordpiece.h"
 #include <string.h>
@@ -132,7 +133,7 @@ static bool clean(const Tokenizer *t, const char *text, Buf *out, Err *err)
     while (left > 0) {
         utf8proc_int32_t c;
         utf8proc_ssize_t n = utf8proc_iterate(p, left, &c);
-        if (n < 0) { /* a byte that is no UTF-8 becomes U+FFFD, which is dropped */
+        if (n < 0) { /* a byte that is not UTF-8 becomes U+FFFD, which is dropped */
             n = 1;
             c = 0xFFFD;
         }

@@ -31,18 +31,21 @@ static bool tiles_allowed(void)
     return syscall(SYS_arch_prctl, ASK, TILE_DATA) == 0;
 }
 
+/* Asks the CPU itself: what __builtin_cpu_supports reads is not filled in by every compiler's runtime library. */
 static CpuLevel detect(void)
 {
-    __builtin_cpu_init();
-    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") || !(leaf(1, 0, 2) >> 29 & 1)) return CPU_GEN;
-    if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
-        !__builtin_cpu_supports("avx512vl") || !__builtin_cpu_supports("avx512dq"))
-        return CPU_AVX2;
-    bool bf16 = (leaf(7, 1, 0) >> 5 & 1) != 0, vnni = __builtin_cpu_supports("avx512vnni") != 0;
+    enum { A, B, C, D };
+    bool avx = (leaf(1, 0, C) >> 28 & 1) &&
+               (leaf(1, 0, C) >> 27 & 1); /* OSXSAVE: xgetbv can be asked what the system keeps */
+    unsigned lo = 0, hi, b = leaf(7, 0, B);
+    if (avx) __asm__("xgetbv" : "=a"(lo), "=d"(hi) : "c"(0));
+    bool fma = leaf(1, 0, C) >> 12 & 1, f16c = leaf(1, 0, C) >> 29 & 1, avx2 = b >> 5 & 1, bmi2 = b >> 8 & 1;
+    if ((lo & 6) != 6 || !fma || !f16c || !avx2 || !bmi2) return CPU_GEN;
+    bool f = b >> 16 & 1, dq = b >> 17 & 1, bw = b >> 30 & 1, vl = b >> 31;
+    if ((lo & 0xe6) != 0xe6 || !f || !dq || !bw || !vl) return CPU_AVX2;
+    bool bf16 = leaf(7, 1, A) >> 5 & 1, vnni = leaf(7, 0, C) >> 11 & 1;
     if (!bf16 || !vnni) return CPU_AVX512;
-    bool amx = (leaf(7, 0, 3) >> 22 & 1) && (leaf(7, 0, 3) >> 24 & 1) && (leaf(7, 0, 3) >> 25 & 1);
-    unsigned lo, hi;
-    __asm__("xgetbv" : "=a"(lo), "=d"(hi) : "c"(0));
+    bool amx = (leaf(7, 0, D) >> 22 & 1) && (leaf(7, 0, D) >> 24 & 1) && (leaf(7, 0, D) >> 25 & 1);
     return amx && (lo >> 17 & 3) == 3 && tiles_allowed() ? CPU_AMX : CPU_AVX512BF16;
 }
 #else
@@ -121,7 +124,8 @@ static double tightest(char *folder, double (*quota)(const char *), double least
     }
 }
 
-/* The quota of this process, from /proc/self/cgroup: "0::/a/b" (v2), "4:cpu,cpuacct:/a/b" (v1); 0 when there is none. */
+/* The quota of this process, from /proc/self/cgroup: "0::/a/b" (v2), "4:cpu,cpuacct:/a/b" (v1);
+ * 0 when there is none. */
 static double cgroup_quota(void)
 {
     char line[PATH_MAX + 64], root[] = "";

@@ -3,9 +3,8 @@
  *     MappedFile f;
  *     if (!file_map(&f, path, err)) ...      read-only, private; f.data lives until file_unmap
  *
- *     OutFile *o = outfile_open("out.bin", err);   writes to a temporary file in the same folder; a symbolic link is followed,
- *                                                  an existing target that is not a regular file is refused (E_IO)
- *     outfile_write(o, bytes, n, err);
+ *     OutFile *o = outfile_open("out.bin", err);   writes to a temporary file in the same folder; a symbolic link is
+ * followed, an existing target that is not a regular file is refused (E_IO) outfile_write(o, bytes, n, err);
  *     outfile_commit(o, err);                      fsync, rename, fsync of the folder; frees o
  *     outfile_abort(o);                            or: unlinks the temporary file; frees o
  *

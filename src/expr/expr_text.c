@@ -1,5 +1,6 @@
-/* Expressions as text: printing infix, and one recursive-descent parser for infix (Python's operators), sympy's srepr and the guards
- * that torch.export writes. ex_parse(p, "Add(Symbol('s0', integer=True), Integer(1))", ...) is ex_parse(p, "s0 + 1", ...).
+/* Expressions as text: printing infix, and one recursive-descent parser for infix (Python's operators), sympy's srepr
+ * and the guards that torch.export writes. ex_parse(p, "Add(Symbol('s0', integer=True), Integer(1))", ...) is
+ * ex_parse(p, "s0 + 1", ...).
  */
 #include <errno.h>
 #include <math.h>

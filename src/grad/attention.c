@@ -1,12 +1,13 @@
 /* The gradient of attention, and attention as products and a softmax.
  *
  *     S = scale q k^T (+ mask),  P = softmax(S),  out = P v
- *     dv = P^T dout,  dP = dout v^T,  dS = P (dP - sum(P dP)),  dq = scale dS k,  dk = scale dS^T q        Dao et al. 2022, appendix B.2
+ *     dv = P^T dout,  dP = dout v^T,  dS = P (dP - sum(P dP)),  dq = scale dS k,  dk = scale dS^T q        Dao et al.
+ * 2022, appendix B.2
  *
- * Attention becomes qkv.sdpa_lse, which keeps the logarithm of each row's sum, and its gradient is one node, qkv.sdpa_backward, which makes P from
- * that again, block by block. With --decompose math both are written out: the forward pass makes P, and the backward pass reads it. For a
- * format that has no such pair (ONNX) attention_written_out does so afterwards: then the backward pass computes P
- * again.
+ * Attention becomes qkv.sdpa_lse, which keeps the logarithm of each row's sum, and its gradient is one node,
+ * qkv.sdpa_backward, which makes P from that again, block by block. With --decompose math both are written out: the
+ * forward pass makes P, and the backward pass reads it. For a format that has no such pair (ONNX) attention_written_out
+ * does so afterwards: then the backward pass computes P again.
  */
 #include <math.h>
 #include "grad/grad_impl.h"
@@ -97,7 +98,7 @@ static bool probabilities(Grad *d, Attention *a)
                              ex_make(d->ex, EX_SQRT, ex_make(d->ex, EX_TOFLOAT, D, NULL, NULL), NULL, NULL), NULL);
     a->scaled = gd_scale(d, grouped(d, a, a->q), a->scale);
     Value *s = ungrouped(d, a, gd_matmul(d, a->scaled, gd_swap(d, a->k, -1, -2)));
-    double cap = softcap->e->kind == EX_FLOAT ? softcap->e->f : (double)softcap->e->i;
+    double cap = ex_number(softcap->e);
     if (cap > 0) {
         a->capped = GD(d, tanh, V(GD(d, div_Tensor, V(s), *softcap)));
         s = gd_scale(d, a->capped, softcap->e);

@@ -86,6 +86,22 @@ Arg arg_ints(Graph *g, int n, const int64_t *v)
     return a;
 }
 
+bool arg_same(const Arg *a, const Arg *b)
+{
+    if (a->kind != b->kind) return false;
+    switch (a->kind) {
+    case ARG_NONE: return true;
+    case ARG_VALUE: return a->v == b->v;
+    case ARG_EXPR: return a->e == b->e;
+    case ARG_STR: return !strcmp(a->s, b->s);
+    case ARG_DTYPE: return a->dtype == b->dtype;
+    case ARG_GRAPH: return a->g == b->g;
+    case ARG_VALUES: return a->n == b->n && (!a->n || !memcmp(a->vs, b->vs, (size_t)a->n * sizeof *a->vs));
+    case ARG_EXPRS: return a->n == b->n && (!a->n || !memcmp(a->es, b->es, (size_t)a->n * sizeof *a->es));
+    }
+    return false;
+}
+
 /* ------------------------------------------------------------------ values */
 
 static const char *unique_name(Graph *g, const char *name)
@@ -238,7 +254,8 @@ static bool one_of(const Param *p, const Arg *a, Err *err)
 
 static bool integral(const Expr *e) { return e && !e->is_float; }
 
-/* Checks an argument against its parameter and puts it in the form the table promises (a lone int for int[2] is repeated). */
+/* Checks an argument against its parameter and puts it in the form the table promises (a lone int for int[2] is
+ * repeated). */
 /* False for an argument that could not be built: no memory, or an expression over its limit. */
 static bool built(const Arg *a)
 {

@@ -34,7 +34,8 @@ static DType dtype_or(const Lower *L, DType otherwise)
 static Value *times(Lower *L, Value *x, double f) { return AS(L, mul_Tensor, v(x), arg_float(L->g, f)); }
 static Value *plus(Lower *L, Value *x, double f) { return AS(L, add_Tensor, v(x), arg_float(L->g, f)); }
 
-/* Positions 0, scale, 2 scale, ... in float64, with `scale` over (length - 1); a periodic window is one longer and loses its last. */
+/* Positions 0, scale, 2 scale, ... in float64, with `scale` over (length - 1);
+ * a periodic window is one longer and loses its last. */
 static bool positions(Lower *L, double scale, Value **x, bool *trivial)
 {
     int64_t n;
@@ -54,7 +55,7 @@ static double number(Lower *L, const char *name, double otherwise)
 {
     int at = op_param(L->op, name);
     const Expr *e = at < 0 ? NULL : lower_expr(L, at);
-    return !e || !ex_is_const(e) ? otherwise : e->kind == EX_FLOAT ? e->f : (double)e->i;
+    return !e || !ex_is_const(e) ? otherwise : ex_number(e);
 }
 
 static const double pi = 3.14159265358979323846;

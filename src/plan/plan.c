@@ -203,8 +203,8 @@ static bool add_storage(Builder *s, const Value *v, Tensor *t, bool constant)
     return true;
 }
 
-/* Makes n a view if it can be one. Its first element is kept relative to its parent's storage; tensors carry a fake base while the plan
- * is built. */
+/* Makes n a view if it can be one. Its first element is kept relative to its parent's storage;
+ * tensors carry a fake base while the plan is built. */
 static bool try_view(Builder *s, const Node *n, Call *c, bool *made)
 {
     ViewFn *f = view_table[n->op->id].fn;
@@ -343,8 +343,8 @@ static bool make_step(Builder *s, const Node *last, const Node *n, const FusedNo
     return true;
 }
 
-/* Is a value between the product and the last node of a fusion there already? It is when it depends on weights alone: then the product
- * is not made again, and its operands need not be there. */
+/* Is a value between the product and the last node of a fusion there already? It is when it depends on weights alone:
+ * then the product is not made again, and its operands need not be there. */
 static bool made_before(const Builder *s, const Node *product, const Node *last)
 {
     bool made = s->in->given[product->out[0]->id] != NULL;

@@ -17,11 +17,15 @@ struct Family {
     const Guard *guards;        /* an unnamed one after the last */
     const Maker *makers;        /* the same */
     int (*cost)(const Node *n); /* of nodes of its own ops; 0: the engine's (rewrite_cost) */
-    /* No rule of the phase fires any more, all forms are there. *changed: something fired, and the rules are tried
+    /* No rule of the phase fires any more, all forms are there (not with RewriteOptions.rules_only). *changed: something fired, and the rules are tried
      * again. False: rw->err. */
     bool (*settled)(Rewrite *rw, Phase phase, bool *changed);
     /* The phase is over: what is still spelled out goes into log->left. */
     bool (*leftovers)(Rewrite *rw, Phase phase, RewriteLog *log, Err *err);
     int (*fused)(const Graph *g); /* its fused ops in the result, for log->fused */
+    /* For proofs: an operand of n whose numbers are the family's to choose (a mask); NULL: none. The tensors that it is
+     * made of are filled by draw. seed: 0 is for plain numbers, 1 for odd ones, others for both. */
+    const Value *(*drawn)(const Node *n);
+    void (*draw)(Tensor *t, int seed, Waiver waiver, uint64_t *random);
 };
 #endif

@@ -369,7 +369,7 @@ static bool worth_it(Firer *f, const Rule *rule)
     if (f->ok && f->cost >= before)
         f->ok = rewrite_refuse(rw, "it would not make the graph smaller (cost %d, was %d)", f->cost, before);
     if (f->ok && rw->o->prove) {
-        Claim c = {rw->g, rule->name, f->n, f->from, f->to, rw->masked_rows};
+        Claim c = {rw->g, rule->name, f->n, f->from, f->to, rw->waiver};
         f->ok = rw->o->prove(rw->o->prove_user, &c, &proof, rw->err);
         if (!f->ok) {
             within(rw->err, "rule '%s' at '%s'", rule->name, f->from[0]->name);
@@ -393,7 +393,7 @@ static bool fire_rule(Rewrite *rw, const Rule *rule, Node *const *root, const Ar
     f->root = root;
     f->n = rule->nroots;
     rw->note = NULL;
-    rw->masked_rows = 0;
+    rw->waiver = WAIVE_NOTHING;
     f->gone = NULL;
     return build(f, rule, bound, has) && worth_it(f, rule) && commit(f);
 }
@@ -663,7 +663,7 @@ bool rewrite_graph(Graph *g, const RewriteOptions *o, RewriteLog *log, Err *err)
     bool ok = rw.scratch && log->uses && rw.firer && used;
     if (ok) graph_count_uses(g, used);
     else oom(err);
-    ok = ok && merge_equal(&rw);
+    ok = ok && (o->resumes || merge_equal(&rw));
     for (int p = 0; ok && p < PHASES; p++) {
         if (o->phases && !(o->phases & 1u << p)) continue;
         bool changed = true;
@@ -671,7 +671,7 @@ bool rewrite_graph(Graph *g, const RewriteOptions *o, RewriteLog *log, Err *err)
         for (int round = 0; ok && changed && round < MAX_ROUNDS; round++) {
             changed = false;
             ok = one_round(&rw, &changed);
-            if (ok && !changed) ok = settled(&rw, (Phase)p, &changed);
+            if (ok && !changed && !o->rules_only) ok = settled(&rw, (Phase)p, &changed);
         }
         ok = ok && leftovers(&rw, (Phase)p, log, err);
     }
@@ -689,6 +689,19 @@ bool rewrite_graph(Graph *g, const RewriteOptions *o, RewriteLog *log, Err *err)
     mem_free(rw.chain);
     arena_destroy(rw.scratch);
     return ok;
+}
+
+bool rewrite_log_append(RewriteLog *log, const RewriteLog *then)
+{
+    int n = log->nfirings + then->nfirings;
+    Firing *all = arena_array(log->arena, Firing, n + 1);
+    if (!all) return false;
+    for (int i = 0; i < n; i++) all[i] = i < log->nfirings ? log->firing[i] : then->firing[i - log->nfirings];
+    log->firing = all;
+    log->nfirings = log->cap = n;
+    log->fused = then->fused;
+    log->nodes_after = then->nodes_after;
+    return true;
 }
 
 void rewrite_log_free(RewriteLog *log)

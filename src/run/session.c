@@ -6,7 +6,7 @@
 #include <string.h>
 #include <time.h>
 #include "base/mem.h"
-#include "run/gemm.h"
+#include "run/gemm_cache.h"
 #include "run/module_names.h"
 #include "run/run_table.h"
 #include "run/session_impl.h"
@@ -374,7 +374,8 @@ static bool fold_weights(Session *s, Err *err)
     return ok;
 }
 
-/* After fork() the child has none of OpenMP's threads, but would wait for them: they are given back before, and made again where they are needed. */
+/* After fork() the child has none of OpenMP's threads, but would wait for them:
+ * they are given back before, and made again where they are needed. */
 static void before_fork(void) { omp_pause_resource_all(omp_pause_soft); }
 static void watch_forks(void) { pthread_atfork(before_fork, NULL, NULL); }
 static pthread_once_t fork_once = PTHREAD_ONCE_INIT;

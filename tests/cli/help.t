@@ -162,8 +162,8 @@ Options
       Upper limit for the memory of activations, scratch space and random inputs; suffixes K, M, G.
       A run that needs more ends with exit code 5.
   --passes LIST
-      Run only these passes over the graph, of import,detach,rewrite,padding,precision,fold,fuse. By
-      default import, detach, rewrite, precision and fuse run.
+      Run only these passes over the graph, of import, detach, pair, rewrite, padding, precision,
+      fold, fuse. By default import, detach, pair, rewrite, precision, fuse run.
   --trace FILE.json
       Write a timeline of the steps, with start and duration of each, in the Trace Event Format,
       which https://ui.perfetto.dev opens.

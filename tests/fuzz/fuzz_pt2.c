@@ -1,4 +1,5 @@
-/* The whole of loading a .pt2, one run of what loads with random inputs, saving (what is written loads again), and cutting parts out. */
+/* The whole of loading a .pt2, one run of what loads with random inputs, saving (what is written loads again),
+ * and cutting parts out. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -137,7 +138,7 @@ static bool value_at(const char *text, size_t k, char *name, size_t cap)
     return false;
 }
 
-/* The parts before and behind a value, and between it and another. */
+/* The parts before and after a value, and between it and another. */
 static void cut(const qkv_model *m, const char *text, size_t size)
 {
     char a[300], b[300];

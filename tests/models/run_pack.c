@@ -1,5 +1,6 @@
-/* Packed models (.qkv): each small model (tests/models/small) is packed, read back, and gives the same bits as its source at all its sizes; and
- * files that are damaged, of another version or for another CPU are refused in a sentence. TAP.
+/* Packed models (.qkv): each small model (tests/models/small) is packed, read back, and gives the same bits as its
+ * source at all its sizes; and files that are damaged, of another version or for another CPU are refused in a sentence.
+ * TAP.
  *
  *     run_pack tests/models/small FOLDER       FOLDER: where files may be written
  */
@@ -181,7 +182,7 @@ enum {
     CRC = 72
 };
 
-/* The checksum as it should be: the parsers behind it must stand on their own. */
+/* The checksum as it should be: the parsers after it must stand on their own. */
 static void mend(Bytes *b)
 {
     uint64_t json = u64_at(b, JSON), nj = u64_at(b, JSON_SIZE), text = u64_at(b, TEXT), nt = u64_at(b, TEXT_SIZE);

@@ -1,9 +1,11 @@
-/* Runs the small committed models (tests/models/small) through the public interface and compares with PyTorch's outputs. TAP.
+/* Runs the small committed models (tests/models/small) through the public interface and compares with PyTorch's
+ * outputs. TAP.
  *
  *     run_small tests/models/small
  *
- * Each model runs at all its sizes in one session, forwards and back (a new size plans again, an old one must not have been spoiled),
- * with 1 and with 2 threads, fused and with every node kept; the answers must not depend on the number of threads, bit for bit.
+ * Each model runs at all its sizes in one session, forwards and back (a new size plans again, an old one must not have
+ * been spoiled), with 1 and with 2 threads, fused and with every node kept; the answers must not depend on the number
+ * of threads, bit for bit.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -12,20 +14,15 @@
 #include "qkv_tools.h"
 #include "folder.h"
 #include "tap.h"
+#include "tensor/tolerance.h"
 
 enum { MAX_VARIANTS = 8, MAX_OUTPUTS = 32 };
 
 /* Largest error relative to the largest value that counts as equal. */
 static double tolerance(const char *model, qkv_dtype t)
 {
-    if (strstr(model, "autocast")) return 3e-2; /* rounding to bfloat16 inside */
-    switch (t) {
-    case QKV_F32:
-    case QKV_F64: return 2e-5;
-    case QKV_F16: return 4e-3;
-    case QKV_BF16: return 3e-2;
-    default: return 0;
-    }
+    if (strstr(model, "autocast")) t = QKV_BF16; /* rounding to bfloat16 inside */
+    return tolerance_of(TOLERANCE_TORCH, (DType)t);
 }
 
 static int compare(const char *name, int variant, const char *how, qkv_session *s, const qkv_model *m,

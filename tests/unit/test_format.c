@@ -9,14 +9,15 @@
 #include "base/map.h"
 #include "expr/expr.h"
 #include "vision/image.h"
+#include "base/jsonw.h"
 #include "format/json.h"
 #include "format/tensors.h"
 #include "format/zip.h"
 
 /* ------------------------------------------------------------------ JSON: list B */
 
-/* Same answers as Python's json.loads with duplicate keys refused, but for what json.h says: a top that is no container, numbers out
- * of range, lone surrogates and NUL in strings. */
+/* Same answers as Python's json.loads with duplicate keys refused, but for what json.h says:
+ * a top that is not a container, numbers out of range, lone surrogates and NUL in strings. */
 static void test_json_list(void **state)
 {
     (void)state;
@@ -228,7 +229,8 @@ static void test_json_fields(void **state)
     json_free(j);
 }
 
-/* Objects of every size around where they get a table, loops over nested values, and the bound on what all of it takes. */
+/* Objects of every size around where they get a table, loops over nested values,
+ * and the bound on what all of it takes. */
 static void test_json_many(void **state)
 {
     (void)state;
@@ -279,6 +281,44 @@ static void test_json_many(void **state)
     buf_free(&b);
 }
 
+static void test_json_write(void **state)
+{
+    (void)state;
+    Buf b = {0}, inner = {0}, text = {0};
+    static const int64_t shape[] = {2, -3};
+    static const char *const names[] = {"a, [", "b\""};
+    jw_put(&b, "{'node': %s, 'n': %d, 'big': %lld, 'x': %g, 'ms': %.3f", "it's", 3, 1LL << 40, 0.1, 1.0 / 3);
+    jw_text(&b, "none", NULL);
+    jw_bool(&b, "yes", true);
+    jw_ints(&b, "shape", shape, 2);
+    jw_texts(&b, "key \"1\"", names, 2);
+    jw_open(&b, "empty", '{');
+    jw_put(&b, "}, 'rows': [");
+    for (int i = 0; i < 2; i++) {
+        jw_line(&b);
+        jw_int(&b, NULL, i);
+    }
+    jw_text(&inner, NULL, NULL);
+    jw_put(&inner, "{'k': 1}");
+    buf_puts(&text, "a\tb");
+    jw_close(&b, "]");
+    jw_list(&b, "list", '[', &inner);
+    jw_take(&b, "text", &text);
+    jw_close(&b, "}");
+    assert_null(text.data);
+    assert_string_equal(b.data,
+                        "{\"node\": \"it's\", \"n\": 3, \"big\": 1099511627776, \"x\": 0.1, \"ms\": 0.333, "
+                        "\"none\": null, \"yes\": true, \"shape\": [2, -3], \"key \\\"1\\\"\": [\"a, [\", \"b\\\"\"], "
+                        "\"empty\": {}, \"rows\": [\n0,\n1], \"list\": [null, {\"k\": 1}], \"text\": \"a\\tb\"}");
+    b.len = 0;
+    jw_put(&b, "{'a b': [1, 'c \\\" d\\\\', {}]}");
+    jw_line(&b);
+    jw_compact(&b);
+    assert_string_equal(b.data, "{\"a b\":[1,\"c \\\" d\\\\\",{}]},");
+    buf_free(&b);
+    buf_free(&inner);
+}
+
 static void test_json_put(void **state)
 {
     (void)state;
@@ -286,22 +326,18 @@ static void test_json_put(void **state)
     static const double numbers[] = {0, -1.5, 0.1, 1e300, 5e-324, 1.0 / 3, 16777217, 1e22, -123456789.123};
     static const char odd[] = "a\"b\\c\n\t\x01\x1f\xc3\xa9/";
     Buf b = {0};
-    buf_puts(&b, "[");
-    json_put_string(&b, odd);
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
-        buf_puts(&b, ",");
-        json_put_number(&b, numbers[i]);
-    }
-    buf_puts(&b, ",");
-    json_put_number(&b, (double)NAN);
-    buf_puts(&b, "]");
+    jw_open(&b, NULL, '[');
+    jw_text(&b, NULL, odd);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) jw_number(&b, NULL, numbers[i]);
+    jw_number(&b, NULL, (double)NAN);
+    jw_close(&b, "]");
     json_t *j = json_read(b.data, b.len, "put", &err);
     OK(j);
     assert_string_equal(json_string_value(json_array_get(j, 0)), odd);
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         assert_true(json_number_value(json_array_get(j, i + 1)) == numbers[i]);
     assert_true(json_is_null(json_array_get(j, json_array_size(j) - 1)));
-    assert_non_null(strstr(b.data, ",0.1,")); /* the shortest that reads back */
+    assert_non_null(strstr(b.data, ", 0.1, ")); /* the shortest that reads back */
     json_free(j);
     buf_free(&b);
 }
@@ -479,7 +515,8 @@ static void test_safetensors(void **state)
     Err err = {0};
     static const char header[] =
         "{\"__metadata__\":{\"format\":\"pt\"},\"a\":{\"dtype\":\"F32\",\"shape\":[2,2],\"data_offsets\":[1,17]},"
-        "\"b\":{\"dtype\":\"BOOL\",\"shape\":[],\"data_offsets\":[0,1]},\"c\":{\"dtype\":\"I64\",\"shape\":[0,9],\"data_offsets\":[17,17]}}  ";
+        "\"b\":{\"dtype\":\"BOOL\",\"shape\":[],\"data_offsets\":[0,1]},\"c\":{\"dtype\":\"I64\",\"shape\":[0,9],"
+        "\"data_offsets\":[17,17]}}  ";
     Buf b = safetensors(header, 17);
     TensorFile *f = tensorfile_open(unit_file(b.data, b.len), &err);
     OK(f);
@@ -503,9 +540,11 @@ static void test_safetensors_hostile(void **state)
         const char *text, *header;
     } rows[] = {
         {E_FORMAT, "overlap",
-         "{\"a\":{\"dtype\":\"U8\",\"shape\":[9],\"data_offsets\":[0,9]},\"b\":{\"dtype\":\"U8\",\"shape\":[8],\"data_offsets\":[8,16]}}"},
+         "{\"a\":{\"dtype\":\"U8\",\"shape\":[9],\"data_offsets\":[0,9]},\"b\":{\"dtype\":\"U8\",\"shape\":[8],\"data_"
+         "offsets\":[8,16]}}"},
         {E_FORMAT, "belong to no tensor",
-         "{\"a\":{\"dtype\":\"U8\",\"shape\":[7],\"data_offsets\":[0,7]},\"b\":{\"dtype\":\"U8\",\"shape\":[8],\"data_offsets\":[8,16]}}"},
+         "{\"a\":{\"dtype\":\"U8\",\"shape\":[7],\"data_offsets\":[0,7]},\"b\":{\"dtype\":\"U8\",\"shape\":[8],\"data_"
+         "offsets\":[8,16]}}"},
         {E_FORMAT, "the tensors end at byte 15", "{\"a\":{\"dtype\":\"U8\",\"shape\":[15],\"data_offsets\":[0,15]}}"},
         {E_FORMAT, "the tensors end at byte 0", "{}"},
         {E_FORMAT, "outside", "{\"a\":{\"dtype\":\"U8\",\"shape\":[17],\"data_offsets\":[0,17]}}"},
@@ -528,7 +567,8 @@ static void test_safetensors_hostile(void **state)
         {E_FORMAT, "expected an integer", "{\"a\":{\"dtype\":\"U8\",\"shape\":[16.0],\"data_offsets\":[0,16]}}"},
         {E_FORMAT, "found array", "{\"a\":[]}"},
         {E_FORMAT, "duplicate",
-         "{\"a\":{\"dtype\":\"U8\",\"shape\":[16],\"data_offsets\":[0,16]},\"a\":{\"dtype\":\"U8\",\"shape\":[16],\"data_offsets\":[0,16]}}"},
+         "{\"a\":{\"dtype\":\"U8\",\"shape\":[16],\"data_offsets\":[0,16]},\"a\":{\"dtype\":\"U8\",\"shape\":[16],"
+         "\"data_offsets\":[0,16]}}"},
         {E_FORMAT, "expected an object", "[1]"},
         {E_FORMAT, "__metadata__", "{\"__metadata__\":5}"},
         {E_FORMAT, "__metadata__", "{\"__metadata__\":{\"a\":5}}"},
@@ -746,7 +786,8 @@ static void test_png(void **state)
     REFUSED(image_read(&im, unit_path("absent.png"), &err), E_IO);
 }
 
-/* Written chunk by chunk: 16 bits are reduced as they are, without gamma; sizes that would take all memory are refused early. */
+/* Written chunk by chunk: 16 bits are reduced as they are, without gamma;
+ * sizes that would take all memory are refused early. */
 static void png_chunk(Buf *b, const char *type, const void *data, size_t n)
 {
     unsigned char size[4] = {0, 0, (unsigned char)(n >> 8), (unsigned char)n}, sum[4];
@@ -848,6 +889,7 @@ int main(void)
         cmocka_unit_test(test_json_large),
         cmocka_unit_test(test_json_fields),
         cmocka_unit_test(test_json_many),
+        cmocka_unit_test(test_json_write),
         cmocka_unit_test(test_json_put),
         cmocka_unit_test(test_tensor_round_trip),
         cmocka_unit_test(test_tensor_small_types),

@@ -21,10 +21,10 @@ static Graph *chain(const char *const *name)
     int n = 0;
     for (; name[n]; n++) sprintf(text + strlen(text), "weight %%w%d: f32[2, 2] = parameter \"%s\"\n", n + 1, name[n]);
     for (int i = 1; i <= n; i++)
-        sprintf(
-            text + strlen(text),
-            "%%t%d: f32[2, 2] = aten.permute.default(%%w%d, [1, 0])\n%%m%d: f32[b, 2] = aten.matmul.default(%%r%d, %%t%d)\n%%r%d: f32[b, 2] = aten.relu.default(%%m%d)\n",
-            i, i, i, i - 1, i, i, i);
+        sprintf(text + strlen(text),
+                "%%t%d: f32[2, 2] = aten.permute.default(%%w%d, [1, 0])\n"
+                "%%m%d: f32[b, 2] = aten.matmul.default(%%r%d, %%t%d)\n%%r%d: f32[b, 2] = aten.relu.default(%%m%d)\n",
+                i, i, i, i - 1, i, i, i);
     sprintf(text + strlen(text), "output output_0 = %%r%d\n", n);
     Graph *g = graph_parse(text, any_weight, NULL, &err);
     if (!g) STOP("%s\n%s", text, err.msg);
@@ -39,7 +39,7 @@ static void expect(const char *const *name, const char *want)
     const char **module = modules_of(g);
     assert_non_null(module);
     for (const Node *n = g->first; n; n = n->next)
-        if (n->op->id == OP_relu) { /* of the product before it, which finds its weight behind a view */
+        if (n->op->id == OP_relu) { /* of the product before it, which finds its weight through a view */
             assert_string_equal(module[n->out[0]->id], module[n->arg[0].v->id]);
             strcat(got, module[n->out[0]->id]);
             strcat(got, "|");

@@ -1,4 +1,5 @@
-/* ONNX files: bytes put together here field by field, so that each can lie, read as the records of onnx.h and written again.
+/* ONNX files: bytes put together here field by field, so that each can lie, read as the records of onnx.h and written
+ * again.
  *
  *     Buf t = {0};
  *     vi(&t, 1, 3); vi(&t, 2, ONNX_FLOAT); by(&t, 9, raw, 12);        TensorProto: dims 3, FLOAT, raw_data
@@ -336,7 +337,7 @@ static void test_model(void **state)
     vi(&d, 1, 3), in(&sh, 1, &d), st(&d, 2, "batch"), in(&sh, 1, &d), vi(&d, 1, 5), st(&d, 2, "n"), in(&sh, 1, &d),
         in(&sh, 1, &d);
     vi(&tt, 1, ONNX_FLOAT), in(&tt, 2, &sh), in(&ty, 1, &tt);
-    st(&v, 1, "x"), in(&v, 2, &ty), vi(&v, 99, 7); /* 99: nobody knows it */
+    st(&v, 1, "x"), in(&v, 2, &ty), vi(&v, 99, 7); /* 99: no reader knows it */
     in(&g, 11, &v);
     vi(&tt, 1, ONNX_INT64), in(&ty, 1, &tt), in(&tt, 1, &ty),
         in(&ty, 4, &tt); /* a sequence of tensors without a shape */

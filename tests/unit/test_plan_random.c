@@ -1,5 +1,5 @@
-/* Random graphs run with owners instead of numbers: whoever reads memory must find there what its operand's node wrote, so two live
- * buffers never overlap, nothing is written over its own operand, and results stay whole. */
+/* Random graphs run with owners instead of numbers: whoever reads memory must find there what its operand's node
+ * wrote, so two live buffers never overlap, nothing is written over its own operand, and results stay whole. */
 #include "unit_graph.h"
 #include "plan/fuse.h"
 #include "plan/plan.h"
@@ -119,7 +119,7 @@ static Graph *random_graph(uint64_t seed)
     return g;
 }
 
-/* Who wrote each byte: a value's id; -1 nobody. */
+/* Who wrote each byte: a value's id; -1 nothing. */
 typedef struct Region {
     unsigned char *start;
     size_t size;
@@ -209,8 +209,8 @@ static size_t arena_with_scratch(const Plan *p)
     return n;
 }
 
-/* As the session does it: constants once, those not kept are freed; then the other steps, twice; and twice again where the scratch of every
- * step is known. */
+/* As the session does it: constants once, those not kept are freed; then the other steps, twice;
+ * and twice again where the scratch of every step is known. */
 static void run_plan(const Graph *g, Plan *p, const unsigned char *wanted, int *nviews, int *nsteps)
 {
     World w = {.g = g, .p = p, .root = malloc((size_t)(g->next_id + 1) * sizeof(int))};
@@ -238,7 +238,7 @@ static void run_plan(const Graph *g, Plan *p, const unsigned char *wanted, int *
     plan_place(p, arena, input);
     for (int i = 0; i < p->nsteps; i++)
         if (p->step[i].constant) run_step(&w, &p->step[i]);
-    for (int i = 0; i < p->nconst; i++) /* freed: nobody may read them again */
+    for (int i = 0; i < p->nconst; i++) /* freed: nothing may read them again */
         for (size_t k = 0; !p->const_kept[i] && k < p->const_size[i]; k++) w.region[1 + g->ninput + i].owner[k] = -2;
     for (int again = 0; again < 4; again++) {
         Err err = {0};
@@ -303,7 +303,8 @@ static void test_random(void **state)
         STOP("%d views, %d steps, %d when fused: too few to mean much", views, steps, fused_steps);
 }
 
-/* A product of weights is a constant of the session; the sum with an activation then uses that constant, and not what made it. */
+/* A product of weights is a constant of the session; the sum with an activation then uses that constant,
+ * and not what made it. */
 static void test_folded_product(void **state)
 {
     (void)state;
@@ -315,11 +316,12 @@ static void test_folded_product(void **state)
         Fusion f;
         Binding b;
         UnitGiven s;
-        snprintf(
-            text, sizeof text,
-            "input %%x: f32[4, 4]\nweight %%w: f32[4, 4] = parameter \"f32[4, 4]\"\n%%r: f32[4, 4] = aten.relu.default(%%w)\n"
-            "%%l: f32[4, 4] = aten.linear.default(%%r, %%w)\n%s%%a: f32[4, 4] = aten.add.Tensor(%%%s, %%x)\noutput o = %%a\n",
-            between[k], k ? "g" : "l");
+        snprintf(text, sizeof text,
+                 "input %%x: f32[4, 4]\nweight %%w: f32[4, 4] = parameter \"f32[4, 4]\"\n"
+                 "%%r: f32[4, 4] = aten.relu.default(%%w)\n"
+                 "%%l: f32[4, 4] = aten.linear.default(%%r, %%w)\n%s%%a: f32[4, 4] = aten.add.Tensor(%%%s, %%x)\n"
+                 "output o = %%a\n",
+                 between[k], k ? "g" : "l");
         Graph *g = unit_graph(text);
         OK(fuse_graph(g, &f, &err));
         OK(binding_init(&b, g->ex, &err));

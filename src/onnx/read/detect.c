@@ -1,6 +1,7 @@
 /* ONNX's sampling at points, regions and boxes. Contract in onnx_impl.h.
  *
- *     NonMaxSuppression(boxes, scores, 10, 0.5, 0.3)       ->  torchvision.nms for each image and class, its first ones, joined
+ *     NonMaxSuppression(boxes, scores, 10, 0.5, 0.3)       ->  torchvision.nms for each image and class, its first
+ * ones, joined
  */
 #include <string.h>
 #include "onnx/read/read_impl.h"
@@ -89,7 +90,8 @@ static Value *corners_of(OnnxOp *o, Value *boxes, bool centred)
     return AS(&o->L, stack, arg_values(o->g, 4, out), arg_int(o->g, 2));
 }
 
-/* Rows (image, class, box) of one list: the first `most` that are left, as far as their scores reach; nms gives them by falling score. */
+/* Rows (image, class, box) of one list: the first `most` that are left, as far as their scores reach;
+ * nms gives them by falling score. */
 static Value *kept_rows(OnnxOp *o, Value *boxes, Value *scores, int64_t image, int64_t klass, double overlap,
                         Expr *most, Value *least)
 {
@@ -129,7 +131,7 @@ bool onnx_non_max_suppression(OnnxOp *o)
     const Cell *limit = op_known(o, 3);
     if (op_has(o, 3) && (!limit || limit->n != 1 || !ex_is_const(limit->e[0])))
         return op_unsupported(o, "input 3 '%.100s' is computed; give its value when loading", o->node->input[3]);
-    if (limit) overlap = limit->e[0]->kind == EX_FLOAT ? limit->e[0]->f : (double)limit->e[0]->i;
+    if (limit) overlap = ex_number(limit->e[0]);
     if (!ex_is_int(scores->dim[0]) || !ex_is_int(scores->dim[1]))
         return op_unsupported(o, "the number of images or classes varies; only fixed ones are supported");
     int64_t images = scores->dim[0]->i, classes = scores->dim[1]->i;

@@ -1,6 +1,7 @@
 /* Sizes in an ONNX file: a constant where they are one, else Shape, Mul, Add ... nodes, each once for an expression.
  *
- *     2*s0 + 1   ->  Add(Mul(Shape(x, start=0, end=1), [2]), [1])         one-element lists, so that Concat makes shapes of them
+ *     2*s0 + 1   ->  Add(Mul(Shape(x, start=0, end=1), [2]), [1])         one-element lists, so that Concat makes
+ * shapes of them
  */
 #include <math.h>
 #include <stdlib.h>
@@ -275,7 +276,7 @@ Ref size_of(Onnx *o, Expr *x)
 Ref size_scalar(Onnx *o, Expr *x, DType t)
 {
     if (ex_is_const(x) && x->kind != EX_FLOAT && t == DT_I64) return integer(o, x->i);
-    if (ex_is_const(x)) return number(o, t, x->kind == EX_FLOAT ? x->f : (double)x->i);
+    if (ex_is_const(x)) return number(o, t, ex_number(x));
     char *key = arena_printf(o->a, "scalar %u %s", x->id, dtype_name(t));
     Ref *done = key ? map_get(&o->shapes, key) : NULL;
     if (done) return *done;

@@ -13,7 +13,7 @@
 
 GraftFn make_softmax_backward; /* probabilities, the gradient of them: both with forms qkv.scores */
 
-/* After the rules of a phase have come to rest, when all forms are there. *changed: something fired. False: rw->err. */
+/* Pass `pair` of program/passes.c. After the rules of a phase have come to rest, when all forms are there. *changed: something fired. False: rw->err. */
 bool sdpa_pairs(Rewrite *rw, bool *changed);
 /* The name of the rule, under which a softmax says why its backward pass stayed as it is. */
 extern const char sdpa_backward_rule[];

@@ -1,0 +1,3 @@
+from qkv_command import main
+
+main()

@@ -1,0 +1,85 @@
+/* Random inputs of a session: for benchmarks and for comparing two models. Same seed, same bytes. */
+#include <stdlib.h>
+#include "base/splitmix.h"
+#include "run/session.h"
+#include "facts/views.h"
+#include "run/session_impl.h"
+
+/* Sum of four uniforms, scaled to variance 1: close to normal, the same on every machine. */
+static double normalish(uint64_t *state)
+{
+    double s = splitmix_uniform(state) + splitmix_uniform(state) + splitmix_uniform(state) + splitmix_uniform(state) -
+               2;
+    return s * 1.7320508075688772;
+}
+
+/* Does v show elements of `input`, through views and casts? */
+static bool shows(const Value *v, const Value *input) { return through_casts(v) == input; }
+
+/* Values of an integer input, both ends inclusive. */
+typedef struct Range {
+    int64_t lo, hi;
+} Range;
+
+/* Integers that index something are below its size: the smallest table that they look into.
+ * Integers that are read as a size are the least one allowed, so that sizes multiplied from them stay small. */
+static Range integer_range(const Graph *g, const Value *input, const Binding *binding)
+{
+    Range r = {0, 1};
+    int64_t smallest = INT64_MAX, rows;
+    Err ignored;
+    for (int i = 0; i < expr_symbol_count(g->ex); i++) {
+        const Symbol *s = expr_symbol(g->ex, i);
+        if (s->source == SYM_ITEM && s->lo > r.lo && shows(s->value, input)) r = (Range){s->lo, s->lo};
+    }
+    for (const Node *n = g->first; n; n = n->next) {
+        const Value *table = n->arg && n->op->schema->nparams && n->arg[0].kind == ARG_VALUE ? n->arg[0].v : NULL;
+        int dim = 0, at = -1;
+        if (n->op->id == OP_embedding) at = 1;
+        else if (n->op->id == OP_gather || n->op->id == OP_index_select) {
+            dim = (int)(n->arg[1].e->i < 0 && table ? n->arg[1].e->i + table->rank : n->arg[1].e->i);
+            at = 2;
+        }
+        if (at < 0 || !table || table->rank <= dim || dim < 0 ||
+            !ex_eval_i64(g->ex, table->dim[dim], binding, &rows, &ignored))
+            continue;
+        if (n->arg[at].kind == ARG_VALUE && shows(n->arg[at].v, input) && rows < smallest) smallest = rows;
+    }
+    if (smallest != INT64_MAX) r = (Range){0, smallest > 0 ? smallest - 1 : 0};
+    return r;
+}
+
+static void fill(Tensor *t, Range r, uint64_t *state)
+{
+    int64_t n = tensor_numel(t), row = t->rank ? t->shape[t->rank - 1] : 1;
+    size_t size = dtype_size(t->dtype);
+    for (int64_t i = 0; i < n; i++) {
+        void *p = (char *)t->data + (size_t)i * size;
+        if (dtype_is_float(t->dtype)) store_f64(t->dtype, p, normalish(state));
+        else if (t->dtype == DT_BOOL)
+            store_i64(t->dtype, p, row && i % row == 0 ? 1 : (int64_t)(splitmix_next(state) >> 63));
+        else store_i64(t->dtype, p, r.lo + (int64_t)(splitmix_next(state) % (uint64_t)(r.hi - r.lo + 1)));
+    }
+}
+
+bool session_random_inputs(Session *s, const Binding *b, uint64_t seed, Err *err)
+{
+    const Graph *g = session_graph(s);
+    uint64_t state = seed;
+    for (int i = 0; i < g->nscalar_input; i++) {
+        const Arg *a = &g->scalar_input[i].value;
+        if (a->kind == ARG_EXPR && a->e->kind == EX_SYM) session_set_scalar(s, i, b->value[a->e->i]);
+    }
+    for (int i = 0; i < g->ninput; i++) {
+        const Value *v = g->input[i];
+        int64_t shape[MAX_RANK];
+        for (int d = 0; d < v->rank; d++) TRY(ex_eval_i64(g->ex, v->dim[d], b, &shape[d], err));
+        size_t bytes;
+        TRY(shape_bytes(v->dtype, v->rank, shape, &bytes, err) || within(err, "input '%s'", v->name));
+        Tensor t = tensor_of(v->dtype, v->rank, shape, session_own_input(s, i, bytes, err));
+        TRY(t.data);
+        fill(&t, integer_range(g, v, b), &state);
+        TRY(session_set_input(s, i, &t, err));
+    }
+    return true;
+}
