@@ -74,6 +74,8 @@ const char *nearest(const char *given, const char *const *names, int n);
 
 typedef enum Color { PLAIN, BOLD, RED, GREEN } Color;
 void term_init(int verbose, bool quiet);
+/* As printf, for what may hold names of a model: their control characters are written out. */
+__attribute__((format(printf, 1, 2))) void show(const char *fmt, ...);
 const char *color_on(Color c); /* for stdout; "" when it is not a terminal or NO_COLOR is set */
 const char *color_off(Color c);
 

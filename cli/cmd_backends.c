@@ -92,12 +92,12 @@ static void print_rule(const json_t *list, size_t at, const json_t *why)
         if (same_rule(json_array_get(list, k), why)) return;
     json_array_foreach(list, i, other)
     {
-        if (same_rule(other, why)) printf("%s%s", n++ ? ", " : "  ", text_at(other, "backend"));
+        if (same_rule(other, why)) show("%s%s", n++ ? ", " : "  ", text_at(other, "backend"));
     }
-    printf(" %s: %s", n > 1 ? "ask" : "asks", text_at(why, "what"));
-    if (*text_at(why, "when")) printf("; so where %s", text_at(why, "when"));
-    printf(" (%s)\n    to change: %s%s\n", text_at(why, "rule"), text_at(why, "change"),
-           lifts(text_at(why, "rule")) ? ": qkv rewrite --lift-sdpa" : "");
+    show(" %s: %s", n > 1 ? "ask" : "asks", text_at(why, "what"));
+    if (*text_at(why, "when")) show("; so where %s", text_at(why, "when"));
+    show(" (%s)\n    to change: %s%s\n", text_at(why, "rule"), text_at(why, "change"),
+         lifts(text_at(why, "rule")) ? ": qkv rewrite --lift-sdpa" : "");
 }
 
 /* What keeps attentions from a better kernel, once for all that have the same. */
@@ -112,7 +112,7 @@ static void print_refusals(const json_t *list)
         while (before < i && !same_refusals(json_array_get(list, before), a)) before++;
         if (before < i || !json_array_size(json_object_get(a, "refused"))) continue;
         json_array_foreach(list, k, other) alike += same_refusals(other, a);
-        printf("%s", text_at(a, "node"));
+        show("%s", text_at(a, "node"));
         if (alike > 1) printf(" and %d more", alike - 1);
         printf(":\n");
         json_array_foreach(json_object_get(a, "refused"), r, why) print_rule(json_object_get(a, "refused"), r, why);

@@ -137,8 +137,8 @@ static void print_text(const BenchOptions *o, const Loaded *m, const Result *r, 
            r->stats.threads, r->stats.threads == 1 ? "" : "s", qkv_cpu());
     for (int i = 0; i < qkv_model_input_count(m->model); i++)
         if (!qkv_session_input(m->session, i, &t, NULL))
-            printf("  %s %s %s\n", qkv_model_input_name(m->model, i), qkv_dtype_name(t.dtype),
-                   shape_text(&t, shape, sizeof shape));
+            show("  %s %s %s\n", qkv_model_input_name(m->model, i), qkv_dtype_name(t.dtype),
+                 shape_text(&t, shape, sizeof shape));
     Table *k = table_new("rrrrr");
     static const char *const head[] = {"runs", "min ms", "median ms", "p95 ms", "mean ms"};
     for (int i = 0; i < 5; i++) table_cell(k, "%s", head[i]);

@@ -57,9 +57,9 @@ static void print_report(const CheckOptions *o, const json_t *j)
     }
     int errors = count_of(j, "errors"), warnings = count_of(j, "warnings"), notes = count_of(j, "notes");
     int nodes = count_of(j, "nodes"), weights = count_of(j, "weights");
-    printf("%s: %d node%s, %d weight%s: %d error%s, %d warning%s, %d note%s\n", text_at(j, "file"), nodes,
-           nodes == 1 ? "" : "s", weights, weights == 1 ? "" : "s", errors, errors == 1 ? "" : "s", warnings,
-           warnings == 1 ? "" : "s", notes, notes == 1 ? "" : "s");
+    show("%s: %d node%s, %d weight%s: %d error%s, %d warning%s, %d note%s\n", text_at(j, "file"), nodes,
+         nodes == 1 ? "" : "s", weights, weights == 1 ? "" : "s", errors, errors == 1 ? "" : "s", warnings,
+         warnings == 1 ? "" : "s", notes, notes == 1 ? "" : "s");
     if (json_array_size(list)) note("'qkv check --explain %s' says more", text_at(json_array_get(list, 0), "id"));
 }
 

@@ -38,7 +38,7 @@ static int cmd_graph(const void *options)
     const char *passes = o->after ? list : o->model.passes;
     char *text = o->as_run || passes ? qkv_model_graph_text_after(m, passes, &e) : qkv_model_graph_text(m, &e);
     if (!text) code = problem_of(&e);
-    if (text) fputs(text, stdout);
+    if (text) show("%s", text);
     qkv_free(text);
     qkv_model_free(m);
     return code;

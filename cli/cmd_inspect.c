@@ -123,7 +123,7 @@ static void print_lines(const char *title, const char *report, const char *list)
     if (n) heading(title, n);
     for (; n; n--) {
         json_t *x = report_next(&at);
-        printf("%s\n", text_of(x));
+        show("%s\n", text_of(x));
         json_decref(x);
     }
 }
@@ -144,8 +144,10 @@ static void print_text(const char *report)
     else
         snprintf(made, sizeof made, "torch %.60s, schema %.20s", text_of(json_object_get(j, "torch")),
                  text_of(json_object_get(j, "schema_version")));
-    printf("%s%s%s: %s, %lld nodes\n", color_on(BOLD), text_of(json_object_get(j, "file")), color_off(BOLD), made,
-           (long long)json_integer_value(json_object_get(j, "nodes")));
+    fputs(color_on(BOLD), stdout);
+    show("%s", text_of(json_object_get(j, "file")));
+    printf("%s: ", color_off(BOLD));
+    show("%s, %lld nodes\n", made, (long long)json_integer_value(json_object_get(j, "nodes")));
     print_weights(j, "parameters", "parameter");
     print_weights(j, "buffers", "buffer");
     print_weights(j, "constants", "constant");

@@ -36,10 +36,10 @@ static void tell_recompute(const json_t *r)
     json_object_foreach(json_object_get(r, "sizes"), name, n) if (used < sizeof sizes) used += (size_t)snprintf(
         sizes + used, sizeof sizes - used, "%s%s = %lld", used ? ", " : " at ", name, (long long)json_integer_value(n));
     if (!json_is_object(with) || !json_is_object(without)) {
-        printf("recompute %s%s: what it takes depends on data\n", text_at(r, "how"), sizes);
+        show("recompute %s%s: what it takes depends on data\n", text_at(r, "how"), sizes);
         return;
     }
-    printf("recompute %s%s: %s\n", text_at(r, "how"), sizes, cost_text(with, text, sizeof text));
+    show("recompute %s%s: %s\n", text_at(r, "how"), sizes, cost_text(with, text, sizeof text));
     printf("        without%s: %s\n", sizes, cost_text(without, text, sizeof text));
 }
 
@@ -55,9 +55,9 @@ static void tell(const JointOptions *o, json_t *report)
     }
     json_array_foreach(json_object_get(report, "without"), i, x)
         note("parameter '%s' does not reach the loss: it has no gradient", json_string_value(x));
-    printf("loss %s: %zu gradient%s, %d nodes (the model has %d)\n", text_at(report, "loss"), n, n == 1 ? "" : "s",
-           (int)json_integer_value(json_object_get(report, "nodes_after")),
-           (int)json_integer_value(json_object_get(report, "nodes_before")));
+    show("loss %s: %zu gradient%s, %d nodes (the model has %d)\n", text_at(report, "loss"), n, n == 1 ? "" : "s",
+         (int)json_integer_value(json_object_get(report, "nodes_after")),
+         (int)json_integer_value(json_object_get(report, "nodes_before")));
     if (json_object_get(report, "recompute")) tell_recompute(json_object_get(report, "recompute"));
     json_array_foreach(json_object_get(report, "gradients"), i, x)
         detail("%s %s", text_at(x, "output"), text_at(x, "dtype"));

@@ -53,7 +53,7 @@ static void print_firings(const json_t *report, bool proven)
     table_print(t);
     json_array_foreach(list, i, f)
     {
-        if (*text_at(f, "note")) printf("%s: %s\n", text_at(f, "result"), text_at(f, "note"));
+        if (*text_at(f, "note")) show("%s: %s\n", text_at(f, "result"), text_at(f, "note"));
     }
 }
 
@@ -63,12 +63,12 @@ static void print_left(const json_t *report)
     json_t *l;
     json_array_foreach(json_object_get(report, "left"), i, l)
     {
-        printf("left: softmax '%s'\n", text_at(l, "node"));
-        if (*text_at(l, "matched")) printf("  recognised: %s\n", text_at(l, "matched"));
-        printf("  stopped at '%s'", text_at(l, "at"));
-        if (*text_at(l, "rule")) printf(", rule '%s'", text_at(l, "rule"));
-        printf(": %s\n", text_at(l, "reason"));
-        if (*text_at(l, "advice")) printf("  to change: %s\n", text_at(l, "advice"));
+        show("left: softmax '%s'\n", text_at(l, "node"));
+        if (*text_at(l, "matched")) show("  recognised: %s\n", text_at(l, "matched"));
+        show("  stopped at '%s'", text_at(l, "at"));
+        if (*text_at(l, "rule")) show(", rule '%s'", text_at(l, "rule"));
+        show(": %s\n", text_at(l, "reason"));
+        if (*text_at(l, "advice")) show("  to change: %s\n", text_at(l, "advice"));
     }
 }
 

@@ -46,15 +46,16 @@ double now_ms(void)
 
 /* ------------------------------------------------------------------ messages */
 
-/* Text whose control characters, which a model's names may have, are written out: \n, \x1b. A terminal shows it and does not obey it. */
-static char *shown(const char *fmt, va_list ap)
+/* Text whose control characters, which a model's names may have, are written out: \n, \x1b. A terminal shows it and does not obey it. lines: it
+ * is several, and keeps their ends. */
+static char *shown(bool lines, const char *fmt, va_list ap)
 {
     char *raw, *out;
     if (vasprintf(&raw, fmt, ap) < 0) must(NULL);
     char *to = out = must(malloc(4 * strlen(raw) + 1));
     for (const unsigned char *p = (const unsigned char *)raw; *p; p++) {
         bool high = *p == 0xc2 && p[1] >= 0x80 && p[1] < 0xa0; /* U+0080 to U+009F in UTF-8 */
-        if (*p == '\n') to += sprintf(to, "\\n");
+        if (*p == '\n') to += sprintf(to, lines ? "\n" : "\\n");
         else if (*p < ' ' || *p == 0x7f || high) to += sprintf(to, "\\x%02x", high ? *++p : *p);
         else *to++ = (char)*p;
     }
@@ -63,11 +64,21 @@ static char *shown(const char *fmt, va_list ap)
     return out;
 }
 
+void show(const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    char *text = shown(true, fmt, ap);
+    va_end(ap);
+    fputs(text, stdout);
+    free(text);
+}
+
 static void say(const char *what, Color c, const char *fmt, va_list ap)
 {
     fflush(stdout);
     fprintf(stderr, "qkv: %s%s%s", colors_err ? escape[c] : "", what, colors_err && c ? "\033[0m" : "");
-    char *text = shown(fmt, ap);
+    char *text = shown(false, fmt, ap);
     fprintf(stderr, "%s\n", text);
     free(text);
 }
@@ -151,7 +162,7 @@ void table_cell(Table *t, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
-    char *cell = shown(fmt, ap);
+    char *cell = shown(false, fmt, ap);
     va_end(ap);
     size_t size = strlen(cell) + 1;
     if (t->n == t->cap) {

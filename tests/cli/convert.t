@@ -33,3 +33,8 @@ $ qkv convert affine.pt2 -o a.onnx --target tensorrtt
 $ qkv convert affine.pt2 -o a.onnx --opset 26
 ! qkv: error: option '--opset': found '26', expected an integer from 17 to 25
 ? 2
+# The model names its data file, and names in ONNX are UTF-8.
+$ qkv convert two.pt2 -q --external-data -o "$(printf 'd\377.onnx')" 2>&1 | grep -ao 'the model names.*'; ls | grep -ac '^d'
+the model names its data file, and names in ONNX are UTF-8: choose one that is
+0
+? 1

@@ -112,6 +112,10 @@ output output_0 = %add
 output output_1 = %gt
 $ printf '\010\010\072\075\012\021\012\006\170\033\133\062\112\012\022\001\171\042\004\122\145\154\165\022\001\147\132\024\012\006\170\033\133\062\112\012\022\012\012\010\010\001\022\004\012\002\010\004\142\017\012\001\171\022\012\012\010\010\001\022\004\012\002\010\004\102\004\012\000\020\021' > names.onnx && qkv inspect names.onnx | grep f32 | head -1
 x\x1b[2J\n  f32    (4,)
+$ qkv graph names.onnx | head -1; cp names.onnx "$(printf 'n\033.onnx')"; qkv inspect n*$(printf '\033').onnx | head -1; qkv bench names.onnx -q | grep 'f32 (4'
+input %x__2J_: f32[4] = "x\x1b[2J\n"
+n\x1b.onnx: ONNX opset 17, 1 nodes
+ f32 (4,)
 $ qkv inspect "$(printf 'gone\033[2J.pt2')"
 ! qkv: error: cannot open 'gone\x1b[2J.pt2': No such file or directory
 ? 3

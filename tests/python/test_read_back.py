@@ -3,10 +3,13 @@ slices from the end are bounded once more when a packed model is read."""
 import json
 import os
 import pathlib
+import random
+import re
 import subprocess
 import zipfile
 
 import pytest
+import qkv
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
 QKV = os.environ.get("QKV", str(ROOT / "build" / "qkv"))
@@ -64,3 +67,55 @@ def test_sizes_that_no_machine_runs(tmp_path):
                           timeout=30)
     assert done.returncode == 0 and "the limit is 4294967296" in done.stdout + done.stderr
     assert subprocess.run([QKV, "inspect", tmp_path / "m.qkv"], capture_output=True).returncode == 0
+
+
+NUMBERS = [-2**63, -2**31, -65, -1, 0, 1, 2, 3, 7, 64, 2**24, 2**31 - 1, 2**31, 2**40, 2**46, 2**63 - 1]
+SIZES = ["Min({}, Integer({}))", "Max({}, Integer({}))", "Mul({}, Integer({}))", "Add({}, Integer({}))", "FloorDiv({}, Integer({}))", "Mod({}, Integer({}))"]
+
+
+def slots(x, found):
+    """Where numbers, truth values and size expressions stand below x."""
+    for k, v in (x.items() if isinstance(x, dict) else enumerate(x)):
+        if k in ("metadata", "dtype", "layout", "device"):
+            continue
+        if isinstance(v, (dict, list)):
+            slots(v, found)
+        elif isinstance(v, int) or k == "expr_str":
+            found.append((x, k))
+    return found
+
+
+def mutate(doc, rng):
+    found = slots(doc["graph_module"]["graph"], slots(doc["range_constraints"], []))
+    for x, k in rng.choices(found, k=rng.choice([1, 1, 2])):
+        old = x[k]
+        x[k] = (not old if isinstance(old, bool) else rng.choice([old + 1, -old, 2 * old, rng.choice(NUMBERS)]) if isinstance(old, int) else
+                rng.choice(SIZES).format(old, rng.choice([-1, 0, 1, 2, 14, 2**31, 2**62])))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_mutants_are_read_back(tmp_path, seed):
+    """Sizes, ranges and arguments at random: what loads and can be written must load again. QKV_MUTANTS: how many, for a longer search."""
+    rng, wrote = random.Random(seed), 0
+    for _ in range(int(os.environ.get("QKV_MUTANTS", "20"))):
+        with zipfile.ZipFile(rng.choice(sorted((ROOT / "tests/models/small").glob("*.pt2")))) as z:
+            files = {i.filename: z.read(i) for i in z.infolist()}
+        key = next(k for k in files if re.search(r"models/[^/]*\.json$", k))
+        doc = json.loads(files[key])
+        mutate(doc, rng)
+        files[key] = json.dumps(doc).encode()
+        with zipfile.ZipFile(tmp_path / "m.pt2", "w") as z:
+            for k, v in files.items():
+                z.writestr(k, v)
+        try:
+            model = qkv.Model(str(tmp_path / "m.pt2"))
+        except qkv.Error:
+            continue
+        for name, write in ("s.pt2", model.save), ("m.onnx", model.save_onnx), ("m.qkv", model.pack):
+            try:
+                write(str(tmp_path / name))
+            except qkv.Error:
+                continue
+            wrote += 1
+            qkv.Model(str(tmp_path / name))
+    assert wrote

@@ -8,6 +8,7 @@
 #include <string.h>
 #include "onnx/wire/onnx_impl.h"
 #include "base/mem.h"
+#include "format/json.h"
 
 enum {
     SMALLEST_OUTSIDE = 1024,
@@ -316,14 +317,19 @@ bool onnx_write(const OnnxModel *m, const char *path, const OnnxWriteOptions *op
     size_t n = strlen(path) + sizeof ".data";
     char *data_path = mem_alloc(n);
     Writer *w = mem_alloc(sizeof *w);
-    bool ok = (data_path && w) || oom(err);
+    bool ok = (data_path && w) || oom(err), beside = external == 1;
     if (ok) {
         snprintf(data_path, n, "%s.data", path);
-        ok = count(w, m, external == 1 ? data_path + (base - path) : NULL, err);
+        ok = count(w, m, beside ? data_path + (base - path) : NULL, err);
     }
     if (ok && w->w.total > MOST_INSIDE && external == 0) {
+        beside = true;
         pb_drop(&w->w);
         ok = count(w, m, data_path + (base - path), err);
+    }
+    if (ok && beside && !json_is_utf8(base)) {
+        pb_drop(&w->w);
+        ok = fail(err, E_USAGE, "the model names its data file, and names in ONNX are UTF-8: choose one that is");
     }
     if (ok && w->w.total > MOST_INSIDE) {
         pb_drop(&w->w);
